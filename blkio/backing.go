@@ -1,0 +1,17 @@
+package blkio
+
+// Disk is a whole block device that can carry limits.
+type Disk struct {
+	Dev  Dev
+	Name string // kernel name, "sda", "dm-0", "nvme0n1"
+}
+
+// Backing is what a path is stored on: a filesystem and the disks below it.
+// Exactly one of Disks and Reason is set.
+type Backing struct {
+	Mountpoint string // host path of the mount that holds the path
+	FSType     string // as in mountinfo, "ext4"
+	Disks      []Disk // sorted by number, without duplicates
+	Reason     string // why I/O on it cannot be limited, "tmpfs is memory, not a disk"
+	Warning    string // a limit holds, but not for everything; "" if it does
+}

@@ -1,0 +1,56 @@
+// Package policy decides which block-I/O limits a container and a pod get,
+// from the pod's annotations, the node's policy file, and facts about disks.
+// It is pure: no I/O, no clock, no logging, and the same input gives the same
+// bytes on every machine.
+package policy
+
+import "github.com/nri-blkio/nri-blkio/blkio"
+
+// Container is what policy needs to know of one container.
+type Container struct {
+	Name   string
+	Rootfs blkio.Backing // of the writable layer
+	Mounts []Mount
+}
+
+// Mount is one mount of a container.
+type Mount struct {
+	Destination string // path inside the container
+	ReadOnly    bool
+	// Injected marks what the runtime and the kubelet put into each
+	// container (/proc, /dev/shm, /etc/hosts, the service account): no
+	// target of "*", though a path may still name it.
+	Injected bool
+	Backing  blkio.Backing
+}
+
+// Source says where one value comes from.
+type Source struct {
+	Annotation string `json:"annotation"` // the full key
+	Entry      int    `json:"entry"`      // 1-based; 0 where the value has no entries (weight)
+	Target     string `json:"target"`     // as the user wrote it, cut to 64 bytes
+}
+
+// DiskLimits are the desired limits of one disk, each with its source.
+type DiskLimits struct {
+	Disk    blkio.Disk
+	Limits  blkio.Limits
+	Sources [blkio.NumKeys]Source // of the keys that are set
+}
+
+// Skipped is a target that was asked for and cannot be limited, though that
+// is no error: a "*" that met a tmpfs, a default for a mount that is not there.
+type Skipped struct {
+	Source Source
+	What   string // the mount or path
+	Reason string
+}
+
+// Desired is the outcome for one cgroup.
+type Desired struct {
+	Disks        []DiskLimits // sorted by device number
+	Weight       uint32       // io.weight 1..10000, 0 where none is asked
+	WeightSource Source
+	Skipped      []Skipped
+	Warnings     []string // sorted, without duplicates
+}
