@@ -1,0 +1,50 @@
+CACHE    := $(or $(NRI_BLKIO_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/nri-blkio)
+NODE      = cd test && go run ./node/cmd/node run
+FUZZTIME ?= 1m
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+IMAGE    ?= registry.example/nri-blkio:$(VERSION)
+LDFLAGS   = -s -w -X main.version=$(VERSION)
+
+.PHONY: demo test proof lint unit e2e bench fuzz build image clean help
+
+demo: build ## boot a node, run three limited pods, print asked / in force / measured
+	cd test && go run ./demo
+
+test: lint unit e2e ## lint, unit tests with the race detector, e2e tests on the default node
+
+proof: ## the whole matrix of kernels, containerds, runtimes and drivers; writes the tables of docs/
+	cd test && go run ./proof
+
+lint: ## golangci-lint, of the version in tools/go.mod, on both modules
+	cd tools && go build -o $(CACHE)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	$(CACHE)/golangci-lint run ./...
+	cd test && $(CACHE)/golangci-lint run ./...
+
+unit: ## unit tests of both modules
+	go test -race ./...
+	cd test && go test -race -short ./...
+
+e2e: build ## e2e tests on a node; NODE_KERNEL, NODE_CONTAINERD, NODE_RUNTIME, NODE_DRIVER choose it
+	cd test && CGO_ENABLED=0 go test -c -o ../bin/e2e.test ./e2e
+	$(NODE) -copy ../bin/nri-blkio -copy ../bin/e2e.test -- ./e2e.test -test.v
+
+bench: ## the figures of docs/benchmarks.md
+	go test -run '^$$' -bench . -benchmem ./...
+
+fuzz: ## each fuzz test for FUZZTIME (1m)
+	@grep -rl --include='*_test.go' '^func Fuzz' . | while read -r f; do \
+	  for t in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' $$f); do \
+	    (cd $$(dirname $$f) && go test -run '^$$' -fuzz "^$$t\$$" -fuzztime $(FUZZTIME) .) || exit 1; \
+	  done; done
+
+build: ## bin/nri-blkio, static
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/nri-blkio ./cmd/nri-blkio
+
+image: ## the container image; IMAGE names it
+	docker build --build-arg VERSION=$(VERSION) -t $(IMAGE) .
+
+clean: ## remove bin/; the cache of the test node stays, `rm -r $(CACHE)` removes it
+	rm -rf bin
+
+help: ## this list
+	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
