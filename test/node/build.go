@@ -1,0 +1,113 @@
+package node
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+)
+
+// BuildTimeout bounds a build from an empty cache on two cores and a slow mirror.
+const BuildTimeout = 40 * time.Minute
+
+// parts are the files that a boot takes.
+type parts struct {
+	vmlinuz, initrd string
+	root, hostKey   string
+}
+
+// Build makes in the cache what nodes are made of, for every parameter, and first
+// installs the Debian packages that this takes when it runs as root. What is in
+// the cache already costs nothing.
+func Build(ctx context.Context, cfg Config) error {
+	_, err := build(ctx, cfg.withDefaults())
+	return err
+}
+
+func build(ctx context.Context, cfg Config) (parts, error) {
+	ctx, cancel := context.WithTimeout(ctx, BuildTimeout)
+	defer cancel()
+	c, err := openCache(cfg)
+	if err != nil {
+		return parts{}, err
+	}
+	unlock, err := c.lock(ctx, cfg)
+	if err != nil {
+		return parts{}, err
+	}
+	defer unlock()
+	if err := installHostPackages(ctx, cfg); err != nil {
+		return parts{}, err
+	}
+	return c.build(ctx, cfg)
+}
+
+// build gets every artifact. The root image knows the keys of its parts, so that
+// with a warm cache none of them is looked at.
+func (c cache) build(ctx context.Context, cfg Config) (parts, error) {
+	// Without sources nothing can be built, but what is built can be booted.
+	mirror, mirrorErr := debianMirror("/etc/apt")
+	base := baseArtifact(cfg, mirror)
+	keys := []string{base.key}
+	kernels := make(map[string]artifact)
+	for _, k := range parameters["kernel"] {
+		kernels[k] = kernelArtifact(cfg, k, mirror)
+		keys = append(keys, kernels[k].key)
+	}
+	programs := make(map[string]artifact)
+	for _, p := range goPrograms {
+		a, err := p.artifact()
+		if err != nil {
+			return parts{}, err
+		}
+		programs[p.name] = a
+		keys = append(keys, a.key)
+	}
+	var made rootParts
+	root, err := rootArtifact(keys, func() rootParts { return made })
+	if err != nil {
+		return parts{}, err
+	}
+	if !c.has(root) {
+		if mirrorErr != nil {
+			return parts{}, mirrorErr
+		}
+		if made, err = c.rootParts(ctx, cfg, base, kernels, programs); err != nil {
+			return parts{}, err
+		}
+	}
+	rootDir, err := c.get(ctx, cfg, root)
+	if err != nil {
+		return parts{}, err
+	}
+	kernel, err := c.get(ctx, cfg, kernels[cfg.Kernel])
+	if err != nil {
+		return parts{}, err
+	}
+	return parts{
+		vmlinuz: filepath.Join(kernel, "vmlinuz"),
+		initrd:  filepath.Join(kernel, "initrd.img"),
+		root:    filepath.Join(rootDir, "root.img"),
+		hostKey: filepath.Join(rootDir, "hostkey.pub"),
+	}, nil
+}
+
+func (c cache) rootParts(ctx context.Context, cfg Config, base artifact, kernels, programs map[string]artifact) (rootParts, error) {
+	made := rootParts{programs: make(map[string]string)}
+	var err error
+	if made.base, err = c.get(ctx, cfg, base); err != nil {
+		return made, err
+	}
+	for _, k := range parameters["kernel"] {
+		dir, err := c.get(ctx, cfg, kernels[k])
+		if err != nil {
+			return made, err
+		}
+		made.kernels = append(made.kernels, dir)
+	}
+	for _, p := range goPrograms {
+		if made.programs[p.name], err = c.get(ctx, cfg, programs[p.name]); err != nil {
+			return made, err
+		}
+	}
+	return made, nil
+}

@@ -1,0 +1,106 @@
+package node
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Config says which node to boot. The zero value is the default node.
+type Config struct {
+	Kernel     string // "6.12" (default) or "6.1", Debian's cloud kernels
+	Containerd string // "2" (default, from its Go module) or "1.7" (Debian's)
+	Runtime    string // "runc" (default) or "crun", Debian's
+	Driver     string // cgroup driver: "systemd" (default) or "cgroupfs"
+
+	MemoryMiB int       // 3072 by default, which is what a kubelet and tests need
+	CacheDir  string    // default: $NRI_BLKIO_CACHE, else nri-blkio in the user's cache directory
+	Log       io.Writer // progress, a line per step; nil is silence
+}
+
+const defaultMemoryMiB = 3072
+
+// parameters are the choices of a Config; the first is the default.
+var parameters = map[string][]string{
+	"kernel":     {"6.12", "6.1"},
+	"containerd": {"2", "1.7"},
+	"runtime":    {"runc", "crun"},
+	"driver":     {"systemd", "cgroupfs"},
+}
+
+// Choices returns the values that the parameter (kernel, containerd, runtime or
+// driver) may have, the default first.
+func Choices(parameter string) []string { return slices.Clone(parameters[parameter]) }
+
+// ConfigFromEnv reads NODE_KERNEL, NODE_CONTAINERD, NODE_RUNTIME, NODE_DRIVER and
+// NODE_MEMORY (MiB), so that one variable on a make command line changes the node.
+func ConfigFromEnv() (Config, error) { return configFrom(os.Getenv) }
+
+func configFrom(getenv func(string) string) (Config, error) {
+	cfg := Config{
+		Kernel:     getenv("NODE_KERNEL"),
+		Containerd: getenv("NODE_CONTAINERD"),
+		Runtime:    getenv("NODE_RUNTIME"),
+		Driver:     getenv("NODE_DRIVER"),
+	}
+	if text := getenv("NODE_MEMORY"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return Config{}, fmt.Errorf("NODE_MEMORY %q: want a number of MiB", text)
+		}
+		cfg.MemoryMiB = n
+	}
+	return cfg, cfg.Validate()
+}
+
+// Validate reports a parameter that no node can have.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	for _, p := range []struct{ name, value string }{
+		{"kernel", c.Kernel},
+		{"containerd", c.Containerd},
+		{"runtime", c.Runtime},
+		{"driver", c.Driver},
+	} {
+		if !slices.Contains(parameters[p.name], p.value) {
+			return fmt.Errorf("%s %q: want %s", p.name, p.value, strings.Join(parameters[p.name], " or "))
+		}
+	}
+	if c.MemoryMiB < 1024 {
+		return fmt.Errorf("memory %d MiB: want at least 1024", c.MemoryMiB)
+	}
+	return nil
+}
+
+// String names the node, for logs and test names.
+func (c Config) String() string {
+	c = c.withDefaults()
+	return fmt.Sprintf("kernel %s, containerd %s, %s, %s driver", c.Kernel, c.Containerd, c.Runtime, c.Driver)
+}
+
+func (c Config) withDefaults() Config {
+	fill := func(field *string, parameter string) {
+		if *field == "" {
+			*field = parameters[parameter][0]
+		}
+	}
+	fill(&c.Kernel, "kernel")
+	fill(&c.Containerd, "containerd")
+	fill(&c.Runtime, "runtime")
+	fill(&c.Driver, "driver")
+	if c.MemoryMiB == 0 {
+		c.MemoryMiB = defaultMemoryMiB
+	}
+	if c.Log == nil {
+		c.Log = io.Discard
+	}
+	return c
+}
+
+// logf writes one line of progress.
+func (c Config) logf(format string, args ...any) {
+	fmt.Fprintf(c.Log, "node: "+format+"\n", args...)
+}

@@ -1,0 +1,40 @@
+#!/bin/sh
+# Makes an unpacked Debian into the node's root; $1 is its directory.
+set -eu
+root=$1
+
+chroot "$root" systemctl --quiet enable nri-node-setup.service containerd.service \
+	nri-node-images.service ssh.service
+# Whatever boots slowly, writes to a disk in the background, or reacts to disks
+# that a test makes.
+chroot "$root" systemctl --quiet mask \
+	apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer fstrim.timer \
+	e2scrub_all.timer e2scrub_reap.service systemd-tmpfiles-clean.timer \
+	systemd-timesyncd.service systemd-networkd-wait-online.service \
+	systemd-logind.service systemd-update-utmp.service systemd-random-seed.service \
+	systemd-remount-fs.service systemd-machine-id-commit.service \
+	systemd-journal-flush.service systemd-journal-catalog-update.service \
+	systemd-hwdb-update.service systemd-update-done.service systemd-user-sessions.service \
+	systemd-pcrphase.service systemd-pcrphase-sysinit.service systemd-pcrmachine.service \
+	systemd-firstboot.service systemd-sysusers.service \
+	ldconfig.service getty.target getty@.service serial-getty@.service \
+	lvm2-monitor.service blk-availability.service console-getty.service \
+	sshd-unix-local.socket sshd-vsock.socket \
+	modprobe@drm.service modprobe@configfs.service modprobe@fuse.service \
+	modprobe@efi_pstore.service \
+	dev-hugepages.mount dev-mqueue.mount
+chroot "$root" systemctl --quiet set-default multi-user.target
+
+echo node >"$root/etc/hostname"
+echo '127.0.0.1 localhost node' >"$root/etc/hosts"
+: >"$root/etc/fstab"
+chroot "$root" systemd-machine-id-setup
+rm -f "$root"/etc/ssh/ssh_host_*
+ssh_key=$root/etc/ssh/ssh_host_ed25519_key
+chroot "$root" ssh-keygen -q -t ed25519 -N '' -f "${ssh_key#"$root"}"
+rm -rf "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/* "$root"/usr/share/doc "$root"/usr/share/man
+# Of the network plugins only loopback is used: pods here share the host's network.
+find "$root/usr/lib/cni" -type f ! -name loopback -delete
+for kernel in "$root"/usr/lib/modules/*; do
+	depmod -b "$root" "${kernel##*/}"
+done

@@ -1,0 +1,219 @@
+package node
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+var (
+	//go:embed guest/init
+	initScript string
+	//go:embed guest/customize.sh
+	customizeScript string
+	//go:embed all:guest/root
+	guestFiles embed.FS
+	//go:embed build/*.mod build/*.sum
+	buildFiles embed.FS
+)
+
+// rootPackages are what the root image has beside a minimal Debian.
+var rootPackages = []string{
+	"systemd", "systemd-sysv", "udev", "dbus", "kmod", "iproute2", "procps", "openssh-server",
+	"containerd", "runc", "crun", "containernetworking-plugins",
+	"lvm2", "xfsprogs", "btrfs-progs", "e2fsprogs", "fdisk", "parted",
+	"fio", "busybox-static", "strace", "attr",
+}
+
+const rootSuite = "trixie"
+
+// mmdebstrap makes a Debian of the machine's own mirror in the archive.
+func mmdebstrap(ctx context.Context, cfg Config, mirror aptSource, suite, archive string, options ...string) error {
+	list, err := os.CreateTemp("", "node-*.list")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(list.Name())
+	_, err = list.WriteString(mirror.line(suite))
+	if err := errors.Join(err, list.Close()); err != nil {
+		return err
+	}
+	args := append(options,
+		`--aptopt=Apt::Install-Recommends "false"`,
+		"--dpkgopt=path-exclude=/usr/share/doc/*",
+		"--dpkgopt=path-exclude=/usr/share/man/*",
+		"--dpkgopt=path-exclude=/usr/share/locale/*",
+		suite, archive, list.Name())
+	return runQuietly(exec.CommandContext(ctx, "mmdebstrap", args...))
+}
+
+// baseArtifact holds base.tar: Debian with the packages, which changes seldom.
+func baseArtifact(cfg Config, mirror aptSource) artifact {
+	include := strings.Join(rootPackages, ",")
+	return artifact{
+		name: "debian",
+		key:  cacheKey(rootSuite, include, "1"),
+		build: func(ctx context.Context, dir string) error {
+			return mmdebstrap(ctx, cfg, mirror, rootSuite, filepath.Join(dir, "base.tar"),
+				"--variant=minbase", "--include="+include)
+		},
+	}
+}
+
+// rootParts are the directories of the artifacts that the root image is made of.
+type rootParts struct {
+	base     string
+	kernels  []string
+	programs map[string]string // by goProgram name
+}
+
+// rootArtifact holds root.img, an ext4 filesystem without partition table, and
+// hostkey.pub, by which the node is known over ssh.
+func rootArtifact(keys []string, parts func() rootParts) (artifact, error) {
+	files, err := hashFS(guestFiles)
+	if err != nil {
+		return artifact{}, err
+	}
+	inputs := append([]string{files, customizeScript, "1"}, keys...)
+	return artifact{
+		name: "root",
+		key:  cacheKey(inputs...),
+		build: func(ctx context.Context, dir string) error {
+			return buildRoot(ctx, dir, parts())
+		},
+	}, nil
+}
+
+// rootImageSize is sparse: the file takes what is written to it.
+const rootImageSize = "12G"
+
+func buildRoot(ctx context.Context, dir string, parts rootParts) error {
+	if os.Geteuid() != 0 {
+		return errors.New("the root image is built as root, once: sudo -E env PATH=\"$PATH\" go run ./node/cmd/node prepare")
+	}
+	root := filepath.Join(dir, "root")
+	if err := os.Mkdir(root, 0o755); err != nil {
+		return err
+	}
+	steps := []func() error{
+		func() error {
+			return runQuietly(exec.CommandContext(ctx, "tar", "-x", "--numeric-owner", "--xattrs-include=*",
+				"-C", root, "-f", filepath.Join(parts.base, "base.tar")))
+		},
+		func() error { return addPrograms(ctx, root, parts) },
+		func() error { return addGuestFiles(root) },
+		func() error { return addImages(ctx, root) },
+		func() error {
+			return runQuietly(exec.CommandContext(ctx, "sh", "-c", customizeScript, "customize.sh", root))
+		},
+		func() error {
+			key, err := os.ReadFile(filepath.Join(root, "etc/ssh/ssh_host_ed25519_key.pub"))
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(filepath.Join(dir, "hostkey.pub"), key, 0o644)
+		},
+		func() error { return makeRootImage(ctx, root, filepath.Join(dir, "root.img")) },
+		func() error { return os.RemoveAll(root) },
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeRootImage does at once what a mounted ext4 would else do in the background,
+// at the time of some measurement.
+func makeRootImage(ctx context.Context, root, image string) error {
+	return runQuietly(exec.CommandContext(ctx, "mke2fs", "-q", "-F", "-t", "ext4", "-L", "root", "-m", "0",
+		"-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard", "-d", root, image, rootImageSize))
+}
+
+// addPrograms copies the kernels' modules and the Go programs.
+func addPrograms(ctx context.Context, root string, parts rootParts) error {
+	for _, kernel := range parts.kernels {
+		if err := copyInto(ctx, filepath.Join(kernel, "lib/modules"), filepath.Join(root, "usr/lib")); err != nil {
+			return err
+		}
+	}
+	for name, to := range map[string]string{"containerd": "opt/containerd2/bin", "kubelet": "usr/local/bin"} {
+		if err := copyInto(ctx, parts.programs[name]+"/.", filepath.Join(root, to)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func copyInto(ctx context.Context, from, to string) error {
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	return runQuietly(exec.CommandContext(ctx, "cp", "-r", from, to+"/"))
+}
+
+// addGuestFiles writes the files under guest/root. embed keeps no modes; what is
+// under sbin is executable.
+func addGuestFiles(root string) error {
+	return fs.WalkDir(guestFiles, "guest/root", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := guestFiles.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(root, strings.TrimPrefix(name, "guest/root/"))
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return err
+		}
+		mode := fs.FileMode(0o644)
+		if filepath.Base(filepath.Dir(to)) == "sbin" {
+			mode = 0o755
+		}
+		return os.WriteFile(to, data, mode)
+	})
+}
+
+// addImages writes the archives of the local images, for the node to import.
+func addImages(ctx context.Context, root string) error {
+	busybox := filepath.Join(root, "usr/bin/busybox")
+	binary, err := os.ReadFile(busybox)
+	if err != nil {
+		return err
+	}
+	applets, err := exec.CommandContext(ctx, busybox, "--list").Output()
+	if err != nil {
+		return fmt.Errorf("busybox --list: %w", err)
+	}
+	images := []struct {
+		name    string
+		command []string
+		files   []imageFile
+	}{
+		{"pause", []string{"/pause"}, []imageFile{{path: "pause", mode: 0o755, data: pauseBinary()}}},
+		{"busybox", []string{"/bin/sh"}, busyboxFiles(binary, strings.Fields(string(applets)))},
+	}
+	dir := filepath.Join(root, "usr/local/share/nri-node/images")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, image := range images {
+		f, err := os.Create(filepath.Join(dir, image.name+".tar"))
+		if err != nil {
+			return err
+		}
+		err = imageArchive(f, "docker.io/local/"+image.name+":1", image.command, image.files)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

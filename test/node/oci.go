@@ -1,0 +1,147 @@
+package node
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// imageFile is a file of an image's only layer. Link makes it a symbolic link.
+type imageFile struct {
+	path, link string
+	mode       int64
+	data       []byte
+	dir        bool
+}
+
+// imageArchive writes an OCI image layout as a tar, as `ctr image import` takes
+// it, without a registry or a daemon. The same files give the same bytes.
+func imageArchive(w io.Writer, name string, command []string, files []imageFile) error {
+	layer, err := tarFiles(files)
+	if err != nil {
+		return fmt.Errorf("image %s: %w", name, err)
+	}
+	config := mustJSON(map[string]any{
+		"architecture": "amd64",
+		"os":           "linux",
+		"config": map[string]any{
+			"Cmd": command,
+			"Env": []string{"PATH=/bin"},
+		},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest(layer)}},
+	})
+	const prefix = "application/vnd.oci.image."
+	manifest := mustJSON(map[string]any{
+		"schemaVersion": 2,
+		"mediaType":     prefix + "manifest.v1+json",
+		"config":        descriptor(prefix+"config.v1+json", config),
+		"layers":        []any{descriptor(prefix+"layer.v1.tar", layer)},
+	})
+	entry := descriptor(prefix+"manifest.v1+json", manifest)
+	entry["annotations"] = map[string]string{"io.containerd.image.name": name}
+	index := mustJSON(map[string]any{"schemaVersion": 2, "manifests": []any{entry}})
+
+	archive, err := tarFiles([]imageFile{
+		{path: "oci-layout", mode: 0o644, data: []byte(`{"imageLayoutVersion":"1.0.0"}`)},
+		{path: "index.json", mode: 0o644, data: index},
+		blob(config), blob(manifest), blob(layer),
+	})
+	if err != nil {
+		return fmt.Errorf("image %s: %w", name, err)
+	}
+	_, err = w.Write(archive)
+	return err
+}
+
+func blob(data []byte) imageFile {
+	return imageFile{path: "blobs/sha256/" + digest(data)[len("sha256:"):], mode: 0o644, data: data}
+}
+
+func descriptor(mediaType string, data []byte) map[string]any {
+	return map[string]any{"mediaType": mediaType, "digest": digest(data), "size": len(data)}
+}
+
+func digest(data []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(data)) }
+
+// mustJSON marshals maps of strings, which cannot fail.
+func mustJSON(v any) []byte {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+func tarFiles(files []imageFile) ([]byte, error) {
+	var buf bytes.Buffer
+	tw := tar.NewWriter(&buf)
+	for _, f := range files {
+		h := &tar.Header{Name: f.path, Mode: f.mode, Size: int64(len(f.data)), Typeflag: tar.TypeReg}
+		switch {
+		case f.dir:
+			h.Typeflag = tar.TypeDir
+		case f.link != "":
+			h.Typeflag, h.Linkname = tar.TypeSymlink, f.link
+		}
+		if err := tw.WriteHeader(h); err != nil {
+			return nil, err
+		}
+		if _, err := tw.Write(f.data); err != nil {
+			return nil, err
+		}
+	}
+	if err := tw.Close(); err != nil {
+		return nil, err
+	}
+	return buf.Bytes(), nil
+}
+
+// pauseBinary is a static x86-64 program that calls pause(2) for ever, as the
+// sandbox's only process must. By hand it has 129 bytes, and starts at once on an
+// emulated CPU and holds one page: a Go program would count against the memory
+// limit of every pod that a test makes.
+func pauseBinary() []byte {
+	const base, header = 0x400000, 64 + 56
+	code := []byte{
+		0xb8, 34, 0, 0, 0, // mov eax, 34 (pause)
+		0x0f, 0x05, // syscall
+		0xeb, 0xf7, // jmp to the mov
+	}
+	size := uint64(header + len(code))
+	var b bytes.Buffer
+	b.WriteString("\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00")
+	for _, field := range []any{
+		// Elf64_Ehdr after e_ident: executable, x86-64, one program header.
+		uint16(2), uint16(62), uint32(1), uint64(base + header), uint64(64), uint64(0),
+		uint32(0), uint16(64), uint16(56), uint16(1), uint16(0), uint16(0), uint16(0),
+		// Elf64_Phdr: load the whole file, readable and executable.
+		uint32(1), uint32(5), uint64(0), uint64(base), uint64(base), size, size, uint64(0x1000),
+	} {
+		_ = binary.Write(&b, binary.LittleEndian, field) // a bytes.Buffer takes all
+	}
+	b.Write(code)
+	return b.Bytes()
+}
+
+// busyboxFiles are the files of local/busybox:1: the static binary and a link for
+// each applet, in /bin.
+func busyboxFiles(binary []byte, applets []string) []imageFile {
+	files := []imageFile{
+		{path: "bin/", mode: 0o755, dir: true},
+		{path: "tmp/", mode: 0o1777, dir: true},
+		{path: "etc/", mode: 0o755, dir: true},
+		{path: "etc/passwd", mode: 0o644, data: []byte("root:x:0:0:root:/:/bin/sh\n")},
+		{path: "etc/group", mode: 0o644, data: []byte("root:x:0:\n")},
+		{path: "bin/busybox", mode: 0o755, data: binary},
+	}
+	for _, a := range applets {
+		if a != "busybox" {
+			files = append(files, imageFile{path: "bin/" + a, mode: 0o777, link: "busybox"})
+		}
+	}
+	return files
+}
