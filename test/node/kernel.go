@@ -27,7 +27,7 @@ func kernelArtifact(cfg Config, kernel string, mirror aptSource) artifact {
 	suite := kernelSuites[kernel]
 	return artifact{
 		name: "kernel-" + kernel,
-		key:  cacheKey(suite, initScript, strings.Join(kernelModules, " "), "1"),
+		key:  cacheKey(suite, initScript, strings.Join(kernelModules, " "), "2"),
 		build: func(ctx context.Context, dir string) error {
 			if err := extractKernel(ctx, cfg, dir, suite, mirror); err != nil {
 				return err
@@ -106,12 +106,10 @@ func buildInitrd(ctx context.Context, dir string) error {
 		return fmt.Errorf("want the modules of one kernel, found %q", versions)
 	}
 	modules := versions[0]
-	if packed, _ := filepath.Glob(filepath.Join(modules, "kernel/fs/ext4/*.xz")); packed != nil {
-		// Two at a time: this is the machine's core count that the project reckons with.
-		script := `find "$1" -name '*.ko.xz' -print0 | xargs -0 -n 50 -P 2 xz -d`
-		if err := runQuietly(exec.CommandContext(ctx, "sh", "-c", script, "sh", modules)); err != nil {
-			return err
-		}
+	// Trixie packs modules, bookworm does not. Two at a time: a node is built on two cores.
+	const unpack = `find "$1" -name '*.ko.xz' -print0 | xargs -0 -r -n 50 -P 2 xz -d`
+	if err := runQuietly(exec.CommandContext(ctx, "sh", "-c", unpack, "sh", modules)); err != nil {
+		return err
 	}
 	if err := runQuietly(exec.CommandContext(ctx, "depmod", "-b", dir, filepath.Base(modules))); err != nil {
 		return err
