@@ -182,7 +182,7 @@ func addGuestFiles(root string) error {
 	})
 }
 
-// addImages writes the archives of the local images, for the node to import.
+// addImages writes the archive of the local images, for the node to import.
 func addImages(ctx context.Context, root string) error {
 	busybox := filepath.Join(root, "usr/bin/busybox")
 	binary, err := os.ReadFile(busybox)
@@ -193,27 +193,16 @@ func addImages(ctx context.Context, root string) error {
 	if err != nil {
 		return fmt.Errorf("busybox --list: %w", err)
 	}
-	images := []struct {
-		name    string
-		command []string
-		files   []imageFile
-	}{
-		{"pause", []string{"/pause"}, []imageFile{{path: "pause", mode: 0o755, data: pauseBinary()}}},
-		{"busybox", []string{"/bin/sh"}, busyboxFiles(binary, strings.Fields(string(applets)))},
+	archive, err := imageArchive([]image{
+		{"docker.io/local/pause:1", []string{"/pause"}, []imageFile{{path: "pause", mode: 0o755, data: pauseBinary()}}},
+		{"docker.io/local/busybox:1", []string{"/bin/sh"}, busyboxFiles(binary, strings.Fields(string(applets)))},
+	})
+	if err != nil {
+		return err
 	}
-	dir := filepath.Join(root, "usr/local/share/nri-node/images")
+	dir := filepath.Join(root, "usr/local/share/nri-node")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	for _, image := range images {
-		f, err := os.Create(filepath.Join(dir, image.name+".tar"))
-		if err != nil {
-			return err
-		}
-		err = imageArchive(f, "docker.io/local/"+image.name+":1", image.command, image.files)
-		if err := errors.Join(err, f.Close()); err != nil {
-			return err
-		}
-	}
-	return nil
+	return os.WriteFile(filepath.Join(dir, "images.tar"), archive, 0o644)
 }

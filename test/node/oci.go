@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"io"
 )
 
 // imageFile is a file of an image's only layer. Link makes it a symbolic link.
@@ -18,18 +17,41 @@ type imageFile struct {
 	dir        bool
 }
 
-// imageArchive writes an OCI image layout as a tar, as `ctr image import` takes
-// it, without a registry or a daemon. The same files give the same bytes.
-func imageArchive(w io.Writer, name string, command []string, files []imageFile) error {
-	layer, err := tarFiles(files)
+// image is one image of an archive.
+type image struct {
+	name    string
+	command []string
+	files   []imageFile
+}
+
+// imageArchive returns an OCI image layout as a tar, as `ctr image import` takes
+// it, without a registry or a daemon. The same images give the same bytes.
+func imageArchive(images []image) ([]byte, error) {
+	files := []imageFile{{path: "oci-layout", mode: 0o644, data: []byte(`{"imageLayoutVersion":"1.0.0"}`)}}
+	var manifests []any
+	for _, img := range images {
+		entry, blobs, err := imageBlobs(img)
+		if err != nil {
+			return nil, fmt.Errorf("image %s: %w", img.name, err)
+		}
+		manifests = append(manifests, entry)
+		files = append(files, blobs...)
+	}
+	index := mustJSON(map[string]any{"schemaVersion": 2, "manifests": manifests})
+	return tarFiles(append(files, imageFile{path: "index.json", mode: 0o644, data: index}))
+}
+
+// imageBlobs returns the image's entry in the index, and its blobs.
+func imageBlobs(img image) (entry map[string]any, blobs []imageFile, err error) {
+	layer, err := tarFiles(img.files)
 	if err != nil {
-		return fmt.Errorf("image %s: %w", name, err)
+		return nil, nil, err
 	}
 	config := mustJSON(map[string]any{
 		"architecture": "amd64",
 		"os":           "linux",
 		"config": map[string]any{
-			"Cmd": command,
+			"Cmd": img.command,
 			"Env": []string{"PATH=/bin"},
 		},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest(layer)}},
@@ -41,20 +63,9 @@ func imageArchive(w io.Writer, name string, command []string, files []imageFile)
 		"config":        descriptor(prefix+"config.v1+json", config),
 		"layers":        []any{descriptor(prefix+"layer.v1.tar", layer)},
 	})
-	entry := descriptor(prefix+"manifest.v1+json", manifest)
-	entry["annotations"] = map[string]string{"io.containerd.image.name": name}
-	index := mustJSON(map[string]any{"schemaVersion": 2, "manifests": []any{entry}})
-
-	archive, err := tarFiles([]imageFile{
-		{path: "oci-layout", mode: 0o644, data: []byte(`{"imageLayoutVersion":"1.0.0"}`)},
-		{path: "index.json", mode: 0o644, data: index},
-		blob(config), blob(manifest), blob(layer),
-	})
-	if err != nil {
-		return fmt.Errorf("image %s: %w", name, err)
-	}
-	_, err = w.Write(archive)
-	return err
+	entry = descriptor(prefix+"manifest.v1+json", manifest)
+	entry["annotations"] = map[string]string{"io.containerd.image.name": img.name}
+	return entry, []imageFile{blob(config), blob(manifest), blob(layer)}, nil
 }
 
 func blob(data []byte) imageFile {

@@ -25,7 +25,7 @@ var accelerators = map[string][]string{
 // and a guest that reboots (after a panic, for one) ends QEMU.
 var machine = []string{
 	"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-	"-machine", "q35", "-smp", "2",
+	"-machine", "q35,sata=off,smbus=off,i8042=off", "-smp", "2",
 }
 
 // qemu is a running QEMU process.
@@ -128,13 +128,14 @@ func diskArgs(name, file, option string) []string {
 	}
 }
 
-// commandLine is the kernel's: cgroup v2 only, a panic ends the machine, and the
+// commandLine is the kernel's: cgroup v2 only, a panic ends the machine, no
+// security module (for BPF's, systemd attaches a program in 2 s of boot), and the
 // parameters for nri-node-setup.
 func commandLine(cfg Config, key string) string {
 	return strings.Join([]string{
 		"console=ttyS0", "loglevel=5", "panic=-1", "oops=panic", "net.ifnames=0", "mitigations=off",
 		"cgroup_no_v1=all", "systemd.unified_cgroup_hierarchy=1", "systemd.show_status=auto",
-		"systemd.gpt_auto=0", "random.trust_cpu=on", "tsc=reliable", "no_timer_check",
+		"lsm=capability", "random.trust_cpu=on", "tsc=reliable", "no_timer_check",
 		"nri_node.containerd=" + cfg.Containerd, "nri_node.runtime=" + cfg.Runtime,
 		"nri_node.driver=" + cfg.Driver, "nri_node.key=" + key,
 	}, " ")
