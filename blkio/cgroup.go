@@ -1,0 +1,141 @@
+package blkio
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Cgroup is a cgroup by its path. It holds no descriptor: the cgroup may go
+// and come back. Methods on one that is not there return ErrGone, and
+// ErrNotSupported where it has no such file. Cgroups are comparable with ==.
+type Cgroup struct {
+	h    *Hierarchy
+	path string
+}
+
+// Path returns the path below the cgroup root, without a slash in front; "."
+// is the root.
+func (c Cgroup) Path() string { return c.path }
+
+// Exists says whether the cgroup is there.
+func (c Cgroup) Exists() bool {
+	ok, err := c.h.exists(c.path)
+	return ok && err == nil
+}
+
+// ReadIOMax reads the limits of each device that has one.
+func (c Cgroup) ReadIOMax() (map[Dev]Limits, error) {
+	return readCgroup(c, "io.max", parseIOMax)
+}
+
+// ReadIOStat reads the I/O counters of each device that has seen I/O.
+func (c Cgroup) ReadIOStat() (map[Dev]Stat, error) {
+	return readCgroup(c, "io.stat", parseIOStat)
+}
+
+// ReadIOWeight reads the weights.
+func (c Cgroup) ReadIOWeight() (Weights, error) {
+	return readCgroup(c, "io.weight", parseIOWeight)
+}
+
+func readCgroup[T any](c Cgroup, name string, parse func(string) (T, error)) (T, error) {
+	var zero T
+	data, err := c.h.readFile(c.path + "/" + name)
+	if err != nil {
+		return zero, c.fileError("read", name, "", err)
+	}
+	v, err := parse(string(data))
+	if err != nil {
+		return zero, c.fileError("read", name, "", err)
+	}
+	return v, nil
+}
+
+// WriteIOMax sets the limits of one device. Keys that are Unset keep their
+// value; nothing is written if all are. It is all or nothing, and ErrNoDevice
+// if the number is of no whole disk.
+func (c Cgroup) WriteIOMax(l DevLimits) error {
+	if l.Limits.IsZero() {
+		return nil
+	}
+	return c.write("io.max", l.String())
+}
+
+// WriteIOWeight sets the weight of all devices without one of their own,
+// MinWeight to MaxWeight.
+func (c Cgroup) WriteIOWeight(weight uint32) error {
+	return c.write("io.weight", "default "+strconv.FormatUint(uint64(weight), 10))
+}
+
+func (c Cgroup) write(name, data string) error {
+	if err := c.h.writeFile(c.path+"/"+name, data); err != nil {
+		return c.fileError("write", name, data, err)
+	}
+	return nil
+}
+
+// ReadXattr reads an extended attribute of the cgroup's directory, such as
+// "user.nri-blkio". It returns nil and no error where there is none.
+func (c Cgroup) ReadXattr(name string) ([]byte, error) {
+	var value []byte
+	err := c.withDir(func(fd int) (err error) {
+		value, err = fgetxattr(fd, name)
+		return err
+	})
+	if err != nil {
+		return nil, c.xattrError("read", name, err)
+	}
+	return value, nil
+}
+
+// WriteXattr creates or replaces an extended attribute of the directory. The
+// kernel holds 128 KiB of them for each cgroup.
+func (c Cgroup) WriteXattr(name string, value []byte) error {
+	err := c.withDir(func(fd int) error { return unix.Fsetxattr(fd, name, value, 0) })
+	return c.xattrError("write", name, err)
+}
+
+// RemoveXattr removes an extended attribute. It is no error if there is none.
+func (c Cgroup) RemoveXattr(name string) error {
+	err := c.withDir(func(fd int) error { return unix.Fremovexattr(fd, name) })
+	if errors.Is(err, unix.ENODATA) {
+		err = nil
+	}
+	return c.xattrError("remove", name, err)
+}
+
+// xattrError does without the data: a record is long and no help.
+func (c Cgroup) xattrError(op, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return c.fileError(op, "xattr "+name, "", err)
+}
+
+func (c Cgroup) withDir(fn func(fd int) error) error {
+	fd, err := c.h.open(c.path, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return fn(fd)
+}
+
+// fgetxattr returns nil where there is no such attribute.
+func fgetxattr(fd int, name string) ([]byte, error) {
+	for size := 1024; ; size *= 4 {
+		buf := make([]byte, size)
+		n, err := unix.Fgetxattr(fd, name, buf)
+		switch {
+		case err == nil:
+			return buf[:n], nil
+		case errors.Is(err, unix.ENODATA):
+			return nil, nil
+		case !errors.Is(err, unix.ERANGE) || size > 1<<20:
+			return nil, fmt.Errorf("get: %w", err)
+		}
+	}
+}

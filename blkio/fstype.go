@@ -1,0 +1,60 @@
+package blkio
+
+import "strings"
+
+// noDiskReason says why I/O on a filesystem of the type cannot be limited, or
+// "" if it has a disk.
+func noDiskReason(fstype string) string {
+	switch fstype {
+	case "tmpfs", "ramfs", "hugetlbfs", "devtmpfs":
+		return fstype + " is memory, not a disk"
+	case "nfs", "nfs4", "cifs", "smb3", "ceph", "afs", "lustre", "beegfs", "gpfs", "wekafs", "glusterfs", "orangefs":
+		return fstype + " is a network filesystem: there is no local disk to limit"
+	case "9p", "virtiofs", "vboxsf", "prl_fs", "vmhgfs":
+		return fstype + " is served by the host of this virtual machine: there is no local disk to limit"
+	case "overlay", "aufs":
+		return fstype + " is layered over other filesystems and has no disk of its own"
+	case "fuseblk":
+		return "fuseblk is served by a process, and its I/O counts as that process's"
+	case "zfs":
+		return "zfs spreads its pool over disks by threads of its own, whose I/O belongs to no container"
+	case "autofs":
+		return "autofs is a place to mount on: nothing is mounted there yet"
+	case "proc", "sysfs", "cgroup", "cgroup2", "devpts", "mqueue", "debugfs", "tracefs", "securityfs", "selinuxfs",
+		"pstore", "bpf", "configfs", "efivarfs", "binfmt_misc", "nsfs", "rpc_pipefs", "fusectl", "resctrl", "nfsd":
+		return fstype + " is a view of the kernel, not a disk"
+	}
+	if fstype == "fuse" || strings.HasPrefix(fstype, "fuse.") {
+		return fstype + " is served by a process, and its I/O counts as that process's"
+	}
+	return ""
+}
+
+// isLocal says that looking up a name in a filesystem of the type waits for no
+// network and no other process. What is not known is not local.
+func isLocal(m *Mount) bool {
+	switch m.FSType {
+	case "tmpfs", "ramfs", "devtmpfs", "overlay", "btrfs", "bcachefs", "zfs":
+		return true
+	}
+	// A block device, that is, a number of its own.
+	return m.Dev.Major != 0 && noDiskReason(m.FSType) == ""
+}
+
+// writebackWarning says what a limit does not hold for.
+//
+// Source: the filesystems that set SB_I_CGROUPWB.
+func writebackWarning(m *Mount) string {
+	switch m.FSType {
+	case "ext2", "ext3", "ext4":
+		if m.DataJournal {
+			return m.FSType + " with data=journal has no cgroup writeback: limits on writes hold for direct I/O only"
+		}
+		return ""
+	case "xfs", "btrfs", "f2fs":
+		return ""
+	case "squashfs", "erofs", "iso9660", "cramfs", "romfs":
+		return "" // nothing is written
+	}
+	return m.FSType + " has no cgroup writeback: limits on writes hold for direct I/O only"
+}

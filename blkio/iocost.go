@@ -1,0 +1,46 @@
+package blkio
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// ParseIOCostQOS parses io.cost.qos of the root cgroup: whether io.weight
+// works on a device. One that is not listed has iocost off.
+//
+//	8:16 enable=1 ctrl=auto rpct=95.00 rlat=75000 wpct=95.00 wlat=150000 min=50.00 max=150.00
+//	(1)  (2)
+//
+//	(1) device number
+//	(2) 1 if the cost controller is on; the rest is its tuning
+//
+// Source: Documentation/admin-guide/cgroup-v2.rst, "io.cost.qos".
+func ParseIOCostQOS(r io.Reader) (map[Dev]bool, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("read io.cost.qos: %w", err)
+	}
+	return parseIOCostQOS(string(data))
+}
+
+func parseIOCostQOS(data string) (map[Dev]bool, error) {
+	out := make(map[Dev]bool)
+	err := eachDevLine("io.cost.qos", data, func(dev Dev, pairs string) error {
+		for pair := range strings.FieldsSeq(pairs) {
+			name, value, _ := strings.Cut(pair, "=")
+			if name != "enable" {
+				continue
+			}
+			if value != "0" && value != "1" {
+				return fmt.Errorf("enable is %q, not 0 or 1", value)
+			}
+			out[dev] = value == "1"
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}

@@ -1,0 +1,120 @@
+package blkio
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Stat counts the I/O of one cgroup, descendants included, on one device.
+// Bytes and operations, since the cgroup or the device appeared.
+type Stat struct {
+	Rbytes, Wbytes uint64 // read and written
+	Rios, Wios     uint64
+	Dbytes, Dios   uint64 // discarded
+}
+
+// String formats the line of io.stat without the device.
+func (s Stat) String() string {
+	return fmt.Sprintf("rbytes=%d wbytes=%d rios=%d wios=%d dbytes=%d dios=%d",
+		s.Rbytes, s.Wbytes, s.Rios, s.Wios, s.Dbytes, s.Dios)
+}
+
+// ParseIOStat parses io.stat. A device that is not listed has seen no I/O.
+// The map may be nil.
+//
+//	8:16 rbytes=1459200 wbytes=314773504 rios=192 wios=353 dbytes=0 dios=0
+//	(1)  (2)
+//
+//	(1) device number; kernels between 5.13 and 6.0 print the number of a
+//	    device without I/O and no newline after it, "7:1 7:0 8:16 rbytes=..."
+//	(2) six counters, then those of cost and latency controllers if enabled
+//
+// Source: Documentation/admin-guide/cgroup-v2.rst, "io.stat".
+func ParseIOStat(r io.Reader) (map[Dev]Stat, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("read io.stat: %w", err)
+	}
+	return parseIOStat(string(data))
+}
+
+func parseIOStat(data string) (map[Dev]Stat, error) {
+	var out map[Dev]Stat
+	n := 0
+	for line := range strings.Lines(data) {
+		n++
+		dev, stat, ok, err := parseStatLine(line)
+		if err != nil {
+			return nil, fmt.Errorf("parse io.stat, line %d %.80q: %w", n, strings.TrimSpace(line), err)
+		}
+		if !ok {
+			continue
+		}
+		if out == nil {
+			out = make(map[Dev]Stat)
+		}
+		out[dev] = stat
+	}
+	return out, nil
+}
+
+// parseStatLine reports false for a line that counts nothing.
+func parseStatLine(line string) (dev Dev, stat Stat, ok bool, err error) {
+	known, counted := false, false
+	for field := range strings.FieldsSeq(line) {
+		name, value, isPair := strings.Cut(field, "=")
+		if !isPair {
+			if counted {
+				return dev, stat, false, fmt.Errorf("%q after the counters", field)
+			}
+			if known = field != unknownDevice; known {
+				if dev, err = ParseDev(field); err != nil {
+					return dev, stat, false, err
+				}
+			}
+			continue
+		}
+		counted = true
+		if counter := stat.counter(name); counter != nil {
+			if *counter, err = strconv.ParseUint(value, 10, 64); err != nil {
+				return dev, stat, false, fmt.Errorf("%s: %w", name, err)
+			}
+			// Other keys are cost.*, latency's and a later kernel's.
+		}
+	}
+	if counted && !known && !strings.Contains(line, unknownDevice) {
+		return dev, stat, false, fmt.Errorf("counters without a device")
+	}
+	return dev, stat, known && counted, nil
+}
+
+func (s *Stat) counter(name string) *uint64 {
+	switch name {
+	case "rbytes":
+		return &s.Rbytes
+	case "wbytes":
+		return &s.Wbytes
+	case "rios":
+		return &s.Rios
+	case "wios":
+		return &s.Wios
+	case "dbytes":
+		return &s.Dbytes
+	case "dios":
+		return &s.Dios
+	}
+	return nil
+}
+
+// FormatIOStat is the inverse of ParseIOStat, sorted by device number.
+func FormatIOStat(m map[Dev]Stat) string {
+	var b strings.Builder
+	for _, dev := range slices.SortedFunc(maps.Keys(m), Dev.Compare) {
+		fmt.Fprintf(&b, "%s %s\n", dev, m[dev])
+	}
+	return b.String()
+}

@@ -1,0 +1,90 @@
+package blkio
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The bounds of io.weight.
+const (
+	MinWeight     = 1
+	DefaultWeight = 100
+	MaxWeight     = 10000
+)
+
+// Weights are the values of io.weight: one for each device that has its own,
+// and one for the rest.
+type Weights struct {
+	Default uint32
+	Devices map[Dev]uint32 // may be nil
+}
+
+// String formats io.weight as it reads, sorted by device number.
+func (w Weights) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "default %d\n", w.Default)
+	for _, dev := range slices.SortedFunc(maps.Keys(w.Devices), Dev.Compare) {
+		fmt.Fprintf(&b, "%s %d\n", dev, w.Devices[dev])
+	}
+	return b.String()
+}
+
+// ParseIOWeight parses io.weight, and io.bfq.weight.
+//
+//	default 100
+//	8:16 200
+//
+// Source: Documentation/admin-guide/cgroup-v2.rst, "io.weight".
+func ParseIOWeight(r io.Reader) (Weights, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return Weights{}, fmt.Errorf("read io.weight: %w", err)
+	}
+	return parseIOWeight(string(data))
+}
+
+func parseIOWeight(data string) (Weights, error) {
+	rest, value := "", ""
+	for line := range strings.Lines(data) {
+		if v, ok := strings.CutPrefix(line, "default "); ok {
+			value = strings.TrimSpace(v)
+			continue
+		}
+		rest += line
+	}
+	w, err := parseWeight(value)
+	if err != nil {
+		return Weights{}, fmt.Errorf("parse io.weight, line \"default\": %w", err)
+	}
+	weights := Weights{Default: w}
+	err = eachDevLine("io.weight", rest, func(dev Dev, value string) error {
+		w, err := parseWeight(strings.TrimSpace(value))
+		if err != nil {
+			return err
+		}
+		if weights.Devices == nil {
+			weights.Devices = make(map[Dev]uint32)
+		}
+		weights.Devices[dev] = w
+		return nil
+	})
+	if err != nil {
+		return Weights{}, err
+	}
+	return weights, nil
+}
+
+func parseWeight(s string) (uint32, error) {
+	n, err := strconv.ParseUint(s, 10, 32)
+	if err != nil {
+		return 0, err
+	}
+	if n < MinWeight || n > MaxWeight {
+		return 0, fmt.Errorf("weight %d is not within %d..%d", n, MinWeight, MaxWeight)
+	}
+	return uint32(n), nil
+}

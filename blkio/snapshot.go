@@ -1,0 +1,235 @@
+package blkio
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"sync"
+)
+
+// snapshot is a mount table with what was found out by it. Nothing here
+// outlives the table: a change of the table is what may have made it wrong.
+type snapshot struct {
+	table *MountTable
+	sys   Sysfs
+	host  *hostRoot
+
+	mu      sync.RWMutex // guards the maps
+	paths   map[string]*Backing
+	mounts  map[*Mount]*Backing
+	devices map[deviceKey][]Disk
+}
+
+// deviceKey is the device of a filesystem: its number, or, for those with an
+// anonymous one (0:45), type and source.
+type deviceKey struct {
+	dev            Dev
+	fstype, source string
+}
+
+// maxPaths bounds the paths that are remembered, should a table last long.
+const maxPaths = 8192
+
+func newSnapshot(table *MountTable, sys Sysfs, host *hostRoot) *snapshot {
+	return &snapshot{
+		table: table, sys: sys, host: host,
+		paths:   make(map[string]*Backing),
+		mounts:  make(map[*Mount]*Backing),
+		devices: make(map[deviceKey][]Disk),
+	}
+}
+
+// resolve is the short way: one look at what is known already.
+func (s *snapshot) resolve(ctx context.Context, hostPath string) Backing {
+	s.mu.RLock()
+	b := s.paths[hostPath]
+	s.mu.RUnlock()
+	if b != nil {
+		return *b
+	}
+	return s.resolveNew(ctx, hostPath)
+}
+
+func (s *snapshot) resolveNew(ctx context.Context, hostPath string) Backing {
+	if !strings.HasPrefix(hostPath, "/") {
+		return Backing{Reason: fmt.Sprintf("%q is no absolute path", hostPath)}
+	}
+	p := path.Clean(hostPath)
+	m := s.table.find(p)
+	if m == nil {
+		return Backing{Reason: "no mount holds " + p}
+	}
+	final := true
+	// A mountpoint has no symlinks: the kernel prints where it is. And what
+	// is in a filesystem that is not local is never looked at.
+	if p != m.Mountpoint && isLocal(m) {
+		if remote := s.remoteAbove(m); remote != nil {
+			return s.noDisk(m, fmt.Sprintf("%s is below %s at %s, which could hang", m.Mountpoint, remote.FSType, remote.Mountpoint))
+		}
+		target, err := s.host.resolve(ctx, s.table, p)
+		final = err == nil
+		if err != nil && !errors.Is(err, errUncertain) {
+			return s.noDisk(m, err.Error())
+		}
+		if p = target; !final || p != path.Clean(hostPath) {
+			m = s.table.find(p)
+		}
+	}
+	if m == nil {
+		return Backing{Reason: "no mount holds " + p}
+	}
+	b := s.backing(m, p)
+	if final {
+		s.mu.Lock()
+		if len(s.paths) < maxPaths {
+			s.paths[strings.Clone(hostPath)] = b
+		}
+		s.mu.Unlock()
+	}
+	return *b
+}
+
+// remoteAbove returns a mount on the way to m that is not local.
+func (s *snapshot) remoteAbove(m *Mount) *Mount {
+	for m.Mountpoint != "/" {
+		if m = s.table.find(parentDir(m.Mountpoint)); m == nil {
+			return nil
+		}
+		if !isLocal(m) {
+			return m
+		}
+	}
+	return nil
+}
+
+func (s *snapshot) noDisk(m *Mount, reason string) Backing {
+	return Backing{Mountpoint: m.Mountpoint, FSType: m.FSType, Reason: reason}
+}
+
+// backing returns the backing of a path free of symlinks, which m holds.
+func (s *snapshot) backing(m *Mount, p string) *Backing {
+	if m.FSType == "devtmpfs" {
+		if b, ok := s.deviceNode(m, p); ok {
+			return b
+		}
+	}
+	s.mu.RLock()
+	b := s.mounts[m]
+	s.mu.RUnlock()
+	if b != nil {
+		return b
+	}
+	b = &Backing{Mountpoint: m.Mountpoint, FSType: m.FSType, Reason: noDiskReason(m.FSType)}
+	if b.Reason == "" {
+		disks, err := s.disksOf(m)
+		if err != nil {
+			b.Reason = err.Error()
+			return b // not remembered: it may be for the moment only
+		}
+		b.Disks, b.Warning = disks, writebackWarning(m)
+	}
+	s.mu.Lock()
+	s.mounts[m] = b
+	s.mu.Unlock()
+	return b
+}
+
+// deviceNode is for raw block volumes: a node in /dev is its disk.
+func (s *snapshot) deviceNode(m *Mount, p string) (*Backing, bool) {
+	dev, err := s.host.blockDevice(p)
+	if err != nil {
+		return nil, false
+	}
+	disk, err := s.sys.WholeDisk(dev)
+	if err != nil {
+		return nil, false
+	}
+	return &Backing{Mountpoint: m.Mountpoint, FSType: m.FSType, Disks: []Disk{disk}}, true
+}
+
+// disksOf returns the disks of a mount's filesystem.
+func (s *snapshot) disksOf(m *Mount) ([]Disk, error) {
+	key := deviceKey{dev: m.Dev}
+	if m.Dev.Major == 0 {
+		key.fstype, key.source = m.FSType, m.Source
+	}
+	s.mu.RLock()
+	disks := s.devices[key]
+	s.mu.RUnlock()
+	if disks != nil {
+		return disks, nil
+	}
+	disks, err := s.lookUp(key)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.devices[key] = disks
+	s.mu.Unlock()
+	return disks, nil
+}
+
+// lookUp asks sysfs. The disks are at least one.
+func (s *snapshot) lookUp(key deviceKey) ([]Disk, error) {
+	if key.dev.Major != 0 {
+		disk, err := s.sys.WholeDisk(key.dev)
+		if err != nil {
+			return nil, fmt.Errorf("sysfs does not know the filesystem's device: %w", err)
+		}
+		return []Disk{disk}, nil
+	}
+	if !strings.HasPrefix(key.source, "/dev/") {
+		return nil, fmt.Errorf("%s has no block device of its own, only the number %s", key.fstype, key.dev)
+	}
+	found := make(map[Dev]Disk)
+	// bcachefs names all of its devices, with colons between.
+	for source := range strings.SplitSeq(key.source, ":") {
+		disks, err := s.fromSource(key.fstype, source)
+		if err != nil {
+			return nil, fmt.Errorf("%s on %s: %w", key.fstype, source, err)
+		}
+		for _, d := range disks {
+			found[d.Dev] = d
+		}
+	}
+	return sortedDisks(found), nil
+}
+
+func (s *snapshot) fromSource(fstype, source string) ([]Disk, error) {
+	dev, err := s.sys.number(source)
+	if errors.Is(err, ErrNoDevice) {
+		// One of udev's links. The nodes are in devtmpfs: no hang.
+		if d, statErr := s.host.blockDevice(path.Clean(source)); statErr == nil {
+			dev, err = d, nil
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if fstype == "btrfs" {
+		return s.sys.Btrfs(dev)
+	}
+	disk, err := s.sys.WholeDisk(dev)
+	return []Disk{disk}, err
+}
+
+// carryOver looks up again the devices that an older snapshot knew, so that
+// after a change of the table it is not the next handler that waits for sysfs.
+func (s *snapshot) carryOver(ctx context.Context, old *snapshot) {
+	old.mu.RLock()
+	keys := make([]deviceKey, 0, len(old.devices))
+	for key := range old.devices {
+		keys = append(keys, key)
+	}
+	old.mu.RUnlock()
+	for _, key := range keys {
+		if ctx.Err() != nil {
+			return
+		}
+		if disks, err := s.lookUp(key); err == nil {
+			s.devices[key] = disks
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package blkio
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"sync/atomic"
+	"time"
+)
+
+// StorageConfig says where the host's files are.
+type StorageConfig struct {
+	Sys       fs.FS  // os.DirFS("/sys")
+	Mountinfo string // of the host's first process, "/proc/1/mountinfo"; a regular file will do for tests
+	HostRoot  string // "/", or where the host's root is mounted
+}
+
+// Storage finds the disks that paths of the host are stored on. It is safe for
+// concurrent use.
+type Storage struct {
+	cfg     StorageConfig
+	sys     Sysfs
+	host    *hostRoot
+	current atomic.Pointer[snapshot]
+
+	// refreshing is a lock that a context can give up on. It guards the
+	// fields below. It is held while mountinfo is read: who waits for it
+	// wants that very table.
+	refreshing chan struct{}
+	source     mountSource
+	stale      bool // changed, and not read since
+}
+
+// OpenStorage reads the mount table.
+func OpenStorage(cfg StorageConfig) (*Storage, error) {
+	host, err := openHostRoot(cfg.HostRoot)
+	if err != nil {
+		return nil, err
+	}
+	source, err := openMountSource(cfg.Mountinfo)
+	if err != nil {
+		host.Close() // the error that counts is the one before
+		return nil, err
+	}
+	s := &Storage{
+		cfg: cfg, sys: NewSysfs(cfg.Sys), host: host,
+		refreshing: make(chan struct{}, 1), source: source, stale: true,
+	}
+	if err := s.Refresh(context.Background()); err != nil {
+		s.Close() // as above
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close releases the files. No other call may be under way.
+func (s *Storage) Close() error {
+	err := s.source.Close()
+	if hostErr := s.host.Close(); err == nil {
+		err = hostErr
+	}
+	return err
+}
+
+// Mounts returns the mount table as of the last refresh.
+func (s *Storage) Mounts() *MountTable { return s.current.Load().table }
+
+// Resolve finds what a path of the host is stored on, by the mount table as of
+// the last refresh. It never fails: where there is no disk, Reason says why.
+// It reads symlinks in local filesystems only, and until ctx ends. The Disks of
+// the result are shared and must not be changed.
+func (s *Storage) Resolve(ctx context.Context, hostPath string) Backing {
+	return s.current.Load().resolve(ctx, hostPath)
+}
+
+// Refresh reads the mount table again if the kernel says that it has changed,
+// else it costs a system call. After an error the old table is still there,
+// and the next call tries again.
+func (s *Storage) Refresh(ctx context.Context) error {
+	_, err := s.refresh(ctx)
+	return err
+}
+
+// refresh says how long reading took, 0 if there was nothing to read.
+func (s *Storage) refresh(ctx context.Context) (time.Duration, error) {
+	select {
+	case s.refreshing <- struct{}{}:
+		defer func() { <-s.refreshing }()
+	case <-ctx.Done():
+		return 0, fmt.Errorf("refresh the mount table: %w", ctx.Err())
+	}
+	changed, err := s.source.changed()
+	if err != nil {
+		return 0, fmt.Errorf("refresh the mount table: %w", err)
+	}
+	s.stale = s.stale || changed
+	if !s.stale {
+		return 0, nil
+	}
+	start := time.Now()
+	table, err := s.source.read()
+	if err != nil {
+		return 0, fmt.Errorf("refresh the mount table: %w", err)
+	}
+	next := newSnapshot(table, s.sys, s.host)
+	if old := s.current.Load(); old != nil {
+		next.carryOver(ctx, old)
+	}
+	s.current.Store(next)
+	s.stale = false
+	return time.Since(start), nil
+}
+
+// Watch refreshes the table as soon as it changes, so that Refresh usually
+// finds nothing to do. It returns when ctx ends, or with an error when it
+// cannot go on: then Refresh still does all that is needed.
+func (s *Storage) Watch(ctx context.Context) error {
+	return waitChanges(ctx, s.cfg.Mountinfo, func() error {
+		took, err := s.refresh(ctx)
+		if err != nil {
+			return err
+		}
+		// Reading takes at most a tenth of the time in a burst of changes.
+		// Who needs the table sooner calls Refresh.
+		if took > 0 {
+			select {
+			case <-time.After(min(9*took, time.Second)):
+			case <-ctx.Done():
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,231 @@
+package blkio
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Sysfs reads block devices from sysfs.
+//
+// Source: Documentation/ABI/stable/sysfs-block.
+type Sysfs struct {
+	fsys fs.FS
+}
+
+// NewSysfs takes os.DirFS("/sys"), or any other tree that can read symlinks.
+func NewSysfs(fsys fs.FS) Sysfs { return Sysfs{fsys: fsys} }
+
+// WholeDisk returns the disk with the number, or that the partition with the
+// number is on. ErrNoDevice if there is no such block device.
+func (s Sysfs) WholeDisk(dev Dev) (Disk, error) {
+	dir, err := s.directory(dev)
+	if err != nil {
+		return Disk{}, err
+	}
+	if !s.isPartition(dir) {
+		return Disk{Dev: dev, Name: path.Base(dir)}, nil
+	}
+	disk, err := s.disk(path.Dir(dir))
+	if err != nil {
+		return Disk{}, fmt.Errorf("disk of partition %s: %w", dev, err)
+	}
+	return disk, nil
+}
+
+// directory returns where sysfs describes a disk or partition.
+//
+//	/sys/dev/block/8:17 -> ../../devices/pci0000:00/.../block/sdb/sdb1
+func (s Sysfs) directory(dev Dev) (string, error) {
+	target, err := fs.ReadLink(s.fsys, "dev/block/"+dev.String())
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("block device %s: %w", dev, ErrNoDevice)
+	}
+	if err != nil {
+		return "", fmt.Errorf("block device %s: %w", dev, err)
+	}
+	return path.Join("dev/block", target), nil
+}
+
+// disk reads the number of the block device whose directory it is given.
+func (s Sysfs) disk(dir string) (Disk, error) {
+	number, err := fs.ReadFile(s.fsys, dir+"/dev")
+	if errors.Is(err, fs.ErrNotExist) {
+		return Disk{}, fmt.Errorf("%s: %w", path.Base(dir), ErrNoDevice)
+	}
+	if err != nil {
+		return Disk{}, err
+	}
+	dev, err := ParseDev(strings.TrimSpace(string(number)))
+	if err != nil {
+		return Disk{}, fmt.Errorf("read %s/dev: %w", dir, err)
+	}
+	return Disk{Dev: dev, Name: path.Base(dir)}, nil
+}
+
+func (s Sysfs) isPartition(dir string) bool {
+	if path.Base(path.Dir(dir)) == "block" {
+		return false // a disk, save for NVMe's: spare a system call
+	}
+	_, err := fs.Stat(s.fsys, dir+"/partition")
+	return err == nil
+}
+
+// number returns the number of the disk or partition that a path below /dev
+// names, "/dev/sdb1" or "/dev/mapper/vg-lv". Symlinks that udev makes are
+// unknown to sysfs: ErrNoDevice.
+func (s Sysfs) number(node string) (Dev, error) {
+	name := strings.TrimPrefix(node, "/dev/")
+	if mapped, ok := strings.CutPrefix(name, "mapper/"); ok {
+		return s.mapped(mapped)
+	}
+	// sysfs has "cciss!c0d0" for /dev/cciss/c0d0.
+	link := "class/block/" + strings.ReplaceAll(name, "/", "!")
+	if !fs.ValidPath(link) || name == "" {
+		return Dev{}, fmt.Errorf("block device %q: %w", node, ErrNoDevice)
+	}
+	d, err := s.disk(link)
+	if err != nil {
+		return Dev{}, fmt.Errorf("block device %q: %w", node, err)
+	}
+	return d.Dev, nil
+}
+
+func (s Sysfs) mapped(name string) (Dev, error) {
+	dirs, err := fs.Glob(s.fsys, "block/dm-*")
+	if err != nil {
+		return Dev{}, err
+	}
+	for _, dir := range dirs {
+		if s.text(dir+"/dm/name") == name {
+			d, err := s.disk(dir)
+			return d.Dev, err
+		}
+	}
+	return Dev{}, fmt.Errorf("device mapper %q: %w", name, ErrNoDevice)
+}
+
+// Physical returns the disks at the bottom of a stack of dm and md devices,
+// where weights belong; the disk itself if nothing is below. Sorted by number.
+func (s Sysfs) Physical(dev Dev) ([]Disk, error) {
+	found := make(map[Dev]Disk)
+	if err := s.physical(dev, found, 0); err != nil {
+		return nil, err
+	}
+	return sortedDisks(found), nil
+}
+
+// maxStack is far more than the kernel's own limit on stacked devices.
+const maxStack = 32
+
+func (s Sysfs) physical(dev Dev, found map[Dev]Disk, depth int) error {
+	disk, err := s.WholeDisk(dev)
+	if err != nil {
+		return err
+	}
+	below, err := s.slaves("block/" + disk.Name)
+	if err != nil {
+		return err
+	}
+	if len(below) == 0 {
+		found[disk.Dev] = disk
+		return nil
+	}
+	if depth == maxStack {
+		return fmt.Errorf("disks below %s: more than %d layers", disk.Name, maxStack)
+	}
+	for _, b := range below {
+		if err := s.physical(b.Dev, found, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// slaves returns the disks directly below the disk with the directory.
+func (s Sysfs) slaves(dir string) ([]Disk, error) {
+	return s.members(dir + "/slaves")
+}
+
+// members returns the whole disks that a directory of links to block devices
+// names, sorted by number. Without the directory there are none.
+func (s Sysfs) members(dir string) ([]Disk, error) {
+	entries, err := fs.ReadDir(s.fsys, dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", dir, err)
+	}
+	found := make(map[Dev]Disk)
+	for _, e := range entries {
+		d, err := s.disk(dir + "/" + e.Name())
+		if errors.Is(err, ErrNoDevice) {
+			continue // the hidden path of a multipath disk
+		}
+		if err != nil {
+			return nil, err
+		}
+		if d, err = s.WholeDisk(d.Dev); err != nil {
+			return nil, err
+		}
+		found[d.Dev] = d
+	}
+	return sortedDisks(found), nil
+}
+
+// Btrfs returns the disks of the btrfs that has the device as a member.
+//
+//	/sys/fs/btrfs/UUID/devices/sdb1 -> ../../../../devices/.../sdb/sdb1
+func (s Sysfs) Btrfs(member Dev) ([]Disk, error) {
+	dir, err := s.directory(member)
+	if err != nil {
+		return nil, err
+	}
+	entry := path.Base(dir)
+	all, err := fs.ReadDir(s.fsys, "fs/btrfs")
+	if err != nil {
+		return nil, err
+	}
+	for _, uuid := range all {
+		devices := "fs/btrfs/" + uuid.Name() + "/devices"
+		if _, err := fs.Lstat(s.fsys, devices+"/"+entry); err == nil {
+			return s.members(devices)
+		}
+	}
+	return nil, fmt.Errorf("no btrfs has %s as a member: %w", entry, ErrNoDevice)
+}
+
+// text returns the first line of an attribute, "" if there is none.
+func (s Sysfs) text(name string) string {
+	data, err := fs.ReadFile(s.fsys, name)
+	if err != nil {
+		return ""
+	}
+	line, _, _ := strings.Cut(string(data), "\n")
+	return strings.TrimSpace(line)
+}
+
+func (s Sysfs) count(name string) uint64 {
+	n, err := strconv.ParseUint(s.text(name), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func sortedDisks(m map[Dev]Disk) []Disk {
+	disks := make([]Disk, 0, len(m))
+	for _, d := range m {
+		disks = append(disks, d)
+	}
+	slices.SortFunc(disks, func(a, b Disk) int {
+		return cmp.Or(a.Dev.Compare(b.Dev), cmp.Compare(a.Name, b.Name))
+	})
+	return disks
+}
