@@ -1,0 +1,61 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
+)
+
+// lockPoll is how soon a standby notices that the active instance is gone.
+const lockPoll = 500 * time.Millisecond
+
+// errLocked says that another instance serves this node.
+var errLocked = errors.New("another instance of nri-blkio serves this node")
+
+// tryLock takes the node-wide lock, a flock on path that the kernel drops
+// with the process. Two instances that both set io.max would fail each other's
+// creates (FACTS 4.12). The directory is root's, so no tenant can hold it.
+func tryLock(path string) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("lock the node: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the node: %w", err)
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		return f, nil
+	}
+	f.Close()
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, errLocked
+	}
+	return nil, fmt.Errorf("lock the node: flock %s: %w", path, err)
+}
+
+// waitLock stands by until this instance may serve the node.
+func waitLock(ctx context.Context, path string, log logrus.FieldLogger) (*os.File, error) {
+	said := false
+	for {
+		f, err := tryLock(path)
+		if !errors.Is(err, errLocked) {
+			return f, err
+		}
+		if !said {
+			log.WithField("lock", path).Warn("Another instance serves this node, standing by")
+			said = true
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(lockPoll):
+		}
+	}
+}

@@ -1,0 +1,234 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/runtime-tools/generate"
+	"github.com/google/go-cmp/cmp"
+	rspec "github.com/opencontainers/runtime-spec/specs-go"
+	rgen "github.com/opencontainers/runtime-tools/generate"
+	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+const (
+	limitsKey = "limits.blkio.noderesource.dev/"
+	weightKey = "weight.blkio.noderesource.dev/"
+)
+
+var (
+	rootDisk = blkio.Disk{Dev: blkio.Dev{Major: 254}, Name: "vda"}
+	dataDisk = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 16}, Name: "vdb"}
+)
+
+// disks is a Storage whose answers are given by path prefix.
+type disks struct{ resolve func(string) blkio.Backing }
+
+func (d disks) Refresh(context.Context) error { return nil }
+
+func (d disks) Resolve(_ context.Context, path string) blkio.Backing { return d.resolve(path) }
+
+func on(disk blkio.Disk) blkio.Backing {
+	return blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{disk}}
+}
+
+func twoDisks(path string) blkio.Backing {
+	switch {
+	case strings.HasPrefix(path, "/mnt/data"):
+		return on(dataDisk)
+	case strings.HasPrefix(path, "/mnt/mem"):
+		return blkio.Backing{FSType: "tmpfs", Reason: "tmpfs is memory, not a disk"}
+	}
+	return on(rootDisk)
+}
+
+// tree is a directory with the files of a pod's and its containers' cgroups.
+// What the kernel does with a write is seen on the node, not here.
+func tree(t testing.TB, cgroups ...string) (*blkio.Hierarchy, string) {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "cgroup.controllers"), "cpu io memory\n")
+	for _, cg := range cgroups {
+		if err := os.MkdirAll(filepath.Join(dir, cg), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, cg, "io.max"), "")
+		write(t, filepath.Join(dir, cg, "io.weight"), "default 100\n")
+	}
+	h, err := blkio.OpenTree(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.Close() })
+	return h, dir
+}
+
+func write(t testing.TB, path, data string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(data), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t testing.TB, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(data))
+}
+
+func newPlugin(t testing.TB, h *blkio.Hierarchy) *Plugin {
+	t.Helper()
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	p, err := New(Config{Log: log, Policy: policy.Default(), Storage: disks{twoDisks}, Cgroups: h, Rootfs: "/var/lib/containerd"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+const podCgroup = "kubepods.slice/kubepods-pod1.slice"
+
+func sandbox(annotations map[string]string) *api.PodSandbox {
+	return &api.PodSandbox{
+		Id: "sb1", Name: "db-0", Namespace: "prod", Uid: "u1", Annotations: annotations,
+		Linux: &api.LinuxPodSandbox{CgroupParent: "/" + podCgroup},
+	}
+}
+
+func ctr(name string, mounts ...*api.Mount) *api.Container {
+	return &api.Container{
+		Id: "id-" + name, PodSandboxId: "sb1", Name: name, Mounts: mounts,
+		Linux: &api.LinuxContainer{CgroupsPath: "kubepods-pod1.slice:cri-containerd:id-" + name},
+	}
+}
+
+func cgroupOf(name string) string { return podCgroup + "/cri-containerd-id-" + name + ".scope" }
+
+func bind(src, dst string, opts ...string) *api.Mount {
+	return &api.Mount{Type: "bind", Source: src, Destination: dst, Options: opts}
+}
+
+// TestCreateSpec asserts the OCI spec that results, through NRI's own
+// generator: what the runtime will see.
+func TestCreateSpec(t *testing.T) {
+	data := bind("/mnt/data/db", "/data")
+	tests := []struct {
+		name        string
+		annotations map[string]string
+		mounts      []*api.Mount
+		splitsLines bool
+		want        map[string]string
+	}{
+		{name: "no annotations", mounts: []*api.Mount{data}},
+		{
+			name: "one disk", annotations: map[string]string{limitsKey + "container.db": "/data wbps=50Mi riops=2k"},
+			mounts: []*api.Mount{data}, want: map[string]string{"io.max": "254:16 wbps=52428800 riops=2000"},
+		},
+		{
+			name: "two disks where lines are not split: the second comes at start", mounts: []*api.Mount{data},
+			annotations: map[string]string{limitsKey + "containers": "* wbps=1Mi"},
+			want:        map[string]string{"io.max": "254:0 wbps=1048576"},
+		},
+		{
+			name: "two disks where lines are split", mounts: []*api.Mount{data}, splitsLines: true,
+			annotations: map[string]string{limitsKey + "containers": "* wbps=1Mi"},
+			want:        map[string]string{"io.max": "254:0 wbps=1048576\n254:16 wbps=1048576"},
+		},
+		{name: "max is what a fresh cgroup has", annotations: map[string]string{limitsKey + "containers": "rootfs wbps=max"}},
+		{name: "weight", annotations: map[string]string{weightKey + "container.db": "500"}, want: map[string]string{"io.weight": "500"}},
+		{name: "another container's", annotations: map[string]string{limitsKey + "container.other": "rootfs wbps=1Mi"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			h, _ := tree(t, podCgroup)
+			adjust, err := newPlugin(t, h).create(t.Context(), sandbox(tt.annotations), ctr("db", tt.mounts...), tt.splitsLines)
+			if err != nil {
+				t.Fatal(err)
+			}
+			spec := rgen.NewFromSpec(&rspec.Spec{Linux: &rspec.Linux{}})
+			if err := generate.SpecGenerator(&spec).Adjust(adjust); err != nil {
+				t.Fatal(err)
+			}
+			var got map[string]string
+			if spec.Config.Linux.Resources != nil {
+				got = spec.Config.Linux.Resources.Unified
+			}
+			if d := cmp.Diff(tt.want, got); d != "" {
+				t.Errorf("unified (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestCreateRefusesAndLeavesNothing(t *testing.T) {
+	h, _ := tree(t, podCgroup)
+	p := newPlugin(t, h)
+	sb := sandbox(map[string]string{limitsKey + "container.db": "/data wpbs=50Mi"})
+	var texts []string
+	for range 3 {
+		_, err := p.create(t.Context(), sb, ctr("db"), false)
+		var refusal *policy.Error
+		if !errors.As(err, &refusal) {
+			t.Fatalf("got %v, want a refusal", err)
+		}
+		texts = append(texts, err.Error())
+		p.stopped("sb1", "id-db") // containerd undoes a refused create
+		p.removed("sb1", "id-db")
+	}
+	want := `nri-blkio: limits.blkio.noderesource.dev/container.db: entry 1 "/data wpbs=50Mi": unknown key "wpbs" (did you mean "wbps"?)`
+	for _, text := range texts {
+		if text != want {
+			t.Errorf("got  %s\nwant %s", text, want)
+		}
+	}
+	if n := len(p.pods["sb1"].containers); n != 0 {
+		t.Errorf("%d containers left behind", n)
+	}
+}
+
+func TestObserveTouchesNothing(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("db"))
+	p := newPlugin(t, h)
+	pol := *policy.Default()
+	pol.Mode = policy.ModeObserve
+	p.Reload(&pol)
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi", limitsKey + "pod-total": "rootfs wbps=1Mi"})
+	c := ctr("db")
+	if adjust, err := p.create(t.Context(), sb, c, false); adjust != nil || err != nil {
+		t.Errorf("create: %v, %v", adjust, err)
+	}
+	if err := p.start(t.Context(), sb, c); err != nil {
+		t.Error(err)
+	}
+	if got := read(t, filepath.Join(dir, cgroupOf("db"), "io.max")); got != "" {
+		t.Errorf("io.max written: %q", got)
+	}
+	r, err := ReadRecord(h.Cgroup(cgroupOf("db")))
+	if err != nil || r == nil || !r.Observed || len(r.Limits) != 1 {
+		t.Errorf("record: %+v, %v", r, err)
+	}
+}
+
+func TestKataIsRefused(t *testing.T) {
+	h, _ := tree(t, podCgroup)
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	sb.RuntimeHandler = "kata"
+	_, err := newPlugin(t, h).create(t.Context(), sb, ctr("db"), false)
+	var refusal *policy.Error
+	if !errors.As(err, &refusal) {
+		t.Errorf("got %v, want a refusal", err)
+	}
+}

@@ -1,0 +1,142 @@
+package plugin
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// RecordXattr is the extended attribute of a cgroup directory that holds its
+// Record. The record dies with the cgroup, so there is no database that could
+// disagree with the kernel.
+const RecordXattr = "user.nri-blkio"
+
+// recordVersion is raised when an older program could misread a record.
+const recordVersion = 1
+
+// The kinds of cgroup that carry a record.
+const (
+	KindContainer = "container"
+	KindPod       = "pod"
+)
+
+// Record says what this program put on one cgroup, for whom, and why. It is
+// all that run, status and clear share.
+type Record struct {
+	Version     int           `json:"v"`
+	Kind        string        `json:"kind"` // KindContainer or KindPod
+	Namespace   string        `json:"namespace"`
+	Pod         string        `json:"pod"`
+	UID         string        `json:"uid"`
+	Container   string        `json:"container,omitempty"`
+	ContainerID string        `json:"containerID,omitempty"`
+	Limits      []LimitRecord `json:"limits,omitempty"` // sorted by device
+	Weight      uint32        `json:"weight,omitempty"` // io.weight; 0: none asked
+	Skipped     []string      `json:"skipped,omitempty"`
+	Warnings    []string      `json:"warnings,omitempty"`
+	// Error is what was asked for and is not enforced, in one line.
+	Error string `json:"error,omitempty"`
+	// Observed marks limits that were decided and not written (mode: observe).
+	Observed bool `json:"observed,omitempty"`
+	// Cleared marks a cgroup that an operator took the limits off; run leaves
+	// it alone for as long as the cgroup lives.
+	Cleared bool `json:"cleared,omitempty"`
+}
+
+// LimitRecord is one value of one disk.
+type LimitRecord struct {
+	Dev    string        `json:"dev"`  // MAJ:MIN
+	Disk   string        `json:"disk"` // kernel name at the time
+	Key    string        `json:"key"`
+	Rate   blkio.Rate    `json:"rate"`
+	Source policy.Source `json:"source"`
+}
+
+// ParseRecord decodes a record. One of a newer, incompatible program is an
+// error: its fields may mean something else.
+func ParseRecord(data []byte) (*Record, error) {
+	var r Record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return nil, fmt.Errorf("parse record %s: %w", RecordXattr, err)
+	}
+	if r.Version != recordVersion {
+		return nil, fmt.Errorf("parse record %s: version %d, this program knows %d", RecordXattr, r.Version, recordVersion)
+	}
+	return &r, nil
+}
+
+// Marshal is the inverse of ParseRecord.
+func (r *Record) Marshal() []byte {
+	data, err := json.Marshal(r)
+	if err != nil {
+		panic(err) // strings and numbers only
+	}
+	return data
+}
+
+// DevLimits are the recorded limits by device.
+func (r *Record) DevLimits() map[blkio.Dev]blkio.Limits {
+	out := make(map[blkio.Dev]blkio.Limits, len(r.Limits))
+	for _, l := range r.Limits {
+		dev, err := blkio.ParseDev(l.Dev)
+		key, ok := blkio.ParseKey(l.Key)
+		if err != nil || !ok {
+			continue // a later program's key: not ours to touch
+		}
+		limits := out[dev]
+		limits[key] = l.Rate
+		out[dev] = limits
+	}
+	return out
+}
+
+// ReadRecord reads the record of a cgroup; nil where there is none.
+func ReadRecord(c blkio.Cgroup) (*Record, error) {
+	data, err := c.ReadXattr(RecordXattr)
+	if err != nil || data == nil {
+		return nil, err
+	}
+	return ParseRecord(data)
+}
+
+// WriteRecord puts a record on a cgroup.
+func WriteRecord(c blkio.Cgroup, r *Record) error {
+	return c.WriteXattr(RecordXattr, r.Marshal())
+}
+
+func recordLimits(disks []policy.DiskLimits) []LimitRecord {
+	var out []LimitRecord
+	for _, d := range disks {
+		for k, rate := range d.Limits {
+			if rate == blkio.Unset {
+				continue
+			}
+			out = append(out, LimitRecord{
+				Dev: d.Disk.Dev.String(), Disk: d.Disk.Name,
+				Key: blkio.Key(k).String(), Rate: rate, Source: d.Sources[k],
+			})
+		}
+	}
+	return out
+}
+
+// empty says that nothing is asked for and nothing has to be told.
+func (r *Record) empty() bool {
+	return len(r.Limits) == 0 && r.Weight == 0 && r.Error == "" && len(r.Warnings) == 0 && len(r.Skipped) == 0
+}
+
+func (r *Record) equal(o *Record) bool {
+	if r == nil || o == nil {
+		return r == o
+	}
+	a, b := *r, *o
+	if !slices.Equal(a.Limits, b.Limits) || !slices.Equal(a.Skipped, b.Skipped) || !slices.Equal(a.Warnings, b.Warnings) {
+		return false
+	}
+	return a.Version == b.Version && a.Kind == b.Kind && a.Namespace == b.Namespace && a.Pod == b.Pod &&
+		a.UID == b.UID && a.Container == b.Container && a.ContainerID == b.ContainerID &&
+		a.Weight == b.Weight && a.Error == b.Error && a.Observed == b.Observed && a.Cleared == b.Cleared
+}

@@ -1,0 +1,217 @@
+package plugin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// errDisconnected ends a session whose runtime closed the connection.
+var errDisconnected = errors.New("the runtime closed the connection")
+
+// session is one connection to the runtime: its events, each within its
+// deadline. It implements the handler interfaces of NRI's stub, of events 1
+// to 11 only: containerd 1.7 refuses a plugin that asks for more (FACTS 4.12).
+type session struct {
+	p    *Plugin
+	log  logrus.FieldLogger
+	stub stub.Stub
+	// configured is set by Configure, before any other event.
+	splitsLines bool
+	deadline    time.Duration
+}
+
+// events is what a session takes part in.
+var (
+	_ stub.ConfigureInterface           = (*session)(nil)
+	_ stub.SynchronizeInterface         = (*session)(nil)
+	_ stub.CreateContainerInterface     = (*session)(nil)
+	_ stub.StartContainerInterface      = (*session)(nil)
+	_ stub.PostUpdateContainerInterface = (*session)(nil)
+	_ stub.StopContainerInterface       = (*session)(nil)
+	_ stub.RemoveContainerInterface     = (*session)(nil)
+	_ stub.RemovePodInterface           = (*session)(nil)
+)
+
+// connect registers with the runtime and returns once it is configured.
+func (p *Plugin) connect(ctx context.Context, cfg RunConfig) (*session, <-chan error, error) {
+	s := &session{p: p, log: p.log, deadline: stub.DefaultRequestTimeout / 4}
+	closed := make(chan struct{})
+	opts := []stub.Option{
+		stub.WithLogger(stubLogger{p.log}),
+		stub.WithOnClose(func() { close(closed) }),
+		// Where the runtime knows it, a hung plugin fails the request instead
+		// of letting a container run unlimited (FACTS 4.7).
+		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true, KeepConnected: true}),
+	}
+	if !cfg.Preinstalled {
+		opts = append(opts, stub.WithPluginName(pluginName), stub.WithPluginIdx(cfg.Index), stub.WithSocketPath(cfg.Socket))
+	}
+	st, err := stub.New(s, opts...)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.stub = st
+
+	started := make(chan error, 1)
+	ended := make(chan error, 1)
+	go func() {
+		if err := st.Start(ctx); err != nil {
+			started <- err
+			return
+		}
+		started <- nil
+		st.Wait()
+		ended <- errDisconnected
+	}()
+	// Start waits for Configure without a deadline of its own: a runtime that
+	// dies in between would leave it there for ever.
+	select {
+	case err := <-started:
+		return s, ended, err
+	case <-closed:
+		return nil, nil, errDisconnected
+	case <-time.After(2 * stub.DefaultRegistrationTimeout):
+		return nil, nil, errors.New("the runtime did not configure the plugin in time")
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
+}
+
+// Configure learns about the runtime. config is the node policy of a
+// pre-installed plugin, from /etc/nri/conf.d.
+func (s *session) Configure(_ context.Context, config, runtime, version string) (stub.EventMask, error) {
+	if config != "" {
+		pol, err := policy.ParseFile([]byte(config))
+		if err != nil {
+			return 0, fmt.Errorf("configuration from the runtime: %w", err)
+		}
+		s.p.Reload(pol)
+	}
+	if t := s.stub.RequestTimeout(); t > 0 {
+		s.deadline = t / 4
+	}
+	// CRI-O only logs an error of StartContainer, so all disks have to go
+	// into the spec there; it brings a runtime that splits lines (FACTS 4.11).
+	s.splitsLines = runtime == "cri-o"
+	s.log.WithFields(logrus.Fields{"runtime": runtime, "version": version, "deadline": s.deadline}).Info("Registered with the runtime")
+	return 0, nil
+}
+
+// Synchronize takes over what runs on the node.
+func (s *session) Synchronize(ctx context.Context, pods []*api.PodSandbox, ctrs []*api.Container) ([]*api.ContainerUpdate, error) {
+	err := bounded(ctx, s.deadline, func(ctx context.Context) error {
+		return s.p.synchronize(ctx, pods, ctrs)
+	})
+	if err != nil {
+		// Failing here would end the plugin; without it nobody is limited.
+		s.log.WithError(err).Error("Not all running containers are known yet")
+	}
+	return nil, nil
+}
+
+// CreateContainer puts limits into the spec, or refuses the container.
+func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	var adjust *api.ContainerAdjustment
+	answer := make(chan *api.ContainerAdjustment, 1)
+	err := bounded(ctx, s.deadline, func(ctx context.Context) error {
+		a, err := s.p.create(ctx, pod, ctr, s.splitsLines)
+		answer <- a
+		return err
+	})
+	if err == nil {
+		adjust = <-answer
+	}
+	return adjust, nil, s.verdict(err, pod, ctr)
+}
+
+// StartContainer completes the limits before the first user instruction.
+func (s *session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) error {
+	err := bounded(ctx, s.deadline, func(ctx context.Context) error {
+		return s.p.start(ctx, pod, ctr)
+	})
+	if err != nil {
+		s.p.updated(pod.GetId())
+	}
+	return s.verdict(err, pod, ctr)
+}
+
+// verdict decides whether an error fails the container, by its cause. A
+// refusal was decided and logged before; our own failure is said here.
+func (s *session) verdict(err error, pod *api.PodSandbox, ctr *api.Container) error {
+	if err == nil {
+		return nil
+	}
+	var refusal *policy.Error
+	if errors.As(err, &refusal) {
+		return refusal
+	}
+	log := s.log.WithError(err).WithFields(logrus.Fields{
+		"pod": pod.GetNamespace() + "/" + pod.GetName(), "container": ctr.GetName(),
+	})
+	if s.p.policy.Load().Action(err) == policy.Reject {
+		log.Error("Refused a container, for a failure of our own")
+		return fmt.Errorf("nri-blkio: internal failure: %w", err)
+	}
+	log.Error("A container starts without all of its limits, trying on")
+	return nil
+}
+
+// PostUpdateContainer repairs what an update of CPU or memory put back.
+func (s *session) PostUpdateContainer(_ context.Context, pod *api.PodSandbox, ctr *api.Container) error {
+	s.p.updated(sandboxOf(pod, ctr))
+	return nil
+}
+
+// sandboxOf returns the sandbox ID of an event. containerd sends no pod with
+// the events of a container whose sandbox is gone already
+// (internal/cri/server/container_stop.go, container_remove.go).
+func sandboxOf(pod *api.PodSandbox, ctr *api.Container) string {
+	return cmp.Or(pod.GetId(), ctr.GetPodSandboxId())
+}
+
+// StopContainer comes after the container's cgroup is gone.
+func (s *session) StopContainer(_ context.Context, pod *api.PodSandbox, ctr *api.Container) ([]*api.ContainerUpdate, error) {
+	s.p.stopped(sandboxOf(pod, ctr), ctr.GetId())
+	return nil, nil
+}
+
+// RemoveContainer forgets a container.
+func (s *session) RemoveContainer(_ context.Context, pod *api.PodSandbox, ctr *api.Container) error {
+	s.p.removed(sandboxOf(pod, ctr), ctr.GetId())
+	return nil
+}
+
+// RemovePodSandbox forgets a pod.
+func (s *session) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) error {
+	s.p.removedPod(pod.GetId())
+	return nil
+}
+
+// stubLogger gives the stub's own messages to our log, one level lower: they
+// are of use for debugging NRI only.
+type stubLogger struct{ log logrus.FieldLogger }
+
+func (l stubLogger) Debugf(_ context.Context, format string, args ...any) {
+	l.log.Debugf("nri: "+format, args...)
+}
+
+func (l stubLogger) Infof(_ context.Context, format string, args ...any) {
+	l.log.Debugf("nri: "+format, args...)
+}
+
+func (l stubLogger) Warnf(_ context.Context, format string, args ...any) {
+	l.log.Warnf("nri: "+format, args...)
+}
+
+func (l stubLogger) Errorf(_ context.Context, format string, args ...any) {
+	l.log.Errorf("nri: "+format, args...)
+}
