@@ -53,4 +53,5 @@ type Desired struct {
 	WeightSource Source
 	Skipped      []Skipped
 	Warnings     []string // sorted, without duplicates
+	Errors       []*Error // all that is wrong, in order; see Policy.Container
 }

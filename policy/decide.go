@@ -1,0 +1,99 @@
+package policy
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// apply sets limits on each disk of b, as far as nothing of higher precedence
+// is there.
+func (e *evaluation) apply(b *blkio.Backing, what string, lim blkio.Limits) {
+	for i := range b.Disks {
+		r := e.row(b.Disks[i])
+		for k, rate := range lim {
+			if rate != blkio.Unset {
+				e.set(r, blkio.Key(k), rate)
+			}
+		}
+	}
+	if b.Warning != "" && asks(lim) {
+		e.out.Warnings = append(e.out.Warnings, ascii(name(clip(what), maxKey)+": "+b.Warning))
+	}
+}
+
+func (e *evaluation) row(d blkio.Disk) *row {
+	for i := range e.rows {
+		if e.rows[i].disk.Dev == d.Dev {
+			return &e.rows[i]
+		}
+	}
+	e.rows = append(e.rows, row{disk: d})
+	return &e.rows[len(e.rows)-1]
+}
+
+// set decides between the value of a disk's key and one more for it: the
+// earlier scope wins; in one scope a path beats rootfs beats "*"; two paths
+// that ask for different values are a conflict.
+func (e *evaluation) set(r *row, k blkio.Key, rate blkio.Rate) {
+	c := &r.cells[k]
+	switch {
+	case c.entry == nil:
+	case c.scope < e.scope, c.entry == e.entry:
+		return
+	case c.entry.target.kind > e.entry.target.kind:
+		return
+	case c.entry.target.kind < e.entry.target.kind:
+	case c.rate == rate:
+		return
+	default:
+		if !e.clash {
+			e.clash = true
+			e.fail(e.limits.error(e.entry, Invalid, conflict(r.disk, k, c, e.entry, rate)))
+		}
+		if rate >= c.rate {
+			return
+		}
+	}
+	*c = cell{rate: rate, scope: e.scope, limits: e.limits, entry: e.entry}
+}
+
+func conflict(d blkio.Disk, k blkio.Key, c *cell, en *entry, rate blkio.Rate) *problem {
+	const limit = maxQuoted - 15 // two of them, and the disk
+	return &problem{
+		quote(en.target.path, limit) + " (" + k.String() + "=" + formatRate(k, rate) + ") and " +
+			quote(c.entry.target.path, limit) + " (" + formatRate(k, c.rate) + ") of entry " + strconv.Itoa(c.entry.number) +
+			" are on one disk, " + d.Name + " " + d.Dev.String(),
+		"write one value for both",
+	}
+}
+
+// desired closes the evaluation.
+func (e *evaluation) desired() (Desired, error) {
+	d := e.out
+	slices.SortFunc(e.rows, func(a, b row) int { return a.disk.Dev.Compare(b.disk.Dev) })
+	if len(e.rows) > 0 {
+		d.Disks = make([]DiskLimits, len(e.rows))
+	}
+	for i := range e.rows {
+		d.Disks[i].Disk = e.rows[i].disk
+		for k, c := range e.rows[i].cells {
+			if c.entry != nil {
+				d.Disks[i].Limits[k] = c.rate
+				d.Disks[i].Sources[k] = c.limits.source(c.entry)
+			}
+		}
+	}
+	slices.Sort(d.Warnings)
+	d.Warnings = slices.Compact(d.Warnings)
+	if len(d.Errors) == 0 {
+		return d, nil
+	}
+	for _, err := range d.Errors {
+		if e.policy.Action(err) == Reject {
+			return d, err
+		}
+	}
+	return d, d.Errors[0]
+}

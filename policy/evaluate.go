@@ -1,0 +1,140 @@
+package policy
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// Container decides the limits and the weight of one container.
+//
+// An error is an *Error. It is the first one that p rejects, or else the first
+// one, in this order: what concerns the whole pod, container.NAME, containers,
+// pod-total. All of them are in Desired.Errors. The Desired returned beside an
+// error holds what could be decided: an entry that is wrong is left out, and of
+// two paths in conflict the lower value holds. So a caller that ignores the
+// error still enforces the rest.
+func (p *Policy) Container(r *Request, c Container) (Desired, error) {
+	if r.Empty() {
+		return Desired{}, nil
+	}
+	e := evaluation{policy: p}
+	e.fail(r.podWide...)
+	if named := r.named[c.Name]; named != nil {
+		e.request(named, []Container{c}, scopeNamed)
+	}
+	if r.each != nil {
+		e.request(r.each, []Container{c}, scopeEach)
+	}
+	e.fail(p.check(r.total)...)
+	return e.desired()
+}
+
+// PodTotal decides what the containers of a pod may do together, from those
+// seen so far, in any order: the union of what they have. A container that has
+// not the mount of a path is skipped. The error and what is beside it are as
+// with Container, for pod-total alone.
+func (p *Policy) PodTotal(r *Request, cs []Container) (Desired, error) {
+	if r.Empty() || r.total == nil {
+		return Desired{}, nil
+	}
+	byName := func(a, b Container) int { return cmp.Compare(a.Name, b.Name) }
+	if !slices.IsSortedFunc(cs, byName) {
+		cs = slices.SortedFunc(slices.Values(cs), byName) // the same error, whatever the order
+	}
+	e := evaluation{policy: p}
+	e.request(r.total, cs, scopeTotal)
+	return e.desired()
+}
+
+// Check returns what is wrong with a request on any node that has this policy:
+// what can be said without a container. In the order of Container, the
+// containers by name.
+func (p *Policy) Check(r *Request) []*Error {
+	if r.Empty() {
+		return nil
+	}
+	errs := slices.Clone(r.podWide)
+	for _, name := range r.ContainerNames() {
+		errs = append(errs, p.check(r.named[name])...)
+	}
+	return slices.Concat(errs, p.check(r.each), p.check(r.total))
+}
+
+// CheckRuntime refuses a request under a runtime handler that is not known to
+// share the host's kernel: device numbers mean something else in a guest.
+func (p *Policy) CheckRuntime(r *Request, handler string) error {
+	if r.Empty() || slices.Contains(p.HostKernelHandlers, handler) {
+		return nil
+	}
+	return &Error{
+		Annotation: r.first,
+		Cause:      "the runtime handler " + quoted(handler) + " is not known to share the node's kernel, so its disks are others",
+		Hint:       "remove the annotation; or the node's policy names the handler in hostKernelHandlers",
+		Kind:       Unenforceable,
+	}
+}
+
+// Action returns what to do about an error of this package, or about any
+// other, which is internal. Of nil it is Ignore.
+func (p *Policy) Action(err error) Action {
+	var e *Error
+	switch {
+	case err == nil:
+		return Ignore
+	case !errors.As(err, &e):
+		return p.OnError.Internal
+	case e.Kind == Unenforceable:
+		return p.OnError.Unenforceable
+	default:
+		return p.OnError.Invalid
+	}
+}
+
+// check returns the errors of one scope that need no container.
+func (p *Policy) check(q *request) []*Error {
+	errs := q.errors()
+	if q == nil || q.limits == nil {
+		return errs
+	}
+	for i := range q.limits.entries {
+		if err := p.checkFloor(q.limits, &q.limits.entries[i]); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// checkFloor refuses a rate so low that the container could not be killed.
+func (p *Policy) checkFloor(l *limitsRequest, en *entry) *Error {
+	for k, rate := range en.limits {
+		key, floor := blkio.Key(k), p.Floors.of(blkio.Key(k))
+		if rate == blkio.Unset || rate >= floor {
+			continue
+		}
+		return l.error(en, Invalid, &problem{
+			key.String() + "=" + formatRate(key, rate) + " is under this node's floor",
+			"write at least " + formatRate(key, floor),
+		})
+	}
+	return nil
+}
+
+func (l *limitsRequest) error(en *entry, kind Kind, p *problem) *Error {
+	return &Error{Annotation: l.key, Entry: en.number, Text: en.text, Cause: p.cause, Hint: p.hint, Kind: kind}
+}
+
+func (l *limitsRequest) source(en *entry) Source {
+	return Source{Annotation: l.key, Entry: en.number, Target: clip(en.target.text)}
+}
+
+// clip cuts a target to 64 bytes of whole runes.
+func clip(s string) string {
+	if len(s) <= 64 {
+		return s
+	}
+	return strings.ToValidUTF8(s[:61], "") + "..."
+}

@@ -1,0 +1,222 @@
+package policy
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// scope orders the scopes of annotations; of two values for one disk and key
+// the lower one wins.
+type scope uint8
+
+const (
+	scopeNamed scope = iota
+	scopeEach
+	scopeTotal
+)
+
+// evaluation gathers the decision for one cgroup.
+type evaluation struct {
+	policy *Policy
+	rows   []row
+	out    Desired
+
+	// What is being evaluated.
+	scope  scope
+	limits *limitsRequest
+	entry  *entry
+	clash  bool // the entry is in conflict with another, and that was said
+}
+
+// row is what was decided so far for one disk.
+type row struct {
+	disk  blkio.Disk
+	cells [blkio.NumKeys]cell
+}
+
+// cell is one value and where it came from; entry is nil where it is unset.
+type cell struct {
+	rate   blkio.Rate
+	scope  scope
+	limits *limitsRequest
+	entry  *entry
+}
+
+func (e *evaluation) fail(errs ...*Error) { e.out.Errors = append(e.out.Errors, errs...) }
+
+// request evaluates one scope over the containers that it is about.
+func (e *evaluation) request(q *request, cs []Container, s scope) {
+	e.fail(q.errors()...)
+	if w := q.weight; w != nil && w.value != 0 && e.out.Weight == 0 {
+		e.out.Weight, e.out.WeightSource = w.value, Source{Annotation: w.key}
+	}
+	if q.limits == nil {
+		return
+	}
+	e.scope, e.limits = s, q.limits
+	for i := range q.limits.entries {
+		e.entry, e.clash = &q.limits.entries[i], false
+		if err := e.policy.checkFloor(e.limits, e.entry); err != nil {
+			e.fail(err)
+			continue
+		}
+		switch e.entry.target.kind {
+		case targetPath:
+			e.path(cs)
+		case targetRootfs:
+			for i := range cs {
+				e.explicit(&cs[i], &cs[i].Rootfs, "rootfs")
+			}
+		case targetStar:
+			e.star(cs)
+		}
+	}
+}
+
+// path limits the mounts that a path is on. Where it is on no mount of a
+// container, that is an error if the annotation names the container.
+func (e *evaluation) path(cs []Container) {
+	found := false
+	for i := range cs {
+		if m := mountOf(&cs[i], e.entry.target.path); m != nil {
+			found = true
+			e.explicit(&cs[i], &m.Backing, e.entry.target.path)
+		}
+	}
+	switch {
+	case found:
+	case e.scope == scopeNamed:
+		e.fail(e.limits.error(e.entry, Invalid, noMount(&cs[0], e.entry.target.path)))
+	default:
+		e.skip(e.entry.target.path, "no mount of the container is there")
+	}
+}
+
+// mountOf returns the longest mount that covers a path, the later one of two
+// at the same place, or nil if only the root filesystem does.
+func mountOf(c *Container, path string) *Mount {
+	var best *Mount
+	for i := range c.Mounts {
+		m := &c.Mounts[i]
+		if covers(m.Destination, path) && (best == nil || len(m.Destination) >= len(best.Destination)) {
+			best = m
+		}
+	}
+	return best
+}
+
+func covers(dir, path string) bool {
+	for len(dir) > 0 && dir[len(dir)-1] == '/' {
+		dir = dir[:len(dir)-1]
+	}
+	return len(path) >= len(dir) && path[:len(dir)] == dir && (len(path) == len(dir) || path[len(dir)] == '/')
+}
+
+func noMount(c *Container, path string) *problem {
+	var mounts []string
+	for i := range c.Mounts {
+		if !c.Mounts[i].Injected {
+			mounts = append(mounts, c.Mounts[i].Destination)
+		}
+	}
+	p := &problem{quoted(path) + " is on no mount of the container", suggest(path, mounts...)}
+	if p.hint == "" {
+		p.hint = "write rootfs for the container's own filesystem"
+	}
+	return p
+}
+
+// explicit limits one thing that was asked for by name.
+func (e *evaluation) explicit(c *Container, b *blkio.Backing, what string) {
+	if len(b.Disks) > 0 {
+		e.apply(b, what, e.entry.limits)
+		return
+	}
+	if !asks(e.entry.limits) {
+		e.skip(what, reason(b)) // no limit asked, and there is none
+		return
+	}
+	shown := what
+	if what != "rootfs" {
+		shown = quoted(what)
+	}
+	if e.scope == scopeTotal {
+		shown += " of container " + quoted(c.Name)
+	}
+	e.fail(e.limits.error(e.entry, Unenforceable, &problem{shown + " cannot be limited: " + reason(b), ""}))
+}
+
+// star limits each disk under the root filesystems and the volumes. That some
+// cannot be limited is an error only where nothing is left for a key.
+func (e *evaluation) star(cs []Container) {
+	left := e.entry.limits // the keys that no disk was found for yet
+	skipped := len(e.out.Skipped)
+	one := func(b *blkio.Backing, what string, lim blkio.Limits) {
+		switch {
+		case lim.IsZero():
+		case len(b.Disks) == 0:
+			e.skip(what, reason(b))
+		default:
+			e.apply(b, what, lim)
+			for k, rate := range lim {
+				if rate != blkio.Unset {
+					left[k] = blkio.Unset
+				}
+			}
+		}
+	}
+	for i := range cs {
+		one(&cs[i].Rootfs, "rootfs", e.entry.limits)
+		for j := range cs[i].Mounts {
+			m := &cs[i].Mounts[j]
+			lim := e.entry.limits
+			if m.ReadOnly {
+				lim[blkio.Wbps], lim[blkio.Wiops] = blkio.Unset, blkio.Unset
+			}
+			if !m.Injected {
+				one(&m.Backing, m.Destination, lim)
+			}
+		}
+	}
+	if len(cs) > 0 && asks(left) {
+		e.fail(e.limits.error(e.entry, Unenforceable, nothingLeft(left, e.out.Skipped[skipped:])))
+	}
+}
+
+func nothingLeft(left blkio.Limits, skipped []Skipped) *problem {
+	p := &problem{cause: "no disk to limit"}
+	for k, rate := range left {
+		if rate != blkio.Unset && rate != blkio.Max {
+			p.cause += " " + blkio.Key(k).String()
+		}
+	}
+	p.cause += " on"
+	if len(skipped) > 0 {
+		p.cause += ": " + skipped[0].What + ": " + skipped[0].Reason
+	}
+	if more := len(skipped) - 1; more > 0 {
+		p.cause += ", and " + strconv.Itoa(more) + " more"
+	}
+	return p
+}
+
+// asks says whether limits hold anything but max.
+func asks(l blkio.Limits) bool {
+	return slices.ContainsFunc(l[:], func(r blkio.Rate) bool { return r != blkio.Unset && r != blkio.Max })
+}
+
+func reason(b *blkio.Backing) string {
+	if b.Reason == "" {
+		return "no disk is known below it"
+	}
+	return b.Reason
+}
+
+func (e *evaluation) skip(what, why string) {
+	s := Skipped{Source: e.limits.source(e.entry), What: clip(what), Reason: why}
+	if !slices.Contains(e.out.Skipped, s) {
+		e.out.Skipped = append(e.out.Skipped, s)
+	}
+}

@@ -1,0 +1,294 @@
+package policy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+const (
+	apiVersion = domain + "/v1alpha1"
+	fileKind   = "NodePolicy"
+)
+
+// Mode says whether limits are carried out.
+type Mode string
+
+const (
+	// Enforce carries limits out.
+	Enforce Mode = "enforce"
+	// Observe decides and reports only.
+	Observe Mode = "observe"
+)
+
+// Action is what to do about an error.
+type Action string
+
+const (
+	// Reject fails the container's creation.
+	Reject Action = "reject"
+	// Ignore lets the container start, and says so elsewhere.
+	Ignore Action = "ignore"
+)
+
+// OnError has an action for each cause of an error.
+type OnError struct {
+	Invalid       Action `json:"invalid"`
+	Unenforceable Action `json:"unenforceable"`
+	Internal      Action `json:"internal"`
+}
+
+// Floors are the smallest rates that may be asked for. A container under much
+// lower ones can hang in uninterruptible sleep, where nothing can kill it.
+type Floors struct {
+	Bps  blkio.Rate // bytes per second
+	Iops blkio.Rate // operations per second
+}
+
+// minRate is the smallest rate that the kernel takes (tg_set_limit in
+// block/blk-throttle.c).
+const minRate blkio.Rate = 2
+
+// of returns the floor of a key; never less than the kernel's own.
+func (f Floors) of(k blkio.Key) blkio.Rate {
+	if k.IsBytes() {
+		return max(f.Bps, minRate)
+	}
+	return max(f.Iops, minRate)
+}
+
+// Policy is the policy of a node. It has no useful zero value: take Default or
+// ParseFile.
+type Policy struct {
+	Mode    Mode
+	OnError OnError
+	Floors  Floors
+	// HostKernelHandlers are the runtime handlers that are known to run
+	// containers on the host's own kernel. "" is the runtime's default.
+	HostKernelHandlers []string
+}
+
+// Default returns the policy of a node that has no policy file.
+func Default() *Policy {
+	return &Policy{
+		Mode:    Enforce,
+		OnError: OnError{Invalid: Reject, Unenforceable: Reject, Internal: Ignore},
+		Floors:  Floors{Bps: 64 << 10, Iops: 8},
+		HostKernelHandlers: []string{
+			"", "runc", "crun", "youki", "nvidia", "nvidia-cdi", "nvidia-legacy",
+		},
+	}
+}
+
+// ParseFile parses a node policy:
+//
+//	apiVersion: blkio.noderesource.dev/v1alpha1
+//	kind: NodePolicy
+//	mode: enforce
+//	onError: {invalid: reject, unenforceable: reject, internal: ignore}
+//	floors: {bps: 64Ki, iops: 8}
+//	hostKernelHandlers: ["", runc, crun]
+//
+// What is left out is as in Default; a list of handlers replaces the default
+// one. Unknown, doubled, empty and wrongly cased fields are errors, and so is a
+// second document.
+func ParseFile(data []byte) (*Policy, error) {
+	p, err := parseFile(data)
+	if err != nil {
+		return nil, fmt.Errorf("parse policy: %w", err)
+	}
+	return p, nil
+}
+
+func parseFile(data []byte) (*Policy, error) {
+	if err := oneDocument(data); err != nil {
+		return nil, err
+	}
+	// Strict as to doubled fields. Decoding JSON into structs is lax in the
+	// case of names and takes null for absent, hence the maps below.
+	doc, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return nil, err
+	}
+	top, err := object("", doc, "apiVersion", "kind", "mode", "onError", "floors", "hostKernelHandlers", "exempt", "classes", "rules")
+	if err != nil {
+		return nil, err
+	}
+	if err := header(top); err != nil {
+		return nil, err
+	}
+	for _, later := range []string{"exempt", "classes", "rules"} {
+		if top[later] != nil {
+			return nil, fmt.Errorf("%s: not supported by this version yet", later)
+		}
+	}
+	p := Default()
+	return p, errors.Join(
+		choice(top["mode"], "mode", &p.Mode, Enforce, Observe),
+		p.OnError.parse(top["onError"]),
+		p.Floors.parse(top["floors"]),
+		p.parseHandlers(top["hostKernelHandlers"]),
+	)
+}
+
+// oneDocument refuses what follows the end of the first document: the YAML
+// decoder would leave it out without a word.
+func oneDocument(data []byte) error {
+	content, ended := false, false
+	for line := range bytes.Lines(data) {
+		text := string(bytes.TrimSpace(line))
+		mark := strings.HasPrefix(string(line), "---") || strings.HasPrefix(string(line), "...")
+		switch {
+		case mark:
+			ended = content
+			content = content || strings.Trim(text, "-. \t") != ""
+		case text == "" || text[0] == '#' || text[0] == '%':
+		case ended:
+			return errors.New("more than one document")
+		default:
+			content = true
+		}
+	}
+	return nil
+}
+
+func header(top map[string]json.RawMessage) error {
+	for _, want := range [][2]string{{"apiVersion", apiVersion}, {"kind", fileKind}} {
+		field, value := want[0], want[1]
+		if top[field] == nil {
+			return fmt.Errorf("%s: missing (write %q)", field, value)
+		}
+		var have string
+		if err := json.Unmarshal(top[field], &have); err != nil || have != value {
+			return fmt.Errorf("%s: %s is not known here (write %q)", field, show(top[field]), value)
+		}
+	}
+	return nil
+}
+
+// object decodes a JSON object that may have these fields, each with a value.
+func object(field string, raw json.RawMessage, allowed ...string) (map[string]json.RawMessage, error) {
+	where := ""
+	if field != "" {
+		where = field + ": "
+	}
+	var m map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &m); err != nil || m == nil {
+		return nil, fmt.Errorf("%snot an object with fields", where)
+	}
+	var names []string
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names) // the same error each time
+	for _, name := range names {
+		if !slices.Contains(allowed, name) {
+			hint := suggest(name, allowed...)
+			if hint == "" {
+				hint = "the fields are " + strings.Join(allowed, ", ")
+			}
+			return nil, fmt.Errorf("%sunknown field %s (%s)", where, quoted(name), hint)
+		}
+		if string(m[name]) == "null" {
+			return nil, fmt.Errorf("%s%s: no value", where, name)
+		}
+	}
+	return m, nil
+}
+
+func choice[T ~string](raw json.RawMessage, field string, to *T, allowed ...T) error {
+	if raw == nil {
+		return nil
+	}
+	var s T
+	if err := json.Unmarshal(raw, &s); err != nil || !slices.Contains(allowed, s) {
+		return fmt.Errorf("%s: %s is none of %q", field, show(raw), allowed)
+	}
+	*to = s
+	return nil
+}
+
+func (o *OnError) parse(raw json.RawMessage) error {
+	if raw == nil {
+		return nil
+	}
+	m, err := object("onError", raw, "invalid", "unenforceable", "internal")
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		choice(m["invalid"], "onError.invalid", &o.Invalid, Reject, Ignore),
+		choice(m["unenforceable"], "onError.unenforceable", &o.Unenforceable, Reject, Ignore),
+		choice(m["internal"], "onError.internal", &o.Internal, Reject, Ignore),
+	)
+}
+
+func (f *Floors) parse(raw json.RawMessage) error {
+	if raw == nil {
+		return nil
+	}
+	m, err := object("floors", raw, "bps", "iops")
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		floor(m["bps"], "floors.bps", blkio.Wbps, &f.Bps),
+		floor(m["iops"], "floors.iops", blkio.Wiops, &f.Iops),
+	)
+}
+
+// floor parses a quantity, which YAML may hold as a string or as a number.
+func floor(raw json.RawMessage, field string, k blkio.Key, to *blkio.Rate) error {
+	if raw == nil {
+		return nil
+	}
+	text := string(raw)
+	if text[0] == '"' {
+		if err := json.Unmarshal(raw, &text); err != nil {
+			return fmt.Errorf("%s: %w", field, err)
+		}
+	}
+	rate, p := parseRate(k, text)
+	switch {
+	case p == nil && rate == blkio.Max:
+		p = &problem{cause: `"max" is no floor`}
+	case p == nil && rate < minRate:
+		p = &problem{cause: text + " is less than the kernel takes", hint: "write at least 2"}
+	}
+	if p != nil {
+		return fmt.Errorf("%s: %s", field, p)
+	}
+	*to = rate
+	return nil
+}
+
+func (p *Policy) parseHandlers(raw json.RawMessage) error {
+	if raw == nil {
+		return nil
+	}
+	var handlers []*string // pointers, since null in a list would become ""
+	if err := json.Unmarshal(raw, &handlers); err != nil || slices.Contains(handlers, nil) {
+		return errors.New("hostKernelHandlers: not a list of names")
+	}
+	p.HostKernelHandlers = make([]string, len(handlers))
+	for i, h := range handlers {
+		p.HostKernelHandlers[i] = *h
+	}
+	return nil
+}
+
+// show quotes a JSON value for an error.
+func show(raw json.RawMessage) string {
+	var s string
+	if err := json.Unmarshal(raw, &s); err != nil {
+		s = string(raw)
+	}
+	return quoted(s)
+}

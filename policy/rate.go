@@ -1,0 +1,226 @@
+package policy
+
+import (
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+const (
+	// maxBytes is one below what a Kubernetes quantity can hold, since
+	// ParseQuantity cuts a larger one down to that silently. The kernel's
+	// own bound is twice that.
+	maxBytes = math.MaxInt64 - 1
+	// maxOps is the most that does not read back as max: the kernel keeps
+	// operations in 32 bits (tg_set_limit in block/blk-throttle.c).
+	maxOps = math.MaxUint32 - 1
+	// maxNumber bounds the text of a number, zeros and decimals included.
+	maxNumber = 40
+)
+
+// mostOf returns the largest finite rate of a key.
+func mostOf(k blkio.Key) blkio.Rate {
+	if k.IsBytes() {
+		return maxBytes
+	}
+	return maxOps
+}
+
+// parseRate parses the value of key k: a Kubernetes quantity that is a whole
+// number, or max.
+func parseRate(k blkio.Key, s string) (blkio.Rate, *problem) {
+	if s == "max" {
+		return blkio.Max, nil
+	}
+	n, p := splitNumber(k, s)
+	if p != nil {
+		return 0, p
+	}
+	v, whole, ok := n.value(s)
+	switch {
+	case ok && !whole:
+		return 0, &problem{quoted(s) + " is not a whole number", "write a whole number such as " + example(k)}
+	case ok && v == 0:
+		return 0, &problem{k.String() + "=" + s + " would stop all I/O", "write max for no limit"}
+	case k.IsBytes() && (!ok || v > maxBytes):
+		return 0, &problem{quoted(s) + " is more than the kernel can hold", "write less than 8Ei, or max for no limit"}
+	case !k.IsBytes() && (!ok || v > maxOps):
+		return 0, &problem{quoted(s) + " is more than the kernel can hold", "write at most 4294967294, or max for no limit"}
+	}
+	return blkio.Rate(v), nil
+}
+
+// number is a quantity that was taken apart: digits, decimals and suffix.
+type number struct {
+	digits   string // with a sign and a point
+	decimals int
+	suffix   string
+}
+
+// splitNumber takes s apart, and says of what is no positive Kubernetes
+// quantity what it is and what to write instead. It is stricter than
+// ParseQuantity where that one rounds (beyond nano) or computes without end (1e2147483647).
+func splitNumber(k blkio.Key, s string) (number, *problem) {
+	low := strings.ToLower(s)
+	switch {
+	case s == "":
+		return number{}, &problem{"key " + quoted(k.String()) + " has no value", "write for example " + k.String() + "=" + example(k)}
+	case low == "max" || low == "none" || low == "inf" || low == "infinity" || low == "unlimited" || low == "-1":
+		return number{}, &problem{quoted(s) + " is no rate", "write max for no limit"}
+	case s[0] == '-':
+		return number{}, &problem{quoted(s) + " is negative", "write a whole number such as " + example(k) + ", or max for no limit"}
+	case s[0] == '"' || s[0] == '\'':
+		return number{}, &problem{"value " + quoted(s) + " is quoted", "write it without quotes"}
+	}
+	end := 0
+	if s[0] == '+' {
+		end = 1
+	}
+	start, point := end, -1
+	for end < len(s) && (isDigit(s[end]) || s[end] == '.' && point < 0) {
+		if s[end] == '.' {
+			point = end
+		}
+		end++
+	}
+	n := number{digits: s[:end], suffix: s[end:]}
+	if point >= 0 {
+		n.decimals = end - point - 1
+	}
+	if end-start == 0 || point >= 0 && end-start == 1 {
+		return number{}, &problem{quoted(s) + " is not a number", "write a whole number such as " + example(k)}
+	}
+	if end > maxNumber {
+		return number{}, &problem{quoted(s) + " is too long for a number", "write a whole number such as " + example(k)}
+	}
+	return n.checkSuffix(k, s)
+}
+
+// checkSuffix accepts the suffixes of Kubernetes that can give whole numbers.
+func (n number) checkSuffix(k blkio.Key, s string) (number, *problem) {
+	if n.decimals > 9 {
+		return n, &problem{quoted(s) + " has more than nine decimals", "write a whole number such as " + example(k)}
+	}
+	switch n.suffix {
+	case "", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei":
+		return n, nil
+	case "m", "u", "n":
+		return n, &problem{quoted(s) + " is a fraction: " + n.suffix + " is Kubernetes' suffix for " +
+			map[string]string{"m": "thousandths", "u": "millionths", "n": "billionths"}[n.suffix], unitHint(k, n)}
+	}
+	if digits, ok := strings.CutPrefix(strings.ToLower(n.suffix), "e"); ok {
+		exp := strings.TrimPrefix(digits, "+")
+		switch e, err := strconv.Atoi(exp); {
+		case err == nil && strings.HasPrefix(exp, "-"):
+			return n, &problem{quoted(s) + " is a fraction", "write a whole number such as " + example(k)}
+		case err == nil && exp[0] != '+' && e > 2*18:
+			return n, &problem{quoted(s) + " is more than the kernel can hold", "write max for no limit"}
+		case err == nil && exp[0] != '+':
+			return n, nil
+		}
+	}
+	return n, &problem{quoted(s) + " is no Kubernetes quantity", unitHint(k, n)}
+}
+
+// value returns the number, whether it is whole, and false if it is over what
+// an int64 holds.
+func (n number) value(s string) (v uint64, whole, ok bool) {
+	q, err := resource.ParseQuantity(s)
+	if err != nil {
+		return 0, false, false // not reached: splitNumber lets nothing else through
+	}
+	if i, ok := q.AsInt64(); ok {
+		return uint64(i), true, true
+	}
+	d := q.AsDec()
+	scale := big.NewInt(10)
+	if d.Scale() <= 0 {
+		scale.Exp(scale, big.NewInt(int64(-d.Scale())), nil)
+		i := scale.Mul(scale, d.UnscaledBig())
+		return i.Uint64(), true, i.IsInt64()
+	}
+	scale.Exp(scale, big.NewInt(int64(d.Scale())), nil)
+	i, rest := new(big.Int).QuoRem(d.UnscaledBig(), scale, new(big.Int))
+	return i.Uint64(), rest.Sign() == 0, i.IsInt64()
+}
+
+// unitHint says what to write instead of a number with a suffix of another
+// convention: 50MB, 50MiB, 10K, 50Mi/s, 50m.
+func unitHint(k blkio.Key, n number) string {
+	unit := n.suffix
+	for _, tail := range []string{"/s", "/sec", "/second"} {
+		unit = strings.TrimSuffix(unit, tail)
+	}
+	if s, ok := strings.CutSuffix(unit, "ps"); ok && unit != "iops" && unit != "ops" {
+		if strings.HasSuffix(s, "b") || strings.HasSuffix(s, "bit") {
+			return "rates are bytes per second, not bits; write for example " + example(k)
+		}
+		unit = s
+	}
+	unit = strings.ToLower(unit)
+	if strings.HasSuffix(unit, "bit") || strings.HasSuffix(unit, "bits") {
+		return "rates are bytes per second, not bits; write for example " + example(k)
+	}
+	for _, tail := range []string{"bytes", "byte", "iops", "ops", "b"} {
+		if s, ok := strings.CutSuffix(unit, tail); ok {
+			unit = s
+			break
+		}
+	}
+	binary := map[string]string{"k": "Ki", "m": "Mi", "g": "Gi", "t": "Ti", "p": "Pi"}
+	decimal := map[string]string{"k": "k", "m": "M", "g": "G", "t": "T", "p": "P"}
+	letter, isBinary := strings.CutSuffix(unit, "i")
+	switch {
+	case unit == "" && n.decimals == 0:
+		return "write " + n.digits
+	case binary[letter] == "":
+		return "write a whole number such as " + example(k)
+	case isBinary:
+		return "write " + n.digits + binary[letter]
+	case k.IsBytes():
+		return "write " + n.digits + decimal[letter] + " or " + n.digits + binary[letter]
+	default:
+		return "write " + n.digits + decimal[letter]
+	}
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+// example is a rate to show in hints.
+func example(k blkio.Key) string {
+	if k.IsBytes() {
+		return "50Mi"
+	}
+	return "2k"
+}
+
+// formatRate is the inverse of parseRate, in the shortest exact form: 64Ki,
+// 50M, 2k.
+func formatRate(k blkio.Key, r blkio.Rate) string {
+	if r == blkio.Max || r == blkio.Unset {
+		return r.String()
+	}
+	best := r.String()
+	try := func(base uint64, suffixes ...string) {
+		v := uint64(r)
+		for _, suffix := range suffixes {
+			if v%base != 0 {
+				return
+			}
+			v /= base
+			if s := strconv.FormatUint(v, 10) + suffix; len(s) < len(best) {
+				best = s
+			}
+		}
+	}
+	if k.IsBytes() {
+		try(1024, "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+	}
+	try(1000, "k", "M", "G", "T", "P", "E")
+	return best
+}

@@ -1,0 +1,206 @@
+package policy
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// domain is what our annotations' prefixes end in.
+const domain = "blkio.noderesource.dev"
+
+// Request is what the annotations of one pod ask for.
+type Request struct {
+	first   string              // of our keys, in order; "" where there is none
+	podWide []*Error            // of keys that concern no known scope
+	named   map[string]*request // by container
+	each    *request            // "containers"; nil where nothing is asked
+	total   *request            // "pod-total"; nil where nothing is asked
+}
+
+// request is what is asked for one scope.
+type request struct {
+	limits *limitsRequest // nil where none are asked
+	weight *weightRequest // nil where none is asked
+	class  *Error         // nil where none is asked
+}
+
+// weightRequest is one weight annotation; value is 0 beside an error.
+type weightRequest struct {
+	key   string
+	value uint32
+	err   *Error
+}
+
+// ParseRequest parses a pod's annotations. It never fails as a whole: what is
+// wrong is kept with the scope it concerns, so that a mistake in the
+// annotation of container db fails only that container. An unknown scope or
+// kind of annotation, and a mistake in pod-total, concerns each container.
+func ParseRequest(annotations map[string]string) *Request {
+	var keys []string
+	for key := range annotations {
+		if prefix, _, _ := strings.Cut(key, "/"); isOurs(prefix) {
+			keys = append(keys, key)
+		}
+	}
+	r := &Request{}
+	if len(keys) == 0 {
+		return r
+	}
+	slices.Sort(keys)
+	r.first = keys[0]
+	for _, key := range keys {
+		r.parse(key, annotations[key])
+	}
+	return r
+}
+
+func isOurs(prefix string) bool {
+	kind, ok := strings.CutSuffix(prefix, domain)
+	return ok && (kind == "" || strings.HasSuffix(kind, "."))
+}
+
+func (r *Request) parse(key, value string) {
+	prefix, scope, slash := strings.Cut(key, "/")
+	kind := strings.TrimSuffix(strings.TrimSuffix(prefix, domain), ".")
+	if kind != "limits" && kind != "weight" && kind != "class" {
+		p := &problem{"unknown annotation", suggest(kind, "limits", "weight", "class")}
+		if p.hint == "" {
+			p.hint = "there are limits." + domain + " and weight." + domain
+		}
+		r.podWide = append(r.podWide, &Error{Annotation: key, Cause: p.cause, Hint: p.hint})
+		return
+	}
+	if !slash {
+		scope = ""
+	}
+	target, p := r.scope(scope)
+	if p != nil {
+		r.podWide = append(r.podWide, &Error{Annotation: key, Cause: p.cause, Hint: p.hint})
+		return
+	}
+	switch kind {
+	case "limits":
+		target.limits = parseLimits(key, value)
+	case "weight":
+		target.weight = parseWeight(key, value)
+	case "class":
+		target.class = &Error{
+			Annotation: key, Text: value,
+			Cause: "classes are not supported by this version yet", Hint: "write limits." + domain + "/" + scope,
+		}
+	}
+}
+
+// scope returns what is asked for the scope with this name.
+func (r *Request) scope(name string) (*request, *problem) {
+	switch name {
+	case "containers":
+		return orNew(&r.each), nil
+	case "pod-total":
+		return orNew(&r.total), nil
+	case "", "pod":
+		return nil, &problem{
+			"no scope",
+			"write /containers for each container, /pod-total for the pod as a whole, or /container.NAME",
+		}
+	}
+	container, ok := strings.CutPrefix(name, "container.")
+	switch {
+	case !ok:
+		return nil, unknownScope(name)
+	case !isLabel(container):
+		return nil, &problem{
+			quoted(container) + " is no container name",
+			"at most 63 of a-z, 0-9 and -, with - neither first nor last",
+		}
+	}
+	if r.named == nil {
+		r.named = map[string]*request{}
+	}
+	if r.named[container] == nil {
+		r.named[container] = &request{}
+	}
+	return r.named[container], nil
+}
+
+func orNew(r **request) *request {
+	if *r == nil {
+		*r = &request{}
+	}
+	return *r
+}
+
+func unknownScope(name string) *problem {
+	p := &problem{"unknown scope " + quoted(name), suggest(name, "containers", "pod-total")}
+	if container, ok := strings.CutPrefix(name, "containers."); ok && isLabel(container) {
+		p.hint = "did you mean " + quoted("container."+container) + "?"
+	}
+	if p.hint == "" {
+		p.hint = "write container.NAME, containers or pod-total"
+	}
+	return p
+}
+
+// isLabel says whether s is a DNS label (RFC 1123), as container names are.
+func isLabel(s string) bool {
+	if s == "" || len(s) > 63 || s[0] == '-' || s[len(s)-1] == '-' {
+		return false
+	}
+	return !strings.ContainsFunc(s, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-'
+	})
+}
+
+// parseWeight parses the value of a weight annotation, "500".
+func parseWeight(key, value string) *weightRequest {
+	w := &weightRequest{key: key}
+	text := strings.TrimSpace(value)
+	v, err := strconv.ParseUint(text, 10, 32)
+	switch {
+	case text == "":
+		w.err = &Error{Annotation: key, Cause: "the value is empty", Hint: "write a whole number from 1 to 10000, or remove the annotation"}
+	case len(value) > maxValue:
+		w.err = &Error{Annotation: key, Cause: "the value is longer than 64 KiB"}
+	case err != nil || v < 1 || v > 10000:
+		w.err = &Error{
+			Annotation: key, Text: value,
+			Cause: "no weight", Hint: "write a whole number from 1 to 10000; 100 is the default of each cgroup",
+		}
+	default:
+		w.value = uint32(v)
+	}
+	return w
+}
+
+// Empty says that the annotations hold nothing of ours.
+func (r *Request) Empty() bool { return r == nil || r.first == "" }
+
+// ContainerNames returns the containers that have annotations of their own,
+// sorted. Whether they will come cannot be known when the first one is made.
+func (r *Request) ContainerNames() []string {
+	if r.Empty() {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(r.named))
+}
+
+// errors returns what is wrong with the annotations of one scope, whatever the
+// node and its policy.
+func (q *request) errors() []*Error {
+	if q == nil {
+		return nil
+	}
+	var errs []*Error
+	if q.limits != nil {
+		errs = append(errs, q.limits.errors...)
+	}
+	if q.weight != nil && q.weight.err != nil {
+		errs = append(errs, q.weight.err)
+	}
+	if q.class != nil {
+		errs = append(errs, q.class)
+	}
+	return errs
+}
