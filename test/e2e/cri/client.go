@@ -1,0 +1,135 @@
+// Package cri runs pods through a container runtime's CRI socket as the kubelet
+// does: with the cgroup parents, annotations and labels that it would send. It
+// knows nothing of the plugin.
+package cri
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Socket is where containerd serves the CRI.
+const Socket = "unix:///run/containerd/containerd.sock"
+
+// callTimeout bounds one call. An emulated node takes seconds for what takes a
+// tenth of one elsewhere.
+const callTimeout = 90 * time.Second
+
+// Client talks to one runtime.
+type Client struct {
+	conn    *grpc.ClientConn
+	runtime runtimeapi.RuntimeServiceClient
+	driver  string
+}
+
+// Dial returns a client for a node whose kubelet and runtime use the cgroup
+// driver "systemd" or "cgroupfs". It connects with the first call.
+func Dial(driver string) (*Client, error) {
+	// A restarted runtime must be found again at once, not after grpc's
+	// backoff of up to two minutes.
+	conn, err := grpc.NewClient(Socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithIdleTimeout(0),
+		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: 5 * time.Second}),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	if err != nil {
+		return nil, fmt.Errorf("dial CRI: %w", err)
+	}
+	return &Client{conn: conn, runtime: runtimeapi.NewRuntimeServiceClient(conn), driver: driver}, nil
+}
+
+// Close ends the connection.
+func (c *Client) Close() error { return c.conn.Close() }
+
+// Ready reports an error until the runtime answers.
+func (c *Client) Ready(ctx context.Context) error {
+	_, err := c.runtime.Version(ctx, &runtimeapi.VersionRequest{})
+	return err
+}
+
+// Running lists the running containers with the label, by container name.
+func (c *Client) Running(ctx context.Context, label, value string) (map[string]*Container, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	list, err := c.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+		State:         &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
+		LabelSelector: map[string]string{label: value},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	found := make(map[string]*Container)
+	for _, item := range list.Containers {
+		k := &Container{client: c, ID: item.Id, Name: item.Metadata.Name}
+		pod, err := c.podCgroup(ctx, item.PodSandboxId)
+		if err != nil {
+			return nil, err
+		}
+		k.Cgroup = path.Join(pod, c.leaf(k.ID))
+		found[k.Name] = k
+	}
+	return found, nil
+}
+
+// podCgroup asks for the cgroup of a sandbox that another client has made.
+func (c *Client) podCgroup(ctx context.Context, sandbox string) (string, error) {
+	list, err := c.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{
+		Filter: &runtimeapi.PodSandboxFilter{Id: sandbox},
+	})
+	if err != nil {
+		return "", fmt.Errorf("list pod sandboxes: %w", err)
+	}
+	for _, item := range list.Items {
+		// Only standalone kubelets are tested, whose pods are BestEffort or
+		// Burstable: both are tried, as the CRI does not say.
+		for _, qos := range []string{BestEffort, Burstable, Guaranteed} {
+			dir := c.podParent(qos, item.Metadata.Uid)
+			if exists(dir) {
+				return dir, nil
+			}
+		}
+		return "", fmt.Errorf("pod %s/%s: no cgroup of uid %s", item.Metadata.Namespace, item.Metadata.Name, item.Metadata.Uid)
+	}
+	return "", fmt.Errorf("no sandbox %s", sandbox)
+}
+
+// The QoS classes, as they are part of cgroup paths.
+const (
+	BestEffort = "besteffort"
+	Burstable  = "burstable"
+	Guaranteed = ""
+)
+
+// podParent is the path of a pod's cgroup below the cgroup root, as the kubelet
+// (pkg/kubelet/cm) names it.
+func (c *Client) podParent(qos, uid string) string {
+	if c.driver == "cgroupfs" {
+		return path.Join("/kubepods", qos, "pod"+uid)
+	}
+	// A dash is a step down in a slice's name.
+	parts := []string{"kubepods"}
+	if qos != Guaranteed {
+		parts = append(parts, qos)
+	}
+	parts = append(parts, "pod"+strings.ReplaceAll(uid, "-", "_"))
+	dir := "/"
+	for i := range parts {
+		dir = path.Join(dir, strings.Join(parts[:i+1], "-")+".slice")
+	}
+	return dir
+}
+
+// leaf is the directory of a container below its pod's.
+func (c *Client) leaf(id string) string {
+	if c.driver == "cgroupfs" {
+		return id
+	}
+	return "cri-containerd-" + id + ".scope"
+}

@@ -1,0 +1,211 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// CgroupRoot is where cgroup v2 is mounted; cgroup paths here are below it.
+const CgroupRoot = "/sys/fs/cgroup"
+
+// Image is the image of the test containers; see test/image.
+const Image = "local/iotool:1"
+
+func exists(cgroup string) bool {
+	_, err := os.Stat(filepath.Join(CgroupRoot, cgroup))
+	return err == nil
+}
+
+// PodConfig is what tests choose about a pod.
+type PodConfig struct {
+	Name        string
+	UID         string // default: Name and "-uid"
+	Namespace   string // default: "default"
+	QoS         string // default: BestEffort
+	Annotations map[string]string
+	Labels      map[string]string
+}
+
+// Pod is a running sandbox.
+type Pod struct {
+	ID     string
+	Name   string
+	UID    string
+	Cgroup string // of the pod as a whole
+
+	client *Client
+	config *runtimeapi.PodSandboxConfig
+}
+
+// RunPod starts a pod without containers. It shares the host's network, so the
+// node needs no network plugin.
+func (c *Client) RunPod(ctx context.Context, cfg PodConfig) (*Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if cfg.UID == "" {
+		cfg.UID = cfg.Name + "-uid"
+	}
+	if cfg.Namespace == "" {
+		cfg.Namespace = "default"
+	}
+	if cfg.QoS == "" {
+		cfg.QoS = BestEffort
+	}
+	labels := map[string]string{
+		"io.kubernetes.pod.name":      cfg.Name,
+		"io.kubernetes.pod.namespace": cfg.Namespace,
+		"io.kubernetes.pod.uid":       cfg.UID,
+	}
+	maps.Copy(labels, cfg.Labels)
+	p := &Pod{client: c, Name: cfg.Name, UID: cfg.UID, Cgroup: c.podParent(cfg.QoS, cfg.UID)}
+	p.config = &runtimeapi.PodSandboxConfig{
+		Metadata:     &runtimeapi.PodSandboxMetadata{Name: cfg.Name, Uid: cfg.UID, Namespace: cfg.Namespace},
+		Labels:       labels,
+		Annotations:  cfg.Annotations,
+		LogDirectory: filepath.Join("/var/log/pods", cfg.Namespace+"_"+cfg.Name+"_"+cfg.UID),
+		Linux: &runtimeapi.LinuxPodSandboxConfig{
+			CgroupParent: p.Cgroup,
+			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
+				NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE},
+			},
+		},
+	}
+	if err := p.makeCgroup(); err != nil {
+		return nil, err
+	}
+	answer, err := c.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: p.config})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("run pod %s: %w", cfg.Name, err), p.removeCgroup())
+	}
+	p.ID = answer.PodSandboxId
+	return p, nil
+}
+
+// makeCgroup makes the pod's cgroup as the kubelet does. With the systemd driver
+// the slice comes with the sandbox's scope and goes with it.
+func (p *Pod) makeCgroup() error {
+	if p.client.driver != "cgroupfs" {
+		return nil
+	}
+	return os.MkdirAll(filepath.Join(CgroupRoot, p.Cgroup), 0o755)
+}
+
+func (p *Pod) removeCgroup() error {
+	if p.client.driver != "cgroupfs" {
+		return nil
+	}
+	err := os.Remove(filepath.Join(CgroupRoot, p.Cgroup))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// Remove stops and removes the pod with its containers.
+func (p *Pod) Remove(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	// StopPodSandbox would give each container its grace period.
+	list, err := p.client.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{
+		Filter: &runtimeapi.ContainerFilter{PodSandboxId: p.ID},
+	})
+	if err != nil {
+		return fmt.Errorf("list containers of pod %s: %w", p.Name, err)
+	}
+	var errs []error
+	for _, item := range list.Containers {
+		k := &Container{client: p.client, ID: item.Id}
+		errs = append(errs, k.Remove(ctx))
+	}
+	_, err = p.client.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.ID})
+	errs = append(errs, err)
+	_, err = p.client.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.ID})
+	errs = append(errs, err, p.removeCgroup(), os.RemoveAll(p.config.LogDirectory))
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove pod %s: %w", p.Name, err)
+	}
+	return nil
+}
+
+// Mount binds a host path into a container.
+type Mount struct {
+	Host, Path string
+	ReadOnly   bool
+}
+
+// ContainerConfig is what tests choose about a container.
+type ContainerConfig struct {
+	Name   string
+	Args   []string // of iotool; default: sleep
+	Mounts []Mount
+	Memory int64 // limit in bytes; 0 for none
+}
+
+// Create creates a container and does not start it.
+func (p *Pod) Create(ctx context.Context, cfg ContainerConfig) (*Container, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	config := &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: cfg.Name},
+		Image:    &runtimeapi.ImageSpec{Image: Image},
+		Args:     cfg.Args,
+		LogPath:  cfg.Name + ".log",
+		Labels: map[string]string{
+			"io.kubernetes.pod.name":       p.Name,
+			"io.kubernetes.pod.namespace":  p.config.Metadata.Namespace,
+			"io.kubernetes.pod.uid":        p.UID,
+			"io.kubernetes.container.name": cfg.Name,
+		},
+		Linux: &runtimeapi.LinuxContainerConfig{
+			Resources: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: cfg.Memory, CpuShares: 2},
+			SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
+				NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE},
+			},
+		},
+	}
+	for _, m := range cfg.Mounts {
+		config.Mounts = append(config.Mounts, &runtimeapi.Mount{HostPath: m.Host, ContainerPath: m.Path, Readonly: m.ReadOnly})
+	}
+	answer, err := p.client.runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
+		PodSandboxId: p.ID, Config: config, SandboxConfig: p.config,
+	})
+	if err != nil {
+		return nil, err // as the runtime gives it: tests look at each byte
+	}
+	k := &Container{client: p.client, ID: answer.ContainerId, Name: cfg.Name}
+	k.Cgroup = path.Join(p.Cgroup, p.client.leaf(k.ID))
+	k.log = filepath.Join(p.config.LogDirectory, config.LogPath)
+	return k, nil
+}
+
+// Run creates and starts a container.
+func (p *Pod) Run(ctx context.Context, cfg ContainerConfig) (*Container, error) {
+	k, err := p.Create(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("create container %s of pod %s: %w", cfg.Name, p.Name, err)
+	}
+	if err := k.Start(ctx); err != nil {
+		return nil, fmt.Errorf("start container %s of pod %s: %w", cfg.Name, p.Name, err)
+	}
+	return k, nil
+}
+
+// logText takes the text out of the CRI's log lines, "TIME stdout F TEXT".
+func logText(data string) string {
+	var b strings.Builder
+	for line := range strings.Lines(data) {
+		fields := strings.SplitN(line, " ", 4)
+		if len(fields) == 4 {
+			b.WriteString(fields[3])
+		}
+	}
+	return b.String()
+}
