@@ -21,13 +21,13 @@ func (p *Policy) Container(r *Request, c Container) (Desired, error) {
 	if r.Empty() {
 		return Desired{}, nil
 	}
-	e := evaluation{policy: p}
+	e, cs := evaluation{policy: p}, []Container{c}
 	e.fail(r.podWide...)
 	if named := r.named[c.Name]; named != nil {
-		e.request(named, []Container{c}, scopeNamed)
+		e.request(named, cs, scopeNamed)
 	}
 	if r.each != nil {
-		e.request(r.each, []Container{c}, scopeEach)
+		e.request(r.each, cs, scopeEach)
 	}
 	e.fail(p.check(r.total)...)
 	return e.desired()

@@ -145,7 +145,7 @@ func (e *evaluation) explicit(c *Container, b *blkio.Backing, what string) {
 	if e.scope == scopeTotal {
 		shown += " of container " + quoted(c.Name)
 	}
-	e.fail(e.limits.error(e.entry, Unenforceable, &problem{shown + " cannot be limited: " + reason(b), ""}))
+	e.fail(e.limits.error(e.entry, Unenforceable, &problem{shown + " cannot be limited: " + reason(b), hintRemove}))
 }
 
 // star limits each disk under the root filesystems and the volumes. That some
@@ -185,16 +185,18 @@ func (e *evaluation) star(cs []Container) {
 	}
 }
 
+// hintRemove is what to do about a target that no limit can hold for.
+const hintRemove = "remove the entry, or use a volume on a local disk"
+
 func nothingLeft(left blkio.Limits, skipped []Skipped) *problem {
-	p := &problem{cause: "no disk to limit"}
+	p := &problem{cause: "no disk to limit", hint: hintRemove}
 	for k, rate := range left {
 		if rate != blkio.Unset && rate != blkio.Max {
 			p.cause += " " + blkio.Key(k).String()
 		}
 	}
-	p.cause += " on"
 	if len(skipped) > 0 {
-		p.cause += ": " + skipped[0].What + ": " + skipped[0].Reason
+		p.cause += " on: " + name(skipped[0].What, maxQuoted) + ": " + skipped[0].Reason
 	}
 	if more := len(skipped) - 1; more > 0 {
 		p.cause += ", and " + strconv.Itoa(more) + " more"

@@ -22,10 +22,10 @@ const (
 type Mode string
 
 const (
-	// Enforce carries limits out.
-	Enforce Mode = "enforce"
-	// Observe decides and reports only.
-	Observe Mode = "observe"
+	// ModeEnforce carries limits out.
+	ModeEnforce Mode = "enforce"
+	// ModeObserve decides and reports only.
+	ModeObserve Mode = "observe"
 )
 
 // Action is what to do about an error.
@@ -78,7 +78,7 @@ type Policy struct {
 // Default returns the policy of a node that has no policy file.
 func Default() *Policy {
 	return &Policy{
-		Mode:    Enforce,
+		Mode:    ModeEnforce,
 		OnError: OnError{Invalid: Reject, Unenforceable: Reject, Internal: Ignore},
 		Floors:  Floors{Bps: 64 << 10, Iops: 8},
 		HostKernelHandlers: []string{
@@ -131,7 +131,7 @@ func parseFile(data []byte) (*Policy, error) {
 	}
 	p := Default()
 	return p, errors.Join(
-		choice(top["mode"], "mode", &p.Mode, Enforce, Observe),
+		choice(top["mode"], "mode", &p.Mode, ModeEnforce, ModeObserve),
 		p.OnError.parse(top["onError"]),
 		p.Floors.parse(top["floors"]),
 		p.parseHandlers(top["hostKernelHandlers"]),

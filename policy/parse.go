@@ -57,14 +57,14 @@ type limitsRequest struct {
 func parseLimits(key, value string) *limitsRequest {
 	l := &limitsRequest{key: key}
 	if len(value) > maxValue {
-		l.fail(0, "", &problem{"the value is longer than 64 KiB", ""})
+		l.fail(0, "", &problem{"the value is longer than 64 KiB", "name fewer targets, or use *"})
 		return l
 	}
 	number := 0
 	for text := range splitEntries(value) {
 		number++
 		if number > maxEntries {
-			l.fail(0, "", &problem{"more than 256 entries", ""})
+			l.fail(0, "", &problem{"more than 256 entries", "name fewer targets, or use *"})
 			break
 		}
 		e, p := parseEntry(text)
@@ -162,7 +162,7 @@ func quoteEnd(s string) int {
 func parseEntry(text string) (entry, *problem) {
 	e := entry{text: text}
 	if !utf8.ValidString(text) {
-		return e, &problem{"not valid UTF-8", ""}
+		return e, &problem{"not valid UTF-8", "write the annotation anew"}
 	}
 	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune(blanks, r) }) {
 		return e, &problem{"a control character is in it", "remove it"}
@@ -181,6 +181,9 @@ func parseEntry(text string) (entry, *problem) {
 		}
 	}
 	if e.limits.IsZero() {
+		if strings.Contains(word, "=") {
+			word = "/data"
+		}
 		return e, &problem{"no limit after the target", "write for example " + quoted(word+" wbps=50Mi")}
 	}
 	return e, nil
@@ -204,7 +207,7 @@ func cutTarget(text string) (word, rest string, p *problem) {
 		return "", "", &problem{"the quote is not closed", `write \" for a quote inside a quoted path`}
 	}
 	if end < len(text) && !strings.ContainsRune(blanks, rune(text[end])) {
-		return "", "", &problem{"no blank after the quoted path", ""}
+		return "", "", &problem{"no blank after the quoted path", "put one after the closing quote"}
 	}
 	return text[:end], text[end:], nil
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"math"
 	"math/big"
 	"strconv"
@@ -21,6 +22,9 @@ const (
 	maxOps = math.MaxUint32 - 1
 	// maxNumber bounds the text of a number, zeros and decimals included.
 	maxNumber = 40
+	// maxExponent is what 0.000000001e27 needs, and more; ParseQuantity
+	// computes with any.
+	maxExponent = 36
 )
 
 // mostOf returns the largest finite rate of a key.
@@ -70,7 +74,7 @@ func splitNumber(k blkio.Key, s string) (number, *problem) {
 	switch {
 	case s == "":
 		return number{}, &problem{"key " + quoted(k.String()) + " has no value", "write for example " + k.String() + "=" + example(k)}
-	case low == "max" || low == "none" || low == "inf" || low == "infinity" || low == "unlimited" || low == "-1":
+	case low == "max" || low == "none" || low == "inf" || low == "infinity" || low == "unlimited":
 		return number{}, &problem{quoted(s) + " is no rate", "write max for no limit"}
 	case s[0] == '-':
 		return number{}, &problem{quoted(s) + " is negative", "write a whole number such as " + example(k) + ", or max for no limit"}
@@ -115,12 +119,14 @@ func (n number) checkSuffix(k blkio.Key, s string) (number, *problem) {
 	}
 	if digits, ok := strings.CutPrefix(strings.ToLower(n.suffix), "e"); ok {
 		exp := strings.TrimPrefix(digits, "+")
-		switch e, err := strconv.Atoi(exp); {
-		case err == nil && strings.HasPrefix(exp, "-"):
+		negative := strings.HasPrefix(exp, "-")
+		switch e, err := strconv.ParseUint(strings.TrimPrefix(exp, "-"), 10, 64); {
+		case errors.Is(err, strconv.ErrSyntax):
+		case negative:
 			return n, &problem{quoted(s) + " is a fraction", "write a whole number such as " + example(k)}
-		case err == nil && exp[0] != '+' && e > 2*18:
+		case e > maxExponent: // out of range is the largest there is
 			return n, &problem{quoted(s) + " is more than the kernel can hold", "write max for no limit"}
-		case err == nil && exp[0] != '+':
+		default:
 			return n, nil
 		}
 	}
@@ -156,7 +162,7 @@ func unitHint(k blkio.Key, n number) string {
 	for _, tail := range []string{"/s", "/sec", "/second"} {
 		unit = strings.TrimSuffix(unit, tail)
 	}
-	if s, ok := strings.CutSuffix(unit, "ps"); ok && unit != "iops" && unit != "ops" {
+	if s, ok := strings.CutSuffix(unit, "ps"); ok && !strings.HasSuffix(unit, "ops") {
 		if strings.HasSuffix(s, "b") || strings.HasSuffix(s, "bit") {
 			return "rates are bytes per second, not bits; write for example " + example(k)
 		}
@@ -176,6 +182,8 @@ func unitHint(k blkio.Key, n number) string {
 	decimal := map[string]string{"k": "k", "m": "M", "g": "G", "t": "T", "p": "P"}
 	letter, isBinary := strings.CutSuffix(unit, "i")
 	switch {
+	case strings.HasPrefix(unit, ","):
+		return "separate keys by blanks, and write numbers without commas"
 	case unit == "" && n.decimals == 0:
 		return "write " + n.digits
 	case binary[letter] == "":

@@ -15,7 +15,7 @@ type Container struct {
 
 // Mount is one mount of a container.
 type Mount struct {
-	Destination string // path inside the container
+	Destination string // path inside the container, absolute and clean
 	ReadOnly    bool
 	// Injected marks what the runtime and the kubelet put into each
 	// container (/proc, /dev/shm, /etc/hosts, the service account): no

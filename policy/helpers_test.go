@@ -1,0 +1,84 @@
+package policy
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+var (
+	sda = blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 0}, Name: "sda"}
+	sdb = blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 16}, Name: "sdb"}
+	sdc = blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 32}, Name: "sdc"}
+)
+
+const (
+	keyDB    = "limits.blkio.noderesource.dev/container.db"
+	keyEach  = "limits.blkio.noderesource.dev/containers"
+	keyTotal = "limits.blkio.noderesource.dev/pod-total"
+)
+
+func on(disks ...blkio.Disk) blkio.Backing { return blkio.Backing{FSType: "ext4", Disks: disks} }
+
+func tmpfs() blkio.Backing {
+	return blkio.Backing{FSType: "tmpfs", Reason: "tmpfs is memory, not a disk"}
+}
+
+func mount(at string, b blkio.Backing) Mount { return Mount{Destination: at, Backing: b} }
+
+func readOnly(m Mount) Mount { m.ReadOnly = true; return m }
+
+func injected(m Mount) Mount { m.Injected = true; return m }
+
+// db is a container with its root filesystem on sda, two volumes on sdb, one
+// on sdc and what each container has.
+func db() Container {
+	return Container{
+		Name:   "db",
+		Rootfs: on(sda),
+		Mounts: []Mount{
+			injected(mount("/proc", blkio.Backing{FSType: "proc", Reason: "proc is not stored on a disk"})),
+			injected(mount("/dev/shm", tmpfs())),
+			injected(mount("/etc/hosts", on(sda))),
+			mount("/data", on(sdb)),
+			mount("/data/wal", on(sdc)),
+			mount("/logs", on(sdb)),
+			mount("/scratch", tmpfs()),
+		},
+	}
+}
+
+// limits turns a Desired into what is easy to compare: "sdb wbps=2".
+func limits(d Desired) []string {
+	var out []string
+	for _, disk := range d.Disks {
+		out = append(out, disk.Disk.Name+" "+disk.Limits.String())
+	}
+	return out
+}
+
+func asError(t *testing.T, err error) *Error {
+	t.Helper()
+	if err == nil {
+		return nil
+	}
+	var e *Error
+	if !errors.As(err, &e) {
+		t.Fatalf("%v is a %T, not an *Error", err, err)
+	}
+	return e
+}
+
+// checkLine fails on an error text that could not stand in an Event.
+func checkLine(t *testing.T, line string) {
+	t.Helper()
+	if len(line) > maxLine {
+		t.Errorf("%d bytes: %s", len(line), line)
+	}
+	for i := range len(line) {
+		if line[i] < ' ' || line[i] > '~' {
+			t.Fatalf("byte %d is not printable ASCII: %q", i, line)
+		}
+	}
+}
