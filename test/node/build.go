@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"time"
 )
@@ -19,6 +20,9 @@ type parts struct {
 // installs the Debian packages that this takes when it runs as root. What is in
 // the cache already costs nothing.
 func Build(ctx context.Context, cfg Config) error {
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
 	_, err := build(ctx, cfg.withDefaults())
 	return err
 }
@@ -91,23 +95,41 @@ func (c cache) build(ctx context.Context, cfg Config) (parts, error) {
 	}, nil
 }
 
+// rootParts gets what the root image is made of. The Go programs keep the CPUs
+// busy for minutes, so the downloads run beside them.
 func (c cache) rootParts(ctx context.Context, cfg Config, base artifact, kernels, programs map[string]artifact) (rootParts, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	made := rootParts{programs: make(map[string]string)}
+	debian := make(chan error, 1)
+	go func() {
+		err := c.debianParts(ctx, cfg, base, kernels, &made)
+		if err != nil {
+			cancel() // the build has failed: do not wait for the other half
+		}
+		debian <- err
+	}()
 	var err error
+	for _, p := range goPrograms {
+		if made.programs[p.name], err = c.get(ctx, cfg, programs[p.name]); err != nil {
+			cancel()
+			break
+		}
+	}
+	return made, errors.Join(err, <-debian)
+}
+
+// debianParts gets the parts that are Debian's, into made.
+func (c cache) debianParts(ctx context.Context, cfg Config, base artifact, kernels map[string]artifact, made *rootParts) (err error) {
 	if made.base, err = c.get(ctx, cfg, base); err != nil {
-		return made, err
+		return err
 	}
 	for _, k := range parameters["kernel"] {
 		dir, err := c.get(ctx, cfg, kernels[k])
 		if err != nil {
-			return made, err
+			return err
 		}
 		made.kernels = append(made.kernels, dir)
 	}
-	for _, p := range goPrograms {
-		if made.programs[p.name], err = c.get(ctx, cfg, programs[p.name]); err != nil {
-			return made, err
-		}
-	}
-	return made, nil
+	return nil
 }

@@ -7,8 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 )
 
 // hostPackages are the Debian packages that building and booting a node takes, by
@@ -39,13 +42,9 @@ func installHostPackages(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("install %s: %w", strings.Join(missing, " "), err)
 	}
-	list := mirror.line(mirror.suite)
-	release := hostRelease()
-	if release == "bookworm" {
+	list, target := mirror.line(mirror.suite), ""
+	if release := hostRelease(); release == "bookworm" {
 		list = mirror.line(release) + mirror.line(release+"-updates") + mirror.line(release+"-backports")
-	}
-	target := ""
-	if release == "bookworm" {
 		target = " -t bookworm-backports"
 	}
 	if os.Geteuid() != 0 {
@@ -53,6 +52,18 @@ func installHostPackages(ctx context.Context, cfg Config) error {
 			strings.Join(missing, " "), installCommand(list, target, missing))
 	}
 	cfg.logf("installing %s", strings.Join(missing, " "))
+	if err := aptInstall(ctx, list, target, missing); err != nil {
+		return err
+	}
+	if missing := missingPackages(ctx); len(missing) > 0 {
+		return fmt.Errorf("still missing after the installation: %s", strings.Join(missing, " "))
+	}
+	return nil
+}
+
+// aptInstall installs packages from the sources in list only: another vendor's
+// repository that is out of order does not matter then.
+func aptInstall(ctx context.Context, list, target string, packages []string) error {
 	file, err := os.CreateTemp("", "node-*.list")
 	if err != nil {
 		return fmt.Errorf("install packages: %w", err)
@@ -66,19 +77,13 @@ func installHostPackages(ctx context.Context, cfg Config) error {
 		"-o", "Dir::Etc::sourcelist=" + file.Name(), "-o", "Dir::Etc::sourceparts=-",
 		"-o", "APT::Get::List-Cleanup=0", "-o", "DPkg::Lock::Timeout=300", "-q",
 	}
-	update := append(append([]string{}, options...), "update")
-	install := append(append([]string{}, options...), "install", "-y", "--no-install-recommends")
-	install = append(install, strings.Fields(target)...)
-	install = append(install, missing...)
-	for _, args := range [][]string{update, install} {
-		cmd := exec.CommandContext(ctx, "apt-get", args...)
+	install := append([]string{"install", "-y", "--no-install-recommends"}, strings.Fields(target)...)
+	for _, args := range [][]string{{"update"}, append(install, packages...)} {
+		cmd := exec.CommandContext(ctx, "apt-get", append(slices.Clone(options), args...)...)
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 		if err := runQuietly(cmd); err != nil {
 			return err
 		}
-	}
-	if missing := missingPackages(ctx); len(missing) > 0 {
-		return fmt.Errorf("still missing after the installation: %s", strings.Join(missing, " "))
 	}
 	return nil
 }
@@ -161,6 +166,10 @@ func runQuietly(cmd *exec.Cmd) error {
 	if path, err := lookProgram(cmd.Args[0]); err == nil {
 		cmd.Path, cmd.Err = path, nil
 	}
+	// SIGTERM lets mmdebstrap take away its mounts and files; one that does not
+	// end then is killed.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, lastLines(string(out), 30))
 	}

@@ -54,7 +54,8 @@ func startQEMU(dir string, args []string) (*qemu, error) {
 	q.cmd = exec.Command("qemu-system-x86_64", args...)
 	q.cmd.Stdout, q.cmd.Stderr = stderr, stderr
 	q.cmd.Env = append(os.Environ(), "TMPDIR="+dir) // where snapshot=on puts its file
-	q.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	// A group of its own: the terminal's interrupt is for this process to act on.
+	q.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	started := make(chan error)
 	go func() {
 		// Pdeathsig fires when the thread that forked ends, so it must not end.

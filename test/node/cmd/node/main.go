@@ -21,7 +21,7 @@ const usage = `Boot a disposable Kubernetes node in QEMU.
 Usage:
   node prepare [flags]                          build all that nodes need, into the cache
   node run [flags] [--payload DIR] -- CMD...    boot, run CMD in the node, stop; exits with CMD's status
-  node up [flags] [--env FILE]                  boot, and stay until interrupted
+  node up [flags] [--payload DIR] [--env FILE]  boot, and stay until interrupted
 
 Examples:
   node prepare
@@ -93,7 +93,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	}
 	flags.IntVar(&o.cfg.MemoryMiB, "memory", o.cfg.MemoryMiB, "the node's memory in `MiB` (default 3072)")
 	flags.StringVar(&o.payload, "payload", "", "copy the contents of `DIR` to /payload first")
-	flags.StringVar(&o.env, "env", "", "write NODE_SSH and NODE_PORT to `FILE` once the node is up")
+	flags.StringVar(&o.env, "env", "", "write NODE_SSH='ssh ...' to `FILE` once the node is up")
 	flags.DurationVar(&o.timeout, "timeout", 0, "end CMD after this time (default: none)")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -127,17 +127,25 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return fmt.Errorf("want prepare, run or up, got %q (node -h shows how)", verb)
 }
 
-func runCommand(ctx context.Context, o options, stdin io.Reader, stdout, stderr io.Writer) error {
+// boot starts the node with its payload.
+func boot(ctx context.Context, o options) (*node.Node, error) {
 	n, err := node.Start(ctx, o.cfg)
+	if err != nil || o.payload == "" {
+		return n, err
+	}
+	if err := n.Copy(ctx, o.payload, "/payload"); err != nil {
+		n.Stop()
+		return nil, err
+	}
+	return n, nil
+}
+
+func runCommand(ctx context.Context, o options, stdin io.Reader, stdout, stderr io.Writer) error {
+	n, err := boot(ctx, o)
 	if err != nil {
 		return err
 	}
 	defer n.Stop()
-	if o.payload != "" {
-		if err := n.Copy(ctx, o.payload, "/payload"); err != nil {
-			return err
-		}
-	}
 	if o.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("not done in %s", o.timeout))
@@ -154,7 +162,7 @@ func runCommand(ctx context.Context, o options, stdin io.Reader, stdout, stderr 
 }
 
 func up(ctx context.Context, o options, stdout io.Writer) error {
-	n, err := node.Start(ctx, o.cfg)
+	n, err := boot(ctx, o)
 	if err != nil {
 		return err
 	}
