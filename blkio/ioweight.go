@@ -1,6 +1,7 @@
 package blkio
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -48,34 +49,42 @@ func ParseIOWeight(r io.Reader) (Weights, error) {
 }
 
 func parseIOWeight(data string) (Weights, error) {
-	rest, value := "", ""
+	var weights Weights
+	n := 0
 	for line := range strings.Lines(data) {
-		if v, ok := strings.CutPrefix(line, "default "); ok {
-			value = strings.TrimSpace(v)
-			continue
+		n++
+		if err := weights.parseLine(strings.TrimSpace(line)); err != nil {
+			return Weights{}, fmt.Errorf("parse io.weight, line %d %.80q: %w", n, strings.TrimSpace(line), err)
 		}
-		rest += line
 	}
-	w, err := parseWeight(value)
-	if err != nil {
-		return Weights{}, fmt.Errorf("parse io.weight, line \"default\": %w", err)
-	}
-	weights := Weights{Default: w}
-	err = eachDevLine("io.weight", rest, func(dev Dev, value string) error {
-		w, err := parseWeight(strings.TrimSpace(value))
-		if err != nil {
-			return err
-		}
-		if weights.Devices == nil {
-			weights.Devices = make(map[Dev]uint32)
-		}
-		weights.Devices[dev] = w
-		return nil
-	})
-	if err != nil {
-		return Weights{}, err
+	if weights.Default == 0 {
+		return Weights{}, errors.New("parse io.weight: no default")
 	}
 	return weights, nil
+}
+
+func (w *Weights) parseLine(line string) error {
+	name, value, _ := strings.Cut(line, " ")
+	if name == "" || name == unknownDevice {
+		return nil
+	}
+	weight, err := parseWeight(strings.TrimSpace(value))
+	if err != nil {
+		return err
+	}
+	if name == "default" {
+		w.Default = weight
+		return nil
+	}
+	dev, err := ParseDev(name)
+	if err != nil {
+		return err
+	}
+	if w.Devices == nil {
+		w.Devices = make(map[Dev]uint32)
+	}
+	w.Devices[dev] = weight
+	return nil
 }
 
 func parseWeight(s string) (uint32, error) {

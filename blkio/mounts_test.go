@@ -1,0 +1,132 @@
+package blkio
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// nodeMounts is what a node shows, as Linux 6.12 prints it.
+const nodeMounts = `22 29 0:21 / /proc rw,nosuid,nodev,noexec,relatime shared:12 - proc proc rw
+23 29 0:22 / /sys rw,nosuid,nodev,noexec,relatime shared:6 - sysfs sysfs rw
+24 29 0:5 / /dev rw,nosuid,relatime shared:2 - devtmpfs udev rw,size=1977012k,nr_inodes=494253,mode=755,inode64
+26 29 0:24 / /run rw,nosuid,nodev,noexec,relatime shared:5 - tmpfs tmpfs rw,size=401100k,mode=755,inode64
+29 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro
+30 23 0:26 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot
+40 29 8:17 / /var/lib/containerd rw,relatime shared:30 - xfs /dev/sdb1 rw,attr2,inode64,logbufs=8,logbsize=32k,noquota
+41 29 253:0 / /srv/lv rw,relatime shared:31 - ext4 /dev/mapper/vg-lv rw,data=journal
+42 29 0:45 /sub /srv/btrfs rw,relatime shared:32 - btrfs /dev/sdc rw,space_cache=v2,subvolid=256,subvol=/sub
+43 29 259:300 / /srv/nvme\040disk rw,relatime shared:33 - vfat /dev/nvme0n1p1 rw
+44 29 0:50 / /srv/nfs rw,relatime shared:34 - nfs4 filer:/export rw,vers=4.2,hard,proto=tcp
+45 44 8:32 / /srv/nfs/local rw,relatime shared:35 - ext4 /dev/sdc rw
+46 40 0:60 / /var/lib/containerd/rootfs rw,relatime shared:36 - overlay overlay rw,lowerdir=/l,upperdir=/u,workdir=/w
+47 29 0:46 / /srv/many rw,relatime shared:37 - bcachefs /dev/sda:/dev/sdd rw
+48 29 65:16 / /srv/lost rw,relatime shared:38 - ext4 /dev/sdr rw
+49 29 8:1 /srv/bound /var/lib/kubelet/pods/1/volumes/bound rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro
+50 29 0:51 / /srv/zfs rw,relatime shared:39 - zfs tank/data rw,xattr
+51 29 0:52 / /srv/odd rw,relatime shared:40 - oddfs none rw
+52 29 0:53 / /srv/btrfs2 rw,relatime shared:41 - btrfs /dev/mapper/luks-home rw
+`
+
+func TestFind(t *testing.T) {
+	table := parseTable(t, nodeMounts)
+	for in, want := range map[string]string{
+		"/":                              "/",
+		"/etc/fstab":                     "/",
+		"/srv/lv":                        "/srv/lv",
+		"/srv/lv/":                       "/srv/lv",
+		"/srv/lv/a/b":                    "/srv/lv",
+		"/srv/lvm":                       "/",
+		"/srv/lv/../lv2":                 "/",
+		"/srv/nvme disk/x":               "/srv/nvme disk",
+		"/srv/nfs/local/x":               "/srv/nfs/local",
+		"/srv/nfs/locality":              "/srv/nfs",
+		"/var/lib/containerd/rootfs/bin": "/var/lib/containerd/rootfs",
+	} {
+		m, ok := table.Find(in)
+		if !ok || m.Mountpoint != want {
+			t.Errorf("Find(%q) is %+v, want %q", in, m, want)
+		}
+	}
+	if m, ok := table.Find("srv/lv"); ok {
+		t.Errorf("a relative path: %+v", m)
+	}
+	m, _ := table.Find("/srv/btrfs")
+	want := &Mount{ID: 42, Parent: 29, Dev: Dev{0, 45}, Root: "/sub", Mountpoint: "/srv/btrfs", FSType: "btrfs", Source: "/dev/sdc"}
+	if diff := cmp.Diff(want, m); diff != "" {
+		t.Error(diff)
+	}
+	if m, _ := table.Find("/srv/lv"); !m.DataJournal {
+		t.Error("data=journal is not seen")
+	}
+}
+
+func TestFindStacks(t *testing.T) {
+	const root = "1 0 8:1 / / rw - ext4 /dev/root rw\n"
+	tests := map[string]struct {
+		mounts, path string
+		want         int // ID
+	}{
+		"later one on the same point": {
+			root + "2 1 8:2 / /a rw - ext4 /dev/x rw\n3 2 8:3 / /a rw - ext4 /dev/y rw\n", "/a/f", 3,
+		},
+		"top listed first": {
+			root + "3 2 8:3 / /a rw - ext4 /dev/y rw\n2 1 8:2 / /a rw - ext4 /dev/x rw\n", "/a/f", 3,
+		},
+		"three": {
+			root + "9 2 8:4 / /a rw - ext4 /dev/z rw\n3 9 8:3 / /a rw - ext4 /dev/y rw\n2 1 8:2 / /a rw - ext4 /dev/x rw\n", "/a", 3,
+		},
+		"hidden by a mount on a directory above": {
+			root + "2 1 8:2 / /a/b rw - ext4 /dev/x rw\n3 1 8:3 / /a rw - ext4 /dev/y rw\n", "/a/b/f", 3,
+		},
+		"hidden by one on the mount it is in": {
+			root + "2 1 8:2 / /a rw - ext4 /dev/x rw\n3 2 8:3 / /a/b rw - ext4 /dev/y rw\n4 2 8:4 / /a rw - ext4 /dev/z rw\n", "/a/b/f", 4,
+		},
+		"hidden, and mounted again": {
+			root + "2 1 8:2 / /a/b rw - ext4 /dev/x rw\n3 1 8:3 / /a rw - ext4 /dev/y rw\n4 3 8:4 / /a/b rw - ext4 /dev/z rw\n", "/a/b/f", 4,
+		},
+		"root over root": {
+			"1 0 0:2 / / rw - rootfs rootfs rw\n5 1 8:1 / / rw - ext4 /dev/sda rw\n6 5 8:2 / /a rw - ext4 /dev/x rw\n", "/a/f", 6,
+		},
+		"root of its own parent": {
+			"1 1 8:1 / / rw - ext4 /dev/sda rw\n6 1 8:2 / /a rw - ext4 /dev/x rw\n", "/a/f", 6,
+		},
+		"no root": {
+			"6 5 8:2 / /a rw - ext4 /dev/x rw\n7 6 8:3 / /a/b rw - ext4 /dev/y rw\n", "/a/b", 7,
+		},
+		"in circles": {
+			"6 7 8:2 / /a rw - ext4 /dev/x rw\n7 6 8:3 / /a rw - ext4 /dev/y rw\n", "/a/b", 7,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			m, ok := parseTable(t, tt.mounts).Find(tt.path)
+			if !ok || m.ID != tt.want {
+				t.Errorf("got %+v, want %d", m, tt.want)
+			}
+		})
+	}
+}
+
+func TestParseMountTableErrors(t *testing.T) {
+	for in, want := range map[string]string{
+		"36 35 98:0 /mnt1 /mnt2 rw\n":                       "parse mountinfo, mount 1: parsing '36 35 98:0 /mnt1 /mnt2 rw' failed: not enough fields (6)",
+		"36 35 98:-1 / /a rw - ext4 /dev/a rw\n":            "parse mountinfo, mount 1: device number 98:-1 out of range",
+		nodeMounts + "36 35 98 / /a rw - ext4 /dev/a rw\n":  "parse mountinfo, mount 20: parsing '36 35 98 / /a rw - ext4 /dev/a rw' failed: unexpected major:minor pair 98",
+		"36 35 4294967296:0 / /a rw - ext4 /dev/a rw\n":     "parse mountinfo, mount 1: device number 4294967296:0 out of range",
+		"36 35 8:0 / /a rw shared:1 x y z ext4 /dev/a rw\n": "parse mountinfo, mount 1: parsing '36 35 8:0 / /a rw shared:1 x y z ext4 /dev/a rw' failed: missing - separator",
+	} {
+		_, err := ParseMountTable(strings.NewReader(in))
+		checkError(t, err, want)
+	}
+}
+
+func parseTable(t testing.TB, text string) *MountTable {
+	t.Helper()
+	table, err := ParseMountTable(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
