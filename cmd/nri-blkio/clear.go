@@ -1,0 +1,187 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin"
+)
+
+const clearLong = `Take our limits off the containers and pods that run now: the way out when a
+limit was a mistake and the pod must not be restarted. Values that another tool
+wrote are not touched.
+
+The cgroups are marked, and a running plugin leaves marked ones alone for as
+long as they live. A container that starts later, and a restarted one, has its
+limits again: remove the pod's annotations, or stop the plugin, for good.
+With --undo the marks go, and a running plugin restores the limits within its
+--resync (30 s by default).
+
+It works without a running plugin. Then nothing restores anything, and --undo
+has no effect until the plugin runs again.
+
+A limit may come back by itself: the runtime keeps the limits that a container
+was created with, and writes them again with each update of its resources (an
+in-place resize, the kubelet's CPU manager). Run clear again then.`
+
+type clearOptions struct {
+	pod          podFilter
+	all          bool
+	undo, dryRun bool
+}
+
+func (a *app) clearCommand() *cobra.Command {
+	var o clearOptions
+	cmd := &cobra.Command{
+		Use:   "clear --pod NAMESPACE/NAME | --all",
+		Short: "Take our limits off: the way out",
+		Long:  clearLong,
+		Example: `  nri-blkio clear --pod prod/db-0 --dry-run
+  nri-blkio clear --pod prod/db-0
+  nri-blkio clear --pod prod/db-0 --undo
+  nri-blkio clear --all`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return a.clear(&o) },
+	}
+	o.pod.add(cmd, "the pod to clear")
+	f := cmd.Flags()
+	f.BoolVar(&o.all, "all", false, "clear all pods of this node")
+	f.BoolVar(&o.undo, "undo", false, "remove the marks, so that a running plugin restores the limits")
+	f.BoolVar(&o.dryRun, "dry-run", false, "say what would be done, and do nothing")
+	cmd.MarkFlagsOneRequired("pod", "all")
+	cmd.MarkFlagsMutuallyExclusive("pod", "all")
+	return cmd
+}
+
+func (a *app) clear(o *clearOptions) error {
+	tree, err := a.openCgroups(a.opts.cgroupDir())
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
+	records, readErr := readRecords(tree, o.pod)
+	errs := []error{readErr}
+	c := clearer{out: a.stdout, dryRun: o.dryRun}
+	for _, r := range records {
+		step := c.clear
+		if o.undo {
+			step = c.undo
+		}
+		if err := step(r); err != nil && !errors.Is(err, blkio.ErrGone) {
+			errs = append(errs, err)
+		}
+	}
+	if len(records) == 0 {
+		fmt.Fprintln(a.stdout, "no limits of ours found")
+	}
+	return errors.Join(errs...)
+}
+
+// clearer does it, or says what it would do.
+type clearer struct {
+	out    io.Writer
+	dryRun bool
+}
+
+func (c *clearer) say(r recorded, format string, args ...any) {
+	subject := r.record.Namespace + "/" + r.record.Pod
+	if r.record.Container != "" {
+		subject += " " + r.record.Container
+	}
+	verb := ""
+	if c.dryRun {
+		verb = "would "
+	}
+	fmt.Fprintf(c.out, "%s: %s%s\n", safe(subject), verb, oneLine(fmt.Sprintf(format, args...)))
+}
+
+// clear marks a cgroup, then takes its limits off: in the other order a running
+// plugin could restore them in between.
+func (c *clearer) clear(r recorded) error {
+	if !r.record.Cleared {
+		c.say(r, "mark as cleared")
+		if err := c.mark(r, true); err != nil {
+			return err
+		}
+	}
+	if r.record.Observed {
+		return nil // nothing was written
+	}
+	var errs []error
+	for _, line := range lifted(r.record) {
+		c.say(r, "write io.max %q", line.String())
+		if c.dryRun {
+			continue
+		}
+		err := r.cgroup.WriteIOMax(line)
+		if errors.Is(err, blkio.ErrNoDevice) {
+			continue // the disk is gone, and its limits with it
+		}
+		errs = append(errs, err)
+	}
+	if r.record.Weight != 0 {
+		c.say(r, "write io.weight %d", blkio.DefaultWeight)
+		if !c.dryRun {
+			errs = append(errs, r.cgroup.WriteIOWeight(blkio.DefaultWeight))
+		}
+	}
+	return errors.Join(append(errs, c.verify(r))...)
+}
+
+// verify marks the cgroup once more if the plugin, which was looking at it as
+// we came, has written its record again.
+func (c *clearer) verify(r recorded) error {
+	if c.dryRun {
+		return nil
+	}
+	now, err := plugin.ReadRecord(r.cgroup)
+	if err != nil || now == nil || now.Cleared {
+		return err
+	}
+	r.record = now
+	if err := c.mark(r, true); err != nil {
+		return err
+	}
+	var errs []error
+	for _, line := range lifted(now) {
+		errs = append(errs, r.cgroup.WriteIOMax(line))
+	}
+	return errors.Join(errs...)
+}
+
+func (c *clearer) undo(r recorded) error {
+	if !r.record.Cleared {
+		return nil
+	}
+	c.say(r, "remove the mark, the plugin restores the limits")
+	return c.mark(r, false)
+}
+
+func (c *clearer) mark(r recorded, cleared bool) error {
+	if c.dryRun {
+		return nil
+	}
+	rec := *r.record
+	rec.Cleared = cleared
+	return plugin.WriteRecord(r.cgroup, &rec)
+}
+
+// lifted are the writes that take a record's limits off.
+func lifted(r *plugin.Record) []blkio.DevLimits {
+	var out []blkio.DevLimits
+	for dev, limits := range r.DevLimits() {
+		for k, rate := range limits {
+			if rate != blkio.Unset {
+				limits[k] = blkio.Max
+			}
+		}
+		out = append(out, blkio.DevLimits{Dev: dev, Limits: limits})
+	}
+	slices.SortFunc(out, func(a, b blkio.DevLimits) int { return a.Dev.Compare(b.Dev) })
+	return out
+}

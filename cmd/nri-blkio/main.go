@@ -1,0 +1,61 @@
+// Command nri-blkio limits the block I/O of Kubernetes pods. This package is
+// flags, signals and wiring, and what is printed.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
+		os.Exit(1)
+	}
+}
+
+// run is the program without the process. What it returns was printed.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	return (&app{
+		stdin: stdin, stdout: stdout, stderr: stderr, getenv: os.Getenv,
+		openCgroups: blkio.OpenHierarchy,
+	}).run(ctx, args)
+}
+
+// app is what the commands share with the process around them.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	getenv         func(string) string
+	openCgroups    func(dir string) (*blkio.Hierarchy, error)
+	opts           options
+}
+
+func (a *app) run(ctx context.Context, args []string) error {
+	if len(args) == 0 && a.getenv(pluginSocketEnv) != "" {
+		args = []string{"run"} // the runtime started us from /opt/nri/plugins
+		a.opts.preinstalled = true
+	}
+	cmd := a.rootCommand()
+	cmd.SetArgs(args)
+	cmd.SetIn(a.stdin)
+	cmd.SetOut(a.stdout)
+	cmd.SetErr(a.stderr)
+	err := cmd.ExecuteContext(ctx)
+	if err != nil && !errors.Is(err, errReported) {
+		fmt.Fprintf(a.stderr, "nri-blkio: %s\n", oneLine(err.Error()))
+	}
+	return err
+}
+
+// errReported ends a command whose output says already what is wrong.
+var errReported = errors.New("reported")

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// safe makes a tenant's or a disk's text harmless on a terminal: text with
+// control or formatting characters, or no UTF-8, comes quoted.
+func safe(s string) string {
+	if !utf8.ValidString(s) {
+		return strconv.QuoteToASCII(s)
+	}
+	for _, r := range s {
+		if !strconv.IsPrint(r) {
+			return strconv.QuoteToASCII(s)
+		}
+	}
+	return s
+}
+
+// oneLine is safe for text of our own, which has its tenant parts quoted: only
+// what cannot be printed is escaped.
+func oneLine(s string) string {
+	if safe(s) == s {
+		return s
+	}
+	q := strconv.Quote(s)
+	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
+}
+
+// table prints aligned columns. Cells go through safe.
+type table struct {
+	w *tabwriter.Writer
+}
+
+func newTable(out io.Writer, header ...string) *table {
+	t := &table{tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)}
+	t.row(header...)
+	return t
+}
+
+func (t *table) row(cells ...string) {
+	for i, c := range cells {
+		if c == "" {
+			c = "-"
+		}
+		cells[i] = safe(c)
+	}
+	fmt.Fprintln(t.w, strings.Join(cells, "\t"))
+}
+
+func (t *table) flush() error { return t.w.Flush() }
+
+// notes prints lines with a common prefix, "warning: ...".
+func notes(out io.Writer, prefix string, lines []string) {
+	for _, l := range lines {
+		fmt.Fprintf(out, "%s: %s\n", prefix, oneLine(l))
+	}
+}
+
+// formatRate shows a rate as one writes it in an annotation: 50Mi, 2k, max.
+func formatRate(k blkio.Key, r blkio.Rate) string {
+	switch {
+	case r == blkio.Unset:
+		return ""
+	case r == blkio.Max || r > 1<<62:
+		return r.String()
+	case k.IsBytes():
+		return resource.NewQuantity(int64(r), resource.BinarySI).String()
+	default:
+		return resource.NewQuantity(int64(r), resource.DecimalSI).String()
+	}
+}
+
+// formatBytes shows a size, "931.5G".
+func formatBytes(n uint64) string {
+	const units = "KMGTPE"
+	if n < 1024 {
+		return strconv.FormatUint(n, 10)
+	}
+	f, i := float64(n)/1024, 0
+	for f >= 1024 && i < len(units)-1 {
+		f /= 1024
+		i++
+	}
+	return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0") + units[i:i+1]
+}
+
+func printJSON(out io.Writer, v any) error {
+	enc := json.NewEncoder(out)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// output is the flag -o.
+type output string
+
+func (o *output) add(cmd *cobra.Command) {
+	*o = "table"
+	cmd.Flags().VarP(o, "output", "o", "table or json")
+}
+
+func (o *output) String() string { return string(*o) }
+
+// Type names the flag's value in help texts.
+func (o *output) Type() string { return "format" }
+
+// Set checks the value as the flags are parsed.
+func (o *output) Set(s string) error {
+	if s != "table" && s != "json" {
+		return fmt.Errorf("%q is neither table nor json", s)
+	}
+	*o = output(s)
+	return nil
+}
+
+func (o *output) json() bool { return *o == "json" }

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin"
+)
+
+// recorded is one cgroup with a record of ours.
+type recorded struct {
+	cgroup blkio.Cgroup
+	record *plugin.Record
+}
+
+// podFilter is the flag --pod NAMESPACE/NAME; the zero value lets all pass.
+type podFilter struct{ namespace, name string }
+
+func (f *podFilter) add(cmd *cobra.Command, usage string) { cmd.Flags().Var(f, "pod", usage) }
+
+func (f *podFilter) String() string {
+	if f.name == "" {
+		return ""
+	}
+	return f.namespace + "/" + f.name
+}
+
+// Type names the flag's value in help texts.
+func (f *podFilter) Type() string { return "namespace/name" }
+
+// Set checks the value as the flags are parsed.
+func (f *podFilter) Set(s string) error {
+	ns, name, ok := strings.Cut(s, "/")
+	if !ok || ns == "" || name == "" || strings.Contains(name, "/") {
+		return fmt.Errorf("%q is not NAMESPACE/NAME", s)
+	}
+	f.namespace, f.name = ns, name
+	return nil
+}
+
+func (f *podFilter) match(r *plugin.Record) bool {
+	return f.name == "" || r.Namespace == f.namespace && r.Pod == f.name
+}
+
+// readRecords finds the records that pass the filter, by pod, the pod's own
+// first. A record that cannot be parsed does not hide the others: it is in the
+// error, beside them.
+func readRecords(tree *blkio.Hierarchy, filter podFilter) ([]recorded, error) {
+	var (
+		out []recorded
+		bad []error
+	)
+	err := tree.Walk(plugin.RecordXattr, func(c blkio.Cgroup, value []byte) error {
+		r, err := plugin.ParseRecord(value)
+		if err != nil {
+			bad = append(bad, fmt.Errorf("cgroup %s: %w", c.Path(), err))
+			return nil
+		}
+		if filter.match(r) {
+			out = append(out, recorded{c, r})
+		}
+		return nil
+	})
+	slices.SortStableFunc(out, func(a, b recorded) int {
+		return cmp.Or(
+			cmp.Compare(a.record.Namespace, b.record.Namespace), cmp.Compare(a.record.Pod, b.record.Pod),
+			cmp.Compare(a.record.UID, b.record.UID), cmp.Compare(a.record.Container, b.record.Container),
+		)
+	})
+	return out, errors.Join(append(bad, err)...)
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// options are the flags that more than one command has.
+type options struct {
+	hostRoot   string
+	cgroupRoot string
+	logLevel   string
+	logFormat  string
+
+	policy           string
+	containerdConfig string
+	rootfs           string
+
+	preinstalled bool // no flag: how the runtime starts us
+}
+
+const rootLong = `Block I/O limits for Kubernetes pods.
+
+An NRI plugin for containerd and CRI-O: pods ask for limits in annotations, and
+the plugin puts them into cgroup v2's io.max before a container's first
+instruction and keeps them there.
+
+    limits.blkio.noderesource.dev/container.db: "/var/lib/postgresql wbps=50Mi"
+    limits.blkio.noderesource.dev/containers:   "rootfs wbps=10Mi"
+    limits.blkio.noderesource.dev/pod-total:    "* wbps=100Mi"
+    weight.blkio.noderesource.dev/container.db: "500"`
+
+func (a *app) rootCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "nri-blkio",
+		Short: "Block I/O limits for Kubernetes pods",
+		Long:  rootLong,
+		Example: `  nri-blkio devices                 what this node can limit
+  nri-blkio check -f pod.yaml       what a pod would get here
+  nri-blkio run                     the plugin
+  nri-blkio status                  what is asked, and what is in force`,
+		SilenceErrors: true, // app.run prints them, in one line
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	f := cmd.PersistentFlags()
+	f.StringVar(&a.opts.hostRoot, "host-root", "/", "where the node's root filesystem is mounted; in a container, a mount of it")
+	f.StringVar(&a.opts.cgroupRoot, "cgroup-root", "", "where the node's cgroup v2 is mounted (default HOST-ROOT/sys/fs/cgroup)")
+	f.StringVar(&a.opts.logLevel, "log-level", "info", "debug, info, warning or error")
+	f.StringVar(&a.opts.logFormat, "log-format", "text", "text or json")
+	cmd.AddCommand(
+		a.runCommand(), a.checkCommand(), a.statusCommand(),
+		a.devicesCommand(), a.clearCommand(), a.versionCommand(),
+	)
+	return cmd
+}
+
+func (a *app) logger() (*logrus.Logger, error) {
+	log := logrus.New()
+	log.SetOutput(a.stderr)
+	level, err := logrus.ParseLevel(a.opts.logLevel)
+	if err != nil {
+		return nil, fmt.Errorf("--log-level: %w", err)
+	}
+	log.SetLevel(level)
+	switch a.opts.logFormat {
+	case "text":
+		log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true, DisableColors: true})
+	case "json":
+		log.SetFormatter(&logrus.JSONFormatter{})
+	default:
+		return nil, fmt.Errorf("--log-format: %q is neither text nor json", a.opts.logFormat)
+	}
+	return log, nil
+}
+
+// host returns where a path of the node is for this process.
+func (o *options) host(p string) string { return filepath.Join(o.hostRoot, p) }
+
+func (o *options) cgroupDir() string {
+	if o.cgroupRoot != "" {
+		return o.cgroupRoot
+	}
+	return o.host("/sys/fs/cgroup")
+}
+
+func (o *options) sysfs() blkio.Sysfs { return blkio.NewSysfs(os.DirFS(o.host("/sys"))) }
+
+// storage reads the mounts of the node's first process: those of a container,
+// or of a unit with a mount namespace of its own, are others.
+func (o *options) storage() (*blkio.Storage, error) {
+	return blkio.OpenStorage(blkio.StorageConfig{
+		Sys:       os.DirFS(o.host("/sys")),
+		Mountinfo: o.host("/proc/1/mountinfo"),
+		HostRoot:  o.hostRoot,
+	})
+}
+
+func (o *options) addPolicyFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.policy, "policy", "", "the node policy file (default: the built-in policy)")
+}
+
+func (o *options) addRootfsFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&o.containerdConfig, "containerd-config", "", "containerd's configuration, for its root directory (default "+defaultContainerdConfig+")")
+	f.StringVar(&o.rootfs, "rootfs", "", "a directory of the node on the disk that holds the containers' writable layers\n(default: containerd's root directory)")
+}
+
+func (o *options) loadPolicy() (*policy.Policy, error) {
+	if o.policy == "" {
+		return policy.Default(), nil
+	}
+	data, err := os.ReadFile(o.policy)
+	if err != nil {
+		return nil, fmt.Errorf("read policy: %w", err)
+	}
+	p, err := policy.ParseFile(data)
+	if err != nil {
+		return nil, fmt.Errorf("read policy %s: %w", o.policy, err)
+	}
+	return p, nil
+}
+
+// rootfsDir is a directory of the node on the disk under writable layers.
+func (o *options) rootfsDir() (string, error) {
+	if o.rootfs == "" {
+		return runtimeRoot(o.hostRoot, o.containerdConfig)
+	}
+	if !path.IsAbs(o.rootfs) {
+		return "", fmt.Errorf("--rootfs: %q is not an absolute path", o.rootfs)
+	}
+	return o.rootfs, nil
+}
+
+// node is what the commands that resolve paths work with.
+type node struct {
+	policy  *policy.Policy
+	storage *blkio.Storage
+	rootfs  blkio.Backing
+}
+
+func (o *options) openNode(ctx context.Context) (*node, error) {
+	pol, err := o.loadPolicy()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := o.rootfsDir()
+	if err != nil {
+		return nil, err
+	}
+	s, err := o.storage()
+	if err != nil {
+		return nil, err
+	}
+	return &node{policy: pol, storage: s, rootfs: s.Resolve(ctx, dir)}, nil
+}

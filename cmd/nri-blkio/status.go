@@ -1,0 +1,291 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+const statusLong = `Show what is asked and what is in force, for each container and pod that the
+plugin knows of. It reads the records on the cgroups and the kernel's io.max and
+io.weight; the plugin need not run.
+
+STATE is one of
+  ok        in force
+  drift     the kernel has another value; a running plugin repairs that
+  missing   the kernel has no limit there (the disk may be gone)
+  cleared   taken off by "nri-blkio clear"
+  observed  decided and not written (mode: observe)
+  error     asked and not enforced; the text says why
+
+Values are as in an annotation: 50Mi is bytes per second for rbps and wbps, 2k
+is operations per second for riops and wiops, max is no limit.`
+
+type statusOptions struct {
+	pod    podFilter
+	strict bool
+	output output
+}
+
+func (a *app) statusCommand() *cobra.Command {
+	var o statusOptions
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "What is asked, and what is in force",
+		Long:  statusLong,
+		Example: `  nri-blkio status
+  nri-blkio status --pod prod/db-0
+  nri-blkio status --strict          # exit status 1 if anything is not in force
+  nri-blkio status -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return a.status(&o) },
+	}
+	o.pod.add(cmd, "only this pod")
+	cmd.Flags().BoolVar(&o.strict, "strict", false, "exit with 1 if anything that is asked is not in force")
+	o.output.add(cmd)
+	return cmd
+}
+
+func (a *app) status(o *statusOptions) error {
+	tree, err := a.openCgroups(a.opts.cgroupDir())
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
+	records, readErr := readRecords(tree, o.pod)
+	exists := diskProbe(a.opts.sysfs())
+	rows := []statusRow{}
+	for _, r := range records {
+		got := readActual(r, exists)
+		rows = append(rows, statusRows(r, got)...)
+		if got.err != nil && !errors.Is(got.err, blkio.ErrGone) {
+			readErr = errors.Join(readErr, got.err)
+		}
+	}
+	if err := a.printStatus(rows, records, o.output.json()); err != nil {
+		return err
+	}
+	if readErr != nil {
+		return readErr
+	}
+	if o.strict && slices.ContainsFunc(rows, func(r statusRow) bool { return r.State != stateOK }) {
+		return errReported
+	}
+	return nil
+}
+
+func (a *app) printStatus(rows []statusRow, records []recorded, asJSON bool) error {
+	if asJSON {
+		return printJSON(a.stdout, map[string]any{"values": rows, "notes": statusNotes(records)})
+	}
+	if len(rows) == 0 {
+		fmt.Fprintln(a.stdout, "no limits")
+		return nil
+	}
+	t := newTable(a.stdout, "POD", "CONTAINER", "TARGET", "DISK", "KEY", "ASKED", "IN FORCE", "FROM", "STATE")
+	for _, r := range rows {
+		t.row(r.Namespace+"/"+r.Pod, r.Container, r.Source.Target, r.Disk, r.Key, r.Asked, r.InForce, r.from(), r.state())
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
+	for _, n := range statusNotes(records) {
+		notes(a.stdout, n.Kind, []string{n.subject() + ": " + n.Text})
+	}
+	return nil
+}
+
+// statusRow is one value that is asked for one cgroup.
+type statusRow struct {
+	Namespace string        `json:"namespace"`
+	Pod       string        `json:"pod"`
+	UID       string        `json:"uid"`
+	Container string        `json:"container,omitempty"` // "": the pod's own cgroup
+	Cgroup    string        `json:"cgroup"`
+	Disk      string        `json:"disk,omitempty"`
+	Dev       string        `json:"dev,omitempty"`
+	Key       string        `json:"key,omitempty"` // of io.max, or "weight"
+	Asked     string        `json:"asked,omitempty"`
+	InForce   string        `json:"inForce,omitempty"`
+	Source    policy.Source `json:"source"`
+	State     string        `json:"state"`
+	Error     string        `json:"error,omitempty"`
+}
+
+// The states of a value.
+const (
+	stateOK       = "ok"
+	stateDrift    = "drift"
+	stateMissing  = "missing"
+	stateCleared  = "cleared"
+	stateObserved = "observed"
+	stateError    = "error"
+)
+
+func (r *statusRow) from() string {
+	if r.Source.Annotation == "" {
+		return ""
+	}
+	from := shortAnnotation(r.Source.Annotation)
+	if r.Source.Entry > 0 {
+		from += " #" + strconv.Itoa(r.Source.Entry)
+	}
+	return from
+}
+
+func (r *statusRow) state() string {
+	if r.Error == "" {
+		return r.State
+	}
+	return r.State + ": " + r.Error
+}
+
+// shortAnnotation leaves out the domain: "limits/container.db".
+func shortAnnotation(key string) string {
+	return strings.Replace(key, ".blkio.noderesource.dev/", "/", 1)
+}
+
+// actual is what the kernel has for one cgroup.
+type actual struct {
+	limits map[blkio.Dev]blkio.Limits
+	weight uint32
+	gone   map[blkio.Dev]bool // disks that do not exist (any more)
+	err    error              // of reading the above
+}
+
+func readActual(r recorded, exists func(blkio.Dev) bool) actual {
+	got := actual{gone: map[blkio.Dev]bool{}}
+	wanted := r.record.DevLimits()
+	if len(wanted) > 0 {
+		got.limits, got.err = r.cgroup.ReadIOMax()
+	}
+	if r.record.Weight != 0 && got.err == nil {
+		var w blkio.Weights
+		w, got.err = r.cgroup.ReadIOWeight()
+		got.weight = w.Default
+	}
+	for dev := range wanted {
+		got.gone[dev] = !exists(dev)
+	}
+	return got
+}
+
+// diskProbe says whether a disk exists. When that cannot be read it does: the
+// kernel's io.max has the last word.
+func diskProbe(sys blkio.Sysfs) func(blkio.Dev) bool {
+	return func(dev blkio.Dev) bool {
+		_, err := sys.WholeDisk(dev)
+		return !errors.Is(err, blkio.ErrNoDevice)
+	}
+}
+
+// statusRows compares a record with what the kernel has.
+func statusRows(r recorded, got actual) []statusRow {
+	rec := r.record
+	base := statusRow{
+		Namespace: rec.Namespace, Pod: rec.Pod, UID: rec.UID, Container: rec.Container, Cgroup: r.cgroup.Path(),
+	}
+	var rows []statusRow
+	for _, l := range rec.Limits {
+		rows = append(rows, limitRow(base, rec, l, got))
+	}
+	if rec.Weight != 0 {
+		rows = append(rows, weightRow(base, rec, got))
+	}
+	if rec.Error != "" {
+		row := base
+		row.State, row.Error = stateError, rec.Error
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func limitRow(row statusRow, rec *plugin.Record, l plugin.LimitRecord, got actual) statusRow {
+	row.Disk, row.Dev, row.Key, row.Source = l.Disk, l.Dev, l.Key, l.Source
+	key, known := blkio.ParseKey(l.Key)
+	dev, err := blkio.ParseDev(l.Dev)
+	if !known || err != nil {
+		row.Asked = l.Rate.String()
+		row.State, row.Error = stateError, "the record is of a later version"
+		return row
+	}
+	row.Asked = formatRate(key, l.Rate)
+	if got.err != nil {
+		row.State, row.Error = stateError, got.err.Error()
+		return row
+	}
+	now := blkio.Max // a disk without a line has no limits
+	if limits, ok := got.limits[dev]; ok && limits[key] != blkio.Unset {
+		now = limits[key]
+	}
+	row.InForce = formatRate(key, now)
+	row.State = state(rec, now == l.Rate, now == blkio.Max)
+	if row.State == stateMissing && got.gone[dev] {
+		row.Error = "the disk is gone"
+	}
+	return row
+}
+
+func weightRow(row statusRow, rec *plugin.Record, got actual) statusRow {
+	row.Key, row.Asked = "weight", strconv.FormatUint(uint64(rec.Weight), 10)
+	if got.err != nil {
+		row.State, row.Error = stateError, got.err.Error()
+		return row
+	}
+	row.InForce = strconv.FormatUint(uint64(got.weight), 10)
+	row.State = state(rec, got.weight == rec.Weight, false)
+	return row
+}
+
+func state(rec *plugin.Record, equal, unlimited bool) string {
+	switch {
+	case rec.Observed:
+		return stateObserved
+	case rec.Cleared:
+		return stateCleared
+	case equal:
+		return stateOK
+	case unlimited:
+		return stateMissing
+	}
+	return stateDrift
+}
+
+// statusNote is a line of a record that is about no single value.
+type statusNote struct {
+	Kind      string `json:"kind"` // "warning" or "skipped"
+	Namespace string `json:"namespace"`
+	Pod       string `json:"pod"`
+	Container string `json:"container,omitempty"`
+	Text      string `json:"text"`
+}
+
+func (n *statusNote) subject() string {
+	s := n.Namespace + "/" + n.Pod
+	if n.Container != "" {
+		s += " " + n.Container
+	}
+	return s
+}
+
+func statusNotes(records []recorded) []statusNote {
+	out := []statusNote{}
+	for _, r := range records {
+		add := func(kind string, lines []string) {
+			for _, l := range lines {
+				out = append(out, statusNote{kind, r.record.Namespace, r.record.Pod, r.record.Container, l})
+			}
+		}
+		add("warning", r.record.Warnings)
+		add("skipped", r.record.Skipped)
+	}
+	return out
+}
