@@ -18,7 +18,7 @@ func newHierarchy(t testing.TB, files map[string]string) (*Hierarchy, string) {
 	dir := t.TempDir()
 	writeFiles(t, dir, map[string]string{"cgroup.controllers": "cpuset cpu io memory pids\n"})
 	writeFiles(t, dir, files)
-	h, err := openHierarchy(dir)
+	h, err := OpenTree(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestOpenHierarchy(t *testing.T) {
 
 	dir := t.TempDir()
 	writeFiles(t, dir, map[string]string{"cgroup.controllers": "cpu pids\n"})
-	_, err = openHierarchy(dir)
+	_, err = OpenTree(dir)
 	if !errors.Is(err, ErrNotSupported) {
 		t.Errorf("without io: %v", err)
 	}

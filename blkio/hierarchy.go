@@ -26,7 +26,7 @@ func OpenHierarchy(dir string) (*Hierarchy, error) {
 	if err := checkCgroup2(dir); err != nil {
 		return nil, fmt.Errorf("open cgroups at %s: %w", dir, err)
 	}
-	return openHierarchy(dir)
+	return OpenTree(dir)
 }
 
 const unifiedHint = "boot with systemd.unified_cgroup_hierarchy=1 for cgroup v2 alone"
@@ -54,7 +54,9 @@ func checkCgroup2(dir string) error {
 		ErrNotSupported, st.Type, unifiedHint)
 }
 
-func openHierarchy(dir string) (*Hierarchy, error) {
+// OpenTree opens a directory that has the layout of a cgroup v2 tree and need
+// not be one: what was captured from a node, or a fixture.
+func OpenTree(dir string) (*Hierarchy, error) {
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open cgroups at %s: %w", dir, err)

@@ -1,66 +1,79 @@
 package plugin
 
 import (
-	"path/filepath"
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// TestBackstop follows a pod's cgroup while containers come and go. The fake
-// files keep only the last line written; the node tests show the rest.
+// TestBackstop follows what a pod's cgroup should have while containers come
+// and go.
 func TestBackstop(t *testing.T) {
-	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"), cgroupOf("free"))
+	h, _ := tree(t, podCgroup)
 	p := newPlugin(t, h)
 	sb := sandbox(map[string]string{
 		limitsKey + "container.a": "rootfs wbps=1Mi",
-		limitsKey + "container.b": "rootfs wbps=2Mi",
+		limitsKey + "container.b": "rootfs wbps=2Mi riops=100",
+		limitsKey + "pod-total":   "rootfs rbps=9Mi",
 	})
-	ioMax := func() blkio.Limits {
-		t.Helper()
-		all, err := h.Cgroup(podCgroup).ReadIOMax()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return all[rootDisk.Dev]
-	}
-	reconcile := func() {
-		t.Helper()
-		for _, pod := range p.takeDirty() {
-			if err := p.apply(t.Context(), pod, nil); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
 	run := func(name string) {
 		t.Helper()
-		c := ctr(name)
-		if _, err := p.create(t.Context(), sb, c, false); err != nil {
+		if _, err := p.create(t.Context(), sb, ctr(name), false); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.start(t.Context(), sb, c); err != nil {
-			t.Fatal(err)
-		}
+		pod := p.lookup(sb)
+		p.setRunning(pod, p.find(pod, "id-"+name), true)
 	}
+	const unset = blkio.Unset
 	steps := []struct {
 		name string
 		do   func()
-		want blkio.Rate
+		want blkio.Limits
 	}{
-		{"one container", func() { run("a") }, 1 << 20},
-		{"raised before the second starts", func() { run("b") }, 3 << 20},
-		{"an unlimited one joins", func() { run("free") }, blkio.Max},
-		{"it leaves", func() { p.stopped("sb1", "id-free"); reconcile() }, 3 << 20},
-		{"lowered after a stop", func() { p.stopped("sb1", "id-a"); reconcile() }, 2 << 20},
-		{"removed", func() { p.removed("sb1", "id-b"); reconcile() }, blkio.Max},
+		{"one container", func() { run("a") }, blkio.Limits{9 << 20, 1 << 20, unset, unset}},
+		{"another: the sum, and no riops as only one has it", func() { run("b") }, blkio.Limits{9 << 20, 3 << 20, unset, unset}},
+		{"an unlimited one joins", func() { run("free") }, blkio.Limits{9 << 20, unset, unset, unset}},
+		{"it stops", func() { p.stopped("sb1", "id-free") }, blkio.Limits{9 << 20, 3 << 20, unset, unset}},
+		{"the other stops", func() { p.stopped("sb1", "id-a") }, blkio.Limits{9 << 20, 2 << 20, 100, unset}},
+		{"nothing runs", func() { p.removed("sb1", "id-b") }, blkio.Limits{9 << 20, unset, unset, unset}},
 	}
 	for _, step := range steps {
 		step.do()
-		if got := ioMax()[blkio.Wbps]; got != step.want {
-			t.Fatalf("%s: pod wbps=%v, want %v (%s)", step.name, got, step.want, read(t, filepath.Join(dir, podCgroup, "io.max")))
+		total, _ := p.targets(p.lookup(sb), nil)
+		if got := total.want[rootDisk.Dev]; got != step.want {
+			t.Fatalf("%s: pod has %q, want %q", step.name, got, step.want)
 		}
 	}
-	if r, err := ReadRecord(h.Cgroup(podCgroup)); r != nil || err != nil {
-		t.Errorf("a record outlived what it records: %+v, %v", r, err)
+	p.removedPod("sb1")
+	if len(p.pods) != 0 || len(p.dirty) != 0 {
+		t.Errorf("a removed pod left %v, %v", p.pods, p.dirty)
+	}
+}
+
+// TestBackstopAndTotal: the smaller of the two holds, with its source.
+func TestBackstopAndTotal(t *testing.T) {
+	h, _ := tree(t, podCgroup)
+	p := newPlugin(t, h)
+	sb := sandbox(map[string]string{
+		limitsKey + "containers": "rootfs wbps=4Mi wiops=50",
+		limitsKey + "pod-total":  "rootfs wbps=3Mi wiops=60",
+	})
+	if _, err := p.create(t.Context(), sb, ctr("a"), false); err != nil {
+		t.Fatal(err)
+	}
+	pod := p.lookup(sb)
+	p.setRunning(pod, p.find(pod, "id-a"), true)
+	total, _ := p.targets(pod, nil)
+	if got, want := total.want[rootDisk.Dev], (blkio.Limits{blkio.Wbps: 3 << 20, blkio.Wiops: 50}); got != want {
+		t.Errorf("pod has %q, want %q", got, want)
+	}
+	for _, l := range total.record.Limits {
+		want := limitsKey + "pod-total"
+		if l.Key == "wiops" {
+			want = backstop
+		}
+		if l.Source.Annotation != want {
+			t.Errorf("%s comes from %q, want %q", l.Key, l.Source.Annotation, want)
+		}
 	}
 }

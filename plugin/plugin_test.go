@@ -13,7 +13,6 @@ import (
 	"github.com/containerd/nri/pkg/runtime-tools/generate"
 	"github.com/google/go-cmp/cmp"
 	rspec "github.com/opencontainers/runtime-spec/specs-go"
-	rgen "github.com/opencontainers/runtime-tools/generate"
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -121,6 +120,21 @@ func bind(src, dst string, opts ...string) *api.Mount {
 	return &api.Mount{Type: "bind", Source: src, Destination: dst, Options: opts}
 }
 
+// specGenerator is as much of a runtime's generator as unified values take.
+type specGenerator struct {
+	generate.UnderlyingGenerator
+	spec *rspec.Spec
+}
+
+func (g specGenerator) Spec() *rspec.Spec { return g.spec }
+
+func (g specGenerator) AddLinuxResourcesUnified(key, value string) {
+	if g.spec.Linux.Resources.Unified == nil {
+		g.spec.Linux.Resources.Unified = map[string]string{}
+	}
+	g.spec.Linux.Resources.Unified[key] = value
+}
+
 // TestCreateSpec asserts the OCI spec that results, through NRI's own
 // generator: what the runtime will see.
 func TestCreateSpec(t *testing.T) {
@@ -158,14 +172,11 @@ func TestCreateSpec(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			spec := rgen.NewFromSpec(&rspec.Spec{Linux: &rspec.Linux{}})
-			if err := generate.SpecGenerator(&spec).Adjust(adjust); err != nil {
+			spec := &rspec.Spec{Linux: &rspec.Linux{Resources: &rspec.LinuxResources{}}}
+			if err := generate.SpecGenerator(specGenerator{spec: spec}).Adjust(adjust); err != nil {
 				t.Fatal(err)
 			}
-			var got map[string]string
-			if spec.Config.Linux.Resources != nil {
-				got = spec.Config.Linux.Resources.Unified
-			}
+			got := spec.Linux.Resources.Unified
 			if d := cmp.Diff(tt.want, got); d != "" {
 				t.Errorf("unified (-want +got):\n%s", d)
 			}
