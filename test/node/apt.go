@@ -70,7 +70,8 @@ func parseAptList(text string) []aptSource {
 	var sources []aptSource
 	for line := range strings.Lines(text) {
 		line, _, _ = strings.Cut(line, "#")
-		rest, ok := strings.CutPrefix(strings.TrimSpace(line), "deb ")
+		line = strings.TrimSpace(strings.ReplaceAll(line, "\t", " "))
+		rest, ok := strings.CutPrefix(line, "deb ")
 		if !ok {
 			continue
 		}

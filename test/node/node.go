@@ -12,8 +12,9 @@ import (
 )
 
 // BootTimeout bounds a boot up to a node on which containers can be run. An
-// emulated node on two idle cores takes a quarter of it.
-const BootTimeout = 4 * time.Minute
+// emulated node takes half a minute of two idle cores, and three minutes beside a
+// build that keeps them busy.
+const BootTimeout = 6 * time.Minute
 
 // consoleLines is how much of the console an error carries.
 const consoleLines = 100

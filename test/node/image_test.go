@@ -1,0 +1,215 @@
+package node
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"debug/elf"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func untar(t *testing.T, data []byte) map[string][]byte {
+	t.Helper()
+	files := make(map[string][]byte)
+	tr := tar.NewReader(bytes.NewReader(data))
+	for {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(tr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Typeflag == tar.TypeSymlink {
+			data = []byte("-> " + h.Linkname)
+		}
+		files[h.Name] = data
+	}
+}
+
+// TestImageArchive follows the archive's digests from the index to the files.
+func TestImageArchive(t *testing.T) {
+	images := []image{
+		{"docker.io/local/pause:1", []string{"/pause"}, []imageFile{{path: "pause", mode: 0o755, data: pauseBinary()}}},
+		{"docker.io/local/busybox:1", []string{"/bin/sh"}, busyboxFiles([]byte("binary"), []string{"busybox", "sh"})},
+	}
+	data, err := imageArchive(images)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := imageArchive(images)
+	if err != nil || !bytes.Equal(data, again) {
+		t.Errorf("the same images give other bytes (%v)", err)
+	}
+	files := untar(t, data)
+	type descriptor struct {
+		Digest      string
+		Size        int
+		Annotations map[string]string
+	}
+	follow := func(d descriptor) []byte {
+		t.Helper()
+		blob := files["blobs/sha256/"+strings.TrimPrefix(d.Digest, "sha256:")]
+		if len(blob) != d.Size || digest(blob) != d.Digest {
+			t.Fatalf("blob %s has %d bytes and digest %s, want %d", d.Digest, len(blob), digest(blob), d.Size)
+		}
+		return blob
+	}
+	var index struct{ Manifests []descriptor }
+	if err := json.Unmarshal(files["index.json"], &index); err != nil || len(index.Manifests) != 2 {
+		t.Fatalf("index.json: %+v, %v", index, err)
+	}
+	for i, entry := range index.Manifests {
+		if got := entry.Annotations["io.containerd.image.name"]; got != images[i].name {
+			t.Errorf("image %d is named %q, want %q", i, got, images[i].name)
+		}
+		var manifest struct {
+			Config descriptor
+			Layers []descriptor
+		}
+		if err := json.Unmarshal(follow(entry), &manifest); err != nil || len(manifest.Layers) != 1 {
+			t.Fatalf("manifest: %+v, %v", manifest, err)
+		}
+		if !json.Valid(follow(manifest.Config)) {
+			t.Error("the configuration is no JSON")
+		}
+		layer := untar(t, follow(manifest.Layers[0]))
+		if i == 1 && (string(layer["bin/sh"]) != "-> busybox" || string(layer["bin/busybox"]) != "binary") {
+			t.Errorf("the layer has %q", layer)
+		}
+	}
+}
+
+// TestPauseBinary runs the program: it must wait, and not crash.
+func TestPauseBinary(t *testing.T) {
+	f, err := elf.NewFile(bytes.NewReader(pauseBinary()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Machine != elf.EM_X86_64 || f.Type != elf.ET_EXEC {
+		t.Errorf("machine %s, type %s", f.Machine, f.Type)
+	}
+	program := filepath.Join(t.TempDir(), "pause")
+	if err := os.WriteFile(program, pauseBinary(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := exec.CommandContext(ctx, program).Run(); ctx.Err() == nil {
+		t.Errorf("it ended before it was killed: %v", err)
+	}
+}
+
+func TestKernelFile(t *testing.T) {
+	for name, want := range map[string]string{
+		"./boot/vmlinuz-6.12.1-cloud-amd64":                "vmlinuz",
+		"./usr/lib/modules/6.12.1/kernel/fs/x.ko.xz":       "lib/modules/6.12.1/kernel/fs/x.ko.xz",
+		"./lib/modules/6.1.0/modules.builtin":              "lib/modules/6.1.0/modules.builtin",
+		"./bin/busybox":                                    "busybox",
+		"./usr/bin/busybox":                                "busybox",
+		"./usr/share/initramfs-tools/conf-hooks.d/busybox": "",
+		"./boot/System.map-6.12.1":                         "",
+		"./etc/passwd":                                     "",
+	} {
+		if got := kernelFile(name); got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestModuleOrder(t *testing.T) {
+	const deps = `kernel/fs/ext4/ext4.ko: kernel/fs/jbd2/jbd2.ko kernel/lib/crc16.ko kernel/fs/mbcache.ko
+kernel/fs/jbd2/jbd2.ko: kernel/lib/crc16.ko
+kernel/drivers/net/virtio-net.ko: kernel/net/failover.ko
+kernel/lib/crc16.ko:
+`
+	got := moduleOrder(deps, []string{"virtio_net", "built_in", "ext4"})
+	want := []string{
+		"kernel/net/failover.ko", "kernel/drivers/net/virtio-net.ko",
+		"kernel/fs/mbcache.ko", "kernel/lib/crc16.ko", "kernel/fs/jbd2/jbd2.ko", "kernel/fs/ext4/ext4.ko",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// TestCPIOArchive checks alignment and lengths with the header's own fields.
+func TestCPIOArchive(t *testing.T) {
+	data := cpioArchive([]cpioFile{{name: "dev", dir: true}, {name: "init", data: []byte("#!x\n5")}})
+	if len(data)%4 != 0 || !bytes.HasPrefix(data, []byte("070701")) {
+		t.Fatalf("%d bytes: %.20q", len(data), data)
+	}
+	at := bytes.LastIndex(data, []byte("070701"))
+	if at%4 != 0 || !bytes.Contains(data[at:], []byte("TRAILER!!!\x00")) {
+		t.Errorf("the trailer is at %d: %q", at, data[at:])
+	}
+	if !bytes.Contains(data, []byte("init\x00\x00#!x\n5\x00\x00\x00")) {
+		t.Errorf("the file is not padded to 4 bytes: %q", data)
+	}
+}
+
+func TestShellQuote(t *testing.T) {
+	words := []string{"printf", "%s|", "a b", "it's", "$HOME", "", "new\nline", `"\`}
+	out, err := exec.CommandContext(t.Context(), "sh", "-c", shellQuote(words)).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.Join(words[2:], "|") + "|"; string(out) != want {
+		t.Errorf("got %q, want %q", out, want)
+	}
+}
+
+func TestWriteTar(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "sub", "f"), []byte("data"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("sub/f", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	pack := func(host, name string) map[string][]byte {
+		t.Helper()
+		info, err := os.Stat(host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		if err := writeTar(&b, host, name, info); err != nil {
+			t.Fatal(err)
+		}
+		return untar(t, b.Bytes())
+	}
+	files := pack(dir, "payload")
+	if len(files) != 3 || string(files["sub/f"]) != "data" || string(files["link"]) != "-> sub/f" {
+		t.Errorf("a directory: %q", files)
+	}
+	files = pack(filepath.Join(dir, "link"), "renamed")
+	if len(files) != 1 || string(files["renamed"]) != "data" {
+		t.Errorf("a file: %q", files)
+	}
+}
+
+func TestLastLines(t *testing.T) {
+	if got := lastLines("a\nb\nc\n", 2); got != "b\nc" {
+		t.Errorf("got %q", got)
+	}
+	if got := lastLines("a", 5); got != "a" {
+		t.Errorf("got %q", got)
+	}
+}
