@@ -166,14 +166,24 @@ func runQuietly(cmd *exec.Cmd) error {
 	if path, err := lookProgram(cmd.Args[0]); err == nil {
 		cmd.Path, cmd.Err = path, nil
 	}
-	// SIGTERM lets mmdebstrap take away its mounts and files; one that does not
-	// end then is killed.
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 10 * time.Second
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, lastLines(string(out), 30))
+	// SIGTERM lets mmdebstrap take away its mounts and files, which can take it
+	// most of a minute beside other work; one that does not end then is killed.
+	stopped := false
+	if cmd.Cancel != nil {
+		cmd.Cancel = func() error {
+			stopped = true
+			return cmd.Process.Signal(syscall.SIGTERM)
+		}
 	}
-	return nil
+	cmd.WaitDelay = time.Minute
+	out, err := cmd.CombinedOutput()
+	switch {
+	case err == nil:
+		return nil
+	case stopped:
+		return fmt.Errorf("%s: stopped: %w", cmd.Args[0], err)
+	}
+	return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, lastLines(string(out), 30))
 }
 
 // lastLines returns the last n lines of text.
