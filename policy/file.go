@@ -143,13 +143,15 @@ func parseFile(data []byte) (*Policy, error) {
 func oneDocument(data []byte) error {
 	content, ended := false, false
 	for line := range bytes.Lines(data) {
-		text := string(bytes.TrimSpace(line))
-		mark := strings.HasPrefix(string(line), "---") || strings.HasPrefix(string(line), "...")
+		text := string(bytes.TrimRight(line, " \t\r\n"))
+		mark, rest, _ := strings.Cut(text, " ")
+		if mark == "---" || mark == "..." {
+			ended = ended || content
+			text = rest
+		}
+		text = strings.TrimLeft(text, " \t")
 		switch {
-		case mark:
-			ended = content
-			content = content || strings.Trim(text, "-. \t") != ""
-		case text == "" || text[0] == '#' || text[0] == '%':
+		case text == "" || text[0] == '#' || text[0] == '%' && !content:
 		case ended:
 			return errors.New("more than one document")
 		default:
@@ -255,7 +257,7 @@ func floor(raw json.RawMessage, field string, k blkio.Key, to *blkio.Rate) error
 			return fmt.Errorf("%s: %w", field, err)
 		}
 	}
-	rate, p := parseRate(k, text)
+	rate, p := parseNumber(k, text)
 	switch {
 	case p == nil && rate == blkio.Max:
 		p = &problem{cause: `"max" is no floor`}

@@ -36,27 +36,33 @@ func mostOf(k blkio.Key) blkio.Rate {
 }
 
 // parseRate parses the value of key k: a Kubernetes quantity that is a whole
-// number, or max.
+// number above zero, or max.
 func parseRate(k blkio.Key, s string) (blkio.Rate, *problem) {
+	rate, p := parseNumber(k, s)
+	if p == nil && rate == 0 {
+		p = &problem{k.String() + "=" + s + " would stop all I/O", "write max for no limit"}
+	}
+	return rate, p
+}
+
+func parseNumber(k blkio.Key, s string) (blkio.Rate, *problem) {
 	if s == "max" {
 		return blkio.Max, nil
 	}
-	n, p := splitNumber(k, s)
-	if p != nil {
+	if p := checkNumber(k, s); p != nil {
 		return 0, p
 	}
-	v, whole, ok := n.value(s)
+	v, whole, ok := exact(s)
 	switch {
 	case ok && !whole:
 		return 0, &problem{quoted(s) + " is not a whole number", "write a whole number such as " + example(k)}
-	case ok && v == 0:
-		return 0, &problem{k.String() + "=" + s + " would stop all I/O", "write max for no limit"}
-	case k.IsBytes() && (!ok || v > maxBytes):
+	case ok && v <= uint64(mostOf(k)):
+		return blkio.Rate(v), nil
+	case k.IsBytes():
 		return 0, &problem{quoted(s) + " is more than the kernel can hold", "write less than 8Ei, or max for no limit"}
-	case !k.IsBytes() && (!ok || v > maxOps):
+	default:
 		return 0, &problem{quoted(s) + " is more than the kernel can hold", "write at most 4294967294, or max for no limit"}
 	}
-	return blkio.Rate(v), nil
 }
 
 // number is a quantity that was taken apart: digits, decimals and suffix.
@@ -66,26 +72,37 @@ type number struct {
 	suffix   string
 }
 
-// splitNumber takes s apart, and says of what is no positive Kubernetes
-// quantity what it is and what to write instead. It is stricter than
-// ParseQuantity where that one rounds (beyond nano) or computes without end (1e2147483647).
-func splitNumber(k blkio.Key, s string) (number, *problem) {
-	low := strings.ToLower(s)
-	switch {
-	case s == "":
-		return number{}, &problem{"key " + quoted(k.String()) + " has no value", "write for example " + k.String() + "=" + example(k)}
-	case low == "max" || low == "none" || low == "inf" || low == "infinity" || low == "unlimited":
-		return number{}, &problem{quoted(s) + " is no rate", "write max for no limit"}
-	case s[0] == '-':
-		return number{}, &problem{quoted(s) + " is negative", "write a whole number such as " + example(k) + ", or max for no limit"}
-	case s[0] == '"' || s[0] == '\'':
-		return number{}, &problem{"value " + quoted(s) + " is quoted", "write it without quotes"}
+// checkNumber says of what is no positive Kubernetes quantity what it is and
+// what to write instead. It refuses more than ParseQuantity does: what that
+// one rounds (beyond nano) or takes hours to compute (1e2147483647).
+func checkNumber(k blkio.Key, s string) *problem {
+	switch strings.ToLower(s) {
+	case "":
+		return &problem{"key " + quoted(k.String()) + " has no value", "write for example " + k.String() + "=" + example(k)}
+	case "max", "none", "inf", "infinity", "unlimited":
+		return &problem{quoted(s) + " is no rate", "write max for no limit"}
 	}
-	end := 0
-	if s[0] == '+' {
+	n := split(s)
+	switch {
+	case s[0] == '-':
+		return &problem{quoted(s) + " is negative", "write a whole number such as " + example(k) + ", or max for no limit"}
+	case s[0] == '"' || s[0] == '\'':
+		return &problem{"value " + quoted(s) + " is quoted", "write it without quotes"}
+	case strings.Trim(n.digits, "+.") == "":
+		return &problem{quoted(s) + " is not a number", "write a whole number such as " + example(k)}
+	case len(n.digits) > maxNumber:
+		return &problem{quoted(s) + " is too long for a number", "write a whole number such as " + example(k)}
+	case n.decimals > 9:
+		return &problem{quoted(s) + " has more than nine decimals", "write a whole number such as " + example(k)}
+	}
+	return n.checkSuffix(k, s)
+}
+
+func split(s string) number {
+	end, point := 0, -1
+	if strings.HasPrefix(s, "+") {
 		end = 1
 	}
-	start, point := end, -1
 	for end < len(s) && (isDigit(s[end]) || s[end] == '.' && point < 0) {
 		if s[end] == '.' {
 			point = end
@@ -96,49 +113,53 @@ func splitNumber(k blkio.Key, s string) (number, *problem) {
 	if point >= 0 {
 		n.decimals = end - point - 1
 	}
-	if end-start == 0 || point >= 0 && end-start == 1 {
-		return number{}, &problem{quoted(s) + " is not a number", "write a whole number such as " + example(k)}
-	}
-	if end > maxNumber {
-		return number{}, &problem{quoted(s) + " is too long for a number", "write a whole number such as " + example(k)}
-	}
-	return n.checkSuffix(k, s)
+	return n
 }
 
 // checkSuffix accepts the suffixes of Kubernetes that can give whole numbers.
-func (n number) checkSuffix(k blkio.Key, s string) (number, *problem) {
-	if n.decimals > 9 {
-		return n, &problem{quoted(s) + " has more than nine decimals", "write a whole number such as " + example(k)}
-	}
+func (n number) checkSuffix(k blkio.Key, s string) *problem {
+	small := ""
 	switch n.suffix {
 	case "", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei":
-		return n, nil
-	case "m", "u", "n":
-		return n, &problem{quoted(s) + " is a fraction: " + n.suffix + " is Kubernetes' suffix for " +
-			map[string]string{"m": "thousandths", "u": "millionths", "n": "billionths"}[n.suffix], unitHint(k, n)}
+		return nil
+	case "m":
+		small = "thousandths"
+	case "u":
+		small = "millionths"
+	case "n":
+		small = "billionths"
+	}
+	if small != "" {
+		p := &problem{quoted(s) + " is a fraction: " + n.suffix + " is Kubernetes' suffix for " + small, unitHint(k, n)}
+		if whole, ok := strings.CutSuffix(n.digits, "000"); ok && whole != "" && n.suffix == "m" && n.decimals == 0 {
+			p.hint = "write " + whole
+		}
+		return p
 	}
 	if digits, ok := strings.CutPrefix(strings.ToLower(n.suffix), "e"); ok {
-		exp := strings.TrimPrefix(digits, "+")
-		negative := strings.HasPrefix(exp, "-")
-		switch e, err := strconv.ParseUint(strings.TrimPrefix(exp, "-"), 10, 64); {
+		exp, negative := strings.CutPrefix(digits, "-")
+		if !negative {
+			exp = strings.TrimPrefix(exp, "+")
+		}
+		switch e, err := strconv.ParseUint(exp, 10, 64); {
 		case errors.Is(err, strconv.ErrSyntax):
 		case negative:
-			return n, &problem{quoted(s) + " is a fraction", "write a whole number such as " + example(k)}
+			return &problem{quoted(s) + " is a fraction", "write a whole number such as " + example(k)}
 		case e > maxExponent: // out of range is the largest there is
-			return n, &problem{quoted(s) + " is more than the kernel can hold", "write max for no limit"}
+			return &problem{quoted(s) + " is more than the kernel can hold", "write max for no limit"}
 		default:
-			return n, nil
+			return nil
 		}
 	}
-	return n, &problem{quoted(s) + " is no Kubernetes quantity", unitHint(k, n)}
+	return &problem{quoted(s) + " is no Kubernetes quantity", unitHint(k, n)}
 }
 
-// value returns the number, whether it is whole, and false if it is over what
+// exact returns the number, whether it is whole, and false if it is over what
 // an int64 holds.
-func (n number) value(s string) (v uint64, whole, ok bool) {
+func exact(s string) (v uint64, whole, ok bool) {
 	q, err := resource.ParseQuantity(s)
 	if err != nil {
-		return 0, false, false // not reached: splitNumber lets nothing else through
+		return 0, false, false // not reached: checkNumber lets nothing else through
 	}
 	if i, ok := q.AsInt64(); ok {
 		return uint64(i), true, true
@@ -182,7 +203,7 @@ func unitHint(k blkio.Key, n number) string {
 	decimal := map[string]string{"k": "k", "m": "M", "g": "G", "t": "T", "p": "P"}
 	letter, isBinary := strings.CutSuffix(unit, "i")
 	switch {
-	case strings.HasPrefix(unit, ","):
+	case strings.Contains(unit, ","):
 		return "separate keys by blanks, and write numbers without commas"
 	case unit == "" && n.decimals == 0:
 		return "write " + n.digits

@@ -65,7 +65,7 @@ func (r *Request) parse(key, value string) {
 	prefix, scope, slash := strings.Cut(key, "/")
 	kind := strings.TrimSuffix(strings.TrimSuffix(prefix, domain), ".")
 	if kind != "limits" && kind != "weight" && kind != "class" {
-		p := &problem{"unknown annotation", suggest(kind, "limits", "weight", "class")}
+		p := &problem{"unknown annotation", suggest(prefix, "limits."+domain, "weight."+domain, "class."+domain)}
 		if p.hint == "" {
 			p.hint = "there are limits." + domain + " and weight." + domain
 		}
@@ -93,6 +93,10 @@ func (r *Request) parse(key, value string) {
 	}
 }
 
+// hintScope names the scopes. In the convention of other NRI plugins /pod and
+// the bare key mean each container, which many would not expect.
+const hintScope = "write /containers for each container, /pod-total for the pod as a whole, or /container.NAME"
+
 // scope returns what is asked for the scope with this name.
 func (r *Request) scope(name string) (*request, *problem) {
 	switch name {
@@ -100,11 +104,10 @@ func (r *Request) scope(name string) (*request, *problem) {
 		return orNew(&r.each), nil
 	case "pod-total":
 		return orNew(&r.total), nil
-	case "", "pod":
-		return nil, &problem{
-			"no scope",
-			"write /containers for each container, /pod-total for the pod as a whole, or /container.NAME",
-		}
+	case "":
+		return nil, &problem{"no scope after the prefix", hintScope}
+	case "pod":
+		return nil, &problem{quoted(name) + " is no scope here", hintScope}
 	}
 	container, ok := strings.CutPrefix(name, "container.")
 	switch {
@@ -166,7 +169,7 @@ func parseWeight(key, value string) *weightRequest {
 	case err != nil || v < 1 || v > 10000:
 		w.err = &Error{
 			Annotation: key, Text: value,
-			Cause: "no weight", Hint: "write a whole number from 1 to 10000; 100 is the default of each cgroup",
+			Cause: "not a weight", Hint: "write a whole number from 1 to 10000; 100 is the default of each cgroup",
 		}
 	default:
 		w.value = uint32(v)

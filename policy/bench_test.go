@@ -1,0 +1,66 @@
+package policy
+
+import (
+	"strconv"
+	"testing"
+)
+
+// A pod as they are: three annotations of ours among others, 15 mounts.
+func BenchmarkContainer(b *testing.B) {
+	annotations := map[string]string{
+		keyDB:    "/var/lib/postgresql rbps=200Mi wbps=50Mi wiops=2k; rootfs wbps=10Mi",
+		keyEach:  "* wbps=20Mi",
+		keyTotal: "/var/lib/postgresql wbps=60Mi",
+	}
+	for i := range 10 {
+		annotations["example.com/annotation-"+strconv.Itoa(i)] = "x"
+	}
+	c := db()
+	c.Mounts = append(c.Mounts, mount("/var/lib/postgresql", on(sdc)))
+	for i := len(c.Mounts); i < 15; i++ {
+		c.Mounts = append(c.Mounts, mount("/volumes/"+strconv.Itoa(i), on(sdb)))
+	}
+	p, r := Default(), ParseRequest(annotations)
+	if _, err := p.Container(r, c); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("ParseRequest", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			ParseRequest(annotations)
+		}
+	})
+	b.Run("Container", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := p.Container(r, c); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("PodTotal", func(b *testing.B) {
+		b.ReportAllocs()
+		cs := []Container{c}
+		for b.Loop() {
+			if _, err := p.PodTotal(r, cs); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("All", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := p.Container(ParseRequest(annotations), c); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("NothingOfOurs", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := p.Container(ParseRequest(map[string]string{"example.com/a": "x"}), c); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,134 @@
+package policy
+
+import (
+	"strings"
+	"testing"
+)
+
+// Whatever a tenant writes, the line stays short, printable and one line.
+func TestHostileText(t *testing.T) {
+	pieces := []string{
+		"\x1b[2J\x1b[31mfree limits\x1b[0m", "\u202egnp.exe", "Ünïcödé/日本語/🙈", "\xff\xfe\x00", "a\r\nb", `\"`, `"`, "'", "%s%n%d",
+		strings.Repeat("a", 64<<10), strings.Repeat("🙈", 16<<10), strings.Repeat("\x00", 64<<10), strings.Repeat(`"`, 64<<10-1),
+		strings.Repeat("\xff", 300), strings.Repeat("=", 500), strings.Repeat(";", 64<<10), strings.Repeat("#\n", 32<<10),
+	}
+	forms := []string{
+		"%", "/% wbps=1Mi", `"/%" wbps=1Mi`, "/data %", "/data %=1Mi", "/data wbps=%", "/data wbps=1%", "/data wbps=1Mi %", "@%", "pvc:%",
+		"/data wbps=1Mi; /logs wbps=2Mi; /%", "% /data wbps=1Mi", "/data/% wbps=1Mi; /logs/% wbps=2Mi", "/scratch/% wbps=1Mi", "/a/../% wbps=1Mi",
+	}
+	for _, piece := range pieces {
+		for _, form := range forms {
+			text := strings.ReplaceAll(form, "%", piece)
+			hostile(t, map[string]string{keyDB: text, keyTotal: text, "weight.blkio.noderesource.dev/containers": text})
+			hostile(t, map[string]string{"class.blkio.noderesource.dev/container.db": text})
+		}
+		for _, prefix := range []string{"", "limits.", "weight.", "class.", piece + "."} {
+			for _, scope := range []string{"", "/", "/container.", "/containers", "/pod"} {
+				hostile(t, map[string]string{prefix + "blkio.noderesource.dev" + scope + piece: piece})
+			}
+		}
+		c := db()
+		c.Mounts = append(c.Mounts, mount("/"+piece, tmpfs()))
+		c.Rootfs = tmpfs()
+		c.Mounts[3].Backing = tmpfs()
+		r := ParseRequest(map[string]string{keyDB: "* wbps=1Mi"})
+		d, _ := Default().Container(r, c)
+		for _, e := range d.Errors {
+			checkLine(t, e.Error())
+		}
+		if err := Default().CheckRuntime(r, piece); err == nil {
+			t.Error("a hostile runtime handler is known")
+		} else {
+			checkLine(t, err.Error())
+		}
+	}
+}
+
+func hostile(t *testing.T, annotations map[string]string) {
+	t.Helper()
+	r := ParseRequest(annotations)
+	d, err := Default().Container(r, db())
+	total, totalErr := Default().PodTotal(r, pod())
+	for _, e := range append(append(d.Errors, total.Errors...), Default().Check(r)...) {
+		checkLine(t, e.Error())
+	}
+	for _, err := range []error{err, totalErr} {
+		if err != nil {
+			checkLine(t, err.Error())
+		}
+	}
+	for _, w := range append(append(d.Warnings, total.Warnings...), r.Unmatched(pod())...) {
+		checkLine(t, w)
+	}
+	for _, s := range append(d.Skipped, total.Skipped...) {
+		if len(s.What) > 64 || len(s.Source.Target) > 64 {
+			t.Errorf("skipped: %d bytes of %.70q", len(s.What), s.What)
+		}
+	}
+}
+
+func TestTooManyEntries(t *testing.T) {
+	var b strings.Builder
+	for i := range 300 {
+		b.WriteString("/data/" + strings.Repeat("a", i+1) + " wbps=1Mi;")
+	}
+	r := ParseRequest(map[string]string{keyDB: b.String()})
+	d, err := Default().Container(r, db())
+	if want := "nri-blkio: " + keyDB + ": more than 256 entries (name fewer targets, or use *)"; err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+	if len(limits(d)) != 1 {
+		t.Errorf("the first 256 are not in force: %v", limits(d))
+	}
+}
+
+func TestQuote(t *testing.T) {
+	tests := []struct {
+		in    string
+		limit int
+		want  string
+	}{
+		{"", 10, `""`},
+		{"abcdefgh", 10, `"abcdefgh"`}, // fits to the byte
+		{"abcdefghi", 10, `"abcde"...`},
+		{`a"b`, 20, `"a\"b"`},
+		{"日本", 14, `"\u65e5\u672c"`},
+		{"日本語", 14, `"\u65e5"...`}, // escapes are kept whole
+		{"\xff\xff\xff", 11, `"\xff"...`},
+	}
+	for _, tt := range tests {
+		got := quote(tt.in, tt.limit)
+		if got != tt.want || len(got) > tt.limit {
+			t.Errorf("quote(%q, %d) = %s, want %s", tt.in, tt.limit, got, tt.want)
+		}
+	}
+}
+
+// A cause that is too long gives way, so that the entry can still be told.
+func TestLongCause(t *testing.T) {
+	e := &Error{Annotation: keyDB, Entry: 3, Text: strings.Repeat("x", 500), Cause: strings.Repeat("y\n", 300), Hint: "never seen"}
+	line := e.Error()
+	checkLine(t, line)
+	if len(line) != maxLine || !strings.Contains(line, `"xxxxxxxxxx`) || !strings.HasSuffix(line, "...") {
+		t.Errorf("%d bytes: %s", len(line), line)
+	}
+}
+
+func TestSuggest(t *testing.T) {
+	for written, want := range map[string]string{
+		"wpbs": `did you mean "wbps"?`, "wbp": `did you mean "wbps"?`, "rbsp": `did you mean "rbps"?`, "WIOPS": `did you mean "wiops"?`,
+		"iops": "", "bps": "", "xxxx": "", "": "", "write_bps": "",
+	} {
+		if got := suggest(written, keyNames()...); got != want {
+			t.Errorf("suggest(%q) = %q, want %q", written, got, want)
+		}
+	}
+	for _, tt := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"ab", "ba", 1}, {"abc", "ab", 1}, {"ab", "cd", 2}, {"abcdef", "ghijkl", 3}, {"a", "abcdef", 3}} {
+		if got := distance(tt.a, tt.b, 2); got != tt.want {
+			t.Errorf("distance(%q, %q) = %d, want %d", tt.a, tt.b, got, tt.want)
+		}
+	}
+}
