@@ -24,9 +24,8 @@ unit: ## unit tests of both modules
 	go test -race ./...
 	cd test && go test -race -short ./...
 
-e2e: build ## e2e tests on a node; NODE_KERNEL, NODE_CONTAINERD, NODE_RUNTIME, NODE_DRIVER choose it
-	cd test && CGO_ENABLED=0 go test -c -o ../bin/e2e.test ./e2e
-	$(NODE) -copy ../bin/nri-blkio -copy ../bin/e2e.test -- ./e2e.test -test.v
+e2e: ## e2e tests on a node; NODE_KERNEL, NODE_CONTAINERD, NODE_RUNTIME, NODE_DRIVER choose it
+	cd test && go test -count=1 -v -timeout 60m ./suite
 
 bench: ## the figures of docs/benchmarks.md
 	go test -run '^$$' -bench . -benchmem ./...

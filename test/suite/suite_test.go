@@ -1,0 +1,96 @@
+// Package suite builds the program under test and what the e2e tests need,
+// boots a node, and runs them there: `make e2e` for the default node or the one
+// of the NODE_ variables, `make proof` for every node there is.
+package suite
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/test/node"
+)
+
+// limit is for one node: to boot under emulation, and to run all tests there.
+const limit = 35 * time.Minute
+
+// TestE2E runs the e2e tests on the nodes that NODE_MATRIX asks for: "full", or
+// the one node that the other variables name.
+func TestE2E(t *testing.T) {
+	cfg, err := node.ConfigFromEnv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Log = os.Stderr
+	payload := buildPayload(t)
+	for _, cfg := range matrix(cfg, os.Getenv("NODE_MATRIX") == "full") {
+		t.Run(cfg.String(), func(t *testing.T) { runOn(t, cfg, payload) })
+	}
+}
+
+func matrix(cfg node.Config, full bool) []node.Config {
+	if !full {
+		return []node.Config{cfg}
+	}
+	var out []node.Config
+	for _, cfg.Kernel = range node.Choices("kernel") {
+		for _, cfg.Containerd = range node.Choices("containerd") {
+			for _, cfg.Runtime = range node.Choices("runtime") {
+				for _, cfg.Driver = range node.Choices("driver") {
+					out = append(out, cfg)
+				}
+			}
+		}
+	}
+	return out
+}
+
+func runOn(t *testing.T, cfg node.Config, payload string) {
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	n, err := node.Start(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Stop()
+	if err := n.Copy(ctx, payload, "/payload"); err != nil {
+		t.Fatal(err)
+	}
+	// Inner deadline first: its report names the test that hung.
+	cmd := []string{"/payload/e2e.test", "-test.v", "-test.timeout=30m"}
+	if run := os.Getenv("E2E_RUN"); run != "" {
+		cmd = append(cmd, "-test.run="+run)
+	}
+	code, err := n.Run(ctx, nil, os.Stdout, os.Stderr, cmd...)
+	if err != nil {
+		t.Fatalf("%v\nthe node's console:\n%s", err, n.Console(100))
+	}
+	if code != 0 {
+		t.Fatalf("the tests on the node ended with status %d", code)
+	}
+}
+
+// buildPayload gathers what runs in the node, all of it static.
+func buildPayload(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, step := range []struct {
+		where string
+		args  []string
+	}{
+		{"../..", []string{"build", "-trimpath", "-o", filepath.Join(dir, "nri-blkio"), "./cmd/nri-blkio"}},
+		{"..", []string{"test", "-c", "-o", filepath.Join(dir, "e2e.test"), "./e2e"}},
+		{"..", []string{"run", "./image", "-o", filepath.Join(dir, "iotool.tar")}},
+	} {
+		cmd := exec.CommandContext(t.Context(), "go", step.args...)
+		cmd.Dir = step.where
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", cmd, err, out)
+		}
+	}
+	return dir
+}
