@@ -102,12 +102,13 @@ func FuzzContainerCgroup(f *testing.F) {
 	f.Add("/kubepods/besteffort/pod1/abc", "/kubepods/besteffort/pod1")
 	f.Add("-.slice:a:b", "")
 	f.Add("..:a:b", "/x/..")
+	f.Add("/..00", "") // dots, but no way up
 	f.Fuzz(func(t *testing.T, cgroupsPath, podParent string) {
 		inside := func(p string, err error) {
 			if err != nil {
 				return
 			}
-			if p == "" || p == "." || path.Clean("/"+p) != "/"+p || strings.HasPrefix(p, "..") {
+			if p == "" || p == "." || path.Clean("/"+p) != "/"+p {
 				t.Errorf("%q is no clean path below the root", p)
 			}
 			if h := new(Hierarchy); h.Cgroup(p).Path() != p {

@@ -56,37 +56,42 @@ func (s *snapshot) resolveNew(ctx context.Context, hostPath string) Backing {
 	if !strings.HasPrefix(hostPath, "/") {
 		return Backing{Reason: fmt.Sprintf("%q is no absolute path", hostPath)}
 	}
-	p := path.Clean(hostPath)
-	m := s.table.find(p)
+	clean := path.Clean(hostPath)
+	m := s.table.find(clean)
 	if m == nil {
-		return Backing{Reason: "no mount holds " + p}
+		return Backing{Reason: "no mount holds " + clean}
 	}
-	final := true
 	// A mountpoint has no symlinks: the kernel prints where it is. And what
 	// is in a filesystem that is not local is never looked at.
-	if p != m.Mountpoint && isLocal(m) {
-		if remote := s.remoteAbove(m); remote != nil {
-			return s.noDisk(m, fmt.Sprintf("%s is below %s at %s, which could hang", m.Mountpoint, remote.FSType, remote.Mountpoint))
-		}
-		target, err := s.host.resolve(ctx, s.table, p)
-		final = err == nil
-		if err != nil && !errors.Is(err, errUncertain) {
-			return s.noDisk(m, err.Error())
-		}
-		if p = target; !final || p != path.Clean(hostPath) {
-			m = s.table.find(p)
+	if clean == m.Mountpoint || !isLocal(m) {
+		b, certain := s.backing(m, clean)
+		return s.remember(hostPath, b, certain)
+	}
+	if remote := s.remoteAbove(m); remote != nil {
+		return s.noDisk(m, fmt.Sprintf("%s is below %s at %s, which could hang", m.Mountpoint, remote.FSType, remote.Mountpoint))
+	}
+	p, err := s.host.resolve(ctx, s.table, clean)
+	certain := err == nil
+	if err != nil && !errors.Is(err, errUncertain) {
+		return s.noDisk(m, err.Error())
+	}
+	if p != clean {
+		if m = s.table.find(p); m == nil {
+			return Backing{Reason: "no mount holds " + p}
 		}
 	}
-	if m == nil {
-		return Backing{Reason: "no mount holds " + p}
+	b, known := s.backing(m, p)
+	return s.remember(hostPath, b, certain && known)
+}
+
+func (s *snapshot) remember(hostPath string, b *Backing, certain bool) Backing {
+	if !certain {
+		return *b
 	}
-	b := s.backing(m, p)
-	if final {
-		s.mu.Lock()
-		if len(s.paths) < maxPaths {
-			s.paths[strings.Clone(hostPath)] = b
-		}
-		s.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.paths) < maxPaths {
+		s.paths[strings.Clone(hostPath)] = b
 	}
 	return *b
 }
@@ -108,32 +113,34 @@ func (s *snapshot) noDisk(m *Mount, reason string) Backing {
 	return Backing{Mountpoint: m.Mountpoint, FSType: m.FSType, Reason: reason}
 }
 
-// backing returns the backing of a path free of symlinks, which m holds.
-func (s *snapshot) backing(m *Mount, p string) *Backing {
+// backing returns the backing of a path free of symlinks, which m holds, and
+// false if it may be so for the moment only.
+func (s *snapshot) backing(m *Mount, p string) (_ *Backing, certain bool) {
 	if m.FSType == "devtmpfs" {
+		// Nodes come and go without a change of the mount table.
 		if b, ok := s.deviceNode(m, p); ok {
-			return b
+			return b, false
 		}
 	}
 	s.mu.RLock()
 	b := s.mounts[m]
 	s.mu.RUnlock()
 	if b != nil {
-		return b
+		return b, m.FSType != "devtmpfs"
 	}
 	b = &Backing{Mountpoint: m.Mountpoint, FSType: m.FSType, Reason: noDiskReason(m.FSType)}
 	if b.Reason == "" {
 		disks, err := s.disksOf(m)
 		if err != nil {
 			b.Reason = err.Error()
-			return b // not remembered: it may be for the moment only
+			return b, false
 		}
 		b.Disks, b.Warning = disks, writebackWarning(m)
 	}
 	s.mu.Lock()
 	s.mounts[m] = b
 	s.mu.Unlock()
-	return b
+	return b, m.FSType != "devtmpfs"
 }
 
 // deviceNode is for raw block volumes: a node in /dev is its disk.

@@ -229,6 +229,18 @@ func TestRefreshForgetsDevices(t *testing.T) {
 	}
 }
 
+// A device that sysfs does not know may come without a change of the table.
+func TestResolveLooksForLostDevices(t *testing.T) {
+	n := newFakeNode(t, nodeMounts)
+	if got := n.Resolve(t.Context(), "/srv/lost"); got.Reason == "" {
+		t.Errorf("got %+v", got)
+	}
+	n.sys.add(scsi+"9/block/sdr", "65:16", "size=2048")
+	if got := n.Resolve(t.Context(), "/srv/lost"); len(got.Disks) != 1 {
+		t.Errorf("got %+v", got)
+	}
+}
+
 func TestWatch(t *testing.T) {
 	n := newFakeNode(t, nodeMounts)
 	ctx, cancel := context.WithCancel(t.Context())
