@@ -126,7 +126,7 @@ func (o *options) loadPolicy() (*policy.Policy, error) {
 	}
 	p, err := policy.ParseFile(data)
 	if err != nil {
-		return nil, fmt.Errorf("read policy %s: %w", o.policy, err)
+		return nil, fmt.Errorf("read %s: %w", o.policy, err)
 	}
 	return p, nil
 }

@@ -219,7 +219,7 @@ func limitRow(row statusRow, rec *plugin.Record, l plugin.LimitRecord, got actua
 	}
 	row.Asked = formatRate(key, l.Rate)
 	if got.err != nil {
-		row.State, row.Error = stateError, got.err.Error()
+		row.State, row.Error = stateError, "the kernel's value cannot be read"
 		return row
 	}
 	now := blkio.Max // a disk without a line has no limits
@@ -237,7 +237,7 @@ func limitRow(row statusRow, rec *plugin.Record, l plugin.LimitRecord, got actua
 func weightRow(row statusRow, rec *plugin.Record, got actual) statusRow {
 	row.Key, row.Asked = "weight", strconv.FormatUint(uint64(rec.Weight), 10)
 	if got.err != nil {
-		row.State, row.Error = stateError, got.err.Error()
+		row.State, row.Error = stateError, "the kernel's value cannot be read"
 		return row
 	}
 	row.InForce = strconv.FormatUint(uint64(got.weight), 10)

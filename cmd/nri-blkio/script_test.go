@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// TestMain makes the test binary the command nri-blkio of the scripts. It is
+// the real one but for cgroups, which are plain files here.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"nri-blkio": func() {
+			a := &app{
+				stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,
+				openCgroups: blkio.OpenTree,
+			}
+			if a.run(context.Background(), os.Args[1:]) != nil {
+				os.Exit(1)
+			}
+		},
+		// The program as it is shipped, to see it refuse a tree that is no cgroupfs.
+		"nri-blkio-real": func() {
+			if run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr) != nil {
+				os.Exit(1)
+			}
+		},
+	})
+}
+
+func TestScript(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
+		Setup: func(env *testscript.Env) error {
+			return fakeHost(filepath.Join(env.WorkDir, "host"))
+		},
+	})
+}
+
+// The disks of the fake host. vda has one partition, dm-0 is made of vdb.
+var (
+	vda = blkio.Disk{Dev: blkio.Dev{Major: 254}, Name: "vda"}
+	vdb = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 16}, Name: "vdb"}
+	dm0 = blkio.Disk{Dev: blkio.Dev{Major: 253}, Name: "dm-0"}
+)
+
+const mountinfo = `22 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
+23 22 0:21 / /proc rw,nosuid - proc proc rw
+24 22 0:22 / /sys rw,nosuid - sysfs sysfs rw
+25 24 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate
+30 22 253:0 / /mnt/data rw,relatime shared:2 - xfs /dev/mapper/vg-data rw
+31 22 0:40 / /mnt/mem rw - tmpfs tmpfs rw
+32 22 0:41 / /mnt/share rw - nfs4 server:/share rw
+33 30 253:0 /sub /mnt/sub rw,relatime shared:2 - xfs /dev/mapper/vg-data rw
+`
+
+const podCgroup = "kubepods.slice/kubepods-pod1.slice"
+
+// fakeHost makes what the commands read of a node, and two containers of a pod
+// with records: db in force but for one key, and log, cleared.
+func fakeHost(dir string) error {
+	files := map[string]string{
+		"proc/1/mountinfo":                             mountinfo,
+		"sys/devices/vda/block/vda/dev":                "254:0\n",
+		"sys/devices/vda/block/vda/size":               "41943040\n",
+		"sys/devices/vda/block/vda/device/model":       "Disk \x1b[31m\n",
+		"sys/devices/vda/block/vda/queue/scheduler":    "none [mq-deadline] bfq\n",
+		"sys/devices/vda/block/vda/vda1/dev":           "254:1\n",
+		"sys/devices/vda/block/vda/vda1/partition":     "1\n",
+		"sys/devices/vdb/block/vdb/dev":                "254:16\n",
+		"sys/devices/vdb/block/vdb/size":               "2097152\n",
+		"sys/devices/vdb/block/vdb/queue/scheduler":    "none [bfq]\n",
+		"sys/devices/virtual/block/dm-0/dev":           "253:0\n",
+		"sys/devices/virtual/block/dm-0/size":          "2097152\n",
+		"sys/devices/virtual/block/dm-0/dm/name":       "vg-data\n",
+		"sys/fs/cgroup/cgroup.controllers":             "cpu io memory pids\n",
+		"sys/fs/cgroup/io.cost.qos":                    "254:0 enable=1 ctrl=auto rpct=95.00\n",
+		"sys/fs/cgroup/kubepods.slice/cgroup.events":   "populated 1\n",
+		"sys/fs/cgroup/kubepods.slice/io.max":          "",
+		"sys/fs/cgroup/kubepods.slice/io.weight":       "default 100\n",
+		"var/lib/containerd/.keep":                     "",
+		"mnt/data/db/.keep":                            "",
+		"sys/fs/cgroup/" + podCgroup + "/io.max":       "253:0 rbps=max wbps=62914560 riops=max wiops=max\n",
+		"sys/fs/cgroup/" + podCgroup + "/db/io.max":    "253:0 rbps=max wbps=52428800 riops=max wiops=9\n",
+		"sys/fs/cgroup/" + podCgroup + "/db/io.weight": "default 100\n",
+		"sys/fs/cgroup/" + podCgroup + "/log/io.max":   "",
+	}
+	for _, cg := range []string{"kubepods.slice", podCgroup, podCgroup + "/db", podCgroup + "/log"} {
+		files["sys/fs/cgroup/"+cg+"/cgroup.controllers"] = "io\n"
+	}
+	links := map[string]string{
+		"sys/block/vda":                             "../devices/vda/block/vda",
+		"sys/block/vdb":                             "../devices/vdb/block/vdb",
+		"sys/block/dm-0":                            "../devices/virtual/block/dm-0",
+		"sys/dev/block/254:0":                       "../../devices/vda/block/vda",
+		"sys/dev/block/254:1":                       "../../devices/vda/block/vda/vda1",
+		"sys/dev/block/254:16":                      "../../devices/vdb/block/vdb",
+		"sys/dev/block/253:0":                       "../../devices/virtual/block/dm-0",
+		"sys/devices/virtual/block/dm-0/slaves/vdb": "../../../../vdb/block/vdb",
+		"var/data": "/mnt/data", // of the host: absolute
+	}
+	for name, data := range files {
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(name, []byte(data), 0o644); err != nil {
+			return err
+		}
+	}
+	for name, target := range links {
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return err
+		}
+		if err := os.Symlink(target, name); err != nil {
+			return err
+		}
+	}
+	return fakeRecords(filepath.Join(dir, "sys/fs/cgroup"))
+}
+
+func fakeRecords(dir string) error {
+	tree, err := blkio.OpenTree(dir)
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
+	source := func(scope, target string) policy.Source {
+		return policy.Source{Annotation: "limits.blkio.noderesource.dev/" + scope, Entry: 1, Target: target}
+	}
+	limit := func(d blkio.Disk, key string, rate blkio.Rate, s policy.Source) plugin.LimitRecord {
+		return plugin.LimitRecord{Dev: d.Dev.String(), Disk: d.Name, Key: key, Rate: rate, Source: s}
+	}
+	pod := plugin.Record{Version: 1, Kind: plugin.KindPod, Namespace: "prod", Pod: "db-0", UID: "1"}
+	pod.Limits = []plugin.LimitRecord{limit(dm0, "wbps", 60<<20, source("pod-total", "/data"))}
+	db := pod
+	db.Kind, db.Container, db.Weight = plugin.KindContainer, "db", 500
+	db.Warnings = []string{"/data: a warning"}
+	db.Limits = []plugin.LimitRecord{
+		limit(dm0, "wbps", 50<<20, source("container.db", "/data")),
+		limit(dm0, "wiops", 2000, source("container.db", "/data")),
+		limit(blkio.Disk{Dev: blkio.Dev{Major: 8}, Name: "sda"}, "rbps", 1<<20, source("container.db", "/old")),
+	}
+	log := pod
+	log.Kind, log.Container, log.Cleared = plugin.KindContainer, "log", true
+	log.Limits = []plugin.LimitRecord{limit(vda, "wbps", 1<<20, source("containers", "\x1b[2Jrootfs"))}
+	log.Error = "write io.max: \x07"
+	for cg, r := range map[string]plugin.Record{podCgroup: pod, podCgroup + "/db": db, podCgroup + "/log": log} {
+		if err := plugin.WriteRecord(tree.Cgroup(cg), &r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
