@@ -131,13 +131,12 @@ func (t *MountTable) Find(p string) (*Mount, bool) {
 	return m, m != nil
 }
 
-// find takes a clean path. Each level of recursion is a shorter path.
+// find takes a clean path. It looks up what covers each mountpoint on the way
+// just once, so that the time grows with the length of the path and no more.
 func (t *MountTable) find(p string) *Mount {
 	for {
 		if first, ok := t.byPoint[p]; ok {
-			if m := t.top(first, p); m != nil {
-				return m
-			}
+			return t.top(first, p)
 		}
 		if p == "/" {
 			return nil
@@ -146,29 +145,30 @@ func (t *MountTable) find(p string) *Mount {
 	}
 }
 
-// top returns the mount that is seen of the stack on p, or nil if the whole of
-// it is hidden under a mount further up.
+// top returns the mount that is seen on p: the top of the stack there, or what
+// is around it if a mount further up hides the whole of it.
 func (t *MountTable) top(first int32, p string) *Mount {
-	var below *Mount
+	var around *Mount
 	if p != "/" {
-		below = t.find(parentDir(p))
+		around = t.find(parentDir(p))
 	}
-	if below == nil {
-		below = t.bottom(first) // the root, whose parent is not in the table
-	} else if below = t.childOf(first, below.ID); below == nil {
-		return nil
+	var seen *Mount
+	if around == nil {
+		seen = t.bottom(first) // the root, whose parent is not in the table
+	} else if seen = t.childOf(first, around.ID); seen == nil {
+		return around
 	}
 	if t.others[first] < 0 {
-		return below
+		return seen
 	}
 	for range t.mounts { // bounded, should the parents go round in circles
-		next := t.childOf(first, below.ID)
-		if next == nil || next == below {
+		next := t.childOf(first, seen.ID)
+		if next == nil {
 			break
 		}
-		below = next
+		seen = next
 	}
-	return below
+	return seen
 }
 
 // bottom returns the mount of a stack that has no other one of it below.

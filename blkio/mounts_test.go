@@ -1,6 +1,7 @@
 package blkio
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -106,6 +107,21 @@ func TestFindStacks(t *testing.T) {
 				t.Errorf("got %+v, want %d", m, tt.want)
 			}
 		})
+	}
+}
+
+// Each of a thousand nested mounts is hidden. Looking up twice what is around
+// each would take 2^1000 steps.
+func TestFindDeep(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("1 0 8:1 / / rw - ext4 /dev/root rw\n")
+	deep := ""
+	for i := range 1000 {
+		deep += "/d"
+		fmt.Fprintf(&b, "%d 77777 8:2 / %s rw - ext4 /dev/x rw\n", i+2, deep)
+	}
+	if m, ok := parseTable(t, b.String()).Find(deep); !ok || m.ID != 1 {
+		t.Errorf("got %+v", m)
 	}
 }
 
