@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -76,11 +77,8 @@ type number struct {
 // what to write instead. It refuses more than ParseQuantity does: what that
 // one rounds (beyond nano) or takes hours to compute (1e2147483647).
 func checkNumber(k blkio.Key, s string) *problem {
-	switch strings.ToLower(s) {
-	case "":
+	if s == "" {
 		return &problem{"key " + quoted(k.String()) + " has no value", "write for example " + k.String() + "=" + example(k)}
-	case "max", "none", "inf", "infinity", "unlimited":
-		return &problem{quoted(s) + " is no rate", "write max for no limit"}
 	}
 	n := split(s)
 	switch {
@@ -88,6 +86,8 @@ func checkNumber(k blkio.Key, s string) *problem {
 		return &problem{quoted(s) + " is negative", "write a whole number such as " + example(k) + ", or max for no limit"}
 	case s[0] == '"' || s[0] == '\'':
 		return &problem{"value " + quoted(s) + " is quoted", "write it without quotes"}
+	case !isDigit(s[0]) && isNoLimit(s):
+		return &problem{quoted(s) + " is no rate", "write max for no limit"}
 	case strings.Trim(n.digits, "+.") == "":
 		return &problem{quoted(s) + " is not a number", "write a whole number such as " + example(k)}
 	case len(n.digits) > maxNumber:
@@ -96,6 +96,11 @@ func checkNumber(k blkio.Key, s string) *problem {
 		return &problem{quoted(s) + " has more than nine decimals", "write a whole number such as " + example(k)}
 	}
 	return n.checkSuffix(k, s)
+}
+
+// isNoLimit knows the words of others for max.
+func isNoLimit(s string) bool {
+	return slices.Contains([]string{"max", "none", "inf", "infinity", "unlimited"}, strings.ToLower(s))
 }
 
 func split(s string) number {
