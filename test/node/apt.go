@@ -111,8 +111,8 @@ func parseAptDeb822(text string) []aptSource {
 		if !strings.HasPrefix(signedBy, "/") {
 			signedBy = "" // an embedded key: the machine's own keyring serves
 		}
-		for _, uri := range strings.Fields(stanza["uris"]) {
-			for _, suite := range strings.Fields(stanza["suites"]) {
+		for uri := range strings.FieldsSeq(stanza["uris"]) {
+			for suite := range strings.FieldsSeq(stanza["suites"]) {
 				sources = append(sources, aptSource{uri: uri, suite: suite, signedBy: signedBy})
 			}
 		}

@@ -3,12 +3,18 @@ package node
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"time"
 )
 
 // BuildTimeout bounds a build from an empty cache on two cores and a slow mirror.
 const BuildTimeout = 40 * time.Minute
+
+// errNotRoot is for a cache without a root image: its files have many owners. With
+// one, an ordinary user can boot.
+var errNotRoot = errors.New("the node is not built yet, and building it takes root; run once: " +
+	`sudo env "PATH=$PATH" "NRI_BLKIO_CACHE=${NRI_BLKIO_CACHE:-$HOME/.cache/nri-blkio}" go run ./node/cmd/node prepare (in test/)`)
 
 // parts are the files that a boot takes.
 type parts struct {
@@ -50,11 +56,11 @@ func build(ctx context.Context, cfg Config) (parts, error) {
 func (c cache) build(ctx context.Context, cfg Config) (parts, error) {
 	// Without sources nothing can be built, but what is built can be booted.
 	mirror, mirrorErr := debianMirror("/etc/apt")
-	base := baseArtifact(cfg, mirror)
+	base := baseArtifact(mirror)
 	keys := []string{base.key}
 	kernels := make(map[string]artifact)
 	for _, k := range parameters["kernel"] {
-		kernels[k] = kernelArtifact(cfg, k, mirror)
+		kernels[k] = kernelArtifact(k, mirror)
 		keys = append(keys, kernels[k].key)
 	}
 	programs := make(map[string]artifact)
@@ -72,6 +78,9 @@ func (c cache) build(ctx context.Context, cfg Config) (parts, error) {
 		return parts{}, err
 	}
 	if !c.has(root) {
+		if os.Geteuid() != 0 {
+			return parts{}, errNotRoot
+		}
 		if mirrorErr != nil {
 			return parts{}, mirrorErr
 		}

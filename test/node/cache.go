@@ -118,10 +118,11 @@ func isOldArtifact(entry string, a artifact) bool {
 // lock takes the file lock under which artifacts are built, so that two builds do
 // not race. The kernel drops it with the process, so that it is never stale.
 func (c cache) lock(ctx context.Context, cfg Config) (unlock func(), err error) {
-	f, err := os.OpenFile(filepath.Join(c.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	f, err := os.OpenFile(filepath.Join(c.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o666)
 	if err != nil {
 		return nil, fmt.Errorf("lock the cache: %w", err)
 	}
+	_ = f.Chmod(0o666) // for an ordinary user to boot what root built; only the owner can
 	for said := false; ; said = true {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
@@ -156,6 +157,7 @@ func (c cache) runDir() (dir string, remove func(), err error) {
 	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return "", nil, fmt.Errorf("make the node's directory: %w", err)
 	}
+	_ = os.Chmod(parent, 0o777|os.ModeSticky) // as for the lock
 	entries, _ := os.ReadDir(parent)
 	for _, e := range entries {
 		removeIfUnlocked(filepath.Join(parent, e.Name()))

@@ -26,8 +26,10 @@ type disk struct {
 // spareDisks are in the order that the node sees them in, from vdb.
 var spareDisks = []disk{
 	{"vdb", []string{"mke2fs", "-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"}},
-	{"vdc", []string{"mke2fs", "-q", "-F", "-t", "ext4", "-E",
-		fmt.Sprintf("lazy_itable_init=0,lazy_journal_init=0,nodiscard,offset=%d", partitionStart)}},
+	{"vdc", []string{
+		"mke2fs", "-q", "-F", "-t", "ext4", "-E",
+		fmt.Sprintf("lazy_itable_init=0,lazy_journal_init=0,nodiscard,offset=%d", partitionStart),
+	}},
 	{"vdd", []string{"mkfs.xfs", "-q", "-f", "-K"}},
 	{"vde", []string{"mkfs.btrfs", "-q", "-f", "-K"}},
 	{"vdf", nil},

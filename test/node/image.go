@@ -34,7 +34,7 @@ var rootPackages = []string{
 const rootSuite = "trixie"
 
 // mmdebstrap makes a Debian of the machine's own mirror in the archive.
-func mmdebstrap(ctx context.Context, cfg Config, mirror aptSource, suite, archive string, options ...string) error {
+func mmdebstrap(ctx context.Context, mirror aptSource, suite, archive string, options ...string) error {
 	list, err := os.CreateTemp("", "node-*.list")
 	if err != nil {
 		return err
@@ -54,13 +54,13 @@ func mmdebstrap(ctx context.Context, cfg Config, mirror aptSource, suite, archiv
 }
 
 // baseArtifact holds base.tar: Debian with the packages, which changes seldom.
-func baseArtifact(cfg Config, mirror aptSource) artifact {
+func baseArtifact(mirror aptSource) artifact {
 	include := strings.Join(rootPackages, ",")
 	return artifact{
 		name: "debian",
 		key:  cacheKey(rootSuite, include, "1"),
 		build: func(ctx context.Context, dir string) error {
-			return mmdebstrap(ctx, cfg, mirror, rootSuite, filepath.Join(dir, "base.tar"),
+			return mmdebstrap(ctx, mirror, rootSuite, filepath.Join(dir, "base.tar"),
 				"--variant=minbase", "--include="+include)
 		},
 	}
@@ -94,9 +94,6 @@ func rootArtifact(keys []string, parts func() rootParts) (artifact, error) {
 const rootImageSize = "12G"
 
 func buildRoot(ctx context.Context, dir string, parts rootParts) error {
-	if os.Geteuid() != 0 {
-		return errors.New("the root image is built as root, once: sudo -E env PATH=\"$PATH\" go run ./node/cmd/node prepare")
-	}
 	root := filepath.Join(dir, "root")
 	if err := os.Mkdir(root, 0o755); err != nil {
 		return err

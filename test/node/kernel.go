@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -23,13 +24,13 @@ var kernelSuites = map[string]string{"6.12": "trixie", "6.1": "bookworm"}
 var kernelModules = []string{"virtio_pci", "virtio_blk", "virtio_net", "virtio_rng", "crc32c_generic", "ext4"}
 
 // kernelArtifact holds vmlinuz, initrd.img and lib/modules/VERSION of a kernel.
-func kernelArtifact(cfg Config, kernel string, mirror aptSource) artifact {
+func kernelArtifact(kernel string, mirror aptSource) artifact {
 	suite := kernelSuites[kernel]
 	return artifact{
 		name: "kernel-" + kernel,
 		key:  cacheKey(suite, initScript, strings.Join(kernelModules, " "), "2"),
 		build: func(ctx context.Context, dir string) error {
-			if err := extractKernel(ctx, cfg, dir, suite, mirror); err != nil {
+			if err := extractKernel(ctx, dir, suite, mirror); err != nil {
 				return err
 			}
 			return buildInitrd(ctx, dir)
@@ -39,9 +40,9 @@ func kernelArtifact(cfg Config, kernel string, mirror aptSource) artifact {
 
 // extractKernel unpacks the kernel's package without installing it: the hooks of
 // an installed one would make an initrd that nobody boots, in a minute.
-func extractKernel(ctx context.Context, cfg Config, dir, suite string, mirror aptSource) error {
+func extractKernel(ctx context.Context, dir, suite string, mirror aptSource) error {
 	archive := filepath.Join(dir, "packages.tar")
-	err := mmdebstrap(ctx, cfg, mirror, suite, archive,
+	err := mmdebstrap(ctx, mirror, suite, archive,
 		"--variant=extract", "--include=linux-image-cloud-amd64,busybox-static")
 	if err != nil {
 		return err
@@ -123,8 +124,11 @@ func buildInitrd(ctx context.Context, dir string) error {
 		return err
 	}
 	files := []cpioFile{
-		{name: "bin", dir: true}, {name: "dev", dir: true}, {name: "proc", dir: true},
-		{name: "root", dir: true}, {name: "modules", dir: true},
+		{name: "bin", dir: true},
+		{name: "dev", dir: true},
+		{name: "proc", dir: true},
+		{name: "root", dir: true},
+		{name: "modules", dir: true},
 		{name: "bin/busybox", data: busybox},
 		{name: "init", data: []byte(initScript)},
 	}
@@ -162,11 +166,10 @@ func moduleOrder(deps string, modules []string) []string {
 	var order []string
 	seen := make(map[string]bool)
 	for _, module := range modules {
-		list := files[module]
-		for i := len(list) - 1; i >= 0; i-- {
-			if !seen[list[i]] {
-				seen[list[i]] = true
-				order = append(order, list[i])
+		for _, file := range slices.Backward(files[module]) {
+			if !seen[file] {
+				seen[file] = true
+				order = append(order, file)
 			}
 		}
 	}
