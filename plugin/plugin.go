@@ -3,7 +3,6 @@ package plugin
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,8 +47,7 @@ type Plugin struct {
 	resync  time.Duration
 
 	policy atomic.Pointer[policy.Policy]
-	// hasWeight says that the kernel has io.weight.
-	hasWeight bool
+	weight weightSupport
 	// wake holds at most one token: there is something in dirty.
 	wake chan struct{}
 
@@ -69,27 +67,22 @@ func New(cfg Config) (*Plugin, error) {
 	if cfg.Log == nil || cfg.Policy == nil || cfg.Storage == nil || cfg.Cgroups == nil {
 		return nil, errors.New("plugin: Log, Policy, Storage and Cgroups are required")
 	}
-	hasWeight, err := cfg.Cgroups.HasIOWeight()
-	if err != nil {
-		// No cgroup to look into yet: an early start on a fresh boot.
-		cfg.Log.WithError(err).Warn("Cannot tell whether the kernel has io.weight, assuming that it has")
-		hasWeight = true
-	}
 	p := &Plugin{
-		log:       cfg.Log,
-		storage:   cfg.Storage,
-		cgroups:   cfg.Cgroups,
-		rootfs:    cfg.Rootfs,
-		resync:    cfg.Resync,
-		hasWeight: hasWeight,
-		wake:      make(chan struct{}, 1),
-		pods:      map[string]*pod{},
-		dirty:     map[string]bool{},
+		log:     cfg.Log,
+		storage: cfg.Storage,
+		cgroups: cfg.Cgroups,
+		rootfs:  cfg.Rootfs,
+		resync:  cfg.Resync,
+		weight:  weightSupport{cgroups: cfg.Cgroups},
+		wake:    make(chan struct{}, 1),
+		pods:    map[string]*pod{},
+		dirty:   map[string]bool{},
 	}
 	if p.resync == 0 {
 		p.resync = defaultResync
 	}
 	p.policy.Store(cfg.Policy)
+	p.weight.look()
 	return p, nil
 }
 
@@ -122,15 +115,8 @@ func (p *Plugin) decide(pol *policy.Policy, pod *pod, c *container) error {
 	if runtimeErr := pol.CheckRuntime(pod.request, pod.handler); runtimeErr != nil {
 		desired, err = policy.Desired{}, runtimeErr
 	}
-	if desired.Weight != 0 && !p.hasWeight {
-		err = errors.Join(err, &policy.Error{
-			Annotation: desired.WeightSource.Annotation,
-			Text:       fmt.Sprint(desired.Weight),
-			Cause:      "this node's kernel has no io.weight",
-			Hint:       "use limits, or a node with CONFIG_BLK_CGROUP_IOCOST",
-			Kind:       policy.Unenforceable,
-		})
-		desired.Weight = 0
+	if weightErr := p.weight.check(&desired); err == nil {
+		err = weightErr
 	}
 	c.desired, c.err = desired, err
 	return err

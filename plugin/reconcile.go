@@ -31,6 +31,7 @@ func (p *Plugin) reconcile(ctx context.Context) {
 // reconcileAll looks at every pod: limits edited behind our back, a disk that
 // left and came back, a weight that systemd put back.
 func (p *Plugin) reconcileAll(ctx context.Context) {
+	p.weight.look()
 	for _, pod := range p.takeAll() {
 		p.warnUnmatched(pod)
 		p.reconcilePod(ctx, pod)

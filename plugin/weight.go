@@ -1,0 +1,70 @@
+package plugin
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// weightSupport is what the kernel makes of io.weight.
+type weightSupport struct {
+	cgroups *blkio.Hierarchy
+	known   atomic.Bool // exists is an answer
+	exists  atomic.Bool
+	works   atomic.Bool // some disk has io.cost switched on
+}
+
+// has says whether the kernel has io.weight. On a node without a container
+// there is no cgroup to look into; then it is asked again, and the answer is
+// yes: a runtime that meets no file fails the container, which is not silent.
+func (w *weightSupport) has() bool {
+	if w.known.Load() {
+		return w.exists.Load()
+	}
+	exists, err := w.cgroups.HasIOWeight()
+	if err != nil {
+		return true
+	}
+	w.exists.Store(exists)
+	w.known.Store(true)
+	return exists
+}
+
+// look asks whether weights have any effect.
+func (w *weightSupport) look() {
+	qos, err := w.cgroups.ReadIOCostQOS()
+	works := err != nil // unknown is no reason to warn
+	for _, enabled := range qos {
+		works = works || enabled
+	}
+	w.works.Store(works)
+}
+
+// weightIdle is the warning for a weight that the kernel takes and ignores
+// (FACTS 2.1): enabling io.cost is the operator's choice, since it turns off
+// wbt on the disk.
+const weightIdle = "io.weight has no effect on this node: no disk has io.cost.qos enabled"
+
+// checkWeight takes out a weight that this kernel cannot hold.
+func (w *weightSupport) check(d *policy.Desired) error {
+	switch {
+	case d.Weight == 0:
+		return nil
+	case w.has():
+		if !w.works.Load() {
+			d.Warnings = append(d.Warnings, weightIdle)
+		}
+		return nil
+	}
+	err := &policy.Error{
+		Annotation: d.WeightSource.Annotation,
+		Text:       fmt.Sprint(d.Weight),
+		Cause:      "this node's kernel has no io.weight",
+		Hint:       "use limits, or a node whose kernel has CONFIG_BLK_CGROUP_IOCOST",
+		Kind:       policy.Unenforceable,
+	}
+	d.Weight = 0
+	return err
+}
