@@ -43,15 +43,15 @@ func checkCgroup2(dir string) error {
 	case unix.CGROUP_SUPER_MAGIC:
 		return fmt.Errorf("%w: a cgroup v1 controller is mounted there; %s", ErrNotSupported, unifiedHint)
 	case unix.TMPFS_MAGIC:
-		layout := "cgroup v1"
+		layout := "cgroup v1 system"
 		err := unix.Statfs(filepath.Join(dir, "unified"), &st)
 		if err == nil && st.Type == unix.CGROUP2_SUPER_MAGIC {
-			layout = "hybrid (cgroup v1, with v2 only for systemd)"
+			layout = "hybrid system (cgroup v1, with v2 for systemd alone)"
 		}
-		return fmt.Errorf("%w: this is a %s system; %s", ErrNotSupported, layout, unifiedHint)
+		return fmt.Errorf("%w: this is a %s; %s", ErrNotSupported, layout, unifiedHint)
 	}
-	return fmt.Errorf("%w: no cgroup v2 is mounted there (filesystem type %#x); %s",
-		ErrNotSupported, st.Type, unifiedHint)
+	return fmt.Errorf("%w: no cgroup v2 is mounted there (filesystem type %#x); give the host's cgroup mount",
+		ErrNotSupported, st.Type)
 }
 
 // OpenTree opens a directory that has the layout of a cgroup v2 tree and need
