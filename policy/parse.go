@@ -14,7 +14,6 @@ import (
 const (
 	maxValue   = 64 << 10 // bytes of one annotation
 	maxEntries = 256      // of one annotation
-	blanks     = " \t\r"
 )
 
 // targetKind is the form of a target. On one disk the larger one wins.
@@ -107,13 +106,13 @@ func splitEntries(value string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		lineStart := true
 		for {
-			value = strings.TrimLeft(value, blanks)
+			value = trimBlanks(value)
 			var text string
 			if lineStart && strings.HasPrefix(value, "#") {
 				_, value, _ = strings.Cut(value, "\n")
 			} else {
 				end := entryEnd(value)
-				text = strings.TrimRight(value[:end], blanks)
+				text = strings.TrimRight(value[:end], " \t\r")
 				lineStart = end < len(value) && value[end] == '\n'
 				value = value[min(end+1, len(value)):]
 			}
@@ -136,8 +135,10 @@ func entryEnd(s string) int {
 			return len(s)
 		}
 	}
-	if i := strings.IndexAny(s[start:], ";\n"); i >= 0 {
-		return start + i
+	for i := start; i < len(s); i++ {
+		if s[i] == ';' || s[i] == '\n' {
+			return i
+		}
 	}
 	return len(s)
 }
@@ -164,7 +165,7 @@ func parseEntry(text string) (entry, *problem) {
 	if !utf8.ValidString(text) {
 		return e, &problem{"not valid UTF-8", "write the annotation anew"}
 	}
-	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune(blanks, r) }) {
+	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) && r != '\t' && r != '\r' }) {
 		return e, &problem{"a control character is in it", "remove it"}
 	}
 	word, rest, p := cutTarget(text)
@@ -174,7 +175,7 @@ func parseEntry(text string) (entry, *problem) {
 	if e.target, p = parseTarget(word); p != nil {
 		return e, p
 	}
-	for rest = strings.TrimLeft(rest, blanks); rest != ""; rest = strings.TrimLeft(rest, blanks) {
+	for rest = trimBlanks(rest); rest != ""; rest = trimBlanks(rest) {
 		word, rest = cutWord(rest)
 		if p := e.setKey(word); p != nil {
 			return e, p
@@ -189,9 +190,20 @@ func parseEntry(text string) (entry, *problem) {
 	return e, nil
 }
 
+func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\r' }
+
+func trimBlanks(s string) string {
+	for s != "" && isBlank(s[0]) {
+		s = s[1:]
+	}
+	return s
+}
+
 func cutWord(s string) (word, rest string) {
-	if i := strings.IndexAny(s, blanks); i >= 0 {
-		return s[:i], s[i:]
+	for i := range len(s) {
+		if isBlank(s[i]) {
+			return s[:i], s[i:]
+		}
 	}
 	return s, ""
 }
@@ -206,7 +218,7 @@ func cutTarget(text string) (word, rest string, p *problem) {
 	if end < 0 {
 		return "", "", &problem{"the quote is not closed", `write \" for a quote inside a quoted path`}
 	}
-	if end < len(text) && !strings.ContainsRune(blanks, rune(text[end])) {
+	if end < len(text) && !isBlank(text[end]) {
 		return "", "", &problem{"no blank after the quoted path", "put one after the closing quote"}
 	}
 	return text[:end], text[end:], nil
