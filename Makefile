@@ -33,7 +33,7 @@ bench: ## the figures of docs/benchmarks.md
 fuzz: ## each fuzz test for FUZZTIME (1m)
 	@grep -rl --include='*_test.go' '^func Fuzz' . | while read -r f; do \
 	  for t in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' $$f); do \
-	    (cd $$(dirname $$f) && go test -run '^$$' -fuzz "^$$t\$$" -fuzztime $(FUZZTIME) .) || exit 1; \
+	    (cd $$(dirname $$f) && go test -run '^$$' -fuzz "^$$t\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x .) || exit 1; \
 	  done; done
 
 build: ## bin/nri-blkio, static

@@ -12,8 +12,10 @@ import (
 )
 
 // facts gathers what policy needs to know of a container: its mounts and the
-// disks below them.
+// disks below them. The caller is bounded as a whole, so that Resolve need not
+// spend a goroutine on each path to be able to give up.
 func (p *Plugin) facts(ctx context.Context, ctr *api.Container) policy.Container {
+	ctx = context.WithoutCancel(ctx)
 	out := policy.Container{
 		Name:   ctr.GetName(),
 		Rootfs: p.storage.Resolve(ctx, p.rootfs),

@@ -17,6 +17,11 @@ import (
 // errDisconnected ends a session whose runtime closed the connection.
 var errDisconnected = errors.New("the runtime closed the connection")
 
+// errInternal is what a tenant sees of a failure of ours that refuses its
+// container (onError.internal: reject). It is the same on each retry and tells
+// nothing of the host.
+var errInternal = errors.New("nri-blkio: internal failure, the log of nri-blkio on this node says which")
+
 // session is one connection to the runtime: its events, each within its
 // deadline. It implements the handler interfaces of NRI's stub, of events 1
 // to 11 only: containerd 1.7 refuses a plugin that asks for more (FACTS 4.12).
@@ -159,7 +164,7 @@ func (s *session) verdict(err error, pod *api.PodSandbox, ctr *api.Container) er
 	})
 	if s.p.policy.Load().Action(err) == policy.Reject {
 		log.Error("Refused a container, for a failure of our own")
-		return fmt.Errorf("nri-blkio: internal failure: %w", err)
+		return errInternal
 	}
 	log.Error("A container starts without all of its limits, trying on")
 	return nil
