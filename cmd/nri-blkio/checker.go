@@ -158,7 +158,9 @@ func (c *checker) addWeight(r *podResult, container string, d policy.Desired) {
 	if c.weights.kernel == blkio.No {
 		err := &policy.Error{
 			Annotation: d.WeightSource.Annotation, Text: strconv.Itoa(int(d.Weight)),
-			Cause: "this node's kernel has no io.weight", Kind: policy.Unenforceable,
+			Cause: "this node's kernel has no io.weight",
+			Hint:  "use limits, or a node whose kernel has CONFIG_BLK_CGROUP_IOCOST",
+			Kind:  policy.Unenforceable,
 		}
 		r.Errors = append(r.Errors, err.Error())
 		return
@@ -286,14 +288,15 @@ func (w *weightSupport) active() bool {
 	return false
 }
 
-// warning says why a weight has no effect on this node, or nothing.
+// warning says why a weight has no effect on this node, or nothing. The first
+// part is what the plugin says.
 func (w *weightSupport) warning() string {
-	switch {
-	case w.active():
+	if w.active() {
 		return ""
-	case len(w.bfq) > 0:
-		return "a weight has no effect here yet: no disk has io.cost enabled (io.cost.qos), and bfq (" +
-			strings.Join(w.bfq, ", ") + ") looks at io.bfq.weight alone"
 	}
-	return "a weight has no effect here yet: no disk has io.cost enabled (io.cost.qos)"
+	text := "io.weight has no effect on this node: no disk has io.cost.qos enabled"
+	if len(w.bfq) > 0 {
+		text += ", and bfq (" + strings.Join(w.bfq, ", ") + ") looks at io.bfq.weight alone"
+	}
+	return text
 }

@@ -64,12 +64,15 @@ func (a *app) runPlugin(ctx context.Context, cfg plugin.RunConfig, resync time.D
 	if err != nil {
 		return err
 	}
+	// Read before the plugin reads it, so that no change is missed in between.
+	last, lastErr := readPolicy(a.opts.policy)
 	p, err := a.newPlugin(ctx, log, resync)
 	if err != nil {
 		return err
 	}
 	if a.opts.policy != "" {
-		go watchPolicy(ctx, a.opts.policy, policyPoll, p.Reload, log)
+		w := policyWatch{file: a.opts.policy, every: policyPoll, reload: p.Reload, log: log}
+		go w.run(ctx, last, lastErr)
 	}
 	log.WithField("version", versionText()).Info("Started")
 	if err := p.Run(ctx, cfg); err != nil {
@@ -113,12 +116,19 @@ func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, resync time.Dur
 // sees what a watch of one inode does not: the symlinks of a ConfigMap.
 const policyPoll = 5 * time.Second
 
-// watchPolicy calls reload for each new content that is a valid policy, until
-// ctx ends. It starts from what the file holds when it is called.
-func watchPolicy(ctx context.Context, file string, every time.Duration, reload func(*policy.Policy), log logrus.FieldLogger) {
-	log = log.WithField("policy", file)
-	last, lastErr := readPolicy(file)
-	tick := time.NewTicker(every)
+// policyWatch looks at the policy file again and again.
+type policyWatch struct {
+	file   string
+	every  time.Duration
+	reload func(*policy.Policy)
+	log    logrus.FieldLogger
+}
+
+// run calls reload for each new content that is a valid policy, until ctx
+// ends. last and lastErr are what was read before.
+func (w *policyWatch) run(ctx context.Context, last []byte, lastErr string) {
+	log := w.log.WithField("policy", w.file)
+	tick := time.NewTicker(w.every)
 	defer tick.Stop()
 	for {
 		select {
@@ -126,7 +136,7 @@ func watchPolicy(ctx context.Context, file string, every time.Duration, reload f
 			return
 		case <-tick.C:
 		}
-		data, err := readPolicy(file)
+		data, err := readPolicy(w.file)
 		if bytes.Equal(data, last) && err == lastErr {
 			continue
 		}
@@ -140,7 +150,7 @@ func watchPolicy(ctx context.Context, file string, every time.Duration, reload f
 			log.WithError(parseErr).Error("The new policy is refused, the old one stays in force")
 			continue
 		}
-		reload(p)
+		w.reload(p)
 		log.Info("The new policy is in force")
 	}
 }

@@ -106,7 +106,7 @@ func fakeHost(dir string) error {
 		"sys/dev/block/254:16":                      "../../devices/vdb/block/vdb",
 		"sys/dev/block/253:0":                       "../../devices/virtual/block/dm-0",
 		"sys/devices/virtual/block/dm-0/slaves/vdb": "../../../../vdb/block/vdb",
-		"var/data": "/mnt/data", // of the host: absolute
+		"var/data":                                  "/mnt/data", // of the host: absolute
 	}
 	for name, data := range files {
 		name = filepath.Join(dir, name)

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+func testChecker() *checker {
+	root := blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{{Dev: blkio.Dev{Major: 8}, Name: "sda"}}}
+	return &checker{
+		policy:  policy.Default(),
+		weights: weightSupport{kernel: blkio.Yes},
+		volumes: volumes{storage: pathResolver{}, kubeletRoot: "/kubelet", rootfs: root},
+	}
+}
+
+func lines(r podResult) []string {
+	var out []string
+	for _, w := range r.Writes {
+		out = append(out, strings.TrimSpace(w.cgroup()+" "+w.File+" "+w.Line))
+	}
+	return out
+}
+
+func TestCheckerBackstop(t *testing.T) {
+	always := corev1.ContainerRestartPolicyAlways
+	spec := corev1.PodSpec{
+		InitContainers: []corev1.Container{{Name: "init"}, {Name: "sidecar", RestartPolicy: &always}},
+		Containers:     []corev1.Container{{Name: "a"}, {Name: "b"}},
+	}
+	const each = "limits.blkio.noderesource.dev/containers"
+	const total = "limits.blkio.noderesource.dev/pod-total"
+	containers := []string{
+		"container init io.max 8:0 wbps=1048576", "container sidecar io.max 8:0 wbps=1048576",
+		"container a io.max 8:0 wbps=1048576", "container b io.max 8:0 wbps=1048576",
+	}
+	tests := []struct {
+		name        string
+		annotations map[string]string
+		want        []string
+	}{
+		{name: "nothing asked"},
+		{
+			name:        "all are limited: the sum of those that stay",
+			annotations: map[string]string{each: "rootfs wbps=1Mi"},
+			want:        append(containers[:4:4], "pod io.max 8:0 wbps=3145728"),
+		},
+		{
+			name:        "a lower total makes the sum needless",
+			annotations: map[string]string{each: "rootfs wbps=1Mi", total: "rootfs wbps=2Mi"},
+			want:        append(containers[:4:4], "pod io.max 8:0 wbps=2097152"),
+		},
+		{
+			name:        "one is unlimited: no sum",
+			annotations: map[string]string{"limits.blkio.noderesource.dev/container.a": "rootfs wbps=1Mi"},
+			want:        containers[2:3],
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := testChecker().pod(context.Background(), &manifest{Annotations: tt.annotations, Spec: spec})
+			if len(r.Errors) > 0 {
+				t.Fatal(r.Errors)
+			}
+			if d := cmp.Diff(tt.want, lines(r)); d != "" {
+				t.Errorf("-want +got:\n%s", d)
+			}
+		})
+	}
+}
+
+func TestCheckerWarnings(t *testing.T) {
+	const noCost = "io.weight has no effect on this node: no disk has io.cost.qos enabled"
+	class := "kata"
+	tests := []struct {
+		name     string
+		change   func(*checker, *corev1.PodSpec)
+		key      string
+		value    string
+		warnings []string
+		errors   int
+	}{
+		{name: "weight without io.cost", key: "weight", value: "500", warnings: []string{noCost}},
+		{
+			name: "weight with io.cost", key: "weight", value: "500",
+			change: func(c *checker, _ *corev1.PodSpec) { c.weights.disks = map[blkio.Dev]bool{{Major: 8}: true} },
+		},
+		{
+			name: "weight with bfq", key: "weight", value: "500",
+			change:   func(c *checker, _ *corev1.PodSpec) { c.weights.bfq = []string{"sda"} },
+			warnings: []string{noCost + ", and bfq (sda) looks at io.bfq.weight alone"},
+		},
+		{
+			name: "weight on a kernel without", key: "weight", value: "500", errors: 1,
+			change: func(c *checker, _ *corev1.PodSpec) { c.weights.kernel = blkio.No },
+		},
+		{
+			name: "write limit without a memory limit", key: "limits", value: "rootfs wbps=1Mi",
+			warnings: []string{"container c has a write limit and no memory limit: its dirty pages can fill the node's, " +
+				"and then every writer waits; set resources.limits.memory"},
+		},
+		{name: "read limit", key: "limits", value: "rootfs rbps=1Mi"},
+		{
+			name: "RuntimeClass without --handler", key: "limits", value: "rootfs rbps=1Mi",
+			change:   func(_ *checker, s *corev1.PodSpec) { s.RuntimeClassName = &class },
+			warnings: []string{`the handler of RuntimeClass "kata" is not known here; name it with --handler to have it checked`},
+		},
+		{
+			name: "a handler with a kernel of its own", key: "limits", value: "rootfs rbps=1Mi", errors: 1,
+			change: func(c *checker, s *corev1.PodSpec) { s.RuntimeClassName, c.handler = &class, class },
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := testChecker()
+			m := &manifest{
+				Annotations: map[string]string{tt.key + ".blkio.noderesource.dev/container.c": tt.value},
+				Spec:        corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}},
+			}
+			if tt.change != nil {
+				tt.change(c, &m.Spec)
+			}
+			r := c.pod(context.Background(), m)
+			if len(r.Errors) != tt.errors {
+				t.Errorf("errors: %q", r.Errors)
+			}
+			if d := cmp.Diff(tt.warnings, r.Warnings); d != "" {
+				t.Errorf("-want +got:\n%s", d)
+			}
+		})
+	}
+}

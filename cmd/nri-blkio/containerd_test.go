@@ -1,0 +1,73 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func writeTree(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, data := range files {
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(data), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestRuntimeRoot(t *testing.T) {
+	const main = "etc/containerd/config.toml"
+	tests := []struct {
+		name   string
+		files  map[string]string
+		config string
+		want   string
+		err    string
+	}{
+		{name: "nothing is there", want: "/var/lib/containerd"},
+		{name: "CRI-O", files: map[string]string{"var/lib/containers/storage/x": ""}, want: "/var/lib/containers/storage"},
+		{
+			name: "containerd without a configuration, podman beside it", want: "/var/lib/containerd",
+			files: map[string]string{"var/lib/containers/storage/x": "", "var/lib/containerd/x": ""},
+		},
+		{name: "no root in it", files: map[string]string{main: "version = 3\n"}, want: "/var/lib/containerd"},
+		{name: "root", files: map[string]string{main: "version = 2\nroot = '/data/ctd'\n[plugins.x]\nroot = '/no'\n"}, want: "/data/ctd"},
+		{
+			name: "imports, of imports too, the last one wins", want: "/c",
+			files: map[string]string{
+				main:                           "root = '/a'\nimports = ['conf.d/*.toml', '/etc/more.toml']\n",
+				"etc/containerd/conf.d/1":      "root = '/no'\n",
+				"etc/containerd/conf.d/1.toml": "root = '/b'\n",
+				"etc/containerd/conf.d/2.toml": "version = 3\n",
+				"etc/more.toml":                "imports = ['last.toml', '/etc/containerd/config.toml']\n",
+				"etc/last.toml":                "root = '/c'\n",
+			},
+		},
+		{name: "another place", config: "/k3s.toml", files: map[string]string{"k3s.toml": "root = '/k3s'\n", main: "root = '/no'\n"}, want: "/k3s"},
+		{name: "a named one that is not there", config: "/k3s.toml", err: "read containerd's configuration: open "},
+		{name: "an import that is not there", files: map[string]string{main: "imports = ['/x.toml']\n"}, err: "imported by /etc/containerd/config.toml: open "},
+		{name: "no TOML", files: map[string]string{main: "root = \n"}, err: "parse "},
+		{name: "root is no string", files: map[string]string{main: "root = 1\n"}, err: "parse "},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := runtimeRoot(writeTree(t, tt.files), tt.config)
+			if tt.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.err) {
+					t.Fatalf("got %v, want an error with %q", err, tt.err)
+				}
+				return
+			}
+			if err != nil || got != tt.want {
+				t.Fatalf("got %q, %v, want %q", got, err, tt.want)
+			}
+		})
+	}
+}

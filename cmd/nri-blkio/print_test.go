@@ -1,0 +1,74 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+func TestSafe(t *testing.T) {
+	tests := []struct{ in, want string }{
+		{"", ""},
+		{"/var/lib/data", "/var/lib/data"},
+		{"Käse 日本", "Käse 日本"},
+		{`a "quoted" b`, `a "quoted" b`},
+		{"a\tb", `"a\tb"`},
+		{"a\nb", `"a\nb"`},
+		{"\x1b[31m", `"\x1b[31m"`},
+		{"\u202eabc", `"\u202eabc"`}, // turns the direction of what follows
+		{"\x9b31m", `"\x9b31m"`},     // CSI as one byte
+		{"\u009b31m", `"\u009b31m"`}, // and as a rune
+	}
+	for _, tt := range tests {
+		if got := safe(tt.in); got != tt.want {
+			t.Errorf("safe(%q) = %s, want %s", tt.in, got, tt.want)
+		}
+	}
+}
+
+func TestOneLine(t *testing.T) {
+	if got, want := oneLine("a \"b\"\nc\x1b"), `a "b"\nc\x1b`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func FuzzSafe(f *testing.F) {
+	f.Add("a\x1b[0m\u202e\xff")
+	f.Fuzz(func(t *testing.T, in string) {
+		for _, out := range []string{safe(in), oneLine(in)} {
+			if strings.ContainsAny(out, "\x00\x07\x1b\n\r\t\u009b\u202e") {
+				t.Errorf("%q has control characters", out)
+			}
+		}
+	})
+}
+
+func TestFormatRate(t *testing.T) {
+	tests := []struct {
+		key  blkio.Key
+		rate blkio.Rate
+		want string
+	}{
+		{blkio.Wbps, blkio.Unset, ""},
+		{blkio.Wbps, blkio.Max, "max"},
+		{blkio.Wbps, 50 << 20, "50Mi"},
+		{blkio.Wbps, 50_000_000, "50000000"},
+		{blkio.Wbps, 1<<63 + 5, "9223372036854775813"},
+		{blkio.Riops, 2000, "2k"},
+		{blkio.Riops, 1024, "1024"},
+	}
+	for _, tt := range tests {
+		if got := formatRate(tt.key, tt.rate); got != tt.want {
+			t.Errorf("%s=%d: got %s, want %s", tt.key, uint64(tt.rate), got, tt.want)
+		}
+	}
+}
+
+func TestFormatBytes(t *testing.T) {
+	for in, want := range map[uint64]string{0: "0", 1023: "1023", 1024: "1K", 1536: "1.5K", 20 << 30: "20G", 1 << 63: "8E"} {
+		if got := formatBytes(in); got != want {
+			t.Errorf("%d: got %s, want %s", in, got, want)
+		}
+	}
+}

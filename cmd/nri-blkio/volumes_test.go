@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// pathResolver answers with the path itself, as the name of a disk.
+type pathResolver struct{}
+
+func (pathResolver) Resolve(_ context.Context, p string) blkio.Backing { return onPath(p) }
+
+func onPath(p string) blkio.Backing {
+	return blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{{Name: p}}}
+}
+
+func TestVolumes(t *testing.T) {
+	rootfs := onPath("/var/lib/containerd")
+	tmpfs := blkio.Backing{FSType: "tmpfs", Reason: "tmpfs is memory, not a disk"}
+	emptyDir := onPath("/kubelet/pods")
+	unknown := func(name string) blkio.Backing {
+		return blkio.Backing{
+			Disks:   []blkio.Disk{{Dev: blkio.Dev{Major: unknownMajor}, Name: name}},
+			Warning: "its disk is known only once the volume is mounted; the container is refused then if it has none on this node",
+		}
+	}
+	tests := []struct {
+		name   string
+		source corev1.VolumeSource
+		mount  corev1.VolumeMount
+		want   policy.Mount
+	}{
+		{
+			name:   "hostPath",
+			source: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/srv"}},
+			want:   policy.Mount{Backing: onPath("/srv")},
+		},
+		{
+			name:   "hostPath with a subPath, read-only",
+			source: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/srv"}},
+			mount:  corev1.VolumeMount{SubPath: "a/b", ReadOnly: true},
+			want:   policy.Mount{Backing: onPath("/srv/a/b"), ReadOnly: true},
+		},
+		{
+			name:   "emptyDir with a subPath",
+			source: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}},
+			mount:  corev1.VolumeMount{SubPath: "a"},
+			want:   policy.Mount{Backing: emptyDir},
+		},
+		{
+			name:   "emptyDir in memory",
+			source: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}},
+			want:   policy.Mount{Backing: tmpfs},
+		},
+		{
+			name:   "emptyDir of huge pages",
+			source: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumHugePages}},
+			want:   policy.Mount{Backing: blkio.Backing{FSType: "hugetlbfs", Reason: "hugetlbfs is memory, not a disk"}},
+		},
+		{name: "configMap", source: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}, want: policy.Mount{Backing: tmpfs, ReadOnly: true}},
+		{name: "secret", source: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}, want: policy.Mount{Backing: tmpfs, ReadOnly: true}},
+		{name: "projected", source: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}, want: policy.Mount{Backing: tmpfs, ReadOnly: true}},
+		{name: "downwardAPI", source: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{}}, want: policy.Mount{Backing: tmpfs, ReadOnly: true}},
+		{name: "image", source: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{}}, want: policy.Mount{Backing: rootfs, ReadOnly: true}},
+		{
+			name:   "NFS",
+			source: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}},
+			want:   policy.Mount{Backing: blkio.Backing{FSType: "nfs", Reason: "nfs is a network filesystem: there is no local disk to limit"}},
+		},
+		{
+			name:   "claim",
+			source: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}},
+			want:   policy.Mount{Backing: unknown("disk of claim c")},
+		},
+		{name: "CSI", source: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{}}, want: policy.Mount{Backing: unknown("disk of CSI volume v")}},
+		{name: "ephemeral", source: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}, want: policy.Mount{Backing: unknown("disk of volume v")}},
+		{name: "a kind that is not known yet", want: policy.Mount{Backing: unknown("disk of volume v")}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			v := volumes{storage: pathResolver{}, kubeletRoot: "/kubelet", rootfs: rootfs}
+			tt.mount.Name, tt.mount.MountPath = "v", "/data/"
+			tt.want.Destination = "/data"
+			cs, problems := v.containers(context.Background(), &corev1.PodSpec{
+				Containers: []corev1.Container{{Name: "c", VolumeMounts: []corev1.VolumeMount{tt.mount}}},
+				Volumes:    []corev1.Volume{{Name: "v", VolumeSource: tt.source}},
+			})
+			if len(problems) > 0 {
+				t.Fatal(problems)
+			}
+			mounts := cs[0].Mounts
+			if d := cmp.Diff(tt.want, mounts[len(mounts)-1]); d != "" {
+				t.Errorf("-want +got:\n%s", d)
+			}
+			for _, m := range mounts[:len(mounts)-1] {
+				if !m.Injected {
+					t.Errorf("%s is not marked as injected", m.Destination)
+				}
+			}
+		})
+	}
+}
+
+func TestVolumesOrder(t *testing.T) {
+	v := volumes{storage: pathResolver{}, kubeletRoot: "/kubelet"}
+	cs, problems := v.containers(context.Background(), &corev1.PodSpec{
+		InitContainers: []corev1.Container{{Name: "init"}},
+		Containers:     []corev1.Container{{Name: "b", VolumeMounts: []corev1.VolumeMount{{Name: "none"}}}, {Name: "a"}},
+	})
+	var names []string
+	for _, c := range cs {
+		names = append(names, c.Name)
+	}
+	if d := cmp.Diff([]string{"init", "b", "a"}, names); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	if d := cmp.Diff([]string{`container b mounts volume "none", which the pod does not have`}, problems); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
