@@ -15,7 +15,7 @@ import (
 // are left out. An error of fn ends the walk and is returned as it is.
 func (h *Hierarchy) Walk(xattr string, fn func(c Cgroup, value []byte) error) error {
 	return h.walk(".", func(c Cgroup, dir *os.File) error {
-		value, err := fgetxattr(int(dir.Fd()), xattr)
+		value, err := getxattr(func(buf []byte) (int, error) { return unix.Fgetxattr(int(dir.Fd()), xattr, buf) })
 		if err != nil {
 			return c.xattrError("read", xattr, err)
 		}

@@ -10,24 +10,14 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/policy"
 )
-
-// target is one cgroup and what should be on it.
-type target struct {
-	cgroup string
-	want   map[blkio.Dev]blkio.Limits
-	weight uint32
-	record Record
-	owner  *container // nil for the pod's cgroup
-}
 
 // change is what one cgroup needs. Raising comes first and lowering last, so
 // that nothing is ever held below what was granted at that moment.
 type change struct {
 	target
 	cg     blkio.Cgroup
-	old    *Record
+	old    *Record // may be the target's own, which is never changed
 	raise  []blkio.DevLimits
 	lower  []blkio.DevLimits
 	weight uint32 // 0: leave it
@@ -70,102 +60,13 @@ func (p *Plugin) applyContainer(pod *pod, t target, starting bool) error {
 	return err
 }
 
-// targets computes what should be on the pod's cgroups now.
-func (p *Plugin) targets(pod *pod, only *container) (target, []target) {
-	pol := p.policy.Load()
-	observed := pol.Mode == policy.ModeObserve
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var out []target
-	for _, c := range pod.sorted() {
-		if c.running && (only == nil || c == only) {
-			out = append(out, containerTarget(pod, c, observed))
-		}
-	}
-	return podTarget(pol, pod, observed), out
-}
-
-func containerTarget(pod *pod, c *container, observed bool) target {
-	t := target{cgroup: c.cgroup, owner: c, record: newRecord(KindContainer, pod, c.desired, c.err, observed)}
-	t.record.Container, t.record.ContainerID = c.name, c.id
-	if !observed {
-		t.want, t.weight = wanted(c.desired), c.desired.Weight
-	}
-	return t
-}
-
-func newRecord(kind string, pod *pod, d policy.Desired, err error, observed bool) Record {
-	r := Record{
-		Version: recordVersion, Kind: kind, Namespace: pod.namespace, Pod: pod.name, UID: pod.uid,
-		Limits: recordLimits(d.Disks), Weight: d.Weight, Warnings: d.Warnings, Observed: observed,
-	}
-	for _, s := range d.Skipped {
-		r.Skipped = append(r.Skipped, fmt.Sprintf("%s: %s", s.What, s.Reason))
-	}
-	if err != nil {
-		r.Error = err.Error()
-	}
-	return r
-}
-
-// podTarget is the pod total and the backstop, the smaller of the two for
-// each disk and key. The caller holds mu.
-func podTarget(pol *policy.Policy, pod *pod, observed bool) target {
-	total, err := pol.PodTotal(pod.request, pod.seen())
-	granted := pod.granted()
-	total.Disks = withBackstop(total, granted)
-	if pod.warned {
-		total.Warnings = append(total.Warnings, pod.request.Unmatched(pod.seen())...)
-	}
-	t := target{cgroup: pod.cgroup, record: newRecord(KindPod, pod, total, err, observed)}
-	if !observed {
-		t.want, t.weight = wanted(total), total.Weight
-	}
-	return t
-}
-
-// backstop is the source of values that no annotation names for the pod.
-const backstop = "backstop: the sum of the containers' limits"
-
-func withBackstop(total policy.Desired, granted []policy.Desired) []policy.DiskLimits {
-	known := map[blkio.Dev]policy.DiskLimits{}
-	for _, d := range granted {
-		for _, disk := range d.Disks {
-			known[disk.Disk.Dev] = policy.DiskLimits{Disk: disk.Disk}
-		}
-	}
-	for _, disk := range total.Disks {
-		known[disk.Disk.Dev] = disk
-	}
-	var out []policy.DiskLimits
-	for _, m := range policy.MergePod(total, policy.Backstop(granted)) {
-		disk := known[m.Dev]
-		for k, rate := range m.Limits {
-			if rate != disk.Limits[k] {
-				disk.Sources[k] = policy.Source{Annotation: backstop}
-			}
-		}
-		disk.Limits = m.Limits
-		out = append(out, disk)
-	}
-	return out
-}
-
-func wanted(d policy.Desired) map[blkio.Dev]blkio.Limits {
-	out := make(map[blkio.Dev]blkio.Limits, len(d.Disks))
-	for _, disk := range d.Disks {
-		out[disk.Disk.Dev] = disk.Limits
-	}
-	return out
-}
-
 // inspect reads what is on a cgroup and says what it needs.
 func (p *Plugin) inspect(t target) (change, error) {
 	c := change{target: t, cg: p.cgroups.Cgroup(t.cgroup)}
 	if t.cgroup == "" {
 		return change{}, nil // no pod cgroup known: said when the pod came
 	}
-	old, err := ReadRecord(c.cg)
+	old, err := t.readRecord(c.cg)
 	if errors.Is(err, blkio.ErrGone) {
 		if t.owner == nil {
 			return change{}, nil // the pod is gone, and its containers with it
@@ -187,11 +88,7 @@ func (p *Plugin) inspect(t target) (change, error) {
 		if err != nil {
 			return c, err
 		}
-		recorded := old.DevLimits()
-		if old.Observed {
-			recorded = nil // decided once, never written
-		}
-		c.raise, c.lower = diff(t.want, recorded, actual)
+		c.raise, c.lower = diff(t.want, t.recorded(old), actual)
 	}
 	return c, c.inspectWeight(old)
 }
@@ -303,11 +200,8 @@ func (c *change) writeRecord(r Record) error {
 		c.old = nil
 		return c.cg.RemoveXattr(RecordXattr)
 	}
-	if err := WriteRecord(c.cg, &r); err != nil {
-		return err
-	}
 	c.old = &r
-	return nil
+	return WriteRecord(c.cg, &r)
 }
 
 func (c *change) log(log logrus.FieldLogger) {

@@ -139,12 +139,14 @@ func (p *Plugin) register(pod *pod, c *container) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	pod.containers[c.id] = c
+	pod.plan = nil
 }
 
 func (p *Plugin) setRunning(pod *pod, c *container, running bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c.running = running
+	pod.plan = nil
 }
 
 // stopped takes a container out of the pod's sums; the reconciler lowers the

@@ -99,8 +99,12 @@ func (p *Plugin) Reload(pol *policy.Policy) {
 	}
 }
 
-// markDirty asks the reconciler to look at a pod. The caller holds mu.
+// markDirty asks the reconciler to look at a pod that may have changed. The
+// caller holds mu.
 func (p *Plugin) markDirty(sandbox string) {
+	if pod := p.pods[sandbox]; pod != nil {
+		pod.plan = nil
+	}
 	p.dirty[sandbox] = true
 	select {
 	case p.wake <- struct{}{}:

@@ -81,7 +81,7 @@ func (p *Plugin) warnUnmatched(pod *pod) {
 	if pod.warned || len(pod.granted()) == 0 {
 		return
 	}
-	pod.warned = true
+	pod.warned, pod.plan = true, nil
 	for _, w := range pod.request.Unmatched(pod.seen()) {
 		p.log.WithField("pod", pod.namespace+"/"+pod.name).Warn(w)
 	}

@@ -18,6 +18,7 @@ type pod struct {
 	request                  *policy.Request
 	containers               map[string]*container // by ID
 	warned                   bool                  // of targets that no container has
+	plan                     *plan                 // nil after a change, see targets
 
 	// writing holds a token while somebody writes the pod's cgroups, so that
 	// two writers cannot interleave and leave the older values. A channel,
