@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/sirupsen/logrus"
 	"github.com/sirupsen/logrus/hooks/test"
 
@@ -32,6 +33,20 @@ func link(t *testing.T, dir, version, content string) {
 	}
 	if err := os.Rename(tmp, filepath.Join(dir, "..data")); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// What we tell people to start from must be what it says it is: the default.
+func TestDeployedPolicies(t *testing.T) {
+	for _, file := range []string{"policy.yaml", "kubernetes/policy.yaml"} {
+		o := options{policy: filepath.Join("../../deploy", file)}
+		got, err := o.loadPolicy()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(policy.Default(), got); d != "" {
+			t.Errorf("%s differs from the default (-want +got):\n%s", file, d)
+		}
 	}
 }
 

@@ -49,7 +49,6 @@ func TestScript(t *testing.T) {
 // The disks of the fake host. vda has one partition, dm-0 is made of vdb.
 var (
 	vda = blkio.Disk{Dev: blkio.Dev{Major: 254}, Name: "vda"}
-	vdb = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 16}, Name: "vdb"}
 	dm0 = blkio.Disk{Dev: blkio.Dev{Major: 253}, Name: "dm-0"}
 )
 
