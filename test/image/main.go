@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -92,5 +93,12 @@ func newImage(program []byte) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	return mutate.Config(image, v1.Config{Entrypoint: []string{"/bin/iotool"}, Cmd: []string{"sleep"}})
+	config, err := image.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	// containerd leaves out what says of no platform that it is for it.
+	config.OS, config.Architecture = "linux", runtime.GOARCH
+	config.Config = v1.Config{Entrypoint: []string{"/bin/iotool"}, Cmd: []string{"sleep"}}
+	return mutate.ConfigFile(image, config)
 }

@@ -5,6 +5,7 @@ package cri
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"strings"
@@ -76,6 +77,28 @@ func (c *Client) Running(ctx context.Context, label, value string) (map[string]*
 		found[k.Name] = k
 	}
 	return found, nil
+}
+
+// RemovePods stops and removes every pod of the node.
+func (c *Client) RemovePods(ctx context.Context) error {
+	list, err := c.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return fmt.Errorf("list pod sandboxes: %w", err)
+	}
+	for _, item := range list.Items {
+		if err := c.removeSandbox(ctx, item.Id); err != nil {
+			return fmt.Errorf("remove pod %s: %w", item.Metadata.Name, err)
+		}
+	}
+	return nil
+}
+
+// removeSandbox needs no StopContainer: the runtime kills the containers of a
+// sandbox that stops, without grace.
+func (c *Client) removeSandbox(ctx context.Context, id string) error {
+	_, stop := c.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
+	_, remove := c.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
+	return errors.Join(stop, remove)
 }
 
 // podCgroup asks for the cgroup of a sandbox that another client has made.

@@ -113,23 +113,8 @@ func (p *Pod) removeCgroup() error {
 func (p *Pod) Remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	// StopPodSandbox would give each container its grace period.
-	list, err := p.client.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{
-		Filter: &runtimeapi.ContainerFilter{PodSandboxId: p.ID},
-	})
+	err := errors.Join(p.client.removeSandbox(ctx, p.ID), p.removeCgroup(), os.RemoveAll(p.config.LogDirectory))
 	if err != nil {
-		return fmt.Errorf("list containers of pod %s: %w", p.Name, err)
-	}
-	var errs []error
-	for _, item := range list.Containers {
-		k := &Container{client: p.client, ID: item.Id}
-		errs = append(errs, k.Remove(ctx))
-	}
-	_, err = p.client.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.ID})
-	errs = append(errs, err)
-	_, err = p.client.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.ID})
-	errs = append(errs, err, p.removeCgroup(), os.RemoveAll(p.config.LogDirectory))
-	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove pod %s: %w", p.Name, err)
 	}
 	return nil

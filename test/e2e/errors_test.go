@@ -1,0 +1,158 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/status"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
+)
+
+// maxMessage bounds the line that a tenant sees.
+const maxMessage = 400
+
+// refusal is a value of a container's own annotation and what is said of it.
+type refusal struct {
+	name, value, want string // want: after the annotation's key
+}
+
+// refusals has each class of error that one entry can have. The containers
+// have /data on ext4, /mem on tmpfs and /data/too on the same disk as /data.
+var refusals = []refusal{
+	{"no-value", "", `the value is empty (write for example "/data wbps=50Mi", or remove the annotation)`},
+	{"no-entry", "# nothing\n;;", `the value is empty (write for example "/data wbps=50Mi", or remove the annotation)`},
+	{"unknown-key", "/data wpbs=50Mi", `entry 1 "/data wpbs=50Mi": unknown key "wpbs" (did you mean "wbps"?)`},
+	{"no-key", "/data rbps=1Mi; /data/too", `entry 2 "/data/too": no limit after the target (write for example "/data/too wbps=50Mi")`},
+	{"key-without-value", "/data wbps", `entry 1 "/data wbps": key "wbps" has no value (write for example wbps=50Mi)`},
+	{"no-target", "wbps=1Mi", `entry 1 "wbps=1Mi": no target before "wbps=1Mi" (write "/path", rootfs or * first)`},
+	{"relative-path", "data/x wbps=1Mi", `entry 1 "data/x wbps=1Mi": path "data/x" is not absolute (write a path in the container that starts with /)`},
+	{"two-targets", "/data rootfs wbps=1Mi", `entry 1 "/data rootfs wbps=1Mi": "rootfs" is not key=value (write for example wbps=50Mi, without blanks in it)`},
+	{"open-quote", `"/data wbps=1Mi`, `entry 1 "\"/data wbps=1Mi": the quote is not closed (write \" for a quote inside a quoted path)`},
+	{"dots", "/data/../etc wbps=1Mi", `entry 1 "/data/../etc wbps=1Mi": path "/data/../etc" has ".." in it (write the path without it)`},
+	{"volume", "@data wbps=1Mi", `entry 1 "@data wbps=1Mi": @VOLUME targets are not supported by this version yet (write the path of the mount in the container)`},
+	{"claim", "pvc:data wbps=1Mi", `entry 1 "pvc:data wbps=1Mi": pvc: targets are not supported by this version yet (write the path of the mount in the container)`},
+	{"unit", "/data wbps=50MB", `entry 1 "/data wbps=50MB": "50MB" is no Kubernetes quantity (write 50M or 50Mi)`},
+	{"capital-k", "/data wiops=10K", `entry 1 "/data wiops=10K": "10K" is no Kubernetes quantity (write 10k)`},
+	{"fraction", "/data wbps=100000.5", `entry 1 "/data wbps=100000.5": "100000.5" is not a whole number (write a whole number such as 50Mi)`},
+	{"milli", "/data wbps=50m", `entry 1 "/data wbps=50m": "50m" is a fraction: m is Kubernetes' suffix for thousandths (write 50M or 50Mi)`},
+	{"negative", "/data wbps=-5Mi", `entry 1 "/data wbps=-5Mi": "-5Mi" is negative (write a whole number such as 50Mi, or max for no limit)`},
+	{"zero", "/data wbps=0", `entry 1 "/data wbps=0": wbps=0 would stop all I/O (write max for no limit)`},
+	{"too-large", "/data wiops=5G", `entry 1 "/data wiops=5G": "5G" is more than the kernel can hold (write at most 4294967294, or max for no limit)`},
+	{"under-floor", "/data wbps=1Ki", `entry 1 "/data wbps=1Ki": wbps=1Ki is under this node's floor (write at least 64Ki)`},
+	{"iops-under-floor", "/data riops=7", `entry 1 "/data riops=7": riops=7 is under this node's floor (write at least 8)`},
+	{"key-twice", "/data wbps=1Mi wbps=2Mi", `entry 1 "/data wbps=1Mi wbps=2Mi": key "wbps" is there twice (write it once)`},
+	{"target-twice", "/data wbps=1Mi; /data/ rbps=1Mi", `entry 2 "/data/ rbps=1Mi": target "/data/" is in entry 1 already (write one entry with all its limits)`},
+	{"conflict", "/data wbps=1Mi; /data/too wbps=2Mi", `entry 2 "/data/too wbps=2Mi": "/data/too" (wbps=2Mi) and "/data" (1Mi) of entry 1 are on one disk, vdb VDB (write one value for both)`},
+	{"no-mount", "/dat wbps=1Mi", `entry 1 "/dat wbps=1Mi": "/dat" is on no mount of the container (did you mean "/data"?)`},
+	{"root", "/ wbps=1Mi", `entry 1 "/ wbps=1Mi": "/" is the root filesystem of the container (write rootfs)`},
+	{"tmpfs", "/mem wbps=1Mi", `entry 1 "/mem wbps=1Mi": "/mem" cannot be limited: tmpfs is memory, not a disk (remove the entry, or use a volume on a local disk)`},
+	{"proc", "/proc/sys wbps=1Mi", `entry 1 "/proc/sys wbps=1Mi": "/proc/sys" cannot be limited: proc is not stored on a disk (remove the entry, or use a volume on a local disk)`},
+	{"ansi", "/data \x1b[31mwbps=1Mi\x1b[0m", `entry 1 "/data \x1b[31mwbps=1Mi\x1b[0m": a control character is in it (remove it)`},
+	{"right-to-left", "/data wbps=\u202e1Mi", `entry 1 "/data wbps=\u202e1Mi": "\u202e1Mi" is not a number (write a whole number such as 50Mi)`},
+	{"huge", "/data wbps=" + strings.Repeat("9", 70<<10), `the value is longer than 64 KiB (name fewer targets, or use *)`},
+	{
+		"long-text", "/data " + strings.Repeat("wbps=1Mi ", 500),
+		`entry 1 "/data` + strings.Repeat(" wbps=1Mi", 30) + ` wbps=1"...: key "wbps" is there twice (write it once)`,
+	},
+	{"many", strings.Repeat("/data/x wbps=1Mi;", 300), `entry 2 "/data/x wbps=1Mi": target "/data/x" is in entry 1 already (write one entry with all its limits)`},
+}
+
+// TestRefusals: an error fails the container that it is about, and no other.
+// All of it happens in one pod, which is quick and shows the second half.
+func TestRefusals(t *testing.T) {
+	p := startPlugin(t)
+	a := annotations{limits + "container.good": "/data wbps=1Mi", weight + "container.weight": "0"}
+	for _, r := range refusals {
+		a[limits+"container."+r.name] = r.value
+	}
+	pod := runPod(t, "pod", a)
+	for _, r := range refusals {
+		t.Run(r.name, func(t *testing.T) {
+			want := strings.ReplaceAll(r.want, "VDB", node.disks["vdb"])
+			wantRefusal(t, pod, r.name, limits+"container."+r.name, want)
+		})
+	}
+	t.Run("weight", func(t *testing.T) {
+		wantRefusal(t, pod, "weight", weight+"container.weight",
+			`"0": not a weight (write a whole number from 1 to 10000; 100 is the default of each cgroup)`)
+	})
+	t.Run("others start", func(t *testing.T) {
+		k := pod.run(refusedConfig("good"))
+		wantIOMax(t, k.Cgroup, disks{"vdb": "wbps=1048576"})
+		// What was refused counts for nothing in the pod.
+		wantIOMax(t, pod.Cgroup, disks{"vdb": "wbps=1048576"})
+	})
+	p.signal(t, 0) // alive
+}
+
+// refusedConfig is a container that would work with a right annotation.
+func refusedConfig(name string) cri.ContainerConfig {
+	return sleeper(name, "/data", "ext4", "/data/too", "ext4", "/mem", "tmpfs")
+}
+
+// wantRefusal creates a container three times, as the kubelet would go on
+// doing, and wants the same line each time.
+func wantRefusal(t *testing.T, pod podOf, container, annotation, want string) {
+	t.Helper()
+	want = "nri-blkio: " + annotation + ": " + want
+	var first string
+	for try := range 3 {
+		k, err := pod.Create(t.Context(), refusedConfig(container))
+		if err == nil {
+			t.Errorf("created, want %q", want)
+			_ = k.Remove(t.Context())
+			return
+		}
+		message := status.Convert(err).Message()
+		at := strings.Index(message, "nri-blkio: ")
+		if at < 0 {
+			t.Fatalf("no line of ours in %q", message)
+		}
+		line := message[at:]
+		if try == 0 {
+			first = message
+			if len(line) > maxMessage {
+				t.Errorf("%d bytes, want at most %d: %s", len(line), maxMessage, line)
+			}
+			if strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r > '~' }) {
+				t.Errorf("not one line of printable ASCII: %q", line)
+			}
+			if line != want {
+				t.Errorf("refused with\n%s\nwant\n%s", line, want)
+			}
+		}
+		if message != first {
+			t.Errorf("try %d says\n%s\nthe first said\n%s", try+1, message, first)
+		}
+	}
+}
+
+// TestPodRefusals has the errors that concern each container of a pod.
+func TestPodRefusals(t *testing.T) {
+	startPlugin(t)
+	cases := []struct {
+		name, key, value, want string
+	}{
+		{"bare key", strings.TrimSuffix(limits, "/"), "/data wbps=1Mi", `no scope (write /containers for each container, /pod-total for the pod as a whole, or /container.NAME)`},
+		{"pod", limits + "pod", "/data wbps=1Mi", `no scope (write /containers for each container, /pod-total for the pod as a whole, or /container.NAME)`},
+		{"unknown scope", limits + "container", "/data wbps=1Mi", ``},
+		{"containers with a name", limits + "containers.c", "/data wbps=1Mi", `unknown scope "containers.c" (did you mean "container.c"?)`},
+		{"unknown annotation", "limit.blkio.noderesource.dev/containers", "/data wbps=1Mi", ``},
+		{"class", "class.blkio.noderesource.dev/containers", "bronze", ``},
+		{"containers", limits + "containers", "/data wbps=1", `entry 1 "/data wbps=1": wbps=1 is under this node's floor (write at least 64Ki)`},
+		{"pod-total", limits + "pod-total", "/mem wbps=1Mi", ``},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			pod := runPod(t, "pod", annotations{c.key: c.value})
+			wantRefusal(t, pod, "c", c.key, c.want)
+		})
+	}
+	t.Run("other pods start", func(t *testing.T) {
+		t.Parallel()
+		pod := runPod(t, "pod", annotations{limits + "containers": "/data wbps=1Mi"})
+		wantIOMax(t, pod.run(sleeper("c", "/data", "ext4")).Cgroup, disks{"vdb": "wbps=1048576"})
+	})
+}

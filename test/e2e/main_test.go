@@ -1,0 +1,132 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
+)
+
+// node is the node that the tests run on. TestMain sets it once; what is on a
+// node cannot be had twice.
+var node struct {
+	payload    string // directory of the program under test
+	containerd string // "2" or "1.7"
+	runtime    string // "runc" or "crun"
+	driver     string // "systemd" or "cgroupfs"
+	cri        *cri.Client
+	disks      map[string]string // kernel name -> device number
+}
+
+// volumes are directories on each of the node's filesystems, as hostPath
+// volumes would be. Which disk each is on is in the names of test/node.
+var volumes = map[string]string{
+	"ext4":  "/mnt/ext4/e2e",
+	"part":  "/mnt/part/e2e",
+	"xfs":   "/mnt/xfs/e2e",
+	"btrfs": "/mnt/btrfs/e2e",
+	"root":  "/var/lib/e2e",
+	"tmpfs": "/run/e2e",
+}
+
+const notOnNode = `these tests load and restart a whole node, so they run inside a disposable one:
+nri_node.* is not on this kernel's command line. "make e2e" boots one and runs them there`
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (int, error) {
+	if err := findNode(); err != nil {
+		if testing.Short() {
+			// -short is how the unit tests of this module are run.
+			fmt.Fprintln(os.Stderr, "e2e: nothing was tested here:", err)
+			return 0, nil
+		}
+		return 1, err
+	}
+	// Some wait for a measurement while others load the node's two CPUs.
+	if err := flag.Set("test.parallel", "3"); err != nil {
+		return 1, err
+	}
+	if err := prepare(); err != nil {
+		return 1, err
+	}
+	defer node.cri.Close()
+	return m.Run(), nil
+}
+
+// findNode reads the parameters that the node was booted with.
+func findNode() error {
+	cmdline, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		return err
+	}
+	for word := range strings.FieldsSeq(string(cmdline)) {
+		name, value, _ := strings.Cut(word, "=")
+		switch name {
+		case "nri_node.containerd":
+			node.containerd = value
+		case "nri_node.runtime":
+			node.runtime = value
+		case "nri_node.driver":
+			node.driver = value
+		}
+	}
+	if node.containerd == "" || node.runtime == "" || node.driver == "" {
+		return errors.New(notOnNode)
+	}
+	return nil
+}
+
+func prepare() error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	node.payload = filepath.Dir(program)
+	node.disks = make(map[string]string)
+	for _, name := range []string{"vda", "vdb", "vdc", "vdd", "vde"} {
+		if node.disks[name], err = cgroup.Disk(name); err != nil {
+			return err
+		}
+	}
+	for _, dir := range volumes {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if node.cri, err = cri.Dial(node.driver); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	if err := node.cri.Ready(ctx); err != nil {
+		return fmt.Errorf("the runtime does not answer: %w", err)
+	}
+	// A run that was interrupted leaves pods behind.
+	if err := node.cri.RemovePods(ctx); err != nil {
+		return err
+	}
+	archive := filepath.Join(node.payload, "iotool.tar")
+	output, err := exec.CommandContext(ctx, "ctr", "-n", "k8s.io", "images", "import", "--local", archive).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("import %s: %w\n%s", archive, err, output)
+	}
+	return nil
+}

@@ -1,0 +1,169 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// What the program logs once it serves, and while another instance does.
+const (
+	logServing  = "Synchronized with the runtime"
+	logStandby  = "standing by"
+	logReloaded = "The new policy is in force"
+	logRefused  = "The new policy is refused"
+)
+
+// resync is short, so that what the reconciler has to repair is repaired soon.
+const resync = 2 * time.Second
+
+// deadline bounds what takes the program and the runtime a second elsewhere.
+const deadline = 45 * time.Second
+
+// instance is one process of `nri-blkio run`.
+type instance struct {
+	cmd  *exec.Cmd
+	log  *logBuffer
+	done chan struct{} // closed once the process has ended
+}
+
+// startPlugin starts the program and waits until it serves the node. It ends
+// with the test, whose failure shows its log.
+func startPlugin(t *testing.T, args ...string) *instance {
+	t.Helper()
+	p := launch(t, args...)
+	p.await(t, logServing, 1)
+	return p
+}
+
+// launch is startPlugin without the wait.
+func launch(t *testing.T, args ...string) *instance {
+	t.Helper()
+	args = append([]string{"run", "--resync", resync.String()}, args...)
+	p := &instance{
+		cmd:  exec.Command(filepath.Join(node.payload, "nri-blkio"), args...),
+		log:  &logBuffer{},
+		done: make(chan struct{}),
+	}
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	// A test binary that is killed must not leave a plugin on the node.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = p.cmd.Wait() // its status is in ProcessState
+		close(p.done)
+	}()
+	t.Cleanup(func() {
+		p.kill(t)
+		if t.Failed() {
+			t.Logf("end of the log of nri-blkio %s:\n%s", strings.Join(args, " "), p.log.tail())
+		}
+	})
+	return p
+}
+
+// await waits until the log has the text so many times.
+func (p *instance) await(t *testing.T, text string, times int) {
+	t.Helper()
+	eventually(t, "the log of nri-blkio says "+text, func() error {
+		select {
+		case <-p.done:
+			t.Fatalf("nri-blkio ended with %v:\n%s", p.cmd.ProcessState, p.log)
+		default:
+		}
+		if strings.Count(p.log.String(), text) < times {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+}
+
+func (p *instance) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Fatalf("%v nri-blkio: %v", s, err)
+	}
+}
+
+// wait returns the exit status of a process that was told to end.
+func (p *instance) wait(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(deadline):
+		t.Fatalf("nri-blkio has not ended in %v", deadline)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// kill ends the process as a crash would.
+func (p *instance) kill(t *testing.T) {
+	t.Helper()
+	p.signal(t, syscall.SIGKILL)
+	p.wait(t)
+}
+
+// command runs another of the program's commands.
+func command(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(node.payload, "nri-blkio"), args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Logf("nri-blkio %s: %v: %s", strings.Join(args, " "), err, stderr.String())
+	}
+	return string(out), err
+}
+
+// logBuffer is written by the process and read by the test.
+type logBuffer struct {
+	mu  sync.Mutex // guards buf
+	buf bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// tail is what a failure shows: the tests of refusals log a lot.
+func (b *logBuffer) tail() string {
+	lines := strings.SplitAfter(b.String(), "\n")
+	return strings.Join(lines[max(0, len(lines)-60):], "")
+}
+
+// eventually waits until check has no error.
+func eventually(t *testing.T, what string, check func() error) {
+	t.Helper()
+	end := time.Now().Add(deadline)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("not in %v: %s: %v", deadline, what, err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}

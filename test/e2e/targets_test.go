@@ -1,0 +1,199 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
+)
+
+// targetCase is a container with an annotation of its own, and what the kernel
+// has of it as StartContainer returns: nothing waits for the reconciler.
+type targetCase struct {
+	name, value string
+	mounts      []cri.Mount
+	want        disks
+}
+
+// TestTargets makes one pod of all cases: a container is made in half the time
+// that a pod takes.
+func TestTargets(t *testing.T) {
+	startPlugin(t)
+	prepareSources(t)
+	cases := targetCases()
+	a := annotations{}
+	for _, c := range cases {
+		a[limits+"container."+c.name] = c.value
+	}
+	pod := runPod(t, "pod", a)
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			pod := podOf{pod.Pod, t}
+			k := pod.run(cri.ContainerConfig{Name: c.name, Mounts: c.mounts})
+			wantIOMax(t, k.Cgroup, c.want)
+		})
+	}
+}
+
+// prepareSources makes the host sides that are more than a directory.
+func prepareSources(t *testing.T) {
+	t.Helper()
+	link := filepath.Join(volumes["root"], "link")
+	os.Remove(link) // of a run that was interrupted
+	if err := os.Symlink(volumes["ext4"], link); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(link) })
+	file := filepath.Join(volumes["xfs"], "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(file) })
+}
+
+func targetCases() []targetCase {
+	on := func(mounts ...string) []cri.Mount { return sleeper("", mounts...).Mounts }
+	readOnly := on("/data", "ext4", "/ro", "xfs")
+	readOnly[1].ReadOnly = true
+	return []targetCase{
+		{"all-keys", "/data rbps=4Mi wbps=1Mi riops=200 wiops=1k", on("/data", "ext4"), disks{"vdb": "rbps=4194304 wbps=1048576 riops=200 wiops=1000"}},
+		{"partition", "/data wbps=1Mi", on("/data", "part"), disks{"vdc": "wbps=1048576"}}, // the whole disk
+		{"xfs", "/data wbps=1Mi", on("/data", "xfs"), disks{"vdd": "wbps=1048576"}},
+		{"btrfs", "/data wbps=1Mi", on("/data", "btrfs"), disks{"vde": "wbps=1048576"}},
+		{"quoted", `"/with blank; and \"more" wbps=1Mi`, on(`/with blank; and "more`, "ext4"), disks{"vdb": "wbps=1048576"}},
+		{"below-a-mount", "/data/sub/file wbps=1Mi", on("/data", "ext4"), disks{"vdb": "wbps=1048576"}},
+		{"longest-mount", "/data/inner/x wbps=1Mi", on("/data", "ext4", "/data/inner", "xfs"), disks{"vdd": "wbps=1048576"}},
+		{"rootfs", "rootfs wbps=1Mi riops=100", nil, disks{"vda": "wbps=1048576 riops=100"}},
+		{"star", "* wbps=1500k", on("/a", "ext4", "/b", "part", "/c", "xfs", "/d", "btrfs"), disks{
+			"vda": "wbps=1500000", "vdb": "wbps=1500000", "vdc": "wbps=1500000", "vdd": "wbps=1500000", "vde": "wbps=1500000",
+		}},
+		{"star-read-only", "* rbps=2Mi wbps=1Mi", readOnly, disks{
+			"vda": "rbps=2097152 wbps=1048576", "vdb": "rbps=2097152 wbps=1048576", "vdd": "rbps=2097152",
+		}},
+		{"star-without-tmpfs", "* wbps=1Mi", on("/mem", "tmpfs"), disks{"vda": "wbps=1048576"}},
+		{
+			"one-disk", "* rbps=3Mi wbps=3Mi riops=300\nrootfs rbps=2Mi wbps=2Mi\n/host wbps=1Mi",
+			on("/host", "root", "/data", "ext4"),
+			disks{"vda": "rbps=2097152 wbps=1048576 riops=300", "vdb": "rbps=3145728 wbps=3145728 riops=300"},
+		},
+		{
+			"separators", "# both disks; not one\n/data wbps=1Mi;;\n ; rootfs wbps=2Mi ;\n",
+			on("/data", "ext4"), disks{"vda": "wbps=2097152", "vdb": "wbps=1048576"},
+		},
+		{"same-value-twice", "/a wbps=1Mi; /b wbps=1024Ki", on("/a", "ext4", "/b", "ext4"), disks{"vdb": "wbps=1048576"}},
+		{"symbolic-link", "/data wbps=1Mi", []cri.Mount{{Path: "/data", Host: volumes["root"] + "/link"}}, disks{"vdb": "wbps=1048576"}},
+		{"file", "/etc/data.conf wbps=1Mi", []cri.Mount{{Path: "/etc/data.conf", Host: volumes["xfs"] + "/file"}}, disks{"vdd": "wbps=1048576"}},
+	}
+}
+
+// scopeCase is a pod and what the kernel has of it once it runs.
+type scopeCase struct {
+	name        string
+	annotations annotations
+	containers  []cri.ContainerConfig
+	want        map[string]disks // by container
+	wantPod     disks            // pod-total or backstop
+}
+
+func TestScopes(t *testing.T) {
+	startPlugin(t)
+	for _, c := range scopeCases() {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			pod := runPod(t, "pod", c.annotations)
+			for _, cfg := range c.containers {
+				k := pod.run(cfg)
+				wantIOMax(t, k.Cgroup, c.want[cfg.Name])
+			}
+			wantIOMax(t, pod.Cgroup, c.wantPod)
+		})
+	}
+}
+
+func scopeCases() []scopeCase {
+	both := []cri.ContainerConfig{sleeper("a", "/data", "ext4"), sleeper("b", "/data", "ext4")}
+	return []scopeCase{{
+		name: "max of container lifts the pod's default",
+		annotations: annotations{
+			limits + "container.c": "/data wbps=max rbps=1Mi",
+			limits + "containers":  "* wbps=1Mi",
+		},
+		containers: []cri.ContainerConfig{sleeper("c", "/data", "ext4")},
+		want:       map[string]disks{"c": {"vda": "wbps=1048576", "vdb": "rbps=1048576"}},
+		wantPod:    disks{"vda": "wbps=1048576", "vdb": "rbps=1048576"},
+	}, {
+		name: "container beats containers key by key",
+		annotations: annotations{
+			limits + "container.a": "/data wbps=1Mi",
+			limits + "containers":  "/data wbps=2Mi rbps=3Mi",
+		},
+		containers: both,
+		want:       map[string]disks{"a": {"vdb": "rbps=3145728 wbps=1048576"}, "b": {"vdb": "rbps=3145728 wbps=2097152"}},
+		wantPod:    disks{"vdb": "rbps=6291456 wbps=3145728"},
+	}, {
+		name:        "containers skips one without the mount",
+		annotations: annotations{limits + "containers": "/data wbps=1Mi"},
+		containers:  []cri.ContainerConfig{sleeper("a", "/data", "ext4"), sleeper("b")},
+		want:        map[string]disks{"a": {"vdb": "wbps=1048576"}},
+	}, {
+		name:        "pod-total alone",
+		annotations: annotations{limits + "pod-total": "/data wbps=3Mi"},
+		containers:  both,
+		wantPod:     disks{"vdb": "wbps=3145728"},
+	}, {
+		name: "pod-total under the sum",
+		annotations: annotations{
+			limits + "pod-total":  "/data wbps=3Mi",
+			limits + "containers": "/data wbps=2Mi",
+		},
+		containers: both,
+		want:       map[string]disks{"a": {"vdb": "wbps=2097152"}, "b": {"vdb": "wbps=2097152"}},
+		wantPod:    disks{"vdb": "wbps=3145728"},
+	}, {
+		name: "pod-total over the sum",
+		annotations: annotations{
+			limits + "pod-total":  "/data wbps=8Mi",
+			limits + "containers": "/data wbps=2Mi",
+		},
+		containers: both,
+		want:       map[string]disks{"a": {"vdb": "wbps=2097152"}, "b": {"vdb": "wbps=2097152"}},
+		wantPod:    disks{"vdb": "wbps=4194304"},
+	}}
+}
+
+func TestWeight(t *testing.T) {
+	startPlugin(t)
+	pod := runPod(t, "pod", annotations{
+		weight + "container.a": "500",
+		weight + "containers":  "50",
+		weight + "pod-total":   "10000",
+		limits + "container.a": "/data wbps=1Mi",
+	})
+	for name, want := range map[string]int{"a": 500, "b": 50} {
+		k := pod.run(sleeper(name, "/data", "ext4"))
+		got, err := cgroup.Dir(k.Cgroup).Weight()
+		if err != nil || got != want {
+			t.Errorf("io.weight of container %s is %d (%v), want %d", name, got, err, want)
+		}
+	}
+	if got, err := cgroup.Dir(pod.Cgroup).Weight(); err != nil || got != 10000 {
+		t.Errorf("io.weight of the pod is %d (%v), want 10000", got, err)
+	}
+}
+
+// TestUntouched: without annotations of ours nothing of ours is on a pod.
+func TestUntouched(t *testing.T) {
+	startPlugin(t)
+	pod := runPod(t, "pod", annotations{"example.org/limits": "/data wbps=1Mi"})
+	k := pod.run(sleeper("c", "/data", "ext4"))
+	staysIOMax(t, k.Cgroup, nil)
+	for _, dir := range []string{k.Cgroup, pod.Cgroup} {
+		wantIOMax(t, dir, nil)
+		if record, err := cgroup.Dir(dir).Record(); err != nil || record != "" {
+			t.Errorf("record on %s: %q (%v), want none", dir, record, err)
+		}
+	}
+}
