@@ -6,12 +6,11 @@ package suite
 import (
 	"context"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/test/node"
+	"github.com/nri-blkio/nri-blkio/test/payload"
 )
 
 // limit is for one node: to boot under emulation, and to run all tests there.
@@ -25,9 +24,12 @@ func TestE2E(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg.Log = os.Stderr
-	payload := buildPayload(t)
+	dir := t.TempDir()
+	if err := payload.Build(t.Context(), "..", dir, payload.Program{Name: "e2e.test", Package: "./e2e", Test: true}); err != nil {
+		t.Fatal(err)
+	}
 	for _, cfg := range matrix(cfg, os.Getenv("NODE_MATRIX") == "full") {
-		t.Run(cfg.String(), func(t *testing.T) { runOn(t, cfg, payload) })
+		t.Run(cfg.String(), func(t *testing.T) { runOn(t, cfg, dir) })
 	}
 }
 
@@ -48,7 +50,7 @@ func matrix(cfg node.Config, full bool) []node.Config {
 	return out
 }
 
-func runOn(t *testing.T, cfg node.Config, payload string) {
+func runOn(t *testing.T, cfg node.Config, dir string) {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	n, err := node.Start(ctx, cfg)
@@ -56,11 +58,11 @@ func runOn(t *testing.T, cfg node.Config, payload string) {
 		t.Fatal(err)
 	}
 	defer n.Stop()
-	if err := n.Copy(ctx, payload, "/payload"); err != nil {
+	if err := n.Copy(ctx, dir, payload.Guest); err != nil {
 		t.Fatal(err)
 	}
 	// Inner deadline first: its report names the test that hung.
-	cmd := []string{"/payload/e2e.test", "-test.v", "-test.timeout=30m"}
+	cmd := []string{payload.Guest + "/e2e.test", "-test.v", "-test.timeout=30m"}
 	if run := os.Getenv("E2E_RUN"); run != "" {
 		cmd = append(cmd, "-test.run="+run)
 	}
@@ -71,26 +73,4 @@ func runOn(t *testing.T, cfg node.Config, payload string) {
 	if code != 0 {
 		t.Fatalf("the tests on the node ended with status %d", code)
 	}
-}
-
-// buildPayload gathers what runs in the node, all of it static.
-func buildPayload(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	for _, step := range []struct {
-		where string
-		args  []string
-	}{
-		{"../..", []string{"build", "-trimpath", "-o", filepath.Join(dir, "nri-blkio"), "./cmd/nri-blkio"}},
-		{"..", []string{"test", "-c", "-o", filepath.Join(dir, "e2e.test"), "./e2e"}},
-		{"..", []string{"run", "./image", "-o", filepath.Join(dir, "iotool.tar")}},
-	} {
-		cmd := exec.CommandContext(t.Context(), "go", step.args...)
-		cmd.Dir = step.where
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", cmd, err, out)
-		}
-	}
-	return dir
 }

@@ -1,0 +1,52 @@
+// Package payload builds what runs inside a node, all of it static.
+package payload
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// Guest is where a node finds the payload.
+const Guest = "/payload"
+
+// Program is one more thing to build: a package of this module, as a program
+// or as a test binary.
+type Program struct {
+	Name    string // of the file
+	Package string // "./e2e"
+	Test    bool
+}
+
+// Build puts nri-blkio, the image of the test containers (iotool.tar) and the
+// programs into dir. module is the directory of the test module.
+func Build(ctx context.Context, module, dir string, programs ...Program) error {
+	steps := []struct {
+		where string
+		args  []string
+	}{
+		{filepath.Join(module, ".."), []string{"build", "-trimpath", "-o", filepath.Join(dir, "nri-blkio"), "./cmd/nri-blkio"}},
+		{module, []string{"run", "./image", "-o", filepath.Join(dir, "iotool.tar")}},
+	}
+	for _, p := range programs {
+		args := []string{"build", "-trimpath"}
+		if p.Test {
+			args = []string{"test", "-c"}
+		}
+		steps = append(steps, struct {
+			where string
+			args  []string
+		}{module, append(args, "-o", filepath.Join(dir, p.Name), p.Package)})
+	}
+	for _, step := range steps {
+		cmd := exec.CommandContext(ctx, "go", step.args...)
+		cmd.Dir = step.where
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // the node has another libc
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%v: %w\n%s", cmd, err, out)
+		}
+	}
+	return nil
+}
