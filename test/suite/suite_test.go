@@ -4,7 +4,9 @@
 package suite
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"os"
 	"testing"
 	"time"
@@ -28,8 +30,15 @@ func TestE2E(t *testing.T) {
 	if err := payload.Build(t.Context(), "..", dir, payload.Program{Name: "e2e.test", Package: "./e2e", Test: true}); err != nil {
 		t.Fatal(err)
 	}
+	var outcomes []outcome
 	for _, cfg := range matrix(cfg, os.Getenv("NODE_MATRIX") == "full") {
-		t.Run(cfg.String(), func(t *testing.T) { runOn(t, cfg, dir) })
+		t.Run(cfg.String(), func(t *testing.T) { outcomes = append(outcomes, runOn(t, cfg, dir)) })
+		if file := os.Getenv("MATRIX_TABLE"); file != "" {
+			// After each node: the whole matrix takes hours.
+			if err := writeTable(file, outcomes); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }
 
@@ -50,27 +59,36 @@ func matrix(cfg node.Config, full bool) []node.Config {
 	return out
 }
 
-func runOn(t *testing.T, cfg node.Config, dir string) {
+// runOn boots a node and runs the tests there.
+func runOn(t *testing.T, cfg node.Config, dir string) outcome {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	n, err := node.Start(ctx, cfg)
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
+		return outcome{node: cfg.String(), failed: 1, failures: []string{"boot"}}
 	}
 	defer n.Stop()
 	if err := n.Copy(ctx, dir, payload.Guest); err != nil {
-		t.Fatal(err)
+		t.Error(err)
 	}
 	// Inner deadline first: its report names the test that hung.
 	cmd := []string{payload.Guest + "/e2e.test", "-test.v", "-test.timeout=30m"}
 	if run := os.Getenv("E2E_RUN"); run != "" {
 		cmd = append(cmd, "-test.run="+run)
 	}
-	code, err := n.Run(ctx, nil, os.Stdout, os.Stderr, cmd...)
-	if err != nil {
-		t.Fatalf("%v\nthe node's console:\n%s", err, n.Console(100))
+	var output bytes.Buffer
+	start := time.Now()
+	code, err := n.Run(ctx, nil, io.MultiWriter(os.Stdout, &output), os.Stderr, cmd...)
+	o := outcome{node: cfg.String(), took: time.Since(start)}
+	o.count(output.Bytes())
+	switch {
+	case err != nil:
+		t.Errorf("%v\nthe node's console:\n%s", err, n.Console(100))
+	case code != 0:
+		t.Errorf("the tests on the node ended with status %d", code)
+	case o.passed == 0:
+		t.Error("no test ran on the node")
 	}
-	if code != 0 {
-		t.Fatalf("the tests on the node ended with status %d", code)
-	}
+	return o
 }
