@@ -10,21 +10,25 @@ import (
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
+// The node that the goals are set for.
 const (
-	benchPods   = 250
-	benchMounts = 5000
+	benchPods      = 250
+	mountsOfOnePod = 20 // 5,000 in all
 )
 
-// BenchmarkCreateContainer is the handler on a node with 250 pods and 5,000
-// mounts of the real kernel, one mount added before each create. The mount
-// table is read in each iteration; what that adds is reported apart.
+// BenchmarkCreateContainer is the handler, as the stub calls it, on a node with
+// 250 pods and 5,000 mounts of the real kernel. Before each create the pod's
+// CSI volume is mounted, so that the mount table is another one each time; what
+// reading it costs is reported apart.
 func BenchmarkCreateContainer(b *testing.B) {
-	base, mountinfo := mountNamespace(b)
+	node, mountinfo := newMountedNode(b)
 	storage, err := blkio.OpenStorage(blkio.StorageConfig{Sys: os.DirFS("/sys"), Mountinfo: mountinfo, HostRoot: "/"})
 	if err != nil {
 		b.Fatal(err)
@@ -32,66 +36,55 @@ func BenchmarkCreateContainer(b *testing.B) {
 	defer storage.Close()
 	h, _ := tree(b)
 	p := newPlugin(b, h)
-	p.storage, p.rootfs = storage, base
-	populate(b, p, base)
-
-	var creates, reads []time.Duration
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		b.StopTimer()
-		dir := addMount(b, base, i)
-		sb, c := benchPod(fmt.Sprintf("new%d", i), dir)
-		b.StartTimer()
-		began := time.Now()
+	p.storage, p.rootfs = storage, node.dir("containerd")
+	s := &session{p: p, log: p.log, deadline: stub.DefaultRequestTimeout / 4}
+	refresh := func() {
 		if err := storage.Refresh(b.Context()); err != nil {
 			b.Fatal(err)
 		}
-		read := time.Now()
-		adjust, err := p.create(b.Context(), sb, c, false)
-		done := time.Now()
-		if err != nil || adjust == nil {
-			b.Fatalf("%v, %v", adjust, err)
+	}
+	create := func(sb *api.PodSandbox, c *api.Container) {
+		if adjust, _, err := s.CreateContainer(b.Context(), sb, c); err != nil || adjust == nil {
+			b.Fatalf("%v, %v: is %s on a disk that sysfs knows?", adjust, err, node)
 		}
-		reads = append(reads, read.Sub(began))
-		creates = append(creates, done.Sub(read))
-		b.StopTimer()
+	}
+	for i := range benchPods {
+		sb, db, sidecar := benchPod(i, string(node))
+		create(sb, db)
+		create(sb, sidecar)
+	}
+	next := func(i int) (*api.PodSandbox, *api.Container) {
+		sb, db, _ := benchPod(i%benchPods, string(node))
 		p.removedPod(sb.GetId())
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			b.Fatal(err)
-		}
+		node.remountVolume(b, i%benchPods)
+		return sb, db
+	}
+
+	var creates, reads []time.Duration
+	for i := 0; b.Loop(); i++ {
+		b.StopTimer()
+		sb, c := next(i)
 		b.StartTimer()
+		began := time.Now()
+		refresh()
+		read := time.Now()
+		create(sb, c)
+		creates = append(creates, time.Since(read))
+		reads = append(reads, read.Sub(began))
 	}
 	report(b, "create", creates)
 	report(b, "table", reads)
-}
-
-// BenchmarkReconcile is a pass over a node on which nothing changed. The
-// cgroup files lie on a disk's filesystem here; make bench does the same on
-// the node's cgroupfs.
-func BenchmarkReconcile(b *testing.B) {
-	var cgroups []string
-	for i := range benchPods {
-		pod := fmt.Sprintf("kubepods.slice/kubepods-pod%d.slice", i)
-		cgroups = append(cgroups, pod, fmt.Sprintf("%s/cri-containerd-id%d.scope", pod, i))
+	b.ReportMetric(float64(len(storage.Mounts().All())), "mounts")
+	// Apart, since reading the allocator's figures stops the world.
+	const rounds = 50
+	var table, own allocations
+	for i := range rounds {
+		sb, c := next(i)
+		table.add(refresh)
+		own.add(func() { create(sb, c) })
 	}
-	h, dir := tree(b, cgroups...)
-	p := newPlugin(b, h)
-	for i := range benchPods {
-		sb, c := benchPod(fmt.Sprint(i), "/mnt/data")
-		if _, err := p.create(b.Context(), sb, c, false); err != nil {
-			b.Fatal(err)
-		}
-		write(b, filepath.Join(dir, cgroups[2*i], "io.max"), "")
-		if err := p.start(b.Context(), sb, c); err != nil {
-			b.Fatal(err)
-		}
-	}
-	// The fake files keep one line each, which is all that these pods have.
-	p.reconcileAll(b.Context())
-	b.ReportAllocs()
-	for b.Loop() {
-		p.reconcileAll(b.Context())
-	}
+	own.report(b, "create", rounds)
+	table.report(b, "table", rounds)
 }
 
 func report(b *testing.B, what string, d []time.Duration) {
@@ -100,65 +93,345 @@ func report(b *testing.B, what string, d []time.Duration) {
 	b.ReportMetric(float64(d[len(d)*99/100].Nanoseconds())/1e3, what+"-p99-µs")
 }
 
-// benchPod is a pod with one container of 15 mounts and one limit.
-func benchPod(id, dir string) (*api.PodSandbox, *api.Container) {
-	sb := sandbox(map[string]string{limitsKey + "container.db": "/data wbps=50Mi rbps=100Mi"})
-	sb.Id, sb.Linux.CgroupParent = "sb"+id, "/kubepods.slice/kubepods-pod"+id+".slice"
-	mounts := []*api.Mount{bind(dir, "/data")}
-	for i := range 14 {
-		mounts = append(mounts, bind(dir, fmt.Sprintf("/data%d", i)))
-	}
-	c := ctr("db", mounts...)
-	c.Id, c.PodSandboxId = "id"+id, sb.Id
-	c.Linux.CgroupsPath = "kubepods-pod" + id + ".slice:cri-containerd:id" + id
-	return sb, c
+// allocations is what a part of an iteration allocates.
+type allocations struct{ bytes, objects uint64 }
+
+func (a *allocations) add(fn func()) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	fn()
+	runtime.ReadMemStats(&after)
+	a.bytes += after.TotalAlloc - before.TotalAlloc
+	a.objects += after.Mallocs - before.Mallocs
 }
 
-func populate(b *testing.B, p *Plugin, base string) {
-	b.Helper()
-	for i := range benchPods {
-		sb, c := benchPod(fmt.Sprint(i), filepath.Join(base, fmt.Sprint(i)))
-		if _, err := p.create(b.Context(), sb, c, false); err != nil {
-			b.Fatal(err)
-		}
-	}
+func (a *allocations) report(b *testing.B, what string, rounds uint64) {
+	b.ReportMetric(float64(a.bytes/rounds), what+"-B")
+	b.ReportMetric(float64(a.objects/rounds), what+"-allocs")
 }
 
-// mountNamespace gives this thread a mount namespace with benchMounts bind
-// mounts of a disk's directories, and returns their parent and the thread's
-// mountinfo. The thread is not given back, so that it ends with the benchmark.
-func mountNamespace(b *testing.B) (base, mountinfo string) {
+// benchPod is a pod with two containers. Of db's 15 mounts six are new
+// filesystems, five are what the kubelet and containerd put into each
+// container, and the others are volumes: one of CSI, two emptyDirs, the token.
+func benchPod(i int, base string) (sb *api.PodSandbox, db, sidecar *api.Container) {
+	id := fmt.Sprintf("%064x", 1000+i)
+	sb = sandbox(map[string]string{
+		limitsKey + "container.db":          "/data rbps=100Mi wbps=50Mi",
+		limitsKey + "containers":            "* wbps=20Mi",
+		"kubernetes.io/config.source":       "api",
+		"kubernetes.io/config.seen":         "2026-01-01T00:00:00.000000000Z",
+		"checksum/config":                   id,
+		"prometheus.io/scrape":              "true",
+		"kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00Z",
+	})
+	sb.Id, sb.Uid, sb.Name = id, podUID(i), fmt.Sprintf("db-%d", i)
+	sb.Linux.CgroupParent = "/" + podSlice(i)
+	make := func(name string, mounts ...*api.Mount) *api.Container {
+		c := ctr(name, mounts...)
+		c.Id, c.PodSandboxId = name+id[len(name):], id
+		c.Linux.CgroupsPath = filepath.Base(podSlice(i)) + ":cri-containerd:" + c.Id
+		return c
+	}
+	pod, cri := podDir(base, i), sandboxDir(base, i)
+	injected := []*api.Mount{
+		{Type: "proc", Source: "proc", Destination: "/proc"},
+		{Type: "tmpfs", Source: "tmpfs", Destination: "/dev"},
+		{Type: "devpts", Source: "devpts", Destination: "/dev/pts"},
+		{Type: "mqueue", Source: "mqueue", Destination: "/dev/mqueue"},
+		{Type: "sysfs", Source: "sysfs", Destination: "/sys", Options: []string{"nosuid", "ro"}},
+		{Type: "cgroup", Source: "cgroup", Destination: "/sys/fs/cgroup", Options: []string{"nosuid", "ro"}},
+		bind(pod+"/etc-hosts", "/etc/hosts", "rbind", "rprivate", "rw"),
+		bind(pod+"/containers/db/8a3c5d7e", "/dev/termination-log", "rbind", "rprivate", "rw"),
+		bind(cri+"/hostname", "/etc/hostname", "rbind", "rprivate", "rw"),
+		bind(cri+"/resolv.conf", "/etc/resolv.conf", "rbind", "rprivate", "rw"),
+		bind(cri+"/shm", "/dev/shm", "rbind", "rprivate", "rw"),
+		bind(pod+"/volumes/kubernetes.io~projected/token-0", serviceAccountDir, "rbind", "rprivate", "ro"),
+	}
+	sidecar = make("sidecar", append(slices.Clone(injected), bind(pod+"/volumes/kubernetes.io~empty-dir/tmp", "/tmp", "rbind", "rw"))...)
+	db = make("db", append(injected,
+		bind(pod+"/volumes/kubernetes.io~empty-dir/tmp", "/tmp", "rbind", "rw"),
+		bind(pod+"/volumes/kubernetes.io~empty-dir/cache", "/cache", "rbind", "rw"),
+		bind(volumeDir(base, i), "/data", "rbind", "rw"))...)
+	return sb, db, sidecar
+}
+
+func podUID(i int) string { return fmt.Sprintf("%08x-98b4-4e53-8c3e-7d8d2d5a5b1b", i) }
+
+func podSlice(i int) string { return fmt.Sprintf("kubepods.slice/kubepods-pod%04d.slice", i) }
+
+func podDir(base string, i int) string { return base + "/kubelet/pods/" + podUID(i) }
+
+func volumeDir(base string, i int) string {
+	return podDir(base, i) + "/volumes/kubernetes.io~csi/pvc-" + podUID(i) + "/mount"
+}
+
+func sandboxDir(base string, i int) string {
+	return fmt.Sprintf("%s/containerd/io.containerd.grpc.v1.cri/sandboxes/%064x", base, 1000+i)
+}
+
+// mountedNode is a directory with the mounts of a node.
+type mountedNode string
+
+func (n mountedNode) dir(name string) string { return string(n) + "/" + name }
+
+// newMountedNode mounts, in a namespace of this thread's own, what a node with
+// benchPods pods has mounted; it returns the thread's mountinfo too. The thread
+// is not given back, so that it ends with the benchmark.
+func newMountedNode(b *testing.B) (n mountedNode, mountinfo string) {
 	b.Helper()
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
 		b.Fatalf("a mount namespace takes root: %v", err)
 	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		b.Fatal(err)
-	}
-	base = b.TempDir()
-	for i := range benchMounts {
-		addMount(b, base, i)
-	}
+	n = mountedNode(b.TempDir())
+	n.mount(b, "", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+	n.mount(b, string(n), string(n), "", unix.MS_BIND, "")
 	b.Cleanup(func() {
-		for i := range benchMounts {
-			unix.Unmount(filepath.Join(base, fmt.Sprint(i)), unix.MNT_DETACH) // best effort before TempDir's removal
-		}
+		unix.Unmount(string(n), unix.MNT_DETACH) // the others go with it; TempDir's removal says what is left
 	})
-	return base, fmt.Sprintf("/proc/self/task/%d/mountinfo", unix.Gettid())
+	for i := range 4 {
+		n.mkdir(b, n.layer(i))
+	}
+	for i := range benchPods {
+		n.addPod(b, i)
+	}
+	return n, fmt.Sprintf("/proc/self/task/%d/mountinfo", unix.Gettid())
 }
 
-func addMount(b *testing.B, base string, i int) string {
-	b.Helper()
-	dir := filepath.Join(base, fmt.Sprint(i))
-	if i >= benchMounts {
-		b.Fatal("more iterations than mounts")
+// addPod makes the directories of a pod and its mountsOfOnePod mounts: tokens
+// and secrets, the sandbox's shm, overlays of the sandbox and of containers
+// that run or have ended, the volume and its global mount.
+func (n mountedNode) addPod(b *testing.B, i int) {
+	pod, cri := podDir(string(n), i), sandboxDir(string(n), i)
+	for _, dir := range []string{"/containers/db", "/volumes/kubernetes.io~empty-dir/tmp", "/volumes/kubernetes.io~empty-dir/cache"} {
+		n.mkdir(b, pod+dir)
 	}
+	n.mkdir(b, cri)
+	for _, file := range []string{pod + "/etc-hosts", pod + "/containers/db/8a3c5d7e", cri + "/hostname", cri + "/resolv.conf"} {
+		write(b, file, "")
+	}
+	n.mount(b, "shm", n.mkdir(b, cri+"/shm"), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=65536k")
+	for k := range 8 {
+		dir := n.mkdir(b, fmt.Sprintf("%s/volumes/kubernetes.io~projected/token-%d", pod, k))
+		n.mount(b, "tmpfs", dir, "tmpfs", 0, "size=170000k")
+	}
+	lower := fmt.Sprintf("lowerdir=%s:%s:%s:%s", n.layer(0), n.layer(1), n.layer(2), n.layer(3))
+	const others = 1 + 8 + 2 // shm, tokens, the volume twice
+	for k := range mountsOfOnePod - others {
+		dir := n.mkdir(b, fmt.Sprintf("%s/run/io.containerd.runtime.v2.task/k8s.io/%060x%04x/rootfs", n, i, k))
+		n.mount(b, "overlay", dir, "overlay", unix.MS_RDONLY, lower)
+	}
+	global := n.mkdir(b, fmt.Sprintf("%s/kubelet/plugins/kubernetes.io/csi/driver/%064x/globalmount", n, i))
+	n.mount(b, global, global, "", unix.MS_BIND, "")
+	n.mkdir(b, volumeDir(string(n), i))
+	n.mountVolume(b, i)
+}
+
+func (n mountedNode) layer(i int) string {
+	return fmt.Sprintf("%s/containerd/io.containerd.snapshotter.v1.overlayfs/snapshots/%d/fs", n, 4100+i)
+}
+
+func (n mountedNode) mountVolume(b *testing.B, i int) {
+	n.mount(b, volumeDir(string(n), i), volumeDir(string(n), i), "", unix.MS_BIND, "")
+}
+
+func (n mountedNode) remountVolume(b *testing.B, i int) {
+	if err := unix.Unmount(volumeDir(string(n), i), unix.MNT_DETACH); err != nil {
+		b.Fatal(err)
+	}
+	n.mountVolume(b, i)
+}
+
+func (n mountedNode) mkdir(b *testing.B, dir string) string {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		b.Fatal(err)
 	}
-	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
+	return dir
+}
+
+func (n mountedNode) mount(b *testing.B, source, target, fstype string, flags uintptr, data string) {
+	if err := unix.Mount(source, target, fstype, flags, data); err != nil {
+		b.Fatalf("mount %s at %s: %v", source, target, err)
+	}
+}
+
+// BenchmarkReconcile is a pass over a node of 250 pods with two containers each
+// of which so many have lost their limits. Without a change the cgroups are seen
+// through a read-only mount, where each write is an error: those are counted.
+//
+// The cgroups are plain files, or, as make bench does on its node, real ones
+// below the cgroup that NRI_BLKIO_BENCH_CGROUPS names.
+func BenchmarkReconcile(b *testing.B) {
+	n := newReconciledNode(b)
+	b.Run("changed=0", func(b *testing.B) {
+		errors := &errorCount{}
+		n.p.log.(*logrus.Logger).AddHook(errors)
+		writable := n.p.cgroups
+		defer func() { n.p.cgroups = writable }()
+		n.p.cgroups = readOnly(b, n.dir)
+		b.ReportAllocs()
+		for b.Loop() {
+			n.p.reconcileAll(b.Context())
+		}
+		b.ReportMetric(float64(errors.n), "writes")
+		n.takeOff(b, 0)
+		if n.p.reconcileAll(b.Context()); errors.n == 0 {
+			b.Fatal("a write was not counted")
+		}
+	})
+	for _, changed := range []int{1, 10, benchPods} {
+		b.Run(fmt.Sprintf("changed=%d", changed), func(b *testing.B) {
+			n.p.reconcileAll(b.Context())
+			b.ReportAllocs()
+			for b.Loop() {
+				b.StopTimer()
+				for i := range changed {
+					n.takeOff(b, i)
+				}
+				b.StartTimer()
+				n.p.reconcileAll(b.Context())
+			}
+			n.check(b, changed)
+		})
+	}
+}
+
+// errorCount counts what is logged as an error.
+type errorCount struct{ n int }
+
+func (c *errorCount) Levels() []logrus.Level { return []logrus.Level{logrus.ErrorLevel} }
+
+func (c *errorCount) Fire(*logrus.Entry) error { c.n++; return nil }
+
+// readOnly opens a tree through a detached read-only mount.
+func readOnly(b *testing.B, dir string) *blkio.Hierarchy {
+	b.Helper()
+	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		b.Fatalf("a read-only mount takes root: %v", err)
+	}
+	b.Cleanup(func() { unix.Close(fd) })
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
 		b.Fatal(err)
 	}
-	return dir
+	h, err := blkio.OpenTree(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { h.Close() })
+	return h
+}
+
+// reconciledNode is a node whose cgroups are as they should be.
+type reconciledNode struct {
+	p        *Plugin
+	dir      string // of the cgroups
+	isKernel bool   // they are real
+	disk     blkio.Disk
+}
+
+func newReconciledNode(b *testing.B) *reconciledNode {
+	b.Helper()
+	n := &reconciledNode{disk: dataDisk}
+	var cgroups []string
+	for i := range benchPods {
+		cgroups = append(cgroups, podSlice(i), benchScope(i, "db"), benchScope(i, "sidecar"))
+	}
+	var h *blkio.Hierarchy
+	if parent := os.Getenv("NRI_BLKIO_BENCH_CGROUPS"); parent != "" {
+		n.isKernel = true
+		h = n.makeCgroups(b, parent, cgroups)
+	} else {
+		h, n.dir = tree(b, cgroups...)
+	}
+	n.p = newPlugin(b, h)
+	n.p.storage = disks{func(string) blkio.Backing { return on(n.disk) }}
+	for i := range benchPods {
+		sb, db, sidecar := benchPod(i, "/var/lib")
+		for _, c := range []*api.Container{db, sidecar} {
+			if _, err := n.p.create(b.Context(), sb, c, false); err != nil {
+				b.Fatal(err)
+			}
+			if err := n.p.start(b.Context(), sb, c); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	n.p.reconcileAll(b.Context())
+	n.settle(b)
+	n.p.reconcileAll(b.Context())
+	n.check(b, benchPods)
+	return n
+}
+
+func benchScope(i int, name string) string {
+	id := fmt.Sprintf("%064x", 1000+i)
+	return podSlice(i) + "/cri-containerd-" + name + id[len(name):] + ".scope"
+}
+
+// settle does for plain files what the kernel does with a write to part of a
+// cgroup's limits: it leaves them whole.
+func (n *reconciledNode) settle(b *testing.B) {
+	if n.isKernel {
+		return
+	}
+	for _, pod := range n.p.takeAll() {
+		podTarget, containers := n.p.targets(pod, nil)
+		for _, t := range append([]target{podTarget}, containers...) {
+			line := blkio.DevLimits{Dev: n.disk.Dev, Limits: t.want[n.disk.Dev]}
+			write(b, filepath.Join(n.dir, t.cgroup, "io.max"), line.String()+"\n")
+		}
+	}
+}
+
+// takeOff removes the limits of a pod's containers behind the plugin's back.
+func (n *reconciledNode) takeOff(b *testing.B, i int) {
+	for _, name := range []string{"db", "sidecar"} {
+		none := ""
+		if n.isKernel {
+			none = n.disk.Dev.String() + " rbps=max wbps=max"
+		}
+		write(b, filepath.Join(n.dir, benchScope(i, name), "io.max"), none)
+	}
+}
+
+// check says whether the first pods have their limits.
+func (n *reconciledNode) check(b *testing.B, pods int) {
+	b.Helper()
+	for i := range pods {
+		limits, err := n.p.cgroups.Cgroup(benchScope(i, "db")).ReadIOMax()
+		if err != nil || limits[n.disk.Dev][blkio.Wbps] != 50<<20 {
+			b.Fatalf("pod %d: %v, %v", i, limits, err)
+		}
+	}
+}
+
+// makeCgroups makes real cgroups, and removes them with the benchmark.
+func (n *reconciledNode) makeCgroups(b *testing.B, parent string, cgroups []string) *blkio.Hierarchy {
+	b.Helper()
+	n.dir = filepath.Join(parent, "nri-blkio-bench")
+	write(b, filepath.Join(parent, "cgroup.subtree_control"), "+io")
+	dirs := []string{"", "kubepods.slice"}
+	dirs = append(dirs, cgroups...)
+	for _, cg := range dirs {
+		dir := filepath.Join(n.dir, cg)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { os.Remove(dir) })
+		if filepath.Ext(cg) != ".scope" {
+			write(b, filepath.Join(dir, "cgroup.subtree_control"), "+io")
+		}
+	}
+	all, err := blkio.NewSysfs(os.DirFS("/sys")).Disks()
+	if err != nil || len(all) == 0 {
+		b.Fatalf("disks %v, %v", all, err)
+	}
+	n.disk = all[len(all)-1].Disk
+	h, err := blkio.OpenHierarchy(n.dir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { h.Close() })
+	return h
 }
