@@ -204,7 +204,7 @@ func (c *checker) addBackstop(r *podResult, total policy.Desired, granted []poli
 	}
 }
 
-const backstopSource = "sum of the containers' limits"
+const backstopSource = "backstop: the sum of the containers' limits" // as the plugin records it
 
 func sameSource(s policy.Source) (out [blkio.NumKeys]policy.Source) {
 	for k := range out {
