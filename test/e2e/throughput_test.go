@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -27,84 +28,110 @@ const (
 type loadCase struct {
 	name    string
 	value   string // of the container's annotation
-	volume  string // at /data
-	file    string // path in the container; default: one of its own below /data
+	volume  string // at /data; "" for the writable layer
 	args    []string
-	memory  int64
 	disk    string
 	counter string // of io.stat
 	limit   int64
 }
 
-func loadCases() []loadCase {
+// loadCases come in rounds: what is in one runs at the same time, each on a
+// disk of its own, since a throttled writer holds up others in the journal.
+func loadCases() [][]loadCase {
 	write := []string{"write", "--block", "64Ki"}
 	read := []string{"read", "--block", "64Ki", "--span", "32Mi"}
-	direct := func(args []string) []string { return append(args[:len(args):len(args)], "--direct") }
-	return []loadCase{
-		{name: "direct-write-ext4", value: "/data wbps=1Mi", volume: "ext4", args: direct(write), disk: "vdb", counter: "wbytes", limit: mib},
-		{name: "direct-write-partition", value: "/data wbps=2Mi", volume: "part", args: direct(write), disk: "vdc", counter: "wbytes", limit: 2 * mib},
-		{name: "direct-write-rootfs", value: "rootfs wbps=1Mi", file: "/tmp/file", args: direct(write), disk: "vda", counter: "wbytes", limit: mib},
-		{name: "direct-write-operations", value: "/data wiops=40", volume: "xfs", args: direct(write), disk: "vdd", counter: "wios", limit: 40},
-		{name: "direct-read-ext4", value: "/data rbps=2Mi", volume: "ext4", args: direct(read), disk: "vdb", counter: "rbytes", limit: 2 * mib},
-		{name: "direct-read-operations", value: "/data riops=50", volume: "part", args: direct(read), disk: "vdc", counter: "rios", limit: 50},
-		{name: "buffered-read-xfs", value: "/data rbps=2Mi", volume: "xfs", args: read, disk: "vdd", counter: "rbytes", limit: 2 * mib},
-		{name: "buffered-write-ext4", value: "/data wbps=2Mi", volume: "ext4", args: write, memory: memoryLimit, disk: "vdb", counter: "wbytes", limit: 2 * mib},
-		{name: "buffered-write-xfs", value: "/data wbps=2Mi", volume: "xfs", args: write, memory: memoryLimit, disk: "vdd", counter: "wbytes", limit: 2 * mib},
-		{name: "buffered-write-btrfs", value: "/data wbps=2Mi", volume: "btrfs", args: write, memory: memoryLimit, disk: "vde", counter: "wbytes", limit: 2 * mib},
-		{name: "buffered-write-rootfs", value: "rootfs wbps=2Mi", file: "/tmp/file", args: write, memory: memoryLimit, disk: "vda", counter: "wbytes", limit: 2 * mib},
-	}
+	directWrite, directRead := append(write[:3:3], "--direct"), append(read[:5:5], "--direct")
+	return [][]loadCase{{
+		{"direct-write-ext4", "/data wbps=1Mi", "ext4", directWrite, "vdb", "wbytes", mib},
+		{"direct-read-partition", "/data rbps=2Mi", "part", directRead, "vdc", "rbytes", 2 * mib},
+		{"buffered-write-xfs", "/data wbps=2Mi", "xfs", write, "vdd", "wbytes", 2 * mib},
+		{"direct-write-rootfs", "rootfs wbps=1Mi", "", directWrite, "vda", "wbytes", mib},
+	}, {
+		{"buffered-write-ext4", "/data wbps=2Mi", "ext4", write, "vdb", "wbytes", 2 * mib},
+		{"direct-write-partition", "/data wbps=2Mi", "part", directWrite, "vdc", "wbytes", 2 * mib},
+		{"buffered-read-xfs", "/data rbps=2Mi", "xfs", read, "vdd", "rbytes", 2 * mib},
+		{"buffered-write-btrfs", "/data wbps=2Mi", "btrfs", write, "vde", "wbytes", 2 * mib},
+	}, {
+		{"direct-read-ext4", "/data rbps=1Mi", "ext4", directRead, "vdb", "rbytes", mib},
+		{"direct-read-operations", "/data riops=30", "part", directRead, "vdc", "rios", 30},
+		{"direct-write-operations", "/data wiops=20", "xfs", directWrite, "vdd", "wios", 20},
+		{"buffered-write-rootfs", "rootfs wbps=2Mi", "", write, "vda", "wbytes", 2 * mib},
+	}}
 }
 
 // TestThroughput measures what the kernel lets through, in io.stat.
 func TestThroughput(t *testing.T) {
 	startPlugin(t)
-	cases := loadCases()
+	rounds := loadCases()
 	a := annotations{}
-	for _, c := range cases {
-		a[limits+"container."+c.name] = c.value
+	for _, round := range rounds {
+		for _, c := range round {
+			a[limits+"container."+c.name] = c.value
+		}
 	}
 	pod := runPod(t, "pod", a)
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			k := podOf{pod.Pod, t}.run(c.config(t))
-			// The load of one case is not the noise of the next.
-			defer func() { _ = k.Stop(context.Background()) }() // it goes with the pod anyway
-			wantRate(t, k.Cgroup, c.disk, c.counter, c.limit)
+	for _, round := range rounds {
+		var containers []*cri.Container
+		for _, c := range round {
+			containers = append(containers, pod.run(c.config(t)))
+		}
+		// A group returns once its parallel cases are done.
+		t.Run("round", func(t *testing.T) {
+			for i, c := range round {
+				t.Run(c.name, func(t *testing.T) {
+					t.Parallel()
+					wantRate(t, containers[i].Cgroup, c.disk, c.counter, c.limit)
+				})
+			}
 		})
+		for _, k := range containers {
+			if err := k.Stop(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }
 
 func (c loadCase) config(t *testing.T) cri.ContainerConfig {
 	t.Helper()
-	cfg := sleeper(c.name)
+	cfg, path := sleeper(c.name), "/tmp/file"
 	if c.volume != "" {
 		cfg = sleeper(c.name, "/data", c.volume)
-		file := testFile(t, c.volume, "file")
-		c.file = "/data" + file[len(volumes[c.volume]):]
+		file := testFile(t, c.volume, c.name)
+		path = "/data/" + filepath.Base(file)
 		if c.args[0] == "read" {
 			fill(t, file, 32*mib)
 		}
 	}
-	cfg.Args = append(c.args[:len(c.args):len(c.args)], "--path", c.file)
-	cfg.Memory = c.memory
+	cfg.Args = append(c.args[:len(c.args):len(c.args)], "--path", path)
+	cfg.Memory = memoryLimit
 	return cfg
 }
 
-// wantRate measures a counter against a limit that is in full use.
+// wantRate measures a counter against a limit that is in full use. No
+// measurement may go over it. One that stays under is taken again: an emulated
+// node that is out of breath does less than it may, and that is no fault of a
+// limit.
 func wantRate(t *testing.T, dir, disk, counter string, limit int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*deadline)
 	defer cancel()
-	m, err := cgroup.Dir(dir).Measure(ctx, node.disks[disk], counter, settle, measure)
-	if err != nil {
-		t.Errorf("%s of %s: %v", counter, disk, err)
-		return
+	for range 3 {
+		m, err := cgroup.Dir(dir).Measure(ctx, node.disks[disk], counter, settle, measure)
+		if err != nil {
+			t.Errorf("%s of %s: %v", counter, disk, err)
+			return
+		}
+		t.Logf("%s of %s: %v, %.1f %% of the limit of %d/s", counter, disk, m, 100*m.Over(limit), limit)
+		switch over := m.Over(limit); {
+		case over > 1.1:
+			t.Errorf("%s of %s: %v is more than 10 %% over %d/s", counter, disk, m, limit)
+			return
+		case over >= 0.9:
+			return
+		}
 	}
-	t.Logf("%s of %s: %v, %.1f %% of the limit of %d/s", counter, disk, m, 100*m.Over(limit), limit)
-	if over := m.Over(limit); over < 0.9 || over > 1.1 {
-		t.Errorf("%s of %s: %v is not within 10 %% of %d/s", counter, disk, m, limit)
-	}
+	t.Errorf("%s of %s: no measurement was within 10 %% of %d/s", counter, disk, limit)
 }
 
 // fill makes a file that is on the disk and not in the cache.
