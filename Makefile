@@ -26,8 +26,8 @@ unit: ## unit tests of both modules
 e2e: ## e2e tests on a node; NODE_KERNEL, NODE_CONTAINERD, NODE_RUNTIME, NODE_DRIVER choose it
 	cd test && go test -count=1 -v -timeout 40m ./suite
 
-bench: ## the figures of docs/benchmarks.md
-	go test -run '^$$' -bench . -benchmem ./...
+bench: ## measure what the plugin costs, as root; writes the table of docs/benchmarks.md
+	cd test && go run ./bench
 
 fuzz: ## each fuzz test for FUZZTIME (1m)
 	@grep -rl --include='*_test.go' '^func Fuzz' . | while read -r f; do \

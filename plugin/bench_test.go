@@ -126,7 +126,7 @@ func benchPod(i int, base string) (sb *api.PodSandbox, db, sidecar *api.Containe
 	})
 	sb.Id, sb.Uid, sb.Name = id, podUID(i), fmt.Sprintf("db-%d", i)
 	sb.Linux.CgroupParent = "/" + podSlice(i)
-	make := func(name string, mounts ...*api.Mount) *api.Container {
+	container := func(name string, mounts ...*api.Mount) *api.Container {
 		c := ctr(name, mounts...)
 		c.Id, c.PodSandboxId = name+id[len(name):], id
 		c.Linux.CgroupsPath = filepath.Base(podSlice(i)) + ":cri-containerd:" + c.Id
@@ -147,8 +147,8 @@ func benchPod(i int, base string) (sb *api.PodSandbox, db, sidecar *api.Containe
 		bind(cri+"/shm", "/dev/shm", "rbind", "rprivate", "rw"),
 		bind(pod+"/volumes/kubernetes.io~projected/token-0", serviceAccountDir, "rbind", "rprivate", "ro"),
 	}
-	sidecar = make("sidecar", append(slices.Clone(injected), bind(pod+"/volumes/kubernetes.io~empty-dir/tmp", "/tmp", "rbind", "rw"))...)
-	db = make("db", append(injected,
+	sidecar = container("sidecar", append(slices.Clone(injected), bind(pod+"/volumes/kubernetes.io~empty-dir/tmp", "/tmp", "rbind", "rw"))...)
+	db = container("db", append(injected,
 		bind(pod+"/volumes/kubernetes.io~empty-dir/tmp", "/tmp", "rbind", "rw"),
 		bind(pod+"/volumes/kubernetes.io~empty-dir/cache", "/cache", "rbind", "rw"),
 		bind(volumeDir(base, i), "/data", "rbind", "rw"))...)
@@ -187,7 +187,7 @@ func newMountedNode(b *testing.B) (n mountedNode, mountinfo string) {
 	n.mount(b, "", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
 	n.mount(b, string(n), string(n), "", unix.MS_BIND, "")
 	b.Cleanup(func() {
-		unix.Unmount(string(n), unix.MNT_DETACH) // the others go with it; TempDir's removal says what is left
+		_ = unix.Unmount(string(n), unix.MNT_DETACH) // the others go with it; TempDir's removal says what is left
 	})
 	for i := range 4 {
 		n.mkdir(b, n.layer(i))

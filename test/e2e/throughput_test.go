@@ -73,7 +73,10 @@ func TestThroughput(t *testing.T) {
 	for _, round := range rounds {
 		var containers []*cri.Container
 		for _, c := range round {
-			containers = append(containers, pod.run(c.config(t)))
+			cfg := c.config(t)
+			t.Log(time.Now(), "config")
+			containers = append(containers, pod.run(cfg))
+			t.Log(time.Now(), "run")
 		}
 		// A group returns once its parallel cases are done.
 		t.Run("round", func(t *testing.T) {
@@ -85,6 +88,7 @@ func TestThroughput(t *testing.T) {
 			}
 		})
 		for _, k := range containers {
+			t.Log(time.Now(), "stop")
 			if err := k.Stop(t.Context()); err != nil {
 				t.Error(err)
 			}
