@@ -145,7 +145,7 @@ func (p *pod) addCgroups() error {
 // addCgroup makes a container's cgroup, with the io controller.
 func (p *pod) addCgroup(c *api.Container) error {
 	dir := cgroupRoot
-	for _, name := range strings.SplitSeq(strings.Trim(p.scope(c), "/"), "/") {
+	for name := range strings.SplitSeq(strings.Trim(p.scope(c), "/"), "/") {
 		err := os.WriteFile(dir+"/cgroup.subtree_control", []byte("+io +memory"), 0o644)
 		if err != nil {
 			return err
