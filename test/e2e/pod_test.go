@@ -132,7 +132,7 @@ func awaitIOMax(t *testing.T, cgroup string, want disks) {
 	eventually(t, "io.max", func() error { return checkIOMax(cgroup, want) })
 }
 
-// stays fails the test if io.max is ever another for two resyncs.
+// staysIOMax fails the test if io.max is ever another for two resyncs.
 func staysIOMax(t *testing.T, cgroup string, want disks) {
 	t.Helper()
 	for end := time.Now().Add(2*resync + time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
@@ -140,5 +140,14 @@ func staysIOMax(t *testing.T, cgroup string, want disks) {
 			t.Error(err)
 			return
 		}
+	}
+}
+
+// wantFile fails the test unless a file of a cgroup holds this.
+func wantFile(t *testing.T, dir, name, want string) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(cgroup.Root, dir, name))
+	if got := strings.TrimSpace(string(data)); err != nil || got != want {
+		t.Errorf("%s of %s is %q (%v), want %q", name, dir, got, err, want)
 	}
 }

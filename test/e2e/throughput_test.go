@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -73,10 +74,7 @@ func TestThroughput(t *testing.T) {
 	for _, round := range rounds {
 		var containers []*cri.Container
 		for _, c := range round {
-			cfg := c.config(t)
-			t.Log(time.Now(), "config")
-			containers = append(containers, pod.run(cfg))
-			t.Log(time.Now(), "run")
+			containers = append(containers, pod.run(c.config(t)))
 		}
 		// A group returns once its parallel cases are done.
 		t.Run("round", func(t *testing.T) {
@@ -87,13 +85,22 @@ func TestThroughput(t *testing.T) {
 				})
 			}
 		})
-		for _, k := range containers {
-			t.Log(time.Now(), "stop")
+		stopAll(t, containers)
+	}
+}
+
+// stopAll stops containers together: each has to wait for its own writes.
+func stopAll(t *testing.T, containers []*cri.Container) {
+	t.Helper()
+	var group sync.WaitGroup
+	for _, k := range containers {
+		group.Go(func() {
 			if err := k.Stop(t.Context()); err != nil {
 				t.Error(err)
 			}
-		}
+		})
 	}
+	group.Wait()
 }
 
 func (c loadCase) config(t *testing.T) cri.ContainerConfig {

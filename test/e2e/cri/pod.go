@@ -120,6 +120,23 @@ func (p *Pod) Remove(ctx context.Context) error {
 	return nil
 }
 
+// Containers returns the names of the pod's containers, whatever their state.
+func (p *Pod) Containers(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	list, err := p.client.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{
+		Filter: &runtimeapi.ContainerFilter{PodSandboxId: p.ID},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list containers of pod %s: %w", p.Name, err)
+	}
+	var names []string
+	for _, item := range list.Containers {
+		names = append(names, item.Metadata.Name)
+	}
+	return names, nil
+}
+
 // Mount binds a host path into a container.
 type Mount struct {
 	Host, Path string

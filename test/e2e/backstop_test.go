@@ -1,0 +1,53 @@
+package e2e
+
+import (
+	"testing"
+)
+
+// TestBackstop follows a pod's own limit as containers come and go: it is the
+// sum of theirs while each has one, and none when one has not.
+func TestBackstop(t *testing.T) {
+	startPlugin(t)
+	pod := runPod(t, "pod", annotations{
+		limits + "container.a": "/data wbps=1Mi",
+		limits + "container.b": "/data wbps=2Mi; rootfs wbps=1Mi",
+	})
+	pod.run(sleeper("a", "/data", "ext4"))
+	wantIOMax(t, pod.Cgroup, disks{"vdb": "wbps=1048576"})
+
+	b := pod.run(sleeper("b", "/data", "ext4")) // a may do what it likes on vda
+	wantIOMax(t, pod.Cgroup, disks{"vdb": "wbps=3145728"})
+
+	free := pod.run(sleeper("free"))
+	wantIOMax(t, pod.Cgroup, nil)
+
+	if err := free.Remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	awaitIOMax(t, pod.Cgroup, disks{"vdb": "wbps=3145728"})
+	if err := b.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	awaitIOMax(t, pod.Cgroup, disks{"vdb": "wbps=1048576"})
+}
+
+// TestPodTotalStays: a total is no sum, and an unlimited container does not
+// take it off.
+func TestPodTotalStays(t *testing.T) {
+	startPlugin(t)
+	pod := runPod(t, "pod", annotations{
+		limits + "pod-total":   "/data wbps=3Mi",
+		limits + "container.a": "/data wbps=1Mi riops=100",
+	})
+	pod.run(sleeper("a", "/data", "ext4"))
+	wantIOMax(t, pod.Cgroup, disks{"vdb": "wbps=1048576 riops=100"})
+
+	free := pod.run(sleeper("free", "/data", "ext4"))
+	wantIOMax(t, free.Cgroup, nil)
+	wantIOMax(t, pod.Cgroup, disks{"vdb": "wbps=3145728"})
+
+	if err := free.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	awaitIOMax(t, pod.Cgroup, disks{"vdb": "wbps=1048576 riops=100"})
+}

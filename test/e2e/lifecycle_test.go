@@ -1,0 +1,203 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
+)
+
+// limited is what most of these tests ask for, on /data, which is ext4.
+var (
+	limited     = annotations{limits + "containers": "/data wbps=1Mi"}
+	limitedDisk = disks{"vdb": "wbps=1048576"}
+	twiceDisk   = disks{"vdb": "wbps=2097152"} // the backstop of two
+)
+
+// TestKilled: limits do not need the program, and its successor gives the
+// containers that started in between theirs.
+func TestKilled(t *testing.T) {
+	first := startPlugin(t)
+	pod := runPod(t, "pod", limited)
+	before := pod.run(sleeper("before", "/data", "ext4"))
+	wantIOMax(t, before.Cgroup, limitedDisk)
+
+	first.kill(t)
+	wantIOMax(t, before.Cgroup, limitedDisk)
+	between := pod.run(sleeper("between", "/data", "ext4"))
+	unstarted, err := pod.Create(t.Context(), sleeper("unstarted", "/data", "ext4"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Nobody is there to do it: if this fails, what follows proves nothing.
+	wantIOMax(t, between.Cgroup, nil)
+
+	startPlugin(t)
+	awaitIOMax(t, between.Cgroup, limitedDisk)
+	awaitIOMax(t, pod.Cgroup, twiceDisk)
+	wantIOMax(t, before.Cgroup, limitedDisk)
+	// Created without the program and started with it: in time after all.
+	if err := unstarted.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantIOMax(t, unstarted.Cgroup, limitedDisk)
+}
+
+// TestStopped: a program that hangs may cost a container its limit for a
+// while, and never the node its containers.
+func TestStopped(t *testing.T) {
+	p := startPlugin(t)
+	pod := runPod(t, "pod", limited)
+	before := pod.run(sleeper("before", "/data", "ext4"))
+
+	p.signal(t, syscall.SIGSTOP)
+	began := time.Now()
+	during := pod.run(sleeper("during", "/data", "ext4"))
+	// The runtime gives up on a plugin after 2 s, once for all requests.
+	took := time.Since(began)
+	t.Logf("with a hung plugin a container took %v to start", took)
+	if took > 20*time.Second {
+		t.Errorf("with a hung plugin a container took %v to start", took)
+	}
+	wantIOMax(t, before.Cgroup, limitedDisk)
+
+	p.signal(t, syscall.SIGCONT)
+	awaitIOMax(t, during.Cgroup, limitedDisk)
+	awaitIOMax(t, pod.Cgroup, twiceDisk)
+	after := pod.run(sleeper("after", "/data", "ext4"))
+	wantIOMax(t, after.Cgroup, limitedDisk)
+}
+
+// TestTwoInstances: two that both set io.max would fail each other's creates.
+func TestTwoInstances(t *testing.T) {
+	first := startPlugin(t)
+	second := launch(t)
+	second.await(t, logStandby, 1)
+	pod := runPod(t, "pod", limited)
+	wantIOMax(t, pod.run(sleeper("a", "/data", "ext4")).Cgroup, limitedDisk)
+
+	first.kill(t)
+	second.await(t, logServing, 1)
+	wantIOMax(t, pod.run(sleeper("b", "/data", "ext4")).Cgroup, limitedDisk)
+	wantIOMax(t, pod.Cgroup, twiceDisk)
+}
+
+// TestRuntimeRestarts: the connection is lost, the containers run on.
+func TestRuntimeRestarts(t *testing.T) {
+	p := startPlugin(t)
+	pod := runPod(t, "pod", limited)
+	before := pod.run(sleeper("before", "/data", "ext4"))
+
+	restartRuntime(t)
+	wantIOMax(t, before.Cgroup, limitedDisk)
+	p.await(t, logServing, 2)
+	wantIOMax(t, pod.run(sleeper("after", "/data", "ext4")).Cgroup, limitedDisk)
+	wantIOMax(t, pod.Cgroup, twiceDisk)
+	wantIOMax(t, before.Cgroup, limitedDisk)
+}
+
+func restartRuntime(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*deadline) // in cleanups too
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, "systemctl", "restart", "containerd").CombinedOutput(); err != nil {
+		t.Fatalf("restart containerd: %v: %s", err, out)
+	}
+	if err := node.cri.Ready(ctx); err != nil {
+		t.Fatalf("containerd is not back: %v", err)
+	}
+}
+
+// TestEdited: what others do to our values is undone, and what they do beside
+// them is theirs.
+func TestEdited(t *testing.T) {
+	startPlugin(t)
+	pod := runPod(t, "pod", limited)
+	k := pod.run(sleeper("c", "/data", "ext4"))
+	vdb, vdd := node.disks["vdb"], node.disks["vdd"]
+	for _, line := range []string{vdb + " wbps=max", vdb + " wbps=4194304", vdb + " wbps=100000"} {
+		for _, dir := range []string{k.Cgroup, pod.Cgroup} {
+			if err := cgroup.Dir(dir).SetIOMax(line); err != nil {
+				t.Fatal(err)
+			}
+		}
+		awaitIOMax(t, k.Cgroup, limitedDisk)
+		awaitIOMax(t, pod.Cgroup, limitedDisk)
+	}
+	for _, line := range []string{vdb + " riops=500", vdd + " wbps=5000000"} {
+		if err := cgroup.Dir(k.Cgroup).SetIOMax(line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	staysIOMax(t, k.Cgroup, disks{"vdb": "wbps=1048576 riops=500", "vdd": "wbps=5000000"})
+}
+
+// TestRefusedLeavesNothing: the runtime sends Stop and Remove for what was
+// never there, and the kubelet tries again for ever.
+func TestRefusedLeavesNothing(t *testing.T) {
+	p := startPlugin(t)
+	pod := runPod(t, "pod", annotations{
+		limits + "container.bad":  "/data wbps=1",
+		limits + "container.good": "/data wbps=1Mi",
+	})
+	for range 3 {
+		if _, err := pod.Create(t.Context(), sleeper("bad", "/data", "ext4")); err == nil {
+			t.Fatal("created a container with a limit under the floor")
+		}
+	}
+	left, err := pod.Containers(t.Context())
+	if err != nil || len(left) > 0 {
+		t.Errorf("the runtime still has containers %v (%v)", left, err)
+	}
+	staysIOMax(t, pod.Cgroup, nil)
+	if record, err := cgroup.Dir(pod.Cgroup).Record(); err != nil || record != "" {
+		t.Errorf("record on the pod: %q (%v), want none", record, err)
+	}
+	k := pod.run(sleeper("good", "/data", "ext4"))
+	wantIOMax(t, k.Cgroup, limitedDisk)
+	wantIOMax(t, pod.Cgroup, limitedDisk)
+	p.signal(t, 0)
+}
+
+// TestUpdate: an in-place update writes the spec's values again, also where it
+// knows of one disk and the cgroup has two.
+func TestUpdate(t *testing.T) {
+	startPlugin(t)
+	pod := runPod(t, "pod", annotations{limits + "containers": "/data wbps=1Mi riops=100; rootfs wbps=2Mi"})
+	want := disks{"vda": "wbps=2097152", "vdb": "wbps=1048576 riops=100"}
+	cfg := sleeper("c", "/data", "ext4")
+	cfg.Memory = 64 * mib
+	k := pod.run(cfg)
+	wantIOMax(t, k.Cgroup, want)
+	for i, r := range []cri.Resources{
+		{CPUQuota: 50_000, Memory: 128 * mib}, {CPUQuota: 80_000, Memory: 128 * mib}, {CPUQuota: 80_000, Memory: 96 * mib},
+	} {
+		if err := k.Update(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		wantFile(t, k.Cgroup, "memory.max", fmt.Sprint(r.Memory))
+		wantFile(t, k.Cgroup, "cpu.max", fmt.Sprintf("%d 100000", r.CPUQuota))
+		if err := checkIOMax(k.Cgroup, want); err != nil {
+			t.Errorf("after update %d: %v", i+1, err)
+		}
+	}
+	staysIOMax(t, k.Cgroup, want)
+}
+
+// TestTerminated: an update of the program takes no limit off.
+func TestTerminated(t *testing.T) {
+	p := startPlugin(t)
+	pod := runPod(t, "pod", limited)
+	k := pod.run(sleeper("c", "/data", "ext4"))
+	p.signal(t, syscall.SIGTERM)
+	if status := p.wait(t); status != 0 {
+		t.Errorf("exit status %d after SIGTERM, want 0", status)
+	}
+	wantIOMax(t, k.Cgroup, limitedDisk)
+	wantIOMax(t, pod.Cgroup, limitedDisk)
+}
