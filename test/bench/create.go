@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	alternations = 5
-	creates      = 6 // of a turn
+	alternations = 10
+	creates      = 3 // of a turn: short, since the machine may drift
 )
 
 // The annotations of the pods here: a limit on a volume of one container, and
@@ -37,7 +37,7 @@ func annotations() map[string]string {
 
 // benchCRI creates and starts containers in turns with and without the plugin,
 // in one pod whose annotations nobody reads without it.
-func benchCRI(ctx context.Context, stdout io.Writer) error {
+func benchCRI(ctx context.Context, stdout, _ io.Writer) error {
 	archive := filepath.Join(payload.Guest, "iotool.tar")
 	if out, err := exec.CommandContext(ctx, "ctr", "-n", "k8s.io", "images", "import", "--local", archive).CombinedOutput(); err != nil {
 		return fmt.Errorf("import %s: %w\n%s", archive, err, out)

@@ -16,16 +16,19 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/payload"
 )
 
-// inNode is the half that runs in the node. What loads it most comes last.
-func inNode(ctx context.Context, stdout, stderr io.Writer) error {
-	if err := benchCRI(ctx, stdout); err != nil {
-		return fmt.Errorf("create through the CRI: %w", err)
-	}
-	if err := benchReconcile(ctx, stdout, stderr); err != nil {
-		return fmt.Errorf("reconcile: %w", err)
-	}
-	if err := benchRun(ctx, stdout); err != nil {
-		return fmt.Errorf("run: %w", err)
+// inNode is the half that runs in the node, or the part of it that only names.
+// What loads the node most comes last.
+func inNode(ctx context.Context, only string, stdout, stderr io.Writer) error {
+	for _, part := range []struct {
+		name string
+		run  func(ctx context.Context, stdout, stderr io.Writer) error
+	}{{"cri", benchCRI}, {"reconcile", benchReconcile}, {"run", benchRun}} {
+		if only != "" && only != part.name {
+			continue
+		}
+		if err := part.run(ctx, stdout, stderr); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
 	}
 	return nil
 }

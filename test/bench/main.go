@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var o options
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.BoolVar(&o.inNode, "in-node", false, "how it calls itself in the node")
+	flags.BoolVar(&o.inNode, "in-node", false, "how it calls itself in the node; there -only takes cri, reconcile or run")
 	flags.StringVar(&o.only, "only", "", `"host" or "node": half of it, and no file is written`)
 	flags.DurationVar(&o.patience, "patience", 10*time.Minute, "how long to wait for a quiet machine")
 	flags.StringVar(&o.doc, "doc", "../docs/benchmarks.md", "the file to write the table into")
@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	if o.inNode {
-		return inNode(ctx, stdout, stderr)
+		return inNode(ctx, o.only, stdout, stderr)
 	}
 	if _, err := os.Stat("bench/main.go"); err != nil {
 		return errors.New("run it in the directory test of the repository, as make bench does")

@@ -20,9 +20,11 @@ const (
 
 const (
 	cgroupRoot = "/sys/fs/cgroup"
-	kubelet    = "/var/lib/bench/kubelet"
-	sandboxes  = "/var/lib/bench/io.containerd.grpc.v1.cri/sandboxes"
-	volumes    = "/mnt/ext4/bench" // another disk
+	base       = "/var/lib/bench"
+	kubelet    = base + "/kubelet"
+	sandboxes  = base + "/io.containerd.grpc.v1.cri/sandboxes"
+	layers     = "/var/lib/bench-layers" // stands for what is mounted as a container's root
+	volumes    = "/mnt/ext4/bench"       // another disk
 )
 
 // pod is what a runtime knows of a pod, with its directories, mounts and
@@ -102,14 +104,17 @@ func (p *pod) addMounts() error {
 			return err
 		}
 	}
+	if err := os.MkdirAll(layers, 0o755); err != nil {
+		return err
+	}
 	var errs []error
 	for k := range 8 {
 		errs = append(errs, mount("tmpfs", fmt.Sprintf("%s/volumes/kubernetes.io~projected/token-%d", p.dir(), k)))
 	}
 	const others = 8 + 2 // and shm and the volume
 	for k := range mountsOfAPod - others {
-		at := fmt.Sprintf("/var/lib/bench/io.containerd.runtime.v2.task/k8s.io/%060x%04x/rootfs", p.index, k)
-		errs = append(errs, mount("/var/lib/bench", at))
+		at := fmt.Sprintf("%s/io.containerd.runtime.v2.task/k8s.io/%060x%04x/rootfs", base, p.index, k)
+		errs = append(errs, mount(layers, at))
 	}
 	errs = append(errs, mount("tmpfs", cri+"/shm"), p.mountVolume())
 	return errors.Join(errs...)
