@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// quiet is the load average below which figures are taken. Between two looks
-// it can fall by a third at most.
+// quiet is the load average below which figures are taken: a machine is never
+// all alone.
 const (
-	quiet     = 1.0
+	quiet     = 2.0
 	quietPoll = 10 * time.Second
 )
 

@@ -58,7 +58,6 @@ func rows() []row {
 		row{"CreateContainer through NRI, the table read: p50", "NodeNRI/same", "create-p50-µs", duration, noGoal},
 		row{"- p99", "NodeNRI/same", "create-p99-µs", duration, noGoal},
 		row{"- the table changed: p50", "NodeNRI/changed", "create-p50-µs", duration, noGoal},
-		row{"- p99", "NodeNRI/changed", "create-p99-µs", duration, noGoal},
 		row{"StartContainer through NRI: p50", "NodeNRI/start", "start-p50-µs", duration, noGoal},
 		row{"CRI create and start, without the plugin: median", "NodeCRI", "without-p50-µs", duration, noGoal},
 		row{"- with the plugin: median", "NodeCRI", "with-p50-µs", duration, noGoal},
