@@ -58,10 +58,10 @@ func TestStopped(t *testing.T) {
 	p.signal(t, syscall.SIGSTOP)
 	began := time.Now()
 	during := pod.run(sleeper("during", "/data", "ext4"))
-	// The runtime gives up on a plugin after 2 s, once for all requests.
+	// The runtime gives up on a plugin once, and for all requests.
 	took := time.Since(began)
-	t.Logf("with a hung plugin a container took %v to start", took)
-	if took > 20*time.Second {
+	t.Logf("with a hung plugin a container took %v to start, the runtime's timeout is %s", took, requestTimeout)
+	if took > 30*time.Second {
 		t.Errorf("with a hung plugin a container took %v to start", took)
 	}
 	wantIOMax(t, before.Cgroup, limitedDisk)

@@ -38,6 +38,9 @@ var volumes = map[string]string{
 	"tmpfs": "/run/e2e",
 }
 
+// requestTimeout is what the runtime gives a plugin for an answer.
+const requestTimeout = "10s"
+
 const notOnNode = `these tests load and restart a whole node, so they run inside a disposable one:
 nri_node.* is not on this kernel's command line. "make e2e" boots one and runs them there`
 
@@ -119,6 +122,9 @@ func prepare() error {
 	if err := node.cri.Ready(ctx); err != nil {
 		return fmt.Errorf("the runtime does not answer: %w", err)
 	}
+	if err := giveTime(ctx); err != nil {
+		return err
+	}
 	// A run that was interrupted leaves pods behind.
 	if err := node.cri.RemovePods(ctx); err != nil {
 		return err
@@ -129,4 +135,30 @@ func prepare() error {
 		return fmt.Errorf("import %s: %w\n%s", archive, err, output)
 	}
 	return nil
+}
+
+// giveTime has the runtime wait longer for its plugins than the default 2 s,
+// after which it closes them and lets containers pass: on an emulated node with
+// a dozen pods on the way, a process may not run at all for that long.
+func giveTime(ctx context.Context) error {
+	const file, mark, timeouts = "/etc/containerd/config.toml", "\n  disable = false\n",
+		"  plugin_request_timeout = \"" + requestTimeout + "\"\n  plugin_registration_timeout = \"20s\"\n"
+	config, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	text := string(config)
+	if strings.Contains(text, timeouts) {
+		return nil
+	}
+	if strings.Count(text, mark) != 1 {
+		return fmt.Errorf("%s: want one line %q, of the NRI section", file, mark)
+	}
+	if err := os.WriteFile(file, []byte(strings.Replace(text, mark, mark+timeouts, 1)), 0o644); err != nil {
+		return err
+	}
+	if out, err := exec.CommandContext(ctx, "systemctl", "restart", "containerd").CombinedOutput(); err != nil {
+		return fmt.Errorf("restart containerd: %w: %s", err, out)
+	}
+	return node.cri.Ready(ctx)
 }

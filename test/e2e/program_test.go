@@ -155,15 +155,21 @@ func (b *logBuffer) tail() string {
 // eventually waits until check has no error.
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
-	end := time.Now().Add(deadline)
+	within(t, deadline, what, check)
+}
+
+// within is eventually with a deadline of its own.
+func within(t *testing.T, limit time.Duration, what string, check func() error) {
+	t.Helper()
+	end := time.Now().Add(limit)
 	for {
 		err := check()
 		if err == nil {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("not in %v: %s: %v", deadline, what, err)
+			t.Fatalf("not in %v: %s: %v", limit, what, err)
 		}
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(limit / 450) // looking has its cost, too
 	}
 }

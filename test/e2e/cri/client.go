@@ -79,18 +79,32 @@ func (c *Client) Running(ctx context.Context, label, value string) (map[string]*
 	return found, nil
 }
 
-// RemovePods stops and removes every pod of the node.
+// RemovePods stops and removes every pod of the node. What fails is tried again
+// until ctx ends, since a container may be on its way while its pod goes.
 func (c *Client) RemovePods(ctx context.Context) error {
-	list, err := c.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
-	if err != nil {
-		return fmt.Errorf("list pod sandboxes: %w", err)
-	}
-	for _, item := range list.Items {
-		if err := c.removeSandbox(ctx, item.Id); err != nil {
-			return fmt.Errorf("remove pod %s: %w", item.Metadata.Name, err)
+	for {
+		list, err := c.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+		if err != nil {
+			return fmt.Errorf("list pod sandboxes: %w", err)
+		}
+		var errs []error
+		for _, item := range list.Items {
+			errs = append(errs, c.removeSandbox(ctx, item.Id))
+		}
+		err = errors.Join(errs...)
+		if err == nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("remove pods: %w", err)
+		case <-time.After(time.Second):
 		}
 	}
-	return nil
+	if c.driver == "cgroupfs" {
+		return nil // an empty directory is in nobody's way
+	}
+	return stopSlices(ctx, "kubepods-*-pod*.slice")
 }
 
 // removeSandbox needs no StopContainer: the runtime kills the containers of a

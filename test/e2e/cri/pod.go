@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"strings"
@@ -83,14 +84,14 @@ func (c *Client) RunPod(ctx context.Context, cfg PodConfig) (*Pod, error) {
 	}
 	answer, err := c.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: p.config})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("run pod %s: %w", cfg.Name, err), p.removeCgroup())
+		return nil, errors.Join(fmt.Errorf("run pod %s: %w", cfg.Name, err), p.removeCgroup(ctx))
 	}
 	p.ID = answer.PodSandboxId
 	return p, nil
 }
 
 // makeCgroup makes the pod's cgroup as the kubelet does. With the systemd driver
-// the slice comes with the sandbox's scope and goes with it.
+// the slice comes with the sandbox's scope.
 func (p *Pod) makeCgroup() error {
 	if p.client.driver != "cgroupfs" {
 		return nil
@@ -98,9 +99,10 @@ func (p *Pod) makeCgroup() error {
 	return os.MkdirAll(filepath.Join(CgroupRoot, p.Cgroup), 0o755)
 }
 
-func (p *Pod) removeCgroup() error {
+// removeCgroup removes it as the kubelet does: systemd keeps an empty slice.
+func (p *Pod) removeCgroup(ctx context.Context) error {
 	if p.client.driver != "cgroupfs" {
-		return nil
+		return stopSlices(ctx, path.Base(p.Cgroup))
 	}
 	err := os.Remove(filepath.Join(CgroupRoot, p.Cgroup))
 	if errors.Is(err, os.ErrNotExist) {
@@ -109,11 +111,19 @@ func (p *Pod) removeCgroup() error {
 	return err
 }
 
+// stopSlices stops the units that match the pattern.
+func stopSlices(ctx context.Context, pattern string) error {
+	if out, err := exec.CommandContext(ctx, "systemctl", "stop", pattern).CombinedOutput(); err != nil {
+		return fmt.Errorf("systemctl stop %s: %w: %s", pattern, err, out)
+	}
+	return nil
+}
+
 // Remove stops and removes the pod with its containers.
 func (p *Pod) Remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	err := errors.Join(p.client.removeSandbox(ctx, p.ID), p.removeCgroup(), os.RemoveAll(p.config.LogDirectory))
+	err := errors.Join(p.client.removeSandbox(ctx, p.ID), p.removeCgroup(ctx), os.RemoveAll(p.config.LogDirectory))
 	if err != nil {
 		return fmt.Errorf("remove pod %s: %w", p.Name, err)
 	}

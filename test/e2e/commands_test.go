@@ -1,0 +1,163 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
+)
+
+// statusOf is what `status -o json` says of a pod: "c vdb wbps 1Mi 1Mi ok".
+func statusOf(t *testing.T, pod podOf) []string {
+	t.Helper()
+	out, err := command(t, "status", "-o", "json", "--pod", "default/"+pod.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answer struct {
+		Values []struct {
+			Container, Cgroup, Disk, Key, Asked, InForce, State string
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &answer); err != nil {
+		t.Fatalf("%v in %q", err, out)
+	}
+	var rows []string
+	for _, v := range answer.Values {
+		rows = append(rows, strings.Join([]string{v.Container, v.Disk, v.Key, v.Asked, v.InForce, v.State}, " "))
+	}
+	slices.Sort(rows)
+	return rows
+}
+
+func wantStatus(t *testing.T, pod podOf, want ...string) {
+	t.Helper()
+	slices.Sort(want)
+	if got := statusOf(t, pod); !slices.Equal(got, want) {
+		t.Errorf("status says\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestStatus compares what the command says with io.max, as the kernel has it
+// and as we make it behind the program's back.
+func TestStatus(t *testing.T) {
+	p := startPlugin(t)
+	pod := runPod(t, "pod", annotations{
+		limits + "container.c": "/data wbps=1Mi riops=2k; rootfs wbps=3Mi",
+		weight + "container.c": "500",
+	})
+	k := pod.run(sleeper("c", "/data", "ext4"))
+	wantIOMax(t, k.Cgroup, disks{"vda": "wbps=3145728", "vdb": "wbps=1048576 riops=2000"})
+	backstop := []string{" vda wbps 3Mi 3Mi ok", " vdb riops 2k 2k ok", " vdb wbps 1Mi 1Mi ok"}
+	wantStatus(t, pod, append(backstop,
+		"c  weight 500 500 ok", "c vda wbps 3Mi 3Mi ok", "c vdb riops 2k 2k ok", "c vdb wbps 1Mi 1Mi ok")...)
+	if _, err := command(t, "status", "--strict"); err != nil {
+		t.Error("status --strict fails with all in force:", err)
+	}
+
+	p.kill(t) // so that nobody repairs
+	vda, vdb := node.disks["vda"], node.disks["vdb"]
+	for _, line := range []string{vda + " wbps=5242880", vdb + " wbps=max"} {
+		if err := cgroup.Dir(k.Cgroup).SetIOMax(line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantStatus(t, pod, append(backstop,
+		"c  weight 500 500 ok", "c vda wbps 3Mi 5Mi drift", "c vdb riops 2k 2k ok", "c vdb wbps 1Mi max missing")...)
+	if _, err := command(t, "status", "--strict"); err == nil {
+		t.Error("status --strict succeeds with a limit that is not in force")
+	}
+}
+
+// TestClear: the way out of a limit that was a mistake, with the program running.
+func TestClear(t *testing.T) {
+	startPlugin(t)
+	pod := runPod(t, "pod", limited)
+	other := runPod(t, "other", limited)
+	k, bystander := pod.run(sleeper("c", "/data", "ext4")), other.run(sleeper("c", "/data", "ext4"))
+	if err := cgroup.Dir(k.Cgroup).SetIOMax(node.disks["vdd"] + " wbps=5000000"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := command(t, "clear", "--pod", "default/"+pod.Name); err != nil {
+		t.Fatal(err)
+	}
+	staysIOMax(t, k.Cgroup, disks{"vdd": "wbps=5000000"}) // another's
+	wantIOMax(t, pod.Cgroup, nil)
+	wantStatus(t, pod, "c vdb wbps 1Mi max cleared", " vdb wbps 1Mi max cleared")
+	wantIOMax(t, bystander.Cgroup, limitedDisk)
+
+	// A container that comes later has its limit, as the help text says.
+	wantIOMax(t, pod.run(sleeper("later", "/data", "ext4")).Cgroup, limitedDisk)
+	wantIOMax(t, pod.Cgroup, nil)
+
+	if _, err := command(t, "clear", "--undo", "--pod", "default/"+pod.Name); err != nil {
+		t.Fatal(err)
+	}
+	awaitIOMax(t, pod.Cgroup, twiceDisk)
+	awaitIOMax(t, k.Cgroup, disks{"vdb": "wbps=1048576", "vdd": "wbps=5000000"})
+}
+
+// TestClearAll works without the program.
+func TestClearAll(t *testing.T) {
+	p := startPlugin(t)
+	pod := runPod(t, "pod", limited)
+	k := pod.run(sleeper("c", "/data", "ext4"))
+	p.kill(t)
+	if _, err := command(t, "clear", "--all"); err != nil {
+		t.Fatal(err)
+	}
+	wantIOMax(t, k.Cgroup, nil)
+	wantIOMax(t, pod.Cgroup, nil)
+}
+
+// TestCheck: what the command predicts is what the pod gets.
+func TestCheck(t *testing.T) {
+	const manifest = `
+apiVersion: v1
+kind: Pod
+metadata:
+  name: checked
+  annotations:
+    limits.blkio.noderesource.dev/container.c: "%s"
+spec:
+  containers:
+  - name: c
+    image: local/iotool:1
+    volumeMounts: [{name: data, mountPath: /data}]
+  volumes: [{name: data, hostPath: {path: %s}}]
+`
+	file := policyFile(t, "") // any file will do
+	check := func(value string) (string, error) {
+		t.Helper()
+		writeFile(t, file, fmt.Sprintf(manifest, value, volumes["part"]))
+		return command(t, "check", "-f", file)
+	}
+	out, err := check("/data wbps=1Mi; rootfs wiops=100")
+	if err != nil || !strings.Contains(out, node.disks["vdc"]+" wbps=1048576") || !strings.Contains(out, node.disks["vda"]+" wiops=100") {
+		t.Errorf("check says (%v)\n%s", err, out)
+	}
+	out, err = check("/data wpbs=1Mi")
+	if err == nil || !strings.Contains(out, `unknown key "wpbs" (did you mean "wbps"?)`) {
+		t.Errorf("check of a wrong annotation says (%v)\n%s", err, out)
+	}
+}
+
+// TestDevices: each disk of the node is there, and takes limits.
+func TestDevices(t *testing.T) {
+	out, err := command(t, "devices")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, disk := range slices.Sorted(maps.Keys(node.disks)) {
+		found := slices.ContainsFunc(strings.Split(out, "\n"), func(line string) bool {
+			return strings.Contains(line, disk) && strings.Contains(line, node.disks[disk])
+		})
+		if !found {
+			t.Errorf("disk %s %s is not in\n%s", disk, node.disks[disk], out)
+		}
+	}
+}

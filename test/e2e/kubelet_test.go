@@ -1,0 +1,305 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"text/template"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
+)
+
+const (
+	manifests = "/etc/kubernetes/manifests"
+	// kubeletDeadline is for all pods of these tests to run: they come at
+	// once, and an emulated node takes minutes for them.
+	kubeletDeadline = 6 * time.Minute
+)
+
+// staticPod is a pod that the kubelet runs from a file.
+type staticPod struct {
+	name        string
+	annotations annotations
+	init        string // YAML of initContainers
+	containers  string // YAML of containers
+	volume      string // YAML of the volume "data"
+	check       func(t *testing.T, pod staticPod)
+}
+
+var manifest = template.Must(template.New("pod").Parse(`apiVersion: v1
+kind: Pod
+metadata:
+  name: {{.Name}}
+  annotations:
+{{- range $key, $value := .Annotations}}
+    {{$key}}: {{printf "%q" $value}}
+{{- end}}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 0
+  initContainers: [{{.Init}}]
+  containers: [{{.Containers}}]
+  volumes: [{{with .Volume}}{name: data, {{.}}}{{end}}]
+`))
+
+// ctr is a container of a static pod, which sleeps for so many seconds; rest
+// are more fields.
+func ctr(name, seconds string, rest ...string) string {
+	fields := append([]string{
+		"name: " + name, "image: " + cri.Image, "imagePullPolicy: Never", "args: [sleep, --seconds, " + `"` + seconds + `"]`,
+	}, rest...)
+	return "{" + strings.Join(fields, ", ") + "}"
+}
+
+const (
+	forever  = "100000"
+	dataDir  = "volumeMounts: [{name: data, mountPath: /data}]"
+	hostPath = "hostPath: {path: /mnt/ext4/e2e}"
+)
+
+// TestKubelet drops all manifests at once and looks at one pod after another.
+func TestKubelet(t *testing.T) {
+	startPlugin(t)
+	pods := staticPods()
+	startKubelet(t, pods)
+	for _, p := range pods {
+		t.Run(p.name, func(t *testing.T) { p.check(t, p) })
+	}
+}
+
+func staticPods() []staticPod {
+	two := ctr("a", forever, dataDir) + ", " + ctr("b", forever, dataDir)
+	return []staticPod{{
+		// First, since its init container ends.
+		name:        "init",
+		annotations: annotations{limits + "container.prepare": "/data wbps=2Mi", limits + "container.c": "/data wbps=1Mi"},
+		init:        ctr("prepare", "25", dataDir), containers: ctr("c", forever, dataDir), volume: hostPath,
+		check: checkInit,
+	}, {
+		name:        "hostpath",
+		annotations: annotations{limits + "container.c": "/data wbps=1Mi"},
+		containers:  ctr("c", forever, dataDir), volume: hostPath,
+		check: inForce(disks{"vdb": "wbps=1048576"}, map[string]disks{"c": {"vdb": "wbps=1048576"}}),
+	}, {
+		name:        "emptydir",
+		annotations: annotations{limits + "container.c": "/data wbps=1Mi"},
+		containers:  ctr("c", forever, dataDir), volume: "emptyDir: {}",
+		check: inForce(disks{"vda": "wbps=1048576"}, map[string]disks{"c": {"vda": "wbps=1048576"}}),
+	}, {
+		// What the kubelet injects (hosts, the termination log) is on vda,
+		// as is the writable layer; /data is tmpfs and left out.
+		name:        "star",
+		annotations: annotations{limits + "containers": "* wbps=1Mi"},
+		containers:  ctr("c", forever, dataDir), volume: "emptyDir: {medium: Memory}",
+		check: inForce(disks{"vda": "wbps=1048576"}, map[string]disks{"c": {"vda": "wbps=1048576"}}),
+	}, {
+		name:        "rootfs",
+		annotations: annotations{limits + "containers": "rootfs wbps=1Mi"},
+		containers:  ctr("c", forever),
+		check:       inForce(disks{"vda": "wbps=1048576"}, map[string]disks{"c": {"vda": "wbps=1048576"}}),
+	}, {
+		name:        "pod-total",
+		annotations: annotations{limits + "pod-total": "/data wbps=3Mi", limits + "containers": "/data wbps=2Mi"},
+		containers:  two, volume: hostPath,
+		check: inForce(disks{"vdb": "wbps=3145728"}, map[string]disks{"a": {"vdb": "wbps=2097152"}, "b": {"vdb": "wbps=2097152"}}),
+	}, {
+		name:        "backstop",
+		annotations: annotations{limits + "container.a": "/data wbps=1Mi", limits + "containers": "/data wbps=2Mi"},
+		containers:  two, volume: hostPath,
+		check: inForce(disks{"vdb": "wbps=3145728"}, map[string]disks{"a": {"vdb": "wbps=1048576"}, "b": {"vdb": "wbps=2097152"}}),
+	}, {
+		name:        "sidecar",
+		annotations: annotations{limits + "container.side": "/data wbps=2Mi", limits + "container.c": "/data wbps=1Mi"},
+		init:        ctr("side", forever, dataDir, "restartPolicy: Always"), containers: ctr("c", forever, dataDir), volume: hostPath,
+		check: inForce(disks{"vdb": "wbps=3145728"}, map[string]disks{"side": {"vdb": "wbps=2097152"}, "c": {"vdb": "wbps=1048576"}}),
+	}, {
+		name:        "weight",
+		annotations: annotations{weight + "containers": "500"},
+		containers:  ctr("c", forever),
+		check:       checkWeight,
+	}, {
+		name:        "invalid",
+		annotations: annotations{limits + "containers": "/data wpbs=1Mi"},
+		containers:  ctr("c", forever, dataDir), volume: hostPath,
+		check: checkInvalid,
+	}, {
+		name:        "restart",
+		annotations: annotations{limits + "containers": "/data wbps=1Mi"},
+		containers:  ctr("c", "30", dataDir), volume: hostPath,
+		check: checkRestart,
+	}}
+}
+
+// startKubelet gives the pods to a kubelet that ends with the test.
+func startKubelet(t *testing.T, pods []staticPod) {
+	t.Helper()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*deadline)
+		defer cancel()
+		if out, err := exec.CommandContext(ctx, "systemctl", "stop", "kubelet").CombinedOutput(); err != nil {
+			t.Errorf("stop the kubelet: %v: %s", err, out)
+		}
+		if t.Failed() {
+			out, _ := exec.CommandContext(ctx, "journalctl", "-u", "kubelet", "--no-pager", "-n", "60").CombinedOutput()
+			t.Logf("end of the log of the kubelet:\n%s", out)
+		}
+		if err := node.cri.RemovePods(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, p := range pods {
+		var text bytes.Buffer
+		err := manifest.Execute(&text, map[string]any{
+			"Name": p.name, "Annotations": p.annotations, "Init": p.init, "Containers": p.containers, "Volume": p.volume,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(manifests, p.name+".yaml")
+		writeFile(t, file, text.String())
+		t.Cleanup(func() { os.Remove(file) })
+	}
+	if out, err := exec.CommandContext(t.Context(), "systemctl", "start", "kubelet").CombinedOutput(); err != nil {
+		t.Fatalf("start the kubelet: %v: %s", err, out)
+	}
+}
+
+// fullName is what the kubelet makes of a static pod's name.
+func (p staticPod) fullName(t *testing.T) string {
+	t.Helper()
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.name + "-" + host
+}
+
+// running waits until these containers of the pod run.
+func (p staticPod) running(t *testing.T, names ...string) map[string]*cri.Container {
+	t.Helper()
+	var found map[string]*cri.Container
+	within(t, kubeletDeadline, "containers of pod "+p.name+" run", func() error {
+		var err error
+		if found, err = node.cri.Running(t.Context(), "io.kubernetes.pod.name", p.fullName(t)); err != nil {
+			return err
+		}
+		for _, name := range names {
+			if found[name] == nil {
+				return fmt.Errorf("container %s does not run", name)
+			}
+		}
+		return nil
+	})
+	return found
+}
+
+// inForce checks a pod and its containers by their names.
+func inForce(wantPod disks, want map[string]disks) func(*testing.T, staticPod) {
+	return func(t *testing.T, p staticPod) {
+		var names []string
+		for name := range want {
+			names = append(names, name)
+		}
+		for name, k := range p.running(t, names...) {
+			wantIOMax(t, k.Cgroup, want[name])
+			wantIOMax(t, filepath.Dir(k.Cgroup), wantPod)
+		}
+	}
+}
+
+// checkInit: the init container has its limit while it runs, and the pod's
+// backstop is that of those that run.
+func checkInit(t *testing.T, p staticPod) {
+	inForce(disks{"vdb": "wbps=2097152"}, map[string]disks{"prepare": {"vdb": "wbps=2097152"}})(t, p)
+	inForce(disks{"vdb": "wbps=1048576"}, map[string]disks{"c": {"vdb": "wbps=1048576"}})(t, p)
+}
+
+func checkWeight(t *testing.T, p staticPod) {
+	if w, err := cgroup.Dir(p.running(t, "c")["c"].Cgroup).Weight(); err != nil || w != 500 {
+		t.Errorf("io.weight is %d (%v), want 500", w, err)
+	}
+}
+
+// checkRestart: the container ends by itself, and its successor is limited too.
+func checkRestart(t *testing.T, p staticPod) {
+	first := p.running(t, "c")["c"]
+	wantIOMax(t, first.Cgroup, limitedDisk)
+	within(t, kubeletDeadline, "container c runs again", func() error {
+		if k := p.running(t, "c")["c"]; k.ID != first.ID {
+			wantIOMax(t, k.Cgroup, limitedDisk)
+			awaitIOMax(t, filepath.Dir(k.Cgroup), limitedDisk) // no sum with the dead
+			return nil
+		}
+		return errors.New("it is the same one")
+	})
+}
+
+// checkInvalid: the user reads the line where the kubelet tells why a
+// container waits, as kubectl describe does.
+func checkInvalid(t *testing.T, p staticPod) {
+	want := "nri-blkio: " + limits + `containers: entry 1 "/data wpbs=1Mi": unknown key "wpbs" (did you mean "wbps"?)`
+	within(t, kubeletDeadline, "the kubelet tells why the container waits", func() error {
+		reason, message, err := waiting(t.Context(), p.fullName(t))
+		if err != nil {
+			return err
+		}
+		if reason != "CreateContainerError" || !strings.HasSuffix(message, want) {
+			return fmt.Errorf("the container waits for %s: %s", reason, message)
+		}
+		return nil
+	})
+}
+
+// waiting asks the kubelet why the first container of a pod waits.
+func waiting(ctx context.Context, pod string) (reason, message string, err error) {
+	client := http.Client{
+		Timeout: deadline,
+		// The kubelet's certificate is its own.
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://127.0.0.1:10250/pods", http.NoBody)
+	if err != nil {
+		return "", "", err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return "", "", err
+	}
+	defer response.Body.Close()
+	var list podList
+	if err := json.NewDecoder(response.Body).Decode(&list); err != nil {
+		return "", "", fmt.Errorf("%s from %s: %w", response.Status, request.URL, err)
+	}
+	for _, item := range list.Items {
+		if item.Metadata.Name == pod && len(item.Status.ContainerStatuses) > 0 {
+			w := item.Status.ContainerStatuses[0].State.Waiting
+			return w.Reason, w.Message, nil
+		}
+	}
+	return "", "", fmt.Errorf("the kubelet has no status of pod %s", pod)
+}
+
+// podList is the part of a v1.PodList that is looked at.
+type podList struct {
+	Items []struct {
+		Metadata struct{ Name string }
+		Status   struct {
+			ContainerStatuses []struct {
+				State struct {
+					Waiting struct{ Reason, Message string }
+				}
+			}
+		}
+	}
+}

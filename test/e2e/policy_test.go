@@ -1,0 +1,114 @@
+package e2e
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
+)
+
+const policyHead = "apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\n"
+
+// policyFile writes a node policy.
+func policyFile(t *testing.T, body string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	writePolicy(t, file, body)
+	return file
+}
+
+func writePolicy(t *testing.T, file, body string) {
+	t.Helper()
+	writeFile(t, file, policyHead+body)
+}
+
+// record is the part of the plugin's record that tests look at.
+type record struct {
+	Pod, Container string
+	Limits         []struct {
+		Dev, Disk, Key string
+		Rate           uint64
+	}
+	Error    string
+	Observed bool
+}
+
+func readRecord(t *testing.T, dir string) record {
+	t.Helper()
+	text, err := cgroup.Dir(dir).Record()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r record
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		t.Fatalf("record %q on %s: %v", text, dir, err)
+	}
+	return r
+}
+
+// TestObserve: what would be done is on record, and nothing is done.
+func TestObserve(t *testing.T) {
+	startPlugin(t, "--policy", policyFile(t, "mode: observe\n"))
+	pod := runPod(t, "pod", annotations{
+		limits + "container.c":       "/data wbps=1Mi; rootfs wiops=100",
+		limits + "container.refused": "/data wpbs=1Mi",
+		weight + "container.c":       "500",
+		limits + "pod-total":         "/data wbps=2Mi",
+	})
+	c := pod.run(sleeper("c", "/data", "ext4"))
+	refused := pod.run(sleeper("refused", "/data", "ext4"))
+	staysIOMax(t, c.Cgroup, nil)
+	wantIOMax(t, refused.Cgroup, nil)
+	wantIOMax(t, pod.Cgroup, nil)
+	if w, err := cgroup.Dir(c.Cgroup).Weight(); err != nil || w == 500 {
+		t.Errorf("io.weight is %d (%v), want it untouched", w, err)
+	}
+	if r := readRecord(t, c.Cgroup); !r.Observed || len(r.Limits) != 2 || r.Container != "c" {
+		t.Errorf("record %+v, want two observed limits of c", r)
+	}
+	if r := readRecord(t, refused.Cgroup); !r.Observed || !strings.Contains(r.Error, `did you mean "wbps"?`) {
+		t.Errorf("record %+v, want an observed error", r)
+	}
+}
+
+// TestPolicyReload: a new policy takes effect without a restart, a bad one
+// does not, and running containers keep what they have.
+func TestPolicyReload(t *testing.T) {
+	file := policyFile(t, "floors: {bps: 64Ki}\n")
+	p := startPlugin(t, "--policy", file)
+	pod := runPod(t, "pod", limited)
+	before := pod.run(sleeper("before", "/data", "ext4"))
+
+	writePolicy(t, file, "floors: {bps: 2Mi}\n")
+	p.await(t, logReloaded, 1)
+	const want = `entry 1 "/data wbps=1Mi": wbps=1Mi is under this node's floor (write at least 2Mi)`
+	wantRefusal(t, pod, "low", limits+"containers", want)
+
+	writePolicy(t, file, "floor: {bps: 64Ki}\n")
+	p.await(t, logRefused, 1)
+	wantRefusal(t, pod, "low", limits+"containers", want)
+
+	writePolicy(t, file, "onError: {invalid: ignore, unenforceable: ignore}\n")
+	p.await(t, logReloaded, 2)
+	wantIOMax(t, pod.run(sleeper("after", "/data", "ext4")).Cgroup, limitedDisk)
+	wantIOMax(t, before.Cgroup, limitedDisk)
+}
+
+// TestIgnore: where the policy says so a mistake does not keep a container from
+// starting. What is right in it is enforced, and what is not is on record.
+func TestIgnore(t *testing.T) {
+	startPlugin(t, "--policy", policyFile(t, "onError: {invalid: ignore, unenforceable: ignore}\n"))
+	pod := runPod(t, "pod", annotations{
+		limits + "container.invalid":       "/data wbps=1Mi; rootfs wpbs=1Mi",
+		limits + "container.unenforceable": "/mem wbps=1Mi; /data wbps=1Mi",
+	})
+	for _, name := range []string{"invalid", "unenforceable"} {
+		k := pod.run(sleeper(name, "/data", "ext4", "/mem", "tmpfs"))
+		wantIOMax(t, k.Cgroup, limitedDisk)
+		if r := readRecord(t, k.Cgroup); !strings.HasPrefix(r.Error, "nri-blkio: "+limits+"container."+name+": entry ") {
+			t.Errorf("record of %s has the error %q", name, r.Error)
+		}
+	}
+}
