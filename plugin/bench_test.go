@@ -84,8 +84,8 @@ func BenchmarkCreateContainer(b *testing.B) {
 }
 
 // timed runs fn in a goroutine of its own, as the runtime's events come. The
-// benchmark's is bound to its thread, so that the handler's change to another
-// goroutine would be a change of threads, which takes longer than the handler.
+// benchmark's is bound to its thread: there the handler's change to another
+// goroutine would be one of threads too, which it is not in the plugin.
 func timed(fn func()) time.Duration {
 	took := make(chan time.Duration)
 	go func() {
