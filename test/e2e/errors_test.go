@@ -134,14 +134,14 @@ func TestPodRefusals(t *testing.T) {
 	cases := []struct {
 		name, key, value, want string
 	}{
-		{"bare key", strings.TrimSuffix(limits, "/"), "/data wbps=1Mi", `no scope (write /containers for each container, /pod-total for the pod as a whole, or /container.NAME)`},
-		{"pod", limits + "pod", "/data wbps=1Mi", `no scope (write /containers for each container, /pod-total for the pod as a whole, or /container.NAME)`},
-		{"unknown scope", limits + "container", "/data wbps=1Mi", ``},
+		{"bare key", strings.TrimSuffix(limits, "/"), "/data wbps=1Mi", `no scope after the prefix (write /containers for each container, /pod-total for the pod as a whole, or /container.NAME)`},
+		{"pod", limits + "pod", "/data wbps=1Mi", `"pod" is no scope here (write /containers for each container, /pod-total for the pod as a whole, or /container.NAME)`},
+		{"unknown scope", limits + "container", "/data wbps=1Mi", `unknown scope "container" (did you mean "containers"?)`},
 		{"containers with a name", limits + "containers.c", "/data wbps=1Mi", `unknown scope "containers.c" (did you mean "container.c"?)`},
-		{"unknown annotation", "limit.blkio.noderesource.dev/containers", "/data wbps=1Mi", ``},
-		{"class", "class.blkio.noderesource.dev/containers", "bronze", ``},
+		{"unknown annotation", "limit.blkio.noderesource.dev/containers", "/data wbps=1Mi", `unknown annotation (did you mean "limits.blkio.noderesource.dev"?)`},
+		{"class", "class.blkio.noderesource.dev/containers", "bronze", `"bronze": classes are not supported by this version yet (write limits.blkio.noderesource.dev/containers)`},
 		{"containers", limits + "containers", "/data wbps=1", `entry 1 "/data wbps=1": wbps=1 is under this node's floor (write at least 64Ki)`},
-		{"pod-total", limits + "pod-total", "/mem wbps=1Mi", ``},
+		{"pod-total", limits + "pod-total", "/mem wbps=1Mi", `entry 1 "/mem wbps=1Mi": "/mem" of container "c" cannot be limited: tmpfs is memory, not a disk (remove the entry, or use a volume on a local disk)`},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

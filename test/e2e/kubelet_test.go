@@ -66,6 +66,9 @@ const (
 	forever  = "100000"
 	dataDir  = "volumeMounts: [{name: data, mountPath: /data}]"
 	hostPath = "hostPath: {path: /mnt/ext4/e2e}"
+	// The QoS class is part of the cgroup's path; without these it is BestEffort.
+	burstable  = "resources: {requests: {cpu: 10m}}"
+	guaranteed = "resources: {limits: {cpu: 100m, memory: 64Mi}}"
 )
 
 // TestKubelet drops all manifests at once and looks at one pod after another.
@@ -84,12 +87,12 @@ func staticPods() []staticPod {
 		// First, since its init container ends.
 		name:        "init",
 		annotations: annotations{limits + "container.prepare": "/data wbps=2Mi", limits + "container.c": "/data wbps=1Mi"},
-		init:        ctr("prepare", "25", dataDir), containers: ctr("c", forever, dataDir), volume: hostPath,
+		init:        ctr("prepare", "20", dataDir), containers: ctr("c", forever, dataDir), volume: hostPath,
 		check: checkInit,
 	}, {
 		name:        "hostpath",
 		annotations: annotations{limits + "container.c": "/data wbps=1Mi"},
-		containers:  ctr("c", forever, dataDir), volume: hostPath,
+		containers:  ctr("c", forever, dataDir, burstable), volume: hostPath,
 		check: inForce(disks{"vdb": "wbps=1048576"}, map[string]disks{"c": {"vdb": "wbps=1048576"}}),
 	}, {
 		name:        "emptydir",
@@ -106,7 +109,7 @@ func staticPods() []staticPod {
 	}, {
 		name:        "rootfs",
 		annotations: annotations{limits + "containers": "rootfs wbps=1Mi"},
-		containers:  ctr("c", forever),
+		containers:  ctr("c", forever, guaranteed),
 		check:       inForce(disks{"vda": "wbps=1048576"}, map[string]disks{"c": {"vda": "wbps=1048576"}}),
 	}, {
 		name:        "pod-total",
@@ -136,7 +139,7 @@ func staticPods() []staticPod {
 	}, {
 		name:        "restart",
 		annotations: annotations{limits + "containers": "/data wbps=1Mi"},
-		containers:  ctr("c", "30", dataDir), volume: hostPath,
+		containers:  ctr("c", "20", dataDir), volume: hostPath,
 		check: checkRestart,
 	}}
 }

@@ -137,6 +137,22 @@ func TestEdited(t *testing.T) {
 	staysIOMax(t, k.Cgroup, disks{"vdb": "wbps=1048576 riops=500", "vdd": "wbps=5000000"})
 }
 
+// TestSystemdReload: systemd puts weights back to its own idea.
+func TestSystemdReload(t *testing.T) {
+	startPlugin(t)
+	pod := runPod(t, "pod", annotations{limits + "containers": "/data wbps=1Mi", weight + "containers": "500"})
+	k := pod.run(sleeper("c", "/data", "ext4"))
+	if out, err := exec.CommandContext(t.Context(), "systemctl", "daemon-reload").CombinedOutput(); err != nil {
+		t.Fatalf("daemon-reload: %v: %s", err, out)
+	}
+	wantIOMax(t, k.Cgroup, limitedDisk)
+	staysIOMax(t, pod.Cgroup, limitedDisk)
+	wantIOMax(t, k.Cgroup, limitedDisk)
+	if w, err := cgroup.Dir(k.Cgroup).Weight(); err != nil || w != 500 {
+		t.Errorf("io.weight after daemon-reload is %d (%v), want 500", w, err)
+	}
+}
+
 // TestRefusedLeavesNothing: the runtime sends Stop and Remove for what was
 // never there, and the kubelet tries again for ever.
 func TestRefusedLeavesNothing(t *testing.T) {
