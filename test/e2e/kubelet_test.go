@@ -74,7 +74,7 @@ const (
 // TestKubelet drops all manifests at once and looks at one pod after another.
 func TestKubelet(t *testing.T) {
 	startPlugin(t)
-	pods := staticPods()
+	pods := append(staticPods(), podsOfTwo()...)
 	startKubelet(t, pods)
 	for _, p := range pods {
 		t.Run(p.name, func(t *testing.T) { p.check(t, p) })
@@ -82,7 +82,6 @@ func TestKubelet(t *testing.T) {
 }
 
 func staticPods() []staticPod {
-	two := ctr("a", forever, dataDir) + ", " + ctr("b", forever, dataDir)
 	return []staticPod{{
 		// First, since its init container ends.
 		name:        "init",
@@ -112,21 +111,6 @@ func staticPods() []staticPod {
 		containers:  ctr("c", forever, guaranteed),
 		check:       inForce(disks{"vda": "wbps=1048576"}, map[string]disks{"c": {"vda": "wbps=1048576"}}),
 	}, {
-		name:        "pod-total",
-		annotations: annotations{limits + "pod-total": "/data wbps=3Mi", limits + "containers": "/data wbps=2Mi"},
-		containers:  two, volume: hostPath,
-		check: inForce(disks{"vdb": "wbps=3145728"}, map[string]disks{"a": {"vdb": "wbps=2097152"}, "b": {"vdb": "wbps=2097152"}}),
-	}, {
-		name:        "backstop",
-		annotations: annotations{limits + "container.a": "/data wbps=1Mi", limits + "containers": "/data wbps=2Mi"},
-		containers:  two, volume: hostPath,
-		check: inForce(disks{"vdb": "wbps=3145728"}, map[string]disks{"a": {"vdb": "wbps=1048576"}, "b": {"vdb": "wbps=2097152"}}),
-	}, {
-		name:        "sidecar",
-		annotations: annotations{limits + "container.side": "/data wbps=2Mi", limits + "container.c": "/data wbps=1Mi"},
-		init:        ctr("side", forever, dataDir, "restartPolicy: Always"), containers: ctr("c", forever, dataDir), volume: hostPath,
-		check: inForce(disks{"vdb": "wbps=3145728"}, map[string]disks{"side": {"vdb": "wbps=2097152"}, "c": {"vdb": "wbps=1048576"}}),
-	}, {
 		name:        "weight",
 		annotations: annotations{weight + "containers": "500"},
 		containers:  ctr("c", forever),
@@ -141,6 +125,27 @@ func staticPods() []staticPod {
 		annotations: annotations{limits + "containers": "/data wbps=1Mi"},
 		containers:  ctr("c", "20", dataDir), volume: hostPath,
 		check: checkRestart,
+	}}
+}
+
+// podsOfTwo have two containers, which share what their pod may do.
+func podsOfTwo() []staticPod {
+	two := ctr("a", forever, dataDir) + ", " + ctr("b", forever, dataDir)
+	return []staticPod{{
+		name:        "pod-total",
+		annotations: annotations{limits + "pod-total": "/data wbps=3Mi", limits + "containers": "/data wbps=2Mi"},
+		containers:  two, volume: hostPath,
+		check: inForce(disks{"vdb": "wbps=3145728"}, map[string]disks{"a": {"vdb": "wbps=2097152"}, "b": {"vdb": "wbps=2097152"}}),
+	}, {
+		name:        "backstop",
+		annotations: annotations{limits + "container.a": "/data wbps=1Mi", limits + "containers": "/data wbps=2Mi"},
+		containers:  two, volume: hostPath,
+		check: inForce(disks{"vdb": "wbps=3145728"}, map[string]disks{"a": {"vdb": "wbps=1048576"}, "b": {"vdb": "wbps=2097152"}}),
+	}, {
+		name:        "sidecar",
+		annotations: annotations{limits + "container.side": "/data wbps=2Mi", limits + "container.c": "/data wbps=1Mi"},
+		init:        ctr("side", forever, dataDir, "restartPolicy: Always"), containers: ctr("c", forever, dataDir), volume: hostPath,
+		check: inForce(disks{"vdb": "wbps=3145728"}, map[string]disks{"side": {"vdb": "wbps=2097152"}, "c": {"vdb": "wbps=1048576"}}),
 	}}
 }
 

@@ -50,7 +50,8 @@ func readRecord(t *testing.T, dir string) record {
 
 // TestObserve: what would be done is on record, and nothing is done.
 func TestObserve(t *testing.T) {
-	startPlugin(t, "--policy", policyFile(t, "mode: observe\n"))
+	file := policyFile(t, "mode: observe\n")
+	p := startPlugin(t, "--policy", file)
 	pod := runPod(t, "pod", annotations{
 		limits + "container.c":       "/data wbps=1Mi; rootfs wiops=100",
 		limits + "container.refused": "/data wpbs=1Mi",
@@ -71,6 +72,16 @@ func TestObserve(t *testing.T) {
 	if r := readRecord(t, refused.Cgroup); !r.Observed || !strings.Contains(r.Error, `did you mean "wbps"?`) {
 		t.Errorf("record %+v, want an observed error", r)
 	}
+
+	// The pods that run get what was decided, and lose it again.
+	writePolicy(t, file, "mode: enforce\n")
+	p.await(t, logReloaded, 1)
+	awaitIOMax(t, c.Cgroup, disks{"vda": "wiops=100", "vdb": "wbps=1048576"})
+	awaitIOMax(t, pod.Cgroup, disks{"vdb": "wbps=2097152"})
+	writePolicy(t, file, "mode: observe\n")
+	p.await(t, logReloaded, 2)
+	awaitIOMax(t, c.Cgroup, nil)
+	awaitIOMax(t, pod.Cgroup, nil)
 }
 
 // TestPolicyReload: a new policy takes effect without a restart, a bad one

@@ -81,7 +81,8 @@ func targetCases() []targetCase {
 		},
 		{
 			"separators", "# both disks; not one\n/data wbps=1Mi;;\n ; rootfs wbps=2Mi ;\n",
-			on("/data", "ext4"), disks{"vda": "wbps=2097152", "vdb": "wbps=1048576"},
+			on("/data", "ext4"),
+			disks{"vda": "wbps=2097152", "vdb": "wbps=1048576"},
 		},
 		{"same-value-twice", "/a wbps=1Mi; /b wbps=1024Ki", on("/a", "ext4", "/b", "ext4"), disks{"vdb": "wbps=1048576"}},
 		{"symbolic-link", "/data wbps=1Mi", []cri.Mount{{Path: "/data", Host: volumes["root"] + "/link"}}, disks{"vdb": "wbps=1048576"}},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -114,7 +115,7 @@ func (c loadCase) config(t *testing.T) cri.ContainerConfig {
 			fill(t, file, 32*mib)
 		}
 	}
-	cfg.Args = append(c.args[:len(c.args):len(c.args)], "--path", path)
+	cfg.Args = append(slices.Clip(c.args), "--path", path)
 	cfg.Memory = memoryLimit
 	return cfg
 }

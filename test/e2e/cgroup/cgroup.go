@@ -47,7 +47,7 @@ func (d Dir) values(file, without string) (map[string]string, error) {
 	for line := range strings.Lines(string(data)) {
 		device, pairs, _ := strings.Cut(strings.TrimSpace(line), " ")
 		var kept []string
-		for _, pair := range strings.Fields(pairs) {
+		for pair := range strings.FieldsSeq(pairs) {
 			if _, value, _ := strings.Cut(pair, "="); value != without {
 				kept = append(kept, pair)
 			}

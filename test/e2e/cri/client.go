@@ -123,18 +123,17 @@ func (c *Client) podCgroup(ctx context.Context, sandbox string) (string, error) 
 	if err != nil {
 		return "", fmt.Errorf("list pod sandboxes: %w", err)
 	}
-	for _, item := range list.Items {
-		// Only standalone kubelets are tested, whose pods are BestEffort or
-		// Burstable: both are tried, as the CRI does not say.
-		for _, qos := range []string{BestEffort, Burstable, Guaranteed} {
-			dir := c.podParent(qos, item.Metadata.Uid)
-			if exists(dir) {
-				return dir, nil
-			}
-		}
-		return "", fmt.Errorf("pod %s/%s: no cgroup of uid %s", item.Metadata.Namespace, item.Metadata.Name, item.Metadata.Uid)
+	if len(list.Items) != 1 {
+		return "", fmt.Errorf("%d sandboxes with the ID %s", len(list.Items), sandbox)
 	}
-	return "", fmt.Errorf("no sandbox %s", sandbox)
+	pod := list.Items[0].Metadata
+	for _, qos := range []string{BestEffort, Burstable, Guaranteed} {
+		dir := c.podParent(qos, pod.Uid)
+		if exists(dir) {
+			return dir, nil // the CRI does not say of which class a pod is
+		}
+	}
+	return "", fmt.Errorf("pod %s/%s: no cgroup of uid %s", pod.Namespace, pod.Name, pod.Uid)
 }
 
 // The QoS classes, as they are part of cgroup paths.
