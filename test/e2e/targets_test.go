@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
@@ -66,6 +68,8 @@ func targetCases() []targetCase {
 		{"quoted", `"/with blank; and \"more" wbps=1Mi`, on(`/with blank; and "more`, "ext4"), disks{"vdb": "wbps=1048576"}},
 		{"below-a-mount", "/data/sub/file wbps=1Mi", on("/data", "ext4"), disks{"vdb": "wbps=1048576"}},
 		{"longest-mount", "/data/inner/x wbps=1Mi", on("/data", "ext4", "/data/inner", "xfs"), disks{"vdd": "wbps=1048576"}},
+		// The runtime binds recursively, so the other disk is in the volume.
+		{"mount-below-a-volume", "/host/ext4/e2e wbps=1Mi", []cri.Mount{{Path: "/host", Host: "/mnt"}}, disks{"vdb": "wbps=1048576"}},
 		{"rootfs", "rootfs wbps=1Mi riops=100", nil, disks{"vda": "wbps=1048576 riops=100"}},
 		{"star", "* wbps=1500k", on("/a", "ext4", "/b", "part", "/c", "xfs", "/d", "btrfs"), disks{
 			"vda": "wbps=1500000", "vdb": "wbps=1500000", "vdc": "wbps=1500000", "vdd": "wbps=1500000", "vde": "wbps=1500000",
@@ -197,4 +201,24 @@ func TestUntouched(t *testing.T) {
 			t.Errorf("record on %s: %q (%v), want none", dir, record, err)
 		}
 	}
+}
+
+// TestLargeAnnotation: what a tenant may write is more than a cgroup's extended
+// attribute holds, and the limits have to come all the same, also on the disk
+// that the OCI spec does not carry.
+func TestLargeAnnotation(t *testing.T) {
+	startPlugin(t)
+	value := "rootfs wbps=1Mi; /data wbps=1Mi"
+	for i := range 250 {
+		value += fmt.Sprintf("\n/%s%03d wbps=1Mi", strings.Repeat("<", 60), i)
+	}
+	pod := runPod(t, "pod", annotations{limits + "containers": value, limits + "pod-total": value})
+	both := disks{"vda": "wbps=1048576", "vdb": "wbps=1048576"}
+	wantIOMax(t, pod.run(sleeper("a", "/data", "ext4")).Cgroup, both)
+	wantIOMax(t, pod.run(sleeper("b", "/data", "ext4")).Cgroup, both)
+	// The reconciler can still do its work, too.
+	if err := cgroup.Dir(pod.Cgroup).SetIOMax(node.disks["vdb"] + " wbps=max"); err != nil {
+		t.Fatal(err)
+	}
+	awaitIOMax(t, pod.Cgroup, both)
 }
