@@ -20,7 +20,7 @@ const (
 	mib = 1 << 20
 	// memoryLimit bounds the dirty pages of a buffered writer, so that its
 	// writes soon go at the pace of the disk.
-	memoryLimit = 48 * mib
+	memoryLimit = 96 * mib
 	// settle is left out of a measurement: the cache fills, queues fill.
 	settle  = 2 * time.Second
 	measure = 5 * time.Second
