@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/containerd/nri/pkg/api"
@@ -54,12 +55,7 @@ func isBind(m *api.Mount) bool {
 }
 
 func isReadOnly(m *api.Mount) bool {
-	for _, o := range m.GetOptions() {
-		if o == "ro" {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(m.GetOptions(), "ro")
 }
 
 // serviceAccountDir is where the kubelet mounts each pod's token.

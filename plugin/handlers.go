@@ -51,11 +51,11 @@ func (p *Plugin) newContainer(ctx context.Context, pod *pod, ctr *api.Container)
 
 // judge decides c's limits and whether what cannot be granted is a refusal.
 func (p *Plugin) judge(pol *policy.Policy, pod *pod, c *container, log logrus.FieldLogger) error {
-	err := p.decide(pol, pod, c)
-	if err == nil {
-		err = p.judgeTotal(pol, pod, c)
-		c.err = err
+	p.decide(pol, pod, c)
+	if c.err == nil {
+		c.err = p.judgeTotal(pol, pod, c)
 	}
+	err := c.err
 	if err == nil {
 		return nil
 	}
@@ -238,8 +238,8 @@ func (p *Plugin) adopt(ctx context.Context, pod *pod, ctr *api.Container) {
 		log.WithError(err).Error("A running container is not limited")
 		return
 	}
-	if err := p.decide(p.policy.Load(), pod, c); err != nil {
-		log.WithError(err).Warn("Not everything that a running container asks for is enforced")
+	if p.decide(p.policy.Load(), pod, c); c.err != nil {
+		log.WithError(c.err).Warn("Not everything that a running container asks for is enforced")
 	}
 	c.running = state != api.ContainerState_CONTAINER_CREATED
 	pod.containers[c.id] = c

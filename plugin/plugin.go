@@ -114,7 +114,7 @@ func (p *Plugin) markDirty(sandbox string) {
 
 // decide computes what one container should get. What cannot be enforced is
 // kept with the container, for its record. The caller holds mu or owns c.
-func (p *Plugin) decide(pol *policy.Policy, pod *pod, c *container) error {
+func (p *Plugin) decide(pol *policy.Policy, pod *pod, c *container) {
 	desired, err := pol.Container(pod.request, c.facts)
 	if runtimeErr := pol.CheckRuntime(pod.request, pod.handler); runtimeErr != nil {
 		desired, err = policy.Desired{}, runtimeErr
@@ -123,5 +123,4 @@ func (p *Plugin) decide(pol *policy.Policy, pod *pod, c *container) error {
 		err = weightErr
 	}
 	c.desired, c.err = desired, err
-	return err
 }

@@ -191,8 +191,7 @@ func TestCreateRefusesAndLeavesNothing(t *testing.T) {
 	var texts []string
 	for range 3 {
 		_, err := p.create(t.Context(), sb, ctr("db"), false)
-		var refusal *policy.Error
-		if !errors.As(err, &refusal) {
+		if _, ok := errors.AsType[*policy.Error](err); !ok {
 			t.Fatalf("got %v, want a refusal", err)
 		}
 		texts = append(texts, err.Error())
@@ -238,8 +237,7 @@ func TestKataIsRefused(t *testing.T) {
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
 	sb.RuntimeHandler = "kata"
 	_, err := newPlugin(t, h).create(t.Context(), sb, ctr("db"), false)
-	var refusal *policy.Error
-	if !errors.As(err, &refusal) {
+	if _, ok := errors.AsType[*policy.Error](err); !ok {
 		t.Errorf("got %v, want a refusal", err)
 	}
 }

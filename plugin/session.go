@@ -155,8 +155,7 @@ func (s *session) verdict(err error, pod *api.PodSandbox, ctr *api.Container) er
 	if err == nil {
 		return nil
 	}
-	var refusal *policy.Error
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*policy.Error](err); ok {
 		return refusal
 	}
 	log := s.log.WithError(err).WithFields(logrus.Fields{
