@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
+	"path"
 	"strings"
 
+	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/pelletier/go-toml/v2"
 )
 
@@ -17,15 +18,32 @@ const (
 	defaultCRIORoot         = "/var/lib/containers/storage"
 )
 
+// hostFS is the node's filesystem, by its root directory. Symlinks lead where
+// they lead on the node, absolute ones too: os.DirFS would follow those to this
+// process's own root, and os.Root refuses them.
+type hostFS string
+
+// Open opens a file by its path on the node, without the slash in front.
+func (h hostFS) Open(name string) (fs.File, error) {
+	file, err := securejoin.SecureJoin(string(h), name)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: "/" + name, Err: err}
+	}
+	return os.Open(file)
+}
+
+// below makes a path of the node a name in a hostFS.
+func below(p string) string { return strings.TrimPrefix(path.Clean("/"+p), "/") }
+
 // runtimeRoot returns the directory below which the runtime keeps writable
 // layers: containerd's root if its configuration is there (config, or the
 // default place), else the default of the runtime that has left its directory.
-func runtimeRoot(hostRoot, config string) (string, error) {
+func runtimeRoot(host hostFS, config string) (string, error) {
 	explicit := config != ""
 	if !explicit {
 		config = defaultContainerdConfig
 	}
-	root, err := containerdRoot(hostRoot, config)
+	root, err := containerdRoot(host, config)
 	switch {
 	case err == nil && root != "":
 		return root, nil
@@ -35,7 +53,7 @@ func runtimeRoot(hostRoot, config string) (string, error) {
 		return "", fmt.Errorf("read containerd's configuration: %w", err)
 	}
 	for _, dir := range []string{defaultContainerdRoot, defaultCRIORoot} {
-		if info, err := os.Stat(filepath.Join(hostRoot, dir)); err == nil && info.IsDir() {
+		if info, err := fs.Stat(host, below(dir)); err == nil && info.IsDir() {
 			return dir, nil
 		}
 	}
@@ -53,7 +71,7 @@ type containerdConfig struct {
 // no file names one.
 //
 // Source: LoadConfig in containerd's cmd/containerd/server/config.
-func containerdRoot(hostRoot, config string) (string, error) {
+func containerdRoot(host hostFS, config string) (string, error) {
 	root := ""
 	seen := map[string]bool{}
 	for pending := []string{config}; len(pending) > 0; {
@@ -63,7 +81,7 @@ func containerdRoot(hostRoot, config string) (string, error) {
 			continue
 		}
 		seen[file] = true
-		c, err := readContainerdConfig(filepath.Join(hostRoot, file))
+		c, err := readContainerdConfig(host, file)
 		if err != nil {
 			if file != config {
 				// Not "no containerd here": an import of it is missing.
@@ -74,7 +92,7 @@ func containerdRoot(hostRoot, config string) (string, error) {
 		if c.Root != "" {
 			root = c.Root
 		}
-		imports, err := resolveImports(hostRoot, file, c.Imports)
+		imports, err := resolveImports(host, file, c.Imports)
 		if err != nil {
 			return "", err
 		}
@@ -83,9 +101,9 @@ func containerdRoot(hostRoot, config string) (string, error) {
 	return root, nil
 }
 
-func readContainerdConfig(file string) (containerdConfig, error) {
+func readContainerdConfig(host hostFS, file string) (containerdConfig, error) {
 	var c containerdConfig
-	data, err := os.ReadFile(file)
+	data, err := fs.ReadFile(host, below(file))
 	if err != nil {
 		return c, err
 	}
@@ -96,27 +114,22 @@ func readContainerdConfig(file string) (containerdConfig, error) {
 }
 
 // resolveImports returns the imported files as paths of the node.
-func resolveImports(hostRoot, parent string, imports []string) ([]string, error) {
+func resolveImports(host hostFS, parent string, imports []string) ([]string, error) {
 	var out []string
 	for _, p := range imports {
-		p = filepath.Clean(p)
-		if !filepath.IsAbs(p) {
-			p = filepath.Join(filepath.Dir(parent), p)
+		if !path.IsAbs(p) {
+			p = path.Join(path.Dir(parent), p)
 		}
-		if !strings.Contains(p, "*") {
+		if p = path.Clean(p); !strings.Contains(p, "*") {
 			out = append(out, p)
 			continue
 		}
-		matches, err := filepath.Glob(filepath.Join(hostRoot, p))
+		matches, err := fs.Glob(host, below(p))
 		if err != nil {
 			return nil, fmt.Errorf("import %q of %s: %w", p, parent, err)
 		}
 		for _, m := range matches {
-			rel, err := filepath.Rel(hostRoot, m)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, filepath.Join("/", rel))
+			out = append(out, "/"+m)
 		}
 	}
 	return out, nil

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func writeTree(t *testing.T, files map[string]string) string {
+func writeTree(t *testing.T, files, links map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, data := range files {
@@ -19,6 +19,15 @@ func writeTree(t *testing.T, files map[string]string) string {
 			t.Fatal(err)
 		}
 	}
+	for name, target := range links {
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(target, name); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return dir
 }
 
@@ -27,6 +36,7 @@ func TestRuntimeRoot(t *testing.T) {
 	tests := []struct {
 		name   string
 		files  map[string]string
+		links  map[string]string
 		config string
 		want   string
 		err    string
@@ -51,6 +61,29 @@ func TestRuntimeRoot(t *testing.T) {
 			},
 		},
 		{name: "another place", config: "/k3s.toml", files: map[string]string{"k3s.toml": "root = '/k3s'\n", main: "root = '/no'\n"}, want: "/k3s"},
+		{
+			// Paths that a test machine cannot have, so that following
+			// them to its own root finds nothing.
+			name: "symlinks are the node's: absolute, relative, too far up, of directories, in imports", want: "/c",
+			links: map[string]string{
+				main:                           "/nri-blkio-test/current",
+				"nri-blkio-test/current":       "../../../nri-blkio-test/store/config.toml",
+				"etc/containerd/conf.d":        "/nri-blkio-test/conf.d",
+				"nri-blkio-test/conf.d/3.toml": "/nri-blkio-test/store/3",
+			},
+			files: map[string]string{
+				"nri-blkio-test/store/config.toml": "root = '/a'\nimports = ['conf.d/*.toml']\n",
+				"nri-blkio-test/conf.d/1.toml":     "root = '/b'\n",
+				"nri-blkio-test/store/3":           "root = '/c'\n",
+			},
+		},
+		{
+			name: "the directory of CRI-O is a symlink", want: "/var/lib/containers/storage",
+			links: map[string]string{"var/lib/containers/storage": "/nri-blkio-test/storage"},
+			files: map[string]string{"nri-blkio-test/storage/x": ""},
+		},
+		{name: "a symlink to nothing", links: map[string]string{main: "/nri-blkio-test/none"}, config: "/" + main, err: "read containerd's configuration: open "},
+		{name: "a symlink to itself", links: map[string]string{main: "/" + main}, err: "too many levels"},
 		{name: "a named one that is not there", config: "/k3s.toml", err: "read containerd's configuration: open "},
 		{name: "an import that is not there", files: map[string]string{main: "imports = ['/x.toml']\n"}, err: "imported by /etc/containerd/config.toml: open "},
 		{name: "no TOML", files: map[string]string{main: "root = \n"}, err: "parse "},
@@ -58,7 +91,7 @@ func TestRuntimeRoot(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := runtimeRoot(writeTree(t, tt.files), tt.config)
+			got, err := runtimeRoot(hostFS(writeTree(t, tt.files, tt.links)), tt.config)
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) {
 					t.Fatalf("got %v, want an error with %q", err, tt.err)

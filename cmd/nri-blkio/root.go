@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
@@ -77,11 +78,25 @@ func (a *app) logger() (*logrus.Logger, error) {
 	case "text":
 		log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true, DisableColors: true})
 	case "json":
-		log.SetFormatter(&logrus.JSONFormatter{})
+		log.SetFormatter(&jsonFormatter{logrus.JSONFormatter{DisableHTMLEscape: true}})
 	default:
 		return nil, fmt.Errorf("--log-format: %q is neither text nor json", a.opts.logFormat)
 	}
 	return log, nil
+}
+
+// jsonFormatter writes durations as text, "500ms": as a JSON number they are
+// nanoseconds, which nobody expects.
+type jsonFormatter struct{ logrus.JSONFormatter }
+
+// Format changes the entry, which is logrus's copy for this one line.
+func (f *jsonFormatter) Format(e *logrus.Entry) ([]byte, error) {
+	for key, value := range e.Data {
+		if d, ok := value.(time.Duration); ok {
+			e.Data[key] = d.String()
+		}
+	}
+	return f.JSONFormatter.Format(e)
 }
 
 // host returns where a path of the node is for this process.
@@ -134,7 +149,7 @@ func (o *options) loadPolicy() (*policy.Policy, error) {
 // rootfsDir is a directory of the node on the disk under writable layers.
 func (o *options) rootfsDir() (string, error) {
 	if o.rootfs == "" {
-		return runtimeRoot(o.hostRoot, o.containerdConfig)
+		return runtimeRoot(hostFS(filepath.Clean(o.hostRoot)), o.containerdConfig)
 	}
 	if !path.IsAbs(o.rootfs) {
 		return "", fmt.Errorf("--rootfs: %q is not an absolute path", o.rootfs)
