@@ -13,12 +13,15 @@ import (
 )
 
 const clearLong = `Take our limits off the containers and pods that run now: the way out when a
-limit was a mistake and the pod must not be restarted. Values that another tool
-wrote are not touched.
+limit was a mistake and the pod must not be restarted. What "status" lists for
+them goes back to max, and a weight to 100; disks, keys and cgroups without a
+limit of ours are not touched.
 
 The cgroups are marked, and a running plugin leaves marked ones alone for as
 long as they live. A container that starts later, and a restarted one, has its
-limits again: remove the pod's annotations, or stop the plugin, for good.
+own limits again, but not those of its pod (pod-total and the backstop) before
+the pod is replaced. Annotations count as a pod is created: to be rid of the
+limits for good, create it anew without them.
 With --undo the marks go, and a running plugin restores the limits within its
 --resync (30 s by default).
 
@@ -112,6 +115,11 @@ func (c *clearer) clear(r recorded) error {
 	if r.record.Observed {
 		return nil // nothing was written
 	}
+	return errors.Join(c.lift(r), c.verify(r))
+}
+
+// lift takes the limits and the weight of a record off.
+func (c *clearer) lift(r recorded) error {
 	var errs []error
 	for _, line := range lifted(r.record) {
 		c.say(r, "write io.max %q", line.String())
@@ -130,7 +138,7 @@ func (c *clearer) clear(r recorded) error {
 			errs = append(errs, r.cgroup.WriteIOWeight(blkio.DefaultWeight))
 		}
 	}
-	return errors.Join(append(errs, c.verify(r))...)
+	return errors.Join(errs...)
 }
 
 // verify marks the cgroup once more if the plugin, which was looking at it as
@@ -147,11 +155,7 @@ func (c *clearer) verify(r recorded) error {
 	if err := c.mark(r, true); err != nil {
 		return err
 	}
-	var errs []error
-	for _, line := range lifted(now) {
-		errs = append(errs, r.cgroup.WriteIOMax(line))
-	}
-	return errors.Join(errs...)
+	return c.lift(r)
 }
 
 func (c *clearer) undo(r recorded) error {

@@ -56,13 +56,14 @@ func readRecords(tree *blkio.Hierarchy, filter podFilter) ([]recorded, error) {
 		out []recorded
 		bad []error
 	)
-	err := tree.Walk(plugin.RecordXattr, func(c blkio.Cgroup, value []byte) error {
-		r, err := plugin.ParseRecord(value)
-		if err != nil {
+	err := tree.Walk(plugin.RecordXattr, func(c blkio.Cgroup, _ []byte) error {
+		// Read anew, by the function that knows whose records count.
+		r, err := plugin.ReadRecord(c)
+		switch {
+		case errors.Is(err, blkio.ErrGone):
+		case err != nil:
 			bad = append(bad, fmt.Errorf("cgroup %s: %w", c.Path(), err))
-			return nil
-		}
-		if filter.match(r) {
+		case r != nil && filter.match(r):
 			out = append(out, recorded{c, r})
 		}
 		return nil
