@@ -19,9 +19,10 @@ lint: ## golangci-lint, of the version in tools/go.mod, on both modules
 	$(CACHE)/golangci-lint run ./...
 	cd test && $(CACHE)/golangci-lint run ./...
 
-unit: ## unit tests of both modules
+unit: ## unit tests of both modules, with the race detector
 	go test -race ./...
-	cd test && go test -race -short $$(go list ./... | grep -v /suite)
+# e2e and suite need a node: here they have to compile, and no more.
+	cd test && go vet ./... && go test -race $$(go list ./... | grep -vE '/test/(e2e|suite)$$')
 
 e2e: ## e2e tests on a node; NODE_KERNEL, NODE_CONTAINERD, NODE_RUNTIME, NODE_DRIVER choose it
 	cd test && go test -count=1 -v -timeout 40m ./suite
