@@ -19,7 +19,7 @@ func (e *evaluation) apply(b *blkio.Backing, what string, lim blkio.Limits) {
 		}
 	}
 	if b.Warning != "" && asks(lim) {
-		e.out.Warnings = append(e.out.Warnings, ascii(name(clip(what), maxKey)+": "+b.Warning))
+		e.warnings.add(warning{what: clip(what), text: b.Warning})
 	}
 }
 
@@ -85,8 +85,12 @@ func (e *evaluation) desired() (Desired, error) {
 			}
 		}
 	}
+	d.Skipped, d.SkippedMore = e.skipped.kept, len(e.skipped.more)
+	for _, w := range e.warnings.kept {
+		d.Warnings = append(d.Warnings, ascii(name(w.what, maxKey)+": "+w.text))
+	}
 	slices.Sort(d.Warnings)
-	d.Warnings = slices.Compact(d.Warnings)
+	d.Warnings = andMore(slices.Compact(d.Warnings), len(e.warnings.more))
 	if len(d.Errors) == 0 {
 		return d, nil
 	}

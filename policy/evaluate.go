@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -123,6 +124,17 @@ func (p *Policy) checkFloor(l *limitsRequest, en *entry) *Error {
 	return nil
 }
 
+// NoIOWeight is the error for a weight on a node whose kernel cannot hold any.
+func NoIOWeight(d Desired) *Error {
+	return &Error{
+		Annotation: d.WeightSource.Annotation,
+		Text:       strconv.FormatUint(uint64(d.Weight), 10),
+		Cause:      "this node's kernel has no io.weight",
+		Hint:       "use limits, or a node whose kernel has CONFIG_BLK_CGROUP_IOCOST",
+		Kind:       Unenforceable,
+	}
+}
+
 func (l *limitsRequest) error(en *entry, kind Kind, p *problem) *Error {
 	return &Error{Annotation: l.key, Entry: en.number, Text: en.text, Cause: p.cause, Hint: p.hint, Kind: kind}
 }
@@ -131,10 +143,13 @@ func (l *limitsRequest) source(en *entry) Source {
 	return Source{Annotation: l.key, Entry: en.number, Target: clip(en.target.text)}
 }
 
-// clip cuts a target to 64 bytes of whole runes.
-func clip(s string) string {
-	if len(s) <= 64 {
+// clip cuts a target.
+func clip(s string) string { return clipTo(s, maxTarget) }
+
+// clipTo cuts to limit bytes of whole runes.
+func clipTo(s string, limit int) string {
+	if len(s) <= limit {
 		return s
 	}
-	return strings.ToValidUTF8(s[:61], "") + "..."
+	return strings.ToValidUTF8(s[:limit-len("...")], "") + "..."
 }

@@ -19,16 +19,22 @@ const (
 
 // evaluation gathers the decision for one cgroup.
 type evaluation struct {
-	policy *Policy
-	rows   []row
-	out    Desired
+	policy   *Policy
+	rows     []row
+	out      Desired
+	skipped  distinct[Skipped]
+	warnings distinct[warning]
 
 	// What is being evaluated.
 	scope  scope
 	limits *limitsRequest
 	entry  *entry
 	clash  bool // the entry is in conflict with another, and that was said
+	missed bool // the entry has a target without a disk, and that was said
 }
+
+// warning is that a limit on what does not hold for everything.
+type warning struct{ what, text string }
 
 // row is what was decided so far for one disk.
 type row struct {
@@ -57,7 +63,7 @@ func (e *evaluation) request(q *request, cs []Container, s scope) {
 	}
 	e.scope, e.limits = s, q.limits
 	for i := range q.limits.entries {
-		e.entry, e.clash = &q.limits.entries[i], false
+		e.entry, e.clash, e.missed = &q.limits.entries[i], false, false
 		if err := e.policy.checkFloor(e.limits, e.entry); err != nil {
 			e.fail(err)
 			continue
@@ -88,7 +94,7 @@ func (e *evaluation) path(cs []Container) {
 	switch {
 	case found:
 	case e.scope == scopeNamed:
-		e.fail(e.limits.error(e.entry, Invalid, noMount(&cs[0], e.entry.target.path)))
+		e.fail(e.limits.error(e.entry, Invalid, e.noMount(&cs[0])))
 	default:
 		e.skip(e.entry.target.path, "no mount of the container is there")
 	}
@@ -111,24 +117,31 @@ func covers(dir, path string) bool {
 	for len(dir) > 0 && dir[len(dir)-1] == '/' {
 		dir = dir[:len(dir)-1]
 	}
-	return len(path) >= len(dir) && path[:len(dir)] == dir && (len(path) == len(dir) || path[len(dir)] == '/')
+	return len(path) >= len(dir) && (len(path) == len(dir) || path[len(dir)] == '/') && path[:len(dir)] == dir
 }
 
-func noMount(c *Container, path string) *problem {
-	var mounts []string
-	for i := range c.Mounts {
-		if !c.Mounts[i].Injected {
-			mounts = append(mounts, c.Mounts[i].Destination)
+// noMount looks for a path that may have been meant, though not for the tenth
+// mistake: a tenant can make hundreds, in a container with a thousand mounts.
+func (e *evaluation) noMount(c *Container) *problem {
+	path := e.entry.target.path
+	p := &problem{cause: quoted(path) + " is on no mount of the container"}
+	if len(e.out.Errors) < maxHints {
+		var mounts []string
+		for i := range c.Mounts {
+			if !c.Mounts[i].Injected {
+				mounts = append(mounts, c.Mounts[i].Destination)
+			}
 		}
+		p.hint = suggest(path, mounts...)
 	}
-	p := &problem{quoted(path) + " is on no mount of the container", suggest(path, mounts...)}
 	if p.hint == "" {
 		p.hint = "write rootfs for the container's own filesystem"
 	}
 	return p
 }
 
-// explicit limits one thing that was asked for by name.
+// explicit limits one thing that was asked for by name. That it cannot be is
+// one error for all containers.
 func (e *evaluation) explicit(c *Container, b *blkio.Backing, what string) {
 	if len(b.Disks) > 0 {
 		e.apply(b, what, e.entry.limits)
@@ -138,6 +151,10 @@ func (e *evaluation) explicit(c *Container, b *blkio.Backing, what string) {
 		e.skip(what, reason(b)) // no limit asked, and there is none
 		return
 	}
+	if e.missed {
+		return
+	}
+	e.missed = true
 	shown := what
 	if what != "rootfs" {
 		shown = quoted(what)
@@ -152,12 +169,16 @@ func (e *evaluation) explicit(c *Container, b *blkio.Backing, what string) {
 // cannot be limited is an error only where nothing is left for a key.
 func (e *evaluation) star(cs []Container) {
 	left := e.entry.limits // the keys that no disk was found for yet
-	skipped := len(e.out.Skipped)
+	skipped, first := 0, Skipped{}
 	one := func(b *blkio.Backing, what string, lim blkio.Limits) {
 		switch {
 		case lim.IsZero():
 		case len(b.Disks) == 0:
-			e.skip(what, reason(b))
+			if s, isNew := e.skip(what, reason(b)); isNew {
+				if skipped++; skipped == 1 {
+					first = s
+				}
+			}
 		default:
 			e.apply(b, what, lim)
 			for k, rate := range lim {
@@ -175,30 +196,33 @@ func (e *evaluation) star(cs []Container) {
 			if m.ReadOnly {
 				lim[blkio.Wbps], lim[blkio.Wiops] = blkio.Unset, blkio.Unset
 			}
-			if !m.Injected {
-				one(&m.Backing, m.Destination, lim)
+			if m.Injected {
+				continue
 			}
+			one(&m.Backing, m.Destination, lim)
 		}
 	}
 	if len(cs) > 0 && asks(left) {
-		e.fail(e.limits.error(e.entry, Unenforceable, nothingLeft(left, e.out.Skipped[skipped:])))
+		e.fail(e.limits.error(e.entry, Unenforceable, nothingLeft(left, first, skipped)))
 	}
 }
 
 // hintRemove is what to do about a target that no limit can hold for.
 const hintRemove = "remove the entry, or use a volume on a local disk"
 
-func nothingLeft(left blkio.Limits, skipped []Skipped) *problem {
+// nothingLeft says which keys found no disk, and names the first of the things
+// that were skipped for it.
+func nothingLeft(left blkio.Limits, first Skipped, skipped int) *problem {
 	p := &problem{cause: "no disk to limit", hint: hintRemove}
 	for k, rate := range left {
 		if rate != blkio.Unset && rate != blkio.Max {
 			p.cause += " " + blkio.Key(k).String()
 		}
 	}
-	if len(skipped) > 0 {
-		p.cause += " on: " + name(skipped[0].What, maxQuoted) + ": " + skipped[0].Reason
+	if skipped > 0 {
+		p.cause += " on: " + name(first.What, maxQuoted) + ": " + first.Reason
 	}
-	if more := len(skipped) - 1; more > 0 {
+	if more := skipped - 1; more > 0 {
 		p.cause += ", and " + strconv.Itoa(more) + " more"
 	}
 	return p
@@ -213,12 +237,11 @@ func reason(b *blkio.Backing) string {
 	if b.Reason == "" {
 		return "no disk is known below it"
 	}
-	return b.Reason
+	return clipTo(b.Reason, maxReason)
 }
 
-func (e *evaluation) skip(what, why string) {
+// skip notes a target that cannot be limited, and says whether that is news.
+func (e *evaluation) skip(what, why string) (_ Skipped, isNew bool) {
 	s := Skipped{Source: e.limits.source(e.entry), What: clip(what), Reason: why}
-	if !slices.Contains(e.out.Skipped, s) {
-		e.out.Skipped = append(e.out.Skipped, s)
-	}
+	return s, e.skipped.add(s)
 }

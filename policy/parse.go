@@ -46,6 +46,7 @@ type limitsRequest struct {
 	key     string
 	entries []entry
 	errors  []*Error
+	count   int // of all entries, right and wrong
 }
 
 // parseLimits parses the value of a limits annotation:
@@ -59,25 +60,24 @@ func parseLimits(key, value string) *limitsRequest {
 		l.fail(0, "", &problem{"the value is longer than 64 KiB", "name fewer targets, or use *"})
 		return l
 	}
-	number := 0
 	for text := range splitEntries(value) {
-		number++
-		if number > maxEntries {
+		if l.count == maxEntries {
 			l.fail(0, "", &problem{"more than 256 entries", "name fewer targets, or use *"})
 			break
 		}
+		l.count++
 		e, p := parseEntry(text)
-		e.number = number
+		e.number = l.count
 		if p == nil {
 			p = l.duplicate(&e)
 		}
 		if p != nil {
-			l.fail(number, text, p)
+			l.fail(e.number, text, p)
 			continue
 		}
 		l.entries = append(l.entries, e)
 	}
-	if number == 0 {
+	if l.count == 0 {
 		l.fail(0, "", &problem{"the value is empty", "write for example " + quoted("/data wbps=50Mi") + ", or remove the annotation"})
 	}
 	return l

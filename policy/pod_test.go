@@ -91,10 +91,10 @@ func TestUnmatched(t *testing.T) {
 		keyTotal: "/data/wal wbps=1Mi\n\"/no\\\"pe ü\" wbps=1Mi",
 	})
 	want := []string{
-		`container.wbe: the pod has no container "wbe" (did you mean "web"?)`,
-		`container.zzzz: the pod has no container "zzzz"`,
-		keyEach + `: entry 2: no container has a mount at "/nope/x"`,
-		keyTotal + `: entry 2: no container has a mount at "/no\"pe \u00fc"`,
+		`container.wbe: no container "wbe" has come so far (did you mean "web"?)`,
+		`container.zzzz: no container "zzzz" has come so far`,
+		keyEach + `: entry 2: no container has a mount at "/nope/x" so far`,
+		keyTotal + `: entry 2: no container has a mount at "/no\"pe \u00fc" so far`,
 	}
 	if diff := cmp.Diff(want, r.Unmatched(pod())); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

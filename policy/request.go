@@ -17,6 +17,9 @@ type Request struct {
 	named   map[string]*request // by container
 	each    *request            // "containers"; nil where nothing is asked
 	total   *request            // "pod-total"; nil where nothing is asked
+	entries int                 // of all limits annotations
+	paths   []string            // targets of all scopes, sorted, distinct
+	star    bool                // some scope has a "*"
 }
 
 // request is what is asked for one scope.
@@ -36,7 +39,9 @@ type weightRequest struct {
 // ParseRequest parses a pod's annotations. It never fails as a whole: what is
 // wrong is kept with the scope it concerns, so that a mistake in the
 // annotation of container db fails only that container. An unknown scope or
-// kind of annotation, and a mistake in pod-total, concerns each container.
+// kind of annotation, and a mistake in pod-total, concerns each container. Of
+// more than 64 annotations, or 1024 entries in them together, nothing is kept
+// but that error.
 func ParseRequest(annotations map[string]string) *Request {
 	var keys []string
 	for key := range annotations {
@@ -50,10 +55,46 @@ func ParseRequest(annotations map[string]string) *Request {
 	}
 	slices.Sort(keys)
 	r.first = keys[0]
-	for _, key := range keys {
-		r.parse(key, annotations[key])
+	if len(keys) > maxKeys {
+		return r.tooMuch(r.first, "more than "+strconv.Itoa(maxKeys)+" annotations of "+domain+" on one pod",
+			"write /containers once for what all containers share")
 	}
+	for _, key := range keys {
+		if r.parse(key, annotations[key]); r.entries > maxTotal {
+			return r.tooMuch(key, "more than "+strconv.Itoa(maxTotal)+" entries in the limits annotations of one pod together",
+				"name fewer targets, or use *")
+		}
+	}
+	r.collectTargets()
 	return r
+}
+
+// tooMuch is a request of which nothing is kept but the error.
+func (r *Request) tooMuch(key, cause, hint string) *Request {
+	return &Request{first: r.first, podWide: []*Error{{Annotation: key, Cause: cause, Hint: hint}}}
+}
+
+func (r *Request) collectTargets() {
+	add := func(q *request) {
+		if q == nil || q.limits == nil {
+			return
+		}
+		for i := range q.limits.entries {
+			switch t := &q.limits.entries[i].target; t.kind {
+			case targetPath:
+				r.paths = append(r.paths, t.path)
+			case targetStar:
+				r.star = true
+			}
+		}
+	}
+	add(r.each)
+	add(r.total)
+	for _, q := range r.named {
+		add(q)
+	}
+	slices.Sort(r.paths)
+	r.paths = slices.Compact(r.paths)
 }
 
 func isOurs(prefix string) bool {
@@ -83,6 +124,7 @@ func (r *Request) parse(key, value string) {
 	switch kind {
 	case "limits":
 		target.limits = parseLimits(key, value)
+		r.entries += target.limits.count
 	case "weight":
 		target.weight = parseWeight(key, value)
 	case "class":
@@ -179,6 +221,18 @@ func parseWeight(key, value string) *weightRequest {
 
 // Empty says that the annotations hold nothing of ours.
 func (r *Request) Empty() bool { return r == nil || r.first == "" }
+
+// Paths returns the paths in a container that some scope has a target at,
+// sorted and distinct. It must not be changed.
+func (r *Request) Paths() []string {
+	if r.Empty() {
+		return nil
+	}
+	return r.paths
+}
+
+// Star says whether some scope has "*" for a target.
+func (r *Request) Star() bool { return !r.Empty() && r.star }
 
 // ContainerNames returns the containers that have annotations of their own,
 // sorted. Whether they will come cannot be known when the first one is made.

@@ -5,9 +5,10 @@ import (
 	"strconv"
 )
 
-// Unmatched says, once a pod runs, which annotations name a container that did
-// not come, or a path that no container has a mount at. Each is one line of
-// printable ASCII.
+// Unmatched says which annotations name a container that did not come, or a
+// path that no container has a mount at. Containers come one by one, so it is
+// final only once the pod runs. Each is one line of printable ASCII; after 16 of
+// them the last line is "and N more".
 func (r *Request) Unmatched(cs []Container) []string {
 	if r.Empty() {
 		return nil
@@ -16,32 +17,46 @@ func (r *Request) Unmatched(cs []Container) []string {
 	for i := range cs {
 		names = append(names, cs[i].Name)
 	}
+	more := 0
 	for _, n := range r.ContainerNames() {
-		if slices.Contains(names, n) {
-			continue
+		switch {
+		case slices.Contains(names, n):
+		case len(out) == maxListed:
+			more++
+		default:
+			line := "container." + n + ": no container " + quoted(n) + " has come so far"
+			if hint := suggest(n, names...); hint != "" {
+				line += " (" + hint + ")"
+			}
+			out = append(out, line)
 		}
-		line := "container." + n + ": the pod has no container " + quoted(n)
-		if hint := suggest(n, names...); hint != "" {
-			line += " (" + hint + ")"
-		}
-		out = append(out, line)
 	}
 	for _, q := range []*request{r.each, r.total} {
-		if q != nil && q.limits != nil {
-			out = append(out, q.limits.unmatched(cs)...)
-		}
-	}
-	return out
-}
-
-func (l *limitsRequest) unmatched(cs []Container) []string {
-	var out []string
-	for i := range l.entries {
-		t := &l.entries[i].target
-		if t.kind != targetPath || slices.ContainsFunc(cs, func(c Container) bool { return mountOf(&c, t.path) != nil }) {
+		if q == nil || q.limits == nil {
 			continue
 		}
-		out = append(out, l.key+": entry "+strconv.Itoa(l.entries[i].number)+": no container has a mount at "+quoted(t.path))
+		for i := range q.limits.entries {
+			switch en := &q.limits.entries[i]; {
+			case en.isMatched(cs):
+			case len(out) == maxListed:
+				more++
+			default:
+				out = append(out, q.limits.key+": entry "+strconv.Itoa(en.number)+
+					": no container has a mount at "+quoted(en.target.path)+" so far")
+			}
+		}
 	}
-	return out
+	return andMore(out, more)
+}
+
+func (en *entry) isMatched(cs []Container) bool {
+	if en.target.kind != targetPath {
+		return true
+	}
+	for i := range cs {
+		if mountOf(&cs[i], en.target.path) != nil {
+			return true
+		}
+	}
+	return false
 }

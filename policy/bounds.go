@@ -1,0 +1,52 @@
+package policy
+
+import (
+	"slices"
+	"strconv"
+)
+
+// What a tenant can make us keep, write and compute, whatever the annotations
+// say. Nobody who needs more than this of one kind reads it to the end.
+const (
+	maxKeys    = 64   // annotations of ours on one pod
+	maxTotal   = 1024 // entries in the limits annotations of one pod
+	maxListed  = 16   // of one kind in a Desired, or lines of Unmatched
+	maxHints   = 16   // mistakes that come with a search for what was meant
+	maxSuggest = 128  // bytes of what such a search compares
+	maxTarget  = 64   // bytes of a target that is reported
+	maxReason  = 256  // bytes of a reason; a path of the host may be in it
+)
+
+// distinct keeps the first values that it gets, and counts the rest. It tells
+// them all apart, or a "*" over many containers would count "rootfs" often.
+type distinct[T comparable] struct {
+	kept []T
+	more map[T]struct{}
+}
+
+// add says whether v is new.
+func (d *distinct[T]) add(v T) bool {
+	if slices.Contains(d.kept, v) {
+		return false
+	}
+	if len(d.kept) < maxListed {
+		d.kept = append(d.kept, v)
+		return true
+	}
+	if _, ok := d.more[v]; ok {
+		return false
+	}
+	if d.more == nil {
+		d.more = make(map[T]struct{})
+	}
+	d.more[v] = struct{}{}
+	return true
+}
+
+// andMore closes a list that leaves n lines out.
+func andMore(lines []string, n int) []string {
+	if n == 0 {
+		return lines
+	}
+	return append(lines, "and "+strconv.Itoa(n)+" more")
+}

@@ -1,0 +1,304 @@
+package policy
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// paths are n entries of different paths.
+func paths(n int, keys string) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "/data/%d %s;", i, keys)
+	}
+	return b.String()
+}
+
+func containerKey(i int) string {
+	return fmt.Sprintf("limits.blkio.noderesource.dev/container.c%02d", i)
+}
+
+func TestTooMuch(t *testing.T) {
+	keys := func(n int) map[string]string {
+		m := map[string]string{"example.com/other": "x"}
+		for i := range n {
+			m[containerKey(i)] = "/data wbps=1Mi"
+		}
+		return m
+	}
+	entries := func(last int) map[string]string {
+		m := keys(0)
+		for i := range 4 {
+			m[containerKey(i)] = paths(255, "wbps=x") // wrong ones count too
+		}
+		m[containerKey(4)] = paths(last, "wbps=1Mi")
+		m[containerKey(5)] = "# none"
+		m["weight.blkio.noderesource.dev/containers"] = "5"
+		return m
+	}
+	tests := []struct {
+		name        string
+		annotations map[string]string
+		want        string
+	}{
+		{"64 keys", keys(64), ""},
+		{"65 keys", keys(65), containerKey(0) + ": more than 64 annotations of blkio.noderesource.dev on one pod (write /containers once for what all containers share)"},
+		{"1024 entries", entries(4), ""},
+		{"1025 entries", entries(5), containerKey(4) + ": more than 1024 entries in the limits annotations of one pod together (name fewer targets, or use *)"},
+	}
+	for _, tt := range tests {
+		for range 3 { // whatever the order of the map
+			r := ParseRequest(tt.annotations)
+			if tt.want == "" {
+				if _, err := Default().Container(r, Container{Name: "web"}); len(r.podWide) > 0 || err != nil && tt.name == "64 keys" {
+					t.Errorf("%s: %v", tt.name, err)
+				}
+				continue
+			}
+			d, err := Default().Container(r, Container{Name: "c00", Rootfs: on(sda)})
+			if err == nil || err.Error() != "nri-blkio: "+tt.want || asError(t, err).Kind != Invalid {
+				t.Errorf("%s:\n got %v\nwant %s", tt.name, err, tt.want)
+			}
+			if diff := cmp.Diff(Desired{Errors: d.Errors}, d); diff != "" || len(d.Errors) != 1 {
+				t.Errorf("%s: something was kept: %s", tt.name, diff)
+			}
+			if r.Empty() || r.ContainerNames() != nil || r.Paths() != nil || r.Star() || len(Default().Check(r)) != 1 || r.Unmatched(nil) != nil {
+				t.Errorf("%s: not a request of one error: %+v", tt.name, r)
+			}
+			if d, err := Default().PodTotal(r, pod()); err != nil || d.Disks != nil {
+				t.Errorf("%s: pod-total: %v", tt.name, err)
+			}
+		}
+	}
+}
+
+func TestSkippedIsBounded(t *testing.T) {
+	c := Container{Name: "db", Rootfs: tmpfs()}
+	for i := range 40 {
+		c.Mounts = append(c.Mounts, mount(fmt.Sprintf("/m%02d", i), tmpfs()))
+	}
+	c.Mounts = append(c.Mounts, c.Mounts[20], c.Mounts[39]) // mounted twice, reported once
+	// Two of the entry before, then the rest of the "*".
+	r := ParseRequest(map[string]string{keyDB: "/m00 wbps=max; /m01 wbps=max; * wbps=1Mi", keyEach: "* rbps=1Mi"})
+	d, err := Default().Container(r, c)
+	if len(d.Skipped) != 16 || d.SkippedMore != 2+41+41-16 {
+		t.Errorf("%d and %d more", len(d.Skipped), d.SkippedMore)
+	}
+	if s := d.Skipped[2]; s.What != "rootfs" || s.Source.Entry != 3 {
+		t.Errorf("got %+v", s)
+	}
+	var got []string
+	for _, e := range d.Errors {
+		got = append(got, e.Annotation+": "+e.Cause)
+	}
+	const cause = ": no disk to limit %s on: rootfs: tmpfs is memory, not a disk, and 40 more"
+	want := []string{keyDB + fmt.Sprintf(cause, "wbps"), keyEach + fmt.Sprintf(cause, "rbps")} // the list is full for the second
+	if diff := cmp.Diff(want, got); diff != "" || err == nil {
+		t.Errorf("%v, -want +got:\n%s", err, diff)
+	}
+
+	// "rootfs" of many containers is one thing, also once the list is full.
+	cs := make([]Container, 30)
+	for i := range cs {
+		cs[i] = Container{Name: fmt.Sprint("c", i), Rootfs: tmpfs(), Mounts: c.Mounts}
+	}
+	d, err = Default().PodTotal(ParseRequest(map[string]string{keyTotal: "* wbps=1Mi; rootfs wbps=1Mi"}), cs)
+	if len(d.Skipped) != 16 || d.SkippedMore != 41-16 || err == nil || !strings.Contains(err.Error(), "rootfs: tmpfs is memory, not a disk, and 40 more") {
+		t.Errorf("%d and %d more: %v", len(d.Skipped), d.SkippedMore, err)
+	}
+	// One entry is one error, whatever the number of containers.
+	if len(d.Errors) != 2 || !strings.Contains(d.Errors[1].Cause, `rootfs of container "c0" cannot be limited`) {
+		t.Errorf("got %v", d.Errors)
+	}
+}
+
+func TestReasonIsBounded(t *testing.T) {
+	c := Container{Name: "db", Rootfs: blkio.Backing{Reason: strings.Repeat("ü", 5000)}}
+	d, _ := Default().Container(ParseRequest(map[string]string{keyDB: "* wbps=1Mi"}), c)
+	if len(d.Skipped) != 1 || len(d.Skipped[0].Reason) > 256 {
+		t.Errorf("got %+v", d.Skipped)
+	}
+}
+
+func TestWarningsAreBounded(t *testing.T) {
+	vfat := on(sdb)
+	vfat.Warning = "half of it"
+	c := Container{Name: "db", Rootfs: on(sda)}
+	for i := range 40 {
+		c.Mounts = append(c.Mounts, mount(fmt.Sprintf("/m%02d", 39-i), vfat))
+	}
+	d, err := Default().Container(ParseRequest(map[string]string{keyDB: "* wbps=1Mi", keyEach: "* rbps=1Mi"}), c)
+	if n := len(d.Warnings); err != nil || n != 17 || !slices.IsSorted(d.Warnings[:16]) || d.Warnings[16] != "and 24 more" {
+		t.Errorf("%v, %q", err, d.Warnings)
+	}
+}
+
+func TestUnmatchedIsBounded(t *testing.T) {
+	annotations := map[string]string{keyEach: "/logs wbps=1Mi;" + paths(20, "wbps=1Mi"), keyTotal: "* wbps=1Mi; /nope wbps=1Mi"}
+	for i := range 10 {
+		annotations[containerKey(i)] = "rootfs wbps=1Mi"
+	}
+	r := ParseRequest(annotations)
+	cs := []Container{{Name: "c00", Mounts: []Mount{mount("/logs", on(sda))}}}
+	got := r.Unmatched(cs)
+	if len(got) != 17 || got[16] != "and 14 more" {
+		t.Errorf("%d lines: %q", len(got), got)
+	}
+	for _, line := range got {
+		checkLine(t, line)
+	}
+}
+
+func TestPathsAndStar(t *testing.T) {
+	r := ParseRequest(map[string]string{
+		keyDB: "/b wbps=1Mi; /a/ wbps=1Mi; /wrong wbps=x", keyEach: "/b rbps=1Mi; rootfs wbps=1Mi", keyTotal: "/c wbps=max",
+		"limits.blkio.noderesource.dev/container.aux": "/d wbps=1Mi",
+	})
+	if diff := cmp.Diff([]string{"/a", "/b", "/c", "/d"}, r.Paths()); diff != "" || r.Star() {
+		t.Errorf("star %t, -want +got:\n%s", r.Star(), diff)
+	}
+	for _, key := range []string{keyDB, keyEach, keyTotal} {
+		if r := ParseRequest(map[string]string{key: "* wbps=1Mi"}); !r.Star() || r.Paths() != nil {
+			t.Errorf("%s: star %t, paths %q", key, r.Star(), r.Paths())
+		}
+	}
+	var none *Request
+	if none.Star() || none.Paths() != nil {
+		t.Error("no request has targets")
+	}
+}
+
+func TestNoIOWeight(t *testing.T) {
+	err := NoIOWeight(Desired{Weight: 500, WeightSource: Source{Annotation: "weight.blkio.noderesource.dev/containers"}})
+	const want = `nri-blkio: weight.blkio.noderesource.dev/containers: "500": this node's kernel has no io.weight (use limits, or a node whose kernel has CONFIG_BLK_CGROUP_IOCOST)`
+	if err.Error() != want || err.Kind != Unenforceable {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}
+
+// Long texts are compared with nothing.
+func TestSuggestIsBounded(t *testing.T) {
+	long := strings.Repeat("/a", 64)
+	if got := suggest(long[:128], long[:127]); got == "" {
+		t.Error("nothing for 128 bytes")
+	}
+	if got := suggest(long+"b", long) + suggest(long, long+"b"); got != "" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// The band and the early end change nothing.
+func TestDistance(t *testing.T) {
+	word := func() string {
+		b := make([]byte, rand.IntN(9))
+		for i := range b {
+			b[i] = "ab"[rand.IntN(2)]
+		}
+		return string(b)
+	}
+	for range 20000 {
+		a, b := word(), word()
+		for limit := range 4 {
+			if got, want := distance(a, b, limit), min(plainDistance(a, b), limit+1); got != want {
+				t.Fatalf("distance(%q, %q, %d) = %d, want %d", a, b, limit, got, want)
+			}
+		}
+	}
+}
+
+// plainDistance is the definition.
+func plainDistance(a, b string) int {
+	if a == "" || b == "" {
+		return len(a) + len(b)
+	}
+	cost := 1
+	if a[len(a)-1] == b[len(b)-1] {
+		cost = 0
+	}
+	a1, b1 := a[:len(a)-1], b[:len(b)-1]
+	if cost == 0 {
+		return plainDistance(a1, b1) // never worse
+	}
+	d := min(plainDistance(a1, b)+1, plainDistance(a, b1)+1, plainDistance(a1, b1)+1)
+	if len(a) > 1 && len(b) > 1 && a[len(a)-1] == b[len(b)-2] && a[len(a)-2] == b[len(b)-1] {
+		d = min(d, plainDistance(a[:len(a)-2], b[:len(b)-2])+1)
+	}
+	return d
+}
+
+// What a tenant can do at worst: as many mistakes as fit, against mounts that
+// are nearly the same and as many as a pod can have.
+func BenchmarkHostile(b *testing.B) {
+	c := Container{Name: "db", Rootfs: on(sda)}
+	like := strings.Repeat("/a", 50)
+	for i := range 1000 {
+		c.Mounts = append(c.Mounts, mount(fmt.Sprintf("%s/%04d", like, i), tmpfs()))
+	}
+	var wrong strings.Builder
+	for i := range 255 {
+		fmt.Fprintf(&wrong, "%s/x%03d wbps=1Mi;", like, i)
+	}
+	huge := map[string]string{
+		keyDB:   "/" + strings.Repeat("a/", 32<<10-20) + " wbps=1Mi",
+		keyEach: `"/` + strings.Repeat(`\"`, 32<<10-20) + `" wbps=1Mi`, keyTotal: strings.Repeat(" ;\t;\n", 13<<10) + "*",
+	}
+	full := map[string]string{}
+	for i := range 4 {
+		full[containerKey(i)] = wrong.String()
+	}
+	b.Run("ParseRequest/1020entries", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			ParseRequest(full)
+		}
+	})
+	b.Run("ParseRequest/192KiB", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			ParseRequest(huge)
+		}
+	})
+	b.Run("Container/huge", func(b *testing.B) {
+		b.ReportAllocs()
+		r := ParseRequest(huge)
+		for b.Loop() {
+			if _, err := Default().Container(r, c); err == nil {
+				b.Fatal("no error")
+			}
+		}
+	})
+	star := wrong.String() + "* wbps=1Mi"
+	r := ParseRequest(map[string]string{keyDB: star, keyEach: star, keyTotal: star})
+	b.Run("Container", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if d, err := Default().Container(r, c); err == nil || len(d.Errors) < 255 {
+				b.Fatal(err, len(d.Errors))
+			}
+		}
+	})
+	cs := slices.Repeat([]Container{c}, 20)
+	b.Run("PodTotal/20", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if d, err := Default().PodTotal(r, cs); err != nil || d.SkippedMore == 0 {
+				b.Fatal(err, d.SkippedMore)
+			}
+		}
+	})
+	b.Run("Unmatched/20", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if len(r.Unmatched(cs)) != 17 {
+				b.Fatal("not bounded")
+			}
+		}
+	})
+}
