@@ -88,7 +88,7 @@ func (e *evaluation) path(cs []Container) {
 	for i := range cs {
 		if m := mountOf(&cs[i], e.entry.target.path); m != nil {
 			found = true
-			e.explicit(&cs[i], &m.Backing, e.entry.target.path)
+			e.explicit(&cs[i], m.backingOf(e.entry.target.path), e.entry.target.path)
 		}
 	}
 	switch {
@@ -108,6 +108,18 @@ func mountOf(c *Container, path string) *Mount {
 		m := &c.Mounts[i]
 		if covers(m.Destination, path) && (best == nil || len(m.Destination) >= len(best.Destination)) {
 			best = m
+		}
+	}
+	return best
+}
+
+// backingOf returns what a path that m covers is stored on: the longest of m
+// and the mounts below it that covers the path.
+func (m *Mount) backingOf(path string) *blkio.Backing {
+	best, longest := &m.Backing, 0
+	for i := range m.Below {
+		if b := &m.Below[i]; len(b.Path) > longest && covers(b.Path, path) {
+			best, longest = &b.Backing, len(b.Path)
 		}
 	}
 	return best
@@ -200,6 +212,9 @@ func (e *evaluation) star(cs []Container) {
 				continue
 			}
 			one(&m.Backing, m.Destination, lim)
+			for k := range m.Below {
+				one(&m.Below[k].Backing, m.Below[k].Path, lim)
+			}
 		}
 	}
 	if len(cs) > 0 && asks(left) {

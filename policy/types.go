@@ -22,6 +22,14 @@ type Mount struct {
 	// target of "*", though a path may still name it.
 	Injected bool
 	Backing  blkio.Backing
+	Below    []Below // mounts below it that the container sees too
+}
+
+// Below is a mount below the source of a volume. Runtimes bind volumes with
+// all that is mounted below (rbind), so it is in the container as well.
+type Below struct {
+	Path    string // inside the container, absolute and clean, below the Destination
+	Backing blkio.Backing
 }
 
 // Source says where one value comes from.
