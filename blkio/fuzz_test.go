@@ -85,6 +85,7 @@ func FuzzParseMountTable(f *testing.F) {
 				t.Errorf("mountpoint %q", m.Mountpoint)
 			}
 		}
+		checkPointsBelow(t, table, path.Clean("/"+p))
 		m, ok := table.Find(p)
 		if !ok {
 			return
@@ -95,6 +96,27 @@ func FuzzParseMountTable(f *testing.F) {
 			t.Errorf("%q was found for %q", m.Mountpoint, clean)
 		}
 	})
+}
+
+// checkPointsBelow compares with a look at each mount.
+func checkPointsBelow(t *testing.T, table *MountTable, dir string) {
+	t.Helper()
+	prefix := strings.TrimSuffix(dir, "/") + "/"
+	want := make(map[string]bool)
+	for i := range table.All() {
+		if p := table.All()[i].Mountpoint; p != prefix && strings.HasPrefix(p, prefix) {
+			want[p] = true
+		}
+	}
+	got := table.pointsBelow(strings.TrimSuffix(dir, "/"))
+	for i, p := range got[:len(want)] {
+		if !want[p] || i > 0 && p <= got[i-1] {
+			t.Errorf("%q below %q, after %q", p, dir, got[max(0, i-1)])
+		}
+	}
+	if rest := got[len(want):]; len(want) == 0 && len(rest) > 0 {
+		t.Errorf("%q is not below %q", rest[0], dir)
+	}
 }
 
 func FuzzContainerCgroup(f *testing.F) {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"path"
 	"strings"
+	"sync"
 
 	"github.com/moby/sys/mountinfo"
 )
@@ -30,6 +31,10 @@ type MountTable struct {
 	// on the same point, or -1: a stack, in no order.
 	byPoint map[string]int32
 	others  []int32
+	longest int // mountpoint, in bytes
+
+	sorting sync.Once
+	sorted  []string // the mountpoints, without duplicates; see points
 }
 
 // ParseMountTable parses mountinfo as of proc_pid_mountinfo(5):
@@ -65,6 +70,7 @@ func newMountTable(mounts []Mount) *MountTable {
 			t.others[i] = first
 		}
 		t.byPoint[mounts[i].Mountpoint] = int32(i)
+		t.longest = max(t.longest, len(mounts[i].Mountpoint))
 	}
 	return t
 }
@@ -134,6 +140,9 @@ func (t *MountTable) Find(p string) (*Mount, bool) {
 // find takes a clean path. It looks up what covers each mountpoint on the way
 // just once, so that the time grows with the length of the path and no more.
 func (t *MountTable) find(p string) *Mount {
+	// A tenant may write a path of 64 KiB, and each directory on the way is
+	// looked up. Nothing is at one that is longer than each mountpoint.
+	p = p[:min(len(p), t.longest+1)]
 	for {
 		if first, ok := t.byPoint[p]; ok {
 			return t.top(first, p)

@@ -17,7 +17,7 @@ type snapshot struct {
 	host  *hostRoot
 
 	mu      sync.RWMutex // guards the maps
-	paths   map[string]*Backing
+	paths   map[string]located
 	mounts  map[*Mount]*Backing
 	devices map[deviceKey][]Disk
 }
@@ -35,65 +35,83 @@ const maxPaths = 8192
 func newSnapshot(table *MountTable, sys Sysfs, host *hostRoot) *snapshot {
 	return &snapshot{
 		table: table, sys: sys, host: host,
-		paths:   make(map[string]*Backing),
+		paths:   make(map[string]located),
 		mounts:  make(map[*Mount]*Backing),
 		devices: make(map[deviceKey][]Disk),
 	}
 }
 
-// resolve is the short way: one look at what is known already.
+// located is where a path of the host leads to.
+type located struct {
+	path    string   // free of symlinks; "" where that cannot be known
+	backing *Backing // of what is there
+}
+
 func (s *snapshot) resolve(ctx context.Context, hostPath string) Backing {
+	return *s.locate(ctx, hostPath).backing
+}
+
+// locate is the short way: one look at what is known already.
+func (s *snapshot) locate(ctx context.Context, hostPath string) located {
 	s.mu.RLock()
-	b := s.paths[hostPath]
+	l, ok := s.paths[hostPath]
 	s.mu.RUnlock()
-	if b != nil {
-		return *b
+	if ok {
+		return l
 	}
-	return s.resolveNew(ctx, hostPath)
+	l, certain := s.locateNew(ctx, hostPath)
+	if certain {
+		s.remember(hostPath, l)
+	}
+	return l
 }
 
-func (s *snapshot) resolveNew(ctx context.Context, hostPath string) Backing {
-	if !strings.HasPrefix(hostPath, "/") {
-		return Backing{Reason: fmt.Sprintf("%q is no absolute path", hostPath)}
-	}
-	clean := path.Clean(hostPath)
-	m := s.table.find(clean)
-	if m == nil {
-		return Backing{Reason: "no mount holds " + clean}
-	}
-	// A mountpoint has no symlinks: the kernel prints where it is. And what
-	// is in a filesystem that is not local is never looked at.
-	if clean == m.Mountpoint || !isLocal(m) {
-		b, certain := s.backing(m, clean)
-		return s.remember(hostPath, b, certain)
-	}
-	if remote := s.remoteAbove(m); remote != nil {
-		return s.noDisk(m, fmt.Sprintf("%s is below %s at %s, which could hang", m.Mountpoint, remote.FSType, remote.Mountpoint))
-	}
-	p, err := s.host.resolve(ctx, s.table, clean)
-	certain := err == nil
-	if err != nil && !errors.Is(err, errUncertain) {
-		return s.noDisk(m, err.Error())
-	}
-	if p != clean {
-		if m = s.table.find(p); m == nil {
-			return Backing{Reason: "no mount holds " + p}
-		}
-	}
-	b, known := s.backing(m, p)
-	return s.remember(hostPath, b, certain && known)
-}
-
-func (s *snapshot) remember(hostPath string, b *Backing, certain bool) Backing {
-	if !certain {
-		return *b
+// remember copies the texts: they may be parts of a request.
+func (s *snapshot) remember(hostPath string, l located) {
+	l.path = strings.Clone(l.path)
+	if hostPath == l.path {
+		hostPath = l.path
+	} else {
+		hostPath = strings.Clone(hostPath)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.paths) < maxPaths {
-		s.paths[strings.Clone(hostPath)] = b
+		s.paths[hostPath] = l
 	}
-	return *b
+}
+
+// locateNew also says whether that holds as long as the table does.
+func (s *snapshot) locateNew(ctx context.Context, hostPath string) (_ located, certain bool) {
+	if !strings.HasPrefix(hostPath, "/") {
+		return located{backing: &Backing{Reason: fmt.Sprintf("%q is no absolute path", hostPath)}}, false
+	}
+	p := path.Clean(hostPath)
+	m := s.table.find(p)
+	if m == nil {
+		return located{backing: &Backing{Reason: "no mount holds " + p}}, false
+	}
+	certain = true
+	// A mountpoint has no symlinks: the kernel prints where it is. And what
+	// is in a filesystem that is not local is never looked at.
+	if p != m.Mountpoint && isLocal(m) {
+		if remote := s.remoteAbove(m); remote != nil {
+			return s.noDisk(m, fmt.Sprintf("%s is below %s at %s, which could hang", m.Mountpoint, remote.FSType, remote.Mountpoint)), false
+		}
+		target, err := s.host.resolve(ctx, s.table, p)
+		certain = err == nil
+		if err != nil && !errors.Is(err, errUncertain) {
+			return s.noDisk(m, err.Error()), false
+		}
+		if target != p {
+			p = target
+			if m = s.table.find(p); m == nil {
+				return located{backing: &Backing{Reason: "no mount holds " + p}}, false
+			}
+		}
+	}
+	b, known := s.backing(m, p)
+	return located{path: p, backing: b}, certain && known
 }
 
 // remoteAbove returns a mount on the way to m that is not local.
@@ -109,8 +127,8 @@ func (s *snapshot) remoteAbove(m *Mount) *Mount {
 	return nil
 }
 
-func (s *snapshot) noDisk(m *Mount, reason string) Backing {
-	return Backing{Mountpoint: m.Mountpoint, FSType: m.FSType, Reason: reason}
+func (s *snapshot) noDisk(m *Mount, reason string) located {
+	return located{backing: &Backing{Mountpoint: m.Mountpoint, FSType: m.FSType, Reason: reason}}
 }
 
 // backing returns the backing of a path free of symlinks, which m holds, and
@@ -122,6 +140,11 @@ func (s *snapshot) backing(m *Mount, p string) (_ *Backing, certain bool) {
 			return b, false
 		}
 	}
+	return s.mountBacking(m)
+}
+
+// mountBacking is backing for whatever is in m, device nodes aside.
+func (s *snapshot) mountBacking(m *Mount) (_ *Backing, certain bool) {
 	s.mu.RLock()
 	b := s.mounts[m]
 	s.mu.RUnlock()

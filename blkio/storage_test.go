@@ -277,6 +277,11 @@ func TestConcurrentUse(t *testing.T) {
 					t.Errorf("got %+v", got)
 				}
 				n.Resolve(ctx, "/srv/btrfs")
+				if at, _, ok := n.Below(ctx, "/srv/abs", "rootfs/a"); at != "rootfs" || !ok {
+					t.Errorf("below: got %q", at)
+				}
+				for range n.Submounts(ctx, "/srv") {
+				}
 			}
 		})
 	}
