@@ -49,7 +49,9 @@ func (c *checker) pod(ctx context.Context, m *manifest) podResult {
 	if req.Empty() {
 		return r
 	}
-	containers, problems := c.volumes.containers(ctx, &m.Spec)
+	vols := c.volumes
+	vols.targets = req.Paths()
+	containers, problems := vols.containers(ctx, &m.Spec)
 	r.Errors = append(r.Errors, problems...)
 	c.checkNames(&r, req, containers)
 	c.checkRuntime(&r, req, &m.Spec)
@@ -95,7 +97,10 @@ func (c *checker) checkNames(r *podResult, req *policy.Request, containers []pol
 		r.Errors = append(r.Errors, fmt.Sprintf("the annotations name container %q, which the pod does not have (it has %s)",
 			name, strings.Join(names, ", ")))
 	}
-	r.Warnings = append(r.Warnings, req.Unmatched(all)...)
+	for _, w := range req.Unmatched(all) {
+		// A manifest has all that will come.
+		r.Warnings = append(r.Warnings, strings.TrimSuffix(w, " so far"))
+	}
 }
 
 func (c *checker) checkRuntime(r *podResult, req *policy.Request, spec *corev1.PodSpec) {
@@ -128,6 +133,9 @@ func (c *checker) add(r *podResult, container string, d policy.Desired, err erro
 	for _, s := range d.Skipped {
 		r.Skipped = append(r.Skipped, prefix+s.What+": "+s.Reason)
 	}
+	if d.SkippedMore > 0 {
+		r.Skipped = append(r.Skipped, prefix+"and "+strconv.Itoa(d.SkippedMore)+" more")
+	}
 }
 
 func decisionErrors(d policy.Desired, err error) []string {
@@ -156,13 +164,7 @@ func limitWrite(container string, d policy.DiskLimits) podWrite {
 
 func (c *checker) addWeight(r *podResult, container string, d policy.Desired) {
 	if c.weights.kernel == blkio.No {
-		err := &policy.Error{
-			Annotation: d.WeightSource.Annotation, Text: strconv.Itoa(int(d.Weight)),
-			Cause: "this node's kernel has no io.weight",
-			Hint:  "use limits, or a node whose kernel has CONFIG_BLK_CGROUP_IOCOST",
-			Kind:  policy.Unenforceable,
-		}
-		r.Errors = append(r.Errors, err.Error())
+		r.Errors = append(r.Errors, policy.NoIOWeight(d).Error())
 		return
 	}
 	r.Writes = append(r.Writes, podWrite{

@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"iter"
 	"path"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -14,6 +17,7 @@ import (
 // resolver finds what a path of the node is stored on; a *blkio.Storage.
 type resolver interface {
 	Resolve(ctx context.Context, hostPath string) blkio.Backing
+	Submounts(ctx context.Context, hostPath string) iter.Seq2[string, blkio.Backing]
 }
 
 // volumes derives from a pod's manifest what the runtime would be told of its
@@ -22,6 +26,7 @@ type volumes struct {
 	storage     resolver
 	kubeletRoot string
 	rootfs      blkio.Backing
+	targets     []string // the paths in a container that annotations name
 }
 
 // unknownMajor is the major number of placeholders for the disks of volumes
@@ -64,12 +69,46 @@ func (v *volumes) container(ctx context.Context, c *corev1.Container, backings m
 			continue
 		}
 		mount := policy.Mount{Destination: path.Clean(m.MountPath), ReadOnly: m.ReadOnly || vol.readOnly, Backing: vol.backing}
-		if vol.hostPath != "" && m.SubPath != "" {
+		switch {
+		case vol.hostPath == "":
+		case m.SubPath != "": // the kubelet binds it without the mounts below
 			mount.Backing = v.storage.Resolve(ctx, path.Join(vol.hostPath, m.SubPath))
+		default:
+			mount.Below = v.below(ctx, vol.hostPath, mount.Destination)
 		}
 		out.Mounts = append(out.Mounts, mount)
 	}
+	for _, d := range c.VolumeDevices {
+		vol, ok := backings[d.Name]
+		if !ok {
+			problems = append(problems, fmt.Sprintf("container %s has volume device %q, which the pod does not have", c.Name, d.Name))
+			continue
+		}
+		out.Mounts = append(out.Mounts, policy.Mount{
+			Destination: path.Clean(d.DevicePath), Injected: isPrivileged(c), Backing: vol.backing,
+		})
+	}
 	return out, problems
+}
+
+// below returns what is mounted below a directory of the node, and so below dir
+// in a container. What has no disk matters only where a target names it.
+func (v *volumes) below(ctx context.Context, hostPath, dir string) []policy.Below {
+	var out []policy.Below
+	for at, b := range v.storage.Submounts(ctx, hostPath) {
+		p := path.Join(dir, at)
+		named := slices.ContainsFunc(v.targets, func(t string) bool { return t == p || strings.HasPrefix(t, p+"/") })
+		if named || len(b.Disks) > 0 {
+			out = append(out, policy.Below{Path: p, Backing: b})
+		}
+	}
+	return out
+}
+
+// isPrivileged says that a container gets all of the node's devices, of which
+// "*" means none.
+func isPrivileged(c *corev1.Container) bool {
+	return c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged
 }
 
 // injected is what containerd and the kubelet mount into each container.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"iter"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -15,6 +16,15 @@ import (
 type pathResolver struct{}
 
 func (pathResolver) Resolve(_ context.Context, p string) blkio.Backing { return onPath(p) }
+
+// Submounts are two, of which one has no disk.
+func (pathResolver) Submounts(_ context.Context, p string) iter.Seq2[string, blkio.Backing] {
+	return func(yield func(string, blkio.Backing) bool) {
+		if p == "/mnt" {
+			_ = yield("disk", onPath("/mnt/disk")) && yield("mem", blkio.Backing{FSType: "tmpfs", Reason: tmpfsReason})
+		}
+	}
+}
 
 func onPath(p string) blkio.Backing {
 	return blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{{Name: p}}}
@@ -102,6 +112,65 @@ func TestVolumes(t *testing.T) {
 				if !m.Injected {
 					t.Errorf("%s is not marked as injected", m.Destination)
 				}
+			}
+		})
+	}
+}
+
+// A path below a volume may be on a disk of its own; a volume may be a disk.
+func TestVolumesBelowAndDevices(t *testing.T) {
+	yes := true
+	spec := corev1.PodSpec{
+		Containers: []corev1.Container{
+			{
+				Name: "a",
+				VolumeMounts: []corev1.VolumeMount{
+					{Name: "mnt", MountPath: "/host"}, {Name: "mnt", MountPath: "/sub", SubPath: "disk"},
+				},
+				VolumeDevices: []corev1.VolumeDevice{{Name: "raw", DevicePath: "/dev/raw"}, {Name: "none"}},
+			},
+			{
+				Name: "b", SecurityContext: &corev1.SecurityContext{Privileged: &yes},
+				VolumeDevices: []corev1.VolumeDevice{{Name: "raw", DevicePath: "/dev/raw"}},
+			},
+		},
+		Volumes: []corev1.Volume{
+			{Name: "mnt", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/mnt"}}},
+			{Name: "raw", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}},
+		},
+	}
+	tests := []struct {
+		name    string
+		targets []string
+		want    []string
+	}{
+		{name: "no target there", want: []string{"/host/disk"}},
+		{name: "a target without a disk", targets: []string{"/host/mem/x"}, want: []string{"/host/disk", "/host/mem"}},
+		{name: "a name that only begins alike", targets: []string{"/host/memory"}, want: []string{"/host/disk"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			v := volumes{storage: pathResolver{}, kubeletRoot: "/kubelet", targets: tt.targets}
+			cs, problems := v.containers(context.Background(), &spec)
+			if d := cmp.Diff([]string{`container a has volume device "none", which the pod does not have`}, problems); d != "" {
+				t.Errorf("-want +got:\n%s", d)
+			}
+			own := cs[0].Mounts[len(cs[0].Mounts)-3:]
+			var got []string
+			for _, b := range own[0].Below {
+				got = append(got, b.Path)
+			}
+			if d := cmp.Diff(tt.want, got); d != "" {
+				t.Errorf("-want +got:\n%s", d)
+			}
+			if own[1].Below != nil {
+				t.Errorf("below a subPath there is %v", own[1].Below)
+			}
+			if raw := own[2]; raw.Destination != "/dev/raw" || raw.Injected || raw.Backing.Disks[0].Name != "disk of claim c" {
+				t.Errorf("raw volume: %+v", raw)
+			}
+			if raw := cs[1].Mounts[len(cs[1].Mounts)-1]; !raw.Injected {
+				t.Error(`"*" means a device of a privileged container`)
 			}
 		})
 	}
