@@ -3,6 +3,9 @@ package blkio
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -75,6 +78,43 @@ func (c Cgroup) write(name, data string) error {
 		return c.fileError("write", name, data, err)
 	}
 	return nil
+}
+
+// Owner returns the user that the cgroup's directory belongs to, who may set
+// its extended attributes.
+func (c Cgroup) Owner() (uid int, err error) {
+	var st unix.Stat_t
+	if err := c.withDir(func(fd int) error { return unix.Fstat(fd, &st) }); err != nil {
+		return 0, c.fileError("stat", "directory", "", err)
+	}
+	return int(st.Uid), nil
+}
+
+// Children returns the cgroups right below. It is no error if c has gone.
+func (c Cgroup) Children() ([]Cgroup, error) {
+	var out []Cgroup
+	err := c.withDir(func(fd int) error {
+		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		dir := os.NewFile(uintptr(dup), c.path)
+		defer dir.Close()
+		entries, err := dir.ReadDir(-1)
+		for _, e := range entries {
+			if e.IsDir() {
+				out = append(out, Cgroup{h: c.h, path: path.Join(c.path, e.Name())})
+			}
+		}
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, c.fileError("read", "directory", "", err)
+	}
+	return out, nil
 }
 
 // ReadXattr reads an extended attribute of the cgroup's directory, such as

@@ -147,9 +147,11 @@ func (h *Hierarchy) readFile(name string) ([]byte, error) {
 }
 
 // writeFile writes data to a file below the root in one write, which is what
-// the kernel takes as one command. It never creates a file.
+// the kernel takes as one command. It never creates a file. O_TRUNC, which a
+// shell's ">" has too, means nothing to the kernel here; in a plain directory
+// the file then holds the last write.
 func (h *Hierarchy) writeFile(name, data string) error {
-	fd, err := h.open(name, unix.O_WRONLY)
+	fd, err := h.open(name, unix.O_WRONLY|unix.O_TRUNC)
 	if err != nil {
 		return err
 	}

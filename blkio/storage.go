@@ -102,6 +102,7 @@ func (s *Storage) refresh(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("refresh the mount table: %w", err)
 	}
+	table.points()
 	next := newSnapshot(table, s.sys, s.host)
 	if old := s.current.Load(); old != nil {
 		next.carryOver(ctx, old)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/sirupsen/logrus"
 
@@ -23,29 +24,33 @@ type change struct {
 	weight uint32 // 0: leave it
 }
 
-// apply brings the cgroups of a pod into line. With only set, of the
+// apply brings the cgroups of a group into line. With only set, of the
 // containers only that one is looked at: the start of a container must not
 // wait for its neighbours. It waits for another writer until ctx ends.
-func (p *Plugin) apply(ctx context.Context, pod *pod, only *container) error {
-	select {
-	case pod.writing <- struct{}{}:
-		defer func() { <-pod.writing }()
-	case <-ctx.Done():
+func (p *Plugin) apply(ctx context.Context, g *group, only *container) error {
+	if !g.take(ctx.Done()) {
 		return fmt.Errorf("wait for another write to the pod's cgroups: %w", ctx.Err())
 	}
-	podTarget, containers := p.targets(pod, only)
-	podChange, podErr := p.inspect(podTarget)
+	defer p.release(g)
+	return p.write(g, only)
+}
+
+// write is apply for who holds the group's token.
+func (p *Plugin) write(g *group, only *container) error {
+	plan := p.planFor(g)
+	podChange, podErr := p.inspect(plan.pod)
 	podErr = errors.Join(podErr, podChange.doRaise())
 	var errs []error
-	for _, t := range containers {
-		err := p.applyContainer(pod, t, only != nil)
-		errs = append(errs, err)
+	for _, t := range plan.containers {
+		if only == nil || t.owner == only {
+			errs = append(errs, p.writeContainer(t, only != nil))
+		}
 	}
 	podErr = errors.Join(podErr, podChange.doLower(p.log, podErr))
 	return errors.Join(append(errs, podErr)...)
 }
 
-func (p *Plugin) applyContainer(pod *pod, t target, starting bool) error {
+func (p *Plugin) writeContainer(t target, starting bool) error {
 	c, err := p.inspect(t)
 	err = errors.Join(err, c.doRaise())
 	err = errors.Join(err, c.doLower(p.log, err))
@@ -54,7 +59,7 @@ func (p *Plugin) applyContainer(pod *pod, t target, starting bool) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		t.owner.running = false
-		p.markDirty(pod.id)
+		p.markDirty(t.owner.pod.group)
 		return nil
 	}
 	return err
@@ -62,10 +67,10 @@ func (p *Plugin) applyContainer(pod *pod, t target, starting bool) error {
 
 // inspect reads what is on a cgroup and says what it needs.
 func (p *Plugin) inspect(t target) (change, error) {
-	c := change{target: t, cg: p.cgroups.Cgroup(t.cgroup)}
 	if t.cgroup == "" {
-		return change{}, nil // no pod cgroup known: said when the pod came
+		return change{}, nil // nothing for us to write to
 	}
+	c := change{target: t, cg: p.cgroups.Cgroup(t.cgroup)}
 	old, err := t.readRecord(c.cg)
 	if errors.Is(err, blkio.ErrGone) {
 		if t.owner == nil {
@@ -76,19 +81,19 @@ func (p *Plugin) inspect(t target) (change, error) {
 	if err != nil {
 		p.log.WithError(err).WithField("cgroup", t.cgroup).Warn("Replacing a record that cannot be read")
 	}
-	if old == nil && t.record.empty() || old != nil && old.Cleared {
+	if old != nil && old.Cleared {
 		return change{}, nil
 	}
 	c.old = old
 	if old == nil {
 		old = &Record{}
 	}
-	if len(t.want) > 0 || len(old.Limits) > 0 {
+	if len(t.want) > 0 || len(old.Limits) > 0 || len(t.spec) > 0 {
 		actual, err := c.cg.ReadIOMax()
 		if err != nil {
 			return c, err
 		}
-		c.raise, c.lower = diff(t.want, t.recorded(old), actual)
+		c.raise, c.lower = diff(t.want, t.lifted(old, actual), actual)
 	}
 	return c, c.inspectWeight(old)
 }
@@ -156,32 +161,63 @@ func devLimits(m map[blkio.Dev]blkio.Limits) []blkio.DevLimits {
 	return out
 }
 
-func (c *change) doRaise() error { return c.write(c.raise) }
+func (c *change) doRaise() error { return errors.Join(c.write(c.raise), c.raiseBelow()) }
+
+// raiseBelow raises what is left of the spec in the cgroups below a container's:
+// crun has its processes in one there, with the limits of the spec (FACTS 3.5),
+// and the lowest on the way holds. Other values are the container's own business.
+func (c *change) raiseBelow() error {
+	if len(c.spec) == 0 || c.cg.Path() == "" {
+		return nil
+	}
+	children, err := c.cg.Children()
+	errs := []error{err}
+	for _, child := range children {
+		actual, err := child.ReadIOMax()
+		if err != nil {
+			continue // no io controller there, so no limits; or it has gone
+		}
+		for _, s := range c.spec {
+			if actual[s.dev][s.key] == s.from {
+				line := blkio.DevLimits{Dev: s.dev}
+				line.Limits[s.key] = s.to
+				errs = append(errs, child.WriteIOMax(line))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
 
 // doLower writes the record, then the lower values and the weight: a crash in
 // between leaves a record without its limit, which the next pass sets, and
 // never a limit that nobody knows to be ours. failed is what went wrong
-// before; it goes into the record too.
+// before; it goes into the record too. A record that cannot be written keeps
+// no limit from being.
 func (c *change) doLower(log logrus.FieldLogger, failed error) error {
 	if c.cg.Path() == "" || errors.Is(failed, blkio.ErrGone) {
 		return nil
 	}
-	if err := c.writeRecord(c.record); err != nil {
-		return err
+	var recordErr error
+	if !c.old.names(&c.record) {
+		recordErr = c.writeRecord(c.record)
 	}
 	err := c.write(c.lower)
 	if c.weight != 0 {
 		err = errors.Join(err, c.cg.WriteIOWeight(c.weight))
 	}
-	if len(c.raise)+len(c.lower) > 0 || c.weight != 0 {
+	if errors.Is(err, blkio.ErrGone) {
+		return err
+	}
+	final := c.record
+	if all := errors.Join(failed, err); all != nil {
+		final.Error = strings.ReplaceAll(all.Error(), "\n", "; ")
+	} else if len(c.raise)+len(c.lower) > 0 || c.weight != 0 {
 		c.log(log)
 	}
-	if all := errors.Join(failed, err); all != nil && !errors.Is(all, blkio.ErrGone) {
-		failing := c.record
-		failing.Error = all.Error()
-		err = errors.Join(err, c.writeRecord(failing))
+	if recordErr == nil {
+		recordErr = c.writeRecord(final)
 	}
-	return err
+	return errors.Join(err, recordErr)
 }
 
 func (c *change) write(lines []blkio.DevLimits) error {
@@ -192,16 +228,20 @@ func (c *change) write(lines []blkio.DevLimits) error {
 	return errors.Join(errs...)
 }
 
+// writeRecord writes a record that differs from the one that is there.
 func (c *change) writeRecord(r Record) error {
-	if c.old != nil && c.old.equal(&r) {
+	switch {
+	case c.old == nil && r.empty(), c.old != nil && c.old.equal(&r):
 		return nil
-	}
-	if r.empty() {
+	case r.empty():
 		c.old = nil
 		return c.cg.RemoveXattr(RecordXattr)
 	}
-	c.old = &r
-	return WriteRecord(c.cg, &r)
+	err := WriteRecord(c.cg, &r)
+	if err == nil {
+		c.old = &r
+	}
+	return err
 }
 
 func (c *change) log(log logrus.FieldLogger) {

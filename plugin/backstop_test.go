@@ -21,8 +21,7 @@ func TestBackstop(t *testing.T) {
 		if _, err := p.create(t.Context(), sb, ctr(name), false); err != nil {
 			t.Fatal(err)
 		}
-		pod := p.lookup(sb)
-		p.setRunning(pod, p.find(pod, "id-"+name), true)
+		p.enter(p.lookup(sb), ctr(name))
 	}
 	const unset = blkio.Unset
 	steps := []struct {
@@ -39,7 +38,7 @@ func TestBackstop(t *testing.T) {
 	}
 	for _, step := range steps {
 		step.do()
-		total, _ := p.targets(p.lookup(sb), nil)
+		total := p.planFor(p.lookup(sb).group).pod
 		if got := total.want[rootDisk.Dev]; got != step.want {
 			t.Fatalf("%s: pod has %q, want %q", step.name, got, step.want)
 		}
@@ -62,8 +61,8 @@ func TestBackstopAndTotal(t *testing.T) {
 		t.Fatal(err)
 	}
 	pod := p.lookup(sb)
-	p.setRunning(pod, p.find(pod, "id-a"), true)
-	total, _ := p.targets(pod, nil)
+	p.enter(pod, ctr("a"))
+	total := p.planFor(pod.group).pod
 	if got, want := total.want[rootDisk.Dev], (blkio.Limits{blkio.Wbps: 3 << 20, blkio.Wiops: 50}); got != want {
 		t.Errorf("pod has %q, want %q", got, want)
 	}

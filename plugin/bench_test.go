@@ -355,7 +355,7 @@ func newReconciledNode(b *testing.B) *reconciledNode {
 			if _, err := n.p.create(b.Context(), sb, c, false); err != nil {
 				b.Fatal(err)
 			}
-			if err := n.p.start(b.Context(), sb, c); err != nil {
+			if err := n.p.start(b.Context(), sb, c, true); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -395,9 +395,9 @@ func (n *reconciledNode) settle(b *testing.B) {
 	if n.isKernel {
 		return
 	}
-	for _, pod := range n.p.takeAll() {
-		podTarget, containers := n.p.targets(pod, nil)
-		for _, t := range append([]target{podTarget}, containers...) {
+	for _, g := range n.p.takeAll() {
+		plan := n.p.planFor(g)
+		for _, t := range append([]target{plan.pod}, plan.containers...) {
 			line := blkio.DevLimits{Dev: n.disk.Dev, Limits: t.want[n.disk.Dev]}
 			write(b, filepath.Join(n.dir, t.cgroup, "io.max"), line.String()+"\n")
 		}

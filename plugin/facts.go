@@ -12,10 +12,10 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// facts gathers what policy needs to know of a container: its mounts and the
-// disks below them. The caller is bounded as a whole, so that Resolve need not
-// spend a goroutine on each path to be able to give up.
-func (p *Plugin) facts(ctx context.Context, ctr *api.Container) policy.Container {
+// facts gathers what policy needs to know of a container for this request: its
+// mounts and the disks below them. The caller is bounded as a whole, so that
+// Resolve need not spend a goroutine on each path to be able to give up.
+func (p *Plugin) facts(ctx context.Context, pod *pod, ctr *api.Container) policy.Container {
 	ctx = context.WithoutCancel(ctx)
 	out := policy.Container{
 		Name:   ctr.GetName(),
@@ -23,39 +23,109 @@ func (p *Plugin) facts(ctx context.Context, ctr *api.Container) policy.Container
 		Mounts: make([]policy.Mount, 0, len(ctr.GetMounts())),
 	}
 	for _, m := range ctr.GetMounts() {
-		out.Mounts = append(out.Mounts, policy.Mount{
+		mount := policy.Mount{
 			Destination: path.Clean(m.GetDestination()),
-			ReadOnly:    isReadOnly(m),
-			Injected:    isInjected(m),
-			Backing:     p.backing(ctx, m),
+			ReadOnly:    slices.Contains(m.GetOptions(), "ro"),
+			Injected:    isInjected(m, pod),
+		}
+		p.find(ctx, pod.request, m, &mount)
+		out.Mounts = append(out.Mounts, mount)
+	}
+	out.Mounts = append(out.Mounts, p.devices(ctr)...)
+	return out
+}
+
+// notAsked is of mounts that no target can mean.
+const notAsked = "no annotation names it"
+
+// find looks up what a mount is stored on, if a target of the request may mean
+// it: each look at a path takes longer than all the rest of a decision.
+func (p *Plugin) find(ctx context.Context, req *policy.Request, m *api.Mount, out *policy.Mount) {
+	named := below(req.Paths(), out.Destination)
+	star := req.Star() && !out.Injected
+	switch {
+	case !isBind(m):
+		out.Backing = blkio.Backing{FSType: m.GetType(), Reason: m.GetType() + " is not stored on a disk"}
+		return
+	case !star && len(named) == 0:
+		out.Backing = blkio.Backing{Reason: notAsked}
+		return
+	}
+	out.Backing = p.storage.Resolve(ctx, m.GetSource())
+	if slices.Contains(m.GetOptions(), "rbind") {
+		out.Below = p.submounts(ctx, m.GetSource(), out, named, star)
+	}
+}
+
+// submounts are the mounts below a volume that matter: those that hold a path
+// that was named, and for "*" one for each further set of disks.
+func (p *Plugin) submounts(ctx context.Context, source string, m *policy.Mount, named []string, star bool) []policy.Below {
+	var out []policy.Below
+	for _, name := range named {
+		rel := strings.Trim(strings.TrimPrefix(name, strings.TrimSuffix(m.Destination, "/")), "/")
+		if rel == "" {
+			continue
+		}
+		if at, b, ok := p.storage.Below(ctx, source, rel); ok {
+			out = append(out, policy.Below{Path: path.Join(m.Destination, at), Backing: b})
+		}
+	}
+	if !star {
+		return out
+	}
+	seen := [][]blkio.Disk{m.Backing.Disks}
+	for at, b := range p.storage.Submounts(ctx, source) {
+		if len(b.Disks) == 0 || slices.ContainsFunc(seen, func(d []blkio.Disk) bool { return slices.Equal(d, b.Disks) }) {
+			continue
+		}
+		seen = append(seen, b.Disks)
+		out = append(out, policy.Below{Path: path.Join(m.Destination, at), Backing: b})
+	}
+	return out
+}
+
+// below returns the paths that are dir or in it.
+func below(paths []string, dir string) []string {
+	dir = strings.TrimSuffix(dir, "/")
+	var out []string
+	for _, p := range paths {
+		if rest, ok := strings.CutPrefix(p, dir); ok && (rest == "" || rest[0] == '/') {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// devices are the raw block volumes of a container: no mount, a node in /dev.
+// A privileged container has all of the host's devices instead: there a path may
+// name one, and "*" does not mean each disk of the host.
+func (p *Plugin) devices(ctr *api.Container) []policy.Mount {
+	devices := ctr.GetLinux().GetDevices()
+	privileged := slices.ContainsFunc(devices, isHostOnly)
+	var out []policy.Mount
+	for _, d := range devices {
+		if d.GetType() != "b" || d.GetMajor() < 0 || d.GetMinor() < 0 {
+			continue
+		}
+		out = append(out, policy.Mount{
+			Destination: path.Clean(d.GetPath()),
+			Injected:    privileged,
+			Backing:     p.storage.Device(blkio.Dev{Major: uint32(d.GetMajor()), Minor: uint32(d.GetMinor())}),
 		})
 	}
 	return out
 }
 
-func (p *Plugin) backing(ctx context.Context, m *api.Mount) blkio.Backing {
-	if !isBind(m) {
-		return blkio.Backing{FSType: m.GetType(), Reason: m.GetType() + " is not stored on a disk"}
-	}
-	return p.storage.Resolve(ctx, m.GetSource())
+// isHostOnly is of /dev/mem and /dev/kmsg, which only the host and privileged
+// containers have.
+func isHostOnly(d *api.LinuxDevice) bool {
+	return d.GetType() == "c" && d.GetMajor() == 1 && (d.GetMinor() == 1 || d.GetMinor() == 11)
 }
 
 // isBind tells a mount of a host directory from a new filesystem (proc,
 // sysfs, tmpfs). The OCI spec allows either the type or an option to say so.
 func isBind(m *api.Mount) bool {
-	if m.GetType() == "bind" {
-		return true
-	}
-	for _, o := range m.GetOptions() {
-		if o == "bind" || o == "rbind" {
-			return true
-		}
-	}
-	return false
-}
-
-func isReadOnly(m *api.Mount) bool {
-	return slices.Contains(m.GetOptions(), "ro")
+	return m.GetType() == "bind" || slices.ContainsFunc(m.GetOptions(), func(o string) bool { return o == "bind" || o == "rbind" })
 }
 
 // serviceAccountDir is where the kubelet mounts each pod's token.
@@ -64,20 +134,13 @@ const serviceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 // isInjected recognises what the runtime and the kubelet put into each
 // container. It goes by the host side, which they name: a tenant's volume at
 // /etc/hosts is a volume.
-func isInjected(m *api.Mount) bool {
+func isInjected(m *api.Mount, pod *pod) bool {
 	if !isBind(m) || m.GetDestination() == serviceAccountDir {
 		return true
 	}
-	src := m.GetSource()
-	switch {
-	case strings.Contains(src, "/io.containerd.grpc.v1.cri/sandboxes/"): // hostname, resolv.conf, hosts, shm
-		return true
-	case strings.Contains(src, "/overlay-containers/"): // the same of CRI-O
-		return true
-	case strings.HasSuffix(src, "/etc-hosts") && strings.Contains(src, "/pods/"): // the kubelet's
-		return true
-	}
-	// .../pods/UID/containers/NAME/HASH is the termination log.
-	dir := path.Dir(path.Dir(src))
-	return path.Base(dir) == "containers" && path.Base(path.Dir(path.Dir(dir))) == "pods"
+	src, kubelet := m.GetSource(), "/pods/"+pod.uid+"/"
+	return strings.Contains(src, "/io.containerd.grpc.v1.cri/sandboxes/"+pod.id+"/") || // hostname, resolv.conf, hosts, shm
+		strings.Contains(src, "/overlay-containers/"+pod.id+"/") || // the same of CRI-O
+		strings.HasSuffix(src, kubelet+"etc-hosts") ||
+		strings.Contains(src, kubelet+"containers/") // the termination log
 }

@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/sirupsen/logrus"
@@ -20,133 +19,155 @@ func (p *Plugin) create(ctx context.Context, sb *api.PodSandbox, ctr *api.Contai
 		return nil, nil
 	}
 	pol := p.policy.Load()
-	log := p.logger(pod, ctr)
-	c, err := p.newContainer(ctx, pod, ctr)
+	c, err := p.settled(ctx, pol, newContainer(pod, ctr))
 	if err != nil {
 		return nil, err
 	}
-	if err := p.judge(pol, pod, c, log); err != nil {
+	if err := p.refusal(&c); err != nil {
+		p.know(&c)
 		return nil, err
 	}
-	p.register(pod, c)
 	if pol.Mode == policy.ModeObserve {
-		log.WithField("limits", describe(c.desired)).Info("Observed, nothing is limited")
-		return nil, nil
+		c.logger(p.log).WithField("limits", describe(c.desired)).Info("Observed, nothing is limited")
+		return nil, p.register(ctx, c)
 	}
-	return adjustment(c.desired, splitsLines), nil
-}
-
-// newContainer looks at a container's mounts. It does not become part of the
-// pod: a refused one must leave nothing behind.
-func (p *Plugin) newContainer(ctx context.Context, pod *pod, ctr *api.Container) (*container, error) {
-	if err := p.storage.Refresh(ctx); err != nil {
-		return nil, fmt.Errorf("read mounts: %w", err)
-	}
-	cgroup, err := blkio.ContainerCgroup(ctr.GetLinux().GetCgroupsPath(), pod.cgroup)
-	if err != nil {
-		return nil, err
-	}
-	return &container{id: ctr.GetId(), name: ctr.GetName(), cgroup: cgroup, facts: p.facts(ctx, ctr)}, nil
-}
-
-// judge decides c's limits and whether what cannot be granted is a refusal.
-func (p *Plugin) judge(pol *policy.Policy, pod *pod, c *container, log logrus.FieldLogger) error {
-	p.decide(pol, pod, c)
-	if c.err == nil {
-		c.err = p.judgeTotal(pol, pod, c)
-	}
-	err := c.err
-	if err == nil {
-		return nil
-	}
-	if pol.Mode == policy.ModeObserve || pol.Action(err) == policy.Ignore {
-		log.WithError(err).Warn("Not everything that was asked for is enforced")
-		return nil
-	}
-	log.WithError(err).Info("Refused a container")
-	return err
-}
-
-// judgeTotal checks the pod total with c as one more of the pod's containers.
-func (p *Plugin) judgeTotal(pol *policy.Policy, pod *pod, c *container) error {
-	p.mu.Lock()
-	seen := append(pod.seen(), c.facts)
-	p.mu.Unlock()
-	total, err := pol.PodTotal(pod.request, seen)
-	if err == nil && pod.cgroup == "" && len(total.Disks) > 0 {
-		return &policy.Error{
-			Annotation: "limits.blkio.noderesource.dev/pod-total",
-			Cause:      "the runtime named no cgroup for the pod",
-			Hint:       "limit its containers instead",
-			Kind:       policy.Unenforceable,
-		}
-	}
-	return err
+	adjust, spec := adjustment(c.desired, splitsLines)
+	c.spec = spec
+	return adjust, p.register(ctx, c)
 }
 
 // start completes what the spec could not carry. The container's cgroup
-// exists and its first user instruction has not run.
-func (p *Plugin) start(ctx context.Context, sb *api.PodSandbox, ctr *api.Container) error {
+// exists and its first user instruction has not run. Where an error of this
+// event is for the log only, as with CRI-O, there is nothing to refuse any more.
+func (p *Plugin) start(ctx context.Context, sb *api.PodSandbox, ctr *api.Container, canRefuse bool) error {
 	pod := p.lookup(sb)
 	if pod == nil {
 		return nil
 	}
-	c := p.find(pod, ctr.GetId())
-	if c == nil {
-		// Created while no plugin listened, or our answer came too late.
-		fresh, err := p.newContainer(ctx, pod, ctr)
-		if err != nil {
-			return err
-		}
-		if err := p.judge(p.policy.Load(), pod, fresh, p.logger(pod, ctr)); err != nil {
-			return err
-		}
-		p.register(pod, fresh)
-		c = fresh
+	// Mostly it is known. If not, it was created while no plugin listened, or
+	// our answer to that came too late.
+	c := p.enter(pod, ctr)
+	if err := p.settle(ctx, c); err != nil {
+		return err
 	}
-	p.setRunning(pod, c, true)
-	if err := p.apply(ctx, pod, c); err != nil {
-		return fmt.Errorf("limit container %s: %w", c.name, err)
+	now := p.snapshot(c)
+	if canRefuse && ctx.Err() == nil {
+		// It stays with the pod: should this answer come too late, it runs,
+		// and has to be limited as far as that goes.
+		if err := p.refusal(&now); err != nil {
+			return err
+		}
+	}
+	if err := p.apply(ctx, pod.group, c); err != nil {
+		return &limitError{now.name, err}
 	}
 	return nil
+}
+
+// limitError is a failure of ours to limit a container.
+type limitError struct {
+	container string
+	err       error
+}
+
+func (e *limitError) Error() string { return "limit container " + e.container + ": " + e.err.Error() }
+
+func (e *limitError) Unwrap() error { return e.err }
+
+// refusal says whether what cannot be granted to c fails it.
+func (p *Plugin) refusal(c *container) error {
+	if c.err == nil {
+		return nil
+	}
+	log := c.logger(p.log).WithError(c.err)
+	if c.policy.Mode == policy.ModeObserve || c.policy.Action(c.err) == policy.Ignore {
+		log.Warn("Not everything that was asked for is enforced")
+		return nil
+	}
+	log.Info("Refused a container")
+	return c.err
 }
 
 // lookup returns the pod of a sandbox, nil where it asks nothing of us.
 func (p *Plugin) lookup(sb *api.PodSandbox) *pod {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if pod, ok := p.pods[sb.GetId()]; ok {
-		return pod
+	known := p.pods[sb.GetId()]
+	p.mu.Unlock()
+	if known != nil {
+		return known
 	}
-	pod, err := newPod(sb)
-	if pod.request.Empty() {
+	fresh, cgroup := p.parsePod(sb)
+	if fresh == nil {
 		return nil
 	}
-	if err != nil {
-		p.log.WithError(err).WithField("pod", pod.namespace+"/"+pod.name).Error("No pod totals and backstops for this pod")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known := p.pods[sb.GetId()]; known != nil {
+		return known
 	}
-	p.pods[pod.id] = pod
-	return pod
+	p.join(fresh, cgroup)
+	return fresh
 }
 
-func (p *Plugin) find(pod *pod, id string) *container {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return pod.containers[id]
+// parsePod reads a sandbox's annotations; nil where there are none of ours.
+func (p *Plugin) parsePod(sb *api.PodSandbox) (_ *pod, cgroup string) {
+	request := policy.ParseRequest(sb.GetAnnotations())
+	if request.Empty() {
+		return nil, ""
+	}
+	pod := newPod(sb, request)
+	cgroup, err := blkio.PodCgroup(sb.GetLinux().GetCgroupParent())
+	if err != nil {
+		p.log.WithError(err).WithField("pod", pod.String()).Error("No pod totals and backstops for this pod")
+	}
+	return pod, cgroup
 }
 
-func (p *Plugin) register(pod *pod, c *container) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	pod.containers[c.id] = c
-	pod.plan = nil
+func newContainer(pod *pod, ctr *api.Container) container {
+	return container{id: ctr.GetId(), name: ctr.GetName(), pod: pod, source: ctr}
 }
 
-func (p *Plugin) setRunning(pod *pod, c *container, running bool) {
+// register makes a container part of its pod, unless the runtime waits no more
+// and may have given it up: then its start does.
+func (p *Plugin) register(ctx context.Context, c container) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c.running = running
-	pod.plan = nil
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	c.pod.containers[c.id] = &c
+	c.pod.known[c.name] = c.facts
+	c.pod.group.changed()
+	return nil
+}
+
+// know remembers the facts of a container that does not become part of its pod.
+func (p *Plugin) know(c *container) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.pod.known[c.name] = c.facts
+}
+
+// enter finds or registers a container that starts. Until it is settled it
+// counts as one without limits.
+func (p *Plugin) enter(pod *pod, ctr *api.Container) *container {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := pod.containers[ctr.GetId()]
+	if c == nil {
+		fresh := newContainer(pod, ctr)
+		c = &fresh
+		pod.containers[c.id] = c
+	}
+	c.running = true
+	pod.group.changed()
+	return c
+}
+
+func (p *Plugin) snapshot(c *container) container {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return *c
 }
 
 // stopped takes a container out of the pod's sums; the reconciler lowers the
@@ -156,7 +177,7 @@ func (p *Plugin) stopped(sandbox, id string) {
 	defer p.mu.Unlock()
 	if pod := p.pods[sandbox]; pod != nil && pod.containers[id] != nil {
 		pod.containers[id].running = false
-		p.markDirty(sandbox)
+		p.markDirty(pod.group)
 	}
 }
 
@@ -165,143 +186,26 @@ func (p *Plugin) removed(sandbox, id string) {
 	defer p.mu.Unlock()
 	if pod := p.pods[sandbox]; pod != nil && pod.containers[id] != nil {
 		delete(pod.containers, id)
-		p.markDirty(sandbox)
+		p.markDirty(pod.group)
 	}
 }
 
 func (p *Plugin) removedPod(sandbox string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.pods, sandbox)
-	delete(p.dirty, sandbox)
+	if pod := p.pods[sandbox]; pod != nil {
+		p.leave(pod)
+	}
 }
 
 func (p *Plugin) updated(sandbox string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.pods[sandbox] != nil {
-		p.markDirty(sandbox)
+	if pod := p.pods[sandbox]; pod != nil {
+		p.markDirty(pod.group)
 	}
 }
 
-// synchronize replaces the state with what the runtime says is there, and
-// has the reconciler bring all of it into line.
-func (p *Plugin) synchronize(ctx context.Context, sandboxes []*api.PodSandbox, ctrs []*api.Container) error {
-	p.mu.Lock()
-	p.syncs++
-	round := p.syncs
-	p.mu.Unlock()
-
-	if err := p.storage.Refresh(ctx); err != nil {
-		return fmt.Errorf("read mounts: %w", err)
-	}
-	pods := map[string]*pod{}
-	for _, sb := range sandboxes {
-		pod, err := newPod(sb)
-		if pod.request.Empty() {
-			continue
-		}
-		if err != nil {
-			p.log.WithError(err).WithField("pod", pod.namespace+"/"+pod.name).Error("No pod totals and backstops for this pod")
-		}
-		pods[pod.id] = pod
-	}
-	for _, ctr := range ctrs {
-		if pod := pods[ctr.GetPodSandboxId()]; pod != nil {
-			p.adopt(ctx, pod, ctr)
-		}
-	}
-
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if round != p.syncs {
-		return nil // a newer listing is being taken over
-	}
-	p.pods, p.dirty = pods, map[string]bool{}
-	for id := range pods {
-		p.markDirty(id)
-	}
-	p.log.WithFields(logrus.Fields{"pods": len(sandboxes), "limited": len(pods)}).Info("Synchronized with the runtime")
-	return nil
-}
-
-// adopt takes over a container that was there before us. It cannot be refused
-// any more, so what it cannot get is logged and recorded.
-func (p *Plugin) adopt(ctx context.Context, pod *pod, ctr *api.Container) {
-	state := ctr.GetState()
-	if state == api.ContainerState_CONTAINER_STOPPED {
-		return
-	}
-	log := p.logger(pod, ctr)
-	c, err := p.newContainer(ctx, pod, ctr)
-	if err != nil {
-		log.WithError(err).Error("A running container is not limited")
-		return
-	}
-	if p.decide(p.policy.Load(), pod, c); c.err != nil {
-		log.WithError(c.err).Warn("Not everything that a running container asks for is enforced")
-	}
-	c.running = state != api.ContainerState_CONTAINER_CREATED
-	pod.containers[c.id] = c
-}
-
-func (p *Plugin) logger(pod *pod, ctr *api.Container) logrus.FieldLogger {
-	return p.log.WithFields(logrus.Fields{
-		"pod":       pod.namespace + "/" + pod.name,
-		"container": ctr.GetName(),
-	})
-}
-
-// adjustment is the part of the desired limits that the spec can carry. Where
-// the runtime may write the value in one go, that is one disk: the kernel
-// takes one device per write, and runc 1.1 does not split lines (FACTS 3.1).
-// start writes the other disks.
-func adjustment(d policy.Desired, splitsLines bool) *api.ContainerAdjustment {
-	var lines string
-	for _, disk := range d.Disks {
-		limits := finite(disk.Limits)
-		if limits.IsZero() {
-			continue
-		}
-		if lines != "" {
-			if !splitsLines {
-				break
-			}
-			lines += "\n"
-		}
-		lines += blkio.DevLimits{Dev: disk.Disk.Dev, Limits: limits}.String()
-	}
-	if lines == "" && d.Weight == 0 {
-		return nil
-	}
-	adjust := &api.ContainerAdjustment{}
-	if lines != "" {
-		adjust.AddLinuxUnified("io.max", lines)
-	}
-	if d.Weight != 0 {
-		adjust.AddLinuxUnified("io.weight", fmt.Sprint(d.Weight))
-	}
-	return adjust
-}
-
-// finite leaves out what a fresh cgroup has anyway.
-func finite(l blkio.Limits) blkio.Limits {
-	for k, rate := range l {
-		if rate == blkio.Max {
-			l[k] = blkio.Unset
-		}
-	}
-	return l
-}
-
-// describe renders desired limits for a log field.
-func describe(d policy.Desired) []string {
-	var out []string
-	for _, disk := range d.Disks {
-		out = append(out, disk.Disk.Name+" "+disk.Limits.String())
-	}
-	if d.Weight != 0 {
-		out = append(out, fmt.Sprintf("io.weight %d", d.Weight))
-	}
-	return out
+func (c *container) logger(log logrus.FieldLogger) logrus.FieldLogger {
+	return log.WithFields(logrus.Fields{"pod": c.pod.String(), "container": c.name})
 }

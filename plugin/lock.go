@@ -31,13 +31,29 @@ func tryLock(path string) (*os.File, error) {
 	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if err == nil {
-		return f, nil
+		if err = stillThere(f); err == nil {
+			return f, nil
+		}
 	}
 	f.Close()
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return nil, errLocked
 	}
 	return nil, fmt.Errorf("lock the node: flock %s: %w", path, err)
+}
+
+// stillThere says by errLocked that the file was removed or replaced after it
+// was opened: another instance may hold the lock on the new one.
+func stillThere(f *os.File) error {
+	mine, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	now, err := os.Stat(f.Name())
+	if err != nil || !os.SameFile(mine, now) {
+		return errLocked
+	}
+	return nil
 }
 
 // waitLock stands by until this instance may serve the node.

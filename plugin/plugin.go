@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"errors"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,12 @@ type Storage interface {
 	Refresh(ctx context.Context) error
 	// Resolve never fails: what cannot be limited has a Reason.
 	Resolve(ctx context.Context, hostPath string) blkio.Backing
+	// Below finds the mount below hostPath that holds rel, where there is one.
+	Below(ctx context.Context, hostPath, rel string) (at string, b blkio.Backing, ok bool)
+	// Submounts gives all mounts below hostPath.
+	Submounts(ctx context.Context, hostPath string) iter.Seq2[string, blkio.Backing]
+	// Device is Resolve for a block device by its number.
+	Device(dev blkio.Dev) blkio.Backing
 }
 
 // Config is what a Plugin works with. Log, Policy, Storage and Cgroups are
@@ -48,17 +55,18 @@ type Plugin struct {
 
 	policy atomic.Pointer[policy.Policy]
 	weight weightSupport
+	calls  calls
 	// wake holds at most one token: there is something in dirty.
 	wake chan struct{}
 
-	mu sync.Mutex // guards all below
+	mu sync.Mutex // guards all below; never held while something is read or logged
 	// pods are those that carry annotations of ours, by sandbox ID.
 	pods map[string]*pod
-	// dirty are the sandbox IDs that the reconciler has to look at.
-	dirty map[string]bool
-	// syncs counts Synchronize calls, so that a late one cannot overwrite
-	// the state of a newer one.
-	syncs int
+	// groups are the same pods by their pod cgroup, see groupKey.
+	groups   map[string]*group
+	arrivals int // of pods so far
+	// dirty are those that the reconciler has to look at.
+	dirty map[*group]bool
 }
 
 // New returns a plugin for this node. It fails where the kernel or the
@@ -74,9 +82,11 @@ func New(cfg Config) (*Plugin, error) {
 		rootfs:  cfg.Rootfs,
 		resync:  cfg.Resync,
 		weight:  weightSupport{cgroups: cfg.Cgroups},
+		calls:   newCalls(),
 		wake:    make(chan struct{}, 1),
 		pods:    map[string]*pod{},
-		dirty:   map[string]bool{},
+		groups:  map[string]*group{},
+		dirty:   map[*group]bool{},
 	}
 	if p.resync == 0 {
 		p.resync = defaultResync
@@ -86,41 +96,13 @@ func New(cfg Config) (*Plugin, error) {
 	return p, nil
 }
 
-// Reload puts a new node policy into force, for running containers too.
+// Reload puts a new node policy into force, for running containers too: the
+// reconciler decides anew what was decided by another policy.
 func (p *Plugin) Reload(pol *policy.Policy) {
 	p.policy.Store(pol)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for id, pod := range p.pods {
-		for _, c := range pod.containers {
-			p.decide(pol, pod, c)
-		}
-		p.markDirty(id)
+	for _, g := range p.groups {
+		p.markDirty(g)
 	}
-}
-
-// markDirty asks the reconciler to look at a pod that may have changed. The
-// caller holds mu.
-func (p *Plugin) markDirty(sandbox string) {
-	if pod := p.pods[sandbox]; pod != nil {
-		pod.plan = nil
-	}
-	p.dirty[sandbox] = true
-	select {
-	case p.wake <- struct{}{}:
-	default: // a token is there already
-	}
-}
-
-// decide computes what one container should get. What cannot be enforced is
-// kept with the container, for its record. The caller holds mu or owns c.
-func (p *Plugin) decide(pol *policy.Policy, pod *pod, c *container) {
-	desired, err := pol.Container(pod.request, c.facts)
-	if runtimeErr := pol.CheckRuntime(pod.request, pod.handler); runtimeErr != nil {
-		desired, err = policy.Desired{}, runtimeErr
-	}
-	if weightErr := p.weight.check(&desired); err == nil {
-		err = weightErr
-	}
-	c.desired, c.err = desired, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"iter"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,6 +36,18 @@ type disks struct{ resolve func(string) blkio.Backing }
 func (d disks) Refresh(context.Context) error { return nil }
 
 func (d disks) Resolve(_ context.Context, path string) blkio.Backing { return d.resolve(path) }
+
+func (d disks) Below(context.Context, string, string) (string, blkio.Backing, bool) {
+	return "", blkio.Backing{}, false
+}
+
+func (d disks) Submounts(context.Context, string) iter.Seq2[string, blkio.Backing] {
+	return func(func(string, blkio.Backing) bool) {}
+}
+
+func (d disks) Device(dev blkio.Dev) blkio.Backing {
+	return on(blkio.Disk{Dev: dev, Name: "raw"})
+}
 
 func on(disk blkio.Disk) blkio.Backing {
 	return blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{disk}}
@@ -220,7 +233,7 @@ func TestObserveTouchesNothing(t *testing.T) {
 	if adjust, err := p.create(t.Context(), sb, c, false); adjust != nil || err != nil {
 		t.Errorf("create: %v, %v", adjust, err)
 	}
-	if err := p.start(t.Context(), sb, c); err != nil {
+	if err := p.start(t.Context(), sb, c, true); err != nil {
 		t.Error(err)
 	}
 	if got := read(t, filepath.Join(dir, cgroupOf("db"), "io.max")); got != "" {

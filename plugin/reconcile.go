@@ -2,12 +2,16 @@ package plugin
 
 import (
 	"context"
+	"errors"
+	"maps"
+	"slices"
 	"time"
 )
 
-// passDeadline bounds the work on one pod. A write to a dying disk can hang
-// in the kernel; the other pods must not wait for it.
-const passDeadline = 5 * time.Second
+// passDeadline bounds the work on one group of pods, a thousand times what it
+// takes. A write to a dying disk can hang in the kernel; the others must not
+// wait for it.
+const passDeadline = time.Second
 
 // reconcile keeps cgroups and desires equal until ctx ends: the pods that an
 // event touched at once, all of them every resync.
@@ -19,8 +23,8 @@ func (p *Plugin) reconcile(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-p.wake:
-			for _, pod := range p.takeDirty() {
-				p.reconcilePod(ctx, pod)
+			for _, g := range p.takeDirty() {
+				p.reconcileGroup(ctx, g)
 			}
 		case <-tick.C:
 			p.reconcileAll(ctx)
@@ -29,60 +33,108 @@ func (p *Plugin) reconcile(ctx context.Context) {
 }
 
 // reconcileAll looks at every pod: limits edited behind our back, a disk that
-// left and came back, a weight that systemd put back.
+// left and came back, a weight that systemd put back, a start that was missed.
 func (p *Plugin) reconcileAll(ctx context.Context) {
 	p.weight.look()
-	for _, pod := range p.takeAll() {
-		p.warnUnmatched(pod)
-		p.reconcilePod(ctx, pod)
+	groups := p.takeAll()
+	p.findRunning(groups)
+	for _, g := range groups {
+		p.reconcileGroup(ctx, g)
+		p.warnUnmatched(g)
 	}
 }
 
-func (p *Plugin) takeDirty() []*pod {
+func (p *Plugin) takeDirty() []*group {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := make([]*pod, 0, len(p.dirty))
-	for id := range p.dirty {
-		if pod := p.pods[id]; pod != nil {
+	out := slices.Collect(maps.Keys(p.dirty))
+	clear(p.dirty)
+	return out
+}
+
+func (p *Plugin) takeAll() []*group {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.dirty)
+	return slices.Collect(maps.Values(p.groups))
+}
+
+// findRunning looks for containers whose start no event told of: the runtime
+// had sent it before we connected.
+func (p *Plugin) findRunning(groups []*group) {
+	type place struct {
+		c      *container
+		cgroup string
+	}
+	var idle []place
+	p.mu.Lock()
+	for _, g := range groups {
+		for _, pod := range g.pods {
+			for _, c := range pod.containers {
+				if !c.running && c.cgroup != "" {
+					idle = append(idle, place{c, c.cgroup})
+				}
+			}
+		}
+	}
+	p.mu.Unlock()
+	for _, i := range idle {
+		if p.cgroups.Cgroup(i.cgroup).Exists() {
+			p.mu.Lock()
+			i.c.running = true
+			i.c.pod.group.changed()
+			p.mu.Unlock()
+		}
+	}
+}
+
+// reconcileGroup never fails: what does not work is logged, recorded on the
+// cgroup and tried again with the next pass.
+func (p *Plugin) reconcileGroup(ctx context.Context, g *group) {
+	err := p.calls.bounded(ctx, passDeadline, func(ctx context.Context) error {
+		if !p.tryTake(g) {
+			return nil // who is at it looks again
+		}
+		defer p.release(g)
+		errs := p.settleAll(ctx, g)
+		return errors.Join(append(errs, p.write(g, nil))...)
+	})
+	if err != nil && ctx.Err() == nil {
+		p.log.WithError(err).WithField("cgroup", g.cgroup).Error("Limits are not all in force, trying again")
+	}
+}
+
+// warnUnmatched tells once of targets that no container of a running pod has.
+// It waits for a full pass, since containers come one by one.
+func (p *Plugin) warnUnmatched(g *group) {
+	for _, pod := range p.toWarn(g) {
+		p.mu.Lock()
+		seen := pod.seen()
+		p.mu.Unlock()
+		for _, w := range pod.request.Unmatched(seen) {
+			p.log.WithField("pod", pod.String()).Warn(w)
+		}
+	}
+}
+
+func (p *Plugin) toWarn(g *group) []*pod {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []*pod
+	for _, pod := range g.pods {
+		ready := false
+		for _, c := range pod.containers {
+			if c.policy == nil {
+				ready = false // it may be the one
+				break
+			}
+			ready = ready || c.running
+		}
+		if ready && !pod.warned {
+			pod.warned = true
+			g.changed()
 			out = append(out, pod)
 		}
 	}
-	clear(p.dirty)
 	return out
-}
-
-func (p *Plugin) takeAll() []*pod {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	out := make([]*pod, 0, len(p.pods))
-	for _, pod := range p.pods {
-		out = append(out, pod)
-	}
-	clear(p.dirty)
-	return out
-}
-
-// reconcilePod never fails: what does not work is logged, recorded on the
-// cgroup and tried again with the next pass.
-func (p *Plugin) reconcilePod(ctx context.Context, pod *pod) {
-	err := bounded(ctx, passDeadline, func(ctx context.Context) error {
-		return p.apply(ctx, pod, nil)
-	})
-	if err != nil && ctx.Err() == nil {
-		p.log.WithError(err).WithField("pod", pod.namespace+"/"+pod.name).Error("Limits are not all in force, trying again")
-	}
-}
-
-// warnUnmatched tells of targets that no container of a running pod has. It
-// waits for the first full pass, since containers come one by one.
-func (p *Plugin) warnUnmatched(pod *pod) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if pod.warned || len(pod.granted()) == 0 {
-		return
-	}
-	pod.warned, pod.plan = true, nil
-	for _, w := range pod.request.Unmatched(pod.seen()) {
-		p.log.WithField("pod", pod.namespace+"/"+pod.name).Warn(w)
-	}
 }

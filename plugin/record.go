@@ -3,6 +3,7 @@ package plugin
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -33,8 +34,9 @@ type Record struct {
 	UID         string        `json:"uid"`
 	Container   string        `json:"container,omitempty"`
 	ContainerID string        `json:"containerID,omitempty"`
-	Limits      []LimitRecord `json:"limits,omitempty"` // sorted by device
-	Weight      uint32        `json:"weight,omitempty"` // io.weight; 0: none asked
+	Limits      []LimitRecord `json:"limits,omitempty"`     // sorted by device
+	Weight      uint32        `json:"weight,omitempty"`     // io.weight; 0: none asked
+	WeightFrom  string        `json:"weightFrom,omitempty"` // the annotation
 	Skipped     []string      `json:"skipped,omitempty"`
 	Warnings    []string      `json:"warnings,omitempty"`
 	// Error is what was asked for and is not enforced, in one line.
@@ -93,11 +95,27 @@ func (r *Record) DevLimits() map[blkio.Dev]blkio.Limits {
 	return out
 }
 
-// ReadRecord reads the record of a cgroup; nil where there is none.
+// ReadRecord reads the record of a cgroup; nil where there is none that can be
+// trusted.
 func ReadRecord(c blkio.Cgroup) (*Record, error) {
 	data, err := c.ReadXattr(RecordXattr)
 	if err != nil || data == nil {
 		return nil, err
+	}
+	return trusted(c, data)
+}
+
+// trusted decodes a record unless somebody else could have written it: the
+// owner of a directory may set user.* attributes. A runtime gives a container
+// with a user namespace its cgroup, and with a record that says "cleared" it
+// would be rid of its limits.
+func trusted(c blkio.Cgroup, data []byte) (*Record, error) {
+	uid, err := c.Owner()
+	if err != nil {
+		return nil, err
+	}
+	if uid != 0 && uid != os.Geteuid() {
+		return nil, nil
 	}
 	return ParseRecord(data)
 }
@@ -128,6 +146,12 @@ func (r *Record) empty() bool {
 	return len(r.Limits) == 0 && r.Weight == 0 && r.Error == "" && len(r.Warnings) == 0 && len(r.Skipped) == 0
 }
 
+// names says whether a record has the values of another: what it says beside
+// them may differ.
+func (r *Record) names(o *Record) bool {
+	return r != nil && r.Weight == o.Weight && r.Observed == o.Observed && slices.Equal(r.Limits, o.Limits)
+}
+
 func (r *Record) equal(o *Record) bool {
 	if r == nil || o == nil {
 		return r == o
@@ -138,5 +162,5 @@ func (r *Record) equal(o *Record) bool {
 	}
 	return a.Version == b.Version && a.Kind == b.Kind && a.Namespace == b.Namespace && a.Pod == b.Pod &&
 		a.UID == b.UID && a.Container == b.Container && a.ContainerID == b.ContainerID &&
-		a.Weight == b.Weight && a.Error == b.Error && a.Observed == b.Observed && a.Cleared == b.Cleared
+		a.Weight == b.Weight && a.WeightFrom == b.WeightFrom && a.Error == b.Error && a.Observed == b.Observed && a.Cleared == b.Cleared
 }

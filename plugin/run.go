@@ -55,7 +55,7 @@ func (p *Plugin) Run(ctx context.Context, cfg RunConfig) error {
 // reconnect keeps a session up, with a growing pause between tries.
 func (p *Plugin) reconnect(ctx context.Context, cfg RunConfig) error {
 	fresh := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 7, Cap: 5 * time.Second}
-	backoff := fresh
+	backoff, said := fresh, ""
 	for {
 		began := time.Now()
 		err := p.serve(ctx, cfg)
@@ -63,10 +63,17 @@ func (p *Plugin) reconnect(ctx context.Context, cfg RunConfig) error {
 			return nil
 		}
 		if time.Since(began) > 10*time.Second {
-			backoff = fresh
+			backoff, said = fresh, ""
 		}
 		pause := backoff.Step()
-		p.log.WithError(err).WithField("retry", pause.Round(time.Millisecond)).Warn("Not connected to the runtime, limits stay in force")
+		// The same reason is told once: a runtime can be away for days.
+		log := p.log.WithError(err).WithField("retry", pause.Round(time.Millisecond).String())
+		if err.Error() != said {
+			log.Warn("Not connected to the runtime, limits stay in force")
+			said = err.Error()
+		} else {
+			log.Debug("Not connected to the runtime, limits stay in force")
+		}
 		select {
 		case <-ctx.Done():
 			return nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -49,16 +50,15 @@ var (
 // connect registers with the runtime and returns once it is configured.
 func (p *Plugin) connect(ctx context.Context, cfg RunConfig) (*session, <-chan error, error) {
 	s := &session{p: p, log: p.log, deadline: stub.DefaultRequestTimeout / 4}
-	closed := make(chan struct{})
 	opts := []stub.Option{
 		stub.WithLogger(stubLogger{p.log}),
-		stub.WithOnClose(func() { close(closed) }),
 		// Where the runtime knows it, a hung plugin fails the request instead
 		// of letting a container run unlimited (FACTS 4.7).
 		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true, KeepConnected: true}),
 	}
 	if !cfg.Preinstalled {
-		opts = append(opts, stub.WithPluginName(pluginName), stub.WithPluginIdx(cfg.Index), stub.WithSocketPath(cfg.Socket))
+		opts = append(opts, stub.WithPluginName(pluginName), stub.WithPluginIdx(cfg.Index),
+			stub.WithSocketPath(cfg.Socket), stub.WithDialer(dialer(ctx)))
 	}
 	st, err := stub.New(s, opts...)
 	if err != nil {
@@ -77,17 +77,30 @@ func (p *Plugin) connect(ctx context.Context, cfg RunConfig) (*session, <-chan e
 		st.Wait()
 		ended <- errDisconnected
 	}()
-	// Start waits for Configure without a deadline of its own: a runtime that
-	// dies in between would leave it there for ever.
+	// Start waits for Configure without a deadline of its own, and with a lock
+	// that its handling of a lost connection needs: a runtime that dies in
+	// between leaves it there for ever (nri v0.12.5, pkg/stub/stub.go). Then
+	// that goroutine is lost, and the dialer's connection closed.
 	select {
 	case err := <-started:
 		return s, ended, err
-	case <-closed:
-		return nil, nil, errDisconnected
 	case <-time.After(2 * stub.DefaultRegistrationTimeout):
 		return nil, nil, errors.New("the runtime did not configure the plugin in time")
 	case <-ctx.Done():
 		return nil, nil, ctx.Err()
+	}
+}
+
+// dialer connects for as long as ctx lasts. A session that was given up must not
+// stay registered: the runtime would wait for the answers of two.
+func dialer(ctx context.Context) func(string) (net.Conn, error) {
+	return func(path string) (net.Conn, error) {
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, "unix", path)
+		if err == nil {
+			context.AfterFunc(ctx, func() { conn.Close() })
+		}
+		return conn, err
 	}
 }
 
@@ -107,19 +120,13 @@ func (s *session) Configure(_ context.Context, config, runtime, version string) 
 	// CRI-O only logs an error of StartContainer, so all disks have to go
 	// into the spec there; it brings a runtime that splits lines (FACTS 4.11).
 	s.splitsLines = runtime == "cri-o"
-	s.log.WithFields(logrus.Fields{"runtime": runtime, "version": version, "deadline": s.deadline}).Info("Registered with the runtime")
+	s.log.WithFields(logrus.Fields{"runtime": runtime, "version": version, "deadline": s.deadline.String()}).Info("Registered with the runtime")
 	return 0, nil
 }
 
 // Synchronize takes over what runs on the node.
-func (s *session) Synchronize(ctx context.Context, pods []*api.PodSandbox, ctrs []*api.Container) ([]*api.ContainerUpdate, error) {
-	err := bounded(ctx, s.deadline, func(ctx context.Context) error {
-		return s.p.synchronize(ctx, pods, ctrs)
-	})
-	if err != nil {
-		// Failing here would end the plugin; without it nobody is limited.
-		s.log.WithError(err).Error("Not all running containers are known yet")
-	}
+func (s *session) Synchronize(_ context.Context, pods []*api.PodSandbox, ctrs []*api.Container) ([]*api.ContainerUpdate, error) {
+	s.p.synchronize(pods, ctrs)
 	return nil, nil
 }
 
@@ -127,7 +134,7 @@ func (s *session) Synchronize(ctx context.Context, pods []*api.PodSandbox, ctrs 
 func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	var adjust *api.ContainerAdjustment
 	answer := make(chan *api.ContainerAdjustment, 1)
-	err := bounded(ctx, s.deadline, func(ctx context.Context) error {
+	err := s.p.calls.bounded(ctx, s.deadline, func(ctx context.Context) error {
 		a, err := s.p.create(ctx, pod, ctr, s.splitsLines)
 		answer <- a
 		return err
@@ -140,8 +147,8 @@ func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr 
 
 // StartContainer completes the limits before the first user instruction.
 func (s *session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) error {
-	err := bounded(ctx, s.deadline, func(ctx context.Context) error {
-		return s.p.start(ctx, pod, ctr)
+	err := s.p.calls.bounded(ctx, s.deadline, func(ctx context.Context) error {
+		return s.p.start(ctx, pod, ctr, !s.splitsLines)
 	})
 	if err != nil {
 		s.p.updated(pod.GetId())

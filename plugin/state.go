@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/containerd/nri/pkg/api"
@@ -10,76 +11,192 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// pod is one sandbox that carries annotations of ours.
-type pod struct {
-	id, namespace, name, uid string
-	handler                  string
-	cgroup                   string // below the cgroup root; "" where the runtime named none
-	request                  *policy.Request
-	containers               map[string]*container // by ID
-	warned                   bool                  // of targets that no container has
-	plan                     *plan                 // nil after a change, see targets
+// group is what one pod cgroup is for: one sandbox, or two for a while when
+// the kubelet makes a new one for a pod. Its fields but cgroup and writing are
+// guarded by Plugin.mu.
+type group struct {
+	cgroup string          // below the cgroup root; "" where the runtime named none
+	pods   map[string]*pod // by sandbox ID
 
-	// writing holds a token while somebody writes the pod's cgroups, so that
+	plan    *plan // nil after a change
+	changes int   // so that a plan made of what has changed since is not kept
+	missed  bool  // somebody had to look at it while it was being written
+
+	// writing holds a token while somebody writes the group's cgroups, so that
 	// two writers cannot interleave and leave the older values. A channel,
 	// because a write to a dying disk can hang and waiters have deadlines.
 	writing chan struct{}
 }
 
-// container is one container of such a pod.
+// pod is one sandbox that carries annotations of ours.
+type pod struct {
+	id, namespace, name, uid string
+	handler                  string
+	request                  *policy.Request
+	group                    *group
+	arrival                  int // a later one replaces an earlier one
+
+	// Guarded by Plugin.mu.
+
+	containers map[string]*container // by ID
+	// known are the facts of all containers that came so far, by name: those
+	// that were refused and those that have gone too.
+	known  map[string]policy.Container
+	warned bool // of targets that no container has
+}
+
+// container is one container of such a pod. Its fields are guarded by
+// Plugin.mu, except while nobody else knows of it.
 type container struct {
 	id, name string
-	cgroup   string
-	facts    policy.Container
-	desired  policy.Desired
-	err      error // what was asked and could not be granted
+	pod      *pod
+	// source is what the runtime told us, until that has been looked into.
+	source *api.Container
+	cgroup string
+	facts  policy.Container
+	// policy is what desired and err were decided by; nil before.
+	policy  *policy.Policy
+	desired policy.Desired
+	err     error // what was asked and could not be granted
+	// spec is the io.max of the OCI spec. The runtime writes it again with
+	// each update of the container's resources (FACTS 3.4).
+	spec map[blkio.Dev]blkio.Limits
 	// running is set from StartContainer until StopContainer: only then does
 	// the container count for the pod's backstop.
 	running bool
 }
 
-func newPod(sb *api.PodSandbox) (*pod, error) {
-	cgroup, err := blkio.PodCgroup(sb.GetLinux().GetCgroupParent())
+func newPod(sb *api.PodSandbox, request *policy.Request) *pod {
 	return &pod{
 		id:         sb.GetId(),
 		namespace:  sb.GetNamespace(),
 		name:       sb.GetName(),
 		uid:        sb.GetUid(),
 		handler:    sb.GetRuntimeHandler(),
-		cgroup:     cgroup,
-		request:    policy.ParseRequest(sb.GetAnnotations()),
+		request:    request,
 		containers: map[string]*container{},
-		writing:    make(chan struct{}, 1),
-	}, err
+		known:      map[string]policy.Container{},
+	}
 }
 
-// seen are the facts of the pod's containers, in the order of their names.
+func (p *pod) String() string { return p.namespace + "/" + p.name }
+
+// seen are the facts of the containers that came so far, in the order of their
+// names.
 func (p *pod) seen() []policy.Container {
-	out := make([]policy.Container, 0, len(p.containers))
-	for _, c := range p.sorted() {
-		out = append(out, c.facts)
+	out := make([]policy.Container, 0, len(p.known)+1)
+	for _, name := range slices.Sorted(maps.Keys(p.known)) {
+		out = append(out, p.known[name])
 	}
 	return out
 }
 
 func (p *pod) sorted() []*container {
-	out := make([]*container, 0, len(p.containers))
-	for _, c := range p.containers {
-		out = append(out, c)
-	}
-	slices.SortFunc(out, func(a, b *container) int {
+	return slices.SortedFunc(maps.Values(p.containers), func(a, b *container) int {
 		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.id, b.id))
 	})
-	return out
 }
 
-// granted are the desires of the running containers.
-func (p *pod) granted() []policy.Desired {
-	var out []policy.Desired
-	for _, c := range p.sorted() {
-		if c.running {
-			out = append(out, c.desired)
+func (g *group) sorted() []*pod {
+	return slices.SortedFunc(maps.Values(g.pods), func(a, b *pod) int { return cmp.Compare(a.arrival, b.arrival) })
+}
+
+// shared says that pods of different identity are in one pod cgroup. The
+// kubelet never does that; then it is no pod's to limit.
+func (g *group) shared() bool {
+	var first *pod
+	for _, pod := range g.pods {
+		if first == nil {
+			first = pod
+		}
+		if pod.uid != first.uid {
+			return true
 		}
 	}
-	return out
+	return false
+}
+
+// groupKey tells pods apart whose runtime named no cgroup.
+func groupKey(cgroup, sandbox string) string {
+	if cgroup == "" {
+		return "\x00" + sandbox
+	}
+	return cgroup
+}
+
+// join makes a pod part of the node's state. The caller holds mu.
+func (p *Plugin) join(joining *pod, cgroup string) {
+	key := groupKey(cgroup, joining.id)
+	g := p.groups[key]
+	if g == nil {
+		g = &group{cgroup: cgroup, pods: map[string]*pod{}, writing: make(chan struct{}, 1)}
+		p.groups[key] = g
+	}
+	p.arrivals++
+	joining.group, joining.arrival = g, p.arrivals
+	g.pods[joining.id], p.pods[joining.id] = joining, joining
+	g.changed()
+}
+
+// leave is the inverse of join. The caller holds mu.
+func (p *Plugin) leave(pod *pod) {
+	g := pod.group
+	delete(p.pods, pod.id)
+	delete(g.pods, pod.id)
+	if len(g.pods) > 0 {
+		p.markDirty(g)
+		return
+	}
+	delete(p.groups, groupKey(g.cgroup, pod.id))
+	delete(p.dirty, g)
+}
+
+// changed drops the plan. The caller holds mu.
+func (g *group) changed() {
+	g.plan = nil
+	g.changes++
+}
+
+// markDirty asks the reconciler to look at a group that may have changed. The
+// caller holds mu.
+func (p *Plugin) markDirty(g *group) {
+	g.changed()
+	p.dirty[g] = true
+	select {
+	case p.wake <- struct{}{}:
+	default: // a token is there already
+	}
+}
+
+// take waits until ctx ends for the right to write a group's cgroups.
+func (g *group) take(done <-chan struct{}) bool {
+	select {
+	case g.writing <- struct{}{}:
+		return true
+	case <-done:
+		return false
+	}
+}
+
+// tryTake does not wait; who has the token then has the reconciler look again.
+func (p *Plugin) tryTake(g *group) bool {
+	select {
+	case g.writing <- struct{}{}:
+		return true
+	default:
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g.missed = true
+	return false
+}
+
+func (p *Plugin) release(g *group) {
+	<-g.writing
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if g.missed {
+		g.missed = false
+		p.markDirty(g)
+	}
 }

@@ -3,7 +3,6 @@ package plugin
 import (
 	"bytes"
 	"fmt"
-	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -14,6 +13,10 @@ type target struct {
 	cgroup string
 	want   map[blkio.Dev]blkio.Limits
 	weight uint32
+	// spec are the values of the OCI spec that are not wanted any more, with
+	// what is. The runtime writes them back with each update, and crun keeps
+	// them on a cgroup of its own below the container's.
+	spec   []stale
 	record Record
 	raw    []byte     // the record as it lies on the cgroup; nil if it is empty
 	owner  *container // nil for the pod's cgroup
@@ -26,52 +29,123 @@ type plan struct {
 	containers []target
 }
 
-// targets returns what should be on the pod's cgroups now, of the containers
-// only that one if it is set.
-func (p *Plugin) targets(pod *pod, only *container) (target, []target) {
+// planFor returns what should be on a group's cgroups now. Deciding the pod
+// total takes time that grows with what tenants wrote, so it is done without mu.
+// The caller is the one who writes to the group.
+func (p *Plugin) planFor(g *group) *plan {
+	p.mu.Lock()
+	if g.plan != nil {
+		defer p.mu.Unlock()
+		return g.plan
+	}
+	v := newView(g)
+	p.mu.Unlock()
+	fresh := p.newPlan(p.policy.Load(), v)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if pod.plan == nil {
-		pod.plan = newPlan(p.policy.Load(), pod)
+	if g.changes == v.changes {
+		g.plan = fresh
 	}
-	if only == nil {
-		return pod.plan.pod, pod.plan.containers
-	}
-	i := slices.IndexFunc(pod.plan.containers, func(t target) bool { return t.owner == only })
-	if i < 0 {
-		return pod.plan.pod, nil // stopped meanwhile
-	}
-	return pod.plan.pod, pod.plan.containers[i : i+1]
+	return fresh
 }
 
-// newPlan computes a plan. The caller holds mu.
-func newPlan(pol *policy.Policy, pod *pod) *plan {
+// view is a copy of what a plan is made of.
+type view struct {
+	cgroup  string
+	shared  bool
+	changes int
+	pod     *pod // the one that the pod's cgroup is for now; fixed fields only
+	seen    []policy.Container
+	warned  bool
+	running []running
+}
+
+// running is a running container as of the copy.
+type running struct {
+	container
+	owner *container
+}
+
+// newView copies a group. The caller holds mu.
+func newView(g *group) view {
+	v := view{cgroup: g.cgroup, shared: g.shared(), changes: g.changes}
+	live := false
+	for _, pod := range g.sorted() {
+		before := len(v.running)
+		for _, c := range pod.sorted() {
+			if c.running {
+				v.running = append(v.running, running{*c, c})
+			}
+		}
+		// Of two sandboxes of a pod the later one counts, if it has begun.
+		if begun := len(v.running) > before; begun || !live {
+			live = live || begun
+			v.pod, v.seen, v.warned = pod, pod.seen(), pod.warned
+		}
+	}
+	return v
+}
+
+func (p *Plugin) newPlan(pol *policy.Policy, v view) *plan {
 	observed := pol.Mode == policy.ModeObserve
-	out := &plan{pod: podTarget(pol, pod, observed)}
-	for _, c := range pod.sorted() {
-		if c.running {
-			out.containers = append(out.containers, containerTarget(pod, c, observed))
+	out := &plan{}
+	if v.cgroup != "" && !v.shared && v.pod != nil {
+		out.pod = p.podTarget(pol, v, observed)
+	}
+	for _, r := range v.running {
+		if r.policy != nil && r.cgroup != "" {
+			out.containers = append(out.containers, containerTarget(r, observed))
 		}
 	}
 	return out
 }
 
-func containerTarget(pod *pod, c *container, observed bool) target {
-	t := target{cgroup: c.cgroup, owner: c, record: newRecord(KindContainer, pod, c.desired, c.err, observed)}
+func containerTarget(c running, observed bool) target {
+	t := target{cgroup: c.cgroup, owner: c.owner, record: newRecord(KindContainer, c.pod, c.desired, c.err, observed)}
 	t.record.Container, t.record.ContainerID = c.name, c.id
 	if !observed {
 		t.want, t.weight = wanted(c.desired), c.desired.Weight
 	}
+	t.spec = staleSpec(c.spec, wanted(c.desired), observed)
 	return t.closed()
+}
+
+// stale is one value of a spec, and the higher one that is wanted instead.
+type stale struct {
+	dev      blkio.Dev
+	key      int
+	from, to blkio.Rate
+}
+
+// staleSpec compares a spec with what is desired now. Where limits are observed
+// only, a value that we would have put there is ours, and is to go.
+func staleSpec(spec, desired map[blkio.Dev]blkio.Limits, observed bool) []stale {
+	var out []stale
+	for dev, limits := range spec {
+		for k, rate := range limits {
+			to := desired[dev][k]
+			if observed && to == rate {
+				to = blkio.Max
+			}
+			if rate != blkio.Unset && to != blkio.Unset && to > rate {
+				out = append(out, stale{dev, k, rate, to})
+			}
+		}
+	}
+	return out
 }
 
 func newRecord(kind string, pod *pod, d policy.Desired, err error, observed bool) Record {
 	r := Record{
 		Version: recordVersion, Kind: kind, Namespace: pod.namespace, Pod: pod.name, UID: pod.uid,
-		Limits: recordLimits(d.Disks), Weight: d.Weight, Warnings: d.Warnings, Observed: observed,
+		Limits: recordLimits(d.Disks), Weight: d.Weight, WeightFrom: d.WeightSource.Annotation,
+		Warnings: d.Warnings, Observed: observed,
 	}
 	for _, s := range d.Skipped {
 		r.Skipped = append(r.Skipped, fmt.Sprintf("%q: %s", s.What, s.Reason))
+	}
+	if d.SkippedMore > 0 {
+		r.Skipped = append(r.Skipped, fmt.Sprintf("and %d more", d.SkippedMore))
 	}
 	if err != nil {
 		r.Error = err.Error()
@@ -80,15 +154,18 @@ func newRecord(kind string, pod *pod, d policy.Desired, err error, observed bool
 }
 
 // podTarget is the pod total and the backstop, the smaller of the two for
-// each disk and key. The caller holds mu.
-func podTarget(pol *policy.Policy, pod *pod, observed bool) target {
-	total, err := pol.PodTotal(pod.request, pod.seen())
-	granted := pod.granted()
-	total.Disks = withBackstop(total, granted)
-	if pod.warned {
-		total.Warnings = append(total.Warnings, pod.request.Unmatched(pod.seen())...)
+// each disk and key.
+func (p *Plugin) podTarget(pol *policy.Policy, v view, observed bool) target {
+	total, err := p.total(pol, v.pod, v.seen)
+	granted := make([]policy.Desired, 0, len(v.running))
+	for _, c := range v.running {
+		granted = append(granted, c.desired)
 	}
-	t := target{cgroup: pod.cgroup, record: newRecord(KindPod, pod, total, err, observed)}
+	total.Disks = withBackstop(total, granted)
+	if v.warned {
+		total.Warnings = append(total.Warnings, v.pod.request.Unmatched(v.seen)...)
+	}
+	t := target{cgroup: v.cgroup, record: newRecord(KindPod, v.pod, total, err, observed)}
 	if !observed {
 		t.want, t.weight = wanted(total), total.Weight
 	}
@@ -148,16 +225,25 @@ func (t *target) readRecord(cg blkio.Cgroup) (*Record, error) {
 	if bytes.Equal(raw, t.raw) {
 		return &t.record, nil
 	}
-	return ParseRecord(raw)
+	return trusted(cg, raw)
 }
 
-// recorded are the limits that a record says we wrote.
-func (t *target) recorded(old *Record) map[blkio.Dev]blkio.Limits {
-	switch {
-	case old.Observed:
-		return nil // decided once, never written
-	case old == &t.record:
+// lifted are the limits that are to go where they are not wanted: what a record
+// says we wrote, and what the runtime has written back from the spec.
+func (t *target) lifted(old *Record, actual map[blkio.Dev]blkio.Limits) map[blkio.Dev]blkio.Limits {
+	if old == &t.record && !old.Observed {
 		return t.want
 	}
-	return old.DevLimits()
+	out := map[blkio.Dev]blkio.Limits{}
+	if !old.Observed { // those were decided once, and never written
+		out = old.DevLimits()
+	}
+	for _, s := range t.spec {
+		if actual[s.dev][s.key] == s.from {
+			limits := out[s.dev]
+			limits[s.key] = s.from
+			out[s.dev] = limits
+		}
+	}
+	return out
 }

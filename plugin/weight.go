@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"fmt"
 	"sync/atomic"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -47,7 +46,7 @@ func (w *weightSupport) look() {
 // wbt on the disk.
 const weightIdle = "io.weight has no effect on this node: no disk has io.cost.qos enabled"
 
-// checkWeight takes out a weight that this kernel cannot hold.
+// check takes out a weight that this kernel cannot hold.
 func (w *weightSupport) check(d *policy.Desired) error {
 	switch {
 	case d.Weight == 0:
@@ -58,13 +57,7 @@ func (w *weightSupport) check(d *policy.Desired) error {
 		}
 		return nil
 	}
-	err := &policy.Error{
-		Annotation: d.WeightSource.Annotation,
-		Text:       fmt.Sprint(d.Weight),
-		Cause:      "this node's kernel has no io.weight",
-		Hint:       "use limits, or a node whose kernel has CONFIG_BLK_CGROUP_IOCOST",
-		Kind:       policy.Unenforceable,
-	}
+	err := policy.NoIOWeight(*d)
 	d.Weight = 0
 	return err
 }

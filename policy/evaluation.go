@@ -213,7 +213,9 @@ func (e *evaluation) star(cs []Container) {
 			}
 			one(&m.Backing, m.Destination, lim)
 			for k := range m.Below {
-				one(&m.Below[k].Backing, m.Below[k].Path, lim)
+				// Read-only does not reach further than the mount itself: "ro" is not
+				// recursive (mount_setattr(2) is, and runtimes use it for "rro" only).
+				one(&m.Below[k].Backing, m.Below[k].Path, e.entry.limits)
 			}
 		}
 	}

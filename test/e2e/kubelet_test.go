@@ -240,16 +240,20 @@ func checkWeight(t *testing.T, p staticPod) {
 }
 
 // checkRestart: the container ends by itself, and its successor is limited too.
+// Each is looked at again until it was while it ran.
 func checkRestart(t *testing.T, p staticPod) {
-	first := p.running(t, "c")["c"]
-	wantIOMax(t, first.Cgroup, limitedDisk)
+	var first *cri.Container
+	within(t, kubeletDeadline, "container c is limited", func() error {
+		first = p.running(t, "c")["c"]
+		return checkIOMax(first.Cgroup, limitedDisk)
+	})
 	within(t, kubeletDeadline, "container c runs again", func() error {
-		if k := p.running(t, "c")["c"]; k.ID != first.ID {
-			wantIOMax(t, k.Cgroup, limitedDisk)
-			awaitIOMax(t, filepath.Dir(k.Cgroup), limitedDisk) // no sum with the dead
-			return nil
+		k := p.running(t, "c")["c"]
+		if k.ID == first.ID {
+			return errors.New("it is the same one")
 		}
-		return errors.New("it is the same one")
+		// The pod has its limit, no sum with the dead.
+		return errors.Join(checkIOMax(k.Cgroup, limitedDisk), checkIOMax(filepath.Dir(k.Cgroup), limitedDisk))
 	})
 }
 

@@ -33,11 +33,17 @@ type podOf struct {
 // test apart.
 func runPod(t *testing.T, name string, a annotations) podOf {
 	t.Helper()
+	return runSandbox(t, name, 0, a)
+}
+
+// runSandbox runs one of several sandboxes of a pod.
+func runSandbox(t *testing.T, name string, attempt uint32, a annotations) podOf {
+	t.Helper()
 	// A UID is part of a cgroup's name, so it has to be short and plain.
 	h := fnv.New64a()
 	h.Write([]byte(t.Name() + " " + name))
 	uid := fmt.Sprintf("%016x-e2e", h.Sum64())
-	p, err := node.cri.RunPod(t.Context(), cri.PodConfig{Name: name + "-" + uid[:8], UID: uid, Annotations: a})
+	p, err := node.cri.RunPod(t.Context(), cri.PodConfig{Name: name + "-" + uid[:8], UID: uid, Attempt: attempt, Annotations: a})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,7 @@ func exists(cgroup string) bool {
 type PodConfig struct {
 	Name        string
 	UID         string // default: Name and "-uid"
+	Attempt     uint32 // the kubelet counts the sandboxes of a pod by it
 	Namespace   string // default: "default"
 	QoS         string // default: BestEffort
 	Annotations map[string]string
@@ -68,7 +69,7 @@ func (c *Client) RunPod(ctx context.Context, cfg PodConfig) (*Pod, error) {
 	maps.Copy(labels, cfg.Labels)
 	p := &Pod{client: c, Name: cfg.Name, UID: cfg.UID, Cgroup: c.podParent(cfg.QoS, cfg.UID)}
 	p.config = &runtimeapi.PodSandboxConfig{
-		Metadata:     &runtimeapi.PodSandboxMetadata{Name: cfg.Name, Uid: cfg.UID, Namespace: cfg.Namespace},
+		Metadata:     &runtimeapi.PodSandboxMetadata{Name: cfg.Name, Uid: cfg.UID, Namespace: cfg.Namespace, Attempt: cfg.Attempt},
 		Labels:       labels,
 		Annotations:  cfg.Annotations,
 		LogDirectory: filepath.Join("/var/log/pods", cfg.Namespace+"_"+cfg.Name+"_"+cfg.UID),

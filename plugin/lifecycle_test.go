@@ -1,0 +1,276 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// flaky is a Storage that cannot read the mount table while it is broken.
+type flaky struct {
+	disks
+	broken *bool
+}
+
+func (f flaky) Refresh(context.Context) error {
+	if *f.broken {
+		return errors.New("no mounts")
+	}
+	return nil
+}
+
+func limit(t *testing.T, p *Plugin, cgroup string) blkio.Limits {
+	t.Helper()
+	m, err := p.cgroups.Cgroup(cgroup).ReadIOMax()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m[rootDisk.Dev]
+}
+
+func (p *Plugin) pass(ctx context.Context) { p.reconcileAll(ctx) }
+
+// TestOwnFailureIsRepaired: a container whose mounts could not be read starts
+// all the same, counts as unlimited for its pod, and gets its limits later.
+func TestOwnFailureIsRepaired(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
+	p := newPlugin(t, h)
+	broken := false
+	p.storage = flaky{disks{twoDisks}, &broken}
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	if err := p.start(t.Context(), sb, ctr("a"), true); err != nil {
+		t.Fatal(err)
+	}
+	if got := limit(t, p, podCgroup)[blkio.Wbps]; got != 1<<20 {
+		t.Fatalf("backstop is %v, want 1 MiB/s", got)
+	}
+	broken = true
+	if err := p.start(t.Context(), sb, ctr("b"), true); err == nil {
+		t.Error("a start without mounts succeeded")
+	}
+	p.pass(t.Context())
+	if got := limit(t, p, podCgroup)[blkio.Wbps]; got != blkio.Max && got != blkio.Unset {
+		t.Errorf("backstop beside a container that nothing is known of: %v, want none", got)
+	}
+	broken = false
+	p.pass(t.Context())
+	if got := limit(t, p, cgroupOf("b"))[blkio.Wbps]; got != 1<<20 {
+		t.Errorf("the limit is %v after the failure, want 1 MiB/s", got)
+	}
+}
+
+// TestLateRefusal: what comes too late to refuse a container limits it as far
+// as that goes, and says what is missing.
+func TestLateRefusal(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	p := newPlugin(t, h)
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi; /x wbps=1"})
+	if err := p.start(t.Context(), sb, ctr("a"), true); err == nil {
+		t.Error("not refused")
+	}
+	p.pass(t.Context()) // it runs: the answer was not heard
+	if got := limit(t, p, cgroupOf("a"))[blkio.Wbps]; got != 1<<20 {
+		t.Errorf("the limit is %v, want 1 MiB/s", got)
+	}
+	r, err := ReadRecord(h.Cgroup(cgroupOf("a")))
+	if err != nil || !strings.Contains(r.Error, `"/x wbps=1"`) {
+		t.Errorf("record %+v, %v", r, err)
+	}
+}
+
+// TestSandboxReplaced: while the kubelet makes a new sandbox for a pod there are
+// two in its cgroup, and they do not fight over it.
+func TestSandboxReplaced(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	p := newPlugin(t, h)
+	old := sandbox(map[string]string{limitsKey + "pod-total": "rootfs wbps=1Mi"})
+	if err := p.start(t.Context(), old, ctr("a"), true); err != nil {
+		t.Fatal(err)
+	}
+	p.stopped("sb1", "id-a")
+	next := sandbox(map[string]string{limitsKey + "pod-total": "rootfs wbps=2Mi"})
+	next.Id = "sb2"
+	again := ctr("a")
+	again.PodSandboxId = "sb2"
+	if err := p.start(t.Context(), next, again, true); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		p.pass(t.Context())
+		if got := limit(t, p, podCgroup)[blkio.Wbps]; got != 2<<20 {
+			t.Fatalf("the pod has %v, want the new sandbox's 2 MiB/s", got)
+		}
+	}
+	p.removedPod("sb1")
+	p.removedPod("sb2")
+	if len(p.groups) != 0 || len(p.pods) != 0 || len(p.dirty) != 0 {
+		t.Errorf("left behind: %v, %v, %v", p.groups, p.pods, p.dirty)
+	}
+}
+
+// TestSharedCgroup: a cgroup of two pods is no pod's to limit.
+func TestSharedCgroup(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	p := newPlugin(t, h)
+	if err := p.start(t.Context(), sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), ctr("a"), true); err != nil {
+		t.Fatal(err)
+	}
+	other := sandbox(map[string]string{limitsKey + "pod-total": "rootfs wbps=2Mi"})
+	other.Id, other.Uid = "sb2", "u2"
+	_, err := p.create(t.Context(), other, ctr("b"), false)
+	if refusal, ok := errors.AsType[*policy.Error](err); !ok || refusal.Kind != policy.Unenforceable {
+		t.Errorf("got %v, want a refusal", err)
+	}
+	if pod := p.planFor(p.pods["sb1"].group).pod; pod.cgroup != "" {
+		t.Errorf("%+v for a cgroup that is shared", pod)
+	}
+}
+
+// TestSynchronize: what is listed is taken over, what is not is forgotten, and
+// what was known stays known.
+func TestSynchronize(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
+	p := newPlugin(t, h)
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	gone := sandbox(sb.Annotations)
+	gone.Id, gone.Uid, gone.Linux = "sb2", "u2", &api.LinuxPodSandbox{CgroupParent: "/kubepods.slice/kubepods-pod2.slice"}
+	for _, s := range []*api.PodSandbox{sb, gone} {
+		if _, err := p.create(t.Context(), s, ctr("a"), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	known := p.pods["sb1"].containers["id-a"]
+	running := func(name string) *api.Container {
+		c := ctr(name)
+		c.State = api.ContainerState_CONTAINER_RUNNING
+		return c
+	}
+	p.synchronize([]*api.PodSandbox{sb, {Id: "plain"}}, []*api.Container{running("a"), running("b")})
+	if len(p.pods) != 1 || len(p.groups) != 1 {
+		t.Errorf("pods %v, groups %v, want one each", p.pods, p.groups)
+	}
+	if p.pods["sb1"].containers["id-a"] != known || !known.running {
+		t.Error("a container that was known is another one now, or does not run")
+	}
+	p.pass(t.Context())
+	for cg, want := range map[string]blkio.Rate{cgroupOf("a"): 1 << 20, cgroupOf("b"): 1 << 20, podCgroup: 2 << 20} {
+		if got := limit(t, p, cg)[blkio.Wbps]; got != want {
+			t.Errorf("%s has %v, want %v", cg, got, want)
+		}
+	}
+	p.synchronize([]*api.PodSandbox{sb}, []*api.Container{running("b")})
+	if _, ok := p.pods["sb1"].containers["id-a"]; ok {
+		t.Error("a container that is not listed is still there")
+	}
+}
+
+// TestStartWasMissed: the runtime had sent StartContainer before we connected.
+func TestStartWasMissed(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	p := newPlugin(t, h)
+	c := ctr("a")
+	c.State = api.ContainerState_CONTAINER_CREATED
+	p.synchronize([]*api.PodSandbox{sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})}, []*api.Container{c})
+	p.pass(t.Context()) // looks into it
+	p.pass(t.Context()) // sees that it has a cgroup
+	if got := limit(t, p, cgroupOf("a"))[blkio.Wbps]; got != 1<<20 {
+		t.Errorf("the limit is %v, want 1 MiB/s", got)
+	}
+}
+
+// TestObserveLiftsWhatTheRuntimeWroteBack: an update of resources brings the
+// spec's limits back, and in observe mode there are to be none.
+func TestObserveLiftsWhatTheRuntimeWroteBack(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("a"))
+	p := newPlugin(t, h)
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	if _, err := p.create(t.Context(), sb, ctr("a"), false); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.start(t.Context(), sb, ctr("a"), true); err != nil {
+		t.Fatal(err)
+	}
+	observe := *policy.Default()
+	observe.Mode = policy.ModeObserve
+	p.Reload(&observe)
+	p.pass(t.Context())
+	write(t, filepath.Join(dir, cgroupOf("a"), "io.max"), "254:0 rbps=max wbps=1048576 riops=max wiops=max\n")
+	p.updated("sb1")
+	p.pass(t.Context())
+	if got := limit(t, p, cgroupOf("a"))[blkio.Wbps]; got != blkio.Max {
+		t.Errorf("the limit is %v, want max", got)
+	}
+}
+
+// TestRaiseBelow: crun keeps the spec's limits on a cgroup of its own.
+func TestRaiseBelow(t *testing.T) {
+	sub := cgroupOf("a") + "/container"
+	h, dir := tree(t, podCgroup, cgroupOf("a"), sub)
+	p := newPlugin(t, h)
+	for _, cg := range []string{cgroupOf("a"), sub} {
+		write(t, filepath.Join(dir, cg, "io.max"), "254:0 rbps=max wbps=1048576 riops=max wiops=max\n")
+	}
+	c := ctr("a")
+	c.Linux.Resources = &api.LinuxResources{Unified: map[string]string{"io.max": "254:0 wbps=1048576"}}
+	if err := p.start(t.Context(), sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=2Mi"}), c, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, cg := range []string{cgroupOf("a"), sub} {
+		if got := limit(t, p, cg)[blkio.Wbps]; got != 2<<20 {
+			t.Errorf("%s has %v, want 2 MiB/s", cg, got)
+		}
+	}
+}
+
+// TestHugeRecord: a record that no filesystem takes keeps no limit from being.
+func TestHugeRecord(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	p := newPlugin(t, h)
+	p.storage = disks{func(string) blkio.Backing {
+		b := blkio.Backing{FSType: "btrfs"}
+		for i := range 2000 {
+			b.Disks = append(b.Disks, blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: uint32(i)}, Name: "vd"})
+		}
+		return b
+	}}
+	err := p.start(t.Context(), sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), ctr("a"), true)
+	if err == nil {
+		t.Error("the failure to record is not told")
+	}
+	m, err := h.Cgroup(cgroupOf("a")).ReadIOMax()
+	if err != nil || len(m) == 0 {
+		t.Errorf("io.max is %v, %v", m, err)
+	}
+}
+
+// TestCallsAreBounded: calls that hang use up threads, and new ones fail at once
+// then.
+func TestCallsAreBounded(t *testing.T) {
+	c := newCalls()
+	hang := make(chan struct{})
+	started := make(chan struct{}, maxCalls)
+	for range maxCalls {
+		go func() {
+			_ = c.bounded(t.Context(), 1, func(context.Context) error { // its error is that it takes too long
+				started <- struct{}{}
+				<-hang
+				return nil
+			})
+		}()
+	}
+	for range maxCalls {
+		<-started
+	}
+	ran := false
+	if err := c.bounded(t.Context(), 1, func(context.Context) error { ran = true; return nil }); !errors.Is(err, errBusy) || ran {
+		t.Errorf("got %v, ran %v", err, ran)
+	}
+	close(hang)
+}

@@ -1,0 +1,155 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// settled returns c with its disks found and its limits decided. An error is
+// our own failure; what the tenant got wrong, or this node cannot do, is in
+// c.err.
+func (p *Plugin) settled(ctx context.Context, pol *policy.Policy, c container) (container, error) {
+	if c.source != nil {
+		if err := p.storage.Refresh(ctx); err != nil {
+			return c, fmt.Errorf("read mounts: %w", err)
+		}
+		cgroup, err := blkio.ContainerCgroup(c.source.GetLinux().GetCgroupsPath(), c.pod.group.cgroup)
+		if err != nil {
+			return c, err
+		}
+		c.cgroup, c.spec = cgroup, specLimits(c.source)
+		c.facts = p.facts(ctx, c.pod, c.source)
+		c.source = nil
+	}
+	c.policy = pol
+	c.desired, c.err = p.decide(pol, &c)
+	if c.err == nil {
+		c.err = p.checkTotal(pol, &c)
+	}
+	return c, nil
+}
+
+// settle does what is left to do for a container: to look into what the
+// runtime told of it, or to decide by the policy that is in force now.
+func (p *Plugin) settle(ctx context.Context, c *container) error {
+	pol := p.policy.Load()
+	old := p.snapshot(c)
+	if old.policy == pol {
+		return nil
+	}
+	fresh, err := p.settled(ctx, pol, old)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	fresh.running = c.running // an event may have come
+	*c = fresh
+	c.pod.known[c.name] = c.facts
+	c.pod.group.changed()
+	p.mu.Unlock()
+	return nil
+}
+
+// unsettled returns the containers of a group that settle has work for.
+func (p *Plugin) unsettled(g *group) []*container {
+	pol := p.policy.Load()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []*container
+	for _, pod := range g.pods {
+		for _, c := range pod.containers {
+			if c.policy != pol {
+				out = append(out, c)
+			}
+		}
+	}
+	return out
+}
+
+// settleAll is for containers that run already. They cannot be refused any
+// more, so what they cannot get is logged and recorded. It goes on after ctx
+// ends with those that need no look at the node.
+func (p *Plugin) settleAll(ctx context.Context, g *group) []error {
+	var errs []error
+	for _, c := range p.unsettled(g) {
+		if err := p.settle(ctx, c); err != nil {
+			errs = append(errs, fmt.Errorf("container %s is not limited: %w", c.name, err))
+			continue
+		}
+		if now := p.snapshot(c); now.err != nil && now.running {
+			now.logger(p.log).WithError(now.err).Warn("Not everything that a running container asks for is enforced")
+		}
+	}
+	return errs
+}
+
+// decide computes what one container should get.
+func (p *Plugin) decide(pol *policy.Policy, c *container) (policy.Desired, error) {
+	if err := pol.CheckRuntime(c.pod.request, c.pod.handler); err != nil {
+		return policy.Desired{}, err
+	}
+	desired, err := pol.Container(c.pod.request, c.facts)
+	if weightErr := p.weight.check(&desired); err == nil && weightErr != nil {
+		err = weightErr
+	}
+	return desired, err
+}
+
+// checkTotal checks the pod total with c as one more of the pod's containers.
+func (p *Plugin) checkTotal(pol *policy.Policy, c *container) error {
+	p.mu.Lock()
+	seen, shared, cgroup := c.pod.seen(), c.pod.group.shared(), c.pod.group.cgroup
+	p.mu.Unlock()
+	total, err := p.total(pol, c.pod, append(seen, c.facts))
+	if err != nil || len(total.Disks) == 0 && total.Weight == 0 {
+		return err
+	}
+	switch {
+	case cgroup == "":
+		return noPodCgroup("the runtime named no cgroup for the pod")
+	case shared:
+		return noPodCgroup("the pod's cgroup is another pod's too")
+	}
+	return nil
+}
+
+// total is what a pod may do, of these containers.
+func (p *Plugin) total(pol *policy.Policy, pod *pod, seen []policy.Container) (policy.Desired, error) {
+	if err := pol.CheckRuntime(pod.request, pod.handler); err != nil {
+		return policy.Desired{}, err
+	}
+	total, err := pol.PodTotal(pod.request, seen)
+	if weightErr := p.weight.check(&total); err == nil && weightErr != nil {
+		err = weightErr
+	}
+	return total, err
+}
+
+func noPodCgroup(cause string) error {
+	return &policy.Error{
+		Annotation: "limits.blkio.noderesource.dev/pod-total",
+		Cause:      cause,
+		Hint:       "limit its containers instead",
+		Kind:       policy.Unenforceable,
+	}
+}
+
+// specLimits is the io.max that a container's spec has. It was us who put it
+// there, or another plugin, or a runtime's configuration: see lifted.
+func specLimits(ctr *api.Container) map[blkio.Dev]blkio.Limits {
+	value := ctr.GetLinux().GetResources().GetUnified()["io.max"]
+	if value == "" {
+		return nil
+	}
+	limits, err := blkio.ParseIOMax(strings.NewReader(value))
+	if err != nil {
+		return nil // not ours: we write what can be parsed
+	}
+	return limits
+}

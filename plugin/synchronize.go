@@ -1,0 +1,70 @@
+package plugin
+
+import (
+	"github.com/containerd/nri/pkg/api"
+	"github.com/sirupsen/logrus"
+)
+
+// synchronize brings the state into line with what the runtime says is there,
+// and has the reconciler do the same for the cgroups. It looks at nothing on
+// the node: the runtime waits.
+func (p *Plugin) synchronize(sandboxes []*api.PodSandbox, ctrs []*api.Container) {
+	type parsed struct {
+		pod    *pod
+		cgroup string
+	}
+	listed := map[string]parsed{}
+	for _, sb := range sandboxes {
+		if pod, cgroup := p.parsePod(sb); pod != nil {
+			listed[pod.id] = parsed{pod, cgroup}
+		}
+	}
+
+	p.mu.Lock()
+	for id, pod := range p.pods {
+		if _, ok := listed[id]; !ok {
+			p.leave(pod)
+		}
+	}
+	for id, l := range listed {
+		if p.pods[id] == nil {
+			p.join(l.pod, l.cgroup)
+		}
+	}
+	p.adopt(ctrs)
+	for _, g := range p.groups {
+		p.markDirty(g)
+	}
+	p.mu.Unlock()
+	p.log.WithFields(logrus.Fields{"pods": len(sandboxes), "limited": len(listed)}).Info("Synchronized with the runtime")
+}
+
+// adopt takes over containers that were there before us, and forgets those
+// that have gone. One that we know keeps what we know of it. Those that have
+// ended count as seen: which targets have no container is found by them. The
+// caller holds mu.
+func (p *Plugin) adopt(ctrs []*api.Container) {
+	listed := make(map[string]bool, len(ctrs))
+	for _, ctr := range ctrs {
+		listed[ctr.GetId()] = true
+		pod := p.pods[ctr.GetPodSandboxId()]
+		if pod == nil {
+			continue
+		}
+		c := pod.containers[ctr.GetId()]
+		if c == nil {
+			fresh := newContainer(pod, ctr)
+			c = &fresh
+			pod.containers[c.id] = c
+		}
+		state := ctr.GetState()
+		c.running = state == api.ContainerState_CONTAINER_RUNNING || state == api.ContainerState_CONTAINER_PAUSED
+	}
+	for _, pod := range p.pods {
+		for id := range pod.containers {
+			if !listed[id] {
+				delete(pod.containers, id)
+			}
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
+)
+
+// TestSandboxReplaced: a pod has two sandboxes for a while when the kubelet
+// makes it a new one. Both are in one cgroup, and the old one's container has
+// ended.
+func TestSandboxReplaced(t *testing.T) {
+	startPlugin(t)
+	old := runSandbox(t, "pod", 0, annotations{limits + "pod-total": "/data wbps=1Mi"})
+	k := old.run(sleeper("c", "/data", "ext4"))
+	wantIOMax(t, old.Cgroup, limitedDisk)
+	if err := k.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	next := runSandbox(t, "pod", 1, annotations{limits + "pod-total": "/data wbps=2Mi"})
+	if next.Cgroup != old.Cgroup {
+		t.Fatalf("the sandboxes have cgroups %s and %s, want one", old.Cgroup, next.Cgroup)
+	}
+	next.run(sleeper("c2", "/data", "ext4"))
+	wantIOMax(t, next.Cgroup, disks{"vdb": "wbps=2097152"})
+	staysIOMax(t, next.Cgroup, disks{"vdb": "wbps=2097152"})
+}
+
+// TestForgedRecord: a container that owns its cgroup's directory, as one with a
+// user namespace may, cannot have its limits cleared by a record of its own.
+func TestForgedRecord(t *testing.T) {
+	startPlugin(t)
+	k := runPod(t, "pod", limited).run(sleeper("c", "/data", "ext4"))
+	dir := filepath.Join(cgroup.Root, k.Cgroup)
+	text, err := cgroup.Dir(k.Cgroup).Record()
+	if err != nil || !strings.HasPrefix(text, "{") {
+		t.Fatalf("record %q, %v", text, err)
+	}
+	if err := os.Chown(dir, 1000, 1000); err != nil {
+		t.Fatal(err)
+	}
+	forged := `{"cleared":true,` + text[1:]
+	if err := unix.Setxattr(dir, "user.nri-blkio", []byte(forged), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := cgroup.Dir(k.Cgroup).SetIOMax(node.disks["vdb"] + " wbps=max"); err != nil {
+		t.Fatal(err)
+	}
+	awaitIOMax(t, k.Cgroup, limitedDisk)
+}
+
+// TestObserveAfterUpdate: an update writes the spec's limits back, and a node
+// that only observes has none.
+func TestObserveAfterUpdate(t *testing.T) {
+	file := policyFile(t, "mode: enforce\n")
+	p := startPlugin(t, "--policy", file)
+	cfg := sleeper("c", "/data", "ext4")
+	cfg.Memory = 64 * mib
+	k := runPod(t, "pod", limited).run(cfg)
+	wantIOMax(t, k.Cgroup, limitedDisk)
+	writePolicy(t, file, "mode: observe\n")
+	p.await(t, logReloaded, 1)
+	awaitUnlimited(t, k.Cgroup)
+	if err := k.Update(t.Context(), cri.Resources{CPUQuota: 50_000, Memory: 128 * mib}); err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, k.Cgroup, "cpu.max", "50000 100000")
+	awaitUnlimited(t, k.Cgroup)
+}
+
+// awaitUnlimited waits until a cgroup has no limits, nor one below it: crun has
+// its processes in one there, with the limits of the spec.
+func awaitUnlimited(t *testing.T, dir string) {
+	t.Helper()
+	awaitIOMax(t, dir, nil)
+	children, err := filepath.Glob(filepath.Join(cgroup.Root, dir, "*", "io.max"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range children {
+		rel, err := filepath.Rel(cgroup.Root, filepath.Dir(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		awaitIOMax(t, rel, nil)
+	}
+}
