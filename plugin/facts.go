@@ -73,7 +73,10 @@ func (p *Plugin) submounts(ctx context.Context, source string, m *policy.Mount, 
 	if !star {
 		return out
 	}
-	seen := [][]blkio.Disk{m.Backing.Disks}
+	var seen [][]blkio.Disk
+	if !m.ReadOnly { // which the mounts below it are not
+		seen = append(seen, m.Backing.Disks)
+	}
 	for at, b := range p.storage.Submounts(ctx, source) {
 		if len(b.Disks) == 0 || slices.ContainsFunc(seen, func(d []blkio.Disk) bool { return slices.Equal(d, b.Disks) }) {
 			continue

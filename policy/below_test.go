@@ -41,7 +41,7 @@ func TestBelow(t *testing.T) {
 
 		{"star", []Mount{host()}, "* wbps=1Mi", []string{"sda wbps=1048576", "sdb wbps=1048576", "sdc wbps=1048576"}, ""},
 		{"star, a path beats it", []Mount{host()}, "/host/ext4 wbps=2Mi; * wbps=1Mi", []string{"sda wbps=1048576", "sdb wbps=2097152", "sdc wbps=1048576"}, ""},
-		{"star, read-only", []Mount{readOnly(host())}, "* wbps=1Mi", nil, noWrite},
+		{"star, read-only: not the mounts below", []Mount{readOnly(host())}, "* wbps=1Mi", []string{"sdb wbps=1048576", "sdc wbps=1048576"}, ""},
 		{"star, read-only, of reads", []Mount{readOnly(host())}, "* rbps=1Mi", []string{"sda rbps=1048576", "sdb rbps=1048576", "sdc rbps=1048576"}, ""},
 		{"star, injected", []Mount{injected(host())}, "* wbps=1Mi", nil, noWrite},
 		{"injected, by its path", []Mount{injected(host())}, "/host/ext4 wbps=1Mi", []string{"sdb wbps=1048576"}, ""},

@@ -143,7 +143,8 @@ func fakeRecords(dir string) error {
 	pod := plugin.Record{Version: 1, Kind: plugin.KindPod, Namespace: "prod", Pod: "db-0", UID: "1"}
 	pod.Limits = []plugin.LimitRecord{limit(dm0, "wbps", 60<<20, source("pod-total", "/data"))}
 	db := pod
-	db.Kind, db.Container, db.Weight = plugin.KindContainer, "db", 500
+	db.Kind, db.Container = plugin.KindContainer, "db"
+	db.Weight, db.WeightFrom = 500, "weight.blkio.noderesource.dev/container.db"
 	db.Warnings = []string{"/data: a warning"}
 	db.Limits = []plugin.LimitRecord{
 		limit(dm0, "wbps", 50<<20, source("container.db", "/data")),

@@ -236,6 +236,7 @@ func limitRow(row statusRow, rec *plugin.Record, l plugin.LimitRecord, got actua
 
 func weightRow(row statusRow, rec *plugin.Record, got actual) statusRow {
 	row.Key, row.Asked = "weight", strconv.FormatUint(uint64(rec.Weight), 10)
+	row.Source.Annotation = rec.WeightFrom
 	if got.err != nil {
 		row.State, row.Error = stateError, "the kernel's value cannot be read"
 		return row
