@@ -14,4 +14,8 @@ type Backing struct {
 	Disks      []Disk // sorted by number, without duplicates
 	Reason     string // why I/O on it cannot be limited, "tmpfs is memory, not a disk"
 	Warning    string // a limit holds, but not for everything; "" if it does
+	// Err is set beside Reason where looking failed, which may pass: an I/O
+	// error, say. It is for logs; Reason is for tenants and tells nothing of
+	// the host.
+	Err error
 }

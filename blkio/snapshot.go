@@ -7,6 +7,8 @@ import (
 	"path"
 	"strings"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // snapshot is a mount table with what was found out by it. Nothing here
@@ -101,7 +103,7 @@ func (s *snapshot) locateNew(ctx context.Context, hostPath string) (_ located, c
 		target, err := s.host.resolve(ctx, s.table, p)
 		certain = err == nil
 		if err != nil && !errors.Is(err, errUncertain) {
-			return s.noDisk(m, err.Error()), false
+			return s.unknown(m, err), false
 		}
 		if target != p {
 			p = target
@@ -112,6 +114,16 @@ func (s *snapshot) locateNew(ctx context.Context, hostPath string) (_ located, c
 	}
 	b, known := s.backing(m, p)
 	return located{path: p, backing: b}, certain && known
+}
+
+// unknown is what an error of looking for symlinks makes of a path.
+func (s *snapshot) unknown(m *Mount, err error) located {
+	if errors.Is(err, unix.ELOOP) {
+		return s.noDisk(m, "its path has too many symbolic links")
+	}
+	l := s.noDisk(m, "this node failed to look where it is stored")
+	l.backing.Err = err
+	return l
 }
 
 // remoteAbove returns a mount on the way to m that is not local.

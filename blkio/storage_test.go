@@ -144,7 +144,7 @@ func TestResolveSymlinks(t *testing.T) {
 		}
 	}
 	got := n.Resolve(t.Context(), "/srv/loop/a")
-	if !strings.Contains(got.Reason, "too many levels of symbolic links") {
+	if !strings.Contains(got.Reason, "too many symbolic links") || got.Err != nil {
 		t.Errorf("a loop: %+v", got)
 	}
 	// What was not there is looked at again.
@@ -159,7 +159,7 @@ func TestResolveEndsWithContext(t *testing.T) {
 	n.symlink(t, "/var/lib/containerd", "/srv/abs")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got := n.Resolve(ctx, "/srv/abs"); !strings.Contains(got.Reason, "context canceled") && got.Mountpoint != onXFS.Mountpoint {
+	if got := n.Resolve(ctx, "/srv/abs"); !errors.Is(got.Err, context.Canceled) && got.Mountpoint != onXFS.Mountpoint {
 		t.Errorf("got %+v", got)
 	}
 	// And that is not remembered.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -238,6 +239,9 @@ func (c *change) writeRecord(r Record) error {
 		return c.cg.RemoveXattr(RecordXattr)
 	}
 	err := WriteRecord(c.cg, &r)
+	if errors.Is(err, fs.ErrPermission) && foreign(c.cg) {
+		return nil // it would not be trusted either, see trusted
+	}
 	if err == nil {
 		c.old = &r
 	}

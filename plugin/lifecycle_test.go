@@ -274,3 +274,35 @@ func TestCallsAreBounded(t *testing.T) {
 	}
 	close(hang)
 }
+
+// TestLookFailed: an I/O error of the host refuses nobody, what is known is
+// limited, and the rest follows.
+func TestLookFailed(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	p := newPlugin(t, h)
+	broken := true
+	p.storage = disks{func(path string) blkio.Backing {
+		if broken && strings.HasPrefix(path, "/mnt/data") {
+			return blkio.Backing{FSType: "ext4", Reason: "this node failed to look", Err: errors.New("input/output error")}
+		}
+		return twoDisks(path)
+	}}
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi; /data wbps=2Mi"})
+	c := ctr("a", bind("/mnt/data/a", "/data"))
+	adjust, err := p.create(t.Context(), sb, c, false)
+	if err != nil || adjust == nil {
+		t.Fatalf("create: %v, %v", adjust, err)
+	}
+	if err := p.start(t.Context(), sb, c, true); err != nil {
+		t.Fatal(err)
+	}
+	r, err := ReadRecord(h.Cgroup(cgroupOf("a")))
+	if err != nil || len(r.Limits) != 1 || !strings.Contains(r.Error, "this node failed to look") {
+		t.Errorf("record %+v, %v", r, err)
+	}
+	broken = false
+	p.pass(t.Context())
+	if r, err = ReadRecord(h.Cgroup(cgroupOf("a"))); err != nil || len(r.Limits) != 2 || r.Error != "" {
+		t.Errorf("record %+v, %v", r, err)
+	}
+}

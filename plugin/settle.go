@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -25,7 +26,12 @@ func (p *Plugin) settled(ctx context.Context, pol *policy.Policy, c container) (
 		}
 		c.cgroup, c.spec = cgroup, specLimits(c.source)
 		c.facts = p.facts(ctx, c.pod, c.source)
-		c.source = nil
+		if err := failure(&c.facts); err != nil {
+			// What could be found out holds; the reconciler looks again.
+			c.logger(p.log).WithError(err).Warn("Not all disks of a container are known yet")
+		} else {
+			c.source = nil
+		}
 	}
 	c.policy = pol
 	c.desired, c.err = p.decide(pol, &c)
@@ -40,7 +46,7 @@ func (p *Plugin) settled(ctx context.Context, pol *policy.Policy, c container) (
 func (p *Plugin) settle(ctx context.Context, c *container) error {
 	pol := p.policy.Load()
 	old := p.snapshot(c)
-	if old.policy == pol {
+	if old.policy == pol && old.source == nil {
 		return nil
 	}
 	fresh, err := p.settled(ctx, pol, old)
@@ -56,6 +62,15 @@ func (p *Plugin) settle(ctx context.Context, c *container) error {
 	return nil
 }
 
+// failure is one of ours to look at a mount.
+func failure(c *policy.Container) error {
+	err := c.Rootfs.Err
+	for i := range c.Mounts {
+		err = cmp.Or(err, c.Mounts[i].Backing.Err)
+	}
+	return err
+}
+
 // unsettled returns the containers of a group that settle has work for.
 func (p *Plugin) unsettled(g *group) []*container {
 	pol := p.policy.Load()
@@ -64,7 +79,7 @@ func (p *Plugin) unsettled(g *group) []*container {
 	var out []*container
 	for _, pod := range g.pods {
 		for _, c := range pod.containers {
-			if c.policy != pol {
+			if c.policy != pol || c.source != nil {
 				out = append(out, c)
 			}
 		}

@@ -50,7 +50,7 @@ type pod struct {
 type container struct {
 	id, name string
 	pod      *pod
-	// source is what the runtime told us, until that has been looked into.
+	// source is what the runtime told us, until all of that was looked into.
 	source *api.Container
 	cgroup string
 	facts  policy.Container

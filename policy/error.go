@@ -16,14 +16,13 @@ const (
 	// Unenforceable is a request that is well formed, but nothing on this
 	// node could carry it out.
 	Unenforceable
+	// Internal is a failure of this program to find out; it may pass.
+	Internal
 )
 
 // String returns the name of the kind in the node policy.
 func (k Kind) String() string {
-	if k == Unenforceable {
-		return "unenforceable"
-	}
-	return "invalid"
+	return [...]string{"invalid", "unenforceable", "internal"}[k]
 }
 
 // Error is what is wrong with one annotation. Its fields hold the tenant's

@@ -90,6 +90,8 @@ func (p *Policy) Action(err error) Action {
 		return p.OnError.Internal
 	case e.Kind == Unenforceable:
 		return p.OnError.Unenforceable
+	case e.Kind == Internal:
+		return p.OnError.Internal
 	default:
 		return p.OnError.Invalid
 	}

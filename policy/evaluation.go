@@ -167,14 +167,21 @@ func (e *evaluation) explicit(c *Container, b *blkio.Backing, what string) {
 		return
 	}
 	e.missed = true
-	shown := what
+	e.fail(e.unlimited(c, b, what))
+}
+
+// unlimited is the error for something that was asked for and has no disk.
+func (e *evaluation) unlimited(c *Container, b *blkio.Backing, what string) *Error {
 	if what != "rootfs" {
-		shown = quoted(what)
+		what = quoted(what)
 	}
 	if e.scope == scopeTotal {
-		shown += " of container " + quoted(c.Name)
+		what += " of container " + quoted(c.Name)
 	}
-	e.fail(e.limits.error(e.entry, Unenforceable, &problem{shown + " cannot be limited: " + reason(b), hintRemove}))
+	if b.Err != nil {
+		return e.limits.error(e.entry, Internal, &problem{cause: what + " cannot be limited now: " + reason(b)})
+	}
+	return e.limits.error(e.entry, Unenforceable, &problem{what + " cannot be limited: " + reason(b), hintRemove})
 }
 
 // star limits each disk under the root filesystems and the volumes. That some
@@ -182,9 +189,15 @@ func (e *evaluation) explicit(c *Container, b *blkio.Backing, what string) {
 func (e *evaluation) star(cs []Container) {
 	left := e.entry.limits // the keys that no disk was found for yet
 	skipped, first := 0, Skipped{}
-	one := func(b *blkio.Backing, what string, lim blkio.Limits) {
+	one := func(c *Container, b *blkio.Backing, what string, lim blkio.Limits) {
 		switch {
 		case lim.IsZero():
+		case b.Err != nil: // nobody knows whether there is a disk
+			left = blkio.Limits{}
+			if !e.missed && asks(lim) {
+				e.missed = true
+				e.fail(e.unlimited(c, b, what))
+			}
 		case len(b.Disks) == 0:
 			if s, isNew := e.skip(what, reason(b)); isNew {
 				if skipped++; skipped == 1 {
@@ -201,7 +214,7 @@ func (e *evaluation) star(cs []Container) {
 		}
 	}
 	for i := range cs {
-		one(&cs[i].Rootfs, "rootfs", e.entry.limits)
+		one(&cs[i], &cs[i].Rootfs, "rootfs", e.entry.limits)
 		for j := range cs[i].Mounts {
 			m := &cs[i].Mounts[j]
 			lim := e.entry.limits
@@ -211,11 +224,11 @@ func (e *evaluation) star(cs []Container) {
 			if m.Injected {
 				continue
 			}
-			one(&m.Backing, m.Destination, lim)
+			one(&cs[i], &m.Backing, m.Destination, lim)
 			for k := range m.Below {
 				// Read-only does not reach further than the mount itself: "ro" is not
 				// recursive (mount_setattr(2) is, and runtimes use it for "rro" only).
-				one(&m.Below[k].Backing, m.Below[k].Path, e.entry.limits)
+				one(&cs[i], &m.Below[k].Backing, m.Below[k].Path, e.entry.limits)
 			}
 		}
 	}
