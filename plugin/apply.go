@@ -162,31 +162,11 @@ func devLimits(m map[blkio.Dev]blkio.Limits) []blkio.DevLimits {
 	return out
 }
 
-func (c *change) doRaise() error { return errors.Join(c.write(c.raise), c.raiseBelow()) }
-
-// raiseBelow raises what is left of the spec in the cgroups below a container's:
-// crun has its processes in one there, with the limits of the spec (FACTS 3.5),
-// and the lowest on the way holds. Other values are the container's own business.
-func (c *change) raiseBelow() error {
-	if len(c.spec) == 0 || c.cg.Path() == "" {
+func (c *change) doRaise() error {
+	if c.cg.Path() == "" {
 		return nil
 	}
-	children, err := c.cg.Children()
-	errs := []error{err}
-	for _, child := range children {
-		actual, err := child.ReadIOMax()
-		if err != nil {
-			continue // no io controller there, so no limits; or it has gone
-		}
-		for _, s := range c.spec {
-			if actual[s.dev][s.key] == s.from {
-				line := blkio.DevLimits{Dev: s.dev}
-				line.Limits[s.key] = s.to
-				errs = append(errs, child.WriteIOMax(line))
-			}
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(c.write(c.raise), c.cg.ReplaceIOMaxBelow(c.spec))
 }
 
 // doLower writes the record, then the lower values and the weight: a crash in

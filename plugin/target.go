@@ -16,7 +16,7 @@ type target struct {
 	// spec are the values of the OCI spec that are not wanted any more, with
 	// what is. The runtime writes them back with each update, and crun keeps
 	// them on a cgroup of its own below the container's.
-	spec   []stale
+	spec   []blkio.Replacement
 	record Record
 	raw    []byte     // the record as it lies on the cgroup; nil if it is empty
 	owner  *container // nil for the pod's cgroup
@@ -110,17 +110,10 @@ func containerTarget(c running, observed bool) target {
 	return t.closed()
 }
 
-// stale is one value of a spec, and the higher one that is wanted instead.
-type stale struct {
-	dev      blkio.Dev
-	key      int
-	from, to blkio.Rate
-}
-
 // staleSpec compares a spec with what is desired now. Where limits are observed
 // only, a value that we would have put there is ours, and is to go.
-func staleSpec(spec, desired map[blkio.Dev]blkio.Limits, observed bool) []stale {
-	var out []stale
+func staleSpec(spec, desired map[blkio.Dev]blkio.Limits, observed bool) []blkio.Replacement {
+	var out []blkio.Replacement
 	for dev, limits := range spec {
 		for k, rate := range limits {
 			to := desired[dev][k]
@@ -128,7 +121,7 @@ func staleSpec(spec, desired map[blkio.Dev]blkio.Limits, observed bool) []stale 
 				to = blkio.Max
 			}
 			if rate != blkio.Unset && to != blkio.Unset && to > rate {
-				out = append(out, stale{dev, k, rate, to})
+				out = append(out, blkio.Replacement{Dev: dev, Key: blkio.Key(k), From: rate, To: to})
 			}
 		}
 	}
@@ -239,10 +232,10 @@ func (t *target) lifted(old *Record, actual map[blkio.Dev]blkio.Limits) map[blki
 		out = old.DevLimits()
 	}
 	for _, s := range t.spec {
-		if actual[s.dev][s.key] == s.from {
-			limits := out[s.dev]
-			limits[s.key] = s.from
-			out[s.dev] = limits
+		if actual[s.Dev][s.Key] == s.From {
+			limits := out[s.Dev]
+			limits[s.Key] = s.From
+			out[s.Dev] = limits
 		}
 	}
 	return out

@@ -132,6 +132,9 @@ func (c *clearer) lift(r recorded) error {
 		}
 		errs = append(errs, err)
 	}
+	if !c.dryRun && r.record.Kind == plugin.KindContainer {
+		errs = append(errs, r.cgroup.ReplaceIOMaxBelow(liftedBelow(r.record)))
+	}
 	if r.record.Weight != 0 {
 		c.say(r, "write io.weight %d", blkio.DefaultWeight)
 		if !c.dryRun {
@@ -173,6 +176,20 @@ func (c *clearer) mark(r recorded, cleared bool) error {
 	rec := *r.record
 	rec.Cleared = cleared
 	return plugin.WriteRecord(r.cgroup, &rec)
+}
+
+// liftedBelow are the same values in a cgroup that the runtime has below the
+// container's.
+func liftedBelow(r *plugin.Record) []blkio.Replacement {
+	var out []blkio.Replacement
+	for dev, limits := range r.DevLimits() {
+		for k, rate := range limits {
+			if rate != blkio.Unset && rate != blkio.Max {
+				out = append(out, blkio.Replacement{Dev: dev, Key: blkio.Key(k), From: rate, To: blkio.Max})
+			}
+		}
+	}
+	return out
 }
 
 // lifted are the writes that take a record's limits off.
