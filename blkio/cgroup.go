@@ -34,6 +34,16 @@ func (c Cgroup) ReadIOMax() (map[Dev]Limits, error) {
 	return readCgroup(c, "io.max", parseIOMax)
 }
 
+// ReadIOMaxText reads io.max as the kernel gives it: to see, without parsing,
+// that it is what it was. It uses buf if that is long enough.
+func (c Cgroup) ReadIOMaxText(buf []byte) ([]byte, error) {
+	data, err := c.h.readInto(buf, c.path+"/io.max")
+	if err != nil {
+		return nil, c.fileError("read", "io.max", "", err)
+	}
+	return data, nil
+}
+
 // ReadIOStat reads the I/O counters of each device that has seen I/O.
 func (c Cgroup) ReadIOStat() (map[Dev]Stat, error) {
 	return readCgroup(c, "io.stat", parseIOStat)

@@ -125,12 +125,17 @@ func (h *Hierarchy) openRooted(name string, flags int) (int, error) {
 
 // readFile reads a whole file below the root.
 func (h *Hierarchy) readFile(name string) ([]byte, error) {
+	return h.readInto(make([]byte, 0, 1024), name)
+}
+
+// readInto is readFile into a buffer, as far as that is long enough.
+func (h *Hierarchy) readInto(buf []byte, name string) ([]byte, error) {
 	fd, err := h.open(name, unix.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	buf := make([]byte, 0, 1024)
+	buf = buf[:0]
 	for {
 		n, err := ignoreEINTR(func() (int, error) { return unix.Read(fd, buf[len(buf):cap(buf)]) })
 		if err != nil {

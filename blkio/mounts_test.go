@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 // nodeMounts is what a node shows, as Linux 6.12 prints it.
@@ -145,4 +146,39 @@ func parseTable(t testing.TB, text string) *MountTable {
 		t.Fatal(err)
 	}
 	return table
+}
+
+// TestMountReader: what is read again is what is read anew, whatever changed.
+func TestMountReader(t *testing.T) {
+	line := func(id int, point string) string {
+		return fmt.Sprintf("%d 1 8:%d / %s rw - ext4 /dev/sda%d rw\n", id, id, point, id)
+	}
+	tables := []string{
+		line(1, "/") + line(2, "/a") + line(3, "/b"),
+		line(1, "/") + line(3, "/b") + line(4, "/c"),                         // one gone, one new
+		line(1, "/") + line(5, "unreachable") + line(3, "/b") + line(4, "/d"), // the same ID elsewhere
+		line(4, "/d") + line(5, "unreachable") + line(1, "/") + line(6, "/e"), // another order
+		"",
+		line(1, "/") + line(2, "/a"),
+	}
+	r := newMountReader()
+	for i, text := range tables {
+		got, err := r.read(strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := ParseMountTable(strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(want.All(), got.All(), cmpopts.EquateEmpty()); d != "" {
+			t.Errorf("table %d (-anew +again):\n%s", i, d)
+		}
+	}
+	if _, err := r.read(strings.NewReader(tables[0] + "nonsense\n")); err == nil {
+		t.Error("no error for nonsense")
+	}
+	if got, err := r.read(strings.NewReader(tables[0])); err != nil || len(got.All()) != 3 {
+		t.Errorf("after an error: %v, %v", got, err)
+	}
 }

@@ -33,12 +33,12 @@ func openMountSource(name string) (mountSource, error) {
 		return nil, fmt.Errorf("open %s: %w", name, err)
 	}
 	if st.Type == unix.PROC_SUPER_MAGIC {
-		return &procMounts{fd: fd, name: name}, nil
+		return &procMounts{fd: fd, name: name, reader: newMountReader()}, nil
 	}
 	if err := unix.Close(fd); err != nil {
 		return nil, err
 	}
-	f := &fileMounts{name: name}
+	f := &fileMounts{name: name, reader: newMountReader()}
 	_, err = f.changed()
 	return f, err
 }
@@ -48,8 +48,9 @@ func openMountSource(name string) (mountSource, error) {
 //
 // Source: proc_pid_mounts(5); mounts_poll in fs/proc_namespace.c.
 type procMounts struct {
-	fd   int
-	name string
+	fd     int
+	name   string
+	reader *mountReader
 }
 
 func (p *procMounts) changed() (bool, error) {
@@ -65,7 +66,7 @@ func (p *procMounts) read() (*MountTable, error) {
 	if _, err := unix.Seek(p.fd, 0, io.SeekStart); err != nil {
 		return nil, fmt.Errorf("seek %s: %w", p.name, err)
 	}
-	t, err := ParseMountTable(fdReader(p.fd))
+	t, err := p.reader.read(fdReader(p.fd))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", p.name, err)
 	}
@@ -90,8 +91,9 @@ func (fd fdReader) Read(b []byte) (int, error) {
 // fileMounts is a regular file, which has changed if its times, size or inode
 // have.
 type fileMounts struct {
-	name string
-	last os.FileInfo
+	name   string
+	last   os.FileInfo
+	reader *mountReader
 }
 
 func (f *fileMounts) changed() (bool, error) {
@@ -111,7 +113,7 @@ func (f *fileMounts) read() (*MountTable, error) {
 		return nil, err
 	}
 	defer file.Close()
-	t, err := ParseMountTable(file)
+	t, err := f.reader.read(file)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", f.name, err)
 	}

@@ -29,6 +29,7 @@ type Storage struct {
 	refreshing chan struct{}
 	source     mountSource
 	stale      bool // changed, and not read since
+	pinned     []string
 }
 
 // OpenStorage reads the mount table.
@@ -73,6 +74,14 @@ func (s *Storage) Resolve(ctx context.Context, hostPath string) Backing {
 	return s.current.Load().resolve(ctx, hostPath)
 }
 
+// Pin names a path that each Resolve to come is about: it is looked up again as
+// the table is read, before a handler wants it.
+func (s *Storage) Pin(hostPath string) {
+	s.refreshing <- struct{}{}
+	defer func() { <-s.refreshing }()
+	s.pinned = append(s.pinned, hostPath)
+}
+
 // Refresh reads the mount table again if the kernel says that it has changed,
 // else it costs a system call. After an error the old table is still there,
 // and the next call tries again.
@@ -106,6 +115,9 @@ func (s *Storage) refresh(ctx context.Context) (time.Duration, error) {
 	next := newSnapshot(table, s.sys, s.host)
 	if old := s.current.Load(); old != nil {
 		next.carryOver(ctx, old)
+	}
+	for _, p := range s.pinned {
+		next.locate(ctx, p)
 	}
 	s.current.Store(next)
 	s.stale = false

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -17,7 +18,8 @@ import (
 // change is what one cgroup needs. Raising comes first and lowering last, so
 // that nothing is ever held below what was granted at that moment.
 type change struct {
-	target
+	*target
+	text   []byte // of io.max, where that was read
 	cg     blkio.Cgroup
 	old    *Record // may be the target's own, which is never changed
 	raise  []blkio.DevLimits
@@ -51,7 +53,7 @@ func (p *Plugin) write(g *group, only *container) error {
 	return errors.Join(append(errs, podErr)...)
 }
 
-func (p *Plugin) writeContainer(t target, starting bool) error {
+func (p *Plugin) writeContainer(t *target, starting bool) error {
 	c, err := p.inspect(t)
 	err = errors.Join(err, c.doRaise())
 	err = errors.Join(err, c.doLower(p.log, err))
@@ -67,7 +69,7 @@ func (p *Plugin) writeContainer(t target, starting bool) error {
 }
 
 // inspect reads what is on a cgroup and says what it needs.
-func (p *Plugin) inspect(t target) (change, error) {
+func (p *Plugin) inspect(t *target) (change, error) {
 	if t.cgroup == "" {
 		return change{}, nil // nothing for us to write to
 	}
@@ -90,13 +92,45 @@ func (p *Plugin) inspect(t target) (change, error) {
 		old = &Record{}
 	}
 	if len(t.want) > 0 || len(old.Limits) > 0 || len(t.spec) > 0 {
-		actual, err := c.cg.ReadIOMax()
+		if c.text, err = c.cg.ReadIOMaxText(make([]byte, 0, 512)); err != nil {
+			return c, err
+		}
+		actual, err := blkio.ParseIOMax(bytes.NewReader(c.text))
 		if err != nil {
 			return c, err
 		}
 		c.raise, c.lower = diff(t.want, t.lifted(old, actual), actual)
 	}
 	return c, c.inspectWeight(old)
+}
+
+// isQuiet compares io.max with what it was when all was in place.
+func (p *Plugin) isQuiet(t *target, buf []byte) bool {
+	switch {
+	case t.cgroup == "" || t.idle:
+		return true
+	case t.quiet == nil:
+		return false
+	}
+	c := change{target: t, cg: p.cgroups.Cgroup(t.cgroup)}
+	text, err := c.cg.ReadIOMaxText(buf)
+	if err != nil || !bytes.Equal(text, t.quiet) {
+		return false
+	}
+	return c.inspectWeight(&t.record) == nil && c.weight == 0
+}
+
+// settle notes that a cgroup has all that it should have.
+func (c *change) settle() {
+	c.quiet, c.idle = nil, false
+	done := len(c.raise)+len(c.lower)+len(c.spec) == 0 && c.weight == 0
+	switch {
+	case !done || c.old == nil && !c.record.empty() || c.old != nil && !c.old.equal(&c.record):
+	case len(c.want) == 0 && c.target.weight == 0:
+		c.idle = true
+	default:
+		c.quiet = c.text
+	}
 }
 
 // defaultWeight is the kernel's io.weight (CGROUP_WEIGHT_DFL).
@@ -163,7 +197,7 @@ func devLimits(m map[blkio.Dev]blkio.Limits) []blkio.DevLimits {
 }
 
 func (c *change) doRaise() error {
-	if c.cg.Path() == "" {
+	if c.target == nil {
 		return nil
 	}
 	return errors.Join(c.write(c.raise), c.cg.ReplaceIOMaxBelow(c.spec))
@@ -175,7 +209,7 @@ func (c *change) doRaise() error {
 // before; it goes into the record too. A record that cannot be written keeps
 // no limit from being.
 func (c *change) doLower(log logrus.FieldLogger, failed error) error {
-	if c.cg.Path() == "" || errors.Is(failed, blkio.ErrGone) {
+	if c.target == nil || errors.Is(failed, blkio.ErrGone) {
 		return nil
 	}
 	var recordErr error
@@ -198,6 +232,7 @@ func (c *change) doLower(log logrus.FieldLogger, failed error) error {
 	if recordErr == nil {
 		recordErr = c.writeRecord(final)
 	}
+	c.settle()
 	return errors.Join(err, recordErr)
 }
 

@@ -38,10 +38,47 @@ func (p *Plugin) reconcileAll(ctx context.Context) {
 	p.weight.look()
 	groups := p.takeAll()
 	p.findRunning(groups)
-	for _, g := range groups {
+	for _, g := range p.restless(ctx, groups) {
 		p.reconcileGroup(ctx, g)
+	}
+	for _, g := range groups {
 		p.warnUnmatched(g)
 	}
+}
+
+// restless returns the groups that a pass has to look at closely: a pass over a
+// node is mostly to see that nothing has changed, and that is done in one go.
+func (p *Plugin) restless(ctx context.Context, groups []*group) []*group {
+	found := make(chan []*group, 1)
+	err := p.calls.bounded(ctx, passDeadline, func(context.Context) error {
+		var out []*group
+		buf := make([]byte, 0, 4096)
+		for _, g := range groups {
+			if !p.groupIsQuiet(g, buf) {
+				out = append(out, g)
+			}
+		}
+		found <- out
+		return nil
+	})
+	if err != nil {
+		return groups // some cgroup does not answer: each by itself
+	}
+	return <-found
+}
+
+func (p *Plugin) groupIsQuiet(g *group, buf []byte) bool {
+	if !p.tryTake(g) {
+		return true // who is at it looks again
+	}
+	defer p.release(g)
+	p.mu.Lock()
+	plan := g.plan
+	p.mu.Unlock()
+	if plan == nil || len(p.unsettled(g)) > 0 || !p.isQuiet(plan.pod, buf) {
+		return false
+	}
+	return !slices.ContainsFunc(plan.containers, func(t *target) bool { return !p.isQuiet(t, buf) })
 }
 
 func (p *Plugin) takeDirty() []*group {

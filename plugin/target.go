@@ -20,13 +20,18 @@ type target struct {
 	record Record
 	raw    []byte     // the record as it lies on the cgroup; nil if it is empty
 	owner  *container // nil for the pod's cgroup
+	// quiet is what io.max read as when all of this was in place, record and
+	// all. As long as it reads so there is nothing more to look at; idle says
+	// that there is nothing to look at at all.
+	quiet []byte
+	idle  bool
 }
 
 // plan is what should be on the cgroups of a pod. It is computed once for each
 // change of the pod, so that a pass over a quiet node is reading only.
 type plan struct {
-	pod        target
-	containers []target
+	pod        *target
+	containers []*target
 }
 
 // planFor returns what should be on a group's cgroups now. Deciding the pod
@@ -88,7 +93,7 @@ func newView(g *group) view {
 
 func (p *Plugin) newPlan(pol *policy.Policy, v view) *plan {
 	observed := pol.Mode == policy.ModeObserve
-	out := &plan{}
+	out := &plan{pod: &target{}}
 	if v.cgroup != "" && !v.shared && v.pod != nil {
 		out.pod = p.podTarget(pol, v, observed)
 	}
@@ -100,8 +105,8 @@ func (p *Plugin) newPlan(pol *policy.Policy, v view) *plan {
 	return out
 }
 
-func containerTarget(c running, observed bool) target {
-	t := target{cgroup: c.cgroup, owner: c.owner, record: newRecord(KindContainer, c.pod, c.desired, c.err, observed)}
+func containerTarget(c running, observed bool) *target {
+	t := &target{cgroup: c.cgroup, owner: c.owner, record: newRecord(KindContainer, c.pod, c.desired, c.err, observed)}
 	t.record.Container, t.record.ContainerID = c.name, c.id
 	if !observed {
 		t.want, t.weight = wanted(c.desired), c.desired.Weight
@@ -148,7 +153,7 @@ func newRecord(kind string, pod *pod, d policy.Desired, err error, observed bool
 
 // podTarget is the pod total and the backstop, the smaller of the two for
 // each disk and key.
-func (p *Plugin) podTarget(pol *policy.Policy, v view, observed bool) target {
+func (p *Plugin) podTarget(pol *policy.Policy, v view, observed bool) *target {
 	total, err := p.total(pol, v.pod, v.seen)
 	granted := make([]policy.Desired, 0, len(v.running))
 	for _, c := range v.running {
@@ -158,7 +163,7 @@ func (p *Plugin) podTarget(pol *policy.Policy, v view, observed bool) target {
 	if v.warned {
 		total.Warnings = append(total.Warnings, v.pod.request.Unmatched(v.seen)...)
 	}
-	t := target{cgroup: v.cgroup, record: newRecord(KindPod, v.pod, total, err, observed)}
+	t := &target{cgroup: v.cgroup, record: newRecord(KindPod, v.pod, total, err, observed)}
 	if !observed {
 		t.want, t.weight = wanted(total), total.Weight
 	}
@@ -201,7 +206,7 @@ func wanted(d policy.Desired) map[blkio.Dev]blkio.Limits {
 }
 
 // closed adds the form in which the record lies on the cgroup.
-func (t target) closed() target {
+func (t *target) closed() *target {
 	if !t.record.empty() {
 		t.raw = t.record.Marshal()
 	}

@@ -95,6 +95,7 @@ func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, resync time.Dur
 	if err != nil {
 		return nil, err
 	}
+	n.storage.Pin(dir)
 	entry := log.WithField("directory", dir)
 	if n.rootfs.Reason != "" {
 		entry.WithField("reason", n.rootfs.Reason).Warn("Writable layers cannot be limited, the target rootfs will be refused")

@@ -30,6 +30,10 @@ func TestSandboxReplaced(t *testing.T) {
 	next.run(sleeper("c2", "/data", "ext4"))
 	wantIOMax(t, next.Cgroup, disks{"vdb": "wbps=2097152"})
 	staysIOMax(t, next.Cgroup, disks{"vdb": "wbps=2097152"})
+	if err := old.RemoveSandbox(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	staysIOMax(t, next.Cgroup, disks{"vdb": "wbps=2097152"})
 }
 
 // TestForgedRecord: a container that owns its cgroup's directory, as one with a

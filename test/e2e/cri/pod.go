@@ -120,6 +120,14 @@ func stopSlices(ctx context.Context, pattern string) error {
 	return nil
 }
 
+// RemoveSandbox stops and removes this sandbox of the pod with its containers,
+// and leaves the pod's cgroup.
+func (p *Pod) RemoveSandbox(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return p.client.removeSandbox(ctx, p.ID)
+}
+
 // Remove stops and removes the pod with its containers.
 func (p *Pod) Remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
