@@ -155,7 +155,7 @@ func TestMountReader(t *testing.T) {
 	}
 	tables := []string{
 		line(1, "/") + line(2, "/a") + line(3, "/b"),
-		line(1, "/") + line(3, "/b") + line(4, "/c"),                         // one gone, one new
+		line(1, "/") + line(3, "/b") + line(4, "/c"),                          // one gone, one new
 		line(1, "/") + line(5, "unreachable") + line(3, "/b") + line(4, "/d"), // the same ID elsewhere
 		line(4, "/d") + line(5, "unreachable") + line(1, "/") + line(6, "/e"), // another order
 		"",
