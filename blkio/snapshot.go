@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"strings"
 	"sync"
@@ -121,9 +122,22 @@ func (s *snapshot) unknown(m *Mount, err error) located {
 	if errors.Is(err, unix.ELOOP) {
 		return s.noDisk(m, "its path has too many symbolic links")
 	}
-	l := s.noDisk(m, "this node failed to look where it is stored")
+	l := s.noDisk(m, lookFailed)
 	l.backing.Err = err
 	return l
+}
+
+const lookFailed = "this node failed to look where it is stored"
+
+// without makes err the reason that b has no disks: mostly a property of what
+// was found, but the system can fail to look, too.
+func (b *Backing) without(err error) {
+	b.Reason = err.Error()
+	for _, failure := range []error{unix.EIO, unix.EMFILE, unix.ENFILE, unix.ENOMEM, fs.ErrPermission} {
+		if errors.Is(err, failure) {
+			b.Reason, b.Err = lookFailed, err
+		}
+	}
 }
 
 // remoteAbove returns a mount on the way to m that is not local.
@@ -167,7 +181,7 @@ func (s *snapshot) mountBacking(m *Mount) (_ *Backing, certain bool) {
 	if b.Reason == "" {
 		disks, err := s.disksOf(m)
 		if err != nil {
-			b.Reason = err.Error()
+			b.without(err)
 			return b, false
 		}
 		b.Disks, b.Warning = disks, writebackWarning(m)

@@ -35,11 +35,14 @@ func (s *Storage) Submounts(ctx context.Context, hostPath string) iter.Seq2[stri
 // Device returns the whole disk of a raw block device, by its number. Nothing is
 // remembered: devices come and go without a change of the mount table.
 func (s *Storage) Device(dev Dev) Backing {
+	var b Backing
 	disk, err := s.sys.WholeDisk(dev)
 	if err != nil {
-		return Backing{Reason: err.Error()}
+		b.without(err)
+		return b
 	}
-	return Backing{Disks: []Disk{disk}}
+	b.Disks = []Disk{disk}
+	return b
 }
 
 func (s *snapshot) below(ctx context.Context, hostPath, rel string) (at string, _ Backing, ok bool) {

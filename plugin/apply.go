@@ -19,7 +19,9 @@ import (
 // that nothing is ever held below what was granted at that moment.
 type change struct {
 	*target
-	text   []byte // of io.max, where that was read
+	want   map[blkio.Dev]blkio.Limits // the target's, and what else stays
+	record Record                     // the same
+	text   []byte                     // of io.max, where that was read
 	cg     blkio.Cgroup
 	old    *Record // may be the target's own, which is never changed
 	raise  []blkio.DevLimits
@@ -31,7 +33,7 @@ type change struct {
 // containers only that one is looked at: the start of a container must not
 // wait for its neighbours. It waits for another writer until ctx ends.
 func (p *Plugin) apply(ctx context.Context, g *group, only *container) error {
-	if !g.take(ctx.Done()) {
+	if !p.take(g, ctx.Done()) {
 		return fmt.Errorf("wait for another write to the pod's cgroups: %w", ctx.Err())
 	}
 	defer p.release(g)
@@ -73,7 +75,7 @@ func (p *Plugin) inspect(t *target) (change, error) {
 	if t.cgroup == "" {
 		return change{}, nil // nothing for us to write to
 	}
-	c := change{target: t, cg: p.cgroups.Cgroup(t.cgroup)}
+	c := change{target: t, want: t.want, record: t.record, cg: p.cgroups.Cgroup(t.cgroup)}
 	old, err := t.readRecord(c.cg)
 	if errors.Is(err, blkio.ErrGone) {
 		if t.owner == nil {
@@ -91,7 +93,10 @@ func (p *Plugin) inspect(t *target) (change, error) {
 	if old == nil {
 		old = &Record{}
 	}
-	if len(t.want) > 0 || len(old.Limits) > 0 || len(t.spec) > 0 {
+	if t.partial {
+		c.keep(old)
+	}
+	if len(c.want) > 0 || len(old.Limits) > 0 || len(t.spec) > 0 {
 		if c.text, err = c.cg.ReadIOMaxText(make([]byte, 0, 512)); err != nil {
 			return c, err
 		}
@@ -99,16 +104,37 @@ func (p *Plugin) inspect(t *target) (change, error) {
 		if err != nil {
 			return c, err
 		}
-		c.raise, c.lower = diff(t.want, t.lifted(old, actual), actual)
+		c.raise, c.lower = diff(c.want, t.lifted(old, actual), actual)
 	}
 	return c, c.inspectWeight(old)
+}
+
+// keep adds what a record has beyond what is known to be wanted: not to know it
+// is no reason to lift it. A backstop goes, since a container of which nothing is
+// known counts as unlimited.
+func (c *change) keep(old *Record) {
+	if old.Observed || c.record.Observed {
+		return
+	}
+	c.record.Limits = slices.Clone(c.record.Limits)
+	for _, l := range c.record.missing(old) {
+		if l.Source.Annotation != backstop {
+			c.record.Limits = append(c.record.Limits, l)
+		}
+	}
+	c.want = c.record.DevLimits()
+	if c.record.Weight == 0 {
+		c.record.Weight, c.record.WeightFrom = old.Weight, old.WeightFrom
+	}
 }
 
 // isQuiet compares io.max with what it was when all was in place.
 func (p *Plugin) isQuiet(t *target, buf []byte) bool {
 	switch {
-	case t.cgroup == "" || t.idle:
+	case t.cgroup == "":
 		return true
+	case t.idle: // and gone without an event, maybe
+		return t.owner == nil || p.cgroups.Cgroup(t.cgroup).Exists()
 	case t.quiet == nil:
 		return false
 	}
@@ -126,6 +152,7 @@ func (c *change) settle() {
 	done := len(c.raise)+len(c.lower)+len(c.spec) == 0 && c.weight == 0
 	switch {
 	case !done || c.old == nil && !c.record.empty() || c.old != nil && !c.old.equal(&c.record):
+	case c.partial:
 	case len(c.want) == 0 && c.target.weight == 0:
 		c.idle = true
 	default:
@@ -138,13 +165,19 @@ const defaultWeight = 100
 
 func (c *change) inspectWeight(old *Record) error {
 	want := c.target.weight
-	if want == 0 && old.Weight != 0 && !old.Observed {
+	if want == 0 && old.Weight != 0 && !old.Observed && !c.partial {
 		want = defaultWeight
 	}
-	if want == 0 {
+	if want == 0 && c.specWeight == 0 {
 		return nil
 	}
 	actual, err := c.cg.ReadIOWeight()
+	if want == 0 {
+		if actual.Default != c.specWeight {
+			return err // not what the runtime has written back
+		}
+		want = defaultWeight
+	}
 	if err == nil && actual.Default != want {
 		c.weight = want
 	}
@@ -212,6 +245,9 @@ func (c *change) doLower(log logrus.FieldLogger, failed error) error {
 	if c.target == nil || errors.Is(failed, blkio.ErrGone) {
 		return nil
 	}
+	if failed != nil {
+		c.carry()
+	}
 	var recordErr error
 	if !c.old.names(&c.record) {
 		recordErr = c.writeRecord(c.record)
@@ -225,6 +261,8 @@ func (c *change) doLower(log logrus.FieldLogger, failed error) error {
 	}
 	final := c.record
 	if all := errors.Join(failed, err); all != nil {
+		c.carry()
+		final = c.record
 		final.Error = strings.ReplaceAll(all.Error(), "\n", "; ")
 	} else if len(c.raise)+len(c.lower) > 0 || c.weight != 0 {
 		c.log(log)
@@ -234,6 +272,21 @@ func (c *change) doLower(log logrus.FieldLogger, failed error) error {
 	}
 	c.settle()
 	return errors.Join(err, recordErr)
+}
+
+// carry keeps in the record what could not be lifted, so that the next pass
+// knows it for ours.
+func (c *change) carry() {
+	switch {
+	case c.old == nil || c.old.Observed:
+	case c.record.Observed:
+		c.record = *c.old
+	default:
+		c.record.Limits = append(slices.Clone(c.record.Limits), c.record.missing(c.old)...)
+		if c.record.Weight == 0 {
+			c.record.Weight, c.record.WeightFrom = c.old.Weight, c.old.WeightFrom
+		}
+	}
 }
 
 func (c *change) write(lines []blkio.DevLimits) error {

@@ -5,36 +5,64 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync"
 	"time"
 )
 
-// maxCalls is how many calls may be under way at a time. Each that hangs in the
-// kernel keeps a thread, of which a process has 10,000 before the Go runtime
-// ends it. NRI's events come one by one: so many at once are hanging.
-const maxCalls = 512
+// Calls that hang in the kernel keep a thread each, of which a process has
+// 10,000 before the Go runtime ends it.
+const (
+	maxCalls = 512 // under way at a time; NRI's events come one by one
+	// maxPodCalls are those of one pod: the kubelet tries again for ever, and
+	// one pod's disk must not use up what all have.
+	maxPodCalls = 2
+)
 
 // errBusy says that nothing more is tried until calls come back.
-var errBusy = errors.New("too many calls hang in the kernel, a disk of this node does not answer")
+var errBusy = errors.New("too many calls hang in the kernel, a disk does not answer")
 
 // calls bounds the time that calls take, and their number.
-type calls chan struct{}
+type calls struct {
+	mu  sync.Mutex
+	all int
+	pod map[string]int
+}
 
-func newCalls() calls { return make(calls, maxCalls) }
+func (c *calls) begin(pod string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all >= maxCalls || c.pod[pod] >= maxPodCalls {
+		return false
+	}
+	if c.pod == nil {
+		c.pod = map[string]int{}
+	}
+	c.all++
+	c.pod[pod]++
+	return true
+}
 
-// bounded runs fn and waits for it at most d. A call that hangs in the kernel
-// cannot be interrupted: fn then goes on alone, its late result is dropped,
-// and what it left undone is the reconciler's work. A panic of fn is an error
-// with its stack: nothing that a tenant wrote may end the plugin.
-func (c calls) bounded(ctx context.Context, d time.Duration, fn func(context.Context) error) error {
-	select {
-	case c <- struct{}{}:
-	default:
+func (c *calls) end(pod string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all--
+	if c.pod[pod]--; c.pod[pod] == 0 {
+		delete(c.pod, pod)
+	}
+}
+
+// bounded runs fn for a pod and waits for it at most d. A call that hangs in the
+// kernel cannot be interrupted: fn then goes on alone, its late result is
+// dropped, and what it left undone is the reconciler's work. A panic of fn is an
+// error with its stack: nothing that a tenant wrote may end the plugin.
+func (c *calls) bounded(ctx context.Context, pod string, d time.Duration, fn func(context.Context) error) error {
+	if !c.begin(pod) {
 		return errBusy
 	}
 	ctx, cancel := context.WithTimeout(ctx, d)
 	done := make(chan error, 1)
 	go func() {
-		defer func() { <-c }()
+		defer c.end(pod)
 		defer cancel()
 		defer func() {
 			if r := recover(); r != nil {

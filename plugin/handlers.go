@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/sirupsen/logrus"
@@ -32,7 +33,7 @@ func (p *Plugin) create(ctx context.Context, sb *api.PodSandbox, ctr *api.Contai
 		return nil, p.register(ctx, c)
 	}
 	adjust, spec := adjustment(c.desired, splitsLines)
-	c.spec = spec
+	c.spec, c.specWeight = spec, c.desired.Weight
 	return adjust, p.register(ctx, c)
 }
 
@@ -47,18 +48,17 @@ func (p *Plugin) start(ctx context.Context, sb *api.PodSandbox, ctr *api.Contain
 	// Mostly it is known. If not, it was created while no plugin listened, or
 	// our answer to that came too late.
 	c := p.enter(pod, ctr)
-	if err := p.settle(ctx, c); err != nil {
-		return err
-	}
+	err := p.settle(ctx, c)
 	now := p.snapshot(c)
-	if canRefuse && ctx.Err() == nil {
+	if err == nil && canRefuse && ctx.Err() == nil {
 		// It stays with the pod: should this answer come too late, it runs,
 		// and has to be limited as far as that goes.
 		if err := p.refusal(&now); err != nil {
 			return err
 		}
 	}
-	if err := p.apply(ctx, pod.group, c); err != nil {
+	// Also beside a failure: the pod's backstop has to go, then.
+	if err = errors.Join(err, p.apply(ctx, pod.group, c)); err != nil {
 		return &limitError{now.name, err}
 	}
 	return nil
@@ -124,7 +124,10 @@ func (p *Plugin) parsePod(sb *api.PodSandbox) (_ *pod, cgroup string) {
 }
 
 func newContainer(pod *pod, ctr *api.Container) container {
-	return container{id: ctr.GetId(), name: ctr.GetName(), pod: pod, source: ctr}
+	c := container{id: ctr.GetId(), name: ctr.GetName(), pod: pod, source: ctr, settling: make(chan struct{}, 1)}
+	c.cgroup, c.err = blkio.ContainerCgroup(ctr.GetLinux().GetCgroupsPath(), pod.group.cgroup)
+	c.spec, c.specWeight = specValues(ctr)
+	return c
 }
 
 // register makes a container part of its pod, unless the runtime waits no more

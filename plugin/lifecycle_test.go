@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -253,12 +254,12 @@ func TestHugeRecord(t *testing.T) {
 // TestCallsAreBounded: calls that hang use up threads, and new ones fail at once
 // then.
 func TestCallsAreBounded(t *testing.T) {
-	c := newCalls()
+	var c calls
 	hang := make(chan struct{})
 	started := make(chan struct{}, maxCalls)
-	for range maxCalls {
+	for i := range maxCalls {
 		go func() {
-			_ = c.bounded(t.Context(), 1, func(context.Context) error { // its error is that it takes too long
+			_ = c.bounded(t.Context(), fmt.Sprint(i/maxPodCalls), 1, func(context.Context) error { // its error is that it takes too long
 				started <- struct{}{}
 				<-hang
 				return nil
@@ -269,7 +270,7 @@ func TestCallsAreBounded(t *testing.T) {
 		<-started
 	}
 	ran := false
-	if err := c.bounded(t.Context(), 1, func(context.Context) error { ran = true; return nil }); !errors.Is(err, errBusy) || ran {
+	if err := c.bounded(t.Context(), "other", 1, func(context.Context) error { ran = true; return nil }); !errors.Is(err, errBusy) || ran {
 		t.Errorf("got %v, ran %v", err, ran)
 	}
 	close(hang)

@@ -55,7 +55,8 @@ type Plugin struct {
 
 	policy atomic.Pointer[policy.Policy]
 	weight weightSupport
-	calls  calls
+	calls  calls // of events
+	passes calls // of the reconciler
 	// wake holds at most one token: there is something in dirty.
 	wake chan struct{}
 
@@ -82,7 +83,6 @@ func New(cfg Config) (*Plugin, error) {
 		rootfs:  cfg.Rootfs,
 		resync:  cfg.Resync,
 		weight:  weightSupport{cgroups: cfg.Cgroups},
-		calls:   newCalls(),
 		wake:    make(chan struct{}, 1),
 		pods:    map[string]*pod{},
 		groups:  map[string]*group{},

@@ -35,8 +35,10 @@ func (p *Plugin) reconcile(ctx context.Context) {
 // reconcileAll looks at every pod: limits edited behind our back, a disk that
 // left and came back, a weight that systemd put back, a start that was missed.
 func (p *Plugin) reconcileAll(ctx context.Context) {
-	p.weight.look()
 	groups := p.takeAll()
+	if p.weight.look() {
+		p.dropPlans(groups) // a warning comes or goes
+	}
 	p.findRunning(groups)
 	for _, g := range p.restless(ctx, groups) {
 		p.reconcileGroup(ctx, g)
@@ -50,7 +52,7 @@ func (p *Plugin) reconcileAll(ctx context.Context) {
 // node is mostly to see that nothing has changed, and that is done in one go.
 func (p *Plugin) restless(ctx context.Context, groups []*group) []*group {
 	found := make(chan []*group, 1)
-	err := p.calls.bounded(ctx, passDeadline, func(context.Context) error {
+	err := p.passes.bounded(ctx, "", passDeadline, func(context.Context) error {
 		var out []*group
 		buf := make([]byte, 0, 4096)
 		for _, g := range groups {
@@ -67,9 +69,17 @@ func (p *Plugin) restless(ctx context.Context, groups []*group) []*group {
 	return <-found
 }
 
+func (p *Plugin) dropPlans(groups []*group) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, g := range groups {
+		g.changed()
+	}
+}
+
 func (p *Plugin) groupIsQuiet(g *group, buf []byte) bool {
 	if !p.tryTake(g) {
-		return true // who is at it looks again
+		return false
 	}
 	defer p.release(g)
 	p.mu.Lock()
@@ -126,19 +136,30 @@ func (p *Plugin) findRunning(groups []*group) {
 }
 
 // reconcileGroup never fails: what does not work is logged, recorded on the
-// cgroup and tried again with the next pass.
+// cgroup and tried again with the next pass. A look at a container that hangs
+// keeps no limit of its pod from being written, so that is done apart.
 func (p *Plugin) reconcileGroup(ctx context.Context, g *group) {
-	err := p.calls.bounded(ctx, passDeadline, func(ctx context.Context) error {
+	key := g.key()
+	settled := p.passes.bounded(ctx, key+" look", passDeadline, func(ctx context.Context) error {
+		return errors.Join(p.settleAll(ctx, g)...)
+	})
+	written := p.passes.bounded(ctx, key, passDeadline, func(context.Context) error {
 		if !p.tryTake(g) {
-			return nil // who is at it looks again
+			return p.errIfHangs(g) // else who is at it looks again
 		}
 		defer p.release(g)
-		errs := p.settleAll(ctx, g)
-		return errors.Join(append(errs, p.write(g, nil))...)
+		return p.write(g, nil)
 	})
-	if err != nil && ctx.Err() == nil {
+	if err := errors.Join(settled, written); err != nil && ctx.Err() == nil {
 		p.log.WithError(err).WithField("cgroup", g.cgroup).Error("Limits are not all in force, trying again")
 	}
+}
+
+func (p *Plugin) errIfHangs(g *group) error {
+	if p.hangs(g) {
+		return errors.New("a write to the pod's cgroups hangs in the kernel")
+	}
+	return nil
 }
 
 // warnUnmatched tells once of targets that no container of a running pod has.

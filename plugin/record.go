@@ -148,6 +148,17 @@ func (r *Record) empty() bool {
 	return len(r.Limits) == 0 && r.Weight == 0 && r.Error == "" && len(r.Warnings) == 0 && len(r.Skipped) == 0
 }
 
+// missing are the limits of another record for what this one has none.
+func (r *Record) missing(o *Record) []LimitRecord {
+	var out []LimitRecord
+	for _, l := range o.Limits {
+		if !slices.ContainsFunc(r.Limits, func(m LimitRecord) bool { return m.Dev == l.Dev && m.Key == l.Key }) {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
 // names says whether a record has the values of another: what it says beside
 // them may differ.
 func (r *Record) names(o *Record) bool {

@@ -132,9 +132,12 @@ func (s *session) Synchronize(_ context.Context, pods []*api.PodSandbox, ctrs []
 
 // CreateContainer puts limits into the spec, or refuses the container.
 func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	if !policy.Concerns(pod.GetAnnotations()) {
+		return nil, nil, nil
+	}
 	var adjust *api.ContainerAdjustment
 	answer := make(chan *api.ContainerAdjustment, 1)
-	err := s.p.calls.bounded(ctx, s.deadline, func(ctx context.Context) error {
+	err := s.p.calls.bounded(ctx, pod.GetId(), s.deadline, func(ctx context.Context) error {
 		a, err := s.p.create(ctx, pod, ctr, s.splitsLines)
 		answer <- a
 		return err
@@ -147,7 +150,10 @@ func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr 
 
 // StartContainer completes the limits before the first user instruction.
 func (s *session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) error {
-	err := s.p.calls.bounded(ctx, s.deadline, func(ctx context.Context) error {
+	if !policy.Concerns(pod.GetAnnotations()) {
+		return nil
+	}
+	err := s.p.calls.bounded(ctx, pod.GetId(), s.deadline, func(ctx context.Context) error {
 		return s.p.start(ctx, pod, ctr, !s.splitsLines)
 	})
 	if err != nil {
@@ -168,7 +174,7 @@ func (s *session) verdict(err error, pod *api.PodSandbox, ctr *api.Container) er
 	log := s.log.WithError(err).WithFields(logrus.Fields{
 		"pod": pod.GetNamespace() + "/" + pod.GetName(), "container": ctr.GetName(),
 	})
-	if s.p.policy.Load().Action(err) == policy.Reject {
+	if pol := s.p.policy.Load(); pol.Mode != policy.ModeObserve && pol.Action(err) == policy.Reject {
 		log.Error("Refused a container, for a failure of our own")
 		return errInternal
 	}

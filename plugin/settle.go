@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/containerd/nri/pkg/api"
@@ -20,11 +21,9 @@ func (p *Plugin) settled(ctx context.Context, pol *policy.Policy, c container) (
 		if err := p.storage.Refresh(ctx); err != nil {
 			return c, fmt.Errorf("read mounts: %w", err)
 		}
-		cgroup, err := blkio.ContainerCgroup(c.source.GetLinux().GetCgroupsPath(), c.pod.group.cgroup)
-		if err != nil {
-			return c, err
+		if c.cgroup == "" {
+			return c, c.err
 		}
-		c.cgroup, c.spec = cgroup, specLimits(c.source)
 		c.facts = p.facts(ctx, c.pod, c.source)
 		if err := failure(&c.facts); err != nil {
 			// What could be found out holds; the reconciler looks again.
@@ -44,21 +43,30 @@ func (p *Plugin) settled(ctx context.Context, pol *policy.Policy, c container) (
 // settle does what is left to do for a container: to look into what the
 // runtime told of it, or to decide by the policy that is in force now.
 func (p *Plugin) settle(ctx context.Context, c *container) error {
+	select {
+	case c.settling <- struct{}{}:
+		defer func() { <-c.settling }()
+	case <-ctx.Done():
+		return fmt.Errorf("wait for another look at it: %w", ctx.Err())
+	}
 	pol := p.policy.Load()
 	old := p.snapshot(c)
 	if old.policy == pol && old.source == nil {
 		return nil
 	}
 	fresh, err := p.settled(ctx, pol, old)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer c.pod.group.changed()
 	if err != nil {
+		if c.policy == nil {
+			c.err = err // for the record
+		}
 		return err
 	}
-	p.mu.Lock()
 	fresh.running = c.running // an event may have come
 	*c = fresh
 	c.pod.known[c.name] = c.facts
-	c.pod.group.changed()
-	p.mu.Unlock()
 	return nil
 }
 
@@ -67,6 +75,9 @@ func failure(c *policy.Container) error {
 	err := c.Rootfs.Err
 	for i := range c.Mounts {
 		err = cmp.Or(err, c.Mounts[i].Backing.Err)
+		for k := range c.Mounts[i].Below {
+			err = cmp.Or(err, c.Mounts[i].Below[k].Backing.Err)
+		}
 	}
 	return err
 }
@@ -79,7 +90,7 @@ func (p *Plugin) unsettled(g *group) []*container {
 	var out []*container
 	for _, pod := range g.pods {
 		for _, c := range pod.containers {
-			if c.policy != pol || c.source != nil {
+			if (c.policy != pol || c.source != nil) && len(c.settling) == 0 {
 				out = append(out, c)
 			}
 		}
@@ -155,16 +166,17 @@ func noPodCgroup(cause string) error {
 	}
 }
 
-// specLimits is the io.max that a container's spec has. It was us who put it
-// there, or another plugin, or a runtime's configuration: see lifted.
-func specLimits(ctr *api.Container) map[blkio.Dev]blkio.Limits {
-	value := ctr.GetLinux().GetResources().GetUnified()["io.max"]
-	if value == "" {
-		return nil
-	}
-	limits, err := blkio.ParseIOMax(strings.NewReader(value))
+// specValues are the io.max and the io.weight that a container's spec has. It
+// was us who put them there, or another plugin, or a runtime's configuration.
+func specValues(ctr *api.Container) (map[blkio.Dev]blkio.Limits, uint32) {
+	unified := ctr.GetLinux().GetResources().GetUnified()
+	limits, err := blkio.ParseIOMax(strings.NewReader(unified["io.max"]))
 	if err != nil {
-		return nil // not ours: we write what can be parsed
+		limits = nil // not ours: we write what can be parsed
 	}
-	return limits
+	weight, err := strconv.ParseUint(unified["io.weight"], 10, 32)
+	if err != nil {
+		weight = 0
+	}
+	return limits, uint32(weight)
 }

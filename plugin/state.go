@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 
@@ -18,9 +19,10 @@ type group struct {
 	cgroup string          // below the cgroup root; "" where the runtime named none
 	pods   map[string]*pod // by sandbox ID
 
-	plan    *plan // nil after a change
-	changes int   // so that a plan made of what has changed since is not kept
-	missed  bool  // somebody had to look at it while it was being written
+	plan    *plan     // nil after a change
+	changes int       // so that a plan made of what has changed since is not kept
+	missed  bool      // somebody had to look at it while it was being written
+	since   time.Time // of the last write's beginning
 
 	// writing holds a token while somebody writes the group's cgroups, so that
 	// two writers cannot interleave and leave the older values. A channel,
@@ -50,6 +52,8 @@ type pod struct {
 type container struct {
 	id, name string
 	pod      *pod
+	// settling holds a token while somebody looks into the container.
+	settling chan struct{}
 	// source is what the runtime told us, until all of that was looked into.
 	source *api.Container
 	cgroup string
@@ -60,7 +64,8 @@ type container struct {
 	err     error // what was asked and could not be granted
 	// spec is the io.max of the OCI spec. The runtime writes it again with
 	// each update of the container's resources (FACTS 3.4).
-	spec map[blkio.Dev]blkio.Limits
+	spec       map[blkio.Dev]blkio.Limits
+	specWeight uint32
 	// running is set from StartContainer until StopContainer: only then does
 	// the container count for the pod's backstop.
 	running bool
@@ -116,6 +121,14 @@ func (g *group) shared() bool {
 	return false
 }
 
+// key names a group: two have the same one never at a time.
+func (g *group) key() string {
+	for id := range g.pods {
+		return groupKey(g.cgroup, id)
+	}
+	return g.cgroup
+}
+
 // groupKey tells pods apart whose runtime named no cgroup.
 func groupKey(cgroup, sandbox string) string {
 	if cgroup == "" {
@@ -169,26 +182,38 @@ func (p *Plugin) markDirty(g *group) {
 }
 
 // take waits until ctx ends for the right to write a group's cgroups.
-func (g *group) take(done <-chan struct{}) bool {
+func (p *Plugin) take(g *group, done <-chan struct{}) bool {
 	select {
 	case g.writing <- struct{}{}:
-		return true
 	case <-done:
 		return false
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g.since = time.Now()
+	return true
 }
 
 // tryTake does not wait; who has the token then has the reconciler look again.
 func (p *Plugin) tryTake(g *group) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	select {
 	case g.writing <- struct{}{}:
+		g.since = time.Now()
 		return true
 	default:
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	// release gives the token back before it asks for mu, so it will see this.
 	g.missed = true
 	return false
+}
+
+// hangs says that a write to the group's cgroups does not end.
+func (p *Plugin) hangs(g *group) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(g.writing) > 0 && time.Since(g.since) > passDeadline
 }
 
 func (p *Plugin) release(g *group) {

@@ -2,7 +2,10 @@ package plugin
 
 import (
 	"bytes"
+	"cmp"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -16,10 +19,14 @@ type target struct {
 	// spec are the values of the OCI spec that are not wanted any more, with
 	// what is. The runtime writes them back with each update, and crun keeps
 	// them on a cgroup of its own below the container's.
-	spec   []blkio.Replacement
-	record Record
-	raw    []byte     // the record as it lies on the cgroup; nil if it is empty
-	owner  *container // nil for the pod's cgroup
+	spec       []blkio.Replacement
+	specWeight uint32 // the same of io.weight, or 0
+	// partial: not all that is desired is known, by a failure of ours. Then
+	// what is recorded stays.
+	partial bool
+	record  Record
+	raw     []byte     // the record as it lies on the cgroup; nil if it is empty
+	owner   *container // nil for the pod's cgroup
 	// quiet is what io.max read as when all of this was in place, record and
 	// all. As long as it reads so there is nothing more to look at; idle says
 	// that there is nothing to look at at all.
@@ -62,6 +69,7 @@ type view struct {
 	pod     *pod // the one that the pod's cgroup is for now; fixed fields only
 	seen    []policy.Container
 	warned  bool
+	partial bool // some container was not looked into
 	running []running
 }
 
@@ -81,6 +89,7 @@ func newView(g *group) view {
 			if c.running {
 				v.running = append(v.running, running{*c, c})
 			}
+			v.partial = v.partial || c.source != nil
 		}
 		// Of two sandboxes of a pod the later one counts, if it has begun.
 		if begun := len(v.running) > before; begun || !live {
@@ -98,22 +107,37 @@ func (p *Plugin) newPlan(pol *policy.Policy, v view) *plan {
 		out.pod = p.podTarget(pol, v, observed)
 	}
 	for _, r := range v.running {
-		if r.policy != nil && r.cgroup != "" {
-			out.containers = append(out.containers, containerTarget(r, observed))
+		if r.cgroup != "" {
+			out.containers = append(out.containers, p.containerTarget(r, observed))
 		}
 	}
 	return out
 }
 
-func containerTarget(c running, observed bool) *target {
-	t := &target{cgroup: c.cgroup, owner: c.owner, record: newRecord(KindContainer, c.pod, c.desired, c.err, observed)}
-	t.record.Container, t.record.ContainerID = c.name, c.id
-	if !observed {
-		t.want, t.weight = wanted(c.desired), c.desired.Weight
+func (p *Plugin) containerTarget(c running, observed bool) *target {
+	err := c.err
+	if c.policy == nil {
+		err = fmt.Errorf("not looked into yet: %w", cmp.Or(err, errPending))
 	}
-	t.spec = staleSpec(c.spec, wanted(c.desired), observed)
+	t := &target{
+		cgroup: c.cgroup, owner: c.owner, partial: c.source != nil,
+		record: p.newRecord(KindContainer, c.pod, c.desired, err, observed),
+	}
+	t.record.Container, t.record.ContainerID = c.name, c.id
+	switch {
+	case !observed:
+		t.want, t.weight = wanted(c.desired), c.desired.Weight
+	case c.specWeight == c.desired.Weight:
+		t.specWeight = c.specWeight
+	}
+	if c.policy != nil {
+		t.spec = staleSpec(c.spec, wanted(c.desired), observed)
+	}
 	return t.closed()
 }
+
+// errPending is of a container that nobody has looked into so far.
+var errPending = errors.New("that comes next")
 
 // staleSpec compares a spec with what is desired now. Where limits are observed
 // only, a value that we would have put there is ours, and is to go.
@@ -133,7 +157,7 @@ func staleSpec(spec, desired map[blkio.Dev]blkio.Limits, observed bool) []blkio.
 	return out
 }
 
-func newRecord(kind string, pod *pod, d policy.Desired, err error, observed bool) Record {
+func (p *Plugin) newRecord(kind string, pod *pod, d policy.Desired, err error, observed bool) Record {
 	r := Record{
 		Version: recordVersion, Kind: kind, Namespace: pod.namespace, Pod: pod.name, UID: pod.uid,
 		Limits: recordLimits(d.Disks), Weight: d.Weight, WeightFrom: d.WeightSource.Annotation,
@@ -141,6 +165,9 @@ func newRecord(kind string, pod *pod, d policy.Desired, err error, observed bool
 	}
 	for _, s := range d.Skipped {
 		r.Skipped = append(r.Skipped, fmt.Sprintf("%q: %s", s.What, s.Reason))
+	}
+	if d.Weight != 0 && !p.weight.works.Load() {
+		r.Warnings = append(slices.Clone(r.Warnings), weightIdle)
 	}
 	if d.SkippedMore > 0 {
 		r.Skipped = append(r.Skipped, fmt.Sprintf("and %d more", d.SkippedMore))
@@ -163,7 +190,7 @@ func (p *Plugin) podTarget(pol *policy.Policy, v view, observed bool) *target {
 	if v.warned {
 		total.Warnings = append(total.Warnings, v.pod.request.Unmatched(v.seen)...)
 	}
-	t := &target{cgroup: v.cgroup, record: newRecord(KindPod, v.pod, total, err, observed)}
+	t := &target{cgroup: v.cgroup, partial: v.partial, record: p.newRecord(KindPod, v.pod, total, err, observed)}
 	if !observed {
 		t.want, t.weight = wanted(total), total.Weight
 	}

@@ -31,14 +31,14 @@ func (w *weightSupport) has() bool {
 	return exists
 }
 
-// look asks whether weights have any effect.
-func (w *weightSupport) look() {
+// look asks whether weights have any effect, and says whether that is news.
+func (w *weightSupport) look() bool {
 	qos, err := w.cgroups.ReadIOCostQOS()
 	works := err != nil // unknown is no reason to warn
 	for _, enabled := range qos {
 		works = works || enabled
 	}
-	w.works.Store(works)
+	return w.works.Swap(works) != works
 }
 
 // weightIdle is the warning for a weight that the kernel takes and ignores
@@ -52,9 +52,6 @@ func (w *weightSupport) check(d *policy.Desired) error {
 	case d.Weight == 0:
 		return nil
 	case w.has():
-		if !w.works.Load() {
-			d.Warnings = append(d.Warnings, weightIdle)
-		}
 		return nil
 	}
 	err := policy.NoIOWeight(*d)

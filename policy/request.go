@@ -97,6 +97,17 @@ func (r *Request) collectTargets() {
 	r.paths = slices.Compact(r.paths)
 }
 
+// Concerns says whether any annotation is one of ours, right or wrong: those of
+// most pods are not, and nothing else has to be done for them.
+func Concerns(annotations map[string]string) bool {
+	for key := range annotations {
+		if prefix, _, _ := strings.Cut(key, "/"); isOurs(prefix) {
+			return true
+		}
+	}
+	return false
+}
+
 func isOurs(prefix string) bool {
 	kind, ok := strings.CutSuffix(prefix, domain)
 	return ok && (kind == "" || strings.HasSuffix(kind, "."))

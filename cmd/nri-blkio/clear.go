@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -70,6 +71,9 @@ func (a *app) clear(o *clearOptions) error {
 	records, readErr := readRecords(tree, o.pod)
 	errs := []error{readErr}
 	c := clearer{out: a.stdout, dryRun: o.dryRun}
+	if !o.undo {
+		records = append(records, unrecordedPods(tree, records)...)
+	}
 	for _, r := range records {
 		step := c.clear
 		if o.undo {
@@ -83,6 +87,29 @@ func (a *app) clear(o *clearOptions) error {
 		fmt.Fprintln(a.stdout, "no limits of ours found")
 	}
 	return errors.Join(errs...)
+}
+
+// unrecordedPods are the pods of containers whose own cgroup has no record: there
+// is nothing to lift there, but a backstop could come, with the last unlimited
+// container gone. They are marked, too.
+func unrecordedPods(tree *blkio.Hierarchy, records []recorded) []recorded {
+	seen := map[string]bool{}
+	for _, r := range records {
+		seen[r.cgroup.Path()] = true
+	}
+	var out []recorded
+	for _, r := range records {
+		parent := path.Dir(r.cgroup.Path())
+		if r.record.Kind != plugin.KindContainer || seen[parent] {
+			continue
+		}
+		seen[parent] = true
+		out = append(out, recorded{tree.Cgroup(parent), &plugin.Record{
+			Version: r.record.Version, Kind: plugin.KindPod,
+			Namespace: r.record.Namespace, Pod: r.record.Pod, UID: r.record.UID,
+		}})
+	}
+	return out
 }
 
 // clearer does it, or says what it would do.
