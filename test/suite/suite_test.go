@@ -35,7 +35,11 @@ func TestE2E(t *testing.T) {
 		t.Run(cfg.String(), func(t *testing.T) { outcomes = append(outcomes, runOn(t, cfg, dir)) })
 		if file := os.Getenv("MATRIX_TABLE"); file != "" {
 			// After each node: the whole matrix takes hours.
-			if err := writeTable(file, outcomes); err != nil {
+			commit, err := testedCommit()
+			if err == nil {
+				err = writeTable(file, commit, outcomes)
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
 		}

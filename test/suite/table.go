@@ -2,8 +2,12 @@ package suite
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"os/exec"
+	"slices"
 	"strings"
 	"time"
 )
@@ -38,22 +42,45 @@ func (o *outcome) count(output []byte) {
 const tableHead = `# Where it was tested
 
 Written by ` + "`make proof`" + `: the e2e tests of test/e2e on each node of the matrix, booted in
-QEMU. A case is a test or one row of its table; none is skipped.
+QEMU. A case is a test or one row of its table; none is skipped. A node that a later run did not
+have keeps its row, so each row names the commit that was tested.
 
-| node | cases passed | failed | time |
-|---|---|---|---|
+| node | cases passed | failed | time | commit |
+|---|---|---|---|---|
 `
 
-// writeTable writes docs/matrix.md.
-func writeTable(file string, outcomes []outcome) error {
-	var b strings.Builder
-	b.WriteString(tableHead)
-	for _, o := range outcomes {
-		failed := fmt.Sprint(o.failed)
-		if o.failed > 0 {
-			failed += ": " + strings.Join(o.failures, ", ")
-		}
-		fmt.Fprintf(&b, "| %s | %d | %s | %s |\n", o.node, o.passed, failed, o.took.Round(time.Second))
+func (o *outcome) row(commit string) string {
+	failed := fmt.Sprint(o.failed)
+	if o.failed > 0 {
+		failed += ": " + strings.Join(o.failures, ", ")
 	}
-	return os.WriteFile(file, []byte(b.String()), 0o644)
+	return fmt.Sprintf("| %s | %d | %s | %s | %s |\n", o.node, o.passed, failed, o.took.Round(time.Second), commit)
+}
+
+// writeTable brings docs/matrix.md up to date with the nodes that were run.
+func writeTable(file, commit string, outcomes []outcome) error {
+	old, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	rows := map[string]string{} // by node
+	for line := range strings.Lines(string(old)) {
+		if node, _, ok := strings.Cut(strings.TrimPrefix(line, "| "), " |"); ok && strings.HasPrefix(node, "kernel ") {
+			rows[node] = line
+		}
+	}
+	for _, o := range outcomes {
+		rows[o.node] = o.row(commit)
+	}
+	text := tableHead
+	for _, node := range slices.Sorted(maps.Keys(rows)) {
+		text += rows[node]
+	}
+	return os.WriteFile(file, []byte(text), 0o644)
+}
+
+// testedCommit names the commit, and says if there were changes to it.
+func testedCommit() (string, error) {
+	out, err := exec.Command("git", "describe", "--always", "--dirty").Output()
+	return strings.TrimSpace(string(out)), err
 }
