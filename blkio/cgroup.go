@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,6 +43,13 @@ func (c Cgroup) ReadIOMaxText(buf []byte) ([]byte, error) {
 		return nil, c.fileError("read", "io.max", "", err)
 	}
 	return data, nil
+}
+
+// Populated says whether a process is in the cgroup or below it. One that has
+// gone has none.
+func (c Cgroup) Populated() bool {
+	data, err := c.h.readFile(c.path + "/cgroup.events")
+	return err == nil && strings.Contains(string(data), "populated 1")
 }
 
 // ReadIOStat reads the I/O counters of each device that has seen I/O.

@@ -59,6 +59,7 @@ func (p *Plugin) writeContainer(t *target, starting bool) error {
 	c, err := p.inspect(t)
 	err = errors.Join(err, c.doRaise())
 	err = errors.Join(err, c.doLower(p.log, err))
+	p.hold(&c)
 	if errors.Is(err, blkio.ErrGone) && !starting {
 		// It ended; its StopContainer event is under way or was missed.
 		p.mu.Lock()
@@ -93,7 +94,7 @@ func (p *Plugin) inspect(t *target) (change, error) {
 	if old == nil {
 		old = &Record{}
 	}
-	if t.partial {
+	if t.partial || t.ended {
 		c.keep(old)
 	}
 	if len(c.want) > 0 || len(old.Limits) > 0 || len(t.spec) > 0 {
@@ -111,14 +112,14 @@ func (p *Plugin) inspect(t *target) (change, error) {
 
 // keep adds what a record has beyond what is known to be wanted: not to know it
 // is no reason to lift it. A backstop goes, since a container of which nothing is
-// known counts as unlimited.
+// known counts as unlimited; not if none runs.
 func (c *change) keep(old *Record) {
 	if old.Observed || c.record.Observed {
 		return
 	}
 	c.record.Limits = slices.Clone(c.record.Limits)
 	for _, l := range c.record.missing(old) {
-		if l.Source.Annotation != backstop {
+		if l.Source.Annotation != backstop || c.ended {
 			c.record.Limits = append(c.record.Limits, l)
 		}
 	}

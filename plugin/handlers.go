@@ -178,10 +178,14 @@ func (p *Plugin) snapshot(c *container) container {
 func (p *Plugin) stopped(sandbox, id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if pod := p.pods[sandbox]; pod != nil && pod.containers[id] != nil {
-		pod.containers[id].running = false
-		p.markDirty(pod.group)
+	pod := p.pods[sandbox]
+	if pod == nil {
+		return
 	}
+	if c := pod.containers[id]; c != nil {
+		c.running = false
+	}
+	p.markDirty(pod.group)
 }
 
 func (p *Plugin) removed(sandbox, id string) {

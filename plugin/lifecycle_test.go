@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -174,7 +175,8 @@ func TestSynchronize(t *testing.T) {
 
 // TestStartWasMissed: the runtime had sent StartContainer before we connected.
 func TestStartWasMissed(t *testing.T) {
-	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	h, dir := tree(t, podCgroup, cgroupOf("a"))
+	write(t, filepath.Join(dir, cgroupOf("a"), "cgroup.events"), "populated 1\nfrozen 0\n")
 	p := newPlugin(t, h)
 	c := ctr("a")
 	c.State = api.ContainerState_CONTAINER_CREATED
@@ -305,5 +307,27 @@ func TestLookFailed(t *testing.T) {
 	p.pass(t.Context())
 	if r, err = ReadRecord(h.Cgroup(cgroupOf("a"))); err != nil || len(r.Limits) != 2 || r.Error != "" {
 		t.Errorf("record %+v, %v", r, err)
+	}
+}
+
+// TestStrangers: a plugin that containerd 1.7 has started anew is not told what
+// runs. The records on the cgroups say what the pod's others were granted.
+func TestStrangers(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"), podCgroup+"/cri-containerd-sb1.scope")
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	start(t, newPlugin(t, h), sb, "a")
+	p := newPlugin(t, h)
+	p.unsynced.Store(true)
+	start(t, p, sb, "b")
+	if got := wbps(t, p, podCgroup); got != 2<<20 {
+		t.Errorf("the pod has %v, want the sum of both", got)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, cgroupOf("a"))); err != nil {
+		t.Fatal(err)
+	}
+	p.stopped("sb1", "id-a")
+	p.pass(t.Context())
+	if got := wbps(t, p, podCgroup); got != 1<<20 {
+		t.Errorf("the pod has %v, want what is left", got)
 	}
 }

@@ -38,6 +38,9 @@ type Config struct {
 	// Rootfs is a host directory on the disk that holds the containers'
 	// writable layers: containerd's root directory.
 	Rootfs string
+	// Sync writes out the filesystem of a host path, and may hang as long as
+	// that does; nil: nobody does it.
+	Sync func(ctx context.Context, hostPath string) error
 	// Resync is the time between two passes over the whole node; 0 is 30 s.
 	Resync time.Duration
 }
@@ -53,10 +56,14 @@ type Plugin struct {
 	rootfs  string
 	resync  time.Duration
 
+	exits exits
+
 	policy atomic.Pointer[policy.Policy]
 	weight weightSupport
 	calls  calls // of events
 	passes calls // of the reconciler
+	// unsynced: the runtime has not told what runs, and may never do so.
+	unsynced atomic.Bool
 	// wake holds at most one token: there is something in dirty.
 	wake chan struct{}
 
@@ -91,6 +98,7 @@ func New(cfg Config) (*Plugin, error) {
 	if p.resync == 0 {
 		p.resync = defaultResync
 	}
+	p.exits.sync = cfg.Sync
 	p.policy.Store(cfg.Policy)
 	p.weight.look()
 	return p, nil

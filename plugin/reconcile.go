@@ -126,7 +126,7 @@ func (p *Plugin) findRunning(groups []*group) {
 	}
 	p.mu.Unlock()
 	for _, i := range idle {
-		if p.cgroups.Cgroup(i.cgroup).Exists() {
+		if p.cgroups.Cgroup(i.cgroup).Populated() {
 			p.mu.Lock()
 			i.c.running = true
 			i.c.pod.group.changed()

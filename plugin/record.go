@@ -95,6 +95,19 @@ func (r *Record) DevLimits() map[blkio.Dev]blkio.Limits {
 	return out
 }
 
+// disks are the recorded limits in the form of a decision, without sources.
+func (r *Record) disks() []policy.DiskLimits {
+	names := map[string]string{}
+	for _, l := range r.Limits {
+		names[l.Dev] = l.Disk
+	}
+	var out []policy.DiskLimits
+	for dev, limits := range r.DevLimits() {
+		out = append(out, policy.DiskLimits{Disk: blkio.Disk{Dev: dev, Name: names[dev.String()]}, Limits: limits})
+	}
+	return out
+}
+
 // ReadRecord reads the record of a cgroup; nil where there is none that can be
 // trusted.
 func ReadRecord(c blkio.Cgroup) (*Record, error) {

@@ -40,6 +40,8 @@ func (p *Plugin) Run(ctx context.Context, cfg RunConfig) error {
 			return err
 		}
 		defer lock.Close()
+		p.unsynced.Store(true)
+		go p.watchExits(ctx)
 		go p.reconcile(ctx)
 		return p.serve(ctx, cfg)
 	}
@@ -48,6 +50,7 @@ func (p *Plugin) Run(ctx context.Context, cfg RunConfig) error {
 		return ignoreCanceled(ctx, err)
 	}
 	defer lock.Close()
+	go p.watchExits(ctx)
 	go p.reconcile(ctx)
 	return p.reconnect(ctx, cfg)
 }

@@ -20,6 +20,7 @@ func (p *Plugin) synchronize(sandboxes []*api.PodSandbox, ctrs []*api.Container)
 		}
 	}
 
+	p.unsynced.Store(false)
 	p.mu.Lock()
 	for id, pod := range p.pods {
 		if _, ok := listed[id]; !ok {

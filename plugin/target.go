@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -24,9 +25,12 @@ type target struct {
 	// partial: not all that is desired is known, by a failure of ours. Then
 	// what is recorded stays.
 	partial bool
-	record  Record
-	raw     []byte     // the record as it lies on the cgroup; nil if it is empty
-	owner   *container // nil for the pod's cgroup
+	// ended: no container of the pod runs. What it was granted last stays, for
+	// what they have left to write.
+	ended  bool
+	record Record
+	raw    []byte     // the record as it lies on the cgroup; nil if it is empty
+	owner  *container // nil for the pod's cgroup
 	// quiet is what io.max read as when all of this was in place, record and
 	// all. As long as it reads so there is nothing more to look at; idle says
 	// that there is nothing to look at at all.
@@ -52,6 +56,9 @@ func (p *Plugin) planFor(g *group) *plan {
 	}
 	v := newView(g)
 	p.mu.Unlock()
+	if p.unsynced.Load() {
+		v.strangers = p.strangers(&v)
+	}
 	fresh := p.newPlan(p.policy.Load(), v)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,6 +78,9 @@ type view struct {
 	warned  bool
 	partial bool // some container was not looked into
 	running []running
+	cgroups []string // of its sandboxes and containers, the last element or a part of it
+	// strangers are running containers that only the cgroups tell of.
+	strangers []policy.Desired
 }
 
 // running is a running container as of the copy.
@@ -85,11 +95,13 @@ func newView(g *group) view {
 	live := false
 	for _, pod := range g.sorted() {
 		before := len(v.running)
+		v.cgroups = append(v.cgroups, pod.id)
 		for _, c := range pod.sorted() {
 			if c.running {
 				v.running = append(v.running, running{*c, c})
 			}
 			v.partial = v.partial || c.source != nil
+			v.cgroups = append(v.cgroups, path.Base(c.cgroup))
 		}
 		// Of two sandboxes of a pod the later one counts, if it has begun.
 		if begun := len(v.running) > before; begun || !live {
@@ -182,7 +194,7 @@ func (p *Plugin) newRecord(kind string, pod *pod, d policy.Desired, err error, o
 // each disk and key.
 func (p *Plugin) podTarget(pol *policy.Policy, v view, observed bool) *target {
 	total, err := p.total(pol, v.pod, v.seen)
-	granted := make([]policy.Desired, 0, len(v.running))
+	granted := slices.Clone(v.strangers)
 	for _, c := range v.running {
 		granted = append(granted, c.desired)
 	}
@@ -190,7 +202,7 @@ func (p *Plugin) podTarget(pol *policy.Policy, v view, observed bool) *target {
 	if v.warned {
 		total.Warnings = append(total.Warnings, v.pod.request.Unmatched(v.seen)...)
 	}
-	t := &target{cgroup: v.cgroup, partial: v.partial, record: p.newRecord(KindPod, v.pod, total, err, observed)}
+	t := &target{cgroup: v.cgroup, partial: v.partial, ended: len(granted) == 0, record: p.newRecord(KindPod, v.pod, total, err, observed)}
 	if !observed {
 		t.want, t.weight = wanted(total), total.Weight
 	}

@@ -64,12 +64,35 @@ func (f Floors) of(k blkio.Key) blkio.Rate {
 	return max(f.Iops, minRate)
 }
 
+// Writeback switches what is done for data that containers have written and that
+// is not on its disk yet.
+type Writeback struct {
+	// HandOver lifts the limits of a container that has ended before its
+	// cgroup goes, and syncs its volumes.
+	HandOver bool
+}
+
+func (w *Writeback) parse(raw json.RawMessage) error {
+	if raw == nil {
+		return nil
+	}
+	m, err := object("writeback", raw, "handOver")
+	if err != nil || m["handOver"] == nil {
+		return err
+	}
+	if json.Unmarshal(m["handOver"], &w.HandOver) != nil {
+		return fmt.Errorf("writeback.handOver: %s is neither true nor false", show(m["handOver"]))
+	}
+	return nil
+}
+
 // Policy is the policy of a node. It has no useful zero value: take Default or
 // ParseFile.
 type Policy struct {
-	Mode    Mode
-	OnError OnError
-	Floors  Floors
+	Mode      Mode
+	OnError   OnError
+	Floors    Floors
+	Writeback Writeback
 	// HostKernelHandlers are the runtime handlers that are known to run
 	// containers on the host's own kernel. "" is the runtime's default.
 	HostKernelHandlers []string
@@ -78,9 +101,10 @@ type Policy struct {
 // Default returns the policy of a node that has no policy file.
 func Default() *Policy {
 	return &Policy{
-		Mode:    ModeEnforce,
-		OnError: OnError{Invalid: Reject, Unenforceable: Reject, Internal: Ignore},
-		Floors:  Floors{Bps: 64 << 10, Iops: 8},
+		Mode:      ModeEnforce,
+		OnError:   OnError{Invalid: Reject, Unenforceable: Reject, Internal: Ignore},
+		Floors:    Floors{Bps: 64 << 10, Iops: 8},
+		Writeback: Writeback{HandOver: true},
 		HostKernelHandlers: []string{
 			"", "runc", "crun", "youki", "nvidia", "nvidia-cdi", "nvidia-legacy",
 		},
@@ -94,6 +118,7 @@ func Default() *Policy {
 //	mode: enforce
 //	onError: {invalid: reject, unenforceable: reject, internal: ignore}
 //	floors: {bps: 64Ki, iops: 8}
+//	writeback: {handOver: true}
 //	hostKernelHandlers: ["", runc, crun]
 //
 // What is left out is as in Default; a list of handlers replaces the default
@@ -117,7 +142,7 @@ func parseFile(data []byte) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	top, err := object("", doc, "apiVersion", "kind", "mode", "onError", "floors", "hostKernelHandlers", "exempt", "classes", "rules")
+	top, err := object("", doc, "apiVersion", "kind", "mode", "onError", "floors", "writeback", "hostKernelHandlers", "exempt", "classes", "rules")
 	if err != nil {
 		return nil, err
 	}
@@ -134,6 +159,7 @@ func parseFile(data []byte) (*Policy, error) {
 		choice(top["mode"], "mode", &p.Mode, ModeEnforce, ModeObserve),
 		p.OnError.parse(top["onError"]),
 		p.Floors.parse(top["floors"]),
+		p.Writeback.parse(top["writeback"]),
 		p.parseHandlers(top["hostKernelHandlers"]),
 	)
 }

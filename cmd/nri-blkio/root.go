@@ -61,7 +61,7 @@ func (a *app) rootCommand() *cobra.Command {
 	f.StringVar(&a.opts.logFormat, "log-format", "text", "text or json")
 	cmd.AddCommand(
 		a.runCommand(), a.checkCommand(), a.statusCommand(),
-		a.devicesCommand(), a.clearCommand(), a.versionCommand(),
+		a.devicesCommand(), a.clearCommand(), a.versionCommand(), a.syncCommand(),
 	)
 	return cmd
 }

@@ -110,6 +110,7 @@ func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, resync time.Dur
 	}()
 	return plugin.New(plugin.Config{
 		Log: log, Policy: n.policy, Storage: n.storage, Cgroups: tree, Rootfs: dir, Resync: resync,
+		Sync: a.opts.sync,
 	})
 }
 

@@ -81,12 +81,15 @@ func (p *instance) await(t *testing.T, text string, times int) {
 			t.Fatalf("nri-blkio ended with %v:\n%s", p.cmd.ProcessState, p.log)
 		default:
 		}
-		if strings.Count(p.log.String(), text) < times {
+		if p.count(text) < times {
 			return errors.New("it does not")
 		}
 		return nil
 	})
 }
+
+// count is how often the log has the text.
+func (p *instance) count(text string) int { return strings.Count(p.log.String(), text) }
 
 func (p *instance) signal(t *testing.T, s syscall.Signal) {
 	t.Helper()

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+// syncCommand is what run starts for each sync: one that hangs in the kernel
+// keeps this process, and no thread of the plugin.
+func (a *app) syncCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "sync DIRECTORY",
+		Short:  "Write out a filesystem; run does this by itself",
+		Args:   cobra.ExactArgs(1),
+		Hidden: true,
+		RunE:   func(_ *cobra.Command, args []string) error { return syncFilesystem(args[0]) },
+	}
+}
+
+func syncFilesystem(dir string) error {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", dir, err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Syncfs(fd); err != nil {
+		return fmt.Errorf("sync %s: %w", dir, err)
+	}
+	return nil
+}
+
+// sync writes out the filesystem of a path of the node, in a process of its own.
+// If that cannot be killed either, sync returns when the kernel lets it go: the
+// caller has one at a time for a filesystem.
+func (o *options) sync(ctx context.Context, hostPath string) error {
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", "sync", o.host(hostPath))
+	cmd.Env = []string{} // not the runtime's socket of a pre-installed plugin
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return errors.New(oneLine(fmt.Sprintf("%s: %v", out, err)))
+	}
+	return nil
+}

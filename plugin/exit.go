@@ -1,0 +1,213 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// Between the end of a container's last process and the removal of its cgroup
+// are some 20 ms, and StopContainer comes after that (FACTS 5.15, 5.16). In this
+// time its limits have to go: what it has queued would drain at them, out of
+// reach, and its successor's writes to the same files with it. What the pod may
+// do as a whole holds on, so that there is no burst.
+
+const (
+	// liftWait is for a writer of the pod's cgroups, who could put the limits
+	// back. It is short: the cgroup is about to go.
+	liftWait = 5 * time.Millisecond
+	// syncDeadline is when a sync is given up. It may go on in the kernel.
+	syncDeadline = time.Minute
+)
+
+// exits is what hands over the data of containers that end.
+type exits struct {
+	watch *blkio.EmptyWatch // nil before Run, and where it cannot be had
+	sync  func(ctx context.Context, hostPath string) error
+	// won and lost are the races with the removal of a cgroup.
+	won, lost atomic.Int64
+
+	mu      sync.Mutex
+	syncing map[string]bool // by filesystem: one is under way; true: and another is wanted
+}
+
+// watchExits has limits lifted at the end of containers until ctx ends.
+func (p *Plugin) watchExits(ctx context.Context) {
+	watch, err := blkio.NewEmptyWatch()
+	if err != nil {
+		p.log.WithError(err).Error("The limits of containers that end are not lifted")
+		return
+	}
+	p.mu.Lock()
+	p.exits.watch = watch
+	for _, g := range p.groups {
+		p.markDirty(g) // to be held, those that are known already
+	}
+	p.mu.Unlock()
+	if err := watch.Run(ctx, func(held *blkio.Held) { p.exited(ctx, held) }); ctx.Err() == nil {
+		p.log.WithError(err).Error("The limits of containers that end are not lifted any more")
+	}
+}
+
+// hold keeps a limited container's cgroup within reach. It is done again with
+// each closer look, which costs nothing when it is held already.
+func (p *Plugin) hold(c *change) {
+	p.mu.Lock()
+	watch := p.exits.watch
+	p.mu.Unlock()
+	if watch == nil || c.target == nil || len(c.target.want) == 0 || !p.policy.Load().Writeback.HandOver {
+		return
+	}
+	if err := watch.Add(c.cg); err != nil && !errors.Is(err, blkio.ErrGone) {
+		p.log.WithError(err).WithField("cgroup", c.cg.Path()).Warn("The limits of a container cannot be lifted when it ends")
+	}
+}
+
+// exited lifts the limits of a container whose cgroup is empty.
+func (p *Plugin) exited(ctx context.Context, held *blkio.Held) {
+	c := p.byCgroup(held.Path())
+	if c == nil || !p.policy.Load().Writeback.HandOver {
+		return // removed, or switched off meanwhile
+	}
+	wait, cancel := context.WithTimeout(ctx, liftWait)
+	defer cancel()
+	taken := p.take(c.pod.group, wait.Done())
+	now := p.ended(c)
+	lines := maxima(now)
+	err := held.Lift(lines)
+	if taken {
+		p.release(c.pod.group)
+	}
+	log := now.logger(p.log)
+	switch {
+	case err == nil:
+		p.exits.won.Add(1)
+		log.Debug("Ended, its limits are lifted")
+	case errors.Is(err, blkio.ErrGone):
+		lost := p.exits.lost.Add(1)
+		log.WithFields(logrus.Fields{"won": p.exits.won.Load(), "lost": lost}).
+			Warn("A container's cgroup was gone before its limits could be lifted, what it has queued drains at them")
+	default:
+		log.WithError(err).Warn("The limits of a container that has ended cannot be lifted")
+	}
+	for _, path := range p.toSync(&now) {
+		p.syncSoon(ctx, path)
+	}
+}
+
+// ended notes the end of a container.
+func (p *Plugin) ended(c *container) container {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.running = false
+	p.markDirty(c.pod.group)
+	return *c
+}
+
+func (p *Plugin) byCgroup(path string) *container {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, pod := range p.pods {
+		for _, c := range pod.containers {
+			if c.cgroup == path {
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+// maxima are the writes that lift the limits of a container.
+func maxima(c container) []blkio.DevLimits {
+	var out []blkio.DevLimits
+	for _, d := range c.desired.Disks {
+		line := blkio.DevLimits{Dev: d.Disk.Dev}
+		for k, rate := range d.Limits {
+			if rate != blkio.Unset {
+				line.Limits[k] = blkio.Max
+			}
+		}
+		out = append(out, line)
+	}
+	return out
+}
+
+// toSync are the mountpoints of the volumes whose writes are limited. The
+// writable layer is none: it goes with the container.
+func (p *Plugin) toSync(c *container) []string {
+	var out []string
+	for _, m := range c.facts.Mounts {
+		limited := func(d blkio.Disk) bool {
+			limits := wanted(c.desired)[d.Dev]
+			return limits[blkio.Wbps] != blkio.Unset || limits[blkio.Wiops] != blkio.Unset
+		}
+		if !m.ReadOnly && !m.Injected && m.Backing.Mountpoint != "" && slices.ContainsFunc(m.Backing.Disks, limited) {
+			out = append(out, m.Backing.Mountpoint)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// syncSoon has a filesystem written out, one sync at a time: its writeback does
+// not get faster by several, and each may hang.
+func (p *Plugin) syncSoon(ctx context.Context, path string) {
+	if p.exits.sync == nil || !p.exits.begin(path) {
+		return
+	}
+	go func() {
+		for again := true; again; again = p.exits.next(path) {
+			began := time.Now()
+			err := p.syncOnce(ctx, path)
+			log := p.log.WithFields(logrus.Fields{"path": path, "took": time.Since(began).Round(time.Millisecond).String()})
+			if err != nil && ctx.Err() == nil {
+				log.WithError(err).Warn("The data of a container that has ended is not all on its disk")
+			} else {
+				log.Debug("Synced")
+			}
+		}
+	}()
+}
+
+func (p *Plugin) syncOnce(ctx context.Context, path string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, syncDeadline, fmt.Errorf("not done within %v", syncDeadline))
+	defer cancel()
+	return p.exits.sync(ctx, path)
+}
+
+// begin says whether a sync of this path is to be begun; if not, there is one
+// under way, and another follows it.
+func (e *exits) begin(path string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, busy := e.syncing[path]; busy {
+		e.syncing[path] = true
+		return false
+	}
+	if e.syncing == nil {
+		e.syncing = map[string]bool{}
+	}
+	e.syncing[path] = false
+	return true
+}
+
+// next says whether another sync is wanted after one that has ended.
+func (e *exits) next(path string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	again := e.syncing[path]
+	if again {
+		e.syncing[path] = false
+	} else {
+		delete(e.syncing, path)
+	}
+	return again
+}

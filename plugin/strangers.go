@@ -1,0 +1,36 @@
+package plugin
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// strangers are the containers of a pod that run and that no event has told of.
+// containerd 1.7 does not synchronize a plugin that it starts itself, so after
+// its restart the pods' containers are known by their cgroups only: by the
+// records on them what they were granted, and without a record as unlimited.
+func (p *Plugin) strangers(v *view) []policy.Desired {
+	if v.cgroup == "" {
+		return nil
+	}
+	children, err := p.cgroups.Cgroup(v.cgroup).Children()
+	if err != nil {
+		p.log.WithError(err).WithField("cgroup", v.cgroup).Error("Nothing is known of the pod's other containers, it gets no backstop")
+		return []policy.Desired{{}}
+	}
+	var out []policy.Desired
+	for _, child := range children {
+		name := child.Path()[strings.LastIndexByte(child.Path(), '/')+1:]
+		if slices.ContainsFunc(v.cgroups, func(known string) bool { return known != "" && strings.Contains(name, known) }) {
+			continue
+		}
+		var d policy.Desired
+		if r, err := ReadRecord(child); err == nil && r != nil && r.Kind == KindContainer {
+			d.Disks = r.disks()
+		}
+		out = append(out, d)
+	}
+	return out
+}

@@ -1,0 +1,150 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
+)
+
+const (
+	logLifted = "Ended, its limits are lifted"
+	logLost   = "gone before its limits could be lifted"
+)
+
+// pending is what is written and on no disk yet, in bytes. The kernel's figures
+// of one disk leave out what cgroups other than the root write.
+func pending() (int, error) {
+	info, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	sum := 0
+	for line := range strings.Lines(string(info)) {
+		name, value, _ := strings.Cut(line, ":")
+		if name != "Dirty" && name != "Writeback" {
+			continue
+		}
+		var kib int
+		if _, err := fmt.Sscan(value, &kib); err != nil {
+			return 0, fmt.Errorf("%q: %w", line, err)
+		}
+		sum += kib << 10
+	}
+	return sum, nil
+}
+
+// writeAndEnd runs a container that leaves so much in the page cache. It has no
+// memory limit: with one the kernel slows it to the pace of its writeback, and
+// there is little left at its end.
+func writeAndEnd(t *testing.T, pod podOf, name, size string) *cri.Container {
+	t.Helper()
+	return pod.run(working(t, name, "ext4", "write", "--size", size))
+}
+
+// TestHandOver: what a container has left to write is on its disk soon after its
+// end. At its limit that would take half a minute, and begin as late as that.
+func TestHandOver(t *testing.T) {
+	p := startPlugin(t, "--log-level", "debug")
+	pod := runPod(t, "pod", annotations{limits + "container.c": "/data wbps=512Ki"})
+	pod.run(sleeper("free")) // so that the pod as a whole has no limit
+	writeAndEnd(t, pod, "c", "16Mi")
+	p.await(t, logLifted, 1)
+	began := time.Now()
+	eventually(t, "the data is on the disk", func() error {
+		left, err := pending()
+		if err == nil && left > mib {
+			err = fmt.Errorf("%d bytes are pending", left)
+		}
+		return err
+	})
+	took := time.Since(began)
+	t.Logf("16 MiB were on the disk %v after the end", took.Round(10*time.Millisecond))
+	if took > 16*time.Second {
+		t.Errorf("that is the pace of the limit")
+	}
+}
+
+// TestNoHandOver is the same without it, which is what is to be seen above.
+func TestNoHandOver(t *testing.T) {
+	startPlugin(t, "--policy", policyFile(t, "writeback: {handOver: false}\n"))
+	pod := runPod(t, "pod", annotations{limits + "container.c": "/data wbps=512Ki"})
+	pod.run(sleeper("free"))
+	writeAndEnd(t, pod, "c", "16Mi")
+	eventually(t, "the container has written", func() error {
+		left, err := pending()
+		if err == nil && left < 15*mib {
+			err = fmt.Errorf("%d bytes are pending", left)
+		}
+		return err
+	})
+	time.Sleep(measure)
+	left, err := pending()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%v later %d of 16 MiB are not on the disk", measure, left/mib)
+	if left < 4*mib {
+		t.Error("so little that TestHandOver shows nothing")
+	}
+}
+
+// TestHandOverWithinThePod: it is no burst where the pod is limited.
+func TestHandOverWithinThePod(t *testing.T) {
+	p := startPlugin(t, "--log-level", "debug")
+	pod := runPod(t, "pod", annotations{limits + "container.c": "/data wbps=1Mi"})
+	writeAndEnd(t, pod, "c", "16Mi")
+	p.await(t, logLifted, 1)
+	wantIOMax(t, pod.Cgroup, limitedDisk)
+	before, began := sectors(t, "vdb"), time.Now()
+	time.Sleep(measure)
+	rate := float64(512*(sectors(t, "vdb")-before)) / time.Since(began).Seconds()
+	t.Logf("%.0f/s are written after the end of the container, %.1f %% of the pod's limit", rate, rate/mib*100)
+	if rate > 1.1*mib {
+		t.Error("more than the limit allows")
+	}
+	if rate < mib/4 {
+		t.Error("nothing is being written: no sync?")
+	}
+}
+
+// sectors is how many were written to a disk, by all.
+func sectors(t *testing.T, disk string) int64 {
+	t.Helper()
+	data, err := os.ReadFile("/sys/block/" + disk + "/stat")
+	fields := strings.Fields(string(data))
+	if err != nil || len(fields) < 7 {
+		t.Fatalf("%q, %v", data, err)
+	}
+	n, err := strconv.ParseInt(fields[6], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestExits counts how often the race with the removal of the cgroup is won.
+func TestExits(t *testing.T) {
+	const exits = 20
+	p := startPlugin(t, "--log-level", "debug")
+	pod := runPod(t, "pod", limited)
+	for i := range exits {
+		if err := pod.run(sleeper(fmt.Sprint("c", i), "/data", "ext4")).Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "each exit is counted", func() error {
+		if n := p.count(logLifted) + p.count(logLost); n != exits {
+			return fmt.Errorf("%d of %d exits", n, exits)
+		}
+		return nil
+	})
+	t.Logf("won %d of %d", p.count(logLifted), exits)
+	if lost := p.count(logLost); lost > exits/4 {
+		t.Errorf("lost %d of %d", lost, exits)
+	}
+}
