@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
 const (
@@ -41,9 +39,9 @@ func pending() (int, error) {
 // writeAndEnd runs a container that leaves so much in the page cache. It has no
 // memory limit: with one the kernel slows it to the pace of its writeback, and
 // there is little left at its end.
-func writeAndEnd(t *testing.T, pod podOf, name, size string) *cri.Container {
+func writeAndEnd(t *testing.T, pod podOf, name, size string) {
 	t.Helper()
-	return pod.run(working(t, name, "ext4", "write", "--size", size))
+	pod.run(working(t, name, "ext4", "write", "--size", size))
 }
 
 // TestHandOver: what a container has left to write is on its disk soon after its

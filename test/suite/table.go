@@ -72,11 +72,12 @@ func writeTable(file, commit string, outcomes []outcome) error {
 	for _, o := range outcomes {
 		rows[o.node] = o.row(commit)
 	}
-	text := tableHead
+	var text strings.Builder
+	text.WriteString(tableHead)
 	for _, node := range slices.Sorted(maps.Keys(rows)) {
-		text += rows[node]
+		text.WriteString(rows[node])
 	}
-	return os.WriteFile(file, []byte(text), 0o644)
+	return os.WriteFile(file, []byte(text.String()), 0o644)
 }
 
 // testedCommit names the commit, and says if there were changes to it.
