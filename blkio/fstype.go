@@ -50,6 +50,9 @@ func writebackWarning(m *Mount) string {
 		if m.DataJournal {
 			return m.FSType + " with data=journal has no cgroup writeback: limits on writes hold for direct I/O only"
 		}
+		if m.SlowFsync {
+			return m.FSType + " is mounted nodelalloc or dioread_lock: an fsync of others waits behind a writer at its limit"
+		}
 		return ""
 	case "xfs", "btrfs", "f2fs":
 		return ""

@@ -15,6 +15,7 @@ func TestFilesystemTypes(t *testing.T) {
 	}{
 		{mount: Mount{FSType: "ext4", Dev: Dev{8, 1}}, local: true},
 		{mount: Mount{FSType: "ext4", Dev: Dev{8, 1}, DataJournal: true}, warning: buffered, local: true},
+		{mount: Mount{FSType: "ext4", Dev: Dev{8, 1}, SlowFsync: true}, warning: "an fsync of others waits", local: true},
 		{mount: Mount{FSType: "ext3", Dev: Dev{8, 1}}, local: true},
 		{mount: Mount{FSType: "xfs", Dev: Dev{253, 0}}, local: true},
 		{mount: Mount{FSType: "f2fs", Dev: Dev{179, 2}}, local: true},

@@ -22,6 +22,9 @@ type Mount struct {
 	Source     string
 	// DataJournal is ext4's data=journal: no cgroup writeback.
 	DataJournal bool
+	// SlowFsync is what makes others' fsync wait behind a throttled writer:
+	// ext4's nodelalloc and dioread_lock.
+	SlowFsync bool
 }
 
 // MountTable is a snapshot of mountinfo. It does not change and is safe for
@@ -114,6 +117,7 @@ func (p *mountParser) add(info *mountinfo.Info) (skip, stop bool) {
 		FSType:      p.intern(info.FSType),
 		Source:      p.intern(info.Source),
 		DataJournal: hasOption(info.VFSOptions, "data=journal"),
+		SlowFsync:   hasOption(info.VFSOptions, "nodelalloc") || hasOption(info.VFSOptions, "dioread_lock"),
 	})
 	return true, false
 }

@@ -20,7 +20,9 @@ func (p *Plugin) facts(ctx context.Context, pod *pod, ctr *api.Container) policy
 	out := policy.Container{
 		Name:   ctr.GetName(),
 		Rootfs: p.storage.Resolve(ctx, p.rootfs),
-		Mounts: make([]policy.Mount, 0, len(ctr.GetMounts())),
+		// A later resize does not count; the warning is about what was asked for.
+		MemoryLimited: pod.memoryLimited || hasMemoryLimit(ctr.GetLinux().GetResources()),
+		Mounts:        make([]policy.Mount, 0, len(ctr.GetMounts())),
 	}
 	for _, m := range ctr.GetMounts() {
 		mount := policy.Mount{
@@ -34,6 +36,8 @@ func (p *Plugin) facts(ctx context.Context, pod *pod, ctr *api.Container) policy
 	out.Mounts = append(out.Mounts, p.devices(ctr)...)
 	return out
 }
+
+func hasMemoryLimit(r *api.LinuxResources) bool { return r.GetMemory().GetLimit().GetValue() > 0 }
 
 // notAsked is of mounts that no target can mean.
 const notAsked = "no annotation names it"

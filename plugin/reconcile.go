@@ -8,10 +8,12 @@ import (
 	"time"
 )
 
-// passDeadline bounds the work on one group of pods, a thousand times what it
-// takes. A write to a dying disk can hang in the kernel; the others must not
-// wait for it.
-const passDeadline = time.Second
+// The work on one group of pods is bounded by a thousand times what it takes. A
+// call can hang in the kernel on a dying disk; the others must not wait for it.
+const (
+	passDeadline = time.Second
+	lookDeadline = 5 * time.Second // it may read a mount table that has changed
+)
 
 // reconcile keeps cgroups and desires equal until ctx ends: the pods that an
 // event touched at once, all of them every resync.
@@ -140,7 +142,7 @@ func (p *Plugin) findRunning(groups []*group) {
 // keeps no limit of its pod from being written, so that is done apart.
 func (p *Plugin) reconcileGroup(ctx context.Context, g *group) {
 	key := g.key()
-	settled := p.passes.bounded(ctx, key+" look", passDeadline, func(ctx context.Context) error {
+	settled := p.passes.bounded(ctx, key+" look", lookDeadline, func(ctx context.Context) error {
 		return errors.Join(p.settleAll(ctx, g)...)
 	})
 	written := p.passes.bounded(ctx, key, passDeadline, func(context.Context) error {

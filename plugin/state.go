@@ -36,6 +36,7 @@ type pod struct {
 	handler                  string
 	request                  *policy.Request
 	group                    *group
+	memoryLimited            bool
 	arrival                  int // a later one replaces an earlier one
 
 	// Guarded by Plugin.mu.
@@ -73,12 +74,15 @@ type container struct {
 
 func newPod(sb *api.PodSandbox, request *policy.Request) *pod {
 	return &pod{
-		id:         sb.GetId(),
-		namespace:  sb.GetNamespace(),
-		name:       sb.GetName(),
-		uid:        sb.GetUid(),
-		handler:    sb.GetRuntimeHandler(),
-		request:    request,
+		id:        sb.GetId(),
+		namespace: sb.GetNamespace(),
+		name:      sb.GetName(),
+		uid:       sb.GetUid(),
+		handler:   sb.GetRuntimeHandler(),
+		request:   request,
+
+		memoryLimited: hasMemoryLimit(sb.GetLinux().GetPodResources()),
+
 		containers: map[string]*container{},
 		known:      map[string]policy.Container{},
 	}

@@ -130,7 +130,7 @@ func TestReasonIsBounded(t *testing.T) {
 func TestWarningsAreBounded(t *testing.T) {
 	vfat := on(sdb)
 	vfat.Warning = "half of it"
-	c := Container{Name: "db", Rootfs: on(sda)}
+	c := Container{Name: "db", Rootfs: on(sda), MemoryLimited: true}
 	for i := range 40 {
 		c.Mounts = append(c.Mounts, mount(fmt.Sprintf("/m%02d", 39-i), vfat))
 	}

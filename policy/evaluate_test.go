@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -125,6 +126,7 @@ func TestStar(t *testing.T) {
 
 func TestSeveralDisksAndWarnings(t *testing.T) {
 	c := db()
+	c.MemoryLimited = true
 	btrfs := on(sdb, sdc)
 	btrfs.Warning = "each of 2 disks gets the limit"
 	c.Mounts = []Mount{mount("/b", btrfs), mount("/c\x1b", btrfs), mount("/b", btrfs)}
@@ -138,6 +140,22 @@ func TestSeveralDisksAndWarnings(t *testing.T) {
 	want := []string{`"/c\x1b": each of 2 disks gets the limit`, "/b: each of 2 disks gets the limit"}
 	if diff := cmp.Diff(want, d.Warnings); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestNoMemoryLimit(t *testing.T) {
+	for value, want := range map[string][]string{
+		"rootfs wbps=1Mi": {noMemoryLimit}, "rootfs wiops=100": {noMemoryLimit}, "rootfs rbps=1Mi wbps=max": nil,
+	} {
+		c := db()
+		d, err := Default().Container(ParseRequest(map[string]string{keyDB: value}), c)
+		if err != nil || !slices.Equal(d.Warnings, want) {
+			t.Errorf("%s: %q, %v", value, d.Warnings, err)
+		}
+		c.MemoryLimited = true
+		if d, err = Default().Container(ParseRequest(map[string]string{keyDB: value}), c); err != nil || d.Warnings != nil {
+			t.Errorf("%s, with a memory limit: %q, %v", value, d.Warnings, err)
+		}
 	}
 }
 

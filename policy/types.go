@@ -10,7 +10,10 @@ import "github.com/nri-blkio/nri-blkio/blkio"
 type Container struct {
 	Name   string
 	Rootfs blkio.Backing // of the writable layer
-	Mounts []Mount
+	// MemoryLimited: it or its pod has a memory limit, which bounds what it
+	// can have dirty.
+	MemoryLimited bool
+	Mounts        []Mount
 }
 
 // Mount is one mount of a container.

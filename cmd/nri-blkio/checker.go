@@ -59,13 +59,10 @@ func (c *checker) pod(ctx context.Context, m *manifest) podResult {
 	inits := len(m.Spec.InitContainers)
 	var granted []policy.Desired // what runs together once the init containers are done
 	for i, ctr := range containers {
+		spec := containerSpec(&m.Spec, i)
+		ctr.MemoryLimited = !spec.Resources.Limits.Memory().IsZero() || hasPodMemoryLimit(&m.Spec)
 		d, err := c.policy.Container(req, ctr)
 		c.add(&r, ctr.Name, d, err)
-		spec := containerSpec(&m.Spec, i)
-		if isWriteLimited(d) && spec.Resources.Limits.Memory().IsZero() && !hasPodMemoryLimit(&m.Spec) {
-			r.Warnings = append(r.Warnings, fmt.Sprintf("container %s has a write limit and no memory limit: "+
-				"its dirty pages can fill the node's, and then every writer waits; set resources.limits.memory", ctr.Name))
-		}
 		if i >= inits || isSidecar(spec) {
 			granted = append(granted, d)
 		}
@@ -242,13 +239,6 @@ func isSidecar(c *corev1.Container) bool {
 
 func hasPodMemoryLimit(spec *corev1.PodSpec) bool {
 	return spec.Resources != nil && !spec.Resources.Limits.Memory().IsZero()
-}
-
-func isWriteLimited(d policy.Desired) bool {
-	limited := func(r blkio.Rate) bool { return r != blkio.Unset && r != blkio.Max }
-	return slices.ContainsFunc(d.Disks, func(d policy.DiskLimits) bool {
-		return limited(d.Limits[blkio.Wbps]) || limited(d.Limits[blkio.Wiops])
-	})
 }
 
 // weightSupport says what io.weight does on this node.

@@ -103,8 +103,8 @@ func TestCheckerWarnings(t *testing.T) {
 		},
 		{
 			name: "write limit without a memory limit", key: "limits", value: "rootfs wbps=1Mi",
-			warnings: []string{"container c has a write limit and no memory limit: its dirty pages can fill the node's, " +
-				"and then every writer waits; set resources.limits.memory"},
+			warnings: []string{"container c: there is a write limit and no memory limit: its dirty pages can fill the node's, " +
+				"and then every writer waits (set resources.limits.memory)"},
 		},
 		{name: "read limit", key: "limits", value: "rootfs rbps=1Mi"},
 		{

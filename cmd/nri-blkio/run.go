@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -60,6 +61,9 @@ func (a *app) runCommand() *cobra.Command {
 }
 
 func (a *app) runPlugin(ctx context.Context, cfg plugin.RunConfig, resync time.Duration) error {
+	if a.getenv("GOGC") == "" {
+		debug.SetGCPercent(50) // a node of 250 pods in under 20 MiB, for a little more CPU
+	}
 	log, err := a.logger()
 	if err != nil {
 		return err
