@@ -12,7 +12,7 @@ RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
 FROM scratch
 COPY LICENSE /LICENSE
 COPY --from=build /nri-blkio /nri-blkio
-# Uid 0: cgroupfs and the runtime's socket belong to root. No capability is needed.
+# Uid 0: cgroupfs and the runtime's socket belong to root. Limits need no capability.
 USER 0:0
 ENTRYPOINT ["/nri-blkio"]
 CMD ["run"]

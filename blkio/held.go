@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 
@@ -16,7 +17,7 @@ import (
 type Held struct {
 	Cgroup
 	events int
-	ioMax  map[Cgroup]int // its own, and those of the cgroups right below
+	ioMax  []int // its own first, then those of the cgroups right below
 }
 
 // hold opens a cgroup's files.
@@ -25,26 +26,27 @@ func (c Cgroup) hold() (_ *Held, err error) {
 	if err != nil {
 		return nil, c.fileError("open", "cgroup.events", "", err)
 	}
-	held := &Held{Cgroup: c, events: events, ioMax: map[Cgroup]int{}}
+	held := &Held{Cgroup: c, events: events}
 	children, err := c.Children()
 	if err != nil {
-		held.close()
+		held.Close()
 		return nil, err
 	}
-	for _, cg := range append(children, c) {
-		fd, err := cg.h.open(cg.path+"/io.max", unix.O_WRONLY)
+	for _, cg := range append([]Cgroup{c}, children...) {
+		fd, err := cg.h.open(cg.path+"/io.max", unix.O_RDWR)
 		switch {
 		case err == nil:
-			held.ioMax[cg] = fd
+			held.ioMax = append(held.ioMax, fd)
 		case cg == c:
-			held.close()
+			held.Close()
 			return nil, c.fileError("open", "io.max", "", err)
 		}
 	}
 	return held, nil
 }
 
-func (h *Held) close() {
+// Close ends the hold.
+func (h *Held) Close() {
 	unix.Close(h.events)
 	for _, fd := range h.ioMax {
 		unix.Close(fd)
@@ -54,17 +56,28 @@ func (h *Held) close() {
 // Lift sets limits, in the cgroups below too. ErrGone is a race that was lost.
 func (h *Held) Lift(lines []DevLimits) error {
 	var errs []error
-	for cg, fd := range h.ioMax {
-		for _, l := range lines {
-			_, err := ignoreEINTR(func() (int, error) { return unix.Pwrite(fd, []byte(l.String()), 0) })
+	for _, l := range lines {
+		text := l.String()
+		for i, fd := range h.ioMax {
+			_, err := ignoreEINTR(func() (int, error) { return unix.Pwrite(fd, []byte(text), 0) })
 			// crun's own cgroup goes together with its processes. Nothing
 			// is queued under it that its parent's end does not free.
-			if err != nil && cg == h.Cgroup {
-				errs = append(errs, cg.fileError("write", "io.max", l.String(), err))
+			if err != nil && i == 0 {
+				errs = append(errs, h.liftError(text, err))
 			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// liftError tells a cgroup that is being removed from a disk that has gone: both
+// are ENODEV, and the directory goes after its files.
+func (h *Held) liftError(text string, err error) error {
+	if _, readErr := unix.Pread(h.ioMax[0], make([]byte, 1), 0); errors.Is(readErr, unix.ENODEV) {
+		err = fmt.Errorf("%w: %w", ErrGone, err)
+		return &CgroupError{Op: "write", Name: "io.max", Data: text, Cgroup: h.path, Err: err}
+	}
+	return h.fileError("write", "io.max", text, err)
 }
 
 // populated reads cgroup.events, which also arms the next news of it.
@@ -112,7 +125,7 @@ func (w *EmptyWatch) Add(c Cgroup) error {
 	// A file that was not read yet counts as changed, so that one that is
 	// empty already is told of, too.
 	if err := unix.EpollCtl(w.epoll, unix.EPOLL_CTL_ADD, int(fd), &unix.EpollEvent{Events: unix.EPOLLPRI, Fd: fd}); err != nil {
-		held.close()
+		held.Close()
 		return fmt.Errorf("watch cgroup %s: %w", c.path, err)
 	}
 	w.held[fd], w.path[c.path] = held, fd
@@ -127,8 +140,12 @@ func (w *EmptyWatch) Len() int {
 }
 
 // Run calls empty for each cgroup that has become empty or has gone, until ctx
-// ends. The Held is good until empty returns.
-func (w *EmptyWatch) Run(ctx context.Context, empty func(*Held)) error {
+// ends. The Held is then empty's to close. Between a container's end and systemd's
+// removal of its cgroup are some 4 ms, on a node that is busy with just that end,
+// so it runs before other threads where it may (CAP_SYS_NICE); urgent says whether.
+func (w *EmptyWatch) Run(ctx context.Context, urgent func(error), empty func(*Held)) error {
+	runtime.LockOSThread() // and no unlock: the thread ends with its goroutine
+	urgent(beUrgent())
 	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		return fmt.Errorf("watch cgroups: %w", err)
@@ -171,10 +188,20 @@ func (w *EmptyWatch) news(fd int32, empty func(*Held)) {
 	if populated, err := held.populated(); err == nil && populated {
 		return
 	}
-	empty(held)
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	delete(w.held, fd)
 	delete(w.path, held.path)
-	held.close() // which takes it off the epoll
+	w.mu.Unlock()
+	_ = unix.EpollCtl(w.epoll, unix.EPOLL_CTL_DEL, int(fd), nil) // it is there
+	empty(held)
+}
+
+// beUrgent has the calling thread run before all that is not real-time. Threads
+// and processes that it starts are not.
+func beUrgent() error {
+	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1, Flags: unix.SCHED_FLAG_RESET_ON_FORK}
+	if err := unix.SchedSetAttr(0, &attr, 0); err != nil {
+		return fmt.Errorf("sched_setattr: %w", err)
+	}
+	return nil
 }

@@ -52,8 +52,14 @@ func (p *Plugin) watchExits(ctx context.Context) {
 		p.markDirty(g) // to be held, those that are known already
 	}
 	p.mu.Unlock()
-	if err := watch.Run(ctx, func(held *blkio.Held) { p.exited(ctx, held) }); ctx.Err() == nil {
+	if err := watch.Run(ctx, p.urgent, func(held *blkio.Held) { p.exited(ctx, held) }); ctx.Err() == nil {
 		p.log.WithError(err).Error("The limits of containers that end are not lifted any more")
+	}
+}
+
+func (p *Plugin) urgent(err error) {
+	if err != nil {
+		p.log.WithError(err).Info("Without CAP_SYS_NICE: on a busy node some containers' cgroups are gone before their limits can be lifted")
 	}
 }
 
@@ -71,22 +77,42 @@ func (p *Plugin) hold(c *change) {
 	}
 }
 
-// exited lifts the limits of a container whose cgroup is empty.
+// exited lifts the limits of a container whose cgroup is empty. That comes before
+// all else: every instruction in between is in a race.
 func (p *Plugin) exited(ctx context.Context, held *blkio.Held) {
-	c := p.byCgroup(held.Path())
-	if c == nil || !p.policy.Load().Writeback.HandOver {
+	now, ok := p.ended(held.Path())
+	if !ok || !p.policy.Load().Writeback.HandOver {
+		held.Close()
 		return // removed, or switched off meanwhile
 	}
-	wait, cancel := context.WithTimeout(ctx, liftWait)
-	defer cancel()
-	taken := p.take(c.pod.group, wait.Done())
-	now := p.ended(c)
 	lines := maxima(now)
 	err := held.Lift(lines)
-	if taken {
-		p.release(c.pod.group)
+	go func() { // the next one must not wait
+		defer held.Close()
+		p.liftAgain(ctx, held, now.pod.group, lines)
+		p.countExit(&now, err)
+		for _, path := range p.toSync(&now) {
+			p.syncSoon(ctx, path)
+		}
+	}()
+}
+
+// liftAgain is for a writer who was at the pod's cgroups when they were lifted,
+// and may have put the limits back. That the cgroup has gone is no loss any more.
+func (p *Plugin) liftAgain(ctx context.Context, held *blkio.Held, g *group, lines []blkio.DevLimits) {
+	ctx, cancel := context.WithTimeout(ctx, liftWait)
+	defer cancel()
+	if p.take(g, ctx.Done()) {
+		defer p.release(g)
 	}
-	log := now.logger(p.log)
+	_ = held.Lift(lines) // as said
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.markDirty(g)
+}
+
+func (p *Plugin) countExit(c *container, err error) {
+	log := c.logger(p.log)
 	switch {
 	case err == nil:
 		p.exits.won.Add(1)
@@ -98,31 +124,23 @@ func (p *Plugin) exited(ctx context.Context, held *blkio.Held) {
 	default:
 		log.WithError(err).Warn("The limits of a container that has ended cannot be lifted")
 	}
-	for _, path := range p.toSync(&now) {
-		p.syncSoon(ctx, path)
-	}
 }
 
-// ended notes the end of a container.
-func (p *Plugin) ended(c *container) container {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	c.running = false
-	p.markDirty(c.pod.group)
-	return *c
-}
-
-func (p *Plugin) byCgroup(path string) *container {
+// ended notes the end of the container of a cgroup, if it has one, and returns a
+// copy.
+func (p *Plugin) ended(cgroup string) (container, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, pod := range p.pods {
 		for _, c := range pod.containers {
-			if c.cgroup == path {
-				return c
+			if c.cgroup == cgroup {
+				c.running = false
+				pod.group.changed()
+				return *c, true
 			}
 		}
 	}
-	return nil
+	return container{}, false
 }
 
 // maxima are the writes that lift the limits of a container.

@@ -152,8 +152,29 @@ func (p *Plugin) reconcileGroup(ctx context.Context, g *group) {
 		defer p.release(g)
 		return p.write(g, nil)
 	})
-	if err := errors.Join(settled, written); err != nil && ctx.Err() == nil {
-		p.log.WithError(err).WithField("cgroup", g.cgroup).Error("Limits are not all in force, trying again")
+	p.complain(ctx, g, errors.Join(settled, written))
+}
+
+// complain logs what keeps limits from being in force, once: each event of the
+// pod and each pass finds it again.
+func (p *Plugin) complain(ctx context.Context, g *group, err error) {
+	log := p.log.WithField("cgroup", g.cgroup)
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	p.mu.Lock()
+	before := g.complaint
+	if ctx.Err() == nil {
+		g.complaint = text
+	}
+	p.mu.Unlock()
+	switch {
+	case ctx.Err() != nil || text == before:
+	case err == nil:
+		log.Info("Limits are all in force again")
+	default:
+		log.WithError(err).Error("Limits are not all in force, trying again")
 	}
 }
 

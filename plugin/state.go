@@ -19,10 +19,11 @@ type group struct {
 	cgroup string          // below the cgroup root; "" where the runtime named none
 	pods   map[string]*pod // by sandbox ID
 
-	plan    *plan     // nil after a change
-	changes int       // so that a plan made of what has changed since is not kept
-	missed  bool      // somebody had to look at it while it was being written
-	since   time.Time // of the last write's beginning
+	plan      *plan     // nil after a change
+	changes   int       // so that a plan made of what has changed since is not kept
+	complaint string    // what was logged last of why its limits are not in force
+	missed    bool      // somebody had to look at it while it was being written
+	since     time.Time // of the last write's beginning
 
 	// writing holds a token while somebody writes the group's cgroups, so that
 	// two writers cannot interleave and leave the older values. A channel,

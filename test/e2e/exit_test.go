@@ -12,6 +12,7 @@ import (
 const (
 	logLifted = "Ended, its limits are lifted"
 	logLost   = "gone before its limits could be lifted"
+	logStuck  = "that has ended cannot be lifted"
 )
 
 // pending is what is written and on no disk yet, in bytes. The kernel's figures
@@ -36,12 +37,24 @@ func pending() (int, error) {
 	return sum, nil
 }
 
+// awaitOnDisk waits until next to nothing is pending.
+func awaitOnDisk(t *testing.T) {
+	t.Helper()
+	eventually(t, "the data is on the disk", func() error {
+		left, err := pending()
+		if err == nil && left > mib {
+			err = fmt.Errorf("%d bytes are pending", left)
+		}
+		return err
+	})
+}
+
 // writeAndEnd runs a container that leaves so much in the page cache. It has no
 // memory limit: with one the kernel slows it to the pace of its writeback, and
 // there is little left at its end.
 func writeAndEnd(t *testing.T, pod podOf, name, size string) {
 	t.Helper()
-	pod.run(working(t, name, "ext4", "write", "--size", size))
+	pod.run(working(t, name, "write", "--size", size))
 }
 
 // TestHandOver: what a container has left to write is on its disk soon after its
@@ -53,13 +66,7 @@ func TestHandOver(t *testing.T) {
 	writeAndEnd(t, pod, "c", "16Mi")
 	p.await(t, logLifted, 1)
 	began := time.Now()
-	eventually(t, "the data is on the disk", func() error {
-		left, err := pending()
-		if err == nil && left > mib {
-			err = fmt.Errorf("%d bytes are pending", left)
-		}
-		return err
-	})
+	awaitOnDisk(t)
 	took := time.Since(began)
 	t.Logf("16 MiB were on the disk %v after the end", took.Round(10*time.Millisecond))
 	if took > 16*time.Second {
@@ -99,14 +106,14 @@ func TestHandOverWithinThePod(t *testing.T) {
 	p.await(t, logLifted, 1)
 	wantIOMax(t, pod.Cgroup, limitedDisk)
 	before, began := sectors(t, "vdb"), time.Now()
-	time.Sleep(measure)
+	awaitOnDisk(t)
 	rate := float64(512*(sectors(t, "vdb")-before)) / time.Since(began).Seconds()
-	t.Logf("%.0f/s are written after the end of the container, %.1f %% of the pod's limit", rate, rate/mib*100)
+	t.Logf("%.0f/s were written after the end of the container, %.1f %% of the pod's limit", rate, rate/mib*100)
 	if rate > 1.1*mib {
 		t.Error("more than the limit allows")
 	}
-	if rate < mib/4 {
-		t.Error("nothing is being written: no sync?")
+	if rate < mib/2 {
+		t.Error("that is far from what it allows: no sync?")
 	}
 }
 
@@ -127,7 +134,10 @@ func sectors(t *testing.T, disk string) int64 {
 
 // TestExits counts how often the race with the removal of the cgroup is won.
 func TestExits(t *testing.T) {
-	const exits = 20
+	exits := 20
+	if *proof {
+		exits = 100
+	}
 	p := startPlugin(t, "--log-level", "debug")
 	pod := runPod(t, "pod", limited)
 	for i := range exits {
@@ -136,13 +146,14 @@ func TestExits(t *testing.T) {
 		}
 	}
 	eventually(t, "each exit is counted", func() error {
-		if n := p.count(logLifted) + p.count(logLost); n != exits {
-			return fmt.Errorf("%d of %d exits", n, exits)
+		won, lost, stuck := p.count(logLifted), p.count(logLost), p.count(logStuck)
+		if won+lost != exits {
+			return fmt.Errorf("%d won, %d lost, %d failed otherwise, of %d exits", won, lost, stuck, exits)
 		}
 		return nil
 	})
 	t.Logf("won %d of %d", p.count(logLifted), exits)
-	if lost := p.count(logLost); lost > exits/4 {
+	if lost := p.count(logLost); lost > exits/20 {
 		t.Errorf("lost %d of %d", lost, exits)
 	}
 }

@@ -41,6 +41,9 @@ var volumes = map[string]string{
 // requestTimeout is what the runtime gives a plugin for an answer.
 const requestTimeout = "10s"
 
+// proof asks for what takes too long for every change.
+var proof = flag.Bool("proof", false, "measure longer")
+
 const notOnNode = `these tests load and restart a whole node, so they run inside a disposable one:
 nri_node.* is not on this kernel's command line. "make e2e" boots one and runs them there`
 
@@ -124,7 +127,11 @@ func prepare() error {
 	if err := node.cri.RemovePods(ctx); err != nil {
 		return err
 	}
-	archive := filepath.Join(node.payload, "iotool.tar")
+	return importImage(ctx, "iotool.tar")
+}
+
+func importImage(ctx context.Context, archive string) error {
+	archive = filepath.Join(node.payload, archive)
 	output, err := exec.CommandContext(ctx, "ctr", "-n", "k8s.io", "images", "import", "--local", archive).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("import %s: %w\n%s", archive, err, output)

@@ -76,11 +76,11 @@ func sleeper(name string, mounts ...string) cri.ContainerConfig {
 }
 
 // working is a container that runs iotool on a file of the test's own below
-// /data, which is the volume.
-func working(t *testing.T, name, volume string, args ...string) cri.ContainerConfig {
+// /data, which is on ext4.
+func working(t *testing.T, name string, args ...string) cri.ContainerConfig {
 	t.Helper()
-	cfg := sleeper(name, "/data", volume)
-	cfg.Args = append(args, "--path", "/data/"+filepath.Base(testFile(t, volume, name)))
+	cfg := sleeper(name, "/data", "ext4")
+	cfg.Args = append(args, "--path", "/data/"+filepath.Base(testFile(t, "ext4", name)))
 	return cfg
 }
 

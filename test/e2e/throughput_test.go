@@ -187,7 +187,7 @@ func TestFirstInstruction(t *testing.T) {
 	for _, name := range []string{"spec", "start"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := working(t, name, "ext4", "write", "--direct", "--size", "4Mi", "--block", "256Ki")
+			cfg := working(t, name, "write", "--direct", "--size", "4Mi", "--block", "256Ki")
 			k := podOf{pod.Pod, t}.run(cfg)
 			ctx, cancel := context.WithTimeout(t.Context(), deadline)
 			defer cancel()
@@ -218,7 +218,7 @@ func TestPodTotalThroughput(t *testing.T) {
 	startPlugin(t)
 	pod := runPod(t, "pod", annotations{limits + "pod-total": "/data wbps=2Mi"})
 	for _, name := range []string{"a", "b"} {
-		pod.run(working(t, name, "ext4", "write", "--direct"))
+		pod.run(working(t, name, "write", "--direct"))
 	}
 	wantRate(t, pod.Cgroup, "vdb", "wbytes", 2*mib)
 }

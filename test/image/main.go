@@ -1,8 +1,9 @@
-// Image packs the program of the test containers into an archive that
-// `ctr -n k8s.io images import` takes. It needs neither a registry nor a
+// Image packs a program, by default that of the test containers, into an archive
+// that `ctr -n k8s.io images import` takes. It needs neither a registry nor a
 // container engine.
 //
 //	go run ./image -o iotool.tar
+//	go run ./image -o nri-blkio.tar -name example/nri-blkio:latest -path nri-blkio -binary nri-blkio
 package main
 
 import (
@@ -23,49 +24,50 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// imageName is what tests ask the CRI for.
-const imageName = "local/iotool:1"
-
 func main() {
 	out := flag.String("o", "iotool.tar", "the archive to write")
-	source := flag.String("source", "./image/iotool", "the package to build")
+	tag := flag.String("name", "docker.io/local/iotool:1", "the image's name")
+	path := flag.String("path", "bin/iotool", "the program's path in the image")
+	binary := flag.String("binary", "", "the program; if empty, ./image/iotool is built")
 	flag.Parse()
-	if err := run(*source, *out); err != nil {
+	if err := run(*binary, *path, *tag, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "image:", err)
 		os.Exit(1)
 	}
 }
 
-func run(source, out string) error {
-	dir, err := os.MkdirTemp("", "iotool")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	binary := filepath.Join(dir, "iotool")
-	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, source)
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // the image has no libc
-	if output, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w\n%s", source, err, output)
+func run(binary, path, tag, out string) error {
+	if binary == "" {
+		dir, err := os.MkdirTemp("", "iotool")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		binary = filepath.Join(dir, "iotool")
+		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, "./image/iotool")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0") // the image has no libc
+		if output, err := build.CombinedOutput(); err != nil {
+			return fmt.Errorf("build iotool: %w\n%s", err, output)
+		}
 	}
 	program, err := os.ReadFile(binary)
 	if err != nil {
 		return err
 	}
-	image, err := newImage(program)
+	image, err := newImage(program, path)
 	if err != nil {
 		return fmt.Errorf("make image: %w", err)
 	}
-	tag, err := name.NewTag("docker.io/" + imageName)
+	ref, err := name.NewTag(tag)
 	if err != nil {
 		return err
 	}
-	return tarball.WriteToFile(out, tag, image)
+	return tarball.WriteToFile(out, ref, image)
 }
 
-// newImage is an image with the program at /bin/iotool and nothing else but the
-// directories that tests mount on and write to.
-func newImage(program []byte) (v1.Image, error) {
+// newImage is an image with the program and nothing else but the directories that
+// tests mount on and write to.
+func newImage(program []byte, path string) (v1.Image, error) {
 	var layer bytes.Buffer
 	w := tar.NewWriter(&layer)
 	for _, dir := range []string{"bin/", "tmp/", "data/", "etc/"} {
@@ -73,7 +75,7 @@ func newImage(program []byte) (v1.Image, error) {
 			return nil, err
 		}
 	}
-	err := w.WriteHeader(&tar.Header{Name: "bin/iotool", Mode: 0o755, Size: int64(len(program))})
+	err := w.WriteHeader(&tar.Header{Name: path, Mode: 0o755, Size: int64(len(program))})
 	if err != nil {
 		return nil, err
 	}
@@ -99,6 +101,6 @@ func newImage(program []byte) (v1.Image, error) {
 	}
 	// containerd leaves out what says of no platform that it is for it.
 	config.OS, config.Architecture = "linux", runtime.GOARCH
-	config.Config = v1.Config{Entrypoint: []string{"/bin/iotool"}, Cmd: []string{"sleep"}}
+	config.Config = v1.Config{Entrypoint: []string{"/" + path}, Cmd: []string{"sleep"}}
 	return mutate.ConfigFile(image, config)
 }

@@ -20,8 +20,12 @@ type Program struct {
 	Test    bool
 }
 
-// Build puts nri-blkio, the image of the test containers (iotool.tar) and the
-// programs into dir. module is the directory of the test module.
+// Image is the name of the image of nri-blkio, as deploy/ has it.
+const Image = "registry.example/nri-blkio:latest"
+
+// Build puts into dir nri-blkio, its image (nri-blkio.tar), that of the test
+// containers (iotool.tar), the files of deploy/ and the programs. module is the
+// directory of the test module.
 func Build(ctx context.Context, module, dir string, programs ...Program) error {
 	steps := []struct {
 		where string
@@ -29,6 +33,10 @@ func Build(ctx context.Context, module, dir string, programs ...Program) error {
 	}{
 		{filepath.Join(module, ".."), []string{"build", "-trimpath", "-o", filepath.Join(dir, "nri-blkio"), "./cmd/nri-blkio"}},
 		{module, []string{"run", "./image", "-o", filepath.Join(dir, "iotool.tar")}},
+		{module, []string{
+			"run", "./image", "-o", filepath.Join(dir, "nri-blkio.tar"),
+			"-name", Image, "-path", "nri-blkio", "-binary", filepath.Join(dir, "nri-blkio"),
+		}},
 	}
 	for _, p := range programs {
 		args := []string{"build", "-trimpath"}
@@ -48,5 +56,5 @@ func Build(ctx context.Context, module, dir string, programs ...Program) error {
 			return fmt.Errorf("%v: %w\n%s", cmd, err, out)
 		}
 	}
-	return nil
+	return os.CopyFS(filepath.Join(dir, "deploy"), os.DirFS(filepath.Join(module, "..", "deploy")))
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -15,8 +16,12 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/payload"
 )
 
-// limit is for one node: to boot under emulation, and to run all tests there.
-const limit = 35 * time.Minute
+// limit is for one node: to boot under emulation, and to run all tests there. A
+// proof measures longer.
+const (
+	limit      = 35 * time.Minute
+	proofLimit = 3 * time.Hour
+)
 
 // TestE2E runs the e2e tests on the nodes that NODE_MATRIX asks for: "full", or
 // the one node that the other variables name.
@@ -31,8 +36,9 @@ func TestE2E(t *testing.T) {
 		t.Fatal(err)
 	}
 	var outcomes []outcome
-	for _, cfg := range matrix(cfg, os.Getenv("NODE_MATRIX") == "full") {
-		t.Run(cfg.String(), func(t *testing.T) { outcomes = append(outcomes, runOn(t, cfg, dir)) })
+	proof := os.Getenv("NODE_MATRIX") == "full"
+	for _, cfg := range matrix(cfg, proof) {
+		t.Run(cfg.String(), func(t *testing.T) { outcomes = append(outcomes, runOn(t, cfg, dir, proof)) })
 		if file := os.Getenv("MATRIX_TABLE"); file != "" {
 			// After each node: the whole matrix takes hours.
 			commit, err := testedCommit()
@@ -64,7 +70,11 @@ func matrix(cfg node.Config, full bool) []node.Config {
 }
 
 // runOn boots a node and runs the tests there.
-func runOn(t *testing.T, cfg node.Config, dir string) outcome {
+func runOn(t *testing.T, cfg node.Config, dir string, proof bool) outcome {
+	limit := limit
+	if proof {
+		limit = proofLimit
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	n, err := node.Start(ctx, cfg)
@@ -77,7 +87,9 @@ func runOn(t *testing.T, cfg node.Config, dir string) outcome {
 		t.Error(err)
 	}
 	// Inner deadline first: its report names the test that hung.
-	cmd := []string{payload.Guest + "/e2e.test", "-test.v", "-test.timeout=30m"}
+	cmd := []string{
+		payload.Guest + "/e2e.test", "-test.v", "-test.timeout=" + (limit - 5*time.Minute).String(), "-proof=" + strconv.FormatBool(proof),
+	}
 	if run := os.Getenv("E2E_RUN"); run != "" {
 		cmd = append(cmd, "-test.run="+run)
 	}

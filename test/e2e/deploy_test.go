@@ -1,0 +1,176 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// TestUnit installs the systemd unit as README says: what it takes away from the
+// program must not be needed.
+func TestUnit(t *testing.T) {
+	install(t, "nri-blkio", "/usr/local/bin/nri-blkio", 0o755)
+	install(t, "deploy/policy.yaml", "/etc/nri-blkio/policy.yaml", 0o644)
+	install(t, "deploy/systemd/nri-blkio.service", "/etc/systemd/system/nri-blkio.service", 0o644)
+	systemctl(t, "daemon-reload")
+	t.Cleanup(func() {
+		systemctl(t, "stop", "nri-blkio")
+		if t.Failed() {
+			t.Log(journal("nri-blkio"))
+		}
+	})
+	systemctl(t, "start", "nri-blkio")
+	log := func() (string, error) { return journal("nri-blkio"), nil }
+	eventually(t, "the unit serves", logHas(log, logServing))
+	pod := runPod(t, "pod", annotations{limits + "container.c": "/data wbps=512Ki", limits + "container.limited": "/data wbps=1Mi"})
+	pod.run(sleeper("free")) // so that the pod as a whole has no limit
+	wantIOMax(t, pod.run(sleeper("limited", "/data", "ext4")).Cgroup, limitedDisk)
+	if _, err := pod.run(working(t, "c", "write", "--size", "16Mi")).Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	awaitOnDisk(t)
+	wantQuiet(t, log)
+}
+
+// TestDaemonSet runs the pod of the manifest as a static pod, beside a limited
+// one: the kubelet removes pods that it does not know.
+func TestDaemonSet(t *testing.T) {
+	if err := importImage(t.Context(), "nri-blkio.tar"); err != nil {
+		t.Fatal(err)
+	}
+	install(t, "deploy/policy.yaml", "/etc/nri-blkio/policy.yaml", 0o644)
+	const name = "limited"
+	startKubelet(t, []staticPod{{
+		name: name, annotations: annotations{limits + "containers": "/data wbps=1Mi"},
+		containers: ctr("c", "15", dataDir), volume: hostPath,
+	}})
+	pod := filepath.Join(manifests, "nri-blkio.yaml")
+	writeFile(t, pod, daemonPod(t))
+	t.Cleanup(func() { os.Remove(pod) })
+	t.Cleanup(func() {
+		if t.Failed() {
+			text, err := podLog()
+			t.Logf("the log of the pod: %s, %v", text, err)
+		}
+	})
+	within(t, kubeletDeadline, "the pod serves", logHas(podLog, logServing))
+	within(t, kubeletDeadline, "container c is limited", func() error {
+		return checkIOMax(staticPod{name: name}.running(t, "c")["c"].Cgroup, limitedDisk)
+	})
+	within(t, kubeletDeadline, "the container's volume is synced", logHas(podLog, "Synced"))
+	wantQuiet(t, podLog)
+}
+
+// wantQuiet fails the test for what the program says that it lacks.
+func wantQuiet(t *testing.T, log func() (string, error)) {
+	t.Helper()
+	text, err := log()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(text) {
+		for _, bad := range []string{"level=warning", "level=error", `"level":"warning"`, `"level":"error"`, "CAP_SYS_NICE"} {
+			if strings.Contains(line, bad) {
+				t.Errorf("logged: %s", line)
+			}
+		}
+	}
+}
+
+// daemonPod is the manifest's pod without what only an API server has: a service
+// account, a ConfigMap. It logs more.
+func daemonPod(t *testing.T) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(node.payload, "deploy/kubernetes/daemonset.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var set struct {
+		Spec struct{ Template struct{ Spec map[string]any } }
+	}
+	if err := yaml.Unmarshal(data, &set); err != nil {
+		t.Fatal(err)
+	}
+	spec := set.Spec.Template.Spec
+	delete(spec, "serviceAccountName")
+	ctr := spec["containers"].([]any)[0].(map[string]any)
+	ctr["args"] = append(ctr["args"].([]any), "--log-level=debug")
+	replaced := 0
+	for _, v := range spec["volumes"].([]any) {
+		if volume := v.(map[string]any); volume["configMap"] != nil {
+			delete(volume, "configMap")
+			volume["hostPath"] = map[string]any{"path": "/etc/nri-blkio"}
+			replaced++
+		}
+	}
+	if replaced != 1 {
+		t.Fatalf("%d volumes from a ConfigMap", replaced)
+	}
+	out, err := yaml.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "nri-blkio", "namespace": "nri-blkio"}, "spec": spec,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+func podLog() (string, error) {
+	files, err := filepath.Glob("/var/log/pods/nri-blkio_nri-blkio-*/nri-blkio/*.log")
+	if err != nil || len(files) == 0 {
+		return "", fmt.Errorf("it has no log: %w", err)
+	}
+	data, err := os.ReadFile(files[len(files)-1])
+	return string(data), err
+}
+
+func journal(unit string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "journalctl", "-b", "-u", unit, "-o", "cat", "--no-pager").CombinedOutput()
+	if err != nil {
+		return fmt.Sprintf("journalctl: %v: %s", err, out)
+	}
+	return string(out)
+}
+
+func logHas(log func() (string, error), text string) func() error {
+	return func() error {
+		now, err := log()
+		if err == nil && !strings.Contains(now, text) {
+			err = fmt.Errorf("its log is %q", now)
+		}
+		return err
+	}
+}
+
+// install copies a file of the payload for the time of the test.
+func install(t *testing.T, from, to string, mode os.FileMode) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(node.payload, from))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(to, data, mode); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(to) })
+}
+
+func systemctl(t *testing.T, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, "systemctl", args...).CombinedOutput(); err != nil {
+		t.Errorf("systemctl %v: %v: %s", args, err, out)
+	}
+}
