@@ -11,8 +11,8 @@ demo: ## boot a node, run three limited pods, print asked / in force / measured
 
 test: lint unit e2e ## lint, unit tests with the race detector, e2e tests on the default node
 
-proof: ## the whole matrix of kernels, containerds, runtimes and drivers; writes docs/matrix.md
-	cd test && NODE_MATRIX=full MATRIX_TABLE=$(CURDIR)/docs/matrix.md go test -count=1 -v -timeout 48h ./suite
+proof: ## the whole matrix of kernels, containerds, runtimes and drivers; writes the tables of docs/
+	cd test && NODE_MATRIX=full MATRIX_TABLE=$(CURDIR)/docs/matrix.md SCENARIO_TABLE=$(CURDIR)/docs/writeback.md go test -count=1 -v -timeout 48h ./suite
 
 lint: ## golangci-lint, of the version in tools/go.mod, on both modules
 	cd tools && go build -o $(CACHE)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint

@@ -76,3 +76,29 @@ func TestBackstopAndTotal(t *testing.T) {
 		}
 	}
 }
+
+// TestNoBackstop: switched off while it is in force, it goes.
+func TestNoBackstop(t *testing.T) {
+	h, _ := tree(t, podCgroup)
+	p := newPlugin(t, h)
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=4Mi", limitsKey + "pod-total": "rootfs rbps=9Mi"})
+	if _, err := p.create(t.Context(), sb, ctr("a"), false); err != nil {
+		t.Fatal(err)
+	}
+	g := p.lookup(sb).group
+	p.enter(p.lookup(sb), ctr("a"))
+	want := func(want blkio.Limits) {
+		t.Helper()
+		if got := p.planFor(g).pod.want[rootDisk.Dev]; got != want {
+			t.Errorf("pod has %q, want %q", got, want)
+		}
+	}
+	want(blkio.Limits{blkio.Rbps: 9 << 20, blkio.Wbps: 4 << 20})
+	off := *p.policy.Load()
+	off.Writeback.Backstop = false
+	p.policy.Store(&off)
+	if errs := p.settleAll(t.Context(), g); errs != nil {
+		t.Fatal(errs)
+	}
+	want(blkio.Limits{blkio.Rbps: 9 << 20})
+}

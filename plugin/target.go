@@ -198,11 +198,15 @@ func (p *Plugin) podTarget(pol *policy.Policy, v view, observed bool) *target {
 	for _, c := range v.running {
 		granted = append(granted, c.desired)
 	}
+	ended := len(granted) == 0 && pol.Writeback.Backstop
+	if !pol.Writeback.Backstop {
+		granted = nil
+	}
 	total.Disks = withBackstop(total, granted)
 	if v.warned {
 		total.Warnings = append(total.Warnings, v.pod.request.Unmatched(v.seen)...)
 	}
-	t := &target{cgroup: v.cgroup, partial: v.partial, ended: len(granted) == 0, record: p.newRecord(KindPod, v.pod, total, err, observed)}
+	t := &target{cgroup: v.cgroup, partial: v.partial, ended: ended, record: p.newRecord(KindPod, v.pod, total, err, observed)}
 	if !observed {
 		t.want, t.weight = wanted(total), total.Weight
 	}

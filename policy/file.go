@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -67,6 +68,9 @@ func (f Floors) of(k blkio.Key) blkio.Rate {
 // Writeback switches what is done for data that containers have written and that
 // is not on its disk yet.
 type Writeback struct {
+	// Backstop gives the pod's cgroup the sum of what its containers were
+	// granted.
+	Backstop bool
 	// HandOver lifts the limits of a container that has ended before its
 	// cgroup goes, and syncs its volumes.
 	HandOver bool
@@ -76,14 +80,18 @@ func (w *Writeback) parse(raw json.RawMessage) error {
 	if raw == nil {
 		return nil
 	}
-	m, err := object("writeback", raw, "handOver")
-	if err != nil || m["handOver"] == nil {
+	m, err := object("writeback", raw, "backstop", "handOver")
+	if err != nil {
 		return err
 	}
-	if json.Unmarshal(m["handOver"], &w.HandOver) != nil {
-		return fmt.Errorf("writeback.handOver: %s is neither true nor false", show(m["handOver"]))
+	return cmp.Or(w.parseSwitch(m, "backstop", &w.Backstop), w.parseSwitch(m, "handOver", &w.HandOver))
+}
+
+func (w *Writeback) parseSwitch(m map[string]json.RawMessage, name string, to *bool) error {
+	if m[name] == nil || json.Unmarshal(m[name], to) == nil {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("writeback.%s: %s is neither true nor false", name, show(m[name]))
 }
 
 // Policy is the policy of a node. It has no useful zero value: take Default or
@@ -104,7 +112,7 @@ func Default() *Policy {
 		Mode:      ModeEnforce,
 		OnError:   OnError{Invalid: Reject, Unenforceable: Reject, Internal: Ignore},
 		Floors:    Floors{Bps: 64 << 10, Iops: 8},
-		Writeback: Writeback{HandOver: true},
+		Writeback: Writeback{Backstop: true, HandOver: true},
 		HostKernelHandlers: []string{
 			"", "runc", "crun", "youki", "nvidia", "nvidia-cdi", "nvidia-legacy",
 		},
@@ -118,7 +126,7 @@ func Default() *Policy {
 //	mode: enforce
 //	onError: {invalid: reject, unenforceable: reject, internal: ignore}
 //	floors: {bps: 64Ki, iops: 8}
-//	writeback: {handOver: true}
+//	writeback: {backstop: true, handOver: true}
 //	hostKernelHandlers: ["", runc, crun]
 //
 // What is left out is as in Default; a list of handlers replaces the default

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os/exec"
 	"time"
 
@@ -25,6 +26,9 @@ func (a *app) syncCommand() *cobra.Command {
 
 func syncFilesystem(dir string) error {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // unmounted meanwhile, which has written it out
+	}
 	if err != nil {
 		return fmt.Errorf("open %s: %w", dir, err)
 	}

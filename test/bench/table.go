@@ -1,16 +1,14 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
 	"runtime"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/nri-blkio/nri-blkio/test/generated"
 	"github.com/nri-blkio/nri-blkio/test/node"
 )
 
@@ -139,26 +137,12 @@ func (r *report) print(w io.Writer) error {
 	return table.Flush()
 }
 
-const (
-	begin = "<!-- what follows is written by make bench -->\n"
-	end   = "<!-- until here -->\n"
-)
-
-// write puts the table between the marks of a file.
+// write puts the table into a file.
 func (r *report) write(file string) error {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	head, rest, ok := strings.Cut(string(data), begin)
-	_, tail, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
-		return fmt.Errorf("write the table into %s: %w", file, errors.New("its marks are not there"))
-	}
 	var b strings.Builder
-	version, _ := exec.Command("git", "describe", "--always", "--dirty").Output() // of no consequence
-	fmt.Fprintf(&b, "\n- %s, %s, %s/%s, commit %s\n", time.Now().Format(time.DateOnly), runtime.Version(), runtime.GOOS,
-		runtime.GOARCH, strings.TrimSpace(string(version)))
+	version, _ := generated.Commit() // of no consequence
+	fmt.Fprintf(&b, "- %s, %s, %s/%s, commit %s\n", time.Now().Format(time.DateOnly), runtime.Version(), runtime.GOOS,
+		runtime.GOARCH, version)
 	fmt.Fprintf(&b, "- host: %s\n- node: %s\n\n", r.host, r.node)
 	fmt.Fprintf(&b, "| figure | measured | goal | | where |\n|---|---|---|---|---|\n")
 	for _, row := range rows() {
@@ -166,6 +150,5 @@ func (r *report) write(file string) error {
 			fmt.Fprintf(&b, "| %s |\n", strings.Join(cells[:], " | "))
 		}
 	}
-	b.WriteString("\n")
-	return os.WriteFile(file, []byte(head+begin+b.String()+end+tail), 0o644)
+	return generated.Replace(file, b.String())
 }

@@ -3,10 +3,14 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
 const (
@@ -155,5 +159,88 @@ func TestExits(t *testing.T) {
 	t.Logf("won %d of %d", p.count(logLifted), exits)
 	if lost := p.count(logLost); lost > exits/20 {
 		t.Errorf("lost %d of %d", lost, exits)
+	}
+}
+
+// TestEnds: however a container ends, what it has left to write is handed over.
+func TestEnds(t *testing.T) {
+	p := startPlugin(t, "--log-level", "debug")
+	ends := []struct {
+		name string
+		end  func(t *testing.T, pod podOf, k *cri.Container)
+	}{
+		{"killed", func(t *testing.T, _ podOf, k *cri.Container) {
+			writeCgroup(t, k.Cgroup, "cgroup.kill", "1")
+		}},
+		{"out of memory", func(t *testing.T, _ podOf, k *cri.Container) {
+			writeCgroup(t, k.Cgroup, "memory.max", "64K")
+		}},
+		{"pod deleted", func(t *testing.T, pod podOf, _ *cri.Container) {
+			if err := pod.RemoveSandbox(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}},
+		{"plugin restarted before", func(t *testing.T, _ podOf, k *cri.Container) {
+			p.kill(t)
+			p = startPlugin(t, "--log-level", "debug")
+			// It is held from the first pass on.
+			p.await(t, "Synchronized with the runtime", 1)
+			time.Sleep(resync)
+			if err := k.Stop(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}},
+	}
+	for _, e := range ends {
+		t.Run(e.name, func(t *testing.T) {
+			pod := runPod(t, "pod", annotations{limits + "container.c": "/data wbps=512Ki"})
+			pod.run(sleeper("free")) // so that the pod as a whole has no limit
+			k := pod.run(sleeper("c", "/data", "ext4"))
+			path := "/data/" + filepath.Base(testFile(t, "ext4", "c"))
+			if _, err := k.Exec(t.Context(), deadline, "/bin/iotool", "write", "--path", path, "--size", "16Mi"); err != nil {
+				t.Fatal(err)
+			}
+			lifted := p.count(logLifted)
+			if e.name == "plugin restarted before" {
+				lifted = 0
+			}
+			e.end(t, pod, k)
+			p.await(t, logLifted, lifted+1)
+			began := time.Now()
+			awaitOnDisk(t)
+			t.Logf("16 MiB were on the disk %v after the end", time.Since(began).Round(10*time.Millisecond))
+			if lost := p.count(logLost); lost > 0 {
+				t.Errorf("%d races were lost", lost)
+			}
+		})
+	}
+}
+
+// TestPluginEndsWithTheSync: a plugin that is killed as it syncs leaves no process,
+// and the next one begins with nothing held that has gone.
+func TestPluginEndsWithTheSync(t *testing.T) {
+	p := startPlugin(t, "--log-level", "debug")
+	pod := runPod(t, "pod", annotations{limits + "container.c": "/data wbps=512Ki"})
+	writeAndEnd(t, pod, "c", "16Mi")
+	p.await(t, logLifted, 1) // the pod's limit holds, so the sync takes its time
+	p.kill(t)
+	writeCgroup(t, pod.Cgroup, "io.max", node.disks["vdb"]+" wbps=max")
+	awaitOnDisk(t)
+	eventually(t, "no sync is left", func() error {
+		out, err := exec.CommandContext(t.Context(), "pgrep", "-f", "nri-blkio sync").Output()
+		if err == nil {
+			return fmt.Errorf("process %s", out)
+		}
+		return nil
+	})
+	startPlugin(t)
+	wantIOMax(t, pod.run(sleeper("c", "/data", "ext4")).Cgroup, disks{"vdb": "wbps=524288"})
+}
+
+// writeCgroup writes a file of a cgroup.
+func writeCgroup(t *testing.T, dir, name, value string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(cri.CgroupRoot, dir, name), []byte(value), 0); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -6,12 +6,14 @@ package suite
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"strconv"
 	"testing"
 	"time"
 
+	"github.com/nri-blkio/nri-blkio/test/generated"
 	"github.com/nri-blkio/nri-blkio/test/node"
 	"github.com/nri-blkio/nri-blkio/test/payload"
 )
@@ -39,17 +41,26 @@ func TestE2E(t *testing.T) {
 	proof := os.Getenv("NODE_MATRIX") == "full"
 	for _, cfg := range matrix(cfg, proof) {
 		t.Run(cfg.String(), func(t *testing.T) { outcomes = append(outcomes, runOn(t, cfg, dir, proof)) })
-		if file := os.Getenv("MATRIX_TABLE"); file != "" {
-			// After each node: the whole matrix takes hours.
-			commit, err := testedCommit()
-			if err == nil {
-				err = writeTable(file, commit, outcomes)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+		if err := writeTables(outcomes); err != nil {
+			t.Fatal(err) // after each node: the whole matrix takes hours
 		}
 	}
+}
+
+// writeTables writes the tables that MATRIX_TABLE and SCENARIO_TABLE ask for; the
+// scenarios are those of the first node.
+func writeTables(outcomes []outcome) error {
+	commit, err := generated.Commit()
+	if err != nil {
+		return err
+	}
+	if file := os.Getenv("MATRIX_TABLE"); file != "" {
+		err = writeTable(file, commit, outcomes)
+	}
+	if file := os.Getenv("SCENARIO_TABLE"); file != "" {
+		err = errors.Join(err, writeScenarios(file, commit, outcomes[0]))
+	}
+	return err
 }
 
 func matrix(cfg node.Config, full bool) []node.Config {

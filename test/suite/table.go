@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/nri-blkio/nri-blkio/test/generated"
 )
 
 // outcome is what the tests did on one node.
@@ -17,13 +18,21 @@ type outcome struct {
 	node           string
 	passed, failed int
 	failures       []string
+	scenarios      []string // rows of docs/writeback.md
 	took           time.Duration
 }
+
+// rowMark begins a line of TestScenarios that is one of these.
+const rowMark = "scenario-row "
 
 // count reads the lines that go test prints for the outer tests and for their
 // cases, "--- PASS: TestTargets/rootfs (2.31s)".
 func (o *outcome) count(output []byte) {
 	for line := range bytes.Lines(output) {
+		if row, ok := strings.CutPrefix(string(line), rowMark); ok {
+			o.scenarios = append(o.scenarios, row)
+			continue
+		}
 		verdict, rest, ok := strings.Cut(strings.TrimSpace(string(line)), ": ")
 		if !ok {
 			continue
@@ -57,6 +66,19 @@ func (o *outcome) row(commit string) string {
 	return fmt.Sprintf("| %s | %d | %s | %s | %s |\n", o.node, o.passed, failed, o.took.Round(time.Second), commit)
 }
 
+// writeScenarios writes what TestScenarios has measured on a node, if it ran.
+func writeScenarios(file, commit string, o outcome) error {
+	if len(o.scenarios) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("%s, commit %s, %s.\n\n%s%s", time.Now().Format(time.DateOnly), commit, o.node, scenarioHead, strings.Join(o.scenarios, ""))
+	return generated.Replace(file, text)
+}
+
+const scenarioHead = `| scenario | what is done | limited / its limit | unlimited / alone | pod / granted | charged, MiB | drained in | |
+|---|---|---|---|---|---|---|---|
+`
+
 // writeTable brings docs/matrix.md up to date with the nodes that were run.
 func writeTable(file, commit string, outcomes []outcome) error {
 	old, err := os.ReadFile(file)
@@ -78,10 +100,4 @@ func writeTable(file, commit string, outcomes []outcome) error {
 		text.WriteString(rows[node])
 	}
 	return os.WriteFile(file, []byte(text.String()), 0o644)
-}
-
-// testedCommit names the commit, and says if there were changes to it.
-func testedCommit() (string, error) {
-	out, err := exec.Command("git", "describe", "--always", "--dirty").Output()
-	return strings.TrimSpace(string(out)), err
 }

@@ -2,7 +2,8 @@
 // pattern and says on one JSON line what it did and when. It is static and has no
 // shell around it, so that its first I/O is the container's first.
 //
-//	iotool write --path P [--size N | --seconds S] [--block 64Ki] [--span 64Mi] [--direct] [--fsync]
+//	iotool write --path P [--size N | --seconds S] [--block 64Ki] [--span 64Mi]
+//	             [--direct | --mmap | --append | --files N] [--sync N] [--fsync]
 //	iotool read  --path P [--size N | --seconds S] [--block 64Ki] [--span 64Mi] [--direct]
 //	iotool sleep [--seconds S]
 //
@@ -66,6 +67,10 @@ type job struct {
 	block    int64 // bytes of one call
 	span     int64 // the file is gone over again after so many bytes
 	direct   bool
+	mmap     bool  // through a shared mapping
+	append   bool  // at the end of the file, wherever that is
+	files    int64 // the path is a directory with so many files of a block each; 0: it is a file
+	sync     int64 // fsync after each so many bytes; 0: never
 	fsync    bool
 }
 
@@ -85,6 +90,10 @@ func parseJob(command string, args []string) (job, error) {
 		flags.Func("block", "`bytes` of one call", bytesTo(&j.block))
 		flags.Func("span", "start over after so many `bytes` of the file", bytesTo(&j.span))
 		flags.BoolVar(&j.direct, "direct", false, "O_DIRECT: past the page cache")
+		flags.BoolVar(&j.mmap, "mmap", false, "through a shared mapping of --span bytes")
+		flags.BoolVar(&j.append, "append", false, "at the end of the file")
+		flags.Int64Var(&j.files, "files", 0, "the path is a directory with so `many` files of one block")
+		flags.Func("sync", "fsync after each so many `bytes`", bytesTo(&j.sync))
 		flags.BoolVar(&j.fsync, "fsync", false, "count the time until a write is on the disk")
 	default:
 		return job{}, fmt.Errorf("unknown command %q: want write, read or sleep", command)

@@ -1,0 +1,257 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
+)
+
+// The scenarios are the ways in which who writes a file and whom its writeback
+// is charged to differ. Each is played with parts of what is done about it off
+// and on, one after another on one node, so that the figures compare. test/suite
+// takes the lines that begin with rowMark into docs/writeback.md.
+const (
+	rowMark = "scenario-row "
+	// limit is that of the limited container, a. Where a changed limit or
+	// another limited container is played, that is raised.
+	limit, raised = 2 * mib, 4 * mib
+	// drainDeadline is more than anything queued here takes at a limit.
+	drainDeadline = 40 * time.Second
+)
+
+// parts are what is done, by a policy file.
+var parts = []struct{ name, policy string }{
+	{"nothing", "writeback: {backstop: false, handOver: false}\n"},
+	{"backstop", "writeback: {backstop: true, handOver: false}\n"},
+	{"backstop and hand-over", ""},
+}
+
+// scenario plays on the ext4 volume at /data, with XFS on another disk at /other.
+type scenario struct {
+	name string
+	play func(s *stage)
+}
+
+// stage is what a scenario has, and what it found.
+type stage struct {
+	*testing.T
+	plugin   *instance
+	parts    string
+	duration time.Duration // of what is measured
+	result
+}
+
+// result is a row. Ratios are 0 where there is nothing to tell.
+type result struct {
+	limited float64       // what the limited writer got onto the disk, by its limit
+	free    float64       // the unlimited one's rate, by its rate alone
+	pod     float64       // what was written of the pod, by what its containers were granted
+	charged string        // to whom, in MiB
+	drained time.Duration // how long what was queued took; 0: nothing was queued
+	note    string
+}
+
+// TestScenarios checks what this project promises and prints what it does not.
+func TestScenarios(t *testing.T) {
+	duration := 6 * time.Second
+	if *proof {
+		duration = time.Minute
+	}
+	var rows []string
+	for _, part := range parts {
+		t.Run(part.name, func(t *testing.T) {
+			p := startPlugin(t, "--policy", policyFile(t, part.policy))
+			for _, sc := range scenarios {
+				t.Run(sc.name, func(t *testing.T) {
+					s := &stage{T: t, plugin: p, parts: part.name, duration: duration}
+					sc.play(s)
+					s.promised()
+					rows = append(rows, s.row(sc.name))
+					t.Log(rows[len(rows)-1])
+				})
+			}
+		})
+	}
+	for _, row := range rows {
+		fmt.Println(rowMark + row)
+	}
+}
+
+// promised fails the test for a pod that exceeds what it was granted in spite of
+// the backstop.
+func (s *stage) promised() {
+	if s.parts != "nothing" && s.pod > 1.1 {
+		s.Errorf("the pod wrote %.2f times what it was granted", s.pod)
+	}
+}
+
+func ratio(f float64) string {
+	if f == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.2f", f)
+}
+
+func seconds(d time.Duration) string { return fmt.Sprint(d.Seconds()) }
+
+func (s *stage) row(name string) string {
+	drained := ""
+	switch {
+	case s.drained >= drainDeadline:
+		drained = fmt.Sprintf("over %.0f s", drainDeadline.Seconds())
+	case s.drained > 0:
+		drained = fmt.Sprintf("%.1f s", s.drained.Seconds())
+	}
+	cells := []string{name, s.parts, ratio(s.limited), ratio(s.free), ratio(s.pod), s.charged, drained, s.note}
+	return "| " + strings.Join(cells, " | ") + " |"
+}
+
+// file is a new file of the scenario, by its path in a container.
+func (s *stage) file(name string) string {
+	s.Helper()
+	host := filepath.Join(volumes["ext4"], strings.NewReplacer("/", "_", " ", "_", ",", "").Replace(s.Name())+"_"+name)
+	// To remove it drops what is queued.
+	s.Cleanup(func() { os.RemoveAll(host) })
+	return "/data/" + filepath.Base(host)
+}
+
+// pods and containers
+
+// actor is a container that programs run in.
+type actor struct {
+	*cri.Container
+	s *stage
+}
+
+// cast runs a pod with these containers. Of the annotations the scope is left out.
+func (s *stage) cast(name string, limited annotations, names ...string) (podOf, map[string]actor) {
+	s.Helper()
+	a := annotations{}
+	for scope, value := range limited {
+		a[limits+scope] = value
+	}
+	pod, actors := runPod(s.T, name, a), map[string]actor{}
+	for _, n := range names {
+		actors[n] = s.enter(pod, n)
+	}
+	return pod, actors
+}
+
+func (s *stage) enter(pod podOf, name string) actor {
+	s.Helper()
+	return actor{pod.run(sleeper(name, "/data", "ext4", "/other", "xfs")), s}
+}
+
+// does runs iotool in the container until it ends.
+func (a actor) does(args ...string) ioReport {
+	a.s.Helper()
+	out, err := a.Exec(a.s.Context(), 4*time.Minute, append([]string{"/bin/iotool"}, args...)...)
+	if err != nil {
+		a.s.Fatal(err)
+	}
+	var r ioReport
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		a.s.Fatalf("output of iotool %q: %v", out, err)
+	}
+	return r
+}
+
+func (r ioReport) rate() float64 { return float64(r.Bytes) / time.Duration(r.Nanos).Seconds() }
+
+// makes writes a file and has it on the disk.
+func (a actor) makes(file, size string) {
+	a.s.Helper()
+	a.does("write", "--path", file, "--size", size, "--fsync")
+}
+
+// writes is a writer that has each MiB on the disk before the next.
+func (a actor) writes(file string, args ...string) ioReport {
+	a.s.Helper()
+	args = append([]string{"write", "--path", file, "--sync", "1Mi", "--seconds", seconds(a.s.duration)}, args...)
+	return a.does(args...)
+}
+
+// alone is what an unlimited writer gets with nobody beside it.
+func (a actor) alone(args ...string) float64 {
+	a.s.Helper()
+	file := a.s.file("alone")
+	return a.does(append([]string{"write", "--path", file, "--sync", "1Mi", "--span", "16Mi", "--seconds", "2"}, args...)...).rate()
+}
+
+// measuring
+
+// account is what cgroups have written by now.
+type account struct {
+	s     *stage
+	pod   string
+	names []string
+	of    map[string]string // cgroups
+	start map[string]int64
+	began time.Time
+}
+
+// count begins to count what is charged to a pod and its containers.
+func (s *stage) count(pod podOf, actors map[string]actor, names ...string) *account {
+	s.Helper()
+	a := &account{s: s, pod: pod.Cgroup, names: names, of: map[string]string{}, start: map[string]int64{}, began: time.Now()}
+	for _, n := range names {
+		a.of[n] = actors[n].Cgroup
+		a.start[n] = s.written(actors[n].Cgroup)
+	}
+	a.start["pod"] = s.written(pod.Cgroup)
+	return a
+}
+
+func (s *stage) written(dir string) int64 {
+	s.Helper()
+	n, err := cgroup.Dir(dir).Counter(node.disks["vdb"], "wbytes")
+	if err != nil {
+		s.Fatal(err)
+	}
+	return n
+}
+
+// done fills in to whom it was charged; of the pod's what is no living
+// container's is a dead one's, or the pod's own. granted is the sum of the
+// containers' limits, 0 if one has none.
+func (a *account) done(granted float64) {
+	a.s.Helper()
+	whole := a.s.written(a.pod) - a.start["pod"]
+	took, rest := time.Since(a.began), whole
+	var charged []string
+	for _, n := range a.names {
+		own := a.s.written(a.of[n]) - a.start[n]
+		rest -= own
+		charged = append(charged, fmt.Sprintf("%s %.1f", n, float64(own)/mib))
+	}
+	if rest >= mib/2 {
+		charged = append(charged, fmt.Sprintf("dead %.1f", float64(rest)/mib))
+	}
+	a.s.charged = strings.Join(charged, ", ")
+	if granted > 0 {
+		a.s.pod = float64(whole) / took.Seconds() / granted
+	}
+}
+
+// drains waits until what was queued is on the disk, or gives it up.
+func (s *stage) drains(since time.Time) {
+	s.Helper()
+	for {
+		left, err := pending()
+		if err != nil {
+			s.Fatal(err)
+		}
+		s.drained = time.Since(since)
+		if left < mib || s.drained >= drainDeadline {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}

@@ -1,0 +1,259 @@
+package e2e
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
+)
+
+var scenarios = []scenario{
+	{"escape by rewrite", escape()},
+	{"escape by rewrite, pod fully limited", escapeWithin},
+	{"escape by append", escape("--append")},
+	{"escape by mmap", escape("--mmap", "--span", "16Mi")},
+	{"escape, many small files", smallFiles},
+	{"escape, one 1 GiB file", bigFile},
+	{"two pods on one volume", twoPods},
+	{"inversion", inversion},
+	{"owner throttled with a full queue", fullQueue},
+	{"contested file", contested},
+	{"limited without a memory limit", dirtyPages},
+	{"restart", restart(limit)},
+	{"restart with a changed limit", restart(raised)},
+	{"new pod on an old volume", newPod},
+	{"frozen filesystem", frozen},
+	{"lost race", lostRace},
+}
+
+// oneLimited and allLimited are the usual pods: a is the limited writer.
+var (
+	oneLimited = annotations{"container.a": "/data wbps=2Mi"}
+	allLimited = annotations{"container.a": "/data wbps=2Mi", "container.b": "/data wbps=4Mi"}
+)
+
+// escape: a writes to a file that the unlimited b has made.
+func escape(args ...string) func(*stage) {
+	return func(s *stage) {
+		pod, who := s.cast("pod", oneLimited, "a", "b")
+		file := s.file("f")
+		who["b"].makes(file, "16Mi")
+		account := s.count(pod, who, "a", "b")
+		if len(args) == 0 {
+			args = []string{"--span", "16Mi"}
+		}
+		s.limited = who["a"].writes(file, args...).rate() / limit
+		account.done(0)
+	}
+}
+
+// escapeWithin: b is limited too, so that the pod has a backstop.
+func escapeWithin(s *stage) {
+	pod, who := s.cast("pod", allLimited, "a", "b")
+	file := s.file("f")
+	who["b"].makes(file, "16Mi")
+	account := s.count(pod, who, "a", "b")
+	s.limited = who["a"].writes(file, "--span", "16Mi").rate() / limit
+	account.done(limit + raised)
+}
+
+func smallFiles(s *stage) {
+	pod, who := s.cast("pod", oneLimited, "a", "b")
+	files := s.file("d")
+	small := []string{"write", "--path", files, "--files", "200", "--block", "4Ki", "--span", "800Ki"}
+	who["b"].does(append(small, "--size", "800Ki", "--fsync")...)
+	account := s.count(pod, who, "a", "b")
+	s.limited = who["a"].writes(files, append(small[3:], "--sync", "64Ki")...).rate() / limit
+	account.done(0)
+}
+
+func bigFile(s *stage) {
+	pod, who := s.cast("pod", oneLimited, "a", "b")
+	file := s.file("f")
+	who["b"].does("write", "--path", file, "--mmap", "--span", "1Gi", "--size", "1Mi", "--fsync")
+	account := s.count(pod, who, "a", "b")
+	s.limited = who["a"].writes(file, "--span", "1Gi", "--sync", "8Mi").rate() / limit
+	account.done(0)
+}
+
+// twoPods: the file was made by a container of another pod, without annotations.
+func twoPods(s *stage) {
+	_, others := s.cast("other", nil, "b")
+	pod, who := s.cast("pod", oneLimited, "a")
+	file := s.file("f")
+	others["b"].makes(file, "16Mi")
+	account := s.count(pod, who, "a")
+	s.limited = who["a"].writes(file, "--span", "16Mi").rate() / limit
+	account.done(limit)
+	s.note = "the rest is charged to the other pod"
+}
+
+// inversion: the unlimited b writes to a file that a has made.
+func inversion(s *stage) {
+	pod, who := s.cast("pod", oneLimited, "a", "b")
+	file := s.file("f")
+	who["a"].makes(file, "4Mi")
+	alone := who["b"].alone()
+	account := s.count(pod, who, "a", "b")
+	s.free = who["b"].writes(file, "--span", "4Mi").rate() / alone
+	account.done(0)
+}
+
+// fullQueue: the same while a has much to write yet.
+func fullQueue(s *stage) {
+	pod, who := s.cast("pod", oneLimited, "a", "b")
+	file := s.file("f")
+	alone := who["b"].alone()
+	who["a"].does("write", "--path", file, "--size", "32Mi", "--span", "32Mi")
+	account, began := s.count(pod, who, "a", "b"), time.Now()
+	s.free = who["b"].writes(file, "--append").rate() / alone
+	account.done(0)
+	s.drains(began)
+}
+
+// contested: both go on writing to one file.
+func contested(s *stage) {
+	pod, who := s.cast("pod", oneLimited, "a", "b")
+	file := s.file("f")
+	alone := who["b"].alone()
+	account := s.count(pod, who, "a", "b")
+	var both sync.WaitGroup
+	both.Go(func() { s.limited = who["a"].writes(file, "--span", "16Mi").rate() / limit })
+	both.Go(func() { s.free = who["b"].writes(file, "--span", "16Mi").rate() / alone })
+	both.Wait()
+	account.done(0)
+}
+
+// dirtyPages: a writes as fast as it can into the page cache, b on the same disk
+// and then on another one.
+func dirtyPages(s *stage) {
+	pod, who := s.cast("pod", oneLimited, "a", "b")
+	file, other := s.file("f"), s.file("other")
+	elsewhere := "/other/scenario-dirty-pages"
+	s.Cleanup(func() { os.Remove(volumes["xfs"] + "/scenario-dirty-pages") })
+	alone, aloneThere := who["b"].alone(), who["b"].alone("--path", elsewhere)
+	account := s.count(pod, who, "a", "b")
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		who["a"].does("write", "--path", file, "--span", "4Gi", "--seconds", seconds(2*s.duration))
+	})
+	time.Sleep(s.duration / 2) // until there is much of it
+	s.free = who["b"].does("write", "--path", other, "--size", "16Mi", "--sync", "1Mi").rate() / alone
+	there := who["b"].does("write", "--path", elsewhere, "--size", "16Mi", "--sync", "1Mi").rate() / aloneThere
+	writer.Wait()
+	account.done(0)
+	s.note = "unlimited on another disk: " + ratio(there)
+}
+
+// restart: the container ends with much to write yet, and its successor writes
+// to the same file, with this limit.
+func restart(next int) func(*stage) {
+	return func(s *stage) {
+		scopes := annotations{"container.a": "/data wbps=2Mi", "container.next": "/data wbps=4Mi"}
+		if next == limit {
+			scopes["container.next"] = "/data wbps=2Mi"
+		}
+		pod, who := s.cast("pod", scopes, "a")
+		file := s.file("f")
+		who["a"].does("write", "--path", file, "--size", "16Mi")
+		s.ends(who["a"])
+		s.drains(time.Now())
+		who["next"] = s.enter(pod, "next")
+		account := s.count(pod, who, "next")
+		s.limited = who["next"].writes(file, "--span", "16Mi").rate() / float64(next)
+		account.done(float64(next))
+	}
+}
+
+// newPod: the pod is deleted with much to write yet, and another one with a higher
+// limit has its volume.
+func newPod(s *stage) {
+	old, who := s.cast("old", oneLimited, "a")
+	file := s.file("f")
+	who["a"].does("write", "--path", file, "--size", "16Mi")
+	if err := old.RemoveSandbox(s.Context()); err != nil {
+		s.Fatal(err)
+	}
+	s.drains(time.Now())
+	pod, who := s.cast("new", annotations{"container.next": "/data wbps=4Mi"}, "next")
+	account := s.count(pod, who, "next")
+	s.limited = who["next"].writes(file, "--span", "16Mi").rate() / raised
+	account.done(raised)
+}
+
+// frozen: the volume is frozen as the container ends, for some seconds. Others go
+// on meanwhile.
+func frozen(s *stage) {
+	pod, who := s.cast("pod", oneLimited, "a", "b")
+	who["a"].does("write", "--path", s.file("f"), "--size", "16Mi")
+	thaw := s.freeze("/mnt/ext4")
+	s.ends(who["a"])
+	began := time.Now()
+	pod.run(sleeper("beside"))
+	s.note = "another container started in " + time.Since(began).Round(100*time.Millisecond).String()
+	time.Sleep(2 * time.Second)
+	thaw()
+	s.drains(time.Now())
+}
+
+// lostRace: the plugin does not run while the container ends.
+func lostRace(s *stage) {
+	_, who := s.cast("pod", oneLimited, "a", "b")
+	who["a"].does("write", "--path", s.file("f"), "--size", "16Mi")
+	lost := s.plugin.count(logLost)
+	s.plugin.signal(s.T, syscall.SIGSTOP)
+	var stop sync.WaitGroup
+	stop.Go(func() { s.ends(who["a"]) }) // the runtime asks the plugin
+	began := time.Now()
+	eventually(s.T, "the cgroup is gone", func() error {
+		if _, err := os.Stat(filepath.Join(cri.CgroupRoot, who["a"].Cgroup)); !errors.Is(err, os.ErrNotExist) {
+			return errors.New("it is there")
+		}
+		return nil
+	})
+	s.plugin.signal(s.T, syscall.SIGCONT)
+	stop.Wait()
+	s.drains(began)
+	if s.parts == "backstop and hand-over" {
+		eventually(s.T, "the loss is said", func() error {
+			if s.plugin.count(logLost) <= lost {
+				return errors.New("it is not")
+			}
+			return nil
+		})
+	}
+}
+
+// ends kills a container.
+func (s *stage) ends(a actor) {
+	if err := a.Stop(s.Context()); err != nil {
+		s.Error(err)
+	}
+}
+
+// freeze stops all writing to a filesystem until thaw, or the end of the test.
+func (s *stage) freeze(mountpoint string) (thaw func()) {
+	s.Helper()
+	dir, err := os.Open(mountpoint)
+	if err != nil {
+		s.Fatal(err)
+	}
+	const fiFreeze, fiThaw = 0xc0045877, 0xc0045878 // linux/fs.h
+	if err := unix.IoctlSetInt(int(dir.Fd()), fiFreeze, 0); err != nil {
+		s.Fatalf("freeze %s: %v", mountpoint, err)
+	}
+	thaw = sync.OnceFunc(func() {
+		if err := unix.IoctlSetInt(int(dir.Fd()), fiThaw, 0); err != nil {
+			s.Errorf("thaw %s: %v", mountpoint, err)
+		}
+		dir.Close()
+	})
+	s.Cleanup(thaw)
+	return thaw
+}
