@@ -9,13 +9,29 @@ type Disk struct {
 // Backing is what a path is stored on: a filesystem and the disks below it.
 // Exactly one of Disks and Reason is set.
 type Backing struct {
-	Mountpoint string // host path of the mount that holds the path
-	FSType     string // as in mountinfo, "ext4"
-	Disks      []Disk // sorted by number, without duplicates
-	Reason     string // why I/O on it cannot be limited, "tmpfs is memory, not a disk"
-	Warning    string // a limit holds, but not for everything; "" if it does
+	Mountpoint string   // host path of the mount that holds the path
+	FSType     string   // as in mountinfo, "ext4"
+	Disks      []Disk   // sorted by number, without duplicates
+	Reason     string   // why I/O on it cannot be limited, "tmpfs is memory, not a disk"
+	Warning    *Warning // a limit holds, but not for everything; nil if it does
 	// Err is set beside Reason where looking failed, which may pass: an I/O
 	// error, say. It is for logs; Reason is for tenants and tells nothing of
 	// the host.
 	Err error
 }
+
+// Warning is what a limit on a filesystem does not hold for.
+type Warning struct {
+	Kind WarningKind
+	Text string // for people, "vfat has no cgroup writeback: ..."
+}
+
+// WarningKind names a warning for programs. There are few, and none has text of
+// a tenant in it; it is "" for what nobody counts.
+type WarningKind string
+
+// The warnings about filesystems.
+const (
+	NoCgroupWriteback WarningKind = "no_cgroup_writeback" // buffered writes escape
+	StallsFsync       WarningKind = "stalls_fsync"        // others wait behind a writer at its limit
+)

@@ -41,23 +41,25 @@ func isLocal(m *Mount) bool {
 	return m.Dev.Major != 0 && noDiskReason(m.FSType) == ""
 }
 
-// writebackWarning says what a limit does not hold for.
+// writebackWarning says what a limit does not hold for, nil if there is nothing.
 //
 // Source: the filesystems that set SB_I_CGROUPWB.
-func writebackWarning(m *Mount) string {
+func writebackWarning(m *Mount) *Warning {
 	switch m.FSType {
 	case "ext2", "ext3", "ext4":
 		if m.DataJournal {
-			return m.FSType + " with data=journal has no cgroup writeback: limits on writes hold for direct I/O only"
+			return &Warning{NoCgroupWriteback, m.FSType + " with data=journal" + noWriteback}
 		}
 		if m.SlowFsync {
-			return m.FSType + " is mounted nodelalloc or dioread_lock: an fsync of others waits behind a writer at its limit"
+			return &Warning{StallsFsync, m.FSType + " is mounted nodelalloc or dioread_lock: an fsync of others waits behind a writer at its limit"}
 		}
-		return ""
+		return nil
 	case "xfs", "btrfs", "f2fs":
-		return ""
+		return nil
 	case "squashfs", "erofs", "iso9660", "cramfs", "romfs":
-		return "" // nothing is written
+		return nil // nothing is written
 	}
-	return m.FSType + " has no cgroup writeback: limits on writes hold for direct I/O only"
+	return &Warning{NoCgroupWriteback, m.FSType + noWriteback}
 }
+
+const noWriteback = " has no cgroup writeback: limits on writes hold for direct I/O only"

@@ -6,16 +6,16 @@ import (
 )
 
 func TestFilesystemTypes(t *testing.T) {
-	const buffered = "direct I/O only"
+	buffered := Warning{NoCgroupWriteback, "direct I/O only"}
 	tests := []struct {
 		mount   Mount
-		reason  string // a part of it, "" for none
-		warning string
+		reason  string  // a part of it, "" for none
+		warning Warning // the text a part of it
 		local   bool
 	}{
 		{mount: Mount{FSType: "ext4", Dev: Dev{8, 1}}, local: true},
 		{mount: Mount{FSType: "ext4", Dev: Dev{8, 1}, DataJournal: true}, warning: buffered, local: true},
-		{mount: Mount{FSType: "ext4", Dev: Dev{8, 1}, SlowFsync: true}, warning: "an fsync of others waits", local: true},
+		{mount: Mount{FSType: "ext4", Dev: Dev{8, 1}, SlowFsync: true}, warning: Warning{StallsFsync, "an fsync of others waits"}, local: true},
 		{mount: Mount{FSType: "ext3", Dev: Dev{8, 1}}, local: true},
 		{mount: Mount{FSType: "xfs", Dev: Dev{253, 0}}, local: true},
 		{mount: Mount{FSType: "f2fs", Dev: Dev{179, 2}}, local: true},
@@ -47,8 +47,12 @@ func TestFilesystemTypes(t *testing.T) {
 		if !contains(reason, tt.reason) {
 			t.Errorf("%s: reason %q, want %q", tt.mount.FSType, reason, tt.reason)
 		}
-		if reason == "" && !contains(writebackWarning(&tt.mount), tt.warning) {
-			t.Errorf("%s: warning %q, want %q", tt.mount.FSType, writebackWarning(&tt.mount), tt.warning)
+		var warning Warning
+		if w := writebackWarning(&tt.mount); w != nil {
+			warning = *w
+		}
+		if reason == "" && (warning.Kind != tt.warning.Kind || !contains(warning.Text, tt.warning.Text)) {
+			t.Errorf("%s: warning %q, want %q", tt.mount.FSType, warning, tt.warning)
 		}
 		if got := isLocal(&tt.mount); got != tt.local {
 			t.Errorf("%s: local is %t", tt.mount.FSType, got)

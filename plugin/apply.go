@@ -51,14 +51,14 @@ func (p *Plugin) write(g *group, only *container) error {
 			errs = append(errs, p.writeContainer(t, only != nil))
 		}
 	}
-	podErr = errors.Join(podErr, podChange.doLower(p.log, podErr))
+	podErr = errors.Join(podErr, podChange.doLower(p, podErr))
 	return errors.Join(append(errs, podErr)...)
 }
 
 func (p *Plugin) writeContainer(t *target, starting bool) error {
 	c, err := p.inspect(t)
 	err = errors.Join(err, c.doRaise())
-	err = errors.Join(err, c.doLower(p.log, err))
+	err = errors.Join(err, c.doLower(p, err))
 	p.hold(&c)
 	if errors.Is(err, blkio.ErrGone) && !starting {
 		// It ended; its StopContainer event is under way or was missed.
@@ -247,7 +247,7 @@ func (c *change) doRaise() error {
 // never a limit that nobody knows to be ours. failed is what went wrong
 // before; it goes into the record too. A record that cannot be written keeps
 // no limit from being.
-func (c *change) doLower(log logrus.FieldLogger, failed error) error {
+func (c *change) doLower(p *Plugin, failed error) error {
 	if c.target == nil || errors.Is(failed, blkio.ErrGone) {
 		return nil
 	}
@@ -271,7 +271,7 @@ func (c *change) doLower(log logrus.FieldLogger, failed error) error {
 		final = c.record
 		final.Error = strings.ReplaceAll(all.Error(), "\n", "; ")
 	} else if len(c.raise)+len(c.lower) > 0 || c.weight != 0 {
-		c.log(log)
+		c.tell(p)
 	}
 	if recordErr == nil {
 		recordErr = c.writeRecord(final)
@@ -322,15 +322,17 @@ func (c *change) writeRecord(r Record) error {
 	return err
 }
 
-func (c *change) log(log logrus.FieldLogger) {
+// tell logs and counts what was written.
+func (c *change) tell(p *Plugin) {
 	fields := logrus.Fields{"pod": c.record.Namespace + "/" + c.record.Pod, "cgroup": c.cg.Path()}
 	if c.record.Container != "" {
 		fields["container"] = c.record.Container
 	}
+	p.metrics.written.Add(int64(len(c.raise) + len(c.lower)))
 	for _, l := range append(slices.Clone(c.raise), c.lower...) {
-		log.WithFields(fields).WithField("io.max", l.String()).Info("Limit written")
+		p.log.WithFields(fields).WithField("io.max", l.String()).Info("Limit written")
 	}
 	if c.weight != 0 {
-		log.WithFields(fields).WithField("io.weight", c.weight).Info("Weight written")
+		p.log.WithFields(fields).WithField("io.weight", c.weight).Info("Weight written")
 	}
 }

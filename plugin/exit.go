@@ -32,8 +32,10 @@ const (
 type exits struct {
 	watch *blkio.EmptyWatch // nil before Run, and where it cannot be had
 	sync  func(ctx context.Context, hostPath string) error
-	// won and lost are the races with the removal of a cgroup.
-	won, lost atomic.Int64
+	// won and lost are the races with the removal of a cgroup; failed are the
+	// limits that could not be lifted for another reason.
+	won, lost, failed atomic.Int64
+	synced, unsynced  atomic.Int64 // filesystems
 
 	mu      sync.Mutex
 	syncing map[string]bool // by filesystem: one is under way; true: and another is wanted
@@ -122,6 +124,7 @@ func (p *Plugin) countExit(c *container, err error) {
 		log.WithFields(logrus.Fields{"won": p.exits.won.Load(), "lost": lost}).
 			Warn("A container's cgroup was gone before its limits could be lifted, what it has queued drains at them")
 	default:
+		p.exits.failed.Add(1)
 		log.WithError(err).Warn("The limits of a container that has ended cannot be lifted")
 	}
 }
@@ -186,10 +189,13 @@ func (p *Plugin) syncSoon(ctx context.Context, path string) {
 			began := time.Now()
 			err := p.syncOnce(ctx, path)
 			log := p.log.WithFields(logrus.Fields{"path": path, "took": time.Since(began).Round(time.Millisecond).String()})
-			if err != nil && ctx.Err() == nil {
-				log.WithError(err).Warn("The data of a container that has ended is not all on its disk")
-			} else {
+			switch {
+			case err == nil:
+				p.exits.synced.Add(1)
 				log.Debug("Synced")
+			case ctx.Err() == nil:
+				p.exits.unsynced.Add(1)
+				log.WithError(err).Warn("The data of a container that has ended is not all on its disk")
 			}
 		}
 	}()

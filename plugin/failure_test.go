@@ -81,7 +81,7 @@ func TestFailedLiftIsOnRecord(t *testing.T) {
 	for _, observed := range []bool{false, true} {
 		old := recordOf(t, p, podCgroup)
 		c := change{target: &target{cgroup: podCgroup}, cg: h.Cgroup(podCgroup), old: old, record: Record{Version: recordVersion, Observed: observed}}
-		if err := c.doLower(p.log, errors.New("device or resource busy")); err != nil {
+		if err := c.doLower(p, errors.New("device or resource busy")); err != nil {
 			t.Fatal(err)
 		}
 		r := recordOf(t, p, podCgroup)

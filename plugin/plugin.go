@@ -56,7 +56,8 @@ type Plugin struct {
 	rootfs  string
 	resync  time.Duration
 
-	exits exits
+	exits   exits
+	metrics *metrics
 
 	policy atomic.Pointer[policy.Policy]
 	weight weightSupport
@@ -89,6 +90,7 @@ func New(cfg Config) (*Plugin, error) {
 		cgroups: cfg.Cgroups,
 		rootfs:  cfg.Rootfs,
 		resync:  cfg.Resync,
+		metrics: newMetrics(),
 		weight:  weightSupport{cgroups: cfg.Cgroups},
 		wake:    make(chan struct{}, 1),
 		pods:    map[string]*pod{},

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // The work on one group of pods is bounded by a thousand times what it takes. A
@@ -37,6 +39,7 @@ func (p *Plugin) reconcile(ctx context.Context) {
 // reconcileAll looks at every pod: limits edited behind our back, a disk that
 // left and came back, a weight that systemd put back, a start that was missed.
 func (p *Plugin) reconcileAll(ctx context.Context) {
+	defer prometheus.NewTimer(p.metrics.passes).ObserveDuration()
 	groups := p.takeAll()
 	if p.weight.look() {
 		p.dropPlans(groups) // a warning comes or goes

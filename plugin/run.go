@@ -93,6 +93,8 @@ func (p *Plugin) serve(ctx context.Context, cfg RunConfig) error {
 	if err != nil {
 		return ignoreCanceled(ctx, fmt.Errorf("connect to NRI: %w", err))
 	}
+	p.metrics.connected.Store(true)
+	defer p.metrics.connected.Store(false)
 	select {
 	case err := <-ended:
 		return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -135,6 +136,7 @@ func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr 
 	if !policy.Concerns(pod.GetAnnotations()) {
 		return nil, nil, nil
 	}
+	defer prometheus.NewTimer(s.p.metrics.create).ObserveDuration()
 	var adjust *api.ContainerAdjustment
 	answer := make(chan *api.ContainerAdjustment, 1)
 	err := s.p.calls.bounded(ctx, pod.GetId(), s.deadline, func(ctx context.Context) error {
@@ -153,6 +155,7 @@ func (s *session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *
 	if !policy.Concerns(pod.GetAnnotations()) {
 		return nil
 	}
+	defer prometheus.NewTimer(s.p.metrics.start).ObserveDuration()
 	err := s.p.calls.bounded(ctx, pod.GetId(), s.deadline, func(ctx context.Context) error {
 		return s.p.start(ctx, pod, ctr, !s.splitsLines)
 	})
@@ -169,12 +172,14 @@ func (s *session) verdict(err error, pod *api.PodSandbox, ctr *api.Container) er
 		return nil
 	}
 	if refusal, ok := errors.AsType[*policy.Error](err); ok {
+		s.p.metrics.refused[refusal.Kind].Add(1)
 		return refusal
 	}
 	log := s.log.WithError(err).WithFields(logrus.Fields{
 		"pod": pod.GetNamespace() + "/" + pod.GetName(), "container": ctr.GetName(),
 	})
 	if pol := s.p.policy.Load(); pol.Mode != policy.ModeObserve && pol.Action(err) == policy.Reject {
+		s.p.metrics.refused[policy.Internal].Add(1)
 		log.Error("Refused a container, for a failure of our own")
 		return errInternal
 	}

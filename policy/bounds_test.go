@@ -129,7 +129,7 @@ func TestReasonIsBounded(t *testing.T) {
 
 func TestWarningsAreBounded(t *testing.T) {
 	vfat := on(sdb)
-	vfat.Warning = "half of it"
+	vfat.Warning = &blkio.Warning{Text: "half of it"}
 	c := Container{Name: "db", Rootfs: on(sda), MemoryLimited: true}
 	for i := range 40 {
 		c.Mounts = append(c.Mounts, mount(fmt.Sprintf("/m%02d", 39-i), vfat))

@@ -18,8 +18,9 @@ func (e *evaluation) apply(b *blkio.Backing, what string, lim blkio.Limits) {
 			}
 		}
 	}
-	if b.Warning != "" && asks(lim) {
-		e.warnings.add(warning{what: clip(what), text: b.Warning})
+	if b.Warning != nil && asks(lim) {
+		e.warnings.add(warning{what: clip(what), text: b.Warning.Text})
+		e.out.warned(b.Warning.Kind)
 	}
 }
 

@@ -34,14 +34,25 @@ func (p *Policy) Container(r *Request, c Container) (Desired, error) {
 	d, err := e.desired()
 	if !c.MemoryLimited && d.writeLimited() {
 		d.Warnings = append(d.Warnings, noMemoryLimit)
+		d.warned(NoMemoryLimit)
 	}
 	return d, err
 }
+
+// NoMemoryLimit is the kind of the warning of a write limit without a memory
+// limit.
+const NoMemoryLimit blkio.WarningKind = "no_memory_limit"
 
 // noMemoryLimit warns of what FACTS 5.17 measured: one such writer made another
 // one's 96 MiB take 67 s instead of 1 s, on whatever disk.
 const noMemoryLimit = "there is a write limit and no memory limit: its dirty pages can fill the node's, and then every writer waits " +
 	"(set resources.limits.memory)"
+
+func (d *Desired) warned(kind blkio.WarningKind) {
+	if !slices.Contains(d.WarningKinds, kind) {
+		d.WarningKinds = append(d.WarningKinds, kind)
+	}
+}
 
 func (d *Desired) writeLimited() bool {
 	return slices.ContainsFunc(d.Disks, func(l DiskLimits) bool {

@@ -128,7 +128,7 @@ func TestSeveralDisksAndWarnings(t *testing.T) {
 	c := db()
 	c.MemoryLimited = true
 	btrfs := on(sdb, sdc)
-	btrfs.Warning = "each of 2 disks gets the limit"
+	btrfs.Warning = &blkio.Warning{Kind: "shared", Text: "each of 2 disks gets the limit"}
 	c.Mounts = []Mount{mount("/b", btrfs), mount("/c\x1b", btrfs), mount("/b", btrfs)}
 	d, err := Default().Container(ParseRequest(map[string]string{keyDB: "/b wbps=1Mi; * wbps=1Mi"}), c)
 	if err != nil {
@@ -141,6 +141,9 @@ func TestSeveralDisksAndWarnings(t *testing.T) {
 	if diff := cmp.Diff(want, d.Warnings); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
+	if !slices.Equal(d.WarningKinds, []blkio.WarningKind{"shared"}) {
+		t.Errorf("kinds %q", d.WarningKinds)
+	}
 }
 
 func TestNoMemoryLimit(t *testing.T) {
@@ -149,8 +152,8 @@ func TestNoMemoryLimit(t *testing.T) {
 	} {
 		c := db()
 		d, err := Default().Container(ParseRequest(map[string]string{keyDB: value}), c)
-		if err != nil || !slices.Equal(d.Warnings, want) {
-			t.Errorf("%s: %q, %v", value, d.Warnings, err)
+		if err != nil || !slices.Equal(d.Warnings, want) || slices.Contains(d.WarningKinds, NoMemoryLimit) != (want != nil) {
+			t.Errorf("%s: %q, %q, %v", value, d.Warnings, d.WarningKinds, err)
 		}
 		c.MemoryLimited = true
 		if d, err = Default().Container(ParseRequest(map[string]string{keyDB: value}), c); err != nil || d.Warnings != nil {

@@ -62,8 +62,9 @@ type Desired struct {
 	Disks        []DiskLimits // sorted by device number
 	Weight       uint32       // io.weight 1..10000, 0 where none is asked
 	WeightSource Source
-	Skipped      []Skipped // the first 16, without duplicates
-	SkippedMore  int       // how many there are beyond those
-	Warnings     []string  // the first 16, sorted, without duplicates; then "and N more"
-	Errors       []*Error  // all that is wrong, in order; see Policy.Container
+	Skipped      []Skipped           // the first 16, without duplicates
+	SkippedMore  int                 // how many there are beyond those
+	Warnings     []string            // the first 16, sorted, without duplicates; then "and N more"
+	WarningKinds []blkio.WarningKind // of all warnings, without duplicates, in any order
+	Errors       []*Error            // all that is wrong, in order; see Policy.Container
 }

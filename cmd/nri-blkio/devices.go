@@ -168,7 +168,9 @@ func filesystems(ctx context.Context, s *blkio.Storage) map[blkio.Dev][]filesyst
 		if b.FSType != fs.Type {
 			continue // hidden under another mount
 		}
-		fs.Warning = b.Warning
+		if b.Warning != nil {
+			fs.Warning = b.Warning.Text
+		}
 		for _, d := range b.Disks {
 			out[d.Dev] = append(out[d.Dev], *fs)
 		}

@@ -29,13 +29,17 @@ The policy file is looked at every few seconds. A changed one takes effect for
 running containers too; a bad one is refused with an error in the log, and the
 old one stays in force.
 
+With --metrics-address it serves metrics for Prometheus there, at /metrics. Bind
+it to 127.0.0.1 or the node's address: there is no TLS and no authentication.
+
 Installed as /opt/nri/plugins/90-nri-blkio the program is started by the runtime
-without arguments; the policy then comes from /etc/nri/conf.d/90-nri-blkio.conf.`
+without arguments; the policy then comes from /etc/nri/conf.d/90-nri-blkio.conf,
+and there are no metrics.`
 
 func (a *app) runCommand() *cobra.Command {
 	var (
-		socket, index string
-		resync        time.Duration
+		socket, index, metrics string
+		resync                 time.Duration
 	)
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -43,28 +47,35 @@ func (a *app) runCommand() *cobra.Command {
 		Long:  runLong,
 		Example: `  nri-blkio run
   nri-blkio run --policy /etc/nri-blkio/policy.yaml --log-format json
+  nri-blkio run --metrics-address 127.0.0.1:9467
   nri-blkio run --host-root /host --cgroup-root /host-cgroup   # in a container`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.runPlugin(cmd.Context(), plugin.RunConfig{
 				Socket: socket, Index: index, Preinstalled: a.opts.preinstalled,
-			}, resync)
+			}, resync, metrics)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&socket, "socket", "/var/run/nri/nri.sock", "the runtime's NRI socket")
 	f.StringVar(&index, "index", "90", "the order among NRI plugins, 00 to 99; late, to see the others' mounts")
 	f.DurationVar(&resync, "resync", 30*time.Second, "time between two comparisons of the whole node with what was asked")
+	f.StringVar(&metrics, "metrics-address", "", "serve metrics for Prometheus at this HOST:PORT (default: not at all)")
 	a.opts.addPolicyFlag(cmd)
 	a.opts.addRootfsFlags(cmd)
 	return cmd
 }
 
-func (a *app) runPlugin(ctx context.Context, cfg plugin.RunConfig, resync time.Duration) error {
+func (a *app) runPlugin(ctx context.Context, cfg plugin.RunConfig, resync time.Duration, metrics string) error {
 	if a.getenv("GOGC") == "" {
 		debug.SetGCPercent(50) // a node of 250 pods in under 20 MiB, for a little more CPU
 	}
 	log, err := a.logger()
+	if err != nil {
+		return err
+	}
+	// Before all else: that the address is taken is an error of the command line.
+	listener, err := listenMetrics(ctx, metrics)
 	if err != nil {
 		return err
 	}
@@ -77,6 +88,9 @@ func (a *app) runPlugin(ctx context.Context, cfg plugin.RunConfig, resync time.D
 	if a.opts.policy != "" {
 		w := policyWatch{file: a.opts.policy, every: policyPoll, reload: p.Reload, log: log}
 		go w.run(ctx, last, lastErr)
+	}
+	if listener != nil {
+		go serveMetrics(ctx, listener, p, log)
 	}
 	log.WithField("version", versionText()).Info("Started")
 	if err := p.Run(ctx, cfg); err != nil {

@@ -26,9 +26,14 @@ func (a *app) versionCommand() *cobra.Command {
 }
 
 func versionText() string {
-	info, ok := debug.ReadBuildInfo()
-	v, revision := version, ""
-	if ok {
+	v, revision := buildVersion()
+	return fmt.Sprintf("nri-blkio %s%s %s %s/%s", v, revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// buildVersion returns the version, and the revision with a blank before it or "".
+func buildVersion() (v, revision string) {
+	v = version
+	if info, ok := debug.ReadBuildInfo(); ok {
 		if v == "" {
 			v = info.Main.Version
 		}
@@ -47,5 +52,5 @@ func versionText() string {
 	if revision != "" {
 		revision = " " + revision
 	}
-	return fmt.Sprintf("nri-blkio %s%s %s %s/%s", v, revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return v, revision
 }

@@ -175,7 +175,7 @@ func (v *volumes) volume(ctx context.Context, vol *corev1.Volume, n uint32) volu
 	}
 	return volume{backing: blkio.Backing{
 		Disks:   []blkio.Disk{{Dev: blkio.Dev{Major: unknownMajor, Minor: n}, Name: unknownName(vol)}},
-		Warning: "its disk is known only once the volume is mounted; the container is refused then if it has none on this node",
+		Warning: &blkio.Warning{Text: "its disk is known only once the volume is mounted; the container is refused then if it has none on this node"},
 	}}
 }
 

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	stdlog "log"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/sirupsen/logrus"
+	"golang.org/x/net/netutil"
+)
+
+// Who can reach the address is nobody that we know: what they can use up must
+// not be missing where limits are written.
+const (
+	maxScrapes     = 2 // at a time; more are told to come again
+	maxConnections = 16
+	headerTimeout  = 5 * time.Second
+	scrapeTimeout  = 10 * time.Second
+)
+
+// listenMetrics returns nil for the empty address.
+func listenMetrics(ctx context.Context, address string) (net.Listener, error) {
+	if address == "" {
+		return nil, nil
+	}
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("--metrics-address: %w", err)
+	}
+	return netutil.LimitListener(l, maxConnections), nil
+}
+
+// serveMetrics serves what c collects at /metrics until ctx ends, and closes the
+// listener. A failure is logged: limits do not depend on it.
+func serveMetrics(ctx context.Context, l net.Listener, c prometheus.Collector, log logrus.FieldLogger) {
+	log = log.WithField("address", l.Addr().String())
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", metricsHandler(c, log))
+	server := &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       headerTimeout,
+		WriteTimeout:      scrapeTimeout,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          stdlog.New(logWriter{log}, "", 0),
+	}
+	defer context.AfterFunc(ctx, func() { server.Close() })()
+	log.Info("Serving metrics")
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		log.WithError(err).Error("Metrics are not served any more")
+	}
+}
+
+func metricsHandler(c prometheus.Collector, log logrus.FieldLogger) http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(c, buildInfo())
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+		ErrorLog:            log,
+		MaxRequestsInFlight: maxScrapes,
+		DisableCompression:  true, // a compressor takes a MiB, for some KiB of text
+	})
+}
+
+func buildInfo() prometheus.Collector {
+	v, _ := buildVersion()
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name:        "nri_blkio_build_info",
+		Help:        "1, with the version as a label.",
+		ConstLabels: prometheus.Labels{"version": v, "goversion": runtime.Version()},
+	}, func() float64 { return 1 })
+}
+
+// logWriter gives the HTTP server's own messages to our log.
+type logWriter struct{ log logrus.FieldLogger }
+
+func (w logWriter) Write(line []byte) (int, error) {
+	w.log.Warn(strings.TrimSpace(string(line)))
+	return len(line), nil
+}

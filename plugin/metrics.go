@@ -1,0 +1,174 @@
+package plugin
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// metrics is what is counted as it happens. What there is at a moment is in the
+// node's state, and is counted with a scrape. The values of labels are fixed
+// sets: no names of pods, and nothing that a tenant wrote.
+type metrics struct {
+	connected     atomic.Bool // to the runtime
+	refused       [policy.Internal + 1]atomic.Int64
+	written       atomic.Int64 // lines of io.max
+	passes        prometheus.Histogram
+	handlers      *prometheus.HistogramVec
+	create, start prometheus.Observer // of handlers
+}
+
+func newMetrics() *metrics {
+	m := &metrics{
+		passes: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "nri_blkio_reconcile_seconds",
+			Help:    "Time of a pass over all pods of the node.",
+			Buckets: []float64{.001, .01, .1, 1, 10},
+		}),
+		handlers: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "nri_blkio_handler_seconds",
+			Help:    "Time that the runtime waits for an answer, of pods with annotations.",
+			Buckets: []float64{10e-6, 100e-6, .001, .01, .1, .5, 2},
+		}, []string{"handler"}),
+	}
+	m.create, m.start = m.handlers.WithLabelValues("create"), m.handlers.WithLabelValues("start")
+	return m
+}
+
+// The metrics that Collect makes.
+var (
+	connectedDesc  = desc("connected", "1 while registered with the runtime.")
+	podsDesc       = desc("pods", "Pods with annotations that the runtime knows.")
+	containersDesc = desc("containers", "Running containers of these pods, by what was decided; failed: not all that they ask for is granted.", "state")
+	notInForceDesc = desc("pods_not_in_force", "Pods whose limits could not all be put into force, tried again with each pass.")
+	warningsDesc   = desc("warnings", "Running containers whose limits come with a warning.", "kind")
+	refusedDesc    = desc("refused_containers_total", "Refusals of a container, each try of the kubelet one.", "kind")
+	writtenDesc    = desc("limits_written_total", "Lines written to io.max; limits in the OCI spec are written by the runtime.")
+	exitsDesc      = desc("exits_total", "Ends of limited containers, by whether the limits were lifted before the cgroup was gone.", "result")
+	syncsDesc      = desc("syncs_total", "Syncs of volumes after the end of a container.", "result")
+)
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("nri_blkio_"+name, help, labels, nil)
+}
+
+var _ prometheus.Collector = (*Plugin)(nil)
+
+// Describe is the half of prometheus.Collector that names the metrics.
+func (p *Plugin) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(p, out) }
+
+// Collect is the half of prometheus.Collector that gives their values. It reads
+// what the plugin knows and nothing of the node: a disk that hangs keeps no
+// scrape, and no scrape keeps a container for longer than it takes to count.
+func (p *Plugin) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, n int, label ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), label...)
+	}
+	counter := func(d *prometheus.Desc, n *atomic.Int64, label ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n.Load()), label...)
+	}
+	connected := 0
+	if p.metrics.connected.Load() {
+		connected = 1
+	}
+	gauge(connectedDesc, connected)
+	c := p.census()
+	gauge(podsDesc, c.pods)
+	gauge(notInForceDesc, c.notInForce)
+	for i, n := range c.states {
+		gauge(containersDesc, n, states[i])
+	}
+	for i, n := range c.warnings {
+		gauge(warningsDesc, n, string(warningKinds[i]))
+	}
+	for kind := range p.metrics.refused {
+		counter(refusedDesc, &p.metrics.refused[kind], policy.Kind(kind).String())
+	}
+	counter(writtenDesc, &p.metrics.written)
+	counter(exitsDesc, &p.exits.won, "lifted")
+	counter(exitsDesc, &p.exits.lost, "lost")
+	counter(exitsDesc, &p.exits.failed, "failed")
+	counter(syncsDesc, &p.exits.synced, "ok")
+	counter(syncsDesc, &p.exits.unsynced, "failed")
+	p.metrics.passes.Collect(out)
+	p.metrics.handlers.Collect(out)
+}
+
+// The states of a running container, and the kinds of warnings that have a series.
+var (
+	states       = [...]string{"limited", "unlimited", "failed"}
+	warningKinds = [...]blkio.WarningKind{policy.NoMemoryLimit, blkio.NoCgroupWriteback, blkio.StallsFsync, "other"}
+)
+
+const (
+	stateLimited = iota // an index of states
+	stateUnlimited
+	stateFailed
+)
+
+const otherWarning = len(warningKinds) - 1
+
+// census is how many there are at a moment.
+type census struct {
+	pods, notInForce int
+	states           [len(states)]int
+	warnings         [len(warningKinds)]int
+}
+
+func (p *Plugin) census() census {
+	weightsWork := p.weight.works.Load()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := census{pods: len(p.groups)}
+	for _, g := range p.groups {
+		if g.complaint != "" {
+			out.notInForce++
+		}
+		for _, pod := range g.pods {
+			for _, c := range pod.containers {
+				if c.running {
+					out.add(c, weightsWork)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// add counts a container, and each kind of its warnings once.
+func (s *census) add(c *container, weightsWork bool) {
+	s.states[c.state()]++
+	other := c.desired.Weight != 0 && !weightsWork
+	for _, kind := range c.desired.WarningKinds {
+		if i := slices.Index(warningKinds[:otherWarning], kind); i >= 0 {
+			s.warnings[i]++
+		} else {
+			other = true
+		}
+	}
+	if other {
+		s.warnings[otherWarning]++
+	}
+}
+
+// state says what was decided for a container. The caller holds mu.
+func (c *container) state() int {
+	switch {
+	case c.err != nil:
+		return stateFailed
+	case c.policy == nil || c.policy.Mode == policy.ModeObserve:
+		return stateUnlimited
+	case c.desired.Weight != 0:
+		return stateLimited
+	}
+	for i := range c.desired.Disks {
+		if !finite(c.desired.Disks[i].Limits).IsZero() {
+			return stateLimited
+		}
+	}
+	return stateUnlimited
+}

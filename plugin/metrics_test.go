@@ -1,0 +1,210 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// scrape returns the values of all series, `name{value of the label}`, without
+// the common prefix; of a histogram the number of observations.
+func scrape(t *testing.T, p *Plugin) map[string]float64 {
+	t.Helper()
+	r := prometheus.NewPedanticRegistry()
+	if err := r.Register(p); err != nil {
+		t.Fatal(err)
+	}
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := strings.TrimPrefix(f.GetName(), "nri_blkio_")
+			for _, l := range m.GetLabel() {
+				name += "{" + l.GetValue() + "}"
+			}
+			out[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return out
+}
+
+// wantMetrics compares the series that are not 0.
+func wantMetrics(t *testing.T, p *Plugin, want map[string]float64) {
+	t.Helper()
+	got := scrape(t, p)
+	maps.DeleteFunc(got, func(_ string, v float64) bool { return v == 0 })
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+// TestMetricsAtZero: a series that comes with its first event is none that an
+// alert could see grow.
+func TestMetricsAtZero(t *testing.T) {
+	h, _ := tree(t)
+	got := slices.Sorted(maps.Keys(scrape(t, newPlugin(t, h))))
+	want := []string{
+		"connected", "containers{failed}", "containers{limited}", "containers{unlimited}",
+		"exits_total{failed}", "exits_total{lifted}", "exits_total{lost}", "handler_seconds{create}", "handler_seconds{start}",
+		"limits_written_total", "pods", "pods_not_in_force", "reconcile_seconds",
+		"refused_containers_total{internal}", "refused_containers_total{invalid}", "refused_containers_total{unenforceable}",
+		"syncs_total{failed}", "syncs_total{ok}",
+		"warnings{no_cgroup_writeback}", "warnings{no_memory_limit}", "warnings{other}", "warnings{stalls_fsync}",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"), cgroupOf("c"))
+	p := newPlugin(t, h)
+	p.storage = disks{func(path string) blkio.Backing {
+		b := twoDisks(path)
+		if strings.HasPrefix(path, "/mnt/data/vfat") {
+			b.Warning = &blkio.Warning{Kind: blkio.NoCgroupWriteback}
+		}
+		return b
+	}}
+	pol := *policy.Default()
+	pol.OnError.Unenforceable = policy.Ignore
+	p.Reload(&pol)
+	s := &session{p: p, log: p.log, deadline: time.Second}
+	sb := sandbox(map[string]string{
+		limitsKey + "container.a":   "rootfs rbps=1Mi; /v wbps=1Mi; /w wbps=1Mi",
+		limitsKey + "container.c":   "/mem wbps=1Mi",
+		limitsKey + "container.bad": "wbps",
+	})
+	a := ctr("a", bind("/mnt/data/vfat/1", "/v"), bind("/mnt/data/vfat/2", "/w"))
+	if _, _, err := s.CreateContainer(t.Context(), sb, a); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]float64{"pods": 1, "handler_seconds{create}": 1}
+	wantMetrics(t, p, want) // it does not run yet
+
+	for range 2 {
+		if _, _, err := s.CreateContainer(t.Context(), sb, ctr("bad")); err == nil {
+			t.Error("not refused")
+		}
+	}
+	for _, c := range []string{"b", "c"} {
+		if err := s.StartContainer(t.Context(), sb, ctr(c, bind("/mnt/mem", "/mem"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.StartContainer(t.Context(), sb, a); err != nil {
+		t.Fatal(err)
+	}
+	p.pass(t.Context())
+	want = map[string]float64{
+		"pods": 1, "containers{limited}": 1, "containers{unlimited}": 1, "containers{failed}": 1,
+		"warnings{no_cgroup_writeback}": 1, "warnings{no_memory_limit}": 1,
+		"refused_containers_total{invalid}": 2,
+		"handler_seconds{create}":           3, "handler_seconds{start}": 3, "reconcile_seconds": 1,
+	}
+	got := scrape(t, p)
+	// The files of the tree are not io.max: the pass writes again.
+	if got["limits_written_total"] < 2 {
+		t.Errorf("%v lines written, want at least the two disks of a", got["limits_written_total"])
+	}
+	want["limits_written_total"] = got["limits_written_total"]
+	wantMetrics(t, p, want)
+
+	p.complain(t.Context(), p.pods["sb1"].group, errors.New("no")) // what reconcileGroup does with a failure
+	observe := pol
+	observe.Mode = policy.ModeObserve
+	p.Reload(&observe)
+	if err := errors.Join(p.settleAll(t.Context(), p.pods["sb1"].group)...); err != nil {
+		t.Fatal(err)
+	}
+	got = scrape(t, p)
+	if got["pods_not_in_force"] != 1 || got["containers{limited}"] != 0 || got["containers{unlimited}"] != 2 {
+		t.Errorf("observed, with a complaint: %v", got)
+	}
+}
+
+// TestMetricsOfExits counts by what the lift came to.
+func TestMetricsOfExits(t *testing.T) {
+	h, _ := tree(t, podCgroup)
+	p := newPlugin(t, h)
+	fails := true
+	p.exits.sync = func(context.Context, string) error {
+		if fails {
+			return errors.New("no")
+		}
+		return nil
+	}
+	c := container{pod: &pod{}}
+	for _, err := range []error{nil, nil, blkio.ErrGone, fs.ErrPermission} {
+		p.countExit(&c, err)
+	}
+	for _, fails = range []bool{true, false} {
+		before := p.exits.synced.Load() + p.exits.unsynced.Load()
+		p.syncSoon(t.Context(), "/mnt/data")
+		for end := time.Now().Add(10 * time.Second); p.exits.synced.Load()+p.exits.unsynced.Load() == before; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("not synced within 10 s")
+			}
+		}
+		for p.exits.busy("/mnt/data") {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	wantMetrics(t, p, map[string]float64{
+		"exits_total{lifted}": 2, "exits_total{lost}": 1, "exits_total{failed}": 1,
+		"syncs_total{ok}": 1, "syncs_total{failed}": 1,
+	})
+}
+
+func (e *exits) busy(path string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, busy := e.syncing[path]
+	return busy
+}
+
+// TestScrapeBesideEvents is for the race detector, and for a scrape while
+// somebody hangs in the kernel.
+func TestScrapeBesideEvents(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	p := newPlugin(t, h)
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	start(t, p, sb, "a")
+	p.pods["sb1"].group.writing <- struct{}{} // a write that hangs
+	if got := scrape(t, p)["containers{limited}"]; got != 1 {
+		t.Errorf("%v limited containers, want 1", got)
+	}
+	<-p.pods["sb1"].group.writing
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var scrapes sync.WaitGroup
+	scrapes.Go(func() {
+		for ctx.Err() == nil {
+			scrape(t, p)
+		}
+	})
+	for range 50 {
+		start(t, p, sb, "a")
+		p.pass(t.Context())
+		p.stopped("sb1", "id-a")
+		p.removed("sb1", "id-a")
+		p.removedPod("sb1")
+	}
+	cancel()
+	scrapes.Wait()
+}
