@@ -61,6 +61,27 @@ func FuzzParseIOCostQOS(f *testing.F) {
 	})
 }
 
+func FuzzParseWritebackStats(f *testing.F) {
+	f.Add(wbStats)
+	f.Add("later: 1\nWbCgIno: 1\nWbWriteback: 1 kB\nWbReclaimable: 2 kB\nb_dirty: 3\nlater\n")
+	f.Fuzz(func(t *testing.T, in string) {
+		got, err := ParseWritebackStats(strings.NewReader(in))
+		if err != nil {
+			return
+		}
+		for _, w := range got {
+			if w.Left() < w.Dirty || w.Left() < w.Writeback {
+				t.Errorf("%+v: that is too much", w)
+			}
+			if w.Inodes >= 1<<32 {
+				return // of several lines, which is not formatted as such
+			}
+		}
+		again, err := ParseWritebackStats(strings.NewReader(FormatWritebackStats(got)))
+		sameAgain(t, got, again, err)
+	})
+}
+
 func sameAgain(t *testing.T, got, again any, err error) {
 	t.Helper()
 	if err != nil {

@@ -59,12 +59,14 @@ func (p *Plugin) writeContainer(t *target, starting bool) error {
 	c, err := p.inspect(t)
 	err = errors.Join(err, c.doRaise())
 	err = errors.Join(err, c.doLower(p, err))
+	p.identify(&c)
 	p.hold(&c)
 	if errors.Is(err, blkio.ErrGone) && !starting {
 		// It ended; its StopContainer event is under way or was missed.
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		t.owner.running = false
+		t.owner.noteExit(false)
 		p.markDirty(t.owner.pod.group)
 		return nil
 	}

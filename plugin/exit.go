@@ -83,15 +83,21 @@ func (p *Plugin) hold(c *change) {
 // all else: every instruction in between is in a race.
 func (p *Plugin) exited(ctx context.Context, held *blkio.Held) {
 	now, ok := p.ended(held.Path())
-	if !ok || !p.policy.Load().Writeback.HandOver {
+	if !ok {
 		held.Close()
-		return // removed, or switched off meanwhile
+		return // removed meanwhile
+	}
+	if !p.policy.Load().Writeback.HandOver { // switched off meanwhile
+		held.Close()
+		p.noteExit(&now, false)
+		return
 	}
 	lines := maxima(now)
 	err := held.Lift(lines)
 	go func() { // the next one must not wait
 		defer held.Close()
 		p.liftAgain(ctx, held, now.pod.group, lines)
+		p.noteExit(&now, err == nil)
 		p.countExit(&now, err)
 		for _, path := range p.toSync(&now) {
 			p.syncSoon(ctx, path)
@@ -108,9 +114,6 @@ func (p *Plugin) liftAgain(ctx context.Context, held *blkio.Held, g *group, line
 		defer p.release(g)
 	}
 	_ = held.Lift(lines) // as said
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.markDirty(g)
 }
 
 func (p *Plugin) countExit(c *container, err error) {
@@ -139,7 +142,9 @@ func (p *Plugin) ended(cgroup string) (container, bool) {
 			if c.cgroup == cgroup {
 				c.running = false
 				pod.group.changed()
-				return *c, true
+				now := *c
+				c.cgroupIDs = nil // who gets the copy notes the end
+				return now, true
 			}
 		}
 	}

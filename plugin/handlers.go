@@ -184,6 +184,7 @@ func (p *Plugin) stopped(sandbox, id string) {
 	}
 	if c := pod.containers[id]; c != nil {
 		c.running = false
+		c.noteExit(false)
 	}
 	p.markDirty(pod.group)
 }
@@ -192,6 +193,7 @@ func (p *Plugin) removed(sandbox, id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if pod := p.pods[sandbox]; pod != nil && pod.containers[id] != nil {
+		pod.containers[id].noteExit(false)
 		delete(pod.containers, id)
 		p.markDirty(pod.group)
 	}

@@ -46,6 +46,9 @@ type Record struct {
 	// Cleared marks a cgroup that an operator took the limits off; run leaves
 	// it alone for as long as the cgroup lives.
 	Cleared bool `json:"cleared,omitempty"`
+	// Exits, on a pod's cgroup, are its containers that have ended, the newest
+	// last.
+	Exits []ExitRecord `json:"exits,omitempty"`
 }
 
 // LimitRecord is one value of one disk.
@@ -158,7 +161,7 @@ func recordLimits(disks []policy.DiskLimits) []LimitRecord {
 
 // empty says that nothing is asked for and nothing has to be told.
 func (r *Record) empty() bool {
-	return len(r.Limits) == 0 && r.Weight == 0 && r.Error == "" && len(r.Warnings) == 0 && len(r.Skipped) == 0
+	return len(r.Limits) == 0 && r.Weight == 0 && r.Error == "" && len(r.Warnings) == 0 && len(r.Skipped) == 0 && len(r.Exits) == 0
 }
 
 // missing are the limits of another record for what this one has none.
@@ -183,7 +186,8 @@ func (r *Record) equal(o *Record) bool {
 		return r == o
 	}
 	a, b := *r, *o
-	if !slices.Equal(a.Limits, b.Limits) || !slices.Equal(a.Skipped, b.Skipped) || !slices.Equal(a.Warnings, b.Warnings) {
+	if !slices.Equal(a.Limits, b.Limits) || !slices.Equal(a.Skipped, b.Skipped) || !slices.Equal(a.Warnings, b.Warnings) ||
+		!slices.EqualFunc(a.Exits, b.Exits, ExitRecord.equal) {
 		return false
 	}
 	return a.Version == b.Version && a.Kind == b.Kind && a.Namespace == b.Namespace && a.Pod == b.Pod &&

@@ -64,7 +64,7 @@ func (p *Plugin) settle(ctx context.Context, c *container) error {
 		}
 		return err
 	}
-	fresh.running = c.running // an event may have come
+	fresh.running, fresh.cgroupIDs = c.running, c.cgroupIDs // an event may have come
 	*c = fresh
 	c.pod.known[c.name] = c.facts
 	return nil

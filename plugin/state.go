@@ -24,6 +24,10 @@ type group struct {
 	complaint string    // what was logged last of why its limits are not in force
 	missed    bool      // somebody had to look at it while it was being written
 	since     time.Time // of the last write's beginning
+	// exits are its containers that have ended, for the record; recalled: with
+	// those of the record that was there before us.
+	exits    []ExitRecord
+	recalled bool
 
 	// writing holds a token while somebody writes the group's cgroups, so that
 	// two writers cannot interleave and leave the older values. A channel,
@@ -71,6 +75,9 @@ type container struct {
 	// running is set from StartContainer until StopContainer: only then does
 	// the container count for the pod's backstop.
 	running bool
+	// cgroupIDs are of its cgroup, from the first look at it until its end is
+	// noted.
+	cgroupIDs []uint64
 }
 
 func newPod(sb *api.PodSandbox, request *policy.Request) *pod {

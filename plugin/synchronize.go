@@ -60,10 +60,14 @@ func (p *Plugin) adopt(ctrs []*api.Container) {
 		}
 		state := ctr.GetState()
 		c.running = state == api.ContainerState_CONTAINER_RUNNING || state == api.ContainerState_CONTAINER_PAUSED
+		if !c.running {
+			c.noteExit(false)
+		}
 	}
 	for _, pod := range p.pods {
-		for id := range pod.containers {
+		for id, c := range pod.containers {
 			if !listed[id] {
+				c.noteExit(false)
 				delete(pod.containers, id)
 			}
 		}

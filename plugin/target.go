@@ -54,6 +54,9 @@ func (p *Plugin) planFor(g *group) *plan {
 		defer p.mu.Unlock()
 		return g.plan
 	}
+	p.mu.Unlock()
+	p.recall(g)
+	p.mu.Lock()
 	v := newView(g)
 	p.mu.Unlock()
 	if p.unsynced.Load() {
@@ -81,6 +84,7 @@ type view struct {
 	cgroups []string // of its sandboxes and containers, the last element or a part of it
 	// strangers are running containers that only the cgroups tell of.
 	strangers []policy.Desired
+	exits     []ExitRecord
 }
 
 // running is a running container as of the copy.
@@ -91,7 +95,7 @@ type running struct {
 
 // newView copies a group. The caller holds mu.
 func newView(g *group) view {
-	v := view{cgroup: g.cgroup, shared: g.shared(), changes: g.changes}
+	v := view{cgroup: g.cgroup, shared: g.shared(), changes: g.changes, exits: g.exits}
 	live := false
 	for _, pod := range g.sorted() {
 		before := len(v.running)
@@ -207,6 +211,7 @@ func (p *Plugin) podTarget(pol *policy.Policy, v view, observed bool) *target {
 		total.Warnings = append(total.Warnings, v.pod.request.Unmatched(v.seen)...)
 	}
 	t := &target{cgroup: v.cgroup, partial: v.partial, ended: ended, record: p.newRecord(KindPod, v.pod, total, err, observed)}
+	t.record.Exits = v.exits
 	if !observed {
 		t.want, t.weight = wanted(total), total.Weight
 	}

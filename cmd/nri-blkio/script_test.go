@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -64,6 +65,43 @@ const mountinfo = `22 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
 
 const podCgroup = "kubepods.slice/kubepods-pod1.slice"
 
+// deadID and those after it are of no cgroup that is there.
+const deadID = 1 << 52
+
+// wbStats is what is left under some cgroups: two of web, old, one that has
+// drained, one that nobody knows, and the root.
+const wbStats = `WbCgIno:                    1
+WbWriteback:                0 kB
+WbReclaimable:           8192 kB
+b_dirty:                    1
+state:                      1
+
+WbCgIno:     4503599627370496
+WbWriteback:             1024 kB
+WbReclaimable:              0 kB
+b_dirty:                    0
+
+WbCgIno:     4503599627370497
+WbWriteback:             1024 kB
+WbReclaimable:          14336 kB
+b_dirty:                    1
+
+WbCgIno:     4503599627370498
+WbWriteback:                0 kB
+WbReclaimable:            512 kB
+b_dirty:                    1
+
+WbCgIno:     4503599627370499
+WbWriteback:               96 kB
+WbReclaimable:              0 kB
+b_dirty:                    0
+
+WbCgIno:     4503599627370500
+WbWriteback:           102400 kB
+WbReclaimable:              0 kB
+b_dirty:                    0
+`
+
 // fakeHost makes what the commands read of a node, and two containers of a pod
 // with records: db in force but for one key, and log, cleared.
 func fakeHost(dir string) error {
@@ -82,6 +120,8 @@ func fakeHost(dir string) error {
 		"sys/devices/virtual/block/dm-0/size":          "2097152\n",
 		"sys/devices/virtual/block/dm-0/dm/name":       "vg-data\n",
 		"sys/fs/cgroup/cgroup.controllers":             "cpu io memory pids\n",
+		"sys/kernel/debug/bdi/253:0/wb_stats":          wbStats,
+		"sys/kernel/debug/bdi/254:16/wb_stats":         "WbCgIno: 4503599627370500\nWbWriteback: 102400 kB\n", // limited by nobody
 		"sys/fs/cgroup/io.cost.qos":                    "254:0 enable=1 ctrl=auto rpct=95.00\n",
 		"sys/fs/cgroup/kubepods.slice/cgroup.events":   "populated 1\n",
 		"sys/fs/cgroup/kubepods.slice/io.max":          "",
@@ -142,7 +182,13 @@ func fakeRecords(dir string) error {
 	}
 	pod := plugin.Record{Version: 1, Kind: plugin.KindPod, Namespace: "prod", Pod: "db-0", UID: "1"}
 	pod.Limits = []plugin.LimitRecord{limit(dm0, "wbps", 60<<20, source("pod-total", "/data"))}
+	pod.Exits = []plugin.ExitRecord{
+		{Container: "web", CgroupIDs: []uint64{deadID, deadID + 1}, Limits: []string{"253:0 wbps=524288"}, At: time.Unix(1e9, 0).UTC()},
+		{Container: "\x1b[2Jold", CgroupIDs: []uint64{deadID + 2}, At: time.Unix(1e9, 0).UTC()},
+		{Container: "drained", CgroupIDs: []uint64{deadID + 3}, At: time.Unix(1e9, 0).UTC()},
+	}
 	db := pod
+	db.Exits = nil
 	db.Kind, db.Container = plugin.KindContainer, "db"
 	db.Weight, db.WeightFrom = 500, "weight.blkio.noderesource.dev/container.db"
 	db.Warnings = []string{"/data: a warning"}
@@ -152,6 +198,7 @@ func fakeRecords(dir string) error {
 		limit(blkio.Disk{Dev: blkio.Dev{Major: 8}, Name: "sda"}, "rbps", 1<<20, source("container.db", "/old")),
 	}
 	log := pod
+	log.Exits = nil
 	log.Kind, log.Container, log.Cleared = plugin.KindContainer, "log", true
 	log.Limits = []plugin.LimitRecord{limit(vda, "wbps", 1<<20, source("containers", "\x1b[2Jrootfs"))}
 	log.Error = "write io.max: \x07"

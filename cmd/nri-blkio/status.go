@@ -27,7 +27,16 @@ STATE is one of
   error     asked and not enforced; the text says why
 
 Values are as in an annotation: 50Mi is bytes per second for rbps and wbps, 2k
-is operations per second for riops and wiops, max is no limit.`
+is operations per second for riops and wiops, max is no limit.
+
+Below that are containers that have ended and left data to write, in "dead" with
+-o json: nobody can change the limits of a cgroup that is gone, and who writes to
+the same files waits with it. DRAINS AT is the container's own limit if that was
+not lifted, the pod's, the smaller of both, or none; LEFT is roughly what is not on
+the disk. POD is "unknown" for a cgroup of which no record tells: that of a
+removed pod, or one that ended while the plugin did not run. It is read from
+debugfs (bdi/*/wb_stats, Linux 6.10 or later, as root); without that it is inferred
+from the pod's counters and a note says so, which takes a second.`
 
 type statusOptions struct {
 	pod    podFilter
@@ -70,7 +79,8 @@ func (a *app) status(o *statusOptions) error {
 			readErr = errors.Join(readErr, got.err)
 		}
 	}
-	if err := a.printStatus(rows, records, o.output.json()); err != nil {
+	dead := a.dead(tree, records, o.pod)
+	if err := a.printStatus(rows, records, dead, o.output.json()); err != nil {
 		return err
 	}
 	if readErr != nil {
@@ -82,14 +92,23 @@ func (a *app) status(o *statusOptions) error {
 	return nil
 }
 
-func (a *app) printStatus(rows []statusRow, records []recorded, asJSON bool) error {
+func (a *app) printStatus(rows []statusRow, records []recorded, dead deadReport, asJSON bool) error {
 	if asJSON {
-		return printJSON(a.stdout, map[string]any{"values": rows, "notes": statusNotes(records)})
+		out := map[string]any{"values": rows, "notes": statusNotes(records), "dead": dead.rows}
+		if dead.note != "" {
+			out["deadNote"] = dead.note
+		}
+		return printJSON(a.stdout, out)
 	}
 	if len(rows) == 0 {
 		fmt.Fprintln(a.stdout, "no limits")
-		return nil
+	} else if err := a.printRows(rows, records); err != nil {
+		return err
 	}
+	return dead.print(a)
+}
+
+func (a *app) printRows(rows []statusRow, records []recorded) error {
 	t := newTable(a.stdout, "POD", "CONTAINER", "TARGET", "DISK", "KEY", "ASKED", "IN FORCE", "FROM", "STATE")
 	for _, r := range rows {
 		t.row(r.Namespace+"/"+r.Pod, r.Container, r.Source.Target, r.Disk, r.Key, r.Asked, r.InForce, r.from(), r.state())

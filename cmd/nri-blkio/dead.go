@@ -1,0 +1,287 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin"
+)
+
+// deadRow is a cgroup that is gone and has data to write to one disk.
+type deadRow struct {
+	Namespace string `json:"namespace,omitempty"`
+	Pod       string `json:"pod"` // unknownPod where no record tells
+	UID       string `json:"uid,omitempty"`
+	Container string `json:"container,omitempty"`
+	CgroupID  uint64 `json:"cgroupID,omitempty"`
+	Disk      string `json:"disk,omitempty"` // or what the kernel calls a filesystem of several
+	Dev       string `json:"dev,omitempty"`
+	DrainsAt  string `json:"drainsAt"`              // "wbps=512Ki", noLimit or unknownRate
+	Measured  uint64 `json:"measuredBps,omitempty"` // bytes per second; 0: not measured
+	Left      uint64 `json:"left,omitempty"`        // bytes; 0: not known
+	Since     string `json:"since,omitempty"`       // RFC 3339
+}
+
+const (
+	unknownPod  = "unknown"
+	unknownRate = "unknown"
+	noLimit     = "no limit"
+)
+
+// deadReport is what status says of them. note is how it was found out where the
+// kernel does not tell.
+type deadReport struct {
+	rows []deadRow
+	note string
+}
+
+// deadDeadline bounds the look. What it reads does no I/O; a kernel in trouble
+// can hold it up all the same.
+const deadDeadline = 10 * time.Second
+
+// dead looks for cgroups that are gone and have something left to write.
+func (a *app) dead(tree *blkio.Hierarchy, records []recorded, filter podFilter) deadReport {
+	sys := a.opts.sysfs()
+	f := deadFinder{
+		tree: tree, debugfs: os.DirFS(a.opts.host("/sys/kernel/debug")), records: records,
+		name: func(dev blkio.Dev) string {
+			disk, _ := sys.WholeDisk(dev) // one that has gone has no name
+			return cmp.Or(disk.Name, dev.String())
+		},
+		everyPod: filter.name == "", noise: writebackNoise(runtime.NumCPU()), wait: waitSample,
+	}
+	found := make(chan deadReport, 1)
+	go func() { found <- f.find() }()
+	select {
+	case r := <-found:
+		return r
+	case <-time.After(deadDeadline):
+		return deadReport{rows: []deadRow{}, note: fmt.Sprintf("the look for data of ended containers was not done within %v", deadDeadline)}
+	}
+}
+
+// writebackNoise is how many bytes may be counted where there are none: each CPU
+// keeps up to some dozen pages of each counter to itself (WB_STAT_BATCH in
+// include/linux/backing-dev.h, MEMCG_CHARGE_BATCH).
+func writebackNoise(cpus int) uint64 { return uint64(max(1<<20, cpus<<16)) }
+
+type deadFinder struct {
+	tree     *blkio.Hierarchy
+	debugfs  fs.FS
+	records  []recorded
+	name     func(blkio.Dev) string // of a disk
+	everyPod bool                   // records are of all pods: what is in none is nobody's
+	noise    uint64
+	wait     func() time.Duration // between two looks
+}
+
+func (f *deadFinder) find() deadReport {
+	if len(f.records) == 0 {
+		return deadReport{rows: []deadRow{}}
+	}
+	stats, err := blkio.ReadWritebackStats(f.debugfs)
+	if err != nil {
+		return f.infer(err)
+	}
+	return deadReport{rows: f.listed(stats)}
+}
+
+// ended is one container of which a pod's record has the end.
+type ended struct {
+	pod  *plugin.Record
+	exit *plugin.ExitRecord
+}
+
+// owners are the ended containers by the numbers of their cgroups.
+func (f *deadFinder) owners() map[uint64]ended {
+	out := map[uint64]ended{}
+	for _, r := range f.records {
+		for i := range r.record.Exits {
+			for _, id := range r.record.Exits[i].CgroupIDs {
+				out[id] = ended{r.record, &r.record.Exits[i]}
+			}
+		}
+	}
+	return out
+}
+
+// limited are the disks that a container or pod has a limit on, or had at its end.
+func (f *deadFinder) limited() map[blkio.Dev]bool {
+	out := map[blkio.Dev]bool{}
+	for _, r := range f.records {
+		for dev := range r.record.DevLimits() {
+			out[dev] = true
+		}
+		for _, e := range r.record.Exits {
+			for dev := range e.DevLimits() {
+				out[dev] = true
+			}
+		}
+	}
+	return out
+}
+
+// listed picks the dead from what the kernel lists. It was read before the tree
+// is: so a cgroup that is made in between does not count as dead.
+func (f *deadFinder) listed(stats map[string][]blkio.WritebackStat) []deadRow {
+	live, err := f.tree.IDs()
+	features, probeErr := f.tree.Probe()
+	seesAll := f.everyPod && err == nil && probeErr == nil && !features.Namespaced
+	owners, limited := f.owners(), f.limited()
+	rows := []deadRow{}
+	for _, bdi := range slices.Sorted(maps.Keys(stats)) {
+		dev, devErr := blkio.ParseDev(bdi)
+		sums := bySubject(stats[bdi], owners)
+		for _, id := range slices.Sorted(maps.Keys(sums)) {
+			owner, known := owners[id]
+			shown := known || seesAll && devErr == nil && limited[dev]
+			if live[id] || !shown || !f.holds(sums[id]) {
+				continue
+			}
+			row := deadRow{Pod: unknownPod, DrainsAt: unknownRate}
+			if known {
+				row = owner.row(dev, devErr == nil)
+			}
+			row.CgroupID, row.Left, row.Disk = id, sums[id].Left(), bdi
+			if devErr == nil {
+				row.Disk, row.Dev = f.name(dev), bdi
+			}
+			rows = append(rows, row)
+		}
+	}
+	sortDead(rows)
+	return rows
+}
+
+// bySubject adds up what is of one container, under the first of its numbers.
+func bySubject(stats []blkio.WritebackStat, owners map[uint64]ended) map[uint64]blkio.WritebackStat {
+	out := map[uint64]blkio.WritebackStat{}
+	for _, w := range stats {
+		id := w.CgroupID
+		if owner, ok := owners[id]; ok {
+			id = owner.exit.CgroupIDs[0]
+		}
+		sum := out[id]
+		sum.Dirty += w.Dirty
+		sum.Writeback += w.Writeback
+		sum.Inodes += w.Inodes
+		out[id] = sum
+	}
+	return out
+}
+
+// holds says whether there is something to write, and not just said to be.
+func (f *deadFinder) holds(w blkio.WritebackStat) bool {
+	return w.Left() > f.noise || w.Inodes > 0 && w.Left() > 0
+}
+
+// row is what the record tells of it. dev is the disk if that is one.
+func (e *ended) row(dev blkio.Dev, oneDisk bool) deadRow {
+	row := deadRow{
+		Namespace: e.pod.Namespace, Pod: e.pod.Pod, UID: e.pod.UID, Container: e.exit.Container,
+		Since: e.exit.At.UTC().Format(time.RFC3339),
+	}
+	limits := e.limits()
+	if oneDisk {
+		row.DrainsAt = cmp.Or(writeLimits(limits[dev]), noLimit)
+		return row
+	}
+	var each []string
+	for _, d := range slices.SortedFunc(maps.Keys(limits), blkio.Dev.Compare) {
+		if text := writeLimits(limits[d]); text != "" {
+			each = append(each, d.String()+" "+text)
+		}
+	}
+	row.DrainsAt = cmp.Or(strings.Join(each, "; "), noLimit)
+	return row
+}
+
+// limits are those on writes: the smaller ones of what the container had for ever,
+// and what its pod has.
+func (e *ended) limits() map[blkio.Dev]blkio.Limits {
+	out := e.exit.DevLimits()
+	if out == nil {
+		out = map[blkio.Dev]blkio.Limits{}
+	}
+	if e.pod.Observed || e.pod.Cleared {
+		return out
+	}
+	for dev, of := range e.pod.DevLimits() {
+		for _, k := range []blkio.Key{blkio.Wbps, blkio.Wiops} {
+			limits := out[dev]
+			if of[k] != blkio.Unset && (limits[k] == blkio.Unset || of[k] < limits[k]) {
+				limits[k] = of[k]
+				out[dev] = limits
+			}
+		}
+	}
+	return out
+}
+
+// writeLimits formats those on writes, "wbps=512Ki"; "" where there is none.
+func writeLimits(limits blkio.Limits) string {
+	var out []string
+	for _, k := range []blkio.Key{blkio.Wbps, blkio.Wiops} {
+		if rate := limits[k]; rate != blkio.Unset && rate != blkio.Max {
+			out = append(out, k.String()+"="+formatRate(k, rate))
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+func sortDead(rows []deadRow) {
+	slices.SortStableFunc(rows, func(a, b deadRow) int {
+		if (a.Namespace == "") != (b.Namespace == "") {
+			return cmp.Compare(b.Namespace, a.Namespace) // the unknown last
+		}
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod),
+			cmp.Compare(a.Container, b.Container), cmp.Compare(a.Since, b.Since), cmp.Compare(a.Disk, b.Disk))
+	})
+}
+
+// print writes the section of status's table, if there is something to say.
+func (d deadReport) print(a *app) error {
+	if len(d.rows) > 0 {
+		fmt.Fprintln(a.stdout, "\nEnded containers with data left to write:")
+		t := newTable(a.stdout, "POD", "CONTAINER", "DISK", "DRAINS AT", "LEFT", "SINCE")
+		for _, r := range d.rows {
+			t.row(r.pod(), r.Container, r.Disk, r.drainsAt(), r.left(), r.Since)
+		}
+		if err := t.flush(); err != nil {
+			return err
+		}
+	}
+	if d.note != "" {
+		notes(a.stdout, "note", []string{d.note})
+	}
+	return nil
+}
+
+func (r *deadRow) pod() string {
+	if r.Namespace == "" {
+		return r.Pod
+	}
+	return r.Namespace + "/" + r.Pod
+}
+
+func (r *deadRow) drainsAt() string {
+	if r.Measured == 0 {
+		return r.DrainsAt
+	}
+	return r.DrainsAt + ", measured " + formatBytes(r.Measured) + "/s"
+}
+
+func (r *deadRow) left() string {
+	if r.Left == 0 {
+		return "unknown"
+	}
+	return formatBytes(r.Left)
+}

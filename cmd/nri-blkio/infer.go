@@ -1,0 +1,191 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin"
+)
+
+// Without wb_stats the kernel tells of no dead cgroup by itself, but its counters
+// go on in those of the pod: what a pod has beyond its living children is of those
+// that are gone. That gives no container and no disk of what is left.
+
+const (
+	// sampleTime is between two looks at a pod's counters.
+	sampleTime = time.Second
+	// minGrowth is more than what living containers write between the reading
+	// of their counters and that of the pod's, in bytes.
+	minGrowth = 64 << 10
+)
+
+const inferredText = "%v, so this is inferred: LEFT is what is charged to all ended containers of a pod, on all disks; " +
+	"of several, CONTAINER is the last one whose limits were not lifted; measured is what the pod wrote in %v beyond its running containers"
+
+// suspect is a pod with ended containers that the kernel still has.
+type suspect struct {
+	recorded
+	left     uint64
+	leftOK   bool
+	before   written
+	beforeOK bool
+}
+
+// infer finds what the dead of each pod have left, for want of wb_stats.
+func (f *deadFinder) infer(why error) deadReport {
+	out := deadReport{rows: []deadRow{}}
+	var suspects []suspect
+	for _, r := range f.records {
+		if r.record.Kind != plugin.KindPod || len(r.record.Exits) == 0 {
+			continue
+		}
+		if dying, err := r.cgroup.ReadDying(); err != nil || dying == 0 {
+			continue
+		}
+		out.note = fmt.Sprintf(inferredText, why, sampleTime)
+		s := suspect{recorded: r}
+		s.left, s.leftOK = f.unwritten(r.cgroup)
+		if s.leftOK && s.left == 0 {
+			continue // clean pages, mostly
+		}
+		s.before, s.beforeOK = readWritten(r.cgroup)
+		suspects = append(suspects, s)
+	}
+	if len(suspects) > 0 {
+		passed := f.wait()
+		for _, s := range suspects {
+			out.rows = append(out.rows, f.inferredRows(&s, passed)...)
+		}
+	}
+	sortDead(out.rows)
+	return out
+}
+
+// waitSample waits for the second look and returns how long it took: on a busy node
+// it is longer.
+func waitSample() time.Duration {
+	began := time.Now()
+	time.Sleep(sampleTime)
+	return time.Since(began)
+}
+
+// inferredRows has a line for each limited disk that the dead were seen to write
+// to, or else one for what they have left.
+func (f *deadFinder) inferredRows(s *suspect, passed time.Duration) []deadRow {
+	grown := map[blkio.Dev]uint64{}
+	if after, ok := readWritten(s.cgroup); ok && s.beforeOK {
+		grown = after.since(s.before)
+	}
+	e := ended{s.record, likeliest(s.record.Exits)}
+	limited := f.limited()
+	var rows []deadRow
+	for _, dev := range slices.SortedFunc(maps.Keys(grown), blkio.Dev.Compare) {
+		if limited[dev] && grown[dev] >= minGrowth {
+			row := e.row(dev, true)
+			row.Disk, row.Dev, row.Left = f.name(dev), dev.String(), s.left
+			row.Measured = uint64(float64(grown[dev]) / passed.Seconds())
+			rows = append(rows, row)
+		}
+	}
+	if len(rows) > 0 || !s.leftOK {
+		return rows
+	}
+	// Nothing was written, as may be at a small limit; or elsewhere.
+	dev, one := soleDev(e.limits())
+	row := e.row(dev, one)
+	row.Left = s.left
+	if one {
+		row.Disk, row.Dev = f.name(dev), dev.String()
+	}
+	return []deadRow{row}
+}
+
+// likeliest is the last container that kept its limits, or else the last one: what
+// others had was written without delay.
+func likeliest(exits []plugin.ExitRecord) *plugin.ExitRecord {
+	for i := len(exits) - 1; i >= 0; i-- {
+		if len(exits[i].Limits) > 0 {
+			return &exits[i]
+		}
+	}
+	return &exits[len(exits)-1]
+}
+
+func soleDev(limits map[blkio.Dev]blkio.Limits) (dev blkio.Dev, one bool) {
+	for dev = range limits {
+	}
+	return dev, len(limits) == 1
+}
+
+// unwritten is what is charged to the pod and to none of its living children. It
+// is 0 where it may as well be nothing, and not ok without the memory controller.
+func (f *deadFinder) unwritten(pod blkio.Cgroup) (left uint64, ok bool) {
+	children, err := pod.Children()
+	if err != nil {
+		return 0, false
+	}
+	var living uint64
+	for _, c := range children {
+		n, err := c.ReadUnwritten()
+		if err != nil {
+			return 0, false // without the controller, or gone this moment
+		}
+		living += n
+	}
+	all, err := pod.ReadUnwritten()
+	if err != nil {
+		return 0, false
+	}
+	if all < living || all-living <= f.noise {
+		return 0, true
+	}
+	return all - living, true
+}
+
+// written are the bytes that a pod and each of its children have written.
+type written struct {
+	pod      map[blkio.Dev]blkio.Stat
+	children map[string]map[blkio.Dev]blkio.Stat
+}
+
+func readWritten(pod blkio.Cgroup) (written, bool) {
+	w := written{children: map[string]map[blkio.Dev]blkio.Stat{}}
+	var err error
+	if w.pod, err = pod.ReadIOStat(); err != nil {
+		return w, false
+	}
+	children, err := pod.Children()
+	if err != nil {
+		return w, false
+	}
+	for _, c := range children {
+		if w.children[c.Path()], err = c.ReadIOStat(); err != nil {
+			return w, false
+		}
+	}
+	return w, true
+}
+
+// since is what the dead have written from one look to the next. A child that has
+// gone in between is one of them now, but was not before: nothing is said then.
+func (w written) since(before written) map[blkio.Dev]uint64 {
+	out := map[blkio.Dev]uint64{}
+	for path := range before.children {
+		if _, ok := w.children[path]; !ok {
+			return out
+		}
+	}
+	for dev, now := range w.pod {
+		grown := int64(now.Wbytes - before.pod[dev].Wbytes)
+		for path, stats := range w.children {
+			grown -= int64(stats[dev].Wbytes - before.children[path][dev].Wbytes)
+		}
+		if grown > 0 {
+			out[dev] = uint64(grown)
+		}
+	}
+	return out
+}

@@ -1,0 +1,197 @@
+package plugin
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+func exitsOf(t *testing.T, h *blkio.Hierarchy) []ExitRecord {
+	t.Helper()
+	r, err := ReadRecord(h.Cgroup(podCgroup))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r == nil {
+		return nil
+	}
+	return r.Exits
+}
+
+// idsOf are the numbers of a container's cgroup, while it is there.
+func idsOf(t *testing.T, h *blkio.Hierarchy, name string) []uint64 {
+	t.Helper()
+	ids, err := h.Cgroup(cgroupOf(name)).IDs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+func remove(t *testing.T, dir, name string) {
+	t.Helper()
+	if err := os.RemoveAll(filepath.Join(dir, cgroupOf(name))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestExitsAreRecorded: each way to learn of the end of a container leads into
+// the pod's record, once, and a program that starts anew keeps what is there.
+func TestExitsAreRecorded(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"), cgroupOf("c"), cgroupOf("d"), cgroupOf("free"))
+	p := newPlugin(t, h)
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi rbps=2Mi wiops=max", limitsKey + "container.free": "rootfs wbps=max"})
+	want := map[string][]uint64{}
+	for _, name := range []string{"a", "b", "c", "d", "free"} {
+		if err := p.start(t.Context(), sb, ctr(name), true); err != nil {
+			t.Fatal(err)
+		}
+		want[name] = idsOf(t, h, name)
+	}
+
+	remove(t, dir, "a")
+	p.stopped("sb1", "id-a")
+	p.removed("sb1", "id-a")
+	remove(t, dir, "b") // without an event
+	p.pass(t.Context())
+	p.pass(t.Context())
+	remove(t, dir, "c") // and lifted in time
+	now, ok := p.ended(cgroupOf("c"))
+	if !ok {
+		t.Fatal("c is not known")
+	}
+	p.noteExit(&now, true)
+	p.stopped("sb1", "id-c")
+	remove(t, dir, "free")
+	p.stopped("sb1", "id-free")
+	p.pass(t.Context())
+
+	// Again, by a program that knows nothing.
+	p = newPlugin(t, h)
+	if err := p.start(t.Context(), sb, ctr("d"), true); err != nil {
+		t.Fatal(err)
+	}
+	remove(t, dir, "d")
+	p.stopped("sb1", "id-d")
+	p.pass(t.Context())
+
+	got := exitsOf(t, h)
+	for i := range got {
+		if age := time.Since(got[i].At); age < 0 || age > time.Minute || got[i].At.Location() != time.UTC {
+			t.Errorf("%s ended at %v", got[i].Container, got[i].At)
+		}
+		got[i].At = time.Time{}
+	}
+	limits := []string{"254:0 wbps=1048576"}
+	wanted := []ExitRecord{
+		{Container: "a", CgroupIDs: want["a"], Limits: limits},
+		{Container: "b", CgroupIDs: want["b"], Limits: limits},
+		{Container: "c", CgroupIDs: want["c"]},
+		{Container: "free", CgroupIDs: want["free"]},
+		{Container: "d", CgroupIDs: want["d"], Limits: limits},
+	}
+	if d := cmp.Diff(wanted, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	if got := wanted[0].DevLimits()[rootDisk.Dev]; got[blkio.Wbps] != 1<<20 || got[blkio.Wiops] != blkio.Max {
+		t.Errorf("read back as %v", got)
+	}
+}
+
+// TestExitsKeepQuiet: with exits in it a record is written no more often.
+func TestExitsKeepQuiet(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
+	p := newPlugin(t, h)
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	for _, name := range []string{"a", "b"} {
+		if err := p.start(t.Context(), sb, ctr(name), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove(t, dir, "a")
+	p.stopped("sb1", "id-a")
+	// What the kernel answers: all that was written, as one line.
+	for _, cg := range []string{podCgroup, cgroupOf("b")} {
+		write(t, filepath.Join(dir, cg, "io.max"), "254:0 rbps=max wbps=1048576 riops=max wiops=max\n")
+	}
+	p.pass(t.Context())
+	p.pass(t.Context())
+	for _, g := range p.groups {
+		if !p.groupIsQuiet(g, make([]byte, 0, 512)) {
+			t.Error("not quiet after two passes")
+		}
+	}
+	if got := exitsOf(t, h); len(got) != 1 {
+		t.Errorf("%d exits recorded, want 1", len(got))
+	}
+}
+
+func TestExitsOfObservedAreNone(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("a"))
+	p := newPlugin(t, h)
+	pol := *policy.Default()
+	pol.Mode = policy.ModeObserve
+	p.Reload(&pol)
+	if err := p.start(t.Context(), sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), ctr("a"), true); err != nil {
+		t.Fatal(err)
+	}
+	remove(t, dir, "a")
+	p.stopped("sb1", "id-a")
+	p.pass(t.Context())
+	if got := exitsOf(t, h); len(got) != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestWithExits(t *testing.T) {
+	entry := func(id uint64, lines int) ExitRecord {
+		e := ExitRecord{Container: "c", CgroupIDs: []uint64{id}}
+		for range lines {
+			e.Limits = append(e.Limits, "254:1048575 wbps=1048576 wiops=100000")
+		}
+		return e
+	}
+	ids := func(list []ExitRecord) (out []uint64) {
+		for _, e := range list {
+			out = append(out, e.CgroupIDs[0])
+		}
+		return out
+	}
+	var list []ExitRecord
+	for i := range uint64(3 * maxExits) {
+		list = withExits(list, []ExitRecord{entry(i, 1)})
+	}
+	if got := ids(list); len(got) != maxExits || got[0] != 2*maxExits || got[maxExits-1] != 3*maxExits-1 {
+		t.Errorf("kept %v", got)
+	}
+	again := withExits(list, []ExitRecord{entry(40, 0)})
+	if got := ids(again); len(got) != maxExits || got[maxExits-1] != 40 || len(list[8].Limits) != 1 {
+		t.Errorf("one that ended again: %v", got)
+	}
+	if got := ids(withExits(list, []ExitRecord{entry(99, 150)})); len(got) >= maxExits || got[len(got)-1] != 99 {
+		t.Errorf("kept beside a large one: %v", got)
+	}
+	if got := withExits(list, []ExitRecord{entry(99, 1000)}); len(got) != 0 {
+		t.Errorf("kept one that is too large, and %d", len(got)-1)
+	}
+}
+
+// TestRecordOfOlderProgram: one without the field, and one with limits that a
+// later program wrote.
+func TestRecordOfOlderProgram(t *testing.T) {
+	r, err := ParseRecord([]byte(`{"v":1,"kind":"pod","namespace":"a","pod":"b","uid":"c"}`))
+	if err != nil || r.Exits != nil || strings.Contains(string(r.Marshal()), "exits") {
+		t.Errorf("%+v, %v", r, err)
+	}
+	e := ExitRecord{Limits: []string{"254:0 wbps=1048576", "all wbps=1"}}
+	if got := e.DevLimits(); got != nil {
+		t.Errorf("%v", got)
+	}
+}

@@ -1,0 +1,74 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// dead is a container that has ended with data left to write, as status says.
+type dead struct {
+	Namespace, Pod, Container, Disk, DrainsAt, Since string
+	MeasuredBps, Left                                int64
+}
+
+// deadOf returns those of a pod, and how that was found out if it was inferred.
+func deadOf(t *testing.T, pod podOf) ([]dead, string) {
+	t.Helper()
+	out, err := command(t, "status", "-o", "json", "--pod", "default/"+pod.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answer struct {
+		Dead     []dead
+		DeadNote string
+	}
+	if err := json.Unmarshal([]byte(out), &answer); err != nil {
+		t.Fatalf("%v in %q", err, out)
+	}
+	return answer.Dead, answer.DeadNote
+}
+
+// TestDead: what a container has left at a limit that nobody can lift any more is
+// seen, with its pod, until it is on the disk.
+func TestDead(t *testing.T) {
+	startPlugin(t, "--policy", policyFile(t, "writeback: {handOver: false}\n"))
+	pod := runPod(t, "pod", annotations{limits + "container.web": "/data wbps=512Ki"})
+	pod.run(sleeper("free")) // so that the pod as a whole has no limit
+	writeAndEnd(t, pod, "web", "12Mi")
+	eventually(t, "status shows what is left", func() error {
+		rows, note := deadOf(t, pod)
+		if len(rows) != 1 {
+			return fmt.Errorf("%d lines %+v (%s)", len(rows), rows, note)
+		}
+		got := rows[0]
+		t.Logf("%+v (%s)", got, note)
+		if got.Left < 4*mib || got.Left > 16*mib {
+			return fmt.Errorf("%d bytes are left, of 12 MiB", got.Left)
+		}
+		got.MeasuredBps, got.Left, got.Since = 0, 0, ""
+		want := dead{Namespace: "default", Pod: pod.Name, Container: "web", Disk: "vdb", DrainsAt: "wbps=512Ki"}
+		if got != want {
+			return fmt.Errorf("got %+v, want %+v", got, want)
+		}
+		return nil
+	})
+
+	// Else the kernel begins half a minute later. It takes as long as the limit
+	// says.
+	sync := exec.CommandContext(t.Context(), filepath.Join(node.payload, "nri-blkio"), "sync", volumes["ext4"])
+	if err := sync.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sync.Wait() }() // killed or done: what counts is below
+	within(t, 2*time.Minute, "nothing is left", func() error {
+		rows, note := deadOf(t, pod)
+		if len(rows) == 0 {
+			return nil
+		}
+		return fmt.Errorf("%+v (%s)", rows, note)
+	})
+}
