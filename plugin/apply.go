@@ -48,19 +48,19 @@ func (p *Plugin) write(g *group, only *container) error {
 	var errs []error
 	for _, t := range plan.containers {
 		if only == nil || t.owner == only {
-			errs = append(errs, p.writeContainer(t, only != nil))
+			errs = append(errs, p.writeContainer(plan.pod, t, only != nil))
 		}
 	}
 	podErr = errors.Join(podErr, podChange.doLower(p, podErr))
 	return errors.Join(append(errs, podErr)...)
 }
 
-func (p *Plugin) writeContainer(t *target, starting bool) error {
+func (p *Plugin) writeContainer(pod, t *target, starting bool) error {
 	c, err := p.inspect(t)
 	err = errors.Join(err, c.doRaise())
 	err = errors.Join(err, c.doLower(p, err))
 	p.identify(&c)
-	p.hold(&c)
+	p.hold(&c, pod)
 	if errors.Is(err, blkio.ErrGone) && !starting {
 		// It ended; its StopContainer event is under way or was missed.
 		p.mu.Lock()

@@ -3,9 +3,7 @@ package plugin
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,21 +22,15 @@ const (
 	// liftWait is for a writer of the pod's cgroups, who could put the limits
 	// back. It is short: the cgroup is about to go.
 	liftWait = 5 * time.Millisecond
-	// syncDeadline is when a sync is given up. It may go on in the kernel.
-	syncDeadline = time.Minute
 )
 
 // exits is what hands over the data of containers that end.
 type exits struct {
 	watch *blkio.EmptyWatch // nil before Run, and where it cannot be had
-	sync  func(ctx context.Context, hostPath string) error
+	syncs syncer
 	// won and lost are the races with the removal of a cgroup; failed are the
 	// limits that could not be lifted for another reason.
 	won, lost, failed atomic.Int64
-	synced, unsynced  atomic.Int64 // filesystems
-
-	mu      sync.Mutex
-	syncing map[string]bool // by filesystem: one is under way; true: and another is wanted
 }
 
 // watchExits has limits lifted at the end of containers until ctx ends.
@@ -65,13 +57,19 @@ func (p *Plugin) urgent(err error) {
 	}
 }
 
-// hold keeps a limited container's cgroup within reach. It is done again with
-// each closer look, which costs nothing when it is held already.
-func (p *Plugin) hold(c *change) {
+// hold keeps a container's cgroup within reach that a limit on writes concerns, be
+// it the pod's. It is done again with each closer look, which costs nothing when
+// it is held already.
+func (p *Plugin) hold(c *change, pod *target) {
+	if c.target == nil || !p.policy.Load().Writeback.HandOver {
+		return
+	}
 	p.mu.Lock()
 	watch := p.exits.watch
+	c.owner.volumes = toSync(c.owner, c.want, pod.want)
+	idle := len(c.owner.volumes) == 0
 	p.mu.Unlock()
-	if watch == nil || c.target == nil || len(c.target.want) == 0 || !p.policy.Load().Writeback.HandOver {
+	if watch == nil || len(c.want) == 0 && idle {
 		return
 	}
 	if err := watch.Add(c.cg); err != nil && !errors.Is(err, blkio.ErrGone) {
@@ -79,11 +77,29 @@ func (p *Plugin) hold(c *change) {
 	}
 }
 
+// toSync are the mountpoints of a container's volumes on disks with a limit on
+// writes. The writable layer is none: it goes with the container.
+func toSync(c *container, limits ...map[blkio.Dev]blkio.Limits) []string {
+	limited := func(d blkio.Disk) bool {
+		return slices.ContainsFunc(limits, func(of map[blkio.Dev]blkio.Limits) bool {
+			return finite(of[d.Dev])[blkio.Wbps] != blkio.Unset || finite(of[d.Dev])[blkio.Wiops] != blkio.Unset
+		})
+	}
+	var out []string
+	for _, m := range c.facts.Mounts {
+		if !m.ReadOnly && !m.Injected && m.Backing.Mountpoint != "" && slices.ContainsFunc(m.Backing.Disks, limited) {
+			out = append(out, m.Backing.Mountpoint)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 // exited lifts the limits of a container whose cgroup is empty. That comes before
 // all else: every instruction in between is in a race.
 func (p *Plugin) exited(ctx context.Context, held *blkio.Held) {
-	now, ok := p.ended(held.Path())
-	if !ok {
+	c, now := p.ended(held.Path())
+	if c == nil {
 		held.Close()
 		return // removed meanwhile
 	}
@@ -98,11 +114,36 @@ func (p *Plugin) exited(ctx context.Context, held *blkio.Held) {
 		defer held.Close()
 		p.liftAgain(ctx, held, now.pod.group, lines)
 		p.noteExit(&now, err == nil)
-		p.countExit(&now, err)
-		for _, path := range p.toSync(&now) {
-			p.syncSoon(ctx, path)
+		if len(lines) > 0 {
+			p.countExit(&now, err)
 		}
+		p.writeOut(ctx, c, now.volumes)
 	}()
+}
+
+// writeOut has a container's volumes synced. Once they all are it has nothing left
+// to write.
+func (p *Plugin) writeOut(ctx context.Context, c *container, volumes []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	left := len(volumes)
+	if left == 0 {
+		c.pod.group.writtenOut(c)
+		p.markDirty(c.pod.group)
+	}
+	for _, path := range volumes {
+		go p.exits.syncs.soon(ctx, path, func(err error) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if err == nil {
+				left--
+			}
+			if left == 0 {
+				c.pod.group.writtenOut(c)
+				p.markDirty(c.pod.group)
+			}
+		})
+	}
 }
 
 // liftAgain is for a writer who was at the pod's cgroups when they were lifted,
@@ -132,9 +173,9 @@ func (p *Plugin) countExit(c *container, err error) {
 	}
 }
 
-// ended notes the end of the container of a cgroup, if it has one, and returns a
-// copy.
-func (p *Plugin) ended(cgroup string) (container, bool) {
+// ended notes the end of the container of a cgroup, and returns it with a copy; nil
+// if it has none.
+func (p *Plugin) ended(cgroup string) (*container, container) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, pod := range p.pods {
@@ -144,11 +185,11 @@ func (p *Plugin) ended(cgroup string) (container, bool) {
 				pod.group.changed()
 				now := *c
 				c.cgroupIDs = nil // who gets the copy notes the end
-				return now, true
+				return c, now
 			}
 		}
 	}
-	return container{}, false
+	return nil, container{}
 }
 
 // maxima are the writes that lift the limits of a container.
@@ -164,79 +205,4 @@ func maxima(c container) []blkio.DevLimits {
 		out = append(out, line)
 	}
 	return out
-}
-
-// toSync are the mountpoints of the volumes whose writes are limited. The
-// writable layer is none: it goes with the container.
-func (p *Plugin) toSync(c *container) []string {
-	var out []string
-	for _, m := range c.facts.Mounts {
-		limited := func(d blkio.Disk) bool {
-			limits := wanted(c.desired)[d.Dev]
-			return limits[blkio.Wbps] != blkio.Unset || limits[blkio.Wiops] != blkio.Unset
-		}
-		if !m.ReadOnly && !m.Injected && m.Backing.Mountpoint != "" && slices.ContainsFunc(m.Backing.Disks, limited) {
-			out = append(out, m.Backing.Mountpoint)
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
-// syncSoon has a filesystem written out, one sync at a time: its writeback does
-// not get faster by several, and each may hang.
-func (p *Plugin) syncSoon(ctx context.Context, path string) {
-	if p.exits.sync == nil || !p.exits.begin(path) {
-		return
-	}
-	go func() {
-		for again := true; again; again = p.exits.next(path) {
-			began := time.Now()
-			err := p.syncOnce(ctx, path)
-			log := p.log.WithFields(logrus.Fields{"path": path, "took": time.Since(began).Round(time.Millisecond).String()})
-			switch {
-			case err == nil:
-				p.exits.synced.Add(1)
-				log.Debug("Synced")
-			case ctx.Err() == nil:
-				p.exits.unsynced.Add(1)
-				log.WithError(err).Warn("The data of a container that has ended is not all on its disk")
-			}
-		}
-	}()
-}
-
-func (p *Plugin) syncOnce(ctx context.Context, path string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, syncDeadline, fmt.Errorf("not done within %v", syncDeadline))
-	defer cancel()
-	return p.exits.sync(ctx, path)
-}
-
-// begin says whether a sync of this path is to be begun; if not, there is one
-// under way, and another follows it.
-func (e *exits) begin(path string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if _, busy := e.syncing[path]; busy {
-		e.syncing[path] = true
-		return false
-	}
-	if e.syncing == nil {
-		e.syncing = map[string]bool{}
-	}
-	e.syncing[path] = false
-	return true
-}
-
-// next says whether another sync is wanted after one that has ended.
-func (e *exits) next(path string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	again := e.syncing[path]
-	if again {
-		e.syncing[path] = false
-	} else {
-		delete(e.syncing, path)
-	}
-	return again
 }

@@ -63,8 +63,8 @@ func TestExitsAreRecorded(t *testing.T) {
 	p.pass(t.Context())
 	p.pass(t.Context())
 	remove(t, dir, "c") // and lifted in time
-	now, ok := p.ended(cgroupOf("c"))
-	if !ok {
+	c, now := p.ended(cgroupOf("c"))
+	if c == nil {
 		t.Fatal("c is not known")
 	}
 	p.noteExit(&now, true)

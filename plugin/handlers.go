@@ -162,8 +162,7 @@ func (p *Plugin) enter(pod *pod, ctr *api.Container) *container {
 		c = &fresh
 		pod.containers[c.id] = c
 	}
-	c.running = true
-	pod.group.changed()
+	c.begin()
 	return c
 }
 

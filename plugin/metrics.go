@@ -92,8 +92,8 @@ func (p *Plugin) Collect(out chan<- prometheus.Metric) {
 	counter(exitsDesc, &p.exits.won, "lifted")
 	counter(exitsDesc, &p.exits.lost, "lost")
 	counter(exitsDesc, &p.exits.failed, "failed")
-	counter(syncsDesc, &p.exits.synced, "ok")
-	counter(syncsDesc, &p.exits.unsynced, "failed")
+	counter(syncsDesc, &p.exits.syncs.ok, "ok")
+	counter(syncsDesc, &p.exits.syncs.failed, "failed")
 	p.metrics.passes.Collect(out)
 	p.metrics.handlers.Collect(out)
 }

@@ -142,40 +142,22 @@ func TestMetrics(t *testing.T) {
 func TestMetricsOfExits(t *testing.T) {
 	h, _ := tree(t, podCgroup)
 	p := newPlugin(t, h)
-	fails := true
-	p.exits.sync = func(context.Context, string) error {
-		if fails {
-			return errors.New("no")
-		}
-		return nil
-	}
 	c := container{pod: &pod{}}
 	for _, err := range []error{nil, nil, blkio.ErrGone, fs.ErrPermission} {
 		p.countExit(&c, err)
 	}
-	for _, fails = range []bool{true, false} {
-		before := p.exits.synced.Load() + p.exits.unsynced.Load()
-		p.syncSoon(t.Context(), "/mnt/data")
-		for end := time.Now().Add(10 * time.Second); p.exits.synced.Load()+p.exits.unsynced.Load() == before; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal("not synced within 10 s")
-			}
-		}
-		for p.exits.busy("/mnt/data") {
-			time.Sleep(time.Millisecond)
+	done := make(chan error, 1)
+	for _, want := range []error{errors.New("no"), nil} {
+		p.exits.syncs.do = func(context.Context, string) error { return want }
+		p.exits.syncs.soon(t.Context(), "/mnt/data", func(err error) { done <- err })
+		if err := <-done; !errors.Is(err, want) {
+			t.Errorf("%v, want %v", err, want)
 		}
 	}
 	wantMetrics(t, p, map[string]float64{
 		"exits_total{lifted}": 2, "exits_total{lost}": 1, "exits_total{failed}": 1,
 		"syncs_total{ok}": 1, "syncs_total{failed}": 1,
 	})
-}
-
-func (e *exits) busy(path string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	_, busy := e.syncing[path]
-	return busy
 }
 
 // TestScrapeBesideEvents is for the race detector, and for a scrape while

@@ -100,7 +100,7 @@ func New(cfg Config) (*Plugin, error) {
 	if p.resync == 0 {
 		p.resync = defaultResync
 	}
-	p.exits.sync = cfg.Sync
+	p.exits.syncs.do, p.exits.syncs.log = cfg.Sync, p.log
 	p.policy.Store(cfg.Policy)
 	p.weight.look()
 	return p, nil

@@ -133,8 +133,7 @@ func (p *Plugin) findRunning(groups []*group) {
 	for _, i := range idle {
 		if p.cgroups.Cgroup(i.cgroup).Populated() {
 			p.mu.Lock()
-			i.c.running = true
-			i.c.pod.group.changed()
+			i.c.begin()
 			p.mu.Unlock()
 		}
 	}

@@ -29,6 +29,11 @@ type group struct {
 	exits    []ExitRecord
 	recalled bool
 
+	// begun: a container of it has run. unwritten are those that have, and
+	// may have data that is not on its disk.
+	begun     bool
+	unwritten map[*container]bool
+
 	// writing holds a token while somebody writes the group's cgroups, so that
 	// two writers cannot interleave and leave the older values. A channel,
 	// because a write to a dying disk can hang and waiters have deadlines.
@@ -72,6 +77,8 @@ type container struct {
 	// each update of the container's resources (FACTS 3.4).
 	spec       map[blkio.Dev]blkio.Limits
 	specWeight uint32
+	// volumes are what is to be synced at its end.
+	volumes []string
 	// running is set from StartContainer until StopContainer: only then does
 	// the container count for the pod's backstop.
 	running bool
@@ -154,7 +161,7 @@ func (p *Plugin) join(joining *pod, cgroup string) {
 	key := groupKey(cgroup, joining.id)
 	g := p.groups[key]
 	if g == nil {
-		g = &group{cgroup: cgroup, pods: map[string]*pod{}, writing: make(chan struct{}, 1)}
+		g = &group{cgroup: cgroup, pods: map[string]*pod{}, unwritten: map[*container]bool{}, writing: make(chan struct{}, 1)}
 		p.groups[key] = g
 	}
 	p.arrivals++
@@ -175,6 +182,21 @@ func (p *Plugin) leave(pod *pod) {
 	delete(p.groups, groupKey(g.cgroup, pod.id))
 	delete(p.dirty, g)
 }
+
+// begin notes that a container runs. The caller holds mu.
+func (c *container) begin() {
+	g := c.pod.group
+	c.running, g.begun, g.unwritten[c] = true, true, true
+	g.changed()
+}
+
+// writtenOut notes that all that an ended container has written is on its disk.
+// The caller holds mu.
+func (g *group) writtenOut(c *container) { delete(g.unwritten, c) }
+
+// drained says that no container runs, and that none has left anything to write.
+// The caller holds mu.
+func (g *group) drained() bool { return g.begun && len(g.unwritten) == 0 }
 
 // changed drops the plan. The caller holds mu.
 func (g *group) changed() {

@@ -59,10 +59,12 @@ func (p *Plugin) adopt(ctrs []*api.Container) {
 			pod.containers[c.id] = c
 		}
 		state := ctr.GetState()
-		c.running = state == api.ContainerState_CONTAINER_RUNNING || state == api.ContainerState_CONTAINER_PAUSED
-		if !c.running {
-			c.noteExit(false)
+		if state == api.ContainerState_CONTAINER_RUNNING || state == api.ContainerState_CONTAINER_PAUSED {
+			c.begin()
+			continue
 		}
+		c.running = false
+		c.noteExit(false)
 	}
 	for _, pod := range p.pods {
 		for id, c := range pod.containers {

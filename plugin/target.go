@@ -80,6 +80,7 @@ type view struct {
 	seen    []policy.Container
 	warned  bool
 	partial bool // some container was not looked into
+	drained bool // nothing runs, and nothing is left to write
 	running []running
 	cgroups []string // of its sandboxes and containers, the last element or a part of it
 	// strangers are running containers that only the cgroups tell of.
@@ -95,7 +96,7 @@ type running struct {
 
 // newView copies a group. The caller holds mu.
 func newView(g *group) view {
-	v := view{cgroup: g.cgroup, shared: g.shared(), changes: g.changes, exits: g.exits}
+	v := view{cgroup: g.cgroup, shared: g.shared(), drained: g.drained(), changes: g.changes, exits: g.exits}
 	live := false
 	for _, pod := range g.sorted() {
 		before := len(v.running)
@@ -207,6 +208,11 @@ func (p *Plugin) podTarget(pol *policy.Policy, v view, observed bool) *target {
 		granted = nil
 	}
 	total.Disks = withBackstop(total, granted)
+	if v.drained && len(v.strangers) == 0 {
+		// The pod's cgroup may go, and its limits would stay on the files that
+		// it owns: the next pod on its volumes would have them.
+		total.Disks, ended = nil, false
+	}
 	if v.warned {
 		total.Warnings = append(total.Warnings, v.pod.request.Unmatched(v.seen)...)
 	}

@@ -38,7 +38,7 @@ func TestDead(t *testing.T) {
 	startPlugin(t, "--policy", policyFile(t, "writeback: {handOver: false}\n"))
 	pod := runPod(t, "pod", annotations{limits + "container.web": "/data wbps=512Ki"})
 	pod.run(sleeper("free")) // so that the pod as a whole has no limit
-	writeAndEnd(t, pod, "web", "12Mi")
+	writeAndEnd(t, pod, "web", "4Mi")
 	eventually(t, "status shows what is left", func() error {
 		rows, note := deadOf(t, pod)
 		if len(rows) != 1 {
@@ -46,8 +46,8 @@ func TestDead(t *testing.T) {
 		}
 		got := rows[0]
 		t.Logf("%+v (%s)", got, note)
-		if got.Left < 4*mib || got.Left > 16*mib {
-			return fmt.Errorf("%d bytes are left, of 12 MiB", got.Left)
+		if got.Left < mib || got.Left > 6*mib {
+			return fmt.Errorf("%d bytes are left, of 4 MiB", got.Left)
 		}
 		got.MeasuredBps, got.Left, got.Since = 0, 0, ""
 		want := dead{Namespace: "default", Pod: pod.Name, Container: "web", Disk: "vdb", DrainsAt: "wbps=512Ki"}

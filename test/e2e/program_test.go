@@ -149,6 +149,12 @@ func (b *logBuffer) String() string {
 	return b.buf.String()
 }
 
+func (b *logBuffer) reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.buf.Reset()
+}
+
 // tail is what a failure shows: the tests of refusals log a lot.
 func (b *logBuffer) tail() string {
 	lines := strings.SplitAfter(b.String(), "\n")

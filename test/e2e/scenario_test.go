@@ -182,6 +182,7 @@ func (a actor) writes(file string, args ...string) ioReport {
 func (a actor) alone(args ...string) float64 {
 	a.s.Helper()
 	file := a.s.file("alone")
+	a.makes(file, "16Mi")
 	return a.does(append([]string{"write", "--path", file, "--sync", "1Mi", "--span", "16Mi", "--seconds", "2"}, args...)...).rate()
 }
 

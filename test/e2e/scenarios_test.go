@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -24,7 +26,9 @@ var scenarios = []scenario{
 	{"inversion", inversion},
 	{"owner throttled with a full queue", fullQueue},
 	{"contested file", contested},
-	{"limited without a memory limit", dirtyPages},
+	{"limited without a memory limit", dirtyPages(nil)},
+	{"the same with memory.high", dirtyPages(highMemory)},
+	{"the same with strict_limit", dirtyPages(strictLimit)},
 	{"restart", restart(limit)},
 	{"restart with a changed limit", restart(raised)},
 	{"new pod on an old volume", newPod},
@@ -130,25 +134,64 @@ func contested(s *stage) {
 	account.done(0)
 }
 
-// dirtyPages: a writes as fast as it can into the page cache, b on the same disk
-// and then on another one.
-func dirtyPages(s *stage) {
-	pod, who := s.cast("pod", oneLimited, "a", "b")
-	file, other := s.file("f"), s.file("other")
-	elsewhere := "/other/scenario-dirty-pages"
-	s.Cleanup(func() { os.Remove(volumes["xfs"] + "/scenario-dirty-pages") })
-	alone, aloneThere := who["b"].alone(), who["b"].alone("--path", elsewhere)
-	account := s.count(pod, who, "a", "b")
-	var writer sync.WaitGroup
-	writer.Go(func() {
-		who["a"].does("write", "--path", file, "--span", "4Gi", "--seconds", seconds(2*s.duration))
-	})
-	time.Sleep(s.duration / 2) // until there is much of it
-	s.free = who["b"].does("write", "--path", other, "--size", "16Mi", "--sync", "1Mi").rate() / alone
-	there := who["b"].does("write", "--path", elsewhere, "--size", "16Mi", "--sync", "1Mi").rate() / aloneThere
-	writer.Wait()
-	account.done(0)
-	s.note = "unlimited on another disk: " + ratio(there)
+// dirtyPages: a writes as fast as it can into the page cache, until that has all
+// the dirty pages that the node allows; b then writes to the same disk and to
+// another one. The node allows little here, so that it takes no minutes.
+func dirtyPages(cure func(s *stage, a *cri.Container)) func(*stage) {
+	return func(s *stage) {
+		s.setVM("dirty_bytes", 64*mib)
+		s.setVM("dirty_background_bytes", 32*mib)
+		pod, who := s.cast("pod", oneLimited, "b")
+		other, elsewhere := s.file("other"), "/other/scenario-dirty-pages"
+		s.Cleanup(func() { os.Remove(volumes["xfs"] + "/scenario-dirty-pages") })
+		burst := func(path string) float64 {
+			return who["b"].does("write", "--path", path, "--size", "16Mi", "--fsync").rate()
+		}
+		burst(other) // the file is there, as it is the second time
+		burst(elsewhere)
+		alone, aloneThere := burst(other), burst(elsewhere)
+
+		cfg := sleeper("a", "/data", "ext4")
+		cfg.Args = []string{"write", "--path", s.file("f"), "--span", "4Gi"}
+		a := pod.run(cfg)
+		if cure != nil {
+			cure(s, a)
+		}
+		time.Sleep(s.duration)
+		s.free = burst(other) / alone
+		s.note = "unlimited on another disk: " + ratio(burst(elsewhere)/aloneThere)
+		writeCgroup(s.T, a.Cgroup, "io.max", node.disks["vdb"]+" wbps=max") // else it ends slowly
+		s.ends(actor{a, s})
+	}
+}
+
+// setVM sets a limit on dirty pages for the time of the scenario.
+func (s *stage) setVM(name string, bytes int) {
+	s.Helper()
+	file, ratio := "/proc/sys/vm/"+name, "/proc/sys/vm/"+strings.Replace(name, "bytes", "ratio", 1)
+	old, err := os.ReadFile(ratio)
+	if err != nil {
+		s.Fatal(err)
+	}
+	writeFile(s.T, file, strconv.Itoa(bytes))
+	s.Cleanup(func() { writeFile(s.T, ratio, string(old)) })
+}
+
+// highMemory bounds what a has in memory, dirty pages among it.
+func highMemory(s *stage, a *cri.Container) { writeCgroup(s.T, a.Cgroup, "memory.high", "32M") }
+
+// strictLimit bounds what the disk may have of the node's dirty pages.
+func strictLimit(s *stage, _ *cri.Container) {
+	bdi := "/sys/class/bdi/" + node.disks["vdb"] + "/"
+	for name, value := range map[string]string{"strict_limit": "1", "max_ratio": "10"} {
+		old, err := os.ReadFile(bdi + name)
+		if err != nil {
+			s.note = "no " + name + " in this kernel"
+			continue
+		}
+		writeFile(s.T, bdi+name, value)
+		s.Cleanup(func() { writeFile(s.T, bdi+name, string(old)) })
+	}
 }
 
 // restart: the container ends with much to write yet, and its successor writes
@@ -188,10 +231,10 @@ func newPod(s *stage) {
 }
 
 // frozen: the volume is frozen as the container ends, for some seconds. Others go
-// on meanwhile.
+// on meanwhile. (To freeze it writes out all that was queued.)
 func frozen(s *stage) {
 	pod, who := s.cast("pod", oneLimited, "a", "b")
-	who["a"].does("write", "--path", s.file("f"), "--size", "16Mi")
+	who["a"].does("write", "--path", s.file("f"), "--size", "4Mi")
 	thaw := s.freeze("/mnt/ext4")
 	s.ends(who["a"])
 	began := time.Now()
@@ -199,7 +242,6 @@ func frozen(s *stage) {
 	s.note = "another container started in " + time.Since(began).Round(100*time.Millisecond).String()
 	time.Sleep(2 * time.Second)
 	thaw()
-	s.drains(time.Now())
 }
 
 // lostRace: the plugin does not run while the container ends.
