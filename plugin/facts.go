@@ -37,7 +37,11 @@ func (p *Plugin) facts(ctx context.Context, pod *pod, ctr *api.Container) policy
 	return out
 }
 
-func hasMemoryLimit(r *api.LinuxResources) bool { return r.GetMemory().GetLimit().GetValue() > 0 }
+// hasMemoryLimit: memory.high is what the kubelet's MemoryQoS sets, or another
+// plugin, or our own dirtyGuard. Two plugins that set it fail the create.
+func hasMemoryLimit(r *api.LinuxResources) bool {
+	return r.GetMemory().GetLimit().GetValue() > 0 || r.GetUnified()["memory.high"] != ""
+}
 
 // notAsked is of mounts that no target can mean.
 const notAsked = "no annotation names it"

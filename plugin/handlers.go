@@ -20,10 +20,13 @@ func (p *Plugin) create(ctx context.Context, sb *api.PodSandbox, ctr *api.Contai
 		return nil, nil
 	}
 	pol := p.policy.Load()
-	c, err := p.settled(ctx, pol, newContainer(pod, ctr))
+	c := newContainer(pod, ctr)
+	c.fresh = true
+	c, err := p.settled(ctx, pol, c)
 	if err != nil {
 		return nil, err
 	}
+	c.fresh, c.facts.Running = false, true
 	if err := p.refusal(&c); err != nil {
 		p.know(&c)
 		return nil, err
@@ -34,6 +37,7 @@ func (p *Plugin) create(ctx context.Context, sb *api.PodSandbox, ctr *api.Contai
 	}
 	adjust, spec := adjustment(c.desired, splitsLines)
 	c.spec, c.specWeight = spec, c.desired.Weight
+	c.facts.MemoryLimited = c.facts.MemoryLimited || c.desired.MemoryHigh != 0
 	return adjust, p.register(ctx, c)
 }
 

@@ -101,7 +101,7 @@ func (p *Plugin) Collect(out chan<- prometheus.Metric) {
 // The states of a running container, and the kinds of warnings that have a series.
 var (
 	states       = [...]string{"limited", "unlimited", "failed"}
-	warningKinds = [...]blkio.WarningKind{policy.NoMemoryLimit, blkio.NoCgroupWriteback, blkio.StallsFsync, "other"}
+	warningKinds = [...]blkio.WarningKind{policy.NoMemoryLimit, policy.Guarded, blkio.NoCgroupWriteback, blkio.StallsFsync, "other"}
 )
 
 const (

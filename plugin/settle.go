@@ -25,6 +25,7 @@ func (p *Plugin) settled(ctx context.Context, pol *policy.Policy, c container) (
 			return c, c.err
 		}
 		c.facts = p.facts(ctx, c.pod, c.source)
+		c.facts.Running = !c.fresh
 		if err := failure(&c.facts); err != nil {
 			// What could be found out holds; the reconciler looks again.
 			c.logger(p.log).WithError(err).Warn("Not all disks of a container are known yet")

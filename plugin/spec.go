@@ -40,6 +40,9 @@ func adjustment(d policy.Desired, splitsLines bool) (*api.ContainerAdjustment, m
 	if lines != "" {
 		adjust.AddLinuxUnified("io.max", lines)
 	}
+	if d.MemoryHigh != 0 {
+		adjust.AddLinuxUnified("memory.high", fmt.Sprint(d.MemoryHigh))
+	}
 	if d.Weight != 0 {
 		adjust.AddLinuxUnified("io.weight", fmt.Sprint(d.Weight))
 	}

@@ -68,6 +68,7 @@ type container struct {
 	// source is what the runtime told us, until all of that was looked into.
 	source *api.Container
 	cgroup string
+	fresh  bool // it is being created now
 	facts  policy.Container
 	// policy is what desired and err were decided by; nil before.
 	policy  *policy.Policy

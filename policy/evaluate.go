@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,15 +34,30 @@ func (p *Policy) Container(r *Request, c Container) (Desired, error) {
 	e.fail(p.check(r.total)...)
 	d, err := e.desired()
 	if !c.MemoryLimited && d.writeLimited() {
-		d.Warnings = append(d.Warnings, noMemoryLimit)
-		d.warned(NoMemoryLimit)
+		p.guard(&d, c.Running)
 	}
 	return d, err
+}
+
+// guard is for a write limit without a memory limit.
+func (p *Policy) guard(d *Desired, running bool) {
+	if p.Writeback.DirtyGuard == 0 || running {
+		d.Warnings = append(d.Warnings, noMemoryLimit)
+		d.warned(NoMemoryLimit)
+		return
+	}
+	d.MemoryHigh = p.Writeback.DirtyGuard
+	d.Warnings = append(d.Warnings, fmt.Sprintf("there is a write limit and no memory limit: "+
+		"its memory is held at %d Mi by memory.high, for writeback.dirtyGuard of this node (set resources.limits.memory)", d.MemoryHigh>>20))
+	d.warned(Guarded)
 }
 
 // NoMemoryLimit is the kind of the warning of a write limit without a memory
 // limit.
 const NoMemoryLimit blkio.WarningKind = "no_memory_limit"
+
+// Guarded is the kind of the warning that writeback.dirtyGuard is in force.
+const Guarded blkio.WarningKind = "guarded"
 
 // noMemoryLimit warns of what FACTS 5.17 measured: one such writer made another
 // one's 96 MiB take 67 s instead of 1 s, on whatever disk.

@@ -269,3 +269,30 @@ func TestCheckRuntime(t *testing.T) {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }
+
+// TestDirtyGuard: it is for containers that are created, and only for those that
+// need it.
+func TestDirtyGuard(t *testing.T) {
+	p := *Default()
+	p.Writeback.DirtyGuard = 64 << 20
+	request := ParseRequest(map[string]string{keyDB: "/b wbps=1Mi"})
+	for _, tt := range []struct {
+		name             string
+		limited, running bool
+		request          *Request
+		want             uint64
+		kind             blkio.WarningKind
+	}{
+		{"created", false, false, request, 64 << 20, Guarded},
+		{"runs already", false, true, request, 0, NoMemoryLimit},
+		{"has a memory limit", true, false, request, 0, ""},
+		{"no write limit", false, false, ParseRequest(map[string]string{keyDB: "/b rbps=1Mi"}), 0, ""},
+	} {
+		c := db()
+		c.MemoryLimited, c.Running, c.Mounts = tt.limited, tt.running, []Mount{mount("/b", on(sdb))}
+		d, err := p.Container(tt.request, c)
+		if err != nil || d.MemoryHigh != tt.want || (tt.kind == "") != (len(d.Warnings) == 0) || tt.kind != "" && !slices.Contains(d.WarningKinds, tt.kind) {
+			t.Errorf("%s: memory.high %d, %q %v, %v", tt.name, d.MemoryHigh, d.Warnings, d.WarningKinds, err)
+		}
+	}
+}

@@ -74,17 +74,36 @@ type Writeback struct {
 	// HandOver lifts the limits of a container that has ended before its
 	// cgroup goes, and syncs its volumes.
 	HandOver bool
+	// DirtyGuard is the memory.high, in bytes, of containers that have a write
+	// limit and no memory limit. 0: none.
+	DirtyGuard uint64
 }
+
+// minGuard is less than which a container cannot be expected to run at all.
+const minGuard = 16 << 20
 
 func (w *Writeback) parse(raw json.RawMessage) error {
 	if raw == nil {
 		return nil
 	}
-	m, err := object("writeback", raw, "backstop", "handOver")
+	m, err := object("writeback", raw, "backstop", "handOver", "dirtyGuard")
 	if err != nil {
 		return err
 	}
-	return cmp.Or(w.parseSwitch(m, "backstop", &w.Backstop), w.parseSwitch(m, "handOver", &w.HandOver))
+	return cmp.Or(w.parseSwitch(m, "backstop", &w.Backstop), w.parseSwitch(m, "handOver", &w.HandOver), w.parseGuard(m["dirtyGuard"]))
+}
+
+func (w *Writeback) parseGuard(raw json.RawMessage) error {
+	const field = "writeback.dirtyGuard"
+	var size blkio.Rate
+	if err := floor(raw, field, blkio.Wbps, &size); err != nil {
+		return err
+	}
+	if raw != nil && size < minGuard {
+		return fmt.Errorf("%s: %s is no memory to run in (write at least 16Mi)", field, show(raw))
+	}
+	w.DirtyGuard = uint64(size)
+	return nil
 }
 
 func (w *Writeback) parseSwitch(m map[string]json.RawMessage, name string, to *bool) error {
@@ -126,10 +145,10 @@ func Default() *Policy {
 //	mode: enforce
 //	onError: {invalid: reject, unenforceable: reject, internal: ignore}
 //	floors: {bps: 64Ki, iops: 8}
-//	writeback: {backstop: true, handOver: true}
+//	writeback: {backstop: true, handOver: true, dirtyGuard: 256Mi}
 //	hostKernelHandlers: ["", runc, crun]
 //
-// What is left out is as in Default; a list of handlers replaces the default
+// What is left out is as in Default (there is no dirtyGuard there); a list of handlers replaces the default
 // one. Unknown, doubled, empty and wrongly cased fields are errors, and so is a
 // second document.
 func ParseFile(data []byte) (*Policy, error) {
@@ -294,7 +313,7 @@ func floor(raw json.RawMessage, field string, k blkio.Key, to *blkio.Rate) error
 	rate, p := parseNumber(k, text)
 	switch {
 	case p == nil && rate == blkio.Max:
-		p = &problem{cause: `"max" is no floor`}
+		p = &problem{cause: `"max" is no bound`}
 	case p == nil && rate < minRate:
 		p = &problem{cause: text + " is less than the kernel takes", hint: "write at least 2"}
 	}

@@ -13,6 +13,7 @@ type Container struct {
 	// MemoryLimited: it or its pod has a memory limit, which bounds what it
 	// can have dirty.
 	MemoryLimited bool
+	Running       bool // what only its creation can give comes too late
 	Mounts        []Mount
 }
 
@@ -62,6 +63,7 @@ type Desired struct {
 	Disks        []DiskLimits // sorted by device number
 	Weight       uint32       // io.weight 1..10000, 0 where none is asked
 	WeightSource Source
+	MemoryHigh   uint64              // memory.high in bytes, 0 for none; see Writeback.DirtyGuard
 	Skipped      []Skipped           // the first 16, without duplicates
 	SkippedMore  int                 // how many there are beyond those
 	Warnings     []string            // the first 16, sorted, without duplicates; then "and N more"

@@ -16,24 +16,24 @@ import (
 )
 
 var scenarios = []scenario{
-	{"escape by rewrite", escape()},
-	{"escape by rewrite, pod fully limited", escapeWithin},
-	{"escape by append", escape("--append")},
-	{"escape by mmap", escape("--mmap", "--span", "16Mi")},
-	{"escape, many small files", smallFiles},
-	{"escape, one 1 GiB file", bigFile},
-	{"two pods on one volume", twoPods},
-	{"inversion", inversion},
-	{"owner throttled with a full queue", fullQueue},
-	{"contested file", contested},
-	{"limited without a memory limit", dirtyPages(nil)},
-	{"the same with memory.high", dirtyPages(highMemory)},
-	{"the same with strict_limit", dirtyPages(strictLimit)},
-	{"restart", restart(limit)},
-	{"restart with a changed limit", restart(raised)},
-	{"new pod on an old volume", newPod},
-	{"frozen filesystem", frozen},
-	{"lost race", lostRace},
+	{name: "escape by rewrite", play: escape()},
+	{name: "escape by rewrite, pod fully limited", play: escapeWithin},
+	{name: "escape by append", play: escape("--append")},
+	{name: "escape by mmap", play: escape("--mmap", "--span", "16Mi")},
+	{name: "escape, many small files", play: smallFiles},
+	{name: "escape, one 1 GiB file", play: bigFile},
+	{name: "two pods on one volume", play: twoPods},
+	{name: "inversion", play: inversion},
+	{name: "owner throttled with a full queue", play: fullQueue},
+	{name: "contested file", play: contested},
+	{name: "limited without a memory limit", play: dirtyPages(nil)},
+	{name: "the same with memory.high", play: dirtyPages(highMemory), proof: true},
+	{name: "the same with strict_limit", play: dirtyPages(strictLimit), proof: true},
+	{name: "restart", play: restart(limit)},
+	{name: "restart with a changed limit", play: restart(raised)},
+	{name: "new pod on an old volume", play: newPod},
+	{name: "frozen filesystem", play: frozen},
+	{name: "lost race", play: lostRace},
 }
 
 // oneLimited and allLimited are the usual pods: a is the limited writer.
@@ -45,7 +45,7 @@ var (
 // escape: a writes to a file that the unlimited b has made.
 func escape(args ...string) func(*stage) {
 	return func(s *stage) {
-		pod, who := s.cast("pod", oneLimited, "a", "b")
+		pod, who := s.usual("one", oneLimited)
 		file := s.file("f")
 		who["b"].makes(file, "16Mi")
 		account := s.count(pod, who, "a", "b")
@@ -59,7 +59,7 @@ func escape(args ...string) func(*stage) {
 
 // escapeWithin: b is limited too, so that the pod has a backstop.
 func escapeWithin(s *stage) {
-	pod, who := s.cast("pod", allLimited, "a", "b")
+	pod, who := s.usual("all", allLimited)
 	file := s.file("f")
 	who["b"].makes(file, "16Mi")
 	account := s.count(pod, who, "a", "b")
@@ -68,7 +68,7 @@ func escapeWithin(s *stage) {
 }
 
 func smallFiles(s *stage) {
-	pod, who := s.cast("pod", oneLimited, "a", "b")
+	pod, who := s.usual("one", oneLimited)
 	files := s.file("d")
 	small := []string{"write", "--path", files, "--files", "200", "--block", "4Ki", "--span", "800Ki"}
 	who["b"].does(append(small, "--size", "800Ki", "--fsync")...)
@@ -78,7 +78,7 @@ func smallFiles(s *stage) {
 }
 
 func bigFile(s *stage) {
-	pod, who := s.cast("pod", oneLimited, "a", "b")
+	pod, who := s.usual("one", oneLimited)
 	file := s.file("f")
 	who["b"].does("write", "--path", file, "--mmap", "--span", "1Gi", "--size", "1Mi", "--fsync")
 	account := s.count(pod, who, "a", "b")
@@ -100,7 +100,7 @@ func twoPods(s *stage) {
 
 // inversion: the unlimited b writes to a file that a has made.
 func inversion(s *stage) {
-	pod, who := s.cast("pod", oneLimited, "a", "b")
+	pod, who := s.usual("one", oneLimited)
 	file := s.file("f")
 	who["a"].makes(file, "4Mi")
 	alone := who["b"].alone()
@@ -111,7 +111,7 @@ func inversion(s *stage) {
 
 // fullQueue: the same while a has much to write yet.
 func fullQueue(s *stage) {
-	pod, who := s.cast("pod", oneLimited, "a", "b")
+	pod, who := s.usual("one", oneLimited)
 	file := s.file("f")
 	alone := who["b"].alone()
 	who["a"].does("write", "--path", file, "--size", "32Mi", "--span", "32Mi")
@@ -123,7 +123,7 @@ func fullQueue(s *stage) {
 
 // contested: both go on writing to one file.
 func contested(s *stage) {
-	pod, who := s.cast("pod", oneLimited, "a", "b")
+	pod, who := s.usual("one", oneLimited)
 	file := s.file("f")
 	alone := who["b"].alone()
 	account := s.count(pod, who, "a", "b")
@@ -233,7 +233,7 @@ func newPod(s *stage) {
 // frozen: the volume is frozen as the container ends, for some seconds. Others go
 // on meanwhile. (To freeze it writes out all that was queued.)
 func frozen(s *stage) {
-	pod, who := s.cast("pod", oneLimited, "a", "b")
+	pod, who := s.cast("own", oneLimited, "a", "b")
 	who["a"].does("write", "--path", s.file("f"), "--size", "4Mi")
 	thaw := s.freeze("/mnt/ext4")
 	s.ends(who["a"])
@@ -246,7 +246,7 @@ func frozen(s *stage) {
 
 // lostRace: the plugin does not run while the container ends.
 func lostRace(s *stage) {
-	_, who := s.cast("pod", oneLimited, "a", "b")
+	_, who := s.cast("own", oneLimited, "a", "b")
 	who["a"].does("write", "--path", s.file("f"), "--size", "16Mi")
 	lost := s.plugin.count(logLost)
 	s.plugin.signal(s.T, syscall.SIGSTOP)
