@@ -48,6 +48,33 @@ func readBack(t *testing.T, elem ...string) string {
 	return string(data)
 }
 
+func TestReleaseDeadOwners(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.controllers"), []byte("io memory"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	h, err := OpenTree(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	for range 2 {
+		if err := h.ReleaseDeadOwners(); err != nil {
+			t.Error(err)
+		}
+		// One that was left behind, by a program that was killed.
+		if err := os.Mkdir(filepath.Join(dir, releaseName), 0o700); err != nil {
+			t.Errorf("one is left: %v", err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, releaseName, "x"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.ReleaseDeadOwners(); err == nil || !strings.Contains(err.Error(), releaseName) {
+		t.Errorf("one that cannot be removed: %v", err)
+	}
+}
+
 func TestOpenHierarchy(t *testing.T) {
 	_, err := OpenHierarchy(t.TempDir())
 	if !errors.Is(err, ErrNotSupported) {

@@ -124,26 +124,30 @@ func (p *Plugin) exited(ctx context.Context, held *blkio.Held) {
 // writeOut has a container's volumes synced. Once they all are it has nothing left
 // to write.
 func (p *Plugin) writeOut(ctx context.Context, c *container, volumes []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	left := len(volumes)
-	if left == 0 {
-		c.pod.group.writtenOut(c)
-		p.markDirty(c.pod.group)
+	if len(volumes) == 0 {
+		p.writtenOut(c)
+		return
 	}
+	var left atomic.Int64
+	left.Store(int64(len(volumes)))
 	for _, path := range volumes {
-		go p.exits.syncs.soon(ctx, path, func(err error) {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			if err == nil {
-				left--
-			}
-			if left == 0 {
-				c.pod.group.writtenOut(c)
-				p.markDirty(c.pod.group)
+		p.exits.syncs.soon(ctx, path, func(err error) {
+			if err == nil && left.Add(-1) == 0 {
+				p.writtenOut(c)
+				// Its cgroup is dead or about to be; the pod's may be, too.
+				if err := p.cgroups.ReleaseDeadOwners(); err != nil {
+					p.log.WithError(err).Warn("Files of ended containers may stay theirs for longer")
+				}
 			}
 		})
 	}
+}
+
+func (p *Plugin) writtenOut(c *container) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(c.pod.group.unwritten, c)
+	p.markDirty(c.pod.group)
 }
 
 // liftAgain is for a writer who was at the pod's cgroups when they were lifted,

@@ -191,10 +191,6 @@ func (c *container) begin() {
 	g.changed()
 }
 
-// writtenOut notes that all that an ended container has written is on its disk.
-// The caller holds mu.
-func (g *group) writtenOut(c *container) { delete(g.unwritten, c) }
-
 // drained says that no container runs, and that none has left anything to write.
 // The caller holds mu.
 func (g *group) drained() bool { return g.begun && len(g.unwritten) == 0 }
