@@ -52,6 +52,13 @@ func (c Cgroup) Populated() bool {
 	return err == nil && strings.Contains(string(data), "populated 1")
 }
 
+// MemoryLimited says whether the cgroup has a memory.max. One that has gone has
+// none.
+func (c Cgroup) MemoryLimited() bool {
+	data, err := c.h.readFile(c.path + "/memory.max")
+	return err == nil && strings.TrimSpace(string(data)) != "max"
+}
+
 // ReadIOStat reads the I/O counters of each device that has seen I/O.
 func (c Cgroup) ReadIOStat() (map[Dev]Stat, error) {
 	return readCgroup(c, "io.stat", parseIOStat)

@@ -32,7 +32,8 @@ func (c Cgroup) hold() (_ *Held, err error) {
 		held.Close()
 		return nil, err
 	}
-	for _, cg := range append([]Cgroup{c}, children...) {
+	// A container that may make cgroups could make any number of them.
+	for _, cg := range append([]Cgroup{c}, children[:min(len(children), maxIDs-1)]...) {
 		fd, err := cg.h.open(cg.path+"/io.max", unix.O_RDWR)
 		switch {
 		case err == nil:
@@ -113,13 +114,20 @@ func NewEmptyWatch() (*EmptyWatch, error) {
 // Add watches a cgroup until it is empty. To add it again is no error.
 func (w *EmptyWatch) Add(c Cgroup) error {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	if _, ok := w.path[c.path]; ok {
+	_, ok := w.path[c.path]
+	w.mu.Unlock()
+	if ok {
 		return nil
 	}
-	held, err := c.hold()
+	held, err := c.hold() // Run must not wait for that
 	if err != nil {
 		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, ok := w.path[c.path]; ok {
+		held.Close()
+		return nil
 	}
 	fd := int32(held.events)
 	// A file that was not read yet counts as changed, so that one that is

@@ -2,7 +2,6 @@ package blkio
 
 import (
 	"errors"
-	"fmt"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,16 +15,19 @@ const releaseName = "nri-blkio-release"
 // file is charged to the dead cgroup, and limited by what its io.max was.
 //
 // The kernel does so whenever some cgroup with the memory controller ends, and
-// here one does: it is made and removed.
+// here one does: it is made below c and removed. c must have the memory controller
+// enabled for those below it.
 //
 // Source: mm/backing-dev.c, wb_memcg_offline and cleanup_offline_cgwbs_workfn,
 // since Linux 5.14.
-func (h *Hierarchy) ReleaseDeadOwners() error {
-	if err := unix.Mkdirat(h.fd, releaseName, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("release dead owners: make cgroup %s: %w", releaseName, err)
-	}
-	if err := unix.Unlinkat(h.fd, releaseName, unix.AT_REMOVEDIR); err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("release dead owners: remove cgroup %s: %w", releaseName, err)
-	}
-	return nil
+func (c Cgroup) ReleaseDeadOwners() error {
+	return c.withDir(func(fd int) error {
+		if err := unix.Mkdirat(fd, releaseName, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
+			return c.fileError("make", "cgroup "+releaseName, "", err)
+		}
+		if err := unix.Unlinkat(fd, releaseName, unix.AT_REMOVEDIR); err != nil && !errors.Is(err, unix.ENOENT) {
+			return c.fileError("remove", "cgroup "+releaseName, "", err)
+		}
+		return nil
+	})
 }

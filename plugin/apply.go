@@ -67,6 +67,7 @@ func (p *Plugin) writeContainer(pod, t *target, starting bool) error {
 		defer p.mu.Unlock()
 		t.owner.running = false
 		t.owner.noteExit(false)
+		t.owner.unheld()
 		p.markDirty(t.owner.pod.group)
 		return nil
 	}

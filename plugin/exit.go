@@ -3,7 +3,6 @@ package plugin
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -65,34 +64,21 @@ func (p *Plugin) hold(c *change, pod *target) {
 		return
 	}
 	p.mu.Lock()
-	watch := p.exits.watch
-	c.owner.volumes = toSync(c.owner, c.want, pod.want)
-	idle := len(c.owner.volumes) == 0
+	watch, o := p.exits.watch, c.owner
+	o.leaves, o.looked = leavesOf(o, c.want, pod.want), true
+	idle := watch == nil || !o.running || o.leaves.nothing() && len(c.want) == 0
 	p.mu.Unlock()
-	if watch == nil || len(c.want) == 0 && idle {
+	if idle {
 		return
 	}
-	if err := watch.Add(c.cg); err != nil && !errors.Is(err, blkio.ErrGone) {
+	switch err := watch.Add(c.cg); {
+	case err == nil:
+		p.mu.Lock()
+		o.held = true
+		p.mu.Unlock()
+	case !errors.Is(err, blkio.ErrGone):
 		p.log.WithError(err).WithField("cgroup", c.cg.Path()).Warn("The limits of a container cannot be lifted when it ends")
 	}
-}
-
-// toSync are the mountpoints of a container's volumes on disks with a limit on
-// writes. The writable layer is none: it goes with the container.
-func toSync(c *container, limits ...map[blkio.Dev]blkio.Limits) []string {
-	limited := func(d blkio.Disk) bool {
-		return slices.ContainsFunc(limits, func(of map[blkio.Dev]blkio.Limits) bool {
-			return finite(of[d.Dev])[blkio.Wbps] != blkio.Unset || finite(of[d.Dev])[blkio.Wiops] != blkio.Unset
-		})
-	}
-	var out []string
-	for _, m := range c.facts.Mounts {
-		if !m.ReadOnly && !m.Injected && m.Backing.Mountpoint != "" && slices.ContainsFunc(m.Backing.Disks, limited) {
-			out = append(out, m.Backing.Mountpoint)
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
 }
 
 // exited lifts the limits of a container whose cgroup is empty. That comes before
@@ -106,48 +92,20 @@ func (p *Plugin) exited(ctx context.Context, held *blkio.Held) {
 	if !p.policy.Load().Writeback.HandOver { // switched off meanwhile
 		held.Close()
 		p.noteExit(&now, false)
+		p.abandon(c)
 		return
 	}
-	lines := maxima(now)
+	lines := maxima(now.leaves.limits)
 	err := held.Lift(lines)
 	go func() { // the next one must not wait
 		defer held.Close()
 		p.liftAgain(ctx, held, now.pod.group, lines)
 		p.noteExit(&now, err == nil)
-		if len(lines) > 0 {
+		if len(lines) > 0 && now.running {
 			p.countExit(&now, err)
 		}
-		p.writeOut(ctx, c, now.volumes)
+		p.writeOut(ctx, c, now.leaves)
 	}()
-}
-
-// writeOut has a container's volumes synced. Once they all are it has nothing left
-// to write.
-func (p *Plugin) writeOut(ctx context.Context, c *container, volumes []string) {
-	if len(volumes) == 0 {
-		p.writtenOut(c)
-		return
-	}
-	var left atomic.Int64
-	left.Store(int64(len(volumes)))
-	for _, path := range volumes {
-		p.exits.syncs.soon(ctx, path, func(err error) {
-			if err == nil && left.Add(-1) == 0 {
-				p.writtenOut(c)
-				// Its cgroup is dead or about to be; the pod's may be, too.
-				if err := p.cgroups.ReleaseDeadOwners(); err != nil {
-					p.log.WithError(err).Warn("Files of ended containers may stay theirs for longer")
-				}
-			}
-		})
-	}
-}
-
-func (p *Plugin) writtenOut(c *container) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(c.pod.group.unwritten, c)
-	p.markDirty(c.pod.group)
 }
 
 // liftAgain is for a writer who was at the pod's cgroups when they were lifted,
@@ -177,18 +135,18 @@ func (p *Plugin) countExit(c *container, err error) {
 	}
 }
 
-// ended notes the end of the container of a cgroup, and returns it with a copy; nil
-// if it has none.
+// ended notes the end of the container of a cgroup, and returns it with a copy of
+// what it was; nil if it has none.
 func (p *Plugin) ended(cgroup string) (*container, container) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, pod := range p.pods {
 		for _, c := range pod.containers {
 			if c.cgroup == cgroup {
-				c.running = false
-				pod.group.changed()
 				now := *c
+				c.running, c.handing = false, true
 				c.cgroupIDs = nil // who gets the copy notes the end
+				pod.group.changed()
 				return c, now
 			}
 		}
@@ -196,12 +154,12 @@ func (p *Plugin) ended(cgroup string) (*container, container) {
 	return nil, container{}
 }
 
-// maxima are the writes that lift the limits of a container.
-func maxima(c container) []blkio.DevLimits {
+// maxima are the writes that lift limits.
+func maxima(limits map[blkio.Dev]blkio.Limits) []blkio.DevLimits {
 	var out []blkio.DevLimits
-	for _, d := range c.desired.Disks {
-		line := blkio.DevLimits{Dev: d.Disk.Dev}
-		for k, rate := range d.Limits {
+	for dev, of := range limits {
+		line := blkio.DevLimits{Dev: dev}
+		for k, rate := range of {
 			if rate != blkio.Unset {
 				line.Limits[k] = blkio.Max
 			}

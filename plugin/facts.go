@@ -21,7 +21,7 @@ func (p *Plugin) facts(ctx context.Context, pod *pod, ctr *api.Container) policy
 		Name:   ctr.GetName(),
 		Rootfs: p.storage.Resolve(ctx, p.rootfs),
 		// A later resize does not count; the warning is about what was asked for.
-		MemoryLimited: pod.memoryLimited || hasMemoryLimit(ctr.GetLinux().GetResources()),
+		MemoryLimited: hasMemoryLimit(ctr.GetLinux().GetResources()) || p.cgroups.Cgroup(pod.group.cgroup).MemoryLimited(),
 		Mounts:        make([]policy.Mount, 0, len(ctr.GetMounts())),
 	}
 	for _, m := range ctr.GetMounts() {

@@ -37,7 +37,7 @@ func (p *Plugin) create(ctx context.Context, sb *api.PodSandbox, ctr *api.Contai
 	}
 	adjust, spec := adjustment(c.desired, splitsLines)
 	c.spec, c.specWeight = spec, c.desired.Weight
-	c.facts.MemoryLimited = c.facts.MemoryLimited || c.desired.MemoryHigh != 0
+	c.facts.Guarded = c.desired.MemoryHigh
 	return adjust, p.register(ctx, c)
 }
 
@@ -58,6 +58,7 @@ func (p *Plugin) start(ctx context.Context, sb *api.PodSandbox, ctr *api.Contain
 		// It stays with the pod: should this answer come too late, it runs,
 		// and has to be limited as far as that goes.
 		if err := p.refusal(&now); err != nil {
+			p.neverRan(c)
 			return err
 		}
 	}
@@ -188,6 +189,7 @@ func (p *Plugin) stopped(sandbox, id string) {
 	if c := pod.containers[id]; c != nil {
 		c.running = false
 		c.noteExit(false)
+		c.unheld()
 	}
 	p.markDirty(pod.group)
 }
@@ -196,8 +198,7 @@ func (p *Plugin) removed(sandbox, id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if pod := p.pods[sandbox]; pod != nil && pod.containers[id] != nil {
-		pod.containers[id].noteExit(false)
-		delete(pod.containers, id)
+		pod.containers[id].forget()
 		p.markDirty(pod.group)
 	}
 }

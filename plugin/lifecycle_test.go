@@ -316,6 +316,7 @@ func TestStrangers(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"), podCgroup+"/cri-containerd-sb1.scope")
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
 	start(t, newPlugin(t, h), sb, "a")
+	write(t, filepath.Join(dir, cgroupOf("a"), "cgroup.events"), "populated 1\nfrozen 0\n")
 	p := newPlugin(t, h)
 	p.unsynced.Store(true)
 	start(t, p, sb, "b")

@@ -149,7 +149,7 @@ func TestMetricsOfExits(t *testing.T) {
 	done := make(chan error, 1)
 	for _, want := range []error{errors.New("no"), nil} {
 		p.exits.syncs.do = func(context.Context, string) error { return want }
-		p.exits.syncs.soon(t.Context(), "/mnt/data", func(err error) { done <- err })
+		p.exits.syncs.soon(t.Context(), volume{path: "/mnt/data"}, func(err error) { done <- err })
 		if err := <-done; !errors.Is(err, want) {
 			t.Errorf("%v, want %v", err, want)
 		}

@@ -133,7 +133,9 @@ func (p *Plugin) findRunning(groups []*group) {
 	for _, i := range idle {
 		if p.cgroups.Cgroup(i.cgroup).Populated() {
 			p.mu.Lock()
-			i.c.begin()
+			if i.c.pod.containers[i.c.id] == i.c && !i.c.handing { // it may have gone
+				i.c.begin()
+			}
 			p.mu.Unlock()
 		}
 	}

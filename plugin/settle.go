@@ -24,8 +24,9 @@ func (p *Plugin) settled(ctx context.Context, pol *policy.Policy, c container) (
 		if c.cgroup == "" {
 			return c, c.err
 		}
+		guarded := c.facts.Guarded
 		c.facts = p.facts(ctx, c.pod, c.source)
-		c.facts.Running = !c.fresh
+		c.facts.Running, c.facts.Guarded = !c.fresh, guarded
 		if err := failure(&c.facts); err != nil {
 			// What could be found out holds; the reconciler looks again.
 			c.logger(p.log).WithError(err).Warn("Not all disks of a container are known yet")
@@ -65,8 +66,8 @@ func (p *Plugin) settle(ctx context.Context, c *container) error {
 		}
 		return err
 	}
-	fresh.running, fresh.cgroupIDs = c.running, c.cgroupIDs // an event may have come
-	*c = fresh
+	// Only these: an event may have changed others.
+	c.source, c.facts, c.policy, c.desired, c.err = fresh.source, fresh.facts, fresh.policy, fresh.desired, fresh.err
 	c.pod.known[c.name] = c.facts
 	return nil
 }

@@ -29,10 +29,10 @@ type group struct {
 	exits    []ExitRecord
 	recalled bool
 
-	// begun: a container of it has run. unwritten are those that have, and
-	// may have data that is not on its disk.
-	begun     bool
-	unwritten map[*container]bool
+	// begun: a container of it has run. unwritten are those that run, or are
+	// being written out. leftovers: one has ended and was not.
+	begun, leftovers bool
+	unwritten        map[*container]bool
 
 	// writing holds a token while somebody writes the group's cgroups, so that
 	// two writers cannot interleave and leave the older values. A channel,
@@ -46,7 +46,6 @@ type pod struct {
 	handler                  string
 	request                  *policy.Request
 	group                    *group
-	memoryLimited            bool
 	arrival                  int // a later one replaces an earlier one
 
 	// Guarded by Plugin.mu.
@@ -78,8 +77,10 @@ type container struct {
 	// each update of the container's resources (FACTS 3.4).
 	spec       map[blkio.Dev]blkio.Limits
 	specWeight uint32
-	// volumes are what is to be synced at its end.
-	volumes []string
+	// leaves is what is to be done at its end. looked: it is known; held: it
+	// will be told of; handing: it has been.
+	leaves                leaves
+	looked, held, handing bool
 	// running is set from StartContainer until StopContainer: only then does
 	// the container count for the pod's backstop.
 	running bool
@@ -96,8 +97,6 @@ func newPod(sb *api.PodSandbox, request *policy.Request) *pod {
 		uid:       sb.GetUid(),
 		handler:   sb.GetRuntimeHandler(),
 		request:   request,
-
-		memoryLimited: hasMemoryLimit(sb.GetLinux().GetPodResources()),
 
 		containers: map[string]*container{},
 		known:      map[string]policy.Container{},
@@ -193,7 +192,7 @@ func (c *container) begin() {
 
 // drained says that no container runs, and that none has left anything to write.
 // The caller holds mu.
-func (g *group) drained() bool { return g.begun && len(g.unwritten) == 0 }
+func (g *group) drained() bool { return g.begun && !g.leftovers && len(g.unwritten) == 0 }
 
 // changed drops the plan. The caller holds mu.
 func (g *group) changed() {

@@ -53,7 +53,8 @@ func (p *Plugin) adopt(ctrs []*api.Container) {
 			continue
 		}
 		c := pod.containers[ctr.GetId()]
-		if c == nil {
+		known := c != nil
+		if !known {
 			fresh := newContainer(pod, ctr)
 			c = &fresh
 			pod.containers[c.id] = c
@@ -65,12 +66,15 @@ func (p *Plugin) adopt(ctrs []*api.Container) {
 		}
 		c.running = false
 		c.noteExit(false)
+		c.unheld()
+		if !known {
+			pod.group.leftovers = true // it ended before our time
+		}
 	}
 	for _, pod := range p.pods {
 		for id, c := range pod.containers {
 			if !listed[id] {
-				c.noteExit(false)
-				delete(pod.containers, id)
+				c.forget()
 			}
 		}
 	}

@@ -59,7 +59,7 @@ func (p *Plugin) planFor(g *group) *plan {
 	p.mu.Lock()
 	v := newView(g)
 	p.mu.Unlock()
-	if p.unsynced.Load() {
+	if p.unsynced.Load() || v.drained { // drained is of those that we know
 		v.strangers = p.strangers(&v)
 	}
 	fresh := p.newPlan(p.policy.Load(), v)

@@ -34,21 +34,24 @@ func (p *Policy) Container(r *Request, c Container) (Desired, error) {
 	e.fail(p.check(r.total)...)
 	d, err := e.desired()
 	if !c.MemoryLimited && d.writeLimited() {
-		p.guard(&d, c.Running)
+		p.guard(&d, &c)
 	}
 	return d, err
 }
 
 // guard is for a write limit without a memory limit.
-func (p *Policy) guard(d *Desired, running bool) {
-	if p.Writeback.DirtyGuard == 0 || running {
+func (p *Policy) guard(d *Desired, c *Container) {
+	high := c.Guarded
+	if !c.Running {
+		d.MemoryHigh, high = p.Writeback.DirtyGuard, p.Writeback.DirtyGuard
+	}
+	if high == 0 {
 		d.Warnings = append(d.Warnings, noMemoryLimit)
 		d.warned(NoMemoryLimit)
 		return
 	}
-	d.MemoryHigh = p.Writeback.DirtyGuard
 	d.Warnings = append(d.Warnings, fmt.Sprintf("there is a write limit and no memory limit: "+
-		"its memory is held at %d Mi by memory.high, for writeback.dirtyGuard of this node (set resources.limits.memory)", d.MemoryHigh>>20))
+		"its memory is held at %d Mi by memory.high, for writeback.dirtyGuard of this node (set resources.limits.memory)", high>>20))
 	d.warned(Guarded)
 }
 

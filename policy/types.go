@@ -13,7 +13,8 @@ type Container struct {
 	// MemoryLimited: it or its pod has a memory limit, which bounds what it
 	// can have dirty.
 	MemoryLimited bool
-	Running       bool // what only its creation can give comes too late
+	Running       bool   // what only its creation can give comes too late
+	Guarded       uint64 // the memory.high that it was given, 0 for none
 	Mounts        []Mount
 }
 

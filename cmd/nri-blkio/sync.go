@@ -25,7 +25,11 @@ func (a *app) syncCommand() *cobra.Command {
 }
 
 func syncFilesystem(dir string) error {
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	// A mountpoint has no symlink in it, unless somebody has unmounted it and made
+	// one.
+	fd, err := unix.Openat2(unix.AT_FDCWD, dir, &unix.OpenHow{
+		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
+	})
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // unmounted meanwhile, which has written it out
 	}

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -31,6 +32,7 @@ func TestUnit(t *testing.T) {
 	pod := runPod(t, "pod", annotations{limits + "container.c": "/data wbps=512Ki", limits + "container.limited": "/data wbps=1Mi"})
 	pod.run(sleeper("free")) // so that the pod as a whole has no limit
 	wantIOMax(t, pod.run(sleeper("limited", "/data", "ext4")).Cgroup, limitedDisk)
+	private(t, "/mnt/ext4")
 	if _, err := pod.run(working(t, "c", "write", "--size", "16Mi")).Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -46,6 +48,7 @@ func TestDaemonSet(t *testing.T) {
 	}
 	install(t, "deploy/policy.yaml", "/etc/nri-blkio/policy.yaml", 0o644)
 	const name = "limited"
+	private(t, "/mnt/ext4")
 	startKubelet(t, []staticPod{{
 		name: name, annotations: annotations{limits + "containers": "/data wbps=1Mi"},
 		containers: ctr("c", "15", dataDir), volume: hostPath,
@@ -65,6 +68,20 @@ func TestDaemonSet(t *testing.T) {
 	})
 	within(t, kubeletDeadline, "the container's volume is synced", logHas(podLog, "Synced"))
 	wantQuiet(t, podLog)
+}
+
+// private makes a filesystem one that only another user than root may enter, for
+// the time of the test: a database's, for instance.
+func private(t *testing.T, mountpoint string) {
+	t.Helper()
+	if err := errors.Join(os.Chown(mountpoint, 999, 999), os.Chmod(mountpoint, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(os.Chown(mountpoint, 0, 0), os.Chmod(mountpoint, 0o755)); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // wantQuiet fails the test for what the program says that it lacks.
