@@ -60,7 +60,8 @@ func (p *Plugin) adopt(ctrs []*api.Container) {
 			pod.containers[c.id] = c
 		}
 		state := ctr.GetState()
-		if state == api.ContainerState_CONTAINER_RUNNING || state == api.ContainerState_CONTAINER_PAUSED {
+		runs := state == api.ContainerState_CONTAINER_RUNNING || state == api.ContainerState_CONTAINER_PAUSED
+		if runs && !c.handing { // else the list is older than its end
 			c.begin()
 			continue
 		}
