@@ -12,7 +12,7 @@ import (
 )
 
 // Held is a cgroup whose io.max is open, so that its limits can be lifted
-// between the end of its last process and its removal, some 20 ms. Afterwards
+// between the end of its last process and its removal, 3 to 25 ms. Afterwards
 // nobody reaches them any more, and what was queued drains at their pace.
 type Held struct {
 	Cgroup

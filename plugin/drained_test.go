@@ -11,74 +11,84 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
+// drainedPod is a pod with a backstop and a pod-total.
+type drainedPod struct {
+	*testing.T
+	p *Plugin
+}
+
+func newDrainedPod(t *testing.T) *drainedPod {
+	h, _ := tree(t, podCgroup)
+	return &drainedPod{t, newPlugin(t, h)}
+}
+
+var drainedSandbox = sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi", limitsKey + "pod-total": "rootfs rbps=9Mi"})
+
+func (d *drainedPod) run(name string) *container {
+	d.Helper()
+	if _, err := d.p.create(d.Context(), drainedSandbox, ctr(name), false); err != nil {
+		d.Fatal(err)
+	}
+	return d.p.enter(d.p.lookup(drainedSandbox), ctr(name))
+}
+
+// end is what the watch and the runtime tell of a container, in this order.
+func (d *drainedPod) end(c *container) {
+	d.Helper()
+	c.looked, c.held = true, true
+	if got, _ := d.p.ended(c.cgroup); got != c {
+		d.Fatal("not found by its cgroup")
+	}
+	d.p.stopped("sb1", c.id)
+	d.p.removed("sb1", c.id)
+}
+
+// want checks the pod's limits on reading and writing.
+func (d *drainedPod) want(rbps, wbps blkio.Rate) {
+	d.Helper()
+	want := blkio.Limits{blkio.Rbps: rbps, blkio.Wbps: wbps}
+	if got := d.p.planFor(d.p.lookup(drainedSandbox).group).pod.want[rootDisk.Dev]; got != want {
+		d.Errorf("pod has %q, want %q", got, want)
+	}
+}
+
 // TestDrained: the pod's limits hold until what its containers have written is on
 // its disk, and no longer; the next container brings them back.
 func TestDrained(t *testing.T) {
-	h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
-	p := newPlugin(t, h)
-	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi", limitsKey + "pod-total": "rootfs rbps=9Mi"})
-	run := func(name string) *container {
-		t.Helper()
-		if _, err := p.create(t.Context(), sb, ctr(name), false); err != nil {
-			t.Fatal(err)
-		}
-		return p.enter(p.lookup(sb), ctr(name))
-	}
-	want := func(want blkio.Limits) {
-		t.Helper()
-		if got := p.planFor(p.lookup(sb).group).pod.want[rootDisk.Dev]; got != want {
-			t.Errorf("pod has %q, want %q", got, want)
-		}
-	}
-	const unset = blkio.Unset
-	total, both := blkio.Limits{9 << 20, unset, unset, unset}, blkio.Limits{9 << 20, 1 << 20, unset, unset}
-
-	a := run("a")
-	want(both)
-	// What the watch and the reconciler tell, in this order.
-	end := func(c *container) {
-		t.Helper()
-		c.looked, c.held = true, true
-		if got, _ := p.ended(c.cgroup); got != c {
-			t.Fatal("not found by its cgroup")
-		}
-		p.stopped("sb1", c.id)
-		p.removed("sb1", c.id)
-	}
-	end(a)
-	want(total) // the backstop itself is kept by the record, see target.ended
-
-	var results chan error
-	p.exits.syncs.do = func(context.Context, string) error { return <-results }
-	write := func(t *testing.T, c *container, answers ...error) {
-		t.Helper()
-		var l leaves
-		for i := range answers {
-			l.volumes = append(l.volumes, volume{"/mnt/" + string(rune('a'+i)), rootDisk.Dev})
-		}
-		p.writeOut(t.Context(), c, l)
-		for _, err := range answers {
-			want(total)
-			results <- err
+	d := newDrainedPod(t)
+	a := d.run("a")
+	d.want(9<<20, 1<<20)
+	d.end(a)
+	// The backstop itself is kept by the record, see target.ended.
+	d.want(9<<20, blkio.Unset)
+	synctest.Test(t, func(t *testing.T) {
+		results := make(chan error)
+		d.p.exits.syncs.do = func(context.Context, string) error { return <-results }
+		d.p.writeOut(t.Context(), a, leaves{volumes: []volume{{"/mnt/a", rootDisk.Dev}, {"/mnt/b", rootDisk.Dev}}})
+		for range 2 {
+			d.want(9<<20, blkio.Unset)
+			results <- nil
 			synctest.Wait()
 		}
-	}
-	synctest.Test(t, func(t *testing.T) {
-		results = make(chan error)
-		write(t, a, nil, nil)
-		want(blkio.Limits{})
+		d.want(blkio.Unset, blkio.Unset)
 	})
-	b := run("b")
-	want(both)
-	end(b)
-	p.writeOut(t.Context(), b, leaves{}) // nothing to write
-	want(blkio.Limits{})
+	d.run("b")
+	d.want(9<<20, 1<<20)
+}
 
-	c := run("c")
-	end(c)
-	p.writeOut(t.Context(), c, leaves{more: true}) // nobody knows what
-	want(total)
-	if n := len(p.lookup(sb).group.unwritten); n != 0 {
+// TestDrainedWithoutSync: nothing to write is nothing left, and what nobody knows
+// of is not nothing.
+func TestDrainedWithoutSync(t *testing.T) {
+	d := newDrainedPod(t)
+	a := d.run("a")
+	d.end(a)
+	d.p.writeOut(t.Context(), a, leaves{})
+	d.want(blkio.Unset, blkio.Unset)
+	b := d.run("b")
+	d.end(b)
+	d.p.writeOut(t.Context(), b, leaves{more: true})
+	d.want(9<<20, blkio.Unset)
+	if n := len(d.p.lookup(drainedSandbox).group.unwritten); n != 0 {
 		t.Errorf("%d containers are left", n)
 	}
 }

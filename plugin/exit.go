@@ -12,16 +12,14 @@ import (
 )
 
 // Between the end of a container's last process and the removal of its cgroup
-// are some 20 ms, and StopContainer comes after that (FACTS 5.15, 5.16). In this
+// are 3 to 25 ms, and StopContainer comes after that (docs/quirks.md). In this
 // time its limits have to go: what it has queued would drain at them, out of
 // reach, and its successor's writes to the same files with it. What the pod may
-// do as a whole holds on, so that there is no burst.
+// do as a whole holds on, so that there is no burst; see writeout.go.
 
-const (
-	// liftWait is for a writer of the pod's cgroups, who could put the limits
-	// back. It is short: the cgroup is about to go.
-	liftWait = 5 * time.Millisecond
-)
+// liftWait is for a writer of the pod's cgroups, who could put the limits back.
+// It is short: the cgroup is about to go.
+const liftWait = 5 * time.Millisecond
 
 // exits is what hands over the data of containers that end.
 type exits struct {

@@ -12,7 +12,7 @@ import (
 )
 
 // create decides a new container's limits and returns what goes into its OCI
-// spec. It writes nothing: there is no cgroup yet (FACTS 4.1). An error fails
+// spec. It writes nothing: there is no cgroup yet (docs/quirks.md). An error fails
 // the creation, with the text the tenant sees.
 func (p *Plugin) create(ctx context.Context, sb *api.PodSandbox, ctr *api.Container, splitsLines bool) (*api.ContainerAdjustment, error) {
 	pod := p.lookup(sb)

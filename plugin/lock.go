@@ -20,7 +20,7 @@ var errLocked = errors.New("another instance of nri-blkio serves this node")
 
 // tryLock takes the node-wide lock, a flock on path that the kernel drops
 // with the process. Two instances that both set io.max would fail each other's
-// creates (FACTS 4.12). The directory is root's, so no tenant can hold it.
+// creates (docs/quirks.md). The directory is root's, so no tenant can hold it.
 func tryLock(path string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("lock the node: %w", err)

@@ -26,7 +26,7 @@ var errInternal = errors.New("nri-blkio: internal failure, the log of nri-blkio 
 
 // session is one connection to the runtime: its events, each within its
 // deadline. It implements the handler interfaces of NRI's stub, of events 1
-// to 11 only: containerd 1.7 refuses a plugin that asks for more (FACTS 4.12).
+// to 11 only: containerd 1.7 refuses a plugin that asks for more (docs/quirks.md).
 type session struct {
 	p    *Plugin
 	log  logrus.FieldLogger
@@ -54,7 +54,7 @@ func (p *Plugin) connect(ctx context.Context, cfg RunConfig) (*session, <-chan e
 	opts := []stub.Option{
 		stub.WithLogger(stubLogger{p.log}),
 		// Where the runtime knows it, a hung plugin fails the request instead
-		// of letting a container run unlimited (FACTS 4.7).
+		// of letting a container run unlimited (docs/quirks.md).
 		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true, KeepConnected: true}),
 	}
 	if !cfg.Preinstalled {
@@ -119,7 +119,7 @@ func (s *session) Configure(_ context.Context, config, runtime, version string) 
 		s.deadline = t / 4
 	}
 	// CRI-O only logs an error of StartContainer, so all disks have to go
-	// into the spec there; it brings a runtime that splits lines (FACTS 4.11).
+	// into the spec there; it brings a runtime that splits lines (docs/quirks.md).
 	s.splitsLines = runtime == "cri-o"
 	s.log.WithFields(logrus.Fields{"runtime": runtime, "version": version, "deadline": s.deadline.String()}).Info("Registered with the runtime")
 	return 0, nil

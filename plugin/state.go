@@ -74,7 +74,7 @@ type container struct {
 	desired policy.Desired
 	err     error // what was asked and could not be granted
 	// spec is the io.max of the OCI spec. The runtime writes it again with
-	// each update of the container's resources (FACTS 3.4).
+	// each update of the container's resources (docs/quirks.md).
 	spec       map[blkio.Dev]blkio.Limits
 	specWeight uint32
 	// leaves is what is to be done at its end. looked: it is known; held: it
