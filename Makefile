@@ -4,7 +4,7 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 IMAGE    ?= registry.example/nri-blkio:$(VERSION)
 LDFLAGS   = -s -w -X main.version=$(VERSION)
 
-.PHONY: demo test proof lint unit e2e bench fuzz build image clean help
+.PHONY: demo test proof scenarios lint unit e2e bench fuzz build image clean help
 
 demo: ## boot a node, run three limited pods, print asked / in force / measured
 	cd test && go run ./demo
@@ -13,6 +13,9 @@ test: lint unit e2e ## lint, unit tests with the race detector, e2e tests on the
 
 proof: ## the whole matrix of kernels, containerds, runtimes and drivers; writes the tables of docs/
 	cd test && NODE_MATRIX=full MATRIX_TABLE=$(CURDIR)/docs/matrix.md SCENARIO_TABLE=$(CURDIR)/docs/writeback.md go test -count=1 -v -timeout 48h ./suite
+
+scenarios: ## the table of docs/writeback.md, on one node, in an hour and a half
+	cd test && E2E_PROOF=1 E2E_RUN='^TestScenarios$$' SCENARIO_TABLE=$(CURDIR)/docs/writeback.md go test -count=1 -v -timeout 4h ./suite
 
 lint: ## golangci-lint, of the version in tools/go.mod, on both modules
 	cd tools && go build -o $(CACHE)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint

@@ -66,7 +66,7 @@ type result struct {
 
 // TestScenarios checks what this project promises and prints what it does not.
 func TestScenarios(t *testing.T) {
-	duration := 5 * time.Second
+	duration := 10 * time.Second
 	if *proof {
 		duration = time.Minute
 	}
@@ -98,9 +98,13 @@ func TestScenarios(t *testing.T) {
 }
 
 // promised fails the test for a pod that exceeds what it was granted in spite of
-// the backstop.
+// the backstop. What is let through in a moment counts for less in a minute.
 func (s *stage) promised() {
-	if s.parts != "nothing" && s.pod > 1.1 {
+	tolerated := 1.1
+	if *proof {
+		tolerated = 1.05
+	}
+	if s.parts != "nothing" && s.pod > tolerated {
 		s.Errorf("the pod wrote %.2f times what it was granted", s.pod)
 	}
 }
