@@ -3,9 +3,12 @@ package plugin
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"testing"
 	"testing/synctest"
+
+	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -136,36 +139,102 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
+// onAt is a filesystem by its mountpoint.
+func onAt(where string, disk blkio.Dev) blkio.Backing {
+	return blkio.Backing{Mountpoint: where, Disks: []blkio.Disk{{Dev: disk}}}
+}
+
+func wbpsOf(disk blkio.Dev) map[blkio.Dev]blkio.Limits {
+	return map[blkio.Dev]blkio.Limits{disk: {blkio.Wbps: 1 << 20}}
+}
+
 // TestLeavesOf: all that is writable on a disk with a limit on writes.
 func TestLeavesOf(t *testing.T) {
-	on := func(where string, disk blkio.Dev) blkio.Backing {
-		return blkio.Backing{Mountpoint: where, Disks: []blkio.Disk{{Dev: disk}}}
-	}
-	wbps := func(disk blkio.Dev) map[blkio.Dev]blkio.Limits {
-		return map[blkio.Dev]blkio.Limits{disk: {blkio.Wbps: 1 << 20}}
-	}
-	c := container{facts: policy.Container{
-		Rootfs: on("/", sda),
-		Mounts: []policy.Mount{
-			{Backing: on("/data", sdb)},
-			{Backing: on("/ro", sdb), ReadOnly: true, Below: []policy.Below{{Backing: on("/ro/rw", sdb)}}},
-			{Backing: on("/", sda), Injected: true},
-			{Backing: blkio.Backing{Reason: notAsked}},
+	c := container{
+		facts: policy.Container{
+			Rootfs: onAt("/", sda),
+			Mounts: []policy.Mount{
+				{Backing: onAt("/data", sdb)},
+				{Backing: onAt("/ro", sdb), ReadOnly: true, Below: []policy.Below{{Backing: onAt("/ro/rw", sdb)}}},
+				{Backing: onAt("/", sda), Injected: true},
+			},
 		},
-	}}
+		beyond: []beyond{{source: "/other", self: true}},
+	}
 	for name, tt := range map[string]struct {
 		own, pod map[blkio.Dev]blkio.Limits
 		want     []volume
 		more     bool
 	}{
-		"own":       {wbps(sdb), nil, []volume{{"/data", sdb}, {"/ro/rw", sdb}}, true},
-		"pod's":     {nil, wbps(sda), []volume{{"/", sda}}, true},
+		"own":       {wbpsOf(sdb), nil, []volume{{"/data", sdb}, {"/ro/rw", sdb}}, true},
+		"pod's":     {nil, wbpsOf(sda), []volume{{"/", sda}}, true},
 		"reads":     {map[blkio.Dev]blkio.Limits{sdb: {blkio.Rbps: 1 << 20}}, nil, nil, false},
 		"max":       {map[blkio.Dev]blkio.Limits{sdb: {blkio.Wbps: blkio.Max}}, nil, nil, false},
-		"elsewhere": {wbps(blkio.Dev{Major: 9}), nil, nil, true},
+		"elsewhere": {wbpsOf(blkio.Dev{Major: 9}), nil, nil, true},
 	} {
 		if got := leavesOf(&c, tt.own, tt.pod); !slices.Equal(got.volumes, tt.want) || got.more != tt.more {
 			t.Errorf("%s: %v, more: %v", name, got.volumes, got.more)
+		}
+	}
+}
+
+// TestBeyondTargets: what may be written to and was not looked up for a target.
+func TestBeyondTargets(t *testing.T) {
+	c := ctr("a", bind("/a", "/a", "rbind", "rw"), bind("/b", "/b", "rbind", "ro"), bind("/c", "/c", "bind", "ro"), bind("/d", "/d", "bind"),
+		bind("/e", "/e", "rbind"), &api.Mount{Type: "proc", Source: "proc", Destination: "/proc"})
+	facts := policy.Container{Mounts: make([]policy.Mount, len(c.Mounts))}
+	for i := range 4 {
+		facts.Mounts[i].Backing.Reason = notAsked
+		facts.Mounts[i].ReadOnly = i == 1 || i == 2
+	}
+	want := []beyond{{"/a", true, true}, {"/b", false, true}, {"/d", true, false}, {"/e", false, true}}
+	if got := beyondTargets(c, &facts); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// TestLookBeyond: at its end a container's other mounts are found; where that
+// fails there may be more.
+func TestLookBeyond(t *testing.T) {
+	h, _ := tree(t, podCgroup)
+	p := newPlugin(t, h)
+	broken := blkio.Backing{Reason: "cannot be read", Err: errors.New("input/output error")}
+	p.storage = mounted{
+		at:    map[string]blkio.Backing{"/a": onAt("/mnt/a", sda), "/b": onAt("/mnt/b", sdb), "/broken": broken},
+		below: map[string]blkio.Backing{"/b": onAt("/mnt/b/in", sda), "/over": broken},
+	}
+	for name, tt := range map[string]struct {
+		beyond []beyond
+		want   []volume
+		more   bool
+	}{
+		"found":          {[]beyond{{"/a", true, true}, {"/b", true, true}}, []volume{{"/", sda}, {"/mnt/a", sda}, {"/mnt/b/in", sda}}, false},
+		"only below":     {[]beyond{{"/a", false, true}}, []volume{{"/", sda}}, false},
+		"twice":          {[]beyond{{"/a", true, false}, {"/a", true, false}}, []volume{{"/", sda}, {"/mnt/a", sda}}, false},
+		"fails":          {[]beyond{{"/a", true, true}, {"/broken", true, false}}, []volume{{"/", sda}}, true},
+		"fails below it": {[]beyond{{"/over", false, true}}, []volume{{"/", sda}}, true},
+	} {
+		c := container{pod: newPod(drainedSandbox, nil), beyond: tt.beyond}
+		c.leaves = leaves{limited: []blkio.Dev{sda}, volumes: []volume{{"/", sda}}, more: true}
+		p.lookBeyond(t.Context(), &c)
+		if !slices.Equal(c.leaves.volumes, tt.want) || c.leaves.more != tt.more {
+			t.Errorf("%s: %v, more: %v", name, c.leaves.volumes, c.leaves.more)
+		}
+	}
+}
+
+// mounted is a Storage with a mount at some paths, and one below some.
+type mounted struct {
+	disks
+	at, below map[string]blkio.Backing
+}
+
+func (m mounted) Resolve(_ context.Context, path string) blkio.Backing { return m.at[path] }
+
+func (m mounted) Submounts(_ context.Context, path string) iter.Seq2[string, blkio.Backing] {
+	return func(yield func(string, blkio.Backing) bool) {
+		if b, ok := m.below[path]; ok {
+			yield("in", b)
 		}
 	}
 }

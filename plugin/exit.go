@@ -102,6 +102,7 @@ func (p *Plugin) exited(ctx context.Context, held *blkio.Held) {
 		if len(lines) > 0 && now.running {
 			p.countExit(&now, err)
 		}
+		p.lookBeyond(ctx, &now)
 		p.writeOut(ctx, c, now.leaves)
 	}()
 }

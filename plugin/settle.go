@@ -27,6 +27,7 @@ func (p *Plugin) settled(ctx context.Context, pol *policy.Policy, c container) (
 		guarded := c.facts.Guarded
 		c.facts = p.facts(ctx, c.pod, c.source)
 		c.facts.Running, c.facts.Guarded = !c.fresh, guarded
+		c.beyond = beyondTargets(c.source, &c.facts)
 		if err := failure(&c.facts); err != nil {
 			// What could be found out holds; the reconciler looks again.
 			c.logger(p.log).WithError(err).Warn("Not all disks of a container are known yet")
@@ -67,7 +68,7 @@ func (p *Plugin) settle(ctx context.Context, c *container) error {
 		return err
 	}
 	// Only these: an event may have changed others.
-	c.source, c.facts, c.policy, c.desired, c.err = fresh.source, fresh.facts, fresh.policy, fresh.desired, fresh.err
+	c.source, c.facts, c.beyond, c.policy, c.desired, c.err = fresh.source, fresh.facts, fresh.beyond, fresh.policy, fresh.desired, fresh.err
 	c.pod.known[c.name] = c.facts
 	return nil
 }

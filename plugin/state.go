@@ -80,6 +80,7 @@ type container struct {
 	// leaves is what is to be done at its end. looked: it is known; held: it
 	// will be told of; handing: it has been.
 	leaves                leaves
+	beyond                []beyond
 	looked, held, handing bool
 	// running is set from StartContainer until StopContainer: only then does
 	// the container count for the pod's backstop.

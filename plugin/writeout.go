@@ -1,19 +1,22 @@
 package plugin
 
 import (
-	"cmp"
 	"context"
 	"path"
 	"slices"
 	"sync/atomic"
 
+	"github.com/containerd/nri/pkg/api"
+
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // leaves is what is to be done when a container ends, as of the last look at it.
 type leaves struct {
 	limits  map[blkio.Dev]blkio.Limits // on its cgroup, to be lifted
-	volumes []volume                   // to be synced
+	limited []blkio.Dev                // disks with a limit on writes, its own or the pod's
+	volumes []volume                   // on these, to be synced
 	// more: it can write to what was not looked up, so that there may be more
 	// left to write than a sync of the volumes writes out.
 	more bool
@@ -27,40 +30,120 @@ type volume struct {
 
 func (l *leaves) nothing() bool { return len(l.volumes) == 0 && !l.more }
 
+// add notes a filesystem that the container can write to.
+func (l *leaves) add(b *blkio.Backing) {
+	i := slices.IndexFunc(b.Disks, func(d blkio.Disk) bool { return slices.Contains(l.limited, d.Dev) })
+	if i < 0 || b.Mountpoint == "" {
+		return
+	}
+	if v := (volume{b.Mountpoint, b.Disks[i].Dev}); !slices.Contains(l.volumes, v) {
+		l.volumes = append(l.volumes, v)
+	}
+}
+
 // leavesOf looks for what a container can write to on disks with a limit on
 // writes, its own or the pod's. The caller holds mu.
 func leavesOf(c *container, own, pod map[blkio.Dev]blkio.Limits) leaves {
-	out := leaves{limits: own}
-	limited := func(d blkio.Disk) bool { return limitsWrites(own[d.Dev]) || limitsWrites(pod[d.Dev]) }
-	add := func(b *blkio.Backing) {
-		if i := slices.IndexFunc(b.Disks, limited); i >= 0 && b.Mountpoint != "" {
-			out.volumes = append(out.volumes, volume{b.Mountpoint, b.Disks[i].Dev})
-		}
+	out := leaves{limits: own, limited: writesLimited(own, pod)}
+	if len(out.limited) == 0 {
+		return out
 	}
-	add(&c.facts.Rootfs) // the kubelet keeps the layers of dead containers
+	out.add(&c.facts.Rootfs) // the kubelet keeps the layers of dead containers
 	for i := range c.facts.Mounts {
 		m := &c.facts.Mounts[i]
 		if !m.ReadOnly && !m.Injected {
-			add(&m.Backing)
-			out.more = out.more || m.Backing.Reason == notAsked
+			out.add(&m.Backing)
 		}
 		for k := range m.Below { // read-only does not reach those
-			add(&m.Below[k].Backing)
+			out.add(&m.Below[k].Backing)
 		}
 	}
-	slices.SortFunc(out.volumes, func(a, b volume) int { return cmp.Or(cmp.Compare(a.path, b.path), a.disk.Compare(b.disk)) })
-	out.volumes = slices.Compact(out.volumes)
-	out.more = out.more && (anyLimitsWrites(own) || anyLimitsWrites(pod))
+	out.more = len(c.beyond) > 0
 	return out
 }
 
-func anyLimitsWrites(of map[blkio.Dev]blkio.Limits) bool {
-	for _, l := range of {
-		if limitsWrites(l) {
-			return true
+// writesLimited are the disks with a limit on writes in any of these.
+func writesLimited(of ...map[blkio.Dev]blkio.Limits) []blkio.Dev {
+	var out []blkio.Dev
+	for _, limits := range of {
+		for dev, l := range limits {
+			if limitsWrites(l) && !slices.Contains(out, dev) {
+				out = append(out, dev)
+			}
 		}
 	}
-	return false
+	return out
+}
+
+// beyond is a mount of which not all was looked up: only what a target means is.
+type beyond struct {
+	source      string // on the host
+	self, below bool   // what is to be looked up: it, the mounts below it
+}
+
+// beyondTargets are the mounts that a container can write to, or below.
+func beyondTargets(ctr *api.Container, facts *policy.Container) []beyond {
+	var out []beyond
+	for i, m := range ctr.GetMounts() {
+		known := &facts.Mounts[i]
+		b := beyond{
+			source: m.GetSource(),
+			self:   known.Backing.Reason == notAsked && !known.ReadOnly,
+			below:  isBind(m) && slices.Contains(m.GetOptions(), "rbind"), // read-only does not reach those
+		}
+		if b.self || b.below {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// lookBeyond looks that up for a container that has ended: by then nobody waits
+// for it, and what the container had is mounted still.
+func (p *Plugin) lookBeyond(ctx context.Context, c *container) {
+	if !c.leaves.more {
+		return
+	}
+	found := make(chan leaves, 1) // a call that comes too late must not write to c
+	err := p.passes.bounded(ctx, c.id, lookDeadline, func(ctx context.Context) error {
+		if err := p.storage.Refresh(ctx); err != nil {
+			return err
+		}
+		l := c.leaves
+		l.volumes = slices.Clone(l.volumes)
+		for _, m := range c.beyond {
+			if err := p.addBeyond(ctx, &l, m); err != nil {
+				return err
+			}
+		}
+		l.more = false
+		found <- l
+		return nil
+	})
+	if err != nil {
+		c.logger(p.log).WithError(err).Info("Not known what a container has left to write, its pod's limits stay")
+		return
+	}
+	c.leaves = <-found
+}
+
+func (p *Plugin) addBeyond(ctx context.Context, l *leaves, m beyond) error {
+	if m.self {
+		b := p.storage.Resolve(ctx, m.source)
+		if b.Err != nil {
+			return b.Err
+		}
+		l.add(&b)
+	}
+	if m.below {
+		for _, b := range p.storage.Submounts(ctx, m.source) {
+			if b.Err != nil {
+				return b.Err
+			}
+			l.add(&b)
+		}
+	}
+	return ctx.Err()
 }
 
 func limitsWrites(l blkio.Limits) bool {

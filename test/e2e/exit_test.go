@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -187,6 +186,13 @@ func TestEnds(t *testing.T) {
 				t.Error(err)
 			}
 		}},
+		{"stopped by systemd, as when the node shuts down", func(t *testing.T, _ podOf, k *cri.Container) {
+			if node.driver == "systemd" {
+				administer(t, "systemctl", "stop", filepath.Base(k.Cgroup))
+				return
+			}
+			writeCgroup(t, k.Cgroup, "cgroup.kill", "1") // it kills whoever is left, then
+		}},
 		{"plugin restarted before", func(t *testing.T, _ podOf, k *cri.Container) {
 			p.kill(t)
 			p = startPlugin(t, "--log-level", "debug")
@@ -244,16 +250,16 @@ func TestPluginEndsWithTheSync(t *testing.T) {
 	pod := runPod(t, "pod", annotations{limits + "containers": "/data wbps=512Ki"})
 	writeAndEnd(t, pod, "c", "16Mi")
 	p.await(t, logLifted, 1) // the pod's limit holds, so the sync takes its time
-	p.kill(t)
-	writeCgroup(t, pod.Cgroup, "io.max", node.disks["vdb"]+" wbps=max")
-	awaitOnDisk(t)
-	eventually(t, "no sync is left", func() error {
-		out, err := exec.CommandContext(t.Context(), "pgrep", "-f", "nri-blkio sync").Output()
-		if err == nil {
-			return fmt.Errorf("process %s", out)
+	eventually(t, "the sync has begun", func() error {
+		if syncs(t) == "" {
+			return errors.New("it has not")
 		}
 		return nil
 	})
+	p.kill(t)
+	writeCgroup(t, pod.Cgroup, "io.max", node.disks["vdb"]+" wbps=max")
+	awaitOnDisk(t)
+	awaitNoSync(t)
 	startPlugin(t)
 	wantIOMax(t, pod.run(sleeper("next", "/data", "ext4")).Cgroup, disks{"vdb": "wbps=524288"})
 }

@@ -1,0 +1,269 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
+)
+
+// What goes wrong with a disk as a container ends: whatever it is, the plugin, the
+// next container and the runtime go on, and nothing is left behind.
+
+// ending is a container with data to write, on a disk of the test's own.
+type ending struct {
+	*testing.T
+	plugin *instance
+	pod    podOf
+	k      *cri.Container
+	disk   string // "dm-0", "sda"
+	dir    string // where it is mounted
+	before debris
+}
+
+// newEnding runs a container that has 8 MiB to write at a limit of 512 KiB/s, in
+// a pod without a limit.
+func newEnding(t *testing.T, disk, dir string) *ending {
+	t.Helper()
+	number, err := cgroup.Disk(disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node.disks[disk] = number
+	t.Cleanup(func() { delete(node.disks, disk) })
+	e := &ending{T: t, plugin: startPlugin(t, "--log-level", "debug"), disk: disk, dir: dir}
+	e.pod = runPod(t, "pod", annotations{limits + "container.c": "/data wbps=512Ki"})
+	e.pod.run(sleeper("free"))
+	e.before = e.plugin.debris(t)
+	e.k = e.pod.run(cri.ContainerConfig{Name: "c", Args: []string{"sleep"}, Mounts: []cri.Mount{{Host: dir, Path: "/data"}}})
+	wantIOMax(t, e.k.Cgroup, disks{disk: "wbps=524288"})
+	if _, err := e.k.Exec(t.Context(), deadline, "/bin/iotool", "write", "--path", "/data/file", "--size", "8Mi"); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// ends stops the container and waits for the plugin to tell of it.
+func (e *ending) ends() {
+	e.Helper()
+	if err := e.k.Stop(e.Context()); err != nil {
+		e.Error(err)
+	}
+	eventually(e.T, "the end is told", func() error {
+		if e.plugin.count(logLifted)+e.plugin.count(logLost)+e.plugin.count(logStuck) == 0 {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+}
+
+// goesOn checks that containers start and are limited, on another disk.
+func (e *ending) goesOn(name string) {
+	e.Helper()
+	pod := runPod(e.T, name, limited)
+	k := pod.run(sleeper("c", "/data", "ext4"))
+	wantIOMax(e.T, k.Cgroup, limitedDisk)
+	if err := pod.RemoveSandbox(e.Context()); err != nil {
+		e.Error(err)
+	}
+}
+
+// leavesNothing checks what the plugin and the kernel still have of the container.
+func (e *ending) leavesNothing() {
+	e.Helper()
+	eventually(e.T, "nothing is left", func() error { return e.before.same(e.plugin.debris(e.T)) })
+}
+
+// debris is what a plugin could leave behind.
+type debris struct {
+	descriptors []string
+	processes   string
+	cgroups     []string
+}
+
+func (p *instance) debris(t *testing.T) debris {
+	t.Helper()
+	var d debris
+	proc := fmt.Sprintf("/proc/%d/", p.cmd.Process.Pid)
+	fds, err := os.ReadDir(proc + "fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds {
+		// One that is closed meanwhile has no name, and is none.
+		if name, err := os.Readlink(proc + "fd/" + fd.Name()); err == nil {
+			d.descriptors = append(d.descriptors, name)
+		}
+	}
+	children, err := filepath.Glob(proc + "task/*/children")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range children {
+		text, _ := os.ReadFile(c) // of a thread that has ended meanwhile: it has none
+		d.processes += string(text)
+	}
+	out, err := exec.CommandContext(t.Context(), "find", cgroup.Root, "-name", "nri-blkio*").Output()
+	if err != nil && len(out) > 0 {
+		t.Fatal(err) // a cgroup that goes meanwhile is an error, too
+	}
+	d.cgroups = strings.Fields(string(out))
+	return d
+}
+
+// same compares numbers of descriptors: the runtime's sockets come and go.
+func (d debris) same(now debris) error {
+	if len(now.descriptors) > len(d.descriptors) || now.processes != d.processes || len(now.cgroups) > 0 {
+		return fmt.Errorf("%d descriptors, processes %q and cgroups %v, there were %d and %q\n%s",
+			len(now.descriptors), now.processes, now.cgroups, len(d.descriptors), d.processes, strings.Join(now.descriptors, "\n"))
+	}
+	return nil
+}
+
+// TestDiskGone: the disk is taken out while a container has much to write to it,
+// and then the container ends.
+func TestDiskGone(t *testing.T) {
+	disk := scsiDisk(t)
+	e := newEnding(t, disk, mountDisk(t, "/dev/"+disk))
+	writeFile(t, "/sys/block/"+disk+"/device/delete", "1")
+	e.ends()
+	e.goesOn("beside")
+	e.leavesNothing()
+}
+
+// TestUnmounted: the volume is unmounted on the node before the container ends.
+func TestUnmounted(t *testing.T) {
+	dir := mountDisk(t, stackedDevice(t))
+	e := newEnding(t, "dm-0", dir)
+	administer(t, "umount", dir)
+	e.ends()
+	awaitOnDisk(t)
+	e.goesOn("beside")
+	e.leavesNothing()
+}
+
+// TestSyncHangs: the disk does not answer as the container ends. The sync waits in
+// the kernel, and nobody else does, also after another plugin's start.
+func TestSyncHangs(t *testing.T) {
+	e := newEnding(t, "dm-0", mountDisk(t, stackedDevice(t)))
+	administer(t, "dmsetup", "suspend", "--nolockfs", "e2e")
+	resume := func() { administer(t, "dmsetup", "resume", "e2e") }
+	t.Cleanup(resume) // once more is no error
+	e.ends()
+	if syncs(t) == "" {
+		t.Error("no sync is under way: what follows proves nothing")
+	}
+	e.goesOn("beside")
+	e.plugin.kill(t)
+	e.plugin = startPlugin(t, "--log-level", "debug")
+	e.goesOn("again")
+	resume()
+	awaitOnDisk(t)
+	awaitNoSync(t)
+}
+
+// TestNothingLeaks: after containers that came and went the plugin has what it had.
+func TestNothingLeaks(t *testing.T) {
+	p := startPlugin(t, "--log-level", "debug")
+	pod := runPod(t, "pod", limited)
+	pod.run(sleeper("stays", "/data", "ext4"))
+	before := p.debris(t)
+	const exits = 5
+	for i := range exits {
+		if err := pod.run(sleeper(fmt.Sprint("c", i), "/data", "ext4")).Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "each exit is told", func() error {
+		if told := p.count(logLifted) + p.count(logLost); told != exits {
+			return fmt.Errorf("%d of %d are", told, exits)
+		}
+		return nil
+	})
+	eventually(t, "nothing is left", func() error { return before.same(p.debris(t)) })
+}
+
+// TestUnaskedMounts: a container can write to a mount that no annotation names.
+// It is looked up at the end, so that the pod's limits go when all is written out.
+func TestUnaskedMounts(t *testing.T) {
+	p := startPlugin(t, "--log-level", "debug")
+	pod := runPod(t, "pod", limited)
+	k := pod.run(sleeper("c", "/data", "ext4", "/data-too", "ext4", "/other", "xfs"))
+	wantIOMax(t, pod.Cgroup, limitedDisk)
+	if err := k.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if p.handedOver(t, k) {
+		awaitIOMax(t, pod.Cgroup, nil)
+	}
+}
+
+// syncs are the processes that sync for a plugin.
+func syncs(t *testing.T) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "pgrep", "-f", "^/proc/self/exe sync ").Output()
+	if exit := (*exec.ExitError)(nil); err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func awaitNoSync(t *testing.T) {
+	t.Helper()
+	eventually(t, "no sync is left", func() error {
+		if pids := syncs(t); pids != "" {
+			return errors.New("processes " + pids)
+		}
+		return nil
+	})
+}
+
+// scsiDisk is a disk in memory that can be taken out.
+func scsiDisk(t *testing.T) string {
+	t.Helper()
+	administer(t, "modprobe", "scsi_debug", "dev_size_mb=128", "delay=0")
+	t.Cleanup(func() { administer(t, "modprobe", "-r", "scsi_debug") })
+	var found []string
+	eventually(t, "the disk is there", func() (err error) {
+		found, err = filepath.Glob("/sys/bus/pseudo/drivers/scsi_debug/adapter*/host*/target*/*/block/*")
+		if err == nil && len(found) != 1 {
+			err = fmt.Errorf("%d disks", len(found))
+		}
+		return err
+	})
+	return filepath.Base(found[0])
+}
+
+// mountDisk makes an ext4 on a device and mounts it.
+func mountDisk(t *testing.T, device string) string {
+	t.Helper()
+	dir := t.TempDir()
+	administer(t, "mkfs.ext4", "-q", device)
+	administer(t, "mount", device, dir)
+	t.Cleanup(func() {
+		mounts, err := os.ReadFile("/proc/self/mounts")
+		if err != nil || bytes.Contains(mounts, []byte(" "+dir+" ")) {
+			administer(t, "umount", dir)
+		}
+	})
+	return dir
+}
+
+// administer runs a program of the node, in cleanups, too, when the test's own
+// context has ended.
+func administer(t *testing.T, command ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v: %s", strings.Join(command, " "), err, out)
+	}
+}
