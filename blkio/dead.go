@@ -56,16 +56,17 @@ func (c Cgroup) stat() (unix.Stat_t, error) {
 	return st, nil
 }
 
-// IDs returns the numbers of all cgroups that are there. Those of other cgroup
-// namespaces are not to be seen, see Features.Namespaced.
-func (h *Hierarchy) IDs() (map[uint64]bool, error) {
-	out := map[uint64]bool{rootID: true}
+// IDs returns the paths of all cgroups that are there, "." for the root, by their
+// numbers. Those of other cgroup namespaces are not to be seen, see
+// Features.Namespaced.
+func (h *Hierarchy) IDs() (map[uint64]string, error) {
+	out := map[uint64]string{rootID: "."}
 	err := h.walk(".", func(c Cgroup, dir *os.File) error {
 		var st unix.Stat_t
 		if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
 			return c.fileError("stat", "directory", "", err)
 		}
-		out[st.Ino] = true
+		out[st.Ino] = c.path
 		return nil
 	})
 	return out, err

@@ -44,8 +44,8 @@ func TestIDs(t *testing.T) {
 
 	all, err := h.IDs()
 	for _, path := range []string{".", "pod", "pod/c", "pod/c/container", "pod/d/a"} {
-		if !all[id(path)] || err != nil {
-			t.Errorf("%s is not in all, %v", path, err)
+		if got := all[id(path)]; got != path || err != nil {
+			t.Errorf("%s is %q in all, %v", path, got, err)
 		}
 	}
 }

@@ -100,10 +100,10 @@ type ended struct {
 	exit *plugin.ExitRecord
 }
 
-// owners are the ended containers by the numbers of their cgroups.
-func (f *deadFinder) owners() map[uint64]ended {
+// endedContainers are those of the records, by the numbers of their cgroups.
+func endedContainers(records []recorded) map[uint64]ended {
 	out := map[uint64]ended{}
-	for _, r := range f.records {
+	for _, r := range records {
 		for i := range r.record.Exits {
 			for _, id := range r.record.Exits[i].CgroupIDs {
 				out[id] = ended{r.record, &r.record.Exits[i]}
@@ -135,7 +135,7 @@ func (f *deadFinder) listed(stats map[string][]blkio.WritebackStat) []deadRow {
 	live, err := f.tree.IDs()
 	features, probeErr := f.tree.Probe()
 	seesAll := f.everyPod && err == nil && probeErr == nil && !features.Namespaced
-	owners, limited := f.owners(), f.limited()
+	owners, limited := endedContainers(f.records), f.limited()
 	rows := []deadRow{}
 	for _, bdi := range slices.Sorted(maps.Keys(stats)) {
 		dev, devErr := blkio.ParseDev(bdi)
@@ -143,7 +143,7 @@ func (f *deadFinder) listed(stats map[string][]blkio.WritebackStat) []deadRow {
 		for _, id := range slices.Sorted(maps.Keys(sums)) {
 			owner, known := owners[id]
 			shown := known || seesAll && devErr == nil && limited[dev]
-			if live[id] || !shown || !f.holds(sums[id]) {
+			if _, there := live[id]; there || !shown || !f.holds(sums[id]) {
 				continue
 			}
 			row := deadRow{Pod: unknownPod, DrainsAt: unknownRate}

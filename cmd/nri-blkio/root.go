@@ -48,7 +48,8 @@ func (a *app) rootCommand() *cobra.Command {
 		Example: `  nri-blkio devices                 what this node can limit
   nri-blkio check -f pod.yaml       what a pod would get here
   nri-blkio run                     the plugin
-  nri-blkio status                  what is asked, and what is in force`,
+  nri-blkio status                  what is asked, and what is in force
+  nri-blkio owner FILE              whose limit writes to a file run under`,
 		SilenceErrors: true, // app.run prints them, in one line
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
@@ -61,7 +62,7 @@ func (a *app) rootCommand() *cobra.Command {
 	f.StringVar(&a.opts.logFormat, "log-format", "text", "text or json")
 	cmd.AddCommand(
 		a.runCommand(), a.checkCommand(), a.statusCommand(),
-		a.devicesCommand(), a.clearCommand(), a.versionCommand(), a.syncCommand(),
+		a.devicesCommand(), a.ownerCommand(), a.clearCommand(), a.versionCommand(), a.syncCommand(),
 	)
 	return cmd
 }

@@ -1,0 +1,300 @@
+package writeback
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+)
+
+// The stack of the programs, beside scratch.
+const (
+	stackWriter = -16
+	stackIndex  = -20
+	stackDev    = -24
+	stackValue  = stackDev - valueSize
+)
+
+// The registers that outlive a call of the kernel, and what is in them. inode and
+// folio are pointers that the verifier knows.
+const (
+	folio = asm.R6
+	inode = asm.R7
+	memcg = asm.R8
+	slot  = asm.R9 // of this CPU
+)
+
+// slotSize is that of what a CPU counts at the moment: a key and a value.
+const slotSize = keySize + valueSize
+
+// countMaps are what the programs share with the observer.
+type countMaps struct {
+	watched *ebpf.Map // filesystems, by the kernel's device number
+	// slots has the count that each CPU is at. Pages mostly come many of one file
+	// after another; to find the count anew for each takes three times as long.
+	slots  *ebpf.Map
+	counts *ebpf.Map // those that were left for another, and flushed
+	lost   *ebpf.Map // bytes that there was no room for
+}
+
+// dirtiedProgram counts a folio that becomes dirty. It runs for each, in whoever
+// writes, so what is done for all is short: the same file, writer and charge as
+// the one before?
+//
+// Source: folio_account_dirtied in mm/page-writeback.c, which calls the tracepoint
+// before it gives an inode without an owner to one. It is called with preemption
+// disabled, and so is the program.
+func dirtiedProgram(l *layout, m countMaps) (*ebpf.Program, error) {
+	c := &chase{layout: l}
+	c.add(
+		asm.LoadMem(inode, asm.R1, 8, asm.DWord), // its mapping yet
+		asm.LoadMem(folio, asm.R1, 0, asm.DWord),
+		asm.JEq.Imm(inode, 0, "out"), // the verifier wants to see it, since Linux 6.13
+		asm.JEq.Imm(folio, 0, "out"),
+	)
+	c.load(inode, inode, "address_space", "host", asm.DWord)
+	c.load(memcg, folio, "folio", "memcg_data", asm.DWord)
+	c.add(
+		asm.And.Imm(memcg, ^7), // flags
+		asm.FnGetCurrentCgroupId.Call(),
+		asm.StoreMem(asm.RFP, stackWriter, asm.R0, asm.DWord),
+	)
+	c.slot(m.slots)
+
+	c.differs(keyInode, inode)
+	c.load(asm.R2, inode, "inode", "i_ino", asm.DWord)
+	c.differs(keyNumber, asm.R2)
+	c.add(asm.LoadMem(asm.R2, asm.RFP, stackWriter, asm.DWord))
+	c.differs(keyWriter, asm.R2)
+	c.differs(keyMemcg, memcg)
+	c.add(asm.Mov.Imm(asm.R0, 0).WithSymbol("same"))
+	c.folioSize(memcg)
+	c.add(
+		asm.Mov.Reg(asm.R1, slot), asm.Add.Imm(asm.R1, keySize+valueBytes),
+		asm.StoreXAdd(asm.R1, memcg, asm.DWord),
+		asm.Ja.Label("out"),
+	)
+
+	c.load(asm.R1, inode, "inode", "i_sb", asm.DWord)
+	c.code[len(c.code)-1] = c.code[len(c.code)-1].WithSymbol("other")
+	c.load(asm.R1, asm.R1, "super_block", "s_dev", asm.Word)
+	c.add(asm.StoreMem(asm.RFP, stackDev, asm.R1, asm.Word))
+	c.lookup(m.watched, stackDev)
+	c.add(asm.JEq.Imm(asm.R0, 0, "out"))
+	c.flush(m)
+	c.begin()
+	c.add(
+		asm.Ja.Label("same"),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol("out"),
+		asm.Return(),
+	)
+	return c.loadAs(&ebpf.ProgramSpec{Name: "blkio_dirtied", Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: "writeback_dirty_folio"})
+}
+
+// flushProgram puts what the CPU that runs it is counting where the observer can
+// read it. It may interrupt the other one on its CPU, see flush.
+func flushProgram(l *layout, m countMaps) (*ebpf.Program, error) {
+	c := &chase{layout: l}
+	c.slot(m.slots)
+	c.flush(m)
+	c.add(
+		asm.Mov.Imm(asm.R0, 0).WithSymbol("out"),
+		asm.Return(),
+	)
+	return c.loadAs(&ebpf.ProgramSpec{Name: "blkio_flush", Type: ebpf.RawTracepoint})
+}
+
+func (c *chase) loadAs(spec *ebpf.ProgramSpec) (*ebpf.Program, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	spec.License, spec.Instructions = "GPL", c.code
+	program, err := ebpf.NewProgram(spec)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return program, nil
+}
+
+// slot finds this CPU's.
+func (c *chase) slot(slots *ebpf.Map) {
+	c.add(asm.StoreImm(asm.RFP, stackIndex, 0, asm.Word))
+	c.lookup(slots, stackIndex)
+	c.add(asm.JEq.Imm(asm.R0, 0, "out"), asm.Mov.Reg(slot, asm.R0))
+}
+
+// differs jumps to "other" if the slot has another value there.
+func (c *chase) differs(field int16, value asm.Register) {
+	c.add(asm.LoadMem(asm.R1, slot, field, asm.DWord), asm.JNE.Reg(asm.R1, value, "other"))
+}
+
+// flush adds the slot's bytes to the counts. To take them out of the slot is one
+// instruction, and to add to them another: whoever interrupts sees all of them or
+// none, and with none nothing else of a slot counts.
+func (c *chase) flush(m countMaps) {
+	const done, add = "flushed", "add to the count"
+	c.add(
+		asm.Mov.Imm(asm.R1, 0),
+		asm.Mov.Reg(asm.R2, slot), asm.Add.Imm(asm.R2, keySize+valueBytes),
+		exchange(asm.R2, asm.R1),
+		asm.JEq.Imm(asm.R1, 0, done),
+		asm.StoreMem(asm.RFP, stackValue+valueBytes, asm.R1, asm.DWord),
+	)
+	for at := int16(valueBytes + 8); at < valueSize; at += 8 {
+		c.add(asm.LoadMem(asm.R1, slot, keySize+at, asm.DWord), asm.StoreMem(asm.RFP, stackValue+at, asm.R1, asm.DWord))
+	}
+	find := func() {
+		c.add(asm.LoadMapPtr(asm.R1, m.counts.FD()), asm.Mov.Reg(asm.R2, slot), asm.FnMapLookupElem.Call())
+		c.add(asm.JNE.Imm(asm.R0, 0, add))
+	}
+	find()
+	c.add(
+		asm.LoadMapPtr(asm.R1, m.counts.FD()),
+		asm.Mov.Reg(asm.R2, slot),
+		asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, stackValue),
+		asm.Mov.Imm(asm.R4, 1), // BPF_NOEXIST
+		asm.FnMapUpdateElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, done),
+	)
+	find() // another CPU was first, or there is no room
+	c.add(asm.StoreImm(asm.RFP, stackIndex, 0, asm.Word))
+	c.lookup(m.lost, stackIndex)
+	c.add(
+		asm.JEq.Imm(asm.R0, 0, done),
+		asm.LoadMem(asm.R1, asm.RFP, stackValue+valueBytes, asm.DWord).WithSymbol(add),
+		asm.StoreXAdd(asm.R0, asm.R1, asm.DWord), // bytes come first in a value
+		asm.Mov.Imm(asm.R0, 0).WithSymbol(done),
+	)
+}
+
+// exchange swaps src with the word that dst points to.
+func exchange(dst, src asm.Register) asm.Instruction {
+	x := asm.Xchg.Mem(dst, src, asm.DWord, 0)
+	// cilium/ebpf v0.22.0 takes the kind of atomic operation from here, too; without
+	// it this is the addition of src.
+	x.Constant = int64(asm.Xchg >> 8)
+	return x
+}
+
+// load reads a field through a pointer that the verifier knows; a null pointer
+// reads as 0.
+func (c *chase) load(dst, src asm.Register, structure, field string, size asm.Size) {
+	c.add(asm.LoadMem(dst, src, int16(c.offset(structure, field)), size))
+}
+
+// lookup has the value of a key on the stack in R0, null if there is none.
+func (c *chase) lookup(m *ebpf.Map, key int32) {
+	c.add(
+		asm.LoadMapPtr(asm.R1, m.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, key),
+		asm.FnMapLookupElem.Call(),
+	)
+}
+
+// folioSize has the size of the folio in bytes in dst. Where the kernel does not
+// tell it is that of a page.
+//
+// Source: folio_order in include/linux/mm.h.
+func (c *chase) folioSize(dst asm.Register) {
+	c.add(asm.Mov.Imm(dst, int32(os.Getpagesize())))
+	order, size, ok := c.folioOrder()
+	head, ok2 := c.enum("pageflags", "PG_head")
+	if !ok || !ok2 {
+		return
+	}
+	const single = "folio of one page"
+	c.load(asm.R1, folio, "folio", "flags", asm.DWord)
+	c.add(
+		asm.RSh.Imm(asm.R1, int32(head)),
+		asm.And.Imm(asm.R1, 1),
+		asm.JEq.Imm(asm.R1, 0, single),
+		asm.Mov.Reg(asm.R1, asm.RFP), asm.Add.Imm(asm.R1, scratch),
+	)
+	c.read(int32(size.Sizeof()), order, folio, single)
+	c.add(
+		asm.LoadMem(asm.R1, asm.RFP, scratch, size),
+		asm.And.Imm(asm.R1, 0x1f), // of a byte; it is 10 at most, or so
+		asm.LSh.Reg(dst, asm.R1),
+		asm.Mov.Reg(dst, dst).WithSymbol(single),
+	)
+}
+
+// folioOrder is where the logarithm of a large folio's pages is.
+func (c *chase) folioOrder() (offset int32, size asm.Size, ok bool) {
+	if offset, ok = c.layout.lookup("folio", "_flags_1"); ok { // its low byte; Linux 6.6
+		return offset, asm.DWord, true
+	}
+	offset, ok = c.layout.lookup("folio", "_folio_order")
+	return offset, asm.Byte, ok
+}
+
+// begin has the slot, which is flushed, count another file, writer or charge.
+// memcg is lost.
+func (c *chase) begin() {
+	c.add(
+		asm.StoreMem(slot, keyInode, inode, asm.DWord),
+		asm.StoreMem(slot, keyMemcg, memcg, asm.DWord),
+		asm.LoadMem(asm.R1, asm.RFP, stackWriter, asm.DWord),
+		asm.StoreMem(slot, keyWriter, asm.R1, asm.DWord),
+		asm.LoadMem(asm.R1, asm.RFP, stackDev, asm.Word),
+		asm.StoreMem(slot, keySize+valueDev, asm.R1, asm.Word),
+		asm.Mov.Imm(asm.R1, 0),
+		asm.StoreMem(slot, keySize+valueCharged, asm.R1, asm.DWord),
+		asm.StoreMem(slot, keySize+valueRoot, asm.R1, asm.DWord),
+	)
+	c.load(asm.R1, inode, "inode", "i_ino", asm.DWord)
+	c.add(asm.StoreMem(slot, keyNumber, asm.R1, asm.DWord))
+	c.load(asm.R1, inode, "inode", "i_generation", asm.Word)
+	c.add(asm.StoreMem(slot, keySize+valueGeneration, asm.R1, asm.Word))
+
+	const nobody = "charged to nobody"
+	if c.hasFunc("lru_reparent_memcg") {
+		// Since then pages of the page cache, too, are charged by way of a
+		// structure that goes to the parent with them.
+		c.follow(memcg, memcg, nobody, "obj_cgroup", "memcg")
+	}
+	c.followAt(memcg, memcg, c.offset("mem_cgroup", "css")+c.offset(cgroupID[0], cgroupID[1]), nobody)
+	c.follow(memcg, memcg, nobody, cgroupID[2:]...)
+	c.add(
+		asm.StoreMem(slot, keySize+valueCharged, memcg, asm.DWord),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol(nobody),
+	)
+
+	tmp := memcg
+	c.load(tmp, inode, "inode", "i_wb", asm.DWord)
+	c.load(tmp, tmp, "bdi_writeback", "memcg_css", asm.DWord)
+	for i := 0; i < len(cgroupID); i += 2 {
+		c.load(tmp, tmp, cgroupID[i], cgroupID[i+1], asm.DWord)
+	}
+	c.add(asm.StoreMem(slot, keySize+valueOwner, tmp, asm.DWord))
+	c.subvolume(tmp)
+}
+
+// subvolume fills in the btrfs subvolume of the inode: its number means nothing
+// without. Where the kernel does not tell it stays 0.
+//
+// Source: fs/btrfs/btrfs_inode.h, btrfs_encode_fh in fs/btrfs/export.c.
+func (c *chase) subvolume(tmp asm.Register) {
+	self, ok := c.layout.lookup("btrfs_inode", "vfs_inode")
+	root, ok2 := c.layout.lookup("btrfs_inode", "root")
+	key, ok3 := c.layout.lookup("btrfs_root", "root_key")
+	id, ok4 := c.layout.lookup("btrfs_key", "objectid")
+	if !ok || !ok2 || !ok3 || !ok4 {
+		return
+	}
+	const other = "not btrfs"
+	c.load(asm.R1, inode, "inode", "i_sb", asm.DWord)
+	c.load(asm.R1, asm.R1, "super_block", "s_magic", asm.DWord)
+	c.add(
+		asm.LoadImm(asm.R2, unix.BTRFS_SUPER_MAGIC, asm.DWord),
+		asm.JNE.Reg(asm.R1, asm.R2, other),
+	)
+	c.followAt(tmp, inode, root-self, other)
+	c.followAt(tmp, tmp, key+id, other)
+	c.add(
+		asm.StoreMem(slot, keySize+valueRoot, tmp, asm.DWord),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol(other),
+	)
+}

@@ -1,0 +1,95 @@
+package writeback
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf/btf"
+)
+
+// ErrUnavailable says that this kernel, or who runs this program, does not allow
+// to look: no BPF, no BTF, a field that is not there, a capability, lockdown.
+var ErrUnavailable = errors.New("the kernel does not tell who owns a file's writeback")
+
+// layout finds fields in the kernel's structures. The first field that is not
+// there is its error; it may be asked on.
+type layout struct {
+	kernel  *btf.Spec
+	modules []*btf.Spec
+	err     error
+}
+
+func loadLayout() (*layout, error) {
+	spec, err := btf.LoadKernelSpec()
+	if err != nil {
+		return nil, fmt.Errorf("%w: no BTF: %w", ErrUnavailable, err)
+	}
+	l := &layout{kernel: spec}
+	if btrfs, err := btf.LoadKernelModuleSpec("btrfs"); err == nil { // else it is not loaded, or built in
+		l.modules = append(l.modules, btrfs)
+	}
+	return l, nil
+}
+
+// offset is where a field is in a structure, in bytes. Fields of unnamed members
+// count as the structure's own, as in C.
+func (l *layout) offset(structure, field string) int32 {
+	off, ok := l.lookup(structure, field)
+	if !ok && l.err == nil {
+		l.err = fmt.Errorf("%w: struct %s has no field %s", ErrUnavailable, structure, field)
+	}
+	return off
+}
+
+func (l *layout) lookup(structure, field string) (int32, bool) {
+	for _, spec := range append([]*btf.Spec{l.kernel}, l.modules...) {
+		var s *btf.Struct
+		if spec.TypeByName(structure, &s) == nil {
+			off, ok := find(s.Members, field)
+			return int32(off.Bytes()), ok
+		}
+	}
+	return 0, false
+}
+
+func (l *layout) hasFunc(name string) bool {
+	var f *btf.Func
+	return l.kernel.TypeByName(name, &f) == nil
+}
+
+// find looks for a member by name. A bit field is none: it has no address.
+func find(members []btf.Member, name string) (btf.Bits, bool) {
+	for _, m := range members {
+		if m.Name == name {
+			return m.Offset, m.BitfieldSize == 0
+		}
+		if m.Name != "" {
+			continue
+		}
+		var inner []btf.Member
+		switch t := btf.UnderlyingType(m.Type).(type) {
+		case *btf.Struct:
+			inner = t.Members
+		case *btf.Union:
+			inner = t.Members
+		}
+		if off, ok := find(inner, name); ok {
+			return m.Offset + off, true
+		}
+	}
+	return 0, false
+}
+
+// enum is a value of a named enumeration of the kernel.
+func (l *layout) enum(name, value string) (uint64, bool) {
+	var e *btf.Enum
+	if err := l.kernel.TypeByName(name, &e); err != nil {
+		return 0, false
+	}
+	for _, v := range e.Values {
+		if v.Name == value {
+			return v.Value, true
+		}
+	}
+	return 0, false
+}
