@@ -221,13 +221,14 @@ func (c *chase) folioSize(dst asm.Register) {
 	)
 }
 
-// folioOrder is where the logarithm of a large folio's pages is.
+// folioOrder is where the logarithm of a large folio's pages is: a field of its own
+// up to Linux 6.5, then the low byte of one that was there before.
 func (c *chase) folioOrder() (offset int32, size asm.Size, ok bool) {
-	if offset, ok = c.layout.lookup("folio", "_flags_1"); ok { // its low byte; Linux 6.6
-		return offset, asm.DWord, true
+	if offset, ok = c.layout.lookup("folio", "_folio_order"); ok {
+		return offset, asm.Byte, true
 	}
-	offset, ok = c.layout.lookup("folio", "_folio_order")
-	return offset, asm.Byte, ok
+	offset, ok = c.layout.lookup("folio", "_flags_1")
+	return offset, asm.DWord, ok
 }
 
 // begin has the slot, which is flushed, count another file, writer or charge.
