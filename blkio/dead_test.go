@@ -72,3 +72,23 @@ func TestReadDead(t *testing.T) {
 		t.Errorf("gone: %v", err)
 	}
 }
+
+func TestDropCache(t *testing.T) {
+	h, dir := newHierarchy(t, map[string]string{
+		"a/memory.current": "8192\n", "a/memory.reclaim": "",
+		"empty/memory.current": "0\n",
+		"old/memory.current":   "8192\n",
+		"none/cgroup.events":   "",
+	})
+	if err := h.Cgroup("a").DropCache(); err != nil {
+		t.Error(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, "a/memory.reclaim")); string(got) != "8192" || err != nil {
+		t.Errorf("memory.reclaim is %q, %v", got, err)
+	}
+	for path, want := range map[string]error{"empty": nil, "old": ErrNotSupported, "none": ErrNotSupported, "gone": ErrGone} {
+		if err := h.Cgroup(path).DropCache(); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", path, err, want)
+		}
+	}
+}

@@ -2,6 +2,8 @@ package blkio
 
 import (
 	"errors"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,4 +32,25 @@ func (c Cgroup) ReleaseDeadOwners() error {
 		}
 		return nil
 	})
+}
+
+// DropCache has the kernel forget the page cache that is charged to the cgroup and
+// to those below it, removed ones too, as far as it is on its disk, and the inodes
+// that nothing else keeps in memory. Who reads or writes these files next is
+// charged for the pages, and owns the files. It may take as long as that takes, and
+// is not to be done to who runs. ErrNotSupported before Linux 5.19.
+//
+// Source: Documentation/admin-guide/cgroup-v2.rst, "memory.reclaim".
+func (c Cgroup) DropCache() error {
+	current, err := readCgroup(c, "memory.current", func(data string) (uint64, error) {
+		return strconv.ParseUint(strings.TrimSpace(data), 10, 64)
+	})
+	if err != nil || current == 0 {
+		return err
+	}
+	err = c.write("memory.reclaim", strconv.FormatUint(current, 10))
+	if errors.Is(err, unix.EAGAIN) {
+		return nil // not all of it is page cache
+	}
+	return err
 }

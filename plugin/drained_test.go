@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -77,6 +78,26 @@ func TestDrained(t *testing.T) {
 	})
 	d.run("b")
 	d.want(9<<20, 1<<20)
+}
+
+// TestDropCache: a pod's page cache goes once all is written out and nobody runs.
+func TestDropCache(t *testing.T) {
+	h, dir := tree(t, podCgroup)
+	d := &drainedPod{t, newPlugin(t, h)}
+	reclaimed := filepath.Join(dir, podCgroup, "memory.reclaim")
+	write(t, filepath.Join(dir, podCgroup, "memory.current"), "4096\n")
+	write(t, reclaimed, "")
+	a, b := d.run("a"), d.run("b")
+	d.end(a)
+	d.p.writeOut(t.Context(), a, leaves{})
+	if got := read(t, reclaimed); got != "" {
+		t.Errorf("%q is reclaimed while one runs", got)
+	}
+	d.end(b)
+	d.p.writeOut(t.Context(), b, leaves{})
+	if got := read(t, reclaimed); got != "4096" {
+		t.Errorf("%q is reclaimed after the last one's end", got)
+	}
 }
 
 // TestDrainedWithoutSync: nothing to write is nothing left, and what nobody knows

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"path"
 	"slices"
 	"sync/atomic"
@@ -162,6 +163,7 @@ func (p *Plugin) writeOut(ctx context.Context, c *container, l leaves) {
 		} else {
 			p.writtenOut(c)
 		}
+		p.dropCache(c.pod.group)
 	}
 	if len(l.volumes) == 0 {
 		done()
@@ -177,6 +179,22 @@ func (p *Plugin) writeOut(ctx context.Context, c *container, l leaves) {
 				p.releaseDead(c.pod.group)
 			}
 		})
+	}
+}
+
+// dropCache has the page cache of a pod forgotten in which nothing runs any more:
+// pages that stay charged to the dead would keep their files from ever being
+// anybody else's, such as the next pod's on the same volume.
+func (p *Plugin) dropCache(g *group) {
+	p.mu.Lock()
+	v := newView(g)
+	p.mu.Unlock()
+	if !v.drained || v.shared || v.cgroup == "" || len(p.strangers(&v)) > 0 {
+		return
+	}
+	err := p.cgroups.Cgroup(g.cgroup).DropCache()
+	if err != nil && !errors.Is(err, blkio.ErrGone) && !errors.Is(err, blkio.ErrNotSupported) {
+		p.log.WithError(err).WithField("cgroup", g.cgroup).Warn("The page cache of a pod that has ended stays, its files may stay a dead cgroup's")
 	}
 }
 

@@ -96,7 +96,7 @@ func TestDecode(t *testing.T) {
 
 func TestForeign(t *testing.T) {
 	for history, want := range map[uint16]int{0: 0, 0xffff: 16, 0x8001: 2} {
-		if got := (Owner{History: history}).Foreign(); got != want {
+		if got := (Verdict{History: history}).Foreign(); got != want {
 			t.Errorf("%x: %d, want %d", history, got, want)
 		}
 	}

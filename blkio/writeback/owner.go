@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/bits"
 	"os"
 	"sync"
 
@@ -20,19 +19,11 @@ type Owner struct {
 	Cgroup uint64
 	// Generation tells an inode from others that had its number.
 	Generation uint32
-	// History are the last rounds of writeback, one bit each, the last one
-	// lowest: 1 is one that another cgroup than the owner had most pages in.
-	// Average is how long rounds took, in units of 2^13 of a page written at the
-	// disk's estimated rate.
-	History uint16
-	Average uint32
+	Verdict
+	// Bandwidth is the rate that the kernel takes the owner's writeback to have on
+	// this disk, in pages per second; rounds are weighed by it. 0 without an owner.
+	Bandwidth uint64
 }
-
-// Foreign is how many of the last 16 rounds found mostly pages that are charged to
-// another cgroup. From 9 on the inode is given to that one.
-//
-// Source: WB_FRN_HIST_THR_SLOTS in fs/fs-writeback.c.
-func (o Owner) Foreign() int { return bits.OnesCount16(o.History) }
 
 // OwnerReader reads the owners of inodes. It is safe for concurrent use.
 type OwnerReader struct {
@@ -47,9 +38,10 @@ const (
 	answerOwner      = 0
 	answerGeneration = 8
 	answerAverage    = 12
-	answerHistory    = 16
-	answerFound      = 18 // 1 if the descriptor is a file's
-	answerSize       = 24
+	answerHistory    = 14
+	answerBandwidth  = 16
+	answerFound      = 24 // 1 if the descriptor is a file's
+	answerSize       = 32
 )
 
 // NewOwnerReader loads the program that reads. It takes CAP_BPF and CAP_PERFMON;
@@ -107,8 +99,8 @@ func (r *OwnerReader) Owner(f *os.File) (Owner, error) {
 	return Owner{
 		Cgroup:     order.Uint64(answer[answerOwner:]),
 		Generation: order.Uint32(answer[answerGeneration:]),
-		History:    order.Uint16(answer[answerHistory:]),
-		Average:    order.Uint32(answer[answerAverage:]),
+		Verdict:    Verdict{History: order.Uint16(answer[answerHistory:]), Average: order.Uint16(answer[answerAverage:])},
+		Bandwidth:  order.Uint64(answer[answerBandwidth:]),
 	}, nil
 }
 
@@ -140,7 +132,7 @@ func ownerProgram(l *layout, answers *ebpf.Map) (*ebpf.Program, error) {
 		field    string
 	}{
 		{answerGeneration, 4, "i_generation"},
-		{answerAverage, 4, "i_wb_frn_avg_time"},
+		{answerAverage, 2, "i_wb_frn_avg_time"},
 		{answerHistory, 2, "i_wb_frn_history"},
 	} {
 		c.add(asm.Mov.Reg(asm.R1, answer), asm.Add.Imm(asm.R1, f.to))
@@ -148,7 +140,10 @@ func ownerProgram(l *layout, answers *ebpf.Map) (*ebpf.Program, error) {
 	}
 	c.add(asm.StoreImm(answer, answerFound, 1, asm.Byte))
 	// Null up to here is an inode that belongs to nobody.
-	c.follow(inode, inode, "out", "inode", "i_wb", "bdi_writeback", "memcg_css")
+	c.follow(inode, inode, "out", "inode", "i_wb")
+	c.add(asm.Mov.Reg(asm.R1, answer), asm.Add.Imm(asm.R1, answerBandwidth))
+	c.read(8, c.offset("bdi_writeback", "avg_write_bandwidth"), inode, "out")
+	c.follow(inode, inode, "out", "bdi_writeback", "memcg_css")
 	c.follow(inode, inode, "out", cgroupID...)
 	c.add(
 		asm.StoreMem(answer, answerOwner, inode, asm.DWord),

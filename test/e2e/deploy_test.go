@@ -84,6 +84,10 @@ func private(t *testing.T, mountpoint string) {
 	})
 }
 
+// stubNoise is what the NRI library says of Debian's version of containerd 1.7,
+// "1.7.24~ds1", and nothing follows from.
+const stubNoise = "nri: failed to infer runtime NRI version"
+
 // wantQuiet fails the test for what the program says that it lacks.
 func wantQuiet(t *testing.T, log func() (string, error)) {
 	t.Helper()
@@ -93,7 +97,7 @@ func wantQuiet(t *testing.T, log func() (string, error)) {
 	}
 	for line := range strings.Lines(text) {
 		for _, bad := range []string{"level=warning", "level=error", `"level":"warning"`, `"level":"error"`, "CAP_SYS_NICE"} {
-			if strings.Contains(line, bad) {
+			if strings.Contains(line, bad) && !strings.Contains(line, stubNoise) {
 				t.Errorf("logged: %s", line)
 			}
 		}

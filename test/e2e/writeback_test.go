@@ -145,6 +145,41 @@ func TestOwnerOfContainers(t *testing.T) {
 	}
 }
 
+// TestNoDeadOwner: half a minute after a container's end no file is under its
+// limit any more, if the race at its end was won.
+func TestNoDeadOwner(t *testing.T) {
+	p := startPlugin(t, "--log-level", "debug")
+	pod := runPod(t, "pod", limited)
+	pod.run(sleeper("stays", "/data", "ext4"))
+	for try := range 3 {
+		name := fmt.Sprint("c", try)
+		file := testFile(t, "ext4", name)
+		k := pod.run(sleeper(name, "/data", "ext4"))
+		if _, err := k.Exec(t.Context(), deadline, "/bin/iotool", "write", "--path", "/data/"+filepath.Base(file), "--size", "4Mi"); err != nil {
+			t.Fatal(err)
+		}
+		if got := ownerOf(t, file); got.Container != name {
+			t.Fatalf("before its end: %+v", got)
+		}
+		if err := k.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !p.handedOver(t, k) {
+			continue // lost
+		}
+		within(t, 30*time.Second, "the file is a living cgroup's", func() error {
+			got := ownerOf(t, file)
+			if got.State != "live" && got.State != "none" {
+				return fmt.Errorf("it is %+v", got)
+			}
+			t.Logf("%+v", got)
+			return nil
+		})
+		return
+	}
+	t.Error("three races were lost")
+}
+
 // TestOwnerForbidden: who may not look gets one line that says so.
 func TestOwnerForbidden(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "setpriv", "--bounding-set=-perfmon,-bpf,-sys_admin", "--inh-caps=-all",
@@ -275,6 +310,73 @@ func TestObserver(t *testing.T) {
 			t.Logf("by mmap: %+v", got)
 			if len(got) != 1 || got[a.id].bytes < mib {
 				t.Error("by mmap: want 1 MiB by a alone")
+			}
+		})
+	}
+}
+
+// TestVerdict: whether a round of writeback moves a file is foreseen from what the
+// kernel has with it. The lines that it prints are of the form that the traces in
+// blkio/writeback/testdata have.
+func TestVerdict(t *testing.T) {
+	reader, err := writeback.NewOwnerReader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	for _, fs := range filesystemsWithOwners {
+		t.Run(fs, func(t *testing.T) {
+			a, b := newWriter(t, "a"), newWriter(t, "b")
+			file := testFile(t, fs, "f")
+			b.writes(file, 256, "4k", "conv=notrunc,fsync")
+			f, err := os.Open(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			read := func() writeback.Owner {
+				o, err := reader.Owner(f)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return o
+			}
+			var trace []string
+			foreseen := 0
+			for round, pages := range []int{8, 16, 1, 8, 8, 4, 32, 1, 16, 8, 8, 64, 8, 16, 8, 8, 8, 16, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8} {
+				// First one of the owner in three, later none.
+				who, foreign := a, 1
+				if read().Cgroup == a.id {
+					break
+				}
+				if round < 12 && round%3 == 2 {
+					who, foreign = b, 0
+				}
+				before := read()
+				_, moves := before.Round(writeback.RoundTime(uint64(pages), before.Bandwidth), foreign == 1)
+				if foreign == 1 {
+					a.writes(file, pages, "4k", "oflag=append", "conv=notrunc,fsync")
+				} else {
+					b.writes(file, pages, "4k", "conv=notrunc,fsync")
+				}
+				after, moved := read(), 0
+				for end := time.Now().Add(2 * time.Second); moves && after.Cgroup != who.id && time.Now().Before(end); after = read() {
+					time.Sleep(10 * time.Millisecond) // the kernel does it in the background
+				}
+				if after.Cgroup == a.id {
+					moved = 1
+				}
+				trace = append(trace, fmt.Sprintf("%04x %d %d %d %d %d %04x %d", before.History, before.Average, before.Bandwidth, pages, foreign, moved, after.History, after.Average))
+				if moves == (moved == 1) {
+					foreseen++
+				}
+			}
+			t.Logf("trace of %s:\n%s", fs, strings.Join(trace, "\n"))
+			if read().Cgroup != a.id {
+				t.Error("it was not moved: this shows nothing")
+			}
+			if foreseen < len(trace) {
+				t.Errorf("%d of %d rounds went as foreseen", foreseen, len(trace))
 			}
 		})
 	}

@@ -1,0 +1,107 @@
+package writeback
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/quick"
+)
+
+// TestVerdictTraces replays what kernels did: testdata has, for each round, what
+// the kernel had with the inode before it and after it.
+func TestVerdictTraces(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.trace")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no traces", err)
+	}
+	for _, name := range files {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			f, err := os.Open(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			rounds := 0
+			for lines := bufio.NewScanner(f); lines.Scan(); rounds++ {
+				if err := checkRound(lines.Text()); err != nil {
+					t.Errorf("round %d, %s: %v", rounds+1, lines.Text(), err)
+				}
+			}
+			if rounds < 20 {
+				t.Errorf("%d rounds", rounds)
+			}
+		})
+	}
+}
+
+// checkRound reads a line of a trace, as the e2e tests print it (TestVerdict):
+// history, average and bandwidth before; pages, and 1 if they were another cgroup's;
+// whether the inode was given away; history and average after, if it was not.
+func checkRound(line string) error {
+	var before, after Verdict
+	var bandwidth, pages uint64
+	var foreign, moved int
+	if _, err := fmt.Sscanf(line, "%x %d %d %d %d %d %x %d", &before.History, &before.Average, &bandwidth,
+		&pages, &foreign, &moved, &after.History, &after.Average); err != nil {
+		return err
+	}
+	got, moves := before.Round(RoundTime(pages, bandwidth), foreign == 1)
+	switch {
+	case moves != (moved == 1):
+		return fmt.Errorf("the inode moves: %v", moves)
+	case !moves && got.History != after.History:
+		return fmt.Errorf("history %04x", got.History)
+	// The bandwidth is estimated anew several times a second.
+	case !moves && max(got.Average, after.Average)-min(got.Average, after.Average) > 2+after.Average/4:
+		return fmt.Errorf("average %d", got.Average)
+	}
+	return nil
+}
+
+// TestVerdictMissing: however the rounds were before, so many foreign ones of one
+// length move the inode; alike ones 9, or fewer if each fills several bits.
+func TestVerdictMissing(t *testing.T) {
+	few := func(history, average, took uint16) bool {
+		took = max(took, 1)
+		v := Verdict{history, average}
+		n := v.Missing(uint64(took))
+		moved, at := v, 0
+		for done := false; !done; at++ {
+			moved, done = moved.Round(uint64(took), true)
+		}
+		// The shortest rounds after the longest ones do not count until the average
+		// has come down, by an eighth each time.
+		return n == at && n <= 80
+	}
+	if err := quick.Check(few, &quick.Config{MaxCount: 100_000}); err != nil {
+		t.Error(err)
+	}
+	for took, want := range map[uint64]int{1: 9, slot16th: 9, slot16th + 1: 5, 3 * slot16th: 3, 5 * slot16th: 2, 100 * slot16th: 2} {
+		if got := (Verdict{Average: uint16(min(took, 1<<16-1))}).Missing(took); got != want {
+			t.Errorf("rounds of %d: %d, want %d", took, got, want)
+		}
+	}
+	if got := (Verdict{Average: 1<<16 - 1}).Missing(1); got < 60 || got > 80 {
+		t.Errorf("the longest rounds, and then the shortest: %d", got)
+	}
+}
+
+// TestVerdictOwn: who owns the inode and wins the rounds keeps it.
+func TestVerdictOwn(t *testing.T) {
+	stays := func(history, average uint16, took []uint16) bool {
+		v, moves := Verdict{history, average}, false
+		for i, n := range took {
+			before := v.Foreign()
+			if v, moves = v.Round(uint64(n), false); moves && before <= threshold || v.Foreign() > before {
+				t.Log(i, n, v)
+				return false
+			}
+		}
+		return true
+	}
+	if err := quick.Check(stays, nil); err != nil {
+		t.Error(err)
+	}
+}
