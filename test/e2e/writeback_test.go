@@ -180,6 +180,56 @@ func TestNoDeadOwner(t *testing.T) {
 	t.Error("three races were lost")
 }
 
+// TestNewPodOnOldVolume: what a new pod writes to the files of one that has ended is
+// charged to it, and its own limit holds.
+func TestNewPodOnOldVolume(t *testing.T) {
+	p := startPlugin(t, "--log-level", "debug")
+	file := testFile(t, "ext4", "f")
+	path := "/data/" + filepath.Base(file)
+	for try := range 3 {
+		old := runPod(t, fmt.Sprint("old", try), annotations{limits + "container.a": "/data wbps=2Mi"})
+		a := old.run(sleeper("a", "/data", "ext4"))
+		if _, err := a.Exec(t.Context(), deadline, "/bin/iotool", "write", "--path", path, "--size", "4Mi"); err != nil {
+			t.Fatal(err)
+		}
+		if err := old.RemoveSandbox(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !p.handedOver(t, a) {
+			continue // lost
+		}
+		awaitOnDisk(t)
+		eventually(t, "the old pod's files are its no more", func() error {
+			if got := ownerOf(t, file); got.State != "none" {
+				return fmt.Errorf("%+v", got)
+			}
+			return nil
+		})
+		pod := runPod(t, "new", annotations{limits + "container.next": "/data wbps=4Mi"})
+		next := pod.run(sleeper("next", "/data", "ext4"))
+		before, err := cgroup.Dir(next.Cgroup).Counter(node.disks["vdb"], "wbytes")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := next.Exec(t.Context(), deadline, "/bin/iotool", "write", "--path", path, "--span", "4Mi", "--sync", "1Mi", "--size", "16Mi"); err != nil {
+			t.Fatal(err)
+		}
+		after, err := cgroup.Dir(next.Cgroup).Counter(node.disks["vdb"], "wbytes")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d of 16 MiB are charged to the new pod's container", (after-before)/mib)
+		if after-before < 15*mib {
+			t.Error("too little")
+		}
+		if got := ownerOf(t, file); got.Pod != pod.Name || got.Container != "next" {
+			t.Errorf("the file is of %+v", got)
+		}
+		return
+	}
+	t.Error("three races were lost")
+}
+
 // TestOwnerForbidden: who may not look gets one line that says so.
 func TestOwnerForbidden(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "setpriv", "--bounding-set=-perfmon,-bpf,-sys_admin", "--inh-caps=-all",
