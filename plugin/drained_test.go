@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 
@@ -88,16 +89,30 @@ func TestDropCache(t *testing.T) {
 	write(t, filepath.Join(dir, podCgroup, "memory.current"), "4096\n")
 	write(t, reclaimed, "")
 	a, b := d.run("a"), d.run("b")
-	d.end(a)
-	d.p.writeOut(t.Context(), a, leaves{})
-	if got := read(t, reclaimed); got != "" {
-		t.Errorf("%q is reclaimed while one runs", got)
-	}
-	d.end(b)
-	d.p.writeOut(t.Context(), b, leaves{})
-	if got := read(t, reclaimed); got != "4096" {
-		t.Errorf("%q is reclaimed after the last one's end", got)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d.p.exits.tidying = make(chan struct{}, 1) // of this bubble
+		d.end(a)
+		d.p.writeOut(t.Context(), a, leaves{})
+		synctest.Wait()
+		if got := read(t, reclaimed); got != "" {
+			t.Errorf("%q is reclaimed while one runs", got)
+		}
+		d.p.exits.tidying <- struct{}{} // another pod's turn, which takes its time
+		d.end(b)
+		d.p.writeOut(t.Context(), b, leaves{})
+		synctest.Wait()
+		if got := read(t, reclaimed); got != "" {
+			t.Errorf("%q is reclaimed out of turn", got)
+		}
+		<-d.p.exits.tidying
+		synctest.Wait()
+		if got := read(t, reclaimed); got != "4096" {
+			t.Errorf("%q is reclaimed after the last one's end", got)
+		}
+		d.p.exits.tidying <- struct{}{}
+		go d.p.tidy(t.Context(), b.pod.group) // gives up, or this test does not end
+		time.Sleep(2 * tidyPatience)
+	})
 }
 
 // TestDrainedWithoutSync: nothing to write is nothing left, and what nobody knows

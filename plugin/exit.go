@@ -28,6 +28,7 @@ type exits struct {
 	// won and lost are the races with the removal of a cgroup; failed are the
 	// limits that could not be lifted for another reason.
 	won, lost, failed atomic.Int64
+	tidying           chan struct{} // holds a token while a pod's files are, see tidy
 }
 
 // watchExits has limits lifted at the end of containers until ctx ends.

@@ -101,6 +101,7 @@ func New(cfg Config) (*Plugin, error) {
 		p.resync = defaultResync
 	}
 	p.exits.syncs.do, p.exits.syncs.log = cfg.Sync, p.log
+	p.exits.tidying = make(chan struct{}, 1)
 	p.policy.Store(cfg.Policy)
 	p.weight.look()
 	return p, nil

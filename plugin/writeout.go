@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 
@@ -163,7 +164,7 @@ func (p *Plugin) writeOut(ctx context.Context, c *container, l leaves) {
 		} else {
 			p.writtenOut(c)
 		}
-		p.dropCache(c.pod.group)
+		go p.tidy(ctx, c.pod.group) // who waits for another sync must not wait for this
 	}
 	if len(l.volumes) == 0 {
 		done()
@@ -176,10 +177,28 @@ func (p *Plugin) writeOut(ctx context.Context, c *container, l leaves) {
 			}
 			if left.Add(-1) == 0 {
 				done()
-				p.releaseDead(c.pod.group)
 			}
 		})
 	}
+}
+
+// tidyPatience is what one pod's turn is waited for: with a disk that does not
+// answer, one may not end.
+const tidyPatience = time.Minute
+
+// tidy has the kernel let go of what the dead keep, pod by pod: it takes CPU time.
+func (p *Plugin) tidy(ctx context.Context, g *group) {
+	select {
+	case p.exits.tidying <- struct{}{}:
+		defer func() { <-p.exits.tidying }()
+	case <-ctx.Done():
+		return
+	case <-time.After(tidyPatience):
+		p.log.WithField("cgroup", g.cgroup).Warnf("Files of ended containers may stay theirs for longer: another pod's took more than %v", tidyPatience)
+		return
+	}
+	p.dropCache(g)
+	p.releaseDead(g)
 }
 
 // dropCache has the page cache of a pod forgotten in which nothing runs any more:
