@@ -93,7 +93,22 @@ func (a *app) owner(paths []string, asJSON bool) error {
 	for i := range rows {
 		cgroups.fill(&rows[i], found[i])
 	}
-	return errors.Join(a.printOwners(rows, asJSON), errors.Join(errs...))
+	if err := a.printOwners(rows, asJSON); err != nil {
+		return err
+	}
+	return a.reported(errs)
+}
+
+// reported prints the errors, a line each.
+func (a *app) reported(errs []error) error {
+	var failed error
+	for _, err := range errs {
+		if err != nil {
+			notes(a.stderr, "nri-blkio", []string{err.Error()})
+			failed = errReported
+		}
+	}
+	return failed
 }
 
 // ownerOf opens a file just to name it: no permission to read is asked for, no

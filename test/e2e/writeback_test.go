@@ -239,6 +239,21 @@ func TestOwnerForbidden(t *testing.T) {
 	}
 }
 
+// TestOwnerErrors: what cannot be found is said, a line each, and the rest shown.
+func TestOwnerErrors(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), filepath.Join(node.payload, "nri-blkio"), "owner", "/no/one", "/etc/passwd", "/no/\x1b[2Jtwo")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err == nil || strings.Count(string(out), "\n") != 2 || !strings.Contains(string(out), "\n/etc/passwd ") {
+		t.Errorf("%v: %s", err, out)
+	}
+	want := "nri-blkio: open /no/one: no such file or directory\nnri-blkio: open /no/\\x1b[2Jtwo: no such file or directory\n"
+	if got := stderr.String(); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // observed is what one writer did to one file, in all.
 type observed struct {
 	bytes, charged uint64 // charged: of these to the writer
