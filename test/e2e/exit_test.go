@@ -61,14 +61,32 @@ func writeAndEnd(t *testing.T, pod podOf, name, size string) {
 	pod.run(working(t, name, "write", "--size", size))
 }
 
+// endInTime runs a pod whose container c leaves 16 MiB in the page cache, beside
+// others, until the race at its end is won: one can be lost, on a busy machine.
+func endInTime(t *testing.T, p *instance, a annotations, others ...cri.ContainerConfig) podOf {
+	t.Helper()
+	for try := range 3 {
+		pod := runPod(t, fmt.Sprint("pod", try), a)
+		for _, o := range others {
+			pod.run(o)
+		}
+		writeAndEnd(t, pod, "c", "16Mi")
+		if p.handedOver(t, "c") {
+			return pod
+		}
+		awaitOnDisk(t)
+		os.Remove(testFile(t, "ext4", "c")) // it is the dead container's
+	}
+	t.Fatal("three races were lost")
+	return podOf{}
+}
+
 // TestHandOver: what a container has left to write is on its disk soon after its
 // end. At its limit that would take half a minute, and begin as late as that.
 func TestHandOver(t *testing.T) {
 	p := startPlugin(t, "--log-level", "debug")
-	pod := runPod(t, "pod", annotations{limits + "container.c": "/data wbps=512Ki"})
-	pod.run(sleeper("free")) // so that the pod as a whole has no limit
-	writeAndEnd(t, pod, "c", "16Mi")
-	p.await(t, logLifted, 1)
+	// With another one, so that the pod as a whole has no limit.
+	endInTime(t, p, annotations{limits + "container.c": "/data wbps=512Ki"}, sleeper("free"))
 	began := time.Now()
 	awaitOnDisk(t)
 	took := time.Since(began)
@@ -105,9 +123,7 @@ func TestNoHandOver(t *testing.T) {
 // TestHandOverWithinThePod: it is no burst where the pod is limited.
 func TestHandOverWithinThePod(t *testing.T) {
 	p := startPlugin(t, "--log-level", "debug")
-	pod := runPod(t, "pod", annotations{limits + "container.c": "/data wbps=1Mi"})
-	writeAndEnd(t, pod, "c", "16Mi")
-	p.await(t, logLifted, 1)
+	pod := endInTime(t, p, annotations{limits + "container.c": "/data wbps=1Mi"})
 	wantIOMax(t, pod.Cgroup, limitedDisk)
 	before, began := sectors(t, "vdb"), time.Now()
 	awaitOnDisk(t)
@@ -214,7 +230,7 @@ func TestEnds(t *testing.T) {
 				}
 				e.end(t, pod, k)
 				began := time.Now()
-				if p.handedOver(t, k) {
+				if p.handedOver(t, k.Name) {
 					// The pod's limit is the same; it goes with the last byte.
 					awaitOnDisk(t)
 					t.Logf("4 MiB were on the disk %v after the end", time.Since(began).Round(10*time.Millisecond))
@@ -228,10 +244,10 @@ func TestEnds(t *testing.T) {
 
 // handedOver waits for the end of a container to be told, and says if its limits
 // were lifted.
-func (p *instance) handedOver(t *testing.T, k *cri.Container) bool {
+func (p *instance) handedOver(t *testing.T, container string) bool {
 	t.Helper()
 	var lifted bool
-	eventually(t, "the end of "+k.Name+" is told", func() error {
+	eventually(t, "the end of "+container+" is told", func() error {
 		log := p.log.String()
 		lifted = strings.Contains(log, logLifted)
 		if !lifted && !strings.Contains(log, logLost) {
@@ -247,9 +263,8 @@ func (p *instance) handedOver(t *testing.T, k *cri.Container) bool {
 // and the next one begins with nothing held that has gone.
 func TestPluginEndsWithTheSync(t *testing.T) {
 	p := startPlugin(t, "--log-level", "debug")
-	pod := runPod(t, "pod", annotations{limits + "containers": "/data wbps=512Ki"})
-	writeAndEnd(t, pod, "c", "16Mi")
-	p.await(t, logLifted, 1) // the pod's limit holds, so the sync takes its time
+	// The pod's limit holds, so the sync takes its time.
+	pod := endInTime(t, p, annotations{limits + "containers": "/data wbps=512Ki"})
 	eventually(t, "the sync has begun", func() error {
 		if syncs(t) == "" {
 			return errors.New("it has not")

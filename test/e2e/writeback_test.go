@@ -164,7 +164,7 @@ func TestNoDeadOwner(t *testing.T) {
 		if err := k.Stop(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if !p.handedOver(t, k) {
+		if !p.handedOver(t, name) {
 			continue // lost
 		}
 		within(t, 30*time.Second, "the file is a living cgroup's", func() error {
@@ -195,7 +195,7 @@ func TestNewPodOnOldVolume(t *testing.T) {
 		if err := old.RemoveSandbox(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if !p.handedOver(t, a) {
+		if !p.handedOver(t, "a") {
 			continue // lost
 		}
 		awaitOnDisk(t)
