@@ -21,7 +21,7 @@ import (
 // limit is for one node: to boot under emulation, and to run all tests there. A
 // proof measures longer.
 const (
-	limit      = 60 * time.Minute
+	limit      = 70 * time.Minute
 	proofLimit = 3 * time.Hour
 )
 
