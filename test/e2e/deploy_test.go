@@ -33,11 +33,22 @@ func TestUnit(t *testing.T) {
 	pod.run(sleeper("free")) // so that the pod as a whole has no limit
 	wantIOMax(t, pod.run(sleeper("limited", "/data", "ext4")).Cgroup, limitedDisk)
 	private(t, "/mnt/ext4")
-	if _, err := pod.run(working(t, "c", "write", "--size", "16Mi")).Wait(t.Context()); err != nil {
-		t.Fatal(err)
+	for lost := range 3 {
+		k := pod.run(working(t, "c", "write", "--size", "16Mi"))
+		if _, err := k.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		awaitOnDisk(t)
+		wantQuiet(t, log)
+		if strings.Count(journal("nri-blkio"), logLost) == lost {
+			return // this one was won
+		}
+		os.Remove(testFile(t, "ext4", "c")) // it is the dead container's
+		if err := k.Remove(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
-	awaitOnDisk(t)
-	wantQuiet(t, log)
+	t.Error("three races were lost")
 }
 
 // TestDaemonSet runs the pod of the manifest as a static pod, beside a limited
@@ -88,7 +99,8 @@ func private(t *testing.T, mountpoint string) {
 // "1.7.24~ds1", and nothing follows from.
 const stubNoise = "nri: failed to infer runtime NRI version"
 
-// wantQuiet fails the test for what the program says that it lacks.
+// wantQuiet fails the test for what the program says that it lacks. That it has
+// lost a race is no such thing.
 func wantQuiet(t *testing.T, log func() (string, error)) {
 	t.Helper()
 	text, err := log()
@@ -97,7 +109,7 @@ func wantQuiet(t *testing.T, log func() (string, error)) {
 	}
 	for line := range strings.Lines(text) {
 		for _, bad := range []string{"level=warning", "level=error", `"level":"warning"`, `"level":"error"`, "CAP_SYS_NICE"} {
-			if strings.Contains(line, bad) && !strings.Contains(line, stubNoise) {
+			if strings.Contains(line, bad) && !strings.Contains(line, stubNoise) && !strings.Contains(line, logLost) {
 				t.Errorf("logged: %s", line)
 			}
 		}
