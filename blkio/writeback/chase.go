@@ -1,6 +1,11 @@
 package writeback
 
-import "github.com/cilium/ebpf/asm"
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+)
 
 // chase assembles a program that follows pointers of the kernel. The stack below
 // scratch is the caller's.
@@ -44,3 +49,31 @@ func (c *chase) followAt(dst, src asm.Register, offset int32, failed string) {
 // cgroupID are the fields from a memory cgroup's css to the number of its cgroup,
 // which is that of the cgroup's directory in cgroupfs.
 var cgroupID = []string{"cgroup_subsys_state", "cgroup", "cgroup", "kn", "kernfs_node", "id"}
+
+// load reads a field through a pointer that the verifier knows; a null pointer
+// reads as 0.
+func (c *chase) load(dst, src asm.Register, structure, field string, size asm.Size) {
+	c.add(asm.LoadMem(dst, src, int16(c.offset(structure, field)), size))
+}
+
+// lookup has the value of a key on the stack in R0, null if there is none.
+func (c *chase) lookup(m *ebpf.Map, key int32) {
+	c.add(
+		asm.LoadMapPtr(asm.R1, m.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, key),
+		asm.FnMapLookupElem.Call(),
+	)
+}
+
+// loadAs loads the program that was assembled.
+func (c *chase) loadAs(spec *ebpf.ProgramSpec) (*ebpf.Program, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	spec.License, spec.Instructions = "GPL", c.code
+	program, err := ebpf.NewProgram(spec)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return program, nil
+}

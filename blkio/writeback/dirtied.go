@@ -1,7 +1,6 @@
 package writeback
 
 import (
-	"fmt"
 	"os"
 
 	"github.com/cilium/ebpf"
@@ -77,8 +76,8 @@ func dirtiedProgram(l *layout, m countMaps) (*ebpf.Program, error) {
 		asm.Ja.Label("out"),
 	)
 
+	c.add(asm.Mov.Imm(asm.R0, 0).WithSymbol("other"))
 	c.load(asm.R1, inode, "inode", "i_sb", asm.DWord)
-	c.code[len(c.code)-1] = c.code[len(c.code)-1].WithSymbol("other")
 	c.load(asm.R1, asm.R1, "super_block", "s_dev", asm.Word)
 	c.add(asm.StoreMem(asm.RFP, stackDev, asm.R1, asm.Word))
 	c.lookup(m.watched, stackDev)
@@ -104,18 +103,6 @@ func flushProgram(l *layout, m countMaps) (*ebpf.Program, error) {
 		asm.Return(),
 	)
 	return c.loadAs(&ebpf.ProgramSpec{Name: "blkio_flush", Type: ebpf.RawTracepoint})
-}
-
-func (c *chase) loadAs(spec *ebpf.ProgramSpec) (*ebpf.Program, error) {
-	if c.err != nil {
-		return nil, c.err
-	}
-	spec.License, spec.Instructions = "GPL", c.code
-	program, err := ebpf.NewProgram(spec)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-	return program, nil
 }
 
 // slot finds this CPU's.
@@ -176,21 +163,6 @@ func exchange(dst, src asm.Register) asm.Instruction {
 	// it this is the addition of src.
 	x.Constant = int64(asm.Xchg >> 8)
 	return x
-}
-
-// load reads a field through a pointer that the verifier knows; a null pointer
-// reads as 0.
-func (c *chase) load(dst, src asm.Register, structure, field string, size asm.Size) {
-	c.add(asm.LoadMem(dst, src, int16(c.offset(structure, field)), size))
-}
-
-// lookup has the value of a key on the stack in R0, null if there is none.
-func (c *chase) lookup(m *ebpf.Map, key int32) {
-	c.add(
-		asm.LoadMapPtr(asm.R1, m.FD()),
-		asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, key),
-		asm.FnMapLookupElem.Call(),
-	)
 }
 
 // folioSize has the size of the folio in bytes in dst. Where the kernel does not

@@ -113,11 +113,10 @@ func ownerProgram(l *layout, answers *ebpf.Map) (*ebpf.Program, error) {
 	c := &chase{layout: l}
 	c.add(
 		asm.LoadMem(file, asm.R1, 0, asm.DWord), // the descriptor
-		asm.StoreImm(asm.RFP, -16, 0, asm.Word),
-		asm.LoadMapPtr(asm.R1, answers.FD()),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, -16),
-		asm.FnMapLookupElem.Call(),
+		asm.StoreImm(asm.RFP, stackIndex, 0, asm.Word),
+	)
+	c.lookup(answers, stackIndex)
+	c.add(
 		asm.JEq.Imm(asm.R0, 0, "out"),
 		asm.Mov.Reg(answer, asm.R0),
 		asm.FnGetCurrentTask.Call(),
@@ -150,12 +149,5 @@ func ownerProgram(l *layout, answers *ebpf.Map) (*ebpf.Program, error) {
 		asm.Mov.Imm(asm.R0, 0).WithSymbol("out"),
 		asm.Return(),
 	)
-	if c.err != nil {
-		return nil, c.err
-	}
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "blkio_owner", Type: ebpf.RawTracepoint, License: "GPL", Instructions: c.code})
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-	return program, nil
+	return c.loadAs(&ebpf.ProgramSpec{Name: "blkio_owner", Type: ebpf.RawTracepoint})
 }

@@ -1,0 +1,240 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+)
+
+// observed is what one writer did to one file, in all.
+type observed struct {
+	bytes, charged uint64 // charged: of these to the writer
+	owners         map[uint64]bool
+}
+
+// observe returns what was written to a file meanwhile, by writer. Who forks a
+// writer in its cgroup dirties nothing.
+func observe(t *testing.T, o *writeback.Observer, file string, do func()) map[uint64]observed {
+	t.Helper()
+	if _, _, err := o.Read(); err != nil { // what was before
+		t.Fatal(err)
+	}
+	do()
+	found, lost, err := o.Read()
+	if err != nil || lost > 0 {
+		t.Fatalf("%d bytes are lost, %v", lost, err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(file, &st); err != nil {
+		t.Fatal(err)
+	}
+	out := map[uint64]observed{}
+	for _, d := range found {
+		if d.Number != st.Ino {
+			continue
+		}
+		sum := out[d.Writer]
+		if sum.owners == nil {
+			sum.owners = map[uint64]bool{}
+		}
+		sum.bytes += d.Bytes
+		sum.owners[d.Owner] = true
+		if d.Charged == d.Writer {
+			sum.charged += d.Bytes
+		}
+		out[d.Writer] = sum
+	}
+	return out
+}
+
+// watch watches the filesystem of a volume.
+func watch(t *testing.T, fs string) *writeback.Observer {
+	t.Helper()
+	o, err := writeback.NewObserver()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := o.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := o.Watch([]blkio.Dev{superBlock(t, volumes[fs])}); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// superBlock is the device number of a filesystem, which for btrfs is not that
+// of its files.
+func superBlock(t *testing.T, dir string) blkio.Dev {
+	t.Helper()
+	s, err := blkio.OpenStorage(blkio.StorageConfig{Sys: os.DirFS("/sys"), Mountinfo: "/proc/1/mountinfo", HostRoot: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	b := s.Resolve(t.Context(), dir)
+	for _, m := range s.Mounts().All() {
+		if m.Mountpoint == b.Mountpoint {
+			return m.Dev
+		}
+	}
+	t.Fatalf("%s is nowhere mounted", dir)
+	return blkio.Dev{}
+}
+
+// TestObserver: who writes, whom the pages are charged to and who owns the file
+// are told apart.
+func TestObserver(t *testing.T) {
+	const size = 4 * mib
+	for _, fs := range filesystemsWithOwners {
+		t.Run(fs, func(t *testing.T) {
+			a, b := newWriter(t, "a"), newWriter(t, "b")
+			o := watch(t, fs)
+			file := testFile(t, fs, "f")
+			for _, step := range []struct {
+				name          string
+				do            func()
+				by            writer
+				bytes         uint64
+				chargedTo     writer
+				ownedByOrNone uint64
+			}{
+				{"b makes it", func() { b.writes(file, 4, "1M", "conv=notrunc,fsync") }, b, size, b, b.id},
+				{"a writes to it", func() { a.writes(file, 4, "1M", "conv=notrunc,fsync") }, a, size, b, b.id},
+				{"a writes on", func() { a.writes(file, 4, "1M", "oflag=append", "conv=notrunc,fsync") }, a, size, a, b.id},
+			} {
+				got := observe(t, o, file, step.do)
+				sum := got[step.by.id]
+				t.Logf("%s: %+v", step.name, got)
+				if len(got) != 1 || sum.bytes < step.bytes || sum.bytes > 2*step.bytes {
+					t.Errorf("%s: want %d bytes by %d alone", step.name, step.bytes, step.by.id)
+				}
+				if all := step.chargedTo == step.by; all != (sum.charged == sum.bytes) || !all && sum.charged > 0 {
+					t.Errorf("%s: %d of %d bytes are charged to who wrote them", step.name, sum.charged, sum.bytes)
+				}
+				delete(sum.owners, 0) // as its first page becomes dirty it is nobody's
+				delete(sum.owners, step.ownedByOrNone)
+				if len(sum.owners) > 0 {
+					t.Errorf("%s: owned by %v, too", step.name, sum.owners)
+				}
+			}
+			// By mmap alone: no system call tells of that.
+			got := observe(t, o, file, func() {
+				a.does("fio", "--name=m", "--filename="+file, "--ioengine=mmap", "--rw=write", "--bs=64k", "--size=1M", "--output=/dev/null")
+			})
+			t.Logf("by mmap: %+v", got)
+			if len(got) != 1 || got[a.id].bytes < mib {
+				t.Error("by mmap: want 1 MiB by a alone")
+			}
+		})
+	}
+}
+
+// TestObserverElsewhere: what is not watched is not counted, and where nothing is
+// watched nothing of ours runs.
+func TestObserverElsewhere(t *testing.T) {
+	a := newWriter(t, "a")
+	o := watch(t, "ext4")
+	file := testFile(t, "xfs", "f")
+	if got := observe(t, o, file, func() { a.writes(file, 1, "1M") }); len(got) > 0 {
+		t.Errorf("got %v", got)
+	}
+	if n := tracingLinks(t); n != 1 {
+		t.Errorf("%d programs are attached, want 1", n)
+	}
+	if err := o.Watch(nil); err != nil {
+		t.Fatal(err)
+	}
+	if n := tracingLinks(t); n != 0 {
+		t.Errorf("%d programs are attached, and nothing is watched", n)
+	}
+}
+
+// tracingLinks are the attached programs that this process holds.
+func tracingLinks(t *testing.T) int {
+	t.Helper()
+	files, err := filepath.Glob("/proc/self/fdinfo/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, f := range files {
+		text, _ := os.ReadFile(f) // of one that was closed: none
+		n += strings.Count(string(text), "\ntp_name:\twriteback_dirty_folio")
+	}
+	return n
+}
+
+// TestObserverLoss: what there is no room for is counted.
+func TestObserverLoss(t *testing.T) {
+	a := newWriter(t, "a")
+	o := watch(t, "ext4")
+	dir := testFile(t, "ext4", "many")
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const files = 1<<14 + 500
+	a.does("sh", "-c", fmt.Sprintf(`cd %s && head -c %d /dev/zero | split -a 4 -b 4096`, dir, files*4096))
+	found, lost, err := o.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum uint64
+	for _, d := range found {
+		sum += d.Bytes
+	}
+	t.Logf("%d files, %d bytes, %d lost", len(found), sum, lost)
+	if lost < 400*4096 || sum+lost < files*4096 {
+		t.Errorf("%d bytes are counted and %d lost, %d were written", sum, lost, files*4096)
+	}
+	if again, _, err := o.Read(); err != nil || len(again) > 100 {
+		t.Errorf("%d are counted again, %v", len(again), err)
+	}
+}
+
+// TestObserverCost: how much of the time to write goes into counting.
+func TestObserverCost(t *testing.T) {
+	stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stats.Close()
+	a := newWriter(t, "a")
+	o := watch(t, "ext4")
+	for _, block := range []struct {
+		name  string
+		count int
+	}{{"4k", 4096}, {"64k", 256}} {
+		file := testFile(t, "ext4", block.name)
+		a.writes(file, 1, "16M", "conv=notrunc,fsync") // no blocks to allocate while it counts
+		before, err := o.Cost()
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		a.writes(file, block.count, block.name)
+		took := time.Since(began)
+		cost, err := o.Cost()
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs, spent := cost.Runs-before.Runs, cost.Time-before.Time
+		if runs == 0 {
+			t.Fatal("it never ran")
+		}
+		t.Logf("16 MiB in blocks of %s: %v, %d runs of %v, %.2f %% of the time",
+			block.name, took.Round(time.Millisecond), runs, spent/time.Duration(runs), 100*spent.Seconds()/took.Seconds())
+	}
+}

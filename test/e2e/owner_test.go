@@ -1,0 +1,193 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
+)
+
+// fileOwner is what the command owner says of a file.
+type fileOwner struct {
+	State, Cgroup, Namespace, Pod, Container string
+	CgroupID                                 uint64
+}
+
+func ownerOf(t *testing.T, file string) fileOwner {
+	t.Helper()
+	out, err := command(t, "owner", "-o", "json", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answer struct{ Files []fileOwner }
+	if err := json.Unmarshal([]byte(out), &answer); err != nil || len(answer.Files) != 1 {
+		t.Fatalf("%v in %q", err, out)
+	}
+	return answer.Files[0]
+}
+
+// TestOwner: the command tells whom the kernel has given a file to.
+func TestOwner(t *testing.T) {
+	for _, fs := range filesystemsWithOwners {
+		t.Run(fs, func(t *testing.T) {
+			a := newWriter(t, "a")
+			file := testFile(t, fs, "f")
+			writeFile(t, file, "")
+			a.writes(file, 1, "64k", "oflag=append")
+			want := fileOwner{State: "live", Cgroup: a.name, CgroupID: a.id}
+			if got := ownerOf(t, file); got != want {
+				t.Errorf("got %+v, want %+v", got, want)
+			}
+			// What is dirty keeps it from being given to another.
+			a.remove()
+			want.State, want.Cgroup = "gone", ""
+			if got := ownerOf(t, file); got != want {
+				t.Errorf("after the cgroup's removal: got %+v, want %+v", got, want)
+			}
+			administer(t, "sync", "-f", file)
+			drop(t)
+			want = fileOwner{State: "none"}
+			if got := ownerOf(t, file); got != want {
+				t.Errorf("of a file that was read anew: got %+v, want %+v", got, want)
+			}
+		})
+	}
+}
+
+// drop has the kernel forget what is clean.
+func drop(t *testing.T) {
+	t.Helper()
+	if err := os.WriteFile("/proc/sys/vm/drop_caches", []byte("3"), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOwnerOfContainers: the owner is named as the container that it is.
+func TestOwnerOfContainers(t *testing.T) {
+	startPlugin(t)
+	pod := runPod(t, "pod", limited)
+	k := pod.run(sleeper("web", "/data", "ext4"))
+	file := testFile(t, "ext4", "f")
+	if _, err := k.Exec(t.Context(), deadline, "/bin/iotool", "write", "--path", "/data/"+filepath.Base(file), "--size", "64Ki"); err != nil {
+		t.Fatal(err)
+	}
+	got := ownerOf(t, file)
+	if got.State != "live" || got.Namespace != "default" || got.Pod != pod.Name || got.Container != "web" || !strings.HasPrefix(got.Cgroup, strings.TrimPrefix(pod.Cgroup, "/")) {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// TestNoDeadOwner: half a minute after a container's end no file is under its
+// limit any more, if the race at its end was won.
+func TestNoDeadOwner(t *testing.T) {
+	p := startPlugin(t, "--log-level", "debug")
+	pod := runPod(t, "pod", limited)
+	pod.run(sleeper("stays", "/data", "ext4"))
+	for try := range 3 {
+		name := fmt.Sprint("c", try)
+		file := testFile(t, "ext4", name)
+		k := pod.run(sleeper(name, "/data", "ext4"))
+		if _, err := k.Exec(t.Context(), deadline, "/bin/iotool", "write", "--path", "/data/"+filepath.Base(file), "--size", "4Mi"); err != nil {
+			t.Fatal(err)
+		}
+		if got := ownerOf(t, file); got.Container != name {
+			t.Fatalf("before its end: %+v", got)
+		}
+		if err := k.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !p.handedOver(t, name) {
+			continue // lost
+		}
+		within(t, 30*time.Second, "the file is a living cgroup's", func() error {
+			got := ownerOf(t, file)
+			if got.State != "live" && got.State != "none" {
+				return fmt.Errorf("it is %+v", got)
+			}
+			t.Logf("%+v", got)
+			return nil
+		})
+		return
+	}
+	t.Error("three races were lost")
+}
+
+// TestNewPodOnOldVolume: what a new pod writes to the files of one that has ended is
+// charged to it, and its own limit holds.
+func TestNewPodOnOldVolume(t *testing.T) {
+	p := startPlugin(t, "--log-level", "debug")
+	file := testFile(t, "ext4", "f")
+	path := "/data/" + filepath.Base(file)
+	for try := range 3 {
+		old := runPod(t, fmt.Sprint("old", try), annotations{limits + "container.a": "/data wbps=2Mi"})
+		a := old.run(sleeper("a", "/data", "ext4"))
+		if _, err := a.Exec(t.Context(), deadline, "/bin/iotool", "write", "--path", path, "--size", "4Mi"); err != nil {
+			t.Fatal(err)
+		}
+		if err := old.RemoveSandbox(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !p.handedOver(t, "a") {
+			continue // lost
+		}
+		awaitOnDisk(t)
+		eventually(t, "the old pod's files are its no more", func() error {
+			if got := ownerOf(t, file); got.State != "none" {
+				return fmt.Errorf("%+v", got)
+			}
+			return nil
+		})
+		pod := runPod(t, "new", annotations{limits + "container.next": "/data wbps=4Mi"})
+		next := pod.run(sleeper("next", "/data", "ext4"))
+		before, err := cgroup.Dir(next.Cgroup).Counter(node.disks["vdb"], "wbytes")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := next.Exec(t.Context(), deadline, "/bin/iotool", "write", "--path", path, "--span", "4Mi", "--sync", "1Mi", "--size", "16Mi"); err != nil {
+			t.Fatal(err)
+		}
+		after, err := cgroup.Dir(next.Cgroup).Counter(node.disks["vdb"], "wbytes")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d of 16 MiB are charged to the new pod's container", (after-before)/mib)
+		if after-before < 15*mib {
+			t.Error("too little")
+		}
+		if got := ownerOf(t, file); got.Pod != pod.Name || got.Container != "next" {
+			t.Errorf("the file is of %+v", got)
+		}
+		return
+	}
+	t.Error("three races were lost")
+}
+
+// TestOwnerForbidden: who may not look gets one line that says so.
+func TestOwnerForbidden(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "setpriv", "--bounding-set=-perfmon,-bpf,-sys_admin", "--inh-caps=-all",
+		filepath.Join(node.payload, "nri-blkio"), "owner", "/etc/passwd").CombinedOutput()
+	if err == nil || strings.Count(string(out), "\n") != 1 || !strings.HasPrefix(string(out), "nri-blkio: the kernel does not tell who owns a file's writeback: ") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestOwnerErrors: what cannot be found is said, a line each, and the rest shown.
+func TestOwnerErrors(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), filepath.Join(node.payload, "nri-blkio"), "owner", "/no/one", "/etc/passwd", "/no/\x1b[2Jtwo")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err == nil || strings.Count(string(out), "\n") != 2 || !strings.Contains(string(out), "\n/etc/passwd ") {
+		t.Errorf("%v: %s", err, out)
+	}
+	want := "nri-blkio: open /no/one: no such file or directory\nnri-blkio: open /no/\\x1b[2Jtwo: no such file or directory\n"
+	if got := stderr.String(); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
