@@ -56,8 +56,9 @@ func stillThere(f *os.File) error {
 	return nil
 }
 
-// waitLock stands by until this instance may serve the node.
-func waitLock(ctx context.Context, path string, log logrus.FieldLogger) (*os.File, error) {
+// WaitLock stands by until no other process has the lock of this file. The lock ends
+// with the process, or as the file is closed.
+func WaitLock(ctx context.Context, path string, log logrus.FieldLogger) (*os.File, error) {
 	said := false
 	for {
 		f, err := tryLock(path)

@@ -45,7 +45,7 @@ func (p *Plugin) Run(ctx context.Context, cfg RunConfig) error {
 		go p.reconcile(ctx)
 		return p.serve(ctx, cfg)
 	}
-	lock, err := waitLock(ctx, lockPath, p.log)
+	lock, err := WaitLock(ctx, lockPath, p.log)
 	if err != nil {
 		return ignoreCanceled(ctx, err)
 	}

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -65,54 +64,6 @@ func (f Floors) of(k blkio.Key) blkio.Rate {
 	return max(f.Iops, minRate)
 }
 
-// Writeback switches what is done for data that containers have written and that
-// is not on its disk yet.
-type Writeback struct {
-	// Backstop gives the pod's cgroup the sum of what its containers were
-	// granted.
-	Backstop bool
-	// HandOver lifts the limits of a container that has ended before its
-	// cgroup goes, and syncs its volumes.
-	HandOver bool
-	// DirtyGuard is the memory.high, in bytes, of containers that have a write
-	// limit and no memory limit. 0: none.
-	DirtyGuard uint64
-}
-
-// minGuard is less than which a container cannot be expected to run at all.
-const minGuard = 16 << 20
-
-func (w *Writeback) parse(raw json.RawMessage) error {
-	if raw == nil {
-		return nil
-	}
-	m, err := object("writeback", raw, "backstop", "handOver", "dirtyGuard")
-	if err != nil {
-		return err
-	}
-	return cmp.Or(w.parseSwitch(m, "backstop", &w.Backstop), w.parseSwitch(m, "handOver", &w.HandOver), w.parseGuard(m["dirtyGuard"]))
-}
-
-func (w *Writeback) parseGuard(raw json.RawMessage) error {
-	const field = "writeback.dirtyGuard"
-	var size blkio.Rate
-	if err := floor(raw, field, blkio.Wbps, &size); err != nil {
-		return err
-	}
-	if raw != nil && size < minGuard {
-		return fmt.Errorf("%s: %s is no memory to run in (write at least 16Mi)", field, show(raw))
-	}
-	w.DirtyGuard = uint64(size)
-	return nil
-}
-
-func (w *Writeback) parseSwitch(m map[string]json.RawMessage, name string, to *bool) error {
-	if m[name] == nil || json.Unmarshal(m[name], to) == nil {
-		return nil
-	}
-	return fmt.Errorf("writeback.%s: %s is neither true nor false", name, show(m[name]))
-}
-
 // Policy is the policy of a node. It has no useful zero value: take Default or
 // ParseFile.
 type Policy struct {
@@ -128,10 +79,13 @@ type Policy struct {
 // Default returns the policy of a node that has no policy file.
 func Default() *Policy {
 	return &Policy{
-		Mode:      ModeEnforce,
-		OnError:   OnError{Invalid: Reject, Unenforceable: Reject, Internal: Ignore},
-		Floors:    Floors{Bps: 64 << 10, Iops: 8},
-		Writeback: Writeback{Backstop: true, HandOver: true},
+		Mode:    ModeEnforce,
+		OnError: OnError{Invalid: Reject, Unenforceable: Reject, Internal: Ignore},
+		Floors:  Floors{Bps: 64 << 10, Iops: 8},
+		Writeback: Writeback{
+			Backstop: true, HandOver: true, Repair: true, Contested: Majority,
+			Budget: Budget{FilesPerSecond: 100, ExtraBps: 16 << 20, CPU: 10},
+		},
 		HostKernelHandlers: []string{
 			"", "runc", "crun", "youki", "nvidia", "nvidia-cdi", "nvidia-legacy",
 		},
@@ -145,7 +99,9 @@ func Default() *Policy {
 //	mode: enforce
 //	onError: {invalid: reject, unenforceable: reject, internal: ignore}
 //	floors: {bps: 64Ki, iops: 8}
-//	writeback: {backstop: true, handOver: true, dirtyGuard: 256Mi}
+//	writeback:
+//	  {backstop: true, handOver: true, dirtyGuard: 256Mi, repair: true, contested: majority,
+//	  budget: {filesPerSecond: 100, extraBps: 16Mi, cpu: 10}}
 //	hostKernelHandlers: ["", runc, crun]
 //
 // What is left out is as in Default (there is no dirtyGuard there); a list of handlers replaces the default

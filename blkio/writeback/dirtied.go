@@ -69,6 +69,7 @@ func dirtiedProgram(l *layout, m countMaps) (*ebpf.Program, error) {
 	c.differs(keyWriter, asm.R2)
 	c.differs(keyMemcg, memcg)
 	c.add(asm.Mov.Imm(asm.R0, 0).WithSymbol("same"))
+	c.widen()
 	c.folioSize(memcg)
 	c.add(
 		asm.Mov.Reg(asm.R1, slot), asm.Add.Imm(asm.R1, keySize+valueBytes),
@@ -99,10 +100,29 @@ func flushProgram(l *layout, m countMaps) (*ebpf.Program, error) {
 	c.slot(m.slots)
 	c.flush(m)
 	c.add(
+		// So that the next page begins anew, and with it who owns the file. No
+		// count is told by this field, should one be under way.
+		asm.Mov.Imm(asm.R1, 0),
+		asm.StoreMem(slot, keyInode, asm.R1, asm.DWord),
 		asm.Mov.Imm(asm.R0, 0).WithSymbol("out"),
 		asm.Return(),
 	)
 	return c.loadAs(&ebpf.ProgramSpec{Name: "blkio_flush", Type: ebpf.RawTracepoint})
+}
+
+// widen has the slot's range reach to the folio. It is a hint: who interrupts may
+// see it without the folio's bytes.
+func (c *chase) widen() {
+	c.load(asm.R1, folio, "folio", "index", asm.DWord)
+	c.add(
+		asm.LoadMem(asm.R2, slot, keySize+valueFirst, asm.DWord),
+		asm.JGE.Reg(asm.R1, asm.R2, "not the first"),
+		asm.StoreMem(slot, keySize+valueFirst, asm.R1, asm.DWord),
+		asm.LoadMem(asm.R2, slot, keySize+valueLast, asm.DWord).WithSymbol("not the first"),
+		asm.JLE.Reg(asm.R1, asm.R2, "not the last"),
+		asm.StoreMem(slot, keySize+valueLast, asm.R1, asm.DWord),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol("not the last"),
+	)
 }
 
 // slot finds this CPU's.
@@ -132,6 +152,7 @@ func (c *chase) flush(m countMaps) {
 	for at := int16(valueBytes + 8); at < valueSize; at += 8 {
 		c.add(asm.LoadMem(asm.R1, slot, keySize+at, asm.DWord), asm.StoreMem(asm.RFP, stackValue+at, asm.R1, asm.DWord))
 	}
+	c.noRange()
 	find := func() {
 		c.add(asm.LoadMapPtr(asm.R1, m.counts.FD()), asm.Mov.Reg(asm.R2, slot), asm.FnMapLookupElem.Call())
 		c.add(asm.JNE.Imm(asm.R0, 0, add))
@@ -150,9 +171,38 @@ func (c *chase) flush(m countMaps) {
 	c.lookup(m.lost, stackIndex)
 	c.add(
 		asm.JEq.Imm(asm.R0, 0, done),
+		asm.LoadMem(asm.R1, asm.RFP, stackValue+valueBytes, asm.DWord),
+		asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
+		asm.Ja.Label(done),
+
 		asm.LoadMem(asm.R1, asm.RFP, stackValue+valueBytes, asm.DWord).WithSymbol(add),
 		asm.StoreXAdd(asm.R0, asm.R1, asm.DWord), // bytes come first in a value
-		asm.Mov.Imm(asm.R0, 0).WithSymbol(done),
+	)
+	// CPUs that do this at a time may lose a part of the range.
+	c.merge(asm.JLE, valueFirst, "first is known")
+	c.merge(asm.JGE, valueLast, "last is known")
+	c.add(asm.Mov.Imm(asm.R0, 0).WithSymbol(done))
+}
+
+// merge puts an end of the range on the stack into the count that R0 points to,
+// unless that reaches as far: it is to the new one as known says.
+func (c *chase) merge(known asm.JumpOp, field int16, label string) {
+	c.add(
+		asm.LoadMem(asm.R1, asm.RFP, stackValue+field, asm.DWord),
+		asm.LoadMem(asm.R2, asm.R0, field, asm.DWord),
+		known.Reg(asm.R2, asm.R1, label),
+		asm.StoreMem(asm.R0, field, asm.R1, asm.DWord),
+		asm.Mov.Imm(asm.R1, 0).WithSymbol(label),
+	)
+}
+
+// noRange empties the slot's.
+func (c *chase) noRange() {
+	c.add(
+		asm.Mov.Imm(asm.R1, -1),
+		asm.StoreMem(slot, keySize+valueFirst, asm.R1, asm.DWord),
+		asm.Mov.Imm(asm.R1, 0),
+		asm.StoreMem(slot, keySize+valueLast, asm.R1, asm.DWord),
 	)
 }
 
@@ -217,6 +267,7 @@ func (c *chase) begin() {
 		asm.StoreMem(slot, keySize+valueCharged, asm.R1, asm.DWord),
 		asm.StoreMem(slot, keySize+valueRoot, asm.R1, asm.DWord),
 	)
+	c.noRange()
 	c.load(asm.R1, inode, "inode", "i_ino", asm.DWord)
 	c.add(asm.StoreMem(slot, keyNumber, asm.R1, asm.DWord))
 	c.load(asm.R1, inode, "inode", "i_generation", asm.Word)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -24,6 +25,9 @@ type Dirtied struct {
 	// Bytes are counted by folios: the kernel marks one as dirty as a whole, also
 	// where a filesystem writes out only the part that was written to.
 	Bytes uint64
+	// First and Last are where in the file the first and the last of what was
+	// written are, in bytes. They may miss some of it.
+	First, Last uint64
 }
 
 // Inode names a file. The device is that of the filesystem (super_block.s_dev),
@@ -214,11 +218,14 @@ const (
 	valueRoot       = 24
 	valueDev        = 32
 	valueGeneration = 36
-	valueSize       = 40
+	valueFirst      = 40 // in pages
+	valueLast       = 48
+	valueSize       = 56
 )
 
 func decode(key *[keySize]byte, value *[valueSize]byte) Dirtied {
 	order := binary.NativeEndian
+	page := uint64(os.Getpagesize())
 	return Dirtied{
 		Inode: Inode{
 			Dev:        fromKernelDev(order.Uint32(value[valueDev:])),
@@ -230,6 +237,8 @@ func decode(key *[keySize]byte, value *[valueSize]byte) Dirtied {
 		Charged: order.Uint64(value[valueCharged:]),
 		Owner:   order.Uint64(value[valueOwner:]),
 		Bytes:   order.Uint64(value[valueBytes:]),
+		First:   order.Uint64(value[valueFirst:]) * page,
+		Last:    order.Uint64(value[valueLast:]) * page,
 	}
 }
 

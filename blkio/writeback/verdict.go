@@ -31,6 +31,10 @@ const (
 // than 8 of them, at the end of a round, the inode goes to the winner of that.
 func (v Verdict) Foreign() int { return bits.OnesCount16(v.History) }
 
+// Decided says that the next round that another cgroup wins, if not the last one,
+// has the inode go there. That takes 10 to 30 ms.
+func (v Verdict) Decided() bool { return v.Foreign() > threshold }
+
 // RoundTime is what a round takes in which the winner has so many pages, at a
 // bandwidth in pages per second.
 func RoundTime(pages, bandwidth uint64) uint64 {

@@ -73,7 +73,7 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 		return err
 	}
 	defer tree.Close()
-	n, err := a.opts.openNode(ctx)
+	n, err := a.opts.openNode(ctx, true)
 	if err != nil {
 		return err
 	}

@@ -39,9 +39,9 @@ func listenMetrics(ctx context.Context, address string) (net.Listener, error) {
 	return netutil.LimitListener(l, maxConnections), nil
 }
 
-// serveMetrics serves what c collects at /metrics until ctx ends, and closes the
+// serveMetrics serves what these collect at /metrics until ctx ends, and closes the
 // listener. A failure is logged: limits do not depend on it.
-func serveMetrics(ctx context.Context, l net.Listener, c prometheus.Collector, log logrus.FieldLogger) {
+func serveMetrics(ctx context.Context, l net.Listener, c []prometheus.Collector, log logrus.FieldLogger) {
 	log = log.WithField("address", l.Addr().String())
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metricsHandler(c, log))
@@ -61,9 +61,9 @@ func serveMetrics(ctx context.Context, l net.Listener, c prometheus.Collector, l
 	}
 }
 
-func metricsHandler(c prometheus.Collector, log logrus.FieldLogger) http.Handler {
+func metricsHandler(c []prometheus.Collector, log logrus.FieldLogger) http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(c, buildInfo())
+	registry.MustRegister(append(c, buildInfo())...)
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		ErrorLog:            log,
 		MaxRequestsInFlight: maxScrapes,

@@ -68,7 +68,7 @@ func TestServeMetrics(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		serveMetrics(ctx, l, collector(t), log)
+		serveMetrics(ctx, l, []prometheus.Collector{collector(t)}, log)
 	}()
 	status, body := get(t, "http://"+address+"/metrics")
 	if status != http.StatusOK || !strings.Contains(body, "nri_blkio_build_info{goversion=\"go") || !strings.Contains(body, "\nnri_blkio_pods 0\n") {

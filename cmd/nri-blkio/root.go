@@ -25,6 +25,8 @@ type options struct {
 	policy           string
 	containerdConfig string
 	rootfs           string
+	mode             string // of the policy, if it is not to be the file's
+	stateDir         string
 
 	preinstalled bool // no flag: how the runtime starts us
 }
@@ -134,15 +136,34 @@ func (o *options) addRootfsFlags(cmd *cobra.Command) {
 
 func (o *options) loadPolicy() (*policy.Policy, error) {
 	if o.policy == "" {
-		return policy.Default(), nil
+		return o.withMode(policy.Default())
 	}
 	data, err := os.ReadFile(o.policy)
 	if err != nil {
 		return nil, fmt.Errorf("read policy: %w", err)
 	}
-	p, err := policy.ParseFile(data)
+	p, err := o.parsePolicy(data)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", o.policy, err)
+	}
+	return p, nil
+}
+
+func (o *options) parsePolicy(data []byte) (*policy.Policy, error) {
+	p, err := policy.ParseFile(data)
+	if err != nil {
+		return nil, err
+	}
+	return o.withMode(p)
+}
+
+func (o *options) withMode(p *policy.Policy) (*policy.Policy, error) {
+	switch m := policy.Mode(o.mode); m {
+	case "":
+	case policy.ModeEnforce, policy.ModeObserve:
+		p.Mode = m
+	default:
+		return nil, fmt.Errorf("--mode: %q is neither %s nor %s", o.mode, policy.ModeEnforce, policy.ModeObserve)
 	}
 	return p, nil
 }
@@ -165,18 +186,25 @@ type node struct {
 	rootfs  blkio.Backing
 }
 
-func (o *options) openNode(ctx context.Context) (*node, error) {
+// openNode finds the disk under writable layers too, if that is wanted.
+func (o *options) openNode(ctx context.Context, rootfs bool) (*node, error) {
 	pol, err := o.loadPolicy()
 	if err != nil {
 		return nil, err
 	}
-	dir, err := o.rootfsDir()
-	if err != nil {
-		return nil, err
+	dir := ""
+	if rootfs {
+		if dir, err = o.rootfsDir(); err != nil {
+			return nil, err
+		}
 	}
 	s, err := o.storage()
 	if err != nil {
 		return nil, err
 	}
-	return &node{policy: pol, storage: s, rootfs: s.Resolve(ctx, dir)}, nil
+	n := &node{policy: pol, storage: s}
+	if rootfs {
+		n.rootfs = s.Resolve(ctx, dir)
+	}
+	return n, nil
 }

@@ -8,8 +8,10 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin"
@@ -29,6 +31,12 @@ The policy file is looked at every few seconds. A changed one takes effect for
 running containers too; a bad one is refused with an error in the log, and the
 old one stays in force.
 
+Two parts run in one process, or with --only in two, of which each needs less: the
+plugin, and what gives files to who writes them, where a limit is concerned. That
+one takes a kernel with BTF and CAP_BPF, CAP_PERFMON and CAP_DAC_READ_SEARCH, and
+for files that are mapped CAP_SYS_PTRACE, CAP_SYS_NICE and the node's PID
+namespace; no socket. Without them the log says so, and the plugin goes on.
+
 With --metrics-address it serves metrics for Prometheus there, at /metrics. Bind
 it to 127.0.0.1 or the node's address: there is no TLS and no authentication.
 
@@ -36,11 +44,22 @@ Installed as /opt/nri/plugins/90-nri-blkio the program is started by the runtime
 without arguments; the policy then comes from /etc/nri/conf.d/90-nri-blkio.conf,
 and there are no metrics.`
 
+// runOptions are the flags of run.
+type runOptions struct {
+	plugin.RunConfig
+	resync  time.Duration
+	metrics string
+	only    string
+}
+
+// The parts of run that can be had alone.
+const (
+	onlyLimits    = "limits"
+	onlyWriteback = "writeback"
+)
+
 func (a *app) runCommand() *cobra.Command {
-	var (
-		socket, index, metrics string
-		resync                 time.Duration
-	)
+	var o runOptions
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "The plugin",
@@ -48,25 +67,36 @@ func (a *app) runCommand() *cobra.Command {
 		Example: `  nri-blkio run
   nri-blkio run --policy /etc/nri-blkio/policy.yaml --log-format json
   nri-blkio run --metrics-address 127.0.0.1:9467
+  nri-blkio run --only limits       # and, with other privileges:
+  nri-blkio run --only writeback
   nri-blkio run --host-root /host --cgroup-root /host-cgroup   # in a container`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.runPlugin(cmd.Context(), plugin.RunConfig{
-				Socket: socket, Index: index, Preinstalled: a.opts.preinstalled,
-			}, resync, metrics)
+			o.Preinstalled = a.opts.preinstalled
+			return a.runParts(cmd.Context(), &o)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&socket, "socket", "/var/run/nri/nri.sock", "the runtime's NRI socket")
-	f.StringVar(&index, "index", "90", "the order among NRI plugins, 00 to 99; late, to see the others' mounts")
-	f.DurationVar(&resync, "resync", 30*time.Second, "time between two comparisons of the whole node with what was asked")
-	f.StringVar(&metrics, "metrics-address", "", "serve metrics for Prometheus at this HOST:PORT (default: not at all)")
+	f.StringVar(&o.Socket, "socket", "/var/run/nri/nri.sock", "the runtime's NRI socket")
+	f.StringVar(&o.Index, "index", "90", "the order among NRI plugins, 00 to 99; late, to see the others' mounts")
+	f.DurationVar(&o.resync, "resync", 30*time.Second, "time between two comparisons of the whole node with what was asked")
+	f.StringVar(&o.metrics, "metrics-address", "", "serve metrics for Prometheus at this HOST:PORT (default: not at all)")
+	f.StringVar(&o.only, "only", "", "one part: limits (the plugin), or writeback (files are given to who writes them)")
+	f.StringVar(&a.opts.mode, "mode", "", "enforce or observe, whatever the policy says")
+	a.opts.addStateFlag(cmd)
 	a.opts.addPolicyFlag(cmd)
 	a.opts.addRootfsFlags(cmd)
 	return cmd
 }
 
-func (a *app) runPlugin(ctx context.Context, cfg plugin.RunConfig, resync time.Duration, metrics string) error {
+// part is one that runs, and reports.
+type part struct {
+	prometheus.Collector
+	reload func(*policy.Policy)
+	run    func(context.Context) error
+}
+
+func (a *app) runParts(ctx context.Context, o *runOptions) error {
 	if a.getenv("GOGC") == "" {
 		debug.SetGCPercent(50) // a node of 250 pods in under 20 MiB, for a little more CPU
 	}
@@ -74,41 +104,81 @@ func (a *app) runPlugin(ctx context.Context, cfg plugin.RunConfig, resync time.D
 	if err != nil {
 		return err
 	}
+	if o.only != "" && o.only != onlyLimits && o.only != onlyWriteback {
+		return fmt.Errorf("--only: %q is neither %s nor %s", o.only, onlyLimits, onlyWriteback)
+	}
 	// Before all else: that the address is taken is an error of the command line.
-	listener, err := listenMetrics(ctx, metrics)
+	listener, err := listenMetrics(ctx, o.metrics)
 	if err != nil {
 		return err
 	}
-	// Read before the plugin reads it, so that no change is missed in between.
+	// Read before the parts read it, so that no change is missed in between.
 	last, lastErr := readPolicy(a.opts.policy)
-	p, err := a.newPlugin(ctx, log, resync)
+	parts, err := a.parts(ctx, o, log)
 	if err != nil {
 		return err
 	}
 	if a.opts.policy != "" {
-		w := policyWatch{file: a.opts.policy, every: policyPoll, reload: p.Reload, log: log}
+		reload := func(p *policy.Policy) {
+			for _, part := range parts {
+				part.reload(p)
+			}
+		}
+		w := policyWatch{file: a.opts.policy, every: policyPoll, parse: a.opts.parsePolicy, reload: reload, log: log}
 		go w.run(ctx, last, lastErr)
 	}
 	if listener != nil {
-		go serveMetrics(ctx, listener, p, log)
+		var collectors []prometheus.Collector
+		for _, part := range parts {
+			collectors = append(collectors, part)
+		}
+		go serveMetrics(ctx, listener, collectors, log)
 	}
 	log.WithField("version", versionText()).Info("Started")
-	if err := p.Run(ctx, cfg); err != nil {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, part := range parts {
+		group.Go(func() error { return part.run(ctx) })
+	}
+	if err := group.Wait(); err != nil {
 		return err
 	}
 	log.Info("Stopped, limits stay in force")
 	return nil
 }
 
-func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, resync time.Duration) (*plugin.Plugin, error) {
+// parts are what is to run.
+func (a *app) parts(ctx context.Context, o *runOptions, log *logrus.Logger) ([]part, error) {
 	tree, err := a.openCgroups(a.opts.cgroupDir())
 	if err != nil {
 		return nil, err
 	}
-	n, err := a.opts.openNode(ctx)
+	n, err := a.opts.openNode(ctx, o.only != onlyWriteback)
 	if err != nil {
 		return nil, err
 	}
+	var out []part
+	if o.only != onlyWriteback {
+		p, err := a.newPlugin(ctx, log, tree, n, o.resync)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, part{p, p.Reload, func(ctx context.Context) error { return p.Run(ctx, o.RunConfig) }})
+	}
+	if o.only != onlyLimits {
+		p, err := a.newRepairer(log, tree, n)
+		switch {
+		case err == nil:
+			out = append(out, p)
+		case o.only == onlyWriteback:
+			return nil, err
+		default:
+			a.withoutRepair(log, err)
+		}
+	}
+	return out, nil
+}
+
+func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *blkio.Hierarchy, n *node, resync time.Duration) (*plugin.Plugin, error) {
 	dir, err := a.opts.rootfsDir()
 	if err != nil {
 		return nil, err
@@ -140,6 +210,7 @@ const policyPoll = 5 * time.Second
 type policyWatch struct {
 	file   string
 	every  time.Duration
+	parse  func([]byte) (*policy.Policy, error)
 	reload func(*policy.Policy)
 	log    logrus.FieldLogger
 }
@@ -165,7 +236,7 @@ func (w *policyWatch) run(ctx context.Context, last []byte, lastErr string) {
 			log.WithField("error", err).Error("The policy cannot be read, the old one stays in force")
 			continue
 		}
-		p, parseErr := policy.ParseFile(data)
+		p, parseErr := w.parse(data)
 		if parseErr != nil {
 			log.WithError(parseErr).Error("The new policy is refused, the old one stays in force")
 			continue

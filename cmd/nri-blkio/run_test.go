@@ -64,7 +64,7 @@ func TestWatchPolicy(t *testing.T) {
 	old, oldErr := readPolicy(file)
 	go func() {
 		defer close(done)
-		w := policyWatch{file: file, every: time.Millisecond, reload: func(p *policy.Policy) { loaded <- p }, log: log}
+		w := policyWatch{file: file, every: time.Millisecond, parse: policy.ParseFile, reload: func(p *policy.Policy) { loaded <- p }, log: log}
 		w.run(ctx, old, oldErr)
 	}()
 	defer func() { cancel(); <-done }()

@@ -18,6 +18,7 @@ import (
 // and on, one after another on one node, so that the figures compare. test/suite
 // takes the lines that begin with rowMark into docs/writeback.md.
 const (
+	allParts = "all, with repair"
 	rowMark = "scenario-row "
 	// limit is that of the limited container, a. Where a changed limit or
 	// another limited container is played, that is raised.
@@ -32,9 +33,10 @@ var parts = []struct {
 	name, policy string
 	proof        bool
 }{
-	{"nothing", "writeback: {backstop: false, handOver: false}\n", false},
-	{"backstop", "writeback: {backstop: true, handOver: false}\n", true},
-	{"backstop and hand-over", "", false},
+	{"nothing", "writeback: {backstop: false, handOver: false, repair: false}\n", false},
+	{"backstop", "writeback: {backstop: true, handOver: false, repair: false}\n", true},
+	{"backstop and hand-over", "writeback: {repair: false}\n", true},
+	{allParts, "", false},
 }
 
 // scenario plays on the ext4 volume at /data, with XFS on another disk at /other.

@@ -1,0 +1,80 @@
+package blkio
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// kernfsHandle is the type of a handle that is a number of kernfs (FILEID_KERNFS
+// in include/linux/exportfs.h, Linux 5.5).
+const kernfsHandle = 0xfe
+
+// ByID returns the cgroup of a number, see [Cgroup.ID]; ErrGone if it has none any
+// more. It takes CAP_DAC_READ_SEARCH, and finds cgroups of other cgroup namespaces
+// only where the hierarchy's root is theirs, too.
+func (h *Hierarchy) ByID(id uint64) (Cgroup, error) {
+	path, err := h.pathOf(id)
+	if err != nil {
+		return Cgroup{}, fmt.Errorf("find cgroup %d: %w", id, err)
+	}
+	return h.Cgroup(path), nil
+}
+
+func (h *Hierarchy) pathOf(id uint64) (string, error) {
+	if id == rootID {
+		return ".", nil
+	}
+	root, err := unix.Open(h.dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(root)
+	handle := unix.NewFileHandle(kernfsHandle, binary.NativeEndian.AppendUint64(nil, id))
+	fd, err := ignoreEINTR(func() (int, error) {
+		return unix.OpenByHandleAt(root, handle, unix.O_PATH|unix.O_CLOEXEC)
+	})
+	if errors.Is(err, unix.ESTALE) {
+		return "", ErrGone
+	}
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(fd)
+	dir, err := nameOf(root)
+	if err != nil {
+		return "", err
+	}
+	name, err := nameOf(fd)
+	if err != nil {
+		return "", err
+	}
+	below, ok := strings.CutPrefix(name, strings.TrimSuffix(dir, "/")+"/")
+	if !ok {
+		return "", fmt.Errorf("it is at %q, outside of %s", name, dir)
+	}
+	return below, nil
+}
+
+func nameOf(fd int) (string, error) { return os.Readlink("/proc/self/fd/" + strconv.Itoa(fd)) }
+
+// Processes returns the processes of the cgroup, without those of the ones below.
+// One that is in another PID namespace is 0.
+func (c Cgroup) Processes() ([]int, error) {
+	return readCgroup(c, "cgroup.procs", func(data string) ([]int, error) {
+		var out []int
+		for field := range strings.FieldsSeq(data) {
+			pid, err := strconv.Atoi(field)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, pid)
+		}
+		return out, nil
+	})
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/repair"
+)
+
+// defaultStateDir is where a process tells another what it does: a tmpfs.
+const defaultStateDir = "/run/nri-blkio"
+
+func (o *options) addStateFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.stateDir, "state-dir", defaultStateDir, "where run tells status what goes on with files")
+}
+
+func (o *options) reportFile() string { return filepath.Join(o.stateDir, "writeback.json") }
+
+// newRepairer is the part that gives files to who writes them.
+func (a *app) newRepairer(log *logrus.Logger, tree *blkio.Hierarchy, n *node) (part, error) {
+	r, err := repair.New(repair.Config{
+		Log: log, Policy: n.policy, Storage: n.storage, Cgroups: tree,
+		HostRoot: a.opts.hostRoot, Report: a.opts.reportFile(),
+	})
+	if err != nil {
+		return part{}, err
+	}
+	return part{r, r.Reload, func(ctx context.Context) error {
+		lock, err := plugin.WaitLock(ctx, filepath.Join(a.opts.stateDir, "writeback.lock"), log)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		defer lock.Close()
+		r.Run(ctx)
+		return nil
+	}}, nil
+}
+
+// withoutRepair says what holds where the kernel, or who runs this, does not allow
+// to look.
+func (a *app) withoutRepair(log *logrus.Logger, err error) {
+	log.WithError(err).Warn("Files are not given to who writes them; limits, the pod's backstop and the hand-over hold")
+	report := &repair.Report{At: time.Now().UTC(), Mode: repair.ModeUnavailable, Reason: err.Error()}
+	if err := repair.WriteReport(a.opts.reportFile(), report); err != nil {
+		log.WithError(err).Debug("status cannot be told")
+	}
+}

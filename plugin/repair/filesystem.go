@@ -1,0 +1,75 @@
+package repair
+
+import (
+	"cmp"
+	"context"
+	"path/filepath"
+	"slices"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// filesystem is one that is watched.
+type filesystem struct {
+	dev        blkio.Dev // the kernel's number of it
+	fstype     string
+	mountpoint string // a path of the host
+	disks      []blkio.Dev
+}
+
+// Storage finds the filesystems of the node.
+type Storage interface {
+	Refresh(ctx context.Context) error
+	Mounts() *blkio.MountTable
+	Resolve(ctx context.Context, hostPath string) blkio.Backing
+}
+
+// onLimited are the filesystems on disks with a limit on writes: all that
+// its containers can write to, what is mounted for them later included. A limit is
+// one of the whole disk, whatever is on it.
+func onLimited(ctx context.Context, s Storage, limited map[blkio.Dev]bool) (map[blkio.Dev]*filesystem, error) {
+	out := map[blkio.Dev]*filesystem{}
+	if len(limited) == 0 {
+		return out, nil
+	}
+	if err := s.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	seen := map[blkio.Dev]bool{}
+	for _, m := range s.Mounts().All() {
+		if !movable(m.FSType) || seen[m.Dev] && m.Root != "/" {
+			continue
+		}
+		b := s.Resolve(ctx, m.Mountpoint)
+		if b.Mountpoint != m.Mountpoint || b.FSType != m.FSType {
+			continue // another one is mounted over it
+		}
+		seen[m.Dev] = true
+		if b.Warning != nil && b.Warning.Kind == blkio.NoCgroupWriteback {
+			continue
+		}
+		fs := &filesystem{dev: m.Dev, fstype: m.FSType, mountpoint: m.Mountpoint}
+		for _, disk := range b.Disks {
+			fs.disks = append(fs.disks, disk.Dev)
+		}
+		if slices.ContainsFunc(fs.disks, func(d blkio.Dev) bool { return limited[d] }) {
+			out[m.Dev] = fs
+		}
+	}
+	return out, ctx.Err()
+}
+
+// movable says that files of a filesystem belong to cgroups, and that it is known
+// how they are opened by their numbers.
+//
+// Source: the users of SB_I_CGROUPWB in fs/.
+func movable(fstype string) bool {
+	switch fstype {
+	case "ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs":
+		return true
+	}
+	return false
+}
+
+// hostPath is where a path of the host is for this process.
+func hostPath(hostRoot, p string) string { return filepath.Join(cmp.Or(hostRoot, "/"), p) }

@@ -1,0 +1,342 @@
+package repair
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+)
+
+// What the ledger goes by. Bytes are those that become dirty, which is what reaches
+// the disk; they count for less as they get older.
+const (
+	halfLife = 3 * time.Second
+	// worthwhile is from how much on a file is looked at.
+	worthwhile = 4 << 10
+	// A party takes part in a file from this share of it on, and has it from that
+	// one on. In between a file stays where it is.
+	takesPart = 0.1
+	has       = 0.6
+	// drifting is the share of what somebody writes whose pages are charged to
+	// others, from which on these are dropped: more than half would take the file.
+	drifting = 0.3
+
+	maxFiles  = 1 << 14 // in the ledger
+	maxShares = 8       // of a file
+	// forgotten is after how long a file that nobody writes is.
+	forgotten = 30 * time.Second
+	// A file that was moved, or could not be, is left alone for a time, which
+	// doubles with each time, up to the last.
+	firstRest, lastRest = time.Second, time.Minute
+	// patience is how long a file is tried.
+	patience = 10 * time.Second
+)
+
+// State is what is done about a file.
+type State string
+
+// The states of a file.
+const (
+	StateRight     State = "right"     // its writer owns it
+	StateWaiting   State = "waiting"   // to be moved: its turn, or its time, is to come
+	StateRepairing State = "repairing" // being moved
+	StateContested State = "contested" // several write to it, and it is where it is to be
+	StateFailed    State = "failed"    // it did not move, and is tried again later
+)
+
+// ledger adds up who writes to which file, and says which ones are to be moved. It
+// does no I/O.
+type ledger struct {
+	files map[writeback.Inode]*file
+	// limited says that there is a limit on a domain's writes; stricter that the
+	// first has the smaller one.
+	limited  func(domain) bool
+	stricter func(a, b domain, fs *filesystem) bool
+	strict   bool // contested files go to who is limited most
+	full     uint64 // bytes that were written to files that there was no room for
+	arrivals []arrival
+}
+
+// arrival is a file that has been moved to who writes it.
+type arrival struct {
+	writeback.Inode
+	to   uint64        // number of a cgroup
+	took time.Duration // since it belonged to another
+}
+
+// file is one file that is written to, where a limit concerns who writes or who
+// owns it.
+type file struct {
+	writeback.Inode
+	fs      *filesystem
+	owner   domain
+	ownerID uint64
+	shares  []share
+	state   State
+
+	since     time.Time     // it belongs to another than it is to; zero: it does not
+	began     time.Time     // it is worked on; zero: it was not yet
+	notBefore time.Time     // it is worked on next
+	rest      time.Duration // after that
+	lastWrite time.Time
+	wrong     uint64 // bytes since the beginning that others were charged with
+	moves     int
+	drops     int // passes, one after another, that were to change whom pages are charged to
+	failure   string
+	path      string // "" if it is not known
+}
+
+// share is what the cgroups of one domain write to a file.
+type share struct {
+	domain
+	writers     []uint64 // numbers of cgroups, the last ones
+	bytes       float64  // decaying
+	misplaced   float64  // of these, on pages that are charged to others
+	at          time.Time
+	first, last uint64 // where, lately
+	fresh       uint64 // bytes since the last pass over the file
+	freshWrong  uint64 // of these, as misplaced
+}
+
+// maxWriters of a share are remembered.
+const maxWriters = 4
+
+// sample is what a cgroup wrote since the last look.
+type sample struct {
+	inode                    writeback.Inode
+	fs                       *filesystem
+	writer, charged, owner   domain
+	writerID, ownerID, bytes uint64
+	first, last              uint64
+}
+
+// add notes a sample.
+func (l *ledger) add(now time.Time, s *sample) {
+	f := l.files[s.inode]
+	if f == nil {
+		if s.writer == s.owner && s.charged == s.writer || !l.concerns(s.writer, s.owner) {
+			return // all is right, or no limit is concerned
+		}
+		if len(l.files) >= maxFiles {
+			l.full += s.bytes
+			return
+		}
+		f = &file{Inode: s.inode, state: StateRight}
+		l.files[s.inode] = f
+	}
+	f.fs, f.lastWrite = s.fs, now
+	f.owner, f.ownerID = s.owner, s.ownerID
+	if s.writer != s.owner {
+		f.wrong += s.bytes
+	}
+	f.share(now, s.writer).add(now, s)
+}
+
+// share finds a domain's, or begins it in place of the smallest.
+func (f *file) share(now time.Time, d domain) *share {
+	least := 0
+	for i := range f.shares {
+		f.shares[i].decay(now)
+		if f.shares[i].domain == d {
+			return &f.shares[i]
+		}
+		if f.shares[i].bytes < f.shares[least].bytes {
+			least = i
+		}
+	}
+	if len(f.shares) < maxShares {
+		f.shares = append(f.shares, share{domain: d, at: now})
+		return &f.shares[len(f.shares)-1]
+	}
+	f.shares[least] = share{domain: d, at: now}
+	return &f.shares[least]
+}
+
+func (s *share) add(now time.Time, from *sample) {
+	s.decay(now)
+	s.bytes += float64(from.bytes)
+	if s.fresh == 0 {
+		s.first, s.last = from.first, from.last
+	}
+	s.first, s.last = min(s.first, from.first), max(s.last, from.last)
+	s.fresh += from.bytes
+	if from.charged != from.writer {
+		s.misplaced += float64(from.bytes)
+		s.freshWrong += from.bytes
+	}
+	if !slices.Contains(s.writers, from.writerID) {
+		s.writers = append(s.writers, from.writerID)
+		s.writers = s.writers[max(0, len(s.writers)-maxWriters):]
+	}
+}
+
+func (s *share) decay(now time.Time) {
+	part := math.Exp2(-now.Sub(s.at).Seconds() / halfLife.Seconds())
+	s.bytes, s.misplaced, s.at = s.bytes*part, s.misplaced*part, now
+}
+
+// parties are those that take part in a file now, who writes most first.
+func (f *file) parties(now time.Time) (out []*share, total float64) {
+	for i := range f.shares {
+		f.shares[i].decay(now)
+		total += f.shares[i].bytes
+	}
+	for i := range f.shares {
+		if s := &f.shares[i]; s.bytes >= takesPart*total && s.bytes > 0 {
+			out = append(out, s)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *share) int { return cmp.Compare(b.bytes, a.bytes) })
+	return out, total
+}
+
+// goal is whom a file is to belong to, nil if it is too little to tell or may stay
+// where it is. contested: several write to it.
+func (l *ledger) goal(now time.Time, f *file) (to *share, contested bool) {
+	parties, total := f.parties(now)
+	if total < worthwhile || len(parties) == 0 {
+		return nil, false
+	}
+	to = parties[0]
+	if len(parties) == 1 {
+		return to, false
+	}
+	if l.strict {
+		for _, p := range parties[1:] {
+			if l.stricter(p.domain, to.domain, f.fs) {
+				to = p
+			}
+		}
+		return to, true
+	}
+	takesPart := slices.ContainsFunc(parties, func(p *share) bool { return p.domain == f.owner })
+	if takesPart && to.bytes < has*total {
+		return nil, true
+	}
+	return to, true
+}
+
+// work is what a pass is to do to a file.
+type work int
+
+const (
+	nothing work = iota
+	move         // to whom it is to belong to
+	drop         // the pages that are charged to others: else the file would go to these
+)
+
+// task is a file that is to be worked on.
+type task struct {
+	*file
+	work work
+	to   *share
+}
+
+// decide puts each file into its state, and returns those that are to be worked
+// on, the most bytes first. admit is asked for each that begins.
+func (l *ledger) decide(now time.Time, admit func() bool) []task {
+	var out []task
+	for inode, f := range l.files {
+		if now.Sub(f.lastWrite) > forgotten {
+			delete(l.files, inode)
+			continue
+		}
+		if w, to := l.settle(now, f); w != nothing {
+			out = append(out, task{f, w, to})
+		}
+	}
+	slices.SortFunc(out, func(a, b task) int { return cmp.Compare(b.to.bytes, a.to.bytes) })
+	return slices.DeleteFunc(out, func(t task) bool {
+		if t.work == drop || t.state == StateRepairing {
+			return false
+		}
+		if !admit() {
+			return true
+		}
+		t.state, t.began = StateRepairing, now
+		return false
+	})
+}
+
+func (f *file) total() (sum float64) {
+	for i := range f.shares {
+		sum += f.shares[i].bytes
+	}
+	return sum
+}
+
+// settle says what is to be done to a file.
+func (l *ledger) settle(now time.Time, f *file) (work, *share) {
+	to, contested := l.goal(now, f)
+	switch {
+	case to == nil && !contested:
+		if f.state == StateRepairing {
+			f.state = StateWaiting // until more is written
+		}
+		return nothing, nil
+	case to == nil || !l.concerns(to.domain, f.owner):
+		f.arrived(l, now, contested)
+		return nothing, nil
+	case to.domain == f.owner:
+		f.arrived(l, now, contested)
+		if !contested && to.misplaced > drifting*to.bytes && to.freshWrong > 0 {
+			return drop, to
+		}
+		return nothing, nil
+	}
+	if f.since.IsZero() {
+		f.since = now
+	}
+	switch {
+	case f.state == StateRepairing && now.Sub(f.began) > patience:
+		f.fail(now, "it does not move")
+	case f.state == StateRepairing:
+		return move, to
+	case f.state == StateFailed && now.Before(f.notBefore):
+	default:
+		f.state = StateWaiting
+		if !now.Before(f.notBefore) {
+			return move, to
+		}
+	}
+	return nothing, nil
+}
+
+// concerns says whether it matters which of two domains a file belongs to.
+func (l *ledger) concerns(writer, owner domain) bool { return l.limited(writer) || l.limited(owner) }
+
+// arrived notes that a file is where it is to be.
+func (f *file) arrived(l *ledger, now time.Time, contested bool) {
+	switch {
+	case !f.began.IsZero():
+		f.moves++
+		l.arrivals = append(l.arrivals, arrival{f.Inode, f.ownerID, now.Sub(f.since)})
+		f.restFrom(now)
+	case now.After(f.notBefore.Add(f.rest)):
+		f.rest = 0 // it has stayed for as long as it rested
+	}
+	f.since, f.began, f.failure, f.state = time.Time{}, time.Time{}, "", StateRight
+	if contested {
+		f.state = StateContested
+	}
+}
+
+// fail leaves a file alone for a time.
+func (f *file) fail(now time.Time, why string) {
+	f.state, f.failure, f.began = StateFailed, why, time.Time{}
+	f.restFrom(now)
+}
+
+func (f *file) restFrom(now time.Time) {
+	f.rest = min(max(2*f.rest, firstRest), lastRest)
+	f.notBefore = now.Add(f.rest)
+}
+
+// takeArrivals returns those since the last call.
+func (l *ledger) takeArrivals() []arrival {
+	out := l.arrivals
+	l.arrivals = nil
+	return out
+}

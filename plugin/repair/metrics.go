@@ -1,0 +1,77 @@
+package repair
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// counts is what is counted as it happens.
+type counts struct {
+	right, wrong, early, lost atomic.Uint64 // bytes
+	moved, failed, cpu        atomic.Int64  // cpu: nanoseconds
+	repairs                   prometheus.Histogram
+}
+
+func (c *counts) init() {
+	c.repairs = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "nri_blkio_writeback_repair_seconds",
+		Help:    "Time from the first write to a file that belongs to another until it belongs to its writer.",
+		Buckets: []float64{.1, .25, .5, 1, 2, 5, 10, 30},
+	})
+}
+
+func (c *counts) arrived(took time.Duration) {
+	c.moved.Add(1)
+	c.repairs.Observe(took.Seconds())
+}
+
+var (
+	watchedDesc = desc("watched_filesystems", "Filesystems on disks that a container's writes are limited on.")
+	filesDesc   = desc("files", "Files with a writer or an owner whose writes are limited, and that belonged to another than who writes them.", "state")
+	bytesDesc   = desc("bytes_total", "Bytes that became dirty where a limit is concerned, by whether they run under the limits of who wrote them.", "charged")
+	repairsDesc = desc("repairs_total", "Files that were to be given to who writes them.", "result")
+	earlyDesc   = desc("early_bytes_total", "Bytes that were written out before their time for that, at most.")
+	lostDesc    = desc("lost_bytes_total", "Bytes that became dirty in more files than there was room to count.")
+	cpuDesc     = desc("repair_cpu_seconds_total", "CPU time of passes over files.")
+)
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("nri_blkio_writeback_"+name, help, labels, nil)
+}
+
+var _ prometheus.Collector = (*Repairer)(nil)
+
+// Describe is the half of prometheus.Collector that names the metrics.
+func (r *Repairer) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(r, out) }
+
+// states that have a series: those that say that something is to be done.
+var states = []State{StateWaiting, StateRepairing, StateContested, StateFailed}
+
+// Collect is the half of prometheus.Collector that gives their values. Labels have
+// few values, and none that a tenant wrote.
+func (r *Repairer) Collect(out chan<- prometheus.Metric) {
+	send := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, label ...string) {
+		out <- prometheus.MustNewConstMetric(d, kind, v, label...)
+	}
+	if latest := r.latest.Load(); latest != nil {
+		send(watchedDesc, prometheus.GaugeValue, float64(len(latest.Filesystems)))
+		of := map[State]int{}
+		for i := range latest.Files {
+			of[latest.Files[i].State]++
+		}
+		for _, s := range states {
+			send(filesDesc, prometheus.GaugeValue, float64(of[s]), string(s))
+		}
+	}
+	c := &r.counts
+	send(bytesDesc, prometheus.CounterValue, float64(c.right.Load()), "writer")
+	send(bytesDesc, prometheus.CounterValue, float64(c.wrong.Load()), "other")
+	send(repairsDesc, prometheus.CounterValue, float64(c.moved.Load()), "moved")
+	send(repairsDesc, prometheus.CounterValue, float64(c.failed.Load()), "failed")
+	send(earlyDesc, prometheus.CounterValue, float64(c.early.Load()))
+	send(lostDesc, prometheus.CounterValue, float64(c.lost.Load()))
+	send(cpuDesc, prometheus.CounterValue, time.Duration(c.cpu.Load()).Seconds())
+	c.repairs.Collect(out)
+}

@@ -1,0 +1,161 @@
+package repair
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// Report is what goes on, for status: in a file, since that is another process.
+type Report struct {
+	At          time.Time    `json:"at"`
+	Mode        string       `json:"mode"` // "repair", "observe" or "unavailable"
+	Reason      string       `json:"reason,omitempty"`
+	Filesystems []Filesystem `json:"filesystems"`
+	Files       []File       `json:"files"` // those that are not right, most written first; 100 at most
+	More        int          `json:"more,omitempty"`
+	Lost        uint64       `json:"lostBytes,omitempty"` // written to files that there was no room for
+}
+
+// The modes of a Report.
+const (
+	ModeRepair      = "repair"
+	ModeObserve     = "observe"
+	ModeUnavailable = "unavailable"
+)
+
+// Filesystem is one that is watched.
+type Filesystem struct {
+	Dev        string   `json:"dev"`
+	Type       string   `json:"type"`
+	Mountpoint string   `json:"mountpoint"`
+	Disks      []string `json:"disks"` // numbers
+	// Hangs: a pass over its files does not end.
+	Hangs bool `json:"hangs,omitempty"`
+}
+
+// File is one that belongs to another than it is to, or that several write to.
+type File struct {
+	Path       string   `json:"path,omitempty"` // if the kernel tells
+	Mountpoint string   `json:"mountpoint"`     // of its filesystem
+	Inode      uint64   `json:"inode"`
+	Subvolume  uint64   `json:"subvolume,omitempty"` // of btrfs
+	Owner      Party    `json:"owner"`
+	Writers    []Writer `json:"writers"` // who writes most first
+	State      State    `json:"state"`
+	Failure    string   `json:"failure,omitempty"`
+	// Misplaced are the bytes that others were charged with, since the file is known.
+	Misplaced uint64    `json:"misplacedBytes"`
+	Moves     int       `json:"moves,omitempty"`
+	Since     time.Time `json:"since,omitzero"` // it belongs to another
+}
+
+// Writer is who takes part in a file.
+type Writer struct {
+	Party
+	Share float64 `json:"share"` // of what is written, 0 to 1
+}
+
+const maxReported = 100
+
+func (r *Repairer) newReport(now time.Time) *Report {
+	out := &Report{At: now.UTC(), Mode: ModeRepair, Filesystems: []Filesystem{}, Files: []File{}, Lost: r.counts.lost.Load() + r.ledger.full}
+	if p := r.policy.Load(); !p.Writeback.Repair || p.Mode == policy.ModeObserve {
+		out.Mode = ModeObserve
+	}
+	for dev, fs := range r.watched {
+		row := Filesystem{Dev: dev.String(), Type: fs.fstype, Mountpoint: fs.mountpoint}
+		for _, d := range fs.disks {
+			row.Disks = append(row.Disks, d.String())
+		}
+		since, busy := r.busy[dev]
+		row.Hangs = busy && now.Sub(since) > hangs
+		out.Filesystems = append(out.Filesystems, row)
+	}
+	slices.SortFunc(out.Filesystems, func(a, b Filesystem) int { return cmp.Compare(a.Mountpoint, b.Mountpoint) })
+	var files []*file
+	for _, f := range r.ledger.files {
+		if f.state != StateRight {
+			files = append(files, f)
+		}
+	}
+	slices.SortFunc(files, func(a, b *file) int { return cmp.Compare(b.total(), a.total()) })
+	out.More = max(0, len(files)-maxReported)
+	for _, f := range files[:len(files)-out.More] {
+		out.Files = append(out.Files, r.reportFile(now, f))
+	}
+	return out
+}
+
+func (r *Repairer) reportFile(now time.Time, f *file) File {
+	out := File{
+		Path: f.path, Mountpoint: f.fs.mountpoint, Inode: f.Number, Subvolume: f.Root, Owner: r.domains.who(f.ownerID),
+		Writers: []Writer{}, State: f.state, Failure: f.failure, Misplaced: f.wrong, Moves: f.moves, Since: f.since,
+	}
+	parties, total := f.parties(now)
+	for _, p := range parties {
+		out.Writers = append(out.Writers, Writer{r.domains.who(p.writers[len(p.writers)-1]), p.bytes / total})
+	}
+	return out
+}
+
+// publish has status and the metrics see how things are.
+func (r *Repairer) publish(now time.Time) {
+	report := r.newReport(now)
+	r.latest.Store(report)
+	if r.report != "" {
+		r.complain("report", "status cannot be told what goes on", WriteReport(r.report, report))
+	}
+}
+
+func (r *Repairer) removeReport() {
+	if r.report != "" {
+		_ = os.Remove(r.report) // an old one is told by its time
+	}
+}
+
+// WriteReport replaces a file.
+func WriteReport(file string, r *Report) error {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	tmp := file + ".new"
+	if err := os.WriteFile(tmp, data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, file)
+}
+
+// stale is after how long a report says nothing of now.
+const stale = 10 * time.Second
+
+// ReadReport reads the report of the process that repairs here; nil if there is
+// none.
+func ReadReport(file string) (*Report, error) {
+	data, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var r Report
+	if err := json.Unmarshal(data, &r); err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	if r.Mode != ModeUnavailable && time.Since(r.At) > stale {
+		return nil, nil // it has ended
+	}
+	return &r, nil
+}

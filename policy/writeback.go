@@ -1,0 +1,126 @@
+package policy
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// Writeback says what is done for data that containers have written and that is
+// not on its disk yet.
+type Writeback struct {
+	// Backstop gives the pod's cgroup the sum of what its containers were
+	// granted.
+	Backstop bool
+	// HandOver lifts the limits of a container that has ended before its
+	// cgroup goes, and syncs its volumes.
+	HandOver bool
+	// DirtyGuard is the memory.high, in bytes, of containers that have a write
+	// limit and no memory limit. 0: none.
+	DirtyGuard uint64
+	// Repair gives files to who writes them, where a limit is concerned.
+	Repair bool
+	// Contested says whose a file is to be that several write to.
+	Contested Contested
+	// Budget is what Repair may take.
+	Budget Budget
+}
+
+// Contested is a rule for files that several write to, whose limits differ.
+type Contested string
+
+const (
+	// Majority gives a file to who writes most of it.
+	Majority Contested = "majority"
+	// Strict gives a file to who has the smallest limit.
+	Strict Contested = "strict"
+)
+
+// Budget bounds what it takes to give files to who writes them.
+type Budget struct {
+	FilesPerSecond int    // that are begun with
+	ExtraBps       uint64 // bytes per second that are written out early, on all disks
+	CPU            int    // percent of one
+}
+
+// minGuard is less than which a container cannot be expected to run at all.
+const minGuard = 16 << 20
+
+func (w *Writeback) parse(raw json.RawMessage) error {
+	if raw == nil {
+		return nil
+	}
+	m, err := object("writeback", raw, "backstop", "handOver", "dirtyGuard", "repair", "contested", "budget")
+	if err != nil {
+		return err
+	}
+	return cmp.Or(
+		parseSwitch(m, "backstop", &w.Backstop),
+		parseSwitch(m, "handOver", &w.HandOver),
+		w.parseGuard(m["dirtyGuard"]),
+		parseSwitch(m, "repair", &w.Repair),
+		choice(m["contested"], "writeback.contested", &w.Contested, Majority, Strict),
+		w.Budget.parse(m["budget"]),
+	)
+}
+
+func (w *Writeback) parseGuard(raw json.RawMessage) error {
+	const field = "writeback.dirtyGuard"
+	var size blkio.Rate
+	if err := floor(raw, field, blkio.Wbps, &size); err != nil {
+		return err
+	}
+	if raw != nil && size < minGuard {
+		return fmt.Errorf("%s: %s is no memory to run in (write at least 16Mi)", field, show(raw))
+	}
+	w.DirtyGuard = uint64(size)
+	return nil
+}
+
+func parseSwitch(m map[string]json.RawMessage, name string, to *bool) error {
+	if m[name] == nil || json.Unmarshal(m[name], to) == nil {
+		return nil
+	}
+	return fmt.Errorf("writeback.%s: %s is neither true nor false", name, show(m[name]))
+}
+
+func (b *Budget) parse(raw json.RawMessage) error {
+	if raw == nil {
+		return nil
+	}
+	const field = "writeback.budget"
+	m, err := object(field, raw, "filesPerSecond", "extraBps", "cpu")
+	if err != nil {
+		return err
+	}
+	extra := blkio.Rate(b.ExtraBps)
+	err = cmp.Or(
+		whole(m["filesPerSecond"], field+".filesPerSecond", 1, 100_000, &b.FilesPerSecond),
+		floor(m["extraBps"], field+".extraBps", blkio.Wbps, &extra),
+		whole(m["cpu"], field+".cpu", 1, 100, &b.CPU),
+	)
+	if err == nil && extra < minExtra {
+		err = fmt.Errorf("%s.extraBps: %s moves no file (write at least 64Ki)", field, show(m["extraBps"]))
+	}
+	b.ExtraBps = uint64(extra)
+	return err
+}
+
+// minExtra is what one vote may write out.
+const minExtra = 64 << 10
+
+// whole parses a whole number from low to high.
+func whole(raw json.RawMessage, field string, low, high int, to *int) error {
+	if raw == nil {
+		return nil
+	}
+	n, err := strconv.Atoi(string(raw))
+	if err != nil || n < low || n > high {
+		return fmt.Errorf("%s: %s is no whole number from %d to %d", field, show(raw), low, high)
+	}
+	*to = n
+	return nil
+}
