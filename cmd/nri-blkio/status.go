@@ -11,6 +11,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/repair"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -36,7 +37,16 @@ not lifted, the pod's, the smaller of both, or none; LEFT is roughly what is not
 the disk. POD is "unknown" for a cgroup of which no record tells: that of a
 removed pod, or one that ended while the plugin did not run. It is read from
 debugfs (bdi/*/wb_stats, Linux 6.10 or later, as root); without that it is inferred
-from the pod's counters and a note says so, which takes a second.`
+from the pod's counters and a note says so, which takes a second.
+
+Last are files whose writes run under another's limits than the writer's, as "run"
+sees them at the moment ("writeback" with -o json): who owns each, who writes to it
+with their shares, how much of it others were charged with, and what is done.
+  waiting    its turn is to come
+  repairing  it is being given to who writes it
+  contested  several write to it: it is where the policy says, and only there
+  failed     it could not be moved, the text says why; it is tried again
+` + "`nri-blkio owner FILE`" + ` tells of any file.`
 
 type statusOptions struct {
 	pod    podFilter
@@ -58,6 +68,7 @@ func (a *app) statusCommand() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error { return a.status(&o) },
 	}
 	o.pod.add(cmd, "only this pod")
+	a.opts.addStateFlag(cmd)
 	cmd.Flags().BoolVar(&o.strict, "strict", false, "exit with 1 if anything that is asked is not in force")
 	o.output.add(cmd)
 	return cmd
@@ -79,8 +90,10 @@ func (a *app) status(o *statusOptions) error {
 			readErr = errors.Join(readErr, got.err)
 		}
 	}
-	dead := a.dead(tree, records, o.pod)
-	if err := a.printStatus(rows, records, dead, o.output.json()); err != nil {
+	files, err := a.filesReport(o.pod)
+	readErr = errors.Join(readErr, err)
+	out := statusReport{rows: rows, records: records, dead: a.dead(tree, records, o.pod), files: files}
+	if err := a.printStatus(&out, o.output.json()); err != nil {
 		return err
 	}
 	if readErr != nil {
@@ -92,20 +105,34 @@ func (a *app) status(o *statusOptions) error {
 	return nil
 }
 
-func (a *app) printStatus(rows []statusRow, records []recorded, dead deadReport, asJSON bool) error {
+// statusReport is all that status shows.
+type statusReport struct {
+	rows    []statusRow
+	records []recorded
+	dead    deadReport
+	files   *repair.Report // nil: nobody watches who writes to which file
+}
+
+func (a *app) printStatus(r *statusReport, asJSON bool) error {
 	if asJSON {
-		out := map[string]any{"values": rows, "notes": statusNotes(records), "dead": dead.rows}
-		if dead.note != "" {
-			out["deadNote"] = dead.note
+		out := map[string]any{"values": r.rows, "notes": statusNotes(r.records), "dead": r.dead.rows, "writeback": r.files}
+		if r.dead.note != "" {
+			out["deadNote"] = r.dead.note
 		}
 		return printJSON(a.stdout, out)
 	}
-	if len(rows) == 0 {
+	if len(r.rows) == 0 {
 		fmt.Fprintln(a.stdout, "no limits")
-	} else if err := a.printRows(rows, records); err != nil {
+	} else if err := a.printRows(r.rows, r.records); err != nil {
 		return err
 	}
-	return dead.print(a)
+	if err := r.dead.print(a); err != nil {
+		return err
+	}
+	if len(r.rows) == 0 && r.files == nil {
+		return nil // nothing to watch for
+	}
+	return a.printFiles(r.files)
 }
 
 func (a *app) printRows(rows []statusRow, records []recorded) error {

@@ -1,9 +1,9 @@
 package repair
 
 import (
+	"cmp"
 	"errors"
 	"path"
-	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin"
@@ -244,10 +244,7 @@ type Party struct {
 
 // String is for tables.
 func (p Party) String() string {
-	name := p.Who.String()
-	if name == "" {
-		name = strings.TrimSuffix(path.Base(p.Cgroup), ".slice")
-	}
+	name := cmp.Or(p.Who.String(), p.Cgroup)
 	switch {
 	case p.CgroupID == 0:
 		return "none"

@@ -54,7 +54,7 @@ type ledger struct {
 	// first has the smaller one.
 	limited  func(domain) bool
 	stricter func(a, b domain, fs *filesystem) bool
-	strict   bool // contested files go to who is limited most
+	strict   bool   // contested files go to who is limited most
 	full     uint64 // bytes that were written to files that there was no room for
 	arrivals []arrival
 }

@@ -19,7 +19,7 @@ import (
 // takes the lines that begin with rowMark into docs/writeback.md.
 const (
 	allParts = "all, with repair"
-	rowMark = "scenario-row "
+	rowMark  = "scenario-row "
 	// limit is that of the limited container, a. Where a changed limit or
 	// another limited container is played, that is raised.
 	limit, raised = 2 * mib, 4 * mib

@@ -1,0 +1,226 @@
+package repair
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+)
+
+// The domains of the tests: a and b are limited, a to less; x is not.
+var (
+	a, b = domain{cgroup: "a"}, domain{cgroup: "b"}
+	x    = domain{}
+	dead = domain{dead: 9}
+)
+
+var testFS = &filesystem{fstype: "ext4", mountpoint: "/data"}
+
+// story is a ledger and what happens to one file of it.
+type story struct {
+	*ledger
+	now   time.Time
+	admit bool
+}
+
+func newStory() *story {
+	return &story{
+		ledger: &ledger{
+			files:    map[writeback.Inode]*file{},
+			limited:  func(d domain) bool { return d.cgroup != "" },
+			stricter: func(p, q domain, _ *filesystem) bool { return p == a && q != a || p == b && q == x },
+		},
+		now: time.Unix(1000, 0), admit: true,
+	}
+}
+
+// writes adds what somebody writes in 100 ms.
+func (s *story) writes(who, charged, owner domain, kib uint64) {
+	s.add(s.now, &sample{
+		inode: writeback.Inode{Number: 1}, fs: testFS, writer: who, charged: charged, owner: owner,
+		writerID: 7, ownerID: 8, bytes: kib << 10, last: kib << 10,
+	})
+}
+
+func (s *story) passes(d time.Duration) { s.now = s.now.Add(d) }
+
+// decided is what is to be done now, and the file's state.
+type decided struct {
+	Work  work
+	To    string
+	State State
+}
+
+func (s *story) decides() decided {
+	tasks := s.decide(s.now, func() bool { return s.admit })
+	f := s.files[writeback.Inode{Number: 1}]
+	if f == nil {
+		return decided{}
+	}
+	out := decided{State: f.state}
+	if len(tasks) > 0 {
+		out.Work, out.To = tasks[0].work, tasks[0].to.cgroup
+	}
+	return out
+}
+
+func (s *story) want(t *testing.T, want decided) {
+	t.Helper()
+	if d := cmp.Diff(want, s.decides()); d != "" {
+		t.Fatalf("at %v: -want +got:\n%s", s.now.Sub(time.Unix(1000, 0)), d)
+	}
+}
+
+// TestLedger: who writes, to whose file, on whose pages, and what follows.
+func TestLedger(t *testing.T) {
+	for _, tt := range []struct {
+		name                   string
+		writer, charged, owner domain
+		want                   decided
+	}{
+		{"its own", a, a, a, decided{}},
+		{"an escape by rewrite", a, x, x, decided{move, "a", StateRepairing}},
+		{"an escape by append", a, a, x, decided{move, "a", StateRepairing}},
+		{"an inversion", x, a, a, decided{move, "", StateRepairing}},
+		{"another limited one's", a, b, b, decided{move, "a", StateRepairing}},
+		{"a dead one's", a, dead, dead, decided{move, "a", StateRepairing}},
+		{"its own, on others' pages", a, b, a, decided{drop, "a", StateRight}},
+		{"of those without limits", x, dead, dead, decided{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newStory()
+			s.writes(tt.writer, tt.charged, tt.owner, 64)
+			s.want(t, tt.want)
+		})
+	}
+}
+
+// TestLedgerLittle: a file is not moved for what is less than a page.
+func TestLedgerLittle(t *testing.T) {
+	s := newStory()
+	s.writes(a, x, x, 3)
+	s.want(t, decided{State: StateRight})
+	s.writes(a, x, x, 1)
+	s.want(t, decided{move, "a", StateRepairing})
+}
+
+// TestLedgerBudget: what is not admitted waits for its turn, and is not begun.
+func TestLedgerBudget(t *testing.T) {
+	s := newStory()
+	s.admit = false
+	s.writes(a, x, x, 64)
+	s.want(t, decided{State: StateWaiting})
+	s.admit = true
+	s.want(t, decided{move, "a", StateRepairing})
+}
+
+// TestLedgerMoved: a file that has moved is counted, and rests longer each time.
+func TestLedgerMoved(t *testing.T) {
+	s := newStory()
+	rest := time.Duration(0)
+	for range 8 {
+		s.writes(a, a, x, 64)
+		s.want(t, decided{move, "a", StateRepairing})
+		s.passes(300 * time.Millisecond)
+		s.writes(a, a, a, 64)
+		s.want(t, decided{State: StateRight})
+		arrivals := s.takeArrivals()
+		if len(arrivals) != 1 || arrivals[0].took != rest+300*time.Millisecond {
+			t.Fatalf("arrived: %v", arrivals)
+		}
+		s.writes(a, a, x, 64) // and back
+		s.want(t, decided{State: StateWaiting})
+		rest = min(max(2*rest, firstRest), lastRest)
+		s.passes(rest - time.Millisecond)
+		s.writes(a, a, x, 64)
+		s.want(t, decided{State: StateWaiting})
+		s.passes(time.Millisecond)
+	}
+	// What stays for long begins anew.
+	s.writes(a, a, a, 64)
+	s.decides()
+	for range 30 {
+		s.passes(5 * time.Second)
+		s.writes(a, a, a, 64)
+		s.decides()
+	}
+	if f := s.files[writeback.Inode{Number: 1}]; f.rest != 0 {
+		t.Errorf("it would rest for %v", f.rest)
+	}
+}
+
+// TestLedgerFails: what does not move is left alone for a time, and tried again.
+func TestLedgerFails(t *testing.T) {
+	s := newStory()
+	for range 110 {
+		s.writes(a, a, x, 64)
+		s.decides()
+		s.passes(100 * time.Millisecond)
+	}
+	f := s.files[writeback.Inode{Number: 1}]
+	if f.failure == "" {
+		t.Fatal("it has not failed")
+	}
+	s.passes(firstRest)
+	s.writes(a, a, x, 64)
+	s.want(t, decided{move, "a", StateRepairing})
+}
+
+// TestLedgerContested: a file that several write to stays where it is unless one of
+// them has most of it, or goes to who is limited most.
+func TestLedgerContested(t *testing.T) {
+	both := func(s *story, ofA, ofX uint64, owner domain) {
+		s.writes(a, a, owner, ofA)
+		s.writes(x, x, owner, ofX)
+	}
+	s := newStory()
+	both(s, 50, 50, x)
+	s.want(t, decided{State: StateContested})
+	both(s, 10, 20, a)
+	s.want(t, decided{State: StateContested})
+	both(s, 0, 200, a)
+	s.want(t, decided{move, "", StateRepairing})
+	both(s, 0, 0, x)
+	s.want(t, decided{State: StateContested})
+
+	s = newStory()
+	s.strict = true
+	both(s, 30, 70, x)
+	s.want(t, decided{move, "a", StateRepairing})
+	both(s, 30, 70, a)
+	s.want(t, decided{State: StateContested})
+	both(s, 0, 2000, a) // a has less than a tenth
+	s.passes(2 * firstRest)
+	s.want(t, decided{move, "", StateRepairing})
+}
+
+// TestLedgerForgets: what nobody writes to is not kept.
+func TestLedgerForgets(t *testing.T) {
+	s := newStory()
+	s.writes(a, x, x, 64)
+	s.passes(forgotten + 1)
+	s.want(t, decided{})
+	if len(s.files) > 0 {
+		t.Error("it is kept")
+	}
+}
+
+// TestLedgerBounded: what there is no room for is counted.
+func TestLedgerBounded(t *testing.T) {
+	s := newStory()
+	for i := range uint64(maxFiles + 3) {
+		s.add(s.now, &sample{inode: writeback.Inode{Number: i}, fs: testFS, writer: a, charged: x, owner: x, bytes: 5})
+	}
+	if len(s.files) != maxFiles || s.full != 15 {
+		t.Errorf("%d files, %d bytes more", len(s.files), s.full)
+	}
+	// So are the shares of a file: the smallest goes.
+	for i := range uint64(2 * maxShares) {
+		s.add(s.now, &sample{inode: writeback.Inode{Number: 1}, fs: testFS, writer: domain{dead: i + 1}, charged: x, owner: x, bytes: i + 100})
+	}
+	if n := len(s.files[writeback.Inode{Number: 1}].shares); n != maxShares {
+		t.Errorf("%d shares", n)
+	}
+}
