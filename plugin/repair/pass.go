@@ -21,8 +21,10 @@ const (
 	slice, smallest = 64 << 10, 8 << 10
 	// maxSlices of a file are looked at in one pass; longer ranges have longer ones.
 	maxSlices = 128
-	// look is after how many slices the verdict is looked at.
-	look = 16
+	// look is after how many rounds the verdict is looked at.
+	look = 8
+	// moments are the rounds of what becomes dirty during a pass.
+	moment, moments = 3 * time.Millisecond, 12
 	// around is how much of a file is dropped before and after what was written:
 	// who rewrites there goes on there.
 	around = 32 << 20
@@ -164,24 +166,34 @@ func (w *worker) pathOf(f *os.File) string {
 	return filepath.Join(w.fs.mountpoint, below)
 }
 
-// vote writes out what was written lately, slice by slice, until there have been
-// enough rounds for the verdict: to slice on would write out what the cache would
-// have merged.
+// vote has rounds of writeback made until there have been enough for the verdict: to
+// go on would write out what the cache would have merged. First of what is dirty,
+// slice by slice, then of what becomes dirty meanwhile, moment by moment: who
+// writes and syncs leaves nothing dirty to be sliced.
 func (w *worker) vote(f *os.File, v *visit, owner writeback.Owner, allowance uint64) (written uint64, err error) {
-	size := sliceFor(v, owner)
-	for at, looked := v.first-v.first%size, 1; at <= v.last; at, looked = at+size, looked+1 {
-		next := min(written+uint64(size), v.fresh) // the rest of the slices is clean
-		if next > allowance {
-			return written, nil
+	size, rounds := sliceFor(v, owner), 0
+	round := func(at, length int64, dirty uint64) (more bool) {
+		if written+dirty > allowance {
+			return false
 		}
-		if err := writeback.WriteOut(f, at, size); err != nil {
+		if err = writeback.WriteOut(f, at, length); err != nil {
+			return false
+		}
+		written += dirty
+		if rounds++; rounds%look == 0 {
+			owner, err = w.reader.Owner(f)
+			return err == nil && owner.Cgroup == v.ownerID && !owner.Decided()
+		}
+		return true
+	}
+	for at := v.first - v.first%size; at <= v.last; at += size {
+		if !round(at, size, min(uint64(size), v.fresh-written)) { // the other slices are clean
 			return written, err
 		}
-		written = next
-		if looked%look != 0 {
-			continue
-		}
-		if owner, err = w.reader.Owner(f); err != nil || owner.Cgroup != v.ownerID || owner.Decided() {
+	}
+	for range moments {
+		time.Sleep(moment)
+		if !round(v.first, v.last+around-v.first, uint64(size)) {
 			return written, err
 		}
 	}

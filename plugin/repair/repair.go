@@ -28,15 +28,16 @@ type Config struct {
 
 // How often is looked.
 const (
-	tick       = 50 * time.Millisecond // at what was written, while there is work
-	quietTick  = 100 * time.Millisecond
-	idleTick   = time.Second // while nothing is watched
-	refreshMin = time.Second // at the records; more seldom where that takes long
+	tick       = 50 * time.Millisecond // at what was written
+	idleTick   = time.Second           // while nothing is watched
+	refreshMin = time.Second           // at the records; more seldom where that takes long
 	// That takes 1/refreshShare of the time at most, and 1/newShare while cgroups
 	// write that were not there the last time.
 	refreshShare = 50
 	newShare     = 10
 	publishEvery = time.Second
+	// mappedEvery is in how many passes over a file it is looked for its mappings.
+	mappedEvery = 4
 	// maxVisits are the files of one pass.
 	maxVisits = 32
 	// hangs is after how long a pass is told of that does not end.
@@ -196,11 +197,8 @@ func (r *Repairer) step(now time.Time) time.Duration {
 	if repairs && now.After(r.cpuFree) {
 		r.dispatch(now, tasks)
 	}
-	switch {
-	case len(r.watched) == 0:
+	if len(r.watched) == 0 {
 		return idleTick
-	case len(tasks) == 0:
-		return quietTick
 	}
 	return tick
 }
@@ -237,9 +235,13 @@ func (r *Repairer) read(now time.Time) {
 
 var errTooMany = errors.New("some of what was written is not known, see the metric nri_blkio_writeback_lost_bytes_total")
 
+// btrfsRootTree is where btrfs has inodes for its own metadata, which no cgroup is
+// charged for by its own will (BTRFS_ROOT_TREE_OBJECTID).
+const btrfsRootTree = 1
+
 func (r *Repairer) sampleOf(d *writeback.Dirtied) (sample, bool) {
 	fs := r.watched[d.Dev]
-	if fs == nil {
+	if fs == nil || d.Root == btrfsRootTree {
 		return sample{}, false
 	}
 	owner, charged := d.Owner, d.Charged
@@ -295,7 +297,7 @@ func (r *Repairer) visit(t *task) visit {
 		drops: float64(t.to.freshWrong) > drifting*float64(t.to.fresh),
 	}
 	if v.drops {
-		if t.drops++; t.drops > 2 { // it did not help: it may be mapped
+		if t.drops++; t.drops%mappedEvery == 1 { // it may be mapped
 			v.writers = r.domains.pathsOf(t.to.writers)
 		}
 	} else {

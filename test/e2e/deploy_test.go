@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
 // TestUnit installs the systemd unit as README says: what it takes away from the
@@ -51,7 +53,51 @@ func TestUnit(t *testing.T) {
 	t.Error("three races were lost")
 }
 
-// TestDaemonSet runs the pod of the manifest as a static pod, beside a limited
+// TestWritebackUnit: the other part's unit has what it needs, also for files that
+// are mapped and another user's.
+func TestWritebackUnit(t *testing.T) {
+	install(t, "nri-blkio", "/usr/local/bin/nri-blkio", 0o755)
+	install(t, "deploy/policy.yaml", "/etc/nri-blkio/policy.yaml", 0o644)
+	install(t, "deploy/systemd/nri-blkio-writeback.service", "/etc/systemd/system/nri-blkio-writeback.service", 0o644)
+	systemctl(t, "daemon-reload")
+	t.Cleanup(func() {
+		systemctl(t, "stop", "nri-blkio-writeback")
+		if t.Failed() {
+			t.Log(journal("nri-blkio-writeback"))
+		}
+	})
+	systemctl(t, "start", "nri-blkio-writeback")
+	log := func() (string, error) { return journal("nri-blkio-writeback"), nil }
+	eventually(t, "the unit runs", logHas(log, "Started"))
+	repairsForeignFiles(t)
+	wantQuiet(t, log)
+}
+
+// repairsForeignFiles: files of another user, on a volume that only that one may
+// enter, are given to who writes them, mapped ones too.
+func repairsForeignFiles(t *testing.T) {
+	t.Helper()
+	private(t, "/mnt/ext4")
+	reader, err := writeback.NewOwnerReader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	for _, way := range waysToWrite {
+		if way.name != "rewrite" && way.name != "mmap" {
+			continue
+		}
+		took := switches(t, reader, "ext4", func(file string) []string {
+			if err := errors.Join(os.Chown(file, 999, 999), os.Chmod(file, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			return way.command(file)
+		})
+		t.Logf("%s: %v", way.name, took)
+	}
+}
+
+// TestDaemonSet runs the pods of the manifests as static pods, beside a limited
 // one: the kubelet removes pods that it does not know.
 func TestDaemonSet(t *testing.T) {
 	if err := importImage(t.Context(), "nri-blkio.tar"); err != nil {
@@ -64,21 +110,34 @@ func TestDaemonSet(t *testing.T) {
 		name: name, annotations: annotations{limits + "containers": "/data wbps=1Mi"},
 		containers: ctr("c", "15", dataDir), volume: hostPath,
 	}})
-	pod := filepath.Join(manifests, "nri-blkio.yaml")
-	writeFile(t, pod, daemonPod(t))
-	t.Cleanup(func() { os.Remove(pod) })
-	t.Cleanup(func() {
-		if t.Failed() {
-			text, err := podLog()
-			t.Logf("the log of the pod: %s, %v", text, err)
-		}
-	})
+	podLog, writebackLog := daemon(t, "nri-blkio", "daemonset.yaml"), daemon(t, "nri-blkio-writeback", "writeback.yaml")
 	within(t, kubeletDeadline, "the pod serves", logHas(podLog, logServing))
 	within(t, kubeletDeadline, "container c is limited", func() error {
 		return checkIOMax(staticPod{name: name}.running(t, "c")["c"].Cgroup, limitedDisk)
 	})
 	within(t, kubeletDeadline, "the container's volume is synced", logHas(podLog, "Synced"))
 	wantQuiet(t, podLog)
+
+	within(t, kubeletDeadline, "the other pod runs", logHas(writebackLog, "Started"))
+	repairsForeignFiles(t)
+	wantQuiet(t, writebackLog)
+}
+
+// daemon has the kubelet run the pod of a manifest for the time of the test, and
+// returns its log.
+func daemon(t *testing.T, name, manifest string) func() (string, error) {
+	t.Helper()
+	file := filepath.Join(manifests, name+".yaml")
+	writeFile(t, file, daemonPod(t, name, manifest))
+	t.Cleanup(func() { os.Remove(file) })
+	log := func() (string, error) { return podLog(name) }
+	t.Cleanup(func() {
+		if t.Failed() {
+			text, err := log()
+			t.Logf("the log of pod %s: %s, %v", name, text, err)
+		}
+	})
+	return log
 }
 
 // private makes a filesystem one that only another user than root may enter, for
@@ -118,9 +177,9 @@ func wantQuiet(t *testing.T, log func() (string, error)) {
 
 // daemonPod is the manifest's pod without what only an API server has: a service
 // account, a ConfigMap. It logs more.
-func daemonPod(t *testing.T) string {
+func daemonPod(t *testing.T, name, manifest string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(node.payload, "deploy/kubernetes/daemonset.yaml"))
+	data, err := os.ReadFile(filepath.Join(node.payload, "deploy/kubernetes", manifest))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +205,7 @@ func daemonPod(t *testing.T) string {
 		t.Fatalf("%d volumes from a ConfigMap", replaced)
 	}
 	out, err := yaml.Marshal(map[string]any{
-		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "nri-blkio", "namespace": "nri-blkio"}, "spec": spec,
+		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name, "namespace": "nri-blkio"}, "spec": spec,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -154,8 +213,12 @@ func daemonPod(t *testing.T) string {
 	return string(out)
 }
 
-func podLog() (string, error) {
-	files, err := filepath.Glob("/var/log/pods/nri-blkio_nri-blkio-*/nri-blkio/*.log")
+func podLog(name string) (string, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return "", err
+	}
+	files, err := filepath.Glob("/var/log/pods/nri-blkio_" + name + "-" + host + "_*/*/*.log")
 	if err != nil || len(files) == 0 {
 		return "", fmt.Errorf("it has no log: %w", err)
 	}

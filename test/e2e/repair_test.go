@@ -1,0 +1,257 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/repair"
+	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
+)
+
+// The part of the program that gives files to who writes them is tested by itself,
+// with cgroups of the tests' own: all that it knows of limits is the records on
+// cgroups. TestScenarios has it with containers.
+
+// diskOf is the disk of each volume that the tests of repair write to.
+var diskOf = map[string]string{"ext4": "vdb", "xfs": "vdd", "btrfs": "vde"}
+
+// startRepair starts the program's one part.
+func startRepair(t *testing.T, args ...string) *instance {
+	t.Helper()
+	p := launch(t, append([]string{"--only", "writeback", "--log-level", "debug"}, args...)...)
+	p.await(t, "Started", 1)
+	return p
+}
+
+// limit gives a writer a limit on a volume's disk, and the record that says so.
+func (w writer) limit(fs string, wbps int) {
+	w.t.Helper()
+	dev, disk := node.disks[diskOf[fs]], diskOf[fs]
+	if err := cgroup.Dir(w.name).SetIOMax(fmt.Sprintf("%s wbps=%d", dev, wbps)); err != nil {
+		w.t.Fatal(err)
+	}
+	tree, err := blkio.OpenHierarchy(cgroup.Root)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer tree.Close()
+	record := plugin.Record{
+		Version: 1, Kind: plugin.KindContainer, Namespace: "test", Pod: "pod", UID: "u", Container: w.name,
+		Limits: []plugin.LimitRecord{{Dev: dev, Disk: disk, Key: "wbps", Rate: blkio.Rate(wbps)}},
+	}
+	if err := plugin.WriteRecord(tree.Cgroup(w.name), &record); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// starts runs a command in the cgroup until it is ended, or the test.
+func (w writer) starts(command ...string) (end func()) {
+	w.t.Helper()
+	dir, err := os.Open(filepath.Join(cgroup.Root, w.name))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer dir.Close()
+	cmd := exec.Command(command[0], command[1:]...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.SysProcAttr = &unix.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd()), Pdeathsig: unix.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	ended := false
+	end = func() {
+		if ended {
+			return
+		}
+		ended = true
+		// The whole cgroup: fio's processes leave the group.
+		if err := os.WriteFile(filepath.Join(cgroup.Root, w.name, "cgroup.kill"), []byte("1"), 0); err != nil {
+			w.t.Error(err)
+		}
+		if err := cmd.Wait(); err != nil && !killed(err) {
+			w.t.Errorf("%s: %v: %s", strings.Join(command, " "), err, &out)
+		}
+		within(w.t, deadline, "the cgroup is empty", func() error {
+			events, err := os.ReadFile(filepath.Join(cgroup.Root, w.name, "cgroup.events"))
+			if err == nil && !strings.Contains(string(events), "populated 0") {
+				err = errors.New("it is not")
+			}
+			return err
+		})
+	}
+	w.t.Cleanup(end)
+	return end
+}
+
+func killed(err error) bool {
+	var exit *exec.ExitError
+	return errors.As(err, &exit) && !exit.Exited()
+}
+
+// written is what is charged to the writer on a volume's disk.
+func (w writer) written(fs string) uint64 {
+	w.t.Helper()
+	n, err := cgroup.Dir(w.name).Counter(node.disks[diskOf[fs]], "wbytes")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return uint64(n)
+}
+
+// The ways to write to a file that another has made, for ever. Each process of the
+// first two ends soon.
+var waysToWrite = []struct {
+	name    string
+	command func(file string) []string
+}{
+	{"rewrite", func(f string) []string {
+		return []string{"sh", "-c", "while :; do for i in 0 1 2 3 4 5 6 7; do dd if=/dev/zero of=" + f + " bs=1M count=1 seek=$i conv=notrunc,fsync status=none || exit; done; done"}
+	}},
+	{"append", func(f string) []string {
+		return []string{"sh", "-c", "while :; do dd if=/dev/zero of=" + f + " bs=64k count=16 oflag=append conv=notrunc,fsync status=none || exit; done"}
+	}},
+	{"mmap", func(f string) []string {
+		return []string{"fio", "--name=m", "--filename=" + f, "--ioengine=mmap", "--rw=write", "--bs=64k", "--size=8M", "--fsync=16", "--time_based", "--runtime=600", "--output=/dev/null"}
+	}},
+	{"unlinked", func(f string) []string {
+		return []string{"sh", "-c", "exec 3<>" + f + "; rm " + f + "; while :; do dd if=/dev/zero of=/proc/self/fd/3 bs=1M count=8 conv=notrunc,fsync status=none || exit; done"}
+	}},
+}
+
+// TestRepair: a limited writer gets another's file while it writes to it, and what
+// it writes from then on is charged to it.
+func TestRepair(t *testing.T) {
+	startRepair(t)
+	reader, err := writeback.NewOwnerReader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	times := 1
+	if *proof {
+		times = 25
+	}
+	var all []time.Duration
+	for _, fs := range filesystemsWithOwners {
+		for _, way := range waysToWrite {
+			t.Run(fs+"/"+way.name, func(t *testing.T) {
+				for range times {
+					all = append(all, switches(t, reader, fs, way.command))
+				}
+			})
+		}
+	}
+	slices.Sort(all)
+	t.Logf("%d switches: p50 %v, p99 %v, at most %v", len(all), all[len(all)/2], all[len(all)*99/100], all[len(all)-1])
+}
+
+// report is what the program tells status.
+func report(t *testing.T) *repair.Report {
+	t.Helper()
+	r, err := repair.ReadReport("/run/nri-blkio/writeback.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r == nil {
+		return &repair.Report{}
+	}
+	return r
+}
+
+// awaitWatched waits until the program watches a volume's filesystem.
+func awaitWatched(t *testing.T, fs string) {
+	t.Helper()
+	within(t, 30*time.Second, fs+" is watched", func() error {
+		for _, w := range report(t).Filesystems {
+			if strings.HasPrefix(volumes[fs], w.Mountpoint+"/") {
+				return nil
+			}
+		}
+		return errors.New("it is not")
+	})
+}
+
+// switches returns how long it took until a file belonged to its writer.
+func switches(t *testing.T, reader *writeback.OwnerReader, fs string, command func(string) []string) time.Duration {
+	t.Helper()
+	const limit = 4 * mib
+	a, b := newWriter(t, "a"), newWriter(t, "b")
+	a.limit(fs, limit)
+	file := testFile(t, fs, "f")
+	b.writes(file, 8, "1M", "conv=notrunc,fsync")
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	owner := func() uint64 {
+		o, err := reader.Owner(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o.Cgroup
+	}
+	if got := owner(); got != b.id {
+		t.Fatalf("it belongs to %d at first, want %d", got, b.id)
+	}
+	awaitWatched(t, fs)
+	modified := func() time.Time {
+		st, err := f.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.ModTime()
+	}
+	var began time.Time // of writing: to start a program takes its time
+	before := modified()
+	end := a.starts(command(file)...)
+	within(t, 30*time.Second, "it belongs to its writer", func() error {
+		if now := modified(); began.IsZero() && now.After(before) {
+			began = now
+		}
+		if owner() != a.id {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+	took := time.Since(began)
+	escaped := b.written(fs)
+	// What was queued drains under the old owner.
+	time.Sleep(time.Second)
+	own, others := a.written(fs), b.written(fs)
+	after := time.Now()
+	time.Sleep(3 * time.Second)
+	own, others = a.written(fs)-own, b.written(fs)-others
+	rate := float64(own) / time.Since(after).Seconds()
+	t.Logf("%v; then %.1f MiB charged right, %.1f MiB not, at %.2f of its limit; %.1f MiB escaped", took.Round(time.Millisecond),
+		float64(own)/mib, float64(others)/mib, rate/limit, float64(escaped)/mib)
+	if own == 0 || float64(others) > 0.01*float64(own+others) {
+		t.Error("not charged right")
+	}
+	if rate > 1.5*limit { // what is written at a time is as much as this time is worth
+		t.Error("above its limit")
+	}
+	if got := owner(); got != a.id {
+		t.Errorf("it belongs to %d at last", got)
+	}
+	end()
+	os.Remove(file)
+	f.Close()
+	a.remove()
+	b.remove()
+	return took
+}
