@@ -17,6 +17,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/repair"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -68,7 +69,7 @@ func TestServeMetrics(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		serveMetrics(ctx, l, []prometheus.Collector{collector(t)}, log)
+		serveMetrics(ctx, l, []prometheus.Collector{collector(t), &repair.Repairer{}}, log)
 	}()
 	status, body := get(t, "http://"+address+"/metrics")
 	if status != http.StatusOK || !strings.Contains(body, "nri_blkio_build_info{goversion=\"go") || !strings.Contains(body, "\nnri_blkio_pods 0\n") {

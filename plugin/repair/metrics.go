@@ -1,30 +1,37 @@
 package repair
 
 import (
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counts is what is counted as it happens.
+// counts is what is counted as it happens. The zero value is of use.
 type counts struct {
 	right, wrong, early, lost atomic.Uint64 // bytes
 	moved, failed, cpu        atomic.Int64  // cpu: nanoseconds
-	repairs                   prometheus.Histogram
+	once                      sync.Once
+	histogram                 prometheus.Histogram // see repairs
 }
 
-func (c *counts) init() {
-	c.repairs = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name:    "nri_blkio_writeback_repair_seconds",
-		Help:    "Time from the first write to a file that belongs to another until it belongs to its writer.",
-		Buckets: []float64{.1, .25, .5, 1, 2, 5, 10, 30},
+// repairs is how long it takes to give a file to who writes it.
+func (c *counts) repairs() prometheus.Histogram {
+	c.once.Do(func() {
+		c.histogram = prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "nri_blkio_writeback_repair_seconds",
+			Help:    "Time from the first write to a file that belongs to another until it belongs to its writer.",
+			Buckets: []float64{.1, .25, .5, 1, 2, 5, 10, 30},
+		})
 	})
+	return c.histogram
 }
 
 func (c *counts) arrived(took time.Duration) {
 	c.moved.Add(1)
-	c.repairs.Observe(took.Seconds())
+	c.repairs().Observe(took.Seconds())
 }
 
 var (
@@ -47,7 +54,23 @@ var _ prometheus.Collector = (*Repairer)(nil)
 func (r *Repairer) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(r, out) }
 
 // states that have a series: those that say that something is to be done.
-var states = []State{StateWaiting, StateRepairing, StateContested, StateFailed}
+var states = [...]State{StateWaiting, StateRepairing, StateContested, StateFailed}
+
+// census is how many there are at a moment.
+type census struct {
+	watched int
+	files   [len(states)]int
+}
+
+func (r *Repairer) take() *census {
+	out := census{watched: len(r.watched)}
+	for _, f := range r.ledger.files {
+		if i := slices.Index(states[:], f.state); i >= 0 {
+			out.files[i]++
+		}
+	}
+	return &out
+}
 
 // Collect is the half of prometheus.Collector that gives their values. Labels have
 // few values, and none that a tenant wrote.
@@ -55,15 +78,13 @@ func (r *Repairer) Collect(out chan<- prometheus.Metric) {
 	send := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, label ...string) {
 		out <- prometheus.MustNewConstMetric(d, kind, v, label...)
 	}
-	if latest := r.latest.Load(); latest != nil {
-		send(watchedDesc, prometheus.GaugeValue, float64(len(latest.Filesystems)))
-		of := map[State]int{}
-		for i := range latest.Files {
-			of[latest.Files[i].State]++
-		}
-		for _, s := range states {
-			send(filesDesc, prometheus.GaugeValue, float64(of[s]), string(s))
-		}
+	var now census
+	if latest := r.census.Load(); latest != nil {
+		now = *latest
+	}
+	send(watchedDesc, prometheus.GaugeValue, float64(now.watched))
+	for i, s := range states {
+		send(filesDesc, prometheus.GaugeValue, float64(now.files[i]), string(s))
 	}
 	c := &r.counts
 	send(bytesDesc, prometheus.CounterValue, float64(c.right.Load()), "writer")
@@ -73,5 +94,5 @@ func (r *Repairer) Collect(out chan<- prometheus.Metric) {
 	send(earlyDesc, prometheus.CounterValue, float64(c.early.Load()))
 	send(lostDesc, prometheus.CounterValue, float64(c.lost.Load()))
 	send(cpuDesc, prometheus.CounterValue, time.Duration(c.cpu.Load()).Seconds())
-	c.repairs.Collect(out)
+	c.repairs().Collect(out)
 }

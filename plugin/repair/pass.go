@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,7 +25,7 @@ const (
 	// look is after how many rounds the verdict is looked at.
 	look = 8
 	// moments are the rounds of what becomes dirty during a pass.
-	moment, moments = 3 * time.Millisecond, 12
+	moment, moments = 3 * time.Millisecond, 15
 	// around is how much of a file is dropped before and after what was written:
 	// who rewrites there goes on there.
 	around = 32 << 20
@@ -38,11 +39,9 @@ type visit struct {
 	ownerID uint64
 	// first and last are where it was written to, lately.
 	first, last int64
-	// votes: what was written counts for who it is to belong to; drops: it is
-	// charged to others.
-	votes, drops bool
-	writers      []string // their cgroups, if they write through mappings
-	fresh        uint64   // bytes that may be dirty
+	drops       bool     // of that, much is charged to others
+	writers     []string // their cgroups, if they may write through mappings
+	fresh       uint64   // bytes that may be dirty
 }
 
 // outcome is what came of it.
@@ -89,10 +88,30 @@ func (w *worker) pass(visits []visit, allowance uint64) passed {
 	if out.err = w.same(root); out.err != nil {
 		return out
 	}
+	sessions := make([]*session, len(visits))
 	for i := range visits {
-		o := w.visit(root, &visits[i], allowance)
-		allowance -= min(allowance, o.written)
-		out.outcomes = append(out.outcomes, o)
+		sessions[i] = w.begin(root, &visits[i], &allowance)
+	}
+	defer func() {
+		for _, s := range sessions {
+			s.close()
+		}
+	}()
+	// Who writes and syncs leaves nothing dirty to be sliced: so rounds are made of
+	// what becomes dirty meanwhile, moment by moment.
+	for range moments {
+		if !slices.ContainsFunc(sessions, func(s *session) bool { return s.goesOn }) {
+			break
+		}
+		time.Sleep(moment)
+		for _, s := range sessions {
+			if s.goesOn {
+				s.round(s.first, s.last+around-s.first, min(slice, s.fresh/moments))
+			}
+		}
+	}
+	for _, s := range sessions {
+		out.outcomes = append(out.outcomes, s.outcome)
 	}
 	return out
 }
@@ -124,35 +143,79 @@ func (w *worker) same(root *os.File) error {
 	return nil
 }
 
-func (w *worker) visit(root *os.File, v *visit, allowance uint64) outcome {
-	out := outcome{Inode: v.Inode}
-	f, err := writeback.Open(root, w.fs.fstype, v.Inode)
-	if err != nil {
-		out.err = err
-		return out
+// session is a visit under way.
+type session struct {
+	*visit
+	*worker
+	outcome
+	file   *os.File // nil: it could not be opened
+	goesOn bool     // more rounds are of use
+	rounds int
+	// allowance is what may be written out early, of all visits of the pass.
+	allowance *uint64
+}
+
+func (s *session) close() {
+	if s.file != nil {
+		s.file.Close()
 	}
-	defer f.Close()
-	owner, err := w.reader.Owner(f)
+}
+
+// begin drops what is charged to others, and has what is dirty voted on.
+func (w *worker) begin(root *os.File, v *visit, allowance *uint64) *session {
+	s := &session{visit: v, worker: w, outcome: outcome{Inode: v.Inode}, allowance: allowance}
+	if s.file, s.err = writeback.Open(root, w.fs.fstype, v.Inode); s.err != nil {
+		return s
+	}
+	owner, err := w.reader.Owner(s.file)
 	switch {
 	case err != nil:
-		out.err = err
-		return out
+		s.err = err
+		return s
 	case owner.Generation != v.Generation:
-		out.err = writeback.ErrNoFile
-		return out
+		s.err = writeback.ErrNoFile
+		return s
 	}
-	out.owner, out.path = owner.Cgroup, w.pathOf(f)
+	s.owner, s.path = owner.Cgroup, w.pathOf(s.file)
 	if v.work == move && owner.Cgroup != v.ownerID {
-		return out // it has moved: to be decided on anew
+		return s // it has moved: to be decided on anew
 	}
-	if v.work == move && v.votes {
-		out.written, err = w.vote(f, v, owner, allowance)
+	s.goesOn = v.work == move && !owner.Decided()
+	if v.drops {
+		// What is written from now on is charged to who writes, and votes so.
+		s.fail(s.drop())
+	} else {
+		s.slice(owner)
 	}
-	if v.drops && err == nil {
-		err = w.drop(f, v)
+	return s
+}
+
+func (s *session) fail(err error) {
+	if err != nil {
+		s.err, s.goesOn = err, false
 	}
-	out.err = err
-	return out
+}
+
+// round has a part of the file written out, of which so much may be dirty.
+func (s *session) round(at, length int64, dirty uint64) {
+	if dirty > *s.allowance {
+		s.goesOn = false
+		return
+	}
+	if err := writeback.WriteOut(s.file, at, length); err != nil {
+		s.fail(err)
+		return
+	}
+	*s.allowance -= dirty
+	s.written += dirty
+	if s.rounds++; s.rounds%look != 0 {
+		return
+	}
+	now, err := s.reader.Owner(s.file)
+	s.fail(err)
+	if err == nil && (now.Cgroup != s.ownerID || now.Decided()) {
+		s.goesOn = false // to go on would write out what the cache would have merged
+	}
 }
 
 // pathOf is where a file is below its filesystem's mountpoint. One that nobody has
@@ -166,38 +229,14 @@ func (w *worker) pathOf(f *os.File) string {
 	return filepath.Join(w.fs.mountpoint, below)
 }
 
-// vote has rounds of writeback made until there have been enough for the verdict: to
-// go on would write out what the cache would have merged. First of what is dirty,
-// slice by slice, then of what becomes dirty meanwhile, moment by moment: who
-// writes and syncs leaves nothing dirty to be sliced.
-func (w *worker) vote(f *os.File, v *visit, owner writeback.Owner, allowance uint64) (written uint64, err error) {
-	size, rounds := sliceFor(v, owner), 0
-	round := func(at, length int64, dirty uint64) (more bool) {
-		if written+dirty > allowance {
-			return false
-		}
-		if err = writeback.WriteOut(f, at, length); err != nil {
-			return false
-		}
-		written += dirty
-		if rounds++; rounds%look == 0 {
-			owner, err = w.reader.Owner(f)
-			return err == nil && owner.Cgroup == v.ownerID && !owner.Decided()
-		}
-		return true
+// slice has what is dirty written out in slices, until there have been enough
+// rounds for the verdict.
+func (s *session) slice(owner writeback.Owner) {
+	size := sliceFor(s.visit, owner)
+	for at := s.first - s.first%size; at <= s.last && s.goesOn; at += size {
+		// Beyond what was written lately the slices are clean.
+		s.round(at, size, min(uint64(size), s.fresh-min(s.fresh, s.written)))
 	}
-	for at := v.first - v.first%size; at <= v.last; at += size {
-		if !round(at, size, min(uint64(size), v.fresh-written)) { // the other slices are clean
-			return written, err
-		}
-	}
-	for range moments {
-		time.Sleep(moment)
-		if !round(v.first, v.last+around-v.first, uint64(size)) {
-			return written, err
-		}
-	}
-	return written, nil
 }
 
 // sliceFor is the size of slices, the largest of which what was written lately has
@@ -216,13 +255,15 @@ func sliceFor(v *visit, owner writeback.Owner) int64 {
 	return size
 }
 
-func (w *worker) drop(f *os.File, v *visit) error {
-	from := max(0, v.first-around)
-	if err := writeback.Drop(f, from, v.last-from+around); err != nil {
+// drop has the pages forgotten that are charged to others, where it was written to
+// lately and around that.
+func (s *session) drop() error {
+	from, to := max(0, s.first-around), s.last+around
+	if err := writeback.Drop(s.file, from, to-from); err != nil {
 		return err
 	}
-	if len(v.writers) == 0 {
+	if len(s.writers) == 0 {
 		return nil
 	}
-	return w.procs.pageOut(v.Inode, v.writers, from, v.last+around)
+	return s.procs.pageOut(s.visit.Inode, s.writers, from, to)
 }

@@ -28,9 +28,10 @@ type Config struct {
 
 // How often is looked.
 const (
-	tick       = 50 * time.Millisecond // at what was written
-	idleTick   = time.Second           // while nothing is watched
-	refreshMin = time.Second           // at the records; more seldom where that takes long
+	tick       = 50 * time.Millisecond  // at what was written, while files are to be moved
+	quietTick  = 150 * time.Millisecond // and else
+	idleTick   = time.Second            // while nothing is watched
+	refreshMin = time.Second            // at the records; more seldom where that takes long
 	// That takes 1/refreshShare of the time at most, and 1/newShare while cgroups
 	// write that were not there the last time.
 	refreshShare = 50
@@ -53,7 +54,7 @@ type Repairer struct {
 	report   string
 	policy   atomic.Pointer[policy.Policy]
 	counts   counts
-	latest   atomic.Pointer[Report]
+	census   atomic.Pointer[census]
 
 	// Below is Run's.
 
@@ -94,7 +95,6 @@ func New(cfg Config) (*Repairer, error) {
 		files:  rate.NewLimiter(0, 1), early: rate.NewLimiter(0, 1),
 		said: map[string]string{},
 	}
-	r.counts.init()
 	r.Reload(cfg.Policy)
 	return r, nil
 }
@@ -197,8 +197,11 @@ func (r *Repairer) step(now time.Time) time.Duration {
 	if repairs && now.After(r.cpuFree) {
 		r.dispatch(now, tasks)
 	}
-	if len(r.watched) == 0 {
+	switch {
+	case len(r.watched) == 0:
 		return idleTick
+	case len(tasks) == 0:
+		return quietTick
 	}
 	return tick
 }
@@ -293,7 +296,6 @@ func (r *Repairer) visit(t *task) visit {
 	v := visit{
 		Inode: t.Inode, work: t.work, ownerID: t.ownerID,
 		first: int64(t.to.first), last: int64(t.to.last), fresh: t.to.fresh,
-		votes: t.to.freshWrong*2 <= t.to.fresh,
 		drops: float64(t.to.freshWrong) > drifting*float64(t.to.fresh),
 	}
 	if v.drops {

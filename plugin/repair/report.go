@@ -108,10 +108,9 @@ func (r *Repairer) reportFile(now time.Time, f *file) File {
 
 // publish has status and the metrics see how things are.
 func (r *Repairer) publish(now time.Time) {
-	report := r.newReport(now)
-	r.latest.Store(report)
+	r.census.Store(r.take())
 	if r.report != "" {
-		r.complain("report", "status cannot be told what goes on", WriteReport(r.report, report))
+		r.complain("report", "status cannot be told what goes on", WriteReport(r.report, r.newReport(now)))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -47,9 +48,15 @@ func startPlugin(t *testing.T, args ...string) *instance {
 // launch is startPlugin without the wait.
 func launch(t *testing.T, args ...string) *instance {
 	t.Helper()
-	args = append([]string{"run", "--resync", resync.String()}, args...)
+	return launchAs(t, nil, args...)
+}
+
+// launchAs is launch by way of another program.
+func launchAs(t *testing.T, by []string, args ...string) *instance {
+	t.Helper()
+	args = slices.Concat(by, []string{filepath.Join(node.payload, "nri-blkio"), "run", "--resync", resync.String()}, args)
 	p := &instance{
-		cmd:  exec.Command(filepath.Join(node.payload, "nri-blkio"), args...),
+		cmd:  exec.Command(args[0], args[1:]...),
 		log:  &logBuffer{},
 		done: make(chan struct{}),
 	}

@@ -27,19 +27,21 @@ const (
 	drainDeadline = 40 * time.Second
 )
 
-// parts are what is done, by a policy file. All off and all on are enough to see
-// that something has changed; a proof tells them apart.
+// parts are what is done, by a policy file, on a volume. All off and all on are
+// enough to see that something has changed; a proof tells them apart.
 var parts = []struct {
-	name, policy string
-	proof        bool
+	name, policy, volume string
+	proof                bool
 }{
-	{"nothing", "writeback: {backstop: false, handOver: false, repair: false}\n", false},
-	{"backstop", "writeback: {backstop: true, handOver: false, repair: false}\n", true},
-	{"backstop and hand-over", "writeback: {repair: false}\n", true},
-	{allParts, "", false},
+	{"nothing", "writeback: {backstop: false, handOver: false, repair: false}\n", "ext4", false},
+	{"backstop", "writeback: {backstop: true, handOver: false, repair: false}\n", "ext4", true},
+	{"backstop and hand-over", "writeback: {repair: false}\n", "ext4", true},
+	{allParts, "", "ext4", false},
+	{allParts + ", XFS", "", "xfs", true},
+	{allParts + ", btrfs", "", "btrfs", true},
 }
 
-// scenario plays on the ext4 volume at /data, with XFS on another disk at /other.
+// scenario plays on a volume at /data, with one of another disk at /other.
 type scenario struct {
 	name  string
 	play  func(s *stage)
@@ -52,6 +54,7 @@ type stage struct {
 	plugin   *instance
 	shared   *shared
 	parts    string
+	volume   string
 	duration time.Duration // of what is measured
 	result
 }
@@ -63,6 +66,7 @@ type result struct {
 	pod     float64       // what was written of the pod, by what its containers were granted
 	charged string        // to whom, in MiB
 	drained time.Duration // how long what was queued took; 0: nothing was queued
+	moved   moved
 	note    string
 }
 
@@ -79,13 +83,13 @@ func TestScenarios(t *testing.T) {
 		}
 		t.Run(part.name, func(t *testing.T) {
 			p := startPlugin(t, "--policy", policyFile(t, part.policy))
-			pods := &shared{t: t, casts: map[string]*cast{}}
+			pods := &shared{t: t, volume: part.volume, casts: map[string]*cast{}}
 			for _, sc := range scenarios {
 				if sc.proof && !*proof {
 					continue
 				}
 				t.Run(sc.name, func(t *testing.T) {
-					s := &stage{T: t, plugin: p, shared: pods, parts: part.name, duration: duration}
+					s := &stage{T: t, plugin: p, shared: pods, parts: part.name, volume: part.volume, duration: duration}
 					sc.play(s)
 					s.promised()
 					rows = append(rows, s.row(sc.name))
@@ -128,14 +132,14 @@ func (s *stage) row(name string) string {
 	case s.drained > 0:
 		drained = fmt.Sprintf("%.1f s", s.drained.Seconds())
 	}
-	cells := []string{name, s.parts, ratio(s.limited), ratio(s.free), ratio(s.pod), s.charged, drained, s.note}
+	cells := []string{name, s.parts, ratio(s.limited), ratio(s.free), ratio(s.pod), s.charged, drained, s.moved.String(), s.note}
 	return "| " + strings.Join(cells, " | ") + " |"
 }
 
 // file is a new file of the scenario, by its path in a container.
 func (s *stage) file(name string) string {
 	s.Helper()
-	host := filepath.Join(volumes["ext4"], strings.NewReplacer("/", "_", " ", "_", ",", "").Replace(s.Name())+"_"+name)
+	host := filepath.Join(volumes[s.volume], strings.NewReplacer("/", "_", " ", "_", ",", "").Replace(s.Name())+"_"+name)
 	// To remove it drops what is queued.
 	s.Cleanup(func() { os.RemoveAll(host) })
 	return "/data/" + filepath.Base(host)
@@ -158,8 +162,9 @@ type cast struct {
 // shared are the pods that several scenarios play with, one after another: to run
 // one takes longer than most of these.
 type shared struct {
-	t     *testing.T // that the pods end with
-	casts map[string]*cast
+	t      *testing.T // that the pods end with
+	volume string
+	casts  map[string]*cast
 }
 
 // usual is the shared pod of this name, with the containers a and b.
@@ -167,7 +172,7 @@ func (s *stage) usual(name string, limited annotations) (podOf, map[string]actor
 	s.Helper()
 	c := s.shared.casts[name]
 	if c == nil {
-		c = newCast(s.shared.t, name, limited, "a", "b")
+		c = newCast(s.shared.t, s.volume, name, limited, "a", "b")
 		s.shared.casts[name] = c
 	}
 	return podOf{c.pod.Pod, s.T}, s.actors(c)
@@ -177,11 +182,11 @@ func (s *stage) usual(name string, limited annotations) (podOf, map[string]actor
 // the scope is left out.
 func (s *stage) cast(name string, limited annotations, names ...string) (podOf, map[string]actor) {
 	s.Helper()
-	c := newCast(s.T, name, limited, names...)
+	c := newCast(s.T, s.volume, name, limited, names...)
 	return c.pod, s.actors(c)
 }
 
-func newCast(t *testing.T, name string, limited annotations, names ...string) *cast {
+func newCast(t *testing.T, volume, name string, limited annotations, names ...string) *cast {
 	t.Helper()
 	a := annotations{}
 	for scope, value := range limited {
@@ -189,13 +194,21 @@ func newCast(t *testing.T, name string, limited annotations, names ...string) *c
 	}
 	c := &cast{runPod(t, name, a), map[string]*cri.Container{}}
 	for _, n := range names {
-		c.containers[n] = c.pod.run(stageContainer(n))
+		c.containers[n] = c.pod.run(stageContainer(n, volume))
 	}
 	return c
 }
 
-func stageContainer(name string) cri.ContainerConfig {
-	return sleeper(name, "/data", "ext4", "/other", "xfs")
+func stageContainer(name, volume string) cri.ContainerConfig {
+	return sleeper(name, "/data", volume, "/other", otherVolume(volume))
+}
+
+// otherVolume is one of another disk.
+func otherVolume(volume string) string {
+	if volume == "xfs" {
+		return "ext4"
+	}
+	return "xfs"
 }
 
 func (s *stage) actors(c *cast) map[string]actor {
@@ -208,7 +221,7 @@ func (s *stage) actors(c *cast) map[string]actor {
 
 func (s *stage) enter(pod podOf, name string) actor {
 	s.Helper()
-	return actor{pod.run(stageContainer(name)), s}
+	return actor{pod.run(stageContainer(name, s.volume)), s}
 }
 
 // does runs iotool in the container until it ends.
@@ -258,6 +271,7 @@ type account struct {
 	of    map[string]string // cgroups
 	start map[string]int64
 	began time.Time
+	film  *film // nil: nothing is to be moved
 }
 
 // count begins to count what is charged to a pod and its containers.
@@ -274,7 +288,7 @@ func (s *stage) count(pod podOf, actors map[string]actor, names ...string) *acco
 
 func (s *stage) written(dir string) int64 {
 	s.Helper()
-	n, err := cgroup.Dir(dir).Counter(node.disks["vdb"], "wbytes")
+	n, err := cgroup.Dir(dir).Counter(node.disks[diskOf[s.volume]], "wbytes")
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -286,6 +300,9 @@ func (s *stage) written(dir string) int64 {
 // containers' limits, 0 if one has none.
 func (a *account) done(granted float64) {
 	a.s.Helper()
+	if a.film != nil {
+		a.s.moved = a.film.end()
+	}
 	whole := a.s.written(a.pod) - a.start["pod"]
 	took, rest := time.Since(a.began), whole
 	var charged []string

@@ -48,7 +48,7 @@ func escape(args ...string) func(*stage) {
 		pod, who := s.usual("one", oneLimited)
 		file := s.file("f")
 		who["b"].makes(file, "16Mi")
-		account := s.count(pod, who, "a", "b")
+		account := s.count(pod, who, "a", "b").films(file, "a", limit)
 		if len(args) == 0 {
 			args = []string{"--span", "16Mi"}
 		}
@@ -62,7 +62,7 @@ func escapeWithin(s *stage) {
 	pod, who := s.usual("all", allLimited)
 	file := s.file("f")
 	who["b"].makes(file, "16Mi")
-	account := s.count(pod, who, "a", "b")
+	account := s.count(pod, who, "a", "b").films(file, "a", limit)
 	s.limited = who["a"].writes(file, "--span", "16Mi").rate() / limit
 	account.done(limit + raised)
 }
@@ -81,7 +81,7 @@ func bigFile(s *stage) {
 	pod, who := s.usual("one", oneLimited)
 	file := s.file("f")
 	who["b"].does("write", "--path", file, "--mmap", "--span", "1Gi", "--size", "1Mi", "--fsync")
-	account := s.count(pod, who, "a", "b")
+	account := s.count(pod, who, "a", "b").films(file, "a", limit)
 	s.limited = who["a"].writes(file, "--span", "1Gi", "--sync", "8Mi").rate() / limit
 	account.done(0)
 }
@@ -92,7 +92,7 @@ func twoPods(s *stage) {
 	pod, who := s.cast("pod", oneLimited, "a")
 	file := s.file("f")
 	others["b"].makes(file, "16Mi")
-	account := s.count(pod, who, "a")
+	account := s.count(pod, who, "a").films(file, "a", limit)
 	s.limited = who["a"].writes(file, "--span", "16Mi").rate() / limit
 	account.done(limit)
 	s.note = "the rest is charged to the other pod"
@@ -104,7 +104,7 @@ func inversion(s *stage) {
 	file := s.file("f")
 	who["a"].makes(file, "4Mi")
 	alone := who["b"].alone()
-	account := s.count(pod, who, "a", "b")
+	account := s.count(pod, who, "a", "b").films(file, "b", alone)
 	s.free = who["b"].writes(file, "--span", "4Mi").rate() / alone
 	account.done(0)
 }
@@ -115,7 +115,7 @@ func fullQueue(s *stage) {
 	file := s.file("f")
 	alone := who["b"].alone()
 	who["a"].does("write", "--path", file, "--size", "32Mi", "--span", "32Mi")
-	account, began := s.count(pod, who, "a", "b"), time.Now()
+	account, began := s.count(pod, who, "a", "b").films(file, "b", alone), time.Now()
 	s.free = who["b"].writes(file, "--append").rate() / alone
 	account.done(0)
 	s.drains(began)
@@ -143,7 +143,7 @@ func dirtyPages(cure func(s *stage, a *cri.Container)) func(*stage) {
 		s.setVM("dirty_background_bytes", 32*mib)
 		pod, who := s.cast("pod", oneLimited, "b")
 		other, elsewhere := s.file("other"), "/other/scenario-dirty-pages"
-		s.Cleanup(func() { os.Remove(volumes["xfs"] + "/scenario-dirty-pages") })
+		s.Cleanup(func() { os.Remove(volumes[otherVolume(s.volume)] + "/scenario-dirty-pages") })
 		burst := func(path string) float64 {
 			return who["b"].does("write", "--path", path, "--size", "16Mi", "--fsync").rate()
 		}
@@ -151,7 +151,7 @@ func dirtyPages(cure func(s *stage, a *cri.Container)) func(*stage) {
 		burst(elsewhere)
 		alone, aloneThere := burst(other), burst(elsewhere)
 
-		cfg := sleeper("a", "/data", "ext4")
+		cfg := sleeper("a", "/data", s.volume)
 		cfg.Args = []string{"write", "--path", s.file("f"), "--span", "4Gi"}
 		a := pod.run(cfg)
 		if cure != nil {
@@ -160,7 +160,7 @@ func dirtyPages(cure func(s *stage, a *cri.Container)) func(*stage) {
 		time.Sleep(s.duration)
 		s.free = burst(other) / alone
 		s.note = "unlimited on another disk: " + ratio(burst(elsewhere)/aloneThere)
-		writeCgroup(s.T, a.Cgroup, "io.max", node.disks["vdb"]+" wbps=max") // else it ends slowly
+		writeCgroup(s.T, a.Cgroup, "io.max", node.disks[diskOf[s.volume]]+" wbps=max") // else it ends slowly
 		s.ends(actor{a, s})
 	}
 }
@@ -182,7 +182,7 @@ func highMemory(s *stage, a *cri.Container) { writeCgroup(s.T, a.Cgroup, "memory
 
 // strictLimit bounds what the disk may have of the node's dirty pages.
 func strictLimit(s *stage, _ *cri.Container) {
-	bdi := "/sys/class/bdi/" + node.disks["vdb"] + "/"
+	bdi := "/sys/class/bdi/" + node.disks[diskOf[s.volume]] + "/"
 	for name, value := range map[string]string{"strict_limit": "1", "max_ratio": "10"} {
 		old, err := os.ReadFile(bdi + name)
 		if err != nil {
@@ -208,7 +208,7 @@ func restart(next int) func(*stage) {
 		s.ends(who["a"])
 		s.drains(time.Now())
 		who["next"] = s.enter(pod, "next")
-		account := s.count(pod, who, "next")
+		account := s.count(pod, who, "next").films(file, "next", float64(next))
 		s.limited = who["next"].writes(file, "--span", "16Mi").rate() / float64(next)
 		account.done(float64(next))
 	}
@@ -225,7 +225,7 @@ func newPod(s *stage) {
 	}
 	s.drains(time.Now())
 	pod, who := s.cast("new", annotations{"container.next": "/data wbps=4Mi"}, "next")
-	account := s.count(pod, who, "next")
+	account := s.count(pod, who, "next").films(file, "next", raised)
 	s.limited = who["next"].writes(file, "--span", "16Mi").rate() / raised
 	account.done(raised)
 }
@@ -235,7 +235,7 @@ func newPod(s *stage) {
 func frozen(s *stage) {
 	pod, who := s.cast("own", oneLimited, "a", "b")
 	who["a"].does("write", "--path", s.file("f"), "--size", "4Mi")
-	thaw := s.freeze("/mnt/ext4")
+	thaw := s.freeze(filepath.Dir(volumes[s.volume]))
 	s.ends(who["a"])
 	began := time.Now()
 	pod.run(sleeper("beside"))

@@ -75,8 +75,8 @@ func writeScenarios(file, commit string, o outcome) error {
 	return generated.Replace(file, text)
 }
 
-const scenarioHead = `| scenario | what is done | limited / its limit | unlimited / alone | pod / granted | charged, MiB | drained in | |
-|---|---|---|---|---|---|---|---|
+const scenarioHead = `| scenario | what is done | limited / its limit | unlimited / alone | pod / granted | charged, MiB | drained in | the file became its writer's in; then charged right, rate by what is due | |
+|---|---|---|---|---|---|---|---|---|
 `
 
 // writeTable brings docs/matrix.md up to date with the nodes that were run.

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -107,4 +108,21 @@ func (d Dir) Counter(device, name string) (int64, error) {
 		}
 	}
 	return 0, lines.Err() // no line yet: no I/O yet
+}
+
+// IDs returns the numbers of the cgroup and of those below it.
+func (d Dir) IDs() ([]uint64, error) {
+	var ids []uint64
+	err := filepath.WalkDir(d.file(""), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.IsDir() {
+			return err
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err != nil {
+			return err
+		}
+		ids = append(ids, st.Ino)
+		return nil
+	})
+	return ids, err
 }

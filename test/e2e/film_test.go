@@ -1,0 +1,147 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
+)
+
+// film is how things change during a scenario in which a file is to be moved: who
+// owns it, and what is charged to whom.
+type film struct {
+	s      *stage
+	file   string // on the host
+	writer string // cgroup of who writes, and whose it is to be
+	others []string
+	fair   float64 // bytes per second that the writer is to get
+	shots  []shot
+	stop   chan struct{}
+	done   sync.WaitGroup
+}
+
+type shot struct {
+	at         time.Time
+	owner      bool // it is the writer's
+	own, other int64
+}
+
+// moved is what a film shows. The zero value: the file did not move.
+type moved struct {
+	after   time.Duration // since the writer began
+	drained time.Duration // since then, until what was queued under another was on the disk
+	right   float64       // of what was written after that, what was charged to the writer
+	rate    float64       // of the writer after that, by what is fair
+}
+
+func (m moved) String() string {
+	if m.after == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f s, drained %.1f s, then %.1f %%, %.2f", m.after.Seconds(), m.drained.Seconds(), 100*m.right, m.rate)
+}
+
+// films begins one for a writer that is to get so many bytes per second.
+func (a *account) films(file, writer string, fair float64) *account {
+	a.s.Helper()
+	f := &film{
+		s: a.s, file: filepath.Join(volumes[a.s.volume], filepath.Base(file)), writer: a.of[writer], fair: fair,
+		stop: make(chan struct{}),
+	}
+	for name, dir := range a.of {
+		if name != writer {
+			f.others = append(f.others, dir)
+		}
+	}
+	reader, err := writeback.NewOwnerReader()
+	if err != nil {
+		a.s.Fatal(err)
+	}
+	ids, err := cgroup.Dir(f.writer).IDs()
+	if err != nil {
+		a.s.Fatal(err)
+	}
+	f.done.Go(func() {
+		defer reader.Close()
+		for {
+			select {
+			case <-f.stop:
+				return
+			case <-time.After(100 * time.Millisecond):
+				f.shoot(reader, ids)
+			}
+		}
+	})
+	a.film = f
+	return a
+}
+
+func (f *film) shoot(reader *writeback.OwnerReader, ids []uint64) {
+	file, err := os.Open(f.file)
+	if err != nil {
+		return // it is not there yet
+	}
+	defer file.Close()
+	o, err := reader.Owner(file)
+	if err != nil {
+		f.s.Error(err)
+		return
+	}
+	x := shot{at: time.Now(), owner: slices.Contains(ids, o.Cgroup), own: f.written(f.writer)}
+	for _, dir := range f.others {
+		x.other += f.written(dir)
+	}
+	f.shots = append(f.shots, x)
+}
+
+func (f *film) written(dir string) int64 {
+	n, err := cgroup.Dir(dir).Counter(node.disks[diskOf[f.s.volume]], "wbytes")
+	if err != nil {
+		f.s.Error(err)
+	}
+	return n
+}
+
+// end looks at what was seen.
+func (f *film) end() moved {
+	close(f.stop)
+	f.done.Wait()
+	if len(f.shots) == 0 {
+		return moved{}
+	}
+	first, last := f.shots[0], f.shots[len(f.shots)-1]
+	// The last time that it became the writer's: it is so to the end.
+	i := len(f.shots)
+	for i > 0 && f.shots[i-1].owner {
+		i--
+	}
+	if i == len(f.shots) {
+		return moved{}
+	}
+	out := moved{after: f.shots[i].at.Sub(first.at)}
+	// What was queued is on the disk when nothing of the others was written for a second.
+	quiet := i
+	for k := i; k < len(f.shots); k++ {
+		if f.shots[k].other != f.shots[quiet].other {
+			quiet = k
+		}
+		if f.shots[k].at.Sub(f.shots[quiet].at) > time.Second {
+			break
+		}
+	}
+	from := f.shots[quiet]
+	out.drained = from.at.Sub(f.shots[i].at)
+	own, other := float64(last.own-from.own), float64(last.other-from.other)
+	if own+other > 0 {
+		out.right = own / (own + other)
+	}
+	if d := last.at.Sub(from.at).Seconds(); d > 0 {
+		out.rate = own / d / f.fair
+	}
+	return out
+}

@@ -1,0 +1,191 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+	"github.com/nri-blkio/nri-blkio/plugin/repair"
+)
+
+// contest has b make a file and a write to it until the end of the test.
+func contest(t *testing.T, fs string, a, b writer) (file string) {
+	t.Helper()
+	file = testFile(t, fs, "f")
+	b.writes(file, 8, "1M", "conv=notrunc,fsync")
+	awaitWatched(t, fs)
+	a.starts(waysToWrite[0].command(file)...)
+	return file
+}
+
+// reported waits until the program tells status of a file in a state.
+func reported(t *testing.T, state repair.State) repair.File {
+	t.Helper()
+	var found repair.File
+	eventually(t, "status says "+string(state), func() error {
+		r := report(t)
+		for _, f := range r.Files {
+			if f.State == state && len(f.Writers) > 0 {
+				found = f
+				return nil
+			}
+		}
+		return fmt.Errorf("it says %+v", r)
+	})
+	return found
+}
+
+// TestRepairObserves: with --mode observe it is told whose file it is and who writes
+// to it, and nothing is moved.
+func TestRepairObserves(t *testing.T) {
+	startRepair(t, "--mode", "observe")
+	a, b := newWriter(t, "a"), newWriter(t, "b")
+	a.limit("ext4", 4*mib)
+	file := contest(t, "ext4", a, b)
+	got := reported(t, repair.StateWaiting)
+	if got.Owner.CgroupID != b.id || got.Writers[0].CgroupID != a.id || got.Writers[0].Container != a.name || got.Writers[0].Share < 0.99 || got.Misplaced < mib {
+		t.Errorf("got %+v", got)
+	}
+	// As long as that takes otherwise, and more.
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if o := ownerOf(t, file); o.CgroupID != b.id {
+			t.Fatalf("it belongs to %+v", o)
+		}
+	}
+	text, err := command(t, "status")
+	if err != nil || !strings.Contains(text, b.name) || !strings.Contains(text, "test/pod "+a.name+" 100%") || !strings.Contains(text, "mode observe") {
+		t.Errorf("status: %v: %s", err, text)
+	}
+	var out struct{ Writeback repair.Report }
+	text, err = command(t, "status", "-o", "json")
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &out)
+	}
+	if err != nil || out.Writeback.Mode != repair.ModeObserve || len(out.Writeback.Files) != 1 {
+		t.Errorf("status -o json: %v: %s", err, text)
+	}
+}
+
+// TestRepairContested: a file that two keep writing to is told as such. It stays
+// where it is, or goes to who is limited most.
+func TestRepairContested(t *testing.T) {
+	for _, rule := range []string{"majority", "strict"} {
+		t.Run(rule, func(t *testing.T) {
+			p := startRepair(t, "--policy", policyFile(t, "writeback: {contested: "+rule+"}\n"))
+			a, b := newWriter(t, "a"), newWriter(t, "b")
+			a.limit("ext4", 2*mib)
+			b.limit("ext4", 8*mib)
+			file := contest(t, "ext4", a, b)
+			b.starts(waysToWrite[0].command(file)...)
+			got := reported(t, repair.StateContested)
+			if len(got.Writers) != 2 {
+				t.Errorf("got %+v", got)
+			}
+			if rule == "strict" {
+				eventually(t, "it belongs to who is limited most", func() error {
+					if o := ownerOf(t, file); o.CgroupID != a.id {
+						return fmt.Errorf("it belongs to %+v", o)
+					}
+					return nil
+				})
+			}
+			// It does not go to and fro: at first at most once, then after a rest.
+			moves := p.count("A file belongs to who writes it")
+			time.Sleep(5 * time.Second)
+			if n := p.count("A file belongs to who writes it") - moves; n > 3 {
+				t.Errorf("it was moved %d times in 5 s", n)
+			}
+		})
+	}
+}
+
+// TestRepairElsewhere: files that no limit concerns are left alone, on a watched
+// filesystem too.
+func TestRepairElsewhere(t *testing.T) {
+	startRepair(t)
+	limited, c, d := newWriter(t, "limited"), newWriter(t, "c"), newWriter(t, "d")
+	limited.limit("ext4", 4*mib)
+	file := contest(t, "ext4", d, c)
+	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if o := ownerOf(t, file); o.CgroupID != c.id {
+			t.Fatalf("it belongs to %+v", o)
+		}
+	}
+	if files := report(t).Files; len(files) > 0 {
+		t.Errorf("told: %+v", files)
+	}
+}
+
+// TestRepairOfTheDead: a file of a cgroup that is gone goes to who writes it.
+func TestRepairOfTheDead(t *testing.T) {
+	startRepair(t)
+	reader, err := writeback.NewOwnerReader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	for _, fs := range filesystemsWithOwners {
+		a, b := newWriter(t, "next"), newWriter(t, "old")
+		a.limit(fs, 4*mib)
+		b.limit(fs, 2*mib)
+		file := testFile(t, fs, "f")
+		b.writes(file, 4, "1M", "conv=notrunc,fsync")
+		b.remove()
+		awaitWatched(t, fs)
+		f, err := os.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		end := a.starts(waysToWrite[0].command(file)...)
+		eventually(t, "it belongs to the next", func() error {
+			if o, err := reader.Owner(f); err != nil || o.Cgroup != a.id {
+				return fmt.Errorf("it belongs to %+v, %w", o, err)
+			}
+			return nil
+		})
+		f.Close()
+		t.Logf("%s: %v", fs, time.Since(began).Round(time.Millisecond))
+		end()
+		a.remove()
+	}
+}
+
+// TestRepairForbidden: where the kernel's BPF is out of reach the plugin says so, in
+// one line, and goes on; by itself the part ends.
+func TestRepairForbidden(t *testing.T) {
+	p := launchAs(t, []string{"setpriv", "--bounding-set=-perfmon,-bpf,-sys_admin", "--inh-caps=-all"}, "--state-dir", t.TempDir())
+	p.await(t, logServing, 1)
+	if n := p.count("Files are not given to who writes them"); n != 1 {
+		t.Errorf("said %d times", n)
+	}
+	p.kill(t)
+	p = launchAs(t, []string{"setpriv", "--bounding-set=-perfmon,-bpf,-sys_admin", "--inh-caps=-all"}, "--only", "writeback")
+	if status := p.wait(t); status != 1 || p.count("\n") != 1 {
+		t.Errorf("ended with %d: %s", status, p.log)
+	}
+}
+
+// TestRepairEnds: nothing of it is left in the kernel, nor its report.
+func TestRepairEnds(t *testing.T) {
+	p := startRepair(t)
+	a := newWriter(t, "a")
+	a.limit("ext4", 4*mib)
+	awaitWatched(t, "ext4")
+	p.signal(t, syscall.SIGTERM)
+	if status := p.wait(t); status != 0 {
+		t.Errorf("ended with %d", status)
+	}
+	if r := report(t); r.Mode != "" {
+		t.Errorf("the report is there: %+v", r)
+	}
+	if _, err := os.Stat("/run/nri-blkio/writeback.json"); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
