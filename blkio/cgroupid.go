@@ -16,7 +16,8 @@ import (
 const kernfsHandle = 0xfe
 
 // ByID returns the cgroup of a number, see [Cgroup.ID]; ErrGone if it has none any
-// more. It takes CAP_DAC_READ_SEARCH, and finds cgroups of other cgroup namespaces
+// more. Of one whose path is longer than the kernel tells it is the nearest above
+// whose path is not. It takes CAP_DAC_READ_SEARCH, and finds cgroups of other cgroup namespaces
 // only where the hierarchy's root is theirs, too.
 func (h *Hierarchy) ByID(id uint64) (Cgroup, error) {
 	path, err := h.pathOf(id)
@@ -45,12 +46,24 @@ func (h *Hierarchy) pathOf(id uint64) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer unix.Close(fd)
+	defer func() { unix.Close(fd) }()
 	dir, err := nameOf(root)
 	if err != nil {
 		return "", err
 	}
 	name, err := nameOf(fd)
+	for range maxUp {
+		if !errors.Is(err, unix.ENAMETOOLONG) {
+			break
+		}
+		up, openErr := unix.Openat(fd, "..", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if openErr != nil {
+			return "", openErr
+		}
+		unix.Close(fd)
+		fd = up
+		name, err = nameOf(fd)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -60,6 +73,9 @@ func (h *Hierarchy) pathOf(id uint64) (string, error) {
 	}
 	return below, nil
 }
+
+// maxUp is how many cgroups with a path too long are gone up from one.
+const maxUp = 256
 
 func nameOf(fd int) (string, error) { return os.Readlink("/proc/self/fd/" + strconv.Itoa(fd)) }
 

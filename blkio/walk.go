@@ -12,7 +12,9 @@ import (
 
 // Walk calls fn for every cgroup below the root that has the extended
 // attribute, parents first and siblings by name. Cgroups that vanish meanwhile
-// are left out. An error of fn ends the walk and is returned as it is.
+// are left out, and those whose path is longer than the kernel takes: a container
+// may make such. An error of fn ends the walk and is returned as it is, but for
+// fs.SkipDir, which leaves out what is below.
 func (h *Hierarchy) Walk(xattr string, fn func(c Cgroup, value []byte) error) error {
 	return h.walk(".", func(c Cgroup, dir *os.File) error {
 		value, err := getxattr(func(buf []byte) (int, error) { return unix.Fgetxattr(int(dir.Fd()), xattr, buf) })
@@ -47,7 +49,7 @@ func (h *Hierarchy) walk(p string, fn func(c Cgroup, dir *os.File) error) error 
 // visit calls fn for one cgroup and returns the names of its children.
 func (h *Hierarchy) visit(p string, fn func(c Cgroup, dir *os.File) error) ([]string, error) {
 	fd, err := h.open(p, unix.O_RDONLY|unix.O_DIRECTORY)
-	if vanished(err) {
+	if vanished(err) || errors.Is(err, unix.ENAMETOOLONG) {
 		return nil, nil
 	}
 	if err != nil {
@@ -55,7 +57,10 @@ func (h *Hierarchy) visit(p string, fn func(c Cgroup, dir *os.File) error) ([]st
 	}
 	dir := os.NewFile(uintptr(fd), p)
 	defer dir.Close()
-	if err := fn(Cgroup{h: h, path: p}, dir); err != nil {
+	switch err := fn(Cgroup{h: h, path: p}, dir); {
+	case errors.Is(err, fs.SkipDir):
+		return nil, nil
+	case err != nil:
 		return nil, err
 	}
 	return subdirectories(dir)

@@ -45,6 +45,7 @@ type Observer struct {
 	dirtied, flush *ebpf.Program
 	maps           countMaps
 	link           link.Link // of dirtied; nil while nothing is watched
+	subvolumes     bool
 	watching       map[blkio.Dev]bool
 	keys           [][keySize]byte
 	values         [][valueSize]byte
@@ -66,9 +67,11 @@ func NewObserver() (_ *Observer, err error) {
 	if err != nil {
 		return nil, err
 	}
+	_, subvolumes := l.lookup("btrfs_inode", "root")
 	o := &Observer{
-		watching: map[blkio.Dev]bool{},
-		keys:     make([][keySize]byte, batch), values: make([][valueSize]byte, batch),
+		subvolumes: subvolumes,
+		watching:   map[blkio.Dev]bool{},
+		keys:       make([][keySize]byte, batch), values: make([][valueSize]byte, batch),
 	}
 	defer func() {
 		if err != nil {
@@ -94,6 +97,10 @@ func NewObserver() (_ *Observer, err error) {
 	o.flush, err = flushProgram(l, o.maps)
 	return o, err
 }
+
+// Subvolumes says that files of btrfs are told apart by their subvolumes. They are
+// not where btrfs was not loaded yet.
+func (o *Observer) Subvolumes() bool { return o.subvolumes }
 
 const noPrealloc = 1 // BPF_F_NO_PREALLOC
 
@@ -226,6 +233,8 @@ const (
 func decode(key *[keySize]byte, value *[valueSize]byte) Dirtied {
 	order := binary.NativeEndian
 	page := uint64(os.Getpagesize())
+	// The first is none yet where a flush came in between the two.
+	first, last := order.Uint64(value[valueFirst:]), order.Uint64(value[valueLast:])
 	return Dirtied{
 		Inode: Inode{
 			Dev:        fromKernelDev(order.Uint32(value[valueDev:])),
@@ -237,8 +246,8 @@ func decode(key *[keySize]byte, value *[valueSize]byte) Dirtied {
 		Charged: order.Uint64(value[valueCharged:]),
 		Owner:   order.Uint64(value[valueOwner:]),
 		Bytes:   order.Uint64(value[valueBytes:]),
-		First:   order.Uint64(value[valueFirst:]) * page,
-		Last:    order.Uint64(value[valueLast:]) * page,
+		First:   min(first, last) * page,
+		Last:    last * page,
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
 // Owner is whom an inode's writeback belongs to.
@@ -17,6 +19,8 @@ type Owner struct {
 	// may have outlived; 0 if the inode belongs to nobody: nothing was written to
 	// it since it is in memory.
 	Cgroup uint64
+	// Dev is the filesystem's number, as in Inode.
+	Dev blkio.Dev
 	// Generation tells an inode from others that had its number.
 	Generation uint32
 	Verdict
@@ -41,6 +45,7 @@ const (
 	answerHistory    = 14
 	answerBandwidth  = 16
 	answerFound      = 24 // 1 if the descriptor is a file's
+	answerDev        = 28
 	answerSize       = 32
 )
 
@@ -98,6 +103,7 @@ func (r *OwnerReader) Owner(f *os.File) (Owner, error) {
 	order := binary.NativeEndian
 	return Owner{
 		Cgroup:     order.Uint64(answer[answerOwner:]),
+		Dev:        fromKernelDev(order.Uint32(answer[answerDev:])),
 		Generation: order.Uint32(answer[answerGeneration:]),
 		Verdict:    Verdict{History: order.Uint16(answer[answerHistory:]), Average: order.Uint16(answer[answerAverage:])},
 		Bandwidth:  order.Uint64(answer[answerBandwidth:]),
@@ -137,6 +143,9 @@ func ownerProgram(l *layout, answers *ebpf.Map) (*ebpf.Program, error) {
 		c.add(asm.Mov.Reg(asm.R1, answer), asm.Add.Imm(asm.R1, f.to))
 		c.read(f.size, c.offset("inode", f.field), inode, "out")
 	}
+	c.follow(task, inode, "out", "inode", "i_sb")
+	c.add(asm.Mov.Reg(asm.R1, answer), asm.Add.Imm(asm.R1, answerDev))
+	c.read(4, c.offset("super_block", "s_dev"), task, "out")
 	c.add(asm.StoreImm(answer, answerFound, 1, asm.Byte))
 	// Null up to here is an inode that belongs to nobody.
 	c.follow(inode, inode, "out", "inode", "i_wb")

@@ -3,6 +3,7 @@ package repair
 import (
 	"cmp"
 	"errors"
+	"io/fs"
 	"path"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -24,6 +25,7 @@ type domain struct {
 // subject is a cgroup with a limit on writes, by its record.
 type subject struct {
 	Who
+	id     uint64
 	limits map[blkio.Dev]blkio.Limits
 }
 
@@ -49,62 +51,100 @@ func (w Who) String() string {
 type domains struct {
 	cgroups  *blkio.Hierarchy
 	subjects map[string]subject // by path
-	// ended are cgroups that are gone and had limits: of containers of which a
-	// record has the end, and those that were seen while they were there.
+	// ended are containers of which a record has the end, by their cgroups.
 	ended map[uint64]Who
-	seen  map[uint64]Who // of these, the living
+	// seen is under whose limit cgroups were while they were there: it tells of
+	// those that are gone.
+	seen  map[uint64]origin
 	paths map[uint64]place
-	// known are the cgroups that have been looked up since the records were read;
-	// news: one is there that was not before that.
-	known, before map[uint64]bool
-	news          bool
+	// known are the cgroups that have been looked up; news: one of them was not
+	// there as the records were read.
+	known map[uint64]bool
+	news  bool
+	// observed: limits that are not carried out count, too.
+	observed bool
+}
+
+// origin is where a cgroup was: in the subject at a path, if that has the number
+// still.
+type origin struct {
+	Who
+	path string
+	id   uint64
 }
 
 // place is where a cgroup was found: for a moment, since it may go.
 type place struct {
-	path string
-	gone bool
+	path          string
+	gone, unknown bool
 }
 
-// maxSeen is how many cgroups are remembered beyond their end.
-const maxSeen = 1 << 13
+// maxSeen is how many cgroups are remembered, of each kind.
+const maxSeen = 1 << 14
 
 func newDomains(cgroups *blkio.Hierarchy) *domains {
 	return &domains{
 		cgroups: cgroups, subjects: map[string]subject{},
-		ended: map[uint64]Who{}, seen: map[uint64]Who{}, paths: map[uint64]place{}, known: map[uint64]bool{},
+		ended: map[uint64]Who{}, seen: map[uint64]origin{}, paths: map[uint64]place{}, known: map[uint64]bool{},
 	}
 }
 
-// refresh reads the records. An error is of one or some of them.
+// refresh reads the records. An error is of one or some of them; if not all of them
+// were found the limits are those of before.
 func (d *domains) refresh() error {
-	subjects := map[string]subject{}
-	if len(d.ended) > maxSeen {
-		clear(d.ended)
-	}
+	subjects, ended := map[string]subject{}, map[uint64]Who{}
 	var bad error
 	err := d.cgroups.Walk(plugin.RecordXattr, func(c blkio.Cgroup, _ []byte) error {
 		r, err := plugin.ReadRecord(c)
-		if err != nil || r == nil {
-			if !errors.Is(err, blkio.ErrGone) {
-				bad = err
-			}
+		switch {
+		case errors.Is(err, blkio.ErrGone):
 			return nil
+		case err != nil:
+			bad = err
+			return nil
+		case r == nil:
+			r = ownedByItself(c)
 		}
-		who := Who{r.Namespace, r.Pod, r.Container}
 		for i := range r.Exits {
 			for _, id := range r.Exits[i].CgroupIDs {
-				d.ended[id] = Who{r.Namespace, r.Pod, r.Exits[i].Container}
+				ended[id] = Who{r.Namespace, r.Pod, r.Exits[i].Container}
 			}
 		}
-		if limits := writeLimits(r.DevLimits()); len(limits) > 0 && !r.Cleared {
-			subjects[c.Path()] = subject{who, limits}
+		if limits := writeLimits(r.DevLimits()); len(limits) > 0 && !r.Cleared && (!r.Observed || d.observed) {
+			id, err := c.ID()
+			if err != nil {
+				return nil // it is gone
+			}
+			subjects[c.Path()] = subject{Who{r.Namespace, r.Pod, r.Container}, id, limits}
+		}
+		if r.Kind == plugin.KindContainer {
+			return fs.SkipDir // below are its own cgroups, as many as it likes
 		}
 		return nil
 	})
-	d.subjects = subjects
-	d.before, d.known, d.news = d.known, map[uint64]bool{}, false
-	return errors.Join(err, bad)
+	if err != nil {
+		return err
+	}
+	d.subjects, d.ended, d.news = subjects, ended, false
+	return bad
+}
+
+// ownedByItself stands for the record of a container that may write it itself, and
+// so it says nothing: its io.max, which it may not write, does.
+func ownedByItself(c blkio.Cgroup) *plugin.Record {
+	out := &plugin.Record{Kind: plugin.KindContainer}
+	limits, err := c.ReadIOMax()
+	if err != nil {
+		return out
+	}
+	for dev, of := range limits {
+		for k, rate := range of {
+			if rate != blkio.Unset {
+				out.Limits = append(out.Limits, plugin.LimitRecord{Dev: dev.String(), Key: blkio.Key(k).String(), Rate: rate})
+			}
+		}
+	}
+	return out
 }
 
 // writeLimits are those that concern writes, without those that are no limits.
@@ -131,8 +171,17 @@ func writes(l blkio.Limits) blkio.Limits {
 // moment forgets where cgroups are: until the next one each is looked up once.
 func (d *domains) moment() {
 	clear(d.paths)
-	if len(d.seen) > maxSeen {
-		clear(d.seen)
+	shorten(d.seen)
+	shorten(d.known)
+}
+
+// shorten makes room in what is remembered.
+func shorten[V any](m map[uint64]V) {
+	for id := range m {
+		if len(m) <= maxSeen {
+			return
+		}
+		delete(m, id)
 	}
 }
 
@@ -145,17 +194,14 @@ func (d *domains) find(id uint64) place {
 	switch {
 	case errors.Is(err, blkio.ErrGone):
 		at.gone = true
-		if who, ok := d.seen[id]; ok {
-			d.ended[id] = who
-			delete(d.seen, id)
-		}
-	case err == nil:
+	case err != nil:
+		at.unknown = true
+	default:
 		at.path = c.Path()
 	}
 	d.paths[id] = at
-	if !at.gone && !d.known[id] {
-		d.known[id] = true
-		d.news = d.news || !d.before[id]
+	if at.path != "" && !d.known[id] {
+		d.known[id], d.news = true, true
 	}
 	return at
 }
@@ -164,15 +210,27 @@ func (d *domains) find(id uint64) place {
 func (d *domains) of(id uint64, fs *filesystem) domain {
 	at := d.find(id)
 	if at.gone {
+		// What a container's own cgroup has left is under the container's limit as
+		// long as that is there.
+		was, ok := d.seen[id]
+		if s := d.subjects[was.path]; ok && s.id == was.id && was.id != id {
+			return domain{cgroup: was.path}
+		}
 		return domain{dead: id}
 	}
 	for p := at.path; p != "" && p != "."; p = path.Dir(p) {
 		if s, ok := d.subjects[p]; ok && s.limitsWrites(fs) {
-			d.seen[id] = s.Who
+			d.seen[id] = origin{s.Who, p, s.id}
 			return domain{cgroup: p}
 		}
 	}
 	return domain{}
+}
+
+// live says that a domain's cgroups can write, or have a limit.
+func (d *domains) live(of domain) bool {
+	_, there := d.subjects[of.cgroup]
+	return of.dead == 0 && (of.cgroup == "" || there)
 }
 
 func (s *subject) limitsWrites(fs *filesystem) bool {
@@ -188,7 +246,8 @@ func (s *subject) limitsWrites(fs *filesystem) bool {
 // one.
 func (d *domains) limited(of domain) bool {
 	_, ended := d.ended[of.dead]
-	return of.cgroup != "" || ended
+	_, seen := d.seen[of.dead]
+	return of.cgroup != "" || ended || seen
 }
 
 // stricter says that one domain may write less than another on a filesystem.
@@ -222,6 +281,9 @@ func (d *domains) who(id uint64) Party {
 	at := d.find(id)
 	if at.gone {
 		out.Who, out.Gone = d.ended[id], true
+		if was, ok := d.seen[id]; ok && out.Pod == "" {
+			out.Who = was.Who
+		}
 		return out
 	}
 	out.Cgroup = at.path

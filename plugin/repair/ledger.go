@@ -23,8 +23,9 @@ const (
 	// others, from which on these are dropped: more than half would take the file.
 	drifting = 0.3
 
-	maxFiles  = 1 << 14 // in the ledger
-	maxShares = 8       // of a file
+	maxFiles  = 1 << 13      // in the ledger
+	fairFiles = maxFiles / 4 // of one writer, once half of the room is taken
+	maxShares = 8            // of a file
 	// forgotten is after how long a file that nobody writes is.
 	forgotten = 30 * time.Second
 	// A file that was moved, or could not be, is left alone for a time, which
@@ -54,9 +55,23 @@ type ledger struct {
 	// first has the smaller one.
 	limited  func(domain) bool
 	stricter func(a, b domain, fs *filesystem) bool
-	strict   bool   // contested files go to who is limited most
-	full     uint64 // bytes that were written to files that there was no room for
+	strict   bool              // contested files go to who is limited most
+	live     func(domain) bool // it can write, or have a limit, yet
+	full     uint64            // bytes that were written to files that there was no room for
+	gaveUp   int64             // files, for a time
 	arrivals []arrival
+	// touched are the files that were written to since they were decided on, of
+	// which each writer has brought so many into the ledger.
+	touched map[*file]bool
+	brought map[domain]int
+	swept   time.Time
+}
+
+func newLedger(limited, live func(domain) bool, stricter func(a, b domain, fs *filesystem) bool) *ledger {
+	return &ledger{
+		files: map[writeback.Inode]*file{}, limited: limited, live: live, stricter: stricter,
+		touched: map[*file]bool{}, brought: map[domain]int{},
+	}
 }
 
 // arrival is a file that has been moved to who writes it.
@@ -78,6 +93,7 @@ type file struct {
 
 	since     time.Time     // it belongs to another than it is to; zero: it does not
 	began     time.Time     // it is worked on; zero: it was not yet
+	from      uint64        // whose it was then
 	notBefore time.Time     // it is worked on next
 	rest      time.Duration // after that
 	lastWrite time.Time
@@ -86,6 +102,7 @@ type file struct {
 	drops     int // passes, one after another, that were to change whom pages are charged to
 	failure   string
 	path      string // "" if it is not known
+	broughtBy domain
 }
 
 // share is what the cgroups of one domain write to a file.
@@ -119,19 +136,43 @@ func (l *ledger) add(now time.Time, s *sample) {
 		if s.writer == s.owner && s.charged == s.writer || !l.concerns(s.writer, s.owner) {
 			return // all is right, or no limit is concerned
 		}
-		if len(l.files) >= maxFiles {
+		if n := len(l.files); n >= maxFiles || n >= maxFiles/2 && l.brought[s.writer] >= fairFiles {
 			l.full += s.bytes
 			return
 		}
-		f = &file{Inode: s.inode, state: StateRight}
+		f = &file{Inode: s.inode, state: StateRight, broughtBy: s.writer}
 		l.files[s.inode] = f
+		l.brought[s.writer]++
 	}
+	l.touched[f] = true
 	f.fs, f.lastWrite = s.fs, now
 	f.owner, f.ownerID = s.owner, s.ownerID
-	if s.writer != s.owner {
+	if s.writer != s.owner && l.concerns(s.writer, s.owner) {
 		f.wrong += s.bytes
 	}
 	f.share(now, s.writer).add(now, s)
+}
+
+// remove takes a file out of the ledger.
+func (l *ledger) remove(f *file) {
+	delete(l.files, f.Inode)
+	delete(l.touched, f)
+	if l.brought[f.broughtBy]--; l.brought[f.broughtBy] <= 0 {
+		delete(l.brought, f.broughtBy)
+	}
+}
+
+// sweep forgets what nobody writes to.
+func (l *ledger) sweep(now time.Time) {
+	if now.Sub(l.swept) < time.Second {
+		return
+	}
+	l.swept = now
+	for _, f := range l.files {
+		if now.Sub(f.lastWrite) > forgotten {
+			l.remove(f)
+		}
+	}
 }
 
 // share finds a domain's, or begins it in place of the smallest.
@@ -195,6 +236,7 @@ func (f *file) parties(now time.Time) (out []*share, total float64) {
 // goal is whom a file is to belong to, nil if it is too little to tell or may stay
 // where it is. contested: several write to it.
 func (l *ledger) goal(now time.Time, f *file) (to *share, contested bool) {
+	f.shares = slices.DeleteFunc(f.shares, func(s share) bool { return !l.live(s.domain) })
 	parties, total := f.parties(now)
 	if total < worthwhile || len(parties) == 0 {
 		return nil, false
@@ -234,30 +276,37 @@ type task struct {
 	to   *share
 }
 
-// decide puts each file into its state, and returns those that are to be worked
-// on, the most bytes first. admit is asked for each that begins.
-func (l *ledger) decide(now time.Time, admit func() bool) []task {
+// decide puts each file that was written to into its state, and returns those that
+// are to be worked on, the most bytes first.
+func (l *ledger) decide(now time.Time) []task {
+	l.sweep(now)
 	var out []task
-	for inode, f := range l.files {
-		if now.Sub(f.lastWrite) > forgotten {
-			delete(l.files, inode)
-			continue
-		}
+	for f := range l.touched {
 		if w, to := l.settle(now, f); w != nothing {
 			out = append(out, task{f, w, to})
+		} else {
+			delete(l.touched, f)
 		}
 	}
 	slices.SortFunc(out, func(a, b task) int { return cmp.Compare(b.to.bytes, a.to.bytes) })
-	return slices.DeleteFunc(out, func(t task) bool {
-		if t.work == drop || t.state == StateRepairing {
-			return false
+	return out
+}
+
+// begin notes that a file is worked on.
+func (l *ledger) begin(now time.Time, t *task) {
+	delete(l.touched, t.file)
+	if t.work == move && t.state != StateRepairing {
+		t.state, t.began, t.from = StateRepairing, now, t.ownerID
+	}
+}
+
+// pause has nothing worked on: a policy says so.
+func (l *ledger) pause() {
+	for _, f := range l.files {
+		if f.state == StateRepairing {
+			f.state, f.began = StateWaiting, time.Time{}
 		}
-		if !admit() {
-			return true
-		}
-		t.state, t.began = StateRepairing, now
-		return false
-	})
+	}
 }
 
 func (f *file) total() (sum float64) {
@@ -281,7 +330,7 @@ func (l *ledger) settle(now time.Time, f *file) (work, *share) {
 		return nothing, nil
 	case to.domain == f.owner:
 		f.arrived(l, now, contested)
-		if !contested && to.misplaced > drifting*to.bytes && to.freshWrong > 0 {
+		if !contested && to.misplaced > drifting*to.bytes && to.freshWrong > 0 && !now.Before(f.notBefore) {
 			return drop, to
 		}
 		return nothing, nil
@@ -292,6 +341,7 @@ func (l *ledger) settle(now time.Time, f *file) (work, *share) {
 	switch {
 	case f.state == StateRepairing && now.Sub(f.began) > patience:
 		f.fail(now, "it does not move")
+		l.gaveUp++
 	case f.state == StateRepairing:
 		return move, to
 	case f.state == StateFailed && now.Before(f.notBefore):
@@ -310,7 +360,9 @@ func (l *ledger) concerns(writer, owner domain) bool { return l.limited(writer) 
 // arrived notes that a file is where it is to be.
 func (f *file) arrived(l *ledger, now time.Time, contested bool) {
 	switch {
-	case !f.began.IsZero():
+	case f.state == StateFailed && now.Before(f.notBefore):
+		return // its pages cannot be dropped
+	case !f.began.IsZero() && f.ownerID != f.from:
 		f.moves++
 		l.arrivals = append(l.arrivals, arrival{f.Inode, f.ownerID, now.Sub(f.since)})
 		f.restFrom(now)
@@ -325,7 +377,7 @@ func (f *file) arrived(l *ledger, now time.Time, contested bool) {
 
 // fail leaves a file alone for a time.
 func (f *file) fail(now time.Time, why string) {
-	f.state, f.failure, f.began = StateFailed, why, time.Time{}
+	f.state, f.failure, f.began, f.drops = StateFailed, why, time.Time{}, 0
 	f.restFrom(now)
 }
 

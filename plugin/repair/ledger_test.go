@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -16,6 +17,8 @@ var (
 	dead = domain{dead: 9}
 )
 
+var idOf = map[domain]uint64{a: 11, b: 12, x: 13, dead: 9}
+
 var testFS = &filesystem{fstype: "ext4", mountpoint: "/data"}
 
 // story is a ledger and what happens to one file of it.
@@ -27,11 +30,11 @@ type story struct {
 
 func newStory() *story {
 	return &story{
-		ledger: &ledger{
-			files:    map[writeback.Inode]*file{},
-			limited:  func(d domain) bool { return d.cgroup != "" },
-			stricter: func(p, q domain, _ *filesystem) bool { return p == a && q != a || p == b && q == x },
-		},
+		ledger: newLedger(
+			func(d domain) bool { return d.cgroup != "" },
+			func(d domain) bool { return d.dead == 0 },
+			func(p, q domain, _ *filesystem) bool { return p == a && q != a || p == b && q == x },
+		),
 		now: time.Unix(1000, 0), admit: true,
 	}
 }
@@ -40,7 +43,7 @@ func newStory() *story {
 func (s *story) writes(who, charged, owner domain, kib uint64) {
 	s.add(s.now, &sample{
 		inode: writeback.Inode{Number: 1}, fs: testFS, writer: who, charged: charged, owner: owner,
-		writerID: 7, ownerID: 8, bytes: kib << 10, last: kib << 10,
+		writerID: 7, ownerID: idOf[owner], bytes: kib << 10, last: kib << 10,
 	})
 }
 
@@ -54,10 +57,16 @@ type decided struct {
 }
 
 func (s *story) decides() decided {
-	tasks := s.decide(s.now, func() bool { return s.admit })
+	tasks := s.decide(s.now)
+	if !s.admit {
+		tasks = nil
+	}
 	f := s.files[writeback.Inode{Number: 1}]
 	if f == nil {
 		return decided{}
+	}
+	for i := range tasks {
+		s.begin(s.now, &tasks[i])
 	}
 	out := decided{State: f.state}
 	if len(tasks) > 0 {
@@ -207,14 +216,71 @@ func TestLedgerForgets(t *testing.T) {
 	}
 }
 
-// TestLedgerBounded: what there is no room for is counted.
+// TestLedgerOfTheDead: what is gone takes no part any more, however much it wrote.
+func TestLedgerOfTheDead(t *testing.T) {
+	s := newStory()
+	gone := map[domain]bool{}
+	s.live = func(d domain) bool { return !gone[d] }
+	s.writes(b, b, x, 1<<20)
+	gone[b] = true
+	s.writes(a, a, b, 64)
+	s.want(t, decided{move, "a", StateRepairing})
+}
+
+// TestLedgerPaused: a policy that has nothing repaired leaves nothing half done.
+func TestLedgerPaused(t *testing.T) {
+	s := newStory()
+	s.writes(a, x, x, 64)
+	s.decides()
+	s.pause()
+	s.passes(2 * patience)
+	s.admit = false
+	s.writes(a, x, x, 64)
+	s.want(t, decided{State: StateWaiting})
+}
+
+// TestLedgerDrops: pages that cannot be dropped are left for a time.
+func TestLedgerDrops(t *testing.T) {
+	s := newStory()
+	s.writes(a, x, a, 64)
+	s.want(t, decided{drop, "a", StateRight})
+	f := s.files[writeback.Inode{Number: 1}]
+	f.fail(s.now, "no")
+	s.writes(a, x, a, 64)
+	s.want(t, decided{State: StateFailed})
+	s.passes(firstRest)
+	s.writes(a, x, a, 64)
+	s.want(t, decided{drop, "a", StateRight})
+}
+
+// TestTurns: one writer's many files keep no other's waiting.
+func TestTurns(t *testing.T) {
+	of := func(d domain) task { return task{to: &share{domain: d}} }
+	var got []domain
+	for _, task := range takeTurns([]task{of(a), of(a), of(a), of(b), of(a), of(b), of(x)}) {
+		got = append(got, task.to.domain)
+	}
+	if want := []domain{a, b, x, a, b, a, a}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// TestLedgerBounded: what there is no room for is counted, and one writer leaves
+// room for others.
 func TestLedgerBounded(t *testing.T) {
 	s := newStory()
-	for i := range uint64(maxFiles + 3) {
-		s.add(s.now, &sample{inode: writeback.Inode{Number: i}, fs: testFS, writer: a, charged: x, owner: x, bytes: 5})
+	brings := func(d domain, from, n uint64) {
+		for i := range n {
+			s.add(s.now, &sample{inode: writeback.Inode{Number: from + i}, fs: testFS, writer: d, charged: x, owner: x, bytes: 5})
+		}
 	}
-	if len(s.files) != maxFiles || s.full != 15 {
-		t.Errorf("%d files, %d bytes more", len(s.files), s.full)
+	brings(a, 1, maxFiles)
+	if n := len(s.files); n != maxFiles/2 || s.full != 5*maxFiles/2 {
+		t.Errorf("%d files of a, %d bytes more", n, s.full)
+	}
+	brings(b, 1<<20, maxFiles)
+	if n := len(s.files); n != maxFiles/2+fairFiles {
+		t.Errorf("%d files", n)
 	}
 	// So are the shares of a file: the smallest goes.
 	for i := range uint64(2 * maxShares) {
@@ -222,5 +288,10 @@ func TestLedgerBounded(t *testing.T) {
 	}
 	if n := len(s.files[writeback.Inode{Number: 1}].shares); n != maxShares {
 		t.Errorf("%d shares", n)
+	}
+	s.passes(forgotten + 1)
+	s.decides()
+	if len(s.files)+len(s.touched)+len(s.brought) > 0 {
+		t.Errorf("%d files, %d touched, %d writers are kept", len(s.files), len(s.touched), len(s.brought))
 	}
 }

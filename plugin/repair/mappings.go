@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -16,67 +18,99 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
-// mappings finds who has mapped a file. What is mapped stays in the page cache, and
-// charged to whom it is, until it is taken out of the mapping.
+// mappings takes files out of the mappings of who has mapped them. What is mapped
+// stays in the page cache, and charged to whom it is.
 type mappings struct {
 	cgroups *blkio.Hierarchy
 	proc    string // where the host's procfs is
+
+	mu sync.Mutex // guards all below
+	// busy are the cgroups whose processes are looked at: a process can have who
+	// looks at its mappings wait for ever, but then it waits itself.
+	busy map[string]bool
+	err  error // that there is no access to any
 }
 
-// maxMappers is how many processes of a container are looked at in one pass.
-const maxMappers = 64
+const (
+	// maxMappers is how many processes of a container are looked at at a time, any
+	// of them.
+	maxMappers = 64
+	// maxLines of the lists of mappings are read for one file, maxRanges of them
+	// taken out.
+	maxLines, maxRanges = 1 << 15, 1 << 10
+)
 
 // pageOut has the kernel take a part of a file out of the mappings of what runs in
 // these cgroups, and forget it, as far as it is clean and nobody else has it mapped.
-// Who touches it next faults it in again, and is charged for it.
+// Who touches it next faults it in again, and is charged for it. It does not wait.
 //
 // It takes CAP_SYS_NICE and CAP_SYS_PTRACE, and the host's PID namespace.
 //
 // Source: process_madvise(2), madvise_pageout in mm/madvise.c.
-func (m *mappings) pageOut(in writeback.Inode, cgroups []string, from, to int64) error {
-	var errs []error
+func (m *mappings) pageOut(in writeback.Inode, cgroups []string, from, to int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, c := range cgroups {
-		pids, err := m.cgroups.Cgroup(c).Processes()
-		if err != nil {
-			errs = append(errs, err)
+		if m.busy[c] {
 			continue
 		}
-		for _, pid := range pids[:min(len(pids), maxMappers)] {
-			if pid == 0 {
-				return errOtherPIDs
-			}
-			errs = append(errs, m.pageOutOf(in, pid, from, to))
-		}
+		m.busy[c] = true
+		go func() {
+			err := m.pageOutOf(in, c, from, to)
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			delete(m.busy, c)
+			m.err = err
+		}()
 	}
-	return errors.Join(errs...)
 }
 
-// errOtherPIDs says that the cgroup's processes cannot be named from here.
-var errOtherPIDs = errors.New("files that are mapped are moved only from the host's PID namespace (hostPID)")
+// access is why mappings cannot be looked at, as of the last time.
+func (m *mappings) access() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.err
+}
 
-func (m *mappings) pageOutOf(in writeback.Inode, pid int, from, to int64) error {
-	ranges, err := m.of(in, pid, from, to)
-	if len(ranges) == 0 {
-		return ignoreEnded(err)
-	}
-	fd, err := unix.PidfdOpen(pid, 0)
+var (
+	errOtherPIDs = errors.New("that takes the node's PID namespace (hostPID)")
+	errNoAccess  = errors.New("that takes CAP_SYS_PTRACE and CAP_SYS_NICE")
+)
+
+// pageOutOf returns just what keeps it from looking at any process.
+func (m *mappings) pageOutOf(in writeback.Inode, cgroup string, from, to int64) error {
+	pids, err := m.cgroups.Cgroup(cgroup).Processes()
 	if err != nil {
-		return ignoreEnded(fmt.Errorf("open process %d: %w", pid, err))
+		return nil // it is gone
 	}
-	defer unix.Close(fd)
-	const pageOut = 21 // MADV_PAGEOUT
-	_, _, errno := unix.Syscall6(unix.SYS_PROCESS_MADVISE, uintptr(fd),
-		uintptr(unsafe.Pointer(&ranges[0])), uintptr(len(ranges)), pageOut, 0, 0)
-	if errno != 0 {
-		return ignoreEnded(fmt.Errorf("page out of process %d: %w", pid, errno))
+	rand.Shuffle(len(pids), func(i, j int) { pids[i], pids[j] = pids[j], pids[i] })
+	lines := maxLines
+	for _, pid := range pids[:min(len(pids), maxMappers)] {
+		if pid == 0 {
+			return errOtherPIDs
+		}
+		if err := m.pageOutProcess(in, pid, from, to, &lines); errors.Is(err, os.ErrPermission) {
+			return errNoAccess
+		}
 	}
 	return nil
 }
 
-// ignoreEnded makes the end of a process no error.
-func ignoreEnded(err error) error {
-	if errors.Is(err, unix.ESRCH) || errors.Is(err, os.ErrNotExist) {
-		return nil
+func (m *mappings) pageOutProcess(in writeback.Inode, pid int, from, to int64, lines *int) error {
+	// Before the list, so that this is of the process that it is of.
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	ranges, err := m.of(in, pid, from, to, lines)
+	for i := range ranges {
+		const pageOut = 21 // MADV_PAGEOUT
+		_, _, errno := unix.Syscall6(unix.SYS_PROCESS_MADVISE, uintptr(fd), uintptr(unsafe.Pointer(&ranges[i])), 1, pageOut, 0, 0)
+		if errno == unix.EPERM {
+			return errno
+		}
+		// Else it is locked in memory, or the process has ended.
 	}
 	return err
 }
@@ -84,13 +118,10 @@ func ignoreEnded(err error) error {
 // addressRange is a struct iovec of another process's addresses.
 type addressRange struct{ start, length uint64 }
 
-// maxRanges are as many as a system call takes (UIO_MAXIOV).
-const maxRanges = 1024
-
 // of finds where a process has mapped a part of a file to write to it.
 //
 // Source: proc_pid_maps(5).
-func (m *mappings) of(in writeback.Inode, pid int, from, to int64) ([]addressRange, error) {
+func (m *mappings) of(in writeback.Inode, pid int, from, to int64, left *int) ([]addressRange, error) {
 	f, err := os.Open(filepath.Join(m.proc, strconv.Itoa(pid), "maps"))
 	if err != nil {
 		return nil, err
@@ -101,7 +132,8 @@ func (m *mappings) of(in writeback.Inode, pid int, from, to int64) ([]addressRan
 	var out []addressRange
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 64<<10)
-	for lines.Scan() && len(out) < maxRanges {
+	for *left > 0 && lines.Scan() && len(out) < maxRanges {
+		*left--
 		// address perms offset dev inode pathname
 		fields := strings.Fields(lines.Text())
 		if len(fields) < 5 || fields[3] != device || fields[4] != inode {

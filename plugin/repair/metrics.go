@@ -13,6 +13,7 @@ import (
 type counts struct {
 	right, wrong, early, lost atomic.Uint64 // bytes
 	moved, failed, cpu        atomic.Int64  // cpu: nanoseconds
+	gaveUp                    atomic.Int64
 	once                      sync.Once
 	histogram                 prometheus.Histogram // see repairs
 }
@@ -90,7 +91,7 @@ func (r *Repairer) Collect(out chan<- prometheus.Metric) {
 	send(bytesDesc, prometheus.CounterValue, float64(c.right.Load()), "writer")
 	send(bytesDesc, prometheus.CounterValue, float64(c.wrong.Load()), "other")
 	send(repairsDesc, prometheus.CounterValue, float64(c.moved.Load()), "moved")
-	send(repairsDesc, prometheus.CounterValue, float64(c.failed.Load()), "failed")
+	send(repairsDesc, prometheus.CounterValue, float64(c.failed.Load()+c.gaveUp.Load()), "failed")
 	send(earlyDesc, prometheus.CounterValue, float64(c.early.Load()))
 	send(lostDesc, prometheus.CounterValue, float64(c.lost.Load()))
 	send(cpuDesc, prometheus.CounterValue, time.Duration(c.cpu.Load()).Seconds())

@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
@@ -72,22 +71,19 @@ type passed struct {
 
 // pass does what there is to do with a few files. allowance are bytes that may be
 // written out early.
-func (w *worker) pass(visits []visit, allowance uint64) passed {
+func (w *worker) pass(visits []visit, allowance uint64) (out passed) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	before := threadTime()
-	out := passed{fs: w.fs}
+	out.fs = w.fs
 	defer func() { out.cpu = threadTime() - before }()
 	// The descriptor keeps the filesystem from being unmounted, as each file's does.
-	root, err := os.Open(hostPath(w.hostRoot, w.fs.mountpoint))
+	root, err := os.OpenFile(hostPath(w.hostRoot, w.fs.mountpoint), unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		out.err = err
 		return out
 	}
 	defer root.Close()
-	if out.err = w.same(root); out.err != nil {
-		return out
-	}
 	sessions := make([]*session, len(visits))
 	for i := range visits {
 		sessions[i] = w.begin(root, &visits[i], &allowance)
@@ -106,7 +102,7 @@ func (w *worker) pass(visits []visit, allowance uint64) passed {
 		time.Sleep(moment)
 		for _, s := range sessions {
 			if s.goesOn {
-				s.round(s.first, s.last+around-s.first, min(slice, s.fresh/moments))
+				s.round(s.first, s.window(), min(slice, s.fresh/moments))
 			}
 		}
 	}
@@ -125,23 +121,9 @@ func threadTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// errOtherMount says that something else is mounted there now.
+// errOtherMount says that something else is mounted there now: numbers of files mean
+// nothing in another filesystem.
 var errOtherMount = errors.New("another filesystem is mounted there")
-
-// same looks whether the filesystem is the one: numbers of files mean nothing in
-// another one.
-func (w *worker) same(root *os.File) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(root.Fd()), &st); err != nil {
-		return err
-	}
-	dev := blkio.Dev{Major: unix.Major(st.Dev), Minor: unix.Minor(st.Dev)}
-	// On btrfs each subvolume has a number of its own.
-	if dev != w.fs.dev && w.fs.fstype != "btrfs" {
-		return errOtherMount
-	}
-	return nil
-}
 
 // session is a visit under way.
 type session struct {
@@ -172,6 +154,9 @@ func (w *worker) begin(root *os.File, v *visit, allowance *uint64) *session {
 	case err != nil:
 		s.err = err
 		return s
+	case owner.Dev != v.Dev:
+		s.err = errOtherMount
+		return s
 	case owner.Generation != v.Generation:
 		s.err = writeback.ErrNoFile
 		return s
@@ -180,7 +165,7 @@ func (w *worker) begin(root *os.File, v *visit, allowance *uint64) *session {
 	if v.work == move && owner.Cgroup != v.ownerID {
 		return s // it has moved: to be decided on anew
 	}
-	s.goesOn = v.work == move && !owner.Decided()
+	s.goesOn = v.work == move
 	if v.drops {
 		// What is written from now on is charged to who writes, and votes so.
 		s.fail(s.drop())
@@ -198,7 +183,7 @@ func (s *session) fail(err error) {
 
 // round has a part of the file written out, of which so much may be dirty.
 func (s *session) round(at, length int64, dirty uint64) {
-	if dirty > *s.allowance {
+	if *s.allowance == 0 {
 		s.goesOn = false
 		return
 	}
@@ -206,7 +191,7 @@ func (s *session) round(at, length int64, dirty uint64) {
 		s.fail(err)
 		return
 	}
-	*s.allowance -= dirty
+	*s.allowance -= min(dirty, *s.allowance)
 	s.written += dirty
 	if s.rounds++; s.rounds%look != 0 {
 		return
@@ -223,7 +208,7 @@ func (s *session) round(at, length int64, dirty uint64) {
 func (w *worker) pathOf(f *os.File) string {
 	name, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
 	below, ok := strings.CutPrefix(name, strings.TrimSuffix(hostPath(w.hostRoot, w.fs.mountpoint), "/")+"/")
-	if err != nil || !ok {
+	if err != nil || !ok || below == "" {
 		return ""
 	}
 	return filepath.Join(w.fs.mountpoint, below)
@@ -233,9 +218,12 @@ func (w *worker) pathOf(f *os.File) string {
 // rounds for the verdict.
 func (s *session) slice(owner writeback.Owner) {
 	size := sliceFor(s.visit, owner)
-	for at := s.first - s.first%size; at <= s.last && s.goesOn; at += size {
+	for at := s.first - s.first%size; s.goesOn; at += size {
 		// Beyond what was written lately the slices are clean.
 		s.round(at, size, min(uint64(size), s.fresh-min(s.fresh, s.written)))
+		if at >= s.last-size {
+			return
+		}
 	}
 }
 
@@ -256,14 +244,19 @@ func sliceFor(v *visit, owner writeback.Owner) int64 {
 }
 
 // drop has the pages forgotten that are charged to others, where it was written to
-// lately and around that.
+// lately and around that. What is dirty there it has written out.
 func (s *session) drop() error {
-	from, to := max(0, s.first-around), s.last+around
-	if err := writeback.Drop(s.file, from, to-from); err != nil {
+	from := max(0, s.first-around)
+	s.written += s.fresh
+	*s.allowance -= min(s.fresh, *s.allowance)
+	if err := writeback.Drop(s.file, from, s.first-from+s.window()); err != nil {
 		return err
 	}
-	if len(s.writers) == 0 {
-		return nil
+	if len(s.writers) > 0 {
+		s.procs.pageOut(s.visit.Inode, s.writers, from, s.first+s.window())
 	}
-	return s.procs.pageOut(s.visit.Inode, s.writers, from, to)
+	return nil
 }
+
+// window is how long the part of the file is that is looked at, from first on.
+func (v *visit) window() int64 { return v.last - v.first + around }

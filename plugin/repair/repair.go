@@ -3,6 +3,8 @@ package repair
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -36,11 +38,19 @@ const (
 	// write that were not there the last time.
 	refreshShare = 50
 	newShare     = 10
+	newMin       = 250 * time.Millisecond
+	// reloadEvery is how often a new layout of the kernel's structures is looked for.
+	reloadEvery  = time.Minute
 	publishEvery = time.Second
 	// mappedEvery is in how many passes over a file it is looked for its mappings.
 	mappedEvery = 4
+	// maxDrops is after how many passes without success the pages of others are left
+	// for a time.
+	maxDrops = 8
 	// maxVisits are the files of one pass.
 	maxVisits = 32
+	// shutdown is how long passes that are under way are waited for.
+	shutdown = time.Second
 	// hangs is after how long a pass is told of that does not end.
 	hangs = 5 * time.Second
 )
@@ -70,7 +80,8 @@ type Repairer struct {
 	early    *rate.Limiter // bytes
 	cpuFree  time.Time     // until then the share of a CPU is used up
 	said     map[string]string
-	lost     uint64
+	failures rate.Sometimes // are logged, the others are counted
+	reloaded time.Time
 }
 
 // New loads what looks into the kernel. Its error is writeback.ErrUnavailable where
@@ -88,12 +99,12 @@ func New(cfg Config) (*Repairer, error) {
 	r := &Repairer{
 		log: cfg.Log, storage: cfg.Storage, hostRoot: cfg.HostRoot, report: cfg.Report,
 		observer: observer, reader: reader, domains: d,
-		ledger:  &ledger{files: map[writeback.Inode]*file{}, limited: d.limited, stricter: d.stricter},
+		ledger:  newLedger(d.limited, d.live, d.stricter),
 		watched: map[blkio.Dev]*filesystem{}, busy: map[blkio.Dev]time.Time{},
 		passes: make(chan passed, 64),
-		procs:  &mappings{cgroups: cfg.Cgroups, proc: hostPath(cfg.HostRoot, "/proc")},
+		procs:  &mappings{cgroups: cfg.Cgroups, proc: hostPath(cfg.HostRoot, "/proc"), busy: map[string]bool{}},
 		files:  rate.NewLimiter(0, 1), early: rate.NewLimiter(0, 1),
-		said: map[string]string{},
+		said: map[string]string{}, failures: rate.Sometimes{First: 1, Interval: time.Minute},
 	}
 	r.Reload(cfg.Policy)
 	return r, nil
@@ -119,7 +130,7 @@ func (r *Repairer) Run(ctx context.Context) {
 		case <-next.C:
 		}
 		now := time.Now()
-		if since := now.Sub(refreshed); since >= max(refreshMin, refreshShare*took) || r.domains.news && since >= newShare*took {
+		if since := now.Sub(refreshed); since >= max(refreshMin, refreshShare*took) || r.domains.news && since >= max(newMin, newShare*took) {
 			r.refresh(ctx)
 			refreshed = time.Now()
 			took = refreshed.Sub(now)
@@ -133,6 +144,16 @@ func (r *Repairer) Run(ctx context.Context) {
 }
 
 func (r *Repairer) close() {
+	end := time.After(shutdown)
+	for len(r.busy) > 0 {
+		select {
+		case p := <-r.passes:
+			delete(r.busy, p.fs.dev)
+			continue
+		case <-end: // a disk that does not answer
+		}
+		break
+	}
 	if err := errors.Join(r.observer.Close(), r.reader.Close()); err != nil {
 		r.log.WithError(err).Warn("What looks into the kernel cannot be unloaded")
 	}
@@ -151,10 +172,8 @@ func (r *Repairer) refresh(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	devs := make([]blkio.Dev, 0, len(watched))
-	for dev := range watched {
-		devs = append(devs, dev)
-	}
+	r.withoutSubvolumes(watched)
+	devs := slices.Collect(maps.Keys(watched))
 	err = r.observer.Watch(devs)
 	r.complain("watch", "Who writes to which file is not seen", err)
 	if err == nil && len(watched) != len(r.watched) {
@@ -162,6 +181,32 @@ func (r *Repairer) refresh(ctx context.Context) {
 	}
 	r.watched = watched
 }
+
+// withoutSubvolumes leaves out btrfs where its files cannot be told apart: it was
+// loaded after this program.
+func (r *Repairer) withoutSubvolumes(watched map[blkio.Dev]*filesystem) {
+	isBtrfs := func(_ blkio.Dev, fs *filesystem) bool { return fs.fstype == "btrfs" }
+	of := maps.Clone(watched)
+	maps.DeleteFunc(of, func(d blkio.Dev, fs *filesystem) bool { return !isBtrfs(d, fs) })
+	if len(of) == 0 || r.observer.Subvolumes() {
+		return
+	}
+	if time.Since(r.reloaded) > reloadEvery {
+		r.reloaded = time.Now()
+		if next, err := writeback.NewObserver(); err == nil {
+			r.complain("reload", "A program cannot be unloaded", r.observer.Close())
+			r.observer = next
+		}
+	}
+	var err error
+	if !r.observer.Subvolumes() {
+		err = errNoSubvolumes
+		maps.DeleteFunc(watched, isBtrfs)
+	}
+	r.complain("btrfs", "Files of btrfs are not given to who writes them", err)
+}
+
+var errNoSubvolumes = errors.New("the kernel's BTF does not tell of its subvolumes")
 
 // complain logs an error when it is new, and when it has passed.
 func (r *Repairer) complain(key, text string, err error) {
@@ -188,13 +233,18 @@ func (r *Repairer) step(now time.Time) time.Duration {
 	r.ledger.strict = p.Writeback.Contested == policy.Strict
 	r.setBudget(&p.Writeback.Budget)
 	repairs := p.Writeback.Repair && p.Mode == policy.ModeEnforce
-	tasks := r.ledger.decide(now, func() bool { return repairs && r.files.AllowN(now, 1) })
+	r.domains.observed = p.Mode == policy.ModeObserve
+	tasks := r.ledger.decide(now)
+	r.counts.gaveUp.Store(r.ledger.gaveUp)
 	for _, a := range r.ledger.takeArrivals() {
 		r.counts.arrived(a.took)
 		r.log.WithFields(logrus.Fields{"file": a.Inode.String(), "to": r.domains.who(a.to).String(), "took": a.took}).
 			Debug("A file belongs to who writes it")
 	}
-	if repairs && now.After(r.cpuFree) {
+	switch {
+	case !repairs:
+		r.ledger.pause()
+	case now.After(r.cpuFree):
 		r.dispatch(now, tasks)
 	}
 	switch {
@@ -212,138 +262,5 @@ func (r *Repairer) setBudget(b *policy.Budget) {
 	}
 	if r.early.Burst() != int(b.ExtraBps) {
 		r.early = rate.NewLimiter(rate.Limit(b.ExtraBps), int(b.ExtraBps))
-	}
-}
-
-// read brings what was written into the ledger.
-func (r *Repairer) read(now time.Time) {
-	if len(r.watched) == 0 {
-		return
-	}
-	found, lost, err := r.observer.Read()
-	r.complain("read", "Who writes to which file is not seen", err)
-	r.counts.lost.Store(lost)
-	if lost > r.lost {
-		r.complain("lost", "More files are written to than are seen", errTooMany)
-		r.lost = lost
-	}
-	r.domains.moment()
-	for i := range found {
-		if s, ok := r.sampleOf(&found[i]); ok {
-			r.ledger.add(now, &s)
-			r.count(&s)
-		}
-	}
-}
-
-var errTooMany = errors.New("some of what was written is not known, see the metric nri_blkio_writeback_lost_bytes_total")
-
-// btrfsRootTree is where btrfs has inodes for its own metadata, which no cgroup is
-// charged for by its own will (BTRFS_ROOT_TREE_OBJECTID).
-const btrfsRootTree = 1
-
-func (r *Repairer) sampleOf(d *writeback.Dirtied) (sample, bool) {
-	fs := r.watched[d.Dev]
-	if fs == nil || d.Root == btrfsRootTree {
-		return sample{}, false
-	}
-	owner, charged := d.Owner, d.Charged
-	if charged == 0 {
-		charged = d.Writer // it is not known
-	}
-	if owner == 0 {
-		owner = charged // to whom the kernel is about to give it
-	}
-	return sample{
-		inode: d.Inode, fs: fs, bytes: d.Bytes, first: d.First, last: d.Last,
-		writerID: d.Writer, ownerID: owner,
-		writer: r.domains.of(d.Writer, fs), owner: r.domains.of(owner, fs), charged: r.domains.of(charged, fs),
-	}, true
-}
-
-func (r *Repairer) count(s *sample) {
-	if !r.ledger.concerns(s.writer, s.owner) {
-		return
-	}
-	if s.writer == s.owner {
-		r.counts.right.Add(s.bytes)
-	} else {
-		r.counts.wrong.Add(s.bytes)
-	}
-}
-
-// dispatch has passes made over the files of each filesystem where none is under
-// way.
-func (r *Repairer) dispatch(now time.Time, tasks []task) {
-	visits := map[*filesystem][]visit{}
-	for _, t := range tasks {
-		if _, busy := r.busy[t.fs.dev]; busy || len(visits[t.fs]) == maxVisits || t.to.fresh == 0 {
-			continue
-		}
-		visits[t.fs] = append(visits[t.fs], r.visit(&t))
-	}
-	for fs, todo := range visits {
-		r.busy[fs.dev] = now
-		w := worker{reader: r.reader, fs: fs, hostRoot: r.hostRoot, procs: r.procs}
-		allowance := uint64(max(0, r.early.TokensAt(now)))
-		go func() { r.passes <- w.pass(todo, allowance) }()
-	}
-}
-
-// visit is what is to be done now about a task, by what was written since the last
-// time.
-func (r *Repairer) visit(t *task) visit {
-	v := visit{
-		Inode: t.Inode, work: t.work, ownerID: t.ownerID,
-		first: int64(t.to.first), last: int64(t.to.last), fresh: t.to.fresh,
-		drops: float64(t.to.freshWrong) > drifting*float64(t.to.fresh),
-	}
-	if v.drops {
-		if t.drops++; t.drops%mappedEvery == 1 { // it may be mapped
-			v.writers = r.domains.pathsOf(t.to.writers)
-		}
-	} else {
-		t.drops = 0
-	}
-	for i := range t.shares {
-		t.shares[i].fresh, t.shares[i].freshWrong = 0, 0
-	}
-	return v
-}
-
-// note takes what came of a pass.
-func (r *Repairer) note(now time.Time, p passed) {
-	delete(r.busy, p.fs.dev)
-	r.counts.cpu.Add(int64(p.cpu))
-	share := time.Duration(r.policy.Load().Writeback.Budget.CPU)
-	r.cpuFree = later(r.cpuFree, now.Add(-publishEvery)).Add(p.cpu * 100 / share)
-	r.complain("pass "+p.fs.dev.String(), "Files of "+p.fs.mountpoint+" cannot be given to who writes them", p.err)
-	r.domains.moment()
-	for i := range p.outcomes {
-		r.noteFile(now, p.fs, &p.outcomes[i])
-	}
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-func (r *Repairer) noteFile(now time.Time, fs *filesystem, o *outcome) {
-	r.counts.early.Add(o.written)
-	r.early.AllowN(now, int(min(o.written, uint64(r.early.Burst()))))
-	f := r.ledger.files[o.Inode]
-	switch {
-	case f == nil:
-	case errors.Is(o.err, writeback.ErrNoFile):
-		delete(r.ledger.files, o.Inode)
-	case o.err != nil:
-		f.fail(now, o.err.Error())
-		r.counts.failed.Add(1)
-		r.complain("file", "A file cannot be given to who writes it", o.err)
-	case o.owner != 0:
-		f.owner, f.ownerID, f.path = r.domains.of(o.owner, fs), o.owner, o.path
 	}
 }

@@ -66,7 +66,7 @@ type Writer struct {
 const maxReported = 100
 
 func (r *Repairer) newReport(now time.Time) *Report {
-	out := &Report{At: now.UTC(), Mode: ModeRepair, Filesystems: []Filesystem{}, Files: []File{}, Lost: r.counts.lost.Load() + r.ledger.full}
+	out := &Report{At: now.UTC(), Mode: ModeRepair, Filesystems: []Filesystem{}, Files: []File{}, Lost: r.counts.lost.Load()}
 	if p := r.policy.Load(); !p.Writeback.Repair || p.Mode == policy.ModeObserve {
 		out.Mode = ModeObserve
 	}

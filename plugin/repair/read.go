@@ -1,0 +1,80 @@
+package repair
+
+import (
+	"errors"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+)
+
+// read brings what was written into the ledger.
+func (r *Repairer) read(now time.Time) {
+	if len(r.watched) == 0 {
+		return
+	}
+	found, lost, err := r.observer.Read()
+	r.complain("read", "Who writes to which file is not seen", err)
+	r.counts.lost.Store(lost + r.ledger.full)
+	if lost+r.ledger.full > 0 {
+		r.complain("lost", "More files are written to than there is room for", errTooMany)
+	}
+	r.domains.moment()
+	for i := range found {
+		if s, ok := r.sampleOf(&found[i]); ok {
+			r.ledger.add(now, &s)
+			r.count(&s)
+		}
+	}
+}
+
+var errTooMany = errors.New("some of what was written is not known, see the metric nri_blkio_writeback_lost_bytes_total")
+
+// btrfsRootTree is where btrfs has inodes for its own metadata, which no cgroup is
+// charged for by its own will (BTRFS_ROOT_TREE_OBJECTID).
+const btrfsRootTree = 1
+
+func (r *Repairer) sampleOf(d *writeback.Dirtied) (sample, bool) {
+	fs := r.watched[d.Dev]
+	if fs == nil || d.Root == btrfsRootTree {
+		return sample{}, false
+	}
+	writer, owner, charged := d.Writer, d.Owner, d.Charged
+	if charged == 0 {
+		charged = writer // it is not known
+	}
+	if owner == 0 {
+		owner = charged // to whom the kernel is about to give it
+	}
+	// A kernel thread writes for whom it charges (loop devices), and whose cgroup is
+	// gone by now has left the charge with one that is not, as a rule.
+	if writer == rootCgroup || r.domains.find(writer).gone && !r.domains.find(charged).gone {
+		writer = charged
+	}
+	for _, id := range []uint64{writer, owner, charged} {
+		if r.domains.find(id).unknown {
+			r.complain("cgroup", "Some cgroups cannot be found by their numbers", errUnknownCgroup)
+			return sample{}, false
+		}
+	}
+	return sample{
+		inode: d.Inode, fs: fs, bytes: d.Bytes, first: d.First, last: d.Last,
+		writerID: writer, ownerID: owner,
+		writer: r.domains.of(writer, fs), owner: r.domains.of(owner, fs), charged: r.domains.of(charged, fs),
+	}, true
+}
+
+var errUnknownCgroup = errors.New("what they write to files of others stays as it is")
+
+// rootCgroup is the number of the root's.
+const rootCgroup = 1
+
+func (r *Repairer) count(s *sample) {
+	if !r.ledger.concerns(s.writer, s.owner) {
+		return
+	}
+	if s.writer == s.owner {
+		r.counts.right.Add(s.bytes)
+	} else {
+		r.counts.wrong.Add(s.bytes)
+	}
+}
