@@ -167,8 +167,10 @@ func (a *app) parts(ctx context.Context, o *runOptions, log *logrus.Logger) ([]p
 	if o.only != onlyLimits {
 		p, err := a.newRepairer(log, tree, n)
 		switch {
-		case err == nil:
+		case err == nil && o.only == onlyWriteback:
 			out = append(out, p)
+		case err == nil:
+			out = append(out, a.apart(log, p))
 		case o.only == onlyWriteback:
 			return nil, err
 		default:

@@ -45,6 +45,18 @@ func (a *app) newRepairer(log *logrus.Logger, tree *blkio.Hierarchy, n *node) (p
 	}}, nil
 }
 
+// apart is a part whose failure does not end the others: limits come first.
+func (a *app) apart(log *logrus.Logger, p part) part {
+	run := p.run
+	p.run = func(ctx context.Context) error {
+		if err := run(ctx); err != nil {
+			a.withoutRepair(log, err)
+		}
+		return nil
+	}
+	return p
+}
+
 // withoutRepair says what holds where the kernel, or who runs this, does not allow
 // to look.
 func (a *app) withoutRepair(log *logrus.Logger, err error) {

@@ -95,6 +95,7 @@ func (r *Repairer) visit(now time.Time, t *task) visit {
 // note takes what came of a pass.
 func (r *Repairer) note(now time.Time, p passed) {
 	delete(r.busy, p.fs.dev)
+	r.complain("hangs "+p.fs.dev.String(), "Files of "+p.fs.mountpoint+" are not given to who writes them", nil)
 	r.counts.cpu.Add(int64(p.cpu))
 	share := time.Duration(r.policy.Load().Writeback.Budget.CPU)
 	r.cpuFree = later(r.cpuFree, now.Add(-publishEvery)).Add(p.cpu * 100 / share)

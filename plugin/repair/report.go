@@ -109,10 +109,17 @@ func (r *Repairer) reportFile(now time.Time, f *file) File {
 // publish has status and the metrics see how things are.
 func (r *Repairer) publish(now time.Time) {
 	r.census.Store(r.take())
+	for dev, since := range r.busy {
+		if fs := r.watched[dev]; fs != nil && now.Sub(since) > hangs {
+			r.complain("hangs "+dev.String(), "Files of "+fs.mountpoint+" are not given to who writes them", errHangs)
+		}
+	}
 	if r.report != "" {
 		r.complain("report", "status cannot be told what goes on", WriteReport(r.report, r.newReport(now)))
 	}
 }
+
+var errHangs = errors.New("a call to the filesystem does not end")
 
 func (r *Repairer) removeReport() {
 	if r.report != "" {
