@@ -73,16 +73,20 @@ func (r *Repairer) visit(now time.Time, t *task) visit {
 		first: int64(min(t.to.first, t.to.last, maxOffset)), last: int64(min(t.to.last, maxOffset)), fresh: t.to.fresh,
 		drops: float64(t.to.freshWrong) > drifting*float64(t.to.fresh),
 	}
+	if t.work == drop && t.leftovers > 0 {
+		t.leftovers--
+		t.leftoversAt = now.Add(leftoverEvery)
+		v.first, v.last, v.drops = int64(min(t.to.low, maxOffset)), int64(min(t.to.high, maxOffset)), true
+	}
 	switch {
 	case !v.drops:
-		t.drops = 0
 	case t.drops%mappedEvery == 0: // it may be mapped
 		v.writers = r.domains.pathsOf(t.to.writers)
 	}
 	if v.drops {
 		t.drops++
 	}
-	if t.work == drop && t.drops >= maxDrops {
+	if t.work == drop && t.leftovers == 0 && t.drops >= maxDrops {
 		t.restFrom(now) // others keep them
 		t.drops = 0
 	}

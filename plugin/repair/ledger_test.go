@@ -253,6 +253,24 @@ func TestLedgerDrops(t *testing.T) {
 	s.want(t, decided{drop, "a", StateRight})
 }
 
+// TestLedgerLeftovers: what others were charged with on its way to the disk, as the
+// file was moved, is dropped once it is there.
+func TestLedgerLeftovers(t *testing.T) {
+	s := newStory()
+	s.writes(a, x, x, 64)
+	s.want(t, decided{move, "a", StateRepairing})
+	f := s.files[writeback.Inode{Number: 1}]
+	f.drops = 1 // by the pass
+	s.writes(a, a, a, 64)
+	s.want(t, decided{State: StateRight})
+	s.passes(leftoverEvery)
+	s.writes(a, a, a, 64)
+	s.want(t, decided{drop, "a", StateRight})
+	f.leftovers = 0 // by passes
+	s.writes(a, a, a, 64)
+	s.want(t, decided{State: StateRight})
+}
+
 // TestTurns: one writer's many files keep no other's waiting.
 func TestTurns(t *testing.T) {
 	of := func(d domain) task { return task{to: &share{domain: d}} }

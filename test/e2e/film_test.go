@@ -35,6 +35,7 @@ type shot struct {
 type moved struct {
 	after   time.Duration // since the writer began
 	drained time.Duration // since then, until what was queued under another was on the disk
+	times   int           // that it became the writer's
 	right   float64       // of what was written after that, what was charged to the writer
 	rate    float64       // of the writer after that, by what is fair
 }
@@ -43,7 +44,11 @@ func (m moved) String() string {
 	if m.after == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%.1f s, drained %.1f s, then %.1f %%, %.2f", m.after.Seconds(), m.drained.Seconds(), 100*m.right, m.rate)
+	text := fmt.Sprintf("%.1f s, drained %.1f s, then %.1f %%, %.2f", m.after.Seconds(), m.drained.Seconds(), 100*m.right, m.rate)
+	if m.times > 1 {
+		text += fmt.Sprintf(" (%d times)", m.times)
+	}
+	return text
 }
 
 // films begins one for a writer that is to get so many bytes per second.
@@ -114,7 +119,15 @@ func (f *film) end() moved {
 	if len(f.shots) == 0 {
 		return moved{}
 	}
-	first, last := f.shots[0], f.shots[len(f.shots)-1]
+	// Until then the writer was on its way: to start one takes seconds.
+	begins := 0
+	for k := range f.shots {
+		if f.shots[k].own+f.shots[k].other != f.shots[0].own+f.shots[0].other {
+			begins = k - 1
+			break
+		}
+	}
+	first, last := f.shots[begins], f.shots[len(f.shots)-1]
 	// The last time that it became the writer's: it is so to the end.
 	i := len(f.shots)
 	for i > 0 && f.shots[i-1].owner {
@@ -124,6 +137,11 @@ func (f *film) end() moved {
 		return moved{}
 	}
 	out := moved{after: f.shots[i].at.Sub(first.at)}
+	for k := 1; k < len(f.shots); k++ {
+		if f.shots[k].owner && !f.shots[k-1].owner {
+			out.times++
+		}
+	}
 	// What was queued is on the disk when nothing of the others was written for a second.
 	quiet := i
 	for k := i; k < len(f.shots); k++ {
