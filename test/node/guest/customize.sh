@@ -21,7 +21,7 @@ chroot "$root" systemctl --quiet mask \
 	systemd-udev-load-credentials.service systemd-creds.socket systemd-hostnamed.socket \
 	systemd-sysext.socket systemd-initctl.socket systemd-tmpfiles-setup-dev-early.service \
 	ldconfig.service getty.target lvm2-monitor.service blk-availability.service \
-	dev-hugepages.mount dev-mqueue.mount
+	dev-hugepages.mount dev-mqueue.mount postgresql.service
 chroot "$root" systemctl --quiet set-default multi-user.target
 # Generators make units from what this node has none of (fstab, getty, GPT names,
 # System V scripts); running them takes 3 s on an emulated CPU.

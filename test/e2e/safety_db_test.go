@@ -1,0 +1,293 @@
+package e2e
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
+)
+
+// sqlite: two writers to each of two databases; what was committed is there.
+func sqlite(s *arena) {
+	modes := []string{"wal", "delete"}
+	var writers []*sqliteWriter
+	for _, mode := range modes {
+		file := filepath.Join(s.dir, mode+".db")
+		administer(s.T, "sqlite3", "-bail", file, "PRAGMA journal_mode="+mode+`;
+			CREATE TABLE log(who TEXT, n INTEGER, data BLOB);
+			CREATE TABLE page(id INTEGER PRIMARY KEY, data BLOB);
+			INSERT INTO page WITH RECURSIVE n(i) AS (VALUES(1) UNION ALL SELECT i+1 FROM n WHERE i<100) SELECT i, randomblob(4000) FROM n;`)
+		for who, w := range map[string]writer{"a": s.a, "b": s.b} {
+			p := s.prepare("sqlite3", "-bail", "-cmd", ".timeout 60000", "-cmd", "PRAGMA cache_size=20", file)
+			stdin, err := p.StdinPipe()
+			if err != nil {
+				s.Fatal(err)
+			}
+			p.Stdout = nil
+			stdout, err := p.StdoutPipe()
+			if err != nil {
+				s.Fatal(err)
+			}
+			writers = append(writers, &sqliteWriter{process: p.startIn(w), mode: mode, who: who, stdin: stdin, answers: bufio.NewReader(stdout)})
+		}
+	}
+	k := s.shake()
+	stop := s.takeTurns(s.a.name, s.b.name)
+	end := time.Now().Add(s.duration)
+	var all sync.WaitGroup
+	for _, w := range writers {
+		all.Go(func() { w.write(end) })
+	}
+	all.Wait()
+	stop()
+	for _, w := range writers {
+		w.ends()
+		if w.err != nil {
+			s.Errorf("%s in mode %s: %v", w.who, w.mode, w.err)
+		}
+	}
+	s.moved(k, s.few())
+	drop(s.T) // what is on the disk counts
+	for _, mode := range modes {
+		want := "ok\n"
+		for _, w := range writers {
+			if w.mode == mode {
+				s.Logf("mode %s, %s: %d commits", mode, w.who, w.commits)
+				if w.commits < 3 {
+					s.Error("this proves nothing")
+				}
+			}
+		}
+		for _, who := range []string{"a", "b"} {
+			for _, w := range writers {
+				if w.mode == mode && w.who == who {
+					want += fmt.Sprintf("%s|%d|%d\n", who, w.commits, w.commits*(w.commits+1)/2)
+				}
+			}
+		}
+		out, err := exec.CommandContext(s.Context(), "sqlite3", "-bail", filepath.Join(s.dir, mode+".db"),
+			"PRAGMA integrity_check; SELECT who, count(*), sum(n) FROM log WHERE length(data)=300 GROUP BY who ORDER BY who;").CombinedOutput()
+		if err != nil || string(out) != want {
+			s.Errorf("mode %s: %v, got %q, want %q", mode, err, out, want)
+		}
+	}
+}
+
+type sqliteWriter struct {
+	*process
+	mode, who string
+	stdin     io.WriteCloser
+	answers   *bufio.Reader
+	commits   int
+	err       error
+}
+
+// write commits one transaction after another.
+func (w *sqliteWriter) write(end time.Time) {
+	defer w.stdin.Close()
+	for time.Now().Before(end) {
+		n := w.commits + 1
+		if _, w.err = fmt.Fprintf(w.stdin, "BEGIN IMMEDIATE; INSERT INTO log VALUES('%s', %d, randomblob(300)); "+
+			"UPDATE page SET data=randomblob(4000) WHERE id%%20=%d; COMMIT; SELECT %d;\n", w.who, n, rand.IntN(20), n); w.err != nil {
+			return
+		}
+		var answer string
+		if answer, w.err = w.answers.ReadString('\n'); w.err != nil {
+			return
+		}
+		if answer != fmt.Sprintln(n) {
+			w.err = fmt.Errorf("got %q, want %d", answer, n)
+			return
+		}
+		w.commits = n
+	}
+}
+
+// As pgbench's own, with fewer rows, which it takes a minute to make here.
+const (
+	tables = `CREATE TABLE accounts(id int, balance int NOT NULL, filler char(84));
+		INSERT INTO accounts SELECT i, 0, '' FROM generate_series(1, 20000) i;
+		ALTER TABLE accounts ADD PRIMARY KEY (id);
+		CREATE TABLE tellers(id int PRIMARY KEY, balance int NOT NULL) WITH (fillfactor=10);
+		INSERT INTO tellers SELECT i, 0 FROM generate_series(1, 100) i;
+		CREATE TABLE history(teller int, account int, delta int, at timestamp, filler char(22));`
+	transaction = `\set account random(1, 20000)
+		\set teller random(1, 100)
+		\set delta random(-5000, 5000)
+		BEGIN;
+		UPDATE accounts SET balance = balance + :delta WHERE id = :account;
+		UPDATE tellers SET balance = balance + :delta WHERE id = :teller;
+		INSERT INTO history VALUES (:teller, :account, :delta, now(), '');
+		END;`
+)
+
+// database is a PostgreSQL of the test's own.
+type database struct {
+	s                 *arena
+	bin, data, socket string
+	credential        syscall.Credential
+	server            *process
+}
+
+// postgres: a half of the server's processes is in another cgroup. The server is
+// killed, and recovers all that was committed.
+func postgres(s *arena) {
+	d := newDatabase(s)
+	d.start()
+	d.does("psql", "-Xq", "-v", "ON_ERROR_STOP=1", "-c", tables, "postgres")
+	script := filepath.Join(d.socket, "script")
+	writeFile(s.T, script, transaction)
+	k := shake(s.T, s.fs, s.dir, d.written, s.a.name, s.b.name)
+	stop := s.takeTurns(s.a.name, s.b.name)
+	bench := d.prepare("pgbench", "-n", "-c", "4", "-T", strconv.Itoa(int(s.duration.Seconds())), "-f", script, "postgres").startIn(s.b)
+	eventually(s.T, "the server has its processes", func() error { return d.part(4) })
+	var done int
+	out := bench.ends()
+	for line := range strings.Lines(out) {
+		_, _ = fmt.Sscanf(line, "number of transactions actually processed: %d", &done)
+	}
+	s.Logf("%d transactions", done)
+	if done < 10 || !strings.Contains(out, "number of failed transactions: 0 ") {
+		s.Errorf("pgbench: %s", out)
+	}
+	stop()
+	d.stop(unix.SIGQUIT)
+	drop(s.T)
+	d.start()
+	if log := d.server.out.String(); !strings.Contains(log, "redo done at") {
+		s.Errorf("it has not recovered: this proves less: %s", log)
+	}
+	const sums = "SELECT (SELECT sum(balance) FROM accounts) = sum(delta), (SELECT sum(balance) FROM tellers) = sum(delta), count(*) FROM history"
+	if got, want := d.does("psql", "-AtX", "-c", sums, "postgres"), fmt.Sprintf("t|t|%d\n", done); got != want {
+		s.Errorf("after recovery: got %q, want %q", got, want)
+	}
+	s.moved(k, s.few())
+	d.stop(unix.SIGINT)
+	drop(s.T)
+	sums2 := d.does("pg_checksums", "--check", "-D", d.data)
+	if !strings.Contains(sums2, "Bad checksums:  0\n") {
+		s.Errorf("pg_checksums: %s", sums2)
+	}
+}
+
+func newDatabase(s *arena) *database {
+	s.Helper()
+	found, err := filepath.Glob("/usr/lib/postgresql/*/bin")
+	if err != nil || len(found) != 1 {
+		s.Fatalf("found %v, %v", found, err)
+	}
+	who, err := user.Lookup("postgres")
+	if err != nil {
+		s.Fatal(err)
+	}
+	uid, err1 := strconv.Atoi(who.Uid)
+	gid, err2 := strconv.Atoi(who.Gid)
+	d := &database{s: s, bin: found[0], data: filepath.Join(s.dir, "data"), socket: s.T.TempDir(), credential: syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+	if err := errors.Join(err1, err2, os.Mkdir(d.data, 0o700), os.Chmod(s.dir, 0o755), os.Chown(d.data, uid, gid), os.Chown(d.socket, uid, gid)); err != nil {
+		s.Fatal(err)
+	}
+	for dir := d.socket; dir != "/tmp" && dir != "/"; dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			s.Fatal(err)
+		}
+	}
+	d.does("initdb", "--data-checksums", "--no-sync", "--wal-segsize=1", "--auth=trust", "--no-instructions", "-D", d.data)
+	return d
+}
+
+func (d *database) prepare(command ...string) *process {
+	d.s.Helper()
+	p := d.s.prepare(append([]string{filepath.Join(d.bin, command[0])}, command[1:]...)...)
+	p.SysProcAttr.Credential = &d.credential
+	p.Env, p.Dir = append(os.Environ(), "PGHOST="+d.socket), "/"
+	return p
+}
+
+func (d *database) does(command ...string) string {
+	d.s.Helper()
+	p := d.prepare(command...)
+	if err := p.Start(); err != nil {
+		d.s.Fatal(err)
+	}
+	return p.ends()
+}
+
+// start starts the server, with so few buffers that who needs one writes out
+// another's page.
+func (d *database) start() {
+	d.s.Helper()
+	args := []string{"postgres", "-D", d.data}
+	for _, set := range []string{
+		"listen_addresses=", "unix_socket_directories=" + d.socket, "jit=off", "shared_buffers=1MB", "max_wal_size=8MB",
+		"checkpoint_completion_target=0.1", "bgwriter_delay=10ms", "autovacuum_naptime=1s", "log_checkpoints=on",
+	} {
+		args = append(args, "-c", set)
+	}
+	d.server = d.prepare(args...).startIn(d.s.a)
+	eventually(d.s.T, "the database is ready", func() error {
+		return d.prepare("pg_isready", "-q").Run()
+	})
+}
+
+// part takes every other process of the server to the second cgroup, when there
+// are so many clients.
+func (d *database) part(clients int) error {
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", d.server.Process.Pid))
+	if err != nil {
+		return err
+	}
+	pids, found := strings.Fields(string(children)), 0
+	for _, pid := range pids {
+		title, _ := os.ReadFile("/proc/" + pid + "/cmdline") // it has ended
+		if strings.Contains(string(title), "[local]") {
+			found++
+		}
+	}
+	if found < clients {
+		return fmt.Errorf("%d clients", found)
+	}
+	for i, pid := range pids {
+		if i%2 == 1 {
+			if err := os.WriteFile(filepath.Join(cgroup.Root, d.s.b.name, "cgroup.procs"), []byte(pid), 0); err != nil && !errors.Is(err, unix.ESRCH) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (d *database) stop(how unix.Signal) {
+	d.s.Helper()
+	if err := d.server.Process.Signal(how); err != nil {
+		d.s.Fatal(err)
+	}
+	err := d.server.Wait()
+	if exit := (*exec.ExitError)(nil); err != nil && (!errors.As(err, &exit) || !exit.Exited()) {
+		d.s.Fatalf("%v: %s", err, d.server.out.String())
+	}
+}
+
+// written are the files that were written to lately, of a thousand.
+func (d *database) written() []string {
+	var out []string
+	for _, file := range d.s.files() {
+		if info, err := os.Stat(file); err == nil && time.Since(info.ModTime()) < 3*time.Second {
+			out = append(out, file)
+		}
+	}
+	return out
+}

@@ -1,0 +1,294 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
+)
+
+// Safety: what moves files between their writers harms neither, nor the files,
+// however often it is done. The shaker does nothing else.
+
+// safetyCase is played with two writers and the volume of a filesystem.
+type safetyCase struct {
+	name string
+	play func(s *arena)
+	// everywhere: on each filesystem also without -proof.
+	everywhere bool
+}
+
+var safetyCases = []safetyCase{
+	{"any call", anyCall, true},
+	{"fio", fioVerifies, false},
+	{"SQLite", sqlite, false},
+	{"PostgreSQL", postgres, false},
+	{"little memory", littleMemory, false},
+	{"times", timesStay, true},
+	{"removal", removal, false},
+}
+
+// TestSafety: no error, no corruption, no OOM kill, no stalled removal, times as
+// they were, and no file of a dead cgroup in the end.
+func TestSafety(t *testing.T) {
+	for _, fs := range filesystemsWithOwners {
+		t.Run(fs, func(t *testing.T) {
+			duration := 8 * time.Second
+			if fs != "ext4" {
+				duration = 4 * time.Second
+			}
+			if *proof {
+				duration = 3 * time.Minute
+			}
+			for _, c := range safetyCases {
+				if fs != "ext4" && !c.everywhere && !*proof {
+					continue
+				}
+				t.Run(c.name, func(t *testing.T) {
+					s := newArena(t, fs, disksOfVolumes[fs], volumes[fs], duration)
+					c.play(s)
+					s.leavesNothing()
+				})
+			}
+		})
+	}
+}
+
+// few is how many switches at least a case needs for so long: next to none of what
+// there are, which depends on the machine.
+func (s *arena) few() int { return max(3, int(s.duration/(3*time.Second))) }
+
+// anyCall: two programs do all that can be done to a file, each from two cgroups.
+func anyCall(s *arena) {
+	k := s.shake()
+	first := s.churns("first", s.a, s.b, churning{size: mib})
+	second := s.churns("second", s.b, s.a, churning{size: mib})
+	s.Log(first())
+	s.Log(second())
+	s.moved(k, s.few())
+}
+
+// fioVerifies: each writer has a half of a file, and both write through a mapping of
+// another one in turn: what they wrote they read again.
+func fioVerifies(s *arena) {
+	const half = 8 * mib
+	fio := func(name, engine string, offset int) *process {
+		return s.prepare("fio", "--thread", "--name="+name, "--ioengine="+engine, "--filename="+filepath.Join(s.dir, name),
+			fmt.Sprint("--offset=", offset), fmt.Sprint("--size=", half), "--rw=randwrite", "--bs=8k", "--fallocate=none", "--fsync=100",
+			"--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--verify_backlog=300",
+			"--time_based", "--runtime="+seconds(s.duration), "--eta=never", "--output-format=json")
+	}
+	for _, name := range []string{"shared", "mapped"} {
+		writeFile(s.T, filepath.Join(s.dir, name), "")
+		if err := os.Truncate(filepath.Join(s.dir, name), 2*half); err != nil {
+			s.Fatal(err)
+		}
+	}
+	k := s.shake()
+	first, second := fio("shared", "psync", 0).startIn(s.a), fio("shared", "psync", half).startIn(s.b)
+	stop := s.takeTurns(s.a.name, s.b.name)
+	// Two with an offset would map the same part (engines/mmap.c).
+	mapped := fio("mapped", "mmap", 0).startIn(s.a)
+	stopped := s.wanders(mapped, s.a, s.b)
+	for _, p := range []*process{first, second, mapped} {
+		var answer struct {
+			Jobs []struct {
+				Error       int
+				Read, Write struct {
+					Total int `json:"total_ios"`
+				}
+			}
+		}
+		out := p.ends()
+		if err := json.Unmarshal([]byte(out[strings.Index(out, "{"):]), &answer); err != nil || len(answer.Jobs) != 1 {
+			s.Fatalf("%v in %q", err, out)
+		}
+		job := answer.Jobs[0]
+		s.Logf("%s: %d blocks written, %d verified", p.Args[2], job.Write.Total, job.Read.Total)
+		if job.Error != 0 || job.Read.Total < 100 {
+			s.Errorf("fio: %s", out)
+		}
+	}
+	stopped()
+	stop()
+	s.moved(k, s.few())
+}
+
+// littleMemory: the container has nothing it could give but 4 MiB of page cache.
+func littleMemory(s *arena) {
+	k := s.shake()
+	another := testFile(s.T, s.fs, "another")
+	administer(s.T, "dd", "status=none", "if=/dev/zero", "of="+another, "bs=1M", "count=16", "conv=fsync")
+	ends := s.churns("f", s.a, s.b, churning{size: 2 * mib, ballast: 48 * mib, another: another, before: func() {
+		current, err := os.ReadFile(filepath.Join(cgroup.Root, s.a.name, "memory.current"))
+		if err != nil {
+			s.Fatal(err)
+		}
+		used, err := strconv.Atoi(strings.TrimSpace(string(current)))
+		if err != nil || used < 48*mib {
+			s.Fatalf("%d bytes are used, %v", used, err)
+		}
+		writeCgroup(s.T, s.a.name, "memory.oom.group", "1")
+		writeCgroup(s.T, s.a.name, "memory.max", fmt.Sprint(used+4*mib))
+	}})
+	s.Log(ends())
+	s.moved(k, s.few())
+	events, err := os.ReadFile(filepath.Join(cgroup.Root, s.a.name, "memory.events"))
+	if err != nil {
+		s.Fatal(err)
+	}
+	count := map[string]int{}
+	for line := range strings.Lines(string(events)) {
+		var name string
+		var n int
+		if _, err := fmt.Sscan(line, &name, &n); err != nil {
+			s.Fatalf("%q: %v", line, err)
+		}
+		count[name] = n
+	}
+	s.Logf("%v", count)
+	if count["oom_kill"] > 0 || count["oom_group_kill"] > 0 {
+		s.Error("it was killed")
+	}
+	if count["max"] == 0 {
+		s.Error("the limit was never reached: this proves nothing")
+	}
+}
+
+// timesStay: what is written out and dropped for a file that nobody writes to
+// meanwhile changes nothing that can be seen of it.
+func timesStay(s *arena) {
+	data := make([]byte, 8*mib)
+	for i := range data {
+		data[i] = byte(rand.Uint32())
+	}
+	source := filepath.Join(s.T.TempDir(), "source")
+	if err := os.WriteFile(source, data, 0o600); err != nil {
+		s.Fatal(err)
+	}
+	for _, how := range []struct{ name, engine string }{{"written", ""}, {"mapped", "mmap"}} {
+		file := filepath.Join(s.dir, how.name)
+		// b's, and then a's pages are dirty in it.
+		s.b.does("dd", "status=none", "if=/dev/zero", "of="+file, "bs=1M", "count=8", "conv=fsync")
+		administer(s.T, "dd", "status=none", "if="+file, "of=/dev/null", "iflag=nocache", "count=0")
+		s.a.does("dd", "status=none", "if="+source, "of="+file, "bs=64k", "conv=notrunc")
+		if how.engine != "" {
+			s.a.does("sh", "-c", "exec fio --name=m --ioengine=mmap --filename="+file+" --rw=randwrite --bs=4k --size=8M --fallocate=none --output=/dev/null")
+			var err error
+			if data, err = os.ReadFile(file); err != nil {
+				s.Fatal(err)
+			}
+		}
+		before := statx(s.T, file)
+		k := s.shake()
+		eventually(s.T, "it was shaken", func() error {
+			if n := k.passes.Load(); n < 10 {
+				return fmt.Errorf("%d passes", n)
+			}
+			if cached(s.T, file) {
+				return fmt.Errorf("%s is in memory", file)
+			}
+			return nil
+		})
+		got := k.ends()
+		s.Logf("%s: %s", how.name, &got)
+		if after := statx(s.T, file); after != before {
+			s.Errorf("%s: it was %+v, is %+v", how.name, before, after)
+		}
+		if len(got.errs) > 0 {
+			s.Errorf("the shaker has errors: %v", got.errs)
+		}
+		now, err := os.ReadFile(file)
+		if err != nil || !bytes.Equal(now, data) {
+			s.Errorf("%s: %d bytes that are others, %v", how.name, len(now), err)
+		}
+	}
+}
+
+// seen is what programs see of a file without reading it. How many blocks it has
+// is known when it is written out.
+type seen struct {
+	mtime, ctime, atime, btime unix.StatxTimestamp
+	size                       uint64
+	mode                       uint16
+	links                      uint32
+}
+
+func statx(t *testing.T, file string) seen {
+	t.Helper()
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, file, 0, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st); err != nil {
+		t.Fatal(err)
+	}
+	return seen{st.Mtime, st.Ctime, st.Atime, st.Btime, st.Size, st.Mode, st.Nlink}
+}
+
+// cached says whether the beginning of a file is in the page cache.
+func cached(t *testing.T, file string) bool {
+	t.Helper()
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOATIME, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	n, err := unix.Preadv2(int(f.Fd()), [][]byte{make([]byte, 1)}, 0, unix.RWF_NOWAIT)
+	if err != nil && err != unix.EAGAIN {
+		t.Fatal(err)
+	}
+	return n > 0
+}
+
+// removal: containers end and are removed while their files are shaken, as fast as
+// else, or so.
+func removal(s *arena) {
+	for _, shaken := range []bool{false, true} {
+		pod := runPod(s.T, fmt.Sprint("pod-", shaken), nil)
+		mount := []cri.Mount{{Host: s.dir, Path: "/data"}}
+		var both []*cri.Container
+		for _, name := range []string{"a", "b"} {
+			args := []string{"write", "--path", "/data/shared", "--block", "8Ki", "--span", "1Mi"}
+			if name == "b" {
+				args = append(args, "--mmap")
+			}
+			both = append(both, pod.run(cri.ContainerConfig{Name: name, Args: args, Mounts: mount}))
+		}
+		writeCgroup(s.T, both[0].Cgroup, "io.max", fmt.Sprintf("%s wbps=%d", node.disks[s.disk], 8*mib))
+		stop := func() {}
+		var k *shaker
+		if shaken {
+			k = shake(s.T, s.fs, s.dir, s.files, both[0].Cgroup, both[1].Cgroup)
+			stop = s.takeTurns(both[0].Cgroup, both[1].Cgroup)
+		}
+		time.Sleep(s.duration / 2)
+		stop()
+		began := time.Now()
+		for _, c := range both {
+			if err := c.Remove(s.Context()); err != nil {
+				s.Fatal(err)
+			}
+		}
+		for _, c := range both {
+			eventually(s.T, "the cgroup is gone", func() error {
+				if _, err := os.Stat(filepath.Join(cri.CgroupRoot, c.Cgroup)); !os.IsNotExist(err) {
+					return fmt.Errorf("%s is there, %v", c.Cgroup, err)
+				}
+				return nil
+			})
+		}
+		s.Logf("both are removed in %v, shaken: %v", time.Since(began).Round(10*time.Millisecond), shaken)
+		if shaken {
+			s.moved(k, 4)
+		}
+	}
+}
