@@ -188,8 +188,7 @@ type churning struct {
 // churns runs a churner on a file, that goes from one cgroup to the other and back.
 func (s *arena) churns(name string, first, second writer, c churning) (ends func() string) {
 	s.Helper()
-	p := s.prepare("/proc/self/exe", churnCommand, filepath.Join(s.dir, name), strconv.Itoa(c.size), s.duration.String(),
-		strconv.Itoa(c.ballast), c.without, c.another)
+	p := s.prepare("/proc/self/exe", churnCommand, filepath.Join(s.dir, name), strconv.Itoa(c.size), strconv.Itoa(c.ballast), c.without, c.another)
 	stdin, err := p.StdinPipe()
 	if err != nil {
 		s.Fatal(err)
@@ -213,6 +212,7 @@ func (s *arena) churns(name string, first, second writer, c churning) (ends func
 	stop := s.wanders(p, first, second)
 	return func() string {
 		s.Helper()
+		stdin.Close()
 		did, _ := lines.ReadString('\n') // none if it fails
 		stop()
 		p.ends()
@@ -276,19 +276,42 @@ func (s *arena) leavesNothing() {
 	})
 }
 
-// moved checks that files did go to and fro, often, and that nothing went wrong
-// with it but what is excused.
-func (s *arena) moved(k *shaker, atLeast int, excused ...error) {
+// few is how many switches at least a case needs for so long: far less than there
+// are, which depends on the machine.
+func (s *arena) few() int { return max(3, int(s.duration/(3*time.Second))) }
+
+// enough lets what is under way go on for as long as a case takes, and longer if
+// the files have not gone to and fro enough.
+func (s *arena) enough(k *shaker) {
+	s.Helper()
+	time.Sleep(s.duration)
+	eventually(s.T, "the files have gone to and fro", func() error {
+		if n := int(k.moves.Load()); n < s.few() {
+			return fmt.Errorf("%d switches, want %d", n, s.few())
+		}
+		return nil
+	})
+}
+
+// moved checks that files did go to and fro, often, and that nothing went wrong.
+func (s *arena) moved(k *shaker) {
+	s.Helper()
+	got := s.calm(k)
+	if len(got.switches) < 2 || got.moved() < s.few() {
+		s.Errorf("%d switches, want %d: this proves little", got.moved(), s.few())
+	}
+}
+
+// calm ends a shaker and checks that nothing went wrong with it but what is excused.
+func (s *arena) calm(k *shaker, excused ...error) shaken {
 	s.Helper()
 	got := k.ends()
-	s.Logf("%s in %v", &got, s.duration)
-	if len(got.switches) < 2 || got.moved() < atLeast {
-		s.Errorf("%d switches, want %d: this proves little", got.moved(), atLeast)
-	}
+	s.Log(&got)
 	for _, err := range excused {
 		delete(got.errs, err.Error())
 	}
 	if len(got.errs) > 0 {
 		s.Errorf("the shaker has errors: %v", got.errs)
 	}
+	return got
 }

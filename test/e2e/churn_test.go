@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -20,7 +21,7 @@ import (
 // must be in it. It is a process of its own: this program, called by churnCommand.
 type churner struct {
 	path string
-	// another file that is read, for its pages to take the place of others; may be "".
+	// another file that is read, for its pages to take the place of others, or "".
 	another string
 	f       *os.File
 	direct  *os.File
@@ -36,21 +37,21 @@ const (
 	churnBlock   = 64 << 10
 )
 
-// churn takes the file, how large it may be, how long to go on, how much memory to have beside, what
-// not to do, separated by commas, and another file, to be read. It says "ready" when it has the memory, begins
-// when it is told to, and says at the end how often it did what.
+// churn takes the file, how large it may be, how much memory to have beside, what
+// not to do, separated by commas, and another file, to be read. It says "ready" when
+// it has the memory, begins when it is told to, ends when nobody can tell it any
+// more, and says at the end how often it did what.
 func churn(args []string) error {
 	size, err1 := strconv.Atoi(args[1])
-	duration, err2 := time.ParseDuration(args[2])
-	ballast, err3 := strconv.Atoi(args[3])
-	if err := errors.Join(err1, err2, err3); err != nil {
+	ballast, err2 := strconv.Atoi(args[2])
+	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
 	block, err := unix.Mmap(-1, 0, churnBlock+ballast, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_POPULATE)
 	if err != nil {
 		return err
 	}
-	c := &churner{path: args[0], another: args[5], size: size, want: make([]byte, 0, size), block: block[:churnBlock], done: map[string]int{}}
+	c := &churner{path: args[0], another: args[4], size: size, want: make([]byte, 0, size), block: block[:churnBlock], done: map[string]int{}}
 	c.random = rand.New(rand.NewPCG(uint64(os.Getpid()), uint64(time.Now().UnixNano())))
 	if err := c.recreate(); err != nil {
 		return err
@@ -59,18 +60,27 @@ func churn(args []string) error {
 	if _, err := fmt.Scanln(); err != nil {
 		return err
 	}
+	var over atomic.Bool
+	go func() { _, _ = io.Copy(io.Discard, os.Stdin); over.Store(true) }()
 	ops := []struct {
 		name string
 		odds int
 		do   func() error
 	}{
-		{"write", 30, c.write}, {"mmap", 10, c.mapped}, {"check", 10, c.check}, {"direct write", 5, c.writeDirect},
-		{"direct check", 3, c.checkDirect}, {"truncate", 4, c.truncate}, {"punch", 8, c.punch}, {"fsync", 4, c.fsync}, {"recreate", 1, c.recreate},
+		{"write", 30, c.write},
+		{"mmap", 10, c.mapped},
+		{"check", 10, c.check},
+		{"direct write", 5, c.writeDirect},
+		{"direct check", 3, c.checkDirect},
+		{"truncate", 4, c.truncate},
+		{"punch", 8, c.punch},
+		{"fsync", 4, c.fsync},
+		{"recreate", 1, c.recreate},
 		{"read another", 10, c.readAnother},
 	}
-	for end := time.Now().Add(duration); time.Now().Before(end); {
+	for !over.Load() {
 		for _, op := range ops {
-			if c.random.IntN(80) >= op.odds || slices.Contains(strings.Split(args[4], ","), op.name) {
+			if c.random.IntN(80) >= op.odds || slices.Contains(strings.Split(args[3], ","), op.name) {
 				continue
 			}
 			// With no space nothing was done, or a part of it: what is there counts.
@@ -214,6 +224,7 @@ func (c *churner) punch() error {
 	return nil
 }
 
+// readAnother is charged for all of it: nobody has it in memory.
 func (c *churner) readAnother() error {
 	if c.another == "" {
 		return nil
@@ -223,7 +234,7 @@ func (c *churner) readAnother() error {
 		return err
 	}
 	defer f.Close()
-	for err == nil {
+	for err = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err == nil; {
 		_, err = f.Read(c.block)
 	}
 	if errors.Is(err, io.EOF) {

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -47,11 +48,13 @@ func sqlite(s *arena) {
 	}
 	k := s.shake()
 	stop := s.takeTurns(s.a.name, s.b.name)
-	end := time.Now().Add(s.duration)
+	var over atomic.Bool
 	var all sync.WaitGroup
 	for _, w := range writers {
-		all.Go(func() { w.write(end) })
+		all.Go(func() { w.write(&over) })
 	}
+	s.enough(k)
+	over.Store(true)
 	all.Wait()
 	stop()
 	for _, w := range writers {
@@ -60,7 +63,7 @@ func sqlite(s *arena) {
 			s.Errorf("%s in mode %s: %v", w.who, w.mode, w.err)
 		}
 	}
-	s.moved(k, s.few())
+	s.moved(k)
 	drop(s.T) // what is on the disk counts
 	for _, mode := range modes {
 		want := "ok\n"
@@ -97,9 +100,9 @@ type sqliteWriter struct {
 }
 
 // write commits one transaction after another.
-func (w *sqliteWriter) write(end time.Time) {
+func (w *sqliteWriter) write(over *atomic.Bool) {
 	defer w.stdin.Close()
-	for time.Now().Before(end) {
+	for !over.Load() {
 		n := w.commits + 1
 		if _, w.err = fmt.Fprintf(w.stdin, "BEGIN IMMEDIATE; INSERT INTO log VALUES('%s', %d, randomblob(300)); "+
 			"UPDATE page SET data=randomblob(4000) WHERE id%%20=%d; COMMIT; SELECT %d;\n", w.who, n, rand.IntN(20), n); w.err != nil {
@@ -175,7 +178,7 @@ func postgres(s *arena) {
 	if got, want := d.does("psql", "-AtX", "-c", sums, "postgres"), fmt.Sprintf("t|t|%d\n", done); got != want {
 		s.Errorf("after recovery: got %q, want %q", got, want)
 	}
-	s.moved(k, s.few())
+	s.moved(k)
 	d.stop(unix.SIGINT)
 	drop(s.T)
 	sums2 := d.does("pg_checksums", "--check", "-D", d.data)
@@ -196,8 +199,11 @@ func newDatabase(s *arena) *database {
 	}
 	uid, err1 := strconv.Atoi(who.Uid)
 	gid, err2 := strconv.Atoi(who.Gid)
-	d := &database{s: s, bin: found[0], data: filepath.Join(s.dir, "data"), socket: s.T.TempDir(), credential: syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
-	if err := errors.Join(err1, err2, os.Mkdir(d.data, 0o700), os.Chmod(s.dir, 0o755), os.Chown(d.data, uid, gid), os.Chown(d.socket, uid, gid)); err != nil {
+	d := &database{
+		s: s, bin: found[0], data: filepath.Join(s.dir, "data"), socket: s.TempDir(),
+		credential: syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)},
+	}
+	if err := errors.Join(err1, err2, os.Chmod(s.dir, 0o755), os.Chown(d.socket, uid, gid)); err != nil {
 		s.Fatal(err)
 	}
 	for dir := d.socket; dir != "/tmp" && dir != "/"; dir = filepath.Dir(dir) {
@@ -205,7 +211,7 @@ func newDatabase(s *arena) *database {
 			s.Fatal(err)
 		}
 	}
-	d.does("initdb", "--data-checksums", "--no-sync", "--wal-segsize=1", "--auth=trust", "--no-instructions", "-D", d.data)
+	administer(s.T, "cp", "-a", "/var/lib/postgresql/data", d.data) // see customize.sh in test/node
 	return d
 }
 

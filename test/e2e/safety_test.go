@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -65,18 +66,15 @@ func TestSafety(t *testing.T) {
 	}
 }
 
-// few is how many switches at least a case needs for so long: next to none of what
-// there are, which depends on the machine.
-func (s *arena) few() int { return max(3, int(s.duration/(3*time.Second))) }
-
 // anyCall: two programs do all that can be done to a file, each from two cgroups.
 func anyCall(s *arena) {
 	k := s.shake()
 	first := s.churns("first", s.a, s.b, churning{size: mib})
 	second := s.churns("second", s.b, s.a, churning{size: mib})
+	s.enough(k)
 	s.Log(first())
 	s.Log(second())
-	s.moved(k, s.few())
+	s.moved(k)
 }
 
 // fioVerifies: each writer has a half of a file, and both write through a mapping of
@@ -122,14 +120,14 @@ func fioVerifies(s *arena) {
 	}
 	stopped()
 	stop()
-	s.moved(k, s.few())
+	s.moved(k)
 }
 
 // littleMemory: the container has nothing it could give but 4 MiB of page cache.
 func littleMemory(s *arena) {
 	k := s.shake()
 	another := testFile(s.T, s.fs, "another")
-	administer(s.T, "dd", "status=none", "if=/dev/zero", "of="+another, "bs=1M", "count=16", "conv=fsync")
+	administer(s.T, "dd", "status=none", "if=/dev/zero", "of="+another, "bs=1M", "count=8", "conv=fsync")
 	ends := s.churns("f", s.a, s.b, churning{size: 2 * mib, ballast: 48 * mib, another: another, before: func() {
 		current, err := os.ReadFile(filepath.Join(cgroup.Root, s.a.name, "memory.current"))
 		if err != nil {
@@ -142,8 +140,9 @@ func littleMemory(s *arena) {
 		writeCgroup(s.T, s.a.name, "memory.oom.group", "1")
 		writeCgroup(s.T, s.a.name, "memory.max", fmt.Sprint(used+4*mib))
 	}})
+	s.enough(k)
 	s.Log(ends())
-	s.moved(k, s.few())
+	s.moved(k)
 	events, err := os.ReadFile(filepath.Join(cgroup.Root, s.a.name, "memory.events"))
 	if err != nil {
 		s.Fatal(err)
@@ -173,7 +172,7 @@ func timesStay(s *arena) {
 	for i := range data {
 		data[i] = byte(rand.Uint32())
 	}
-	source := filepath.Join(s.T.TempDir(), "source")
+	source := filepath.Join(s.TempDir(), "source")
 	if err := os.WriteFile(source, data, 0o600); err != nil {
 		s.Fatal(err)
 	}
@@ -201,13 +200,9 @@ func timesStay(s *arena) {
 			}
 			return nil
 		})
-		got := k.ends()
-		s.Logf("%s: %s", how.name, &got)
+		s.calm(k)
 		if after := statx(s.T, file); after != before {
 			s.Errorf("%s: it was %+v, is %+v", how.name, before, after)
-		}
-		if len(got.errs) > 0 {
-			s.Errorf("the shaker has errors: %v", got.errs)
 		}
 		now, err := os.ReadFile(file)
 		if err != nil || !bytes.Equal(now, data) {
@@ -243,34 +238,44 @@ func cached(t *testing.T, file string) bool {
 	}
 	defer f.Close()
 	n, err := unix.Preadv2(int(f.Fd()), [][]byte{make([]byte, 1)}, 0, unix.RWF_NOWAIT)
-	if err != nil && err != unix.EAGAIN {
+	if err != nil && !errors.Is(err, unix.EAGAIN) {
 		t.Fatal(err)
 	}
 	return n > 0
 }
 
-// removal: containers end and are removed while their files are shaken, as fast as
-// else, or so.
+// removal: containers end and are removed while their files are shaken.
 func removal(s *arena) {
-	for _, shaken := range []bool{false, true} {
-		pod := runPod(s.T, fmt.Sprint("pod-", shaken), nil)
-		mount := []cri.Mount{{Host: s.dir, Path: "/data"}}
+	pod := runPod(s.T, "pod", nil)
+	other := testFile(s.T, s.fs, "other")
+	writeFile(s.T, other, strings.Repeat("other", mib/2))
+	for _, round := range []struct {
+		name  string
+		files func() []string
+		proof bool
+	}{
+		{"nothing", func() []string { return nil }, false},
+		{"another file", func() []string { return []string{other} }, true}, // what it costs the CPUs
+		{"their file", s.files, false},
+	} {
+		if round.proof && !*proof {
+			continue
+		}
 		var both []*cri.Container
-		for _, name := range []string{"a", "b"} {
-			args := []string{"write", "--path", "/data/shared", "--block", "8Ki", "--span", "1Mi"}
-			if name == "b" {
-				args = append(args, "--mmap")
-			}
-			both = append(both, pod.run(cri.ContainerConfig{Name: name, Args: args, Mounts: mount}))
+		for i, how := range []string{"--append=false", "--mmap"} {
+			both = append(both, pod.run(cri.ContainerConfig{
+				Name: fmt.Sprint(round.name[:1], i), Mounts: []cri.Mount{{Host: s.dir, Path: "/data"}},
+				Args: []string{"write", "--path", "/data/shared", "--block", "8Ki", "--span", "4Mi", "--sync", "128Ki", how},
+			}))
 		}
 		writeCgroup(s.T, both[0].Cgroup, "io.max", fmt.Sprintf("%s wbps=%d", node.disks[s.disk], 8*mib))
-		stop := func() {}
-		var k *shaker
-		if shaken {
-			k = shake(s.T, s.fs, s.dir, s.files, both[0].Cgroup, both[1].Cgroup)
-			stop = s.takeTurns(both[0].Cgroup, both[1].Cgroup)
+		k := shake(s.T, s.fs, s.dir, round.files, both[0].Cgroup, both[1].Cgroup)
+		stop := s.takeTurns(both[0].Cgroup, both[1].Cgroup)
+		if round.name == "their file" {
+			s.enough(k)
+		} else {
+			time.Sleep(s.duration)
 		}
-		time.Sleep(s.duration / 2)
 		stop()
 		began := time.Now()
 		for _, c := range both {
@@ -280,15 +285,16 @@ func removal(s *arena) {
 		}
 		for _, c := range both {
 			eventually(s.T, "the cgroup is gone", func() error {
-				if _, err := os.Stat(filepath.Join(cri.CgroupRoot, c.Cgroup)); !os.IsNotExist(err) {
-					return fmt.Errorf("%s is there, %v", c.Cgroup, err)
+				if _, err := os.Stat(filepath.Join(cri.CgroupRoot, c.Cgroup)); !errors.Is(err, os.ErrNotExist) {
+					return errors.Join(errors.New(c.Cgroup+" is there"), err)
 				}
 				return nil
 			})
 		}
-		s.Logf("both are removed in %v, shaken: %v", time.Since(began).Round(10*time.Millisecond), shaken)
-		if shaken {
-			s.moved(k, 4)
+		s.Logf("shaken is %s: both are removed in %v", round.name, time.Since(began).Round(10*time.Millisecond))
+		if round.name == "their file" {
+			s.moved(k)
 		}
+		k.ends()
 	}
 }

@@ -36,6 +36,7 @@ type shaker struct {
 	stop   chan struct{}
 	done   sync.WaitGroup
 	passes atomic.Int64
+	moves  atomic.Int64
 	shaken
 }
 
@@ -82,8 +83,7 @@ func shake(t *testing.T, fs, dir string, files func() []string, cgroups ...strin
 
 // reason leaves out which file it was, of thousands.
 func reason(err error) string {
-	var errno unix.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[unix.Errno](err); ok {
 		return errno.Error()
 	}
 	return err.Error()
@@ -198,6 +198,7 @@ func (s *shaker) look(f *os.File, in writeback.Inode) error {
 	}
 	if before := s.owners[in]; before != 0 && owner.Cgroup != 0 && before != owner.Cgroup {
 		s.switches[owner.Cgroup]++
+		s.moves.Add(1)
 	}
 	s.owners[in] = owner.Cgroup
 	return nil

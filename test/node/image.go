@@ -49,6 +49,7 @@ func mmdebstrap(ctx context.Context, mirror aptSource, suite, archive string, op
 		"--dpkgopt=path-exclude=/usr/share/doc/*",
 		"--dpkgopt=path-exclude=/usr/share/man/*",
 		"--dpkgopt=path-exclude=/usr/share/locale/*",
+		"--dpkgopt=path-exclude=/usr/lib/*/libLLVM*", // PostgreSQL's JIT: 120 MB
 		suite, archive, list.Name())
 	return runQuietly(exec.CommandContext(ctx, "mmdebstrap", args...))
 }
@@ -61,7 +62,7 @@ func baseArtifact(mirror aptSource) artifact {
 	include := strings.Join(rootPackages, ",")
 	return artifact{
 		name: "debian",
-		key:  cacheKey(rootSuite, include, noCluster, "1"),
+		key:  cacheKey(rootSuite, include, noCluster, "2"),
 		build: func(ctx context.Context, dir string) error {
 			return mmdebstrap(ctx, mirror, rootSuite, filepath.Join(dir, "base.tar"),
 				"--variant=minbase", "--include="+include, "--essential-hook="+noCluster)
