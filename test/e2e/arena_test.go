@@ -67,6 +67,24 @@ func (s *arena) files() []string {
 	return out
 }
 
+// forget has the kernel forget the files: who reads them reads what is on the disk.
+// To drop all caches would have the node read its programs again, too.
+func (s *arena) forget() {
+	s.Helper()
+	administer(s.T, "sync", "-f", s.dir)
+	for _, file := range s.files() {
+		f, err := os.Open(file)
+		if err != nil {
+			s.Fatal(err)
+		}
+		err = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
+		f.Close()
+		if err != nil || cached(s.T, file) {
+			s.Errorf("%s is in memory, %v", file, err)
+		}
+	}
+}
+
 // shake begins to shake the arena's files.
 func (s *arena) shake() *shaker {
 	s.Helper()
