@@ -28,16 +28,17 @@ type safetyCase struct {
 	play func(s *arena)
 	// everywhere: on each filesystem also without -proof.
 	everywhere bool
+	proof      time.Duration // what a proof takes for it, on each
 }
 
 var safetyCases = []safetyCase{
-	{"any call", anyCall, true},
-	{"fio", fioVerifies, false},
-	{"SQLite", sqlite, false},
-	{"PostgreSQL", postgres, false},
-	{"little memory", littleMemory, false},
-	{"times", timesStay, true},
-	{"removal", removal, false},
+	{"any call", anyCall, true, 2 * time.Minute},
+	{"fio", fioVerifies, false, 2 * time.Minute},
+	{"SQLite", sqlite, false, 2 * time.Minute},
+	{"PostgreSQL", postgres, false, 2 * time.Minute},
+	{"little memory", littleMemory, false, time.Minute},
+	{"times", timesStay, true, 0},
+	{"removal", removal, false, 20 * time.Second},
 }
 
 // TestSafety: no error, no corruption, no OOM kill, no stalled removal, times as
@@ -49,10 +50,10 @@ func TestSafety(t *testing.T) {
 			if fs != "ext4" {
 				duration = 4 * time.Second
 			}
-			if *proof {
-				duration = 3 * time.Minute
-			}
 			for _, c := range safetyCases {
+				if *proof {
+					duration = c.proof
+				}
 				if fs != "ext4" && !c.everywhere && !*proof {
 					continue
 				}
