@@ -29,6 +29,7 @@ type arena struct {
 	dir      string // theirs
 	a, b     writer
 	duration time.Duration
+	starting sync.Mutex // held by who starts a process, or freezes cgroups
 }
 
 // disksOfVolumes are the disks that the volumes are on.
@@ -94,7 +95,7 @@ func (s *arena) shake() *shaker {
 // process is a program in a cgroup.
 type process struct {
 	*exec.Cmd
-	t   *testing.T
+	s   *arena
 	out logBuffer
 }
 
@@ -102,7 +103,7 @@ type process struct {
 func (s *arena) prepare(command ...string) *process {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), s.duration+2*deadline)
-	p := &process{Cmd: exec.CommandContext(ctx, command[0], command[1:]...), t: s.T}
+	p := &process{Cmd: exec.CommandContext(ctx, command[0], command[1:]...), s: s}
 	p.Stdout, p.Stderr = &p.out, &p.out
 	p.SysProcAttr = &unix.SysProcAttr{}
 	s.Cleanup(func() {
@@ -114,26 +115,30 @@ func (s *arena) prepare(command ...string) *process {
 	return p
 }
 
-// startIn starts it in a cgroup.
+// startIn starts it in a cgroup. Frozen before it executes it would keep this whole
+// program waiting, and so who thaws it: it is a vfork.
 func (p *process) startIn(w writer) *process {
-	p.t.Helper()
+	p.s.Helper()
 	dir, err := os.Open(filepath.Join(cgroup.Root, w.name))
 	if err != nil {
-		p.t.Fatal(err)
+		p.s.Fatal(err)
 	}
 	defer dir.Close()
+	p.s.starting.Lock()
+	defer p.s.starting.Unlock()
+	p.s.setFrozen(w.name, false)
 	p.SysProcAttr.UseCgroupFD, p.SysProcAttr.CgroupFD = true, int(dir.Fd())
 	if err := p.Start(); err != nil {
-		p.t.Fatal(err)
+		p.s.Fatal(err)
 	}
 	return p
 }
 
 // ends waits for it. An error is the test's.
 func (p *process) ends() string {
-	p.t.Helper()
+	p.s.Helper()
 	if err := p.Wait(); err != nil {
-		p.t.Fatalf("%s: %v: %s", strings.Join(p.Args, " "), err, p.out.String())
+		p.s.Fatalf("%s: %v: %s", strings.Join(p.Args, " "), err, p.out.String())
 	}
 	return p.out.String()
 }
@@ -160,23 +165,30 @@ func (s *arena) repeat(each func(i int)) (stop func()) {
 	return stop
 }
 
+func (s *arena) setFrozen(c string, frozen bool) {
+	value := "0"
+	if frozen {
+		value = "1"
+	}
+	err := os.WriteFile(filepath.Join(cgroup.Root, c, "cgroup.freeze"), []byte(value), 0)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		s.Error(err)
+	}
+}
+
 // takeTurns lets one of two cgroups run and then the other, so that the pages of
 // each win in turn.
 func (s *arena) takeTurns(cgroups ...string) (stop func()) {
-	set := func(c, value string) {
-		err := os.WriteFile(filepath.Join(cgroup.Root, c, "cgroup.freeze"), []byte(value), 0)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			s.Error(err)
-		}
-	}
 	end := s.repeat(func(i int) {
-		set(cgroups[i%2], "0")
-		set(cgroups[(i+1)%2], "1")
+		s.starting.Lock()
+		defer s.starting.Unlock()
+		s.setFrozen(cgroups[i%2], false)
+		s.setFrozen(cgroups[(i+1)%2], true)
 	})
 	stop = sync.OnceFunc(func() {
 		end()
 		for _, c := range cgroups {
-			set(c, "0")
+			s.setFrozen(c, false)
 		}
 	})
 	s.Cleanup(stop)
