@@ -148,6 +148,8 @@ type database struct {
 	bin, data, socket string
 	credential        syscall.Credential
 	server            *process
+	recent            []string // see written
+	looked            time.Time
 }
 
 // postgres: a half of the server's processes is in another cgroup. The server is
@@ -160,17 +162,18 @@ func postgres(s *arena) {
 	writeFile(s.T, script, transaction)
 	k := shake(s.T, s.fs, s.dir, d.written, s.a.name, s.b.name)
 	stop := s.takeTurns(s.a.name, s.b.name)
-	bench := d.prepare("pgbench", "-n", "-c", "4", "-T", strconv.Itoa(int(s.duration.Seconds())), "-f", script, "postgres").startIn(s.b)
-	eventually(s.T, "the server has its processes", func() error { return d.part(4) })
-	var done int
-	out := bench.ends()
-	for line := range strings.Lines(out) {
-		_, _ = fmt.Sscanf(line, "number of transactions actually processed: %d", &done)
+	stopParting := s.repeat(func(int) { d.part() })
+	committed := 0
+	for began := time.Now(); time.Since(began) < s.duration || int(k.moves.Load()) < s.few() && time.Since(began) < s.duration+deadline; {
+		const each, clients = 20, 4
+		out := d.does("pgbench", "-n", "-c", strconv.Itoa(clients), "-t", strconv.Itoa(each), "-f", script, "postgres")
+		if !strings.Contains(out, fmt.Sprintf("actually processed: %d/%[1]d\n", each*clients)) {
+			s.Errorf("pgbench: %s", out)
+		}
+		committed += each * clients
 	}
-	s.Logf("%d transactions", done)
-	if done < 10 || !strings.Contains(out, "number of failed transactions: 0 ") {
-		s.Errorf("pgbench: %s", out)
-	}
+	s.Logf("%d transactions", committed)
+	stopParting()
 	stop()
 	d.stop(unix.SIGQUIT)
 	s.moved(k)
@@ -180,7 +183,7 @@ func postgres(s *arena) {
 		s.Errorf("it has not recovered: this proves less: %s", log)
 	}
 	const sums = "SELECT (SELECT sum(balance) FROM accounts) = sum(delta), (SELECT sum(balance) FROM tellers) = sum(delta), count(*) FROM history"
-	if got, want := d.does("psql", "-AtX", "-c", sums, "postgres"), fmt.Sprintf("t|t|%d\n", done); got != want {
+	if got, want := d.does("psql", "-AtX", "-c", sums, "postgres"), fmt.Sprintf("t|t|%d\n", committed); got != want {
 		s.Errorf("after recovery: got %q, want %q", got, want)
 	}
 	d.stop(unix.SIGINT)
@@ -253,31 +256,22 @@ func (d *database) start() {
 	})
 }
 
-// part takes every other process of the server to the second cgroup, when there
-// are so many clients.
-func (d *database) part(clients int) error {
+// part takes the server's processes of odd numbers to the second cgroup, so that
+// each has a half of what is started one after another.
+func (d *database) part() {
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", d.server.Process.Pid))
 	if err != nil {
-		return err
+		d.s.Error(err)
 	}
-	pids, found := strings.Fields(string(children)), 0
-	for _, pid := range pids {
-		title, _ := os.ReadFile("/proc/" + pid + "/cmdline") // it has ended
-		if strings.Contains(string(title), "[local]") {
-			found++
+	for pid := range strings.FieldsSeq(string(children)) {
+		if !strings.ContainsAny(pid[len(pid)-1:], "13579") {
+			continue
+		}
+		err := os.WriteFile(filepath.Join(cgroup.Root, d.s.b.name, "cgroup.procs"), []byte(pid), 0)
+		if err != nil && !errors.Is(err, unix.ESRCH) { // it has ended
+			d.s.Error(err)
 		}
 	}
-	if found < clients {
-		return fmt.Errorf("%d clients", found)
-	}
-	for i, pid := range pids {
-		if i%2 == 1 {
-			if err := os.WriteFile(filepath.Join(cgroup.Root, d.s.b.name, "cgroup.procs"), []byte(pid), 0); err != nil && !errors.Is(err, unix.ESRCH) {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 func (d *database) stop(how unix.Signal) {
@@ -291,13 +285,16 @@ func (d *database) stop(how unix.Signal) {
 	}
 }
 
-// written are the files that were written to lately, of a thousand.
+// written are the files that were written to lately, of a thousand. To look at them
+// all takes longer than to shake those.
 func (d *database) written() []string {
-	var out []string
-	for _, file := range d.s.files() {
-		if info, err := os.Stat(file); err == nil && time.Since(info.ModTime()) < 3*time.Second {
-			out = append(out, file)
+	if time.Since(d.looked) > time.Second {
+		d.recent, d.looked = nil, time.Now()
+		for _, file := range d.s.files() {
+			if info, err := os.Stat(file); err == nil && time.Since(info.ModTime()) < 5*time.Second {
+				d.recent = append(d.recent, file)
+			}
 		}
 	}
-	return out
+	return d.recent
 }
