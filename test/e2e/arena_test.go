@@ -80,8 +80,8 @@ func (s *arena) forget() {
 		}
 		err = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
 		f.Close()
-		if err != nil || cached(s.T, file) {
-			s.Errorf("%s is in memory, %v", file, err)
+		if err != nil {
+			s.Fatal(err)
 		}
 	}
 }
@@ -321,6 +321,18 @@ func (s *arena) enough(k *shaker) {
 		}
 		return nil
 	})
+}
+
+// rounds is enough for what ends by itself: it is played again.
+func (s *arena) rounds(k *shaker, play func()) {
+	s.Helper()
+	for began := time.Now(); ; {
+		play()
+		took := time.Since(began)
+		if took >= s.duration && int(k.moves.Load()) >= s.few() || took >= s.duration+deadline {
+			return
+		}
+	}
 }
 
 // moved checks that files did go to and fro, often, and that nothing went wrong.

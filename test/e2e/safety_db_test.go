@@ -164,14 +164,14 @@ func postgres(s *arena) {
 	stop := s.takeTurns(s.a.name, s.b.name)
 	stopParting := s.repeat(func(int) { d.part() })
 	committed := 0
-	for began := time.Now(); time.Since(began) < s.duration || int(k.moves.Load()) < s.few() && time.Since(began) < s.duration+deadline; {
+	s.rounds(k, func() {
 		const each, clients = 20, 4
 		out := d.does("pgbench", "-n", "-c", strconv.Itoa(clients), "-t", strconv.Itoa(each), "-f", script, "postgres")
 		if !strings.Contains(out, fmt.Sprintf("actually processed: %d/%[1]d\n", each*clients)) {
 			s.Errorf("pgbench: %s", out)
 		}
 		committed += each * clients
-	}
+	})
 	s.Logf("%d transactions", committed)
 	stopParting()
 	stop()
