@@ -292,18 +292,26 @@ func (s *arena) leavesNothing() {
 		s.Error("no file is of a dead cgroup: what follows proves nothing")
 	}
 	administer(s.T, "sync", "-f", s.dir)
-	if err := tree.Cgroup(".").ReleaseDeadOwners(); err != nil {
-		s.Fatal(err)
-	}
 	files := s.files()
+	// The plugin does it at each end of a container. One may be too early for a file
+	// that the kernel has still to do with: seen on btrfs, Linux 6.1, and said here.
+	releases := 0
 	eventually(s.T, "no file is of a dead cgroup", func() error {
+		if err := tree.Cgroup(".").ReleaseDeadOwners(); err != nil {
+			return err
+		}
+		releases++
+		time.Sleep(time.Second)
 		for _, file := range files {
 			if ofDead(file) {
-				return errors.New(file + " is")
+				return fmt.Errorf("%s is, after %d releases", file, releases)
 			}
 		}
 		return nil
 	})
+	if releases > 1 {
+		s.Logf("it took %d releases", releases)
+	}
 }
 
 // few is how many switches at least a case needs for so long: far less than there
