@@ -48,6 +48,13 @@ const notOnNode = `these tests load and restart a whole node, so they run inside
 nri_node.* is not on this kernel's command line. "make e2e" boots one and runs them there`
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == churnCommand {
+		if err := churn(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	flag.Parse()
 	code, err := run(m)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -235,7 +236,7 @@ func newPod(s *stage) {
 func frozen(s *stage) {
 	pod, who := s.cast("own", oneLimited, "a", "b")
 	who["a"].does("write", "--path", s.file("f"), "--size", "4Mi")
-	thaw := s.freeze(filepath.Dir(volumes[s.volume]))
+	thaw := freeze(s.T, filepath.Dir(volumes[s.volume]))
 	s.ends(who["a"])
 	began := time.Now()
 	pod.run(sleeper("beside"))
@@ -280,22 +281,22 @@ func (s *stage) ends(a actor) {
 }
 
 // freeze stops all writing to a filesystem until thaw, or the end of the test.
-func (s *stage) freeze(mountpoint string) (thaw func()) {
-	s.Helper()
+func freeze(t *testing.T, mountpoint string) (thaw func()) {
+	t.Helper()
 	dir, err := os.Open(mountpoint)
 	if err != nil {
-		s.Fatal(err)
+		t.Fatal(err)
 	}
 	const fiFreeze, fiThaw = 0xc0045877, 0xc0045878 // linux/fs.h
 	if err := unix.IoctlSetInt(int(dir.Fd()), fiFreeze, 0); err != nil {
-		s.Fatalf("freeze %s: %v", mountpoint, err)
+		t.Fatalf("freeze %s: %v", mountpoint, err)
 	}
 	thaw = sync.OnceFunc(func() {
 		if err := unix.IoctlSetInt(int(dir.Fd()), fiThaw, 0); err != nil {
-			s.Errorf("thaw %s: %v", mountpoint, err)
+			t.Errorf("thaw %s: %v", mountpoint, err)
 		}
 		dir.Close()
 	})
-	s.Cleanup(thaw)
+	t.Cleanup(thaw)
 	return thaw
 }

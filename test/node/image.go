@@ -28,7 +28,7 @@ var rootPackages = []string{
 	"systemd", "systemd-sysv", "udev", "dbus", "kmod", "iproute2", "procps", "openssh-server",
 	"containerd", "runc", "crun", "containernetworking-plugins",
 	"lvm2", "xfsprogs", "btrfs-progs", "e2fsprogs", "fdisk", "parted",
-	"fio", "busybox-static", "strace", "attr",
+	"fio", "busybox-static", "strace", "attr", "sqlite3", "postgresql",
 }
 
 const rootSuite = "trixie"
@@ -49,19 +49,23 @@ func mmdebstrap(ctx context.Context, mirror aptSource, suite, archive string, op
 		"--dpkgopt=path-exclude=/usr/share/doc/*",
 		"--dpkgopt=path-exclude=/usr/share/man/*",
 		"--dpkgopt=path-exclude=/usr/share/locale/*",
+		"--dpkgopt=path-exclude=/usr/lib/*/libLLVM*", // PostgreSQL's JIT: 120 MB
 		suite, archive, list.Name())
 	return runQuietly(exec.CommandContext(ctx, "mmdebstrap", args...))
 }
+
+// noCluster keeps PostgreSQL's package from making a database of its own.
+const noCluster = `dir="$1/etc/postgresql-common/createcluster.d"; mkdir -p "$dir"; echo 'create_main_cluster = false' >"$dir/node.conf"`
 
 // baseArtifact holds base.tar: Debian with the packages, which changes seldom.
 func baseArtifact(mirror aptSource) artifact {
 	include := strings.Join(rootPackages, ",")
 	return artifact{
 		name: "debian",
-		key:  cacheKey(rootSuite, include, "1"),
+		key:  cacheKey(rootSuite, include, noCluster, "2"),
 		build: func(ctx context.Context, dir string) error {
 			return mmdebstrap(ctx, mirror, rootSuite, filepath.Join(dir, "base.tar"),
-				"--variant=minbase", "--include="+include)
+				"--variant=minbase", "--include="+include, "--essential-hook="+noCluster)
 		},
 	}
 }

@@ -5,6 +5,9 @@ root=$1
 
 chroot "$root" systemctl --quiet enable nri-node-setup.service nri-node-disks.service \
 	containerd.service nri-node-images.service ssh.service
+# To make one takes an emulated CPU half a minute.
+chroot --userspec=postgres:postgres "$root" sh -c '/usr/lib/postgresql/*/bin/initdb --pgdata=/var/lib/postgresql/data \
+	--data-checksums --locale=C --wal-segsize=1 --auth=trust --no-sync --no-instructions' >/dev/null
 # Whatever takes time to start, writes to a disk of its own accord, or would act on
 # the disks that a test makes.
 chroot "$root" systemctl --quiet mask \
@@ -21,7 +24,7 @@ chroot "$root" systemctl --quiet mask \
 	systemd-udev-load-credentials.service systemd-creds.socket systemd-hostnamed.socket \
 	systemd-sysext.socket systemd-initctl.socket systemd-tmpfiles-setup-dev-early.service \
 	ldconfig.service getty.target lvm2-monitor.service blk-availability.service \
-	dev-hugepages.mount dev-mqueue.mount
+	dev-hugepages.mount dev-mqueue.mount postgresql.service
 chroot "$root" systemctl --quiet set-default multi-user.target
 # Generators make units from what this node has none of (fstab, getty, GPT names,
 # System V scripts); running them takes 3 s on an emulated CPU.

@@ -1,0 +1,364 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
+)
+
+// arena is where two writers with different limits share files that are shaken.
+type arena struct {
+	*testing.T
+	fs, disk string
+	dir      string // theirs
+	a, b     writer
+	duration time.Duration
+	starting sync.Mutex // held by who starts a process, or freezes cgroups
+}
+
+func newArena(t *testing.T, fs, disk, volume string, duration time.Duration) *arena {
+	t.Helper()
+	dir, err := os.MkdirTemp(volume, "safety-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	number, err := cgroup.Disk(disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &arena{T: t, fs: fs, disk: disk, dir: dir, a: newWriter(t, "a"), b: newWriter(t, "b"), duration: duration}
+	for w, limit := range map[writer]int{s.a: 8 * mib, s.b: 32 * mib} {
+		if err := cgroup.Dir(w.name).SetIOMax(fmt.Sprintf("%s wbps=%d", number, limit)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// files are those of the arena, that are there at the moment.
+func (s *arena) files() []string {
+	var out []string
+	// What goes meanwhile is none.
+	_ = filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			out = append(out, path)
+		}
+		return nil
+	})
+	return out
+}
+
+// forget has the kernel forget the files: who reads them reads what is on the disk.
+// To drop all caches would have the node read its programs again, too.
+func (s *arena) forget() {
+	s.Helper()
+	administer(s.T, "sync", "-f", s.dir)
+	for _, file := range s.files() {
+		f, err := os.Open(file)
+		if err != nil {
+			s.Fatal(err)
+		}
+		err = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
+		f.Close()
+		if err != nil {
+			s.Fatal(err)
+		}
+	}
+}
+
+// shake begins to shake the arena's files.
+func (s *arena) shake() *shaker {
+	s.Helper()
+	return shake(s.T, s.fs, s.dir, s.files, s.a.name, s.b.name)
+}
+
+// process is a program in a cgroup.
+type process struct {
+	*exec.Cmd
+	s   *arena
+	out logBuffer
+}
+
+// prepare makes a process that is killed when all it could wait for is over.
+func (s *arena) prepare(command ...string) *process {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), s.duration+2*deadline)
+	p := &process{Cmd: exec.CommandContext(ctx, command[0], command[1:]...), s: s}
+	p.Stdout, p.Stderr = &p.out, &p.out
+	p.SysProcAttr = &unix.SysProcAttr{}
+	s.Cleanup(func() {
+		cancel()
+		if p.Process != nil && p.ProcessState == nil {
+			_ = p.Wait() // killed
+		}
+	})
+	return p
+}
+
+// startIn starts it in a cgroup. Frozen before it executes it would keep this whole
+// program waiting, and so who thaws it: it is a vfork.
+func (p *process) startIn(w writer) *process {
+	p.s.Helper()
+	dir, err := os.Open(filepath.Join(cgroup.Root, w.name))
+	if err != nil {
+		p.s.Fatal(err)
+	}
+	defer dir.Close()
+	p.s.starting.Lock()
+	defer p.s.starting.Unlock()
+	p.s.setFrozen(w.name, false)
+	p.SysProcAttr.UseCgroupFD, p.SysProcAttr.CgroupFD = true, int(dir.Fd())
+	if err := p.Start(); err != nil {
+		p.s.Fatal(err)
+	}
+	return p
+}
+
+// ends waits for it. An error is the test's.
+func (p *process) ends() string {
+	p.s.Helper()
+	if err := p.Wait(); err != nil {
+		p.s.Fatalf("%s: %v: %s", strings.Join(p.Args, " "), err, p.out.String())
+	}
+	return p.out.String()
+}
+
+// turn is long enough for one to win the votes, and that the kernel moves a file.
+const turn = 250 * time.Millisecond
+
+// repeat does something for each turn, with its number, until stop.
+func (s *arena) repeat(each func(i int)) (stop func()) {
+	quit := make(chan struct{})
+	var done sync.WaitGroup
+	done.Go(func() {
+		for i := 0; ; i++ {
+			each(i)
+			select {
+			case <-quit:
+				return
+			case <-time.After(turn):
+			}
+		}
+	})
+	stop = sync.OnceFunc(func() { close(quit); done.Wait() })
+	s.Cleanup(stop)
+	return stop
+}
+
+func (s *arena) setFrozen(c string, frozen bool) {
+	value := "0"
+	if frozen {
+		value = "1"
+	}
+	err := os.WriteFile(filepath.Join(cgroup.Root, c, "cgroup.freeze"), []byte(value), 0)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		s.Error(err)
+	}
+}
+
+// takeTurns lets one of two cgroups run and then the other, so that the pages of
+// each win in turn.
+func (s *arena) takeTurns(cgroups ...string) (stop func()) {
+	end := s.repeat(func(i int) {
+		s.starting.Lock()
+		defer s.starting.Unlock()
+		s.setFrozen(cgroups[i%2], false)
+		s.setFrozen(cgroups[(i+1)%2], true)
+	})
+	stop = sync.OnceFunc(func() {
+		end()
+		for _, c := range cgroups {
+			s.setFrozen(c, false)
+		}
+	})
+	s.Cleanup(stop)
+	return stop
+}
+
+// wanders has a process go from its cgroup to another one and back: what it writes is
+// charged to the one that it is in.
+func (s *arena) wanders(p *process, first, second writer) (stop func()) {
+	return s.repeat(func(i int) {
+		to := []string{second.name, first.name}[i%2]
+		err := os.WriteFile(filepath.Join(cgroup.Root, to, "cgroup.procs"), []byte(strconv.Itoa(p.Process.Pid)), 0)
+		if err != nil && !errors.Is(err, unix.ESRCH) {
+			s.Error(err)
+		}
+	})
+}
+
+// churning is what a churner is to do; see churn.
+type churning struct {
+	size, ballast    int
+	without, another string
+	// before is done when it has its memory, in its first cgroup.
+	before func()
+}
+
+// churns runs a churner on a file, that goes from one cgroup to the other and back.
+func (s *arena) churns(name string, first, second writer, c churning) (ends func() string) {
+	s.Helper()
+	p := s.prepare("/proc/self/exe", churnCommand, filepath.Join(s.dir, name), strconv.Itoa(c.size), strconv.Itoa(c.ballast), c.without, c.another)
+	stdin, err := p.StdinPipe()
+	if err != nil {
+		s.Fatal(err)
+	}
+	p.Stdout = nil
+	stdout, err := p.StdoutPipe()
+	if err != nil {
+		s.Fatal(err)
+	}
+	p.startIn(first)
+	lines := bufio.NewReader(stdout)
+	if line, err := lines.ReadString('\n'); line != "ready\n" {
+		s.Fatalf("%q, %v: %s", line, err, p.out.String())
+	}
+	if c.before != nil {
+		c.before()
+	}
+	if _, err := fmt.Fprintln(stdin); err != nil {
+		s.Fatal(err)
+	}
+	stop := s.wanders(p, first, second)
+	return func() string {
+		s.Helper()
+		stdin.Close()
+		did, _ := lines.ReadString('\n') // none if it fails
+		stop()
+		p.ends()
+		return strings.TrimSpace(did)
+	}
+}
+
+// leavesNothing removes the writers and checks that after the release no file is of
+// a cgroup that has gone. One that was is made first.
+func (s *arena) leavesNothing() {
+	s.Helper()
+	reader, err := writeback.NewOwnerReader()
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer reader.Close()
+	tree, err := blkio.OpenHierarchy(cgroup.Root)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer tree.Close()
+	ofDead := func(file string) bool {
+		f, err := os.Open(file)
+		if err != nil {
+			s.Fatal(err)
+		}
+		defer f.Close()
+		owner, err := reader.Owner(f)
+		if err != nil {
+			s.Fatal(err)
+		}
+		if owner.Cgroup == 0 {
+			return false
+		}
+		_, err = tree.ByID(owner.Cgroup)
+		if err != nil && !errors.Is(err, blkio.ErrGone) {
+			s.Fatal(err)
+		}
+		return err != nil
+	}
+	left := filepath.Join(s.dir, "left")
+	writeFile(s.T, left, "")
+	s.a.writes(left, 1, "64k", "oflag=append")
+	s.a.remove()
+	s.b.remove()
+	if !ofDead(left) {
+		s.Error("no file is of a dead cgroup: what follows proves nothing")
+	}
+	administer(s.T, "sync", "-f", s.dir)
+	files := s.files()
+	// The plugin does it at each end of a container. On btrfs one right after the sync is
+	// too early: 30 s (6.12) or more (6.1) pass until the kernel lets a file go.
+	releases := 0
+	within(s.T, 4*deadline, "no file is of a dead cgroup", func() error {
+		if err := tree.Cgroup(".").ReleaseDeadOwners(); err != nil {
+			return err
+		}
+		releases++
+		time.Sleep(time.Second)
+		for _, file := range files {
+			if ofDead(file) {
+				return fmt.Errorf("%s is, after %d releases", file, releases)
+			}
+		}
+		return nil
+	})
+	if releases > 1 {
+		s.Logf("it took %d releases", releases)
+	}
+}
+
+// few is how many switches at least a case needs for so long: far less than there
+// are, which depends on the machine.
+func (s *arena) few() int { return max(3, int(s.duration/(3*time.Second))) }
+
+// enough lets what is under way go on for as long as a case takes, and longer if
+// the files have not gone to and fro enough.
+func (s *arena) enough(k *shaker) {
+	s.Helper()
+	time.Sleep(s.duration)
+	eventually(s.T, "the files have gone to and fro", func() error {
+		if n := int(k.moves.Load()); n < s.few() {
+			return fmt.Errorf("%d switches, want %d", n, s.few())
+		}
+		return nil
+	})
+}
+
+// rounds is enough for what ends by itself: it is played again.
+func (s *arena) rounds(k *shaker, play func()) {
+	s.Helper()
+	for began := time.Now(); ; {
+		play()
+		took := time.Since(began)
+		if took >= s.duration && int(k.moves.Load()) >= s.few() || took >= s.duration+deadline {
+			return
+		}
+	}
+}
+
+// moved checks that files did go to and fro, often, and that nothing went wrong.
+func (s *arena) moved(k *shaker) {
+	s.Helper()
+	got := s.calm(k)
+	if len(got.switches) < 2 || got.moved() < s.few() {
+		s.Errorf("%d switches, want %d: this proves little", got.moved(), s.few())
+	}
+}
+
+// calm ends a shaker and checks that nothing went wrong with it but what is excused.
+func (s *arena) calm(k *shaker, excused ...error) shaken {
+	s.Helper()
+	got := k.ends()
+	s.Log(&got)
+	for _, err := range excused {
+		delete(got.errs, err.Error())
+	}
+	if len(got.errs) > 0 {
+		s.Errorf("the shaker has errors: %v", got.errs)
+	}
+	return got
+}

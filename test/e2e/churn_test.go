@@ -1,0 +1,282 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// churner does to a file whatever programs do to files, at random, and knows what
+// must be in it. It is a process of its own: this program, called by churnCommand.
+type churner struct {
+	path string
+	// another file that is read, for its pages to take the place of others, or "".
+	another string
+	f       *os.File
+	direct  *os.File
+	want    []byte // what is in the file
+	size    int    // at most
+	block   []byte // aligned, for direct I/O
+	random  *rand.Rand
+	done    map[string]int
+}
+
+const (
+	churnCommand = "churn"
+	churnBlock   = 64 << 10
+)
+
+// churn takes the file, how large it may be, how much memory to have beside, what
+// not to do, separated by commas, and another file, to be read. It says "ready" when
+// it has the memory, begins when it is told to, ends when nobody can tell it any
+// more, and says at the end how often it did what.
+func churn(args []string) error {
+	size, err1 := strconv.Atoi(args[1])
+	ballast, err2 := strconv.Atoi(args[2])
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	block, err := unix.Mmap(-1, 0, churnBlock+ballast, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_POPULATE)
+	if err != nil {
+		return err
+	}
+	c := &churner{path: args[0], another: args[4], size: size, want: make([]byte, 0, size), block: block[:churnBlock], done: map[string]int{}}
+	c.random = rand.New(rand.NewPCG(uint64(os.Getpid()), uint64(time.Now().UnixNano())))
+	if err := c.recreate(); err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	if _, err := fmt.Scanln(); err != nil {
+		return err
+	}
+	var over atomic.Bool
+	go func() { _, _ = io.Copy(io.Discard, os.Stdin); over.Store(true) }()
+	ops := []struct {
+		name string
+		odds int
+		do   func() error
+	}{
+		{"write", 30, c.write},
+		{"mmap", 10, c.mapped},
+		{"check", 10, c.check},
+		{"direct write", 5, c.writeDirect},
+		{"direct check", 3, c.checkDirect},
+		{"truncate", 4, c.truncate},
+		{"punch", 8, c.punch},
+		{"fsync", 4, c.fsync},
+		{"recreate", 1, c.recreate},
+		{"read another", 10, c.readAnother},
+	}
+	for !over.Load() {
+		for _, op := range ops {
+			if c.random.IntN(80) >= op.odds || slices.Contains(strings.Split(args[3], ","), op.name) {
+				continue
+			}
+			// With no space nothing was done, or a part of it: what is there counts.
+			if err := op.do(); errors.Is(err, unix.ENOSPC) {
+				op.name += ", no space"
+				err = c.learn()
+				if err != nil {
+					return fmt.Errorf("%s: %w", op.name, err)
+				}
+			} else if err != nil {
+				return fmt.Errorf("%s, after %v: %w", op.name, c.done, err)
+			}
+			c.done[op.name]++
+		}
+	}
+	if err := c.check(); err != nil {
+		return err
+	}
+	// From the disk, too.
+	if err := errors.Join(c.fsync(), unix.Fadvise(int(c.f.Fd()), 0, 0, unix.FADV_DONTNEED), c.check()); err != nil {
+		return fmt.Errorf("after all was dropped: %w", err)
+	}
+	fmt.Println(c.done)
+	return nil
+}
+
+// place is where to do something, as far as the file may reach.
+func (c *churner) place() (at, n int) {
+	n = 1 + c.random.IntN(churnBlock)
+	return c.random.IntN(c.size - n), n
+}
+
+// put has bytes in what must be in the file. Beyond its end there are zeros.
+func (c *churner) put(at int, data []byte) {
+	c.want = c.want[:max(len(c.want), at+len(data))]
+	copy(c.want[at:], data)
+}
+
+func (c *churner) fill(data []byte) {
+	x := c.random.Uint64()
+	for i := range data {
+		x = x*6364136223846793005 + 1442695040888963407
+		data[i] = byte(x >> 56)
+	}
+}
+
+func (c *churner) write() error {
+	at, n := c.place()
+	c.fill(c.block[:n])
+	if _, err := c.f.WriteAt(c.block[:n], int64(at)); err != nil {
+		return err
+	}
+	c.put(at, c.block[:n])
+	return nil
+}
+
+func (c *churner) writeDirect() error {
+	at, n := c.place()
+	at, n = at&^4095, (n+4095)&^4095
+	c.fill(c.block[:n])
+	if _, err := c.direct.WriteAt(c.block[:n], int64(at)); err != nil {
+		return err
+	}
+	c.put(at, c.block[:n])
+	return nil
+}
+
+// mapped writes through a mapping, for which the blocks have to be there: without
+// space it would be killed.
+func (c *churner) mapped() error {
+	if len(c.want) < 4096 {
+		return nil
+	}
+	if err := unix.Fallocate(int(c.f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, int64(len(c.want))); err != nil {
+		return err
+	}
+	m, err := unix.Mmap(int(c.f.Fd()), 0, len(c.want), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return err
+	}
+	for range 8 {
+		at := c.random.IntN(len(m))
+		part := m[at:min(at+1+c.random.IntN(8192), len(m))]
+		c.fill(part)
+		copy(c.want[at:], part)
+	}
+	if !bytes.Equal(m, c.want) {
+		err = c.differs(m, "mapping")
+	}
+	return errors.Join(err, unix.Munmap(m))
+}
+
+func (c *churner) check() error { return c.checkIn(c.f, "file") }
+
+func (c *churner) checkDirect() error { return c.checkIn(c.direct, "disk") }
+
+func (c *churner) checkIn(f *os.File, what string) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return err
+	}
+	if int(st.Size) != len(c.want) {
+		return fmt.Errorf("it has %d bytes, want %d", st.Size, len(c.want))
+	}
+	for at := 0; at < len(c.want); at += churnBlock {
+		n := min(churnBlock, len(c.want)-at)
+		// Not beyond the file's last block: there XFS may have set blocks aside, and fails
+		// direct reads of them (Linux 6.12, "Direct I/O collision with buffered writes").
+		got, err := f.ReadAt(c.block[:(n+4095)&^4095], int64(at))
+		if got < n {
+			return fmt.Errorf("read %d bytes at %d of %d: %w", got, at, len(c.want), err)
+		}
+		if !bytes.Equal(c.block[:n], c.want[at:at+n]) {
+			return fmt.Errorf("block at %d: %w", at, c.differs(c.block[:n], what))
+		}
+	}
+	return nil
+}
+
+func (c *churner) differs(got []byte, what string) error {
+	return fmt.Errorf("corruption: the %s has other bytes (%d of them 0)", what, bytes.Count(got, []byte{0}))
+}
+
+func (c *churner) truncate() error {
+	n := c.random.IntN(c.size)
+	if err := c.f.Truncate(int64(n)); err != nil {
+		return err
+	}
+	clear(c.want[min(n, len(c.want)):])
+	c.want = c.want[:n]
+	return nil
+}
+
+func (c *churner) punch() error {
+	at, n := c.place()
+	if at+n > len(c.want) {
+		return nil
+	}
+	if err := unix.Fallocate(int(c.f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(at), int64(n)); err != nil {
+		return err
+	}
+	clear(c.want[at : at+n])
+	return nil
+}
+
+// readAnother is charged for all of it: nobody has it in memory.
+func (c *churner) readAnother() error {
+	if c.another == "" {
+		return nil
+	}
+	f, err := os.Open(c.another)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for err = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err == nil; {
+		_, err = f.Read(c.block)
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+func (c *churner) fsync() error { return c.f.Sync() }
+
+// recreate unlinks the file and makes another of its name. Who has opened the old
+// one by its number goes on with it.
+func (c *churner) recreate() (err error) {
+	if c.f != nil {
+		if err := os.Remove(c.path); err != nil {
+			return err
+		}
+		c.f.Close()
+		c.direct.Close()
+	}
+	if c.f, err = os.OpenFile(c.path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+		return err
+	}
+	c.direct, err = os.OpenFile(c.path, os.O_RDWR|syscall.O_DIRECT, 0)
+	c.want = c.want[:cap(c.want)]
+	clear(c.want)
+	c.want = c.want[:0]
+	return err
+}
+
+// learn takes what is in the file for what must be in it.
+func (c *churner) learn() error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(c.f.Fd()), &st); err != nil {
+		return err
+	}
+	clear(c.want[:cap(c.want)])
+	c.want = c.want[:st.Size]
+	if n, err := c.f.ReadAt(c.want, 0); n < len(c.want) {
+		return err
+	}
+	return nil
+}

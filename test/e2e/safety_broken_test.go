@@ -1,0 +1,152 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
+)
+
+// TestSafetyBroken: on a filesystem that is full, frozen or read-only the shaker
+// has errors or does nothing, and goes on when that is over.
+func TestSafetyBroken(t *testing.T) {
+	for _, fs := range filesystemsWithOwners {
+		if fs != "ext4" && !*proof {
+			continue
+		}
+		t.Run(fs, func(t *testing.T) {
+			duration := 4 * time.Second
+			if *proof {
+				duration = time.Minute
+			}
+			device := stackedDevice(t)
+			number, err := cgroup.Disk("dm-0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			node.disks["dm-0"] = number
+			defer delete(node.disks, "dm-0")
+			dir := mountAs(t, fs, device)
+			for _, c := range []struct {
+				name string
+				play func(s *arena, mountpoint string)
+			}{{"full", full}, {"frozen", frozenVolume}, {"read-only", readOnly}} {
+				t.Run(c.name, func(t *testing.T) { c.play(newArena(t, fs, "dm-0", dir, duration), dir) })
+			}
+		})
+	}
+}
+
+// full: no space is left, again and again, and no byte is lost of what was written.
+func full(s *arena, mountpoint string) {
+	filler, err := os.Create(filepath.Join(mountpoint, "filler"))
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer filler.Close()
+	defer os.Remove(filler.Name())
+	var st unix.Statfs_t
+	if err := unix.Statfs(mountpoint, &st); err != nil {
+		s.Fatal(err)
+	}
+	// What is root's is no more ours than the rest, and there may be less than is said.
+	for size, at := int64(st.Bfree)*st.Bsize, int64(0); size >= 64<<10; {
+		if err := unix.Fallocate(int(filler.Fd()), 0, at, size); errors.Is(err, unix.ENOSPC) {
+			size /= 2
+		} else if err != nil {
+			s.Fatal(err)
+		} else {
+			at += size
+		}
+	}
+	k := s.shake()
+	// A page that is mapped and cannot have a block would kill who writes to it.
+	c := churning{size: 4 * mib, without: "mmap,recreate"}
+	first, second := s.churns("first", s.a, s.b, c), s.churns("second", s.b, s.a, c)
+	// So that it is full, and is not, in turn.
+	stop := s.repeat(func(i int) {
+		info, err := filler.Stat()
+		if err == nil && i%4 == 3 && info.Size() > 3*mib {
+			err = filler.Truncate(info.Size() - 512<<10)
+		}
+		if err != nil {
+			s.Error(err)
+		}
+	})
+	time.Sleep(s.duration)
+	did := first() + second()
+	stop()
+	s.Log(did)
+	if !strings.Contains(did, "no space") {
+		s.Error("there was space: this proves nothing")
+	}
+	s.calm(k, unix.ENOSPC)
+}
+
+// frozenVolume: the filesystem is frozen while it is shaken and written to.
+func frozenVolume(s *arena, mountpoint string) {
+	k := s.shake()
+	churns := s.churns("f", s.a, s.b, churning{size: mib})
+	time.Sleep(s.duration / 4)
+	thaw := freeze(s.T, mountpoint)
+	before := k.passes.Load()
+	time.Sleep(s.duration / 4)
+	during := k.passes.Load() - before
+	thaw()
+	s.goesOn(k)
+	s.enough(k)
+	s.Logf("%d passes while it was frozen, %s", during, churns())
+	s.moved(k)
+}
+
+// goesOn waits until the shaker has been through all files, from the first on.
+func (s *arena) goesOn(k *shaker) {
+	s.Helper()
+	now := k.passes.Load()
+	eventually(s.T, "all is shaken", func() error {
+		if n := k.passes.Load(); n < now+2 {
+			return fmt.Errorf("%d passes, there were %d", n, now)
+		}
+		return nil
+	})
+}
+
+// readOnly: what was dirty is written out by the remount, and nothing after it.
+func readOnly(s *arena, mountpoint string) {
+	s.b.writes(filepath.Join(s.dir, "dirty"), 4, "1M")
+	s.a.writes(filepath.Join(s.dir, "dirty"), 4, "1M")
+	want := map[string]seen{}
+	for _, file := range s.files() {
+		want[file] = statx(s.T, file)
+	}
+	k := s.shake()
+	administer(s.T, "mount", "-o", "remount,ro", mountpoint)
+	defer administer(s.T, "mount", "-o", "remount,rw", mountpoint)
+	s.goesOn(k)
+	s.calm(k)
+	for file, was := range want {
+		if now := statx(s.T, file); now != was {
+			s.Errorf("%s was %+v, is %+v", file, was, now)
+		}
+	}
+}
+
+// mountAs is mountDisk for other filesystems, too.
+func mountAs(t *testing.T, fs, device string) string {
+	t.Helper()
+	if fs == "ext4" {
+		return mountDisk(t, device)
+	}
+	dir := t.TempDir()
+	administer(t, "mkfs."+fs, "-q", "-f", device)
+	administer(t, "mount", "-t", fs, device, dir)
+	t.Cleanup(func() { administer(t, "umount", dir) })
+	return dir
+}

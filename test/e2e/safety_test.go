@@ -1,0 +1,333 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
+)
+
+// Safety: what moves files between their writers harms neither, nor the files,
+// however often it is done. The shaker does nothing else.
+
+// safetyCase is played with two writers and the volume of a filesystem.
+type safetyCase struct {
+	name string
+	play func(s *arena)
+	// everywhere: on each filesystem also without -proof.
+	everywhere bool
+	proof      time.Duration // what a proof takes for it, on each
+}
+
+var safetyCases = []safetyCase{
+	{"any call", anyCall, true, 2 * time.Minute},
+	{"fio", fioVerifies, false, 2 * time.Minute},
+	{"SQLite", sqlite, false, 2 * time.Minute},
+	{"PostgreSQL", postgres, false, 2 * time.Minute},
+	{"little memory", littleMemory, false, time.Minute},
+	{"times", timesStay, true, 0},
+	{"removal", removal, false, 20 * time.Second},
+}
+
+// TestSafety: no error, no corruption, no OOM kill, no stalled removal, times as
+// they were, and no file of a dead cgroup in the end.
+func TestSafety(t *testing.T) {
+	for _, fs := range filesystemsWithOwners {
+		t.Run(fs, func(t *testing.T) {
+			duration := 8 * time.Second
+			if fs != "ext4" {
+				duration = 4 * time.Second
+			}
+			for _, c := range safetyCases {
+				if *proof {
+					duration = c.proof
+				}
+				if fs != "ext4" && !c.everywhere && !*proof {
+					continue
+				}
+				t.Run(c.name, func(t *testing.T) {
+					s := newArena(t, fs, diskOf[fs], volumes[fs], duration)
+					c.play(s)
+					s.leavesNothing()
+				})
+			}
+		})
+	}
+}
+
+// anyCall: two programs do all that can be done to a file, each from two cgroups.
+func anyCall(s *arena) {
+	k := s.shake()
+	first := s.churns("first", s.a, s.b, churning{size: mib})
+	second := s.churns("second", s.b, s.a, churning{size: mib})
+	s.enough(k)
+	s.Log(first())
+	s.Log(second())
+	s.moved(k)
+}
+
+// fioVerifies: each writer has a half of a file, and both write through a mapping of
+// another one in turn: what they wrote they read again.
+func fioVerifies(s *arena) {
+	const half = 8 * mib
+	fio := func(name, engine string, offset int) *process {
+		return s.prepare("fio", "--thread", "--name="+name, "--ioengine="+engine, "--filename="+filepath.Join(s.dir, name),
+			fmt.Sprint("--offset=", offset), fmt.Sprint("--size=", half), "--rw=randwrite", "--bs=8k", "--fallocate=none", "--fsync=100",
+			"--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--verify_backlog=50",
+			"--time_based", "--runtime="+seconds(s.duration), "--eta=never", "--output-format=json")
+	}
+	for _, name := range []string{"shared", "mapped"} {
+		writeFile(s.T, filepath.Join(s.dir, name), "")
+		if err := os.Truncate(filepath.Join(s.dir, name), 2*half); err != nil {
+			s.Fatal(err)
+		}
+	}
+	verified := 0
+	k := s.shake()
+	stop := s.takeTurns(s.a.name, s.b.name)
+	s.rounds(k, func() {
+		first, second := fio("shared", "psync", 0).startIn(s.a), fio("shared", "psync", half).startIn(s.b)
+		// Two with an offset would map the same part (engines/mmap.c).
+		mapped := fio("mapped", "mmap", 0).startIn(s.a)
+		stopped := s.wanders(mapped, s.a, s.b)
+		for _, p := range []*process{first, second, mapped} {
+			verified += s.verified(p)
+		}
+		stopped()
+	})
+	stop()
+	s.moved(k)
+	if verified < 100 {
+		s.Errorf("%d blocks are verified: this proves little", verified)
+	}
+}
+
+// verified is how many blocks a fio has found as they were written.
+func (s *arena) verified(p *process) int {
+	s.Helper()
+	var answer struct {
+		Jobs []struct {
+			Error       int
+			Read, Write struct {
+				Total int `json:"total_ios"`
+			}
+		}
+	}
+	out := p.ends()
+	if err := json.Unmarshal([]byte(out[max(0, strings.Index(out, "{")):]), &answer); err != nil || len(answer.Jobs) != 1 {
+		s.Fatalf("%v in %q", err, out)
+	}
+	job := answer.Jobs[0]
+	s.Logf("%s: %d blocks written, %d verified", p.Args[2], job.Write.Total, job.Read.Total)
+	if job.Error != 0 {
+		s.Errorf("fio: %s", out)
+	}
+	return job.Read.Total
+}
+
+// littleMemory: the container has nothing it could give but 4 MiB of page cache.
+func littleMemory(s *arena) {
+	k := s.shake()
+	another := testFile(s.T, s.fs, "another")
+	administer(s.T, "dd", "status=none", "if=/dev/zero", "of="+another, "bs=1M", "count=8", "conv=fsync")
+	ends := s.churns("f", s.a, s.b, churning{size: 2 * mib, ballast: 48 * mib, another: another, before: func() {
+		current, err := os.ReadFile(filepath.Join(cgroup.Root, s.a.name, "memory.current"))
+		if err != nil {
+			s.Fatal(err)
+		}
+		used, err := strconv.Atoi(strings.TrimSpace(string(current)))
+		if err != nil || used < 48*mib {
+			s.Fatalf("%d bytes are used, %v", used, err)
+		}
+		writeCgroup(s.T, s.a.name, "memory.oom.group", "1")
+		writeCgroup(s.T, s.a.name, "memory.max", fmt.Sprint(used+4*mib))
+	}})
+	s.enough(k)
+	s.Log(ends())
+	s.moved(k)
+	events, err := os.ReadFile(filepath.Join(cgroup.Root, s.a.name, "memory.events"))
+	if err != nil {
+		s.Fatal(err)
+	}
+	count := map[string]int{}
+	for line := range strings.Lines(string(events)) {
+		var name string
+		var n int
+		if _, err := fmt.Sscan(line, &name, &n); err != nil {
+			s.Fatalf("%q: %v", line, err)
+		}
+		count[name] = n
+	}
+	s.Logf("%v", count)
+	if count["oom_kill"] > 0 || count["oom_group_kill"] > 0 {
+		s.Error("it was killed")
+	}
+	if count["max"] == 0 {
+		s.Error("the limit was never reached: this proves nothing")
+	}
+}
+
+// timesStay: what is written out and dropped for a file that nobody writes to
+// meanwhile changes nothing that can be seen of it.
+func timesStay(s *arena) {
+	data := make([]byte, 8*mib)
+	for i := range data {
+		data[i] = byte(rand.Uint32())
+	}
+	source := filepath.Join(s.TempDir(), "source")
+	if err := os.WriteFile(source, data, 0o600); err != nil {
+		s.Fatal(err)
+	}
+	for _, how := range []struct{ name, engine string }{{"written", ""}, {"mapped", "mmap"}} {
+		file := filepath.Join(s.dir, how.name)
+		// b's, and then a's pages are dirty in it.
+		s.b.does("dd", "status=none", "if=/dev/zero", "of="+file, "bs=1M", "count=8", "conv=fsync")
+		administer(s.T, "dd", "status=none", "if="+file, "of=/dev/null", "iflag=nocache", "count=0")
+		s.a.does("dd", "status=none", "if="+source, "of="+file, "bs=64k", "conv=notrunc")
+		if how.engine != "" {
+			s.a.does("sh", "-c", "exec fio --name=m --ioengine=mmap --filename="+file+" --rw=randwrite --bs=4k --size=8M --fallocate=none --output=/dev/null")
+			var err error
+			if data, err = os.ReadFile(file); err != nil {
+				s.Fatal(err)
+			}
+		}
+		before := statx(s.T, file)
+		if cached(s.T, file) == 0 {
+			s.Error("nothing is in memory: this proves nothing")
+		}
+		k := s.shake()
+		eventually(s.T, "it was shaken", func() error {
+			if n := k.passes.Load(); n < 10 {
+				return fmt.Errorf("%d passes", n)
+			}
+			if n := cached(s.T, file); n > 0 {
+				return fmt.Errorf("%d pages are in memory", n)
+			}
+			return nil
+		})
+		s.calm(k)
+		if after := statx(s.T, file); after != before {
+			s.Errorf("%s: it was %+v, is %+v", how.name, before, after)
+		}
+		now, err := os.ReadFile(file)
+		if err != nil || !bytes.Equal(now, data) {
+			s.Errorf("%s: %d bytes that are others, %v", how.name, len(now), err)
+		}
+	}
+}
+
+// seen is what programs see of a file without reading it. How many blocks it has
+// is known when it is written out.
+type seen struct {
+	mtime, ctime, atime, btime unix.StatxTimestamp
+	size                       uint64
+	mode                       uint16
+	links                      uint32
+}
+
+func statx(t *testing.T, file string) seen {
+	t.Helper()
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, file, 0, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st); err != nil {
+		t.Fatal(err)
+	}
+	return seen{st.Mtime, st.Ctime, st.Atime, st.Btime, st.Size, st.Mode, st.Nlink}
+}
+
+// cached says how many pages of a file are in the page cache. It reads none: a read
+// with RWF_NOWAIT begins to read ahead.
+func cached(t *testing.T, file string) (n int) {
+	t.Helper()
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOATIME, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(m) }() // it is a whole mapping
+	pages := make([]byte, (len(m)+os.Getpagesize()-1)/os.Getpagesize())
+	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)), uintptr(unsafe.Pointer(&pages[0])))
+	if errno != 0 {
+		t.Fatal(errno)
+	}
+	for _, p := range pages {
+		n += int(p & 1)
+	}
+	return n
+}
+
+// removal: containers end and are removed while their files are shaken. A proof tells
+// how long it takes else.
+func removal(s *arena) {
+	pod := runPod(s.T, "pod", nil)
+	other := testFile(s.T, s.fs, "other")
+	writeFile(s.T, other, strings.Repeat("other", mib/2))
+	for _, round := range []struct {
+		name  string
+		files func() []string
+		proof bool
+	}{
+		{"nothing", func() []string { return nil }, true},
+		{"another file", func() []string { return []string{other} }, true}, // what it costs the CPUs
+		{"their file", s.files, false},
+	} {
+		if round.proof && !*proof {
+			continue
+		}
+		var both []*cri.Container
+		for i, how := range []string{"--append=false", "--mmap"} {
+			both = append(both, pod.run(cri.ContainerConfig{
+				Name: fmt.Sprint(round.name[:1], i), Mounts: []cri.Mount{{Host: s.dir, Path: "/data"}},
+				Args: []string{"write", "--path", "/data/shared", "--block", "8Ki", "--span", "4Mi", "--sync", "128Ki", how},
+			}))
+		}
+		writeCgroup(s.T, both[0].Cgroup, "io.max", fmt.Sprintf("%s wbps=%d", node.disks[s.disk], 8*mib))
+		k := shake(s.T, s.fs, s.dir, round.files, both[0].Cgroup, both[1].Cgroup)
+		stop := s.takeTurns(both[0].Cgroup, both[1].Cgroup)
+		if round.name == "their file" {
+			s.enough(k)
+		} else {
+			time.Sleep(s.duration)
+		}
+		stop()
+		began := time.Now()
+		for _, c := range both {
+			if err := c.Remove(s.Context()); err != nil {
+				s.Fatal(err)
+			}
+		}
+		for _, c := range both {
+			eventually(s.T, "the cgroup is gone", func() error {
+				if _, err := os.Stat(filepath.Join(cri.CgroupRoot, c.Cgroup)); !errors.Is(err, os.ErrNotExist) {
+					return errors.Join(errors.New(c.Cgroup+" is there"), err)
+				}
+				return nil
+			})
+		}
+		s.Logf("shaken is %s: both are removed in %v", round.name, time.Since(began).Round(10*time.Millisecond))
+		if round.name == "their file" {
+			s.moved(k)
+		}
+		k.ends()
+	}
+}
