@@ -175,6 +175,7 @@ func TestNothingLeaks(t *testing.T) {
 	p := startPlugin(t, "--log-level", "debug")
 	pod := runPod(t, "pod", limited)
 	pod.run(sleeper("stays", "/data", "ext4"))
+	p.await(t, "msg=Watched", 1) // it holds a program in the kernel from then on
 	before := p.debris(t)
 	const exits = 5
 	for i := range exits {
