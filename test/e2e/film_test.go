@@ -25,6 +25,8 @@ type film struct {
 	done   sync.WaitGroup
 }
 
+const shotEvery = 100 * time.Millisecond
+
 type shot struct {
 	at         time.Time
 	owner      bool // it is the writer's
@@ -77,7 +79,7 @@ func (a *account) films(file, writer string, fair float64) *account {
 			select {
 			case <-f.stop:
 				return
-			case <-time.After(100 * time.Millisecond):
+			case <-time.After(shotEvery):
 				f.shoot(reader, ids)
 			}
 		}
@@ -136,7 +138,7 @@ func (f *film) end() moved {
 	if i == len(f.shots) {
 		return moved{}
 	}
-	out := moved{after: f.shots[i].at.Sub(first.at)}
+	out := moved{after: max(f.shots[i].at.Sub(first.at), shotEvery)}
 	for k := 1; k < len(f.shots); k++ {
 		if f.shots[k].owner && !f.shots[k-1].owner {
 			out.times++
