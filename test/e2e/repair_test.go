@@ -219,7 +219,7 @@ func switches(t *testing.T, reader *writeback.OwnerReader, fs string, command fu
 	var began time.Time // of writing: to start a program takes its time
 	before := modified()
 	end := a.starts(command(file)...)
-	within(t, 30*time.Second, "it belongs to its writer", func() error {
+	within(t, time.Minute, "it belongs to its writer", func() error {
 		if now := modified(); began.IsZero() && now.After(before) {
 			began = now
 		}
