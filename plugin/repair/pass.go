@@ -2,6 +2,7 @@ package repair
 
 import (
 	"errors"
+	"iter"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -218,11 +219,19 @@ func (w *worker) pathOf(f *os.File) string {
 // rounds for the verdict.
 func (s *session) slice(owner writeback.Owner) {
 	size := sliceFor(s.visit, owner)
-	for at := s.first - s.first%size; s.goesOn; at += size {
+	for at := range s.slices(size) {
+		if !s.goesOn {
+			return
+		}
 		// Beyond what was written lately the slices are clean.
 		s.round(at, size, min(uint64(size), s.fresh-min(s.fresh, s.written)))
-		if at >= s.last-size {
-			return
+	}
+}
+
+// slices are where slices of a size begin, the last of which has last in it.
+func (v *visit) slices(size int64) iter.Seq[int64] {
+	return func(yield func(int64) bool) {
+		for at := v.first - v.first%size; yield(at) && at <= v.last-size; at += size {
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
@@ -35,6 +36,26 @@ func TestSlices(t *testing.T) {
 		}
 		if tt.last/got >= maxSlices {
 			t.Errorf("%s: %d slices", tt.name, tt.last/got)
+		}
+	}
+}
+
+// TestSlicesReach: slices reach from the first page that was written to the last,
+// and end there, also at the end of what a file can have.
+func TestSlicesReach(t *testing.T) {
+	for _, tt := range []struct {
+		first, last int64
+		want        []int64
+	}{
+		{0, 0, []int64{0}},
+		{0, slice - 1, []int64{0}},
+		{0, slice, []int64{0, slice}},
+		{slice + 5, 3 * slice, []int64{slice, 2 * slice, 3 * slice}},
+		{maxOffset, maxOffset, []int64{maxOffset - maxOffset%slice}},
+	} {
+		got := slices.Collect((&visit{first: tt.first, last: tt.last}).slices(slice))
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("from %d to %d: got %v, want %v", tt.first, tt.last, got, tt.want)
 		}
 	}
 }

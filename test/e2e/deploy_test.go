@@ -18,18 +18,7 @@ import (
 // TestUnit installs the systemd unit as README says: what it takes away from the
 // program must not be needed.
 func TestUnit(t *testing.T) {
-	install(t, "nri-blkio", "/usr/local/bin/nri-blkio", 0o755)
-	install(t, "deploy/policy.yaml", "/etc/nri-blkio/policy.yaml", 0o644)
-	install(t, "deploy/systemd/nri-blkio.service", "/etc/systemd/system/nri-blkio.service", 0o644)
-	systemctl(t, "daemon-reload")
-	t.Cleanup(func() {
-		systemctl(t, "stop", "nri-blkio")
-		if t.Failed() {
-			t.Log(journal("nri-blkio"))
-		}
-	})
-	systemctl(t, "start", "nri-blkio")
-	log := func() (string, error) { return journal("nri-blkio"), nil }
+	log := startUnit(t, "nri-blkio")
 	eventually(t, "the unit serves", logHas(log, logServing))
 	pod := runPod(t, "pod", annotations{limits + "container.c": "/data wbps=512Ki", limits + "container.limited": "/data wbps=1Mi"})
 	pod.run(sleeper("free")) // so that the pod as a whole has no limit
@@ -56,21 +45,27 @@ func TestUnit(t *testing.T) {
 // TestWritebackUnit: the other part's unit has what it needs, also for files that
 // are mapped and another user's.
 func TestWritebackUnit(t *testing.T) {
-	install(t, "nri-blkio", "/usr/local/bin/nri-blkio", 0o755)
-	install(t, "deploy/policy.yaml", "/etc/nri-blkio/policy.yaml", 0o644)
-	install(t, "deploy/systemd/nri-blkio-writeback.service", "/etc/systemd/system/nri-blkio-writeback.service", 0o644)
-	systemctl(t, "daemon-reload")
-	t.Cleanup(func() {
-		systemctl(t, "stop", "nri-blkio-writeback")
-		if t.Failed() {
-			t.Log(journal("nri-blkio-writeback"))
-		}
-	})
-	systemctl(t, "start", "nri-blkio-writeback")
-	log := func() (string, error) { return journal("nri-blkio-writeback"), nil }
+	log := startUnit(t, "nri-blkio-writeback")
 	eventually(t, "the unit runs", logHas(log, "Started"))
 	repairsForeignFiles(t)
 	wantQuiet(t, log)
+}
+
+// startUnit installs and starts a unit for the time of the test, and returns its log.
+func startUnit(t *testing.T, name string) func() (string, error) {
+	t.Helper()
+	install(t, "nri-blkio", "/usr/local/bin/nri-blkio", 0o755)
+	install(t, "deploy/policy.yaml", "/etc/nri-blkio/policy.yaml", 0o644)
+	install(t, "deploy/systemd/"+name+".service", "/etc/systemd/system/"+name+".service", 0o644)
+	systemctl(t, "daemon-reload")
+	t.Cleanup(func() {
+		systemctl(t, "stop", name)
+		if t.Failed() {
+			t.Log(journal(name))
+		}
+	})
+	systemctl(t, "start", name)
+	return func() (string, error) { return journal(name), nil }
 }
 
 // repairsForeignFiles: files of another user, on a volume that only that one may
