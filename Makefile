@@ -11,11 +11,12 @@ demo: ## boot a node, run three limited pods, print asked / in force / measured
 
 test: lint unit e2e ## lint, unit tests with the race detector, e2e tests on the default node
 
-proof: ## the whole matrix of kernels, containerds, runtimes and drivers; writes the tables of docs/
-	cd test && NODE_MATRIX=full MATRIX_TABLE=$(CURDIR)/docs/matrix.md SCENARIO_TABLE=$(CURDIR)/docs/writeback.md go test -count=1 -v -timeout 48h ./suite
+proof: ## the whole matrix of kernels, containerds, runtimes and drivers; writes docs/matrix.md
+	cd test && NODE_MATRIX=full MATRIX_TABLE=$(CURDIR)/docs/matrix.md go test -count=1 -v -timeout 48h ./suite
 
-scenarios: ## the table of docs/writeback.md, on one node, in an hour and a half
-	cd test && E2E_PROOF=1 E2E_RUN='^TestScenarios$$' SCENARIO_TABLE=$(CURDIR)/docs/writeback.md go test -count=1 -v -timeout 4h ./suite
+scenarios: ## the table of docs/scenarios-KERNEL.md, SCENARIO_TIME (60s) each; NODE_KERNEL chooses the kernel
+	cd test && E2E_PROOF=1 E2E_RUN=$(or $(E2E_RUN),'^TestScenarios$$') SCENARIO_TIME=$(or $(SCENARIO_TIME),60s) \
+	  SCENARIO_TABLE=$(CURDIR)/docs/scenarios-$(or $(NODE_KERNEL),6.12).md go test -count=1 -v -timeout 4h ./suite
 
 lint: ## golangci-lint, of the version in tools/go.mod, on both modules
 	cd tools && go build -o $(CACHE)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint

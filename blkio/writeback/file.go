@@ -117,6 +117,18 @@ func Drop(f *os.File, offset, length int64) error {
 	})
 }
 
+// Dirty is how many bytes of a part of a file are dirty. ok is false where the kernel
+// does not tell: before Linux 6.5.
+//
+// Source: cachestat(2).
+func Dirty(f *os.File, offset, length int64) (bytes uint64, ok bool) {
+	part, found := unix.CachestatRange{Off: uint64(offset), Len: uint64(length)}, unix.Cachestat_t{}
+	err := withFD(f, "look at the cache", func(fd int) error {
+		return unix.Cachestat(uint(fd), &part, &found, 0)
+	})
+	return found.Dirty * uint64(os.Getpagesize()), err == nil
+}
+
 func withFD(f *os.File, op string, fn func(fd int) error) error {
 	conn, err := f.SyscallConn()
 	if err != nil {

@@ -134,6 +134,8 @@ type session struct {
 	file   *os.File // nil: it could not be opened
 	goesOn bool     // more rounds are of use
 	rounds int
+	// dirty bytes there may be as the visit begins, yet to be written out.
+	dirty uint64
 	// allowance is what may be written out early, of all visits of the pass.
 	allowance *uint64
 }
@@ -142,6 +144,16 @@ func (s *session) close() {
 	if s.file != nil {
 		s.file.Close()
 	}
+}
+
+// atMostDirty is how much can be dirty of what was written lately: of a writer that
+// syncs, or goes over the same again and again, that is far less.
+func (s *session) atMostDirty() uint64 {
+	out := min(s.fresh, uint64(s.last-s.first)+uint64(os.Getpagesize()))
+	if dirty, ok := writeback.Dirty(s.file, s.first, s.window()); ok {
+		out = min(out, dirty)
+	}
+	return out
 }
 
 // begin drops what is charged to others, and has what is dirty voted on.
@@ -167,6 +179,7 @@ func (w *worker) begin(root *os.File, v *visit, allowance *uint64) *session {
 		return s // it has moved: to be decided on anew
 	}
 	s.goesOn = v.work == move
+	s.dirty = s.atMostDirty()
 	if v.drops {
 		// What is written from now on is charged to who writes, and votes so.
 		s.fail(s.drop())
@@ -218,13 +231,13 @@ func (w *worker) pathOf(f *os.File) string {
 // slice has what is dirty written out in slices, until there have been enough
 // rounds for the verdict.
 func (s *session) slice(owner writeback.Owner) {
-	size := sliceFor(s.visit, owner)
+	size := sliceFor(s.visit, owner, s.dirty)
 	for at := range s.slices(size) {
 		if !s.goesOn {
 			return
 		}
-		// Beyond what was written lately the slices are clean.
-		s.round(at, size, min(uint64(size), s.fresh-min(s.fresh, s.written)))
+		// Beyond what is dirty the slices are clean.
+		s.round(at, size, min(uint64(size), s.dirty-min(s.dirty, s.written)))
 	}
 }
 
@@ -236,13 +249,13 @@ func (v *visit) slices(size int64) iter.Seq[int64] {
 	}
 }
 
-// sliceFor is the size of slices, the largest of which what was written lately has
-// as many as votes are missing.
-func sliceFor(v *visit, owner writeback.Owner) int64 {
+// sliceFor is the size of slices, the largest of which what is dirty has as many as
+// votes are missing.
+func sliceFor(v *visit, owner writeback.Owner, dirty uint64) int64 {
 	size := int64(slice)
 	for ; size > smallest; size /= 2 {
 		round := writeback.RoundTime(uint64(size)/uint64(os.Getpagesize()), owner.Bandwidth)
-		if uint64(owner.Missing(round))*uint64(size) <= v.fresh {
+		if uint64(owner.Missing(round))*uint64(size) <= dirty {
 			break
 		}
 	}
@@ -256,8 +269,8 @@ func sliceFor(v *visit, owner writeback.Owner) int64 {
 // lately and around that. What is dirty there it has written out.
 func (s *session) drop() error {
 	from := max(0, s.first-around)
-	s.written += s.fresh
-	*s.allowance -= min(s.fresh, *s.allowance)
+	s.written += s.dirty
+	*s.allowance -= min(s.dirty, *s.allowance)
 	if err := writeback.Drop(s.file, from, s.first-from+s.window()); err != nil {
 		return err
 	}

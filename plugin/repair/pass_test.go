@@ -7,7 +7,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
-// TestSlices: what was written lately is cut into as many slices as votes are
+// TestSlices: what is dirty is cut into as many slices as votes are
 // missing, where there is enough of it, and never into more than a pass looks at.
 func TestSlices(t *testing.T) {
 	const mib = 1 << 20
@@ -18,7 +18,7 @@ func TestSlices(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		owner writeback.Owner
-		fresh uint64
+		dirty uint64
 		last  int64
 		want  int64
 	}{
@@ -29,8 +29,8 @@ func TestSlices(t *testing.T) {
 		{"short rounds do not count", long, 1 * mib, 1 * mib, 16 << 10},
 		{"all over a large file", fast, 4 * mib, 1 << 30, 16 * mib},
 	} {
-		v := &visit{first: 0, last: tt.last, fresh: tt.fresh}
-		got := sliceFor(v, tt.owner)
+		v := &visit{first: 0, last: tt.last}
+		got := sliceFor(v, tt.owner, tt.dirty)
 		if got != tt.want {
 			t.Errorf("%s: got %d, want %d", tt.name, got, tt.want)
 		}

@@ -76,6 +76,7 @@ func churn(args []string) error {
 		{"punch", 8, c.punch},
 		{"fsync", 4, c.fsync},
 		{"recreate", 1, c.recreate},
+		{"clone", 3, c.clone},
 		{"read another", 10, c.readAnother},
 	}
 	for !over.Load() {
@@ -224,6 +225,30 @@ func (c *churner) punch() error {
 	}
 	clear(c.want[at : at+n])
 	return nil
+}
+
+// clone makes another file of the same blocks, and looks at what is in that after this
+// one was written to again.
+func (c *churner) clone() error {
+	path := c.path + ".clone"
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	defer os.Remove(path)
+	if err := unix.IoctlFileClone(int(f.Fd()), int(c.f.Fd())); err != nil {
+		return fmt.Errorf("clone: %w", err)
+	}
+	want := bytes.Clone(c.want)
+	if err := errors.Join(c.write(), c.fsync()); err != nil {
+		return err
+	}
+	got, err := io.ReadAll(f)
+	if err == nil && !bytes.Equal(got, want) {
+		err = fmt.Errorf("corruption: the clone has other bytes (%d, want %d)", len(got), len(want))
+	}
+	return err
 }
 
 // readAnother is charged for all of it: nobody has it in memory.

@@ -44,6 +44,8 @@ const requestTimeout = "10s"
 // proof asks for what takes too long for every change.
 var proof = flag.Bool("proof", false, "measure longer")
 
+var scenarioTime = flag.Duration("scenario", 10*time.Second, "measure each scenario for so long")
+
 const notOnNode = `these tests load and restart a whole node, so they run inside a disposable one:
 nri_node.* is not on this kernel's command line. "make e2e" boots one and runs them there`
 

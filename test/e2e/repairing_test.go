@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
+	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 )
 
 // contest has b make a file and a write to it until the end of the test.
@@ -69,6 +72,21 @@ func TestRepairObserves(t *testing.T) {
 	}
 	if err != nil || out.Writeback.Mode != repair.ModeObserve || len(out.Writeback.Files) != 1 {
 		t.Errorf("status -o json: %v: %s", err, text)
+	}
+}
+
+// TestRepairBudget: who writes and syncs more than may be written out early gets its
+// file all the same. What it has synced is not written early; once it counted, and each
+// pass had the next one wait longer.
+func TestRepairBudget(t *testing.T) {
+	startRepair(t, "--policy", policyFile(t, "writeback: {budget: {extraBps: 4Mi}}\n"))
+	reader, err := writeback.NewOwnerReader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	for range 3 {
+		switches(t, reader, "ext4", waysToWrite[len(waysToWrite)-1].command)
 	}
 }
 
@@ -166,10 +184,66 @@ func TestRepairForbidden(t *testing.T) {
 		t.Errorf("said %d times", n)
 	}
 	p.kill(t)
-	p = launchAs(t, []string{"setpriv", "--bounding-set=-perfmon,-bpf,-sys_admin", "--inh-caps=-all"}, "--only", "writeback")
-	if status := p.wait(t); status != 1 || p.count("\n") != 1 {
-		t.Errorf("ended with %d: %s", status, p.log)
+	for _, by := range [][]string{
+		{"setpriv", "--bounding-set=-perfmon,-bpf,-sys_admin", "--inh-caps=-all"},
+		{"unshare", "--mount", "sh", "-c", `mount -t tmpfs none /sys/kernel/btf && exec "$@"`, "sh"}, // a kernel without BTF
+	} {
+		p = launchAs(t, by, "--only", "writeback")
+		if status := p.wait(t); status != 1 || p.count("\n") != 1 || p.count("does not tell who owns a file") != 1 {
+			t.Errorf("%s: ended with %d: %s", by, status, p.log)
+		}
 	}
+}
+
+// TestRepairVanishing: the disk goes while a file on it is moved. The part goes on,
+// on others, and keeps nothing of it.
+func TestRepairVanishing(t *testing.T) {
+	disk := scsiDisk(t)
+	dir := mountDisk(t, "/dev/"+disk)
+	number, err := cgroup.Disk(disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node.disks[disk], diskOf["gone"], volumes["gone"] = number, disk, dir
+	t.Cleanup(func() { delete(node.disks, disk); delete(diskOf, "gone"); delete(volumes, "gone") })
+	p := startRepair(t)
+	a, b := newWriter(t, "a"), newWriter(t, "b")
+	a.limit("gone", mib)
+	file := filepath.Join(dir, "f")
+	b.writes(file, 32, "1M", "conv=notrunc,fsync")
+	within(t, deadline, "it is watched", func() error {
+		for _, w := range report(t).Filesystems {
+			if w.Mountpoint == dir {
+				return nil
+			}
+		}
+		return errors.New("it is not")
+	})
+	// It writes until it fails: 0 is for the shell that says so.
+	end := a.starts("sh", "-c", "while dd if=/dev/zero of="+file+" bs=1M count=32 conv=notrunc,fsync status=none 2>/dev/null; do :; done; sleep 600")
+	p.await(t, "A file belongs to who writes it", 1)
+	writeFile(t, "/sys/block/"+disk+"/device/delete", "1")
+	end()
+	eventually(t, "it can be unmounted", func() error {
+		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
+	eventually(t, "it is watched no more", func() error {
+		if r := report(t); len(r.Filesystems) > 0 || len(r.Files) > 0 {
+			return fmt.Errorf("it is: %+v", r)
+		}
+		return nil
+	})
+	reader, err := writeback.NewOwnerReader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	a.remove()
+	b.remove()
+	switches(t, reader, "ext4", waysToWrite[0].command)
 }
 
 // TestRepairEnds: nothing of it is left in the kernel, nor its report.

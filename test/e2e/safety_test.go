@@ -36,6 +36,7 @@ var safetyCases = []safetyCase{
 	// On btrfs the kernel may keep a file with its dead owner for minutes, and the last
 	// check fails: docs/quirks.md.
 	{"any call", anyCall, 2, 2 * time.Minute},
+	{"snapshots", snapshots, 3, time.Minute},
 	{"fio", fioVerifies, 1, 2 * time.Minute},
 	{"SQLite", sqlite, 1, 2 * time.Minute},
 	{"PostgreSQL", postgres, 0, 2 * time.Minute},
@@ -73,11 +74,38 @@ func TestSafety(t *testing.T) {
 // anyCall: two programs do all that can be done to a file, each from two cgroups.
 func anyCall(s *arena) {
 	k := s.shake()
-	first := s.churns("first", s.a, s.b, churning{size: mib})
-	second := s.churns("second", s.b, s.a, churning{size: mib})
+	first := s.churns("first", s.a, s.b, churning{size: mib, without: "clone"})
+	second := s.churns("second", s.b, s.a, churning{size: mib, without: "clone"})
 	s.enough(k)
 	s.Log(first())
 	s.Log(second())
+	s.moved(k)
+}
+
+// snapshots: files that share their blocks with others, and of which there are
+// snapshots all the time: of the subvolume, of the file, or of the device, for which
+// the filesystem is frozen.
+func snapshots(s *arena) {
+	without, snapshot := "", func(int) {}
+	switch s.fs {
+	case "btrfs":
+		of := filepath.Join(filepath.Dir(volumes[s.fs]), "snapshot")
+		snapshot = func(i int) {
+			administer(s.T, "btrfs", "subvolume", "snapshot", "-r", filepath.Dir(volumes[s.fs]), of)
+			administer(s.T, "btrfs", "subvolume", "delete", of)
+		}
+	case "ext4":
+		without = "clone" // it has none
+		snapshot = func(int) { freeze(s.T, filepath.Dir(volumes[s.fs]))() }
+	}
+	k := s.shake()
+	first := s.churns("first", s.a, s.b, churning{size: mib, without: without})
+	second := s.churns("second", s.b, s.a, churning{size: mib, without: without})
+	taken := 0
+	stop := s.repeat(func(i int) { snapshot(i); taken++ })
+	s.enough(k)
+	stop()
+	s.Logf("%d times, %s, %s", taken, first(), second())
 	s.moved(k)
 }
 
@@ -145,7 +173,7 @@ func littleMemory(s *arena) {
 	k := s.shake()
 	another := testFile(s.T, s.fs, "another")
 	administer(s.T, "dd", "status=none", "if=/dev/zero", "of="+another, "bs=1M", "count=8", "conv=fsync")
-	ends := s.churns("f", s.a, s.b, churning{size: 2 * mib, ballast: 48 * mib, another: another, before: func() {
+	ends := s.churns("f", s.a, s.b, churning{size: 2 * mib, ballast: 48 * mib, without: "clone", another: another, before: func() {
 		current, err := os.ReadFile(filepath.Join(cgroup.Root, s.a.name, "memory.current"))
 		if err != nil {
 			s.Fatal(err)

@@ -25,11 +25,13 @@ var scenarios = []scenario{
 	{name: "escape, one 1 GiB file", play: bigFile},
 	{name: "two pods on one volume", play: twoPods},
 	{name: "inversion", play: inversion},
+	{name: "inversion while the limited one writes", play: inversionBeside(nil)},
+	{name: "inversion while the limited one writes, with memory.high", play: inversionBeside(highMemory)},
 	{name: "owner throttled with a full queue", play: fullQueue},
 	{name: "contested file", play: contested},
 	{name: "limited without a memory limit", play: dirtyPages(nil)},
-	{name: "the same with memory.high", play: dirtyPages(highMemory), proof: true},
-	{name: "the same with strict_limit", play: dirtyPages(strictLimit), proof: true},
+	{name: "limited with memory.high", play: dirtyPages(highMemory), proof: true},
+	{name: "limited with strict_limit", play: dirtyPages(strictLimit), proof: true},
 	{name: "restart", play: restart(limit)},
 	{name: "restart with a changed limit", play: restart(raised)},
 	{name: "new pod on an old volume", play: newPod},
@@ -53,8 +55,9 @@ func escape(args ...string) func(*stage) {
 		if len(args) == 0 {
 			args = []string{"--span", "16Mi"}
 		}
-		s.limited = who["a"].writes(file, args...).rate() / limit
-		account.done(0)
+		wrote := who["a"].writes(file, args...)
+		s.limited = wrote.rate() / limit
+		account.done(0, wrote.Bytes)
 	}
 }
 
@@ -64,8 +67,9 @@ func escapeWithin(s *stage) {
 	file := s.file("f")
 	who["b"].makes(file, "16Mi")
 	account := s.count(pod, who, "a", "b").films(file, "a", limit)
-	s.limited = who["a"].writes(file, "--span", "16Mi").rate() / limit
-	account.done(limit + raised)
+	wrote := who["a"].writes(file, "--span", "16Mi")
+	s.limited = wrote.rate() / limit
+	account.done(limit+raised, wrote.Bytes)
 }
 
 func smallFiles(s *stage) {
@@ -74,8 +78,9 @@ func smallFiles(s *stage) {
 	small := []string{"write", "--path", files, "--files", "200", "--block", "4Ki", "--span", "800Ki"}
 	who["b"].does(append(small, "--size", "800Ki", "--fsync")...)
 	account := s.count(pod, who, "a", "b")
-	s.limited = who["a"].writes(files, append(small[3:], "--sync", "64Ki")...).rate() / limit
-	account.done(0)
+	wrote := who["a"].writes(files, append(small[3:], "--sync", "64Ki")...)
+	s.limited = wrote.rate() / limit
+	account.done(0, wrote.Bytes)
 }
 
 func bigFile(s *stage) {
@@ -83,8 +88,9 @@ func bigFile(s *stage) {
 	file := s.file("f")
 	who["b"].does("write", "--path", file, "--mmap", "--span", "1Gi", "--size", "1Mi", "--fsync")
 	account := s.count(pod, who, "a", "b").films(file, "a", limit)
-	s.limited = who["a"].writes(file, "--span", "1Gi", "--sync", "8Mi").rate() / limit
-	account.done(0)
+	wrote := who["a"].writes(file, "--span", "1Gi", "--sync", "8Mi")
+	s.limited = wrote.rate() / limit
+	account.done(0, wrote.Bytes)
 }
 
 // twoPods: the file was made by a container of another pod, without annotations.
@@ -95,7 +101,7 @@ func twoPods(s *stage) {
 	others["b"].makes(file, "16Mi")
 	account := s.count(pod, who, "a").films(file, "a", limit)
 	s.limited = who["a"].writes(file, "--span", "16Mi").rate() / limit
-	account.done(limit)
+	account.done(limit, 0)
 	s.note = "the rest is charged to the other pod"
 }
 
@@ -106,11 +112,33 @@ func inversion(s *stage) {
 	who["a"].makes(file, "4Mi")
 	alone := who["b"].alone()
 	account := s.count(pod, who, "a", "b").films(file, "b", alone)
-	s.free = who["b"].writes(file, "--span", "4Mi").rate() / alone
-	account.done(0)
+	wrote := who["b"].writes(file, "--span", "4Mi")
+	s.free = wrote.rate() / alone
+	account.done(0, wrote.Bytes)
 }
 
-// fullQueue: the same while a has much to write yet.
+// inversionBeside: meanwhile a writes into a file of its own as much as the page cache
+// takes. The node allows as little there as in dirtyPages.
+func inversionBeside(cure func(s *stage, a *cri.Container)) func(*stage) {
+	return func(s *stage) {
+		s.littleDirty()
+		pod, who := s.cast("pod", oneLimited, "a", "b")
+		file, own := s.file("f"), s.file("own")
+		who["a"].makes(file, "4Mi")
+		alone := who["b"].alone()
+		if cure != nil {
+			cure(s, who["a"].Container)
+		}
+		account := s.count(pod, who, "a", "b").films(file, "b", alone)
+		var both sync.WaitGroup
+		both.Go(func() { who["a"].does("write", "--path", own, "--span", "4Gi", "--seconds", seconds(s.duration)) })
+		both.Go(func() { s.free = who["b"].writes(file, "--span", "4Mi").rate() / alone })
+		both.Wait()
+		account.done(0, 0)
+	}
+}
+
+// fullQueue: inversion while a has much to write yet.
 func fullQueue(s *stage) {
 	pod, who := s.usual("one", oneLimited)
 	file := s.file("f")
@@ -118,7 +146,7 @@ func fullQueue(s *stage) {
 	who["a"].does("write", "--path", file, "--size", "32Mi", "--span", "32Mi")
 	account, began := s.count(pod, who, "a", "b").films(file, "b", alone), time.Now()
 	s.free = who["b"].writes(file, "--append").rate() / alone
-	account.done(0)
+	account.done(0, 0)
 	s.drains(began)
 }
 
@@ -132,7 +160,7 @@ func contested(s *stage) {
 	both.Go(func() { s.limited = who["a"].writes(file, "--span", "16Mi").rate() / limit })
 	both.Go(func() { s.free = who["b"].writes(file, "--span", "16Mi").rate() / alone })
 	both.Wait()
-	account.done(0)
+	account.done(0, 0)
 }
 
 // dirtyPages: a writes as fast as it can into the page cache, until that has all
@@ -140,8 +168,7 @@ func contested(s *stage) {
 // another one. The node allows little here, so that it takes no minutes.
 func dirtyPages(cure func(s *stage, a *cri.Container)) func(*stage) {
 	return func(s *stage) {
-		s.setVM("dirty_bytes", 64*mib)
-		s.setVM("dirty_background_bytes", 32*mib)
+		s.littleDirty()
 		pod, who := s.cast("pod", oneLimited, "b")
 		other, elsewhere := s.file("other"), "/other/scenario-dirty-pages"
 		s.Cleanup(func() { os.Remove(volumes[otherVolume(s.volume)] + "/scenario-dirty-pages") })
@@ -164,6 +191,13 @@ func dirtyPages(cure func(s *stage, a *cri.Container)) func(*stage) {
 		writeCgroup(s.T, a.Cgroup, "io.max", node.disks[diskOf[s.volume]]+" wbps=max") // else it ends slowly
 		s.ends(actor{a, s})
 	}
+}
+
+// littleDirty has the node allow few dirty pages for the time of the scenario.
+func (s *stage) littleDirty() {
+	s.Helper()
+	s.setVM("dirty_bytes", 64*mib)
+	s.setVM("dirty_background_bytes", 32*mib)
 }
 
 // setVM sets a limit on dirty pages for the time of the scenario.
@@ -210,8 +244,9 @@ func restart(next int) func(*stage) {
 		s.drains(time.Now())
 		who["next"] = s.enter(pod, "next")
 		account := s.count(pod, who, "next").films(file, "next", float64(next))
-		s.limited = who["next"].writes(file, "--span", "16Mi").rate() / float64(next)
-		account.done(float64(next))
+		wrote := who["next"].writes(file, "--span", "16Mi")
+		s.limited = wrote.rate() / float64(next)
+		account.done(float64(next), wrote.Bytes)
 	}
 }
 
@@ -227,8 +262,9 @@ func newPod(s *stage) {
 	s.drains(time.Now())
 	pod, who := s.cast("new", annotations{"container.next": "/data wbps=4Mi"}, "next")
 	account := s.count(pod, who, "next").films(file, "next", raised)
-	s.limited = who["next"].writes(file, "--span", "16Mi").rate() / raised
-	account.done(raised)
+	wrote := who["next"].writes(file, "--span", "16Mi")
+	s.limited = wrote.rate() / raised
+	account.done(raised, wrote.Bytes)
 }
 
 // frozen: the volume is frozen as the container ends, for some seconds. Others go

@@ -27,7 +27,8 @@ const (
 
 // TestE2E runs the e2e tests on the nodes that NODE_MATRIX asks for: "full", or
 // the one node that the other variables name. E2E_PROOF has the tests measure as
-// long as for the whole matrix, E2E_RUN chooses among them.
+// long as for the whole matrix, SCENARIO_TIME the scenarios for so long each; E2E_RUN
+// chooses among them.
 func TestE2E(t *testing.T) {
 	cfg, err := node.ConfigFromEnv()
 	if err != nil {
@@ -60,7 +61,7 @@ func writeTables(outcomes []outcome) error {
 		err = writeTable(file, commit, outcomes)
 	}
 	if file := os.Getenv("SCENARIO_TABLE"); file != "" {
-		err = errors.Join(err, writeScenarios(file, commit, outcomes[0]))
+		err = errors.Join(err, writeScenarios(file, os.Getenv("SCENARIO_TIME")+", "+commit, outcomes[0]))
 	}
 	return err
 }
@@ -102,6 +103,9 @@ func runOn(t *testing.T, cfg node.Config, dir string, proof bool) outcome {
 	// Inner deadline first: its report names the test that hung.
 	cmd := []string{
 		payload.Guest + "/e2e.test", "-test.v", "-test.timeout=" + (limit - 5*time.Minute).String(), "-proof=" + strconv.FormatBool(proof),
+	}
+	if each := os.Getenv("SCENARIO_TIME"); each != "" {
+		cmd = append(cmd, "-scenario="+each)
 	}
 	if run := os.Getenv("E2E_RUN"); run != "" {
 		cmd = append(cmd, "-test.run="+run)

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/nri-blkio/nri-blkio/test/generated"
 )
 
 // outcome is what the tests did on one node.
@@ -18,7 +16,7 @@ type outcome struct {
 	node           string
 	passed, failed int
 	failures       []string
-	scenarios      []string // rows of docs/writeback.md
+	scenarios      []string // rows of docs/scenarios-KERNEL.md
 	took           time.Duration
 }
 
@@ -66,18 +64,51 @@ func (o *outcome) row(commit string) string {
 	return fmt.Sprintf("| %s | %d | %s | %s | %s |\n", o.node, o.passed, failed, o.took.Round(time.Second), commit)
 }
 
-// writeScenarios writes what TestScenarios has measured on a node, if it ran.
-func writeScenarios(file, commit string, o outcome) error {
+const scenarioHead = `# Scenario by scenario: %s
+
+Written by ` + "`make scenarios`" + `; what the columns say is in [writeback.md](writeback.md#scenario-by-scenario). A row
+that a later run did not have stays, so each says for how long it was measured and of which commit.
+
+| scenario | what is done | limited / its limit | unlimited / alone | pod / granted | charged, MiB | drained in | the file became its writer's in; then charged right, rate by what is due | extra written | | measured |
+|---|---|---|---|---|---|---|---|---|---|---|
+`
+
+// writeScenarios brings a table of TestScenarios up to date with what was measured
+// on a node, if it was: measured says for how long, and of which commit.
+func writeScenarios(file, measured string, o outcome) error {
 	if len(o.scenarios) == 0 {
 		return nil
 	}
-	text := fmt.Sprintf("%s, commit %s, %s.\n\n%s%s", time.Now().Format(time.DateOnly), commit, o.node, scenarioHead, strings.Join(o.scenarios, ""))
-	return generated.Replace(file, text)
+	old, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	_, table, _ := strings.Cut(string(old), "|---")
+	_, table, _ = strings.Cut(table, "\n")
+	rows := slices.Collect(strings.Lines(table))
+	for _, row := range o.scenarios {
+		rows = place(rows, strings.TrimSuffix(row, "\n")+" "+measured+" |\n")
+	}
+	return os.WriteFile(file, []byte(fmt.Sprintf(scenarioHead, o.node)+strings.Join(rows, "")), 0o644)
 }
 
-const scenarioHead = `| scenario | what is done | limited / its limit | unlimited / alone | pod / granted | charged, MiB | drained in | the file became its writer's in; then charged right, rate by what is due | |
-|---|---|---|---|---|---|---|---|---|
-`
+// place puts a row where one of the same first two cells is, else behind the others
+// of the same scenario, its first cell.
+func place(rows []string, row string) []string {
+	cells := strings.SplitN(row, " | ", 3)
+	scenario, part := cells[0]+" | ", cells[1]+" | "
+	at := len(rows)
+	for i, old := range rows {
+		if strings.HasPrefix(old, scenario+part) {
+			rows[i] = row
+			return rows
+		}
+		if strings.HasPrefix(old, scenario) {
+			at = i + 1
+		}
+	}
+	return slices.Insert(rows, at, row)
+}
 
 // writeTable brings docs/matrix.md up to date with the nodes that were run.
 func writeTable(file, commit string, outcomes []outcome) error {

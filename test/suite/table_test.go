@@ -1,7 +1,10 @@
 package suite
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -10,5 +13,29 @@ func TestCount(t *testing.T) {
 	o.count([]byte("=== RUN   TestA\n--- PASS: TestA (1.00s)\n    --- PASS: TestA/b (0.10s)\n    --- FAIL: TestA/c_d (0.10s)\n--- nothing\nPASS\n"))
 	if o.passed != 2 || o.failed != 1 || !slices.Equal(o.failures, []string{"TestA/c_d"}) {
 		t.Errorf("%+v", o)
+	}
+}
+
+// TestWriteScenarios: rows are renewed, stay, and come behind those of their scenario.
+func TestWriteScenarios(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "table.md")
+	for _, run := range []struct {
+		measured  string
+		scenarios []string
+	}{
+		{"10s, c1", []string{"| a | nothing | 1 |\n", "| b | nothing | 2 |\n"}},
+		{"20s, c2", []string{"| a | all | 3 |\n", "| b | nothing | 4 |\n", "| ab | nothing | 5 |\n"}},
+	} {
+		if err := writeScenarios(file, run.measured, outcome{node: "kernel 6.12", scenarios: run.scenarios}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "|---|\n| a | nothing | 1 | 10s, c1 |\n| a | all | 3 | 20s, c2 |\n| b | nothing | 4 | 20s, c2 |\n| ab | nothing | 5 | 20s, c2 |\n"
+	if !strings.HasSuffix(string(got), want) || !strings.HasPrefix(string(got), "# Scenario by scenario: kernel 6.12\n") {
+		t.Errorf("got %s", got)
 	}
 }
