@@ -86,23 +86,23 @@ func anyCall(s *arena) {
 // snapshots all the time: of the subvolume, of the file, or of the device, for which
 // the filesystem is frozen.
 func snapshots(s *arena) {
-	without, snapshot := "", func(int) {}
+	without, snapshot := "", func() {}
 	switch s.fs {
 	case "btrfs":
 		of := filepath.Join(filepath.Dir(volumes[s.fs]), "snapshot")
-		snapshot = func(i int) {
+		snapshot = func() {
 			administer(s.T, "btrfs", "subvolume", "snapshot", "-r", filepath.Dir(volumes[s.fs]), of)
 			administer(s.T, "btrfs", "subvolume", "delete", of)
 		}
 	case "ext4":
 		without = "clone" // it has none
-		snapshot = func(int) { freeze(s.T, filepath.Dir(volumes[s.fs]))() }
+		snapshot = func() { freeze(s.T, filepath.Dir(volumes[s.fs]))() }
 	}
 	k := s.shake()
 	first := s.churns("first", s.a, s.b, churning{size: mib, without: without})
 	second := s.churns("second", s.b, s.a, churning{size: mib, without: without})
 	taken := 0
-	stop := s.repeat(func(i int) { snapshot(i); taken++ })
+	stop := s.repeat(func(int) { snapshot(); taken++ })
 	s.enough(k)
 	stop()
 	s.Logf("%d times, %s, %s", taken, first(), second())

@@ -251,11 +251,11 @@ func (a actor) writes(file string, args ...string) ioReport {
 }
 
 // alone is what an unlimited writer gets with nobody beside it.
-func (a actor) alone(args ...string) float64 {
+func (a actor) alone() float64 {
 	a.s.Helper()
 	file := a.s.file("alone")
 	a.makes(file, "16Mi")
-	return a.does(append([]string{"write", "--path", file, "--sync", "1Mi", "--span", "16Mi", "--seconds", "2"}, args...)...).rate()
+	return a.does("write", "--path", file, "--sync", "1Mi", "--span", "16Mi", "--seconds", "2").rate()
 }
 
 // measuring
