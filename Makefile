@@ -15,7 +15,7 @@ proof: ## the whole matrix of kernels, containerds, runtimes and drivers; writes
 	cd test && NODE_MATRIX=full MATRIX_TABLE=$(CURDIR)/docs/matrix.md go test -count=1 -v -timeout 48h ./suite
 
 scenarios: ## the table of docs/scenarios-KERNEL.md, SCENARIO_TIME (60s) each; NODE_KERNEL chooses the kernel
-	cd test && E2E_PROOF=1 E2E_RUN=$(or $(E2E_RUN),'^TestScenarios$$') SCENARIO_TIME=$(or $(SCENARIO_TIME),60s) \
+	cd test && E2E_PROOF=1 E2E_RUN='$(or $(E2E_RUN),^TestScenarios$$)' SCENARIO_TIME=$(or $(SCENARIO_TIME),60s) \
 	  SCENARIO_TABLE=$(CURDIR)/docs/scenarios-$(or $(NODE_KERNEL),6.12).md go test -count=1 -v -timeout 4h ./suite
 
 lint: ## golangci-lint, of the version in tools/go.mod, on both modules
