@@ -121,41 +121,45 @@ func (f *film) end() moved {
 	if len(f.shots) == 0 {
 		return moved{}
 	}
-	// Until then the writer was on its way: to start one takes seconds.
-	begins := 0
-	for k := range f.shots {
-		if f.shots[k].own+f.shots[k].other != f.shots[0].own+f.shots[0].other {
-			begins = k - 1
-			break
+	// To start a writer takes seconds, and to be told of its end, too.
+	begins, ends := 0, 0
+	for k := 1; k < len(f.shots); k++ {
+		if f.shots[k].own == f.shots[k-1].own && f.shots[k].other == f.shots[k-1].other {
+			continue
 		}
+		if ends == 0 {
+			begins = k - 1
+		}
+		ends = k
 	}
-	first, last := f.shots[begins], f.shots[len(f.shots)-1]
+	shots := f.shots[begins : ends+1]
+	first, last := shots[0], shots[len(shots)-1]
 	// The last time that it became the writer's: it is so to the end.
-	i := len(f.shots)
-	for i > 0 && f.shots[i-1].owner {
+	i := len(shots)
+	for i > 0 && shots[i-1].owner {
 		i--
 	}
-	if i == len(f.shots) {
+	if i == len(shots) {
 		return moved{}
 	}
-	out := moved{after: max(f.shots[i].at.Sub(first.at), shotEvery)}
-	for k := 1; k < len(f.shots); k++ {
-		if f.shots[k].owner && !f.shots[k-1].owner {
+	out := moved{after: max(shots[i].at.Sub(first.at), shotEvery)}
+	for k := 1; k < len(shots); k++ {
+		if shots[k].owner && !shots[k-1].owner {
 			out.times++
 		}
 	}
 	// What was queued is on the disk when nothing of the others was written for a second.
 	quiet := i
-	for k := i; k < len(f.shots); k++ {
-		if f.shots[k].other != f.shots[quiet].other {
+	for k := i; k < len(shots); k++ {
+		if shots[k].other != shots[quiet].other {
 			quiet = k
 		}
-		if f.shots[k].at.Sub(f.shots[quiet].at) > time.Second {
+		if shots[k].at.Sub(shots[quiet].at) > time.Second {
 			break
 		}
 	}
-	from := f.shots[quiet]
-	out.drained = from.at.Sub(f.shots[i].at)
+	from := shots[quiet]
+	out.drained = from.at.Sub(shots[i].at)
 	own, other := float64(last.own-from.own), float64(last.other-from.other)
 	if own+other > 0 {
 		out.right = own / (own + other)

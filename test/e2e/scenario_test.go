@@ -27,25 +27,48 @@ const (
 	drainDeadline = 40 * time.Second
 )
 
-// parts are what is done, by a policy file, on a volume. All off and all on are
-// enough to see that something has changed; a proof tells them apart.
-var parts = []struct {
+// parts are what is done, by a policy file, on a volume. A proof plays all with each
+// of them; else they are played with all on, and those that tell most with all off,
+// so that what is done is seen to be what helps.
+var parts = []part{
+	{"nothing", "writeback: {backstop: false, handOver: false, repair: false}\n", "ext4", onlyTelling},
+	{"backstop", "writeback: {backstop: true, handOver: false, repair: false}\n", "ext4", onlyProof},
+	{"backstop and hand-over", "writeback: {repair: false}\n", "ext4", onlyProof},
+	{allParts, "", "ext4", always},
+	{allParts + ", XFS", "", "xfs", onlyProof},
+	{allParts + ", btrfs", "", "btrfs", onlyProof},
+}
+
+type part struct {
 	name, policy, volume string
-	proof                bool
-}{
-	{"nothing", "writeback: {backstop: false, handOver: false, repair: false}\n", "ext4", false},
-	{"backstop", "writeback: {backstop: true, handOver: false, repair: false}\n", "ext4", true},
-	{"backstop and hand-over", "writeback: {repair: false}\n", "ext4", true},
-	{allParts, "", "ext4", false},
-	{allParts + ", XFS", "", "xfs", true},
-	{allParts + ", btrfs", "", "btrfs", true},
+	when                 when
+}
+
+// when is how much is played without a proof.
+type when int
+
+const (
+	always when = iota
+	onlyTelling
+	onlyProof
+)
+
+// plays says whether a scenario is played with this part.
+func (p *part) plays(sc *scenario) bool {
+	switch {
+	case *proof:
+		return true
+	case p.when == onlyTelling:
+		return sc.when == onlyTelling
+	}
+	return p.when == always && sc.when != onlyProof
 }
 
 // scenario plays on a volume at /data, with one of another disk at /other.
 type scenario struct {
-	name  string
-	play  func(s *stage)
-	proof bool // it is for a proof only
+	name string
+	play func(s *stage)
+	when when
 }
 
 // stage is what a scenario has, and what it found.
@@ -75,14 +98,14 @@ type result struct {
 func TestScenarios(t *testing.T) {
 	var rows []string
 	for _, part := range parts {
-		if part.proof && !*proof {
+		if part.when == onlyProof && !*proof {
 			continue
 		}
 		t.Run(part.name, func(t *testing.T) {
 			p := startPlugin(t, "--policy", policyFile(t, part.policy))
 			pods := &shared{t: t, volume: part.volume, casts: map[string]*cast{}}
 			for _, sc := range scenarios {
-				if sc.proof && !*proof {
+				if !part.plays(&sc) {
 					continue
 				}
 				t.Run(sc.name, func(t *testing.T) {
