@@ -269,7 +269,7 @@ func (a actor) makes(file, size string) {
 // writes is a writer that has each MiB on the disk before the next.
 func (a actor) writes(file string, args ...string) ioReport {
 	a.s.Helper()
-	args = append([]string{"write", "--path", file, "--sync", "1Mi", "--seconds", seconds(a.s.duration)}, args...)
+	args = append([]string{"write", "--path", file, "--sync", "1Mi", "--fsync", "--seconds", seconds(a.s.duration)}, args...)
 	return a.does(args...)
 }
 
