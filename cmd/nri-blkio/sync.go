@@ -37,7 +37,19 @@ func syncFilesystem(dir string) error {
 		return fmt.Errorf("open %s: %w", dir, err)
 	}
 	defer unix.Close(fd)
-	if err := unix.Syncfs(fd); err != nil {
+	var st unix.Statfs_t
+	err = unix.Syncfs(fd)
+	if err == nil {
+		err = unix.Fstatfs(fd, &st)
+	}
+	// A commit of btrfs leaves the inode of its metadata on the list of what is dirty, clean
+	// as it is. Whose it is, the first that dirtied metadata, keeps all other files, too, as
+	// long as there is anything on its list (Linux, cleanup_offline_cgwbs_workfn in
+	// mm/backing-dev.c). The second sync takes it off.
+	if err == nil && st.Type == unix.BTRFS_SUPER_MAGIC {
+		err = unix.Syncfs(fd)
+	}
+	if err != nil {
 		return fmt.Errorf("sync %s: %w", dir, err)
 	}
 	return nil

@@ -46,7 +46,11 @@ func (m moved) String() string {
 	if m.after == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("%.1f s, drained %.1f s, then %.1f %%, %.2f", m.after.Seconds(), m.drained.Seconds(), 100*m.right, m.rate)
+	right := "" // others write to files of their own, too
+	if m.right > 0 {
+		right = fmt.Sprintf("%.1f %%, ", 100*m.right)
+	}
+	text := fmt.Sprintf("%.1f s, drained %.1f s, then %s%.2f", m.after.Seconds(), m.drained.Seconds(), right, m.rate)
 	if m.times > 1 {
 		text += fmt.Sprintf(" (%d times)", m.times)
 	}
@@ -161,7 +165,7 @@ func (f *film) end() moved {
 	from := shots[quiet]
 	out.drained = from.at.Sub(shots[i].at)
 	own, other := float64(last.own-from.own), float64(last.other-from.other)
-	if own+other > 0 {
+	if own+other > 0 && len(f.others) > 0 {
 		out.right = own / (own + other)
 	}
 	if d := last.at.Sub(from.at).Seconds(); d > 0 {

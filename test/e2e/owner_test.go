@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 )
 
@@ -116,6 +117,36 @@ func TestNoDeadOwner(t *testing.T) {
 		return
 	}
 	t.Error("three races were lost")
+}
+
+// TestReleaseBtrfs: after a sync as the plugin does it, one release is enough on btrfs,
+// too. The dead cgroup was the first to change metadata, and so has that.
+func TestReleaseBtrfs(t *testing.T) {
+	tree, err := blkio.OpenHierarchy(cgroup.Root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.Close()
+	dir := mountAs(t, "btrfs", stackedDevice(t))
+	a := newWriter(t, "a")
+	a.does("sh", "-c", "cd "+dir+" && for i in $(seq 60); do echo text > f$i; done; sync -f .; for i in $(seq 30); do mv f$i g$i; done; echo text > f1")
+	a.remove()
+	file := filepath.Join(dir, "f1")
+	if got := ownerOf(t, file); got.State != "gone" {
+		t.Fatalf("it is %+v: this proves nothing", got)
+	}
+	if _, err := command(t, "sync", dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := tree.Cgroup(".").ReleaseDeadOwners(); err != nil {
+		t.Fatal(err)
+	}
+	within(t, 5*time.Second, "the file is of no dead cgroup", func() error {
+		if got := ownerOf(t, file); got.State == "gone" {
+			return fmt.Errorf("it is %+v", got)
+		}
+		return nil
+	})
 }
 
 // TestNewPodOnOldVolume: what a new pod writes to the files of one that has ended is

@@ -33,9 +33,7 @@ type safetyCase struct {
 }
 
 var safetyCases = []safetyCase{
-	// On btrfs the kernel may keep a file with its dead owner for minutes, and the last
-	// check fails: docs/quirks.md.
-	{"any call", anyCall, 2, 2 * time.Minute},
+	{"any call", anyCall, 3, 2 * time.Minute},
 	{"snapshots", snapshots, 3, time.Minute},
 	{"fio", fioVerifies, 1, 2 * time.Minute},
 	{"SQLite", sqlite, 1, 2 * time.Minute},

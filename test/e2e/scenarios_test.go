@@ -29,14 +29,14 @@ var scenarios = []scenario{
 	{name: "inversion while the limited one writes, with memory.high", play: inversionBeside(highMemory)},
 	{name: "owner throttled with a full queue", play: fullQueue},
 	{name: "contested file", play: contested},
-	{name: "limited without a memory limit", play: dirtyPages(nil)},
-	{name: "limited with memory.high", play: dirtyPages(highMemory), when: onlyProof},
-	{name: "limited with strict_limit", play: dirtyPages(strictLimit), when: onlyProof},
+	{name: "limited without a memory limit", play: dirtyPages(nil), once: true},
+	{name: "limited with memory.high", play: dirtyPages(highMemory), when: onlyProof, once: true},
+	{name: "limited with strict_limit", play: dirtyPages(strictLimit), when: onlyProof, once: true},
 	{name: "restart", play: restart(limit), when: onlyTelling},
 	{name: "restart with a changed limit", play: restart(raised)},
 	{name: "new pod on an old volume", play: newPod},
-	{name: "frozen filesystem", play: frozen},
-	{name: "lost race", play: lostRace},
+	{name: "frozen filesystem", play: frozen, once: true},
+	{name: "lost race", play: lostRace, once: true},
 }
 
 // oneLimited and allLimited are the usual pods: a is the limited writer.
@@ -130,6 +130,7 @@ func inversionBeside(cure func(s *stage, a *cri.Container)) func(*stage) {
 			cure(s, who["a"].Container)
 		}
 		account := s.count(pod, who, "a", "b").films(file, "b", alone)
+		account.film.others = nil // a's is charged right, too
 		var both sync.WaitGroup
 		both.Go(func() { who["a"].does("write", "--path", own, "--span", "4Gi", "--seconds", seconds(s.duration)) })
 		both.Go(func() { s.free = who["b"].writes(file, "--span", "4Mi").rate() / alone })
