@@ -300,7 +300,7 @@ func lostRace(s *stage) {
 	s.plugin.signal(s.T, syscall.SIGCONT)
 	stop.Wait()
 	s.drains(began)
-	if s.parts != "nothing" && s.parts != "backstop" {
+	if s.parts != noParts && s.parts != "backstop" {
 		eventually(s.T, "the loss is said", func() error {
 			if s.plugin.count(logLost) <= lost {
 				return errors.New("it is not")
