@@ -40,7 +40,9 @@ func (d *drainedPod) run(name string) *container {
 // end is what the watch and the runtime tell of a container, in this order.
 func (d *drainedPod) end(c *container) {
 	d.Helper()
+	d.p.mu.Lock() // another's end may be tidied up yet
 	c.looked, c.held = true, true
+	d.p.mu.Unlock()
 	if got, _ := d.p.ended(c.cgroup); got != c {
 		d.Fatal("not found by its cgroup")
 	}

@@ -118,7 +118,8 @@ func inversion(s *stage) {
 }
 
 // inversionBeside: meanwhile a writes into a file of its own as much as the page cache
-// takes. The node allows as little there as in dirtyPages.
+// takes. The node allows as little there as in dirtyPages. That alone costs b a part of
+// its rate, so that of a file of b's own is told, too.
 func inversionBeside(cure func(s *stage, a *cri.Container)) func(*stage) {
 	return func(s *stage) {
 		s.littleDirty()
@@ -129,13 +130,21 @@ func inversionBeside(cure func(s *stage, a *cri.Container)) func(*stage) {
 		if cure != nil {
 			cure(s, who["a"].Container)
 		}
+		var beside sync.WaitGroup
+		before := s.written(who["a"].Cgroup)
+		beside.Go(func() { who["a"].does("write", "--path", own, "--span", "4Gi", "--seconds", seconds(3*s.duration)) })
+		eventually(s.T, "a writes", func() error {
+			if s.written(who["a"].Cgroup) == before {
+				return errors.New("it does not")
+			}
+			return nil
+		})
+		s.note = "on a file of its own: " + ratio(who["b"].writes(s.file("b"), "--span", "4Mi").rate()/alone)
 		account := s.count(pod, who, "a", "b").films(file, "b", alone)
 		account.film.others = nil // a's is charged right, too
-		var both sync.WaitGroup
-		both.Go(func() { who["a"].does("write", "--path", own, "--span", "4Gi", "--seconds", seconds(s.duration)) })
-		both.Go(func() { s.free = who["b"].writes(file, "--span", "4Mi").rate() / alone })
-		both.Wait()
+		s.free = who["b"].writes(file, "--span", "4Mi").rate() / alone
 		account.done(0, 0)
+		beside.Wait()
 	}
 }
 
