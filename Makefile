@@ -16,7 +16,7 @@ proof: ## the whole matrix of kernels, containerds, runtimes and drivers; writes
 
 scenarios: ## the table of docs/scenarios-KERNEL.md, SCENARIO_TIME (60s) each; NODE_KERNEL chooses the kernel
 	cd test && E2E_PROOF=1 E2E_RUN='$(or $(E2E_RUN),^TestScenarios$$)' SCENARIO_TIME=$(or $(SCENARIO_TIME),60s) \
-	  SCENARIO_TABLE=$(CURDIR)/docs/scenarios-$(or $(NODE_KERNEL),6.12).md go test -count=1 -v -timeout 4h ./suite
+	  SCENARIO_TABLE=$(CURDIR)/docs/scenarios-$(or $(NODE_KERNEL),6.12).md go test -count=1 -v -timeout 7h ./suite
 
 lint: ## golangci-lint, of the version in tools/go.mod, on both modules
 	cd tools && go build -o $(CACHE)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint

@@ -118,9 +118,10 @@ func Drop(f *os.File, offset, length int64) error {
 }
 
 // Dirty is how many bytes of a part of a file are dirty. ok is false where the kernel
-// does not tell: before Linux 6.5.
+// does not tell: before Linux 6.5, where a filter of system calls forbids it, and, on
+// kernels since 2025, without CAP_FOWNER.
 //
-// Source: cachestat(2).
+// Source: cachestat(2), can_do_cachestat in mm/filemap.c.
 func Dirty(f *os.File, offset, length int64) (bytes uint64, ok bool) {
 	part, found := unix.CachestatRange{Off: uint64(offset), Len: uint64(length)}, unix.Cachestat_t{}
 	err := withFD(f, "look at the cache", func(fd int) error {

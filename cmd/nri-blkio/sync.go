@@ -37,20 +37,17 @@ func syncFilesystem(dir string) error {
 		return fmt.Errorf("open %s: %w", dir, err)
 	}
 	defer unix.Close(fd)
-	var st unix.Statfs_t
-	err = unix.Syncfs(fd)
-	if err == nil {
-		err = unix.Fstatfs(fd, &st)
+	if err := unix.Syncfs(fd); err != nil {
+		return fmt.Errorf("sync %s: %w", dir, err)
 	}
 	// A commit of btrfs leaves the inode of its metadata on the list of what is dirty, clean
 	// as it is. Whose it is, the first that dirtied metadata, keeps all other files, too, as
 	// long as there is anything on its list (Linux, cleanup_offline_cgwbs_workfn in
-	// mm/backing-dev.c). The second sync takes it off.
-	if err == nil && st.Type == unix.BTRFS_SUPER_MAGIC {
-		err = unix.Syncfs(fd)
-	}
-	if err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
+	// mm/backing-dev.c). A second sync takes it off, unless somebody goes on changing
+	// metadata. What was to be written out is so without it.
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(fd, &st); err == nil && uint32(st.Type) == unix.BTRFS_SUPER_MAGIC {
+		_ = unix.Syncfs(fd)
 	}
 	return nil
 }

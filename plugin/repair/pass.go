@@ -29,6 +29,8 @@ const (
 	// around is how much of a file is dropped before and after what was written:
 	// who rewrites there goes on there.
 	around = 32 << 20
+	// lookAt is in how much of a file it is looked for what is dirty.
+	lookAt, largestFolio = 1 << 30, 2 << 20
 )
 
 // visit is what a pass is to do with one file. It is made from a task, and shares
@@ -49,7 +51,7 @@ type outcome struct {
 	writeback.Inode
 	owner   uint64
 	path    string // on the host; "" if the kernel does not tell
-	written uint64 // bytes that were written out early, at most
+	written uint64 // bytes that were written out early, or so
 	err     error
 }
 
@@ -103,7 +105,8 @@ func (w *worker) pass(visits []visit, allowance uint64) (out passed) {
 		time.Sleep(moment)
 		for _, s := range sessions {
 			if s.goesOn {
-				s.round(s.first, s.window(), min(slice, s.fresh/moments))
+				// Of who syncs little is dirty at any time, so little of this is early.
+				s.round(s.first, s.window(), min(slice, s.dirty/moments))
 			}
 		}
 	}
@@ -147,13 +150,16 @@ func (s *session) close() {
 }
 
 // atMostDirty is how much can be dirty of what was written lately: of a writer that
-// syncs, or goes over the same again and again, that is far less.
+// syncs, or goes over the same again and again, that is far less. Where the kernel does
+// not tell, or would have to look through too much, it is no more than the range that
+// was written to, whose last folio may be large.
 func (s *session) atMostDirty() uint64 {
-	out := min(s.fresh, uint64(s.last-s.first)+uint64(os.Getpagesize()))
-	if dirty, ok := writeback.Dirty(s.file, s.first, s.window()); ok {
-		out = min(out, dirty)
+	if s.window() <= lookAt {
+		if dirty, ok := writeback.Dirty(s.file, s.first, s.window()); ok {
+			return min(s.fresh, dirty)
+		}
 	}
-	return out
+	return min(s.fresh, uint64(s.last-s.first)+largestFolio)
 }
 
 // begin drops what is charged to others, and has what is dirty voted on.

@@ -182,6 +182,11 @@ func (r *Repairer) refresh(ctx context.Context) {
 		r.log.WithField("filesystems", len(watched)).Debug("Watched")
 	}
 	r.watched = watched
+	for _, f := range r.ledger.files {
+		if watched[f.fs.dev] == nil {
+			r.ledger.remove(f) // unmounted, or no limit concerns it any more
+		}
+	}
 }
 
 // withoutSubvolumes leaves out btrfs where its files cannot be told apart: it was

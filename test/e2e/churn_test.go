@@ -76,7 +76,7 @@ func churn(args []string) error {
 		{"punch", 8, c.punch},
 		{"fsync", 4, c.fsync},
 		{"recreate", 1, c.recreate},
-		{"clone", 3, c.clone},
+		{"clone", 10, c.clone},
 		{"read another", 10, c.readAnother},
 	}
 	for !over.Load() {

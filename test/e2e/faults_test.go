@@ -261,9 +261,18 @@ func mountDisk(t *testing.T, device string) string {
 // context has ended.
 func administer(t *testing.T, command ...string) {
 	t.Helper()
+	if err := runs(command...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// runs runs a program of the node, with a deadline.
+func runs(command ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
-	if out, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v: %s", strings.Join(command, " "), err, out)
+	out, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", strings.Join(command, " "), err, out)
 	}
+	return nil
 }

@@ -29,6 +29,7 @@ const shotEvery = 100 * time.Millisecond
 
 type shot struct {
 	at         time.Time
+	modified   time.Time
 	owner      bool // it is the writer's
 	own, other int64
 }
@@ -39,6 +40,7 @@ type moved struct {
 	drained time.Duration // since then, until what was queued under another was on the disk
 	times   int           // that it became the writer's
 	right   float64       // of what was written after that, what was charged to the writer
+	told    bool          // drained and right are: who was charged before is there yet
 	rate    float64       // of the writer after that, by what is fair
 }
 
@@ -46,28 +48,26 @@ func (m moved) String() string {
 	if m.after == 0 {
 		return ""
 	}
-	right := "" // others write to files of their own, too
-	if m.right > 0 {
-		right = fmt.Sprintf("%.1f %%, ", 100*m.right)
+	text := fmt.Sprintf("%.1f s, then %.2f", m.after.Seconds(), m.rate)
+	if m.told {
+		text = fmt.Sprintf("%.1f s, drained %.1f s, then %.1f %%, %.2f", m.after.Seconds(), m.drained.Seconds(), 100*m.right, m.rate)
 	}
-	text := fmt.Sprintf("%.1f s, drained %.1f s, then %s%.2f", m.after.Seconds(), m.drained.Seconds(), right, m.rate)
 	if m.times > 1 {
 		text += fmt.Sprintf(" (%d times)", m.times)
 	}
 	return text
 }
 
-// films begins one for a writer that is to get so many bytes per second.
-func (a *account) films(file, writer string, fair float64) *account {
+// films begins one for a writer that is to get so many bytes per second. others are
+// charged with what they write to no other file.
+func (a *account) films(file, writer string, fair float64, others ...string) *account {
 	a.s.Helper()
 	f := &film{
 		s: a.s, file: filepath.Join(volumes[a.s.volume], filepath.Base(file)), writer: a.of[writer], fair: fair,
 		stop: make(chan struct{}),
 	}
-	for name, dir := range a.of {
-		if name != writer {
-			f.others = append(f.others, dir)
-		}
+	for _, name := range others {
+		f.others = append(f.others, a.of[name])
 	}
 	reader, err := writeback.NewOwnerReader()
 	if err != nil {
@@ -103,7 +103,12 @@ func (f *film) shoot(reader *writeback.OwnerReader, ids []uint64) {
 		f.s.Error(err)
 		return
 	}
-	x := shot{at: time.Now(), owner: slices.Contains(ids, o.Cgroup), own: f.written(f.writer)}
+	info, err := file.Stat()
+	if err != nil {
+		f.s.Error(err)
+		return
+	}
+	x := shot{at: time.Now(), modified: info.ModTime(), owner: slices.Contains(ids, o.Cgroup), own: f.written(f.writer)}
 	for _, dir := range f.others {
 		x.other += f.written(dir)
 	}
@@ -126,15 +131,18 @@ func (f *film) end() moved {
 		return moved{}
 	}
 	// To start a writer takes seconds, and to be told of its end, too.
-	begins, ends := 0, 0
+	begins, ends := -1, 0
 	for k := 1; k < len(f.shots); k++ {
-		if f.shots[k].own == f.shots[k-1].own && f.shots[k].other == f.shots[k-1].other {
-			continue
-		}
-		if ends == 0 {
+		if begins < 0 && !f.shots[k].modified.Equal(f.shots[0].modified) {
 			begins = k - 1
 		}
-		ends = k
+		if f.shots[k].own != f.shots[k-1].own || f.shots[k].other != f.shots[k-1].other {
+			ends = k
+		}
+	}
+	begins = max(begins, 0)
+	if ends < begins {
+		return moved{}
 	}
 	shots := f.shots[begins : ends+1]
 	first, last := shots[0], shots[len(shots)-1]
@@ -165,7 +173,8 @@ func (f *film) end() moved {
 	from := shots[quiet]
 	out.drained = from.at.Sub(shots[i].at)
 	own, other := float64(last.own-from.own), float64(last.other-from.other)
-	if own+other > 0 && len(f.others) > 0 {
+	out.told = len(f.others) > 0
+	if own+other > 0 {
 		out.right = own / (own + other)
 	}
 	if d := last.at.Sub(from.at).Seconds(); d > 0 {

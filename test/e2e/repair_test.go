@@ -127,9 +127,12 @@ var waysToWrite = []struct {
 	{"mmap", func(f string) []string {
 		return []string{"fio", "--name=m", "--filename=" + f, "--ioengine=mmap", "--rw=write", "--bs=64k", "--size=8M", "--fsync=16", "--time_based", "--runtime=600", "--output=/dev/null"}
 	}},
-	{"unlinked", func(f string) []string {
-		return []string{"sh", "-c", "exec 3<>" + f + "; rm " + f + "; while :; do dd if=/dev/zero of=/proc/self/fd/3 bs=1M count=8 conv=notrunc,fsync status=none || exit; done"}
-	}},
+	{"unlinked", wayUnlinked},
+}
+
+// wayUnlinked syncs each 8 MiB.
+func wayUnlinked(f string) []string {
+	return []string{"sh", "-c", "exec 3<>" + f + "; rm " + f + "; while :; do dd if=/dev/zero of=/proc/self/fd/3 bs=1M count=8 conv=notrunc,fsync status=none || exit; done"}
 }
 
 // TestRepair: a limited writer gets another's file while it writes to it, and what

@@ -51,7 +51,7 @@ func escape(args ...string) func(*stage) {
 		pod, who := s.usual("one", oneLimited)
 		file := s.file("f")
 		who["b"].makes(file, "16Mi")
-		account := s.count(pod, who, "a", "b").films(file, "a", limit)
+		account := s.count(pod, who, "a", "b").films(file, "a", limit, "b")
 		if len(args) == 0 {
 			args = []string{"--span", "16Mi"}
 		}
@@ -66,7 +66,7 @@ func escapeWithin(s *stage) {
 	pod, who := s.usual("all", allLimited)
 	file := s.file("f")
 	who["b"].makes(file, "16Mi")
-	account := s.count(pod, who, "a", "b").films(file, "a", limit)
+	account := s.count(pod, who, "a", "b").films(file, "a", limit, "b")
 	wrote := who["a"].writes(file, "--span", "16Mi")
 	s.limited = wrote.rate() / limit
 	account.done(limit+raised, wrote.Bytes)
@@ -87,7 +87,7 @@ func bigFile(s *stage) {
 	pod, who := s.usual("one", oneLimited)
 	file := s.file("f")
 	who["b"].does("write", "--path", file, "--mmap", "--span", "1Gi", "--size", "1Mi", "--fsync")
-	account := s.count(pod, who, "a", "b").films(file, "a", limit)
+	account := s.count(pod, who, "a", "b").films(file, "a", limit, "b")
 	wrote := who["a"].writes(file, "--span", "1Gi", "--sync", "8Mi")
 	s.limited = wrote.rate() / limit
 	account.done(0, wrote.Bytes)
@@ -111,7 +111,7 @@ func inversion(s *stage) {
 	file := s.file("f")
 	who["a"].makes(file, "4Mi")
 	alone := who["b"].alone()
-	account := s.count(pod, who, "a", "b").films(file, "b", alone)
+	account := s.count(pod, who, "a", "b").films(file, "b", alone, "a")
 	wrote := who["b"].writes(file, "--span", "4Mi")
 	s.free = wrote.rate() / alone
 	account.done(0, wrote.Bytes)
@@ -141,7 +141,6 @@ func inversionBeside(cure func(s *stage, a *cri.Container)) func(*stage) {
 		})
 		s.note = "on a file of its own: " + ratio(who["b"].writes(s.file("b"), "--span", "4Mi").rate()/alone)
 		account := s.count(pod, who, "a", "b").films(file, "b", alone)
-		account.film.others = nil // a's is charged right, too
 		s.free = who["b"].writes(file, "--span", "4Mi").rate() / alone
 		account.done(0, 0)
 		beside.Wait()
@@ -154,7 +153,7 @@ func fullQueue(s *stage) {
 	file := s.file("f")
 	alone := who["b"].alone()
 	who["a"].does("write", "--path", file, "--size", "32Mi", "--span", "32Mi")
-	account, began := s.count(pod, who, "a", "b").films(file, "b", alone), time.Now()
+	account, began := s.count(pod, who, "a", "b").films(file, "b", alone, "a"), time.Now()
 	s.free = who["b"].writes(file, "--append").rate() / alone
 	account.done(0, 0)
 	s.drains(began)

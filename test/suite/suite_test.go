@@ -19,10 +19,11 @@ import (
 )
 
 // limit is for one node: to boot under emulation, and to run all tests there. A
-// proof measures longer.
+// proof measures longer, and scenarios of a minute each longest.
 const (
-	limit      = 70 * time.Minute
-	proofLimit = 3 * time.Hour
+	limit         = 70 * time.Minute
+	proofLimit    = 3 * time.Hour
+	scenarioLimit = 6 * time.Hour
 )
 
 // TestE2E runs the e2e tests on the nodes that NODE_MATRIX asks for: "full", or
@@ -88,6 +89,9 @@ func runOn(t *testing.T, cfg node.Config, dir string, proof bool) outcome {
 	limit := limit
 	if proof {
 		limit = proofLimit
+	}
+	if os.Getenv("SCENARIO_TIME") != "" {
+		limit = scenarioLimit
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()

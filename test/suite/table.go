@@ -83,6 +83,9 @@ func writeScenarios(file, measured string, o outcome) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
+	if title, _, _ := strings.Cut(scenarioHead, "\n"); len(old) > 0 && !strings.HasPrefix(string(old), fmt.Sprintf(title, o.node)+"\n") {
+		return fmt.Errorf("%s is of another node than %s", file, o.node)
+	}
 	_, table, _ := strings.Cut(string(old), "|---")
 	_, table, _ = strings.Cut(table, "\n")
 	rows := slices.Collect(strings.Lines(table))

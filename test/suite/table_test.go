@@ -30,6 +30,9 @@ func TestWriteScenarios(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := writeScenarios(file, "10s, c1", outcome{node: "kernel 6.1", scenarios: []string{"| a | all | 1 |\n"}}); err == nil {
+		t.Error("the rows of another node are mixed in")
+	}
 	got, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
