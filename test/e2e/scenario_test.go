@@ -66,16 +66,17 @@ func (p *part) plays(sc *scenario) bool {
 	case *proof:
 		return true
 	case p.when == onlyTelling:
-		return sc.when == onlyTelling
+		return sc.telling
 	}
-	return p.when == always && sc.when != onlyProof
+	return p.when == always && !sc.proof
 }
 
 // scenario plays on a volume at /data, with one of another disk at /other.
 type scenario struct {
 	name string
 	play func(s *stage)
-	when when
+	// telling: it is played with nothing done, too, without a proof; proof: not at all.
+	telling, proof bool
 	// once: whose files are is not what it is about, so it is played on ext4 alone.
 	once bool
 }

@@ -35,6 +35,11 @@ func TestE2E(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if file := os.Getenv("SCENARIO_TABLE"); file != "" {
+		if err := ofNode(file, cfg.String()); err != nil {
+			t.Fatal(err) // now, not after hours
+		}
+	}
 	cfg.Log = os.Stderr
 	dir := t.TempDir()
 	if err := payload.Build(t.Context(), "..", dir, payload.Program{Name: "e2e.test", Package: "./e2e", Test: true}); err != nil {

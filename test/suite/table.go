@@ -83,9 +83,6 @@ func writeScenarios(file, measured string, o outcome) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if title, _, _ := strings.Cut(scenarioHead, "\n"); len(old) > 0 && !strings.HasPrefix(string(old), fmt.Sprintf(title, o.node)+"\n") {
-		return fmt.Errorf("%s is of another node than %s", file, o.node)
-	}
 	_, table, _ := strings.Cut(string(old), "|---")
 	_, table, _ = strings.Cut(table, "\n")
 	rows := slices.Collect(strings.Lines(table))
@@ -93,6 +90,20 @@ func writeScenarios(file, measured string, o outcome) error {
 		rows = place(rows, strings.TrimSuffix(row, "\n")+" "+measured+" |\n")
 	}
 	return os.WriteFile(file, []byte(fmt.Sprintf(scenarioHead, o.node)+strings.Join(rows, "")), 0o644)
+}
+
+// ofNode returns an error if a table of scenarios is another node's: its rows would be
+// mixed with this one's.
+func ofNode(file, node string) error {
+	old, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	title, _, _ := strings.Cut(scenarioHead, "\n")
+	if err == nil && !strings.HasPrefix(string(old), fmt.Sprintf(title, node)+"\n") {
+		err = fmt.Errorf("%s is of another node than %s", file, node)
+	}
+	return err
 }
 
 // place puts a row where one of the same first two cells is, else behind the others
