@@ -3,7 +3,7 @@ package blkio
 import "strings"
 
 // noDiskReason says why I/O on a filesystem of the type cannot be limited, or
-// "" if it has a disk.
+// "" if it has a disk, or, as an overlay, is made of others.
 func noDiskReason(fstype string) string {
 	switch fstype {
 	case "tmpfs", "ramfs", "hugetlbfs", "devtmpfs":
@@ -12,7 +12,7 @@ func noDiskReason(fstype string) string {
 		return fstype + " is a network filesystem: there is no local disk to limit"
 	case "9p", "virtiofs", "vboxsf", "prl_fs", "vmhgfs":
 		return fstype + " is served by the host of this virtual machine: there is no local disk to limit"
-	case "overlay", "aufs":
+	case "aufs":
 		return fstype + " is layered over other filesystems and has no disk of its own"
 	case "fuseblk":
 		return "fuseblk is served by a process, and its I/O counts as that process's"
@@ -58,6 +58,8 @@ func writebackWarning(m *Mount) *Warning {
 		return nil
 	case "squashfs", "erofs", "iso9660", "cramfs", "romfs":
 		return nil // nothing is written
+	case "overlay":
+		return nil // that of its layers counts
 	}
 	return &Warning{NoCgroupWriteback, m.FSType + noWriteback}
 }

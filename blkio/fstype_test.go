@@ -26,7 +26,7 @@ func TestFilesystemTypes(t *testing.T) {
 		{mount: Mount{FSType: "iso9660", Dev: Dev{11, 0}}, local: true},
 		{mount: Mount{FSType: "squashfs", Dev: Dev{7, 3}}, local: true},
 		{mount: Mount{FSType: "tmpfs", Dev: Dev{0, 24}}, reason: "memory", local: true},
-		{mount: Mount{FSType: "overlay", Dev: Dev{0, 60}}, reason: "layered", local: true},
+		{mount: Mount{FSType: "overlay", Dev: Dev{0, 60}}, local: true},
 		{mount: Mount{FSType: "zfs", Dev: Dev{0, 61}}, reason: "pool", local: true},
 		{mount: Mount{FSType: "nfs", Dev: Dev{0, 62}}, reason: "network"},
 		{mount: Mount{FSType: "nfs4", Dev: Dev{0, 62}}, reason: "network"},

@@ -20,6 +20,8 @@ type Mount struct {
 	Mountpoint string // absolute, free of symlinks
 	FSType     string
 	Source     string
+	// Options are an overlay's, of which its layers are; "" for others.
+	Options string
 	// DataJournal is ext4's data=journal: no cgroup writeback.
 	DataJournal bool
 	// SlowFsync is what makes others' fsync wait behind a throttled writer:
@@ -108,6 +110,10 @@ func (p *mountParser) add(info *mountinfo.Info) (skip, stop bool) {
 		p.mounts = append(p.mounts, Mount{})
 		return true, false
 	}
+	options := ""
+	if info.FSType == "overlay" {
+		options = strings.Clone(info.VFSOptions)
+	}
 	p.mounts = append(p.mounts, Mount{
 		ID:          info.ID,
 		Parent:      info.Parent,
@@ -116,6 +122,7 @@ func (p *mountParser) add(info *mountinfo.Info) (skip, stop bool) {
 		Mountpoint:  path.Clean(strings.Clone(info.Mountpoint)),
 		FSType:      p.intern(info.FSType),
 		Source:      p.intern(info.Source),
+		Options:     options,
 		DataJournal: hasOption(info.VFSOptions, "data=journal"),
 		SlowFsync:   hasOption(info.VFSOptions, "nodelalloc") || hasOption(info.VFSOptions, "dioread_lock"),
 	})

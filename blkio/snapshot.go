@@ -113,7 +113,7 @@ func (s *snapshot) locateNew(ctx context.Context, hostPath string) (_ located, c
 			}
 		}
 	}
-	b, known := s.backing(m, p)
+	b, known := s.backing(ctx, m, p)
 	return located{path: p, backing: b}, certain && known
 }
 
@@ -159,18 +159,19 @@ func (s *snapshot) noDisk(m *Mount, reason string) located {
 
 // backing returns the backing of a path free of symlinks, which m holds, and
 // false if it may be so for the moment only.
-func (s *snapshot) backing(m *Mount, p string) (_ *Backing, certain bool) {
+func (s *snapshot) backing(ctx context.Context, m *Mount, p string) (_ *Backing, certain bool) {
 	if m.FSType == "devtmpfs" {
 		// Nodes come and go without a change of the mount table.
 		if b, ok := s.deviceNode(m, p); ok {
 			return b, false
 		}
 	}
-	return s.mountBacking(m)
+	return s.mountBacking(ctx, m, 0)
 }
 
-// mountBacking is backing for whatever is in m, device nodes aside.
-func (s *snapshot) mountBacking(m *Mount) (_ *Backing, certain bool) {
+// mountBacking is backing for whatever is in m, device nodes aside. depth is the
+// number of overlays that this is a layer of.
+func (s *snapshot) mountBacking(ctx context.Context, m *Mount, depth int) (_ *Backing, certain bool) {
 	s.mu.RLock()
 	b := s.mounts[m]
 	s.mu.RUnlock()
@@ -178,7 +179,13 @@ func (s *snapshot) mountBacking(m *Mount) (_ *Backing, certain bool) {
 		return b, m.FSType != "devtmpfs"
 	}
 	b = &Backing{Mountpoint: m.Mountpoint, FSType: m.FSType, Reason: noDiskReason(m.FSType)}
-	if b.Reason == "" {
+	switch {
+	case m.FSType == "overlay":
+		// Of a layer the text may be another than where it is asked for.
+		if b, certain = s.overlayBacking(ctx, m, depth); !certain || depth > 0 {
+			return b, certain
+		}
+	case b.Reason == "":
 		disks, err := s.disksOf(m)
 		if err != nil {
 			b.without(err)

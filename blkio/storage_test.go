@@ -94,7 +94,7 @@ func TestResolve(t *testing.T) {
 		"/run/x":                                 {Mountpoint: "/run", FSType: "tmpfs", Reason: "tmpfs is memory, not a disk"},
 		"/proc/self":                             {Mountpoint: "/proc", FSType: "proc", Reason: "proc is a view of the kernel, not a disk"},
 		"/dev/null":                              {Mountpoint: "/dev", FSType: "devtmpfs", Reason: "devtmpfs is memory, not a disk"},
-		"/var/lib/containerd/rootfs/a":           {Mountpoint: "/var/lib/containerd/rootfs", FSType: "overlay", Reason: "overlay is layered over other filesystems and has no disk of its own"},
+		"/var/lib/containerd/rootfs/a":           {Mountpoint: "/var/lib/containerd/rootfs", FSType: "overlay", Disks: []Disk{sda}},
 		"/srv/lost":                              {Mountpoint: "/srv/lost", FSType: "ext4", Reason: lost},
 		"/srv/odd":                               {Mountpoint: "/srv/odd", FSType: "oddfs", Reason: "oddfs has no block device of its own, only the number 0:52"},
 		"/srv/zfs":                               {Mountpoint: "/srv/zfs", FSType: "zfs", Reason: "zfs spreads its pool over disks by threads of its own, whose I/O belongs to no container"},

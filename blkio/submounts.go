@@ -57,7 +57,7 @@ func (s *snapshot) below(ctx context.Context, hostPath, rel string) (at string, 
 	if m == nil || !isBelow(m.Mountpoint, dir) {
 		return "", Backing{}, false
 	}
-	b, _ := s.mountBacking(m)
+	b, _ := s.mountBacking(ctx, m, 0)
 	return m.Mountpoint[len(dir)+1:], *b, true
 }
 
@@ -71,7 +71,7 @@ func (s *snapshot) submounts(ctx context.Context, hostPath string, yield func(st
 		case m.Mountpoint != p: // hidden
 			continue
 		}
-		b, _ := s.mountBacking(m)
+		b, _ := s.mountBacking(ctx, m, 0)
 		if !yield(p[len(dir)+1:], *b) {
 			return
 		}
