@@ -30,6 +30,9 @@ func (p *Plugin) facts(ctx context.Context, pod *pod, ctr *api.Container) policy
 			ReadOnly:    slices.Contains(m.GetOptions(), "ro"),
 			Injected:    isInjected(m, pod),
 		}
+		if len(pod.request.Volumes()) > 0 { // else nobody asks
+			mount.Volume, mount.VolumePlugin = volumeOf(p.kubelet, pod.uid, m.GetSource())
+		}
 		p.find(ctx, pod.request, m, &mount)
 		out.Mounts = append(out.Mounts, mount)
 	}
@@ -51,11 +54,12 @@ const notAsked = "no annotation names it"
 func (p *Plugin) find(ctx context.Context, req *policy.Request, m *api.Mount, out *policy.Mount) {
 	named := below(req.Paths(), out.Destination)
 	star := req.Star() && !out.Injected
+	volume := slices.Contains(req.Volumes(), out.Volume)
 	switch {
 	case !isBind(m):
 		out.Backing = blkio.Backing{FSType: m.GetType(), Reason: m.GetType() + " is not stored on a disk"}
 		return
-	case !star && len(named) == 0:
+	case !star && !volume && len(named) == 0:
 		out.Backing = blkio.Backing{Reason: notAsked}
 		return
 	}

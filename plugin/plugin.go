@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -38,6 +39,9 @@ type Config struct {
 	// Rootfs is a host directory on the disk that holds the containers'
 	// writable layers: containerd's root directory.
 	Rootfs string
+	// KubeletRoot is the kubelet's root directory on the host, where the names of
+	// pods' volumes are told from; "" is /var/lib/kubelet.
+	KubeletRoot string
 	// Sync writes out the filesystem of a host path, and may hang as long as
 	// that does; nil: nobody does it.
 	Sync func(ctx context.Context, hostPath string) error
@@ -45,7 +49,10 @@ type Config struct {
 	Resync time.Duration
 }
 
-const defaultResync = 30 * time.Second
+const (
+	defaultResync      = 30 * time.Second
+	defaultKubeletRoot = "/var/lib/kubelet"
+)
 
 // Plugin is the state of one node: its pods, what they asked for, and what
 // they should get. Its methods are safe for concurrent use.
@@ -54,6 +61,7 @@ type Plugin struct {
 	storage Storage
 	cgroups *blkio.Hierarchy
 	rootfs  string
+	kubelet string // its root directory
 	resync  time.Duration
 
 	exits   exits
@@ -89,6 +97,7 @@ func New(cfg Config) (*Plugin, error) {
 		storage: cfg.Storage,
 		cgroups: cfg.Cgroups,
 		rootfs:  cfg.Rootfs,
+		kubelet: cmp.Or(cfg.KubeletRoot, defaultKubeletRoot),
 		resync:  cfg.Resync,
 		metrics: newMetrics(),
 		weight:  weightSupport{cgroups: cfg.Cgroups},

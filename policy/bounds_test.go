@@ -69,7 +69,7 @@ func TestTooMuch(t *testing.T) {
 			if diff := cmp.Diff(Desired{Errors: d.Errors}, d); diff != "" || len(d.Errors) != 1 {
 				t.Errorf("%s: something was kept: %s", tt.name, diff)
 			}
-			if r.Empty() || r.ContainerNames() != nil || r.Paths() != nil || r.Star() || len(Default().Check(r)) != 1 || r.Unmatched(nil) != nil {
+			if r.Empty() || r.ContainerNames() != nil || r.Paths() != nil || r.Volumes() != nil || r.Star() || len(Default().Check(r)) != 1 || r.Unmatched(nil) != nil {
 				t.Errorf("%s: not a request of one error: %+v", tt.name, r)
 			}
 			if d, err := Default().PodTotal(r, pod()); err != nil || d.Disks != nil {
@@ -156,13 +156,17 @@ func TestUnmatchedIsBounded(t *testing.T) {
 	}
 }
 
-func TestPathsAndStar(t *testing.T) {
+func TestTargetsOfAllScopes(t *testing.T) {
 	r := ParseRequest(map[string]string{
-		keyDB: "/b wbps=1Mi; /a/ wbps=1Mi; /wrong wbps=x", keyEach: "/b rbps=1Mi; rootfs wbps=1Mi", keyTotal: "/c wbps=max",
+		keyDB: "/b wbps=1Mi; /a/ wbps=1Mi; /wrong wbps=x; @w wbps=x", keyEach: "/b rbps=1Mi; rootfs wbps=1Mi; @b wbps=1Mi",
+		keyTotal: "/c wbps=max; @b wbps=1Mi; @a wbps=max",
 		"limits.blkio.noderesource.dev/container.aux": "/d wbps=1Mi",
 	})
 	if diff := cmp.Diff([]string{"/a", "/b", "/c", "/d"}, r.Paths()); diff != "" || r.Star() {
 		t.Errorf("star %t, -want +got:\n%s", r.Star(), diff)
+	}
+	if diff := cmp.Diff([]string{"a", "b"}, r.Volumes()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 	for _, key := range []string{keyDB, keyEach, keyTotal} {
 		if r := ParseRequest(map[string]string{key: "* wbps=1Mi"}); !r.Star() || r.Paths() != nil {
@@ -170,7 +174,7 @@ func TestPathsAndStar(t *testing.T) {
 		}
 	}
 	var none *Request
-	if none.Star() || none.Paths() != nil {
+	if none.Star() || none.Paths() != nil || none.Volumes() != nil {
 		t.Error("no request has targets")
 	}
 }

@@ -35,17 +35,17 @@ func (e *evaluation) row(d blkio.Disk) *row {
 }
 
 // set decides between the value of a disk's key and one more for it: the
-// earlier scope wins; in one scope a path beats rootfs beats "*"; two paths
-// that ask for different values are a conflict.
+// earlier scope wins; in one scope a path and a volume beat rootfs, and that
+// beats "*"; two paths or volumes that ask for different values are a conflict.
 func (e *evaluation) set(r *row, k blkio.Key, rate blkio.Rate) {
 	c := &r.cells[k]
 	switch {
 	case c.entry == nil:
 	case c.scope < e.scope, c.entry == e.entry:
 		return
-	case c.entry.target.kind > e.entry.target.kind:
+	case c.entry.target.rank() > e.entry.target.rank():
 		return
-	case c.entry.target.kind < e.entry.target.kind:
+	case c.entry.target.rank() < e.entry.target.rank():
 	case c.rate == rate:
 		return
 	default:
@@ -63,8 +63,8 @@ func (e *evaluation) set(r *row, k blkio.Key, rate blkio.Rate) {
 func conflict(d blkio.Disk, k blkio.Key, c *cell, en *entry, rate blkio.Rate) *problem {
 	const limit = maxQuoted - 15 // two of them, and the disk
 	return &problem{
-		quote(en.target.path, limit) + " (" + k.String() + "=" + formatRate(k, rate) + ") and " +
-			quote(c.entry.target.path, limit) + " (" + formatRate(k, c.rate) + ") of entry " + strconv.Itoa(c.entry.number) +
+		quote(en.target.name(), limit) + " (" + k.String() + "=" + formatRate(k, rate) + ") and " +
+			quote(c.entry.target.name(), limit) + " (" + formatRate(k, c.rate) + ") of entry " + strconv.Itoa(c.entry.number) +
 			" are on one disk, " + d.Name + " " + d.Dev.String(),
 		"write one value for both",
 	}

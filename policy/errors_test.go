@@ -16,8 +16,8 @@ var entryErrors = []struct{ value, want string }{
 	// Targets.
 	{"/data", `entry 1 "/data": no limit after the target (write for example "/data wbps=50Mi")`},
 	{"/data=5Mi", `entry 1 "/data=5Mi": no limit after the target (write for example "/data wbps=50Mi")`},
-	{"wbps=50Mi", `entry 1 "wbps=50Mi": no target before "wbps=50Mi" (write "/path", rootfs or * first)`},
-	{"data wbps=1Mi", `entry 1 "data wbps=1Mi": "data" is no target (write "/path", rootfs or *)`},
+	{"wbps=50Mi", `entry 1 "wbps=50Mi": no target before "wbps=50Mi" (write "/path", @VOLUME, rootfs or * first)`},
+	{"data wbps=1Mi", `entry 1 "data wbps=1Mi": "data" is no target (write "/path", @VOLUME, rootfs or *)`},
 	{"rootFS wbps=1Mi", `entry 1 "rootFS wbps=1Mi": "rootFS" is no target (did you mean "rootfs"?)`},
 	{"all wbps=1Mi", `entry 1 "all wbps=1Mi": "all" is no target (write * for each disk)`},
 	{"./data wbps=1Mi", `entry 1 "./data wbps=1Mi": path "./data" is not absolute (write a path in the container that starts with /)`},
@@ -26,7 +26,14 @@ var entryErrors = []struct{ value, want string }{
 	{"/ wbps=1Mi", `entry 1 "/ wbps=1Mi": "/" is the root filesystem of the container (write rootfs)`},
 	{"//./ wbps=1Mi", `entry 1 "//./ wbps=1Mi": "/" is the root filesystem of the container (write rootfs)`},
 	{"/a/../b wbps=1Mi", `entry 1 "/a/../b wbps=1Mi": path "/a/../b" has ".." in it (write the path without it)`},
-	{"@pgdata wbps=1Mi", `entry 1 "@pgdata wbps=1Mi": @VOLUME targets are not supported by this version yet (write the path of the mount in the container)`},
+	{"@ wbps=1Mi", `entry 1 "@ wbps=1Mi": no volume after the @ (write for example "@data wbps=50Mi")`},
+	{"@Data_1 wbps=1Mi", `entry 1 "@Data_1 wbps=1Mi": "Data_1" is no volume name (at most 63 of a-z, 0-9 and -, with - neither first nor last)`},
+	{`@"data" wbps=1Mi`, `entry 1 "@\"data\" wbps=1Mi": "\"data\"" is no volume name (at most 63 of a-z, 0-9 and -, with - neither first nor last)`},
+	{"@" + strings.Repeat("a", 64) + " wbps=1Mi", `entry 1 "@` + strings.Repeat("a", 64) + ` wbps=1Mi": "` + strings.Repeat("a", 55) + `"... is no volume name (at most 63 of a-z, 0-9 and -, with - neither first nor last)`},
+	{"@data=1Mi", `entry 1 "@data=1Mi": "data=1Mi" is no volume name (at most 63 of a-z, 0-9 and -, with - neither first nor last)`},
+	{"@data", `entry 1 "@data": no limit after the target (write for example "@data wbps=50Mi")`},
+	{`"@data" wbps=1Mi`, `entry 1 "\"@data\" wbps=1Mi": target @data is quoted (write it without quotes)`},
+	{`"@Data" wbps=1Mi`, `entry 1 "\"@Data\" wbps=1Mi": path "@Data" is not absolute (write a path in the container that starts with /)`},
 	{"pvc:pg wbps=1Mi", `entry 1 "pvc:pg wbps=1Mi": pvc: targets are not supported by this version yet (write the path of the mount in the container)`},
 	{"/data wbps=1Mi; # soon", `entry 2 "# soon": a comment must start its line (put a newline before "#")`},
 	{`"/a wbps=1Mi`, `entry 1 "\"/a wbps=1Mi": the quote is not closed (write \" for a quote inside a quoted path)`},
@@ -40,6 +47,7 @@ var entryErrors = []struct{ value, want string }{
 	{"/data wbps=1Mi\x1b[31m", `entry 1 "/data wbps=1Mi\x1b[31m": a control character is in it (remove it)`},
 	{"/d\xffta wbps=1Mi", `entry 1 "/d\xffta wbps=1Mi": not valid UTF-8 (write the annotation anew)`},
 	{"/data wbps=1Mi; /logs/ rbps=1Mi; /data// rbps=1Mi", `entry 3 "/data// rbps=1Mi": target "/data//" is in entry 1 already (write one entry with all its limits)`},
+	{"@wal wbps=1Mi; @pgdata wbps=1Mi; @wal rbps=1Mi", `entry 3 "@wal rbps=1Mi": target "@wal" is in entry 1 already (write one entry with all its limits)`},
 	{"* wbps=1Mi\n* rbps=1Mi", `entry 2 "* rbps=1Mi": target "*" is in entry 1 already (write one entry with all its limits)`},
 
 	// Keys.
@@ -52,6 +60,7 @@ var entryErrors = []struct{ value, want string }{
 	{"/data riops=", `entry 1 "/data riops=": key "riops" has no value (write for example riops=2k)`},
 	{"/data wbps = 1Mi", `entry 1 "/data wbps = 1Mi": key "wbps" has no value (write for example wbps=50Mi)`},
 	{"/data wbps:1Mi", `entry 1 "/data wbps:1Mi": "wbps:1Mi" is not key=value (write for example wbps=50Mi, without blanks in it)`},
+	{"/data @wal wbps=1Mi", `entry 1 "/data @wal wbps=1Mi": "@wal" is a second target (separate entries by ";"; quote a path with blanks)`},
 	{"/data /logs wbps=1Mi", `entry 1 "/data /logs wbps=1Mi": "/logs" is a second target (separate entries by ";"; quote a path with blanks)`},
 
 	// What no container can have.
@@ -62,6 +71,13 @@ var entryErrors = []struct{ value, want string }{
 	{"/database wbps=1Mi", `entry 1 "/database wbps=1Mi": "/database" is on no mount of the container (write rootfs for the container's own filesystem)`},
 	{"/scratch/x wbps=1Mi", `entry 1 "/scratch/x wbps=1Mi": "/scratch/x" cannot be limited: tmpfs is memory, not a disk (remove the entry, or use a volume on a local disk)`},
 	{"/dev/shm wbps=1Mi", `entry 1 "/dev/shm wbps=1Mi": "/dev/shm" cannot be limited: tmpfs is memory, not a disk (remove the entry, or use a volume on a local disk)`},
+	{"@nope wbps=1Mi", `entry 1 "@nope wbps=1Mi": no mount of the container is known to be of volume "nope" (` + hintVolume + `)`},
+	{"@pgdta wbps=1Mi", `entry 1 "@pgdta wbps=1Mi": no mount of the container is known to be of volume "pgdta" (did you mean "pgdata"?)`},
+	{"@scratch wbps=1Mi", `entry 1 "@scratch wbps=1Mi": "@scratch" cannot be limited: tmpfs is memory, not a disk (remove the entry, or use a volume on a local disk)`},
+	{
+		"/logs wbps=1Mi; @pgdata wbps=2Mi",
+		`entry 2 "@pgdata wbps=2Mi": "@pgdata" (wbps=2Mi) and "/logs" (1Mi) of entry 1 are on one disk, sdb 8:16 (write one value for both)`,
+	},
 	{
 		"/data wbps=1Mi; /logs wbps=2Mi",
 		`entry 2 "/logs wbps=2Mi": "/logs" (wbps=2Mi) and "/data" (1Mi) of entry 1 are on one disk, sdb 8:16 (write one value for both)`,
@@ -71,6 +87,10 @@ var entryErrors = []struct{ value, want string }{
 		`entry 3 "/logs riops=2k": "/logs" (riops=2k) and "/data" (max) of entry 1 are on one disk, sdb 8:16 (write one value for both)`,
 	},
 }
+
+// hintVolume is what to do about a volume that no mount is known to be of.
+const hintVolume = "write the path of the mount: the kubelet's directories tell the names of emptyDir, configMap, secret, projected, " +
+	"downwardAPI and inline CSI volumes, not of hostPath volumes, claims, raw block and image volumes"
 
 func TestEntryErrors(t *testing.T) {
 	for _, tt := range entryErrors {

@@ -71,6 +71,8 @@ func (e *evaluation) request(q *request, cs []Container, s scope) {
 		switch e.entry.target.kind {
 		case targetPath:
 			e.path(cs)
+		case targetVolume:
+			e.volume(cs)
 		case targetRootfs:
 			for i := range cs {
 				e.explicit(&cs[i], &cs[i].Rootfs, "rootfs")

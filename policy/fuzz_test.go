@@ -23,6 +23,7 @@ func FuzzParseRequest(f *testing.F) {
 	for _, key := range []string{"limits.blkio.noderesource.dev", "weight.blkio.noderesource.dev/container.db", "class.blkio.noderesource.dev/containers", keyEach} {
 		f.Add(key, "500")
 		f.Add(key, "# all\n* wbps=20Mi; \"/a b\\\"\" riops=2k;\nrootfs wiops=max")
+		f.Add(key, "@pgdata wbps=1Mi; /data rbps=1Mi; @scratch wiops=50; @wal wbps=max")
 	}
 	f.Fuzz(func(t *testing.T, key, value string) {
 		annotations := map[string]string{key: value, keyEach: value}

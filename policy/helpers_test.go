@@ -31,6 +31,12 @@ func readOnly(m Mount) Mount { m.ReadOnly = true; return m }
 
 func injected(m Mount) Mount { m.Injected = true; return m }
 
+// of makes a mount one of the pod's volume with this name.
+func of(volume, plugin string, m Mount) Mount {
+	m.Volume, m.VolumePlugin = volume, "kubernetes.io~"+plugin
+	return m
+}
+
 // db is a container with its root filesystem on sda, two volumes on sdb, one
 // on sdc and what each container has.
 func db() Container {
@@ -41,10 +47,10 @@ func db() Container {
 			injected(mount("/proc", blkio.Backing{FSType: "proc", Reason: "proc is not stored on a disk"})),
 			injected(mount("/dev/shm", tmpfs())),
 			injected(mount("/etc/hosts", on(sda))),
-			mount("/data", on(sdb)),
-			mount("/data/wal", on(sdc)),
+			of("pgdata", "csi", mount("/data", on(sdb))),
+			of("wal", "csi", mount("/data/wal", on(sdc))),
 			mount("/logs", on(sdb)),
-			mount("/scratch", tmpfs()),
+			of("scratch", "empty-dir", mount("/scratch", tmpfs())),
 		},
 	}
 }

@@ -13,7 +13,7 @@ func TestHostileText(t *testing.T) {
 		strings.Repeat("\xff", 300), strings.Repeat("=", 500), strings.Repeat(";", 64<<10), strings.Repeat("#\n", 32<<10),
 	}
 	forms := []string{
-		"%", "/% wbps=1Mi", `"/%" wbps=1Mi`, "/data %", "/data %=1Mi", "/data wbps=%", "/data wbps=1%", "/data wbps=1Mi %", "@%", "pvc:%",
+		"%", "/% wbps=1Mi", `"/%" wbps=1Mi`, "/data %", "/data %=1Mi", "/data wbps=%", "/data wbps=1%", "/data wbps=1Mi %", "@%", "@% wbps=1Mi", `"@%" wbps=1Mi`, "pvc:%",
 		"/data wbps=1Mi; /logs wbps=2Mi; /%", "% /data wbps=1Mi", "/data/% wbps=1Mi; /logs/% wbps=2Mi", "/scratch/% wbps=1Mi", "/a/../% wbps=1Mi",
 	}
 	for _, piece := range pieces {
@@ -31,7 +31,8 @@ func TestHostileText(t *testing.T) {
 		c.Mounts = append(c.Mounts, mount("/"+piece, tmpfs()))
 		c.Rootfs = tmpfs()
 		c.Mounts[3].Backing = tmpfs()
-		r := ParseRequest(map[string]string{keyDB: "* wbps=1Mi"})
+		c.Mounts[4].Volume, c.Mounts[5].VolumePlugin = piece, piece
+		r := ParseRequest(map[string]string{keyDB: "* wbps=1Mi; @scratc wbps=1Mi; @wal wbps=1Mi"})
 		d, _ := Default().Container(r, c)
 		for _, e := range d.Errors {
 			checkLine(t, e.Error())

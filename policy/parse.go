@@ -16,20 +16,12 @@ const (
 	maxEntries = 256      // of one annotation
 )
 
-// targetKind is the form of a target. On one disk the larger one wins.
-type targetKind uint8
-
-const (
-	targetStar targetKind = iota
-	targetRootfs
-	targetPath
-)
-
 // target is what an entry limits.
 type target struct {
-	kind targetKind
-	path string // of targetPath: absolute and clean
-	text string // as the user wrote it
+	kind   targetKind
+	path   string // of targetPath: absolute and clean
+	volume string // of targetVolume: a DNS label
+	text   string // as the user wrote it
 }
 
 // entry is one entry of a limits annotation.
@@ -90,7 +82,7 @@ func (l *limitsRequest) fail(number int, text string, p *problem) {
 func (l *limitsRequest) duplicate(e *entry) *problem {
 	for i := range l.entries {
 		o := &l.entries[i]
-		if o.target.kind == e.target.kind && o.target.path == e.target.path {
+		if o.target.is(&e.target) {
 			return &problem{
 				"target " + quoted(e.target.text) + " is in entry " + strconv.Itoa(o.number) + " already",
 				"write one entry with all its limits",
@@ -231,7 +223,7 @@ func (e *entry) setKey(word string) *problem {
 	switch {
 	case !found && known:
 		return &problem{"key " + quoted(name) + " has no value", "write for example " + name + "=" + example(k)}
-	case !found && (word[0] == '/' || word[0] == '"'):
+	case !found && strings.IndexByte(`/"@`, word[0]) >= 0:
 		return &problem{quoted(word) + " is a second target", `separate entries by ";"; quote a path with blanks`}
 	case !found:
 		return &problem{quoted(word) + " is not key=value", "write for example wbps=50Mi, without blanks in it"}
@@ -270,6 +262,9 @@ func parseTarget(word string) (target, *problem) {
 	case word == "rootfs":
 		t.kind = targetRootfs
 		return t, nil
+	case word[0] == '@':
+		t.kind = targetVolume
+		return t, t.parseVolume()
 	case word[0] == '"':
 		p := t.unquote(word)
 		if p != nil {
@@ -290,21 +285,19 @@ func noTarget(word string) *problem {
 	key, _, _ := strings.Cut(word, "=")
 	_, isKey := blkio.ParseKey(key)
 	switch {
-	case word[0] == '@':
-		return &problem{"@VOLUME targets are not supported by this version yet", "write the path of the mount in the container"}
 	case strings.HasPrefix(word, "pvc:"):
 		return &problem{"pvc: targets are not supported by this version yet", "write the path of the mount in the container"}
 	case word[0] == '#':
 		return &problem{"a comment must start its line", `put a newline before "#"`}
 	case isKey:
-		return &problem{"no target before " + quoted(word), `write "/path", rootfs or * first`}
+		return &problem{"no target before " + quoted(word), `write "/path", @VOLUME, rootfs or * first`}
 	case word[0] == '.' || strings.Contains(word, "/"):
 		return &problem{"path " + quoted(word) + " is not absolute", "write a path in the container that starts with /"}
 	case p.hint != "":
 	case strings.EqualFold(word, "all") || word == "**":
 		p.hint = "write * for each disk"
 	default:
-		p.hint = `write "/path", rootfs or *`
+		p.hint = `write "/path", @VOLUME, rootfs or *`
 	}
 	return p
 }
@@ -326,7 +319,7 @@ func (t *target) unquote(word string) *problem {
 	switch {
 	case t.path == "":
 		return &problem{"the path is empty", "write a path in the container that starts with /"}
-	case t.path == "rootfs" || t.path == "*":
+	case t.path == "rootfs" || t.path == "*" || t.path[0] == '@' && isLabel(t.path[1:]):
 		return &problem{"target " + t.path + " is quoted", "write it without quotes"}
 	case t.path[0] != '/':
 		return &problem{"path " + quoted(t.path) + " is not absolute", "write a path in the container that starts with /"}

@@ -19,6 +19,7 @@ type Request struct {
 	total   *request            // "pod-total"; nil where nothing is asked
 	entries int                 // of all limits annotations
 	paths   []string            // targets of all scopes, sorted, distinct
+	volumes []string            // the same of volumes
 	star    bool                // some scope has a "*"
 }
 
@@ -83,6 +84,8 @@ func (r *Request) collectTargets() {
 			switch t := &q.limits.entries[i].target; t.kind {
 			case targetPath:
 				r.paths = append(r.paths, t.path)
+			case targetVolume:
+				r.volumes = append(r.volumes, t.volume)
 			case targetStar:
 				r.star = true
 			}
@@ -94,7 +97,8 @@ func (r *Request) collectTargets() {
 		add(q)
 	}
 	slices.Sort(r.paths)
-	r.paths = slices.Compact(r.paths)
+	slices.Sort(r.volumes)
+	r.paths, r.volumes = slices.Compact(r.paths), slices.Compact(r.volumes)
 }
 
 // Concerns says whether any annotation is one of ours, right or wrong: those of
@@ -169,7 +173,7 @@ func (r *Request) scope(name string) (*request, *problem) {
 	case !isLabel(container):
 		return nil, &problem{
 			quoted(container) + " is no container name",
-			"at most 63 of a-z, 0-9 and -, with - neither first nor last",
+			hintLabel,
 		}
 	}
 	if r.named == nil {
@@ -199,7 +203,11 @@ func unknownScope(name string) *problem {
 	return p
 }
 
-// isLabel says whether s is a DNS label (RFC 1123), as container names are.
+// hintLabel is what isLabel wants.
+const hintLabel = "at most 63 of a-z, 0-9 and -, with - neither first nor last"
+
+// isLabel says whether s is a DNS label (RFC 1123), as the names of containers
+// and of volumes are.
 func isLabel(s string) bool {
 	if s == "" || len(s) > 63 || s[0] == '-' || s[len(s)-1] == '-' {
 		return false
@@ -240,6 +248,15 @@ func (r *Request) Paths() []string {
 		return nil
 	}
 	return r.paths
+}
+
+// Volumes returns the names of the pod's volumes that some scope has for a
+// target, sorted and distinct. It must not be changed.
+func (r *Request) Volumes() []string {
+	if r.Empty() {
+		return nil
+	}
+	return r.volumes
 }
 
 // Star says whether some scope has "*" for a target.

@@ -26,8 +26,13 @@ type Mount struct {
 	// container (/proc, /dev/shm, /etc/hosts, the service account): no
 	// target of "*", though a path may still name it.
 	Injected bool
-	Backing  blkio.Backing
-	Below    []Below // mounts below it that the container sees too
+	// Volume is the name of the pod's volume that it is of, or "" where nothing
+	// on the node tells it. VolumePlugin is the kubelet's plugin that the volume
+	// is of, as its directory is named, or "" where that is not told.
+	Volume, VolumePlugin string
+
+	Backing blkio.Backing
+	Below   []Below // mounts below it that the container sees too
 }
 
 // Below is a mount below the source of a volume. Runtimes bind volumes with

@@ -5,8 +5,9 @@ import (
 	"strconv"
 )
 
-// Unmatched says which annotations name a container that did not come, or a
-// path that no container has a mount at. Containers come one by one, so it is
+// Unmatched says which annotations name a container that did not come, a path
+// that no container has a mount at, or a volume that no mount is known to be of.
+// Containers come one by one, so it is
 // final only once the pod runs. Each is one line of printable ASCII; after 16 of
 // them the last line is "and N more".
 func (r *Request) Unmatched(cs []Container) []string {
@@ -42,7 +43,7 @@ func (r *Request) Unmatched(cs []Container) []string {
 				more++
 			default:
 				out = append(out, q.limits.key+": entry "+strconv.Itoa(en.number)+
-					": no container has a mount at "+quoted(en.target.path)+" so far")
+					": no container has a mount "+en.target.where()+" so far")
 			}
 		}
 	}
@@ -50,13 +51,11 @@ func (r *Request) Unmatched(cs []Container) []string {
 }
 
 func (en *entry) isMatched(cs []Container) bool {
-	if en.target.kind != targetPath {
-		return true
+	switch t := &en.target; t.kind {
+	case targetPath:
+		return slices.ContainsFunc(cs, func(c Container) bool { return mountOf(&c, t.path) != nil })
+	case targetVolume:
+		return slices.ContainsFunc(cs, func(c Container) bool { return c.mounts(t.volume) })
 	}
-	for i := range cs {
-		if mountOf(&cs[i], en.target.path) != nil {
-			return true
-		}
-	}
-	return false
+	return true
 }

@@ -22,15 +22,16 @@ Objects of other kinds are left out.
 
 The mounts are derived from the manifest. The disk of a PersistentVolumeClaim or
 a CSI volume is known only once it is mounted: limits on it are shown with a
-disk that stands for it, and with a warning.
+disk that stands for it, and with a warning. A target @VOLUME is found where it
+will be on a node, by the name of the kubelet's directory: not that of a hostPath
+volume, a claim, a raw block or an image volume.
 
 The exit status is 1 if anything is wrong, 0 if there are only warnings.`
 
 type checkOptions struct {
-	file        string
-	kubeletRoot string
-	handler     string
-	output      output
+	file    string
+	handler string
+	output  output
 }
 
 func (a *app) checkCommand() *cobra.Command {
@@ -47,11 +48,11 @@ func (a *app) checkCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVarP(&o.file, "file", "f", "", "the manifest, or - for stdin")
-	f.StringVar(&o.kubeletRoot, "kubelet-root", "/var/lib/kubelet", "the kubelet's root directory, which holds emptyDir volumes")
 	f.StringVar(&o.handler, "handler", "", "the runtime handler that the pod's RuntimeClass names")
 	o.output.add(cmd)
 	a.opts.addPolicyFlag(cmd)
 	a.opts.addRootfsFlags(cmd)
+	a.opts.addKubeletFlag(cmd)
 	// The flag was defined above: this cannot fail.
 	_ = cmd.MarkFlagRequired("file")
 	return cmd
@@ -73,6 +74,10 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 		return err
 	}
 	defer tree.Close()
+	kubelet, err := a.opts.kubeletDir()
+	if err != nil {
+		return err
+	}
 	n, err := a.opts.openNode(ctx, true)
 	if err != nil {
 		return err
@@ -83,7 +88,7 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 	}
 	c := &checker{
 		policy: n.policy, handler: o.handler, weights: w,
-		volumes: volumes{storage: n.storage, kubeletRoot: o.kubeletRoot, rootfs: n.rootfs},
+		volumes: volumes{storage: n.storage, kubeletRoot: kubelet, rootfs: n.rootfs},
 	}
 	results := make([]podResult, 0, len(pods))
 	for i := range pods {

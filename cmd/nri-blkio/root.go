@@ -25,6 +25,7 @@ type options struct {
 	policy           string
 	containerdConfig string
 	rootfs           string
+	kubeletRoot      string
 	mode             string // of the policy, if it is not to be the file's
 	stateDir         string
 
@@ -132,6 +133,19 @@ func (o *options) addRootfsFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.containerdConfig, "containerd-config", "", "containerd's configuration, for its root directory (default "+defaultContainerdConfig+")")
 	f.StringVar(&o.rootfs, "rootfs", "", "a directory of the node on the disk that holds the containers' writable layers\n(default: containerd's root directory)")
+}
+
+func (o *options) addKubeletFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.kubeletRoot, "kubelet-root", "/var/lib/kubelet", "the kubelet's root directory on the node, which holds the pods' volumes")
+}
+
+// kubeletDir is where the kubelet keeps the volumes of pods, as it names it to
+// the runtime.
+func (o *options) kubeletDir() (string, error) {
+	if !path.IsAbs(o.kubeletRoot) {
+		return "", fmt.Errorf("--kubelet-root: %q is not an absolute path", o.kubeletRoot)
+	}
+	return o.kubeletRoot, nil
 }
 
 func (o *options) loadPolicy() (*policy.Policy, error) {

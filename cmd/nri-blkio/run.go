@@ -86,6 +86,7 @@ func (a *app) runCommand() *cobra.Command {
 	a.opts.addStateFlag(cmd)
 	a.opts.addPolicyFlag(cmd)
 	a.opts.addRootfsFlags(cmd)
+	a.opts.addKubeletFlag(cmd)
 	return cmd
 }
 
@@ -185,6 +186,10 @@ func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *blkio.Hie
 	if err != nil {
 		return nil, err
 	}
+	kubelet, err := a.opts.kubeletDir()
+	if err != nil {
+		return nil, err
+	}
 	n.storage.Pin(dir)
 	entry := log.WithField("directory", dir)
 	if n.rootfs.Reason != "" {
@@ -199,8 +204,8 @@ func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *blkio.Hie
 		}
 	}()
 	return plugin.New(plugin.Config{
-		Log: log, Policy: n.policy, Storage: n.storage, Cgroups: tree, Rootfs: dir, Resync: resync,
-		Sync: a.opts.sync,
+		Log: log, Policy: n.policy, Storage: n.storage, Cgroups: tree, Rootfs: dir, KubeletRoot: kubelet,
+		Resync: resync, Sync: a.opts.sync,
 	})
 }
 

@@ -43,7 +43,9 @@ func (v *volumes) containers(ctx context.Context, spec *corev1.PodSpec) ([]polic
 	backings := make(map[string]volume, len(spec.Volumes))
 	for i := range spec.Volumes {
 		vol := &spec.Volumes[i]
-		backings[vol.Name] = v.volume(ctx, vol, uint32(i))
+		found := v.volume(ctx, vol, uint32(i))
+		found.told = toldBy(&vol.VolumeSource)
+		backings[vol.Name] = found
 	}
 	var (
 		out      []policy.Container
@@ -69,6 +71,9 @@ func (v *volumes) container(ctx context.Context, c *corev1.Container, backings m
 			continue
 		}
 		mount := policy.Mount{Destination: path.Clean(m.MountPath), ReadOnly: m.ReadOnly || vol.readOnly, Backing: vol.backing}
+		if isSub := m.SubPath != "" || m.SubPathExpr != ""; vol.told == always || vol.told == bySubPath && isSub {
+			mount.Volume = m.Name
+		}
 		switch {
 		case vol.hostPath == "":
 		case m.SubPath != "": // the kubelet binds it without the mounts below
@@ -145,6 +150,30 @@ type volume struct {
 	backing  blkio.Backing
 	hostPath string // where a subPath can be looked up
 	readOnly bool
+	told     told
+}
+
+// told says whether the plugin will know the volume's name by the kubelet's
+// directories, as plugin/volume.go has it.
+type told uint8
+
+const (
+	never told = iota
+	bySubPath
+	always
+)
+
+// toldBy: a claim's directories have the name of its PersistentVolume, and so has
+// what a generic ephemeral volume is.
+func toldBy(src *corev1.VolumeSource) told {
+	switch {
+	case src.EmptyDir != nil, src.ConfigMap != nil, src.Secret != nil, src.Projected != nil, src.DownwardAPI != nil,
+		src.GitRepo != nil, src.CSI != nil:
+		return always
+	case src.PersistentVolumeClaim != nil, src.Ephemeral != nil, src.Image != nil:
+		return never
+	}
+	return bySubPath
 }
 
 // volume finds out what a volume will be stored on. Where that is known only

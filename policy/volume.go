@@ -1,0 +1,126 @@
+package policy
+
+import "slices"
+
+// targetKind is the form of a target.
+type targetKind uint8
+
+const (
+	targetStar targetKind = iota
+	targetRootfs
+	targetPath
+	targetVolume
+)
+
+// rank orders the targets of one scope: on one disk the larger one wins. A path
+// and a volume are two names of the same thing.
+func (t *target) rank() targetKind { return min(t.kind, targetPath) }
+
+// is says whether two targets are one, however they were written.
+func (t *target) is(o *target) bool {
+	return t.kind == o.kind && t.path == o.path && t.volume == o.volume
+}
+
+// name is what a path or a volume is reported by.
+func (t *target) name() string {
+	if t.kind == targetVolume {
+		return "@" + t.volume
+	}
+	return t.path
+}
+
+// where is how no mount was found.
+func (t *target) where() string {
+	if t.kind == targetVolume {
+		return "that is known to be of volume " + quoted(t.volume)
+	}
+	return "at " + quoted(t.path)
+}
+
+// parseVolume parses "@data", by the rule for the names of a pod's volumes.
+func (t *target) parseVolume() *problem {
+	t.volume = t.text[1:]
+	switch {
+	case t.volume == "":
+		return &problem{"no volume after the @", "write for example " + quoted("@data wbps=50Mi")}
+	case !isLabel(t.volume):
+		return &problem{quoted(t.volume) + " is no volume name", hintLabel}
+	}
+	return nil
+}
+
+// volume limits the mounts that are known to be of a volume, as a path limits
+// the mount that it is on. Where there is none in a container, that is an error
+// if the annotation names the container.
+func (e *evaluation) volume(cs []Container) {
+	t := &e.entry.target
+	if isAmbiguous(cs, t.volume) {
+		e.fail(e.limits.error(e.entry, Invalid, &problem{
+			"two directories of the kubelet have the name " + quoted(t.volume) + ", and a PersistentVolume may be one of them",
+			"write the path of the mount in the container",
+		}))
+		return
+	}
+	found := false
+	for i := range cs {
+		for j := range cs[i].Mounts {
+			if m := &cs[i].Mounts[j]; m.Volume == t.volume {
+				found = true
+				e.explicit(&cs[i], &m.Backing, t.name())
+			}
+		}
+	}
+	switch {
+	case found:
+	case e.scope == scopeNamed:
+		e.fail(e.limits.error(e.entry, Invalid, e.noVolume(&cs[0])))
+	default:
+		e.skip(t.name(), "no mount of the container is known to be of it")
+	}
+}
+
+// isAmbiguous says whether mounts of two volumes have this name: it is that of
+// one of them, and nobody can say which.
+func isAmbiguous(cs []Container, volume string) bool {
+	plugin := ""
+	for i := range cs {
+		for j := range cs[i].Mounts {
+			m := &cs[i].Mounts[j]
+			switch {
+			case m.Volume != volume || m.VolumePlugin == "" || m.VolumePlugin == plugin:
+			case plugin == "":
+				plugin = m.VolumePlugin
+			default:
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (c *Container) mounts(volume string) bool {
+	return slices.ContainsFunc(c.Mounts, func(m Mount) bool { return m.Volume == volume })
+}
+
+// noVolume looks for a name that may have been meant, though not for the tenth
+// mistake, see noMount.
+func (e *evaluation) noVolume(c *Container) *problem {
+	volume := e.entry.target.volume
+	p := &problem{cause: "no mount of the container is known to be of volume " + quoted(volume)}
+	if len(e.out.Errors) < maxHints {
+		var names []string
+		for i := range c.Mounts {
+			if n := c.Mounts[i].Volume; n != "" {
+				names = append(names, n)
+			}
+		}
+		slices.Sort(names) // a volume may be mounted twice
+		p.hint = suggest(volume, slices.Compact(names)...)
+	}
+	if p.hint == "" {
+		// What to do comes first: the end of a long line is cut.
+		p.hint = "write the path of the mount: the kubelet's directories tell the names of emptyDir, configMap, secret, projected, " +
+			"downwardAPI and inline CSI volumes, not of hostPath volumes, claims, raw block and image volumes"
+	}
+	return p
+}
