@@ -25,12 +25,17 @@ var refusals = []refusal{
 	{"unknown-key", "/data wpbs=50Mi", `entry 1 "/data wpbs=50Mi": unknown key "wpbs" (did you mean "wbps"?)`},
 	{"no-key", "/data rbps=1Mi; /data/too", `entry 2 "/data/too": no limit after the target (write for example "/data/too wbps=50Mi")`},
 	{"key-without-value", "/data wbps", `entry 1 "/data wbps": key "wbps" has no value (write for example wbps=50Mi)`},
-	{"no-target", "wbps=1Mi", `entry 1 "wbps=1Mi": no target before "wbps=1Mi" (write "/path", rootfs or * first)`},
+	{"no-target", "wbps=1Mi", `entry 1 "wbps=1Mi": no target before "wbps=1Mi" (write "/path", @VOLUME, rootfs or * first)`},
 	{"relative-path", "data/x wbps=1Mi", `entry 1 "data/x wbps=1Mi": path "data/x" is not absolute (write a path in the container that starts with /)`},
 	{"two-targets", "/data rootfs wbps=1Mi", `entry 1 "/data rootfs wbps=1Mi": "rootfs" is not key=value (write for example wbps=50Mi, without blanks in it)`},
 	{"open-quote", `"/data wbps=1Mi`, `entry 1 "\"/data wbps=1Mi": the quote is not closed (write \" for a quote inside a quoted path)`},
 	{"dots", "/data/../etc wbps=1Mi", `entry 1 "/data/../etc wbps=1Mi": path "/data/../etc" has ".." in it (write the path without it)`},
-	{"volume", "@data wbps=1Mi", `entry 1 "@data wbps=1Mi": @VOLUME targets are not supported by this version yet (write the path of the mount in the container)`},
+	{"volume-name", "@Data_1 wbps=1Mi", `entry 1 "@Data_1 wbps=1Mi": "Data_1" is no volume name (at most 63 of a-z, 0-9 and -, with - neither first nor last)`},
+	{
+		"volume", "@data wbps=1Mi", // no kubelet made the mounts of these containers
+		`entry 1 "@data wbps=1Mi": no mount of the container is known to be of volume "data" (write the path of the mount: the kubelet's directories ` +
+			`tell the names of emptyDir, configMap, secret, projected, downwardAPI and inline CSI volumes, not of hostPath volumes, claims, raw block and image volumes)`,
+	},
 	{"claim", "pvc:data wbps=1Mi", `entry 1 "pvc:data wbps=1Mi": pvc: targets are not supported by this version yet (write the path of the mount in the container)`},
 	{"unit", "/data wbps=50MB", `entry 1 "/data wbps=50MB": "50MB" is no Kubernetes quantity (write 50M or 50Mi)`},
 	{"capital-k", "/data wiops=10K", `entry 1 "/data wiops=10K": "10K" is no Kubernetes quantity (write 10k)`},

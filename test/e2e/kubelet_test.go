@@ -65,6 +65,7 @@ func ctr(name, seconds string, rest ...string) string {
 const (
 	forever  = "100000"
 	dataDir  = "volumeMounts: [{name: data, mountPath: /data}]"
+	subDir   = "volumeMounts: [{name: data, mountPath: /data, subPath: sub}]"
 	hostPath = "hostPath: {path: /mnt/ext4/e2e}"
 	// The QoS class is part of the cgroup's path; without these it is BestEffort.
 	burstable  = "resources: {requests: {cpu: 10m}}"
@@ -94,10 +95,12 @@ func staticPods() []staticPod {
 		containers:  ctr("c", forever, dataDir, burstable), volume: hostPath,
 		check: inForce(disks{"vdb": "wbps=1048576"}, map[string]disks{"c": {"vdb": "wbps=1048576"}}),
 	}, {
+		// The kubelet's directories tell the name of the volume, by another path
+		// where it has a subPath.
 		name:        "emptydir",
-		annotations: annotations{limits + "container.c": "/data wbps=1Mi"},
-		containers:  ctr("c", forever, dataDir), volume: "emptyDir: {}",
-		check: inForce(disks{"vda": "wbps=1048576"}, map[string]disks{"c": {"vda": "wbps=1048576"}}),
+		annotations: annotations{limits + "container.c": "/data riops=1k; @data wbps=1Mi", limits + "container.sub": "@data wbps=2Mi"},
+		containers:  ctr("c", forever, dataDir) + ", " + ctr("sub", forever, subDir), volume: "emptyDir: {}",
+		check: inForce(disks{"vda": "wbps=3145728"}, map[string]disks{"c": {"vda": "wbps=1048576 riops=1000"}, "sub": {"vda": "wbps=2097152"}}),
 	}, {
 		// What the kubelet injects (hosts, the termination log) is on vda,
 		// as is the writable layer; /data is tmpfs and left out.
