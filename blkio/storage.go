@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -79,7 +80,9 @@ func (s *Storage) Resolve(ctx context.Context, hostPath string) Backing {
 func (s *Storage) Pin(hostPath string) {
 	s.refreshing <- struct{}{}
 	defer func() { <-s.refreshing }()
-	s.pinned = append(s.pinned, hostPath)
+	if !slices.Contains(s.pinned, hostPath) {
+		s.pinned = append(s.pinned, hostPath)
+	}
 }
 
 // Refresh reads the mount table again if the kernel says that it has changed,

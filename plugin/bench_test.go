@@ -36,8 +36,9 @@ func BenchmarkCreateContainer(b *testing.B) {
 	defer storage.Close()
 	h, _ := tree(b)
 	p := newPlugin(b, h)
-	p.storage, p.rootfs = storage, node.dir("containerd")
-	storage.Pin(p.rootfs)
+	p.storage = storage
+	p.layers.Store(&Layers{Default: Layer{Dir: node.dir("containerd")}})
+	storage.Pin(node.dir("containerd"))
 	s := &session{p: p, log: p.log, deadline: stub.DefaultRequestTimeout / 4}
 	refresh := func() {
 		if err := storage.Refresh(b.Context()); err != nil {

@@ -19,7 +19,7 @@ func (p *Plugin) facts(ctx context.Context, pod *pod, ctr *api.Container) policy
 	ctx = context.WithoutCancel(ctx)
 	out := policy.Container{
 		Name:   ctr.GetName(),
-		Rootfs: p.storage.Resolve(ctx, p.rootfs),
+		Rootfs: p.rootfs(ctx, pod),
 		// A later resize does not count; the warning is about what was asked for.
 		MemoryLimited: hasMemoryLimit(ctr.GetLinux().GetResources()) || p.cgroups.Cgroup(pod.group.cgroup).MemoryLimited(),
 		Mounts:        make([]policy.Mount, 0, len(ctr.GetMounts())),

@@ -36,12 +36,14 @@ type Config struct {
 	Policy  *policy.Policy
 	Storage Storage
 	Cgroups *blkio.Hierarchy
-	// Rootfs is a host directory on the disk that holds the containers'
-	// writable layers: containerd's root directory.
-	Rootfs string
 	// KubeletRoot is the kubelet's root directory on the host, where the names of
 	// pods' volumes are told from; "" is /var/lib/kubelet.
 	KubeletRoot string
+	// Layers are where the containers' writable layers are stored.
+	Layers Layers
+	// ReadLayers finds that out anew, for the runtime of this name and version;
+	// nil: they stay as they are.
+	ReadLayers func(runtime, version string) (Layers, error)
 	// Sync writes out the filesystem of a host path, and may hang as long as
 	// that does; nil: nobody does it.
 	Sync func(ctx context.Context, hostPath string) error
@@ -60,12 +62,15 @@ type Plugin struct {
 	log     logrus.FieldLogger
 	storage Storage
 	cgroups *blkio.Hierarchy
-	rootfs  string
 	kubelet string // its root directory
 	resync  time.Duration
 
+	readLayers func(runtime, version string) (Layers, error) // or nil
+
 	exits   exits
 	metrics *metrics
+
+	layers atomic.Pointer[Layers]
 
 	policy atomic.Pointer[policy.Policy]
 	weight weightSupport
@@ -96,7 +101,6 @@ func New(cfg Config) (*Plugin, error) {
 		log:     cfg.Log,
 		storage: cfg.Storage,
 		cgroups: cfg.Cgroups,
-		rootfs:  cfg.Rootfs,
 		kubelet: cmp.Or(cfg.KubeletRoot, defaultKubeletRoot),
 		resync:  cfg.Resync,
 		metrics: newMetrics(),
@@ -105,7 +109,10 @@ func New(cfg Config) (*Plugin, error) {
 		pods:    map[string]*pod{},
 		groups:  map[string]*group{},
 		dirty:   map[*group]bool{},
+
+		readLayers: cfg.ReadLayers,
 	}
+	p.layers.Store(&cfg.Layers)
 	if p.resync == 0 {
 		p.resync = defaultResync
 	}

@@ -104,7 +104,7 @@ func newPlugin(t testing.TB, h *blkio.Hierarchy) *Plugin {
 	t.Helper()
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	p, err := New(Config{Log: log, Policy: policy.Default(), Storage: disks{twoDisks}, Cgroups: h, Rootfs: "/var/lib/containerd"})
+	p, err := New(Config{Log: log, Policy: policy.Default(), Storage: disks{twoDisks}, Cgroups: h, Layers: Layers{Default: Layer{Dir: "/var/lib/containerd"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -115,6 +115,7 @@ func (s *session) Configure(_ context.Context, config, runtime, version string) 
 		}
 		s.p.Reload(pol)
 	}
+	s.p.rereadLayers(runtime, version)
 	if t := s.stub.RequestTimeout(); t > 0 {
 		s.deadline = t / 4
 	}

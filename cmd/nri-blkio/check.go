@@ -78,7 +78,11 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 	if err != nil {
 		return err
 	}
-	n, err := a.opts.openNode(ctx, true)
+	layers, err := a.opts.layers("", "")
+	if err != nil {
+		return err
+	}
+	n, err := a.opts.openNode()
 	if err != nil {
 		return err
 	}
@@ -87,8 +91,8 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 		return err
 	}
 	c := &checker{
-		policy: n.policy, handler: o.handler, weights: w,
-		volumes: volumes{storage: n.storage, kubeletRoot: kubelet, rootfs: n.rootfs},
+		policy: n.policy, handler: o.handler, weights: w, layers: layers,
+		volumes: volumes{storage: n.storage, kubeletRoot: kubelet},
 	}
 	results := make([]podResult, 0, len(pods))
 	for i := range pods {

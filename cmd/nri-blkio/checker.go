@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -19,6 +20,7 @@ type checker struct {
 	policy  *policy.Policy
 	handler string
 	weights weightSupport
+	layers  plugin.Layers
 	volumes volumes
 }
 
@@ -51,6 +53,7 @@ func (c *checker) pod(ctx context.Context, m *manifest) podResult {
 	}
 	vols := c.volumes
 	vols.targets = req.Paths()
+	vols.rootfs = backing(ctx, vols.storage, c.layers.Of(c.handlerOf(&m.Spec)))
 	containers, problems := vols.containers(ctx, &m.Spec)
 	r.Errors = append(r.Errors, problems...)
 	c.checkNames(&r, req, containers)
@@ -109,6 +112,16 @@ func (c *checker) checkRuntime(r *podResult, req *policy.Request, spec *corev1.P
 	if err := c.policy.CheckRuntime(req, c.handler); err != nil {
 		r.Errors = append(r.Errors, err.Error())
 	}
+}
+
+// handlerOf is the handler whose writable layers the pod's containers have. A
+// RuntimeClass mostly has its handler's name; where it has not, and --handler
+// is not given, the layers are those of handlers that configure none.
+func (c *checker) handlerOf(spec *corev1.PodSpec) string {
+	if c.handler == "" && spec.RuntimeClassName != nil {
+		return *spec.RuntimeClassName
+	}
+	return c.handler
 }
 
 // add takes the decision for one cgroup into the result.

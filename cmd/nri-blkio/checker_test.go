@@ -9,16 +9,24 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 func testChecker() *checker {
-	root := blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{{Dev: blkio.Dev{Major: 8}, Name: "sda"}}}
 	return &checker{
 		policy:  policy.Default(),
 		weights: weightSupport{kernel: blkio.Yes},
-		volumes: volumes{storage: pathResolver{}, kubeletRoot: "/kubelet", rootfs: root},
+		layers:  plugin.Layers{Default: plugin.Layer{Dir: "sda"}},
+		volumes: volumes{storage: numbered{}, kubeletRoot: "/kubelet"},
 	}
+}
+
+// numbered has each path on a disk of that name with the number 8:0.
+type numbered struct{ pathResolver }
+
+func (numbered) Resolve(_ context.Context, p string) blkio.Backing {
+	return blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{{Dev: blkio.Dev{Major: 8}, Name: p}}}
 }
 
 func lines(r podResult) []string {
@@ -135,5 +143,30 @@ func TestCheckerWarnings(t *testing.T) {
 				t.Errorf("-want +got:\n%s", d)
 			}
 		})
+	}
+}
+
+func TestCheckerRootfsByHandler(t *testing.T) {
+	thin := "thin"
+	for name, tt := range map[string]struct {
+		handler string
+		class   *string
+		refused bool
+	}{
+		"no class":                        {},
+		"a class is taken for a handler":  {class: &thin, refused: true},
+		"a handler":                       {handler: thin, refused: true},
+		"the handler of the class is not": {handler: "runc", class: &thin},
+	} {
+		c := testChecker()
+		c.handler = tt.handler
+		c.layers.Handlers = map[string]plugin.Layer{thin: {Reason: "it has a device of its own"}}
+		r := c.pod(context.Background(), &manifest{
+			Annotations: map[string]string{"limits.blkio.noderesource.dev/container.c": "rootfs rbps=1Mi"},
+			Spec:        corev1.PodSpec{RuntimeClassName: tt.class, Containers: []corev1.Container{{Name: "c"}}},
+		})
+		if got := strings.Contains(strings.Join(r.Errors, "\n"), "it has a device of its own"); got != tt.refused {
+			t.Errorf("%s: refused %v, want %v: %q", name, got, tt.refused, r.Errors)
+		}
 	}
 }

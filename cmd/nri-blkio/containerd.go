@@ -1,78 +1,45 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"strings"
 
-	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/pelletier/go-toml/v2"
 )
 
 const (
 	defaultContainerdConfig = "/etc/containerd/config.toml"
 	defaultContainerdRoot   = "/var/lib/containerd"
-	defaultCRIORoot         = "/var/lib/containers/storage"
 )
 
-// hostFS is the node's filesystem, by its root directory. Symlinks lead where
-// they lead on the node, absolute ones too: os.DirFS would follow those to this
-// process's own root, and os.Root refuses them.
-type hostFS string
-
-// Open opens a file by its path on the node, without the slash in front.
-func (h hostFS) Open(name string) (fs.File, error) {
-	file, err := securejoin.SecureJoin(string(h), name)
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: "/" + name, Err: err}
-	}
-	return os.Open(file)
+// containerdFile is what matters here of one file of containerd's
+// configuration; the rest is containerd's.
+type containerdFile struct {
+	Version int                    `toml:"version"`
+	Root    string                 `toml:"root"`
+	Imports []string               `toml:"imports"`
+	Plugins map[string]any         `toml:"plugins"`
+	Proxies map[string]proxyPlugin `toml:"proxy_plugins"`
 }
 
-// below makes a path of the node a name in a hostFS.
-func below(p string) string { return strings.TrimPrefix(path.Clean("/"+p), "/") }
-
-// runtimeRoot returns the directory below which the runtime keeps writable
-// layers: containerd's root if its configuration is there (config, or the
-// default place), else the default of the runtime that has left its directory.
-func runtimeRoot(host hostFS, config string) (string, error) {
-	explicit := config != ""
-	if !explicit {
-		config = defaultContainerdConfig
-	}
-	root, err := containerdRoot(host, config)
-	switch {
-	case err == nil && root != "":
-		return root, nil
-	case err == nil:
-		return defaultContainerdRoot, nil
-	case explicit || !errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("read containerd's configuration: %w", err)
-	}
-	for _, dir := range []string{defaultContainerdRoot, defaultCRIORoot} {
-		if info, err := fs.Stat(host, below(dir)); err == nil && info.IsDir() {
-			return dir, nil
-		}
-	}
-	return defaultContainerdRoot, nil
+// proxyPlugin is a plugin of containerd that is another process.
+type proxyPlugin struct {
+	Type    string            `toml:"type"`
+	Exports map[string]string `toml:"exports"`
 }
 
-// containerdConfig is what matters here; the rest is containerd's.
-type containerdConfig struct {
-	Root    string   `toml:"root"`
-	Imports []string `toml:"imports"`
-}
+// maxContainerdFiles bounds the imports of a configuration.
+const maxContainerdFiles = 256
 
-// containerdRoot reads the key "root" the way containerd does: breadth first
-// through the imports, each file once, the last value wins. It returns "" where
-// no file names one.
+// readContainerdFiles reads a configuration and what it imports in the order in
+// which containerd does: breadth first, each file once. A later one wins.
 //
-// Source: LoadConfig in containerd's cmd/containerd/server/config.
-func containerdRoot(host hostFS, config string) (string, error) {
-	root := ""
+// Source: LoadConfig in containerd's services/server/config (1.7) and
+// cmd/containerd/server/config (2).
+func readContainerdFiles(host hostFS, config string) ([]containerdFile, error) {
+	var out []containerdFile
 	seen := map[string]bool{}
 	for pending := []string{config}; len(pending) > 0; {
 		file := pending[0]
@@ -81,29 +48,30 @@ func containerdRoot(host hostFS, config string) (string, error) {
 			continue
 		}
 		seen[file] = true
-		c, err := readContainerdConfig(host, file)
+		if len(seen) > maxContainerdFiles {
+			return nil, fmt.Errorf("%s imports more than %d files", config, maxContainerdFiles)
+		}
+		c, err := readContainerdFile(host, file)
 		if err != nil {
 			if file != config {
 				// Not "no containerd here": an import of it is missing.
 				err = fmt.Errorf("imported by %s: %v", config, err) //nolint:errorlint // must not read as ErrNotExist
 			}
-			return "", err
+			return nil, err
 		}
-		if c.Root != "" {
-			root = c.Root
-		}
+		out = append(out, c)
 		imports, err := resolveImports(host, file, c.Imports)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		pending = append(pending, imports...)
 	}
-	return root, nil
+	return out, nil
 }
 
-func readContainerdConfig(host hostFS, file string) (containerdConfig, error) {
-	var c containerdConfig
-	data, err := fs.ReadFile(host, below(file))
+func readContainerdFile(host hostFS, file string) (containerdFile, error) {
+	var c containerdFile
+	data, err := host.readConfig(file)
 	if err != nil {
 		return c, err
 	}

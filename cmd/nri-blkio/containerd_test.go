@@ -1,7 +1,9 @@
 package main
 
 import (
+	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -29,6 +31,15 @@ func writeTree(t *testing.T, files, links map[string]string) string {
 		}
 	}
 	return dir
+}
+
+// manyImports is one file more than are read.
+func manyImports(main string) map[string]string {
+	out := map[string]string{main: "imports = ['many/*.toml']\n"}
+	for i := range maxContainerdFiles {
+		out[fmt.Sprintf("etc/containerd/many/%d.toml", i)] = ""
+	}
+	return out
 }
 
 func TestRuntimeRoot(t *testing.T) {
@@ -86,18 +97,21 @@ func TestRuntimeRoot(t *testing.T) {
 		{name: "a symlink to itself", links: map[string]string{main: "/" + main}, err: "too many levels"},
 		{name: "a named one that is not there", config: "/k3s.toml", err: "read containerd's configuration: open "},
 		{name: "an import that is not there", files: map[string]string{main: "imports = ['/x.toml']\n"}, err: "imported by /etc/containerd/config.toml: open "},
+		{name: "a file without end", files: map[string]string{main: "#" + strings.Repeat("x", maxConfig)}, err: "larger than"},
+		{name: "too many imports", files: manyImports(main), err: "imports more than 256 files"},
 		{name: "no TOML", files: map[string]string{main: "root = \n"}, err: "parse "},
 		{name: "root is no string", files: map[string]string{main: "root = 1\n"}, err: "parse "},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := runtimeRoot(hostFS(writeTree(t, tt.files, tt.links)), tt.config)
+			layers, err := runtimeLayers(hostFS(writeTree(t, tt.files, tt.links)), tt.config, "", "")
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) {
 					t.Fatalf("got %v, want an error with %q", err, tt.err)
 				}
 				return
 			}
+			got := path.Dir(layers.Default.Dir) // the rest is the snapshotter's, or the driver's
 			if err != nil || got != tt.want {
 				t.Fatalf("got %q, %v, want %q", got, err, tt.want)
 			}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path"
@@ -131,8 +130,8 @@ func (o *options) addPolicyFlag(cmd *cobra.Command) {
 
 func (o *options) addRootfsFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.containerdConfig, "containerd-config", "", "containerd's configuration, for its root directory (default "+defaultContainerdConfig+")")
-	f.StringVar(&o.rootfs, "rootfs", "", "a directory of the node on the disk that holds the containers' writable layers\n(default: containerd's root directory)")
+	f.StringVar(&o.containerdConfig, "containerd-config", "", "containerd's configuration, for where it keeps writable layers (default "+defaultContainerdConfig+")")
+	f.StringVar(&o.rootfs, "rootfs", "", "a directory of the node on the disk that holds the containers' writable layers\n(default: by the configuration of containerd or CRI-O)")
 }
 
 func (o *options) addKubeletFlag(cmd *cobra.Command) {
@@ -182,43 +181,20 @@ func (o *options) withMode(p *policy.Policy) (*policy.Policy, error) {
 	return p, nil
 }
 
-// rootfsDir is a directory of the node on the disk under writable layers.
-func (o *options) rootfsDir() (string, error) {
-	if o.rootfs == "" {
-		return runtimeRoot(hostFS(filepath.Clean(o.hostRoot)), o.containerdConfig)
-	}
-	if !path.IsAbs(o.rootfs) {
-		return "", fmt.Errorf("--rootfs: %q is not an absolute path", o.rootfs)
-	}
-	return o.rootfs, nil
-}
-
 // node is what the commands that resolve paths work with.
 type node struct {
 	policy  *policy.Policy
 	storage *blkio.Storage
-	rootfs  blkio.Backing
 }
 
-// openNode finds the disk under writable layers too, if that is wanted.
-func (o *options) openNode(ctx context.Context, rootfs bool) (*node, error) {
+func (o *options) openNode() (*node, error) {
 	pol, err := o.loadPolicy()
 	if err != nil {
 		return nil, err
-	}
-	dir := ""
-	if rootfs {
-		if dir, err = o.rootfsDir(); err != nil {
-			return nil, err
-		}
 	}
 	s, err := o.storage()
 	if err != nil {
 		return nil, err
 	}
-	n := &node{policy: pol, storage: s}
-	if rootfs {
-		n.rootfs = s.Resolve(ctx, dir)
-	}
-	return n, nil
+	return &node{policy: pol, storage: s}, nil
 }

@@ -153,7 +153,7 @@ func (a *app) parts(ctx context.Context, o *runOptions, log *logrus.Logger) ([]p
 	if err != nil {
 		return nil, err
 	}
-	n, err := a.opts.openNode(ctx, o.only != onlyWriteback)
+	n, err := a.opts.openNode()
 	if err != nil {
 		return nil, err
 	}
@@ -182,20 +182,14 @@ func (a *app) parts(ctx context.Context, o *runOptions, log *logrus.Logger) ([]p
 }
 
 func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *blkio.Hierarchy, n *node, resync time.Duration) (*plugin.Plugin, error) {
-	dir, err := a.opts.rootfsDir()
+	watch := layerWatch{opts: &a.opts, storage: n.storage, log: log}
+	layers, err := watch.read("", "")
 	if err != nil {
 		return nil, err
 	}
 	kubelet, err := a.opts.kubeletDir()
 	if err != nil {
 		return nil, err
-	}
-	n.storage.Pin(dir)
-	entry := log.WithField("directory", dir)
-	if n.rootfs.Reason != "" {
-		entry.WithField("reason", n.rootfs.Reason).Warn("Writable layers cannot be limited, the target rootfs will be refused")
-	} else {
-		entry.WithField("disks", diskNames(n.rootfs.Disks)).Info("Found the disk under writable layers")
 	}
 	go func() {
 		// Without it each create reads a changed mount table itself.
@@ -204,8 +198,8 @@ func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *blkio.Hie
 		}
 	}()
 	return plugin.New(plugin.Config{
-		Log: log, Policy: n.policy, Storage: n.storage, Cgroups: tree, Rootfs: dir, KubeletRoot: kubelet,
-		Resync: resync, Sync: a.opts.sync,
+		Log: log, Policy: n.policy, Storage: n.storage, Cgroups: tree, KubeletRoot: kubelet, Resync: resync,
+		Layers: layers, ReadLayers: watch.read, Sync: a.opts.sync,
 	})
 }
 

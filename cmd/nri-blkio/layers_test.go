@@ -1,0 +1,55 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/sirupsen/logrus/hooks/test"
+)
+
+// TestLayersAreToldOnce: the configuration is read each time that the runtime
+// registers us, and is said again only if it is another one.
+func TestLayersAreToldOnce(t *testing.T) {
+	dir := writeTree(t, map[string]string{
+		"proc/1/mountinfo":           "1 0 0:1 / / rw - tmpfs tmpfs rw\n",
+		"sys/block/x":                "",
+		"etc/containerd/config.toml": v3 + "snapshotter = 'native'\n",
+	}, nil)
+	o := options{hostRoot: dir}
+	s, err := o.storage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	log, hook := test.NewNullLogger()
+	w := layerWatch{opts: &o, storage: s, log: log}
+	read := func(want ...string) {
+		t.Helper()
+		hook.Reset()
+		if _, err := w.read("containerd", "v2.1.0"); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range hook.AllEntries() {
+			handler, _ := e.Data["handler"].(string)
+			reason, _ := e.Data["reason"].(string)
+			got = append(got, handler+": "+reason)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("-want +got:\n%s", d)
+		}
+	}
+	const thin = `containerd's snapshotter "devmapper" gives each container a thin device of its own`
+	read(": " + tmpfsReason)
+	read()
+	config := v3Runtime + "kata]\nsnapshotter = 'devmapper'\n" + v3Runtime + "runc]\nsnapshotter = 'native'\n"
+	if err := os.WriteFile(filepath.Join(dir, "etc/containerd/config.toml"), []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	read(": "+tmpfsReason, "kata: "+thin, "any other: "+tmpfsReason)
+	read()
+	o.rootfs = "/mnt"
+	read(": " + tmpfsReason)
+}

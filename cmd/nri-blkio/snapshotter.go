@@ -1,0 +1,170 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/plugin"
+)
+
+// What containerd's configuration calls its plugins.
+const (
+	criVersion2  = "io.containerd.grpc.v1.cri" // all of the CRI, in version 2
+	criImages    = "io.containerd.cri.v1.images"
+	criRuntime   = "io.containerd.cri.v1.runtime"
+	snapshotters = "io.containerd.snapshotter.v1"
+)
+
+// containerd's defaults.
+const (
+	defaultSnapshotter = "overlayfs"
+	defaultHandler     = "runc"
+)
+
+// containerdConfig is a configuration as containerd sees it, all files together
+// and with the names of version 3.
+type containerdConfig struct {
+	root    string
+	plugins map[string]any
+	proxies map[string]proxyPlugin
+}
+
+// mergeContainerd puts the files together as containerd of this version does;
+// "" is one that nobody knows so far.
+//
+// Source: mergeConfig in containerd's services/server/config (1.7) and
+// cmd/containerd/server/config (2).
+func mergeContainerd(files []containerdFile, version string) containerdConfig {
+	out := containerdConfig{root: defaultContainerdRoot, plugins: map[string]any{}, proxies: map[string]proxyPlugin{}}
+	one := isContainerd1(files, version)
+	for _, f := range files {
+		out.root = cmp.Or(f.Root, out.root)
+		maps.Copy(out.proxies, f.Proxies)
+		switch {
+		case one: // a plugin's section replaces that of the files before
+			maps.Copy(out.plugins, f.Plugins)
+		case f.Version >= 3:
+			out.plugins = mergeTables(out.plugins, f.Plugins)
+		default: // each file is migrated by itself
+			out.plugins = mergeTables(out.plugins, migrate(f.Plugins, true))
+		}
+	}
+	if one {
+		out.plugins = migrate(out.plugins, false)
+	}
+	return out
+}
+
+// isContainerd1: containerd 1 takes a configuration of version 2 at most.
+// containerd 2 takes it too, so until the runtime has said which it is, version
+// 2 is read as what it was made for.
+func isContainerd1(files []containerdFile, version string) bool {
+	if slices.ContainsFunc(files, func(f containerdFile) bool { return f.Version >= 3 }) {
+		return false
+	}
+	return version == "" || strings.HasPrefix(strings.TrimPrefix(version, "v"), "1.")
+}
+
+// migrate gives the CRI's section of version 2 the names of version 3.
+// containerd 2 forgets the snapshotter of a section that has no runtimes.
+//
+// Source: configMigration in containerd's plugins/cri/images and
+// plugins/cri/runtime (2.0 to 2.4).
+func migrate(plugins map[string]any, forgets bool) map[string]any {
+	cri := section(plugins, criVersion2, "containerd")
+	if cri == nil {
+		return plugins
+	}
+	out := mergeTables(map[string]any{criRuntime: map[string]any{"containerd": cri}}, plugins)
+	if s, ok := cri["snapshotter"]; ok && (cri["runtimes"] != nil || !forgets) {
+		out = mergeTables(out, map[string]any{criImages: map[string]any{"snapshotter": s}})
+	}
+	return out
+}
+
+// mergeTables returns to with the keys of from, which win.
+func mergeTables(to, from map[string]any) map[string]any {
+	out := make(map[string]any, len(to)+len(from))
+	maps.Copy(out, to)
+	for k, v := range from {
+		a, aOK := out[k].(map[string]any)
+		b, bOK := v.(map[string]any)
+		if aOK && bOK {
+			v = mergeTables(a, b)
+		}
+		out[k] = v
+	}
+	return out
+}
+
+// section returns the table at the keys, nil where there is none.
+func section(t map[string]any, keys ...string) map[string]any {
+	for _, k := range keys {
+		t, _ = t[k].(map[string]any)
+	}
+	return t
+}
+
+// text returns the string at the key of a table, "" where there is none.
+func text(t map[string]any, key string) string {
+	s, _ := t[key].(string)
+	return s
+}
+
+// layers picks each runtime handler's snapshotter. runtime_platforms in the
+// section of the images has snapshotters too, for pulling only.
+//
+// Source: runtimeSnapshotter in containerd's pkg/cri/server (1.7),
+// RuntimeSnapshotter in internal/cri/server/images (2); GetSandboxRuntime for
+// pods without a handler.
+func (c *containerdConfig) layers() plugin.Layers {
+	name := cmp.Or(text(section(c.plugins, criImages), "snapshotter"), defaultSnapshotter)
+	out := plugin.Layers{Default: c.layer(name), Handlers: map[string]plugin.Layer{}}
+	cri := section(c.plugins, criRuntime, "containerd")
+	for handler := range section(cri, "runtimes") {
+		if s := text(section(cri, "runtimes", handler), "snapshotter"); s != "" {
+			out.Handlers[handler] = c.layer(s)
+		}
+	}
+	if own, ok := out.Handlers[cmp.Or(text(cri, "default_runtime_name"), defaultHandler)]; ok {
+		out.Handlers[""] = own
+	}
+	return out
+}
+
+// layer says where a snapshotter keeps writable layers. Where it gives each a
+// device of its own, the disk below its directory is another one's.
+//
+// Source: containerd's plugins/snapshots/*/plugin (snapshots/*/plugin in 1.7);
+// LoadPlugins in cmd/containerd/server for proxies.
+func (c *containerdConfig) layer(name string) plugin.Layer {
+	own := section(c.plugins, snapshotters+"."+name)
+	proxy, proxied := c.proxies[name]
+	proxied = proxied && (proxy.Type == "snapshot" || proxy.Type == snapshotters)
+	because := func(format string) plugin.Layer {
+		return plugin.Layer{Reason: fmt.Sprintf("containerd's snapshotter %q "+format, name)}
+	}
+	switch {
+	case name == "devmapper":
+		return because("gives each container a thin device of its own")
+	case name == "blockfile", name == "erofs" && !isZero(text(own, "default_size")):
+		return because("gives each container a loop device of its own")
+	case name == "zfs":
+		return because("keeps them in a zfs pool, whose I/O belongs to no container")
+	case name == "fuse-overlayfs":
+		return because("has a process write them, and its I/O counts as that process's")
+	case proxied && proxy.Exports["root"] == "":
+		return because("is a process of its own, and containerd's configuration does not say where it keeps them (exports.root)")
+	case proxied:
+		return plugin.Layer{Dir: proxy.Exports["root"]}
+	}
+	return plugin.Layer{Dir: cmp.Or(text(own, "root_path"), path.Join(c.root, snapshotters+"."+name))}
+}
+
+// isZero is of erofs's default_size, "10GiB": with 0, as without it, layers are
+// directories.
+func isZero(size string) bool { return strings.Trim(size, "0") == "" }
