@@ -1,0 +1,111 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
+)
+
+const runtimeConfig = "/etc/containerd/config.toml"
+
+// layersDir is where the snapshotter of TestRootfsElsewhere keeps layers: on vdd.
+const layersDir = "/mnt/xfs/e2e-native"
+
+// TestRootfsElsewhere: the default runtime gets a snapshotter of its own, with
+// its root on another disk than containerd's. The plugin runs as containerd is
+// restarted for that, and has to find out.
+func TestRootfsElsewhere(t *testing.T) {
+	p := startPlugin(t)
+	before := runPod(t, "before", annotations{limits + "container.c": "rootfs wbps=2Mi"})
+	old := before.run(sleeper("c"))
+	useNativeSnapshotter(t)
+	p.await(t, logServing, 2)
+
+	pod := runPod(t, "after", annotations{limits + "container.c": "rootfs wbps=1Mi"})
+	k := pod.run(cri.ContainerConfig{
+		Name: "c", Memory: memoryLimit,
+		Args: []string{"write", "--block", "64Ki", "--direct", "--path", "/tmp/file"},
+	})
+	wantIOMax(t, k.Cgroup, disks{"vdd": "wbps=1048576"})
+	wantRate(t, k.Cgroup, "vdd", "wbytes", mib)
+	wantIOMax(t, old.Cgroup, disks{"vda": "wbps=2097152"}) // its layer is where it was
+
+	// Like the plugin, check goes by the pod's handler.
+	manifest := filepath.Join(t.TempDir(), "pod.yaml")
+	writeFile(t, manifest, "apiVersion: v1\nkind: Pod\nmetadata:\n  name: checked\n  annotations:\n    "+
+		limits+"container.c: rootfs wbps=1Mi\nspec:\n  containers: [{name: c, image: local/iotool:1}]\n")
+	other := map[string]string{"runc": "crun", "crun": "runc"}[node.runtime]
+	for handler, disk := range map[string]string{"": "vdd", node.runtime: "vdd", other: "vda"} {
+		out, err := command(t, "check", "-f", manifest, "--handler", handler)
+		if err != nil || !strings.Contains(out, node.disks[disk]+" wbps=1048576") {
+			t.Errorf("check --handler %q: want %s, got (%v)\n%s", handler, disk, err, out)
+		}
+	}
+}
+
+// useNativeSnapshotter has the default runtime use it until the end of the test.
+// The CRI unpacks an image that it finds missing there. The snapshotter has to be
+// another one: containerd's database has the snapshots by its name.
+func useNativeSnapshotter(t *testing.T) {
+	t.Helper()
+	config, err := os.ReadFile(runtimeConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark := "containerd.runtimes." + node.runtime + "]\n"
+	if strings.Count(string(config), mark) != 1 {
+		t.Fatalf("%s: want one section %q", runtimeConfig, mark)
+	}
+	changed := strings.Replace(string(config), mark, mark+"  snapshotter = \"native\"\n", 1) +
+		"\n[plugins.\"io.containerd.snapshotter.v1.native\"]\n  root_path = \"" + layersDir + "\"\n"
+
+	// In the reverse order: the snapshots, the configuration, what is left.
+	t.Cleanup(func() { os.RemoveAll(layersDir) })
+	t.Cleanup(func() {
+		writeFile(t, runtimeConfig, string(config))
+		restartRuntime(t)
+	})
+	t.Cleanup(func() { removeSnapshots(t) })
+	mustMkdir(t, layersDir)
+	writeFile(t, runtimeConfig, changed)
+	restartRuntime(t)
+}
+
+// removeSnapshots takes the unpacked images out of containerd's database too,
+// or the next run would build on layers whose files are gone.
+func removeSnapshots(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*deadline) // t's own has ended
+	defer cancel()
+	snapshots := func(args ...string) ([]byte, error) {
+		return exec.CommandContext(ctx, "ctr", append([]string{"-n", "k8s.io", "snapshots", "--snapshotter", "native"}, args...)...).Output()
+	}
+	for {
+		out, err := snapshots("ls")
+		if err != nil {
+			t.Errorf("list snapshots: %v", err)
+			return
+		}
+		keys, removed := 0, 0
+		for i, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {
+			if fields := strings.Fields(line); i > 0 && len(fields) > 0 { // below the heading
+				keys++
+				if _, err := snapshots("rm", fields[0]); err == nil { // else another one builds on it
+					removed++
+				}
+			}
+		}
+		switch {
+		case keys == 0:
+			return
+		case removed == 0:
+			t.Errorf("%d snapshots cannot be removed:\n%s", keys, out)
+			return
+		}
+	}
+}
