@@ -4,7 +4,7 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 IMAGE    ?= registry.example/nri-blkio:$(VERSION)
 LDFLAGS   = -s -w -X main.version=$(VERSION)
 
-.PHONY: demo test proof scenarios lint unit e2e bench fuzz build image clean help
+.PHONY: demo test proof scenarios storage lint unit e2e bench fuzz build image clean help
 
 demo: ## boot a node, run three limited pods, print asked / in force / measured
 	cd test && go run ./demo
@@ -17,6 +17,9 @@ proof: ## the whole matrix of kernels, containerds, runtimes and drivers; writes
 scenarios: ## the table of docs/scenarios-KERNEL.md, SCENARIO_TIME (60s) each; NODE_KERNEL chooses the kernel
 	cd test && E2E_PROOF=1 E2E_RUN='$(or $(E2E_RUN),^TestScenarios$$)' SCENARIO_TIME=$(or $(SCENARIO_TIME),60s) \
 	  SCENARIO_TABLE=$(CURDIR)/docs/scenarios-$(or $(NODE_KERNEL),6.12).md go test -count=1 -v -timeout 7h ./suite
+
+storage: ## the table of docs/storage.md
+	cd test && E2E_RUN='^TestStorage' STORAGE_TABLE=$(CURDIR)/docs/storage.md go test -count=1 -v -timeout 75m ./suite
 
 lint: ## golangci-lint, of the version in tools/go.mod, on both modules
 	cd tools && go build -o $(CACHE)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint

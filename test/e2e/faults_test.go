@@ -229,17 +229,26 @@ func awaitNoSync(t *testing.T) {
 // scsiDisk is a disk in memory that can be taken out.
 func scsiDisk(t *testing.T) string {
 	t.Helper()
-	administer(t, "modprobe", "scsi_debug", "dev_size_mb=128", "delay=0")
+	return scsiDisks(t, 1, "dev_size_mb=128")[0]
+}
+
+// scsiDisks are those that the module makes with the parameters.
+func scsiDisks(t *testing.T, n int, parameters ...string) []string {
+	t.Helper()
+	administer(t, append([]string{"modprobe", "scsi_debug", "delay=0"}, parameters...)...)
 	t.Cleanup(func() { administer(t, "modprobe", "-r", "scsi_debug") })
 	var found []string
-	eventually(t, "the disk is there", func() (err error) {
+	eventually(t, "the disks are there", func() (err error) {
 		found, err = filepath.Glob("/sys/bus/pseudo/drivers/scsi_debug/adapter*/host*/target*/*/block/*")
-		if err == nil && len(found) != 1 {
+		if err == nil && len(found) != n {
 			err = fmt.Errorf("%d disks", len(found))
 		}
 		return err
 	})
-	return filepath.Base(found[0])
+	for i, disk := range found {
+		found[i] = filepath.Base(disk)
+	}
+	return found
 }
 
 // mountDisk makes an ext4 on a device and mounts it.

@@ -123,8 +123,8 @@ func (c loadCase) config(t *testing.T) cri.ContainerConfig {
 // wantRate measures a counter against a limit that is in full use. No
 // measurement may go over it. One that stays under is taken again: an emulated
 // node that is out of breath does less than it may, and that is no fault of a
-// limit.
-func wantRate(t *testing.T, dir, disk, counter string, limit int64) {
+// limit. What it returns is the part of the limit that was used.
+func wantRate(t *testing.T, dir, disk, counter string, limit int64) float64 {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*deadline)
 	defer cancel()
@@ -132,18 +132,19 @@ func wantRate(t *testing.T, dir, disk, counter string, limit int64) {
 		m, err := cgroup.Dir(dir).Measure(ctx, node.disks[disk], counter, settle, measure)
 		if err != nil {
 			t.Errorf("%s of %s: %v", counter, disk, err)
-			return
+			return 0
 		}
 		t.Logf("%s of %s: %v, %.1f %% of the limit of %d/s", counter, disk, m, 100*m.Over(limit), limit)
 		switch over := m.Over(limit); {
 		case over > 1.1:
 			t.Errorf("%s of %s: %v is more than 10 %% over %d/s", counter, disk, m, limit)
-			return
+			return over
 		case over >= 0.9:
-			return
+			return over
 		}
 	}
 	t.Errorf("%s of %s: no measurement was within 10 %% of %d/s", counter, disk, limit)
+	return 0
 }
 
 // fill makes a file that is on the disk and not in the cache.

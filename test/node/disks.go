@@ -33,11 +33,17 @@ var spareDisks = []disk{
 	{"vdd", []string{"mkfs.xfs", "-q", "-f", "-K"}},
 	{"vde", []string{"mkfs.btrfs", "-q", "-f", "-K"}},
 	{"vdf", nil},
+	{"vdg", nil},
+	{"vdh", nil},
 }
+
+// nvmeDisk is the file of a disk that two controllers of one NVMe subsystem share: the
+// kernel makes it one disk, and hides the paths to it.
+const nvmeDisk = "nvme0n1"
 
 // makeDisks makes the sparse disk files in dir.
 func makeDisks(ctx context.Context, dir string) error {
-	for _, d := range spareDisks {
+	for _, d := range append(spareDisks, disk{name: nvmeDisk}) {
 		if err := makeDisk(ctx, d, filepath.Join(dir, d.name)); err != nil {
 			return fmt.Errorf("make disk %s: %w", d.name, err)
 		}

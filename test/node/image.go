@@ -27,7 +27,8 @@ var (
 var rootPackages = []string{
 	"systemd", "systemd-sysv", "udev", "dbus", "kmod", "iproute2", "procps", "openssh-server",
 	"containerd", "runc", "crun", "containernetworking-plugins",
-	"lvm2", "xfsprogs", "btrfs-progs", "e2fsprogs", "fdisk", "parted",
+	"lvm2", "thin-provisioning-tools", "cryptsetup-bin", "mdadm", "xfsprogs", "btrfs-progs", "e2fsprogs", "dosfstools",
+	"fdisk", "parted", "nfs-kernel-server", "fuse2fs",
 	"fio", "busybox-static", "strace", "attr", "sqlite3", "postgresql",
 }
 

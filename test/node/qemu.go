@@ -117,7 +117,7 @@ func nodeArgs(cfg Config, accel, dir, key string, p parts, port int) []string {
 	for _, d := range spareDisks {
 		args = append(args, diskArgs(d.name, filepath.Join(dir, d.name), "cache=unsafe")...)
 	}
-	return args
+	return append(args, nvmeArgs(filepath.Join(dir, nvmeDisk))...)
 }
 
 // diskArgs leave the host's page cache on and flushes out: the disks die with the
@@ -126,6 +126,17 @@ func diskArgs(name, file, option string) []string {
 	return []string{
 		"-drive", fmt.Sprintf("if=none,id=%s,format=raw,file=%s,%s", name, strings.ReplaceAll(file, ",", ",,"), option),
 		"-device", fmt.Sprintf("virtio-blk-pci,drive=%s,serial=nri-%s", name, name),
+	}
+}
+
+// nvmeArgs is a disk behind two controllers of a subsystem.
+func nvmeArgs(file string) []string {
+	return []string{
+		"-device", "nvme-subsys,id=nvmesys,nqn=nri-node",
+		"-device", "nvme,id=path0,serial=nri-nvme,subsys=nvmesys",
+		"-device", "nvme,id=path1,serial=nri-nvme,subsys=nvmesys",
+		"-drive", "if=none,id=nvme,format=raw,cache=unsafe,file=" + strings.ReplaceAll(file, ",", ",,"),
+		"-device", "nvme-ns,drive=nvme,nsid=1,shared=on,bus=path0",
 	}
 }
 

@@ -56,8 +56,8 @@ func TestE2E(t *testing.T) {
 	}
 }
 
-// writeTables writes the tables that MATRIX_TABLE and SCENARIO_TABLE ask for; the
-// scenarios are those of the first node.
+// writeTables writes the tables that MATRIX_TABLE, SCENARIO_TABLE and STORAGE_TABLE ask
+// for; scenarios and storage are those of the first node.
 func writeTables(outcomes []outcome) error {
 	commit, err := generated.Commit()
 	if err != nil {
@@ -68,6 +68,9 @@ func writeTables(outcomes []outcome) error {
 	}
 	if file := os.Getenv("SCENARIO_TABLE"); file != "" {
 		err = errors.Join(err, writeScenarios(file, os.Getenv("SCENARIO_TIME")+", "+commit, outcomes[0]))
+	}
+	if file := os.Getenv("STORAGE_TABLE"); file != "" {
+		err = errors.Join(err, writeStorage(file, commit, outcomes[0]))
 	}
 	return err
 }

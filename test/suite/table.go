@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/nri-blkio/nri-blkio/test/generated"
 )
 
 // outcome is what the tests did on one node.
@@ -17,11 +19,15 @@ type outcome struct {
 	passed, failed int
 	failures       []string
 	scenarios      []string // rows of docs/scenarios-KERNEL.md
+	storage        []string // rows of docs/storage.md
 	took           time.Duration
 }
 
-// rowMark begins a line of TestScenarios that is one of these.
-const rowMark = "scenario-row "
+// These begin a line of TestScenarios or TestStorage that is one of these.
+const (
+	rowMark     = "scenario-row "
+	storageMark = "storage-row "
+)
 
 // count reads the lines that go test prints for the outer tests and for their
 // cases, "--- PASS: TestTargets/rootfs (2.31s)".
@@ -29,6 +35,10 @@ func (o *outcome) count(output []byte) {
 	for line := range bytes.Lines(output) {
 		if row, ok := strings.CutPrefix(string(line), rowMark); ok {
 			o.scenarios = append(o.scenarios, row)
+			continue
+		}
+		if row, ok := strings.CutPrefix(string(line), storageMark); ok {
+			o.storage = append(o.storage, row)
 			continue
 		}
 		verdict, rest, ok := strings.Cut(strings.TrimSpace(string(line)), ": ")
@@ -90,6 +100,25 @@ func writeScenarios(file, measured string, o outcome) error {
 		rows = place(rows, strings.TrimSuffix(row, "\n")+" "+measured+" |\n")
 	}
 	return os.WriteFile(file, []byte(fmt.Sprintf(scenarioHead, o.node)+strings.Join(rows, "")), 0o644)
+}
+
+const storageHead = `Measured on %s, of commit %s.
+
+| stored on | filesystem | disks that are limited | io.max of the container | direct writes, of the limit | buffered writes, of the limit |
+|---|---|---|---|---|---|
+`
+
+// writeStorage puts the table of TestStorage between the marks of a file, if it was
+// played, and passed: rows are missing else.
+func writeStorage(file, commit string, o outcome) error {
+	switch {
+	case len(o.storage) == 0:
+		return nil
+	case o.failed > 0:
+		return fmt.Errorf("%s stays as it is: %s", file, strings.Join(o.failures, ", "))
+	}
+	slices.Sort(o.storage)
+	return generated.Replace(file, fmt.Sprintf(storageHead, o.node, commit)+strings.Join(o.storage, ""))
 }
 
 // ofNode returns an error if a table of scenarios is another node's: its rows would be

@@ -45,3 +45,31 @@ func TestWriteScenarios(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+// TestWriteStorage: a run with a failure does not take rows away.
+func TestWriteStorage(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "storage.md")
+	const marks = "# Storage\n\n<!-- what follows is written by a test -->\n<!-- until here -->\nend\n"
+	if err := os.WriteFile(file, []byte(marks), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var o outcome
+	o.count([]byte("storage-row | b | 2 |\nstorage-row | a | 1 |\n--- PASS: TestStorage (1.00s)\n"))
+	o.node = "kernel 6.12"
+	if err := writeStorage(file, "c1", o); err != nil {
+		t.Fatal(err)
+	}
+	o.count([]byte("--- FAIL: TestStorage/c (1.00s)\n"))
+	o.storage = o.storage[:1]
+	if err := writeStorage(file, "c2", o); err == nil {
+		t.Error("a table without the rows that failed was written")
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "|---|---|---|---|---|---|\n| a | 1 |\n| b | 2 |\n\n<!-- until here -->\nend\n"
+	if !strings.HasSuffix(string(got), want) || !strings.Contains(string(got), "Measured on kernel 6.12, of commit c1.") {
+		t.Errorf("got %s", got)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -167,7 +168,9 @@ type ContainerConfig struct {
 	Name   string
 	Args   []string // of iotool; default: sleep
 	Mounts []Mount
-	Memory int64 // limit in bytes; 0 for none
+	// Devices are raw block volumes: nodes of the host by their paths in the container.
+	Devices map[string]string
+	Memory  int64 // limit in bytes; 0 for none
 }
 
 // Create creates a container and does not start it.
@@ -194,6 +197,9 @@ func (p *Pod) Create(ctx context.Context, cfg ContainerConfig) (*Container, erro
 	}
 	for _, m := range cfg.Mounts {
 		config.Mounts = append(config.Mounts, &runtimeapi.Mount{HostPath: m.Host, ContainerPath: m.Path, Readonly: m.ReadOnly})
+	}
+	for _, path := range slices.Sorted(maps.Keys(cfg.Devices)) {
+		config.Devices = append(config.Devices, &runtimeapi.Device{ContainerPath: path, HostPath: cfg.Devices[path], Permissions: "mrw"})
 	}
 	answer, err := p.client.runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
 		PodSandboxId: p.ID, Config: config, SandboxConfig: p.config,

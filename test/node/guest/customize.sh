@@ -24,7 +24,11 @@ chroot "$root" systemctl --quiet mask \
 	systemd-udev-load-credentials.service systemd-creds.socket systemd-hostnamed.socket \
 	systemd-sysext.socket systemd-initctl.socket systemd-tmpfiles-setup-dev-early.service \
 	ldconfig.service getty.target lvm2-monitor.service blk-availability.service \
-	dev-hugepages.mount dev-mqueue.mount postgresql.service
+	dev-hugepages.mount dev-mqueue.mount postgresql.service \
+	mdmonitor.service mdmonitor-oneshot.timer mdcheck_start.timer mdcheck_continue.timer \
+	rpcbind.service rpcbind.socket nfs-client.target nfs-server.service nfs-mountd.service \
+	nfs-idmapd.service nfs-blkmap.service nfsdcld.service rpc-statd.service rpc-statd-notify.service \
+	fsidd.service var-lib-nfs-rpc_pipefs.mount proc-fs-nfsd.mount
 chroot "$root" systemctl --quiet set-default multi-user.target
 # Generators make units from what this node has none of (fstab, getty, GPT names,
 # System V scripts); running them takes 3 s on an emulated CPU.

@@ -1,0 +1,214 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
+)
+
+// storageRow begins a line of TestStorage that is a row of docs/storage.md.
+const storageRow = "storage-row "
+
+// store is storage of one kind, ready to be written to.
+type store struct {
+	name    string
+	mount   cri.Mount         // of the container
+	devices map[string]string // the same for a raw block volume
+	target  string            // "/data" if empty
+	single  bool              // the mount is of one file
+	fs      string            // "" for none
+	disks   []string          // that are to be limited; what is written is measured on the last
+	// escapes is why limits do not hold for buffered writes; "": they do.
+	escapes string
+}
+
+// TestStorage: whatever a volume is stored on, its disk is found, the limit is there
+// as the container starts, and what is written obeys it.
+func TestStorage(t *testing.T) {
+	stores := append(plainStores(t), newKit(t).stores()...)
+	for _, s := range stores {
+		for _, disk := range s.disks {
+			number, err := cgroup.Disk(disk)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, known := node.disks[disk]; !known {
+				node.disks[disk] = number
+				t.Cleanup(func() { delete(node.disks, disk) })
+			}
+		}
+	}
+	t.Run("every mount, by lsblk and findmnt", agrees)
+	startPlugin(t)
+	a := annotations{}
+	for _, s := range stores {
+		a[limits+"container."+s.container()] = s.path() + " wbps=1Mi"
+	}
+	pod := runPod(t, "pod", a)
+	for of := range slices.Chunk(stores, 3) { // at a time: the node has two CPUs
+		t.Run("of", func(t *testing.T) {
+			for _, s := range of {
+				t.Run(s.container(), func(t *testing.T) {
+					t.Parallel()
+					s.obeys(t, pod)
+				})
+			}
+		})
+	}
+}
+
+func (s *store) container() string {
+	return strings.Trim(strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(s.name)), "-")
+}
+
+func (s *store) path() string {
+	if s.target != "" {
+		return s.target
+	}
+	return "/data"
+}
+
+// file is what is written to, in the container.
+func (s *store) file() string {
+	if s.devices != nil || s.single {
+		return s.path()
+	}
+	return s.path() + "/storage-" + s.container()
+}
+
+// obeys measures direct writes and then buffered ones.
+func (s *store) obeys(t *testing.T, pod podOf) {
+	cfg := cri.ContainerConfig{Name: s.container(), Args: []string{"sleep"}, Memory: memoryLimit, Devices: s.devices}
+	if s.devices == nil {
+		cfg.Mounts = []cri.Mount{s.mount}
+		t.Cleanup(func() { os.Remove(filepath.Join(s.mount.Host, strings.TrimPrefix(s.file(), s.mount.Path))) })
+	}
+	k := podOf{pod.Pod, t}.run(cfg)
+	want := disks{}
+	for _, disk := range s.disks {
+		want[disk] = "wbps=1048576"
+	}
+	wantIOMax(t, k.Cgroup, want)
+	write := []string{"write", "--path", s.file(), "--block", "64Ki", "--span", "64Mi"}
+	direct := percent(s.rate(t, k, append(write, "--direct")))
+	buffered := s.escapes
+	if s.escapes == "" {
+		buffered = percent(s.rate(t, k, write))
+	}
+	if err := k.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if t.Failed() {
+		return
+	}
+	var lines []string
+	for _, disk := range s.disks {
+		lines = append(lines, node.disks[disk]+" "+want[disk])
+	}
+	cells := []string{s.name, s.fs, strings.Join(s.disks, ", "), strings.Join(lines, ", "), direct, buffered}
+	fmt.Println(storageRow + "| " + strings.Join(cells, " | ") + " |")
+}
+
+func percent(f float64) string { return fmt.Sprintf("%.0f %%", 100*f) }
+
+// rate runs iotool in the container for as long as it takes to measure it.
+func (s *store) rate(t *testing.T, k *cri.Container, args []string) float64 {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := k.Exec(t.Context(), 4*deadline, append([]string{"/bin/iotool"}, append(args, "--seconds", "150")...)...)
+		ended <- err
+	}()
+	over := wantRate(t, k.Cgroup, s.disks[len(s.disks)-1], "wbytes", mib)
+	// It ends at this, and the container's own process, which sleeps, does not.
+	administer(t, "pkill", "--signal", "INT", "--full", "iotool write --path "+regexp.QuoteMeta(s.file())+" ")
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	return over
+}
+
+// plainStores are on the disks that the node comes with.
+func plainStores(t *testing.T) []store {
+	t.Helper()
+	file, link := testFile(t, "xfs", "single"), filepath.Join(volumes["root"], "storage-link")
+	writeFile(t, file, "")
+	os.Remove(link) // of a run that was interrupted
+	if err := os.Symlink(volumes["part"], link); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(link) })
+	on := func(volume string) cri.Mount { return cri.Mount{Path: "/data", Host: volumes[volume]} }
+	return []store{
+		{name: "disk, ext4", mount: on("ext4"), fs: "ext4", disks: []string{"vdb"}},
+		{name: "disk, XFS", mount: on("xfs"), fs: "xfs", disks: []string{"vdd"}},
+		{name: "disk, btrfs", mount: on("btrfs"), fs: "btrfs", disks: []string{"vde"}},
+		{name: "partition", mount: on("part"), fs: "ext4", disks: []string{"vdc"}},
+		{
+			name: "mount below a volume", mount: cri.Mount{Path: "/host", Host: "/mnt"}, target: "/host/xfs/e2e",
+			fs: "xfs", disks: []string{"vdd"},
+		},
+		{name: "bind mount of a file", mount: cri.Mount{Path: "/data", Host: file}, single: true, fs: "xfs", disks: []string{"vdd"}},
+		{name: "path with a symbolic link", mount: cri.Mount{Path: "/data", Host: link}, fs: "ext4", disks: []string{"vdc"}},
+	}
+}
+
+// stores are those that are to be made.
+func (k *kit) stores() []store {
+	k.Helper()
+	var out []store
+	add := func(name, dir, fs string, disks ...string) {
+		out = append(out, store{name: name, mount: cri.Mount{Path: "/data", Host: dir}, fs: fs, disks: disks})
+	}
+	on := func(name, fs, device string) { add(name, k.mounts(fs, device), fs, k.diskBehind(device)) }
+
+	group := k.volumeGroup()
+	on("LVM, linear", "ext4", k.logical(group, "linear", "-L", "120M"))
+	on("LVM, striped", "xfs", k.logical(group, "striped", "-L", "320M", "-i", "2"))
+	administer(k.T, "lvcreate", "-q", "-y", "-T", "-L", "160M", "-n", "pool", group)
+	on("LVM, thin", "ext4", k.logical(group, "thin", "-V", "150M", "--thinpool", "pool"))
+	on("dm-crypt", "ext4", k.encrypted(k.one()))
+	on("md RAID 0", "xfs", k.raid("md10", "0"))
+	on("md RAID 1", "ext4", k.raid("md11", "1"))
+	array := k.raid("md300", "0")
+	add("partition on md", k.mounts("ext4", k.partitioned(array)), "ext4", k.diskBehind(array))
+	on("loop, a file on XFS", "ext4", k.loop(filepath.Join(k.mounts("xfs", k.one()), "file"), "/dev/loop300"))
+	on("dm-multipath", "ext4", k.multipath())
+	on("NVMe, two controllers", "ext4", "/dev/nvme0n1")
+	on("zram", "ext4", k.zram())
+
+	a, b := k.pair()
+	add("btrfs, RAID 1 over two disks", k.mounts("btrfs", "-m", "raid1", "-d", "raid1", a, b), "btrfs", raw...)
+	a, b = k.pair()
+	add("btrfs, RAID 0 over two disks", k.mounts("btrfs", "-m", "raid0", "-d", "raid0", a, b), "btrfs", raw...)
+	subvolume := "storage-subvolume"
+	administer(k.T, "btrfs", "-q", "subvolume", "create", filepath.Join(volumes["btrfs"], subvolume))
+	k.Cleanup(func() {
+		administer(k.T, "btrfs", "-q", "subvolume", "delete", filepath.Join(volumes["btrfs"], subvolume))
+	})
+	add("btrfs, subvolume", k.mount("-o", "subvol=e2e/"+subvolume, "/dev/vde"), "btrfs", "vde")
+	add("overlay, lower ext4, upper XFS", k.overlay(), "overlay", "vdb", "vdd")
+
+	vfat := k.one()
+	out = append(out, store{
+		name: "vfat", mount: cri.Mount{Path: "/data", Host: k.mounts("vfat", vfat)}, fs: "vfat", disks: []string{"vdg"},
+		escapes: "not limited: no cgroup writeback",
+	})
+	device := k.one()
+	out = append(out, store{
+		name: "raw block volume", devices: map[string]string{"/dev/data": device}, target: "/dev/data", disks: []string{"vdg"},
+	})
+	return out
+}

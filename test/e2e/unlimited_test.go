@@ -1,0 +1,119 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/status"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
+)
+
+// without is a volume that no disk of the node is behind.
+type without struct {
+	name, fs, dir string
+	reason        string // part of what the tenant is told
+}
+
+// TestStorageWithout: where there is nothing to limit the container is refused, with
+// the reason, and at once: a server that does not answer keeps nobody waiting.
+func TestStorageWithout(t *testing.T) {
+	k := &kit{T: t}
+	server := newNFS(k)
+	volumes := []without{
+		{"memory", "tmpfs", volumes["tmpfs"], "tmpfs is memory, not a disk"},
+		{"the kernel's files", "proc", "/proc/sys", "proc is a view of the kernel, not a disk"},
+		{"FUSE", "fuse.*", k.fuse(), "is served by a process, and its I/O counts as that process's"},
+		{"overlay, upper tmpfs", "overlay", k.overlayInMemory(), "the upper layer of this overlay: tmpfs is memory, not a disk"},
+		{"NFS", "nfs4", server.dir, "nfs4 is a network filesystem: there is no local disk to limit"},
+		{"NFS, its server hangs", "nfs4", server.dir, "nfs4 is a network filesystem: there is no local disk to limit"},
+	}
+	p := startPlugin(t)
+	a := annotations{limits + "container.good": "/data wbps=1Mi"}
+	for i := range volumes {
+		a[limits+fmt.Sprintf("container.c%d", i)] = "/mnt/below wbps=1Mi"
+	}
+	pod := runPod(t, "pod", a)
+	for i, v := range volumes {
+		t.Run(v.name, func(t *testing.T) {
+			if strings.HasSuffix(v.name, "hangs") {
+				server.hang(t)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), deadline)
+			defer cancel()
+			_, err := pod.Create(ctx, cri.ContainerConfig{
+				Name: fmt.Sprintf("c%d", i), Mounts: []cri.Mount{{Host: v.dir, Path: "/mnt"}},
+			})
+			if err == nil {
+				t.Fatal("the container was created")
+			}
+			message := status.Convert(err).Message()
+			if !strings.Contains(message, v.reason) || len(message) > maxMessage {
+				t.Errorf("the container was refused with %q, want %q", message, v.reason)
+			}
+			fmt.Println(storageRow + "| " + strings.Join([]string{v.name, v.fs, "", "refused: " + v.reason, "", ""}, " | ") + " |")
+		})
+	}
+	wantIOMax(t, pod.run(sleeper("good", "/data", "ext4")).Cgroup, limitedDisk)
+	p.signal(t, 0) // alive
+}
+
+// fuse is a filesystem that a process serves.
+func (k *kit) fuse() string {
+	k.Helper()
+	image, dir := filepath.Join(k.TempDir(), "image"), k.TempDir()
+	administer(k.T, "truncate", "-s", "16M", image)
+	administer(k.T, "mkfs.ext4", "-q", "-F", image)
+	administer(k.T, "modprobe", "fuse")
+	administer(k.T, "fuse2fs", image, dir)
+	k.Cleanup(func() { administer(k.T, "umount", dir) })
+	return dir
+}
+
+func (k *kit) overlayInMemory() string {
+	k.Helper()
+	dir, err := os.MkdirTemp("/run", "overlay-")
+	if err != nil {
+		k.Fatal(err)
+	}
+	k.Cleanup(func() { os.RemoveAll(dir) })
+	for _, name := range []string{"upper", "work"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			k.Fatal(err)
+		}
+	}
+	return k.mount("-t", "overlay", "-o", fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%s/work", volumes["ext4"], dir, dir), "overlay")
+}
+
+// nfs is a server on the node, and what it serves, mounted.
+type nfs struct{ dir string }
+
+func newNFS(k *kit) nfs {
+	k.Helper()
+	exported := k.TempDir()
+	for _, module := range []string{"nfsd", "nfs"} {
+		administer(k.T, "modprobe", module)
+	}
+	administer(k.T, "mount", "-t", "nfsd", "nfsd", "/proc/fs/nfsd")
+	k.Cleanup(func() { administer(k.T, "umount", "/proc/fs/nfsd") })
+	administer(k.T, "exportfs", "-o", "rw,fsid=0,insecure,no_root_squash,no_subtree_check", "127.0.0.1:"+exported)
+	k.Cleanup(func() { administer(k.T, "exportfs", "-ua") })
+	administer(k.T, "rpc.mountd", "--no-nfs-version", "3")
+	k.Cleanup(func() { administer(k.T, "pkill", "rpc.mountd") })
+	administer(k.T, "rpc.nfsd", "--no-nfs-version", "3", "--grace-time", "10", "--lease-time", "10", "2")
+	k.Cleanup(func() { administer(k.T, "rpc.nfsd", "0") })
+	dir := k.TempDir()
+	administer(k.T, "mount", "-t", "nfs4", "-o", "hard,timeo=600", "127.0.0.1:/", dir)
+	k.Cleanup(func() { administer(k.T, "umount", "-f", "-l", dir) })
+	return nfs{dir}
+}
+
+// hang has the server answer no more: who looks there waits for ever.
+func (nfs) hang(t *testing.T) {
+	t.Helper()
+	administer(t, "rpc.nfsd", "0")
+}
