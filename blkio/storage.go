@@ -93,6 +93,19 @@ func (s *Storage) Refresh(ctx context.Context) error {
 	return err
 }
 
+// DisksChanged looks everything up again: devices have come or gone, or are others,
+// which the mount table does not tell.
+func (s *Storage) DisksChanged(ctx context.Context) error {
+	select {
+	case s.refreshing <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("look at the disks again: %w", ctx.Err())
+	}
+	s.stale = true
+	<-s.refreshing
+	return s.Refresh(ctx)
+}
+
 // refresh says how long reading took, 0 if there was nothing to read.
 func (s *Storage) refresh(ctx context.Context) (time.Duration, error) {
 	select {

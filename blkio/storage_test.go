@@ -335,3 +335,20 @@ func TestOpenStorageErrors(t *testing.T) {
 	_, err = OpenStorage(StorageConfig{Mountinfo: "/proc/self/mountinfo", HostRoot: dir + "/none"})
 	checkError(t, err, "open the host's root "+dir+"/none: no such file or directory")
 }
+
+// TestDisksChanged: a filesystem can get one more disk without a change of the mount
+// table.
+func TestDisksChanged(t *testing.T) {
+	n := newFakeNode(t, nodeMounts)
+	before := n.Resolve(t.Context(), "/srv/btrfs").Disks
+	n.sys.link(btrfsUUID+"devices/sdd", "../../../../devices/"+scsi+"3/block/sdd")
+	if got := n.Resolve(t.Context(), "/srv/btrfs").Disks; !cmp.Equal(got, before) {
+		t.Errorf("got %v before anybody said that disks have changed", got)
+	}
+	if err := n.DisksChanged(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]Disk{sda, sdc, sdd}, n.Resolve(t.Context(), "/srv/btrfs").Disks); diff != "" {
+		t.Error(diff)
+	}
+}

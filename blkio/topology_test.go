@@ -45,6 +45,8 @@ const (
 	scsi    = "pci0000:00/0000:00:05.0/virtio2/host0/target0:0:0/0:0:0:"
 	virtual = "virtual/block/"
 	subsys  = "virtual/nvme-subsystem/nvme-subsys0/"
+
+	btrfsUUID = "fs/btrfs/0f7ac8dd-98b4-4e53-8c3e-7d8d2d5a5b1b/"
 )
 
 // newFakeSysfs has what nodeMounts names.
@@ -72,9 +74,8 @@ func newFakeSysfs() fakeSysfs {
 	f.add(virtual+"zram0", "252:0", "size=0")
 	f.add(virtual+"cciss!c0d0", "104:0", "size=2048")
 
-	const uuid = "fs/btrfs/0f7ac8dd-98b4-4e53-8c3e-7d8d2d5a5b1b/"
-	f.link(uuid+"devices/sdc", "../../../../devices/"+scsi+"2/block/sdc")
-	f.link(uuid+"devices/sda2", "../../../../devices/"+scsi+"0/block/sda/sda2")
+	f.link(btrfsUUID+"devices/sdc", "../../../../devices/"+scsi+"2/block/sdc")
+	f.link(btrfsUUID+"devices/sda2", "../../../../devices/"+scsi+"0/block/sda/sda2")
 	f.link("fs/btrfs/5b1b/devices/dm-1", "../../../../devices/"+virtual+"dm-1")
 	f.MapFS["fs/btrfs/features/raid56"] = &fstest.MapFile{Data: []byte("0\n")}
 	return f

@@ -80,6 +80,8 @@ type Plugin struct {
 	unsynced atomic.Bool
 	// wake holds at most one token: there is something in dirty.
 	wake chan struct{}
+	// look holds at most one token: every pod is to be looked at.
+	look chan struct{}
 
 	mu sync.Mutex // guards all below; never held while something is read or logged
 	// pods are those that carry annotations of ours, by sandbox ID.
@@ -106,6 +108,7 @@ func New(cfg Config) (*Plugin, error) {
 		metrics: newMetrics(),
 		weight:  weightSupport{cgroups: cfg.Cgroups},
 		wake:    make(chan struct{}, 1),
+		look:    make(chan struct{}, 1),
 		pods:    map[string]*pod{},
 		groups:  map[string]*group{},
 		dirty:   map[*group]bool{},

@@ -18,7 +18,7 @@ const (
 )
 
 // reconcile keeps cgroups and desires equal until ctx ends: the pods that an
-// event touched at once, all of them every resync.
+// event touched at once, all of them every resync and when disks change.
 func (p *Plugin) reconcile(ctx context.Context) {
 	tick := time.NewTicker(p.resync)
 	defer tick.Stop()
@@ -32,7 +32,18 @@ func (p *Plugin) reconcile(ctx context.Context) {
 			}
 		case <-tick.C:
 			p.reconcileAll(ctx)
+		case <-p.look:
+			p.reconcileAll(ctx)
 		}
+	}
+}
+
+// Look has every pod looked at now, not as late as with the next resync: a disk that
+// left took its limits along, and may be back.
+func (p *Plugin) Look() {
+	select {
+	case p.look <- struct{}{}:
+	default: // that is to come
 	}
 }
 

@@ -197,10 +197,28 @@ func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *blkio.Hie
 			log.WithError(err).Warn("Mounts are not watched, creates take longer")
 		}
 	}()
-	return plugin.New(plugin.Config{
+	p, err := plugin.New(plugin.Config{
 		Log: log, Policy: n.policy, Storage: n.storage, Cgroups: tree, KubeletRoot: kubelet, Resync: resync,
 		Layers: layers, ReadLayers: watch.read, Sync: a.opts.sync,
 	})
+	if err != nil {
+		return nil, err
+	}
+	go watchDisks(ctx, log, n.storage, p)
+	return p, nil
+}
+
+// watchDisks has a disk that comes back get its limits at once.
+func watchDisks(ctx context.Context, log logrus.FieldLogger, storage *blkio.Storage, p *plugin.Plugin) {
+	err := blkio.WatchDisks(ctx, func() {
+		if err := storage.DisksChanged(ctx); err != nil && ctx.Err() == nil {
+			log.WithError(err).Warn("Disks that have changed cannot be looked at")
+		}
+		p.Look()
+	})
+	if err != nil {
+		log.WithError(err).Warn("Disks are not watched: one that comes back gets its limits with the next resync")
+	}
 }
 
 // policyPoll is how often the policy file is read. It is small, and polling

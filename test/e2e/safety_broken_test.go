@@ -66,6 +66,12 @@ func full(s *arena, mountpoint string) {
 			at += size
 		}
 	}
+	// Without a free block XFS makes no file.
+	if info, err := filler.Stat(); err != nil {
+		s.Fatal(err)
+	} else if err := filler.Truncate(info.Size() - mib); err != nil {
+		s.Fatal(err)
+	}
 	k := s.shake()
 	// A page that is mapped and cannot have a block would kill who writes to it.
 	c := churning{size: 4 * mib, without: "mmap,recreate,clone"}

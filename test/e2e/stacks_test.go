@@ -57,16 +57,6 @@ func (k *kit) one() string {
 	return p
 }
 
-// diskBehind is the kernel's name of the block device that a path leads to.
-func (k *kit) diskBehind(device string) string {
-	k.Helper()
-	path, err := filepath.EvalSymlinks(device)
-	if err != nil {
-		k.Fatal(err)
-	}
-	return filepath.Base(path)
-}
-
 // mounts makes a filesystem and mounts it until the end of the test.
 func (k *kit) mounts(fs string, devices ...string) string {
 	k.Helper()
@@ -206,7 +196,12 @@ func (k *kit) overlay() string {
 // stackedDevice is a linear device on the spare disk.
 func stackedDevice(t *testing.T) string {
 	t.Helper()
-	administer(t, "dmsetup", "create", "e2e", "--table", "0 1048576 linear /dev/vdf 0")
+	createStacked(t)
 	t.Cleanup(func() { administer(t, "dmsetup", "remove", "--retry", "e2e") })
 	return "/dev/mapper/e2e"
+}
+
+func createStacked(t *testing.T) {
+	t.Helper()
+	administer(t, "dmsetup", "create", "e2e", "--table", "0 1048576 linear /dev/vdf 0")
 }

@@ -52,7 +52,7 @@ func TestStorage(t *testing.T) {
 		a[limits+"container."+s.container()] = s.path() + " wbps=1Mi"
 	}
 	pod := runPod(t, "pod", a)
-	for of := range slices.Chunk(stores, 3) { // at a time: the node has two CPUs
+	for of := range slices.Chunk(stores, 4) { // at a time: the node has two CPUs
 		t.Run("of", func(t *testing.T) {
 			for _, s := range of {
 				t.Run(s.container(), func(t *testing.T) {
@@ -160,7 +160,10 @@ func plainStores(t *testing.T) []store {
 			name: "mount below a volume", mount: cri.Mount{Path: "/host", Host: "/mnt"}, target: "/host/xfs/e2e",
 			fs: "xfs", disks: []string{"vdd"},
 		},
-		{name: "bind mount of a file", mount: cri.Mount{Path: "/data", Host: file}, single: true, fs: "xfs", disks: []string{"vdd"}},
+		{
+			name: "bind mount of a file", mount: cri.Mount{Path: "/file", Host: file}, single: true, target: "/file",
+			fs: "xfs", disks: []string{"vdd"},
+		},
 		{name: "path with a symbolic link", mount: cri.Mount{Path: "/data", Host: link}, fs: "ext4", disks: []string{"vdc"}},
 	}
 }
@@ -172,7 +175,7 @@ func (k *kit) stores() []store {
 	add := func(name, dir, fs string, disks ...string) {
 		out = append(out, store{name: name, mount: cri.Mount{Path: "/data", Host: dir}, fs: fs, disks: disks})
 	}
-	on := func(name, fs, device string) { add(name, k.mounts(fs, device), fs, k.diskBehind(device)) }
+	on := func(name, fs, device string) { add(name, k.mounts(fs, device), fs, diskBehind(k.T, device)) }
 
 	group := k.volumeGroup()
 	on("LVM, linear", "ext4", k.logical(group, "linear", "-L", "120M"))
@@ -183,7 +186,7 @@ func (k *kit) stores() []store {
 	on("md RAID 0", "xfs", k.raid("md10", "0"))
 	on("md RAID 1", "ext4", k.raid("md11", "1"))
 	array := k.raid("md300", "0")
-	add("partition on md", k.mounts("ext4", k.partitioned(array)), "ext4", k.diskBehind(array))
+	add("partition on md", k.mounts("ext4", k.partitioned(array)), "ext4", diskBehind(k.T, array))
 	on("loop, a file on XFS", "ext4", k.loop(filepath.Join(k.mounts("xfs", k.one()), "file"), "/dev/loop300"))
 	on("dm-multipath", "ext4", k.multipath())
 	on("NVMe, two controllers", "ext4", "/dev/nvme0n1")

@@ -1,0 +1,63 @@
+package blkio
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestIsOfDisk(t *testing.T) {
+	for message, want := range map[string]bool{
+		"add@/devices/virtual/block/dm-0\x00ACTION=add\x00DEVPATH=/devices/virtual/block/dm-0\x00SUBSYSTEM=block\x00MAJOR=254\x00": true,
+		"add@/devices/virtual/net/veth0\x00ACTION=add\x00SUBSYSTEM=net\x00INTERFACE=SUBSYSTEM=block\x00":                           false,
+		"add@/devices/virtual/bdi/254:0\x00ACTION=add\x00SUBSYSTEM=bdi\x00":                                                        false,
+		"": false,
+	} {
+		if got := isOfDisk([]byte(message)); got != want {
+			t.Errorf("%q: got %t", message, got)
+		}
+	}
+}
+
+// TestTellOf: a burst is told of once, what comes later once more, within a second.
+func TestTellOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		events := make(chan struct{}, 1)
+		var told []time.Duration
+		start := time.Now()
+		go tellOf(ctx, events, func() { told = append(told, time.Since(start)) })
+		for range 20 { // for 200 ms
+			select {
+			case events <- struct{}{}:
+			default:
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(5 * time.Second)
+		events <- struct{}{}
+		time.Sleep(5 * time.Second)
+		cancel()
+		synctest.Wait()
+		if len(told) != 3 || told[0] > burst || told[1] > 2*betweens || told[2] < 5*time.Second {
+			t.Errorf("told at %v", told)
+		}
+	})
+}
+
+func TestWatchDisksEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- WatchDisks(ctx, func() {}) }()
+	time.Sleep(10 * time.Millisecond)
+	cancel()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it goes on")
+	}
+}
