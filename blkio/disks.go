@@ -45,6 +45,9 @@ func (s Sysfs) Disks() ([]DiskInfo, error) {
 	return out, nil
 }
 
+// sectorSize is what sysfs counts in, whatever the disk's own is.
+const sectorSize = 512
+
 func (s Sysfs) diskInfo(dir string) (DiskInfo, bool, error) {
 	if s.text(dir+"/hidden") == "1" {
 		return DiskInfo{}, false, nil
@@ -53,10 +56,9 @@ func (s Sysfs) diskInfo(dir string) (DiskInfo, bool, error) {
 	if err != nil {
 		return DiskInfo{}, false, err
 	}
-	const sector = 512 // whatever the disk's own is
 	info := DiskInfo{
 		Disk:       disk,
-		Size:       s.count(dir+"/size") * sector,
+		Size:       s.count(dir+"/size") * sectorSize,
 		Rotational: s.text(dir+"/queue/rotational") == "1",
 		ReadOnly:   s.text(dir+"/ro") == "1",
 		Scheduler:  activeScheduler(s.text(dir + "/queue/scheduler")),

@@ -261,13 +261,7 @@ func (s *snapshot) lookUp(key deviceKey) ([]Disk, error) {
 }
 
 func (s *snapshot) fromSource(fstype, source string) ([]Disk, error) {
-	dev, err := s.sys.number(source)
-	if errors.Is(err, ErrNoDevice) {
-		// One of udev's links. The nodes are in devtmpfs: no hang.
-		if d, statErr := s.host.blockDevice(path.Clean(source)); statErr == nil {
-			dev, err = d, nil
-		}
-	}
+	dev, err := s.node(source)
 	if err != nil {
 		return nil, err
 	}
@@ -276,6 +270,18 @@ func (s *snapshot) fromSource(fstype, source string) ([]Disk, error) {
 	}
 	disk, err := s.sys.WholeDisk(dev)
 	return []Disk{disk}, err
+}
+
+// node returns the number of the block device that a path below /dev names.
+func (s *snapshot) node(name string) (Dev, error) {
+	dev, err := s.sys.number(name)
+	if errors.Is(err, ErrNoDevice) {
+		// One of udev's links. The nodes are in devtmpfs: no hang.
+		if d, statErr := s.host.blockDevice(path.Clean(name)); statErr == nil {
+			return d, nil
+		}
+	}
+	return dev, err
 }
 
 // carryOver looks up again the devices that an older snapshot knew, so that

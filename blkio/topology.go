@@ -155,6 +155,23 @@ func (s Sysfs) slaves(dir string) ([]Disk, error) {
 // members returns the whole disks that a directory of links to block devices
 // names, sorted by number. Without the directory there are none.
 func (s Sysfs) members(dir string) ([]Disk, error) {
+	devices, err := s.links(dir)
+	if err != nil || len(devices) == 0 {
+		return nil, err
+	}
+	found := make(map[Dev]Disk)
+	for _, d := range devices {
+		if d, err = s.WholeDisk(d.Dev); err != nil {
+			return nil, err
+		}
+		found[d.Dev] = d
+	}
+	return sortedDisks(found), nil
+}
+
+// links returns what a directory of links to block devices names, partitions as
+// they are, sorted by number. Without the directory there are none.
+func (s Sysfs) links(dir string) ([]Disk, error) {
 	entries, err := fs.ReadDir(s.fsys, dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -171,34 +188,49 @@ func (s Sysfs) members(dir string) ([]Disk, error) {
 		if err != nil {
 			return nil, err
 		}
-		if d, err = s.WholeDisk(d.Dev); err != nil {
-			return nil, err
-		}
 		found[d.Dev] = d
 	}
 	return sortedDisks(found), nil
 }
 
 // Btrfs returns the disks of the btrfs that has the device as a member.
-//
-//	/sys/fs/btrfs/UUID/devices/sdb1 -> ../../../../devices/.../sdb/sdb1
 func (s Sysfs) Btrfs(member Dev) ([]Disk, error) {
-	dir, err := s.directory(member)
+	dir, err := s.btrfsDevices(member)
 	if err != nil {
 		return nil, err
+	}
+	return s.members(dir)
+}
+
+// BtrfsMembers is Btrfs with the members as they are, be they partitions.
+func (s Sysfs) BtrfsMembers(member Dev) ([]Disk, error) {
+	dir, err := s.btrfsDevices(member)
+	if err != nil {
+		return nil, err
+	}
+	return s.links(dir)
+}
+
+// btrfsDevices finds the directory of links to a btrfs's members.
+//
+//	/sys/fs/btrfs/UUID/devices/sdb1 -> ../../../../devices/.../sdb/sdb1
+func (s Sysfs) btrfsDevices(member Dev) (string, error) {
+	dir, err := s.directory(member)
+	if err != nil {
+		return "", err
 	}
 	entry := path.Base(dir)
 	all, err := fs.ReadDir(s.fsys, "fs/btrfs")
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	for _, uuid := range all {
 		devices := "fs/btrfs/" + uuid.Name() + "/devices"
 		if _, err := fs.Lstat(s.fsys, devices+"/"+entry); err == nil {
-			return s.members(devices)
+			return devices, nil
 		}
 	}
-	return nil, fmt.Errorf("no btrfs has %s as a member: %w", entry, ErrNoDevice)
+	return "", fmt.Errorf("no btrfs has %s as a member: %w", entry, ErrNoDevice)
 }
 
 // text returns the first line of an attribute, "" if there is none.

@@ -3,109 +3,140 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
-	"strings"
+	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-const devicesLong = `List the node's disks: what is mounted from them, and what the kernel can
-enforce there.
-
-MAX is about limits (io.max). WEIGHT is about io.weight, which needs a kernel
-that has it and io.cost switched on for the physical disk, in the root cgroup:
-
-    echo "8:16 enable=1" > /sys/fs/cgroup/io.cost.qos
+const devicesLong = `Draw the node's storage as a tree: disks, what is stacked on them (partitions,
+LVM, dm-crypt, RAID), the filesystems on that, and the volumes of pods in these;
+and what the kernel can enforce on each.
 
 A limit goes to the device that the filesystem sits on: the disk of a partition,
-a logical volume, an encrypted or RAID device. BELOW names what that is made of.`
+a logical volume, an encrypted or RAID device. So the columns about limits are
+filled in for whole devices, and BUFFERED for filesystems:
+  MAX       io.max: bytes and operations per second
+  WEIGHT    io.weight, which needs a kernel that has it and io.cost switched on
+            for the physical disk, in the root cgroup:
+                echo "8:16 enable=1" > /sys/fs/cgroup/io.cost.qos
+  LATENCY   io.latency, which this program does not write
+  BUFFERED  whether limits on writes hold for what goes through the page cache,
+            too, and not for direct I/O alone
+A number in brackets is that of a line below the table that says why not.
+
+What has several devices below it (RAID, LVM over two disks, btrfs with two
+members) is on each of them. It is drawn in full on the first; on the others "^"
+marks it. With -o json it is an object with "again": true and without "children"
+there, so that whoever leaves these out counts each device, filesystem and volume
+once.
+
+Of many volumes in one place the table has the first 20; --all draws each, and
+-o json has them in any case. A pod has its name where a record of the plugin or
+the kubelet's log directory tells it, else its UID. Volumes on no disk, in memory
+or on a network filesystem, are listed below the tree (not those in memory) and in
+"elsewhere".`
+
+type devicesOptions struct {
+	all    bool
+	output output
+}
 
 func (a *app) devicesCommand() *cobra.Command {
-	var o output
+	var o devicesOptions
 	cmd := &cobra.Command{
 		Use:   "devices",
-		Short: "The node's disks, and what each can enforce",
+		Short: "The node's disks and volumes as a tree, and what each disk can enforce",
 		Long:  devicesLong,
 		Example: `  nri-blkio devices
+  nri-blkio devices --all            # each volume, however many there are
   nri-blkio devices -o json`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.devices(cmd.Context(), o.json()) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.devices(cmd.Context(), &o) },
 	}
-	o.add(cmd)
+	a.opts.addKubeletFlag(cmd)
+	cmd.Flags().BoolVar(&o.all, "all", false, "draw all volumes, not the first 20 of each place")
+	o.output.add(cmd)
 	return cmd
 }
 
-func (a *app) devices(ctx context.Context, asJSON bool) error {
+// devicesReport is what devices shows.
+type devicesReport struct {
+	// Devices are the disks that nothing is below; see treeNode.
+	Devices []*treeNode `json:"devices"`
+	// Elsewhere are the volumes that are on no disk of the node.
+	Elsewhere []*treeNode    `json:"elsewhere"`
+	Kernel    blkio.Features `json:"kernel"`
+}
+
+func (a *app) devices(ctx context.Context, o *devicesOptions) error {
+	root, err := a.opts.kubeletDir()
+	if err != nil {
+		return err
+	}
 	tree, err := a.openCgroups(a.opts.cgroupDir())
 	if err != nil {
 		return err
 	}
 	defer tree.Close()
-	features, err := tree.Probe()
-	if err != nil {
-		return err
-	}
-	qos, err := tree.ReadIOCostQOS()
-	if err != nil && !errors.Is(err, blkio.ErrNotSupported) {
-		return err
-	}
-	sys := a.opts.sysfs()
-	disks, err := sys.Disks()
-	if err != nil {
-		return err
-	}
 	s, err := a.opts.storage()
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	mounted := filesystems(ctx, s)
-	rows := make([]deviceRow, 0, len(disks))
-	for _, d := range disks {
-		row := newDeviceRow(d, mounted[d.Dev])
-		row.Max = maxSupport(features)
-		row.Weight = weightOf(features, qos, d, sys)
-		rows = append(rows, row)
+	b := treeBuilder{storage: s, sys: a.opts.sysfs()}
+	if b.features, err = tree.Probe(); err != nil {
+		return err
 	}
-	return a.printDevices(rows, features, asJSON)
+	b.qos, err = tree.ReadIOCostQOS()
+	if err != nil && !errors.Is(err, blkio.ErrNotSupported) {
+		return err
+	}
+	if b.devices, err = b.sys.Stack(); err != nil {
+		return err
+	}
+	// What is not known of swaps and volumes hides no disk: it is told below.
+	var lost []string
+	if b.swaps, err = readSwaps(a.opts.host("/proc/swaps")); err != nil {
+		lost = append(lost, err.Error())
+	}
+	k := kubelet{storage: s, hostRoot: a.opts.hostRoot, root: root}
+	records, err := readRecords(tree, podFilter{})
+	if err != nil {
+		lost = append(lost, err.Error())
+	}
+	pods := k.podNames(ctx, records)
+	volumes, err := k.volumes(ctx)
+	if err != nil {
+		lost = append(lost, err.Error())
+	}
+	b.volumes = volumes
+	for i := range b.volumes {
+		b.volumes[i].pod = pods[b.volumes[i].uid]
+	}
+	report := devicesReport{Kernel: b.features}
+	report.Devices, report.Elsewhere = b.build(ctx)
+	if o.output.json() {
+		err = printJSON(a.stdout, report)
+	} else {
+		err = a.printTree(&report, o.all)
+	}
+	notes(a.stderr, "warning", lost)
+	return err
 }
 
-func (a *app) printDevices(rows []deviceRow, features blkio.Features, asJSON bool) error {
-	if asJSON {
-		return printJSON(a.stdout, map[string]any{"devices": rows, "kernel": features})
+// readSwaps returns none where the kernel is built without.
+func readSwaps(name string) ([]blkio.Swap, error) {
+	f, err := os.Open(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
 	}
-	t := newTable(a.stdout, "DEVICE", "NAME", "SIZE", "MODEL", "BELOW", "FILESYSTEMS", "MAX", "WEIGHT")
-	for _, r := range rows {
-		t.row(r.Dev, r.Name, formatBytes(r.Size), r.Model, strings.Join(r.Below, ","), r.mounts(), r.Max.String(), r.Weight.String())
+	if err != nil {
+		return nil, err
 	}
-	return t.flush()
-}
-
-// deviceRow is one disk.
-type deviceRow struct {
-	Dev         string       `json:"dev"`
-	Name        string       `json:"name"`
-	Model       string       `json:"model,omitempty"`
-	Size        uint64       `json:"size"`
-	Rotational  bool         `json:"rotational"`
-	ReadOnly    bool         `json:"readOnly"`
-	Scheduler   string       `json:"scheduler,omitempty"`
-	Below       []string     `json:"below,omitempty"`
-	Partitions  []string     `json:"partitions,omitempty"`
-	Filesystems []filesystem `json:"filesystems,omitempty"`
-	Max         support      `json:"max"`
-	Weight      support      `json:"weight"`
-}
-
-// filesystem is one that has this disk below it.
-type filesystem struct {
-	Type       string   `json:"type"`
-	Mountpoint []string `json:"mountpoints"`
-	Warning    string   `json:"warning,omitempty"`
-	whole      bool     // the first mountpoint is of all of it
+	defer f.Close()
+	return blkio.ParseSwaps(f)
 }
 
 // support is whether a disk can enforce something, and why not.
@@ -114,76 +145,30 @@ type support struct {
 	Reason string    `json:"reason,omitempty"`
 }
 
-func (s support) String() string {
-	if s.Reason == "" {
-		return s.OK.String()
-	}
-	return s.OK.String() + ": " + s.Reason
-}
+const noIOCgroup = "no cgroup has the io controller yet"
 
-func newDeviceRow(d blkio.DiskInfo, mounted []filesystem) deviceRow {
-	return deviceRow{
-		Dev: d.Dev.String(), Name: d.Name, Model: d.Model, Size: d.Size, Rotational: d.Rotational,
-		ReadOnly: d.ReadOnly, Scheduler: d.Scheduler, Below: diskNames(d.Below), Partitions: diskNames(d.Partitions),
-		Filesystems: mounted,
-	}
-}
-
-// mounts is a cell: each filesystem with its first mountpoint.
-func (r *deviceRow) mounts() string {
-	var cells []string
-	for _, fs := range r.Filesystems {
-		cell := fs.Type + " " + safe(fs.Mountpoint[0])
-		if more := len(fs.Mountpoint) - 1; more > 0 {
-			cell += fmt.Sprintf(" (+%d)", more)
-		}
-		cells = append(cells, cell)
-	}
-	return strings.Join(cells, ", ")
-}
-
-// filesystems finds what is mounted from each disk. Volumes appear in many
-// mounts; each filesystem is resolved once.
-func filesystems(ctx context.Context, s *blkio.Storage) map[blkio.Dev][]filesystem {
-	byDev := map[blkio.Dev]*filesystem{}
-	var order []blkio.Dev
-	for _, m := range s.Mounts().All() {
-		fs := byDev[m.Dev]
-		if fs == nil {
-			fs = &filesystem{Type: m.FSType}
-			byDev[m.Dev] = fs
-			order = append(order, m.Dev)
-		}
-		if m.Root == "/" && !fs.whole { // a mount of all of it says more than one of a part
-			fs.whole = true
-			fs.Mountpoint = slices.Insert(fs.Mountpoint, 0, m.Mountpoint)
-		} else {
-			fs.Mountpoint = append(fs.Mountpoint, m.Mountpoint)
-		}
-	}
-	out := map[blkio.Dev][]filesystem{}
-	for _, dev := range order {
-		fs := byDev[dev]
-		b := s.Resolve(ctx, fs.Mountpoint[0])
-		if b.FSType != fs.Type {
-			continue // hidden under another mount
-		}
-		if b.Warning != nil {
-			fs.Warning = b.Warning.Text
-		}
-		for _, d := range b.Disks {
-			out[d.Dev] = append(out[d.Dev], *fs)
-		}
-	}
-	return out
-}
-
+// maxSupport is the answer for all disks.
 func maxSupport(f blkio.Features) support {
 	switch f.IOMax {
 	case blkio.No:
 		return support{blkio.No, "the kernel has no io.max (CONFIG_BLK_DEV_THROTTLING)"}
 	case blkio.Unknown:
-		return support{blkio.Unknown, "no cgroup has the io controller yet"}
+		return support{blkio.Unknown, noIOCgroup}
+	}
+	return support{OK: blkio.Yes}
+}
+
+// latencyOf: where bios are not made requests of, nothing delays them.
+//
+// Source: rq_qos_throttle, which only blk_mq_submit_bio calls.
+func latencyOf(f blkio.Features, d blkio.DiskInfo) support {
+	switch {
+	case f.IOLatency == blkio.No:
+		return support{blkio.No, "the kernel has no io.latency (CONFIG_BLK_CGROUP_IOLATENCY)"}
+	case f.IOLatency == blkio.Unknown:
+		return support{blkio.Unknown, noIOCgroup}
+	case len(d.Below) > 0:
+		return support{blkio.No, "io.latency works on the physical disks below"}
 	}
 	return support{OK: blkio.Yes}
 }
@@ -193,7 +178,7 @@ func weightOf(f blkio.Features, qos map[blkio.Dev]bool, d blkio.DiskInfo, sys bl
 	case f.IOWeight == blkio.No:
 		return support{blkio.No, "the kernel has no io.weight (CONFIG_BLK_CGROUP_IOCOST)"}
 	case f.IOWeight == blkio.Unknown:
-		return support{blkio.Unknown, "no cgroup has the io controller yet"}
+		return support{blkio.Unknown, noIOCgroup}
 	case f.Namespaced:
 		return support{blkio.Unknown, "io.cost.qos is not visible in this cgroup namespace"}
 	}

@@ -135,7 +135,7 @@ func (o *options) addRootfsFlags(cmd *cobra.Command) {
 }
 
 func (o *options) addKubeletFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.kubeletRoot, "kubelet-root", "/var/lib/kubelet", "the kubelet's root directory on the node, which holds the pods' volumes")
+	cmd.Flags().StringVar(&o.kubeletRoot, "kubelet-root", defaultKubeletRoot, "the kubelet's root directory on the node, which holds the pods' volumes")
 }
 
 // kubeletDir is where the kubelet keeps the volumes of pods, as it names it to

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+const defaultKubeletRoot = "/var/lib/kubelet"
+
+// kubelet reads the kubelet's directories. What is mounted in them is never
+// looked at: a network filesystem that does not answer would hold up whoever
+// does.
+type kubelet struct {
+	storage  *blkio.Storage
+	hostRoot string
+	root     string // its root directory, a path of the node
+}
+
+// podVolume is a volume of a pod on this node.
+type podVolume struct {
+	uid    string
+	plugin string // "kubernetes.io/csi"
+	name   string
+	path   string // of the node, where it is mounted; of a device, a link to it
+	block  bool   // without a filesystem
+	pod    podName
+}
+
+type podName struct{ namespace, name string }
+
+func (v *podVolume) node() *treeNode {
+	return &treeNode{
+		Kind: kindVolume, Name: v.name, Plugin: v.plugin, UID: v.uid,
+		Namespace: v.pod.namespace, Pod: v.pod.name, Path: v.path,
+	}
+}
+
+// podsDir returns the directory of the pods, free of symlinks, as mount tables
+// have it; "" where the kubelet has none on a local filesystem.
+func (k *kubelet) podsDir(ctx context.Context) string {
+	dir, local := k.storage.Locate(ctx, path.Join(k.root, "pods"))
+	if !local {
+		return ""
+	}
+	return dir
+}
+
+// volumes returns the volumes of all pods, by their directories.
+//
+//	ROOT/pods/UID/volumes/PLUGIN/NAME
+//	ROOT/pods/UID/volumeDevices/PLUGIN/NAME -> a device, or a bind of its node
+//
+// Source: pkg/kubelet/kubelet_getters.go of Kubernetes.
+func (k *kubelet) volumes(ctx context.Context) ([]podVolume, error) {
+	pods := k.podsDir(ctx)
+	if pods == "" {
+		return nil, nil
+	}
+	home, ok := k.storage.Mounts().Find(pods)
+	if !ok {
+		return nil, nil
+	}
+	uids, err := k.names(home, pods)
+	if err != nil {
+		return nil, fmt.Errorf("look for volumes: %w", err)
+	}
+	var out []podVolume
+	for _, uid := range uids {
+		for _, kind := range []string{"volumes", "volumeDevices"} {
+			found, err := k.volumesIn(home, uid, path.Join(pods, uid, kind))
+			if err != nil {
+				return out, fmt.Errorf("look for volumes: %w", err)
+			}
+			out = append(out, found...)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b podVolume) int { return cmp.Compare(a.rank(), b.rank()) })
+	return out, nil
+}
+
+// rank puts volumes that someone provisioned before the scratch space and the
+// configuration that each pod has.
+func (v *podVolume) rank() int {
+	switch v.plugin {
+	case "kubernetes.io/empty-dir":
+		return 1
+	case "kubernetes.io/configmap", "kubernetes.io/secret", "kubernetes.io/projected", "kubernetes.io/downward-api":
+		return 2
+	}
+	return 0
+}
+
+func (k *kubelet) volumesIn(home *blkio.Mount, uid, dir string) ([]podVolume, error) {
+	plugins, err := k.names(home, dir)
+	if err != nil {
+		return nil, err
+	}
+	var out []podVolume
+	for _, plugin := range plugins {
+		volumes, err := k.names(home, path.Join(dir, plugin))
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range volumes {
+			v := podVolume{
+				uid: uid, plugin: unescapePlugin(plugin), name: name,
+				path: path.Join(dir, plugin, name), block: path.Base(dir) == "volumeDevices",
+			}
+			switch {
+			case !v.block && v.plugin == csiPlugin:
+				v.path += "/mount"
+			case v.block && name == uid:
+				continue // no volume: older kubelets keep a link for each pod
+			}
+			out = append(out, v)
+		}
+	}
+	return out, nil
+}
+
+const csiPlugin = "kubernetes.io/csi"
+
+// unescapePlugin undoes what the kubelet does for a directory's name.
+//
+// Source: EscapeQualifiedName in k8s.io/utils/strings.
+func unescapePlugin(dir string) string { return strings.ReplaceAll(dir, "~", "/") }
+
+// names lists a directory of the kubelet's own, sorted; nothing if it is not
+// there, or is not the kubelet's own because something is mounted on it. The
+// types of the entries are not asked for: a filesystem that does not keep them in
+// directories would have them looked up one by one, mountpoints too.
+func (k *kubelet) names(home *blkio.Mount, dir string) ([]string, error) {
+	if m, ok := k.storage.Mounts().Find(dir); !ok || m.ID != home.ID {
+		return nil, nil
+	}
+	f, err := os.Open(filepath.Join(k.hostRoot, dir))
+	if err != nil {
+		return nil, ignoreAbsent(err)
+	}
+	defer f.Close()
+	names, err := f.Readdirnames(-1)
+	if err != nil {
+		return nil, ignoreAbsent(err)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// ignoreAbsent: pods come and go, and not all in a directory are directories.
+func ignoreAbsent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return nil
+	}
+	return err
+}
+
+// logsDir holds a directory for each pod that has, or had, containers.
+const logsDir = "/var/log/pods"
+
+// podNames finds the names of pods by their UIDs: from the records on their
+// cgroups, and from the names of the kubelet's log directories, NAMESPACE_NAME_UID.
+func (k *kubelet) podNames(ctx context.Context, records []recorded) map[string]podName {
+	out := map[string]podName{}
+	if dir, local := k.storage.Locate(ctx, logsDir); local {
+		if home, ok := k.storage.Mounts().Find(dir); ok {
+			logs, _ := k.names(home, dir) // a pod without a name has its UID
+			for _, name := range logs {
+				if parts := strings.Split(name, "_"); len(parts) == 3 {
+					out[parts[2]] = podName{parts[0], parts[1]}
+				}
+			}
+		}
+	}
+	for _, r := range records {
+		out[r.record.UID] = podName{r.record.Namespace, r.record.Pod}
+	}
+	return out
+}
