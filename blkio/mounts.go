@@ -6,6 +6,7 @@ import (
 	"math"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -22,6 +23,9 @@ type Mount struct {
 	Source     string
 	// Options are an overlay's, of which its layers are; "" for others.
 	Options string
+	// Peers is the number of the peer group that it is in, and Master that of the
+	// one that it gets mounts and unmounts from; 0 for none.
+	Peers, Master int
 	// DataJournal is ext4's data=journal: no cgroup writeback.
 	DataJournal bool
 	// SlowFsync is what makes others' fsync wait behind a throttled writer:
@@ -114,6 +118,7 @@ func (p *mountParser) add(info *mountinfo.Info) (skip, stop bool) {
 	if info.FSType == "overlay" {
 		options = strings.Clone(info.VFSOptions)
 	}
+	peers, master := propagation(info.Optional)
 	p.mounts = append(p.mounts, Mount{
 		ID:          info.ID,
 		Parent:      info.Parent,
@@ -123,6 +128,8 @@ func (p *mountParser) add(info *mountinfo.Info) (skip, stop bool) {
 		FSType:      p.intern(info.FSType),
 		Source:      p.intern(info.Source),
 		Options:     options,
+		Peers:       peers,
+		Master:      master,
 		DataJournal: hasOption(info.VFSOptions, "data=journal"),
 		SlowFsync:   hasOption(info.VFSOptions, "nodelalloc") || hasOption(info.VFSOptions, "dioread_lock"),
 	})
@@ -136,6 +143,25 @@ func (p *mountParser) intern(s string) string {
 	s = strings.Clone(s)
 	p.names[s] = s
 	return s
+}
+
+// propagation reads the optional fields, "shared:7 master:1". Others there are
+// ignored, as proc_pid_mountinfo(5) wants.
+func propagation(fields string) (peers, master int) {
+	for f := range strings.FieldsSeq(fields) {
+		tag, value, _ := strings.Cut(f, ":")
+		n, err := strconv.Atoi(value)
+		if err != nil {
+			continue
+		}
+		switch tag {
+		case "shared":
+			peers = n
+		case "master":
+			master = n
+		}
+	}
+	return peers, master
 }
 
 func hasOption(options, want string) bool {

@@ -31,6 +31,16 @@ const nodeMounts = `22 29 0:21 / /proc rw,nosuid,nodev,noexec,relatime shared:12
 52 29 0:53 / /srv/btrfs2 rw,relatime shared:41 - btrfs /dev/mapper/luks-home rw
 `
 
+func TestPropagation(t *testing.T) {
+	for in, want := range map[string][2]int{
+		"": {0, 0}, "shared:7": {7, 0}, "master:1": {0, 1}, "shared:7 master:1 propagate_from:3": {7, 1}, "unbindable": {0, 0}, "shared:x later:9": {0, 0},
+	} {
+		if peers, master := propagation(in); peers != want[0] || master != want[1] {
+			t.Errorf("propagation(%q) is %d, %d, want %v", in, peers, master, want)
+		}
+	}
+}
+
 func TestFind(t *testing.T) {
 	table := parseTable(t, nodeMounts)
 	for in, want := range map[string]string{
@@ -55,7 +65,7 @@ func TestFind(t *testing.T) {
 		t.Errorf("a relative path: %+v", m)
 	}
 	m, _ := table.Find("/srv/btrfs")
-	want := &Mount{ID: 42, Parent: 29, Dev: Dev{0, 45}, Root: "/sub", Mountpoint: "/srv/btrfs", FSType: "btrfs", Source: "/dev/sdc"}
+	want := &Mount{ID: 42, Parent: 29, Dev: Dev{0, 45}, Root: "/sub", Mountpoint: "/srv/btrfs", FSType: "btrfs", Source: "/dev/sdc", Peers: 32}
 	if diff := cmp.Diff(want, m); diff != "" {
 		t.Error(diff)
 	}
