@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -36,7 +37,13 @@ Of many volumes in one place the table has the first 20; --all draws each, and
 -o json has them in any case. A pod has its name where a record of the plugin or
 the kubelet's log directory tells it, else its UID. Volumes on no disk, in memory
 or on a network filesystem, are listed below the tree (not those in memory) and in
-"elsewhere".`
+"elsewhere".
+
+Orphaned volumes come last, and are in "orphans": they are still mounted in the
+kubelet's directory, and their pod has no cgroup, or ran and has no process in it.
+Below each are the other places where the filesystem is mounted, and the processes
+that hold it: with open files there, or in whose mount namespace it is. Nothing is
+unmounted.`
 
 type devicesOptions struct {
 	all    bool
@@ -55,7 +62,7 @@ func (a *app) devicesCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.devices(cmd.Context(), &o) },
 	}
-	a.opts.addKubeletFlag(cmd)
+	a.opts.addVolumeFlags(cmd)
 	cmd.Flags().BoolVar(&o.all, "all", false, "draw all volumes, not the first 20 of each place")
 	o.output.add(cmd)
 	return cmd
@@ -66,8 +73,10 @@ type devicesReport struct {
 	// Devices are the disks that nothing is below; see treeNode.
 	Devices []*treeNode `json:"devices"`
 	// Elsewhere are the volumes that are on no disk of the node.
-	Elsewhere []*treeNode    `json:"elsewhere"`
-	Kernel    blkio.Features `json:"kernel"`
+	Elsewhere []*treeNode `json:"elsewhere"`
+	// Orphans are the volumes that are still mounted though their pod is gone.
+	Orphans []orphan       `json:"orphans"`
+	Kernel  blkio.Features `json:"kernel"`
 }
 
 func (a *app) devices(ctx context.Context, o *devicesOptions) error {
@@ -101,21 +110,8 @@ func (a *app) devices(ctx context.Context, o *devicesOptions) error {
 	if b.swaps, err = readSwaps(a.opts.host("/proc/swaps")); err != nil {
 		lost = append(lost, err.Error())
 	}
-	k := kubelet{storage: s, hostRoot: a.opts.hostRoot, root: root}
-	records, err := readRecords(tree, podFilter{})
-	if err != nil {
-		lost = append(lost, err.Error())
-	}
-	pods := k.podNames(ctx, records)
-	volumes, err := k.volumes(ctx)
-	if err != nil {
-		lost = append(lost, err.Error())
-	}
-	b.volumes = volumes
-	for i := range b.volumes {
-		b.volumes[i].pod = pods[b.volumes[i].uid]
-	}
 	report := devicesReport{Kernel: b.features}
+	b.volumes, report.Orphans, lost = a.volumesOf(ctx, s, tree, root, lost)
 	report.Devices, report.Elsewhere = b.build(ctx)
 	if o.output.json() {
 		err = printJSON(a.stdout, report)
@@ -125,6 +121,38 @@ func (a *app) devices(ctx context.Context, o *devicesOptions) error {
 	notes(a.stderr, "warning", lost)
 	return err
 }
+
+// volumesOf finds the volumes, and what holds those that are orphaned. What could
+// not be found out is added to lost.
+func (a *app) volumesOf(ctx context.Context, s *blkio.Storage, tree *blkio.Hierarchy, kubeletRoot string, lost []string) ([]podVolume, []orphan, []string) {
+	records, err := readRecords(tree, podFilter{})
+	if err != nil {
+		lost = append(lost, err.Error())
+	}
+	f := a.orphanFinder(ctx, s, tree, kubeletRoot, records)
+	volumes, err := f.volumes(ctx)
+	if err != nil {
+		lost = append(lost, err.Error())
+	}
+	orphans, err := f.find(ctx)
+	if err != nil {
+		lost = append(lost, err.Error())
+	}
+	volumes = withOrphans(volumes, orphans)
+	for i := range volumes {
+		volumes[i].pod = f.names[volumes[i].uid]
+	}
+	h := holderFinder{proc: os.DirFS(a.opts.host("/proc")), names: map[string]podName{}}
+	for uid, name := range f.names {
+		h.names[underscored(uid)] = name
+	}
+	ctx, cancel := context.WithTimeout(ctx, holdersTime)
+	defer cancel()
+	return volumes, orphans, append(lost, h.find(ctx, s.Mounts(), orphans)...)
+}
+
+// holdersTime bounds the look at all processes of a node.
+const holdersTime = 10 * time.Second
 
 // readSwaps returns none where the kernel is built without.
 func readSwaps(name string) ([]blkio.Swap, error) {

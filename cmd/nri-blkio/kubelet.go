@@ -12,12 +12,22 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
 const defaultKubeletRoot = "/var/lib/kubelet"
+
+// addVolumeFlags is for the commands that look for volumes.
+func (o *options) addVolumeFlags(cmd *cobra.Command) {
+	o.addKubeletFlag(cmd)
+	const grace = "orphan-grace"
+	cmd.Flags().DurationVar(&o.orphanGrace, grace, defaultOrphanGrace, "how old a pod's directory must be for its volumes to count as orphaned")
+	// For tests: a directory cannot be made to look old. The flag was defined above.
+	_ = cmd.Flags().MarkHidden(grace)
+}
 
 // kubelet reads the kubelet's directories. What is mounted in them is never
 // looked at: a network filesystem that does not answer would hold up whoever
@@ -35,6 +45,7 @@ type podVolume struct {
 	name   string
 	path   string // of the node, where it is mounted; of a device, a link to it
 	block  bool   // without a filesystem
+	orphan bool
 	pod    podName
 }
 
@@ -43,7 +54,7 @@ type podName struct{ namespace, name string }
 func (v *podVolume) node() *treeNode {
 	return &treeNode{
 		Kind: kindVolume, Name: v.name, Plugin: v.plugin, UID: v.uid,
-		Namespace: v.pod.namespace, Pod: v.pod.name, Path: v.path,
+		Namespace: v.pod.namespace, Pod: v.pod.name, Path: v.path, Orphan: v.orphan,
 	}
 }
 
@@ -86,13 +97,34 @@ func (k *kubelet) volumes(ctx context.Context) ([]podVolume, error) {
 			out = append(out, found...)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b podVolume) int { return cmp.Compare(a.rank(), b.rank()) })
 	return out, nil
 }
 
-// rank puts volumes that someone provisioned before the scratch space and the
-// configuration that each pod has.
+// withOrphans marks the volumes that are orphaned, adds those that have no
+// directory of their own (a subPath), and puts them in order.
+func withOrphans(volumes []podVolume, orphans []orphan) []podVolume {
+	at := map[string]int{}
+	for i, v := range volumes {
+		at[v.path] = i
+	}
+	for _, o := range orphans {
+		i, known := at[o.Mountpoint]
+		if !known {
+			i = len(volumes)
+			volumes = append(volumes, podVolume{uid: o.UID, plugin: o.Plugin, name: o.Volume, path: o.Mountpoint})
+		}
+		volumes[i].orphan = true
+	}
+	slices.SortStableFunc(volumes, func(a, b podVolume) int { return cmp.Compare(a.rank(), b.rank()) })
+	return volumes
+}
+
+// rank puts what someone should look at first, and volumes that someone
+// provisioned before the scratch space and the configuration that each pod has.
 func (v *podVolume) rank() int {
+	if v.orphan {
+		return -1
+	}
 	switch v.plugin {
 	case "kubernetes.io/empty-dir":
 		return 1

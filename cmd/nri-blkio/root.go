@@ -25,7 +25,8 @@ type options struct {
 	containerdConfig string
 	rootfs           string
 	kubeletRoot      string
-	mode             string // of the policy, if it is not to be the file's
+	orphanGrace      time.Duration // see orphanFinder
+	mode             string        // of the policy, if it is not to be the file's
 	stateDir         string
 
 	preinstalled bool // no flag: how the runtime starts us

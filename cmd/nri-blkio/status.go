@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -46,7 +47,10 @@ with their shares, how much of it others were charged with, and what is done.
   repairing  it is being given to who writes it
   contested  several write to it: it is where the policy says, and only there
   failed     it could not be moved, the text says why; it is tried again
-` + "`nri-blkio owner FILE`" + ` tells of any file.`
+` + "`nri-blkio owner FILE`" + ` tells of any file.
+
+Volumes that are still mounted though their pod is gone are listed, too ("orphans"
+with -o json), whether they had limits or not: see "nri-blkio devices --help".`
 
 type statusOptions struct {
 	pod    podFilter
@@ -65,16 +69,21 @@ func (a *app) statusCommand() *cobra.Command {
   nri-blkio status --strict          # exit status 1 if anything is not in force
   nri-blkio status -o json`,
 		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return a.status(&o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.status(cmd.Context(), &o) },
 	}
 	o.pod.add(cmd, "only this pod")
 	a.opts.addStateFlag(cmd)
 	cmd.Flags().BoolVar(&o.strict, "strict", false, "exit with 1 if anything that is asked is not in force")
+	a.opts.addVolumeFlags(cmd)
 	o.output.add(cmd)
 	return cmd
 }
 
-func (a *app) status(o *statusOptions) error {
+func (a *app) status(ctx context.Context, o *statusOptions) error {
+	root, err := a.opts.kubeletDir()
+	if err != nil {
+		return err
+	}
 	tree, err := a.openCgroups(a.opts.cgroupDir())
 	if err != nil {
 		return err
@@ -92,7 +101,10 @@ func (a *app) status(o *statusOptions) error {
 	}
 	files, err := a.filesReport(o.pod)
 	readErr = errors.Join(readErr, err)
-	out := statusReport{rows: rows, records: records, dead: a.dead(tree, records, o.pod), files: files}
+	out := statusReport{
+		rows: rows, records: records, dead: a.dead(tree, records, o.pod), files: files,
+		orphans: a.orphans(ctx, tree, records, root, o.pod),
+	}
 	if err := a.printStatus(&out, o.output.json()); err != nil {
 		return err
 	}
@@ -111,13 +123,17 @@ type statusReport struct {
 	records []recorded
 	dead    deadReport
 	files   *repair.Report // nil: nobody watches who writes to which file
+	orphans orphanReport
 }
 
 func (a *app) printStatus(r *statusReport, asJSON bool) error {
 	if asJSON {
-		out := map[string]any{"values": r.rows, "notes": statusNotes(r.records), "dead": r.dead.rows, "writeback": r.files}
+		out := map[string]any{"values": r.rows, "notes": statusNotes(r.records), "dead": r.dead.rows, "writeback": r.files, "orphans": r.orphans.rows}
 		if r.dead.note != "" {
 			out["deadNote"] = r.dead.note
+		}
+		if r.orphans.note != "" {
+			out["orphansNote"] = r.orphans.note
 		}
 		return printJSON(a.stdout, out)
 	}
@@ -127,6 +143,9 @@ func (a *app) printStatus(r *statusReport, asJSON bool) error {
 		return err
 	}
 	if err := r.dead.print(a); err != nil {
+		return err
+	}
+	if err := r.orphans.print(a); err != nil {
 		return err
 	}
 	if len(r.rows) == 0 && r.files == nil {

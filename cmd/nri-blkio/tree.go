@@ -49,6 +49,7 @@ type treeNode struct {
 	Pod       string `json:"pod,omitempty"`
 	UID       string `json:"uid,omitempty"`
 	Path      string `json:"path,omitempty"`
+	Orphan    bool   `json:"orphan,omitempty"` // its pod is gone: see "orphans" of the report
 	Reason    string `json:"reason,omitempty"` // why a volume is on no disk, or a filesystem's is not known
 
 	Children []*treeNode `json:"children,omitempty"`

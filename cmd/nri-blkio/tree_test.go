@@ -288,3 +288,29 @@ func TestLatency(t *testing.T) {
 		}
 	}
 }
+
+// On the machine that runs the tests, whatever it has.
+func TestDevicesHere(t *testing.T) {
+	if _, err := os.Stat("/sys/block"); err != nil {
+		t.Skip("no sysfs here")
+	}
+	cgroups := t.TempDir()
+	if err := os.WriteFile(filepath.Join(cgroups, "cgroup.controllers"), []byte("io\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	a := &app{stdout: &stdout, stderr: &stderr, getenv: os.Getenv, openCgroups: blkio.OpenTree}
+	if err := a.run(t.Context(), []string{"devices", "--all", "--cgroup-root", cgroups}); err != nil {
+		t.Fatal(err, stderr.String())
+	}
+	disks, err := blkio.NewSysfs(os.DirFS("/sys")).Disks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range disks {
+		if d.Dev.Major != 1 && !strings.Contains(stdout.String(), d.Name+" ") {
+			t.Errorf("%s is not in\n%s", d.Name, stdout.String())
+		}
+	}
+	t.Log(stdout.String(), stderr.String())
+}

@@ -40,7 +40,11 @@ func (a *app) printTree(r *devicesReport, all bool) error {
 	for i, reason := range t.reasons {
 		fmt.Fprintf(a.stdout, "[%d] %s\n", i+1, oneLine(reason))
 	}
-	return a.printElsewhere(r.Elsewhere, all)
+	if err := a.printElsewhere(r.Elsewhere, all); err != nil {
+		return err
+	}
+	a.printOrphans(r.Orphans)
+	return nil
 }
 
 // node prints a thing and what is on it. first is before its name, rest before
@@ -126,6 +130,9 @@ func (n *treeNode) what() string {
 	case kindSwap:
 		add("swap, " + formatBytes(n.Used) + " used")
 	case kindVolume, kindBlockVolume:
+		if n.Orphan {
+			add("ORPHANED")
+		}
 		add(n.owner())
 		add(strings.TrimPrefix(n.Plugin, "kubernetes.io/"))
 		if n.Kind == kindBlockVolume {

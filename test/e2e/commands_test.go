@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
@@ -158,6 +160,88 @@ func TestDevices(t *testing.T) {
 		})
 		if !found {
 			t.Errorf("disk %s %s is not in\n%s", disk, node.disks[disk], out)
+		}
+	}
+	for _, text := range []string{"─ext4 ", "─xfs ", "─btrfs "} {
+		if !strings.Contains(out, text) {
+			t.Errorf("%q is not in\n%s", text, out)
+		}
+	}
+}
+
+// TestOrphan: a volume that is mounted for a pod that is not there, and a process
+// that holds it.
+func TestOrphan(t *testing.T) {
+	runPod(t, "pod", limited) // the cgroup of all pods is there once one is
+	const pods, uid = "/var/lib/kubelet/pods/", "00000000-aaaa-bbbb-cccc-000000000000"
+	at, from := pods+uid+"/volumes/kubernetes.io~csi/data/mount", volumes["xfs"]+"/orphan"
+	for _, dir := range []string{at, from} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mount(from, at, "", syscall.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Create(at + "/held")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		file.Close()
+		if err := syscall.Unmount(at, 0); err != nil {
+			t.Error(err)
+			return // not to remove what is on the volume
+		}
+		os.RemoveAll(pods + uid)
+		os.RemoveAll(from)
+	})
+
+	var answer struct {
+		Orphans []struct {
+			UID, Volume, Mountpoint, Type, State string
+			Disks                                []string
+			Holders                              []struct {
+				PID       int
+				OpenFiles int
+			}
+		}
+	}
+	ask := func(args ...string) {
+		t.Helper()
+		out, err := command(t, append(args, "-o", "json")...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Orphans = nil
+		if err := json.Unmarshal([]byte(out), &answer); err != nil {
+			t.Fatalf("%v in %q", err, out)
+		}
+		// The kubelet's tests may leave some of their own.
+		for i, o := range answer.Orphans {
+			if o.UID == uid {
+				answer.Orphans = answer.Orphans[i : i+1]
+				return
+			}
+		}
+		answer.Orphans = nil
+	}
+	if ask("devices"); answer.Orphans != nil {
+		t.Errorf("a pod that has just come is gone: %+v", answer.Orphans)
+	}
+	for _, cmd := range []string{"devices", "status"} {
+		if ask(cmd, "--orphan-grace", "0s"); len(answer.Orphans) != 1 {
+			t.Fatalf("%s says nothing of the orphan", cmd)
+		}
+		o := answer.Orphans[0]
+		if o.Volume != "data" || o.Mountpoint != at || o.Type != "xfs" || o.State != "noCgroup" || len(o.Disks) != 1 {
+			t.Errorf("%s says %+v", cmd, o)
+		}
+		if cmd != "devices" {
+			continue
+		}
+		if len(o.Holders) != 1 || o.Holders[0].PID != os.Getpid() || o.Holders[0].OpenFiles != 1 {
+			t.Errorf("%+v hold it, not this process %d alone", o.Holders, os.Getpid())
 		}
 	}
 }

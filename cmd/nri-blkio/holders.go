@@ -1,0 +1,358 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// holder is a process that keeps an orphaned volume's filesystem busy.
+type holder struct {
+	PID       int    `json:"pid"`
+	Comm      string `json:"comm"`
+	Namespace string `json:"namespace,omitempty"`
+	Pod       string `json:"pod,omitempty"`
+	UID       string `json:"uid,omitempty"` // of the pod, with "_" for "-"
+	// Mountpoint is where its mount namespace has the filesystem, for the first
+	// process of each namespace but the node's own, and where it does not go as
+	// the node unmounts it.
+	Mountpoint string `json:"mountpoint,omitempty"`
+	OpenFiles  int    `json:"openFiles,omitempty"`
+	WorkingDir bool   `json:"workingDir,omitempty"` // or its root directory
+}
+
+const (
+	// maxNamespaces bounds the mount tables that are read, maxFiles the open
+	// files that are looked at, maxFDs those of one process.
+	maxNamespaces = 2048
+	maxFiles      = 100_000
+	maxFDs        = 4096
+)
+
+// holderFinder looks into /proc, and never at a path that a process has: the
+// number of the mount that a file is on tells whether it is of a volume.
+type holderFinder struct {
+	proc  fs.FS
+	names map[string]podName // by the UID with "_" for "-"
+
+	orphans []orphan
+	parents []*blkio.Mount      // of the orphans' mounts
+	spaces  map[int]*mountSpace // by the number of the first mount that is seen there
+	files   int
+	denied  int // processes whose files may not be looked at
+	partial bool
+}
+
+// mountSpace is a mount namespace, as far as orphans are mounted there.
+type mountSpace struct {
+	first  int             // the process that it was read of
+	mounts map[int]int     // the numbers of mounts, and what they are of
+	points map[string]int  // mountpoints, the same
+	follow map[string]bool // those that go with the node's
+}
+
+// find fills in who holds each of the orphans, and says what could not be seen.
+func (f *holderFinder) find(ctx context.Context, host *blkio.MountTable, orphans []orphan) (notes []string) {
+	if len(orphans) == 0 {
+		return nil
+	}
+	f.orphans, f.spaces = orphans, map[int]*mountSpace{}
+	ids := byID(host)
+	for i := range orphans {
+		f.parents = append(f.parents, ids[orphans[i].mount.Parent])
+	}
+	here := f.space(host, 0)
+	for i := range orphans {
+		for point, of := range here.points {
+			if of == i && point != orphans[i].Mountpoint {
+				orphans[i].Mounts = append(orphans[i].Mounts, point)
+			}
+		}
+		slices.Sort(orphans[i].Mounts)
+	}
+	if key, err := f.firstMount(1); err == nil {
+		f.spaces[key] = here
+	}
+	for _, pid := range f.processes() {
+		if ctx.Err() != nil {
+			f.partial = true
+			break
+		}
+		f.look(pid)
+	}
+	if f.denied > 0 {
+		notes = append(notes, fmt.Sprintf("the open files of some processes (%d) could not be looked at: that takes CAP_SYS_PTRACE", f.denied))
+	}
+	if f.partial {
+		notes = append(notes, "there are more processes or open files than were looked at")
+	}
+	return notes
+}
+
+// processes lists them by number.
+func (f *holderFinder) processes() []int {
+	entries, _ := fs.ReadDir(f.proc, ".") // as many as there are
+	var out []int
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			out = append(out, pid)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func byID(t *blkio.MountTable) map[int]*blkio.Mount {
+	mounts := t.All()
+	out := make(map[int]*blkio.Mount, len(mounts))
+	for i := range mounts {
+		out[mounts[i].ID] = &mounts[i]
+	}
+	return out
+}
+
+// follows says that a mount of another namespace is there because the node has
+// it, and goes as the node unmounts it, as in most services' and agents': the
+// kernel does so with what is at the same place on the peers and slaves of the
+// parent.
+//
+// Source: Documentation/filesystems/sharedsubtree.rst, "unmount".
+func (f *holderFinder) follows(parent *blkio.Mount, of int) bool {
+	above := f.parents[of]
+	return above != nil && above.Peers != 0 && parent != nil &&
+		(parent.Peers == above.Peers || parent.Master == above.Peers)
+}
+
+// space finds the orphans' filesystems in a mount table. Of a mount of a part of
+// a filesystem, only mounts of that part or below are meant: the rest of the
+// disk is no concern.
+func (f *holderFinder) space(t *blkio.MountTable, first int) *mountSpace {
+	s := &mountSpace{first: first, mounts: map[int]int{}, points: map[string]int{}, follow: map[string]bool{}}
+	var ids map[int]*blkio.Mount
+	mounts := t.All()
+	for n := range mounts {
+		m, of := &mounts[n], -1
+		for i := range f.orphans {
+			o := f.orphans[i].mount
+			if m.ID == o.ID {
+				of = i // itself, where two have the same
+				break
+			}
+			if of < 0 && m.Dev == o.Dev && m.FSType == o.FSType && within(m.Root, o.Root) {
+				of = i
+			}
+		}
+		if of < 0 {
+			continue
+		}
+		if ids == nil {
+			ids = byID(t)
+		}
+		s.mounts[m.ID], s.points[m.Mountpoint] = of, of
+		if first != 0 && f.follows(ids[m.Parent], of) {
+			s.follow[m.Mountpoint] = true
+		}
+	}
+	return s
+}
+
+func within(p, dir string) bool {
+	return p == dir || strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/")
+}
+
+// look is for one process. What fails has ended, or is denied.
+func (f *holderFinder) look(pid int) {
+	key, err := f.firstMount(pid)
+	if err != nil {
+		return
+	}
+	s := f.spaces[key]
+	if s == nil {
+		if len(f.spaces) == maxNamespaces {
+			f.partial = true
+			return
+		}
+		if s = f.readSpace(pid); s == nil {
+			return
+		}
+		f.spaces[key] = s
+	}
+	if len(s.mounts) == 0 {
+		return
+	}
+	held := map[int]*holder{}
+	of := func(i int) *holder {
+		if held[i] == nil {
+			held[i] = &holder{PID: pid}
+		}
+		return held[i]
+	}
+	if s.first == pid {
+		for point, i := range s.points {
+			if s.follow[point] {
+				continue
+			}
+			if h := of(i); h.Mountpoint == "" || point < h.Mountpoint {
+				h.Mountpoint = point
+			}
+		}
+	}
+	for _, link := range []string{"cwd", "root"} {
+		if i, ok := s.holds(f.readLink(pid, link)); ok {
+			of(i).WorkingDir = true
+		}
+	}
+	f.openFiles(pid, func(mount int) {
+		if i, ok := s.mounts[mount]; ok {
+			of(i).OpenFiles++
+		}
+	})
+	for i, h := range held {
+		f.describe(h)
+		f.orphans[i].Holders = append(f.orphans[i].Holders, *h)
+	}
+}
+
+func (f *holderFinder) file(pid int, name string) string { return strconv.Itoa(pid) + "/" + name }
+
+// firstMount is the number of the first mount in a process's table, which no
+// other namespace has. It spares reading the same table for each process, and
+// the right to read the namespace's own number.
+func (f *holderFinder) firstMount(pid int) (int, error) {
+	file, err := f.proc.Open(f.file(pid, "mountinfo"))
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	line, err := bufio.NewReaderSize(file, 256).ReadString(' ')
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSuffix(line, " "))
+}
+
+func (f *holderFinder) readSpace(pid int) *mountSpace {
+	file, err := f.proc.Open(f.file(pid, "mountinfo"))
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	t, err := blkio.ParseMountTable(file)
+	if err != nil {
+		f.partial = true
+		return nil
+	}
+	return f.space(t, pid)
+}
+
+// readLink gives text that the kernel makes without a look at the file.
+func (f *holderFinder) readLink(pid int, name string) string {
+	target, _ := fs.ReadLink(f.proc, f.file(pid, name)) // as for open files, which count those that are denied
+	return target
+}
+
+// holds says which orphan a path of the namespace is in.
+func (s *mountSpace) holds(p string) (int, bool) {
+	for strings.HasPrefix(p, "/") && p != "/" {
+		if i, ok := s.points[p]; ok {
+			return i, true
+		}
+		p = p[:strings.LastIndexByte(p, '/')]
+	}
+	return 0, false
+}
+
+// openFiles calls fn with the number of the mount of each open file.
+//
+//	mnt_id:	29
+//
+// Source: seq_show in fs/proc/fd.c; proc_pid_fdinfo(5).
+func (f *holderFinder) openFiles(pid int, fn func(mount int)) {
+	dir := f.file(pid, "fdinfo")
+	entries, err := fs.ReadDir(f.proc, dir)
+	if errors.Is(err, fs.ErrPermission) {
+		f.denied++
+	}
+	for n, e := range entries {
+		if n == maxFDs || f.files == maxFiles {
+			f.partial = true
+			return
+		}
+		f.files++
+		if mount, ok := f.mountOf(dir + "/" + e.Name()); ok {
+			fn(mount)
+		}
+	}
+}
+
+// mountOf reads the beginning: of some files the rest is long.
+func (f *holderFinder) mountOf(name string) (int, bool) {
+	file, err := f.proc.Open(name)
+	if err != nil {
+		return 0, false
+	}
+	defer file.Close()
+	buf := make([]byte, 256)
+	n, err := io.ReadFull(file, buf)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return 0, false
+	}
+	_, rest, ok := strings.Cut(string(buf[:n]), "mnt_id:")
+	if !ok {
+		return 0, false
+	}
+	id, _, _ := strings.Cut(rest, "\n")
+	mount, err := strconv.Atoi(strings.TrimSpace(id))
+	return mount, err == nil
+}
+
+// describe says whose process it is.
+func (f *holderFinder) describe(h *holder) {
+	comm, _ := fs.ReadFile(f.proc, f.file(h.PID, "comm")) // it may have ended
+	h.Comm = strings.TrimSuffix(string(comm), "\n")
+	data, _ := fs.ReadFile(f.proc, f.file(h.PID, "cgroup"))
+	for line := range strings.Lines(string(data)) {
+		if dir, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+			h.UID = podOfCgroup(dir)
+		}
+	}
+	name := f.names[h.UID]
+	h.Namespace, h.Pod = name.namespace, name.name
+}
+
+func plural(n int, word string) string {
+	if n == 1 {
+		return word
+	}
+	return word + "s"
+}
+
+// String is a line for people. comm is whatever the process calls itself.
+func (h *holder) String() string {
+	var how []string
+	if h.OpenFiles > 0 {
+		how = append(how, fmt.Sprintf("%d open %s", h.OpenFiles, plural(h.OpenFiles, "file")))
+	}
+	if h.WorkingDir {
+		how = append(how, "its working directory is there")
+	}
+	if h.Mountpoint != "" {
+		how = append(how, "its mount namespace has it at "+shorten(safe(h.Mountpoint), maxPath))
+	}
+	who := fmt.Sprintf("process %d (%s)", h.PID, safe(h.Comm))
+	switch {
+	case h.Pod != "":
+		who += " of pod " + safe(h.Namespace+"/"+h.Pod)
+	case h.UID != "":
+		who += " of pod " + safe(h.UID)
+	}
+	return who + ": " + strings.Join(how, ", ")
+}

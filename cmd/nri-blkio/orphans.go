@@ -1,0 +1,273 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// orphan is a volume that is still mounted in the directory of a pod that is
+// gone, as after a restart of the kubelet that missed the end of the pod.
+type orphan struct {
+	UID        string `json:"uid"`
+	Namespace  string `json:"namespace,omitempty"`
+	Pod        string `json:"pod,omitempty"`
+	Volume     string `json:"volume"`
+	Plugin     string `json:"plugin,omitempty"` // "" for a subPath of a volume
+	Mountpoint string `json:"mountpoint"`
+	Type       string `json:"type"` // of the filesystem
+	// Disks are the names of those that the filesystem is on, if it is on any.
+	Disks  []string `json:"disks,omitempty"`
+	State  string   `json:"state"`
+	Reason string   `json:"reason"` // State, in words
+	// Mounts are other places on the node that have the same filesystem, and
+	// Holders the processes that keep it busy: by devices only.
+	Mounts  []string `json:"mounts,omitempty"`
+	Holders []holder `json:"holders,omitempty"`
+
+	mount *blkio.Mount
+}
+
+// The states of an orphan.
+const (
+	orphanNoCgroup  = "noCgroup"  // certain
+	orphanNoProcess = "noProcess" // probable: its kubelet keeps the cgroup for as long as it knows of the volume
+)
+
+var orphanReasons = map[string]string{
+	orphanNoCgroup:  "the pod has no cgroup",
+	orphanNoProcess: "the pod ran, and no process is left in its cgroup: it is just being removed, or was not removed to the end",
+}
+
+// podMount is a mount in a pod's directory. Of one volume there may be several.
+type podMount struct {
+	uid, plugin, volume string
+	mount               *blkio.Mount
+}
+
+// podMounts finds what is mounted below the directory of the pods.
+//
+//	PODS/UID/volumes/PLUGIN/NAME, and NAME/mount for CSI
+//	PODS/UID/volume-subpaths/NAME/CONTAINER/INDEX
+func podMounts(t *blkio.MountTable, pods string) []podMount {
+	var out []podMount
+	mounts := t.All()
+	for i := range mounts {
+		m := &mounts[i]
+		rest, ok := strings.CutPrefix(m.Mountpoint, pods+"/")
+		if !ok {
+			continue
+		}
+		if top, ok := t.Find(m.Mountpoint); !ok || top.ID != m.ID {
+			continue // hidden by another one, which counts
+		}
+		p := podMount{mount: m}
+		switch parts := strings.Split(rest, "/"); {
+		case len(parts) >= 4 && parts[1] == "volumes":
+			p.uid, p.plugin, p.volume = parts[0], unescapePlugin(parts[2]), parts[3]
+		case len(parts) >= 4 && parts[1] == "volume-subpaths":
+			p.uid, p.volume = parts[0], parts[2]
+		default:
+			continue
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// podOfCgroup returns the UID of the pod that a cgroup is of, with "_" for "-" as
+// systemd has it, "" if it is of none. Only the first part that looks like a
+// pod's counts: what is below, a container may have named.
+//
+//	kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID.slice    systemd
+//	kubepods/burstable/podUID                                                  cgroupfs
+func podOfCgroup(p string) string {
+	below := false // kubepods
+	for part := range strings.SplitSeq(p, "/") {
+		name, slice := strings.CutSuffix(part, ".slice")
+		if i := strings.LastIndex(name, "-pod"); slice && i >= 0 && strings.HasSuffix(strings.TrimSuffix(strings.TrimSuffix(name[:i], "-besteffort"), "-burstable"), "kubepods") {
+			return underscored(name[i+len("-pod"):])
+		}
+		if uid, ok := strings.CutPrefix(part, "pod"); ok && below && !slice && uid != "" {
+			return underscored(uid)
+		}
+		below = below || isKubepods(part)
+	}
+	return ""
+}
+
+// isKubepods recognises the cgroup of all pods, which may be below another one:
+// "kubepods", "kubepods.slice", "kubelet-kubepods.slice".
+func isKubepods(part string) bool {
+	name := strings.TrimSuffix(part, ".slice")
+	return name == "kubepods" || strings.HasSuffix(name, "-kubepods")
+}
+
+func underscored(uid string) string { return strings.ReplaceAll(uid, "-", "_") }
+
+// orphanFinder finds volumes of pods that are gone.
+type orphanFinder struct {
+	kubelet
+	tree  *blkio.Hierarchy
+	names map[string]podName
+	// grace is how old a pod's directory must be: the kubelet makes it, and may
+	// mount volumes in it, before it makes the cgroup.
+	grace time.Duration
+	boot  time.Time
+}
+
+const defaultOrphanGrace = 2 * time.Minute
+
+func (a *app) orphanFinder(ctx context.Context, s *blkio.Storage, tree *blkio.Hierarchy, root string, records []recorded) *orphanFinder {
+	f := &orphanFinder{kubelet: kubelet{s, a.opts.hostRoot, root}, tree: tree, grace: a.opts.orphanGrace, boot: bootTime()}
+	f.names = f.podNames(ctx, records)
+	return f
+}
+
+// bootTime is when the node started; at worst now, so that nothing ran since.
+func bootTime() time.Time {
+	var up unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
+		return time.Now()
+	}
+	return time.Now().Add(-time.Duration(up.Nano()))
+}
+
+// find returns the orphans by mountpoint. The error is why there may be more.
+func (f *orphanFinder) find(ctx context.Context) ([]orphan, error) {
+	out := []orphan{}
+	pods := f.podsDir(ctx)
+	home, ok := f.storage.Mounts().Find(pods)
+	if !ok {
+		return out, nil
+	}
+	mounts := podMounts(f.storage.Mounts(), pods)
+	if len(mounts) == 0 {
+		return out, nil
+	}
+	cgroups, err := f.podCgroups()
+	if err != nil {
+		return out, fmt.Errorf("look for orphaned volumes: %w", err)
+	}
+	state := map[string]string{} // by pod
+	for _, m := range mounts {
+		if _, known := state[m.uid]; !known {
+			state[m.uid] = f.stateOf(home, path.Join(pods, m.uid), cgroups[underscored(m.uid)])
+		}
+		if state[m.uid] != "" {
+			out = append(out, f.orphan(ctx, m, state[m.uid]))
+		}
+	}
+	slices.SortFunc(out, func(a, b orphan) int { return cmp.Compare(a.Mountpoint, b.Mountpoint) })
+	return out, nil
+}
+
+func (f *orphanFinder) orphan(ctx context.Context, m podMount, state string) orphan {
+	at := f.storage.Resolve(ctx, m.mount.Mountpoint)
+	name := f.names[m.uid]
+	return orphan{
+		UID: m.uid, Namespace: name.namespace, Pod: name.name, Volume: m.volume, Plugin: m.plugin,
+		Mountpoint: m.mount.Mountpoint, Type: m.mount.FSType, Disks: diskNames(at.Disks),
+		State: state, Reason: orphanReasons[state], mount: m.mount,
+	}
+}
+
+// podCgroups returns the cgroups of pods. An error is that not all are to be seen
+// here, so that a pod without one need not be gone.
+func (f *orphanFinder) podCgroups() (map[string][]blkio.Cgroup, error) {
+	features, err := f.tree.Probe()
+	if err != nil {
+		return nil, err
+	}
+	if features.Namespaced {
+		return nil, errors.New("this cgroup namespace shows not all pods")
+	}
+	paths, err := f.tree.IDs()
+	if err != nil {
+		return nil, err
+	}
+	kubepods := false
+	out := map[string][]blkio.Cgroup{}
+	for _, p := range paths {
+		kubepods = kubepods || isKubepods(path.Base(p))
+		// The pod's own, and none below.
+		if uid := podOfCgroup(p); uid != "" && podOfCgroup(path.Dir(p)) == "" {
+			out[uid] = append(out[uid], f.tree.Cgroup(p))
+		}
+	}
+	if !kubepods {
+		return nil, errors.New("the kubelet keeps no cgroups of pods (kubepods) here")
+	}
+	return out, nil
+}
+
+// stateOf returns "" for a pod that is there, or that may be.
+func (f *orphanFinder) stateOf(home *blkio.Mount, dir string, cgroups []blkio.Cgroup) string {
+	if slices.ContainsFunc(cgroups, blkio.Cgroup.Populated) {
+		return ""
+	}
+	if m, ok := f.storage.Mounts().Find(dir); !ok || m.ID != home.ID {
+		return "" // not the kubelet's own directory: nothing is looked up there
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(filepath.Join(f.hostRoot, dir), &st); err != nil {
+		return ""
+	}
+	if time.Since(time.Unix(st.Ctim.Unix())) < f.grace {
+		return ""
+	}
+	switch {
+	case len(cgroups) == 0:
+		return orphanNoCgroup
+	case f.ran(home, path.Join(dir, "containers")):
+		return orphanNoProcess
+	}
+	return "" // it waits for a volume, or an image
+}
+
+// ran says whether a container of a pod was made since the node booted: what is
+// left from before may be a pod that has yet to start again.
+//
+//	PODS/UID/containers/NAME/HASH	the termination log of each
+func (f *orphanFinder) ran(home *blkio.Mount, dir string) bool {
+	names, _ := f.kubelet.names(home, dir) // without, it is not known to have run
+	for _, name := range names {
+		sub := path.Join(dir, name)
+		if m, ok := f.storage.Mounts().Find(sub); !ok || m.ID != home.ID {
+			continue
+		}
+		info, err := os.Lstat(filepath.Join(f.hostRoot, sub))
+		if err == nil && info.Mode()&fs.ModeType == fs.ModeDir && info.ModTime().After(f.boot) {
+			return true
+		}
+	}
+	return false
+}
+
+// owner is the pod.
+func (o *orphan) owner() string {
+	if o.Pod == "" {
+		return o.UID
+	}
+	return o.Namespace + "/" + o.Pod
+}
+
+// on says what it is stored on.
+func (o *orphan) on() string {
+	if len(o.Disks) == 0 {
+		return o.Type
+	}
+	return o.Type + " on " + strings.Join(o.Disks, ",")
+}

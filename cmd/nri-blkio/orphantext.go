@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+const orphanHelp = `nri-blkio unmounts nothing. See that no pod of the cluster has the UID, end what holds the volume, and restart the
+kubelet: it looks for such volumes as it starts. What is still there then: umount MOUNTPOINT on the node, and detach
+or delete the volume as its driver says.`
+
+// printOrphans writes the section of devices: all that an operator needs to be
+// rid of them.
+func (a *app) printOrphans(list []orphan) {
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprintln(a.stdout, "\nOrphaned volumes, mounted though their pod is gone:")
+	for i := range list {
+		o := &list[i]
+		fmt.Fprintf(a.stdout, "%s\n  volume %s of pod %s, %s\n  %s\n", safe(o.Mountpoint), safe(o.Volume), o.fullOwner(), safe(o.on()), o.Reason)
+		for _, m := range first(o.Mounts) {
+			fmt.Fprintf(a.stdout, "  mounted at %s, too\n", safe(m))
+		}
+		printMore(a, len(o.Mounts))
+		for _, h := range first(o.Holders) {
+			fmt.Fprintf(a.stdout, "  held by %s\n", h.String())
+		}
+		printMore(a, len(o.Holders))
+		if len(o.Holders) == 0 {
+			fmt.Fprintln(a.stdout, "  no process was found that holds it")
+		}
+	}
+	fmt.Fprintln(a.stdout, orphanHelp)
+}
+
+func first[T any](list []T) []T { return list[:min(len(list), maxRows)] }
+
+func printMore(a *app, n int) {
+	if n > maxRows {
+		fmt.Fprintf(a.stdout, "  and %d more, in -o json\n", n-maxRows)
+	}
+}
+
+// fullOwner has the UID in any case: a pod of the same name may be there.
+func (o *orphan) fullOwner() string {
+	if o.Pod == "" {
+		return safe(o.UID)
+	}
+	return safe(o.owner()) + " (" + safe(o.UID) + ")"
+}
+
+// orphanReport is what status says.
+type orphanReport struct {
+	rows []orphan
+	note string // why there may be more
+}
+
+// orphans finds those of the pods that are asked for.
+func (a *app) orphans(ctx context.Context, tree *blkio.Hierarchy, records []recorded, root string, filter podFilter) orphanReport {
+	s, err := a.opts.storage()
+	if err != nil {
+		return orphanReport{[]orphan{}, err.Error()}
+	}
+	defer s.Close()
+	found, err := a.orphanFinder(ctx, s, tree, root, records).find(ctx)
+	out := orphanReport{rows: slices.DeleteFunc(found, func(x orphan) bool {
+		return filter.name != "" && (x.Namespace != filter.namespace || x.Pod != filter.name)
+	})}
+	if err != nil {
+		out.note = err.Error()
+	}
+	return out
+}
+
+func (r *orphanReport) print(a *app) error {
+	if len(r.rows) > 0 {
+		fmt.Fprintln(a.stdout, "\nOrphaned volumes, mounted though their pod is gone (\"nri-blkio devices\" says what holds them):")
+		t := newTable(a.stdout, "POD", "VOLUME", "DISK", "MOUNTPOINT", "WHY")
+		for i := range r.rows {
+			o := &r.rows[i]
+			t.row(o.owner(), o.Volume, strings.Join(o.Disks, ","), o.Mountpoint, o.Reason)
+		}
+		if err := t.flush(); err != nil {
+			return err
+		}
+	}
+	if r.note != "" {
+		notes(a.stdout, "note", []string{r.note})
+	}
+	return nil
+}
