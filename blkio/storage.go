@@ -23,6 +23,7 @@ type Storage struct {
 	sys     Sysfs
 	host    *hostRoot
 	current atomic.Pointer[snapshot]
+	reads   atomic.Uint64 // of the table, as often as it has changed
 
 	// refreshing is a lock that a context can give up on. It guards the
 	// fields below. It is held while mountinfo is read: who waits for it
@@ -137,17 +138,24 @@ func (s *Storage) refresh(ctx context.Context) (time.Duration, error) {
 	}
 	s.current.Store(next)
 	s.stale = false
+	s.reads.Add(1)
 	return time.Since(start), nil
 }
 
 // Watch refreshes the table as soon as it changes, so that Refresh usually
-// finds nothing to do. It returns when ctx ends, or with an error when it
-// cannot go on: then Refresh still does all that is needed.
-func (s *Storage) Watch(ctx context.Context) error {
+// finds nothing to do, and calls changed after that. It returns when ctx ends, or
+// with an error when it cannot go on: then Refresh still does all that is needed.
+func (s *Storage) Watch(ctx context.Context, changed func()) error {
+	reads := s.reads.Load()
 	return waitChanges(ctx, s.cfg.Mountinfo, func() error {
 		took, err := s.refresh(ctx)
 		if err != nil {
 			return err
+		}
+		// Who called Refresh may have been first.
+		if now := s.reads.Load(); now != reads {
+			reads = now
+			changed()
 		}
 		// Reading takes at most a tenth of the time in a burst of changes.
 		// Who needs the table sooner calls Refresh.

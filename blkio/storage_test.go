@@ -245,7 +245,7 @@ func TestWatch(t *testing.T) {
 	n := newFakeNode(t, nodeMounts)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- n.Watch(ctx) }()
+	go func() { done <- n.Watch(ctx, func() {}) }()
 	n.setMounts(t, nodeMounts+"90 29 8:48 / /data rw,relatime - ext4 /dev/sdd rw\n")
 	deadline := time.Now().Add(10 * time.Second)
 	for n.Resolve(ctx, "/data").Mountpoint != "/data" {
@@ -266,7 +266,7 @@ func TestConcurrentUse(t *testing.T) {
 	ctx := t.Context()
 	watchCtx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = n.Watch(watchCtx) })
+	wg.Go(func() { _ = n.Watch(watchCtx, func() {}) })
 	for range 4 {
 		wg.Go(func() {
 			for range 200 {
@@ -323,7 +323,7 @@ func TestProcMountinfo(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := s.Watch(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	if err := s.Watch(ctx, func() {}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Watch: %v", err)
 	}
 }

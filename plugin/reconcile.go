@@ -38,15 +38,6 @@ func (p *Plugin) reconcile(ctx context.Context) {
 	}
 }
 
-// Look has every pod looked at now, not as late as with the next resync: a disk that
-// left took its limits along, and may be back.
-func (p *Plugin) Look() {
-	select {
-	case p.look <- struct{}{}:
-	default: // that is to come
-	}
-}
-
 // reconcileAll looks at every pod: limits edited behind our back, a disk that
 // left and came back, a weight that systemd put back, a start that was missed.
 func (p *Plugin) reconcileAll(ctx context.Context) {

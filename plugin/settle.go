@@ -28,6 +28,7 @@ func (p *Plugin) settled(ctx context.Context, pol *policy.Policy, c container) (
 		c.facts = p.facts(ctx, c.pod, c.source)
 		c.facts.Running, c.facts.Guarded = !c.fresh, guarded
 		c.beyond = beyondTargets(c.source, &c.facts)
+		c.mayChange()
 		if err := failure(&c.facts); err != nil {
 			// What could be found out holds; the reconciler looks again.
 			c.logger(p.log).WithError(err).Warn("Not all disks of a container are known yet")
@@ -53,7 +54,7 @@ func (p *Plugin) settle(ctx context.Context, c *container) error {
 		return fmt.Errorf("wait for another look at it: %w", ctx.Err())
 	}
 	pol := p.policy.Load()
-	old := p.snapshot(c)
+	old := p.beginLook(c)
 	if old.policy == pol && old.source == nil {
 		return nil
 	}
@@ -69,6 +70,10 @@ func (p *Plugin) settle(ctx context.Context, c *container) error {
 	}
 	// Only these: an event may have changed others.
 	c.source, c.facts, c.beyond, c.policy, c.desired, c.err = fresh.source, fresh.facts, fresh.beyond, fresh.policy, fresh.desired, fresh.err
+	c.follows, c.propagates, c.grows = fresh.follows, fresh.propagates, fresh.grows
+	if c.again {
+		c.source = c.follows
+	}
 	c.pod.known[c.name] = c.facts
 	return nil
 }

@@ -191,12 +191,6 @@ func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *blkio.Hie
 	if err != nil {
 		return nil, err
 	}
-	go func() {
-		// Without it each create reads a changed mount table itself.
-		if err := n.storage.Watch(ctx); err != nil && ctx.Err() == nil {
-			log.WithError(err).Warn("Mounts are not watched, creates take longer")
-		}
-	}()
 	p, err := plugin.New(plugin.Config{
 		Log: log, Policy: n.policy, Storage: n.storage, Cgroups: tree, KubeletRoot: kubelet, Resync: resync,
 		Layers: layers, ReadLayers: watch.read, Sync: a.opts.sync,
@@ -204,8 +198,17 @@ func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *blkio.Hie
 	if err != nil {
 		return nil, err
 	}
+	go watchMounts(ctx, log, n.storage, p)
 	go watchDisks(ctx, log, n.storage, p)
 	return p, nil
+}
+
+// watchMounts has mounts found that come into running containers. Without it each
+// create reads a changed mount table itself.
+func watchMounts(ctx context.Context, log logrus.FieldLogger, storage *blkio.Storage, p *plugin.Plugin) {
+	if err := storage.Watch(ctx, p.MountsChanged); err != nil && ctx.Err() == nil {
+		log.WithError(err).Warn("Mounts are not watched: creates take longer, and a mount that comes into a running container is not limited")
+	}
 }
 
 // watchDisks has a disk that comes back get its limits at once.
@@ -214,7 +217,7 @@ func watchDisks(ctx context.Context, log logrus.FieldLogger, storage *blkio.Stor
 		if err := storage.DisksChanged(ctx); err != nil && ctx.Err() == nil {
 			log.WithError(err).Warn("Disks that have changed cannot be looked at")
 		}
-		p.Look()
+		p.DisksChanged()
 	})
 	if err != nil {
 		log.WithError(err).Warn("Disks are not watched: one that comes back gets its limits with the next resync")

@@ -50,6 +50,7 @@ func TestStorage(t *testing.T) {
 		}
 	}
 	t.Run("every mount, by lsblk and findmnt", agrees)
+	capture(t)
 	startPlugin(t)
 	a := annotations{}
 	for _, s := range stores {

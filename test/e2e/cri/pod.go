@@ -161,6 +161,7 @@ func (p *Pod) Containers(ctx context.Context) ([]string, error) {
 type Mount struct {
 	Host, Path string
 	ReadOnly   bool
+	Propagated bool // what the host mounts below it later comes in (HostToContainer)
 }
 
 // ContainerConfig is what tests choose about a container.
@@ -196,7 +197,11 @@ func (p *Pod) Create(ctx context.Context, cfg ContainerConfig) (*Container, erro
 		},
 	}
 	for _, m := range cfg.Mounts {
-		config.Mounts = append(config.Mounts, &runtimeapi.Mount{HostPath: m.Host, ContainerPath: m.Path, Readonly: m.ReadOnly})
+		mount := &runtimeapi.Mount{HostPath: m.Host, ContainerPath: m.Path, Readonly: m.ReadOnly}
+		if m.Propagated {
+			mount.Propagation = runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER
+		}
+		config.Mounts = append(config.Mounts, mount)
 	}
 	for _, path := range slices.Sorted(maps.Keys(cfg.Devices)) {
 		config.Devices = append(config.Devices, &runtimeapi.Device{ContainerPath: path, HostPath: cfg.Devices[path], Permissions: "mrw"})

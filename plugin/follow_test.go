@@ -1,0 +1,163 @@
+package plugin
+
+import (
+	"context"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// changing is a Storage with one mount below each volume, or none.
+type changing struct {
+	disks
+	mu    sync.Mutex
+	below *blkio.Disk
+	looks int
+}
+
+func (s *changing) Submounts(context.Context, string) iter.Seq2[string, blkio.Backing] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.looks++
+	below := s.below
+	return func(yield func(string, blkio.Backing) bool) {
+		if below != nil {
+			yield("sub", on(*below))
+		}
+	}
+}
+
+func (s *changing) mount(d *blkio.Disk) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.below = d
+}
+
+func (s *changing) seen() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.looks
+}
+
+// TestMountsChanged: what is mounted into a running container is limited, and what is
+// unmounted is not any more; a container that no mount comes into is left alone.
+func TestMountsChanged(t *testing.T) {
+	late := blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 48}, Name: "sdd"}
+	for _, tt := range []struct {
+		propagation string
+		follows     bool
+	}{{"rslave", true}, {"rshared", true}, {"rprivate", false}} {
+		t.Run(tt.propagation, func(t *testing.T) {
+			h, _ := tree(t, podCgroup, cgroupOf("a"))
+			p := newPlugin(t, h)
+			storage := &changing{disks: disks{twoDisks}}
+			p.storage = storage
+			sb := sandbox(map[string]string{limitsKey + "containers": "* wbps=1Mi"})
+			if err := p.start(t.Context(), sb, ctr("a", bind("/mnt/data", "/data", "rbind", tt.propagation)), true); err != nil {
+				t.Fatal(err)
+			}
+			limited := func() []blkio.Dev {
+				p.MountsChanged()
+				for _, g := range p.takeDirty() {
+					p.reconcileGroup(t.Context(), g)
+				}
+				for _, pod := range p.pods {
+					return slices.SortedFunc(maps.Keys(p.planFor(pod.group).containers[0].want), blkio.Dev.Compare)
+				}
+				return nil
+			}
+			two := slices.SortedFunc(slices.Values([]blkio.Dev{rootDisk.Dev, dataDisk.Dev}), blkio.Dev.Compare)
+			three := slices.SortedFunc(slices.Values(append([]blkio.Dev{late.Dev}, two...)), blkio.Dev.Compare)
+			before := storage.seen()
+			if got := limited(); !slices.Equal(got, two) {
+				t.Errorf("limited at first: %v, want %v", got, two)
+			}
+			storage.mount(&late)
+			want := two
+			if tt.follows {
+				want = three
+			}
+			if got := limited(); !slices.Equal(got, want) {
+				t.Errorf("limited with the mount: %v, want %v", got, want)
+			}
+			storage.mount(nil)
+			if got := limited(); !slices.Equal(got, two) {
+				t.Errorf("limited without it: %v, want %v", got, two)
+			}
+			if !tt.follows && storage.seen() != before {
+				t.Error("it was looked into")
+			}
+		})
+	}
+}
+
+// TestChangeDuringLook: what changes while a container is looked into is not missed.
+func TestChangeDuringLook(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	p := newPlugin(t, h)
+	storage := &changing{disks: disks{twoDisks}}
+	p.storage = storage
+	sb := sandbox(map[string]string{limitsKey + "containers": "* wbps=1Mi"})
+	if err := p.start(t.Context(), sb, ctr("a", bind("/mnt/data", "/data", "rbind", "rslave")), true); err != nil {
+		t.Fatal(err)
+	}
+	c := p.pods["sb1"].containers["id-a"]
+	p.MountsChanged()
+	during := sync.OnceFunc(p.MountsChanged)
+	storage.resolve = func(path string) blkio.Backing {
+		during()
+		return twoDisks(path)
+	}
+	if err := p.settle(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if c.source == nil {
+		t.Error("it will not be looked into again")
+	}
+	if err := p.settle(t.Context(), c); err != nil || c.source != nil {
+		t.Errorf("it is looked into for ever (%v)", err)
+	}
+}
+
+func TestGrows(t *testing.T) {
+	for fstype, want := range map[string]bool{"btrfs": true, "bcachefs": true, "ext4": false, "": false} {
+		for name, facts := range map[string]policy.Container{
+			"rootfs": {Rootfs: blkio.Backing{FSType: fstype}},
+			"mount":  {Mounts: []policy.Mount{{Backing: blkio.Backing{FSType: fstype}}}},
+			"below":  {Mounts: []policy.Mount{{Below: []policy.Below{{Backing: blkio.Backing{FSType: fstype}}}}}},
+		} {
+			if got := grows(&facts); got != want {
+				t.Errorf("%s, %s: %t", fstype, name, got)
+			}
+		}
+	}
+}
+
+func TestPropagates(t *testing.T) {
+	for _, tt := range []struct {
+		value   string
+		options []string
+		want    bool
+	}{
+		{"* wbps=1Mi", []string{"rbind", "rslave"}, true},
+		{"* wbps=1Mi", []string{"rbind", "rshared"}, true},
+		{"* wbps=1Mi", []string{"rbind", "rprivate"}, false},
+		{"/data/sub wbps=1Mi", []string{"rbind", "rslave"}, true},
+		{"/data wbps=1Mi", []string{"rbind", "rslave"}, false},
+		{"/database wbps=1Mi", []string{"rbind", "rslave"}, false},
+		{"rootfs wbps=1Mi", []string{"rbind", "rslave"}, false},
+	} {
+		req := policy.ParseRequest(map[string]string{limitsKey + "containers": tt.value})
+		c := &api.Container{Mounts: []*api.Mount{bind("/mnt/data", "/data", tt.options...)}}
+		if got := propagates(req, c); got != tt.want {
+			t.Errorf("%q with %q: %t", tt.value, tt.options, got)
+		}
+	}
+}
