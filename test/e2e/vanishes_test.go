@@ -1,0 +1,62 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
+)
+
+// TestDeviceVanishes: a disk goes after a container was created, and before it starts.
+// Where its limit is in the OCI spec the runtime refuses the start, and says so; where
+// the plugin writes it, the container runs with its other limits, the log and status
+// tell what is missing, and it gets that as the disk is back.
+func TestDeviceVanishes(t *testing.T) {
+	device := stackedDevice(t)
+	disk := diskBehind(t, device)
+	number, err := cgroup.Disk(disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node.disks[disk] = number
+	t.Cleanup(func() { delete(node.disks, disk) })
+	k := &kit{T: t}
+	// Its number is the smaller one, so it is this that the spec has of both.
+	kept := k.loop(filepath.Join(volumes["ext4"], "vanishes"), "/dev/loop7")
+	node.disks["loop7"] = "7:7"
+	t.Cleanup(func() { delete(node.disks, "loop7"); os.Remove(filepath.Join(volumes["ext4"], "vanishes")) })
+	p := startPlugin(t, "--resync", "1h")
+	pod := runPod(t, "pod", annotations{
+		limits + "container.one": "/dev/data wbps=1Mi",
+		limits + "container.two": "/dev/data wbps=1Mi; /dev/kept wbps=2Mi",
+	})
+	created := map[string]*cri.Container{}
+	for _, name := range []string{"one", "two"} {
+		c, err := pod.Create(t.Context(), cri.ContainerConfig{
+			Name: name, Args: []string{"sleep"}, Devices: map[string]string{"/dev/data": device, "/dev/kept": kept},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		created[name] = c
+	}
+	administer(t, "dmsetup", "remove", "--retry", "e2e")
+	if err := created["one"].Start(t.Context()); err == nil || !strings.Contains(err.Error(), "no such device") {
+		t.Errorf("start without the disk: %v", err)
+	}
+	two := created["two"]
+	if err := two.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantIOMax(t, two.Cgroup, disks{"loop7": "wbps=2097152"})
+	p.await(t, "Limits are not all in force", 1)
+	if rows := strings.Join(statusOf(t, pod), "\n"); !strings.Contains(rows, "two "+disk+" wbps 1Mi max missing") {
+		t.Errorf("status says\n%s", rows)
+	}
+	createStacked(t)
+	awaitIOMax(t, two.Cgroup, disks{"loop7": "wbps=2097152", disk: "wbps=1048576"})
+	p.signal(t, 0) // alive
+}
