@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
@@ -53,14 +52,7 @@ func TestMountComesLater(t *testing.T) {
 func TestFilesystemGrows(t *testing.T) {
 	k := newKit(t)
 	first, second := k.pair()
-	for _, disk := range raw {
-		number, err := cgroup.Disk(disk)
-		if err != nil {
-			t.Fatal(err)
-		}
-		node.disks[disk] = number
-		t.Cleanup(func() { delete(node.disks, disk) })
-	}
+	know(t, raw...)
 	dir := k.mounts("btrfs", first)
 	startPlugin(t, "--resync", "1h")
 	pod := runPod(t, "pod", annotations{limits + "container.c": "/data wbps=1Mi"})
@@ -80,12 +72,7 @@ func TestVolumeGrows(t *testing.T) {
 	group := k.volumeGroup()
 	device := k.logical(group, "grows", "-L", "64M")
 	disk := diskBehind(t, device)
-	number, err := cgroup.Disk(disk)
-	if err != nil {
-		t.Fatal(err)
-	}
-	node.disks[disk] = number
-	t.Cleanup(func() { delete(node.disks, disk) })
+	know(t, disk)
 	dir := k.mounts("ext4", device)
 	startPlugin(t)
 	pod := runPod(t, "pod", annotations{limits + "container.c": "/data wbps=1Mi"})

@@ -33,12 +33,7 @@ type ending struct {
 // a pod without a limit.
 func newEnding(t *testing.T, disk, dir string) *ending {
 	t.Helper()
-	number, err := cgroup.Disk(disk)
-	if err != nil {
-		t.Fatal(err)
-	}
-	node.disks[disk] = number
-	t.Cleanup(func() { delete(node.disks, disk) })
+	know(t, disk)
 	e := &ending{T: t, plugin: startPlugin(t, "--log-level", "debug"), disk: disk, dir: dir}
 	e.pod = runPod(t, "pod", annotations{limits + "container.c": "/data wbps=512Ki"})
 	e.pod.run(sleeper("free"))

@@ -14,12 +14,7 @@ import (
 func TestDiskReturns(t *testing.T) {
 	device := stackedDevice(t)
 	disk := diskBehind(t, device)
-	number, err := cgroup.Disk(disk)
-	if err != nil {
-		t.Fatal(err)
-	}
-	node.disks[disk] = number
-	t.Cleanup(func() { delete(node.disks, disk) })
+	number := know(t, disk)
 	startPlugin(t, "--resync", "1h")
 	pod := runPod(t, "pod", annotations{limits + "container.c": "/dev/data wbps=1Mi"})
 	k := pod.run(cri.ContainerConfig{Name: "c", Args: []string{"sleep"}, Devices: map[string]string{"/dev/data": device}})

@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 )
 
 // TestSafetyBroken: on a filesystem that is full, frozen or read-only the shaker
@@ -27,12 +26,7 @@ func TestSafetyBroken(t *testing.T) {
 				duration = 20 * time.Second
 			}
 			device := stackedDevice(t)
-			number, err := cgroup.Disk("dm-0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			node.disks["dm-0"] = number
-			defer delete(node.disks, "dm-0")
+			know(t, "dm-0")
 			dir := mountAs(t, fs, device)
 			for _, c := range []struct {
 				name string

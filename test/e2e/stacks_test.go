@@ -57,6 +57,23 @@ func (k *kit) one() string {
 	return p
 }
 
+// know has these disks called by their names until the end of the test, and returns the
+// number of the last one.
+func know(t *testing.T, names ...string) (number string) {
+	t.Helper()
+	for _, name := range names {
+		var err error
+		if number, err = cgroup.Disk(name); err != nil {
+			t.Fatal(err)
+		}
+		if _, known := node.disks[name]; !known {
+			node.disks[name] = number
+			t.Cleanup(func() { delete(node.disks, name) })
+		}
+	}
+	return number
+}
+
 // mounts makes a filesystem and mounts it until the end of the test.
 func (k *kit) mounts(fs string, devices ...string) string {
 	k.Helper()

@@ -38,16 +38,7 @@ type store struct {
 func TestStorage(t *testing.T) {
 	stores := append(plainStores(t), newKit(t).stores()...)
 	for _, s := range stores {
-		for _, disk := range s.disks {
-			number, err := cgroup.Disk(disk)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, known := node.disks[disk]; !known {
-				node.disks[disk] = number
-				t.Cleanup(func() { delete(node.disks, disk) })
-			}
-		}
+		know(t, s.disks...)
 	}
 	t.Run("every mount, by lsblk and findmnt", agrees)
 	capture(t)

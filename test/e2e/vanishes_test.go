@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
@@ -17,17 +16,12 @@ import (
 func TestDeviceVanishes(t *testing.T) {
 	device := stackedDevice(t)
 	disk := diskBehind(t, device)
-	number, err := cgroup.Disk(disk)
-	if err != nil {
-		t.Fatal(err)
-	}
-	node.disks[disk] = number
-	t.Cleanup(func() { delete(node.disks, disk) })
+	know(t, disk)
 	k := &kit{T: t}
 	// Its number is the smaller one, so it is this that the spec has of both.
 	kept := k.loop(filepath.Join(volumes["ext4"], "vanishes"), "/dev/loop7")
-	node.disks["loop7"] = "7:7"
-	t.Cleanup(func() { delete(node.disks, "loop7"); os.Remove(filepath.Join(volumes["ext4"], "vanishes")) })
+	t.Cleanup(func() { os.Remove(filepath.Join(volumes["ext4"], "vanishes")) })
+	know(t, "loop7")
 	p := startPlugin(t, "--resync", "1h")
 	pod := runPod(t, "pod", annotations{
 		limits + "container.one": "/dev/data wbps=1Mi",
