@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
 )
 
 // TestSafetyBroken: on a filesystem that is full, frozen or read-only the shaker
