@@ -18,6 +18,8 @@ type Backing struct {
 	// error, say. It is for logs; Reason is for tenants and tells nothing of
 	// the host.
 	Err error
+	// Missing is set beside Reason where sysfs has no such device: it may come back.
+	Missing bool
 }
 
 // Warning is what a limit on a filesystem does not hold for.

@@ -99,9 +99,8 @@ func (s *snapshot) overlayBacking(ctx context.Context, m *Mount, depth int) (_ *
 		for _, d := range of.Disks {
 			found[d.Dev] = d
 		}
-		if of.Reason != "" && missing == "" {
-			missing, b.Err = of.Reason, of.Err
-		}
+		b.Err, b.Missing = cmp.Or(b.Err, of.Err), b.Missing || of.Missing
+		missing = cmp.Or(missing, of.Reason)
 		if b.Warning == nil {
 			b.Warning = of.Warning
 		}
@@ -114,33 +113,42 @@ func (s *snapshot) overlayBacking(ctx context.Context, m *Mount, depth int) (_ *
 	}
 	// A snapshotter's layers lie side by side, NUMBER/fs each, and there may be a
 	// hundred: one is looked up.
-	seen := map[place]bool{s.placeOf(l.upper): true}
+	seen := map[place]bool{}
+	if p, ok := s.placeOf(l.upper); ok {
+		seen[p] = true
+	}
 	for _, dir := range l.lower {
-		if p := s.placeOf(dir); !seen[p] {
-			seen[p] = true
+		p, ok := s.placeOf(dir)
+		if !ok || !seen[p] {
 			add(dir)
 		}
+		seen[p] = ok
 	}
 	switch {
 	case len(found) == 0:
 		b.Reason = "no layer of this overlay has a disk: " + cmp.Or(missing, "the kernel names none")
 		return b, certain
-	case missing != "":
-		b.Warning, b.Err = &Warning{Text: "reads of a lower layer of this overlay are not limited: " + missing}, nil
+	case missing != "" && b.Warning == nil: // else that is the worse
+		b.Warning = &Warning{Text: "reads of a lower layer of this overlay are not limited: " + missing}
 	}
 	b.Disks = sortedDisks(found)
 	return b, certain
 }
 
-// place is where a layer is, by its text: two directories up, and the mount.
+// place is where a snapshotter has its layers, by their text, and the mount.
 type place struct {
 	dir string
 	m   *Mount
 }
 
-func (s *snapshot) placeOf(layer string) place {
-	layer = path.Clean(layer)
-	return place{path.Dir(path.Dir(layer)), s.table.find(layer)}
+// placeOf recognises a layer of a snapshotter, DIR/NUMBER/fs.
+func (s *snapshot) placeOf(layer string) (_ place, ok bool) {
+	dir, name := path.Split(path.Clean(layer))
+	dir, number := path.Split(path.Clean(dir))
+	if _, err := strconv.ParseUint(number, 10, 64); err != nil || name != "fs" || !path.IsAbs(dir) {
+		return place{}, false
+	}
+	return place{path.Clean(dir), s.table.find(layer)}, true
 }
 
 // layer finds the backing of a layer's directory.
@@ -157,16 +165,22 @@ func (s *snapshot) layer(ctx context.Context, m *Mount, dir string, depth int) (
 		// An overlay is often mounted over its own layer, which no path leads to then.
 		return s.holder(ctx, s.table.beneath(m, dir), depth, true)
 	}
-	of, certain := s.table.find(dir), true
-	if of != nil && isLocal(of) {
-		target, err := s.host.resolve(ctx, s.table, dir)
-		certain = err == nil
-		if err != nil && !errors.Is(err, errUncertain) {
-			return &Backing{Reason: lookFailed, Err: err}, false
-		}
-		of = s.table.find(target)
+	of := s.table.find(dir)
+	if of == nil || !isLocal(of) {
+		return s.holder(ctx, of, depth, true)
 	}
-	return s.holder(ctx, of, depth, certain)
+	if remote := s.remoteAbove(of); remote != nil {
+		return &Backing{Reason: "its place is below " + remote.FSType + ", which could hang"}, false
+	}
+	target, err := s.host.resolve(ctx, s.table, dir)
+	switch {
+	case errors.Is(err, errUncertain):
+		// Who mounted it meant another directory, in a mount namespace of its own.
+		return &Backing{Reason: "its directory is not on this node"}, false
+	case err != nil:
+		return &Backing{Reason: lookFailed, Err: err}, false
+	}
+	return s.holder(ctx, s.table.find(target), depth, true)
 }
 
 // holder is the backing of a mount that holds a layer.

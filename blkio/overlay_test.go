@@ -51,12 +51,23 @@ const overlayMounts = `20 1 8:1 / / rw - ext4 /dev/sda1 rw
 38 24 0:68 / /covered rw - overlay overlay rw,lowerdir=/covered/l,upperdir=/covered/u,workdir=/covered/w
 39 20 0:69 / /m/nested rw - overlay overlay rw,lowerdir=/m/one/l,upperdir=/data/n,workdir=/data/w
 40 20 0:70 / /m/high rw - overlay overlay rw,lowerdir=/l,upperdir=/m/higher/u,workdir=/m/higher/w
+42 20 0:72 / /m/elsewhere rw - overlay overlay rw,lowerdir=/l,upperdir=/csi-data/u,workdir=/csi-data/w
+43 20 0:73 / /m/mixed rw - overlay overlay ro,lowerdir=96/fs:/data/a/b
+44 20 0:74 / /m/remote rw - overlay overlay rw,lowerdir=/l,upperdir=/below/disk/u,workdir=/below/disk/w
+45 20 0:75 / /below rw - nfs4 host:/ rw
+46 45 8:32 / /below/disk rw - ext4 /dev/sdc rw
 41 20 0:71 / /m/higher rw - overlay overlay rw,lowerdir=/l,upperdir=/m/high/u,workdir=/m/high/w
 `
 
 func TestResolveOverlay(t *testing.T) {
 	n := newFakeNode(t, overlayMounts)
 	n.symlink(t, "/data", "/link")
+	for _, dir := range []string{
+		"/l/a/b", "/l/x", "/data/u", "/data/s/1/fs", "/data/s/2/fs", "/data/s/3/fs", "/data/a/b", "/data/97/fs",
+		"/data/l/x", "/data/n", "/m/one/l", "/m/higher/u", "/m/high/u", "/run/u", "/run/b/c", "/below/disk/u",
+	} {
+		n.mkdir(t, dir)
+	}
 	on := func(point string, disks ...Disk) Backing {
 		return Backing{Mountpoint: point, FSType: "overlay", Disks: disks}
 	}
@@ -69,16 +80,19 @@ func TestResolveOverlay(t *testing.T) {
 	}
 	const nfs = "nfs4 is a network filesystem: there is no local disk to limit"
 	for in, want := range map[string]Backing{
-		"/m/one":      on("/m/one", sda, sdb),
-		"/m/same/a":   on("/m/same", sdb),
-		"/m/read":     on("/m/read", sda, sdb),
-		"/m/memory":   without("/m/memory", "the upper layer of this overlay: tmpfs is memory, not a disk"),
-		"/m/network":  warned(on("/m/network", sdb), "", "reads of a lower layer of this overlay are not limited: "+nfs),
-		"/m/none":     without("/m/none", "no layer of this overlay has a disk: "+nfs),
-		"/m/relative": warned(on("/m/relative", sdb), "", "reads of a lower layer of this overlay are not limited: the kernel names it by a relative path"),
-		"/m/linked":   on("/m/linked", sdb),
-		"/covered/a":  on("/covered", sdc), // not the overlay itself
-		"/m/nested":   on("/m/nested", sda, sdb),
+		"/m/one":       on("/m/one", sda, sdb),
+		"/m/same/a":    on("/m/same", sdb),
+		"/m/read":      on("/m/read", sda, sdb),
+		"/m/memory":    without("/m/memory", "the upper layer of this overlay: tmpfs is memory, not a disk"),
+		"/m/network":   warned(on("/m/network", sdb), "", "reads of a lower layer of this overlay are not limited: "+nfs),
+		"/m/none":      without("/m/none", "no layer of this overlay has a disk: "+nfs),
+		"/m/relative":  warned(on("/m/relative", sdb), "", "reads of a lower layer of this overlay are not limited: the kernel names it by a relative path"),
+		"/m/linked":    on("/m/linked", sdb),
+		"/covered/a":   on("/covered", sdc), // not the overlay itself
+		"/m/elsewhere": without("/m/elsewhere", "the upper layer of this overlay: its directory is not on this node"),
+		"/m/mixed":     warned(on("/m/mixed", sdb), "", "reads of a lower layer of this overlay are not limited: the kernel names it by a relative path"),
+		"/m/remote":    without("/m/remote", "the upper layer of this overlay: its place is below nfs4, which could hang"),
+		"/m/nested":    on("/m/nested", sda, sdb),
 		"/m/high": without("/m/high",
 			strings.Repeat("the upper layer of this overlay: ", 3)+"overlays are stacked too high"),
 	} {

@@ -132,7 +132,7 @@ const lookFailed = "this node failed to look where it is stored"
 // without makes err the reason that b has no disks: mostly a property of what
 // was found, but the system can fail to look, too.
 func (b *Backing) without(err error) {
-	b.Reason = err.Error()
+	b.Reason, b.Missing = err.Error(), errors.Is(err, ErrNoDevice)
 	for _, failure := range []error{unix.EIO, unix.EMFILE, unix.ENFILE, unix.ENOMEM, fs.ErrPermission} {
 		if errors.Is(err, failure) {
 			b.Reason, b.Err = lookFailed, err

@@ -77,6 +77,8 @@ var (
 
 func TestResolve(t *testing.T) {
 	n := newFakeNode(t, nodeMounts)
+	n.mkdir(t, "/l") // the layers of the overlay
+	n.mkdir(t, "/u")
 	lost := "sysfs does not know the filesystem's device: block device 65:16: no such disk"
 	tests := map[string]Backing{
 		"/":                                      onRoot,
@@ -95,7 +97,7 @@ func TestResolve(t *testing.T) {
 		"/proc/self":                             {Mountpoint: "/proc", FSType: "proc", Reason: "proc is a view of the kernel, not a disk"},
 		"/dev/null":                              {Mountpoint: "/dev", FSType: "devtmpfs", Reason: "devtmpfs is memory, not a disk"},
 		"/var/lib/containerd/rootfs/a":           {Mountpoint: "/var/lib/containerd/rootfs", FSType: "overlay", Disks: []Disk{sda}},
-		"/srv/lost":                              {Mountpoint: "/srv/lost", FSType: "ext4", Reason: lost},
+		"/srv/lost":                              {Mountpoint: "/srv/lost", FSType: "ext4", Reason: lost, Missing: true},
 		"/srv/odd":                               {Mountpoint: "/srv/odd", FSType: "oddfs", Reason: "oddfs has no block device of its own, only the number 0:52"},
 		"/srv/zfs":                               {Mountpoint: "/srv/zfs", FSType: "zfs", Reason: "zfs spreads its pool over disks by threads of its own, whose I/O belongs to no container"},
 		"data":                                   {Reason: `"data" is no absolute path`},

@@ -203,7 +203,7 @@ func TestDevice(t *testing.T) {
 		{8, 17}:    {Disks: []Disk{sdb}}, // a partition
 		{253, 0}:   {Disks: []Disk{{Dev{253, 0}, "dm-0"}}},
 		{259, 300}: {Disks: []Disk{{Dev{259, 1}, "nvme0n1"}}},
-		{65, 16}:   {Reason: "block device 65:16: no such disk"},
+		{65, 16}:   {Reason: "block device 65:16: no such disk", Missing: true},
 	} {
 		if diff := cmp.Diff(want, n.Device(dev)); diff != "" {
 			t.Errorf("%s: %s", dev, diff)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -39,15 +40,22 @@ func WatchDisks(ctx context.Context, changed func()) error {
 	defer stop()
 	events := make(chan struct{}, 1)
 	go tellOf(ctx, events, changed)
+	err = listen(socket, events)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("listen for devices: %w", err)
+}
+
+// listen notes events of disks until an error.
+func listen(socket io.Reader, events chan<- struct{}) error {
 	message := make([]byte, 16<<10) // UEVENT_BUFFER_SIZE is 2 KiB
 	for {
 		n, err := socket.Read(message)
 		switch {
-		case ctx.Err() != nil:
-			return nil
 		case errors.Is(err, unix.ENOBUFS): // too many at a time: some were of disks, perhaps
 		case err != nil:
-			return fmt.Errorf("listen for devices: %w", err)
+			return err
 		case !isOfDisk(message[:n]):
 			continue
 		}

@@ -2,9 +2,14 @@ package blkio
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestIsOfDisk(t *testing.T) {
@@ -16,6 +21,43 @@ func TestIsOfDisk(t *testing.T) {
 	} {
 		if got := isOfDisk([]byte(message)); got != want {
 			t.Errorf("%q: got %t", message, got)
+		}
+	}
+}
+
+// script is a socket: messages and errors, then io.EOF.
+type script []any
+
+func (s *script) Read(b []byte) (int, error) {
+	if len(*s) == 0 {
+		return 0, io.EOF
+	}
+	next := (*s)[0]
+	*s = (*s)[1:]
+	if err, ok := next.(error); ok {
+		return 0, err
+	}
+	return copy(b, next.(string)), nil
+}
+
+func TestListen(t *testing.T) {
+	const disk, net = "add@/x\x00SUBSYSTEM=block\x00", "add@/x\x00SUBSYSTEM=net\x00"
+	lost := fmt.Errorf("read uevents: %w", unix.ENOBUFS)
+	for name, tt := range map[string]struct {
+		socket script
+		told   bool
+	}{
+		"a disk":             {script{net, disk}, true},
+		"messages were lost": {script{net, lost}, true},
+		"others":             {script{net, net}, false},
+		"after a loss":       {script{lost, net, disk}, true},
+	} {
+		events := make(chan struct{}, 1)
+		if err := listen(&tt.socket, events); !errors.Is(err, io.EOF) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if told := len(events) == 1; told != tt.told {
+			t.Errorf("%s: told is %t", name, told)
 		}
 	}
 }

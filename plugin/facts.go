@@ -15,11 +15,11 @@ import (
 // facts gathers what policy needs to know of a container for this request: its
 // mounts and the disks below them. The caller is bounded as a whole, so that
 // Resolve need not spend a goroutine on each path to be able to give up.
-func (p *Plugin) facts(ctx context.Context, pod *pod, ctr *api.Container) policy.Container {
+func (p *Plugin) facts(ctx context.Context, pod *pod, ctr *api.Container, layer *Layer) policy.Container {
 	ctx = context.WithoutCancel(ctx)
 	out := policy.Container{
 		Name:   ctr.GetName(),
-		Rootfs: p.rootfs(ctx, pod),
+		Rootfs: layer.Backing(ctx, p.storage),
 		// A later resize does not count; the warning is about what was asked for.
 		MemoryLimited: hasMemoryLimit(ctr.GetLinux().GetResources()) || p.cgroups.Cgroup(pod.group.cgroup).MemoryLimited(),
 		Mounts:        make([]policy.Mount, 0, len(ctr.GetMounts())),

@@ -1,32 +1,49 @@
 package plugin
 
 import (
+	"cmp"
+	"maps"
 	"slices"
-	"strings"
 
 	"github.com/containerd/nri/pkg/api"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // mayChange notes whether the disks of a container that was looked into can become
 // others while it runs.
 func (c *container) mayChange() {
-	c.propagates, c.grows = propagates(c.pod.request, c.source), grows(&c.facts)
-	if c.follows = nil; c.propagates || c.grows {
-		c.follows = c.source
+	c.propagates = propagates(c.pod.request, c.source)
+	if c.follows = nil; c.propagates || grows(&c.facts) {
+		c.follows = trimmed(c.source)
 	}
 }
 
-// propagates says whether a target can mean what the host mounts below a volume later
-// (its mountPropagation: HostToContainer is rslave, Bidirectional rshared).
+// trimmed is what facts are found by. The rest is a tenant's text, and may be long.
+func trimmed(ctr *api.Container) *api.Container {
+	resources := ctr.GetLinux().GetResources()
+	out := &api.Container{
+		Name: ctr.GetName(), Mounts: ctr.GetMounts(),
+		Linux: &api.LinuxContainer{
+			Devices:   ctr.GetLinux().GetDevices(),
+			Resources: &api.LinuxResources{Memory: resources.GetMemory()},
+		},
+	}
+	if high := resources.GetUnified()["memory.high"]; high != "" {
+		out.Linux.Resources.Unified = map[string]string{"memory.high": high}
+	}
+	return out
+}
+
+// propagates says whether a target can mean what the host mounts on a volume, or below
+// it, later (its mountPropagation: HostToContainer is rslave, Bidirectional rshared).
 func propagates(req *policy.Request, ctr *api.Container) bool {
 	return slices.ContainsFunc(ctr.GetMounts(), func(m *api.Mount) bool {
 		if !slices.ContainsFunc(m.GetOptions(), isPropagated) {
 			return false
 		}
-		dir := strings.TrimSuffix(m.GetDestination(), "/")
-		return req.Star() || slices.ContainsFunc(below(req.Paths(), dir), func(p string) bool { return len(p) > len(dir)+1 })
+		return req.Star() || len(req.Volumes()) > 0 || len(below(req.Paths(), m.GetDestination())) > 0
 	})
 }
 
@@ -38,12 +55,62 @@ func isPropagated(option string) bool {
 	return false
 }
 
-// grows says whether something is on a filesystem that can be given more disks.
+// grows says whether something is on a filesystem that can be given more disks, or on
+// a device that is away.
 func grows(facts *policy.Container) bool {
-	can := func(fstype string) bool { return fstype == "btrfs" || fstype == "bcachefs" }
-	return can(facts.Rootfs.FSType) || slices.ContainsFunc(facts.Mounts, func(m policy.Mount) bool {
-		return can(m.Backing.FSType) || slices.ContainsFunc(m.Below, func(b policy.Below) bool { return can(b.Backing.FSType) })
+	can := func(b *blkio.Backing) bool { return b.Missing || b.FSType == "btrfs" || b.FSType == "bcachefs" }
+	return can(&facts.Rootfs) || slices.ContainsFunc(facts.Mounts, func(m policy.Mount) bool {
+		return can(&m.Backing) || slices.ContainsFunc(m.Below, func(b policy.Below) bool { return can(&b.Backing) })
 	})
+}
+
+// accrue adds to what was found in a running container what was found before. A disk
+// that it could write to once is limited for as long as it runs: what the host has
+// unmounted, the container may still have, in another place or as an open file.
+func accrue(facts, before *policy.Container) {
+	facts.Rootfs = both(&facts.Rootfs, &before.Rootfs)
+	if len(facts.Mounts) != len(before.Mounts) {
+		return // it was not looked into before
+	}
+	for i := range facts.Mounts {
+		m, old := &facts.Mounts[i], &before.Mounts[i]
+		below := map[string]blkio.Backing{}
+		for _, b := range old.Below {
+			below[b.Path] = b.Backing
+		}
+		for _, b := range m.Below {
+			// A path that led elsewhere has led to what was there.
+			below[b.Path] = both(&b.Backing, old.BackingOf(b.Path))
+		}
+		m.Backing = both(&m.Backing, &old.Backing)
+		m.Below = nil
+		for _, path := range slices.Sorted(maps.Keys(below)) {
+			m.Below = append(m.Below, policy.Below{Path: path, Backing: below[path]})
+		}
+	}
+}
+
+// both is a backing with the disks of an earlier one as well.
+func both(now, before *blkio.Backing) blkio.Backing {
+	if len(before.Disks) == 0 {
+		return *now
+	}
+	if len(now.Disks) == 0 {
+		out := *before
+		out.Err = now.Err // it is to be looked at again
+		out.Missing = out.Missing || now.Missing
+		return out
+	}
+	out := *now
+	out.Disks = slices.Clone(now.Disks)
+	for _, d := range before.Disks {
+		if !slices.Contains(out.Disks, d) {
+			out.Disks = append(out.Disks, d)
+		}
+	}
+	slices.SortFunc(out.Disks, func(a, b blkio.Disk) int { return a.Dev.Compare(b.Dev) })
+	out.Warning = cmp.Or(now.Warning, before.Warning)
+	return out
 }
 
 // MountsChanged has the containers looked into again that mounts of the host come
@@ -53,10 +120,10 @@ func (p *Plugin) MountsChanged() {
 }
 
 // DisksChanged has all pods looked at now, not as late as with the next resync: a disk
-// that left took its limits along, and may be back. Containers whose filesystems may
-// have other disks now are looked into again. It does not wait for that.
+// that left took its limits along, and may be back. Containers whose disks may be
+// others now are looked into again. It does not wait for that.
 func (p *Plugin) DisksChanged() {
-	p.lookAgain(func(c *container) bool { return c.grows })
+	p.lookAgain(func(c *container) bool { return c.follows != nil })
 	select {
 	case p.look <- struct{}{}:
 	default: // that is to come
@@ -69,10 +136,18 @@ func (p *Plugin) lookAgain(of func(*container) bool) {
 	for _, pod := range p.pods {
 		for _, c := range pod.containers {
 			if c.running && of(c) {
-				c.source, c.again = c.follows, true
+				c.lookAgain()
 				p.markDirty(pod.group)
 			}
 		}
+	}
+}
+
+// lookAgain has settle look into a container once more, if its disks may have become
+// others. The caller holds mu.
+func (c *container) lookAgain() {
+	if c.follows != nil {
+		c.source, c.again = c.follows, true
 	}
 }
 

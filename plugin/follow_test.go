@@ -46,8 +46,9 @@ func (s *changing) seen() int {
 	return s.looks
 }
 
-// TestMountsChanged: what is mounted into a running container is limited, and what is
-// unmounted is not any more; a container that no mount comes into is left alone.
+// TestMountsChanged: what is mounted into a running container is limited, and stays so
+// when it is unmounted, since the container may have it still; a container that no
+// mount comes into is left alone.
 func TestMountsChanged(t *testing.T) {
 	late := blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 48}, Name: "sdd"}
 	for _, tt := range []struct {
@@ -88,8 +89,8 @@ func TestMountsChanged(t *testing.T) {
 				t.Errorf("limited with the mount: %v, want %v", got, want)
 			}
 			storage.mount(nil)
-			if got := limited(); !slices.Equal(got, two) {
-				t.Errorf("limited without it: %v, want %v", got, two)
+			if got := limited(); !slices.Equal(got, want) {
+				t.Errorf("limited without it: %v, want %v", got, want)
 			}
 			if !tt.follows && storage.seen() != before {
 				t.Error("it was looked into")
@@ -126,6 +127,84 @@ func TestChangeDuringLook(t *testing.T) {
 	}
 }
 
+// TestLayerStays: a runtime that was restarted with another snapshotter does not move
+// the writable layers of containers that run.
+func TestLayerStays(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	p := newPlugin(t, h)
+	p.storage = &changing{disks: disks{twoDisks}}
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi; /data/sub wbps=2Mi"})
+	if err := p.start(t.Context(), sb, ctr("a", bind("/mnt/data", "/data", "rbind", "rslave")), true); err != nil {
+		t.Fatal(err)
+	}
+	p.layers.Store(&Layers{Default: Layer{Dir: "/mnt/data/layers"}})
+	p.MountsChanged()
+	c := p.pods["sb1"].containers["id-a"]
+	if err := p.settle(t.Context(), c); err != nil || c.err != nil {
+		t.Fatal(err, c.err)
+	}
+	if got := c.facts.Rootfs.Disks; !slices.Equal(got, []blkio.Disk{rootDisk}) {
+		t.Errorf("its writable layer is on %v", got)
+	}
+}
+
+// TestAccrue: another look only adds.
+func TestAccrue(t *testing.T) {
+	a, b, c := blkio.Disk{Dev: blkio.Dev{Major: 8}}, blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 16}}, blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 32}}
+	of := func(d ...blkio.Disk) blkio.Backing { return blkio.Backing{FSType: "ext4", Disks: d} }
+	gone := blkio.Backing{Reason: "no such disk", Missing: true}
+	before := policy.Container{Rootfs: of(a), Mounts: []policy.Mount{
+		{Destination: "/data", Backing: of(a), Below: []policy.Below{{Path: "/data/old", Backing: of(b)}}},
+		{Destination: "/raw", Backing: of(c)},
+	}}
+	now := policy.Container{Rootfs: of(b), Mounts: []policy.Mount{
+		{Destination: "/data", Backing: of(c), Below: []policy.Below{{Path: "/data/new", Backing: of(b)}}},
+		{Destination: "/raw", Backing: gone},
+	}}
+	accrue(&now, &before)
+	for path, want := range map[string][]blkio.Disk{
+		"/data": {a, c}, "/data/x": {a, c}, "/data/old": {b}, "/data/new": {a, b},
+	} {
+		if got := now.Mounts[0].BackingOf(path).Disks; !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", path, got, want)
+		}
+	}
+	if got := now.Mounts[1].Backing; !slices.Equal(got.Disks, []blkio.Disk{c}) || !got.Missing || got.Reason != "" {
+		t.Errorf("a disk that is away: %+v", got)
+	}
+	if got := now.Rootfs.Disks; !slices.Equal(got, []blkio.Disk{a, b}) {
+		t.Errorf("rootfs: %v", got)
+	}
+	first := policy.Container{Mounts: []policy.Mount{{Backing: of(a)}}}
+	accrue(&first, &policy.Container{})
+	if !slices.Equal(first.Mounts[0].Backing.Disks, []blkio.Disk{a}) {
+		t.Errorf("the first look: %+v", first)
+	}
+}
+
+// TestStartLooksAgain: what is mounted between a container's creation and its start is
+// limited.
+func TestStartLooksAgain(t *testing.T) {
+	late := blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 48}, Name: "sdd"}
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	p := newPlugin(t, h)
+	storage := &changing{disks: disks{twoDisks}}
+	p.storage = storage
+	sb := sandbox(map[string]string{limitsKey + "containers": "* wbps=1Mi"})
+	c := ctr("a", bind("/mnt/data", "/data", "rbind", "rslave"))
+	if _, err := p.create(t.Context(), sb, c, false); err != nil {
+		t.Fatal(err)
+	}
+	storage.mount(&late)
+	if err := p.start(t.Context(), sb, c, true); err != nil {
+		t.Fatal(err)
+	}
+	want := p.planFor(p.pods["sb1"].group).containers[0].want
+	if _, ok := want[late.Dev]; !ok {
+		t.Errorf("limited are %v", want)
+	}
+}
+
 func TestGrows(t *testing.T) {
 	for fstype, want := range map[string]bool{"btrfs": true, "bcachefs": true, "ext4": false, "": false} {
 		for name, facts := range map[string]policy.Container{
@@ -137,6 +216,9 @@ func TestGrows(t *testing.T) {
 				t.Errorf("%s, %s: %t", fstype, name, got)
 			}
 		}
+	}
+	if !grows(&policy.Container{Mounts: []policy.Mount{{Backing: blkio.Backing{Missing: true}}}}) {
+		t.Error("a device that is away may come back")
 	}
 }
 
@@ -150,7 +232,8 @@ func TestPropagates(t *testing.T) {
 		{"* wbps=1Mi", []string{"rbind", "rshared"}, true},
 		{"* wbps=1Mi", []string{"rbind", "rprivate"}, false},
 		{"/data/sub wbps=1Mi", []string{"rbind", "rslave"}, true},
-		{"/data wbps=1Mi", []string{"rbind", "rslave"}, false},
+		{"/data wbps=1Mi", []string{"rbind", "rslave"}, true}, // the host may mount over the source
+		{"@data wbps=1Mi", []string{"rbind", "rslave"}, true},
 		{"/database wbps=1Mi", []string{"rbind", "rslave"}, false},
 		{"rootfs wbps=1Mi", []string{"rbind", "rslave"}, false},
 	} {

@@ -167,6 +167,7 @@ func (p *Plugin) enter(pod *pod, ctr *api.Container) *container {
 		c = &fresh
 		pod.containers[c.id] = c
 	}
+	c.lookAgain() // what was mounted after it was created may have come into it
 	c.begin()
 	return c
 }

@@ -49,11 +49,15 @@ func (p *Plugin) rereadLayers(runtime, version string) {
 	p.layers.Store(&fresh)
 }
 
-// rootfs is what the writable layers of a pod's containers are stored on.
-func (p *Plugin) rootfs(ctx context.Context, pod *pod) blkio.Backing {
-	l := p.layers.Load().Of(pod.handler)
+// Resolver finds what a path of the host is stored on; a *blkio.Storage.
+type Resolver interface {
+	Resolve(ctx context.Context, hostPath string) blkio.Backing
+}
+
+// Backing is what a layer is stored on.
+func (l Layer) Backing(ctx context.Context, s Resolver) blkio.Backing {
 	if l.Reason != "" {
 		return blkio.Backing{Reason: l.Reason}
 	}
-	return p.storage.Resolve(ctx, l.Dir)
+	return s.Resolve(ctx, l.Dir)
 }

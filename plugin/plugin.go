@@ -37,7 +37,7 @@ type Config struct {
 	Storage Storage
 	Cgroups *blkio.Hierarchy
 	// KubeletRoot is the kubelet's root directory on the host, where the names of
-	// pods' volumes are told from; "" is /var/lib/kubelet.
+	// pods' volumes are told from; "" is DefaultKubeletRoot.
 	KubeletRoot string
 	// Layers are where the containers' writable layers are stored.
 	Layers Layers
@@ -52,8 +52,9 @@ type Config struct {
 }
 
 const (
-	defaultResync      = 30 * time.Second
-	defaultKubeletRoot = "/var/lib/kubelet"
+	defaultResync = 30 * time.Second
+	// DefaultKubeletRoot is the kubelet's own default.
+	DefaultKubeletRoot = "/var/lib/kubelet"
 )
 
 // Plugin is the state of one node: its pods, what they asked for, and what
@@ -103,7 +104,7 @@ func New(cfg Config) (*Plugin, error) {
 		log:     cfg.Log,
 		storage: cfg.Storage,
 		cgroups: cfg.Cgroups,
-		kubelet: cmp.Or(cfg.KubeletRoot, defaultKubeletRoot),
+		kubelet: cmp.Or(cfg.KubeletRoot, DefaultKubeletRoot),
 		resync:  cfg.Resync,
 		metrics: newMetrics(),
 		weight:  weightSupport{cgroups: cfg.Cgroups},

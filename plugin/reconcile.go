@@ -31,6 +31,7 @@ func (p *Plugin) reconcile(ctx context.Context) {
 				p.reconcileGroup(ctx, g)
 			}
 		case <-tick.C:
+			p.lookAgain(func(c *container) bool { return c.follows != nil }) // nobody may have told
 			p.reconcileAll(ctx)
 		case <-p.look:
 			p.reconcileAll(ctx)

@@ -24,14 +24,21 @@ func (p *Plugin) settled(ctx context.Context, pol *policy.Policy, c container) (
 		if c.cgroup == "" {
 			return c, c.err
 		}
-		guarded := c.facts.Guarded
-		c.facts = p.facts(ctx, c.pod, c.source)
-		c.facts.Running, c.facts.Guarded = !c.fresh, guarded
+		if c.layer == nil {
+			layer := p.layers.Load().Of(c.pod.handler)
+			c.layer = &layer
+		}
+		before := c.facts
+		c.facts = p.facts(ctx, c.pod, c.source, c.layer)
+		c.facts.Running, c.facts.Guarded = !c.fresh, before.Guarded
+		accrue(&c.facts, &before)
 		c.beyond = beyondTargets(c.source, &c.facts)
 		c.mayChange()
 		if err := failure(&c.facts); err != nil {
-			// What could be found out holds; the reconciler looks again.
-			c.logger(p.log).WithError(err).Warn("Not all disks of a container are known yet")
+			// What could be found out holds; the reconciler looks again. Once is enough said.
+			if failure(&before) == nil {
+				c.logger(p.log).WithError(err).Warn("Not all disks of a container are known yet")
+			}
 		} else {
 			c.source = nil
 		}
@@ -70,9 +77,10 @@ func (p *Plugin) settle(ctx context.Context, c *container) error {
 	}
 	// Only these: an event may have changed others.
 	c.source, c.facts, c.beyond, c.policy, c.desired, c.err = fresh.source, fresh.facts, fresh.beyond, fresh.policy, fresh.desired, fresh.err
-	c.follows, c.propagates, c.grows = fresh.follows, fresh.propagates, fresh.grows
+	c.follows, c.propagates, c.layer = fresh.follows, fresh.propagates, fresh.layer
 	if c.again {
-		c.source = c.follows
+		c.lookAgain()
+		p.markDirty(c.pod.group)
 	}
 	c.pod.known[c.name] = c.facts
 	return nil
@@ -112,11 +120,13 @@ func (p *Plugin) unsettled(g *group) []*container {
 func (p *Plugin) settleAll(ctx context.Context, g *group) []error {
 	var errs []error
 	for _, c := range p.unsettled(g) {
+		before := p.snapshot(c)
 		if err := p.settle(ctx, c); err != nil {
 			errs = append(errs, fmt.Errorf("container %s is not limited: %w", c.name, err))
 			continue
 		}
-		if now := p.snapshot(c); now.err != nil && now.running {
+		// Another look may find the same.
+		if now := p.snapshot(c); now.err != nil && now.running && (before.err == nil || before.err.Error() != now.err.Error()) {
 			now.logger(p.log).WithError(now.err).Warn("Not everything that a running container asks for is enforced")
 		}
 	}

@@ -66,12 +66,15 @@ type container struct {
 	settling chan struct{}
 	// source is what the runtime told us, until all of that was looked into.
 	source *api.Container
-	// follows is the same for a container whose disks may become others while it
-	// runs, nil for the rest: as mounts of the host come into it (propagates), or as
-	// its filesystems get disks (grows). again: they may have, since settle began.
-	follows                  *api.Container
-	propagates, grows, again bool
-	cgroup                   string
+	// follows is what of it is of use for another look, for a container whose disks may
+	// become others while it runs, nil for the rest. propagates: as the host mounts
+	// something; again: they may have, since settle began.
+	follows           *api.Container
+	propagates, again bool
+	// layer is where its writable layer is: that does not move, whatever a runtime
+	// that was restarted does with new ones. nil before the first look.
+	layer  *Layer
+	cgroup string
 	fresh  bool // it is being created now
 	facts  policy.Container
 	// policy is what desired and err were decided by; nil before.

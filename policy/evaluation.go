@@ -90,7 +90,7 @@ func (e *evaluation) path(cs []Container) {
 	for i := range cs {
 		if m := mountOf(&cs[i], e.entry.target.path); m != nil {
 			found = true
-			e.explicit(&cs[i], m.backingOf(e.entry.target.path), e.entry.target.path)
+			e.explicit(&cs[i], m.BackingOf(e.entry.target.path), e.entry.target.path)
 		}
 	}
 	switch {
@@ -115,9 +115,9 @@ func mountOf(c *Container, path string) *Mount {
 	return best
 }
 
-// backingOf returns what a path that m covers is stored on: the longest of m
+// BackingOf returns what a path that m covers is stored on: the longest of m
 // and the mounts below it that covers the path.
-func (m *Mount) backingOf(path string) *blkio.Backing {
+func (m *Mount) BackingOf(path string) *blkio.Backing {
 	best, longest := &m.Backing, 0
 	for i := range m.Below {
 		if b := &m.Below[i]; len(b.Path) > longest && covers(b.Path, path) {

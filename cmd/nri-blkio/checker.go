@@ -53,7 +53,7 @@ func (c *checker) pod(ctx context.Context, m *manifest) podResult {
 	}
 	vols := c.volumes
 	vols.targets = req.Paths()
-	vols.rootfs = backing(ctx, vols.storage, c.layers.Of(c.handlerOf(&m.Spec)))
+	vols.rootfs = c.layers.Of(c.handlerOf(&m.Spec)).Backing(ctx, vols.storage)
 	containers, problems := vols.containers(ctx, &m.Spec)
 	r.Errors = append(r.Errors, problems...)
 	c.checkNames(&r, req, containers)

@@ -277,7 +277,7 @@ func (s *mountSpace) holds(p string) (int, bool) {
 // Source: seq_show in fs/proc/fd.c; proc_pid_fdinfo(5).
 func (f *holderFinder) openFiles(pid int, fn func(mount int)) {
 	dir := f.file(pid, "fdinfo")
-	entries, err := fs.ReadDir(f.proc, dir)
+	entries, err := f.firstEntries(dir, maxFDs+1)
 	if errors.Is(err, fs.ErrPermission) {
 		f.denied++
 	}
@@ -291,6 +291,24 @@ func (f *holderFinder) openFiles(pid int, fn func(mount int)) {
 			fn(mount)
 		}
 	}
+}
+
+// firstEntries lists a part of a directory: a process may have a million files.
+func (f *holderFinder) firstEntries(dir string, n int) ([]fs.DirEntry, error) {
+	file, err := f.proc.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	d, ok := file.(fs.ReadDirFile)
+	if !ok {
+		return nil, fs.ErrInvalid
+	}
+	entries, err := d.ReadDir(n)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return entries, err
 }
 
 // mountOf reads the beginning: of some files the rest is long.

@@ -18,8 +18,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-const defaultKubeletRoot = "/var/lib/kubelet"
-
 // addVolumeFlags is for the commands that look for volumes.
 func (o *options) addVolumeFlags(cmd *cobra.Command) {
 	o.addKubeletFlag(cmd)

@@ -60,14 +60,6 @@ func crioLayers(host hostFS) (plugin.Layers, error) {
 	return g.layers(), nil
 }
 
-// backing is what a layer is stored on.
-func backing(ctx context.Context, s resolver, l plugin.Layer) blkio.Backing {
-	if l.Reason != "" {
-		return blkio.Backing{Reason: l.Reason}
-	}
-	return s.Resolve(ctx, l.Dir)
-}
-
 // layerWatch tells of layers when they are not where they were told to be.
 type layerWatch struct {
 	opts    *options
@@ -112,7 +104,7 @@ func (w *layerWatch) tell(handler string, l plugin.Layer) {
 		w.storage.Pin(l.Dir)
 		log = log.WithField("directory", l.Dir)
 	}
-	b := backing(context.Background(), w.storage, l)
+	b := l.Backing(context.Background(), w.storage)
 	if b.Reason != "" {
 		log.WithField("reason", b.Reason).Warn("Writable layers cannot be limited, the target rootfs will be refused")
 		return

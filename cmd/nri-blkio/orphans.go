@@ -48,7 +48,7 @@ const (
 
 var orphanReasons = map[string]string{
 	orphanNoCgroup:  "the pod has no cgroup",
-	orphanNoProcess: "the pod ran, and no process is left in its cgroup: it is just being removed, or was not removed to the end",
+	orphanNoProcess: "the pod ran, and no process is left in its cgroup: it is being removed, was not removed to the end, or its sandbox cannot be made",
 }
 
 // podMount is a mount in a pod's directory. Of one volume there may be several.

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin"
 )
 
 func TestPodOfCgroup(t *testing.T) {
@@ -86,7 +87,7 @@ func orphanNode(t *testing.T, driver string) *orphanFinder {
 	}
 	t.Cleanup(func() { tree.Close() })
 	a := &app{opts: options{hostRoot: root}}
-	f := a.orphanFinder(t.Context(), openStorage(t, stackedSys(), root, orphanMounts), tree, defaultKubeletRoot, nil)
+	f := a.orphanFinder(t.Context(), openStorage(t, stackedSys(), root, orphanMounts), tree, plugin.DefaultKubeletRoot, nil)
 	f.boot = time.Now().Add(-time.Hour)
 	return f
 }

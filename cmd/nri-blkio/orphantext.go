@@ -19,7 +19,7 @@ func (a *app) printOrphans(list []orphan) {
 	if len(list) == 0 {
 		return
 	}
-	fmt.Fprintln(a.stdout, "\nOrphaned volumes, mounted though their pod is gone:")
+	fmt.Fprintln(a.stdout, "\nOrphaned volumes, mounted though no process of their pod is there:")
 	for i := range list {
 		o := &list[i]
 		fmt.Fprintf(a.stdout, "%s\n  volume %s of pod %s, %s\n  %s\n", safe(o.Mountpoint), safe(o.Volume), o.fullOwner(), safe(o.on()), o.Reason)
@@ -67,6 +67,8 @@ func (a *app) orphans(ctx context.Context, tree *blkio.Hierarchy, records []reco
 		return orphanReport{[]orphan{}, err.Error()}
 	}
 	defer s.Close()
+	ctx, cancel := context.WithTimeout(ctx, holdersTime)
+	defer cancel()
 	found, err := a.orphanFinder(ctx, s, tree, root, records).find(ctx)
 	out := orphanReport{rows: slices.DeleteFunc(found, func(x orphan) bool {
 		return filter.name != "" && (x.Namespace != filter.namespace || x.Pod != filter.name)
@@ -79,7 +81,7 @@ func (a *app) orphans(ctx context.Context, tree *blkio.Hierarchy, records []reco
 
 func (r *orphanReport) print(a *app) error {
 	if len(r.rows) > 0 {
-		fmt.Fprintln(a.stdout, "\nOrphaned volumes, mounted though their pod is gone (\"nri-blkio devices\" says what holds them):")
+		fmt.Fprintln(a.stdout, "\nOrphaned volumes, mounted though no process of their pod is there (\"nri-blkio devices\" says what holds them):")
 		t := newTable(a.stdout, "POD", "VOLUME", "DISK", "MOUNTPOINT", "WHY")
 		for i := range r.rows {
 			o := &r.rows[i]

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -136,7 +137,7 @@ func (o *options) addRootfsFlags(cmd *cobra.Command) {
 }
 
 func (o *options) addKubeletFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.kubeletRoot, "kubelet-root", defaultKubeletRoot, "the kubelet's root directory on the node, which holds the pods' volumes")
+	cmd.Flags().StringVar(&o.kubeletRoot, "kubelet-root", plugin.DefaultKubeletRoot, "the kubelet's root directory on the node, which holds the pods' volumes")
 }
 
 // kubeletDir is where the kubelet keeps the volumes of pods, as it names it to

@@ -198,29 +198,42 @@ func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *blkio.Hie
 	if err != nil {
 		return nil, err
 	}
-	go watchMounts(ctx, log, n.storage, p)
-	go watchDisks(ctx, log, n.storage, p)
+	go watchOn(ctx, log, "Mounts are not watched: creates take longer, and what is mounted into a running container is limited late",
+		func() error {
+			p.MountsChanged() // there may have been some that nobody saw
+			return n.storage.Watch(ctx, p.MountsChanged)
+		})
+	go watchOn(ctx, log, "Disks are not watched: one that comes back gets its limits with the next resync", func() error {
+		return blkio.WatchDisks(ctx, func() {
+			if err := n.storage.DisksChanged(ctx); err != nil && ctx.Err() == nil {
+				log.WithError(err).Warn("Disks that have changed cannot be looked at")
+			}
+			p.DisksChanged()
+		})
+	})
 	return p, nil
 }
 
-// watchMounts has mounts found that come into running containers. Without it each
-// create reads a changed mount table itself.
-func watchMounts(ctx context.Context, log logrus.FieldLogger, storage *blkio.Storage, p *plugin.Plugin) {
-	if err := storage.Watch(ctx, p.MountsChanged); err != nil && ctx.Err() == nil {
-		log.WithError(err).Warn("Mounts are not watched: creates take longer, and a mount that comes into a running container is not limited")
-	}
-}
+// watchPause is between two attempts to watch something.
+const watchPause = 30 * time.Second
 
-// watchDisks has a disk that comes back get its limits at once.
-func watchDisks(ctx context.Context, log logrus.FieldLogger, storage *blkio.Storage, p *plugin.Plugin) {
-	err := blkio.WatchDisks(ctx, func() {
-		if err := storage.DisksChanged(ctx); err != nil && ctx.Err() == nil {
-			log.WithError(err).Warn("Disks that have changed cannot be looked at")
+// watchOn goes on until ctx ends. It tells of each failure once.
+func watchOn(ctx context.Context, log logrus.FieldLogger, without string, fn func() error) {
+	told := ""
+	for {
+		err := fn()
+		if ctx.Err() != nil {
+			return
 		}
-		p.DisksChanged()
-	})
-	if err != nil {
-		log.WithError(err).Warn("Disks are not watched: one that comes back gets its limits with the next resync")
+		if err != nil && err.Error() != told {
+			told = err.Error()
+			log.WithError(err).Warn(without)
+		}
+		select {
+		case <-time.After(watchPause):
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

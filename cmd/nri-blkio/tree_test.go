@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin"
 )
 
 // fakeSys is sysfs as the kernel lays it out.
@@ -113,7 +114,7 @@ func treeOf(t *testing.T, sys fs.FS, mounts string, dirs ...string) *devicesRepo
 		}
 	}
 	s := openStorage(t, sys, root, mounts)
-	k := kubelet{storage: s, hostRoot: root, root: defaultKubeletRoot}
+	k := kubelet{storage: s, hostRoot: root, root: plugin.DefaultKubeletRoot}
 	b := treeBuilder{
 		storage: s, sys: blkio.NewSysfs(sys),
 		features: blkio.Features{IOMax: blkio.Yes, IOWeight: blkio.Yes, IOLatency: blkio.Yes},
@@ -163,7 +164,7 @@ func drawn(t *testing.T, r *devicesReport, all bool) string {
 	return strings.Join(lines, "\n")
 }
 
-const podsOf = defaultKubeletRoot + "/pods/"
+const podsOf = plugin.DefaultKubeletRoot + "/pods/"
 
 func TestTree(t *testing.T) {
 	long := strings.Repeat("long", 60)
@@ -248,7 +249,7 @@ func TestVolumesBelowMounts(t *testing.T) {
 	}
 	const mounts = "1 0 259:300 / / rw - ext4 /dev/nvme0n1 rw\n2 1 0:60 / /var/lib/kubelet/pods/a/volumes rw - nfs4 filer:/ rw\n"
 	list := func(mounts string) (out []string) {
-		k := kubelet{storage: openStorage(t, stackedSys(), root, mounts), hostRoot: root, root: defaultKubeletRoot}
+		k := kubelet{storage: openStorage(t, stackedSys(), root, mounts), hostRoot: root, root: plugin.DefaultKubeletRoot}
 		found, err := k.volumes(t.Context())
 		if err != nil {
 			t.Fatal(err)

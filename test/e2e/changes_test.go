@@ -5,64 +5,75 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
 // TestMountComesLater: a disk that is mounted into a running container is limited
-// there, and one that goes is not any more, without the next resync. Beside it is a
-// container that it does not come into.
+// there, without the next resync, and for as long as the container runs; also one that
+// is mounted over the volume itself. Beside it is a container that it does not come into.
 func TestMountComesLater(t *testing.T) {
 	host, err := os.MkdirTemp(volumes["ext4"], "later-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(host) })
-	sub := filepath.Join(host, "sub")
+	sub, whole := filepath.Join(host, "sub"), filepath.Join(host, "whole")
 	mustMkdir(t, sub)
+	mustMkdir(t, whole)
 	startPlugin(t, "--resync", "1h")
 	pod := runPod(t, "pod", annotations{
 		limits + "container.all":     "* wbps=1Mi",
 		limits + "container.named":   "/data/sub wbps=1Mi",
+		limits + "container.over":    "/data wbps=1Mi",
 		limits + "container.private": "* wbps=1Mi",
 	})
-	run := func(name string, propagated bool) string {
+	run := func(name, host string, propagated bool) *cri.Container {
 		return pod.run(cri.ContainerConfig{
 			Name: name, Args: []string{"sleep"}, Mounts: []cri.Mount{{Host: host, Path: "/data", Propagated: propagated}},
-		}).Cgroup
+		})
 	}
-	all, named, private := run("all", true), run("named", true), run("private", false)
+	all, named, over, private := run("all", host, true), run("named", host, true), run("over", whole, true), run("private", host, false)
 	const one = "wbps=1048576"
-	before := func(dir string) error { return checkIOMax(dir, disks{"vda": one, "vdb": one}) }
-	for range 2 {
-		eventually(t, "limits without the mount", func() error { return before(all) })
-		awaitIOMax(t, named, disks{"vdb": one}) // its path is on that then
-		administer(t, "mount", "--bind", volumes["xfs"], sub)
-		awaitIOMax(t, all, disks{"vda": one, "vdb": one, "vdd": one})
-		awaitIOMax(t, named, disks{"vdd": one})
-		if err := before(private); err != nil {
+	awaitIOMax(t, all.Cgroup, disks{"vda": one, "vdb": one})
+	awaitIOMax(t, named.Cgroup, disks{"vdb": one}) // its path is on that then
+	awaitIOMax(t, over.Cgroup, disks{"vdb": one})
+	for _, at := range []string{sub, whole} {
+		administer(t, "mount", "--bind", volumes["xfs"], at)
+		t.Cleanup(func() { administer(t, "umount", at) })
+	}
+	awaitIOMax(t, all.Cgroup, disks{"vda": one, "vdb": one, "vdd": one})
+	awaitIOMax(t, named.Cgroup, disks{"vdb": one, "vdd": one})
+	awaitIOMax(t, over.Cgroup, disks{"vdb": one, "vdd": one})
+	wantIOMax(t, private.Cgroup, disks{"vda": one, "vdb": one})
+	for _, k := range []*cri.Container{named, over} { // it is there, as the limit says
+		path := map[*cri.Container]string{named: "/data/sub/later", over: "/data/later"}[k]
+		if _, err := k.Exec(t.Context(), deadline, "/bin/iotool", "write", "--direct", "--path", path, "--size", "1Mi"); err != nil {
 			t.Error(err)
 		}
-		administer(t, "umount", sub)
+		if n, err := cgroup.Dir(k.Cgroup).Counter(node.disks["vdd"], "wbytes"); err != nil || n < mib {
+			t.Errorf("%s wrote %d bytes to the disk (%v)", k.Name, n, err)
+		}
 	}
-	eventually(t, "limits at last", func() error { return before(all) })
+	os.Remove(filepath.Join(volumes["xfs"], "later"))
 }
 
 // TestFilesystemGrows: a btrfs gets one more disk while a container writes to it, and
-// the limit is there, too; and goes with the disk.
+// the limit is there, too.
 func TestFilesystemGrows(t *testing.T) {
 	k := newKit(t)
 	first, second := k.pair()
 	know(t, raw...)
 	dir := k.mounts("btrfs", first)
-	startPlugin(t, "--resync", "1h")
+	startPlugin(t) // the kernel may tell before the filesystem has the disk
 	pod := runPod(t, "pod", annotations{limits + "container.c": "/data wbps=1Mi"})
-	c := pod.run(cri.ContainerConfig{Name: "c", Args: []string{"sleep"}, Mounts: []cri.Mount{{Host: dir, Path: "/data"}}})
-	one := disks{raw[0]: "wbps=1048576"}
-	wantIOMax(t, c.Cgroup, one)
+	c := pod.run(cri.ContainerConfig{
+		Name: "c", Args: []string{"write", "--path", "/data/file", "--span", "32Mi"}, Memory: memoryLimit,
+		Mounts: []cri.Mount{{Host: dir, Path: "/data"}},
+	})
+	wantIOMax(t, c.Cgroup, disks{raw[0]: "wbps=1048576"})
 	administer(t, "btrfs", "-q", "device", "add", "-f", "-K", second, dir)
 	awaitIOMax(t, c.Cgroup, disks{raw[0]: "wbps=1048576", raw[1]: "wbps=1048576"})
-	administer(t, "btrfs", "-q", "device", "remove", second, dir)
-	awaitIOMax(t, c.Cgroup, one)
 }
 
 // TestVolumeGrows: a volume that is made larger while it is mounted, and mounted

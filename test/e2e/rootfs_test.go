@@ -21,8 +21,10 @@ const layersDir = "/mnt/xfs/e2e-native"
 // restarted for that, and has to find out.
 func TestRootfsElsewhere(t *testing.T) {
 	p := startPlugin(t)
-	before := runPod(t, "before", annotations{limits + "container.c": "rootfs wbps=2Mi"})
-	old := before.run(sleeper("c"))
+	before := runPod(t, "before", annotations{limits + "container.c": "rootfs wbps=2Mi; /data wbps=2Mi"})
+	follows := sleeper("c", "/data", "ext4")
+	follows.Mounts[0].Propagated = true // it is looked into again and again
+	old := before.run(follows)
 	useNativeSnapshotter(t)
 	p.await(t, logServing, 2)
 
@@ -33,7 +35,7 @@ func TestRootfsElsewhere(t *testing.T) {
 	})
 	wantIOMax(t, k.Cgroup, disks{"vdd": "wbps=1048576"})
 	wantRate(t, k.Cgroup, "vdd", "wbytes", mib)
-	wantIOMax(t, old.Cgroup, disks{"vda": "wbps=2097152"}) // its layer is where it was
+	wantIOMax(t, old.Cgroup, disks{"vda": "wbps=2097152", "vdb": "wbps=2097152"}) // its layer is where it was
 
 	// Like the plugin, check goes by the pod's handler.
 	manifest := filepath.Join(t.TempDir(), "pod.yaml")
