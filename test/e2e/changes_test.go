@@ -68,7 +68,7 @@ func TestFilesystemGrows(t *testing.T) {
 	startPlugin(t) // the kernel may tell before the filesystem has the disk
 	pod := runPod(t, "pod", annotations{limits + "container.c": "/data wbps=1Mi"})
 	c := pod.run(cri.ContainerConfig{
-		Name: "c", Args: []string{"write", "--path", "/data/file", "--span", "32Mi"}, Memory: memoryLimit,
+		Name: "c", Args: []string{"write", "--direct", "--path", "/data/file", "--span", "32Mi"},
 		Mounts: []cri.Mount{{Host: dir, Path: "/data"}},
 	})
 	wantIOMax(t, c.Cgroup, disks{raw[0]: "wbps=1048576"})
