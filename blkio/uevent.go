@@ -17,10 +17,14 @@ import (
 const (
 	burst    = 100 * time.Millisecond
 	betweens = time.Second
+	// A filesystem that is given a disk has it only some time after the kernel has
+	// told, so that is looked for once more.
+	secondLook = 10 * time.Second
 )
 
-// WatchDisks calls changed after block devices came, went or are others now, until ctx
-// ends, or with an error when it cannot go on. changed is called at most once a second.
+// WatchDisks calls changed after block devices came, went or are others now, and once
+// more ten seconds later, until ctx ends, or returns an error when it cannot go on.
+// changed is called at most once a second.
 //
 // Source: lib/kobject_uevent.c. The kernel sends these to every network namespace that
 // the initial user namespace owns.
@@ -74,18 +78,22 @@ func listen(socket io.Reader, events chan<- struct{}) error {
 func isOfDisk(message []byte) bool { return bytes.Contains(message, []byte("\x00SUBSYSTEM=block\x00")) }
 
 func tellOf(ctx context.Context, events <-chan struct{}, changed func()) {
+	var again <-chan time.Time
 	for {
 		select {
 		case <-events:
+			if !pause(ctx, burst) {
+				return
+			}
+			select {
+			case <-events: // the last of the burst
+			default:
+			}
+			again = time.After(secondLook)
+		case <-again:
+			again = nil
 		case <-ctx.Done():
 			return
-		}
-		if !pause(ctx, burst) {
-			return
-		}
-		select {
-		case <-events: // the last of the burst
-		default:
 		}
 		changed()
 		if !pause(ctx, betweens-burst) {

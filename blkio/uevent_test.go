@@ -62,7 +62,8 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// TestTellOf: a burst is told of once, what comes later once more, within a second.
+// TestTellOf: a burst is told of once, what comes later once more, within a second; and
+// some seconds after the last.
 func TestTellOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -79,10 +80,10 @@ func TestTellOf(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		events <- struct{}{}
-		time.Sleep(5 * time.Second)
+		time.Sleep(secondLook + 10*time.Second)
 		cancel()
 		synctest.Wait()
-		if len(told) != 3 || told[0] > burst || told[1] > 2*betweens || told[2] < 5*time.Second {
+		if len(told) != 4 || told[0] > burst || told[1] > 2*betweens || told[2] < 5*time.Second || told[3]-told[2] < secondLook-betweens {
 			t.Errorf("told at %v", told)
 		}
 	})
