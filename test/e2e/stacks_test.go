@@ -185,6 +185,16 @@ func (k *kit) multipath() string {
 	return "/dev/mapper/e2e-multipath"
 }
 
+// nvme is the disk that both controllers have. It is called by the one that came first.
+func (k *kit) nvme() string {
+	k.Helper()
+	heads, err := filepath.Glob("/dev/nvme*n1")
+	if err != nil || len(heads) != 1 {
+		k.Fatalf("NVMe disks: %q (%v), want one", heads, err)
+	}
+	return heads[0]
+}
+
 // zram is memory that is compressed, as a disk.
 func (k *kit) zram() string {
 	k.Helper()

@@ -211,7 +211,7 @@ func (k *kit) stores() []store {
 	add("partition on md", k.mounts("ext4", k.partitioned(array)), "ext4", diskBehind(k.T, array))
 	on("loop, a file on XFS", "ext4", k.loop(filepath.Join(k.mounts("xfs", k.one()), "file"), "/dev/loop300"))
 	on("dm-multipath", "ext4", k.multipath())
-	on("NVMe, two controllers", "ext4", "/dev/nvme0n1")
+	on("NVMe, two controllers", "ext4", k.nvme())
 	on("zram", "ext4", k.zram())
 
 	a, b := k.pair()
