@@ -63,7 +63,7 @@ func capture(t *testing.T) {
 		t.Fatal(err)
 	}
 	add("mountinfo", mounts)
-	out, err := exec.CommandContext(t.Context(), "lsblk", "--json", "--list", "--all", "--output", "KNAME,PKNAME,TYPE,MAJ:MIN").Output()
+	out, err := exec.CommandContext(t.Context(), "lsblk", "--json", "--tree", "--all", "--output", "KNAME,TYPE,MAJ:MIN").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
