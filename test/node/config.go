@@ -15,6 +15,9 @@ type Config struct {
 	Containerd string // "2" (default, from its Go module) or "1.7" (Debian's)
 	Runtime    string // "runc" (default) or "crun", Debian's
 	Driver     string // cgroup driver: "systemd" (default) or "cgroupfs"
+	// ControlPlane is "off" (default), or "on": an API server with what belongs to
+	// it runs on the node, and the kubelet is one of its nodes.
+	ControlPlane string
 
 	MemoryMiB int       // 3072 by default, which is what a kubelet and tests need
 	CacheDir  string    // default: $NRI_BLKIO_CACHE, else nri-blkio in the user's cache directory
@@ -29,14 +32,16 @@ var parameters = map[string][]string{
 	"containerd": {"2", "1.7"},
 	"runtime":    {"runc", "crun"},
 	"driver":     {"systemd", "cgroupfs"},
+
+	"control-plane": {"off", "on"},
 }
 
-// Choices returns the values that the parameter (kernel, containerd, runtime or
-// driver) may have, the default first.
+// Choices returns the values that the parameter (kernel, containerd, runtime, driver
+// or control-plane) may have, the default first.
 func Choices(parameter string) []string { return slices.Clone(parameters[parameter]) }
 
-// ConfigFromEnv reads NODE_KERNEL, NODE_CONTAINERD, NODE_RUNTIME, NODE_DRIVER and
-// NODE_MEMORY (MiB), so that one variable on a make command line changes the node.
+// ConfigFromEnv reads NODE_KERNEL, NODE_CONTAINERD, NODE_RUNTIME, NODE_DRIVER,
+// NODE_CONTROL_PLANE and NODE_MEMORY (MiB), so that one variable on a make command line changes the node.
 func ConfigFromEnv() (Config, error) { return configFrom(os.Getenv) }
 
 func configFrom(getenv func(string) string) (Config, error) {
@@ -45,6 +50,8 @@ func configFrom(getenv func(string) string) (Config, error) {
 		Containerd: getenv("NODE_CONTAINERD"),
 		Runtime:    getenv("NODE_RUNTIME"),
 		Driver:     getenv("NODE_DRIVER"),
+
+		ControlPlane: getenv("NODE_CONTROL_PLANE"),
 	}
 	if text := getenv("NODE_MEMORY"); text != "" {
 		n, err := strconv.Atoi(text)
@@ -64,6 +71,7 @@ func (c Config) Validate() error {
 		{"containerd", c.Containerd},
 		{"runtime", c.Runtime},
 		{"driver", c.Driver},
+		{"control-plane", c.ControlPlane},
 	} {
 		if !slices.Contains(parameters[p.name], p.value) {
 			return fmt.Errorf("%s %q: want %s", p.name, p.value, strings.Join(parameters[p.name], " or "))
@@ -78,7 +86,11 @@ func (c Config) Validate() error {
 // String names the node, for logs and test names.
 func (c Config) String() string {
 	c = c.withDefaults()
-	return fmt.Sprintf("kernel %s, containerd %s, %s, %s driver", c.Kernel, c.Containerd, c.Runtime, c.Driver)
+	name := fmt.Sprintf("kernel %s, containerd %s, %s, %s driver", c.Kernel, c.Containerd, c.Runtime, c.Driver)
+	if c.ControlPlane == "on" {
+		name += ", control plane"
+	}
+	return name
 }
 
 func (c Config) withDefaults() Config {
@@ -91,6 +103,7 @@ func (c Config) withDefaults() Config {
 	fill(&c.Containerd, "containerd")
 	fill(&c.Runtime, "runtime")
 	fill(&c.Driver, "driver")
+	fill(&c.ControlPlane, "control-plane")
 	if c.MemoryMiB == 0 {
 		c.MemoryMiB = defaultMemoryMiB
 	}

@@ -146,7 +146,7 @@ func addPrograms(ctx context.Context, root string, parts rootParts) error {
 			return err
 		}
 	}
-	for name, to := range map[string]string{"containerd": "opt/containerd2/bin", "kubelet": "usr/local/bin"} {
+	for name, to := range map[string]string{"containerd": "opt/containerd2/bin", "kubernetes": "usr/local/bin"} {
 		if err := copyInto(ctx, parts.programs[name]+"/.", filepath.Join(root, to)); err != nil {
 			return err
 		}

@@ -29,9 +29,10 @@ Examples:
   node run --kernel 6.1 --containerd 1.7 -- ctr version
   node run --payload ./bin -- /payload/e2e.test -test.v
   node up --env /tmp/node.env & . /tmp/node.env; $NODE_SSH journalctl -u containerd
+  node up --control-plane on --env /tmp/node.env & . /tmp/node.env; $NODE_SSH kubectl get nodes
 
 The flags' defaults come from NODE_KERNEL, NODE_CONTAINERD, NODE_RUNTIME,
-NODE_DRIVER and NODE_MEMORY. The cache is $NRI_BLKIO_CACHE, else nri-blkio in the
+NODE_DRIVER, NODE_CONTROL_PLANE and NODE_MEMORY. The cache is $NRI_BLKIO_CACHE, else nri-blkio in the
 user's cache directory.
 
 Flags:
@@ -86,6 +87,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		{"containerd", &o.cfg.Containerd},
 		{"runtime", &o.cfg.Runtime},
 		{"driver", &o.cfg.Driver},
+		{"control-plane", &o.cfg.ControlPlane},
 	} {
 		choices := node.Choices(p.name)
 		flags.StringVar(p.value, p.name, *p.value,
