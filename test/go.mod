@@ -4,6 +4,7 @@ go 1.26.8
 
 require (
 	github.com/cilium/ebpf v0.22.0
+	github.com/container-storage-interface/spec v1.13.0
 	github.com/containerd/nri v0.12.5
 	github.com/google/go-containerregistry v0.22.1
 	github.com/nri-blkio/nri-blkio v0.0.0-00010101000000-000000000000
@@ -13,6 +14,7 @@ require (
 	golang.org/x/sys v0.49.0
 	google.golang.org/grpc v1.85.0
 	k8s.io/cri-api v0.37.2
+	k8s.io/kubelet v0.37.2
 )
 
 require (

@@ -155,20 +155,7 @@ func podsOfTwo() []staticPod {
 // startKubelet gives the pods to a kubelet that ends with the test.
 func startKubelet(t *testing.T, pods []staticPod) {
 	t.Helper()
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*deadline)
-		defer cancel()
-		if out, err := exec.CommandContext(ctx, "systemctl", "stop", "kubelet").CombinedOutput(); err != nil {
-			t.Errorf("stop the kubelet: %v: %s", err, out)
-		}
-		if t.Failed() {
-			out, _ := exec.CommandContext(ctx, "journalctl", "-u", "kubelet", "--no-pager", "-n", "60").CombinedOutput()
-			t.Logf("end of the log of the kubelet:\n%s", out)
-		}
-		if err := node.cri.RemovePods(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { endUnits(t, "kubelet") })
 	for _, p := range pods {
 		var text bytes.Buffer
 		err := manifest.Execute(&text, map[string]any{
@@ -183,6 +170,26 @@ func startKubelet(t *testing.T, pods []staticPod) {
 	}
 	if out, err := exec.CommandContext(t.Context(), "systemctl", "start", "kubelet").CombinedOutput(); err != nil {
 		t.Fatalf("start the kubelet: %v: %s", err, out)
+	}
+}
+
+// endUnits stops units and removes the pods that are left of them. If the test has
+// failed, the end of what they log is shown.
+func endUnits(t *testing.T, units ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*deadline)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, "systemctl", append([]string{"stop"}, units...)...).CombinedOutput(); err != nil {
+		t.Errorf("stop %s: %v: %s", units, err, out)
+	}
+	for _, name := range units {
+		if t.Failed() {
+			out, _ := exec.CommandContext(ctx, "journalctl", "-u", name, "--no-pager", "-n", "60").CombinedOutput()
+			t.Logf("end of the log of %s:\n%s", name, out)
+		}
+	}
+	if err := node.cri.RemovePods(ctx); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -265,7 +272,7 @@ func checkRestart(t *testing.T, p staticPod) {
 func checkInvalid(t *testing.T, p staticPod) {
 	want := "nri-blkio: " + limits + `containers: entry 1 "/data wpbs=1Mi": unknown key "wpbs" (did you mean "wbps"?)`
 	within(t, kubeletDeadline, "the kubelet tells why the container waits", func() error {
-		reason, message, err := waiting(t.Context(), p.fullName(t))
+		reason, message, err := waiting(t.Context(), p.fullName(t), "c")
 		if err != nil {
 			return err
 		}
@@ -276,8 +283,8 @@ func checkInvalid(t *testing.T, p staticPod) {
 	})
 }
 
-// waiting asks the kubelet why the first container of a pod waits.
-func waiting(ctx context.Context, pod string) (reason, message string, err error) {
+// waiting asks the kubelet why a container of a pod waits.
+func waiting(ctx context.Context, pod, container string) (reason, message string, err error) {
 	client := http.Client{
 		Timeout: deadline,
 		// The kubelet's certificate is its own.
@@ -297,12 +304,13 @@ func waiting(ctx context.Context, pod string) (reason, message string, err error
 		return "", "", fmt.Errorf("%s from %s: %w", response.Status, request.URL, err)
 	}
 	for _, item := range list.Items {
-		if item.Metadata.Name == pod && len(item.Status.ContainerStatuses) > 0 {
-			w := item.Status.ContainerStatuses[0].State.Waiting
-			return w.Reason, w.Message, nil
+		for _, s := range item.Status.ContainerStatuses {
+			if item.Metadata.Name == pod && s.Name == container {
+				return s.State.Waiting.Reason, s.State.Waiting.Message, nil
+			}
 		}
 	}
-	return "", "", fmt.Errorf("the kubelet has no status of pod %s", pod)
+	return "", "", fmt.Errorf("the kubelet has no status of container %s of pod %s", container, pod)
 }
 
 // podList is the part of a v1.PodList that is looked at.
@@ -311,6 +319,7 @@ type podList struct {
 		Metadata struct{ Name string }
 		Status   struct {
 			ContainerStatuses []struct {
+				Name  string
 				State struct {
 					Waiting struct{ Reason, Message string }
 				}

@@ -24,6 +24,8 @@ type store struct {
 	devices map[string]string // the same for a raw block volume
 	target  string            // "/data" if empty
 	single  bool              // the mount is of one file
+	// readOnly: it cannot be written to, so its limit is on reads.
+	readOnly bool
 	fs      string            // "" for none
 	disks   []string          // that are to be limited; what is written is measured on the last
 	// escapes is why limits do not hold for buffered writes; "": they do.
@@ -92,22 +94,23 @@ func (s *store) obeys(t *testing.T, pod podOf) {
 		t.Cleanup(func() { os.Remove(filepath.Join(s.mount.Host, strings.TrimPrefix(s.file(), s.mount.Path))) })
 	}
 	k := podOf{pod.Pod, t}.run(cfg)
-	want := disks{}
-	for _, disk := range s.disks {
-		want[disk] = "wbps=1048576"
-	}
-	wantIOMax(t, k.Cgroup, want)
-	write := []string{"write", "--path", s.file(), "--block", "64Ki", "--span", "64Mi"}
-	direct := percent(s.rate(t, k, append(write, "--direct")))
-	buffered := s.escapes
-	switch {
-	case s.mirrored:
-		buffered = percent(s.rate(t, k, write)) + ", charged on one disk"
-	case s.escapes == "":
-		buffered = percent(s.rate(t, k, write))
-	}
+	s.measure(t, k)
 	if err := k.Stop(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// measure prints the row of a container that does nothing yet.
+func (s *store) measure(t *testing.T, k *cri.Container) {
+	t.Helper()
+	want := disks{}
+	for _, disk := range s.disks {
+		want[disk] = s.key() + "=1048576"
+	}
+	wantIOMax(t, k.Cgroup, want)
+	direct, buffered := "read-only", ""
+	if !s.readOnly {
+		direct, buffered = s.writes(t, k)
 	}
 	if t.Failed() {
 		return
@@ -116,8 +119,31 @@ func (s *store) obeys(t *testing.T, pod podOf) {
 	for _, disk := range s.disks {
 		lines = append(lines, node.disks[disk]+" "+want[disk])
 	}
-	cells := []string{s.name, s.fs, strings.Join(s.disks, ", "), strings.Join(lines, ", "), direct, buffered}
-	fmt.Println(storageRow + "| " + strings.Join(cells, " | ") + " |")
+	printRow(s.name, s.fs, strings.Join(s.disks, ", "), strings.Join(lines, ", "), direct, buffered)
+}
+
+func printRow(cells ...string) { fmt.Println(storageRow + "| " + strings.Join(cells, " | ") + " |") }
+
+// key is what is limited: there are no writes to what is read-only.
+func (s *store) key() string {
+	if s.readOnly {
+		return "rbps"
+	}
+	return "wbps"
+}
+
+// writes measures direct and buffered writes.
+func (s *store) writes(t *testing.T, k *cri.Container) (direct, buffered string) {
+	t.Helper()
+	write := []string{"write", "--path", s.file(), "--block", "64Ki", "--span", "64Mi"}
+	direct = percent(s.rate(t, k, append(write, "--direct")))
+	switch {
+	case s.mirrored:
+		return direct, percent(s.rate(t, k, write)) + ", charged on one disk"
+	case s.escapes != "":
+		return direct, s.escapes
+	}
+	return direct, percent(s.rate(t, k, write))
 }
 
 // measured is the disk that what is being written is charged on.

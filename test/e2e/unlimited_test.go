@@ -55,7 +55,7 @@ func TestStorageWithout(t *testing.T) {
 			if !strings.Contains(message, v.reason) || len(message) > maxMessage {
 				t.Errorf("the container was refused with %q, want %q", message, v.reason)
 			}
-			fmt.Println(storageRow + "| " + strings.Join([]string{v.name, v.fs, "", "refused: " + v.reason, "", ""}, " | ") + " |")
+			printRow(v.name, v.fs, "", "refused: "+v.reason, "", "")
 		})
 	}
 	wantIOMax(t, pod.run(sleeper("good", "/data", "ext4")).Cgroup, limitedDisk)

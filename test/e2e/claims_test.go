@@ -1,0 +1,302 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"text/template"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
+	"github.com/nri-blkio/nri-blkio/test/e2e/csi"
+)
+
+// volumeKind is a volume of a pod, by the way that Kubernetes has it.
+type volumeKind struct {
+	store
+	Volume     string // YAML of its source, "emptyDir: {}"
+	Mount      string // YAML of more fields of the mount
+	Block      bool   // volumeDevices has it
+	Privileged bool
+	Claim      string // YAML of the source of the PersistentVolume that its claim takes
+	Mode       string // of that, "Filesystem" by default
+	// by is the target in the annotation, the path of the mount by default.
+	by string
+	// device is what it is stored on, where only the running pod tells: a pattern.
+	device string
+	refuse string // part of what the tenant is told, where it cannot be limited
+}
+
+// Name of the volume, and of the container that alone has it.
+func (v *volumeKind) Name() string { return strings.TrimPrefix(v.container(), "pod-s-") }
+
+// Path in the container. No two have the same, so that who writes is told by it.
+func (v *volumeKind) Path() string { return "/" + v.Name() }
+
+var volumesManifest = template.Must(template.New("volumes").Parse(`{{range .Volumes}}{{if .Claim -}}
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: pv-{{.Name}}}
+spec:
+  capacity: {storage: 100Mi}
+  accessModes: [ReadWriteOnce]
+  persistentVolumeReclaimPolicy: Retain
+  storageClassName: {{.Name}}
+  volumeMode: {{.Mode}}
+  {{.Claim}}
+---
+{{if not .Volume -}}
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: {{.Name}}, namespace: default}
+spec:
+  accessModes: [ReadWriteOnce]
+  resources: {requests: {storage: 100Mi}}
+  storageClassName: {{.Name}}
+  volumeMode: {{.Mode}}
+---
+{{end}}{{end}}{{end -}}
+apiVersion: storage.k8s.io/v1
+kind: CSIDriver
+metadata: {name: {{.Driver}}}
+spec: {attachRequired: false, podInfoOnMount: true, volumeLifecycleModes: [Persistent, Ephemeral]}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: config, namespace: default}
+data: {key: value}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: secret, namespace: default}
+stringData: {key: value}
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: volumes
+  namespace: default
+  annotations:
+{{- range $key, $value := .Annotations}}
+    {{$key}}: {{printf "%q" $value}}
+{{- end}}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 0
+  containers:
+{{- range .Volumes}}
+  - name: {{.Name}}
+    image: {{$.Image}}
+    imagePullPolicy: Never
+    args: [sleep, --seconds, "100000"]
+    env: [{name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
+    resources: {limits: {memory: "{{$.Memory}}"}}
+    securityContext: {privileged: {{.Privileged}}}
+    {{if .Block}}volumeDevices: [{name: {{.Name}}, devicePath: {{.Path}}}]
+    {{- else}}volumeMounts: [{name: {{.Name}}, mountPath: {{.Path}}{{with .Mount}}, {{.}}{{end}}}]{{end}}
+{{- end}}
+  volumes:
+{{- range .Volumes}}
+  - {name: {{.Name}}, {{if .Volume}}{{.Volume}}{{else}}persistentVolumeClaim: {claimName: {{.Name}}}{{end}}}
+{{- end}}
+`))
+
+const (
+	csiDriver  = "lvm.e2e.test"
+	localNodes = `nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [node]}]}]}}`
+)
+
+// TestStorageOfPods: for each kind of volume that a pod can have, a container has
+// it through the control plane, the kubelet and a CSI driver.
+func TestStorageOfPods(t *testing.T) {
+	k := newKit(t)
+	kinds := podVolumes(k, k.volumeGroup())
+	a := annotations{}
+	for i := range kinds {
+		v := &kinds[i]
+		v.target = v.Path()
+		if v.by == "" {
+			v.by = v.Path()
+		}
+		if v.Mode == "" {
+			v.Mode = "Filesystem"
+		}
+		know(t, v.disks...)
+		a[limits+"container."+v.Name()] = v.by + " " + v.key() + "=1Mi"
+	}
+	startPlugin(t)
+	driver, err := csi.Start(csiDriver, "e2e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(driver.Stop)
+	c := startCluster(t)
+	var manifest bytes.Buffer
+	err = volumesManifest.Execute(&manifest, map[string]any{
+		"Volumes": kinds, "Driver": csiDriver, "Annotations": a, "Image": cri.Image, "Memory": memoryLimit,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.apply(manifest.String())
+	running := awaitVolumes(t, kinds)
+	for i := range kinds {
+		if kinds[i].device != "" {
+			kinds[i].disks = []string{kinds[i].find(t)}
+		}
+	}
+	for of := range slices.Chunk(kinds, 3) { // at a time: the node has two CPUs
+		t.Run("of", func(t *testing.T) {
+			for _, v := range of {
+				t.Run(v.Name(), func(t *testing.T) {
+					t.Parallel()
+					v.obeys(t, running[v.Name()])
+				})
+			}
+		})
+	}
+}
+
+// obeys: the volume is limited as it is to be, or refused.
+func (v *volumeKind) obeys(t *testing.T, k *cri.Container) {
+	if v.refuse != "" {
+		v.isRefused(t)
+		return
+	}
+	v.measure(t, k)
+}
+
+// awaitVolumes waits for the containers of all volumes that are not refused.
+func awaitVolumes(t *testing.T, kinds []volumeKind) map[string]*cri.Container {
+	t.Helper()
+	var running map[string]*cri.Container
+	within(t, clusterDeadline, "the containers run", func() error {
+		var err error
+		if running, err = node.cri.Running(t.Context(), "io.kubernetes.pod.name", "volumes"); err != nil {
+			return err
+		}
+		var missing []string
+		for _, v := range kinds {
+			if v.refuse == "" && running[v.Name()] == nil {
+				missing = append(missing, v.Name())
+			}
+		}
+		if len(missing) > 0 {
+			return fmt.Errorf("not %s", strings.Join(missing, ", "))
+		}
+		return nil
+	})
+	return running
+}
+
+// find is the disk of a volume that its driver has made.
+func (v *volumeKind) find(t *testing.T) string {
+	t.Helper()
+	found, err := filepath.Glob(v.device)
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%s: %q (%v), want one device", v.device, found, err)
+	}
+	disk := diskBehind(t, found[0])
+	know(t, disk)
+	return disk
+}
+
+// isRefused: the tenant reads the reason where the kubelet tells why the container waits.
+func (v *volumeKind) isRefused(t *testing.T) {
+	eventually(t, "the kubelet tells why the container waits", func() error {
+		_, message, err := waiting(t.Context(), "volumes", v.Name())
+		if err == nil && !strings.Contains(message, v.refuse) {
+			err = errors.New(message)
+		}
+		return err
+	})
+	printRow(v.name, v.fs, "", "refused: "+v.refuse, "", "")
+}
+
+// podVolumes are all kinds, on volumes of the group where they come by CSI.
+func podVolumes(k *kit, group string) []volumeKind {
+	k.Helper()
+	on := func(name, fs string, disks ...string) store { return store{name: "pod's " + name, fs: fs, disks: disks} }
+	host := func(path, kind string) string { return fmt.Sprintf("hostPath: {path: %s, type: %q}", path, kind) }
+	logical := func(name string) (handle, disk string) {
+		return fmt.Sprintf("csi: {driver: %s, volumeHandle: %s, fsType: ext4}", csiDriver, name),
+			diskBehind(k.T, k.logical(group, name, "-L", "100M"))
+	}
+	published, onPublished := logical("published")
+	block, onBlock := logical("block")
+	ephemeral, onEphemeral := logical("ephemeral")
+	// The kubelet and the tests are on one node: what a hostPath volume makes is removed here.
+	made, file := volumes["part"]+"/made", volumes["btrfs"]+"/file"
+	k.Cleanup(func() { os.RemoveAll(made); os.Remove(file) })
+	single := testFile(k.T, "xfs", "single")
+	writeFile(k.T, single, "")
+	localBlock := k.one()
+	singleFile := func(s store) store { s.single = true; return s }
+	readOnly := func(s store) store { s.readOnly = true; return s }
+	kinds := []volumeKind{
+		{store: on("emptyDir", "ext4", "vda"), Volume: "emptyDir: {}", by: "@emptydir"},
+		{store: on("subPath", "ext4", "vda"), Volume: "emptyDir: {}", Mount: "subPath: sub", by: "@subpath"},
+		{store: on("hostPath", "ext4", "vdb"), Volume: host(volumes["ext4"], "")},
+		{store: on("subPathExpr of a hostPath", "ext4", "vdb"), Volume: host(volumes["ext4"], "Directory"), Mount: "subPathExpr: $(POD)"},
+		{store: on("hostPath, DirectoryOrCreate", "ext4", "vdc"), Volume: host(made, "DirectoryOrCreate")},
+		{store: singleFile(on("hostPath, File", "xfs", "vdd")), Volume: host(single, "File")},
+		{store: singleFile(on("hostPath, FileOrCreate", "btrfs", "vde")), Volume: host(file, "FileOrCreate")},
+		{store: singleFile(on("hostPath, BlockDevice", "", "vdf")), Volume: host("/dev/vdf", "BlockDevice"), Privileged: true},
+		{store: on("local PersistentVolume", "xfs", "vdd"), Claim: "local: {path: " + volumes["xfs"] + "}\n  " + localNodes},
+		{
+			store: singleFile(on("local PersistentVolume, raw block", "", "vdg")),
+			Claim: "local: {path: " + localBlock + "}\n  " + localNodes, Mode: "Block", Block: true,
+		},
+		{store: on("CSI claim", "ext4", onPublished), Claim: published, by: "@pv-csi-claim"},
+		{store: singleFile(on("CSI claim, raw block", "", onBlock)), Claim: block, Mode: "Block", Block: true},
+		{store: on("generic ephemeral", "ext4", onEphemeral), Volume: claimTemplate("generic-ephemeral"), Claim: ephemeral},
+		{
+			store: on("CSI inline", "ext4"), Volume: "csi: {driver: " + csiDriver + "}",
+			by: "@csi-inline", device: "/dev/" + group + "/csi-*",
+		},
+		{store: readOnly(on("configMap", "ext4", "vda")), Volume: "configMap: {name: config}", by: "@configmap"},
+	}
+	if node.containerd == "2" { // 1.7 knows no image volumes
+		image := "image: {reference: docker.io/local/busybox:1, pullPolicy: Never}"
+		kinds = append(kinds, volumeKind{store: readOnly(on("image", "overlay", "vda")), Volume: image})
+	}
+	return append(kinds, refusedVolumes(on)...)
+}
+
+func claimTemplate(class string) string {
+	return "ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], " +
+		"resources: {requests: {storage: 100Mi}}, storageClassName: " + class + "}}}"
+}
+
+// refusedVolumes have no disk, or none that their name leads to.
+func refusedVolumes(on func(name, fs string, disks ...string) store) []volumeKind {
+	const memory = "tmpfs is memory, not a disk"
+	return []volumeKind{
+		{store: on("emptyDir in memory", "tmpfs"), Volume: "emptyDir: {medium: Memory}", by: "@emptydir-in-memory", refuse: memory},
+		{store: on("secret", "tmpfs"), Volume: "secret: {secretName: secret}", by: "@secret", refuse: memory},
+		{
+			store:  on("projected", "tmpfs"),
+			Volume: "projected: {sources: [{secret: {name: secret}}, {configMap: {name: config}}]}", refuse: memory,
+		},
+		{
+			store:  on("downwardAPI", "tmpfs"),
+			Volume: "downwardAPI: {items: [{path: name, fieldRef: {fieldPath: metadata.name}}]}", refuse: memory,
+		},
+		{
+			store:  on("hostPath, CharDevice", "devtmpfs"),
+			Volume: `hostPath: {path: /dev/null, type: CharDevice}`, refuse: "is memory, not a disk",
+		},
+		{
+			store:  on("hostPath, Socket", "tmpfs"),
+			Volume: `hostPath: {path: /run/containerd/containerd.sock, type: Socket}`, refuse: memory,
+		},
+		{
+			store: on("hostPath by name", "ext4"), Volume: "hostPath: {path: " + volumes["ext4"] + "}",
+			by: "@hostpath-by-name", refuse: `no mount of the container is known to be of volume`,
+		},
+	}
+}

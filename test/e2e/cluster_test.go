@@ -1,0 +1,91 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// cluster is the control plane of the node, and the kubelet as its only node.
+type cluster struct{ *testing.T }
+
+// clusterDeadline is for the control plane to start, and for all pods of a test to
+// run: programs of 80 MB come up on two emulated CPUs.
+const clusterDeadline = 5 * time.Minute
+
+const clusterUnit = "control-plane.target"
+
+// startCluster starts the control plane, which ends with the test, and waits for
+// the kubelet to have joined.
+func startCluster(t *testing.T) cluster {
+	t.Helper()
+	c := cluster{t}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("pods:\n%s", c.output(nil, "describe", "pods"))
+		}
+		// Not the target: who stops that does not wait for its parts.
+		endUnits(t, "cluster-kubelet", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")
+		if err := os.RemoveAll("/run/etcd"); err != nil { // the next one is another cluster
+			t.Error(err)
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), clusterDeadline)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, "systemctl", "start", clusterUnit).CombinedOutput(); err != nil {
+		t.Fatalf("start %s: %v: %s", clusterUnit, err, out)
+	}
+	within(t, clusterDeadline, "the node is one of the control plane", func() error {
+		if out := c.output(nil, "get", "nodes", "-o", "name"); strings.TrimSpace(out) != "node/node" {
+			return errors.New(out)
+		}
+		return nil
+	})
+	c.kubectl(nil, "wait", "--for=condition=Ready", "node/node", "--timeout="+clusterDeadline.String())
+	return c
+}
+
+// apply makes objects, which go with the test.
+func (c cluster) apply(manifest string) {
+	c.Helper()
+	c.Cleanup(func() {
+		// Pods first: a claim is not removed while one uses it.
+		c.kubectl(nil, "delete", "pods", "--all", "--grace-period=0", "--force", "--timeout=2m")
+		c.kubectl(&manifest, "delete", "-f", "-", "--ignore-not-found", "--timeout=2m")
+	})
+	c.kubectl(&manifest, "apply", "-f", "-")
+}
+
+// kubectl fails the test if kubectl does.
+func (c cluster) kubectl(input *string, args ...string) string {
+	c.Helper()
+	out, err := kubectl(input, args...)
+	if err != nil {
+		c.Fatalf("kubectl %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// output is what kubectl prints, in any case.
+func (c cluster) output(input *string, args ...string) string {
+	out, err := kubectl(input, args...)
+	if err != nil {
+		return err.Error() + ": " + out
+	}
+	return out
+}
+
+func kubectl(input *string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), clusterDeadline)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "kubectl", append([]string{"--kubeconfig", "/etc/kubernetes/admin.conf"}, args...)...)
+	if input != nil {
+		cmd.Stdin = strings.NewReader(*input)
+	}
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
