@@ -12,39 +12,40 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 )
 
-// kit makes storage of two raw disks of the node: each has the same partitions, so
-// that a stack of two of these has a part of each disk.
+// kit makes storage of two raw disks of the node: each has the same number of equal
+// partitions, so that a stack of two of these has a part of each disk.
 type kit struct {
 	*testing.T
-	next int
+	partitions, next int
 }
 
 // raw are the disks that a kit may write to.
 var raw = []string{"vdg", "vdh"}
 
-const partitions = 10
+// rawSize is what partitions share of a raw disk, in MiB: it has somewhat more.
+const rawSize = 4000
 
-func newKit(t *testing.T) *kit {
+func newKit(t *testing.T, partitions int) *kit {
 	t.Helper()
 	for _, disk := range raw {
 		wipe := func() { administer(t, "wipefs", "-q", "-a", "-f", "/dev/"+disk) }
 		wipe()
 		// Of a run that was interrupted there may be the old ones.
 		cmd := exec.CommandContext(t.Context(), "sfdisk", "-q", "--wipe-partitions", "always", "/dev/"+disk)
-		cmd.Stdin = strings.NewReader("label: gpt\n" + strings.Repeat("size=400M\n", partitions))
+		cmd.Stdin = strings.NewReader("label: gpt\n" + strings.Repeat(fmt.Sprintf("size=%dM\n", rawSize/partitions), partitions))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("partition %s: %v: %s", disk, err, out)
 		}
 		t.Cleanup(wipe)
 	}
 	administer(t, "udevadm", "settle", "--timeout=30")
-	return &kit{T: t}
+	return &kit{T: t, partitions: partitions}
 }
 
 // pair is a partition of each disk that nothing else is made of.
 func (k *kit) pair() (string, string) {
 	k.Helper()
-	if k.next++; k.next > partitions {
+	if k.next++; k.next > k.partitions {
 		k.Fatal("all partitions are in use")
 	}
 	return fmt.Sprintf("/dev/vdg%d", k.next), fmt.Sprintf("/dev/vdh%d", k.next)
@@ -88,7 +89,10 @@ func (k *kit) mount(args ...string) string {
 	k.Helper()
 	dir := k.TempDir()
 	administer(k.T, slices.Concat([]string{"mount"}, args, []string{dir})...)
-	k.Cleanup(func() { administer(k.T, "umount", dir) })
+	k.Cleanup(func() {
+		// The plugin that has just ended may have left a sync under way.
+		eventually(k.T, "it can be unmounted", func() error { return runs("umount", dir) })
+	})
 	return dir
 }
 

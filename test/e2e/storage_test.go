@@ -38,7 +38,7 @@ type store struct {
 // TestStorage: whatever a volume is stored on, its disk is found, the limit is there
 // as the container starts, and what is written obeys it.
 func TestStorage(t *testing.T) {
-	stores := append(plainStores(t), newKit(t).stores()...)
+	stores := append(plainStores(t), newKit(t, 10).stores()...)
 	for _, s := range stores {
 		know(t, s.disks...)
 	}
