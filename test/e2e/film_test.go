@@ -63,7 +63,7 @@ func (m moved) String() string {
 func (a *account) films(file, writer string, fair float64, others ...string) *account {
 	a.s.Helper()
 	f := &film{
-		s: a.s, file: filepath.Join(volumes[a.s.volume], filepath.Base(file)), writer: a.of[writer], fair: fair,
+		s: a.s, file: filepath.Join(a.s.volume.dir, filepath.Base(file)), writer: a.of[writer], fair: fair,
 		stop: make(chan struct{}),
 	}
 	for _, name := range others {
@@ -116,7 +116,7 @@ func (f *film) shoot(reader *writeback.OwnerReader, ids []uint64) {
 }
 
 func (f *film) written(dir string) int64 {
-	n, err := cgroup.Dir(dir).Counter(node.disks[diskOf[f.s.volume]], "wbytes")
+	n, err := f.s.volume.written(dir)
 	if err != nil {
 		f.s.Error(err)
 	}

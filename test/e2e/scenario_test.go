@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
@@ -30,7 +29,7 @@ const (
 
 // parts are what is done, by a policy file, on a volume. A proof plays all with each
 // of them; else they are played with all on, and those that tell most with all off,
-// so that what is done is seen to be what helps.
+// so that what is done is seen to be what helps, and the first one on two disks.
 var parts = []part{
 	{noParts, allOff, "ext4", onlyTelling},
 	{noParts + ", XFS", allOff, "xfs", onlyProof},
@@ -40,13 +39,17 @@ var parts = []part{
 	{allParts, "", "ext4", always},
 	{allParts + ", XFS", "", "xfs", onlyProof},
 	{allParts + ", btrfs", "", "btrfs", onlyProof},
+	{allParts + ", btrfs over two disks", "", "btrfs over two disks", onlyFirst},
+	{allParts + ", LVM", "", "LVM", onlyProof},
+	{allParts + ", dm-crypt", "", "dm-crypt", onlyProof},
 }
 
 const allOff = "writeback: {backstop: false, handOver: false, repair: false}\n"
 
 type part struct {
-	name, policy, volume string
-	when                 when
+	name, policy string
+	volume       string // of volumeOf
+	when         when
 }
 
 // when is how much is played without a proof.
@@ -55,6 +58,7 @@ type when int
 const (
 	always when = iota
 	onlyTelling
+	onlyFirst // of the scenarios
 	onlyProof
 )
 
@@ -67,6 +71,8 @@ func (p *part) plays(sc *scenario) bool {
 		return true
 	case p.when == onlyTelling:
 		return sc.telling
+	case p.when == onlyFirst:
+		return sc.name == scenarios[0].name
 	}
 	return p.when == always && !sc.proof
 }
@@ -87,7 +93,7 @@ type stage struct {
 	plugin   *instance
 	shared   *shared
 	parts    string
-	volume   string
+	volume   volume
 	duration time.Duration // of what is measured
 	result
 }
@@ -111,14 +117,15 @@ func TestScenarios(t *testing.T) {
 			continue
 		}
 		t.Run(part.name, func(t *testing.T) {
+			on := volumeOf(t, part.volume)
 			p := startPlugin(t, "--policy", policyFile(t, part.policy))
-			pods := &shared{t: t, volume: part.volume, casts: map[string]*cast{}}
+			pods := &shared{t: t, volume: on, casts: map[string]*cast{}}
 			for _, sc := range scenarios {
 				if !part.plays(&sc) {
 					continue
 				}
 				t.Run(sc.name, func(t *testing.T) {
-					s := &stage{T: t, plugin: p, shared: pods, parts: part.name, volume: part.volume, duration: *scenarioTime}
+					s := &stage{T: t, plugin: p, shared: pods, parts: part.name, volume: on, duration: *scenarioTime}
 					sc.play(s)
 					s.promised()
 					// At once: what comes later may fail.
@@ -162,10 +169,14 @@ func (s *stage) row(name string) string {
 	return "| " + strings.Join(cells, " | ") + " |"
 }
 
+// due is what a limit allows: it is one of each disk, and RAID 0 writes to all of them
+// at once.
+func (s *stage) due(limit int) float64 { return float64(limit * len(s.volume.disks)) }
+
 // file is a new file of the scenario, by its path in a container.
 func (s *stage) file(name string) string {
 	s.Helper()
-	host := filepath.Join(volumes[s.volume], strings.NewReplacer("/", "_", " ", "_", ",", "").Replace(s.Name())+"_"+name)
+	host := filepath.Join(s.volume.dir, strings.NewReplacer("/", "_", " ", "_", ",", "").Replace(s.Name())+"_"+name)
 	// To remove it drops what is queued.
 	s.Cleanup(func() { os.RemoveAll(host) })
 	return "/data/" + filepath.Base(host)
@@ -189,7 +200,7 @@ type cast struct {
 // one takes longer than most of these.
 type shared struct {
 	t      *testing.T // that the pods end with
-	volume string
+	volume volume
 	casts  map[string]*cast
 }
 
@@ -212,7 +223,7 @@ func (s *stage) cast(name string, limited annotations, names ...string) (podOf, 
 	return c.pod, s.actors(c)
 }
 
-func newCast(t *testing.T, volume, name string, limited annotations, names ...string) *cast {
+func newCast(t *testing.T, on volume, name string, limited annotations, names ...string) *cast {
 	t.Helper()
 	a := annotations{}
 	for scope, value := range limited {
@@ -220,21 +231,16 @@ func newCast(t *testing.T, volume, name string, limited annotations, names ...st
 	}
 	c := &cast{runPod(t, name, a), map[string]*cri.Container{}}
 	for _, n := range names {
-		c.containers[n] = c.pod.run(stageContainer(n, volume))
+		c.containers[n] = c.pod.run(stageContainer(n, on))
 	}
 	return c
 }
 
-func stageContainer(name, volume string) cri.ContainerConfig {
-	return sleeper(name, "/data", volume, "/other", otherVolume(volume))
-}
-
-// otherVolume is one of another disk.
-func otherVolume(volume string) string {
-	if volume == "xfs" {
-		return "ext4"
+func stageContainer(name string, on volume) cri.ContainerConfig {
+	return cri.ContainerConfig{
+		Name: name, Args: []string{"sleep"},
+		Mounts: []cri.Mount{{Path: "/data", Host: on.dir}, {Path: "/other", Host: on.other()}},
 	}
-	return "xfs"
 }
 
 func (s *stage) actors(c *cast) map[string]actor {
@@ -314,7 +320,7 @@ func (s *stage) count(pod podOf, actors map[string]actor, names ...string) *acco
 
 func (s *stage) written(dir string) int64 {
 	s.Helper()
-	n, err := cgroup.Dir(dir).Counter(node.disks[diskOf[s.volume]], "wbytes")
+	n, err := s.volume.written(dir)
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -51,12 +51,12 @@ func escape(args ...string) func(*stage) {
 		pod, who := s.usual("one", oneLimited)
 		file := s.file("f")
 		who["b"].makes(file, "16Mi")
-		account := s.count(pod, who, "a", "b").films(file, "a", limit, "b")
+		account := s.count(pod, who, "a", "b").films(file, "a", s.due(limit), "b")
 		if len(args) == 0 {
 			args = []string{"--span", "16Mi"}
 		}
 		wrote := who["a"].writes(file, args...)
-		s.limited = wrote.rate() / limit
+		s.limited = wrote.rate() / s.due(limit)
 		account.done(0, wrote.Bytes)
 	}
 }
@@ -66,10 +66,10 @@ func escapeWithin(s *stage) {
 	pod, who := s.usual("all", allLimited)
 	file := s.file("f")
 	who["b"].makes(file, "16Mi")
-	account := s.count(pod, who, "a", "b").films(file, "a", limit, "b")
+	account := s.count(pod, who, "a", "b").films(file, "a", s.due(limit), "b")
 	wrote := who["a"].writes(file, "--span", "16Mi")
-	s.limited = wrote.rate() / limit
-	account.done(limit+raised, wrote.Bytes)
+	s.limited = wrote.rate() / s.due(limit)
+	account.done(s.due(limit+raised), wrote.Bytes)
 }
 
 func smallFiles(s *stage) {
@@ -79,7 +79,7 @@ func smallFiles(s *stage) {
 	who["b"].does(append(small, "--size", "800Ki", "--fsync")...)
 	account := s.count(pod, who, "a", "b")
 	wrote := who["a"].writes(files, append(small[3:], "--sync", "64Ki")...)
-	s.limited = wrote.rate() / limit
+	s.limited = wrote.rate() / s.due(limit)
 	account.done(0, wrote.Bytes)
 }
 
@@ -87,9 +87,9 @@ func bigFile(s *stage) {
 	pod, who := s.usual("one", oneLimited)
 	file := s.file("f")
 	who["b"].does("write", "--path", file, "--mmap", "--span", "1Gi", "--size", "1Mi", "--fsync")
-	account := s.count(pod, who, "a", "b").films(file, "a", limit, "b")
+	account := s.count(pod, who, "a", "b").films(file, "a", s.due(limit), "b")
 	wrote := who["a"].writes(file, "--span", "1Gi", "--sync", "8Mi")
-	s.limited = wrote.rate() / limit
+	s.limited = wrote.rate() / s.due(limit)
 	account.done(0, wrote.Bytes)
 }
 
@@ -99,9 +99,9 @@ func twoPods(s *stage) {
 	pod, who := s.cast("pod", oneLimited, "a")
 	file := s.file("f")
 	others["b"].makes(file, "16Mi")
-	account := s.count(pod, who, "a").films(file, "a", limit)
-	s.limited = who["a"].writes(file, "--span", "16Mi").rate() / limit
-	account.done(limit, 0)
+	account := s.count(pod, who, "a").films(file, "a", s.due(limit))
+	s.limited = who["a"].writes(file, "--span", "16Mi").rate() / s.due(limit)
+	account.done(s.due(limit), 0)
 	s.note = "the rest is charged to the other pod"
 }
 
@@ -166,7 +166,7 @@ func contested(s *stage) {
 	alone := who["b"].alone()
 	account := s.count(pod, who, "a", "b")
 	var both sync.WaitGroup
-	both.Go(func() { s.limited = who["a"].writes(file, "--span", "16Mi").rate() / limit })
+	both.Go(func() { s.limited = who["a"].writes(file, "--span", "16Mi").rate() / s.due(limit) })
 	both.Go(func() { s.free = who["b"].writes(file, "--span", "16Mi").rate() / alone })
 	both.Wait()
 	account.done(0, 0)
@@ -180,7 +180,7 @@ func dirtyPages(cure func(s *stage, a *cri.Container)) func(*stage) {
 		s.littleDirty()
 		pod, who := s.cast("pod", oneLimited, "b")
 		other, elsewhere := s.file("other"), "/other/scenario-dirty-pages"
-		s.Cleanup(func() { os.Remove(volumes[otherVolume(s.volume)] + "/scenario-dirty-pages") })
+		s.Cleanup(func() { os.Remove(s.volume.other() + "/scenario-dirty-pages") })
 		burst := func(path string) float64 {
 			return who["b"].does("write", "--path", path, "--size", "16Mi", "--fsync").rate()
 		}
@@ -188,7 +188,7 @@ func dirtyPages(cure func(s *stage, a *cri.Container)) func(*stage) {
 		burst(elsewhere)
 		alone, aloneThere := burst(other), burst(elsewhere)
 
-		cfg := sleeper("a", "/data", s.volume)
+		cfg := stageContainer("a", s.volume)
 		cfg.Args = []string{"write", "--path", s.file("f"), "--span", "4Gi"}
 		a := pod.run(cfg)
 		if cure != nil {
@@ -197,7 +197,9 @@ func dirtyPages(cure func(s *stage, a *cri.Container)) func(*stage) {
 		time.Sleep(s.duration)
 		s.free = burst(other) / alone
 		s.note = "unlimited on another disk: " + ratio(burst(elsewhere)/aloneThere)
-		writeCgroup(s.T, a.Cgroup, "io.max", node.disks[diskOf[s.volume]]+" wbps=max") // else it ends slowly
+		for _, disk := range s.volume.disks { // else it ends slowly
+			writeCgroup(s.T, a.Cgroup, "io.max", node.disks[disk]+" wbps=max")
+		}
 		s.ends(actor{a, s})
 	}
 }
@@ -224,9 +226,10 @@ func (s *stage) setVM(name string, bytes int) {
 // highMemory bounds what a has in memory, dirty pages among it.
 func highMemory(s *stage, a *cri.Container) { writeCgroup(s.T, a.Cgroup, "memory.high", "32M") }
 
-// strictLimit bounds what the disk may have of the node's dirty pages.
+// strictLimit bounds what the disk may have of the node's dirty pages. It is one of a
+// filesystem of one disk: btrfs has a bdi of its own.
 func strictLimit(s *stage, _ *cri.Container) {
-	bdi := "/sys/class/bdi/" + node.disks[diskOf[s.volume]] + "/"
+	bdi := "/sys/class/bdi/" + node.disks[s.volume.disks[0]] + "/"
 	for name, value := range map[string]string{"strict_limit": "1", "max_ratio": "10"} {
 		old, err := os.ReadFile(bdi + name)
 		if err != nil {
@@ -252,10 +255,10 @@ func restart(next int) func(*stage) {
 		s.ends(who["a"])
 		s.drains(time.Now())
 		who["next"] = s.enter(pod, "next")
-		account := s.count(pod, who, "next").films(file, "next", float64(next))
+		account := s.count(pod, who, "next").films(file, "next", s.due(next))
 		wrote := who["next"].writes(file, "--span", "16Mi")
-		s.limited = wrote.rate() / float64(next)
-		account.done(float64(next), wrote.Bytes)
+		s.limited = wrote.rate() / s.due(next)
+		account.done(s.due(next), wrote.Bytes)
 	}
 }
 
@@ -270,10 +273,10 @@ func newPod(s *stage) {
 	}
 	s.drains(time.Now())
 	pod, who := s.cast("new", annotations{"container.next": "/data wbps=4Mi"}, "next")
-	account := s.count(pod, who, "next").films(file, "next", raised)
+	account := s.count(pod, who, "next").films(file, "next", s.due(raised))
 	wrote := who["next"].writes(file, "--span", "16Mi")
-	s.limited = wrote.rate() / raised
-	account.done(raised, wrote.Bytes)
+	s.limited = wrote.rate() / s.due(raised)
+	account.done(s.due(raised), wrote.Bytes)
 }
 
 // frozen: the volume is frozen as the container ends, for some seconds. Others go
@@ -281,7 +284,7 @@ func newPod(s *stage) {
 func frozen(s *stage) {
 	pod, who := s.cast("own", oneLimited, "a", "b")
 	who["a"].does("write", "--path", s.file("f"), "--size", "4Mi")
-	thaw := freeze(s.T, filepath.Dir(volumes[s.volume]))
+	thaw := freeze(s.T, filepath.Dir(s.volume.dir))
 	s.ends(who["a"])
 	began := time.Now()
 	pod.run(sleeper("beside"))

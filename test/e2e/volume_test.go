@@ -1,0 +1,76 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
+)
+
+// volume is a directory that scenarios play in. Limits are set on each of its disks,
+// and what is written to it is charged on these.
+type volume struct {
+	name  string
+	dir   string // below the mountpoint
+	disks []string
+}
+
+// stacks are the volumes that are made for a test, each of whole raw disks: some scenarios
+// write gigabytes.
+var stacks = map[string]func(k *kit) (mountpoint string, disks []string){
+	"btrfs over two disks": func(k *kit) (string, []string) {
+		a, b := k.pair()
+		return k.mounts("btrfs", "-m", "raid0", "-d", "raid0", a, b), raw
+	},
+	"LVM": func(k *kit) (string, []string) {
+		return k.ext4(k.logical(k.volumeGroup(), "volume", "-l", "50%VG"))
+	},
+	"dm-crypt": func(k *kit) (string, []string) {
+		return k.ext4(k.encrypted(k.one()))
+	},
+}
+
+// ext4 is as on the disks that the node comes with: nothing is left to be initialised
+// while others are measured.
+func (k *kit) ext4(device string) (mountpoint string, disks []string) {
+	k.Helper()
+	return k.mounts("ext4", "-E", "lazy_itable_init=0,lazy_journal_init=0", device), []string{diskBehind(k.T, device)}
+}
+
+// volumeOf is the volume of a name. A stack is there until the end of the test.
+func volumeOf(t *testing.T, name string) volume {
+	t.Helper()
+	stack := stacks[name]
+	if stack == nil {
+		return volume{name, volumes[name], []string{diskOf[name]}}
+	}
+	mountpoint, disks := stack(newKit(t, 1))
+	know(t, disks...)
+	v := volume{name, filepath.Join(mountpoint, "e2e"), disks}
+	if err := os.Mkdir(v.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// other is a directory on another disk.
+func (v volume) other() string {
+	if v.name == "xfs" {
+		return volumes["ext4"]
+	}
+	return volumes["xfs"]
+}
+
+// written is what is charged to a cgroup on the volume.
+func (v volume) written(dir string) (int64, error) {
+	sum := int64(0)
+	for _, disk := range v.disks {
+		n, err := cgroup.Dir(dir).Counter(node.disks[disk], "wbytes")
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+}
