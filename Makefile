@@ -12,11 +12,11 @@ demo: ## boot a node, run three limited pods, print asked / in force / measured
 test: lint unit e2e ## lint, unit tests with the race detector, e2e tests on the default node
 
 proof: ## the whole matrix of kernels, containerds, runtimes and drivers; writes docs/matrix.md
-	cd test && NODE_MATRIX=full MATRIX_TABLE=$(CURDIR)/docs/matrix.md go test -count=1 -v -timeout 48h ./suite
+	cd test && NODE_MATRIX=full MATRIX_TABLE=$(CURDIR)/docs/matrix.md go test -count=1 -v -timeout 64h ./suite
 
 scenarios: ## the table of docs/scenarios-KERNEL.md, SCENARIO_TIME (60s) each; NODE_KERNEL chooses the kernel
 	cd test && E2E_PROOF=1 E2E_RUN='$(or $(E2E_RUN),^TestScenarios$$)' SCENARIO_TIME=$(or $(SCENARIO_TIME),60s) \
-	  SCENARIO_TABLE=$(CURDIR)/docs/scenarios-$(or $(NODE_KERNEL),6.12).md go test -count=1 -v -timeout 7h ./suite
+	  SCENARIO_TABLE=$(CURDIR)/docs/scenarios-$(or $(NODE_KERNEL),6.12).md go test -count=1 -v -timeout 9h ./suite
 
 storage: ## the table of docs/storage.md
 	cd test && E2E_RUN='^TestStorage' STORAGE_TABLE=$(CURDIR)/docs/storage.md go test -count=1 -v -timeout 75m ./suite

@@ -22,8 +22,8 @@ import (
 // proof measures longer, and scenarios of a minute each longest.
 const (
 	limit         = 70 * time.Minute
-	proofLimit    = 3 * time.Hour
-	scenarioLimit = 6 * time.Hour
+	proofLimit    = 4 * time.Hour
+	scenarioLimit = 8 * time.Hour
 )
 
 // TestE2E runs the e2e tests on the nodes that NODE_MATRIX asks for: "full", or
