@@ -39,44 +39,33 @@ func TestSafetyBroken(t *testing.T) {
 
 // full: no space is left, again and again, and no byte is lost of what was written.
 func full(s *arena, mountpoint string) {
-	filler, err := os.Create(filepath.Join(mountpoint, "filler"))
-	if err != nil {
-		s.Fatal(err)
-	}
-	defer filler.Close()
-	defer os.Remove(filler.Name())
-	var st unix.Statfs_t
-	if err := unix.Statfs(mountpoint, &st); err != nil {
-		s.Fatal(err)
-	}
-	// What is root's is no more ours than the rest, and there may be less than is said.
-	for size, at := int64(st.Bfree)*st.Bsize, int64(0); size >= 64<<10; {
-		if err := unix.Fallocate(int(filler.Fd()), 0, at, size); errors.Is(err, unix.ENOSPC) {
-			size /= 2
-		} else if err != nil {
-			s.Fatal(err)
-		} else {
-			at += size
-		}
-	}
-	if s.fs == "xfs" { // it makes no file without some free blocks
-		info, err := filler.Stat()
-		if err == nil {
-			err = filler.Truncate(info.Size() - 512<<10)
-		}
-		if err != nil {
-			s.Fatal(err)
-		}
-	}
+	filler, spare := s.makes(mountpoint, "filler"), s.makes(mountpoint, "spare")
 	k := s.shake()
 	// A page that is mapped and cannot have a block would kill who writes to it.
 	c := churning{size: 4 * mib, without: "mmap,recreate,clone"}
-	first, second := s.churns("first", s.a, s.b, c), s.churns("second", s.b, s.a, c)
-	// So that it is full, and is not, in turn.
+	// Both have made their file, and not begun: XFS makes none without some free blocks.
+	last := c
+	last.before = func() {
+		var st unix.Statfs_t
+		err := unix.Statfs(mountpoint, &st)
+		if err == nil {
+			err = unix.Fallocate(int(spare.Fd()), 0, 0, spareSpace)
+		}
+		if err = errors.Join(err, takeSpace(filler, int64(st.Bfree)*st.Bsize)); err != nil {
+			s.Fatal(err)
+		}
+	}
+	var second func() string
+	c.before = func() { second = s.churns("second", s.b, s.a, last) }
+	first := s.churns("first", s.a, s.b, c)
+	// Of four turns one has space. In the others what the churners give back is taken, too:
+	// their files are small for most of the time, and would always find enough else.
 	stop := s.repeat(func(i int) {
-		info, err := filler.Stat()
-		if err == nil && i%4 == 3 && info.Size() > 3*mib {
-			err = filler.Truncate(info.Size() - 512<<10)
+		var err error
+		if i%4 == 3 {
+			err = spare.Truncate(0)
+		} else {
+			err = takeSpace(spare, spareSpace)
 		}
 		if err != nil {
 			s.Error(err)
@@ -90,6 +79,42 @@ func full(s *arena, mountpoint string) {
 		s.Error("there was space: this proves nothing")
 	}
 	s.calm(k, unix.ENOSPC)
+}
+
+// spareSpace is what there is at least, in turn, of a filesystem that is full.
+const spareSpace = 512 << 10
+
+// makes makes a file that is beside what is shaken, until the end of the test.
+func (s *arena) makes(dir, name string) *os.File {
+	s.Helper()
+	f, err := os.Create(filepath.Join(dir, name))
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() {
+		f.Close()
+		os.Remove(f.Name())
+	})
+	return f
+}
+
+// takeSpace gives a file all space that there is, in pieces of at most so much: what is
+// root's, too, and there may be less than statfs says.
+func takeSpace(f *os.File, piece int64) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	for at := info.Size(); piece >= 4<<10; {
+		if err := unix.Fallocate(int(f.Fd()), 0, at, piece); errors.Is(err, unix.ENOSPC) {
+			piece /= 2
+		} else if err != nil {
+			return err
+		} else {
+			at += piece
+		}
+	}
+	return nil
 }
 
 // frozenVolume: the filesystem is frozen while it is shaken and written to.
