@@ -220,7 +220,9 @@ func (v *volumeKind) isRefused(t *testing.T) {
 // podVolumes are all kinds, on volumes of the group where they come by CSI.
 func podVolumes(k *kit, group string) []volumeKind {
 	k.Helper()
-	on := func(name, fs string, disks ...string) store { return store{name: "pod's " + name, fs: fs, disks: disks} }
+	on := func(name, fs string, disks ...string) store {
+		return store{name: "pod's " + name, fs: fs, disks: disks}
+	}
 	host := func(path, kind string) string { return fmt.Sprintf("hostPath: {path: %s, type: %q}", path, kind) }
 	logical := func(name string) (handle, disk string) {
 		return fmt.Sprintf("csi: {driver: %s, volumeHandle: %s, fsType: ext4}", csiDriver, name),

@@ -26,8 +26,8 @@ type store struct {
 	single  bool              // the mount is of one file
 	// readOnly: it cannot be written to, so its limit is on reads.
 	readOnly bool
-	fs      string            // "" for none
-	disks   []string          // that are to be limited; what is written is measured on the last
+	fs       string   // "" for none
+	disks    []string // that are to be limited; what is written is measured on the last
 	// escapes is why limits do not hold for buffered writes; "": they do.
 	escapes string
 	// mirrored: buffered writes are charged on one of the disks only, and the other

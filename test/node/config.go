@@ -22,6 +22,9 @@ type Config struct {
 	MemoryMiB int       // 3072 by default, which is what a kubelet and tests need
 	CacheDir  string    // default: $NRI_BLKIO_CACHE, else nri-blkio in the user's cache directory
 	Log       io.Writer // progress, a line per step; nil is silence
+
+	// KernelArgs are for the end of the kernel's command line, with spaces between them.
+	KernelArgs string
 }
 
 const defaultMemoryMiB = 3072
@@ -41,7 +44,8 @@ var parameters = map[string][]string{
 func Choices(parameter string) []string { return slices.Clone(parameters[parameter]) }
 
 // ConfigFromEnv reads NODE_KERNEL, NODE_CONTAINERD, NODE_RUNTIME, NODE_DRIVER,
-// NODE_CONTROL_PLANE and NODE_MEMORY (MiB), so that one variable on a make command line changes the node.
+// NODE_CONTROL_PLANE, NODE_MEMORY (MiB) and NODE_KERNEL_ARGS, so that one variable
+// on a make command line changes the node.
 func ConfigFromEnv() (Config, error) { return configFrom(os.Getenv) }
 
 func configFrom(getenv func(string) string) (Config, error) {
@@ -50,6 +54,7 @@ func configFrom(getenv func(string) string) (Config, error) {
 		Containerd: getenv("NODE_CONTAINERD"),
 		Runtime:    getenv("NODE_RUNTIME"),
 		Driver:     getenv("NODE_DRIVER"),
+		KernelArgs: getenv("NODE_KERNEL_ARGS"),
 
 		ControlPlane: getenv("NODE_CONTROL_PLANE"),
 	}
@@ -89,6 +94,9 @@ func (c Config) String() string {
 	name := fmt.Sprintf("kernel %s, containerd %s, %s, %s driver", c.Kernel, c.Containerd, c.Runtime, c.Driver)
 	if c.ControlPlane == "on" {
 		name += ", control plane"
+	}
+	if c.KernelArgs != "" {
+		name += ", " + c.KernelArgs // what is measured there is no other node's
 	}
 	return name
 }

@@ -39,12 +39,15 @@ func TestConfigFrom(t *testing.T) {
 	env := map[string]string{
 		"NODE_KERNEL": "6.1", "NODE_CONTAINERD": "1.7", "NODE_RUNTIME": "crun",
 		"NODE_DRIVER": "cgroupfs", "NODE_MEMORY": "2048",
+		"NODE_KERNEL_ARGS": "quiet lsm=lockdown",
 	}
 	cfg, err := configFrom(func(name string) string { return env[name] })
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Config{Kernel: "6.1", Containerd: "1.7", Runtime: "crun", Driver: "cgroupfs", MemoryMiB: 2048}
+	want := Config{
+		Kernel: "6.1", Containerd: "1.7", Runtime: "crun", Driver: "cgroupfs", MemoryMiB: 2048, KernelArgs: "quiet lsm=lockdown",
+	}
 	if cfg != want {
 		t.Errorf("got %+v, want %+v", cfg, want)
 	}
@@ -69,5 +72,17 @@ func TestCommandLine(t *testing.T) {
 	// The kernel cuts its command line off at 2,048 bytes (COMMAND_LINE_SIZE).
 	if len(line) > 1024 {
 		t.Errorf("the command line has %d bytes", len(line))
+	}
+}
+
+// TestKernelArgs: they are last, and the node is told from others by them.
+func TestKernelArgs(t *testing.T) {
+	const args = "lsm=capability,lockdown lockdown=confidentiality"
+	cfg := Config{KernelArgs: args}
+	if line := commandLine(cfg.withDefaults(), "S0VZ"); !strings.HasSuffix(line, " nri_node.key=S0VZ "+args) {
+		t.Errorf("%q does not end with %q", line, args)
+	}
+	if got, want := cfg.String(), (Config{}).String()+", "+args; got != want {
+		t.Errorf("String() = %q, want %q", got, want)
 	}
 }

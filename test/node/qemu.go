@@ -142,7 +142,8 @@ func nvmeArgs(file string) []string {
 
 // commandLine is the kernel's: cgroup v2 only, a panic ends the machine, no
 // security module (for BPF's, systemd attaches a program in 2 s of boot), and the
-// parameters for nri-node-setup.
+// parameters for nri-node-setup. What is asked for beside comes last: of two
+// lsm= the kernel takes that.
 func commandLine(cfg Config, key string) string {
 	return strings.Join([]string{
 		"console=ttyS0", "loglevel=5", "panic=-1", "oops=panic", "net.ifnames=0", "mitigations=off",
@@ -150,6 +151,7 @@ func commandLine(cfg Config, key string) string {
 		"lsm=capability", "random.trust_cpu=on", "tsc=reliable", "no_timer_check",
 		"nri_node.containerd=" + cfg.Containerd, "nri_node.runtime=" + cfg.Runtime,
 		"nri_node.driver=" + cfg.Driver, "nri_node.control_plane=" + cfg.ControlPlane, "nri_node.key=" + key,
+		cfg.KernelArgs,
 	}, " ")
 }
 

@@ -27,13 +27,14 @@ Examples:
   node prepare
   node run -- uname -r
   node run --kernel 6.1 --containerd 1.7 -- ctr version
+  node up --kernel-args "lsm=capability,lockdown lockdown=confidentiality"
   node run --payload ./bin -- /payload/e2e.test -test.v
   node up --env /tmp/node.env & . /tmp/node.env; $NODE_SSH journalctl -u containerd
   node up --control-plane on --env /tmp/node.env & . /tmp/node.env; $NODE_SSH kubectl get nodes
 
 The flags' defaults come from NODE_KERNEL, NODE_CONTAINERD, NODE_RUNTIME,
-NODE_DRIVER, NODE_CONTROL_PLANE and NODE_MEMORY. The cache is $NRI_BLKIO_CACHE, else nri-blkio in the
-user's cache directory.
+NODE_DRIVER, NODE_CONTROL_PLANE, NODE_MEMORY and NODE_KERNEL_ARGS. The cache is
+$NRI_BLKIO_CACHE, else nri-blkio in the user's cache directory.
 
 Flags:
 `
@@ -94,6 +95,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 			fmt.Sprintf("%s (default %s)", strings.Join(choices, " or "), choices[0]))
 	}
 	flags.IntVar(&o.cfg.MemoryMiB, "memory", o.cfg.MemoryMiB, "the node's memory in `MiB` (default 3072)")
+	flags.StringVar(&o.cfg.KernelArgs, "kernel-args", o.cfg.KernelArgs,
+		"`ARGS` for the end of the kernel's command line; of two lsm= the last one counts")
 	flags.StringVar(&o.payload, "payload", "", "copy the contents of `DIR` to /payload first")
 	flags.StringVar(&o.env, "env", "", "write NODE_SSH='ssh ...' to `FILE` once the node is up")
 	flags.DurationVar(&o.timeout, "timeout", 0, "end CMD after this time (default: none)")
