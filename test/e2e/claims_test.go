@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -113,7 +114,7 @@ const (
 // TestStorageOfPods: for each kind of volume that a pod can have, a container has
 // it through the control plane, the kubelet and a CSI driver.
 func TestStorageOfPods(t *testing.T) {
-	k := newKit(t)
+	k := newKit(t, 10)
 	kinds := podVolumes(k, k.volumeGroup())
 	a := annotations{}
 	for i := range kinds {
@@ -149,6 +150,7 @@ func TestStorageOfPods(t *testing.T) {
 			kinds[i].disks = []string{kinds[i].find(t)}
 		}
 	}
+	t.Run("devices", func(t *testing.T) { areDrawn(t, kinds) })
 	for of := range slices.Chunk(kinds, 3) { // at a time: the node has two CPUs
 		t.Run("of", func(t *testing.T) {
 			for _, v := range of {
@@ -158,6 +160,55 @@ func TestStorageOfPods(t *testing.T) {
 				})
 			}
 		})
+	}
+}
+
+// directory is the name that the kubelet's directories have of a volume, "" for none.
+func (v *volumeKind) directory() string {
+	switch {
+	case v.Claim != "":
+		return "pv-" + v.Name()
+	case strings.HasPrefix(v.Volume, "hostPath:"), strings.HasPrefix(v.Volume, "image:"):
+		return ""
+	}
+	return v.Name()
+}
+
+// drawn is a part of what `devices` shows.
+type drawn struct {
+	Kind, Name, Namespace, Pod string
+	Children                   []drawn
+}
+
+// volumes finds the pods' volumes below, with what they are on.
+func (d *drawn) volumes(below []string, found map[string][]string) {
+	if d.Namespace+"/"+d.Pod == "default/volumes" {
+		found[d.Name] = append(found[d.Name], below...)
+	}
+	for i := range d.Children {
+		d.Children[i].volumes(append(slices.Clip(below), d.Name), found)
+	}
+}
+
+// areDrawn: `devices` has each volume on its disk.
+func areDrawn(t *testing.T, kinds []volumeKind) {
+	t.Helper()
+	out, err := command(t, "devices", "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answer struct{ Devices []drawn }
+	if err := json.Unmarshal([]byte(out), &answer); err != nil {
+		t.Fatal(err)
+	}
+	found := map[string][]string{}
+	for i := range answer.Devices {
+		answer.Devices[i].volumes(nil, found)
+	}
+	for _, v := range kinds {
+		if name := v.directory(); name != "" && v.refuse == "" && !slices.Contains(found[name], v.disks[0]) {
+			t.Errorf("volume %s is on %q, want %s", name, found[name], v.disks[0])
+		}
 	}
 }
 
@@ -231,9 +282,8 @@ func podVolumes(k *kit, group string) []volumeKind {
 	published, onPublished := logical("published")
 	block, onBlock := logical("block")
 	ephemeral, onEphemeral := logical("ephemeral")
-	// The kubelet and the tests are on one node: what a hostPath volume makes is removed here.
 	made, file := volumes["part"]+"/made", volumes["btrfs"]+"/file"
-	k.Cleanup(func() { os.RemoveAll(made); os.Remove(file) })
+	k.Cleanup(func() { removeAll(k.T, made, file, volumes["ext4"]+"/volumes", "/mnt/*/e2e/storage-pod-s-*") })
 	single := testFile(k.T, "xfs", "single")
 	writeFile(k.T, single, "")
 	localBlock := k.one()
@@ -267,6 +317,20 @@ func podVolumes(k *kit, group string) []volumeKind {
 		kinds = append(kinds, volumeKind{store: readOnly(on("image", "overlay", "vda")), Volume: image})
 	}
 	return append(kinds, refusedVolumes(on)...)
+}
+
+// removeAll removes what pods have left on the node's own disks.
+func removeAll(t *testing.T, patterns ...string) {
+	t.Helper()
+	for _, pattern := range patterns {
+		found, err := filepath.Glob(pattern)
+		for _, path := range found {
+			err = errors.Join(err, os.RemoveAll(path))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func claimTemplate(class string) string {
