@@ -9,6 +9,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -31,7 +32,7 @@ func (p *Plugin) facts(ctx context.Context, pod *pod, ctr *api.Container, layer 
 			Injected:    isInjected(m, pod),
 		}
 		if len(pod.request.Volumes()) > 0 { // else nobody asks
-			mount.Volume, mount.VolumePlugin = volumeOf(p.kubelet, pod.uid, m.GetSource())
+			mount.Volume, mount.VolumePlugin = volumepath.NameOf(p.kubelet, pod.uid, m.GetSource())
 		}
 		p.find(ctx, pod.request, m, &mount)
 		out.Mounts = append(out.Mounts, mount)

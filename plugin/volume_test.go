@@ -11,60 +11,6 @@ import (
 
 const podVolumes = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~"
 
-func TestVolumeOf(t *testing.T) {
-	const pod = "/var/lib/kubelet/pods/u1"
-	tests := []struct{ source, name, plugin string }{
-		{podVolumes + "empty-dir/data", "data", "kubernetes.io~empty-dir"},
-		{podVolumes + "empty-dir//data/", "data", "kubernetes.io~empty-dir"},
-		{podVolumes + "empty-dir/data/a/b", "data", "kubernetes.io~empty-dir"},
-		{podVolumes + "configmap/c", "c", "kubernetes.io~configmap"},
-		{podVolumes + "secret/s", "s", "kubernetes.io~secret"},
-		{podVolumes + "projected/kube-api-access-x7x9z", "kube-api-access-x7x9z", "kubernetes.io~projected"},
-		{podVolumes + "downward-api/d", "d", "kubernetes.io~downward-api"},
-		{podVolumes + "git-repo/g", "g", "kubernetes.io~git-repo"},
-		{podVolumes + "csi/data/mount", "data", "kubernetes.io~csi"},
-		{podVolumes + "csi/data/mount/a", "data", "kubernetes.io~csi"},
-		{podVolumes + "csi/pvc-0b9d/mount", "pvc-0b9d", "kubernetes.io~csi"},
-		{pod + "/volume-subpaths/data/db/0", "data", ""},
-
-		{podVolumes + "csi/data", "", ""},
-		{podVolumes + "csi/data/mounts", "", ""},
-		{podVolumes + "local-volume/data", "", ""},
-		{podVolumes + "iscsi/data", "", ""},
-		{podVolumes + "empty-dir", "", ""},
-		{pod + "/volumes", "", ""},
-		{pod + "/volumes/vendor~driver/data", "", ""},
-		{pod + "/volumes/kubernetes.io~empty-dir/../../etc-hosts", "", ""},
-		{pod + "/volume-subpaths/data/db", "", ""},
-		{pod + "/volume-subpaths/data/db/0/x", "", ""},
-		{pod + "/volumeDevices/kubernetes.io~csi/pvc-0b9d", "", ""},
-		{pod + "/etc-hosts", "", ""},
-		{pod + "/containers/db/1", "", ""},
-		{pod, "", ""},
-		{"/mnt/data", "", ""},
-		{"proc", "", ""},
-		{"", "", ""},
-		// Of another pod, by a hostPath volume, and of another root.
-		{"/var/lib/kubelet/pods/u11/volumes/kubernetes.io~empty-dir/data", "", ""},
-		{"/var/lib/kubelet/pods/u2/volumes/kubernetes.io~empty-dir/data", "", ""},
-		{pod + "/../u2/volumes/kubernetes.io~empty-dir/data", "", ""},
-		{"/mnt" + podVolumes + "empty-dir/data", "", ""},
-	}
-	for _, tt := range tests {
-		for _, root := range []string{"/var/lib/kubelet", "/var/lib/kubelet/"} {
-			if name, plugin := volumeOf(root, "u1", tt.source); name != tt.name || plugin != tt.plugin {
-				t.Errorf("%s below %s: %q of %q, want %q of %q", tt.source, root, name, plugin, tt.name, tt.plugin)
-			}
-		}
-	}
-	if name, _ := volumeOf("/k", "u1", "/k/pods/u1/volumes/kubernetes.io~empty-dir/data"); name != "data" {
-		t.Errorf("below another root: %q", name)
-	}
-	if name, _ := volumeOf("/k", "", "/k/pods/volumes/kubernetes.io~empty-dir/data"); name != "" {
-		t.Errorf("of a pod without a UID: %q", name)
-	}
-}
-
 // volumeDisks is a Storage where the pod's inline CSI volume is a disk.
 func volumeDisks(path string) blkio.Backing {
 	if strings.HasPrefix(path, podVolumes+"csi/") {

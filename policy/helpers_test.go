@@ -33,7 +33,7 @@ func injected(m Mount) Mount { m.Injected = true; return m }
 
 // of makes a mount one of the pod's volume with this name.
 func of(volume, plugin string, m Mount) Mount {
-	m.Volume, m.VolumePlugin = volume, "kubernetes.io~"+plugin
+	m.Volume, m.VolumePlugin = volume, "kubernetes.io/"+plugin
 	return m
 }
 

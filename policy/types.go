@@ -28,7 +28,7 @@ type Mount struct {
 	Injected bool
 	// Volume is the name of the pod's volume that it is of, or "" where nothing
 	// on the node tells it. VolumePlugin is the kubelet's plugin that the volume
-	// is of, as its directory is named, or "" where that is not told.
+	// is of, or "" where that is not told.
 	Volume, VolumePlugin string
 
 	Backing blkio.Backing

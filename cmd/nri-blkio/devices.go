@@ -140,7 +140,7 @@ func (a *app) volumesOf(ctx context.Context, s *blkio.Storage, tree *blkio.Hiera
 	}
 	volumes = withOrphans(volumes, orphans)
 	for i := range volumes {
-		volumes[i].pod = f.names[volumes[i].uid]
+		volumes[i].pod = f.names[volumes[i].UID]
 	}
 	h := holderFinder{proc: os.DirFS(a.opts.host("/proc")), names: map[string]podName{}}
 	for uid, name := range f.names {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
 )
 
 // addVolumeFlags is for the commands that look for volumes.
@@ -38,11 +39,8 @@ type kubelet struct {
 
 // podVolume is a volume of a pod on this node.
 type podVolume struct {
-	uid    string
-	plugin string // "kubernetes.io/csi"
-	name   string
+	volumepath.Volume
 	path   string // of the node, where it is mounted; of a device, a link to it
-	block  bool   // without a filesystem
 	orphan bool
 	pod    podName
 }
@@ -51,7 +49,7 @@ type podName struct{ namespace, name string }
 
 func (v *podVolume) node() *treeNode {
 	return &treeNode{
-		Kind: kindVolume, Name: v.name, Plugin: v.plugin, UID: v.uid,
+		Kind: kindVolume, Name: v.Name, Plugin: v.Plugin, UID: v.UID,
 		Namespace: v.pod.namespace, Pod: v.pod.name, Path: v.path, Orphan: v.orphan,
 	}
 }
@@ -59,7 +57,7 @@ func (v *podVolume) node() *treeNode {
 // podsDir returns the directory of the pods, free of symlinks, as mount tables
 // have it; "" where the kubelet has none on a local filesystem.
 func (k *kubelet) podsDir(ctx context.Context) string {
-	dir, local := k.storage.Locate(ctx, path.Join(k.root, "pods"))
+	dir, local := k.storage.Locate(ctx, volumepath.Pods(k.root))
 	if !local {
 		return ""
 	}
@@ -67,11 +65,6 @@ func (k *kubelet) podsDir(ctx context.Context) string {
 }
 
 // volumes returns the volumes of all pods, by their directories.
-//
-//	ROOT/pods/UID/volumes/PLUGIN/NAME
-//	ROOT/pods/UID/volumeDevices/PLUGIN/NAME -> a device, or a bind of its node
-//
-// Source: pkg/kubelet/kubelet_getters.go of Kubernetes.
 func (k *kubelet) volumes(ctx context.Context) ([]podVolume, error) {
 	pods := k.podsDir(ctx)
 	if pods == "" {
@@ -88,7 +81,7 @@ func (k *kubelet) volumes(ctx context.Context) ([]podVolume, error) {
 	var out []podVolume
 	for _, uid := range uids {
 		for _, kind := range []string{"volumes", "volumeDevices"} {
-			found, err := k.volumesIn(home, uid, path.Join(pods, uid, kind))
+			found, err := k.volumesIn(home, pods, path.Join(pods, uid, kind))
 			if err != nil {
 				return out, fmt.Errorf("look for volumes: %w", err)
 			}
@@ -109,7 +102,7 @@ func withOrphans(volumes []podVolume, orphans []orphan) []podVolume {
 		i, known := at[o.Mountpoint]
 		if !known {
 			i = len(volumes)
-			volumes = append(volumes, podVolume{uid: o.UID, plugin: o.Plugin, name: o.Volume, path: o.Mountpoint})
+			volumes = append(volumes, podVolume{Volume: volumepath.Volume{UID: o.UID, Plugin: o.Plugin, Name: o.Volume}, path: o.Mountpoint})
 		}
 		volumes[i].orphan = true
 	}
@@ -123,7 +116,7 @@ func (v *podVolume) rank() int {
 	if v.orphan {
 		return -1
 	}
-	switch v.plugin {
+	switch v.Plugin {
 	case "kubernetes.io/empty-dir":
 		return 1
 	case "kubernetes.io/configmap", "kubernetes.io/secret", "kubernetes.io/projected", "kubernetes.io/downward-api":
@@ -132,7 +125,7 @@ func (v *podVolume) rank() int {
 	return 0
 }
 
-func (k *kubelet) volumesIn(home *blkio.Mount, uid, dir string) ([]podVolume, error) {
+func (k *kubelet) volumesIn(home *blkio.Mount, pods, dir string) ([]podVolume, error) {
 	plugins, err := k.names(home, dir)
 	if err != nil {
 		return nil, err
@@ -144,14 +137,12 @@ func (k *kubelet) volumesIn(home *blkio.Mount, uid, dir string) ([]podVolume, er
 			return nil, err
 		}
 		for _, name := range volumes {
-			v := podVolume{
-				uid: uid, plugin: unescapePlugin(plugin), name: name,
-				path: path.Join(dir, plugin, name), block: path.Base(dir) == "volumeDevices",
-			}
+			v := podVolume{path: path.Join(dir, plugin, name)}
+			v.Volume, _, _ = volumepath.Parse(pods, v.path)
 			switch {
-			case !v.block && v.plugin == csiPlugin:
+			case !v.Block && v.Plugin == volumepath.CSI:
 				v.path += "/mount"
-			case v.block && name == uid:
+			case v.Block && v.Name == v.UID:
 				continue // no volume: older kubelets keep a link for each pod
 			}
 			out = append(out, v)
@@ -159,13 +150,6 @@ func (k *kubelet) volumesIn(home *blkio.Mount, uid, dir string) ([]podVolume, er
 	}
 	return out, nil
 }
-
-const csiPlugin = "kubernetes.io/csi"
-
-// unescapePlugin undoes what the kubelet does for a directory's name.
-//
-// Source: EscapeQualifiedName in k8s.io/utils/strings.
-func unescapePlugin(dir string) string { return strings.ReplaceAll(dir, "~", "/") }
 
 // names lists a directory of the kubelet's own, sorted; nothing if it is not
 // there, or is not the kubelet's own because something is mounted on it. The

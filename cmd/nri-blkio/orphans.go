@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
 )
 
 // orphan is a volume that is still mounted in the directory of a pod that is
@@ -53,36 +54,24 @@ var orphanReasons = map[string]string{
 
 // podMount is a mount in a pod's directory. Of one volume there may be several.
 type podMount struct {
-	uid, plugin, volume string
-	mount               *blkio.Mount
+	volumepath.Volume
+	mount *blkio.Mount
 }
 
-// podMounts finds what is mounted below the directory of the pods.
-//
-//	PODS/UID/volumes/PLUGIN/NAME, and NAME/mount for CSI
-//	PODS/UID/volume-subpaths/NAME/CONTAINER/INDEX
+// podMounts finds what is mounted in the directories of the pods' volumes.
 func podMounts(t *blkio.MountTable, pods string) []podMount {
 	var out []podMount
 	mounts := t.All()
 	for i := range mounts {
 		m := &mounts[i]
-		rest, ok := strings.CutPrefix(m.Mountpoint, pods+"/")
-		if !ok {
+		v, _, ok := volumepath.Parse(pods, m.Mountpoint)
+		if !ok || v.Block {
 			continue
 		}
 		if top, ok := t.Find(m.Mountpoint); !ok || top.ID != m.ID {
 			continue // hidden by another one, which counts
 		}
-		p := podMount{mount: m}
-		switch parts := strings.Split(rest, "/"); {
-		case len(parts) >= 4 && parts[1] == "volumes":
-			p.uid, p.plugin, p.volume = parts[0], unescapePlugin(parts[2]), parts[3]
-		case len(parts) >= 4 && parts[1] == "volume-subpaths":
-			p.uid, p.volume = parts[0], parts[2]
-		default:
-			continue
-		}
-		out = append(out, p)
+		out = append(out, podMount{v, m})
 	}
 	return out
 }
@@ -163,11 +152,11 @@ func (f *orphanFinder) find(ctx context.Context) ([]orphan, error) {
 	}
 	state := map[string]string{} // by pod
 	for _, m := range mounts {
-		if _, known := state[m.uid]; !known {
-			state[m.uid] = f.stateOf(home, path.Join(pods, m.uid), cgroups[underscored(m.uid)])
+		if _, known := state[m.UID]; !known {
+			state[m.UID] = f.stateOf(home, path.Join(pods, m.UID), cgroups[underscored(m.UID)])
 		}
-		if state[m.uid] != "" {
-			out = append(out, f.orphan(ctx, m, state[m.uid]))
+		if state[m.UID] != "" {
+			out = append(out, f.orphan(ctx, m, state[m.UID]))
 		}
 	}
 	slices.SortFunc(out, func(a, b orphan) int { return cmp.Compare(a.Mountpoint, b.Mountpoint) })
@@ -176,9 +165,9 @@ func (f *orphanFinder) find(ctx context.Context) ([]orphan, error) {
 
 func (f *orphanFinder) orphan(ctx context.Context, m podMount, state string) orphan {
 	at := f.storage.Resolve(ctx, m.mount.Mountpoint)
-	name := f.names[m.uid]
+	name := f.names[m.UID]
 	return orphan{
-		UID: m.uid, Namespace: name.namespace, Pod: name.name, Volume: m.volume, Plugin: m.plugin,
+		UID: m.UID, Namespace: name.namespace, Pod: name.name, Volume: m.Name, Plugin: m.Plugin,
 		Mountpoint: m.mount.Mountpoint, Type: m.mount.FSType, Disks: diskNames(at.Disks),
 		State: state, Reason: orphanReasons[state], mount: m.mount,
 	}

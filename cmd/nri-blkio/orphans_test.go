@@ -15,6 +15,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
 )
 
 func TestPodOfCgroup(t *testing.T) {
@@ -51,6 +52,7 @@ const orphanMounts = `1 0 259:300 / / rw shared:1 - ext4 /dev/nvme0n1 rw
 27 1 0:70 / /var/lib/kubelet/pods/remote/ rw - nfs4 filer:/ rw
 28 27 0:71 / /var/lib/kubelet/pods/remote/volumes/kubernetes.io~projected/token rw - tmpfs tmpfs rw
 29 1 0:72 / /var/lib/kubelet/pods/gone-1/etc-hosts rw - tmpfs tmpfs rw
+30 1 0:6 /dm-2 /var/lib/kubelet/pods/gone-1/volumeDevices/kubernetes.io~csi/raw rw - devtmpfs devtmpfs rw
 `
 
 // orphanNode is a finder on a node with the mounts above.
@@ -244,12 +246,12 @@ func TestHoldersBounded(t *testing.T) {
 // The tree has what is orphaned, first of all and marked.
 func TestTreeOrphans(t *testing.T) {
 	volumes := []podVolume{
-		{uid: "live", plugin: csiPlugin, name: "data", path: "/a"},
-		{uid: "gone", plugin: "kubernetes.io/empty-dir", name: "tmp", path: "/b"},
+		{Volume: volumepath.Volume{UID: "live", Plugin: volumepath.CSI, Name: "data"}, path: "/a"},
+		{Volume: volumepath.Volume{UID: "gone", Plugin: "kubernetes.io/empty-dir", Name: "tmp"}, path: "/b"},
 	}
 	var got []string
 	for _, v := range withOrphans(volumes, []orphan{{UID: "gone", Volume: "tmp", Mountpoint: "/b"}, {UID: "gone", Volume: "sub", Mountpoint: "/c"}}) {
-		got = append(got, v.name+strings.TrimSpace(" "+v.node().what()))
+		got = append(got, v.Name+strings.TrimSpace(" "+v.node().what()))
 	}
 	want := []string{"tmpORPHANED pod gone empty-dir", "subORPHANED pod gone", "datapod live csi"}
 	if d := cmp.Diff(want, got); d != "" {

@@ -240,7 +240,7 @@ func (b *treeBuilder) addVolume(ctx context.Context, v podVolume) {
 		b.elsewhere = append(b.elsewhere, n)
 		return
 	}
-	if v.block {
+	if v.Block {
 		n.Kind, n.Buffered = kindBlockVolume, &support{OK: blkio.Yes}
 		b.put(n, at.Disks)
 		return

@@ -130,7 +130,7 @@ func treeOf(t *testing.T, sys fs.FS, mounts string, dirs ...string) *devicesRepo
 	}
 	pods := k.podNames(t.Context(), nil)
 	for i := range b.volumes {
-		b.volumes[i].pod = pods[b.volumes[i].uid]
+		b.volumes[i].pod = pods[b.volumes[i].UID]
 	}
 	r := &devicesReport{}
 	r.Devices, r.Elsewhere = b.build(t.Context())
@@ -255,7 +255,7 @@ func TestVolumesBelowMounts(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, v := range found {
-			out = append(out, fmt.Sprint(v.uid, " ", v.plugin, " ", v.name, " ", strings.TrimPrefix(v.path, podsOf), " ", v.block))
+			out = append(out, fmt.Sprint(v.UID, " ", v.Plugin, " ", v.Name, " ", strings.TrimPrefix(v.path, podsOf), " ", v.Block))
 		}
 		return out
 	}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -118,7 +119,7 @@ func isPrivileged(c *corev1.Container) bool {
 
 // injected is what containerd and the kubelet mount into each container.
 func (v *volumes) injected(ctx context.Context) []policy.Mount {
-	kubelet := v.storage.Resolve(ctx, v.podsDir())
+	kubelet := v.storage.Resolve(ctx, volumepath.Pods(v.kubeletRoot))
 	kernel := func(fstype string) blkio.Backing {
 		return blkio.Backing{FSType: fstype, Reason: fstype + " is not stored on a disk"}
 	}
@@ -143,8 +144,6 @@ func (v *volumes) injected(ctx context.Context) []policy.Mount {
 	return mounts
 }
 
-func (v *volumes) podsDir() string { return path.Join(v.kubeletRoot, "pods") }
-
 // volume is what is known of one volume before it is mounted.
 type volume struct {
 	backing  blkio.Backing
@@ -154,7 +153,7 @@ type volume struct {
 }
 
 // told says whether the plugin will know the volume's name by the kubelet's
-// directories, as plugin/volume.go has it.
+// directories, as volumepath.NameOf has it.
 type told uint8
 
 const (
@@ -186,7 +185,7 @@ func (v *volumes) volume(ctx context.Context, vol *corev1.Volume, n uint32) volu
 	case src.HostPath != nil:
 		return volume{backing: v.storage.Resolve(ctx, src.HostPath.Path), hostPath: src.HostPath.Path}
 	case src.EmptyDir != nil && src.EmptyDir.Medium == corev1.StorageMediumDefault, src.GitRepo != nil:
-		return volume{backing: v.storage.Resolve(ctx, v.podsDir())}
+		return volume{backing: v.storage.Resolve(ctx, volumepath.Pods(v.kubeletRoot))}
 	case src.EmptyDir != nil && src.EmptyDir.Medium == corev1.StorageMediumMemory:
 		return volume{backing: memory.backing}
 	case src.EmptyDir != nil:

@@ -1,0 +1,53 @@
+package volumepath
+
+import "testing"
+
+func TestPaths(t *testing.T) {
+	tests := []struct {
+		path  string // below the pods
+		want  Volume
+		below string
+		named bool // of a mount of pod u1, the volume's name is known
+	}{
+		{"u1/volumes/kubernetes.io~empty-dir/data", Volume{"u1", "kubernetes.io/empty-dir", "data", false}, "", true},
+		{"u1/volumes/kubernetes.io~empty-dir//data/", Volume{"u1", "kubernetes.io/empty-dir", "data", false}, "", true},
+		{"u1/volumes/kubernetes.io~empty-dir/data/a/b", Volume{"u1", "kubernetes.io/empty-dir", "data", false}, "a/b", true},
+		{"u1/volumes/kubernetes.io~configmap/c", Volume{"u1", "kubernetes.io/configmap", "c", false}, "", true},
+		{"u1/volumes/kubernetes.io~secret/s", Volume{"u1", "kubernetes.io/secret", "s", false}, "", true},
+		{"u1/volumes/kubernetes.io~projected/kube-api-access-x7x9z", Volume{"u1", "kubernetes.io/projected", "kube-api-access-x7x9z", false}, "", true},
+		{"u1/volumes/kubernetes.io~downward-api/d", Volume{"u1", "kubernetes.io/downward-api", "d", false}, "", true},
+		{"u1/volumes/kubernetes.io~git-repo/g", Volume{"u1", "kubernetes.io/git-repo", "g", false}, "", true},
+		{"u1/volumes/kubernetes.io~csi/data/mount", Volume{"u1", CSI, "data", false}, "mount", true},
+		{"u1/volumes/kubernetes.io~csi/pvc-0b9d/mount/a", Volume{"u1", CSI, "pvc-0b9d", false}, "mount/a", true},
+		{"u1/volume-subpaths/data/db/0", Volume{"u1", "", "data", false}, "db/0", true},
+
+		{"u1/volumes/kubernetes.io~csi/data", Volume{"u1", CSI, "data", false}, "", false},
+		{"u1/volumes/kubernetes.io~csi/data/mounts", Volume{"u1", CSI, "data", false}, "mounts", false},
+		{"u1/volumes/kubernetes.io~local-volume/data", Volume{"u1", "kubernetes.io/local-volume", "data", false}, "", false},
+		{"u1/volumes/vendor~driver/data", Volume{"u1", "vendor/driver", "data", false}, "", false},
+		{"u1/volumeDevices/kubernetes.io~csi/data/mount", Volume{"u1", CSI, "data", true}, "mount", false},
+		{"u1/volume-subpaths/data/db", Volume{"u1", "", "data", false}, "db", false},
+		{"u1/volume-subpaths/data/db/0/x", Volume{"u1", "", "data", false}, "db/0/x", false},
+		// Of another pod, by a hostPath volume.
+		{"u11/volumes/kubernetes.io~empty-dir/data", Volume{"u11", "kubernetes.io/empty-dir", "data", false}, "", false},
+		{"u1/../u2/volumes/kubernetes.io~empty-dir/data", Volume{"u2", "kubernetes.io/empty-dir", "data", false}, "", false},
+	}
+	for _, tt := range tests {
+		p := Pods("/k/") + "/" + tt.path
+		if v, below, ok := Parse("/k/pods", p); v != tt.want || below != tt.below || !ok {
+			t.Errorf("%s: %+v, %q, %v, want %+v, %q", p, v, below, ok, tt.want, tt.below)
+		}
+		if name, plugin := NameOf("/k/", "u1", p); tt.named && (name != tt.want.Name || plugin != tt.want.Plugin) || !tt.named && name+plugin != "" {
+			t.Errorf("%s: named %q of %q", p, name, plugin)
+		}
+	}
+	for _, p := range []string{
+		"/k/pods/u1/volumes/kubernetes.io~empty-dir", "/k/pods/u1/volumes/kubernetes.io~empty-dir/../../etc-hosts", "/k/pods/u1",
+		"/k/pods/u1/volume-subpaths/data", "/k/pods/u1/containers/db/1", "/k/pods/volumes/kubernetes.io~empty-dir/data",
+		"/mnt/k/pods/u1/volumes/kubernetes.io~empty-dir/data", "proc", "",
+	} {
+		if v, below, ok := Parse("/k/pods", p); v != (Volume{}) || below != "" || ok {
+			t.Errorf("%q is of %+v, %q", p, v, below)
+		}
+	}
+}
