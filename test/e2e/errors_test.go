@@ -50,6 +50,10 @@ var refusals = []refusal{
 	{"target-twice", "/data wbps=1Mi; /data/ rbps=1Mi", `entry 2 "/data/ rbps=1Mi": target "/data/" is in entry 1 already (write one entry with all its limits)`},
 	{"conflict", "/data wbps=1Mi; /data/too wbps=2Mi", `entry 2 "/data/too wbps=2Mi": "/data/too" (wbps=2Mi) and "/data" (1Mi) of entry 1 are on one disk, vdb VDB (write one value for both)`},
 	{"no-mount", "/dat wbps=1Mi", `entry 1 "/dat wbps=1Mi": "/dat" is on no mount of the container (did you mean "/data"?)`},
+	{
+		"no-mount-among-others", "/data wbps=1Mi; rootfs riops=100; /srv/app wbps=1Mi",
+		`entry 3 "/srv/app wbps=1Mi": "/srv/app" is on no mount of the container (write rootfs for the container's own filesystem)`,
+	},
 	{"root", "/ wbps=1Mi", `entry 1 "/ wbps=1Mi": "/" is the root filesystem of the container (write rootfs)`},
 	{"tmpfs", "/mem wbps=1Mi", `entry 1 "/mem wbps=1Mi": "/mem" cannot be limited: tmpfs is memory, not a disk (remove the entry, or use a volume on a local disk)`},
 	{"proc", "/proc/sys wbps=1Mi", `entry 1 "/proc/sys wbps=1Mi": "/proc/sys" cannot be limited: proc is not stored on a disk (remove the entry, or use a volume on a local disk)`},
@@ -117,6 +121,11 @@ func wantRefusal(t *testing.T, pod podOf, container, annotation, want string) {
 		line := message[at:]
 		if try == 0 {
 			first = message
+			for _, dir := range volumes {
+				if strings.Contains(message, dir) {
+					t.Errorf("the tenant is told of %s on the node: %s", dir, message)
+				}
+			}
 			if len(line) > maxMessage {
 				t.Errorf("%d bytes, want at most %d: %s", len(line), maxMessage, line)
 			}
@@ -160,4 +169,21 @@ func TestPodRefusals(t *testing.T) {
 		pod := runPod(t, "pod", annotations{limits + "containers": "/data wbps=1Mi"})
 		wantIOMax(t, pod.run(sleeper("c", "/data", "ext4")).Cgroup, disks{"vdb": "wbps=1048576"})
 	})
+}
+
+// TestOtherContainersMount: a container is refused where it names what only another one
+// of its pod has mounted. Nothing of what it asks is done, and the other one, which runs,
+// keeps what it has.
+func TestOtherContainersMount(t *testing.T) {
+	startPlugin(t)
+	pod := runPod(t, "pod", annotations{
+		limits + "container.a": "/data wbps=1Mi; /other wbps=1Mi",
+		limits + "container.b": "/data wbps=2Mi; /other wbps=2Mi",
+	})
+	b := pod.run(sleeper("b", "/data", "ext4", "/other", "xfs"))
+	wantRefusal(t, pod, "a", limits+"container.a",
+		`entry 2 "/other wbps=1Mi": "/other" is on no mount of the container (write rootfs for the container's own filesystem)`)
+	want := disks{"vdb": "wbps=2097152", "vdd": "wbps=2097152"}
+	staysIOMax(t, pod.Cgroup, want)
+	wantIOMax(t, b.Cgroup, want)
 }

@@ -43,12 +43,16 @@ func TestTargets(t *testing.T) {
 // prepareSources makes the host sides that are more than a directory.
 func prepareSources(t *testing.T) {
 	t.Helper()
-	link := filepath.Join(volumes["root"], "link")
-	os.Remove(link) // of a run that was interrupted
-	if err := os.Symlink(volumes["ext4"], link); err != nil {
-		t.Fatal(err)
+	for link, to := range map[string]string{
+		filepath.Join(volumes["root"], "link"):      volumes["ext4"],
+		filepath.Join(volumes["ext4"], "leads-out"): volumes["xfs"],
+	} {
+		os.Remove(link) // of a run that was interrupted
+		if err := os.Symlink(to, link); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.Remove(link) })
 	}
-	t.Cleanup(func() { os.Remove(link) })
 	file := filepath.Join(volumes["xfs"], "file")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
@@ -90,6 +94,9 @@ func targetCases() []targetCase {
 		},
 		{"same-value-twice", "/a wbps=1Mi; /b wbps=1024Ki", on("/a", "ext4", "/b", "ext4"), disks{"vdb": "wbps=1048576"}},
 		{"symbolic-link", "/data wbps=1Mi", []cri.Mount{{Path: "/data", Host: volumes["root"] + "/link"}}, disks{"vdb": "wbps=1048576"}},
+		// A target is text: who writes the volume could lead it to any disk of the node.
+		{"link-in-a-volume", "/data/leads-out wbps=1Mi; /data/leads-out/x riops=100", on("/data", "ext4"), disks{"vdb": "wbps=1048576 riops=100"}},
+		{"link-to-another-mount", "/data/leads-out wbps=1Mi", on("/data", "ext4", volumes["xfs"], "xfs"), disks{"vdb": "wbps=1048576"}},
 		{"file", "/etc/data.conf wbps=1Mi", []cri.Mount{{Path: "/etc/data.conf", Host: volumes["xfs"] + "/file"}}, disks{"vdd": "wbps=1048576"}},
 	}
 }
