@@ -92,14 +92,14 @@ func (s *snapshot) locateNew(ctx context.Context, hostPath string) (_ located, c
 	p := path.Clean(hostPath)
 	m := s.table.find(p)
 	if m == nil {
-		return located{backing: &Backing{Reason: "no mount holds " + p}}, false
+		return located{backing: &Backing{Reason: "no mount holds it"}}, false
 	}
 	certain = true
 	// A mountpoint has no symlinks: the kernel prints where it is. And what
 	// is in a filesystem that is not local is never looked at.
 	if p != m.Mountpoint && isLocal(m) {
 		if remote := s.remoteAbove(m); remote != nil {
-			return s.noDisk(m, fmt.Sprintf("%s is below %s at %s, which could hang", m.Mountpoint, remote.FSType, remote.Mountpoint)), false
+			return s.noDisk(m, "its place is below "+remote.FSType+", which could hang"), false
 		}
 		target, err := s.host.resolve(ctx, s.table, p)
 		certain = err == nil
@@ -109,7 +109,7 @@ func (s *snapshot) locateNew(ctx context.Context, hostPath string) (_ located, c
 		if target != p {
 			p = target
 			if m = s.table.find(p); m == nil {
-				return located{backing: &Backing{Reason: "no mount holds " + p}}, false
+				return located{backing: &Backing{Reason: "no mount holds it"}}, false
 			}
 		}
 	}

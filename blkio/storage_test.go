@@ -92,7 +92,7 @@ func TestResolve(t *testing.T) {
 		"/srv/many":                              {Mountpoint: "/srv/many", FSType: "bcachefs", Disks: []Disk{sda, sdd}, Warning: &Warning{NoCgroupWriteback, "bcachefs has no cgroup writeback: limits on writes hold for direct I/O only"}},
 		"/srv/nfs/a":                             {Mountpoint: "/srv/nfs", FSType: "nfs4", Reason: "nfs4 is a network filesystem: there is no local disk to limit"},
 		"/srv/nfs/local":                         {Mountpoint: "/srv/nfs/local", FSType: "ext4", Disks: []Disk{sdc}},
-		"/srv/nfs/local/a":                       {Mountpoint: "/srv/nfs/local", FSType: "ext4", Reason: "/srv/nfs/local is below nfs4 at /srv/nfs, which could hang"},
+		"/srv/nfs/local/a":                       {Mountpoint: "/srv/nfs/local", FSType: "ext4", Reason: "its place is below nfs4, which could hang"},
 		"/run/x":                                 {Mountpoint: "/run", FSType: "tmpfs", Reason: "tmpfs is memory, not a disk"},
 		"/proc/self":                             {Mountpoint: "/proc", FSType: "proc", Reason: "proc is a view of the kernel, not a disk"},
 		"/dev/null":                              {Mountpoint: "/dev", FSType: "devtmpfs", Reason: "devtmpfs is memory, not a disk"},
