@@ -54,7 +54,7 @@ func (c cluster) apply(manifest string) {
 	c.Helper()
 	c.Cleanup(func() {
 		// Pods first: a claim is not removed while one uses it.
-		c.kubectl(nil, "delete", "pods", "--all", "--grace-period=0", "--force", "--timeout=2m")
+		c.kubectl(nil, "delete", "pods", "--all", "--timeout=2m") // until they are unmounted
 		c.kubectl(&manifest, "delete", "-f", "-", "--ignore-not-found", "--timeout=2m")
 	})
 	c.kubectl(&manifest, "apply", "-f", "-")

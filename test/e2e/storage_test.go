@@ -103,10 +103,7 @@ func (s *store) obeys(t *testing.T, pod podOf) {
 // measure prints the row of a container that does nothing yet.
 func (s *store) measure(t *testing.T, k *cri.Container) {
 	t.Helper()
-	want := disks{}
-	for _, disk := range s.disks {
-		want[disk] = s.key() + "=1048576"
-	}
+	want := s.limits()
 	wantIOMax(t, k.Cgroup, want)
 	direct, buffered := "read-only", ""
 	if !s.readOnly {
@@ -120,6 +117,15 @@ func (s *store) measure(t *testing.T, k *cri.Container) {
 		lines = append(lines, node.disks[disk]+" "+want[disk])
 	}
 	printRow(s.name, s.fs, strings.Join(s.disks, ", "), strings.Join(lines, ", "), direct, buffered)
+}
+
+// limits are those that its disks are to have.
+func (s *store) limits() disks {
+	want := disks{}
+	for _, disk := range s.disks {
+		want[disk] = s.key() + "=1048576"
+	}
+	return want
 }
 
 func printRow(cells ...string) { fmt.Println(storageRow + "| " + strings.Join(cells, " | ") + " |") }

@@ -37,6 +37,10 @@ for generator in "$root"/usr/lib/systemd/system-generators/*; do
 	ln -s /dev/null "$root/etc/systemd/system-generators/${generator##*/}"
 done
 
+# For kubectl, where there is a control plane.
+mkdir -p "$root/root/.kube"
+ln -s /etc/kubernetes/admin.conf "$root/root/.kube/config"
+
 echo node >"$root/etc/hostname"
 echo '127.0.0.1 localhost node' >"$root/etc/hosts"
 : >"$root/etc/fstab"

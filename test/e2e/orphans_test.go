@@ -1,0 +1,72 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+)
+
+// orphaned is a volume of a pod that is gone, as `devices` tells of it.
+type orphaned struct {
+	UID, Namespace, Pod, Volume, Plugin, Mountpoint, State string
+	Disks                                                  []string
+}
+
+// listOrphans asks without the time that a new pod is given.
+func listOrphans(t *testing.T) []orphaned {
+	t.Helper()
+	out, err := command(t, "devices", "-o", "json", "--orphan-grace", "0s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answer struct{ Orphans []orphaned }
+	if err := json.Unmarshal([]byte(out), &answer); err != nil {
+		t.Fatal(err)
+	}
+	return answer.Orphans
+}
+
+// areOrphaned: a pod ends while the kubelet does not run, as when that is upgraded.
+// Its volumes stay mounted, and are told of until the kubelet is back and has
+// unmounted them.
+func (c cluster) areOrphaned(kinds []volumeKind) {
+	c.Helper()
+	uid := c.kubectl(nil, "get", "pod", "volumes", "-o", "jsonpath={.metadata.uid}")
+	administer(c.T, "systemctl", "stop", "cluster-kubelet")
+	c.kubectl(nil, "delete", "pod", "volumes", "--force", "--grace-period=0", "--timeout=2m")
+	ctx, cancel := context.WithTimeout(c.Context(), 2*deadline)
+	defer cancel()
+	if err := node.cri.RemovePods(ctx); err != nil {
+		c.Fatal(err)
+	}
+	for _, v := range kinds {
+		if v.orphan == "" {
+			continue
+		}
+		want := orphaned{
+			UID: uid, Namespace: "default", Pod: "volumes", Volume: v.directory(), Plugin: v.orphan, State: "noCgroup", Disks: v.disks,
+		}
+		found := listOrphans(c.T)
+		if !slices.ContainsFunc(found, want.is) {
+			c.Errorf("the orphan %+v is not in %+v", want, found)
+		}
+	}
+	administer(c.T, "systemctl", "start", "cluster-kubelet")
+	within(c.T, clusterDeadline, "the kubelet unmounts what it missed", func() error {
+		for _, o := range listOrphans(c.T) {
+			if o.UID == uid {
+				return fmt.Errorf("%+v", o)
+			}
+		}
+		return nil
+	})
+}
+
+// is compares but for the mountpoint.
+func (o *orphaned) is(other orphaned) bool {
+	other.Mountpoint = ""
+	return reflect.DeepEqual(*o, other)
+}
