@@ -186,8 +186,9 @@ func (e *evaluation) unlimited(c *Container, b *blkio.Backing, what string) *Err
 	return e.limits.error(e.entry, Unenforceable, &problem{what + " cannot be limited: " + reason(b), hintRemove})
 }
 
-// star limits each disk under the root filesystems and the volumes. That some
-// cannot be limited is an error only where nothing is left for a key.
+// star limits each disk under the root filesystems and the volumes, and those that
+// are seen to be used. That some cannot be limited is an error only where nothing is
+// left for a key.
 func (e *evaluation) star(cs []Container) {
 	left := e.entry.limits // the keys that no disk was found for yet
 	skipped, first := 0, Skipped{}
@@ -232,6 +233,9 @@ func (e *evaluation) star(cs []Container) {
 				// recursive (mount_setattr(2) is, and runtimes use it for "rro" only).
 				one(&cs[i], &m.Below[k].Backing, m.Below[k].Path, e.entry.limits)
 			}
+		}
+		if len(cs[i].Reached) > 0 {
+			one(&cs[i], &blkio.Backing{Disks: cs[i].Reached}, "what it uses", e.entry.limits)
 		}
 	}
 	if len(cs) > 0 && asks(left) {

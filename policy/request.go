@@ -26,6 +26,7 @@ type Request struct {
 // request is what is asked for one scope.
 type request struct {
 	limits *limitsRequest // nil where none are asked
+	star   bool           // one of them is of "*"
 	weight *weightRequest // nil where none is asked
 	class  *Error         // nil where none is asked
 }
@@ -87,7 +88,7 @@ func (r *Request) collectTargets() {
 			case targetVolume:
 				r.volumes = append(r.volumes, t.volume)
 			case targetStar:
-				r.star = true
+				r.star, q.star = true, true
 			}
 		}
 	}
@@ -261,6 +262,14 @@ func (r *Request) Volumes() []string {
 
 // Star says whether some scope has "*" for a target.
 func (r *Request) Star() bool { return !r.Empty() && r.star }
+
+// StarOf says whether a "*" means disks of the container with this name, be it that
+// of the pod as a whole.
+func (r *Request) StarOf(container string) bool {
+	return r.Star() && (r.each.hasStar() || r.total.hasStar() || r.named[container].hasStar())
+}
+
+func (q *request) hasStar() bool { return q != nil && q.star }
 
 // ContainerNames returns the containers that have annotations of their own,
 // sorted. Whether they will come cannot be known when the first one is made.

@@ -16,6 +16,9 @@ type Container struct {
 	Running       bool   // what only its creation can give comes too late
 	Guarded       uint64 // the memory.high that it was given, 0 for none
 	Mounts        []Mount
+	// Reached are disks that it is seen to use though no mount or device of it tells
+	// of them: one that was made in it while it runs, say. No path is on them.
+	Reached []blkio.Disk
 }
 
 // Mount is one mount of a container.
