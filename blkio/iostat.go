@@ -17,6 +17,9 @@ type Stat struct {
 	Dbytes, Dios   uint64 // discarded
 }
 
+// Bytes is all that was read, written and discarded.
+func (s Stat) Bytes() uint64 { return s.Rbytes + s.Wbytes + s.Dbytes }
+
 // String formats the line of io.stat without the device.
 func (s Stat) String() string {
 	return fmt.Sprintf("rbytes=%d wbytes=%d rios=%d wios=%d dbytes=%d dios=%d",

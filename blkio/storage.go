@@ -14,6 +14,7 @@ type StorageConfig struct {
 	Sys       fs.FS  // os.DirFS("/sys")
 	Mountinfo string // of the host's first process, "/proc/1/mountinfo"; a regular file will do for tests
 	HostRoot  string // "/", or where the host's root is mounted
+	Swaps     string // "/proc/swaps"; "" where nobody asks for them
 }
 
 // Storage finds the disks that paths of the host are stored on. It is safe for

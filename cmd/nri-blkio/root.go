@@ -123,6 +123,7 @@ func (o *options) storage() (*blkio.Storage, error) {
 		Sys:       os.DirFS(o.host("/sys")),
 		Mountinfo: o.host("/proc/1/mountinfo"),
 		HostRoot:  o.hostRoot,
+		Swaps:     o.host("/proc/swaps"),
 	})
 }
 

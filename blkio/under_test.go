@@ -1,0 +1,73 @@
+package blkio
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestUnder(t *testing.T) {
+	n := newFakeNode(t, nodeMounts)
+	n.sys.add(virtual+"loop2", "7:2", "size=2048", "loop/backing_file=/srv/btrfs2/disk.img (deleted)")
+	n.sys.add(virtual+"loop3", "7:3", "size=2048", "loop/backing_file=/run/disk.img")
+	n.sys.add(virtual+"loop4", "7:4", "size=2048", "loop/backing_file=/srv/btrfs/a:b.img")
+	n.sys.MapFS["devices/"+virtual+"zram0/backing_dev"] = &fstest.MapFile{Data: []byte("none\n")}
+	n.sys.add(virtual+"zram1", "252:1", "size=2048", "backing_dev=/dev/sdb1")
+	// A circle, which the kernel never makes.
+	n.sys.add(virtual+"md7", "9:7", "size=2048")
+	n.sys.add(virtual+"md8", "9:8", "size=2048")
+	n.sys.link("devices/"+virtual+"md7/slaves/md8", "../../md8")
+	n.sys.link("devices/"+virtual+"md8/slaves/md7", "../../md7")
+	lv := Disk{Dev{253, 0}, "dm-0"}
+	for name, tt := range map[string]struct {
+		of   Dev
+		want []Disk
+	}{
+		"a disk":                       {sda.Dev, []Disk{}},
+		"a volume":                     {lv.Dev, []Disk{sdb, sdd}},
+		"a device on that":             {Dev{253, 1}, []Disk{sdb, sdd, lv}},
+		"a loop device":                {Dev{7, 0}, []Disk{sda}},
+		"of a file on a stack":         {Dev{7, 2}, []Disk{sdb, sdd, lv, {Dev{253, 1}, "dm-1"}}},
+		"of a file in memory":          {Dev{7, 3}, []Disk{}},
+		"of a file on several disks":   {Dev{7, 4}, []Disk{sda, sdc}},
+		"zram":                         {Dev{252, 0}, []Disk{}},
+		"zram that writes back":        {Dev{252, 1}, []Disk{sdb}},
+		"a disk that is not there":     {Dev{65, 16}, []Disk{}},
+		"NVMe, whose path has no line": {Dev{259, 1}, []Disk{}},
+		"a circle":                     {Dev{9, 7}, []Disk{{Dev{9, 7}, "md7"}, {Dev{9, 8}, "md8"}}},
+	} {
+		if diff := cmp.Diff(tt.want, n.Under(t.Context(), tt.of)); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", name, diff)
+		}
+	}
+}
+
+func TestSwapDisks(t *testing.T) {
+	n := newFakeNode(t, nodeMounts)
+	n.sys.add(virtual+"zram1", "252:1", "size=2048")
+	swaps := func(text string) ([]Disk, error) {
+		n.cfg.Swaps = filepath.Join(t.TempDir(), "swaps")
+		if err := os.WriteFile(n.cfg.Swaps, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return n.SwapDisks(t.Context())
+	}
+	got, err := swaps(swapsHeader +
+		"/dev/sdb1 partition 8 0 -2\n/dev/zram1 partition 8 0 -3\n/dev/gone partition 8 0 -4\n" +
+		"/srv/lv/swap file 8 0 -5\n/srv/lv/swap2 file 8 0 -6\n")
+	checkError(t, err, "")
+	if diff := cmp.Diff([]Disk{sdb, {Dev{252, 1}, "zram1"}, {Dev{253, 0}, "dm-0"}}, got); diff != "" {
+		t.Error(diff)
+	}
+	_, err = swaps(swapsHeader + "/dev/a x 1\n")
+	checkError(t, err, "parse swaps, line 2: 3 fields")
+	for _, none := range []string{"", "/nowhere/swaps"} {
+		n.cfg.Swaps = none
+		if got, err := n.SwapDisks(t.Context()); len(got) > 0 || err != nil {
+			t.Errorf("from %q: %v, %v", none, got, err)
+		}
+	}
+}
