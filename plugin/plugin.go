@@ -27,6 +27,10 @@ type Storage interface {
 	Submounts(ctx context.Context, hostPath string) iter.Seq2[string, blkio.Backing]
 	// Device is Resolve for a block device by its number.
 	Device(dev blkio.Dev) blkio.Backing
+	// Under gives the disks that I/O to a disk is I/O to as well, down to the last.
+	Under(ctx context.Context, disk blkio.Dev) []blkio.Disk
+	// SwapDisks are those that the kernel swaps to.
+	SwapDisks(ctx context.Context) ([]blkio.Disk, error)
 }
 
 // Config is what a Plugin works with. Log, Policy, Storage and Cgroups are

@@ -49,6 +49,10 @@ func (d disks) Device(dev blkio.Dev) blkio.Backing {
 	return on(blkio.Disk{Dev: dev, Name: "raw"})
 }
 
+func (d disks) Under(context.Context, blkio.Dev) []blkio.Disk { return nil }
+
+func (d disks) SwapDisks(context.Context) ([]blkio.Disk, error) { return nil, nil }
+
 func on(disk blkio.Disk) blkio.Backing {
 	return blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{disk}}
 }

@@ -48,6 +48,7 @@ func (p *Plugin) reconcileAll(ctx context.Context) {
 		p.dropPlans(groups) // a warning comes or goes
 	}
 	p.findRunning(groups)
+	p.findReached(ctx, groups)
 	for _, g := range p.restless(ctx, groups) {
 		p.reconcileGroup(ctx, g)
 	}

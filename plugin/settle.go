@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -43,7 +44,7 @@ func (p *Plugin) settled(ctx context.Context, pol *policy.Policy, c container) (
 			c.source = nil
 		}
 	}
-	c.policy = pol
+	c.policy, c.facts.Reached = pol, c.reached
 	c.desired, c.err = p.decide(pol, &c)
 	if c.err == nil {
 		c.err = p.checkTotal(pol, &c)
@@ -62,7 +63,7 @@ func (p *Plugin) settle(ctx context.Context, c *container) error {
 	}
 	pol := p.policy.Load()
 	old := p.beginLook(c)
-	if old.policy == pol && old.source == nil {
+	if old.isSettled(pol) {
 		return nil
 	}
 	fresh, err := p.settled(ctx, pol, old)
@@ -86,6 +87,12 @@ func (p *Plugin) settle(ctx context.Context, c *container) error {
 	return nil
 }
 
+// isSettled says that there is nothing left to look into, and to decide by this policy.
+// The caller holds Plugin.mu.
+func (c *container) isSettled(pol *policy.Policy) bool {
+	return c.policy == pol && c.source == nil && slices.Equal(c.facts.Reached, c.reached)
+}
+
 // failure is one of ours to look at a mount.
 func failure(c *policy.Container) error {
 	err := c.Rootfs.Err
@@ -106,7 +113,7 @@ func (p *Plugin) unsettled(g *group) []*container {
 	var out []*container
 	for _, pod := range g.pods {
 		for _, c := range pod.containers {
-			if (c.policy != pol || c.source != nil) && len(c.settling) == 0 {
+			if !c.isSettled(pol) && len(c.settling) == 0 {
 				out = append(out, c)
 			}
 		}
@@ -119,9 +126,16 @@ func (p *Plugin) unsettled(g *group) []*container {
 // ends with those that need no look at the node.
 func (p *Plugin) settleAll(ctx context.Context, g *group) []error {
 	var errs []error
+	stacks := newStacks(p.storage)
 	for _, c := range p.unsettled(g) {
 		before := p.snapshot(c)
-		if err := p.settle(ctx, c); err != nil {
+		err := p.settle(ctx, c)
+		if err == nil && p.reach(ctx, stacks, c) {
+			// Before anything is written: after a restart of ours the limits are there,
+			// and would be lifted until the next pass.
+			err = p.settle(ctx, c)
+		}
+		if err != nil {
 			errs = append(errs, fmt.Errorf("container %s is not limited: %w", c.name, err))
 			continue
 		}

@@ -77,6 +77,11 @@ type container struct {
 	cgroup string
 	fresh  bool // it is being created now
 	facts  policy.Container
+	// reached are disks that it is seen to use and that nobody told of; facts has those
+	// that desired was decided with. charged is what it has done to other disks that
+	// nobody told of; the map is replaced, never changed.
+	reached []blkio.Disk
+	charged map[blkio.Dev]charge
 	// policy is what desired and err were decided by; nil before.
 	policy  *policy.Policy
 	desired policy.Desired

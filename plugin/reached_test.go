@@ -1,0 +1,323 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/google/go-cmp/cmp"
+	"github.com/sirupsen/logrus/hooks/test"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// stacked is a Storage with disks on others, swap, and disks that are not there.
+type stacked struct {
+	disks
+	under map[blkio.Dev][]blkio.Disk
+	swap  []blkio.Disk
+	fails error // to read swaps
+	gone  map[blkio.Dev]bool
+	asked int
+}
+
+func (s *stacked) Under(_ context.Context, dev blkio.Dev) []blkio.Disk {
+	s.asked++
+	if s.gone[dev] {
+		return nil
+	}
+	return s.under[dev]
+}
+
+func (s *stacked) SwapDisks(context.Context) ([]blkio.Disk, error) { return s.swap, s.fails }
+
+func (s *stacked) Device(dev blkio.Dev) blkio.Backing {
+	if s.gone[dev] {
+		return blkio.Backing{Reason: "no such disk", Missing: true}
+	}
+	if dev == (blkio.Dev{Major: 8, Minor: 17}) { // a partition, which the kernel never lists
+		return on(plugged)
+	}
+	return on(blkio.Disk{Dev: dev, Name: "plugged"})
+}
+
+var plugged = blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 16}, Name: "plugged"}
+
+// newStacked has the container's data on a disk that is made of two, of which one is
+// a loop device's.
+func newStacked() *stacked {
+	return &stacked{
+		disks: disks{twoDisks},
+		under: map[blkio.Dev][]blkio.Disk{
+			dataDisk.Dev:             {{Dev: blkio.Dev{Major: 8}}, {Dev: blkio.Dev{Major: 8, Minor: 32}}},
+			{Major: 253, Minor: 1}:   {plugged},
+			{Major: 253, Minor: 100}: {{Dev: blkio.Dev{Major: 8, Minor: 64}}},
+		},
+		swap: []blkio.Disk{{Dev: blkio.Dev{Major: 253, Minor: 100}}},
+		gone: map[blkio.Dev]bool{},
+	}
+}
+
+// moved are lines of io.stat of disks that so much was read of, "8:16".
+func moved(bytes uint64, devices ...string) string {
+	var out strings.Builder
+	for _, d := range devices {
+		fmt.Fprintf(&out, "%s rbytes=%d wbytes=%d rios=9 wios=9 dbytes=0 dios=0\n", d, bytes/2, bytes-bytes/2)
+	}
+	return out.String()
+}
+
+func TestJudge(t *testing.T) {
+	const much, little = enough, enough - 1
+	for _, tt := range []struct {
+		name, stat string
+		want       []string
+	}{
+		{"nothing", "", nil},
+		{"its own", moved(much, "254:0", "254:16"), nil},
+		{"another", moved(much, "254:0", "8:16"), []string{"8:16"}},
+		{"others", moved(much, "65:0", "8:16"), []string{"8:16", "65:0"}},
+		{"discards", "8:16 rbytes=0 wbytes=0 rios=0 wios=0 dbytes=1048576 dios=1\n", []string{"8:16"}},
+		{"a flush", "8:16 rbytes=0 wbytes=0 rios=0 wios=3 dbytes=0 dios=0\n", nil},
+		{"no counters", "8:16 \n", nil},
+		{"run on", "8:16 8:32 8:64 rbytes=0 wbytes=0 rios=0 wios=0 dbytes=0 dios=0\n", nil},
+		{"without a number", "(unknown) rbytes=1 wbytes=1048576 rios=1 wios=1 dbytes=0 dios=0\n", nil},
+		{"a little", moved(little, "8:16"), nil},
+		{"under its own", moved(much, "254:16", "8:0", "8:32"), nil},
+		{"under its own, which is idle", moved(much, "8:0"), nil},
+		{"under another", moved(much, "253:1", "8:16"), []string{"253:1"}},
+		{"under another that it used a little", moved(little, "253:1") + moved(much, "8:16"), nil},
+		{"swap", moved(much, "253:100"), nil},
+		{"under swap", moved(much, "253:100", "8:64"), nil},
+		{"that has left", moved(much, "9:9"), nil},
+		{"a partition", moved(much, "8:17"), nil},
+		{"a device of the host", moved(much, "8:48"), []string{"8:48"}},
+	} {
+		s := newStacked()
+		s.gone[blkio.Dev{Major: 9, Minor: 9}] = true
+		c := container{facts: policy.Container{
+			Rootfs: on(rootDisk),
+			Mounts: []policy.Mount{
+				{Destination: "/data", Backing: on(dataDisk)},
+				// What a privileged container has, whether it uses it or not.
+				{Destination: "/dev/sdd", Injected: true, Backing: on(blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 48}})},
+			},
+		}}
+		stats, err := blkio.ParseIOStat(strings.NewReader(tt.stat))
+		if err != nil {
+			t.Fatal(err)
+		}
+		reached, _, err := newStacks(s).judge(t.Context(), &c, stats)
+		if err != nil {
+			t.Error(err)
+		}
+		var got []string
+		for _, d := range reached {
+			got = append(got, d.Dev.String())
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", tt.name, diff)
+		}
+		if tt.name == "its own" && s.asked > 0 {
+			t.Error("a pass over a container that uses its own disks looks at the node")
+		}
+	}
+}
+
+// TestJudgeAgain: what a container is charged with under a disk that has left is not its
+// own, until it goes on; a disk that it uses stays until the kernel forgets it.
+func TestJudgeAgain(t *testing.T) {
+	s, c := newStacked(), container{facts: policy.Container{Rootfs: on(rootDisk)}}
+	look := func(stat string, want ...blkio.Disk) {
+		t.Helper()
+		stats, err := blkio.ParseIOStat(strings.NewReader(stat))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.reached, c.charged, err = newStacks(s).judge(t.Context(), &c, stats); err != nil {
+			t.Error(err)
+		}
+		if !slices.Equal(c.reached, want) {
+			t.Errorf("%q: %v, want %v", stat, c.reached, want)
+		}
+	}
+	above := blkio.Disk{Dev: blkio.Dev{Major: 253, Minor: 1}, Name: "plugged"}
+	look(moved(enough, "253:1", "8:16"), above)
+	look(moved(10*enough, "253:1", "8:16"), above)
+	s.gone[above.Dev] = true
+	look(moved(20*enough, "8:16")) // some of it since the last look, and by the one that has left
+	look(moved(20*enough, "8:16"))
+	look(moved(21*enough-1, "8:16"))
+	look(moved(21*enough, "8:16"), plugged)
+	look(moved(21*enough, "8:16"), plugged)
+	look("")
+	look(moved(enough-1, "8:16")) // another disk with its number
+	look(moved(enough, "8:16"), plugged)
+	delete(s.gone, above.Dev) // what is found stays, whatever is put above it
+	look(moved(enough, "253:1", "8:16"), plugged, above)
+	c.facts.Mounts = []policy.Mount{{Destination: "/data", Backing: on(plugged)}}
+	look(moved(enough, "8:16")) // now it is told of
+
+	// Its number comes back with less than was explained.
+	c.facts.Mounts = nil
+	look(moved(9*enough, "253:1", "8:16"), above)
+	s.gone[above.Dev] = true
+	look(moved(2*enough, "8:16"), plugged)
+}
+
+// reaching is a plugin with a running container, and where its cgroups are.
+func reaching(t *testing.T, value string, mounts ...*api.Mount) (p *Plugin, s *stacked, dir string) {
+	t.Helper()
+	h, dir := tree(t, podCgroup, cgroupOf("a"))
+	p, s = newPlugin(t, h), newStacked()
+	p.storage = s
+	if err := p.start(t.Context(), sandbox(map[string]string{limitsKey + "container.a": value}), ctr("a", mounts...), true); err != nil {
+		t.Fatal(err)
+	}
+	return p, s, dir
+}
+
+func (s *stacked) lines(t *testing.T, p *Plugin) map[blkio.Dev]blkio.Limits {
+	t.Helper()
+	for _, g := range p.groups {
+		return p.planFor(g).containers[0].want
+	}
+	t.Fatal("no group")
+	return nil
+}
+
+func TestReachedIsLimited(t *testing.T) {
+	p, s, dir := reaching(t, "* wbps=1Mi; /data wbps=2Mi", bind("/mnt/data", "/data", "rbind"))
+	log, hook := test.NewNullLogger()
+	p.log = log
+	told := func() (n int) {
+		for _, e := range hook.AllEntries() {
+			if strings.HasPrefix(e.Message, "A container uses a disk") && e.Data["container"] == "a" && e.Data["disk"] == "plugged" && e.Data["dev"] == "8:16" {
+				n++
+			}
+		}
+		return n
+	}
+	one, two := blkio.Limits{blkio.Wbps: 1 << 20}, blkio.Limits{blkio.Wbps: 2 << 20}
+	own := map[blkio.Dev]blkio.Limits{rootDisk.Dev: one, dataDisk.Dev: two}
+	want := map[blkio.Dev]blkio.Limits{rootDisk.Dev: one, dataDisk.Dev: two, plugged.Dev: one}
+	pass := func(want map[blkio.Dev]blkio.Limits) {
+		t.Helper()
+		p.reconcileAll(t.Context())
+		if diff := cmp.Diff(want, s.lines(t, p)); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	}
+	stat := filepath.Join(dir, cgroupOf("a"), "io.stat")
+	pass(own) // without the file, as before the controller is there
+	write(t, stat, moved(enough, "254:0", "254:16", "8:0"))
+	pass(own)
+	write(t, stat, moved(enough, "254:0", "8:16"))
+	pass(want)
+	pass(want)
+	if n := told(); n != 1 {
+		t.Errorf("told %d times", n)
+	}
+	r, err := ReadRecord(p.cgroups.Cgroup(cgroupOf("a")))
+	if err != nil || r == nil || len(r.Limits) == 0 || r.Limits[0].Dev != "8:16" || r.Limits[0].Disk != "plugged" || r.Limits[0].Source.Target != "*" {
+		t.Errorf("recorded is %+v (%v)", r, err)
+	}
+	if got := p.pods["sb1"].seen()[0].Reached; !slices.Equal(got, []blkio.Disk{plugged}) {
+		t.Errorf("the pod's total is of %v", got)
+	}
+	write(t, stat, "what\n") // nothing is known now, and what was holds
+	pass(want)
+	write(t, stat, moved(enough, "254:0", "8:16", "65:0"))
+	s.fails = errors.New("read swaps: no")
+	pass(want)
+	s.fails = nil
+	write(t, stat, moved(enough, "254:0", "8:16"))
+	p.MountsChanged()
+	pass(want)
+	write(t, stat, moved(enough, "254:0"))
+	pass(own) // the disk has left, and the number may be another's
+}
+
+// TestReachedByAnyWay: a look at a container's mounts keeps what it was seen to use, be
+// it one that is done with each pass.
+func TestReachedByAnyWay(t *testing.T) {
+	p, s, dir := reaching(t, "* wbps=1Mi", bind("/mnt/data", "/data", "rbind", "rslave"))
+	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(enough, "8:16"))
+	for range 3 {
+		p.lookAgain(func(c *container) bool { return c.follows != nil })
+		p.reconcileAll(t.Context())
+		if _, ok := s.lines(t, p)[plugged.Dev]; !ok {
+			t.Errorf("limited are %v", s.lines(t, p))
+		}
+	}
+}
+
+// TestReachedAfterRestart: a limit that an earlier process has written is not lifted
+// until it is found again.
+func TestReachedAfterRestart(t *testing.T) {
+	p, s, dir := reaching(t, "* wbps=1Mi")
+	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(enough, "8:16"))
+	p.reconcileAll(t.Context())
+
+	next := newPlugin(t, p.cgroups)
+	next.storage = s
+	c := ctr("a")
+	c.State = api.ContainerState_CONTAINER_RUNNING
+	next.synchronize([]*api.PodSandbox{sandbox(map[string]string{limitsKey + "container.a": "* wbps=1Mi"})}, []*api.Container{c})
+	write(t, filepath.Join(dir, cgroupOf("a"), "io.max"), "8:16 rbps=max wbps=1048576 riops=max wiops=max\n254:0 rbps=max wbps=1048576 riops=max wiops=max\n")
+	for _, g := range next.takeDirty() {
+		next.reconcileGroup(t.Context(), g)
+	}
+	if got := read(t, filepath.Join(dir, cgroupOf("a"), "io.max")); !strings.HasPrefix(got, "8:16 rbps=max wbps=1048576") {
+		t.Errorf("something was written: %q", got)
+	}
+}
+
+// TestOnlyStarIsLookedAt: io.stat is read where it matters.
+func TestOnlyStarIsLookedAt(t *testing.T) {
+	for _, value := range []string{"rootfs wbps=1Mi", "/data wbps=1Mi; rootfs wbps=2Mi"} {
+		p, s, dir := reaching(t, value, bind("/mnt/data", "/data"))
+		write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(enough, "8:16"))
+		before := s.lines(t, p)
+		p.reconcileAll(t.Context())
+		if diff := cmp.Diff(before, s.lines(t, p)); diff != "" || s.asked > 0 {
+			t.Errorf("%s: looked at %d disks, -want +got:\n%s", value, s.asked, diff)
+		}
+	}
+}
+
+// TestReachedAndGone: a container whose cgroup is gone loses nothing of what is known,
+// and one that a look did not have the time for is left for the next.
+func TestReachedAndGone(t *testing.T) {
+	p, _, dir := reaching(t, "* wbps=1Mi")
+	c := p.pods["sb1"].containers["id-a"]
+	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(enough, "8:16"))
+	late, cancel := context.WithCancel(t.Context())
+	cancel()
+	if p.reach(late, newStacks(p.storage), c) || c.reached != nil {
+		t.Errorf("judged without the time to: %v", c.reached)
+	}
+	if !p.reach(t.Context(), newStacks(p.storage), c) || p.reach(t.Context(), newStacks(p.storage), c) {
+		t.Error("want news once")
+	}
+	if err := os.RemoveAll(filepath.Join(dir, cgroupOf("a"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.cgroups.Cgroup(cgroupOf("a")).ReadIOStat(); !errors.Is(err, blkio.ErrGone) {
+		t.Fatal(err)
+	}
+	if p.reach(t.Context(), newStacks(p.storage), c) || !slices.Equal(c.reached, []blkio.Disk{plugged}) {
+		t.Errorf("forgotten with the cgroup: %v", c.reached)
+	}
+	p.stopped("sb1", "id-a")
+	if p.reach(t.Context(), newStacks(p.storage), c) {
+		t.Error("it has ended")
+	}
+}
