@@ -114,7 +114,7 @@ func below(paths []string, dir string) []string {
 
 // devices are the raw block volumes of a container: no mount, a node in /dev.
 // A privileged container has all of the host's devices instead: there a path may
-// name one, and "*" does not mean each disk of the host.
+// name one, and "*" does not mean each disk of the host, but those that it uses: see reach.
 func (p *Plugin) devices(ctr *api.Container) []policy.Mount {
 	devices := ctr.GetLinux().GetDevices()
 	privileged := slices.ContainsFunc(devices, isHostOnly)
