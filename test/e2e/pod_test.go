@@ -39,11 +39,18 @@ func runPod(t *testing.T, name string, a annotations) podOf {
 // runSandbox runs one of several sandboxes of a pod.
 func runSandbox(t *testing.T, name string, attempt uint32, a annotations) podOf {
 	t.Helper()
+	return runPodOf(t, name, cri.PodConfig{Attempt: attempt, Annotations: a})
+}
+
+// runPodOf is runPod for what else can be chosen about a pod.
+func runPodOf(t *testing.T, name string, cfg cri.PodConfig) podOf {
+	t.Helper()
 	// A UID is part of a cgroup's name, so it has to be short and plain.
 	h := fnv.New64a()
 	h.Write([]byte(t.Name() + " " + name))
 	uid := fmt.Sprintf("%016x-e2e", h.Sum64())
-	p, err := node.cri.RunPod(t.Context(), cri.PodConfig{Name: name + "-" + uid[:8], UID: uid, Attempt: attempt, Annotations: a})
+	cfg.Name, cfg.UID = name+"-"+uid[:8], uid
+	p, err := node.cri.RunPod(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -110,6 +110,29 @@ func (d Dir) Counter(device, name string) (int64, error) {
 	return 0, lines.Err() // no line yet: no I/O yet
 }
 
+// PIDs returns the processes in the cgroup and in those below it.
+func (d Dir) PIDs() ([]int, error) {
+	var pids []int
+	err := filepath.WalkDir(d.file(""), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.Name() != "cgroup.procs" {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for field := range strings.FieldsSeq(string(data)) {
+			pid, err := strconv.Atoi(field)
+			if err != nil {
+				return err
+			}
+			pids = append(pids, pid)
+		}
+		return nil
+	})
+	return pids, err
+}
+
 // IDs returns the numbers of the cgroup and of those below it.
 func (d Dir) IDs() ([]uint64, error) {
 	var ids []uint64

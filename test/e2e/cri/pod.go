@@ -35,6 +35,7 @@ type PodConfig struct {
 	QoS         string // default: BestEffort
 	Annotations map[string]string
 	Labels      map[string]string
+	Privileged  bool // its containers may be
 }
 
 // Pod is a running sandbox.
@@ -77,6 +78,7 @@ func (c *Client) RunPod(ctx context.Context, cfg PodConfig) (*Pod, error) {
 		Linux: &runtimeapi.LinuxPodSandboxConfig{
 			CgroupParent: p.Cgroup,
 			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
+				Privileged:       cfg.Privileged,
 				NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE},
 			},
 		},
@@ -172,6 +174,8 @@ type ContainerConfig struct {
 	// Devices are raw block volumes: nodes of the host by their paths in the container.
 	Devices map[string]string
 	Memory  int64 // limit in bytes; 0 for none
+	// Privileged containers may use any device; their pod has to be, too.
+	Privileged bool
 }
 
 // Create creates a container and does not start it.
@@ -192,6 +196,7 @@ func (p *Pod) Create(ctx context.Context, cfg ContainerConfig) (*Container, erro
 		Linux: &runtimeapi.LinuxContainerConfig{
 			Resources: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: cfg.Memory, CpuShares: 2},
 			SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
+				Privileged:       cfg.Privileged,
 				NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE},
 			},
 		},
