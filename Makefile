@@ -19,7 +19,7 @@ scenarios: ## the table of docs/scenarios-KERNEL.md, SCENARIO_TIME (60s) each; N
 	  SCENARIO_TABLE=$(CURDIR)/docs/scenarios-$(or $(NODE_KERNEL),6.12).md go test -count=1 -v -timeout 9h ./suite
 
 storage: ## the table of docs/storage.md
-	cd test && E2E_RUN='^TestStorage' STORAGE_TABLE=$(CURDIR)/docs/storage.md go test -count=1 -v -timeout 75m ./suite
+	cd test && E2E_PROOF=1 E2E_RUN='^TestStorage' STORAGE_TABLE=$(CURDIR)/docs/storage.md go test -count=1 -v -timeout 5h ./suite
 
 lint: ## golangci-lint, of the version in tools/go.mod, on both modules
 	cd tools && go build -o $(CACHE)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
