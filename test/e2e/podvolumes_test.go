@@ -217,6 +217,10 @@ func (v *volumeKind) obeys(t *testing.T, k *cri.Container) {
 		v.isRefused(t)
 		return
 	}
+	if v.alike && !*proof {
+		wantIOMax(t, k.Cgroup, v.limits())
+		return
+	}
 	v.measure(t, k)
 }
 
