@@ -1,8 +1,6 @@
 package writeback
 
 import (
-	"fmt"
-
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 )
@@ -73,7 +71,7 @@ func (c *chase) loadAs(spec *ebpf.ProgramSpec) (*ebpf.Program, error) {
 	spec.License, spec.Instructions = "GPL", c.code
 	program, err := ebpf.NewProgram(spec)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return nil, notLoaded(err, lockdownFile)
 	}
 	return program, nil
 }
