@@ -32,7 +32,7 @@ unit: ## unit tests of both modules, with the race detector
 	cd test && go vet ./... && go test -race $$(go list ./... | grep -vE '/test/(e2e|suite)$$')
 
 e2e: ## e2e tests on a node; NODE_KERNEL, NODE_CONTAINERD, NODE_RUNTIME, NODE_DRIVER choose it
-	cd test && go test -count=1 -v -timeout 75m ./suite
+	cd test && go test -count=1 -v -timeout 84m ./suite
 
 bench: ## measure what the plugin costs, as root; writes the table of docs/benchmarks.md
 	cd test && go run ./bench

@@ -15,6 +15,12 @@ const (
 	localNodes = `nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [node]}]}]}}`
 )
 
+func singleFile(s store) store { s.single = true; return s }
+
+func unwritable(s store) store { s.readOnly = true; return s }
+
+func alike(s store) store { s.alike = true; return s }
+
 // podVolumes are all kinds, on volumes of the group where they come by CSI.
 func podVolumes(k *kit, group string) []volumeKind {
 	k.Helper()
@@ -34,34 +40,32 @@ func podVolumes(k *kit, group string) []volumeKind {
 	single := testFile(k.T, "xfs", "single")
 	writeFile(k.T, single, "")
 	localBlock := k.one()
-	singleFile := func(s store) store { s.single = true; return s }
-	readOnly := func(s store) store { s.readOnly = true; return s }
 	kinds := []volumeKind{
 		{store: on("emptyDir", "ext4", "vda"), Volume: "emptyDir: {}", by: "@emptydir"},
-		{store: on("subPath", "ext4", "vda"), Volume: "emptyDir: {}", Mount: "subPath: sub", by: "@subpath", alike: true},
+		{store: alike(on("subPath", "ext4", "vda")), Volume: "emptyDir: {}", Mount: "subPath: sub", by: "@subpath"},
 		{store: on("hostPath", "ext4", "vdb"), Volume: host(volumes["ext4"], "")},
-		{store: on("subPathExpr of a hostPath", "ext4", "vdb"), Volume: host(volumes["ext4"], "Directory"), Mount: "subPathExpr: $(POD)", alike: true},
-		{store: on("hostPath, DirectoryOrCreate", "ext4", "vdc"), Volume: host(made, "DirectoryOrCreate"), alike: true},
+		{store: alike(on("subPathExpr of a hostPath", "ext4", "vdb")), Volume: host(volumes["ext4"], "Directory"), Mount: "subPathExpr: $(POD)"},
+		{store: alike(on("hostPath, DirectoryOrCreate", "ext4", "vdc")), Volume: host(made, "DirectoryOrCreate")},
 		{store: singleFile(on("hostPath, File", "xfs", "vdd")), Volume: host(single, "File")},
-		{store: singleFile(on("hostPath, FileOrCreate", "btrfs", "vde")), Volume: host(file, "FileOrCreate"), alike: true},
+		{store: alike(singleFile(on("hostPath, FileOrCreate", "btrfs", "vde"))), Volume: host(file, "FileOrCreate")},
 		{store: singleFile(on("hostPath, BlockDevice", "", "vdf")), Volume: host("/dev/vdf", "BlockDevice"), Privileged: true},
-		{store: on("local PersistentVolume", "xfs", "vdd"), Claim: "local: {path: " + volumes["xfs"] + "}\n  " + localNodes, alike: true},
+		{store: alike(on("local PersistentVolume", "xfs", "vdd")), Claim: "local: {path: " + volumes["xfs"] + "}\n  " + localNodes},
 		{
-			store: singleFile(on("local PersistentVolume, raw block", "", "vdg")),
-			Claim: "local: {path: " + localBlock + "}\n  " + localNodes, Mode: "Block", Block: true, alike: true,
+			store: alike(singleFile(on("local PersistentVolume, raw block", "", "vdg"))),
+			Claim: "local: {path: " + localBlock + "}\n  " + localNodes, Mode: "Block", Block: true,
 		},
 		{store: on("CSI claim", "ext4", onPublished), Claim: published, by: "@pv-csi-claim", orphan: volumepath.CSI},
 		{store: singleFile(on("CSI claim, raw block", "", onBlock)), Claim: block, Mode: "Block", Block: true},
-		{store: on("generic ephemeral", "ext4", onEphemeral), Volume: claimTemplate("generic-ephemeral"), Claim: ephemeral, alike: true},
+		{store: alike(on("generic ephemeral", "ext4", onEphemeral)), Volume: claimTemplate("generic-ephemeral"), Claim: ephemeral},
 		{
 			store: on("CSI inline", "ext4"), Volume: "csi: {driver: " + csiDriver + "}",
 			by: "@csi-inline", device: "/dev/" + group + "/csi-*", orphan: volumepath.CSI,
 		},
-		{store: readOnly(on("configMap", "ext4", "vda")), Volume: "configMap: {name: config}", by: "@configmap"},
+		{store: unwritable(on("configMap", "ext4", "vda")), Volume: "configMap: {name: config}", by: "@configmap"},
 	}
 	if node.containerd == "2" { // 1.7 knows no image volumes
 		image := "image: {reference: docker.io/local/busybox:1, pullPolicy: Never}"
-		kinds = append(kinds, volumeKind{store: readOnly(on("image", "overlay", "vda")), Volume: image})
+		kinds = append(kinds, volumeKind{store: unwritable(on("image", "overlay", "vda")), Volume: image})
 	}
 	return append(kinds, refusedVolumes(on)...)
 }

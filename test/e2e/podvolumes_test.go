@@ -31,8 +31,6 @@ type volumeKind struct {
 	refuse string // part of what the tenant is told, where it cannot be limited
 	// orphan is the kubelet's plugin that leaves it mounted for a pod that is gone.
 	orphan string
-	// alike: another kind that is stored the same way is measured; this one by the proof.
-	alike bool
 }
 
 // Name of the volume, and of the container that alone has it.
@@ -215,10 +213,6 @@ func areDrawn(t *testing.T, kinds []volumeKind) {
 func (v *volumeKind) obeys(t *testing.T, k *cri.Container) {
 	if v.refuse != "" {
 		v.isRefused(t)
-		return
-	}
-	if v.alike && !*proof {
-		wantIOMax(t, k.Cgroup, v.limits())
 		return
 	}
 	v.measure(t, k)

@@ -21,7 +21,7 @@ import (
 // limit is for one node: to boot under emulation, and to run all tests there. A
 // proof measures longer, and scenarios of a minute each longest.
 const (
-	limit         = 70 * time.Minute
+	limit         = 80 * time.Minute
 	proofLimit    = 4 * time.Hour
 	scenarioLimit = 8 * time.Hour
 )
