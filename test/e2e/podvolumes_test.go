@@ -146,6 +146,7 @@ func TestStorageOfPods(t *testing.T) {
 			kinds[i].disks = []string{kinds[i].find(t)}
 		}
 	}
+	t.Run("every mount, by lsblk and findmnt", agrees)
 	t.Run("devices", func(t *testing.T) { areDrawn(t, kinds) })
 	for of := range slices.Chunk(kinds, 3) { // at a time: the node has two CPUs
 		t.Run("of", func(t *testing.T) {
