@@ -146,7 +146,7 @@ func TestStorageOfPods(t *testing.T) {
 			kinds[i].disks = []string{kinds[i].find(t)}
 		}
 	}
-	t.Run("every mount, by lsblk and findmnt", agrees)
+	t.Run("every mount, by lsblk and findmnt", func(t *testing.T) { agrees(t, 10) })
 	t.Run("devices", func(t *testing.T) { areDrawn(t, kinds) })
 	for of := range slices.Chunk(kinds, 3) { // at a time: the node has two CPUs
 		t.Run("of", func(t *testing.T) {

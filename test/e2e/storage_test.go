@@ -45,7 +45,7 @@ func TestStorage(t *testing.T) {
 	for _, s := range stores {
 		know(t, s.disks...)
 	}
-	t.Run("every mount, by lsblk and findmnt", agrees)
+	t.Run("every mount, by lsblk and findmnt", func(t *testing.T) { agrees(t, 20) })
 	capture(t)
 	startPlugin(t)
 	a := annotations{}
