@@ -2,8 +2,8 @@
 // what only a kernel can say has to be asked of one.
 //
 // One Debian trixie root image serves all nodes; which kernel, containerd, OCI
-// runtime and cgroup driver a node has is chosen as it boots (see [Config]). The
-// parts are built from Debian packages and Go modules into a cache (see [Build])
+// runtime and cgroup driver a node has, and whether a Kubernetes control plane runs
+// on it, is chosen as it boots (see [Config]). The parts are built from Debian packages and Go modules into a cache (see [Build])
 // and are found there again by a hash of what they are made from.
 //
 // A node is root at 127.0.0.1 over ssh. Its disks, beside the root vda:
