@@ -102,3 +102,30 @@ func TestVolumeGrows(t *testing.T) {
 	k2 := other.run(cri.ContainerConfig{Name: "c", Args: []string{"sleep"}, Mounts: []cri.Mount{{Host: elsewhere, Path: "/data"}}})
 	wantIOMax(t, k2.Cgroup, disks{disk: "wbps=2097152"})
 }
+
+// TestVolumeIsRenumbered: the next container of a pod finds another disk at the path of
+// its volume, and nothing of the first one is left.
+func TestVolumeIsRenumbered(t *testing.T) {
+	k := newKit(t, 1)
+	group, dir := k.volumeGroup(), t.TempDir()
+	startPlugin(t)
+	pod := runPod(t, "pod", annotations{limits + "containers": "/data wbps=1Mi"})
+	for _, name := range []string{"first", "second"} {
+		device := k.logical(group, name, "-L", "64M")
+		disk := diskBehind(t, device)
+		know(t, disk)
+		administer(t, "mkfs.ext4", "-q", device)
+		administer(t, "mount", device, dir)
+		unmount := func() error { return runs("umount", dir) }
+		t.Cleanup(func() { _ = unmount() }) // where the test did not come so far
+		c := pod.run(cri.ContainerConfig{Name: name, Args: []string{"sleep"}, Mounts: []cri.Mount{{Host: dir, Path: "/data"}}})
+		wantIOMax(t, c.Cgroup, disks{disk: "wbps=1048576"})
+		awaitIOMax(t, pod.Cgroup, disks{disk: "wbps=1048576"})
+		if err := c.Remove(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := unmount(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
