@@ -40,6 +40,21 @@ func (s *Storage) Filesystems() []Filesystem {
 	return out
 }
 
+// MountedDisks returns the whole disks that a filesystem of the mount table is on, as of
+// the last refresh. What is not to be found of a filesystem is left out.
+func (s *Storage) MountedDisks() map[Dev]bool {
+	out := make(map[Dev]bool)
+	sys := &s.current.Load().sys
+	for _, f := range s.Filesystems() {
+		for _, d := range f.Devices {
+			if whole, err := sys.WholeDisk(d.Dev); err == nil {
+				out[whole.Dev] = true
+			}
+		}
+	}
+	return out
+}
+
 func (s *snapshot) devicesBelow(m *Mount) ([]Disk, error) {
 	if m.Dev.Major != 0 {
 		d, err := s.sys.device(m.Dev)

@@ -31,6 +31,8 @@ type Storage interface {
 	Under(ctx context.Context, disk blkio.Dev) []blkio.Disk
 	// SwapDisks are those that the kernel swaps to.
 	SwapDisks(ctx context.Context) ([]blkio.Disk, error)
+	// MountedDisks are those that a mounted filesystem of the node is on.
+	MountedDisks() map[blkio.Dev]bool
 }
 
 // Config is what a Plugin works with. Log, Policy, Storage and Cgroups are

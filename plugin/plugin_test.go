@@ -51,6 +51,8 @@ func (d disks) Device(dev blkio.Dev) blkio.Backing {
 
 func (d disks) Under(context.Context, blkio.Dev) []blkio.Disk { return nil }
 
+func (d disks) MountedDisks() map[blkio.Dev]bool { return nil }
+
 func (d disks) SwapDisks(context.Context) ([]blkio.Disk, error) { return nil, nil }
 
 func on(disk blkio.Disk) blkio.Backing {

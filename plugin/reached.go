@@ -3,8 +3,10 @@ package plugin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -19,13 +21,15 @@ import (
 // disk is found soon after its first use. Limits that were asked for each disk ("*")
 // are for that one, too.
 //
-// A container is also charged for disks that it does not have: those under its own, and
-// those that the kernel swaps to.
+// A container is also charged for disks that it does not have: those under its own,
+// those that the kernel swaps to, and, where it calls sync(2), those of any filesystem of
+// the node, whose log it writes then. To limit it there would hold up the others who
+// write to that filesystem, so a disk with one that is mounted on the node is none that a
+// container comes by unseen.
 
 // enough is how many bytes a container has to be charged with on a disk that nobody told
-// of. What is less may be nothing of its own: a page of the runtime's program, a
-// filesystem's log and superblocks that its sync(2) writes, as it does on all disks of
-// the node (docs/quirks.md). At the smallest limit that a policy allows by default it is
+// of. What is less may be nothing of its own: a page of the runtime's program, the
+// superblock of a filesystem that comes or goes as it calls sync(2). At the smallest limit that a policy allows by default it is
 // what passes in 16 seconds.
 const enough = 1 << 20
 
@@ -75,8 +79,12 @@ func (c *container) mayReach() bool {
 		c.pod.request.StarOf(c.name) && c.policy.CheckRuntime(c.pod.request, c.pod.handler) == nil
 }
 
+// isPartial says that not all disks that are to be limited are known, by a failure of
+// ours. The caller holds Plugin.mu.
+func (c *container) isPartial() bool { return c.source != nil || c.unjudged && c.mayReach() }
+
 // reach looks at what a container is charged with, and says whether there is something
-// to decide anew.
+// to decide or to write anew.
 func (p *Plugin) reach(ctx context.Context, stacks *stacks, c *container) bool {
 	p.mu.Lock()
 	old, wanted := *c, c.mayReach()
@@ -84,53 +92,105 @@ func (p *Plugin) reach(ctx context.Context, stacks *stacks, c *container) bool {
 	if !wanted {
 		return false
 	}
-	stats, err := p.cgroups.Cgroup(old.cgroup).ReadIOStat()
+	cg := p.cgroups.Cgroup(old.cgroup)
+	stats, err := cg.ReadIOStat()
 	if errors.Is(err, blkio.ErrGone) || errors.Is(err, blkio.ErrNotSupported) {
 		return false // it has ended, or the controller is yet to come
 	}
-	var reached []blkio.Disk
-	var charged map[blkio.Dev]charge
+	var found judgement
 	if err == nil {
-		reached, charged, err = stacks.judge(ctx, &old, stats)
+		found, err = stacks.judge(ctx, &old, stats, starred(cg, &old))
 	}
-	if err != nil { // what was found holds
-		if ctx.Err() == nil {
-			old.logger(p.log).WithError(err).Warn("Not known which disks a container uses")
-		}
+	if ctx.Err() != nil {
 		return false
 	}
 	p.mu.Lock()
-	before := c.reached
-	c.reached, c.charged = reached, charged
-	changed := !slices.Equal(reached, before)
+	again := err != nil && err.Error() == c.notJudged
+	changed := err == nil && (c.unjudged || !slices.Equal(found.reached, c.reached))
+	if c.notJudged = ""; err != nil { // what was found holds
+		c.notJudged = err.Error()
+	} else {
+		c.reached, c.charged, c.unjudged = found.reached, found.charged, false
+	}
 	if changed {
 		c.pod.group.changed()
 	}
 	p.mu.Unlock()
-	for _, d := range reached {
-		if !slices.Contains(before, d) {
-			old.logger(p.log).WithFields(logrus.Fields{"disk": d.Name, "dev": d.Dev.String(), "used": stats[d.Dev].String()}).
-				Info(`A container uses a disk that no mount and no device of it told of: "*" means that, too`)
-		}
+	switch {
+	case again:
+	case err != nil:
+		old.logger(p.log).WithError(err).Warn("Not known which disks a container uses")
+	default:
+		old.tellReached(p.log, found.reached, stats)
 	}
 	return changed
 }
 
+// tellReached logs those disks that the container, as it was before, was not known to use.
+func (c *container) tellReached(log logrus.FieldLogger, reached []blkio.Disk, stats map[blkio.Dev]blkio.Stat) {
+	for _, d := range reached {
+		if !slices.Contains(c.reached, d) {
+			c.logger(log).WithFields(logrus.Fields{"disk": d.Name, "dev": d.Dev.String(), "used": stats[d.Dev].String()}).
+				Info(`A container uses a disk that no mount and no device of it told of: "*" means that, too`)
+		}
+	}
+}
+
+// starred are the disks that an earlier process has limited for a "*", for a container
+// that was not looked at since. What it found stays found.
+func starred(cg blkio.Cgroup, c *container) map[blkio.Dev]bool {
+	if !c.unjudged {
+		return nil
+	}
+	r, err := ReadRecord(cg)
+	if err != nil || r == nil || r.Observed {
+		return nil // who writes the record next tells what is wrong with it
+	}
+	out := map[blkio.Dev]bool{}
+	for _, l := range r.Limits {
+		dev, err := blkio.ParseDev(l.Dev)
+		if err == nil && l.Source.Target == "*" {
+			out[dev] = true
+		}
+	}
+	return out
+}
+
+// underDeadline is for what is under one disk: the path of a loop device's file may lead
+// to a filesystem that does not answer. The containers that it matters to wait for the
+// next pass, and the others for nothing.
+const underDeadline = time.Second
+
 // stacks is what one pass over the node knows of how its disks are made of others.
 type stacks struct {
 	storage Storage
-	under   map[blkio.Dev][]blkio.Disk
-	swap    map[blkio.Dev]bool // nil before it is asked for
+	under   map[blkio.Dev]under
+	once    bool // the rest is known
+	swap    map[blkio.Dev]bool
+	swapErr error
+	mounted map[blkio.Dev]bool
+}
+
+type under struct {
+	disks []blkio.Disk
+	err   error // there may be more
 }
 
 func newStacks(s Storage) *stacks {
-	return &stacks{storage: s, under: map[blkio.Dev][]blkio.Disk{}}
+	return &stacks{storage: s, under: map[blkio.Dev]under{}}
 }
 
-// judge returns the disks that a container uses and that nobody told of, and what it is
-// charged with on others. A disk stays for as long as the kernel has its counters, which
-// are lost with the disk alone.
-func (s *stacks) judge(ctx context.Context, c *container, stats map[blkio.Dev]blkio.Stat) (reached []blkio.Disk, charged map[blkio.Dev]charge, err error) {
+// judgement is what a container was found to use: reached are the disks that nobody told
+// of, charged what it did to others.
+type judgement struct {
+	reached []blkio.Disk
+	charged map[blkio.Dev]charge
+}
+
+// judge looks at the I/O of a container. A disk that was found stays for as long as the
+// kernel has its counters, which are lost with the disk alone; starred are those that an
+// earlier process found.
+func (s *stacks) judge(ctx context.Context, c *container, stats map[blkio.Dev]blkio.Stat, starred map[blkio.Dev]bool) (judgement, error) {
 	told := disksOf(&c.facts)
 	var untold []blkio.Dev
 	for dev, stat := range stats {
@@ -139,14 +199,14 @@ func (s *stacks) judge(ctx context.Context, c *container, stats map[blkio.Dev]bl
 		}
 	}
 	if len(untold) == 0 {
-		return nil, nil, nil
+		return judgement{}, nil
 	}
 	slices.SortFunc(untold, blkio.Dev.Compare)
 	explained, err := s.explained(ctx, told, stats)
 	if err != nil {
-		return nil, nil, err
+		return judgement{}, err
 	}
-	charged = map[blkio.Dev]charge{}
+	out := judgement{charged: map[blkio.Dev]charge{}}
 	for _, dev := range untold {
 		bytes, last := stats[dev].Bytes(), c.charged[dev]
 		if bytes < last.bytes {
@@ -155,18 +215,20 @@ func (s *stacks) judge(ctx context.Context, c *container, stats map[blkio.Dev]bl
 		known := slices.IndexFunc(c.reached, func(d blkio.Disk) bool { return d.Dev == dev })
 		switch {
 		case known >= 0:
-			reached = append(reached, c.reached[known])
-		case explained[dev]:
-			charged[dev] = charge{bytes, true}
+			out.reached = append(out.reached, c.reached[known])
+		case starred[dev]:
+			out.reached = append(out.reached, s.disk(dev)...)
+		case explained[dev] || s.mounted[dev]:
+			out.charged[dev] = charge{bytes, true}
 		case last.explained: // what was above has left, and may have been used since the last look
-			charged[dev] = charge{bytes, false}
+			out.charged[dev] = charge{bytes, false}
 		case bytes-last.bytes < enough:
-			charged[dev] = last
+			out.charged[dev] = last
 		default:
-			reached = append(reached, s.disk(dev)...)
+			out.reached = append(out.reached, s.disk(dev)...)
 		}
 	}
-	return reached, charged, nil
+	return out, nil
 }
 
 // disk is the disk with a number, none if it has just left.
@@ -177,44 +239,48 @@ func (s *stacks) disk(dev blkio.Dev) []blkio.Disk {
 // explained are the disks that a container is charged for because it uses others, or
 // because the kernel swaps.
 func (s *stacks) explained(ctx context.Context, told map[blkio.Dev]bool, stats map[blkio.Dev]blkio.Stat) (map[blkio.Dev]bool, error) {
-	out, err := s.swapped(ctx)
-	if err != nil {
-		return nil, err
-	}
+	s.look(ctx)
+	out, err := maps.Clone(s.swap), s.swapErr
 	for dev := range told {
-		s.addUnder(ctx, dev, out)
+		err = errors.Join(err, s.addUnder(ctx, dev, out))
 	}
-	for dev := range stats {
-		s.addUnder(ctx, dev, out)
-	}
-	return out, ctx.Err() // after which some files are not found
-}
-
-// swapped returns a copy of those that are swapped to, with what is under them.
-func (s *stacks) swapped(ctx context.Context) (map[blkio.Dev]bool, error) {
-	if s.swap == nil {
-		disks, err := s.storage.SwapDisks(ctx)
-		if err != nil {
-			return nil, err
-		}
-		s.swap = map[blkio.Dev]bool{}
-		for _, d := range disks {
-			s.swap[d.Dev] = true
-			s.addUnder(ctx, d.Dev, s.swap)
+	for dev, stat := range stats {
+		if stat.Bytes() > 0 { // a flush brings nothing to what is under it
+			err = errors.Join(err, s.addUnder(ctx, dev, out))
 		}
 	}
-	return maps.Clone(s.swap), nil
+	return out, err
 }
 
-func (s *stacks) addUnder(ctx context.Context, dev blkio.Dev, to map[blkio.Dev]bool) {
-	under, known := s.under[dev]
+// look asks, once, what is of the node and no container's.
+func (s *stacks) look(ctx context.Context) {
+	if s.once {
+		return
+	}
+	s.once, s.swap, s.mounted = true, map[blkio.Dev]bool{}, s.storage.MountedDisks()
+	var disks []blkio.Disk
+	disks, s.swapErr = s.storage.SwapDisks(ctx)
+	for _, d := range disks {
+		s.swap[d.Dev] = true
+		s.swapErr = errors.Join(s.swapErr, s.addUnder(ctx, d.Dev, s.swap))
+	}
+}
+
+func (s *stacks) addUnder(ctx context.Context, dev blkio.Dev, to map[blkio.Dev]bool) error {
+	u, known := s.under[dev]
 	if !known {
-		under = s.storage.Under(ctx, dev)
-		s.under[dev] = under
+		within, cancel := context.WithTimeout(ctx, underDeadline)
+		u.disks = s.storage.Under(within, dev)
+		if within.Err() != nil {
+			u.err = fmt.Errorf("what is under %s: no answer", dev)
+		}
+		cancel()
+		s.under[dev] = u
 	}
-	for _, d := range under {
+	for _, d := range u.disks {
 		to[d.Dev] = true
 	}
+	return u.err
 }
 
 // disksOf are the disks that were told of. The host's devices that a privileged container

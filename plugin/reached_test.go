@@ -25,11 +25,19 @@ type stacked struct {
 	swap  []blkio.Disk
 	fails error // to read swaps
 	gone  map[blkio.Dev]bool
-	asked int
+	// mounted have a filesystem that the node has mounted.
+	mounted map[blkio.Dev]bool
+	hangs   blkio.Dev // does not tell what is under it
+	asked   int
 }
 
-func (s *stacked) Under(_ context.Context, dev blkio.Dev) []blkio.Disk {
+func (s *stacked) MountedDisks() map[blkio.Dev]bool { return s.mounted }
+
+func (s *stacked) Under(ctx context.Context, dev blkio.Dev) []blkio.Disk {
 	s.asked++
+	if s.hangs == dev && dev != (blkio.Dev{}) {
+		<-ctx.Done()
+	}
 	if s.gone[dev] {
 		return nil
 	}
@@ -60,8 +68,9 @@ func newStacked() *stacked {
 			{Major: 253, Minor: 1}:   {plugged},
 			{Major: 253, Minor: 100}: {{Dev: blkio.Dev{Major: 8, Minor: 64}}},
 		},
-		swap: []blkio.Disk{{Dev: blkio.Dev{Major: 253, Minor: 100}}},
-		gone: map[blkio.Dev]bool{},
+		swap:    []blkio.Disk{{Dev: blkio.Dev{Major: 253, Minor: 100}}},
+		mounted: map[blkio.Dev]bool{{Major: 8, Minor: 80}: true},
+		gone:    map[blkio.Dev]bool{},
 	}
 }
 
@@ -94,6 +103,8 @@ func TestJudge(t *testing.T) {
 		{"under its own, which is idle", moved(much, "8:0"), nil},
 		{"under another", moved(much, "253:1", "8:16"), []string{"253:1"}},
 		{"under another that it used a little", moved(little, "253:1") + moved(much, "8:16"), nil},
+		{"under another that it only flushed", moved(0, "253:1") + moved(much, "8:16"), []string{"8:16"}},
+		{"whose filesystem is the node's", moved(100*much, "8:80"), nil},
 		{"swap", moved(much, "253:100"), nil},
 		{"under swap", moved(much, "253:100", "8:64"), nil},
 		{"that has left", moved(much, "9:9"), nil},
@@ -114,12 +125,12 @@ func TestJudge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		reached, _, err := newStacks(s).judge(t.Context(), &c, stats)
+		found, err := newStacks(s).judge(t.Context(), &c, stats, nil)
 		if err != nil {
 			t.Error(err)
 		}
 		var got []string
-		for _, d := range reached {
+		for _, d := range found.reached {
 			got = append(got, d.Dev.String())
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -141,9 +152,11 @@ func TestJudgeAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.reached, c.charged, err = newStacks(s).judge(t.Context(), &c, stats); err != nil {
+		found, err := newStacks(s).judge(t.Context(), &c, stats, nil)
+		if err != nil {
 			t.Error(err)
 		}
+		c.reached, c.charged = found.reached, found.charged
 		if !slices.Equal(c.reached, want) {
 			t.Errorf("%q: %v, want %v", stat, c.reached, want)
 		}
@@ -260,23 +273,81 @@ func TestReachedByAnyWay(t *testing.T) {
 }
 
 // TestReachedAfterRestart: a limit that an earlier process has written is not lifted
-// until it is found again.
+// for as long as the container has the disk, or it is not known whether it has.
 func TestReachedAfterRestart(t *testing.T) {
-	p, s, dir := reaching(t, "* wbps=1Mi")
-	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(enough, "8:16"))
-	p.reconcileAll(t.Context())
+	const held = "8:16 rbps=max wbps=1048576"
+	used := moved(enough, "8:16")
+	for name, tt := range map[string]struct {
+		stat  string
+		fails error
+		lifts bool
+	}{
+		"it is found again":              {stat: used},
+		"swap is not known":              {stat: used + moved(enough, "65:0"), fails: errors.New("read swaps: no")},
+		"no line can be read":            {stat: "what\n"},
+		"something is above it now":      {stat: used + moved(4096, "253:1")},
+		"the node has mounted it since":  {stat: used + moved(enough, "8:80")},
+		"the disk has left":              {stat: moved(enough, "254:0"), lifts: true},
+		"the number is of an unused one": {stat: moved(0, "8:16"), lifts: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, s, dir := reaching(t, "* wbps=1Mi")
+			stat := filepath.Join(dir, cgroupOf("a"), "io.stat")
+			write(t, stat, used)
+			p.reconcileAll(t.Context())
 
-	next := newPlugin(t, p.cgroups)
-	next.storage = s
-	c := ctr("a")
-	c.State = api.ContainerState_CONTAINER_RUNNING
-	next.synchronize([]*api.PodSandbox{sandbox(map[string]string{limitsKey + "container.a": "* wbps=1Mi"})}, []*api.Container{c})
-	write(t, filepath.Join(dir, cgroupOf("a"), "io.max"), "8:16 rbps=max wbps=1048576 riops=max wiops=max\n254:0 rbps=max wbps=1048576 riops=max wiops=max\n")
-	for _, g := range next.takeDirty() {
-		next.reconcileGroup(t.Context(), g)
+			next := newPlugin(t, p.cgroups)
+			next.storage = s
+			s.fails = tt.fails
+			write(t, stat, tt.stat)
+			c := ctr("a")
+			c.State = api.ContainerState_CONTAINER_RUNNING
+			next.synchronize([]*api.PodSandbox{sandbox(map[string]string{limitsKey + "container.a": "* wbps=1Mi"})}, []*api.Container{c})
+			write(t, filepath.Join(dir, cgroupOf("a"), "io.max"), held+" riops=max wiops=max\n254:0 rbps=max wbps=1048576 riops=max wiops=max\n")
+			for _, g := range next.takeDirty() {
+				next.reconcileGroup(t.Context(), g)
+			}
+			got := read(t, filepath.Join(dir, cgroupOf("a"), "io.max"))
+			if strings.HasPrefix(got, held) == tt.lifts {
+				t.Errorf("lifted: %v, want %v: %q", !tt.lifts, tt.lifts, got)
+			}
+			// What the record holds is still held when it is known again.
+			s.fails = nil
+			if write(t, stat, used); !tt.lifts {
+				next.reconcileAll(t.Context())
+				if got := s.lines(t, next); got[plugged.Dev] != (blkio.Limits{blkio.Wbps: 1 << 20}) {
+					t.Errorf("limited are %v", got)
+				}
+			}
+		})
 	}
-	if got := read(t, filepath.Join(dir, cgroupOf("a"), "io.max")); !strings.HasPrefix(got, "8:16 rbps=max wbps=1048576") {
-		t.Errorf("something was written: %q", got)
+}
+
+// TestReachedHangs: a disk of which it is not told what it is made of keeps those waiting
+// that use it, and the others not; it is told of once.
+func TestReachedHangs(t *testing.T) {
+	p, s, dir := reaching(t, "* wbps=1Mi")
+	log, hook := test.NewNullLogger()
+	p.log = log
+	s.hangs = blkio.Dev{Major: 7}
+	c := p.pods["sb1"].containers["id-a"]
+	stacks := newStacks(s)
+	stat := filepath.Join(dir, cgroupOf("a"), "io.stat")
+	write(t, stat, moved(enough, "7:0", "8:16"))
+	for range 3 {
+		if p.reach(t.Context(), stacks, c) || c.reached != nil {
+			t.Errorf("found %v", c.reached)
+		}
+	}
+	if n := len(hook.AllEntries()); n != 1 || !strings.Contains(fmt.Sprint(hook.LastEntry().Data["error"]), "what is under 7:0: no answer") {
+		t.Errorf("%d lines, the last is %v", n, hook.LastEntry())
+	}
+	if s.asked > 5 { // root disk, two disks, swap, what is under that: once each
+		t.Errorf("asked %d times", s.asked)
+	}
+	write(t, stat, moved(enough, "8:16"))
+	if !p.reach(t.Context(), stacks, c) {
+		t.Error("who does not use it is not looked at")
 	}
 }
 

@@ -82,6 +82,10 @@ type container struct {
 	// nobody told of; the map is replaced, never changed.
 	reached []blkio.Disk
 	charged map[blkio.Dev]charge
+	// unjudged: it ran before us, and what it uses was not looked at yet. notJudged is
+	// why the last look failed.
+	unjudged  bool
+	notJudged string
 	// policy is what desired and err were decided by; nil before.
 	policy  *policy.Policy
 	desired policy.Desired

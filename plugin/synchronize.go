@@ -62,6 +62,7 @@ func (p *Plugin) adopt(ctrs []*api.Container) {
 		state := ctr.GetState()
 		runs := state == api.ContainerState_CONTAINER_RUNNING || state == api.ContainerState_CONTAINER_PAUSED
 		if runs && !c.handing { // else the list is older than its end
+			c.unjudged = c.unjudged || !known
 			c.begin()
 			continue
 		}

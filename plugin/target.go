@@ -91,7 +91,8 @@ type view struct {
 // running is a running container as of the copy.
 type running struct {
 	container
-	owner *container
+	owner   *container
+	partial bool // not all of its disks are known
 }
 
 // newView copies a group. The caller holds mu.
@@ -103,9 +104,9 @@ func newView(g *group) view {
 		v.cgroups = append(v.cgroups, pod.id)
 		for _, c := range pod.sorted() {
 			if c.running {
-				v.running = append(v.running, running{*c, c})
+				v.running = append(v.running, running{*c, c, c.isPartial()})
 			}
-			v.partial = v.partial || c.source != nil
+			v.partial = v.partial || c.isPartial()
 			v.cgroups = append(v.cgroups, path.Base(c.cgroup))
 		}
 		// Of two sandboxes of a pod the later one counts, if it has begun.
@@ -137,7 +138,7 @@ func (p *Plugin) containerTarget(c running, observed bool) *target {
 		err = fmt.Errorf("not looked into yet: %w", cmp.Or(err, errPending))
 	}
 	t := &target{
-		cgroup: c.cgroup, owner: c.owner, partial: c.source != nil,
+		cgroup: c.cgroup, owner: c.owner, partial: c.partial,
 		record: p.newRecord(KindContainer, c.pod, c.desired, err, observed),
 	}
 	t.record.Container, t.record.ContainerID = c.name, c.id
