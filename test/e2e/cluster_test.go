@@ -54,8 +54,12 @@ func (c cluster) apply(manifest string) {
 	c.Helper()
 	c.Cleanup(func() {
 		// Pods first: a claim is not removed while one uses it.
-		c.kubectl(nil, "delete", "pods", "--all", "--timeout=2m") // until they are unmounted
-		c.kubectl(&manifest, "delete", "-f", "-", "--ignore-not-found", "--timeout=2m")
+		for _, args := range [][]string{{"pods", "--all"}, {"-f", "-", "--ignore-not-found"}} {
+			// A pod is gone once its volumes are unmounted.
+			if out, err := kubectl(&manifest, append([]string{"delete", "--timeout=2m"}, args...)...); err != nil {
+				c.Errorf("delete %s: %v: %s", args, err, out)
+			}
+		}
 	})
 	c.kubectl(&manifest, "apply", "-f", "-")
 }

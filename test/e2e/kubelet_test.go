@@ -188,7 +188,9 @@ func endUnits(t *testing.T, units ...string) {
 			t.Logf("end of the log of %s:\n%s", name, out)
 		}
 	}
-	if err := node.cri.RemovePods(ctx); err != nil {
+	within, cancel := context.WithTimeout(context.Background(), 2*deadline)
+	defer cancel()
+	if err := node.cri.RemovePods(within); err != nil {
 		t.Error(err)
 	}
 }

@@ -36,6 +36,11 @@ func (c cluster) areOrphaned(kinds []volumeKind) {
 	c.Helper()
 	const stays = "subpathexpr-of-a-hostpath"
 	uid := c.kubectl(nil, "get", "pod", "volumes", "-o", "jsonpath={.metadata.uid}")
+	c.Cleanup(func() {
+		if c.Failed() { // and nobody may have unmounted them
+			_ = runs("sh", "-c", "findmnt -rno TARGET | grep '^/var/lib/kubelet/pods/"+uid+"/' | xargs -r umount")
+		}
+	})
 	administer(c.T, "systemctl", "stop", "cluster-kubelet")
 	c.kubectl(nil, "delete", "pod", "volumes", "--force", "--grace-period=0", "--timeout=2m")
 	ctx, cancel := context.WithTimeout(c.Context(), 2*deadline)
