@@ -75,8 +75,8 @@ func TestSwapDisks(t *testing.T) {
 func TestMountedDisks(t *testing.T) {
 	got := newFakeNode(t, nodeMounts).MountedDisks()
 	want := map[Dev]bool{
-		sda.Dev: true, // of its partition, and bcachefs
-		sdb.Dev: true, // of its partition
+		sda.Dev: true,                // of its partition, and bcachefs
+		sdb.Dev: true,                // of its partition
 		sdc.Dev: true, sdd.Dev: true, // btrfs, bcachefs
 		{253, 0}: true, {253, 1}: true, {259, 1}: true,
 	}
