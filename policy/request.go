@@ -264,7 +264,8 @@ func (r *Request) Volumes() []string {
 func (r *Request) Star() bool { return !r.Empty() && r.star }
 
 // StarOf says whether a "*" means disks of the container with this name, be it that
-// of the pod as a whole.
+// of the pod as a whole. It is of annotations, which alone have targets: whatever else
+// comes to ask for "*" has to count here, or disks that nobody told of are missed.
 func (r *Request) StarOf(container string) bool {
 	return r.Star() && (r.each.hasStar() || r.total.hasStar() || r.named[container].hasStar())
 }
