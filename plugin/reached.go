@@ -29,8 +29,8 @@ import (
 
 // enough is how many bytes a container has to be charged with on a disk that nobody told
 // of. What is less may be nothing of its own: a page of the runtime's program, the
-// superblock of a filesystem that comes or goes as it calls sync(2). At the smallest limit that a policy allows by default it is
-// what passes in 16 seconds.
+// superblock of a filesystem that comes or goes as it calls sync(2). At the smallest
+// limit that a policy allows by default it is what passes in 16 seconds.
 const enough = 1 << 20
 
 // charge is what a container was charged with on a disk that it is not taken to use.
@@ -87,19 +87,22 @@ func (c *container) isPartial() bool { return c.source != nil || c.unjudged && c
 // to decide or to write anew.
 func (p *Plugin) reach(ctx context.Context, stacks *stacks, c *container) bool {
 	p.mu.Lock()
-	old, wanted := *c, c.mayReach()
+	old, wanted, pod := *c, c.mayReach(), c.pod.group.cgroup
 	p.mu.Unlock()
 	if !wanted {
 		return false
 	}
-	cg := p.cgroups.Cgroup(old.cgroup)
-	stats, err := cg.ReadIOStat()
+	stats, err := p.cgroups.Cgroup(old.cgroup).ReadIOStat()
 	if errors.Is(err, blkio.ErrGone) || errors.Is(err, blkio.ErrNotSupported) {
 		return false // it has ended, or the controller is yet to come
 	}
 	var found judgement
 	if err == nil {
-		found, err = stacks.judge(ctx, &old, stats, starred(cg, &old))
+		var starred map[blkio.Dev]bool
+		if old.unjudged {
+			starred = p.starred(old.cgroup, pod)
+		}
+		found, err = stacks.judge(ctx, &old, stats, starred)
 	}
 	if ctx.Err() != nil {
 		return false
@@ -136,21 +139,22 @@ func (c *container) tellReached(log logrus.FieldLogger, reached []blkio.Disk, st
 	}
 }
 
-// starred are the disks that an earlier process has limited for a "*", for a container
-// that was not looked at since. What it found stays found.
-func starred(cg blkio.Cgroup, c *container) map[blkio.Dev]bool {
-	if !c.unjudged {
-		return nil
-	}
-	r, err := ReadRecord(cg)
-	if err != nil || r == nil || r.Observed {
-		return nil // who writes the record next tells what is wrong with it
-	}
+// starred are the disks that an earlier process has limited for a "*" by the records of
+// a container and of its pod. What it found stays found.
+func (p *Plugin) starred(cgroups ...string) map[blkio.Dev]bool {
 	out := map[blkio.Dev]bool{}
-	for _, l := range r.Limits {
-		dev, err := blkio.ParseDev(l.Dev)
-		if err == nil && l.Source.Target == "*" {
-			out[dev] = true
+	for _, cgroup := range cgroups {
+		if cgroup == "" {
+			continue
+		}
+		r, err := ReadRecord(p.cgroups.Cgroup(cgroup))
+		if err != nil || r == nil || r.Observed {
+			continue // who writes the record next tells what is wrong with it
+		}
+		for _, l := range r.Limits {
+			if dev, err := blkio.ParseDev(l.Dev); err == nil && l.Source.Target == "*" {
+				out[dev] = true
+			}
 		}
 	}
 	return out

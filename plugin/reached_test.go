@@ -323,6 +323,33 @@ func TestReachedAfterRestart(t *testing.T) {
 	}
 }
 
+// TestReachedAfterRestartOfPod is TestReachedAfterRestart for a limit of the pod as a whole.
+func TestReachedAfterRestartOfPod(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("a"))
+	p, s := newPlugin(t, h), newStacked()
+	p.storage = s
+	sb := sandbox(map[string]string{limitsKey + "pod-total": "* wbps=1Mi"})
+	if err := p.start(t.Context(), sb, ctr("a"), true); err != nil {
+		t.Fatal(err)
+	}
+	stat := filepath.Join(dir, cgroupOf("a"), "io.stat")
+	write(t, stat, moved(enough, "8:16"))
+	p.reconcileAll(t.Context())
+
+	next := newPlugin(t, h)
+	next.storage = s
+	write(t, stat, moved(enough, "8:16")+moved(4096, "253:1")) // something is above it now
+	c := ctr("a")
+	c.State = api.ContainerState_CONTAINER_RUNNING
+	next.synchronize([]*api.PodSandbox{sb}, []*api.Container{c})
+	next.reconcileAll(t.Context())
+	for _, g := range next.groups {
+		if got := next.planFor(g).pod.want[plugged.Dev]; got != (blkio.Limits{blkio.Wbps: 1 << 20}) {
+			t.Errorf("the pod's limit is %v", got)
+		}
+	}
+}
+
 // TestReachedHangs: a disk of which it is not told what it is made of keeps those waiting
 // that use it, and the others not; it is told of once.
 func TestReachedHangs(t *testing.T) {
