@@ -1,0 +1,181 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// stacked is a Storage with disks on others, swap, and disks that are not there.
+type stacked struct {
+	disks
+	under map[blkio.Dev][]blkio.Disk
+	swap  []blkio.Disk
+	fails error // to read swaps
+	gone  map[blkio.Dev]bool
+	// mounted have a filesystem that the node has mounted.
+	mounted map[blkio.Dev]bool
+	hangs   blkio.Dev // does not tell what is under it
+	asked   int
+}
+
+func (s *stacked) MountedDisks() map[blkio.Dev]bool { return s.mounted }
+
+func (s *stacked) Under(ctx context.Context, dev blkio.Dev) []blkio.Disk {
+	s.asked++
+	if s.hangs == dev && dev != (blkio.Dev{}) {
+		<-ctx.Done()
+	}
+	if s.gone[dev] {
+		return nil
+	}
+	return s.under[dev]
+}
+
+func (s *stacked) SwapDisks(context.Context) ([]blkio.Disk, error) { return s.swap, s.fails }
+
+func (s *stacked) Device(dev blkio.Dev) blkio.Backing {
+	if s.gone[dev] {
+		return blkio.Backing{Reason: "no such disk", Missing: true}
+	}
+	if dev == (blkio.Dev{Major: 8, Minor: 17}) { // a partition, which the kernel never lists
+		return on(plugged)
+	}
+	return on(blkio.Disk{Dev: dev, Name: "plugged"})
+}
+
+var plugged = blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 16}, Name: "plugged"}
+
+// newStacked has the container's data on a disk that is made of two, of which one is
+// a loop device's.
+func newStacked() *stacked {
+	return &stacked{
+		disks: disks{twoDisks},
+		under: map[blkio.Dev][]blkio.Disk{
+			dataDisk.Dev:             {{Dev: blkio.Dev{Major: 8}}, {Dev: blkio.Dev{Major: 8, Minor: 32}}},
+			{Major: 253, Minor: 1}:   {plugged},
+			{Major: 253, Minor: 100}: {{Dev: blkio.Dev{Major: 8, Minor: 64}}},
+		},
+		swap:    []blkio.Disk{{Dev: blkio.Dev{Major: 253, Minor: 100}}},
+		mounted: map[blkio.Dev]bool{{Major: 8, Minor: 80}: true},
+		gone:    map[blkio.Dev]bool{},
+	}
+}
+
+// moved are lines of io.stat of disks that so much was read of, "8:16".
+func moved(bytes uint64, devices ...string) string {
+	var out strings.Builder
+	for _, d := range devices {
+		fmt.Fprintf(&out, "%s rbytes=%d wbytes=%d rios=9 wios=9 dbytes=0 dios=0\n", d, bytes/2, bytes-bytes/2)
+	}
+	return out.String()
+}
+
+func TestJudge(t *testing.T) {
+	const much, little = enough, enough - 1
+	for _, tt := range []struct {
+		name, stat string
+		want       []string
+	}{
+		{"nothing", "", nil},
+		{"its own", moved(much, "254:0", "254:16"), nil},
+		{"another", moved(much, "254:0", "8:16"), []string{"8:16"}},
+		{"others", moved(much, "65:0", "8:16"), []string{"8:16", "65:0"}},
+		{"discards", "8:16 rbytes=0 wbytes=0 rios=0 wios=0 dbytes=1048576 dios=1\n", []string{"8:16"}},
+		{"a flush", "8:16 rbytes=0 wbytes=0 rios=0 wios=3 dbytes=0 dios=0\n", nil},
+		{"no counters", "8:16 \n", nil},
+		{"run on", "8:16 8:32 8:64 rbytes=0 wbytes=0 rios=0 wios=0 dbytes=0 dios=0\n", nil},
+		{"without a number", "(unknown) rbytes=1 wbytes=1048576 rios=1 wios=1 dbytes=0 dios=0\n", nil},
+		{"a little", moved(little, "8:16"), nil},
+		{"under its own", moved(much, "254:16", "8:0", "8:32"), nil},
+		{"under its own, which is idle", moved(much, "8:0"), nil},
+		{"under another", moved(much, "253:1", "8:16"), []string{"253:1"}},
+		{"under another that it used a little", moved(little, "253:1") + moved(much, "8:16"), nil},
+		{"under another that it only flushed", moved(0, "253:1") + moved(much, "8:16"), []string{"8:16"}},
+		{"whose filesystem is the node's", moved(100*much, "8:80"), nil},
+		{"swap", moved(much, "253:100"), nil},
+		{"under swap", moved(much, "253:100", "8:64"), nil},
+		{"that has left", moved(much, "9:9"), nil},
+		{"a partition", moved(much, "8:17"), nil},
+		{"a device of the host", moved(much, "8:48"), []string{"8:48"}},
+	} {
+		s := newStacked()
+		s.gone[blkio.Dev{Major: 9, Minor: 9}] = true
+		c := container{facts: policy.Container{
+			Rootfs: on(rootDisk),
+			Mounts: []policy.Mount{
+				{Destination: "/data", Backing: on(dataDisk)},
+				// What a privileged container has, whether it uses it or not.
+				{Destination: "/dev/sdd", Injected: true, Backing: on(blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 48}})},
+			},
+		}}
+		stats, err := blkio.ParseIOStat(strings.NewReader(tt.stat))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := newStacks(s).judge(t.Context(), &c, stats, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		var got []string
+		for _, d := range found.reached {
+			got = append(got, d.Dev.String())
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", tt.name, diff)
+		}
+		if tt.name == "its own" && s.asked > 0 {
+			t.Error("a pass over a container that uses its own disks looks at the node")
+		}
+	}
+}
+
+// TestJudgeAgain: what a container is charged with under a disk that has left is not its
+// own, until it goes on; a disk that it uses stays until the kernel forgets it.
+func TestJudgeAgain(t *testing.T) {
+	s, c := newStacked(), container{facts: policy.Container{Rootfs: on(rootDisk)}}
+	look := func(stat string, want ...blkio.Disk) {
+		t.Helper()
+		stats, err := blkio.ParseIOStat(strings.NewReader(stat))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := newStacks(s).judge(t.Context(), &c, stats, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		c.reached, c.charged = found.reached, found.charged
+		if !slices.Equal(c.reached, want) {
+			t.Errorf("%q: %v, want %v", stat, c.reached, want)
+		}
+	}
+	above := blkio.Disk{Dev: blkio.Dev{Major: 253, Minor: 1}, Name: "plugged"}
+	look(moved(enough, "253:1", "8:16"), above)
+	look(moved(10*enough, "253:1", "8:16"), above)
+	s.gone[above.Dev] = true
+	look(moved(20*enough, "8:16")) // some of it since the last look, and by the one that has left
+	look(moved(20*enough, "8:16"))
+	look(moved(21*enough-1, "8:16"))
+	look(moved(21*enough, "8:16"), plugged)
+	look(moved(21*enough, "8:16"), plugged)
+	look("")
+	look(moved(enough-1, "8:16")) // another disk with its number
+	look(moved(enough, "8:16"), plugged)
+	delete(s.gone, above.Dev) // what is found stays, whatever is put above it
+	look(moved(enough, "253:1", "8:16"), plugged, above)
+	c.facts.Mounts = []policy.Mount{{Destination: "/data", Backing: on(plugged)}}
+	look(moved(enough, "8:16")) // now it is told of
+
+	// Its number comes back with less than was explained.
+	c.facts.Mounts = nil
+	look(moved(9*enough, "253:1", "8:16"), above)
+	s.gone[above.Dev] = true
+	look(moved(2*enough, "8:16"), plugged)
+}
