@@ -26,7 +26,7 @@ func startCluster(t *testing.T) cluster {
 	c := cluster{t}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("pods:\n%s", c.output(nil, "describe", "pods"))
+			t.Logf("pods:\n%s", c.output("describe", "pods"))
 		}
 		// Not the target: who stops that does not wait for its parts.
 		endUnits(t, "cluster-kubelet", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")
@@ -40,12 +40,12 @@ func startCluster(t *testing.T) cluster {
 		t.Fatalf("start %s: %v: %s", clusterUnit, err, out)
 	}
 	within(t, clusterDeadline, "the node is one of the control plane", func() error {
-		if out := c.output(nil, "get", "nodes", "-o", "name"); strings.TrimSpace(out) != "node/node" {
+		if out := c.output("get", "nodes", "-o", "name"); strings.TrimSpace(out) != "node/node" {
 			return errors.New(out)
 		}
 		return nil
 	})
-	c.kubectl(nil, "wait", "--for=condition=Ready", "node/node", "--timeout="+clusterDeadline.String())
+	c.kubectl("", "wait", "--for=condition=Ready", "node/node", "--timeout="+clusterDeadline.String())
 	return c
 }
 
@@ -53,19 +53,19 @@ func startCluster(t *testing.T) cluster {
 func (c cluster) apply(manifest string) {
 	c.Helper()
 	c.Cleanup(func() {
-		// Pods first: a claim is not removed while one uses it.
+		// Pods first: a claim is not removed while one uses it, and a pod is gone once
+		// its volumes are unmounted.
 		for _, args := range [][]string{{"pods", "--all"}, {"-f", "-", "--ignore-not-found"}} {
-			// A pod is gone once its volumes are unmounted.
-			if out, err := kubectl(&manifest, append([]string{"delete", "--timeout=2m"}, args...)...); err != nil {
+			if out, err := kubectl(manifest, append([]string{"delete", "--timeout=2m"}, args...)...); err != nil {
 				c.Errorf("delete %s: %v: %s", args, err, out)
 			}
 		}
 	})
-	c.kubectl(&manifest, "apply", "-f", "-")
+	c.kubectl(manifest, "apply", "-f", "-")
 }
 
 // kubectl fails the test if kubectl does.
-func (c cluster) kubectl(input *string, args ...string) string {
+func (c cluster) kubectl(input string, args ...string) string {
 	c.Helper()
 	out, err := kubectl(input, args...)
 	if err != nil {
@@ -75,21 +75,19 @@ func (c cluster) kubectl(input *string, args ...string) string {
 }
 
 // output is what kubectl prints, in any case.
-func (c cluster) output(input *string, args ...string) string {
-	out, err := kubectl(input, args...)
+func (c cluster) output(args ...string) string {
+	out, err := kubectl("", args...)
 	if err != nil {
 		return err.Error() + ": " + out
 	}
 	return out
 }
 
-func kubectl(input *string, args ...string) (string, error) {
+func kubectl(input string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), clusterDeadline)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "kubectl", append([]string{"--kubeconfig", "/etc/kubernetes/admin.conf"}, args...)...)
-	if input != nil {
-		cmd.Stdin = strings.NewReader(*input)
-	}
+	cmd.Stdin = strings.NewReader(input)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

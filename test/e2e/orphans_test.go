@@ -35,19 +35,20 @@ func listOrphans(t *testing.T) []orphaned {
 func (c cluster) areOrphaned(kinds []volumeKind) {
 	c.Helper()
 	const stays = "subpathexpr-of-a-hostpath"
-	uid := c.kubectl(nil, "get", "pod", "volumes", "-o", "jsonpath={.metadata.uid}")
+	uid := c.kubectl("", "get", "pod", "volumes", "-o", "jsonpath={.metadata.uid}")
 	c.Cleanup(func() {
 		if c.Failed() { // and nobody may have unmounted them
 			_ = runs("sh", "-c", "findmnt -rno TARGET | grep '^/var/lib/kubelet/pods/"+uid+"/' | xargs -r umount")
 		}
 	})
 	administer(c.T, "systemctl", "stop", "cluster-kubelet")
-	c.kubectl(nil, "delete", "pod", "volumes", "--force", "--grace-period=0", "--timeout=2m")
+	c.kubectl("", "delete", "pod", "volumes", "--force", "--grace-period=0", "--timeout=2m")
 	ctx, cancel := context.WithTimeout(c.Context(), 2*deadline)
 	defer cancel()
 	if err := node.cri.RemovePods(ctx); err != nil {
 		c.Fatal(err)
 	}
+	found := listOrphans(c.T)
 	for _, v := range kinds {
 		if v.orphan == "" {
 			continue
@@ -55,7 +56,6 @@ func (c cluster) areOrphaned(kinds []volumeKind) {
 		want := orphaned{
 			UID: uid, Namespace: "default", Pod: "volumes", Volume: v.directory(), Plugin: v.orphan, State: "noCgroup", Disks: v.disks,
 		}
-		found := listOrphans(c.T)
 		if !slices.ContainsFunc(found, want.is) {
 			c.Errorf("the orphan %+v is not in %+v", want, found)
 		}
