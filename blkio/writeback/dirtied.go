@@ -45,7 +45,7 @@ type countMaps struct {
 // Source: folio_account_dirtied in mm/page-writeback.c, which calls the tracepoint
 // before it gives an inode without an owner to one. It is called with preemption
 // disabled, and so is the program.
-func dirtiedProgram(l *layout, m countMaps) (*ebpf.Program, error) {
+func dirtiedProgram(l *layout, m countMaps, a alarm) (*ebpf.Program, error) {
 	c := &chase{layout: l}
 	c.add(
 		asm.LoadMem(inode, asm.R1, 8, asm.DWord), // its mapping yet
@@ -85,6 +85,7 @@ func dirtiedProgram(l *layout, m countMaps) (*ebpf.Program, error) {
 	c.add(asm.JEq.Imm(asm.R0, 0, "out"))
 	c.flush(m)
 	c.begin()
+	c.ring(a)
 	c.add(
 		asm.Ja.Label("same"),
 		asm.Mov.Imm(asm.R0, 0).WithSymbol("out"),
@@ -267,7 +268,11 @@ func (c *chase) begin() {
 		asm.StoreMem(slot, keySize+valueCharged, asm.R1, asm.DWord),
 		asm.StoreMem(slot, keySize+valueRoot, asm.R1, asm.DWord),
 	)
-	c.noRange()
+	c.load(asm.R1, folio, "folio", "index", asm.DWord)
+	c.add(
+		asm.StoreMem(slot, keySize+valueFirst, asm.R1, asm.DWord),
+		asm.StoreMem(slot, keySize+valueLast, asm.R1, asm.DWord),
+	)
 	c.load(asm.R1, inode, "inode", "i_ino", asm.DWord)
 	c.add(asm.StoreMem(slot, keyNumber, asm.R1, asm.DWord))
 	c.load(asm.R1, inode, "inode", "i_generation", asm.Word)

@@ -117,17 +117,23 @@ func Drop(f *os.File, offset, length int64) error {
 	})
 }
 
-// Dirty is how many bytes of a part of a file are dirty. ok is false where the kernel
-// does not tell: before Linux 6.5, where a filter of system calls forbids it, and, on
-// kernels since 2025, without CAP_FOWNER.
+// Cached is what the page cache has of a part of a file, in bytes.
+type Cached struct {
+	Dirty     uint64
+	Writeback uint64 // on its way to the disk: who syncs waits for it
+}
+
+// ReadCached is ok false where the kernel does not tell: before Linux 6.5, where a
+// filter of system calls forbids it, and, on kernels since 2025, without CAP_FOWNER.
 //
 // Source: cachestat(2), can_do_cachestat in mm/filemap.c.
-func Dirty(f *os.File, offset, length int64) (bytes uint64, ok bool) {
+func ReadCached(f *os.File, offset, length int64) (_ Cached, ok bool) {
 	part, found := unix.CachestatRange{Off: uint64(offset), Len: uint64(length)}, unix.Cachestat_t{}
 	err := withFD(f, "look at the cache", func(fd int) error {
 		return unix.Cachestat(uint(fd), &part, &found, 0)
 	})
-	return found.Dirty * uint64(os.Getpagesize()), err == nil
+	page := uint64(os.Getpagesize())
+	return Cached{Dirty: found.Dirty * page, Writeback: found.Writeback * page}, err == nil
 }
 
 func withFD(f *os.File, op string, fn func(fd int) error) error {

@@ -39,11 +39,16 @@ type Inode struct {
 	Root       uint64 // btrfs: of the subvolume; else 0
 }
 
+// BtrfsRootTree is the Root of inodes that btrfs has for its own metadata, which no
+// cgroup is charged for by its own will (BTRFS_ROOT_TREE_OBJECTID).
+const BtrfsRootTree = 1
+
 // Observer counts what becomes dirty on watched filesystems. Nothing of it runs
 // in the kernel while none is watched. It is not safe for concurrent use.
 type Observer struct {
 	dirtied, flush *ebpf.Program
 	maps           countMaps
+	alarm          alarm
 	link           link.Link // of dirtied; nil while nothing is watched
 	subvolumes     bool
 	watching       map[blkio.Dev]bool
@@ -91,7 +96,10 @@ func NewObserver() (_ *Observer, err error) {
 			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
 	}
-	if o.dirtied, err = dirtiedProgram(l, o.maps); err != nil {
+	if o.alarm, err = newAlarm(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	if o.dirtied, err = dirtiedProgram(l, o.maps, o.alarm); err != nil {
 		return nil, err
 	}
 	o.flush, err = flushProgram(l, o.maps)
@@ -108,7 +116,7 @@ const noPrealloc = 1 // BPF_F_NO_PREALLOC
 func (o *Observer) Close() error { return errors.Join(o.detach(), o.unload()) }
 
 func (o *Observer) unload() error {
-	var errs []error
+	errs := []error{o.alarm.close()}
 	for _, c := range []io.Closer{o.dirtied, o.flush, o.maps.watched, o.maps.slots, o.maps.counts, o.maps.lost} {
 		errs = append(errs, c.Close()) // which a nil one allows
 	}

@@ -42,8 +42,9 @@ func (l *ledger) decide(now time.Time) []task {
 func (l *ledger) begin(now time.Time, t *task) {
 	delete(l.touched, t.file)
 	if t.work == move && t.state != StateRepairing {
-		t.state, t.began, t.from = StateRepairing, now, t.ownerID
+		t.state, t.began, t.from, t.passes = StateRepairing, now, t.ownerID, 0
 	}
+	t.passes++
 }
 
 // pause has nothing worked on: a policy says so.
@@ -89,7 +90,7 @@ func (l *ledger) settle(now time.Time, f *file) (work, *share) {
 		f.since = now
 	}
 	switch {
-	case f.state == StateRepairing && now.Sub(f.began) > patience:
+	case f.state == StateRepairing && now.Sub(f.began) > patience && f.passes >= fewPasses:
 		f.fail(now, "it does not move")
 		l.gaveUp++
 	case f.state == StateRepairing:

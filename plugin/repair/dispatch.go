@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
@@ -18,9 +19,13 @@ func (r *Repairer) dispatch(now time.Time, tasks []task) {
 	}
 	byFS := map[*filesystem][]task{}
 	for _, t := range tasks {
-		fs := r.watched[t.fs.dev]
-		if _, busy := r.busy[t.fs.dev]; !busy && fs != nil && t.to.fresh > 0 {
+		fs, pass := r.watched[t.fs.dev], r.busy[t.fs.dev]
+		switch {
+		case fs == nil || t.to.fresh == 0:
+		case pass == nil:
 			byFS[fs] = append(byFS[fs], t)
+		case !pass.does(&t):
+			signal(pass.leave)
 		}
 	}
 	for fs, of := range byFS {
@@ -38,10 +43,51 @@ func (r *Repairer) dispatch(now time.Time, tasks []task) {
 		if len(visits) == 0 {
 			continue
 		}
-		r.busy[fs.dev] = now
-		w := worker{reader: r.reader, fs: fs, hostRoot: r.hostRoot, procs: r.procs}
+		pass := newUnderway(now, visits)
+		r.busy[fs.dev] = pass
+		w := worker{
+			reader: r.reader, fs: fs, hostRoot: r.hostRoot, procs: r.procs,
+			dirtied: pass.dirtied, leave: pass.leave, alive: pass.alive,
+		}
 		part := uint64(allowance) / uint64(len(byFS))
 		go func() { r.passes <- w.pass(visits, part) }()
+	}
+}
+
+// underway is a pass over files of one filesystem.
+type underway struct {
+	seen  atomic.Int64 // in nanoseconds of the Unix epoch: when it was known not to hang
+	files map[writeback.Inode]bool // to move; true: it drops pages, too
+	// dirtied tells it that one of its files is written to, leave that there is
+	// something else to be done there.
+	dirtied, leave chan struct{}
+}
+
+func newUnderway(now time.Time, visits []visit) *underway {
+	u := &underway{files: map[writeback.Inode]bool{}, dirtied: make(chan struct{}, 1), leave: make(chan struct{}, 1)}
+	for i := range visits {
+		if v := &visits[i]; v.work == move {
+			u.files[v.Inode] = v.drops
+		}
+	}
+	u.seen.Store(now.UnixNano())
+	return u
+}
+
+// does says that the pass is at this already.
+func (u *underway) does(t *task) bool {
+	drops, there := u.files[t.Inode]
+	return there && t.work == move && (drops || !t.to.drifts())
+}
+
+func (u *underway) alive() { u.seen.Store(time.Now().UnixNano()) }
+
+func (u *underway) hangs(now time.Time) bool { return now.UnixNano()-u.seen.Load() > int64(hangs) }
+
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // there is one
 	}
 }
 
@@ -71,7 +117,7 @@ func (r *Repairer) visit(now time.Time, t *task) visit {
 	v := visit{
 		Inode: t.Inode, work: t.work, ownerID: t.ownerID,
 		first: int64(min(t.to.first, t.to.last, maxOffset)), last: int64(min(t.to.last, maxOffset)), fresh: t.to.fresh,
-		drops: float64(t.to.freshWrong) > drifting*float64(t.to.fresh),
+		drops: t.to.drifts(),
 	}
 	if t.work == drop && t.leftovers > 0 {
 		t.leftovers--
@@ -102,7 +148,7 @@ func (r *Repairer) note(now time.Time, p passed) {
 	r.complain("hangs "+p.fs.dev.String(), "Files of "+p.fs.mountpoint+" are not given to who writes them", nil)
 	r.counts.cpu.Add(int64(p.cpu))
 	share := time.Duration(r.policy.Load().Writeback.Budget.CPU)
-	r.cpuFree = later(r.cpuFree, now.Add(-publishEvery)).Add(p.cpu * 100 / share)
+	r.cpuFree = later(r.cpuFree, now.Add(-cpuSaved)).Add(p.cpu * 100 / share)
 	r.complain("pass "+p.fs.dev.String(), "Files of "+p.fs.mountpoint+" cannot be given to who writes them", p.err)
 	r.domains.moment()
 	for i := range p.outcomes {

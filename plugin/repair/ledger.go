@@ -31,8 +31,9 @@ const (
 	// A file that was moved, or could not be, is left alone for a time, which
 	// doubles with each time, up to the last.
 	firstRest, lastRest = time.Second, time.Minute
-	// patience is how long a file is tried.
-	patience = 10 * time.Second
+	// patience is how long a file is tried, and fewPasses how often at least: of who
+	// waits long for a sync there is seldom anything to try with.
+	patience, fewPasses = 10 * time.Second, 20
 	// leftoverPasses come after a file has moved.
 	leftoverPasses, leftoverEvery = 3, 500 * time.Millisecond
 )
@@ -96,6 +97,7 @@ type file struct {
 	since     time.Time     // it belongs to another than it is to; zero: it does not
 	began     time.Time     // it is worked on; zero: it was not yet
 	from      uint64        // whose it was then
+	passes    int           // since then
 	notBefore time.Time     // it is worked on next
 	rest      time.Duration // after that
 	lastWrite time.Time
@@ -123,6 +125,9 @@ type share struct {
 	fresh       uint64 // bytes since the last pass over the file
 	freshWrong  uint64 // of these, as misplaced
 }
+
+// drifts says that of what was written since the last pass much is charged to others.
+func (s *share) drifts() bool { return float64(s.freshWrong) > drifting*float64(s.fresh) }
 
 // maxWriters of a share are remembered.
 const maxWriters = 4

@@ -25,7 +25,11 @@ const (
 	// look is after how many rounds the verdict is looked at.
 	look = 8
 	// moments are the rounds of what becomes dirty during a pass.
-	moment, moments = 3 * time.Millisecond, 15
+	moment, moments = time.Millisecond, 45
+	// stay is how long a pass stays then, and on for as long as something is on its way
+	// to the disk, up to the longest: who waits for that has nothing dirty until then,
+	// and for a moment only.
+	stay, longestStay = 250 * time.Millisecond, 30 * time.Second
 	// around is how much of a file is dropped before and after what was written:
 	// who rewrites there goes on there.
 	around = 32 << 20
@@ -62,6 +66,9 @@ type worker struct {
 	fs       *filesystem
 	hostRoot string
 	procs    *mappings
+	// dirtied says that one of the files is written to; leave ends the stay.
+	dirtied, leave <-chan struct{}
+	alive          func() // it does not hang
 }
 
 // passed is what a pass took, and its outcomes.
@@ -96,17 +103,11 @@ func (w *worker) pass(visits []visit, allowance uint64) (out passed) {
 			s.close()
 		}
 	}()
-	// Who writes and syncs leaves nothing dirty to be sliced: so rounds are made of
-	// what becomes dirty meanwhile, moment by moment.
-	for range moments {
-		if !slices.ContainsFunc(sessions, func(s *session) bool { return s.goesOn }) {
-			break
-		}
-		time.Sleep(moment)
+	for until := time.Now().Add(longestStay); w.moments(sessions) && w.stays(sessions, until); {
 		for _, s := range sessions {
-			if s.goesOn {
-				// Of who syncs little is dirty at any time, so little of this is early.
-				s.round(s.first, s.window(), min(slice, s.dirty/moments))
+			if s.goesOn && s.drops { // now that nearly all of it is clean
+				s.dirty = s.atMostDirty()
+				s.fail(s.drop())
 			}
 		}
 	}
@@ -114,6 +115,55 @@ func (w *worker) pass(visits []visit, allowance uint64) (out passed) {
 		out.outcomes = append(out.outcomes, s.outcome)
 	}
 	return out
+}
+
+// moments makes rounds of what becomes dirty meanwhile, moment by moment: who writes
+// and syncs leaves nothing dirty to be sliced. It says whether more of them are of use.
+func (w *worker) moments(sessions []*session) bool {
+	for range moments {
+		going := false
+		for _, s := range sessions {
+			if s.goesOn {
+				// Of who syncs little is dirty at any time, so little of this is early.
+				s.round(s.first, s.window(), min(slice, s.dirty/moments))
+			}
+			going = going || s.goesOn
+		}
+		if !going {
+			return false
+		}
+		time.Sleep(moment)
+	}
+	return true
+}
+
+// stays waits until one of the files is written to, and says whether that came before
+// it was time to go.
+func (w *worker) stays(sessions []*session, until time.Time) bool {
+	for time.Now().Before(until) {
+		select {
+		case <-w.dirtied:
+			return true
+		case <-w.leave:
+			return false
+		case <-time.After(stay):
+			w.alive()
+		}
+		if !slices.ContainsFunc(sessions, (*session).inFlight) {
+			return false
+		}
+	}
+	return false
+}
+
+// inFlight says that who syncs waits. A filesystem is not unmounted before that has
+// ended, so the open file is in nobody's way.
+func (s *session) inFlight() bool {
+	if !s.goesOn {
+		return false
+	}
+	cached, ok := s.cached()
+	return ok && cached.Writeback > 0
 }
 
 // threadTime is what the thread has had of a CPU.
@@ -150,16 +200,23 @@ func (s *session) close() {
 }
 
 // atMostDirty is how much can be dirty of what was written lately: of a writer that
-// syncs, or goes over the same again and again, that is far less. Where the kernel does
-// not tell, or would have to look through too much, it is no more than the range that
-// was written to, whose last folio may be large.
+// syncs, or goes over the same again and again, that is far less. Where that
+// is not known it is no more than the range that was written to, whose last folio may be
+// large.
 func (s *session) atMostDirty() uint64 {
-	if s.window() <= lookAt {
-		if dirty, ok := writeback.Dirty(s.file, s.first, s.window()); ok {
-			return min(s.fresh, dirty)
-		}
+	if cached, ok := s.cached(); ok {
+		return min(s.fresh, cached.Dirty)
 	}
 	return min(s.fresh, uint64(s.last-s.first)+largestFolio)
+}
+
+// cached is what is in the page cache where it was written to lately. ok is false where
+// the kernel does not tell, or would have to look through too much.
+func (s *session) cached() (_ writeback.Cached, ok bool) {
+	if s.window() > lookAt {
+		return writeback.Cached{}, false
+	}
+	return writeback.ReadCached(s.file, s.first, s.window())
 }
 
 // begin drops what is charged to others, and has what is dirty voted on.

@@ -12,6 +12,8 @@ func (r *Repairer) read(now time.Time) {
 	if len(r.watched) == 0 {
 		return
 	}
+	// It rings once until the next time: some write to files of others all the time.
+	r.complain("alarm", "What is written is seen late", r.observer.SetAlarm())
 	found, lost, err := r.observer.Read()
 	r.complain("read", "Who writes to which file is not seen", err)
 	r.counts.lost.Store(lost + r.ledger.full)
@@ -27,15 +29,28 @@ func (r *Repairer) read(now time.Time) {
 	}
 }
 
-var errTooMany = errors.New("some of what was written is not known, see the metric nri_blkio_writeback_lost_bytes_total")
+// hear begins at once with a file that a cgroup writes to which does not own it: who
+// writes a little and syncs it has nothing dirty in a moment, so nothing to vote with.
+func (r *Repairer) hear(now time.Time, d *writeback.Dirtied) {
+	if pass := r.busy[d.Dev]; pass != nil {
+		if _, there := pass.files[d.Inode]; there {
+			signal(pass.dirtied)
+			return
+		}
+	}
+	r.domains.moment()
+	if s, ok := r.sampleOf(d); ok {
+		s.bytes = worthwhile // more is to come
+		r.ledger.add(now, &s)
+		r.act(now)
+	}
+}
 
-// btrfsRootTree is where btrfs has inodes for its own metadata, which no cgroup is
-// charged for by its own will (BTRFS_ROOT_TREE_OBJECTID).
-const btrfsRootTree = 1
+var errTooMany = errors.New("some of what was written is not known, see the metric nri_blkio_writeback_lost_bytes_total")
 
 func (r *Repairer) sampleOf(d *writeback.Dirtied) (sample, bool) {
 	fs := r.watched[d.Dev]
-	if fs == nil || d.Root == btrfsRootTree {
+	if fs == nil || d.Root == writeback.BtrfsRootTree {
 		return sample{}, false
 	}
 	writer, owner, charged := d.Writer, d.Owner, d.Charged

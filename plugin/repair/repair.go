@@ -43,6 +43,9 @@ const (
 	// reloadEvery is how often a new layout of the kernel's structures is looked for.
 	reloadEvery  = time.Minute
 	publishEvery = time.Second
+	// cpuSaved is for how long the share of a CPU is saved up that is not used: a
+	// file is to move at once, and then nothing is to be done for long.
+	cpuSaved = 10 * time.Second
 	// mappedEvery is in how many passes over a file it is looked for its mappings.
 	mappedEvery = 4
 	// maxDrops is after how many passes without success the pages of others are left
@@ -74,7 +77,7 @@ type Repairer struct {
 	domains  *domains
 	ledger   *ledger
 	watched  map[blkio.Dev]*filesystem
-	busy     map[blkio.Dev]time.Time // since when a pass is under way there
+	busy     map[blkio.Dev]*underway
 	passes   chan passed
 	procs    *mappings
 	files    *rate.Limiter
@@ -101,7 +104,7 @@ func New(cfg Config) (*Repairer, error) {
 		log: cfg.Log, storage: cfg.Storage, hostRoot: cfg.HostRoot, report: cfg.Report,
 		observer: observer, reader: reader, domains: d,
 		ledger:  newLedger(d.limited, d.live, d.stricter),
-		watched: map[blkio.Dev]*filesystem{}, busy: map[blkio.Dev]time.Time{},
+		watched: map[blkio.Dev]*filesystem{}, busy: map[blkio.Dev]*underway{},
 		passes: make(chan passed, 64),
 		procs:  &mappings{cgroups: cfg.Cgroups, proc: hostPath(cfg.HostRoot, "/proc"), busy: map[string]bool{}},
 		files:  rate.NewLimiter(0, 1), early: rate.NewLimiter(0, 1),
@@ -129,6 +132,9 @@ func (r *Repairer) Run(ctx context.Context) {
 		case p := <-r.passes:
 			r.note(time.Now(), p)
 			continue
+		case d := <-r.observer.Foreign():
+			r.hear(time.Now(), &d)
+			continue
 		case <-next.C:
 		}
 		now := time.Now()
@@ -146,6 +152,9 @@ func (r *Repairer) Run(ctx context.Context) {
 }
 
 func (r *Repairer) close() {
+	for _, pass := range r.busy {
+		signal(pass.leave)
+	}
 	end := time.After(shutdown)
 	for len(r.busy) > 0 {
 		select {
@@ -236,6 +245,18 @@ func (r *Repairer) complain(key, text string, err error) {
 // to look next.
 func (r *Repairer) step(now time.Time) time.Duration {
 	r.read(now)
+	todo := r.act(now)
+	switch {
+	case len(r.watched) == 0:
+		return idleTick
+	case todo == 0:
+		return quietTick
+	}
+	return tick
+}
+
+// act has done what there is to do, and returns how many files that concerns.
+func (r *Repairer) act(now time.Time) int {
 	p := r.policy.Load()
 	r.ledger.strict = p.Writeback.Contested == policy.Strict
 	r.setBudget(&p.Writeback.Budget)
@@ -254,13 +275,7 @@ func (r *Repairer) step(now time.Time) time.Duration {
 	case now.After(r.cpuFree):
 		r.dispatch(now, tasks)
 	}
-	switch {
-	case len(r.watched) == 0:
-		return idleTick
-	case len(tasks) == 0:
-		return quietTick
-	}
-	return tick
+	return len(tasks)
 }
 
 func (r *Repairer) setBudget(b *policy.Budget) {

@@ -75,8 +75,8 @@ func (r *Repairer) newReport(now time.Time) *Report {
 		for _, d := range fs.disks {
 			row.Disks = append(row.Disks, d.String())
 		}
-		since, busy := r.busy[dev]
-		row.Hangs = busy && now.Sub(since) > hangs
+		pass := r.busy[dev]
+		row.Hangs = pass != nil && pass.hangs(now)
 		out.Filesystems = append(out.Filesystems, row)
 	}
 	slices.SortFunc(out.Filesystems, func(a, b Filesystem) int { return cmp.Compare(a.Mountpoint, b.Mountpoint) })
@@ -109,8 +109,8 @@ func (r *Repairer) reportFile(now time.Time, f *file) File {
 // publish has status and the metrics see how things are.
 func (r *Repairer) publish(now time.Time) {
 	r.census.Store(r.take())
-	for dev, since := range r.busy {
-		if fs := r.watched[dev]; fs != nil && now.Sub(since) > hangs {
+	for dev, pass := range r.busy {
+		if fs := r.watched[dev]; fs != nil && pass.hangs(now) {
 			r.complain("hangs "+dev.String(), "Files of "+fs.mountpoint+" are not given to who writes them", errHangs)
 		}
 	}

@@ -38,9 +38,10 @@ type shot struct {
 type moved struct {
 	after   time.Duration // since the writer began
 	drained time.Duration // since then, until what was queued under another was on the disk
+	itself  float64       // what a limited writer gets on a file of its own, by what is fair; 0: not measured
 	times   int           // that it became the writer's
 	right   float64       // of what was written after that, what was charged to the writer
-	told    bool          // drained and right are: who was charged before is there yet
+	told    bool          // right is: who was charged before is there yet, and writes nothing else
 	rate    float64       // of the writer after that, by what is fair
 }
 
@@ -48,9 +49,13 @@ func (m moved) String() string {
 	if m.after == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("%.1f s, then %.2f", m.after.Seconds(), m.rate)
+	right := ""
 	if m.told {
-		text = fmt.Sprintf("%.1f s, drained %.1f s, then %.1f %%, %.2f", m.after.Seconds(), m.drained.Seconds(), 100*m.right, m.rate)
+		right = fmt.Sprintf("%.1f %%, ", 100*m.right)
+	}
+	text := fmt.Sprintf("%.1f s, drained %.1f s, then %s%.2f", m.after.Seconds(), m.drained.Seconds(), right, m.rate)
+	if m.itself > 0 {
+		text += fmt.Sprintf(", by itself %.2f", m.itself)
 	}
 	if m.times > 1 {
 		text += fmt.Sprintf(" (%d times)", m.times)
@@ -160,16 +165,7 @@ func (f *film) end() moved {
 			out.times++
 		}
 	}
-	// What was queued is on the disk when nothing of the others was written for a second.
-	quiet := i
-	for k := i; k < len(shots); k++ {
-		if shots[k].other != shots[quiet].other {
-			quiet = k
-		}
-		if shots[k].at.Sub(shots[quiet].at) > time.Second {
-			break
-		}
-	}
+	quiet := f.drained(shots, i)
 	from := shots[quiet]
 	out.drained = from.at.Sub(shots[i].at)
 	own, other := float64(last.own-from.own), float64(last.other-from.other)
@@ -181,4 +177,24 @@ func (f *film) end() moved {
 		out.rate = own / d / f.fair
 	}
 	return out
+}
+
+// drained is the shot of those from a move on with which what was queued before is on
+// the disk: nothing of the others was written for a second. Where these write to other
+// files, too, it is when the first of the writer's own is: it waits for what it has
+// synced before.
+func (f *film) drained(shots []shot, moved int) int {
+	at := moved
+	if len(f.others) == 0 {
+		for at+1 < len(shots) && shots[at+1].own == shots[moved].own {
+			at++
+		}
+		return at
+	}
+	for k := moved; k < len(shots) && shots[k].at.Sub(shots[at].at) <= time.Second; k++ {
+		if shots[k].other != shots[at].other {
+			at = k
+		}
+	}
+	return at
 }

@@ -143,6 +143,56 @@ func TestObserver(t *testing.T) {
 	}
 }
 
+// TestForeign: the alarm rings for the first page of another's file, once each time
+// that it is set.
+func TestForeign(t *testing.T) {
+	for _, fs := range filesystemsWithOwners {
+		t.Run(fs, func(t *testing.T) {
+			a, b := newWriter(t, "a"), newWriter(t, "b")
+			o := watch(t, fs)
+			file := testFile(t, fs, "f")
+			a.writes(file, 1, "1M", "conv=notrunc,fsync")
+			var st unix.Stat_t
+			if err := unix.Stat(file, &st); err != nil {
+				t.Fatal(err)
+			}
+			for _, step := range []struct {
+				name  string
+				set   bool
+				by    writer
+				rings bool
+			}{
+				{"it is not set", false, b, false},
+				{"the owner writes", true, a, false},
+				{"another writes", false, b, true},
+				{"another writes on", false, b, false},
+				{"another writes, and it is set again", true, b, true},
+			} {
+				if step.set {
+					if err := o.SetAlarm(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if _, _, err := o.Read(); err != nil {
+					t.Fatal(err)
+				}
+				step.by.writes(file, 1, "64k", "seek=8", "conv=notrunc,fsync")
+				select {
+				case d := <-o.Foreign():
+					t.Logf("%s: %+v", step.name, d)
+					if !step.rings || d.Number != st.Ino || d.Writer != b.id || d.Owner != a.id || d.First > 8*64<<10 || d.Last != d.First { // a large folio begins earlier
+						t.Errorf("%s: %+v", step.name, d)
+					}
+				case <-time.After(2 * time.Second):
+					if step.rings {
+						t.Errorf("%s: it does not ring", step.name)
+					}
+				}
+			}
+		})
+	}
+}
+
 // TestObserverElsewhere: what is not watched is not counted, and where nothing is
 // watched nothing of ours runs.
 func TestObserverElsewhere(t *testing.T) {

@@ -58,6 +58,7 @@ func escape(args ...string) func(*stage) {
 		wrote := who["a"].writes(file, args...)
 		s.limited = wrote.rate() / s.due(limit)
 		account.done(0, wrote.Bytes)
+		s.byItself(who["a"], s.due(limit), args...)
 	}
 }
 
@@ -70,6 +71,7 @@ func escapeWithin(s *stage) {
 	wrote := who["a"].writes(file, "--span", "16Mi")
 	s.limited = wrote.rate() / s.due(limit)
 	account.done(s.due(limit+raised), wrote.Bytes)
+	s.byItself(who["a"], s.due(limit), "--span", "16Mi")
 }
 
 func smallFiles(s *stage) {
@@ -91,6 +93,7 @@ func bigFile(s *stage) {
 	wrote := who["a"].writes(file, "--span", "1Gi", "--sync", "8Mi")
 	s.limited = wrote.rate() / s.due(limit)
 	account.done(0, wrote.Bytes)
+	s.byItself(who["a"], s.due(limit), "--span", "1Gi", "--sync", "8Mi")
 }
 
 // twoPods: the file was made by a container of another pod, without annotations.
@@ -102,6 +105,7 @@ func twoPods(s *stage) {
 	account := s.count(pod, who, "a").films(file, "a", s.due(limit))
 	s.limited = who["a"].writes(file, "--span", "16Mi").rate() / s.due(limit)
 	account.done(s.due(limit), 0)
+	s.byItself(who["a"], s.due(limit), "--span", "16Mi")
 	s.note = "the rest is charged to the other pod"
 }
 
@@ -259,6 +263,7 @@ func restart(next int) func(*stage) {
 		wrote := who["next"].writes(file, "--span", "16Mi")
 		s.limited = wrote.rate() / s.due(next)
 		account.done(s.due(next), wrote.Bytes)
+		s.byItself(who["next"], s.due(next), "--span", "16Mi")
 	}
 }
 
@@ -277,6 +282,7 @@ func newPod(s *stage) {
 	wrote := who["next"].writes(file, "--span", "16Mi")
 	s.limited = wrote.rate() / s.due(raised)
 	account.done(s.due(raised), wrote.Bytes)
+	s.byItself(who["next"], s.due(raised), "--span", "16Mi")
 }
 
 // frozen: the volume is frozen as the container ends, for some seconds. Others go

@@ -1,0 +1,105 @@
+package writeback
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/ringbuf"
+)
+
+// alarm tells of the first page that a cgroup makes dirty of a file that belongs to
+// another, once each time that it is set: who writes a little and syncs it has
+// nothing dirty for long.
+type alarm struct {
+	set    *ebpf.Map // 1: it is set
+	rings  *ebpf.Map
+	reader *ringbuf.Reader
+	rang   chan Dirtied
+}
+
+// newAlarm makes what the program needs. The caller closes it, also after an error.
+func newAlarm() (a alarm, err error) {
+	if a.set, err = ebpf.NewMap(&ebpf.MapSpec{Name: "blkio_alarm", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1}); err != nil {
+		return a, err
+	}
+	// A ring is of whole pages; there is one count in it at a time.
+	if a.rings, err = ebpf.NewMap(&ebpf.MapSpec{Name: "blkio_rings", Type: ebpf.RingBuf, MaxEntries: uint32(os.Getpagesize())}); err != nil {
+		return a, err
+	}
+	if a.reader, err = ringbuf.NewReader(a.rings); err != nil {
+		return a, err
+	}
+	a.rang = make(chan Dirtied, 1)
+	go a.listen()
+	return a, nil
+}
+
+// listen ends with the reader.
+func (a alarm) listen() {
+	var r ringbuf.Record
+	for a.reader.ReadInto(&r) == nil {
+		if len(r.RawSample) < slotSize {
+			continue
+		}
+		d := decode((*[keySize]byte)(r.RawSample), (*[valueSize]byte)(r.RawSample[keySize:]))
+		select {
+		case a.rang <- d:
+		default: // who listens is late, and has the one before
+		}
+	}
+}
+
+func (a alarm) close() error {
+	var err error
+	if a.reader != nil {
+		err = a.reader.Close()
+	}
+	return errors.Join(err, a.set.Close(), a.rings.Close())
+}
+
+// Foreign receives once after each call of [Observer.SetAlarm] when a cgroup makes a
+// page dirty of a watched file that belongs to another, metadata of btrfs left out.
+// Bytes are 0: the page is counted by Read. It may receive what was written before the
+// call.
+func (o *Observer) Foreign() <-chan Dirtied { return o.alarm.rang }
+
+// SetAlarm is to be called before [Observer.Read]: what a cgroup goes on writing to
+// the file that it wrote to last does not ring until the next Read.
+func (o *Observer) SetAlarm() error {
+	if err := o.alarm.set.Put(uint32(0), uint64(1)); err != nil {
+		return fmt.Errorf("be told of what is written: %w", err)
+	}
+	return nil
+}
+
+// ring has the alarm ring with what the slot has begun to count, if the writer is not
+// the owner.
+func (c *chase) ring(a alarm) {
+	const silent = "no alarm"
+	c.add(
+		asm.LoadMem(asm.R1, slot, keySize+valueOwner, asm.DWord),
+		asm.JEq.Imm(asm.R1, 0, silent),
+		asm.LoadMem(asm.R2, slot, keyWriter, asm.DWord),
+		asm.JEq.Reg(asm.R1, asm.R2, silent),
+		asm.LoadMem(asm.R1, slot, keySize+valueRoot, asm.DWord),
+		asm.JEq.Imm(asm.R1, BtrfsRootTree, silent),
+		asm.StoreImm(asm.RFP, stackIndex, 0, asm.Word),
+	)
+	c.lookup(a.set, stackIndex)
+	c.add(
+		asm.JEq.Imm(asm.R0, 0, silent),
+		asm.Mov.Imm(asm.R1, 0),
+		exchange(asm.R0, asm.R1),
+		asm.JEq.Imm(asm.R1, 0, silent),
+
+		asm.LoadMapPtr(asm.R1, a.rings.FD()),
+		asm.Mov.Reg(asm.R2, slot),
+		asm.Mov.Imm(asm.R3, slotSize),
+		asm.Mov.Imm(asm.R4, 0),
+		asm.FnRingbufOutput.Call(),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol(silent),
+	)
+}
