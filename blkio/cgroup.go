@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"strconv"
 	"strings"
@@ -119,17 +118,9 @@ func (c Cgroup) Owner() (uid int, err error) {
 func (c Cgroup) Children() ([]Cgroup, error) {
 	var out []Cgroup
 	err := c.withDir(func(fd int) error {
-		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		dir := os.NewFile(uintptr(dup), c.path)
-		defer dir.Close()
-		entries, err := dir.ReadDir(-1)
-		for _, e := range entries {
-			if e.IsDir() {
-				out = append(out, Cgroup{h: c.h, path: path.Join(c.path, e.Name())})
-			}
+		names, err := subdirectories(fd)
+		for _, name := range names {
+			out = append(out, Cgroup{h: c.h, path: path.Join(c.path, name)})
 		}
 		return err
 	})
@@ -149,7 +140,7 @@ func (c Cgroup) ReadXattr(name string) ([]byte, error) {
 	// does this for each cgroup. The path is clean, and cgroupfs has no
 	// symlinks.
 	file := c.h.dir + "/" + c.path
-	value, err := getxattr(func(buf []byte) (int, error) { return unix.Lgetxattr(file, name, buf) })
+	value, err := getxattr(make([]byte, xattrSize), func(buf []byte) (int, error) { return unix.Lgetxattr(file, name, buf) })
 	if err != nil {
 		return nil, c.xattrError("read", name, err)
 	}
@@ -189,17 +180,20 @@ func (c Cgroup) withDir(fn func(fd int) error) error {
 	return fn(fd)
 }
 
-// getxattr returns nil where there is no such attribute.
-func getxattr(get func(buf []byte) (int, error)) ([]byte, error) {
-	for size := 1024; ; size *= 4 {
-		buf := make([]byte, size)
+// xattrSize is enough for most records.
+const xattrSize = 1024
+
+// getxattr returns nil where there is no such attribute. It uses buf if that is
+// long enough.
+func getxattr(buf []byte, get func(buf []byte) (int, error)) ([]byte, error) {
+	for ; ; buf = make([]byte, 4*len(buf)) {
 		n, err := get(buf)
 		switch {
 		case err == nil:
 			return buf[:n], nil
 		case errors.Is(err, unix.ENODATA):
 			return nil, nil
-		case !errors.Is(err, unix.ERANGE) || size > 1<<20:
+		case !errors.Is(err, unix.ERANGE) || len(buf) > 1<<20:
 			return nil, fmt.Errorf("get: %w", err)
 		}
 	}

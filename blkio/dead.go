@@ -3,7 +3,6 @@ package blkio
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 
@@ -61,9 +60,9 @@ func (c Cgroup) stat() (unix.Stat_t, error) {
 // Features.Namespaced.
 func (h *Hierarchy) IDs() (map[uint64]string, error) {
 	out := map[uint64]string{rootID: "."}
-	err := h.walk(".", func(c Cgroup, dir *os.File) error {
+	err := h.walk(".", func(c Cgroup, dir int) error {
 		var st unix.Stat_t
-		if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
+		if err := unix.Fstat(dir, &st); err != nil {
 			return c.fileError("stat", "directory", "", err)
 		}
 		out[st.Ino] = c.path

@@ -3,7 +3,6 @@ package blkio
 import (
 	"errors"
 	"fmt"
-	"os"
 )
 
 // Tri is the answer of a probe. The zero value is that there is none.
@@ -89,7 +88,7 @@ func (h *Hierarchy) ioCgroup(namespaced bool) (string, bool) {
 	if namespaced && h.hasIO(".") {
 		return ".", true
 	}
-	names, err := h.visit(".", func(Cgroup, *os.File) error { return nil })
+	names, err := h.visit(".", func(Cgroup, int) error { return nil })
 	if err != nil {
 		return "", false
 	}

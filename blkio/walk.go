@@ -1,10 +1,10 @@
 package blkio
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -14,10 +14,11 @@ import (
 // attribute, parents first and siblings by name. Cgroups that vanish meanwhile
 // are left out, and those whose path is longer than the kernel takes: a container
 // may make such. An error of fn ends the walk and is returned as it is, but for
-// fs.SkipDir, which leaves out what is below.
+// fs.SkipDir, which leaves out what is below. The value is fn's until it returns.
 func (h *Hierarchy) Walk(xattr string, fn func(c Cgroup, value []byte) error) error {
-	return h.walk(".", func(c Cgroup, dir *os.File) error {
-		value, err := getxattr(func(buf []byte) (int, error) { return unix.Fgetxattr(int(dir.Fd()), xattr, buf) })
+	buf := make([]byte, xattrSize)
+	return h.walk(".", func(c Cgroup, dir int) error {
+		value, err := getxattr(buf, func(buf []byte) (int, error) { return unix.Fgetxattr(dir, xattr, buf) })
 		if err != nil {
 			return c.xattrError("read", xattr, err)
 		}
@@ -28,8 +29,9 @@ func (h *Hierarchy) Walk(xattr string, fn func(c Cgroup, value []byte) error) er
 	})
 }
 
-// walk calls fn for the cgroup at p and all below it, with its directory.
-func (h *Hierarchy) walk(p string, fn func(c Cgroup, dir *os.File) error) error {
+// walk calls fn for the cgroup at p and all below it, with a descriptor of its
+// directory.
+func (h *Hierarchy) walk(p string, fn func(c Cgroup, dir int) error) error {
 	names, err := h.visit(p, fn)
 	if err != nil {
 		return err
@@ -47,49 +49,82 @@ func (h *Hierarchy) walk(p string, fn func(c Cgroup, dir *os.File) error) error 
 }
 
 // visit calls fn for one cgroup and returns the names of its children.
-func (h *Hierarchy) visit(p string, fn func(c Cgroup, dir *os.File) error) ([]string, error) {
-	fd, err := h.open(p, unix.O_RDONLY|unix.O_DIRECTORY)
+func (h *Hierarchy) visit(p string, fn func(c Cgroup, dir int) error) ([]string, error) {
+	dir, err := h.open(p, unix.O_RDONLY|unix.O_DIRECTORY)
 	if vanished(err) || errors.Is(err, unix.ENAMETOOLONG) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("walk cgroups: open %s: %w", p, err)
 	}
-	dir := os.NewFile(uintptr(fd), p)
-	defer dir.Close()
+	defer unix.Close(dir)
 	switch err := fn(Cgroup{h: h, path: p}, dir); {
 	case errors.Is(err, fs.SkipDir):
 		return nil, nil
 	case err != nil:
 		return nil, err
 	}
-	return subdirectories(dir)
+	names, err := subdirectories(dir)
+	if err != nil && !vanished(err) {
+		return nil, fmt.Errorf("walk cgroups: read %s: %w", p, err)
+	}
+	return names, nil
 }
 
 // subdirectories returns the sorted names of a cgroup's children.
-func subdirectories(dir *os.File) ([]string, error) {
+func subdirectories(dir int) ([]string, error) {
 	var st unix.Stat_t
-	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
-		return nil, fmt.Errorf("walk cgroups: stat %s: %w", dir.Name(), err)
+	if err := unix.Fstat(dir, &st); err != nil {
+		return nil, err
 	}
 	if st.Nlink == 2 {
 		return nil, nil // "." and the parent's entry: a leaf, spare its 60 files
 	}
-	entries, err := dir.ReadDir(-1)
-	if vanished(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("walk cgroups: %w", err)
-	}
+	// By hand: package os makes an object of each of the 60 files of each cgroup.
 	var names []string
-	for _, e := range entries {
-		if e.IsDir() {
-			names = append(names, e.Name())
+	buf := make([]byte, 8192)
+	for {
+		n, err := ignoreEINTR(func() (int, error) { return unix.ReadDirent(dir, buf) })
+		if err != nil {
+			return nil, err
 		}
+		if n <= 0 {
+			slices.Sort(names)
+			return names, nil
+		}
+		names = appendDirectories(names, dir, buf[:n])
 	}
-	slices.Sort(names)
-	return names, nil
+}
+
+// appendDirectories adds the names of the directories among entries of dir, which
+// are as in getdents64(2): inode and offset, 8 bytes each, then the length of the
+// entry (2), its type (1), and the name with a 0 after it.
+func appendDirectories(names []string, dir int, entries []byte) []string {
+	const length, kind, text = 16, 18, 19
+	for len(entries) > text {
+		size := int(binary.NativeEndian.Uint16(entries[length:]))
+		if size <= text || size > len(entries) {
+			break
+		}
+		e := entries[:size]
+		entries = entries[size:]
+		if e[kind] != unix.DT_DIR && e[kind] != unix.DT_UNKNOWN {
+			continue
+		}
+		name := unix.ByteSliceToString(e[text:])
+		if name == "." || name == ".." || e[kind] == unix.DT_UNKNOWN && !isDirectory(dir, name) {
+			continue
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// isDirectory is for filesystems that do not tell in their entries; cgroupfs does.
+func isDirectory(dir int, name string) bool {
+	var st unix.Stat_t
+	err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
 }
 
 func vanished(err error) bool {

@@ -126,14 +126,15 @@ func ReadRecord(c blkio.Cgroup) (*Record, error) {
 // with a user namespace its cgroup, and with a record that says "cleared" it
 // would be rid of its limits.
 func trusted(c blkio.Cgroup, data []byte) (*Record, error) {
-	if foreign(c) {
+	if Foreign(c) {
 		return nil, nil
 	}
 	return ParseRecord(data)
 }
 
-// foreign says that a cgroup's directory belongs to another user.
-func foreign(c blkio.Cgroup) bool {
+// Foreign says that a cgroup's directory belongs to another user, whose records count
+// for nothing.
+func Foreign(c blkio.Cgroup) bool {
 	uid, err := c.Owner()
 	return err == nil && uid != 0 && uid != os.Geteuid()
 }

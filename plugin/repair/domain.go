@@ -3,8 +3,10 @@ package repair
 import (
 	"cmp"
 	"errors"
+	"hash/maphash"
 	"io/fs"
 	"path"
+	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin"
@@ -24,9 +26,8 @@ type domain struct {
 
 // subject is a cgroup with a limit on writes, by its record.
 type subject struct {
-	Who
-	id     uint64
-	limits map[blkio.Dev]blkio.Limits
+	*reading
+	id uint64
 }
 
 // Who names a container, or with an empty Container a pod.
@@ -50,7 +51,9 @@ func (w Who) String() string {
 // domains knows the limits of the node.
 type domains struct {
 	cgroups  *blkio.Hierarchy
-	subjects map[string]subject // by path
+	seed     maphash.Seed
+	readings map[string]*reading // of all records, by path
+	subjects map[string]subject  // by path
 	// ended are containers of which a record has the end, by their cgroups.
 	ended map[uint64]Who
 	// seen is under whose limit cgroups were while they were there: it tells of
@@ -84,7 +87,7 @@ const maxSeen = 1 << 14
 
 func newDomains(cgroups *blkio.Hierarchy) *domains {
 	return &domains{
-		cgroups: cgroups, subjects: map[string]subject{},
+		cgroups: cgroups, seed: maphash.MakeSeed(), subjects: map[string]subject{},
 		ended: map[uint64]Who{}, seen: map[uint64]origin{}, paths: map[uint64]place{}, known: map[uint64]bool{},
 	}
 }
@@ -92,32 +95,29 @@ func newDomains(cgroups *blkio.Hierarchy) *domains {
 // refresh reads the records. An error is of one or some of them; if not all of them
 // were found the limits are those of before.
 func (d *domains) refresh() error {
-	subjects, ended := map[string]subject{}, map[uint64]Who{}
+	readings, subjects := make(map[string]*reading, len(d.readings)), make(map[string]subject, len(d.subjects))
+	ended := map[uint64]Who{}
 	var bad error
-	err := d.cgroups.Walk(plugin.RecordXattr, func(c blkio.Cgroup, _ []byte) error {
-		r, err := plugin.ReadRecord(c)
-		switch {
-		case errors.Is(err, blkio.ErrGone):
-			return nil
-		case err != nil:
+	err := d.cgroups.Walk(plugin.RecordXattr, func(c blkio.Cgroup, text []byte) error {
+		r, err := d.read(c, text)
+		if err != nil {
 			bad = err
 			return nil
-		case r == nil:
-			r = ownedByItself(c)
 		}
-		for i := range r.Exits {
-			for _, id := range r.Exits[i].CgroupIDs {
-				ended[id] = Who{r.Namespace, r.Pod, r.Exits[i].Container}
+		readings[c.Path()] = r
+		for _, exit := range r.exits {
+			for _, id := range exit.CgroupIDs {
+				ended[id] = Who{r.Namespace, r.Pod, exit.Container}
 			}
 		}
-		if limits := writeLimits(r.DevLimits()); len(limits) > 0 && !r.Cleared && (!r.Observed || d.observed) {
+		if len(r.limits) > 0 && (!r.observed || d.observed) {
 			id, err := c.ID()
 			if err != nil {
 				return nil // it is gone
 			}
-			subjects[c.Path()] = subject{Who{r.Namespace, r.Pod, r.Container}, id, limits}
+			subjects[c.Path()] = subject{r, id}
 		}
-		if r.Kind == plugin.KindContainer {
+		if r.isContainer {
 			return fs.SkipDir // below are its own cgroups, as many as it likes
 		}
 		return nil
@@ -125,47 +125,8 @@ func (d *domains) refresh() error {
 	if err != nil {
 		return err
 	}
-	d.subjects, d.ended, d.news = subjects, ended, false
+	d.readings, d.subjects, d.ended, d.news = readings, subjects, ended, false
 	return bad
-}
-
-// ownedByItself stands for the record of a container that may write it itself, and
-// so it says nothing: its io.max, which it may not write, does.
-func ownedByItself(c blkio.Cgroup) *plugin.Record {
-	out := &plugin.Record{Kind: plugin.KindContainer}
-	limits, err := c.ReadIOMax()
-	if err != nil {
-		return out
-	}
-	for dev, of := range limits {
-		for k, rate := range of {
-			if rate != blkio.Unset {
-				out.Limits = append(out.Limits, plugin.LimitRecord{Dev: dev.String(), Key: blkio.Key(k).String(), Rate: rate})
-			}
-		}
-	}
-	return out
-}
-
-// writeLimits are those that concern writes, without those that are no limits.
-func writeLimits(all map[blkio.Dev]blkio.Limits) map[blkio.Dev]blkio.Limits {
-	out := map[blkio.Dev]blkio.Limits{}
-	for dev, l := range all {
-		if w := writes(l); !w.IsZero() {
-			out[dev] = w
-		}
-	}
-	return out
-}
-
-func writes(l blkio.Limits) blkio.Limits {
-	var out blkio.Limits
-	for _, k := range []blkio.Key{blkio.Wbps, blkio.Wiops} {
-		if l[k] != blkio.Max {
-			out[k] = l[k]
-		}
-	}
-	return out
 }
 
 // moment forgets where cgroups are: until the next one each is looked up once.
@@ -234,12 +195,7 @@ func (d *domains) live(of domain) bool {
 }
 
 func (s *subject) limitsWrites(fs *filesystem) bool {
-	for _, disk := range fs.disks {
-		if _, ok := s.limits[disk]; ok {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.limits, func(l blkio.DevLimits) bool { return slices.Contains(fs.disks, l.Dev) })
 }
 
 // limited says that writes of a domain are limited, as far as is known of a dead
@@ -263,9 +219,13 @@ func (d *domains) stricter(a, b domain, fs *filesystem) bool {
 func (d *domains) rates(of domain, fs *filesystem) blkio.Limits {
 	out := blkio.Limits{blkio.Wbps: blkio.Max, blkio.Wiops: blkio.Max}
 	for p := of.cgroup; p != "" && p != "."; p = path.Dir(p) {
-		for _, disk := range fs.disks {
-			for k, rate := range d.subjects[p].limits[disk] {
-				if rate != blkio.Unset {
+		s, ok := d.subjects[p]
+		if !ok {
+			continue
+		}
+		for _, l := range s.limits {
+			for k, rate := range l.Limits {
+				if rate != blkio.Unset && slices.Contains(fs.disks, l.Dev) {
 					out[k] = min(out[k], rate)
 				}
 			}
@@ -322,8 +282,8 @@ func (p Party) String() string {
 func (d *domains) disks() map[blkio.Dev]bool {
 	out := map[blkio.Dev]bool{}
 	for _, s := range d.subjects {
-		for dev := range s.limits {
-			out[dev] = true
+		for _, l := range s.limits {
+			out[l.Dev] = true
 		}
 	}
 	return out

@@ -120,3 +120,37 @@ func TestMapping(t *testing.T) {
 		}
 	}
 }
+
+// TestRecordsReadAgain: a record is decoded when it has changed, and counts then.
+func TestRecordsReadAgain(t *testing.T) {
+	tree := testTree(t, map[string]plugin.Record{
+		"pods/a": {Namespace: "ns", Pod: "a", Limits: limitsOf("8:0", "wbps", 1<<20)},
+		"pods/b": {Namespace: "ns", Pod: "b", Limits: limitsOf("8:0", "wbps", 1<<20)},
+	})
+	d := newDomains(tree)
+	refresh := func() {
+		t.Helper()
+		if err := d.refresh(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refresh()
+	a, b := d.subjects["pods/a"], d.subjects["pods/b"]
+	r := plugin.Record{Version: 1, Namespace: "ns", Pod: "b", Limits: limitsOf("8:0", "wbps", 2<<20)}
+	if err := plugin.WriteRecord(tree.Cgroup("pods/b"), &r); err != nil {
+		t.Fatal(err)
+	}
+	refresh()
+	if d.subjects["pods/a"].reading != a.reading {
+		t.Error("a record that is the same was decoded again")
+	}
+	if got := d.subjects["pods/b"]; got.reading == b.reading || got.limits[0].Limits[blkio.Wbps] != 2<<20 {
+		t.Errorf("of a record that has changed: %+v", got.reading)
+	}
+	if err := tree.Cgroup("pods/b").RemoveXattr(plugin.RecordXattr); err != nil {
+		t.Fatal(err)
+	}
+	if refresh(); len(d.subjects) != 1 || len(d.readings) != 1 {
+		t.Errorf("a record that has gone is known still: %v", d.subjects)
+	}
+}
