@@ -31,6 +31,10 @@ func loadLayout() (*layout, error) {
 	return l, nil
 }
 
+// ForgetBTF frees what was read of the kernel's BTF, 1.5 MB: whoever loads several
+// programs calls it after the last one. The next one reads it again.
+func ForgetBTF() { btf.FlushKernelSpec() }
+
 // offset is where a field is in a structure, in bytes. Fields of unnamed members
 // count as the structure's own, as in C.
 func (l *layout) offset(structure, field string) int32 {

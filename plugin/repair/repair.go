@@ -111,6 +111,7 @@ func New(cfg Config) (*Repairer, error) {
 		said: map[string]string{}, failures: rate.Sometimes{First: 1, Interval: time.Minute},
 	}
 	r.Reload(cfg.Policy)
+	writeback.ForgetBTF()
 	debug.FreeOSMemory() // what the kernel's BTF took to read: half of the process
 	return r, nil
 }
@@ -209,7 +210,9 @@ func (r *Repairer) withoutSubvolumes(watched map[blkio.Dev]*filesystem) {
 	}
 	if time.Since(r.reloaded) > reloadEvery {
 		r.reloaded = time.Now()
-		if next, err := writeback.NewObserver(); err == nil {
+		next, err := writeback.NewObserver()
+		writeback.ForgetBTF()
+		if err == nil {
 			r.complain("reload", "A program cannot be unloaded", r.observer.Close())
 			r.observer = next
 		}
