@@ -165,7 +165,7 @@ func (c *change) settle() {
 	case len(c.want) == 0 && c.target.weight == 0:
 		c.idle = true
 	default:
-		c.quiet = c.text
+		c.quiet = bytes.Clone(c.text) // not the buffer that it was read into
 	}
 }
 

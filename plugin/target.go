@@ -29,7 +29,6 @@ type target struct {
 	// what they have left to write.
 	ended  bool
 	record Record
-	raw    []byte     // the record as it lies on the cgroup; nil if it is empty
 	owner  *container // nil for the pod's cgroup
 	// quiet is what io.max read as when all of this was in place, record and
 	// all. As long as it reads so there is nothing more to look at; idle says
@@ -151,7 +150,7 @@ func (p *Plugin) containerTarget(c running, observed bool) *target {
 	if c.policy != nil {
 		t.spec = staleSpec(c.spec, wanted(c.desired), observed)
 	}
-	return t.closed()
+	return t
 }
 
 // errPending is of a container that nobody has looked into so far.
@@ -222,7 +221,7 @@ func (p *Plugin) podTarget(pol *policy.Policy, v view, observed bool) *target {
 	if !observed {
 		t.want, t.weight = wanted(total), total.Weight
 	}
-	return t.closed()
+	return t
 }
 
 // backstop is the source of values that no annotation names for the pod.
@@ -260,14 +259,6 @@ func wanted(d policy.Desired) map[blkio.Dev]blkio.Limits {
 	return out
 }
 
-// closed adds the form in which the record lies on the cgroup.
-func (t *target) closed() *target {
-	if !t.record.empty() {
-		t.raw = t.record.Marshal()
-	}
-	return t
-}
-
 // readRecord reads what was recorded on the target's cgroup. Mostly it is what
 // should be there, which takes no decoding to see.
 func (t *target) readRecord(cg blkio.Cgroup) (*Record, error) {
@@ -275,7 +266,8 @@ func (t *target) readRecord(cg blkio.Cgroup) (*Record, error) {
 	if err != nil || raw == nil {
 		return nil, err
 	}
-	if bytes.Equal(raw, t.raw) {
+	// Made anew, not kept: a close look is rare, and 750 texts are 400 KB.
+	if !t.record.empty() && bytes.Equal(raw, t.record.Marshal()) {
 		return &t.record, nil
 	}
 	return trusted(cg, raw)
