@@ -84,7 +84,9 @@ func (h *Hierarchy) Close() error { return unix.Close(h.fd) }
 // Cgroup returns the cgroup at a path below the root. It need not exist. A
 // path with ".." ends at the root, never above it.
 func (h *Hierarchy) Cgroup(p string) Cgroup {
-	p = path.Clean("/" + p)[1:]
+	if !fs.ValidPath(p) { // else it is clean, which a pass over the node has no time to make it
+		p = path.Clean("/" + p)[1:]
+	}
 	if p == "" {
 		p = "."
 	}

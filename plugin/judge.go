@@ -151,21 +151,35 @@ func (s *stacks) addUnder(ctx context.Context, dev blkio.Dev, to map[blkio.Dev]b
 // has are not among them: "*" means those that it uses.
 func disksOf(facts *policy.Container) map[blkio.Dev]bool {
 	out := map[blkio.Dev]bool{}
-	add := func(b *blkio.Backing) {
-		for _, d := range b.Disks {
-			out[d.Dev] = true
-		}
+	anyTold(facts, func(d blkio.Disk) bool {
+		out[d.Dev] = true
+		return false
+	})
+	return out
+}
+
+// isTold says that a disk is one of disksOf.
+func isTold(facts *policy.Container, dev blkio.Dev) bool {
+	return anyTold(facts, func(d blkio.Disk) bool { return d.Dev == dev })
+}
+
+func anyTold(facts *policy.Container, is func(blkio.Disk) bool) bool {
+	if slices.ContainsFunc(facts.Rootfs.Disks, is) {
+		return true
 	}
-	add(&facts.Rootfs)
 	for i := range facts.Mounts {
 		m := &facts.Mounts[i]
 		if m.Injected {
 			continue
 		}
-		add(&m.Backing)
+		if slices.ContainsFunc(m.Backing.Disks, is) {
+			return true
+		}
 		for k := range m.Below {
-			add(&m.Below[k].Backing)
+			if slices.ContainsFunc(m.Below[k].Backing.Disks, is) {
+				return true
+			}
 		}
 	}
-	return out
+	return false
 }

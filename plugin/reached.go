@@ -8,6 +8,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // A container can get at disks that nobody tells us of: a device node is made in it
@@ -32,7 +33,7 @@ const enough = 1 << 20
 // findReached looks for disks that containers use and that nobody told of. What is found
 // makes their groups restless.
 func (p *Plugin) findReached(ctx context.Context, groups []*group) {
-	var of []*container
+	of := make([]*container, 0, 2*len(groups))
 	p.mu.Lock()
 	for _, g := range groups {
 		for _, pod := range g.pods {
@@ -48,8 +49,11 @@ func (p *Plugin) findReached(ctx context.Context, groups []*group) {
 		return
 	}
 	err := p.passes.bounded(ctx, " reached", lookDeadline, func(ctx context.Context) error {
-		stacks := newStacks(p.storage)
+		stacks, sums := newStacks(p.storage), newSums(p.cgroups)
 		for _, c := range of {
+			if !p.mayHaveReached(sums, c) {
+				continue
+			}
 			if p.reach(ctx, stacks, c); ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -71,6 +75,63 @@ func (c *container) mayReach() bool {
 // isPartial says that not all disks that are to be limited are known, by a failure of
 // ours. The caller holds Plugin.mu.
 func (c *container) isPartial() bool { return c.source != nil || c.unjudged && c.mayReach() }
+
+// mayHaveReached spares most containers a look of their own: there is nothing to find
+// where no cgroup above has used another disk than those that the container was told of.
+func (p *Plugin) mayHaveReached(sums sums, c *container) bool {
+	p.mu.Lock()
+	known := c.unjudged || c.notJudged != "" || len(c.reached) > 0 || len(c.charged) > 0
+	cgroup, facts := c.cgroup, c.facts
+	p.mu.Unlock()
+	return known || sums.untold(cgroup, &facts)
+}
+
+// sums are the counters of cgroups that have others below, as one pass reads them. They
+// count what those below did, too, and keep what removed ones did.
+type sums struct {
+	cgroups *blkio.Hierarchy
+	read    map[string]sum // by path
+}
+
+type sum struct {
+	stats map[blkio.Dev]blkio.Stat
+	err   error
+}
+
+func newSums(cgroups *blkio.Hierarchy) sums { return sums{cgroups, map[string]sum{}} }
+
+// untold says that a container may be charged on a disk that it was not told of, by what
+// is above it, from the top: the first is above all pods and often answers for all.
+func (s sums) untold(cgroup string, facts *policy.Container) bool {
+	for i, r := range cgroup {
+		if r == '/' && !s.of(cgroup[:i]).anyUntold(facts) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s sums) of(cgroup string) sum {
+	one, known := s.read[cgroup]
+	if !known {
+		one.stats, one.err = s.cgroups.Cgroup(cgroup).ReadIOStat()
+		s.read[cgroup] = one
+	}
+	return one
+}
+
+// anyUntold also says so where nothing is known: the container's own will tell.
+func (s sum) anyUntold(facts *policy.Container) bool {
+	if s.err != nil {
+		return true
+	}
+	for dev, stat := range s.stats {
+		if stat.Bytes() > 0 && !isTold(facts, dev) {
+			return true
+		}
+	}
+	return false
+}
 
 // reach looks at what a container is charged with, and says whether there is something
 // to decide or to write anew.

@@ -251,3 +251,31 @@ func TestReachedAndGone(t *testing.T) {
 		t.Error("it has ended")
 	}
 }
+
+// TestReachedByWhatIsAbove: a container's own counters are read where a cgroup above has
+// used a disk that it was not told of, and from then on.
+func TestReachedByWhatIsAbove(t *testing.T) {
+	p, s, dir := reaching(t, "* wbps=1Mi")
+	one := blkio.Limits{blkio.Wbps: 1 << 20}
+	own := map[blkio.Dev]blkio.Limits{rootDisk.Dev: one}
+	both := map[blkio.Dev]blkio.Limits{rootDisk.Dev: one, plugged.Dev: one}
+	above, pod := filepath.Dir(podCgroup), podCgroup
+	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(enough, "254:0", "8:16"))
+	for i, step := range []struct {
+		cgroup, stat string
+		want         map[blkio.Dev]blkio.Limits
+	}{
+		{above, moved(enough, "254:0"), own},
+		{above, moved(enough, "254:0") + moved(0, "8:16"), own}, // a flush
+		{pod, moved(enough, "254:0"), own},
+		{above, moved(enough, "254:0", "8:16"), own}, // another pod's
+		{pod, moved(enough, "254:0", "8:16"), both},
+		{above, moved(enough, "254:0"), both},
+	} {
+		write(t, filepath.Join(dir, step.cgroup, "io.stat"), step.stat)
+		p.reconcileAll(t.Context())
+		if diff := cmp.Diff(step.want, s.lines(t, p)); diff != "" {
+			t.Errorf("step %d: -want +got:\n%s", i, diff)
+		}
+	}
+}

@@ -112,7 +112,7 @@ func (p *Plugin) takeAll() []*group {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	clear(p.dirty)
-	return slices.Collect(maps.Values(p.groups))
+	return slices.AppendSeq(make([]*group, 0, len(p.groups)), maps.Values(p.groups))
 }
 
 // findRunning looks for containers whose start no event told of: the runtime
