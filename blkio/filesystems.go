@@ -23,7 +23,7 @@ func (s *Storage) Filesystems() []Filesystem {
 	at := map[Dev]int{}
 	var out []Filesystem
 	for i := range snap.table.mounts {
-		m := &snap.table.mounts[i]
+		m := snap.table.mounts[i]
 		if noDiskReason(m.FSType) != "" || m.FSType == "overlay" || m.Dev.Major == 0 && !strings.HasPrefix(m.Source, "/dev/") {
 			continue
 		}

@@ -102,7 +102,7 @@ func FuzzParseMountTable(f *testing.F) {
 			return
 		}
 		for i := range table.All() {
-			if m := &table.All()[i]; path.Clean(m.Mountpoint) != m.Mountpoint || m.Mountpoint[0] != '/' {
+			if m := table.All()[i]; path.Clean(m.Mountpoint) != m.Mountpoint || m.Mountpoint[0] != '/' {
 				t.Errorf("mountpoint %q", m.Mountpoint)
 			}
 		}

@@ -36,7 +36,7 @@ type Mount struct {
 // MountTable is a snapshot of mountinfo. It does not change and is safe for
 // concurrent use.
 type MountTable struct {
-	mounts []Mount
+	mounts []*Mount
 	// byPoint holds an index into mounts, and others that of the next mount
 	// on the same point, or -1: a stack, in no order.
 	byPoint map[string]int32
@@ -63,7 +63,7 @@ func ParseMountTable(r io.Reader) (*MountTable, error) {
 
 // parseMounts returns a mount for each line; one that cannot be reached from the
 // root of the process has no Mountpoint.
-func parseMounts(r io.Reader) ([]Mount, error) {
+func parseMounts(r io.Reader) ([]*Mount, error) {
 	p := mountParser{names: make(map[string]string)}
 	_, err := mountinfo.GetMountsFromReader(r, p.add)
 	if err == nil {
@@ -75,8 +75,8 @@ func parseMounts(r io.Reader) ([]Mount, error) {
 	return p.mounts, nil
 }
 
-func newMountTable(mounts []Mount) *MountTable {
-	unreachable := func(m Mount) bool { return m.Mountpoint == "" }
+func newMountTable(mounts []*Mount) *MountTable {
+	unreachable := func(m *Mount) bool { return m.Mountpoint == "" }
 	if slices.ContainsFunc(mounts, unreachable) {
 		mounts = slices.DeleteFunc(slices.Clone(mounts), unreachable)
 	}
@@ -99,7 +99,7 @@ func newMountTable(mounts []Mount) *MountTable {
 // mountParser takes what is of use from each line, and copies it: a part of
 // the line would keep all of it.
 type mountParser struct {
-	mounts []Mount
+	mounts []*Mount
 	names  map[string]string // few and often
 	err    error
 }
@@ -111,7 +111,7 @@ func (p *mountParser) add(info *mountinfo.Info) (skip, stop bool) {
 		return true, true
 	}
 	if !strings.HasPrefix(info.Mountpoint, "/") {
-		p.mounts = append(p.mounts, Mount{})
+		p.mounts = append(p.mounts, &Mount{})
 		return true, false
 	}
 	options := ""
@@ -119,7 +119,7 @@ func (p *mountParser) add(info *mountinfo.Info) (skip, stop bool) {
 		options = strings.Clone(info.VFSOptions)
 	}
 	peers, master := propagation(info.Optional)
-	p.mounts = append(p.mounts, Mount{
+	p.mounts = append(p.mounts, &Mount{
 		ID:          info.ID,
 		Parent:      info.Parent,
 		Dev:         Dev{Major: uint32(info.Major), Minor: uint32(info.Minor)},
@@ -173,8 +173,9 @@ func hasOption(options, want string) bool {
 	return false
 }
 
-// All returns every mount in the order of the file. It must not be changed.
-func (t *MountTable) All() []Mount { return t.mounts }
+// All returns every mount in the order of the file. They must not be changed, and may
+// be another table's, too.
+func (t *MountTable) All() []*Mount { return t.mounts }
 
 // Find returns the mount that holds an absolute path, taken as text: the
 // longest mountpoint that is the path or a directory above it, the topmost if
@@ -233,18 +234,18 @@ func (t *MountTable) top(first int32, p string) *Mount {
 // bottom returns the mount of a stack that has no other one of it below.
 func (t *MountTable) bottom(first int32) *Mount {
 	for i := first; i >= 0; i = t.others[i] {
-		m := &t.mounts[i]
+		m := t.mounts[i]
 		if below := t.withID(first, m.Parent); below == nil || below == m {
 			return m
 		}
 	}
-	return &t.mounts[first]
+	return t.mounts[first]
 }
 
 func (t *MountTable) withID(first int32, id int) *Mount {
 	for i := first; i >= 0; i = t.others[i] {
 		if t.mounts[i].ID == id {
-			return &t.mounts[i]
+			return t.mounts[i]
 		}
 	}
 	return nil
@@ -253,7 +254,7 @@ func (t *MountTable) withID(first int32, id int) *Mount {
 func (t *MountTable) childOf(first int32, id int) *Mount {
 	for i := first; i >= 0; i = t.others[i] {
 		if t.mounts[i].Parent == id && t.mounts[i].ID != id {
-			return &t.mounts[i]
+			return t.mounts[i]
 		}
 	}
 	return nil

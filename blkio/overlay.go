@@ -197,7 +197,7 @@ func (s *snapshot) holder(ctx context.Context, m *Mount, depth int, certain bool
 func (t *MountTable) beneath(m *Mount, p string) *Mount {
 	byID := make(map[int]*Mount, len(t.mounts))
 	for i := range t.mounts {
-		byID[t.mounts[i].ID] = &t.mounts[i]
+		byID[t.mounts[i].ID] = t.mounts[i]
 	}
 	isOn := func(other *Mount) bool {
 		for range t.mounts { // bounded, should the parents go round in circles
@@ -210,7 +210,7 @@ func (t *MountTable) beneath(m *Mount, p string) *Mount {
 	}
 	var best *Mount
 	for i := range t.mounts {
-		other := &t.mounts[i]
+		other := t.mounts[i]
 		holds := other.Mountpoint == p || isBelow(p, strings.TrimSuffix(other.Mountpoint, "/"))
 		if holds && (best == nil || len(other.Mountpoint) >= len(best.Mountpoint)) && !isOn(other) {
 			best = other

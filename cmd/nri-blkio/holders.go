@@ -113,8 +113,8 @@ func (f *holderFinder) processes() []int {
 func byID(t *blkio.MountTable) map[int]*blkio.Mount {
 	mounts := t.All()
 	out := make(map[int]*blkio.Mount, len(mounts))
-	for i := range mounts {
-		out[mounts[i].ID] = &mounts[i]
+	for _, m := range mounts {
+		out[m.ID] = m
 	}
 	return out
 }
@@ -137,9 +137,8 @@ func (f *holderFinder) follows(parent *blkio.Mount, of int) bool {
 func (f *holderFinder) space(t *blkio.MountTable, first int) *mountSpace {
 	s := &mountSpace{first: first, mounts: map[int]int{}, points: map[string]int{}, follow: map[string]bool{}}
 	var ids map[int]*blkio.Mount
-	mounts := t.All()
-	for n := range mounts {
-		m, of := &mounts[n], -1
+	for _, m := range t.All() {
+		of := -1
 		for i := range f.orphans {
 			o := f.orphans[i].mount
 			if m.ID == o.ID {

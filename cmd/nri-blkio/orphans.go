@@ -61,9 +61,7 @@ type podMount struct {
 // podMounts finds what is mounted in the directories of the pods' volumes.
 func podMounts(t *blkio.MountTable, pods string) []podMount {
 	var out []podMount
-	mounts := t.All()
-	for i := range mounts {
-		m := &mounts[i]
+	for _, m := range t.All() {
 		v, _, ok := volumepath.Parse(pods, m.Mountpoint)
 		if !ok || v.Block {
 			continue
