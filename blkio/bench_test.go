@@ -177,7 +177,7 @@ func BenchmarkWalk(b *testing.B) {
 	h, _ := newHierarchy(b, files)
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := h.Walk("user.nri-blkio", func(Cgroup, []byte) error { return nil }); err != nil {
+		if err := h.Walk("user.nri-blkio", func(Cgroup, Attribute) error { return nil }); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -118,7 +118,11 @@ func (c Cgroup) Owner() (uid int, err error) {
 func (c Cgroup) Children() ([]Cgroup, error) {
 	var out []Cgroup
 	err := c.withDir(func(fd int) error {
-		names, err := subdirectories(fd)
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return err
+		}
+		names, err := subdirectories(fd, &st)
 		for _, name := range names {
 			out = append(out, Cgroup{h: c.h, path: path.Join(c.path, name)})
 		}

@@ -286,8 +286,8 @@ func TestXattr(t *testing.T) {
 
 	var walked []string
 	walk := func() error {
-		return h.Walk(name, func(c Cgroup, value []byte) error {
-			walked = append(walked, c.Path()+"="+string(value))
+		return h.Walk(name, func(c Cgroup, a Attribute) error {
+			walked = append(walked, c.Path()+"="+string(a.Value))
 			return nil
 		})
 	}
@@ -308,7 +308,7 @@ func TestXattr(t *testing.T) {
 func TestWalk(t *testing.T) {
 	h, dir := newHierarchy(t, map[string]string{"a/b/x": "", "a/c/x": "", "d/x": ""})
 	var seen []string
-	err := h.walk(".", func(c Cgroup, _ int) error {
+	err := h.walk(".", func(c Cgroup, _ int, _ *unix.Stat_t) error {
 		seen = append(seen, c.Path())
 		if c.Path() == "a" { // vanishes under the walk
 			return os.RemoveAll(filepath.Join(dir, "a/b"))
@@ -320,7 +320,7 @@ func TestWalk(t *testing.T) {
 		t.Error(diff)
 	}
 	stop := errors.New("stop")
-	if err := h.walk(".", func(Cgroup, int) error { return stop }); !errors.Is(err, stop) {
+	if err := h.walk(".", func(Cgroup, int, *unix.Stat_t) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -60,11 +60,7 @@ func (c Cgroup) stat() (unix.Stat_t, error) {
 // Features.Namespaced.
 func (h *Hierarchy) IDs() (map[uint64]string, error) {
 	out := map[uint64]string{rootID: "."}
-	err := h.walk(".", func(c Cgroup, dir int) error {
-		var st unix.Stat_t
-		if err := unix.Fstat(dir, &st); err != nil {
-			return c.fileError("stat", "directory", "", err)
-		}
+	err := h.walk(".", func(c Cgroup, _ int, st *unix.Stat_t) error {
 		out[st.Ino] = c.path
 		return nil
 	})

@@ -3,6 +3,8 @@ package blkio
 import (
 	"errors"
 	"fmt"
+
+	"golang.org/x/sys/unix"
 )
 
 // Tri is the answer of a probe. The zero value is that there is none.
@@ -88,7 +90,7 @@ func (h *Hierarchy) ioCgroup(namespaced bool) (string, bool) {
 	if namespaced && h.hasIO(".") {
 		return ".", true
 	}
-	names, err := h.visit(".", func(Cgroup, int) error { return nil })
+	names, err := h.visit(".", func(Cgroup, int, *unix.Stat_t) error { return nil })
 	if err != nil {
 		return "", false
 	}

@@ -10,14 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Attribute is an extended attribute of a cgroup's directory, with what is known of
+// that anyway.
+type Attribute struct {
+	Value []byte // for as long as the function runs that is given it
+	ID    uint64 // of the cgroup, see [Cgroup.ID]
+	Owner int    // see [Cgroup.Owner]
+}
+
 // Walk calls fn for every cgroup below the root that has the extended
 // attribute, parents first and siblings by name. Cgroups that vanish meanwhile
 // are left out, and those whose path is longer than the kernel takes: a container
 // may make such. An error of fn ends the walk and is returned as it is, but for
-// fs.SkipDir, which leaves out what is below. The value is fn's until it returns.
-func (h *Hierarchy) Walk(xattr string, fn func(c Cgroup, value []byte) error) error {
+// fs.SkipDir, which leaves out what is below.
+func (h *Hierarchy) Walk(xattr string, fn func(c Cgroup, a Attribute) error) error {
 	buf := make([]byte, xattrSize)
-	return h.walk(".", func(c Cgroup, dir int) error {
+	return h.walk(".", func(c Cgroup, dir int, st *unix.Stat_t) error {
 		value, err := getxattr(buf, func(buf []byte) (int, error) { return unix.Fgetxattr(dir, xattr, buf) })
 		if err != nil {
 			return c.xattrError("read", xattr, err)
@@ -25,13 +33,15 @@ func (h *Hierarchy) Walk(xattr string, fn func(c Cgroup, value []byte) error) er
 		if value == nil || c.path == "." {
 			return nil
 		}
-		return fn(c, value)
+		return fn(c, Attribute{value, st.Ino, int(st.Uid)})
 	})
 }
 
-// walk calls fn for the cgroup at p and all below it, with a descriptor of its
-// directory.
-func (h *Hierarchy) walk(p string, fn func(c Cgroup, dir int) error) error {
+// visitor is called with a cgroup, and a descriptor and the status of its directory.
+type visitor func(c Cgroup, dir int, st *unix.Stat_t) error
+
+// walk calls fn for the cgroup at p and all below it.
+func (h *Hierarchy) walk(p string, fn visitor) error {
 	names, err := h.visit(p, fn)
 	if err != nil {
 		return err
@@ -49,7 +59,7 @@ func (h *Hierarchy) walk(p string, fn func(c Cgroup, dir int) error) error {
 }
 
 // visit calls fn for one cgroup and returns the names of its children.
-func (h *Hierarchy) visit(p string, fn func(c Cgroup, dir int) error) ([]string, error) {
+func (h *Hierarchy) visit(p string, fn visitor) ([]string, error) {
 	dir, err := h.open(p, unix.O_RDONLY|unix.O_DIRECTORY)
 	if vanished(err) || errors.Is(err, unix.ENAMETOOLONG) {
 		return nil, nil
@@ -58,13 +68,17 @@ func (h *Hierarchy) visit(p string, fn func(c Cgroup, dir int) error) ([]string,
 		return nil, fmt.Errorf("walk cgroups: open %s: %w", p, err)
 	}
 	defer unix.Close(dir)
-	switch err := fn(Cgroup{h: h, path: p}, dir); {
+	var st unix.Stat_t
+	if err := unix.Fstat(dir, &st); err != nil {
+		return nil, fmt.Errorf("walk cgroups: stat %s: %w", p, err)
+	}
+	switch err := fn(Cgroup{h: h, path: p}, dir, &st); {
 	case errors.Is(err, fs.SkipDir):
 		return nil, nil
 	case err != nil:
 		return nil, err
 	}
-	names, err := subdirectories(dir)
+	names, err := subdirectories(dir, &st)
 	if err != nil && !vanished(err) {
 		return nil, fmt.Errorf("walk cgroups: read %s: %w", p, err)
 	}
@@ -72,11 +86,7 @@ func (h *Hierarchy) visit(p string, fn func(c Cgroup, dir int) error) ([]string,
 }
 
 // subdirectories returns the sorted names of a cgroup's children.
-func subdirectories(dir int) ([]string, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(dir, &st); err != nil {
-		return nil, err
-	}
+func subdirectories(dir int, st *unix.Stat_t) ([]string, error) {
 	if st.Nlink == 2 {
 		return nil, nil // "." and the parent's entry: a leaf, spare its 60 files
 	}

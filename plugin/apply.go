@@ -316,7 +316,7 @@ func (c *change) writeRecord(r Record) error {
 		return c.cg.RemoveXattr(RecordXattr)
 	}
 	err := WriteRecord(c.cg, &r)
-	if errors.Is(err, fs.ErrPermission) && Foreign(c.cg) {
+	if errors.Is(err, fs.ErrPermission) && foreign(c.cg) {
 		return nil // it would not be trusted either, see trusted
 	}
 	if err == nil {

@@ -126,18 +126,21 @@ func ReadRecord(c blkio.Cgroup) (*Record, error) {
 // with a user namespace its cgroup, and with a record that says "cleared" it
 // would be rid of its limits.
 func trusted(c blkio.Cgroup, data []byte) (*Record, error) {
-	if Foreign(c) {
+	if foreign(c) {
 		return nil, nil
 	}
 	return ParseRecord(data)
 }
 
-// Foreign says that a cgroup's directory belongs to another user, whose records count
-// for nothing.
-func Foreign(c blkio.Cgroup) bool {
+// foreign says that a cgroup's directory belongs to another user.
+func foreign(c blkio.Cgroup) bool {
 	uid, err := c.Owner()
-	return err == nil && uid != 0 && uid != os.Geteuid()
+	return err == nil && IsForeign(uid)
 }
+
+// IsForeign says that a directory's owner is another user, whose records count for
+// nothing.
+func IsForeign(owner int) bool { return owner != 0 && owner != os.Geteuid() }
 
 // WriteRecord puts a record on a cgroup.
 func WriteRecord(c blkio.Cgroup, r *Record) error {

@@ -56,7 +56,7 @@ func readRecords(tree *blkio.Hierarchy, filter podFilter) ([]recorded, error) {
 		out []recorded
 		bad []error
 	)
-	err := tree.Walk(plugin.RecordXattr, func(c blkio.Cgroup, _ []byte) error {
+	err := tree.Walk(plugin.RecordXattr, func(c blkio.Cgroup, _ blkio.Attribute) error {
 		// Read anew, by the function that knows whose records count.
 		r, err := plugin.ReadRecord(c)
 		switch {

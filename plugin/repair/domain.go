@@ -98,8 +98,8 @@ func (d *domains) refresh() error {
 	readings, subjects := make(map[string]*reading, len(d.readings)), make(map[string]subject, len(d.subjects))
 	ended := map[uint64]Who{}
 	var bad error
-	err := d.cgroups.Walk(plugin.RecordXattr, func(c blkio.Cgroup, text []byte) error {
-		r, err := d.read(c, text)
+	err := d.cgroups.Walk(plugin.RecordXattr, func(c blkio.Cgroup, a blkio.Attribute) error {
+		r, err := d.read(c, a)
 		if err != nil {
 			bad = err
 			return nil
@@ -111,11 +111,7 @@ func (d *domains) refresh() error {
 			}
 		}
 		if len(r.limits) > 0 && (!r.observed || d.observed) {
-			id, err := c.ID()
-			if err != nil {
-				return nil // it is gone
-			}
-			subjects[c.Path()] = subject{r, id}
+			subjects[c.Path()] = subject{r, a.ID}
 		}
 		if r.isContainer {
 			return fs.SkipDir // below are its own cgroups, as many as it likes

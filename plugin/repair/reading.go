@@ -19,16 +19,16 @@ type reading struct {
 	exits       []plugin.ExitRecord
 }
 
-// read returns what the record with the text says.
-func (d *domains) read(c blkio.Cgroup, text []byte) (*reading, error) {
-	if plugin.Foreign(c) {
+// read returns what a record says.
+func (d *domains) read(c blkio.Cgroup, a blkio.Attribute) (*reading, error) {
+	if plugin.IsForeign(a.Owner) {
 		return newReading(ownedByItself(c)), nil
 	}
-	sum := maphash.Bytes(d.seed, text)
+	sum := maphash.Bytes(d.seed, a.Value)
 	if known := d.readings[c.Path()]; known != nil && known.sum == sum {
 		return known, nil
 	}
-	record, err := plugin.ParseRecord(text)
+	record, err := plugin.ParseRecord(a.Value)
 	if err != nil {
 		return nil, err
 	}
