@@ -3,7 +3,7 @@ module github.com/nri-blkio/nri-blkio
 go 1.26.0
 
 require (
-	github.com/cilium/ebpf v0.21.0
+	github.com/cilium/ebpf v0.21.0 // v0.22.0 keeps all of mountinfo, 2 MB of 5,000 mounts
 	github.com/containerd/nri v0.12.5
 	github.com/cyphar/filepath-securejoin v0.7.0
 	github.com/google/go-cmp v0.7.0

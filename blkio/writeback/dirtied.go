@@ -210,7 +210,7 @@ func (c *chase) noRange() {
 // exchange swaps src with the word that dst points to.
 func exchange(dst, src asm.Register) asm.Instruction {
 	x := asm.Xchg.Mem(dst, src, asm.DWord, 0)
-	// cilium/ebpf v0.22.0 takes the kind of atomic operation from here, too; without
+	// cilium/ebpf v0.21.0 takes the kind of atomic operation from here, too; without
 	// it this is the addition of src.
 	x.Constant = int64(asm.Xchg >> 8)
 	return x

@@ -56,7 +56,7 @@ func (r *Repairer) dispatch(now time.Time, tasks []task) {
 
 // underway is a pass over files of one filesystem.
 type underway struct {
-	seen  atomic.Int64 // in nanoseconds of the Unix epoch: when it was known not to hang
+	seen  atomic.Int64             // in nanoseconds of the Unix epoch: when it was known not to hang
 	files map[writeback.Inode]bool // to move; true: it drops pages, too
 	// dirtied tells it that one of its files is written to, leave that there is
 	// something else to be done there.
