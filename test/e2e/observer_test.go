@@ -269,9 +269,9 @@ func TestObserverCost(t *testing.T) {
 	for _, block := range []struct {
 		name  string
 		count int
-	}{{"4k", 4096}, {"64k", 256}} {
+	}{{"4k", 1 << 14}, {"64k", 1 << 10}} {
 		file := testFile(t, "ext4", block.name)
-		a.writes(file, 1, "16M", "conv=notrunc,fsync") // no blocks to allocate while it counts
+		a.writes(file, 4, "16M", "conv=notrunc,fsync") // no blocks to allocate while it counts
 		before, err := o.Cost()
 		if err != nil {
 			t.Fatal(err)
@@ -289,7 +289,7 @@ func TestObserverCost(t *testing.T) {
 			t.Fatal("it never ran")
 		}
 		measuring = runtimeOf(t, nothing) - measuring
-		t.Logf("16 MiB in blocks of %s: %v, %d runs of %v, %.2f %% of the time; a program that does nothing: %v, %.2f %%",
+		t.Logf("64 MiB in blocks of %s: %v, %d runs of %v, %.2f %% of the time; a program that does nothing: %v, %.2f %%",
 			block.name, took.Round(time.Millisecond), runs, spent/time.Duration(runs), 100*spent.Seconds()/took.Seconds(),
 			measuring/time.Duration(runs), 100*measuring.Seconds()/took.Seconds())
 	}
