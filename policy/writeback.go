@@ -43,7 +43,7 @@ const (
 type Budget struct {
 	FilesPerSecond int    // that are begun with
 	ExtraBps       uint64 // bytes per second that are written out early, on all disks
-	CPU            int    // percent of one
+	CPU            int    // percent of one; the unused is saved up for ten seconds
 }
 
 // minGuard is less than which a container cannot be expected to run at all.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -18,10 +19,12 @@ type alarm struct {
 	rings  *ebpf.Map
 	reader *ringbuf.Reader
 	rang   chan Dirtied
+	broken atomic.Pointer[error] // of the reader
 }
 
 // newAlarm makes what the program needs. The caller closes it, also after an error.
-func newAlarm() (a alarm, err error) {
+func newAlarm() (a *alarm, err error) {
+	a = &alarm{rang: make(chan Dirtied, 1)}
 	if a.set, err = ebpf.NewMap(&ebpf.MapSpec{Name: "blkio_alarm", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1}); err != nil {
 		return a, err
 	}
@@ -32,15 +35,18 @@ func newAlarm() (a alarm, err error) {
 	if a.reader, err = ringbuf.NewReader(a.rings); err != nil {
 		return a, err
 	}
-	a.rang = make(chan Dirtied, 1)
 	go a.listen()
 	return a, nil
 }
 
 // listen ends with the reader.
-func (a alarm) listen() {
+func (a *alarm) listen() {
 	var r ringbuf.Record
-	for a.reader.ReadInto(&r) == nil {
+	for {
+		if err := a.reader.ReadInto(&r); err != nil {
+			a.broken.Store(&err)
+			return
+		}
 		if len(r.RawSample) < slotSize {
 			continue
 		}
@@ -52,7 +58,10 @@ func (a alarm) listen() {
 	}
 }
 
-func (a alarm) close() error {
+func (a *alarm) close() error {
+	if a == nil {
+		return nil
+	}
 	var err error
 	if a.reader != nil {
 		err = a.reader.Close()
@@ -60,7 +69,7 @@ func (a alarm) close() error {
 	return errors.Join(err, a.set.Close(), a.rings.Close())
 }
 
-// Foreign receives once after each call of [Observer.SetAlarm] when a cgroup makes a
+// Foreign receives at most once after each call of [Observer.SetAlarm] when a cgroup makes a
 // page dirty of a watched file that belongs to another, metadata of btrfs left out.
 // Bytes are 0: the page is counted by Read. It may receive what was written before the
 // call.
@@ -69,16 +78,23 @@ func (o *Observer) Foreign() <-chan Dirtied { return o.alarm.rang }
 // SetAlarm is to be called before [Observer.Read]: what a cgroup goes on writing to
 // the file that it wrote to last does not ring until the next Read.
 func (o *Observer) SetAlarm() error {
-	if err := o.alarm.set.Put(uint32(0), uint64(1)); err != nil {
+	err := o.alarm.set.Put(uint32(0), uint64(1))
+	if broken := o.alarm.broken.Load(); broken != nil {
+		err = *broken
+	}
+	if err != nil {
 		return fmt.Errorf("be told of what is written: %w", err)
 	}
 	return nil
 }
 
+// RootCgroup is the number of the root of cgroupfs, where kernel threads are.
+const RootCgroup = 1
+
 // ring has the alarm ring with what the slot has begun to count, if the writer is not
-// the owner.
-func (c *chase) ring(a alarm) {
-	const silent = "no alarm"
+// the owner, and no kernel thread that writes for the owner.
+func (c *chase) ring(a *alarm) {
+	const silent, foreign = "no alarm", "another's file"
 	c.add(
 		asm.LoadMem(asm.R1, slot, keySize+valueOwner, asm.DWord),
 		asm.JEq.Imm(asm.R1, 0, silent),
@@ -86,11 +102,18 @@ func (c *chase) ring(a alarm) {
 		asm.JEq.Reg(asm.R1, asm.R2, silent),
 		asm.LoadMem(asm.R1, slot, keySize+valueRoot, asm.DWord),
 		asm.JEq.Imm(asm.R1, BtrfsRootTree, silent),
+		asm.JNE.Imm(asm.R2, RootCgroup, foreign),
+		asm.LoadMem(asm.R1, slot, keySize+valueOwner, asm.DWord),
+		asm.LoadMem(asm.R2, slot, keySize+valueCharged, asm.DWord),
+		asm.JEq.Reg(asm.R1, asm.R2, silent),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol(foreign),
 		asm.StoreImm(asm.RFP, stackIndex, 0, asm.Word),
 	)
 	c.lookup(a.set, stackIndex)
 	c.add(
 		asm.JEq.Imm(asm.R0, 0, silent),
+		asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord), // so that CPUs share it until it is set
+		asm.JEq.Imm(asm.R1, 0, silent),
 		asm.Mov.Imm(asm.R1, 0),
 		exchange(asm.R0, asm.R1),
 		asm.JEq.Imm(asm.R1, 0, silent),

@@ -45,7 +45,7 @@ type countMaps struct {
 // Source: folio_account_dirtied in mm/page-writeback.c, which calls the tracepoint
 // before it gives an inode without an owner to one. It is called with preemption
 // disabled, and so is the program.
-func dirtiedProgram(l *layout, m countMaps, a alarm) (*ebpf.Program, error) {
+func dirtiedProgram(l *layout, m countMaps, a *alarm) (*ebpf.Program, error) {
 	c := &chase{layout: l}
 	c.add(
 		asm.LoadMem(inode, asm.R1, 8, asm.DWord), // its mapping yet

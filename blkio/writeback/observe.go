@@ -48,7 +48,7 @@ const BtrfsRootTree = 1
 type Observer struct {
 	dirtied, flush *ebpf.Program
 	maps           countMaps
-	alarm          alarm
+	alarm          *alarm
 	link           link.Link // of dirtied; nil while nothing is watched
 	subvolumes     bool
 	watching       map[blkio.Dev]bool

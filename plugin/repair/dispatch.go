@@ -4,7 +4,6 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
@@ -51,43 +50,6 @@ func (r *Repairer) dispatch(now time.Time, tasks []task) {
 		}
 		part := uint64(allowance) / uint64(len(byFS))
 		go func() { r.passes <- w.pass(visits, part) }()
-	}
-}
-
-// underway is a pass over files of one filesystem.
-type underway struct {
-	seen  atomic.Int64             // in nanoseconds of the Unix epoch: when it was known not to hang
-	files map[writeback.Inode]bool // to move; true: it drops pages, too
-	// dirtied tells it that one of its files is written to, leave that there is
-	// something else to be done there.
-	dirtied, leave chan struct{}
-}
-
-func newUnderway(now time.Time, visits []visit) *underway {
-	u := &underway{files: map[writeback.Inode]bool{}, dirtied: make(chan struct{}, 1), leave: make(chan struct{}, 1)}
-	for i := range visits {
-		if v := &visits[i]; v.work == move {
-			u.files[v.Inode] = v.drops
-		}
-	}
-	u.seen.Store(now.UnixNano())
-	return u
-}
-
-// does says that the pass is at this already.
-func (u *underway) does(t *task) bool {
-	drops, there := u.files[t.Inode]
-	return there && t.work == move && (drops || !t.to.drifts())
-}
-
-func (u *underway) alive() { u.seen.Store(time.Now().UnixNano()) }
-
-func (u *underway) hangs(now time.Time) bool { return now.UnixNano()-u.seen.Load() > int64(hangs) }
-
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default: // there is one
 	}
 }
 

@@ -139,6 +139,7 @@ type sample struct {
 	writer, charged, owner   domain
 	writerID, ownerID, bytes uint64
 	first, last              uint64
+	coming                   uint64 // bytes that a pass may find beside, but that are not counted yet
 }
 
 // add notes a sample.
@@ -218,10 +219,10 @@ func (s *share) add(now time.Time, from *sample) {
 		s.low = from.first
 	}
 	s.low, s.high = min(s.low, from.first), max(s.high, from.last)
-	s.fresh += from.bytes
+	s.fresh += from.bytes + from.coming
 	if from.charged != from.writer {
 		s.misplaced += float64(from.bytes)
-		s.freshWrong += from.bytes
+		s.freshWrong += from.bytes + from.coming
 	}
 	if !slices.Contains(s.writers, from.writerID) {
 		s.writers = append(s.writers, from.writerID)

@@ -177,6 +177,33 @@ func TestLedgerFails(t *testing.T) {
 	s.want(t, decided{move, "a", StateRepairing})
 }
 
+// TestLedgerPatient: what there is seldom anything to try with is not given up.
+func TestLedgerPatient(t *testing.T) {
+	s := newStory()
+	for range fewPasses - 1 {
+		s.writes(x, x, a, 1024)
+		s.want(t, decided{move, "", StateRepairing})
+		s.passes(patience)
+	}
+}
+
+// TestLedgerComing: what is heard of and not counted yet can be passed over, and tells
+// nothing of who writes most.
+func TestLedgerComing(t *testing.T) {
+	s := newStory()
+	s.writes(a, a, x, 64)
+	s.decides()
+	f := s.files[writeback.Inode{Number: 1}]
+	before := f.total()
+	s.add(s.now, &sample{
+		inode: f.Inode, fs: testFS, writer: a, charged: x, owner: x, writerID: 7, ownerID: idOf[x],
+		first: 1 << 20, last: 1 << 20, coming: worthwhile,
+	})
+	if got := &f.shares[0]; f.total() != before || got.misplaced != 0 || f.wrong != 64<<10 || got.fresh != 64<<10+worthwhile || got.freshWrong != worthwhile {
+		t.Errorf("got %+v of %+v", got, f)
+	}
+}
+
 // TestLedgerContested: a file that several write to stays where it is unless one of
 // them has most of it, or goes to who is limited most.
 func TestLedgerContested(t *testing.T) {

@@ -26,10 +26,9 @@ const (
 	look = 8
 	// moments are the rounds of what becomes dirty during a pass.
 	moment, moments = time.Millisecond, 45
-	// stay is how long a pass stays then, and on for as long as something is on its way
-	// to the disk, up to the longest: who waits for that has nothing dirty until then,
-	// and for a moment only.
-	stay, longestStay = 250 * time.Millisecond, 30 * time.Second
+	// stay is how often it is looked whether to stay longer, and longestStay for how
+	// long at most.
+	stay, longestStay = 50 * time.Millisecond, 30 * time.Second
 	// around is how much of a file is dropped before and after what was written:
 	// who rewrites there goes on there.
 	around = 32 << 20
@@ -103,13 +102,12 @@ func (w *worker) pass(visits []visit, allowance uint64) (out passed) {
 			s.close()
 		}
 	}()
-	for until := time.Now().Add(longestStay); w.moments(sessions) && w.stays(sessions, until); {
+	w.moments(sessions)
+	if w.stays(sessions) {
 		for _, s := range sessions {
-			if s.goesOn && s.drops { // now that nearly all of it is clean
-				s.dirty = s.atMostDirty()
-				s.fail(s.drop())
-			}
+			s.again()
 		}
+		w.moments(sessions)
 	}
 	for _, s := range sessions {
 		out.outcomes = append(out.outcomes, s.outcome)
@@ -118,52 +116,65 @@ func (w *worker) pass(visits []visit, allowance uint64) (out passed) {
 }
 
 // moments makes rounds of what becomes dirty meanwhile, moment by moment: who writes
-// and syncs leaves nothing dirty to be sliced. It says whether more of them are of use.
-func (w *worker) moments(sessions []*session) bool {
+// and syncs leaves nothing dirty to be sliced.
+func (w *worker) moments(sessions []*session) {
 	for range moments {
-		going := false
+		if !slices.ContainsFunc(sessions, func(s *session) bool { return s.goesOn }) {
+			return
+		}
 		for _, s := range sessions {
 			if s.goesOn {
 				// Of who syncs little is dirty at any time, so little of this is early.
 				s.round(s.first, s.window(), min(slice, s.dirty/moments))
 			}
-			going = going || s.goesOn
-		}
-		if !going {
-			return false
 		}
 		time.Sleep(moment)
 	}
-	return true
 }
 
-// stays waits until one of the files is written to, and says whether that came before
-// it was time to go.
-func (w *worker) stays(sessions []*session, until time.Time) bool {
-	for time.Now().Before(until) {
+// stays waits until one of the files is written to, as long as something of them is on
+// its way to the disk: who waits for that has nothing dirty until then, and for a
+// moment only. It says whether it was. What has come of a file is not kept waiting.
+func (w *worker) stays(sessions []*session) bool {
+	select {
+	case <-w.dirtied: // while there were rounds of that
+	default:
+	}
+	idle := 0
+	for until := time.Now().Add(longestStay); idle < 2 && time.Now().Before(until); w.alive() {
+		if slices.ContainsFunc(sessions, func(s *session) bool { return !s.goesOn }) {
+			return false
+		}
+		if idle++; slices.ContainsFunc(sessions, (*session).inFlight) {
+			idle = 0
+		}
 		select {
 		case <-w.dirtied:
 			return true
 		case <-w.leave:
 			return false
 		case <-time.After(stay):
-			w.alive()
-		}
-		if !slices.ContainsFunc(sessions, (*session).inFlight) {
-			return false
 		}
 	}
 	return false
 }
 
-// inFlight says that who syncs waits. A filesystem is not unmounted before that has
-// ended, so the open file is in nobody's way.
+// inFlight says that something is on its way to the disk.
 func (s *session) inFlight() bool {
-	if !s.goesOn {
-		return false
-	}
 	cached, ok := s.cached()
 	return ok && cached.Writeback > 0
+}
+
+// again is what begin does, for what is being written now: nearly all of the file is
+// clean, so most of what others are charged with can be dropped.
+func (s *session) again() {
+	if cached, ok := s.cached(); ok {
+		s.dirty = cached.Dirty
+	}
+	if s.goesOn && s.drops {
+		s.writers = nil // mappings have been looked for
+		s.fail(s.drop())
+	}
 }
 
 // threadTime is what the thread has had of a CPU.

@@ -2,6 +2,7 @@ package repair
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
@@ -25,25 +26,29 @@ func (r *Repairer) read(now time.Time) {
 		if s, ok := r.sampleOf(&found[i]); ok {
 			r.ledger.add(now, &s)
 			r.count(&s)
+			r.tell(s.inode)
 		}
 	}
 }
 
 // hear begins at once with a file that a cgroup writes to which does not own it: who
 // writes a little and syncs it has nothing dirty in a moment, so nothing to vote with.
+// What it writes is counted by read, but for a writer that is new.
 func (r *Repairer) hear(now time.Time, d *writeback.Dirtied) {
-	if pass := r.busy[d.Dev]; pass != nil {
-		if _, there := pass.files[d.Inode]; there {
-			signal(pass.dirtied)
-			return
-		}
+	if r.tell(d.Inode) {
+		return
 	}
 	r.domains.moment()
-	if s, ok := r.sampleOf(d); ok {
-		s.bytes = worthwhile // more is to come
-		r.ledger.add(now, &s)
-		r.act(now)
+	s, ok := r.sampleOf(d)
+	if !ok {
+		return
 	}
+	s.coming = worthwhile
+	if f := r.ledger.files[s.inode]; f == nil || !slices.ContainsFunc(f.shares, func(of share) bool { return of.domain == s.writer }) {
+		s.bytes = worthwhile
+	}
+	r.ledger.add(now, &s)
+	r.act(now)
 }
 
 var errTooMany = errors.New("some of what was written is not known, see the metric nri_blkio_writeback_lost_bytes_total")
@@ -62,7 +67,7 @@ func (r *Repairer) sampleOf(d *writeback.Dirtied) (sample, bool) {
 	}
 	// A kernel thread writes for whom it charges (loop devices), and whose cgroup is
 	// gone by now has left the charge with one that is not, as a rule.
-	if writer == rootCgroup || r.domains.find(writer).gone && !r.domains.find(charged).gone {
+	if writer == writeback.RootCgroup || r.domains.find(writer).gone && !r.domains.find(charged).gone {
 		writer = charged
 	}
 	for _, id := range []uint64{writer, owner, charged} {
@@ -79,9 +84,6 @@ func (r *Repairer) sampleOf(d *writeback.Dirtied) (sample, bool) {
 }
 
 var errUnknownCgroup = errors.New("what they write to files of others stays as it is")
-
-// rootCgroup is the number of the root's.
-const rootCgroup = 1
 
 func (r *Repairer) count(s *sample) {
 	if !r.ledger.concerns(s.writer, s.owner) {

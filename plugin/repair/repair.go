@@ -278,6 +278,7 @@ func (r *Repairer) act(now time.Time) int {
 	case now.After(r.cpuFree):
 		r.dispatch(now, tasks)
 	}
+	r.recall()
 	return len(tasks)
 }
 

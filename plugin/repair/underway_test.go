@@ -1,0 +1,89 @@
+package repair
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+)
+
+// TestUnderwayDoes: a pass goes on for what it is at, and ends for anything else.
+func TestUnderwayDoes(t *testing.T) {
+	one, other := writeback.Inode{Number: 1}, writeback.Inode{Number: 2}
+	u := newUnderway(time.Now(), []visit{
+		{Inode: one, work: move, first: 1 << 20, last: 2 << 20},
+		{Inode: other, work: move, drops: true},
+	})
+	for _, tt := range []struct {
+		name string
+		in   writeback.Inode
+		work work
+		to   share
+		want bool
+	}{
+		{"more of it", one, move, share{first: 1 << 20, last: 3 << 20, fresh: 9}, true},
+		{"before it", one, move, share{first: 0, last: 3 << 20, fresh: 9}, false},
+		{"far behind it", one, move, share{first: 1 << 20, last: 1 << 30, fresh: 9}, false},
+		{"charged to others", one, move, share{first: 1 << 20, last: 1 << 20, fresh: 9, freshWrong: 9}, false},
+		{"charged to others, which it drops", other, move, share{fresh: 9, freshWrong: 9}, true},
+		{"to be dropped", other, drop, share{fresh: 9, freshWrong: 9}, false},
+		{"another file", writeback.Inode{Number: 3}, move, share{fresh: 9}, false},
+	} {
+		if got := u.does(&task{&file{Inode: tt.in}, tt.work, &tt.to}); got != tt.want {
+			t.Errorf("%s: got %v", tt.name, got)
+		}
+	}
+}
+
+// TestUnderwayHangs: a pass that waits says that it does not hang.
+func TestUnderwayHangs(t *testing.T) {
+	began := time.Now().Add(-time.Hour)
+	u := newUnderway(began, nil)
+	if u.hangs(began.Add(hangs)) || !u.hangs(began.Add(hangs+1)) || !u.hangs(time.Now()) {
+		t.Error("it is to hang after some seconds, and not before")
+	}
+	if u.alive(); u.hangs(time.Now()) {
+		t.Error("it hangs, and it has just been heard of")
+	}
+}
+
+// TestStays: a pass waits for its file to be written to, and for nothing else to do;
+// not if something has come of a file, or nothing of it is on its way.
+func TestStays(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	goes := func() *session { return &session{visit: &visit{}, file: f, goesOn: true} }
+	ended := &session{visit: &visit{}, file: f}
+	for _, tt := range []struct {
+		name     string
+		sessions []*session
+		tell     func(u *underway)
+		want     bool
+	}{
+		{"written to", []*session{goes()}, func(u *underway) { signal(u.dirtied) }, true},
+		{"something else", []*session{goes()}, func(u *underway) { signal(u.leave) }, false},
+		{"one has ended", []*session{goes(), ended}, func(u *underway) { signal(u.dirtied) }, false},
+		{"nothing on its way", []*session{goes()}, func(*underway) {}, false},
+	} {
+		u := newUnderway(time.Time{}, nil)
+		w := &worker{dirtied: u.dirtied, leave: u.leave, alive: u.alive}
+		go func() {
+			time.Sleep(stay / 2)
+			tt.tell(u)
+		}()
+		if got := w.stays(tt.sessions); got != tt.want {
+			t.Errorf("%s: got %v", tt.name, got)
+		}
+	}
+	u := newUnderway(time.Time{}, nil)
+	signal(u.dirtied)
+	w := &worker{dirtied: u.dirtied, leave: u.leave, alive: u.alive}
+	if w.stays([]*session{goes()}) {
+		t.Error("it was written to before")
+	}
+}
