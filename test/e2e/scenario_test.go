@@ -119,7 +119,7 @@ func TestScenarios(t *testing.T) {
 		t.Run(part.name, func(t *testing.T) {
 			on := volumeOf(t, part.volume)
 			p := startPlugin(t, "--policy", policyFile(t, part.policy))
-			pods := &shared{t: t, volume: on, casts: map[string]*cast{}, itself: map[string]float64{}}
+			pods := &shared{t: t, volume: on, casts: map[string]*cast{}, itself: map[string]itself{}}
 			for _, sc := range scenarios {
 				if !part.plays(&sc) {
 					continue
@@ -202,7 +202,7 @@ type shared struct {
 	t      *testing.T // that the pods end with
 	volume volume
 	casts  map[string]*cast
-	itself map[string]float64 // what limited writers get on files of their own, see byItself
+	itself map[string]itself // see byItself
 }
 
 // usual is the shared pod of this name, with the containers a and b.
@@ -292,23 +292,6 @@ func (a actor) alone() float64 {
 	file := a.s.file("alone")
 	a.makes(file, "16Mi")
 	return a.does("write", "--path", file, "--sync", "1Mi", "--span", "16Mi", "--seconds", "2").rate()
-}
-
-// byItself measures what a writer gets of its limit on a file of its own with nobody
-// beside it: it pauses while it syncs. It is played after the scenario, once for each
-// way to write.
-func (s *stage) byItself(a actor, limit float64, args ...string) {
-	s.Helper()
-	if !*proof || s.moved.after == 0 {
-		return
-	}
-	key := fmt.Sprint(limit, args)
-	if s.shared.itself[key] == 0 {
-		file := s.file("itself")
-		a.makes(file, "16Mi")
-		s.shared.itself[key] = a.writes(file, args...).rate() / limit
-	}
-	s.moved.itself = s.shared.itself[key]
 }
 
 // measuring

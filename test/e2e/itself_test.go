@@ -1,0 +1,31 @@
+package e2e
+
+import "fmt"
+
+// itself is what a limited writer does on a file of its own with nobody beside it: it
+// pauses while it syncs, and the filesystem writes its own metadata.
+type itself struct {
+	rate  float64 // by its limit
+	extra float64 // what was written beyond what it wrote, by that
+}
+
+// byItself measures that after a scenario in which a file was moved, once for each way
+// to write.
+func (s *stage) byItself(a actor, limit float64, args ...string) {
+	s.Helper()
+	if !*proof || s.moved.after == 0 {
+		return
+	}
+	key := fmt.Sprint(limit, args)
+	if s.shared.itself[key].rate == 0 {
+		file := s.file("itself")
+		a.makes(file, "16Mi")
+		before := s.written(a.Cgroup)
+		wrote := a.writes(file, args...)
+		s.shared.itself[key] = itself{wrote.rate() / limit, float64(s.written(a.Cgroup)-before)/float64(wrote.Bytes) - 1}
+	}
+	s.moved.itself = s.shared.itself[key].rate
+	if s.extra != "" {
+		s.extra += fmt.Sprintf(", by itself %.1f %%", 100*s.shared.itself[key].extra)
+	}
+}
