@@ -104,7 +104,7 @@ func newNFS(k *kit) nfs {
 	k.Cleanup(func() { administer(k.T, "exportfs", "-ua") })
 	administer(k.T, "rpc.mountd", "--no-nfs-version", "3")
 	k.Cleanup(func() { administer(k.T, "pkill", "rpc.mountd") })
-	administer(k.T, "rpc.nfsd", "--no-nfs-version", "3", "--grace-time", "10", "--lease-time", "10", "2")
+	serveNFS(k.T)
 	k.Cleanup(func() { administer(k.T, "rpc.nfsd", "0") })
 	dir := k.TempDir()
 	administer(k.T, "mount", "-t", "nfs4", "-o", "hard,timeo=600", "127.0.0.1:/", dir)
@@ -112,8 +112,16 @@ func newNFS(k *kit) nfs {
 	return nfs{dir}
 }
 
-// hang has the server answer no more: who looks there waits for ever.
+func serveNFS(t *testing.T) {
+	t.Helper()
+	administer(t, "rpc.nfsd", "--no-nfs-version", "3", "--grace-time", "10", "--lease-time", "10", "2")
+}
+
+// hang has the server answer no more until the end of the test: who looks there waits
+// for that, and so does, now and then, who unmounts it, "-f" or not
+// (nfs4_destroy_clientid).
 func (nfs) hang(t *testing.T) {
 	t.Helper()
 	administer(t, "rpc.nfsd", "0")
+	t.Cleanup(func() { serveNFS(t) })
 }
