@@ -51,7 +51,7 @@ func benchPod(i int, base string) (sb *api.PodSandbox, db, sidecar *api.Containe
 		bind(cri+"/hostname", "/etc/hostname", "rbind", "rprivate", "rw"),
 		bind(cri+"/resolv.conf", "/etc/resolv.conf", "rbind", "rprivate", "rw"),
 		bind(cri+"/shm", "/dev/shm", "rbind", "rprivate", "rw"),
-		bind(pod+"/volumes/kubernetes.io~projected/token-0", serviceAccountDir, "rbind", "rprivate", "ro"),
+		bind(pod+"/volumes/kubernetes.io~projected/kube-api-access-0", tokenPath, "rbind", "rprivate", "ro"),
 	}
 	sidecar = container("sidecar", append(slices.Clone(injected), bind(pod+"/volumes/kubernetes.io~empty-dir/tmp", "/tmp", "rbind", "rw"))...)
 	db = container("db", append(injected,
@@ -118,7 +118,7 @@ func (n mountedNode) addPod(b *testing.B, i int) {
 	}
 	n.mount(b, "shm", n.mkdir(b, cri+"/shm"), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=65536k")
 	for k := range 8 {
-		dir := n.mkdir(b, fmt.Sprintf("%s/volumes/kubernetes.io~projected/token-%d", pod, k))
+		dir := n.mkdir(b, fmt.Sprintf("%s/volumes/kubernetes.io~projected/kube-api-access-%d", pod, k))
 		n.mount(b, "tmpfs", dir, "tmpfs", 0, "size=170000k")
 	}
 	lower := fmt.Sprintf("lowerdir=%s:%s:%s:%s", n.layer(0), n.layer(1), n.layer(2), n.layer(3))

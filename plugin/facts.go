@@ -144,17 +144,25 @@ func isBind(m *api.Mount) bool {
 	return m.GetType() == "bind" || slices.ContainsFunc(m.GetOptions(), func(o string) bool { return o == "bind" || o == "rbind" })
 }
 
-// serviceAccountDir is where the kubelet mounts each pod's token.
-const serviceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
+// tokenVolume begins the name of the projected volume that the ServiceAccount
+// admission plugin adds to each pod, with the service account's token. A tenant
+// may give a projected volume of its own that name: those are in memory, too.
+//
+// Source: ServiceAccountVolumeName in Kubernetes' plugin/pkg/admission/serviceaccount.
+const tokenVolume = "kube-api-access-"
 
-// isInjected recognises what the runtime and the kubelet put into each
-// container. It goes by the host side, which they name: a tenant's volume at
-// /etc/hosts is a volume.
+// isInjected reports whether the runtime or the kubelet puts a mount into each
+// container. The mount's source on the host decides, not its path in the
+// container: a tenant's volume at /etc/hosts is a volume.
 func isInjected(m *api.Mount, pod *pod) bool {
-	if !isBind(m) || m.GetDestination() == serviceAccountDir {
+	if !isBind(m) {
 		return true
 	}
-	src, kubelet := m.GetSource(), "/pods/"+pod.uid+"/"
+	src, kubelet := path.Clean(m.GetSource()), "/pods/"+pod.uid+"/"
+	_, token, _ := strings.Cut(src, kubelet+"volumes/kubernetes.io~projected/"+tokenVolume)
+	if token != "" && !strings.Contains(token, "/") {
+		return true
+	}
 	return strings.Contains(src, "/io.containerd.grpc.v1.cri/sandboxes/"+pod.id+"/") || // hostname, resolv.conf, hosts, shm
 		strings.Contains(src, "/overlay-containers/"+pod.id+"/") || // the same of CRI-O
 		strings.HasSuffix(src, kubelet+"etc-hosts") ||

@@ -37,11 +37,11 @@ func (l Layers) Equal(other Layers) bool {
 // rereadLayers is for when the runtime registers us, which it does after each
 // start of its own: it may have another configuration now. Containers that are
 // known keep what is known of them: their layers do not move.
-func (p *Plugin) rereadLayers(runtime, version string) {
+func (p *Plugin) rereadLayers(ctx context.Context, runtime, version string) {
 	if p.readLayers == nil {
 		return
 	}
-	fresh, err := p.readLayers(runtime, version)
+	fresh, err := p.readLayers(ctx, runtime, version)
 	if err != nil {
 		p.log.WithError(err).Error("Where writable layers are cannot be read again, what was known holds")
 		return

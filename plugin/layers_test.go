@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -61,7 +62,7 @@ func TestLayersAreReadAgain(t *testing.T) {
 	p.log = log
 	var asked []string
 	fresh, failure := Layers{Default: Layer{Dir: "/mnt/data/layers"}}, error(nil)
-	p.readLayers = func(runtime, version string) (Layers, error) {
+	p.readLayers = func(_ context.Context, runtime, version string) (Layers, error) {
 		asked = append(asked, runtime+" "+version)
 		return fresh, failure
 	}

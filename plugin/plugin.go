@@ -47,9 +47,9 @@ type Config struct {
 	KubeletRoot string
 	// Layers are where the containers' writable layers are stored.
 	Layers Layers
-	// ReadLayers finds that out anew, for the runtime of this name and version;
-	// nil: they stay as they are.
-	ReadLayers func(runtime, version string) (Layers, error)
+	// ReadLayers finds that out anew, for the runtime of this name and version,
+	// and returns when ctx ends at the latest; nil: they stay as they are.
+	ReadLayers func(ctx context.Context, runtime, version string) (Layers, error)
 	// Sync writes out the filesystem of a host path, and may hang as long as
 	// that does; nil: nobody does it.
 	Sync func(ctx context.Context, hostPath string) error
@@ -72,7 +72,7 @@ type Plugin struct {
 	kubelet string // its root directory
 	resync  time.Duration
 
-	readLayers func(runtime, version string) (Layers, error) // or nil
+	readLayers func(ctx context.Context, runtime, version string) (Layers, error) // or nil
 
 	exits   exits
 	metrics *metrics

@@ -107,7 +107,7 @@ func dialer(ctx context.Context) func(string) (net.Conn, error) {
 
 // Configure learns about the runtime. config is the node policy of a
 // pre-installed plugin, from /etc/nri/conf.d.
-func (s *session) Configure(_ context.Context, config, runtime, version string) (stub.EventMask, error) {
+func (s *session) Configure(ctx context.Context, config, runtime, version string) (stub.EventMask, error) {
 	if config != "" {
 		pol, err := policy.ParseFile([]byte(config))
 		if err != nil {
@@ -115,7 +115,7 @@ func (s *session) Configure(_ context.Context, config, runtime, version string) 
 		}
 		s.p.Reload(pol)
 	}
-	s.p.rereadLayers(runtime, version)
+	s.p.rereadLayers(ctx, runtime, version)
 	if t := s.stub.RequestTimeout(); t > 0 {
 		s.deadline = t / 4
 	}

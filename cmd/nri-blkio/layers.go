@@ -72,7 +72,7 @@ type layerWatch struct {
 }
 
 // read is plugin.Config.ReadLayers.
-func (w *layerWatch) read(name, version string) (plugin.Layers, error) {
+func (w *layerWatch) read(ctx context.Context, name, version string) (plugin.Layers, error) {
 	fresh, err := w.opts.layers(name, version)
 	if err != nil {
 		return fresh, err
@@ -82,20 +82,20 @@ func (w *layerWatch) read(name, version string) (plugin.Layers, error) {
 	w.told, w.last = true, fresh
 	w.mu.Unlock()
 	if changed {
-		w.tell("", fresh.Of(""))
+		w.tell(ctx, "", fresh.Of(""))
 		for _, handler := range slices.Sorted(maps.Keys(fresh.Handlers)) {
 			if l := fresh.Handlers[handler]; l != fresh.Of("") {
-				w.tell(handler, l)
+				w.tell(ctx, handler, l)
 			}
 		}
 		if _, ok := fresh.Handlers[""]; ok && fresh.Default != fresh.Of("") {
-			w.tell("any other", fresh.Default)
+			w.tell(ctx, "any other", fresh.Default)
 		}
 	}
 	return fresh, nil
 }
 
-func (w *layerWatch) tell(handler string, l plugin.Layer) {
+func (w *layerWatch) tell(ctx context.Context, handler string, l plugin.Layer) {
 	log := w.log
 	if handler != "" {
 		log = log.WithField("handler", handler)
@@ -104,7 +104,7 @@ func (w *layerWatch) tell(handler string, l plugin.Layer) {
 		w.storage.Pin(l.Dir)
 		log = log.WithField("directory", l.Dir)
 	}
-	b := l.Backing(context.Background(), w.storage)
+	b := l.Backing(ctx, w.storage)
 	if b.Reason != "" {
 		log.WithField("reason", b.Reason).Warn("Writable layers cannot be limited, the target rootfs will be refused")
 		return

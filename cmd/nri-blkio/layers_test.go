@@ -28,7 +28,7 @@ func TestLayersAreToldOnce(t *testing.T) {
 	read := func(want ...string) {
 		t.Helper()
 		hook.Reset()
-		if _, err := w.read("containerd", "v2.1.0"); err != nil {
+		if _, err := w.read(t.Context(), "containerd", "v2.1.0"); err != nil {
 			t.Fatal(err)
 		}
 		var got []string

@@ -185,7 +185,7 @@ func (a *app) parts(ctx context.Context, o *runOptions, log *logrus.Logger) ([]p
 
 func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *blkio.Hierarchy, n *node, resync time.Duration) (*plugin.Plugin, error) {
 	watch := layerWatch{opts: &a.opts, storage: n.storage, log: log}
-	layers, err := watch.read("", "")
+	layers, err := watch.read(ctx, "", "")
 	if err != nil {
 		return nil, err
 	}

@@ -82,6 +82,8 @@ func (v *volumes) container(ctx context.Context, c *corev1.Container, backings m
 		default:
 			mount.Below = v.below(ctx, vol.hostPath, mount.Destination)
 		}
+		// The kubelet and the runtime inject nothing at a path that the pod has a volume at.
+		out.Mounts = slices.DeleteFunc(out.Mounts, func(m policy.Mount) bool { return m.Injected && m.Destination == mount.Destination })
 		out.Mounts = append(out.Mounts, mount)
 	}
 	for _, d := range c.VolumeDevices {

@@ -194,6 +194,28 @@ func TestVolumesBelowAndDevices(t *testing.T) {
 	}
 }
 
+// A volume at the path of the service account's token is a volume: nothing is
+// injected there then.
+func TestVolumesAtInjectedPath(t *testing.T) {
+	const token = "/var/run/secrets/kubernetes.io/serviceaccount"
+	v := volumes{storage: pathResolver{}, kubeletRoot: "/kubelet"}
+	cs, _ := v.containers(t.Context(), &corev1.PodSpec{
+		Containers: []corev1.Container{{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: token}}}},
+		Volumes: []corev1.Volume{
+			{Name: "v", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/mnt"}}},
+		},
+	})
+	var injected []bool
+	for _, m := range cs[0].Mounts {
+		if m.Destination == token {
+			injected = append(injected, m.Injected)
+		}
+	}
+	if d := cmp.Diff([]bool{false}, injected); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
 func TestVolumesOrder(t *testing.T) {
 	v := volumes{storage: pathResolver{}, kubeletRoot: "/kubelet"}
 	cs, problems := v.containers(context.Background(), &corev1.PodSpec{

@@ -84,7 +84,7 @@ func (p *pod) mounts() []*api.Mount {
 		bind(cri+"/hostname", "/etc/hostname"),
 		bind(cri+"/resolv.conf", "/etc/resolv.conf"),
 		bind(cri+"/shm", "/dev/shm"),
-		bind(p.dir()+"/volumes/kubernetes.io~projected/token-0", "/var/run/secrets/kubernetes.io/serviceaccount"),
+		bind(p.dir()+"/volumes/kubernetes.io~projected/kube-api-access-0", "/var/run/secrets/kubernetes.io/serviceaccount"),
 		bind(p.dir()+"/volumes/kubernetes.io~empty-dir/tmp", "/tmp"),
 		bind(p.dir()+"/volumes/kubernetes.io~empty-dir/cache", "/cache"),
 		bind(p.volume(), "/data"),
@@ -109,7 +109,7 @@ func (p *pod) addMounts() error {
 	}
 	var errs []error
 	for k := range 8 {
-		errs = append(errs, mount("tmpfs", fmt.Sprintf("%s/volumes/kubernetes.io~projected/token-%d", p.dir(), k)))
+		errs = append(errs, mount("tmpfs", fmt.Sprintf("%s/volumes/kubernetes.io~projected/kube-api-access-%d", p.dir(), k)))
 	}
 	const others = 8 + 2 // and shm and the volume
 	for k := range mountsOfAPod - others {

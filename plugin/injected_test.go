@@ -1,0 +1,57 @@
+package plugin
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+)
+
+const tokenPath = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+// TestInjectedBySource: the host's side of a mount tells what the kubelet and the
+// runtime put into each container; a tenant chooses the path in the container.
+func TestInjectedBySource(t *testing.T) {
+	const pods = "/var/lib/kubelet/pods/"
+	for _, tt := range []struct {
+		source, destination string
+		want                bool
+	}{
+		{pods + "u1/volumes/kubernetes.io~projected/kube-api-access-x7x9z", tokenPath, true},
+		{pods + "u1/volumes/kubernetes.io~projected/kube-api-access-x7x9z/", "/elsewhere", true},
+		{pods + "u1/etc-hosts", "/etc/hosts", true},
+		{pods + "u1/containers/db/8a3c5d7e", "/dev/termination-log", true},
+		{"/run/containerd/io.containerd.grpc.v1.cri/sandboxes/sb1/shm", "/dev/shm", true},
+		{"/var/lib/containers/storage/overlay-containers/sb1/userdata/resolv.conf", "/etc/resolv.conf", true},
+
+		{pods + "u1/volumes/kubernetes.io~csi/pvc-1/mount", tokenPath, false},
+		{pods + "u1/volumes/kubernetes.io~empty-dir/kube-api-access-x7x9z", tokenPath, false},
+		{pods + "u1/volume-subpaths/data/db/0", tokenPath, false},
+		{pods + "u2/volumes/kubernetes.io~projected/kube-api-access-x7x9z", tokenPath, false},
+		{pods + "u1/volumes/kubernetes.io~projected/kube-api-access-x7x9z/../../kubernetes.io~csi/pvc-1/mount", tokenPath, false},
+		{"/mnt/data", tokenPath, false},
+		{"/mnt/data", "/etc/hosts", false},
+	} {
+		if got := isInjected(bind(tt.source, tt.destination), &pod{id: "sb1", uid: "u1"}); got != tt.want {
+			t.Errorf("%s at %s: injected %v, want %v", tt.source, tt.destination, got, tt.want)
+		}
+	}
+	if !isInjected(&api.Mount{Type: "proc", Source: "proc", Destination: "/proc"}, &pod{uid: "u1"}) {
+		t.Error("/proc is not injected")
+	}
+}
+
+// TestStarLimitsClaimAtTokenPath: "*" is not evaded by mounting a claim where the
+// service account's token is.
+func TestStarLimitsClaimAtTokenPath(t *testing.T) {
+	h, _ := tree(t, podCgroup)
+	p := newPlugin(t, h)
+	sb := sandbox(map[string]string{limitsKey + "containers": "* wbps=1Mi"})
+	adjust, err := p.create(t.Context(), sb, ctr("db", bind("/mnt/data/claim", tokenPath)), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := adjust.GetLinux().GetResources().GetUnified()["io.max"]; !strings.Contains(got, "254:16 wbps=1048576") {
+		t.Errorf("io.max is %q, want a limit on the claim's disk", got)
+	}
+}
