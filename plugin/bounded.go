@@ -21,11 +21,12 @@ const (
 // errBusy says that nothing more is tried until calls come back.
 var errBusy = errors.New("too many calls hang in the kernel, a disk does not answer")
 
-// calls bounds the time that calls take, and their number.
+// calls bounds the time that calls take, and their number: of all, and of each pod.
 type calls struct {
-	mu  sync.Mutex
-	all int
-	pod map[string]int
+	mu   sync.Mutex // guards all below
+	all  int
+	pod  map[string]int
+	idle chan struct{} // nil, or closed once all is 0
 }
 
 func (c *calls) begin(pod string) bool {
@@ -49,27 +50,57 @@ func (c *calls) end(pod string) {
 	if c.pod[pod]--; c.pod[pod] == 0 {
 		delete(c.pod, pod)
 	}
+	if c.all == 0 && c.idle != nil {
+		close(c.idle)
+		c.idle = nil
+	}
 }
 
-// bounded runs fn for a pod and waits for it at most d. A call that hangs in the
-// kernel cannot be interrupted: fn then goes on alone, its late result is
-// dropped, and what it left undone is the reconciler's work. A panic of fn is an
-// error with its stack: nothing that a tenant wrote may end the plugin.
+// wait waits until no call is under way, at most d.
+func (c *calls) wait(d time.Duration) {
+	select {
+	case <-c.untilIdle():
+	case <-time.After(d):
+	}
+}
+
+func (c *calls) untilIdle() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.idle == nil {
+		c.idle = make(chan struct{})
+	}
+	idle := c.idle
+	if c.all == 0 {
+		close(idle)
+		c.idle = nil
+	}
+	return idle
+}
+
+// bounded is within for at most d.
 func (c *calls) bounded(ctx context.Context, pod string, d time.Duration, fn func(context.Context) error) error {
+	ctx, cancel := deadline(ctx, d)
+	defer cancel()
+	return c.within(ctx, pod, fn)
+}
+
+// deadline is context.WithTimeout with a cause that names the time.
+func deadline(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, d, fmt.Errorf("not done within %v: %w", d, context.DeadlineExceeded))
+}
+
+// within runs fn for a pod and waits for it until ctx ends. A call that hangs in the
+// kernel cannot be interrupted: fn then goes on alone, its late result is
+// dropped, and what it left undone is the reconciler's work.
+func (c *calls) within(ctx context.Context, pod string, fn func(context.Context) error) error {
 	if !c.begin(pod) {
 		return errBusy
 	}
-	ctx, cancel := context.WithTimeout(ctx, d)
 	done := make(chan error, 1)
 	go func() {
 		defer c.end(pod)
-		defer cancel()
-		defer func() {
-			if r := recover(); r != nil {
-				done <- fmt.Errorf("internal error: %v\n%s", r, debug.Stack())
-			}
-		}()
-		done <- fn(ctx)
+		done <- guarded(func() error { return fn(ctx) })
 	}()
 	select {
 	case err := <-done:
@@ -81,6 +112,17 @@ func (c *calls) bounded(ctx context.Context, pod string, d time.Duration, fn fun
 	case err := <-done:
 		return err
 	default:
-		return fmt.Errorf("not done within %v: %w", d, context.Cause(ctx))
+		return context.Cause(ctx)
 	}
+}
+
+// guarded returns a panic of fn as an error with its stack: nothing that a tenant
+// wrote may end the plugin.
+func guarded(fn func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("internal error: %v\n%s", r, debug.Stack())
+		}
+	}()
+	return fn()
 }

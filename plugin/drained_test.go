@@ -155,7 +155,7 @@ func TestLeftovers(t *testing.T) {
 			c.looked = true
 			p.stopped("sb1", c.id)
 		}, false},
-		"never ran": {func(p *Plugin, c *container) { p.neverRan(c) }, false},
+		"never ran": {func(p *Plugin, c *container) { p.neverRan(c); p.stopped("sb1", c.id) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, _ := tree(t, podCgroup)

@@ -12,13 +12,27 @@ import (
 )
 
 // create decides a new container's limits and returns what goes into its OCI
-// spec. It writes nothing: there is no cgroup yet (docs/quirks.md). An error fails
-// the creation, with the text the tenant sees.
+// spec. It writes nothing: there is no cgroup yet (docs/quirks.md). It returns at the
+// latest when ctx ends. An error of the policy fails the creation, with the text the
+// tenant sees. A container that no call is left for is decided when it starts.
 func (p *Plugin) create(ctx context.Context, sb *api.PodSandbox, ctr *api.Container, splitsLines bool) (*api.ContainerAdjustment, error) {
-	pod := p.lookup(sb)
+	pod, err := p.arrived(sb)
 	if pod == nil {
-		return nil, nil
+		return nil, err
 	}
+	answer := make(chan *api.ContainerAdjustment, 1) // the call may go on after this returns
+	err = p.calls.within(ctx, pod.group.key, func(ctx context.Context) error {
+		adjust, err := p.adjust(ctx, pod, ctr, splitsLines)
+		answer <- adjust
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return <-answer, nil
+}
+
+func (p *Plugin) adjust(ctx context.Context, pod *pod, ctr *api.Container, splitsLines bool) (*api.ContainerAdjustment, error) {
 	pol := p.policy.Load()
 	c := newContainer(pod, ctr)
 	c.fresh = true
@@ -44,29 +58,52 @@ func (p *Plugin) create(ctx context.Context, sb *api.PodSandbox, ctr *api.Contai
 // start completes what the spec could not carry. The container's cgroup
 // exists and its first user instruction has not run. Where an error of this
 // event is for the log only, as with CRI-O, there is nothing to refuse any more.
+// It returns at the latest when ctx ends, and leaves the rest to the reconciler.
 func (p *Plugin) start(ctx context.Context, sb *api.PodSandbox, ctr *api.Container, canRefuse bool) error {
-	pod := p.lookup(sb)
+	pod, err := p.arrived(sb)
 	if pod == nil {
-		return nil
+		return err
 	}
-	// Mostly it is known. If not, it was created while no plugin listened, or
-	// our answer to that came too late.
+	// Mostly it is known. If not, it was created while no plugin listened, or our
+	// answer to that came too late. It is entered before anything that can fail or
+	// hang: a container that runs is known, counted, and tried again.
 	c := p.enter(pod, ctr)
+	err = p.calls.within(ctx, pod.group.key, func(ctx context.Context) error { return p.limit(ctx, c, canRefuse) })
+	if _, refused := errors.AsType[*policy.Error](err); refused {
+		p.neverRan(c) // here, where the refusal is certain to be the answer
+	} else if err != nil {
+		p.notLimited(c, err)
+	}
+	return err
+}
+
+// limit has the limits of a container that starts decided and written.
+func (p *Plugin) limit(ctx context.Context, c *container, canRefuse bool) error {
 	err := p.settle(ctx, c)
 	now := p.snapshot(c)
 	if err == nil && canRefuse && ctx.Err() == nil {
 		// It stays with the pod: should this answer come too late, it runs,
 		// and has to be limited as far as that goes.
 		if err := p.refusal(&now); err != nil {
-			p.neverRan(c)
 			return err
 		}
 	}
 	// Also beside a failure: the pod's backstop has to go, then.
-	if err = errors.Join(err, p.apply(ctx, pod.group, c)); err != nil {
+	if err = errors.Join(err, p.apply(ctx, c.pod.group, c)); err != nil {
 		return &limitError{now.name, err}
 	}
 	return nil
+}
+
+// notLimited notes why the limits of a container that runs are not in force, and has
+// the reconciler try again.
+func (p *Plugin) notLimited(c *container, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.policy == nil { // else its limits are decided, and the error is of writing them
+		c.err = err
+	}
+	p.markDirty(c.pod.group)
 }
 
 // limitError is a failure of ours to limit a container.
@@ -93,21 +130,38 @@ func (p *Plugin) refusal(c *container) error {
 	return c.err
 }
 
+// arrived returns the pod of a sandbox like lookup. A panic is an error.
+func (p *Plugin) arrived(sb *api.PodSandbox) (found *pod, err error) {
+	err = guarded(func() error {
+		found = p.lookup(sb)
+		return nil
+	})
+	return found, err
+}
+
 // lookup returns the pod of a sandbox, nil where it asks nothing of us.
 func (p *Plugin) lookup(sb *api.PodSandbox) *pod {
-	p.mu.Lock()
-	known := p.pods[sb.GetId()]
-	p.mu.Unlock()
-	if known != nil {
+	if known := p.podOf(sb.GetId()); known != nil {
 		return known
 	}
 	fresh, cgroup := p.parsePod(sb)
 	if fresh == nil {
 		return nil
 	}
+	return p.joined(fresh, cgroup)
+}
+
+func (p *Plugin) podOf(sandbox string) *pod {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if known := p.pods[sb.GetId()]; known != nil {
+	return p.pods[sandbox]
+}
+
+// joined makes a pod part of the node's state, unless another event has done so.
+func (p *Plugin) joined(fresh *pod, cgroup string) *pod {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known := p.pods[fresh.id]; known != nil {
 		return known
 	}
 	p.join(fresh, cgroup)
@@ -170,6 +224,15 @@ func (p *Plugin) enter(pod *pod, ctr *api.Container) *container {
 	c.lookAgain() // what was mounted after it was created may have come into it
 	c.begin()
 	return c
+}
+
+// neverRan notes that the start of a container was refused. It counts as running
+// until the runtime tells of its end: the answer may not have been heard.
+func (p *Plugin) neverRan(c *container) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.refused = true
+	p.markDirty(c.pod.group)
 }
 
 func (p *Plugin) snapshot(c *container) container {

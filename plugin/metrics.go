@@ -125,7 +125,7 @@ func (p *Plugin) census() census {
 	defer p.mu.Unlock()
 	out := census{pods: len(p.groups)}
 	for _, g := range p.groups {
-		if g.complaint != "" {
+		if g.complaint != "" || g.waits() {
 			out.notInForce++
 		}
 		for _, pod := range g.pods {

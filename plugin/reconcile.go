@@ -149,11 +149,10 @@ func (p *Plugin) findRunning(groups []*group) {
 // cgroup and tried again with the next pass. A look at a container that hangs
 // keeps no limit of its pod from being written, so that is done apart.
 func (p *Plugin) reconcileGroup(ctx context.Context, g *group) {
-	key := g.key()
-	settled := p.passes.bounded(ctx, key+" look", lookDeadline, func(ctx context.Context) error {
+	settled := p.passes.bounded(ctx, g.key+" look", lookDeadline, func(ctx context.Context) error {
 		return errors.Join(p.settleAll(ctx, g)...)
 	})
-	written := p.passes.bounded(ctx, key, passDeadline, func(context.Context) error {
+	written := p.passes.bounded(ctx, g.key, passDeadline, func(context.Context) error {
 		if !p.tryTake(g) {
 			return p.errIfHangs(g) // else who is at it looks again
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -41,8 +42,7 @@ func (p *Plugin) Run(ctx context.Context, cfg RunConfig) error {
 		}
 		defer lock.Close()
 		p.unsynced.Store(true)
-		go p.watchExits(ctx)
-		go p.reconcile(ctx)
+		defer p.work(ctx, cancel)()
 		return p.serve(ctx, cfg)
 	}
 	lock, err := WaitLock(ctx, lockPath, p.log)
@@ -50,9 +50,23 @@ func (p *Plugin) Run(ctx context.Context, cfg RunConfig) error {
 		return ignoreCanceled(ctx, err)
 	}
 	defer lock.Close()
-	go p.watchExits(ctx)
-	go p.reconcile(ctx)
+	defer p.work(ctx, cancel)()
 	return p.reconnect(ctx, cfg)
+}
+
+// work runs the parts that work beside the events. The function that it returns ends
+// them and waits until they write no more: only then may another instance have the
+// lock. A call that hangs in the kernel cannot be waited for.
+func (p *Plugin) work(ctx context.Context, cancel context.CancelFunc) (end func()) {
+	var parts sync.WaitGroup
+	parts.Go(func() { p.watchExits(ctx) })
+	parts.Go(func() { p.reconcile(ctx) })
+	return func() {
+		cancel()
+		parts.Wait()
+		p.passes.wait(passDeadline)
+		p.calls.wait(passDeadline)
+	}
 }
 
 // reconnect keeps a session up, with a growing pause between tries.

@@ -138,16 +138,9 @@ func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr 
 		return nil, nil, nil
 	}
 	defer prometheus.NewTimer(s.p.metrics.create).ObserveDuration()
-	var adjust *api.ContainerAdjustment
-	answer := make(chan *api.ContainerAdjustment, 1)
-	err := s.p.calls.bounded(ctx, pod.GetId(), s.deadline, func(ctx context.Context) error {
-		a, err := s.p.create(ctx, pod, ctr, s.splitsLines)
-		answer <- a
-		return err
-	})
-	if err == nil {
-		adjust = <-answer
-	}
+	ctx, cancel := deadline(ctx, s.deadline)
+	defer cancel()
+	adjust, err := s.p.create(ctx, pod, ctr, s.splitsLines)
 	return adjust, nil, s.verdict(err, pod, ctr)
 }
 
@@ -157,13 +150,9 @@ func (s *session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *
 		return nil
 	}
 	defer prometheus.NewTimer(s.p.metrics.start).ObserveDuration()
-	err := s.p.calls.bounded(ctx, pod.GetId(), s.deadline, func(ctx context.Context) error {
-		return s.p.start(ctx, pod, ctr, !s.splitsLines)
-	})
-	if err != nil {
-		s.p.updated(pod.GetId())
-	}
-	return s.verdict(err, pod, ctr)
+	ctx, cancel := deadline(ctx, s.deadline)
+	defer cancel()
+	return s.verdict(s.p.start(ctx, pod, ctr, !s.splitsLines), pod, ctr)
 }
 
 // verdict decides whether an error fails the container, by its cause. A

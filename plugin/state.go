@@ -13,10 +13,11 @@ import (
 )
 
 // group is what one pod cgroup is for: one sandbox, or two for a while when
-// the kubelet makes a new one for a pod. Its fields but cgroup and writing are
-// guarded by Plugin.mu.
+// the kubelet makes a new one for a pod. Plugin.mu guards its fields,
+// except cgroup, key and writing.
 type group struct {
 	cgroup string          // below the cgroup root; "" where the runtime named none
+	key    string          // its name, which no other group has at the same time; never changes
 	pods   map[string]*pod // by sandbox ID
 
 	plan      *plan     // nil after a change
@@ -102,6 +103,8 @@ type container struct {
 	// running is set from StartContainer until StopContainer: only then does
 	// the container count for the pod's backstop.
 	running bool
+	// refused is true if we have refused its start: it has nothing to write then.
+	refused bool
 	// cgroupIDs are of its cgroup, from the first look at it until its end is
 	// noted.
 	cgroupIDs []uint64
@@ -158,14 +161,6 @@ func (g *group) shared() bool {
 	return false
 }
 
-// key names a group: two have the same one never at a time.
-func (g *group) key() string {
-	for id := range g.pods {
-		return groupKey(g.cgroup, id)
-	}
-	return g.cgroup
-}
-
 // groupKey tells pods apart whose runtime named no cgroup.
 func groupKey(cgroup, sandbox string) string {
 	if cgroup == "" {
@@ -179,7 +174,7 @@ func (p *Plugin) join(joining *pod, cgroup string) {
 	key := groupKey(cgroup, joining.id)
 	g := p.groups[key]
 	if g == nil {
-		g = &group{cgroup: cgroup, pods: map[string]*pod{}, unwritten: map[*container]bool{}, writing: make(chan struct{}, 1)}
+		g = &group{cgroup: cgroup, key: key, pods: map[string]*pod{}, unwritten: map[*container]bool{}, writing: make(chan struct{}, 1)}
 		p.groups[key] = g
 	}
 	p.arrivals++
@@ -197,20 +192,33 @@ func (p *Plugin) leave(pod *pod) {
 		p.markDirty(g)
 		return
 	}
-	delete(p.groups, groupKey(g.cgroup, pod.id))
+	delete(p.groups, g.key)
 	delete(p.dirty, g)
 }
 
 // begin notes that a container runs. The caller holds mu.
 func (c *container) begin() {
 	g := c.pod.group
-	c.running, g.begun, g.unwritten[c] = true, true, true
+	c.running, c.refused, g.begun, g.unwritten[c] = true, false, true, true
 	g.changed()
 }
 
 // drained says that no container runs, and that none has left anything to write.
 // The caller holds mu.
 func (g *group) drained() bool { return g.begun && !g.leftovers && len(g.unwritten) == 0 }
+
+// waits reports whether a container of it runs whose limits could not be decided yet.
+// The caller holds mu.
+func (g *group) waits() bool {
+	for _, pod := range g.pods {
+		for _, c := range pod.containers {
+			if c.running && c.policy == nil && c.err != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
 
 // changed drops the plan. The caller holds mu.
 func (g *group) changed() {

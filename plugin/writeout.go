@@ -259,18 +259,11 @@ func (c *container) abandon() {
 func (c *container) unheld() {
 	switch {
 	case c.held || c.handing:
-	case c.looked && c.leaves.nothing():
+	case c.refused, c.looked && c.leaves.nothing():
 		delete(c.pod.group.unwritten, c)
 	default:
 		c.abandon()
 	}
-}
-
-// neverRan takes back begin, for a container whose start was refused.
-func (p *Plugin) neverRan(c *container) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(c.pod.group.unwritten, c)
 }
 
 // forget takes a container out of its pod. The caller holds Plugin.mu.

@@ -1,0 +1,196 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// hangCalls occupies calls, each of another pod, until the test ends or free is called.
+func hangCalls(t *testing.T, c *calls, pods ...string) (free func()) {
+	t.Helper()
+	hang, started := make(chan struct{}), make(chan struct{})
+	for _, pod := range pods {
+		go func() {
+			_ = c.within(t.Context(), pod, func(context.Context) error { // it ends with the test
+				started <- struct{}{}
+				<-hang
+				return nil
+			})
+		}()
+	}
+	for range pods {
+		<-started
+	}
+	free = sync.OnceFunc(func() { close(hang) })
+	t.Cleanup(free)
+	return free
+}
+
+// TestBusy: a container that no call is left for when it is created and started is
+// known and counted, and the reconciler limits it.
+func TestBusy(t *testing.T) {
+	var others []string
+	for i := range maxCalls {
+		others = append(others, fmt.Sprint("other", i/maxPodCalls))
+	}
+	for name, hung := range map[string][]string{
+		"calls of the same pod": {podCgroup, podCgroup},
+		"calls of all pods":     others,
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
+			p := newPlugin(t, h)
+			s := &session{p: p, log: p.log, deadline: time.Minute}
+			sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+			start(t, p, sb, "a")
+			if got := wbps(t, p, podCgroup); got != 1<<20 {
+				t.Fatalf("backstop %v, want 1 MiB/s", got)
+			}
+			hangCalls(t, &p.calls, hung...)
+			if adjust, _, err := s.CreateContainer(t.Context(), sb, ctr("b")); adjust != nil || err != nil {
+				t.Fatalf("create: %v, %v", adjust, err)
+			}
+			if err := s.StartContainer(t.Context(), sb, ctr("b")); err != nil {
+				t.Fatal(err)
+			}
+			if c := p.census(); c.notInForce != 1 || c.states != [...]int{1, 0, 1} {
+				t.Errorf("%d pods not in force, states %v", c.notInForce, c.states)
+			}
+			// The reconciler has no call left to look at it, either.
+			free := hangCalls(t, &p.passes, podCgroup+" look", podCgroup+" look")
+			p.pass(t.Context())
+			if c := p.census(); c.notInForce != 1 {
+				t.Error("not counted after a pass that could not look at it")
+			}
+			if r := recordOf(t, p, cgroupOf("b")); !strings.Contains(r.Error, errBusy.Error()) {
+				t.Errorf("record %+v", r)
+			}
+			if got := wbps(t, p, podCgroup); got != blkio.Max {
+				t.Errorf("backstop %v beside a container without limits", got)
+			}
+			free()
+			p.passes.wait(time.Minute)
+			p.pass(t.Context())
+			if c, pod := wbps(t, p, cgroupOf("b")), wbps(t, p, podCgroup); c != 1<<20 || pod != 2<<20 {
+				t.Errorf("the container has %v, the pod %v", c, pod)
+			}
+			if c := p.census(); c.notInForce != 0 {
+				t.Error("counted as not in force")
+			}
+		})
+	}
+}
+
+// TestBusyIsRejected: where the policy says so a container that cannot be looked at
+// is refused.
+func TestBusyIsRejected(t *testing.T) {
+	h, _ := tree(t, podCgroup)
+	p := newPlugin(t, h)
+	pol := *policy.Default()
+	pol.OnError.Internal = policy.Reject
+	p.Reload(&pol)
+	s := &session{p: p, log: p.log, deadline: time.Minute}
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	hangCalls(t, &p.calls, podCgroup, podCgroup)
+	if _, _, err := s.CreateContainer(t.Context(), sb, ctr("a")); !errors.Is(err, errInternal) {
+		t.Errorf("create: %v", err)
+	}
+	if err := s.StartContainer(t.Context(), sb, ctr("a")); !errors.Is(err, errInternal) {
+		t.Errorf("start: %v", err)
+	}
+}
+
+// TestReconcileWhileSandboxesChange is for the race detector: a group's sandboxes come
+// and go while the reconciler works on it.
+func TestReconcileWhileSandboxesChange(t *testing.T) {
+	h, _ := tree(t, podCgroup)
+	p := newPlugin(t, h)
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	g := p.lookup(sb).group
+	var events sync.WaitGroup
+	events.Go(func() {
+		for i := range 100 {
+			next := sandbox(sb.Annotations)
+			next.Id = fmt.Sprint("next", i)
+			p.lookup(next)
+			p.removedPod(next.Id)
+		}
+	})
+	for range 100 {
+		p.reconcileGroup(t.Context(), g)
+	}
+	events.Wait()
+}
+
+// TestRefusedIsNotDrained: a container whose start was refused may run, as the runtime
+// may not have heard the answer. Once it is known to have ended it left nothing.
+func TestRefusedIsNotDrained(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	p := newPlugin(t, h)
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi; /x wbps=1", limitsKey + "pod-total": "rootfs wbps=9Mi"})
+	if err := p.start(t.Context(), sb, ctr("a"), true); err == nil {
+		t.Fatal("not refused")
+	}
+	g := p.lookup(sb).group
+	if g.drained() {
+		t.Error("drained while it may run")
+	}
+	p.stopped("sb1", "id-a")
+	if !g.drained() || g.leftovers {
+		t.Errorf("drained %v, leftovers %v after its end", g.drained(), g.leftovers)
+	}
+}
+
+// slow is a Storage whose Refresh takes until it is let go.
+type slow struct {
+	disks
+	refresh func()
+}
+
+func (s slow) Refresh(context.Context) error {
+	s.refresh()
+	return nil
+}
+
+// TestRunEndsLast: Run has the lock until the reconciler has ended, and what it does.
+func TestRunEndsLast(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	p := newPlugin(t, h)
+	ctx, cancel := context.WithCancel(t.Context())
+	looking, ended := make(chan struct{}), make(chan error, 1)
+	p.storage = slow{disks{twoDisks}, func() {
+		close(looking)
+		<-ctx.Done()
+		select {
+		case err := <-ended:
+			t.Errorf("Run has returned (%v) while the reconciler looks at a container", err)
+		case <-time.After(100 * time.Millisecond): // only a failure needs this time
+		}
+	}}
+	c := ctr("a")
+	c.State = api.ContainerState_CONTAINER_RUNNING
+	p.synchronize([]*api.PodSandbox{sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})}, []*api.Container{c})
+	socket := filepath.Join(t.TempDir(), "nri.sock") // nothing listens there
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ended <- p.Run(ctx, RunConfig{Socket: socket, Index: "90"})
+	}()
+	<-looking
+	cancel()
+	<-done
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
