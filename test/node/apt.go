@@ -13,6 +13,8 @@ import (
 // aptSource is where a machine gets packages from: one entry of sources.list(5).
 type aptSource struct {
 	uri, suite, signedBy string
+
+	security string // the URI of the security archive, in debianMirror's answer only
 }
 
 // debianMirror returns the mirror of the machine's own apt sources, so that this
@@ -30,10 +32,25 @@ func debianMirror(aptDir string) (aptSource, error) {
 	}
 	for _, s := range sources {
 		if isDebianRelease(s.suite) {
+			s.security = securityURI(sources, s.uri)
 			return s, nil
 		}
 	}
 	return aptSource{}, fmt.Errorf("no Debian mirror in %s: is this machine a Debian 12 or 13?", aptDir)
+}
+
+// securitySuffix ends the names of the security archive's suites.
+const securitySuffix = "-security"
+
+// securityURI returns the URI of Debian's security archive: the machine's own, else the
+// directory that mirrors keep beside the main archive, http://MIRROR/debian-security.
+func securityURI(sources []aptSource, main string) string {
+	for _, s := range sources {
+		if release, ok := strings.CutSuffix(s.suite, securitySuffix); ok && isDebianRelease(release) {
+			return s.uri
+		}
+	}
+	return strings.TrimSuffix(main, "/") + securitySuffix
 }
 
 // isDebianRelease tells a release of Debian's main archive from its security and
@@ -164,11 +181,15 @@ func (s aptSource) keyring() string {
 	return ""
 }
 
-// line formats the source for another suite of the same mirror.
+// line formats the source for another suite, of the same mirror or, if the suite is
+// one of the security archive's, of that.
 func (s aptSource) line(suite string) string {
-	options := ""
+	uri, options := s.uri, ""
+	if strings.HasSuffix(suite, securitySuffix) {
+		uri = s.security
+	}
 	if k := s.keyring(); k != "" {
 		options = "[signed-by=" + k + "] "
 	}
-	return fmt.Sprintf("deb %s%s %s main\n", options, s.uri, suite)
+	return fmt.Sprintf("deb %s%s %s main\n", options, uri, suite)
 }

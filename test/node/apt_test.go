@@ -83,7 +83,7 @@ func TestDebianMirror(t *testing.T) {
 		"Types: deb\nURIs: http://mirror.example/debian\nSuites: bookworm bookworm-updates\n")
 	write("sources.list.d/c.sources.disabled", "Types: deb\nURIs: http://off.example\nSuites: trixie\n")
 	got, err := debianMirror(dir)
-	if err != nil || got.uri != "http://mirror.example/debian" || got.suite != "bookworm" {
+	if err != nil || got.uri != "http://mirror.example/debian" || got.suite != "bookworm" || got.security != "http://sec.example" {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	write("sources.list", "deb http://first.example/debian trixie main\n")
@@ -92,14 +92,28 @@ func TestDebianMirror(t *testing.T) {
 	}
 }
 
+func TestSecurityURI(t *testing.T) {
+	const main = "http://mirror.example/debian/"
+	if got, want := securityURI([]aptSource{{uri: main, suite: "bookworm"}}, main), "http://mirror.example/debian-security"; got != want {
+		t.Errorf("without a security source: got %q, want %q", got, want)
+	}
+	other := []aptSource{{uri: "http://vendor.example", suite: "x-security"}, {uri: "http://sec.example", suite: "trixie-security"}}
+	if got, want := securityURI(other, main), "http://sec.example"; got != want {
+		t.Errorf("with another vendor's: got %q, want %q", got, want)
+	}
+}
+
 func TestAptLine(t *testing.T) {
 	key := filepath.Join(t.TempDir(), "k.gpg")
 	if err := os.WriteFile(key, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	s := aptSource{uri: "http://mirror.example/debian", suite: "bookworm", signedBy: key}
+	s := aptSource{uri: "http://mirror.example/debian", suite: "bookworm", signedBy: key, security: "http://sec.example"}
 	want := "deb [signed-by=" + key + "] http://mirror.example/debian trixie main\n"
 	if got := s.line("trixie"); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := s.line("bookworm-security"), "deb [signed-by="+key+"] http://sec.example bookworm-security main\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	back := parseAptList(want)

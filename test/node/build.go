@@ -22,9 +22,9 @@ type parts struct {
 	root, hostKey   string
 }
 
-// Build makes in the cache what nodes are made of, for every parameter, and first
-// installs the Debian packages that this takes when it runs as root. What is in
-// the cache already costs nothing.
+// Build makes in the cache what nodes of this kernel are made of, whatever the other
+// parameters, and first installs the Debian packages that this takes when it runs as
+// root. What is in the cache already costs nothing.
 func Build(ctx context.Context, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -57,12 +57,8 @@ func (c cache) build(ctx context.Context, cfg Config) (parts, error) {
 	// Without sources nothing can be built, but what is built can be booted.
 	mirror, mirrorErr := debianMirror("/etc/apt")
 	base := baseArtifact(mirror)
-	keys := []string{base.key}
-	kernels := make(map[string]artifact)
-	for _, k := range parameters["kernel"] {
-		kernels[k] = kernelArtifact(k, mirror)
-		keys = append(keys, kernels[k].key)
-	}
+	kernel := kernelArtifact(cfg.Kernel, mirror)
+	keys := []string{base.key, kernel.key}
 	programs := make(map[string]artifact)
 	for _, p := range goPrograms {
 		a, err := p.artifact()
@@ -73,7 +69,7 @@ func (c cache) build(ctx context.Context, cfg Config) (parts, error) {
 		keys = append(keys, a.key)
 	}
 	var made rootParts
-	root, err := rootArtifact(keys, func() rootParts { return made })
+	root, err := rootArtifact(cfg.Kernel, keys, func() rootParts { return made })
 	if err != nil {
 		return parts{}, err
 	}
@@ -84,7 +80,7 @@ func (c cache) build(ctx context.Context, cfg Config) (parts, error) {
 		if mirrorErr != nil {
 			return parts{}, mirrorErr
 		}
-		if made, err = c.rootParts(ctx, cfg, base, kernels, programs); err != nil {
+		if made, err = c.rootParts(ctx, cfg, base, kernel, programs); err != nil {
 			return parts{}, err
 		}
 	}
@@ -92,13 +88,13 @@ func (c cache) build(ctx context.Context, cfg Config) (parts, error) {
 	if err != nil {
 		return parts{}, err
 	}
-	kernel, err := c.get(ctx, cfg, kernels[cfg.Kernel])
+	kernelDir, err := c.get(ctx, cfg, kernel)
 	if err != nil {
 		return parts{}, err
 	}
 	return parts{
-		vmlinuz: filepath.Join(kernel, "vmlinuz"),
-		initrd:  filepath.Join(kernel, "initrd.img"),
+		vmlinuz: filepath.Join(kernelDir, "vmlinuz"),
+		initrd:  filepath.Join(kernelDir, "initrd.img"),
 		root:    filepath.Join(rootDir, "root.img"),
 		hostKey: filepath.Join(rootDir, "hostkey.pub"),
 	}, nil
@@ -106,13 +102,13 @@ func (c cache) build(ctx context.Context, cfg Config) (parts, error) {
 
 // rootParts gets what the root image is made of. The Go programs keep the CPUs
 // busy for minutes, so the downloads run beside them.
-func (c cache) rootParts(ctx context.Context, cfg Config, base artifact, kernels, programs map[string]artifact) (rootParts, error) {
+func (c cache) rootParts(ctx context.Context, cfg Config, base, kernel artifact, programs map[string]artifact) (rootParts, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	made := rootParts{programs: make(map[string]string)}
 	debian := make(chan error, 1)
 	go func() {
-		err := c.debianParts(ctx, cfg, base, kernels, &made)
+		err := c.debianParts(ctx, cfg, base, kernel, &made)
 		if err != nil {
 			cancel() // the build has failed: do not wait for the other half
 		}
@@ -129,16 +125,10 @@ func (c cache) rootParts(ctx context.Context, cfg Config, base artifact, kernels
 }
 
 // debianParts gets the parts that are Debian's, into made.
-func (c cache) debianParts(ctx context.Context, cfg Config, base artifact, kernels map[string]artifact, made *rootParts) (err error) {
+func (c cache) debianParts(ctx context.Context, cfg Config, base, kernel artifact, made *rootParts) (err error) {
 	if made.base, err = c.get(ctx, cfg, base); err != nil {
 		return err
 	}
-	for _, k := range parameters["kernel"] {
-		dir, err := c.get(ctx, cfg, kernels[k])
-		if err != nil {
-			return err
-		}
-		made.kernels = append(made.kernels, dir)
-	}
-	return nil
+	made.kernel, err = c.get(ctx, cfg, kernel)
+	return err
 }

@@ -11,7 +11,9 @@ import (
 
 // Config says which node to boot. The zero value is the default node.
 type Config struct {
-	Kernel     string // "6.12" (default) or "6.1", Debian's cloud kernels
+	// Kernel is one of Debian's cloud kernels: "6.12" (default), "6.1", "7.2", or
+	// "6.1-affected", which has the bug that the program's kernel gate is for.
+	Kernel     string
 	Containerd string // "2" (default, from its Go module) or "1.7" (Debian's)
 	Runtime    string // "runc" (default) or "crun", Debian's
 	Driver     string // cgroup driver: "systemd" (default) or "cgroupfs"
@@ -31,7 +33,7 @@ const defaultMemoryMiB = 3072
 
 // parameters are the choices of a Config; the first is the default.
 var parameters = map[string][]string{
-	"kernel":     {"6.12", "6.1"},
+	"kernel":     {"6.12", "6.1", "7.2", "6.1-affected"},
 	"containerd": {"2", "1.7"},
 	"runtime":    {"runc", "crun"},
 	"driver":     {"systemd", "cgroupfs"},

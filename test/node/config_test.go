@@ -21,7 +21,7 @@ func TestConfigValidate(t *testing.T) {
 		want string // a part of the error, "" for none
 	}{
 		{Config{Kernel: "6.1", Containerd: "1.7", Runtime: "crun", Driver: "cgroupfs"}, ""},
-		{Config{Kernel: "5.10"}, `kernel "5.10": want 6.12 or 6.1`},
+		{Config{Kernel: "5.10"}, `kernel "5.10": want 6.12 or 6.1 or 7.2 or 6.1-affected`},
 		{Config{Containerd: "2.4"}, `containerd "2.4": want 2 or 1.7`},
 		{Config{Runtime: "kata"}, `runtime "kata": want runc or crun`},
 		{Config{Driver: "v1"}, `driver "v1": want systemd or cgroupfs`},

@@ -34,25 +34,46 @@ var rootPackages = []string{
 
 const rootSuite = "trixie"
 
-// mmdebstrap makes a Debian of the machine's own mirror in the archive.
-func mmdebstrap(ctx context.Context, mirror aptSource, suite, archive string, options ...string) error {
+// mmdebstrap makes in the archive a Debian of the first suite, with what the other
+// suites add, from the machine's own mirrors.
+func mmdebstrap(ctx context.Context, mirror aptSource, suites []string, archive string, options ...string) error {
 	list, err := os.CreateTemp("", "node-*.list")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(list.Name())
-	_, err = list.WriteString(mirror.line(suite))
+	for _, suite := range suites {
+		_, lineErr := list.WriteString(mirror.line(suite))
+		err = errors.Join(err, lineErr)
+	}
 	if err := errors.Join(err, list.Close()); err != nil {
 		return err
 	}
-	args := append(options,
+	args := append(options, aptDates(ctx)...)
+	args = append(args,
 		`--aptopt=Apt::Install-Recommends "false"`,
 		"--dpkgopt=path-exclude=/usr/share/doc/*",
 		"--dpkgopt=path-exclude=/usr/share/man/*",
 		"--dpkgopt=path-exclude=/usr/share/locale/*",
 		"--dpkgopt=path-exclude=/usr/lib/*/libLLVM*", // PostgreSQL's JIT: 120 MB
-		suite, archive, list.Name())
+		suites[0], archive, list.Name())
 	return runQuietly(exec.CommandContext(ctx, "mmdebstrap", args...))
+}
+
+// aptDates returns the machine's own settings of how old a mirror may be, which
+// mmdebstrap leaves out: a mirror that is a snapshot needs them.
+func aptDates(ctx context.Context) []string {
+	cmd := exec.CommandContext(ctx, "apt-config", "dump", "--no-empty", "--format", "%F \"%v\";%n",
+		"Acquire::Check-Valid-Until", "Acquire::Check-Date")
+	out, err := cmd.Output()
+	if err != nil {
+		return nil // apt's defaults hold
+	}
+	var options []string
+	for line := range strings.Lines(string(out)) {
+		options = append(options, "--aptopt="+strings.TrimSpace(line))
+	}
+	return options
 }
 
 // noCluster keeps PostgreSQL's package from making a database of its own.
@@ -65,7 +86,7 @@ func baseArtifact(mirror aptSource) artifact {
 		name: "debian",
 		key:  cacheKey(rootSuite, include, noCluster, "2"),
 		build: func(ctx context.Context, dir string) error {
-			return mmdebstrap(ctx, mirror, rootSuite, filepath.Join(dir, "base.tar"),
+			return mmdebstrap(ctx, mirror, []string{rootSuite}, filepath.Join(dir, "base.tar"),
 				"--variant=minbase", "--include="+include, "--essential-hook="+noCluster)
 		},
 	}
@@ -74,20 +95,21 @@ func baseArtifact(mirror aptSource) artifact {
 // rootParts are the directories of the artifacts that the root image is made of.
 type rootParts struct {
 	base     string
-	kernels  []string
+	kernel   string
 	programs map[string]string // by goProgram name
 }
 
 // rootArtifact holds root.img, an ext4 filesystem without partition table, and
-// hostkey.pub, by which the node is known over ssh.
-func rootArtifact(keys []string, parts func() rootParts) (artifact, error) {
+// hostkey.pub, by which the node is known over ssh. Each kernel has a root of its own:
+// a suite that is out of order affects only the nodes that need it.
+func rootArtifact(kernel string, keys []string, parts func() rootParts) (artifact, error) {
 	files, err := hashFS(guestFiles)
 	if err != nil {
 		return artifact{}, err
 	}
 	inputs := append([]string{files, customizeScript, "1"}, keys...)
 	return artifact{
-		name: "root",
+		name: "root-" + kernel,
 		key:  cacheKey(inputs...),
 		build: func(ctx context.Context, dir string) error {
 			return buildRoot(ctx, dir, parts())
@@ -139,12 +161,10 @@ func makeRootImage(ctx context.Context, root, image string) error {
 		"-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard", "-d", root, image, rootImageSize))
 }
 
-// addPrograms copies the kernels' modules and the Go programs.
+// addPrograms copies the kernel's modules and the Go programs.
 func addPrograms(ctx context.Context, root string, parts rootParts) error {
-	for _, kernel := range parts.kernels {
-		if err := copyInto(ctx, filepath.Join(kernel, "lib/modules"), filepath.Join(root, "usr/lib")); err != nil {
-			return err
-		}
+	if err := copyInto(ctx, filepath.Join(parts.kernel, "lib/modules"), filepath.Join(root, "usr/lib")); err != nil {
+		return err
 	}
 	for name, to := range map[string]string{"containerd": "opt/containerd2/bin", "kubernetes": "usr/local/bin"} {
 		if err := copyInto(ctx, parts.programs[name]+"/.", filepath.Join(root, to)); err != nil {

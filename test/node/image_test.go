@@ -117,6 +117,7 @@ func TestKernelFile(t *testing.T) {
 	for name, want := range map[string]string{
 		"./boot/vmlinuz-6.12.1-cloud-amd64":                "vmlinuz",
 		"./usr/lib/modules/6.12.1/kernel/fs/x.ko.xz":       "lib/modules/6.12.1/kernel/fs/x.ko.xz",
+		"./usr/lib/modules/7.2.13+deb14/vmlinuz":           "vmlinuz",
 		"./lib/modules/6.1.0/modules.builtin":              "lib/modules/6.1.0/modules.builtin",
 		"./bin/busybox":                                    "busybox",
 		"./usr/bin/busybox":                                "busybox",

@@ -15,8 +15,16 @@ import (
 	"strings"
 )
 
-// kernelSuites are the Debian releases that the kernels come from.
-var kernelSuites = map[string]string{"6.12": "trixie", "6.1": "bookworm"}
+// kernelSuites are the suites of Debian's archives that the kernels come from. Of a
+// package in several of them apt takes the newest version.
+var kernelSuites = map[string][]string{
+	"6.12": {"trixie"},
+	// 6.1.176 in the main archive lacks a correction of CVE-2026-64378; the security
+	// archive has had it since 6.1.178.
+	"6.1":          {"bookworm", "bookworm-security"},
+	"6.1-affected": {"bookworm"},
+	"7.2":          {"unstable"},
+}
 
 // kernelModules are what the initrd loads, with what they depend on: the disks,
 // the root's filesystem, and the network, which then needs no wait for udev.
@@ -25,24 +33,42 @@ var kernelModules = []string{"virtio_pci", "virtio_blk", "virtio_net", "virtio_r
 
 // kernelArtifact holds vmlinuz, initrd.img and lib/modules/VERSION of a kernel.
 func kernelArtifact(kernel string, mirror aptSource) artifact {
-	suite := kernelSuites[kernel]
+	suites := kernelSuites[kernel]
 	return artifact{
 		name: "kernel-" + kernel,
-		key:  cacheKey(suite, initScript, strings.Join(kernelModules, " "), "2"),
+		key:  cacheKey(strings.Join(suites, " "), initScript, strings.Join(kernelModules, " "), "2"),
 		build: func(ctx context.Context, dir string) error {
-			if err := extractKernel(ctx, dir, suite, mirror); err != nil {
+			if err := extractKernel(ctx, dir, suites, mirror); err != nil {
 				return err
 			}
-			return buildInitrd(ctx, dir)
+			modules, err := kernelModulesDir(dir, kernel)
+			if err != nil {
+				return err
+			}
+			return buildInitrd(ctx, dir, modules)
 		},
 	}
 }
 
+// kernelModulesDir returns the directory with the modules of the unpacked kernel. A
+// suite that follows new releases, as unstable does, can have left the kernel behind.
+func kernelModulesDir(dir, kernel string) (string, error) {
+	versions, _ := filepath.Glob(filepath.Join(dir, "lib/modules/*"))
+	if len(versions) != 1 {
+		return "", fmt.Errorf("want the modules of one kernel, found %q", versions)
+	}
+	want, _, _ := strings.Cut(kernel, "-")
+	if got := filepath.Base(versions[0]); !strings.HasPrefix(got, want+".") {
+		return "", fmt.Errorf("kernel %s: Debian %s has %s now", kernel, kernelSuites[kernel][0], got)
+	}
+	return versions[0], nil
+}
+
 // extractKernel unpacks the kernel's package without installing it: the hooks of
 // an installed one would make an initrd that nobody boots, in a minute.
-func extractKernel(ctx context.Context, dir, suite string, mirror aptSource) error {
+func extractKernel(ctx context.Context, dir string, suites []string, mirror aptSource) error {
 	archive := filepath.Join(dir, "packages.tar")
-	err := mmdebstrap(ctx, mirror, suite, archive,
+	err := mmdebstrap(ctx, mirror, suites, archive,
 		"--variant=extract", "--include=linux-image-cloud-amd64,busybox-static")
 	if err != nil {
 		return err
@@ -77,10 +103,11 @@ func extractKernel(ctx context.Context, dir, suite string, mirror aptSource) err
 func kernelFile(name string) string {
 	name = strings.TrimPrefix(path.Clean(name), "usr/")
 	switch {
+	// In unstable Debian's kernel is beside its modules.
+	case strings.HasPrefix(name, "boot/vmlinuz-"), strings.HasPrefix(name, "lib/modules/") && path.Base(name) == "vmlinuz":
+		return "vmlinuz"
 	case strings.HasPrefix(name, "lib/modules/"):
 		return name
-	case strings.HasPrefix(name, "boot/vmlinuz-"):
-		return "vmlinuz"
 	case name == "bin/busybox":
 		return "busybox"
 	}
@@ -101,12 +128,7 @@ func writeFrom(r io.Reader, name string, mode os.FileMode) error {
 
 // buildInitrd unpacks the modules (an emulated CPU takes long over xz), lists
 // their dependencies, and packs the few that the root disk needs.
-func buildInitrd(ctx context.Context, dir string) error {
-	versions, _ := filepath.Glob(filepath.Join(dir, "lib/modules/*"))
-	if len(versions) != 1 {
-		return fmt.Errorf("want the modules of one kernel, found %q", versions)
-	}
-	modules := versions[0]
+func buildInitrd(ctx context.Context, dir, modules string) error {
 	// Trixie packs modules, bookworm does not. Two at a time: a node is built on two cores.
 	const unpack = `find "$1" -name '*.ko.xz' -print0 | xargs -0 -r -n 50 -P 2 xz -d`
 	if err := runQuietly(exec.CommandContext(ctx, "sh", "-c", unpack, "sh", modules)); err != nil {
