@@ -95,6 +95,18 @@ func BenchmarkRefreshUnchangedProc(b *testing.B) {
 	}
 }
 
+// Of a directory in a volume, a volume, and a directory of the root.
+func BenchmarkFind(b *testing.B) {
+	mounts, paths := busyNode()
+	table := parseTable(b, mounts)
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, p := range paths[:3] {
+			table.find(p)
+		}
+	}
+}
+
 func BenchmarkResolve15Known(b *testing.B) {
 	n, paths := newBusyNode(b)
 	b.ReportAllocs()

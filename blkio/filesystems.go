@@ -24,7 +24,7 @@ func (s *Storage) Filesystems() []Filesystem {
 	var out []Filesystem
 	for i := range snap.table.mounts {
 		m := snap.table.mounts[i]
-		if noDiskReason(m.FSType) != "" || m.FSType == "overlay" || m.Dev.Major == 0 && !strings.HasPrefix(m.Source, "/dev/") {
+		if m.Unreadable != "" || noDiskReason(m.FSType) != "" || m.FSType == "overlay" || m.Dev.Major == 0 && !strings.HasPrefix(m.Source, "/dev/") {
 			continue
 		}
 		n, known := at[m.Dev]

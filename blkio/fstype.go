@@ -33,6 +33,9 @@ func noDiskReason(fstype string) string {
 // isLocal says that looking up a name in a filesystem of the type waits for no
 // network and no other process. What is not known is not local.
 func isLocal(m *Mount) bool {
+	if m.Unreadable != "" {
+		return false
+	}
 	switch m.FSType {
 	case "tmpfs", "ramfs", "devtmpfs", "overlay", "btrfs", "bcachefs", "zfs":
 		return true

@@ -1,180 +1,84 @@
 package blkio
 
 import (
-	"fmt"
+	"cmp"
 	"io"
-	"math"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
-
-	"github.com/moby/sys/mountinfo"
 )
 
-// Mount is one line of mountinfo, what is of use here.
+// Mount is one line of mountinfo, reduced to the fields that this module uses.
 type Mount struct {
 	ID, Parent int
 	Dev        Dev    // st_dev of its files; major 0 is no block device
-	Root       string // of the mount within the filesystem
+	Root       string // of the mount within the filesystem; "" if it is longer than PATH_MAX
 	Mountpoint string // absolute, free of symlinks
 	FSType     string
 	Source     string
-	// Options are an overlay's, of which its layers are; "" for others.
+	// Options are those of an overlay that name its layers; "" for other types.
 	Options string
-	// Peers is the number of the peer group that it is in, and Master that of the
-	// one that it gets mounts and unmounts from; 0 for none.
+	// Peers is the number of its peer group, and Master that of the group that
+	// propagates mounts and unmounts to it; 0 for none.
 	Peers, Master int
 	// DataJournal is ext4's data=journal: no cgroup writeback.
 	DataJournal bool
-	// SlowFsync is what makes others' fsync wait behind a throttled writer:
-	// ext4's nodelalloc and dioread_lock.
+	// SlowFsync is true for ext4's nodelalloc and dioread_lock, with which the
+	// fsync of others waits behind a throttled writer.
 	SlowFsync bool
+	// Unreadable is the reason why the fields above are incomplete, "" if they are
+	// complete. A path that such a mount may hold cannot be limited. If the
+	// mountpoint itself is too long, Mountpoint is the directory above it that the
+	// first PATH_MAX bytes name: no path that a container can be given is as deep.
+	Unreadable string
 }
 
-// MountTable is a snapshot of mountinfo. It does not change and is safe for
-// concurrent use.
+// MountTable is a snapshot of the mounts of a mount namespace. It does not change
+// and is safe for concurrent use.
 type MountTable struct {
-	mounts []*Mount
-	// byPoint holds an index into mounts, and others that of the next mount
-	// on the same point, or -1: a stack, in no order.
-	byPoint map[string]int32
-	others  []int32
-	longest int // mountpoint, in bytes
-
-	sorting sync.Once
-	sorted  []string // the mountpoints, without duplicates; see points
+	mounts []*Mount // in the order of the kernel
+	// sorted has the same mounts by mountpoint. The mounts below a directory are
+	// next to one another, and so are those on one mountpoint, in no order.
+	sorted []*Mount
 }
 
 // ParseMountTable parses mountinfo as of proc_pid_mountinfo(5):
 //
 //	36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
 //
-// Parent IDs matter: a mount below a directory that another one has since
-// covered cannot be reached, and is not found.
-func ParseMountTable(r io.Reader) (*MountTable, error) {
-	mounts, err := parseMounts(r)
-	if err != nil {
-		return nil, err
-	}
-	return newMountTable(mounts), nil
-}
-
-// parseMounts returns a mount for each line; one that cannot be reached from the
-// root of the process has no Mountpoint.
-func parseMounts(r io.Reader) ([]*Mount, error) {
-	p := mountParser{names: make(map[string]string)}
-	_, err := mountinfo.GetMountsFromReader(r, p.add)
-	if err == nil {
-		err = p.err
-	}
-	if err != nil {
-		return nil, fmt.Errorf("parse mountinfo, mount %d: %w", len(p.mounts)+1, err)
-	}
-	return p.mounts, nil
-}
+// The parent IDs decide which mounts are hidden: Find does not return a mount below
+// a directory that another mount covers. A line that is malformed or too long
+// affects its own mount only. The error is that of reading r.
+func ParseMountTable(r io.Reader) (*MountTable, error) { return newMountReader().read(r) }
 
 func newMountTable(mounts []*Mount) *MountTable {
-	unreachable := func(m *Mount) bool { return m.Mountpoint == "" }
-	if slices.ContainsFunc(mounts, unreachable) {
-		mounts = slices.DeleteFunc(slices.Clone(mounts), unreachable)
-	}
-	t := &MountTable{
-		mounts:  mounts,
-		byPoint: make(map[string]int32, len(mounts)),
-		others:  make([]int32, len(mounts)),
-	}
-	for i := range mounts {
-		t.others[i] = -1
-		if first, ok := t.byPoint[mounts[i].Mountpoint]; ok {
-			t.others[i] = first
-		}
-		t.byPoint[mounts[i].Mountpoint] = int32(i)
-		t.longest = max(t.longest, len(mounts[i].Mountpoint))
-	}
+	t := &MountTable{mounts: mounts, sorted: slices.Clone(mounts)}
+	slices.SortStableFunc(t.sorted, byMountpoint)
 	return t
 }
 
-// mountParser takes what is of use from each line, and copies it: a part of
-// the line would keep all of it.
-type mountParser struct {
-	mounts []*Mount
-	names  map[string]string // few and often
-	err    error
-}
+func byMountpoint(a, b *Mount) int { return cmp.Compare(a.Mountpoint, b.Mountpoint) }
 
-func (p *mountParser) add(info *mountinfo.Info) (skip, stop bool) {
-	// The library takes what is no number for 0.
-	if info.Major < 0 || info.Major > math.MaxUint32 || info.Minor < 0 || info.Minor > math.MaxUint32 {
-		p.err = fmt.Errorf("device number %d:%d out of range", info.Major, info.Minor)
-		return true, true
-	}
-	if !strings.HasPrefix(info.Mountpoint, "/") {
-		p.mounts = append(p.mounts, &Mount{})
-		return true, false
-	}
-	options := ""
-	if info.FSType == "overlay" {
-		options = strings.Clone(info.VFSOptions)
-	}
-	peers, master := propagation(info.Optional)
-	p.mounts = append(p.mounts, &Mount{
-		ID:          info.ID,
-		Parent:      info.Parent,
-		Dev:         Dev{Major: uint32(info.Major), Minor: uint32(info.Minor)},
-		Root:        p.intern(info.Root),
-		Mountpoint:  path.Clean(strings.Clone(info.Mountpoint)),
-		FSType:      p.intern(info.FSType),
-		Source:      p.intern(info.Source),
-		Options:     options,
-		Peers:       peers,
-		Master:      master,
-		DataJournal: hasOption(info.VFSOptions, "data=journal"),
-		SlowFsync:   hasOption(info.VFSOptions, "nodelalloc") || hasOption(info.VFSOptions, "dioread_lock"),
-	})
-	return true, false
-}
-
-func (p *mountParser) intern(s string) string {
-	if name, ok := p.names[s]; ok {
-		return name
-	}
-	s = strings.Clone(s)
-	p.names[s] = s
-	return s
-}
-
-// propagation reads the optional fields, "shared:7 master:1". Others there are
-// ignored, as proc_pid_mountinfo(5) wants.
-func propagation(fields string) (peers, master int) {
-	for f := range strings.FieldsSeq(fields) {
-		tag, value, _ := strings.Cut(f, ":")
-		n, err := strconv.Atoi(value)
-		if err != nil {
+// next returns the table of these mounts, which are those of t without the ones in
+// gone and with added, in any order. It costs less than sorting all of them.
+func (t *MountTable) next(mounts, added []*Mount, gone map[*Mount]bool) *MountTable {
+	fresh := slices.SortedStableFunc(slices.Values(added), byMountpoint)
+	out := &MountTable{mounts: mounts, sorted: make([]*Mount, 0, len(mounts))}
+	for _, m := range t.sorted {
+		if gone[m] {
 			continue
 		}
-		switch tag {
-		case "shared":
-			peers = n
-		case "master":
-			master = n
+		for len(fresh) > 0 && fresh[0].Mountpoint < m.Mountpoint {
+			out.sorted, fresh = append(out.sorted, fresh[0]), fresh[1:]
 		}
+		out.sorted = append(out.sorted, m)
 	}
-	return peers, master
+	out.sorted = append(out.sorted, fresh...)
+	return out
 }
 
-func hasOption(options, want string) bool {
-	for o := range strings.SplitSeq(options, ",") {
-		if o == want {
-			return true
-		}
-	}
-	return false
-}
-
-// All returns every mount in the order of the file. They must not be changed, and may
-// be another table's, too.
+// All returns every mount in the order of the kernel. They must not be changed, and
+// may be shared with another table.
 func (t *MountTable) All() []*Mount { return t.mounts }
 
 // Find returns the mount that holds an absolute path, taken as text: the
@@ -188,41 +92,66 @@ func (t *MountTable) Find(p string) (*Mount, bool) {
 	return m, m != nil
 }
 
-// find takes a clean path. It looks up what covers each mountpoint on the way
+// find takes a clean path. It looks up the mounts around each mountpoint on the way
 // just once, so that the time grows with the length of the path and no more.
 func (t *MountTable) find(p string) *Mount {
-	// A tenant may write a path of 64 KiB, and each directory on the way is
-	// looked up. Nothing is at one that is longer than each mountpoint.
-	p = p[:min(len(p), t.longest+1)]
 	for {
-		if first, ok := t.byPoint[p]; ok {
-			return t.top(first, p)
-		}
-		if p == "/" {
+		// The mountpoints from a directory above p to p itself all start with that
+		// directory, so the last one of them that is not after p is the nearest.
+		i, _ := slices.BinarySearchFunc(t.sorted, p, func(m *Mount, p string) int {
+			if m.Mountpoint <= p {
+				return -1
+			}
+			return 1
+		})
+		if i == 0 {
 			return nil
 		}
-		p = parentDir(p)
+		last := t.sorted[i-1].Mountpoint
+		if last == p {
+			return t.top(t.stack(i), p)
+		}
+		p = commonDir(p, last)
 	}
 }
 
-// top returns the mount that is seen on p: the top of the stack there, or what
-// is around it if a mount further up hides the whole of it.
-func (t *MountTable) top(first int32, p string) *Mount {
+// stack returns the mounts on the mountpoint of the last mount before index end.
+func (t *MountTable) stack(end int) []*Mount {
+	first := end - 1
+	for first > 0 && t.sorted[first-1].Mountpoint == t.sorted[end-1].Mountpoint {
+		first--
+	}
+	return t.sorted[first:end]
+}
+
+// commonDir returns the deepest directory that is p or above it and whose text the
+// path other starts with. Both are clean; other is no directory of p's.
+func commonDir(p, other string) string {
+	n := 0
+	for n < len(p) && n < len(other) && p[n] == other[n] {
+		n++
+	}
+	if n < len(p) && p[n] == '/' {
+		return p[:max(n, 1)]
+	}
+	return p[:max(strings.LastIndexByte(p[:n], '/'), 1)]
+}
+
+// top returns the mount that is seen on p: the top of the stack there, or the mount
+// around it if a mount further up hides the whole of the stack.
+func (t *MountTable) top(stack []*Mount, p string) *Mount {
 	var around *Mount
 	if p != "/" {
 		around = t.find(parentDir(p))
 	}
 	var seen *Mount
 	if around == nil {
-		seen = t.bottom(first) // the root, whose parent is not in the table
-	} else if seen = t.childOf(first, around.ID); seen == nil {
+		seen = bottom(stack) // the root, whose parent is not in the table
+	} else if seen = childOf(stack, around.ID); seen == nil {
 		return around
 	}
-	if t.others[first] < 0 {
-		return seen
-	}
-	for range t.mounts { // bounded, should the parents go round in circles
-		next := t.childOf(first, seen.ID)
+	for range stack { // bounded, should the parents go round in circles
+		next := childOf(stack, seen.ID)
 		if next == nil {
 			break
 		}
@@ -232,32 +161,56 @@ func (t *MountTable) top(first int32, p string) *Mount {
 }
 
 // bottom returns the mount of a stack that has no other one of it below.
-func (t *MountTable) bottom(first int32) *Mount {
-	for i := first; i >= 0; i = t.others[i] {
-		m := t.mounts[i]
-		if below := t.withID(first, m.Parent); below == nil || below == m {
+func bottom(stack []*Mount) *Mount {
+	for _, m := range slices.Backward(stack) {
+		isBelow := func(o *Mount) bool { return o.ID == m.Parent && o.ID != m.ID }
+		if !slices.ContainsFunc(stack, isBelow) {
 			return m
 		}
 	}
-	return t.mounts[first]
+	return stack[len(stack)-1]
 }
 
-func (t *MountTable) withID(first int32, id int) *Mount {
-	for i := first; i >= 0; i = t.others[i] {
-		if t.mounts[i].ID == id {
-			return t.mounts[i]
+// childOf returns the mount of a stack that is mounted on the one with this ID.
+func childOf(stack []*Mount, id int) *Mount {
+	for _, m := range slices.Backward(stack) {
+		if m.Parent == id && m.ID != id {
+			return m
 		}
 	}
 	return nil
 }
 
-func (t *MountTable) childOf(first int32, id int) *Mount {
-	for i := first; i >= 0; i = t.others[i] {
-		if t.mounts[i].Parent == id && t.mounts[i].ID != id {
-			return t.mounts[i]
-		}
+// below returns a list that starts with the mounts below a clean directory, sorted
+// by mountpoint; hidden ones too. It is nil if there are none. The root directory
+// is "".
+func (t *MountTable) below(dir string) []*Mount {
+	first, _ := slices.BinarySearchFunc(t.sorted, dir, func(m *Mount, dir string) int { return compareToBelow(m.Mountpoint, dir) })
+	if first == len(t.sorted) || !isBelow(t.sorted[first].Mountpoint, dir) {
+		return nil
 	}
-	return nil
+	return t.sorted[first:]
+}
+
+// compareToBelow compares a mountpoint with the text that all paths below dir start
+// with, dir + "/", without making that.
+func compareToBelow(p, dir string) int {
+	if len(p) <= len(dir) {
+		return cmp.Or(strings.Compare(p, dir), -1)
+	}
+	if c := strings.Compare(p[:len(dir)], dir); c != 0 {
+		return c
+	}
+	if p[len(dir)] < '/' || p[len(dir):] == "/" {
+		return -1
+	}
+	return 1
+}
+
+// isBelow reports whether a mountpoint is below a directory, and not the directory
+// itself.
+func isBelow(p, dir string) bool {
+	return len(p) > len(dir)+1 && p[len(dir)] == '/' && p[:len(dir)] == dir
 }
 
 // parentDir is path.Dir for a clean absolute path, without its allocations.

@@ -1,9 +1,14 @@
 package blkio
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -136,16 +141,122 @@ func TestFindDeep(t *testing.T) {
 	}
 }
 
-func TestParseMountTableErrors(t *testing.T) {
+// TestUnreadableMounts: a line that is malformed or too long affects its mount only.
+func TestUnreadableMounts(t *testing.T) {
+	const (
+		root  = "1 0 8:1 / / rw - ext4 /dev/root rw\n"
+		after = "3 1 8:3 / /b rw - ext4 /dev/b rw\n"
+	)
+	deep := strings.Repeat("/"+strings.Repeat("d", 250), 300)
+	above := deep[:251*(maxMountPath/251)] // the deepest directory that a call of the kernel takes
+	b := &Mount{ID: 3, Parent: 1, Dev: Dev{8, 3}, Root: "/", Mountpoint: "/b", FSType: "ext4", Source: "/dev/b"}
+	unreadable := func(point, why string) *Mount {
+		return &Mount{ID: 2, Parent: 1, Dev: Dev{8, 2}, Root: "/", Mountpoint: point, Unreadable: why}
+	}
+	tests := map[string]struct {
+		line string
+		path string // asked for
+		want *Mount
+	}{
+		"long root":         {"2 1 8:2 " + deep + " /a rw - ext4 /dev/a rw", "/a/f", &Mount{ID: 2, Parent: 1, Dev: Dev{8, 2}, Mountpoint: "/a", FSType: "ext4", Source: "/dev/a"}},
+		"longer root":       {"2 1 8:2 " + deep + deep + " /a rw - ext4 /dev/a rw", "/a/f", &Mount{ID: 2, Parent: 1, Dev: Dev{8, 2}, Mountpoint: "/a", FSType: "ext4", Source: "/dev/a"}},
+		"long options":      {"2 1 8:2 / /a rw - ext4 /dev/a rw," + deep, "/a/f", unreadable("/a", badLine)},
+		"long source":       {"2 1 8:2 / /a rw - ext4 " + deep + " rw", "/a/f", unreadable("/a", badLine)},
+		"long optional":     {"2 1 8:2 / /a rw shared:" + deep + " - ext4 /dev/a rw", "/a/f", unreadable("/a", badLine)},
+		"many fields":       {"2 1 8:2 / /a rw " + strings.Repeat("x ", maxMountLine) + "- ext4 /dev/a rw", "/a/f", unreadable("/a", badLine)},
+		"no separator":      {"2 1 8:2 / /a rw ext4 /dev/a rw", "/a/f", unreadable("/a", badLine)},
+		"no options":        {"2 1 8:2 / /a rw - ext4 /dev/a", "/a", unreadable("/a", badLine)},
+		"device number":     {"2 1 8:-1 / /a rw - ext4 /dev/a rw", "/a", &Mount{ID: 2, Parent: 1, Root: "/", Mountpoint: "/a", FSType: "ext4", Source: "/dev/a", Unreadable: badLine}},
+		"long point":        {"2 1 8:2 / " + deep + " rw - ext4 /dev/a rw", above + "/f", &Mount{ID: 2, Parent: 1, Dev: Dev{8, 2}, Root: "/", Mountpoint: above, FSType: "ext4", Source: "/dev/a", Unreadable: longMountpoint}},
+		"- a path above it": {"2 1 8:2 / " + deep + " rw - ext4 /dev/a rw", parentDir(above), nil},
+		"a name too long":   {"2 1 8:2 / /" + strings.Repeat("d", 5000) + " rw - ext4 /dev/a rw", "/a", nil},
+		"no mountpoint":     {"2 1 8:2 / a rw - ext4 /dev/a rw", "/a", nil},
+		"no number":         {"x 1 8:2 / /a rw - ext4 /dev/a rw", "/a", nil},
+		"four fields":       {"2 1 8:2 /", "/a", nil},
+		"empty":             {"", "/a", nil},
+		"only a newline's":  {"other option of the mount before it", "/a", nil},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			table := parseTable(t, root+tt.line+"\n"+after)
+			got, _ := table.Find(tt.path)
+			if tt.want == nil && got.ID != 1 || tt.want != nil && !cmp.Equal(tt.want, got) {
+				t.Errorf("%s:\n%.400s", tt.path, cmp.Diff(tt.want, got))
+			}
+			if other, _ := table.Find("/b/f"); !cmp.Equal(b, other) {
+				t.Errorf("another mount:\n%s", cmp.Diff(b, other))
+			}
+		})
+	}
+}
+
+// TestUnreadableResolved: a path on such a mount, or below it, cannot be limited.
+func TestUnreadableResolved(t *testing.T) {
+	n := newFakeNode(t, nodeMounts+"60 29 8:32 / /srv/bad rw ext4 /dev/sdc rw\n61 60 8:48 / /srv/bad/in rw - ext4 /dev/sdd rw\n")
 	for in, want := range map[string]string{
-		"36 35 98:0 /mnt1 /mnt2 rw\n":                       "parse mountinfo, mount 1: parsing '36 35 98:0 /mnt1 /mnt2 rw' failed: not enough fields (6)",
-		"36 35 98:-1 / /a rw - ext4 /dev/a rw\n":            "parse mountinfo, mount 1: device number 98:-1 out of range",
-		nodeMounts + "36 35 98 / /a rw - ext4 /dev/a rw\n":  "parse mountinfo, mount 20: parsing '36 35 98 / /a rw - ext4 /dev/a rw' failed: unexpected major:minor pair 98",
-		"36 35 4294967296:0 / /a rw - ext4 /dev/a rw\n":     "parse mountinfo, mount 1: device number 4294967296:0 out of range",
-		"36 35 8:0 / /a rw shared:1 x y z ext4 /dev/a rw\n": "parse mountinfo, mount 1: parsing '36 35 8:0 / /a rw shared:1 x y z ext4 /dev/a rw' failed: missing - separator",
+		"/srv/bad/x":    badLine,
+		"/srv/bad/in":   "sdd", // its mountpoint is known to be free of symlinks
+		"/srv/bad/in/x": "it is below a mount that cannot be read: " + badLine,
+		"/srv/other":    "sda",
 	} {
-		_, err := ParseMountTable(strings.NewReader(in))
-		checkError(t, err, want)
+		if got := what(n.Resolve(t.Context(), in)); got != want {
+			t.Errorf("%s is on %q, want %q", in, got, want)
+		}
+	}
+	if d := cmp.Diff([]string{"bad " + badLine, "bad/in sdd"}, list(t.Context(), n, "/srv")[:2]); d != "" {
+		t.Error(d)
+	}
+}
+
+// longRoots is a table of n mounts of directories that a tenant moved to below a
+// path of 60 KB, as the kernel writes it. Reading allocates nothing.
+type longRoots struct {
+	n, next   int
+	buf, rest []byte
+	dir       string
+}
+
+func newLongRoots(n int, name string) *longRoots {
+	dir := strings.Repeat("/"+name, 60000/(len(name)+1))
+	return &longRoots{n: n, rest: []byte("1 0 8:1 / / rw - ext4 /dev/root rw\n"), dir: dir, buf: make([]byte, 0, len(dir)+200)}
+}
+
+func (l *longRoots) Read(p []byte) (int, error) {
+	if len(l.rest) == 0 {
+		if l.next == l.n {
+			return 0, io.EOF
+		}
+		l.rest = strconv.AppendInt(l.buf[:0], int64(l.next+2), 10)
+		l.rest = append(append(l.rest, " 1 8:1 "...), l.dir...)
+		l.rest = strconv.AppendInt(append(l.rest, " /subpaths/"...), int64(l.next), 10)
+		l.rest = append(l.rest, " rw - ext4 /dev/sda1 rw\n"...)
+		l.next++
+	}
+	n := copy(p, l.rest)
+	l.rest = l.rest[n:]
+	return n, nil
+}
+
+// TestMountReaderMemory: the lines of one tenant take memory for their number, not for
+// their length. Each reading has other lines, as after the renaming of a directory.
+func TestMountReaderMemory(t *testing.T) {
+	const lines, bound = 3000, 16 << 20
+	r := newMountReader()
+	for i := range 3 {
+		src := newLongRoots(lines, fmt.Sprint("directory", i))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		table, err := r.read(src)
+		runtime.ReadMemStats(&after)
+		if err != nil || len(table.All()) != lines+1 {
+			t.Fatalf("%d mounts, %v", len(table.All()), err)
+		}
+		if m, _ := table.Find("/subpaths/7/x"); m.ID != 9 || m.Unreadable != "" {
+			t.Errorf("got %+v", m)
+		}
+		if got := after.TotalAlloc - before.TotalAlloc; got > bound {
+			t.Errorf("reading %d: %d MiB allocated, at most %d", i, got>>20, bound>>20)
+		}
 	}
 }
 
@@ -185,8 +296,9 @@ func TestMountReader(t *testing.T) {
 			t.Errorf("table %d (-anew +again):\n%s", i, d)
 		}
 	}
-	if _, err := r.read(strings.NewReader(tables[0] + "nonsense\n")); err == nil {
-		t.Error("no error for nonsense")
+	broken := errors.New("broken")
+	if _, err := r.read(io.MultiReader(strings.NewReader(tables[0]+line(8, "/g")), iotest.ErrReader(broken))); !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
 	}
 	if got, err := r.read(strings.NewReader(tables[0])); err != nil || len(got.All()) != 3 {
 		t.Errorf("after an error: %v, %v", got, err)

@@ -39,6 +39,18 @@ func parseLayers(options string) layers {
 	return l
 }
 
+// layerOptions returns those of an overlay's options that parseLayers reads.
+func layerOptions(options string) string {
+	kept := make([]string, 0, 8)
+	for option := range strings.SplitSeq(options, ",") {
+		switch key, _, _ := strings.Cut(option, "="); key {
+		case "upperdir", "lowerdir", "lowerdir+", "datadir+":
+			kept = append(kept, option)
+		}
+	}
+	return strings.Join(kept, ",")
+}
+
 // splitLayers splits at colons without a backslash. Between two are layers of data
 // only, so that there can be empty ones.
 func splitLayers(list string) []string {
@@ -170,7 +182,7 @@ func (s *snapshot) layer(ctx context.Context, m *Mount, dir string, depth int) (
 		return s.holder(ctx, of, depth, true)
 	}
 	if remote := s.remoteAbove(of); remote != nil {
-		return &Backing{Reason: "its place is below " + remote.FSType + ", which could hang"}, false
+		return &Backing{Reason: belowRemote(remote)}, false
 	}
 	target, err := s.host.resolve(ctx, s.table, dir)
 	switch {

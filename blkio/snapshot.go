@@ -99,7 +99,7 @@ func (s *snapshot) locateNew(ctx context.Context, hostPath string) (_ located, c
 	// is in a filesystem that is not local is never looked at.
 	if p != m.Mountpoint && isLocal(m) {
 		if remote := s.remoteAbove(m); remote != nil {
-			return s.noDisk(m, "its place is below "+remote.FSType+", which could hang"), false
+			return s.noDisk(m, belowRemote(remote)), false
 		}
 		target, err := s.host.resolve(ctx, s.table, p)
 		certain = err == nil
@@ -138,6 +138,15 @@ func (b *Backing) without(err error) {
 			b.Reason, b.Err = lookFailed, err
 		}
 	}
+}
+
+// belowRemote is the reason for a path that is not looked up because its place is
+// below a mount that is not local.
+func belowRemote(m *Mount) string {
+	if m.Unreadable != "" {
+		return "it is below a mount that cannot be read: " + m.Unreadable
+	}
+	return "its place is below " + m.FSType + ", which could hang"
 }
 
 // remoteAbove returns a mount on the way to m that is not local.
@@ -180,6 +189,8 @@ func (s *snapshot) mountBacking(ctx context.Context, m *Mount, depth int) (_ *Ba
 	}
 	b = &Backing{Mountpoint: m.Mountpoint, FSType: m.FSType, Reason: noDiskReason(m.FSType)}
 	switch {
+	case m.Unreadable != "":
+		b.Reason = m.Unreadable
 	case m.FSType == "overlay":
 		// Of a layer the text may be another than where it is asked for.
 		if b, certain = s.overlayBacking(ctx, m, depth); !certain || depth > 0 {

@@ -2,6 +2,7 @@ package blkio
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -129,7 +130,9 @@ func (s *Storage) refresh(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("refresh the mount table: %w", err)
 	}
-	table.points()
+	if len(table.All()) == 0 {
+		return 0, errors.New("refresh the mount table: it has no mount")
+	}
 	next := newSnapshot(table, s.sys, s.host)
 	if old := s.current.Load(); old != nil {
 		next.carryOver(ctx, old)

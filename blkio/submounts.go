@@ -1,11 +1,9 @@
 package blkio
 
 import (
-	"cmp"
 	"context"
 	"io/fs"
 	"iter"
-	"slices"
 	"strings"
 )
 
@@ -49,8 +47,8 @@ func (s *snapshot) below(ctx context.Context, hostPath, rel string) (at string, 
 	if !fs.ValidPath(rel) || rel == "." {
 		return "", Backing{}, false
 	}
-	dir, points := s.pointsBelow(ctx, hostPath)
-	if len(points) == 0 {
+	dir, mounts := s.mountsBelow(ctx, hostPath)
+	if len(mounts) == 0 {
 		return "", Backing{}, false
 	}
 	m := s.table.find(dir + "/" + rel)
@@ -62,14 +60,18 @@ func (s *snapshot) below(ctx context.Context, hostPath, rel string) (at string, 
 }
 
 func (s *snapshot) submounts(ctx context.Context, hostPath string, yield func(string, Backing) bool) {
-	dir, points := s.pointsBelow(ctx, hostPath)
-	for _, p := range points {
-		m := s.table.find(p)
-		switch {
-		case !isBelow(p, dir) || ctx.Err() != nil:
+	dir, mounts := s.mountsBelow(ctx, hostPath)
+	for i, on := range mounts {
+		p := on.Mountpoint
+		if !isBelow(p, dir) || ctx.Err() != nil {
 			return
-		case m.Mountpoint != p: // hidden
-			continue
+		}
+		if i > 0 && mounts[i-1].Mountpoint == p {
+			continue // one of each stack
+		}
+		m := s.table.find(p)
+		if m.Mountpoint != p {
+			continue // hidden
 		}
 		b, _ := s.mountBacking(ctx, m, 0)
 		if !yield(p[len(dir)+1:], *b) {
@@ -78,62 +80,13 @@ func (s *snapshot) submounts(ctx context.Context, hostPath string, yield func(st
 	}
 }
 
-// pointsBelow returns the directory that hostPath leads to, "" for the root,
-// and what the method of the table does for it.
-func (s *snapshot) pointsBelow(ctx context.Context, hostPath string) (dir string, points []string) {
+// mountsBelow returns the directory that hostPath leads to, "" for the root, and the
+// list that MountTable.below has for it.
+func (s *snapshot) mountsBelow(ctx context.Context, hostPath string) (dir string, mounts []*Mount) {
 	dir = s.locate(ctx, hostPath).path
 	if dir == "" {
 		return "", nil
 	}
 	dir = strings.TrimSuffix(dir, "/")
-	return dir, s.table.pointsBelow(dir)
-}
-
-// pointsBelow returns a list that starts with the mountpoints below a clean
-// directory, in order; those of hidden mounts too. It is nil if there are none.
-// The root directory is "" here and in what follows.
-func (t *MountTable) pointsBelow(dir string) []string {
-	points := t.points()
-	first, _ := slices.BinarySearchFunc(points, dir, compareToBelow)
-	if first == len(points) || !isBelow(points[first], dir) {
-		return nil
-	}
-	return points[first:]
-}
-
-// points returns the mountpoints in the order of their bytes: those below a
-// directory are next to one another. Sorting takes about 1 ms, so a storage has
-// it done where the table is read, before a handler wants it.
-func (t *MountTable) points() []string {
-	t.sorting.Do(func() {
-		t.sorted = make([]string, 0, len(t.byPoint))
-		for i := range t.mounts {
-			if t.others[i] < 0 { // one of each stack
-				t.sorted = append(t.sorted, t.mounts[i].Mountpoint)
-			}
-		}
-		slices.Sort(t.sorted)
-	})
-	return t.sorted
-}
-
-// compareToBelow compares a mountpoint with what the paths below dir start with,
-// dir + "/", without making that.
-func compareToBelow(p, dir string) int {
-	if len(p) <= len(dir) {
-		return cmp.Or(strings.Compare(p, dir), -1)
-	}
-	if c := strings.Compare(p[:len(dir)], dir); c != 0 {
-		return c
-	}
-	if p[len(dir)] < '/' || p[len(dir):] == "/" {
-		return -1
-	}
-	return 1
-}
-
-// isBelow says whether a mountpoint is below a directory, and not the directory
-// itself.
-func isBelow(p, dir string) bool {
-	return len(p) > len(dir)+1 && p[len(dir)] == '/' && p[:len(dir)] == dir
+	return dir, s.table.below(dir)
 }
