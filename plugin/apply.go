@@ -24,6 +24,7 @@ type change struct {
 	text   []byte                     // of io.max, where that was read
 	cg     blkio.Cgroup
 	old    *Record // may be the target's own, which is never changed
+	unread error   // of reading it; what is not known is not replaced, either
 	raise  []blkio.DevLimits
 	lower  []blkio.DevLimits
 	weight uint32 // 0: leave it
@@ -61,17 +62,37 @@ func (p *Plugin) writeContainer(pod, t *target, starting bool) error {
 	err = errors.Join(err, c.doLower(p, err))
 	p.identify(&c)
 	p.hold(&c, pod)
-	if errors.Is(err, blkio.ErrGone) && !starting {
-		// It ended; its StopContainer event is under way or was missed.
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		t.owner.running = false
-		t.owner.noteExit(false)
-		t.owner.unheld()
-		p.markDirty(t.owner.pod.group)
-		return nil
+	switch {
+	case !errors.Is(err, blkio.ErrGone):
+		p.place(t.owner)
+		return err
+	case starting:
+		return nil // see isUnplaced
 	}
-	return err
+	return p.missing(t.owner)
+}
+
+// place notes that the cgroup of a container was seen.
+func (p *Plugin) place(c *container) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.placed = true
+}
+
+// missing decides why a container that runs, as far as is known, has no cgroup: it has
+// ended, and its StopContainer event is under way or was missed, or the runtime has not
+// made the cgroup yet.
+func (p *Plugin) missing(c *container) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.running && !c.placed && !c.refused {
+		return fmt.Errorf("container %s is not limited: its cgroup is not there yet", c.name)
+	}
+	c.running = false
+	c.noteExit(false)
+	c.unheld()
+	p.markDirty(c.pod.group)
+	return nil
 }
 
 // inspect reads what is on a cgroup and says what it needs.
@@ -87,8 +108,10 @@ func (p *Plugin) inspect(t *target) (change, error) {
 		}
 		return change{}, err
 	}
-	if err != nil {
+	if errors.Is(err, errRecord) {
 		p.log.WithError(err).WithField("cgroup", t.cgroup).Warn("Replacing a record that cannot be read")
+	} else {
+		c.unread = err
 	}
 	if old != nil && old.Cleared {
 		return change{}, nil
@@ -309,6 +332,8 @@ func (c *change) write(lines []blkio.DevLimits) error {
 // writeRecord writes a record that differs from the one that is there.
 func (c *change) writeRecord(r Record) error {
 	switch {
+	case c.unread != nil:
+		return c.unread
 	case c.old == nil && r.empty(), c.old != nil && c.old.equal(&r):
 		return nil
 	case r.empty():

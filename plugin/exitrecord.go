@@ -143,18 +143,18 @@ func (c *container) noteExit(lifted bool) {
 }
 
 // recall takes over what the record of a pod says of containers that ended
-// before this program's start. It reads once. The caller is the one who writes to
-// the group.
-func (p *Plugin) recall(g *group) {
-	p.mu.Lock()
-	done := g.recalled || g.cgroup == ""
-	p.mu.Unlock()
-	if done {
-		return
+// before this program's start. It reads until that succeeds once. The caller is the one
+// who writes to the group.
+func (p *Plugin) recall(g *group) error {
+	if p.isRecalled(g) {
+		return nil
 	}
 	r, err := ReadRecord(p.cgroups.Cgroup(g.cgroup))
-	if errors.Is(err, blkio.ErrGone) {
-		return // not there yet
+	switch {
+	case errors.Is(err, blkio.ErrGone):
+		return nil // not there yet
+	case err != nil && !errors.Is(err, errRecord):
+		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -162,4 +162,22 @@ func (p *Plugin) recall(g *group) {
 	if r != nil && r.Kind == KindPod {
 		g.exits = withExits(r.Exits, g.exits)
 	}
+	return nil
+}
+
+func (p *Plugin) isRecalled(g *group) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return g.recalled || g.cgroup == ""
+}
+
+// withEnded adds to the containers that came those that a record knows to have ended. Of
+// these the name is known and nothing else.
+func withEnded(seen []policy.Container, exits []ExitRecord) []policy.Container {
+	for _, e := range exits {
+		if !slices.ContainsFunc(seen, func(c policy.Container) bool { return c.Name == e.Container }) {
+			seen = append(seen, policy.Container{Name: e.Container, Unknown: true})
+		}
+	}
+	return seen
 }

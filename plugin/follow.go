@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 
@@ -156,6 +157,14 @@ func (c *container) lookAgain() {
 func (p *Plugin) beginLook(c *container) container {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c.again = false
+	c.again, c.lookBegan = false, time.Now()
 	return *c
+}
+
+// endLook gives the token back that was taken for a look.
+func (p *Plugin) endLook(c *container) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.lookBegan = time.Time{}
+	<-c.settling
 }

@@ -69,12 +69,23 @@ func (p *Plugin) start(ctx context.Context, sb *api.PodSandbox, ctr *api.Contain
 	// hang: a container that runs is known, counted, and tried again.
 	c := p.enter(pod, ctr)
 	err = p.calls.within(ctx, pod.group.key, func(ctx context.Context) error { return p.limit(ctx, c, canRefuse) })
-	if _, refused := errors.AsType[*policy.Error](err); refused {
+	switch _, refused := errors.AsType[*policy.Error](err); {
+	case refused:
 		p.neverRan(c) // here, where the refusal is certain to be the answer
-	} else if err != nil {
+	case err != nil:
 		p.notLimited(c, err)
+	case p.isUnplaced(c):
+		// To refuse it would be to refuse each try of it.
+		c.logger(p.log).Warn("A container starts without a cgroup, as one that is restored from a checkpoint does; its limits follow")
+		p.updated(sb.GetId())
 	}
 	return err
+}
+
+func (p *Plugin) isUnplaced(c *container) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return c.cgroup != "" && !c.placed
 }
 
 // limit has the limits of a container that starts decided and written.
@@ -197,8 +208,9 @@ func (p *Plugin) register(ctx context.Context, c container) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	c.arrival = p.nextArrival()
 	c.pod.containers[c.id] = &c
-	c.pod.known[c.name] = c.facts
+	c.pod.remember(&c)
 	c.pod.group.changed()
 	return nil
 }
@@ -207,7 +219,8 @@ func (p *Plugin) register(ctx context.Context, c container) error {
 func (p *Plugin) know(c *container) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c.pod.known[c.name] = c.facts
+	c.arrival = p.nextArrival()
+	c.pod.remember(c)
 }
 
 // enter finds or registers a container that starts. Until it is settled it
@@ -217,9 +230,7 @@ func (p *Plugin) enter(pod *pod, ctr *api.Container) *container {
 	defer p.mu.Unlock()
 	c := pod.containers[ctr.GetId()]
 	if c == nil {
-		fresh := newContainer(pod, ctr)
-		c = &fresh
-		pod.containers[c.id] = c
+		c = p.add(pod, ctr)
 	}
 	c.lookAgain() // what was mounted after it was created may have come into it
 	c.begin()
@@ -235,10 +246,26 @@ func (p *Plugin) neverRan(c *container) {
 	p.markDirty(c.pod.group)
 }
 
+// add makes a container part of its pod that nothing is known of but what the runtime
+// told. The caller holds mu.
+func (p *Plugin) add(pod *pod, ctr *api.Container) *container {
+	c := newContainer(pod, ctr)
+	c.arrival = p.nextArrival()
+	pod.containers[c.id] = &c
+	return &c
+}
+
 func (p *Plugin) snapshot(c *container) container {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return *c
+}
+
+// snapshotIf reports beside the copy whether something held at that moment.
+func (p *Plugin) snapshotIf(c *container, holds func(*container) bool) (container, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return *c, holds(c)
 }
 
 // stopped takes a container out of the pod's sums; the reconciler lowers the

@@ -95,7 +95,7 @@ type Plugin struct {
 	pods map[string]*pod
 	// groups are the same pods by their pod cgroup, see groupKey.
 	groups   map[string]*group
-	arrivals int // of pods so far
+	arrivals int // of pods and containers so far
 	// dirty are those that the reconciler has to look at.
 	dirty map[*group]bool
 }

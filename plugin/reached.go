@@ -33,18 +33,7 @@ const enough = 1 << 20
 // findReached looks for disks that containers use and that nobody told of. What is found
 // makes their groups restless.
 func (p *Plugin) findReached(ctx context.Context, groups []*group) {
-	of := make([]*container, 0, 2*len(groups))
-	p.mu.Lock()
-	for _, g := range groups {
-		for _, pod := range g.pods {
-			for _, c := range pod.containers {
-				if c.mayReach() {
-					of = append(of, c)
-				}
-			}
-		}
-	}
-	p.mu.Unlock()
+	of := p.reaching(groups)
 	if len(of) == 0 {
 		return
 	}
@@ -65,6 +54,23 @@ func (p *Plugin) findReached(ctx context.Context, groups []*group) {
 	}
 }
 
+// reaching returns the containers of groups for which mayReach holds.
+func (p *Plugin) reaching(groups []*group) []*container {
+	out := make([]*container, 0, 2*len(groups))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, g := range groups {
+		for _, pod := range g.pods {
+			for _, c := range pod.containers {
+				if c.mayReach() {
+					out = append(out, c)
+				}
+			}
+		}
+	}
+	return out
+}
+
 // mayReach says that a "*" means what a container is seen to use. The caller holds
 // Plugin.mu.
 func (c *container) mayReach() bool {
@@ -79,11 +85,9 @@ func (c *container) isPartial() bool { return c.source != nil || c.unjudged && c
 // mayHaveReached spares most containers a look of their own: there is nothing to find
 // where no cgroup above has used another disk than those that the container was told of.
 func (p *Plugin) mayHaveReached(sums sums, c *container) bool {
-	p.mu.Lock()
-	known := c.unjudged || c.notJudged != "" || len(c.reached) > 0 || len(c.charged) > 0
-	cgroup, facts := c.cgroup, c.facts
-	p.mu.Unlock()
-	return known || sums.untold(cgroup, &facts)
+	now := p.snapshot(c)
+	known := now.unjudged || now.notJudged != "" || len(now.reached) > 0 || len(now.charged) > 0
+	return known || sums.untold(now.cgroup, &now.facts)
 }
 
 // sums are the counters of cgroups that have others below, as one pass reads them. They
@@ -136,9 +140,7 @@ func (s sum) anyUntold(facts *policy.Container) bool {
 // reach looks at what a container is charged with, and says whether there is something
 // to decide or to write anew.
 func (p *Plugin) reach(ctx context.Context, stacks *stacks, c *container) bool {
-	p.mu.Lock()
-	old, wanted, pod := *c, c.mayReach(), c.pod.group.cgroup
-	p.mu.Unlock()
+	old, wanted := p.snapshotIf(c, (*container).mayReach)
 	if !wanted {
 		return false
 	}
@@ -150,25 +152,14 @@ func (p *Plugin) reach(ctx context.Context, stacks *stacks, c *container) bool {
 	if err == nil {
 		var starred map[blkio.Dev]bool
 		if old.unjudged {
-			starred = p.starred(old.cgroup, pod)
+			starred = p.starred(old.cgroup, c.pod.group.cgroup)
 		}
 		found, err = stacks.judge(ctx, &old, stats, starred)
 	}
 	if ctx.Err() != nil {
 		return false
 	}
-	p.mu.Lock()
-	again := err != nil && err.Error() == c.notJudged
-	changed := err == nil && (c.unjudged || !slices.Equal(found.reached, c.reached))
-	if c.notJudged = ""; err != nil { // what was found holds
-		c.notJudged = err.Error()
-	} else {
-		c.reached, c.charged, c.unjudged = found.reached, found.charged, false
-	}
-	if changed {
-		c.pod.group.changed()
-	}
-	p.mu.Unlock()
+	again, changed := p.judged(c, &found, err)
 	switch {
 	case again:
 	case err != nil:
@@ -177,6 +168,24 @@ func (p *Plugin) reach(ctx context.Context, stacks *stacks, c *container) bool {
 		old.tellReached(p.log, found.reached, stats)
 	}
 	return changed
+}
+
+// judged notes what a look found. It reports whether that failed as it did before, and
+// whether there is something to decide or to write anew.
+func (p *Plugin) judged(c *container, found *judgement, err error) (again, changed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil { // what was found holds
+		again = err.Error() == c.notJudged
+		c.notJudged = err.Error()
+		return again, false
+	}
+	changed = c.unjudged || !slices.Equal(found.reached, c.reached)
+	c.reached, c.charged, c.unjudged, c.notJudged = found.reached, found.charged, false, ""
+	if changed {
+		c.pod.group.changed()
+	}
+	return false, changed
 }
 
 // tellReached logs those disks that the container, as it was before, was not known to use.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // The work on one group of pods is bounded by a thousand times what it takes. A
@@ -15,6 +17,8 @@ import (
 const (
 	passDeadline = time.Second
 	lookDeadline = 5 * time.Second // it may read a mount table that has changed
+	// firstPause is the time from a group's first failure to the next try.
+	firstPause = 100 * time.Millisecond
 )
 
 // reconcile keeps cgroups and desires equal until ctx ends: the pods that an
@@ -48,6 +52,7 @@ func (p *Plugin) reconcileAll(ctx context.Context) {
 		p.dropPlans(groups) // a warning comes or goes
 	}
 	p.findRunning(groups)
+	p.findClean(ctx, groups)
 	p.findReached(ctx, groups)
 	for _, g := range p.restless(ctx, groups) {
 		p.reconcileGroup(ctx, g)
@@ -91,10 +96,8 @@ func (p *Plugin) groupIsQuiet(g *group, buf []byte) bool {
 		return false
 	}
 	defer p.release(g)
-	p.mu.Lock()
-	plan := g.plan
-	p.mu.Unlock()
-	if plan == nil || len(p.unsettled(g)) > 0 || !p.isQuiet(plan.pod, buf) {
+	plan := p.planOf(g)
+	if unsettled, hung := p.unsettled(g); plan == nil || len(unsettled)+len(hung) > 0 || !p.isQuiet(plan.pod, buf) {
 		return false
 	}
 	return !slices.ContainsFunc(plan.containers, func(t *target) bool { return !p.isQuiet(t, buf) })
@@ -118,30 +121,36 @@ func (p *Plugin) takeAll() []*group {
 // findRunning looks for containers whose start no event told of: the runtime
 // had sent it before we connected.
 func (p *Plugin) findRunning(groups []*group) {
-	type place struct {
-		c      *container
-		cgroup string
+	for _, c := range p.idle(groups) {
+		if p.cgroups.Cgroup(c.cgroup).Populated() {
+			p.beginMissed(c)
+		}
 	}
-	var idle []place
+}
+
+// idle returns the containers that do not run as far as is known.
+func (p *Plugin) idle(groups []*group) []*container {
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []*container
 	for _, g := range groups {
 		for _, pod := range g.pods {
 			for _, c := range pod.containers {
 				if !c.running && c.cgroup != "" {
-					idle = append(idle, place{c, c.cgroup})
+					out = append(out, c)
 				}
 			}
 		}
 	}
-	p.mu.Unlock()
-	for _, i := range idle {
-		if p.cgroups.Cgroup(i.cgroup).Populated() {
-			p.mu.Lock()
-			if i.c.pod.containers[i.c.id] == i.c && !i.c.handing { // it may have gone
-				i.c.begin()
-			}
-			p.mu.Unlock()
-		}
+	return out
+}
+
+func (p *Plugin) beginMissed(c *container) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.pod.containers[c.id] == c && !c.handing { // it may have gone
+		c.placed = true
+		c.begin()
 	}
 }
 
@@ -159,30 +168,58 @@ func (p *Plugin) reconcileGroup(ctx context.Context, g *group) {
 		defer p.release(g)
 		return p.write(g, nil)
 	})
-	p.complain(ctx, g, errors.Join(settled, written))
+	err := errors.Join(settled, written)
+	p.complain(ctx, g, err)
+	p.tryAgain(ctx, g, err != nil)
+}
+
+// tryAgain has the reconciler look at a group soon after a failure, the later the longer
+// it fails, until the next pass over the node is as soon.
+func (p *Plugin) tryAgain(ctx context.Context, g *group, failed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !failed {
+		g.pause = 0
+		return
+	}
+	if g.pause = max(2*g.pause, firstPause); g.pause >= p.resync || ctx.Err() != nil {
+		g.pause = p.resync
+		return
+	}
+	time.AfterFunc(g.pause, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if ctx.Err() == nil {
+			p.markDirty(g)
+		}
+	})
 }
 
 // complain logs what keeps limits from being in force, once: each event of the
 // pod and each pass finds it again.
 func (p *Plugin) complain(ctx context.Context, g *group, err error) {
+	if ctx.Err() != nil {
+		return
+	}
 	log := p.log.WithField("cgroup", g.cgroup)
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
-	p.mu.Lock()
-	before := g.complaint
-	if ctx.Err() == nil {
-		g.complaint = text
-	}
-	p.mu.Unlock()
-	switch {
-	case ctx.Err() != nil || text == before:
+	switch before := p.swapComplaint(g, text); {
+	case text == before:
 	case err == nil:
 		log.Info("Limits are all in force again")
 	default:
 		log.WithError(err).Error("Limits are not all in force, trying again")
 	}
+}
+
+func (p *Plugin) swapComplaint(g *group, text string) (before string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before, g.complaint = g.complaint, text
+	return before
 }
 
 func (p *Plugin) errIfHangs(g *group) error {
@@ -196,13 +233,18 @@ func (p *Plugin) errIfHangs(g *group) error {
 // It waits for a full pass, since containers come one by one.
 func (p *Plugin) warnUnmatched(g *group) {
 	for _, pod := range p.toWarn(g) {
-		p.mu.Lock()
-		seen := pod.seen()
-		p.mu.Unlock()
-		for _, w := range pod.request.Unmatched(seen) {
+		for _, w := range pod.request.Unmatched(p.came(pod)) {
 			p.log.WithField("pod", pod.String()).Warn(w)
 		}
 	}
+}
+
+// came returns the containers of a pod that came so far, and those that the pod's record
+// knows to have ended: the runtime does not list these when the plugin connects.
+func (p *Plugin) came(pod *pod) []policy.Container {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return withEnded(pod.seen(), pod.group.exits)
 }
 
 func (p *Plugin) toWarn(g *group) []*pod {

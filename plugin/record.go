@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -60,15 +61,18 @@ type LimitRecord struct {
 	Source policy.Source `json:"source"`
 }
 
+// errRecord is the error of a record that was read and cannot be understood.
+var errRecord = errors.New("parse record " + RecordXattr)
+
 // ParseRecord decodes a record. One of a newer, incompatible program is an
 // error: its fields may mean something else.
 func ParseRecord(data []byte) (*Record, error) {
 	var r Record
 	if err := json.Unmarshal(data, &r); err != nil {
-		return nil, fmt.Errorf("parse record %s: %w", RecordXattr, err)
+		return nil, fmt.Errorf("%w: %w", errRecord, err)
 	}
 	if r.Version != recordVersion {
-		return nil, fmt.Errorf("parse record %s: version %d, this program knows %d", RecordXattr, r.Version, recordVersion)
+		return nil, fmt.Errorf("%w: version %d, this program knows %d", errRecord, r.Version, recordVersion)
 	}
 	return &r, nil
 }

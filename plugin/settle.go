@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 
@@ -57,9 +58,9 @@ func (p *Plugin) settled(ctx context.Context, pol *policy.Policy, c container) (
 func (p *Plugin) settle(ctx context.Context, c *container) error {
 	select {
 	case c.settling <- struct{}{}:
-		defer func() { <-c.settling }()
+		defer p.endLook(c)
 	case <-ctx.Done():
-		return fmt.Errorf("wait for another look at it: %w", ctx.Err())
+		return fmt.Errorf("wait for another look at it: %w", context.Cause(ctx))
 	}
 	pol := p.policy.Load()
 	old := p.beginLook(c)
@@ -81,9 +82,11 @@ func (p *Plugin) settle(ctx context.Context, c *container) error {
 	c.follows, c.propagates, c.layer = fresh.follows, fresh.propagates, fresh.layer
 	if c.again {
 		c.lookAgain()
+	}
+	if c.again || ctx.Err() != nil { // too late for the caller to write it
 		p.markDirty(c.pod.group)
 	}
-	c.pod.known[c.name] = c.facts
+	c.pod.remember(c)
 	return nil
 }
 
@@ -105,20 +108,24 @@ func failure(c *policy.Container) error {
 	return err
 }
 
-// unsettled returns the containers of a group that settle has work for.
-func (p *Plugin) unsettled(g *group) []*container {
+// unsettled returns the containers of a group that settle has work for, and apart from
+// them those that a look at has taken too long already.
+func (p *Plugin) unsettled(g *group) (out, hung []*container) {
 	pol := p.policy.Load()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var out []*container
 	for _, pod := range g.pods {
 		for _, c := range pod.containers {
-			if !c.isSettled(pol) && len(c.settling) == 0 {
+			switch {
+			case c.isSettled(pol):
+			case len(c.settling) == 0:
 				out = append(out, c)
+			case !c.lookBegan.IsZero() && time.Since(c.lookBegan) > passDeadline:
+				hung = append(hung, c)
 			}
 		}
 	}
-	return out
+	return out, hung
 }
 
 // settleAll is for containers that run already. They cannot be refused any
@@ -127,7 +134,11 @@ func (p *Plugin) unsettled(g *group) []*container {
 func (p *Plugin) settleAll(ctx context.Context, g *group) []error {
 	var errs []error
 	stacks := newStacks(p.storage)
-	for _, c := range p.unsettled(g) {
+	unsettled, hung := p.unsettled(g)
+	for _, c := range hung {
+		errs = append(errs, fmt.Errorf("container %s is not limited: a disk of it does not answer", c.name))
+	}
+	for _, c := range unsettled {
 		before := p.snapshot(c)
 		err := p.settle(ctx, c)
 		if err == nil && p.reach(ctx, stacks, c) {
@@ -161,20 +172,26 @@ func (p *Plugin) decide(pol *policy.Policy, c *container) (policy.Desired, error
 
 // checkTotal checks the pod total with c as one more of the pod's containers.
 func (p *Plugin) checkTotal(pol *policy.Policy, c *container) error {
-	p.mu.Lock()
-	seen, shared, cgroup := c.pod.seen(), c.pod.group.shared(), c.pod.group.cgroup
-	p.mu.Unlock()
+	seen, shared := p.neighbours(c.pod)
 	total, err := p.total(pol, c.pod, append(seen, c.facts))
 	if err != nil || len(total.Disks) == 0 && total.Weight == 0 {
 		return err
 	}
 	switch {
-	case cgroup == "":
+	case c.pod.group.cgroup == "":
 		return noPodCgroup("the runtime named no cgroup for the pod")
 	case shared:
 		return noPodCgroup("the pod's cgroup is another pod's too")
 	}
 	return nil
+}
+
+// neighbours returns the facts of a pod's containers, and whether another pod is in its
+// cgroup.
+func (p *Plugin) neighbours(pod *pod) (seen []policy.Container, shared bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return pod.seen(), pod.group.shared()
 }
 
 // total is what a pod may do, of these containers.

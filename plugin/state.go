@@ -25,15 +25,19 @@ type group struct {
 	complaint string    // what was logged last of why its limits are not in force
 	missed    bool      // somebody had to look at it while it was being written
 	since     time.Time // of the last write's beginning
+	// pause is the time until the next try after a failure, 0 without one.
+	pause time.Duration
 	// exits are its containers that have ended, for the record; recalled: with
 	// those of the record that was there before us.
 	exits    []ExitRecord
 	recalled bool
 
 	// begun: a container of it has run. unwritten are those that run, or are
-	// being written out. leftovers: one has ended and was not.
+	// being written out. leftovers: one has ended and was not; cleared once the kernel
+	// has nothing of the pod left to write, in the pass that had seen cleanAt before.
 	begun, leftovers bool
 	unwritten        map[*container]bool
+	cleanAt          int // the value of changes at a pass that found nothing to write
 
 	// writing holds a token while somebody writes the group's cgroups, so that
 	// two writers cannot interleave and leave the older values. A channel,
@@ -54,8 +58,14 @@ type pod struct {
 	containers map[string]*container // by ID
 	// known are the facts of all containers that came so far, by name: those
 	// that were refused and those that have gone too.
-	known  map[string]policy.Container
+	known  map[string]knownFacts
 	warned bool // of targets that no container has
+}
+
+// knownFacts are those of the newest container of a name.
+type knownFacts struct {
+	facts   policy.Container
+	arrival int
 }
 
 // container is one container of such a pod. Its fields are guarded by
@@ -63,8 +73,11 @@ type pod struct {
 type container struct {
 	id, name string
 	pod      *pod
-	// settling holds a token while somebody looks into the container.
-	settling chan struct{}
+	arrival  int // a later one of the same name replaces an earlier one
+	// settling holds a token while somebody looks into the container. lookBegan is when
+	// that look began, zero if none is under way.
+	settling  chan struct{}
+	lookBegan time.Time
 	// source is what the runtime told us, until all of that was looked into.
 	source *api.Container
 	// follows is what of it is of use for another look, for a container whose disks may
@@ -105,6 +118,9 @@ type container struct {
 	running bool
 	// refused is true if we have refused its start: it has nothing to write then.
 	refused bool
+	// placed is true once its cgroup was seen. A container that is restored from a
+	// checkpoint has none when it starts (docs/quirks.md).
+	placed bool
 	// cgroupIDs are of its cgroup, from the first look at it until its end is
 	// noted.
 	cgroupIDs []uint64
@@ -120,7 +136,7 @@ func newPod(sb *api.PodSandbox, request *policy.Request) *pod {
 		request:   request,
 
 		containers: map[string]*container{},
-		known:      map[string]policy.Container{},
+		known:      map[string]knownFacts{},
 	}
 }
 
@@ -131,9 +147,17 @@ func (p *pod) String() string { return p.namespace + "/" + p.name }
 func (p *pod) seen() []policy.Container {
 	out := make([]policy.Container, 0, len(p.known)+1)
 	for _, name := range slices.Sorted(maps.Keys(p.known)) {
-		out = append(out, p.known[name])
+		out = append(out, p.known[name].facts)
 	}
 	return out
+}
+
+// remember notes the facts of a container, unless a newer one of its name has come.
+// The caller holds Plugin.mu.
+func (p *pod) remember(c *container) {
+	if c.arrival >= p.known[c.name].arrival {
+		p.known[c.name] = knownFacts{c.facts, c.arrival}
+	}
 }
 
 func (p *pod) sorted() []*container {
@@ -177,15 +201,24 @@ func (p *Plugin) join(joining *pod, cgroup string) {
 		g = &group{cgroup: cgroup, key: key, pods: map[string]*pod{}, unwritten: map[*container]bool{}, writing: make(chan struct{}, 1)}
 		p.groups[key] = g
 	}
-	p.arrivals++
-	joining.group, joining.arrival = g, p.arrivals
+	joining.group, joining.arrival = g, p.nextArrival()
 	g.pods[joining.id], p.pods[joining.id] = joining, joining
 	g.changed()
 }
 
-// leave is the inverse of join. The caller holds mu.
+// nextArrival numbers pods and containers as they come. The caller holds mu.
+func (p *Plugin) nextArrival() int {
+	p.arrivals++
+	return p.arrivals
+}
+
+// leave is the inverse of join. Containers of which no removal was heard go with the
+// pod: the group may stay, for another sandbox. The caller holds mu.
 func (p *Plugin) leave(pod *pod) {
 	g := pod.group
+	for _, c := range pod.containers {
+		c.forget()
+	}
 	delete(p.pods, pod.id)
 	delete(g.pods, pod.id)
 	if len(g.pods) > 0 {
@@ -207,12 +240,13 @@ func (c *container) begin() {
 // The caller holds mu.
 func (g *group) drained() bool { return g.begun && !g.leftovers && len(g.unwritten) == 0 }
 
-// waits reports whether a container of it runs whose limits could not be decided yet.
+// waits reports whether a container of it runs whose limits could not be decided yet, or
+// whose cgroup was not seen yet.
 // The caller holds mu.
 func (g *group) waits() bool {
 	for _, pod := range g.pods {
 		for _, c := range pod.containers {
-			if c.running && c.policy == nil && c.err != nil {
+			if c.running && (c.policy == nil && c.err != nil || !c.placed && c.cgroup != "") {
 				return true
 			}
 		}
@@ -226,10 +260,13 @@ func (g *group) changed() {
 	g.changes++
 }
 
-// markDirty asks the reconciler to look at a group that may have changed. The
-// caller holds mu.
+// markDirty asks the reconciler to look at a group that may have changed, unless its
+// last pod has left. The caller holds mu.
 func (p *Plugin) markDirty(g *group) {
 	g.changed()
+	if p.groups[g.key] != g {
+		return
+	}
 	p.dirty[g] = true
 	select {
 	case p.wake <- struct{}{}:

@@ -1,6 +1,9 @@
 package plugin
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/containerd/nri/pkg/api"
 	"github.com/sirupsen/logrus"
 )
@@ -40,37 +43,57 @@ func (p *Plugin) synchronize(sandboxes []*api.PodSandbox, ctrs []*api.Container)
 	p.log.WithFields(logrus.Fields{"pods": len(sandboxes), "limited": len(listed)}).Info("Synchronized with the runtime")
 }
 
+// byAge sorts those that run behind those that do not: of the containers of one name
+// the last one counts.
+func byAge(a, b *api.Container) int {
+	if a, b := runs(a), runs(b); a != b {
+		if b {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Compare(a.GetCreatedAt(), b.GetCreatedAt())
+}
+
+func runs(ctr *api.Container) bool {
+	state := ctr.GetState()
+	return state == api.ContainerState_CONTAINER_RUNNING || state == api.ContainerState_CONTAINER_PAUSED
+}
+
+// adoptOne takes over one container of a pod. The caller holds mu.
+func (p *Plugin) adoptOne(pod *pod, ctr *api.Container) {
+	c := pod.containers[ctr.GetId()]
+	known := c != nil
+	if !known {
+		c = p.add(pod, ctr)
+	}
+	switch {
+	case runs(ctr) && !c.handing: // else the list is older than its end
+		c.unjudged = c.unjudged || !known
+		c.placed = true
+		c.begin()
+	case ctr.GetState() == api.ContainerState_CONTAINER_CREATED:
+		// It has not begun, or begins just now: its start tells, or findRunning.
+	default:
+		c.running = false
+		c.noteExit(false)
+		c.unheld()
+		if !known {
+			pod.group.begun, pod.group.leftovers = true, true // it ended before our time
+		}
+	}
+}
+
 // adopt takes over containers that were there before us, and forgets those
 // that have gone. One that we know keeps what we know of it. Those that have
 // ended count as seen: which targets have no container is found by them. The
 // caller holds mu.
 func (p *Plugin) adopt(ctrs []*api.Container) {
 	listed := make(map[string]bool, len(ctrs))
-	for _, ctr := range ctrs {
+	for _, ctr := range slices.SortedStableFunc(slices.Values(ctrs), byAge) {
 		listed[ctr.GetId()] = true
-		pod := p.pods[ctr.GetPodSandboxId()]
-		if pod == nil {
-			continue
-		}
-		c := pod.containers[ctr.GetId()]
-		known := c != nil
-		if !known {
-			fresh := newContainer(pod, ctr)
-			c = &fresh
-			pod.containers[c.id] = c
-		}
-		state := ctr.GetState()
-		runs := state == api.ContainerState_CONTAINER_RUNNING || state == api.ContainerState_CONTAINER_PAUSED
-		if runs && !c.handing { // else the list is older than its end
-			c.unjudged = c.unjudged || !known
-			c.begin()
-			continue
-		}
-		c.running = false
-		c.noteExit(false)
-		c.unheld()
-		if !known {
-			pod.group.leftovers = true // it ended before our time
+		if pod := p.pods[ctr.GetPodSandboxId()]; pod != nil {
+			p.adoptOne(pod, ctr)
 		}
 	}
 	for _, pod := range p.pods {

@@ -48,26 +48,34 @@ type plan struct {
 // total takes time that grows with what tenants wrote, so it is done without mu.
 // The caller is the one who writes to the group.
 func (p *Plugin) planFor(g *group) *plan {
-	p.mu.Lock()
-	if g.plan != nil {
-		defer p.mu.Unlock()
-		return g.plan
+	if plan := p.planOf(g); plan != nil {
+		return plan
 	}
-	p.mu.Unlock()
-	p.recall(g)
-	p.mu.Lock()
-	v := newView(g)
-	p.mu.Unlock()
+	unread := p.recall(g) // inspect tells of that
+	v := p.viewOf(g)
 	if p.unsynced.Load() || v.drained { // drained is of those that we know
 		v.strangers = p.strangers(&v)
 	}
 	fresh := p.newPlan(p.policy.Load(), v)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if g.changes == v.changes {
+	if g.changes == v.changes && unread == nil {
 		g.plan = fresh
 	}
 	return fresh
+}
+
+// planOf returns the plan that was made, nil after a change.
+func (p *Plugin) planOf(g *group) *plan {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return g.plan
+}
+
+func (p *Plugin) viewOf(g *group) view {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return newView(g)
 }
 
 // view is a copy of what a plan is made of.
@@ -81,7 +89,7 @@ type view struct {
 	partial bool // some container was not looked into
 	drained bool // nothing runs, and nothing is left to write
 	running []running
-	cgroups []string // of its sandboxes and containers, the last element or a part of it
+	cgroups []string // of its sandboxes and running containers, the last element or a part of it
 	// strangers are running containers that only the cgroups tell of.
 	strangers []policy.Desired
 	exits     []ExitRecord
@@ -105,8 +113,10 @@ func newView(g *group) view {
 			if c.running {
 				v.running = append(v.running, running{*c, c, c.isPartial()})
 			}
+			if c.running && c.cgroup != "" {
+				v.cgroups = append(v.cgroups, path.Base(c.cgroup))
+			}
 			v.partial = v.partial || c.isPartial()
-			v.cgroups = append(v.cgroups, path.Base(c.cgroup))
 		}
 		// Of two sandboxes of a pod the later one counts, if it has begun.
 		if begun := len(v.running) > before; begun || !live {
@@ -214,7 +224,7 @@ func (p *Plugin) podTarget(pol *policy.Policy, v view, observed bool) *target {
 		total.Disks, ended = nil, false
 	}
 	if v.warned {
-		total.Warnings = append(total.Warnings, v.pod.request.Unmatched(v.seen)...)
+		total.Warnings = append(total.Warnings, v.pod.request.Unmatched(withEnded(v.seen, v.exits))...)
 	}
 	t := &target{cgroup: v.cgroup, partial: v.partial, ended: ended, record: p.newRecord(KindPod, v.pod, total, err, observed)}
 	t.record.Exits = v.exits

@@ -14,6 +14,7 @@ type Container struct {
 	// can have dirty.
 	MemoryLimited bool
 	Running       bool   // what only its creation can give comes too late
+	Unknown       bool   // it has ended, and only its name is known
 	Guarded       uint64 // the memory.high that it was given, 0 for none
 	Mounts        []Mount
 	// Reached are disks that it is seen to use though no mount or device of it tells

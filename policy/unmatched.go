@@ -53,9 +53,9 @@ func (r *Request) Unmatched(cs []Container) []string {
 func (en *entry) isMatched(cs []Container) bool {
 	switch t := &en.target; t.kind {
 	case targetPath:
-		return slices.ContainsFunc(cs, func(c Container) bool { return mountOf(&c, t.path) != nil })
+		return slices.ContainsFunc(cs, func(c Container) bool { return c.Unknown || mountOf(&c, t.path) != nil })
 	case targetVolume:
-		return slices.ContainsFunc(cs, func(c Container) bool { return c.mounts(t.volume) })
+		return slices.ContainsFunc(cs, func(c Container) bool { return c.Unknown || c.mounts(t.volume) })
 	}
 	return true
 }

@@ -1,0 +1,366 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// listed is a container as Synchronize lists it.
+func listed(name string, state api.ContainerState) *api.Container {
+	c := ctr(name)
+	c.State = state
+	return c
+}
+
+const (
+	isCreated = api.ContainerState_CONTAINER_CREATED
+	isRunning = api.ContainerState_CONTAINER_RUNNING
+	isStopped = api.ContainerState_CONTAINER_STOPPED
+)
+
+// endHeld ends a container that the watch of exits holds, with nothing left to write.
+func endHeld(t *testing.T, p *Plugin, c *container) {
+	t.Helper()
+	func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		c.looked, c.held = true, true
+	}()
+	if got, _ := p.ended(c.cgroup); got != c {
+		t.Fatal("not found by its cgroup")
+	}
+	p.writtenOut(c)
+	p.stopped(c.pod.id, c.id)
+}
+
+// TestCreatedIsNoLeftover: a container that was created and not started when the plugin
+// connected has left nothing.
+func TestCreatedIsNoLeftover(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	p := newPlugin(t, h)
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	p.synchronize([]*api.PodSandbox{sb}, []*api.Container{listed("a", isCreated)})
+	p.pass(t.Context())
+	start(t, p, sb, "a")
+	if got := wbps(t, p, podCgroup); got != 1<<20 {
+		t.Fatalf("backstop %v, want 1 MiB/s", got)
+	}
+	endHeld(t, p, p.pods["sb1"].containers["id-a"])
+	p.pass(t.Context())
+	if got := wbps(t, p, podCgroup); got != blkio.Max {
+		t.Errorf("the pod has %v after all is written out", got)
+	}
+}
+
+// TestLeftoversAreWritten: what containers left is on disk once the kernel has nothing of
+// the pod left to write. Then the pod's limits go.
+func TestLeftoversAreWritten(t *testing.T) {
+	h, dir := tree(t, podCgroup)
+	p := newPlugin(t, h)
+	p.exits.tidying <- struct{}{} // tidy is of no interest here
+	stat := filepath.Join(dir, podCgroup, "memory.stat")
+	sb := sandbox(map[string]string{limitsKey + "pod-total": "rootfs wbps=1Mi"})
+	p.synchronize([]*api.PodSandbox{sb}, []*api.Container{listed("a", isStopped)})
+	for _, step := range []struct {
+		name, stat string
+		want       blkio.Rate
+	}{
+		{"no memory controller", "", 1 << 20},
+		{"dirty", "file_dirty 4096\nfile_writeback 0\n", 1 << 20},
+		{"clean once", "file_dirty 0\nfile_writeback 0\n", 1 << 20},
+		{"in writeback", "file_dirty 0\nfile_writeback 4096\n", 1 << 20},
+		{"clean", "file_dirty 0\nfile_writeback 0\n", 1 << 20},
+		{"clean still", "file_dirty 0\nfile_writeback 0\n", blkio.Max},
+	} {
+		if step.stat != "" {
+			write(t, stat, step.stat)
+		}
+		if step.name == "clean" { // a change in between counts from the beginning
+			p.updated("sb1")
+		}
+		p.pass(t.Context())
+		if got := wbps(t, p, podCgroup); got != step.want {
+			t.Errorf("%s: the pod has %v, want %v", step.name, got, step.want)
+		}
+	}
+}
+
+// TestSandboxReplacedUnheard: the runtime replaced a sandbox while no plugin listened.
+// The containers of the first one are not waited for.
+func TestSandboxReplacedUnheard(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
+	p := newPlugin(t, h)
+	p.exits.tidying <- struct{}{}
+	write(t, filepath.Join(dir, podCgroup, "memory.stat"), "file_dirty 0\nfile_writeback 0\n")
+	sb := sandbox(map[string]string{limitsKey + "pod-total": "rootfs wbps=2Mi"})
+	start(t, p, sb, "a")
+	next := sandbox(sb.Annotations)
+	next.Id = "sb2"
+	b := listed("b", isRunning)
+	b.PodSandboxId = "sb2"
+	if err := p.start(t.Context(), next, b, true); err != nil {
+		t.Fatal(err)
+	}
+	remove(t, dir, "a")
+	p.synchronize([]*api.PodSandbox{next}, []*api.Container{b})
+	p.pass(t.Context())
+	endHeld(t, p, p.pods["sb2"].containers["id-b"])
+	for range 3 {
+		p.pass(t.Context())
+	}
+	if got := wbps(t, p, podCgroup); got != blkio.Max {
+		t.Errorf("the pod has %v after all is written out", got)
+	}
+}
+
+// TestNewestFactsWin: of two containers of one name the newest one's disks are the pod's,
+// whichever is looked at last.
+func TestNewestFactsWin(t *testing.T) {
+	other := blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 16}, Name: "sdb"}
+	sb := sandbox(map[string]string{limitsKey + "pod-total": "/data wbps=1Mi"})
+	first, second := ctr("a", bind("/mnt/first", "/data")), ctr("a", bind("/mnt/second", "/data"))
+	second.Id, second.Linux.CgroupsPath = "id-b", ctr("b").GetLinux().GetCgroupsPath()
+	first.State, second.State = isStopped, isRunning
+	started := func(t *testing.T, p *Plugin) {
+		if err := p.start(t.Context(), sb, first, true); err != nil {
+			t.Fatal(err)
+		}
+		p.stopped("sb1", first.Id) // the kubelet keeps one dead container
+		if err := p.start(t.Context(), sb, second, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	adopted := func(_ *testing.T, p *Plugin) {
+		p.synchronize([]*api.PodSandbox{sb}, []*api.Container{second, first})
+	}
+	for name, come := range map[string]func(*testing.T, *Plugin){"started": started, "adopted": adopted} {
+		t.Run(name, func(t *testing.T) {
+			h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
+			p := newPlugin(t, h)
+			p.storage = disks{func(path string) blkio.Backing {
+				if strings.HasPrefix(path, "/mnt/second") {
+					return on(other)
+				}
+				return on(dataDisk)
+			}}
+			come(t, p)
+			for range 40 { // the order of a map decides which one is looked at last
+				p.Reload(policy.Default())
+				p.pass(t.Context())
+				want := p.planFor(p.pods["sb1"].group).pod.want
+				if len(want) != 1 || want[other.Dev][blkio.Wbps] != 1<<20 {
+					t.Fatalf("the pod is to have %v", want)
+				}
+			}
+		})
+	}
+}
+
+// place makes the cgroup of a container.
+func place(t *testing.T, dir, name string) {
+	t.Helper()
+	path := filepath.Join(dir, cgroupOf(name))
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(path, "io.max"), "")
+	write(t, filepath.Join(path, "io.weight"), "default 100\n")
+}
+
+// TestRestored: a container that is restored from a checkpoint has no cgroup when it
+// starts. It is tried again until the cgroup is there.
+func TestRestored(t *testing.T) {
+	h, dir := tree(t, podCgroup)
+	p := newPlugin(t, h)
+	pol := *policy.Default()
+	pol.OnError.Internal = policy.Reject
+	p.Reload(&pol)
+	s := &session{p: p, log: p.log, deadline: time.Minute}
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	if err := s.StartContainer(t.Context(), sb, ctr("a")); err != nil {
+		t.Errorf("refused for ever: %v", err)
+	}
+	if p.census().notInForce != 1 {
+		t.Error("not counted after its start")
+	}
+	for range 3 {
+		for _, g := range p.takeDirty() {
+			p.reconcileGroup(t.Context(), g)
+		}
+		p.pass(t.Context())
+		if c := p.census(); c.notInForce != 1 || c.states[stateLimited] != 1 {
+			t.Errorf("%+v while there is no cgroup", c)
+		}
+	}
+	place(t, dir, "a")
+	p.pass(t.Context())
+	if c, pod := wbps(t, p, cgroupOf("a")), wbps(t, p, podCgroup); c != 1<<20 || pod != 1<<20 {
+		t.Errorf("the container has %v, the pod %v, want 1 MiB/s", c, pod)
+	}
+	if p.census().notInForce != 0 {
+		t.Error("counted as not in force")
+	}
+	remove(t, dir, "a") // and now it has ended
+	p.pass(t.Context())
+	if p.census().states != [len(states)]int{} {
+		t.Error("runs without a cgroup")
+	}
+}
+
+// TestTriedAgainSoon: after a failure the reconciler does not wait for the next pass.
+func TestTriedAgainSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, dir := tree(t, podCgroup)
+		p := newPlugin(t, h)
+		p.resync = time.Hour
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			p.reconcile(ctx)
+		}()
+		start(t, p, sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), "a")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		place(t, dir, "a")
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if got := wbps(t, p, cgroupOf("a")); got != 1<<20 {
+			t.Errorf("the limit is %v, want 1 MiB/s", got)
+		}
+		cancel()
+		<-done
+	})
+}
+
+// TestHungLookIsCounted: as long as a look at a container hangs, its pod's limits are
+// not all in force, whatever else succeeds.
+func TestHungLookIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
+		p := newPlugin(t, h)
+		hang := make(chan struct{})
+		p.storage = disks{func(path string) blkio.Backing {
+			if strings.HasPrefix(path, "/mnt/hung") {
+				<-hang
+			}
+			return twoDisks(path)
+		}}
+		sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi", limitsKey + "container.a": "/data wbps=1Mi"})
+		a := listed("a", isRunning)
+		a.Mounts = []*api.Mount{bind("/mnt/hung/x", "/data")}
+		p.synchronize([]*api.PodSandbox{sb}, []*api.Container{a, listed("b", isRunning)})
+		for range 4 {
+			p.pass(t.Context())
+			if p.census().notInForce != 1 {
+				t.Error("not counted")
+			}
+		}
+		if got := wbps(t, p, cgroupOf("b")); got != 1<<20 {
+			t.Errorf("the neighbour has %v, want 1 MiB/s", got)
+		}
+		close(hang)
+		synctest.Wait()
+		if len(p.takeDirty()) != 1 {
+			t.Error("the late result of the look is not written")
+		}
+		p.pass(t.Context())
+		if p.census().notInForce != 0 {
+			t.Error("counted as not in force")
+		}
+	})
+}
+
+// TestUnparsableHidesNothing: a container with a cgroup path that cannot be parsed does
+// not stand for those that only the cgroups tell of.
+func TestUnparsableHidesNothing(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("unheard"))
+	write(t, filepath.Join(dir, cgroupOf("unheard"), "cgroup.events"), "populated 1\nfrozen 0\n")
+	p := newPlugin(t, h)
+	c := ctr("a")
+	c.Linux.CgroupsPath = "no:path"
+	if err := p.start(t.Context(), sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), c, true); err == nil {
+		t.Error("a container without a known cgroup is limited")
+	}
+	v := p.viewOf(p.pods["sb1"].group)
+	if got := p.strangers(&v); len(got) != 1 {
+		t.Errorf("%d unknown containers, want 1", len(got))
+	}
+}
+
+// TestUnreadableRecordStays: what cannot be read is not replaced, and is read again.
+func TestUnreadableRecordStays(t *testing.T) {
+	h, dir := tree(t, podCgroup)
+	p := newPlugin(t, h)
+	sb := sandbox(map[string]string{limitsKey + "pod-total": "rootfs wbps=1Mi"})
+	g := p.lookup(sb).group
+	parent := filepath.Join(dir, filepath.Dir(podCgroup))
+	if err := os.Rename(parent, parent+".away"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, parent, "no directory")
+	if err := p.recall(g); err == nil {
+		t.Fatal("what is below a file can be read")
+	}
+	if p.planFor(g); g.plan != nil || g.recalled {
+		t.Error("a plan is kept that was made without the record")
+	}
+	if err := os.Remove(parent); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(parent+".away", parent); err != nil {
+		t.Fatal(err)
+	}
+	want := ExitRecord{Container: "gone", CgroupIDs: []uint64{7}}
+	if err := WriteRecord(h.Cgroup(podCgroup), &Record{Version: recordVersion, Kind: KindPod, Exits: []ExitRecord{want}}); err != nil {
+		t.Fatal(err)
+	}
+	p.pass(t.Context())
+	if got := exitsOf(t, h); len(got) != 1 || got[0].Container != "gone" {
+		t.Errorf("exits %+v", got)
+	}
+	c := change{target: &target{}, cg: h.Cgroup(podCgroup), unread: errors.New("input/output error"), record: Record{Version: recordVersion, Kind: KindPod, Weight: 1}}
+	if err := c.doLower(p, nil); !errors.Is(err, c.unread) {
+		t.Errorf("got %v", err)
+	}
+	if got := exitsOf(t, h); len(got) != 1 {
+		t.Error("a record that could not be read is replaced")
+	}
+}
+
+// TestEndedInitContainer: after a restart of the plugin an init container that has ended
+// is known by the pod's record, and no warning says that it has not come.
+func TestEndedInitContainer(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("init"), cgroupOf("main"))
+	sb := sandbox(map[string]string{
+		limitsKey + "container.init": "rootfs wbps=1Mi", limitsKey + "container.main": "rootfs wbps=1Mi",
+		limitsKey + "container.typo": "rootfs wbps=1Mi",
+	})
+	p := newPlugin(t, h)
+	start(t, p, sb, "init")
+	remove(t, dir, "init")
+	p.stopped("sb1", "id-init")
+	start(t, p, sb, "main")
+	p.pass(t.Context())
+
+	p = newPlugin(t, h)
+	p.synchronize([]*api.PodSandbox{sb}, []*api.Container{listed("main", isRunning)}) // the runtime lists no more
+	for range 2 {
+		p.pass(t.Context())
+	}
+	r := recordOf(t, p, podCgroup)
+	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "typo") {
+		t.Errorf("warnings %q", r.Warnings)
+	}
+}
