@@ -1,5 +1,6 @@
 # A static binary and nothing else: no shell, no libc, no package to patch.
-FROM --platform=$BUILDPLATFORM golang:1.26 AS build
+# The digest of the tag as of autumn 2026: an image that changes is no build that can be repeated.
+FROM --platform=$BUILDPLATFORM golang:1.26@sha256:9edf71320ef8a791c4c33ec79f90496d641f306a91fb112d3d060d5c1cee4e20 AS build
 ARG TARGETOS TARGETARCH VERSION=devel
 WORKDIR /src
 # The modules first: they change less often than the code.

@@ -4,6 +4,8 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 IMAGE    ?= registry.example/nri-blkio:$(VERSION)
 LDFLAGS   = -s -w -X main.version=$(VERSION)
 
+.DEFAULT_GOAL := help
+
 .PHONY: demo test proof scenarios storage lint unit e2e bench fuzz build image clean help
 
 demo: ## boot a node, run three limited pods, print asked / in force / measured

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -22,9 +21,6 @@ var errLocked = errors.New("another instance of nri-blkio serves this node")
 // with the process. Two instances that both set io.max would fail each other's
 // creates (docs/quirks.md). The directory is root's, so no tenant can hold it.
 func tryLock(path string) (*os.File, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("lock the node: %w", err)
-	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock the node: %w", err)

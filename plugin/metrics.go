@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -14,7 +15,6 @@ import (
 // node's state, and is counted with a scrape. The values of labels are fixed
 // sets: no names of pods, and nothing that a tenant wrote.
 type metrics struct {
-	connected     atomic.Bool // to the runtime
 	refused       [policy.Internal + 1]atomic.Int64
 	written       atomic.Int64 // lines of io.max
 	passes        prometheus.Histogram
@@ -41,7 +41,8 @@ func newMetrics() *metrics {
 
 // The metrics that Collect makes.
 var (
-	connectedDesc  = desc("connected", "1 while registered with the runtime.")
+	connectedDesc  = desc("connected", "1 while registered with the runtime, otherwise 0.")
+	standbyDesc    = desc("standby", "1 while another instance serves this node, otherwise 0.")
 	podsDesc       = desc("pods", "Pods with annotations that the runtime knows.")
 	containersDesc = desc("containers", "Running containers of these pods, by what was decided; failed: not all that they ask for is granted.", "state")
 	notInForceDesc = desc("pods_not_in_force", "Pods whose limits could not all be put into force, tried again with each pass.")
@@ -71,11 +72,8 @@ func (p *Plugin) Collect(out chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, n *atomic.Int64, label ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n.Load()), label...)
 	}
-	connected := 0
-	if p.metrics.connected.Load() {
-		connected = 1
-	}
-	gauge(connectedDesc, connected)
+	gauge(connectedDesc, oneIf(p.connection.is(health.Connected)))
+	gauge(standbyDesc, oneIf(p.connection.is(health.Standby)))
 	c := p.census()
 	gauge(podsDesc, c.pods)
 	gauge(notInForceDesc, c.notInForce)
@@ -96,6 +94,13 @@ func (p *Plugin) Collect(out chan<- prometheus.Metric) {
 	counter(syncsDesc, &p.exits.syncs.failed, "failed")
 	p.metrics.passes.Collect(out)
 	p.metrics.handlers.Collect(out)
+}
+
+func oneIf(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 // The states of a running container, and the kinds of warnings that have a series.

@@ -74,8 +74,9 @@ type Plugin struct {
 
 	readLayers func(ctx context.Context, runtime, version string) (Layers, error) // or nil
 
-	exits   exits
-	metrics *metrics
+	exits      exits
+	metrics    *metrics
+	connection connection
 
 	layers atomic.Pointer[Layers]
 

@@ -114,6 +114,7 @@ func newPlugin(t testing.TB, h *blkio.Hierarchy) *Plugin {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.connection.active() // as Run does, once it holds the lock
 	return p
 }
 

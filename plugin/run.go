@@ -4,16 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
 // pluginName is what the runtime knows us by; with the index it is the
 // instance's name in its logs.
 const pluginName = "nri-blkio"
+
+// DefaultSocket is the runtimes' default for NRI's socket.
+const DefaultSocket = "/var/run/nri/nri.sock"
 
 // RunConfig says how to reach the runtime.
 type RunConfig struct {
@@ -33,6 +40,9 @@ type RunConfig struct {
 func (p *Plugin) Run(ctx context.Context, cfg RunConfig) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if err := makeSocketDir(cfg.Socket); err != nil {
+		return err
+	}
 	lockPath := filepath.Join(filepath.Dir(cfg.Socket), pluginName+".lock")
 	if cfg.Preinstalled {
 		// Registration has seconds, there is no time to stand by.
@@ -41,6 +51,7 @@ func (p *Plugin) Run(ctx context.Context, cfg RunConfig) error {
 			return err
 		}
 		defer lock.Close()
+		p.connection.active()
 		p.unsynced.Store(true)
 		defer p.work(ctx, cancel)()
 		return p.serve(ctx, cfg)
@@ -50,6 +61,7 @@ func (p *Plugin) Run(ctx context.Context, cfg RunConfig) error {
 		return ignoreCanceled(ctx, err)
 	}
 	defer lock.Close()
+	p.connection.active()
 	defer p.work(ctx, cancel)()
 	return p.reconnect(ctx, cfg)
 }
@@ -69,28 +81,42 @@ func (p *Plugin) work(ctx context.Context, cancel context.CancelFunc) (end func(
 	}
 }
 
+// makeSocketDir makes the directory of the default socket, with the mode that the
+// runtime gives it: on a fresh node the plugin may be first. Another directory must
+// be there, since a mistyped one would be waited for forever.
+func makeSocketDir(socket string) error {
+	dir := filepath.Dir(socket)
+	if socket == DefaultSocket {
+		return os.MkdirAll(dir, 0o700)
+	}
+	if _, err := os.Stat(dir); err != nil {
+		return fmt.Errorf("find the directory of the socket: %w", err)
+	}
+	return nil
+}
+
 // reconnect keeps a session up, with a growing pause between tries.
 func (p *Plugin) reconnect(ctx context.Context, cfg RunConfig) error {
 	fresh := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 7, Cap: 5 * time.Second}
-	backoff, said := fresh, ""
+	backoff := fresh
+	var problem reminder.Reminder
 	for {
 		began := time.Now()
 		err := p.serve(ctx, cfg)
 		if ctx.Err() != nil {
 			return nil
 		}
+		p.connection.lost(err)
 		if time.Since(began) > 10*time.Second {
-			backoff, said = fresh, ""
+			backoff, problem = fresh, reminder.Reminder{}
 		}
 		pause := backoff.Step()
-		// The same reason is told once: a runtime can be away for days.
 		log := p.log.WithError(err).WithField("retry", pause.Round(time.Millisecond).String())
-		if err.Error() != said {
-			log.Warn("Not connected to the runtime, limits stay in force")
-			said = err.Error()
-		} else {
-			log.Debug("Not connected to the runtime, limits stay in force")
+		level := logrus.DebugLevel
+		if problem.Due(time.Now(), err) { // a runtime can be away for days
+			level = logrus.WarnLevel
 		}
+		log.Log(level, "Not connected to the runtime, limits stay in force")
 		select {
 		case <-ctx.Done():
 			return nil
@@ -107,8 +133,8 @@ func (p *Plugin) serve(ctx context.Context, cfg RunConfig) error {
 	if err != nil {
 		return ignoreCanceled(ctx, fmt.Errorf("connect to NRI: %w", err))
 	}
-	p.metrics.connected.Store(true)
-	defer p.metrics.connected.Store(false)
+	p.connection.connected(s.runtime)
+	defer p.connection.lost(errDisconnected)
 	select {
 	case err := <-ended:
 		return err

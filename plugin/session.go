@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -34,6 +35,7 @@ type session struct {
 	// configured is set by Configure, before any other event.
 	splitsLines bool
 	deadline    time.Duration
+	runtime     string // its name and version
 }
 
 // events is what a session takes part in.
@@ -122,6 +124,7 @@ func (s *session) Configure(ctx context.Context, config, runtime, version string
 	// CRI-O only logs an error of StartContainer, so all disks have to go
 	// into the spec there; it brings a runtime that splits lines (docs/quirks.md).
 	s.splitsLines = runtime == "cri-o"
+	s.runtime = strings.TrimSpace(runtime + " " + version)
 	s.log.WithFields(logrus.Fields{"runtime": runtime, "version": version, "deadline": s.deadline.String()}).Info("Registered with the runtime")
 	return 0, nil
 }

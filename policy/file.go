@@ -125,17 +125,15 @@ func parseFile(data []byte) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	top, err := object("", doc, "apiVersion", "kind", "mode", "onError", "floors", "writeback", "hostKernelHandlers", "exempt", "classes", "rules")
+	if err := notYet(doc, "exempt", "classes", "rules"); err != nil {
+		return nil, err
+	}
+	top, err := object("", doc, "apiVersion", "kind", "mode", "onError", "floors", "writeback", "hostKernelHandlers")
 	if err != nil {
 		return nil, err
 	}
 	if err := header(top); err != nil {
 		return nil, err
-	}
-	for _, later := range []string{"exempt", "classes", "rules"} {
-		if top[later] != nil {
-			return nil, fmt.Errorf("%s: not supported by this version yet", later)
-		}
 	}
 	p := Default()
 	return p, errors.Join(
@@ -145,6 +143,21 @@ func parseFile(data []byte) (*Policy, error) {
 		p.Writeback.parse(top["writeback"]),
 		p.parseHandlers(top["hostKernelHandlers"]),
 	)
+}
+
+// notYet is an error for a field of a later version. The hint that lists the fields
+// must not name it.
+func notYet(doc []byte, fields ...string) error {
+	var top map[string]json.RawMessage
+	if json.Unmarshal(doc, &top) != nil {
+		return nil // object has the error
+	}
+	for _, later := range fields {
+		if top[later] != nil {
+			return fmt.Errorf("%s: not supported by this version yet", later)
+		}
+	}
+	return nil
 }
 
 // oneDocument refuses what follows the end of the first document: the YAML

@@ -42,7 +42,7 @@ func TestParseFile(t *testing.T) {
 }
 
 func TestParseFileErrors(t *testing.T) {
-	const fields = "the fields are apiVersion, kind, mode, onError, floors, writeback, hostKernelHandlers, exempt, classes, rules"
+	const fields = "the fields are apiVersion, kind, mode, onError, floors, writeback, hostKernelHandlers"
 	tests := []struct{ text, want string }{
 		{"", "not an object with fields"},
 		{"null", "not an object with fields"},

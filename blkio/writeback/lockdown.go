@@ -1,7 +1,9 @@
 package writeback
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 )
@@ -19,6 +21,11 @@ func notLoaded(err error, lockdownFile string) error {
 	modes, _ := os.ReadFile(lockdownFile) // without, the kernel's own words
 	if strings.Contains(string(modes), "[confidentiality]") {
 		return fmt.Errorf("%w: its lockdown mode is confidentiality: %w", ErrUnavailable, err)
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		// The error's own text is about RLIMIT_MEMLOCK, which is no limit for BPF since
+		// Linux 5.11 (cilium/ebpf v0.21, map.go).
+		return fmt.Errorf("%w: it takes root, or CAP_BPF and CAP_PERFMON: %w", ErrUnavailable, fs.ErrPermission)
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }

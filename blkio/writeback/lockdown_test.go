@@ -2,6 +2,8 @@ package writeback
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,5 +28,9 @@ func TestNotLoaded(t *testing.T) {
 	}
 	if err := notLoaded(cause, file+"/none"); !errors.Is(err, cause) || strings.Contains(err.Error(), "lockdown") {
 		t.Errorf("without the file: %v", err)
+	}
+	denied := fmt.Errorf("creating map: %w (MEMLOCK may be too low)", fs.ErrPermission)
+	if err := notLoaded(denied, file+"/none"); !errors.Is(err, ErrUnavailable) || strings.Contains(err.Error(), "MEMLOCK") || !strings.Contains(err.Error(), "CAP_BPF") {
+		t.Errorf("without capabilities: %v", err)
 	}
 }

@@ -93,11 +93,11 @@ func NewObserver() (_ *Observer, err error) {
 		{&o.maps.lost, ebpf.MapSpec{Name: "blkio_lost", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1}},
 	} {
 		if *m.to, err = ebpf.NewMap(&m.spec); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+			return nil, notLoaded(err, lockdownFile)
 		}
 	}
 	if o.alarm, err = newAlarm(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return nil, notLoaded(err, lockdownFile)
 	}
 	if o.dirtied, err = dirtiedProgram(l, o.maps, o.alarm); err != nil {
 		return nil, err
@@ -163,7 +163,7 @@ func (o *Observer) Watch(devs []blkio.Dev) error {
 	}
 	l, err := link.AttachTracing(link.TracingOptions{Program: o.dirtied})
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return notLoaded(err, lockdownFile)
 	}
 	o.link = l
 	return nil

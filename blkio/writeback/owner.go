@@ -58,7 +58,7 @@ func NewOwnerReader() (*OwnerReader, error) {
 	}
 	answers, err := ebpf.NewMap(&ebpf.MapSpec{Name: "blkio_owner", Type: ebpf.Array, KeySize: 4, ValueSize: answerSize, MaxEntries: 1})
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return nil, notLoaded(err, lockdownFile)
 	}
 	program, err := ownerProgram(l, answers)
 	if err != nil {

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin"
@@ -23,6 +27,7 @@ long as they live. A container that starts later, and a restarted one, has its
 own limits again, but not those of its pod (pod-total and the backstop) before
 the pod is replaced. Annotations count as a pod is created: to be rid of the
 limits for good, create it anew without them.
+--all asks before it clears, and needs --yes where stdin is not a terminal.
 With --undo the marks go, and a running plugin restores the limits within its
 --resync (30 s by default).
 
@@ -35,7 +40,7 @@ in-place resize, the kubelet's CPU manager). Run clear again then.`
 
 type clearOptions struct {
 	pod          podFilter
-	all          bool
+	all, yes     bool
 	undo, dryRun bool
 }
 
@@ -48,13 +53,14 @@ func (a *app) clearCommand() *cobra.Command {
 		Example: `  nri-blkio clear --pod prod/db-0 --dry-run
   nri-blkio clear --pod prod/db-0
   nri-blkio clear --pod prod/db-0 --undo
-  nri-blkio clear --all`,
+  nri-blkio clear --all --yes`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return a.clear(&o) },
 	}
 	o.pod.add(cmd, "the pod to clear")
 	f := cmd.Flags()
 	f.BoolVar(&o.all, "all", false, "clear all pods of this node")
+	f.BoolVar(&o.yes, "yes", false, "with --all: do not ask")
 	f.BoolVar(&o.undo, "undo", false, "remove the marks, so that a running plugin restores the limits")
 	f.BoolVar(&o.dryRun, "dry-run", false, "say what would be done, and do nothing")
 	cmd.MarkFlagsOneRequired("pod", "all")
@@ -69,11 +75,17 @@ func (a *app) clear(o *clearOptions) error {
 	}
 	defer tree.Close()
 	records, readErr := readRecords(tree, o.pod)
-	errs := []error{readErr}
-	c := clearer{out: a.stdout, dryRun: o.dryRun}
+	if len(records) == 0 {
+		return errors.Join(readErr, a.nothingToClear(o))
+	}
 	if !o.undo {
 		records = append(records, unrecordedPods(tree, records)...)
 	}
+	if err := a.confirmClear(o, records); err != nil {
+		return err
+	}
+	c := clearer{out: a.stdout, dryRun: o.dryRun, brief: o.all && !o.dryRun}
+	errs := []error{readErr}
 	for _, r := range records {
 		step := c.clear
 		if o.undo {
@@ -83,10 +95,41 @@ func (a *app) clear(o *clearOptions) error {
 			errs = append(errs, err)
 		}
 	}
-	if len(records) == 0 {
-		fmt.Fprintln(a.stdout, "no limits of ours found")
-	}
+	c.summary()
 	return errors.Join(errs...)
+}
+
+// nothingToClear is an error for a pod that the user has named.
+func (a *app) nothingToClear(o *clearOptions) error {
+	if !o.all {
+		return fmt.Errorf("no limits of ours on pod %s", &o.pod)
+	}
+	fmt.Fprintln(a.stdout, "no limits of ours found")
+	return nil
+}
+
+// confirmClear asks before the limits of all pods are cleared.
+func (a *app) confirmClear(o *clearOptions, records []recorded) error {
+	if !o.all || o.yes || o.undo || o.dryRun {
+		return nil
+	}
+	pods := map[[2]string]bool{}
+	for _, r := range records {
+		pods[[2]string{r.record.Namespace, r.record.Pod}] = true
+	}
+	what := "the limits of " + count(len(pods), "pod", "pods")
+	if in, ok := a.stdin.(*os.File); !ok || !term.IsTerminal(int(in.Fd())) {
+		return fmt.Errorf("clear --all would clear %s: confirm that by --yes", what)
+	}
+	fmt.Fprintf(a.stderr, "Clear %s? [y/N] ", what)
+	answer, err := bufio.NewReader(a.stdin).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
+		return errors.New("nothing was cleared")
+	}
+	return nil
 }
 
 // unrecordedPods are the pods of containers whose own cgroup has no record: there
@@ -112,13 +155,23 @@ func unrecordedPods(tree *blkio.Hierarchy, records []recorded) []recorded {
 	return out
 }
 
-// clearer does it, or says what it would do.
+// clearer clears cgroups, or prints what it would do.
 type clearer struct {
 	out    io.Writer
 	dryRun bool
+	brief  bool // a line for each pod only, see summary
+	pods   []string
 }
 
+// say prints one step. That comes after the step: one that failed is an error
+// and nothing else.
 func (c *clearer) say(r recorded, format string, args ...any) {
+	if c.brief {
+		if pod := r.record.Namespace + "/" + r.record.Pod; !slices.Contains(c.pods, pod) {
+			c.pods = append(c.pods, pod)
+		}
+		return
+	}
 	subject := r.record.Namespace + "/" + r.record.Pod
 	if r.record.Container != "" {
 		subject += " " + r.record.Container
@@ -130,14 +183,21 @@ func (c *clearer) say(r recorded, format string, args ...any) {
 	fmt.Fprintf(c.out, "%s: %s%s\n", safe(subject), verb, oneLine(fmt.Sprintf(format, args...)))
 }
 
+// summary prints the pods of which something was changed.
+func (c *clearer) summary() {
+	for _, pod := range c.pods {
+		fmt.Fprintf(c.out, "%s: done\n", safe(pod))
+	}
+}
+
 // clear marks a cgroup, then takes its limits off: in the other order a running
 // plugin could restore them in between.
 func (c *clearer) clear(r recorded) error {
 	if !r.record.Cleared {
-		c.say(r, "mark as cleared")
 		if err := c.mark(r, true); err != nil {
 			return err
 		}
+		c.say(r, "mark as cleared")
 	}
 	if r.record.Observed {
 		return nil // nothing was written
@@ -149,23 +209,28 @@ func (c *clearer) clear(r recorded) error {
 func (c *clearer) lift(r recorded) error {
 	var errs []error
 	for _, line := range lifted(r.record) {
-		c.say(r, "write io.max %q", line.String())
-		if c.dryRun {
-			continue
+		var err error
+		if !c.dryRun {
+			err = r.cgroup.WriteIOMax(line)
 		}
-		err := r.cgroup.WriteIOMax(line)
-		if errors.Is(err, blkio.ErrNoDevice) {
-			continue // the disk is gone, and its limits with it
+		switch {
+		case errors.Is(err, blkio.ErrNoDevice): // the disk is gone, and its limits with it
+		case err != nil:
+			errs = append(errs, err)
+		default:
+			c.say(r, "write io.max %q", line.String())
 		}
-		errs = append(errs, err)
 	}
 	if !c.dryRun && r.record.Kind == plugin.KindContainer {
 		errs = append(errs, r.cgroup.ReplaceIOMaxBelow(liftedBelow(r.record)))
 	}
 	if r.record.Weight != 0 {
-		c.say(r, "write io.weight %d", blkio.DefaultWeight)
+		var err error
 		if !c.dryRun {
-			errs = append(errs, r.cgroup.WriteIOWeight(blkio.DefaultWeight))
+			err = r.cgroup.WriteIOWeight(blkio.DefaultWeight)
+		}
+		if errs = append(errs, err); err == nil {
+			c.say(r, "write io.weight %d", blkio.DefaultWeight)
 		}
 	}
 	return errors.Join(errs...)
@@ -192,8 +257,11 @@ func (c *clearer) undo(r recorded) error {
 	if !r.record.Cleared {
 		return nil
 	}
+	if err := c.mark(r, false); err != nil {
+		return err
+	}
 	c.say(r, "remove the mark, the plugin restores the limits")
-	return c.mark(r, false)
+	return nil
 }
 
 func (c *clearer) mark(r recorded, cleared bool) error {

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -52,7 +51,7 @@ func (a *app) run(ctx context.Context, args []string) error {
 	cmd.SetErr(a.stderr)
 	err := cmd.ExecuteContext(ctx)
 	if err != nil && !errors.Is(err, errReported) {
-		fmt.Fprintf(a.stderr, "nri-blkio: %s\n", oneLine(err.Error()))
+		notes(a.stderr, "nri-blkio", errorLines(err))
 	}
 	return err
 }

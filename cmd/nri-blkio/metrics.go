@@ -17,8 +17,8 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// Who can reach the address is nobody that we know: what they can use up must
-// not be missing where limits are written.
+// Any client that reaches the address can connect. These bounds keep what such
+// clients use up away from the work on limits.
 const (
 	maxScrapes     = 2 // at a time; more are told to come again
 	maxConnections = 16
@@ -50,10 +50,12 @@ func serveMetrics(ctx context.Context, l net.Listener, c []prometheus.Collector,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       headerTimeout,
 		WriteTimeout:      scrapeTimeout,
-		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          stdlog.New(logWriter{log}, "", 0),
 	}
+	// A connection that is kept open between scrapes would be one of the few that
+	// there are. Each ends with its answer, and one without a request at headerTimeout.
+	server.SetKeepAlivesEnabled(false)
 	defer context.AfterFunc(ctx, func() { server.Close() })()
 	log.Info("Serving metrics")
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -80,6 +80,17 @@ func TestServeMetrics(t *testing.T) {
 	}
 	testReadme(t, body)
 
+	// A client cannot keep its connection for itself.
+	client := http.Client{Transport: &http.Transport{}}
+	resp, err := client.Get("http://" + address + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if !resp.Close {
+		t.Error("the server keeps the connection open after its answer")
+	}
+
 	_, err = listenMetrics(ctx, address)
 	if err == nil || oneLine(err.Error()) != err.Error() || !strings.HasPrefix(err.Error(), "--metrics-address: listen tcp "+address) {
 		t.Errorf("of an address in use: %v", err)

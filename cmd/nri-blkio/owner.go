@@ -104,7 +104,7 @@ func (a *app) reported(errs []error) error {
 	var failed error
 	for _, err := range errs {
 		if err != nil {
-			notes(a.stderr, "nri-blkio", []string{err.Error()})
+			notes(a.stderr, "nri-blkio", errorLines(err))
 			failed = errReported
 		}
 	}

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -37,6 +40,20 @@ func oneLine(s string) string {
 	}
 	q := strconv.Quote(s)
 	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
+}
+
+// errorLines returns a line of safe text for each error that errors.Join put
+// together.
+func errorLines(err error) []string {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok && err.Error() == errors.Join(joined.Unwrap()...).Error() { //nolint:errorlint // the error itself, not one that it wraps
+		var out []string
+		for _, e := range joined.Unwrap() {
+			out = append(out, errorLines(e)...)
+		}
+		return out
+	}
+	// Errors joined further down are in one text, a line each.
+	return []string{oneLine(strings.ReplaceAll(err.Error(), "\n", "; "))}
 }
 
 // table prints aligned columns. Cells go through safe.
@@ -97,10 +114,36 @@ func formatBytes(n uint64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0") + units[i:i+1]
 }
 
+// printJSON escapes characters that a terminal could act on or that change the
+// order of text: encoding/json escapes control characters below U+0020 only.
 func printJSON(out io.Writer, v any) error {
-	enc := json.NewEncoder(out)
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
 	enc.SetIndent("", "  ")
-	return enc.Encode(v)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := io.WriteString(out, escapeJSON(b.String()))
+	return err
+}
+
+// escapeJSON replaces what cannot be printed in a JSON document by escapes of
+// JSON. Such characters occur within strings only, but for the line ends.
+func escapeJSON(doc string) string {
+	var b strings.Builder
+	b.Grow(len(doc))
+	for _, r := range doc {
+		switch {
+		case r == '\n' || strconv.IsPrint(r):
+			b.WriteRune(r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
 }
 
 // output is the flag -o.

@@ -1,8 +1,14 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
@@ -30,6 +36,42 @@ func TestSafe(t *testing.T) {
 func TestOneLine(t *testing.T) {
 	if got, want := oneLine("a \"b\"\nc\x1b"), `a "b"\nc\x1b`; got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestErrorLines(t *testing.T) {
+	a, b, c := errors.New("a\x1b"), errors.New("b"), errors.New("c")
+	for _, tt := range []struct {
+		err  error
+		want []string
+	}{
+		{a, []string{`a\x1b`}},
+		{errors.Join(a, errors.Join(b, c)), []string{`a\x1b`, "b", "c"}},
+		{fmt.Errorf("read: %w", errors.Join(b, c)), []string{"read: b; c"}},
+		{fmt.Errorf("%w: %w", b, c), []string{"b: c"}},
+	} {
+		if d := cmp.Diff(tt.want, errorLines(tt.err)); d != "" {
+			t.Errorf("%q: -want +got:\n%s", tt.err, d)
+		}
+	}
+}
+
+// TestPrintJSON: no character of a tenant's acts on a terminal, and a reader of
+// the JSON gets each as it was.
+func TestPrintJSON(t *testing.T) {
+	in := "a\u009b31m\u202e\x7f\x1b\U000e0001\n\"é"
+	var b strings.Builder
+	if err := printJSON(&b, map[string]string{"k": in}); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range b.String() {
+		if r != '\n' && !strconv.IsPrint(r) {
+			t.Errorf("%U is in %q", r, b.String())
+		}
+	}
+	var out map[string]string
+	if err := json.Unmarshal([]byte(b.String()), &out); err != nil || out["k"] != in {
+		t.Errorf("%q, %v", out, err)
 	}
 }
 

@@ -3,9 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -77,7 +80,7 @@ func (a *app) runCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Socket, "socket", "/var/run/nri/nri.sock", "the runtime's NRI socket")
+	f.StringVar(&o.Socket, "socket", plugin.DefaultSocket, "the runtime's NRI socket")
 	f.StringVar(&o.Index, "index", "90", "the order among NRI plugins, 00 to 99; late, to see the others' mounts")
 	f.DurationVar(&o.resync, "resync", 30*time.Second, "time between two comparisons of the whole node with what was asked")
 	f.StringVar(&o.metrics, "metrics-address", "", "serve metrics for Prometheus at this HOST:PORT (default: not at all)")
@@ -89,6 +92,23 @@ func (a *app) runCommand() *cobra.Command {
 	a.opts.addKubeletFlag(cmd)
 	return cmd
 }
+
+// validate checks the flags whose values a library would take as they are.
+func (o *runOptions) validate() error {
+	if len(o.Index) != 2 || strings.Trim(o.Index, "0123456789") != "" {
+		return fmt.Errorf("--index: %q is not a number from 00 to 99, with two digits", o.Index)
+	}
+	if o.resync < minResync {
+		return fmt.Errorf("--resync: %v is too short (minimum %v)", o.resync, minResync)
+	}
+	if o.only != "" && o.only != onlyLimits && o.only != onlyWriteback {
+		return fmt.Errorf("--only: %q is neither %s nor %s", o.only, onlyLimits, onlyWriteback)
+	}
+	return nil
+}
+
+// minResync is a time in which a pass over the pods of a large node ends.
+const minResync = time.Second
 
 // part is one that runs, and reports.
 type part struct {
@@ -107,8 +127,8 @@ func (a *app) runParts(ctx context.Context, o *runOptions) error {
 	if err != nil {
 		return err
 	}
-	if o.only != "" && o.only != onlyLimits && o.only != onlyWriteback {
-		return fmt.Errorf("--only: %q is neither %s nor %s", o.only, onlyLimits, onlyWriteback)
+	if err := o.validate(); err != nil {
+		return err
 	}
 	// Before all else: that the address is taken is an error of the command line.
 	listener, err := listenMetrics(ctx, o.metrics)
@@ -165,7 +185,8 @@ func (a *app) parts(ctx context.Context, o *runOptions, log *logrus.Logger) ([]p
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, part{p, p.Reload, func(ctx context.Context) error { return p.Run(ctx, o.RunConfig) }})
+		run := func(ctx context.Context) error { return p.Run(ctx, o.RunConfig) }
+		out = append(out, part{p, p.Reload, a.publishing(log, p.Health, run)})
 	}
 	if o.only != onlyLimits {
 		p, err := a.newRepairer(log, tree, n)
@@ -175,7 +196,7 @@ func (a *app) parts(ctx context.Context, o *runOptions, log *logrus.Logger) ([]p
 		case err == nil:
 			out = append(out, a.apart(log, p))
 		case o.only == onlyWriteback:
-			return nil, err
+			out = append(out, a.unavailable(log, err))
 		default:
 			a.withoutRepair(log, err)
 		}
@@ -219,16 +240,15 @@ func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *blkio.Hie
 // watchPause is between two attempts to watch something.
 const watchPause = 30 * time.Second
 
-// watchOn goes on until ctx ends. It tells of each failure once.
+// watchOn calls fn again after each failure until ctx ends.
 func watchOn(ctx context.Context, log logrus.FieldLogger, without string, fn func() error) {
-	told := ""
+	var problem reminder.Reminder
 	for {
 		err := fn()
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil && err.Error() != told {
-			told = err.Error()
+		if problem.Due(time.Now(), err) {
 			log.WithError(err).Warn(without)
 		}
 		select {
@@ -253,11 +273,14 @@ type policyWatch struct {
 }
 
 // run calls reload for each new content that is a valid policy, until ctx
-// ends. last and lastErr are what was read before.
+// ends. last and lastErr are what was read before. A file that cannot be read or
+// is invalid is logged again for as long as it stays so.
 func (w *policyWatch) run(ctx context.Context, last []byte, lastErr string) {
 	log := w.log.WithField("policy", w.file)
 	tick := time.NewTicker(w.every)
 	defer tick.Stop()
+	var problem error
+	var reminded reminder.Reminder
 	for {
 		select {
 		case <-ctx.Done():
@@ -265,22 +288,28 @@ func (w *policyWatch) run(ctx context.Context, last []byte, lastErr string) {
 		case <-tick.C:
 		}
 		data, err := readPolicy(w.file)
-		if bytes.Equal(data, last) && err == lastErr {
-			continue
+		if !bytes.Equal(data, last) || err != lastErr {
+			last, lastErr = data, err
+			if problem = w.take(data, err); problem == nil {
+				log.Info("The new policy is in force")
+			}
 		}
-		last, lastErr = data, err
-		if err != "" {
-			log.WithField("error", err).Error("The policy cannot be read, the old one stays in force")
-			continue
+		if reminded.Due(time.Now(), problem) {
+			log.WithError(problem).Error("The policy is refused, the old one stays in force")
 		}
-		p, parseErr := w.parse(data)
-		if parseErr != nil {
-			log.WithError(parseErr).Error("The new policy is refused, the old one stays in force")
-			continue
-		}
-		w.reload(p)
-		log.Info("The new policy is in force")
 	}
+}
+
+// take puts a policy into force.
+func (w *policyWatch) take(data []byte, readErr string) error {
+	if readErr != "" {
+		return errors.New(readErr)
+	}
+	p, err := w.parse(data)
+	if err == nil {
+		w.reload(p)
+	}
+	return err
 }
 
 // readPolicy gives the error as text, so that the same one is said once.

@@ -16,11 +16,16 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-const statusLong = `Show what is asked and what is in force, for each container and pod that the
-plugin knows of. It reads the records on the cgroups and the kernel's io.max and
-io.weight; the plugin need not run.
+const statusLong = `Show the state of the plugin's parts, then the requested limits and those in
+force for each container and pod that the plugin knows. status reads the records on
+the cgroups and the kernel's io.max and io.weight; the plugin need not run.
 
-STATE is one of
+The first table has a row for each part of "nri-blkio run" on this node:
+  limits     connected, disconnected (containers start without limits), or not running
+  writeback  repair, observe, gated or unavailable (the text says why), or not running
+  validator  only where it runs
+
+STATE of a requested value is one of
   ok        in force
   drift     the kernel has another value; a running plugin repairs that
   missing   the kernel has no limit there (the disk may be gone)
@@ -55,6 +60,7 @@ with -o json), whether they had limits or not: see "nri-blkio devices --help".`
 type statusOptions struct {
 	pod    podFilter
 	strict bool
+	ready  string // a part
 	output output
 }
 
@@ -67,13 +73,20 @@ func (a *app) statusCommand() *cobra.Command {
 		Example: `  nri-blkio status
   nri-blkio status --pod prod/db-0
   nri-blkio status --strict          # exit status 1 if anything is not in force
+  nri-blkio status --ready limits    # for a probe: exit status 1 unless it is connected
   nri-blkio status -o json`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.status(cmd.Context(), &o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.ready != "" {
+				return a.ready(o.ready)
+			}
+			return a.status(cmd.Context(), &o)
+		},
 	}
 	o.pod.add(cmd, "only this pod")
 	a.opts.addStateFlag(cmd)
-	cmd.Flags().BoolVar(&o.strict, "strict", false, "exit with 1 if anything that is asked is not in force")
+	cmd.Flags().BoolVar(&o.strict, "strict", false, "exit with 1 if a requested value is not in force, or nothing enforces limits")
+	cmd.Flags().StringVar(&o.ready, "ready", "", "print the state of one `part` only (limits, writeback or validator);\nexit with 1 unless it does its work")
 	a.opts.addVolumeFlags(cmd)
 	o.output.add(cmd)
 	return cmd
@@ -101,8 +114,10 @@ func (a *app) status(ctx context.Context, o *statusOptions) error {
 	}
 	files, err := a.filesReport(o.pod)
 	readErr = errors.Join(readErr, err)
+	parts, err := a.partRows(files)
+	readErr = errors.Join(readErr, err)
 	out := statusReport{
-		rows: rows, records: records, dead: a.dead(tree, records, o.pod), files: files,
+		parts: parts, rows: rows, records: records, dead: a.dead(tree, records, o.pod), files: files,
 		orphans: a.orphans(ctx, tree, records, root, o.pod),
 	}
 	if err := a.printStatus(&out, o.output.json()); err != nil {
@@ -111,7 +126,8 @@ func (a *app) status(ctx context.Context, o *statusOptions) error {
 	if readErr != nil {
 		return readErr
 	}
-	if o.strict && slices.ContainsFunc(rows, func(r statusRow) bool { return r.State != stateOK }) {
+	notOK := func(r statusRow) bool { return r.State != stateOK }
+	if o.strict && (!enforces(parts) || slices.ContainsFunc(rows, notOK)) {
 		return errReported
 	}
 	return nil
@@ -119,6 +135,7 @@ func (a *app) status(ctx context.Context, o *statusOptions) error {
 
 // statusReport is all that status shows.
 type statusReport struct {
+	parts   []partRow
 	rows    []statusRow
 	records []recorded
 	dead    deadReport
@@ -128,7 +145,7 @@ type statusReport struct {
 
 func (a *app) printStatus(r *statusReport, asJSON bool) error {
 	if asJSON {
-		out := map[string]any{"values": r.rows, "notes": statusNotes(r.records), "dead": r.dead.rows, "writeback": r.files, "orphans": r.orphans.rows}
+		out := map[string]any{"parts": r.parts, "values": r.rows, "notes": statusNotes(r.records), "dead": r.dead.rows, "writeback": r.files, "orphans": r.orphans.rows}
 		if r.dead.note != "" {
 			out["deadNote"] = r.dead.note
 		}
@@ -137,9 +154,11 @@ func (a *app) printStatus(r *statusReport, asJSON bool) error {
 		}
 		return printJSON(a.stdout, out)
 	}
-	if len(r.rows) == 0 {
-		fmt.Fprintln(a.stdout, "no limits")
-	} else if err := a.printRows(r.rows, r.records); err != nil {
+	if err := a.printParts(r.parts); err != nil {
+		return err
+	}
+	fmt.Fprintln(a.stdout)
+	if err := a.printRows(r); err != nil {
 		return err
 	}
 	if err := r.dead.print(a); err != nil {
@@ -154,15 +173,22 @@ func (a *app) printStatus(r *statusReport, asJSON bool) error {
 	return a.printFiles(r.files)
 }
 
-func (a *app) printRows(rows []statusRow, records []recorded) error {
+func (a *app) printRows(r *statusReport) error {
+	if !enforces(r.parts) {
+		fmt.Fprintln(a.stdout, "nothing enforces limits for new containers on this node: the limits part is not connected to a runtime")
+	}
+	if len(r.rows) == 0 {
+		fmt.Fprintln(a.stdout, "no limits requested")
+		return nil
+	}
 	t := newTable(a.stdout, "POD", "CONTAINER", "TARGET", "DISK", "KEY", "ASKED", "IN FORCE", "FROM", "STATE")
-	for _, r := range rows {
+	for _, r := range r.rows {
 		t.row(r.Namespace+"/"+r.Pod, r.Container, r.Source.Target, r.Disk, r.Key, r.Asked, r.InForce, r.from(), r.state())
 	}
 	if err := t.flush(); err != nil {
 		return err
 	}
-	for _, n := range statusNotes(records) {
+	for _, n := range statusNotes(r.records) {
 		notes(a.stdout, n.Kind, []string{n.subject() + ": " + n.Text})
 	}
 	return nil

@@ -2,15 +2,18 @@ package main
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // defaultStateDir is where a process tells another what it does: a tmpfs.
@@ -32,6 +35,9 @@ func (a *app) newRepairer(log *logrus.Logger, tree *blkio.Hierarchy, n *node) (p
 		return part{}, err
 	}
 	return part{r, r.Reload, func(ctx context.Context) error {
+		if err := os.MkdirAll(a.opts.stateDir, 0o700); err != nil {
+			return err
+		}
 		lock, err := plugin.WaitLock(ctx, filepath.Join(a.opts.stateDir, "writeback.lock"), log)
 		if ctx.Err() != nil {
 			return nil
@@ -55,6 +61,17 @@ func (a *app) apart(log *logrus.Logger, p part) part {
 		return nil
 	}
 	return p
+}
+
+// unavailable is the part on a node whose kernel does not offer what it needs. It
+// goes on and does nothing: a restart would not help, and a DaemonSet's rollout
+// would stop at a node that lacks an optional part.
+func (a *app) unavailable(log *logrus.Logger, err error) part {
+	return part{prometheus.NewRegistry(), func(*policy.Policy) {}, func(ctx context.Context) error {
+		a.withoutRepair(log, err)
+		<-ctx.Done()
+		return nil
+	}}
 }
 
 // withoutRepair says what holds where the kernel, or who runs this, does not allow

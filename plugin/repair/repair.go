@@ -14,6 +14,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -83,7 +84,7 @@ type Repairer struct {
 	files    *rate.Limiter
 	early    *rate.Limiter // bytes
 	cpuFree  time.Time     // until then the share of a CPU is used up
-	said     map[string]string
+	problems map[string]*reminder.Reminder
 	failures rate.Sometimes // are logged, the others are counted
 	reloaded time.Time
 }
@@ -108,7 +109,7 @@ func New(cfg Config) (*Repairer, error) {
 		passes: make(chan passed, 64),
 		procs:  &mappings{cgroups: cfg.Cgroups, proc: hostPath(cfg.HostRoot, "/proc"), busy: map[string]bool{}},
 		files:  rate.NewLimiter(0, 1), early: rate.NewLimiter(0, 1),
-		said: map[string]string{}, failures: rate.Sometimes{First: 1, Interval: time.Minute},
+		problems: map[string]*reminder.Reminder{}, failures: rate.Sometimes{First: 1, Interval: time.Minute},
 	}
 	r.Reload(cfg.Policy)
 	writeback.ForgetBTF()
@@ -227,20 +228,20 @@ func (r *Repairer) withoutSubvolumes(watched map[blkio.Dev]*filesystem) {
 
 var errNoSubvolumes = errors.New("the kernel's BTF does not tell of its subvolumes")
 
-// complain logs an error when it is new, and when it has passed.
+// complain logs an error when it is new, again every ten minutes while it lasts,
+// and when it has passed.
 func (r *Repairer) complain(key, text string, err error) {
-	now := ""
-	if err != nil {
-		now = err.Error()
+	problem := r.problems[key]
+	if problem == nil {
+		problem = &reminder.Reminder{}
+		r.problems[key] = problem
 	}
-	before := r.said[key]
-	r.said[key] = now
+	lasted := problem.Lasts()
 	switch {
-	case now == before:
-	case err == nil:
-		r.log.Info(text + ": no more")
-	default:
+	case problem.Due(time.Now(), err):
 		r.log.WithError(err).Warn(text)
+	case err == nil && lasted:
+		r.log.Info(text + ": no more")
 	}
 }
 

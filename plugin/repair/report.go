@@ -2,14 +2,12 @@ package repair
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
+	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -128,40 +126,17 @@ func (r *Repairer) removeReport() {
 }
 
 // WriteReport replaces a file.
-func WriteReport(file string, r *Report) error {
-	data, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	tmp := file + ".new"
-	if err := os.WriteFile(tmp, data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, file)
-}
-
-// stale is after how long a report says nothing of now.
-const stale = 10 * time.Second
+func WriteReport(file string, r *Report) error { return health.WriteFile(file, r) }
 
 // ReadReport reads the report of the process that repairs here; nil if there is
 // none.
 func ReadReport(file string) (*Report, error) {
-	data, err := os.ReadFile(file)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
 	var r Report
-	if err := json.Unmarshal(data, &r); err != nil {
-		return nil, fmt.Errorf("read %s: %w", file, err)
-	}
-	if r.Mode != ModeUnavailable && time.Since(r.At) > stale {
-		return nil, nil // it has ended
+	switch found, err := health.ReadFile(file, &r); {
+	case err != nil:
+		return nil, err
+	case !found, r.Mode != ModeUnavailable && health.IsOld(r.At):
+		return nil, nil
 	}
 	return &r, nil
 }

@@ -109,7 +109,7 @@ func TestClearAll(t *testing.T) {
 	pod := runPod(t, "pod", limited)
 	k := pod.run(sleeper("c", "/data", "ext4"))
 	p.kill(t)
-	if _, err := command(t, "clear", "--all"); err != nil {
+	if _, err := command(t, "clear", "--all", "--yes"); err != nil {
 		t.Fatal(err)
 	}
 	wantIOMax(t, k.Cgroup, nil)

@@ -107,6 +107,10 @@ func TestDaemonSet(t *testing.T) {
 	}})
 	podLog, writebackLog := daemon(t, "nri-blkio", "daemonset.yaml"), daemon(t, "nri-blkio-writeback", "writeback.yaml")
 	within(t, kubeletDeadline, "the pod serves", logHas(podLog, logServing))
+	within(t, kubeletDeadline, "the pod's probe succeeds", func() error {
+		_, err := command(t, "status", "--ready=limits")
+		return err
+	})
 	within(t, kubeletDeadline, "container c is limited", func() error {
 		return checkIOMax(staticPod{name: name}.running(t, "c")["c"].Cgroup, limitedDisk)
 	})

@@ -20,7 +20,7 @@ const (
 	logServing  = "Synchronized with the runtime"
 	logStandby  = "standing by"
 	logReloaded = "The new policy is in force"
-	logRefused  = "The new policy is refused"
+	logRefused  = "The policy is refused"
 )
 
 // resync is short, so that what the reconciler has to repair is repaired soon.

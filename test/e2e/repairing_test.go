@@ -173,8 +173,9 @@ func TestRepairOfTheDead(t *testing.T) {
 	}
 }
 
-// TestRepairForbidden: where the kernel's BPF is out of reach the plugin says so, in
-// one line, and goes on; by itself the part ends.
+// TestRepairForbidden: where the kernel's BPF is out of reach the plugin says so in
+// one line and goes on. So does the part by itself: status and the probe have the
+// reason.
 func TestRepairForbidden(t *testing.T) {
 	p := launchAs(t, []string{"setpriv", "--bounding-set=-perfmon,-bpf,-sys_admin", "--inh-caps=-all"}, "--state-dir", t.TempDir())
 	p.await(t, logServing, 1)
@@ -186,8 +187,14 @@ func TestRepairForbidden(t *testing.T) {
 		{"setpriv", "--bounding-set=-perfmon,-bpf,-sys_admin", "--inh-caps=-all"},
 		{"unshare", "--mount", "sh", "-c", `mount -t tmpfs none /sys/kernel/btf && exec "$@"`, "sh"}, // a kernel without BTF
 	} {
-		p = launchAs(t, by, "--only", "writeback")
-		if status := p.wait(t); status != 1 || p.count("\n") != 1 || p.count("does not tell who owns a file") != 1 {
+		state := t.TempDir()
+		p = launchAs(t, by, "--only", "writeback", "--state-dir", state)
+		p.await(t, "does not tell who owns a file", 1)
+		if text, err := command(t, "status", "--state-dir", state, "--ready", "writeback"); err != nil || !strings.Contains(text, "unavailable") {
+			t.Errorf("the probe: %q, %v", text, err)
+		}
+		p.signal(t, syscall.SIGTERM)
+		if status := p.wait(t); status != 0 || p.count("does not tell who owns a file") != 1 {
 			t.Errorf("%s: ended with %d: %s", by, status, p.log)
 		}
 	}

@@ -1,0 +1,71 @@
+package plugin
+
+import (
+	"sync"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/plugin/health"
+)
+
+// connection is the state of the connection to the runtime. Its zero value is an
+// instance on standby, which every instance is until it holds the node's lock.
+type connection struct {
+	mu      sync.Mutex // guards all below
+	state   string     // as in health.Report; "" is health.Standby
+	since   time.Time
+	reason  string
+	runtime string
+}
+
+func (c *connection) active() { c.change(health.Disconnected, "it has not connected yet", "") }
+
+func (c *connection) connected(runtime string) { c.change(health.Connected, "", runtime) }
+
+func (c *connection) lost(reason error) {
+	text := ""
+	if reason != nil {
+		text = reason.Error()
+	}
+	c.change(health.Disconnected, text, "")
+}
+
+// change notes a state, and since when it has lasted. It keeps the name of the
+// runtime when there is no new one.
+func (c *connection) change(state, reason, runtime string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state != state || c.since.IsZero() {
+		c.state, c.since = state, time.Now().UTC()
+	}
+	c.reason = reason
+	if runtime != "" {
+		c.runtime = runtime
+	}
+}
+
+// is reports whether the connection is in a state.
+func (c *connection) is(state string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state == state || c.state == "" && state == health.Standby
+}
+
+// fill writes the state into a report.
+func (c *connection) fill(r *health.Report) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r.State, r.Since, r.Reason, r.Runtime = c.state, c.since, c.reason, c.runtime
+	if r.State == "" {
+		r.State = health.Standby
+	}
+}
+
+// Health returns the state of the plugin, without what only its process knows.
+// It reads nothing of the node.
+func (p *Plugin) Health() health.Report {
+	r := health.Report{Part: health.Limits, Mode: string(p.policy.Load().Mode)}
+	p.connection.fill(&r)
+	c := p.census()
+	r.Pods, r.NotInForce, r.Failed = c.pods, c.notInForce, c.states[stateFailed]
+	return r
+}

@@ -1,0 +1,35 @@
+package plugin
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/nri-blkio/nri-blkio/plugin/health"
+)
+
+// TestConnection: a probe and status see each state, since when it has lasted,
+// and the reason; tries that fail for the same state do not make it younger.
+func TestConnection(t *testing.T) {
+	h, _ := tree(t)
+	p := newPlugin(t, h)
+	p.connection = connection{}
+	if r := p.Health(); r.State != health.Standby {
+		t.Errorf("before the lock: %+v", r)
+	}
+	p.connection.active()
+	if r := p.Health(); r.State != health.Disconnected || r.Reason == "" || r.Since.IsZero() {
+		t.Errorf("before the first connection: %+v", r)
+	}
+	p.connection.connected("containerd 2.4.2")
+	first := p.Health()
+	if first.State != health.Connected || first.Reason != "" || first.Runtime != "containerd 2.4.2" || first.Mode != "enforce" {
+		t.Errorf("connected: %+v", first)
+	}
+	p.connection.lost(errDisconnected)
+	lost := p.Health()
+	p.connection.lost(errors.New("no such file"))
+	again := p.Health()
+	if lost.State != health.Disconnected || lost.Runtime != "containerd 2.4.2" || !again.Since.Equal(lost.Since) || again.Reason != "no such file" {
+		t.Errorf("lost: %+v, then %+v", lost, again)
+	}
+}
