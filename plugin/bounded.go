@@ -99,8 +99,9 @@ func (c *calls) within(ctx context.Context, pod string, fn func(context.Context)
 	}
 	done := make(chan error, 1)
 	go func() {
-		defer c.end(pod)
-		done <- guarded(func() error { return fn(ctx) })
+		err := guarded(func() error { return fn(ctx) })
+		c.end(pod) // before the answer: the caller's next call must not find this one under way
+		done <- err
 	}()
 	select {
 	case err := <-done:
