@@ -45,7 +45,7 @@ func oneLine(s string) string {
 // errorLines returns a line of safe text for each error that errors.Join put
 // together.
 func errorLines(err error) []string {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok && err.Error() == errors.Join(joined.Unwrap()...).Error() { //nolint:errorlint // the error itself, not one that it wraps
+	if joined, ok := err.(interface{ Unwrap() []error }); ok && err.Error() == errors.Join(joined.Unwrap()...).Error() {
 		var out []string
 		for _, e := range joined.Unwrap() {
 			out = append(out, errorLines(e)...)
