@@ -21,6 +21,7 @@ type change struct {
 	*target
 	want   map[blkio.Dev]blkio.Limits // the target's, and what else stays
 	record Record                     // the same
+	spec   []blkio.Replacement        // the target's, and those of unwanted that are ours
 	text   []byte                     // of io.max, where that was read
 	cg     blkio.Cgroup
 	old    *Record // may be the target's own, which is never changed
@@ -100,7 +101,7 @@ func (p *Plugin) inspect(t *target) (change, error) {
 	if t.cgroup == "" {
 		return change{}, nil // nothing for us to write to
 	}
-	c := change{target: t, want: t.want, record: t.record, cg: p.cgroups.Cgroup(t.cgroup)}
+	c := change{target: t, want: t.want, record: t.record, spec: t.spec, cg: p.cgroups.Cgroup(t.cgroup)}
 	old, err := t.readRecord(c.cg)
 	if errors.Is(err, blkio.ErrGone) {
 		if t.owner == nil {
@@ -122,8 +123,10 @@ func (p *Plugin) inspect(t *target) (change, error) {
 	}
 	if t.partial || t.ended {
 		c.keep(old)
+	} else {
+		c.drop(old)
 	}
-	if len(c.want) > 0 || len(old.Limits) > 0 || len(t.spec) > 0 {
+	if len(c.want) > 0 || len(old.Limits) > 0 || len(c.spec) > 0 {
 		if c.text, err = c.cg.ReadIOMaxText(make([]byte, 0, 512)); err != nil {
 			if t.owner == nil && errors.Is(err, blkio.ErrNotSupported) && !c.cg.Populated() {
 				// systemd takes the io controller from a slice when its last
@@ -136,7 +139,7 @@ func (p *Plugin) inspect(t *target) (change, error) {
 		if err != nil {
 			return c, err
 		}
-		c.raise, c.lower = diff(c.want, t.lifted(old, actual), actual)
+		c.raise, c.lower = diff(c.want, c.lifted(old, actual), actual)
 	}
 	return c, c.inspectWeight(old)
 }
@@ -157,6 +160,21 @@ func (c *change) keep(old *Record) {
 	c.want = c.record.DevLimits()
 	if c.record.Weight == 0 {
 		c.record.Weight, c.record.WeightFrom = old.Weight, old.WeightFrom
+	}
+}
+
+// drop has values of the OCI spec go that are ours and that nothing is wanted for, and
+// records them, since the runtime may write them back when no other record of them is left.
+func (c *change) drop(old *Record) {
+	for _, value := range c.unwanted {
+		if c.ours || old.put(value) {
+			c.spec = append(slices.Clip(c.spec), value)
+			c.record.Dropped = append(c.record.Dropped, specLine(value))
+		}
+	}
+	slices.Sort(c.record.Dropped) // they come from a map
+	if w := c.unwantedWeight; w != 0 && (c.ours || old.DroppedWeight == w || old.Weight == w && !old.Observed) {
+		c.record.DroppedWeight = w
 	}
 }
 
@@ -200,12 +218,13 @@ func (c *change) inspectWeight(old *Record) error {
 	if want == 0 && old.Weight != 0 && !old.Observed && !c.partial {
 		want = defaultWeight
 	}
-	if want == 0 && c.specWeight == 0 {
+	unwanted := cmp.Or(c.specWeight, c.record.DroppedWeight)
+	if want == 0 && unwanted == 0 {
 		return nil
 	}
 	actual, err := c.cg.ReadIOWeight()
 	if want == 0 {
-		if actual.Default != c.specWeight {
+		if actual.Default != unwanted {
 			return err // not what the runtime has written back
 		}
 		want = defaultWeight

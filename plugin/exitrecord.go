@@ -143,7 +143,7 @@ func (c *container) noteExit(lifted bool) {
 }
 
 // recall takes over what the record of a pod says of containers that ended
-// before this program's start. It reads until that succeeds once. The caller is the one
+// before this program's start, and of what the pod was granted. It reads until that succeeds once. The caller is the one
 // who writes to the group.
 func (p *Plugin) recall(g *group) error {
 	if p.isRecalled(g) {
@@ -160,7 +160,7 @@ func (p *Plugin) recall(g *group) error {
 	defer p.mu.Unlock()
 	g.recalled = true
 	if r != nil && r.Kind == KindPod {
-		g.exits = withExits(r.Exits, g.exits)
+		g.exits, g.granted = withExits(r.Exits, g.exits), r.granted()
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func (p *Plugin) adjust(ctx context.Context, pod *pod, ctr *api.Container, split
 		return nil, p.register(ctx, c)
 	}
 	adjust, spec := adjustment(c.desired, splitsLines)
-	c.spec, c.specWeight = spec, c.desired.Weight
+	c.spec, c.specWeight, c.ours = spec, c.desired.Weight, true
 	c.facts.Guarded = c.desired.MemoryHigh
 	return adjust, p.register(ctx, c)
 }

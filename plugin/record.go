@@ -47,6 +47,11 @@ type Record struct {
 	// Cleared marks a cgroup that an operator took the limits off; run leaves
 	// it alone for as long as the cgroup lives.
 	Cleared bool `json:"cleared,omitempty"`
+	// Dropped, as lines of io.max, and DroppedWeight are values of the OCI spec that this
+	// program put there and that are not wanted any more. The runtime writes them back
+	// with each update of the container's resources.
+	Dropped       []string `json:"dropped,omitempty"`
+	DroppedWeight uint32   `json:"droppedWeight,omitempty"`
 	// Exits, on a pod's cgroup, are its containers that have ended, the newest
 	// last.
 	Exits []ExitRecord `json:"exits,omitempty"`
@@ -102,17 +107,42 @@ func (r *Record) DevLimits() map[blkio.Dev]blkio.Limits {
 	return out
 }
 
-// disks are the recorded limits in the form of a decision, without sources.
-func (r *Record) disks() []policy.DiskLimits {
-	names := map[string]string{}
-	for _, l := range r.Limits {
-		names[l.Dev] = l.Disk
+// granted returns what a record says is in force of what was asked for, in the form of a
+// decision. Of no record that is nothing.
+func (r *Record) granted() policy.Desired {
+	if r == nil || r.Observed || r.Cleared {
+		return policy.Desired{}
 	}
-	var out []policy.DiskLimits
-	for dev, limits := range r.DevLimits() {
-		out = append(out, policy.DiskLimits{Disk: blkio.Disk{Dev: dev, Name: names[dev.String()]}, Limits: limits})
+	out := policy.Desired{Weight: r.Weight, WeightSource: policy.Source{Annotation: r.WeightFrom}}
+	for _, l := range r.Limits { // sorted by device
+		dev, err := blkio.ParseDev(l.Dev)
+		key, ok := blkio.ParseKey(l.Key)
+		if err != nil || !ok || l.Source.Annotation == backstop {
+			continue
+		}
+		if n := len(out.Disks); n == 0 || out.Disks[n-1].Disk.Dev != dev {
+			out.Disks = append(out.Disks, policy.DiskLimits{Disk: blkio.Disk{Dev: dev, Name: l.Disk}})
+		}
+		last := &out.Disks[len(out.Disks)-1]
+		last.Limits[key], last.Sources[key] = l.Rate, l.Source
 	}
 	return out
+}
+
+// put reports whether a value of the OCI spec is one that this program put there, by what
+// it has recorded of it.
+func (r *Record) put(value blkio.Replacement) bool {
+	if slices.Contains(r.Dropped, specLine(value)) {
+		return true
+	}
+	return !r.Observed && r.DevLimits()[value.Dev][value.Key] == value.From
+}
+
+// specLine is a value of the spec in the form of io.max.
+func specLine(value blkio.Replacement) string {
+	line := blkio.DevLimits{Dev: value.Dev}
+	line.Limits[value.Key] = value.From
+	return line.String()
 }
 
 // ReadRecord reads the record of a cgroup; nil where there is none that can be
@@ -169,7 +199,8 @@ func recordLimits(disks []policy.DiskLimits) []LimitRecord {
 
 // empty says that nothing is asked for and nothing has to be told.
 func (r *Record) empty() bool {
-	return len(r.Limits) == 0 && r.Weight == 0 && r.Error == "" && len(r.Warnings) == 0 && len(r.Skipped) == 0 && len(r.Exits) == 0
+	return len(r.Limits) == 0 && r.Weight == 0 && r.Error == "" && len(r.Warnings) == 0 && len(r.Skipped) == 0 && len(r.Exits) == 0 &&
+		len(r.Dropped) == 0 && r.DroppedWeight == 0
 }
 
 // missing are the limits of another record for what this one has none.
@@ -195,10 +226,10 @@ func (r *Record) equal(o *Record) bool {
 	}
 	a, b := *r, *o
 	if !slices.Equal(a.Limits, b.Limits) || !slices.Equal(a.Skipped, b.Skipped) || !slices.Equal(a.Warnings, b.Warnings) ||
-		!slices.EqualFunc(a.Exits, b.Exits, ExitRecord.equal) {
+		!slices.Equal(a.Dropped, b.Dropped) || !slices.EqualFunc(a.Exits, b.Exits, ExitRecord.equal) {
 		return false
 	}
 	return a.Version == b.Version && a.Kind == b.Kind && a.Namespace == b.Namespace && a.Pod == b.Pod &&
 		a.UID == b.UID && a.Container == b.Container && a.ContainerID == b.ContainerID &&
-		a.Weight == b.Weight && a.WeightFrom == b.WeightFrom && a.Error == b.Error && a.Observed == b.Observed && a.Cleared == b.Cleared
+		a.Weight == b.Weight && a.DroppedWeight == b.DroppedWeight && a.WeightFrom == b.WeightFrom && a.Error == b.Error && a.Observed == b.Observed && a.Cleared == b.Cleared
 }

@@ -3,6 +3,7 @@ package plugin
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -45,12 +46,35 @@ func (p *Plugin) settled(ctx context.Context, pol *policy.Policy, c container) (
 			c.source = nil
 		}
 	}
+	old := c
 	c.policy, c.facts.Reached = pol, c.reached
 	c.desired, c.err = p.decide(pol, &c)
+	if len(c.desired.Errors) > 0 && pol.Mode == policy.ModeEnforce {
+		former, err := p.granted(&old)
+		if err != nil {
+			return c, err
+		}
+		c.desired.KeepGranted(former)
+	}
 	if c.err == nil {
 		c.err = p.checkTotal(pol, &c)
 	}
 	return c, nil
+}
+
+// granted returns what a container was granted so far, by an earlier process maybe.
+func (p *Plugin) granted(c *container) (policy.Desired, error) {
+	switch {
+	case c.fresh, c.policy != nil && c.policy.Mode != policy.ModeEnforce:
+		return policy.Desired{}, nil
+	case c.policy != nil:
+		return c.desired, nil
+	}
+	r, err := ReadRecord(p.cgroups.Cgroup(c.cgroup))
+	if errors.Is(err, blkio.ErrGone) || errors.Is(err, errRecord) {
+		err = nil
+	}
+	return r.granted(), err
 }
 
 // settle does what is left to do for a container: to look into what the

@@ -31,6 +31,7 @@ type group struct {
 	// those of the record that was there before us.
 	exits    []ExitRecord
 	recalled bool
+	granted  policy.Desired // what the pod as a whole was granted last
 
 	// begun: a container of it has run. unwritten are those that run, or are
 	// being written out. leftovers: one has ended and was not; cleared once the kernel
@@ -104,10 +105,12 @@ type container struct {
 	policy  *policy.Policy
 	desired policy.Desired
 	err     error // what was asked and could not be granted
-	// spec is the io.max of the OCI spec. The runtime writes it again with
-	// each update of the container's resources (docs/quirks.md).
+	// spec is the io.max of the OCI spec, specWeight its io.weight. The runtime writes
+	// them again with each update of the container's resources (docs/quirks.md). ours is
+	// true if create put them there; else they may be another plugin's.
 	spec       map[blkio.Dev]blkio.Limits
 	specWeight uint32
+	ours       bool
 	// leaves is what is to be done at its end. looked: it is known; held: it
 	// will be told of; handing: it has been.
 	leaves                leaves

@@ -28,7 +28,7 @@ func (p *Plugin) strangers(v *view) []policy.Desired {
 		}
 		var d policy.Desired
 		if r, err := ReadRecord(child); err == nil && r != nil && r.Kind == KindContainer {
-			d.Disks = r.disks()
+			d = r.granted()
 		}
 		out = append(out, d)
 	}

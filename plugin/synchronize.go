@@ -25,14 +25,14 @@ func (p *Plugin) synchronize(sandboxes []*api.PodSandbox, ctrs []*api.Container)
 
 	p.unsynced.Store(false)
 	p.mu.Lock()
+	for id, l := range listed { // first: a new sandbox finds the group of the old one
+		if p.pods[id] == nil {
+			p.join(l.pod, l.cgroup)
+		}
+	}
 	for id, pod := range p.pods {
 		if _, ok := listed[id]; !ok {
 			p.leave(pod)
-		}
-	}
-	for id, l := range listed {
-		if p.pods[id] == nil {
-			p.join(l.pod, l.cgroup)
 		}
 	}
 	p.adopt(ctrs)

@@ -22,6 +22,12 @@ type target struct {
 	// them on a cgroup of its own below the container's.
 	spec       []blkio.Replacement
 	specWeight uint32 // the same of io.weight, or 0
+	// unwanted and unwantedWeight are those that nothing is wanted for now: they are to go
+	// if they are ours, by the container or by the cgroup's record.
+	unwanted       []blkio.Replacement
+	unwantedWeight uint32
+	ours           bool
+	granted        policy.Desired // for the pod's cgroup: what want is without the backstop
 	// partial: not all that is desired is known, by a failure of ours. Then
 	// what is recorded stays.
 	partial bool
@@ -59,6 +65,7 @@ func (p *Plugin) planFor(g *group) *plan {
 	fresh := p.newPlan(p.policy.Load(), v)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	g.granted = fresh.pod.granted
 	if g.changes == v.changes && unread == nil {
 		g.plan = fresh
 	}
@@ -86,8 +93,9 @@ type view struct {
 	pod     *pod // the one that the pod's cgroup is for now; fixed fields only
 	seen    []policy.Container
 	warned  bool
-	partial bool // some container was not looked into
-	drained bool // nothing runs, and nothing is left to write
+	granted policy.Desired // so far
+	partial bool           // some container was not looked into
+	drained bool           // nothing runs, and nothing is left to write
 	running []running
 	cgroups []string // of its sandboxes and running containers, the last element or a part of it
 	// strangers are running containers that only the cgroups tell of.
@@ -104,7 +112,7 @@ type running struct {
 
 // newView copies a group. The caller holds mu.
 func newView(g *group) view {
-	v := view{cgroup: g.cgroup, shared: g.shared(), drained: g.drained(), changes: g.changes, exits: g.exits}
+	v := view{cgroup: g.cgroup, shared: g.shared(), drained: g.drained(), changes: g.changes, exits: g.exits, granted: g.granted}
 	live := false
 	for _, pod := range g.sorted() {
 		before := len(v.running)
@@ -158,8 +166,12 @@ func (p *Plugin) containerTarget(c running, observed bool) *target {
 		t.specWeight = c.specWeight
 	}
 	if c.policy != nil {
-		t.spec = staleSpec(c.spec, wanted(c.desired), observed)
+		t.spec, t.unwanted = staleSpec(c.spec, wanted(c.desired), observed)
+		if c.desired.Weight == 0 {
+			t.unwantedWeight = c.specWeight
+		}
 	}
+	t.ours = c.ours
 	return t
 }
 
@@ -167,21 +179,28 @@ func (p *Plugin) containerTarget(c running, observed bool) *target {
 var errPending = errors.New("that comes next")
 
 // staleSpec compares a spec with what is desired now. Where limits are observed
-// only, a value that we would have put there is ours, and is to go.
-func staleSpec(spec, desired map[blkio.Dev]blkio.Limits, observed bool) []blkio.Replacement {
-	var out []blkio.Replacement
+// only, a value that we would have put there is ours, and is to go. unwanted are values
+// that nothing is desired for.
+func staleSpec(spec, desired map[blkio.Dev]blkio.Limits, observed bool) (stale, unwanted []blkio.Replacement) {
 	for dev, limits := range spec {
 		for k, rate := range limits {
-			to := desired[dev][k]
-			if observed && to == rate {
-				to = blkio.Max
+			if rate == blkio.Unset {
+				continue
 			}
-			if rate != blkio.Unset && to != blkio.Unset && to > rate {
-				out = append(out, blkio.Replacement{Dev: dev, Key: blkio.Key(k), From: rate, To: to})
+			value := blkio.Replacement{Dev: dev, Key: blkio.Key(k), From: rate, To: desired[dev][k]}
+			switch {
+			case value.To == blkio.Unset:
+				value.To = blkio.Max
+				unwanted = append(unwanted, value)
+			case observed && value.To == rate:
+				value.To = blkio.Max
+				stale = append(stale, value)
+			case value.To > rate:
+				stale = append(stale, value)
 			}
 		}
 	}
-	return out
+	return stale, unwanted
 }
 
 func (p *Plugin) newRecord(kind string, pod *pod, d policy.Desired, err error, observed bool) Record {
@@ -209,6 +228,11 @@ func (p *Plugin) newRecord(kind string, pod *pod, d policy.Desired, err error, o
 // each disk and key.
 func (p *Plugin) podTarget(pol *policy.Policy, v view, observed bool) *target {
 	total, err := p.total(pol, v.pod, v.seen)
+	if observed {
+		v.granted = policy.Desired{}
+	}
+	total.KeepGranted(v.granted)
+	v.granted = total
 	granted := slices.Clone(v.strangers)
 	for _, c := range v.running {
 		granted = append(granted, c.desired)
@@ -229,7 +253,7 @@ func (p *Plugin) podTarget(pol *policy.Policy, v view, observed bool) *target {
 	t := &target{cgroup: v.cgroup, partial: v.partial, ended: ended, record: p.newRecord(KindPod, v.pod, total, err, observed)}
 	t.record.Exits = v.exits
 	if !observed {
-		t.want, t.weight = wanted(total), total.Weight
+		t.want, t.weight, t.granted = wanted(total), total.Weight, v.granted
 	}
 	return t
 }
@@ -285,15 +309,15 @@ func (t *target) readRecord(cg blkio.Cgroup) (*Record, error) {
 
 // lifted are the limits that are to go where they are not wanted: what a record
 // says we wrote, and what the runtime has written back from the spec.
-func (t *target) lifted(old *Record, actual map[blkio.Dev]blkio.Limits) map[blkio.Dev]blkio.Limits {
-	if old == &t.record && !old.Observed {
-		return t.want
+func (c *change) lifted(old *Record, actual map[blkio.Dev]blkio.Limits) map[blkio.Dev]blkio.Limits {
+	if old == &c.target.record && !old.Observed && len(c.spec) == 0 {
+		return c.target.want
 	}
 	out := map[blkio.Dev]blkio.Limits{}
 	if !old.Observed { // those were decided once, and never written
 		out = old.DevLimits()
 	}
-	for _, s := range t.spec {
+	for _, s := range c.spec {
 		if actual[s.Dev][s.Key] == s.From {
 			limits := out[s.Dev]
 			limits[s.Key] = s.From
