@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -14,17 +15,42 @@ import (
 )
 
 // facts gathers what policy needs to know of a container for this request: its
-// mounts and the disks below them. The caller is bounded as a whole, so that
-// Resolve need not spend a goroutine on each path to be able to give up.
-func (p *Plugin) facts(ctx context.Context, pod *pod, ctr *api.Container, layer *Layer) policy.Container {
-	ctx = context.WithoutCancel(ctx)
+// mounts and the disks below them. The caller is bounded as a whole, so that Resolve
+// need not spend a goroutine on each path to be able to give up. The error is the end
+// of ctx, before all was looked up.
+func (p *Plugin) facts(ctx context.Context, pod *pod, ctr *api.Container, layer *Layer) (policy.Container, error) {
+	unhurried := context.WithoutCancel(ctx)
 	out := policy.Container{
 		Name:   ctr.GetName(),
-		Rootfs: layer.Backing(ctx, p.storage),
+		Rootfs: layer.Backing(unhurried, p.storage),
 		// A later resize does not count; the warning is about what was asked for.
 		MemoryLimited: hasMemoryLimit(ctr.GetLinux().GetResources()) || p.cgroups.Cgroup(pod.group.cgroup).MemoryLimited(),
-		Mounts:        make([]policy.Mount, 0, len(ctr.GetMounts())),
+		Mounts:        p.declaredMounts(pod, ctr),
 	}
+	named := make([][]string, len(out.Mounts)) // the paths that each mount is asked for
+	if paths := pod.request.Paths(); len(paths) > 0 {
+		index := policy.IndexMounts(out.Mounts)
+		for _, path := range paths {
+			if i := index.Find(path); i >= 0 {
+				named[i] = append(named[i], path)
+			}
+		}
+	}
+	s := search{p: p, star: pod.request.Star(), volumes: pod.request.Volumes()}
+	for i, m := range ctr.GetMounts() {
+		// Not after the last one: a disk that answers late has answered.
+		if err := ctx.Err(); err != nil {
+			return out, fmt.Errorf("look up the disks of %d mounts: %w", len(out.Mounts)-i, err)
+		}
+		s.find(unhurried, m, &out.Mounts[i], named[i])
+	}
+	return out, nil
+}
+
+// declaredMounts are the mounts and the raw block volumes of a container, in the
+// order of the runtime. The disks of the mounts are not looked up yet.
+func (p *Plugin) declaredMounts(pod *pod, ctr *api.Container) []policy.Mount {
+	out := make([]policy.Mount, 0, len(ctr.GetMounts()))
 	for _, m := range ctr.GetMounts() {
 		mount := policy.Mount{
 			Destination: path.Clean(m.GetDestination()),
@@ -34,11 +60,9 @@ func (p *Plugin) facts(ctx context.Context, pod *pod, ctr *api.Container, layer 
 		if len(pod.request.Volumes()) > 0 { // else nobody asks
 			mount.Volume, mount.VolumePlugin = volumepath.NameOf(p.kubelet, pod.uid, m.GetSource())
 		}
-		p.find(ctx, pod.request, m, &mount)
-		out.Mounts = append(out.Mounts, mount)
+		out = append(out, mount)
 	}
-	out.Mounts = append(out.Mounts, p.devices(ctr)...)
-	return out
+	return append(out, p.devices(ctr)...)
 }
 
 // hasMemoryLimit: memory.high is what the kubelet's MemoryQoS sets, or another
@@ -50,12 +74,24 @@ func hasMemoryLimit(r *api.LinuxResources) bool {
 // notAsked is of mounts that no target can mean.
 const notAsked = "no annotation names it"
 
-// find looks up what a mount is stored on, if a target of the request may mean
-// it: each look at a path takes longer than all the rest of a decision.
-func (p *Plugin) find(ctx context.Context, req *policy.Request, m *api.Mount, out *policy.Mount) {
-	named := below(req.Paths(), out.Destination)
-	star := req.Star() && !out.Injected
-	volume := slices.Contains(req.Volumes(), out.Volume)
+// search looks up the disks of a container's mounts, each set of disks and each
+// directory of the host once: a tenant may mount the same volume a thousand times.
+type search struct {
+	p       *Plugin
+	star    bool
+	volumes []string // sorted
+	backing map[string]blkio.Backing
+	// For "*": the sets of disks that it has already, and the directories whose
+	// submounts have been looked through.
+	found   [][]blkio.Disk
+	through map[string]bool
+}
+
+// find looks up what a mount is stored on, if a target of the request may mean it:
+// each look at a path takes longer than all the rest of a decision.
+func (s *search) find(ctx context.Context, m *api.Mount, out *policy.Mount, named []string) {
+	star := s.star && !out.Injected
+	_, volume := slices.BinarySearch(s.volumes, out.Volume)
 	switch {
 	case !isBind(m):
 		out.Backing = blkio.Backing{FSType: m.GetType(), Reason: m.GetType() + " is not stored on a disk"}
@@ -64,52 +100,83 @@ func (p *Plugin) find(ctx context.Context, req *policy.Request, m *api.Mount, ou
 		out.Backing = blkio.Backing{Reason: notAsked}
 		return
 	}
-	out.Backing = p.storage.Resolve(ctx, m.GetSource())
+	out.Backing = s.resolve(ctx, m.GetSource())
+	if star && !out.ReadOnly { // The mounts below it are not read-only.
+		s.isNew(out.Backing.Disks)
+	}
 	if slices.Contains(m.GetOptions(), "rbind") {
-		out.Below = p.submounts(ctx, m.GetSource(), out, named, star)
+		s.named(ctx, m.GetSource(), out, named)
+		if star {
+			s.submounts(ctx, m.GetSource(), out)
+		}
 	}
 }
 
-// submounts are the mounts below a volume that matter: those that hold a path
-// that was named, and for "*" one for each further set of disks.
-func (p *Plugin) submounts(ctx context.Context, source string, m *policy.Mount, named []string, star bool) []policy.Below {
-	var out []policy.Below
+func (s *search) resolve(ctx context.Context, source string) blkio.Backing {
+	if b, ok := s.backing[source]; ok {
+		return b
+	}
+	if s.backing == nil {
+		s.backing = map[string]blkio.Backing{}
+	}
+	b := s.p.storage.Resolve(ctx, source)
+	s.backing[source] = b
+	return b
+}
+
+// named adds the mounts below a volume that hold a path that was named.
+func (s *search) named(ctx context.Context, source string, m *policy.Mount, named []string) {
+	known := map[string]bool{}
 	for _, name := range named {
 		rel := strings.Trim(strings.TrimPrefix(name, strings.TrimSuffix(m.Destination, "/")), "/")
 		if rel == "" {
 			continue
 		}
-		if at, b, ok := p.storage.Below(ctx, source, rel); ok {
-			out = append(out, policy.Below{Path: path.Join(m.Destination, at), Backing: b})
+		if at, b, ok := s.p.storage.Below(ctx, source, rel); ok && !known[at] {
+			known[at] = true
+			m.Below = append(m.Below, policy.Below{Path: path.Join(m.Destination, at), Backing: b})
 		}
 	}
-	if !star {
-		return out
-	}
-	var seen [][]blkio.Disk
-	if !m.ReadOnly { // which the mounts below it are not
-		seen = append(seen, m.Backing.Disks)
-	}
-	for at, b := range p.storage.Submounts(ctx, source) {
-		if len(b.Disks) == 0 || slices.ContainsFunc(seen, func(d []blkio.Disk) bool { return slices.Equal(d, b.Disks) }) {
-			continue
-		}
-		seen = append(seen, b.Disks)
-		out = append(out, policy.Below{Path: path.Join(m.Destination, at), Backing: b})
-	}
-	return out
 }
 
-// below returns the paths that are dir or in it.
-func below(paths []string, dir string) []string {
-	dir = strings.TrimSuffix(dir, "/")
-	var out []string
-	for _, p := range paths {
-		if rest, ok := strings.CutPrefix(p, dir); ok && (rest == "" || rest[0] == '/') {
-			out = append(out, p)
+// submounts adds for "*" one of the mounts below a volume for each further set of
+// disks.
+func (s *search) submounts(ctx context.Context, source string, m *policy.Mount) {
+	if source = path.Clean(source); s.through[source] {
+		return
+	}
+	if s.through == nil {
+		s.through = map[string]bool{}
+	}
+	s.through[source] = true
+	for at, b := range s.p.storage.Submounts(ctx, source) {
+		if len(b.Disks) > 0 && s.isNew(b.Disks) {
+			m.Below = append(m.Below, policy.Below{Path: path.Join(m.Destination, at), Backing: b})
 		}
 	}
-	return out
+}
+
+// isNew reports whether a set of disks was not there before, and adds it. There are
+// as many of them as the node has disks, and not as mounts.
+func (s *search) isNew(disks []blkio.Disk) bool {
+	for _, known := range s.found {
+		if slices.Equal(known, disks) {
+			return false
+		}
+	}
+	s.found = append(s.found, disks)
+	return true
+}
+
+// hasPathIn reports whether one of these paths, which are sorted and clean, is a
+// clean directory or in it.
+func hasPathIn(paths []string, dir string) bool {
+	dir = strings.TrimSuffix(dir, "/")
+	if _, ok := slices.BinarySearch(paths, dir); ok {
+		return true
+	}
+	i, _ := slices.BinarySearch(paths, dir+"/")
+	return i < len(paths) && strings.HasPrefix(paths[i], dir+"/")
 }
 
 // devices are the raw block volumes of a container: no mount, a node in /dev.

@@ -3,6 +3,7 @@ package plugin
 import (
 	"cmp"
 	"maps"
+	"path"
 	"slices"
 	"time"
 
@@ -44,7 +45,7 @@ func propagates(req *policy.Request, ctr *api.Container) bool {
 		if !slices.ContainsFunc(m.GetOptions(), isPropagated) {
 			return false
 		}
-		return req.Star() || len(req.Volumes()) > 0 || len(below(req.Paths(), m.GetDestination())) > 0
+		return req.Star() || len(req.Volumes()) > 0 || hasPathIn(req.Paths(), path.Clean(m.GetDestination()))
 	})
 }
 

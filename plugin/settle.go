@@ -32,7 +32,11 @@ func (p *Plugin) settled(ctx context.Context, pol *policy.Policy, c container) (
 			c.layer = &layer
 		}
 		before := c.facts
-		c.facts = p.facts(ctx, c.pod, c.source, c.layer)
+		facts, err := p.facts(ctx, c.pod, c.source, c.layer)
+		if err != nil {
+			return c, err
+		}
+		c.facts = facts
 		c.facts.Running, c.facts.Guarded = !c.fresh, before.Guarded
 		accrue(&c.facts, &before)
 		c.beyond = beyondTargets(c.source, &c.facts)

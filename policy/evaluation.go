@@ -24,6 +24,7 @@ type evaluation struct {
 	out      Desired
 	skipped  distinct[Skipped]
 	warnings distinct[warning]
+	indexes  []*MountIndex // of the containers; see index
 
 	// What is being evaluated.
 	scope  scope
@@ -88,9 +89,10 @@ func (e *evaluation) request(q *request, cs []Container, s scope) {
 func (e *evaluation) path(cs []Container) {
 	found := false
 	for i := range cs {
-		if m := mountOf(&cs[i], e.entry.target.path); m != nil {
+		x := e.index(cs, i)
+		if k := x.Find(e.entry.target.path); k >= 0 {
 			found = true
-			e.explicit(&cs[i], m.BackingOf(e.entry.target.path), e.entry.target.path)
+			e.explicit(&cs[i], x.backing(k, e.entry.target.path), e.entry.target.path)
 		}
 	}
 	switch {
@@ -102,17 +104,16 @@ func (e *evaluation) path(cs []Container) {
 	}
 }
 
-// mountOf returns the longest mount that covers a path, the later one of two
-// at the same place, or nil if only the root filesystem does.
-func mountOf(c *Container, path string) *Mount {
-	var best *Mount
-	for i := range c.Mounts {
-		m := &c.Mounts[i]
-		if covers(m.Destination, path) && (best == nil || len(m.Destination) >= len(best.Destination)) {
-			best = m
-		}
+// index returns the index of a container's mounts, which are the same for all
+// targets of one evaluation.
+func (e *evaluation) index(cs []Container, i int) *MountIndex {
+	if e.indexes == nil {
+		e.indexes = make([]*MountIndex, len(cs))
 	}
-	return best
+	if e.indexes[i] == nil {
+		e.indexes[i] = IndexMounts(cs[i].Mounts)
+	}
+	return e.indexes[i]
 }
 
 // BackingOf returns what a path that m covers is stored on: the longest of m

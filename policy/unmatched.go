@@ -15,8 +15,11 @@ func (r *Request) Unmatched(cs []Container) []string {
 		return nil
 	}
 	var names, out []string
+	var indexes []*MountIndex
+	areKnown := true // the mounts of all containers
 	for i := range cs {
-		names = append(names, cs[i].Name)
+		names, indexes = append(names, cs[i].Name), append(indexes, IndexMounts(cs[i].Mounts))
+		areKnown = areKnown && !cs[i].Unknown
 	}
 	more := 0
 	for _, n := range r.ContainerNames() {
@@ -33,12 +36,12 @@ func (r *Request) Unmatched(cs []Container) []string {
 		}
 	}
 	for _, q := range []*request{r.each, r.total} {
-		if q == nil || q.limits == nil {
+		if q == nil || q.limits == nil || !areKnown {
 			continue
 		}
 		for i := range q.limits.entries {
 			switch en := &q.limits.entries[i]; {
-			case en.isMatched(cs):
+			case en.isMatched(indexes):
 			case len(out) == maxListed:
 				more++
 			default:
@@ -50,12 +53,12 @@ func (r *Request) Unmatched(cs []Container) []string {
 	return andMore(out, more)
 }
 
-func (en *entry) isMatched(cs []Container) bool {
+func (en *entry) isMatched(containers []*MountIndex) bool {
 	switch t := &en.target; t.kind {
 	case targetPath:
-		return slices.ContainsFunc(cs, func(c Container) bool { return c.Unknown || mountOf(&c, t.path) != nil })
+		return slices.ContainsFunc(containers, func(x *MountIndex) bool { return x.Find(t.path) >= 0 })
 	case targetVolume:
-		return slices.ContainsFunc(cs, func(c Container) bool { return c.Unknown || c.mounts(t.volume) })
+		return slices.ContainsFunc(containers, func(x *MountIndex) bool { return len(x.volumes[t.volume]) > 0 })
 	}
 	return true
 }

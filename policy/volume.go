@@ -54,7 +54,7 @@ func (t *target) parseVolume() *problem {
 // if the annotation names the container.
 func (e *evaluation) volume(cs []Container) {
 	t := &e.entry.target
-	if isAmbiguous(cs, t.volume) {
+	if e.isAmbiguous(cs) {
 		e.fail(e.limits.error(e.entry, Invalid, &problem{
 			"two directories of the kubelet have the name " + quoted(t.volume) + ", and a PersistentVolume may be one of them",
 			"write the path of the mount in the container",
@@ -63,11 +63,9 @@ func (e *evaluation) volume(cs []Container) {
 	}
 	found := false
 	for i := range cs {
-		for j := range cs[i].Mounts {
-			if m := &cs[i].Mounts[j]; m.Volume == t.volume {
-				found = true
-				e.explicit(&cs[i], &m.Backing, t.name())
-			}
+		for _, k := range e.index(cs, i).volumes[t.volume] {
+			found = true
+			e.explicit(&cs[i], &cs[i].Mounts[k].Backing, t.name())
 		}
 	}
 	switch {
@@ -79,27 +77,22 @@ func (e *evaluation) volume(cs []Container) {
 	}
 }
 
-// isAmbiguous says whether mounts of two volumes have this name: it is that of
-// one of them, and nobody can say which.
-func isAmbiguous(cs []Container, volume string) bool {
+// isAmbiguous reports whether mounts of two volumes have the name of the target. It
+// is that of one of them, and nothing on the node tells which.
+func (e *evaluation) isAmbiguous(cs []Container) bool {
 	plugin := ""
 	for i := range cs {
-		for j := range cs[i].Mounts {
-			m := &cs[i].Mounts[j]
-			switch {
-			case m.Volume != volume || m.VolumePlugin == "" || m.VolumePlugin == plugin:
+		for _, k := range e.index(cs, i).volumes[e.entry.target.volume] {
+			switch of := cs[i].Mounts[k].VolumePlugin; {
+			case of == "" || of == plugin:
 			case plugin == "":
-				plugin = m.VolumePlugin
+				plugin = of
 			default:
 				return true
 			}
 		}
 	}
 	return false
-}
-
-func (c *Container) mounts(volume string) bool {
-	return slices.ContainsFunc(c.Mounts, func(m Mount) bool { return m.Volume == volume })
 }
 
 // noVolume looks for a name that may have been meant, though not for the tenth

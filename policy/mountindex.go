@@ -1,0 +1,108 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// MountIndex finds the mounts of a container that targets mean. A tenant chooses the
+// number of both: finding a mount takes time for the length of the path, and does
+// not grow with the number of mounts.
+type MountIndex struct {
+	mounts []Mount
+	dirs   dirIndex
+	below  map[int]*dirIndex // of the mounts, made when first asked for
+	// volumes are the mounts of each volume.
+	volumes map[string][]int
+}
+
+// IndexMounts makes an index of mounts, of which it needs the Destination and the
+// Volume; the rest may follow.
+func IndexMounts(mounts []Mount) *MountIndex {
+	x := &MountIndex{mounts: mounts}
+	for i := range mounts {
+		x.dirs.add(mounts[i].Destination, i)
+		if v := mounts[i].Volume; v != "" {
+			if x.volumes == nil {
+				x.volumes = map[string][]int{}
+			}
+			x.volumes[v] = append(x.volumes[v], i)
+		}
+	}
+	return x
+}
+
+// Find returns the number of the longest mount that covers a clean path, the later
+// one of two at the same place, or -1 if only the root filesystem does.
+func (x *MountIndex) Find(path string) int { return x.dirs.find(path) }
+
+// backing returns what a path is stored on that mount i covers: see Mount.BackingOf.
+func (x *MountIndex) backing(i int, path string) *blkio.Backing {
+	m := &x.mounts[i]
+	if len(m.Below) == 0 {
+		return &m.Backing
+	}
+	if x.below == nil {
+		x.below = map[int]*dirIndex{}
+	}
+	below := x.below[i]
+	if below == nil {
+		below = &dirIndex{}
+		for k := range slices.Backward(m.Below) { // the first one of two at the same place
+			below.add(m.Below[k].Path, k)
+		}
+		x.below[i] = below
+	}
+	if k := below.find(path); k >= 0 {
+		return &m.Below[k].Backing
+	}
+	return &m.Backing
+}
+
+// dirIndex finds the deepest of many directories that covers a path. It is a tree of
+// the names in their paths.
+type dirIndex struct {
+	children map[dirEntry]int // numbers of nodes; the root is 0, and has no name
+	values   []int            // of the nodes, -1 for none
+}
+
+type dirEntry struct {
+	parent int
+	name   string
+}
+
+// add replaces the value of a directory. The path is clean.
+func (x *dirIndex) add(dir string, value int) {
+	if x.children == nil {
+		x.children, x.values = map[dirEntry]int{}, []int{-1}
+	}
+	node := 0
+	for name := range strings.SplitSeq(strings.TrimRight(dir, "/"), "/") {
+		entry := dirEntry{node, name}
+		next, ok := x.children[entry]
+		if !ok {
+			next = len(x.values)
+			x.children[entry], x.values = next, append(x.values, -1)
+		}
+		node = next
+	}
+	x.values[node] = value
+}
+
+// find returns the value of the deepest directory that is a path or above it, or -1.
+func (x *dirIndex) find(path string) int {
+	best, node := -1, 0
+	for name := range strings.SplitSeq(strings.TrimRight(path, "/"), "/") {
+		next, ok := x.children[dirEntry{node, name}]
+		if !ok {
+			break
+		}
+		node = next
+		if x.values[node] >= 0 {
+			best = x.values[node]
+		}
+	}
+	return best
+}
