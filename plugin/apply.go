@@ -70,7 +70,7 @@ func (p *Plugin) writeContainer(pod, t *target, starting bool) error {
 	case starting:
 		return nil // see isUnplaced
 	}
-	return p.missing(t.owner)
+	return p.missing(t)
 }
 
 // place notes that the cgroup of a container was seen.
@@ -82,11 +82,15 @@ func (p *Plugin) place(c *container) {
 
 // missing decides why a container that runs, as far as is known, has no cgroup: it has
 // ended, and its StopContainer event is under way or was missed, or the runtime has not
-// made the cgroup yet.
-func (p *Plugin) missing(c *container) error {
+// made the cgroup yet. That is an error where something is to be written there.
+func (p *Plugin) missing(t *target) error {
+	c := t.owner
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c.running && !c.placed && !c.refused {
+		if t.record.empty() {
+			return nil
+		}
 		return fmt.Errorf("container %s is not limited: its cgroup is not there yet", c.name)
 	}
 	c.running = false

@@ -146,6 +146,9 @@ func TestRefusedIsNotDrained(t *testing.T) {
 	if g.drained() {
 		t.Error("drained while it may run")
 	}
+	if p.census().notInForce != 0 {
+		t.Error("a refusal counts as a failure to limit")
+	}
 	p.stopped("sb1", "id-a")
 	if !g.drained() || g.leftovers {
 		t.Errorf("drained %v, leftovers %v after its end", g.drained(), g.leftovers)

@@ -218,6 +218,21 @@ func TestRestored(t *testing.T) {
 	}
 }
 
+// TestNothingToWrite: a container that asks for nothing may have no cgroup on the host
+// for good, as under a runtime that makes one for the sandbox alone.
+func TestNothingToWrite(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	p := newPlugin(t, h)
+	start(t, p, sandbox(map[string]string{limitsKey + "container.a": "rootfs wbps=1Mi"}), "a", "free")
+	p.pass(t.Context())
+	if c := p.census(); c.notInForce != 0 || c.states != [...]int{1, 1, 0} {
+		t.Errorf("%+v", c)
+	}
+	if got := wbps(t, p, podCgroup); got != blkio.Max {
+		t.Errorf("backstop %v beside a container without limits", got)
+	}
+}
+
 // TestTriedAgainSoon: after a failure the reconciler does not wait for the next pass.
 func TestTriedAgainSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

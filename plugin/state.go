@@ -243,18 +243,29 @@ func (c *container) begin() {
 // The caller holds mu.
 func (g *group) drained() bool { return g.begun && !g.leftovers && len(g.unwritten) == 0 }
 
-// waits reports whether a container of it runs whose limits could not be decided yet, or
-// whose cgroup was not seen yet.
+// waits reports whether limits of it are not in force, apart from what g.complaint tells.
 // The caller holds mu.
 func (g *group) waits() bool {
 	for _, pod := range g.pods {
 		for _, c := range pod.containers {
-			if c.running && (c.policy == nil && c.err != nil || !c.placed && c.cgroup != "") {
+			if c.waits() {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// waits reports whether a container runs whose limits could not be decided yet, or could
+// not be written as its cgroup was not seen yet. The caller holds Plugin.mu.
+func (c *container) waits() bool {
+	switch {
+	case !c.running, c.refused:
+		return false
+	case c.policy == nil:
+		return c.err != nil
+	}
+	return !c.placed && c.cgroup != "" && c.state() != stateUnlimited
 }
 
 // changed drops the plan. The caller holds mu.

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -96,6 +97,14 @@ func TestPolicyReload(t *testing.T) {
 	p.await(t, logReloaded, 1)
 	const want = `entry 1 "/data wbps=1Mi": wbps=1Mi is under this node's floor (write at least 2Mi)`
 	wantRefusal(t, pod, "low", limits+"containers", want)
+	eventually(t, "the refusal is on the record of the one that runs", func() error {
+		if r := readRecord(t, before.Cgroup); !strings.Contains(r.Error, want) {
+			return fmt.Errorf("it is %+v", r)
+		}
+		return nil
+	})
+	wantIOMax(t, before.Cgroup, limitedDisk)
+	wantIOMax(t, pod.Cgroup, limitedDisk)
 
 	writePolicy(t, file, "floor: {bps: 64Ki}\n")
 	p.await(t, logRefused, 1)
