@@ -21,9 +21,19 @@ import (
 // It is short: the cgroup is about to go.
 const liftWait = 5 * time.Millisecond
 
+// exitWatch is a *blkio.EmptyWatch.
+type exitWatch interface{ Add(c blkio.Cgroup) error }
+
+// heldCgroup is a *blkio.Held.
+type heldCgroup interface {
+	Path() string
+	Lift(lines []blkio.DevLimits) error
+	Close()
+}
+
 // exits is what hands over the data of containers that end.
 type exits struct {
-	watch *blkio.EmptyWatch // nil before Run, and where it cannot be had
+	watch exitWatch // nil before Run, and where it cannot be had
 	syncs syncer
 	// won and lost are the races with the removal of a cgroup; failed are the
 	// limits that could not be lifted for another reason.
@@ -82,7 +92,7 @@ func (p *Plugin) hold(c *change, pod *target) {
 
 // exited lifts the limits of a container whose cgroup is empty. That comes before
 // all else: every instruction in between is in a race.
-func (p *Plugin) exited(ctx context.Context, held *blkio.Held) {
+func (p *Plugin) exited(ctx context.Context, held heldCgroup) {
 	c, now := p.ended(held.Path())
 	if c == nil {
 		held.Close()
@@ -110,7 +120,7 @@ func (p *Plugin) exited(ctx context.Context, held *blkio.Held) {
 
 // liftAgain is for a writer who was at the pod's cgroups when they were lifted,
 // and may have put the limits back. That the cgroup has gone is no loss any more.
-func (p *Plugin) liftAgain(ctx context.Context, held *blkio.Held, g *group, lines []blkio.DevLimits) {
+func (p *Plugin) liftAgain(ctx context.Context, held heldCgroup, g *group, lines []blkio.DevLimits) {
 	ctx, cancel := context.WithTimeout(ctx, liftWait)
 	defer cancel()
 	if p.take(g, ctx.Done()) {
