@@ -1,5 +1,6 @@
 CACHE    := $(or $(NRI_BLKIO_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/nri-blkio)
 FUZZTIME ?= 1m
+MODEL_TIME ?= 1m
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 IMAGE    ?= registry.example/nri-blkio:$(VERSION)
 LDFLAGS   = -s -w -X main.version=$(VERSION)
@@ -28,8 +29,8 @@ lint: ## golangci-lint, of the version in tools/go.mod, on both modules
 	$(CACHE)/golangci-lint run ./...
 	cd test && $(CACHE)/golangci-lint run ./...
 
-unit: ## unit tests of both modules, with the race detector
-	go test -race ./...
+unit: ## unit tests of both modules, with the race detector; MODEL_TIME (1m) of random events
+	MODEL_TIME=$(MODEL_TIME) go test -race ./...
 # e2e and suite need a node: here they have to compile, and no more.
 	cd test && go vet ./... && go test -race $$(go list ./... | grep -vE '/test/(e2e|suite)$$')
 
@@ -39,7 +40,8 @@ e2e: ## e2e tests on a node; NODE_KERNEL, NODE_CONTAINERD, NODE_RUNTIME, NODE_DR
 bench: ## measure what the plugin costs, as root; writes the table of docs/benchmarks.md
 	cd test && go run ./bench
 
-fuzz: ## each fuzz test for FUZZTIME (1m)
+fuzz: ## each fuzz test, and random events of pods, for FUZZTIME (1m)
+	MODEL_TIME=$(FUZZTIME) go test -race -count=1 -v -timeout 0 -run '^TestModel$$' ./plugin
 	@grep -rl --include='*_test.go' '^func Fuzz' . | while read -r f; do \
 	  for t in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' $$f); do \
 	    (cd $$(dirname $$f) && go test -run '^$$' -fuzz "^$$t\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x .) || exit 1; \
