@@ -252,7 +252,7 @@ func TestLookBeyond(t *testing.T) {
 		"fails":          {[]beyond{{"/a", true, true}, {"/broken", true, false}}, []volume{{"/", sda}}, true},
 		"fails below it": {[]beyond{{"/over", false, true}}, []volume{{"/", sda}}, true},
 	} {
-		c := container{pod: newPod(drainedSandbox, nil), beyond: tt.beyond}
+		c := container{pod: newPod(drainedSandbox), beyond: tt.beyond}
 		c.leaves = leaves{limited: []blkio.Dev{sda}, volumes: []volume{{"/", sda}}, more: true}
 		p.lookBeyond(t.Context(), &c)
 		if !slices.Equal(c.leaves.volumes, tt.want) || c.leaves.more != tt.more {

@@ -28,7 +28,7 @@ func (p *Plugin) facts(ctx context.Context, pod *pod, ctr *api.Container, layer 
 		Mounts:        p.declaredMounts(pod, ctr),
 	}
 	named := make([][]string, len(out.Mounts)) // the paths that each mount is asked for
-	if paths := pod.request.Paths(); len(paths) > 0 {
+	if paths := pod.request().Paths(); len(paths) > 0 {
 		index := policy.IndexMounts(out.Mounts)
 		for _, path := range paths {
 			if i := index.Find(path); i >= 0 {
@@ -36,7 +36,7 @@ func (p *Plugin) facts(ctx context.Context, pod *pod, ctr *api.Container, layer 
 			}
 		}
 	}
-	s := search{p: p, star: pod.request.Star(), volumes: pod.request.Volumes()}
+	s := search{p: p, star: pod.request().Star(), volumes: pod.request().Volumes()}
 	for i, m := range ctr.GetMounts() {
 		// Not after the last one: a disk that answers late has answered.
 		if err := ctx.Err(); err != nil {
@@ -57,7 +57,7 @@ func (p *Plugin) declaredMounts(pod *pod, ctr *api.Container) []policy.Mount {
 			ReadOnly:    slices.Contains(m.GetOptions(), "ro"),
 			Injected:    isInjected(m, pod),
 		}
-		if len(pod.request.Volumes()) > 0 { // else nobody asks
+		if len(pod.request().Volumes()) > 0 { // else nobody asks
 			mount.Volume, mount.VolumePlugin = volumepath.NameOf(p.kubelet, pod.uid, m.GetSource())
 		}
 		out = append(out, mount)

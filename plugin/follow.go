@@ -16,7 +16,7 @@ import (
 // mayChange notes whether the disks of a container that was looked into can become
 // others while it runs.
 func (c *container) mayChange() {
-	c.propagates = propagates(c.pod.request, c.source)
+	c.propagates = propagates(c.pod.request(), c.source)
 	if c.follows = nil; c.propagates || grows(&c.facts) {
 		c.follows = trimmed(c.source)
 	}

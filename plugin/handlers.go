@@ -179,13 +179,14 @@ func (p *Plugin) joined(fresh *pod, cgroup string) *pod {
 	return fresh
 }
 
-// parsePod reads a sandbox's annotations; nil where there are none of ours.
+// parsePod returns the pod of a sandbox, or nil if the sandbox has no annotation of
+// ours. It leaves the values of the annotations unparsed: a tenant decides how long
+// that takes, and Synchronize has all pods of the node to enter in one answer.
 func (p *Plugin) parsePod(sb *api.PodSandbox) (_ *pod, cgroup string) {
-	request := policy.ParseRequest(sb.GetAnnotations())
-	if request.Empty() {
+	if !policy.Concerns(sb.GetAnnotations()) {
 		return nil, ""
 	}
-	pod := newPod(sb, request)
+	pod := newPod(sb)
 	cgroup, err := blkio.PodCgroup(sb.GetLinux().GetCgroupParent())
 	if err != nil {
 		p.log.WithError(err).WithField("pod", pod.String()).Error("No pod totals and backstops for this pod")

@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // TestLongMountLine: a tenant who renames the directory of a subPath to below a deep
@@ -123,14 +122,14 @@ func TestManyPathsAndMounts(t *testing.T) {
 		p := newPlugin(t, h)
 		s := &countedStorage{disks: disks{twoDisks}}
 		p.storage = s
-		pod := newPod(sandbox(nil), policy.ParseRequest(manyPaths(star)))
+		pod := newPod(sandbox(manyPaths(star)))
 		pod.group = &group{}
 		c := ctr("db", sameMounts(mounts, "rslave")...)
 		facts, err := p.facts(t.Context(), pod, c, &Layer{Dir: "/"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		paths := len(pod.request.Paths())
+		paths := len(pod.request().Paths())
 		if paths < 1023 || s.resolves > 2 || s.belows > paths || s.submounts > 1 {
 			t.Errorf("star %t: %d paths, %d mounts: resolved %d, below %d, submounts %d", star, paths, mounts, s.resolves, s.belows, s.submounts)
 		}

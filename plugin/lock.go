@@ -11,6 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// lockPatience is how long a pre-installed plugin waits for its predecessor to end. The
+// runtime waits 5 s for the plugin's registration, which begins afterwards, and starts
+// it only once (docs/quirks.md).
+const lockPatience = 3 * time.Second
+
 // lockPoll is how soon a standby notices that the active instance is gone.
 const lockPoll = 500 * time.Millisecond
 
@@ -71,4 +76,15 @@ func WaitLock(ctx context.Context, path string, log logrus.FieldLogger) (*os.Fil
 		case <-time.After(lockPoll):
 		}
 	}
+}
+
+// lockInTime is WaitLock with an end: errLocked after lockPatience.
+func lockInTime(ctx context.Context, path string, log logrus.FieldLogger) (*os.File, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, lockPatience, errLocked)
+	defer cancel()
+	f, err := WaitLock(ctx, path, log)
+	if err != nil && ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return f, err
 }

@@ -50,6 +50,9 @@ type Config struct {
 	// ReadLayers finds that out anew, for the runtime of this name and version,
 	// and returns when ctx ends at the latest; nil: they stay as they are.
 	ReadLayers func(ctx context.Context, runtime, version string) (Layers, error)
+	// Distribute hands the policy that the runtime sends a pre-installed plugin to all
+	// parts of this process, this plugin among them; nil: to this plugin alone.
+	Distribute func(*policy.Policy)
 	// Sync writes out the filesystem of a host path, and may hang as long as
 	// that does; nil: nobody does it.
 	Sync func(ctx context.Context, hostPath string) error
@@ -73,6 +76,7 @@ type Plugin struct {
 	resync  time.Duration
 
 	readLayers func(ctx context.Context, runtime, version string) (Layers, error) // or nil
+	distribute func(*policy.Policy)
 
 	exits      exits
 	metrics    *metrics
@@ -88,6 +92,8 @@ type Plugin struct {
 	unsynced atomic.Bool
 	// wake holds at most one token: there is something in dirty.
 	wake chan struct{}
+	// reloaded holds at most one token: the policy changed.
+	reloaded chan struct{}
 	// look holds at most one token: every pod is to be looked at.
 	look chan struct{}
 
@@ -117,11 +123,17 @@ func New(cfg Config) (*Plugin, error) {
 		weight:  weightSupport{cgroups: cfg.Cgroups},
 		wake:    make(chan struct{}, 1),
 		look:    make(chan struct{}, 1),
-		pods:    map[string]*pod{},
-		groups:  map[string]*group{},
-		dirty:   map[*group]bool{},
+
+		reloaded: make(chan struct{}, 1),
+		pods:     map[string]*pod{},
+		groups:   map[string]*group{},
+		dirty:    map[*group]bool{},
 
 		readLayers: cfg.ReadLayers,
+		distribute: cfg.Distribute,
+	}
+	if p.distribute == nil {
+		p.distribute = p.Reload
 	}
 	p.layers.Store(&cfg.Layers)
 	if p.resync == 0 {
@@ -138,6 +150,10 @@ func New(cfg Config) (*Plugin, error) {
 // reconciler decides anew what was decided by another policy.
 func (p *Plugin) Reload(pol *policy.Policy) {
 	p.policy.Store(pol)
+	select {
+	case p.reloaded <- struct{}{}:
+	default: // a token is there already
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, g := range p.groups {

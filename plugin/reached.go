@@ -75,7 +75,7 @@ func (p *Plugin) reaching(groups []*group) []*container {
 // Plugin.mu.
 func (c *container) mayReach() bool {
 	return c.running && c.cgroup != "" && c.source == nil && c.policy != nil &&
-		c.pod.request.StarOf(c.name) && c.policy.CheckRuntime(c.pod.request, c.pod.handler) == nil
+		c.pod.request().StarOf(c.name) && c.policy.CheckRuntime(c.pod.request(), c.pod.handler) == nil
 }
 
 // isPartial says that not all disks that are to be limited are known, by a failure of

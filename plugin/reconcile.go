@@ -233,8 +233,15 @@ func (p *Plugin) errIfHangs(g *group) error {
 // It waits for a full pass, since containers come one by one.
 func (p *Plugin) warnUnmatched(g *group) {
 	for _, pod := range p.toWarn(g) {
-		for _, w := range pod.request.Unmatched(p.came(pod)) {
-			p.log.WithField("pod", pod.String()).Warn(w)
+		log := p.log.WithField("pod", pod.String())
+		err := guarded(func() error {
+			for _, w := range pod.request().Unmatched(p.came(pod)) {
+				log.Warn(w)
+			}
+			return nil
+		})
+		if err != nil {
+			log.WithError(err).Error("Targets that no container has are not known")
 		}
 	}
 }

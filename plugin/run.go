@@ -45,8 +45,7 @@ func (p *Plugin) Run(ctx context.Context, cfg RunConfig) error {
 	}
 	lockPath := filepath.Join(filepath.Dir(cfg.Socket), pluginName+".lock")
 	if cfg.Preinstalled {
-		// Registration has seconds, there is no time to stand by.
-		lock, err := tryLock(lockPath)
+		lock, err := lockInTime(ctx, lockPath, p.log)
 		if err != nil {
 			return err
 		}
@@ -107,6 +106,10 @@ func (p *Plugin) reconnect(ctx context.Context, cfg RunConfig) error {
 			return nil
 		}
 		p.connection.lost(err)
+		if errors.Is(err, errReregister) {
+			p.log.Info("Registering with the runtime again, for the policy's new onError.internal")
+			continue
+		}
 		if time.Since(began) > 10*time.Second {
 			backoff, problem = fresh, reminder.Reminder{}
 		}
@@ -135,12 +138,19 @@ func (p *Plugin) serve(ctx context.Context, cfg RunConfig) error {
 	}
 	p.connection.connected(s.runtime)
 	defer p.connection.lost(errDisconnected)
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-		s.stub.Stop()
-		return nil
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-p.reloaded:
+			if failsRequests(p.policy.Load()) != s.failure.GetFailRequest() {
+				s.stub.Stop()
+				return errReregister
+			}
+		case <-ctx.Done():
+			s.stub.Stop()
+			return nil
+		}
 	}
 }
 

@@ -36,6 +36,7 @@ type session struct {
 	splitsLines bool
 	deadline    time.Duration
 	runtime     string // its name and version
+	failure     api.FailurePolicy
 }
 
 // events is what a session takes part in.
@@ -55,9 +56,7 @@ func (p *Plugin) connect(ctx context.Context, cfg RunConfig) (*session, <-chan e
 	s := &session{p: p, log: p.log, deadline: stub.DefaultRequestTimeout / 4}
 	opts := []stub.Option{
 		stub.WithLogger(stubLogger{p.log}),
-		// Where the runtime knows it, a hung plugin fails the request instead
-		// of letting a container run unlimited (docs/quirks.md).
-		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true, KeepConnected: true}),
+		stub.WithFailurePolicy(&s.failure), // Configure fills it in; the stub sends it afterwards
 	}
 	if !cfg.Preinstalled {
 		opts = append(opts, stub.WithPluginName(pluginName), stub.WithPluginIdx(cfg.Index),
@@ -110,17 +109,19 @@ func dialer(ctx context.Context) func(string) (net.Conn, error) {
 // Configure learns about the runtime. config is the node policy of a
 // pre-installed plugin, from /etc/nri/conf.d.
 func (s *session) Configure(ctx context.Context, config, runtime, version string) (stub.EventMask, error) {
+	defer s.recovered("Configure", nil)
 	if config != "" {
 		pol, err := policy.ParseFile([]byte(config))
 		if err != nil {
 			return 0, fmt.Errorf("configuration from the runtime: %w", err)
 		}
-		s.p.Reload(pol)
+		s.p.distribute(pol)
 	}
-	s.p.rereadLayers(ctx, runtime, version)
+	s.failure.FailRequest = failsRequests(s.p.policy.Load())
 	if t := s.stub.RequestTimeout(); t > 0 {
 		s.deadline = t / 4
 	}
+	s.locateLayers(ctx, runtime, version)
 	// CRI-O only logs an error of StartContainer, so all disks have to go
 	// into the spec there; it brings a runtime that splits lines (docs/quirks.md).
 	s.splitsLines = runtime == "cri-o"
@@ -131,24 +132,27 @@ func (s *session) Configure(ctx context.Context, config, runtime, version string
 
 // Synchronize takes over what runs on the node.
 func (s *session) Synchronize(_ context.Context, pods []*api.PodSandbox, ctrs []*api.Container) ([]*api.ContainerUpdate, error) {
+	defer s.recovered("Synchronize", nil)
 	s.p.synchronize(pods, ctrs)
 	return nil, nil
 }
 
 // CreateContainer puts limits into the spec, or refuses the container.
-func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (adjust *api.ContainerAdjustment, _ []*api.ContainerUpdate, err error) {
+	defer s.recovered("CreateContainer", &err)
 	if !policy.Concerns(pod.GetAnnotations()) {
 		return nil, nil, nil
 	}
 	defer prometheus.NewTimer(s.p.metrics.create).ObserveDuration()
 	ctx, cancel := deadline(ctx, s.deadline)
 	defer cancel()
-	adjust, err := s.p.create(ctx, pod, ctr, s.splitsLines)
+	adjust, err = s.p.create(ctx, pod, ctr, s.splitsLines)
 	return adjust, nil, s.verdict(err, pod, ctr)
 }
 
 // StartContainer completes the limits before the first user instruction.
-func (s *session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) error {
+func (s *session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (err error) {
+	defer s.recovered("StartContainer", &err)
 	if !policy.Concerns(pod.GetAnnotations()) {
 		return nil
 	}
@@ -182,6 +186,7 @@ func (s *session) verdict(err error, pod *api.PodSandbox, ctr *api.Container) er
 
 // PostUpdateContainer repairs what an update of CPU or memory put back.
 func (s *session) PostUpdateContainer(_ context.Context, pod *api.PodSandbox, ctr *api.Container) error {
+	defer s.recovered("PostUpdateContainer", nil)
 	s.p.updated(sandboxOf(pod, ctr))
 	return nil
 }
@@ -195,18 +200,21 @@ func sandboxOf(pod *api.PodSandbox, ctr *api.Container) string {
 
 // StopContainer comes after the container's cgroup is gone.
 func (s *session) StopContainer(_ context.Context, pod *api.PodSandbox, ctr *api.Container) ([]*api.ContainerUpdate, error) {
+	defer s.recovered("StopContainer", nil)
 	s.p.stopped(sandboxOf(pod, ctr), ctr.GetId())
 	return nil, nil
 }
 
 // RemoveContainer forgets a container.
 func (s *session) RemoveContainer(_ context.Context, pod *api.PodSandbox, ctr *api.Container) error {
+	defer s.recovered("RemoveContainer", nil)
 	s.p.removed(sandboxOf(pod, ctr), ctr.GetId())
 	return nil
 }
 
 // RemovePodSandbox forgets a pod.
 func (s *session) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) error {
+	defer s.recovered("RemovePodSandbox", nil)
 	s.p.removedPod(pod.GetId())
 	return nil
 }

@@ -188,10 +188,10 @@ func (p *Plugin) settleAll(ctx context.Context, g *group) []error {
 
 // decide computes what one container should get.
 func (p *Plugin) decide(pol *policy.Policy, c *container) (policy.Desired, error) {
-	if err := pol.CheckRuntime(c.pod.request, c.pod.handler); err != nil {
+	if err := pol.CheckRuntime(c.pod.request(), c.pod.handler); err != nil {
 		return policy.Desired{}, err
 	}
-	desired, err := pol.Container(c.pod.request, c.facts)
+	desired, err := pol.Container(c.pod.request(), c.facts)
 	if weightErr := p.weight.check(&desired); err == nil && weightErr != nil {
 		err = weightErr
 	}
@@ -224,10 +224,10 @@ func (p *Plugin) neighbours(pod *pod) (seen []policy.Container, shared bool) {
 
 // total is what a pod may do, of these containers.
 func (p *Plugin) total(pol *policy.Policy, pod *pod, seen []policy.Container) (policy.Desired, error) {
-	if err := pol.CheckRuntime(pod.request, pod.handler); err != nil {
+	if err := pol.CheckRuntime(pod.request(), pod.handler); err != nil {
 		return policy.Desired{}, err
 	}
-	total, err := pol.PodTotal(pod.request, seen)
+	total, err := pol.PodTotal(pod.request(), seen)
 	if weightErr := p.weight.check(&total); err == nil && weightErr != nil {
 		err = weightErr
 	}

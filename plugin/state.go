@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -50,7 +51,7 @@ type group struct {
 type pod struct {
 	id, namespace, name, uid string
 	handler                  string
-	request                  *policy.Request
+	request                  func() *policy.Request // parses the annotations when it is first called
 	group                    *group
 	arrival                  int // a later one replaces an earlier one
 
@@ -129,14 +130,15 @@ type container struct {
 	cgroupIDs []uint64
 }
 
-func newPod(sb *api.PodSandbox, request *policy.Request) *pod {
+func newPod(sb *api.PodSandbox) *pod {
+	annotations := sb.GetAnnotations()
 	return &pod{
 		id:        sb.GetId(),
 		namespace: sb.GetNamespace(),
 		name:      sb.GetName(),
 		uid:       sb.GetUid(),
 		handler:   sb.GetRuntimeHandler(),
-		request:   request,
+		request:   sync.OnceValue(func() *policy.Request { return policy.ParseRequest(annotations) }),
 
 		containers: map[string]*container{},
 		known:      map[string]knownFacts{},

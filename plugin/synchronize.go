@@ -8,23 +8,33 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
+// listedPod is a pod with annotations of ours that the runtime lists.
+type listedPod struct {
+	pod    *pod
+	cgroup string
+}
+
 // synchronize brings the state into line with what the runtime says is there,
 // and has the reconciler do the same for the cgroups. It looks at nothing on
-// the node: the runtime waits.
+// the node and parses no value of an annotation: the runtime waits.
 func (p *Plugin) synchronize(sandboxes []*api.PodSandbox, ctrs []*api.Container) {
-	type parsed struct {
-		pod    *pod
-		cgroup string
-	}
-	listed := map[string]parsed{}
+	listed := map[string]listedPod{}
 	for _, sb := range sandboxes {
 		if pod, cgroup := p.parsePod(sb); pod != nil {
-			listed[pod.id] = parsed{pod, cgroup}
+			listed[pod.id] = listedPod{pod, cgroup}
 		}
 	}
 
+	p.takeOver(listed, ctrs)
 	p.unsynced.Store(false)
+	p.log.WithFields(logrus.Fields{"pods": len(sandboxes), "limited": len(listed)}).Info("Synchronized with the runtime")
+}
+
+// takeOver makes the pods with annotations that the runtime lists, and their
+// containers, the node's state.
+func (p *Plugin) takeOver(listed map[string]listedPod, ctrs []*api.Container) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	for id, l := range listed { // first: a new sandbox finds the group of the old one
 		if p.pods[id] == nil {
 			p.join(l.pod, l.cgroup)
@@ -39,8 +49,6 @@ func (p *Plugin) synchronize(sandboxes []*api.PodSandbox, ctrs []*api.Container)
 	for _, g := range p.groups {
 		p.markDirty(g)
 	}
-	p.mu.Unlock()
-	p.log.WithFields(logrus.Fields{"pods": len(sandboxes), "limited": len(listed)}).Info("Synchronized with the runtime")
 }
 
 // byAge sorts those that run behind those that do not: of the containers of one name

@@ -248,7 +248,7 @@ func (p *Plugin) podTarget(pol *policy.Policy, v view, observed bool) *target {
 		total.Disks, ended = nil, false
 	}
 	if v.warned {
-		total.Warnings = append(total.Warnings, v.pod.request.Unmatched(withEnded(v.seen, v.exits))...)
+		total.Warnings = append(total.Warnings, v.pod.request().Unmatched(withEnded(v.seen, v.exits))...)
 	}
 	t := &target{cgroup: v.cgroup, partial: v.partial, ended: ended, record: p.newRecord(KindPod, v.pod, total, err, observed)}
 	t.record.Exits = v.exits

@@ -117,6 +117,16 @@ type part struct {
 	run    func(context.Context) error
 }
 
+// parts run in one process.
+type parts []part
+
+// reload gives each part a new policy.
+func (ps parts) reload(p *policy.Policy) {
+	for _, part := range ps {
+		part.reload(p)
+	}
+}
+
 func (a *app) runParts(ctx context.Context, o *runOptions) error {
 	if a.getenv("GOGC") == "" {
 		// A node of 250 pods in under 20 MiB, for a little more CPU: what lives is 8 MB, and
@@ -142,12 +152,7 @@ func (a *app) runParts(ctx context.Context, o *runOptions) error {
 		return err
 	}
 	if a.opts.policy != "" {
-		reload := func(p *policy.Policy) {
-			for _, part := range parts {
-				part.reload(p)
-			}
-		}
-		w := policyWatch{file: a.opts.policy, every: policyPoll, parse: a.opts.parsePolicy, reload: reload, log: log}
+		w := policyWatch{file: a.opts.policy, every: policyPoll, parse: a.opts.parsePolicy, reload: parts.reload, log: log}
 		go w.run(ctx, last, lastErr)
 	}
 	if listener != nil {
@@ -170,7 +175,7 @@ func (a *app) runParts(ctx context.Context, o *runOptions) error {
 }
 
 // parts are what is to run.
-func (a *app) parts(ctx context.Context, o *runOptions, log *logrus.Logger) ([]part, error) {
+func (a *app) parts(ctx context.Context, o *runOptions, log *logrus.Logger) (parts, error) {
 	tree, err := a.openCgroups(a.opts.cgroupDir())
 	if err != nil {
 		return nil, err
@@ -179,9 +184,10 @@ func (a *app) parts(ctx context.Context, o *runOptions, log *logrus.Logger) ([]p
 	if err != nil {
 		return nil, err
 	}
-	var out []part
+	var out parts // complete before one of them runs
 	if o.only != onlyWriteback {
-		p, err := a.newPlugin(ctx, log, tree, n, o.resync)
+		distribute := func(p *policy.Policy) { out.reload(p) }
+		p, err := a.newPlugin(ctx, log, tree, n, o.resync, distribute)
 		if err != nil {
 			return nil, err
 		}
@@ -204,7 +210,7 @@ func (a *app) parts(ctx context.Context, o *runOptions, log *logrus.Logger) ([]p
 	return out, nil
 }
 
-func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *blkio.Hierarchy, n *node, resync time.Duration) (*plugin.Plugin, error) {
+func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *blkio.Hierarchy, n *node, resync time.Duration, distribute func(*policy.Policy)) (*plugin.Plugin, error) {
 	watch := layerWatch{opts: &a.opts, storage: n.storage, log: log}
 	layers, err := watch.read(ctx, "", "")
 	if err != nil {
@@ -216,7 +222,7 @@ func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *blkio.Hie
 	}
 	p, err := plugin.New(plugin.Config{
 		Log: log, Policy: n.policy, Storage: n.storage, Cgroups: tree, KubeletRoot: kubelet, Resync: resync,
-		Layers: layers, ReadLayers: watch.read, Sync: a.opts.sync,
+		Layers: layers, ReadLayers: watch.read, Sync: a.opts.sync, Distribute: distribute,
 	})
 	if err != nil {
 		return nil, err

@@ -1,10 +1,13 @@
 package e2e
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/nri-blkio/nri-blkio/plugin/repair"
 )
 
 // Where containerd looks for plugins to start itself.
@@ -19,7 +22,7 @@ func TestPreinstalled(t *testing.T) {
 	t.Cleanup(func() { restartRuntime(t) }) // without it again
 	copyProgram(t, preinstalled)
 	mustMkdir(t, filepath.Dir(preinstalledConfig))
-	writePolicy(t, preinstalledConfig, "floors: {bps: 512Ki}\n")
+	writePolicy(t, preinstalledConfig, "floors: {bps: 512Ki}\nwriteback: {repair: false}\n")
 	t.Cleanup(func() { os.Remove(preinstalledConfig) })
 	pod := runPod(t, "pod", annotations{
 		limits + "containers":    "/data wbps=1Mi",
@@ -33,6 +36,12 @@ func TestPreinstalled(t *testing.T) {
 			`entry 1 "/data wbps=256Ki": wbps=256Ki is under this node's floor (write at least 512Ki)`)
 	}
 	wantIOMax(t, pod.Cgroup, twiceDisk)
+	eventually(t, "the writeback part has the policy of the runtime", func() error {
+		if mode := report(t).Mode; mode != repair.ModeObserve {
+			return fmt.Errorf("its mode is %q", mode)
+		}
+		return nil
+	})
 }
 
 func copyProgram(t *testing.T, to string) {

@@ -1,0 +1,53 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// errReregister ends a session whose registration contradicts the policy.
+var errReregister = errors.New("the policy's answer to a hung plugin changed")
+
+// failsRequests reports whether the runtime is asked to fail a request that this plugin
+// does not answer. That is part of a registration. It concerns every pod of the node,
+// so only a policy that refuses containers for failures of the plugin asks for it.
+//
+// The plugin never asks for KeepConnected: the runtime then goes on sending requests to
+// a plugin that hangs, and each stop and remove of every pod fails after two seconds.
+// Disconnected, the hung plugin fails the one request that met it; for the requests
+// afterwards there are required plugins (docs/fail-closed.md).
+func failsRequests(pol *policy.Policy) bool {
+	return pol.Mode != policy.ModeObserve && pol.OnError.Internal == policy.Reject
+}
+
+// recovered is deferred by each handler, and makes a panic an error in the log. The
+// stub calls handlers without a recover of its own, so a panic would end the process,
+// and the runtime starts a pre-installed plugin only once. result, where the event has
+// one, becomes what the policy says of a failure of ours.
+func (s *session) recovered(event string, result *error) {
+	r := recover()
+	if r == nil {
+		return
+	}
+	s.log.WithField("event", event).Errorf("Recovered from a panic: %v\n%s", r, debug.Stack())
+	if result != nil && failsRequests(s.p.policy.Load()) {
+		s.p.metrics.refused[policy.Internal].Add(1)
+		*result = errInternal
+	}
+}
+
+// locateLayers finds out where the runtime that registers us stores writable layers. A
+// late answer is still taken over: it is of use for the containers that come then.
+func (s *session) locateLayers(ctx context.Context, runtime, version string) {
+	err := s.p.calls.bounded(ctx, "", s.deadline, func(ctx context.Context) error {
+		s.p.rereadLayers(ctx, runtime, version)
+		return nil
+	})
+	if err != nil {
+		s.log.WithError(fmt.Errorf("locate writable layers: %w", err)).Error("Limits of rootfs go by where writable layers were before")
+	}
+}

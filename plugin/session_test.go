@@ -1,0 +1,297 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/containerd/nri/pkg/adaptation"
+	"github.com/containerd/nri/pkg/api"
+	"github.com/sirupsen/logrus/hooks/test"
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/plugin/health"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// nriRuntime is a runtime's side of NRI, as containerd embeds it.
+type nriRuntime struct {
+	*adaptation.Adaptation
+	socket string
+	synced atomic.Int32 // synchronizations of plugins that ended well
+}
+
+// newRuntime starts a runtime that waits for timeout for an answer of a plugin, and
+// that tells a plugin of these containers when it registers.
+func newRuntime(t *testing.T, timeout time.Duration, pods []*api.PodSandbox, ctrs ...*api.Container) *nriRuntime {
+	t.Helper()
+	dir := t.TempDir()
+	adaptation.SetPluginRequestTimeout(timeout)
+	t.Cleanup(func() { adaptation.SetPluginRequestTimeout(adaptation.DefaultPluginRequestTimeout) })
+	r := &nriRuntime{socket: filepath.Join(dir, "nri.sock")}
+	sync := func(ctx context.Context, synchronize adaptation.SyncCB) error {
+		_, err := synchronize(ctx, pods, ctrs)
+		if err == nil {
+			r.synced.Add(1)
+		}
+		return err
+	}
+	update := func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
+		return nil, errors.New("unsolicited update")
+	}
+	var err error
+	r.Adaptation, err = adaptation.New("containerd", "v2.9.9", sync, update, adaptation.WithSocketPath(r.socket),
+		adaptation.WithPluginPath(filepath.Join(dir, "plugins")), adaptation.WithPluginConfigPath(filepath.Join(dir, "conf.d")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Stop)
+	r.synced.Store(0) // Start has synchronized no plugin
+	return r
+}
+
+// serve runs a plugin until the test ends.
+func (r *nriRuntime) serve(t *testing.T, run func(context.Context, RunConfig) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, RunConfig{Socket: r.socket, Index: "90"}) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// stop tells the plugins that a container of a pod without annotations has stopped.
+func (r *nriRuntime) stop(ctx context.Context) error {
+	plain := &api.PodSandbox{Id: "plain", Name: "plain", Namespace: "ns", Uid: "u"}
+	_, err := r.StopContainer(ctx, &api.StopContainerRequest{Pod: plain, Container: &api.Container{Id: "x", PodSandboxId: "plain"}})
+	return err
+}
+
+// eventually waits until ready returns true.
+func eventually(t *testing.T, what string, ready func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !ready(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+// TestHungPlugin: a plugin that hangs keeps no other pod of the node from anything,
+// unless the policy asks for it; then it fails the one request that meets it.
+func TestHungPlugin(t *testing.T) {
+	reject := *policy.Default()
+	reject.OnError.Internal = policy.Reject
+	observe := reject
+	observe.Mode = policy.ModeObserve
+	for _, tt := range []struct {
+		name   string
+		before *policy.Policy // in force when the plugin registers
+		after  *policy.Policy // loaded afterwards, if not nil
+		fails  bool
+	}{
+		{name: "ignore", before: policy.Default()},
+		{name: "reject", before: &reject, fails: true},
+		{name: "observe", before: &observe},
+		{name: "reject, later", before: policy.Default(), after: &reject, fails: true},
+		{name: "reject, no more", before: &reject, after: policy.Default()},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h, _ := tree(t)
+			p := newPlugin(t, h)
+			p.Reload(tt.before)
+			r := newRuntime(t, 300*time.Millisecond, nil)
+			r.serve(t, p.Run)
+			eventually(t, "registered", func() bool { return r.synced.Load() == 1 && p.connection.is(health.Connected) })
+			if tt.after != nil {
+				p.Reload(tt.after)
+				eventually(t, "registered again", func() bool { return r.synced.Load() == 2 && p.connection.is(health.Connected) })
+			}
+			eventually(t, "an answer", func() bool { return r.stop(t.Context()) == nil })
+
+			p.mu.Lock() // every handler hangs now
+			first, second := r.stop(t.Context()), r.stop(t.Context())
+			synced := r.synced.Load()
+			p.mu.Unlock()
+			if failed := first != nil; failed != tt.fails {
+				t.Errorf("stop of another pod's container: %v", first)
+			}
+			if second != nil {
+				t.Errorf("the next stop: %v", second)
+			}
+			eventually(t, "registered after the hang", func() bool { return r.synced.Load() > synced })
+		})
+	}
+}
+
+// TestSynchronizeParsesNothing: what tenants wrote does not decide how long
+// Synchronize takes, and is in force afterwards.
+func TestSynchronizeParsesNothing(t *testing.T) {
+	const entries = 250
+	var long strings.Builder
+	for i := range entries {
+		fmt.Fprintf(&long, "/%s%d rbps=0.000000001e18 wbps=1Mi;", strings.Repeat("x/", 80), i)
+	}
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi;" + long.String()})
+	a := ctr("a")
+	a.State = api.ContainerState_CONTAINER_RUNNING
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	p := newPlugin(t, h)
+	if n := testing.AllocsPerRun(1, func() { p.synchronize([]*api.PodSandbox{sb}, []*api.Container{a}) }); n > entries {
+		t.Errorf("%v allocations for a pod with %d entries", n, entries)
+	}
+	p.pass(t.Context())
+	if got := wbps(t, p, cgroupOf("a")); got != 1<<20 {
+		t.Errorf("the limit is %v, want 1 MiB/s", got)
+	}
+}
+
+// TestPanicInHandler: it ends neither the process nor the lock of the node's state.
+func TestPanicInHandler(t *testing.T) {
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	for event, call := range map[string]func(*session) error{
+		"Configure": func(s *session) error {
+			_, err := s.Configure(t.Context(), header, "containerd", "v2")
+			return err
+		},
+		"Synchronize": func(s *session) error {
+			_, err := s.Synchronize(t.Context(), nil, nil)
+			return err
+		},
+		"CreateContainer": func(s *session) error {
+			_, _, err := s.CreateContainer(t.Context(), sb, ctr("a"))
+			return err
+		},
+		"StartContainer":      func(s *session) error { return s.StartContainer(t.Context(), sb, ctr("a")) },
+		"PostUpdateContainer": func(s *session) error { return s.PostUpdateContainer(t.Context(), sb, ctr("a")) },
+		"StopContainer": func(s *session) error {
+			_, err := s.StopContainer(t.Context(), sb, ctr("a"))
+			return err
+		},
+		"RemoveContainer":  func(s *session) error { return s.RemoveContainer(t.Context(), sb, ctr("a")) },
+		"RemovePodSandbox": func(s *session) error { return s.RemovePodSandbox(t.Context(), sb) },
+	} {
+		t.Run(event, func(t *testing.T) {
+			h, _ := tree(t)
+			p := newPlugin(t, h)
+			log, hook := test.NewNullLogger()
+			p.distribute = func(*policy.Policy) { panic("no parts") }
+			p.pods["sb1"] = &pod{id: "sb1", containers: map[string]*container{"id-a": {}}} // of no group
+			s := &session{p: p, log: log, stub: withTimeout{}, deadline: time.Minute}
+			if err := call(s); err != nil {
+				t.Error(err) // internal: ignore
+			}
+			if e := hook.LastEntry(); e == nil || e.Data["event"] != event || !strings.Contains(e.Message, "panic") {
+				t.Errorf("log: %+v", e)
+			}
+			if !p.mu.TryLock() {
+				t.Error("the node's state stays locked")
+			}
+			p.mu.Unlock()
+			if event != "CreateContainer" && event != "StartContainer" {
+				return
+			}
+			reject := *policy.Default()
+			reject.OnError.Internal = policy.Reject
+			p.Reload(&reject)
+			if err := call(s); !errors.Is(err, errInternal) {
+				t.Errorf("internal: reject: %v", err)
+			}
+		})
+	}
+}
+
+const header = "apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\n"
+
+// TestConfigureDistributes: a policy of the runtime is for all parts of the process.
+func TestConfigureDistributes(t *testing.T) {
+	h, _ := tree(t)
+	p := newPlugin(t, h)
+	var got *policy.Policy
+	p.distribute = func(pol *policy.Policy) {
+		got = pol
+		p.Reload(pol)
+	}
+	s := &session{p: p, log: p.log, stub: withTimeout{}, deadline: time.Minute}
+	if _, err := s.Configure(t.Context(), header+"writeback: {repair: false}\nonError: {internal: reject}\n", "containerd", "v2"); err != nil {
+		t.Fatal(err)
+	}
+	if got == nil || got.Writeback.Repair {
+		t.Errorf("distributed %+v", got)
+	}
+	if !s.failure.GetFailRequest() || s.failure.GetKeepConnected() {
+		t.Errorf("registered with %v", &s.failure)
+	}
+}
+
+// TestConfigureDoesNotWait for a runtime that does not answer where its layers are.
+func TestConfigureDoesNotWait(t *testing.T) {
+	h, _ := tree(t)
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlugin(t, h)
+		known := *p.layers.Load()
+		hang := make(chan struct{})
+		p.readLayers = func(context.Context, string, string) (Layers, error) {
+			<-hang
+			return Layers{Default: Layer{Dir: "/late"}}, nil
+		}
+		s := &session{p: p, log: p.log, stub: withTimeout{}, deadline: time.Second}
+		if _, err := s.Configure(t.Context(), "", "containerd", "v2"); err != nil {
+			t.Error(err)
+		}
+		if got := *p.layers.Load(); !got.Equal(known) {
+			t.Errorf("layers %+v", got)
+		}
+		close(hang)
+		synctest.Wait()
+		if got := p.layers.Load().Default.Dir; got != "/late" {
+			t.Errorf("the late answer is lost, layers are in %s", got)
+		}
+	})
+}
+
+// TestLockInTime: a predecessor that ends while the runtime still waits is no reason
+// for a pre-installed plugin to end.
+func TestLockInTime(t *testing.T) {
+	for name, hold := range map[string]time.Duration{"ends soon": lockPatience / 2, "goes on": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "lock")
+			synctest.Test(t, func(t *testing.T) {
+				f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+					t.Fatal(err)
+				}
+				time.AfterFunc(hold, func() { f.Close() })
+				log, _ := test.NewNullLogger()
+				lock, err := lockInTime(t.Context(), path, log)
+				if hold > lockPatience {
+					if !errors.Is(err, errLocked) {
+						t.Errorf("got %v", err)
+					}
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				lock.Close()
+			})
+		})
+	}
+}
