@@ -66,7 +66,7 @@ func TestLayersAreReadAgain(t *testing.T) {
 		asked = append(asked, runtime+" "+version)
 		return fresh, failure
 	}
-	s := &session{p: p, log: log, stub: withTimeout{}, deadline: time.Minute}
+	s := &session{p: p, log: log, link: link{stub: withTimeout{}}, deadline: time.Minute}
 	configure := func() {
 		t.Helper()
 		if _, err := s.Configure(t.Context(), "", "containerd", "v2.1.0"); err != nil {

@@ -62,7 +62,11 @@ func (p *Plugin) Run(ctx context.Context, cfg RunConfig) error {
 	defer lock.Close()
 	p.connection.active()
 	defer p.work(ctx, cancel)()
-	return p.reconnect(ctx, cfg)
+	return reconnect(ctx, p.log, "Not connected to the runtime, limits stay in force", func() error {
+		err := p.serve(ctx, cfg)
+		p.connection.lost(err)
+		return err
+	})
 }
 
 // work runs the parts that work beside the events. The function that it returns ends
@@ -94,32 +98,32 @@ func makeSocketDir(socket string) error {
 	return nil
 }
 
-// reconnect keeps a session up, with a growing pause between tries.
-func (p *Plugin) reconnect(ctx context.Context, cfg RunConfig) error {
+// reconnect keeps a session up until ctx ends, with a growing pause between tries. It
+// logs message when one ends, and again while the reason lasts.
+func reconnect(ctx context.Context, logger logrus.FieldLogger, message string, serve func() error) error {
 	fresh := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 7, Cap: 5 * time.Second}
 	backoff := fresh
 	var problem reminder.Reminder
 	for {
 		began := time.Now()
-		err := p.serve(ctx, cfg)
+		err := serve()
 		if ctx.Err() != nil {
 			return nil
 		}
-		p.connection.lost(err)
 		if errors.Is(err, errReregister) {
-			p.log.Info("Registering with the runtime again, for the policy's new onError.internal")
+			logger.Info("Registering with the runtime again, for the policy's new onError.internal")
 			continue
 		}
 		if time.Since(began) > 10*time.Second {
 			backoff, problem = fresh, reminder.Reminder{}
 		}
 		pause := backoff.Step()
-		log := p.log.WithError(err).WithField("retry", pause.Round(time.Millisecond).String())
+		log := logger.WithError(err).WithField("retry", pause.Round(time.Millisecond).String())
 		level := logrus.DebugLevel
 		if problem.Due(time.Now(), err) { // a runtime can be away for days
 			level = logrus.WarnLevel
 		}
-		log.Log(level, "Not connected to the runtime, limits stay in force")
+		log.Log(level, message)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -132,26 +136,15 @@ func (p *Plugin) reconnect(ctx context.Context, cfg RunConfig) error {
 func (p *Plugin) serve(ctx context.Context, cfg RunConfig) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s, ended, err := p.connect(ctx, cfg)
+	s, err := p.connect(ctx, cfg)
 	if err != nil {
 		return ignoreCanceled(ctx, fmt.Errorf("connect to NRI: %w", err))
 	}
 	p.connection.connected(s.runtime)
 	defer p.connection.lost(errDisconnected)
-	for {
-		select {
-		case err := <-ended:
-			return err
-		case <-p.reloaded:
-			if failsRequests(p.policy.Load()) != s.failure.GetFailRequest() {
-				s.stub.Stop()
-				return errReregister
-			}
-		case <-ctx.Done():
-			s.stub.Stop()
-			return nil
-		}
-	}
+	return s.wait(ctx, cfg, p.reloaded, func() bool {
+		return failsRequests(p.policy.Load()) != s.failure.GetFailRequest()
+	})
 }
 
 // ignoreCanceled makes a stop that was asked for no error.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"time"
 
@@ -17,9 +16,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// errDisconnected ends a session whose runtime closed the connection.
-var errDisconnected = errors.New("the runtime closed the connection")
-
 // errInternal is what a tenant sees of a failure of ours that refuses its
 // container (onError.internal: reject). It is the same on each retry and tells
 // nothing of the host.
@@ -29,9 +25,9 @@ var errInternal = errors.New("nri-blkio: internal failure, the log of nri-blkio 
 // deadline. It implements the handler interfaces of NRI's stub, of events 1
 // to 11 only: containerd 1.7 refuses a plugin that asks for more (docs/quirks.md).
 type session struct {
-	p    *Plugin
-	log  logrus.FieldLogger
-	stub stub.Stub
+	link
+	p   *Plugin
+	log logrus.FieldLogger
 	// configured is set by Configure, before any other event.
 	splitsLines bool
 	deadline    time.Duration
@@ -52,58 +48,10 @@ var (
 )
 
 // connect registers with the runtime and returns once it is configured.
-func (p *Plugin) connect(ctx context.Context, cfg RunConfig) (*session, <-chan error, error) {
-	s := &session{p: p, log: p.log, deadline: stub.DefaultRequestTimeout / 4}
-	opts := []stub.Option{
-		stub.WithLogger(stubLogger{p.log}),
-		stub.WithFailurePolicy(&s.failure), // Configure fills it in; the stub sends it afterwards
-	}
-	if !cfg.Preinstalled {
-		opts = append(opts, stub.WithPluginName(pluginName), stub.WithPluginIdx(cfg.Index),
-			stub.WithSocketPath(cfg.Socket), stub.WithDialer(dialer(ctx)))
-	}
-	st, err := stub.New(s, opts...)
-	if err != nil {
-		return nil, nil, err
-	}
-	s.stub = st
-
-	started := make(chan error, 1)
-	ended := make(chan error, 1)
-	go func() {
-		if err := st.Start(ctx); err != nil {
-			started <- err
-			return
-		}
-		started <- nil
-		st.Wait()
-		ended <- errDisconnected
-	}()
-	// Start waits for Configure without a deadline of its own, and with a lock
-	// that its handling of a lost connection needs: a runtime that dies in
-	// between leaves it there for ever (nri v0.12.5, pkg/stub/stub.go). Then
-	// that goroutine is lost, and the dialer's connection closed.
-	select {
-	case err := <-started:
-		return s, ended, err
-	case <-time.After(2 * stub.DefaultRegistrationTimeout):
-		return nil, nil, errors.New("the runtime did not configure the plugin in time")
-	case <-ctx.Done():
-		return nil, nil, ctx.Err()
-	}
-}
-
-// dialer connects for as long as ctx lasts. A session that was given up must not
-// stay registered: the runtime would wait for the answers of two.
-func dialer(ctx context.Context) func(string) (net.Conn, error) {
-	return func(path string) (net.Conn, error) {
-		var d net.Dialer
-		conn, err := d.DialContext(ctx, "unix", path)
-		if err == nil {
-			context.AfterFunc(ctx, func() { conn.Close() })
-		}
-		return conn, err
-	}
+func (p *Plugin) connect(ctx context.Context, cfg RunConfig) (*session, error) {
+	s := &session{p: p, log: p.log, deadline: stub.DefaultRequestTimeout / 4, link: newLink()}
+	// Configure fills in the failure policy; the stub sends it afterwards.
+	return s, s.register(ctx, cfg, pluginName, s, p.log, stub.WithFailurePolicy(&s.failure))
 }
 
 // Configure learns about the runtime. config is the node policy of a
@@ -133,6 +81,7 @@ func (s *session) Configure(ctx context.Context, config, runtime, version string
 // Synchronize takes over what runs on the node.
 func (s *session) Synchronize(_ context.Context, pods []*api.PodSandbox, ctrs []*api.Container) ([]*api.ContainerUpdate, error) {
 	defer s.recovered("Synchronize", nil)
+	s.told()
 	s.p.synchronize(pods, ctrs)
 	return nil, nil
 }
@@ -147,7 +96,10 @@ func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr 
 	ctx, cancel := deadline(ctx, s.deadline)
 	defer cancel()
 	adjust, err = s.p.create(ctx, pod, ctr, s.splitsLines)
-	return adjust, nil, s.verdict(err, pod, ctr)
+	if err != nil {
+		return nil, nil, s.verdict(err, pod, ctr)
+	}
+	return marked(adjust), nil, nil
 }
 
 // StartContainer completes the limits before the first user instruction.
@@ -217,24 +169,4 @@ func (s *session) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) error
 	defer s.recovered("RemovePodSandbox", nil)
 	s.p.removedPod(pod.GetId())
 	return nil
-}
-
-// stubLogger gives the stub's own messages to our log, one level lower: they
-// are of use for debugging NRI only.
-type stubLogger struct{ log logrus.FieldLogger }
-
-func (l stubLogger) Debugf(_ context.Context, format string, args ...any) {
-	l.log.Debugf("nri: "+format, args...)
-}
-
-func (l stubLogger) Infof(_ context.Context, format string, args ...any) {
-	l.log.Debugf("nri: "+format, args...)
-}
-
-func (l stubLogger) Warnf(_ context.Context, format string, args ...any) {
-	l.log.Warnf("nri: "+format, args...)
-}
-
-func (l stubLogger) Errorf(_ context.Context, format string, args ...any) {
-	l.log.Errorf("nri: "+format, args...)
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -28,16 +29,21 @@ type nriRuntime struct {
 	synced atomic.Int32 // synchronizations of plugins that ended well
 }
 
-// newRuntime starts a runtime that waits for timeout for an answer of a plugin, and
-// that tells a plugin of these containers when it registers.
-func newRuntime(t *testing.T, timeout time.Duration, pods []*api.PodSandbox, ctrs ...*api.Container) *nriRuntime {
+// node is what a runtime tells a plugin of when it registers.
+type node struct {
+	pods []*api.PodSandbox
+	ctrs []*api.Container
+}
+
+// newRuntime starts a runtime that waits for timeout for an answer of a plugin.
+func newRuntime(t *testing.T, timeout time.Duration, n *node, opts ...adaptation.Option) *nriRuntime {
 	t.Helper()
 	dir := t.TempDir()
 	adaptation.SetPluginRequestTimeout(timeout)
 	t.Cleanup(func() { adaptation.SetPluginRequestTimeout(adaptation.DefaultPluginRequestTimeout) })
 	r := &nriRuntime{socket: filepath.Join(dir, "nri.sock")}
-	sync := func(ctx context.Context, synchronize adaptation.SyncCB) error {
-		_, err := synchronize(ctx, pods, ctrs)
+	list := func(ctx context.Context, synchronize adaptation.SyncCB) error {
+		_, err := synchronize(ctx, n.pods, n.ctrs)
 		if err == nil {
 			r.synced.Add(1)
 		}
@@ -47,8 +53,9 @@ func newRuntime(t *testing.T, timeout time.Duration, pods []*api.PodSandbox, ctr
 		return nil, errors.New("unsolicited update")
 	}
 	var err error
-	r.Adaptation, err = adaptation.New("containerd", "v2.9.9", sync, update, adaptation.WithSocketPath(r.socket),
+	opts = append(opts, adaptation.WithSocketPath(r.socket),
 		adaptation.WithPluginPath(filepath.Join(dir, "plugins")), adaptation.WithPluginConfigPath(filepath.Join(dir, "conf.d")))
+	r.Adaptation, err = adaptation.New("containerd", "v2.9.9", list, update, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,18 +67,26 @@ func newRuntime(t *testing.T, timeout time.Duration, pods []*api.PodSandbox, ctr
 	return r
 }
 
-// serve runs a plugin until the test ends.
-func (r *nriRuntime) serve(t *testing.T, run func(context.Context, RunConfig) error) {
+// serve runs a plugin until the test ends or stop is called.
+func (r *nriRuntime) serve(t *testing.T, run func(context.Context, RunConfig) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, RunConfig{Socket: r.socket, Index: "90"}) }()
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// create has the runtime create a container, and returns what the plugins adjust.
+func (r *nriRuntime) create(ctx context.Context, sb *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, error) {
+	out, err := r.CreateContainer(ctx, &api.CreateContainerRequest{Pod: sb, Container: c})
+	return out.GetAdjust(), err
 }
 
 // stop tells the plugins that a container of a pod without annotations has stopped.
@@ -114,7 +129,7 @@ func TestHungPlugin(t *testing.T) {
 			h, _ := tree(t)
 			p := newPlugin(t, h)
 			p.Reload(tt.before)
-			r := newRuntime(t, 300*time.Millisecond, nil)
+			r := newRuntime(t, 300*time.Millisecond, &node{})
 			r.serve(t, p.Run)
 			eventually(t, "registered", func() bool { return r.synced.Load() == 1 && p.connection.is(health.Connected) })
 			if tt.after != nil {
@@ -191,7 +206,7 @@ func TestPanicInHandler(t *testing.T) {
 			log, hook := test.NewNullLogger()
 			p.distribute = func(*policy.Policy) { panic("no parts") }
 			p.pods["sb1"] = &pod{id: "sb1", containers: map[string]*container{"id-a": {}}} // of no group
-			s := &session{p: p, log: log, stub: withTimeout{}, deadline: time.Minute}
+			s := &session{p: p, log: log, link: link{stub: withTimeout{}}, deadline: time.Minute}
 			if err := call(s); err != nil {
 				t.Error(err) // internal: ignore
 			}
@@ -226,7 +241,7 @@ func TestConfigureDistributes(t *testing.T) {
 		got = pol
 		p.Reload(pol)
 	}
-	s := &session{p: p, log: p.log, stub: withTimeout{}, deadline: time.Minute}
+	s := &session{p: p, log: p.log, link: link{stub: withTimeout{}}, deadline: time.Minute}
 	if _, err := s.Configure(t.Context(), header+"writeback: {repair: false}\nonError: {internal: reject}\n", "containerd", "v2"); err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +264,7 @@ func TestConfigureDoesNotWait(t *testing.T) {
 			<-hang
 			return Layers{Default: Layer{Dir: "/late"}}, nil
 		}
-		s := &session{p: p, log: p.log, stub: withTimeout{}, deadline: time.Second}
+		s := &session{p: p, log: p.log, link: link{stub: withTimeout{}}, deadline: time.Second}
 		if _, err := s.Configure(t.Context(), "", "containerd", "v2"); err != nil {
 			t.Error(err)
 		}

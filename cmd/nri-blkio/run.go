@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,8 +22,12 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// pluginSocketEnv is set by a runtime that starts a pre-installed plugin.
-const pluginSocketEnv = "NRI_PLUGIN_SOCKET"
+// A runtime that starts a pre-installed plugin sets these. The name is that of the file,
+// without its index.
+const (
+	pluginSocketEnv = "NRI_PLUGIN_SOCKET"
+	pluginNameEnv   = "NRI_PLUGIN_NAME"
+)
 
 const runLong = `Run the plugin: connect to the container runtime and limit what it starts.
 
@@ -40,12 +45,16 @@ one takes a kernel with BTF and CAP_BPF, CAP_PERFMON and CAP_DAC_READ_SEARCH, an
 for files that are mapped CAP_SYS_PTRACE, CAP_SYS_NICE and the node's PID
 namespace; no socket. Without them the log says so, and the plugin goes on.
 
+The third part runs only with --only validator. It is a plugin of its own, which refuses
+containers of annotated pods that the plugin did not decide: because the plugin does not
+run, hangs, or failed. It needs nothing but the socket, and containerd 2.2 or later.
+
 With --metrics-address it serves metrics for Prometheus there, at /metrics. Bind
 it to 127.0.0.1 or the node's address: there is no TLS and no authentication.
 
 Installed as /opt/nri/plugins/90-nri-blkio the program is started by the runtime
 without arguments; the policy then comes from /etc/nri/conf.d/90-nri-blkio.conf,
-and there are no metrics.`
+and there are no metrics. As /opt/nri/plugins/90-nri-blkio-validator it is the validator.`
 
 // runOptions are the flags of run.
 type runOptions struct {
@@ -59,6 +68,7 @@ type runOptions struct {
 const (
 	onlyLimits    = "limits"
 	onlyWriteback = "writeback"
+	onlyValidator = "validator"
 )
 
 func (a *app) runCommand() *cobra.Command {
@@ -72,10 +82,14 @@ func (a *app) runCommand() *cobra.Command {
   nri-blkio run --metrics-address 127.0.0.1:9467
   nri-blkio run --only limits       # and, with other privileges:
   nri-blkio run --only writeback
+  nri-blkio run --only validator
   nri-blkio run --host-root /host --cgroup-root /host-cgroup   # in a container`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Preinstalled = a.opts.preinstalled
+			if o.Preinstalled && a.getenv(pluginNameEnv) == plugin.ValidatorName {
+				o.only = onlyValidator
+			}
 			return a.runParts(cmd.Context(), &o)
 		},
 	}
@@ -84,7 +98,7 @@ func (a *app) runCommand() *cobra.Command {
 	f.StringVar(&o.Index, "index", "90", "the order among NRI plugins, 00 to 99; late, to see the others' mounts")
 	f.DurationVar(&o.resync, "resync", 30*time.Second, "time between two comparisons of the whole node with what was asked")
 	f.StringVar(&o.metrics, "metrics-address", "", "serve metrics for Prometheus at this HOST:PORT (default: not at all)")
-	f.StringVar(&o.only, "only", "", "one part: limits (the plugin), or writeback (files are given to who writes them)")
+	f.StringVar(&o.only, "only", "", "one part: limits (the plugin), writeback (files are given to who writes them),\nor validator (refuses containers that the plugin did not decide)")
 	f.StringVar(&a.opts.mode, "mode", "", "enforce or observe, whatever the policy says")
 	a.opts.addStateFlag(cmd)
 	a.opts.addPolicyFlag(cmd)
@@ -101,8 +115,8 @@ func (o *runOptions) validate() error {
 	if o.resync < minResync {
 		return fmt.Errorf("--resync: %v is too short (minimum %v)", o.resync, minResync)
 	}
-	if o.only != "" && o.only != onlyLimits && o.only != onlyWriteback {
-		return fmt.Errorf("--only: %q is neither %s nor %s", o.only, onlyLimits, onlyWriteback)
+	if only := []string{"", onlyLimits, onlyWriteback, onlyValidator}; !slices.Contains(only, o.only) {
+		return fmt.Errorf("--only: %q is not one of %s", o.only, strings.Join(only[1:], ", "))
 	}
 	return nil
 }
@@ -176,6 +190,11 @@ func (a *app) runParts(ctx context.Context, o *runOptions) error {
 
 // parts are what is to run.
 func (a *app) parts(ctx context.Context, o *runOptions, log *logrus.Logger) (parts, error) {
+	if o.only == onlyValidator { // it has no policy, and looks at nothing on the node
+		v := plugin.NewValidator(log)
+		run := func(ctx context.Context) error { return v.Run(ctx, o.RunConfig) }
+		return parts{{v, func(*policy.Policy) {}, run}}, nil
+	}
 	tree, err := a.openCgroups(a.opts.cgroupDir())
 	if err != nil {
 		return nil, err

@@ -128,3 +128,25 @@ func waitRefused(t *testing.T, hook *test.Hook, n int) {
 	}
 	t.Fatalf("%q was not logged %d times within 10 s", logPolicyRefused, n)
 }
+
+// TestPartsReload: a policy, from the file or from the runtime, is for each part.
+func TestPartsReload(t *testing.T) {
+	var got []string
+	part := func(name string) part {
+		return part{reload: func(p *policy.Policy) { got = append(got, name+" "+string(p.Mode)) }}
+	}
+	parts{part("limits"), part("writeback")}.reload(policy.Default())
+	if d := cmp.Diff([]string{"limits enforce", "writeback enforce"}, got); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestValidatorNeedsNoNode: the validator opens neither cgroupfs nor the node's storage.
+func TestValidatorNeedsNoNode(t *testing.T) {
+	log, _ := test.NewNullLogger()
+	a := &app{opts: options{hostRoot: "/absent", policy: "/absent"}}
+	got, err := a.parts(t.Context(), &runOptions{only: onlyValidator}, log)
+	if err != nil || len(got) != 1 {
+		t.Errorf("%d parts, %v", len(got), err)
+	}
+}

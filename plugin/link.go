@@ -1,0 +1,150 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/containerd/nri/pkg/stub"
+	"github.com/sirupsen/logrus"
+)
+
+var (
+	// errDisconnected ends a session whose runtime closed the connection.
+	errDisconnected = errors.New("the runtime closed the connection")
+	// errNotSynchronized ends a session that gets no events. A message of NRI holds 4 MiB,
+	// and nri up to 0.12.5 puts at least four containers into one, of any size.
+	errNotSynchronized = errors.New("the runtime registered the plugin and did not tell which containers run: " +
+		"their list does not fit NRI's messages (five containers with 1 MiB of environment variables each are enough), " +
+		"takes longer than the runtime's plugin_request_timeout, or the runtime does not know this kind of plugin; " +
+		"its log tells which, and docs/quirks.md what helps")
+)
+
+// listPatience is how long a registered plugin waits for the runtime's list of containers.
+// nri before 0.12.0 leaves a plugin connected that it could not synchronize, and sends
+// it no event (https://github.com/containerd/nri/pull/279).
+const listPatience = 30 * time.Second
+
+// link is one connection to the runtime.
+type link struct {
+	stub   stub.Stub
+	ended  chan error    // holds the end of the connection
+	synced chan struct{} // holds a token once the runtime told which containers run
+}
+
+func newLink() link {
+	return link{ended: make(chan error, 1), synced: make(chan struct{}, 1)}
+}
+
+// told notes that the runtime told which containers run.
+func (l *link) told() {
+	select {
+	case l.synced <- struct{}{}:
+	default: // a token is there already
+	}
+}
+
+// register connects to the runtime, registers handlers for its events, and returns once
+// they are configured.
+func (l *link) register(ctx context.Context, cfg RunConfig, name string, handlers any, log logrus.FieldLogger, opts ...stub.Option) error {
+	opts = append(opts, stub.WithLogger(stubLogger{log}))
+	if !cfg.Preinstalled {
+		opts = append(opts, stub.WithPluginName(name), stub.WithPluginIdx(cfg.Index),
+			stub.WithSocketPath(cfg.Socket), stub.WithDialer(dialer(ctx)))
+	}
+	st, err := stub.New(handlers, opts...)
+	if err != nil {
+		return err
+	}
+	l.stub = st
+
+	started := make(chan error, 1)
+	go func() {
+		if err := st.Start(ctx); err != nil {
+			started <- err
+			return
+		}
+		started <- nil
+		st.Wait()
+		l.ended <- errDisconnected
+	}()
+	// Start waits for Configure without a deadline of its own, and with a lock
+	// that its handling of a lost connection needs: a runtime that dies in
+	// between leaves it there for ever (nri v0.12.5, pkg/stub/stub.go). Then
+	// that goroutine is lost, and the dialer's connection closed.
+	select {
+	case err := <-started:
+		return err
+	case <-time.After(2 * stub.DefaultRegistrationTimeout):
+		return errors.New("the runtime did not configure the plugin in time")
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// wait returns why the connection ended, or nil when ctx ends. A token in reloaded has
+// it ask outdated, which reports whether the registration has to be made anew.
+func (l *link) wait(ctx context.Context, cfg RunConfig, reloaded <-chan struct{}, outdated func() bool) error {
+	overdue := time.NewTimer(listPatience)
+	defer overdue.Stop()
+	// containerd 1.7 does not synchronize a plugin that it starts itself (docs/quirks.md).
+	told := cfg.Preinstalled
+	for {
+		select {
+		case <-l.synced:
+			told = true
+		case <-overdue.C:
+			if !told {
+				l.stub.Stop()
+				return errNotSynchronized
+			}
+		case err := <-l.ended:
+			if !told && len(l.synced) == 0 {
+				return errNotSynchronized
+			}
+			return err
+		case <-reloaded:
+			if outdated() {
+				l.stub.Stop()
+				return errReregister
+			}
+		case <-ctx.Done():
+			l.stub.Stop()
+			return nil
+		}
+	}
+}
+
+// dialer connects for as long as ctx lasts. A session that was given up must not
+// stay registered: the runtime would wait for the answers of two.
+func dialer(ctx context.Context) func(string) (net.Conn, error) {
+	return func(path string) (net.Conn, error) {
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, "unix", path)
+		if err == nil {
+			context.AfterFunc(ctx, func() { conn.Close() })
+		}
+		return conn, err
+	}
+}
+
+// stubLogger gives the stub's own messages to our log, one level lower: they
+// are of use for debugging NRI only.
+type stubLogger struct{ log logrus.FieldLogger }
+
+func (l stubLogger) Debugf(_ context.Context, format string, args ...any) {
+	l.log.Debugf("nri: "+format, args...)
+}
+
+func (l stubLogger) Infof(_ context.Context, format string, args ...any) {
+	l.log.Debugf("nri: "+format, args...)
+}
+
+func (l stubLogger) Warnf(_ context.Context, format string, args ...any) {
+	l.log.Warnf("nri: "+format, args...)
+}
+
+func (l stubLogger) Errorf(_ context.Context, format string, args ...any) {
+	l.log.Errorf("nri: "+format, args...)
+}

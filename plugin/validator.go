@@ -1,0 +1,137 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// markKey is an annotation that the plugin adds to each container that it decided the
+// limits of, none included. The validator goes by the plugin that owns it in the
+// adjustment: a tenant can give a pod an annotation of this name, and no adjustment.
+const markKey = "decided.blkio.noderesource.dev"
+
+// marked returns an adjustment with the mark; nil is an empty one.
+func marked(adjust *api.ContainerAdjustment) *api.ContainerAdjustment {
+	if adjust == nil {
+		adjust = &api.ContainerAdjustment{}
+	}
+	adjust.AddAnnotation(markKey, "true")
+	return adjust
+}
+
+// isMarked reports whether the plugin, at any index, marked the container.
+func isMarked(req *api.ValidateContainerAdjustmentRequest) bool {
+	if req.GetOwners() == nil || req.GetAdjust().GetAnnotations()[markKey] == "" {
+		return false
+	}
+	owner, _ := req.GetOwners().AnnotationOwner(req.GetContainer().GetId(), markKey)
+	_, name, _ := strings.Cut(owner, "-") // 90-nri-blkio
+	return name == pluginName
+}
+
+// ValidatorName is what the runtime knows the validator by.
+const ValidatorName = "nri-blkio-validator"
+
+// errUndecided is what a tenant sees of a container that the validator refuses. It is
+// the same on each retry.
+var errUndecided = errors.New("nri-blkio: the pod asks for limits, and nri-blkio on this node did not decide them: it does not run, hangs, or failed")
+
+// Validator is a plugin of its own that refuses containers of annotated pods which the
+// Plugin has not decided. It needs the runtime's socket only, and keeps no state, so
+// that it goes on where the Plugin hangs or has died.
+type Validator struct {
+	log       logrus.FieldLogger
+	connected atomic.Bool
+	refused   atomic.Int64
+}
+
+// NewValidator returns a validator that logs to log.
+func NewValidator(log logrus.FieldLogger) *Validator { return &Validator{log: log} }
+
+// Run validates until ctx ends. Over a socket it reconnects for ever.
+func (v *Validator) Run(ctx context.Context, cfg RunConfig) error {
+	if cfg.Preinstalled {
+		return v.serve(ctx, cfg)
+	}
+	if err := makeSocketDir(cfg.Socket); err != nil {
+		return err
+	}
+	const message = "Not connected to the runtime, containers are not validated"
+	return reconnect(ctx, v.log, message, func() error { return v.serve(ctx, cfg) })
+}
+
+func (v *Validator) serve(ctx context.Context, cfg RunConfig) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s := &validation{v: v, link: newLink()}
+	if err := s.register(ctx, cfg, ValidatorName, s, v.log); err != nil {
+		return ignoreCanceled(ctx, fmt.Errorf("connect to NRI: %w", err))
+	}
+	v.connected.Store(true)
+	defer v.connected.Store(false)
+	return s.wait(ctx, cfg, nil, nil)
+}
+
+// validation is one connection of a Validator.
+type validation struct {
+	link
+	v *Validator
+}
+
+var (
+	_ stub.SynchronizeInterface                 = (*validation)(nil)
+	_ stub.ValidateContainerAdjustmentInterface = (*validation)(nil)
+)
+
+// Synchronize is the end of the registration. The validator keeps nothing of it.
+func (s *validation) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.Container) ([]*api.ContainerUpdate, error) {
+	s.told()
+	s.v.log.WithField("pods", len(pods)).Info("Synchronized with the runtime")
+	return nil, nil
+}
+
+// ValidateContainerAdjustment refuses a container of an annotated pod without the mark.
+// A panic refuses it too.
+func (s *validation) ValidateContainerAdjustment(_ context.Context, req *api.ValidateContainerAdjustmentRequest) error {
+	decided := false
+	err := guarded(func() error {
+		decided = !policy.Concerns(req.GetPod().GetAnnotations()) || isMarked(req)
+		return nil
+	})
+	if decided {
+		return nil
+	}
+	s.v.refused.Add(1)
+	s.v.log.WithError(errors.Join(errUndecided, err)).WithFields(logrus.Fields{
+		"pod": req.GetPod().GetNamespace() + "/" + req.GetPod().GetName(), "container": req.GetContainer().GetName(),
+	}).Warn("Refused a container")
+	return errUndecided
+}
+
+var (
+	validatorConnectedDesc = desc("validator_connected", "1 while the validator is registered with the runtime.")
+	validatorRefusedDesc   = desc("validator_refused_containers_total", "Containers that the validator refused, each try of the kubelet one.")
+)
+
+// Describe is the half of prometheus.Collector that names the metrics.
+func (v *Validator) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(v, out) }
+
+// Collect is the half of prometheus.Collector that gives their values.
+func (v *Validator) Collect(out chan<- prometheus.Metric) {
+	connected := 0.0
+	if v.connected.Load() {
+		connected = 1
+	}
+	out <- prometheus.MustNewConstMetric(validatorConnectedDesc, prometheus.GaugeValue, connected)
+	out <- prometheus.MustNewConstMetric(validatorRefusedDesc, prometheus.CounterValue, float64(v.refused.Load()))
+}
