@@ -14,6 +14,8 @@ const (
 	stackIndex  = -20
 	stackDev    = -24
 	stackValue  = stackDev - valueSize
+	stackTaken  = stackValue - 8
+	stackMine   = stackTaken - 8
 )
 
 // The registers that outlive a call of the kernel, and what is in them. inode and
@@ -35,7 +37,10 @@ type countMaps struct {
 	// after another; to find the count anew for each takes three times as long.
 	slots  *ebpf.Map
 	counts *ebpf.Map // those that were left for another, and flushed
-	lost   *ebpf.Map // bytes that there was no room for
+	// taken is how many of these were made since the last look, and writers by which
+	// cgroups.
+	taken, writers *ebpf.Map
+	lost           *ebpf.Map // bytes that there was no room for
 }
 
 // dirtiedProgram counts a folio that becomes dirty. It runs for each, in whoever
@@ -142,7 +147,7 @@ func (c *chase) differs(field int16, value asm.Register) {
 // instruction, and to add to them another: whoever interrupts sees all of them or
 // none, and with none nothing else of a slot counts.
 func (c *chase) flush(m countMaps) {
-	const done, add = "flushed", "add to the count"
+	const done, add, noRoom = "flushed", "add to the count", "no room"
 	c.add(
 		asm.Mov.Imm(asm.R1, 0),
 		asm.Mov.Reg(asm.R2, slot), asm.Add.Imm(asm.R2, keySize+valueBytes),
@@ -155,20 +160,23 @@ func (c *chase) flush(m countMaps) {
 	}
 	c.noRange()
 	find := func() {
-		c.add(asm.LoadMapPtr(asm.R1, m.counts.FD()), asm.Mov.Reg(asm.R2, slot), asm.FnMapLookupElem.Call())
+		c.lookupOf(m.counts, 0)
 		c.add(asm.JNE.Imm(asm.R0, 0, add))
 	}
 	find()
+	c.admit(m, done, noRoom)
 	c.add(
 		asm.LoadMapPtr(asm.R1, m.counts.FD()),
 		asm.Mov.Reg(asm.R2, slot),
 		asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, stackValue),
 		asm.Mov.Imm(asm.R4, 1), // BPF_NOEXIST
 		asm.FnMapUpdateElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, done),
+		asm.JNE.Imm(asm.R0, 0, "not new"),
 	)
+	c.take(m, done)
+	c.add(asm.Mov.Imm(asm.R0, 0).WithSymbol("not new"))
 	find() // another CPU was first, or there is no room
-	c.add(asm.StoreImm(asm.RFP, stackIndex, 0, asm.Word))
+	c.add(asm.StoreImm(asm.RFP, stackIndex, 0, asm.Word).WithSymbol(noRoom))
 	c.lookup(m.lost, stackIndex)
 	c.add(
 		asm.JEq.Imm(asm.R0, 0, done),
@@ -183,6 +191,62 @@ func (c *chase) flush(m countMaps) {
 	c.merge(asm.JLE, valueFirst, "first is known")
 	c.merge(asm.JGE, valueLast, "last is known")
 	c.add(asm.Mov.Imm(asm.R0, 0).WithSymbol(done))
+}
+
+// admit leads to the label noRoom if the slot's writer has made many counts and half
+// of the room is taken: the rest is for others. How many there are stays on the
+// stack, for take.
+func (c *chase) admit(m countMaps, failed, noRoom string) {
+	const few = "few counts"
+	c.add(asm.StoreImm(asm.RFP, stackIndex, 0, asm.Word))
+	c.lookup(m.taken, stackIndex)
+	c.add(
+		asm.JEq.Imm(asm.R0, 0, failed),
+		asm.StoreMem(asm.RFP, stackTaken, asm.R0, asm.DWord),
+	)
+	c.lookupOf(m.writers, keyWriter)
+	c.add(
+		asm.StoreMem(asm.RFP, stackMine, asm.R0, asm.DWord),
+		asm.JEq.Imm(asm.R0, 0, few),
+		asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord),
+		asm.JLT.Imm(asm.R1, fewCounts, few),
+		asm.LoadMem(asm.R2, asm.RFP, stackTaken, asm.DWord),
+		asm.LoadMem(asm.R1, asm.R2, 0, asm.DWord),
+		asm.JGE.Imm(asm.R1, maxCounts/2, noRoom),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol(few),
+	)
+}
+
+// take notes one more count of the slot's writer.
+func (c *chase) take(m countMaps, done string) {
+	const first = "the writer's first"
+	c.add(
+		asm.Mov.Imm(asm.R1, 1),
+		asm.LoadMem(asm.R2, asm.RFP, stackTaken, asm.DWord),
+		asm.StoreXAdd(asm.R2, asm.R1, asm.DWord),
+		asm.LoadMem(asm.R2, asm.RFP, stackMine, asm.DWord),
+		asm.JEq.Imm(asm.R2, 0, first),
+		asm.StoreXAdd(asm.R2, asm.R1, asm.DWord),
+		asm.Ja.Label(done),
+
+		asm.StoreMem(asm.RFP, scratch, asm.R1, asm.DWord).WithSymbol(first),
+		asm.LoadMapPtr(asm.R1, m.writers.FD()),
+		asm.Mov.Reg(asm.R2, slot), asm.Add.Imm(asm.R2, keyWriter),
+		asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, scratch),
+		asm.Mov.Imm(asm.R4, 0), // BPF_ANY
+		asm.FnMapUpdateElem.Call(),
+		asm.Ja.Label(done),
+	)
+}
+
+// lookupOf has the value of a key that is a part of the slot in R0, null if there is
+// none.
+func (c *chase) lookupOf(m *ebpf.Map, field int32) {
+	c.add(
+		asm.LoadMapPtr(asm.R1, m.FD()),
+		asm.Mov.Reg(asm.R2, slot), asm.Add.Imm(asm.R2, field),
+		asm.FnMapLookupElem.Call(),
+	)
 }
 
 // merge puts an end of the range on the stack into the count that R0 points to,

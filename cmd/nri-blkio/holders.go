@@ -338,7 +338,7 @@ func (f *holderFinder) describe(h *holder) {
 	data, _ := fs.ReadFile(f.proc, f.file(h.PID, "cgroup"))
 	for line := range strings.Lines(string(data)) {
 		if dir, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
-			h.UID = podOfCgroup(dir)
+			h.UID = blkio.PodUID(dir)
 		}
 	}
 	name := f.names[h.UID]

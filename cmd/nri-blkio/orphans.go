@@ -74,34 +74,6 @@ func podMounts(t *blkio.MountTable, pods string) []podMount {
 	return out
 }
 
-// podOfCgroup returns the UID of the pod that a cgroup is of, with "_" for "-" as
-// systemd has it, "" if it is of none. Only the first part that looks like a
-// pod's counts: what is below, a container may have named.
-//
-//	kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID.slice    systemd
-//	kubepods/burstable/podUID                                                  cgroupfs
-func podOfCgroup(p string) string {
-	below := false // kubepods
-	for part := range strings.SplitSeq(p, "/") {
-		name, slice := strings.CutSuffix(part, ".slice")
-		if i := strings.LastIndex(name, "-pod"); slice && i >= 0 && strings.HasSuffix(strings.TrimSuffix(strings.TrimSuffix(name[:i], "-besteffort"), "-burstable"), "kubepods") {
-			return underscored(name[i+len("-pod"):])
-		}
-		if uid, ok := strings.CutPrefix(part, "pod"); ok && below && !slice && uid != "" {
-			return underscored(uid)
-		}
-		below = below || isKubepods(part)
-	}
-	return ""
-}
-
-// isKubepods recognises the cgroup of all pods, which may be below another one:
-// "kubepods", "kubepods.slice", "kubelet-kubepods.slice".
-func isKubepods(part string) bool {
-	name := strings.TrimSuffix(part, ".slice")
-	return name == "kubepods" || strings.HasSuffix(name, "-kubepods")
-}
-
 func underscored(uid string) string { return strings.ReplaceAll(uid, "-", "_") }
 
 // orphanFinder finds volumes of pods that are gone.
@@ -188,9 +160,9 @@ func (f *orphanFinder) podCgroups() (map[string][]blkio.Cgroup, error) {
 	kubepods := false
 	out := map[string][]blkio.Cgroup{}
 	for _, p := range paths {
-		kubepods = kubepods || isKubepods(path.Base(p))
+		kubepods = kubepods || blkio.IsKubepods(path.Base(p))
 		// The pod's own, and none below.
-		if uid := podOfCgroup(p); uid != "" && podOfCgroup(path.Dir(p)) == "" {
+		if uid := blkio.PodUID(p); uid != "" && blkio.PodUID(path.Dir(p)) == "" {
 			out[uid] = append(out[uid], f.tree.Cgroup(p))
 		}
 	}

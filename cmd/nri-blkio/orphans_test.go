@@ -18,28 +18,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
 )
 
-func TestPodOfCgroup(t *testing.T) {
-	for in, want := range map[string]string{
-		"kubepods.slice/kubepods-podab_cd.slice":                                                                         "ab_cd",
-		"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podab_cd.slice/cri-containerd-1.scope":               "ab_cd",
-		"kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/kubelet-kubepods-besteffort-podab.slice": "ab",
-		"/../../kubepods-burstable-podab.slice/x":                                                                        "ab",
-		"kubepods/burstable/podab-cd/1234":                                                                               "ab_cd",
-		"kubelet/kubepods/podab-cd":                                                                                      "ab_cd",
-		"kubepods.slice/kubepods-burstable.slice":                                                                        "",
-		"system.slice/my-pod1.slice":                                                                                     "", // not the kubelet's
-		"podman/pod1":                                                                                                    "",
-		"kubepods/pod":                                                                                                   "",
-		".":                                                                                                              "",
-		"kubepods/podab/kubepods/podother":                                                                               "ab", // what a container made
-		"kubepods.slice/kubepods-podab.slice/cri-containerd-1.scope/kubepods.slice/kubepods-podother.slice": "ab",
-	} {
-		if got := podOfCgroup(in); got != want {
-			t.Errorf("podOfCgroup(%q) is %q, want %q", in, got, want)
-		}
-	}
-}
-
 // orphanMounts: pods by their UIDs. Those of live-1 are as they should be.
 const orphanMounts = `1 0 259:300 / / rw shared:1 - ext4 /dev/nvme0n1 rw
 20 1 253:1 / /var/lib/kubelet/plugins/kubernetes.io/csi/x/globalmount rw - xfs /dev/mapper/luks rw

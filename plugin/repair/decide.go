@@ -28,14 +28,20 @@ func (l *ledger) decide(now time.Time) []task {
 	l.sweep(now)
 	var out []task
 	for f := range l.touched {
-		if w, to := l.settle(now, f); w != nothing {
-			out = append(out, task{f, w, to})
-		} else {
-			delete(l.touched, f)
-		}
+		out = append(out, l.decideOn(now, f)...)
 	}
 	slices.SortFunc(out, func(a, b task) int { return cmp.Compare(b.to.bytes, a.to.bytes) })
 	return out
+}
+
+// decideOn is decide for one file.
+func (l *ledger) decideOn(now time.Time, f *file) []task {
+	w, to := l.settle(now, f)
+	if w == nothing {
+		delete(l.touched, f)
+		return nil
+	}
+	return []task{{f, w, to}}
 }
 
 // begin notes that a file is worked on.

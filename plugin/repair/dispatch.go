@@ -9,63 +9,75 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
-// dispatch has passes made over the files of each filesystem where none is under
-// way. Of each the writers take turns: one with many files keeps no other waiting.
+// dispatch has passes made over the files of each account on each filesystem, where
+// none is under way. Of each the writers take turns: one with many files keeps no other
+// waiting.
 func (r *Repairer) dispatch(now time.Time, tasks []task) {
-	allowance := r.early.TokensAt(now)
-	if allowance < 1 {
-		return
-	}
-	byFS := map[*filesystem][]task{}
+	todo := map[passKey][]task{}
 	for _, t := range tasks {
-		fs, pass := r.watched[t.fs.dev], r.busy[t.fs.dev]
+		key := passKey{t.fs.dev, t.to.account}
+		pass := r.visiting[t.Inode]
+		if pass == nil {
+			pass = r.busy[key]
+		}
 		switch {
-		case fs == nil || t.to.fresh == 0:
+		case r.watched[key.dev] == nil || t.to.fresh == 0:
 		case pass == nil:
-			byFS[fs] = append(byFS[fs], t)
+			todo[key] = append(todo[key], t)
 		case !pass.does(&t):
 			signal(pass.leave)
 		}
 	}
-	for fs, of := range byFS {
-		var visits []visit
-		for _, t := range takeTurns(of) {
-			if len(visits) == maxVisits {
-				break
-			}
-			if t.work == move && t.state != StateRepairing && !r.files.AllowN(now, 1) {
-				continue
-			}
-			r.ledger.begin(now, &t)
-			visits = append(visits, r.visit(now, &t))
+	for key, of := range todo {
+		if r.early.ready(now, key.account, slice) && r.cpu.allowance(now, key.account) > 0 && r.mayPass(key.account) {
+			r.begin(now, key, of)
 		}
-		if len(visits) == 0 {
-			continue
-		}
-		pass := newUnderway(now, visits)
-		r.busy[fs.dev] = pass
-		w := worker{
-			reader: r.reader, fs: fs, hostRoot: r.hostRoot, procs: r.procs,
-			dirtied: pass.dirtied, leave: pass.leave, alive: pass.alive,
-		}
-		part := uint64(allowance) / uint64(len(byFS))
-		go func() { r.passes <- w.pass(visits, part) }()
 	}
 }
 
-// takeTurns puts the first task of each writer first, then the second ones, and so on.
-func takeTurns(tasks []task) []task {
-	turn := map[domain]int{}
-	turns := make([]int, len(tasks))
-	order := make([]int, len(tasks))
-	for i, t := range tasks {
-		turns[i], order[i] = turn[t.to.domain], i
-		turn[t.to.domain]++
+// begin has a pass made over files of one account on one filesystem.
+func (r *Repairer) begin(now time.Time, key passKey, tasks []task) {
+	var visits []visit
+	for _, t := range takeTurns(tasks, func(t *task) domain { return t.to.domain }) {
+		if len(visits) == maxVisits {
+			break
+		}
+		if t.work == move && t.state != StateRepairing {
+			if !r.files.ready(now, key.account, 1) {
+				continue
+			}
+			r.files.spend(now, key.account, 1)
+		}
+		r.ledger.begin(now, &t)
+		visits = append(visits, r.visit(now, &t))
+	}
+	if len(visits) == 0 {
+		return
+	}
+	pass := newUnderway(now, key, r.watched[key.dev], visits)
+	r.enter(pass)
+	w := &worker{
+		reader: r.reader, fs: pass.fs, hostRoot: r.hostRoot, procs: r.procs,
+		account: key.account, early: r.early, cpu: r.cpu,
+		dirtied: pass.dirtied, leave: pass.leave, alive: pass.alive,
+	}
+	go func() { r.passes <- r.pass(w, visits) }()
+}
+
+// takeTurns puts the first one of each group first, then the second ones, and so on.
+func takeTurns[T any, G comparable](all []T, group func(*T) G) []T {
+	turn := map[G]int{}
+	turns := make([]int, len(all))
+	order := make([]int, len(all))
+	for i := range all {
+		g := group(&all[i])
+		turns[i], order[i] = turn[g], i
+		turn[g]++
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return turns[a] - turns[b] })
-	out := make([]task, len(tasks))
+	out := make([]T, len(all))
 	for i, k := range order {
-		out[i] = tasks[k]
+		out[i] = all[k]
 	}
 	return out
 }
@@ -79,7 +91,7 @@ func (r *Repairer) visit(now time.Time, t *task) visit {
 	v := visit{
 		Inode: t.Inode, work: t.work, ownerID: t.ownerID,
 		first: int64(min(t.to.first, t.to.last, maxOffset)), last: int64(min(t.to.last, maxOffset)), fresh: t.to.fresh,
-		drops: t.to.drifts(),
+		drops: t.to.drifts(), dropAt: t.dropAt,
 	}
 	if t.work == drop && t.leftovers > 0 {
 		t.leftovers--
@@ -106,31 +118,23 @@ func (r *Repairer) visit(now time.Time, t *task) visit {
 
 // note takes what came of a pass.
 func (r *Repairer) note(now time.Time, p passed) {
-	delete(r.busy, p.fs.dev)
-	r.complain("hangs "+p.fs.dev.String(), "Files of "+p.fs.mountpoint+" are not given to who writes them", nil)
+	r.exit(passKey{p.fs.dev, p.account})
 	r.counts.cpu.Add(int64(p.cpu))
-	share := time.Duration(r.policy.Load().Writeback.Budget.CPU)
-	r.cpuFree = later(r.cpuFree, now.Add(-cpuSaved)).Add(p.cpu * 100 / share)
 	r.complain("pass "+p.fs.dev.String(), "Files of "+p.fs.mountpoint+" cannot be given to who writes them", p.err)
 	r.domains.moment()
 	for i := range p.outcomes {
 		r.noteFile(now, p.fs, &p.outcomes[i])
 	}
-	r.complain("mappings", "Files that are mapped cannot be given to who writes them", r.procs.access())
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
+	for _, in := range p.skipped {
+		if f := r.ledger.files[in]; f != nil {
+			r.ledger.touched[f] = true
+		}
 	}
-	return b
+	r.complain("mappings", "Files that are mapped cannot be given to who writes them", r.procs.access())
 }
 
 func (r *Repairer) noteFile(now time.Time, fs *filesystem, o *outcome) {
 	r.counts.early.Add(o.written)
-	for left := int(o.written); left > 0; left -= r.early.Burst() { // into debt, if need be
-		r.early.ReserveN(now, min(left, r.early.Burst()))
-	}
 	f := r.ledger.files[o.Inode]
 	switch {
 	case f == nil:
@@ -143,7 +147,7 @@ func (r *Repairer) noteFile(now time.Time, fs *filesystem, o *outcome) {
 			r.log.WithError(o.err).Warn("Files cannot be given to who writes them; status tells of each, others are not logged for a minute")
 		})
 	case o.owner != 0:
-		r.ledger.touched[f] = true
+		r.ledger.touched[f], f.dropAt = true, o.dropAt
 		f.owner, f.ownerID, f.path = r.domains.of(o.owner, fs), o.owner, o.path
 	}
 }

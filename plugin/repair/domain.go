@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin"
@@ -56,8 +57,8 @@ type domains struct {
 	subjects map[string]subject  // by path
 	// ended are containers of which a record has the end, by their cgroups.
 	ended map[uint64]Who
-	// seen is under whose limit cgroups were while they were there: it tells of
-	// those that are gone.
+	// seen is where cgroups were, and under whose limit, while they were there: it
+	// tells of those that are gone.
 	seen  map[uint64]origin
 	paths map[uint64]place
 	// known are the cgroups that have been looked up; news: one of them was not
@@ -69,11 +70,12 @@ type domains struct {
 }
 
 // origin is where a cgroup was: in the subject at a path, if that has the number
-// still.
+// still. The path is "" if no limit held for it.
 type origin struct {
 	Who
-	path string
-	id   uint64
+	path    string
+	id      uint64
+	account account
 }
 
 // place is where a cgroup was found: for a moment, since it may go.
@@ -177,11 +179,32 @@ func (d *domains) of(id uint64, fs *filesystem) domain {
 	}
 	for p := at.path; p != "" && p != "."; p = path.Dir(p) {
 		if s, ok := d.subjects[p]; ok && s.limitsWrites(fs) {
-			d.seen[id] = origin{s.Who, p, s.id}
+			d.seen[id] = origin{s.Who, p, s.id, accountOf(at.path)}
 			return domain{cgroup: p}
 		}
 	}
+	if _, known := d.seen[id]; !known && !d.news { // else its record may not have been read
+		d.seen[id] = origin{account: accountOf(at.path)}
+	}
 	return domain{}
+}
+
+// accountOf is the account of a cgroup: its pod, or outside of pods a unit of the node
+// (system.slice/foo.service). What is below, a container or a user may have made.
+func accountOf(cgroup string) account {
+	if uid := blkio.PodUID(cgroup); uid != "" {
+		return account(uid)
+	}
+	parts := strings.SplitN(cgroup, "/", 3)
+	return account(path.Join(parts[:min(len(parts), 2)]...))
+}
+
+// account is the one of a cgroup, "" if it is gone and was never seen.
+func (d *domains) account(id uint64) account {
+	if at := d.find(id); at.path != "" {
+		return accountOf(at.path)
+	}
+	return d.seen[id].account
 }
 
 // live says that a domain's cgroups can write, or have a limit.
@@ -194,12 +217,17 @@ func (s *subject) limitsWrites(fs *filesystem) bool {
 	return slices.ContainsFunc(s.limits, func(l blkio.DevLimits) bool { return slices.Contains(fs.disks, l.Dev) })
 }
 
-// limited says that writes of a domain are limited, as far as is known of a dead
-// one.
+// limited says that writes of a domain are limited. A cgroup that is gone took its
+// limits with it. Where it is not known to have had none, as after a restart of this
+// process, it counts as limited: else who writes to its files may be slowed by a limit
+// that nobody can lift.
 func (d *domains) limited(of domain) bool {
+	if of.dead == 0 {
+		return of.cgroup != ""
+	}
 	_, ended := d.ended[of.dead]
-	_, seen := d.seen[of.dead]
-	return of.cgroup != "" || ended || seen
+	was, seen := d.seen[of.dead]
+	return ended || !seen || was.path != ""
 }
 
 // stricter says that one domain may write less than another on a filesystem.

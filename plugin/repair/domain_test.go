@@ -1,11 +1,17 @@
 package repair
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 	"github.com/nri-blkio/nri-blkio/plugin"
 )
 
@@ -75,9 +81,10 @@ func TestDomains(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", tt.path, got, tt.want)
 		}
 	}
-	d.paths[77], d.paths[78] = place{gone: true}, place{gone: true}
-	if !d.limited(d.of(77, sda)) || d.limited(d.of(78, sda)) {
-		t.Error("of the dead, those of which a record has the end were limited")
+	free := uint64(1009) // the last one, that no limit holds for
+	d.paths[77], d.paths[78], d.paths[free] = place{gone: true}, place{gone: true}, place{gone: true}
+	if !d.limited(d.of(77, sda)) || !d.limited(d.of(78, sda)) || d.limited(d.of(free, sda)) {
+		t.Error("of those that are gone, all count as limited that are not known to have had no limit")
 	}
 	if got := d.who(77).String(); got != "ns/two old (ended)" {
 		t.Errorf("got %q", got)
@@ -94,6 +101,57 @@ func TestDomains(t *testing.T) {
 		if got := d.stricter(tt.a, tt.b, sda); got != tt.want {
 			t.Errorf("%v stricter than %v: %v", tt.a, tt.b, got)
 		}
+	}
+}
+
+// TestDeadOwnerOfRemovedPod: after a restart of this process nothing is known of a
+// cgroup that has gone with its pod. Its files go to who writes them all the same: its
+// limit would hold for them.
+func TestDeadOwnerOfRemovedPod(t *testing.T) {
+	d := newDomains(testTree(t, nil))
+	fs := &filesystem{disks: []blkio.Dev{{Major: 8}}}
+	l := newLedger(d.limited, d.live, d.stricter)
+	d.paths[77], d.paths[5] = place{gone: true}, place{path: "pods/free"}
+	writes := func(owner uint64) []task {
+		l.add(time.Now(), &sample{
+			inode: writeback.Inode{Number: owner}, fs: fs, bytes: 1 << 20, last: 1 << 20,
+			writer: d.of(5, fs), owner: d.of(owner, fs), charged: d.of(owner, fs), writerID: 5, ownerID: owner,
+		})
+		return l.decide(time.Now())
+	}
+	if got := writes(77); len(got) != 1 || got[0].work != move {
+		t.Errorf("of a cgroup that is not known: %v", got)
+	}
+	// One that was seen without a limit is left alone.
+	l = newLedger(d.limited, d.live, d.stricter)
+	d.paths[78] = place{path: "pods/other"}
+	d.of(78, fs)
+	d.paths[78] = place{gone: true}
+	if got := writes(78); len(got) > 0 {
+		t.Errorf("of a cgroup without a limit: %v", got)
+	}
+}
+
+// TestAccounts: the parts of a pod are one account, however many cgroups they make.
+func TestAccounts(t *testing.T) {
+	for path, want := range map[string]account{
+		"kubepods.slice/kubepods-podab.slice":                                  "ab",
+		"kubepods.slice/kubepods-podab.slice/cri-containerd-1.scope/mine/more": "ab",
+		"kubepods/burstable/podab/1/2":                                         "ab",
+		"system.slice/a.service":                                               "system.slice/a.service",
+		"user.slice/user-1.slice/user@1.service/app":                           "user.slice/user-1.slice",
+		".": ".",
+	} {
+		if got := accountOf(path); got != want {
+			t.Errorf("%s: got %q, want %q", path, got, want)
+		}
+	}
+	d := newDomains(testTree(t, nil))
+	d.paths[5] = place{path: "kubepods/podab/1"}
+	d.of(5, testFS)
+	d.paths[5], d.paths[6] = place{gone: true}, place{gone: true}
+	if d.account(5) != "ab" || d.account(6) != "" {
+		t.Errorf("of those that are gone: %q, %q", d.account(5), d.account(6))
 	}
 }
 
@@ -118,6 +176,71 @@ func TestMapping(t *testing.T) {
 		if page == 4096 && (got != tt.want || ok != tt.ok) {
 			t.Errorf("%s: got %+v, %v", tt.name, got, ok)
 		}
+	}
+}
+
+// TestFindMappings: a line of any length costs no other, and not its own.
+func TestFindMappings(t *testing.T) {
+	in := writeback.Inode{Dev: blkio.Dev{Major: 8, Minor: 16}, Number: 1311}
+	line := func(at int, name string) string {
+		return fmt.Sprintf("%x-%x rw-s 00000000 08:10 1311 %s\n", at, at+0x1000, name)
+	}
+	list := line(0x1000, "/a") + line(0x2000, strings.Repeat("/long", 1<<15)) + "3000-4000 rw-s 00000000 08:10 1312 /other\n" +
+		"[nonsense\n" + strings.TrimSuffix(line(0x5000, "/b"), "\n")
+	left := maxMaps
+	got, err := findMappings(strings.NewReader(list), in, 0, 1<<20, &left)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []addressRange{{0x1000, 0x1000}, {0x2000, 0x1000}, {0x5000, 0x1000}}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %x, want %x", got, want)
+	}
+	if left != maxMaps-len(list) {
+		t.Errorf("%d of %d bytes counted", maxMaps-left, len(list))
+	}
+	// What is read is bounded.
+	left = 100
+	if got, err = findMappings(strings.NewReader(strings.Repeat(line(0x1000, "/a"), 1000)), in, 0, 1<<20, &left); err != nil || len(got) > 3 {
+		t.Errorf("of 100 bytes: %d, %v", len(got), err)
+	}
+}
+
+// FuzzFindMappings: a list that a container has written parts of is read to its end,
+// and ranges are of whole pages.
+func FuzzFindMappings(f *testing.F) {
+	f.Add("1000-3000 rw-s 00001000 08:10 1311 /a\n", int64(0), int64(1<<20))
+	f.Add("x-y rw-s z 08:10 1311", int64(5), int64(4))
+	f.Fuzz(func(t *testing.T, list string, from, to int64) {
+		left := maxMaps
+		in := writeback.Inode{Dev: blkio.Dev{Major: 8, Minor: 16}, Number: 1311}
+		got, err := findMappings(strings.NewReader(list), in, from, to, &left)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range got {
+			if r.length == 0 {
+				t.Errorf("an empty range at %x", r.start)
+			}
+		}
+	})
+}
+
+// TestMappingsLooks: of an account no more are looked at than its own part, and others'
+// are all the same.
+func TestMappingsLooks(t *testing.T) {
+	m := newMappings(nil, "")
+	for i := range maxLooks {
+		if !m.enter("evil", strconv.Itoa(i)) {
+			t.Fatalf("the %d. is not looked at", i)
+		}
+	}
+	if m.enter("evil", "more") || !m.enter("victim", "v") || m.enter("victim", "v") {
+		t.Error("an account takes the looks of others, or a cgroup is looked at twice")
+	}
+	m.exit("evil", "0", nil)
+	if !m.enter("evil", "more") {
+		t.Error("what has been looked at is counted")
 	}
 }
 

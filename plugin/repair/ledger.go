@@ -23,9 +23,10 @@ const (
 	// others, from which on these are dropped: more than half would take the file.
 	drifting = 0.3
 
-	maxFiles  = 1 << 13      // in the ledger
-	fairFiles = maxFiles / 4 // of one writer, once half of the room is taken
-	maxShares = 8            // of a file
+	// maxFiles are in the ledger. An account may have all of them that no other
+	// needs, see makeRoom.
+	maxFiles  = 1 << 13
+	maxShares = 8 // of a file
 	// forgotten is after how long a file that nobody writes is.
 	forgotten = 30 * time.Second
 	// A file that was moved, or could not be, is left alone for a time, which
@@ -63,17 +64,17 @@ type ledger struct {
 	full     uint64            // bytes that were written to files that there was no room for
 	gaveUp   int64             // files, for a time
 	arrivals []arrival
-	// touched are the files that were written to since they were decided on, of
-	// which each writer has brought so many into the ledger.
+	// touched are the files that were written to since they were decided on, and
+	// brought those that each account has brought into the ledger.
 	touched map[*file]bool
-	brought map[domain]int
+	brought map[account]map[*file]bool
 	swept   time.Time
 }
 
 func newLedger(limited, live func(domain) bool, stricter func(a, b domain, fs *filesystem) bool) *ledger {
 	return &ledger{
 		files: map[writeback.Inode]*file{}, limited: limited, live: live, stricter: stricter,
-		touched: map[*file]bool{}, brought: map[domain]int{},
+		touched: map[*file]bool{}, brought: map[account]map[*file]bool{},
 	}
 }
 
@@ -110,12 +111,16 @@ type file struct {
 	leftoversAt time.Time
 	failure     string
 	path        string // "" if it is not known
-	broughtBy   domain
+	broughtBy   account
+	// dropAt is where the next pass goes on to drop pages, if the last one was not
+	// allowed to write out all that is dirty there; else 0.
+	dropAt int64
 }
 
 // share is what the cgroups of one domain write to a file.
 type share struct {
 	domain
+	account     account  // of the last writer
 	writers     []uint64 // numbers of cgroups, the last ones
 	bytes       float64  // decaying
 	misplaced   float64  // of these, on pages that are charged to others
@@ -137,6 +142,7 @@ type sample struct {
 	inode                    writeback.Inode
 	fs                       *filesystem
 	writer, charged, owner   domain
+	account                  account // of the writer
 	writerID, ownerID, bytes uint64
 	first, last              uint64
 	coming                   uint64 // bytes that a pass may find beside, but that are not counted yet
@@ -149,13 +155,12 @@ func (l *ledger) add(now time.Time, s *sample) {
 		if s.writer == s.owner && s.charged == s.writer || !l.concerns(s.writer, s.owner) {
 			return // all is right, or no limit is concerned
 		}
-		if n := len(l.files); n >= maxFiles || n >= maxFiles/2 && l.brought[s.writer] >= fairFiles {
+		if len(l.files) >= maxFiles && !l.makeRoom(s.account) {
 			l.full += s.bytes
 			return
 		}
-		f = &file{Inode: s.inode, state: StateRight, broughtBy: s.writer}
-		l.files[s.inode] = f
-		l.brought[s.writer]++
+		f = &file{Inode: s.inode, state: StateRight}
+		l.insert(f, s.account)
 	}
 	l.touched[f] = true
 	f.fs, f.lastWrite = s.fs, now
@@ -166,14 +171,62 @@ func (l *ledger) add(now time.Time, s *sample) {
 	f.share(now, s.writer).add(now, s)
 }
 
+// insert puts a file into the ledger, at the expense of an account.
+func (l *ledger) insert(f *file, of account) {
+	f.broughtBy = of
+	l.files[f.Inode] = f
+	if l.brought[of] == nil {
+		l.brought[of] = map[*file]bool{}
+	}
+	l.brought[of][f] = true
+}
+
 // remove takes a file out of the ledger.
 func (l *ledger) remove(f *file) {
 	delete(l.files, f.Inode)
 	delete(l.touched, f)
-	if l.brought[f.broughtBy]--; l.brought[f.broughtBy] <= 0 {
+	of := l.brought[f.broughtBy]
+	if delete(of, f); len(of) == 0 {
 		delete(l.brought, f.broughtBy)
 	}
 }
+
+// makeRoom forgets a file in favour of an account that has fewer files than its equal
+// share of a full ledger. Then another one has more than that: the one with most
+// loses a file, one of those that were not written to for longest.
+func (l *ledger) makeRoom(in account) bool {
+	mine, accounts := len(l.brought[in]), len(l.brought)
+	if mine == 0 {
+		accounts++
+	}
+	if mine >= maxFiles/accounts {
+		return false
+	}
+	var most map[*file]bool
+	for _, of := range l.brought {
+		if len(of) > len(most) {
+			most = of
+		}
+	}
+	var oldest *file
+	looked := 0
+	for f := range most { // in any order
+		if oldest == nil || f.lastWrite.Before(oldest.lastWrite) {
+			oldest = f
+		}
+		if looked++; looked == evictLook {
+			break
+		}
+	}
+	if len(most) <= mine+1 || oldest == nil {
+		return false
+	}
+	l.remove(oldest)
+	return true
+}
+
+// evictLook is how many files the oldest of which makes room for another.
+const evictLook = 8
 
 // sweep forgets what nobody writes to.
 func (l *ledger) sweep(now time.Time) {
@@ -210,6 +263,7 @@ func (f *file) share(now time.Time, d domain) *share {
 
 func (s *share) add(now time.Time, from *sample) {
 	s.decay(now)
+	s.account = from.account
 	s.bytes += float64(from.bytes)
 	if s.fresh == 0 {
 		s.first, s.last = from.first, from.last

@@ -2,6 +2,7 @@ package repair
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -302,7 +303,7 @@ func TestLedgerLeftovers(t *testing.T) {
 func TestTurns(t *testing.T) {
 	of := func(d domain) task { return task{to: &share{domain: d}} }
 	var got []domain
-	for _, task := range takeTurns([]task{of(a), of(a), of(a), of(b), of(a), of(b), of(x)}) {
+	for _, task := range takeTurns([]task{of(a), of(a), of(a), of(b), of(a), of(b), of(x)}, func(t *task) domain { return t.to.domain }) {
 		got = append(got, task.to.domain)
 	}
 	if want := []domain{a, b, x, a, b, a, a}; !slices.Equal(got, want) {
@@ -310,22 +311,21 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestLedgerBounded: what there is no room for is counted, and one writer leaves
-// room for others.
+// brings adds files that somebody writes to, and that belong to x.
+func (s *story) brings(d domain, of account, from, n uint64) {
+	for i := range n {
+		s.add(s.now, &sample{
+			inode: writeback.Inode{Number: from + i}, fs: testFS, writer: d, charged: x, owner: x, account: of, bytes: 5,
+		})
+	}
+}
+
+// TestLedgerBounded: what there is no room for is counted.
 func TestLedgerBounded(t *testing.T) {
 	s := newStory()
-	brings := func(d domain, from, n uint64) {
-		for i := range n {
-			s.add(s.now, &sample{inode: writeback.Inode{Number: from + i}, fs: testFS, writer: d, charged: x, owner: x, bytes: 5})
-		}
-	}
-	brings(a, 1, maxFiles)
-	if n := len(s.files); n != maxFiles/2 || s.full != 5*maxFiles/2 {
-		t.Errorf("%d files of a, %d bytes more", n, s.full)
-	}
-	brings(b, 1<<20, maxFiles)
-	if n := len(s.files); n != maxFiles/2+fairFiles {
-		t.Errorf("%d files", n)
+	s.brings(a, "evil", 1, maxFiles+7)
+	if n := len(s.files); n != maxFiles || s.full != 5*7 {
+		t.Errorf("%d files, %d bytes more", n, s.full)
 	}
 	// So are the shares of a file: the smallest goes.
 	for i := range uint64(2 * maxShares) {
@@ -337,6 +337,49 @@ func TestLedgerBounded(t *testing.T) {
 	s.passes(forgotten + 1)
 	s.decides()
 	if len(s.files)+len(s.touched)+len(s.brought) > 0 {
-		t.Errorf("%d files, %d touched, %d writers are kept", len(s.files), len(s.touched), len(s.brought))
+		t.Errorf("%d files, %d touched, %d accounts are kept", len(s.files), len(s.touched), len(s.brought))
 	}
+}
+
+// TestLedgerShares: the containers of one pod cannot take the room of other pods, each
+// of which has an equal share of it, and the rest of what others do not need.
+func TestLedgerShares(t *testing.T) {
+	s := newStory()
+	for i := range uint64(3) {
+		s.brings(domain{cgroup: "evil/" + strconv.Itoa(int(i))}, "evil", 1+i<<20, 5000)
+	}
+	if n := len(s.brought["evil"]); n != maxFiles {
+		t.Fatalf("one pod alone has room for %d files", n)
+	}
+	s.brings(domain{cgroup: "victim"}, "victim", 1<<40, 100)
+	if n := len(s.brought["victim"]); n != 100 {
+		t.Errorf("beside it, of 100 files of another %d are known", n)
+	}
+	for i := range uint64(8) {
+		s.brings(b, account("pod"+strconv.Itoa(int(i))), 1<<50+i<<20, 2*maxFiles)
+	}
+	if n := len(s.files); n != maxFiles {
+		t.Errorf("%d files in all", n)
+	}
+	for of, files := range s.brought {
+		if n := len(files); of != "victim" && n < maxFiles/10 {
+			t.Errorf("%s has %d files", of, n)
+		}
+	}
+	if n := len(s.brought["victim"]); n != 100 {
+		t.Errorf("beside nine that take all they can, %d", n)
+	}
+}
+
+// BenchmarkDecide is a look while the whole ledger waits to be moved.
+func BenchmarkDecide(b *testing.B) {
+	s := newStory()
+	s.brings(a, "evil", 1, maxFiles)
+	for f := range s.touched {
+		f.shares[0].bytes = worthwhile
+	}
+	for b.Loop() {
+		s.decide(s.now)
+	}
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/maxFiles, "us/file")
 }

@@ -34,6 +34,8 @@ const (
 	around = 32 << 20
 	// lookAt is in how much of a file it is looked for what is dirty.
 	lookAt, largestFolio = 1 << 30, 2 << 20
+	// mostDropped of a file is dropped at a time: a few tenths of a second.
+	mostDropped = 8 << 30
 )
 
 // visit is what a pass is to do with one file. It is made from a task, and shares
@@ -47,6 +49,7 @@ type visit struct {
 	drops       bool     // of that, much is charged to others
 	writers     []string // their cgroups, if they may write through mappings
 	fresh       uint64   // bytes that may be dirty
+	dropAt      int64    // where to go on to drop, 0: from the beginning on
 }
 
 // outcome is what came of it.
@@ -55,16 +58,21 @@ type outcome struct {
 	owner   uint64
 	path    string // on the host; "" if the kernel does not tell
 	written uint64 // bytes that were written out early, or so
+	dropAt  int64  // where a next visit is to go on to drop, 0: all was dropped
 	err     error
 }
 
 // worker passes over the files of one filesystem. A disk that does not answer
 // keeps it, and nobody else.
 type worker struct {
-	reader   *writeback.OwnerReader
+	reader   ownerReader
 	fs       *filesystem
 	hostRoot string
 	procs    *mappings
+	// Who pays, and with what.
+	account    account
+	early, cpu *budget
+	counted    time.Duration // CPU time that was paid for
 	// dirtied says that one of the files is written to; leave ends the stay.
 	dirtied, leave <-chan struct{}
 	alive          func() // it does not hang
@@ -73,19 +81,24 @@ type worker struct {
 // passed is what a pass took, and its outcomes.
 type passed struct {
 	fs       *filesystem
+	account  account
 	cpu      time.Duration
 	outcomes []outcome
-	err      error // nothing could be done
+	skipped  []writeback.Inode // for want of CPU time
+	err      error             // nothing could be done
 }
 
-// pass does what there is to do with a few files. allowance are bytes that may be
-// written out early.
-func (w *worker) pass(visits []visit, allowance uint64) (out passed) {
+// pass does what there is to do with a few files.
+func (w *worker) pass(visits []visit) (out passed) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	before := threadTime()
-	out.fs = w.fs
-	defer func() { out.cpu = threadTime() - before }()
+	w.counted = before
+	out.fs, out.account = w.fs, w.account
+	defer func() {
+		w.payCPU()
+		out.cpu = w.counted - before
+	}()
 	// The descriptor keeps the filesystem from being unmounted, as each file's does.
 	root, err := os.OpenFile(hostPath(w.hostRoot, w.fs.mountpoint), unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -93,15 +106,19 @@ func (w *worker) pass(visits []visit, allowance uint64) (out passed) {
 		return out
 	}
 	defer root.Close()
-	sessions := make([]*session, len(visits))
-	for i := range visits {
-		sessions[i] = w.begin(root, &visits[i], &allowance)
-	}
+	var sessions []*session
 	defer func() {
 		for _, s := range sessions {
 			s.close()
 		}
 	}()
+	for i := range visits {
+		if w.payCPU(); w.cpu.allowance(time.Now(), w.account) == 0 {
+			out.skipped = append(out.skipped, visits[i].Inode)
+			continue
+		}
+		sessions = append(sessions, w.begin(root, &visits[i]))
+	}
 	w.moments(sessions)
 	if w.stays(sessions) {
 		for _, s := range sessions {
@@ -115,6 +132,13 @@ func (w *worker) pass(visits []visit, allowance uint64) (out passed) {
 	return out
 }
 
+// payCPU pays for what the thread has had of a CPU since the last time.
+func (w *worker) payCPU() {
+	now := threadTime()
+	w.cpu.spend(time.Now(), w.account, (now - w.counted).Seconds())
+	w.counted = now
+}
+
 // moments makes rounds of what becomes dirty meanwhile, moment by moment: who writes
 // and syncs leaves nothing dirty to be sliced.
 func (w *worker) moments(sessions []*session) {
@@ -125,7 +149,7 @@ func (w *worker) moments(sessions []*session) {
 		for _, s := range sessions {
 			if s.goesOn {
 				// Of who syncs little is dirty at any time, so little of this is early.
-				s.round(s.first, s.window(), min(slice, s.dirty/moments))
+				s.round(s.from, s.length, min(slice, s.dirty/moments))
 			}
 		}
 		time.Sleep(moment)
@@ -200,8 +224,8 @@ type session struct {
 	rounds int
 	// dirty bytes there may be as the visit begins, yet to be written out.
 	dirty uint64
-	// allowance is what may be written out early, of all visits of the pass.
-	allowance *uint64
+	// from and length are the part of the file that rounds are made over.
+	from, length int64
 }
 
 func (s *session) close() {
@@ -231,8 +255,8 @@ func (s *session) cached() (_ writeback.Cached, ok bool) {
 }
 
 // begin drops what is charged to others, and has what is dirty voted on.
-func (w *worker) begin(root *os.File, v *visit, allowance *uint64) *session {
-	s := &session{visit: v, worker: w, outcome: outcome{Inode: v.Inode}, allowance: allowance}
+func (w *worker) begin(root *os.File, v *visit) *session {
+	s := &session{visit: v, worker: w, outcome: outcome{Inode: v.Inode}, from: v.first, length: v.window()}
 	if s.file, s.err = writeback.Open(root, w.fs.fstype, v.Inode); s.err != nil {
 		return s
 	}
@@ -271,7 +295,7 @@ func (s *session) fail(err error) {
 
 // round has a part of the file written out, of which so much may be dirty.
 func (s *session) round(at, length int64, dirty uint64) {
-	if *s.allowance == 0 {
+	if s.allowance() == 0 {
 		s.goesOn = false
 		return
 	}
@@ -279,8 +303,7 @@ func (s *session) round(at, length int64, dirty uint64) {
 		s.fail(err)
 		return
 	}
-	*s.allowance -= min(dirty, *s.allowance)
-	s.written += dirty
+	s.pay(dirty)
 	if s.rounds++; s.rounds%look != 0 {
 		return
 	}
@@ -291,12 +314,15 @@ func (s *session) round(at, length int64, dirty uint64) {
 	}
 }
 
+// maxPath is how long a path is remembered for a file: a container chooses it.
+const maxPath = 1 << 10
+
 // pathOf is where a file is below its filesystem's mountpoint. One that nobody has
 // opened by its name has no path that is known.
 func (w *worker) pathOf(f *os.File) string {
 	name, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
 	below, ok := strings.CutPrefix(name, strings.TrimSuffix(hostPath(w.hostRoot, w.fs.mountpoint), "/")+"/")
-	if err != nil || !ok || below == "" {
+	if err != nil || !ok || below == "" || len(below) > maxPath {
 		return ""
 	}
 	return filepath.Join(w.fs.mountpoint, below)
@@ -310,8 +336,17 @@ func (s *session) slice(owner writeback.Owner) {
 		if !s.goesOn {
 			return
 		}
-		// Beyond what is dirty the slices are clean.
-		s.round(at, size, min(uint64(size), s.dirty-min(s.dirty, s.written)))
+		length, dirty := size, min(uint64(size), s.dirty-min(s.dirty, s.written))
+		if size > slice && dirty > slice {
+			// Beyond what is dirty the slices are clean.
+			if length, dirty = s.affordable(at, size); length == 0 {
+				s.goesOn = false
+				return
+			}
+		}
+		s.round(at, length, dirty)
+		// Rounds over all of it would write out what is not allowed.
+		s.goesOn = s.goesOn && length == size
 	}
 }
 
@@ -337,21 +372,6 @@ func sliceFor(v *visit, owner writeback.Owner, dirty uint64) int64 {
 		size *= 2
 	}
 	return size
-}
-
-// drop has the pages forgotten that are charged to others, where it was written to
-// lately and around that. What is dirty there it has written out.
-func (s *session) drop() error {
-	from := max(0, s.first-around)
-	s.written += s.dirty
-	*s.allowance -= min(s.dirty, *s.allowance)
-	if err := writeback.Drop(s.file, from, s.first-from+s.window()); err != nil {
-		return err
-	}
-	if len(s.writers) > 0 {
-		s.procs.pageOut(s.visit.Inode, s.writers, from, s.first+s.window())
-	}
-	return nil
 }
 
 // window is how long the part of the file is that is looked at, from first on.

@@ -8,13 +8,15 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
-// read brings what was written into the ledger.
-func (r *Repairer) read(now time.Time) {
+// read brings what was written into the ledger, and returns of how many files that is.
+func (r *Repairer) read(now time.Time) int {
 	if len(r.watched) == 0 {
-		return
+		return 0
 	}
 	// It rings once until the next time: some write to files of others all the time.
-	r.complain("alarm", "What is written is seen late", r.observer.SetAlarm())
+	err := r.observer.SetAlarm()
+	r.complain("alarm", "What is written is seen late", err)
+	r.hears = err == nil && r.observer.Foreign() != nil
 	found, lost, err := r.observer.Read()
 	r.complain("read", "Who writes to which file is not seen", err)
 	r.counts.lost.Store(lost + r.ledger.full)
@@ -29,26 +31,33 @@ func (r *Repairer) read(now time.Time) {
 			r.tell(s.inode)
 		}
 	}
+	return len(found)
 }
 
 // hear begins at once with a file that a cgroup writes to which does not own it: who
 // writes a little and syncs it has nothing dirty in a moment, so nothing to vote with.
-// What it writes is counted by read, but for a writer that is new.
-func (r *Repairer) hear(now time.Time, d *writeback.Dirtied) {
+// What it writes is counted by read, but for a writer that is new. It returns when to
+// look next.
+func (r *Repairer) hear(now time.Time, d *writeback.Dirtied) time.Duration {
 	if r.tell(d.Inode) {
-		return
+		return tick
 	}
 	r.domains.moment()
 	s, ok := r.sampleOf(d)
 	if !ok {
-		return
+		return quietTick
 	}
 	s.coming = worthwhile
 	if f := r.ledger.files[s.inode]; f == nil || !slices.ContainsFunc(f.shares, func(of share) bool { return of.domain == s.writer }) {
 		s.bytes = worthwhile
 	}
 	r.ledger.add(now, &s)
-	r.act(now)
+	f := r.ledger.files[s.inode]
+	if f == nil {
+		return quietTick // no limit is concerned
+	}
+	r.act(now, r.ledger.decideOn(now, f))
+	return tick
 }
 
 var errTooMany = errors.New("some of what was written is not known, see the metric nri_blkio_writeback_lost_bytes_total")
@@ -78,7 +87,7 @@ func (r *Repairer) sampleOf(d *writeback.Dirtied) (sample, bool) {
 	}
 	return sample{
 		inode: d.Inode, fs: fs, bytes: d.Bytes, first: d.First, last: d.Last,
-		writerID: writer, ownerID: owner,
+		writerID: writer, ownerID: owner, account: r.domains.account(writer),
 		writer: r.domains.of(writer, fs), owner: r.domains.of(owner, fs), charged: r.domains.of(charged, fs),
 	}, true
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"os"
 	"runtime/debug"
 	"slices"
 	"sync/atomic"
@@ -33,7 +34,9 @@ type Config struct {
 // How often is looked.
 const (
 	tick       = 50 * time.Millisecond  // at what was written, while files are to be moved
-	quietTick  = 150 * time.Millisecond // and else
+	quietTick  = 150 * time.Millisecond // while anything is written
+	slowTick   = time.Second            // at most, while nothing is and the kernel tells; see sooner
+	fileTick   = 50 * time.Microsecond  // for each file of a look, which is ten times what that takes
 	idleTick   = time.Second            // while nothing is watched
 	refreshMin = time.Second            // at the records; more seldom where that takes long
 	// That takes 1/refreshShare of the time at most, and 1/newShare while cgroups
@@ -44,8 +47,10 @@ const (
 	// reloadEvery is how often a new layout of the kernel's structures is looked for.
 	reloadEvery  = time.Minute
 	publishEvery = time.Second
-	// cpuSaved is for how long the share of a CPU is saved up that is not used: a
-	// file is to move at once, and then nothing is to be done for long.
+	// saved is for how long what the policy allows is saved up that is not used, and
+	// cpuSaved for the share of a CPU: a file is to move at once, and then nothing is to
+	// be done for long.
+	saved    = time.Second
 	cpuSaved = 10 * time.Second
 	// mappedEvery is in how many passes over a file it is looked for its mappings.
 	mappedEvery = 4
@@ -73,20 +78,43 @@ type Repairer struct {
 
 	// Below is Run's.
 
-	observer *writeback.Observer
-	reader   *writeback.OwnerReader
+	observer observer
+	reader   ownerReader
 	domains  *domains
 	ledger   *ledger
 	watched  map[blkio.Dev]*filesystem
-	busy     map[blkio.Dev]*underway
+	busy     map[passKey]*underway
+	passesOf map[account]int               // how many of these
+	visiting map[writeback.Inode]*underway // the pass over a file
 	passes   chan passed
+	pass     func(*worker, []visit) passed // what a worker does
 	procs    *mappings
-	files    *rate.Limiter
-	early    *rate.Limiter // bytes
-	cpuFree  time.Time     // until then the share of a CPU is used up
-	problems map[string]*reminder.Reminder
-	failures rate.Sometimes // are logged, the others are counted
-	reloaded time.Time
+	// What the policy allows: files begun with, bytes written out early, seconds of a
+	// CPU.
+	files, early, cpu *budget
+	quiet             time.Duration // between the last looks, at which nothing was to be done
+	look              time.Time     // the next one
+	hears             bool          // the kernel tells between looks when another's file is written to
+	hung              map[blkio.Dev]*filesystem
+	problems          map[string]*reminder.Reminder
+	failures          rate.Sometimes // are logged, the others are counted
+	reloaded          time.Time
+}
+
+// observer is what sees who writes to which file, see writeback.Observer.
+type observer interface {
+	Watch(devs []blkio.Dev) error
+	SetAlarm() error
+	Foreign() <-chan writeback.Dirtied
+	Read() (found []writeback.Dirtied, lost uint64, err error)
+	Subvolumes() bool
+	Close() error
+}
+
+// ownerReader tells whom a file belongs to, see writeback.OwnerReader.
+type ownerReader interface {
+	Owner(f *os.File) (writeback.Owner, error)
+	Close() error
 }
 
 // New loads what looks into the kernel. Its error is writeback.ErrUnavailable where
@@ -100,21 +128,26 @@ func New(cfg Config) (*Repairer, error) {
 	if err != nil {
 		return nil, errors.Join(err, observer.Close())
 	}
-	d := newDomains(cfg.Cgroups)
-	r := &Repairer{
-		log: cfg.Log, storage: cfg.Storage, hostRoot: cfg.HostRoot, report: cfg.Report,
-		observer: observer, reader: reader, domains: d,
-		ledger:  newLedger(d.limited, d.live, d.stricter),
-		watched: map[blkio.Dev]*filesystem{}, busy: map[blkio.Dev]*underway{},
-		passes: make(chan passed, 64),
-		procs:  &mappings{cgroups: cfg.Cgroups, proc: hostPath(cfg.HostRoot, "/proc"), busy: map[string]bool{}},
-		files:  rate.NewLimiter(0, 1), early: rate.NewLimiter(0, 1),
-		problems: map[string]*reminder.Reminder{}, failures: rate.Sometimes{First: 1, Interval: time.Minute},
-	}
-	r.Reload(cfg.Policy)
+	r := newRepairer(cfg, observer, reader)
 	writeback.ForgetBTF()
 	debug.FreeOSMemory() // what the kernel's BTF took to read: half of the process
 	return r, nil
+}
+
+func newRepairer(cfg Config, o observer, reader ownerReader) *Repairer {
+	d := newDomains(cfg.Cgroups)
+	r := &Repairer{
+		log: cfg.Log, storage: cfg.Storage, hostRoot: cfg.HostRoot, report: cfg.Report,
+		observer: o, reader: reader, domains: d, ledger: newLedger(d.limited, d.live, d.stricter),
+		watched: map[blkio.Dev]*filesystem{},
+		busy:    map[passKey]*underway{}, passesOf: map[account]int{}, visiting: map[writeback.Inode]*underway{},
+		passes: make(chan passed, 64), pass: (*worker).pass,
+		procs: newMappings(cfg.Cgroups, hostPath(cfg.HostRoot, "/proc")),
+		files: newBudget(saved), early: newBudget(saved), cpu: newBudget(cpuSaved),
+		problems: map[string]*reminder.Reminder{}, failures: rate.Sometimes{First: 1, Interval: time.Minute},
+	}
+	r.Reload(cfg.Policy)
+	return r
 }
 
 // Reload puts a policy into force.
@@ -133,9 +166,10 @@ func (r *Repairer) Run(ctx context.Context) {
 			return
 		case p := <-r.passes:
 			r.note(time.Now(), p)
+			r.sooner(next, tick)
 			continue
 		case d := <-r.observer.Foreign():
-			r.hear(time.Now(), &d)
+			r.sooner(next, r.hear(time.Now(), &d))
 			continue
 		case <-next.C:
 		}
@@ -145,11 +179,22 @@ func (r *Repairer) Run(ctx context.Context) {
 			refreshed = time.Now()
 			took = refreshed.Sub(now)
 		}
-		next.Reset(r.step(time.Now()))
+		wait := r.step(time.Now())
+		r.look = time.Now().Add(wait)
+		next.Reset(wait)
 		if now.Sub(published) >= publishEvery {
 			r.publish(now)
 			published = now
 		}
+	}
+}
+
+// sooner has the next look be no later than that: there may be something to do.
+func (r *Repairer) sooner(next *time.Timer, wait time.Duration) {
+	r.quiet = 0
+	if at := time.Now().Add(wait); at.Before(r.look) {
+		r.look = at
+		next.Reset(wait)
 	}
 }
 
@@ -161,7 +206,7 @@ func (r *Repairer) close() {
 	for len(r.busy) > 0 {
 		select {
 		case p := <-r.passes:
-			delete(r.busy, p.fs.dev)
+			r.exit(passKey{p.fs.dev, p.account})
 			continue
 		case <-end: // a disk that does not answer
 		}
@@ -248,46 +293,49 @@ func (r *Repairer) complain(key, text string, err error) {
 // step looks at what was written, and has done what there is to do. It returns when
 // to look next.
 func (r *Repairer) step(now time.Time) time.Duration {
-	r.read(now)
-	todo := r.act(now)
+	found := r.read(now)
+	r.apply(now)
+	tasks := r.ledger.decide(now)
+	r.act(now, tasks)
+	work := fileTick * time.Duration(found+len(tasks))
 	switch {
 	case len(r.watched) == 0:
 		return idleTick
-	case todo == 0:
-		return quietTick
+	case len(tasks) > 0:
+		r.quiet = 0
+		return max(tick, work)
+	case found > 0 || !r.hears:
+		r.quiet = max(quietTick, work)
+	default:
+		r.quiet = min(max(2*r.quiet, quietTick), slowTick)
 	}
-	return tick
+	return r.quiet
 }
 
-// act has done what there is to do, and returns how many files that concerns.
-func (r *Repairer) act(now time.Time) int {
+// apply has the policy hold.
+func (r *Repairer) apply(now time.Time) {
 	p := r.policy.Load()
 	r.ledger.strict = p.Writeback.Contested == policy.Strict
-	r.setBudget(&p.Writeback.Budget)
-	repairs := p.Writeback.Repair && p.Mode == policy.ModeEnforce
 	r.domains.observed = p.Mode == policy.ModeObserve
-	tasks := r.ledger.decide(now)
+	b := &p.Writeback.Budget
+	r.files.set(now, float64(b.FilesPerSecond))
+	r.early.set(now, float64(b.ExtraBps))
+	r.cpu.set(now, float64(b.CPU)/100)
+}
+
+// act has done what there is to do.
+func (r *Repairer) act(now time.Time, tasks []task) {
+	p := r.policy.Load()
 	r.counts.gaveUp.Store(r.ledger.gaveUp)
 	for _, a := range r.ledger.takeArrivals() {
 		r.counts.arrived(a.took)
 		r.log.WithFields(logrus.Fields{"file": a.Inode.String(), "to": r.domains.who(a.to).String(), "took": a.took}).
 			Debug("A file belongs to who writes it")
 	}
-	switch {
-	case !repairs:
-		r.ledger.pause()
-	case now.After(r.cpuFree):
+	if p.Writeback.Repair && p.Mode == policy.ModeEnforce {
 		r.dispatch(now, tasks)
+	} else {
+		r.ledger.pause()
 	}
 	r.recall()
-	return len(tasks)
-}
-
-func (r *Repairer) setBudget(b *policy.Budget) {
-	if r.files.Burst() != b.FilesPerSecond {
-		r.files = rate.NewLimiter(rate.Limit(b.FilesPerSecond), b.FilesPerSecond)
-	}
-	if r.early.Burst() != int(b.ExtraBps) {
-		r.early = rate.NewLimiter(rate.Limit(b.ExtraBps), int(b.ExtraBps))
-	}
 }

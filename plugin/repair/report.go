@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -17,7 +18,7 @@ type Report struct {
 	Mode        string       `json:"mode"` // "repair", "observe" or "unavailable"
 	Reason      string       `json:"reason,omitempty"`
 	Filesystems []Filesystem `json:"filesystems"`
-	Files       []File       `json:"files"` // those that are not right, most written first; 100 at most
+	Files       []File       `json:"files"` // those that are not right, by turns of pods, most written first; 100 at most
 	More        int          `json:"more,omitempty"`
 	Lost        uint64       `json:"lostBytes,omitempty"` // written to files that there was no room for
 }
@@ -68,13 +69,13 @@ func (r *Repairer) newReport(now time.Time) *Report {
 	if p := r.policy.Load(); !p.Writeback.Repair || p.Mode == policy.ModeObserve {
 		out.Mode = ModeObserve
 	}
+	hanging := r.hanging(now)
 	for dev, fs := range r.watched {
 		row := Filesystem{Dev: dev.String(), Type: fs.fstype, Mountpoint: fs.mountpoint}
 		for _, d := range fs.disks {
 			row.Disks = append(row.Disks, d.String())
 		}
-		pass := r.busy[dev]
-		row.Hangs = pass != nil && pass.hangs(now)
+		row.Hangs = hanging[dev] != nil
 		out.Filesystems = append(out.Filesystems, row)
 	}
 	slices.SortFunc(out.Filesystems, func(a, b Filesystem) int { return cmp.Compare(a.Mountpoint, b.Mountpoint) })
@@ -85,6 +86,7 @@ func (r *Repairer) newReport(now time.Time) *Report {
 		}
 	}
 	slices.SortFunc(files, func(a, b *file) int { return cmp.Compare(b.total(), a.total()) })
+	files = takeTurns(files, func(f **file) account { return (*f).broughtBy }) // none hides another's
 	out.More = max(0, len(files)-maxReported)
 	for _, f := range files[:len(files)-out.More] {
 		out.Files = append(out.Files, r.reportFile(now, f))
@@ -107,13 +109,27 @@ func (r *Repairer) reportFile(now time.Time, f *file) File {
 // publish has status and the metrics see how things are.
 func (r *Repairer) publish(now time.Time) {
 	r.census.Store(r.take())
-	for dev, pass := range r.busy {
-		if fs := r.watched[dev]; fs != nil && pass.hangs(now) {
-			r.complain("hangs "+dev.String(), "Files of "+fs.mountpoint+" are not given to who writes them", errHangs)
-		}
-	}
+	r.complainOfHanging(r.hanging(now))
 	if r.report != "" {
 		r.complain("report", "status cannot be told what goes on", WriteReport(r.report, r.newReport(now)))
+	}
+}
+
+// complainOfHanging tells of the filesystems that passes hang on, and of those where
+// none does any more.
+func (r *Repairer) complainOfHanging(now map[blkio.Dev]*filesystem) {
+	before := r.hung
+	r.hung = now
+	of := func(dev blkio.Dev, fs *filesystem, err error) {
+		r.complain("hangs "+dev.String(), "Files of "+fs.mountpoint+" are not given to who writes them", err)
+	}
+	for dev, fs := range now {
+		of(dev, fs, errHangs)
+	}
+	for dev, fs := range before {
+		if now[dev] == nil {
+			of(dev, fs, nil)
+		}
 	}
 }
 

@@ -4,30 +4,53 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+)
+
+// passKey tells passes apart: there is one at a time for an account and a filesystem, so that no
+// account's files wait for the pass over another's.
+type passKey struct {
+	dev     blkio.Dev
+	account account
+}
+
+// Passes hold a thread each, for as long as a disk does not answer.
+const (
+	maxPasses        = 256
+	maxAccountPasses = 8
 )
 
 // underway is a pass over files of one filesystem, as seen from outside.
 type underway struct {
-	seen  atomic.Int64 // in nanoseconds of the Unix epoch: when it was known not to hang
+	passKey
+	fs    *filesystem
+	began time.Time
+	seen  atomic.Int64 // how long after that it was known not to hang, in nanoseconds
 	files map[writeback.Inode]visit
 	// dirtied tells it that one of its files is written to, leave that there is
 	// something else to be done there, or nothing any more.
 	dirtied, leave chan struct{}
 }
 
-func newUnderway(now time.Time, visits []visit) *underway {
-	u := &underway{files: map[writeback.Inode]visit{}, dirtied: make(chan struct{}, 1), leave: make(chan struct{}, 1)}
+func newUnderway(now time.Time, key passKey, fs *filesystem, visits []visit) *underway {
+	u := &underway{
+		passKey: key, fs: fs, began: now, files: map[writeback.Inode]visit{},
+		dirtied: make(chan struct{}, 1), leave: make(chan struct{}, 1),
+	}
 	for i := range visits {
 		u.files[visits[i].Inode] = visits[i]
 	}
-	u.seen.Store(now.UnixNano())
 	return u
 }
 
-func (u *underway) alive() { u.seen.Store(time.Now().UnixNano()) }
+// alive and hangs go by the time since the pass began, which no change of the node's
+// clock makes longer or shorter.
+func (u *underway) alive() { u.seen.Store(int64(time.Since(u.began))) }
 
-func (u *underway) hangs(now time.Time) bool { return now.UnixNano()-u.seen.Load() > int64(hangs) }
+func (u *underway) hangs(now time.Time) bool {
+	return now.Sub(u.began)-time.Duration(u.seen.Load()) > hangs
+}
 
 // does says that the pass is at this already.
 func (u *underway) does(t *task) bool {
@@ -38,23 +61,69 @@ func (u *underway) does(t *task) bool {
 
 // tell tells a pass that a file is written to, if it is one of its own.
 func (r *Repairer) tell(in writeback.Inode) bool {
-	pass := r.busy[in.Dev]
+	pass := r.visiting[in]
 	if pass == nil {
 		return false
 	}
-	_, its := pass.files[in]
-	if its {
-		signal(pass.dirtied)
+	signal(pass.dirtied)
+	return true
+}
+
+// enter notes a pass that begins.
+func (r *Repairer) enter(u *underway) {
+	r.busy[u.passKey] = u
+	r.passesOf[u.account]++
+	for in := range u.files {
+		r.visiting[in] = u
 	}
-	return its
+}
+
+// exit notes that a pass has ended.
+func (r *Repairer) exit(key passKey) {
+	u := r.busy[key]
+	if u == nil {
+		return
+	}
+	delete(r.busy, key)
+	if r.passesOf[key.account]--; r.passesOf[key.account] <= 0 {
+		delete(r.passesOf, key.account)
+	}
+	for in := range u.files {
+		delete(r.visiting, in)
+	}
+}
+
+// mayPass says that one more pass may begin for an account. If not, those of its
+// passes end that wait for something.
+func (r *Repairer) mayPass(a account) bool {
+	if r.passesOf[a] >= maxAccountPasses {
+		for key, pass := range r.busy {
+			if key.account == a {
+				signal(pass.leave)
+			}
+		}
+		return false
+	}
+	return len(r.busy) < maxPasses
+}
+
+// hanging are the filesystems of passes that do not end.
+func (r *Repairer) hanging(now time.Time) map[blkio.Dev]*filesystem {
+	out := map[blkio.Dev]*filesystem{}
+	for _, pass := range r.busy {
+		if pass.hangs(now) {
+			out[pass.dev] = pass.fs
+		}
+	}
+	return out
 }
 
 // recall has passes end whose files are not to be moved any more, or have nobody left
 // who writes to them: they keep the filesystem from being unmounted.
 func (r *Repairer) recall() {
-	for dev, pass := range r.busy {
+	for key, pass := range r.busy {
 		for in := range pass.files {
-			if f := r.ledger.files[in]; r.watched[dev] == nil || f == nil || f.state != StateRepairing || !r.written(f) {
+			if f := r.ledger.files[in]; r.watched[key.dev] == nil || f == nil || f.state != StateRepairing || !r.written(f) {
 				signal(pass.leave)
 				break
 			}

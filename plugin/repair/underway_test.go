@@ -12,7 +12,7 @@ import (
 // TestUnderwayDoes: a pass goes on for what it is at, and ends for anything else.
 func TestUnderwayDoes(t *testing.T) {
 	one, other := writeback.Inode{Number: 1}, writeback.Inode{Number: 2}
-	u := newUnderway(time.Now(), []visit{
+	u := newUnderway(time.Now(), passKey{}, testFS, []visit{
 		{Inode: one, work: move, first: 1 << 20, last: 2 << 20},
 		{Inode: other, work: move, drops: true},
 	})
@@ -40,7 +40,7 @@ func TestUnderwayDoes(t *testing.T) {
 // TestUnderwayHangs: a pass that waits says that it does not hang.
 func TestUnderwayHangs(t *testing.T) {
 	began := time.Now().Add(-time.Hour)
-	u := newUnderway(began, nil)
+	u := newUnderway(began, passKey{}, testFS, nil)
 	if u.hangs(began.Add(hangs)) || !u.hangs(began.Add(hangs+1)) || !u.hangs(time.Now()) {
 		t.Error("it is to hang after some seconds, and not before")
 	}
@@ -70,7 +70,7 @@ func TestStays(t *testing.T) {
 		{"one has ended", []*session{goes(), ended}, func(u *underway) { signal(u.dirtied) }, false},
 		{"nothing on its way", []*session{goes()}, func(*underway) {}, false},
 	} {
-		u := newUnderway(time.Time{}, nil)
+		u := newUnderway(time.Time{}, passKey{}, testFS, nil)
 		w := &worker{dirtied: u.dirtied, leave: u.leave, alive: u.alive}
 		go func() {
 			time.Sleep(stay / 2)
@@ -80,7 +80,7 @@ func TestStays(t *testing.T) {
 			t.Errorf("%s: got %v", tt.name, got)
 		}
 	}
-	u := newUnderway(time.Time{}, nil)
+	u := newUnderway(time.Time{}, passKey{}, testFS, nil)
 	signal(u.dirtied)
 	w := &worker{dirtied: u.dirtied, leave: u.leave, alive: u.alive}
 	if w.stays([]*session{goes()}) {

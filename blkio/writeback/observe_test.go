@@ -1,0 +1,193 @@
+package writeback
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// testObserver watches the filesystem of a new directory, with statistics of its
+// programs. The node's tests run where it must not be skipped.
+func testObserver(t testing.TB) (o *Observer, dir string) {
+	t.Helper()
+	o, err := NewObserver()
+	if errors.Is(err, ErrUnavailable) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := o.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { stats.Close() })
+	dir = t.TempDir()
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Watch([]blkio.Dev{{Major: unix.Major(st.Dev), Minor: unix.Minor(st.Dev)}}); err != nil {
+		t.Skip(err)
+	}
+	return o, dir
+}
+
+// flushes is how many CPUs have been interrupted.
+func flushes(t testing.TB, o *Observer) uint64 {
+	t.Helper()
+	s, err := o.flush.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.RunCount
+}
+
+// bytesOf is what was counted of a file since the last time.
+func bytesOf(t testing.TB, o *Observer, file string) (sum uint64) {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(file, &st); err != nil {
+		t.Fatal(err)
+	}
+	found, _, err := o.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range found {
+		if d.Number == st.Ino {
+			sum += d.Bytes
+		}
+	}
+	return sum
+}
+
+// TestReadInterruptsWriters: only CPUs that have counted something since the last
+// look are interrupted.
+func TestReadInterruptsWriters(t *testing.T) {
+	o, dir := testObserver(t)
+	file := filepath.Join(dir, "f")
+	if err := os.WriteFile(file, make([]byte, 64<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	switch n := bytesOf(t, o, file); {
+	case n == 0:
+		t.Skip("files here are not on the filesystem that stat tells of")
+	case n < 64<<10:
+		t.Fatalf("%d bytes were counted", n)
+	}
+	// Nothing else is watched, but others may write there: a quiet look comes.
+	var last uint64
+	for range 100 {
+		before := flushes(t, o)
+		found, _, err := o.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last = flushes(t, o) - before; len(found) == 0 && last == 0 {
+			break
+		}
+	}
+	if last > 0 {
+		t.Errorf("the last of 100 looks interrupted %d CPUs", last)
+	}
+}
+
+// TestCountsAreShared: a writer with very many files leaves room for the files of
+// others, and what it has no room for is counted.
+func TestCountsAreShared(t *testing.T) {
+	o, dir := testObserver(t)
+	if _, _, err := o.Read(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range maxCounts {
+		if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const few = fewCounts / 2
+	other := runInCgroup(t, "sh", "-c", fmt.Sprintf("for i in $(seq %d); do echo x >%s/other$i; done", few, dir))
+	found, lost, err := o.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := map[uint64]int{}
+	for _, d := range found {
+		by[d.Writer]++
+	}
+	if len(by) == 0 {
+		t.Skip("files here are not on the filesystem that stat tells of")
+	}
+	if lost == 0 {
+		t.Error("nothing is lost")
+	}
+	for writer, n := range by {
+		if n > maxCounts/2+2*fewCounts {
+			t.Errorf("%d has %d of %d counts", writer, n, maxCounts)
+		}
+	}
+	if by[other] < few {
+		t.Errorf("of the %d files of the other writer %d are known", few, by[other])
+	}
+	// What was taken is free again.
+	if err := os.WriteFile(filepath.Join(dir, "next"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if bytesOf(t, o, filepath.Join(dir, "next")) == 0 {
+		t.Error("there is no room after a look")
+	}
+}
+
+// runInCgroup runs a command in a cgroup of its own, and returns that one's number.
+func runInCgroup(t *testing.T, command ...string) uint64 {
+	t.Helper()
+	root := "/sys/fs/cgroup"
+	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err != nil {
+		root = filepath.Join(root, "unified")
+	}
+	dir := filepath.Join(root, "nri-blkio-test-"+strconv.Itoa(os.Getpid()))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = os.Remove(dir) })
+	fd, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fd.Close()
+	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(fd.Fd())}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	info, err := fd.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Sys().(*syscall.Stat_t).Ino
+}
+
+// BenchmarkRead is a look while nothing is written.
+func BenchmarkRead(b *testing.B) {
+	o, _ := testObserver(b)
+	for b.Loop() {
+		if _, _, err := o.Read(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package repair
+
+import (
+	"sync"
+	"time"
+)
+
+// account is what budgets and the ledger are shared among: the UID of a pod, or the
+// cgroup of something else that runs on the node.
+type account string
+
+// budget is an amount that comes in at a steady rate. Half of what can be saved up is
+// for every account, the other half is a reserve: each of the accounts that spend has
+// an equal share of the reserve, which no other can take and which fills up again in
+// the time saved. So an account that spends all it can delays no other, and an account
+// that spends alone has the whole rate. All methods may be called at a time.
+type budget struct {
+	mu    sync.Mutex // guards all below
+	rate  float64    // a second
+	saved time.Duration
+	level float64 // of both halves
+	at    time.Time
+	// spent is which part of its share an account has spent, more than 1 if it has
+	// spent more than it was allowed to. Accounts with 0 are left out.
+	spent map[account]float64
+}
+
+// maxSpent is how many shares an account can be in debt.
+const maxSpent = 6
+
+// newBudget returns a budget that has nothing until it is set.
+func newBudget(saved time.Duration) *budget {
+	return &budget{saved: saved, spent: map[account]float64{}}
+}
+
+// set has so much come in each second from now on. The first time all of it is there.
+func (b *budget) set(now time.Time, rate float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.flow(now)
+	if b.rate == 0 {
+		b.level = 2 * rate * b.saved.Seconds()
+	}
+	b.rate = rate
+	b.level = min(b.level, 2*b.half())
+}
+
+func (b *budget) half() float64 { return b.rate * b.saved.Seconds() }
+
+// share is what an account has of the reserve. mu is held.
+func (b *budget) share(a account) float64 {
+	n := len(b.spent)
+	if _, there := b.spent[a]; !there {
+		n++
+	}
+	return b.half() / float64(n)
+}
+
+// flow has come in what did since the last call. mu is held.
+func (b *budget) flow(now time.Time) {
+	since := now.Sub(b.at)
+	if since <= 0 {
+		return
+	}
+	b.at = now
+	b.level = min(b.level+b.rate*since.Seconds(), 2*b.half())
+	for a := range b.spent {
+		if b.spent[a] -= since.Seconds() / b.saved.Seconds(); b.spent[a] <= 0 {
+			delete(b.spent, a)
+		}
+	}
+}
+
+// allowance is how much an account may spend now.
+func (b *budget) allowance(now time.Time, a account) float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.left(now, a)
+}
+
+// left is allowance with mu held.
+func (b *budget) left(now time.Time, a account) float64 {
+	b.flow(now)
+	own := (1 - b.spent[a]) * b.share(a)
+	return max(0, b.level-b.half(), min(b.level, own))
+}
+
+// ready says that an account may spend an amount now, or if that is more than it ever
+// can save up by itself, half of what it can.
+func (b *budget) ready(now time.Time, a account, amount float64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	left := b.left(now, a)
+	return left > 0 && left >= min(amount, b.share(a)/2)
+}
+
+// spend takes an amount, which should be allowed. What is beyond the account's share
+// and what all can have is its debt.
+func (b *budget) spend(now time.Time, a account, amount float64) {
+	if amount <= 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.flow(now)
+	share := b.share(a)
+	if share == 0 {
+		return
+	}
+	own := min(amount, max(0, (1-b.spent[a])*share))
+	borrowed := min(amount-own, max(0, b.level-b.half()))
+	debt := amount - own - borrowed
+	b.level -= amount
+	b.spent[a] = min(b.spent[a]+(own+debt)/share, maxSpent)
+}

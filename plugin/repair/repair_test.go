@@ -1,0 +1,328 @@
+package repair
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// fakeObserver sees what a test gives it.
+type fakeObserver struct {
+	rings chan writeback.Dirtied
+	read  func() []writeback.Dirtied
+}
+
+func (o *fakeObserver) Watch([]blkio.Dev) error           { return nil }
+func (o *fakeObserver) SetAlarm() error                   { return nil }
+func (o *fakeObserver) Foreign() <-chan writeback.Dirtied { return o.rings }
+func (o *fakeObserver) Subvolumes() bool                  { return true }
+func (o *fakeObserver) Close() error                      { return nil }
+
+func (o *fakeObserver) Read() ([]writeback.Dirtied, uint64, error) {
+	if o.read == nil {
+		return nil, 0, nil
+	}
+	return o.read(), 0, nil
+}
+
+// fakeReader knows no owner.
+type fakeReader struct{}
+
+func (fakeReader) Owner(*os.File) (writeback.Owner, error) { return writeback.Owner{}, nil }
+func (fakeReader) Close() error                            { return nil }
+
+// fakeStorage is one filesystem on 8:0.
+type fakeStorage struct{ table *blkio.MountTable }
+
+func (s fakeStorage) Refresh(context.Context) error { return nil }
+func (s fakeStorage) Mounts() *blkio.MountTable     { return s.table }
+func (s fakeStorage) Resolve(_ context.Context, p string) blkio.Backing {
+	return blkio.Backing{Mountpoint: p, FSType: "ext4", Disks: []blkio.Disk{{Dev: blkio.Dev{Major: 8}}}}
+}
+
+// nodeTest is a Repairer whose passes do nothing, and do not end.
+type nodeTest struct {
+	*Repairer
+	observer *fakeObserver
+	now      time.Time
+	last     writeback.Inode // of those that writes has added
+}
+
+func newNodeTest(t *testing.T) *nodeTest {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	table, err := blkio.ParseMountTable(strings.NewReader("36 25 8:0 / /data rw,noatime - ext4 /dev/sda rw\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree := testTree(t, map[string]plugin.Record{
+		"kubepods/podone/a": {Namespace: "ns", Pod: "one", Kind: plugin.KindContainer, Container: "a", Limits: limitsOf("8:0", "wbps", 1<<20)},
+	})
+	n := &nodeTest{
+		observer: &fakeObserver{rings: make(chan writeback.Dirtied, 1)}, now: time.Now(),
+	}
+	n.Repairer = newRepairer(Config{Log: log, Policy: policy.Default(), Storage: fakeStorage{table}, Cgroups: tree}, n.observer, fakeReader{})
+	n.pass = func(*worker, []visit) passed {
+		<-t.Context().Done()
+		return passed{}
+	}
+	n.apply(n.now)
+	return n
+}
+
+// watches has a filesystem watched.
+func (n *nodeTest) watches(minor uint32) *filesystem {
+	dev := blkio.Dev{Major: 8, Minor: minor}
+	fs := &filesystem{dev: dev, fstype: "ext4", mountpoint: "/" + dev.String(), disks: []blkio.Dev{dev}}
+	n.watched[dev] = fs
+	return fs
+}
+
+// writes adds files of a dead cgroup that a container of a pod writes to.
+func (n *nodeTest) writes(fs *filesystem, pod account, container string, files int) {
+	writer, owner := domain{cgroup: "kubepods/pod" + string(pod) + "/" + container}, domain{dead: 9}
+	n.domains.subjects[writer.cgroup] = subject{reading: &reading{}}
+	for range files {
+		n.last = writeback.Inode{Dev: fs.dev, Number: n.last.Number + 1}
+		n.ledger.add(n.now, &sample{
+			inode: n.last, fs: fs, writer: writer, charged: writer, owner: owner,
+			account: pod, writerID: 5, ownerID: 9, bytes: 1 << 20, last: 1 << 20,
+		})
+	}
+}
+
+// acts has passes begin, and returns how many files those of each pod are over.
+func (n *nodeTest) acts() map[account]int {
+	n.act(n.now, n.ledger.decide(n.now))
+	out := map[account]int{}
+	for _, pass := range n.visiting {
+		out[pass.account]++
+	}
+	return out
+}
+
+// TestPassesOfPods: the files of one pod do not wait for those of another, however
+// many there are, on the same filesystem.
+func TestPassesOfPods(t *testing.T) {
+	n := newNodeTest(t)
+	fs := n.watches(0)
+	for i := range 5 {
+		n.writes(fs, "evil", fmt.Sprint(i), 1000)
+	}
+	if got := n.acts(); got["evil"] != maxVisits {
+		t.Errorf("passes are over %v", got)
+	}
+	n.writes(fs, "victim", "a", 1)
+	if got := n.acts(); got["victim"] != 1 || got["evil"] != maxVisits {
+		t.Errorf("passes are over %v", got)
+	}
+	if len(n.busy) != 2 {
+		t.Errorf("%d passes", len(n.busy))
+	}
+}
+
+// TestDebtOfOnePod: what one pod's files have taken of the node's budgets is not taken
+// from other pods.
+func TestDebtOfOnePod(t *testing.T) {
+	b := policy.Default().Writeback.Budget
+	for _, tt := range []struct {
+		name  string
+		spend func(n *nodeTest)
+	}{
+		{"bytes", func(n *nodeTest) { n.early.spend(n.now, "evil", float64(b.ExtraBps)) }},
+		{"files", func(n *nodeTest) {
+			for n.files.ready(n.now, "evil", 1) {
+				n.files.spend(n.now, "evil", 1)
+			}
+		}},
+		{"time", func(n *nodeTest) { n.cpu.spend(n.now, "evil", 1.2*float64(b.CPU)/100*cpuSaved.Seconds()) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNodeTest(t)
+			fs := n.watches(0)
+			tt.spend(n)
+			n.writes(fs, "evil", "a", 1)
+			n.writes(fs, "victim", "a", 1)
+			if got := n.acts(); got["evil"] != 0 || got["victim"] != 1 {
+				t.Errorf("passes are over %v", got)
+			}
+		})
+	}
+}
+
+// TestPassesBounded: a pod whose disks do not answer has few threads, and its passes
+// that wait are told that there is more to do.
+func TestPassesBounded(t *testing.T) {
+	n := newNodeTest(t)
+	for i := range uint32(3 * maxAccountPasses) {
+		n.writes(n.watches(i), "evil", "a", 1)
+		n.acts()
+		n.now = n.now.Add(100 * time.Millisecond)
+	}
+	if len(n.busy) != maxAccountPasses || n.passesOf["evil"] != maxAccountPasses {
+		t.Errorf("%d passes", len(n.busy))
+	}
+	for _, pass := range n.busy {
+		if len(pass.leave) == 0 {
+			t.Error("a pass is not told")
+		}
+	}
+	n.writes(n.watches(0), "victim", "a", 1)
+	if got := n.acts(); got["victim"] != 1 {
+		t.Errorf("passes are over %v", got)
+	}
+	for key := range n.busy {
+		n.exit(key)
+	}
+	if len(n.busy)+len(n.passesOf)+len(n.visiting) > 0 {
+		t.Errorf("left: %v %v %v", n.busy, n.passesOf, n.visiting)
+	}
+}
+
+// TestReportOfPods: the files of one pod do not hide another's from status.
+func TestReportOfPods(t *testing.T) {
+	n := newNodeTest(t)
+	fs := n.watches(0)
+	n.writes(fs, "evil", "a", 10*maxReported)
+	n.writes(fs, "victim", "a", 1)
+	for _, f := range n.ledger.files {
+		f.state, f.shares[0].writers = StateWaiting, []uint64{5}
+		if f.broughtBy == "victim" {
+			f.shares[0].bytes = 4096
+		}
+	}
+	report := n.newReport(n.now)
+	var found bool // the victim's
+	for _, f := range report.Files {
+		found = found || f.Inode == n.last.Number
+	}
+	if !found || len(report.Files) != maxReported {
+		t.Errorf("%d files are reported, the victim's: %v", len(report.Files), found)
+	}
+}
+
+// TestLooks: while nothing is written looks are seldom, and the kernel's alarm makes
+// the next one come soon.
+func TestLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNodeTest(t)
+		looks := make(chan time.Time, 1000)
+		n.observer.read = func() []writeback.Dirtied {
+			looks <- time.Now()
+			return nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go n.Run(ctx)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := len(looks); got < 55 || got > 70 {
+			t.Errorf("%d looks in a quiet minute", got)
+		}
+		for len(looks) > 0 {
+			<-looks
+		}
+		time.Sleep(slowTick / 4)
+		began := time.Now()
+		n.observer.rings <- writeback.Dirtied{Inode: writeback.Inode{Dev: blkio.Dev{Major: 8}, Number: 1}, Writer: 5, Owner: 6}
+		if took := (<-looks).Sub(began); took > quietTick {
+			t.Errorf("the alarm made the next look come after %v", took)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// TestStepBacksOff: how soon the next look is goes by what the last one found.
+func TestStepBacksOff(t *testing.T) {
+	n := newNodeTest(t)
+	if got := n.step(n.now); got != idleTick {
+		t.Errorf("nothing is watched: %v", got)
+	}
+	fs := n.watches(0)
+	for i, want := range []time.Duration{quietTick, 2 * quietTick, 4 * quietTick, slowTick, slowTick} {
+		if got := n.step(n.now); got != want {
+			t.Errorf("quiet for %d: %v, want %v", i, got, want)
+		}
+	}
+	n.observer.read = func() []writeback.Dirtied { return []writeback.Dirtied{{}} }
+	if got := n.step(n.now); got != quietTick {
+		t.Errorf("something is written: %v", got)
+	}
+	n.observer.rings, n.observer.read = nil, nil
+	for range 3 {
+		if got := n.step(n.now); got != quietTick {
+			t.Errorf("quiet, and there is no alarm: %v", got)
+		}
+	}
+	n.writes(fs, "one", "a", 1)
+	if got := n.step(n.now); got != tick {
+		t.Errorf("there is something to do: %v", got)
+	}
+	n.writes(fs, "one", "a", 4000)
+	if got := n.step(n.now); got < 4000*fileTick {
+		t.Errorf("there is much to do: %v", got)
+	}
+}
+
+// TestDropWithinAllowance: what a visit writes out is no more than its pod may, and the
+// next one goes on where it has ended.
+func TestDropWithinAllowance(t *testing.T) {
+	const size, mib = 8 << 20, 1 << 20
+	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	now := time.Now()
+	early := newBudget(time.Hour) // so that hardly any comes in meanwhile
+	early.set(now, mib/time.Hour.Seconds())
+	w := &worker{early: early, account: "a"}
+	s := &session{visit: &visit{last: size - 1, fresh: size, drops: true}, worker: w, file: f}
+	if _, err := f.Write(make([]byte, size)); err != nil {
+		t.Fatal(err)
+	}
+	if s.dirtyIn(0, size) < size {
+		t.Skip("it is not dirty any more")
+	}
+	if err := s.drop(); err != nil {
+		t.Fatal(err)
+	}
+	if s.written == 0 || s.written > mib+4096 {
+		t.Errorf("%d bytes were written out", s.written)
+	}
+	if s.outcome.dropAt == 0 || s.outcome.dropAt > mib || s.length != s.outcome.dropAt || s.from != 0 {
+		t.Errorf("it goes on at %d, rounds are made over %d from %d on", s.outcome.dropAt, s.length, s.from)
+	}
+	early.set(now, 2*mib/time.Hour.Seconds())
+	early.flow(time.Now().Add(time.Hour))
+	next := &session{visit: &visit{last: size - 1, fresh: size, drops: true, dropAt: s.outcome.dropAt}, worker: w, file: f}
+	if err := next.drop(); err != nil {
+		t.Fatal(err)
+	}
+	if next.from != s.outcome.dropAt {
+		t.Errorf("it went on at %d, not %d", next.from, s.outcome.dropAt)
+	}
+	// Of a pod that may not write out anything nothing is dropped.
+	early.spend(time.Now().Add(time.Hour), "a", 100*mib)
+	none := &session{visit: &visit{last: size - 1, fresh: size, drops: true}, worker: w, file: f, goesOn: true}
+	if _, err := f.WriteAt(make([]byte, size), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := none.drop(); err != nil || none.written > 0 && none.goesOn {
+		t.Errorf("%v, %d bytes were written out", err, none.written)
+	}
+}
