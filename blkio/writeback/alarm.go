@@ -12,23 +12,30 @@ import (
 )
 
 // alarm tells of the first page that a cgroup makes dirty of a file that belongs to
-// another, once each time that it is set: who writes a little and syncs it has
-// nothing dirty for long.
+// another, a few times each time that it is set: who writes a little and syncs it has
+// nothing dirty for long. A cgroup that does so all the time has it ring once.
 type alarm struct {
-	set    *ebpf.Map // 1: it is set
+	set    *ebpf.Map // how often it rings yet
+	rung   *ebpf.Map // the cgroups that have had it ring
 	rings  *ebpf.Map
 	reader *ringbuf.Reader
 	rang   chan Dirtied
 	broken atomic.Pointer[error] // of the reader
 }
 
+// maxRings is how often an alarm rings, each time for another cgroup.
+const maxRings = 4
+
 // newAlarm makes what the program needs. The caller closes it, also after an error.
 func newAlarm() (a *alarm, err error) {
-	a = &alarm{rang: make(chan Dirtied, 1)}
+	a = &alarm{rang: make(chan Dirtied, maxRings)}
 	if a.set, err = ebpf.NewMap(&ebpf.MapSpec{Name: "blkio_alarm", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1}); err != nil {
 		return a, err
 	}
-	// A ring is of whole pages; there is one count in it at a time.
+	if a.rung, err = ebpf.NewMap(&ebpf.MapSpec{Name: "blkio_rung", Type: ebpf.Hash, KeySize: 8, ValueSize: 8, MaxEntries: maxRings, Flags: noPrealloc}); err != nil {
+		return a, err
+	}
+	// A ring is of whole pages; there are a few counts in it at a time.
 	if a.rings, err = ebpf.NewMap(&ebpf.MapSpec{Name: "blkio_rings", Type: ebpf.RingBuf, MaxEntries: uint32(os.Getpagesize())}); err != nil {
 		return a, err
 	}
@@ -66,11 +73,12 @@ func (a *alarm) close() error {
 	if a.reader != nil {
 		err = a.reader.Close()
 	}
-	return errors.Join(err, a.set.Close(), a.rings.Close())
+	return errors.Join(err, a.set.Close(), a.rung.Close(), a.rings.Close())
 }
 
-// Foreign receives at most once after each call of [Observer.SetAlarm] when a cgroup makes a
-// page dirty of a watched file that belongs to another, metadata of btrfs left out.
+// Foreign receives after each call of [Observer.SetAlarm] when a cgroup makes a page dirty
+// of a watched file that belongs to another, metadata of btrfs left out: once for each
+// cgroup, of the first few.
 // Bytes are 0: the page is counted by Read. It may receive what was written before the
 // call.
 func (o *Observer) Foreign() <-chan Dirtied { return o.alarm.rang }
@@ -78,7 +86,7 @@ func (o *Observer) Foreign() <-chan Dirtied { return o.alarm.rang }
 // SetAlarm is to be called before [Observer.Read]: what a cgroup goes on writing to
 // the file that it wrote to last does not ring until the next Read.
 func (o *Observer) SetAlarm() error {
-	err := o.alarm.set.Put(uint32(0), uint64(1))
+	err := o.alarm.again()
 	if broken := o.alarm.broken.Load(); broken != nil {
 		err = *broken
 	}
@@ -86,6 +94,21 @@ func (o *Observer) SetAlarm() error {
 		return fmt.Errorf("be told of what is written: %w", err)
 	}
 	return nil
+}
+
+// again has it ring again.
+func (a *alarm) again() error {
+	var left uint64
+	if err := a.set.Lookup(uint32(0), &left); err != nil || left == maxRings {
+		return err // it has not rung
+	}
+	rung, values := make([]uint64, maxRings), make([]uint64, maxRings)
+	var cursor ebpf.MapBatchCursor
+	_, err := a.rung.BatchLookupAndDelete(&cursor, rung, values, nil)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return err
+	}
+	return a.set.Put(uint32(0), uint64(maxRings))
 }
 
 // RootCgroup is the number of the root of cgroupfs, where kernel threads are.
@@ -112,11 +135,19 @@ func (c *chase) ring(a *alarm) {
 	c.lookup(a.set, stackIndex)
 	c.add(
 		asm.JEq.Imm(asm.R0, 0, silent),
+		asm.StoreMem(asm.RFP, stackTaken, asm.R0, asm.DWord),
 		asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord), // so that CPUs share it until it is set
 		asm.JEq.Imm(asm.R1, 0, silent),
-		asm.Mov.Imm(asm.R1, 0),
-		exchange(asm.R0, asm.R1),
-		asm.JEq.Imm(asm.R1, 0, silent),
+		asm.StoreMem(asm.RFP, scratch, asm.R1, asm.DWord),
+		asm.LoadMapPtr(asm.R1, a.rung.FD()),
+		asm.Mov.Reg(asm.R2, slot), asm.Add.Imm(asm.R2, keyWriter),
+		asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, scratch),
+		asm.Mov.Imm(asm.R4, 1), // BPF_NOEXIST
+		asm.FnMapUpdateElem.Call(),
+		asm.JNE.Imm(asm.R0, 0, silent), // it has rung for this one, or for enough others
+		asm.LoadMem(asm.R2, asm.RFP, stackTaken, asm.DWord),
+		asm.Mov.Imm(asm.R1, -1),
+		asm.StoreXAdd(asm.R2, asm.R1, asm.DWord),
 
 		asm.LoadMapPtr(asm.R1, a.rings.FD()),
 		asm.Mov.Reg(asm.R2, slot),

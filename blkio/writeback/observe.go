@@ -244,7 +244,7 @@ func (o *Observer) freeRoom() error {
 }
 
 // flushSlots has each CPU flush that is counting something, and interrupts no
-// other: that takes 10 us a CPU, and to see which ones do takes 10 us for all.
+// other: that takes 10 us a CPU. One call reads the slots of all.
 func (o *Observer) flushSlots() error {
 	if err := o.maps.slots.Lookup(uint32(0), &o.cpus); err != nil {
 		return err

@@ -13,7 +13,8 @@ func (r *Repairer) read(now time.Time) int {
 	if len(r.watched) == 0 {
 		return 0
 	}
-	// It rings once until the next time: some write to files of others all the time.
+	// It rings once for a cgroup until the next time: some write to files of others all
+	// the time.
 	err := r.observer.SetAlarm()
 	r.complain("alarm", "What is written is seen late", err)
 	r.hears = err == nil && r.observer.Foreign() != nil

@@ -277,16 +277,19 @@ var errNoSubvolumes = errors.New("the kernel's BTF does not tell of its subvolum
 // and when it has passed.
 func (r *Repairer) complain(key, text string, err error) {
 	problem := r.problems[key]
+	if err == nil {
+		if problem != nil {
+			r.log.Info(text + ": no more")
+			delete(r.problems, key) // keys name filesystems, which come and go
+		}
+		return
+	}
 	if problem == nil {
 		problem = &reminder.Reminder{}
 		r.problems[key] = problem
 	}
-	lasted := problem.Lasts()
-	switch {
-	case problem.Due(time.Now(), err):
+	if problem.Due(time.Now(), err) {
 		r.log.WithError(err).Warn(text)
-	case err == nil && lasted:
-		r.log.Info(text + ": no more")
 	}
 }
 

@@ -148,7 +148,7 @@ func TestObserver(t *testing.T) {
 func TestForeign(t *testing.T) {
 	for _, fs := range filesystemsWithOwners {
 		t.Run(fs, func(t *testing.T) {
-			a, b := newWriter(t, "a"), newWriter(t, "b")
+			a, b, c := newWriter(t, "a"), newWriter(t, "b"), newWriter(t, "c")
 			o := watch(t, fs)
 			file := testFile(t, fs, "f")
 			a.writes(file, 1, "1M", "conv=notrunc,fsync")
@@ -166,6 +166,7 @@ func TestForeign(t *testing.T) {
 				{"the owner writes", true, a, false},
 				{"another writes", false, b, true},
 				{"another writes on", false, b, false},
+				{"a third one writes", false, c, true},
 				{"another writes, and it is set again", true, b, true},
 			} {
 				if step.set {
@@ -180,7 +181,7 @@ func TestForeign(t *testing.T) {
 				select {
 				case d := <-o.Foreign():
 					t.Logf("%s: %+v", step.name, d)
-					if !step.rings || d.Number != st.Ino || d.Writer != b.id || d.Owner != a.id || d.First > 8*64<<10 || d.Last != d.First { // a large folio begins earlier
+					if !step.rings || d.Number != st.Ino || d.Writer != step.by.id || d.Owner != a.id || d.First > 8*64<<10 || d.Last != d.First { // a large folio begins earlier
 						t.Errorf("%s: %+v", step.name, d)
 					}
 				case <-time.After(2 * time.Second):
