@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -121,7 +122,7 @@ func TestCountsAreShared(t *testing.T) {
 		}
 	}
 	const few = fewCounts / 2
-	other := runInCgroup(t, "sh", "-c", fmt.Sprintf("for i in $(seq %d); do echo x >%s/other$i; done", few, dir))
+	other := runInCgroup(t, "other", "sh", "-c", fmt.Sprintf("for i in $(seq %d); do echo x >%s/other$i; done", few, dir))
 	found, lost, err := o.Read()
 	if err != nil {
 		t.Fatal(err)
@@ -153,15 +154,60 @@ func TestCountsAreShared(t *testing.T) {
 	}
 }
 
+// TestAlarmOfEach: between two looks the alarm rings once for each of a few cgroups that
+// write to files of others, and then again.
+func TestAlarmOfEach(t *testing.T) {
+	o, dir := testObserver(t)
+	file := filepath.Join(dir, "f")
+	if err := os.WriteFile(file, make([]byte, 64<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(file, &st); err != nil {
+		t.Fatal(err)
+	}
+	for round := range 2 {
+		if err := o.SetAlarm(); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := o.Read(); err != nil {
+			t.Fatal(err)
+		}
+		var want []uint64
+		for _, name := range []string{"a", "b", "a", "b"} {
+			id := runInCgroup(t, name, "sh", "-c", "sync "+file+"; dd if=/dev/zero of="+file+" bs=4096 count=1 conv=notrunc status=none")
+			want = append(want, id)
+		}
+		rang := map[uint64]int{}
+		for wait := time.After(time.Second); len(rang) < 2; {
+			select {
+			case d := <-o.Foreign():
+				if d.Number == st.Ino {
+					rang[d.Writer]++
+				}
+				continue
+			case <-wait:
+			}
+			break
+		}
+		if round == 0 && len(rang) == 0 {
+			t.Skip("files here have no owners, or others write")
+		}
+		if rang[want[0]] != 1 || rang[want[1]] != 1 {
+			t.Errorf("round %d: the alarm rang for %v, want once for each of %v", round, rang, want[:2])
+		}
+	}
+}
+
 // runInCgroup runs a command in a cgroup of its own, and returns that one's number.
-func runInCgroup(t *testing.T, command ...string) uint64 {
+func runInCgroup(t *testing.T, name string, command ...string) uint64 {
 	t.Helper()
 	root := "/sys/fs/cgroup"
 	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err != nil {
 		root = filepath.Join(root, "unified")
 	}
-	dir := filepath.Join(root, "nri-blkio-test-"+strconv.Itoa(os.Getpid()))
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	dir := filepath.Join(root, "nri-blkio-test-"+strconv.Itoa(os.Getpid())+"-"+name)
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		t.Skip(err)
 	}
 	t.Cleanup(func() { _ = os.Remove(dir) })
