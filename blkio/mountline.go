@@ -124,7 +124,7 @@ func (l *mountLine) parseMount(names mountNames) *Mount {
 	if idErr != nil || parentErr != nil || !strings.HasPrefix(point, "/") {
 		return nil
 	}
-	m := &Mount{ID: id, Parent: parent, Mountpoint: point}
+	m := &Mount{ID: id, Parent: parent}
 	if isMountPath(fields[fieldRoot]) {
 		m.Root = names.intern(fields[fieldRoot])
 	}
@@ -133,13 +133,22 @@ func (l *mountLine) parseMount(names mountNames) *Mount {
 	if m.Dev, err = ParseDev(string(fields[fieldDev])); err != nil || !isWhole {
 		m.Unreadable = badLine
 	}
-	if !isMountPath(fields[fieldMountpoint]) {
-		m.Mountpoint, m.Unreadable = strings.Clone(parentDir(point[:min(len(point), maxMountPath)])), longMountpoint
-		if len(m.Mountpoint) < maxMountPath/2 {
-			return nil // No name is that long. And the mount must not hide half of the node.
-		}
+	if !m.setMountpoint(point, isMountPath(fields[fieldMountpoint])) {
+		return nil
 	}
 	return m
+}
+
+// setMountpoint takes a clean mountpoint, or the beginning of one that is too long. It
+// returns false for a name so long that no filesystem has it: the mount must not hide
+// half of the node.
+func (m *Mount) setMountpoint(point string, isWhole bool) bool {
+	m.Mountpoint = point
+	if isWhole {
+		return true
+	}
+	m.Mountpoint, m.Unreadable = strings.Clone(parentDir(point[:min(len(point), maxMountPath)])), longMountpoint
+	return len(m.Mountpoint) >= maxMountPath/2
 }
 
 // isMountPath reports whether a field is not longer than maxMountPath, unescaped.

@@ -2,6 +2,7 @@ package blkio
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,8 +15,23 @@ import (
 // concurrent use.
 type mountSource interface {
 	changed() (bool, error) // since the last call, or since it was opened
-	read() (*MountTable, error)
+	read() (mountChange, error)
+	// recheck reads n mounts again, from the one with this index on, and reports
+	// whether there are more. See mountLister.
+	recheck(first, n int) (c mountChange, more bool, err error)
+	// list has the table read with listmount(2) from now on. The error is the reason
+	// why that does not work here.
+	list() error
+	// lost returns, once, the reason why it is the text again.
+	lost() error
 	Close() error
+}
+
+// mountChange is a mount table and how it differs from the last one.
+type mountChange struct {
+	table *MountTable
+	// mounts are those that came, went or have changed; nil if that is not known.
+	mounts []*Mount
 }
 
 // openMountSource opens a mountinfo file of procfs, or a regular file, as
@@ -51,6 +67,8 @@ type procMounts struct {
 	fd     int
 	name   string
 	reader *mountReader
+	lister *mountLister // nil: the text is read
+	reason error        // see lost
 }
 
 func (p *procMounts) changed() (bool, error) {
@@ -62,7 +80,19 @@ func (p *procMounts) changed() (bool, error) {
 	return n > 0, nil
 }
 
-func (p *procMounts) read() (*MountTable, error) {
+func (p *procMounts) read() (mountChange, error) {
+	if p.lister != nil {
+		t, changed, err := p.lister.read()
+		if err == nil {
+			return mountChange{t, changed}, nil
+		}
+		p.lister, p.reason = nil, err
+	}
+	t, err := p.text()
+	return mountChange{table: t}, err
+}
+
+func (p *procMounts) text() (*MountTable, error) {
 	if _, err := unix.Seek(p.fd, 0, io.SeekStart); err != nil {
 		return nil, fmt.Errorf("seek %s: %w", p.name, err)
 	}
@@ -71,6 +101,31 @@ func (p *procMounts) read() (*MountTable, error) {
 		return nil, fmt.Errorf("read %s: %w", p.name, err)
 	}
 	return t, nil
+}
+
+func (p *procMounts) list() error {
+	if p.lister != nil {
+		return nil
+	}
+	l, err := newMountLister(p.name, p.text)
+	if err == nil {
+		p.lister, p.reader = l, newMountReader() // Its lines are not needed any more.
+	}
+	return err
+}
+
+func (p *procMounts) recheck(first, n int) (c mountChange, more bool, err error) {
+	if p.lister == nil {
+		return mountChange{}, false, nil
+	}
+	t, changed, err := p.lister.recheck(first, n)
+	return mountChange{t, changed}, first+n < len(p.lister.known), err
+}
+
+func (p *procMounts) lost() error {
+	err := p.reason
+	p.reason = nil
+	return err
 }
 
 func (p *procMounts) Close() error { return unix.Close(p.fd) }
@@ -107,18 +162,24 @@ func (f *fileMounts) changed() (bool, error) {
 	return !same, nil
 }
 
-func (f *fileMounts) read() (*MountTable, error) {
+func (f *fileMounts) read() (mountChange, error) {
 	file, err := os.Open(f.name)
 	if err != nil {
-		return nil, err
+		return mountChange{}, err
 	}
 	defer file.Close()
 	t, err := f.reader.read(file)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", f.name, err)
+		return mountChange{}, fmt.Errorf("read %s: %w", f.name, err)
 	}
-	return t, nil
+	return mountChange{table: t}, nil
 }
+
+func (f *fileMounts) recheck(int, int) (c mountChange, more bool, err error) { return }
+
+func (f *fileMounts) list() error { return fmt.Errorf("%s: %w", f.name, errors.ErrUnsupported) }
+
+func (f *fileMounts) lost() error { return nil }
 
 func (f *fileMounts) Close() error { return nil }
 

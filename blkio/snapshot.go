@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"strings"
 	"sync"
@@ -295,21 +296,31 @@ func (s *snapshot) node(name string) (Dev, error) {
 	return dev, err
 }
 
-// carryOver looks up again the devices that an older snapshot knew, so that
-// after a change of the table it is not the next handler that waits for sysfs.
-func (s *snapshot) carryOver(ctx context.Context, old *snapshot) {
-	old.mu.RLock()
-	keys := make([]deviceKey, 0, len(old.devices))
-	for key := range old.devices {
-		keys = append(keys, key)
+// carryOver looks up again the devices that an older snapshot knew, so that after a
+// change of the table it is not the next handler that waits for sysfs. Where the
+// mounts are known that changed, the device of a filesystem that stayed mounted is
+// the same: as long as that is, its number is not given to another one.
+func (s *snapshot) carryOver(ctx context.Context, old *snapshot, changed []*Mount) {
+	isChanged := make(map[Dev]bool, len(changed))
+	for _, m := range changed {
+		isChanged[m.Dev] = true
 	}
-	old.mu.RUnlock()
-	for _, key := range keys {
+	for key, disks := range old.knownDevices() {
 		if ctx.Err() != nil {
 			return
 		}
-		if disks, err := s.lookUp(key); err == nil {
-			s.devices[key] = disks
+		if changed == nil || key.dev.Major == 0 || isChanged[key.dev] {
+			var err error
+			if disks, err = s.lookUp(key); err != nil {
+				continue
+			}
 		}
+		s.devices[key] = disks
 	}
+}
+
+func (s *snapshot) knownDevices() map[deviceKey][]Disk {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return maps.Clone(s.devices)
 }

@@ -99,67 +99,150 @@ func (s *Storage) Refresh(ctx context.Context) error {
 // DisksChanged looks everything up again: devices have come or gone, or are others,
 // which the mount table does not tell.
 func (s *Storage) DisksChanged(ctx context.Context) error {
-	select {
-	case s.refreshing <- struct{}{}:
-	case <-ctx.Done():
-		return fmt.Errorf("look at the disks again: %w", ctx.Err())
+	if err := s.markStale(ctx); err != nil {
+		return err
 	}
-	s.stale = true
-	<-s.refreshing
 	return s.Refresh(ctx)
 }
 
-// refresh says how long reading took, 0 if there was nothing to read.
-func (s *Storage) refresh(ctx context.Context) (time.Duration, error) {
+func (s *Storage) markStale(ctx context.Context) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.unlock()
+	s.stale = true
+	return nil
+}
+
+// ListMounts has the mount table read with listmount(2) and statmount(2) from now on,
+// which reads only the mounts that have changed. The error is the reason why this
+// kernel, or the privileges of this process, do not allow that: then it stays the
+// text of mountinfo, with the same result.
+func (s *Storage) ListMounts(ctx context.Context) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.unlock()
+	if err := s.source.list(); err != nil {
+		return fmt.Errorf("list the mounts: %w", err)
+	}
+	s.stale = true // The lister's table has other mounts than the current one.
+	return nil
+}
+
+func (s *Storage) lock(ctx context.Context) error {
 	select {
 	case s.refreshing <- struct{}{}:
-		defer func() { <-s.refreshing }()
+		return nil
 	case <-ctx.Done():
-		return 0, fmt.Errorf("refresh the mount table: %w", ctx.Err())
+		return fmt.Errorf("refresh the mount table: %w", ctx.Err())
 	}
+}
+
+func (s *Storage) unlock() { <-s.refreshing }
+
+// refresh returns how long reading took, 0 if there was nothing to read.
+func (s *Storage) refresh(ctx context.Context) (time.Duration, error) {
+	if err := s.lock(ctx); err != nil {
+		return 0, err
+	}
+	defer s.unlock()
 	changed, err := s.source.changed()
 	if err != nil {
 		return 0, fmt.Errorf("refresh the mount table: %w", err)
 	}
-	s.stale = s.stale || changed
-	if !s.stale {
+	if !s.stale && !changed {
 		return 0, nil
 	}
+	isStale := s.stale
+	s.stale = true // until it is read
 	start := time.Now()
-	table, err := s.source.read()
+	c, err := s.source.read()
 	if err != nil {
 		return 0, fmt.Errorf("refresh the mount table: %w", err)
 	}
-	if len(table.All()) == 0 {
+	if len(c.table.All()) == 0 {
 		return 0, errors.New("refresh the mount table: it has no mount")
 	}
-	next := newSnapshot(table, s.sys, s.host)
+	if isStale {
+		c.mounts = nil
+	}
+	s.publish(ctx, c)
+	s.stale = false
+	return time.Since(start), nil
+}
+
+// publish makes a table the current one. The caller has the lock.
+func (s *Storage) publish(ctx context.Context, c mountChange) {
+	next := newSnapshot(c.table, s.sys, s.host)
 	if old := s.current.Load(); old != nil {
-		next.carryOver(ctx, old)
+		next.carryOver(ctx, old, c.mounts)
 	}
 	for _, p := range s.pinned {
 		next.locate(ctx, p)
 	}
 	s.current.Store(next)
-	s.stale = false
 	s.reads.Add(1)
-	return time.Since(start), nil
+}
+
+// recheck looks for mounts that have changed without a sign of it in the list, a part
+// of them at a time: a handler that wants the table does not wait for all.
+func (s *Storage) recheck(ctx context.Context) error {
+	const part = 100
+	for first, more := 0, true; more; first += part {
+		var err error
+		if more, err = s.recheckPart(ctx, first, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Storage) recheckPart(ctx context.Context, first, n int) (more bool, err error) {
+	if err := s.lock(ctx); err != nil {
+		return false, err
+	}
+	defer s.unlock()
+	c, more, err := s.source.recheck(first, n)
+	if err != nil {
+		return false, fmt.Errorf("read the mounts again: %w", err)
+	}
+	if len(c.mounts) > 0 {
+		s.publish(ctx, c)
+	}
+	return more, nil
 }
 
 // Watch refreshes the table as soon as it changes, so that Refresh usually
 // finds nothing to do, and calls changed after that. It returns when ctx ends, or
 // with an error when it cannot go on: then Refresh still does all that is needed.
+// The mounts being listed no more is such an error, once.
 func (s *Storage) Watch(ctx context.Context, changed func()) error {
 	reads := s.reads.Load()
-	return waitChanges(ctx, s.cfg.Mountinfo, func() error {
-		took, err := s.refresh(ctx)
-		if err != nil {
-			return err
-		}
+	tell := func() {
 		// Who called Refresh may have been first.
 		if now := s.reads.Load(); now != reads {
 			reads = now
 			changed()
+		}
+	}
+	return waitChanges(ctx, s.cfg.Mountinfo, func() error {
+		start := time.Now()
+		took, err := s.refresh(ctx)
+		if err != nil {
+			return err
+		}
+		isChanged := s.reads.Load() != reads
+		tell()
+		if isChanged {
+			if err := s.recheck(ctx); err != nil {
+				return err
+			}
+			tell()
+			took = time.Since(start)
+		}
+		if err := s.lostList(ctx); err != nil {
+			return err
 		}
 		// Reading takes at most a tenth of the time in a burst of changes.
 		// Who needs the table sooner calls Refresh.
@@ -171,4 +254,16 @@ func (s *Storage) Watch(ctx context.Context, changed func()) error {
 		}
 		return nil
 	})
+}
+
+// lostList returns, once, why the mounts are not listed any more.
+func (s *Storage) lostList(ctx context.Context) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.unlock()
+	if err := s.source.lost(); err != nil {
+		return fmt.Errorf("the mounts are not listed any more, mountinfo is read: %w", err)
+	}
+	return nil
 }

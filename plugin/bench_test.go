@@ -34,6 +34,9 @@ func BenchmarkCreateContainer(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer storage.Close()
+	if err := storage.ListMounts(b.Context()); err != nil {
+		b.Log(err) // The text is read, then.
+	}
 	h, _ := tree(b)
 	p := newPlugin(b, h)
 	p.storage = storage

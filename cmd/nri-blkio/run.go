@@ -246,6 +246,11 @@ func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *blkio.Hie
 	if err != nil {
 		return nil, err
 	}
+	if err := n.storage.ListMounts(ctx); err != nil {
+		log.WithError(err).Info("Read the mount table as text: a create right after a mount waits for all of it")
+	} else {
+		log.Info("Read the mount table with listmount and statmount")
+	}
 	go watchOn(ctx, log, "Mounts are not watched: creates take longer, and what is mounted into a running container is limited late",
 		func() error {
 			p.MountsChanged() // there may have been some that nobody saw
