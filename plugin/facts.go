@@ -50,12 +50,13 @@ func (p *Plugin) facts(ctx context.Context, pod *pod, ctr *api.Container, layer 
 // declaredMounts are the mounts and the raw block volumes of a container, in the
 // order of the runtime. The disks of the mounts are not looked up yet.
 func (p *Plugin) declaredMounts(pod *pod, ctr *api.Container) []policy.Mount {
+	own := injectedInto(pod)
 	out := make([]policy.Mount, 0, len(ctr.GetMounts()))
 	for _, m := range ctr.GetMounts() {
 		mount := policy.Mount{
 			Destination: path.Clean(m.GetDestination()),
 			ReadOnly:    slices.Contains(m.GetOptions(), "ro"),
-			Injected:    isInjected(m, pod),
+			Injected:    own.has(m),
 		}
 		if len(pod.request().Volumes()) > 0 { // else nobody asks
 			mount.Volume, mount.VolumePlugin = volumepath.NameOf(p.kubelet, pod.uid, m.GetSource())
@@ -218,20 +219,28 @@ func isBind(m *api.Mount) bool {
 // Source: ServiceAccountVolumeName in Kubernetes' plugin/pkg/admission/serviceaccount.
 const tokenVolume = "kube-api-access-"
 
-// isInjected reports whether the runtime or the kubelet puts a mount into each
-// container. The mount's source on the host decides, not its path in the
+// injected are parts of the sources of what the runtime and the kubelet mount into each
+// container of a pod. A mount's source on the host decides, not its path in the
 // container: a tenant's volume at /etc/hosts is a volume.
-func isInjected(m *api.Mount, pod *pod) bool {
+type injected struct{ token, sandbox, overlay, hosts, termination string }
+
+func injectedInto(pod *pod) injected {
+	kubelet := "/pods/" + pod.uid + "/"
+	return injected{
+		token:       kubelet + "volumes/kubernetes.io~projected/" + tokenVolume,
+		sandbox:     "/io.containerd.grpc.v1.cri/sandboxes/" + pod.id + "/", // hostname, resolv.conf, hosts, shm
+		overlay:     "/overlay-containers/" + pod.id + "/",                  // the same of CRI-O
+		hosts:       kubelet + "etc-hosts",
+		termination: kubelet + "containers/", // the termination log
+	}
+}
+
+func (in *injected) has(m *api.Mount) bool {
 	if !isBind(m) {
 		return true
 	}
-	src, kubelet := path.Clean(m.GetSource()), "/pods/"+pod.uid+"/"
-	_, token, _ := strings.Cut(src, kubelet+"volumes/kubernetes.io~projected/"+tokenVolume)
-	if token != "" && !strings.Contains(token, "/") {
-		return true
-	}
-	return strings.Contains(src, "/io.containerd.grpc.v1.cri/sandboxes/"+pod.id+"/") || // hostname, resolv.conf, hosts, shm
-		strings.Contains(src, "/overlay-containers/"+pod.id+"/") || // the same of CRI-O
-		strings.HasSuffix(src, kubelet+"etc-hosts") ||
-		strings.Contains(src, kubelet+"containers/") // the termination log
+	src := path.Clean(m.GetSource())
+	_, token, _ := strings.Cut(src, in.token)
+	return token != "" && !strings.Contains(token, "/") || strings.Contains(src, in.sandbox) || strings.Contains(src, in.overlay) ||
+		strings.HasSuffix(src, in.hosts) || strings.Contains(src, in.termination)
 }

@@ -32,11 +32,12 @@ func TestInjectedBySource(t *testing.T) {
 		{"/mnt/data", tokenPath, false},
 		{"/mnt/data", "/etc/hosts", false},
 	} {
-		if got := isInjected(bind(tt.source, tt.destination), &pod{id: "sb1", uid: "u1"}); got != tt.want {
+		own := injectedInto(&pod{id: "sb1", uid: "u1"})
+		if got := own.has(bind(tt.source, tt.destination)); got != tt.want {
 			t.Errorf("%s at %s: injected %v, want %v", tt.source, tt.destination, got, tt.want)
 		}
 	}
-	if !isInjected(&api.Mount{Type: "proc", Source: "proc", Destination: "/proc"}, &pod{uid: "u1"}) {
+	if own := injectedInto(&pod{uid: "u1"}); !own.has(&api.Mount{Type: "proc", Source: "proc", Destination: "/proc"}) {
 		t.Error("/proc is not injected")
 	}
 }

@@ -21,7 +21,7 @@ type MountIndex struct {
 // IndexMounts makes an index of mounts, of which it needs the Destination and the
 // Volume; the rest may follow.
 func IndexMounts(mounts []Mount) *MountIndex {
-	x := &MountIndex{mounts: mounts}
+	x := &MountIndex{mounts: mounts, dirs: dirIndex{dirs: make([]dirValue, 0, len(mounts))}}
 	for i := range mounts {
 		x.dirs.add(mounts[i].Destination, i)
 		if v := mounts[i].Volume; v != "" {
@@ -49,7 +49,7 @@ func (x *MountIndex) backing(i int, path string) *blkio.Backing {
 	}
 	below := x.below[i]
 	if below == nil {
-		below = &dirIndex{}
+		below = &dirIndex{dirs: make([]dirValue, 0, len(m.Below))}
 		for k := range slices.Backward(m.Below) { // the first one of two at the same place
 			below.add(m.Below[k].Path, k)
 		}
@@ -61,11 +61,21 @@ func (x *MountIndex) backing(i int, path string) *blkio.Backing {
 	return &m.Backing
 }
 
-// dirIndex finds the deepest of many directories that covers a path. It is a tree of
-// the names in their paths.
+// fewDirs is how many directories are compared with a path one by one: that takes less
+// than to make a tree of them, and no container but a hostile one has more.
+const fewDirs = 32
+
+// dirIndex finds the deepest of many directories that covers a path. If they are more
+// than fewDirs, it makes a tree of the names in their paths.
 type dirIndex struct {
+	dirs     []dirValue
 	children map[dirEntry]int // numbers of nodes; the root is 0, and has no name
 	values   []int            // of the nodes, -1 for none
+}
+
+type dirValue struct {
+	dir   string
+	value int
 }
 
 type dirEntry struct {
@@ -73,26 +83,30 @@ type dirEntry struct {
 	name   string
 }
 
-// add replaces the value of a directory. The path is clean.
+// add sets the value of a directory, and replaces an earlier one. The path is clean.
 func (x *dirIndex) add(dir string, value int) {
-	if x.children == nil {
-		x.children, x.values = map[dirEntry]int{}, []int{-1}
-	}
-	node := 0
-	for name := range strings.SplitSeq(strings.TrimRight(dir, "/"), "/") {
-		entry := dirEntry{node, name}
-		next, ok := x.children[entry]
-		if !ok {
-			next = len(x.values)
-			x.children[entry], x.values = next, append(x.values, -1)
-		}
-		node = next
-	}
-	x.values[node] = value
+	x.dirs = append(x.dirs, dirValue{dir, value})
+	x.children = nil
 }
 
 // find returns the value of the deepest directory that is a path or above it, or -1.
 func (x *dirIndex) find(path string) int {
+	if len(x.dirs) > fewDirs {
+		return x.findInTree(path)
+	}
+	best, longest := -1, 0
+	for i := range x.dirs {
+		if d := &x.dirs[i]; covers(d.dir, path) && len(d.dir) >= longest {
+			best, longest = d.value, len(d.dir)
+		}
+	}
+	return best
+}
+
+func (x *dirIndex) findInTree(path string) int {
+	if x.children == nil {
+		x.makeTree()
+	}
 	best, node := -1, 0
 	for name := range strings.SplitSeq(strings.TrimRight(path, "/"), "/") {
 		next, ok := x.children[dirEntry{node, name}]
@@ -105,4 +119,21 @@ func (x *dirIndex) find(path string) int {
 		}
 	}
 	return best
+}
+
+func (x *dirIndex) makeTree() {
+	x.children, x.values = map[dirEntry]int{}, []int{-1}
+	for _, d := range x.dirs {
+		node := 0
+		for name := range strings.SplitSeq(strings.TrimRight(d.dir, "/"), "/") {
+			entry := dirEntry{node, name}
+			next, ok := x.children[entry]
+			if !ok {
+				next = len(x.values)
+				x.children[entry], x.values = next, append(x.values, -1)
+			}
+			node = next
+		}
+		x.values[node] = d.value
+	}
 }
