@@ -57,11 +57,15 @@ func TestFailClosed(t *testing.T) {
 	// Without the validator, and after a start of the runtime, it is containerd that refuses.
 	f.main = startPlugin(t)
 	validator.kill(t)
-	var log func() (string, error)
-	f.during("the validator killed", func() {}, func() {
-		log = startUnit(t, "nri-blkio-validator")
-		eventually(t, "the validator's unit serves", logHas(log, logServing))
-	})
+	if *proof {
+		f.during("the validator killed", func() {}, func() {
+			validator = launch(t, "--only", "validator")
+			validator.await(t, logServing, 1)
+		})
+		validator.kill(t)
+	}
+	log := startUnit(t, "nri-blkio-validator")
+	eventually(t, "the validator's unit serves", logHas(log, logServing))
 	wantQuiet(t, log)
 	f.during("the runtime restarted", func() {
 		f.main.kill(t)
