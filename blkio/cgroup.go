@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"path"
 	"strconv"
 	"strings"
@@ -51,11 +52,20 @@ func (c Cgroup) Populated() bool {
 	return err == nil && strings.Contains(string(data), "populated 1")
 }
 
-// MemoryLimited says whether the cgroup has a memory.max. One that has gone has
-// none.
-func (c Cgroup) MemoryLimited() bool {
+// NoMemoryMax is a memory.max of "max".
+const NoMemoryMax uint64 = math.MaxUint64
+
+// MemoryMax returns the cgroup's memory.max in bytes. A removed cgroup has none.
+func (c Cgroup) MemoryMax() uint64 {
 	data, err := c.h.readFile(c.path + "/memory.max")
-	return err == nil && strings.TrimSpace(string(data)) != "max"
+	if err != nil {
+		return NoMemoryMax
+	}
+	limit, err := strconv.ParseUint(strings.TrimSpace(string(data)), 10, 64)
+	if err != nil {
+		return NoMemoryMax
+	}
+	return limit
 }
 
 // ReadIOStat reads the I/O counters of each device that has seen I/O.

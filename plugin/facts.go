@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/containerd/nri/pkg/api"
@@ -24,8 +25,9 @@ func (p *Plugin) facts(ctx context.Context, pod *pod, ctr *api.Container, layer 
 		Name:   ctr.GetName(),
 		Rootfs: layer.Backing(unhurried, p.storage),
 		// A later resize does not count; the warning is about what was asked for.
-		MemoryLimited: hasMemoryLimit(ctr.GetLinux().GetResources()) || p.cgroups.Cgroup(pod.group.cgroup).MemoryLimited(),
-		Mounts:        p.declaredMounts(pod, ctr),
+		MemoryLimited: policy.MemoryBoundsDirty(
+			min(memoryLimit(ctr.GetLinux().GetResources()), p.cgroups.Cgroup(pod.group.cgroup).MemoryMax()), p.nodeMemory),
+		Mounts: p.declaredMounts(pod, ctr),
 	}
 	named := make([][]string, len(out.Mounts)) // the paths that each mount is asked for
 	if paths := pod.request().Paths(); len(paths) > 0 {
@@ -66,10 +68,18 @@ func (p *Plugin) declaredMounts(pod *pod, ctr *api.Container) []policy.Mount {
 	return append(out, p.devices(ctr)...)
 }
 
-// hasMemoryLimit: memory.high is what the kubelet's MemoryQoS sets, or another
-// plugin, or our own dirtyGuard. Two plugins that set it fail the create.
-func hasMemoryLimit(r *api.LinuxResources) bool {
-	return r.GetMemory().GetLimit().GetValue() > 0 || r.GetUnified()["memory.high"] != ""
+// memoryLimit returns a container's memory limit in bytes. memory.high is what the
+// kubelet's MemoryQoS sets ("max" where it is off), or another plugin, or our own
+// dirtyGuard. Two plugins that set it fail the create.
+func memoryLimit(r *api.LinuxResources) uint64 {
+	limit := policy.NoMemory
+	if v := r.GetMemory().GetLimit().GetValue(); v > 0 {
+		limit = uint64(v)
+	}
+	if high, err := strconv.ParseUint(r.GetUnified()["memory.high"], 10, 64); err == nil {
+		limit = min(limit, high)
+	}
+	return limit
 }
 
 // notAsked is of mounts that no target can mean.

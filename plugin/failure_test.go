@@ -182,14 +182,14 @@ func TestUnlimitedAndGone(t *testing.T) {
 func TestObserveLiftsWeight(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	p := newPlugin(t, h)
-	sb := sandbox(map[string]string{weightKey + "containers": "500"})
+	sb := sandbox(map[string]string{weightKey + "containers": "50"})
 	if _, err := p.create(t.Context(), sb, ctr("a"), false); err != nil {
 		t.Fatal(err)
 	}
 	pol := *policy.Default()
 	pol.Mode = policy.ModeObserve
 	p.Reload(&pol)
-	write(t, filepath.Join(dir, cgroupOf("a"), "io.weight"), "default 500\n") // by the runtime
+	write(t, filepath.Join(dir, cgroupOf("a"), "io.weight"), "default 50\n") // by the runtime
 	start(t, p, sb, "a")
 	if got := read(t, filepath.Join(dir, cgroupOf("a"), "io.weight")); got != "default 100" {
 		t.Errorf("io.weight is %q", got)

@@ -45,6 +45,9 @@ type Config struct {
 	// KubeletRoot is the kubelet's root directory on the host, where the names of
 	// pods' volumes are told from; "" is DefaultKubeletRoot.
 	KubeletRoot string
+	// NodeMemory is the node's MemTotal in bytes, 0 where it is unknown. A memory
+	// limit that is large beside it bounds no dirty pages.
+	NodeMemory uint64
 	// Layers are where the containers' writable layers are stored.
 	Layers Layers
 	// ReadLayers finds that out anew, for the runtime of this name and version,
@@ -74,6 +77,8 @@ type Plugin struct {
 	cgroups *blkio.Hierarchy
 	kubelet string // its root directory
 	resync  time.Duration
+
+	nodeMemory uint64 // 0 where it is unknown
 
 	readLayers func(ctx context.Context, runtime, version string) (Layers, error) // or nil
 	distribute func(*policy.Policy)
@@ -129,6 +134,7 @@ func New(cfg Config) (*Plugin, error) {
 		groups:   map[string]*group{},
 		dirty:    map[*group]bool{},
 
+		nodeMemory: cfg.NodeMemory,
 		readLayers: cfg.ReadLayers,
 		distribute: cfg.Distribute,
 	}

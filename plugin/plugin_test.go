@@ -182,7 +182,7 @@ func TestCreateSpec(t *testing.T) {
 			want:        map[string]string{"io.max": "254:0 wbps=1048576\n254:16 wbps=1048576"},
 		},
 		{name: "max is what a fresh cgroup has", annotations: map[string]string{limitsKey + "containers": "rootfs wbps=max"}},
-		{name: "weight", annotations: map[string]string{weightKey + "container.db": "500"}, want: map[string]string{"io.weight": "500"}},
+		{name: "weight", annotations: map[string]string{weightKey + "container.db": "50"}, want: map[string]string{"io.weight": "50"}},
 		{name: "another container's", annotations: map[string]string{limitsKey + "container.other": "rootfs wbps=1Mi"}},
 	}
 	for _, tt := range tests {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,7 +40,7 @@ func (p *Policy) Container(r *Request, c Container) (Desired, error) {
 	return d, err
 }
 
-// guard is for a write limit without a memory limit.
+// guard is for a write limit without a memory limit that bounds dirty pages.
 func (p *Policy) guard(d *Desired, c *Container) {
 	high := c.Guarded
 	if !c.Running {
@@ -50,7 +51,7 @@ func (p *Policy) guard(d *Desired, c *Container) {
 		d.warned(NoMemoryLimit)
 		return
 	}
-	d.Warnings = append(d.Warnings, fmt.Sprintf("there is a write limit and no memory limit: "+
+	d.Warnings = append(d.Warnings, fmt.Sprintf("there is a write limit, and no memory limit of at most half of the node's memory: "+
 		"its memory is held at %d Mi by memory.high, for writeback.dirtyGuard of this node (set resources.limits.memory)", high>>20))
 	d.warned(Guarded)
 }
@@ -64,8 +65,28 @@ const Guarded blkio.WarningKind = "guarded"
 
 // noMemoryLimit warns of what docs/writeback.md has measured: one such writer made
 // another one's 96 MiB take 67 s instead of 1 s.
-const noMemoryLimit = "there is a write limit and no memory limit: its dirty pages can fill the node's, and then every writer waits " +
-	"(set resources.limits.memory)"
+const noMemoryLimit = "there is a write limit, and no memory limit of at most half of the node's memory: " +
+	"its dirty pages can fill the node's, and then every writer waits (set resources.limits.memory)"
+
+// NoMemory is a memory limit that is none.
+const NoMemory uint64 = math.MaxUint64
+
+// MemoryBoundsDirty reports whether a memory limit keeps a container from filling
+// the node's dirty pages. nodeMemory is the node's MemTotal, 0 where it is unknown.
+//
+// The kernel throttles a writer once its cgroup's dirty pages reach the same share
+// of the memory that the cgroup may have as is the node's limit of the node's memory
+// (domain_dirty_limits and mem_cgroup_wb_stats in mm/page-writeback.c and
+// mm/memcontrol.c). So under half of the node's memory a container reaches half of
+// the node's dirty limit. That is where writeback begins by default
+// (dirty_background_ratio), and other writers are not throttled before three quarters
+// (dirty_freerun_ceiling).
+func MemoryBoundsDirty(limit, nodeMemory uint64) bool {
+	if nodeMemory == 0 {
+		return limit != NoMemory
+	}
+	return limit <= nodeMemory/2
+}
 
 func (d *Desired) warned(kind blkio.WarningKind) {
 	if !slices.Contains(d.WarningKinds, kind) {
@@ -145,7 +166,13 @@ func (p *Policy) Action(err error) Action {
 // check returns the errors of one scope that need no container.
 func (p *Policy) check(q *request) []*Error {
 	errs := q.errors()
-	if q == nil || q.limits == nil {
+	if q == nil {
+		return errs
+	}
+	if err := p.checkWeight(q.weight); err != nil {
+		errs = append(errs, err)
+	}
+	if q.limits == nil {
 		return errs
 	}
 	for i := range q.limits.entries {

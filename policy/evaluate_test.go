@@ -175,6 +175,7 @@ func TestWeight(t *testing.T) {
 	const key = "weight.blkio.noderesource.dev/"
 	r := ParseRequest(map[string]string{key + "container.db": " 500\n", key + "containers": "50", key + "pod-total": "10000"})
 	p := Default()
+	p.Bounds.MaxWeight = 10000
 	for name, want := range map[string]uint32{"db": 500, "web": 50} {
 		d, err := p.Container(r, Container{Name: name, Rootfs: on(sda)})
 		if err != nil || d.Weight != want {

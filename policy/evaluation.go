@@ -56,7 +56,9 @@ func (e *evaluation) fail(errs ...*Error) { e.out.Errors = append(e.out.Errors, 
 // request evaluates one scope over the containers that it is about.
 func (e *evaluation) request(q *request, cs []Container, s scope) {
 	e.fail(q.errors()...)
-	if w := q.weight; w != nil && w.value != 0 && e.out.Weight == 0 {
+	if err := e.policy.checkWeight(q.weight); err != nil {
+		e.fail(err)
+	} else if w := q.weight; w != nil && w.value != 0 && e.out.Weight == 0 {
 		e.out.Weight, e.out.WeightSource = w.value, Source{Annotation: w.key}
 	}
 	if q.limits == nil {

@@ -70,6 +70,7 @@ type Policy struct {
 	Mode      Mode
 	OnError   OnError
 	Floors    Floors
+	Bounds    Bounds
 	Writeback Writeback
 	// HostKernelHandlers are the runtime handlers that are known to run
 	// containers on the host's own kernel. "" is the runtime's default.
@@ -82,6 +83,7 @@ func Default() *Policy {
 		Mode:    ModeEnforce,
 		OnError: OnError{Invalid: Reject, Unenforceable: Reject, Internal: Ignore},
 		Floors:  Floors{Bps: 64 << 10, Iops: 8},
+		Bounds:  Bounds{MaxWeight: defaultWeight},
 		Writeback: Writeback{
 			Backstop: true, HandOver: true, Repair: true, Contested: Majority,
 			Budget: Budget{FilesPerSecond: 100, ExtraBps: 16 << 20, CPU: 10},
@@ -99,6 +101,7 @@ func Default() *Policy {
 //	mode: enforce
 //	onError: {invalid: reject, unenforceable: reject, internal: ignore}
 //	floors: {bps: 64Ki, iops: 8}
+//	bounds: {weight: {max: 100}}
 //	writeback:
 //	  {backstop: true, handOver: true, dirtyGuard: 256Mi, repair: true, contested: majority,
 //	  budget: {filesPerSecond: 100, extraBps: 16Mi, cpu: 10}}
@@ -128,7 +131,7 @@ func parseFile(data []byte) (*Policy, error) {
 	if err := notYet(doc, "exempt", "classes", "rules"); err != nil {
 		return nil, err
 	}
-	top, err := object("", doc, "apiVersion", "kind", "mode", "onError", "floors", "writeback", "hostKernelHandlers")
+	top, err := object("", doc, "apiVersion", "kind", "mode", "onError", "floors", "bounds", "writeback", "hostKernelHandlers")
 	if err != nil {
 		return nil, err
 	}
@@ -140,6 +143,7 @@ func parseFile(data []byte) (*Policy, error) {
 		choice(top["mode"], "mode", &p.Mode, ModeEnforce, ModeObserve),
 		p.OnError.parse(top["onError"]),
 		p.Floors.parse(top["floors"]),
+		p.Bounds.parse(top["bounds"]),
 		p.Writeback.parse(top["writeback"]),
 		p.parseHandlers(top["hostKernelHandlers"]),
 	)

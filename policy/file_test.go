@@ -14,6 +14,7 @@ func TestParseFile(t *testing.T) {
 	full.Mode = ModeObserve
 	full.OnError = OnError{Invalid: Ignore, Unenforceable: Ignore, Internal: Reject}
 	full.Floors = Floors{Bps: 1 << 20, Iops: 2000}
+	full.Bounds.MaxWeight = 10000
 	full.HostKernelHandlers = []string{"", "runc"}
 	some := Default()
 	some.OnError.Invalid = Ignore
@@ -25,9 +26,9 @@ func TestParseFile(t *testing.T) {
 		want       *Policy
 	}{
 		{"least", fileHead, Default()},
-		{"full", fileHead + "mode: observe\nonError: {invalid: ignore, unenforceable: ignore, internal: reject}\nfloors: {bps: 1Mi, iops: 2k}\nhostKernelHandlers: ['', runc]\n", full},
+		{"full", fileHead + "mode: observe\nonError: {invalid: ignore, unenforceable: ignore, internal: reject}\nfloors: {bps: 1Mi, iops: 2k}\nbounds: {weight: {max: 10000}}\nhostKernelHandlers: ['', runc]\n", full},
 		{"some", "# ours\n---\n" + fileHead + "onError: {invalid: ignore}\nfloors:\n  bps: 2\n", some},
-		{"empty parts", fileHead + "onError: {}\nfloors: {}\nhostKernelHandlers: []\n...\n# end\n", none},
+		{"empty parts", fileHead + "onError: {}\nfloors: {}\nbounds: {weight: {}}\nhostKernelHandlers: []\n...\n# end\n", none},
 		{"JSON", `{"apiVersion": "blkio.noderesource.dev/v1alpha1", "kind": "NodePolicy"}`, Default()},
 	}
 	for _, tt := range tests {
@@ -42,7 +43,7 @@ func TestParseFile(t *testing.T) {
 }
 
 func TestParseFileErrors(t *testing.T) {
-	const fields = "the fields are apiVersion, kind, mode, onError, floors, writeback, hostKernelHandlers"
+	const fields = "the fields are apiVersion, kind, mode, onError, floors, bounds, writeback, hostKernelHandlers"
 	tests := []struct{ text, want string }{
 		{"", "not an object with fields"},
 		{"null", "not an object with fields"},
@@ -77,6 +78,13 @@ func TestParseFileErrors(t *testing.T) {
 		{fileHead + "floors: {iops: max}", `floors.iops: "max" is no bound`},
 		{fileHead + "floors: {iops: [8]}", `floors.iops: "[8]" is not a number (write a whole number such as 2k)`},
 		{fileHead + "floors: {iops: true}", `floors.iops: "true" is not a number (write a whole number such as 2k)`},
+		{fileHead + "bounds: 100", `bounds: not an object with fields`},
+		{fileHead + "bounds: {wieght: {max: 5}}", `bounds: unknown field "wieght" (did you mean "weight"?)`},
+		{fileHead + "bounds: {weight: 100}", `bounds.weight: not an object with fields`},
+		{fileHead + "bounds: {weight: {min: 1}}", `bounds.weight: unknown field "min"`},
+		{fileHead + "bounds: {weight: {max: 0}}", `bounds.weight.max: "0" is no whole number from 1 to 10000`},
+		{fileHead + "bounds: {weight: {max: 10001}}", `bounds.weight.max: "10001" is no whole number from 1 to 10000`},
+		{fileHead + "bounds: {weight: {max: '50'}}", `bounds.weight.max: "50" is no whole number from 1 to 10000`},
 		{fileHead + "hostKernelHandlers: runc", `hostKernelHandlers: not a list of names`},
 		{fileHead + "hostKernelHandlers: [runc, 1]", `hostKernelHandlers: not a list of names`},
 		{fileHead + "hostKernelHandlers: [runc, null]", `hostKernelHandlers: not a list of names`},

@@ -48,7 +48,7 @@ func FuzzParseRequest(f *testing.F) {
 
 func checkDesired(t *testing.T, p *Policy, d Desired) {
 	t.Helper()
-	if d.Weight > 10000 {
+	if int(d.Weight) > p.Bounds.MaxWeight {
 		t.Errorf("weight %d", d.Weight)
 	}
 	for _, disk := range d.Disks {
@@ -127,7 +127,7 @@ func rational(s string) *big.Rat {
 // FuzzParseFile: a policy is refused or is one that can be used.
 func FuzzParseFile(f *testing.F) {
 	for _, s := range []string{
-		"", "mode: observe", "onError: {invalid: ignore}", "floors: {bps: 64Ki, iops: 8}", "floors:\n  bps: 1e6", "hostKernelHandlers: ['', runc]",
+		"", "mode: observe", "onError: {invalid: ignore}", "floors: {bps: 64Ki, iops: 8}", "bounds: {weight: {max: 100}}", "floors:\n  bps: 1e6", "hostKernelHandlers: ['', runc]",
 		"exempt: {}", "classes: {gold: {limits: ['* rbps=500Mi']}}", "---\nmode: observe", "...\n", "mode: &a enforce", "<<: {mode: observe}",
 	} {
 		f.Add([]byte(fileHead + s))
@@ -151,6 +151,9 @@ func FuzzParseFile(f *testing.F) {
 		}
 		if p.Floors.Bps < minRate || p.Floors.Bps > maxBytes || p.Floors.Iops < minRate || p.Floors.Iops > maxOps {
 			t.Errorf("floors %v", p.Floors)
+		}
+		if p.Bounds.MaxWeight < 1 || p.Bounds.MaxWeight > largestWeight {
+			t.Errorf("bounds %v", p.Bounds)
 		}
 	})
 }

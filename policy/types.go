@@ -10,8 +10,8 @@ import "github.com/nri-blkio/nri-blkio/blkio"
 type Container struct {
 	Name   string
 	Rootfs blkio.Backing // of the writable layer
-	// MemoryLimited: it or its pod has a memory limit, which bounds what it
-	// can have dirty.
+	// MemoryLimited: it or its pod has a memory limit that bounds what it can have
+	// dirty; see MemoryBoundsDirty.
 	MemoryLimited bool
 	Running       bool   // what only its creation can give comes too late
 	Unknown       bool   // it has ended, and only its name is known

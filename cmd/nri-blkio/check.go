@@ -91,7 +91,7 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 		return err
 	}
 	c := &checker{
-		policy: n.policy, handler: o.handler, weights: w, layers: layers,
+		policy: n.policy, handler: o.handler, weights: w, layers: layers, nodeMemory: n.memory,
 		volumes: volumes{storage: n.storage, kubeletRoot: kubelet},
 	}
 	results := make([]podResult, 0, len(pods))

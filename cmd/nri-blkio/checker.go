@@ -22,6 +22,8 @@ type checker struct {
 	weights weightSupport
 	layers  plugin.Layers
 	volumes volumes
+
+	nodeMemory uint64 // in bytes, 0 where it is unknown
 }
 
 // podResult is what check says of one pod.
@@ -63,7 +65,7 @@ func (c *checker) pod(ctx context.Context, m *manifest) podResult {
 	var granted []policy.Desired // what runs together once the init containers are done
 	for i, ctr := range containers {
 		spec := containerSpec(&m.Spec, i)
-		ctr.MemoryLimited = !spec.Resources.Limits.Memory().IsZero() || hasPodMemoryLimit(&m.Spec)
+		ctr.MemoryLimited = policy.MemoryBoundsDirty(min(memoryLimit(&spec.Resources), memoryLimit(m.Spec.Resources)), c.nodeMemory)
 		d, err := c.policy.Container(req, ctr)
 		c.add(&r, ctr.Name, d, err)
 		if i >= inits || isSidecar(spec) {
@@ -250,8 +252,12 @@ func isSidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-func hasPodMemoryLimit(spec *corev1.PodSpec) bool {
-	return spec.Resources != nil && !spec.Resources.Limits.Memory().IsZero()
+// memoryLimit returns the memory limit in bytes; r may be nil.
+func memoryLimit(r *corev1.ResourceRequirements) uint64 {
+	if r == nil || r.Limits.Memory().IsZero() {
+		return policy.NoMemory
+	}
+	return uint64(max(r.Limits.Memory().Value(), 0))
 }
 
 // weightSupport says what io.weight does on this node.

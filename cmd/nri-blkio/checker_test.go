@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin"
@@ -86,6 +87,11 @@ func TestCheckerBackstop(t *testing.T) {
 
 func TestCheckerWarnings(t *testing.T) {
 	const noCost = "io.weight has no effect on this node: no disk has io.cost.qos enabled"
+	const noMemoryLimit = "container c: there is a write limit, and no memory limit of at most half of the node's memory: " +
+		"its dirty pages can fill the node's, and then every writer waits (set resources.limits.memory)"
+	withMemory := func(limit string) corev1.ResourceRequirements {
+		return corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(limit)}}
+	}
 	class := "kata"
 	tests := []struct {
 		name     string
@@ -95,24 +101,39 @@ func TestCheckerWarnings(t *testing.T) {
 		warnings []string
 		errors   int
 	}{
-		{name: "weight without io.cost", key: "weight", value: "500", warnings: []string{noCost}},
+		{name: "weight without io.cost", key: "weight", value: "50", warnings: []string{noCost}},
 		{
-			name: "weight with io.cost", key: "weight", value: "500",
+			name: "weight with io.cost", key: "weight", value: "50",
 			change: func(c *checker, _ *corev1.PodSpec) { c.weights.disks = map[blkio.Dev]bool{{Major: 8}: true} },
 		},
 		{
-			name: "weight with bfq", key: "weight", value: "500",
+			name: "weight with bfq", key: "weight", value: "50",
 			change:   func(c *checker, _ *corev1.PodSpec) { c.weights.bfq = []string{"sda"} },
 			warnings: []string{noCost + ", and bfq (sda) looks at io.bfq.weight alone"},
 		},
 		{
-			name: "weight on a kernel without", key: "weight", value: "500", errors: 1,
+			name: "weight on a kernel without", key: "weight", value: "50", errors: 1,
 			change: func(c *checker, _ *corev1.PodSpec) { c.weights.kernel = blkio.No },
 		},
 		{
 			name: "write limit without a memory limit", key: "limits", value: "rootfs wbps=1Mi",
-			warnings: []string{"container c: there is a write limit and no memory limit: its dirty pages can fill the node's, " +
-				"and then every writer waits (set resources.limits.memory)"},
+			warnings: []string{noMemoryLimit},
+		},
+		{
+			name: "write limit with a memory limit", key: "limits", value: "rootfs wbps=1Mi",
+			change: func(c *checker, s *corev1.PodSpec) { c.nodeMemory, s.Containers[0].Resources = 8<<30, withMemory("4Gi") },
+		},
+		{
+			name: "a memory limit that bounds nothing", key: "limits", value: "rootfs wbps=1Mi",
+			change:   func(c *checker, s *corev1.PodSpec) { c.nodeMemory, s.Containers[0].Resources = 8<<30, withMemory("64Ti") },
+			warnings: []string{noMemoryLimit},
+		},
+		{
+			name: "a memory limit of the pod", key: "limits", value: "rootfs wbps=1Mi",
+			change: func(c *checker, s *corev1.PodSpec) {
+				pod := withMemory("1Gi")
+				c.nodeMemory, s.Resources, s.Containers[0].Resources = 8<<30, &pod, withMemory("64Ti")
+			},
 		},
 		{name: "read limit", key: "limits", value: "rootfs rbps=1Mi"},
 		{

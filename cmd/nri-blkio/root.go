@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -42,7 +44,7 @@ instruction and keeps them there.
     limits.blkio.noderesource.dev/container.db: "/var/lib/postgresql wbps=50Mi"
     limits.blkio.noderesource.dev/containers:   "rootfs wbps=10Mi"
     limits.blkio.noderesource.dev/pod-total:    "* wbps=100Mi"
-    weight.blkio.noderesource.dev/container.db: "500"`
+    weight.blkio.noderesource.dev/container.db: "50"`
 
 func (a *app) rootCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -188,6 +190,7 @@ func (o *options) withMode(p *policy.Policy) (*policy.Policy, error) {
 type node struct {
 	policy  *policy.Policy
 	storage *blkio.Storage
+	memory  uint64 // MemTotal in bytes, 0 where no /proc/meminfo tells it
 }
 
 func (o *options) openNode() (*node, error) {
@@ -199,5 +202,9 @@ func (o *options) openNode() (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &node{policy: pol, storage: s}, nil
+	memory, err := blkio.ReadMemTotal(o.host("/proc/meminfo"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return &node{policy: pol, storage: s, memory: memory}, nil
 }

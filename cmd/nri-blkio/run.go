@@ -241,7 +241,8 @@ func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *blkio.Hie
 	}
 	p, err := plugin.New(plugin.Config{
 		Log: log, Policy: n.policy, Storage: n.storage, Cgroups: tree, KubeletRoot: kubelet, Resync: resync,
-		Layers: layers, ReadLayers: watch.read, Sync: a.opts.sync, Distribute: distribute,
+		NodeMemory: n.memory,
+		Layers:     layers, ReadLayers: watch.read, Sync: a.opts.sync, Distribute: distribute,
 	})
 	if err != nil {
 		return nil, err

@@ -50,13 +50,13 @@ func TestStatus(t *testing.T) {
 	p := startPlugin(t)
 	pod := runPod(t, "pod", annotations{
 		limits + "container.c": "/data wbps=1Mi riops=2k; rootfs wbps=3Mi",
-		weight + "container.c": "500",
+		weight + "container.c": "50",
 	})
 	k := pod.run(sleeper("c", "/data", "ext4"))
 	wantIOMax(t, k.Cgroup, disks{"vda": "wbps=3145728", "vdb": "wbps=1048576 riops=2000"})
 	backstop := []string{" vda wbps 3Mi 3Mi ok", " vdb riops 2k 2k ok", " vdb wbps 1Mi 1Mi ok"}
 	wantStatus(t, pod, append(backstop,
-		"c  weight 500 500 ok", "c vda wbps 3Mi 3Mi ok", "c vdb riops 2k 2k ok", "c vdb wbps 1Mi 1Mi ok")...)
+		"c  weight 50 50 ok", "c vda wbps 3Mi 3Mi ok", "c vdb riops 2k 2k ok", "c vdb wbps 1Mi 1Mi ok")...)
 	if _, err := command(t, "status", "--strict"); err != nil {
 		t.Error("status --strict fails with all in force:", err)
 	}
@@ -69,7 +69,7 @@ func TestStatus(t *testing.T) {
 		}
 	}
 	wantStatus(t, pod, append(backstop,
-		"c  weight 500 500 ok", "c vda wbps 3Mi 5Mi drift", "c vdb riops 2k 2k ok", "c vdb wbps 1Mi max missing")...)
+		"c  weight 50 50 ok", "c vda wbps 3Mi 5Mi drift", "c vdb riops 2k 2k ok", "c vdb wbps 1Mi max missing")...)
 	if _, err := command(t, "status", "--strict"); err == nil {
 		t.Error("status --strict succeeds with a limit that is not in force")
 	}

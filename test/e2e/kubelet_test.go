@@ -115,7 +115,7 @@ func staticPods() []staticPod {
 		check:       inForce(disks{"vda": "wbps=1048576"}, map[string]disks{"c": {"vda": "wbps=1048576"}}),
 	}, {
 		name:        "weight",
-		annotations: annotations{weight + "containers": "500"},
+		annotations: annotations{weight + "containers": "50"},
 		containers:  ctr("c", forever),
 		check:       checkWeight,
 	}, {
@@ -246,8 +246,8 @@ func checkInit(t *testing.T, p staticPod) {
 }
 
 func checkWeight(t *testing.T, p staticPod) {
-	if w, err := cgroup.Dir(p.running(t, "c")["c"].Cgroup).Weight(); err != nil || w != 500 {
-		t.Errorf("io.weight is %d (%v), want 500", w, err)
+	if w, err := cgroup.Dir(p.running(t, "c")["c"].Cgroup).Weight(); err != nil || w != 50 {
+		t.Errorf("io.weight is %d (%v), want 50", w, err)
 	}
 }
 

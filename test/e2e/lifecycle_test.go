@@ -140,7 +140,7 @@ func TestEdited(t *testing.T) {
 // TestSystemdReload: systemd puts weights back to its own idea.
 func TestSystemdReload(t *testing.T) {
 	startPlugin(t)
-	pod := runPod(t, "pod", annotations{limits + "containers": "/data wbps=1Mi", weight + "containers": "500"})
+	pod := runPod(t, "pod", annotations{limits + "containers": "/data wbps=1Mi", weight + "containers": "50"})
 	k := pod.run(sleeper("c", "/data", "ext4"))
 	if out, err := exec.CommandContext(t.Context(), "systemctl", "daemon-reload").CombinedOutput(); err != nil {
 		t.Fatalf("daemon-reload: %v: %s", err, out)
@@ -148,8 +148,8 @@ func TestSystemdReload(t *testing.T) {
 	wantIOMax(t, k.Cgroup, limitedDisk)
 	staysIOMax(t, pod.Cgroup, limitedDisk)
 	wantIOMax(t, k.Cgroup, limitedDisk)
-	if w, err := cgroup.Dir(k.Cgroup).Weight(); err != nil || w != 500 {
-		t.Errorf("io.weight after daemon-reload is %d (%v), want 500", w, err)
+	if w, err := cgroup.Dir(k.Cgroup).Weight(); err != nil || w != 50 {
+		t.Errorf("io.weight after daemon-reload is %d (%v), want 50", w, err)
 	}
 }
 

@@ -56,7 +56,7 @@ func TestObserve(t *testing.T) {
 	pod := runPod(t, "pod", annotations{
 		limits + "container.c":       "/data wbps=1Mi; rootfs wiops=100",
 		limits + "container.refused": "/data wpbs=1Mi",
-		weight + "container.c":       "500",
+		weight + "container.c":       "50",
 		limits + "pod-total":         "/data wbps=2Mi",
 	})
 	c := pod.run(sleeper("c", "/data", "ext4"))
@@ -64,7 +64,7 @@ func TestObserve(t *testing.T) {
 	staysIOMax(t, c.Cgroup, nil)
 	wantIOMax(t, refused.Cgroup, nil)
 	wantIOMax(t, pod.Cgroup, nil)
-	if w, err := cgroup.Dir(c.Cgroup).Weight(); err != nil || w == 500 {
+	if w, err := cgroup.Dir(c.Cgroup).Weight(); err != nil || w == 50 {
 		t.Errorf("io.weight is %d (%v), want it untouched", w, err)
 	}
 	if r := readRecord(t, c.Cgroup); !r.Observed || len(r.Limits) != 2 || r.Container != "c" {

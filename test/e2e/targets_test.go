@@ -177,7 +177,7 @@ func scopeCases() []scopeCase {
 }
 
 func TestWeight(t *testing.T) {
-	startPlugin(t)
+	startPlugin(t, "--policy", policyFile(t, "bounds: {weight: {max: 10000}}\n"))
 	pod := runPod(t, "pod", annotations{
 		weight + "container.a": "500",
 		weight + "containers":  "50",

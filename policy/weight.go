@@ -1,0 +1,49 @@
+package policy
+
+import (
+	"encoding/json"
+	"strconv"
+)
+
+// Bounds are what pods may ask for at most. The floors are bounds too: of the
+// smallest rates.
+type Bounds struct {
+	// MaxWeight is the largest weight, of a container and of pod-total, from 1 to
+	// 10000. A weight is a share that others lose, so at the kernel's default of 100
+	// a pod may lower its own weight only.
+	MaxWeight int
+}
+
+const (
+	largestWeight = 10000 // CGROUP_WEIGHT_MAX in include/linux/cgroup.h
+	defaultWeight = 100   // CGROUP_WEIGHT_DFL
+)
+
+func (b *Bounds) parse(raw json.RawMessage) error {
+	if raw == nil {
+		return nil
+	}
+	m, err := object("bounds", raw, "weight")
+	if err != nil || m["weight"] == nil {
+		return err
+	}
+	weight, err := object("bounds.weight", m["weight"], "max")
+	if err != nil {
+		return err
+	}
+	return whole(weight["max"], "bounds.weight.max", 1, largestWeight, &b.MaxWeight)
+}
+
+// checkWeight refuses a weight above the policy's bound.
+func (p *Policy) checkWeight(w *weightRequest) *Error {
+	if w == nil || int(w.value) <= p.Bounds.MaxWeight {
+		return nil
+	}
+	most := strconv.Itoa(p.Bounds.MaxWeight)
+	return &Error{
+		Annotation: w.key,
+		Text:       strconv.FormatUint(uint64(w.value), 10),
+		Cause:      "the weight is over bounds.weight.max of this node's policy, which is " + most,
+		Hint:       "write at most " + most,
+	}
+}
