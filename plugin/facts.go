@@ -21,9 +21,13 @@ import (
 // of ctx, before all was looked up.
 func (p *Plugin) facts(ctx context.Context, pod *pod, ctr *api.Container, layer *Layer) (policy.Container, error) {
 	unhurried := context.WithoutCancel(ctx)
+	rootfs := layer.Backing(unhurried, p.storage)
+	if !pod.request().Rootfs() {
+		rootfs.Err = nil // no target means it
+	}
 	out := policy.Container{
 		Name:   ctr.GetName(),
-		Rootfs: layer.Backing(unhurried, p.storage),
+		Rootfs: rootfs,
 		// A later resize does not count; the warning is about what was asked for.
 		MemoryLimited: policy.MemoryBoundsDirty(
 			min(memoryLimit(ctr.GetLinux().GetResources()), p.cgroups.Cgroup(pod.group.cgroup).MemoryMax()), p.nodeMemory),

@@ -2,16 +2,19 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"maps"
+	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
-// Layer says where containers' writable layers are stored. One of the two is
-// set.
+// Layer says where containers' writable layers are stored. One of its fields is set.
 type Layer struct {
-	Dir    string // of the host, on what the layers are stored on
-	Reason string // why that is no disk which can be limited, as in blkio.Backing
+	Dir     string // of the host, on what the layers are stored on
+	Reason  string // why that is no disk which can be limited, as in blkio.Backing
+	Unknown string // why it could not be found out, which may pass
 }
 
 // Layers are those of a node, by the runtime handler of the pod: a runtime may
@@ -34,19 +37,121 @@ func (l Layers) Equal(other Layers) bool {
 	return l.Default == other.Default && maps.Equal(l.Handlers, other.Handlers)
 }
 
-// rereadLayers is for when the runtime registers us, which it does after each
-// start of its own: it may have another configuration now. Containers that are
-// known keep what is known of them: their layers do not move.
+// placed are the layers of containers that are created now.
+type placed struct {
+	Layers
+	// registration counts the runtime's. It registers us after each start of its own,
+	// when it may have another configuration. The layers of containers that were
+	// looked into during an earlier one stay where they are.
+	registration int
+}
+
+// moved reports whether another place is known now for the layer of a container than
+// when it was looked into.
+func (l *placed) moved(c *container) bool {
+	return c.layer != nil && (c.registration == l.registration || c.layer.Unknown != "") && *c.layer != l.Of(c.pod.handler)
+}
+
+// asked is a runtime that did not say where its layers are.
+type asked struct {
+	runtime, version string
+	registration     int
+}
+
+const (
+	// layersFirst bounds the question that the registration waits for; the session
+	// gives up on it after a quarter of the runtime's own deadline.
+	layersFirst    = 400 * time.Millisecond
+	layersDeadline = 3 * time.Second // of the later ones
+	layersRetry    = time.Second     // the first pause between two, which doubles
+	layersPause    = 30 * time.Second
+)
+
+// rereadLayers is for the runtime's registration of us. Until ctx ends it waits for
+// the answer: then the first container comes with it. A runtime that starts may
+// answer only after it has registered us, so whatever is missing is asked for again.
 func (p *Plugin) rereadLayers(ctx context.Context, runtime, version string) {
 	if p.readLayers == nil {
 		return
 	}
-	fresh, err := p.readLayers(ctx, runtime, version)
-	if err != nil {
-		p.log.WithError(err).Error("Where writable layers are cannot be read again, what was known holds")
+	a := asked{runtime, version, p.nextRegistration()}
+	if p.askLayers(ctx, a, layersFirst) == nil {
 		return
 	}
-	p.layers.Store(&fresh)
+	select {
+	case <-p.layerQuestions: // an earlier runtime's
+	default:
+	}
+	p.layerQuestions <- a
+}
+
+// nextRegistration keeps the layers that are known, for the registration that begins.
+func (p *Plugin) nextRegistration() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	next := *p.layers.Load()
+	next.registration++
+	p.layers.Store(&next)
+	return next.registration
+}
+
+// askLayers asks once, for at most d. What is told beside an error holds until there
+// is a better answer, and a late answer is taken over, too.
+func (p *Plugin) askLayers(ctx context.Context, a asked, d time.Duration) error {
+	// Twice: what files tell comes as the runtime's answer has not come in time.
+	return p.passes.bounded(ctx, "layers", 2*d, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, d)
+		defer cancel()
+		fresh, err := p.readLayers(ctx, a.runtime, a.version)
+		p.moveLayers(fresh, a.registration)
+		return err
+	})
+}
+
+// moveLayers takes over an answer, and has the containers of this registration that it
+// moves looked into again.
+func (p *Plugin) moveLayers(fresh Layers, registration int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if fresh.Equal(Layers{}) || p.layers.Load().registration != registration {
+		return
+	}
+	now := &placed{fresh, registration}
+	p.layers.Store(now)
+	for _, pod := range p.pods {
+		for _, c := range pod.containers {
+			if now.moved(c) {
+				p.markDirty(pod.group)
+			}
+		}
+	}
+}
+
+// askLayersAgain asks for what a runtime did not answer, until ctx ends.
+func (p *Plugin) askLayersAgain(ctx context.Context) {
+	var a asked
+	var again <-chan time.Time
+	var pause time.Duration
+	var problem reminder.Reminder
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case a = <-p.layerQuestions:
+			pause = layersRetry
+		case <-again:
+			err := p.askLayers(ctx, a, layersDeadline)
+			if err == nil {
+				again, problem = nil, reminder.Reminder{}
+				continue
+			}
+			// A runtime that starts takes some seconds.
+			if pause = min(2*pause, layersPause); pause == layersPause && problem.Due(time.Now(), err) {
+				p.log.WithError(err).Warn("The runtime does not tell where it stores writable layers, the target rootfs goes by its configuration files")
+			}
+		}
+		again = time.After(pause)
+	}
 }
 
 // Resolver finds what a path of the host is stored on; a *blkio.Storage.
@@ -56,7 +161,10 @@ type Resolver interface {
 
 // Backing is what a layer is stored on.
 func (l Layer) Backing(ctx context.Context, s Resolver) blkio.Backing {
-	if l.Reason != "" {
+	switch {
+	case l.Unknown != "":
+		return blkio.Backing{Reason: "the runtime did not tell where it stores writable layers", Err: errors.New(l.Unknown)}
+	case l.Reason != "":
 		return blkio.Backing{Reason: l.Reason}
 	}
 	return s.Resolve(ctx, l.Dir)

@@ -3,14 +3,18 @@ package plugin
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
-	"github.com/sirupsen/logrus"
 	"github.com/sirupsen/logrus/hooks/test"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -22,13 +26,13 @@ func (withTimeout) RequestTimeout() time.Duration { return 0 }
 func TestRootfsByHandler(t *testing.T) {
 	h, _ := tree(t, podCgroup)
 	p := newPlugin(t, h)
-	p.layers.Store(&Layers{
+	p.layers.Store(&placed{Layers: Layers{
 		Default: Layer{Dir: "/var/lib/containerd"},
 		Handlers: map[string]Layer{
 			"":     {Dir: "/mnt/data/layers"},
 			"thin": {Reason: "it has a device of its own"},
 		},
-	})
+	}})
 	pol := *policy.Default()
 	pol.HostKernelHandlers = append(pol.HostKernelHandlers, "thin", "other")
 	p.Reload(&pol)
@@ -57,36 +61,128 @@ func TestRootfsByHandler(t *testing.T) {
 // restarted for the sake of its configuration.
 func TestLayersAreReadAgain(t *testing.T) {
 	h, _ := tree(t, podCgroup)
-	p := newPlugin(t, h)
-	log, hook := test.NewNullLogger()
-	p.log = log
+	data, failure := Layers{Default: Layer{Dir: "/mnt/data/layers"}}, errors.New("no answer")
 	var asked []string
-	fresh, failure := Layers{Default: Layer{Dir: "/mnt/data/layers"}}, error(nil)
-	p.readLayers = func(_ context.Context, runtime, version string) (Layers, error) {
+	fresh, err := data, error(nil)
+	p := newReader(t, h, func(_ context.Context, runtime, version string) (Layers, error) {
 		asked = append(asked, runtime+" "+version)
-		return fresh, failure
-	}
-	s := &session{p: p, log: log, link: link{stub: withTimeout{}}, deadline: time.Minute}
-	configure := func() {
+		return fresh, err
+	})
+	s := &session{p: p, log: p.log, link: link{stub: withTimeout{}}, deadline: time.Minute}
+	configure := func(want Layers) {
 		t.Helper()
 		if _, err := s.Configure(t.Context(), "", "containerd", "v2.1.0"); err != nil {
 			t.Fatal(err)
 		}
-		if got := p.layers.Load(); !got.Equal(Layers{Default: Layer{Dir: "/mnt/data/layers"}}) {
-			t.Errorf("got %+v", got)
+		if got := p.layers.Load(); !got.Equal(want) {
+			t.Errorf("got %+v, want %+v", got, want)
 		}
 	}
-	configure()
-	fresh, failure = Layers{}, errors.New("parse it: no")
-	configure()
-	if len(asked) != 2 || asked[0] != "containerd v2.1.0" {
+	configure(data)
+	fresh, err = Layers{}, failure
+	configure(data) // what was known holds
+	fresh = Layers{Default: Layer{Dir: "/var/lib/other"}}
+	configure(fresh) // what is told beside an error holds as well
+	if len(asked) != 3 || asked[0] != "containerd v2.1.0" {
 		t.Errorf("asked with %q", asked)
 	}
-	said := false
-	for _, e := range hook.AllEntries() {
-		said = said || e.Level == logrus.ErrorLevel && e.Data[logrus.ErrorKey] == failure //nolint:errorlint // the very one
+	if len(p.layerQuestions) != 1 {
+		t.Error("what was not answered is not asked again")
 	}
-	if !said {
-		t.Error("nothing logged of a configuration that cannot be read")
+}
+
+// newReader returns a plugin that finds by read where layers are.
+func newReader(t *testing.T, h *blkio.Hierarchy, read func(context.Context, string, string) (Layers, error)) *Plugin {
+	t.Helper()
+	log, _ := test.NewNullLogger()
+	p, err := New(Config{
+		Log: log, Policy: policy.Default(), Storage: disks{twoDisks}, Cgroups: h,
+		Layers: Layers{Default: Layer{Dir: "/var/lib/containerd"}}, ReadLayers: read,
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
+	return p
+}
+
+// TestRuntimeThatDoesNotAnswer: it holds neither Configure nor limits up that do not
+// mean the writable layer. Once it answers, containers of before get theirs.
+func TestRuntimeThatDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, dir := tree(t, podCgroup, cgroupOf("layer"), cgroupOf("volume"))
+		var answers atomic.Bool
+		p := newReader(t, h, func(ctx context.Context, _, _ string) (Layers, error) {
+			if answers.Load() {
+				return Layers{Default: Layer{Dir: "/mnt/data/layers"}}, nil
+			}
+			<-ctx.Done()
+			err := ctx.Err()
+			return Layers{Default: Layer{Unknown: err.Error()}}, err
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		go p.reconcile(ctx)
+		go p.askLayersAgain(ctx)
+		defer func() {
+			cancel()
+			synctest.Wait()
+		}()
+		s := &session{p: p, log: p.log, link: link{stub: withTimeout{}}, deadline: time.Second}
+		began := time.Now()
+		if _, err := s.Configure(ctx, "", "containerd", "v2.1.0"); err != nil || time.Since(began) > time.Second {
+			t.Fatalf("Configure: %v after %v", err, time.Since(began))
+		}
+		sb := sandbox(map[string]string{limitsKey + "container.volume": "/data wbps=1Mi", limitsKey + "container.layer": "rootfs wbps=2Mi"})
+		for name, c := range map[string]*api.Container{"volume": ctr("volume", bind("/mnt/data", "/data")), "layer": ctr("layer")} {
+			if _, _, err := s.CreateContainer(ctx, sb, c); err != nil {
+				t.Errorf("%s is refused: %v", name, err) // internal failures are ignored by default
+			}
+			if err := s.StartContainer(ctx, sb, c); err != nil {
+				t.Errorf("%s does not start: %v", name, err)
+			}
+		}
+		if got := read(t, filepath.Join(dir, cgroupOf("volume"), "io.max")); got != "254:16 wbps=1048576" {
+			t.Errorf("the volume's limit is %q", got)
+		}
+		if got := read(t, filepath.Join(dir, cgroupOf("layer"), "io.max")); got != "" {
+			t.Errorf("io.max is %q, and nothing was told", got)
+		}
+
+		answers.Store(true)
+		time.Sleep(2 * layersPause) // in the bubble
+		synctest.Wait()
+		if got := read(t, filepath.Join(dir, cgroupOf("layer"), "io.max")); got != "254:16 wbps=2097152" {
+			t.Errorf("with an answer io.max is %q", got)
+		}
+	})
+}
+
+// TestLateAnswerMovesLayers: what files tell holds until the runtime answers. A
+// container of an earlier registration stays where it is.
+func TestLateAnswerMovesLayers(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("old"), cgroupOf("new"))
+	told := Layers{Default: Layer{Dir: "/var/lib/containerd"}}
+	p := newReader(t, h, func(context.Context, string, string) (Layers, error) { return told, errors.New("by files") })
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	ioMax := func(name, want string) {
+		t.Helper()
+		if got := read(t, filepath.Join(dir, cgroupOf(name), "io.max")); !strings.HasSuffix(got, want) {
+			t.Errorf("%s: io.max is %q, want %q", name, got, want)
+		}
+	}
+	start := func(name string) {
+		t.Helper()
+		if err := p.start(t.Context(), sb, ctr(name), true); err != nil {
+			t.Fatal(err)
+		}
+		ioMax(name, "254:0 wbps=1048576")
+	}
+	p.rereadLayers(t.Context(), "containerd", "v2")
+	start("old")
+	p.rereadLayers(t.Context(), "containerd", "v2")
+	start("new")
+	told = Layers{Default: Layer{Dir: "/mnt/data/layers"}}
+	_ = p.askLayers(t.Context(), <-p.layerQuestions, time.Minute)
+	p.reconcileGroup(t.Context(), p.pods["sb1"].group)
+	ioMax("old", "254:0 wbps=1048576")
+	ioMax("new", "254:16 wbps=1048576")
 }

@@ -50,8 +50,9 @@ type Config struct {
 	NodeMemory uint64
 	// Layers are where the containers' writable layers are stored.
 	Layers Layers
-	// ReadLayers finds that out anew, for the runtime of this name and version,
-	// and returns when ctx ends at the latest; nil: they stay as they are.
+	// ReadLayers finds that out anew, for the runtime of this name and version, and
+	// returns when ctx ends at the latest; nil: they stay as they are. After an error
+	// it is called again; what it returns beside one holds until then.
 	ReadLayers func(ctx context.Context, runtime, version string) (Layers, error)
 	// Distribute hands the policy that the runtime sends a pre-installed plugin to all
 	// parts of this process, this plugin among them; nil: to this plugin alone.
@@ -87,7 +88,9 @@ type Plugin struct {
 	metrics    *metrics
 	connection connection
 
-	layers atomic.Pointer[Layers]
+	layers atomic.Pointer[placed] // stored with mu held
+	// layerQuestions holds at most one, which the runtime has not answered.
+	layerQuestions chan asked
 
 	policy atomic.Pointer[policy.Policy]
 	weight weightSupport
@@ -141,7 +144,8 @@ func New(cfg Config) (*Plugin, error) {
 	if p.distribute == nil {
 		p.distribute = p.Reload
 	}
-	p.layers.Store(&cfg.Layers)
+	p.layers.Store(&placed{Layers: cfg.Layers})
+	p.layerQuestions = make(chan asked, 1)
 	if p.resync == 0 {
 		p.resync = defaultResync
 	}

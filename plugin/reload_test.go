@@ -81,16 +81,16 @@ func TestDroppedFromSpec(t *testing.T) {
 	vm.HostKernelHandlers = append(vm.HostKernelHandlers, "vm")
 	p := newPlugin(t, h)
 	p.policy.Store(vm)
-	sb := sandbox(map[string]string{limitsKey + "container.a": "rootfs wbps=1Mi", weightKey + "container.a": "500"})
+	sb := sandbox(map[string]string{limitsKey + "container.a": "rootfs wbps=1Mi", weightKey + "container.a": "50"})
 	sb.RuntimeHandler = "vm"
 	const line = "254:0 rbps=max wbps=1048576 riops=max wiops=max\n"
 	written := func(p *Plugin, name string) { // by the runtime
 		write(t, filepath.Join(dir, cgroupOf(name), "io.max"), line)
-		write(t, filepath.Join(dir, cgroupOf(name), "io.weight"), "default 500\n")
+		write(t, filepath.Join(dir, cgroupOf(name), "io.weight"), "default 50\n")
 		p.updated("sb1")
 	}
 	unified := func(c *api.Container) *api.Container {
-		c.Linux.Resources = &api.LinuxResources{Unified: map[string]string{"io.max": "254:0 wbps=1048576", "io.weight": "500"}}
+		c.Linux.Resources = &api.LinuxResources{Unified: map[string]string{"io.max": "254:0 wbps=1048576", "io.weight": "50"}}
 		return c
 	}
 	want := func(when, name string, rate blkio.Rate, weight string) {
@@ -112,22 +112,22 @@ func TestDroppedFromSpec(t *testing.T) {
 		t.Fatal(err)
 	}
 	written(p, "foreign")
-	want("at first", "a", 1<<20, "500")
-	want("at first", "foreign", 1<<20, "500")
+	want("at first", "a", 1<<20, "50")
+	want("at first", "foreign", 1<<20, "50")
 	p.Reload(policy.Default()) // the handler's limits mean nothing on this node
 	want("dropped", "a", blkio.Max, "100")
 	written(p, "a")
 	want("updated", "a", blkio.Max, "100")
-	want("dropped", "foreign", 1<<20, "500")
+	want("dropped", "foreign", 1<<20, "50")
 
 	p = newPlugin(t, h)
 	p.synchronize([]*api.PodSandbox{sb}, []*api.Container{unified(listed("a", isRunning)), unified(listed("foreign", isRunning))})
 	want("restarted", "a", blkio.Max, "100")
 	written(p, "a")
 	want("updated after a restart", "a", blkio.Max, "100")
-	want("restarted", "foreign", 1<<20, "500")
+	want("restarted", "foreign", 1<<20, "50")
 	p.Reload(vm)
-	want("wanted again", "a", 1<<20, "500")
+	want("wanted again", "a", 1<<20, "50")
 	if r := recordOf(t, p, cgroupOf("a")); len(r.Dropped) > 0 || r.DroppedWeight != 0 {
 		t.Errorf("record %+v", r)
 	}

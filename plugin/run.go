@@ -76,6 +76,7 @@ func (p *Plugin) work(ctx context.Context, cancel context.CancelFunc) (end func(
 	var parts sync.WaitGroup
 	parts.Go(func() { p.watchExits(ctx) })
 	parts.Go(func() { p.reconcile(ctx) })
+	parts.Go(func() { p.askLayersAgain(ctx) })
 	return func() {
 		cancel()
 		parts.Wait()

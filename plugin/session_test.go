@@ -274,7 +274,7 @@ func TestConfigureDoesNotWait(t *testing.T) {
 		if _, err := s.Configure(t.Context(), "", "containerd", "v2"); err != nil {
 			t.Error(err)
 		}
-		if got := *p.layers.Load(); !got.Equal(known) {
+		if got := p.layers.Load(); !got.Equal(known.Layers) {
 			t.Errorf("layers %+v", got)
 		}
 		close(hang)

@@ -20,6 +20,8 @@ import (
 // our own failure; what the tenant got wrong, or this node cannot do, is in
 // c.err.
 func (p *Plugin) settled(ctx context.Context, pol *policy.Policy, c container) (container, error) {
+	now := p.layers.Load()
+	moved := now.moved(&c)
 	if c.source != nil {
 		if err := p.storage.Refresh(ctx); err != nil {
 			return c, fmt.Errorf("read mounts: %w", err)
@@ -27,11 +29,14 @@ func (p *Plugin) settled(ctx context.Context, pol *policy.Policy, c container) (
 		if c.cgroup == "" {
 			return c, c.err
 		}
-		if c.layer == nil {
-			layer := p.layers.Load().Of(c.pod.handler)
-			c.layer = &layer
-		}
 		before := c.facts
+		if moved {
+			before.Rootfs = blkio.Backing{} // it never was there
+		}
+		if c.layer == nil || moved {
+			layer := now.Of(c.pod.handler)
+			c.layer, c.registration = &layer, now.registration
+		}
 		facts, err := p.facts(ctx, c.pod, c.source, c.layer)
 		if err != nil {
 			return c, err
@@ -48,6 +53,10 @@ func (p *Plugin) settled(ctx context.Context, pol *policy.Policy, c container) (
 			}
 		} else {
 			c.source = nil
+		}
+	} else if moved {
+		if err := p.move(ctx, &c, now); err != nil {
+			return c, err
 		}
 	}
 	old := c
@@ -81,6 +90,18 @@ func (p *Plugin) granted(c *container) (policy.Desired, error) {
 	return r.granted(), err
 }
 
+// move finds the disk of a writable layer that is elsewhere than it was thought to
+// be. All else that is known of the container holds.
+func (p *Plugin) move(ctx context.Context, c *container, now *placed) error {
+	layer := now.Of(c.pod.handler)
+	rootfs := layer.Backing(ctx, p.storage)
+	if rootfs.Err != nil {
+		return fmt.Errorf("find the writable layer: %w", rootfs.Err)
+	}
+	c.layer, c.registration, c.facts.Rootfs = &layer, now.registration, rootfs
+	return nil
+}
+
 // settle does what is left to do for a container: to look into what the
 // runtime told of it, or to decide by the policy that is in force now.
 func (p *Plugin) settle(ctx context.Context, c *container) error {
@@ -92,7 +113,7 @@ func (p *Plugin) settle(ctx context.Context, c *container) error {
 	}
 	pol := p.policy.Load()
 	old := p.beginLook(c)
-	if old.isSettled(pol) {
+	if old.isSettled(pol, p.layers.Load()) {
 		return nil
 	}
 	fresh, err := p.settled(ctx, pol, old)
@@ -107,7 +128,7 @@ func (p *Plugin) settle(ctx context.Context, c *container) error {
 	}
 	// Only these: an event may have changed others.
 	c.source, c.facts, c.beyond, c.policy, c.desired, c.err = fresh.source, fresh.facts, fresh.beyond, fresh.policy, fresh.desired, fresh.err
-	c.follows, c.propagates, c.layer = fresh.follows, fresh.propagates, fresh.layer
+	c.follows, c.propagates, c.layer, c.registration = fresh.follows, fresh.propagates, fresh.layer, fresh.registration
 	if c.again {
 		c.lookAgain()
 	}
@@ -120,8 +141,8 @@ func (p *Plugin) settle(ctx context.Context, c *container) error {
 
 // isSettled says that there is nothing left to look into, and to decide by this policy.
 // The caller holds Plugin.mu.
-func (c *container) isSettled(pol *policy.Policy) bool {
-	return c.policy == pol && c.source == nil && slices.Equal(c.facts.Reached, c.reached)
+func (c *container) isSettled(pol *policy.Policy, layers *placed) bool {
+	return c.policy == pol && c.source == nil && !layers.moved(c) && slices.Equal(c.facts.Reached, c.reached)
 }
 
 // failure is one of ours to look at a mount.
@@ -139,13 +160,13 @@ func failure(c *policy.Container) error {
 // unsettled returns the containers of a group that settle has work for, and apart from
 // them those that a look at has taken too long already.
 func (p *Plugin) unsettled(g *group) (out, hung []*container) {
-	pol := p.policy.Load()
+	pol, layers := p.policy.Load(), p.layers.Load()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, pod := range g.pods {
 		for _, c := range pod.containers {
 			switch {
-			case c.isSettled(pol):
+			case c.isSettled(pol, layers):
 			case len(c.settling) == 0:
 				out = append(out, c)
 			case !c.lookBegan.IsZero() && time.Since(c.lookBegan) > passDeadline:

@@ -88,8 +88,11 @@ type container struct {
 	follows           *api.Container
 	propagates, again bool
 	// layer is where its writable layer is: that does not move, whatever a runtime
-	// that was restarted does with new ones. nil before the first look.
-	layer  *Layer
+	// that was restarted does with new ones. nil before the first look, which was
+	// during this registration with the runtime.
+	layer        *Layer
+	registration int
+
 	cgroup string
 	fresh  bool // it is being created now
 	facts  policy.Container

@@ -21,6 +21,7 @@ type Request struct {
 	paths   []string            // targets of all scopes, sorted, distinct
 	volumes []string            // the same of volumes
 	star    bool                // some scope has a "*"
+	rootfs  bool                // some scope has "rootfs"
 }
 
 // request is what is asked for one scope.
@@ -87,6 +88,8 @@ func (r *Request) collectTargets() {
 				r.paths = append(r.paths, t.path)
 			case targetVolume:
 				r.volumes = append(r.volumes, t.volume)
+			case targetRootfs:
+				r.rootfs = true
 			case targetStar:
 				r.star, q.star = true, true
 			}
@@ -262,6 +265,9 @@ func (r *Request) Volumes() []string {
 
 // Star says whether some scope has "*" for a target.
 func (r *Request) Star() bool { return !r.Empty() && r.star }
+
+// Rootfs reports whether a target of some scope may mean the writable layer.
+func (r *Request) Rootfs() bool { return !r.Empty() && (r.star || r.rootfs) }
 
 // StarOf says whether a "*" means disks of the container with this name, be it that
 // of the pod as a whole. It is of annotations, which alone have targets: whatever else

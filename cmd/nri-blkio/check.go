@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
 )
 
 const checkLong = `Say what a pod would get on this node, without starting it: which line would be
@@ -78,9 +80,12 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 	if err != nil {
 		return err
 	}
-	layers, err := a.opts.layers("", "")
-	if err != nil {
+	if err := a.opts.checkRuntimeFlags(); err != nil {
 		return err
+	}
+	layers, err := a.opts.layers(ctx, "", "")
+	if err != nil && !errors.Is(err, runtimeconfig.ErrNoSocket) {
+		notes(a.stderr, "rootfs goes by the runtime's configuration files", []string{err.Error()})
 	}
 	n, err := a.opts.openNode()
 	if err != nil {

@@ -121,11 +121,15 @@ func TestCheckerWarnings(t *testing.T) {
 		},
 		{
 			name: "write limit with a memory limit", key: "limits", value: "rootfs wbps=1Mi",
-			change: func(c *checker, s *corev1.PodSpec) { c.nodeMemory, s.Containers[0].Resources = 8<<30, withMemory("4Gi") },
+			change: func(c *checker, s *corev1.PodSpec) {
+				c.nodeMemory, s.Containers[0].Resources = 8<<30, withMemory("4Gi")
+			},
 		},
 		{
 			name: "a memory limit that bounds nothing", key: "limits", value: "rootfs wbps=1Mi",
-			change:   func(c *checker, s *corev1.PodSpec) { c.nodeMemory, s.Containers[0].Resources = 8<<30, withMemory("64Ti") },
+			change: func(c *checker, s *corev1.PodSpec) {
+				c.nodeMemory, s.Containers[0].Resources = 8<<30, withMemory("64Ti")
+			},
 			warnings: []string{noMemoryLimit},
 		},
 		{

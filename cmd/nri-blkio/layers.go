@@ -2,14 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
+	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -17,47 +16,42 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin"
 )
 
-// layers says where the runtime keeps writable layers, by its configuration. Name
-// and version are what it says of itself; before it has, they are "", and what
-// is on the node tells which one it is.
-func (o *options) layers(name, version string) (plugin.Layers, error) {
+// layers returns where the runtime keeps writable layers. Name and version are what
+// it says of itself; before it has, they are "". The layers hold beside an error, too,
+// as with runtimeconfig.Config.Layers.
+func (o *options) layers(ctx context.Context, name, version string) (plugin.Layers, error) {
 	if o.rootfs != "" {
-		if !path.IsAbs(o.rootfs) {
-			return plugin.Layers{}, fmt.Errorf("--rootfs: %q is not an absolute path", o.rootfs)
-		}
 		return plugin.Layers{Default: plugin.Layer{Dir: o.rootfs}}, nil
 	}
-	return runtimeLayers(hostFS(filepath.Clean(o.hostRoot)), o.containerdConfig, name, version)
+	return o.runtime.Layers(ctx, name, version)
 }
 
-// runtimeLayers takes containerd's configuration from config, or from the default
-// place. Who names one has no CRI-O.
-func runtimeLayers(host hostFS, config, name, version string) (plugin.Layers, error) {
-	explicit := config != ""
-	if !explicit {
-		config = defaultContainerdConfig
+// checkRuntimeFlags refuses flags that lead nowhere: what they name would be looked
+// for on another disk.
+func (o *options) checkRuntimeFlags() error {
+	o.runtime.HostRoot = o.hostRoot
+	if err := o.runtime.Validate(); err != nil {
+		return err
 	}
-	if name == "cri-o" && !explicit {
-		return crioLayers(host)
+	if o.rootfs == "" {
+		return nil
 	}
-	files, err := readContainerdFiles(host, config)
-	switch {
-	case err == nil:
-	case explicit || !errors.Is(err, fs.ErrNotExist):
-		return plugin.Layers{}, fmt.Errorf("read containerd's configuration: %w", err)
-	case name == "" && !host.isDir(defaultContainerdRoot) && (host.isDir(crioDir) || host.isDir(defaultGraphRoot)):
-		return crioLayers(host)
-	}
-	c := mergeContainerd(files, version)
-	return c.layers(), nil
+	return o.checkDir("--rootfs", o.rootfs)
 }
 
-func crioLayers(host hostFS) (plugin.Layers, error) {
-	g, err := readCRIO(host)
+// checkDir refuses what is no directory of the node.
+func (o *options) checkDir(flag, dir string) error {
+	if !path.IsAbs(dir) {
+		return fmt.Errorf("%s: %q is not an absolute path", flag, dir)
+	}
+	info, err := os.Stat(o.host(dir))
 	if err != nil {
-		return plugin.Layers{}, fmt.Errorf("read CRI-O's configuration: %w", err)
+		return fmt.Errorf("%s: %w", flag, err)
 	}
-	return g.layers(), nil
+	if !info.IsDir() {
+		return fmt.Errorf("%s: %q is no directory", flag, dir)
+	}
+	return nil
 }
 
 // layerWatch tells of layers when they are not where they were told to be.
@@ -71,28 +65,41 @@ type layerWatch struct {
 	last plugin.Layers
 }
 
+// firstRead bounds the first question to the runtime. It may be the runtime that
+// waits for this process, and it is asked again.
+const firstRead = 500 * time.Millisecond
+
+// readFirst is read before the runtime has registered the plugin.
+func (w *layerWatch) readFirst(ctx context.Context) (plugin.Layers, error) {
+	ctx, cancel := context.WithTimeout(ctx, firstRead)
+	defer cancel()
+	return w.read(ctx, "", "")
+}
+
 // read is plugin.Config.ReadLayers.
 func (w *layerWatch) read(ctx context.Context, name, version string) (plugin.Layers, error) {
-	fresh, err := w.opts.layers(name, version)
-	if err != nil {
+	fresh, err := w.opts.layers(ctx, name, version)
+	if !w.isNews(fresh) {
 		return fresh, err
 	}
-	w.mu.Lock()
-	changed := !w.told || !w.last.Equal(fresh)
-	w.told, w.last = true, fresh
-	w.mu.Unlock()
-	if changed {
-		w.tell(ctx, "", fresh.Of(""))
-		for _, handler := range slices.Sorted(maps.Keys(fresh.Handlers)) {
-			if l := fresh.Handlers[handler]; l != fresh.Of("") {
-				w.tell(ctx, handler, l)
-			}
-		}
-		if _, ok := fresh.Handlers[""]; ok && fresh.Default != fresh.Of("") {
-			w.tell(ctx, "any other", fresh.Default)
+	w.tell(ctx, "", fresh.Of(""))
+	for _, handler := range slices.Sorted(maps.Keys(fresh.Handlers)) {
+		if l := fresh.Handlers[handler]; l != fresh.Of("") {
+			w.tell(ctx, handler, l)
 		}
 	}
-	return fresh, nil
+	if _, ok := fresh.Handlers[""]; ok && fresh.Default != fresh.Of("") {
+		w.tell(ctx, "any other", fresh.Default)
+	}
+	return fresh, err
+}
+
+func (w *layerWatch) isNews(fresh plugin.Layers) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	changed := !w.told || !w.last.Equal(fresh)
+	w.told, w.last = true, fresh
+	return changed
 }
 
 func (w *layerWatch) tell(ctx context.Context, handler string, l plugin.Layer) {
@@ -100,14 +107,17 @@ func (w *layerWatch) tell(ctx context.Context, handler string, l plugin.Layer) {
 	if handler != "" {
 		log = log.WithField("handler", handler)
 	}
-	if l.Reason == "" {
+	if l.Dir != "" {
 		w.storage.Pin(l.Dir)
 		log = log.WithField("directory", l.Dir)
 	}
 	b := l.Backing(ctx, w.storage)
-	if b.Reason != "" {
+	switch {
+	case b.Err != nil:
+		log.WithError(b.Err).Warn("The disk under writable layers is not known for now, the target rootfs waits for it")
+	case b.Reason != "":
 		log.WithField("reason", b.Reason).Warn("Writable layers cannot be limited, the target rootfs will be refused")
-		return
+	default:
+		log.WithField("disks", diskNames(b.Disks)).Info("Found the disk under writable layers")
 	}
-	log.WithField("disks", diskNames(b.Disks)).Info("Found the disk under writable layers")
 }

@@ -1,23 +1,28 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/sirupsen/logrus/hooks/test"
+
+	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
 )
 
 // TestLayersAreToldOnce: the configuration is read each time that the runtime
 // registers us, and is said again only if it is another one.
 func TestLayersAreToldOnce(t *testing.T) {
 	dir := writeTree(t, map[string]string{
-		"proc/1/mountinfo":           "1 0 0:1 / / rw - tmpfs tmpfs rw\n",
+		"proc/1/mountinfo": "1 0 0:1 / / rw - tmpfs tmpfs rw\n",
+		"var/lib/containerd/io.containerd.snapshotter.v1.native/x": "",
+		layersDir + "/x":             "",
 		"sys/block/x":                "",
-		"etc/containerd/config.toml": v3 + "snapshotter = 'native'\n",
+		"etc/containerd/config.toml": "version = 3\n[plugins.'io.containerd.cri.v1.images']\nsnapshotter = 'native'\n",
 	}, nil)
-	o := options{hostRoot: dir}
+	o := options{hostRoot: dir, runtime: runtimeconfig.Config{HostRoot: dir}}
 	s, err := o.storage()
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +33,7 @@ func TestLayersAreToldOnce(t *testing.T) {
 	read := func(want ...string) {
 		t.Helper()
 		hook.Reset()
-		if _, err := w.read(t.Context(), "containerd", "v2.1.0"); err != nil {
+		if _, err := w.read(t.Context(), "containerd", "v2.1.0"); !errors.Is(err, runtimeconfig.ErrNoSocket) {
 			t.Fatal(err)
 		}
 		var got []string
@@ -44,6 +49,7 @@ func TestLayersAreToldOnce(t *testing.T) {
 	const thin = `containerd's snapshotter "devmapper" gives each container a thin device of its own`
 	read(": " + tmpfsReason)
 	read()
+	const v3Runtime = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes."
 	config := v3Runtime + "kata]\nsnapshotter = 'devmapper'\n" + v3Runtime + "runc]\nsnapshotter = 'native'\n"
 	if err := os.WriteFile(filepath.Join(dir, "etc/containerd/config.toml"), []byte(config), 0o644); err != nil {
 		t.Fatal(err)
@@ -51,5 +57,8 @@ func TestLayersAreToldOnce(t *testing.T) {
 	read(": "+tmpfsReason, "kata: "+thin, "any other: "+tmpfsReason)
 	read()
 	o.rootfs = "/mnt"
-	read(": " + tmpfsReason)
+	hook.Reset()
+	if _, err := w.read(t.Context(), "containerd", "v2.1.0"); err != nil || len(hook.AllEntries()) != 1 {
+		t.Errorf("--rootfs: %v, %d lines", err, len(hook.AllEntries()))
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -24,13 +24,13 @@ type options struct {
 	logLevel   string
 	logFormat  string
 
-	policy           string
-	containerdConfig string
-	rootfs           string
-	kubeletRoot      string
-	orphanGrace      time.Duration // see orphanFinder
-	mode             string        // of the policy, if it is not to be the file's
-	stateDir         string
+	policy      string
+	runtime     runtimeconfig.Config
+	rootfs      string
+	kubeletRoot string
+	orphanGrace time.Duration // see orphanFinder
+	mode        string        // of the policy, if it is not to be the file's
+	stateDir    string
 
 	preinstalled bool // no flag: how the runtime starts us
 }
@@ -135,8 +135,9 @@ func (o *options) addPolicyFlag(cmd *cobra.Command) {
 
 func (o *options) addRootfsFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.containerdConfig, "containerd-config", "", "containerd's configuration, for where it keeps writable layers (default "+defaultContainerdConfig+")")
-	f.StringVar(&o.rootfs, "rootfs", "", "a directory of the node on the disk that holds the containers' writable layers\n(default: by the configuration of containerd or CRI-O)")
+	f.StringVar(&o.runtime.Endpoint, "runtime-endpoint", "", "containerd's socket on the node, to ask where it keeps writable layers; "+runtimeconfig.NoEndpoint+": read files only\n(default: that of containerd, k3s, RKE2 or k0s)")
+	f.StringVar(&o.runtime.Containerd, "containerd-config", "", "containerd's configuration on the node, for what its socket does not tell\n(default: that of containerd, k3s, RKE2 or k0s)")
+	f.StringVar(&o.rootfs, "rootfs", "", "a directory of the node on the disk that holds the containers' writable layers\n(default: where the runtime keeps them)")
 }
 
 func (o *options) addKubeletFlag(cmd *cobra.Command) {
@@ -144,12 +145,13 @@ func (o *options) addKubeletFlag(cmd *cobra.Command) {
 }
 
 // kubeletDir is where the kubelet keeps the volumes of pods, as it names it to
-// the runtime.
+// the runtime. A directory that was named has to be there; without the default one,
+// the node has no kubelet.
 func (o *options) kubeletDir() (string, error) {
-	if !path.IsAbs(o.kubeletRoot) {
-		return "", fmt.Errorf("--kubelet-root: %q is not an absolute path", o.kubeletRoot)
+	if o.kubeletRoot == plugin.DefaultKubeletRoot {
+		return o.kubeletRoot, nil
 	}
-	return o.kubeletRoot, nil
+	return o.kubeletRoot, o.checkDir("--kubelet-root", o.kubeletRoot)
 }
 
 func (o *options) loadPolicy() (*policy.Policy, error) {

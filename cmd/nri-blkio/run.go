@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -231,16 +232,18 @@ func (a *app) parts(ctx context.Context, o *runOptions, log *logrus.Logger) (par
 
 func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *blkio.Hierarchy, n *node, resync time.Duration, distribute func(*policy.Policy)) (*plugin.Plugin, error) {
 	watch := layerWatch{opts: &a.opts, storage: n.storage, log: log}
-	layers, err := watch.read(ctx, "", "")
-	if err != nil {
+	if err := a.opts.checkRuntimeFlags(); err != nil {
 		return nil, err
 	}
-	kubelet, err := a.opts.kubeletDir()
+	if !path.IsAbs(a.opts.kubeletRoot) {
+		return nil, fmt.Errorf("--kubelet-root: %q is not an absolute path", a.opts.kubeletRoot)
+	}
+	layers, err := watch.readFirst(ctx)
 	if err != nil {
-		return nil, err
+		log.WithError(err).Info("The runtime does not tell yet where it stores writable layers, it is asked again")
 	}
 	p, err := plugin.New(plugin.Config{
-		Log: log, Policy: n.policy, Storage: n.storage, Cgroups: tree, KubeletRoot: kubelet, Resync: resync,
+		Log: log, Policy: n.policy, Storage: n.storage, Cgroups: tree, KubeletRoot: a.opts.kubeletRoot, Resync: resync,
 		NodeMemory: n.memory,
 		Layers:     layers, ReadLayers: watch.read, Sync: a.opts.sync, Distribute: distribute,
 	})
@@ -264,6 +267,13 @@ func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *blkio.Hie
 			}
 			p.DisksChanged()
 		})
+	})
+	go watchOn(ctx, log, "The kubelet's root directory is not there: volumes are not known by name until it is", func() error {
+		if err := a.opts.checkDir("--kubelet-root", a.opts.kubeletRoot); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return nil
 	})
 	return p, nil
 }

@@ -102,6 +102,9 @@ WbReclaimable:              0 kB
 b_dirty:                    0
 `
 
+// layersDir is where containerd keeps writable layers by default.
+const layersDir = "var/lib/containerd/io.containerd.snapshotter.v1.overlayfs"
+
 // fakeHost makes what the commands read of a node, and two containers of a pod
 // with records: db in force but for one key, and log, cleared.
 func fakeHost(dir string) error {
@@ -126,8 +129,9 @@ func fakeHost(dir string) error {
 		"sys/fs/cgroup/kubepods.slice/cgroup.events":   "populated 1\n",
 		"sys/fs/cgroup/kubepods.slice/io.max":          "",
 		"sys/fs/cgroup/kubepods.slice/io.weight":       "default 100\n",
-		"var/lib/containerd/.keep":                     "",
 		"mnt/data/db/.keep":                            "",
+		"mnt/data/layers/.keep":                        "",
+		layersDir + "/.keep":                           "",
 		"sys/fs/cgroup/" + podCgroup + "/io.max":       "253:0 rbps=max wbps=62914560 riops=max wiops=max\n",
 		"sys/fs/cgroup/" + podCgroup + "/db/io.max":    "253:0 rbps=max wbps=52428800 riops=max wiops=9\n",
 		"sys/fs/cgroup/" + podCgroup + "/db/io.weight": "default 100\n",

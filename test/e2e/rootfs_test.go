@@ -18,7 +18,7 @@ const layersDir = "/mnt/xfs/e2e-native"
 
 // TestRootfsElsewhere: the default runtime gets a snapshotter of its own, with
 // its root on another disk than containerd's. The plugin runs as containerd is
-// restarted for that, and has to find out.
+// restarted for that, and has to ask containerd: the file does not tell it.
 func TestRootfsElsewhere(t *testing.T) {
 	p := startPlugin(t)
 	before := runPod(t, "before", annotations{limits + "container.c": "rootfs wbps=2Mi; /data wbps=2Mi"})
@@ -76,6 +76,9 @@ func useNativeSnapshotter(t *testing.T) {
 	mustMkdir(t, layersDir)
 	writeFile(t, runtimeConfig, changed)
 	restartRuntime(t)
+	// containerd runs with what it has read. The file says otherwise now, so that only
+	// containerd itself can tell where layers are.
+	writeFile(t, runtimeConfig, string(config))
 }
 
 // removeSnapshots takes the unpacked images out of containerd's database too,

@@ -1,4 +1,4 @@
-package main
+package runtimeconfig
 
 import (
 	"cmp"
@@ -34,12 +34,12 @@ type containerdConfig struct {
 }
 
 // mergeContainerd puts the files together as containerd of this version does;
-// "" is one that nobody knows so far.
+// "" is one that nobody knows so far. root is containerd's where no file names one.
 //
 // Source: mergeConfig in containerd's services/server/config (1.7) and
 // cmd/containerd/server/config (2).
-func mergeContainerd(files []containerdFile, version string) containerdConfig {
-	out := containerdConfig{root: defaultContainerdRoot, plugins: map[string]any{}, proxies: map[string]proxyPlugin{}}
+func mergeContainerd(files []containerdFile, root, version string) containerdConfig {
+	out := containerdConfig{root: root, plugins: map[string]any{}, proxies: map[string]proxyPlugin{}}
 	one := isContainerd1(files, version)
 	for _, f := range files {
 		out.root = cmp.Or(f.Root, out.root)
@@ -123,46 +123,70 @@ func text(t map[string]any, key string) string {
 // pods without a handler.
 func (c *containerdConfig) layers() plugin.Layers {
 	name := cmp.Or(text(section(c.plugins, criImages), "snapshotter"), defaultSnapshotter)
-	out := plugin.Layers{Default: c.layer(name), Handlers: map[string]plugin.Layer{}}
 	cri := section(c.plugins, criRuntime, "containerd")
+	handlers := map[string]string{}
 	for handler := range section(cri, "runtimes") {
-		if s := text(section(cri, "runtimes", handler), "snapshotter"); s != "" {
-			out.Handlers[handler] = c.layer(s)
+		handlers[handler] = text(section(cri, "runtimes", handler), "snapshotter")
+	}
+	return layersOf(name, text(cri, "default_runtime_name"), handlers, c.layer)
+}
+
+// layersOf puts together the layers of the default snapshotter and of the handlers
+// that have another one.
+func layersOf(name, defaultName string, handlers map[string]string, layer func(string) plugin.Layer) plugin.Layers {
+	out := plugin.Layers{Default: layer(name), Handlers: map[string]plugin.Layer{}}
+	for handler, snapshotter := range handlers {
+		if snapshotter != "" {
+			out.Handlers[handler] = layer(snapshotter)
 		}
 	}
-	if own, ok := out.Handlers[cmp.Or(text(cri, "default_runtime_name"), defaultHandler)]; ok {
+	if own, ok := out.Handlers[cmp.Or(defaultName, defaultHandler)]; ok {
 		out.Handlers[""] = own
 	}
 	return out
 }
 
-// layer says where a snapshotter keeps writable layers. Where it gives each a
-// device of its own, the disk below its directory is another one's.
+// layer says where a snapshotter keeps writable layers.
 //
 // Source: containerd's plugins/snapshots/*/plugin (snapshots/*/plugin in 1.7);
 // LoadPlugins in cmd/containerd/server for proxies.
 func (c *containerdConfig) layer(name string) plugin.Layer {
 	own := section(c.plugins, snapshotters+"."+name)
-	proxy, proxied := c.proxies[name]
-	proxied = proxied && (proxy.Type == "snapshot" || proxy.Type == snapshotters)
-	because := func(format string) plugin.Layer {
-		return plugin.Layer{Reason: fmt.Sprintf("containerd's snapshotter %q "+format, name)}
+	if reason := noDirectory(name, own); reason != "" {
+		return because(name, reason)
 	}
+	proxy, proxied := c.proxies[name]
+	switch {
+	case !proxied || proxy.Type != "snapshot" && proxy.Type != snapshotters:
+		return plugin.Layer{Dir: cmp.Or(text(own, "root_path"), path.Join(c.root, snapshotters+"."+name))}
+	case proxy.Exports["root"] == "":
+		return because(name, proxySilent)
+	}
+	return plugin.Layer{Dir: proxy.Exports["root"]}
+}
+
+// proxySilent is why it is not known where a proxied snapshotter stores layers.
+const proxySilent = "is a process of its own, and containerd's configuration does not say where it keeps them (exports.root)"
+
+func because(name, reason string) plugin.Layer {
+	return plugin.Layer{Reason: fmt.Sprintf("containerd's snapshotter %q %s", name, reason)}
+}
+
+// noDirectory returns why a snapshotter's writable layers are in no directory, ""
+// where they are in one. Where each has a device of its own, the disk below the
+// snapshotter's directory is another one. own is its section of the configuration.
+func noDirectory(name string, own map[string]any) string {
 	switch {
 	case name == "devmapper":
-		return because("gives each container a thin device of its own")
+		return "gives each container a thin device of its own"
 	case name == "blockfile", name == "erofs" && !isZero(text(own, "default_size")):
-		return because("gives each container a loop device of its own")
+		return "gives each container a loop device of its own"
 	case name == "zfs":
-		return because("keeps them in a zfs pool, whose I/O belongs to no container")
+		return "keeps them in a zfs pool, whose I/O belongs to no container"
 	case name == "fuse-overlayfs":
-		return because("has a process write them, and its I/O counts as that process's")
-	case proxied && proxy.Exports["root"] == "":
-		return because("is a process of its own, and containerd's configuration does not say where it keeps them (exports.root)")
-	case proxied:
-		return plugin.Layer{Dir: proxy.Exports["root"]}
+		return "has a process write them, and its I/O counts as that process's"
 	}
-	return plugin.Layer{Dir: cmp.Or(text(own, "root_path"), path.Join(c.root, snapshotters+"."+name))}
+	return ""
 }
 
 // isZero is of erofs's default_size, "10GiB": with 0, as without it, layers are

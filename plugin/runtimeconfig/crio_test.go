@@ -1,4 +1,4 @@
-package main
+package runtimeconfig
 
 import (
 	"strings"
@@ -35,17 +35,17 @@ func TestCRIOLayers(t *testing.T) {
 			},
 		},
 		{
-			name: "thin devices", want: because(`CRI-O's storage driver "devicemapper" gives each container a thin device of its own`),
+			name: "thin devices", want: refused(`CRI-O's storage driver "devicemapper" gives each container a thin device of its own`),
 			files: map[string]string{"etc/crio/crio.conf": "[crio]\nstorage_driver = 'devicemapper'\n"},
 		},
 		{
-			name: "zfs", want: because(`CRI-O's storage driver "zfs" keeps them in a zfs pool, whose I/O belongs to no container`),
+			name: "zfs", want: refused(`CRI-O's storage driver "zfs" keeps them in a zfs pool, whose I/O belongs to no container`),
 			files: map[string]string{storage: "[storage]\ndriver = 'zfs'\n"},
 		},
-		{name: "mount_program", want: because(byProcess), files: map[string]string{storage: "[storage.options.overlay]\nmount_program = '/usr/bin/fuse-overlayfs'\n"}},
-		{name: "mount_program, of old", want: because(byProcess), files: map[string]string{storage: "[storage.options]\nmount_program = '/usr/bin/fuse-overlayfs'\n"}},
+		{name: "mount_program", want: refused(byProcess), files: map[string]string{storage: "[storage.options.overlay]\nmount_program = '/usr/bin/fuse-overlayfs'\n"}},
+		{name: "mount_program, of old", want: refused(byProcess), files: map[string]string{storage: "[storage.options]\nmount_program = '/usr/bin/fuse-overlayfs'\n"}},
 		{
-			name: "mount_program as an option of CRI-O", want: because(byProcess),
+			name: "mount_program as an option of CRI-O", want: refused(byProcess),
 			files: map[string]string{"etc/crio/crio.conf.d/x": "[crio]\nstorage_option = ['overlay.mountopt=nodev', 'overlay.mount_program=/usr/bin/fuse-overlayfs']\n"},
 		},
 		{name: "mount_program is overlay's", want: dir("/var/lib/containers/storage/vfs"), files: map[string]string{storage: "[storage]\ndriver = 'vfs'\n[storage.options]\nmount_program = 'x'\n"}},

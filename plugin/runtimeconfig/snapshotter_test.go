@@ -1,4 +1,4 @@
-package main
+package runtimeconfig
 
 import (
 	"testing"
@@ -24,17 +24,17 @@ func under(name string) plugin.Layer {
 	return plugin.Layer{Dir: "/var/lib/containerd/io.containerd.snapshotter.v1." + name}
 }
 
-func because(reason string) plugin.Layer { return plugin.Layer{Reason: reason} }
+func refused(reason string) plugin.Layer { return plugin.Layer{Reason: reason} }
 
 type byHandler = map[string]plugin.Layer
 
 func TestContainerdLayers(t *testing.T) {
-	thin := because(`containerd's snapshotter "devmapper" gives each container a thin device of its own`)
-	loop := because(`containerd's snapshotter "blockfile" gives each container a loop device of its own`)
-	erofs := because(`containerd's snapshotter "erofs" gives each container a loop device of its own`)
-	zfs := because(`containerd's snapshotter "zfs" keeps them in a zfs pool, whose I/O belongs to no container`)
-	fuse := because(`containerd's snapshotter "fuse-overlayfs" has a process write them, and its I/O counts as that process's`)
-	proxy := because(`containerd's snapshotter "nydus" is a process of its own, and containerd's configuration does not say where it keeps them (exports.root)`)
+	thin := refused(`containerd's snapshotter "devmapper" gives each container a thin device of its own`)
+	loop := refused(`containerd's snapshotter "blockfile" gives each container a loop device of its own`)
+	erofs := refused(`containerd's snapshotter "erofs" gives each container a loop device of its own`)
+	zfs := refused(`containerd's snapshotter "zfs" keeps them in a zfs pool, whose I/O belongs to no container`)
+	fuse := refused(`containerd's snapshotter "fuse-overlayfs" has a process write them, and its I/O counts as that process's`)
+	proxy := refused(`containerd's snapshotter "nydus" is a process of its own, and containerd's configuration does not say where it keeps them (exports.root)`)
 	tests := []struct {
 		name     string
 		config   string

@@ -1,4 +1,4 @@
-package main
+package runtimeconfig
 
 import (
 	"fmt"
@@ -18,11 +18,20 @@ type hostFS string
 
 // Open opens a file by its path on the node, without the slash in front.
 func (h hostFS) Open(name string) (fs.File, error) {
-	file, err := securejoin.SecureJoin(string(h), name)
+	file, err := h.resolve("/" + name)
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: "/" + name, Err: err}
+		return nil, err
 	}
 	return os.Open(file)
+}
+
+// resolve returns where this process finds a path of the node.
+func (h hostFS) resolve(name string) (string, error) {
+	file, err := securejoin.SecureJoin(string(h), name)
+	if err != nil {
+		return "", &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return file, nil
 }
 
 // maxConfig bounds a configuration file of others: theirs have some KiB.
@@ -45,10 +54,25 @@ func (h hostFS) readConfig(file string) ([]byte, error) {
 	return data, nil
 }
 
-// isDir says that a directory of the node is there.
+// isDir reports whether a directory of the node is there.
 func (h hostFS) isDir(dir string) bool {
-	info, err := fs.Stat(h, below(dir))
+	info, err := h.stat(dir)
 	return err == nil && info.IsDir()
+}
+
+// exists reports whether a file of any kind is there.
+func (h hostFS) exists(file string) bool {
+	_, err := h.stat(file)
+	return err == nil
+}
+
+// stat opens nothing: a socket cannot be opened.
+func (h hostFS) stat(name string) (fs.FileInfo, error) {
+	file, err := h.resolve(name)
+	if err != nil {
+		return nil, err
+	}
+	return os.Stat(file)
 }
 
 // below makes a path of the node a name in a hostFS.

@@ -1,0 +1,182 @@
+package runtimeconfig
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/plugin"
+)
+
+// NoEndpoint is an Endpoint that is not asked.
+const NoEndpoint = "none"
+
+// ErrNoSocket is that containerd's API is at none of the known places.
+var ErrNoSocket = errors.New("no socket of containerd is there (--runtime-endpoint)")
+
+// askDeadline bounds a question to the runtime's API: two calls that containerd
+// answers from memory.
+const askDeadline = 2 * time.Second
+
+// Config names what is read.
+type Config struct {
+	// HostRoot is the node's root directory as this process sees it; "" is "/".
+	HostRoot string
+	// Endpoint is containerd's socket, a path on the node or unix://PATH. "": it is
+	// searched at the known places. NoEndpoint: only files are read.
+	Endpoint string
+	// Containerd is the path on the node of containerd's configuration. "": it is
+	// searched at the known places, and so is CRI-O's.
+	Containerd string
+}
+
+// Validate refuses an Endpoint that is no path, and a configuration that was named
+// and cannot be read.
+func (c *Config) Validate() error {
+	if c.Endpoint != "" && c.Endpoint != NoEndpoint && !path.IsAbs(c.endpoint()) {
+		return fmt.Errorf("invalid endpoint %q: neither an absolute path, nor a unix:// address, nor %q", c.Endpoint, NoEndpoint)
+	}
+	if c.Containerd == "" {
+		return nil
+	}
+	if _, err := readContainerdFiles(c.host(), c.Containerd); err != nil {
+		return fmt.Errorf("read containerd's configuration: %w", err)
+	}
+	return nil
+}
+
+func (c *Config) host() hostFS { return hostFS(filepath.Clean(cmp.Or(c.HostRoot, "/"))) }
+
+// endpoint returns the path of the socket.
+func (c *Config) endpoint() string { return strings.TrimPrefix(c.Endpoint, "unix://") }
+
+// Layers returns where the runtime of this name and version stores writable layers.
+// The name is "" before the runtime has registered the plugin. The layers hold
+// beside an error, too: they are what files tell, and the runtime, which knows
+// better, did not answer; or no such directory is there. Both may pass.
+func (c *Config) Layers(ctx context.Context, name, version string) (plugin.Layers, error) {
+	host := c.host()
+	files, fileErr := c.readFiles(host, name, version)
+	if name == "cri-o" || c.Endpoint == NoEndpoint || files.crio != nil && c.Endpoint == "" {
+		return host.verify(files.layers(), fileErr)
+	}
+	answer, err := c.ask(ctx, host, files.containerd)
+	if err == nil {
+		return host.verify(answer, nil)
+	}
+	if fileErr != nil {
+		return unknown(errors.Join(err, fileErr))
+	}
+	return host.verify(files.layers(), err)
+}
+
+// files is what the configuration files of the node's runtime say.
+type files struct {
+	crio       *graph           // nil: it is containerd
+	containerd containerdConfig // as far as it could be read
+}
+
+func (f *files) layers() plugin.Layers {
+	if f.crio != nil {
+		return f.crio.layers()
+	}
+	return f.containerd.layers()
+}
+
+// readFiles reads containerd's configuration or CRI-O's. An operator who names
+// containerd's has no CRI-O.
+func (c *Config) readFiles(host hostFS, name, version string) (files, error) {
+	at := find(host)
+	explicit := c.Containerd != ""
+	if explicit {
+		at.config = c.Containerd
+		if i := slices.IndexFunc(locations(), func(l location) bool { return l.config == path.Clean(c.Containerd) }); i >= 0 {
+			at = locations()[i]
+		}
+	}
+	if name == "cri-o" && !explicit {
+		return readCRIOFiles(host)
+	}
+	read, err := readContainerdFiles(host, at.config)
+	switch {
+	case err == nil:
+	case explicit || !errors.Is(err, fs.ErrNotExist):
+		return files{}, fmt.Errorf("read containerd's configuration: %w", err)
+	case name == "" && !host.isDir(at.root) && (host.isDir(crioDir) || host.isDir(defaultGraphRoot)):
+		return readCRIOFiles(host)
+	}
+	return files{containerd: mergeContainerd(read, at.root, version)}, nil
+}
+
+func readCRIOFiles(host hostFS) (files, error) {
+	g, err := readCRIO(host)
+	if err != nil {
+		return files{crio: &g}, fmt.Errorf("read CRI-O's configuration: %w", err)
+	}
+	return files{crio: &g}, nil
+}
+
+// ask asks containerd at the first socket that a CRI answers at: Docker's
+// containerd has none.
+func (c *Config) ask(ctx context.Context, host hostFS, known containerdConfig) (plugin.Layers, error) {
+	ctx, cancel := context.WithTimeout(ctx, askDeadline)
+	defer cancel()
+	sockets := []string{c.endpoint()}
+	if c.Endpoint == "" {
+		sockets = nil
+		for _, l := range locations() {
+			if !slices.Contains(sockets, l.socket) {
+				sockets = append(sockets, l.socket)
+			}
+		}
+	}
+	err := ErrNoSocket
+	for _, socket := range sockets {
+		if c.Endpoint == "" && !host.exists(socket) {
+			continue
+		}
+		var out plugin.Layers
+		if out, err = askSocket(ctx, host, socket, known); err == nil {
+			return out, nil
+		}
+		err = fmt.Errorf("ask containerd at %s: %w", socket, err)
+	}
+	return plugin.Layers{}, err
+}
+
+// unknown is the answer where neither the runtime nor files tell it.
+func unknown(err error) (plugin.Layers, error) {
+	return plugin.Layers{Default: plugin.Layer{Unknown: err.Error()}}, err
+}
+
+// verify replaces layers whose directory is not there, and adds that to the error.
+func (h hostFS) verify(l plugin.Layers, err error) (plugin.Layers, error) {
+	if err != nil && l.Equal(plugin.Layers{}) {
+		return unknown(err)
+	}
+	missing := map[string]bool{}
+	check := func(l plugin.Layer) plugin.Layer {
+		if l.Dir == "" || h.isDir(l.Dir) {
+			return l
+		}
+		missing[l.Dir] = true
+		return plugin.Layer{Reason: "the runtime stores them in " + l.Dir + ", which is no directory of this node"}
+	}
+	l.Default = check(l.Default)
+	l.Handlers = maps.Clone(l.Handlers)
+	for handler, layer := range l.Handlers {
+		l.Handlers[handler] = check(layer)
+	}
+	for _, dir := range slices.Sorted(maps.Keys(missing)) {
+		err = errors.Join(err, fmt.Errorf("%s is no directory of this node", dir))
+	}
+	return l, err
+}
