@@ -229,12 +229,21 @@ func (p *Plugin) leave(pod *pod) {
 	}
 	delete(p.pods, pod.id)
 	delete(g.pods, pod.id)
+	g.changed() // also for a call that comes back late: no plan of what has left is written
 	if len(g.pods) > 0 {
 		p.markDirty(g)
 		return
 	}
-	delete(p.groups, g.key)
 	delete(p.dirty, g)
+	p.drop(g)
+}
+
+// drop ends a group without a pod, unless it is being written: the pod's next sandbox has
+// to wait for that writer, whose values are older. The caller holds mu.
+func (p *Plugin) drop(g *group) {
+	if len(g.pods) == 0 && len(g.writing) == 0 && p.groups[g.key] == g {
+		delete(p.groups, g.key)
+	}
 }
 
 // begin notes that a container runs. The caller holds mu.
@@ -332,8 +341,9 @@ func (p *Plugin) release(g *group) {
 	<-g.writing
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if g.missed {
-		g.missed = false
+	p.drop(g)
+	if g.missed && len(g.pods) > 0 {
 		p.markDirty(g)
 	}
+	g.missed = false
 }
