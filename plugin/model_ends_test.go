@@ -121,9 +121,12 @@ func (r *modelRuntime) drift(p *modelPod, sb *modelSandbox, rng *rand.Rand) {
 	}
 }
 
-// replaceSandbox ends a pod's sandbox and makes the next one. The old one is removed later.
+// replaceSandbox makes a pod's next sandbox. The old one is removed later; mostly its
+// containers end before.
 func (r *modelRuntime) replaceSandbox(p *modelPod, rng *rand.Rand) {
-	r.stopSandbox(p, p.current(), rng)
+	if p.spec.moves || rng.IntN(4) > 0 {
+		r.stopSandbox(p, p.current(), rng)
+	}
 	r.mu.Lock()
 	r.addSandbox(p)
 	many := len(p.sandboxes) > 3
@@ -143,12 +146,13 @@ func (r *modelRuntime) stopSandbox(p *modelPod, sb *modelSandbox, rng *rand.Rand
 	sb.ready = false
 }
 
-// collectGarbage removes the sandboxes that were stopped.
+// collectGarbage removes the sandboxes that were replaced, and those that were stopped.
 func (r *modelRuntime) collectGarbage(p *modelPod, rng *rand.Rand) {
 	for _, sb := range slices.Clone(p.sandboxes) {
-		if sb.ready {
+		if sb.ready && sb == p.current() {
 			continue
 		}
+		r.stopSandbox(p, sb, rng)
 		after := rng.IntN(4) == 0 // some containers are removed later than their sandbox
 		containers := r.in(sb, modelExited)
 		if !after {
@@ -183,7 +187,9 @@ func (r *modelRuntime) dropSandbox(p *modelPod, sb *modelSandbox, told bool) {
 
 // removePod ends a pod and removes all of it.
 func (r *modelRuntime) removePod(p *modelPod, rng *rand.Rand) {
-	r.stopSandbox(p, p.current(), rng)
+	for _, sb := range p.sandboxes {
+		r.stopSandbox(p, sb, rng)
+	}
 	r.note("%s: all of it is removed", p.name)
 	first := rng.IntN(2) == 0
 	if first {

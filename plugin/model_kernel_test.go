@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -29,6 +30,7 @@ type modelKernel struct {
 	mu     sync.Mutex // guards all below; never held while a disk hangs
 	limits map[string]map[blkio.Dev]blkio.Limits
 	trash  int // of removed cgroups so far
+	writes int // of the plugin so far
 	// hung has a channel for each disk that does not answer, closed when it does again:
 	// by the path of a cgroup for writes to it, by a host path for the rest.
 	hung map[string]chan struct{}
@@ -113,6 +115,7 @@ func (k *modelKernel) remove(cgroup string) {
 func (k *modelKernel) write(name, data string) error {
 	cgroup, file := path.Dir(name), path.Base(name)
 	k.wait(cgroup)
+	time.Sleep(k.latency())
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if _, ok := k.limits[cgroup]; !ok {
@@ -126,6 +129,14 @@ func (k *modelKernel) write(name, data string) error {
 		return nil
 	}
 	return unix.ENOENT
+}
+
+// latency is how long the next write takes, so that events meet a writer.
+func (k *modelKernel) latency() time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.writes++
+	return time.Duration(k.writes%3) * 100 * time.Microsecond
 }
 
 // runtimeWrites is what the runtime does with the io.max of an OCI spec.
