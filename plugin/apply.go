@@ -219,7 +219,8 @@ const defaultWeight = 100
 
 func (c *change) inspectWeight(old *Record) error {
 	want := c.target.weight
-	if want == 0 && old.Weight != 0 && !old.Observed && !c.partial {
+	// Where limits are observed only, none is to stay, even if not all is known.
+	if want == 0 && old.Weight != 0 && !old.Observed && (!c.partial || c.record.Observed) {
 		want = defaultWeight
 	}
 	unwanted := cmp.Or(c.specWeight, c.record.DroppedWeight)

@@ -1,0 +1,39 @@
+package plugin
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// TestObservedWeightIsLifted: a program that starts with a policy which only observes, and
+// cannot look at the node at first, takes its predecessor's weight off. It replaced the
+// record and left the weight, which was nothing of its own any more.
+func TestObservedWeightIsLifted(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("a"))
+	sb := sandbox(map[string]string{weightKey + "containers": "300"})
+	start(t, newPlugin(t, h), sb, "a")
+	weight := filepath.Join(dir, cgroupOf("a"), "io.weight")
+	if got := read(t, weight); got != "default 300" {
+		t.Fatalf("the weight is %q", got)
+	}
+	p := newPlugin(t, h)
+	broken := true
+	p.storage = flaky{disks{twoDisks}, &broken}
+	pol := policy.Default()
+	pol.Mode = policy.ModeObserve
+	p.Reload(pol)
+	a := ctr("a")
+	a.State = api.ContainerState_CONTAINER_RUNNING
+	p.synchronize([]*api.PodSandbox{sb}, []*api.Container{a})
+	for _, broken = range []bool{true, false} {
+		p.pass(t.Context())
+	}
+	p.pass(t.Context())
+	if got := read(t, weight); got != "default 100" {
+		t.Errorf("the weight is %q", got)
+	}
+}
