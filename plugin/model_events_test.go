@@ -137,8 +137,8 @@ func (r *modelRuntime) replug(disk blkio.Dev) {
 	r.mu.Lock()
 	r.epoch++
 	p := r.plugin
-	r.mu.Unlock()
 	r.k.unplug(disk)
+	r.mu.Unlock()
 	p.DisksChanged()
 }
 
