@@ -151,8 +151,10 @@ func (r *modelRuntime) hang(rng *rand.Rand) {
 	if p != nil && p.spec.slow != "" {
 		switch places := []string{p.spec.slow, p.spec.slow, p.cgroup, place}; rng.IntN(5) {
 		case 4:
-			if of := p.current().containers; len(of) > 0 {
-				place = of[len(of)-1].cgroup
+			for _, sb := range p.sandboxes { // none while the pod is removed
+				for _, c := range sb.containers {
+					place = c.cgroup
+				}
 			}
 		default:
 			place = places[rng.IntN(4)]
