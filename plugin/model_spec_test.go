@@ -47,8 +47,8 @@ func newModelSpec(slot int, rng *rand.Rand) modelSpec {
 		total = append(total, "* wbps=9Mi")
 	}
 	set(limitsKey+"pod-total", pick(total...))
-	set(weightKey+"containers", pick("", "", "", "300"))
-	set(weightKey+"container.b", pick("", "", "", "700"))
+	set(weightKey+"containers", pick("", "", "", "30"))
+	set(weightKey+"container.b", pick("", "", "", "70"))
 	return s
 }
 

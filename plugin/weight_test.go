@@ -14,10 +14,10 @@ import (
 // record and left the weight, which was nothing of its own any more.
 func TestObservedWeightIsLifted(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
-	sb := sandbox(map[string]string{weightKey + "containers": "300"})
+	sb := sandbox(map[string]string{weightKey + "containers": "30"})
 	start(t, newPlugin(t, h), sb, "a")
 	weight := filepath.Join(dir, cgroupOf("a"), "io.weight")
-	if got := read(t, weight); got != "default 300" {
+	if got := read(t, weight); got != "default 30" {
 		t.Fatalf("the weight is %q", got)
 	}
 	p := newPlugin(t, h)
