@@ -12,6 +12,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/kernel"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -60,6 +61,9 @@ type Config struct {
 	// Sync writes out the filesystem of a host path, and may hang as long as
 	// that does; nil: nobody does it.
 	Sync func(ctx context.Context, hostPath string) error
+	// Kernel is the verdict on the running kernel: whether inodes can be released from
+	// removed cgroups without its bugs.
+	Kernel kernel.Verdict
 	// Resync is the time between two passes over the whole node; 0 is 30 s.
 	Resync time.Duration
 }
@@ -76,6 +80,7 @@ type Plugin struct {
 	log     logrus.FieldLogger
 	storage Storage
 	cgroups *blkio.Hierarchy
+	kernel  kernel.Verdict
 	kubelet string // its root directory
 	resync  time.Duration
 
@@ -125,6 +130,7 @@ func New(cfg Config) (*Plugin, error) {
 		log:     cfg.Log,
 		storage: cfg.Storage,
 		cgroups: cfg.Cgroups,
+		kernel:  cfg.Kernel,
 		kubelet: cmp.Or(cfg.KubeletRoot, DefaultKubeletRoot),
 		resync:  cfg.Resync,
 		metrics: newMetrics(),
@@ -152,6 +158,7 @@ func New(cfg Config) (*Plugin, error) {
 	p.exits.syncs.do, p.exits.syncs.log = cfg.Sync, p.log
 	p.exits.tidying = make(chan struct{}, 1)
 	p.policy.Store(cfg.Policy)
+	p.sayReleases()
 	p.weight.look()
 	return p, nil
 }
@@ -164,6 +171,7 @@ func (p *Plugin) Reload(pol *policy.Policy) {
 	case p.reloaded <- struct{}{}:
 	default: // a token is there already
 	}
+	p.sayReleases()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, g := range p.groups {

@@ -251,7 +251,7 @@ func TestConfigureDistributes(t *testing.T) {
 	if _, err := s.Configure(t.Context(), header+"writeback: {repair: false}\nonError: {internal: reject}\n", "containerd", "v2"); err != nil {
 		t.Fatal(err)
 	}
-	if got == nil || got.Writeback.Repair {
+	if got == nil || got.Writeback.Repair != policy.RepairOff {
 		t.Errorf("distributed %+v", got)
 	}
 	if !s.failure.GetFailRequest() || s.failure.GetKeepConnected() {

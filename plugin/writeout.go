@@ -220,12 +220,26 @@ func (p *Plugin) dropCache(g *group) {
 // releaseDead has files of dead cgroups given to living ones: that of a container
 // that has been synced is dead or about to be, and its pod's may be, too.
 func (p *Plugin) releaseDead(g *group) {
-	if g.cgroup == "" {
+	if g.cgroup == "" || !p.releases() {
 		return
 	}
 	// The root's directory is writable for nobody, without a capability.
 	if err := p.cgroups.Cgroup(path.Dir(g.cgroup)).ReleaseDeadOwners(); err != nil {
 		p.log.WithError(err).Warn("Files of ended containers may stay theirs for longer")
+	}
+}
+
+// releases reports whether the kernel may be made to move the inodes of removed cgroups:
+// the policy can ask for that on a kernel that is not known to contain the corrections.
+func (p *Plugin) releases() bool {
+	return p.kernel.Corrected() || p.policy.Load().Writeback.Repair == policy.RepairOn
+}
+
+// sayReleases logs what ended containers keep on such a kernel.
+func (p *Plugin) sayReleases() {
+	if !p.releases() {
+		p.log.WithField("kernel", p.kernel.String()).
+			Info("Files of ended containers stay theirs until the kernel releases them by itself (writeback.repair: true overrides this)")
 	}
 }
 

@@ -85,7 +85,7 @@ func Default() *Policy {
 		Floors:  Floors{Bps: 64 << 10, Iops: 8},
 		Bounds:  Bounds{MaxWeight: defaultWeight},
 		Writeback: Writeback{
-			Backstop: true, HandOver: true, Repair: true, Contested: Majority,
+			Backstop: true, HandOver: true, Repair: RepairAuto, Contested: Majority,
 			Budget: Budget{FilesPerSecond: 100, ExtraBps: 16 << 20, CPU: 10},
 		},
 		HostKernelHandlers: []string{
@@ -103,7 +103,7 @@ func Default() *Policy {
 //	floors: {bps: 64Ki, iops: 8}
 //	bounds: {weight: {max: 100}}
 //	writeback:
-//	  {backstop: true, handOver: true, dirtyGuard: 256Mi, repair: true, contested: majority,
+//	  {backstop: true, handOver: true, dirtyGuard: 256Mi, repair: auto, contested: majority,
 //	  budget: {filesPerSecond: 100, extraBps: 16Mi, cpu: 10}}
 //	hostKernelHandlers: ["", runc, crun]
 //

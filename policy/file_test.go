@@ -19,6 +19,8 @@ func TestParseFile(t *testing.T) {
 	some := Default()
 	some.OnError.Invalid = Ignore
 	some.Floors.Bps = 2
+	on, off := Default(), Default()
+	on.Writeback.Repair, off.Writeback.Repair = RepairOn, RepairOff
 	none := Default()
 	none.HostKernelHandlers = []string{}
 	tests := []struct {
@@ -29,6 +31,9 @@ func TestParseFile(t *testing.T) {
 		{"full", fileHead + "mode: observe\nonError: {invalid: ignore, unenforceable: ignore, internal: reject}\nfloors: {bps: 1Mi, iops: 2k}\nbounds: {weight: {max: 10000}}\nhostKernelHandlers: ['', runc]\n", full},
 		{"some", "# ours\n---\n" + fileHead + "onError: {invalid: ignore}\nfloors:\n  bps: 2\n", some},
 		{"empty parts", fileHead + "onError: {}\nfloors: {}\nbounds: {weight: {}}\nhostKernelHandlers: []\n...\n# end\n", none},
+		{"repair on", fileHead + "writeback: {repair: true}\n", on},
+		{"repair off", fileHead + "writeback: {repair: false}\n", off},
+		{"repair by the kernel", fileHead + "writeback: {repair: auto}\n", Default()},
 		{"JSON", `{"apiVersion": "blkio.noderesource.dev/v1alpha1", "kind": "NodePolicy"}`, Default()},
 	}
 	for _, tt := range tests {
@@ -68,6 +73,8 @@ func TestParseFileErrors(t *testing.T) {
 		{fileHead + "writeback: {backStop: true}", `writeback: unknown field "backStop" (did you mean "backstop"?)`},
 		{fileHead + "writeback: {backstop: 1}", `writeback.backstop: "1" is neither true nor false`},
 		{fileHead + "writeback: {handOver: 'on'}", `writeback.handOver: "on" is neither true nor false`},
+		{fileHead + "writeback: {repair: 1}", `writeback.repair: "1" is none of auto, true and false`},
+		{fileHead + "writeback: {repair: on-all}", `writeback.repair: "on-all" is none of auto, true and false`},
 		{fileHead + "writeback: {dirtyGuard: 1Mi}", `writeback.dirtyGuard: "1Mi" is no memory to run in (write at least 16Mi)`},
 		{fileHead + "writeback: {dirtyGuard: max}", `writeback.dirtyGuard: "max" is no bound`},
 		{fileHead + "writeback: {dirtyGuard: true}", `writeback.dirtyGuard: "true" is not a number`},
@@ -107,6 +114,24 @@ func TestParseFileErrors(t *testing.T) {
 	for _, want := range []string{"mode:", "onError.invalid:", "floors.bps:"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s is not in %v", want, err)
+		}
+	}
+}
+
+func TestRepairMoves(t *testing.T) {
+	for _, tt := range []struct {
+		repair              Repair
+		corrected, affected bool
+	}{
+		{RepairAuto, true, false},
+		{RepairOn, true, true},
+		{RepairOff, false, false},
+	} {
+		if got := tt.repair.Moves(true); got != tt.corrected {
+			t.Errorf("%s on a corrected kernel: got %v", tt.repair, got)
+		}
+		if got := tt.repair.Moves(false); got != tt.affected {
+			t.Errorf("%s on another kernel: got %v", tt.repair, got)
 		}
 	}
 }

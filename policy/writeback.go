@@ -21,13 +21,30 @@ type Writeback struct {
 	// DirtyGuard is the memory.high, in bytes, of containers that have a write
 	// limit and no memory limit. 0: none.
 	DirtyGuard uint64
-	// Repair gives files to who writes them, where a limit is concerned.
-	Repair bool
+	// Repair moves files to the writeback of their writers, where a limit is concerned.
+	Repair Repair
 	// Contested says whose a file is to be that several write to.
 	Contested Contested
 	// Budget is what Repair may take.
 	Budget Budget
 }
+
+// Repair is whether files are moved to the writeback of their writers. That runs code of
+// the kernel which has bugs that crash nodes, so the default depends on the kernel.
+type Repair string
+
+const (
+	// RepairAuto moves files where the kernel is known to contain the corrections.
+	RepairAuto Repair = "auto"
+	// RepairOn moves files on any kernel.
+	RepairOn Repair = "true"
+	// RepairOff moves no files.
+	RepairOff Repair = "false"
+)
+
+// Moves reports whether files are moved on a kernel that is, or is not, known to contain
+// the corrections.
+func (r Repair) Moves(corrected bool) bool { return r == RepairOn || r == RepairAuto && corrected }
 
 // Contested is a rule for files that several write to, whose limits differ.
 type Contested string
@@ -61,7 +78,7 @@ func (w *Writeback) parse(raw json.RawMessage) error {
 		parseSwitch(m, "backstop", &w.Backstop),
 		parseSwitch(m, "handOver", &w.HandOver),
 		w.parseGuard(m["dirtyGuard"]),
-		parseSwitch(m, "repair", &w.Repair),
+		w.Repair.parse(m["repair"]),
 		choice(m["contested"], "writeback.contested", &w.Contested, Majority, Strict),
 		w.Budget.parse(m["budget"]),
 	)
@@ -77,6 +94,21 @@ func (w *Writeback) parseGuard(raw json.RawMessage) error {
 		return fmt.Errorf("%s: %s is no memory to run in (write at least 16Mi)", field, show(raw))
 	}
 	w.DirtyGuard = uint64(size)
+	return nil
+}
+
+func (r *Repair) parse(raw json.RawMessage) error {
+	switch string(raw) {
+	case "":
+	case `"auto"`:
+		*r = RepairAuto
+	case "true":
+		*r = RepairOn
+	case "false":
+		*r = RepairOff
+	default:
+		return fmt.Errorf("writeback.repair: %s is none of auto, true and false", show(raw))
+	}
 	return nil
 }
 

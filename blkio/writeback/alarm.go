@@ -14,6 +14,8 @@ import (
 // alarm tells of the first page that a cgroup makes dirty of a file that belongs to
 // another, a few times each time that it is set: who writes a little and syncs it has
 // nothing dirty for long. A cgroup that does so all the time has it ring once.
+//
+// The zero value never rings.
 type alarm struct {
 	set    *ebpf.Map // how often it rings yet
 	rung   *ebpf.Map // the cgroups that have had it ring
@@ -26,8 +28,12 @@ type alarm struct {
 // maxRings is how often an alarm rings, each time for another cgroup.
 const maxRings = 4
 
-// newAlarm makes what the program needs. The caller closes it, also after an error.
-func newAlarm() (a *alarm, err error) {
+// newAlarm makes what the program needs; nothing where a program must not use a ring
+// buffer. The caller closes it, also after an error.
+func newAlarm(l *layout) (a *alarm, err error) {
+	if l.ringSleeps() {
+		return &alarm{}, nil
+	}
 	a = &alarm{rang: make(chan Dirtied, maxRings)}
 	if a.set, err = ebpf.NewMap(&ebpf.MapSpec{Name: "blkio_alarm", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1}); err != nil {
 		return a, err
@@ -65,6 +71,9 @@ func (a *alarm) listen() {
 	}
 }
 
+// canRing reports whether the alarm can ring.
+func (a *alarm) canRing() bool { return a.reader != nil }
+
 func (a *alarm) close() error {
 	if a == nil {
 		return nil
@@ -83,9 +92,16 @@ func (a *alarm) close() error {
 // call.
 func (o *Observer) Foreign() <-chan Dirtied { return o.alarm.rang }
 
+// HasAlarm reports whether [Observer.Foreign] can receive. It cannot on a kernel with
+// PREEMPT_RT whose ring buffers sleep.
+func (o *Observer) HasAlarm() bool { return o.alarm.canRing() }
+
 // SetAlarm is to be called before [Observer.Read]: what a cgroup goes on writing to
 // the file that it wrote to last does not ring until the next Read.
 func (o *Observer) SetAlarm() error {
+	if !o.alarm.canRing() {
+		return nil
+	}
 	err := o.alarm.again()
 	if broken := o.alarm.broken.Load(); broken != nil {
 		err = *broken
@@ -117,6 +133,9 @@ const RootCgroup = 1
 // ring has the alarm ring with what the slot has begun to count, if the writer is not
 // the owner, and no kernel thread that writes for the owner.
 func (c *chase) ring(a *alarm) {
+	if !a.canRing() {
+		return
+	}
 	const silent, foreign = "no alarm", "another's file"
 	c.add(
 		asm.LoadMem(asm.R1, slot, keySize+valueOwner, asm.DWord),

@@ -104,7 +104,7 @@ func NewObserver() (_ *Observer, err error) {
 			return nil, notLoaded(err, lockdownFile)
 		}
 	}
-	if o.alarm, err = newAlarm(); err != nil {
+	if o.alarm, err = newAlarm(l); err != nil {
 		return nil, notLoaded(err, lockdownFile)
 	}
 	if o.dirtied, err = dirtiedProgram(l, o.maps, o.alarm); err != nil {

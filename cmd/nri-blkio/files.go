@@ -43,8 +43,13 @@ func (a *app) printFiles(r *repair.Report) error {
 		where = append(where, name)
 	}
 	fmt.Fprintf(a.stdout, "\nFiles are watched on: %s\n", cmp.Or(strings.Join(where, ", "), "no filesystem"))
-	if r.Mode == repair.ModeObserve {
+	switch {
+	case r.Mode == repair.ModeGated:
+		notes(a.stdout, "note", []string{"files are not moved to their writers: " + r.Reason})
+	case r.Mode == repair.ModeObserve:
 		notes(a.stdout, "note", []string{"they are not given to who writes them (mode observe, or writeback.repair is off)"})
+	case r.Reason != "":
+		notes(a.stdout, "note", []string{r.Reason})
 	}
 	if len(r.Files) == 0 {
 		return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/kernel"
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -25,11 +26,20 @@ func (o *options) addStateFlag(cmd *cobra.Command) {
 
 func (o *options) reportFile() string { return filepath.Join(o.stateDir, "writeback.json") }
 
+// kernelVerdict judges the running kernel; one whose release cannot be read is unknown.
+func (a *app) kernelVerdict(log logrus.FieldLogger) kernel.Verdict {
+	release, err := kernel.Read(os.DirFS("/proc"), os.DirFS(a.opts.hostRoot))
+	if err != nil {
+		log.WithError(err).Warn("The kernel counts as one with bugs")
+	}
+	return release.Writeback()
+}
+
 // newRepairer is the part that gives files to who writes them.
 func (a *app) newRepairer(log *logrus.Logger, tree *blkio.Hierarchy, n *node) (part, error) {
 	r, err := repair.New(repair.Config{
 		Log: log, Policy: n.policy, Storage: n.storage, Cgroups: tree,
-		HostRoot: a.opts.hostRoot, Report: a.opts.reportFile(),
+		Kernel: a.kernelVerdict(log), HostRoot: a.opts.hostRoot, Report: a.opts.reportFile(),
 	})
 	if err != nil {
 		return part{}, err

@@ -42,6 +42,7 @@ var (
 	repairsDesc = desc("repairs_total", "Files that were to be given to who writes them.", "result")
 	earlyDesc   = desc("early_bytes_total", "Bytes that were written out before their time for that, at most.")
 	lostDesc    = desc("lost_bytes_total", "Bytes that became dirty in more files than there was room to count.")
+	gatedDesc   = desc("repair_gated", "1 if no files are moved because the kernel is not known to contain the corrections that this needs.")
 	cpuDesc     = desc("repair_cpu_seconds_total", "CPU time of passes over files.")
 )
 
@@ -60,11 +61,15 @@ var states = [...]State{StateWaiting, StateRepairing, StateContested, StateFaile
 // census is how many there are at a moment.
 type census struct {
 	watched int
+	gated   float64 // 1 or 0
 	files   [len(states)]int
 }
 
 func (r *Repairer) take() *census {
 	out := census{watched: len(r.watched)}
+	if mode, _ := r.mode(); mode == ModeGated {
+		out.gated = 1
+	}
 	for _, f := range r.ledger.files {
 		if i := slices.Index(states[:], f.state); i >= 0 {
 			out.files[i]++
@@ -83,6 +88,7 @@ func (r *Repairer) Collect(out chan<- prometheus.Metric) {
 	if latest := r.census.Load(); latest != nil {
 		now = *latest
 	}
+	send(gatedDesc, prometheus.GaugeValue, now.gated)
 	send(watchedDesc, prometheus.GaugeValue, float64(now.watched))
 	for i, s := range states {
 		send(filesDesc, prometheus.GaugeValue, float64(now.files[i]), string(s))

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/kernel"
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -25,6 +26,9 @@ type Config struct {
 	Policy  *policy.Policy
 	Storage Storage
 	Cgroups *blkio.Hierarchy
+	// Kernel is the verdict on the running kernel. Unless it is corrected files are
+	// moved only if the policy says so.
+	Kernel kernel.Verdict
 	// HostRoot is where the host's root filesystem is, "/" if empty.
 	HostRoot string
 	// Report is a file that is to say what goes on, see Report; "": none.
@@ -72,6 +76,8 @@ type Repairer struct {
 	storage  Storage
 	hostRoot string
 	report   string
+	kernel   kernel.Verdict
+	late     string // lateReason, or ""
 	policy   atomic.Pointer[policy.Policy]
 	counts   counts
 	census   atomic.Pointer[census]
@@ -129,6 +135,10 @@ func New(cfg Config) (*Repairer, error) {
 		return nil, errors.Join(err, observer.Close())
 	}
 	r := newRepairer(cfg, observer, reader)
+	if !observer.HasAlarm() {
+		r.late = lateReason
+		r.log.Warn(lateReason)
+	}
 	writeback.ForgetBTF()
 	debug.FreeOSMemory() // what the kernel's BTF took to read: half of the process
 	return r, nil
@@ -137,7 +147,7 @@ func New(cfg Config) (*Repairer, error) {
 func newRepairer(cfg Config, o observer, reader ownerReader) *Repairer {
 	d := newDomains(cfg.Cgroups)
 	r := &Repairer{
-		log: cfg.Log, storage: cfg.Storage, hostRoot: cfg.HostRoot, report: cfg.Report,
+		log: cfg.Log, storage: cfg.Storage, hostRoot: cfg.HostRoot, report: cfg.Report, kernel: cfg.Kernel,
 		observer: o, reader: reader, domains: d, ledger: newLedger(d.limited, d.live, d.stricter),
 		watched: map[blkio.Dev]*filesystem{},
 		busy:    map[passKey]*underway{}, passesOf: map[account]int{}, visiting: map[writeback.Inode]*underway{},
@@ -319,6 +329,7 @@ func (r *Repairer) step(now time.Time) time.Duration {
 func (r *Repairer) apply(now time.Time) {
 	p := r.policy.Load()
 	r.ledger.strict = p.Writeback.Contested == policy.Strict
+	r.complain("kernel", "Files are not moved to their writers on this kernel", r.gate())
 	r.domains.observed = p.Mode == policy.ModeObserve
 	b := &p.Writeback.Budget
 	r.files.set(now, float64(b.FilesPerSecond))
@@ -335,7 +346,7 @@ func (r *Repairer) act(now time.Time, tasks []task) {
 		r.log.WithFields(logrus.Fields{"file": a.Inode.String(), "to": r.domains.who(a.to).String(), "took": a.took}).
 			Debug("A file belongs to who writes it")
 	}
-	if p.Writeback.Repair && p.Mode == policy.ModeEnforce {
+	if p.Mode == policy.ModeEnforce && p.Writeback.Repair.Moves(r.kernel.Corrected()) {
 		r.dispatch(now, tasks)
 	} else {
 		r.ledger.pause()

@@ -14,6 +14,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/kernel"
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -74,7 +75,7 @@ func newNodeTest(t *testing.T) *nodeTest {
 	n := &nodeTest{
 		observer: &fakeObserver{rings: make(chan writeback.Dirtied, 1)}, now: time.Now(),
 	}
-	n.Repairer = newRepairer(Config{Log: log, Policy: policy.Default(), Storage: fakeStorage{table}, Cgroups: tree}, n.observer, fakeReader{})
+	n.Repairer = newRepairer(Config{Log: log, Policy: policy.Default(), Storage: fakeStorage{table}, Cgroups: tree, Kernel: kernel.Verdict{State: kernel.Fixed}}, n.observer, fakeReader{})
 	n.pass = func(*worker, []visit) passed {
 		<-t.Context().Done()
 		return passed{}

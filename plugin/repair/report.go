@@ -9,13 +9,12 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
-	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // Report is what goes on, for status: in a file, since that is another process.
 type Report struct {
 	At          time.Time    `json:"at"`
-	Mode        string       `json:"mode"` // "repair", "observe" or "unavailable"
+	Mode        string       `json:"mode"` // "repair", "observe", "gated" or "unavailable"
 	Reason      string       `json:"reason,omitempty"`
 	Filesystems []Filesystem `json:"filesystems"`
 	Files       []File       `json:"files"` // those that are not right, by turns of pods, most written first; 100 at most
@@ -27,6 +26,7 @@ type Report struct {
 const (
 	ModeRepair      = "repair"
 	ModeObserve     = "observe"
+	ModeGated       = "gated" // the kernel is not known to be safe for it
 	ModeUnavailable = "unavailable"
 )
 
@@ -65,10 +65,8 @@ type Writer struct {
 const maxReported = 100
 
 func (r *Repairer) newReport(now time.Time) *Report {
-	out := &Report{At: now.UTC(), Mode: ModeRepair, Filesystems: []Filesystem{}, Files: []File{}, Lost: r.counts.lost.Load()}
-	if p := r.policy.Load(); !p.Writeback.Repair || p.Mode == policy.ModeObserve {
-		out.Mode = ModeObserve
-	}
+	out := &Report{At: now.UTC(), Filesystems: []Filesystem{}, Files: []File{}, Lost: r.counts.lost.Load()}
+	out.Mode, out.Reason = r.mode()
 	hanging := r.hanging(now)
 	for dev, fs := range r.watched {
 		row := Filesystem{Dev: dev.String(), Type: fs.fstype, Mountpoint: fs.mountpoint}

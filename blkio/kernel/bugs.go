@@ -1,0 +1,137 @@
+package kernel
+
+import (
+	"fmt"
+	"strings"
+)
+
+// bug is one that a kernel can have when inodes are moved to another cgroup's
+// writeback: by their pages, or at the end of a cgroup.
+type bug struct {
+	id     string
+	text   string
+	source string // the record that has the versions below
+	// introduced is the first version with the bug. Lines below got it with the same
+	// release that corrected it.
+	introduced version
+	// fixed are the first corrected releases of the stable lines that got one.
+	fixed []version
+	// mainline is the first line that never had the bug.
+	mainline version
+}
+
+// writebackBugs are the bugs of inode_switch_wbs and of cleanup_offline_cgwb in
+// fs/fs-writeback.c, in the order in which a verdict names them.
+func writebackBugs() []bug {
+	return []bug{
+		{
+			id: "CVE-2026-64378", text: "an unmount while inodes move crashes the kernel",
+			source:     "https://github.com/CVEProject/cvelistV5, cves/2026/64xxx/CVE-2026-64378.json",
+			introduced: version{4, 5, 0},
+			fixed:      []version{{5, 10, 261}, {6, 1, 178}, {6, 6, 145}, {6, 12, 96}, {6, 18, 39}, {7, 1, 4}},
+			mainline:   version{7, 2, 0},
+		},
+		{
+			id: "CVE-2025-39866", text: "a write while inodes move uses freed memory",
+			source:     "https://github.com/CVEProject/cvelistV5, cves/2025/39xxx/CVE-2025-39866.json",
+			introduced: version{4, 2, 0},
+			fixed:      []version{{5, 10, 247}, {5, 15, 192}, {6, 1, 151}, {6, 6, 105}, {6, 12, 46}, {6, 16, 6}},
+			mainline:   version{6, 17, 0},
+		},
+		{
+			// Of commit e1b849cfa6b6, corrected by 6689f01d6740. The lines 6.1, 6.6 and
+			// 6.12 got both in one release: 6.1.178, 6.6.145 and 6.12.94.
+			id: "CVE-2026-31703", text: "moving inodes uses freed memory",
+			source:     "https://github.com/CVEProject/cvelistV5, cves/2026/31xxx/CVE-2026-31703.json",
+			introduced: version{6, 18, 0},
+			fixed:      []version{{6, 18, 25}, {7, 0, 2}},
+			mainline:   version{7, 1, 0},
+		},
+	}
+}
+
+// in reports whether a kernel has the bug. fix is the corrected release to update to:
+// the one of its own line, else the first line that never had the bug.
+func (b *bug) in(v version) (has bool, fix version) {
+	fix = b.mainline
+	for _, f := range b.fixed {
+		if f.sameLine(v) {
+			fix = f
+		}
+	}
+	return !v.less(b.introduced) && v.less(fix), fix
+}
+
+// State is what is known of a kernel.
+type State int
+
+const (
+	// Unknown is the state of a kernel whose version does not tell.
+	Unknown State = iota
+	// Affected is the state of a kernel with at least one of the bugs.
+	Affected
+	// Fixed is the state of a kernel without them.
+	Fixed
+)
+
+// Verdict is the answer for one kernel. The zero value is for an unknown one.
+type Verdict struct {
+	State  State
+	Vendor string // "" if it is not known
+	Kernel string // the version that was judged: upstream's if that is known, else uname -r
+	// Bug and Fix name the bug and the release with its correction: of an affected
+	// kernel its own, of an unknown one the latest that it may have.
+	Bug, Fix string
+	Source   string // of the versions, and of the vendor's numbers
+}
+
+// Writeback reports whether the kernel can move inodes between cgroups' writeback
+// without the bugs that crash nodes.
+func (r Release) Writeback() Verdict {
+	out := Verdict{Kernel: r.Uname}
+	var v version
+	known := false
+	for _, vendor := range vendors() {
+		var is bool
+		if v, known, is = vendor.base(r); is {
+			out.Vendor, out.Source = vendor.name, vendor.source
+			break
+		}
+	}
+	bugs := writebackBugs()
+	if !known {
+		// Whatever its vendor added, a line that never had the bugs has none of them.
+		v, _, known = parseVersion(r.Uname)
+		known = known && !v.less(bugs[0].mainline)
+	}
+	if !known {
+		out.Bug, out.Fix = bugs[0].id, bugs[0].mainline.String()
+		return out
+	}
+	out.State = Fixed
+	out.Kernel = v.String()
+	for _, b := range bugs {
+		if has, fix := b.in(v); has {
+			out.State, out.Bug, out.Fix = Affected, b.id, fix.String()
+			out.Source = strings.Trim(b.source+"; "+out.Source, "; ")
+			break
+		}
+	}
+	return out
+}
+
+// Corrected reports whether the kernel is known to have none of the bugs.
+func (v Verdict) Corrected() bool { return v.State == Fixed }
+
+// String is one clause for a log line or a table.
+func (v Verdict) String() string {
+	name := strings.TrimSpace(v.Vendor + " kernel " + v.Kernel)
+	switch v.State {
+	case Fixed:
+		return fmt.Sprintf("%s has the corrections of all known bugs", name)
+	case Affected:
+		return fmt.Sprintf("%s has %s, which is fixed in %s", name, v.Bug, v.Fix)
+	case Unknown:
+	}
+	return fmt.Sprintf("it is not known whether %s has %s, which is fixed upstream in %s and in later releases of older lines", name, v.Bug, v.Fix)
+}

@@ -1,0 +1,55 @@
+package repair
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nri-blkio/nri-blkio/blkio/kernel"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// TestGate: files are moved on a corrected kernel, and on others only if the policy asks
+// for it; the report names the bug, its correction and the override.
+func TestGate(t *testing.T) {
+	affected := kernel.Release{Uname: "6.18.38-talos"}.Writeback()
+	fixed := kernel.Release{Uname: "6.18.39-talos"}.Writeback()
+	for _, tt := range []struct {
+		name   string
+		kernel kernel.Verdict
+		mode   policy.Mode
+		repair policy.Repair
+		want   string
+		reason []string
+	}{
+		{"fixed", fixed, policy.ModeEnforce, policy.RepairAuto, ModeRepair, nil},
+		{"fixed, off", fixed, policy.ModeEnforce, policy.RepairOff, ModeObserve, nil},
+		{"fixed, observed", fixed, policy.ModeObserve, policy.RepairAuto, ModeObserve, nil},
+		{
+			"affected", affected, policy.ModeEnforce, policy.RepairAuto, ModeGated,
+			[]string{"CVE-2026-64378", "fixed in 6.18.39", "writeback.repair: true"},
+		},
+		{"affected, overridden", affected, policy.ModeEnforce, policy.RepairOn, ModeRepair, nil},
+		{"affected, off", affected, policy.ModeEnforce, policy.RepairOff, ModeObserve, nil},
+		{"affected, observed", affected, policy.ModeObserve, policy.RepairAuto, ModeObserve, nil},
+		{
+			"unknown", kernel.Release{Uname: "6.8.0-45-generic"}.Writeback(), policy.ModeEnforce, policy.RepairAuto, ModeGated,
+			[]string{"not known", "6.8.0-45-generic", "CVE-2026-64378", "writeback.repair: true"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := policy.Default()
+			p.Mode, p.Writeback.Repair = tt.mode, tt.repair
+			r := &Repairer{kernel: tt.kernel}
+			r.Reload(p)
+			mode, reason := r.mode()
+			if mode != tt.want || (reason == "") != (tt.reason == nil) {
+				t.Errorf("got %s, %q, want %s", mode, reason, tt.want)
+			}
+			for _, part := range tt.reason {
+				if !strings.Contains(reason, part) {
+					t.Errorf("the reason %q lacks %q", reason, part)
+				}
+			}
+		})
+	}
+}
