@@ -1,0 +1,82 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/plugin/repair"
+)
+
+// affectedBuild is in /proc/version of the one test kernel with CVE-2026-64378.
+const affectedBuild = " Debian 6.1.176-"
+
+// The log lines of the program's two parts on a kernel with the bug.
+const (
+	logGated      = "Files are not moved to their writers on this kernel"
+	logUnreleased = "Files of ended containers stay theirs until the kernel releases them by itself"
+)
+
+// TestKernelGate: by default files are moved to their writers on a kernel with the
+// corrections only. On another one the log and status name the bug, the release with its
+// correction and the override, and the override moves files there, too.
+func TestKernelGate(t *testing.T) {
+	version, err := os.ReadFile("/proc/version")
+	if err != nil {
+		t.Fatal(err)
+	}
+	affected := strings.Contains(string(version), affectedBuild)
+	t.Logf("affected: %v: %s", affected, version)
+	p := startPlugin(t, "--log-level", "debug")
+	for _, line := range []string{logGated, logUnreleased} {
+		if n := p.count(line); n > 1 || (n == 1) != affected {
+			t.Errorf("the log says %d times: %s", n, line)
+		}
+	}
+	a, b := newWriter(t, "a"), newWriter(t, "b")
+	a.limit("xfs", 4*mib)
+	file := contest(t, "xfs", a, b)
+	if affected {
+		staysGated(t, file, a, b)
+		p.kill(t)
+		p = startPlugin(t, "--log-level", "debug", "--policy", policyFile(t, "writeback: {repair: true}\n"))
+		if n := p.count(logGated) + p.count(logUnreleased); n > 0 {
+			t.Errorf("with the override the log says %d times that it is off", n)
+		}
+	}
+	eventually(t, "the file belongs to its writer", func() error {
+		if o := ownerOf(t, file); o.CgroupID != a.id {
+			return fmt.Errorf("it belongs to %+v", o)
+		}
+		return nil
+	})
+	if r := report(t); r.Mode != repair.ModeRepair || r.Reason != "" {
+		t.Errorf("the report has mode %s, %q", r.Mode, r.Reason)
+	}
+}
+
+// staysGated checks what a gated program reports of a file that a writes to and b owns.
+func staysGated(t *testing.T, file string, a, b writer) {
+	t.Helper()
+	f := reported(t, repair.StateWaiting)
+	if f.Owner.CgroupID != b.id || f.Writers[0].CgroupID != a.id {
+		t.Errorf("the report has %+v", f)
+	}
+	// As long as a move takes otherwise, and more.
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if o := ownerOf(t, file); o.CgroupID != b.id {
+			t.Fatalf("it belongs to %+v", o)
+		}
+	}
+	text, err := command(t, "status")
+	for _, part := range []string{"CVE-2026-64378", "fixed in 6.1.178", "writeback.repair: true"} {
+		if err != nil || !strings.Contains(text, part) {
+			t.Errorf("status lacks %q: %v: %s", part, err, text)
+		}
+	}
+	if r := report(t); r.Mode != repair.ModeGated {
+		t.Errorf("the report has mode %s", r.Mode)
+	}
+}

@@ -1,0 +1,224 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
+)
+
+// The bugs that the kernel gate is for are races between an unmount, a write, and inodes
+// that move to another cgroup's writeback. These tests do all three at once, and read what
+// the kernel says about it.
+
+// kernelWarnings begin what the kernel writes about a bug of its own.
+var kernelWarnings = []string{
+	"WARNING:", "BUG:", "kernel BUG", "Oops", "Busy inodes", "general protection fault", "blocked for more than", "refcount_t:",
+}
+
+// quietKernel returns a check that the kernel has written no warning since.
+func quietKernel(t *testing.T) (check func()) {
+	t.Helper()
+	mark := fmt.Sprintf("nri-blkio %s %d", t.Name(), time.Now().UnixNano())
+	if err := os.WriteFile("/dev/kmsg", []byte(mark+"\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		out, err := exec.Command("dmesg").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, since, found := bytes.Cut(out, []byte(mark))
+		if !found {
+			since = out // the buffer has wrapped
+		}
+		lines := bufio.NewScanner(bytes.NewReader(since))
+		for lines.Scan() {
+			if slices.ContainsFunc(kernelWarnings, func(w string) bool { return strings.Contains(lines.Text(), w) }) {
+				t.Errorf("the kernel says: %s", lines.Text())
+			}
+		}
+	}
+}
+
+// stalls measures the longest time that small writes on a volume take until it is told
+// to end: each makes a file, writes to it, syncs it and removes it.
+func stalls(t *testing.T, dir string) (end func() (longest time.Duration, n int)) {
+	t.Helper()
+	stop, done := make(chan struct{}), make(chan error)
+	var all []time.Duration
+	go func() {
+		name := filepath.Join(dir, "probe")
+		for {
+			select {
+			case <-stop:
+				done <- nil
+				return
+			default:
+			}
+			began := time.Now()
+			if err := smallWrite(name); err != nil {
+				done <- err
+				return
+			}
+			all = append(all, time.Since(began))
+		}
+	}()
+	return func() (time.Duration, int) {
+		close(stop)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if len(all) == 0 {
+			return 0, 0
+		}
+		return slices.Max(all), len(all)
+	}
+}
+
+func smallWrite(name string) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(make([]byte, 4096))
+	return errors.Join(err, f.Sync(), f.Close(), os.Remove(name))
+}
+
+// TestUnmountWhileMoving: volumes are unmounted as soon as their pod is gone, with files on
+// them that were moved a moment before and owners that have just ended.
+func TestUnmountWhileMoving(t *testing.T) {
+	cycles := 3
+	if *proof {
+		cycles = 500
+	}
+	disk := scsiDisk(t)
+	dir := mountDisk(t, "/dev/"+disk)
+	volumes["cycle"] = dir
+	t.Cleanup(func() { delete(volumes, "cycle") })
+	administer(t, "umount", dir)
+	reader, err := writeback.NewOwnerReader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	quiet := quietKernel(t)
+	startPlugin(t)
+	began := time.Now()
+	for i := range cycles {
+		administer(t, "mount", "/dev/"+disk, dir)
+		cycleOfPod(t, reader, i)
+		eventually(t, "the volume can be unmounted", func() error { return runs("umount", dir) })
+	}
+	t.Logf("%d cycles in %v", cycles, time.Since(began).Round(time.Second))
+	quiet()
+}
+
+// cycleOfPod runs a pod whose limited container writes to a file that another cgroup has
+// made, until the file is the container's, and removes both.
+func cycleOfPod(t *testing.T, reader *writeback.OwnerReader, i int) {
+	t.Helper()
+	shared := filepath.Join(volumes["cycle"], "shared")
+	_ = os.Remove(shared) // of the cycle before
+	b := newWriter(t, "b")
+	b.writes(shared, 1, "1M", "conv=fsync")
+	pod, err := node.cri.RunPod(t.Context(), cri.PodConfig{
+		Name: fmt.Sprint("cycle", i), Annotations: annotations{limits + "container.a": "/data wbps=16Mi"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := sleeper("a", "/data", "cycle")
+	cfg.Args = []string{"write", "--path", "/data/shared", "--span", "1Mi", "--sync", "64Ki", "--seconds", "3600"}
+	if _, err := pod.Run(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	within(t, time.Minute, "the file was moved", func() error {
+		if ownerIn(t, reader, shared) == b.id {
+			return errors.New("it was not")
+		}
+		return nil
+	})
+	b.remove()
+	if err := pod.Remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ownerIn returns the number of the cgroup that owns a file. It keeps no descriptor.
+func ownerIn(t *testing.T, reader *writeback.OwnerReader, file string) uint64 {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	o, err := reader.Owner(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o.Cgroup
+}
+
+// TestManyFiles: a pod that owns many files ends. Releasing them stalls other writers of
+// that disk, and of another one, not much longer than without the plugin.
+func TestManyFiles(t *testing.T) {
+	files, after := 2_000, 2*time.Second
+	if *proof {
+		files, after = 200_000, 20*time.Second
+	}
+	quiet := quietKernel(t)
+	for _, with := range []bool{false, true} {
+		if !with && !*proof {
+			continue // nothing to compare with: it takes its time
+		}
+		var p *instance
+		if with {
+			p = startPlugin(t, "--log-level", "debug")
+		}
+		dir := filepath.Join(volumes["ext4"], fmt.Sprint("many", with))
+		if err := os.Mkdir(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		pod := runPod(t, fmt.Sprint("many", with), annotations{limits + "container.a": "/data wbps=100Mi"})
+		cfg := sleeper("a", "/data", "ext4")
+		cfg.Args = []string{
+			"write", "--path", "/data/" + filepath.Base(dir), "--files", fmt.Sprint(files), "--block", "512",
+			"--span", fmt.Sprint(512 * files), "--seconds", "3600", // until it is ended
+		}
+		pod.run(cfg)
+		within(t, 15*time.Minute, "the files are there", func() error {
+			if _, err := os.Stat(filepath.Join(dir, fmt.Sprint(files-1))); err != nil {
+				time.Sleep(time.Second)
+				return err
+			}
+			return nil
+		})
+		same, other := stalls(t, volumes["ext4"]), stalls(t, volumes["part"])
+		if err := pod.Remove(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		awaitOnDisk(t)
+		if with {
+			p.handedOver(t, "a")
+		}
+		time.Sleep(after) // the kernel releases its files in the background
+		longest, n := same()
+		t.Logf("plugin %v, %d files: longest of %d small writes on the same disk %v", with, files, n, longest.Round(time.Millisecond))
+		longest, n = other()
+		t.Logf("plugin %v, %d files: longest of %d small writes on another disk %v", with, files, n, longest.Round(time.Millisecond))
+	}
+	quiet()
+}
