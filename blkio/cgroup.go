@@ -24,10 +24,12 @@ type Cgroup struct {
 // is the root.
 func (c Cgroup) Path() string { return c.path }
 
-// Exists says whether the cgroup is there.
+// Exists reports whether the cgroup is there. It returns true if the system fails
+// to look, as without a free descriptor: a cgroup that is taken for removed loses
+// its limits.
 func (c Cgroup) Exists() bool {
 	ok, err := c.h.exists(c.path)
-	return ok && err == nil
+	return ok || err != nil
 }
 
 // ReadIOMax reads the limits of each device that has one.

@@ -82,15 +82,17 @@ func nameOf(fd int) (string, error) { return os.Readlink("/proc/self/fd/" + strc
 // Processes returns the processes of the cgroup, without those of the ones below.
 // One that is in another PID namespace is 0.
 func (c Cgroup) Processes() ([]int, error) {
-	return readCgroup(c, "cgroup.procs", func(data string) ([]int, error) {
-		var out []int
-		for field := range strings.FieldsSeq(data) {
-			pid, err := strconv.Atoi(field)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, pid)
+	data, err := c.h.readToEnd(c.path + "/cgroup.procs")
+	if err != nil {
+		return nil, c.fileError("read", "cgroup.procs", "", err)
+	}
+	var out []int
+	for field := range strings.FieldsSeq(string(data)) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			return nil, c.fileError("read", "cgroup.procs", "", err)
 		}
-		return out, nil
-	})
+		out = append(out, pid)
+	}
+	return out, nil
 }

@@ -40,6 +40,16 @@ func (s *Storage) Filesystems() []Filesystem {
 	return out
 }
 
+// FilesystemAt returns the number of the filesystem that is mounted at a path of the host,
+// as of the last refresh, or zero if none is. Mounts of one filesystem have the same.
+func (s *Storage) FilesystemAt(mountpoint string) Dev {
+	m := s.Mounts().find(mountpoint)
+	if m == nil || m.Mountpoint != mountpoint {
+		return Dev{}
+	}
+	return m.Dev
+}
+
 // MountedDisks returns the whole disks that a filesystem of the mount table is on, as of
 // the last refresh. What is not to be found of a filesystem is left out.
 func (s *Storage) MountedDisks() map[Dev]bool {

@@ -97,10 +97,14 @@ func (h *Held) populated() (bool, error) {
 type EmptyWatch struct {
 	epoll int
 
-	mu   sync.Mutex
-	held map[int32]*Held // by the descriptor of cgroup.events
-	path map[string]int32
+	mu     sync.Mutex
+	held   map[int32]*Held // by the descriptor of cgroup.events
+	path   map[string]int32
+	closed bool // set by Close; epoll may be another file's number since
 }
+
+// errWatchClosed is returned by Add after Close.
+var errWatchClosed = errors.New("watch cgroups: the watch is closed")
 
 // NewEmptyWatch returns a watch of nothing yet.
 func NewEmptyWatch() (*EmptyWatch, error) {
@@ -113,31 +117,62 @@ func NewEmptyWatch() (*EmptyWatch, error) {
 
 // Add watches a cgroup until it is empty. To add it again is no error.
 func (w *EmptyWatch) Add(c Cgroup) error {
-	w.mu.Lock()
-	_, ok := w.path[c.path]
-	w.mu.Unlock()
-	if ok {
+	if w.watches(c) {
 		return nil
 	}
 	held, err := c.hold() // Run must not wait for that
 	if err != nil {
 		return err
 	}
+	added, err := w.arm(held)
+	if !added {
+		held.Close()
+	}
+	return err
+}
+
+func (w *EmptyWatch) watches(c Cgroup) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, ok := w.path[c.path]; ok {
-		held.Close()
-		return nil
+	_, ok := w.path[c.path]
+	return ok
+}
+
+// arm adds an open cgroup, and returns false if that cannot be or another call has
+// added it.
+func (w *EmptyWatch) arm(held *Held) (added bool, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, ok := w.path[held.path]; ok {
+		return false, nil
+	}
+	if w.closed {
+		return false, errWatchClosed
 	}
 	fd := int32(held.events)
 	// A file that was not read yet counts as changed, so that one that is
 	// empty already is told of, too.
 	if err := unix.EpollCtl(w.epoll, unix.EPOLL_CTL_ADD, int(fd), &unix.EpollEvent{Events: unix.EPOLLPRI, Fd: fd}); err != nil {
-		held.Close()
-		return fmt.Errorf("watch cgroup %s: %w", c.path, err)
+		return false, fmt.Errorf("watch cgroup %s: %w", held.path, err)
 	}
-	w.held[fd], w.path[c.path] = held, fd
-	return nil
+	w.held[fd], w.path[held.path] = held, fd
+	return true, nil
+}
+
+// Close gives up all cgroups that are watched. It is called after Run has returned.
+func (w *EmptyWatch) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return nil
+	}
+	w.closed = true
+	for _, held := range w.held {
+		held.Close()
+	}
+	clear(w.held)
+	clear(w.path)
+	return unix.Close(w.epoll)
 }
 
 // Len is how many cgroups are watched.
@@ -187,21 +222,29 @@ func (w *EmptyWatch) Run(ctx context.Context, urgent func(error), empty func(*He
 
 // news looks at one cgroup of which there is some.
 func (w *EmptyWatch) news(fd int32, empty func(*Held)) {
-	w.mu.Lock()
-	held := w.held[fd]
-	w.mu.Unlock()
+	held := w.find(fd)
 	if held == nil {
 		return // the end of ctx
 	}
 	if populated, err := held.populated(); err == nil && populated {
 		return
 	}
-	w.mu.Lock()
-	delete(w.held, fd)
-	delete(w.path, held.path)
-	w.mu.Unlock()
-	_ = unix.EpollCtl(w.epoll, unix.EPOLL_CTL_DEL, int(fd), nil) // it is there
+	w.disarm(held)
 	empty(held)
+}
+
+func (w *EmptyWatch) find(fd int32) *Held {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.held[fd]
+}
+
+func (w *EmptyWatch) disarm(held *Held) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.held, int32(held.events))
+	delete(w.path, held.path)
+	_ = unix.EpollCtl(w.epoll, unix.EPOLL_CTL_DEL, held.events, nil) // it is there
 }
 
 // beUrgent has the calling thread run before all that is not real-time. Threads

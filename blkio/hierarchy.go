@@ -3,6 +3,7 @@ package blkio
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -156,13 +157,27 @@ func (h *Hierarchy) readInto(buf []byte, name string) ([]byte, error) {
 			return nil, err
 		}
 		buf = buf[:len(buf)+n]
-		// A cgroup file is one record of seq_file: what does not fill
+		// These cgroup files are one record of seq_file: what does not fill
 		// the buffer is the end, without another read to see it.
 		if len(buf) < cap(buf) {
 			return buf, nil
 		}
 		buf = slices.Grow(buf, cap(buf))
 	}
+}
+
+// readToEnd is readFile for a file of many records, of which the kernel returns as
+// many as fit into a page with each read: cgroup.procs has one for each process.
+//
+// Source: fs/seq_file.c, seq_read_iter.
+func (h *Hierarchy) readToEnd(name string) ([]byte, error) {
+	fd, err := h.open(name, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	return io.ReadAll(f)
 }
 
 // writeFile writes data to a file below the root in one write, which is what
@@ -184,7 +199,7 @@ func (h *Hierarchy) writeFile(name, data string) error {
 
 func (h *Hierarchy) exists(name string) (bool, error) {
 	fd, err := h.open(name, unix.O_PATH)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
 		return false, nil
 	}
 	if err != nil {

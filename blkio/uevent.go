@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,13 +39,22 @@ func WatchDisks(ctx context.Context, changed func()) error {
 		unix.Close(fd)
 		return fmt.Errorf("listen for devices: %w", err)
 	}
-	socket := os.NewFile(uintptr(fd), "uevents")
+	return watchSocket(ctx, os.NewFile(uintptr(fd), "uevents"), changed)
+}
+
+// watchSocket is WatchDisks on an open socket, which it closes. Nothing of it goes on
+// after it has returned: it is called again after an error.
+func watchSocket(ctx context.Context, socket io.ReadCloser, changed func()) error {
 	defer socket.Close()
 	stop := context.AfterFunc(ctx, func() { socket.Close() })
 	defer stop()
 	events := make(chan struct{}, 1)
-	go tellOf(ctx, events, changed)
-	err = listen(socket, events)
+	telling, cancel := context.WithCancel(ctx)
+	var teller sync.WaitGroup
+	teller.Go(func() { tellOf(telling, events, changed) })
+	err := listen(socket, events)
+	cancel()
+	teller.Wait()
 	if ctx.Err() != nil {
 		return nil
 	}

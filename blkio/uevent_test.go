@@ -89,6 +89,19 @@ func TestTellOf(t *testing.T) {
 	})
 }
 
+// TestWatchSocketLeavesNothing: after an error no goroutine is left, since the caller
+// tries again and again. synctest fails where one is.
+func TestWatchSocketLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 3 {
+			if err := watchSocket(t.Context(), io.NopCloser(&script{}), func() {}); !errors.Is(err, io.EOF) {
+				t.Error(err)
+			}
+		}
+		synctest.Wait()
+	})
+}
+
 func TestWatchDisksEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

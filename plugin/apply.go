@@ -29,6 +29,10 @@ type change struct {
 	raise  []blkio.DevLimits
 	lower  []blkio.DevLimits
 	weight uint32 // 0: leave it
+	// gone reports whether the node has no such disk. hasGone is true if a limit was for
+	// one: it is not written, and it is tried again with the next pass.
+	gone    func(blkio.Dev) bool
+	hasGone bool
 }
 
 // apply brings the cgroups of a group into line. With only set, of the
@@ -105,7 +109,7 @@ func (p *Plugin) inspect(t *target) (change, error) {
 	if t.cgroup == "" {
 		return change{}, nil // nothing for us to write to
 	}
-	c := change{target: t, want: t.want, record: t.record, spec: t.spec, cg: p.cgroups.Cgroup(t.cgroup)}
+	c := change{target: t, want: t.want, record: t.record, spec: t.spec, cg: p.cgroups.Cgroup(t.cgroup), gone: p.isGone}
 	old, err := t.readRecord(c.cg)
 	if errors.Is(err, blkio.ErrGone) {
 		if t.owner == nil {
@@ -203,7 +207,7 @@ func (p *Plugin) isQuiet(t *target, buf []byte) bool {
 // settle notes that a cgroup has all that it should have.
 func (c *change) settle() {
 	c.quiet, c.idle = nil, false
-	done := len(c.raise)+len(c.lower)+len(c.spec) == 0 && c.weight == 0
+	done := !c.hasGone && len(c.raise)+len(c.lower)+len(c.spec) == 0 && c.weight == 0
 	switch {
 	case !done || c.old == nil && !c.record.empty() || c.old != nil && !c.old.equal(&c.record):
 	case c.partial:
@@ -289,7 +293,9 @@ func (c *change) doRaise() error {
 	if c.target == nil {
 		return nil
 	}
-	return errors.Join(c.write(c.raise), c.cg.ReplaceIOMaxBelow(c.spec))
+	var err error
+	c.raise, err = c.write(c.raise)
+	return errors.Join(err, c.cg.ReplaceIOMaxBelow(c.spec))
 }
 
 // doLower writes the record, then the lower values and the weight: a crash in
@@ -308,7 +314,8 @@ func (c *change) doLower(p *Plugin, failed error) error {
 	if !c.old.names(&c.record) {
 		recordErr = c.writeRecord(c.record)
 	}
-	err := c.write(c.lower)
+	var err error
+	c.lower, err = c.write(c.lower)
 	if c.weight != 0 {
 		err = errors.Join(err, c.cg.WriteIOWeight(c.weight))
 	}
@@ -345,13 +352,28 @@ func (c *change) carry() {
 	}
 }
 
-func (c *change) write(lines []blkio.DevLimits) error {
-	var errs []error
-	for _, l := range lines {
-		errs = append(errs, c.cg.WriteIOMax(l))
-	}
-	return errors.Join(errs...)
+func (c *change) write(lines []blkio.DevLimits) ([]blkio.DevLimits, error) {
+	written, err := writeLines(lines, c.cg.WriteIOMax, c.gone)
+	c.hasGone = c.hasGone || len(written) < len(lines)
+	return written, err
 }
+
+// writeLines returns the lines without those for disks that have left: no I/O can reach
+// one, and the limit is written once the disk is back.
+func writeLines(lines []blkio.DevLimits, write func(blkio.DevLimits) error, gone func(blkio.Dev) bool) ([]blkio.DevLimits, error) {
+	var errs []error
+	var present []blkio.DevLimits
+	for _, l := range lines {
+		err := write(l)
+		if !errors.Is(err, blkio.ErrNoDevice) || !gone(l.Dev) {
+			present, errs = append(present, l), append(errs, err)
+		}
+	}
+	return present, errors.Join(errs...)
+}
+
+// isGone reports whether the node has no disk of a number.
+func (p *Plugin) isGone(dev blkio.Dev) bool { return p.storage.Device(dev).Missing }
 
 // writeRecord writes a record that differs from the one that is there.
 func (c *change) writeRecord(r Record) error {

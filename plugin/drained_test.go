@@ -3,7 +3,7 @@ package plugin
 import (
 	"context"
 	"errors"
-	"iter"
+	"maps"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -71,7 +71,7 @@ func TestDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		results := make(chan error)
 		d.p.exits.syncs.do = func(context.Context, string) error { return <-results }
-		d.p.writeOut(t.Context(), a, leaves{volumes: []volume{{"/mnt/a", rootDisk.Dev}, {"/mnt/b", rootDisk.Dev}}})
+		d.p.writeOut(t.Context(), a, unsynced{volumes: []volume{{path: "/mnt/a", disk: rootDisk.Dev}, {path: "/mnt/b", disk: rootDisk.Dev}}})
 		for range 2 {
 			d.want(9<<20, blkio.Unset)
 			results <- nil
@@ -94,14 +94,14 @@ func TestDropCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d.p.exits.tidying = make(chan struct{}, 1) // of this bubble
 		d.end(a)
-		d.p.writeOut(t.Context(), a, leaves{})
+		d.p.writeOut(t.Context(), a, unsynced{})
 		synctest.Wait()
 		if got := read(t, reclaimed); got != "" {
 			t.Errorf("%q is reclaimed while one runs", got)
 		}
 		d.p.exits.tidying <- struct{}{} // another pod's turn, which takes its time
 		d.end(b)
-		d.p.writeOut(t.Context(), b, leaves{})
+		d.p.writeOut(t.Context(), b, unsynced{})
 		synctest.Wait()
 		if got := read(t, reclaimed); got != "" {
 			t.Errorf("%q is reclaimed out of turn", got)
@@ -123,11 +123,11 @@ func TestDrainedWithoutSync(t *testing.T) {
 	d := newDrainedPod(t)
 	a := d.run("a")
 	d.end(a)
-	d.p.writeOut(t.Context(), a, leaves{})
+	d.p.writeOut(t.Context(), a, unsynced{})
 	d.want(blkio.Unset, blkio.Unset)
 	b := d.run("b")
 	d.end(b)
-	d.p.writeOut(t.Context(), b, leaves{more: true})
+	d.p.writeOut(t.Context(), b, unsynced{more: true})
 	d.want(9<<20, blkio.Unset)
 	if n := len(d.p.lookup(drainedSandbox).group.unwritten); n != 0 {
 		t.Errorf("%d containers are left", n)
@@ -143,10 +143,8 @@ func TestLeftovers(t *testing.T) {
 	}{
 		"sync failed": {func(p *Plugin, c *container) {
 			p.exits.syncs.do = func(context.Context, string) error { return errors.New("no") }
-			done := make(chan struct{})
-			p.writeOut(context.Background(), c, leaves{volumes: []volume{{"/a", rootDisk.Dev}}})
-			p.exits.syncs.soon(context.Background(), volume{"/a", rootDisk.Dev}, func(error) { close(done) })
-			<-done
+			p.writeOut(context.Background(), c, unsynced{volumes: []volume{{path: "/a", disk: rootDisk.Dev}}})
+			_ = syncNow(&p.exits.syncs, volume{path: "/a", disk: rootDisk.Dev})
 		}, true},
 		"not held":               {func(p *Plugin, c *container) { p.stopped("sb1", c.id) }, true},
 		"removed without a word": {func(p *Plugin, c *container) { c.held = true; p.removed("sb1", c.id) }, true},
@@ -186,32 +184,20 @@ func wbpsOf(disk blkio.Dev) map[blkio.Dev]blkio.Limits {
 	return map[blkio.Dev]blkio.Limits{disk: {blkio.Wbps: 1 << 20}}
 }
 
-// TestLeavesOf: all that is writable on a disk with a limit on writes.
+// TestLeavesOf: the disks with a limit on writes, the container's own or the pod's.
 func TestLeavesOf(t *testing.T) {
-	c := container{
-		facts: policy.Container{
-			Rootfs: onAt("/", sda),
-			Mounts: []policy.Mount{
-				{Backing: onAt("/data", sdb)},
-				{Backing: onAt("/ro", sdb), ReadOnly: true, Below: []policy.Below{{Backing: onAt("/ro/rw", sdb)}}},
-				{Backing: onAt("/", sda), Injected: true},
-			},
-		},
-		beyond: []beyond{{source: "/other", self: true}},
-	}
 	for name, tt := range map[string]struct {
 		own, pod map[blkio.Dev]blkio.Limits
-		want     []volume
-		more     bool
+		want     map[blkio.Dev]bool
 	}{
-		"own":       {wbpsOf(sdb), nil, []volume{{"/data", sdb}, {"/ro/rw", sdb}}, true},
-		"pod's":     {nil, wbpsOf(sda), []volume{{"/", sda}}, true},
-		"reads":     {map[blkio.Dev]blkio.Limits{sdb: {blkio.Rbps: 1 << 20}}, nil, nil, false},
-		"max":       {map[blkio.Dev]blkio.Limits{sdb: {blkio.Wbps: blkio.Max}}, nil, nil, false},
-		"elsewhere": {wbpsOf(blkio.Dev{Major: 9}), nil, nil, true},
+		"own":   {wbpsOf(sdb), nil, map[blkio.Dev]bool{sdb: true}},
+		"both":  {wbpsOf(sdb), wbpsOf(sda), map[blkio.Dev]bool{sda: true, sdb: true}},
+		"reads": {map[blkio.Dev]blkio.Limits{sdb: {blkio.Rbps: 1 << 20}}, nil, nil},
+		"max":   {map[blkio.Dev]blkio.Limits{sdb: {blkio.Wbps: blkio.Max}}, nil, nil},
 	} {
-		if got := leavesOf(&c, tt.own, tt.pod); !slices.Equal(got.volumes, tt.want) || got.more != tt.more {
-			t.Errorf("%s: %v, more: %v", name, got.volumes, got.more)
+		got := leavesOf(tt.own, tt.pod)
+		if !maps.Equal(got.limited, tt.want) || got.nothing() != (len(tt.want) == 0) {
+			t.Errorf("%s: %v", name, got.limited)
 		}
 	}
 }
@@ -228,51 +214,5 @@ func TestBeyondTargets(t *testing.T) {
 	want := []beyond{{"/a", true, true}, {"/b", false, true}, {"/d", true, false}, {"/e", false, true}}
 	if got := beyondTargets(c, &facts); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
-	}
-}
-
-// TestLookBeyond: at its end a container's other mounts are found; where that
-// fails there may be more.
-func TestLookBeyond(t *testing.T) {
-	h, _ := tree(t, podCgroup)
-	p := newPlugin(t, h)
-	broken := blkio.Backing{Reason: "cannot be read", Err: errors.New("input/output error")}
-	p.storage = mounted{
-		at:    map[string]blkio.Backing{"/a": onAt("/mnt/a", sda), "/b": onAt("/mnt/b", sdb), "/broken": broken},
-		below: map[string]blkio.Backing{"/b": onAt("/mnt/b/in", sda), "/over": broken},
-	}
-	for name, tt := range map[string]struct {
-		beyond []beyond
-		want   []volume
-		more   bool
-	}{
-		"found":          {[]beyond{{"/a", true, true}, {"/b", true, true}}, []volume{{"/", sda}, {"/mnt/a", sda}, {"/mnt/b/in", sda}}, false},
-		"only below":     {[]beyond{{"/a", false, true}}, []volume{{"/", sda}}, false},
-		"twice":          {[]beyond{{"/a", true, false}, {"/a", true, false}}, []volume{{"/", sda}, {"/mnt/a", sda}}, false},
-		"fails":          {[]beyond{{"/a", true, true}, {"/broken", true, false}}, []volume{{"/", sda}}, true},
-		"fails below it": {[]beyond{{"/over", false, true}}, []volume{{"/", sda}}, true},
-	} {
-		c := container{pod: newPod(drainedSandbox), beyond: tt.beyond}
-		c.leaves = leaves{limited: []blkio.Dev{sda}, volumes: []volume{{"/", sda}}, more: true}
-		p.lookBeyond(t.Context(), &c)
-		if !slices.Equal(c.leaves.volumes, tt.want) || c.leaves.more != tt.more {
-			t.Errorf("%s: %v, more: %v", name, c.leaves.volumes, c.leaves.more)
-		}
-	}
-}
-
-// mounted is a Storage with a mount at some paths, and one below some.
-type mounted struct {
-	disks
-	at, below map[string]blkio.Backing
-}
-
-func (m mounted) Resolve(_ context.Context, path string) blkio.Backing { return m.at[path] }
-
-func (m mounted) Submounts(_ context.Context, path string) iter.Seq2[string, blkio.Backing] {
-	return func(yield func(string, blkio.Backing) bool) {
-		if b, ok := m.below[path]; ok {
-			yield("in", b)
-		}
 	}
 }

@@ -33,30 +33,92 @@ type heldCgroup interface {
 
 // exits is what hands over the data of containers that end.
 type exits struct {
-	watch exitWatch // nil before Run, and where it cannot be had
-	syncs syncer
+	// watch is nil before Run, and while it cannot be had. Plugin.mu guards it.
+	watch    exitWatch
+	newWatch func() (runningWatch, error)
+	syncs    syncer
 	// won and lost are the races with the removal of a cgroup; failed are the
 	// limits that could not be lifted for another reason.
 	won, lost, failed atomic.Int64
 	tidying           chan struct{} // holds a token while a pod's files are, see tidy
 }
 
+// runningWatch is a *blkio.EmptyWatch, too.
+type runningWatch interface {
+	exitWatch
+	Run(ctx context.Context, urgent func(error), empty func(*blkio.Held)) error
+	Close() error
+}
+
+func newEmptyWatch() (runningWatch, error) { return blkio.NewEmptyWatch() }
+
+const (
+	// A watch that has failed is started again after a pause that grows.
+	watchPause, watchPauseMax = time.Second, time.Minute
+	// tellEvery is the time after which a failure that lasts is logged again.
+	tellEvery = 10 * time.Minute
+)
+
 // watchExits has limits lifted at the end of containers until ctx ends.
 func (p *Plugin) watchExits(ctx context.Context) {
-	watch, err := blkio.NewEmptyWatch()
-	if err != nil {
-		p.log.WithError(err).Error("The limits of containers that end are not lifted")
-		return
+	wait, told := watchPause, time.Time{}
+	for {
+		began := time.Now()
+		err := p.watchOnce(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > watchPauseMax {
+			wait = watchPause // it has worked
+		}
+		if time.Since(told) >= tellEvery {
+			told = time.Now()
+			p.log.WithError(err).Error("The limits of containers that end are not lifted, trying again")
+		}
+		sleep(ctx, wait)
+		wait = min(2*wait, watchPauseMax)
 	}
+}
+
+// watchOnce is watchExits until the watch fails.
+func (p *Plugin) watchOnce(ctx context.Context) error {
+	watch, err := p.exits.newWatch()
+	if err != nil {
+		return err
+	}
+	defer watch.Close()
+	p.setWatch(watch)
+	defer p.unsetWatch() // before its end, so that no cgroup is added to it then
+	return watch.Run(ctx, p.urgent, func(held *blkio.Held) { p.exited(ctx, held) })
+}
+
+// setWatch has the containers that are known already held by the watch.
+func (p *Plugin) setWatch(watch exitWatch) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.exits.watch = watch
 	for _, g := range p.groups {
-		p.markDirty(g) // to be held, those that are known already
+		p.markDirty(g)
 	}
-	p.mu.Unlock()
-	if err := watch.Run(ctx, p.urgent, func(held *blkio.Held) { p.exited(ctx, held) }); ctx.Err() == nil {
-		p.log.WithError(err).Error("The limits of containers that end are not lifted any more")
+}
+
+// unsetWatch notes that no container is held any more.
+func (p *Plugin) unsetWatch() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.exits.watch = nil
+	for _, pod := range p.pods {
+		for _, c := range pod.containers {
+			c.held = false
+		}
 	}
+}
+
+// isWatching reports whether the ends of containers are watched.
+func (p *Plugin) isWatching() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.exits.watch != nil
 }
 
 func (p *Plugin) urgent(err error) {
@@ -72,22 +134,35 @@ func (p *Plugin) hold(c *change, pod *target) {
 	if c.target == nil || !p.policy.Load().Writeback.HandOver {
 		return
 	}
-	p.mu.Lock()
-	watch, o := p.exits.watch, c.owner
-	o.leaves, o.looked = leavesOf(o, c.want, pod.want), true
-	idle := watch == nil || !o.running || o.leaves.nothing() && len(c.want) == 0
-	p.mu.Unlock()
-	if idle {
+	watch := p.setLeaves(c.owner, leavesOf(c.want, pod.want))
+	if watch == nil {
 		return
 	}
 	switch err := watch.Add(c.cg); {
 	case err == nil:
-		p.mu.Lock()
-		o.held = true
-		p.mu.Unlock()
+		p.noteHeld(c.owner, watch)
 	case !errors.Is(err, blkio.ErrGone):
 		p.log.WithError(err).WithField("cgroup", c.cg.Path()).Warn("The limits of a container cannot be lifted when it ends")
 	}
+}
+
+// setLeaves notes what is to be done when a container ends, and returns the watch that it
+// needs, or nil.
+func (p *Plugin) setLeaves(c *container, l leaves) exitWatch {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.leaves, c.looked = l, true
+	if !c.running || l.nothing() && len(l.limits) == 0 {
+		return nil
+	}
+	return p.exits.watch
+}
+
+// noteHeld notes that a watch holds a container, unless the watch has failed meanwhile.
+func (p *Plugin) noteHeld(c *container, by exitWatch) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.held = c.held || p.exits.watch == by
 }
 
 // exited lifts the limits of a container whose cgroup is empty. That comes before
@@ -113,8 +188,7 @@ func (p *Plugin) exited(ctx context.Context, held heldCgroup) {
 		if len(lines) > 0 && now.running {
 			p.countExit(&now, err)
 		}
-		p.lookBeyond(ctx, &now)
-		p.writeOut(ctx, c, now.leaves)
+		p.writeOut(ctx, c, p.findUnsynced(ctx, &now))
 	}()
 }
 

@@ -66,34 +66,97 @@ func grows(facts *policy.Container) bool {
 	})
 }
 
+// past is what accrue needs beside the facts.
+type past struct {
+	paths []string             // that the request names, sorted
+	gone  func(blkio.Dev) bool // reports whether the node has no such disk
+}
+
+func (p *Plugin) past(pod *pod) past {
+	return past{pod.request().Paths(), p.isGone}
+}
+
 // accrue adds to what was found in a running container what was found before. A disk
 // that it could write to once is limited for as long as it runs: what the host has
-// unmounted, the container may still have, in another place or as an open file.
-func accrue(facts, before *policy.Container) {
-	facts.Rootfs = both(&facts.Rootfs, &before.Rootfs)
+// unmounted, the container may still have, in another place or as an open file. A disk
+// that the node has no more is not added: it is found again if it comes back.
+func (p past) accrue(facts, before *policy.Container) {
+	facts.Rootfs = p.both(&facts.Rootfs, &before.Rootfs)
 	if len(facts.Mounts) != len(before.Mounts) {
 		return // it was not looked into before
 	}
 	for i := range facts.Mounts {
-		m, old := &facts.Mounts[i], &before.Mounts[i]
-		below := map[string]blkio.Backing{}
-		for _, b := range old.Below {
-			below[b.Path] = b.Backing
-		}
-		for _, b := range m.Below {
-			// A path that led elsewhere has led to what was there.
-			below[b.Path] = both(&b.Backing, old.BackingOf(b.Path))
-		}
-		m.Backing = both(&m.Backing, &old.Backing)
-		m.Below = nil
-		for _, path := range slices.Sorted(maps.Keys(below)) {
-			m.Below = append(m.Below, policy.Below{Path: path, Backing: below[path]})
-		}
+		p.accrueMount(&facts.Mounts[i], &before.Mounts[i])
 	}
 }
 
+func (p past) accrueMount(m, old *policy.Mount) {
+	below := map[string]blkio.Backing{}
+	var unmounted []policy.Below
+	for _, b := range old.Below {
+		if p.isNamed(b.Path) {
+			below[b.Path] = b.Backing
+		} else {
+			unmounted = append(unmounted, b) // or not: then it is among the new ones
+		}
+	}
+	for _, b := range m.Below {
+		// A path that led elsewhere has led to what was there.
+		below[b.Path] = p.both(&b.Backing, old.BackingOf(b.Path))
+	}
+	m.Backing = p.both(&m.Backing, &old.Backing)
+	p.addDisks(m, below, unmounted)
+	m.Below = nil
+	for _, path := range slices.Sorted(maps.Keys(below)) {
+		m.Below = append(m.Below, policy.Below{Path: path, Backing: below[path]})
+	}
+}
+
+// isNamed reports whether the request names a path that is at dir or below it.
+func (p past) isNamed(dir string) bool { return hasPathIn(p.paths, dir) }
+
+// addDisks adds the disks of mounts that only "*" means: one entry for all of them that
+// no other entry has. A container that others mount into, such as one with the kubelet's
+// directory, comes by thousands of such mounts, and by few disks.
+func (p past) addDisks(m *policy.Mount, below map[string]blkio.Backing, unmounted []policy.Below) {
+	seen := map[blkio.Dev]bool{}
+	note := func(b *blkio.Backing) {
+		for _, d := range b.Disks {
+			seen[d.Dev] = true
+		}
+	}
+	if !m.ReadOnly { // which the mounts below it are not
+		note(&m.Backing)
+	}
+	for _, b := range below {
+		note(&b)
+	}
+	at, rest := "", blkio.Backing{}
+	for _, b := range unmounted {
+		for _, d := range b.Backing.Disks {
+			if seen[d.Dev] || p.gone(d.Dev) {
+				continue
+			}
+			seen[d.Dev] = true
+			if at == "" {
+				at, rest = b.Path, b.Backing
+				rest.Disks, rest.Mountpoint = nil, "" // it is no more to be synced there
+			}
+			rest.Disks = append(rest.Disks, d)
+		}
+	}
+	if at == "" {
+		return
+	}
+	slices.SortFunc(rest.Disks, func(a, b blkio.Disk) int { return a.Dev.Compare(b.Dev) })
+	if now, taken := below[at]; taken { // one without these disks is mounted there now
+		rest = p.both(&now, &rest)
+	}
+	below[at] = rest
+}
+
 // both is a backing with the disks of an earlier one as well.
-func both(now, before *blkio.Backing) blkio.Backing {
+func (p past) both(now, before *blkio.Backing) blkio.Backing {
 	if len(before.Disks) == 0 {
 		return *now
 	}
@@ -106,7 +169,7 @@ func both(now, before *blkio.Backing) blkio.Backing {
 	out := *now
 	out.Disks = slices.Clone(now.Disks)
 	for _, d := range before.Disks {
-		if !slices.Contains(out.Disks, d) {
+		if !slices.Contains(out.Disks, d) && !p.gone(d.Dev) {
 			out.Disks = append(out.Disks, d)
 		}
 	}

@@ -161,7 +161,8 @@ func TestAccrue(t *testing.T) {
 		{Destination: "/data", Backing: of(c), Below: []policy.Below{{Path: "/data/new", Backing: of(b)}}},
 		{Destination: "/raw", Backing: gone},
 	}}
-	accrue(&now, &before)
+	stays := past{paths: []string{"/data/new", "/data/old/file"}, gone: func(blkio.Dev) bool { return false }}
+	stays.accrue(&now, &before)
 	for path, want := range map[string][]blkio.Disk{
 		"/data": {a, c}, "/data/x": {a, c}, "/data/old": {b}, "/data/new": {a, b},
 	} {
@@ -176,7 +177,7 @@ func TestAccrue(t *testing.T) {
 		t.Errorf("rootfs: %v", got)
 	}
 	first := policy.Container{Mounts: []policy.Mount{{Backing: of(a)}}}
-	accrue(&first, &policy.Container{})
+	stays.accrue(&first, &policy.Container{})
 	if !slices.Equal(first.Mounts[0].Backing.Disks, []blkio.Disk{a}) {
 		t.Errorf("the first look: %+v", first)
 	}

@@ -40,7 +40,7 @@ func endHeld(t *testing.T, p *Plugin, c *container) {
 	if got, _ := p.ended(c.cgroup); got != c {
 		t.Fatal("not found by its cgroup")
 	}
-	p.writtenOut(c)
+	p.handedOver(c.pod.group, c.id, true)
 	p.stopped(c.pod.id, c.id)
 }
 

@@ -49,6 +49,7 @@ var (
 	warningsDesc   = desc("warnings", "Running containers whose limits come with a warning.", "kind")
 	refusedDesc    = desc("refused_containers_total", "Refusals of a container, each try of the kubelet one.", "kind")
 	writtenDesc    = desc("limits_written_total", "Lines written to io.max; limits in the OCI spec are written by the runtime.")
+	exitWatchDesc  = desc("exit_watch", "1 while the ends of containers are watched; 0: limits of containers that end are not lifted.")
 	exitsDesc      = desc("exits_total", "Ends of limited containers, by whether the limits were lifted before the cgroup was gone.", "result")
 	syncsDesc      = desc("syncs_total", "Syncs of volumes after the end of a container.", "result")
 )
@@ -74,6 +75,7 @@ func (p *Plugin) Collect(out chan<- prometheus.Metric) {
 	}
 	gauge(connectedDesc, oneIf(p.connection.is(health.Connected)))
 	gauge(standbyDesc, oneIf(p.connection.is(health.Standby)))
+	gauge(exitWatchDesc, oneIf(p.isWatching()))
 	c := p.census()
 	gauge(podsDesc, c.pods)
 	gauge(notInForceDesc, c.notInForce)

@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"slices"
@@ -60,7 +61,7 @@ func TestMetricsAtZero(t *testing.T) {
 	got := slices.Sorted(maps.Keys(scrape(t, newPlugin(t, h))))
 	want := []string{
 		"connected", "containers{failed}", "containers{limited}", "containers{unlimited}",
-		"exits_total{failed}", "exits_total{lifted}", "exits_total{lost}", "handler_seconds{create}", "handler_seconds{start}",
+		"exit_watch", "exits_total{failed}", "exits_total{lifted}", "exits_total{lost}", "handler_seconds{create}", "handler_seconds{start}",
 		"limits_written_total", "pods", "pods_not_in_force", "reconcile_seconds",
 		"refused_containers_total{internal}", "refused_containers_total{invalid}", "refused_containers_total{unenforceable}",
 		"standby", "syncs_total{failed}", "syncs_total{ok}",
@@ -149,7 +150,8 @@ func TestMetricsOfExits(t *testing.T) {
 	done := make(chan error, 1)
 	for _, want := range []error{errors.New("no"), nil} {
 		p.exits.syncs.do = func(context.Context, string) error { return want }
-		p.exits.syncs.soon(t.Context(), volume{path: "/mnt/data"}, func(err error) { done <- err })
+		at := volume{path: fmt.Sprint("/mnt/", want)} // else the second one waits until the filesystem has rested
+		p.exits.syncs.soon(t.Context(), waiter{at, nil, notOver, func(err error) { done <- err }})
 		if err := <-done; !errors.Is(err, want) {
 			t.Errorf("%v, want %v", err, want)
 		}

@@ -26,6 +26,9 @@ type Storage interface {
 	Below(ctx context.Context, hostPath, rel string) (at string, b blkio.Backing, ok bool)
 	// Submounts gives all mounts below hostPath.
 	Submounts(ctx context.Context, hostPath string) iter.Seq2[string, blkio.Backing]
+	// FilesystemAt gives the number of the filesystem that is mounted at a path of the
+	// host, or zero if none is.
+	FilesystemAt(mountpoint string) blkio.Dev
 	// Device is Resolve for a block device by its number.
 	Device(dev blkio.Dev) blkio.Backing
 	// Under gives the disks that I/O to a disk is I/O to as well, down to the last.
@@ -156,7 +159,7 @@ func New(cfg Config) (*Plugin, error) {
 		p.resync = defaultResync
 	}
 	p.exits.syncs.do, p.exits.syncs.log = cfg.Sync, p.log
-	p.exits.tidying = make(chan struct{}, 1)
+	p.exits.tidying, p.exits.newWatch = make(chan struct{}, 1), newEmptyWatch
 	p.policy.Store(cfg.Policy)
 	p.sayReleases()
 	p.weight.look()

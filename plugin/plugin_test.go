@@ -49,6 +49,8 @@ func (d disks) Device(dev blkio.Dev) blkio.Backing {
 	return on(blkio.Disk{Dev: dev, Name: "raw"})
 }
 
+func (d disks) FilesystemAt(string) blkio.Dev { return blkio.Dev{} }
+
 func (d disks) Under(context.Context, blkio.Dev) []blkio.Disk { return nil }
 
 func (d disks) MountedDisks() map[blkio.Dev]bool { return nil }

@@ -43,7 +43,7 @@ func (p *Plugin) settled(ctx context.Context, pol *policy.Policy, c container) (
 		}
 		c.facts = facts
 		c.facts.Running, c.facts.Guarded = !c.fresh, before.Guarded
-		accrue(&c.facts, &before)
+		p.past(c.pod).accrue(&c.facts, &before)
 		c.beyond = beyondTargets(c.source, &c.facts)
 		c.mayChange()
 		if err := failure(&c.facts); err != nil {

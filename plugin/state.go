@@ -38,8 +38,8 @@ type group struct {
 	// being written out. leftovers: one has ended and was not; cleared once the kernel
 	// has nothing of the pod left to write, in the pass that had seen cleanAt before.
 	begun, leftovers bool
-	unwritten        map[*container]bool
-	cleanAt          int // the value of changes at a pass that found nothing to write
+	unwritten        map[string]bool // by ID: the hand-over of a container can outlast it
+	cleanAt          int             // the value of changes at a pass that found nothing to write
 
 	// writing holds a token while somebody writes the group's cgroups, so that
 	// two writers cannot interleave and leave the older values. A channel,
@@ -206,7 +206,7 @@ func (p *Plugin) join(joining *pod, cgroup string) {
 	key := groupKey(cgroup, joining.id)
 	g := p.groups[key]
 	if g == nil {
-		g = &group{cgroup: cgroup, key: key, pods: map[string]*pod{}, unwritten: map[*container]bool{}, writing: make(chan struct{}, 1)}
+		g = &group{cgroup: cgroup, key: key, pods: map[string]*pod{}, unwritten: map[string]bool{}, writing: make(chan struct{}, 1)}
 		p.groups[key] = g
 	}
 	joining.group, joining.arrival = g, p.nextArrival()
@@ -235,6 +235,7 @@ func (p *Plugin) leave(pod *pod) {
 		return
 	}
 	delete(p.dirty, g)
+	g.exits, g.recalled = nil, false // a hand-over may keep the group for hours
 	p.drop(g)
 }
 
@@ -249,7 +250,7 @@ func (p *Plugin) drop(g *group) {
 // begin notes that a container runs. The caller holds mu.
 func (c *container) begin() {
 	g := c.pod.group
-	c.running, c.refused, g.begun, g.unwritten[c] = true, false, true, true
+	c.running, c.refused, g.begun, g.unwritten[c.id] = true, false, true, true
 	g.changed()
 }
 

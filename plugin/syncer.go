@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,74 +13,166 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// syncPatience is when a sync that is under way still is worth a line. It cannot be
-// given up: who waits for a disk in the kernel cannot be killed.
-const syncPatience = time.Minute
+const (
+	// syncPatience is the time after which a sync counts as slow. It is logged then, and
+	// other filesystems of the disk wait for it no longer. It cannot be given up: a
+	// process that waits for a disk in the kernel cannot be killed.
+	syncPatience = time.Minute
+	// maxDiskSyncs are the syncs of one disk that may be under way, slow ones included:
+	// each is a process.
+	maxDiskSyncs = 4
+	// maxWaiting are the hand-overs that may wait for the sync of one filesystem,
+	// maxPodWaiting those of one pod among them.
+	maxWaiting    = 1024
+	maxPodWaiting = 16
+	// A filesystem rests after a sync: restFactor times as long as the sync has taken,
+	// minRest to maxRest. All hand-overs that come meanwhile share the next sync.
+	restFactor = 4
+	minRest    = time.Second
+	maxRest    = 30 * time.Second
+)
 
-var errNoSync = errors.New("this program does not sync")
+var (
+	errNoSync    = errors.New("this program does not sync")
+	errSyncsFull = errors.New("too many containers that have ended wait for a sync")
+)
 
-// syncer writes filesystems out, one of each disk at a time: writeback does not get
-// faster by several syncs, and each may hang.
+// syncer writes filesystems out. A sync writes out all of a filesystem, so hand-overs
+// that want the same one share it, and each filesystem has at most one under way. Of each
+// disk there is one at a time, as long as it is not slow: writeback does not get faster
+// by several syncs.
 type syncer struct {
 	log        logrus.FieldLogger
 	do         func(ctx context.Context, hostPath string) error // nil: none is done
 	ok, failed atomic.Int64
 
-	mu sync.Mutex
-	// waiting has a key for each mountpoint with a sync under way, and who
-	// came since: what they have written it may have missed.
-	waiting map[volume][]func(error)
-	disks   map[blkio.Dev]chan struct{} // a token for each disk; there are few
+	mu sync.Mutex // guards all below
+	// waiting has a key for each filesystem with a sync under way or one that rests, see
+	// volume.key, and the hand-overs that need the next sync: the current one may have
+	// missed what they have written.
+	waiting map[volume][]waiter
+	disks   map[blkio.Dev]*diskSyncs // there are few
 }
 
-// soon has a filesystem written out, and calls done afterwards.
-func (s *syncer) soon(ctx context.Context, v volume, done func(error)) {
-	if s.do == nil {
-		done(errNoSync)
-		return
+// waiter is a hand-over that waits for a sync. That can take hours, so it keeps as little
+// as possible.
+type waiter struct {
+	volume
+	pod    *group // whose share of the places it takes
+	isOver func() bool
+	done   func(error)
+}
+
+// diskSyncs hold a token for each sync of a disk that is under way: slots for all, turn
+// for the one that is not slow.
+type diskSyncs struct{ turn, slots chan struct{} }
+
+// soon has a filesystem written out, and calls w.done afterwards, unless w.isOver.
+func (s *syncer) soon(ctx context.Context, w waiter) {
+	err := errNoSync
+	if s.do != nil {
+		err = s.enqueue(ctx, w)
 	}
+	if err != nil {
+		w.done(err)
+	}
+}
+
+func (s *syncer) enqueue(ctx context.Context, w waiter) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if waiting, busy := s.waiting[v]; busy {
-		s.waiting[v] = append(waiting, done)
-		return
+	waiting, busy := s.waiting[w.key()]
+	if isFull(waiting, w.pod) {
+		waiting = slices.DeleteFunc(waiting, func(other waiter) bool { return other.isOver() })
+		s.waiting[w.key()] = waiting
+	}
+	if isFull(waiting, w.pod) {
+		return errSyncsFull
 	}
 	if s.waiting == nil {
-		s.waiting, s.disks = map[volume][]func(error){}, map[blkio.Dev]chan struct{}{}
+		s.waiting, s.disks = map[volume][]waiter{}, map[blkio.Dev]*diskSyncs{}
 	}
-	s.waiting[v] = nil
-	if s.disks[v.disk] == nil {
-		s.disks[v.disk] = make(chan struct{}, 1)
+	s.waiting[w.key()] = append(waiting, w)
+	if !busy {
+		go s.run(ctx, w.key())
 	}
-	go s.run(ctx, v, s.disks[v.disk], []func(error){done})
+	return nil
 }
 
-func (s *syncer) run(ctx context.Context, v volume, disk chan struct{}, all []func(error)) {
-	for len(all) > 0 {
-		disk <- struct{}{}
-		err := s.once(ctx, v.path)
-		<-disk
-		for _, done := range all {
-			done(err)
+// isFull reports whether there is no place for one more hand-over of a pod.
+func isFull(waiting []waiter, pod *group) bool {
+	if len(waiting) >= maxWaiting {
+		return true
+	}
+	same := 0
+	for _, w := range waiting {
+		if w.pod == pod {
+			same++
 		}
-		s.mu.Lock()
-		if all = s.waiting[v]; len(all) > 0 {
-			s.waiting[v] = nil
-		} else {
-			delete(s.waiting, v)
+	}
+	return same >= maxPodWaiting
+}
+
+// run syncs a filesystem until no hand-over waits for it.
+func (s *syncer) run(ctx context.Context, key volume) {
+	for all := s.take(key); len(all) > 0; all = s.take(key) {
+		last := all[len(all)-1] // its mountpoint is the most likely to be there still
+		took, err := s.once(ctx, last.path, s.turns(last.disk))
+		for _, w := range all {
+			w.done(err)
 		}
-		s.mu.Unlock()
+		sleep(ctx, min(max(restFactor*took, minRest), maxRest))
 	}
 }
 
-func (s *syncer) once(ctx context.Context, path string) error {
+// take returns the hand-overs that the next sync is for.
+func (s *syncer) take(key volume) []waiter {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.waiting[key]
+	if len(all) > 0 {
+		s.waiting[key] = nil
+	} else {
+		delete(s.waiting, key)
+	}
+	return all
+}
+
+func (s *syncer) turns(dev blkio.Dev) *diskSyncs {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.disks[dev] == nil {
+		s.disks[dev] = &diskSyncs{make(chan struct{}, 1), make(chan struct{}, maxDiskSyncs)}
+	}
+	return s.disks[dev]
+}
+
+// once syncs, and returns how long that took without the wait for the disk's turn.
+func (s *syncer) once(ctx context.Context, path string, disk *diskSyncs) (time.Duration, error) {
+	for _, tokens := range []chan struct{}{disk.slots, disk.turn} {
+		select {
+		case tokens <- struct{}{}:
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
+	defer func() { <-disk.slots }()
+	endTurn := sync.OnceFunc(func() { <-disk.turn })
+	defer endTurn()
 	began := time.Now()
 	patience := time.AfterFunc(syncPatience, func() {
 		s.log.WithField("path", path).Warnf("The data of a container that has ended is not all on its disk after %v, waiting on", syncPatience)
+		endTurn()
 	})
+	defer patience.Stop()
 	err := s.do(ctx, path)
-	patience.Stop()
-	log := s.log.WithFields(logrus.Fields{"path": path, "took": time.Since(began).Round(time.Millisecond).String()})
+	took := time.Since(began)
+	s.tell(ctx, path, took, err)
+	return took, err
+}
+
+func (s *syncer) tell(ctx context.Context, path string, took time.Duration, err error) {
+	log := s.log.WithFields(logrus.Fields{"path": path, "took": took.Round(time.Millisecond).String()})
 	switch {
 	case err == nil:
 		s.ok.Add(1)
@@ -88,5 +181,12 @@ func (s *syncer) once(ctx context.Context, path string) error {
 		s.failed.Add(1)
 		log.WithError(err).Warn("The data of a container that has ended is not all on its disk")
 	}
-	return err
+}
+
+// sleep waits, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
 }

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,12 +15,12 @@ import (
 
 var sda, sdb = blkio.Dev{Major: 8}, blkio.Dev{Major: 8, Minor: 16}
 
-// TestSyncer: one sync at a time for each disk, however many want one; who came
-// while it was under way gets another; one that hangs keeps no other disk waiting.
+// TestSyncer: one sync at a time for each disk, however many hand-overs want one; those
+// that came while it was under way get another; one that hangs keeps no other disk waiting.
 func TestSyncer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, hook := test.NewNullLogger()
-		hangs, sameDisk, free := volume{"/hangs", sda}, volume{"/same-disk", sda}, volume{"/free", sdb}
+		hangs, sameDisk, free := volume{path: "/hangs", disk: sda}, volume{path: "/same-disk", disk: sda}, volume{path: "/free", disk: sdb}
 		began, release := map[string]int{}, make(chan struct{})
 		var mu sync.Mutex // guards began and done
 		s := syncer{log: log, do: func(ctx context.Context, path string) error {
@@ -39,11 +40,19 @@ func TestSyncer(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var done []error
 		want := func(v volume) {
-			s.soon(ctx, v, func(err error) {
+			s.soon(ctx, waiter{v, nil, notOver, func(err error) {
 				mu.Lock()
 				defer mu.Unlock()
 				done = append(done, err)
-			})
+			}})
+		}
+
+		// begunOf returns how many syncs have begun, and how many hand-overs are done.
+		begunOf := func(v volume) (begun, hands int) {
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			return began[v.path], len(done)
 		}
 
 		want(hangs)
@@ -53,34 +62,211 @@ func TestSyncer(t *testing.T) {
 		}
 		want(sameDisk)
 		want(free)
-		synctest.Wait()
-		if began[hangs.path] != 1 || began[sameDisk.path] != 0 || began[free.path] != 1 || len(done) != 1 {
-			t.Fatalf("begun %v, done %d", began, len(done))
+		first, _ := begunOf(hangs)
+		second, _ := begunOf(sameDisk)
+		if third, hands := begunOf(free); first != 1 || second != 0 || third != 1 || hands != 1 {
+			t.Fatalf("begun %d, %d, %d; done %d", first, second, third, hands)
 		}
-		time.Sleep(2 * syncPatience)
-		if n := len(hook.AllEntries()); n != 1 {
-			t.Errorf("%d lines of one that hangs, want 1", n)
+		sleep(syncPatience)
+		if second, _ := begunOf(sameDisk); second != 1 || len(hook.AllEntries()) != 1 {
+			t.Errorf("%d lines of one that hangs, want 1; begun %d of the same disk", len(hook.AllEntries()), second)
 		}
 		release <- struct{}{}
-		release <- struct{}{} // of the same disk, or of who came since
-		synctest.Wait()
-		if began[hangs.path]+began[sameDisk.path] != 3 {
-			t.Errorf("after two: begun %v, done %d", began, len(done))
+		release <- struct{}{}
+		sleep(maxRest)
+		if begun, hands := begunOf(hangs); begun != 2 || hands != 3 {
+			t.Errorf("for those that came since: begun %d, done %d", begun, hands)
 		}
-		cancel() // the last one
-		synctest.Wait()
-		if len(done) != 8 || len(s.waiting) != 0 {
-			t.Errorf("done %v, left %v", done, s.waiting)
+		cancel()
+		if _, hands := begunOf(hangs); hands != 8 || len(s.waiting) != 0 {
+			t.Errorf("done %v, left %v", hands, s.waiting)
 		}
 		if err := syncNow(&s, free); err != nil {
 			t.Error(err)
 		}
+		sleep(maxRest) // to its end
 	})
 }
 
 // syncNow has it synced, and waits for that.
 func syncNow(s *syncer, v volume) error {
 	done := make(chan error)
-	s.soon(context.Background(), v, func(err error) { done <- err })
+	s.soon(context.Background(), waiter{v, nil, notOver, func(err error) { done <- err }})
 	return <-done
+}
+
+func notOver() bool { return false }
+
+// counting is a syncer whose syncs take a time of their own, with when each began.
+type counting struct {
+	syncer
+	t     *testing.T
+	mu    sync.Mutex     // guards began
+	began map[string]int // by path
+}
+
+func newCounting(t *testing.T, take map[string]time.Duration) *counting {
+	log, _ := test.NewNullLogger()
+	c := &counting{t: t, began: map[string]int{}}
+	c.log = log
+	c.do = func(_ context.Context, path string) error {
+		c.count(path)
+		time.Sleep(take[path])
+		return nil
+	}
+	return c
+}
+
+func (c *counting) count(path string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.began[path]++
+}
+
+// syncs returns how many syncs have begun, of all filesystems and of one.
+func (c *counting) syncs(path string) (all, one int) {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range c.began {
+		all += n
+	}
+	return all, c.began[path]
+}
+
+// isIdle reports whether no filesystem is synced or rests.
+func (c *counting) isIdle() bool {
+	c.syncer.mu.Lock()
+	defer c.syncer.mu.Unlock()
+	return len(c.waiting) == 0
+}
+
+func (c *counting) want(v volume, pod *group, done func(error)) {
+	c.soon(c.t.Context(), waiter{v, pod, notOver, done})
+}
+
+func ignore(error) {}
+
+// TestSyncsRest: many short containers do not make back-to-back syncs of a filesystem:
+// it rests in proportion to how long a sync takes, and all that come meanwhile share one.
+func TestSyncsRest(t *testing.T) {
+	for took, syncs := range map[time.Duration]int{
+		0:                      60, // one a second
+		time.Second:            12, // a fifth of the time
+		4 * time.Second:        3,
+		30 * time.Second:       1,
+		100 * time.Millisecond: 55,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			root := volume{path: "/", disk: sda}
+			c := newCounting(t, map[string]time.Duration{"/": took})
+			done := 0
+			for i := range 600 {
+				c.want(root, &group{}, func(error) { done++ })
+				if i == 0 {
+					if _, n := c.syncs("/"); n != 1 {
+						t.Error("the first one waits")
+					}
+				}
+				sleep(100 * time.Millisecond)
+			}
+			if got, _ := c.syncs("/"); got > syncs+1 || got < syncs-1 {
+				t.Errorf("%d syncs of %v in a minute, want %d", got, took, syncs)
+			}
+			sleep(5 * time.Minute)
+			if done != 600 || !c.isIdle() {
+				t.Errorf("%d are done, idle: %t", done, c.isIdle())
+			}
+		})
+	}
+}
+
+// TestSyncsOneFilesystem: two mounts of one filesystem share a sync.
+func TestSyncsOneFilesystem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCounting(t, nil)
+		fs, done := blkio.Dev{Major: 8, Minor: 1}, 0
+		for _, path := range []string{"/a", "/b", "/c", "/d"} {
+			c.want(volume{path, sda, fs}, nil, func(error) { done++ })
+		}
+		sleep(time.Minute)
+		if syncs, _ := c.syncs(""); syncs > 2 || done != 4 {
+			t.Errorf("%d syncs for %d hand-overs", syncs, done)
+		}
+	})
+}
+
+// TestSlowSyncs: a sync that takes hours keeps the disk's other filesystems waiting for a
+// minute only, and as many of them as take hours are bounded.
+func TestSlowSyncs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		take := map[string]time.Duration{}
+		for _, path := range []string{"/1", "/2", "/3", "/4", "/5"} {
+			take[path] = 3 * time.Hour
+		}
+		c := newCounting(t, take)
+		c.want(volume{path: "/1", disk: sda}, nil, ignore)
+		synctest.Wait()
+		c.want(volume{path: "/other", disk: sda}, nil, ignore)
+		sleep(syncPatience + time.Second)
+		if _, n := c.syncs("/other"); n != 1 {
+			t.Error("another filesystem of the disk is not synced")
+		}
+		for path := range take {
+			if path != "/1" {
+				c.want(volume{path: path, disk: sda}, nil, ignore)
+			}
+		}
+		sleep(time.Hour)
+		if all, _ := c.syncs(""); all != maxDiskSyncs+1 { // and the other
+			t.Errorf("%d syncs of a disk are under way, want %d", all-1, maxDiskSyncs)
+		}
+		sleep(6 * time.Hour)
+		if all, _ := c.syncs(""); all != len(take)+1 || !c.isIdle() {
+			t.Errorf("%d syncs, idle: %t", all, c.isIdle())
+		}
+	})
+}
+
+// TestSyncsFull: what waits for a slow sync is bounded, for each pod and in all. Those
+// that need it no more make room.
+func TestSyncsFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := volume{path: "/", disk: sda}
+		c := newCounting(t, map[string]time.Duration{"/": time.Hour})
+		c.want(root, nil, ignore)
+		synctest.Wait()
+		refused := 0
+		count := func(err error) {
+			if errors.Is(err, errSyncsFull) {
+				refused++
+			}
+		}
+		hostile := &group{}
+		for range 100 {
+			c.want(root, hostile, count)
+		}
+		if refused != 100-maxPodWaiting {
+			t.Errorf("%d of one pod wait", 100-refused)
+		}
+		refused = 0
+		over := false
+		for range 2 * maxWaiting {
+			c.soon(t.Context(), waiter{root, &group{}, func() bool { return over }, count})
+		}
+		if want := maxWaiting + maxPodWaiting; refused != want {
+			t.Errorf("%d are refused, want %d", refused, want)
+		}
+		refused, over = 0, true
+		if c.want(root, &group{}, count); refused != 0 {
+			t.Error("there is no room after others have left")
+		}
+		sleep(5 * time.Hour)
+	})
+}
+
+// sleep waits, and until all that happens at that time has.
+func sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
 }

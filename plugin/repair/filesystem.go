@@ -13,8 +13,8 @@ import (
 type filesystem struct {
 	dev        blkio.Dev // the kernel's number of it
 	fstype     string
-	mountpoint string // a path of the host
-	disks      []blkio.Dev
+	mountpoint string      // a path of the host
+	disks      []blkio.Dev // that it is on, and those under these
 }
 
 // Storage finds the filesystems of the node.
@@ -22,11 +22,13 @@ type Storage interface {
 	Refresh(ctx context.Context) error
 	Mounts() *blkio.MountTable
 	Resolve(ctx context.Context, hostPath string) blkio.Backing
+	// Under gives the disks that I/O to a disk is I/O to as well.
+	Under(ctx context.Context, disk blkio.Dev) []blkio.Disk
 }
 
 // onLimited are the filesystems on disks with a limit on writes: all that
 // its containers can write to, what is mounted for them later included. A limit is
-// one of the whole disk, whatever is on it.
+// one of the whole disk, whatever is on it: it holds for a logical volume on it, too.
 func onLimited(ctx context.Context, s Storage, limited map[blkio.Dev]bool) (map[blkio.Dev]*filesystem, error) {
 	out := map[blkio.Dev]*filesystem{}
 	if len(limited) == 0 {
@@ -35,7 +37,7 @@ func onLimited(ctx context.Context, s Storage, limited map[blkio.Dev]bool) (map[
 	if err := s.Refresh(ctx); err != nil {
 		return nil, err
 	}
-	seen := map[blkio.Dev]bool{}
+	seen, under := map[blkio.Dev]bool{}, map[blkio.Dev][]blkio.Disk{}
 	for _, m := range s.Mounts().All() {
 		if !movable(m.FSType) || seen[m.Dev] && m.Root != "/" {
 			continue
@@ -50,7 +52,12 @@ func onLimited(ctx context.Context, s Storage, limited map[blkio.Dev]bool) (map[
 		}
 		fs := &filesystem{dev: m.Dev, fstype: m.FSType, mountpoint: m.Mountpoint}
 		for _, disk := range b.Disks {
-			fs.disks = append(fs.disks, disk.Dev)
+			if _, known := under[disk.Dev]; !known {
+				under[disk.Dev] = s.Under(ctx, disk.Dev)
+			}
+			for _, d := range append([]blkio.Disk{disk}, under[disk.Dev]...) {
+				fs.disks = append(fs.disks, d.Dev)
+			}
 		}
 		if slices.ContainsFunc(fs.disks, func(d blkio.Dev) bool { return limited[d] }) {
 			out[m.Dev] = fs
