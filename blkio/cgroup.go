@@ -1,11 +1,13 @@
 package blkio
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -136,7 +138,7 @@ func (c Cgroup) Children() ([]Cgroup, error) {
 		}
 		names, err := subdirectories(fd, &st)
 		for _, name := range names {
-			out = append(out, Cgroup{h: c.h, path: path.Join(c.path, name)})
+			out = append(out, c.child(name))
 		}
 		return err
 	})
@@ -163,8 +165,32 @@ func (c Cgroup) ReadXattr(name string) ([]byte, error) {
 	return value, nil
 }
 
+// Above returns where an extended attribute about a container is stored: the directory
+// above its cgroup's, and a name there. What is on the directory itself the container
+// may have written, if its runtime mounts the container's cgroups writable for it. What is
+// above is out of its reach, in its cgroup namespace.
+func (c Cgroup) Above(xattr string) (dir Cgroup, name string) {
+	return Cgroup{h: c.h, path: path.Dir(c.path)}, xattr + "." + path.Base(c.path)
+}
+
+// ListAbove returns the cgroups right below c that it has an extended attribute for, see
+// [Cgroup.Above], whether they are still there or not.
+func (c Cgroup) ListAbove(xattr string) ([]Cgroup, error) {
+	var out []Cgroup
+	file := c.h.dir + "/" + c.path
+	names, err := listXattrs(make([]byte, xattrSize), xattr, func(buf []byte) (int, error) { return unix.Llistxattr(file, buf) })
+	for _, name := range names {
+		if name != xattr {
+			out = append(out, c.child(name[len(xattr)+1:]))
+		}
+	}
+	return out, c.xattrError("list", xattr, err)
+}
+
+func (c Cgroup) child(name string) Cgroup { return Cgroup{h: c.h, path: path.Join(c.path, name)} }
+
 // WriteXattr creates or replaces an extended attribute of the directory. The
-// kernel holds 128 KiB of them for each cgroup.
+// kernel holds 128 of them for each cgroup, and 128 KiB.
 func (c Cgroup) WriteXattr(name string, value []byte) error {
 	err := c.withDir(func(fd int) error { return unix.Fsetxattr(fd, name, value, 0) })
 	return c.xattrError("write", name, err)
@@ -213,4 +239,18 @@ func getxattr(buf []byte, get func(buf []byte) (int, error)) ([]byte, error) {
 			return nil, fmt.Errorf("get: %w", err)
 		}
 	}
+}
+
+// listXattrs returns the sorted names of the attributes that are xattr or xattr.NAME. It
+// uses buf if that is long enough.
+func listXattrs(buf []byte, xattr string, list func(buf []byte) (int, error)) ([]string, error) {
+	data, err := getxattr(buf, list)
+	var names []string
+	for name := range bytes.SplitSeq(data, []byte{0}) {
+		if rest, ok := bytes.CutPrefix(name, []byte(xattr)); ok && (len(rest) == 0 || len(rest) > 1 && rest[0] == '.') {
+			names = append(names, string(name))
+		}
+	}
+	slices.Sort(names)
+	return names, err
 }

@@ -118,3 +118,21 @@ func cleanCgroup(p string) (string, error) {
 	}
 	return p, nil
 }
+
+// isContainer reports whether a cgroup is a container's, by the names that the kubelet and
+// systemd give to what is above it.
+func isContainer(p string) bool {
+	return strings.HasSuffix(p, ".scope") || isPod(path.Dir(p))
+}
+
+// isPod reports whether a cgroup is a pod's:
+//
+//	kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID.slice    systemd
+//	kubepods/burstable/podUID                                                  cgroupfs
+func isPod(p string) bool {
+	dir, name := path.Split(p)
+	if slice, ok := strings.CutSuffix(name, sliceSuffix); ok {
+		return strings.Contains(slice, "kubepods") && strings.Contains(slice, "-pod")
+	}
+	return strings.HasPrefix(name, "pod") && strings.Contains(dir, "kubepods")
+}

@@ -3,6 +3,7 @@ package blkio
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"strconv"
 	"strings"
 
@@ -55,12 +56,24 @@ func (c Cgroup) stat() (unix.Stat_t, error) {
 	return st, nil
 }
 
+// maxOwn is how many cgroups of one container's own IDs returns: it may make any number.
+const maxOwn = 64
+
 // IDs returns the paths of all cgroups that are there, "." for the root, by their
-// numbers. Those of other cgroup namespaces are not to be seen, see
+// numbers, of a container's own only the first. Those of other cgroup namespaces are not to be seen, see
 // Features.Namespaced.
 func (h *Hierarchy) IDs() (map[uint64]string, error) {
 	out := map[uint64]string{rootID: "."}
+	container, own := "", 0
 	err := h.walk(".", func(c Cgroup, _ int, st *unix.Stat_t) error {
+		switch {
+		case container != "" && strings.HasPrefix(c.path, container+"/"):
+			if own++; own > maxOwn {
+				return fs.SkipDir
+			}
+		case isContainer(c.path):
+			container, own = c.path, 0
+		}
 		out[st.Ino] = c.path
 		return nil
 	})

@@ -10,31 +10,74 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Attribute is an extended attribute of a cgroup's directory, with what is known of
-// that anyway.
+// Attribute is an extended attribute about a cgroup, with what is known of that anyway.
 type Attribute struct {
 	Value []byte // for as long as the function runs that is given it
 	ID    uint64 // of the cgroup, see [Cgroup.ID]
-	Owner int    // see [Cgroup.Owner]
+	// OnParent is true if the attribute is on the directory above the cgroup's, see
+	// [Cgroup.Above]. Owner is the owner of the directory that it is on.
+	OnParent bool
+	Owner    int
 }
 
-// Walk calls fn for every cgroup below the root that has the extended
-// attribute, parents first and siblings by name. Cgroups that vanish meanwhile
-// are left out, and those whose path is longer than the kernel takes: a container
-// may make such. An error of fn ends the walk and is returned as it is, but for
-// fs.SkipDir, which leaves out what is below.
+// Walk calls fn for the extended attribute of each cgroup below the root that has it, and
+// for each one that Above names; parents first and siblings by name. It does not look
+// into containers: they may have any number of cgroups, and write what they like on them.
+// Cgroups that vanish meanwhile are left out, and those whose path is longer than the
+// kernel takes. An error of fn ends the walk and is returned as it is.
 func (h *Hierarchy) Walk(xattr string, fn func(c Cgroup, a Attribute) error) error {
-	buf := make([]byte, xattrSize)
+	w := attributeWalk{h: h, xattr: xattr, fn: fn, buf: make([]byte, xattrSize)}
 	return h.walk(".", func(c Cgroup, dir int, st *unix.Stat_t) error {
-		value, err := getxattr(buf, func(buf []byte) (int, error) { return unix.Fgetxattr(dir, xattr, buf) })
-		if err != nil {
-			return c.xattrError("read", xattr, err)
+		if isContainer(c.path) {
+			return fs.SkipDir
 		}
-		if value == nil || c.path == "." {
-			return nil
+		err := w.visit(c, dir, st)
+		if err == nil && isPod(c.path) {
+			return fs.SkipDir // below are containers
 		}
-		return fn(c, Attribute{value, st.Ino, int(st.Uid)})
+		return err
 	})
+}
+
+type attributeWalk struct {
+	h     *Hierarchy
+	xattr string
+	fn    func(Cgroup, Attribute) error
+	buf   []byte
+}
+
+// visit calls fn for the attributes on one directory.
+func (w *attributeWalk) visit(c Cgroup, dir int, st *unix.Stat_t) error {
+	names, err := listXattrs(w.buf, w.xattr, func(buf []byte) (int, error) { return unix.Flistxattr(dir, buf) })
+	if err != nil {
+		return c.xattrError("list", w.xattr, err)
+	}
+	for _, name := range names {
+		value, err := getxattr(w.buf, func(buf []byte) (int, error) { return unix.Fgetxattr(dir, name, buf) })
+		if err != nil {
+			return c.xattrError("read", name, err)
+		}
+		about, id, onParent := c, st.Ino, name != w.xattr
+		if onParent {
+			about, id = about.child(name[len(w.xattr)+1:]), entryID(dir, name[len(w.xattr)+1:])
+		}
+		if value == nil || id == 0 || about.path == "." {
+			continue // it has gone meanwhile
+		}
+		if err := w.fn(about, Attribute{value, id, onParent, int(st.Uid)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// entryID returns the inode number of a directory's entry, 0 if it has none.
+func entryID(dir int, name string) uint64 {
+	var st unix.Stat_t
+	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return 0
+	}
+	return st.Ino
 }
 
 // visitor is called with a cgroup, and a descriptor and the status of its directory.

@@ -58,6 +58,9 @@ func (p *Plugin) write(g *group, only *container) error {
 		}
 	}
 	podErr = errors.Join(podErr, podChange.doLower(p, podErr))
+	if only == nil {
+		p.sweep(plan)
+	}
 	return errors.Join(append(errs, podErr)...)
 }
 
@@ -352,29 +355,6 @@ func (c *change) carry() {
 	}
 }
 
-func (c *change) write(lines []blkio.DevLimits) ([]blkio.DevLimits, error) {
-	written, err := writeLines(lines, c.cg.WriteIOMax, c.gone)
-	c.hasGone = c.hasGone || len(written) < len(lines)
-	return written, err
-}
-
-// writeLines returns the lines without those for disks that have left: no I/O can reach
-// one, and the limit is written once the disk is back.
-func writeLines(lines []blkio.DevLimits, write func(blkio.DevLimits) error, gone func(blkio.Dev) bool) ([]blkio.DevLimits, error) {
-	var errs []error
-	var present []blkio.DevLimits
-	for _, l := range lines {
-		err := write(l)
-		if !errors.Is(err, blkio.ErrNoDevice) || !gone(l.Dev) {
-			present, errs = append(present, l), append(errs, err)
-		}
-	}
-	return present, errors.Join(errs...)
-}
-
-// isGone reports whether the node has no disk of a number.
-func (p *Plugin) isGone(dev blkio.Dev) bool { return p.storage.Device(dev).Missing }
-
 // writeRecord writes a record that differs from the one that is there.
 func (c *change) writeRecord(r Record) error {
 	switch {
@@ -384,10 +364,10 @@ func (c *change) writeRecord(r Record) error {
 		return nil
 	case r.empty():
 		c.old = nil
-		return c.cg.RemoveXattr(RecordXattr)
+		return RemoveRecord(c.cg, c.record.Kind)
 	}
 	err := WriteRecord(c.cg, &r)
-	if errors.Is(err, fs.ErrPermission) && foreign(c.cg) {
+	if errors.Is(err, fs.ErrPermission) && c.isForeign() {
 		return nil // it would not be trusted either, see trusted
 	}
 	if err == nil {

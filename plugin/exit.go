@@ -75,7 +75,7 @@ func (p *Plugin) watchExits(ctx context.Context) {
 			told = time.Now()
 			p.log.WithError(err).Error("The limits of containers that end are not lifted, trying again")
 		}
-		sleep(ctx, wait)
+		restFor(ctx, wait)
 		wait = min(2*wait, watchPauseMax)
 	}
 }

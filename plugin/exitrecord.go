@@ -149,7 +149,7 @@ func (p *Plugin) recall(g *group) error {
 	if p.isRecalled(g) {
 		return nil
 	}
-	r, err := ReadRecord(p.cgroups.Cgroup(g.cgroup))
+	r, err := ReadRecord(p.cgroups.Cgroup(g.cgroup), KindPod)
 	switch {
 	case errors.Is(err, blkio.ErrGone):
 		return nil // not there yet
@@ -159,7 +159,7 @@ func (p *Plugin) recall(g *group) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	g.recalled = true
-	if r != nil && r.Kind == KindPod {
+	if r != nil {
 		g.exits, g.granted = withExits(r.Exits, g.exits), r.granted()
 	}
 	return nil

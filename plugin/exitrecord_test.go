@@ -15,7 +15,7 @@ import (
 
 func exitsOf(t *testing.T, h *blkio.Hierarchy) []ExitRecord {
 	t.Helper()
-	r, err := ReadRecord(h.Cgroup(podCgroup))
+	r, err := ReadRecord(h.Cgroup(podCgroup), KindPod)
 	if err != nil {
 		t.Fatal(err)
 	}

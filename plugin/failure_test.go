@@ -26,7 +26,11 @@ func start(t *testing.T, p *Plugin, sb *api.PodSandbox, names ...string) {
 
 func recordOf(t *testing.T, p *Plugin, cgroup string) *Record {
 	t.Helper()
-	r, err := ReadRecord(p.cgroups.Cgroup(cgroup))
+	kind := KindContainer
+	if cgroup == podCgroup {
+		kind = KindPod
+	}
+	r, err := ReadRecord(p.cgroups.Cgroup(cgroup), kind)
 	if err != nil {
 		t.Fatal(err)
 	}

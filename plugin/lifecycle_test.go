@@ -81,7 +81,7 @@ func TestLateRefusal(t *testing.T) {
 	if got := limit(t, p, cgroupOf("a"))[blkio.Wbps]; got != 1<<20 {
 		t.Errorf("the limit is %v, want 1 MiB/s", got)
 	}
-	r, err := ReadRecord(h.Cgroup(cgroupOf("a")))
+	r, err := ReadRecord(h.Cgroup(cgroupOf("a")), KindContainer)
 	if err != nil || !strings.Contains(r.Error, `"/x wbps=1"`) {
 		t.Errorf("record %+v, %v", r, err)
 	}
@@ -299,13 +299,13 @@ func TestLookFailed(t *testing.T) {
 	if err := p.start(t.Context(), sb, c, true); err != nil {
 		t.Fatal(err)
 	}
-	r, err := ReadRecord(h.Cgroup(cgroupOf("a")))
+	r, err := ReadRecord(h.Cgroup(cgroupOf("a")), KindContainer)
 	if err != nil || len(r.Limits) != 1 || !strings.Contains(r.Error, "this node failed to look") {
 		t.Errorf("record %+v, %v", r, err)
 	}
 	broken = false
 	p.pass(t.Context())
-	if r, err = ReadRecord(h.Cgroup(cgroupOf("a"))); err != nil || len(r.Limits) != 2 || r.Error != "" {
+	if r, err = ReadRecord(h.Cgroup(cgroupOf("a")), KindContainer); err != nil || len(r.Limits) != 2 || r.Error != "" {
 		t.Errorf("record %+v, %v", r, err)
 	}
 }

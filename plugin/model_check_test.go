@@ -189,7 +189,7 @@ func (r *modelRuntime) checkPod(p *modelPod, settled bool, report func(string, .
 }
 
 func (r *modelRuntime) checkRecord(p *modelPod, c *modelContainer, report func(string, ...any)) {
-	got, err := ReadRecord(r.k.tree.Cgroup(c.cgroup))
+	got, err := ReadRecord(r.k.tree.Cgroup(c.cgroup), KindContainer)
 	if err != nil {
 		report("record of %s: %v", c.cgroup, err)
 		return
@@ -281,9 +281,9 @@ func (p *Plugin) known() modelKnown {
 	slices.Sort(out.sandboxes)
 	for _, g := range p.groups {
 		left("pods without a sandbox", max(0, 1-len(g.pods)))
-		for c := range g.unwritten {
-			if !c.running {
-				left("container not written out: "+c.id, 1)
+		for id := range g.unwritten {
+			if !out.containers[id] {
+				left("container not written out: "+id, 1)
 			}
 		}
 		left("writers of a pod", len(g.writing))
@@ -294,6 +294,11 @@ func (p *Plugin) known() modelKnown {
 	left("pods being tidied up", len(p.exits.tidying))
 	p.exits.syncs.mu.Lock()
 	defer p.exits.syncs.mu.Unlock()
-	left("syncs under way", len(p.exits.syncs.waiting))
+	for _, d := range p.exits.syncs.disks {
+		left("syncs under way", len(d.slots))
+	}
+	for _, w := range p.exits.syncs.waiting { // without one it rests
+		left("hand-overs that wait for a sync", len(w))
+	}
 	return out
 }

@@ -200,13 +200,13 @@ func (c *container) tellReached(log logrus.FieldLogger, reached []blkio.Disk, st
 
 // starred are the disks that an earlier process has limited for a "*" by the records of
 // a container and of its pod. What it found stays found.
-func (p *Plugin) starred(cgroups ...string) map[blkio.Dev]bool {
+func (p *Plugin) starred(container, pod string) map[blkio.Dev]bool {
 	out := map[blkio.Dev]bool{}
-	for _, cgroup := range cgroups {
+	for kind, cgroup := range map[string]string{KindContainer: container, KindPod: pod} {
 		if cgroup == "" {
 			continue
 		}
-		r, err := ReadRecord(p.cgroups.Cgroup(cgroup))
+		r, err := ReadRecord(p.cgroups.Cgroup(cgroup), kind)
 		if err != nil || r == nil || r.Observed {
 			continue // who writes the record next tells what is wrong with it
 		}

@@ -70,7 +70,7 @@ func TestReachedIsLimited(t *testing.T) {
 	if n := told(); n != 1 {
 		t.Errorf("told %d times", n)
 	}
-	r, err := ReadRecord(p.cgroups.Cgroup(cgroupOf("a")))
+	r, err := ReadRecord(p.cgroups.Cgroup(cgroupOf("a")), KindContainer)
 	if err != nil || r == nil || len(r.Limits) == 0 || r.Limits[0].Dev != "8:16" || r.Limits[0].Disk != "plugged" || r.Limits[0].Source.Target != "*" {
 		t.Errorf("recorded is %+v (%v)", r, err)
 	}

@@ -11,9 +11,10 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// RecordXattr is the extended attribute of a cgroup directory that holds its
-// Record. The record dies with the cgroup, so there is no database that could
-// disagree with the kernel.
+// RecordXattr is the extended attribute that holds a pod's Record, on the directory of
+// its cgroup. A container's is on the pod's directory, too, with a name of its own: see
+// blkio.Cgroup.Above. The records die with the pod's cgroup, so there is no database
+// that could disagree with the kernel.
 const RecordXattr = "user.nri-blkio"
 
 // recordVersion is raised when an older program could misread a record.
@@ -145,25 +146,56 @@ func specLine(value blkio.Replacement) string {
 	return line.String()
 }
 
-// ReadRecord reads the record of a cgroup; nil where there is none that can be
-// trusted.
-func ReadRecord(c blkio.Cgroup) (*Record, error) {
-	data, err := c.ReadXattr(RecordXattr)
+// placeOf returns the directory and the attribute that hold the record of a cgroup.
+func placeOf(c blkio.Cgroup, kind string) (dir blkio.Cgroup, xattr string) {
+	if kind == KindContainer {
+		return c.Above(RecordXattr)
+	}
+	return c, RecordXattr
+}
+
+// ReadRecord reads the record of a cgroup of a kind, KindContainer or KindPod; nil where
+// there is none that can be trusted. ErrGone if the cgroup is not there.
+func ReadRecord(c blkio.Cgroup, kind string) (*Record, error) {
+	data, err := readRaw(c, kind)
 	if err != nil || data == nil {
 		return nil, err
 	}
-	return trusted(c, data)
+	return trusted(c, kind, data)
 }
 
-// trusted decodes a record unless somebody else could have written it: the
-// owner of a directory may set user.* attributes. A runtime gives a container
-// with a user namespace its cgroup, and with a record that says "cleared" it
-// would be rid of its limits.
-func trusted(c blkio.Cgroup, data []byte) (*Record, error) {
-	if foreign(c) {
+func readRaw(c blkio.Cgroup, kind string) ([]byte, error) {
+	dir, xattr := placeOf(c, kind)
+	data, err := dir.ReadXattr(xattr)
+	if err == nil && kind == KindContainer {
+		_, err = c.ID() // the pod's directory may outlast it
+	}
+	return data, err
+}
+
+// trusted decodes a record unless another user could have written it: the
+// owner of a directory may set user.* attributes.
+func trusted(c blkio.Cgroup, kind string, data []byte) (*Record, error) {
+	if dir, _ := placeOf(c, kind); foreign(dir) {
 		return nil, nil
 	}
-	return ParseRecord(data)
+	r, err := ParseRecord(data)
+	if err != nil || (r.Kind == KindContainer) != (kind == KindContainer) {
+		return nil, err
+	}
+	return r, nil
+}
+
+// ParseAttribute decodes a record that a walk has found; nil where it cannot be trusted.
+func ParseAttribute(a blkio.Attribute) (*Record, error) {
+	if IsForeign(a.Owner) {
+		return nil, nil
+	}
+	r, err := ParseRecord(a.Value)
+	if err != nil || (r.Kind == KindContainer) != a.OnParent {
+		return nil, err
+	}
+	return r, nil
 }
 
 // foreign says that a cgroup's directory belongs to another user.
@@ -176,9 +208,16 @@ func foreign(c blkio.Cgroup) bool {
 // nothing.
 func IsForeign(owner int) bool { return owner != 0 && owner != os.Geteuid() }
 
-// WriteRecord puts a record on a cgroup.
+// WriteRecord puts the record of a cgroup to its place.
 func WriteRecord(c blkio.Cgroup, r *Record) error {
-	return c.WriteXattr(RecordXattr, r.Marshal())
+	dir, xattr := placeOf(c, r.Kind)
+	return dir.WriteXattr(xattr, r.Marshal())
+}
+
+// RemoveRecord removes the record of a cgroup of a kind. It is no error if there is none.
+func RemoveRecord(c blkio.Cgroup, kind string) error {
+	dir, xattr := placeOf(c, kind)
+	return dir.RemoveXattr(xattr)
 }
 
 func recordLimits(disks []policy.DiskLimits) []LimitRecord {

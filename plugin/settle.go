@@ -83,7 +83,7 @@ func (p *Plugin) granted(c *container) (policy.Desired, error) {
 	case c.policy != nil:
 		return c.desired, nil
 	}
-	r, err := ReadRecord(p.cgroups.Cgroup(c.cgroup))
+	r, err := ReadRecord(p.cgroups.Cgroup(c.cgroup), KindContainer)
 	if errors.Is(err, blkio.ErrGone) || errors.Is(err, errRecord) {
 		err = nil
 	}

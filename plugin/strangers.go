@@ -27,7 +27,7 @@ func (p *Plugin) strangers(v *view) []policy.Desired {
 			continue
 		}
 		var d policy.Desired
-		if r, err := ReadRecord(child); err == nil && r != nil && r.Kind == KindContainer {
+		if r, err := ReadRecord(child, KindContainer); err == nil && r != nil {
 			d = r.granted()
 		}
 		out = append(out, d)

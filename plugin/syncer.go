@@ -121,7 +121,7 @@ func (s *syncer) run(ctx context.Context, key volume) {
 		for _, w := range all {
 			w.done(err)
 		}
-		sleep(ctx, min(max(restFactor*took, minRest), maxRest))
+		restFor(ctx, min(max(restFactor*took, minRest), maxRest))
 	}
 }
 
@@ -183,8 +183,8 @@ func (s *syncer) tell(ctx context.Context, path string, took time.Duration, err 
 	}
 }
 
-// sleep waits, or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
+// restFor waits, or until ctx ends.
+func restFor(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-ctx.Done():

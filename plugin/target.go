@@ -296,7 +296,7 @@ func wanted(d policy.Desired) map[blkio.Dev]blkio.Limits {
 // readRecord reads what was recorded on the target's cgroup. Mostly it is what
 // should be there, which takes no decoding to see.
 func (t *target) readRecord(cg blkio.Cgroup) (*Record, error) {
-	raw, err := cg.ReadXattr(RecordXattr)
+	raw, err := readRaw(cg, t.record.Kind)
 	if err != nil || raw == nil {
 		return nil, err
 	}
@@ -304,7 +304,7 @@ func (t *target) readRecord(cg blkio.Cgroup) (*Record, error) {
 	if !t.record.empty() && bytes.Equal(raw, t.record.Marshal()) {
 		return &t.record, nil
 	}
-	return trusted(cg, raw)
+	return trusted(cg, t.record.Kind, raw)
 }
 
 // lifted are the limits that are to go where they are not wanted: what a record

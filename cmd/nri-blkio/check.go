@@ -99,9 +99,15 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 		policy: n.policy, handler: o.handler, weights: w, layers: layers, nodeMemory: n.memory,
 		volumes: volumes{storage: n.storage, kubeletRoot: kubelet},
 	}
+	stack, err := a.opts.sysfs().Stack()
+	if err != nil {
+		return err
+	}
 	results := make([]podResult, 0, len(pods))
 	for i := range pods {
-		results = append(results, c.pod(ctx, &pods[i]))
+		r := c.pod(ctx, &pods[i])
+		r.warnAbove(stack)
+		results = append(results, r)
 	}
 	return a.printCheck(results, o.output.json())
 }

@@ -242,7 +242,7 @@ func (c *clearer) verify(r recorded) error {
 	if c.dryRun {
 		return nil
 	}
-	now, err := plugin.ReadRecord(r.cgroup)
+	now, err := plugin.ReadRecord(r.cgroup, r.record.Kind)
 	if err != nil || now == nil || now.Cleared {
 		return err
 	}

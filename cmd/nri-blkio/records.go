@@ -56,11 +56,9 @@ func readRecords(tree *blkio.Hierarchy, filter podFilter) ([]recorded, error) {
 		out []recorded
 		bad []error
 	)
-	err := tree.Walk(plugin.RecordXattr, func(c blkio.Cgroup, _ blkio.Attribute) error {
-		// Read anew, by the function that knows whose records count.
-		r, err := plugin.ReadRecord(c)
+	err := tree.Walk(plugin.RecordXattr, func(c blkio.Cgroup, a blkio.Attribute) error {
+		r, err := plugin.ParseAttribute(a)
 		switch {
-		case errors.Is(err, blkio.ErrGone):
 		case err != nil:
 			bad = append(bad, fmt.Errorf("cgroup %s: %w", c.Path(), err))
 		case r != nil && filter.match(r):

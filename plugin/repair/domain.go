@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"hash/maphash"
-	"io/fs"
 	"path"
 	"slices"
 	"strings"
@@ -104,6 +103,8 @@ func (d *domains) refresh() error {
 		r, err := d.read(c, a)
 		if err != nil {
 			bad = err
+		}
+		if r == nil {
 			return nil
 		}
 		readings[c.Path()] = r
@@ -114,9 +115,6 @@ func (d *domains) refresh() error {
 		}
 		if len(r.limits) > 0 && (!r.observed || d.observed) {
 			subjects[c.Path()] = subject{r, a.ID}
-		}
-		if r.isContainer {
-			return fs.SkipDir // below are its own cgroups, as many as it likes
 		}
 		return nil
 	})

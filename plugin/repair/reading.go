@@ -13,13 +13,12 @@ import (
 type reading struct {
 	sum uint64 // of the text
 	Who
-	limits      []blkio.DevLimits // on writes; those of a cleared record are none
-	observed    bool
-	isContainer bool
-	exits       []plugin.ExitRecord
+	limits   []blkio.DevLimits // on writes; those of a cleared record are none
+	observed bool
+	exits    []plugin.ExitRecord
 }
 
-// read returns what a record says.
+// read returns what a record says, or nil if it counts for nothing.
 func (d *domains) read(c blkio.Cgroup, a blkio.Attribute) (*reading, error) {
 	if plugin.IsForeign(a.Owner) {
 		return newReading(ownedByItself(c)), nil
@@ -28,8 +27,8 @@ func (d *domains) read(c blkio.Cgroup, a blkio.Attribute) (*reading, error) {
 	if known := d.readings[c.Path()]; known != nil && known.sum == sum {
 		return known, nil
 	}
-	record, err := plugin.ParseRecord(a.Value)
-	if err != nil {
+	record, err := plugin.ParseAttribute(a)
+	if err != nil || record == nil {
 		return nil, err
 	}
 	r := newReading(record)
@@ -40,7 +39,7 @@ func (d *domains) read(c blkio.Cgroup, a blkio.Attribute) (*reading, error) {
 func newReading(r *plugin.Record) *reading {
 	out := &reading{
 		Who: Who{r.Namespace, r.Pod, r.Container}, observed: r.Observed,
-		isContainer: r.Kind == plugin.KindContainer, exits: r.Exits,
+		exits: r.Exits,
 	}
 	if !r.Cleared {
 		out.limits = writeLimits(r.DevLimits())

@@ -48,8 +48,10 @@ func (fakeReader) Close() error                            { return nil }
 // fakeStorage is one filesystem on 8:0.
 type fakeStorage struct{ table *blkio.MountTable }
 
-func (s fakeStorage) Refresh(context.Context) error { return nil }
-func (s fakeStorage) Mounts() *blkio.MountTable     { return s.table }
+func (s fakeStorage) Refresh(context.Context) error               { return nil }
+func (s fakeStorage) Mounts() *blkio.MountTable                   { return s.table }
+func (fakeStorage) Under(context.Context, blkio.Dev) []blkio.Disk { return nil }
+
 func (s fakeStorage) Resolve(_ context.Context, p string) blkio.Backing {
 	return blkio.Backing{Mountpoint: p, FSType: "ext4", Disks: []blkio.Disk{{Dev: blkio.Dev{Major: 8}}}}
 }

@@ -55,6 +55,12 @@ func (w writer) limit(fs string, wbps int) {
 	if err := plugin.WriteRecord(tree.Cgroup(w.name), &record); err != nil {
 		w.t.Fatal(err)
 	}
+	w.t.Cleanup(func() {
+		dir := filepath.Join(cgroup.Root, filepath.Dir(w.name))
+		if err := unix.Removexattr(dir, plugin.RecordXattr+"."+filepath.Base(w.name)); err != nil && !errors.Is(err, unix.ENODATA) {
+			w.t.Error(err)
+		}
+	})
 }
 
 // starts runs a command in the cgroup until it is ended, or the test.

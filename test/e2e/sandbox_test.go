@@ -36,8 +36,9 @@ func TestSandboxReplaced(t *testing.T) {
 	staysIOMax(t, next.Cgroup, disks{"vdb": "wbps=2097152"})
 }
 
-// TestForgedRecord: a container that owns its cgroup's directory, as one with a
-// user namespace may, cannot have its limits cleared by a record of its own.
+// TestForgedRecord: a container that may write to its cgroup's directory cannot have its
+// limits cleared by a record of its own: one whose runtime mounts its cgroups writable,
+// and one with a user namespace, which owns the directory.
 func TestForgedRecord(t *testing.T) {
 	startPlugin(t)
 	k := runPod(t, "pod", limited).run(sleeper("c", "/data", "ext4"))
@@ -46,17 +47,19 @@ func TestForgedRecord(t *testing.T) {
 	if err != nil || !strings.HasPrefix(text, "{") {
 		t.Fatalf("record %q, %v", text, err)
 	}
-	if err := os.Chown(dir, 1000, 1000); err != nil {
-		t.Fatal(err)
-	}
 	forged := `{"cleared":true,` + text[1:]
-	if err := unix.Setxattr(dir, "user.nri-blkio", []byte(forged), 0); err != nil {
-		t.Fatal(err)
+	for _, owner := range []int{0, 1000} {
+		if err := os.Chown(dir, owner, owner); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Setxattr(dir, "user.nri-blkio", []byte(forged), 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := cgroup.Dir(k.Cgroup).SetIOMax(node.disks["vdb"] + " wbps=max"); err != nil {
+			t.Fatal(err)
+		}
+		awaitIOMax(t, k.Cgroup, limitedDisk)
 	}
-	if err := cgroup.Dir(k.Cgroup).SetIOMax(node.disks["vdb"] + " wbps=max"); err != nil {
-		t.Fatal(err)
-	}
-	awaitIOMax(t, k.Cgroup, limitedDisk)
 }
 
 // TestObserveAfterUpdate: an update writes the spec's limits back, and a node

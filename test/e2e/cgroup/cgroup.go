@@ -74,16 +74,26 @@ func (d Dir) Weight() (int, error) {
 	return 0, fmt.Errorf("%s: no default line in %q", d.file("io.weight"), data)
 }
 
-// Record returns the plugin's record of the cgroup, "" where there is none.
+// Record returns the plugin's record of the cgroup, "" where there is none: a pod's is on its
+// own directory, a container's on the one above.
 func (d Dir) Record() (string, error) {
 	const xattr = "user.nri-blkio"
+	above := filepath.Dir(strings.TrimSuffix(d.file(""), "/"))
+	text, err := readXattr(above, xattr+"."+filepath.Base(string(d)))
+	if text == "" && err == nil {
+		text, err = readXattr(d.file(""), xattr)
+	}
+	return text, err
+}
+
+func readXattr(dir, xattr string) (string, error) {
 	buf := make([]byte, 64<<10)
-	n, err := unix.Getxattr(d.file(""), xattr, buf)
+	n, err := unix.Getxattr(dir, xattr, buf)
 	if errors.Is(err, unix.ENODATA) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("read xattr %s of %s: %w", xattr, d, err)
+		return "", fmt.Errorf("read xattr %s of %s: %w", xattr, dir, err)
 	}
 	return string(buf[:n]), nil
 }

@@ -1,0 +1,106 @@
+package plugin
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+const forged = `{"v":1,"kind":"container","namespace":"kube-system","pod":"innocent","uid":"x","cleared":true}`
+
+// forge writes a record as the container's uid 0 can, where its runtime mounts its cgroups
+// writable for it.
+func forge(t *testing.T, dir, cgroup, record string) {
+	t.Helper()
+	if err := unix.Setxattr(filepath.Join(dir, cgroup), RecordXattr, []byte(record), 0); err != nil {
+		t.Skip(err)
+	}
+}
+
+// TestForgedRecord: what a container writes on its own cgroup's directory counts for
+// nothing, before our first look at it too, and goes.
+func TestForgedRecord(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("db"))
+	p := newPlugin(t, h)
+	sb := sandbox(map[string]string{limitsKey + "container.db": "rootfs wbps=1Mi"})
+	ioMax := filepath.Join(dir, cgroupOf("db"), "io.max")
+	forge(t, dir, cgroupOf("db"), forged)
+	if err := p.start(t.Context(), sb, ctr("db"), true); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, ioMax); got != "254:0 wbps=1048576" {
+		t.Fatalf("io.max %q", got)
+	}
+	forge(t, dir, cgroupOf("db"), forged)
+	forge(t, dir, cgroupOf("db"), strings.Replace(forged, "container", "pod", 1))
+	write(t, ioMax, "") // the disk has left and is back
+	p.pass(t.Context())
+	if got := read(t, ioMax); got != "254:0 wbps=1048576" {
+		t.Errorf("io.max after a pass: %q", got)
+	}
+	r, err := ReadRecord(h.Cgroup(cgroupOf("db")), KindContainer)
+	if err != nil || r == nil || r.Namespace != "prod" || r.Cleared {
+		t.Errorf("record %+v, %v", r, err)
+	}
+	if raw, err := h.Cgroup(cgroupOf("db")).ReadXattr(RecordXattr); raw != nil || err != nil {
+		t.Errorf("the forged record stays: %q, %v", raw, err)
+	}
+}
+
+// TestWalkedRecords: a walk over the node gives the records that count, and none that a
+// container may have written.
+func TestWalkedRecords(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("db"), cgroupOf("db")+"/own", "system.slice/cri-containerd-x.scope", "plain/ctr")
+	write := func(path, kind string) {
+		t.Helper()
+		if err := WriteRecord(h.Cgroup(path), &Record{Version: recordVersion, Kind: kind, Pod: path}); err != nil {
+			t.Skip(err)
+		}
+	}
+	write(podCgroup, KindPod)
+	write(cgroupOf("db"), KindContainer)
+	write(cgroupOf("gone"), KindContainer)
+	for _, cgroup := range []string{cgroupOf("db"), cgroupOf("db") + "/own", "system.slice/cri-containerd-x.scope", "plain/ctr"} {
+		forge(t, dir, cgroup, forged)
+	}
+	var found []string
+	err := h.Walk(RecordXattr, func(c blkio.Cgroup, a blkio.Attribute) error {
+		r, err := ParseAttribute(a)
+		if r != nil {
+			found = append(found, r.Pod)
+		}
+		return err
+	})
+	if want := podCgroup + " " + cgroupOf("db"); err != nil || strings.Join(found, " ") != want {
+		t.Errorf("found %q, %v, want %q", found, err, want)
+	}
+}
+
+// TestRecordGoesWithCgroup: the pod's directory does not keep the records of containers
+// that have gone: the kernel has room for 128.
+func TestRecordGoesWithCgroup(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
+	p := newPlugin(t, h)
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	for _, name := range []string{"a", "b"} {
+		if err := p.start(t.Context(), sb, ctr(name), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove(t, dir, "a")
+	p.stopped("sb1", "id-a")
+	p.removed("sb1", "id-a")
+	p.pass(t.Context())
+	left, err := h.Cgroup(podCgroup).ListAbove(RecordXattr)
+	if err != nil || len(left) != 1 || left[0].Path() != cgroupOf("b") {
+		t.Errorf("records of %v, %v", left, err)
+	}
+	if _, err := ReadRecord(h.Cgroup(cgroupOf("a")), KindContainer); !errors.Is(err, blkio.ErrGone) {
+		t.Errorf("the record of a container that has gone: %v", err)
+	}
+}

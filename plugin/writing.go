@@ -1,0 +1,63 @@
+package plugin
+
+import (
+	"errors"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+func (c *change) write(lines []blkio.DevLimits) ([]blkio.DevLimits, error) {
+	written, err := writeLines(lines, c.cg.WriteIOMax, c.gone)
+	c.hasGone = c.hasGone || len(written) < len(lines)
+	return written, err
+}
+
+// writeLines returns the lines without those for disks that have left: no I/O can reach
+// one, and the limit is written once the disk is back.
+func writeLines(lines []blkio.DevLimits, write func(blkio.DevLimits) error, gone func(blkio.Dev) bool) ([]blkio.DevLimits, error) {
+	var errs []error
+	var present []blkio.DevLimits
+	for _, l := range lines {
+		err := write(l)
+		if !errors.Is(err, blkio.ErrNoDevice) || !gone(l.Dev) {
+			present, errs = append(present, l), append(errs, err)
+		}
+	}
+	return present, errors.Join(errs...)
+}
+
+// isGone reports whether the node has no disk of a number.
+func (p *Plugin) isGone(dev blkio.Dev) bool { return p.storage.Device(dev).Missing }
+
+// isForeign reports whether another user may write the record.
+func (c *change) isForeign() bool {
+	dir, _ := placeOf(c.cg, c.record.Kind)
+	return foreign(dir)
+}
+
+// sweep removes records that count no more from a pod: those of containers whose cgroups
+// have gone, and what earlier versions of this program, or the containers themselves,
+// have put on the containers' own directories.
+func (p *Plugin) sweep(plan *plan) {
+	dirs := map[blkio.Cgroup]bool{}
+	if plan.pod.cgroup != "" {
+		dirs[p.cgroups.Cgroup(plan.pod.cgroup)] = true
+	}
+	for _, t := range plan.containers {
+		cg := p.cgroups.Cgroup(t.cgroup)
+		dir, _ := placeOf(cg, KindContainer)
+		dirs[dir] = true
+		_ = cg.RemoveXattr(RecordXattr) // it does no harm
+	}
+	for dir := range dirs {
+		recorded, err := dir.ListAbove(RecordXattr)
+		if err != nil {
+			continue // it has gone, and all records with it
+		}
+		for _, cg := range recorded {
+			if !cg.Exists() {
+				_ = RemoveRecord(cg, KindContainer) // the next look tries again
+			}
+		}
+	}
+}
