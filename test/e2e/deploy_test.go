@@ -1,18 +1,24 @@
 package e2e
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
 // TestUnit installs the systemd unit as README says: what it takes away from the
@@ -47,7 +53,7 @@ func TestUnit(t *testing.T) {
 func TestWritebackUnit(t *testing.T) {
 	log := startUnit(t, "nri-blkio-writeback")
 	eventually(t, "the unit runs", logHas(log, "Started"))
-	repairsForeignFiles(t)
+	repairsForeignFiles(t, waysToWrite)
 	wantQuiet(t, log)
 }
 
@@ -70,7 +76,7 @@ func startUnit(t *testing.T, name string) func() (string, error) {
 
 // repairsForeignFiles: files of another user, on a volume that only that one may
 // enter, are given to who writes them, mapped ones too.
-func repairsForeignFiles(t *testing.T) {
+func repairsForeignFiles(t *testing.T, ways []wayToWrite) {
 	t.Helper()
 	private(t, "/mnt/ext4")
 	reader, err := writeback.NewOwnerReader()
@@ -78,7 +84,7 @@ func repairsForeignFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	for _, way := range waysToWrite {
+	for _, way := range ways {
 		if way.name != "rewrite" && way.name != "mmap" {
 			continue
 		}
@@ -92,9 +98,34 @@ func repairsForeignFiles(t *testing.T) {
 	}
 }
 
+// The profiles of the manifests, as directories below deploy/kubernetes.
+const (
+	profileDefault = "."
+	profileHostile = "hostile-tenants"
+)
+
 // TestDaemonSet runs the pods of the manifests as static pods, beside a limited
 // one: the kubelet removes pods that it does not know.
 func TestDaemonSet(t *testing.T) {
+	daemonSets(t, profileDefault, waysToWrite)
+}
+
+// TestDaemonSetHostileTenants: the profile with fewer privileges does the same, but
+// for files that are written through mmap only.
+func TestDaemonSetHostileTenants(t *testing.T) {
+	for _, part := range []string{"limits", "writeback"} {
+		install(t, "deploy/seccomp/"+part+".json", "/var/lib/kubelet/seccomp/nri-blkio/"+part+".json", 0o644)
+	}
+	var ways []wayToWrite
+	for _, way := range waysToWrite {
+		if way.name != "mmap" {
+			ways = append(ways, way)
+		}
+	}
+	daemonSets(t, profileHostile, ways)
+}
+
+func daemonSets(t *testing.T, profile string, ways []wayToWrite) {
 	if err := importImage(t.Context(), "nri-blkio.tar"); err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +136,8 @@ func TestDaemonSet(t *testing.T) {
 		name: name, annotations: annotations{limits + "containers": "/data wbps=1Mi"},
 		containers: ctr("c", "15", dataDir), volume: hostPath,
 	}})
-	podLog, writebackLog := daemon(t, "nri-blkio", "daemonset.yaml"), daemon(t, "nri-blkio-writeback", "writeback.yaml")
+	limitsPod, writebackPod := daemon(t, profile, "nri-blkio"), daemon(t, profile, "nri-blkio-writeback")
+	podLog, writebackLog := logOf(limitsPod), logOf(writebackPod)
 	within(t, kubeletDeadline, "the pod serves", logHas(podLog, logServing))
 	if node.containerd != "1.7" { // which knows no validators
 		validatorLog := daemon(t, "nri-blkio-validator", "validator.yaml")
@@ -113,7 +145,7 @@ func TestDaemonSet(t *testing.T) {
 		wantQuiet(t, validatorLog)
 	}
 	within(t, kubeletDeadline, "the pod's probe succeeds", func() error {
-		_, err := command(t, "status", "--ready=limits")
+		_, err := limitsPod.running(t, "nri-blkio")["nri-blkio"].Exec(t.Context(), deadline, "/nri-blkio", "status", "--ready=limits")
 		return err
 	})
 	within(t, kubeletDeadline, "container c is limited", func() error {
@@ -121,27 +153,87 @@ func TestDaemonSet(t *testing.T) {
 	})
 	within(t, kubeletDeadline, "the container's volume is synced", logHas(podLog, "Synced"))
 	wantQuiet(t, podLog)
+	wantHostReadOnly(t, limitsPod.running(t, "nri-blkio")["nri-blkio"])
 
 	within(t, kubeletDeadline, "the other pod runs", logHas(writebackLog, "Started"))
-	repairsForeignFiles(t)
+	repairsForeignFiles(t, ways)
 	wantQuiet(t, writebackLog)
+	wantHostReadOnly(t, writebackPod.running(t, "writeback")["writeback"])
 }
 
-// daemon has the kubelet run the pod of a manifest for the time of the test, and
-// returns its log.
-func daemon(t *testing.T, name, manifest string) func() (string, error) {
+// wantHostReadOnly opens files of the host for writing where a container has them,
+// and wants the kernel's answer that the mount is read-only: capabilities and the
+// files' modes do not matter then.
+func wantHostReadOnly(t *testing.T, k *cri.Container) {
+	t.Helper()
+	procs, err := os.ReadFile(filepath.Join(cgroup.Root, k.Cgroup, "cgroup.procs"))
+	pid, _, _ := strings.Cut(string(procs), "\n")
+	if err != nil || pid == "" {
+		t.Fatalf("processes of %s: %q, %v", k.Name, procs, err)
+	}
+	files := []string{
+		"proc/sys/kernel/core_pattern", "proc/sysrq-trigger", "sys/kernel/mm/transparent_hugepage/enabled",
+		"dev/nri-blkio.test", "run/nri-blkio.test", "etc/nri-blkio.test",
+	}
+	if node.containerd == "2" { // 1.7 knows no recursive read-only mounts
+		files = append(files, "sys/fs/cgroup/cgroup.subtree_control", "dev/shm/nri-blkio.test")
+	}
+	answers := make(chan error, len(files))
+	go func() {
+		defer close(answers)
+		runtime.LockOSThread() // for ever: the thread ends with the goroutine
+		if err := enterMounts(pid); err != nil {
+			answers <- err
+			return
+		}
+		for _, name := range files {
+			fd, err := unix.Open("/host/"+name, unix.O_WRONLY|unix.O_CREAT, 0o600)
+			if err == nil {
+				unix.Close(fd)
+			}
+			if !errors.Is(err, unix.EROFS) {
+				answers <- fmt.Errorf("/host/%s opened for writing in %s: %w", name, k.Name, cmp.Or(err, errOpened))
+			}
+		}
+	}()
+	for err := range answers {
+		t.Error(err)
+	}
+}
+
+var errOpened = errors.New("no error")
+
+// enterMounts moves the calling thread into the mount namespace of a process.
+func enterMounts(pid string) error {
+	ns, err := os.Open("/proc/" + pid + "/ns/mnt")
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return err
+	}
+	return unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS)
+}
+
+// daemon has the kubelet run the pod of a DaemonSet for the time of the test.
+func daemon(t *testing.T, profile, name string) staticPod {
 	t.Helper()
 	file := filepath.Join(manifests, name+".yaml")
-	writeFile(t, file, daemonPod(t, name, manifest))
+	writeFile(t, file, daemonPod(t, profile, name))
 	t.Cleanup(func() { os.Remove(file) })
-	log := func() (string, error) { return podLog(name) }
+	pod := staticPod{name: name}
 	t.Cleanup(func() {
 		if t.Failed() {
-			text, err := log()
+			text, err := podLog(name)
 			t.Logf("the log of pod %s: %s, %v", name, text, err)
 		}
 	})
-	return log
+	return pod
+}
+
+func logOf(p staticPod) func() (string, error) {
+	return func() (string, error) { return podLog(p.name) }
 }
 
 // private makes a filesystem one that only another user than root may enter, for
@@ -179,21 +271,11 @@ func wantQuiet(t *testing.T, log func() (string, error)) {
 	}
 }
 
-// daemonPod is the manifest's pod without what only an API server has: a service
-// account, a ConfigMap. It logs more.
-func daemonPod(t *testing.T, name, manifest string) string {
+// daemonPod is the pod of a profile's DaemonSet without what only an API server has:
+// a service account, a ConfigMap. It logs more.
+func daemonPod(t *testing.T, profile, name string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(node.payload, "deploy/kubernetes", manifest))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var set struct {
-		Spec struct{ Template struct{ Spec map[string]any } }
-	}
-	if err := yaml.Unmarshal(data, &set); err != nil {
-		t.Fatal(err)
-	}
-	spec := set.Spec.Template.Spec
+	spec := daemonSpec(t, profile, name)
 	delete(spec, "serviceAccountName")
 	ctr := spec["containers"].([]any)[0].(map[string]any)
 	ctr["args"] = append(ctr["args"].([]any), "--log-level=debug")
@@ -215,6 +297,29 @@ func daemonPod(t *testing.T, name, manifest string) string {
 		t.Fatal(err)
 	}
 	return string(out)
+}
+
+// daemonSpec is the spec of the pods of a DaemonSet, as kubectl builds the profile.
+func daemonSpec(t *testing.T, profile, name string) map[string]any {
+	t.Helper()
+	built, err := exec.CommandContext(t.Context(), "kubectl", "kustomize", filepath.Join(node.payload, "deploy/kubernetes", profile)).CombinedOutput()
+	if err != nil {
+		t.Fatalf("kubectl kustomize: %v: %s", err, built)
+	}
+	objects := yaml.NewDecoder(bytes.NewReader(built))
+	for {
+		var set struct {
+			Kind     string
+			Metadata struct{ Name string }
+			Spec     struct{ Template struct{ Spec map[string]any } }
+		}
+		if err := objects.Decode(&set); err != nil {
+			t.Fatalf("DaemonSet %s in profile %s: %v", name, profile, err)
+		}
+		if set.Kind == "DaemonSet" && set.Metadata.Name == name {
+			return set.Spec.Template.Spec
+		}
+	}
 }
 
 func podLog(name string) (string, error) {

@@ -118,12 +118,14 @@ func (w writer) written(fs string) uint64 {
 	return uint64(n)
 }
 
-// The ways to write to a file that another has made, for ever. Each process of the
-// first two ends soon.
-var waysToWrite = []struct {
+type wayToWrite struct {
 	name    string
 	command func(file string) []string
-}{
+}
+
+// The ways to write to a file that another has made, for ever. Each process of the
+// first two ends soon.
+var waysToWrite = []wayToWrite{
 	{"rewrite", func(f string) []string {
 		return []string{"sh", "-c", "while :; do for i in 0 1 2 3 4 5 6 7; do dd if=/dev/zero of=" + f + " bs=1M count=1 seek=$i conv=notrunc,fsync status=none || exit; done; done"}
 	}},
