@@ -7,12 +7,12 @@ LDFLAGS   = -s -w -X main.version=$(VERSION)
 
 .DEFAULT_GOAL := help
 
-.PHONY: demo test proof scenarios storage lint unit e2e bench fuzz build image clean help
+.PHONY: demo test proof scenarios storage lint unit alerts e2e bench fuzz build image clean help
 
 demo: ## boot a node, run three limited pods, print asked / in force / measured
 	cd test && go run ./demo
 
-test: lint unit e2e ## lint, unit tests with the race detector, e2e tests on the default node
+test: lint unit alerts e2e ## lint, unit tests with the race detector, e2e tests on the default node
 
 proof: ## the whole matrix of kernels, containerds, runtimes and drivers; writes docs/matrix.md
 	cd test && NODE_MATRIX=full MATRIX_TABLE=$(CURDIR)/docs/matrix.md go test -count=1 -v -timeout 64h ./suite
@@ -33,6 +33,9 @@ unit: ## unit tests of both modules, with the race detector; MODEL_TIME (1m) of 
 	MODEL_TIME=$(MODEL_TIME) go test -race ./...
 # e2e and suite need a node: here they have to compile, and no more.
 	cd test && go vet ./... && go test -race $$(go list ./... | grep -vE '/test/(e2e|suite)$$')
+
+alerts: ## test the alerting rules with promtool
+	CACHE=$(CACHE) test/alerts/run
 
 e2e: ## e2e tests on a node; NODE_KERNEL, NODE_CONTAINERD, NODE_RUNTIME, NODE_DRIVER choose it
 	cd test && go test -count=1 -v -timeout 84m ./suite
