@@ -132,7 +132,7 @@ func (p *Plugin) census() census {
 	defer p.mu.Unlock()
 	out := census{pods: len(p.groups)}
 	for _, g := range p.groups {
-		if g.complaint != "" || g.waits() {
+		if g.problem.Lasts() || g.waits() {
 			out.notInForce++
 		}
 		for _, pod := range g.pods {

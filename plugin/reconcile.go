@@ -195,31 +195,28 @@ func (p *Plugin) tryAgain(ctx context.Context, g *group, failed bool) {
 	})
 }
 
-// complain logs what keeps limits from being in force, once: each event of the
-// pod and each pass finds it again.
+// complain logs what keeps limits from being in force when that begins, again every
+// ten minutes, and when it has ended: each event of the pod and each pass finds it.
 func (p *Plugin) complain(ctx context.Context, g *group, err error) {
 	if ctx.Err() != nil {
 		return
 	}
 	log := p.log.WithField("cgroup", g.cgroup)
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
-	switch before := p.swapComplaint(g, text); {
-	case text == before:
-	case err == nil:
-		log.Info("Limits are all in force again")
-	default:
+	switch due, ended := p.remind(g, err); {
+	case due:
 		log.WithError(err).Error("Limits are not all in force, trying again")
+	case ended:
+		log.Info("Limits are all in force again")
 	}
 }
 
-func (p *Plugin) swapComplaint(g *group, text string) (before string) {
+// remind notes the problem of a group, nil for none, and reports whether it is to be
+// logged, and whether there was one before.
+func (p *Plugin) remind(g *group, err error) (due, ended bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	before, g.complaint = g.complaint, text
-	return before
+	lasted := g.problem.Lasts()
+	return g.problem.Due(time.Now(), err), lasted && err == nil
 }
 
 func (p *Plugin) errIfHangs(g *group) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -21,11 +22,11 @@ type group struct {
 	key    string          // its name, which no other group has at the same time; never changes
 	pods   map[string]*pod // by sandbox ID
 
-	plan      *plan     // nil after a change
-	changes   int       // so that a plan made of what has changed since is not kept
-	complaint string    // what was logged last of why its limits are not in force
-	missed    bool      // somebody had to look at it while it was being written
-	since     time.Time // of the last write's beginning
+	plan    *plan             // nil after a change
+	changes int               // so that a plan made of what has changed since is not kept
+	problem reminder.Reminder // why its limits are not in force
+	missed  bool              // somebody had to look at it while it was being written
+	since   time.Time         // of the last write's beginning
 	// pause is the time until the next try after a failure, 0 without one.
 	pause time.Duration
 	// exits are its containers that have ended, for the record; recalled: with
