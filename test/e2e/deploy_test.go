@@ -98,10 +98,10 @@ func repairsForeignFiles(t *testing.T, ways []wayToWrite) {
 	}
 }
 
-// The profiles of the manifests, as directories below deploy/kubernetes.
+// The profiles of the manifests, as directories of deploy.
 const (
-	profileDefault = "."
-	profileHostile = "hostile-tenants"
+	profileDefault = "kubernetes"
+	profileHostile = "kubernetes-hostile-tenants"
 )
 
 // TestDaemonSet runs the pods of the manifests as static pods, beside a limited
@@ -173,10 +173,7 @@ func wantHostReadOnly(t *testing.T, k *cri.Container) {
 	}
 	files := []string{
 		"proc/sys/kernel/core_pattern", "proc/sysrq-trigger", "sys/kernel/mm/transparent_hugepage/enabled",
-		"dev/nri-blkio.test", "run/nri-blkio.test", "etc/nri-blkio.test",
-	}
-	if node.containerd == "2" { // 1.7 knows no recursive read-only mounts
-		files = append(files, "sys/fs/cgroup/cgroup.subtree_control", "dev/shm/nri-blkio.test")
+		"sys/fs/cgroup/cgroup.subtree_control", "dev/nri-blkio.test", "run/nri-blkio.test", "etc/nri-blkio.test",
 	}
 	answers := make(chan error, len(files))
 	go func() {
@@ -302,7 +299,7 @@ func daemonPod(t *testing.T, profile, name string) string {
 // daemonSpec is the spec of the pods of a DaemonSet, as kubectl builds the profile.
 func daemonSpec(t *testing.T, profile, name string) map[string]any {
 	t.Helper()
-	built, err := exec.CommandContext(t.Context(), "kubectl", "kustomize", filepath.Join(node.payload, "deploy/kubernetes", profile)).CombinedOutput()
+	built, err := exec.CommandContext(t.Context(), "kubectl", "kustomize", filepath.Join(node.payload, "deploy", profile)).CombinedOutput()
 	if err != nil {
 		t.Fatalf("kubectl kustomize: %v: %s", err, built)
 	}
