@@ -17,6 +17,8 @@ require (
 	k8s.io/kubelet v0.37.2
 )
 
+require github.com/google/go-cmp v0.7.0
+
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
