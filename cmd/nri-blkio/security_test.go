@@ -1,0 +1,40 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestSecurityTests: each test that docs/security.md names as the proof of a bound
+// exists.
+func TestSecurityTests(t *testing.T) {
+	page, err := os.ReadFile("../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var code strings.Builder
+	module := os.DirFS("../..")
+	err = fs.WalkDir(module, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		data, err := fs.ReadFile(module, name)
+		code.Write(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(string(page), -1)
+	for _, m := range named {
+		if !strings.Contains(code.String(), "\nfunc "+m[1]+"(") {
+			t.Errorf("there is no %s", m[1])
+		}
+	}
+	if len(named) < 20 {
+		t.Errorf("only %d tests found in the page", len(named))
+	}
+}
