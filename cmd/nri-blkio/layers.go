@@ -69,6 +69,9 @@ type layerWatch struct {
 // waits for this process, and it is asked again.
 const firstRead = 500 * time.Millisecond
 
+// findDisk bounds the search for the disk under a directory.
+const findDisk = 500 * time.Millisecond
+
 // readFirst is read before the runtime has registered the plugin.
 func (w *layerWatch) readFirst(ctx context.Context) (plugin.Layers, error) {
 	ctx, cancel := context.WithTimeout(ctx, firstRead)
@@ -82,6 +85,9 @@ func (w *layerWatch) read(ctx context.Context, name, version string) (plugin.Lay
 	if !w.isNews(fresh) {
 		return fresh, err
 	}
+	// The time for the runtime's answer may be over: this has its own.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), findDisk)
+	defer cancel()
 	w.tell(ctx, "", fresh.Of(""))
 	for _, handler := range slices.Sorted(maps.Keys(fresh.Handlers)) {
 		if l := fresh.Handlers[handler]; l != fresh.Of("") {

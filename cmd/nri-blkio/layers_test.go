@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -60,5 +61,30 @@ func TestLayersAreToldOnce(t *testing.T) {
 	hook.Reset()
 	if _, err := w.read(t.Context(), "containerd", "v2.1.0"); err != nil || len(hook.AllEntries()) != 1 {
 		t.Errorf("--rootfs: %v, %d lines", err, len(hook.AllEntries()))
+	}
+}
+
+// TestLayersAfterSilence: a runtime that does not answer in time does not keep the
+// plugin from finding the disk under the layers.
+func TestLayersAfterSilence(t *testing.T) {
+	dir := writeTree(t, map[string]string{
+		"proc/1/mountinfo": "1 0 0:1 / / rw - tmpfs tmpfs rw\n", "mnt/x": "", "sys/block/x": "",
+	}, nil)
+	o := options{hostRoot: dir, rootfs: "/mnt"}
+	s, err := o.storage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	log, hook := test.NewNullLogger()
+	w := layerWatch{opts: &o, storage: s, log: log}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := w.read(over, "", ""); err != nil {
+		t.Fatal(err)
+	}
+	entries := hook.AllEntries()
+	if len(entries) != 1 || entries[0].Data["reason"] != tmpfsReason {
+		t.Errorf("logged %v", entries)
 	}
 }
