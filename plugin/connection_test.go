@@ -33,3 +33,16 @@ func TestConnection(t *testing.T) {
 		t.Errorf("lost: %+v, then %+v", lost, again)
 	}
 }
+
+// TestValidatorHealth: status and the probe see the validator as they see the plugin.
+func TestValidatorHealth(t *testing.T) {
+	v := NewValidator(nil)
+	v.connection.active()
+	if r := v.Health(); r.Part != health.Validator || r.State != health.Disconnected {
+		t.Errorf("before the first connection: %+v", r)
+	}
+	v.connection.connected("")
+	if r := v.Health(); r.State != health.Connected {
+		t.Errorf("connected: %+v", r)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
+	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -50,9 +51,9 @@ var errUndecided = errors.New("nri-blkio: the pod asks for limits, and nri-blkio
 // Plugin has not decided. It needs the runtime's socket only, and keeps no state, so
 // that it goes on where the Plugin hangs or has died.
 type Validator struct {
-	log       logrus.FieldLogger
-	connected atomic.Bool
-	refused   atomic.Int64
+	log        logrus.FieldLogger
+	connection connection
+	refused    atomic.Int64
 }
 
 // NewValidator returns a validator that logs to log.
@@ -60,6 +61,7 @@ func NewValidator(log logrus.FieldLogger) *Validator { return &Validator{log: lo
 
 // Run validates until ctx ends. Over a socket it reconnects for ever.
 func (v *Validator) Run(ctx context.Context, cfg RunConfig) error {
+	v.connection.active() // there is no standby: several of them agree
 	if cfg.Preinstalled {
 		return v.serve(ctx, cfg)
 	}
@@ -77,9 +79,10 @@ func (v *Validator) serve(ctx context.Context, cfg RunConfig) error {
 	if err := s.register(ctx, cfg, ValidatorName, s, v.log); err != nil {
 		return ignoreCanceled(ctx, fmt.Errorf("connect to NRI: %w", err))
 	}
-	v.connected.Store(true)
-	defer v.connected.Store(false)
-	return s.wait(ctx, cfg, nil, nil)
+	v.connection.connected("")
+	err := s.wait(ctx, cfg, nil, nil)
+	v.connection.lost(err)
+	return err
 }
 
 // validation is one connection of a Validator.
@@ -118,6 +121,13 @@ func (s *validation) ValidateContainerAdjustment(_ context.Context, req *api.Val
 	return errUndecided
 }
 
+// Health returns the state of the validator, without what only its process knows.
+func (v *Validator) Health() health.Report {
+	r := health.Report{Part: health.Validator}
+	v.connection.fill(&r)
+	return r
+}
+
 var (
 	validatorConnectedDesc = desc("validator_connected", "1 while the validator is registered with the runtime.")
 	validatorRefusedDesc   = desc("validator_refused_containers_total", "Containers that the validator refused, each try of the kubelet one.")
@@ -128,10 +138,7 @@ func (v *Validator) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeB
 
 // Collect is the half of prometheus.Collector that gives their values.
 func (v *Validator) Collect(out chan<- prometheus.Metric) {
-	connected := 0.0
-	if v.connected.Load() {
-		connected = 1
-	}
-	out <- prometheus.MustNewConstMetric(validatorConnectedDesc, prometheus.GaugeValue, connected)
+	connected := oneIf(v.connection.is(health.Connected))
+	out <- prometheus.MustNewConstMetric(validatorConnectedDesc, prometheus.GaugeValue, float64(connected))
 	out <- prometheus.MustNewConstMetric(validatorRefusedDesc, prometheus.CounterValue, float64(v.refused.Load()))
 }

@@ -194,7 +194,7 @@ func (a *app) parts(ctx context.Context, o *runOptions, log *logrus.Logger) (par
 	if o.only == onlyValidator { // it has no policy, and looks at nothing on the node
 		v := plugin.NewValidator(log)
 		run := func(ctx context.Context) error { return v.Run(ctx, o.RunConfig) }
-		return parts{{v, func(*policy.Policy) {}, run}}, nil
+		return parts{{v, func(*policy.Policy) {}, a.publishing(log, v.Health, run)}}, nil
 	}
 	tree, err := a.openCgroups(a.opts.cgroupDir())
 	if err != nil {

@@ -140,6 +140,10 @@ func daemonSets(t *testing.T, profile string, ways []wayToWrite) {
 	if node.containerd != "1.7" { // which knows no validators
 		validatorLog := logOf(daemon(t, profile, "nri-blkio-validator"))
 		within(t, kubeletDeadline, "the validator serves", logHas(validatorLog, logServing))
+		within(t, kubeletDeadline, "the validator's probe succeeds", func() error {
+			_, err := command(t, "status", "--ready=validator")
+			return err
+		})
 		wantQuiet(t, validatorLog)
 	}
 	within(t, kubeletDeadline, "the pod's probe succeeds", func() error {
