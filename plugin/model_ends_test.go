@@ -180,6 +180,7 @@ func (r *modelRuntime) dropSandbox(p *modelPod, sb *modelSandbox, told bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p.sandboxes = slices.DeleteFunc(p.sandboxes, func(o *modelSandbox) bool { return o == sb })
+	p.missed = p.missed || !told && sb.told
 	if told && sb.told && !slices.ContainsFunc(p.sandboxes, func(o *modelSandbox) bool { return o.told }) {
 		r.forgotten(p)
 	}

@@ -60,6 +60,9 @@ type modelPod struct {
 	// begun and unclean are since the plugin first knew of one of the pod's sandboxes: a
 	// container has begun, and one has ended whose data may not be on its disk.
 	begun, unclean bool
+	// missed is true if the plugin knows a sandbox that was removed while it was not
+	// connected; what it knows of the pod lasts until it is told which sandboxes there are.
+	missed bool
 }
 
 // modelSandbox is one sandbox; it is not ready once it was stopped.
@@ -163,7 +166,7 @@ func (c *calls) count() int {
 
 // forgotten is that the plugin knows no sandbox of a pod any more. The caller holds mu.
 func (r *modelRuntime) forgotten(pod *modelPod) {
-	pod.begun, pod.unclean = false, !r.policy.Writeback.HandOver
+	pod.begun, pod.unclean, pod.missed = false, !r.policy.Writeback.HandOver, false
 }
 
 func (r *modelRuntime) lock()   { r.nri <- struct{}{} }
@@ -202,7 +205,8 @@ func (r *modelRuntime) connect() {
 			continue
 		}
 		// A sandbox that is listed joins those that the plugin knew before these leave.
-		told, ready := false, false
+		told, ready := pod.missed, false
+		pod.missed = false
 		for _, sb := range pod.sandboxes {
 			told, ready = told || sb.told, ready || sb.ready
 		}
