@@ -100,7 +100,7 @@ const (
 	longMountpoint = "the path of its mountpoint is longer than the kernel's PATH_MAX"
 )
 
-// parseMount returns nil for what is no mount: a line without an ID, or one whose
+// parseMount returns nil for a line that describes no mount: one without an ID, or one whose
 // mountpoint cannot be reached from the root of the process. A filesystem that
 // prints a newline among its options makes such lines.
 func (l *mountLine) parseMount(names mountNames) *Mount {

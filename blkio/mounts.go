@@ -125,7 +125,7 @@ func (t *MountTable) stack(end int) []*Mount {
 }
 
 // commonDir returns the deepest directory that is p or above it and whose text the
-// path other starts with. Both are clean; other is no directory of p's.
+// path other starts with. Both are clean, and other is not an ancestor of p.
 func commonDir(p, other string) string {
 	n := 0
 	for n < len(p) && n < len(other) && p[n] == other[n] {

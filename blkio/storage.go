@@ -220,7 +220,7 @@ func (s *Storage) recheckPart(ctx context.Context, first, n int) (more bool, err
 func (s *Storage) Watch(ctx context.Context, changed func()) error {
 	reads := s.reads.Load()
 	tell := func() {
-		// Who called Refresh may have been first.
+		// A caller of Refresh may have read the table first.
 		if now := s.reads.Load(); now != reads {
 			reads = now
 			changed()

@@ -100,7 +100,7 @@ func (r Release) Writeback() Verdict {
 	}
 	bugs := writebackBugs()
 	if !known {
-		// Whatever its vendor added, a line that never had the bugs has none of them.
+		// A vendor may have patched the kernel, but a line without the bugs has none of them.
 		v, _, known = parseVersion(r.Uname)
 		known = known && !v.less(bugs[0].mainline)
 	}

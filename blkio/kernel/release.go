@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Release is what a node tells of its kernel.
+// Release holds the texts by which a node identifies its kernel.
 type Release struct {
 	// Uname is the release that uname -r prints, "6.1.0-56-cloud-amd64".
 	Uname string

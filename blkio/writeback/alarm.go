@@ -11,9 +11,9 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 )
 
-// alarm tells of the first page that a cgroup makes dirty of a file that belongs to
-// another, a few times each time that it is set: who writes a little and syncs it has
-// nothing dirty for long. A cgroup that does so all the time has it ring once.
+// alarm reports the first page of another cgroup's file that a cgroup makes dirty, a few
+// times each time that it is set: a writer that syncs small writes has nothing dirty for
+// long. A cgroup that does so all the time has it ring once.
 //
 // The zero value never rings.
 type alarm struct {
