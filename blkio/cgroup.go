@@ -49,11 +49,17 @@ func (c Cgroup) ReadIOMaxText(buf []byte) ([]byte, error) {
 	return data, nil
 }
 
-// Populated says whether a process is in the cgroup or below it. One that has
-// gone has none.
-func (c Cgroup) Populated() bool {
+// Populated reports whether a process is in the cgroup or below it. A removed cgroup
+// has none. With an error it is unknown, as without a free descriptor.
+func (c Cgroup) Populated() (bool, error) {
 	data, err := c.h.readFile(c.path + "/cgroup.events")
-	return err == nil && strings.Contains(string(data), "populated 1")
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return false, nil
+	}
+	if err != nil {
+		return false, c.fileError("read", "cgroup.events", "", err)
+	}
+	return strings.Contains(string(data), "populated 1"), nil
 }
 
 // NoMemoryMax is a memory.max of "max".

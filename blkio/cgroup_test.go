@@ -210,6 +210,12 @@ func TestExistsInDoubt(t *testing.T) {
 	if _, err := h.Cgroup("link").ReadIOStat(); errors.Is(err, ErrGone) {
 		t.Errorf("a failure is told as %v", err)
 	}
+	if _, err := h.Cgroup("link").Populated(); err == nil {
+		t.Error("taken for a cgroup without processes")
+	}
+	if populated, err := h.Cgroup("gone").Populated(); populated || err != nil {
+		t.Errorf("a removed one: %v, %v", populated, err)
+	}
 }
 
 // The kernel's answers, which a plain file does not give.

@@ -139,10 +139,12 @@ func (p *Plugin) inspect(t *target) (change, error) {
 	}
 	if len(c.want) > 0 || len(old.Limits) > 0 || len(c.spec) > 0 {
 		if c.text, err = c.cg.ReadIOMaxText(make([]byte, 0, 512)); err != nil {
-			if t.owner == nil && errors.Is(err, blkio.ErrNotSupported) && !c.cg.Populated() {
+			if t.owner == nil && errors.Is(err, blkio.ErrNotSupported) {
 				// systemd takes the io controller from a slice when its last
 				// scope has ended. It comes back with the next one.
-				return change{}, nil
+				if populated, unknown := c.cg.Populated(); unknown == nil && !populated {
+					return change{}, nil
+				}
 			}
 			return c, err
 		}

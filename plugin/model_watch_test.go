@@ -36,7 +36,9 @@ func (w *modelWatch) Add(c blkio.Cgroup) error {
 	}
 	if w.k.watch == w { // else it is of a plugin that was restarted
 		w.watched[c.Path()] = true
-		if !c.Populated() {
+		if populated, err := c.Populated(); err != nil {
+			return err
+		} else if !populated {
 			w.fire(c.Path())
 		}
 	}

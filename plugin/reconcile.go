@@ -122,7 +122,8 @@ func (p *Plugin) takeAll() []*group {
 // had sent it before we connected.
 func (p *Plugin) findRunning(groups []*group) {
 	for _, c := range p.idle(groups) {
-		if p.cgroups.Cgroup(c.cgroup).Populated() {
+		// A failed read is repeated with the next pass.
+		if populated, err := p.cgroups.Cgroup(c.cgroup).Populated(); err == nil && populated {
 			p.beginMissed(c)
 		}
 	}

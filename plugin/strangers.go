@@ -23,7 +23,11 @@ func (p *Plugin) strangers(v *view) []policy.Desired {
 	var out []policy.Desired
 	for _, child := range children {
 		name := child.Path()[strings.LastIndexByte(child.Path(), '/')+1:]
-		if slices.ContainsFunc(v.cgroups, func(known string) bool { return strings.Contains(name, known) }) || !child.Populated() {
+		if slices.ContainsFunc(v.cgroups, func(known string) bool { return strings.Contains(name, known) }) {
+			continue
+		}
+		// One that cannot be read counts: a backstop without it would be too low.
+		if populated, err := child.Populated(); err == nil && !populated {
 			continue
 		}
 		var d policy.Desired

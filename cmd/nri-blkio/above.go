@@ -2,24 +2,60 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// warnAbove says which devices a limit throttles beside the disk that it is for: the logical
-// volumes on that disk, say, whose filesystems others use.
+// sharedDisk is a disk with a limit that throttles further devices, such as the logical
+// volumes on that disk.
+type sharedDisk struct {
+	Disk  string   `json:"disk"`
+	Above []string `json:"above"` // the devices that are stored on it
+}
+
+func (d *sharedDisk) String() string {
+	return fmt.Sprintf("a limit on %s holds for %s as well, which is stored on it", d.Disk, strings.Join(d.Above, ", "))
+}
+
+// warnAbove adds a warning for each limit on a disk below other devices.
 func (r *podResult) warnAbove(stack []blkio.BlockDevice) {
 	for _, w := range r.Writes {
 		if w.File != "io.max" || w.Dev == "" {
 			continue
 		}
 		if names := above(stack, w.Disk); len(names) > 0 {
-			r.Warnings = append(r.Warnings, fmt.Sprintf("a limit on %s holds for %s as well, which is stored on it", w.Disk, strings.Join(names, ", ")))
+			d := sharedDisk{w.Disk, names}
+			r.Warnings = append(r.Warnings, d.String())
 		}
 	}
 	r.tidy()
+}
+
+// sharedDisks returns the limited disks below other devices, sorted by name.
+func (a *app) sharedDisks(rows []statusRow) ([]sharedDisk, error) {
+	limited := map[string]bool{}
+	for _, r := range rows {
+		if r.Disk != "" && r.State != stateObserved && r.State != stateCleared {
+			limited[r.Disk] = true
+		}
+	}
+	out := []sharedDisk{}
+	if len(limited) == 0 {
+		return out, nil
+	}
+	stack, err := a.opts.sysfs().Stack()
+	if err != nil {
+		return out, err
+	}
+	for _, disk := range slices.Sorted(maps.Keys(limited)) {
+		if names := above(stack, disk); len(names) > 0 {
+			out = append(out, sharedDisk{disk, names})
+		}
+	}
+	return out, nil
 }
 
 // above returns the names of the devices that are made of a disk or of its partitions, at

@@ -172,9 +172,15 @@ func (f *orphanFinder) podCgroups() (map[string][]blkio.Cgroup, error) {
 	return out, nil
 }
 
+// mayBePopulated reports whether a cgroup has processes, or cannot be read.
+func mayBePopulated(c blkio.Cgroup) bool {
+	populated, err := c.Populated()
+	return populated || err != nil
+}
+
 // stateOf returns "" for a pod that is there, or that may be.
 func (f *orphanFinder) stateOf(home *blkio.Mount, dir string, cgroups []blkio.Cgroup) string {
-	if slices.ContainsFunc(cgroups, blkio.Cgroup.Populated) {
+	if slices.ContainsFunc(cgroups, mayBePopulated) {
 		return ""
 	}
 	if m, ok := f.storage.Mounts().Find(dir); !ok || m.ID != home.ID {

@@ -36,6 +36,9 @@ STATE of a requested value is one of
 Values are as in an annotation: 50Mi is bytes per second for rbps and wbps, 2k
 is operations per second for riops and wiops, max is no limit.
 
+A note below the table names the devices, such as logical volumes, that are stored on a
+limited disk: the limit holds for them as well ("sharedDisks" with -o json).
+
 Below that are containers that have ended and left data to write, in "dead" with
 -o json: nobody can change the limits of a cgroup that is gone, and who writes to
 the same files waits with it. DRAINS AT is the container's own limit if that was
@@ -116,8 +119,10 @@ func (a *app) status(ctx context.Context, o *statusOptions) error {
 	readErr = errors.Join(readErr, err)
 	parts, err := a.partRows(files)
 	readErr = errors.Join(readErr, err)
+	shared, err := a.sharedDisks(rows)
+	readErr = errors.Join(readErr, err)
 	out := statusReport{
-		parts: parts, rows: rows, records: records, dead: a.dead(tree, records, o.pod), files: files,
+		parts: parts, rows: rows, records: records, shared: shared, dead: a.dead(tree, records, o.pod), files: files,
 		orphans: a.orphans(ctx, tree, records, root, o.pod),
 	}
 	if err := a.printStatus(&out, o.output.json()); err != nil {
@@ -138,6 +143,7 @@ type statusReport struct {
 	parts   []partRow
 	rows    []statusRow
 	records []recorded
+	shared  []sharedDisk
 	dead    deadReport
 	files   *repair.Report // nil: nobody watches who writes to which file
 	orphans orphanReport
@@ -145,7 +151,7 @@ type statusReport struct {
 
 func (a *app) printStatus(r *statusReport, asJSON bool) error {
 	if asJSON {
-		out := map[string]any{"parts": r.parts, "values": r.rows, "notes": statusNotes(r.records), "dead": r.dead.rows, "writeback": r.files, "orphans": r.orphans.rows}
+		out := map[string]any{"parts": r.parts, "values": r.rows, "notes": statusNotes(r.records), "sharedDisks": r.shared, "dead": r.dead.rows, "writeback": r.files, "orphans": r.orphans.rows}
 		if r.dead.note != "" {
 			out["deadNote"] = r.dead.note
 		}
@@ -190,6 +196,9 @@ func (a *app) printRows(r *statusReport) error {
 	}
 	for _, n := range statusNotes(r.records) {
 		notes(a.stdout, n.Kind, []string{n.subject() + ": " + n.Text})
+	}
+	for _, d := range r.shared {
+		notes(a.stdout, "note", []string{d.String()})
 	}
 	return nil
 }

@@ -1,0 +1,79 @@
+package e2e
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
+)
+
+// TestBelowVolume: a limit on a disk holds for a logical volume on that disk as well. status
+// says so, and the data on the logical volume are written soon after the container's end.
+func TestBelowVolume(t *testing.T) {
+	k := newKit(t, 2)
+	lv := k.logical(k.volumeGroup(), "onlimited", "-l", "50%VG")
+	onLV, onDisk := k.mounts("ext4", lv), k.mounts("ext4", k.one())
+	volume := diskBehind(t, lv)
+	know(t, raw...)
+	limited := raw[0] // LVM begins with the first disk of the group
+	p := startPlugin(t, "--log-level", "debug")
+	pod := runPod(t, "pod", annotations{limits + "containers": "/data wbps=512Ki"})
+	pod.run(cri.ContainerConfig{Name: "free", Args: []string{"sleep"}}) // without a limit: the pod has none then
+	leaveOnVolume := func(name string) {
+		c := pod.run(cri.ContainerConfig{
+			Name: name, Args: []string{"write", "--direct", "--path", "/lv/" + name, "--span", "32Mi"},
+			Mounts: []cri.Mount{{Host: onDisk, Path: "/data"}, {Host: onLV, Path: "/lv"}},
+		})
+		wantIOMax(t, c.Cgroup, disks{limited: "wbps=524288"})
+		wantShared(t, limited, volume)
+		wantRate(t, c.Cgroup, limited, "wbytes", mib/2)
+		if _, err := c.Exec(t.Context(), deadline, "/bin/iotool", "write", "--size", "16Mi", "--path", "/lv/left-"+name); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// On a busy machine the race at a container's end can be lost.
+	leaveOnVolume("first")
+	if !p.handedOver(t, "first") {
+		awaitOnDisk(t)
+		leaveOnVolume("second")
+		if !p.handedOver(t, "second") {
+			t.Fatal("two races were lost")
+		}
+	}
+	began := time.Now()
+	awaitOnDisk(t)
+	took := time.Since(began)
+	t.Logf("16 MiB were on the disk %v after the end", took.Round(10*time.Millisecond))
+	if took > 16*time.Second {
+		t.Error("that is the pace of the limit")
+	}
+}
+
+// wantShared fails the test unless status names a device as one on a limited disk.
+func wantShared(t *testing.T, disk, device string) {
+	t.Helper()
+	out, err := command(t, "status", "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var status struct {
+		SharedDisks []struct {
+			Disk  string
+			Above []string
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &status); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range status.SharedDisks {
+		if d.Disk == disk && slices.Contains(d.Above, device) {
+			return
+		}
+	}
+	t.Errorf("status does not say that %s is on %s: %+v", device, disk, status.SharedDisks)
+}
