@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
@@ -279,10 +281,18 @@ func TestPluginEndsWithTheSync(t *testing.T) {
 	wantIOMax(t, pod.run(sleeper("next", "/data", "ext4")).Cgroup, disks{"vdb": "wbps=524288"})
 }
 
-// writeCgroup writes a file of a cgroup.
+// writeCgroup writes a file of a cgroup. It waits for what that does: os.WriteFile leaves
+// O_NONBLOCK on such a file, with which a smaller memory.max frees and kills nothing
+// since Linux 6.16 (memory_max_write in mm/memcontrol.c).
 func writeCgroup(t *testing.T, dir, name, value string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(cri.CgroupRoot, dir, name), []byte(value), 0); err != nil {
-		t.Fatal(err)
+	file := filepath.Join(cri.CgroupRoot, dir, name)
+	fd, err := unix.Open(file, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(&os.PathError{Op: "open", Path: file, Err: err})
+	}
+	defer unix.Close(fd)
+	if _, err := unix.Write(fd, []byte(value)); err != nil {
+		t.Fatal(&os.PathError{Op: "write", Path: file, Err: err})
 	}
 }
