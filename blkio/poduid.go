@@ -1,6 +1,10 @@
 package blkio
 
-import "strings"
+import (
+	"path"
+	"slices"
+	"strings"
+)
 
 // PodUID returns the UID of the pod that a cgroup belongs to, with "_" for "-" as
 // systemd has it, or "" if it belongs to none. Only the first part of the path that
@@ -30,4 +34,10 @@ func PodUID(cgroup string) string {
 func IsKubepods(part string) bool {
 	name := strings.TrimSuffix(part, sliceSuffix)
 	return name == "kubepods" || strings.HasSuffix(name, "-kubepods")
+}
+
+// HoldsPods reports whether a cgroup is a pod's, or one above the pods'. No process is
+// in those, only in cgroups below.
+func HoldsPods(cgroup string) bool {
+	return PodUID(path.Dir(cgroup)) == "" && slices.ContainsFunc(strings.Split(cgroup, "/"), IsKubepods)
 }

@@ -23,3 +23,22 @@ func TestPodUID(t *testing.T) {
 		}
 	}
 }
+
+func TestHoldsPods(t *testing.T) {
+	for in, want := range map[string]bool{
+		"kubepods.slice": true,
+		"kubepods.slice/kubepods-burstable.slice":                                                          true,
+		"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podab_cd.slice":                        true,
+		"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podab_cd.slice/cri-containerd-1.scope": false,
+		"kubepods/burstable/podab-cd":                                                                      true,
+		"kubepods/burstable/podab-cd/1234":                                                                 false,
+		"kubepods/podab/kubepods/podother":                                                                 false, // what a container made
+		"kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podab.slice":                                true,
+		"system.slice/a.service":                                                                           false,
+		".":                                                                                                false,
+	} {
+		if got := HoldsPods(in); got != want {
+			t.Errorf("HoldsPods(%q) is %v", in, got)
+		}
+	}
+}

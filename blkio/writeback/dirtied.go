@@ -343,9 +343,7 @@ func (c *chase) begin() {
 	c.add(asm.StoreMem(slot, keySize+valueGeneration, asm.R1, asm.Word))
 
 	const nobody = "charged to nobody"
-	if c.hasFunc("lru_reparent_memcg") {
-		// Since then pages of the page cache, too, are charged by way of a
-		// structure that goes to the parent with them.
+	if c.reparents() {
 		c.follow(memcg, memcg, nobody, "obj_cgroup", "memcg")
 	}
 	c.followAt(memcg, memcg, c.offset("mem_cgroup", "css")+c.offset(cgroupID[0], cgroupID[1]), nobody)

@@ -56,9 +56,17 @@ func (l *layout) lookup(structure, field string) (int32, bool) {
 	return 0, false
 }
 
-func (l *layout) hasFunc(name string) bool {
-	var f *btf.Func
-	return l.kernel.TypeByName(name, &f) == nil
+// reparents reports whether the kernel charges the page cache of a removed cgroup to
+// the parent. There, folio.memcg_data leads to an obj_cgroup, which the kernel points
+// to the parent; before, it leads to the cgroup itself.
+//
+// A field tells it, and no function: the compiler may inline that, and then BTF lacks it.
+//
+// Source: memcg_reparent_objcgs in mm/memcontrol.c, Linux 7.1 (commit 01b9da291c49 and
+// the one after it).
+func (l *layout) reparents() bool {
+	_, ok := l.lookup("mem_cgroup_per_node", "objcg")
+	return ok
 }
 
 // find looks for a member by name. A bit field is none: it has no address.

@@ -62,8 +62,32 @@ func TestMissingField(t *testing.T) {
 	if !errors.Is(l.err, ErrUnavailable) || l.err.Error() != ErrUnavailable.Error()+": "+want {
 		t.Errorf("got %v, want %s", l.err, want)
 	}
-	if _, ok := l.enum("pageflags", "PG_head"); ok || l.hasFunc("f") {
+	if _, ok := l.enum("pageflags", "PG_head"); ok || l.reparents() {
 		t.Error("found what is not there")
+	}
+}
+
+// TestReparents: a structure tells how pages are charged, also where the compiler has
+// left no function of that in the kernel's BTF.
+func TestReparents(t *testing.T) {
+	pointer := &btf.Pointer{Target: &btf.Struct{Name: "obj_cgroup"}}
+	for structure, want := range map[string]bool{
+		"mem_cgroup":          false, // Linux 6.12: for slab pages
+		"mem_cgroup_per_node": true,
+	} {
+		b, err := btf.NewBuilder([]btf.Type{&btf.Struct{
+			Name: structure, Size: 8, Members: []btf.Member{{Name: "objcg", Type: pointer}},
+		}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec, err := b.Spec()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := (&layout{kernel: spec}).reparents(); got != want {
+			t.Errorf("objcg in %s: %v, want %v", structure, got, want)
+		}
 	}
 }
 

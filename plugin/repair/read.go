@@ -75,9 +75,8 @@ func (r *Repairer) sampleOf(d *writeback.Dirtied) (sample, bool) {
 	if owner == 0 {
 		owner = charged // to whom the kernel is about to give it
 	}
-	// A kernel thread writes for whom it charges (loop devices), and whose cgroup is
-	// gone by now has left the charge with one that is not, as a rule.
-	if writer == writeback.RootCgroup || r.domains.find(writer).gone && !r.domains.find(charged).gone {
+	// A kernel thread writes for the cgroup that it charges (loop devices).
+	if writer == writeback.RootCgroup || r.domains.wroteFor(writer, charged) {
 		writer = charged
 	}
 	for _, id := range []uint64{writer, owner, charged} {

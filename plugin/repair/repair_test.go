@@ -329,3 +329,26 @@ func TestDropWithinAllowance(t *testing.T) {
 		t.Errorf("%v, %d bytes were written out", err, none.written)
 	}
 }
+
+// TestWriterOfTheRemoved: the cgroup that is charged stands for a removed one which was
+// a part of it, and a pod's does not: it is charged with what its removed containers have
+// left in the page cache (Linux 7.1), whoever writes to that.
+func TestWriterOfTheRemoved(t *testing.T) {
+	n := newNodeTest(t)
+	fs := n.watches(0)
+	const removed, container, pod, pods = 77, 5, 6, 7
+	n.domains.paths = map[uint64]place{
+		removed:   {gone: true},
+		container: {path: "kubepods/podone/a"},
+		pod:       {path: "kubepods/podone"},
+		pods:      {path: "kubepods"},
+	}
+	for charged, want := range map[uint64]uint64{container: container, pod: removed, pods: removed, removed: removed} {
+		s, ok := n.sampleOf(&writeback.Dirtied{
+			Inode: writeback.Inode{Dev: fs.dev, Number: 1}, Writer: removed, Charged: charged, Owner: removed, Bytes: 1 << 20,
+		})
+		if !ok || s.writerID != want {
+			t.Errorf("charged to %d: the writer is %d, want %d", charged, s.writerID, want)
+		}
+	}
+}
