@@ -126,7 +126,7 @@ func (p *pluginProcess) kill() {
 // pods' containers are created. It is the same that test/e2e does on a node.
 func TestFailClosed(t *testing.T) {
 	const tries = 200
-	r := newRuntime(t, 200*time.Millisecond, &node{}, adaptation.WithDefaultValidator(&validator.DefaultValidatorConfig{Enable: true}))
+	r := newRuntime(t, 500*time.Millisecond, &node{}, adaptation.WithDefaultValidator(&validator.DefaultValidatorConfig{Enable: true}))
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	v := NewValidator(log)
