@@ -87,8 +87,18 @@ func (c *calls) bounded(ctx context.Context, pod string, d time.Duration, fn fun
 
 // deadline is context.WithTimeout with a cause that names the time.
 func deadline(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, d, fmt.Errorf("not done within %v: %w", d, context.DeadlineExceeded))
+	return context.WithTimeoutCause(ctx, d, overdue(d))
 }
+
+// overdue is the error of a call that was not done within this time. Its text is made when
+// it is asked for: each event has a deadline, and hardly any event misses it.
+type overdue time.Duration
+
+func (d overdue) Error() string {
+	return fmt.Sprintf("not done within %v: %v", time.Duration(d), context.DeadlineExceeded)
+}
+
+func (d overdue) Unwrap() error { return context.DeadlineExceeded }
 
 // within runs fn for a pod and waits for it until ctx ends. A call that hangs in the
 // kernel cannot be interrupted: fn then goes on alone, its late result is

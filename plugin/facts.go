@@ -29,8 +29,8 @@ func (p *Plugin) facts(ctx context.Context, pod *pod, ctr *api.Container, layer 
 		Name:   ctr.GetName(),
 		Rootfs: rootfs,
 		// A later resize does not count; the warning is about what was asked for.
-		MemoryLimited: policy.MemoryBoundsDirty(
-			min(memoryLimit(ctr.GetLinux().GetResources()), p.cgroups.Cgroup(pod.group.cgroup).MemoryMax()), p.nodeMemory),
+		MemoryLimited: policy.MemoryBoundsDirty(memoryLimit(ctr.GetLinux().GetResources()), p.nodeMemory) ||
+			policy.MemoryBoundsDirty(p.cgroups.Cgroup(pod.group.cgroup).MemoryMax(), p.nodeMemory),
 		Mounts: p.declaredMounts(pod, ctr),
 	}
 	named := make([][]string, len(out.Mounts)) // the paths that each mount is asked for
@@ -94,8 +94,8 @@ const notAsked = "no annotation names it"
 type search struct {
 	p       *Plugin
 	star    bool
-	volumes []string // sorted
-	backing map[string]blkio.Backing
+	volumes []string                  // sorted
+	looked  map[string]*blkio.Backing // by source, of its first mount
 	// For "*": the sets of disks that it has already, and the directories whose
 	// submounts have been looked through.
 	found   [][]blkio.Disk
@@ -115,7 +115,7 @@ func (s *search) find(ctx context.Context, m *api.Mount, out *policy.Mount, name
 		out.Backing = blkio.Backing{Reason: notAsked}
 		return
 	}
-	out.Backing = s.resolve(ctx, m.GetSource())
+	s.resolve(ctx, m.GetSource(), &out.Backing)
 	if star && !out.ReadOnly { // The mounts below it are not read-only.
 		s.isNew(out.Backing.Disks)
 	}
@@ -127,16 +127,16 @@ func (s *search) find(ctx context.Context, m *api.Mount, out *policy.Mount, name
 	}
 }
 
-func (s *search) resolve(ctx context.Context, source string) blkio.Backing {
-	if b, ok := s.backing[source]; ok {
-		return b
+func (s *search) resolve(ctx context.Context, source string, out *blkio.Backing) {
+	if known := s.looked[source]; known != nil {
+		*out = *known
+		return
 	}
-	if s.backing == nil {
-		s.backing = map[string]blkio.Backing{}
+	if s.looked == nil {
+		s.looked = map[string]*blkio.Backing{}
 	}
-	b := s.p.storage.Resolve(ctx, source)
-	s.backing[source] = b
-	return b
+	*out = s.p.storage.Resolve(ctx, source)
+	s.looked[source] = out
 }
 
 // named adds the mounts below a volume that hold a path that was named.

@@ -36,13 +36,12 @@ func (p *Plugin) adjust(ctx context.Context, pod *pod, ctr *api.Container, split
 	pol := p.policy.Load()
 	c := newContainer(pod, ctr)
 	c.fresh = true
-	c, err := p.settled(ctx, pol, c)
-	if err != nil {
+	if err := p.resolve(ctx, pol, c); err != nil {
 		return nil, err
 	}
 	c.fresh, c.facts.Running = false, true
-	if err := p.refusal(&c); err != nil {
-		p.know(&c)
+	if err := p.refusal(c); err != nil {
+		p.know(c)
 		return nil, err
 	}
 	if pol.Mode == policy.ModeObserve {
@@ -194,8 +193,8 @@ func (p *Plugin) parsePod(sb *api.PodSandbox) (_ *pod, cgroup string) {
 	return pod, cgroup
 }
 
-func newContainer(pod *pod, ctr *api.Container) container {
-	c := container{id: ctr.GetId(), name: ctr.GetName(), pod: pod, source: ctr, settling: make(chan struct{}, 1)}
+func newContainer(pod *pod, ctr *api.Container) *container {
+	c := &container{id: ctr.GetId(), name: ctr.GetName(), pod: pod, source: ctr, settling: make(chan struct{}, 1)}
 	c.cgroup, c.err = blkio.ContainerCgroup(ctr.GetLinux().GetCgroupsPath(), pod.group.cgroup)
 	c.spec, c.specWeight = specValues(ctr)
 	return c
@@ -203,15 +202,15 @@ func newContainer(pod *pod, ctr *api.Container) container {
 
 // register makes a container part of its pod, unless the runtime waits no more
 // and may have given it up: then its start does.
-func (p *Plugin) register(ctx context.Context, c container) error {
+func (p *Plugin) register(ctx context.Context, c *container) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	c.arrival = p.nextArrival()
-	c.pod.containers[c.id] = &c
-	c.pod.remember(&c)
+	c.pod.containers[c.id] = c
+	c.pod.remember(c)
 	c.pod.group.changed()
 	return nil
 }
@@ -252,8 +251,8 @@ func (p *Plugin) neverRan(c *container) {
 func (p *Plugin) add(pod *pod, ctr *api.Container) *container {
 	c := newContainer(pod, ctr)
 	c.arrival = p.nextArrival()
-	pod.containers[c.id] = &c
-	return &c
+	pod.containers[c.id] = c
+	return c
 }
 
 func (p *Plugin) snapshot(c *container) container {

@@ -16,18 +16,18 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// settled returns c with its disks found and its limits decided. An error is
-// our own failure; what the tenant got wrong, or this node cannot do, is in
-// c.err.
-func (p *Plugin) settled(ctx context.Context, pol *policy.Policy, c container) (container, error) {
+// resolve finds the disks of a container that no other goroutine knows, or of a copy of one,
+// and decides its limits. An error is our own failure, after which c is of no use; what
+// the tenant got wrong, or this node cannot do, is in c.err.
+func (p *Plugin) resolve(ctx context.Context, pol *policy.Policy, c *container) error {
 	now := p.layers.Load()
-	moved := now.moved(&c)
+	moved := now.moved(c)
 	if c.source != nil {
 		if err := p.storage.Refresh(ctx); err != nil {
-			return c, fmt.Errorf("read mounts: %w", err)
+			return fmt.Errorf("read mounts: %w", err)
 		}
 		if c.cgroup == "" {
-			return c, c.err
+			return c.err
 		}
 		before := c.facts
 		if moved {
@@ -39,7 +39,7 @@ func (p *Plugin) settled(ctx context.Context, pol *policy.Policy, c container) (
 		}
 		facts, err := p.facts(ctx, c.pod, c.source, c.layer)
 		if err != nil {
-			return c, err
+			return err
 		}
 		c.facts = facts
 		c.facts.Running, c.facts.Guarded = !c.fresh, before.Guarded
@@ -55,24 +55,24 @@ func (p *Plugin) settled(ctx context.Context, pol *policy.Policy, c container) (
 			c.source = nil
 		}
 	} else if moved {
-		if err := p.move(ctx, &c, now); err != nil {
-			return c, err
+		if err := p.move(ctx, c, now); err != nil {
+			return err
 		}
 	}
-	old := c
+	old := *c
 	c.policy, c.facts.Reached = pol, c.reached
-	c.desired, c.err = p.decide(pol, &c)
+	c.desired, c.err = p.decide(pol, c)
 	if len(c.desired.Errors) > 0 && pol.Mode == policy.ModeEnforce {
 		former, err := p.granted(&old)
 		if err != nil {
-			return c, err
+			return err
 		}
 		c.desired.KeepGranted(former)
 	}
 	if c.err == nil {
-		c.err = p.checkTotal(pol, &c)
+		c.err = p.checkTotal(pol, c)
 	}
-	return c, nil
+	return nil
 }
 
 // granted returns what a container was granted so far, by an earlier process maybe.
@@ -116,7 +116,8 @@ func (p *Plugin) settle(ctx context.Context, c *container) error {
 	if old.isSettled(pol, p.layers.Load()) {
 		return nil
 	}
-	fresh, err := p.settled(ctx, pol, old)
+	fresh := old
+	err := p.resolve(ctx, pol, &fresh)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer c.pod.group.changed()
@@ -268,6 +269,9 @@ func noPodCgroup(cause string) error {
 // was us who put them there, or another plugin, or a runtime's configuration.
 func specValues(ctr *api.Container) (map[blkio.Dev]blkio.Limits, uint32) {
 	unified := ctr.GetLinux().GetResources().GetUnified()
+	if len(unified) == 0 {
+		return nil, 0 // Mostly it is so, and errors take time to make.
+	}
 	limits, err := blkio.ParseIOMax(strings.NewReader(unified["io.max"]))
 	if err != nil {
 		limits = nil // not ours: we write what can be parsed
