@@ -173,7 +173,7 @@ func (s *snapshot) layer(ctx context.Context, m *Mount, dir string, depth int) (
 		return &Backing{Reason: "the kernel names it by a relative path"}, true
 	}
 	dir = path.Clean(dir)
-	if dir == m.Mountpoint || isBelow(dir, strings.TrimSuffix(m.Mountpoint, "/")) {
+	if m.Mountpoint != "" && (dir == m.Mountpoint || isBelow(dir, strings.TrimSuffix(m.Mountpoint, "/"))) {
 		// An overlay is often mounted over its own layer, which no path leads to then.
 		return s.holder(ctx, s.table.beneath(m, dir), depth, true)
 	}

@@ -16,6 +16,7 @@ type StorageConfig struct {
 	Mountinfo string // of the host's first process, "/proc/1/mountinfo"; a regular file will do for tests
 	HostRoot  string // "/", or where the host's root is mounted
 	Swaps     string // "/proc/swaps"; "" where nobody asks for them
+	Proc      string // "/proc", with the numbers of processes that the runtime uses; "" where ProcessMounts is not called
 }
 
 // Storage finds the disks that paths of the host are stored on. It is safe for

@@ -80,10 +80,10 @@ type mountedNode string
 
 func (n mountedNode) dir(name string) string { return string(n) + "/" + name }
 
-// newMountedNode mounts, in a namespace of this thread's own, what a node with
-// benchPods pods has mounted; it returns the thread's mountinfo too. The thread
+// newMountedNode mounts, in a namespace of this thread's own, what a node with so many
+// pods has mounted; it returns the thread's mountinfo too. The thread
 // is not given back, so that it ends with the benchmark.
-func newMountedNode(b *testing.B) (n mountedNode, mountinfo string) {
+func newMountedNode(b *testing.B, pods int) (n mountedNode, mountinfo string) {
 	b.Helper()
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
@@ -98,7 +98,7 @@ func newMountedNode(b *testing.B) (n mountedNode, mountinfo string) {
 	for i := range 4 {
 		n.mkdir(b, n.layer(i))
 	}
-	for i := range benchPods {
+	for i := range pods {
 		n.addPod(b, i)
 	}
 	return n, fmt.Sprintf("/proc/self/task/%d/mountinfo", unix.Gettid())
@@ -166,7 +166,7 @@ func (n mountedNode) mount(b *testing.B, source, target, fstype string, flags ui
 // time; the second of these is told apart, too. Known is the answer for one of them
 // from then on.
 func BenchmarkResolve(b *testing.B) {
-	_, mountinfo := newMountedNode(b)
+	_, mountinfo := newMountedNode(b, benchPods)
 	open := func() *blkio.Storage {
 		s, err := blkio.OpenStorage(blkio.StorageConfig{Sys: os.DirFS("/sys"), Mountinfo: mountinfo, HostRoot: "/"})
 		if err != nil {

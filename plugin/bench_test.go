@@ -28,7 +28,7 @@ const (
 // CSI volume is mounted, so that the mount table is another one each time; what
 // reading it costs is reported apart.
 func BenchmarkCreateContainer(b *testing.B) {
-	node, mountinfo := newMountedNode(b)
+	node, mountinfo := newMountedNode(b, benchPods)
 	storage, err := blkio.OpenStorage(blkio.StorageConfig{Sys: os.DirFS("/sys"), Mountinfo: mountinfo, HostRoot: "/"})
 	if err != nil {
 		b.Fatal(err)

@@ -195,6 +195,7 @@ func (p *Plugin) parsePod(sb *api.PodSandbox) (_ *pod, cgroup string) {
 
 func newContainer(pod *pod, ctr *api.Container) *container {
 	c := &container{id: ctr.GetId(), name: ctr.GetName(), pod: pod, source: ctr, settling: make(chan struct{}, 1)}
+	c.pid = int(ctr.GetPid())
 	c.cgroup, c.err = blkio.ContainerCgroup(ctr.GetLinux().GetCgroupsPath(), pod.group.cgroup)
 	c.spec, c.specWeight = specValues(ctr)
 	return c
@@ -232,7 +233,8 @@ func (p *Plugin) enter(pod *pod, ctr *api.Container) *container {
 	if c == nil {
 		c = p.add(pod, ctr)
 	}
-	c.lookAgain() // what was mounted after it was created may have come into it
+	c.pid = int(ctr.GetPid()) // its creation had none yet
+	c.lookAgain()             // what was mounted after it was created may have come into it
 	c.begin()
 	return c
 }

@@ -46,6 +46,9 @@ type Config struct {
 	Policy  *policy.Policy
 	Storage Storage
 	Cgroups *blkio.Hierarchy
+	// ProcessMounts gives the mounts of a process that is in a cgroup; nil: a container's
+	// mounts are taken to be where the paths of the host led to when it was created.
+	ProcessMounts func(ctx context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error)
 	// KubeletRoot is the kubelet's root directory on the host, where the names of
 	// pods' volumes are told from; "" is DefaultKubeletRoot.
 	KubeletRoot string
@@ -91,6 +94,8 @@ type Plugin struct {
 
 	readLayers func(ctx context.Context, runtime, version string) (Layers, error) // or nil
 	distribute func(*policy.Policy)
+
+	processMounts func(ctx context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error) // or nil
 
 	exits      exits
 	metrics    *metrics
@@ -149,6 +154,8 @@ func New(cfg Config) (*Plugin, error) {
 		nodeMemory: cfg.NodeMemory,
 		readLayers: cfg.ReadLayers,
 		distribute: cfg.Distribute,
+
+		processMounts: cfg.ProcessMounts,
 	}
 	if p.distribute == nil {
 		p.distribute = p.Reload

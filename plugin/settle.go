@@ -21,43 +21,17 @@ import (
 // the tenant got wrong, or this node cannot do, is in c.err.
 func (p *Plugin) resolve(ctx context.Context, pol *policy.Policy, c *container) error {
 	now := p.layers.Load()
-	moved := now.moved(c)
 	if c.source != nil {
-		if err := p.storage.Refresh(ctx); err != nil {
-			return fmt.Errorf("read mounts: %w", err)
-		}
-		if c.cgroup == "" {
-			return c.err
-		}
-		before := c.facts
-		if moved {
-			before.Rootfs = blkio.Backing{} // it never was there
-		}
-		if c.layer == nil || moved {
-			layer := now.Of(c.pod.handler)
-			c.layer, c.registration = &layer, now.registration
-		}
-		facts, err := p.facts(ctx, c.pod, c.source, c.layer)
-		if err != nil {
+		if err := p.lookInto(ctx, c, now); err != nil {
 			return err
 		}
-		c.facts = facts
-		c.facts.Running, c.facts.Guarded = !c.fresh, before.Guarded
-		p.past(c.pod).accrue(&c.facts, &before)
-		c.beyond = beyondTargets(c.source, &c.facts)
-		c.mayChange()
-		if err := failure(&c.facts); err != nil {
-			// What could be found out holds; the reconciler looks again. Once is enough said.
-			if failure(&before) == nil {
-				c.logger(p.log).WithError(err).Warn("Not all disks of a container are known yet")
-			}
-		} else {
-			c.source = nil
-		}
-	} else if moved {
+	} else if now.moved(c) {
 		if err := p.move(ctx, c, now); err != nil {
 			return err
 		}
+	}
+	if c.isToCompare() {
+		c.notCompared = p.compareMounts(ctx, c)
 	}
 	old := *c
 	c.policy, c.facts.Reached = pol, c.reached
@@ -72,6 +46,45 @@ func (p *Plugin) resolve(ctx context.Context, pol *policy.Policy, c *container) 
 	if c.err == nil {
 		c.err = p.checkTotal(pol, c)
 	}
+	return nil
+}
+
+// lookInto finds the disks of a container by what the runtime told of it.
+func (p *Plugin) lookInto(ctx context.Context, c *container, now *placed) error {
+	if err := p.storage.Refresh(ctx); err != nil {
+		return fmt.Errorf("read mounts: %w", err)
+	}
+	if c.cgroup == "" {
+		return c.err
+	}
+	before, moved := c.facts, now.moved(c)
+	if moved {
+		before.Rootfs = blkio.Backing{} // it never was there
+	}
+	if c.layer == nil || moved {
+		layer := now.Of(c.pod.handler)
+		c.layer, c.registration = &layer, now.registration
+	}
+	facts, err := p.facts(ctx, c.pod, c.source, c.layer)
+	if err != nil {
+		return err
+	}
+	c.facts = facts
+	c.facts.Running, c.facts.Guarded = !c.fresh, before.Guarded
+	p.past(c.pod).accrue(&c.facts, &before)
+	c.beyond = beyondTargets(c.source, &c.facts)
+	c.mayChange()
+	if c.policy == nil && p.isRedirectable(c) { // the first look
+		c.uncompared = c.source.GetMounts()
+	}
+	if err := failure(&c.facts); err != nil {
+		// What could be found out holds; the reconciler looks again. Once is enough said.
+		if failure(&before) == nil {
+			c.logger(p.log).WithError(err).Warn("Not all disks of a container are known yet")
+		}
+		return nil
+	}
+	c.source = nil
 	return nil
 }
 
@@ -130,6 +143,7 @@ func (p *Plugin) settle(ctx context.Context, c *container) error {
 	// Only these: an event may have changed others.
 	c.source, c.facts, c.beyond, c.policy, c.desired, c.err = fresh.source, fresh.facts, fresh.beyond, fresh.policy, fresh.desired, fresh.err
 	c.follows, c.propagates, c.layer, c.registration = fresh.follows, fresh.propagates, fresh.layer, fresh.registration
+	c.uncompared = fresh.uncompared
 	if c.again {
 		c.lookAgain()
 	}
@@ -137,13 +151,13 @@ func (p *Plugin) settle(ctx context.Context, c *container) error {
 		p.markDirty(c.pod.group)
 	}
 	c.pod.remember(c)
-	return nil
+	return fresh.notCompared
 }
 
 // isSettled says that there is nothing left to look into, and to decide by this policy.
 // The caller holds Plugin.mu.
 func (c *container) isSettled(pol *policy.Policy, layers *placed) bool {
-	return c.policy == pol && c.source == nil && !layers.moved(c) && slices.Equal(c.facts.Reached, c.reached)
+	return c.policy == pol && c.source == nil && !layers.moved(c) && !c.isToCompare() && slices.Equal(c.facts.Reached, c.reached)
 }
 
 // failure is one of ours to look at a mount.

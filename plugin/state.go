@@ -95,6 +95,7 @@ type container struct {
 	registration int
 
 	cgroup string
+	pid    int  // of its first process; 0 where the runtime does not name it
 	fresh  bool // it is being created now
 	facts  policy.Container
 	// reached are disks that it is seen to use and that nobody told of; facts has those
@@ -106,6 +107,11 @@ type container struct {
 	// why the last look failed.
 	unjudged  bool
 	notJudged string
+	// uncompared are its mounts in the OCI spec, until those that its first process has
+	// were compared with them; nil if no path on the host can have been led elsewhere.
+	// notCompared is the reason why that failed, in the copy that a look has made.
+	uncompared  []*api.Mount
+	notCompared error
 	// policy is what desired and err were decided by; nil before.
 	policy  *policy.Policy
 	desired policy.Desired

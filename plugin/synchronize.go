@@ -78,7 +78,7 @@ func (p *Plugin) adoptOne(pod *pod, ctr *api.Container) {
 	switch {
 	case runs(ctr) && !c.handing: // else the list is older than its end
 		c.unjudged = c.unjudged || !known
-		c.placed = true
+		c.placed, c.pid = true, int(ctr.GetPid())
 		c.begin()
 	case ctr.GetState() == api.ContainerState_CONTAINER_CREATED:
 		// It has not begun, or begins just now: its start tells, or findRunning.

@@ -126,6 +126,7 @@ func (o *options) storage() (*blkio.Storage, error) {
 		Mountinfo: o.host("/proc/1/mountinfo"),
 		HostRoot:  o.hostRoot,
 		Swaps:     o.host("/proc/swaps"),
+		Proc:      o.host("/proc"),
 	})
 }
 

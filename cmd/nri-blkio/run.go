@@ -244,7 +244,7 @@ func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *blkio.Hie
 	}
 	p, err := plugin.New(plugin.Config{
 		Log: log, Policy: n.policy, Storage: n.storage, Cgroups: tree, KubeletRoot: a.opts.kubeletRoot, Resync: resync,
-		NodeMemory: n.memory, Kernel: a.kernelVerdict(log),
+		ProcessMounts: n.storage.ProcessMounts, NodeMemory: n.memory, Kernel: a.kernelVerdict(log),
 		Layers: layers, ReadLayers: watch.read, Sync: a.opts.sync, Distribute: distribute,
 	})
 	if err != nil {
