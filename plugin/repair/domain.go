@@ -187,18 +187,6 @@ func (d *domains) of(id uint64, fs *filesystem) domain {
 	return domain{}
 }
 
-// wroteFor reports whether a removed cgroup was a part of the one that is charged with
-// what it wrote: a container's, without memory accounting of its own. Pages that are
-// charged to a pod tell nothing of the writer. Removed containers have left them there
-// (Linux 7.1), and nothing runs in a pod's own cgroup.
-func (d *domains) wroteFor(writer, charged uint64) bool {
-	if !d.find(writer).gone {
-		return false
-	}
-	at := d.find(charged)
-	return !at.gone && !blkio.HoldsPods(at.path)
-}
-
 // accountOf is the account of a cgroup: its pod, or outside of pods a unit of the node
 // (system.slice/foo.service). What is below, a container or a user may have made.
 func accountOf(cgroup string) account {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
@@ -75,9 +76,15 @@ func (r *Repairer) sampleOf(d *writeback.Dirtied) (sample, bool) {
 	if owner == 0 {
 		owner = charged // to whom the kernel is about to give it
 	}
-	// A kernel thread writes for the cgroup that it charges (loop devices).
-	if writer == writeback.RootCgroup || r.domains.wroteFor(writer, charged) {
+	// A kernel thread writes for whom it charges (loop devices), and whose cgroup is
+	// gone by now has left the charge with one that is not, as a rule.
+	if writer == writeback.RootCgroup || r.domains.find(writer).gone && !r.domains.find(charged).gone {
 		writer = charged
+	}
+	// A pod is charged with what its removed containers have left in the page cache
+	// (Linux 7.1). That tells nothing of the writer: nothing runs in a pod's own cgroup.
+	if blkio.HoldsPods(r.domains.find(writer).path) {
+		return sample{}, false
 	}
 	for _, id := range []uint64{writer, owner, charged} {
 		if r.domains.find(id).unknown {

@@ -330,25 +330,34 @@ func TestDropWithinAllowance(t *testing.T) {
 	}
 }
 
-// TestWriterOfTheRemoved: the cgroup that is charged stands for a removed one which was
-// a part of it, and a pod's does not: it is charged with what its removed containers have
-// left in the page cache (Linux 7.1), whoever writes to that.
-func TestWriterOfTheRemoved(t *testing.T) {
+// TestWriterByCharge: the cgroup that is charged stands for a kernel thread, and for a
+// removed cgroup which was a part of it. A pod's does not: it is charged with what its
+// removed containers have left in the page cache (Linux 7.1), whoever writes to that.
+func TestWriterByCharge(t *testing.T) {
 	n := newNodeTest(t)
 	fs := n.watches(0)
-	const removed, container, pod, pods = 77, 5, 6, 7
+	const removed, container, pod, pods, nobody = 77, 5, 6, 7, 0
 	n.domains.paths = map[uint64]place{
-		removed:   {gone: true},
-		container: {path: "kubepods/podone/a"},
-		pod:       {path: "kubepods/podone"},
-		pods:      {path: "kubepods"},
+		removed:              {gone: true},
+		writeback.RootCgroup: {path: "."},
+		container:            {path: "kubepods/podone/a"},
+		pod:                  {path: "kubepods/podone"},
+		pods:                 {path: "kubepods"},
 	}
-	for charged, want := range map[uint64]uint64{container: container, pod: removed, pods: removed, removed: removed} {
+	for _, tt := range []struct{ writer, charged, want uint64 }{
+		{removed, container, container},
+		{removed, removed, removed},
+		{removed, pod, nobody},
+		{removed, pods, nobody},
+		{writeback.RootCgroup, container, container},
+		{writeback.RootCgroup, pod, nobody},
+		{container, pod, container},
+	} {
 		s, ok := n.sampleOf(&writeback.Dirtied{
-			Inode: writeback.Inode{Dev: fs.dev, Number: 1}, Writer: removed, Charged: charged, Owner: removed, Bytes: 1 << 20,
+			Inode: writeback.Inode{Dev: fs.dev, Number: 1}, Writer: tt.writer, Charged: tt.charged, Owner: removed, Bytes: 1 << 20,
 		})
-		if !ok || s.writerID != want {
-			t.Errorf("charged to %d: the writer is %d, want %d", charged, s.writerID, want)
+		if ok != (tt.want != nobody) || s.writerID != tt.want {
+			t.Errorf("%d writes, %d is charged: the writer is %d, want %d", tt.writer, tt.charged, s.writerID, tt.want)
 		}
 	}
 }
