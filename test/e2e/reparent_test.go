@@ -1,0 +1,90 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+)
+
+// reparents reports whether the kernel charges the page cache of a removed cgroup to its
+// parent (Linux 7.1). The program reads it from the kernel's BTF; this is another source.
+func reparents(t *testing.T) bool {
+	t.Helper()
+	symbols, err := os.ReadFile("/proc/kallsyms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Contains(string(symbols), " lru_reparent_memcg\n") || strings.Contains(string(symbols), " lru_gen_reparent_memcg\n")
+}
+
+// TestChargeOfRemoved: which cgroup is charged with the pages that a removed one has left
+// in the page cache. Where that is the parent, these pages are votes for it, and the
+// file becomes the parent's.
+func TestChargeOfRemoved(t *testing.T) {
+	filesystems := filesystemsWithOwners
+	if !*proof {
+		filesystems = filesystems[:1]
+	}
+	for _, fs := range filesystems {
+		t.Run(fs, func(t *testing.T) {
+			pod, b := newWriter(t, "pod"), newWriter(t, "b")
+			writeCgroup(t, pod.name, "cgroup.subtree_control", "+memory +io")
+			a := newWriter(t, "pod.slice/a")
+			o := watch(t, fs)
+			file := testFile(t, fs, "f")
+			a.writes(file, 1, "1M", "conv=notrunc,fsync")
+			a.writes(file, 1, "1M", "conv=notrunc") // dirty: its owner keeps it
+			a.remove()
+			want := a.id
+			if reparents(t) {
+				want = pod.id
+			}
+			if got := ownerOf(t, file); got.CgroupID != a.id || got.State != "gone" {
+				t.Fatalf("it is of %+v: this shows nothing", got)
+			}
+			b.writes(file, 1, "1M", "conv=notrunc,fsync") // what is dirty is not seen to become so
+			if got := chargedWith(t, o, file, func() { b.writes(file, 1, "1M", "conv=notrunc,fsync") }); len(got) != 1 || !got[want] {
+				t.Errorf("charged are the cgroups %v, want %d alone", got, want)
+			}
+			if want != pod.id {
+				return
+			}
+			eventually(t, "the file is the parent's", func() error {
+				b.writes(file, 1, "1M", "conv=notrunc,fsync")
+				if got := ownerOf(t, file); got.CgroupID != pod.id {
+					return fmt.Errorf("it is of %+v", got)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// chargedWith returns the cgroups that are charged with what is written to a file.
+func chargedWith(t *testing.T, o *writeback.Observer, file string, do func()) map[uint64]bool {
+	t.Helper()
+	if _, _, err := o.Read(); err != nil { // what was before
+		t.Fatal(err)
+	}
+	do()
+	found, _, err := o.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(file, &st); err != nil {
+		t.Fatal(err)
+	}
+	out := map[uint64]bool{}
+	for _, d := range found {
+		if d.Number == st.Ino {
+			out[d.Charged] = true
+		}
+	}
+	return out
+}
