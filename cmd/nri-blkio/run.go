@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -143,14 +142,12 @@ func (ps parts) reload(p *policy.Policy) {
 }
 
 func (a *app) runParts(ctx context.Context, o *runOptions) error {
-	if a.getenv("GOGC") == "" {
-		// A node of 250 pods in under 20 MiB, for a little more CPU: what lives is 8 MB, and
-		// a pass or a changed mount table leaves less than 1 MB, so that is often enough.
-		debug.SetGCPercent(30)
-	}
 	log, err := a.logger()
 	if err != nil {
 		return err
+	}
+	if err := a.saveMemory(); err != nil {
+		log.WithError(err).Warn("The process uses more memory than it needs")
 	}
 	if err := o.validate(); err != nil {
 		return err
