@@ -52,6 +52,7 @@ func (p *Plugin) reconcileAll(ctx context.Context) {
 		p.dropPlans(groups) // a warning comes or goes
 	}
 	p.findRunning(groups)
+	p.findGone(groups)
 	p.findClean(ctx, groups)
 	p.findReached(ctx, groups)
 	for _, g := range p.restless(ctx, groups) {
