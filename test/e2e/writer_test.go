@@ -46,8 +46,8 @@ func (w writer) remove() {
 	}
 }
 
-// does runs a command in the cgroup.
-func (w writer) does(command ...string) {
+// does runs a command in the cgroup, and returns what it prints.
+func (w writer) does(command ...string) string {
 	w.t.Helper()
 	dir, err := os.Open(filepath.Join(cgroup.Root, w.name))
 	if err != nil {
@@ -56,9 +56,11 @@ func (w writer) does(command ...string) {
 	defer dir.Close()
 	cmd := exec.CommandContext(w.t.Context(), command[0], command[1:]...)
 	cmd.SysProcAttr = &unix.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
-	if out, err := cmd.CombinedOutput(); err != nil {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
 		w.t.Fatalf("%s: %v: %s", strings.Join(command, " "), err, out)
 	}
+	return string(out)
 }
 
 // writes writes so many MiB from the beginning of a file, in blocks.

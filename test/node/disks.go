@@ -21,20 +21,32 @@ const partitionStart = 1 << 20
 type disk struct {
 	name   string
 	format []string
+	// throttle is what QEMU lets the disk do at most; "" for no bound.
+	throttle string
 }
+
+// slow is a disk that does less than an emulated node can ask for: on the others, the
+// CPU decides what a neighbour takes.
+const slow = ",throttling.iops-total=1500,throttling.bps-total=62914560"
 
 // spareDisks are in the order that the node sees them in, from vdb.
 var spareDisks = []disk{
-	{"vdb", []string{"mke2fs", "-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"}},
-	{"vdc", []string{
+	{name: "vdb", format: ext4(0)},
+	{name: "vdc", format: ext4(partitionStart)},
+	{name: "vdd", format: []string{"mkfs.xfs", "-q", "-f", "-K"}},
+	{name: "vde", format: []string{"mkfs.btrfs", "-q", "-f", "-K"}},
+	{name: "vdf"},
+	{name: "vdg"},
+	{name: "vdh"},
+	{name: "vdi", format: ext4(0), throttle: slow},
+}
+
+// ext4 makes a filesystem that begins at an offset in bytes.
+func ext4(offset int) []string {
+	return []string{
 		"mke2fs", "-q", "-F", "-t", "ext4", "-E",
-		fmt.Sprintf("lazy_itable_init=0,lazy_journal_init=0,nodiscard,offset=%d", partitionStart),
-	}},
-	{"vdd", []string{"mkfs.xfs", "-q", "-f", "-K"}},
-	{"vde", []string{"mkfs.btrfs", "-q", "-f", "-K"}},
-	{"vdf", nil},
-	{"vdg", nil},
-	{"vdh", nil},
+		fmt.Sprintf("lazy_itable_init=0,lazy_journal_init=0,nodiscard,offset=%d", offset),
+	}
 }
 
 // nvmeDisk is the file of a disk that two controllers of one NVMe subsystem share: the

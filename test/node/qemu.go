@@ -117,7 +117,7 @@ func nodeArgs(cfg Config, accel, dir, key string, p parts, port int) []string {
 	)
 	args = append(args, diskArgs("vda", p.root, "snapshot=on")...)
 	for _, d := range spareDisks {
-		args = append(args, diskArgs(d.name, filepath.Join(dir, d.name), "cache=unsafe")...)
+		args = append(args, diskArgs(d.name, filepath.Join(dir, d.name), "cache=unsafe"+d.throttle)...)
 	}
 	return append(args, nvmeArgs(filepath.Join(dir, nvmeDisk))...)
 }

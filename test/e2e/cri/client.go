@@ -79,21 +79,34 @@ func (c *Client) Running(ctx context.Context, label, value string) (map[string]*
 	return found, nil
 }
 
-// RemovePods stops and removes every pod of the node. What fails is tried again
-// until ctx ends, since a container may be on its way while its pod goes.
+// RemovePods stops and removes every pod of the node.
 func (c *Client) RemovePods(ctx context.Context) error {
+	if err := c.removeSandboxes(ctx, nil); err != nil {
+		return err
+	}
+	if c.driver == "cgroupfs" {
+		return nil // an empty directory is in nobody's way
+	}
+	return stopSlices(ctx, "kubepods-*-pod*.slice")
+}
+
+// RemovePod stops and removes what there is of the best-effort pod with the UID, also
+// where the runtime has not told the pod's ID to this client.
+func (c *Client) RemovePod(ctx context.Context, uid string) error {
+	filter := &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{"io.kubernetes.pod.uid": uid}}
+	if err := c.removeSandboxes(ctx, filter); err != nil {
+		return err
+	}
+	return c.removeCgroup(ctx, c.podParent(BestEffort, uid))
+}
+
+// removeSandboxes tries what fails again until ctx ends, since a container may be on its
+// way while its pod goes, and the runtime may restart.
+func (c *Client) removeSandboxes(ctx context.Context, filter *runtimeapi.PodSandboxFilter) error {
 	for {
-		list, err := c.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
-		if err != nil {
-			return fmt.Errorf("list pod sandboxes: %w", err)
-		}
-		var errs []error
-		for _, item := range list.Items {
-			errs = append(errs, c.removeSandbox(ctx, item.Id))
-		}
-		err = errors.Join(errs...)
+		err := c.tryRemoveSandboxes(ctx, filter)
 		if err == nil {
-			break
+			return nil
 		}
 		select {
 		case <-ctx.Done():
@@ -101,10 +114,18 @@ func (c *Client) RemovePods(ctx context.Context) error {
 		case <-time.After(time.Second):
 		}
 	}
-	if c.driver == "cgroupfs" {
-		return nil // an empty directory is in nobody's way
+}
+
+func (c *Client) tryRemoveSandboxes(ctx context.Context, filter *runtimeapi.PodSandboxFilter) error {
+	list, err := c.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: filter})
+	if err != nil {
+		return fmt.Errorf("list pod sandboxes: %w", err)
 	}
-	return stopSlices(ctx, "kubepods-*-pod*.slice")
+	var errs []error
+	for _, item := range list.Items {
+		errs = append(errs, c.removeSandbox(ctx, item.Id))
+	}
+	return errors.Join(errs...)
 }
 
 // removeSandbox needs no StopContainer: the runtime kills the containers of a

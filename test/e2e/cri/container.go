@@ -16,9 +16,9 @@ type Container struct {
 	ID     string
 	Name   string
 	Cgroup string // path below CgroupRoot
+	Log    string // path of its log
 
 	client *Client
-	log    string // path of its log
 }
 
 // Start starts the container's program.
@@ -124,7 +124,7 @@ func (k *Container) Wait(ctx context.Context) (string, error) {
 }
 
 func (k *Container) output() string {
-	data, err := os.ReadFile(k.log)
+	data, err := os.ReadFile(k.Log)
 	if err != nil {
 		return err.Error()
 	}

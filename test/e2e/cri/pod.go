@@ -36,6 +36,8 @@ type PodConfig struct {
 	Annotations map[string]string
 	Labels      map[string]string
 	Privileged  bool // its containers may be
+	// Logs is the directory of its log directory; default: /var/log/pods.
+	Logs string
 }
 
 // Pod is a running sandbox.
@@ -63,6 +65,9 @@ func (c *Client) RunPod(ctx context.Context, cfg PodConfig) (*Pod, error) {
 	if cfg.QoS == "" {
 		cfg.QoS = BestEffort
 	}
+	if cfg.Logs == "" {
+		cfg.Logs = "/var/log/pods"
+	}
 	labels := map[string]string{
 		"io.kubernetes.pod.name":      cfg.Name,
 		"io.kubernetes.pod.namespace": cfg.Namespace,
@@ -74,7 +79,7 @@ func (c *Client) RunPod(ctx context.Context, cfg PodConfig) (*Pod, error) {
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: cfg.Name, Uid: cfg.UID, Namespace: cfg.Namespace, Attempt: cfg.Attempt},
 		Labels:       labels,
 		Annotations:  cfg.Annotations,
-		LogDirectory: filepath.Join("/var/log/pods", cfg.Namespace+"_"+cfg.Name+"_"+cfg.UID),
+		LogDirectory: filepath.Join(cfg.Logs, cfg.Namespace+"_"+cfg.Name+"_"+cfg.UID),
 		Linux: &runtimeapi.LinuxPodSandboxConfig{
 			CgroupParent: p.Cgroup,
 			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
@@ -88,7 +93,7 @@ func (c *Client) RunPod(ctx context.Context, cfg PodConfig) (*Pod, error) {
 	}
 	answer, err := c.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: p.config})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("run pod %s: %w", cfg.Name, err), p.removeCgroup(ctx))
+		return nil, errors.Join(fmt.Errorf("run pod %s: %w", cfg.Name, err), c.removeCgroup(ctx, p.Cgroup))
 	}
 	p.ID = answer.PodSandboxId
 	return p, nil
@@ -104,11 +109,11 @@ func (p *Pod) makeCgroup() error {
 }
 
 // removeCgroup removes it as the kubelet does: systemd keeps an empty slice.
-func (p *Pod) removeCgroup(ctx context.Context) error {
-	if p.client.driver != "cgroupfs" {
-		return stopSlices(ctx, path.Base(p.Cgroup))
+func (c *Client) removeCgroup(ctx context.Context, pod string) error {
+	if c.driver != "cgroupfs" {
+		return stopSlices(ctx, path.Base(pod))
 	}
-	err := os.Remove(filepath.Join(CgroupRoot, p.Cgroup))
+	err := os.Remove(filepath.Join(CgroupRoot, pod))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -135,7 +140,7 @@ func (p *Pod) RemoveSandbox(ctx context.Context) error {
 func (p *Pod) Remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	err := errors.Join(p.client.removeSandbox(ctx, p.ID), p.removeCgroup(ctx), os.RemoveAll(p.config.LogDirectory))
+	err := errors.Join(p.client.removeSandbox(ctx, p.ID), p.client.removeCgroup(ctx, p.Cgroup), os.RemoveAll(p.config.LogDirectory))
 	if err != nil {
 		return fmt.Errorf("remove pod %s: %w", p.Name, err)
 	}
@@ -219,7 +224,7 @@ func (p *Pod) Create(ctx context.Context, cfg ContainerConfig) (*Container, erro
 	}
 	k := &Container{client: p.client, ID: answer.ContainerId, Name: cfg.Name}
 	k.Cgroup = path.Join(p.Cgroup, p.client.leaf(k.ID))
-	k.log = filepath.Join(p.config.LogDirectory, config.LogPath)
+	k.Log = filepath.Join(p.config.LogDirectory, config.LogPath)
 	return k, nil
 }
 

@@ -5,8 +5,10 @@
 //	iotool write --path P [--size N | --seconds S] [--block 64Ki] [--span 64Mi]
 //	             [--direct | --mmap | --append | --files N] [--sync N] [--fsync]
 //	iotool read  --path P [--size N | --seconds S] [--block 64Ki] [--span 64Mi] [--direct]
+//	iotool print [--size N | --seconds S] [--block 8Ki]
 //	iotool sleep [--seconds S]
 //
+// Print writes lines of one block to standard output.
 // SIGTERM ends each of them early, with its line.
 package main
 
@@ -38,7 +40,7 @@ func main() {
 
 func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if len(args) == 0 {
-		return errors.New("want write, read or sleep")
+		return errors.New("want write, read, print or sleep")
 	}
 	job, err := parseJob(args[0], args[1:])
 	if err != nil {
@@ -60,7 +62,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 
 // job is one command line.
 type job struct {
-	command  string // write, read or sleep
+	command  string // write, read, print or sleep
 	path     string
 	size     int64 // bytes to move; MaxInt64 for no end
 	duration time.Duration
@@ -84,6 +86,9 @@ func parseJob(command string, args []string) (job, error) {
 	})
 	switch command {
 	case "sleep":
+	case "print":
+		flags.Func("size", "end after so many `bytes`", bytesTo(&j.size))
+		flags.Func("block", "`bytes` of a line", bytesTo(&j.block))
 	case "write", "read":
 		flags.StringVar(&j.path, "path", "", "the `file`")
 		flags.Func("size", "end after so many `bytes`", bytesTo(&j.size))
@@ -96,12 +101,12 @@ func parseJob(command string, args []string) (job, error) {
 		flags.Func("sync", "fsync after each so many `bytes`", bytesTo(&j.sync))
 		flags.BoolVar(&j.fsync, "fsync", false, "count the time until a write is on the disk")
 	default:
-		return job{}, fmt.Errorf("unknown command %q: want write, read or sleep", command)
+		return job{}, fmt.Errorf("unknown command %q: want write, read, print or sleep", command)
 	}
 	if err := flags.Parse(args); err != nil {
 		return job{}, err
 	}
-	if command != "sleep" && (j.path == "" || j.block < 1 || j.span < j.block) {
+	if (command == "write" || command == "read") && (j.path == "" || j.block < 1 || j.span < j.block) {
 		return job{}, errors.New("want --path, and --span of at least one --block")
 	}
 	return j, nil

@@ -72,6 +72,8 @@ func ownIOStat() string {
 // open chooses how the bytes are moved.
 func (j *job) open(block []byte) (target, error) {
 	switch {
+	case j.command == "print":
+		return newLines(block), nil
 	case j.files > 0:
 		return openDir(j, block)
 	case j.mmap:
