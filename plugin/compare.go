@@ -60,9 +60,13 @@ func (p *Plugin) isKubelets(uid, source string) bool {
 	return below == "" || isSubPath || v.Plugin == volumepath.CSI && below == "mount"
 }
 
+// pidUntold is the process of a container before the runtime has told of its start. The
+// reconciler may see the container's cgroup before that.
+const pidUntold = -1
+
 // isToCompare reports whether the mounts of a container that runs are still to be
 // compared. The caller holds Plugin.mu, or has a copy.
-func (c *container) isToCompare() bool { return c.uncompared != nil && c.running }
+func (c *container) isToCompare() bool { return c.uncompared != nil && c.running && c.pid != pidUntold }
 
 // compareMounts adds to the facts of a container the disks under the mounts of its first
 // process that the container was not known to have.

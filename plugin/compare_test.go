@@ -249,6 +249,24 @@ func TestNothingToCompare(t *testing.T) {
 	}
 }
 
+// TestRedirectedBeforeStart: a pass that sees the process of a container before its start
+// is told leaves the comparison to the start.
+func TestRedirectedBeforeStart(t *testing.T) {
+	p, dir := comparing(t, func() ([]blkio.ProcessMount, error) { return []blkio.ProcessMount{at("/data", strayDisk)}, nil })
+	sb, c := limited("/data wbps=1Mi"), ctr("db", bind("/mnt/data/tenant/v", "/data", "rbind", "rw"))
+	if _, err := p.create(t.Context(), sb, c, false); err != nil {
+		t.Fatal(err)
+	}
+	p.pass(t.Context())
+	c.Pid = 123
+	if err := p.start(t.Context(), sb, c, true); err != nil {
+		t.Error(err)
+	}
+	if got := read(t, filepath.Join(dir, cgroupOf("db"), "io.max")); !strings.Contains(got, "254:32") {
+		t.Errorf("io.max is %q", got)
+	}
+}
+
 // TestRedirectedAfterRestart: a plugin that is started later finds where the mounts of a
 // running container are, though their paths lead back.
 func TestRedirectedAfterRestart(t *testing.T) {

@@ -195,7 +195,7 @@ func (p *Plugin) parsePod(sb *api.PodSandbox) (_ *pod, cgroup string) {
 
 func newContainer(pod *pod, ctr *api.Container) *container {
 	c := &container{id: ctr.GetId(), name: ctr.GetName(), pod: pod, source: ctr, settling: make(chan struct{}, 1)}
-	c.pid = int(ctr.GetPid())
+	c.pid = pidUntold
 	c.cgroup, c.err = blkio.ContainerCgroup(ctr.GetLinux().GetCgroupsPath(), pod.group.cgroup)
 	c.spec, c.specWeight = specValues(ctr)
 	return c

@@ -95,7 +95,7 @@ type container struct {
 	registration int
 
 	cgroup string
-	pid    int  // of its first process; 0 where the runtime does not name it
+	pid    int  // of its first process; 0 if the runtime does not name it, pidUntold before its start
 	fresh  bool // it is being created now
 	facts  policy.Container
 	// reached are disks that it is seen to use and that nobody told of; facts has those
