@@ -11,9 +11,9 @@ import (
 // little more CPU.
 func (a *app) saveMemory() error {
 	if a.getenv("GOGC") == "" {
-		// The headroom of the collector is 30 % of 8 MB that live. A pass or a changed
+		// The headroom of the collector is 20 % of 9 MB that live. A pass or a changed
 		// mount table leaves less than 1 MB of garbage, so that it still runs rarely.
-		debug.SetGCPercent(30)
+		debug.SetGCPercent(20)
 	}
 	// With "always" in /sys/kernel/mm/transparent_hugepage/enabled the kernel backs the
 	// heap with pages of 2 MiB. It may also fill up one of which the Go runtime has
