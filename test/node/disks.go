@@ -25,9 +25,9 @@ type disk struct {
 	throttle string
 }
 
-// slow is a disk that does less than an emulated node can ask for: on the others, the
-// CPU decides what a neighbour takes.
-const slow = ",throttling.iops-total=1500,throttling.bps-total=62914560"
+// slow is less than containers on an emulated node can ask for, as 100 MB/s are more than
+// many disks of real nodes take. On the other disks the CPU decides what a neighbour takes.
+const slow = ",throttling.iops-total=1500,throttling.bps-total=8388608"
 
 // spareDisks are in the order that the node sees them in, from vdb.
 var spareDisks = []disk{
