@@ -7,7 +7,7 @@ LDFLAGS   = -s -w -X main.version=$(VERSION)
 
 .DEFAULT_GOAL := help
 
-.PHONY: demo test proof scenarios storage lint unit alerts e2e bench fuzz build image clean help
+.PHONY: demo test proof scenarios soak storage lint unit alerts e2e bench fuzz build image clean help
 
 demo: ## boot a node, run three limited pods, print asked / in force / measured
 	cd test && go run ./demo
@@ -20,6 +20,9 @@ proof: ## the whole matrix of kernels, containerds, runtimes and drivers; writes
 scenarios: ## the table of docs/scenarios-KERNEL.md, SCENARIO_TIME (60s) each; NODE_KERNEL chooses the kernel
 	cd test && E2E_PROOF=1 E2E_RUN='$(or $(E2E_RUN),^TestScenarios$$)' SCENARIO_TIME=$(or $(SCENARIO_TIME),60s) \
 	  SCENARIO_TABLE=$(CURDIR)/docs/scenarios-$(or $(NODE_KERNEL),6.12).md go test -count=1 -v -timeout 9h ./suite
+
+soak: ## SOAK_PODS (1000) pods while the plugin is killed and stopped and the runtime restarted; SOAK_SEED replays one
+	cd test && E2E_PROOF=1 E2E_RUN='^TestSoak$$' SOAK_PODS=$(or $(SOAK_PODS),1000) go test -count=1 -v -timeout 5h ./suite
 
 storage: ## the table of docs/storage.md
 	cd test && E2E_PROOF=1 E2E_RUN='^TestStorage' STORAGE_TABLE=$(CURDIR)/docs/storage.md go test -count=1 -v -timeout 5h ./suite

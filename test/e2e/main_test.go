@@ -44,6 +44,12 @@ const requestTimeout = "10s"
 // proof asks for what takes too long for every change.
 var proof = flag.Bool("proof", false, "measure longer")
 
+// soakPods is how many pods TestSoak runs, with -proof.
+var (
+	soakPods = flag.Int("soak", 100, "run so many pods in the soak")
+	soakSeed = flag.Uint64("soak-seed", 0, "the `seed` of the soak's pods and disturbances; 0: a random one")
+)
+
 var scenarioTime = flag.Duration("scenario", 10*time.Second, "measure each scenario for so long")
 
 const notOnNode = `these tests load and restart a whole node, so they run inside a disposable one:

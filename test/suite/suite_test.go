@@ -28,8 +28,8 @@ const (
 
 // TestE2E runs the e2e tests on the nodes that NODE_MATRIX asks for: "full", or
 // the one node that the other variables name. E2E_PROOF has the tests measure as
-// long as for the whole matrix, SCENARIO_TIME the scenarios for so long each; E2E_RUN
-// chooses among them.
+// long as for the whole matrix, SCENARIO_TIME the scenarios for so long each, and SOAK_PODS
+// is how many pods the soak has, with the seed SOAK_SEED; E2E_RUN chooses among them.
 func TestE2E(t *testing.T) {
 	cfg, err := node.ConfigFromEnv()
 	if err != nil {
@@ -134,6 +134,11 @@ func (r run) run(t *testing.T, dir string, proof bool) outcome {
 	}
 	if each := os.Getenv("SCENARIO_TIME"); each != "" {
 		cmd = append(cmd, "-scenario="+each)
+	}
+	for env, option := range map[string]string{"SOAK_PODS": "-soak=", "SOAK_SEED": "-soak-seed="} {
+		if value := os.Getenv(env); value != "" {
+			cmd = append(cmd, option+value)
+		}
 	}
 	if r.tests != "" {
 		cmd = append(cmd, "-test.run="+r.tests)

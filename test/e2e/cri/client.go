@@ -128,12 +128,19 @@ func (c *Client) tryRemoveSandboxes(ctx context.Context, filter *runtimeapi.PodS
 	return errors.Join(errs...)
 }
 
-// removeSandbox needs no StopContainer: the runtime kills the containers of a
-// sandbox that stops, without grace.
+// removeSandbox needs no StopContainer: the runtime kills the containers of a sandbox that
+// stops, without grace. They are removed one by one, as by the kubelet: containerd 2.4.2
+// deadlocks if an NRI plugin registers while it does that itself (docs/quirks.md).
 func (c *Client) removeSandbox(ctx context.Context, id string) error {
 	_, stop := c.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
-	_, remove := c.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
-	return errors.Join(stop, remove)
+	list, err := c.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: id}})
+	errs := []error{stop, err}
+	for _, item := range list.GetContainers() {
+		_, err := c.runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: item.Id})
+		errs = append(errs, err)
+	}
+	_, err = c.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
+	return errors.Join(append(errs, err)...)
 }
 
 // podCgroup asks for the cgroup of a sandbox that another client has made.

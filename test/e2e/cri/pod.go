@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -108,16 +109,43 @@ func (p *Pod) makeCgroup() error {
 	return os.MkdirAll(filepath.Join(CgroupRoot, p.Cgroup), 0o755)
 }
 
-// removeCgroup removes it as the kubelet does: systemd keeps an empty slice.
+// removeCgroup removes it as the kubelet does, which first kills what is left there: a
+// runtime that restarts can leave the processes of a pod that it no longer knows, and
+// systemd would wait 90 s for the end of one that ignores SIGTERM. It keeps an empty slice.
 func (c *Client) removeCgroup(ctx context.Context, pod string) error {
+	dir := filepath.Join(CgroupRoot, pod)
+	_ = os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0) // an error means that it is gone
 	if c.driver != "cgroupfs" {
 		return stopSlices(ctx, path.Base(pod))
 	}
-	err := os.Remove(filepath.Join(CgroupRoot, pod))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+	for {
+		err := removeEmpty(dir)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(50 * time.Millisecond):
+		}
 	}
-	return err
+}
+
+// removeEmpty removes a cgroup and those below it, if no process is in them.
+func removeEmpty(dir string) error {
+	below, err := filepath.Glob(filepath.Join(dir, "*", "cgroup.procs"))
+	if err != nil {
+		return err
+	}
+	for _, procs := range below {
+		if err := removeEmpty(filepath.Dir(procs)); err != nil {
+			return err
+		}
+	}
+	if err := os.Remove(dir); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // stopSlices stops the units that match the pattern.
