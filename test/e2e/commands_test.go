@@ -57,9 +57,11 @@ func TestStatus(t *testing.T) {
 	backstop := []string{" vda wbps 3Mi 3Mi ok", " vdb riops 2k 2k ok", " vdb wbps 1Mi 1Mi ok"}
 	wantStatus(t, pod, append(backstop,
 		"c  weight 50 50 ok", "c vda wbps 3Mi 3Mi ok", "c vdb riops 2k 2k ok", "c vdb wbps 1Mi 1Mi ok")...)
-	if _, err := command(t, "status", "--strict"); err != nil {
-		t.Error("status --strict fails with all in force:", err)
-	}
+	// The program reports its connection every two seconds.
+	eventually(t, "status --strict succeeds with all in force", func() error {
+		_, err := command(t, "status", "--strict")
+		return err
+	})
 
 	p.kill(t) // so that nobody repairs
 	vda, vdb := node.disks["vda"], node.disks["vdb"]
