@@ -60,8 +60,8 @@ func (p *Plugin) isKubelets(uid, source string) bool {
 	return below == "" || isSubPath || v.Plugin == volumepath.CSI && below == "mount"
 }
 
-// pidUntold is the process of a container before the runtime has told of its start. The
-// reconciler may see the container's cgroup before that.
+// pidUntold is a container's process ID until the event of its start names the process.
+// The reconciler may see the container's cgroup before that event.
 const pidUntold = -1
 
 // isToCompare reports whether the mounts of a container that runs are still to be

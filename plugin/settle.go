@@ -49,7 +49,7 @@ func (p *Plugin) resolve(ctx context.Context, pol *policy.Policy, c *container) 
 	return nil
 }
 
-// lookInto finds the disks of a container by what the runtime told of it.
+// lookInto finds the disks of a container, by its description in the runtime's event.
 func (p *Plugin) lookInto(ctx context.Context, c *container, now *placed) error {
 	if err := p.storage.Refresh(ctx); err != nil {
 		return fmt.Errorf("read mounts: %w", err)

@@ -332,7 +332,7 @@ func TestDropWithinAllowance(t *testing.T) {
 
 // TestWriterByCharge: the cgroup that is charged stands for a kernel thread, and for a
 // removed cgroup which was a part of it. A pod's does not: it is charged with what its
-// removed containers have left in the page cache (Linux 7.1), whoever writes to that.
+// removed containers have left in the page cache (Linux 7.1), whichever cgroup writes to them.
 func TestWriterByCharge(t *testing.T) {
 	n := newNodeTest(t)
 	fs := n.watches(0)

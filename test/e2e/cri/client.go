@@ -85,7 +85,7 @@ func (c *Client) RemovePods(ctx context.Context) error {
 		return err
 	}
 	if c.driver == "cgroupfs" {
-		return nil // an empty directory is in nobody's way
+		return nil // an empty directory disturbs no other pod
 	}
 	return stopSlices(ctx, "kubepods-*-pod*.slice")
 }
