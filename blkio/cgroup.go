@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"path"
@@ -36,7 +37,7 @@ func (c Cgroup) Exists() bool {
 
 // ReadIOMax reads the limits of each device that has one.
 func (c Cgroup) ReadIOMax() (map[Dev]Limits, error) {
-	return readCgroup(c, "io.max", parseIOMax)
+	return readCgroup(c, "io.max", text(ParseIOMax))
 }
 
 // ReadIOMaxText reads io.max as the kernel gives it: to see, without parsing,
@@ -80,12 +81,17 @@ func (c Cgroup) MemoryMax() uint64 {
 
 // ReadIOStat reads the I/O counters of each device that has seen I/O.
 func (c Cgroup) ReadIOStat() (map[Dev]Stat, error) {
-	return readCgroup(c, "io.stat", parseIOStat)
+	return readCgroup(c, "io.stat", text(ParseIOStat))
 }
 
 // ReadIOWeight reads the weights.
 func (c Cgroup) ReadIOWeight() (Weights, error) {
-	return readCgroup(c, "io.weight", parseIOWeight)
+	return readCgroup(c, "io.weight", text(ParseIOWeight))
+}
+
+// text makes a parser of text of one that reads.
+func text[T any](parse func(io.Reader) (T, error)) func(string) (T, error) {
+	return func(data string) (T, error) { return parse(strings.NewReader(data)) }
 }
 
 func readCgroup[T any](c Cgroup, name string, parse func(string) (T, error)) (T, error) {

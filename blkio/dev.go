@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // Dev is a block device number.
@@ -14,10 +12,17 @@ type Dev struct {
 	Major, Minor uint32
 }
 
-// DevOf decodes the st_rdev or st_dev of a stat call. Minor numbers go beyond
-// 255, so shifting by hand gets them wrong.
+// DevOf decodes the st_rdev or st_dev of a stat call:
+//
+//	bits 0-7 and 20-43   minor
+//	bits 8-19 and 44-63  major
+//
+// Source: gnu_dev_major and gnu_dev_minor in sys/sysmacros.h of glibc.
 func DevOf(number uint64) Dev {
-	return Dev{Major: unix.Major(number), Minor: unix.Minor(number)}
+	return Dev{
+		Major: uint32(number>>8)&0xfff | uint32(number>>32)&^uint32(0xfff),
+		Minor: uint32(number)&0xff | uint32(number>>12)&^uint32(0xff),
+	}
 }
 
 // ParseDev parses "MAJ:MIN", the form of sysfs, mountinfo and the io files.

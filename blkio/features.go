@@ -7,22 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tri is the answer of a probe. The zero value is that there is none.
-type Tri uint8
-
-// The answers of a probe.
-const (
-	Unknown Tri = iota
-	No
-	Yes
-)
-
-// String returns "unknown", "no" or "yes".
-func (t Tri) String() string { return [...]string{"unknown", "no", "yes"}[t] }
-
-// MarshalText makes JSON say "yes", not 2.
-func (t Tri) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
-
 // Features is what the kernel can do for cgroups, by the files that it has.
 // Unknown means that there was no cgroup with the io controller to look into.
 type Features struct {
@@ -111,5 +95,5 @@ func (h *Hierarchy) hasIO(dir string) bool {
 // device that is not listed has it off. ErrNotSupported without io.cost.qos.
 func (h *Hierarchy) ReadIOCostQOS() (map[Dev]bool, error) {
 	root := Cgroup{h: h, path: "."}
-	return readCgroup(root, "io.cost.qos", parseIOCostQOS)
+	return readCgroup(root, "io.cost.qos", text(ParseIOCostQOS))
 }

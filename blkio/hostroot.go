@@ -101,7 +101,7 @@ func (h *hostRoot) walk(ctx context.Context, t *MountTable, p string) (string, e
 
 // plain says by nil, in one system call, that p has no symlinks.
 func (h *hostRoot) plain(p string) error {
-	fd, err := ignoreEINTR(func() (int, error) {
+	fd, err := retryEINTR(func() (int, error) {
 		return unix.Openat2(h.fd, below(p), &unix.OpenHow{
 			Flags:   unix.O_PATH | unix.O_CLOEXEC,
 			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
@@ -115,7 +115,7 @@ func (h *hostRoot) plain(p string) error {
 
 func (h *hostRoot) readlink(p string) (string, error) {
 	buf := make([]byte, unix.PathMax)
-	n, err := ignoreEINTR(func() (int, error) { return unix.Readlinkat(h.fd, below(p), buf) })
+	n, err := retryEINTR(func() (int, error) { return unix.Readlinkat(h.fd, below(p), buf) })
 	if err != nil {
 		return "", err
 	}

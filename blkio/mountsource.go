@@ -73,7 +73,7 @@ type procMounts struct {
 
 func (p *procMounts) changed() (bool, error) {
 	fds := []unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLPRI}}
-	n, err := ignoreEINTR(func() (int, error) { return unix.Poll(fds, 0) })
+	n, err := retryEINTR(func() (int, error) { return unix.Poll(fds, 0) })
 	if err != nil {
 		return false, fmt.Errorf("poll %s: %w", p.name, err)
 	}
@@ -133,7 +133,7 @@ func (p *procMounts) Close() error { return unix.Close(p.fd) }
 type fdReader int
 
 func (fd fdReader) Read(b []byte) (int, error) {
-	n, err := ignoreEINTR(func() (int, error) { return unix.Read(int(fd), b) })
+	n, err := retryEINTR(func() (int, error) { return unix.Read(int(fd), b) })
 	if err != nil {
 		return 0, err
 	}
@@ -225,7 +225,7 @@ func wait(src mountSource, wake int) error {
 		return waitFile(src, wake)
 	}
 	fds := []unix.PollFd{{Fd: int32(proc.fd), Events: unix.POLLPRI}, {Fd: int32(wake), Events: unix.POLLIN}}
-	_, err := ignoreEINTR(func() (int, error) { return unix.Poll(fds, -1) })
+	_, err := retryEINTR(func() (int, error) { return unix.Poll(fds, -1) })
 	return err
 }
 
@@ -233,7 +233,7 @@ func wait(src mountSource, wake int) error {
 func waitFile(src mountSource, wake int) error {
 	fds := []unix.PollFd{{Fd: int32(wake), Events: unix.POLLIN}}
 	for {
-		n, err := ignoreEINTR(func() (int, error) { return unix.Poll(fds, int((100 * time.Millisecond).Milliseconds())) })
+		n, err := retryEINTR(func() (int, error) { return unix.Poll(fds, int((100 * time.Millisecond).Milliseconds())) })
 		if n > 0 || err != nil {
 			return err
 		}

@@ -196,7 +196,7 @@ func (s *snapshot) backForeign(ctx context.Context, m, here *Mount) *Backing {
 	case m.FSType == "": // its line cannot be read
 		b.Reason, b.Err = lookFailed, err
 	default:
-		b.without(err)
+		setReason(b, err)
 	}
 	return b
 }

@@ -130,9 +130,9 @@ func (s *snapshot) unknown(m *Mount, err error) located {
 
 const lookFailed = "this node failed to look where it is stored"
 
-// without makes err the reason that b has no disks: mostly a property of what
-// was found, but the system can fail to look, too.
-func (b *Backing) without(err error) {
+// setReason makes err the reason that b has no disks: mostly a property of what
+// was found, but the system can fail to look as well.
+func setReason(b *Backing, err error) {
 	b.Reason, b.Missing = err.Error(), errors.Is(err, ErrNoDevice)
 	for _, failure := range []error{unix.EIO, unix.EMFILE, unix.ENFILE, unix.ENOMEM, fs.ErrPermission} {
 		if errors.Is(err, failure) {
@@ -200,7 +200,7 @@ func (s *snapshot) mountBacking(ctx context.Context, m *Mount, depth int) (_ *Ba
 	case b.Reason == "":
 		disks, err := s.disksOf(m)
 		if err != nil {
-			b.without(err)
+			setReason(b, err)
 			return b, false
 		}
 		b.Disks, b.Warning = disks, writebackWarning(m)

@@ -36,7 +36,7 @@ func (s *Storage) Device(dev Dev) Backing {
 	var b Backing
 	disk, err := s.sys.WholeDisk(dev)
 	if err != nil {
-		b.without(err)
+		setReason(&b, err)
 		return b
 	}
 	b.Disks = []Disk{disk}

@@ -35,10 +35,10 @@ func TestLongMountLine(t *testing.T) {
 	}
 	h, _ := tree(t)
 	p := newPlugin(t, h)
-	storage := open()
+	resolver := open()
 	write(t, mountinfo, good+"2 1 254:0 "+strings.Repeat("/"+strings.Repeat("d", 250), 300)+
 		" /var/lib/kubelet/pods/evil/volume-subpaths/v/c/0 rw - ext4 /dev/vda rw\n")
-	for _, s := range []*blkio.Storage{storage, open()} {
+	for _, s := range []*blkio.Storage{resolver, open()} {
 		if err := s.Refresh(t.Context()); err != nil {
 			t.Fatal(err)
 		}
