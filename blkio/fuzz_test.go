@@ -6,92 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/moby/sys/mountinfo"
 )
-
-func FuzzParseIOMax(f *testing.F) {
-	f.Add("8:16 rbps=2097152 wbps=max riops=max wiops=120\n253:0 rbps=max wbps=max riops=7 wiops=max\n")
-	f.Add("(unknown) rbps=max wbps=1000 riops=max wiops=max\n8:0 rbps=4 dbps=5\n")
-	f.Fuzz(func(t *testing.T, in string) {
-		got, err := ParseIOMax(strings.NewReader(in))
-		if err != nil {
-			return
-		}
-		for dev, limits := range got {
-			for k, r := range limits {
-				if r == Unset {
-					t.Errorf("%s %s is unset", dev, Key(k))
-				}
-			}
-		}
-		again, err := ParseIOMax(strings.NewReader(FormatIOMax(got)))
-		sameAgain(t, got, again, err)
-	})
-}
-
-func FuzzParseIOStat(f *testing.F) {
-	f.Add("8:16 rbytes=1459200 wbytes=314773504 rios=192 wios=353 dbytes=0 dios=0\n")
-	f.Add("7:1 7:0 8:16 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6 cost.usage=7\n(unknown) rbytes=1\n")
-	f.Fuzz(func(t *testing.T, in string) {
-		got, err := ParseIOStat(strings.NewReader(in))
-		if err != nil {
-			return
-		}
-		again, err := ParseIOStat(strings.NewReader(FormatIOStat(got)))
-		sameAgain(t, got, again, err)
-	})
-}
-
-func FuzzParseIOWeight(f *testing.F) {
-	f.Add("default 100\n8:16 200\n")
-	f.Fuzz(func(t *testing.T, in string) {
-		got, err := ParseIOWeight(strings.NewReader(in))
-		if err != nil {
-			return
-		}
-		again, err := ParseIOWeight(strings.NewReader(got.String()))
-		sameAgain(t, got, again, err)
-	})
-}
-
-func FuzzParseIOCostQOS(f *testing.F) {
-	f.Add("8:16 enable=1 ctrl=auto rpct=95.00 rlat=75000 wpct=95.00 wlat=150000 min=50.00 max=150.00\n")
-	f.Fuzz(func(_ *testing.T, in string) {
-		_, _ = ParseIOCostQOS(strings.NewReader(in)) // it must only not panic
-	})
-}
-
-func FuzzParseWritebackStats(f *testing.F) {
-	f.Add(wbStats)
-	f.Add("later: 1\nWbCgIno: 1\nWbWriteback: 1 kB\nWbReclaimable: 2 kB\nb_dirty: 3\nlater\n")
-	f.Fuzz(func(t *testing.T, in string) {
-		got, err := ParseWritebackStats(strings.NewReader(in))
-		if err != nil {
-			return
-		}
-		for _, w := range got {
-			if w.Left() < w.Dirty || w.Left() < w.Writeback {
-				t.Errorf("%+v: that is too much", w)
-			}
-			if w.Inodes >= 1<<32 {
-				return // of several lines, which is not formatted as such
-			}
-		}
-		again, err := ParseWritebackStats(strings.NewReader(FormatWritebackStats(got)))
-		sameAgain(t, got, again, err)
-	})
-}
-
-func sameAgain(t *testing.T, got, again any, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatalf("what was formatted does not parse: %v", err)
-	}
-	if diff := cmp.Diff(got, again, cmpopts.EquateEmpty()); diff != "" {
-		t.Error(diff)
-	}
-}
 
 func FuzzParseMountTable(f *testing.F) {
 	f.Add(nodeMounts, "/var/lib/kubelet/pods/1/volumes/a")
@@ -170,30 +86,4 @@ func checkBelow(t *testing.T, table *MountTable, dir string) {
 	if len(got) < want {
 		t.Errorf("%d mounts below %q, got %d", want, dir, len(got))
 	}
-}
-
-func FuzzContainerCgroup(f *testing.F) {
-	f.Add("kubepods-besteffort-pod1.slice:cri-containerd:abc", "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1.slice")
-	f.Add("/kubepods/besteffort/pod1/abc", "/kubepods/besteffort/pod1")
-	f.Add("-.slice:a:b", "")
-	f.Add("..:a:b", "/x/..")
-	f.Add("/..00", "") // dots, but no way up
-	f.Fuzz(func(t *testing.T, cgroupsPath, podParent string) {
-		inside := func(p string, err error) {
-			if err != nil {
-				return
-			}
-			if p == "" || p == "." || path.Clean("/"+p) != "/"+p {
-				t.Errorf("%q is no clean path below the root", p)
-			}
-			if h := new(Hierarchy); h.Cgroup(p).Path() != p {
-				t.Errorf("Cgroup(%q) is %q", p, h.Cgroup(p).Path())
-			}
-		}
-		inside(ContainerCgroup(cgroupsPath, podParent))
-		inside(PodCgroup(podParent))
-		if p := new(Hierarchy).Cgroup(cgroupsPath).Path(); p == ".." || strings.HasPrefix(p, "../") || strings.HasPrefix(p, "/") {
-			t.Errorf("Cgroup(%q) escapes as %q", cgroupsPath, p)
-		}
-	})
 }
