@@ -1,4 +1,4 @@
-// Package blkio reads and writes the kernel's block I/O interfaces: device
-// numbers and topology from sysfs, mounts from mountinfo, and the io files of
-// cgroup v2. It knows nothing of Kubernetes and never logs.
+// Package blkio has the values of block I/O control in cgroup v2, and the formats of the
+// kernel's files: devices, rates, limits, weights, counters. It does no I/O and builds on
+// every system. Package cgroupfs reads and writes cgroups, package storage finds disks.
 package blkio

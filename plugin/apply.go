@@ -13,6 +13,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 )
 
 // change is what one cgroup needs. Raising comes first and lowering last, so
@@ -21,9 +22,9 @@ type change struct {
 	*target
 	want   map[blkio.Dev]blkio.Limits // the target's, and what else stays
 	record Record                     // the same
-	spec   []blkio.Replacement        // the target's, and those of unwanted that are ours
+	spec   []cgroupfs.Replacement     // the target's, and those of unwanted that are ours
 	text   []byte                     // of io.max, where that was read
-	cg     blkio.Cgroup
+	cg     cgroupfs.Cgroup
 	old    *Record // may be the target's own, which is never changed
 	unread error   // of reading it; what is not known is not replaced, either
 	raise  []blkio.DevLimits

@@ -13,7 +13,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"golang.org/x/sys/unix"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
 
 // benchPod is a pod with two containers. Of db's 15 mounts six are new
@@ -167,14 +167,14 @@ func (n mountedNode) mount(b *testing.B, source, target, fstype string, flags ui
 // from then on.
 func BenchmarkResolve(b *testing.B) {
 	_, mountinfo := newMountedNode(b, benchPods)
-	open := func() *blkio.Storage {
-		s, err := blkio.OpenStorage(blkio.StorageConfig{Sys: os.DirFS("/sys"), Mountinfo: mountinfo, HostRoot: "/"})
+	open := func() *storage.Storage {
+		s, err := storage.Open(storage.Config{Sys: os.DirFS("/sys"), Mountinfo: mountinfo, HostRoot: "/"})
 		if err != nil {
 			b.Fatal(err)
 		}
 		return s
 	}
-	resolve := func(s *blkio.Storage) (disks int) {
+	resolve := func(s *storage.Storage) (disks int) {
 		for _, m := range s.Mounts().All() {
 			disks += len(s.Resolve(context.Background(), m.Mountpoint).Disks)
 		}
@@ -183,7 +183,7 @@ func BenchmarkResolve(b *testing.B) {
 	var cold, looks, known []time.Duration
 	var mounts, disks int
 	for b.Loop() {
-		var s *blkio.Storage
+		var s *storage.Storage
 		read := timed(func() { s = open() })
 		mounts = len(s.Mounts().All())
 		look := timed(func() { disks = resolve(s) })

@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
 
 // The node that the goals are set for.
@@ -29,7 +31,7 @@ const (
 // reading it costs is reported apart.
 func BenchmarkCreateContainer(b *testing.B) {
 	node, mountinfo := newMountedNode(b, benchPods)
-	storage, err := blkio.OpenStorage(blkio.StorageConfig{Sys: os.DirFS("/sys"), Mountinfo: mountinfo, HostRoot: "/"})
+	storage, err := storage.Open(storage.Config{Sys: os.DirFS("/sys"), Mountinfo: mountinfo, HostRoot: "/"})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -175,7 +177,7 @@ func (c *errorCount) Levels() []logrus.Level { return []logrus.Level{logrus.Erro
 func (c *errorCount) Fire(*logrus.Entry) error { c.n++; return nil }
 
 // readOnly opens a tree through a detached read-only mount.
-func readOnly(b *testing.B, dir string) *blkio.Hierarchy {
+func readOnly(b *testing.B, dir string) *cgroupfs.Hierarchy {
 	b.Helper()
 	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
@@ -185,7 +187,7 @@ func readOnly(b *testing.B, dir string) *blkio.Hierarchy {
 	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
 		b.Fatal(err)
 	}
-	h, err := blkio.OpenTree(fmt.Sprintf("/proc/self/fd/%d", fd))
+	h, err := cgroupfs.OpenTree(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -208,7 +210,7 @@ func newReconciledNode(b *testing.B) *reconciledNode {
 	for i := range benchPods {
 		cgroups = append(cgroups, podSlice(i), benchScope(i, "db"), benchScope(i, "sidecar"))
 	}
-	var h *blkio.Hierarchy
+	var h *cgroupfs.Hierarchy
 	if parent := os.Getenv("NRI_BLKIO_BENCH_CGROUPS"); parent != "" {
 		n.isKernel = true
 		h = n.makeCgroups(b, parent, cgroups)
@@ -299,7 +301,7 @@ func (n *reconciledNode) check(b *testing.B, pods int) {
 }
 
 // makeCgroups makes real cgroups, and removes them with the benchmark.
-func (n *reconciledNode) makeCgroups(b *testing.B, parent string, cgroups []string) *blkio.Hierarchy {
+func (n *reconciledNode) makeCgroups(b *testing.B, parent string, cgroups []string) *cgroupfs.Hierarchy {
 	b.Helper()
 	n.dir = filepath.Join(parent, "nri-blkio-bench")
 	write(b, filepath.Join(parent, "cgroup.subtree_control"), "+io")
@@ -315,12 +317,12 @@ func (n *reconciledNode) makeCgroups(b *testing.B, parent string, cgroups []stri
 			write(b, filepath.Join(dir, "cgroup.subtree_control"), "+io")
 		}
 	}
-	all, err := blkio.NewSysfs(os.DirFS("/sys")).Disks()
+	all, err := storage.NewSysfs(os.DirFS("/sys")).Disks()
 	if err != nil || len(all) == 0 {
 		b.Fatalf("disks %v, %v", all, err)
 	}
 	n.disk = all[len(all)-1].Disk
-	h, err := blkio.OpenHierarchy(n.dir)
+	h, err := cgroupfs.OpenHierarchy(n.dir)
 	if err != nil {
 		b.Fatal(err)
 	}

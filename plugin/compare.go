@@ -12,6 +12,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -77,7 +78,7 @@ func (p *Plugin) compareMounts(ctx context.Context, c *container) error {
 		return nil
 	}
 	err := p.findStrays(ctx, c)
-	if errors.Is(err, blkio.ErrNoProcess) {
+	if errors.Is(err, storage.ErrNoProcess) {
 		if populated, unknown := p.cgroups.Cgroup(c.cgroup).Populated(); unknown == nil && !populated {
 			err = nil // it has ended
 		}
@@ -102,9 +103,9 @@ func (p *Plugin) findStrays(ctx context.Context, c *container) error {
 }
 
 // strays returns those of a process's mounts that nothing declares.
-func (p *Plugin) strays(ctx context.Context, c *container, mounts []blkio.ProcessMount) ([]blkio.ProcessMount, error) {
+func (p *Plugin) strays(ctx context.Context, c *container, mounts []storage.ProcessMount) ([]storage.ProcessMount, error) {
 	d := declared{write: map[blkio.Dev]bool{}, read: map[blkio.Dev]bool{}}
-	root := slices.IndexFunc(mounts, func(m blkio.ProcessMount) bool { return m.IsRoot })
+	root := slices.IndexFunc(mounts, func(m storage.ProcessMount) bool { return m.IsRoot })
 	d.addFacts(&c.facts, len(c.uncompared), root >= 0 && mounts[root].ReadOnly)
 	found := d.strays(mounts)
 	if len(found) == 0 {
@@ -181,8 +182,8 @@ func (d *declared) covers(disk blkio.Disk, readOnly bool) bool {
 }
 
 // strays returns the mounts with a disk that is not declared, or that cannot be known.
-func (d *declared) strays(mounts []blkio.ProcessMount) []blkio.ProcessMount {
-	var out []blkio.ProcessMount
+func (d *declared) strays(mounts []storage.ProcessMount) []storage.ProcessMount {
+	var out []storage.ProcessMount
 	for _, m := range mounts {
 		isStray := func(disk blkio.Disk) bool { return !d.covers(disk, m.ReadOnly) }
 		if !m.IsRoot && (m.Backing.Err != nil || slices.ContainsFunc(m.Backing.Disks, isStray)) {
@@ -194,7 +195,7 @@ func (d *declared) strays(mounts []blkio.ProcessMount) []blkio.ProcessMount {
 
 // addStrays has limits that were asked for mounts of the spec hold for the disks of mounts
 // that nothing declares. The error is that of a disk that cannot be found.
-func (p *Plugin) addStrays(c *container, found []blkio.ProcessMount) error {
+func (p *Plugin) addStrays(c *container, found []storage.ProcessMount) error {
 	if len(found) == 0 {
 		return nil
 	}
@@ -225,7 +226,7 @@ func (p *Plugin) addStrays(c *container, found []blkio.ProcessMount) error {
 
 // addStray adds the disks of a mount to the spec's mount around its mountpoint if that can
 // be the one, or to all that can be. What the spec mounts read-only is never writable.
-func (p *Plugin) addStray(c *container, m *blkio.ProcessMount, around int) {
+func (p *Plugin) addStray(c *container, m *storage.ProcessMount, around int) {
 	canBe := func(i int) bool {
 		return i >= 0 && i < len(c.uncompared) && isAsked(c.uncompared[i], &c.facts.Mounts[i]) &&
 			(m.ReadOnly || !c.facts.Mounts[i].ReadOnly)

@@ -10,7 +10,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"golang.org/x/sys/unix"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
 
 // BenchmarkCompareMounts is what StartContainer takes longer for a container with a
@@ -49,7 +49,7 @@ func newCompared(b *testing.B, n int) (*Plugin, *container) {
 		spec = append(spec, bind(volume, at, "rbind", "rw"))
 	}
 	node.mount(b, mountinfo, process+"/mountinfo", "", unix.MS_BIND, "")
-	storage, err := blkio.OpenStorage(blkio.StorageConfig{
+	storage, err := storage.Open(storage.Config{
 		Sys: os.DirFS("/sys"), Mountinfo: "/proc/1/mountinfo", HostRoot: "/", Proc: filepath.Dir(process),
 	})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 )
 
 // Between the end of a container's last process and the removal of its cgroup
@@ -21,10 +22,10 @@ import (
 // It is short: the cgroup is about to go.
 const liftWait = 5 * time.Millisecond
 
-// exitWatch is a *blkio.EmptyWatch.
-type exitWatch interface{ Add(c blkio.Cgroup) error }
+// exitWatch is a *cgroupfs.EmptyWatch.
+type exitWatch interface{ Add(c cgroupfs.Cgroup) error }
 
-// heldCgroup is a *blkio.Held.
+// heldCgroup is a *cgroupfs.Held.
 type heldCgroup interface {
 	Path() string
 	Lift(lines []blkio.DevLimits) error
@@ -43,14 +44,14 @@ type exits struct {
 	tidying           chan struct{} // holds a token while a pod's files are, see tidy
 }
 
-// runningWatch is a *blkio.EmptyWatch, too.
+// runningWatch is a *cgroupfs.EmptyWatch, too.
 type runningWatch interface {
 	exitWatch
-	Run(ctx context.Context, urgent func(error), empty func(*blkio.Held)) error
+	Run(ctx context.Context, urgent func(error), empty func(*cgroupfs.Held)) error
 	Close() error
 }
 
-func newEmptyWatch() (runningWatch, error) { return blkio.NewEmptyWatch() }
+func newEmptyWatch() (runningWatch, error) { return cgroupfs.NewEmptyWatch() }
 
 const (
 	// A watch that has failed is started again after a pause that grows.
@@ -89,7 +90,7 @@ func (p *Plugin) watchOnce(ctx context.Context) error {
 	defer watch.Close()
 	p.setWatch(watch)
 	defer p.unsetWatch() // before its end, so that no cgroup is added to it then
-	return watch.Run(ctx, p.urgent, func(held *blkio.Held) { p.exited(ctx, held) })
+	return watch.Run(ctx, p.urgent, func(held *cgroupfs.Held) { p.exited(ctx, held) })
 }
 
 // setWatch has the containers that are known already held by the watch.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/sirupsen/logrus/hooks/test"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 )
 
 // fakeWatch is a watch that fails when told to.
@@ -20,12 +20,12 @@ type fakeWatch struct {
 	closed bool
 }
 
-func (w *fakeWatch) Add(c blkio.Cgroup) error {
+func (w *fakeWatch) Add(c cgroupfs.Cgroup) error {
 	w.added = append(w.added, c.Path())
 	return nil
 }
 
-func (w *fakeWatch) Run(ctx context.Context, _ func(error), _ func(*blkio.Held)) error {
+func (w *fakeWatch) Run(ctx context.Context, _ func(error), _ func(*cgroupfs.Held)) error {
 	select {
 	case err := <-w.fail:
 		return err

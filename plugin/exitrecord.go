@@ -25,7 +25,7 @@ const (
 type ExitRecord struct {
 	Container string `json:"container"`
 	// CgroupIDs are the numbers of its cgroup and of those that the runtime
-	// had made below, see blkio.Cgroup.IDs.
+	// had made below, see cgroupfs.Cgroup.IDs.
 	CgroupIDs []uint64 `json:"cgroupIDs"`
 	// Limits are lines of io.max: the limits on writes that its cgroup has for
 	// ever. Empty where they were lifted in time, or where there were none.

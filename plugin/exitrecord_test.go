@@ -10,10 +10,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-func exitsOf(t *testing.T, h *blkio.Hierarchy) []ExitRecord {
+func exitsOf(t *testing.T, h *cgroupfs.Hierarchy) []ExitRecord {
 	t.Helper()
 	r, err := ReadRecord(h.Cgroup(podCgroup), KindPod)
 	if err != nil {
@@ -26,7 +27,7 @@ func exitsOf(t *testing.T, h *blkio.Hierarchy) []ExitRecord {
 }
 
 // idsOf are the numbers of a container's cgroup, while it is there.
-func idsOf(t *testing.T, h *blkio.Hierarchy, name string) []uint64 {
+func idsOf(t *testing.T, h *cgroupfs.Hierarchy, name string) []uint64 {
 	t.Helper()
 	ids, err := h.Cgroup(cgroupOf(name)).IDs()
 	if err != nil {

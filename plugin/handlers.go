@@ -7,7 +7,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/sirupsen/logrus"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -186,7 +186,7 @@ func (p *Plugin) parsePod(sb *api.PodSandbox) (_ *pod, cgroup string) {
 		return nil, ""
 	}
 	pod := newPod(sb)
-	cgroup, err := blkio.PodCgroup(sb.GetLinux().GetCgroupParent())
+	cgroup, err := cgroupfs.PodCgroup(sb.GetLinux().GetCgroupParent())
 	if err != nil {
 		p.log.WithError(err).WithField("pod", pod.String()).Error("No pod totals and backstops for this pod")
 	}
@@ -196,7 +196,7 @@ func (p *Plugin) parsePod(sb *api.PodSandbox) (_ *pod, cgroup string) {
 func newContainer(pod *pod, ctr *api.Container) *container {
 	c := &container{id: ctr.GetId(), name: ctr.GetName(), pod: pod, source: ctr, settling: make(chan struct{}, 1)}
 	c.pid = pidUntold
-	c.cgroup, c.err = blkio.ContainerCgroup(ctr.GetLinux().GetCgroupsPath(), pod.group.cgroup)
+	c.cgroup, c.err = cgroupfs.ContainerCgroup(ctr.GetLinux().GetCgroupsPath(), pod.group.cgroup)
 	c.spec, c.specWeight = specValues(ctr)
 	return c
 }

@@ -16,6 +16,7 @@ import (
 	"weak"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -115,7 +116,7 @@ func TestUnsyncedAboveLimit(t *testing.T) {
 	}
 	table := filepath.Join(t.TempDir(), "mountinfo")
 	write(t, table, "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 253:0 / /mnt/lv rw - ext4 "+lv+" rw\n")
-	storage, err := blkio.OpenStorage(blkio.StorageConfig{Sys: sys, Mountinfo: table, HostRoot: t.TempDir()})
+	storage, err := storage.Open(storage.Config{Sys: sys, Mountinfo: table, HostRoot: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
 
 // TestLongMountLine: a tenant who renames the directory of a subPath to below a deep
@@ -25,8 +26,8 @@ func TestLongMountLine(t *testing.T) {
 	const good = "1 0 254:0 / / rw - ext4 /dev/vda rw\n"
 	mountinfo := filepath.Join(t.TempDir(), "mountinfo")
 	write(t, mountinfo, good)
-	open := func() *blkio.Storage {
-		s, err := blkio.OpenStorage(blkio.StorageConfig{Sys: os.DirFS("/sys"), Mountinfo: mountinfo, HostRoot: "/"})
+	open := func() *storage.Storage {
+		s, err := storage.Open(storage.Config{Sys: os.DirFS("/sys"), Mountinfo: mountinfo, HostRoot: "/"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +39,7 @@ func TestLongMountLine(t *testing.T) {
 	resolver := open()
 	write(t, mountinfo, good+"2 1 254:0 "+strings.Repeat("/"+strings.Repeat("d", 250), 300)+
 		" /var/lib/kubelet/pods/evil/volume-subpaths/v/c/0 rw - ext4 /dev/vda rw\n")
-	for _, s := range []*blkio.Storage{resolver, open()} {
+	for _, s := range []*storage.Storage{resolver, open()} {
 		if err := s.Refresh(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -185,7 +186,7 @@ func BenchmarkHostileCreate(b *testing.B) {
 			b.Run(fmt.Sprintf("mounts=%d/star=%t", mounts, star), func(b *testing.B) {
 				h, _ := tree(b, podCgroup, cgroupOf("db"))
 				p := newPlugin(b, h)
-				storage, err := blkio.OpenStorage(blkio.StorageConfig{Sys: os.DirFS("/sys"), Mountinfo: "/proc/self/mountinfo", HostRoot: "/"})
+				storage, err := storage.Open(storage.Config{Sys: os.DirFS("/sys"), Mountinfo: "/proc/self/mountinfo", HostRoot: "/"})
 				if err != nil {
 					b.Fatal(err)
 				}

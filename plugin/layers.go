@@ -154,7 +154,7 @@ func (p *Plugin) askLayersAgain(ctx context.Context) {
 	}
 }
 
-// Resolver finds what a path of the host is stored on; a *blkio.Storage.
+// Resolver finds what a path of the host is stored on; a *storage.Storage.
 type Resolver interface {
 	Resolve(ctx context.Context, hostPath string) blkio.Backing
 }

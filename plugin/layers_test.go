@@ -14,7 +14,7 @@ import (
 	"github.com/containerd/nri/pkg/stub"
 	"github.com/sirupsen/logrus/hooks/test"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -92,7 +92,7 @@ func TestLayersAreReadAgain(t *testing.T) {
 }
 
 // newReader returns a plugin that finds by read where layers are.
-func newReader(t *testing.T, h *blkio.Hierarchy, read func(context.Context, string, string) (Layers, error)) *Plugin {
+func newReader(t *testing.T, h *cgroupfs.Hierarchy, read func(context.Context, string, string) (Layers, error)) *Plugin {
 	t.Helper()
 	log, _ := test.NewNullLogger()
 	p, err := New(Config{

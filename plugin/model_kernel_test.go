@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 )
 
 // modelKernel is a cgroup tree of plain files whose io.max behaves as the kernel's: a
@@ -25,7 +26,7 @@ import (
 type modelKernel struct {
 	t    testing.TB
 	dir  string
-	tree *blkio.Hierarchy
+	tree *cgroupfs.Hierarchy
 
 	mu     sync.Mutex // guards all below; never held while a disk hangs
 	limits map[string]map[blkio.Dev]blkio.Limits
@@ -50,7 +51,7 @@ func newModelKernel(t testing.TB) *modelKernel {
 		limits: map[string]map[blkio.Dev]blkio.Limits{}, hung: map[string]chan struct{}{},
 	}
 	write(t, filepath.Join(k.dir, "cgroup.controllers"), "cpu io memory\n")
-	tree, err := blkio.OpenFakeTree(k.dir, k.write)
+	tree, err := cgroupfs.OpenFakeTree(k.dir, k.write)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,9 +4,10 @@ import (
 	"context"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 )
 
-// modelWatch plays a blkio.EmptyWatch: it reports the end of the last process of a cgroup,
+// modelWatch plays a cgroupfs.EmptyWatch: it reports the end of the last process of a cgroup,
 // one cgroup at a time.
 type modelWatch struct {
 	k     *modelKernel
@@ -27,8 +28,8 @@ func (k *modelKernel) newWatch() *modelWatch {
 	return k.watch
 }
 
-// Add is that of a blkio.EmptyWatch.
-func (w *modelWatch) Add(c blkio.Cgroup) error {
+// Add is that of a cgroupfs.EmptyWatch.
+func (w *modelWatch) Add(c cgroupfs.Cgroup) error {
 	w.k.mu.Lock()
 	defer w.k.mu.Unlock()
 	if _, ok := w.k.limits[c.Path()]; !ok {
@@ -92,7 +93,7 @@ func (k *modelKernel) isReported(cgroup string) bool {
 	return k.watch.reported[cgroup]
 }
 
-// modelHeld plays a blkio.Held.
+// modelHeld plays a cgroupfs.Held.
 type modelHeld struct {
 	k    *modelKernel
 	path string

@@ -12,7 +12,9 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/kernel"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -45,10 +47,10 @@ type Config struct {
 	Log     logrus.FieldLogger
 	Policy  *policy.Policy
 	Storage Storage
-	Cgroups *blkio.Hierarchy
+	Cgroups *cgroupfs.Hierarchy
 	// ProcessMounts gives the mounts of a process that is in a cgroup; nil: a container's
 	// mounts are taken to be where the paths of the host led to when it was created.
-	ProcessMounts func(ctx context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error)
+	ProcessMounts func(ctx context.Context, pid int, cgroup string) ([]storage.ProcessMount, error)
 	// KubeletRoot is the kubelet's root directory on the host, where the names of
 	// pods' volumes are told from; "" is DefaultKubeletRoot.
 	KubeletRoot string
@@ -85,7 +87,7 @@ const (
 type Plugin struct {
 	log     logrus.FieldLogger
 	storage Storage
-	cgroups *blkio.Hierarchy
+	cgroups *cgroupfs.Hierarchy
 	kernel  kernel.Verdict
 	kubelet string // its root directory
 	resync  time.Duration
@@ -95,7 +97,7 @@ type Plugin struct {
 	readLayers func(ctx context.Context, runtime, version string) (Layers, error) // or nil
 	distribute func(*policy.Policy)
 
-	processMounts func(ctx context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error) // or nil
+	processMounts func(ctx context.Context, pid int, cgroup string) ([]storage.ProcessMount, error) // or nil
 
 	exits      exits
 	metrics    *metrics

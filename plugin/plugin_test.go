@@ -17,6 +17,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -73,7 +74,7 @@ func twoDisks(path string) blkio.Backing {
 
 // tree is a directory with the files of a pod's and its containers' cgroups.
 // What the kernel does with a write is seen on the node, not here.
-func tree(t testing.TB, cgroups ...string) (*blkio.Hierarchy, string) {
+func tree(t testing.TB, cgroups ...string) (*cgroupfs.Hierarchy, string) {
 	t.Helper()
 	dir := memoryDir(t) // ext4 has 4 KiB of attributes for a directory: those of five containers
 	write(t, filepath.Join(dir, "cgroup.controllers"), "cpu io memory\n")
@@ -84,7 +85,7 @@ func tree(t testing.TB, cgroups ...string) (*blkio.Hierarchy, string) {
 		write(t, filepath.Join(dir, cg, "io.max"), "")
 		write(t, filepath.Join(dir, cg, "io.weight"), "default 100\n")
 	}
-	h, err := blkio.OpenTree(dir)
+	h, err := cgroupfs.OpenTree(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +109,7 @@ func read(t testing.TB, path string) string {
 	return strings.TrimSpace(string(data))
 }
 
-func newPlugin(t testing.TB, h *blkio.Hierarchy) *Plugin {
+func newPlugin(t testing.TB, h *cgroupfs.Hierarchy) *Plugin {
 	t.Helper()
 	log := logrus.New()
 	log.SetOutput(io.Discard)

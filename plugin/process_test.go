@@ -18,7 +18,7 @@ import (
 	validator "github.com/containerd/nri/plugins/default-validator/builtin"
 	"github.com/sirupsen/logrus"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -47,7 +47,7 @@ func servePlugin(socket string) error {
 	if err := os.WriteFile(dir+"/cgroup.controllers", []byte("cpu io memory\n"), 0o644); err != nil {
 		return err
 	}
-	h, err := blkio.OpenTree(dir)
+	h, err := cgroupfs.OpenTree(dir)
 	if err != nil {
 		return err
 	}

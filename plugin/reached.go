@@ -8,6 +8,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -93,7 +94,7 @@ func (p *Plugin) mayHaveReached(sums sums, c *container) bool {
 // sums are the counters of cgroups that have others below, as one pass reads them. They
 // count what those below did, too, and keep what removed ones did.
 type sums struct {
-	cgroups *blkio.Hierarchy
+	cgroups *cgroupfs.Hierarchy
 	read    map[string]sum // by path
 }
 
@@ -102,7 +103,7 @@ type sum struct {
 	err   error
 }
 
-func newSums(cgroups *blkio.Hierarchy) sums { return sums{cgroups, map[string]sum{}} }
+func newSums(cgroups *cgroupfs.Hierarchy) sums { return sums{cgroups, map[string]sum{}} }
 
 // untold says that a container may be charged on a disk that it was not told of, by what
 // is above it, from the top: the first is above all pods and often answers for all.

@@ -8,12 +8,13 @@ import (
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // RecordXattr is the extended attribute that holds a pod's Record, on the directory of
 // its cgroup. A container's is on the pod's directory, too, with a name of its own: see
-// blkio.Cgroup.Above. The records die with the pod's cgroup, so there is no database
+// cgroupfs.Cgroup.Above. The records die with the pod's cgroup, so there is no database
 // that could disagree with the kernel.
 const RecordXattr = "user.nri-blkio"
 
@@ -132,7 +133,7 @@ func (r *Record) granted() policy.Desired {
 
 // put reports whether a value of the OCI spec is one that this program put there, by what
 // it has recorded of it.
-func (r *Record) put(value blkio.Replacement) bool {
+func (r *Record) put(value cgroupfs.Replacement) bool {
 	if slices.Contains(r.Dropped, specLine(value)) {
 		return true
 	}
@@ -140,14 +141,14 @@ func (r *Record) put(value blkio.Replacement) bool {
 }
 
 // specLine is a value of the spec in the form of io.max.
-func specLine(value blkio.Replacement) string {
+func specLine(value cgroupfs.Replacement) string {
 	line := blkio.DevLimits{Dev: value.Dev}
 	line.Limits[value.Key] = value.From
 	return line.String()
 }
 
 // placeOf returns the directory and the attribute that hold the record of a cgroup.
-func placeOf(c blkio.Cgroup, kind string) (dir blkio.Cgroup, xattr string) {
+func placeOf(c cgroupfs.Cgroup, kind string) (dir cgroupfs.Cgroup, xattr string) {
 	if kind == KindContainer {
 		return c.Above(RecordXattr)
 	}
@@ -156,7 +157,7 @@ func placeOf(c blkio.Cgroup, kind string) (dir blkio.Cgroup, xattr string) {
 
 // ReadRecord reads the record of a cgroup of a kind, KindContainer or KindPod; nil where
 // there is none that can be trusted. ErrGone if the cgroup is not there.
-func ReadRecord(c blkio.Cgroup, kind string) (*Record, error) {
+func ReadRecord(c cgroupfs.Cgroup, kind string) (*Record, error) {
 	data, err := readRaw(c, kind)
 	if err != nil || data == nil {
 		return nil, err
@@ -164,7 +165,7 @@ func ReadRecord(c blkio.Cgroup, kind string) (*Record, error) {
 	return trusted(c, kind, data)
 }
 
-func readRaw(c blkio.Cgroup, kind string) ([]byte, error) {
+func readRaw(c cgroupfs.Cgroup, kind string) ([]byte, error) {
 	dir, xattr := placeOf(c, kind)
 	data, err := dir.ReadXattr(xattr)
 	if err == nil && kind == KindContainer {
@@ -175,7 +176,7 @@ func readRaw(c blkio.Cgroup, kind string) ([]byte, error) {
 
 // trusted decodes a record unless another user could have written it: the
 // owner of a directory may set user.* attributes.
-func trusted(c blkio.Cgroup, kind string, data []byte) (*Record, error) {
+func trusted(c cgroupfs.Cgroup, kind string, data []byte) (*Record, error) {
 	if dir, _ := placeOf(c, kind); foreign(dir) {
 		return nil, nil
 	}
@@ -187,7 +188,7 @@ func trusted(c blkio.Cgroup, kind string, data []byte) (*Record, error) {
 }
 
 // ParseAttribute decodes a record that a walk has found; nil where it cannot be trusted.
-func ParseAttribute(a blkio.Attribute) (*Record, error) {
+func ParseAttribute(a cgroupfs.Attribute) (*Record, error) {
 	if IsForeign(a.Owner) {
 		return nil, nil
 	}
@@ -199,7 +200,7 @@ func ParseAttribute(a blkio.Attribute) (*Record, error) {
 }
 
 // foreign says that a cgroup's directory belongs to another user.
-func foreign(c blkio.Cgroup) bool {
+func foreign(c cgroupfs.Cgroup) bool {
 	uid, err := c.Owner()
 	return err == nil && IsForeign(uid)
 }
@@ -209,13 +210,13 @@ func foreign(c blkio.Cgroup) bool {
 func IsForeign(owner int) bool { return owner != 0 && owner != os.Geteuid() }
 
 // WriteRecord puts the record of a cgroup to its place.
-func WriteRecord(c blkio.Cgroup, r *Record) error {
+func WriteRecord(c cgroupfs.Cgroup, r *Record) error {
 	dir, xattr := placeOf(c, r.Kind)
 	return dir.WriteXattr(xattr, r.Marshal())
 }
 
 // RemoveRecord removes the record of a cgroup of a kind. It is no error if there is none.
-func RemoveRecord(c blkio.Cgroup, kind string) error {
+func RemoveRecord(c cgroupfs.Cgroup, kind string) error {
 	dir, xattr := placeOf(c, kind)
 	return dir.RemoveXattr(xattr)
 }

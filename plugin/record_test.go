@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 )
 
 const forged = `{"v":1,"kind":"container","namespace":"kube-system","pod":"innocent","uid":"x","cleared":true}`
@@ -69,7 +70,7 @@ func TestWalkedRecords(t *testing.T) {
 		forge(t, dir, cgroup, forged)
 	}
 	var found []string
-	err := h.Walk(RecordXattr, func(c blkio.Cgroup, a blkio.Attribute) error {
+	err := h.Walk(RecordXattr, func(c cgroupfs.Cgroup, a cgroupfs.Attribute) error {
 		r, err := ParseAttribute(a)
 		if r != nil {
 			found = append(found, r.Pod)

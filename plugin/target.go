@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -20,11 +21,11 @@ type target struct {
 	// spec are the values of the OCI spec that are not wanted any more, with
 	// what is. The runtime writes them back with each update, and crun keeps
 	// them on a cgroup of its own below the container's.
-	spec       []blkio.Replacement
+	spec       []cgroupfs.Replacement
 	specWeight uint32 // the same of io.weight, or 0
 	// unwanted and unwantedWeight are those that nothing is wanted for now: they are to go
 	// if they are ours, by the container or by the cgroup's record.
-	unwanted       []blkio.Replacement
+	unwanted       []cgroupfs.Replacement
 	unwantedWeight uint32
 	ours           bool
 	granted        policy.Desired // for the pod's cgroup: what want is without the backstop
@@ -181,13 +182,13 @@ var errPending = errors.New("that comes next")
 // staleSpec compares a spec with what is desired now. Where limits are observed
 // only, a value that we would have put there is ours, and is to go. unwanted are values
 // that nothing is desired for.
-func staleSpec(spec, desired map[blkio.Dev]blkio.Limits, observed bool) (stale, unwanted []blkio.Replacement) {
+func staleSpec(spec, desired map[blkio.Dev]blkio.Limits, observed bool) (stale, unwanted []cgroupfs.Replacement) {
 	for dev, limits := range spec {
 		for k, rate := range limits {
 			if rate == blkio.Unset {
 				continue
 			}
-			value := blkio.Replacement{Dev: dev, Key: blkio.Key(k), From: rate, To: desired[dev][k]}
+			value := cgroupfs.Replacement{Dev: dev, Key: blkio.Key(k), From: rate, To: desired[dev][k]}
 			switch {
 			case value.To == blkio.Unset:
 				value.To = blkio.Max
@@ -295,7 +296,7 @@ func wanted(d policy.Desired) map[blkio.Dev]blkio.Limits {
 
 // readRecord reads what was recorded on the target's cgroup. Mostly it is what
 // should be there, which takes no decoding to see.
-func (t *target) readRecord(cg blkio.Cgroup) (*Record, error) {
+func (t *target) readRecord(cg cgroupfs.Cgroup) (*Record, error) {
 	raw, err := readRaw(cg, t.record.Kind)
 	if err != nil || raw == nil {
 		return nil, err

@@ -3,13 +3,13 @@ package plugin
 import (
 	"sync/atomic"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // weightSupport is what the kernel makes of io.weight.
 type weightSupport struct {
-	cgroups *blkio.Hierarchy
+	cgroups *cgroupfs.Hierarchy
 	known   atomic.Bool // exists is an answer
 	exists  atomic.Bool
 	works   atomic.Bool // some disk has io.cost switched on

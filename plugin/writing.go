@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 )
 
 func (c *change) write(lines []blkio.DevLimits) ([]blkio.DevLimits, error) {
@@ -39,7 +40,7 @@ func (c *change) isForeign() bool {
 // have gone, and what earlier versions of this program, or the containers themselves,
 // have put on the containers' own directories.
 func (p *Plugin) sweep(plan *plan) {
-	dirs := map[blkio.Cgroup]bool{}
+	dirs := map[cgroupfs.Cgroup]bool{}
 	if plan.pod.cgroup != "" {
 		dirs[p.cgroups.Cgroup(plan.pod.cgroup)] = true
 	}

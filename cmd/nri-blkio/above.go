@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
 
 // sharedDisk is a disk with a limit that throttles further devices, such as the logical
@@ -21,7 +22,7 @@ func (d *sharedDisk) String() string {
 }
 
 // warnAbove adds a warning for each limit on a disk below other devices.
-func (r *podResult) warnAbove(stack []blkio.BlockDevice) {
+func (r *podResult) warnAbove(stack []storage.BlockDevice) {
 	for _, w := range r.Writes {
 		if w.File != "io.max" || w.Dev == "" {
 			continue
@@ -60,7 +61,7 @@ func (a *app) sharedDisks(rows []statusRow) ([]sharedDisk, error) {
 
 // above returns the names of the devices that are made of a disk or of its partitions, at
 // any height, in the stack's order.
-func above(stack []blkio.BlockDevice, disk string) []string {
+func above(stack []storage.BlockDevice, disk string) []string {
 	on := map[string]bool{disk: true}
 	for range stack { // at most so high
 		before := len(on)
@@ -75,7 +76,7 @@ func above(stack []blkio.BlockDevice, disk string) []string {
 	}
 	var out []string
 	for _, d := range stack {
-		if on[d.Name] && d.Name != disk && d.Kind != blkio.KindPartition {
+		if on[d.Name] && d.Name != disk && d.Kind != storage.KindPartition {
 			out = append(out, d.Name)
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -267,7 +269,7 @@ type weightSupport struct {
 	bfq    []string           // disks that bfq schedules
 }
 
-func readWeightSupport(tree *blkio.Hierarchy, sys blkio.Sysfs) (weightSupport, error) {
+func readWeightSupport(tree *cgroupfs.Hierarchy, sys storage.Sysfs) (weightSupport, error) {
 	features, err := tree.Probe()
 	if err != nil {
 		return weightSupport{}, err

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin"
 )
 
@@ -135,7 +136,7 @@ func (a *app) confirmClear(o *clearOptions, records []recorded) error {
 // unrecordedPods are the pods of containers whose own cgroup has no record: there
 // is nothing to lift there, but a backstop could come, with the last unlimited
 // container gone. They are marked, too.
-func unrecordedPods(tree *blkio.Hierarchy, records []recorded) []recorded {
+func unrecordedPods(tree *cgroupfs.Hierarchy, records []recorded) []recorded {
 	seen := map[string]bool{}
 	for _, r := range records {
 		seen[r.cgroup.Path()] = true
@@ -275,12 +276,12 @@ func (c *clearer) mark(r recorded, cleared bool) error {
 
 // liftedBelow are the same values in a cgroup that the runtime has below the
 // container's.
-func liftedBelow(r *plugin.Record) []blkio.Replacement {
-	var out []blkio.Replacement
+func liftedBelow(r *plugin.Record) []cgroupfs.Replacement {
+	var out []cgroupfs.Replacement
 	for dev, limits := range r.DevLimits() {
 		for k, rate := range limits {
 			if rate != blkio.Unset && rate != blkio.Max {
-				out = append(out, blkio.Replacement{Dev: dev, Key: blkio.Key(k), From: rate, To: blkio.Max})
+				out = append(out, cgroupfs.Replacement{Dev: dev, Key: blkio.Key(k), From: rate, To: blkio.Max})
 			}
 		}
 	}

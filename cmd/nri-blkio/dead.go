@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin"
 )
 
@@ -48,7 +49,7 @@ type deadReport struct {
 const deadDeadline = 10 * time.Second
 
 // dead looks for cgroups that are gone and have something left to write.
-func (a *app) dead(tree *blkio.Hierarchy, records []recorded, filter podFilter) deadReport {
+func (a *app) dead(tree *cgroupfs.Hierarchy, records []recorded, filter podFilter) deadReport {
 	sys := a.opts.sysfs()
 	f := deadFinder{
 		tree: tree, debugfs: os.DirFS(a.opts.host("/sys/kernel/debug")), records: records,
@@ -74,7 +75,7 @@ func (a *app) dead(tree *blkio.Hierarchy, records []recorded, filter podFilter) 
 func writebackNoise(cpus int) uint64 { return uint64(max(1<<20, cpus<<16)) }
 
 type deadFinder struct {
-	tree     *blkio.Hierarchy
+	tree     *cgroupfs.Hierarchy
 	debugfs  fs.FS
 	records  []recorded
 	name     func(blkio.Dev) string // of a disk
@@ -87,7 +88,7 @@ func (f *deadFinder) find() deadReport {
 	if len(f.records) == 0 {
 		return deadReport{rows: []deadRow{}}
 	}
-	stats, err := blkio.ReadWritebackStats(f.debugfs)
+	stats, err := cgroupfs.ReadWritebackStats(f.debugfs)
 	if err != nil {
 		return f.infer(err)
 	}
@@ -131,7 +132,7 @@ func (f *deadFinder) limited() map[blkio.Dev]bool {
 
 // listed picks the dead from what the kernel lists. It was read before the tree
 // is: so a cgroup that is made in between does not count as dead.
-func (f *deadFinder) listed(stats map[string][]blkio.WritebackStat) []deadRow {
+func (f *deadFinder) listed(stats map[string][]cgroupfs.WritebackStat) []deadRow {
 	live, err := f.tree.IDs()
 	features, probeErr := f.tree.Probe()
 	seesAll := f.everyPod && err == nil && probeErr == nil && !features.Namespaced
@@ -162,8 +163,8 @@ func (f *deadFinder) listed(stats map[string][]blkio.WritebackStat) []deadRow {
 }
 
 // bySubject adds up what is of one container, under the first of its numbers.
-func bySubject(stats []blkio.WritebackStat, owners map[uint64]ended) map[uint64]blkio.WritebackStat {
-	out := map[uint64]blkio.WritebackStat{}
+func bySubject(stats []cgroupfs.WritebackStat, owners map[uint64]ended) map[uint64]cgroupfs.WritebackStat {
+	out := map[uint64]cgroupfs.WritebackStat{}
 	for _, w := range stats {
 		id := w.CgroupID
 		if owner, ok := owners[id]; ok {
@@ -179,7 +180,7 @@ func bySubject(stats []blkio.WritebackStat, owners map[uint64]ended) map[uint64]
 }
 
 // holds says whether there is something to write, and not just said to be.
-func (f *deadFinder) holds(w blkio.WritebackStat) bool {
+func (f *deadFinder) holds(w cgroupfs.WritebackStat) bool {
 	return w.Left() > f.noise || w.Inodes > 0 && w.Left() > 0
 }
 

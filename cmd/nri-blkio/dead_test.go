@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin"
 )
 
@@ -22,7 +23,7 @@ func deadPod(t *testing.T, files map[string]string, exits ...plugin.ExitRecord) 
 	files["cgroup.controllers"] = "io memory\n"
 	files["pod/c/io.max"] = ""
 	put(t, dir, files)
-	tree, err := blkio.OpenTree(dir)
+	tree, err := cgroupfs.OpenTree(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func TestDeadListed(t *testing.T) {
 		exits  []plugin.ExitRecord
 		bdi    string
 		change func(f *deadFinder, dir string)
-		stat   blkio.WritebackStat
+		stat   cgroupfs.WritebackStat
 		want   []deadRow
 	}{
 		"own limit":         {exits: []plugin.ExitRecord{exit("a", deadID, "8:0 wbps=524288 wiops=100")}, want: []deadRow{known(deadID, "a", "sda", "8:0", "wbps=512Ki wiops=100")}},
@@ -91,9 +92,9 @@ func TestDeadListed(t *testing.T) {
 		"nobody's, other disk":     {bdi: "8:16"},
 		"nobody's, one pod asked":  {change: func(f *deadFinder, _ string) { f.everyPod = false }},
 		"nobody's, in a namespace": {change: func(_ *deadFinder, dir string) { put(t, dir, map[string]string{"cgroup.events": "populated 1\n"}) }},
-		"the root's":               {stat: blkio.WritebackStat{CgroupID: 1, Dirty: 9 * mib, Inodes: 1}},
-		"noise":                    {exits: []plugin.ExitRecord{exit("a", deadID)}, stat: blkio.WritebackStat{CgroupID: deadID, Dirty: mib}},
-		"an inode alone":           {exits: []plugin.ExitRecord{exit("a", deadID)}, stat: blkio.WritebackStat{CgroupID: deadID, Inodes: 1}},
+		"the root's":               {stat: cgroupfs.WritebackStat{CgroupID: 1, Dirty: 9 * mib, Inodes: 1}},
+		"noise":                    {exits: []plugin.ExitRecord{exit("a", deadID)}, stat: cgroupfs.WritebackStat{CgroupID: deadID, Dirty: mib}},
+		"an inode alone":           {exits: []plugin.ExitRecord{exit("a", deadID)}, stat: cgroupfs.WritebackStat{CgroupID: deadID, Inodes: 1}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -101,13 +102,13 @@ func TestDeadListed(t *testing.T) {
 			if tt.change != nil {
 				tt.change(&f, dir)
 			}
-			if tt.stat == (blkio.WritebackStat{}) {
-				tt.stat = blkio.WritebackStat{CgroupID: deadID, Dirty: 8 * mib, Writeback: mib, Inodes: 1}
+			if tt.stat == (cgroupfs.WritebackStat{}) {
+				tt.stat = cgroupfs.WritebackStat{CgroupID: deadID, Dirty: 8 * mib, Writeback: mib, Inodes: 1}
 			}
 			if tt.bdi == "" {
 				tt.bdi = "8:0"
 			}
-			f.debugfs = fstest.MapFS{"bdi/" + tt.bdi + "/wb_stats": {Data: []byte(blkio.FormatWritebackStats([]blkio.WritebackStat{tt.stat}))}}
+			f.debugfs = fstest.MapFS{"bdi/" + tt.bdi + "/wb_stats": {Data: []byte(cgroupfs.FormatWritebackStats([]cgroupfs.WritebackStat{tt.stat}))}}
 			got := f.find()
 			if tt.want == nil {
 				tt.want = []deadRow{}
@@ -128,7 +129,7 @@ func TestDeadLives(t *testing.T) {
 	}
 	id := fi.Sys().(*syscall.Stat_t).Ino
 	f.records[0].record.Exits = []plugin.ExitRecord{exit("c", id)}
-	stats := blkio.FormatWritebackStats([]blkio.WritebackStat{{CgroupID: id, Dirty: 1 << 30, Inodes: 1}})
+	stats := cgroupfs.FormatWritebackStats([]cgroupfs.WritebackStat{{CgroupID: id, Dirty: 1 << 30, Inodes: 1}})
 	f.debugfs = fstest.MapFS{"bdi/8:0/wb_stats": {Data: []byte(stats)}}
 	if got := f.find(); len(got.rows) > 0 {
 		t.Errorf("%+v", got.rows)

@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
 
 const devicesLong = `Draw the node's storage as a tree: disks, what is stacked on them (partitions,
@@ -75,8 +77,8 @@ type devicesReport struct {
 	// Elsewhere are the volumes that are on no disk of the node.
 	Elsewhere []*treeNode `json:"elsewhere"`
 	// Orphans are the volumes that are still mounted though their pod is gone.
-	Orphans []orphan       `json:"orphans"`
-	Kernel  blkio.Features `json:"kernel"`
+	Orphans []orphan          `json:"orphans"`
+	Kernel  cgroupfs.Features `json:"kernel"`
 }
 
 func (a *app) devices(ctx context.Context, o *devicesOptions) error {
@@ -124,7 +126,7 @@ func (a *app) devices(ctx context.Context, o *devicesOptions) error {
 
 // volumesOf finds the volumes, and what holds those that are orphaned. What could
 // not be found out is added to lost.
-func (a *app) volumesOf(ctx context.Context, s *blkio.Storage, tree *blkio.Hierarchy, kubeletRoot string, lost []string) ([]podVolume, []orphan, []string) {
+func (a *app) volumesOf(ctx context.Context, s *storage.Storage, tree *cgroupfs.Hierarchy, kubeletRoot string, lost []string) ([]podVolume, []orphan, []string) {
 	records, err := readRecords(tree, podFilter{})
 	if err != nil {
 		lost = append(lost, err.Error())
@@ -155,7 +157,7 @@ func (a *app) volumesOf(ctx context.Context, s *blkio.Storage, tree *blkio.Hiera
 const holdersTime = 10 * time.Second
 
 // readSwaps returns none where the kernel is built without.
-func readSwaps(name string) ([]blkio.Swap, error) {
+func readSwaps(name string) ([]storage.Swap, error) {
 	f, err := os.Open(name)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -164,7 +166,7 @@ func readSwaps(name string) ([]blkio.Swap, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return blkio.ParseSwaps(f)
+	return storage.ParseSwaps(f)
 }
 
 // support is whether a disk can enforce something, and why not.
@@ -176,7 +178,7 @@ type support struct {
 const noIOCgroup = "no cgroup has the io controller yet"
 
 // maxSupport is the answer for all disks.
-func maxSupport(f blkio.Features) support {
+func maxSupport(f cgroupfs.Features) support {
 	switch f.IOMax {
 	case blkio.No:
 		return support{blkio.No, "the kernel has no io.max (CONFIG_BLK_DEV_THROTTLING)"}
@@ -189,7 +191,7 @@ func maxSupport(f blkio.Features) support {
 // latencyOf: where bios are not made requests of, nothing delays them.
 //
 // Source: rq_qos_throttle, which only blk_mq_submit_bio calls.
-func latencyOf(f blkio.Features, d blkio.DiskInfo) support {
+func latencyOf(f cgroupfs.Features, d storage.DiskInfo) support {
 	switch {
 	case f.IOLatency == blkio.No:
 		return support{blkio.No, "the kernel has no io.latency (CONFIG_BLK_CGROUP_IOLATENCY)"}
@@ -201,7 +203,7 @@ func latencyOf(f blkio.Features, d blkio.DiskInfo) support {
 	return support{OK: blkio.Yes}
 }
 
-func weightOf(f blkio.Features, qos map[blkio.Dev]bool, d blkio.DiskInfo, sys blkio.Sysfs) support {
+func weightOf(f cgroupfs.Features, qos map[blkio.Dev]bool, d storage.DiskInfo, sys storage.Sysfs) support {
 	switch {
 	case f.IOWeight == blkio.No:
 		return support{blkio.No, "the kernel has no io.weight (CONFIG_BLK_CGROUP_IOCOST)"}

@@ -11,7 +11,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
 
 // holder is a process that keeps an orphaned volume's filesystem busy.
@@ -44,7 +45,7 @@ type holderFinder struct {
 	names map[string]podName // by the UID with "_" for "-"
 
 	orphans []orphan
-	parents []*blkio.Mount      // of the orphans' mounts
+	parents []*storage.Mount    // of the orphans' mounts
 	spaces  map[int]*mountSpace // by the number of the first mount that is seen there
 	files   int
 	denied  int // processes whose files may not be looked at
@@ -60,7 +61,7 @@ type mountSpace struct {
 }
 
 // find fills in who holds each of the orphans, and says what could not be seen.
-func (f *holderFinder) find(ctx context.Context, host *blkio.MountTable, orphans []orphan) (notes []string) {
+func (f *holderFinder) find(ctx context.Context, host *storage.MountTable, orphans []orphan) (notes []string) {
 	if len(orphans) == 0 {
 		return nil
 	}
@@ -110,9 +111,9 @@ func (f *holderFinder) processes() []int {
 	return out
 }
 
-func byID(t *blkio.MountTable) map[int]*blkio.Mount {
+func byID(t *storage.MountTable) map[int]*storage.Mount {
 	mounts := t.All()
-	out := make(map[int]*blkio.Mount, len(mounts))
+	out := make(map[int]*storage.Mount, len(mounts))
 	for _, m := range mounts {
 		out[m.ID] = m
 	}
@@ -125,7 +126,7 @@ func byID(t *blkio.MountTable) map[int]*blkio.Mount {
 // parent.
 //
 // Source: Documentation/filesystems/sharedsubtree.rst, "unmount".
-func (f *holderFinder) follows(parent *blkio.Mount, of int) bool {
+func (f *holderFinder) follows(parent *storage.Mount, of int) bool {
 	above := f.parents[of]
 	return above != nil && above.Peers != 0 && parent != nil &&
 		(parent.Peers == above.Peers || parent.Master == above.Peers)
@@ -134,9 +135,9 @@ func (f *holderFinder) follows(parent *blkio.Mount, of int) bool {
 // space finds the orphans' filesystems in a mount table. Of a mount of a part of
 // a filesystem, only mounts of that part or below are meant: the rest of the
 // disk is no concern.
-func (f *holderFinder) space(t *blkio.MountTable, first int) *mountSpace {
+func (f *holderFinder) space(t *storage.MountTable, first int) *mountSpace {
 	s := &mountSpace{first: first, mounts: map[int]int{}, points: map[string]int{}, follow: map[string]bool{}}
-	var ids map[int]*blkio.Mount
+	var ids map[int]*storage.Mount
 	for _, m := range t.All() {
 		of := -1
 		for i := range f.orphans {
@@ -244,7 +245,7 @@ func (f *holderFinder) readSpace(pid int) *mountSpace {
 		return nil
 	}
 	defer file.Close()
-	t, err := blkio.ParseMountTable(file)
+	t, err := storage.ParseMountTable(file)
 	if err != nil {
 		f.partial = true
 		return nil
@@ -338,7 +339,7 @@ func (f *holderFinder) describe(h *holder) {
 	data, _ := fs.ReadFile(f.proc, f.file(h.PID, "cgroup"))
 	for line := range strings.Lines(string(data)) {
 		if dir, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
-			h.UID = blkio.PodUID(dir)
+			h.UID = cgroupfs.PodUID(dir)
 		}
 	}
 	name := f.names[h.UID]

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin"
 )
 
@@ -122,7 +123,7 @@ func soleDev(limits map[blkio.Dev]blkio.Limits) (dev blkio.Dev, one bool) {
 
 // unwritten is what is charged to the pod and to none of its living children. It
 // is 0 where it may as well be nothing, and not ok without the memory controller.
-func (f *deadFinder) unwritten(pod blkio.Cgroup) (left uint64, ok bool) {
+func (f *deadFinder) unwritten(pod cgroupfs.Cgroup) (left uint64, ok bool) {
 	children, err := pod.Children()
 	if err != nil {
 		return 0, false
@@ -151,7 +152,7 @@ type written struct {
 	children map[string]map[blkio.Dev]blkio.Stat
 }
 
-func readWritten(pod blkio.Cgroup) (written, bool) {
+func readWritten(pod cgroupfs.Cgroup) (written, bool) {
 	w := written{children: map[string]map[blkio.Dev]blkio.Stat{}}
 	var err error
 	if w.pod, err = pod.ReadIOStat(); err != nil {

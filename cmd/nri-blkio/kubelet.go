@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
 )
 
@@ -32,7 +32,7 @@ func (o *options) addVolumeFlags(cmd *cobra.Command) {
 // looked at: a network filesystem that does not answer would hold up whoever
 // does.
 type kubelet struct {
-	storage  *blkio.Storage
+	storage  *storage.Storage
 	hostRoot string
 	root     string // its root directory, a path of the node
 }
@@ -125,7 +125,7 @@ func (v *podVolume) rank() int {
 	return 0
 }
 
-func (k *kubelet) volumesIn(home *blkio.Mount, pods, dir string) ([]podVolume, error) {
+func (k *kubelet) volumesIn(home *storage.Mount, pods, dir string) ([]podVolume, error) {
 	plugins, err := k.names(home, dir)
 	if err != nil {
 		return nil, err
@@ -155,7 +155,7 @@ func (k *kubelet) volumesIn(home *blkio.Mount, pods, dir string) ([]podVolume, e
 // there, or is not the kubelet's own because something is mounted on it. The
 // types of the entries are not asked for: a filesystem that does not keep them in
 // directories would have them looked up one by one, mountpoints too.
-func (k *kubelet) names(home *blkio.Mount, dir string) ([]string, error) {
+func (k *kubelet) names(home *storage.Mount, dir string) ([]string, error) {
 	if m, ok := k.storage.Mounts().Find(dir); !ok || m.ID != home.ID {
 		return nil, nil
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin"
 )
 
@@ -57,7 +57,7 @@ func (o *options) checkDir(flag, dir string) error {
 // layerWatch tells of layers when they are not where they were told to be.
 type layerWatch struct {
 	opts    *options
-	storage *blkio.Storage
+	storage *storage.Storage
 	log     logrus.FieldLogger
 
 	mu   sync.Mutex // guards what is below

@@ -10,7 +10,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 )
 
 func main() {
@@ -26,7 +26,7 @@ func main() {
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	return (&app{
 		stdin: stdin, stdout: stdout, stderr: stderr, getenv: os.Getenv,
-		openCgroups: blkio.OpenHierarchy,
+		openCgroups: cgroupfs.OpenHierarchy,
 	}).run(ctx, args)
 }
 
@@ -35,7 +35,7 @@ type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	getenv         func(string) string
-	openCgroups    func(dir string) (*blkio.Hierarchy, error)
+	openCgroups    func(dir string) (*cgroupfs.Hierarchy, error)
 	opts           options
 }
 

@@ -15,7 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus/hooks/test"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -45,13 +46,13 @@ func collector(t *testing.T) prometheus.Collector {
 	if err := os.WriteFile(dir+"/cgroup.controllers", []byte("io\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	tree, err := blkio.OpenTree(dir)
+	tree, err := cgroupfs.OpenTree(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { tree.Close() })
 	log, _ := test.NewNullLogger()
-	p, err := plugin.New(plugin.Config{Log: log, Policy: policy.Default(), Storage: &blkio.Storage{}, Cgroups: tree})
+	p, err := plugin.New(plugin.Config{Log: log, Policy: policy.Default(), Storage: &storage.Storage{}, Cgroups: tree})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
 )
 
@@ -38,7 +39,7 @@ type orphan struct {
 	Mounts  []string `json:"mounts,omitempty"`
 	Holders []holder `json:"holders,omitempty"`
 
-	mount *blkio.Mount
+	mount *storage.Mount
 }
 
 // The states of an orphan.
@@ -55,11 +56,11 @@ var orphanReasons = map[string]string{
 // podMount is a mount in a pod's directory. Of one volume there may be several.
 type podMount struct {
 	volumepath.Volume
-	mount *blkio.Mount
+	mount *storage.Mount
 }
 
 // podMounts finds what is mounted in the directories of the pods' volumes.
-func podMounts(t *blkio.MountTable, pods string) []podMount {
+func podMounts(t *storage.MountTable, pods string) []podMount {
 	var out []podMount
 	for _, m := range t.All() {
 		v, _, ok := volumepath.Parse(pods, m.Mountpoint)
@@ -79,7 +80,7 @@ func underscored(uid string) string { return strings.ReplaceAll(uid, "-", "_") }
 // orphanFinder finds volumes of pods that are gone.
 type orphanFinder struct {
 	kubelet
-	tree  *blkio.Hierarchy
+	tree  *cgroupfs.Hierarchy
 	names map[string]podName
 	// grace is how old a pod's directory must be: the kubelet makes it, and may
 	// mount volumes in it, before it makes the cgroup.
@@ -89,7 +90,7 @@ type orphanFinder struct {
 
 const defaultOrphanGrace = 2 * time.Minute
 
-func (a *app) orphanFinder(ctx context.Context, s *blkio.Storage, tree *blkio.Hierarchy, root string, records []recorded) *orphanFinder {
+func (a *app) orphanFinder(ctx context.Context, s *storage.Storage, tree *cgroupfs.Hierarchy, root string, records []recorded) *orphanFinder {
 	f := &orphanFinder{kubelet: kubelet{s, a.opts.hostRoot, root}, tree: tree, grace: a.opts.orphanGrace, boot: bootTime()}
 	f.names = f.podNames(ctx, records)
 	return f
@@ -145,7 +146,7 @@ func (f *orphanFinder) orphan(ctx context.Context, m podMount, state string) orp
 
 // podCgroups returns the cgroups of pods. An error is that not all are to be seen
 // here, so that a pod without one need not be gone.
-func (f *orphanFinder) podCgroups() (map[string][]blkio.Cgroup, error) {
+func (f *orphanFinder) podCgroups() (map[string][]cgroupfs.Cgroup, error) {
 	features, err := f.tree.Probe()
 	if err != nil {
 		return nil, err
@@ -158,11 +159,11 @@ func (f *orphanFinder) podCgroups() (map[string][]blkio.Cgroup, error) {
 		return nil, err
 	}
 	kubepods := false
-	out := map[string][]blkio.Cgroup{}
+	out := map[string][]cgroupfs.Cgroup{}
 	for _, p := range paths {
-		kubepods = kubepods || blkio.IsKubepods(path.Base(p))
+		kubepods = kubepods || cgroupfs.IsKubepods(path.Base(p))
 		// The pod's own, and none below.
-		if uid := blkio.PodUID(p); uid != "" && blkio.PodUID(path.Dir(p)) == "" {
+		if uid := cgroupfs.PodUID(p); uid != "" && cgroupfs.PodUID(path.Dir(p)) == "" {
 			out[uid] = append(out[uid], f.tree.Cgroup(p))
 		}
 	}
@@ -173,13 +174,13 @@ func (f *orphanFinder) podCgroups() (map[string][]blkio.Cgroup, error) {
 }
 
 // mayBePopulated reports whether a cgroup has processes, or cannot be read.
-func mayBePopulated(c blkio.Cgroup) bool {
+func mayBePopulated(c cgroupfs.Cgroup) bool {
 	populated, err := c.Populated()
 	return populated || err != nil
 }
 
 // stateOf returns "" for a pod that is there, or that may be.
-func (f *orphanFinder) stateOf(home *blkio.Mount, dir string, cgroups []blkio.Cgroup) string {
+func (f *orphanFinder) stateOf(home *storage.Mount, dir string, cgroups []cgroupfs.Cgroup) string {
 	if slices.ContainsFunc(cgroups, mayBePopulated) {
 		return ""
 	}
@@ -206,7 +207,7 @@ func (f *orphanFinder) stateOf(home *blkio.Mount, dir string, cgroups []blkio.Cg
 // left from before may be a pod that has yet to start again.
 //
 //	PODS/UID/containers/NAME/HASH	the termination log of each
-func (f *orphanFinder) ran(home *blkio.Mount, dir string) bool {
+func (f *orphanFinder) ran(home *storage.Mount, dir string) bool {
 	names, _ := f.kubelet.names(home, dir) // without, it is not known to have run
 	for _, name := range names {
 		sub := path.Join(dir, name)

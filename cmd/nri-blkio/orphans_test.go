@@ -13,7 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
 )
@@ -61,7 +62,7 @@ func orphanNode(t *testing.T, driver string) *orphanFinder {
 			t.Fatal(err)
 		}
 	}
-	tree, err := blkio.OpenTree(filepath.Join(root, "cg"))
+	tree, err := cgroupfs.OpenTree(filepath.Join(root, "cg"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +245,7 @@ func TestHoldersHere(t *testing.T) {
 		t.Skip("no procfs here")
 	}
 	defer table.Close()
-	mounts, err := blkio.ParseMountTable(table)
+	mounts, err := storage.ParseMountTable(table)
 	if err != nil {
 		t.Fatal(err)
 	}

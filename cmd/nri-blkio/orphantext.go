@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 )
 
 const orphanHelp = `nri-blkio unmounts nothing. See that no pod of the cluster has the UID, end what holds the volume, and restart the
@@ -61,7 +61,7 @@ type orphanReport struct {
 }
 
 // orphans finds those of the pods that are asked for.
-func (a *app) orphans(ctx context.Context, tree *blkio.Hierarchy, records []recorded, root string, filter podFilter) orphanReport {
+func (a *app) orphans(ctx context.Context, tree *cgroupfs.Hierarchy, records []recorded, root string, filter podFilter) orphanReport {
 	s, err := a.opts.storage()
 	if err != nil {
 		return orphanReport{[]orphan{}, err.Error()}

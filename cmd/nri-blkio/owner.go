@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
@@ -164,7 +164,7 @@ type cgroupNames struct {
 }
 
 // newCgroupNames reads what there is. An error is of a part of that.
-func newCgroupNames(tree *blkio.Hierarchy) (*cgroupNames, error) {
+func newCgroupNames(tree *cgroupfs.Hierarchy) (*cgroupNames, error) {
 	paths, err := tree.IDs()
 	records, readErr := readRecords(tree, podFilter{})
 	c := &cgroupNames{paths: paths, records: map[string]recorded{}, ended: endedContainers(records)}

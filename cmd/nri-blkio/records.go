@@ -9,13 +9,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin"
 )
 
 // recorded is one cgroup with a record of ours.
 type recorded struct {
-	cgroup blkio.Cgroup
+	cgroup cgroupfs.Cgroup
 	record *plugin.Record
 }
 
@@ -51,12 +51,12 @@ func (f *podFilter) match(r *plugin.Record) bool {
 // readRecords finds the records that pass the filter, by pod, the pod's own
 // first. A record that cannot be parsed does not hide the others: it is in the
 // error, beside them.
-func readRecords(tree *blkio.Hierarchy, filter podFilter) ([]recorded, error) {
+func readRecords(tree *cgroupfs.Hierarchy, filter podFilter) ([]recorded, error) {
 	var (
 		out []recorded
 		bad []error
 	)
-	err := tree.Walk(plugin.RecordXattr, func(c blkio.Cgroup, a blkio.Attribute) error {
+	err := tree.Walk(plugin.RecordXattr, func(c cgroupfs.Cgroup, a cgroupfs.Attribute) error {
 		r, err := plugin.ParseAttribute(a)
 		switch {
 		case err != nil:

@@ -11,7 +11,8 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/kernel"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -116,12 +117,12 @@ func (o *options) cgroupDir() string {
 	return o.host("/sys/fs/cgroup")
 }
 
-func (o *options) sysfs() blkio.Sysfs { return blkio.NewSysfs(os.DirFS(o.host("/sys"))) }
+func (o *options) sysfs() storage.Sysfs { return storage.NewSysfs(os.DirFS(o.host("/sys"))) }
 
 // storage reads the mounts of the node's first process: those of a container,
 // or of a unit with a mount namespace of its own, are others.
-func (o *options) storage() (*blkio.Storage, error) {
-	return blkio.OpenStorage(blkio.StorageConfig{
+func (o *options) storage() (*storage.Storage, error) {
+	return storage.Open(storage.Config{
 		Sys:       os.DirFS(o.host("/sys")),
 		Mountinfo: o.host("/proc/1/mountinfo"),
 		HostRoot:  o.hostRoot,
@@ -192,7 +193,7 @@ func (o *options) withMode(p *policy.Policy) (*policy.Policy, error) {
 // node is what the commands that resolve paths work with.
 type node struct {
 	policy  *policy.Policy
-	storage *blkio.Storage
+	storage *storage.Storage
 	memory  uint64 // MemTotal in bytes, 0 where no /proc/meminfo tells it
 }
 
@@ -205,7 +206,7 @@ func (o *options) openNode() (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	memory, err := blkio.ReadMemTotal(o.host("/proc/meminfo"))
+	memory, err := kernel.ReadMemTotal(o.host("/proc/meminfo"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}

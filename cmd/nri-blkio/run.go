@@ -17,6 +17,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -227,7 +229,7 @@ func (a *app) parts(ctx context.Context, o *runOptions, log *logrus.Logger) (par
 	return out, nil
 }
 
-func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *blkio.Hierarchy, n *node, resync time.Duration, distribute func(*policy.Policy)) (*plugin.Plugin, error) {
+func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *cgroupfs.Hierarchy, n *node, resync time.Duration, distribute func(*policy.Policy)) (*plugin.Plugin, error) {
 	watch := layerWatch{opts: &a.opts, storage: n.storage, log: log}
 	if err := a.opts.checkRuntimeFlags(); err != nil {
 		return nil, err
@@ -258,7 +260,7 @@ func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *blkio.Hie
 			return n.storage.Watch(ctx, p.MountsChanged)
 		})
 	go watchOn(ctx, log, "Disks are not watched: one that comes back gets its limits with the next resync", func() error {
-		return blkio.WatchDisks(ctx, func() {
+		return storage.WatchDisks(ctx, func() {
 			if err := n.storage.DisksChanged(ctx); err != nil && ctx.Err() == nil {
 				log.WithError(err).Warn("Disks that have changed cannot be looked at")
 			}

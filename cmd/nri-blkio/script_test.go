@@ -10,6 +10,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -21,7 +22,7 @@ func TestMain(m *testing.M) {
 		"nri-blkio": func() {
 			a := &app{
 				stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,
-				openCgroups: blkio.OpenTree,
+				openCgroups: cgroupfs.OpenTree,
 			}
 			if a.run(context.Background(), os.Args[1:]) != nil {
 				os.Exit(1)
@@ -173,7 +174,7 @@ func fakeHost(dir string) error {
 }
 
 func fakeRecords(dir string) error {
-	tree, err := blkio.OpenTree(dir)
+	tree, err := cgroupfs.OpenTree(dir)
 	if err != nil {
 		return err
 	}

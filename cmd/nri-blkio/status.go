@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -280,7 +281,7 @@ func readActual(r recorded, exists func(blkio.Dev) bool) actual {
 
 // diskProbe says whether a disk exists. When that cannot be read it does: the
 // kernel's io.max has the last word.
-func diskProbe(sys blkio.Sysfs) func(blkio.Dev) bool {
+func diskProbe(sys storage.Sysfs) func(blkio.Dev) bool {
 	return func(dev blkio.Dev) bool {
 		_, err := sys.WholeDisk(dev)
 		return !errors.Is(err, blkio.ErrNoDevice)

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
 
 // treeNode is one thing of the node's storage, with what is on it in children.
@@ -67,12 +69,12 @@ const (
 
 // treeBuilder makes the tree of what was read.
 type treeBuilder struct {
-	storage  *blkio.Storage
-	sys      blkio.Sysfs
-	features blkio.Features
+	storage  *storage.Storage
+	sys      storage.Sysfs
+	features cgroupfs.Features
 	qos      map[blkio.Dev]bool
-	devices  []blkio.BlockDevice
-	swaps    []blkio.Swap
+	devices  []storage.BlockDevice
+	swaps    []storage.Swap
 	volumes  []podVolume
 
 	nodes       map[blkio.Dev]*treeNode // the block devices
@@ -145,12 +147,12 @@ func once(roots []*treeNode) {
 	visit(roots)
 }
 
-func (b *treeBuilder) deviceNode(d *blkio.BlockDevice) *treeNode {
+func (b *treeBuilder) deviceNode(d *storage.BlockDevice) *treeNode {
 	n := &treeNode{
 		Kind: string(d.Kind), Name: d.Name, Dev: d.Dev.String(), Size: d.Size, ReadOnly: d.ReadOnly,
 		Model: d.Model, Rotational: d.Rotational, Scheduler: d.Scheduler,
 	}
-	if d.Kind == blkio.KindPartition {
+	if d.Kind == storage.KindPartition {
 		return n // a limit is its disk's
 	}
 	n.Below = diskNames(d.Parents)
@@ -163,14 +165,14 @@ func (b *treeBuilder) deviceNode(d *blkio.BlockDevice) *treeNode {
 // is written to its own page cache has cgroup writeback.
 //
 // Source: bd_init_fs_context in block/bdev.c, which sets SB_I_CGROUPWB.
-func (b *treeBuilder) finish(d *blkio.BlockDevice, n *treeNode) {
+func (b *treeBuilder) finish(d *storage.BlockDevice, n *treeNode) {
 	raw := !slices.ContainsFunc(n.Children, func(c *treeNode) bool { return c.Kind != kindBlockVolume })
-	if d.Kind != blkio.KindPartition && raw {
+	if d.Kind != storage.KindPartition && raw {
 		n.Buffered = &support{OK: blkio.Yes}
 	}
 }
 
-func (b *treeBuilder) filesystemNode(f *blkio.Filesystem) *treeNode {
+func (b *treeBuilder) filesystemNode(f *storage.Filesystem) *treeNode {
 	n := &treeNode{Kind: kindFilesystem, Name: f.Type, Dev: f.Dev.String(), Buffered: bufferedOf(f.Warning)}
 	if f.Err != nil {
 		n.Reason = f.Err.Error()
@@ -179,7 +181,7 @@ func (b *treeBuilder) filesystemNode(f *blkio.Filesystem) *treeNode {
 	for _, v := range b.volumes {
 		volume[v.path] = true
 	}
-	rank := func(m *blkio.Mount) int {
+	rank := func(m *storage.Mount) int {
 		switch {
 		case volume[m.Mountpoint]:
 			return 2
@@ -189,7 +191,7 @@ func (b *treeBuilder) filesystemNode(f *blkio.Filesystem) *treeNode {
 		return 0
 	}
 	mounts := slices.Clone(f.Mounts)
-	slices.SortStableFunc(mounts, func(x, y *blkio.Mount) int { return cmp.Compare(rank(x), rank(y)) })
+	slices.SortStableFunc(mounts, func(x, y *storage.Mount) int { return cmp.Compare(rank(x), rank(y)) })
 	for _, m := range mounts {
 		n.Mountpoints = append(n.Mountpoints, m.Mountpoint)
 	}
@@ -208,7 +210,7 @@ func bufferedOf(w *blkio.Warning) *support {
 	return &support{blkio.Yes, w.Text}
 }
 
-func (b *treeBuilder) addSwap(ctx context.Context, s blkio.Swap) {
+func (b *treeBuilder) addSwap(ctx context.Context, s storage.Swap) {
 	n := &treeNode{Kind: kindSwap, Name: path.Base(s.Name), Path: s.Name, Size: s.Size, Used: s.Used}
 	if s.File {
 		if fs := b.filesystemAt(b.storage.Resolve(ctx, s.Name)); fs != nil {

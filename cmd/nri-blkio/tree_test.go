@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin"
 )
 
@@ -116,10 +118,10 @@ func treeOf(t *testing.T, sys fs.FS, mounts string, dirs ...string) *devicesRepo
 	s := openStorage(t, sys, root, mounts)
 	k := kubelet{storage: s, hostRoot: root, root: plugin.DefaultKubeletRoot}
 	b := treeBuilder{
-		storage: s, sys: blkio.NewSysfs(sys),
-		features: blkio.Features{IOMax: blkio.Yes, IOWeight: blkio.Yes, IOLatency: blkio.Yes},
+		storage: s, sys: storage.NewSysfs(sys),
+		features: cgroupfs.Features{IOMax: blkio.Yes, IOWeight: blkio.Yes, IOLatency: blkio.Yes},
 		qos:      map[blkio.Dev]bool{{Major: 8, Minor: 16}: true},
-		swaps:    []blkio.Swap{{Name: "/dev/zram0", Size: 4 << 20, Used: 1 << 20}, {Name: "/swap\x1bfile", File: true, Size: 1 << 20}},
+		swaps:    []storage.Swap{{Name: "/dev/zram0", Size: 4 << 20, Used: 1 << 20}, {Name: "/swap\x1bfile", File: true, Size: 1 << 20}},
 	}
 	var err error
 	if b.devices, err = b.sys.Stack(); err != nil {
@@ -137,13 +139,13 @@ func treeOf(t *testing.T, sys fs.FS, mounts string, dirs ...string) *devicesRepo
 	return r
 }
 
-func openStorage(t *testing.T, sys fs.FS, root, mounts string) *blkio.Storage {
+func openStorage(t *testing.T, sys fs.FS, root, mounts string) *storage.Storage {
 	t.Helper()
 	table := filepath.Join(t.TempDir(), "mountinfo")
 	if err := os.WriteFile(table, []byte(mounts), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	s, err := blkio.OpenStorage(blkio.StorageConfig{Sys: sys, Mountinfo: table, HostRoot: root})
+	s, err := storage.Open(storage.Config{Sys: sys, Mountinfo: table, HostRoot: root})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,11 +274,11 @@ func TestVolumesBelowMounts(t *testing.T) {
 }
 
 func TestLatency(t *testing.T) {
-	disk := blkio.DiskInfo{}
-	stacked := blkio.DiskInfo{Below: []blkio.Disk{{Name: "sda"}, {Name: "sdb"}}}
+	disk := storage.DiskInfo{}
+	stacked := storage.DiskInfo{Below: []blkio.Disk{{Name: "sda"}, {Name: "sdb"}}}
 	for _, tt := range []struct {
 		kernel blkio.Tri
-		disk   blkio.DiskInfo
+		disk   storage.DiskInfo
 		want   support
 	}{
 		{blkio.Yes, disk, support{OK: blkio.Yes}},
@@ -284,7 +286,7 @@ func TestLatency(t *testing.T) {
 		{blkio.Unknown, disk, support{blkio.Unknown, noIOCgroup}},
 		{blkio.Yes, stacked, support{blkio.No, "io.latency works on the physical disks below"}},
 	} {
-		if got := latencyOf(blkio.Features{IOLatency: tt.kernel}, tt.disk); got != tt.want {
+		if got := latencyOf(cgroupfs.Features{IOLatency: tt.kernel}, tt.disk); got != tt.want {
 			t.Errorf("%v: got %v, want %v", tt.kernel, got, tt.want)
 		}
 	}
@@ -300,11 +302,11 @@ func TestDevicesHere(t *testing.T) {
 		t.Fatal(err)
 	}
 	var stdout, stderr bytes.Buffer
-	a := &app{stdout: &stdout, stderr: &stderr, getenv: os.Getenv, openCgroups: blkio.OpenTree}
+	a := &app{stdout: &stdout, stderr: &stderr, getenv: os.Getenv, openCgroups: cgroupfs.OpenTree}
 	if err := a.run(t.Context(), []string{"devices", "--all", "--cgroup-root", cgroups}); err != nil {
 		t.Fatal(err, stderr.String())
 	}
-	disks, err := blkio.NewSysfs(os.DirFS("/sys")).Disks()
+	disks, err := storage.NewSysfs(os.DirFS("/sys")).Disks()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
 
 const (
@@ -138,7 +138,7 @@ func (n *treeNode) what() string {
 		if n.Kind == kindBlockVolume {
 			add("block device")
 		}
-	case string(blkio.KindDisk):
+	case string(storage.KindDisk):
 		add(cmp.Or(n.Model, "disk"))
 	case n.Model: // an md device's is its level
 		add(n.Kind)

@@ -15,7 +15,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// resolver finds what a path of the node is stored on; a *blkio.Storage.
+// resolver finds what a path of the node is stored on; a *storage.Storage.
 type resolver interface {
 	Resolve(ctx context.Context, hostPath string) blkio.Backing
 	Submounts(ctx context.Context, hostPath string) iter.Seq2[string, blkio.Backing]

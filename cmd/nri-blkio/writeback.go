@@ -10,7 +10,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/kernel"
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
@@ -36,7 +36,7 @@ func (a *app) kernelVerdict(log logrus.FieldLogger) kernel.Verdict {
 }
 
 // newRepairer is the part that gives files to who writes them.
-func (a *app) newRepairer(log *logrus.Logger, tree *blkio.Hierarchy, n *node) (part, error) {
+func (a *app) newRepairer(log *logrus.Logger, tree *cgroupfs.Hierarchy, n *node) (part, error) {
 	r, err := repair.New(repair.Config{
 		Log: log, Policy: n.policy, Storage: n.storage, Cgroups: tree,
 		Kernel: a.kernelVerdict(log), HostRoot: a.opts.hostRoot, Report: a.opts.reportFile(),

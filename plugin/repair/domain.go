@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin"
 )
 
@@ -50,7 +51,7 @@ func (w Who) String() string {
 
 // domains knows the limits of the node.
 type domains struct {
-	cgroups  *blkio.Hierarchy
+	cgroups  *cgroupfs.Hierarchy
 	seed     maphash.Seed
 	readings map[string]*reading // of all records, by path
 	subjects map[string]subject  // by path
@@ -86,7 +87,7 @@ type place struct {
 // maxSeen is how many cgroups are remembered, of each kind.
 const maxSeen = 1 << 14
 
-func newDomains(cgroups *blkio.Hierarchy) *domains {
+func newDomains(cgroups *cgroupfs.Hierarchy) *domains {
 	return &domains{
 		cgroups: cgroups, seed: maphash.MakeSeed(), subjects: map[string]subject{},
 		ended: map[uint64]Who{}, seen: map[uint64]origin{}, paths: map[uint64]place{}, known: map[uint64]bool{},
@@ -99,7 +100,7 @@ func (d *domains) refresh() error {
 	readings, subjects := make(map[string]*reading, len(d.readings)), make(map[string]subject, len(d.subjects))
 	ended := map[uint64]Who{}
 	var bad error
-	err := d.cgroups.Walk(plugin.RecordXattr, func(c blkio.Cgroup, a blkio.Attribute) error {
+	err := d.cgroups.Walk(plugin.RecordXattr, func(c cgroupfs.Cgroup, a cgroupfs.Attribute) error {
 		r, err := d.read(c, a)
 		if err != nil {
 			bad = err
@@ -190,7 +191,7 @@ func (d *domains) of(id uint64, fs *filesystem) domain {
 // accountOf is the account of a cgroup: its pod, or outside of pods a unit of the node
 // (system.slice/foo.service). What is below, a container or a user may have made.
 func accountOf(cgroup string) account {
-	if uid := blkio.PodUID(cgroup); uid != "" {
+	if uid := cgroupfs.PodUID(cgroup); uid != "" {
 		return account(uid)
 	}
 	parts := strings.SplitN(cgroup, "/", 3)

@@ -11,18 +11,19 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 	"github.com/nri-blkio/nri-blkio/plugin"
 )
 
 // testTree is a directory that looks like a cgroup tree, with records.
-func testTree(t *testing.T, records map[string]plugin.Record) *blkio.Hierarchy {
+func testTree(t *testing.T, records map[string]plugin.Record) *cgroupfs.Hierarchy {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "cgroup.controllers"), []byte("io memory\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	tree, err := blkio.OpenTree(dir)
+	tree, err := cgroupfs.OpenTree(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

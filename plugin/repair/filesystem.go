@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
 
 // filesystem is one that is watched.
@@ -20,7 +21,7 @@ type filesystem struct {
 // Storage finds the filesystems of the node.
 type Storage interface {
 	Refresh(ctx context.Context) error
-	Mounts() *blkio.MountTable
+	Mounts() *storage.MountTable
 	Resolve(ctx context.Context, hostPath string) blkio.Backing
 	// Under gives the disks that I/O to a disk is I/O to as well.
 	Under(ctx context.Context, disk blkio.Dev) []blkio.Disk

@@ -9,6 +9,7 @@ import (
 	"testing/fstest"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
 
 // TestOnLimitedAbove: a limit on a disk throttles the filesystem of a logical volume on
@@ -37,7 +38,7 @@ func TestOnLimitedAbove(t *testing.T) {
 	if err := os.WriteFile(table, []byte(mounts), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	storage, err := blkio.OpenStorage(blkio.StorageConfig{Sys: sys, Mountinfo: table, HostRoot: t.TempDir()})
+	storage, err := storage.Open(storage.Config{Sys: sys, Mountinfo: table, HostRoot: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,14 +16,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
 // mappings takes files out of the mappings of who has mapped them. What is mapped
 // stays in the page cache, and charged to whom it is.
 type mappings struct {
-	cgroups *blkio.Hierarchy
+	cgroups *cgroupfs.Hierarchy
 	proc    string // where the host's procfs is
 
 	mu sync.Mutex // guards all below
@@ -46,7 +46,7 @@ const (
 	maxMaps, maxRanges = 4 << 20, 1 << 10
 )
 
-func newMappings(cgroups *blkio.Hierarchy, proc string) *mappings {
+func newMappings(cgroups *cgroupfs.Hierarchy, proc string) *mappings {
 	return &mappings{cgroups: cgroups, proc: proc, busy: map[string]bool{}, of: map[account]int{}}
 }
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
@@ -83,7 +83,7 @@ func (r *Repairer) sampleOf(d *writeback.Dirtied) (sample, bool) {
 	}
 	// A pod is charged with what its removed containers have left in the page cache
 	// (Linux 7.1). That tells nothing of the writer: nothing runs in a pod's own cgroup.
-	if blkio.HoldsPods(r.domains.find(writer).path) {
+	if cgroupfs.HoldsPods(r.domains.find(writer).path) {
 		return sample{}, false
 	}
 	for _, id := range []uint64{writer, owner, charged} {

@@ -4,6 +4,7 @@ import (
 	"hash/maphash"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin"
 )
 
@@ -19,7 +20,7 @@ type reading struct {
 }
 
 // read returns what a record says, or nil if it counts for nothing.
-func (d *domains) read(c blkio.Cgroup, a blkio.Attribute) (*reading, error) {
+func (d *domains) read(c cgroupfs.Cgroup, a cgroupfs.Attribute) (*reading, error) {
 	if plugin.IsForeign(a.Owner) {
 		return newReading(ownedByItself(c)), nil
 	}
@@ -49,7 +50,7 @@ func newReading(r *plugin.Record) *reading {
 
 // ownedByItself stands for the record of a container that may write it itself, and
 // so it says nothing: its io.max, which it may not write, does.
-func ownedByItself(c blkio.Cgroup) *plugin.Record {
+func ownedByItself(c cgroupfs.Cgroup) *plugin.Record {
 	out := &plugin.Record{Kind: plugin.KindContainer}
 	limits, err := c.ReadIOMax()
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/kernel"
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
@@ -25,7 +26,7 @@ type Config struct {
 	Log     logrus.FieldLogger
 	Policy  *policy.Policy
 	Storage Storage
-	Cgroups *blkio.Hierarchy
+	Cgroups *cgroupfs.Hierarchy
 	// Kernel is the verdict on the running kernel. Unless it is corrected files are
 	// moved only if the policy says so.
 	Kernel kernel.Verdict

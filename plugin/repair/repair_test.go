@@ -15,6 +15,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/kernel"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -46,10 +47,10 @@ func (fakeReader) Owner(*os.File) (writeback.Owner, error) { return writeback.Ow
 func (fakeReader) Close() error                            { return nil }
 
 // fakeStorage is one filesystem on 8:0.
-type fakeStorage struct{ table *blkio.MountTable }
+type fakeStorage struct{ table *storage.MountTable }
 
 func (s fakeStorage) Refresh(context.Context) error               { return nil }
-func (s fakeStorage) Mounts() *blkio.MountTable                   { return s.table }
+func (s fakeStorage) Mounts() *storage.MountTable                 { return s.table }
 func (fakeStorage) Under(context.Context, blkio.Dev) []blkio.Disk { return nil }
 
 func (s fakeStorage) Resolve(_ context.Context, p string) blkio.Backing {
@@ -67,7 +68,7 @@ type nodeTest struct {
 func newNodeTest(t *testing.T) *nodeTest {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	table, err := blkio.ParseMountTable(strings.NewReader("36 25 8:0 / /data rw,noatime - ext4 /dev/sda rw\n"))
+	table, err := storage.ParseMountTable(strings.NewReader("36 25 8:0 / /data rw,noatime - ext4 /dev/sda rw\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

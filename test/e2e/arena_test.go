@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -257,7 +259,7 @@ func (s *arena) leavesNothing() {
 		s.Fatal(err)
 	}
 	defer reader.Close()
-	tree, err := blkio.OpenHierarchy(cgroup.Root)
+	tree, err := cgroupfs.OpenHierarchy(cgroup.Root)
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
 
 // block is what lsblk says of a block device.
@@ -30,7 +30,7 @@ func agrees(t *testing.T, atLeast int) {
 		}
 	}
 	fromJSON(t, &found, "findmnt", "--json", "--list", "--nofsroot", "--output", "TARGET,SOURCE,FSTYPE,MAJ:MIN")
-	storage, err := blkio.OpenStorage(blkio.StorageConfig{Sys: os.DirFS("/sys"), Mountinfo: "/proc/self/mountinfo", HostRoot: "/"})
+	storage, err := storage.Open(storage.Config{Sys: os.DirFS("/sys"), Mountinfo: "/proc/self/mountinfo", HostRoot: "/"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
-
-	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
 // TestMountList: the mounts that the kernel lists are those of mountinfo, as they come,
@@ -20,7 +20,7 @@ import (
 // the text is read, with the same result.
 func TestMountList(t *testing.T) {
 	const mountinfo = "/proc/self/mountinfo"
-	s, err := blkio.OpenStorage(blkio.StorageConfig{Sys: os.DirFS("/sys"), Mountinfo: mountinfo, HostRoot: "/"})
+	s, err := storage.Open(storage.Config{Sys: os.DirFS("/sys"), Mountinfo: mountinfo, HostRoot: "/"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestMountList(t *testing.T) {
 
 // sameMounts waits until a refreshed storage has the mounts of a mountinfo file: the
 // node mounts and unmounts others between the two looks.
-func sameMounts(t *testing.T, step, mountinfo string, s *blkio.Storage) {
+func sameMounts(t *testing.T, step, mountinfo string, s *storage.Storage) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -81,15 +81,15 @@ func sameMounts(t *testing.T, step, mountinfo string, s *blkio.Storage) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := blkio.ParseMountTable(text)
+		want, err := storage.ParseMountTable(text)
 		text.Close() // It was only read.
 		if err != nil {
 			t.Fatal(err)
 		}
 		// Without a source in statmount (before 6.13), only those are known that disks
 		// depend on. A propagation type changes without a sign of it.
-		ignored := cmpopts.IgnoreFields(blkio.Mount{}, "Source", "Peers", "Master")
-		d := cmp.Diff(want.All(), s.Mounts().All(), ignored, cmpopts.SortSlices(func(a, b *blkio.Mount) bool { return a.ID < b.ID }))
+		ignored := cmpopts.IgnoreFields(storage.Mount{}, "Source", "Peers", "Master")
+		d := cmp.Diff(want.All(), s.Mounts().All(), ignored, cmpopts.SortSlices(func(a, b *storage.Mount) bool { return a.ID < b.ID }))
 		if d == "" {
 			return
 		}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
+
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
@@ -80,7 +82,7 @@ func watch(t *testing.T, fs string) *writeback.Observer {
 // of its files.
 func superBlock(t *testing.T, dir string) blkio.Dev {
 	t.Helper()
-	s, err := blkio.OpenStorage(blkio.StorageConfig{Sys: os.DirFS("/sys"), Mountinfo: "/proc/1/mountinfo", HostRoot: "/"})
+	s, err := storage.Open(storage.Config{Sys: os.DirFS("/sys"), Mountinfo: "/proc/1/mountinfo", HostRoot: "/"})
 	if err != nil {
 		t.Fatal(err)
 	}

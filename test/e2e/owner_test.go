@@ -10,7 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 )
 
@@ -122,7 +123,7 @@ func TestNoDeadOwner(t *testing.T) {
 // TestReleaseBtrfs: after a sync as the plugin does it, one release is enough on btrfs,
 // too. The dead cgroup was the first to change metadata, and so has that.
 func TestReleaseBtrfs(t *testing.T) {
-	tree, err := blkio.OpenHierarchy(cgroup.Root)
+	tree, err := cgroupfs.OpenHierarchy(cgroup.Root)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -43,7 +45,7 @@ func (w writer) limit(fs string, wbps int) {
 	if err := cgroup.Dir(w.name).SetIOMax(fmt.Sprintf("%s wbps=%d", dev, wbps)); err != nil {
 		w.t.Fatal(err)
 	}
-	tree, err := blkio.OpenHierarchy(cgroup.Root)
+	tree, err := cgroupfs.OpenHierarchy(cgroup.Root)
 	if err != nil {
 		w.t.Fatal(err)
 	}

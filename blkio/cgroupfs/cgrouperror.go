@@ -1,0 +1,62 @@
+package cgroupfs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// CgroupError is a failed operation on one cgroup. Its fields are apart so
+// that a caller can leave out the cgroup, whose name differs on each retry of
+// a container's creation.
+type CgroupError struct {
+	Op     string // "read", "write", "remove"
+	Name   string // "io.max", or an extended attribute
+	Data   string // what was written, "" for reads
+	Cgroup string // path below the cgroup root
+	Err    error
+}
+
+// Error formats `write io.max "8:16 wbps=1": invalid argument (cgroup a/b)`.
+func (e *CgroupError) Error() string {
+	return fmt.Sprintf("%s (cgroup %s)", e.Cause(), e.Cgroup)
+}
+
+// Cause is Error without the cgroup: the same bytes on each retry.
+func (e *CgroupError) Cause() string {
+	if e.Data != "" {
+		return fmt.Sprintf("%s %s %q: %v", e.Op, e.Name, e.Data, e.Err)
+	}
+	return fmt.Sprintf("%s %s: %v", e.Op, e.Name, e.Err)
+}
+
+// Unwrap gives the sentinel and the system's error.
+func (e *CgroupError) Unwrap() error { return e.Err }
+
+// fileError classifies the failure of an operation on one of c's files.
+func (c Cgroup) fileError(op, name, data string, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		// Without the io controller the directory has no io files.
+		err = c.sentinel(blkio.ErrNotSupported, err)
+	case errors.Is(err, unix.ENODEV):
+		// kernfs answers so for a removed cgroup, blk-cgroup for a number
+		// that is no whole disk.
+		err = c.sentinel(blkio.ErrNoDevice, err)
+	case errors.Is(err, unix.EOPNOTSUPP):
+		err = fmt.Errorf("%w: %w", blkio.ErrNotSupported, err)
+	}
+	return &CgroupError{Op: op, Name: name, Data: data, Cgroup: c.path, Err: err}
+}
+
+// sentinel wraps err in ErrGone, or in alive if the cgroup still exists.
+func (c Cgroup) sentinel(alive, err error) error {
+	if !c.Exists() {
+		alive = blkio.ErrGone
+	}
+	return fmt.Errorf("%w: %w", alive, err)
+}

@@ -1,0 +1,100 @@
+package cgroupfs
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// kernfsHandle is the type of a handle that is a number of kernfs (FILEID_KERNFS
+// in include/linux/exportfs.h, Linux 5.5).
+const kernfsHandle = 0xfe
+
+// ByID returns the cgroup of a number, see [Cgroup.ID]; ErrGone if it has none any
+// more. Of one whose path is longer than the kernel tells it is the nearest above
+// whose path is not. It takes CAP_DAC_READ_SEARCH, and finds cgroups of other cgroup namespaces
+// only where the hierarchy's root is theirs, too.
+func (h *Hierarchy) ByID(id uint64) (Cgroup, error) {
+	path, err := h.pathOf(id)
+	if err != nil {
+		return Cgroup{}, fmt.Errorf("find cgroup %d: %w", id, err)
+	}
+	return h.Cgroup(path), nil
+}
+
+func (h *Hierarchy) pathOf(id uint64) (string, error) {
+	if id == rootID {
+		return ".", nil
+	}
+	root, err := unix.Open(h.dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(root)
+	handle := unix.NewFileHandle(kernfsHandle, binary.NativeEndian.AppendUint64(nil, id))
+	fd, err := ignoreEINTR(func() (int, error) {
+		return unix.OpenByHandleAt(root, handle, unix.O_PATH|unix.O_CLOEXEC)
+	})
+	if errors.Is(err, unix.ESTALE) {
+		return "", blkio.ErrGone
+	}
+	if err != nil {
+		return "", err
+	}
+	defer func() { unix.Close(fd) }()
+	dir, err := nameOf(root)
+	if err != nil {
+		return "", err
+	}
+	name, err := nameOf(fd)
+	for range maxUp {
+		if !errors.Is(err, unix.ENAMETOOLONG) {
+			break
+		}
+		up, openErr := unix.Openat(fd, "..", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if openErr != nil {
+			return "", openErr
+		}
+		unix.Close(fd)
+		fd = up
+		name, err = nameOf(fd)
+	}
+	if err != nil {
+		return "", err
+	}
+	below, ok := strings.CutPrefix(name, strings.TrimSuffix(dir, "/")+"/")
+	if !ok {
+		return "", fmt.Errorf("it is at %q, outside of %s", name, dir)
+	}
+	return below, nil
+}
+
+// maxUp is how many cgroups with a path too long are gone up from one.
+const maxUp = 256
+
+func nameOf(fd int) (string, error) { return os.Readlink("/proc/self/fd/" + strconv.Itoa(fd)) }
+
+// Processes returns the processes of the cgroup, without those of the ones below.
+// One that is in another PID namespace is 0.
+func (c Cgroup) Processes() ([]int, error) {
+	data, err := c.h.readToEnd(c.path + "/cgroup.procs")
+	if err != nil {
+		return nil, c.fileError("read", "cgroup.procs", "", err)
+	}
+	var out []int
+	for field := range strings.FieldsSeq(string(data)) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			return nil, c.fileError("read", "cgroup.procs", "", err)
+		}
+		out = append(out, pid)
+	}
+	return out, nil
+}

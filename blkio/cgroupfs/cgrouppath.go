@@ -1,0 +1,138 @@
+package cgroupfs
+
+import (
+	"fmt"
+	"path"
+	"strings"
+)
+
+// ContainerCgroup turns linux.cgroupsPath of an OCI spec into a path below the
+// cgroup root, without a slash in front. Both drivers' forms are understood:
+//
+//	kubepods-besteffort-pod1.slice:cri-containerd:ID    systemd
+//	/kubepods/besteffort/pod1/ID                        cgroupfs
+//
+// podParent is the pod's cgroup_parent, or "". Where it ends in the slice of
+// cgroupsPath it says where that slice is; else systemd's rule does.
+//
+// Source: runc, docs/systemd.md, "systemd unit name and placement".
+func ContainerCgroup(cgroupsPath, podParent string) (string, error) {
+	p, err := containerCgroup(cgroupsPath, podParent)
+	if err != nil {
+		return "", fmt.Errorf("cgroups path %.200q: %w", cgroupsPath, err)
+	}
+	return p, nil
+}
+
+func containerCgroup(cgroupsPath, podParent string) (string, error) {
+	if strings.HasPrefix(cgroupsPath, "/") {
+		return cleanCgroup(cgroupsPath)
+	}
+	parts := strings.Split(cgroupsPath, ":")
+	if len(parts) != 3 {
+		return "", fmt.Errorf("neither SLICE:PREFIX:ID nor absolute")
+	}
+	slice, prefix, id := parts[0], parts[1], parts[2]
+	if id == "" || strings.Contains(prefix, "/") || strings.Contains(id, "/") {
+		return "", fmt.Errorf("no unit name in %.80q", prefix+":"+id)
+	}
+	unit := id // an ID that is a slice is the unit itself
+	if !strings.HasSuffix(id, sliceSuffix) {
+		unit = prefix + "-" + id + ".scope"
+	}
+	if slice == "" {
+		slice = "system.slice"
+	}
+	parent := ""
+	if path.Base(podParent) == slice && slice != podParent {
+		parent = podParent
+	} else {
+		var err error
+		if parent, err = expandSlice(slice); err != nil {
+			return "", err
+		}
+	}
+	return cleanCgroup(parent + "/" + unit)
+}
+
+// PodCgroup turns a pod's cgroup_parent into a path below the cgroup root,
+// without a slash in front. It is one already, except from CRI clients that
+// give the bare name of a slice.
+func PodCgroup(cgroupParent string) (string, error) {
+	p := cgroupParent
+	var err error
+	if !strings.Contains(p, "/") && strings.HasSuffix(p, sliceSuffix) {
+		p, err = expandSlice(p)
+	}
+	if err == nil {
+		p, err = cleanCgroup(p)
+	}
+	if err != nil {
+		return "", fmt.Errorf("cgroup parent %.200q: %w", cgroupParent, err)
+	}
+	return p, nil
+}
+
+const sliceSuffix = ".slice"
+
+// expandSlice spells out where systemd puts a slice, "/a.slice/a-b.slice" for
+// "a-b.slice". "-.slice" is the root.
+//
+// Source: systemd.slice(5).
+func expandSlice(slice string) (string, error) {
+	name, ok := strings.CutSuffix(slice, sliceSuffix)
+	if !ok || strings.Contains(name, "/") {
+		return "", fmt.Errorf("%.80q is not the name of a slice", slice)
+	}
+	if name == "-" {
+		return "", nil
+	}
+	var b strings.Builder
+	for i := 0; i <= len(name); i++ {
+		if i < len(name) && name[i] != '-' {
+			continue
+		}
+		if i == 0 || name[i-1] == '-' {
+			return "", fmt.Errorf("%.80q is not the name of a slice: empty part", slice)
+		}
+		b.WriteString("/" + name[:i] + sliceSuffix)
+	}
+	return b.String(), nil
+}
+
+// cleanCgroup checks and cleans a path below the cgroup root.
+func cleanCgroup(p string) (string, error) {
+	for _, c := range []byte(p) {
+		if c < ' ' || c == 0x7f {
+			return "", fmt.Errorf("has a control character")
+		}
+	}
+	for part := range strings.SplitSeq(p, "/") {
+		if part == ".." {
+			return "", fmt.Errorf("has a \"..\"")
+		}
+	}
+	p = path.Clean("/" + p)[1:]
+	if p == "" {
+		return "", fmt.Errorf("is the root cgroup")
+	}
+	return p, nil
+}
+
+// isContainer reports whether a cgroup is a container's, by the names that the kubelet and
+// systemd give to what is above it.
+func isContainer(p string) bool {
+	return strings.HasSuffix(p, ".scope") || isPod(path.Dir(p))
+}
+
+// isPod reports whether a cgroup is a pod's:
+//
+//	kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID.slice    systemd
+//	kubepods/burstable/podUID                                                  cgroupfs
+func isPod(p string) bool {
+	dir, name := path.Split(p)
+	if slice, ok := strings.CutSuffix(name, sliceSuffix); ok {
+		return strings.Contains(slice, "kubepods") && strings.Contains(slice, "-pod")
+	}
+	return strings.HasPrefix(name, "pod") && strings.Contains(dir, "kubepods")
+}

@@ -1,0 +1,120 @@
+package cgroupfs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// What is known of cgroups beyond their removal. One lives on in the kernel, out
+// of reach, while pages are charged to it and inodes belong to it.
+
+// rootID is the inode number of the root of each kernfs, cgroup2 too.
+const rootID = 1
+
+// ID returns the number by which the kernel names the cgroup where it has no
+// path: the inode number of its directory. A 64-bit kernel never gives it again
+// (kernfs_ino in include/linux/kernfs.h).
+func (c Cgroup) ID() (uint64, error) {
+	st, err := c.stat()
+	return st.Ino, err
+}
+
+// maxIDs is how many numbers IDs returns: a container may make cgroups at will.
+const maxIDs = 8
+
+// IDs returns the cgroup's number, and those of the cgroups right below: crun has
+// the container's processes, and what they write, in one of its own.
+func (c Cgroup) IDs() ([]uint64, error) {
+	st, err := c.stat()
+	if err != nil {
+		return nil, err
+	}
+	out := []uint64{st.Ino}
+	if st.Nlink == 2 {
+		return out, nil // none below
+	}
+	children, err := c.Children()
+	for _, child := range children[:min(len(children), maxIDs-1)] {
+		if id, err := child.ID(); err == nil {
+			out = append(out, id)
+		}
+	}
+	return out, err
+}
+
+// stat is by path for the reason of ReadXattr.
+func (c Cgroup) stat() (unix.Stat_t, error) {
+	var st unix.Stat_t
+	if err := unix.Lstat(c.h.dir+"/"+c.path, &st); err != nil {
+		return st, c.fileError("stat", "directory", "", err)
+	}
+	return st, nil
+}
+
+// maxOwn is how many cgroups of one container's own IDs returns: it may make any number.
+const maxOwn = 64
+
+// IDs returns the paths of all cgroups that are there, "." for the root, by their
+// numbers, of a container's own only the first. Those of other cgroup namespaces are not to be seen, see
+// Features.Namespaced.
+func (h *Hierarchy) IDs() (map[uint64]string, error) {
+	out := map[uint64]string{rootID: "."}
+	container, own := "", 0
+	err := h.walk(".", func(c Cgroup, _ int, st *unix.Stat_t) error {
+		switch {
+		case container != "" && strings.HasPrefix(c.path, container+"/"):
+			if own++; own > maxOwn {
+				return fs.SkipDir
+			}
+		case isContainer(c.path):
+			container, own = c.path, 0
+		}
+		out[st.Ino] = c.path
+		return nil
+	})
+	return out, err
+}
+
+// ReadDying returns how many cgroups below, at any depth, have been removed and
+// live on in the kernel.
+//
+// Source: Documentation/admin-guide/cgroup-v2.rst, "nr_dying_descendants".
+func (c Cgroup) ReadDying() (uint64, error) {
+	return readCgroup(c, "cgroup.stat", func(data string) (uint64, error) {
+		return sumOf(data, "nr_dying_descendants")
+	})
+}
+
+// ReadUnwritten returns how many bytes of the page cache that are charged to the
+// cgroup and to those below, removed ones too, are not on their disk. It may be
+// some seconds old. ErrNotSupported without the memory controller.
+//
+// Source: Documentation/admin-guide/cgroup-v2.rst, "file_dirty", "file_writeback".
+func (c Cgroup) ReadUnwritten() (uint64, error) {
+	return readCgroup(c, "memory.stat", func(data string) (uint64, error) {
+		return sumOf(data, "file_dirty", "file_writeback")
+	})
+}
+
+// sumOf adds values of a flat keyed file. Each must be there.
+func sumOf(data string, keys ...string) (uint64, error) {
+	var sum uint64
+	for _, key := range keys {
+		_, rest, ok := strings.Cut("\n"+data, "\n"+key+" ")
+		if !ok {
+			return 0, errors.New("no " + key)
+		}
+		value, _, _ := strings.Cut(rest, "\n")
+		n, err := strconv.ParseUint(value, 10, 63)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", key, err)
+		}
+		sum += n
+	}
+	return sum, nil
+}

@@ -1,0 +1,260 @@
+package cgroupfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// Held is a cgroup whose io.max is open, so that its limits can be lifted
+// between the end of its last process and its removal, 3 to 25 ms. Afterwards
+// nobody reaches them any more, and what was queued drains at their pace.
+type Held struct {
+	Cgroup
+	events int
+	ioMax  []int // its own first, then those of the cgroups right below
+}
+
+// hold opens a cgroup's files.
+func (c Cgroup) hold() (_ *Held, err error) {
+	events, err := c.h.open(c.path+"/cgroup.events", unix.O_RDONLY)
+	if err != nil {
+		return nil, c.fileError("open", "cgroup.events", "", err)
+	}
+	held := &Held{Cgroup: c, events: events}
+	children, err := c.Children()
+	if err != nil {
+		held.Close()
+		return nil, err
+	}
+	// A container that may make cgroups could make any number of them.
+	for _, cg := range append([]Cgroup{c}, children[:min(len(children), maxIDs-1)]...) {
+		fd, err := cg.h.open(cg.path+"/io.max", unix.O_RDWR)
+		switch {
+		case err == nil:
+			held.ioMax = append(held.ioMax, fd)
+		case cg == c:
+			held.Close()
+			return nil, c.fileError("open", "io.max", "", err)
+		}
+	}
+	return held, nil
+}
+
+// Close ends the hold.
+func (h *Held) Close() {
+	unix.Close(h.events)
+	for _, fd := range h.ioMax {
+		unix.Close(fd)
+	}
+}
+
+// Lift sets limits, in the cgroups below too. ErrGone is a race that was lost.
+func (h *Held) Lift(lines []blkio.DevLimits) error {
+	var errs []error
+	for _, l := range lines {
+		text := l.String()
+		for i, fd := range h.ioMax {
+			_, err := ignoreEINTR(func() (int, error) { return unix.Pwrite(fd, []byte(text), 0) })
+			// crun's own cgroup goes together with its processes. Nothing
+			// is queued under it that its parent's end does not free.
+			if err != nil && i == 0 {
+				errs = append(errs, h.liftError(text, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// liftError tells a cgroup that is being removed from a disk that has gone: both
+// are ENODEV, and the directory goes after its files.
+func (h *Held) liftError(text string, err error) error {
+	if _, readErr := unix.Pread(h.ioMax[0], make([]byte, 1), 0); errors.Is(readErr, unix.ENODEV) {
+		err = fmt.Errorf("%w: %w", blkio.ErrGone, err)
+		return &CgroupError{Op: "write", Name: "io.max", Data: text, Cgroup: h.path, Err: err}
+	}
+	return h.fileError("write", "io.max", text, err)
+}
+
+// populated reads cgroup.events, which also arms the next news of it.
+func (h *Held) populated() (bool, error) {
+	buf := make([]byte, 256)
+	n, err := ignoreEINTR(func() (int, error) { return unix.Pread(h.events, buf, 0) })
+	if err != nil {
+		return false, err
+	}
+	return strings.Contains(string(buf[:n]), "populated 1"), nil
+}
+
+// EmptyWatch tells when cgroups become empty. It is safe for concurrent use.
+//
+// Source: Documentation/admin-guide/cgroup-v2.rst, "[Un]populated Notification".
+type EmptyWatch struct {
+	epoll int
+
+	mu     sync.Mutex
+	held   map[int32]*Held // by the descriptor of cgroup.events
+	path   map[string]int32
+	closed bool // set by Close; epoll may be another file's number since
+}
+
+// errWatchClosed is returned by Add after Close.
+var errWatchClosed = errors.New("watch cgroups: the watch is closed")
+
+// NewEmptyWatch returns a watch of nothing yet.
+func NewEmptyWatch() (*EmptyWatch, error) {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("watch cgroups: %w", err)
+	}
+	return &EmptyWatch{epoll: fd, held: map[int32]*Held{}, path: map[string]int32{}}, nil
+}
+
+// Add watches a cgroup until it is empty. To add it again is no error.
+func (w *EmptyWatch) Add(c Cgroup) error {
+	if w.watches(c) {
+		return nil
+	}
+	held, err := c.hold() // Run must not wait for that
+	if err != nil {
+		return err
+	}
+	added, err := w.arm(held)
+	if !added {
+		held.Close()
+	}
+	return err
+}
+
+func (w *EmptyWatch) watches(c Cgroup) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, ok := w.path[c.path]
+	return ok
+}
+
+// arm adds an open cgroup, and returns false if that cannot be or another call has
+// added it.
+func (w *EmptyWatch) arm(held *Held) (added bool, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, ok := w.path[held.path]; ok {
+		return false, nil
+	}
+	if w.closed {
+		return false, errWatchClosed
+	}
+	fd := int32(held.events)
+	// A file that was not read yet counts as changed, so that one that is
+	// empty already is told of, too.
+	if err := unix.EpollCtl(w.epoll, unix.EPOLL_CTL_ADD, int(fd), &unix.EpollEvent{Events: unix.EPOLLPRI, Fd: fd}); err != nil {
+		return false, fmt.Errorf("watch cgroup %s: %w", held.path, err)
+	}
+	w.held[fd], w.path[held.path] = held, fd
+	return true, nil
+}
+
+// Close gives up all cgroups that are watched. It is called after Run has returned.
+func (w *EmptyWatch) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return nil
+	}
+	w.closed = true
+	for _, held := range w.held {
+		held.Close()
+	}
+	clear(w.held)
+	clear(w.path)
+	return unix.Close(w.epoll)
+}
+
+// Len is how many cgroups are watched.
+func (w *EmptyWatch) Len() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.held)
+}
+
+// Run calls empty for each cgroup that has become empty or has gone, until ctx
+// ends. The Held is then empty's to close. Between a container's end and systemd's
+// removal of its cgroup are some 4 ms, on a node that is busy with just that end,
+// so it runs before other threads where it may (CAP_SYS_NICE); urgent says whether.
+func (w *EmptyWatch) Run(ctx context.Context, urgent func(error), empty func(*Held)) error {
+	runtime.LockOSThread() // and no unlock: the thread ends with its goroutine
+	urgent(beUrgent())
+	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return fmt.Errorf("watch cgroups: %w", err)
+	}
+	defer unix.Close(wake)
+	if err := unix.EpollCtl(w.epoll, unix.EPOLL_CTL_ADD, wake, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(wake)}); err != nil {
+		return fmt.Errorf("watch cgroups: %w", err)
+	}
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		_, _ = unix.Write(wake, []byte{1, 1, 1, 1, 1, 1, 1, 1}) // it cannot fail
+	})
+	defer func() {
+		if !stop() {
+			<-stopped
+		}
+	}()
+	events := make([]unix.EpollEvent, 64)
+	for ctx.Err() == nil {
+		n, err := ignoreEINTR(func() (int, error) { return unix.EpollWait(w.epoll, events, -1) })
+		if err != nil {
+			return fmt.Errorf("watch cgroups: %w", err)
+		}
+		for _, e := range events[:n] {
+			w.news(e.Fd, empty)
+		}
+	}
+	return ctx.Err()
+}
+
+// news looks at one cgroup of which there is some.
+func (w *EmptyWatch) news(fd int32, empty func(*Held)) {
+	held := w.find(fd)
+	if held == nil {
+		return // the end of ctx
+	}
+	if populated, err := held.populated(); err == nil && populated {
+		return
+	}
+	w.disarm(held)
+	empty(held)
+}
+
+func (w *EmptyWatch) find(fd int32) *Held {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.held[fd]
+}
+
+func (w *EmptyWatch) disarm(held *Held) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.held, int32(held.events))
+	delete(w.path, held.path)
+	_ = unix.EpollCtl(w.epoll, unix.EPOLL_CTL_DEL, held.events, nil) // it is there
+}
+
+// beUrgent has the calling thread run before all that is not real-time. Threads
+// and processes that it starts are not.
+func beUrgent() error {
+	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1, Flags: unix.SCHED_FLAG_RESET_ON_FORK}
+	if err := unix.SchedSetAttr(0, &attr, 0); err != nil {
+		return fmt.Errorf("sched_setattr: %w", err)
+	}
+	return nil
+}

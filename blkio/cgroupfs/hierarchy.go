@@ -1,0 +1,220 @@
+package cgroupfs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// Hierarchy is a mounted cgroup v2 tree. It is safe for concurrent use.
+type Hierarchy struct {
+	dir string
+	fd  int // of dir, O_PATH
+	// write replaces a write to a file, by its path below dir; nil in all but fakes.
+	write func(name, data string) error
+}
+
+// OpenHierarchy opens the cgroup v2 tree mounted at dir, "/sys/fs/cgroup". On
+// cgroup v1 and hybrid systems, and without the io controller, the error is
+// ErrNotSupported and says in one line what to do.
+func OpenHierarchy(dir string) (*Hierarchy, error) {
+	if err := checkCgroup2(dir); err != nil {
+		return nil, fmt.Errorf("open cgroups at %s: %w", dir, err)
+	}
+	return OpenTree(dir)
+}
+
+const unifiedHint = "boot with systemd.unified_cgroup_hierarchy=1 for cgroup v2 alone"
+
+// checkCgroup2 is apart so that unit tests can use a plain directory.
+func checkCgroup2(dir string) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return err
+	}
+	switch st.Type {
+	case unix.CGROUP2_SUPER_MAGIC:
+		return nil
+	case unix.CGROUP_SUPER_MAGIC:
+		return fmt.Errorf("%w: a cgroup v1 controller is mounted there; %s", blkio.ErrNotSupported, unifiedHint)
+	case unix.TMPFS_MAGIC:
+		layout := "cgroup v1 system"
+		err := unix.Statfs(filepath.Join(dir, "unified"), &st)
+		if err == nil && st.Type == unix.CGROUP2_SUPER_MAGIC {
+			layout = "hybrid system (cgroup v1, with v2 for systemd alone)"
+		}
+		return fmt.Errorf("%w: this is a %s; %s", blkio.ErrNotSupported, layout, unifiedHint)
+	}
+	return fmt.Errorf("%w: no cgroup v2 is mounted there (filesystem type %#x); give the host's cgroup mount",
+		blkio.ErrNotSupported, st.Type)
+}
+
+// OpenTree opens a directory that has the layout of a cgroup v2 tree and need
+// not be one: what was captured from a node, or a fixture.
+func OpenTree(dir string) (*Hierarchy, error) {
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open cgroups at %s: %w", dir, err)
+	}
+	h := &Hierarchy{dir: dir, fd: fd}
+	controllers, err := h.readFile("cgroup.controllers")
+	if err == nil && !hasField(controllers, "io") {
+		err = fmt.Errorf("%w: cgroup.controllers lists no io controller, only %q; it is not built into this kernel, or cgroup v1 holds it",
+			blkio.ErrNotSupported, strings.TrimSpace(string(controllers)))
+	}
+	if err != nil {
+		h.Close() // the error that counts is the one before
+		return nil, fmt.Errorf("open cgroups at %s: %w", dir, err)
+	}
+	return h, nil
+}
+
+// OpenFakeTree is OpenTree for a directory of plain files in which write does what the
+// kernel would do with each write, such as to merge a line into io.max.
+func OpenFakeTree(dir string, write func(name, data string) error) (*Hierarchy, error) {
+	h, err := OpenTree(dir)
+	if err == nil {
+		h.write = write
+	}
+	return h, err
+}
+
+func hasField(data []byte, field string) bool {
+	return slices.Contains(strings.Fields(string(data)), field)
+}
+
+// Close releases the tree. Its cgroups are of no use afterwards.
+func (h *Hierarchy) Close() error { return unix.Close(h.fd) }
+
+// Cgroup returns the cgroup at a path below the root. It need not exist. A
+// path with ".." ends at the root, never above it.
+func (h *Hierarchy) Cgroup(p string) Cgroup {
+	if !fs.ValidPath(p) { // else it is clean, which a pass over the node has no time to make it
+		p = path.Clean("/" + p)[1:]
+	}
+	if p == "" {
+		p = "."
+	}
+	return Cgroup{h: h, path: p}
+}
+
+// open opens a file below the root, and never what is elsewhere: cgroupfs has
+// no symlinks, so nothing is lost by refusing them. os.Root would give the same
+// and cost an openat for each path element; with 250 pods that alone is more
+// than a reconcile of a node may take (36 us against 9 for one io.max).
+func (h *Hierarchy) open(name string, flags int) (int, error) {
+	how := unix.OpenHow{
+		Flags:   uint64(flags | unix.O_CLOEXEC),
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+	}
+	fd, err := ignoreEINTR(func() (int, error) { return unix.Openat2(h.fd, name, &how) })
+	if !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) {
+		return fd, err
+	}
+	// No openat2 under this kernel or seccomp filter: name is clean, so
+	// that os.Root finds the same file.
+	return h.openRooted(name, flags)
+}
+
+func (h *Hierarchy) openRooted(name string, flags int) (int, error) {
+	root, err := os.OpenRoot(h.dir)
+	if err != nil {
+		return -1, err
+	}
+	defer root.Close()
+	f, err := root.OpenFile(name, flags, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer f.Close()
+	return unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+}
+
+// readFile reads a whole file below the root.
+func (h *Hierarchy) readFile(name string) ([]byte, error) {
+	return h.readInto(make([]byte, 0, 1024), name)
+}
+
+// readInto is readFile into a buffer, as far as that is long enough.
+func (h *Hierarchy) readInto(buf []byte, name string) ([]byte, error) {
+	fd, err := h.open(name, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	buf = buf[:0]
+	for {
+		n, err := ignoreEINTR(func() (int, error) { return unix.Read(fd, buf[len(buf):cap(buf)]) })
+		if err != nil {
+			return nil, err
+		}
+		buf = buf[:len(buf)+n]
+		// These cgroup files are one record of seq_file: what does not fill
+		// the buffer is the end, without another read to see it.
+		if len(buf) < cap(buf) {
+			return buf, nil
+		}
+		buf = slices.Grow(buf, cap(buf))
+	}
+}
+
+// readToEnd is readFile for a file of many records, of which the kernel returns as
+// many as fit into a page with each read: cgroup.procs has one for each process.
+//
+// Source: fs/seq_file.c, seq_read_iter.
+func (h *Hierarchy) readToEnd(name string) ([]byte, error) {
+	fd, err := h.open(name, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
+// writeFile writes data to a file below the root in one write, which is what
+// the kernel takes as one command. It never creates a file. O_TRUNC, which a
+// shell's ">" has too, means nothing to the kernel here; in a plain directory
+// the file then holds the last write.
+func (h *Hierarchy) writeFile(name, data string) error {
+	if h.write != nil {
+		return h.write(name, data)
+	}
+	fd, err := h.open(name, unix.O_WRONLY|unix.O_TRUNC)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd) // the write has said all there is to say
+	_, err = ignoreEINTR(func() (int, error) { return unix.Write(fd, []byte(data)) })
+	return err
+}
+
+func (h *Hierarchy) exists(name string) (bool, error) {
+	fd, err := h.open(name, unix.O_PATH)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, unix.Close(fd)
+}
+
+func ignoreEINTR(fn func() (int, error)) (int, error) {
+	for {
+		n, err := fn()
+		if !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
+}

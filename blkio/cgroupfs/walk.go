@@ -1,0 +1,185 @@
+package cgroupfs
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Attribute is an extended attribute about a cgroup, with what is known of that anyway.
+type Attribute struct {
+	Value []byte // for as long as the function runs that is given it
+	ID    uint64 // of the cgroup, see [Cgroup.ID]
+	// OnParent is true if the attribute is on the directory above the cgroup's, see
+	// [Cgroup.Above]. Owner is the owner of the directory that it is on.
+	OnParent bool
+	Owner    int
+}
+
+// Walk calls fn for the extended attribute of each cgroup below the root that has it, and
+// for each one that Above names; parents first and siblings by name. It does not look
+// into containers: they may have any number of cgroups, and write what they like on them.
+// Cgroups that vanish meanwhile are left out, and those whose path is longer than the
+// kernel takes. An error of fn ends the walk and is returned as it is.
+func (h *Hierarchy) Walk(xattr string, fn func(c Cgroup, a Attribute) error) error {
+	w := attributeWalk{h: h, xattr: xattr, fn: fn, buf: make([]byte, xattrSize)}
+	return h.walk(".", func(c Cgroup, dir int, st *unix.Stat_t) error {
+		if isContainer(c.path) {
+			return fs.SkipDir
+		}
+		err := w.visit(c, dir, st)
+		if err == nil && isPod(c.path) {
+			return fs.SkipDir // below are containers
+		}
+		return err
+	})
+}
+
+type attributeWalk struct {
+	h     *Hierarchy
+	xattr string
+	fn    func(Cgroup, Attribute) error
+	buf   []byte
+}
+
+// visit calls fn for the attributes on one directory.
+func (w *attributeWalk) visit(c Cgroup, dir int, st *unix.Stat_t) error {
+	names, err := listXattrs(w.buf, w.xattr, func(buf []byte) (int, error) { return unix.Flistxattr(dir, buf) })
+	if err != nil {
+		return c.xattrError("list", w.xattr, err)
+	}
+	for _, name := range names {
+		value, err := getxattr(w.buf, func(buf []byte) (int, error) { return unix.Fgetxattr(dir, name, buf) })
+		if err != nil {
+			return c.xattrError("read", name, err)
+		}
+		about, id, onParent := c, st.Ino, name != w.xattr
+		if onParent {
+			about, id = about.child(name[len(w.xattr)+1:]), entryID(dir, name[len(w.xattr)+1:])
+		}
+		if value == nil || id == 0 || about.path == "." {
+			continue // it has gone meanwhile
+		}
+		if err := w.fn(about, Attribute{value, id, onParent, int(st.Uid)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// entryID returns the inode number of a directory's entry, 0 if it has none.
+func entryID(dir int, name string) uint64 {
+	var st unix.Stat_t
+	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return 0
+	}
+	return st.Ino
+}
+
+// visitor is called with a cgroup, and a descriptor and the status of its directory.
+type visitor func(c Cgroup, dir int, st *unix.Stat_t) error
+
+// walk calls fn for the cgroup at p and all below it.
+func (h *Hierarchy) walk(p string, fn visitor) error {
+	names, err := h.visit(p, fn)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		child := name
+		if p != "." {
+			child = p + "/" + name
+		}
+		if err := h.walk(child, fn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// visit calls fn for one cgroup and returns the names of its children.
+func (h *Hierarchy) visit(p string, fn visitor) ([]string, error) {
+	dir, err := h.open(p, unix.O_RDONLY|unix.O_DIRECTORY)
+	if vanished(err) || errors.Is(err, unix.ENAMETOOLONG) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("walk cgroups: open %s: %w", p, err)
+	}
+	defer unix.Close(dir)
+	var st unix.Stat_t
+	if err := unix.Fstat(dir, &st); err != nil {
+		return nil, fmt.Errorf("walk cgroups: stat %s: %w", p, err)
+	}
+	switch err := fn(Cgroup{h: h, path: p}, dir, &st); {
+	case errors.Is(err, fs.SkipDir):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	names, err := subdirectories(dir, &st)
+	if err != nil && !vanished(err) {
+		return nil, fmt.Errorf("walk cgroups: read %s: %w", p, err)
+	}
+	return names, nil
+}
+
+// subdirectories returns the sorted names of a cgroup's children.
+func subdirectories(dir int, st *unix.Stat_t) ([]string, error) {
+	if st.Nlink == 2 {
+		return nil, nil // "." and the parent's entry: a leaf, spare its 60 files
+	}
+	// By hand: package os makes an object of each of the 60 files of each cgroup.
+	var names []string
+	buf := make([]byte, 8192)
+	for {
+		n, err := ignoreEINTR(func() (int, error) { return unix.ReadDirent(dir, buf) })
+		if err != nil {
+			return nil, err
+		}
+		if n <= 0 {
+			slices.Sort(names)
+			return names, nil
+		}
+		names = appendDirectories(names, dir, buf[:n])
+	}
+}
+
+// appendDirectories adds the names of the directories among entries of dir, which
+// are as in getdents64(2): inode and offset, 8 bytes each, then the length of the
+// entry (2), its type (1), and the name with a 0 after it.
+func appendDirectories(names []string, dir int, entries []byte) []string {
+	const length, kind, text = 16, 18, 19
+	for len(entries) > text {
+		size := int(binary.NativeEndian.Uint16(entries[length:]))
+		if size <= text || size > len(entries) {
+			break
+		}
+		e := entries[:size]
+		entries = entries[size:]
+		if e[kind] != unix.DT_DIR && e[kind] != unix.DT_UNKNOWN {
+			continue
+		}
+		name := unix.ByteSliceToString(e[text:])
+		if name == "." || name == ".." || e[kind] == unix.DT_UNKNOWN && !isDirectory(dir, name) {
+			continue
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// isDirectory is for filesystems that do not tell in their entries; cgroupfs does.
+func isDirectory(dir int, name string) bool {
+	var st unix.Stat_t
+	err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
+}
+
+func vanished(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV)
+}

@@ -1,0 +1,147 @@
+package cgroupfs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// WritebackStat is what one cgroup has still to write through one bdi, which is
+// one disk or one filesystem of several disks. A cgroup that is gone is listed as
+// long as an inode belongs to it. The kernel counts bytes per CPU and adds them up
+// now and then, so they are off by some dozen pages per CPU; inodes are exact.
+type WritebackStat struct {
+	CgroupID  uint64 // see Cgroup.ID
+	Dirty     uint64 // bytes that nobody writes yet
+	Writeback uint64 // bytes on their way to the disk, or held back by a limit
+	Inodes    uint64 // those that wait for writeback
+}
+
+// Left is what there is to write, in bytes.
+func (w WritebackStat) Left() uint64 { return w.Dirty + w.Writeback }
+
+// ParseWritebackStats parses a bdi's wb_stats: a block of lines for each cgroup,
+// in no order. One cgroup may have several. Other lines are skipped.
+//
+//	WbCgIno:                 4208
+//	WbWriteback:            59808 kB
+//	WbReclaimable:         676480 kB
+//	WbDirtyThresh:        6004624 kB
+//	WbDirtied:           23348192 kB
+//	WbWritten:           22614592 kB
+//	WbWriteBandwidth:      593204 kBps
+//	b_dirty:                    1
+//	b_io:                       1
+//	b_more_io:                  0
+//	b_dirty_time:               0
+//	state:                      7
+//
+// Source: wb_stats_show and cgwb_debug_stats_show in mm/backing-dev.c.
+func ParseWritebackStats(r io.Reader) ([]WritebackStat, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("read wb_stats: %w", err)
+	}
+	var out []WritebackStat
+	n := 0
+	for line := range strings.Lines(string(data)) {
+		n++
+		name, value, _ := strings.Cut(line, ":")
+		if name == "WbCgIno" {
+			out = append(out, WritebackStat{})
+		}
+		if len(out) == 0 {
+			continue
+		}
+		if err := out[len(out)-1].set(name, strings.Fields(value)); err != nil {
+			return nil, fmt.Errorf("parse wb_stats, line %d %.80q: %w", n, strings.TrimSpace(line), err)
+		}
+	}
+	return out, nil
+}
+
+// set takes the value of one line.
+func (w *WritebackStat) set(name string, value []string) error {
+	switch name {
+	case "WbCgIno":
+		return parseCount(&w.CgroupID, value, 64)
+	case "WbReclaimable", "WbWriteback":
+		into := &w.Dirty
+		if name == "WbWriteback" {
+			into = &w.Writeback
+		}
+		if len(value) != 2 || value[1] != "kB" {
+			return errors.New("not in kB")
+		}
+		err := parseCount(into, value[:1], 53) // so that the sum of two fits
+		*into <<= 10
+		return err
+	case "b_dirty", "b_io", "b_more_io":
+		var inodes uint64
+		err := parseCount(&inodes, value, 32)
+		w.Inodes += inodes
+		return err
+	}
+	return nil
+}
+
+func parseCount(into *uint64, value []string, bits int) error {
+	if len(value) != 1 {
+		return errors.New("not one number")
+	}
+	n, err := strconv.ParseUint(value[0], 10, bits)
+	if err != nil {
+		return err
+	}
+	*into = n
+	return nil
+}
+
+// FormatWritebackStats is the inverse of ParseWritebackStats, as far as that goes.
+func FormatWritebackStats(stats []WritebackStat) string {
+	var b strings.Builder
+	for _, w := range stats {
+		fmt.Fprintf(&b, "WbCgIno: %21d\nWbWriteback: %14d kB\nWbReclaimable: %12d kB\nb_dirty: %18d\n\n",
+			w.CgroupID, w.Writeback>>10, w.Dirty>>10, w.Inodes)
+	}
+	return b.String()
+}
+
+// ReadWritebackStats reads debugfs, os.DirFS("/sys/kernel/debug"): what each
+// cgroup has to write, by bdi. The bdi of a disk has its number as a name, that
+// of a btrfs or another filesystem one of its own, "btrfs-1". ErrNotSupported
+// where debugfs is not mounted, and before Linux 6.10.
+func ReadWritebackStats(debugfs fs.FS) (map[string][]WritebackStat, error) {
+	bdis, err := fs.ReadDir(debugfs, "bdi")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: debugfs is not mounted", blkio.ErrNotSupported)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read debugfs: %w", err)
+	}
+	out := map[string][]WritebackStat{}
+	for _, bdi := range bdis {
+		file, err := debugfs.Open("bdi/" + bdi.Name() + "/wb_stats")
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // an older kernel, or gone while we looked
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read debugfs: %w", err)
+		}
+		stats, err := ParseWritebackStats(file)
+		file.Close()
+		if err != nil {
+			return nil, fmt.Errorf("bdi %s: %w", bdi.Name(), err)
+		}
+		out[bdi.Name()] = stats
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%w: this kernel has no wb_stats", blkio.ErrNotSupported)
+	}
+	return out, nil
+}

@@ -1,0 +1,118 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// DiskInfo describes a disk for people, and for what depends on its kind.
+type DiskInfo struct {
+	blkio.Disk
+	Model      string // of the drive; of a dm, md or loop device what it is made of
+	Size       uint64 // bytes
+	Rotational bool
+	ReadOnly   bool
+	Scheduler  string       // "mq-deadline", "bfq", "none"
+	Below      []blkio.Disk // the disks of a dm or md device, directly below it
+	Partitions []blkio.Disk // their own numbers take no limits
+}
+
+// Disks returns every whole disk, sorted by number. Hidden ones (the paths of
+// an NVMe multipath disk have no number) and those without a size (unused
+// loop, zram and nbd devices, empty card readers) are left out.
+func (s Sysfs) Disks() ([]DiskInfo, error) {
+	entries, err := fs.ReadDir(s.fsys, "block")
+	if err != nil {
+		return nil, fmt.Errorf("list disks: %w", err)
+	}
+	var out []DiskInfo
+	for _, e := range entries {
+		info, ok, err := s.diskInfo("block/" + e.Name())
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, blkio.ErrNoDevice) {
+			continue // gone while we looked
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list disks: %w", err)
+		}
+		if ok {
+			out = append(out, info)
+		}
+	}
+	slices.SortFunc(out, func(a, b DiskInfo) int { return a.Dev.Compare(b.Dev) })
+	return out, nil
+}
+
+// sectorSize is what sysfs counts in, whatever the disk's own is.
+const sectorSize = 512
+
+func (s Sysfs) diskInfo(dir string) (DiskInfo, bool, error) {
+	if s.text(dir+"/hidden") == "1" {
+		return DiskInfo{}, false, nil
+	}
+	disk, err := s.disk(dir)
+	if err != nil {
+		return DiskInfo{}, false, err
+	}
+	info := DiskInfo{
+		Disk:       disk,
+		Size:       s.count(dir+"/size") * sectorSize,
+		Rotational: s.text(dir+"/queue/rotational") == "1",
+		ReadOnly:   s.text(dir+"/ro") == "1",
+		Scheduler:  activeScheduler(s.text(dir + "/queue/scheduler")),
+		Model:      s.model(dir),
+	}
+	if info.Size == 0 {
+		return DiskInfo{}, false, nil
+	}
+	if info.Below, err = s.slaves(dir); err != nil {
+		return DiskInfo{}, false, err
+	}
+	info.Partitions, err = s.partitions(dir)
+	return info, err == nil, err
+}
+
+func (s Sysfs) model(dir string) string {
+	for _, name := range []string{"device/model", "dm/name", "md/level", "loop/backing_file"} {
+		if model := s.text(dir + "/" + name); model != "" {
+			return model
+		}
+	}
+	return ""
+}
+
+func (s Sysfs) partitions(dir string) ([]blkio.Disk, error) {
+	entries, err := fs.ReadDir(s.fsys, dir)
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[blkio.Dev]blkio.Disk)
+	for _, e := range entries {
+		sub := dir + "/" + e.Name()
+		if !e.IsDir() || !s.isPartition(sub) {
+			continue
+		}
+		d, err := s.disk(sub)
+		if err != nil {
+			return nil, err
+		}
+		found[d.Dev] = d
+	}
+	if len(found) == 0 {
+		return nil, nil
+	}
+	return sortedDisks(found), nil
+}
+
+// activeScheduler picks the one in brackets of "none [mq-deadline] bfq". A
+// device that has no choice reads as "none".
+func activeScheduler(s string) string {
+	if _, rest, ok := strings.Cut(s, "["); ok {
+		s, _, _ = strings.Cut(rest, "]")
+	}
+	return s
+}

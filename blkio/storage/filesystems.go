@@ -1,0 +1,117 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// Filesystem is one that is mounted from block devices, once or many times.
+type Filesystem struct {
+	Dev     blkio.Dev // st_dev of its files, as in each of the mounts
+	Type    string
+	Devices []blkio.Disk   // it is on, partitions as they are, sorted by number
+	Mounts  []*Mount       // in the order of the table, hidden ones too
+	Warning *blkio.Warning // a limit holds, but not for everything
+	Err     error          // why Devices are not known
+}
+
+// Filesystems returns those that have a disk, by the mount table as of the last
+// refresh, in its order.
+func (s *Storage) Filesystems() []Filesystem {
+	snap := s.current.Load()
+	at := map[blkio.Dev]int{}
+	var out []Filesystem
+	for i := range snap.table.mounts {
+		m := snap.table.mounts[i]
+		if m.Unreadable != "" || noDiskReason(m.FSType) != "" || m.FSType == "overlay" || m.Dev.Major == 0 && !strings.HasPrefix(m.Source, "/dev/") {
+			continue
+		}
+		n, known := at[m.Dev]
+		if !known {
+			n = len(out)
+			at[m.Dev] = n
+			f := Filesystem{Dev: m.Dev, Type: m.FSType, Warning: writebackWarning(m)}
+			f.Devices, f.Err = snap.devicesBelow(m)
+			out = append(out, f)
+		}
+		out[n].Mounts = append(out[n].Mounts, m)
+	}
+	return out
+}
+
+// FilesystemAt returns the number of the filesystem that is mounted at a path of the host,
+// as of the last refresh, or zero if none is. Mounts of one filesystem have the same.
+func (s *Storage) FilesystemAt(mountpoint string) blkio.Dev {
+	m := s.Mounts().find(mountpoint)
+	if m == nil || m.Mountpoint != mountpoint {
+		return blkio.Dev{}
+	}
+	return m.Dev
+}
+
+// MountedDisks returns the whole disks that a filesystem of the mount table is on, as of
+// the last refresh. What is not to be found of a filesystem is left out.
+func (s *Storage) MountedDisks() map[blkio.Dev]bool {
+	out := make(map[blkio.Dev]bool)
+	sys := &s.current.Load().sys
+	for _, f := range s.Filesystems() {
+		for _, d := range f.Devices {
+			if whole, err := sys.WholeDisk(d.Dev); err == nil {
+				out[whole.Dev] = true
+			}
+		}
+	}
+	return out
+}
+
+func (s *snapshot) devicesBelow(m *Mount) ([]blkio.Disk, error) {
+	if m.Dev.Major != 0 {
+		d, err := s.sys.device(m.Dev)
+		if err != nil {
+			return nil, err
+		}
+		return []blkio.Disk{d}, nil
+	}
+	found := map[blkio.Dev]blkio.Disk{}
+	for source := range strings.SplitSeq(m.Source, ":") {
+		dev, err := s.node(source)
+		if err != nil {
+			return nil, fmt.Errorf("%s on %s: %w", m.FSType, source, err)
+		}
+		var members []blkio.Disk
+		if m.FSType == "btrfs" {
+			members, err = s.sys.BtrfsMembers(dev)
+		} else {
+			var d blkio.Disk
+			d, err = s.sys.device(dev)
+			members = []blkio.Disk{d}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s on %s: %w", m.FSType, source, err)
+		}
+		for _, d := range members {
+			found[d.Dev] = d
+		}
+	}
+	return sortedDisks(found), nil
+}
+
+// Locate returns where a path of the host leads to, free of symlinks, and
+// whether names there can be looked up without waiting for a network or another
+// process. It is "" where that cannot be known.
+func (s *Storage) Locate(ctx context.Context, hostPath string) (p string, local bool) {
+	snap := s.current.Load()
+	l := snap.locate(ctx, hostPath)
+	if l.path == "" {
+		return "", false
+	}
+	m := snap.table.find(l.path)
+	return l.path, m != nil && isLocal(m) && snap.remoteAbove(m) == nil
+}
+
+// Node returns the number of the block device that a path below /dev names.
+// ErrNoDevice if there is none.
+func (s *Storage) Node(name string) (blkio.Dev, error) { return s.current.Load().node(name) }

@@ -1,0 +1,84 @@
+package storage
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"maps"
+)
+
+// mountReader reads the mount table again and again. From one reading to the
+// next a few lines of thousands are new, and only those are parsed; the other
+// mounts are those of the table before. Parsing all takes 10 ms and makes 6 MB of
+// garbage for 5,000 mounts, just when a handler is to be fast. Its memory grows with
+// the number of the lines and not with their lengths.
+type mountReader struct {
+	seed  maphash.Seed
+	lines map[uint64]line // by their hashes
+	reads int
+	table *MountTable // of the last reading, to make the next one of
+	in    lineReader  // keeps its buffers
+}
+
+// line is one that was there at a reading; its Mount is nil if it has none.
+type line struct {
+	*Mount
+	read int // the last one
+}
+
+func newMountReader() *mountReader {
+	return &mountReader{
+		seed: maphash.MakeSeed(), lines: make(map[uint64]line), table: newMountTable(nil),
+		in: lineReader{src: bufio.NewReaderSize(nil, 32<<10)},
+	}
+}
+
+func (r *mountReader) read(src io.Reader) (*MountTable, error) {
+	r.in.src.Reset(src)
+	r.reads++
+	var mounts, added []*Mount
+	names := make(mountNames)
+	for {
+		err := r.in.next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			*r = *newMountReader() // A part of the lines has been taken in.
+			return nil, fmt.Errorf("read mountinfo: %w", err)
+		}
+		h := maphash.Bytes(r.seed, r.in.line.text) + uint64(r.in.line.cut)
+		l, isKnown := r.lines[h]
+		if l.read == r.reads {
+			continue // The same line twice.
+		}
+		if !isKnown {
+			l.Mount = r.in.line.parseMount(names)
+		}
+		r.lines[h] = line{l.Mount, r.reads}
+		if l.Mount == nil {
+			continue
+		}
+		mounts = append(mounts, l.Mount)
+		if !isKnown {
+			added = append(added, l.Mount)
+		}
+	}
+	r.table = r.table.next(mounts, added, r.forget())
+	return r.table, nil
+}
+
+// forget drops the lines that were not read the last time, and returns their mounts.
+func (r *mountReader) forget() map[*Mount]bool {
+	gone := make(map[*Mount]bool)
+	maps.DeleteFunc(r.lines, func(_ uint64, l line) bool {
+		if l.read == r.reads {
+			return false
+		}
+		gone[l.Mount] = true
+		return true
+	})
+	return gone
+}

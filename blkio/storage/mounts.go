@@ -1,0 +1,224 @@
+package storage
+
+import (
+	"cmp"
+	"io"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// Mount is one line of mountinfo, reduced to the fields that this module uses.
+type Mount struct {
+	ID, Parent int
+	Dev        blkio.Dev // st_dev of its files; major 0 is no block device
+	Root       string    // of the mount within the filesystem; "" if it is longer than PATH_MAX
+	Mountpoint string    // absolute, free of symlinks
+	FSType     string
+	Source     string
+	// Options are those of an overlay that name its layers; "" for other types.
+	Options string
+	// Peers is the number of its peer group, and Master that of the group that
+	// propagates mounts and unmounts to it; 0 for none.
+	Peers, Master int
+	// DataJournal is ext4's data=journal: no cgroup writeback.
+	DataJournal bool
+	// SlowFsync is true for ext4's nodelalloc and dioread_lock, with which the
+	// fsync of others waits behind a throttled writer.
+	SlowFsync bool
+	// Unreadable is the reason why the fields above are incomplete, "" if they are
+	// complete. A path that such a mount may hold cannot be limited. If the
+	// mountpoint itself is too long, Mountpoint is the directory above it that the
+	// first PATH_MAX bytes name: no path that a container can be given is as deep.
+	Unreadable string
+}
+
+// MountTable is a snapshot of the mounts of a mount namespace. It does not change
+// and is safe for concurrent use.
+type MountTable struct {
+	mounts []*Mount // in the order of the kernel
+	// sorted has the same mounts by mountpoint. The mounts below a directory are
+	// next to one another, and so are those on one mountpoint, in no order.
+	sorted []*Mount
+}
+
+// ParseMountTable parses mountinfo as of proc_pid_mountinfo(5):
+//
+//	36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
+//
+// The parent IDs decide which mounts are hidden: Find does not return a mount below
+// a directory that another mount covers. A line that is malformed or too long
+// affects its own mount only. The error is that of reading r.
+func ParseMountTable(r io.Reader) (*MountTable, error) { return newMountReader().read(r) }
+
+func newMountTable(mounts []*Mount) *MountTable {
+	t := &MountTable{mounts: mounts, sorted: slices.Clone(mounts)}
+	slices.SortStableFunc(t.sorted, byMountpoint)
+	return t
+}
+
+func byMountpoint(a, b *Mount) int { return cmp.Compare(a.Mountpoint, b.Mountpoint) }
+
+// next returns the table of these mounts, which are those of t without the ones in
+// gone and with added, in any order. It costs less than sorting all of them.
+func (t *MountTable) next(mounts, added []*Mount, gone map[*Mount]bool) *MountTable {
+	fresh := slices.SortedStableFunc(slices.Values(added), byMountpoint)
+	out := &MountTable{mounts: mounts, sorted: make([]*Mount, 0, len(mounts))}
+	for _, m := range t.sorted {
+		if gone[m] {
+			continue
+		}
+		for len(fresh) > 0 && fresh[0].Mountpoint < m.Mountpoint {
+			out.sorted, fresh = append(out.sorted, fresh[0]), fresh[1:]
+		}
+		out.sorted = append(out.sorted, m)
+	}
+	out.sorted = append(out.sorted, fresh...)
+	return out
+}
+
+// All returns every mount in the order of the kernel. They must not be changed, and
+// may be shared with another table.
+func (t *MountTable) All() []*Mount { return t.mounts }
+
+// Find returns the mount that holds an absolute path, taken as text: the
+// longest mountpoint that is the path or a directory above it, the topmost if
+// there are several, without those that another mount hides.
+func (t *MountTable) Find(p string) (*Mount, bool) {
+	if !strings.HasPrefix(p, "/") {
+		return nil, false
+	}
+	m := t.find(path.Clean(p))
+	return m, m != nil
+}
+
+// find takes a clean path. It looks up the mounts around each mountpoint on the way
+// just once, so that the time grows with the length of the path and no more.
+func (t *MountTable) find(p string) *Mount {
+	for {
+		// The mountpoints from a directory above p to p itself all start with that
+		// directory, so the last one of them that is not after p is the nearest.
+		i, _ := slices.BinarySearchFunc(t.sorted, p, func(m *Mount, p string) int {
+			if m.Mountpoint <= p {
+				return -1
+			}
+			return 1
+		})
+		if i == 0 {
+			return nil
+		}
+		last := t.sorted[i-1].Mountpoint
+		if last == p {
+			return t.top(t.stack(i), p)
+		}
+		p = commonDir(p, last)
+	}
+}
+
+// stack returns the mounts on the mountpoint of the last mount before index end.
+func (t *MountTable) stack(end int) []*Mount {
+	first := end - 1
+	for first > 0 && t.sorted[first-1].Mountpoint == t.sorted[end-1].Mountpoint {
+		first--
+	}
+	return t.sorted[first:end]
+}
+
+// commonDir returns the deepest directory that is p or above it and whose text the
+// path other starts with. Both are clean, and other is not an ancestor of p.
+func commonDir(p, other string) string {
+	n := 0
+	for n < len(p) && n < len(other) && p[n] == other[n] {
+		n++
+	}
+	if n < len(p) && p[n] == '/' {
+		return p[:max(n, 1)]
+	}
+	return p[:max(strings.LastIndexByte(p[:n], '/'), 1)]
+}
+
+// top returns the mount that is seen on p: the top of the stack there, or the mount
+// around it if a mount further up hides the whole of the stack.
+func (t *MountTable) top(stack []*Mount, p string) *Mount {
+	var around *Mount
+	if p != "/" {
+		around = t.find(parentDir(p))
+	}
+	var seen *Mount
+	if around == nil {
+		seen = bottom(stack) // the root, whose parent is not in the table
+	} else if seen = childOf(stack, around.ID); seen == nil {
+		return around
+	}
+	for range stack { // bounded, should the parents go round in circles
+		next := childOf(stack, seen.ID)
+		if next == nil {
+			break
+		}
+		seen = next
+	}
+	return seen
+}
+
+// bottom returns the mount of a stack that has no other one of it below.
+func bottom(stack []*Mount) *Mount {
+	for _, m := range slices.Backward(stack) {
+		isBelow := func(o *Mount) bool { return o.ID == m.Parent && o.ID != m.ID }
+		if !slices.ContainsFunc(stack, isBelow) {
+			return m
+		}
+	}
+	return stack[len(stack)-1]
+}
+
+// childOf returns the mount of a stack that is mounted on the one with this ID.
+func childOf(stack []*Mount, id int) *Mount {
+	for _, m := range slices.Backward(stack) {
+		if m.Parent == id && m.ID != id {
+			return m
+		}
+	}
+	return nil
+}
+
+// below returns a list that starts with the mounts below a clean directory, sorted
+// by mountpoint; hidden ones too. It is nil if there are none. The root directory
+// is "".
+func (t *MountTable) below(dir string) []*Mount {
+	first, _ := slices.BinarySearchFunc(t.sorted, dir, func(m *Mount, dir string) int { return compareToBelow(m.Mountpoint, dir) })
+	if first == len(t.sorted) || !isBelow(t.sorted[first].Mountpoint, dir) {
+		return nil
+	}
+	return t.sorted[first:]
+}
+
+// compareToBelow compares a mountpoint with the text that all paths below dir start
+// with, dir + "/", without making that.
+func compareToBelow(p, dir string) int {
+	if len(p) <= len(dir) {
+		return cmp.Or(strings.Compare(p, dir), -1)
+	}
+	if c := strings.Compare(p[:len(dir)], dir); c != 0 {
+		return c
+	}
+	if p[len(dir)] < '/' || p[len(dir):] == "/" {
+		return -1
+	}
+	return 1
+}
+
+// isBelow reports whether a mountpoint is below a directory, and not the directory
+// itself.
+func isBelow(p, dir string) bool {
+	return len(p) > len(dir)+1 && p[len(dir)] == '/' && p[:len(dir)] == dir
+}
+
+// parentDir is path.Dir for a clean absolute path, without its allocations.
+func parentDir(p string) string {
+	if i := strings.LastIndexByte(p, '/'); i > 0 {
+		return p[:i]
+	}
+	return "/"
+}

@@ -1,0 +1,234 @@
+package storage
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// layers are the directories that an overlay is made of, as paths of who mounted it.
+type layers struct {
+	upper string // "" if nothing can be written
+	lower []string
+}
+
+// parseLayers reads them from the options of an overlay in mountinfo:
+//
+//	rw,lowerdir=/l1:/l2,upperdir=/u,workdir=/w,xino=off
+//
+// Layers that were given one by one are listed so, "lowerdir+=/l1,lowerdir+=/l2".
+//
+// Source: ovl_show_options in fs/overlayfs/params.c.
+func parseLayers(options string) layers {
+	var l layers
+	for option := range strings.SplitSeq(options, ",") {
+		key, value, _ := strings.Cut(option, "=")
+		value = unescapeOctal(value)
+		switch key {
+		case "upperdir":
+			l.upper = value
+		case "lowerdir":
+			l.lower = append(l.lower, splitLayers(value)...)
+		case "lowerdir+", "datadir+":
+			l.lower = append(l.lower, value)
+		}
+	}
+	return l
+}
+
+// layerOptions returns those of an overlay's options that parseLayers reads.
+func layerOptions(options string) string {
+	kept := make([]string, 0, 8)
+	for option := range strings.SplitSeq(options, ",") {
+		switch key, _, _ := strings.Cut(option, "="); key {
+		case "upperdir", "lowerdir", "lowerdir+", "datadir+":
+			kept = append(kept, option)
+		}
+	}
+	return strings.Join(kept, ",")
+}
+
+// splitLayers splits at colons without a backslash. Between two are layers of data
+// only, so that there can be empty ones.
+func splitLayers(list string) []string {
+	var out []string
+	var one strings.Builder
+	end := func() {
+		if one.Len() > 0 {
+			out = append(out, one.String())
+			one.Reset()
+		}
+	}
+	for i := 0; i < len(list); i++ {
+		switch {
+		case list[i] == ':':
+			end()
+			continue
+		case list[i] == '\\' && i+1 < len(list):
+			i++
+		}
+		one.WriteByte(list[i])
+	}
+	end()
+	return out
+}
+
+// unescapeOctal undoes what seq_file's show functions do: "\040" is a blank.
+func unescapeOctal(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+4 <= len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// maxOverlays is how deep overlays can be made of overlays: FILESYSTEM_MAX_STACK_DEPTH.
+const maxOverlays = 2
+
+// overlayBacking finds the disks of an overlay: what is written goes to that of the
+// upper layer, and what was not written yet is read from those of the lower ones.
+func (s *snapshot) overlayBacking(ctx context.Context, m *Mount, depth int) (_ *blkio.Backing, certain bool) {
+	b := &blkio.Backing{Mountpoint: m.Mountpoint, FSType: m.FSType}
+	l := parseLayers(m.Options)
+	found, certain := make(map[blkio.Dev]blkio.Disk), true
+	var missing string // why a layer has no disk
+	add := func(dir string) {
+		of, known := s.layer(ctx, m, dir, depth)
+		certain = certain && known
+		for _, d := range of.Disks {
+			found[d.Dev] = d
+		}
+		b.Err, b.Missing = cmp.Or(b.Err, of.Err), b.Missing || of.Missing
+		missing = cmp.Or(missing, of.Reason)
+		if b.Warning == nil {
+			b.Warning = of.Warning
+		}
+	}
+	if l.upper != "" {
+		if add(l.upper); missing != "" {
+			b.Reason = "the upper layer of this overlay: " + missing
+			return b, certain
+		}
+	}
+	// A snapshotter's layers lie side by side, NUMBER/fs each, and there may be a
+	// hundred: one is looked up.
+	seen := map[place]bool{}
+	if p, ok := s.placeOf(l.upper); ok {
+		seen[p] = true
+	}
+	for _, dir := range l.lower {
+		p, ok := s.placeOf(dir)
+		if !ok || !seen[p] {
+			add(dir)
+		}
+		seen[p] = ok
+	}
+	switch {
+	case len(found) == 0:
+		b.Reason = "no layer of this overlay has a disk: " + cmp.Or(missing, "the kernel names none")
+		return b, certain
+	case missing != "" && b.Warning == nil: // else that is the worse
+		b.Warning = &blkio.Warning{Text: "reads of a lower layer of this overlay are not limited: " + missing}
+	}
+	b.Disks = sortedDisks(found)
+	return b, certain
+}
+
+// place is where a snapshotter has its layers, by their text, and the mount.
+type place struct {
+	dir string
+	m   *Mount
+}
+
+// placeOf recognises a layer of a snapshotter, DIR/NUMBER/fs.
+func (s *snapshot) placeOf(layer string) (_ place, ok bool) {
+	dir, name := path.Split(path.Clean(layer))
+	dir, number := path.Split(path.Clean(dir))
+	if _, err := strconv.ParseUint(number, 10, 64); err != nil || name != "fs" || !path.IsAbs(dir) {
+		return place{}, false
+	}
+	return place{path.Clean(dir), s.table.find(layer)}, true
+}
+
+// layer finds the backing of a layer's directory.
+func (s *snapshot) layer(ctx context.Context, m *Mount, dir string, depth int) (*blkio.Backing, bool) {
+	switch {
+	case depth >= maxOverlays:
+		return &blkio.Backing{Reason: "overlays are stacked too high"}, true
+	case !path.IsAbs(dir):
+		// containerd gives them so where there are many, by the directory it is in.
+		return &blkio.Backing{Reason: "the kernel names it by a relative path"}, true
+	}
+	dir = path.Clean(dir)
+	if m.Mountpoint != "" && (dir == m.Mountpoint || isBelow(dir, strings.TrimSuffix(m.Mountpoint, "/"))) {
+		// An overlay is often mounted over its own layer, which no path leads to then.
+		return s.holder(ctx, s.table.beneath(m, dir), depth, true)
+	}
+	of := s.table.find(dir)
+	if of == nil || !isLocal(of) {
+		return s.holder(ctx, of, depth, true)
+	}
+	if remote := s.remoteAbove(of); remote != nil {
+		return &blkio.Backing{Reason: belowRemote(remote)}, false
+	}
+	target, err := s.host.resolve(ctx, s.table, dir)
+	switch {
+	case errors.Is(err, errUncertain):
+		// Who mounted it meant another directory, in a mount namespace of its own.
+		return &blkio.Backing{Reason: "its directory is not on this node"}, false
+	case err != nil:
+		return &blkio.Backing{Reason: lookFailed, Err: err}, false
+	}
+	return s.holder(ctx, s.table.find(target), depth, true)
+}
+
+// holder is the backing of a mount that holds a layer.
+func (s *snapshot) holder(ctx context.Context, m *Mount, depth int, certain bool) (*blkio.Backing, bool) {
+	if m == nil {
+		return &blkio.Backing{Reason: "no mount holds it"}, certain
+	}
+	b, known := s.mountBacking(ctx, m, depth+1)
+	return b, certain && known
+}
+
+// beneath finds the mount that holds a path, taken as text, without m and what is
+// mounted on that.
+func (t *MountTable) beneath(m *Mount, p string) *Mount {
+	byID := make(map[int]*Mount, len(t.mounts))
+	for i := range t.mounts {
+		byID[t.mounts[i].ID] = t.mounts[i]
+	}
+	isOn := func(other *Mount) bool {
+		for range t.mounts { // bounded, should the parents go round in circles
+			if other == nil || other.ID == m.ID {
+				break
+			}
+			other = byID[other.Parent]
+		}
+		return other != nil && other.ID == m.ID
+	}
+	var best *Mount
+	for i := range t.mounts {
+		other := t.mounts[i]
+		holds := other.Mountpoint == p || isBelow(p, strings.TrimSuffix(other.Mountpoint, "/"))
+		if holds && (best == nil || len(other.Mountpoint) >= len(best.Mountpoint)) && !isOn(other) {
+			best = other
+		}
+	}
+	return best
+}

@@ -1,0 +1,328 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// snapshot is a mount table with what was found out by it. Nothing here
+// outlives the table: a change of the table is what may have made it wrong.
+type snapshot struct {
+	table *MountTable
+	sys   Sysfs
+	host  *hostRoot
+
+	mu      sync.RWMutex // guards the maps
+	paths   map[string]located
+	mounts  map[*Mount]*blkio.Backing
+	devices map[deviceKey][]blkio.Disk
+}
+
+// deviceKey is the device of a filesystem: its number, or, for those with an
+// anonymous one (0:45), type and source.
+type deviceKey struct {
+	dev            blkio.Dev
+	fstype, source string
+}
+
+// maxPaths bounds the paths that are remembered, should a table last long.
+const maxPaths = 8192
+
+func newSnapshot(table *MountTable, sys Sysfs, host *hostRoot) *snapshot {
+	return &snapshot{
+		table: table, sys: sys, host: host,
+		paths:   make(map[string]located),
+		mounts:  make(map[*Mount]*blkio.Backing),
+		devices: make(map[deviceKey][]blkio.Disk),
+	}
+}
+
+// located is where a path of the host leads to.
+type located struct {
+	path    string         // free of symlinks; "" where that cannot be known
+	backing *blkio.Backing // of what is there
+}
+
+func (s *snapshot) resolve(ctx context.Context, hostPath string) blkio.Backing {
+	return *s.locate(ctx, hostPath).backing
+}
+
+// locate is the short way: one look at what is known already.
+func (s *snapshot) locate(ctx context.Context, hostPath string) located {
+	s.mu.RLock()
+	l, ok := s.paths[hostPath]
+	s.mu.RUnlock()
+	if ok {
+		return l
+	}
+	l, certain := s.locateNew(ctx, hostPath)
+	if certain {
+		s.remember(hostPath, l)
+	}
+	return l
+}
+
+// remember copies the texts: they may be parts of a request.
+func (s *snapshot) remember(hostPath string, l located) {
+	l.path = strings.Clone(l.path)
+	if hostPath == l.path {
+		hostPath = l.path
+	} else {
+		hostPath = strings.Clone(hostPath)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.paths) < maxPaths {
+		s.paths[hostPath] = l
+	}
+}
+
+// locateNew also says whether that holds as long as the table does.
+func (s *snapshot) locateNew(ctx context.Context, hostPath string) (_ located, certain bool) {
+	if !strings.HasPrefix(hostPath, "/") {
+		return located{backing: &blkio.Backing{Reason: fmt.Sprintf("%q is no absolute path", hostPath)}}, false
+	}
+	p := path.Clean(hostPath)
+	m := s.table.find(p)
+	if m == nil {
+		return located{backing: &blkio.Backing{Reason: "no mount holds it"}}, false
+	}
+	certain = true
+	// A mountpoint has no symlinks: the kernel prints where it is. And what
+	// is in a filesystem that is not local is never looked at.
+	if p != m.Mountpoint && isLocal(m) {
+		if remote := s.remoteAbove(m); remote != nil {
+			return s.noDisk(m, belowRemote(remote)), false
+		}
+		target, err := s.host.resolve(ctx, s.table, p)
+		certain = err == nil
+		if err != nil && !errors.Is(err, errUncertain) {
+			return s.unknown(m, err), false
+		}
+		if target != p {
+			p = target
+			if m = s.table.find(p); m == nil {
+				return located{backing: &blkio.Backing{Reason: "no mount holds it"}}, false
+			}
+		}
+	}
+	b, known := s.backing(ctx, m, p)
+	return located{path: p, backing: b}, certain && known
+}
+
+// unknown is what an error of looking for symlinks makes of a path.
+func (s *snapshot) unknown(m *Mount, err error) located {
+	if errors.Is(err, unix.ELOOP) {
+		return s.noDisk(m, "its path has too many symbolic links")
+	}
+	l := s.noDisk(m, lookFailed)
+	l.backing.Err = err
+	return l
+}
+
+const lookFailed = "this node failed to look where it is stored"
+
+// setReason makes err the reason that b has no disks: mostly a property of what
+// was found, but the system can fail to look as well.
+func setReason(b *blkio.Backing, err error) {
+	b.Reason, b.Missing = err.Error(), errors.Is(err, blkio.ErrNoDevice)
+	for _, failure := range []error{unix.EIO, unix.EMFILE, unix.ENFILE, unix.ENOMEM, fs.ErrPermission} {
+		if errors.Is(err, failure) {
+			b.Reason, b.Err = lookFailed, err
+		}
+	}
+}
+
+// belowRemote is the reason for a path that is not looked up because its place is
+// below a mount that is not local.
+func belowRemote(m *Mount) string {
+	if m.Unreadable != "" {
+		return "it is below a mount that cannot be read: " + m.Unreadable
+	}
+	return "its place is below " + m.FSType + ", which could hang"
+}
+
+// remoteAbove returns a mount on the way to m that is not local.
+func (s *snapshot) remoteAbove(m *Mount) *Mount {
+	for m.Mountpoint != "/" {
+		if m = s.table.find(parentDir(m.Mountpoint)); m == nil {
+			return nil
+		}
+		if !isLocal(m) {
+			return m
+		}
+	}
+	return nil
+}
+
+func (s *snapshot) noDisk(m *Mount, reason string) located {
+	return located{backing: &blkio.Backing{Mountpoint: m.Mountpoint, FSType: m.FSType, Reason: reason}}
+}
+
+// backing returns the backing of a path free of symlinks, which m holds, and
+// false if it may be so for the moment only.
+func (s *snapshot) backing(ctx context.Context, m *Mount, p string) (_ *blkio.Backing, certain bool) {
+	if m.FSType == "devtmpfs" {
+		// Nodes come and go without a change of the mount table.
+		if b, ok := s.deviceNode(m, p); ok {
+			return b, false
+		}
+	}
+	return s.mountBacking(ctx, m, 0)
+}
+
+// mountBacking is backing for whatever is in m, device nodes aside. depth is the
+// number of overlays that this is a layer of.
+func (s *snapshot) mountBacking(ctx context.Context, m *Mount, depth int) (_ *blkio.Backing, certain bool) {
+	s.mu.RLock()
+	b := s.mounts[m]
+	s.mu.RUnlock()
+	if b != nil {
+		return b, m.FSType != "devtmpfs"
+	}
+	b = &blkio.Backing{Mountpoint: m.Mountpoint, FSType: m.FSType, Reason: noDiskReason(m.FSType)}
+	switch {
+	case m.Unreadable != "":
+		b.Reason = m.Unreadable
+	case m.FSType == "overlay":
+		// Of a layer the text may be another than where it is asked for.
+		if b, certain = s.overlayBacking(ctx, m, depth); !certain || depth > 0 {
+			return b, certain
+		}
+	case b.Reason == "":
+		disks, err := s.disksOf(m)
+		if err != nil {
+			setReason(b, err)
+			return b, false
+		}
+		b.Disks, b.Warning = disks, writebackWarning(m)
+	}
+	s.mu.Lock()
+	s.mounts[m] = b
+	s.mu.Unlock()
+	return b, m.FSType != "devtmpfs"
+}
+
+// deviceNode is for raw block volumes: a node in /dev is its disk.
+func (s *snapshot) deviceNode(m *Mount, p string) (*blkio.Backing, bool) {
+	dev, err := s.host.blockDevice(p)
+	if err != nil {
+		return nil, false
+	}
+	disk, err := s.sys.WholeDisk(dev)
+	if err != nil {
+		return nil, false
+	}
+	return &blkio.Backing{Mountpoint: m.Mountpoint, FSType: m.FSType, Disks: []blkio.Disk{disk}}, true
+}
+
+// disksOf returns the disks of a mount's filesystem.
+func (s *snapshot) disksOf(m *Mount) ([]blkio.Disk, error) {
+	key := deviceKey{dev: m.Dev}
+	if m.Dev.Major == 0 {
+		key.fstype, key.source = m.FSType, m.Source
+	}
+	s.mu.RLock()
+	disks := s.devices[key]
+	s.mu.RUnlock()
+	if disks != nil {
+		return disks, nil
+	}
+	disks, err := s.lookUp(key)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.devices[key] = disks
+	s.mu.Unlock()
+	return disks, nil
+}
+
+// lookUp asks sysfs. The disks are at least one.
+func (s *snapshot) lookUp(key deviceKey) ([]blkio.Disk, error) {
+	if key.dev.Major != 0 {
+		disk, err := s.sys.WholeDisk(key.dev)
+		if err != nil {
+			return nil, fmt.Errorf("sysfs does not know the filesystem's device: %w", err)
+		}
+		return []blkio.Disk{disk}, nil
+	}
+	if !strings.HasPrefix(key.source, "/dev/") {
+		return nil, fmt.Errorf("%s has no block device of its own, only the number %s", key.fstype, key.dev)
+	}
+	found := make(map[blkio.Dev]blkio.Disk)
+	// bcachefs names all of its devices, with colons between.
+	for source := range strings.SplitSeq(key.source, ":") {
+		disks, err := s.fromSource(key.fstype, source)
+		if err != nil {
+			return nil, fmt.Errorf("%s on %s: %w", key.fstype, source, err)
+		}
+		for _, d := range disks {
+			found[d.Dev] = d
+		}
+	}
+	return sortedDisks(found), nil
+}
+
+func (s *snapshot) fromSource(fstype, source string) ([]blkio.Disk, error) {
+	dev, err := s.node(source)
+	if err != nil {
+		return nil, err
+	}
+	if fstype == "btrfs" {
+		return s.sys.Btrfs(dev)
+	}
+	disk, err := s.sys.WholeDisk(dev)
+	return []blkio.Disk{disk}, err
+}
+
+// node returns the number of the block device that a path below /dev names.
+func (s *snapshot) node(name string) (blkio.Dev, error) {
+	dev, err := s.sys.number(name)
+	if errors.Is(err, blkio.ErrNoDevice) {
+		// One of udev's links. The nodes are in devtmpfs: no hang.
+		if d, statErr := s.host.blockDevice(path.Clean(name)); statErr == nil {
+			return d, nil
+		}
+	}
+	return dev, err
+}
+
+// carryOver looks up again the devices that an older snapshot knew, so that after a
+// change of the table it is not the next handler that waits for sysfs. Where the
+// mounts are known that changed, the device of a filesystem that stayed mounted is
+// the same: as long as that is, its number is not given to another one.
+func (s *snapshot) carryOver(ctx context.Context, old *snapshot, changed []*Mount) {
+	isChanged := make(map[blkio.Dev]bool, len(changed))
+	for _, m := range changed {
+		isChanged[m.Dev] = true
+	}
+	for key, disks := range old.knownDevices() {
+		if ctx.Err() != nil {
+			return
+		}
+		if changed == nil || key.dev.Major == 0 || isChanged[key.dev] {
+			var err error
+			if disks, err = s.lookUp(key); err != nil {
+				continue
+			}
+		}
+		s.devices[key] = disks
+	}
+}
+
+func (s *snapshot) knownDevices() map[deviceKey][]blkio.Disk {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return maps.Clone(s.devices)
+}

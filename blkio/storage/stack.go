@@ -1,0 +1,93 @@
+package storage
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// DeviceKind is what a block device is made by.
+type DeviceKind string
+
+// The kinds of block devices. An md device is of the kind that its level names,
+// "raid1", or KindMD.
+const (
+	KindDisk      DeviceKind = "disk" // and all that is not below
+	KindPartition DeviceKind = "partition"
+	KindLVM       DeviceKind = "lvm"
+	KindCrypt     DeviceKind = "crypt"
+	KindMultipath DeviceKind = "multipath"
+	KindDM        DeviceKind = "dm" // another target of the device mapper
+	KindMD        DeviceKind = "md"
+	KindLoop      DeviceKind = "loop"
+)
+
+// BlockDevice is one of the stack that the node's block devices form.
+type BlockDevice struct {
+	DiskInfo // of a partition only Disk, Size and ReadOnly
+	Kind     DeviceKind
+	Parents  []blkio.Disk // directly below, partitions as they are; the disk of a partition
+}
+
+// Stack returns all block devices that Disks does, and their partitions after
+// each.
+func (s Sysfs) Stack() ([]BlockDevice, error) {
+	disks, err := s.Disks()
+	if err != nil {
+		return nil, err
+	}
+	out := make([]BlockDevice, 0, len(disks))
+	for _, d := range disks {
+		dir := "block/" + d.Name
+		parents, err := s.links(dir + "/slaves")
+		if err != nil {
+			return nil, fmt.Errorf("list disks: %w", err)
+		}
+		out = append(out, BlockDevice{DiskInfo: d, Kind: s.kind(dir), Parents: parents})
+		for _, p := range d.Partitions {
+			sub := dir + "/" + p.Name
+			info := DiskInfo{Disk: p, Size: s.count(sub+"/size") * sectorSize, ReadOnly: s.text(sub+"/ro") == "1"}
+			out = append(out, BlockDevice{DiskInfo: info, Kind: KindPartition, Parents: []blkio.Disk{d.Disk}})
+		}
+	}
+	return out, nil
+}
+
+// kind goes by what only such devices have. The device mapper's users begin its
+// UUIDs with their name: "LVM-", "CRYPT-LUKS2-", "mpath-".
+//
+// Source: Documentation/ABI/testing/sysfs-block-dm; DM_UUID_PREFIX of each.
+func (s Sysfs) kind(dir string) DeviceKind {
+	if level := s.text(dir + "/md/level"); level != "" {
+		if strings.HasPrefix(level, "raid") {
+			return DeviceKind(level)
+		}
+		return KindMD
+	}
+	if s.text(dir+"/dm/name") != "" {
+		switch user, _, _ := strings.Cut(s.text(dir+"/dm/uuid"), "-"); user {
+		case "LVM":
+			return KindLVM
+		case "CRYPT":
+			return KindCrypt
+		case "mpath":
+			return KindMultipath
+		}
+		return KindDM
+	}
+	if s.text(dir+"/loop/backing_file") != "" {
+		return KindLoop
+	}
+	return KindDisk
+}
+
+// device returns the disk or partition with the number.
+func (s Sysfs) device(dev blkio.Dev) (blkio.Disk, error) {
+	dir, err := s.directory(dev)
+	if err != nil {
+		return blkio.Disk{}, err
+	}
+	return blkio.Disk{Dev: dev, Name: path.Base(dir)}, nil
+}

@@ -1,0 +1,272 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// Config says where the host's files are.
+type Config struct {
+	Sys       fs.FS  // os.DirFS("/sys")
+	Mountinfo string // of the host's first process, "/proc/1/mountinfo"; a regular file will do for tests
+	HostRoot  string // "/", or where the host's root is mounted
+	Swaps     string // "/proc/swaps"; "" where nobody asks for them
+	Proc      string // "/proc", with the numbers of processes that the runtime uses; "" where ProcessMounts is not called
+}
+
+// Storage finds the disks that paths of the host are stored on. It is safe for
+// concurrent use.
+type Storage struct {
+	cfg     Config
+	sys     Sysfs
+	host    *hostRoot
+	current atomic.Pointer[snapshot]
+	reads   atomic.Uint64 // of the table, as often as it has changed
+
+	// refreshing is a lock that a context can give up on. It guards the
+	// fields below. It is held while mountinfo is read: who waits for it
+	// wants that very table.
+	refreshing chan struct{}
+	source     mountSource
+	stale      bool // changed, and not read since
+	pinned     []string
+}
+
+// Open reads the mount table.
+func Open(cfg Config) (*Storage, error) {
+	host, err := openHostRoot(cfg.HostRoot)
+	if err != nil {
+		return nil, err
+	}
+	source, err := openMountSource(cfg.Mountinfo)
+	if err != nil {
+		host.Close() // the error that counts is the one before
+		return nil, err
+	}
+	s := &Storage{
+		cfg: cfg, sys: NewSysfs(cfg.Sys), host: host,
+		refreshing: make(chan struct{}, 1), source: source, stale: true,
+	}
+	if err := s.Refresh(context.Background()); err != nil {
+		s.Close() // as above
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close releases the files. No other call may be under way.
+func (s *Storage) Close() error {
+	err := s.source.Close()
+	if hostErr := s.host.Close(); err == nil {
+		err = hostErr
+	}
+	return err
+}
+
+// Mounts returns the mount table as of the last refresh.
+func (s *Storage) Mounts() *MountTable { return s.current.Load().table }
+
+// Resolve finds what a path of the host is stored on, by the mount table as of
+// the last refresh. It never fails: where there is no disk, Reason says why.
+// It reads symlinks in local filesystems only, and until ctx ends. The Disks of
+// the result are shared and must not be changed.
+func (s *Storage) Resolve(ctx context.Context, hostPath string) blkio.Backing {
+	return s.current.Load().resolve(ctx, hostPath)
+}
+
+// Pin names a path that each Resolve to come is about: it is looked up again as
+// the table is read, before a handler wants it.
+func (s *Storage) Pin(hostPath string) {
+	s.refreshing <- struct{}{}
+	defer func() { <-s.refreshing }()
+	if !slices.Contains(s.pinned, hostPath) {
+		s.pinned = append(s.pinned, hostPath)
+	}
+}
+
+// Refresh reads the mount table again if the kernel says that it has changed,
+// else it costs a system call. After an error the old table is still there,
+// and the next call tries again.
+func (s *Storage) Refresh(ctx context.Context) error {
+	_, err := s.refresh(ctx)
+	return err
+}
+
+// DisksChanged looks everything up again: devices have come or gone, or are others,
+// which the mount table does not tell.
+func (s *Storage) DisksChanged(ctx context.Context) error {
+	if err := s.markStale(ctx); err != nil {
+		return err
+	}
+	return s.Refresh(ctx)
+}
+
+func (s *Storage) markStale(ctx context.Context) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.unlock()
+	s.stale = true
+	return nil
+}
+
+// ListMounts has the mount table read with listmount(2) and statmount(2) from now on,
+// which reads only the mounts that have changed. The error is the reason why this
+// kernel, or the privileges of this process, do not allow that: then it stays the
+// text of mountinfo, with the same result.
+func (s *Storage) ListMounts(ctx context.Context) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.unlock()
+	if err := s.source.list(); err != nil {
+		return fmt.Errorf("list the mounts: %w", err)
+	}
+	s.stale = true // The lister's table has other mounts than the current one.
+	return nil
+}
+
+func (s *Storage) lock(ctx context.Context) error {
+	select {
+	case s.refreshing <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("refresh the mount table: %w", ctx.Err())
+	}
+}
+
+func (s *Storage) unlock() { <-s.refreshing }
+
+// refresh returns how long reading took, 0 if there was nothing to read.
+func (s *Storage) refresh(ctx context.Context) (time.Duration, error) {
+	if err := s.lock(ctx); err != nil {
+		return 0, err
+	}
+	defer s.unlock()
+	changed, err := s.source.changed()
+	if err != nil {
+		return 0, fmt.Errorf("refresh the mount table: %w", err)
+	}
+	if !s.stale && !changed {
+		return 0, nil
+	}
+	isStale := s.stale
+	s.stale = true // until it is read
+	start := time.Now()
+	c, err := s.source.read()
+	if err != nil {
+		return 0, fmt.Errorf("refresh the mount table: %w", err)
+	}
+	if len(c.table.All()) == 0 {
+		return 0, errors.New("refresh the mount table: it has no mount")
+	}
+	if isStale {
+		c.mounts = nil
+	}
+	s.publish(ctx, c)
+	s.stale = false
+	return time.Since(start), nil
+}
+
+// publish makes a table the current one. The caller has the lock.
+func (s *Storage) publish(ctx context.Context, c mountChange) {
+	next := newSnapshot(c.table, s.sys, s.host)
+	if old := s.current.Load(); old != nil {
+		next.carryOver(ctx, old, c.mounts)
+	}
+	for _, p := range s.pinned {
+		next.locate(ctx, p)
+	}
+	s.current.Store(next)
+	s.reads.Add(1)
+}
+
+// recheck looks for mounts that have changed without a sign of it in the list, a part
+// of them at a time: a handler that wants the table does not wait for all.
+func (s *Storage) recheck(ctx context.Context) error {
+	const part = 100
+	for first, more := 0, true; more; first += part {
+		var err error
+		if more, err = s.recheckPart(ctx, first, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Storage) recheckPart(ctx context.Context, first, n int) (more bool, err error) {
+	if err := s.lock(ctx); err != nil {
+		return false, err
+	}
+	defer s.unlock()
+	c, more, err := s.source.recheck(first, n)
+	if err != nil {
+		return false, fmt.Errorf("read the mounts again: %w", err)
+	}
+	if len(c.mounts) > 0 {
+		s.publish(ctx, c)
+	}
+	return more, nil
+}
+
+// Watch refreshes the table as soon as it changes, so that Refresh usually
+// finds nothing to do, and calls changed after that. It returns when ctx ends, or
+// with an error when it cannot go on: then Refresh still does all that is needed.
+// The mounts being listed no more is such an error, once.
+func (s *Storage) Watch(ctx context.Context, changed func()) error {
+	reads := s.reads.Load()
+	tell := func() {
+		// A caller of Refresh may have read the table first.
+		if now := s.reads.Load(); now != reads {
+			reads = now
+			changed()
+		}
+	}
+	return waitChanges(ctx, s.cfg.Mountinfo, func() error {
+		start := time.Now()
+		took, err := s.refresh(ctx)
+		if err != nil {
+			return err
+		}
+		isChanged := s.reads.Load() != reads
+		tell()
+		if isChanged {
+			if err := s.recheck(ctx); err != nil {
+				return err
+			}
+			tell()
+			took = time.Since(start)
+		}
+		if err := s.lostList(ctx); err != nil {
+			return err
+		}
+		// Reading takes at most a tenth of the time in a burst of changes.
+		// Who needs the table sooner calls Refresh.
+		if took > 0 {
+			select {
+			case <-time.After(min(9*took, time.Second)):
+			case <-ctx.Done():
+			}
+		}
+		return nil
+	})
+}
+
+// lostList returns, once, why the mounts are not listed any more.
+func (s *Storage) lostList(ctx context.Context) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.unlock()
+	if err := s.source.lost(); err != nil {
+		return fmt.Errorf("the mounts are not listed any more, mountinfo is read: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package storage
+
+import (
+	"context"
+	"io/fs"
+	"iter"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// Below finds the mount that holds rel, a path relative to the directory that
+// hostPath leads to, if that mount is below this directory and not at or above
+// it: whoever binds the directory recursively gets that mount with it. at is its
+// mountpoint, relative to the directory.
+//
+// rel may be a tenant's text. It is compared with the mount table and nothing
+// more: no symlink in it is followed, no file is looked at. Not ok is a rel that
+// is not clean, is "." or has "..", and a hostPath that leads nowhere known.
+// The rest is as with Resolve.
+func (s *Storage) Below(ctx context.Context, hostPath, rel string) (at string, b blkio.Backing, ok bool) {
+	return s.current.Load().below(ctx, hostPath, rel)
+}
+
+// Submounts goes through the mounts below the directory that hostPath leads to,
+// without those that another mount hides: mountpoints relative to the directory,
+// sorted by their bytes, and what is stored there. It ends early with ctx. The
+// rest is as with Resolve.
+func (s *Storage) Submounts(ctx context.Context, hostPath string) iter.Seq2[string, blkio.Backing] {
+	return func(yield func(string, blkio.Backing) bool) {
+		s.current.Load().submounts(ctx, hostPath, yield)
+	}
+}
+
+// Device returns the whole disk of a raw block device, by its number. Nothing is
+// remembered: devices come and go without a change of the mount table.
+func (s *Storage) Device(dev blkio.Dev) blkio.Backing {
+	var b blkio.Backing
+	disk, err := s.sys.WholeDisk(dev)
+	if err != nil {
+		setReason(&b, err)
+		return b
+	}
+	b.Disks = []blkio.Disk{disk}
+	return b
+}
+
+func (s *snapshot) below(ctx context.Context, hostPath, rel string) (at string, _ blkio.Backing, ok bool) {
+	if !fs.ValidPath(rel) || rel == "." {
+		return "", blkio.Backing{}, false
+	}
+	dir, mounts := s.mountsBelow(ctx, hostPath)
+	if len(mounts) == 0 {
+		return "", blkio.Backing{}, false
+	}
+	m := s.table.find(dir + "/" + rel)
+	if m == nil || !isBelow(m.Mountpoint, dir) {
+		return "", blkio.Backing{}, false
+	}
+	b, _ := s.mountBacking(ctx, m, 0)
+	return m.Mountpoint[len(dir)+1:], *b, true
+}
+
+func (s *snapshot) submounts(ctx context.Context, hostPath string, yield func(string, blkio.Backing) bool) {
+	dir, mounts := s.mountsBelow(ctx, hostPath)
+	for i, on := range mounts {
+		p := on.Mountpoint
+		if !isBelow(p, dir) || ctx.Err() != nil {
+			return
+		}
+		if i > 0 && mounts[i-1].Mountpoint == p {
+			continue // one of each stack
+		}
+		m := s.table.find(p)
+		if m.Mountpoint != p {
+			continue // hidden
+		}
+		b, _ := s.mountBacking(ctx, m, 0)
+		if !yield(p[len(dir)+1:], *b) {
+			return
+		}
+	}
+}
+
+// mountsBelow returns the directory that hostPath leads to, "" for the root, and the
+// list that MountTable.below has for it.
+func (s *snapshot) mountsBelow(ctx context.Context, hostPath string) (dir string, mounts []*Mount) {
+	dir = s.locate(ctx, hostPath).path
+	if dir == "" {
+		return "", nil
+	}
+	dir = strings.TrimSuffix(dir, "/")
+	return dir, s.table.below(dir)
+}

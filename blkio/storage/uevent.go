@@ -1,0 +1,123 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Disks that come in a burst, as with a shelf of them, are told of once, and then for
+// a time no more.
+const (
+	burst    = 100 * time.Millisecond
+	betweens = time.Second
+	// A filesystem that is given a disk has it only some time after the kernel has
+	// told, so that is looked for once more.
+	secondLook = 10 * time.Second
+)
+
+// WatchDisks calls changed after block devices came, went or are others now, and once
+// more ten seconds later, until ctx ends, or returns an error when it cannot go on.
+// changed is called at most once a second.
+//
+// Source: lib/kobject_uevent.c. The kernel sends these to every network namespace that
+// the initial user namespace owns.
+func WatchDisks(ctx context.Context, changed func()) error {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)
+	if err != nil {
+		return fmt.Errorf("listen for devices: %w", err)
+	}
+	const kernel = 1 // the group that the kernel sends to; udev's is 2
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: kernel}); err != nil {
+		unix.Close(fd)
+		return fmt.Errorf("listen for devices: %w", err)
+	}
+	return watchSocket(ctx, os.NewFile(uintptr(fd), "uevents"), changed)
+}
+
+// watchSocket is WatchDisks on an open socket, which it closes. Nothing of it goes on
+// after it has returned: it is called again after an error.
+func watchSocket(ctx context.Context, socket io.ReadCloser, changed func()) error {
+	defer socket.Close()
+	stop := context.AfterFunc(ctx, func() { socket.Close() })
+	defer stop()
+	events := make(chan struct{}, 1)
+	telling, cancel := context.WithCancel(ctx)
+	var teller sync.WaitGroup
+	teller.Go(func() { tellOf(telling, events, changed) })
+	err := listen(socket, events)
+	cancel()
+	teller.Wait()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("listen for devices: %w", err)
+}
+
+// listen notes events of disks until an error.
+func listen(socket io.Reader, events chan<- struct{}) error {
+	message := make([]byte, 16<<10) // UEVENT_BUFFER_SIZE is 2 KiB
+	for {
+		n, err := socket.Read(message)
+		switch {
+		case errors.Is(err, unix.ENOBUFS): // too many at a time: some were of disks, perhaps
+		case err != nil:
+			return err
+		case !isOfDisk(message[:n]):
+			continue
+		}
+		select {
+		case events <- struct{}{}:
+		default: // it is told of already
+		}
+	}
+}
+
+// isOfDisk looks at a message of the kernel:
+//
+//	add@/devices/.../block/sdb\0ACTION=add\0DEVPATH=...\0SUBSYSTEM=block\0MAJOR=8\0...
+//
+// Who may send to the group can make us look, and no more.
+func isOfDisk(message []byte) bool { return bytes.Contains(message, []byte("\x00SUBSYSTEM=block\x00")) }
+
+func tellOf(ctx context.Context, events <-chan struct{}, changed func()) {
+	var again <-chan time.Time
+	for {
+		select {
+		case <-events:
+			if !pause(ctx, burst) {
+				return
+			}
+			select {
+			case <-events: // the last of the burst
+			default:
+			}
+			again = time.After(secondLook)
+		case <-again:
+			again = nil
+		case <-ctx.Done():
+			return
+		}
+		changed()
+		if !pause(ctx, betweens-burst) {
+			return
+		}
+	}
+}
+
+// pause returns false if ctx ends before it is over.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

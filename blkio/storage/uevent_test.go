@@ -1,0 +1,119 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestIsOfDisk(t *testing.T) {
+	for message, want := range map[string]bool{
+		"add@/devices/virtual/block/dm-0\x00ACTION=add\x00DEVPATH=/devices/virtual/block/dm-0\x00SUBSYSTEM=block\x00MAJOR=254\x00": true,
+		"add@/devices/virtual/net/veth0\x00ACTION=add\x00SUBSYSTEM=net\x00INTERFACE=SUBSYSTEM=block\x00":                           false,
+		"add@/devices/virtual/bdi/254:0\x00ACTION=add\x00SUBSYSTEM=bdi\x00":                                                        false,
+		"": false,
+	} {
+		if got := isOfDisk([]byte(message)); got != want {
+			t.Errorf("%q: got %t", message, got)
+		}
+	}
+}
+
+// script is a socket: messages and errors, then io.EOF.
+type script []any
+
+func (s *script) Read(b []byte) (int, error) {
+	if len(*s) == 0 {
+		return 0, io.EOF
+	}
+	next := (*s)[0]
+	*s = (*s)[1:]
+	if err, ok := next.(error); ok {
+		return 0, err
+	}
+	return copy(b, next.(string)), nil
+}
+
+func TestListen(t *testing.T) {
+	const disk, net = "add@/x\x00SUBSYSTEM=block\x00", "add@/x\x00SUBSYSTEM=net\x00"
+	lost := fmt.Errorf("read uevents: %w", unix.ENOBUFS)
+	for name, tt := range map[string]struct {
+		socket script
+		told   bool
+	}{
+		"a disk":             {script{net, disk}, true},
+		"messages were lost": {script{net, lost}, true},
+		"others":             {script{net, net}, false},
+		"after a loss":       {script{lost, net, disk}, true},
+	} {
+		events := make(chan struct{}, 1)
+		if err := listen(&tt.socket, events); !errors.Is(err, io.EOF) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if told := len(events) == 1; told != tt.told {
+			t.Errorf("%s: told is %t", name, told)
+		}
+	}
+}
+
+// TestTellOf: a burst is told of once, what comes later once more, within a second; and
+// some seconds after the last.
+func TestTellOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		events := make(chan struct{}, 1)
+		var told []time.Duration
+		start := time.Now()
+		go tellOf(ctx, events, func() { told = append(told, time.Since(start)) })
+		for range 20 { // for 200 ms
+			select {
+			case events <- struct{}{}:
+			default:
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(5 * time.Second)
+		events <- struct{}{}
+		time.Sleep(secondLook + 10*time.Second)
+		cancel()
+		synctest.Wait()
+		if len(told) != 4 || told[0] > burst || told[1] > 2*betweens || told[2] < 5*time.Second || told[3]-told[2] < secondLook-betweens {
+			t.Errorf("told at %v", told)
+		}
+	})
+}
+
+// TestWatchSocketLeavesNothing: after an error no goroutine is left, since the caller
+// tries again and again. synctest fails where one is.
+func TestWatchSocketLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 3 {
+			if err := watchSocket(t.Context(), io.NopCloser(&script{}), func() {}); !errors.Is(err, io.EOF) {
+				t.Error(err)
+			}
+		}
+		synctest.Wait()
+	})
+}
+
+func TestWatchDisksEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- WatchDisks(ctx, func() {}) }()
+	time.Sleep(10 * time.Millisecond)
+	cancel()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it goes on")
+	}
+}

@@ -1,0 +1,101 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// Under returns the disks, sorted by number, that I/O to a disk is I/O to as well: what
+// a dm or md device is made of, what a loop device's file is on, and what is under
+// those. The kernel charges a cgroup on each of them.
+//
+// A device or file that cannot be found has nothing under it. The path of a loop
+// device's file is that of who set it up, in whose mount namespace it may have been
+// another one.
+func (s *Storage) Under(ctx context.Context, disk blkio.Dev) []blkio.Disk {
+	found := make(map[blkio.Dev]blkio.Disk)
+	s.current.Load().under(ctx, disk, found)
+	return sortedDisks(found)
+}
+
+func (s *snapshot) under(ctx context.Context, dev blkio.Dev, found map[blkio.Dev]blkio.Disk) {
+	disk, err := s.sys.WholeDisk(dev)
+	if err != nil {
+		return // it has left
+	}
+	for _, d := range s.directlyUnder(ctx, "block/"+disk.Name) {
+		if _, known := found[d.Dev]; !known {
+			found[d.Dev] = d
+			s.under(ctx, d.Dev, found)
+		}
+	}
+}
+
+// directlyUnder is under for the disk with the directory, without the disks under those.
+func (s *snapshot) directlyUnder(ctx context.Context, dir string) []blkio.Disk {
+	out, err := s.sys.slaves(dir)
+	if err != nil {
+		out = nil // some are leaving
+	}
+	if file := s.sys.text(dir + "/loop/backing_file"); file != "" {
+		out = append(out, s.resolve(ctx, strings.TrimSuffix(file, " (deleted)")).Disks...)
+	}
+	if node := s.sys.text(dir + "/backing_dev"); strings.HasPrefix(node, "/") { // of zram, or "none"
+		out = append(out, s.diskOf(node)...)
+	}
+	return out
+}
+
+// diskOf is the whole disk that a path below /dev names.
+func (s *snapshot) diskOf(node string) []blkio.Disk {
+	dev, err := s.node(node)
+	if err != nil {
+		return nil // it has left
+	}
+	disk, err := s.sys.WholeDisk(dev)
+	if err != nil {
+		return nil
+	}
+	return []blkio.Disk{disk}
+}
+
+// SwapDisks returns the disks that the kernel swaps to, or that a file is on which it
+// swaps to, sorted by number.
+func (s *Storage) SwapDisks(ctx context.Context) ([]blkio.Disk, error) {
+	if s.cfg.Swaps == "" {
+		return nil, nil
+	}
+	f, err := os.Open(s.cfg.Swaps)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // a kernel without
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read swaps: %w", err)
+	}
+	defer f.Close()
+	swaps, err := ParseSwaps(f)
+	if err != nil {
+		return nil, err
+	}
+	snap := s.current.Load()
+	found := make(map[blkio.Dev]blkio.Disk)
+	for _, swap := range swaps {
+		for _, d := range snap.swapDisks(ctx, swap) {
+			found[d.Dev] = d
+		}
+	}
+	return sortedDisks(found), nil
+}
+
+func (s *snapshot) swapDisks(ctx context.Context, swap Swap) []blkio.Disk {
+	if swap.File {
+		return s.resolve(ctx, swap.Name).Disks
+	}
+	return s.diskOf(swap.Name)
+}
