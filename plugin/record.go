@@ -27,6 +27,9 @@ const (
 	KindPod       = "pod"
 )
 
+// backstop is the source of values that no annotation names for the pod.
+const backstop = "backstop: the sum of the containers' limits"
+
 // Record says what this program put on one cgroup, for whom, and why. It is
 // all that run, status and clear share.
 type Record struct {

@@ -259,9 +259,6 @@ func (p *Plugin) podTarget(pol *policy.Policy, v view, observed bool) *target {
 	return t
 }
 
-// backstop is the source of values that no annotation names for the pod.
-const backstop = "backstop: the sum of the containers' limits"
-
 func withBackstop(total policy.Desired, granted []policy.Desired) []policy.DiskLimits {
 	known := map[blkio.Dev]policy.DiskLimits{}
 	for _, d := range granted {

@@ -1,0 +1,103 @@
+package plugin
+
+import (
+	"errors"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// stays are the limits on writes that a container has now, as lines of io.max.
+func stays(c *container) []string {
+	var out []string
+	for _, d := range c.desired.Disks {
+		line := blkio.DevLimits{Dev: d.Disk.Dev}
+		for _, k := range []blkio.Key{blkio.Wbps, blkio.Wiops} {
+			if d.Limits[k] != blkio.Max {
+				line.Limits[k] = d.Limits[k]
+			}
+		}
+		if !line.Limits.IsZero() {
+			out = append(out, line.String())
+		}
+	}
+	return out
+}
+
+// identify finds the numbers of a container's cgroup while it is there. That is
+// done once.
+func (p *Plugin) identify(c *change) {
+	if c.target == nil || c.owner == nil || !p.unidentified(c.owner) {
+		return
+	}
+	ids, err := c.cg.IDs()
+	if err != nil {
+		return // it is gone, or the next look finds them
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.owner.running {
+		c.owner.cgroupIDs = ids
+	}
+}
+
+func (p *Plugin) unidentified(c *container) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return c.running && c.cgroupIDs == nil
+}
+
+// noteExit notes the end of a container, and has the reconciler record it. lifted
+// says that none of its limits are left.
+func (p *Plugin) noteExit(c *container, lifted bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.noteExit(lifted)
+	p.markDirty(c.pod.group)
+}
+
+// noteExit does so once for each cgroup. The caller holds Plugin.mu.
+func (c *container) noteExit(lifted bool) {
+	ids := c.cgroupIDs
+	c.cgroupIDs = nil
+	if ids == nil || c.policy != nil && c.policy.Mode == policy.ModeObserve {
+		return
+	}
+	e := ExitRecord{Container: c.name, CgroupIDs: ids, At: time.Now().UTC().Truncate(time.Second)}
+	if !lifted {
+		e.Limits = stays(c)
+	}
+	g := c.pod.group
+	g.exits = withExits(g.exits, []ExitRecord{e})
+	g.changed()
+}
+
+// recall takes over what the record of a pod says of containers that ended
+// before this program's start, and of what the pod was granted. It reads until that succeeds once. The caller is the one
+// who writes to the group.
+func (p *Plugin) recall(g *group) error {
+	if p.isRecalled(g) {
+		return nil
+	}
+	r, err := ReadRecord(p.cgroups.Cgroup(g.cgroup), KindPod)
+	switch {
+	case errors.Is(err, blkio.ErrGone):
+		return nil // not there yet
+	case err != nil && !errors.Is(err, errRecord):
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g.recalled = true
+	if r != nil {
+		g.exits, g.granted = withExits(r.Exits, g.exits), r.granted()
+	}
+	return nil
+}
+
+func (p *Plugin) isRecalled(g *group) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return g.recalled || g.cgroup == ""
+}
