@@ -14,6 +14,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
 // change is what one cgroup needs. Raising comes first and lowering last, so
@@ -21,12 +22,12 @@ import (
 type change struct {
 	*target
 	want   map[blkio.Dev]blkio.Limits // the target's, and what else stays
-	record Record                     // the same
+	record record.Record              // the same
 	spec   []cgroupfs.Replacement     // the target's, and those of unwanted that are ours
 	text   []byte                     // of io.max, where that was read
 	cg     cgroupfs.Cgroup
-	old    *Record // may be the target's own, which is never changed
-	unread error   // of reading it; what is not known is not replaced, either
+	old    *record.Record // may be the target's own, which is never changed
+	unread error          // of reading it; what is not known is not replaced, either
 	raise  []blkio.DevLimits
 	lower  []blkio.DevLimits
 	weight uint32 // 0: leave it
@@ -96,7 +97,7 @@ func (p *Plugin) missing(t *target) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c.running && !c.placed && !c.refused {
-		if t.record.empty() {
+		if t.record.Empty() {
 			return nil
 		}
 		return fmt.Errorf("container %s is not limited: its cgroup is not there yet", c.name)
@@ -121,7 +122,7 @@ func (p *Plugin) inspect(t *target) (change, error) {
 		}
 		return change{}, err
 	}
-	if errors.Is(err, errRecord) {
+	if errors.Is(err, record.ErrParse) {
 		p.log.WithError(err).WithField("cgroup", t.cgroup).Warn("Replacing a record that cannot be read")
 	} else {
 		c.unread = err
@@ -131,7 +132,7 @@ func (p *Plugin) inspect(t *target) (change, error) {
 	}
 	c.old = old
 	if old == nil {
-		old = &Record{}
+		old = &record.Record{}
 	}
 	if t.partial || t.ended {
 		c.keep(old)
@@ -161,13 +162,13 @@ func (p *Plugin) inspect(t *target) (change, error) {
 // keep adds what a record has beyond what is known to be wanted: not to know it
 // is no reason to lift it. A backstop goes, since a container of which nothing is
 // known counts as unlimited; not if none runs.
-func (c *change) keep(old *Record) {
+func (c *change) keep(old *record.Record) {
 	if old.Observed || c.record.Observed {
 		return
 	}
 	c.record.Limits = slices.Clone(c.record.Limits)
-	for _, l := range c.record.missing(old) {
-		if l.Source.Annotation != backstop || c.ended {
+	for _, l := range c.record.Missing(old) {
+		if l.Source.Annotation != record.Backstop || c.ended {
 			c.record.Limits = append(c.record.Limits, l)
 		}
 	}
@@ -179,11 +180,11 @@ func (c *change) keep(old *Record) {
 
 // drop has values of the OCI spec go that are ours and that nothing is wanted for, and
 // records them, since the runtime may write them back when no other record of them is left.
-func (c *change) drop(old *Record) {
+func (c *change) drop(old *record.Record) {
 	for _, value := range c.unwanted {
-		if c.ours || old.put(value) {
+		if c.ours || old.Put(value) {
 			c.spec = append(slices.Clip(c.spec), value)
-			c.record.Dropped = append(c.record.Dropped, specLine(value))
+			c.record.Dropped = append(c.record.Dropped, record.SpecLine(value))
 		}
 	}
 	slices.Sort(c.record.Dropped) // they come from a map
@@ -215,7 +216,7 @@ func (c *change) settle() {
 	c.quiet, c.idle = nil, false
 	done := !c.hasGone && len(c.raise)+len(c.lower)+len(c.spec) == 0 && c.weight == 0
 	switch {
-	case !done || c.old == nil && !c.record.empty() || c.old != nil && !c.old.equal(&c.record):
+	case !done || c.old == nil && !c.record.Empty() || c.old != nil && !c.old.Equal(&c.record):
 	case c.partial:
 	case len(c.want) == 0 && c.target.weight == 0:
 		c.idle = true
@@ -227,7 +228,7 @@ func (c *change) settle() {
 // defaultWeight is the kernel's io.weight (CGROUP_WEIGHT_DFL).
 const defaultWeight = 100
 
-func (c *change) inspectWeight(old *Record) error {
+func (c *change) inspectWeight(old *record.Record) error {
 	want := c.target.weight
 	// Where limits are observed only, none is to stay, even if not all is known.
 	if want == 0 && old.Weight != 0 && !old.Observed && (!c.partial || c.record.Observed) {
@@ -317,7 +318,7 @@ func (c *change) doLower(p *Plugin, failed error) error {
 		c.carry()
 	}
 	var recordErr error
-	if !c.old.names(&c.record) {
+	if !c.old.Names(&c.record) {
 		recordErr = c.writeRecord(c.record)
 	}
 	var err error
@@ -351,7 +352,7 @@ func (c *change) carry() {
 	case c.record.Observed:
 		c.record = *c.old
 	default:
-		c.record.Limits = append(slices.Clone(c.record.Limits), c.record.missing(c.old)...)
+		c.record.Limits = append(slices.Clone(c.record.Limits), c.record.Missing(c.old)...)
 		if c.record.Weight == 0 {
 			c.record.Weight, c.record.WeightFrom = c.old.Weight, c.old.WeightFrom
 		}
@@ -359,17 +360,17 @@ func (c *change) carry() {
 }
 
 // writeRecord writes a record that differs from the one that is there.
-func (c *change) writeRecord(r Record) error {
+func (c *change) writeRecord(r record.Record) error {
 	switch {
 	case c.unread != nil:
 		return c.unread
-	case c.old == nil && r.empty(), c.old != nil && c.old.equal(&r):
+	case c.old == nil && r.Empty(), c.old != nil && c.old.Equal(&r):
 		return nil
-	case r.empty():
+	case r.Empty():
 		c.old = nil
-		return RemoveRecord(c.cg, c.record.Kind)
+		return record.Remove(c.cg, c.record.Kind)
 	}
-	err := WriteRecord(c.cg, &r)
+	err := record.Write(c.cg, &r)
 	if errors.Is(err, fs.ErrPermission) && c.isForeign() {
 		return nil // it would not be trusted either, see trusted
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
 // TestBackstop follows what a pod's cgroup should have while containers come
@@ -69,7 +70,7 @@ func TestBackstopAndTotal(t *testing.T) {
 	for _, l := range total.record.Limits {
 		want := limitsKey + "pod-total"
 		if l.Key == "wiops" {
-			want = backstop
+			want = record.Backstop
 		}
 		if l.Source.Annotation != want {
 			t.Errorf("%s comes from %q, want %q", l.Key, l.Source.Annotation, want)

@@ -11,12 +11,13 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-func exitsOf(t *testing.T, h *cgroupfs.Hierarchy) []ExitRecord {
+func exitsOf(t *testing.T, h *cgroupfs.Hierarchy) []record.Exit {
 	t.Helper()
-	r, err := ReadRecord(h.Cgroup(podCgroup), KindPod)
+	r, err := record.Read(h.Cgroup(podCgroup), record.KindPod)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +92,7 @@ func TestExitsAreRecorded(t *testing.T) {
 		got[i].At = time.Time{}
 	}
 	limits := []string{"254:0 wbps=1048576"}
-	wanted := []ExitRecord{
+	wanted := []record.Exit{
 		{Container: "a", CgroupIDs: want["a"], Limits: limits},
 		{Container: "b", CgroupIDs: want["b"], Limits: limits},
 		{Container: "c", CgroupIDs: want["c"]},
@@ -152,34 +153,34 @@ func TestExitsOfObservedAreNone(t *testing.T) {
 }
 
 func TestWithExits(t *testing.T) {
-	entry := func(id uint64, lines int) ExitRecord {
-		e := ExitRecord{Container: "c", CgroupIDs: []uint64{id}}
+	entry := func(id uint64, lines int) record.Exit {
+		e := record.Exit{Container: "c", CgroupIDs: []uint64{id}}
 		for range lines {
 			e.Limits = append(e.Limits, "254:1048575 wbps=1048576 wiops=100000")
 		}
 		return e
 	}
-	ids := func(list []ExitRecord) (out []uint64) {
+	ids := func(list []record.Exit) (out []uint64) {
 		for _, e := range list {
 			out = append(out, e.CgroupIDs[0])
 		}
 		return out
 	}
-	var list []ExitRecord
-	for i := range uint64(3 * maxExits) {
-		list = withExits(list, []ExitRecord{entry(i, 1)})
+	var list []record.Exit
+	for i := range uint64(3 * record.MaxExits) {
+		list = record.WithExits(list, []record.Exit{entry(i, 1)})
 	}
-	if got := ids(list); len(got) != maxExits || got[0] != 2*maxExits || got[maxExits-1] != 3*maxExits-1 {
+	if got := ids(list); len(got) != record.MaxExits || got[0] != 2*record.MaxExits || got[record.MaxExits-1] != 3*record.MaxExits-1 {
 		t.Errorf("kept %v", got)
 	}
-	again := withExits(list, []ExitRecord{entry(40, 0)})
-	if got := ids(again); len(got) != maxExits || got[maxExits-1] != 40 || len(list[8].Limits) != 1 {
+	again := record.WithExits(list, []record.Exit{entry(40, 0)})
+	if got := ids(again); len(got) != record.MaxExits || got[record.MaxExits-1] != 40 || len(list[8].Limits) != 1 {
 		t.Errorf("one that ended again: %v", got)
 	}
-	if got := ids(withExits(list, []ExitRecord{entry(99, 150)})); len(got) >= maxExits || got[len(got)-1] != 99 {
+	if got := ids(record.WithExits(list, []record.Exit{entry(99, 150)})); len(got) >= record.MaxExits || got[len(got)-1] != 99 {
 		t.Errorf("kept beside a large one: %v", got)
 	}
-	if got := withExits(list, []ExitRecord{entry(99, 1000)}); len(got) != 0 {
+	if got := record.WithExits(list, []record.Exit{entry(99, 1000)}); len(got) != 0 {
 		t.Errorf("kept one that is too large, and %d", len(got)-1)
 	}
 }
@@ -187,11 +188,11 @@ func TestWithExits(t *testing.T) {
 // TestRecordOfOlderProgram: one without the field, and one with limits that a
 // later program wrote.
 func TestRecordOfOlderProgram(t *testing.T) {
-	r, err := ParseRecord([]byte(`{"v":1,"kind":"pod","namespace":"a","pod":"b","uid":"c"}`))
+	r, err := record.Parse([]byte(`{"v":1,"kind":"pod","namespace":"a","pod":"b","uid":"c"}`))
 	if err != nil || r.Exits != nil || strings.Contains(string(r.Marshal()), "exits") {
 		t.Errorf("%+v, %v", r, err)
 	}
-	e := ExitRecord{Limits: []string{"254:0 wbps=1048576", "all wbps=1"}}
+	e := record.Exit{Limits: []string{"254:0 wbps=1048576", "all wbps=1"}}
 	if got := e.DevLimits(); got != nil {
 		t.Errorf("%v", got)
 	}

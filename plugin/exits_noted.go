@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -64,12 +65,12 @@ func (c *container) noteExit(lifted bool) {
 	if ids == nil || c.policy != nil && c.policy.Mode == policy.ModeObserve {
 		return
 	}
-	e := ExitRecord{Container: c.name, CgroupIDs: ids, At: time.Now().UTC().Truncate(time.Second)}
+	e := record.Exit{Container: c.name, CgroupIDs: ids, At: time.Now().UTC().Truncate(time.Second)}
 	if !lifted {
 		e.Limits = stays(c)
 	}
 	g := c.pod.group
-	g.exits = withExits(g.exits, []ExitRecord{e})
+	g.exits = record.WithExits(g.exits, []record.Exit{e})
 	g.changed()
 }
 
@@ -80,18 +81,18 @@ func (p *Plugin) recall(g *group) error {
 	if p.isRecalled(g) {
 		return nil
 	}
-	r, err := ReadRecord(p.cgroups.Cgroup(g.cgroup), KindPod)
+	r, err := record.Read(p.cgroups.Cgroup(g.cgroup), record.KindPod)
 	switch {
 	case errors.Is(err, blkio.ErrGone):
 		return nil // not there yet
-	case err != nil && !errors.Is(err, errRecord):
+	case err != nil && !errors.Is(err, record.ErrParse):
 		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	g.recalled = true
 	if r != nil {
-		g.exits, g.granted = withExits(r.Exits, g.exits), r.granted()
+		g.exits, g.granted = record.WithExits(r.Exits, g.exits), r.Granted()
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -24,13 +25,13 @@ func start(t *testing.T, p *Plugin, sb *api.PodSandbox, names ...string) {
 	}
 }
 
-func recordOf(t *testing.T, p *Plugin, cgroup string) *Record {
+func recordOf(t *testing.T, p *Plugin, cgroup string) *record.Record {
 	t.Helper()
-	kind := KindContainer
+	kind := record.KindContainer
 	if cgroup == podCgroup {
-		kind = KindPod
+		kind = record.KindPod
 	}
-	r, err := ReadRecord(p.cgroups.Cgroup(cgroup), kind)
+	r, err := record.Read(p.cgroups.Cgroup(cgroup), kind)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +85,7 @@ func TestFailedLiftIsOnRecord(t *testing.T) {
 	start(t, p, sb, "a")
 	for _, observed := range []bool{false, true} {
 		old := recordOf(t, p, podCgroup)
-		c := change{target: &target{cgroup: podCgroup}, cg: h.Cgroup(podCgroup), old: old, record: Record{Version: recordVersion, Observed: observed}}
+		c := change{target: &target{cgroup: podCgroup}, cg: h.Cgroup(podCgroup), old: old, record: record.Record{Version: record.Version, Observed: observed}}
 		if err := c.doLower(p, errors.New("device or resource busy")); err != nil {
 			t.Fatal(err)
 		}

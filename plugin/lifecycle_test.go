@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -81,7 +82,7 @@ func TestLateRefusal(t *testing.T) {
 	if got := limit(t, p, cgroupOf("a"))[blkio.Wbps]; got != 1<<20 {
 		t.Errorf("the limit is %v, want 1 MiB/s", got)
 	}
-	r, err := ReadRecord(h.Cgroup(cgroupOf("a")), KindContainer)
+	r, err := record.Read(h.Cgroup(cgroupOf("a")), record.KindContainer)
 	if err != nil || !strings.Contains(r.Error, `"/x wbps=1"`) {
 		t.Errorf("record %+v, %v", r, err)
 	}
@@ -299,13 +300,13 @@ func TestLookFailed(t *testing.T) {
 	if err := p.start(t.Context(), sb, c, true); err != nil {
 		t.Fatal(err)
 	}
-	r, err := ReadRecord(h.Cgroup(cgroupOf("a")), KindContainer)
+	r, err := record.Read(h.Cgroup(cgroupOf("a")), record.KindContainer)
 	if err != nil || len(r.Limits) != 1 || !strings.Contains(r.Error, "this node failed to look") {
 		t.Errorf("record %+v, %v", r, err)
 	}
 	broken = false
 	p.pass(t.Context())
-	if r, err = ReadRecord(h.Cgroup(cgroupOf("a")), KindContainer); err != nil || len(r.Limits) != 2 || r.Error != "" {
+	if r, err = record.Read(h.Cgroup(cgroupOf("a")), record.KindContainer); err != nil || len(r.Limits) != 2 || r.Error != "" {
 		t.Errorf("record %+v, %v", r, err)
 	}
 }

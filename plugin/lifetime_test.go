@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -337,15 +338,15 @@ func TestUnreadableRecordStays(t *testing.T) {
 	if err := os.Rename(parent+".away", parent); err != nil {
 		t.Fatal(err)
 	}
-	want := ExitRecord{Container: "gone", CgroupIDs: []uint64{7}}
-	if err := WriteRecord(h.Cgroup(podCgroup), &Record{Version: recordVersion, Kind: KindPod, Exits: []ExitRecord{want}}); err != nil {
+	want := record.Exit{Container: "gone", CgroupIDs: []uint64{7}}
+	if err := record.Write(h.Cgroup(podCgroup), &record.Record{Version: record.Version, Kind: record.KindPod, Exits: []record.Exit{want}}); err != nil {
 		t.Fatal(err)
 	}
 	p.pass(t.Context())
 	if got := exitsOf(t, h); len(got) != 1 || got[0].Container != "gone" {
 		t.Errorf("exits %+v", got)
 	}
-	c := change{target: &target{}, cg: h.Cgroup(podCgroup), unread: errors.New("input/output error"), record: Record{Version: recordVersion, Kind: KindPod, Weight: 1}}
+	c := change{target: &target{}, cg: h.Cgroup(podCgroup), unread: errors.New("input/output error"), record: record.Record{Version: record.Version, Kind: record.KindPod, Weight: 1}}
 	if err := c.doLower(p, nil); !errors.Is(err, c.unread) {
 		t.Errorf("got %v", err)
 	}

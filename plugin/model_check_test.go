@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -189,7 +190,7 @@ func (r *modelRuntime) checkPod(p *modelPod, settled bool, report func(string, .
 }
 
 func (r *modelRuntime) checkRecord(p *modelPod, c *modelContainer, report func(string, ...any)) {
-	got, err := ReadRecord(r.k.tree.Cgroup(c.cgroup), KindContainer)
+	got, err := record.Read(r.k.tree.Cgroup(c.cgroup), record.KindContainer)
 	if err != nil {
 		report("record of %s: %v", c.cgroup, err)
 		return

@@ -18,6 +18,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
 // modelKernel is a cgroup tree of plain files whose io.max behaves as the kernel's: a
@@ -68,7 +69,7 @@ func memoryDir(t testing.TB) string {
 		return t.TempDir()
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if unix.Setxattr(dir, RecordXattr, []byte("{}"), 0) != nil {
+	if unix.Setxattr(dir, record.Xattr, []byte("{}"), 0) != nil {
 		return t.TempDir()
 	}
 	return dir

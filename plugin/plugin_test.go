@@ -18,6 +18,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -249,7 +250,7 @@ func TestObserveTouchesNothing(t *testing.T) {
 	if got := read(t, filepath.Join(dir, cgroupOf("db"), "io.max")); got != "" {
 		t.Errorf("io.max written: %q", got)
 	}
-	r, err := ReadRecord(h.Cgroup(cgroupOf("db")), KindContainer)
+	r, err := record.Read(h.Cgroup(cgroupOf("db")), record.KindContainer)
 	if err != nil || r == nil || !r.Observed || len(r.Limits) != 1 {
 		t.Errorf("record: %+v, %v", r, err)
 	}

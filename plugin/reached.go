@@ -9,6 +9,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -203,11 +204,11 @@ func (c *container) tellReached(log logrus.FieldLogger, reached []blkio.Disk, st
 // a container and of its pod. What it found stays found.
 func (p *Plugin) starred(container, pod string) map[blkio.Dev]bool {
 	out := map[blkio.Dev]bool{}
-	for kind, cgroup := range map[string]string{KindContainer: container, KindPod: pod} {
+	for kind, cgroup := range map[string]string{record.KindContainer: container, record.KindPod: pod} {
 		if cgroup == "" {
 			continue
 		}
-		r, err := ReadRecord(p.cgroups.Cgroup(cgroup), kind)
+		r, err := record.Read(p.cgroups.Cgroup(cgroup), kind)
 		if err != nil || r == nil || r.Observed {
 			continue // who writes the record next tells what is wrong with it
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/sirupsen/logrus/hooks/test"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
 // reaching is a plugin with a running container, and where its cgroups are.
@@ -70,7 +71,7 @@ func TestReachedIsLimited(t *testing.T) {
 	if n := told(); n != 1 {
 		t.Errorf("told %d times", n)
 	}
-	r, err := ReadRecord(p.cgroups.Cgroup(cgroupOf("a")), KindContainer)
+	r, err := record.Read(p.cgroups.Cgroup(cgroupOf("a")), record.KindContainer)
 	if err != nil || r == nil || len(r.Limits) == 0 || r.Limits[0].Dev != "8:16" || r.Limits[0].Disk != "plugged" || r.Limits[0].Source.Target != "*" {
 		t.Errorf("recorded is %+v (%v)", r, err)
 	}

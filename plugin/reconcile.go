@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -250,7 +251,7 @@ func (p *Plugin) warnUnmatched(g *group) {
 func (p *Plugin) came(pod *pod) []policy.Container {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return withEnded(pod.seen(), pod.group.exits)
+	return record.WithEnded(pod.seen(), pod.group.exits)
 }
 
 func (p *Plugin) toWarn(g *group) []*pod {

@@ -10,15 +10,16 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
 const forged = `{"v":1,"kind":"container","namespace":"kube-system","pod":"innocent","uid":"x","cleared":true}`
 
 // forge writes a record as the container's uid 0 can, where its runtime mounts its cgroups
 // writable for it.
-func forge(t *testing.T, dir, cgroup, record string) {
+func forge(t *testing.T, dir, cgroup, text string) {
 	t.Helper()
-	if err := unix.Setxattr(filepath.Join(dir, cgroup), RecordXattr, []byte(record), 0); err != nil {
+	if err := unix.Setxattr(filepath.Join(dir, cgroup), record.Xattr, []byte(text), 0); err != nil {
 		t.Skip(err)
 	}
 }
@@ -44,11 +45,11 @@ func TestForgedRecord(t *testing.T) {
 	if got := read(t, ioMax); got != "254:0 wbps=1048576" {
 		t.Errorf("io.max after a pass: %q", got)
 	}
-	r, err := ReadRecord(h.Cgroup(cgroupOf("db")), KindContainer)
+	r, err := record.Read(h.Cgroup(cgroupOf("db")), record.KindContainer)
 	if err != nil || r == nil || r.Namespace != "prod" || r.Cleared {
 		t.Errorf("record %+v, %v", r, err)
 	}
-	if raw, err := h.Cgroup(cgroupOf("db")).ReadXattr(RecordXattr); raw != nil || err != nil {
+	if raw, err := h.Cgroup(cgroupOf("db")).ReadXattr(record.Xattr); raw != nil || err != nil {
 		t.Errorf("the forged record stays: %q, %v", raw, err)
 	}
 }
@@ -59,19 +60,19 @@ func TestWalkedRecords(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("db"), cgroupOf("db")+"/own", "system.slice/cri-containerd-x.scope", "plain/ctr")
 	write := func(path, kind string) {
 		t.Helper()
-		if err := WriteRecord(h.Cgroup(path), &Record{Version: recordVersion, Kind: kind, Pod: path}); err != nil {
+		if err := record.Write(h.Cgroup(path), &record.Record{Version: record.Version, Kind: kind, Pod: path}); err != nil {
 			t.Skip(err)
 		}
 	}
-	write(podCgroup, KindPod)
-	write(cgroupOf("db"), KindContainer)
-	write(cgroupOf("gone"), KindContainer)
+	write(podCgroup, record.KindPod)
+	write(cgroupOf("db"), record.KindContainer)
+	write(cgroupOf("gone"), record.KindContainer)
 	for _, cgroup := range []string{cgroupOf("db"), cgroupOf("db") + "/own", "system.slice/cri-containerd-x.scope", "plain/ctr"} {
 		forge(t, dir, cgroup, forged)
 	}
 	var found []string
-	err := h.Walk(RecordXattr, func(c cgroupfs.Cgroup, a cgroupfs.Attribute) error {
-		r, err := ParseAttribute(a)
+	err := h.Walk(record.Xattr, func(c cgroupfs.Cgroup, a cgroupfs.Attribute) error {
+		r, err := record.ParseAttribute(a)
 		if r != nil {
 			found = append(found, r.Pod)
 		}
@@ -97,11 +98,11 @@ func TestRecordGoesWithCgroup(t *testing.T) {
 	p.stopped("sb1", "id-a")
 	p.removed("sb1", "id-a")
 	p.pass(t.Context())
-	left, err := h.Cgroup(podCgroup).ListAbove(RecordXattr)
+	left, err := h.Cgroup(podCgroup).ListAbove(record.Xattr)
 	if err != nil || len(left) != 1 || left[0].Path() != cgroupOf("b") {
 		t.Errorf("records of %v, %v", left, err)
 	}
-	if _, err := ReadRecord(h.Cgroup(cgroupOf("a")), KindContainer); !errors.Is(err, blkio.ErrGone) {
+	if _, err := record.Read(h.Cgroup(cgroupOf("a")), record.KindContainer); !errors.Is(err, blkio.ErrGone) {
 		t.Errorf("the record of a container that has gone: %v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -96,11 +97,11 @@ func (p *Plugin) granted(c *container) (policy.Desired, error) {
 	case c.policy != nil:
 		return c.desired, nil
 	}
-	r, err := ReadRecord(p.cgroups.Cgroup(c.cgroup), KindContainer)
-	if errors.Is(err, blkio.ErrGone) || errors.Is(err, errRecord) {
+	r, err := record.Read(p.cgroups.Cgroup(c.cgroup), record.KindContainer)
+	if errors.Is(err, blkio.ErrGone) || errors.Is(err, record.ErrParse) {
 		err = nil
 	}
-	return r.granted(), err
+	return r.Granted(), err
 }
 
 // move finds the disk of a writable layer that is elsewhere than it was thought to

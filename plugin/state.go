@@ -10,6 +10,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -31,7 +32,7 @@ type group struct {
 	pause time.Duration
 	// exits are its containers that have ended, for the record; recalled: with
 	// those of the record that was there before us.
-	exits    []ExitRecord
+	exits    []record.Exit
 	recalled bool
 	granted  policy.Desired // what the pod as a whole was granted last
 

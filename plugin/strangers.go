@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -31,8 +32,8 @@ func (p *Plugin) strangers(v *view) []policy.Desired {
 			continue
 		}
 		var d policy.Desired
-		if r, err := ReadRecord(child, KindContainer); err == nil && r != nil {
-			d = r.granted()
+		if r, err := record.Read(child, record.KindContainer); err == nil && r != nil {
+			d = r.Granted()
 		}
 		out = append(out, d)
 	}

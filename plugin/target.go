@@ -10,6 +10,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -35,7 +36,7 @@ type target struct {
 	// ended: no container of the pod runs. What it was granted last stays, for
 	// what they have left to write.
 	ended  bool
-	record Record
+	record record.Record
 	owner  *container // nil for the pod's cgroup
 	// quiet is what io.max read as when all of this was in place, record and
 	// all. As long as it reads so there is nothing more to look at; idle says
@@ -101,7 +102,7 @@ type view struct {
 	cgroups []string // of its sandboxes and running containers, the last element or a part of it
 	// strangers are running containers that only the cgroups tell of.
 	strangers []policy.Desired
-	exits     []ExitRecord
+	exits     []record.Exit
 }
 
 // running is a running container as of the copy.
@@ -157,7 +158,7 @@ func (p *Plugin) containerTarget(c running, observed bool) *target {
 	}
 	t := &target{
 		cgroup: c.cgroup, owner: c.owner, partial: c.partial,
-		record: p.newRecord(KindContainer, c.pod, c.desired, err, observed),
+		record: p.newRecord(record.KindContainer, c.pod, c.desired, err, observed),
 	}
 	t.record.Container, t.record.ContainerID = c.name, c.id
 	switch {
@@ -204,10 +205,10 @@ func staleSpec(spec, desired map[blkio.Dev]blkio.Limits, observed bool) (stale, 
 	return stale, unwanted
 }
 
-func (p *Plugin) newRecord(kind string, pod *pod, d policy.Desired, err error, observed bool) Record {
-	r := Record{
-		Version: recordVersion, Kind: kind, Namespace: pod.namespace, Pod: pod.name, UID: pod.uid,
-		Limits: recordLimits(d.Disks), Weight: d.Weight, WeightFrom: d.WeightSource.Annotation,
+func (p *Plugin) newRecord(kind string, pod *pod, d policy.Desired, err error, observed bool) record.Record {
+	r := record.Record{
+		Version: record.Version, Kind: kind, Namespace: pod.namespace, Pod: pod.name, UID: pod.uid,
+		Limits: record.LimitsOf(d.Disks), Weight: d.Weight, WeightFrom: d.WeightSource.Annotation,
 		Warnings: d.Warnings, Observed: observed,
 	}
 	for _, s := range d.Skipped {
@@ -249,9 +250,9 @@ func (p *Plugin) podTarget(pol *policy.Policy, v view, observed bool) *target {
 		total.Disks, ended = nil, false
 	}
 	if v.warned {
-		total.Warnings = append(total.Warnings, v.pod.request().Unmatched(withEnded(v.seen, v.exits))...)
+		total.Warnings = append(total.Warnings, v.pod.request().Unmatched(record.WithEnded(v.seen, v.exits))...)
 	}
-	t := &target{cgroup: v.cgroup, partial: v.partial, ended: ended, record: p.newRecord(KindPod, v.pod, total, err, observed)}
+	t := &target{cgroup: v.cgroup, partial: v.partial, ended: ended, record: p.newRecord(record.KindPod, v.pod, total, err, observed)}
 	t.record.Exits = v.exits
 	if !observed {
 		t.want, t.weight, t.granted = wanted(total), total.Weight, v.granted
@@ -274,7 +275,7 @@ func withBackstop(total policy.Desired, granted []policy.Desired) []policy.DiskL
 		disk := known[m.Dev]
 		for k, rate := range m.Limits {
 			if rate != disk.Limits[k] {
-				disk.Sources[k] = policy.Source{Annotation: backstop}
+				disk.Sources[k] = policy.Source{Annotation: record.Backstop}
 			}
 		}
 		disk.Limits = m.Limits
@@ -293,21 +294,21 @@ func wanted(d policy.Desired) map[blkio.Dev]blkio.Limits {
 
 // readRecord reads what was recorded on the target's cgroup. Mostly it is what
 // should be there, which takes no decoding to see.
-func (t *target) readRecord(cg cgroupfs.Cgroup) (*Record, error) {
-	raw, err := readRaw(cg, t.record.Kind)
+func (t *target) readRecord(cg cgroupfs.Cgroup) (*record.Record, error) {
+	raw, err := record.ReadRaw(cg, t.record.Kind)
 	if err != nil || raw == nil {
 		return nil, err
 	}
 	// Made anew, not kept: a close look is rare, and 750 texts are 400 KB.
-	if !t.record.empty() && bytes.Equal(raw, t.record.Marshal()) {
+	if !t.record.Empty() && bytes.Equal(raw, t.record.Marshal()) {
 		return &t.record, nil
 	}
-	return trusted(cg, t.record.Kind, raw)
+	return record.Trusted(cg, t.record.Kind, raw)
 }
 
 // lifted are the limits that are to go where they are not wanted: what a record
 // says we wrote, and what the runtime has written back from the spec.
-func (c *change) lifted(old *Record, actual map[blkio.Dev]blkio.Limits) map[blkio.Dev]blkio.Limits {
+func (c *change) lifted(old *record.Record, actual map[blkio.Dev]blkio.Limits) map[blkio.Dev]blkio.Limits {
 	if old == &c.target.record && !old.Observed && len(c.spec) == 0 {
 		return c.target.want
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
 func (c *change) write(lines []blkio.DevLimits) ([]blkio.DevLimits, error) {
@@ -32,8 +33,8 @@ func (p *Plugin) isGone(dev blkio.Dev) bool { return p.storage.Device(dev).Missi
 
 // isForeign reports whether another user may write the record.
 func (c *change) isForeign() bool {
-	dir, _ := placeOf(c.cg, c.record.Kind)
-	return foreign(dir)
+	dir, _ := record.PlaceOf(c.cg, c.record.Kind)
+	return record.Foreign(dir)
 }
 
 // sweep removes records that count no more from a pod: those of containers whose cgroups
@@ -46,18 +47,18 @@ func (p *Plugin) sweep(plan *plan) {
 	}
 	for _, t := range plan.containers {
 		cg := p.cgroups.Cgroup(t.cgroup)
-		dir, _ := placeOf(cg, KindContainer)
+		dir, _ := record.PlaceOf(cg, record.KindContainer)
 		dirs[dir] = true
-		_ = cg.RemoveXattr(RecordXattr) // it does no harm
+		_ = cg.RemoveXattr(record.Xattr) // it does no harm
 	}
 	for dir := range dirs {
-		recorded, err := dir.ListAbove(RecordXattr)
+		recorded, err := dir.ListAbove(record.Xattr)
 		if err != nil {
 			continue // it has gone, and all records with it
 		}
 		for _, cg := range recorded {
 			if !cg.Exists() {
-				_ = RemoveRecord(cg, KindContainer) // the next look tries again
+				_ = record.Remove(cg, record.KindContainer) // the next look tries again
 			}
 		}
 	}

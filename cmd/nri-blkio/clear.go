@@ -15,7 +15,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
 const clearLong = `Take our limits off the containers and pods that run now: the way out when a
@@ -144,12 +144,12 @@ func unrecordedPods(tree *cgroupfs.Hierarchy, records []recorded) []recorded {
 	var out []recorded
 	for _, r := range records {
 		parent := path.Dir(r.cgroup.Path())
-		if r.record.Kind != plugin.KindContainer || seen[parent] {
+		if r.record.Kind != record.KindContainer || seen[parent] {
 			continue
 		}
 		seen[parent] = true
-		out = append(out, recorded{tree.Cgroup(parent), &plugin.Record{
-			Version: r.record.Version, Kind: plugin.KindPod,
+		out = append(out, recorded{tree.Cgroup(parent), &record.Record{
+			Version: r.record.Version, Kind: record.KindPod,
 			Namespace: r.record.Namespace, Pod: r.record.Pod, UID: r.record.UID,
 		}})
 	}
@@ -222,7 +222,7 @@ func (c *clearer) lift(r recorded) error {
 			c.say(r, "write io.max %q", line.String())
 		}
 	}
-	if !c.dryRun && r.record.Kind == plugin.KindContainer {
+	if !c.dryRun && r.record.Kind == record.KindContainer {
 		errs = append(errs, r.cgroup.ReplaceIOMaxBelow(liftedBelow(r.record)))
 	}
 	if r.record.Weight != 0 {
@@ -243,7 +243,7 @@ func (c *clearer) verify(r recorded) error {
 	if c.dryRun {
 		return nil
 	}
-	now, err := plugin.ReadRecord(r.cgroup, r.record.Kind)
+	now, err := record.Read(r.cgroup, r.record.Kind)
 	if err != nil || now == nil || now.Cleared {
 		return err
 	}
@@ -271,12 +271,12 @@ func (c *clearer) mark(r recorded, cleared bool) error {
 	}
 	rec := *r.record
 	rec.Cleared = cleared
-	return plugin.WriteRecord(r.cgroup, &rec)
+	return record.Write(r.cgroup, &rec)
 }
 
 // liftedBelow are the same values in a cgroup that the runtime has below the
 // container's.
-func liftedBelow(r *plugin.Record) []cgroupfs.Replacement {
+func liftedBelow(r *record.Record) []cgroupfs.Replacement {
 	var out []cgroupfs.Replacement
 	for dev, limits := range r.DevLimits() {
 		for k, rate := range limits {
@@ -289,7 +289,7 @@ func liftedBelow(r *plugin.Record) []cgroupfs.Replacement {
 }
 
 // lifted are the writes that take a record's limits off.
-func lifted(r *plugin.Record) []blkio.DevLimits {
+func lifted(r *record.Record) []blkio.DevLimits {
 	var out []blkio.DevLimits
 	for dev, limits := range r.DevLimits() {
 		for k, rate := range limits {

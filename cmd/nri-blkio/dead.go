@@ -13,7 +13,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
 // deadRow is a cgroup that is gone and has data to write to one disk.
@@ -97,8 +97,8 @@ func (f *deadFinder) find() deadReport {
 
 // ended is one container of which a pod's record has the end.
 type ended struct {
-	pod  *plugin.Record
-	exit *plugin.ExitRecord
+	pod  *record.Record
+	exit *record.Exit
 }
 
 // endedContainers are those of the records, by the numbers of their cgroups.

@@ -13,11 +13,11 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
 // deadPod is a pod's cgroup with a living container, as files.
-func deadPod(t *testing.T, files map[string]string, exits ...plugin.ExitRecord) (deadFinder, string) {
+func deadPod(t *testing.T, files map[string]string, exits ...record.Exit) (deadFinder, string) {
 	t.Helper()
 	dir := t.TempDir()
 	files["cgroup.controllers"] = "io memory\n"
@@ -28,9 +28,9 @@ func deadPod(t *testing.T, files map[string]string, exits ...plugin.ExitRecord) 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { tree.Close() })
-	record := &plugin.Record{
-		Kind: plugin.KindPod, Namespace: "prod", Pod: "db-0", UID: "1", Exits: exits,
-		Limits: []plugin.LimitRecord{{Dev: "8:0", Disk: "sda", Key: "wbps", Rate: 4 << 20}, {Dev: "8:0", Disk: "sda", Key: "rbps", Rate: 1}},
+	record := &record.Record{
+		Kind: record.KindPod, Namespace: "prod", Pod: "db-0", UID: "1", Exits: exits,
+		Limits: []record.Limit{{Dev: "8:0", Disk: "sda", Key: "wbps", Rate: 4 << 20}, {Dev: "8:0", Disk: "sda", Key: "rbps", Rate: 1}},
 	}
 	return deadFinder{
 		tree: tree, debugfs: fstest.MapFS{}, records: []recorded{{tree.Cgroup("pod"), record}},
@@ -53,8 +53,8 @@ func put(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-func exit(name string, id uint64, limits ...string) plugin.ExitRecord {
-	return plugin.ExitRecord{Container: name, CgroupIDs: []uint64{id}, Limits: limits, At: time.Unix(1e9, 0)}
+func exit(name string, id uint64, limits ...string) record.Exit {
+	return record.Exit{Container: name, CgroupIDs: []uint64{id}, Limits: limits, At: time.Unix(1e9, 0)}
 }
 
 const since = "2001-09-09T01:46:40Z"
@@ -69,32 +69,32 @@ func TestDeadListed(t *testing.T) {
 	}
 	nobody := deadRow{Pod: unknownPod, CgroupID: deadID, Disk: "sda", Dev: "8:0", DrainsAt: unknownRate, Left: 9 * mib}
 	tests := map[string]struct {
-		exits  []plugin.ExitRecord
+		exits  []record.Exit
 		bdi    string
 		change func(f *deadFinder, dir string)
 		stat   cgroupfs.WritebackStat
 		want   []deadRow
 	}{
-		"own limit":         {exits: []plugin.ExitRecord{exit("a", deadID, "8:0 wbps=524288 wiops=100")}, want: []deadRow{known(deadID, "a", "sda", "8:0", "wbps=512Ki wiops=100")}},
-		"lifted: the pod's": {exits: []plugin.ExitRecord{exit("a", deadID)}, want: []deadRow{known(deadID, "a", "sda", "8:0", "wbps=4Mi")}},
-		"above the pod's":   {exits: []plugin.ExitRecord{exit("a", deadID, "8:0 wbps=8388608")}, want: []deadRow{known(deadID, "a", "sda", "8:0", "wbps=4Mi")}},
-		"another disk":      {exits: []plugin.ExitRecord{exit("a", deadID)}, bdi: "8:16", want: []deadRow{known(deadID, "a", "", "8:16", noLimit)}},
+		"own limit":         {exits: []record.Exit{exit("a", deadID, "8:0 wbps=524288 wiops=100")}, want: []deadRow{known(deadID, "a", "sda", "8:0", "wbps=512Ki wiops=100")}},
+		"lifted: the pod's": {exits: []record.Exit{exit("a", deadID)}, want: []deadRow{known(deadID, "a", "sda", "8:0", "wbps=4Mi")}},
+		"above the pod's":   {exits: []record.Exit{exit("a", deadID, "8:0 wbps=8388608")}, want: []deadRow{known(deadID, "a", "sda", "8:0", "wbps=4Mi")}},
+		"another disk":      {exits: []record.Exit{exit("a", deadID)}, bdi: "8:16", want: []deadRow{known(deadID, "a", "", "8:16", noLimit)}},
 		"a btrfs": {
-			exits: []plugin.ExitRecord{exit("a", deadID, "8:16 wiops=9")}, bdi: "btrfs-1",
+			exits: []record.Exit{exit("a", deadID, "8:16 wiops=9")}, bdi: "btrfs-1",
 			want: []deadRow{known(deadID, "a", "btrfs-1", "", "8:0 wbps=4Mi; 8:16 wiops=9")},
 		},
 		"pod cleared": {
-			exits: []plugin.ExitRecord{exit("a", deadID)}, change: func(f *deadFinder, _ string) { f.records[0].record.Cleared = true },
+			exits: []record.Exit{exit("a", deadID)}, change: func(f *deadFinder, _ string) { f.records[0].record.Cleared = true },
 			want: []deadRow{known(deadID, "a", "sda", "8:0", noLimit)},
 		},
-		"a later program's limits": {exits: []plugin.ExitRecord{exit("a", deadID, "what")}, want: []deadRow{known(deadID, "a", "sda", "8:0", "wbps=4Mi")}},
+		"a later program's limits": {exits: []record.Exit{exit("a", deadID, "what")}, want: []deadRow{known(deadID, "a", "sda", "8:0", "wbps=4Mi")}},
 		"nobody's":                 {want: []deadRow{nobody}},
 		"nobody's, other disk":     {bdi: "8:16"},
 		"nobody's, one pod asked":  {change: func(f *deadFinder, _ string) { f.everyPod = false }},
 		"nobody's, in a namespace": {change: func(_ *deadFinder, dir string) { put(t, dir, map[string]string{"cgroup.events": "populated 1\n"}) }},
 		"the root's":               {stat: cgroupfs.WritebackStat{CgroupID: 1, Dirty: 9 * mib, Inodes: 1}},
-		"noise":                    {exits: []plugin.ExitRecord{exit("a", deadID)}, stat: cgroupfs.WritebackStat{CgroupID: deadID, Dirty: mib}},
-		"an inode alone":           {exits: []plugin.ExitRecord{exit("a", deadID)}, stat: cgroupfs.WritebackStat{CgroupID: deadID, Inodes: 1}},
+		"noise":                    {exits: []record.Exit{exit("a", deadID)}, stat: cgroupfs.WritebackStat{CgroupID: deadID, Dirty: mib}},
+		"an inode alone":           {exits: []record.Exit{exit("a", deadID)}, stat: cgroupfs.WritebackStat{CgroupID: deadID, Inodes: 1}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestDeadLives(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := fi.Sys().(*syscall.Stat_t).Ino
-	f.records[0].record.Exits = []plugin.ExitRecord{exit("c", id)}
+	f.records[0].record.Exits = []record.Exit{exit("c", id)}
 	stats := cgroupfs.FormatWritebackStats([]cgroupfs.WritebackStat{{CgroupID: id, Dirty: 1 << 30, Inodes: 1}})
 	f.debugfs = fstest.MapFS{"bdi/8:0/wb_stats": {Data: []byte(stats)}}
 	if got := f.find(); len(got.rows) > 0 {
@@ -156,15 +156,15 @@ func TestDeadInferred(t *testing.T) {
 	lifted := exit("lifted", deadID+1)
 	tests := map[string]struct {
 		files, later map[string]string
-		exits        []plugin.ExitRecord
+		exits        []record.Exit
 		want         []deadRow
 		noted        bool
 	}{
 		"none ended": {files: map[string]string{"pod/cgroup.stat": dying, "pod/memory.stat": dirty}},
-		"none dying": {files: map[string]string{"pod/cgroup.stat": none, "pod/memory.stat": dirty}, exits: []plugin.ExitRecord{slow}},
+		"none dying": {files: map[string]string{"pod/cgroup.stat": none, "pod/memory.stat": dirty}, exits: []record.Exit{slow}},
 		"clean pages": {
 			files: map[string]string{"pod/cgroup.stat": dying, "pod/memory.stat": dirty, "pod/c/memory.stat": dirty},
-			exits: []plugin.ExitRecord{slow}, noted: true,
+			exits: []record.Exit{slow}, noted: true,
 		},
 		"draining": {
 			files: map[string]string{
@@ -172,7 +172,7 @@ func TestDeadInferred(t *testing.T) {
 				"pod/io.stat": stat("1000000"), "pod/c/io.stat": stat("5000"),
 			},
 			later: map[string]string{"pod/io.stat": stat("2000000"), "pod/c/io.stat": stat("105000")},
-			exits: []plugin.ExitRecord{slow, lifted}, noted: true,
+			exits: []record.Exit{slow, lifted}, noted: true,
 			want: []deadRow{row("slow", "wbps=512Ki", 450000, 9<<20)},
 		},
 		"the living write": {
@@ -181,22 +181,22 @@ func TestDeadInferred(t *testing.T) {
 				"pod/io.stat": stat("1000000"), "pod/c/io.stat": stat("5000"),
 			},
 			later: map[string]string{"pod/io.stat": stat("2000000"), "pod/c/io.stat": stat("1000000")},
-			exits: []plugin.ExitRecord{slow}, noted: true,
+			exits: []record.Exit{slow}, noted: true,
 			want: []deadRow{row("slow", "wbps=512Ki", 0, 9<<20)},
 		},
 		"no memory controller": {
 			files: map[string]string{"pod/cgroup.stat": dying, "pod/io.stat": stat("0"), "pod/c/io.stat": ""},
 			later: map[string]string{"pod/io.stat": stat("500000")},
-			exits: []plugin.ExitRecord{lifted}, noted: true,
+			exits: []record.Exit{lifted}, noted: true,
 			want: []deadRow{row("lifted", "wbps=4Mi", 250000, 0)},
 		},
 		"no memory controller, nothing written": {
 			files: map[string]string{"pod/cgroup.stat": dying, "pod/io.stat": stat("0"), "pod/c/io.stat": ""},
-			later: map[string]string{}, exits: []plugin.ExitRecord{lifted}, noted: true,
+			later: map[string]string{}, exits: []record.Exit{lifted}, noted: true,
 		},
 		"no counters of I/O": {
 			files: map[string]string{"pod/cgroup.stat": dying, "pod/memory.stat": dirty, "pod/c/memory.stat": clean},
-			later: map[string]string{}, exits: []plugin.ExitRecord{lifted}, noted: true,
+			later: map[string]string{}, exits: []record.Exit{lifted}, noted: true,
 			want: []deadRow{row("lifted", "wbps=4Mi", 0, 9<<20)},
 		},
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
 // Without wb_stats the kernel tells of no dead cgroup by itself, but its counters
@@ -40,7 +40,7 @@ func (f *deadFinder) infer(why error) deadReport {
 	out := deadReport{rows: []deadRow{}}
 	var suspects []suspect
 	for _, r := range f.records {
-		if r.record.Kind != plugin.KindPod || len(r.record.Exits) == 0 {
+		if r.record.Kind != record.KindPod || len(r.record.Exits) == 0 {
 			continue
 		}
 		if dying, err := r.cgroup.ReadDying(); err != nil || dying == 0 {
@@ -106,7 +106,7 @@ func (f *deadFinder) inferredRows(s *suspect, passed time.Duration) []deadRow {
 
 // likeliest is the last container that kept its limits, or else the last one: what
 // others had was written without delay.
-func likeliest(exits []plugin.ExitRecord) *plugin.ExitRecord {
+func likeliest(exits []record.Exit) *record.Exit {
 	for i := len(exits) - 1; i >= 0; i-- {
 		if len(exits[i].Limits) > 0 {
 			return &exits[i]

@@ -12,7 +12,7 @@ import (
 func sources(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
-	for _, dir := range []string{".", "../../plugin", "../../plugin/runtimeconfig", "../../policy", "../../blkio", "../../blkio/cgroupfs", "../../blkio/storage", "../../blkio/kernel"} {
+	for _, dir := range []string{".", "../../plugin", "../../plugin/record", "../../plugin/runtimeconfig", "../../policy", "../../blkio", "../../blkio/cgroupfs", "../../blkio/storage", "../../blkio/kernel"} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatal(dir, err)

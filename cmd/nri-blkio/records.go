@@ -10,13 +10,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
 // recorded is one cgroup with a record of ours.
 type recorded struct {
 	cgroup cgroupfs.Cgroup
-	record *plugin.Record
+	record *record.Record
 }
 
 // podFilter is the flag --pod NAMESPACE/NAME; the zero value lets all pass.
@@ -44,7 +44,7 @@ func (f *podFilter) Set(s string) error {
 	return nil
 }
 
-func (f *podFilter) match(r *plugin.Record) bool {
+func (f *podFilter) match(r *record.Record) bool {
 	return f.name == "" || r.Namespace == f.namespace && r.Pod == f.name
 }
 
@@ -56,8 +56,8 @@ func readRecords(tree *cgroupfs.Hierarchy, filter podFilter) ([]recorded, error)
 		out []recorded
 		bad []error
 	)
-	err := tree.Walk(plugin.RecordXattr, func(c cgroupfs.Cgroup, a cgroupfs.Attribute) error {
-		r, err := plugin.ParseAttribute(a)
+	err := tree.Walk(record.Xattr, func(c cgroupfs.Cgroup, a cgroupfs.Attribute) error {
+		r, err := record.ParseAttribute(a)
 		switch {
 		case err != nil:
 			bad = append(bad, fmt.Errorf("cgroup %s: %w", c.Path(), err))

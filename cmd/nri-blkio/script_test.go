@@ -11,7 +11,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -182,33 +182,33 @@ func fakeRecords(dir string) error {
 	source := func(scope, target string) policy.Source {
 		return policy.Source{Annotation: "limits.blkio.noderesource.dev/" + scope, Entry: 1, Target: target}
 	}
-	limit := func(d blkio.Disk, key string, rate blkio.Rate, s policy.Source) plugin.LimitRecord {
-		return plugin.LimitRecord{Dev: d.Dev.String(), Disk: d.Name, Key: key, Rate: rate, Source: s}
+	limit := func(d blkio.Disk, key string, rate blkio.Rate, s policy.Source) record.Limit {
+		return record.Limit{Dev: d.Dev.String(), Disk: d.Name, Key: key, Rate: rate, Source: s}
 	}
-	pod := plugin.Record{Version: 1, Kind: plugin.KindPod, Namespace: "prod", Pod: "db-0", UID: "1"}
-	pod.Limits = []plugin.LimitRecord{limit(dm0, "wbps", 60<<20, source("pod-total", "/data"))}
-	pod.Exits = []plugin.ExitRecord{
+	pod := record.Record{Version: 1, Kind: record.KindPod, Namespace: "prod", Pod: "db-0", UID: "1"}
+	pod.Limits = []record.Limit{limit(dm0, "wbps", 60<<20, source("pod-total", "/data"))}
+	pod.Exits = []record.Exit{
 		{Container: "web", CgroupIDs: []uint64{deadID, deadID + 1}, Limits: []string{"253:0 wbps=524288"}, At: time.Unix(1e9, 0).UTC()},
 		{Container: "\x1b[2Jold", CgroupIDs: []uint64{deadID + 2}, At: time.Unix(1e9, 0).UTC()},
 		{Container: "drained", CgroupIDs: []uint64{deadID + 3}, At: time.Unix(1e9, 0).UTC()},
 	}
 	db := pod
 	db.Exits = nil
-	db.Kind, db.Container = plugin.KindContainer, "db"
+	db.Kind, db.Container = record.KindContainer, "db"
 	db.Weight, db.WeightFrom = 500, "weight.blkio.noderesource.dev/container.db"
 	db.Warnings = []string{"/data: a warning"}
-	db.Limits = []plugin.LimitRecord{
+	db.Limits = []record.Limit{
 		limit(dm0, "wbps", 50<<20, source("container.db", "/data")),
 		limit(dm0, "wiops", 2000, source("container.db", "/data")),
 		limit(blkio.Disk{Dev: blkio.Dev{Major: 8}, Name: "sda"}, "rbps", 1<<20, source("container.db", "/old")),
 	}
 	log := pod
 	log.Exits = nil
-	log.Kind, log.Container, log.Cleared = plugin.KindContainer, "log", true
-	log.Limits = []plugin.LimitRecord{limit(vda, "wbps", 1<<20, source("containers", "\x1b[2Jrootfs"))}
+	log.Kind, log.Container, log.Cleared = record.KindContainer, "log", true
+	log.Limits = []record.Limit{limit(vda, "wbps", 1<<20, source("containers", "\x1b[2Jrootfs"))}
 	log.Error = "write io.max: \x07"
-	for cg, r := range map[string]plugin.Record{podCgroup: pod, podCgroup + "/db": db, podCgroup + "/log": log} {
-		if err := plugin.WriteRecord(tree.Cgroup(cg), &r); err != nil {
+	for cg, r := range map[string]record.Record{podCgroup: pod, podCgroup + "/db": db, podCgroup + "/log": log} {
+		if err := record.Write(tree.Cgroup(cg), &r); err != nil {
 			return err
 		}
 	}

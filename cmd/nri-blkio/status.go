@@ -12,7 +12,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
-	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -309,7 +309,7 @@ func statusRows(r recorded, got actual) []statusRow {
 	return rows
 }
 
-func limitRow(row statusRow, rec *plugin.Record, l plugin.LimitRecord, got actual) statusRow {
+func limitRow(row statusRow, rec *record.Record, l record.Limit, got actual) statusRow {
 	row.Disk, row.Dev, row.Key, row.Source = l.Disk, l.Dev, l.Key, l.Source
 	key, known := blkio.ParseKey(l.Key)
 	dev, err := blkio.ParseDev(l.Dev)
@@ -335,7 +335,7 @@ func limitRow(row statusRow, rec *plugin.Record, l plugin.LimitRecord, got actua
 	return row
 }
 
-func weightRow(row statusRow, rec *plugin.Record, got actual) statusRow {
+func weightRow(row statusRow, rec *record.Record, got actual) statusRow {
 	row.Key, row.Asked = "weight", strconv.FormatUint(uint64(rec.Weight), 10)
 	row.Source.Annotation = rec.WeightFrom
 	if got.err != nil {
@@ -347,7 +347,7 @@ func weightRow(row statusRow, rec *plugin.Record, got actual) statusRow {
 	return row
 }
 
-func state(rec *plugin.Record, equal, unlimited bool) string {
+func state(rec *record.Record, equal, unlimited bool) string {
 	switch {
 	case rec.Observed:
 		return stateObserved

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
 func TestStatusStates(t *testing.T) {
@@ -15,16 +15,16 @@ func TestStatusStates(t *testing.T) {
 	kernel := func(wbps blkio.Rate) actual {
 		return actual{limits: map[blkio.Dev]blkio.Limits{dev: {blkio.Max, wbps, blkio.Max, blkio.Max}}, weight: 100}
 	}
-	limit := func(key string, rate blkio.Rate) plugin.Record {
-		return plugin.Record{Limits: []plugin.LimitRecord{{Dev: "8:0", Disk: "sda", Key: key, Rate: rate}}}
+	limit := func(key string, rate blkio.Rate) record.Record {
+		return record.Record{Limits: []record.Limit{{Dev: "8:0", Disk: "sda", Key: key, Rate: rate}}}
 	}
-	with := func(r plugin.Record, change func(*plugin.Record)) plugin.Record {
+	with := func(r record.Record, change func(*record.Record)) record.Record {
 		change(&r)
 		return r
 	}
 	tests := []struct {
 		name   string
-		record plugin.Record
+		record record.Record
 		got    actual
 		want   []string // asked, in force, state
 	}{
@@ -38,17 +38,17 @@ func TestStatusStates(t *testing.T) {
 			name: "disk gone", record: limit("wbps", 1<<20), got: actual{gone: map[blkio.Dev]bool{dev: true}},
 			want: []string{"1Mi max missing: the disk is gone"},
 		},
-		{name: "observed", record: with(limit("wbps", 1<<20), func(r *plugin.Record) { r.Observed = true }), want: []string{"1Mi max observed"}},
-		{name: "cleared", record: with(limit("wbps", 1<<20), func(r *plugin.Record) { r.Cleared = true }), want: []string{"1Mi max cleared"}},
+		{name: "observed", record: with(limit("wbps", 1<<20), func(r *record.Record) { r.Observed = true }), want: []string{"1Mi max observed"}},
+		{name: "cleared", record: with(limit("wbps", 1<<20), func(r *record.Record) { r.Cleared = true }), want: []string{"1Mi max cleared"}},
 		{
-			name: "not read", record: with(limit("wbps", 1<<20), func(r *plugin.Record) { r.Weight = 500 }),
+			name: "not read", record: with(limit("wbps", 1<<20), func(r *record.Record) { r.Weight = 500 }),
 			got:  actual{err: errors.New("x")},
 			want: []string{"1Mi  error: the kernel's value cannot be read", "500  error: the kernel's value cannot be read"},
 		},
 		{name: "a later version's key", record: limit("xbps", 7), want: []string{"7  error: the record is of a later version"}},
-		{name: "weight", record: plugin.Record{Weight: 100}, got: kernel(5), want: []string{"100 100 ok"}},
-		{name: "weight put back by systemd", record: plugin.Record{Weight: 500}, got: kernel(5), want: []string{"500 100 drift"}},
-		{name: "error alone", record: plugin.Record{Error: "no"}, want: []string{"  error: no"}},
+		{name: "weight", record: record.Record{Weight: 100}, got: kernel(5), want: []string{"100 100 ok"}},
+		{name: "weight put back by systemd", record: record.Record{Weight: 500}, got: kernel(5), want: []string{"500 100 drift"}},
+		{name: "error alone", record: record.Record{Error: "no"}, want: []string{"  error: no"}},
 		{name: "nothing asked"},
 	}
 	for _, tt := range tests {
@@ -65,7 +65,7 @@ func TestStatusStates(t *testing.T) {
 }
 
 func TestLifted(t *testing.T) {
-	r := plugin.Record{Limits: []plugin.LimitRecord{
+	r := record.Record{Limits: []record.Limit{
 		{Dev: "8:16", Key: "wbps", Rate: 5},
 		{Dev: "8:0", Key: "wiops", Rate: 5},
 		{Dev: "8:0", Key: "rbps", Rate: blkio.Max},

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
 // domain is whose limits a write runs under: two cgroups are in the same one on a
@@ -100,7 +100,7 @@ func (d *domains) refresh() error {
 	readings, subjects := make(map[string]*reading, len(d.readings)), make(map[string]subject, len(d.subjects))
 	ended := map[uint64]Who{}
 	var bad error
-	err := d.cgroups.Walk(plugin.RecordXattr, func(c cgroupfs.Cgroup, a cgroupfs.Attribute) error {
+	err := d.cgroups.Walk(record.Xattr, func(c cgroupfs.Cgroup, a cgroupfs.Attribute) error {
 		r, err := d.read(c, a)
 		if err != nil {
 			bad = err

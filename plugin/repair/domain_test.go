@@ -13,11 +13,11 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
-	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
 // testTree is a directory that looks like a cgroup tree, with records.
-func testTree(t *testing.T, records map[string]plugin.Record) *cgroupfs.Hierarchy {
+func testTree(t *testing.T, records map[string]record.Record) *cgroupfs.Hierarchy {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "cgroup.controllers"), []byte("io memory\n"), 0o644); err != nil {
@@ -33,28 +33,28 @@ func testTree(t *testing.T, records map[string]plugin.Record) *cgroupfs.Hierarch
 			t.Fatal(err)
 		}
 		r.Version = 1
-		if err := plugin.WriteRecord(tree.Cgroup(path), &r); err != nil {
+		if err := record.Write(tree.Cgroup(path), &r); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return tree
 }
 
-func limitsOf(dev, key string, rate blkio.Rate) []plugin.LimitRecord {
-	return []plugin.LimitRecord{{Dev: dev, Key: key, Rate: rate}}
+func limitsOf(dev, key string, rate blkio.Rate) []record.Limit {
+	return []record.Limit{{Dev: dev, Key: key, Rate: rate}}
 }
 
 // TestDomains: the domain of a cgroup is the nearest one with a limit on writes to
 // the filesystem's disks.
 func TestDomains(t *testing.T) {
-	d := newDomains(testTree(t, map[string]plugin.Record{
+	d := newDomains(testTree(t, map[string]record.Record{
 		"pods/one":   {Namespace: "ns", Pod: "one", Limits: limitsOf("8:0", "wbps", 4<<20)},
 		"pods/one/a": {Namespace: "ns", Pod: "one", Container: "a", Limits: limitsOf("8:0", "wiops", 100)},
 		"pods/one/r": {Namespace: "ns", Pod: "one", Container: "r", Limits: limitsOf("8:0", "rbps", 100)},
 		"pods/two/x": {Namespace: "ns", Pod: "two", Container: "x", Limits: limitsOf("8:0", "wbps", blkio.Max)},
 		"pods/two/y": {Namespace: "ns", Pod: "two", Container: "y", Limits: limitsOf("8:16", "wbps", 1<<20)},
 		"pods/two/z": {Namespace: "ns", Pod: "two", Container: "z", Limits: limitsOf("8:0", "wbps", 1<<20), Cleared: true},
-		"pods/two":   {Namespace: "ns", Pod: "two", Exits: []plugin.ExitRecord{{Container: "old", CgroupIDs: []uint64{77}}}},
+		"pods/two":   {Namespace: "ns", Pod: "two", Exits: []record.Exit{{Container: "old", CgroupIDs: []uint64{77}}}},
 	}))
 	if err := d.refresh(); err != nil {
 		t.Fatal(err)
@@ -247,7 +247,7 @@ func TestMappingsLooks(t *testing.T) {
 
 // TestRecordsReadAgain: a record is decoded when it has changed, and counts then.
 func TestRecordsReadAgain(t *testing.T) {
-	tree := testTree(t, map[string]plugin.Record{
+	tree := testTree(t, map[string]record.Record{
 		"pods/a": {Namespace: "ns", Pod: "a", Limits: limitsOf("8:0", "wbps", 1<<20)},
 		"pods/b": {Namespace: "ns", Pod: "b", Limits: limitsOf("8:0", "wbps", 1<<20)},
 	})
@@ -260,8 +260,8 @@ func TestRecordsReadAgain(t *testing.T) {
 	}
 	refresh()
 	a, b := d.subjects["pods/a"], d.subjects["pods/b"]
-	r := plugin.Record{Version: 1, Namespace: "ns", Pod: "b", Limits: limitsOf("8:0", "wbps", 2<<20)}
-	if err := plugin.WriteRecord(tree.Cgroup("pods/b"), &r); err != nil {
+	r := record.Record{Version: 1, Namespace: "ns", Pod: "b", Limits: limitsOf("8:0", "wbps", 2<<20)}
+	if err := record.Write(tree.Cgroup("pods/b"), &r); err != nil {
 		t.Fatal(err)
 	}
 	refresh()
@@ -271,7 +271,7 @@ func TestRecordsReadAgain(t *testing.T) {
 	if got := d.subjects["pods/b"]; got.reading == b.reading || got.limits[0].Limits[blkio.Wbps] != 2<<20 {
 		t.Errorf("of a record that has changed: %+v", got.reading)
 	}
-	if err := tree.Cgroup("pods/b").RemoveXattr(plugin.RecordXattr); err != nil {
+	if err := tree.Cgroup("pods/b").RemoveXattr(record.Xattr); err != nil {
 		t.Fatal(err)
 	}
 	if refresh(); len(d.subjects) != 1 || len(d.readings) != 1 {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
 // reading is what a record said. Each is looked at every second or so, and hardly one
@@ -16,19 +16,19 @@ type reading struct {
 	Who
 	limits   []blkio.DevLimits // on writes; those of a cleared record are none
 	observed bool
-	exits    []plugin.ExitRecord
+	exits    []record.Exit
 }
 
 // read returns what a record says, or nil if it counts for nothing.
 func (d *domains) read(c cgroupfs.Cgroup, a cgroupfs.Attribute) (*reading, error) {
-	if plugin.IsForeign(a.Owner) {
+	if record.IsForeign(a.Owner) {
 		return newReading(ownedByItself(c)), nil
 	}
 	sum := maphash.Bytes(d.seed, a.Value)
 	if known := d.readings[c.Path()]; known != nil && known.sum == sum {
 		return known, nil
 	}
-	record, err := plugin.ParseAttribute(a)
+	record, err := record.ParseAttribute(a)
 	if err != nil || record == nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func (d *domains) read(c cgroupfs.Cgroup, a cgroupfs.Attribute) (*reading, error
 	return r, nil
 }
 
-func newReading(r *plugin.Record) *reading {
+func newReading(r *record.Record) *reading {
 	out := &reading{
 		Who: Who{r.Namespace, r.Pod, r.Container}, observed: r.Observed,
 		exits: r.Exits,
@@ -50,8 +50,8 @@ func newReading(r *plugin.Record) *reading {
 
 // ownedByItself stands for the record of a container that may write it itself, and
 // so it says nothing: its io.max, which it may not write, does.
-func ownedByItself(c cgroupfs.Cgroup) *plugin.Record {
-	out := &plugin.Record{Kind: plugin.KindContainer}
+func ownedByItself(c cgroupfs.Cgroup) *record.Record {
+	out := &record.Record{Kind: record.KindContainer}
 	limits, err := c.ReadIOMax()
 	if err != nil {
 		return out
@@ -59,7 +59,7 @@ func ownedByItself(c cgroupfs.Cgroup) *plugin.Record {
 	for dev, of := range limits {
 		for k, rate := range of {
 			if rate != blkio.Unset {
-				out.Limits = append(out.Limits, plugin.LimitRecord{Dev: dev.String(), Key: blkio.Key(k).String(), Rate: rate})
+				out.Limits = append(out.Limits, record.Limit{Dev: dev.String(), Key: blkio.Key(k).String(), Rate: rate})
 			}
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/kernel"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
-	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -72,8 +72,8 @@ func newNodeTest(t *testing.T) *nodeTest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tree := testTree(t, map[string]plugin.Record{
-		"kubepods/podone/a": {Namespace: "ns", Pod: "one", Kind: plugin.KindContainer, Container: "a", Limits: limitsOf("8:0", "wbps", 1<<20)},
+	tree := testTree(t, map[string]record.Record{
+		"kubepods/podone/a": {Namespace: "ns", Pod: "one", Kind: record.KindContainer, Container: "a", Limits: limitsOf("8:0", "wbps", 1<<20)},
 	})
 	n := &nodeTest{
 		observer: &fakeObserver{rings: make(chan writeback.Dirtied, 1)}, now: time.Now(),

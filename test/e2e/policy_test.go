@@ -25,8 +25,8 @@ func writePolicy(t *testing.T, file, body string) {
 	writeFile(t, file, policyHead+body)
 }
 
-// record is the part of the plugin's record that tests look at.
-type record struct {
+// podRecord is the part of the plugin's record that tests look at.
+type podRecord struct {
 	Pod, Container string
 	Limits         []struct {
 		Dev, Disk, Key string
@@ -36,13 +36,13 @@ type record struct {
 	Observed bool
 }
 
-func readRecord(t *testing.T, dir string) record {
+func readRecord(t *testing.T, dir string) podRecord {
 	t.Helper()
 	text, err := cgroup.Dir(dir).Record()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var r record
+	var r podRecord
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
 		t.Fatalf("record %q on %s: %v", text, dir, err)
 	}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
-	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 )
@@ -50,16 +50,16 @@ func (w writer) limit(fs string, wbps int) {
 		w.t.Fatal(err)
 	}
 	defer tree.Close()
-	record := plugin.Record{
-		Version: 1, Kind: plugin.KindContainer, Namespace: "test", Pod: "pod", UID: "u", Container: w.name,
-		Limits: []plugin.LimitRecord{{Dev: dev, Disk: disk, Key: "wbps", Rate: blkio.Rate(wbps)}},
+	rec := record.Record{
+		Version: 1, Kind: record.KindContainer, Namespace: "test", Pod: "pod", UID: "u", Container: w.name,
+		Limits: []record.Limit{{Dev: dev, Disk: disk, Key: "wbps", Rate: blkio.Rate(wbps)}},
 	}
-	if err := plugin.WriteRecord(tree.Cgroup(w.name), &record); err != nil {
+	if err := record.Write(tree.Cgroup(w.name), &rec); err != nil {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() {
 		dir := filepath.Join(cgroup.Root, filepath.Dir(w.name))
-		if err := unix.Removexattr(dir, plugin.RecordXattr+"."+filepath.Base(w.name)); err != nil && !errors.Is(err, unix.ENODATA) {
+		if err := unix.Removexattr(dir, record.Xattr+"."+filepath.Base(w.name)); err != nil && !errors.Is(err, unix.ENODATA) {
 			w.t.Error(err)
 		}
 	})

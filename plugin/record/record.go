@@ -1,4 +1,4 @@
-package plugin
+package record
 
 import (
 	"encoding/json"
@@ -12,14 +12,14 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// RecordXattr is the extended attribute that holds a pod's Record, on the directory of
+// Xattr is the extended attribute that holds a pod's Record, on the directory of
 // its cgroup. A container's is on the pod's directory, too, with a name of its own: see
 // cgroupfs.Cgroup.Above. The records die with the pod's cgroup, so there is no database
 // that could disagree with the kernel.
-const RecordXattr = "user.nri-blkio"
+const Xattr = "user.nri-blkio"
 
-// recordVersion is raised when an older program could misread a record.
-const recordVersion = 1
+// Version is raised when an older program could misread a record.
+const Version = 1
 
 // The kinds of cgroup that carry a record.
 const (
@@ -27,24 +27,24 @@ const (
 	KindPod       = "pod"
 )
 
-// backstop is the source of values that no annotation names for the pod.
-const backstop = "backstop: the sum of the containers' limits"
+// Backstop is the source of values that no annotation names for the pod.
+const Backstop = "backstop: the sum of the containers' limits"
 
 // Record says what this program put on one cgroup, for whom, and why. It is
 // all that run, status and clear share.
 type Record struct {
-	Version     int           `json:"v"`
-	Kind        string        `json:"kind"` // KindContainer or KindPod
-	Namespace   string        `json:"namespace"`
-	Pod         string        `json:"pod"`
-	UID         string        `json:"uid"`
-	Container   string        `json:"container,omitempty"`
-	ContainerID string        `json:"containerID,omitempty"`
-	Limits      []LimitRecord `json:"limits,omitempty"`     // sorted by device
-	Weight      uint32        `json:"weight,omitempty"`     // io.weight; 0: none asked
-	WeightFrom  string        `json:"weightFrom,omitempty"` // the annotation
-	Skipped     []string      `json:"skipped,omitempty"`
-	Warnings    []string      `json:"warnings,omitempty"`
+	Version     int      `json:"v"`
+	Kind        string   `json:"kind"` // KindContainer or KindPod
+	Namespace   string   `json:"namespace"`
+	Pod         string   `json:"pod"`
+	UID         string   `json:"uid"`
+	Container   string   `json:"container,omitempty"`
+	ContainerID string   `json:"containerID,omitempty"`
+	Limits      []Limit  `json:"limits,omitempty"`     // sorted by device
+	Weight      uint32   `json:"weight,omitempty"`     // io.weight; 0: none asked
+	WeightFrom  string   `json:"weightFrom,omitempty"` // the annotation
+	Skipped     []string `json:"skipped,omitempty"`
+	Warnings    []string `json:"warnings,omitempty"`
 	// Error is what was asked for and is not enforced, in one line.
 	Error string `json:"error,omitempty"`
 	// Observed marks limits that were decided and not written (mode: observe).
@@ -59,11 +59,11 @@ type Record struct {
 	DroppedWeight uint32   `json:"droppedWeight,omitempty"`
 	// Exits, on a pod's cgroup, are its containers that have ended, the newest
 	// last.
-	Exits []ExitRecord `json:"exits,omitempty"`
+	Exits []Exit `json:"exits,omitempty"`
 }
 
-// LimitRecord is one value of one disk.
-type LimitRecord struct {
+// Limit is one value of one disk.
+type Limit struct {
 	Dev    string        `json:"dev"`  // MAJ:MIN
 	Disk   string        `json:"disk"` // kernel name at the time
 	Key    string        `json:"key"`
@@ -71,23 +71,23 @@ type LimitRecord struct {
 	Source policy.Source `json:"source"`
 }
 
-// errRecord is the error of a record that was read and cannot be understood.
-var errRecord = errors.New("parse record " + RecordXattr)
+// ErrParse is the error of a record that was read and cannot be understood.
+var ErrParse = errors.New("parse record " + Xattr)
 
-// ParseRecord decodes a record. One of a newer, incompatible program is an
+// Parse decodes a record. One of a newer, incompatible program is an
 // error: its fields may mean something else.
-func ParseRecord(data []byte) (*Record, error) {
+func Parse(data []byte) (*Record, error) {
 	var r Record
 	if err := json.Unmarshal(data, &r); err != nil {
-		return nil, fmt.Errorf("%w: %w", errRecord, err)
+		return nil, fmt.Errorf("%w: %w", ErrParse, err)
 	}
-	if r.Version != recordVersion {
-		return nil, fmt.Errorf("%w: version %d, this program knows %d", errRecord, r.Version, recordVersion)
+	if r.Version != Version {
+		return nil, fmt.Errorf("%w: version %d, this program knows %d", ErrParse, r.Version, Version)
 	}
 	return &r, nil
 }
 
-// Marshal is the inverse of ParseRecord.
+// Marshal is the inverse of Parse.
 func (r *Record) Marshal() []byte {
 	data, err := json.Marshal(r)
 	if err != nil {
@@ -112,9 +112,9 @@ func (r *Record) DevLimits() map[blkio.Dev]blkio.Limits {
 	return out
 }
 
-// granted returns what a record says is in force of what was asked for, in the form of a
+// Granted returns what a record says is in force of what was asked for, in the form of a
 // decision. Of no record that is nothing.
-func (r *Record) granted() policy.Desired {
+func (r *Record) Granted() policy.Desired {
 	if r == nil || r.Observed || r.Cleared {
 		return policy.Desired{}
 	}
@@ -122,7 +122,7 @@ func (r *Record) granted() policy.Desired {
 	for _, l := range r.Limits { // sorted by device
 		dev, err := blkio.ParseDev(l.Dev)
 		key, ok := blkio.ParseKey(l.Key)
-		if err != nil || !ok || l.Source.Annotation == backstop {
+		if err != nil || !ok || l.Source.Annotation == Backstop {
 			continue
 		}
 		if n := len(out.Disks); n == 0 || out.Disks[n-1].Disk.Dev != dev {
@@ -134,42 +134,43 @@ func (r *Record) granted() policy.Desired {
 	return out
 }
 
-// put reports whether a value of the OCI spec is one that this program put there, by what
+// Put reports whether a value of the OCI spec is one that this program put there, by what
 // it has recorded of it.
-func (r *Record) put(value cgroupfs.Replacement) bool {
-	if slices.Contains(r.Dropped, specLine(value)) {
+func (r *Record) Put(value cgroupfs.Replacement) bool {
+	if slices.Contains(r.Dropped, SpecLine(value)) {
 		return true
 	}
 	return !r.Observed && r.DevLimits()[value.Dev][value.Key] == value.From
 }
 
-// specLine is a value of the spec in the form of io.max.
-func specLine(value cgroupfs.Replacement) string {
+// SpecLine is a value of the spec in the form of io.max.
+func SpecLine(value cgroupfs.Replacement) string {
 	line := blkio.DevLimits{Dev: value.Dev}
 	line.Limits[value.Key] = value.From
 	return line.String()
 }
 
-// placeOf returns the directory and the attribute that hold the record of a cgroup.
-func placeOf(c cgroupfs.Cgroup, kind string) (dir cgroupfs.Cgroup, xattr string) {
+// PlaceOf returns the directory and the attribute that hold the record of a cgroup.
+func PlaceOf(c cgroupfs.Cgroup, kind string) (dir cgroupfs.Cgroup, xattr string) {
 	if kind == KindContainer {
-		return c.Above(RecordXattr)
+		return c.Above(Xattr)
 	}
-	return c, RecordXattr
+	return c, Xattr
 }
 
-// ReadRecord reads the record of a cgroup of a kind, KindContainer or KindPod; nil where
+// Read reads the record of a cgroup of a kind, KindContainer or KindPod; nil where
 // there is none that can be trusted. ErrGone if the cgroup is not there.
-func ReadRecord(c cgroupfs.Cgroup, kind string) (*Record, error) {
-	data, err := readRaw(c, kind)
+func Read(c cgroupfs.Cgroup, kind string) (*Record, error) {
+	data, err := ReadRaw(c, kind)
 	if err != nil || data == nil {
 		return nil, err
 	}
-	return trusted(c, kind, data)
+	return Trusted(c, kind, data)
 }
 
-func readRaw(c cgroupfs.Cgroup, kind string) ([]byte, error) {
-	dir, xattr := placeOf(c, kind)
+// ReadRaw returns the bytes of a record, nil if there is none.
+func ReadRaw(c cgroupfs.Cgroup, kind string) ([]byte, error) {
+	dir, xattr := PlaceOf(c, kind)
 	data, err := dir.ReadXattr(xattr)
 	if err == nil && kind == KindContainer {
 		_, err = c.ID() // the pod's directory may outlast it
@@ -177,13 +178,13 @@ func readRaw(c cgroupfs.Cgroup, kind string) ([]byte, error) {
 	return data, err
 }
 
-// trusted decodes a record unless another user could have written it: the
+// Trusted decodes a record unless another user could have written it: the
 // owner of a directory may set user.* attributes.
-func trusted(c cgroupfs.Cgroup, kind string, data []byte) (*Record, error) {
-	if dir, _ := placeOf(c, kind); foreign(dir) {
+func Trusted(c cgroupfs.Cgroup, kind string, data []byte) (*Record, error) {
+	if dir, _ := PlaceOf(c, kind); Foreign(dir) {
 		return nil, nil
 	}
-	r, err := ParseRecord(data)
+	r, err := Parse(data)
 	if err != nil || (r.Kind == KindContainer) != (kind == KindContainer) {
 		return nil, err
 	}
@@ -195,15 +196,15 @@ func ParseAttribute(a cgroupfs.Attribute) (*Record, error) {
 	if IsForeign(a.Owner) {
 		return nil, nil
 	}
-	r, err := ParseRecord(a.Value)
+	r, err := Parse(a.Value)
 	if err != nil || (r.Kind == KindContainer) != a.OnParent {
 		return nil, err
 	}
 	return r, nil
 }
 
-// foreign says that a cgroup's directory belongs to another user.
-func foreign(c cgroupfs.Cgroup) bool {
+// Foreign says that a cgroup's directory belongs to another user.
+func Foreign(c cgroupfs.Cgroup) bool {
 	uid, err := c.Owner()
 	return err == nil && IsForeign(uid)
 }
@@ -212,26 +213,27 @@ func foreign(c cgroupfs.Cgroup) bool {
 // nothing.
 func IsForeign(owner int) bool { return owner != 0 && owner != os.Geteuid() }
 
-// WriteRecord puts the record of a cgroup to its place.
-func WriteRecord(c cgroupfs.Cgroup, r *Record) error {
-	dir, xattr := placeOf(c, r.Kind)
+// Write puts the record of a cgroup to its place.
+func Write(c cgroupfs.Cgroup, r *Record) error {
+	dir, xattr := PlaceOf(c, r.Kind)
 	return dir.WriteXattr(xattr, r.Marshal())
 }
 
-// RemoveRecord removes the record of a cgroup of a kind. It is no error if there is none.
-func RemoveRecord(c cgroupfs.Cgroup, kind string) error {
-	dir, xattr := placeOf(c, kind)
+// Remove removes the record of a cgroup of a kind. It is no error if there is none.
+func Remove(c cgroupfs.Cgroup, kind string) error {
+	dir, xattr := PlaceOf(c, kind)
 	return dir.RemoveXattr(xattr)
 }
 
-func recordLimits(disks []policy.DiskLimits) []LimitRecord {
-	var out []LimitRecord
+// LimitsOf returns the limits of a decision in the form of a record.
+func LimitsOf(disks []policy.DiskLimits) []Limit {
+	var out []Limit
 	for _, d := range disks {
 		for k, rate := range d.Limits {
 			if rate == blkio.Unset {
 				continue
 			}
-			out = append(out, LimitRecord{
+			out = append(out, Limit{
 				Dev: d.Disk.Dev.String(), Disk: d.Disk.Name,
 				Key: blkio.Key(k).String(), Rate: rate, Source: d.Sources[k],
 			})
@@ -240,36 +242,37 @@ func recordLimits(disks []policy.DiskLimits) []LimitRecord {
 	return out
 }
 
-// empty says that nothing is asked for and nothing has to be told.
-func (r *Record) empty() bool {
+// Empty says that nothing is asked for and nothing has to be told.
+func (r *Record) Empty() bool {
 	return len(r.Limits) == 0 && r.Weight == 0 && r.Error == "" && len(r.Warnings) == 0 && len(r.Skipped) == 0 && len(r.Exits) == 0 &&
 		len(r.Dropped) == 0 && r.DroppedWeight == 0
 }
 
-// missing are the limits of another record for what this one has none.
-func (r *Record) missing(o *Record) []LimitRecord {
-	var out []LimitRecord
+// Missing are the limits of another record for what this one has none.
+func (r *Record) Missing(o *Record) []Limit {
+	var out []Limit
 	for _, l := range o.Limits {
-		if !slices.ContainsFunc(r.Limits, func(m LimitRecord) bool { return m.Dev == l.Dev && m.Key == l.Key }) {
+		if !slices.ContainsFunc(r.Limits, func(m Limit) bool { return m.Dev == l.Dev && m.Key == l.Key }) {
 			out = append(out, l)
 		}
 	}
 	return out
 }
 
-// names says whether a record has the values of another: what it says beside
+// Names says whether a record has the values of another: what it says beside
 // them may differ.
-func (r *Record) names(o *Record) bool {
+func (r *Record) Names(o *Record) bool {
 	return r != nil && r.Weight == o.Weight && r.Observed == o.Observed && slices.Equal(r.Limits, o.Limits)
 }
 
-func (r *Record) equal(o *Record) bool {
+// Equal reports whether two records say the same. Either may be nil.
+func (r *Record) Equal(o *Record) bool {
 	if r == nil || o == nil {
 		return r == o
 	}
 	a, b := *r, *o
 	if !slices.Equal(a.Limits, b.Limits) || !slices.Equal(a.Skipped, b.Skipped) || !slices.Equal(a.Warnings, b.Warnings) ||
-		!slices.Equal(a.Dropped, b.Dropped) || !slices.EqualFunc(a.Exits, b.Exits, ExitRecord.equal) {
+		!slices.Equal(a.Dropped, b.Dropped) || !slices.EqualFunc(a.Exits, b.Exits, Exit.equal) {
 		return false
 	}
 	return a.Version == b.Version && a.Kind == b.Kind && a.Namespace == b.Namespace && a.Pod == b.Pod &&

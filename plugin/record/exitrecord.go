@@ -1,4 +1,4 @@
-package plugin
+package record
 
 import (
 	"slices"
@@ -14,14 +14,14 @@ import (
 // its end is noted in the record of the pod, for status to say whose it is.
 
 const (
-	// maxExits and maxExitBytes are what a record has room for: the kernel
+	// MaxExits and maxExitBytes are what a record has room for: the kernel
 	// takes 64 KiB.
-	maxExits     = 16
+	MaxExits     = 16
 	maxExitBytes = 8 << 10
 )
 
-// ExitRecord is the end of one container of a pod.
-type ExitRecord struct {
+// Exit is the end of one container of a pod.
+type Exit struct {
 	Container string `json:"container"`
 	// CgroupIDs are the numbers of its cgroup and of those that the runtime
 	// had made below, see cgroupfs.Cgroup.IDs.
@@ -34,7 +34,7 @@ type ExitRecord struct {
 
 // DevLimits are the limits that were left, by device; nil where a later program's
 // cannot be read.
-func (e *ExitRecord) DevLimits() map[blkio.Dev]blkio.Limits {
+func (e *Exit) DevLimits() map[blkio.Dev]blkio.Limits {
 	limits, err := blkio.ParseIOMax(strings.NewReader(strings.Join(e.Limits, "\n")))
 	if err != nil {
 		return nil
@@ -42,13 +42,13 @@ func (e *ExitRecord) DevLimits() map[blkio.Dev]blkio.Limits {
 	return limits
 }
 
-func (e ExitRecord) equal(o ExitRecord) bool {
+func (e Exit) equal(o Exit) bool {
 	return e.Container == o.Container && slices.Equal(e.CgroupIDs, o.CgroupIDs) &&
 		slices.Equal(e.Limits, o.Limits) && e.At.Equal(o.At)
 }
 
 // size is about what the entry takes in a record.
-func (e ExitRecord) size() int {
+func (e Exit) size() int {
 	n := 80 + len(e.Container) + 21*len(e.CgroupIDs)
 	for _, l := range e.Limits {
 		n += len(l) + 3
@@ -56,12 +56,12 @@ func (e ExitRecord) size() int {
 	return n
 }
 
-// withExits joins two lists, the later one second, and keeps the newest. It
+// WithExits joins two lists, the later one second, and keeps the newest. It
 // changes neither: plans have them.
-func withExits(before, after []ExitRecord) []ExitRecord {
-	var out []ExitRecord
+func WithExits(before, after []Exit) []Exit {
+	var out []Exit
 	for _, e := range before {
-		again := func(n ExitRecord) bool { return slices.Equal(n.CgroupIDs, e.CgroupIDs) }
+		again := func(n Exit) bool { return slices.Equal(n.CgroupIDs, e.CgroupIDs) }
 		if !slices.ContainsFunc(after, again) {
 			out = append(out, e)
 		}
@@ -69,16 +69,16 @@ func withExits(before, after []ExitRecord) []ExitRecord {
 	out = append(out, after...)
 	size := 0
 	for i, e := range slices.Backward(out) {
-		if size += e.size(); size > maxExitBytes || len(out)-i > maxExits {
+		if size += e.size(); size > maxExitBytes || len(out)-i > MaxExits {
 			return out[i+1:]
 		}
 	}
 	return out
 }
 
-// withEnded adds to the containers that came those that a record knows to have ended. Of
+// WithEnded adds to the containers that came those that a record knows to have ended. Of
 // these the name is known and nothing else.
-func withEnded(seen []policy.Container, exits []ExitRecord) []policy.Container {
+func WithEnded(seen []policy.Container, exits []Exit) []policy.Container {
 	for _, e := range exits {
 		if !slices.ContainsFunc(seen, func(c policy.Container) bool { return c.Name == e.Container }) {
 			seen = append(seen, policy.Container{Name: e.Container, Unknown: true})
