@@ -35,7 +35,7 @@ type Exit struct {
 // DevLimits are the limits that were left, by device; nil where a later program's
 // cannot be read.
 func (e *Exit) DevLimits() map[blkio.Dev]blkio.Limits {
-	limits, err := blkio.ParseIOMax(strings.NewReader(strings.Join(e.Limits, "\n")))
+	limits, err := blkio.ParseIOMax(strings.Join(e.Limits, "\n"))
 	if err != nil {
 		return nil
 	}
