@@ -1,7 +1,6 @@
 package blkio
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,7 +11,7 @@ func FuzzParseIOMax(f *testing.F) {
 	f.Add("8:16 rbps=2097152 wbps=max riops=max wiops=120\n253:0 rbps=max wbps=max riops=7 wiops=max\n")
 	f.Add("(unknown) rbps=max wbps=1000 riops=max wiops=max\n8:0 rbps=4 dbps=5\n")
 	f.Fuzz(func(t *testing.T, in string) {
-		got, err := ParseIOMax(strings.NewReader(in))
+		got, err := ParseIOMax(in)
 		if err != nil {
 			return
 		}
@@ -23,7 +22,7 @@ func FuzzParseIOMax(f *testing.F) {
 				}
 			}
 		}
-		again, err := ParseIOMax(strings.NewReader(FormatIOMax(got)))
+		again, err := ParseIOMax(FormatIOMax(got))
 		sameAgain(t, got, again, err)
 	})
 }
@@ -32,11 +31,11 @@ func FuzzParseIOStat(f *testing.F) {
 	f.Add("8:16 rbytes=1459200 wbytes=314773504 rios=192 wios=353 dbytes=0 dios=0\n")
 	f.Add("7:1 7:0 8:16 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6 cost.usage=7\n(unknown) rbytes=1\n")
 	f.Fuzz(func(t *testing.T, in string) {
-		got, err := ParseIOStat(strings.NewReader(in))
+		got, err := ParseIOStat(in)
 		if err != nil {
 			return
 		}
-		again, err := ParseIOStat(strings.NewReader(FormatIOStat(got)))
+		again, err := ParseIOStat(FormatIOStat(got))
 		sameAgain(t, got, again, err)
 	})
 }
@@ -44,11 +43,11 @@ func FuzzParseIOStat(f *testing.F) {
 func FuzzParseIOWeight(f *testing.F) {
 	f.Add("default 100\n8:16 200\n")
 	f.Fuzz(func(t *testing.T, in string) {
-		got, err := ParseIOWeight(strings.NewReader(in))
+		got, err := ParseIOWeight(in)
 		if err != nil {
 			return
 		}
-		again, err := ParseIOWeight(strings.NewReader(got.String()))
+		again, err := ParseIOWeight(got.String())
 		sameAgain(t, got, again, err)
 	})
 }
@@ -56,7 +55,7 @@ func FuzzParseIOWeight(f *testing.F) {
 func FuzzParseIOCostQOS(f *testing.F) {
 	f.Add("8:16 enable=1 ctrl=auto rpct=95.00 rlat=75000 wpct=95.00 wlat=150000 min=50.00 max=150.00\n")
 	f.Fuzz(func(_ *testing.T, in string) {
-		_, _ = ParseIOCostQOS(strings.NewReader(in)) // it must only not panic
+		_, _ = ParseIOCostQOS(in) // it must only not panic
 	})
 }
 

@@ -2,7 +2,6 @@ package blkio
 
 import (
 	"fmt"
-	"io"
 	"strings"
 )
 
@@ -16,15 +15,7 @@ import (
 //	(2) 1 if the cost controller is on; the rest is its tuning
 //
 // Source: Documentation/admin-guide/cgroup-v2.rst, "io.cost.qos".
-func ParseIOCostQOS(r io.Reader) (map[Dev]bool, error) {
-	data, err := io.ReadAll(r)
-	if err != nil {
-		return nil, fmt.Errorf("read io.cost.qos: %w", err)
-	}
-	return parseIOCostQOS(string(data))
-}
-
-func parseIOCostQOS(data string) (map[Dev]bool, error) {
+func ParseIOCostQOS(data string) (map[Dev]bool, error) {
 	out := make(map[Dev]bool)
 	err := eachDevLine("io.cost.qos", data, func(dev Dev, pairs string) error {
 		for pair := range strings.FieldsSeq(pairs) {

@@ -1,7 +1,6 @@
 package blkio
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -28,7 +27,7 @@ func TestParseIOMax(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := ParseIOMax(strings.NewReader(tt.in))
+			got, err := ParseIOMax(tt.in)
 			checkError(t, err, tt.err)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Error(diff)
@@ -58,7 +57,7 @@ func TestParseIOStat(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := ParseIOStat(strings.NewReader(tt.in))
+			got, err := ParseIOStat(tt.in)
 			checkError(t, err, tt.err)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Error(diff)
@@ -81,7 +80,7 @@ func TestParseIOWeight(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := ParseIOWeight(strings.NewReader(tt.in))
+			got, err := ParseIOWeight(tt.in)
 			checkError(t, err, tt.err)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Error(diff)
@@ -93,12 +92,12 @@ func TestParseIOWeight(t *testing.T) {
 func TestParseIOCostQOS(t *testing.T) {
 	in := "8:16 enable=1 ctrl=auto rpct=95.00 rlat=75000 wpct=95.00 wlat=150000 min=50.00 max=150.00\n" +
 		"8:32 enable=0 ctrl=user rpct=0.00 rlat=250000 wpct=0.00 wlat=250000 min=1.00 max=10000.00\n"
-	got, err := ParseIOCostQOS(strings.NewReader(in))
+	got, err := ParseIOCostQOS(in)
 	checkError(t, err, "")
 	if diff := cmp.Diff(map[Dev]bool{{8, 16}: true, {8, 32}: false}, got); diff != "" {
 		t.Error(diff)
 	}
-	_, err = ParseIOCostQOS(strings.NewReader("8:16 enable=yes\n"))
+	_, err = ParseIOCostQOS("8:16 enable=yes\n")
 	checkError(t, err, `parse io.cost.qos, line 1 "8:16 enable=yes": enable is "yes", not 0 or 1`)
 }
 

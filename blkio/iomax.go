@@ -2,7 +2,6 @@ package blkio
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -23,15 +22,7 @@ const unknownDevice = "(unknown)"
 //	(2) all four keys, "max" or a plain decimal of 2 or more
 //
 // Source: Documentation/admin-guide/cgroup-v2.rst, "io.max".
-func ParseIOMax(r io.Reader) (map[Dev]Limits, error) {
-	data, err := io.ReadAll(r)
-	if err != nil {
-		return nil, fmt.Errorf("read io.max: %w", err)
-	}
-	return parseIOMax(string(data))
-}
-
-func parseIOMax(data string) (map[Dev]Limits, error) {
+func ParseIOMax(data string) (map[Dev]Limits, error) {
 	var out map[Dev]Limits
 	err := eachDevLine("io.max", data, func(dev Dev, pairs string) error {
 		limits := Limits{Max, Max, Max, Max}

@@ -2,7 +2,6 @@ package blkio
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -37,15 +36,7 @@ func (s Stat) String() string {
 //	(2) six counters, then those of cost and latency controllers if enabled
 //
 // Source: Documentation/admin-guide/cgroup-v2.rst, "io.stat".
-func ParseIOStat(r io.Reader) (map[Dev]Stat, error) {
-	data, err := io.ReadAll(r)
-	if err != nil {
-		return nil, fmt.Errorf("read io.stat: %w", err)
-	}
-	return parseIOStat(string(data))
-}
-
-func parseIOStat(data string) (map[Dev]Stat, error) {
+func ParseIOStat(data string) (map[Dev]Stat, error) {
 	var out map[Dev]Stat
 	n := 0
 	for line := range strings.Lines(data) {

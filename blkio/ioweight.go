@@ -3,7 +3,6 @@ package blkio
 import (
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -40,15 +39,7 @@ func (w Weights) String() string {
 //	8:16 200
 //
 // Source: Documentation/admin-guide/cgroup-v2.rst, "io.weight".
-func ParseIOWeight(r io.Reader) (Weights, error) {
-	data, err := io.ReadAll(r)
-	if err != nil {
-		return Weights{}, fmt.Errorf("read io.weight: %w", err)
-	}
-	return parseIOWeight(string(data))
-}
-
-func parseIOWeight(data string) (Weights, error) {
+func ParseIOWeight(data string) (Weights, error) {
 	var weights Weights
 	n := 0
 	for line := range strings.Lines(data) {

@@ -150,7 +150,7 @@ func (p *Plugin) inspect(t *target) (change, error) {
 			}
 			return c, err
 		}
-		actual, err := blkio.ParseIOMax(bytes.NewReader(c.text))
+		actual, err := blkio.ParseIOMax(string(c.text))
 		if err != nil {
 			return c, err
 		}

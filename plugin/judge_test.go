@@ -116,7 +116,7 @@ func TestJudge(t *testing.T) {
 				{Destination: "/dev/sdd", Injected: true, Backing: on(blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 48}})},
 			},
 		}}
-		stats, err := blkio.ParseIOStat(strings.NewReader(tt.stat))
+		stats, err := blkio.ParseIOStat(tt.stat)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +143,7 @@ func TestJudgeAgain(t *testing.T) {
 	s, c := newStacked(), container{facts: policy.Container{Rootfs: on(rootDisk)}}
 	look := func(stat string, want ...blkio.Disk) {
 		t.Helper()
-		stats, err := blkio.ParseIOStat(strings.NewReader(stat))
+		stats, err := blkio.ParseIOStat(stat)
 		if err != nil {
 			t.Fatal(err)
 		}

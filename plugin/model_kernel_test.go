@@ -163,7 +163,7 @@ func (k *modelKernel) setLimits(cgroup, line string) error {
 	if strings.Contains(strings.TrimSpace(line), "\n") {
 		return unix.EINVAL // one device for each write
 	}
-	parsed, err := blkio.ParseIOMax(strings.NewReader(line))
+	parsed, err := blkio.ParseIOMax(line)
 	if err != nil || len(parsed) != 1 {
 		return unix.EINVAL
 	}

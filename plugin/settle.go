@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -287,7 +286,7 @@ func specValues(ctr *api.Container) (map[blkio.Dev]blkio.Limits, uint32) {
 	if len(unified) == 0 {
 		return nil, 0 // Mostly it is so, and errors take time to make.
 	}
-	limits, err := blkio.ParseIOMax(strings.NewReader(unified["io.max"]))
+	limits, err := blkio.ParseIOMax(unified["io.max"])
 	if err != nil {
 		limits = nil // not ours: we write what can be parsed
 	}

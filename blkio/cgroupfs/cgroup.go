@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"path"
@@ -39,7 +38,7 @@ func (c Cgroup) Exists() bool {
 
 // ReadIOMax reads the limits of each device that has one.
 func (c Cgroup) ReadIOMax() (map[blkio.Dev]blkio.Limits, error) {
-	return readCgroup(c, "io.max", text(blkio.ParseIOMax))
+	return readCgroup(c, "io.max", blkio.ParseIOMax)
 }
 
 // ReadIOMaxText reads io.max as the kernel gives it: to see, without parsing,
@@ -83,17 +82,12 @@ func (c Cgroup) MemoryMax() uint64 {
 
 // ReadIOStat reads the I/O counters of each device that has seen I/O.
 func (c Cgroup) ReadIOStat() (map[blkio.Dev]blkio.Stat, error) {
-	return readCgroup(c, "io.stat", text(blkio.ParseIOStat))
+	return readCgroup(c, "io.stat", blkio.ParseIOStat)
 }
 
 // ReadIOWeight reads the weights.
 func (c Cgroup) ReadIOWeight() (blkio.Weights, error) {
-	return readCgroup(c, "io.weight", text(blkio.ParseIOWeight))
-}
-
-// text makes a parser of text of one that reads.
-func text[T any](parse func(io.Reader) (T, error)) func(string) (T, error) {
-	return func(data string) (T, error) { return parse(strings.NewReader(data)) }
+	return readCgroup(c, "io.weight", blkio.ParseIOWeight)
 }
 
 func readCgroup[T any](c Cgroup, name string, parse func(string) (T, error)) (T, error) {

@@ -97,5 +97,5 @@ func (h *Hierarchy) hasIO(dir string) bool {
 // device that is not listed has it off. ErrNotSupported without io.cost.qos.
 func (h *Hierarchy) ReadIOCostQOS() (map[blkio.Dev]bool, error) {
 	root := Cgroup{h: h, path: "."}
-	return readCgroup(root, "io.cost.qos", text(blkio.ParseIOCostQOS))
+	return readCgroup(root, "io.cost.qos", blkio.ParseIOCostQOS)
 }
