@@ -15,6 +15,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // change is what one cgroup needs. Raising comes first and lowering last, so
@@ -168,7 +169,7 @@ func (c *change) keep(old *record.Record) {
 	}
 	c.record.Limits = slices.Clone(c.record.Limits)
 	for _, l := range c.record.Missing(old) {
-		if l.Source.Annotation != record.Backstop || c.ended {
+		if l.Source.Kind != policy.FromBackstop || c.ended {
 			c.record.Limits = append(c.record.Limits, l)
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // TestBackstop follows what a pod's cgroup should have while containers come
@@ -68,12 +68,12 @@ func TestBackstopAndTotal(t *testing.T) {
 		t.Errorf("pod has %q, want %q", got, want)
 	}
 	for _, l := range total.record.Limits {
-		want := limitsKey + "pod-total"
+		want := policy.Source{Kind: policy.FromAnnotation, Name: limitsKey + "pod-total", Entry: 1, Target: "rootfs"}
 		if l.Key == "wiops" {
-			want = record.Backstop
+			want = policy.Source{Kind: policy.FromBackstop}
 		}
-		if l.Source.Annotation != want {
-			t.Errorf("%s comes from %q, want %q", l.Key, l.Source.Annotation, want)
+		if l.Source != want {
+			t.Errorf("%s comes from %#v, want %#v", l.Key, l.Source, want)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func (p *Plugin) isRedirectable(c *container) bool {
 
 // isAsked reports whether a target of the request means a mount of the host.
 func isAsked(m *api.Mount, found *policy.Mount) bool {
-	return isBind(m) && found.Backing.Reason != notAsked
+	return isBind(m) && !found.NotAsked
 }
 
 // isKubelets reports whether a path is one that the kubelet has made for a pod: nothing

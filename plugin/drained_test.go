@@ -208,7 +208,7 @@ func TestBeyondTargets(t *testing.T) {
 		bind("/e", "/e", "rbind"), &api.Mount{Type: "proc", Source: "proc", Destination: "/proc"})
 	facts := policy.Container{Mounts: make([]policy.Mount, len(c.Mounts))}
 	for i := range 4 {
-		facts.Mounts[i].Backing.Reason = notAsked
+		facts.Mounts[i].NotAsked = true
 		facts.Mounts[i].ReadOnly = i == 1 || i == 2
 	}
 	want := []beyond{{"/a", true, true}, {"/b", false, true}, {"/d", true, false}, {"/e", false, true}}

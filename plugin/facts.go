@@ -86,9 +86,6 @@ func memoryLimit(r *api.LinuxResources) uint64 {
 	return limit
 }
 
-// notAsked is of mounts that no target can mean.
-const notAsked = "no annotation names it"
-
 // search looks up the disks of a container's mounts, each set of disks and each
 // directory of the host once: a tenant may mount the same volume a thousand times.
 type search struct {
@@ -112,7 +109,7 @@ func (s *search) find(ctx context.Context, m *api.Mount, out *policy.Mount, name
 		out.Backing = blkio.Backing{FSType: m.GetType(), Reason: m.GetType() + " is not stored on a disk"}
 		return
 	case !star && !volume && len(named) == 0:
-		out.Backing = blkio.Backing{Reason: notAsked}
+		out.Backing, out.NotAsked = blkio.Backing{Reason: "no annotation names it"}, true
 		return
 	}
 	s.resolve(ctx, m.GetSource(), &out.Backing)

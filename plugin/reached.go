@@ -213,7 +213,7 @@ func (p *Plugin) starred(container, pod string) map[blkio.Dev]bool {
 			continue // who writes the record next tells what is wrong with it
 		}
 		for _, l := range r.Limits {
-			if dev, err := blkio.ParseDev(l.Dev); err == nil && l.Source.Target == "*" {
+			if dev, err := blkio.ParseDev(l.Dev); err == nil && l.Source.IsStar {
 				out[dev] = true
 			}
 		}

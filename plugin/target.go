@@ -208,7 +208,7 @@ func staleSpec(spec, desired map[blkio.Dev]blkio.Limits, observed bool) (stale, 
 func (p *Plugin) newRecord(kind string, pod *pod, d policy.Desired, err error, observed bool) record.Record {
 	r := record.Record{
 		Version: record.Version, Kind: kind, Namespace: pod.namespace, Pod: pod.name, UID: pod.uid,
-		Limits: record.LimitsOf(d.Disks), Weight: d.Weight, WeightFrom: d.WeightSource.Annotation,
+		Limits: record.LimitsOf(d.Disks), Weight: d.Weight, WeightFrom: d.WeightSource.Name,
 		Warnings: d.Warnings, Observed: observed,
 	}
 	for _, s := range d.Skipped {
@@ -275,7 +275,7 @@ func withBackstop(total policy.Desired, granted []policy.Desired) []policy.DiskL
 		disk := known[m.Dev]
 		for k, rate := range m.Limits {
 			if rate != disk.Limits[k] {
-				disk.Sources[k] = policy.Source{Annotation: record.Backstop}
+				disk.Sources[k] = policy.Source{Kind: policy.FromBackstop}
 			}
 		}
 		disk.Limits = m.Limits

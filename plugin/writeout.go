@@ -53,7 +53,7 @@ func beyondTargets(ctr *api.Container, facts *policy.Container) []beyond {
 		known := &facts.Mounts[i]
 		b := beyond{
 			source: m.GetSource(),
-			self:   known.Backing.Reason == notAsked && !known.ReadOnly,
+			self:   known.NotAsked && !known.ReadOnly,
 			below:  isBind(m) && slices.Contains(m.GetOptions(), "rbind"), // read-only does not reach those
 		}
 		if b.self || b.below {

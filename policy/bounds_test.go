@@ -180,7 +180,7 @@ func TestTargetsOfAllScopes(t *testing.T) {
 }
 
 func TestNoIOWeight(t *testing.T) {
-	err := NoIOWeight(Desired{Weight: 500, WeightSource: Source{Annotation: "weight.blkio.noderesource.dev/containers"}})
+	err := NoIOWeight(Desired{Weight: 500, WeightSource: Source{Kind: FromAnnotation, Name: "weight.blkio.noderesource.dev/containers"}})
 	const want = `nri-blkio: weight.blkio.noderesource.dev/containers: "500": this node's kernel has no io.weight (use limits, or a node whose kernel has CONFIG_BLK_CGROUP_IOCOST)`
 	if err.Error() != want || err.Kind != Unenforceable {
 		t.Errorf("got  %v\nwant %s", err, want)

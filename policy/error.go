@@ -67,6 +67,11 @@ func (e *Error) Error() string {
 	return head + quote(e.Text, maxLine-len(head)-len(tail)) + tail
 }
 
+// Concerns reports whether the error is about what s names.
+func (e *Error) Concerns(s Source) bool {
+	return s.Kind == FromAnnotation && e.Annotation == s.Name && (e.Entry == 0 || e.Entry == s.Entry)
+}
+
 // name returns an annotation key as it is if it is plain and short, and else
 // quoted: the key of an unknown scope is tenant text too.
 func name(s string, limit int) string {

@@ -201,7 +201,7 @@ func (p *Policy) checkFloor(l *limitsRequest, en *entry) *Error {
 // NoIOWeight is the error for a weight on a node whose kernel cannot hold any.
 func NoIOWeight(d Desired) *Error {
 	return &Error{
-		Annotation: d.WeightSource.Annotation,
+		Annotation: d.WeightSource.Name,
 		Text:       strconv.FormatUint(uint64(d.Weight), 10),
 		Cause:      "this node's kernel has no io.weight",
 		Hint:       "use limits, or a node whose kernel has CONFIG_BLK_CGROUP_IOCOST",
@@ -214,7 +214,7 @@ func (l *limitsRequest) error(en *entry, kind Kind, p *problem) *Error {
 }
 
 func (l *limitsRequest) source(en *entry) Source {
-	return Source{Annotation: l.key, Entry: en.number, Target: clip(en.target.text)}
+	return Source{FromAnnotation, l.key, en.number, en.target.kind == targetStar, clip(en.target.text)}
 }
 
 // clip cuts a target.

@@ -68,11 +68,11 @@ func TestSources(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []DiskLimits{
-		{Disk: sda, Limits: blkio.Limits{blkio.Wbps: 1 << 20}, Sources: [4]Source{blkio.Wbps: {keyDB, 1, "rootfs"}}},
+		{Disk: sda, Limits: blkio.Limits{blkio.Wbps: 1 << 20}, Sources: [4]Source{blkio.Wbps: from(keyDB, 1, "rootfs")}},
 		{Disk: sdb, Limits: blkio.Limits{blkio.Rbps: 1 << 20, blkio.Wbps: 2 << 20}, Sources: [4]Source{
-			blkio.Rbps: {keyDB, 2, "/data/" + strings.Repeat("ü", 27) + "..."}, blkio.Wbps: {keyEach, 1, "*"},
+			blkio.Rbps: from(keyDB, 2, "/data/"+strings.Repeat("ü", 27)+"..."), blkio.Wbps: from(keyEach, 1, "*"),
 		}},
-		{Disk: sdc, Limits: blkio.Limits{blkio.Wbps: 2 << 20}, Sources: [4]Source{blkio.Wbps: {keyEach, 1, "*"}}},
+		{Disk: sdc, Limits: blkio.Limits{blkio.Wbps: 2 << 20}, Sources: [4]Source{blkio.Wbps: from(keyEach, 1, "*")}},
 	}
 	if diff := cmp.Diff(want, d.Disks); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -87,8 +87,8 @@ func TestStar(t *testing.T) {
 	}}
 	const noWrite = `nri-blkio: ` + keyDB + `: entry 1 "* %s": no disk to limit wbps on: rootfs: tmpfs is memory, not a disk, and 1 more (remove the entry, or use a volume on a local disk)`
 	skipped := []Skipped{
-		{Source{keyDB, 1, "*"}, "rootfs", "tmpfs is memory, not a disk"},
-		{Source{keyDB, 1, "*"}, "/scratch", "tmpfs is memory, not a disk"},
+		{from(keyDB, 1, "*"), "rootfs", "tmpfs is memory, not a disk"},
+		{from(keyDB, 1, "*"), "/scratch", "tmpfs is memory, not a disk"},
 	}
 	tests := []struct {
 		keys string
@@ -183,7 +183,7 @@ func TestWeight(t *testing.T) {
 		}
 	}
 	d, err := p.PodTotal(r, []Container{db()})
-	if err != nil || d.Weight != 10000 || d.WeightSource.Annotation != key+"pod-total" {
+	if err != nil || d.Weight != 10000 || d.WeightSource.Name != key+"pod-total" {
 		t.Errorf("pod-total: %d from %v, %v", d.Weight, d.WeightSource, err)
 	}
 }

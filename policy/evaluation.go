@@ -59,7 +59,7 @@ func (e *evaluation) request(q *request, cs []Container, s scope) {
 	if err := e.policy.checkWeight(q.weight); err != nil {
 		e.fail(err)
 	} else if w := q.weight; w != nil && w.value != 0 && e.out.Weight == 0 {
-		e.out.Weight, e.out.WeightSource = w.value, Source{Annotation: w.key}
+		e.out.Weight, e.out.WeightSource = w.value, Source{Kind: FromAnnotation, Name: w.key}
 	}
 	if q.limits == nil {
 		return

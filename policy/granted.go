@@ -41,9 +41,7 @@ func (d *Desired) KeepGranted(former Desired) {
 
 // refuses reports whether what a value comes from is among the errors.
 func (d *Desired) refuses(s Source) bool {
-	return slices.ContainsFunc(d.Errors, func(e *Error) bool {
-		return e.Annotation == s.Annotation && (e.Entry == 0 || e.Entry == s.Entry)
-	})
+	return slices.ContainsFunc(d.Errors, func(e *Error) bool { return e.Concerns(s) })
 }
 
 // row returns the limits of a disk, which it adds where there are none.

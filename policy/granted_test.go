@@ -13,7 +13,7 @@ func TestKeepGranted(t *testing.T) {
 	sda, sdb := blkio.Disk{Dev: blkio.Dev{Major: 8}}, blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 16}}
 	limits := func(disk blkio.Disk, key blkio.Key, rate blkio.Rate, annotation string, entry int) DiskLimits {
 		l := DiskLimits{Disk: disk}
-		l.Limits[key], l.Sources[key] = rate, Source{Annotation: annotation, Entry: entry}
+		l.Limits[key], l.Sources[key] = rate, from(annotation, entry, "")
 		return l
 	}
 	refused := func(entry int) []*Error { return []*Error{{Annotation: each, Entry: entry}} }
@@ -48,9 +48,9 @@ func TestKeepGranted(t *testing.T) {
 		},
 		"a weight": {
 			now:    Desired{Errors: refused(0)},
-			former: Desired{Weight: 500, WeightSource: Source{Annotation: each}},
+			former: Desired{Weight: 500, WeightSource: from(each, 0, "")},
 			want: Desired{
-				Errors: refused(0), Weight: 500, WeightSource: Source{Annotation: each},
+				Errors: refused(0), Weight: 500, WeightSource: from(each, 0, ""),
 				Warnings: warned.Warnings, WarningKinds: warned.WarningKinds,
 			},
 		},

@@ -88,3 +88,7 @@ func checkLine(t *testing.T, line string) {
 		}
 	}
 }
+
+func from(annotation string, entry int, target string) Source {
+	return Source{Kind: FromAnnotation, Name: annotation, Entry: entry, IsStar: target == "*", Target: target}
+}

@@ -34,6 +34,9 @@ type Mount struct {
 	// on the node tells it. VolumePlugin is the kubelet's plugin that the volume
 	// is of, or "" where that is not told.
 	Volume, VolumePlugin string
+	// NotAsked is true if no target of the request can mean the mount: its disks were not
+	// looked up.
+	NotAsked bool
 
 	Backing blkio.Backing
 	Below   []Below // mounts below it that the container sees too
@@ -44,13 +47,6 @@ type Mount struct {
 type Below struct {
 	Path    string // inside the container, absolute and clean, below the Destination
 	Backing blkio.Backing
-}
-
-// Source says where one value comes from.
-type Source struct {
-	Annotation string `json:"annotation"` // the full key
-	Entry      int    `json:"entry"`      // 1-based; 0 where the value has no entries (weight)
-	Target     string `json:"target"`     // as the user wrote it, cut to 64 bytes
 }
 
 // DiskLimits are the desired limits of one disk, each with its source.

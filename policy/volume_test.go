@@ -61,12 +61,12 @@ func TestVolumeIsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(Source{keyDB, 1, "@data"}, d.Disks[0].Sources[1]); diff != "" {
+	if diff := cmp.Diff(from(keyDB, 1, "@data"), d.Disks[0].Sources[1]); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	want := []Skipped{
-		{Source{keyDB, 2, "@mem"}, "@mem", "tmpfs is memory, not a disk"},
-		{Source{keyEach, 1, "@nope"}, "@nope", "no mount of the container is known to be of it"},
+		{from(keyDB, 2, "@mem"), "@mem", "tmpfs is memory, not a disk"},
+		{from(keyEach, 1, "@nope"), "@nope", "no mount of the container is known to be of it"},
 	}
 	if diff := cmp.Diff(want, d.Skipped); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

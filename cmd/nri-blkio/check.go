@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -185,10 +184,7 @@ func (w *podWrite) from() string {
 		if text != "" {
 			text += ", "
 		}
-		text += shortAnnotation(s.Annotation)
-		if s.Entry > 0 {
-			text += " #" + strconv.Itoa(s.Entry)
-		}
+		text += s.String()
 	}
 	return text
 }

@@ -215,12 +215,10 @@ func (c *checker) addBackstop(r *podResult, total policy.Desired, granted []poli
 			continue
 		}
 		r.Writes = append(r.Writes, limitWrite("", policy.DiskLimits{
-			Disk: names[b.Dev], Limits: rest, Sources: sameSource(policy.Source{Annotation: backstopSource}),
+			Disk: names[b.Dev], Limits: rest, Sources: sameSource(policy.Source{Kind: policy.FromBackstop}),
 		}))
 	}
 }
-
-const backstopSource = "backstop: the sum of the containers' limits" // as the plugin records it
 
 func sameSource(s policy.Source) (out [blkio.NumKeys]policy.Source) {
 	for k := range out {

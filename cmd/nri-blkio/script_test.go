@@ -180,7 +180,7 @@ func fakeRecords(dir string) error {
 	}
 	defer tree.Close()
 	source := func(scope, target string) policy.Source {
-		return policy.Source{Annotation: "limits.blkio.noderesource.dev/" + scope, Entry: 1, Target: target}
+		return policy.Source{Kind: policy.FromAnnotation, Name: "limits.blkio.noderesource.dev/" + scope, Entry: 1, Target: target}
 	}
 	limit := func(d blkio.Disk, key string, rate blkio.Rate, s policy.Source) record.Limit {
 		return record.Limit{Dev: d.Dev.String(), Disk: d.Name, Key: key, Rate: rate, Source: s}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -190,7 +189,7 @@ func (a *app) printRows(r *statusReport) error {
 	}
 	t := newTable(a.stdout, "POD", "CONTAINER", "TARGET", "DISK", "KEY", "ASKED", "IN FORCE", "FROM", "STATE")
 	for _, r := range r.rows {
-		t.row(r.Namespace+"/"+r.Pod, r.Container, r.Source.Target, r.Disk, r.Key, r.Asked, r.InForce, r.from(), r.state())
+		t.row(r.Namespace+"/"+r.Pod, r.Container, r.Source.Target, r.Disk, r.Key, r.Asked, r.InForce, r.Source.String(), r.state())
 	}
 	if err := t.flush(); err != nil {
 		return err
@@ -231,27 +230,11 @@ const (
 	stateError    = "error"
 )
 
-func (r *statusRow) from() string {
-	if r.Source.Annotation == "" {
-		return ""
-	}
-	from := shortAnnotation(r.Source.Annotation)
-	if r.Source.Entry > 0 {
-		from += " #" + strconv.Itoa(r.Source.Entry)
-	}
-	return from
-}
-
 func (r *statusRow) state() string {
 	if r.Error == "" {
 		return r.State
 	}
 	return r.State + ": " + r.Error
-}
-
-// shortAnnotation leaves out the domain: "limits/container.db".
-func shortAnnotation(key string) string {
-	return strings.Replace(key, ".blkio.noderesource.dev/", "/", 1)
 }
 
 // actual is what the kernel has for one cgroup.
@@ -337,7 +320,7 @@ func limitRow(row statusRow, rec *record.Record, l record.Limit, got actual) sta
 
 func weightRow(row statusRow, rec *record.Record, got actual) statusRow {
 	row.Key, row.Asked = "weight", strconv.FormatUint(uint64(rec.Weight), 10)
-	row.Source.Annotation = rec.WeightFrom
+	row.Source = policy.Source{Kind: policy.FromAnnotation, Name: rec.WeightFrom}
 	if got.err != nil {
 		row.State, row.Error = stateError, "the kernel's value cannot be read"
 		return row

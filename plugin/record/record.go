@@ -27,9 +27,6 @@ const (
 	KindPod       = "pod"
 )
 
-// Backstop is the source of values that no annotation names for the pod.
-const Backstop = "backstop: the sum of the containers' limits"
-
 // Record says what this program put on one cgroup, for whom, and why. It is
 // all that run, status and clear share.
 type Record struct {
@@ -118,11 +115,11 @@ func (r *Record) Granted() policy.Desired {
 	if r == nil || r.Observed || r.Cleared {
 		return policy.Desired{}
 	}
-	out := policy.Desired{Weight: r.Weight, WeightSource: policy.Source{Annotation: r.WeightFrom}}
+	out := policy.Desired{Weight: r.Weight, WeightSource: policy.Source{Kind: policy.FromAnnotation, Name: r.WeightFrom}}
 	for _, l := range r.Limits { // sorted by device
 		dev, err := blkio.ParseDev(l.Dev)
 		key, ok := blkio.ParseKey(l.Key)
-		if err != nil || !ok || l.Source.Annotation == Backstop {
+		if err != nil || !ok || l.Source.Kind == policy.FromBackstop {
 			continue
 		}
 		if n := len(out.Disks); n == 0 || out.Disks[n-1].Disk.Dev != dev {

@@ -1,0 +1,96 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// SourceKind is the kind of a Source.
+type SourceKind uint8
+
+// The kinds of a Source. Their order is their precedence: the earlier one wins.
+const (
+	FromAnnotation SourceKind = iota + 1
+	FromClaim
+	FromClass
+	FromRule
+	FromBackstop // the sum of the containers' limits
+)
+
+var sourceKinds = [...]string{
+	FromAnnotation: "annotation", FromClaim: "claim", FromClass: "class", FromRule: "rule", FromBackstop: "backstop",
+}
+
+// String returns the kind's name in records, "" for none.
+func (k SourceKind) String() string { return sourceKinds[k] }
+
+// ParseSourceKind is the inverse of String.
+func ParseSourceKind(s string) (SourceKind, bool) {
+	for k, name := range sourceKinds {
+		if s == name {
+			return SourceKind(k), true
+		}
+	}
+	return 0, false
+}
+
+// Source is where a value comes from. Sources are comparable with ==.
+type Source struct {
+	Kind  SourceKind
+	Name  string // the annotation's full key, or the name of the claim, class or rule
+	Entry int    // 1-based; 0 where the value has no entries, as a weight
+	// IsStar is true if the target is "*". Target is for people: as the user wrote it, cut
+	// to 64 bytes.
+	IsStar bool
+	Target string
+}
+
+// backstopText stands for the backstop where people expect the name of an annotation.
+const backstopText = "backstop: the sum of the containers' limits"
+
+// Text returns the name of a source for people.
+func (s Source) Text() string {
+	if s.Kind == FromBackstop {
+		return backstopText
+	}
+	return s.Name
+}
+
+// String returns the name without the domain, and the entry: "limits/container.db #1".
+func (s Source) String() string {
+	text := strings.Replace(s.Text(), "."+domain+"/", "/", 1)
+	if s.Entry > 0 {
+		text += fmt.Sprintf(" #%d", s.Entry)
+	}
+	return text
+}
+
+// sourceJSON is a Source in reports and in records of version 1, which had no kinds.
+type sourceJSON struct {
+	Annotation string `json:"annotation"`
+	Entry      int    `json:"entry"`
+	Target     string `json:"target"`
+}
+
+// MarshalJSON returns the form of reports.
+func (s Source) MarshalJSON() ([]byte, error) {
+	return json.Marshal(sourceJSON{s.Text(), s.Entry, s.Target})
+}
+
+// UnmarshalJSON is the inverse of MarshalJSON for annotations and the backstop.
+func (s *Source) UnmarshalJSON(data []byte) error {
+	var j sourceJSON
+	if err := json.Unmarshal(data, &j); err != nil {
+		return err
+	}
+	switch {
+	case j.Annotation == backstopText:
+		*s = Source{Kind: FromBackstop}
+	case j == sourceJSON{}:
+		*s = Source{}
+	default:
+		*s = Source{FromAnnotation, j.Annotation, j.Entry, j.Target == "*", j.Target}
+	}
+	return nil
+}
