@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -31,11 +30,11 @@ func ParseIOMax(data string) (map[Dev]Limits, error) {
 			if !ok {
 				return fmt.Errorf("%q is not KEY=VALUE", pair)
 			}
-			key, ok := ParseKey(name)
+			key, ok := ParseKey(IOMax, name)
 			if !ok {
 				continue // a key of a later kernel
 			}
-			rate, err := parseRate(value)
+			rate, err := ParseAmount(value)
 			if err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
@@ -51,20 +50,6 @@ func ParseIOMax(data string) (map[Dev]Limits, error) {
 		return nil, err
 	}
 	return out, nil
-}
-
-func parseRate(s string) (Rate, error) {
-	if s == "max" {
-		return Max, nil
-	}
-	n, err := strconv.ParseUint(s, 10, 64)
-	if err != nil {
-		return 0, err
-	}
-	if n == 0 {
-		return 0, fmt.Errorf("%q is no rate", s)
-	}
-	return Rate(n), nil
 }
 
 // FormatIOMax is the inverse of ParseIOMax, sorted by device number. It is not

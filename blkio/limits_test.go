@@ -54,18 +54,3 @@ func TestLimitsString(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
-
-func TestKeys(t *testing.T) {
-	for k := range NumKeys {
-		got, ok := ParseKey(k.String())
-		if !ok || got != k {
-			t.Errorf("%s parses as %s", k, got)
-		}
-	}
-	if _, ok := ParseKey("bps"); ok {
-		t.Error("bps is a key")
-	}
-	if !Rbps.IsBytes() || !Wbps.IsBytes() || Riops.IsBytes() || !Riops.IsRead() || Wiops.IsRead() {
-		t.Error("a kind is wrong")
-	}
-}

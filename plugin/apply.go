@@ -256,7 +256,7 @@ func (c *change) inspectWeight(old *record.Record) error {
 // no more goes back to max; one that is neither is somebody else's.
 func diff(want, recorded, actual map[blkio.Dev]blkio.Limits) (raise, lower []blkio.DevLimits) {
 	up, down := map[blkio.Dev]blkio.Limits{}, map[blkio.Dev]blkio.Limits{}
-	set := func(dev blkio.Dev, k int, rate blkio.Rate) {
+	set := func(dev blkio.Dev, k int, rate blkio.Amount) {
 		now := blkio.Max // a device without a line has no limits
 		if limits, ok := actual[dev]; ok && limits[k] != blkio.Unset {
 			now = limits[k]

@@ -11,8 +11,8 @@ import (
 func TestDiff(t *testing.T) {
 	sda, sdb := blkio.Dev{Major: 8}, blkio.Dev{Major: 8, Minor: 16}
 	type table = map[blkio.Dev]blkio.Limits
-	wbps := func(r blkio.Rate) blkio.Limits { return blkio.Limits{blkio.Wbps: r} }
-	kernel := func(r blkio.Rate) blkio.Limits { // the read form has all keys
+	wbps := func(r blkio.Amount) blkio.Limits { return blkio.Limits{blkio.Wbps: r} }
+	kernel := func(r blkio.Amount) blkio.Limits { // the read form has all keys
 		return blkio.Limits{blkio.Max, r, blkio.Max, blkio.Max}
 	}
 	tests := []struct {

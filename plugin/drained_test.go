@@ -51,7 +51,7 @@ func (d *drainedPod) end(c *container) {
 }
 
 // want checks the pod's limits on reading and writing.
-func (d *drainedPod) want(rbps, wbps blkio.Rate) {
+func (d *drainedPod) want(rbps, wbps blkio.Amount) {
 	d.Helper()
 	want := blkio.Limits{blkio.Rbps: rbps, blkio.Wbps: wbps}
 	if got := d.p.planFor(d.p.lookup(drainedSandbox).group).pod.want[rootDisk.Dev]; got != want {

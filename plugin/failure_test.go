@@ -38,7 +38,7 @@ func recordOf(t *testing.T, p *Plugin, cgroup string) *record.Record {
 	return r
 }
 
-func wbps(t *testing.T, p *Plugin, cgroup string) blkio.Rate {
+func wbps(t *testing.T, p *Plugin, cgroup string) blkio.Amount {
 	t.Helper()
 	rate := limit(t, p, cgroup)[blkio.Wbps]
 	if rate == blkio.Unset {

@@ -163,7 +163,7 @@ func TestSynchronize(t *testing.T) {
 		t.Error("a container that was known is another one now, or does not run")
 	}
 	p.pass(t.Context())
-	for cg, want := range map[string]blkio.Rate{cgroupOf("a"): 1 << 20, cgroupOf("b"): 1 << 20, podCgroup: 2 << 20} {
+	for cg, want := range map[string]blkio.Amount{cgroupOf("a"): 1 << 20, cgroupOf("b"): 1 << 20, podCgroup: 2 << 20} {
 		if got := limit(t, p, cg)[blkio.Wbps]; got != want {
 			t.Errorf("%s has %v, want %v", cg, got, want)
 		}

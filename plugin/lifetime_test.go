@@ -75,7 +75,7 @@ func TestLeftoversAreWritten(t *testing.T) {
 	p.synchronize([]*api.PodSandbox{sb}, []*api.Container{listed("a", isStopped)})
 	for _, step := range []struct {
 		name, stat string
-		want       blkio.Rate
+		want       blkio.Amount
 	}{
 		{"no memory controller", "", 1 << 20},
 		{"dirty", "file_dirty 4096\nfile_writeback 0\n", 1 << 20},

@@ -52,8 +52,8 @@ func (r *modelRuntime) podLimits(p *modelPod, running []*modelContainer) modelLi
 		return out
 	}
 	for _, disk := range []blkio.Disk{rootDisk, dataDisk, thirdDisk, slowDisk} {
-		for key := range blkio.NumKeys {
-			sum := blkio.Rate(0)
+		for key := range blkio.NumLimits {
+			sum := blkio.Amount(0)
 			for _, c := range running {
 				rate := grantedTo(r.decided(p, c))[disk.Dev][key]
 				if rate == blkio.Unset { // one without a limit

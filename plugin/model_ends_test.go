@@ -101,7 +101,7 @@ func (r *modelRuntime) update(p *modelPod, sb *modelSandbox, rng *rand.Rand) {
 }
 
 // modelDrift is a limit that another program writes.
-const modelDrift blkio.Rate = 777777
+const modelDrift blkio.Amount = 777777
 
 // drift is another program that changes a limit of ours.
 func (r *modelRuntime) drift(p *modelPod, sb *modelSandbox, rng *rand.Rand) {

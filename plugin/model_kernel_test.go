@@ -175,7 +175,7 @@ func (k *modelKernel) setLimits(cgroup, line string) error {
 		}
 		for pair := range strings.FieldsSeq(line) {
 			name, _, _ := strings.Cut(pair, "=")
-			if key, ok := blkio.ParseKey(name); ok {
+			if key, ok := blkio.ParseKey(blkio.IOMax, name); ok {
 				now[key] = parsed[dev][key]
 			}
 		}

@@ -93,7 +93,7 @@ func TestDroppedFromSpec(t *testing.T) {
 		c.Linux.Resources = &api.LinuxResources{Unified: map[string]string{"io.max": "254:0 wbps=1048576", "io.weight": "50"}}
 		return c
 	}
-	want := func(when, name string, rate blkio.Rate, weight string) {
+	want := func(when, name string, rate blkio.Amount, weight string) {
 		t.Helper()
 		p.pass(t.Context())
 		if got := wbps(t, p, cgroupOf(name)); got != rate {

@@ -20,7 +20,7 @@ func Backstop(containers []Desired) []blkio.DevLimits {
 	var out []blkio.DevLimits
 	for _, d := range containers[0].Disks {
 		var sum blkio.Limits
-		for k := range blkio.NumKeys {
+		for k := range blkio.NumLimits {
 			sum[k] = sumOf(containers, d.Disk.Dev, k)
 		}
 		if !sum.IsZero() {
@@ -32,9 +32,9 @@ func Backstop(containers []Desired) []blkio.DevLimits {
 }
 
 // sumOf adds up one key of one disk; it is Unset where there is no finite sum.
-func sumOf(containers []Desired, dev blkio.Dev, k blkio.Key) blkio.Rate {
-	most := mostOf(k)
-	var sum blkio.Rate
+func sumOf(containers []Desired, dev blkio.Dev, k blkio.Key) blkio.Amount {
+	most := k.Most()
+	var sum blkio.Amount
 	for i := range containers {
 		rate := rateOf(&containers[i], dev, k)
 		if rate == blkio.Unset || rate > most || rate > most-sum {
@@ -45,7 +45,7 @@ func sumOf(containers []Desired, dev blkio.Dev, k blkio.Key) blkio.Rate {
 	return sum
 }
 
-func rateOf(d *Desired, dev blkio.Dev, k blkio.Key) blkio.Rate {
+func rateOf(d *Desired, dev blkio.Dev, k blkio.Key) blkio.Amount {
 	for i := range d.Disks {
 		if d.Disks[i].Disk.Dev == dev {
 			return d.Disks[i].Limits[k]

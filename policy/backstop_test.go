@@ -11,7 +11,7 @@ import (
 
 func grant(disks ...DiskLimits) Desired { return Desired{Disks: disks} }
 
-func wbps(d blkio.Disk, r blkio.Rate) DiskLimits {
+func wbps(d blkio.Disk, r blkio.Amount) DiskLimits {
 	return DiskLimits{Disk: d, Limits: blkio.Limits{blkio.Wbps: r}}
 }
 
@@ -38,10 +38,10 @@ func TestBackstop(t *testing.T) {
 		{"only max", []Desired{grant(wbps(sda, blkio.Max))}, nil},
 		{"by disk", []Desired{grant(wbps(sdb, 3), wbps(sda, 5)), grant(wbps(sdc, 7), wbps(sdb, 1))}, []string{"8:16 wbps=4"}},
 		{"sorted", []Desired{grant(wbps(sdc, 3), wbps(sda, 5))}, []string{"8:0 wbps=5", "8:32 wbps=3"}},
-		{"no sum that the kernel holds", []Desired{grant(wbps(sda, maxBytes)), grant(wbps(sda, 1))}, nil},
-		{"the largest sum", []Desired{grant(wbps(sda, maxBytes-1)), grant(wbps(sda, 1))}, []string{"8:0 wbps=9223372036854775806"}},
+		{"no sum that the kernel holds", []Desired{grant(wbps(sda, blkio.Wbps.Most())), grant(wbps(sda, 1))}, nil},
+		{"the largest sum", []Desired{grant(wbps(sda, blkio.Wbps.Most()-1)), grant(wbps(sda, 1))}, []string{"8:0 wbps=9223372036854775806"}},
 		{"by key", []Desired{
-			grant(DiskLimits{Disk: sda, Limits: blkio.Limits{1, 2, maxOps, 4}}),
+			grant(DiskLimits{Disk: sda, Limits: blkio.Limits{1, 2, blkio.Wiops.Most(), 4}}),
 			grant(DiskLimits{Disk: sda, Limits: blkio.Limits{5, 0, 7, 8}}),
 		}, []string{"8:0 rbps=6 wiops=12"}},
 	}
@@ -83,7 +83,7 @@ func TestMergePod(t *testing.T) {
 // never below what one of them was granted, and is the exact sum.
 func TestBackstopProperties(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	rates := []blkio.Rate{blkio.Unset, 2, 8, 1 << 16, 1 << 31, maxOps, maxBytes - 5, maxBytes, blkio.Max}
+	rates := []blkio.Amount{blkio.Unset, 2, 8, 1 << 16, 1 << 31, blkio.Wiops.Most(), blkio.Wbps.Most() - 5, blkio.Wbps.Most(), blkio.Max}
 	for range 5000 {
 		in := make([]Desired, rnd.IntN(5))
 		for i := range in {
@@ -93,7 +93,7 @@ func TestBackstopProperties(t *testing.T) {
 				}
 				dl := DiskLimits{Disk: d}
 				for k := range dl.Limits {
-					if r := rates[rnd.IntN(len(rates))]; r == blkio.Max || r <= mostOf(blkio.Key(k)) {
+					if r := rates[rnd.IntN(len(rates))]; r == blkio.Max || r <= blkio.Key(k).Most() {
 						dl.Limits[k] = r
 					}
 				}
@@ -104,7 +104,7 @@ func TestBackstopProperties(t *testing.T) {
 		total := grant(wbps(sda, rates[1+rnd.IntN(len(rates)-1)]))
 		merged := MergePod(total, stop)
 		for _, d := range []blkio.Disk{sda, sdb, sdc} {
-			for k := range blkio.NumKeys {
+			for k := range blkio.NumLimits {
 				checkSum(t, in, d.Dev, k, find(stop, d.Dev)[k])
 				want := find(stop, d.Dev)[k]
 				if asked := rateOf(&total, d.Dev, k); want == blkio.Unset || asked != blkio.Unset && asked < want {
@@ -118,7 +118,7 @@ func TestBackstopProperties(t *testing.T) {
 	}
 }
 
-func checkSum(t *testing.T, in []Desired, dev blkio.Dev, k blkio.Key, got blkio.Rate) {
+func checkSum(t *testing.T, in []Desired, dev blkio.Dev, k blkio.Key, got blkio.Amount) {
 	t.Helper()
 	var sum float64
 	finite := len(in) > 0
@@ -135,7 +135,7 @@ func checkSum(t *testing.T, in []Desired, dev blkio.Dev, k blkio.Key, got blkio.
 		t.Fatalf("%v %v: a backstop of %v though one is unlimited", dev, k, got)
 	case got != blkio.Unset && float64(got) != sum:
 		t.Fatalf("%v %v: %v is not the sum %v", dev, k, got, sum)
-	case got == blkio.Unset && finite && sum < float64(mostOf(k))/2:
+	case got == blkio.Unset && finite && sum < float64(k.Most())/2:
 		t.Fatalf("%v %v: no backstop for %v", dev, k, sum)
 	}
 }

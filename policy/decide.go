@@ -37,7 +37,7 @@ func (e *evaluation) row(d blkio.Disk) *row {
 // set decides between the value of a disk's key and one more for it: the
 // earlier scope wins; in one scope a path and a volume beat rootfs, and that
 // beats "*"; two paths or volumes that ask for different values are a conflict.
-func (e *evaluation) set(r *row, k blkio.Key, rate blkio.Rate) {
+func (e *evaluation) set(r *row, k blkio.Key, rate blkio.Amount) {
 	c := &r.cells[k]
 	switch {
 	case c.entry == nil:
@@ -60,7 +60,7 @@ func (e *evaluation) set(r *row, k blkio.Key, rate blkio.Rate) {
 	*c = cell{rate: rate, scope: e.scope, limits: e.limits, entry: e.entry}
 }
 
-func conflict(d blkio.Disk, k blkio.Key, c *cell, en *entry, rate blkio.Rate) *problem {
+func conflict(d blkio.Disk, k blkio.Key, c *cell, en *entry, rate blkio.Amount) *problem {
 	const limit = maxQuoted - 15 // two of them, and the disk
 	return &problem{
 		quote(en.target.name(), limit) + " (" + k.String() + "=" + formatRate(k, rate) + ") and " +

@@ -40,12 +40,12 @@ type warning struct{ what, text string }
 // row is what was decided so far for one disk.
 type row struct {
 	disk  blkio.Disk
-	cells [blkio.NumKeys]cell
+	cells [blkio.NumLimits]cell
 }
 
 // cell is one value and where it came from; entry is nil where it is unset.
 type cell struct {
-	rate   blkio.Rate
+	rate   blkio.Amount
 	scope  scope
 	limits *limitsRequest
 	entry  *entry
@@ -269,7 +269,7 @@ func nothingLeft(left blkio.Limits, first Skipped, skipped int) *problem {
 
 // asks says whether limits hold anything but max.
 func asks(l blkio.Limits) bool {
-	return slices.ContainsFunc(l[:], func(r blkio.Rate) bool { return r != blkio.Unset && r != blkio.Max })
+	return slices.ContainsFunc(l[:], func(r blkio.Amount) bool { return r != blkio.Unset && r != blkio.Max })
 }
 
 func reason(b *blkio.Backing) string {

@@ -48,16 +48,16 @@ type OnError struct {
 // Floors are the smallest rates that may be asked for. A container under much
 // lower ones can hang in uninterruptible sleep, where nothing can kill it.
 type Floors struct {
-	Bps  blkio.Rate // bytes per second
-	Iops blkio.Rate // operations per second
+	Bps  blkio.Amount // bytes per second
+	Iops blkio.Amount // operations per second
 }
 
 // minRate is the smallest rate that the kernel takes (tg_set_limit in
 // block/blk-throttle.c).
-const minRate blkio.Rate = 2
+const minRate blkio.Amount = 2
 
 // of returns the floor of a key; never less than the kernel's own.
-func (f Floors) of(k blkio.Key) blkio.Rate {
+func (f Floors) of(k blkio.Key) blkio.Amount {
 	if k.IsBytes() {
 		return max(f.Bps, minRate)
 	}
@@ -83,7 +83,7 @@ func Default() *Policy {
 		Mode:    ModeEnforce,
 		OnError: OnError{Invalid: Reject, Unenforceable: Reject, Internal: Ignore},
 		Floors:  Floors{Bps: 64 << 10, Iops: 8},
-		Bounds:  Bounds{MaxWeight: defaultWeight},
+		Bounds:  Bounds{MaxWeight: blkio.DefaultWeight},
 		Writeback: Writeback{
 			Backstop: true, HandOver: true, Repair: RepairAuto, Contested: Majority,
 			Budget: Budget{FilesPerSecond: 100, ExtraBps: 16 << 20, CPU: 10},
@@ -273,7 +273,7 @@ func (f *Floors) parse(raw json.RawMessage) error {
 }
 
 // floor parses a quantity, which YAML may hold as a string or as a number.
-func floor(raw json.RawMessage, field string, k blkio.Key, to *blkio.Rate) error {
+func floor(raw json.RawMessage, field string, k blkio.Key, to *blkio.Amount) error {
 	if raw == nil {
 		return nil
 	}

@@ -57,7 +57,7 @@ func checkDesired(t *testing.T, p *Policy, d Desired) {
 		}
 		for k, rate := range disk.Limits {
 			key := blkio.Key(k)
-			if rate != blkio.Unset && rate != blkio.Max && (rate < p.Floors.of(key) || rate > mostOf(key)) {
+			if rate != blkio.Unset && rate != blkio.Max && (rate < p.Floors.of(key) || rate > key.Most()) {
 				t.Errorf("%s %s=%d is out of bounds", disk.Disk.Name, key, rate)
 			}
 			if (rate == blkio.Unset) != (disk.Sources[k] == Source{}) {
@@ -149,10 +149,10 @@ func FuzzParseFile(f *testing.F) {
 				t.Errorf("action %q", a)
 			}
 		}
-		if p.Floors.Bps < minRate || p.Floors.Bps > maxBytes || p.Floors.Iops < minRate || p.Floors.Iops > maxOps {
+		if p.Floors.Bps < minRate || p.Floors.Bps > blkio.Wbps.Most() || p.Floors.Iops < minRate || p.Floors.Iops > blkio.Wiops.Most() {
 			t.Errorf("floors %v", p.Floors)
 		}
-		if p.Bounds.MaxWeight < 1 || p.Bounds.MaxWeight > largestWeight {
+		if p.Bounds.MaxWeight < 1 || p.Bounds.MaxWeight > blkio.MaxWeight {
 			t.Errorf("bounds %v", p.Bounds)
 		}
 	})

@@ -11,7 +11,7 @@ import (
 func TestKeepGranted(t *testing.T) {
 	const each, total = "limits/containers", "limits/pod-total"
 	sda, sdb := blkio.Disk{Dev: blkio.Dev{Major: 8}}, blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 16}}
-	limits := func(disk blkio.Disk, key blkio.Key, rate blkio.Rate, annotation string, entry int) DiskLimits {
+	limits := func(disk blkio.Disk, key blkio.Key, rate blkio.Amount, annotation string, entry int) DiskLimits {
 		l := DiskLimits{Disk: disk}
 		l.Limits[key], l.Sources[key] = rate, from(annotation, entry, "")
 		return l

@@ -219,7 +219,7 @@ func cutTarget(text string) (word, rest string, p *problem) {
 // setKey parses "wbps=50Mi".
 func (e *entry) setKey(word string) *problem {
 	name, value, found := strings.Cut(word, "=")
-	k, known := blkio.ParseKey(name)
+	k, known := blkio.ParseKey(blkio.IOMax, name)
 	switch {
 	case !found && known:
 		return &problem{"key " + quoted(name) + " has no value", "write for example " + name + "=" + example(k)}
@@ -246,7 +246,7 @@ func (e *entry) setKey(word string) *problem {
 
 func keyNames() []string {
 	var names []string
-	for k := range blkio.NumKeys {
+	for k := range blkio.NumLimits {
 		names = append(names, k.String())
 	}
 	return names
@@ -283,7 +283,7 @@ func parseTarget(word string) (target, *problem) {
 func noTarget(word string) *problem {
 	p := &problem{cause: quoted(word) + " is no target", hint: suggest(word, "rootfs")}
 	key, _, _ := strings.Cut(word, "=")
-	_, isKey := blkio.ParseKey(key)
+	_, isKey := blkio.ParseKey(blkio.IOMax, key)
 	switch {
 	case strings.HasPrefix(word, "pvc:"):
 		return &problem{"pvc: targets are not supported by this version yet", "write the path of the mount in the container"}

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"errors"
-	"math"
 	"math/big"
 	"slices"
 	"strconv"
@@ -14,13 +13,6 @@ import (
 )
 
 const (
-	// maxBytes is one below what a Kubernetes quantity can hold, since
-	// ParseQuantity cuts a larger one down to that silently. The kernel's
-	// own bound is twice that.
-	maxBytes = math.MaxInt64 - 1
-	// maxOps is the most that does not read back as max: the kernel keeps
-	// operations in 32 bits (tg_set_limit in block/blk-throttle.c).
-	maxOps = math.MaxUint32 - 1
 	// maxNumber bounds the text of a number, zeros and decimals included.
 	maxNumber = 40
 	// maxExponent is what 0.000000001e27 needs, and more; ParseQuantity
@@ -28,17 +20,9 @@ const (
 	maxExponent = 36
 )
 
-// mostOf returns the largest finite rate of a key.
-func mostOf(k blkio.Key) blkio.Rate {
-	if k.IsBytes() {
-		return maxBytes
-	}
-	return maxOps
-}
-
 // parseRate parses the value of key k: a Kubernetes quantity that is a whole
 // number above zero, or max.
-func parseRate(k blkio.Key, s string) (blkio.Rate, *problem) {
+func parseRate(k blkio.Key, s string) (blkio.Amount, *problem) {
 	rate, p := parseNumber(k, s)
 	if p == nil && rate == 0 {
 		p = &problem{k.String() + "=" + s + " would stop all I/O", "write max for no limit"}
@@ -46,7 +30,7 @@ func parseRate(k blkio.Key, s string) (blkio.Rate, *problem) {
 	return rate, p
 }
 
-func parseNumber(k blkio.Key, s string) (blkio.Rate, *problem) {
+func parseNumber(k blkio.Key, s string) (blkio.Amount, *problem) {
 	if s == "max" {
 		return blkio.Max, nil
 	}
@@ -57,8 +41,8 @@ func parseNumber(k blkio.Key, s string) (blkio.Rate, *problem) {
 	switch {
 	case ok && !whole:
 		return 0, &problem{quoted(s) + " is not a whole number", "write a whole number such as " + example(k)}
-	case ok && v <= uint64(mostOf(k)):
-		return blkio.Rate(v), nil
+	case ok && v <= uint64(k.Most()):
+		return blkio.Amount(v), nil
 	case k.IsBytes():
 		return 0, &problem{quoted(s) + " is more than the kernel can hold", "write less than 8Ei, or max for no limit"}
 	default:
@@ -235,7 +219,7 @@ func example(k blkio.Key) string {
 
 // formatRate is the inverse of parseRate, in the shortest exact form: 64Ki,
 // 50M, 2k.
-func formatRate(k blkio.Key, r blkio.Rate) string {
+func formatRate(k blkio.Key, r blkio.Amount) string {
 	if r == blkio.Max || r == blkio.Unset {
 		return r.String()
 	}

@@ -53,7 +53,7 @@ type Below struct {
 type DiskLimits struct {
 	Disk    blkio.Disk
 	Limits  blkio.Limits
-	Sources [blkio.NumKeys]Source // of the keys that are set
+	Sources [blkio.NumLimits]Source // of the keys that are set
 }
 
 // Skipped is a target that was asked for and cannot be limited, though that

@@ -3,6 +3,8 @@ package policy
 import (
 	"encoding/json"
 	"strconv"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
 // Bounds are what pods may ask for at most. The floors are bounds too: of the
@@ -13,11 +15,6 @@ type Bounds struct {
 	// a pod may lower its own weight only.
 	MaxWeight int
 }
-
-const (
-	largestWeight = 10000 // CGROUP_WEIGHT_MAX in include/linux/cgroup.h
-	defaultWeight = 100   // CGROUP_WEIGHT_DFL
-)
 
 func (b *Bounds) parse(raw json.RawMessage) error {
 	if raw == nil {
@@ -31,7 +28,7 @@ func (b *Bounds) parse(raw json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	return whole(weight["max"], "bounds.weight.max", 1, largestWeight, &b.MaxWeight)
+	return whole(weight["max"], "bounds.weight.max", 1, blkio.MaxWeight, &b.MaxWeight)
 }
 
 // checkWeight refuses a weight above the policy's bound.

@@ -86,7 +86,7 @@ func (w *Writeback) parse(raw json.RawMessage) error {
 
 func (w *Writeback) parseGuard(raw json.RawMessage) error {
 	const field = "writeback.dirtyGuard"
-	var size blkio.Rate
+	var size blkio.Amount
 	if err := floor(raw, field, blkio.Wbps, &size); err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (b *Budget) parse(raw json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	extra := blkio.Rate(b.ExtraBps)
+	extra := blkio.Amount(b.ExtraBps)
 	err = cmp.Or(
 		whole(m["filesPerSecond"], field+".filesPerSecond", 1, 100_000, &b.FilesPerSecond),
 		floor(m["extraBps"], field+".extraBps", blkio.Wbps, &extra),

@@ -10,7 +10,7 @@ import (
 type Replacement struct {
 	Dev      blkio.Dev
 	Key      blkio.Key
-	From, To blkio.Rate
+	From, To blkio.Amount
 }
 
 // ReplaceIOMaxBelow replaces values in the cgroups right below c. crun, with

@@ -220,7 +220,7 @@ func (c *checker) addBackstop(r *podResult, total policy.Desired, granted []poli
 	}
 }
 
-func sameSource(s policy.Source) (out [blkio.NumKeys]policy.Source) {
+func sameSource(s policy.Source) (out [blkio.NumLimits]policy.Source) {
 	for k := range out {
 		out[k] = s
 	}

@@ -87,7 +87,7 @@ func notes(out io.Writer, prefix string, lines []string) {
 }
 
 // formatRate shows a rate as one writes it in an annotation: 50Mi, 2k, max.
-func formatRate(k blkio.Key, r blkio.Rate) string {
+func formatRate(k blkio.Key, r blkio.Amount) string {
 	switch {
 	case r == blkio.Unset:
 		return ""

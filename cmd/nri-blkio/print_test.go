@@ -89,7 +89,7 @@ func FuzzSafe(f *testing.F) {
 func TestFormatRate(t *testing.T) {
 	tests := []struct {
 		key  blkio.Key
-		rate blkio.Rate
+		rate blkio.Amount
 		want string
 	}{
 		{blkio.Wbps, blkio.Unset, ""},

@@ -182,7 +182,7 @@ func fakeRecords(dir string) error {
 	source := func(scope, target string) policy.Source {
 		return policy.Source{Kind: policy.FromAnnotation, Name: "limits.blkio.noderesource.dev/" + scope, Entry: 1, Target: target}
 	}
-	limit := func(d blkio.Disk, key string, rate blkio.Rate, s policy.Source) record.Limit {
+	limit := func(d blkio.Disk, key string, rate blkio.Amount, s policy.Source) record.Limit {
 		return record.Limit{Dev: d.Dev.String(), Disk: d.Name, Key: key, Rate: rate, Source: s}
 	}
 	pod := record.Record{Version: 1, Kind: record.KindPod, Namespace: "prod", Pod: "db-0", UID: "1"}

@@ -294,7 +294,7 @@ func statusRows(r recorded, got actual) []statusRow {
 
 func limitRow(row statusRow, rec *record.Record, l record.Limit, got actual) statusRow {
 	row.Disk, row.Dev, row.Key, row.Source = l.Disk, l.Dev, l.Key, l.Source
-	key, known := blkio.ParseKey(l.Key)
+	key, known := blkio.ParseKey(blkio.IOMax, l.Key)
 	dev, err := blkio.ParseDev(l.Dev)
 	if !known || err != nil {
 		row.Asked = l.Rate.String()

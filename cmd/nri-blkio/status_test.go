@@ -12,10 +12,10 @@ import (
 
 func TestStatusStates(t *testing.T) {
 	dev := blkio.Dev{Major: 8}
-	kernel := func(wbps blkio.Rate) actual {
+	kernel := func(wbps blkio.Amount) actual {
 		return actual{limits: map[blkio.Dev]blkio.Limits{dev: {blkio.Max, wbps, blkio.Max, blkio.Max}}, weight: 100}
 	}
-	limit := func(key string, rate blkio.Rate) record.Record {
+	limit := func(key string, rate blkio.Amount) record.Record {
 		return record.Record{Limits: []record.Limit{{Dev: "8:0", Disk: "sda", Key: key, Rate: rate}}}
 	}
 	with := func(r record.Record, change func(*record.Record)) record.Record {

@@ -64,7 +64,7 @@ type Limit struct {
 	Dev    string        `json:"dev"`  // MAJ:MIN
 	Disk   string        `json:"disk"` // kernel name at the time
 	Key    string        `json:"key"`
-	Rate   blkio.Rate    `json:"rate"`
+	Rate   blkio.Amount  `json:"rate"`
 	Source policy.Source `json:"source"`
 }
 
@@ -98,7 +98,7 @@ func (r *Record) DevLimits() map[blkio.Dev]blkio.Limits {
 	out := make(map[blkio.Dev]blkio.Limits, len(r.Limits))
 	for _, l := range r.Limits {
 		dev, err := blkio.ParseDev(l.Dev)
-		key, ok := blkio.ParseKey(l.Key)
+		key, ok := blkio.ParseKey(blkio.IOMax, l.Key)
 		if err != nil || !ok {
 			continue // a later program's key: not ours to touch
 		}
@@ -118,7 +118,7 @@ func (r *Record) Granted() policy.Desired {
 	out := policy.Desired{Weight: r.Weight, WeightSource: policy.Source{Kind: policy.FromAnnotation, Name: r.WeightFrom}}
 	for _, l := range r.Limits { // sorted by device
 		dev, err := blkio.ParseDev(l.Dev)
-		key, ok := blkio.ParseKey(l.Key)
+		key, ok := blkio.ParseKey(blkio.IOMax, l.Key)
 		if err != nil || !ok || l.Source.Kind == policy.FromBackstop {
 			continue
 		}

@@ -40,7 +40,7 @@ func testTree(t *testing.T, records map[string]record.Record) *cgroupfs.Hierarch
 	return tree
 }
 
-func limitsOf(dev, key string, rate blkio.Rate) []record.Limit {
+func limitsOf(dev, key string, rate blkio.Amount) []record.Limit {
 	return []record.Limit{{Dev: dev, Key: key, Rate: rate}}
 }
 

@@ -52,7 +52,7 @@ func (w writer) limit(fs string, wbps int) {
 	defer tree.Close()
 	rec := record.Record{
 		Version: 1, Kind: record.KindContainer, Namespace: "test", Pod: "pod", UID: "u", Container: w.name,
-		Limits: []record.Limit{{Dev: dev, Disk: disk, Key: "wbps", Rate: blkio.Rate(wbps)}},
+		Limits: []record.Limit{{Dev: dev, Disk: disk, Key: "wbps", Rate: blkio.Amount(wbps)}},
 	}
 	if err := record.Write(tree.Cgroup(w.name), &rec); err != nil {
 		w.t.Fatal(err)

@@ -1,0 +1,156 @@
+package blkio
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"strconv"
+)
+
+// Key is one value that the kernel keeps for a cgroup, or for a cgroup and a device.
+type Key uint8
+
+// The keys. Those of io.max come first and in the kernel's order. Rbps and Wbps are bytes
+// per second, Riops and Wiops are operations per second. Weight is the share of all devices
+// without one of their own. MemoryHigh is in bytes.
+const (
+	Rbps Key = iota
+	Wbps
+	Riops
+	Wiops
+	Weight
+	MemoryHigh
+	numKeys
+)
+
+// NumLimits is the number of keys of io.max.
+const NumLimits = Wiops + 1
+
+// The control files that have keys.
+const (
+	IOMax          = "io.max"
+	IOWeight       = "io.weight"
+	memoryHighFile = "memory.high"
+)
+
+type unit uint8
+
+const (
+	unitCount unit = iota
+	unitBytes
+	unitShare
+)
+
+// keyInfo is all that this module knows of a key. A new key is one line of the table.
+type keyInfo struct {
+	file, name string
+	unit       unit
+	hasDev     bool   // the file has a line for each device
+	isRead     bool   // it limits reads
+	isWrite    bool   // it limits writes
+	absent     Amount // what the kernel has without a setting, and what removes one
+	most       Amount // the largest that can be asked for, apart from Max
+}
+
+// A Kubernetes quantity holds less than 8Ei, and ParseQuantity cuts a larger one down to
+// that silently; the kernel's own bound is twice that. The kernel keeps operations in 32
+// bits, of which the largest reads back as max.
+//
+// Sources: Documentation/admin-guide/cgroup-v2.rst; tg_set_limit in block/blk-throttle.c;
+// CGROUP_WEIGHT_DFL and CGROUP_WEIGHT_MAX in include/linux/cgroup.h.
+const (
+	maxBytes = math.MaxInt64 - 1
+	maxOps   = math.MaxUint32 - 1
+)
+
+var keys = [numKeys]keyInfo{ // constant
+	Rbps:       {file: IOMax, name: "rbps", unit: unitBytes, hasDev: true, isRead: true, absent: Max, most: maxBytes},
+	Wbps:       {file: IOMax, name: "wbps", unit: unitBytes, hasDev: true, isWrite: true, absent: Max, most: maxBytes},
+	Riops:      {file: IOMax, name: "riops", unit: unitCount, hasDev: true, isRead: true, absent: Max, most: maxOps},
+	Wiops:      {file: IOMax, name: "wiops", unit: unitCount, hasDev: true, isWrite: true, absent: Max, most: maxOps},
+	Weight:     {file: IOWeight, name: "default", unit: unitShare, absent: DefaultWeight, most: MaxWeight},
+	MemoryHigh: {file: memoryHighFile, unit: unitBytes, absent: Max, most: maxBytes},
+}
+
+// String returns the kernel's name of the key, "" where the file has one value.
+func (k Key) String() string { return keys[k].name }
+
+// File returns the name of the control file that the key is in.
+func (k Key) File() string { return keys[k].file }
+
+// Most returns the largest amount that can be asked for, apart from Max.
+func (k Key) Most() Amount { return keys[k].most }
+
+// IsBytes reports whether the key counts bytes, not operations or a share.
+func (k Key) IsBytes() bool { return keys[k].unit == unitBytes }
+
+// IsShare reports whether the key is a share: of two neither is the looser one.
+func (k Key) IsShare() bool { return keys[k].unit == unitShare }
+
+// IsRead reports whether the key limits reads.
+func (k Key) IsRead() bool { return keys[k].isRead }
+
+// IsRate reports whether the key limits the I/O on one device.
+func (k Key) IsRate() bool { return keys[k].hasDev && !k.IsShare() }
+
+// ParseKey returns the key with the kernel's name s in a file.
+func ParseKey(file, s string) (Key, bool) {
+	for k := range numKeys {
+		if keys[k].name == s && keys[k].file == file {
+			return k, true
+		}
+	}
+	return 0, false
+}
+
+// Amount is the value of a key: bytes, operations or a share; Unset, or Max.
+type Amount uint64
+
+const (
+	// Unset leaves the kernel's value as it is. The kernel's own smallest
+	// value is 2 (tg_set_limit in block/blk-throttle.c), so 0 is free.
+	Unset Amount = 0
+	// Max is the kernel's "max": no limit.
+	Max Amount = math.MaxUint64
+)
+
+// String formats the amount as the kernel writes it. Always plain decimals: the
+// kernel ignores a suffix and would take 10M for ten bytes per second.
+func (a Amount) String() string {
+	if a == Max {
+		return "max"
+	}
+	return strconv.FormatUint(uint64(a), 10)
+}
+
+// ParseAmount is the inverse of String. An amount is not 0.
+func ParseAmount(s string) (Amount, error) {
+	if s == "max" {
+		return Max, nil
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return 0, err
+	}
+	if n == 0 {
+		return 0, fmt.Errorf("%q is no amount", s)
+	}
+	return Amount(n), nil
+}
+
+// Address is where one value of a cgroup is. Dev is zero where the file has no devices.
+type Address struct {
+	Key Key
+	Dev Dev
+}
+
+// File returns the name of the control file.
+func (a Address) File() string { return a.Key.File() }
+
+// Compare orders addresses by file, device and key, which is the order of the lines of a file.
+func (a Address) Compare(b Address) int {
+	if a.File() != b.File() {
+		return cmp.Compare(a.Key, b.Key)
+	}
+	return cmp.Or(a.Dev.Compare(b.Dev), cmp.Compare(a.Key, b.Key))
+}

@@ -1,0 +1,130 @@
+package policy
+
+import (
+	"slices"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// Setting is one value of a cgroup with its source.
+type Setting struct {
+	blkio.Value
+	Source Source
+}
+
+// Settings are sorted by address, and each address occurs once. They are never changed:
+// plans, records and differences share them.
+type Settings []Setting
+
+// NewSettings sorts settings. Of two with one address the first one stays.
+func NewSettings(list ...Setting) Settings {
+	slices.SortStableFunc(list, compareSettings)
+	return slices.CompactFunc(list, func(a, b Setting) bool { return a.Address == b.Address })
+}
+
+func compareSettings(a, b Setting) int { return a.Address.Compare(b.Address) }
+
+// Get returns the setting with an address.
+func (s Settings) Get(at blkio.Address) (Setting, bool) {
+	i, found := slices.BinarySearchFunc(s, at, func(a Setting, at blkio.Address) int { return a.Address.Compare(at) })
+	if !found {
+		return Setting{}, false
+	}
+	return s[i], true
+}
+
+// Weight returns the setting of io.weight.
+func (s Settings) Weight() (Setting, bool) { return s.Get(blkio.Address{Key: blkio.Weight}) }
+
+// Where returns the settings for which keep is true.
+func (s Settings) Where(keep func(Setting) bool) Settings {
+	var out Settings
+	for _, x := range s {
+		if keep(x) {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// In returns the settings of a control file.
+func (s Settings) In(file string) Settings {
+	return s.Where(func(x Setting) bool { return x.File() == file })
+}
+
+// WriteLimits returns the settings that limit writes to a disk.
+func (s Settings) WriteLimits() Settings {
+	return s.Where(func(x Setting) bool { return x.LimitsWrites() })
+}
+
+// LimitWrites reports whether writes to one of these disks are limited, or without disks to
+// any.
+func (s Settings) LimitWrites(disks ...blkio.Dev) bool {
+	return slices.ContainsFunc(s, func(x Setting) bool {
+		return x.LimitsWrites() && (len(disks) == 0 || slices.Contains(disks, x.Dev))
+	})
+}
+
+// Removals returns the settings that remove all of s.
+func (s Settings) Removals() Settings {
+	out := slices.Clone(s)
+	for i := range out {
+		out[i].Value = out[i].Removal()
+	}
+	return out
+}
+
+// Without returns the settings whose addresses o has not.
+func (s Settings) Without(o Settings) Settings {
+	return s.Where(func(x Setting) bool {
+		_, found := o.Get(x.Address)
+		return !found
+	})
+}
+
+// Join returns the settings of both. Of two with one address that of s stays.
+func (s Settings) Join(o Settings) Settings { return NewSettings(slices.Concat(s, o)...) }
+
+// Lowest returns for each address the lower value of both, with its source. Of equal ones
+// that of s stays.
+func (s Settings) Lowest(o Settings) Settings {
+	out := slices.Clone(s.Join(o))
+	for i, x := range out {
+		if y, found := o.Get(x.Address); found && y.Amount < x.Amount {
+			out[i] = y
+		}
+	}
+	return out
+}
+
+// Lines returns the writes that put the settings into force.
+func (s Settings) Lines() []blkio.Line {
+	values := make([]blkio.Value, len(s))
+	for i, x := range s {
+		values[i] = x.Value
+	}
+	return blkio.Lines(values)
+}
+
+// Diff returns the settings to write so that actual becomes what is wanted. Those recorded
+// and not wanted any more are removed. What is neither wanted nor recorded belongs to
+// another program. raise is to be written first and lower last, so that a cgroup is never
+// held below what it was granted.
+func Diff(want, recorded Settings, actual blkio.Values) (raise, lower Settings) {
+	set := func(s Setting) {
+		switch now := actual.At(s.Address).Amount; {
+		case s.Amount == now:
+		case s.Amount > now && !s.Key.IsShare():
+			raise = append(raise, s)
+		default:
+			lower = append(lower, s)
+		}
+	}
+	for _, s := range want {
+		set(s)
+	}
+	for _, s := range recorded.Without(want).Removals() {
+		set(s)
+	}
+	return NewSettings(raise...), NewSettings(lower...)
+}
