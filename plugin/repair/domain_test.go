@@ -1,12 +1,9 @@
 package repair
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -154,77 +151,6 @@ func TestAccounts(t *testing.T) {
 	if d.account(5) != "ab" || d.account(6) != "" {
 		t.Errorf("of those that are gone: %q, %q", d.account(5), d.account(6))
 	}
-}
-
-// TestMapping: the part of a mapping that shows a part of a file.
-func TestMapping(t *testing.T) {
-	page := uint64(os.Getpagesize())
-	for _, tt := range []struct {
-		name, address, offset string
-		from, to              uint64
-		want                  addressRange
-		ok                    bool
-	}{
-		{"all", "10000-14000", "0", 0, 4 * page, addressRange{0x10000, 0x4000}, true},
-		{"the middle", "10000-14000", "0", page, page, addressRange{0x10000 + page, page}, true},
-		{"mapped from behind", "10000-12000", "2000", 0, 100 * page, addressRange{0x10000, 0x2000}, true},
-		{"before", "10000-12000", "2000", 0, page - 1, addressRange{}, false},
-		{"behind", "10000-12000", "0", 2 * page, 9 * page, addressRange{}, false},
-		{"no addresses", "x-y", "0", 0, 1, addressRange{}, false},
-		{"upside down", "2000-1000", "0", 0, 1, addressRange{}, false},
-	} {
-		got, ok := parseMapping(tt.address, tt.offset, tt.from, tt.to)
-		if page == 4096 && (got != tt.want || ok != tt.ok) {
-			t.Errorf("%s: got %+v, %v", tt.name, got, ok)
-		}
-	}
-}
-
-// TestFindMappings: a line of any length costs no other, and not its own.
-func TestFindMappings(t *testing.T) {
-	in := writeback.Inode{Dev: blkio.Dev{Major: 8, Minor: 16}, Number: 1311}
-	line := func(at int, name string) string {
-		return fmt.Sprintf("%x-%x rw-s 00000000 08:10 1311 %s\n", at, at+0x1000, name)
-	}
-	list := line(0x1000, "/a") + line(0x2000, strings.Repeat("/long", 1<<15)) + "3000-4000 rw-s 00000000 08:10 1312 /other\n" +
-		"[nonsense\n" + strings.TrimSuffix(line(0x5000, "/b"), "\n")
-	left := maxMaps
-	got, err := findMappings(strings.NewReader(list), in, 0, 1<<20, &left)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []addressRange{{0x1000, 0x1000}, {0x2000, 0x1000}, {0x5000, 0x1000}}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %x, want %x", got, want)
-	}
-	if left != maxMaps-len(list) {
-		t.Errorf("%d of %d bytes counted", maxMaps-left, len(list))
-	}
-	// What is read is bounded.
-	left = 100
-	if got, err = findMappings(strings.NewReader(strings.Repeat(line(0x1000, "/a"), 1000)), in, 0, 1<<20, &left); err != nil || len(got) > 3 {
-		t.Errorf("of 100 bytes: %d, %v", len(got), err)
-	}
-}
-
-// FuzzFindMappings: a list that a container has written parts of is read to its end,
-// and ranges are of whole pages.
-func FuzzFindMappings(f *testing.F) {
-	f.Add("1000-3000 rw-s 00001000 08:10 1311 /a\n", int64(0), int64(1<<20))
-	f.Add("x-y rw-s z 08:10 1311", int64(5), int64(4))
-	f.Fuzz(func(t *testing.T, list string, from, to int64) {
-		left := maxMaps
-		in := writeback.Inode{Dev: blkio.Dev{Major: 8, Minor: 16}, Number: 1311}
-		got, err := findMappings(strings.NewReader(list), in, from, to, &left)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, r := range got {
-			if r.length == 0 {
-				t.Errorf("an empty range at %x", r.start)
-			}
-		}
-	})
 }
 
 // TestMappingsLooks: of an account no more are looked at than its own part, and others'

@@ -1,20 +1,10 @@
 package repair
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
-	"fmt"
-	"io"
+	"io/fs"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
@@ -25,6 +15,7 @@ import (
 type mappings struct {
 	cgroups *cgroupfs.Hierarchy
 	proc    string // where the host's procfs is
+	process func(proc string, pid int, in writeback.Inode, from, to int64, limit int) (read int, err error)
 
 	mu sync.Mutex // guards all below
 	// busy are the cgroups whose processes are looked at, and how many of each account
@@ -41,22 +32,16 @@ const (
 	maxMappers = 64
 	// maxLooks are the cgroups of an account that are looked at at a time.
 	maxLooks = 8
-	// maxMaps bytes of the lists of mappings are read for one file, maxRanges of the
-	// mappings taken out.
-	maxMaps, maxRanges = 4 << 20, 1 << 10
+	// maxMaps bytes of the lists of mappings are read for one file.
+	maxMaps = 4 << 20
 )
 
 func newMappings(cgroups *cgroupfs.Hierarchy, proc string) *mappings {
-	return &mappings{cgroups: cgroups, proc: proc, busy: map[string]bool{}, of: map[account]int{}}
+	return &mappings{cgroups: cgroups, proc: proc, process: writeback.PageOut, busy: map[string]bool{}, of: map[account]int{}}
 }
 
-// pageOut has the kernel take a part of a file out of the mappings of what runs in
-// these cgroups, and forget it, as far as it is clean and nobody else has it mapped.
-// Who touches it next faults it in again, and is charged for it. It does not wait.
-//
-// It takes CAP_SYS_NICE and CAP_SYS_PTRACE, and the host's PID namespace.
-//
-// Source: process_madvise(2), madvise_pageout in mm/madvise.c.
+// pageOut pages a part of a file out of the processes of these cgroups, see
+// [writeback.PageOut]. It does not wait.
 func (m *mappings) pageOut(a account, in writeback.Inode, cgroups []string, from, to int64) {
 	for _, c := range cgroups {
 		if m.enter(a, c) {
@@ -104,7 +89,7 @@ var (
 	errNoAccess  = errors.New("that takes CAP_SYS_PTRACE and CAP_SYS_NICE")
 )
 
-// pageOutOf returns just what keeps it from looking at any process.
+// pageOutOf returns only an error that keeps it from paging out of any process.
 func (m *mappings) pageOutOf(in writeback.Inode, cgroup string, from, to int64) error {
 	pids, err := m.cgroups.Cgroup(cgroup).Processes()
 	if err != nil {
@@ -113,98 +98,17 @@ func (m *mappings) pageOutOf(in writeback.Inode, cgroup string, from, to int64) 
 	rand.Shuffle(len(pids), func(i, j int) { pids[i], pids[j] = pids[j], pids[i] })
 	left := maxMaps
 	for _, pid := range pids[:min(len(pids), maxMappers)] {
+		if left <= 0 {
+			return nil
+		}
 		if pid == 0 {
 			return errOtherPIDs
 		}
-		if err := m.pageOutProcess(in, pid, from, to, &left); errors.Is(err, os.ErrPermission) {
+		read, err := m.process(m.proc, pid, in, from, to, left)
+		if errors.Is(err, fs.ErrPermission) {
 			return errNoAccess
 		}
+		left -= read
 	}
 	return nil
-}
-
-func (m *mappings) pageOutProcess(in writeback.Inode, pid int, from, to int64, left *int) error {
-	// Before the list, so that this is of the process that it is of.
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	ranges, err := m.find(in, pid, from, to, left)
-	for i := range ranges {
-		const pageOut = 21 // MADV_PAGEOUT
-		_, _, errno := unix.Syscall6(unix.SYS_PROCESS_MADVISE, uintptr(fd), uintptr(unsafe.Pointer(&ranges[i])), 1, pageOut, 0, 0)
-		if errno == unix.EPERM {
-			return errno
-		}
-		// Else it is locked in memory, or the process has ended.
-	}
-	return err
-}
-
-// addressRange is a struct iovec of another process's addresses.
-type addressRange struct{ start, length uint64 }
-
-// find returns where a process has mapped a part of a file.
-//
-// Source: proc_pid_maps(5).
-func (m *mappings) find(in writeback.Inode, pid int, from, to int64, left *int) ([]addressRange, error) {
-	f, err := os.Open(filepath.Join(m.proc, strconv.Itoa(pid), "maps"))
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return findMappings(f, in, from, to, left)
-}
-
-// findMappings reads a list of mappings, of which left bytes may be read yet. The path
-// is last in a line, and as long as a container likes: what there is to know comes
-// before it, and the rest of a long line is skipped.
-//
-//	7f0c8a000000-7f0c8a021000 rw-s 00002000 08:10 1311 /data/db
-func findMappings(list io.Reader, in writeback.Inode, from, to int64, left *int) ([]addressRange, error) {
-	device := fmt.Sprintf("%02x:%02x", in.Dev.Major, in.Dev.Minor)
-	inode := strconv.FormatUint(in.Number, 10)
-	var out []addressRange
-	lines := bufio.NewReader(list)
-	begins := true // a line
-	for *left > 0 && len(out) < maxRanges {
-		part, err := lines.ReadSlice('\n')
-		*left -= len(part)
-		if begins {
-			// address perms offset dev inode pathname
-			fields := bytes.Fields(part)
-			if len(fields) >= 5 && string(fields[3]) == device && string(fields[4]) == inode {
-				if r, ok := parseMapping(string(fields[0]), string(fields[2]), uint64(from), uint64(to)); ok {
-					out = append(out, r)
-				}
-			}
-		}
-		begins = !errors.Is(err, bufio.ErrBufferFull)
-		switch {
-		case errors.Is(err, io.EOF):
-			return out, nil
-		case err != nil && begins:
-			return out, err
-		}
-	}
-	return out, nil
-}
-
-// parseMapping is the part of a mapping that shows a part of the file.
-func parseMapping(address, offset string, from, to uint64) (addressRange, bool) {
-	low, high, _ := strings.Cut(address, "-")
-	start, err1 := strconv.ParseUint(low, 16, 64)
-	end, err2 := strconv.ParseUint(high, 16, 64)
-	at, err3 := strconv.ParseUint(offset, 16, 64)
-	if err1 != nil || err2 != nil || err3 != nil || end <= start {
-		return addressRange{}, false
-	}
-	page := uint64(os.Getpagesize())
-	first := max(from-from%page, at)
-	last := min(to+page-to%page, at+end-start)
-	if first >= last {
-		return addressRange{}, false
-	}
-	return addressRange{start + first - at, last - first}, true
 }
