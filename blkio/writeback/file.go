@@ -5,23 +5,41 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoFile says that an inode is none any more, or none whose writeback can be
-// moved: its number was given to another, or it is no regular file.
+// ErrNoFile reports that an inode is gone, that another one has its number now, or that
+// it is not a regular file.
 var ErrNoFile = errors.New("no such file")
 
-// Open opens an inode for [WriteOut] and [Drop]: for reading, whatever its
-// permissions are, and unlinked ones too. root is any directory of the filesystem,
-// fstype its type as in mountinfo. It takes CAP_DAC_READ_SEARCH.
-//
-// An open file keeps its filesystem from being unmounted, so hold it shortly.
-func Open(root *os.File, fstype string, in Inode) (*os.File, error) {
-	handle := in.handle(fstype)
-	// Not to read yet: that would make a device or a pipe act.
-	fd, err := openByHandle(root, handle, unix.O_PATH)
+// Mount is an open filesystem. While it is open, as while one of its files is, the
+// filesystem cannot be unmounted.
+type Mount struct {
+	dir          *os.File
+	path, fstype string
+}
+
+// OpenMount opens a filesystem by a directory in it. fstype is its type as in mountinfo.
+func OpenMount(path, fstype string) (*Mount, error) {
+	dir, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &Mount{dir: dir, path: path, fstype: fstype}, nil
+}
+
+// Close closes the mount. Its files stay open.
+func (m *Mount) Close() error { return m.dir.Close() }
+
+// Open opens a regular file for reading, regardless of its permissions, and also if it is
+// unlinked. It needs CAP_DAC_READ_SEARCH. The error is [ErrNoFile] if the inode is gone.
+func (m *Mount) Open(in Inode) (*File, error) {
+	handle := in.handle(m.fstype)
+	// O_PATH first: opening a device or a pipe for reading has effects.
+	fd, err := openByHandle(m.dir, handle, unix.O_PATH)
 	if err != nil {
 		return nil, in.openError(err)
 	}
@@ -34,11 +52,34 @@ func Open(root *os.File, fstype string, in Inode) (*os.File, error) {
 	if err != nil {
 		return nil, in.openError(err)
 	}
-	fd, err = openByHandle(root, handle, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	fd, err = openByHandle(m.dir, handle, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {
 		return nil, in.openError(err)
 	}
-	return os.NewFile(uintptr(fd), in.String()), nil
+	return &File{file: os.NewFile(uintptr(fd), in.String()), mount: m.path}, nil
+}
+
+// File is an open inode.
+type File struct {
+	file  *os.File
+	mount string // path of its mount
+}
+
+// Close closes the file.
+func (f *File) Close() error { return f.file.Close() }
+
+// Owner returns the cgroup that the inode's writeback belongs to.
+func (f *File) Owner(r *OwnerReader) (Owner, error) { return r.Owner(f.file) }
+
+// Path returns the file's path below its mount; ok is false if the kernel does not know
+// it, as for a file that no process has opened by its name.
+func (f *File) Path() (_ string, ok bool) {
+	name, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(f.file.Fd())))
+	if err != nil {
+		return "", false
+	}
+	below, ok := strings.CutPrefix(name, strings.TrimSuffix(f.mount, "/")+"/")
+	return below, ok && below != ""
 }
 
 // String names an inode in errors, "inode 12 of 8:16".
@@ -97,47 +138,51 @@ func (in Inode) handle(fstype string) unix.FileHandle {
 	return unix.NewFileHandle(handleIno32, order.AppendUint32(data, in.Generation))
 }
 
-// WriteOut has the kernel begin to write out what is dirty in a part of a file. It
-// does not wait for it. If anything is dirty it is a round of writeback, and so a
-// vote of whom most of these pages are charged to.
-func WriteOut(f *os.File, offset, length int64) error {
-	return withFD(f, "write out", func(fd int) error {
+// WriteOut starts the writeback of a part of the file, and does not wait for it. If a page
+// is dirty there, this is a round of writeback: a vote for the cgroup that most of these
+// pages are charged to.
+//
+// Source: sync_file_range(2), wbc_detach_inode in fs/fs-writeback.c.
+func (f *File) WriteOut(offset, length int64) error {
+	return f.control("write out", func(fd int) error {
 		return unix.SyncFileRange(fd, offset, length, unix.SYNC_FILE_RANGE_WRITE)
 	})
 }
 
-// Drop has the kernel forget what is clean and not mapped of a part of a file: who
-// writes it next is charged for it. What is dirty it begins to write out, as
-// [WriteOut] does.
+// Drop removes the clean and unmapped pages of a part of the file from the page cache: the
+// next writer is charged for them. It starts the writeback of the dirty ones, as
+// [File.WriteOut] does.
 //
 // Source: generic_fadvise in mm/fadvise.c.
-func Drop(f *os.File, offset, length int64) error {
-	return withFD(f, "drop the cache", func(fd int) error {
+func (f *File) Drop(offset, length int64) error {
+	return f.control("drop the cache", func(fd int) error {
 		return unix.Fadvise(fd, offset, length, unix.FADV_DONTNEED)
 	})
 }
 
-// Cached is what the page cache has of a part of a file, in bytes.
+// Cached is the state of a part of a file in the page cache, in bytes.
 type Cached struct {
 	Dirty     uint64
-	Writeback uint64 // on its way to the disk: who syncs waits for it
+	Writeback uint64 // on its way to the disk; a sync waits for it
 }
 
-// ReadCached is ok false where the kernel does not tell: before Linux 6.5, where a
-// filter of system calls forbids it, and, on kernels since 2025, without CAP_FOWNER.
+// Cached reads the state of a part of the file. ok is false if the kernel does not report
+// it: before Linux 6.5, under a seccomp filter that forbids it, and, on kernels since
+// 2025, without CAP_FOWNER.
 //
 // Source: cachestat(2), can_do_cachestat in mm/filemap.c.
-func ReadCached(f *os.File, offset, length int64) (_ Cached, ok bool) {
+func (f *File) Cached(offset, length int64) (_ Cached, ok bool) {
 	part, found := unix.CachestatRange{Off: uint64(offset), Len: uint64(length)}, unix.Cachestat_t{}
-	err := withFD(f, "look at the cache", func(fd int) error {
+	err := f.control("read the cache", func(fd int) error {
 		return unix.Cachestat(uint(fd), &part, &found, 0)
 	})
-	page := uint64(os.Getpagesize())
+	page := uint64(PageSize())
 	return Cached{Dirty: found.Dirty * page, Writeback: found.Writeback * page}, err == nil
 }
 
-func withFD(f *os.File, op string, fn func(fd int) error) error {
-	conn, err := f.SyscallConn()
+// control calls fn with the descriptor, again while a signal interrupts it.
+func (f *File) control(op string, fn func(fd int) error) error {
+	conn, err := f.file.SyscallConn()
 	if err != nil {
 		return err
 	}
@@ -149,7 +194,10 @@ func withFD(f *os.File, op string, fn func(fd int) error) error {
 		}
 	})
 	if err := errors.Join(controlErr, err); err != nil {
-		return fmt.Errorf("%s of %s: %w", op, f.Name(), err)
+		return fmt.Errorf("%s of %s: %w", op, f.file.Name(), err)
 	}
 	return nil
 }
+
+// PageSize returns the size of a page of memory in bytes.
+func PageSize() int64 { return int64(os.Getpagesize()) }

@@ -84,7 +84,7 @@ func Publish(ctx context.Context, file string, report func() Report, failed func
 		select {
 		case <-ctx.Done():
 			if written {
-				_ = os.Remove(file) // a reader tells an old report by its time
+				RemoveFile(file)
 			}
 			return
 		case <-ticker.C:
@@ -124,6 +124,9 @@ func WriteFile(file string, v any) error {
 	}
 	return os.Rename(next, file)
 }
+
+// RemoveFile removes a report. If that fails, readers recognize the old report by its time.
+func RemoveFile(file string) { _ = os.Remove(file) }
 
 // ReadFile decodes the JSON of a file into v, and reports whether there is one.
 func ReadFile(file string, v any) (found bool, err error) {

@@ -57,7 +57,7 @@ func (r *Repairer) begin(now time.Time, key passKey, tasks []task) {
 	pass := newUnderway(now, key, r.watched[key.dev], visits)
 	r.enter(pass)
 	w := &worker{
-		reader: r.reader, fs: pass.fs, hostRoot: r.hostRoot, procs: r.procs,
+		cache: r.cache, fs: pass.fs, hostRoot: r.hostRoot, procs: r.procs,
 		account: key.account, early: r.early, cpu: r.cpu,
 		dirtied: pass.dirtied, leave: pass.leave, alive: pass.alive,
 	}

@@ -49,9 +49,16 @@ func (w Who) String() string {
 	return w.Namespace + "/" + w.Pod + " " + w.Container
 }
 
+// Cgroups finds cgroups and their records, see cgroupfs.Hierarchy.
+type Cgroups interface {
+	Walk(xattr string, fn func(cgroupfs.Cgroup, cgroupfs.Attribute) error) error
+	ByID(id uint64) (cgroupfs.Cgroup, error)
+	Cgroup(path string) cgroupfs.Cgroup
+}
+
 // domains knows the limits of the node.
 type domains struct {
-	cgroups  *cgroupfs.Hierarchy
+	cgroups  Cgroups
 	seed     maphash.Seed
 	readings map[string]*reading // of all records, by path
 	subjects map[string]subject  // by path
@@ -87,7 +94,7 @@ type place struct {
 // maxSeen is how many cgroups are remembered, of each kind.
 const maxSeen = 1 << 14
 
-func newDomains(cgroups *cgroupfs.Hierarchy) *domains {
+func newDomains(cgroups Cgroups) *domains {
 	return &domains{
 		cgroups: cgroups, seed: maphash.MakeSeed(), subjects: map[string]subject{},
 		ended: map[uint64]Who{}, seen: map[uint64]origin{}, paths: map[uint64]place{}, known: map[uint64]bool{},

@@ -14,7 +14,7 @@ import (
 )
 
 // testTree is a directory that looks like a cgroup tree, with records.
-func testTree(t *testing.T, records map[string]record.Record) *cgroupfs.Hierarchy {
+func testTree(t *testing.T, records map[string]record.Record) *modelTree {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "cgroup.controllers"), []byte("io memory\n"), 0o644); err != nil {
@@ -34,7 +34,7 @@ func testTree(t *testing.T, records map[string]record.Record) *cgroupfs.Hierarch
 			t.Fatal(err)
 		}
 	}
-	return tree
+	return &modelTree{Hierarchy: tree, dir: dir, paths: map[uint64]string{}}
 }
 
 func limitsOf(dev, key string, rate blkio.Amount) []record.Limit {

@@ -1,7 +1,6 @@
 package repair
 
 import (
-	"os"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
@@ -26,7 +25,7 @@ func (s *session) drop() error {
 		s.outcome.dropAt, s.from, s.length = from+length, from, length
 	}
 	s.pay(dirty)
-	if err := writeback.Drop(s.file, from, length); err != nil {
+	if err := s.file.Drop(from, length); err != nil {
 		return err
 	}
 	if len(s.writers) > 0 {
@@ -39,7 +38,7 @@ func (s *session) drop() error {
 // on, and how much of that is dirty. It is 0 if not even a little of it may.
 func (s *session) affordable(from, length int64) (_ int64, dirty uint64) {
 	allowance := s.allowance()
-	page := int64(os.Getpagesize())
+	page := writeback.PageSize()
 	for length = min(length, mostDropped); ; length = max(page, length/2/page*page) {
 		dirty = s.dirtyIn(from, length)
 		if dirty <= allowance {
@@ -53,7 +52,7 @@ func (s *session) affordable(from, length int64) (_ int64, dirty uint64) {
 
 // dirtyIn is how much may be dirty in a part of the file.
 func (s *session) dirtyIn(from, length int64) uint64 {
-	if cached, ok := writeback.ReadCached(s.file, from, length); ok {
+	if cached, ok := s.file.Cached(from, length); ok {
 		return cached.Dirty
 	}
 	return min(s.fresh, uint64(length))

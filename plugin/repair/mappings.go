@@ -6,14 +6,13 @@ import (
 	"math/rand/v2"
 	"sync"
 
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
 // mappings takes files out of the mappings of who has mapped them. What is mapped
 // stays in the page cache, and charged to whom it is.
 type mappings struct {
-	cgroups *cgroupfs.Hierarchy
+	cgroups Cgroups
 	proc    string // where the host's procfs is
 	process func(proc string, pid int, in writeback.Inode, from, to int64, limit int) (read int, err error)
 
@@ -36,7 +35,7 @@ const (
 	maxMaps = 4 << 20
 )
 
-func newMappings(cgroups *cgroupfs.Hierarchy, proc string) *mappings {
+func newMappings(cgroups Cgroups, proc string) *mappings {
 	return &mappings{cgroups: cgroups, proc: proc, process: writeback.PageOut, busy: map[string]bool{}, of: map[account]int{}}
 }
 

@@ -3,15 +3,10 @@ package repair
 import (
 	"errors"
 	"iter"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
@@ -65,7 +60,7 @@ type outcome struct {
 // worker passes over the files of one filesystem. A disk that does not answer
 // keeps it, and nobody else.
 type worker struct {
-	reader   ownerReader
+	cache    pageCache
 	fs       *filesystem
 	hostRoot string
 	procs    *mappings
@@ -92,7 +87,7 @@ type passed struct {
 func (w *worker) pass(visits []visit) (out passed) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	before := threadTime()
+	before := writeback.ThreadTime()
 	w.counted = before
 	out.fs, out.account = w.fs, w.account
 	defer func() {
@@ -100,7 +95,7 @@ func (w *worker) pass(visits []visit) (out passed) {
 		out.cpu = w.counted - before
 	}()
 	// The descriptor keeps the filesystem from being unmounted, as each file's does.
-	root, err := os.OpenFile(hostPath(w.hostRoot, w.fs.mountpoint), unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	root, err := w.cache.Open(hostPath(w.hostRoot, w.fs.mountpoint), w.fs.fstype)
 	if err != nil {
 		out.err = err
 		return out
@@ -134,7 +129,7 @@ func (w *worker) pass(visits []visit) (out passed) {
 
 // payCPU pays for what the thread has had of a CPU since the last time.
 func (w *worker) payCPU() {
-	now := threadTime()
+	now := writeback.ThreadTime()
 	w.cpu.spend(time.Now(), w.account, (now - w.counted).Seconds())
 	w.counted = now
 }
@@ -201,15 +196,6 @@ func (s *session) again() {
 	}
 }
 
-// threadTime is what the thread has had of a CPU.
-func threadTime() time.Duration {
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
 // errOtherMount says that something else is mounted there now: numbers of files mean
 // nothing in another filesystem.
 var errOtherMount = errors.New("another filesystem is mounted there")
@@ -219,7 +205,7 @@ type session struct {
 	*visit
 	*worker
 	outcome
-	file   *os.File // nil: it could not be opened
+	file   openFile // nil: it could not be opened
 	goesOn bool     // more rounds are of use
 	rounds int
 	// dirty bytes there may be as the visit begins, yet to be written out.
@@ -251,16 +237,16 @@ func (s *session) cached() (_ writeback.Cached, ok bool) {
 	if s.window() > lookAt {
 		return writeback.Cached{}, false
 	}
-	return writeback.ReadCached(s.file, s.first, s.window())
+	return s.file.Cached(s.first, s.window())
 }
 
 // begin drops what is charged to others, and has what is dirty voted on.
-func (w *worker) begin(root *os.File, v *visit) *session {
+func (w *worker) begin(root mount, v *visit) *session {
 	s := &session{visit: v, worker: w, outcome: outcome{Inode: v.Inode}, from: v.first, length: v.window()}
-	if s.file, s.err = writeback.Open(root, w.fs.fstype, v.Inode); s.err != nil {
+	if s.file, s.err = root.Open(v.Inode); s.err != nil {
 		return s
 	}
-	owner, err := w.reader.Owner(s.file)
+	owner, err := s.file.Owner()
 	switch {
 	case err != nil:
 		s.err = err
@@ -299,7 +285,7 @@ func (s *session) round(at, length int64, dirty uint64) {
 		s.goesOn = false
 		return
 	}
-	if err := writeback.WriteOut(s.file, at, length); err != nil {
+	if err := s.file.WriteOut(at, length); err != nil {
 		s.fail(err)
 		return
 	}
@@ -307,7 +293,7 @@ func (s *session) round(at, length int64, dirty uint64) {
 	if s.rounds++; s.rounds%look != 0 {
 		return
 	}
-	now, err := s.reader.Owner(s.file)
+	now, err := s.file.Owner()
 	s.fail(err)
 	if err == nil && (now.Cgroup != s.ownerID || now.Decided()) {
 		s.goesOn = false // to go on would write out what the cache would have merged
@@ -317,12 +303,10 @@ func (s *session) round(at, length int64, dirty uint64) {
 // maxPath is how long a path is remembered for a file: a container chooses it.
 const maxPath = 1 << 10
 
-// pathOf is where a file is below its filesystem's mountpoint. One that nobody has
-// opened by its name has no path that is known.
-func (w *worker) pathOf(f *os.File) string {
-	name, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
-	below, ok := strings.CutPrefix(name, strings.TrimSuffix(hostPath(w.hostRoot, w.fs.mountpoint), "/")+"/")
-	if err != nil || !ok || below == "" || len(below) > maxPath {
+// pathOf is a file's path on the host, "" if the kernel does not know it.
+func (w *worker) pathOf(f openFile) string {
+	below, ok := f.Path()
+	if !ok || len(below) > maxPath {
 		return ""
 	}
 	return filepath.Join(w.fs.mountpoint, below)
@@ -363,7 +347,7 @@ func (v *visit) slices(size int64) iter.Seq[int64] {
 func sliceFor(v *visit, owner writeback.Owner, dirty uint64) int64 {
 	size := int64(slice)
 	for ; size > smallest; size /= 2 {
-		round := writeback.RoundTime(uint64(size)/uint64(os.Getpagesize()), owner.Bandwidth)
+		round := writeback.RoundTime(uint64(size/writeback.PageSize()), owner.Bandwidth)
 		if uint64(owner.Missing(round))*uint64(size) <= dirty {
 			break
 		}

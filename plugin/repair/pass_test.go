@@ -3,6 +3,7 @@ package repair
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
@@ -57,5 +58,43 @@ func TestSlicesReach(t *testing.T) {
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("from %d to %d: got %v, want %v", tt.first, tt.last, got, tt.want)
 		}
+	}
+}
+
+// TestDropWithinAllowance: what a visit writes out is no more than its pod may, and the
+// next one goes on where it has ended.
+func TestDropWithinAllowance(t *testing.T) {
+	const size, mib = 8 << 20, 1 << 20
+	f := newModelCache().add(writeback.Inode{Number: 1}, 9)
+	now := time.Now()
+	early := newBudget(time.Hour) // so that hardly any comes in meanwhile
+	early.set(now, mib/time.Hour.Seconds())
+	w := &worker{early: early, account: "a"}
+	s := &session{visit: &visit{last: size - 1, fresh: size, drops: true}, worker: w, file: f}
+	f.writes(9, 0, size/writeback.PageSize())
+	if err := s.drop(); err != nil {
+		t.Fatal(err)
+	}
+	if s.written == 0 || s.written > mib || f.written*writeback.PageSize() != int64(s.written) {
+		t.Errorf("%d bytes were written out", s.written)
+	}
+	if s.outcome.dropAt == 0 || s.outcome.dropAt > mib || s.length != s.outcome.dropAt || s.from != 0 {
+		t.Errorf("it goes on at %d, rounds are made over %d from %d on", s.outcome.dropAt, s.length, s.from)
+	}
+	early.set(now, 2*mib/time.Hour.Seconds())
+	early.flow(time.Now().Add(time.Hour))
+	next := &session{visit: &visit{last: size - 1, fresh: size, drops: true, dropAt: s.outcome.dropAt}, worker: w, file: f}
+	if err := next.drop(); err != nil {
+		t.Fatal(err)
+	}
+	if next.from != s.outcome.dropAt {
+		t.Errorf("it went on at %d, not %d", next.from, s.outcome.dropAt)
+	}
+	// Of a pod that may not write out anything nothing is dropped.
+	early.spend(time.Now().Add(time.Hour), "a", 100*mib)
+	none := &session{visit: &visit{last: size - 1, fresh: size, drops: true}, worker: w, file: f, goesOn: true}
+	f.writes(9, 0, size/writeback.PageSize())
+	if err := none.drop(); err != nil || none.written > 0 && none.goesOn {
+		t.Errorf("%v, %d bytes were written out", err, none.written)
 	}
 }

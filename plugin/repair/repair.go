@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"os"
 	"runtime/debug"
 	"slices"
 	"sync/atomic"
@@ -14,7 +13,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/kernel"
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
@@ -26,7 +24,7 @@ type Config struct {
 	Log     logrus.FieldLogger
 	Policy  *policy.Policy
 	Storage Storage
-	Cgroups *cgroupfs.Hierarchy
+	Cgroups Cgroups
 	// Kernel is the verdict on the running kernel. Unless it is corrected files are
 	// moved only if the policy says so.
 	Kernel kernel.Verdict
@@ -86,7 +84,8 @@ type Repairer struct {
 	// Below is Run's.
 
 	observer observer
-	reader   ownerReader
+	load     func() (observer, error) // another observer
+	cache    pageCache
 	domains  *domains
 	ledger   *ledger
 	watched  map[blkio.Dev]*filesystem
@@ -118,12 +117,6 @@ type observer interface {
 	Close() error
 }
 
-// ownerReader tells whom a file belongs to, see writeback.OwnerReader.
-type ownerReader interface {
-	Owner(f *os.File) (writeback.Owner, error)
-	Close() error
-}
-
 // New loads what looks into the kernel. Its error is writeback.ErrUnavailable where
 // that is not to be had.
 func New(cfg Config) (*Repairer, error) {
@@ -131,11 +124,11 @@ func New(cfg Config) (*Repairer, error) {
 	if err != nil {
 		return nil, err
 	}
-	reader, err := writeback.NewOwnerReader()
+	owners, err := writeback.NewOwnerReader()
 	if err != nil {
 		return nil, errors.Join(err, observer.Close())
 	}
-	r := newRepairer(cfg, observer, reader)
+	r := newRepairer(cfg, observer, kernelCache{owners})
 	if !observer.HasAlarm() {
 		r.late = lateReason
 		r.log.Warn(lateReason)
@@ -145,11 +138,11 @@ func New(cfg Config) (*Repairer, error) {
 	return r, nil
 }
 
-func newRepairer(cfg Config, o observer, reader ownerReader) *Repairer {
+func newRepairer(cfg Config, o observer, cache pageCache) *Repairer {
 	d := newDomains(cfg.Cgroups)
 	r := &Repairer{
 		log: cfg.Log, storage: cfg.Storage, hostRoot: cfg.HostRoot, report: cfg.Report, kernel: cfg.Kernel,
-		observer: o, reader: reader, domains: d, ledger: newLedger(d.limited, d.live, d.stricter),
+		observer: o, load: loadObserver, cache: cache, domains: d, ledger: newLedger(d.limited, d.live, d.stricter),
 		watched: map[blkio.Dev]*filesystem{},
 		busy:    map[passKey]*underway{}, passesOf: map[account]int{}, visiting: map[writeback.Inode]*underway{},
 		passes: make(chan passed, 64), pass: (*worker).pass,
@@ -159,6 +152,12 @@ func newRepairer(cfg Config, o observer, reader ownerReader) *Repairer {
 	}
 	r.Reload(cfg.Policy)
 	return r
+}
+
+// loadObserver loads another observer, for which it reads the kernel's BTF again.
+func loadObserver() (observer, error) {
+	defer writeback.ForgetBTF()
+	return writeback.NewObserver()
 }
 
 // Reload puts a policy into force.
@@ -223,7 +222,7 @@ func (r *Repairer) close() {
 		}
 		break
 	}
-	if err := errors.Join(r.observer.Close(), r.reader.Close()); err != nil {
+	if err := errors.Join(r.observer.Close(), r.cache.Close()); err != nil {
 		r.log.WithError(err).Warn("What looks into the kernel cannot be unloaded")
 	}
 	r.removeReport()
@@ -267,9 +266,7 @@ func (r *Repairer) withoutSubvolumes(watched map[blkio.Dev]*filesystem) {
 	}
 	if time.Since(r.reloaded) > reloadEvery {
 		r.reloaded = time.Now()
-		next, err := writeback.NewObserver()
-		writeback.ForgetBTF()
-		if err == nil {
+		if next, err := r.load(); err == nil {
 			r.complain("reload", "A program cannot be unloaded", r.observer.Close())
 			r.observer = next
 		}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -40,12 +38,6 @@ func (o *fakeObserver) Read() ([]writeback.Dirtied, uint64, error) {
 	return o.read(), 0, nil
 }
 
-// fakeReader knows no owner.
-type fakeReader struct{}
-
-func (fakeReader) Owner(*os.File) (writeback.Owner, error) { return writeback.Owner{}, nil }
-func (fakeReader) Close() error                            { return nil }
-
 // fakeStorage is one filesystem on 8:0.
 type fakeStorage struct{ table *storage.MountTable }
 
@@ -78,7 +70,7 @@ func newNodeTest(t *testing.T) *nodeTest {
 	n := &nodeTest{
 		observer: &fakeObserver{rings: make(chan writeback.Dirtied, 1)}, now: time.Now(),
 	}
-	n.Repairer = newRepairer(Config{Log: log, Policy: policy.Default(), Storage: fakeStorage{table}, Cgroups: tree, Kernel: kernel.Verdict{State: kernel.Fixed}}, n.observer, fakeReader{})
+	n.Repairer = newRepairer(Config{Log: log, Policy: policy.Default(), Storage: fakeStorage{table}, Cgroups: tree, Kernel: kernel.Verdict{State: kernel.Fixed}}, n.observer, newModelCache())
 	n.pass = func(*worker, []visit) passed {
 		<-t.Context().Done()
 		return passed{}
@@ -279,55 +271,6 @@ func TestStepBacksOff(t *testing.T) {
 	n.writes(fs, "one", "a", 4000)
 	if got := n.step(n.now); got < 4000*fileTick {
 		t.Errorf("there is much to do: %v", got)
-	}
-}
-
-// TestDropWithinAllowance: what a visit writes out is no more than its pod may, and the
-// next one goes on where it has ended.
-func TestDropWithinAllowance(t *testing.T) {
-	const size, mib = 8 << 20, 1 << 20
-	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	now := time.Now()
-	early := newBudget(time.Hour) // so that hardly any comes in meanwhile
-	early.set(now, mib/time.Hour.Seconds())
-	w := &worker{early: early, account: "a"}
-	s := &session{visit: &visit{last: size - 1, fresh: size, drops: true}, worker: w, file: f}
-	if _, err := f.Write(make([]byte, size)); err != nil {
-		t.Fatal(err)
-	}
-	if s.dirtyIn(0, size) < size {
-		t.Skip("it is not dirty any more")
-	}
-	if err := s.drop(); err != nil {
-		t.Fatal(err)
-	}
-	if s.written == 0 || s.written > mib+4096 {
-		t.Errorf("%d bytes were written out", s.written)
-	}
-	if s.outcome.dropAt == 0 || s.outcome.dropAt > mib || s.length != s.outcome.dropAt || s.from != 0 {
-		t.Errorf("it goes on at %d, rounds are made over %d from %d on", s.outcome.dropAt, s.length, s.from)
-	}
-	early.set(now, 2*mib/time.Hour.Seconds())
-	early.flow(time.Now().Add(time.Hour))
-	next := &session{visit: &visit{last: size - 1, fresh: size, drops: true, dropAt: s.outcome.dropAt}, worker: w, file: f}
-	if err := next.drop(); err != nil {
-		t.Fatal(err)
-	}
-	if next.from != s.outcome.dropAt {
-		t.Errorf("it went on at %d, not %d", next.from, s.outcome.dropAt)
-	}
-	// Of a pod that may not write out anything nothing is dropped.
-	early.spend(time.Now().Add(time.Hour), "a", 100*mib)
-	none := &session{visit: &visit{last: size - 1, fresh: size, drops: true}, worker: w, file: f, goesOn: true}
-	if _, err := f.WriteAt(make([]byte, size), 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := none.drop(); err != nil || none.written > 0 && none.goesOn {
-		t.Errorf("%v, %d bytes were written out", err, none.written)
 	}
 }
 

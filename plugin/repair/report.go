@@ -3,7 +3,6 @@ package repair
 import (
 	"cmp"
 	"errors"
-	"os"
 	"slices"
 	"time"
 
@@ -135,7 +134,7 @@ var errHangs = errors.New("a call to the filesystem does not end")
 
 func (r *Repairer) removeReport() {
 	if r.report != "" {
-		_ = os.Remove(r.report) // an old one is told by its time
+		health.RemoveFile(r.report)
 	}
 }
 

@@ -1,8 +1,6 @@
 package repair
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -52,11 +50,7 @@ func TestUnderwayHangs(t *testing.T) {
 // TestStays: a pass waits for its file to be written to, and for nothing else to do;
 // not if something has come of a file, or nothing of it is on its way.
 func TestStays(t *testing.T) {
-	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
+	f := newModelCache().add(writeback.Inode{Number: 1}, 9)
 	goes := func() *session { return &session{visit: &visit{}, file: f, goesOn: true} }
 	ended := &session{visit: &visit{}, file: f}
 	for _, tt := range []struct {

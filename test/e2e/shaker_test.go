@@ -26,7 +26,7 @@ import (
 type shaker struct {
 	t      *testing.T
 	fs     string
-	root   *os.File // of the filesystem
+	root   *writeback.Mount
 	dev    blkio.Dev
 	reader *writeback.OwnerReader
 	files  func() []string
@@ -55,7 +55,7 @@ func shake(t *testing.T, fs, dir string, files func() []string, cgroups ...strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	root, err := os.Open(dir)
+	root, err := writeback.OpenMount(dir, fs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func (s *shaker) visit(file string) error {
 	if err != nil {
 		return err
 	}
-	f, err := writeback.Open(s.root, s.fs, in)
+	f, err := s.root.Open(in)
 	if errors.Is(err, writeback.ErrNoFile) {
 		s.gone++
 		return nil
@@ -158,7 +158,7 @@ func (s *shaker) visit(file string) error {
 	}
 	for at, n := int64(0), 1; at < size && !s.stopped(); at, n = at+slice, n+1 {
 		s.slices++
-		if err := writeback.WriteOut(f, at, slice); err != nil {
+		if err := f.WriteOut(at, slice); err != nil {
 			return err
 		}
 		if n%16 == 0 {
@@ -167,7 +167,7 @@ func (s *shaker) visit(file string) error {
 			}
 		}
 	}
-	return errors.Join(s.pageOut(in), writeback.Drop(f, 0, size), s.look(f, in))
+	return errors.Join(s.pageOut(in), f.Drop(0, size), s.look(f, in))
 }
 
 // inode is what the plugin has of a file from who wrote to it.
@@ -191,8 +191,8 @@ func (s *shaker) inode(file string) (writeback.Inode, int64, error) {
 }
 
 // look counts the switches. From or to nobody is none: the inode was out of memory.
-func (s *shaker) look(f *os.File, in writeback.Inode) error {
-	owner, err := s.reader.Owner(f)
+func (s *shaker) look(f *writeback.File, in writeback.Inode) error {
+	owner, err := f.Owner(s.reader)
 	if err != nil {
 		return err
 	}
