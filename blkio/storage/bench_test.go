@@ -130,7 +130,7 @@ func BenchmarkResolve15Fresh(b *testing.B) {
 			for b.Loop() {
 				old := n.current.Load()
 				fresh := newSnapshot(old.table, n.Storage.sys, old.host)
-				fresh.devices = old.devices
+				fresh.devices.all = old.devices.copy()
 				n.current.Store(fresh)
 				for _, p := range paths {
 					n.Resolve(ctx, p)

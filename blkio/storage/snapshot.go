@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"path"
 	"strings"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -22,10 +20,9 @@ type snapshot struct {
 	sys   Sysfs
 	host  *hostRoot
 
-	mu      sync.RWMutex // guards the maps
-	paths   map[string]located
-	mounts  map[*Mount]*blkio.Backing
-	devices map[deviceKey][]blkio.Disk
+	paths   boundedMap[string, located]
+	mounts  boundedMap[*Mount, *blkio.Backing]
+	devices boundedMap[deviceKey, []blkio.Disk]
 }
 
 // deviceKey is the device of a filesystem: its number, or, for those with an
@@ -39,12 +36,7 @@ type deviceKey struct {
 const maxPaths = 8192
 
 func newSnapshot(table *MountTable, sys Sysfs, host *hostRoot) *snapshot {
-	return &snapshot{
-		table: table, sys: sys, host: host,
-		paths:   make(map[string]located),
-		mounts:  make(map[*Mount]*blkio.Backing),
-		devices: make(map[deviceKey][]blkio.Disk),
-	}
+	return &snapshot{table: table, sys: sys, host: host}
 }
 
 // located is where a path of the host leads to.
@@ -59,10 +51,7 @@ func (s *snapshot) resolve(ctx context.Context, hostPath string) blkio.Backing {
 
 // locate is the short way: one look at what is known already.
 func (s *snapshot) locate(ctx context.Context, hostPath string) located {
-	s.mu.RLock()
-	l, ok := s.paths[hostPath]
-	s.mu.RUnlock()
-	if ok {
+	if l, ok := s.paths.get(hostPath); ok {
 		return l
 	}
 	l, certain := s.locateNew(ctx, hostPath)
@@ -80,11 +69,7 @@ func (s *snapshot) remember(hostPath string, l located) {
 	} else {
 		hostPath = strings.Clone(hostPath)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.paths) < maxPaths {
-		s.paths[hostPath] = l
-	}
+	s.paths.put(hostPath, l, maxPaths)
 }
 
 // locateNew also says whether that holds as long as the table does.
@@ -184,13 +169,10 @@ func (s *snapshot) backing(ctx context.Context, m *Mount, p string) (_ *blkio.Ba
 // mountBacking is backing for whatever is in m, device nodes aside. depth is the
 // number of overlays that this is a layer of.
 func (s *snapshot) mountBacking(ctx context.Context, m *Mount, depth int) (_ *blkio.Backing, certain bool) {
-	s.mu.RLock()
-	b := s.mounts[m]
-	s.mu.RUnlock()
-	if b != nil {
+	if b, ok := s.mounts.get(m); ok {
 		return b, m.FSType != "devtmpfs"
 	}
-	b = &blkio.Backing{Mountpoint: m.Mountpoint, FSType: m.FSType, Reason: noDiskReason(m.FSType)}
+	b := &blkio.Backing{Mountpoint: m.Mountpoint, FSType: m.FSType, Reason: noDiskReason(m.FSType)}
 	switch {
 	case m.Unreadable != "":
 		b.Reason = m.Unreadable
@@ -207,9 +189,7 @@ func (s *snapshot) mountBacking(ctx context.Context, m *Mount, depth int) (_ *bl
 		}
 		b.Disks, b.Warning = disks, writebackWarning(m)
 	}
-	s.mu.Lock()
-	s.mounts[m] = b
-	s.mu.Unlock()
+	s.mounts.put(m, b, len(s.table.mounts)) // one for each
 	return b, m.FSType != "devtmpfs"
 }
 
@@ -232,19 +212,14 @@ func (s *snapshot) disksOf(m *Mount) ([]blkio.Disk, error) {
 	if m.Dev.Major == 0 {
 		key.fstype, key.source = m.FSType, m.Source
 	}
-	s.mu.RLock()
-	disks := s.devices[key]
-	s.mu.RUnlock()
-	if disks != nil {
+	if disks, ok := s.devices.get(key); ok {
 		return disks, nil
 	}
 	disks, err := s.lookUp(key)
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	s.devices[key] = disks
-	s.mu.Unlock()
+	s.devices.put(key, disks, maxPaths)
 	return disks, nil
 }
 
@@ -307,7 +282,7 @@ func (s *snapshot) carryOver(ctx context.Context, old *snapshot, changed []*Moun
 	for _, m := range changed {
 		isChanged[m.Dev] = true
 	}
-	for key, disks := range old.knownDevices() {
+	for key, disks := range old.devices.copy() {
 		if ctx.Err() != nil {
 			return
 		}
@@ -317,12 +292,6 @@ func (s *snapshot) carryOver(ctx context.Context, old *snapshot, changed []*Moun
 				continue
 			}
 		}
-		s.devices[key] = disks
+		s.devices.put(key, disks, maxPaths)
 	}
-}
-
-func (s *snapshot) knownDevices() map[deviceKey][]blkio.Disk {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return maps.Clone(s.devices)
 }
