@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -143,15 +144,15 @@ func TestRefusedIsNotDrained(t *testing.T) {
 		t.Fatal("not refused")
 	}
 	g := p.lookup(sb).group
-	if g.drained() {
-		t.Error("drained while it may run")
+	if phase := g.drain.Phase(); phase != lifecycle.InUse {
+		t.Errorf("%v while it may run", phase)
 	}
 	if p.census().notInForce != 0 {
 		t.Error("a refusal counts as a failure to limit")
 	}
 	p.stopped("sb1", "id-a")
-	if !g.drained() || g.leftovers {
-		t.Errorf("drained %v, leftovers %v after its end", g.drained(), g.leftovers)
+	if phase := g.drain.Phase(); phase != lifecycle.Drained {
+		t.Errorf("%v after its end", phase)
 	}
 }
 

@@ -1,6 +1,10 @@
 package plugin
 
-import "context"
+import (
+	"context"
+
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+)
 
 // A container that ended before its data was known to be on disk leaves the pod's limits
 // in force: without them it would all be written at once. Its sync may have failed, or no
@@ -9,43 +13,36 @@ import "context"
 
 // findClean looks for pods of which nothing runs any more and that have nothing left to
 // write, and lets their limits go. The kernel's count may be two seconds old
-// (docs/quirks.md), so that two passes have to find it.
+// (docs/quirks.md), so that two passes in a row have to find it.
 func (p *Plugin) findClean(ctx context.Context, groups []*group) {
 	for _, g := range groups {
-		changes, waits := p.waitsForData(g)
+		question, waits := p.waitsForData(g)
 		if !waits {
 			continue
 		}
-		if left, err := p.cgroups.Cgroup(g.cgroup).ReadUnwritten(); err != nil || left > 0 {
-			continue // without the memory controller the limits stay
-		}
-		if p.noteClean(g, changes) {
+		left, err := p.cgroups.Cgroup(g.cgroup).ReadUnwritten()
+		if p.noteUnwritten(g, question, err == nil && left == 0) { // without the memory controller the limits stay
 			go p.tidy(ctx, g)
 		}
 	}
 }
 
-// waitsForData reports whether nothing but what ended containers left keeps a group from
-// being drained, and its number of changes.
-func (p *Plugin) waitsForData(g *group) (changes int, waits bool) {
+// waitsForData returns the question to the kernel whether a group has data left to write,
+// and false unless only the answer keeps the group from being drained.
+func (p *Plugin) waitsForData(g *group) (lifecycle.Question, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return g.changes, g.cgroup != "" && g.begun && g.leftovers && len(g.unwritten) == 0
+	question, waits := g.drain.Ask()
+	return question, waits && g.cgroup != ""
 }
 
-// noteClean notes that there was nothing left to write when the group had this number of
-// changes, and reports whether it is drained by that.
-func (p *Plugin) noteClean(g *group, changes int) bool {
+// noteUnwritten notes the kernel's answer, and reports whether the group is drained by it.
+func (p *Plugin) noteUnwritten(g *group, q lifecycle.Question, clean bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if g.changes != changes {
-		return false // a container came or went meanwhile
-	}
-	if g.cleanAt != changes {
-		g.cleanAt = changes
+	if !g.drain.Answer(q, clean) {
 		return false
 	}
-	g.leftovers = false
 	p.markDirty(g)
 	return true
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -129,8 +130,8 @@ func TestDrainedWithoutSync(t *testing.T) {
 	d.end(b)
 	d.p.writeOut(t.Context(), b, unsynced{more: true})
 	d.want(9<<20, blkio.Unset)
-	if n := len(d.p.lookup(drainedSandbox).group.unwritten); n != 0 {
-		t.Errorf("%d containers are left", n)
+	if phase := d.p.lookup(drainedSandbox).group.drain.Phase(); phase != lifecycle.Leftovers {
+		t.Errorf("phase %v, want %v", phase, lifecycle.Leftovers)
 	}
 }
 
@@ -139,21 +140,21 @@ func TestDrainedWithoutSync(t *testing.T) {
 func TestLeftovers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		end  func(p *Plugin, c *container)
-		want bool
+		want lifecycle.DrainPhase
 	}{
 		"sync failed": {func(p *Plugin, c *container) {
 			p.exits.syncs.do = func(context.Context, string) error { return errors.New("no") }
 			p.writeOut(context.Background(), c, unsynced{volumes: []volume{{path: "/a", disk: rootDisk.Dev}}})
 			_ = syncNow(&p.exits.syncs, volume{path: "/a", disk: rootDisk.Dev})
-		}, true},
-		"not held":               {func(p *Plugin, c *container) { p.stopped("sb1", c.id) }, true},
-		"removed without a word": {func(p *Plugin, c *container) { c.held = true; p.removed("sb1", c.id) }, true},
-		"hand-over switched off": {func(p *Plugin, c *container) { p.abandon(c) }, true},
+		}, lifecycle.Leftovers},
+		"not held":               {func(p *Plugin, c *container) { p.stopped("sb1", c.id) }, lifecycle.Leftovers},
+		"removed without a word": {func(p *Plugin, c *container) { c.held = true; p.removed("sb1", c.id) }, lifecycle.Leftovers},
+		"hand-over switched off": {func(p *Plugin, c *container) { p.abandon(c) }, lifecycle.Leftovers},
 		"nothing on limited disks": {func(p *Plugin, c *container) {
 			c.looked = true
 			p.stopped("sb1", c.id)
-		}, false},
-		"never ran": {func(p *Plugin, c *container) { p.neverRan(c); p.stopped("sb1", c.id) }, false},
+		}, lifecycle.Drained},
+		"never ran": {func(p *Plugin, c *container) { p.neverRan(c); p.stopped("sb1", c.id) }, lifecycle.Drained},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, _ := tree(t, podCgroup)
@@ -164,12 +165,12 @@ func TestLeftovers(t *testing.T) {
 			}
 			c := p.enter(p.lookup(sb), ctr("a"))
 			g := c.pod.group
-			if g.drained() {
-				t.Error("drained while it runs")
+			if phase := g.drain.Phase(); phase != lifecycle.InUse {
+				t.Errorf("%v while it runs", phase)
 			}
 			tt.end(p, c)
-			if g.leftovers != tt.want || g.drained() == tt.want || len(g.unwritten) != 0 {
-				t.Errorf("leftovers %v, drained %v, %d left", g.leftovers, g.drained(), len(g.unwritten))
+			if phase := g.drain.Phase(); phase != tt.want {
+				t.Errorf("%v after its end, want %v", phase, tt.want)
 			}
 		})
 	}

@@ -214,10 +214,8 @@ func (e *ending) end(ctx context.Context, written bool) {
 func (p *Plugin) handedOver(g *group, id string, written bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !written {
-		g.abandon(id)
-		return
+	g.end(id, written)
+	if written {
+		p.markDirty(g)
 	}
-	delete(g.unwritten, id)
-	p.markDirty(g)
 }

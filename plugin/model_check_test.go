@@ -282,7 +282,7 @@ func (p *Plugin) known() modelKnown {
 	slices.Sort(out.sandboxes)
 	for _, g := range p.groups {
 		left("pods without a sandbox", max(0, 1-len(g.pods)))
-		for id := range g.unwritten {
+		for id := range g.drain.Open() {
 			if !out.containers[id] {
 				left("container not written out: "+id, 1)
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -36,12 +37,7 @@ type group struct {
 	recalled bool
 	granted  policy.Desired // what the pod as a whole was granted last
 
-	// begun: a container of it has run. unwritten are those that run, or are
-	// being written out. leftovers: one has ended and was not; cleared once the kernel
-	// has nothing of the pod left to write, in the pass that had seen cleanAt before.
-	begun, leftovers bool
-	unwritten        map[string]bool // by ID: the hand-over of a container can outlast it
-	cleanAt          int             // the value of changes at a pass that found nothing to write
+	drain lifecycle.Drain
 
 	// writing holds a token while somebody writes the group's cgroups, so that
 	// two writers cannot interleave and leave the older values. A channel,
@@ -214,7 +210,7 @@ func (p *Plugin) join(joining *pod, cgroup string) {
 	key := groupKey(cgroup, joining.id)
 	g := p.groups[key]
 	if g == nil {
-		g = &group{cgroup: cgroup, key: key, pods: map[string]*pod{}, unwritten: map[string]bool{}, writing: make(chan struct{}, 1)}
+		g = &group{cgroup: cgroup, key: key, pods: map[string]*pod{}, writing: make(chan struct{}, 1)}
 		p.groups[key] = g
 	}
 	joining.group, joining.arrival = g, p.nextArrival()
@@ -258,13 +254,10 @@ func (p *Plugin) drop(g *group) {
 // begin notes that a container runs. The caller holds mu.
 func (c *container) begin() {
 	g := c.pod.group
-	c.running, c.refused, g.begun, g.unwritten[c.id] = true, false, true, true
+	c.running, c.refused = true, false
+	g.drain.Begin(c.id)
 	g.changed()
 }
-
-// drained says that no container runs, and that none has left anything to write.
-// The caller holds mu.
-func (g *group) drained() bool { return g.begun && !g.leftovers && len(g.unwritten) == 0 }
 
 // waits reports whether limits of it are not in force, apart from what g.complaint tells.
 // The caller holds mu.
@@ -295,6 +288,7 @@ func (c *container) waits() bool {
 func (g *group) changed() {
 	g.plan = nil
 	g.changes++
+	g.drain.Change()
 }
 
 // markDirty asks the reconciler to look at a group that may have changed, unless its

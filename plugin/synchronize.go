@@ -87,7 +87,7 @@ func (p *Plugin) adoptOne(pod *pod, ctr *api.Container) {
 		c.noteExit(false)
 		c.unheld()
 		if !known {
-			pod.group.begun, pod.group.leftovers = true, true // it ended before our time
+			pod.group.drain.EndUnseen() // it ended before our time
 		}
 	}
 }

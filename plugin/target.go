@@ -10,6 +10,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -114,7 +115,7 @@ type running struct {
 
 // newView copies a group. The caller holds mu.
 func newView(g *group) view {
-	v := view{cgroup: g.cgroup, shared: g.shared(), drained: g.drained(), changes: g.changes, exits: g.exits, granted: g.granted}
+	v := view{cgroup: g.cgroup, shared: g.shared(), drained: g.drain.Phase() == lifecycle.Drained, changes: g.changes, exits: g.exits, granted: g.granted}
 	live := false
 	for _, pod := range g.sorted() {
 		before := len(v.running)

@@ -132,19 +132,13 @@ func (p *Plugin) sayReleases() {
 func (p *Plugin) abandon(c *container) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c.abandon()
+	c.pod.group.end(c.id, false)
 }
 
-// abandon is for a container that has ended. The caller holds Plugin.mu.
-func (c *container) abandon() { c.pod.group.abandon(c.id) }
-
-// abandon is the same by the container's ID. The caller holds Plugin.mu.
-func (g *group) abandon(id string) {
-	if g.unwritten[id] {
-		delete(g.unwritten, id)
-		g.leftovers = true
-		g.changed()
-	}
+// end closes a container in the drain. The caller holds Plugin.mu.
+func (g *group) end(id string, written bool) {
+	g.drain.End(id, written)
+	g.changed()
 }
 
 // unheld abandons a container of whose end nobody else will tell. The caller holds
@@ -153,9 +147,9 @@ func (c *container) unheld() {
 	switch {
 	case c.held || c.handing:
 	case c.refused, c.looked && c.leaves.nothing():
-		delete(c.pod.group.unwritten, c.id)
+		c.pod.group.end(c.id, true)
 	default:
-		c.abandon()
+		c.pod.group.end(c.id, false)
 	}
 }
 
