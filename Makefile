@@ -14,18 +14,18 @@ demo: ## boot a node, run three limited pods, print asked / in force / measured
 
 test: lint unit alerts e2e ## lint, unit tests with the race detector, e2e tests on the default node
 
-proof: ## the whole matrix of kernels, containerds, runtimes and drivers; writes docs/matrix.md
-	cd test && NODE_MATRIX=full MATRIX_TABLE=$(CURDIR)/docs/matrix.md go test -count=1 -v -timeout 64h ./suite
+proof: ## the whole matrix of kernels, containerds, runtimes and drivers; writes docs/reference/matrix.md
+	cd test && NODE_MATRIX=full MATRIX_TABLE=$(CURDIR)/docs/reference/matrix.md go test -count=1 -v -timeout 64h ./suite
 
-scenarios: ## the table of docs/scenarios-KERNEL.md, SCENARIO_TIME (60s) each; NODE_KERNEL chooses the kernel
+scenarios: ## the table of docs/reference/scenarios-KERNEL.md, SCENARIO_TIME (60s) each; NODE_KERNEL chooses the kernel
 	cd test && E2E_PROOF=1 E2E_RUN='$(or $(E2E_RUN),^TestScenarios$$)' SCENARIO_TIME=$(or $(SCENARIO_TIME),60s) \
-	  SCENARIO_TABLE=$(CURDIR)/docs/scenarios-$(or $(NODE_KERNEL),6.12).md go test -count=1 -v -timeout 9h ./suite
+	  SCENARIO_TABLE=$(CURDIR)/docs/reference/scenarios-$(or $(NODE_KERNEL),6.12).md go test -count=1 -v -timeout 9h ./suite
 
 soak: ## SOAK_PODS (1000) pods while the plugin is killed and stopped and the runtime restarted; SOAK_SEED replays one
 	cd test && E2E_PROOF=1 E2E_RUN='^TestSoak$$' SOAK_PODS=$(or $(SOAK_PODS),1000) go test -count=1 -v -timeout 5h ./suite
 
-storage: ## the table of docs/storage.md
-	cd test && E2E_PROOF=1 E2E_RUN='^TestStorage' STORAGE_TABLE=$(CURDIR)/docs/storage.md go test -count=1 -v -timeout 5h ./suite
+storage: ## the table of docs/reference/storage.md
+	cd test && E2E_PROOF=1 E2E_RUN='^TestStorage' STORAGE_TABLE=$(CURDIR)/docs/reference/storage.md go test -count=1 -v -timeout 5h ./suite
 
 lint: ## golangci-lint, of the version in tools/go.mod, on both modules
 	cd tools && go build -o $(CACHE)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
@@ -43,7 +43,7 @@ alerts: ## test the alerting rules with promtool
 e2e: ## e2e tests on a node; NODE_KERNEL, NODE_CONTAINERD, NODE_RUNTIME, NODE_DRIVER choose it
 	cd test && go test -count=1 -v -timeout 84m ./suite
 
-bench: ## measure what the plugin costs, as root; writes the table of docs/benchmarks.md
+bench: ## measure what the plugin costs, as root; writes the table of docs/reference/benchmarks.md
 	cd test && go run ./bench
 
 fuzz: ## each fuzz test, and random events of pods, for FUZZTIME (1m)

@@ -13,7 +13,7 @@ import (
 
 // findClean looks for pods of which nothing runs any more and that have nothing left to
 // write, and lets their limits go. The kernel's count may be two seconds old
-// (docs/quirks.md), so that two passes in a row have to find it.
+// (docs/reference/quirks.md), so that two passes in a row have to find it.
 func (p *Plugin) findClean(ctx context.Context, groups []*group) {
 	for _, g := range groups {
 		question, waits := p.waitsForData(g)

@@ -13,7 +13,7 @@ import (
 )
 
 // Between the end of a container's last process and the removal of its cgroup
-// are 3 to 25 ms, and StopContainer comes after that (docs/quirks.md). In this
+// are 3 to 25 ms, and StopContainer comes after that (docs/reference/quirks.md). In this
 // time its limits have to go: what it has queued would drain at them, out of
 // reach, and its successor's writes to the same files with it. What the pod may
 // do as a whole holds on, so that there is no burst; see writeout.go.

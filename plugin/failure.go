@@ -19,7 +19,7 @@ var errReregister = errors.New("the policy's answer to a hung plugin changed")
 // The plugin never asks for KeepConnected: the runtime then goes on sending requests to
 // a plugin that hangs, and each stop and remove of every pod fails after two seconds.
 // Disconnected, the hung plugin fails the one request that met it; for the requests
-// afterwards there are required plugins (docs/fail-closed.md).
+// afterwards there are required plugins (docs/how-to/fail-closed.md).
 func failsRequests(pol *policy.Policy) bool {
 	return pol.Mode != policy.ModeObserve && pol.OnError.Internal == policy.Reject
 }

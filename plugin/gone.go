@@ -4,7 +4,7 @@ import "maps"
 
 // findGone forgets the pods of which nothing runs and whose cgroup was removed. A restarted
 // containerd sends no RemovePodSandbox for the pods of before, and so each restart would
-// leave the plugin with the pods that ran then (docs/quirks.md).
+// leave the plugin with the pods that ran then (docs/reference/quirks.md).
 func (p *Plugin) findGone(groups []*group) {
 	for _, g := range groups {
 		if changes, idle := p.isIdle(g); idle && !p.cgroups.Cgroup(g.cgroup).Exists() {

@@ -12,7 +12,7 @@ import (
 )
 
 // create decides a new container's limits and returns what goes into its OCI
-// spec. It writes nothing: there is no cgroup yet (docs/quirks.md). It returns at the
+// spec. It writes nothing: there is no cgroup yet (docs/reference/quirks.md). It returns at the
 // latest when ctx ends. An error of the policy fails the creation, with the text the
 // tenant sees. A container that no call is left for is decided when it starts.
 func (p *Plugin) create(ctx context.Context, sb *api.PodSandbox, ctr *api.Container, splitsLines bool) (*api.ContainerAdjustment, error) {

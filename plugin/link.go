@@ -18,7 +18,7 @@ var (
 	errNotSynchronized = errors.New("the runtime registered the plugin and did not tell which containers run: " +
 		"their list does not fit NRI's messages (five containers with 1 MiB of environment variables each are enough), " +
 		"takes longer than the runtime's plugin_request_timeout, or the runtime does not know this kind of plugin; " +
-		"its log tells which, and docs/quirks.md what helps")
+		"its log tells which, and docs/reference/quirks.md what helps")
 )
 
 // listPatience is how long a registered plugin waits for the runtime's list of containers.
@@ -88,7 +88,7 @@ func (l *link) register(ctx context.Context, cfg RunConfig, name string, handler
 func (l *link) wait(ctx context.Context, cfg RunConfig, reloaded <-chan struct{}, outdated func() bool) error {
 	overdue := time.NewTimer(listPatience)
 	defer overdue.Stop()
-	// containerd 1.7 does not synchronize a plugin that it starts itself (docs/quirks.md).
+	// containerd 1.7 does not synchronize a plugin that it starts itself (docs/reference/quirks.md).
 	told := cfg.Preinstalled
 	for {
 		select {

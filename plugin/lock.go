@@ -13,7 +13,7 @@ import (
 
 // lockPatience is how long a pre-installed plugin waits for its predecessor to end. The
 // runtime waits 5 s for the plugin's registration, which begins afterwards, and starts
-// it only once (docs/quirks.md).
+// it only once (docs/reference/quirks.md).
 const lockPatience = 3 * time.Second
 
 // lockPoll is how soon a standby notices that the active instance is gone.
@@ -24,7 +24,7 @@ var errLocked = errors.New("another instance of nri-blkio serves this node")
 
 // tryLock takes the node-wide lock, a flock on path that the kernel drops
 // with the process. Two instances that both set io.max would fail each other's
-// creates (docs/quirks.md). The directory is root's, so no tenant can hold it.
+// creates (docs/reference/quirks.md). The directory is root's, so no tenant can hold it.
 func tryLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {

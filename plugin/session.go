@@ -23,7 +23,7 @@ var errInternal = errors.New("nri-blkio: internal failure, the log of nri-blkio 
 
 // session is one connection to the runtime: its events, each within its
 // deadline. It implements the handler interfaces of NRI's stub, of events 1
-// to 11 only: containerd 1.7 refuses a plugin that asks for more (docs/quirks.md).
+// to 11 only: containerd 1.7 refuses a plugin that asks for more (docs/reference/quirks.md).
 type session struct {
 	link
 	p   *Plugin
@@ -71,7 +71,7 @@ func (s *session) Configure(ctx context.Context, config, runtime, version string
 	}
 	s.locateLayers(ctx, runtime, version)
 	// CRI-O only logs an error of StartContainer, so all disks have to go
-	// into the spec there; it brings a runtime that splits lines (docs/quirks.md).
+	// into the spec there; it brings a runtime that splits lines (docs/reference/quirks.md).
 	s.splitsLines = runtime == "cri-o"
 	s.runtime = strings.TrimSpace(runtime + " " + version)
 	s.log.WithFields(logrus.Fields{"runtime": runtime, "version": version, "deadline": s.deadline.String()}).Info("Registered with the runtime")

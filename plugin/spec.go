@@ -11,7 +11,7 @@ import (
 
 // adjustment is the part of the desired limits that the spec can carry. Where
 // the runtime may write the value in one go, that is one disk: the kernel
-// takes one device per write, and runc 1.1 does not split lines (docs/quirks.md).
+// takes one device per write, and runc 1.1 does not split lines (docs/reference/quirks.md).
 // start writes the other disks.
 func adjustment(d policy.Desired, splitsLines bool) (*api.ContainerAdjustment, map[blkio.Dev]blkio.Limits) {
 	var lines string

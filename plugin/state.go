@@ -114,7 +114,7 @@ type container struct {
 	desired policy.Desired
 	err     error // what was asked and could not be granted
 	// spec is the io.max of the OCI spec, specWeight its io.weight. The runtime writes
-	// them again with each update of the container's resources (docs/quirks.md). ours is
+	// them again with each update of the container's resources (docs/reference/quirks.md). ours is
 	// true if create put them there; else they may be another plugin's.
 	spec       map[blkio.Dev]blkio.Limits
 	specWeight uint32
@@ -130,7 +130,7 @@ type container struct {
 	// refused is true if we have refused its start: it has nothing to write then.
 	refused bool
 	// placed is true once its cgroup was seen. A container that is restored from a
-	// checkpoint has none when it starts (docs/quirks.md).
+	// checkpoint has none when it starts (docs/reference/quirks.md).
 	placed bool
 	// cgroupIDs are of its cgroup, from the first look at it until its end is
 	// noted.

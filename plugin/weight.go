@@ -42,7 +42,7 @@ func (w *weightSupport) look() bool {
 }
 
 // weightIdle is the warning for a weight that the kernel takes and ignores
-// (docs/quirks.md): enabling io.cost is the operator's choice, since it turns off
+// (docs/reference/quirks.md): enabling io.cost is the operator's choice, since it turns off
 // wbt on the disk.
 const weightIdle = "io.weight has no effect on this node: no disk has io.cost.qos enabled"
 

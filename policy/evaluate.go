@@ -63,7 +63,7 @@ const NoMemoryLimit blkio.WarningKind = "no_memory_limit"
 // Guarded is the kind of the warning that writeback.dirtyGuard is in force.
 const Guarded blkio.WarningKind = "guarded"
 
-// noMemoryLimit warns of what docs/writeback.md has measured: one such writer made
+// noMemoryLimit warns of what docs/explanation/writeback.md has measured: one such writer made
 // another one's 96 MiB take 67 s instead of 1 s.
 const noMemoryLimit = "there is a write limit, and no memory limit of at most half of the node's memory: " +
 	"its dirty pages can fill the node's, and then every writer waits (set resources.limits.memory)"

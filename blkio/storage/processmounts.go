@@ -40,7 +40,7 @@ type ProcessMount struct {
 // the first process of a container, which is not dumpable before it runs the container's
 // program: the links in its directory cannot be followed without CAP_SYS_PTRACE.
 //
-// Source: mounts_open_common in fs/proc_namespace.c; docs/quirks.md.
+// Source: mounts_open_common in fs/proc_namespace.c; docs/reference/quirks.md.
 func (s *Storage) ProcessMounts(ctx context.Context, pid int, cgroup string) ([]ProcessMount, error) {
 	// The directory stays that of the process: once it has ended, files in it cannot be opened.
 	dir, err := os.OpenRoot(filepath.Join(s.cfg.Proc, strconv.Itoa(pid)))

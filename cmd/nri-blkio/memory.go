@@ -17,7 +17,7 @@ func (a *app) saveMemory() error {
 	}
 	// With "always" in /sys/kernel/mm/transparent_hugepage/enabled the kernel backs the
 	// heap with pages of 2 MiB. It may also fill up one of which the Go runtime has
-	// returned a part (docs/quirks.md).
+	// returned a part (docs/reference/quirks.md).
 	if err := unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("disable transparent huge pages: %w", err)
 	}

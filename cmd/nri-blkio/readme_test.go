@@ -63,7 +63,7 @@ func TestReadmeMessages(t *testing.T) {
 }
 
 func TestLinks(t *testing.T) {
-	for _, file := range []string{"README.md", "CHANGELOG.md", "deploy/README.md", "docs/quirks.md", "docs/benchmarks.md", "docs/devices.md"} {
+	for _, file := range []string{"README.md", "CHANGELOG.md", "deploy/README.md", "docs/reference/quirks.md", "docs/reference/benchmarks.md", "docs/reference/devices.md"} {
 		data, err := os.ReadFile(filepath.Join("../..", file))
 		if err != nil {
 			t.Fatal(err)

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// TestSecurityTests: each test that docs/security.md names as the proof of a bound
+// TestSecurityTests: each test that docs/explanation/security.md names as the proof of a bound
 // exists.
 func TestSecurityTests(t *testing.T) {
-	page, err := os.ReadFile("../../docs/security.md")
+	page, err := os.ReadFile("../../docs/explanation/security.md")
 	if err != nil {
 		t.Fatal(err)
 	}

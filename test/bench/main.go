@@ -1,5 +1,5 @@
 // Bench measures what the plugin costs, prints one table of it, and writes the
-// table into docs/benchmarks.md. Nothing in it passes or fails: a goal that is
+// table into docs/reference/benchmarks.md. Nothing in it passes or fails: a goal that is
 // missed is printed as missed.
 //
 //	go run ./bench               # all, as root
@@ -53,7 +53,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.BoolVar(&o.inNode, "in-node", false, "how it calls itself in the node; there -only takes cri, reconcile or run")
 	flags.StringVar(&o.only, "only", "", `"host" or "node": half of it, and no file is written`)
 	flags.DurationVar(&o.patience, "patience", 10*time.Minute, "how long to wait for a quiet machine")
-	flags.StringVar(&o.doc, "doc", "../docs/benchmarks.md", "the file to write the table into")
+	flags.StringVar(&o.doc, "doc", "../docs/reference/benchmarks.md", "the file to write the table into")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

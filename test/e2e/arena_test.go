@@ -310,7 +310,7 @@ func (s *arena) leavesNothing() {
 		return
 	}
 	// A cgroup from which a dirty file has moved counts as having dirty ones until one of its
-	// files is written out again (docs/quirks.md). As who writes next would:
+	// files is written out again (docs/reference/quirks.md). As who writes next would:
 	within(s.T, deadline, "no file is of a dead cgroup once one is written to", func() error {
 		for _, file := range files {
 			if ofDead(file) {

@@ -24,7 +24,7 @@ const slowDisk = "vdi"
 
 // TestContainerLogs: the runtime writes what a container prints, so the container's
 // limits do not hold for it, and hold for all else. With -proof it measures what that
-// does to a neighbour (docs/container-logs.md).
+// does to a neighbour (docs/how-to/container-logs.md).
 func TestContainerLogs(t *testing.T) {
 	b := newLogBench(t)
 	startPlugin(t)

@@ -31,7 +31,7 @@ func listOrphans(t *testing.T) []orphaned {
 
 // areOrphaned: a pod ends while the kubelet does not run, as when that is upgraded.
 // Its volumes stay mounted, and are told of until the kubelet is back and has
-// unmounted them. One it never does (docs/quirks.md).
+// unmounted them. One it never does (docs/reference/quirks.md).
 func (c cluster) areOrphaned(kinds []volumeKind) {
 	c.Helper()
 	const stays = "subpathexpr-of-a-hostpath"

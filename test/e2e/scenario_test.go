@@ -15,7 +15,7 @@ import (
 // The scenarios are the ways in which who writes a file and whom its writeback
 // is charged to differ. Each is played with parts of what is done about it off
 // and on, one after another on one node, so that the figures compare. test/suite
-// takes the lines that begin with rowMark into docs/scenarios-KERNEL.md.
+// takes the lines that begin with rowMark into docs/reference/scenarios-KERNEL.md.
 const (
 	noParts  = "nothing"
 	allParts = "all, with repair"

@@ -14,7 +14,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
-// storageRow begins a line of TestStorage that is a row of docs/storage.md.
+// storageRow begins a line of TestStorage that is a row of docs/reference/storage.md.
 const storageRow = "storage-row "
 
 // store is storage of one kind, ready to be written to.
@@ -34,7 +34,7 @@ type store struct {
 	// escapes is why limits do not hold for buffered writes; "": they do.
 	escapes string
 	// mirrored: buffered writes are charged on one of the disks only, and the other
-	// follows that (docs/quirks.md).
+	// follows that (docs/reference/quirks.md).
 	mirrored bool
 }
 

@@ -18,8 +18,8 @@ type outcome struct {
 	node           string
 	passed, failed int
 	failures       []string
-	scenarios      []string // rows of docs/scenarios-KERNEL.md
-	storage        []string // rows of docs/storage.md
+	scenarios      []string // rows of docs/reference/scenarios-KERNEL.md
+	storage        []string // rows of docs/reference/storage.md
 	took           time.Duration
 }
 
@@ -77,8 +77,8 @@ func (o *outcome) row(commit string) string {
 
 const scenarioHead = `# Scenario by scenario: %s
 
-Written by ` + "`make scenarios`" + `; what the columns say is in [writeback.md](writeback.md#scenario-by-scenario). A row
-that a later run did not have stays, so each says for how long it was measured and of which commit.
+Written by ` + "`make scenarios`" + `; [scenarios.md](scenarios.md) explains the columns. A row
+that a later run did not measure stays, so each row names its duration and commit.
 
 | scenario | what is done | limited / its limit | unlimited / alone | pod / granted | charged, MiB | drained in | the file became its writer's in; then charged right, rate by what is due | extra written | | measured |
 |---|---|---|---|---|---|---|---|---|---|---|
@@ -154,7 +154,7 @@ func place(rows []string, row string) []string {
 	return slices.Insert(rows, at, row)
 }
 
-// writeTable brings docs/matrix.md up to date with the nodes that were run.
+// writeTable brings docs/reference/matrix.md up to date with the nodes that were run.
 func writeTable(file, commit string, outcomes []outcome) error {
 	old, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -130,7 +130,7 @@ func (c *Client) tryRemoveSandboxes(ctx context.Context, filter *runtimeapi.PodS
 
 // removeSandbox needs no StopContainer: the runtime kills the containers of a sandbox that
 // stops, without grace. They are removed one by one, as by the kubelet: containerd 2.4.2
-// deadlocks if an NRI plugin registers while it does that itself (docs/quirks.md).
+// deadlocks if an NRI plugin registers while it does that itself (docs/reference/quirks.md).
 func (c *Client) removeSandbox(ctx context.Context, id string) error {
 	_, stop := c.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
 	list, err := c.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: id}})
