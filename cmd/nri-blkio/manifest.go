@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,6 +35,7 @@ type object struct {
 				Template *corev1.PodTemplateSpec `json:"template"`
 			} `json:"spec"`
 		} `json:"jobTemplate"`
+		VolumeClaimTemplates []corev1.PersistentVolumeClaim `json:"volumeClaimTemplates"`
 	} `json:"spec"`
 	Items []json.RawMessage `json:"items"`
 }
@@ -127,7 +129,19 @@ func decodeWorkload(data []byte) (manifest, error) {
 	if template == nil {
 		return manifest{}, fmt.Errorf("%s %s has no pod template", o.Kind, path.Join(o.Namespace, o.Name))
 	}
+	addClaims(&template.Spec, o.Spec.VolumeClaimTemplates)
 	return newManifest(o.Kind, &o.ObjectMeta, template.Annotations, template.Spec), nil
+}
+
+// addClaims adds the volumes that the StatefulSet controller adds to a pod: one for each
+// claim template. A template replaces a volume of the same name.
+func addClaims(spec *corev1.PodSpec, templates []corev1.PersistentVolumeClaim) {
+	for _, claim := range templates {
+		spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == claim.Name })
+		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: claim.Name, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name},
+		}})
+	}
 }
 
 func newManifest(kind string, meta *metav1.ObjectMeta, annotations map[string]string, spec corev1.PodSpec) manifest {

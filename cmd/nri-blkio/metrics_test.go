@@ -70,7 +70,7 @@ func TestServeMetrics(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		serveMetrics(ctx, l, []prometheus.Collector{collector(t), &repair.Repairer{}}, log)
+		serveMetrics(ctx, l, []prometheus.Collector{collector(t), &repair.Repairer{}, plugin.NewValidator(log)}, log)
 	}()
 	status, body := get(t, "http://"+address+"/metrics")
 	if status != http.StatusOK || !strings.Contains(body, "nri_blkio_build_info{goversion=\"go") || !strings.Contains(body, "\nnri_blkio_pods 0\n") {
@@ -79,7 +79,7 @@ func TestServeMetrics(t *testing.T) {
 	if status, _ := get(t, "http://"+address+"/"); status != http.StatusNotFound {
 		t.Errorf("another path: status %d", status)
 	}
-	testReadme(t, body)
+	testMetricsPage(t, body)
 
 	// A client cannot keep its connection for itself.
 	client := http.Client{Transport: &http.Transport{}}
@@ -121,10 +121,10 @@ func TestServeMetrics(t *testing.T) {
 	}
 }
 
-// testReadme compares the metrics that are served with README's table.
-func testReadme(t *testing.T, body string) {
+// testMetricsPage compares the metrics that are served with the tables of the page.
+func testMetricsPage(t *testing.T, body string) {
 	t.Helper()
-	data, err := os.ReadFile("../../README.md")
+	data, err := os.ReadFile("../../docs/reference/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func testReadme(t *testing.T, body string) {
 	}
 	slices.Sort(told)
 	if !slices.Equal(served, told) {
-		t.Errorf("served:\n%q\nin the README:\n%q", served, told)
+		t.Errorf("served:\n%q\non the page:\n%q", served, told)
 	}
 }
 

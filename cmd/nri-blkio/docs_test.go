@@ -1,0 +1,172 @@
+package main
+
+import (
+	"io/fs"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// sources returns the texts of the module's Go files without tests, with unescaped quotes: a message on a page must be in them.
+func sources(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	for _, dir := range []string{".", "../../plugin", "../../policy", "../../blkio"} {
+		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			data, err := os.ReadFile(path)
+			all.Write(data)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return strings.ReplaceAll(all.String(), `\"`, `"`)
+}
+
+// TestErrorsPage: each message on the page is one that the program prints.
+func TestErrorsPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/errors.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, theirs := sources(t), []string{"io.max: invalid argument", "permission denied"}
+	messages := 0
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(line, " | ")
+		if !strings.HasPrefix(line, "| `") || len(cells) != 2 {
+			continue
+		}
+		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cells[0], -1) {
+			messages++
+			for _, part := range regexp.MustCompile(`\.\.\.:?|: `).Split(m[1], -1) {
+				if part = strings.TrimSpace(part); !strings.Contains(code, part) && !strings.Contains(strings.Join(theirs, "\n"), part) {
+					t.Errorf("%q: nothing prints %q", m[1], part)
+				}
+			}
+		}
+	}
+	if messages < 50 {
+		t.Errorf("only %d messages found", messages)
+	}
+}
+
+// pages returns the paths of all Markdown files, relative to the module's root.
+func pages(t *testing.T) []string {
+	t.Helper()
+	files := []string{"README.md", "CHANGELOG.md", "deploy/README.md"}
+	root := os.DirFS("../..")
+	err := fs.WalkDir(root, "docs", func(name string, _ fs.DirEntry, err error) error {
+		if strings.HasSuffix(name, ".md") {
+			files = append(files, name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) < 20 {
+		t.Fatalf("only %d pages found: %q", len(files), files)
+	}
+	return files
+}
+
+// TestLinks: each relative link leads to a file, and each anchor to a heading of it.
+func TestLinks(t *testing.T) {
+	for _, file := range pages(t) {
+		data, err := os.ReadFile(filepath.Join("../..", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`\]\(([^)#\s]*)(#[^)]*)?\)`).FindAllStringSubmatch(string(data), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			target := filepath.Join("../..", filepath.Dir(file), m[1])
+			if m[1] == "" { // an anchor of the page itself
+				target = filepath.Join("../..", file)
+			}
+			text, err := os.ReadFile(target)
+			if info, statErr := os.Stat(target); statErr != nil {
+				t.Errorf("%s: %v", file, statErr)
+			} else if anchor := strings.TrimPrefix(m[2], "#"); anchor != "" && (info.IsDir() || err != nil || !hasHeading(string(text), anchor)) {
+				t.Errorf("%s: %s has no heading %q", file, m[1], anchor)
+			}
+		}
+	}
+}
+
+// TestPagesAreLinked: docs/README.md links each page of docs.
+func TestPagesAreLinked(t *testing.T) {
+	index, err := os.ReadFile("../../docs/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range pages(t) {
+		name, inDocs := strings.CutPrefix(file, "docs/")
+		if inDocs && name != "README.md" && !strings.Contains(string(index), "("+name+")") {
+			t.Errorf("docs/README.md does not link %s", name)
+		}
+	}
+}
+
+// TestExamples: each policy on the pages is valid, and check accepts each pod and
+// workload.
+func TestExamples(t *testing.T) {
+	host := t.TempDir()
+	if err := fakeHost(host); err != nil {
+		t.Fatal(err)
+	}
+	manifests, policies := 0, 0
+	for _, file := range pages(t) {
+		data, err := os.ReadFile(filepath.Join("../..", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(string(data), -1) {
+			switch {
+			case strings.Contains(m[1], "kind: NodePolicy"):
+				policies++
+				if _, err := policy.ParseFile([]byte(m[1])); err != nil {
+					t.Errorf("%s: %v\n%s", file, err, m[1])
+				}
+			case strings.Contains(m[1], "limits.blkio") && strings.Contains(m[1], "kind:"):
+				manifests++
+				var out strings.Builder
+				a := &app{
+					stdin: strings.NewReader(m[1]), stdout: &out, stderr: &out, getenv: os.Getenv,
+					openCgroups: cgroupfs.OpenTree,
+				}
+				err := a.run(t.Context(), []string{"check", "--host-root", host, "-f", "-"})
+				if text := out.String(); err != nil || !strings.Contains(text, "io.max") {
+					t.Errorf("%s: %v\n%s%s", file, err, m[1], text)
+				}
+			}
+		}
+	}
+	if manifests < 3 || policies < 2 {
+		t.Errorf("only %d manifests and %d policies found", manifests, policies)
+	}
+}
+
+// hasHeading goes by the anchors that Markdown's renderers make of headings.
+func hasHeading(text, anchor string) bool {
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "#") {
+			heading := strings.ToLower(strings.TrimSpace(strings.TrimLeft(line, "#")))
+			if regexp.MustCompile(`[^\w -]`).ReplaceAllString(strings.ReplaceAll(heading, " ", "-"), "") == anchor {
+				return true
+			}
+		}
+	}
+	return false
+}
