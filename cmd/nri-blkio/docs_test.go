@@ -2,7 +2,6 @@ package main
 
 import (
 	"io/fs"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -55,7 +54,7 @@ func TestErrorsPage(t *testing.T) {
 			}
 		}
 	}
-	if messages < 50 {
+	if messages < 120 {
 		t.Errorf("only %d messages found", messages)
 	}
 }
