@@ -8,13 +8,12 @@ import (
 // What a tenant can make us keep, write and compute, whatever the annotations
 // say. Nobody who needs more than this of one kind reads it to the end.
 const (
-	maxKeys    = 64   // annotations of ours on one pod
-	maxTotal   = 1024 // entries in the limits annotations of one pod
-	maxListed  = 16   // of one kind in a Desired, or lines of Unmatched
-	maxHints   = 16   // mistakes that come with a search for what was meant
-	maxSuggest = 128  // bytes of what such a search compares
-	maxTarget  = 64   // bytes of a target that is reported
-	maxReason  = 256  // bytes of a reason; a path of the host may be in it
+	maxKeys   = 64   // annotations of ours on one pod
+	maxTotal  = 1024 // entries in the limits annotations of one pod
+	maxListed = 16   // of one kind in a Desired, or lines of Unmatched
+	maxHints  = 16   // mistakes that come with a search for what was meant
+	maxTarget = 64   // bytes of a target that is reported
+	maxReason = 256  // bytes of a reason; a path of the host may be in it
 )
 
 // distinct keeps the first values that it gets, and counts the rest. It tells

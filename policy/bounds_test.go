@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -196,45 +195,6 @@ func TestSuggestIsBounded(t *testing.T) {
 	if got := suggest(long+"b", long) + suggest(long, long+"b"); got != "" {
 		t.Errorf("got %q", got)
 	}
-}
-
-// The band and the early end change nothing.
-func TestDistance(t *testing.T) {
-	word := func() string {
-		b := make([]byte, rand.IntN(9))
-		for i := range b {
-			b[i] = "ab"[rand.IntN(2)]
-		}
-		return string(b)
-	}
-	for range 20000 {
-		a, b := word(), word()
-		for limit := range 4 {
-			if got, want := distance(a, b, limit), min(plainDistance(a, b), limit+1); got != want {
-				t.Fatalf("distance(%q, %q, %d) = %d, want %d", a, b, limit, got, want)
-			}
-		}
-	}
-}
-
-// plainDistance is the definition.
-func plainDistance(a, b string) int {
-	if a == "" || b == "" {
-		return len(a) + len(b)
-	}
-	cost := 1
-	if a[len(a)-1] == b[len(b)-1] {
-		cost = 0
-	}
-	a1, b1 := a[:len(a)-1], b[:len(b)-1]
-	if cost == 0 {
-		return plainDistance(a1, b1) // never worse
-	}
-	d := min(plainDistance(a1, b)+1, plainDistance(a, b1)+1, plainDistance(a1, b1)+1)
-	if len(a) > 1 && len(b) > 1 && a[len(a)-1] == b[len(b)-2] && a[len(a)-2] == b[len(b)-1] {
-		d = min(d, plainDistance(a[:len(a)-2], b[:len(b)-2])+1)
-	}
-	return d
 }
 
 // What a tenant can do at worst: as many mistakes as fit, against mounts that

@@ -124,12 +124,4 @@ func TestSuggest(t *testing.T) {
 			t.Errorf("suggest(%q) = %q, want %q", written, got, want)
 		}
 	}
-	for _, tt := range []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"ab", "ba", 1}, {"abc", "ab", 1}, {"ab", "cd", 2}, {"abcdef", "ghijkl", 3}, {"a", "abcdef", 3}} {
-		if got := distance(tt.a, tt.b, 2); got != tt.want {
-			t.Errorf("distance(%q, %q) = %d, want %d", tt.a, tt.b, got, tt.want)
-		}
-	}
 }
