@@ -1,0 +1,69 @@
+package manifest
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestMeant(t *testing.T) {
+	tests := []struct{ key, want string }{
+		// Ours, right or wrong: the policy says which.
+		{"limits.blkio.noderesource.dev/containers", ""},
+		{"limts.blkio.noderesource.dev/containers", ""},
+		{"blkio.noderesource.dev", ""},
+		{"limits.blkio.noderesource.dev", ""},
+
+		{"limits.blkio.nodersource.dev/containers", "limits.blkio.noderesource.dev/containers"},
+		{"limits.blkio.noderesources.dev/container.db", "limits.blkio.noderesource.dev/container.db"},
+		{"limts.blkio.nodersource.dev/containers", "limits.blkio.noderesource.dev/containers"},
+		{"blkio.nodersource.dev/containers", "blkio.noderesource.dev/containers"},
+		{"burst.blkio.nodersource.dev/x", "burst.blkio.noderesource.dev/x"},
+		{"limits.blockio.noderesource.dev/containers", "limits.blkio.noderesource.dev/containers"},
+		{"Limits.Blkio.NodeResource.dev/containers", "limits.blkio.noderesource.dev/containers"},
+		{"limits.blkio.noderesource.com/containers", "limits.blkio.noderesource.dev/containers"},
+		{"limits.blkio.noderesource.dev.containers", "limits.blkio.noderesource.dev/containers"},
+		{"limits.blkio.noderesource.dev.container.db", "limits.blkio.noderesource.dev/container.db"},
+		{"limits.blkio.noderesource.dev.x/containers", "limits.blkio.noderesource.dev/x/containers"},
+		{"containers/limits.blkio.noderesource.dev", "limits.blkio.noderesource.dev/containers"},
+		{"limits.noderesource.dev/containers", "limits.blkio.noderesource.dev/containers"},
+		{"weight.blkio.noderesource/containers", "weight.blkio.noderesource.dev/containers"},
+		{"blkio.limits.noderesource.dev/containers", "limits.blkio.noderesource.dev/containers"},
+		{"noderesource.blkio.dev/containers", "blkio.noderesource.dev/containers"},
+		{"limits.blkio.nodersource.dev", "limits.blkio.noderesource.dev"},
+
+		// Of other programs.
+		{"required-plugins.noderesource.dev", ""},
+		{"writable-cgroups.noderesource.dev/container.db", ""},
+		{"memory-qos.noderesource.dev/pod", ""},
+		{"class.memory-qos.noderesource.dev/pod", ""},
+		{"vfio.noderesource.dev/x", ""},
+		{"rdt.noderesource.dev/x", ""},
+		{"noderesource.dev/x", ""},
+		{"blockio.resources.beta.kubernetes.io/pod", ""},
+		{"devices.nri.io/container.db", ""},
+		{"app.kubernetes.io/name", ""},
+		{"limits.dev/x", ""},
+		{"limits", ""},
+		{"", ""},
+		{"/", ""},
+		{"limits.blkİo.noderesource.dev.x/containers", ""},
+		{strings.Repeat("limits.blkio.nodersource.dev", 20), ""},
+	}
+	for _, tt := range tests {
+		if got, ok := ours.Meant(tt.key); got != tt.want || ok != (tt.want != "") {
+			t.Errorf("%q: %q, %v, want %q", tt.key, got, ok, tt.want)
+		}
+	}
+}
+
+func FuzzMeant(f *testing.F) {
+	for _, seed := range []string{"limits.blkio.nodersource.dev/containers", "containers/limits.blkio.noderesource.dev", "blkio.limits.noderesource.dev", "limits.blkio.noderesource.dev.c"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, key string) {
+		meant, ok := ours.Meant(key)
+		if ok != (meant != "") || ok && (!ours.IsOurs(meant) || ours.IsOurs(key)) {
+			t.Errorf("%q: %q, %v", key, meant, ok)
+		}
+	})
+}

@@ -1,0 +1,181 @@
+// Package manifest reads the pods of Kubernetes manifests: pods themselves, and the pod
+// templates of workloads. It reports what is wrong with the places and the names of
+// annotations, each with file, document and line.
+//
+// The package computes values from text. It knows only those fields of the API that
+// decide where a container's data is stored, and ignores all others: the API server may
+// be newer than this program. It does not replace the API server's validation.
+package manifest
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Set is the content of manifests.
+type Set struct {
+	Pods     []Pod
+	Others   []Other // objects without a pod, in order
+	Findings []Finding
+}
+
+// Add appends the content of further manifests.
+func (s *Set) Add(o Set) {
+	s.Pods = append(s.Pods, o.Pods...)
+	s.Others = append(s.Others, o.Others...)
+	s.Findings = append(s.Findings, o.Findings...)
+}
+
+// HasErrors reports whether a finding is an error.
+func (s *Set) HasErrors() bool {
+	for i := range s.Findings {
+		if s.Findings[i].Severity == Error {
+			return true
+		}
+	}
+	return false
+}
+
+// Position is a place in a manifest.
+type Position struct {
+	File     string `json:"file"`
+	Document int    `json:"document,omitempty"` // 1-based; documents without content do not count
+	Line     int    `json:"line,omitempty"`     // 1-based, in the file; 0 if it is unknown
+}
+
+// String returns "FILE:LINE", which editors and terminals follow.
+func (p Position) String() string {
+	if p.Line == 0 {
+		return p.File
+	}
+	return fmt.Sprintf("%s:%d", p.File, p.Line)
+}
+
+// Object names a Kubernetes object.
+type Object struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"` // or metadata.generateName
+}
+
+// String returns "KIND NAMESPACE/NAME".
+func (o Object) String() string {
+	name := o.Name
+	if o.Namespace != "" {
+		name = o.Namespace + "/" + o.Name
+	}
+	return strings.TrimSpace(o.Kind + " " + name)
+}
+
+// Other is an object without a pod.
+type Other struct {
+	Object
+	Position
+}
+
+// Severity says whether a finding is an error.
+type Severity string
+
+// The severities.
+const (
+	// Error is for what the API server rejects, and for annotations without effect.
+	Error Severity = "error"
+	// Warning is for what may have an effect that is not known here.
+	Warning Severity = "warning"
+)
+
+// Finding is a problem of a manifest. The text quotes what the manifest's author wrote.
+type Finding struct {
+	Position
+	Object   Object   `json:"object"`
+	Field    string   `json:"field,omitempty"` // path in the object, as in spec.containers[0].name
+	Severity Severity `json:"severity"`
+	Text     string   `json:"text"`
+}
+
+// String returns one line: "FILE:LINE: OBJECT: FIELD: TEXT".
+func (f *Finding) String() string {
+	parts := []string{f.Position.String(), f.Object.String(), f.Field, f.Text}
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ": ")
+}
+
+// Pod is a pod, or the pod template of a workload.
+type Pod struct {
+	Object
+	Position
+	// Template is the path of the pod template in the object, "" for a Pod.
+	Template string
+	// Annotations are those of the pod; Lines has the line of each, by key.
+	Annotations map[string]string
+	Lines       map[string]int
+
+	RuntimeClass string
+	MemoryLimit  uint64 // of the whole pod in bytes, 0 for none
+	Volumes      []Volume
+	// Containers has the init containers first, then the containers, then the ephemeral
+	// containers.
+	Containers []Container
+}
+
+// Role is what a container is for.
+type Role string
+
+// The roles.
+const (
+	Init      Role = "init"      // runs to its end before the main containers start
+	Sidecar   Role = "sidecar"   // an init container with restartPolicy Always
+	Main      Role = "main"      // one of spec.containers
+	Ephemeral Role = "ephemeral" // added to a running pod
+)
+
+// Container is a container of a pod.
+type Container struct {
+	Name        string
+	Role        Role
+	Privileged  bool
+	MemoryLimit uint64 // in bytes, 0 for none
+	Mounts      []Mount
+	Devices     []Device
+}
+
+// Mount is a volume at a path of a container.
+type Mount struct {
+	Volume   string
+	Path     string // as it is written
+	SubPath  string // subPath or subPathExpr; an expression is not expanded
+	ReadOnly bool
+}
+
+// Device is a raw block volume at a path of a container.
+type Device struct {
+	Volume string
+	Path   string
+}
+
+// Volume is a volume of a pod.
+type Volume struct {
+	Name string
+	// Source is the name of the API's field: "emptyDir", "hostPath",
+	// "persistentVolumeClaim" and so on. A volume without a source is an emptyDir.
+	Source   string
+	ReadOnly bool   // the volume, not one of its mounts
+	Path     string // of a hostPath
+	Medium   string // of an emptyDir: "", "Memory", "HugePages" and "HugePages-SIZE"
+	Claim    string // name of a persistentVolumeClaim
+	Driver   string // of a csi volume
+}
+
+// Sources that the API has, and that are no more than a name here, have no constant.
+const (
+	EmptyDir              = "emptyDir"
+	HostPath              = "hostPath"
+	PersistentVolumeClaim = "persistentVolumeClaim"
+	CSI                   = "csi"
+)
+
+// compare orders positions within one file.
+func (p Position) compare(o Position) int {
+	return cmp.Or(cmp.Compare(p.Document, o.Document), cmp.Compare(p.Line, o.Line))
+}

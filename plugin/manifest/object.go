@@ -1,0 +1,177 @@
+package manifest
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// document is what reads one document of a manifest.
+type document struct {
+	set     *Set
+	keys    Keys
+	file    string
+	number  int
+	visits  int  // that are left, -1 once too many were reported
+	lenient bool // a document without a kind is no error
+	seen    map[Finding]bool
+	object  Object // the one that is read, maybe an item of a list
+}
+
+// maxFindings bounds the findings of one file.
+const maxFindings = 1000
+
+// report adds a finding on the object that is read. A value is read several times, and
+// reported once.
+func (d *document) report(line int, path string, severity Severity, text string) {
+	f := Finding{Position: d.position(line), Object: d.object, Field: path, Severity: severity, Text: text}
+	switch {
+	case d.seen[f] || len(d.seen) > maxFindings:
+		return
+	case len(d.seen) == maxFindings:
+		f = Finding{Position: d.position(line), Severity: Error, Text: fmt.Sprintf("more than %d findings", maxFindings)}
+	}
+	d.seen[f] = true
+	d.set.Findings = append(d.set.Findings, f)
+}
+
+func (d *document) position(line int) Position { return Position{d.file, d.number, line} }
+
+// maxLists bounds how deep lists of objects may be nested.
+const maxLists = 4
+
+// read reads an object. The kind is that of an item of a typed list, which may leave it out.
+func (d *document) read(n *yaml.Node, kind string, lists int) {
+	v := value{doc: d}.at(n, nil)
+	d.object = Object{}
+	isObject := v.exists() && v.node.Kind == yaml.MappingNode
+	if isObject {
+		kind = cmp.Or(v.field("kind").text(), kind)
+	}
+	switch {
+	case d.lenient && (!isObject || kind == ""):
+		d.other(n.Line)
+	case !isObject:
+		d.report(n.Line, "", Error, "not a Kubernetes object")
+	case kind == "":
+		d.report(n.Line, "", Error, "no kind: not a Kubernetes object")
+	case lists < maxLists && isList(v.field("apiVersion").text(), kind):
+		d.object.Kind = kind
+		for item := range v.field("items").items() {
+			if item.exists() {
+				d.read(item.node, strings.TrimSuffix(kind, "List"), lists+1)
+			}
+		}
+	default:
+		d.object.Kind = kind
+		meta := v.field("metadata")
+		name := cmp.Or(meta.field("name").text(), meta.field("generateName").text())
+		d.object = Object{kind, meta.field("namespace").text(), name}
+		d.workload(v)
+	}
+}
+
+// isList reports whether a kind is a list of objects that may have pods. Other kinds with
+// the suffix may be anything.
+func isList(apiVersion, kind string) bool {
+	item, ok := strings.CutSuffix(kind, "List")
+	_, known := templatePath(apiVersion, item)
+	return ok && (item == "" || known)
+}
+
+func (d *document) other(line int) {
+	d.set.Others = append(d.set.Others, Other{d.object, d.position(line)})
+}
+
+// workload reads an object that is a pod, has pod templates, or has none.
+func (d *document) workload(v value) {
+	s := strays{document: d, severity: Warning, placed: map[*yaml.Node]bool{}, given: map[string]bool{}}
+	path, known := templatePath(v.field("apiVersion").text(), d.object.Kind)
+	var templates []value
+	if known {
+		s.severity = Error
+		templates = []value{v.field(path...)}
+	} else {
+		templates = v.templates(0)
+	}
+	for _, t := range templates {
+		if !t.exists() {
+			d.report(v.node.Line, t.path.String(), Error, "no pod template")
+			continue
+		}
+		if t.node.Kind != yaml.MappingNode {
+			t.fail("not a pod template")
+			continue
+		}
+		d.pod(v, t, &s)
+	}
+	if len(templates) == 0 {
+		d.other(v.node.Line)
+		s.withoutPod(v)
+		return
+	}
+	s.walk(v.node, nil)
+}
+
+// templatePath returns where the pod template of a workload is, and false for kinds that
+// are not Kubernetes' own. The path of a pod is empty.
+func templatePath(apiVersion, kind string) (path []string, known bool) {
+	group, _, found := strings.Cut(apiVersion, "/")
+	if found && group != "apps" && group != "batch" && group != "extensions" {
+		return nil, false // such as the kind Job of batch.volcano.sh
+	}
+	switch kind {
+	case "Pod":
+		return nil, true
+	case "PodTemplate":
+		return []string{"template"}, true
+	case "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job":
+		return []string{"spec", "template"}, true
+	case "CronJob":
+		return []string{"spec", "jobTemplate", "spec", "template"}, true
+	}
+	return nil, false
+}
+
+// maxSearch bounds how deep pod templates are searched for.
+const maxSearch = 32
+
+// templates returns the pod templates in an object of an unknown kind: whatever has a spec
+// with a list of containers. It follows no aliases.
+func (v value) templates(depth int) []value {
+	var out []value
+	switch {
+	case depth > maxSearch || v.node == nil || !v.doc.visit(len(v.node.Content)):
+	case v.node.Kind == yaml.SequenceNode:
+		for i, item := range v.node.Content {
+			if item.Kind != yaml.AliasNode {
+				out = append(out, v.at(item, index(v.path, i)).templates(depth+1)...)
+			}
+		}
+	case v.node.Kind == yaml.MappingNode:
+		if list := lookup(lookup(v.node, "spec"), "containers"); list != nil && list.Kind == yaml.SequenceNode {
+			return []value{v}
+		}
+		for i := 0; i+1 < len(v.node.Content); i += 2 {
+			if key, item := v.node.Content[i], v.node.Content[i+1]; item.Kind != yaml.AliasNode {
+				out = append(out, v.at(item, child(v.path, key.Value)).templates(depth+1)...)
+			}
+		}
+	}
+	return out
+}
+
+// lookup returns a field of a mapping, nil if there is none.
+func lookup(n *yaml.Node, name string) *yaml.Node {
+	if n == nil || n.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == name {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,182 @@
+package manifest
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nri-blkio/nri-blkio/policy/spelling"
+)
+
+// pod reads a pod template of an object.
+func (d *document) pod(object, template value, s *strays) {
+	spec := template.field("spec")
+	p := Pod{
+		Object:       d.object,
+		Position:     d.position(template.node.Line),
+		RuntimeClass: spec.field("runtimeClassName").text(),
+		MemoryLimit:  spec.field("resources", "limits", "memory").bytes(),
+	}
+	p.Namespace = cmp.Or(p.Namespace, "default")
+	if template.path != nil {
+		p.Template = template.path.String()
+	}
+	p.Annotations, p.Lines = s.annotations(template.field("metadata", "annotations"))
+	for v := range spec.field("volumes").items() {
+		p.Volumes = append(p.Volumes, v.volume())
+	}
+	if d.object.Kind == "StatefulSet" {
+		p.addClaims(object.field("spec"))
+	}
+	for _, list := range []struct {
+		name string
+		role Role
+	}{{"initContainers", Init}, {"containers", Main}, {"ephemeralContainers", Ephemeral}} {
+		for v := range spec.field(list.name).items() {
+			p.Containers = append(p.Containers, v.container(list.role, p.Volumes))
+		}
+	}
+	isMain := func(c Container) bool { return c.Role == Main }
+	if !slices.ContainsFunc(p.Containers, isMain) {
+		template.fail("no containers")
+	}
+	d.set.Pods = append(d.set.Pods, p)
+}
+
+// addClaims adds the volumes of a StatefulSet's claim templates, which replace volumes of
+// the same name. The claims are those of its first pod.
+//
+// Source: updateStorage and getPersistentVolumeClaimName in Kubernetes'
+// pkg/controller/statefulset/stateful_set_utils.go.
+func (p *Pod) addClaims(spec value) {
+	first := cmp.Or(spec.field("ordinals", "start").number(), "0")
+	for v := range spec.field("volumeClaimTemplates").items() {
+		name := v.field("metadata", "name").text()
+		p.Volumes = slices.DeleteFunc(p.Volumes, func(v Volume) bool { return v.Name == name })
+		p.Volumes = append(p.Volumes, Volume{
+			Name: name, Source: PersistentVolumeClaim, Claim: name + "-" + p.Name + "-" + first,
+		})
+	}
+}
+
+// volume reads a volume, which has a field for its name and one for its source.
+func (v value) volume() Volume {
+	out := Volume{Name: v.field("name").text()}
+	for _, p := range v.pairs() {
+		source := v.at(p.value, child(v.path, p.key.Value))
+		if p.key.Value == "name" || !source.exists() {
+			continue
+		}
+		if out.Source != "" && out.Source != p.key.Value {
+			source.fail("a second source of volume " + quote(out.Name) + ", which has " + quote(out.Source))
+			continue
+		}
+		out.Source = p.key.Value
+		out.ReadOnly = source.field("readOnly").isTrue()
+		switch out.Source {
+		case HostPath:
+			out.Path = source.field("path").text()
+		case EmptyDir:
+			out.Medium = source.field("medium").text()
+		case PersistentVolumeClaim:
+			out.Claim = source.field("claimName").text()
+		case CSI:
+			out.Driver = source.field("driver").text()
+		}
+	}
+	// The API server sets this default (SetDefaults_Volume in pkg/apis/core/v1/defaults.go).
+	out.Source = cmp.Or(out.Source, EmptyDir)
+	return out
+}
+
+func (v value) container(role Role, volumes []Volume) Container {
+	out := Container{
+		Name:        v.field("name").text(),
+		Role:        role,
+		Privileged:  v.field("securityContext", "privileged").isTrue(),
+		MemoryLimit: v.field("resources", "limits", "memory").bytes(),
+	}
+	if role == Init && v.field("restartPolicy").text() == "Always" {
+		out.Role = Sidecar
+	}
+	for m := range v.field("volumeMounts").items() {
+		mount := Mount{
+			Volume:   m.field("name").text(),
+			Path:     m.field("mountPath").text(),
+			SubPath:  cmp.Or(m.field("subPath").text(), m.field("subPathExpr").text()),
+			ReadOnly: m.field("readOnly").isTrue(),
+		}
+		m.field("name").checkVolume(out.Name, "mounts volume", volumes)
+		out.Mounts = append(out.Mounts, mount)
+	}
+	for m := range v.field("volumeDevices").items() {
+		out.Devices = append(out.Devices, Device{Volume: m.field("name").text(), Path: m.field("devicePath").text()})
+		m.field("name").checkVolume(out.Name, "has volume device", volumes)
+	}
+	return out
+}
+
+// checkVolume reports the name of a volume that the pod does not have.
+func (v value) checkVolume(container, verb string, volumes []Volume) {
+	if !v.exists() || !isText(v.node) {
+		return // text has reported it, or the API server does
+	}
+	var names []string
+	for i := range volumes {
+		if volumes[i].Name == v.node.Value {
+			return
+		}
+		names = append(names, volumes[i].Name)
+	}
+	text := fmt.Sprintf("container %s %s %s, which the pod does not have", quote(container), verb, quote(v.node.Value))
+	if meant, ok := spelling.Nearest(v.node.Value, names...); ok {
+		text += " (did you mean " + quote(meant) + "?)"
+	}
+	v.fail(text)
+}
+
+// maxExponent and maxNumber are more than any size needs. ParseQuantity computes with any
+// exponent, for hours.
+const (
+	maxExponent = 36
+	maxNumber   = 40
+)
+
+// bytes returns a quantity of bytes, 0 if it is absent.
+func (v value) bytes() uint64 {
+	text := v.number()
+	if text == "" {
+		return 0
+	}
+	if i := strings.IndexAny(text, "eE"); i >= 0 {
+		if n, err := strconv.Atoi(text[i+1:]); err == nil && (n > maxExponent || n < -maxExponent) {
+			v.fail("not a quantity: " + quote(text))
+			return 0
+		}
+	}
+	if len(text) > maxNumber {
+		v.fail("not a quantity: " + quote(text))
+		return 0
+	}
+	q, err := resource.ParseQuantity(text)
+	if err != nil || q.Sign() < 0 {
+		v.fail("not a quantity: " + quote(text))
+		return 0
+	}
+	return uint64(q.Value())
+}
+
+// maxQuoted bounds what is quoted of a manifest's text.
+const maxQuoted = 128
+
+// quote returns text in quotes, in printable ASCII.
+func quote(s string) string {
+	if len(s) > maxQuoted {
+		return strconv.QuoteToASCII(s[:maxQuoted]) + "..."
+	}
+	return strconv.QuoteToASCII(s)
+}

@@ -1,0 +1,153 @@
+package manifest
+
+import (
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// strays finds annotations without effect in an object: those in the wrong place, and
+// those whose key is not quite ours.
+type strays struct {
+	*document
+	severity Severity
+	placed   map[*yaml.Node]bool // mappings that are the annotations of a pod
+	given    map[string]bool     // keys of the pods' annotations
+	right    string              // the path of a pod's annotations
+}
+
+// annotations reads the annotations of a pod, with the line of each.
+func (s *strays) annotations(v value) (values map[string]string, lines map[string]int) {
+	values, lines = map[string]string{}, map[string]int{}
+	if s.right == "" {
+		s.right = v.path.String()
+	}
+	if !v.exists() {
+		return values, lines
+	}
+	s.place(v.node, 0)
+	s.duplicates(v)
+	for _, p := range v.pairs() {
+		key, val := p.key.Value, v.at(p.value, v.path.Key(p.key.Value))
+		switch {
+		case !val.exists():
+			values[key] = "" // as the API server reads it
+		case isText(val.node):
+			values[key] = val.node.Value
+		default:
+			s.report(val.node.Line, v.path.String(), Error, "annotation "+quote(key)+" is not a string"+inQuotes(val.node))
+			continue
+		}
+		lines[key], s.given[key] = p.key.Line, true
+	}
+	return values, lines
+}
+
+// duplicates reports the keys of ours that a mapping has twice. The last one holds.
+func (s *strays) duplicates(v value) {
+	if v.node.Kind != yaml.MappingNode {
+		return
+	}
+	first := map[string]int{}
+	for i := 0; i+1 < len(v.node.Content); i += 2 {
+		key := v.node.Content[i]
+		switch line, known := first[key.Value]; {
+		case !s.keys.IsOurs(key.Value):
+		case known:
+			s.report(key.Line, v.path.String(), Error, "annotation "+quote(key.Value)+" is written twice, first in line "+strconv.Itoa(line))
+		default:
+			first[key.Value] = key.Line
+		}
+	}
+}
+
+// place notes the mapping of a pod's annotations, and those that are merged into it.
+func (s *strays) place(n *yaml.Node, depth int) {
+	if depth > maxMerges || n.Kind != yaml.MappingNode || s.placed[n] {
+		return
+	}
+	s.placed[n] = true
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].ShortTag() == "!!merge" {
+			for _, from := range mergedNodes(n.Content[i+1]) {
+				s.place(from, depth+1)
+			}
+		}
+	}
+}
+
+// walk examines each key below a node. It does not follow aliases: their anchors are in
+// the document, too.
+func (s *strays) walk(n *yaml.Node, path []string) {
+	if !s.visit(len(n.Content)) {
+		return
+	}
+	switch n.Kind {
+	case yaml.SequenceNode:
+		for i, item := range n.Content {
+			s.walk(item, append(path, "["+strconv.Itoa(i)+"]"))
+		}
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key := n.Content[i]
+			if isServers(path, key.Value) {
+				continue
+			}
+			s.examine(n, key, path)
+			s.walk(n.Content[i+1], append(path, key.Value))
+		}
+	}
+}
+
+// isServers reports whether a field is the API server's, which names the fields of others.
+func isServers(path []string, key string) bool {
+	return len(path) == 0 && key == "status" || len(path) == 1 && path[0] == "metadata" && key == "managedFields"
+}
+
+func (s *strays) examine(n, key *yaml.Node, path []string) {
+	if s.keys.IsOurs(key.Value) {
+		if !s.placed[n] && !s.given[key.Value] { // in both places it has its effect
+			s.report(key.Line, joined(path), s.severity,
+				"annotation "+quote(key.Value)+" has no effect here (write it in "+s.right+")")
+		}
+		return
+	}
+	if meant, ok := s.keys.Meant(key.Value); ok {
+		severity := s.severity
+		if s.placed[n] {
+			severity = Error
+		}
+		s.report(key.Line, joined(path), severity,
+			"annotation "+quote(key.Value)+" has no effect (did you mean "+quote(meant)+"?)")
+	}
+}
+
+// withoutPod examines the annotations and labels of an object that has no pod.
+func (s *strays) withoutPod(v value) {
+	for _, name := range []string{"annotations", "labels"} {
+		list := lookup(lookup(v.node, "metadata"), name)
+		if list == nil || list.Kind != yaml.MappingNode {
+			continue
+		}
+		for i := 0; i+1 < len(list.Content); i += 2 {
+			key := list.Content[i]
+			if _, near := s.keys.Meant(key.Value); near || s.keys.IsOurs(key.Value) {
+				s.report(key.Line, "metadata."+name, s.severity,
+					"annotation "+quote(key.Value)+" has no effect on a "+s.object.Kind+", only on pods")
+			}
+		}
+	}
+}
+
+// joined returns the text of a path: spec.containers[0].env.
+func joined(path []string) string {
+	var b strings.Builder
+	for i, part := range path {
+		if i > 0 && !strings.HasPrefix(part, "[") {
+			b.WriteByte('.')
+		}
+		b.WriteString(part)
+	}
+	return b.String()
+}
