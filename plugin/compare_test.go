@@ -190,7 +190,7 @@ func TestRedirectedConflict(t *testing.T) {
 		return []storage.ProcessMount{at("/elsewhere", strayDisk)}, nil
 	})
 	err := run(t, p, limited("/a wbps=1Mi; /b wbps=2Mi"), 123, bind("/mnt/data/a", "/a", "rbind"), bind("/srv/b", "/b", "rbind"))
-	if _, refused := errors.AsType[*policy.Error](err); !refused || !strings.Contains(err.Error(), "are on one disk, vdc 254:32") {
+	if _, refused := errors.AsType[*policy.Error](err); !refused || !strings.Contains(err.Error(), "on disk vdc 254:32") {
 		t.Errorf("got %v, want a conflict on vdc", err)
 	}
 }

@@ -27,7 +27,7 @@ func TestVolumeTarget(t *testing.T) {
 		{"/mnt/data/host", "/host"},
 		{"/var/lib/kubelet/pods/u2/volumes/kubernetes.io~empty-dir/other", "/other"},
 	}
-	const noVolume = "no mount of the container is known to be of volume "
+	const noVolume = `unknown volume `
 	tests := []struct {
 		name, scope, value string
 		want               string // of io.max

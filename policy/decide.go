@@ -63,9 +63,9 @@ func (e *evaluation) set(r *row, k blkio.Key, rate blkio.Amount) {
 func conflict(d blkio.Disk, k blkio.Key, c *cell, en *entry, rate blkio.Amount) *problem {
 	const limit = maxQuoted - 15 // two of them, and the disk
 	return &problem{
-		quote(en.target.name(), limit) + " (" + k.String() + "=" + formatRate(k, rate) + ") and " +
-			quote(c.entry.target.name(), limit) + " (" + formatRate(k, c.rate) + ") of entry " + strconv.Itoa(c.entry.number) +
-			" are on one disk, " + d.Name + " " + d.Dev.String(),
+		"conflicting " + k.String() + " on disk " + d.Name + " " + d.Dev.String() + ": " +
+			quote(en.target.name(), limit) + " has " + formatRate(k, rate) + ", " +
+			quote(c.entry.target.name(), limit) + " in entry " + strconv.Itoa(c.entry.number) + " has " + formatRate(k, c.rate),
 		"write one value for both",
 	}
 }

@@ -65,8 +65,8 @@ const Guarded blkio.WarningKind = "guarded"
 
 // noMemoryLimit warns of what docs/explanation/writeback.md has measured: one such writer made
 // another one's 96 MiB take 67 s instead of 1 s.
-const noMemoryLimit = "there is a write limit, and no memory limit of at most half of the node's memory: " +
-	"its dirty pages can fill the node's, and then every writer waits (set resources.limits.memory)"
+const noMemoryLimit = "write limit without a memory limit of at most half of the node's memory: " +
+	"its dirty pages can block all writers of the node (set resources.limits.memory)"
 
 // NoMemory is a memory limit that is none.
 const NoMemory uint64 = math.MaxUint64
@@ -139,8 +139,8 @@ func (p *Policy) CheckRuntime(r *Request, handler string) error {
 	}
 	return &Error{
 		Annotation: r.first,
-		Cause:      "the runtime handler " + quoted(handler) + " is not known to share the node's kernel, so its disks are others",
-		Hint:       "remove the annotation; or the node's policy names the handler in hostKernelHandlers",
+		Cause:      "the runtime handler " + quoted(handler) + " is not in hostKernelHandlers of the node policy: its device numbers may differ from the node's",
+		Hint:       "remove the annotation, or add the handler to hostKernelHandlers",
 		Kind:       Unenforceable,
 	}
 }

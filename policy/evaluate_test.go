@@ -265,7 +265,7 @@ func TestCheckRuntime(t *testing.T) {
 		}
 	}
 	err := p.CheckRuntime(r, "kata-\x1bqemu")
-	want := `nri-blkio: ` + keyDB + `: the runtime handler "kata-\x1bqemu" is not known to share the node's kernel, so its disks are others (remove the annotation; or the node's policy names the handler in hostKernelHandlers)`
+	want := `nri-blkio: ` + keyDB + `: the runtime handler "kata-\x1bqemu" is not in hostKernelHandlers of the node policy: its device numbers may differ from the node's (remove the annotation, or add the handler to hostKernelHandlers)`
 	if err == nil || err.Error() != want || p.Action(err) != Reject || asError(t, err).Kind != Unenforceable {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

@@ -102,7 +102,7 @@ func (e *evaluation) path(cs []Container) {
 	case e.scope == scopeNamed:
 		e.fail(e.limits.error(e.entry, Invalid, e.noMount(&cs[0])))
 	default:
-		e.skip(e.entry.target.path, "no mount of the container is there")
+		e.skip(e.entry.target.path, "the container has no mount at this path")
 	}
 }
 
@@ -274,7 +274,7 @@ func asks(l blkio.Limits) bool {
 
 func reason(b *blkio.Backing) string {
 	if b.Reason == "" {
-		return "no disk is known below it"
+		return "no disk found below it"
 	}
 	return clipTo(b.Reason, maxReason)
 }

@@ -158,7 +158,7 @@ func notYet(doc []byte, fields ...string) error {
 	}
 	for _, later := range fields {
 		if top[later] != nil {
-			return fmt.Errorf("%s: not supported by this version yet", later)
+			return fmt.Errorf("%s: not supported", later)
 		}
 	}
 	return nil
@@ -179,7 +179,7 @@ func oneDocument(data []byte) error {
 		switch {
 		case text == "" || text[0] == '#' || text[0] == '%' && !content:
 		case ended:
-			return errors.New("more than one document")
+			return errors.New("expected one YAML document, found more")
 		default:
 			content = true
 		}
@@ -195,7 +195,7 @@ func header(top map[string]json.RawMessage) error {
 		}
 		var have string
 		if err := json.Unmarshal(top[field], &have); err != nil || have != value {
-			return fmt.Errorf("%s: %s is not known here (write %q)", field, show(top[field]), value)
+			return fmt.Errorf("%s: unknown value %s (write %q)", field, show(top[field]), value)
 		}
 	}
 	return nil
@@ -209,7 +209,7 @@ func object(field string, raw json.RawMessage, allowed ...string) (map[string]js
 	}
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &m); err != nil || m == nil {
-		return nil, fmt.Errorf("%snot an object with fields", where)
+		return nil, fmt.Errorf("%sexpected an object", where)
 	}
 	var names []string
 	for name := range m {
@@ -225,7 +225,7 @@ func object(field string, raw json.RawMessage, allowed ...string) (map[string]js
 			return nil, fmt.Errorf("%sunknown field %s (%s)", where, quoted(name), hint)
 		}
 		if string(m[name]) == "null" {
-			return nil, fmt.Errorf("%s%s: no value", where, name)
+			return nil, fmt.Errorf("%s%s: missing value", where, name)
 		}
 	}
 	return m, nil
@@ -237,7 +237,11 @@ func choice[T ~string](raw json.RawMessage, field string, to *T, allowed ...T) e
 	}
 	var s T
 	if err := json.Unmarshal(raw, &s); err != nil || !slices.Contains(allowed, s) {
-		return fmt.Errorf("%s: %s is none of %q", field, show(raw), allowed)
+		names := make([]string, len(allowed))
+		for i, a := range allowed {
+			names[i] = string(a)
+		}
+		return fmt.Errorf("%s: unknown value %s (write %s)", field, show(raw), strings.Join(names, " or "))
 	}
 	*to = s
 	return nil
@@ -286,9 +290,9 @@ func floor(raw json.RawMessage, field string, k blkio.Key, to *blkio.Amount) err
 	rate, p := parseNumber(k, text)
 	switch {
 	case p == nil && rate == blkio.Max:
-		p = &problem{cause: `"max" is no bound`}
+		p = &problem{cause: `"max" is not allowed here`}
 	case p == nil && rate < minRate:
-		p = &problem{cause: text + " is less than the kernel takes", hint: "write at least 2"}
+		p = &problem{cause: text + " is too small", hint: "minimum 2"}
 	}
 	if p != nil {
 		return fmt.Errorf("%s: %s", field, p)
@@ -303,7 +307,7 @@ func (p *Policy) parseHandlers(raw json.RawMessage) error {
 	}
 	var handlers []*string // pointers, since null in a list would become ""
 	if err := json.Unmarshal(raw, &handlers); err != nil || slices.Contains(handlers, nil) {
-		return errors.New("hostKernelHandlers: not a list of names")
+		return errors.New("hostKernelHandlers: expected a list of strings")
 	}
 	p.HostKernelHandlers = make([]string, len(handlers))
 	for i, h := range handlers {

@@ -84,8 +84,8 @@ func (l *limitsRequest) duplicate(e *entry) *problem {
 		o := &l.entries[i]
 		if o.target.is(&e.target) {
 			return &problem{
-				"target " + quoted(e.target.text) + " is in entry " + strconv.Itoa(o.number) + " already",
-				"write one entry with all its limits",
+				"duplicate target " + quoted(e.target.text) + ", first in entry " + strconv.Itoa(o.number),
+				"write all its limits into one entry",
 			}
 		}
 	}
@@ -155,10 +155,10 @@ func quoteEnd(s string) int {
 func parseEntry(text string) (entry, *problem) {
 	e := entry{text: text}
 	if !utf8.ValidString(text) {
-		return e, &problem{"not valid UTF-8", "write the annotation anew"}
+		return e, &problem{"invalid UTF-8", "write the annotation again"}
 	}
 	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) && r != '\t' && r != '\r' }) {
-		return e, &problem{"a control character is in it", "remove it"}
+		return e, &problem{"control character in the entry", "remove it"}
 	}
 	word, rest, p := cutTarget(text)
 	if p != nil {
@@ -208,10 +208,10 @@ func cutTarget(text string) (word, rest string, p *problem) {
 	}
 	end := quoteEnd(text)
 	if end < 0 {
-		return "", "", &problem{"the quote is not closed", `write \" for a quote inside a quoted path`}
+		return "", "", &problem{"unterminated quote", `write \" for a quote inside a quoted path`}
 	}
 	if end < len(text) && !isBlank(text[end]) {
-		return "", "", &problem{"no blank after the quoted path", "put one after the closing quote"}
+		return "", "", &problem{"missing blank after the quoted path", "put one after the closing quote"}
 	}
 	return text[:end], text[end:], nil
 }
@@ -234,7 +234,7 @@ func (e *entry) setKey(word string) *problem {
 		}
 		return p
 	case e.limits[k] != blkio.Unset:
-		return &problem{"key " + quoted(name) + " is there twice", "write it once"}
+		return &problem{"duplicate key " + quoted(name), "write it once"}
 	}
 	rate, p := parseRate(k, value)
 	if p != nil {
@@ -281,12 +281,12 @@ func parseTarget(word string) (target, *problem) {
 
 // noTarget says of a first word that is no target what it may have been.
 func noTarget(word string) *problem {
-	p := &problem{cause: quoted(word) + " is no target", hint: suggest(word, "rootfs")}
+	p := &problem{cause: "unknown target " + quoted(word), hint: suggest(word, "rootfs")}
 	key, _, _ := strings.Cut(word, "=")
 	_, isKey := blkio.ParseKey(blkio.IOMax, key)
 	switch {
 	case strings.HasPrefix(word, "pvc:"):
-		return &problem{"pvc: targets are not supported by this version yet", "write the path of the mount in the container"}
+		return &problem{"pvc: targets are not supported", "write the path of the mount in the container"}
 	case word[0] == '#':
 		return &problem{"a comment must start its line", `put a newline before "#"`}
 	case isKey:
@@ -295,7 +295,7 @@ func noTarget(word string) *problem {
 		return &problem{"path " + quoted(word) + " is not absolute", "write a path in the container that starts with /"}
 	case p.hint != "":
 	case strings.EqualFold(word, "all") || word == "**":
-		p.hint = "write * for each disk"
+		p.hint = "write * for all disks"
 	default:
 		p.hint = `write "/path", @VOLUME, rootfs or *`
 	}
@@ -310,7 +310,7 @@ func (t *target) unquote(word string) *problem {
 		if inner[i] == '\\' {
 			if i++; inner[i] != '"' && inner[i] != '\\' {
 				_, n := utf8.DecodeRuneInString(inner[i:])
-				return &problem{quoted(inner[i-1:i+n]) + " is no escape", `only \" and \\ are; newlines and the like cannot be in a path here`}
+				return &problem{"invalid escape " + quoted(inner[i-1:i+n]), `only \" and \\ are supported`}
 			}
 		}
 		b.WriteByte(inner[i])
@@ -324,7 +324,7 @@ func (t *target) unquote(word string) *problem {
 	case t.path[0] != '/':
 		return &problem{"path " + quoted(t.path) + " is not absolute", "write a path in the container that starts with /"}
 	case strings.ContainsAny(t.path, "\t\r"):
-		return &problem{"a control character is in it", "remove it"}
+		return &problem{"control character in the entry", "remove it"}
 	}
 	return nil
 }
@@ -334,7 +334,7 @@ func (t *target) unquote(word string) *problem {
 func (t *target) clean() *problem {
 	for part := range strings.SplitSeq(t.path, "/") {
 		if part == ".." {
-			return &problem{"path " + quoted(t.path) + ` has ".." in it`, "write the path without it"}
+			return &problem{"path " + quoted(t.path) + ` contains ".."`, "write the path without it"}
 		}
 	}
 	if t.path = path.Clean(t.path); t.path == "/" {

@@ -37,9 +37,9 @@ func TestPodTotal(t *testing.T) {
 		{"rootfs wbps=1Mi", 3, []string{"sda wbps=1048576", "sdc wbps=1048576"}, ""},
 		{"* wbps=1Mi; rootfs wbps=2Mi; /data/wal wbps=3Mi", 3, []string{"sda wbps=2097152", "sdb wbps=1048576", "sdc wbps=3145728"}, `entry 3 "/data/wal wbps=3Mi": "/data/wal" of container "web" cannot be limited: tmpfs is memory, not a disk (remove the entry, or use a volume on a local disk)`},
 		{"/data/wal wbps=2Mi; /logs wbps=3Mi; rootfs wbps=1Mi", 1, []string{"sda wbps=1048576", "sdb wbps=3145728", "sdc wbps=2097152"}, ""},
-		{"/data wbps=2Mi; /logs wbps=3Mi", 1, []string{"sdb wbps=2097152"}, `entry 2 "/logs wbps=3Mi": "/logs" (wbps=3Mi) and "/data" (2Mi) of entry 1 are on one disk, sdb 8:16 (write one value for both)`},
+		{"/data wbps=2Mi; /logs wbps=3Mi", 1, []string{"sdb wbps=2097152"}, `entry 2 "/logs wbps=3Mi": conflicting wbps on disk sdb 8:16: "/logs" has 3Mi, "/data" in entry 1 has 2Mi (write one value for both)`},
 		{"/data wbps=1", 3, nil, `entry 1 "/data wbps=1": wbps=1 is under this node's floor (write at least 64Ki)`},
-		{"/data wbps=x", 3, nil, `entry 1 "/data wbps=x": "x" is not a number (write a whole number such as 50Mi)`},
+		{"/data wbps=x", 3, nil, `entry 1 "/data wbps=x": invalid number "x" (write a whole number such as 50Mi)`},
 	}
 	for _, tt := range tests {
 		r := ParseRequest(map[string]string{keyTotal: tt.value, keyEach: "bad"})
@@ -91,10 +91,10 @@ func TestUnmatched(t *testing.T) {
 		keyTotal: "/data/wal wbps=1Mi\n\"/no\\\"pe ü\" wbps=1Mi",
 	})
 	want := []string{
-		`container.wbe: no container "wbe" has come so far (did you mean "web"?)`,
-		`container.zzzz: no container "zzzz" has come so far`,
-		keyEach + `: entry 2: no container has a mount at "/nope/x" so far`,
-		keyTotal + `: entry 2: no container has a mount at "/no\"pe \u00fc" so far`,
+		`container.wbe: the pod has no container "wbe" yet (did you mean "web"?)`,
+		`container.zzzz: the pod has no container "zzzz" yet`,
+		keyEach + `: entry 2: no container of the pod has a mount at "/nope/x" yet`,
+		keyTotal + `: entry 2: no container of the pod has a mount at "/no\"pe \u00fc" yet`,
 	}
 	if diff := cmp.Diff(want, r.Unmatched(pod())); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

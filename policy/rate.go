@@ -25,7 +25,7 @@ const (
 func parseRate(k blkio.Key, s string) (blkio.Amount, *problem) {
 	rate, p := parseNumber(k, s)
 	if p == nil && rate == 0 {
-		p = &problem{k.String() + "=" + s + " would stop all I/O", "write max for no limit"}
+		p = &problem{k.String() + "=" + s + " stops all I/O", "write max for no limit"}
 	}
 	return rate, p
 }
@@ -44,9 +44,9 @@ func parseNumber(k blkio.Key, s string) (blkio.Amount, *problem) {
 	case ok && v <= uint64(k.Most()):
 		return blkio.Amount(v), nil
 	case k.IsBytes():
-		return 0, &problem{quoted(s) + " is more than the kernel can hold", "write less than 8Ei, or max for no limit"}
+		return 0, &problem{quoted(s) + " is too large", "write less than 8Ei, or max for no limit"}
 	default:
-		return 0, &problem{quoted(s) + " is more than the kernel can hold", "write at most 4294967294, or max for no limit"}
+		return 0, &problem{quoted(s) + " is too large", "write at most 4294967294, or max for no limit"}
 	}
 }
 
@@ -71,11 +71,11 @@ func checkNumber(k blkio.Key, s string) *problem {
 	case s[0] == '"' || s[0] == '\'':
 		return &problem{"value " + quoted(s) + " is quoted", "write it without quotes"}
 	case !isDigit(s[0]) && isNoLimit(s):
-		return &problem{quoted(s) + " is no rate", "write max for no limit"}
+		return &problem{"invalid rate " + quoted(s), "write max for no limit"}
 	case strings.Trim(n.digits, "+.") == "":
-		return &problem{quoted(s) + " is not a number", "write a whole number such as " + example(k)}
+		return &problem{"invalid number " + quoted(s), "write a whole number such as " + example(k)}
 	case len(n.digits) > maxNumber:
-		return &problem{quoted(s) + " is too long for a number", "write a whole number such as " + example(k)}
+		return &problem{"number " + quoted(s) + " is too long", "write a whole number such as " + example(k)}
 	case n.decimals > 9:
 		return &problem{quoted(s) + " has more than nine decimals", "write a whole number such as " + example(k)}
 	}
@@ -135,12 +135,12 @@ func (n number) checkSuffix(k blkio.Key, s string) *problem {
 		case negative:
 			return &problem{quoted(s) + " is a fraction", "write a whole number such as " + example(k)}
 		case e > maxExponent: // out of range is the largest there is
-			return &problem{quoted(s) + " is more than the kernel can hold", "write max for no limit"}
+			return &problem{quoted(s) + " is too large", "write max for no limit"}
 		default:
 			return nil
 		}
 	}
-	return &problem{quoted(s) + " is no Kubernetes quantity", unitHint(k, n)}
+	return &problem{"invalid quantity " + quoted(s), unitHint(k, n)}
 }
 
 // exact returns the number, whether it is whole, and false if it is over what

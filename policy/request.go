@@ -149,7 +149,7 @@ func (r *Request) parse(key, value string) {
 	case "class":
 		target.class = &Error{
 			Annotation: key, Text: value,
-			Cause: "classes are not supported by this version yet", Hint: "write limits." + domain + "/" + scope,
+			Cause: "classes are not supported", Hint: "write limits." + domain + "/" + scope,
 		}
 	}
 }
@@ -168,7 +168,7 @@ func (r *Request) scope(name string) (*request, *problem) {
 	case "":
 		return nil, &problem{"no scope after the prefix", hintScope}
 	case "pod":
-		return nil, &problem{quoted(name) + " is no scope here", hintScope}
+		return nil, &problem{"invalid scope " + quoted(name), hintScope}
 	}
 	container, ok := strings.CutPrefix(name, "container.")
 	switch {
@@ -176,7 +176,7 @@ func (r *Request) scope(name string) (*request, *problem) {
 		return nil, unknownScope(name)
 	case !isLabel(container):
 		return nil, &problem{
-			quoted(container) + " is no container name",
+			"invalid container name " + quoted(container),
 			hintLabel,
 		}
 	}
@@ -208,7 +208,7 @@ func unknownScope(name string) *problem {
 }
 
 // hintLabel is what isLabel wants.
-const hintLabel = "at most 63 of a-z, 0-9 and -, with - neither first nor last"
+const hintLabel = "use at most 63 of a-z, 0-9 and -, not starting or ending with -"
 
 // isLabel says whether s is a DNS label (RFC 1123), as the names of containers
 // and of volumes are.
@@ -234,7 +234,7 @@ func parseWeight(key, value string) *weightRequest {
 	case err != nil || v < 1 || v > 10000:
 		w.err = &Error{
 			Annotation: key, Text: value,
-			Cause: "not a weight", Hint: "write a whole number from 1 to 10000; 100 is the default of each cgroup",
+			Cause: "invalid weight", Hint: "write a whole number from 1 to 10000; the default is 100",
 		}
 	default:
 		w.value = uint32(v)

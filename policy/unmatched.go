@@ -28,7 +28,7 @@ func (r *Request) Unmatched(cs []Container) []string {
 		case len(out) == maxListed:
 			more++
 		default:
-			line := "container." + n + ": no container " + quoted(n) + " has come so far"
+			line := "container." + n + ": the pod has no container " + quoted(n) + " yet"
 			if hint := suggest(n, names...); hint != "" {
 				line += " (" + hint + ")"
 			}
@@ -46,7 +46,7 @@ func (r *Request) Unmatched(cs []Container) []string {
 				more++
 			default:
 				out = append(out, q.limits.key+": entry "+strconv.Itoa(en.number)+
-					": no container has a mount "+en.target.where()+" so far")
+					": no container of the pod has a mount "+en.target.where()+" yet")
 			}
 		}
 	}

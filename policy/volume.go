@@ -42,9 +42,9 @@ func (t *target) parseVolume() *problem {
 	t.volume = t.text[1:]
 	switch {
 	case t.volume == "":
-		return &problem{"no volume after the @", "write for example " + quoted("@data wbps=50Mi")}
+		return &problem{"missing volume name after @", "write for example " + quoted("@data wbps=50Mi")}
 	case !isLabel(t.volume):
-		return &problem{quoted(t.volume) + " is no volume name", hintLabel}
+		return &problem{"invalid volume name " + quoted(t.volume), hintLabel}
 	}
 	return nil
 }
@@ -56,7 +56,7 @@ func (e *evaluation) volume(cs []Container) {
 	t := &e.entry.target
 	if e.isAmbiguous(cs) {
 		e.fail(e.limits.error(e.entry, Invalid, &problem{
-			"two directories of the kubelet have the name " + quoted(t.volume) + ", and a PersistentVolume may be one of them",
+			"ambiguous volume name " + quoted(t.volume) + ": a volume of the pod and a PersistentVolume have it",
 			"write the path of the mount in the container",
 		}))
 		return
@@ -73,7 +73,7 @@ func (e *evaluation) volume(cs []Container) {
 	case e.scope == scopeNamed:
 		e.fail(e.limits.error(e.entry, Invalid, e.noVolume(&cs[0])))
 	default:
-		e.skip(t.name(), "no mount of the container is known to be of it")
+		e.skip(t.name(), "the container has no mount that is known to be of this volume")
 	}
 }
 
@@ -99,7 +99,7 @@ func (e *evaluation) isAmbiguous(cs []Container) bool {
 // mistake, see noMount.
 func (e *evaluation) noVolume(c *Container) *problem {
 	volume := e.entry.target.volume
-	p := &problem{cause: "no mount of the container is known to be of volume " + quoted(volume)}
+	p := &problem{cause: "unknown volume " + quoted(volume) + ": no mount of the container is known to come from it"}
 	if len(e.out.Errors) < maxHints {
 		var names []string
 		for i := range c.Mounts {

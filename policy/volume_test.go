@@ -11,7 +11,7 @@ func TestVolume(t *testing.T) {
 	// A subPath hides which plugin its volume is of.
 	sub := func(volume string, m Mount) Mount { m.Volume = volume; return m }
 	data := of("data", "csi", host()) // sdb and sdc are mounted below it
-	const two = `two directories of the kubelet have the name "data", and a PersistentVolume may be one of them (write the path of the mount in the container)`
+	const two = `ambiguous volume name "data": a volume of the pod and a PersistentVolume have it (write the path of the mount in the container)`
 	tests := []struct {
 		name   string
 		mounts []Mount
@@ -30,7 +30,7 @@ func TestVolume(t *testing.T) {
 		{name: "container beats containers", mounts: []Mount{data}, db: "@data wbps=1Mi", each: "/host wbps=2Mi rbps=2Mi", want: []string{"sda rbps=2097152 wbps=1048576"}},
 		{name: "containers skips what is not there", mounts: []Mount{data}, each: "@nope wbps=1Mi; @data wbps=1Mi", want: []string{"sda wbps=1048576"}},
 		{name: "max of memory", mounts: []Mount{of("data", "secret", mount("/s", tmpfs()))}, db: "@data wbps=max"},
-		{name: "no name is no volume", mounts: []Mount{mount("/data", on(sda))}, db: "@data wbps=1Mi", err: `no mount of the container is known to be of volume "data" (` + hintVolume + ")"},
+		{name: "no name is no volume", mounts: []Mount{mount("/data", on(sda))}, db: "@data wbps=1Mi", err: `unknown volume "data": no mount of the container is known to come from it (` + hintVolume + ")"},
 		{name: "two plugins", mounts: []Mount{data, sub("data", mount("/sub", on(sdb))), of("data", "empty-dir", mount("/e", on(sda)))}, db: "@data wbps=1Mi", err: two},
 		{name: "two others", mounts: []Mount{data, of("x", "csi", mount("/x", on(sdb))), of("x", "empty-dir", mount("/e", on(sdb)))}, db: "@data wbps=1Mi", want: []string{"sda wbps=1048576"}},
 	}
@@ -66,7 +66,7 @@ func TestVolumeIsTold(t *testing.T) {
 	}
 	want := []Skipped{
 		{from(keyDB, 2, "@mem"), "@mem", "tmpfs is memory, not a disk"},
-		{from(keyEach, 1, "@nope"), "@nope", "no mount of the container is known to be of it"},
+		{from(keyEach, 1, "@nope"), "@nope", "the container has no mount that is known to be of this volume"},
 	}
 	if diff := cmp.Diff(want, d.Skipped); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -95,7 +95,7 @@ func TestVolumeOfPod(t *testing.T) {
 		{name: "no disk", cs: []Container{memory}, err: `"@data" of container "memory" cannot be limited: tmpfs is memory, not a disk (remove the entry, or use a volume on a local disk)`},
 		{
 			name: "two volumes, each in another container", cs: []Container{a, other},
-			err: `two directories of the kubelet have the name "data", and a PersistentVolume may be one of them (write the path of the mount in the container)`,
+			err: `ambiguous volume name "data": a volume of the pod and a PersistentVolume have it (write the path of the mount in the container)`,
 		},
 	}
 	for _, tt := range tests {
@@ -109,7 +109,7 @@ func TestVolumeOfPod(t *testing.T) {
 		}
 		var unmatched []string
 		if tt.unmatched {
-			unmatched = []string{keyTotal + `: entry 1: no container has a mount that is known to be of volume "data" so far`}
+			unmatched = []string{keyTotal + `: entry 1: no container of the pod has a mount that is known to be of volume "data" yet`}
 		}
 		if diff := cmp.Diff(unmatched, r.Unmatched(tt.cs)); diff != "" {
 			t.Errorf("%s: unmatched: -want +got:\n%s", tt.name, diff)

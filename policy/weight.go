@@ -40,7 +40,7 @@ func (p *Policy) checkWeight(w *weightRequest) *Error {
 	return &Error{
 		Annotation: w.key,
 		Text:       strconv.FormatUint(uint64(w.value), 10),
-		Cause:      "the weight is over bounds.weight.max of this node's policy, which is " + most,
-		Hint:       "write at most " + most,
+		Cause:      "the weight is too large",
+		Hint:       "write at most " + most + ", bounds.weight.max of the node policy",
 	}
 }

@@ -11,8 +11,7 @@ const keyWeight = "weight.blkio.noderesource.dev/"
 // TestWeightBound: a pod cannot take a share from others unless the policy allows it.
 func TestWeightBound(t *testing.T) {
 	refused := func(scope, value, most string) string {
-		return "nri-blkio: " + keyWeight + scope + `: "` + value + `": the weight is over bounds.weight.max of this node's policy, which is ` +
-			most + " (write at most " + most + ")"
+		return "nri-blkio: " + keyWeight + scope + `: "` + value + `": the weight is too large (write at most ` + most + ", bounds.weight.max of the node policy)"
 	}
 	for _, tt := range []struct {
 		policy, scope, value string

@@ -91,7 +91,7 @@ func (w *Writeback) parseGuard(raw json.RawMessage) error {
 		return err
 	}
 	if raw != nil && size < minGuard {
-		return fmt.Errorf("%s: %s is no memory to run in (write at least 16Mi)", field, show(raw))
+		return fmt.Errorf("%s: %s is too small (minimum 16Mi)", field, show(raw))
 	}
 	w.DirtyGuard = uint64(size)
 	return nil
@@ -107,7 +107,7 @@ func (r *Repair) parse(raw json.RawMessage) error {
 	case "false":
 		*r = RepairOff
 	default:
-		return fmt.Errorf("writeback.repair: %s is none of auto, true and false", show(raw))
+		return fmt.Errorf("writeback.repair: unknown value %s (write auto, true or false)", show(raw))
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func parseSwitch(m map[string]json.RawMessage, name string, to *bool) error {
 	if m[name] == nil || json.Unmarshal(m[name], to) == nil {
 		return nil
 	}
-	return fmt.Errorf("writeback.%s: %s is neither true nor false", name, show(m[name]))
+	return fmt.Errorf("writeback.%s: expected true or false, found %s", name, show(m[name]))
 }
 
 func (b *Budget) parse(raw json.RawMessage) error {
@@ -135,7 +135,7 @@ func (b *Budget) parse(raw json.RawMessage) error {
 		whole(m["cpu"], field+".cpu", 1, 100, &b.CPU),
 	)
 	if err == nil && extra < minExtra {
-		err = fmt.Errorf("%s.extraBps: %s moves no file (write at least 64Ki)", field, show(m["extraBps"]))
+		err = fmt.Errorf("%s.extraBps: %s is too small (minimum 64Ki)", field, show(m["extraBps"]))
 	}
 	b.ExtraBps = uint64(extra)
 	return err
@@ -151,7 +151,7 @@ func whole(raw json.RawMessage, field string, low, high int, to *int) error {
 	}
 	n, err := strconv.Atoi(string(raw))
 	if err != nil || n < low || n > high {
-		return fmt.Errorf("%s: %s is no whole number from %d to %d", field, show(raw), low, high)
+		return fmt.Errorf("%s: expected a whole number from %d to %d, found %s", field, low, high, show(raw))
 	}
 	*to = n
 	return nil

@@ -98,19 +98,18 @@ func (c *checker) checkNames(r *podResult, req *policy.Request, containers []pol
 		for _, c := range containers {
 			names = append(names, c.Name)
 		}
-		r.Errors = append(r.Errors, fmt.Sprintf("the annotations name container %q, which the pod does not have (it has %s)",
+		r.Errors = append(r.Errors, fmt.Sprintf("unknown container %q in the annotations (the pod has %s)",
 			name, strings.Join(names, ", ")))
 	}
 	for _, w := range req.Unmatched(all) {
 		// A manifest has all that will come.
-		r.Warnings = append(r.Warnings, strings.TrimSuffix(w, " so far"))
+		r.Warnings = append(r.Warnings, strings.TrimSuffix(w, " yet"))
 	}
 }
 
 func (c *checker) checkRuntime(r *podResult, req *policy.Request, spec *corev1.PodSpec) {
 	if spec.RuntimeClassName != nil && c.handler == "" {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("the handler of RuntimeClass %q is not known here; "+
-			"name it with --handler to have it checked", *spec.RuntimeClassName))
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the handler of RuntimeClass %q is unknown (set --handler to check it)", *spec.RuntimeClassName))
 		return
 	}
 	if err := c.policy.CheckRuntime(req, c.handler); err != nil {

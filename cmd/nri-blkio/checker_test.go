@@ -87,8 +87,8 @@ func TestCheckerBackstop(t *testing.T) {
 
 func TestCheckerWarnings(t *testing.T) {
 	const noCost = "io.weight has no effect on this node: no disk has io.cost.qos enabled"
-	const noMemoryLimit = "container c: there is a write limit, and no memory limit of at most half of the node's memory: " +
-		"its dirty pages can fill the node's, and then every writer waits (set resources.limits.memory)"
+	const noMemoryLimit = "container c: write limit without a memory limit of at most half of the node's memory: " +
+		"its dirty pages can block all writers of the node (set resources.limits.memory)"
 	withMemory := func(limit string) corev1.ResourceRequirements {
 		return corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(limit)}}
 	}
@@ -143,7 +143,7 @@ func TestCheckerWarnings(t *testing.T) {
 		{
 			name: "RuntimeClass without --handler", key: "limits", value: "rootfs rbps=1Mi",
 			change:   func(_ *checker, s *corev1.PodSpec) { s.RuntimeClassName = &class },
-			warnings: []string{`the handler of RuntimeClass "kata" is not known here; name it with --handler to have it checked`},
+			warnings: []string{`the handler of RuntimeClass "kata" is unknown (set --handler to check it)`},
 		},
 		{
 			name: "a handler with a kernel of its own", key: "limits", value: "rootfs rbps=1Mi", errors: 1,

@@ -112,7 +112,7 @@ func (a *app) runCommand() *cobra.Command {
 // validate checks the flags whose values a library would take as they are.
 func (o *runOptions) validate() error {
 	if len(o.Index) != 2 || strings.Trim(o.Index, "0123456789") != "" {
-		return fmt.Errorf("--index: %q is not a number from 00 to 99, with two digits", o.Index)
+		return fmt.Errorf("--index: invalid value %q (write two digits)", o.Index)
 	}
 	if o.resync < minResync {
 		return fmt.Errorf("--resync: %v is too short (minimum %v)", o.resync, minResync)

@@ -68,7 +68,7 @@ func (v *volumes) container(ctx context.Context, c *corev1.Container, backings m
 	for _, m := range c.VolumeMounts {
 		vol, ok := backings[m.Name]
 		if !ok {
-			problems = append(problems, fmt.Sprintf("container %s mounts volume %q, which the pod does not have", c.Name, m.Name))
+			problems = append(problems, fmt.Sprintf("container %s: unknown volume %q", c.Name, m.Name))
 			continue
 		}
 		mount := policy.Mount{Destination: path.Clean(m.MountPath), ReadOnly: m.ReadOnly || vol.readOnly, Backing: vol.backing}
@@ -89,7 +89,7 @@ func (v *volumes) container(ctx context.Context, c *corev1.Container, backings m
 	for _, d := range c.VolumeDevices {
 		vol, ok := backings[d.Name]
 		if !ok {
-			problems = append(problems, fmt.Sprintf("container %s has volume device %q, which the pod does not have", c.Name, d.Name))
+			problems = append(problems, fmt.Sprintf("container %s: unknown volume device %q", c.Name, d.Name))
 			continue
 		}
 		out.Mounts = append(out.Mounts, policy.Mount{

@@ -170,7 +170,7 @@ func TestVolumesBelowAndDevices(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			v := volumes{storage: pathResolver{}, kubeletRoot: "/kubelet", targets: tt.targets}
 			cs, problems := v.containers(context.Background(), &spec)
-			if d := cmp.Diff([]string{`container a has volume device "none", which the pod does not have`}, problems); d != "" {
+			if d := cmp.Diff([]string{`container a: unknown volume device "none"`}, problems); d != "" {
 				t.Errorf("-want +got:\n%s", d)
 			}
 			own := cs[0].Mounts[len(cs[0].Mounts)-3:]
@@ -229,7 +229,7 @@ func TestVolumesOrder(t *testing.T) {
 	if d := cmp.Diff([]string{"init", "b", "a"}, names); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
-	if d := cmp.Diff([]string{`container b mounts volume "none", which the pod does not have`}, problems); d != "" {
+	if d := cmp.Diff([]string{`container b: unknown volume "none"`}, problems); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
 }

@@ -28,27 +28,27 @@ var refusals = []refusal{
 	{"no-target", "wbps=1Mi", `entry 1 "wbps=1Mi": no target before "wbps=1Mi" (write "/path", @VOLUME, rootfs or * first)`},
 	{"relative-path", "data/x wbps=1Mi", `entry 1 "data/x wbps=1Mi": path "data/x" is not absolute (write a path in the container that starts with /)`},
 	{"two-targets", "/data rootfs wbps=1Mi", `entry 1 "/data rootfs wbps=1Mi": "rootfs" is not key=value (write for example wbps=50Mi, without blanks in it)`},
-	{"open-quote", `"/data wbps=1Mi`, `entry 1 "\"/data wbps=1Mi": the quote is not closed (write \" for a quote inside a quoted path)`},
-	{"dots", "/data/../etc wbps=1Mi", `entry 1 "/data/../etc wbps=1Mi": path "/data/../etc" has ".." in it (write the path without it)`},
-	{"volume-name", "@Data_1 wbps=1Mi", `entry 1 "@Data_1 wbps=1Mi": "Data_1" is no volume name (at most 63 of a-z, 0-9 and -, with - neither first nor last)`},
+	{"open-quote", `"/data wbps=1Mi`, `entry 1 "\"/data wbps=1Mi": unterminated quote (write \" for a quote inside a quoted path)`},
+	{"dots", "/data/../etc wbps=1Mi", `entry 1 "/data/../etc wbps=1Mi": path "/data/../etc" contains ".." (write the path without it)`},
+	{"volume-name", "@Data_1 wbps=1Mi", `entry 1 "@Data_1 wbps=1Mi": invalid volume name "Data_1" (use at most 63 of a-z, 0-9 and -, not starting or ending with -)`},
 	{
 		"volume", "@data wbps=1Mi", // no kubelet made the mounts of these containers
-		`entry 1 "@data wbps=1Mi": no mount of the container is known to be of volume "data" (write the path of the mount: the kubelet's directories ` +
+		`entry 1 "@data wbps=1Mi": unknown volume "data": no mount of the container is known to come from it (write the path of the mount: the kubelet's directories ` +
 			`tell the names of emptyDir, configMap, secret, projected, downwardAPI and inline CSI volumes, not of hostPath volumes, claims, raw block and image volumes)`,
 	},
-	{"claim", "pvc:data wbps=1Mi", `entry 1 "pvc:data wbps=1Mi": pvc: targets are not supported by this version yet (write the path of the mount in the container)`},
-	{"unit", "/data wbps=50MB", `entry 1 "/data wbps=50MB": "50MB" is no Kubernetes quantity (write 50M or 50Mi)`},
-	{"capital-k", "/data wiops=10K", `entry 1 "/data wiops=10K": "10K" is no Kubernetes quantity (write 10k)`},
+	{"claim", "pvc:data wbps=1Mi", `entry 1 "pvc:data wbps=1Mi": pvc: targets are not supported (write the path of the mount in the container)`},
+	{"unit", "/data wbps=50MB", `entry 1 "/data wbps=50MB": invalid quantity "50MB" (write 50M or 50Mi)`},
+	{"capital-k", "/data wiops=10K", `entry 1 "/data wiops=10K": invalid quantity "10K" (write 10k)`},
 	{"fraction", "/data wbps=100000.5", `entry 1 "/data wbps=100000.5": "100000.5" is not a whole number (write a whole number such as 50Mi)`},
 	{"milli", "/data wbps=50m", `entry 1 "/data wbps=50m": "50m" is a fraction: m is Kubernetes' suffix for thousandths (write 50M or 50Mi)`},
 	{"negative", "/data wbps=-5Mi", `entry 1 "/data wbps=-5Mi": "-5Mi" is negative (write a whole number such as 50Mi, or max for no limit)`},
-	{"zero", "/data wbps=0", `entry 1 "/data wbps=0": wbps=0 would stop all I/O (write max for no limit)`},
-	{"too-large", "/data wiops=5G", `entry 1 "/data wiops=5G": "5G" is more than the kernel can hold (write at most 4294967294, or max for no limit)`},
+	{"zero", "/data wbps=0", `entry 1 "/data wbps=0": wbps=0 stops all I/O (write max for no limit)`},
+	{"too-large", "/data wiops=5G", `entry 1 "/data wiops=5G": "5G" is too large (write at most 4294967294, or max for no limit)`},
 	{"under-floor", "/data wbps=1Ki", `entry 1 "/data wbps=1Ki": wbps=1Ki is under this node's floor (write at least 64Ki)`},
 	{"iops-under-floor", "/data riops=7", `entry 1 "/data riops=7": riops=7 is under this node's floor (write at least 8)`},
-	{"key-twice", "/data wbps=1Mi wbps=2Mi", `entry 1 "/data wbps=1Mi wbps=2Mi": key "wbps" is there twice (write it once)`},
-	{"target-twice", "/data wbps=1Mi; /data/ rbps=1Mi", `entry 2 "/data/ rbps=1Mi": target "/data/" is in entry 1 already (write one entry with all its limits)`},
-	{"conflict", "/data wbps=1Mi; /data/too wbps=2Mi", `entry 2 "/data/too wbps=2Mi": "/data/too" (wbps=2Mi) and "/data" (1Mi) of entry 1 are on one disk, vdb VDB (write one value for both)`},
+	{"key-twice", "/data wbps=1Mi wbps=2Mi", `entry 1 "/data wbps=1Mi wbps=2Mi": duplicate key "wbps" (write it once)`},
+	{"target-twice", "/data wbps=1Mi; /data/ rbps=1Mi", `entry 2 "/data/ rbps=1Mi": duplicate target "/data/", first in entry 1 (write all its limits into one entry)`},
+	{"conflict", "/data wbps=1Mi; /data/too wbps=2Mi", `entry 2 "/data/too wbps=2Mi": conflicting wbps on disk vdb VDB: "/data/too" has 2Mi, "/data" in entry 1 has 1Mi (write one value for both)`},
 	{"no-mount", "/dat wbps=1Mi", `entry 1 "/dat wbps=1Mi": "/dat" is on no mount of the container (did you mean "/data"?)`},
 	{
 		"no-mount-among-others", "/data wbps=1Mi; rootfs riops=100; /srv/app wbps=1Mi",
@@ -57,14 +57,14 @@ var refusals = []refusal{
 	{"root", "/ wbps=1Mi", `entry 1 "/ wbps=1Mi": "/" is the root filesystem of the container (write rootfs)`},
 	{"tmpfs", "/mem wbps=1Mi", `entry 1 "/mem wbps=1Mi": "/mem" cannot be limited: tmpfs is memory, not a disk (remove the entry, or use a volume on a local disk)`},
 	{"proc", "/proc/sys wbps=1Mi", `entry 1 "/proc/sys wbps=1Mi": "/proc/sys" cannot be limited: proc is not stored on a disk (remove the entry, or use a volume on a local disk)`},
-	{"ansi", "/data \x1b[31mwbps=1Mi\x1b[0m", `entry 1 "/data \x1b[31mwbps=1Mi\x1b[0m": a control character is in it (remove it)`},
-	{"right-to-left", "/data wbps=\u202e1Mi", `entry 1 "/data wbps=\u202e1Mi": "\u202e1Mi" is not a number (write a whole number such as 50Mi)`},
+	{"ansi", "/data \x1b[31mwbps=1Mi\x1b[0m", `entry 1 "/data \x1b[31mwbps=1Mi\x1b[0m": control character in the entry (remove it)`},
+	{"right-to-left", "/data wbps=\u202e1Mi", `entry 1 "/data wbps=\u202e1Mi": invalid number "\u202e1Mi" (write a whole number such as 50Mi)`},
 	{"huge", "/data wbps=" + strings.Repeat("9", 70<<10), `the value is longer than 64 KiB (name fewer targets, or use *)`},
 	{
 		"long-text", "/data " + strings.Repeat("wbps=1Mi ", 500),
-		`entry 1 "/data` + strings.Repeat(" wbps=1Mi", 30) + ` wbps=1"...: key "wbps" is there twice (write it once)`,
+		`entry 1 "/data` + strings.Repeat(" wbps=1Mi", 30) + ` wbps=1"...: duplicate key "wbps" (write it once)`,
 	},
-	{"many", strings.Repeat("/data/x wbps=1Mi;", 300), `entry 2 "/data/x wbps=1Mi": target "/data/x" is in entry 1 already (write one entry with all its limits)`},
+	{"many", strings.Repeat("/data/x wbps=1Mi;", 300), `entry 2 "/data/x wbps=1Mi": duplicate target "/data/x", first in entry 1 (write all its limits into one entry)`},
 }
 
 // TestRefusals: an error fails the container that it is about, and no other.
@@ -84,7 +84,7 @@ func TestRefusals(t *testing.T) {
 	}
 	t.Run("weight", func(t *testing.T) {
 		wantRefusal(t, pod, "weight", weight+"container.weight",
-			`"0": not a weight (write a whole number from 1 to 10000; 100 is the default of each cgroup)`)
+			`"0": invalid weight (write a whole number from 1 to 10000; the default is 100)`)
 	})
 	t.Run("others start", func(t *testing.T) {
 		k := pod.run(refusedConfig("good"))
@@ -149,11 +149,11 @@ func TestPodRefusals(t *testing.T) {
 		name, key, value, want string
 	}{
 		{"bare key", strings.TrimSuffix(limits, "/"), "/data wbps=1Mi", `no scope after the prefix (write /containers for each container, /pod-total for the pod as a whole, or /container.NAME)`},
-		{"pod", limits + "pod", "/data wbps=1Mi", `"pod" is no scope here (write /containers for each container, /pod-total for the pod as a whole, or /container.NAME)`},
+		{"pod", limits + "pod", "/data wbps=1Mi", `invalid scope "pod" (write /containers for each container, /pod-total for the pod as a whole, or /container.NAME)`},
 		{"unknown scope", limits + "container", "/data wbps=1Mi", `unknown scope "container" (did you mean "containers"?)`},
 		{"containers with a name", limits + "containers.c", "/data wbps=1Mi", `unknown scope "containers.c" (did you mean "container.c"?)`},
 		{"unknown annotation", "limit.blkio.noderesource.dev/containers", "/data wbps=1Mi", `unknown annotation (did you mean "limits.blkio.noderesource.dev"?)`},
-		{"class", "class.blkio.noderesource.dev/containers", "bronze", `"bronze": classes are not supported by this version yet (write limits.blkio.noderesource.dev/containers)`},
+		{"class", "class.blkio.noderesource.dev/containers", "bronze", `"bronze": classes are not supported (write limits.blkio.noderesource.dev/containers)`},
 		{"containers", limits + "containers", "/data wbps=1", `entry 1 "/data wbps=1": wbps=1 is under this node's floor (write at least 64Ki)`},
 		{"pod-total", limits + "pod-total", "/mem wbps=1Mi", `entry 1 "/mem wbps=1Mi": "/mem" of container "c" cannot be limited: tmpfs is memory, not a disk (remove the entry, or use a volume on a local disk)`},
 	}

@@ -113,7 +113,7 @@ func refusedVolumes(on func(name, fs string, disks ...string) store) []volumeKin
 		},
 		{
 			store: on("hostPath by name", "ext4"), Volume: "hostPath: {path: " + volumes["ext4"] + "}",
-			by: "@hostpath-by-name", refuse: `no mount of the container is known to be of volume`,
+			by: "@hostpath-by-name", refuse: `no mount of the container is known to come from it`,
 		},
 	}
 }
