@@ -105,3 +105,38 @@ func TestVerdictOwn(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestVerdictDecided: an inode goes to another cgroup with more than half of the votes.
+func TestVerdictDecided(t *testing.T) {
+	for _, tt := range []struct {
+		history uint16
+		foreign int
+		want    bool
+	}{
+		{0, 0, false},
+		{0x00ff, 8, false},
+		{0x01ff, 9, true},
+		{0xaaaa, 8, false},
+		{0xffff, 16, true},
+	} {
+		v := Verdict{History: tt.history}
+		if v.Foreign() != tt.foreign || v.Decided() != tt.want {
+			t.Errorf("%04x: %d foreign votes, decided %v", tt.history, v.Foreign(), v.Decided())
+		}
+	}
+}
+
+// TestRoundTime: a round takes its pages' time at the bandwidth, rounded up.
+func TestRoundTime(t *testing.T) {
+	for _, tt := range []struct{ pages, bandwidth, want uint64 }{
+		{25600, 25600, second},
+		{1, 25600, 1},
+		{0, 25600, 0},
+		{16, 8192, 16},
+		{1, 0, second}, // the kernel takes 1 page per second for none
+	} {
+		if got := RoundTime(tt.pages, tt.bandwidth); got != tt.want {
+			t.Errorf("%d pages at %d a second: %d, want %d", tt.pages, tt.bandwidth, got, tt.want)
+		}
+	}
+}
