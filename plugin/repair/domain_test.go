@@ -3,9 +3,10 @@ package repair
 import (
 	"os"
 	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
@@ -153,24 +154,6 @@ func TestAccounts(t *testing.T) {
 	}
 }
 
-// TestMappingsLooks: of an account no more are looked at than its own part, and others'
-// are all the same.
-func TestMappingsLooks(t *testing.T) {
-	m := newMappings(nil, "")
-	for i := range maxLooks {
-		if !m.enter("evil", strconv.Itoa(i)) {
-			t.Fatalf("the %d. is not looked at", i)
-		}
-	}
-	if m.enter("evil", "more") || !m.enter("victim", "v") || m.enter("victim", "v") {
-		t.Error("an account takes the looks of others, or a cgroup is looked at twice")
-	}
-	m.exit("evil", "0", nil)
-	if !m.enter("evil", "more") {
-		t.Error("what has been looked at is counted")
-	}
-}
-
 // TestRecordsReadAgain: a record is decoded when it has changed, and counts then.
 func TestRecordsReadAgain(t *testing.T) {
 	tree := testTree(t, map[string]record.Record{
@@ -202,5 +185,95 @@ func TestRecordsReadAgain(t *testing.T) {
 	}
 	if refresh(); len(d.subjects) != 1 || len(d.readings) != 1 {
 		t.Errorf("a record that has gone is known still: %v", d.subjects)
+	}
+}
+
+// TestRemovedBelowLimit: what a container's own cgroup has left runs under the container's
+// limit as long as the container is there, and what the container has left under none.
+func TestRemovedBelowLimit(t *testing.T) {
+	tree := testTree(t, map[string]record.Record{
+		"kubepods/podone/a": {Namespace: "ns", Pod: "one", Kind: record.KindContainer, Container: "a", Limits: limitsOf("8:0", "wbps", 1<<20)},
+	})
+	d := newDomains(tree)
+	if err := d.refresh(); err != nil {
+		t.Fatal(err)
+	}
+	fs := &filesystem{disks: []blkio.Dev{{Major: 8}}}
+	const inner = 5
+	outer := d.subjects["kubepods/podone/a"].id
+	tree.paths = map[uint64]string{inner: "kubepods/podone/a/inner", outer: "kubepods/podone/a"}
+	limited := domain{cgroup: "kubepods/podone/a"}
+	if d.of(inner, fs) != limited || d.of(outer, fs) != limited {
+		t.Fatalf("they run under %v and %v", d.of(inner, fs), d.of(outer, fs))
+	}
+	clear(tree.paths)
+	d.moment()
+	if got := d.of(inner, fs); got != limited {
+		t.Errorf("the removed inner cgroup runs under %v", got)
+	}
+	if got := d.of(outer, fs); got != (domain{dead: outer}) {
+		t.Errorf("the removed container runs under %v", got)
+	}
+	if got := d.who(outer); got.String() != "ns/one a (ended)" || d.account(outer) != "one" {
+		t.Errorf("the removed container is %q, of %q", got, d.account(outer))
+	}
+	clear(d.subjects)
+	if got := d.of(inner, fs); got != (domain{dead: inner}) {
+		t.Errorf("when the container is gone too, the inner cgroup runs under %v", got)
+	}
+}
+
+// TestParty: names of cgroups in tables.
+func TestParty(t *testing.T) {
+	who := Who{Namespace: "ns", Pod: "p", Container: "c"}
+	for want, p := range map[string]Party{
+		"none":                 {},
+		"ns/p c":               {Who: who, CgroupID: 1, Cgroup: "kubepods/p/c"},
+		"ns/p":                 {Who: Who{Namespace: "ns", Pod: "p"}, CgroupID: 1},
+		"ns/p c (ended)":       {Who: who, CgroupID: 1, Gone: true},
+		"gone":                 {CgroupID: 1, Gone: true},
+		"system.slice/a.scope": {CgroupID: 1, Cgroup: "system.slice/a.scope"},
+	} {
+		if got := p.String(); got != want {
+			t.Errorf("%+v: got %q, want %q", p, got, want)
+		}
+	}
+}
+
+// TestOwnedByItself: of a container that may write its record its io.max counts, as far as
+// it limits writes.
+func TestOwnedByItself(t *testing.T) {
+	tree := testTree(t, nil)
+	for cgroup, max := range map[string]string{
+		"limited":   "8:0 rbps=1000 wbps=2000 riops=max wiops=max\n8:16 rbps=max wbps=max riops=max wiops=30\n",
+		"unlimited": "8:0 rbps=1000 wbps=max riops=max wiops=max\n",
+		"broken":    "nonsense",
+		"none":      "",
+	} {
+		if err := os.MkdirAll(filepath.Join(tree.dir, cgroup), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if max == "" {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(tree.dir, cgroup, "io.max"), []byte(max), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := map[blkio.Dev]blkio.Limits{
+		{Major: 8}:            {blkio.Wbps: 2000},
+		{Major: 8, Minor: 16}: {blkio.Wiops: 30},
+	}
+	got := map[blkio.Dev]blkio.Limits{}
+	for _, l := range newReading(ownedByItself(tree.Cgroup("limited"))).limits {
+		got[l.Dev] = l.Limits
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want, +got):\n%s", diff)
+	}
+	for _, cgroup := range []string{"unlimited", "broken", "none"} {
+		if got := newReading(ownedByItself(tree.Cgroup(cgroup))); len(got.limits) > 0 {
+			t.Errorf("%s: %v", cgroup, got.limits)
+		}
 	}
 }

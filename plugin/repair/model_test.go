@@ -41,6 +41,7 @@ type modelFile struct {
 	rounds  int
 	written int64 // pages that rounds wrote out
 	path    string
+	mapped  bool  // by its writer: its pages are not dropped
 	err     error // of each call
 }
 
@@ -208,12 +209,23 @@ func (f *modelFile) Drop(offset, length int64) error {
 	f.settle()
 	now := time.Now()
 	f.in(offset, length, func(i int64, p *modelPage) {
-		if !p.dirty && !now.Before(p.until) {
+		if !p.dirty && !now.Before(p.until) && !f.mapped {
 			delete(f.pages, i)
 		}
 	})
 	f.round(offset, length)
 	return f.err
+}
+
+// pageOut is process_madvise(MADV_PAGEOUT) of all of its mappings.
+func (f *modelFile) pageOut() {
+	f.cache.mu.Lock()
+	defer f.cache.mu.Unlock()
+	for i, p := range f.pages {
+		if !p.dirty {
+			delete(f.pages, i)
+		}
+	}
 }
 
 func (f *modelFile) Cached(offset, length int64) (out writeback.Cached, ok bool) {

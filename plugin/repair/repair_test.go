@@ -21,21 +21,29 @@ import (
 
 // fakeObserver sees what a test gives it.
 type fakeObserver struct {
-	rings chan writeback.Dirtied
-	read  func() []writeback.Dirtied
+	rings        chan writeback.Dirtied
+	read         func() []writeback.Dirtied
+	lost         uint64
+	err          error // of each call
+	noSubvolumes bool
+	closed       bool
 }
 
-func (o *fakeObserver) Watch([]blkio.Dev) error           { return nil }
-func (o *fakeObserver) SetAlarm() error                   { return nil }
+func (o *fakeObserver) Watch([]blkio.Dev) error           { return o.err }
+func (o *fakeObserver) SetAlarm() error                   { return o.err }
 func (o *fakeObserver) Foreign() <-chan writeback.Dirtied { return o.rings }
-func (o *fakeObserver) Subvolumes() bool                  { return true }
-func (o *fakeObserver) Close() error                      { return nil }
+func (o *fakeObserver) Subvolumes() bool                  { return !o.noSubvolumes }
+
+func (o *fakeObserver) Close() error {
+	o.closed = true
+	return o.err
+}
 
 func (o *fakeObserver) Read() ([]writeback.Dirtied, uint64, error) {
 	if o.read == nil {
-		return nil, 0, nil
+		return nil, o.lost, o.err
 	}
-	return o.read(), 0, nil
+	return o.read(), o.lost, o.err
 }
 
 // fakeStorage is one filesystem on 8:0.

@@ -412,3 +412,32 @@ func TestSimulationBudget(t *testing.T) {
 		}
 	})
 }
+
+// TestSimulationMapped: a writer that maps its file is charged for it once it was paged
+// out of its mappings.
+func TestSimulationMapped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pid = 4711
+		s := newSimulation(t, policy.Default())
+		f := s.file(1, s.x)
+		f.writes(s.x, 0, 256)
+		f.clean()
+		f.mapped = true
+		if err := os.WriteFile(filepath.Join(s.tree.dir, "kubepods/podone/a/cgroup.procs"), []byte("4711\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		s.procs.process = func(_ string, of int, in writeback.Inode, _, _ int64, _ int) (int, error) {
+			if of != pid || in != f.Inode {
+				t.Errorf("%s is paged out of %d", in, of)
+			}
+			f.pageOut()
+			return 100, nil
+		}
+		s.run(func() {
+			s.writes(f, 10*time.Second, writer{cgroup: s.a, pages: 256, every: 100 * time.Millisecond, syncs: true})
+		})
+		if got := s.ownerOf(f); got != s.a {
+			t.Errorf("the file belongs to %d, want %d", got, s.a)
+		}
+	})
+}

@@ -1,0 +1,173 @@
+package repair
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+)
+
+// compareVisits looks into visits.
+func compareVisits() cmp.Option { return cmp.AllowUnexported(visit{}) }
+
+// TestVisit: a visit is to what was written since the last one, and drops where much of
+// that is charged to others.
+func TestVisit(t *testing.T) {
+	n := newNodeTest(t)
+	const writer = 5
+	n.domains.cgroups.(*modelTree).paths = map[uint64]string{writer: "kubepods/podone/a"}
+	for _, tt := range []struct {
+		name string
+		task task
+		want visit
+		left share // of the writer's, after it
+	}{
+		{
+			"written to",
+			task{&file{ownerID: 9}, move, &share{first: 4096, last: 8192, fresh: 8192}},
+			visit{work: move, ownerID: 9, first: 4096, last: 8192, fresh: 8192},
+			share{first: 4096, last: 8192},
+		},
+		{
+			"by a writer whose pages are charged to others",
+			task{&file{}, move, &share{last: 8192, fresh: 8192, freshWrong: 8192, writers: []uint64{writer, 77}}},
+			visit{work: move, last: 8192, fresh: 8192, drops: true, writers: []string{"kubepods/podone/a"}},
+			share{last: 8192, writers: []uint64{writer, 77}},
+		},
+		{
+			"by such a writer, again: its mappings were looked for",
+			task{&file{drops: 1}, move, &share{last: 8192, fresh: 8192, freshWrong: 8192, writers: []uint64{writer}}},
+			visit{work: move, last: 8192, fresh: 8192, drops: true},
+			share{last: 8192, writers: []uint64{writer}},
+		},
+		{
+			"by such a writer, later",
+			task{&file{drops: mappedEvery}, move, &share{fresh: 1, freshWrong: 1, writers: []uint64{writer}}},
+			visit{work: move, fresh: 1, drops: true, writers: []string{"kubepods/podone/a"}},
+			share{writers: []uint64{writer}},
+		},
+		{
+			"where the last visit stopped",
+			task{&file{dropAt: 12345}, drop, &share{fresh: 1, freshWrong: 1}},
+			visit{work: drop, fresh: 1, drops: true, dropAt: 12345},
+			share{},
+		},
+		{
+			"what is left of the owner before: all that was ever written",
+			task{&file{leftovers: 1, drops: 1}, drop, &share{first: 100, last: 200, low: 10, high: 9000, fresh: 1}},
+			visit{work: drop, first: 10, last: 9000, fresh: 1, drops: true},
+			share{first: 100, last: 200, low: 10, high: 9000},
+		},
+		{
+			"at the end of what a file can have",
+			task{&file{}, move, &share{first: 1<<64 - 1, last: 1<<64 - 1, fresh: 1}},
+			visit{work: move, first: maxOffset, last: maxOffset, fresh: 1},
+			share{first: 1<<64 - 1, last: 1<<64 - 1},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n.domains.moment()
+			tt.task.shares = []share{*tt.task.to}
+			tt.task.to = &tt.task.shares[0]
+			got := n.visit(n.now, &tt.task)
+			if diff := cmp.Diff(tt.want, got, compareVisits()); diff != "" {
+				t.Errorf("the visit (-want, +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.left, *tt.task.to, cmp.AllowUnexported(share{}, domain{})); diff != "" {
+				t.Errorf("what was written since then (-want, +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestVisitLeftovers: a few visits after a move drop what others have left, each after a
+// time; the pages of others that stay after many are left for a longer one.
+func TestVisitLeftovers(t *testing.T) {
+	n := newNodeTest(t)
+	f := &file{leftovers: leftoverPasses}
+	to := &share{fresh: 1}
+	for i := range leftoverPasses {
+		v := n.visit(n.now, &task{f, drop, to})
+		if !v.drops || f.leftovers != leftoverPasses-1-i || !f.leftoversAt.Equal(n.now.Add(leftoverEvery)) {
+			t.Errorf("visit %d: %+v, the file has %d leftovers", i, v, f.leftovers)
+		}
+	}
+	if v := n.visit(n.now, &task{f, drop, to}); v.drops {
+		t.Errorf("after the last one: %+v", v)
+	}
+	f.drops = maxDrops - 1
+	n.visit(n.now, &task{f, drop, &share{fresh: 2, freshWrong: 2}})
+	if f.drops != 0 || !f.notBefore.Equal(n.now.Add(firstRest)) {
+		t.Errorf("after %d drops the file rests until %v", maxDrops, f.notBefore)
+	}
+}
+
+// TestDispatchBudget: of many files that are new those begin that the policy allows; the
+// others wait for their turn.
+func TestDispatchBudget(t *testing.T) {
+	n := newNodeTest(t)
+	n.files.set(n.now, 4)
+	n.writes(n.watches(0), "one", "a", 20)
+	began := 0
+	for range 10 {
+		n.acts()
+		for _, pass := range n.busy {
+			began += len(pass.files)
+			n.exit(pass.passKey)
+		}
+	}
+	if began == 0 || began > 8 {
+		t.Errorf("%d of 20 files were begun with at 4 a second", began)
+	}
+	waiting := 0
+	for _, f := range n.ledger.files {
+		if f.state == StateWaiting {
+			waiting++
+		}
+	}
+	if waiting != 20-began {
+		t.Errorf("%d files wait, %d were begun with", waiting, began)
+	}
+	n.now = n.now.Add(time.Second)
+	if got := n.acts()["one"]; got == 0 {
+		t.Error("none begins a second later")
+	}
+}
+
+// TestDispatchLeaves: a pass ends when something else is to be done to its file, and goes
+// on for more of the same.
+func TestDispatchLeaves(t *testing.T) {
+	n := newNodeTest(t)
+	n.domains.cgroups.(*modelTree).paths = map[uint64]string{5: "kubepods/podone/a"} // its writer runs
+	fs := n.watches(0)
+	n.writes(fs, "one", "a", 1)
+	n.acts()
+	pass := n.visiting[n.last]
+	if pass == nil {
+		t.Fatal("there is no pass")
+	}
+	f := n.ledger.files[n.last]
+	to := &f.shares[0]
+	to.fresh = 4096
+	n.dispatch(n.now, []task{{f, move, to}})
+	if len(pass.leave) != 0 {
+		t.Error("it ends for more of the same")
+	}
+	n.dispatch(n.now, []task{{f, move, &share{account: "one"}}}) // nothing was written
+	if len(pass.leave) != 0 {
+		t.Error("it ends for nothing")
+	}
+	n.dispatch(n.now, []task{{f, drop, to}})
+	if len(pass.leave) != 1 {
+		t.Error("it goes on, and is to drop")
+	}
+	// Another file of the pod on that filesystem waits for the pass, and ends it.
+	<-pass.leave
+	other := &file{Inode: writeback.Inode{Dev: fs.dev, Number: 99}, fs: fs}
+	n.dispatch(n.now, []task{{other, move, &share{account: "one", fresh: 1}}})
+	if len(pass.leave) != 1 || n.visiting[other.Inode] != nil {
+		t.Error("it goes on, and another file waits")
+	}
+}
