@@ -21,8 +21,7 @@ func (r *Repairer) read(now time.Time) int {
 	r.hears = err == nil && r.observer.Foreign() != nil
 	found, lost, err := r.observer.Read()
 	r.complain("read", "Who writes to which file is not seen", err)
-	r.counts.lost.Store(lost + r.ledger.full)
-	if lost+r.ledger.full > 0 {
+	if before := r.counts.lost.Swap(lost + r.ledger.full); lost+r.ledger.full > before {
 		r.complain("lost", "More files are written to than there is room for", errTooMany)
 	}
 	r.domains.moment()

@@ -267,6 +267,7 @@ func (r *Repairer) withoutSubvolumes(watched map[blkio.Dev]*filesystem) {
 	if time.Since(r.reloaded) > reloadEvery {
 		r.reloaded = time.Now()
 		if next, err := r.load(); err == nil {
+			r.ledger.full = r.counts.lost.Load() // the next one counts from 0
 			r.complain("reload", "A program cannot be unloaded", r.observer.Close())
 			r.observer = next
 		}
