@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	apiVersion = domain + "/v1alpha1"
+	apiVersion = Domain + "/v1alpha1"
 	fileKind   = "NodePolicy"
 )
 

@@ -7,8 +7,11 @@ import (
 	"strings"
 )
 
-// domain is what our annotations' prefixes end in.
-const domain = "blkio.noderesource.dev"
+// Domain is what the prefixes of the plugin's annotations end in: KIND.DOMAIN/SCOPE.
+const Domain = "blkio.noderesource.dev"
+
+// Kinds returns the kinds of annotations.
+func Kinds() []string { return []string{"limits", "weight", "class"} }
 
 // Request is what the annotations of one pod ask for.
 type Request struct {
@@ -59,7 +62,7 @@ func ParseRequest(annotations map[string]string) *Request {
 	slices.Sort(keys)
 	r.first = keys[0]
 	if len(keys) > maxKeys {
-		return r.tooMuch(r.first, "more than "+strconv.Itoa(maxKeys)+" annotations of "+domain+" on one pod",
+		return r.tooMuch(r.first, "more than "+strconv.Itoa(maxKeys)+" annotations of "+Domain+" on one pod",
 			"write /containers once for what all containers share")
 	}
 	for _, key := range keys {
@@ -117,17 +120,17 @@ func Concerns(annotations map[string]string) bool {
 }
 
 func isOurs(prefix string) bool {
-	kind, ok := strings.CutSuffix(prefix, domain)
+	kind, ok := strings.CutSuffix(prefix, Domain)
 	return ok && (kind == "" || strings.HasSuffix(kind, "."))
 }
 
 func (r *Request) parse(key, value string) {
 	prefix, scope, slash := strings.Cut(key, "/")
-	kind := strings.TrimSuffix(strings.TrimSuffix(prefix, domain), ".")
-	if kind != "limits" && kind != "weight" && kind != "class" {
-		p := &problem{"unknown annotation", suggest(prefix, "limits."+domain, "weight."+domain, "class."+domain)}
+	kind := strings.TrimSuffix(strings.TrimSuffix(prefix, Domain), ".")
+	if !slices.Contains(Kinds(), kind) {
+		p := &problem{"unknown annotation", suggest(prefix, "limits."+Domain, "weight."+Domain, "class."+Domain)}
 		if p.hint == "" {
-			p.hint = "there are limits." + domain + " and weight." + domain
+			p.hint = "there are limits." + Domain + " and weight." + Domain
 		}
 		r.podWide = append(r.podWide, &Error{Annotation: key, Cause: p.cause, Hint: p.hint})
 		return
@@ -149,7 +152,7 @@ func (r *Request) parse(key, value string) {
 	case "class":
 		target.class = &Error{
 			Annotation: key, Text: value,
-			Cause: "classes are not supported", Hint: "write limits." + domain + "/" + scope,
+			Cause: "classes are not supported", Hint: "write limits." + Domain + "/" + scope,
 		}
 	}
 }

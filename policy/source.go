@@ -59,7 +59,7 @@ func (s Source) Text() string {
 
 // String returns the name without the domain, and the entry: "limits/container.db #1".
 func (s Source) String() string {
-	text := strings.Replace(s.Text(), "."+domain+"/", "/", 1)
+	text := strings.Replace(s.Text(), "."+Domain+"/", "/", 1)
 	if s.Entry > 0 {
 		text += fmt.Sprintf(" #%d", s.Entry)
 	}

@@ -6,20 +6,33 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/manifest"
 	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 const checkLong = `Say what a pod would get on this node, without starting it: which line would be
 written for which disk, and why, or what is wrong with its annotations.
 
-FILE holds one or more Pods, or workloads with a pod template (Deployment,
-StatefulSet, DaemonSet, ReplicaSet, Job, CronJob), YAML or JSON; - is stdin.
-Objects of other kinds are left out.
+PATH is a file, a directory, or - for stdin; give -f once for each. A directory is
+read with those below it: all .yaml, .yml and .json files. Files have any number of
+Pods and workloads with a pod template (Deployment, StatefulSet, DaemonSet,
+ReplicaSet, ReplicationController, Job, CronJob, PodTemplate, and lists of them),
+YAML or JSON. Other kinds are read where they contain a pod template, and left out
+where not.
+
+Findings in the files come first, with FILE:LINE: annotations in the wrong place,
+annotations whose name is nearly one of ours, and what the API server would reject.
+For each pod follow the lines, the errors, and what the node's policy makes of
+these: a container that is not created, that starts without a limit (onError:
+ignore), or a node that writes nothing (mode: observe).
 
 The mounts are derived from the manifest. The disk of a PersistentVolumeClaim or
 a CSI volume is known only once it is mounted: limits on it are shown with a
@@ -30,7 +43,7 @@ volume, a claim, a raw block or an image volume.
 The exit status is 1 if anything is wrong, 0 if there are only warnings.`
 
 type checkOptions struct {
-	file    string
+	files   []string
 	handler string
 	output  output
 }
@@ -38,17 +51,17 @@ type checkOptions struct {
 func (a *app) checkCommand() *cobra.Command {
 	var o checkOptions
 	cmd := &cobra.Command{
-		Use:   "check -f FILE",
+		Use:   "check -f PATH...",
 		Short: "What a pod would get on this node, or what is wrong",
 		Long:  checkLong,
 		Example: `  nri-blkio check -f pod.yaml
   kubectl get pod db-0 -o yaml | nri-blkio check -f -
-  nri-blkio check -f deployment.yaml --policy policy.yaml -o json`,
+  nri-blkio check -f manifests/ -f extra.yaml --policy policy.yaml -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.check(cmd.Context(), &o) },
 	}
 	f := cmd.Flags()
-	f.StringVarP(&o.file, "file", "f", "", "the manifest, or - for stdin")
+	f.StringArrayVarP(&o.files, "file", "f", nil, "a manifest, a directory of them, or - for stdin; may be repeated")
 	f.StringVar(&o.handler, "handler", "", "the runtime handler that the pod's RuntimeClass names")
 	o.output.add(cmd)
 	a.opts.addPolicyFlag(cmd)
@@ -60,15 +73,15 @@ func (a *app) checkCommand() *cobra.Command {
 }
 
 func (a *app) check(ctx context.Context, o *checkOptions) error {
-	pods, others, err := a.readManifestFile(o.file)
+	set, err := a.readManifests(o.files)
 	if err != nil {
 		return err
 	}
-	if len(pods) == 0 {
-		return fmt.Errorf("read %s: no pod and no pod template in it", o.file)
+	if len(set.Pods) == 0 && !set.HasErrors() {
+		return fmt.Errorf("read %s: no pod and no pod template in it", strings.Join(o.files, ", "))
 	}
-	if len(others) > 0 && !o.output.json() {
-		notes(a.stderr, "left out", slices.Compact(slices.Sorted(slices.Values(others))))
+	if !o.output.json() {
+		notes(a.stderr, "left out", otherKinds(set.Others))
 	}
 	tree, err := a.openCgroups(a.opts.cgroupDir())
 	if err != nil {
@@ -102,50 +115,97 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 	if err != nil {
 		return err
 	}
-	results := make([]podResult, 0, len(pods))
-	for i := range pods {
-		r := c.pod(ctx, &pods[i])
+	report := checkReport{Findings: set.Findings, Pods: make([]podResult, 0, len(set.Pods))}
+	for i := range set.Pods {
+		r := c.pod(ctx, &set.Pods[i])
 		r.warnAbove(stack)
-		results = append(results, r)
+		report.Pods = append(report.Pods, r)
 	}
-	return a.printCheck(results, o.output.json())
+	return a.printCheck(&report, o.output.json())
 }
 
-func (a *app) readManifestFile(name string) ([]manifest, []string, error) {
-	in := a.stdin
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, nil, fmt.Errorf("read manifest: %w", err)
+// readManifests reads files, directories and stdin, in the order of the command line.
+func (a *app) readManifests(names []string) (manifest.Set, error) {
+	set := manifest.Set{Findings: []manifest.Finding{}}
+	for i, name := range names {
+		if name == "-" && slices.Contains(names[:i], name) {
+			return set, errors.New("-f -: stdin can be read only once")
 		}
-		defer f.Close()
-		in = f
+		found, err := a.readManifest(name)
+		if err != nil {
+			return set, err
+		}
+		set.Add(found)
 	}
-	pods, others, err := readManifests(in)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read manifest %s: %w", name, err)
-	}
-	return pods, others, nil
+	return set, nil
 }
 
-func (a *app) printCheck(results []podResult, asJSON bool) error {
-	failed := slices.ContainsFunc(results, func(r podResult) bool { return len(r.Errors) > 0 })
+func (a *app) readManifest(name string) (manifest.Set, error) {
+	keys := manifest.Keys{Domain: policy.Domain, Kinds: policy.Kinds()}
+	if name == "-" {
+		return manifest.Read(a.stdin, "stdin", keys)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return manifest.Set{}, fmt.Errorf("read manifest: %w", err)
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		return manifest.ReadFS(os.DirFS(name), filepath.ToSlash(name), keys)
+	}
+	return manifest.Read(f, name, keys)
+}
+
+// otherKinds returns the kinds of objects without a pod, each once. A document of a directory
+// that is no object, such as a kustomization, has none.
+func otherKinds(others []manifest.Other) []string {
+	var kinds []string
+	for i := range others {
+		if k := others[i].Kind; k != "" && !slices.Contains(kinds, k) {
+			kinds = append(kinds, k)
+		}
+	}
+	slices.Sort(kinds)
+	return kinds
+}
+
+// checkReport is the output of check.
+type checkReport struct {
+	Findings []manifest.Finding `json:"findings"`
+	Pods     []podResult        `json:"pods"`
+}
+
+func (r *checkReport) hasErrors() bool {
+	return slices.ContainsFunc(r.Findings, func(f manifest.Finding) bool { return f.Severity == manifest.Error }) ||
+		slices.ContainsFunc(r.Pods, func(p podResult) bool { return len(p.Errors) > 0 })
+}
+
+func (a *app) printCheck(report *checkReport, asJSON bool) error {
 	if asJSON {
-		if err := printJSON(a.stdout, map[string]any{"pods": results}); err != nil {
+		if err := printJSON(a.stdout, report); err != nil {
 			return err
 		}
-	} else {
-		for i, r := range results {
-			if i > 0 {
-				fmt.Fprintln(a.stdout)
-			}
-			if err := r.print(a.stdout); err != nil {
-				return err
-			}
-		}
+	} else if err := report.print(a.stdout); err != nil {
+		return err
 	}
-	if failed {
+	if report.hasErrors() {
 		return errReported
+	}
+	return nil
+}
+
+// print writes the findings, then the pods.
+func (r *checkReport) print(out io.Writer) error {
+	for i := range r.Findings {
+		notes(out, string(r.Findings[i].Severity), []string{r.Findings[i].String()})
+	}
+	for i := range r.Pods {
+		if i > 0 || len(r.Findings) > 0 {
+			fmt.Fprintln(out)
+		}
+		if err := r.Pods[i].print(out); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -165,6 +225,7 @@ func (r *podResult) print(out io.Writer) error {
 		fmt.Fprintln(out, "nothing to limit")
 	}
 	notes(out, "error", r.Errors)
+	notes(out, "effect", r.Effects)
 	notes(out, "warning", r.Warnings)
 	notes(out, "skipped", r.Skipped)
 	return nil

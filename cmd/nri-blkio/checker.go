@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,12 +9,11 @@ import (
 	"strconv"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/manifest"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -28,15 +28,19 @@ type checker struct {
 	nodeMemory uint64 // in bytes, 0 where it is unknown
 }
 
-// podResult is what check says of one pod.
+// podResult is what check reports of one pod.
 type podResult struct {
-	Kind      string     `json:"kind"`
-	Namespace string     `json:"namespace"`
-	Name      string     `json:"name"`
-	Writes    []podWrite `json:"writes"`
-	Errors    []string   `json:"errors,omitempty"`
-	Warnings  []string   `json:"warnings,omitempty"`
-	Skipped   []string   `json:"skipped,omitempty"`
+	Kind      string            `json:"kind"`
+	Namespace string            `json:"namespace"`
+	Name      string            `json:"name"`
+	Position  manifest.Position `json:"position"` // of the pod, or of the pod template
+	Writes    []podWrite        `json:"writes"`
+	Errors    []string          `json:"errors,omitempty"`
+	Effects   []string          `json:"effects,omitempty"` // what the node's policy makes of the errors
+	Warnings  []string          `json:"warnings,omitempty"`
+	Skipped   []string          `json:"skipped,omitempty"`
+
+	lines map[string]int // of the annotations
 }
 
 // podWrite is one line for one file of one cgroup.
@@ -49,34 +53,29 @@ type podWrite struct {
 	Sources   []policy.Source `json:"sources"`
 }
 
-func (c *checker) pod(ctx context.Context, m *manifest) podResult {
-	r := podResult{Kind: m.Kind, Namespace: m.Namespace, Name: m.Name, Writes: []podWrite{}}
+func (c *checker) pod(ctx context.Context, m *manifest.Pod) podResult {
+	r := podResult{
+		Kind: m.Kind, Namespace: m.Namespace, Name: m.Name, Position: m.Position,
+		Writes: []podWrite{}, lines: m.Lines,
+	}
 	req := policy.ParseRequest(m.Annotations)
 	if req.Empty() {
 		return r
 	}
 	vols := c.volumes
 	vols.targets = req.Paths()
-	vols.rootfs = c.layers.Of(c.handlerOf(&m.Spec)).Backing(ctx, vols.storage)
-	containers, problems := vols.containers(ctx, &m.Spec)
-	r.Errors = append(r.Errors, problems...)
-	c.checkNames(&r, req, containers)
-	c.checkRuntime(&r, req, &m.Spec)
-
-	inits := len(m.Spec.InitContainers)
-	var granted []policy.Desired // what runs together once the init containers are done
-	for i, ctr := range containers {
-		spec := containerSpec(&m.Spec, i)
-		ctr.MemoryLimited = policy.MemoryBoundsDirty(min(memoryLimit(&spec.Resources), memoryLimit(m.Spec.Resources)), c.nodeMemory)
-		d, err := c.policy.Container(req, ctr)
-		c.add(&r, ctr.Name, d, err)
-		if i >= inits || isSidecar(spec) {
-			granted = append(granted, d)
-		}
+	vols.rootfs = c.layers.Of(c.handlerOf(m)).Backing(ctx, vols.storage)
+	containers := vols.containers(ctx, m)
+	for i := range containers {
+		bytes := min(orNoMemory(m.Containers[i].MemoryLimit), orNoMemory(m.MemoryLimit))
+		containers[i].MemoryLimited = policy.MemoryBoundsDirty(bytes, c.nodeMemory)
 	}
-	total, err := c.policy.PodTotal(req, containers)
-	c.add(&r, "", total, err)
-	c.addBackstop(&r, total, granted)
+	c.checkNames(&r, req, containers)
+	o := outcome{checker: c, result: &r, request: req, runtime: c.checkRuntime(&r, req, m)}
+	for i := range containers {
+		o.container(containers[i], m.Containers[i].Role)
+	}
+	o.pod()
 	r.tidy()
 	return r
 }
@@ -107,29 +106,23 @@ func (c *checker) checkNames(r *podResult, req *policy.Request, containers []pol
 	}
 }
 
-func (c *checker) checkRuntime(r *podResult, req *policy.Request, spec *corev1.PodSpec) {
-	if spec.RuntimeClassName != nil && c.handler == "" {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("the handler of RuntimeClass %q is unknown (set --handler to check it)", *spec.RuntimeClassName))
-		return
+// checkRuntime returns why no container of the pod can be limited under its runtime handler.
+func (c *checker) checkRuntime(r *podResult, req *policy.Request, m *manifest.Pod) error {
+	if m.RuntimeClass != "" && c.handler == "" {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the handler of RuntimeClass %q is unknown (set --handler to check it)", m.RuntimeClass))
+		return nil
 	}
-	if err := c.policy.CheckRuntime(req, c.handler); err != nil {
-		r.Errors = append(r.Errors, err.Error())
-	}
+	return c.policy.CheckRuntime(req, c.handler)
 }
 
 // handlerOf is the handler whose writable layers the pod's containers have. A
 // RuntimeClass mostly has its handler's name; where it has not, and --handler
 // is not given, the layers are those of handlers that configure none.
-func (c *checker) handlerOf(spec *corev1.PodSpec) string {
-	if c.handler == "" && spec.RuntimeClassName != nil {
-		return *spec.RuntimeClassName
-	}
-	return c.handler
-}
+func (c *checker) handlerOf(m *manifest.Pod) string { return cmp.Or(c.handler, m.RuntimeClass) }
 
 // add takes the decision for one cgroup into the result.
 func (c *checker) add(r *podResult, container string, d policy.Desired, err error) {
-	r.Errors = append(r.Errors, decisionErrors(d, err)...)
+	r.Errors = append(r.Errors, r.decisionErrors(d, err)...)
 	for _, disk := range d.Disks {
 		r.Writes = append(r.Writes, limitWrite(container, disk))
 	}
@@ -151,15 +144,26 @@ func (c *checker) add(r *podResult, container string, d policy.Desired, err erro
 	}
 }
 
-func decisionErrors(d policy.Desired, err error) []string {
+// decisionErrors returns what is wrong, each with the line of its annotation.
+func (r *podResult) decisionErrors(d policy.Desired, err error) []string {
 	var out []string
 	for _, e := range d.Errors {
-		out = append(out, e.Error())
+		out = append(out, r.positioned(e))
 	}
 	if err != nil && len(out) == 0 {
-		out = append(out, err.Error())
+		out = append(out, r.positioned(err))
 	}
 	return out
+}
+
+func (r *podResult) positioned(err error) string {
+	var e *policy.Error
+	if !errors.As(err, &e) || r.lines[e.Annotation] == 0 {
+		return err.Error()
+	}
+	at := r.Position
+	at.Line = r.lines[e.Annotation]
+	return at.String() + ": " + err.Error()
 }
 
 func limitWrite(container string, d policy.DiskLimits) podWrite {
@@ -176,10 +180,6 @@ func limitWrite(container string, d policy.DiskLimits) podWrite {
 }
 
 func (c *checker) addWeight(r *podResult, container string, d policy.Desired) {
-	if c.weights.kernel == blkio.No {
-		r.Errors = append(r.Errors, policy.NoIOWeight(d).Error())
-		return
-	}
 	r.Writes = append(r.Writes, podWrite{
 		Container: container, File: "io.weight", Line: strconv.Itoa(int(d.Weight)),
 		Sources: []policy.Source{d.WeightSource},
@@ -238,25 +238,12 @@ func (r *podResult) tidy() {
 	}
 }
 
-// containerSpec returns the container with the index that volumes.containers
-// gives it.
-func containerSpec(spec *corev1.PodSpec, i int) *corev1.Container {
-	if i < len(spec.InitContainers) {
-		return &spec.InitContainers[i]
-	}
-	return &spec.Containers[i-len(spec.InitContainers)]
-}
-
-func isSidecar(c *corev1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
-}
-
-// memoryLimit returns the memory limit in bytes; r may be nil.
-func memoryLimit(r *corev1.ResourceRequirements) uint64 {
-	if r == nil || r.Limits.Memory().IsZero() {
+// orNoMemory returns a memory limit in bytes as policy has it.
+func orNoMemory(limit uint64) uint64 {
+	if limit == 0 {
 		return policy.NoMemory
 	}
-	return uint64(max(r.Limits.Memory().Value(), 0))
+	return limit
 }
 
 // weightSupport says what io.weight does on this node.

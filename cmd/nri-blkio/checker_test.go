@@ -6,11 +6,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/manifest"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -39,10 +38,11 @@ func lines(r podResult) []string {
 }
 
 func TestCheckerBackstop(t *testing.T) {
-	always := corev1.ContainerRestartPolicyAlways
-	spec := corev1.PodSpec{
-		InitContainers: []corev1.Container{{Name: "init"}, {Name: "sidecar", RestartPolicy: &always}},
-		Containers:     []corev1.Container{{Name: "a"}, {Name: "b"}},
+	containersOf := []manifest.Container{
+		{Name: "init", Role: manifest.Init},
+		{Name: "sidecar", Role: manifest.Sidecar},
+		{Name: "a", Role: manifest.Main},
+		{Name: "b", Role: manifest.Main},
 	}
 	const each = "limits.blkio.noderesource.dev/containers"
 	const total = "limits.blkio.noderesource.dev/pod-total"
@@ -74,7 +74,7 @@ func TestCheckerBackstop(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := testChecker().pod(context.Background(), &manifest{Annotations: tt.annotations, Spec: spec})
+			r := testChecker().pod(context.Background(), &manifest.Pod{Annotations: tt.annotations, Containers: containersOf})
 			if len(r.Errors) > 0 {
 				t.Fatal(r.Errors)
 			}
@@ -89,13 +89,10 @@ func TestCheckerWarnings(t *testing.T) {
 	const noCost = "io.weight has no effect on this node: no disk has io.cost.qos enabled"
 	const noMemoryLimit = "container c: write limit without a memory limit of at most half of the node's memory: " +
 		"its dirty pages can block all writers of the node (set resources.limits.memory)"
-	withMemory := func(limit string) corev1.ResourceRequirements {
-		return corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(limit)}}
-	}
-	class := "kata"
+	const class = "kata"
 	tests := []struct {
 		name     string
-		change   func(*checker, *corev1.PodSpec)
+		change   func(*checker, *manifest.Pod)
 		key      string
 		value    string
 		warnings []string
@@ -104,16 +101,16 @@ func TestCheckerWarnings(t *testing.T) {
 		{name: "weight without io.cost", key: "weight", value: "50", warnings: []string{noCost}},
 		{
 			name: "weight with io.cost", key: "weight", value: "50",
-			change: func(c *checker, _ *corev1.PodSpec) { c.weights.disks = map[blkio.Dev]bool{{Major: 8}: true} },
+			change: func(c *checker, _ *manifest.Pod) { c.weights.disks = map[blkio.Dev]bool{{Major: 8}: true} },
 		},
 		{
 			name: "weight with bfq", key: "weight", value: "50",
-			change:   func(c *checker, _ *corev1.PodSpec) { c.weights.bfq = []string{"sda"} },
+			change:   func(c *checker, _ *manifest.Pod) { c.weights.bfq = []string{"sda"} },
 			warnings: []string{noCost + ", and bfq (sda) looks at io.bfq.weight alone"},
 		},
 		{
 			name: "weight on a kernel without", key: "weight", value: "50", errors: 1,
-			change: func(c *checker, _ *corev1.PodSpec) { c.weights.kernel = blkio.No },
+			change: func(c *checker, _ *manifest.Pod) { c.weights.kernel = blkio.No },
 		},
 		{
 			name: "write limit without a memory limit", key: "limits", value: "rootfs wbps=1Mi",
@@ -121,44 +118,43 @@ func TestCheckerWarnings(t *testing.T) {
 		},
 		{
 			name: "write limit with a memory limit", key: "limits", value: "rootfs wbps=1Mi",
-			change: func(c *checker, s *corev1.PodSpec) {
-				c.nodeMemory, s.Containers[0].Resources = 8<<30, withMemory("4Gi")
+			change: func(c *checker, m *manifest.Pod) {
+				c.nodeMemory, m.Containers[0].MemoryLimit = 8<<30, 4<<30
 			},
 		},
 		{
 			name: "a memory limit that bounds nothing", key: "limits", value: "rootfs wbps=1Mi",
-			change: func(c *checker, s *corev1.PodSpec) {
-				c.nodeMemory, s.Containers[0].Resources = 8<<30, withMemory("64Ti")
+			change: func(c *checker, m *manifest.Pod) {
+				c.nodeMemory, m.Containers[0].MemoryLimit = 8<<30, 64<<40
 			},
 			warnings: []string{noMemoryLimit},
 		},
 		{
 			name: "a memory limit of the pod", key: "limits", value: "rootfs wbps=1Mi",
-			change: func(c *checker, s *corev1.PodSpec) {
-				pod := withMemory("1Gi")
-				c.nodeMemory, s.Resources, s.Containers[0].Resources = 8<<30, &pod, withMemory("64Ti")
+			change: func(c *checker, m *manifest.Pod) {
+				c.nodeMemory, m.MemoryLimit, m.Containers[0].MemoryLimit = 8<<30, 1<<30, 64<<40
 			},
 		},
 		{name: "read limit", key: "limits", value: "rootfs rbps=1Mi"},
 		{
 			name: "RuntimeClass without --handler", key: "limits", value: "rootfs rbps=1Mi",
-			change:   func(_ *checker, s *corev1.PodSpec) { s.RuntimeClassName = &class },
+			change:   func(_ *checker, m *manifest.Pod) { m.RuntimeClass = class },
 			warnings: []string{`the handler of RuntimeClass "kata" is unknown (set --handler to check it)`},
 		},
 		{
 			name: "a handler with a kernel of its own", key: "limits", value: "rootfs rbps=1Mi", errors: 1,
-			change: func(c *checker, s *corev1.PodSpec) { s.RuntimeClassName, c.handler = &class, class },
+			change: func(c *checker, m *manifest.Pod) { m.RuntimeClass, c.handler = class, class },
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			c := testChecker()
-			m := &manifest{
+			m := &manifest.Pod{
 				Annotations: map[string]string{tt.key + ".blkio.noderesource.dev/container.c": tt.value},
-				Spec:        corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}},
+				Containers:  []manifest.Container{{Name: "c", Role: manifest.Main}},
 			}
 			if tt.change != nil {
-				tt.change(c, &m.Spec)
+				tt.change(c, m)
 			}
 			r := c.pod(context.Background(), m)
 			if len(r.Errors) != tt.errors {
@@ -172,23 +168,25 @@ func TestCheckerWarnings(t *testing.T) {
 }
 
 func TestCheckerRootfsByHandler(t *testing.T) {
-	thin := "thin"
+	const thin = "thin"
 	for name, tt := range map[string]struct {
 		handler string
-		class   *string
+		class   string
 		refused bool
 	}{
 		"no class":                        {},
-		"a class is taken for a handler":  {class: &thin, refused: true},
+		"a class is taken for a handler":  {class: thin, refused: true},
 		"a handler":                       {handler: thin, refused: true},
-		"the handler of the class is not": {handler: "runc", class: &thin},
+		"the handler of the class is not": {handler: "runc", class: thin},
 	} {
 		c := testChecker()
 		c.handler = tt.handler
+		c.policy.HostKernelHandlers = append(c.policy.HostKernelHandlers, thin)
 		c.layers.Handlers = map[string]plugin.Layer{thin: {Reason: "it has a device of its own"}}
-		r := c.pod(context.Background(), &manifest{
-			Annotations: map[string]string{"limits.blkio.noderesource.dev/container.c": "rootfs rbps=1Mi"},
-			Spec:        corev1.PodSpec{RuntimeClassName: tt.class, Containers: []corev1.Container{{Name: "c"}}},
+		r := c.pod(context.Background(), &manifest.Pod{
+			Annotations:  map[string]string{"limits.blkio.noderesource.dev/container.c": "rootfs rbps=1Mi"},
+			RuntimeClass: tt.class,
+			Containers:   []manifest.Container{{Name: "c", Role: manifest.Main}},
 		})
 		if got := strings.Contains(strings.Join(r.Errors, "\n"), "it has a device of its own"); got != tt.refused {
 			t.Errorf("%s: refused %v, want %v: %q", name, got, tt.refused, r.Errors)

@@ -2,15 +2,13 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"path"
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/manifest"
 	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -38,66 +36,60 @@ func isUnknown(d blkio.Disk) bool { return d.Dev.Major == unknownMajor }
 
 const tmpfsReason = "tmpfs is memory, not a disk"
 
-// containers returns the pod's containers, init containers first, and what is
-// wrong with their volumes.
-func (v *volumes) containers(ctx context.Context, spec *corev1.PodSpec) ([]policy.Container, []string) {
-	backings := make(map[string]volume, len(spec.Volumes))
-	for i := range spec.Volumes {
-		vol := &spec.Volumes[i]
-		found := v.volume(ctx, vol, uint32(i))
-		found.told = toldBy(&vol.VolumeSource)
-		backings[vol.Name] = found
+// containers returns the pod's containers, init containers first. A mount of a volume that the
+// pod does not have is left out: reading the manifest has reported it.
+func (v *volumes) containers(ctx context.Context, pod *manifest.Pod) []policy.Container {
+	found := make(map[string]volume, len(pod.Volumes))
+	for i := range pod.Volumes {
+		found[pod.Volumes[i].Name] = v.volume(ctx, &pod.Volumes[i], uint32(i))
 	}
-	var (
-		out      []policy.Container
-		problems []string
-	)
-	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
-		for i := range list {
-			c, missing := v.container(ctx, &list[i], backings)
-			out = append(out, c)
-			problems = append(problems, missing...)
-		}
+	out := make([]policy.Container, 0, len(pod.Containers))
+	for i := range pod.Containers {
+		out = append(out, v.container(ctx, &pod.Containers[i], found))
 	}
-	return out, problems
+	return out
 }
 
-func (v *volumes) container(ctx context.Context, c *corev1.Container, backings map[string]volume) (policy.Container, []string) {
+func (v *volumes) container(ctx context.Context, c *manifest.Container, found map[string]volume) policy.Container {
 	out := policy.Container{Name: c.Name, Rootfs: v.rootfs, Mounts: v.injected(ctx)}
-	var problems []string
-	for _, m := range c.VolumeMounts {
-		vol, ok := backings[m.Name]
+	for _, m := range c.Mounts {
+		vol, ok := found[m.Volume]
 		if !ok {
-			problems = append(problems, fmt.Sprintf("container %s: unknown volume %q", c.Name, m.Name))
 			continue
 		}
-		mount := policy.Mount{Destination: path.Clean(m.MountPath), ReadOnly: m.ReadOnly || vol.readOnly, Backing: vol.backing}
-		if isSub := m.SubPath != "" || m.SubPathExpr != ""; vol.told == always || vol.told == bySubPath && isSub {
-			mount.Volume = m.Name
-		}
-		switch {
-		case vol.hostPath == "":
-		case m.SubPath != "": // the kubelet binds it without the mounts below
-			mount.Backing = v.storage.Resolve(ctx, path.Join(vol.hostPath, m.SubPath))
-		default:
-			mount.Below = v.below(ctx, vol.hostPath, mount.Destination)
-		}
+		mount := v.mount(ctx, &m, &vol)
 		// The kubelet and the runtime inject nothing at a path that the pod has a volume at.
 		out.Mounts = slices.DeleteFunc(out.Mounts, func(m policy.Mount) bool { return m.Injected && m.Destination == mount.Destination })
 		out.Mounts = append(out.Mounts, mount)
 	}
-	for _, d := range c.VolumeDevices {
-		vol, ok := backings[d.Name]
-		if !ok {
-			problems = append(problems, fmt.Sprintf("container %s: unknown volume device %q", c.Name, d.Name))
-			continue
+	for _, d := range c.Devices {
+		if vol, ok := found[d.Volume]; ok {
+			// "*" means none of the devices of a privileged container, which has all of the node's.
+			out.Mounts = append(out.Mounts, policy.Mount{Destination: absolute(d.Path), Injected: c.Privileged, Backing: vol.backing})
 		}
-		out.Mounts = append(out.Mounts, policy.Mount{
-			Destination: path.Clean(d.DevicePath), Injected: isPrivileged(c), Backing: vol.backing,
-		})
 	}
-	return out, problems
+	return out
 }
+
+func (v *volumes) mount(ctx context.Context, m *manifest.Mount, vol *volume) policy.Mount {
+	out := policy.Mount{Destination: absolute(m.Path), ReadOnly: m.ReadOnly || vol.readOnly, Backing: vol.backing}
+	if vol.told == always || vol.told == bySubPath && m.SubPath != "" {
+		out.Volume = m.Volume
+	}
+	isExpression := strings.Contains(m.SubPath, "$(")
+	switch {
+	case vol.hostPath == "":
+	case m.SubPath == "" || isExpression:
+		out.Below = v.below(ctx, vol.hostPath, out.Destination)
+	default: // the kubelet binds it without the mounts below
+		out.Backing = v.storage.Resolve(ctx, path.Join(vol.hostPath, m.SubPath))
+	}
+	return out
+}
+
+// absolute returns a path in a container as the kubelet gives it to the runtime
+// (MakeAbsolutePath in pkg/volume/util/util.go).
+func absolute(p string) string { return path.Join("/", p) }
 
 // below returns what is mounted below a directory of the node, and so below dir
 // in a container. What has no disk matters only where a target names it.
@@ -113,15 +105,9 @@ func (v *volumes) below(ctx context.Context, hostPath, dir string) []policy.Belo
 	return out
 }
 
-// isPrivileged says that a container gets all of the node's devices, of which
-// "*" means none.
-func isPrivileged(c *corev1.Container) bool {
-	return c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged
-}
-
 // injected is what containerd and the kubelet mount into each container.
 func (v *volumes) injected(ctx context.Context) []policy.Mount {
-	kubelet := v.storage.Resolve(ctx, volumepath.Pods(v.kubeletRoot))
+	kubelet := v.kubelets(ctx)
 	kernel := func(fstype string) blkio.Backing {
 		return blkio.Backing{FSType: fstype, Reason: fstype + " is not stored on a disk"}
 	}
@@ -166,12 +152,11 @@ const (
 
 // toldBy: a claim's directories have the name of its PersistentVolume, and so has
 // what a generic ephemeral volume is.
-func toldBy(src *corev1.VolumeSource) told {
-	switch {
-	case src.EmptyDir != nil, src.ConfigMap != nil, src.Secret != nil, src.Projected != nil, src.DownwardAPI != nil,
-		src.GitRepo != nil, src.CSI != nil:
+func toldBy(source string) told {
+	switch source {
+	case manifest.EmptyDir, manifest.CSI, "configMap", "secret", "projected", "downwardAPI", "gitRepo":
 		return always
-	case src.PersistentVolumeClaim != nil, src.Ephemeral != nil, src.Image != nil:
+	case manifest.PersistentVolumeClaim, "ephemeral", "image":
 		return never
 	}
 	return bySubPath
@@ -180,44 +165,60 @@ func toldBy(src *corev1.VolumeSource) told {
 // volume finds out what a volume will be stored on. Where that is known only
 // once it is mounted, it gets a disk of its own that stands for it, number n:
 // what asks for limits there can then be read and compared all the same.
-func (v *volumes) volume(ctx context.Context, vol *corev1.Volume, n uint32) volume {
-	memory := volume{backing: blkio.Backing{FSType: "tmpfs", Reason: tmpfsReason}, readOnly: true}
-	src := &vol.VolumeSource
-	switch {
-	case src.HostPath != nil:
-		return volume{backing: v.storage.Resolve(ctx, src.HostPath.Path), hostPath: src.HostPath.Path}
-	case src.EmptyDir != nil && src.EmptyDir.Medium == corev1.StorageMediumDefault, src.GitRepo != nil:
-		return volume{backing: v.storage.Resolve(ctx, volumepath.Pods(v.kubeletRoot))}
-	case src.EmptyDir != nil && src.EmptyDir.Medium == corev1.StorageMediumMemory:
-		return volume{backing: memory.backing}
-	case src.EmptyDir != nil:
-		return volume{backing: blkio.Backing{FSType: "hugetlbfs", Reason: "hugetlbfs is memory, not a disk"}}
-	case src.ConfigMap != nil, src.Secret != nil, src.Projected != nil, src.DownwardAPI != nil:
-		return memory
-	case src.Image != nil:
-		return volume{backing: v.rootfs, readOnly: true}
-	case src.NFS != nil:
-		return volume{backing: network("nfs")}
-	case src.CephFS != nil:
-		return volume{backing: network("ceph")}
-	case src.AzureFile != nil:
-		return volume{backing: network("cifs")}
+func (v *volumes) volume(ctx context.Context, vol *manifest.Volume, n uint32) volume {
+	out := volume{told: toldBy(vol.Source), readOnly: vol.ReadOnly}
+	switch vol.Source {
+	case manifest.HostPath:
+		out.backing, out.hostPath = v.storage.Resolve(ctx, vol.Path), vol.Path
+	case manifest.EmptyDir:
+		out.backing = v.emptyDir(ctx, vol.Medium)
+	case "gitRepo":
+		out.backing = v.kubelets(ctx)
+	case "configMap": // on the kubelet's disk, while the kubelet mounts a tmpfs for the others
+		out.backing, out.readOnly = v.kubelets(ctx), true
+	case "secret", "projected", "downwardAPI":
+		out.backing, out.readOnly = blkio.Backing{FSType: "tmpfs", Reason: tmpfsReason}, true
+	case "image":
+		out.backing, out.readOnly = v.rootfs, true
+	case "nfs":
+		out.backing = network("nfs")
+	case "cephfs":
+		out.backing = network("ceph")
+	case "azureFile":
+		out.backing = network("cifs")
+	default:
+		out.backing = blkio.Backing{
+			Disks:   []blkio.Disk{{Dev: blkio.Dev{Major: unknownMajor, Minor: n}, Name: unknownName(vol)}},
+			Warning: &blkio.Warning{Text: "its disk is known only once the volume is mounted; the container is refused then if it has none on this node"},
+		}
 	}
-	return volume{backing: blkio.Backing{
-		Disks:   []blkio.Disk{{Dev: blkio.Dev{Major: unknownMajor, Minor: n}, Name: unknownName(vol)}},
-		Warning: &blkio.Warning{Text: "its disk is known only once the volume is mounted; the container is refused then if it has none on this node"},
-	}}
+	return out
+}
+
+// kubelets is where the kubelet keeps the volumes that it makes itself.
+func (v *volumes) kubelets(ctx context.Context) blkio.Backing {
+	return v.storage.Resolve(ctx, volumepath.Pods(v.kubeletRoot))
+}
+
+func (v *volumes) emptyDir(ctx context.Context, medium string) blkio.Backing {
+	switch medium {
+	case "":
+		return v.kubelets(ctx)
+	case "Memory":
+		return blkio.Backing{FSType: "tmpfs", Reason: tmpfsReason}
+	}
+	return blkio.Backing{FSType: "hugetlbfs", Reason: "hugetlbfs is memory, not a disk"}
 }
 
 func network(fstype string) blkio.Backing {
 	return blkio.Backing{FSType: fstype, Reason: fstype + " is a network filesystem: there is no local disk to limit"}
 }
 
-func unknownName(vol *corev1.Volume) string {
-	switch {
-	case vol.PersistentVolumeClaim != nil:
-		return "disk of claim " + vol.PersistentVolumeClaim.ClaimName
-	case vol.CSI != nil:
+func unknownName(vol *manifest.Volume) string {
+	switch vol.Source {
+	case manifest.PersistentVolumeClaim:
+		return "disk of claim " + vol.Claim
+	case manifest.CSI:
 		return "disk of CSI volume " + vol.Name
 	}
 	return "disk of volume " + vol.Name

@@ -37,10 +37,10 @@ func TestFindings(t *testing.T) {
 		{name: "memory that takes hours to compute", in: pod + "    resources: {limits: {memory: 1e2147483647}}\n", want: []string{`error in:6: Pod p: spec.containers[0].resources.limits.memory: not a quantity: "1e2147483647"`}},
 		{name: "memory as a number", in: pod + "    resources: {limits: {memory: 1e9}}\n"},
 		{name: "a volume that is not there", in: pod + "    volumeMounts: [{name: dta, mountPath: /d}]\n  volumes: [{name: data, emptyDir: {}}]\n", want: []string{
-			`error in:6: Pod p: spec.containers[0].volumeMounts[0].name: container "c" mounts volume "dta", which the pod does not have (did you mean "data"?)`,
+			`error in:6: Pod p: spec.containers[0].volumeMounts[0].name: container "c": unknown volume "dta" (did you mean "data"?)`,
 		}},
 		{name: "a device that is not there", in: pod + "    volumeDevices: [{name: x, devicePath: /d}]\n", want: []string{
-			`error in:6: Pod p: spec.containers[0].volumeDevices[0].name: container "c" has volume device "x", which the pod does not have`,
+			`error in:6: Pod p: spec.containers[0].volumeDevices[0].name: container "c": unknown volume device "x"`,
 		}},
 		{name: "a volume with two sources", in: pod + "  volumes: [{name: v, emptyDir: {}, hostPath: {path: /x}}]\n", want: []string{
 			`error in:6: Pod p: spec.volumes[0].hostPath: a second source of volume "v", which has "emptyDir"`,

@@ -110,18 +110,18 @@ func (v value) container(role Role, volumes []Volume) Container {
 			SubPath:  cmp.Or(m.field("subPath").text(), m.field("subPathExpr").text()),
 			ReadOnly: m.field("readOnly").isTrue(),
 		}
-		m.field("name").checkVolume(out.Name, "mounts volume", volumes)
+		m.field("name").checkVolume(out.Name, "volume", volumes)
 		out.Mounts = append(out.Mounts, mount)
 	}
 	for m := range v.field("volumeDevices").items() {
 		out.Devices = append(out.Devices, Device{Volume: m.field("name").text(), Path: m.field("devicePath").text()})
-		m.field("name").checkVolume(out.Name, "has volume device", volumes)
+		m.field("name").checkVolume(out.Name, "volume device", volumes)
 	}
 	return out
 }
 
 // checkVolume reports the name of a volume that the pod does not have.
-func (v value) checkVolume(container, verb string, volumes []Volume) {
+func (v value) checkVolume(container, what string, volumes []Volume) {
 	if !v.exists() || !isText(v.node) {
 		return // text has reported it, or the API server does
 	}
@@ -132,7 +132,7 @@ func (v value) checkVolume(container, verb string, volumes []Volume) {
 		}
 		names = append(names, volumes[i].Name)
 	}
-	text := fmt.Sprintf("container %s %s %s, which the pod does not have", quote(container), verb, quote(v.node.Value))
+	text := fmt.Sprintf("container %s: unknown %s %s", quote(container), what, quote(v.node.Value))
 	if meant, ok := spelling.Nearest(v.node.Value, names...); ok {
 		text += " (did you mean " + quote(meant) + "?)"
 	}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/manifest"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// outcome follows a pod's containers in the order in which the kubelet creates them: which of
+// them the node's policy lets start, and what they and the pod get then.
+type outcome struct {
+	*checker
+	result  *podResult
+	request *policy.Request
+	runtime error // why no container can be limited under the pod's handler, or nil
+
+	refused bool // a container is
+	started []policy.Container
+	granted []policy.Desired // of the containers that run together once the init containers have ended
+}
+
+// container decides for one more container of the pod, as the plugin does at its creation.
+func (o *outcome) container(c policy.Container, role manifest.Role) {
+	d, err := o.decide(o.policy.Container(o.request, c))
+	total, podErr := o.total(append(slices.Clone(o.started), c))
+	for _, e := range []error{err, podErr} {
+		if o.policy.Action(e) == policy.Reject {
+			o.say("container "+c.Name+" is not created", "container "+c.Name+" would not be created in mode enforce")
+			if o.policy.Mode == policy.ModeEnforce {
+				o.refused = true
+				o.add(o.result, c.Name, withoutSettings(d), err)
+				o.result.Errors = append(o.result.Errors, o.result.decisionErrors(total, podErr)...)
+				return
+			}
+			break
+		}
+	}
+	if err != nil && o.policy.Action(err) == policy.Ignore {
+		const starts = " starts without what its errors name, as onError of the node's policy has it"
+		o.say("container "+c.Name+starts, "in mode enforce, container "+c.Name+starts)
+	}
+	o.add(o.result, c.Name, d, err)
+	o.started = append(o.started, c)
+	if role == manifest.Main || role == manifest.Sidecar {
+		o.granted = append(o.granted, d)
+	}
+}
+
+// decide adds to a decision of the policy what the node cannot do.
+func (o *outcome) decide(d policy.Desired, err error) (policy.Desired, error) {
+	if o.runtime != nil {
+		return policy.Desired{}, o.runtime
+	}
+	if d.Weight != 0 && o.weights.kernel == blkio.No {
+		noWeight := policy.NoIOWeight(d)
+		d.Weight, d.Errors = 0, append(d.Errors, noWeight)
+		if err == nil {
+			err = noWeight
+		}
+	}
+	return d, err
+}
+
+func (o *outcome) total(containers []policy.Container) (policy.Desired, error) {
+	return o.decide(o.policy.PodTotal(o.request, containers))
+}
+
+// pod decides for the pod's own cgroup while all containers run that start.
+func (o *outcome) pod() {
+	total, err := o.total(o.started)
+	if o.refused { // targets that a refused container has are not skipped
+		total.Skipped, total.SkippedMore = nil, 0
+	}
+	o.add(o.result, "", total, err)
+	if o.policy.Writeback.Backstop {
+		o.addBackstop(o.result, total, o.granted)
+	}
+	if o.policy.Mode == policy.ModeObserve && len(o.result.Writes) > 0 {
+		o.result.Effects = append(o.result.Effects, "nothing is written: the node's policy has mode observe")
+	}
+}
+
+// say adds an effect of errors, in the words for the policy's mode.
+func (o *outcome) say(enforced, observed string) {
+	if o.policy.Mode == policy.ModeObserve {
+		enforced = observed
+	}
+	o.result.Effects = append(o.result.Effects, enforced)
+}
+
+// withoutSettings returns a decision for a container that is not created.
+func withoutSettings(d policy.Desired) policy.Desired {
+	return policy.Desired{Errors: d.Errors, Warnings: d.Warnings, Skipped: d.Skipped, SkippedMore: d.SkippedMore}
+}
