@@ -14,6 +14,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -72,10 +73,13 @@ func (p *Plugin) writeContainer(pod, t *target, starting bool) error {
 	err = errors.Join(err, c.doRaise())
 	err = errors.Join(err, c.doLower(p, err))
 	p.identify(&c)
+	gone := errors.Is(err, blkio.ErrGone)
+	if !gone {
+		p.place(t.owner)
+	}
 	p.hold(&c, pod)
 	switch {
-	case !errors.Is(err, blkio.ErrGone):
-		p.place(t.owner)
+	case !gone:
 		return err
 	case starting:
 		return nil // see isUnplaced
@@ -87,7 +91,9 @@ func (p *Plugin) writeContainer(pod, t *target, starting bool) error {
 func (p *Plugin) place(c *container) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c.placed = true
+	if c.life.Phase() == lifecycle.Starting {
+		p.handle(c, lifecycle.CgroupPopulated)
+	}
 }
 
 // missing decides why a container that runs, as far as is known, has no cgroup: it has
@@ -97,15 +103,12 @@ func (p *Plugin) missing(t *target) error {
 	c := t.owner
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c.running && !c.placed && !c.refused {
+	if p.handle(c, lifecycle.CgroupMissing); c.life.Phase() == lifecycle.Starting {
 		if t.record.Empty() {
 			return nil
 		}
 		return fmt.Errorf("container %s is not limited: its cgroup is not there yet", c.name)
 	}
-	c.running = false
-	c.noteExit(false)
-	c.unheld()
 	p.markDirty(c.pod.group)
 	return nil
 }

@@ -67,7 +67,9 @@ const pidUntold = -1
 
 // isToCompare reports whether the mounts of a container that runs are still to be
 // compared. The caller holds Plugin.mu, or has a copy.
-func (c *container) isToCompare() bool { return c.uncompared != nil && c.running && c.pid != pidUntold }
+func (c *container) isToCompare() bool {
+	return c.uncompared != nil && c.mayRun() && c.pid != pidUntold
+}
 
 // compareMounts adds to the facts of a container the disks under the mounts of its first
 // process that the container was not known to have.

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 )
 
 // BenchmarkCompareMounts is what StartContainer takes longer for a container with a
@@ -67,6 +68,7 @@ func newCompared(b *testing.B, n int) (*Plugin, *container) {
 	if known.uncompared == nil {
 		b.Fatalf("nothing is to be compared: is %s on a disk that sysfs knows?", node)
 	}
-	known.pid, known.running = 123, true
+	known.pid = 123
+	p.handle(known, lifecycle.StartContainer)
 	return p, known
 }

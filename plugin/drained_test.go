@@ -38,13 +38,20 @@ func (d *drainedPod) run(name string) *container {
 	return d.p.enter(d.p.lookup(drainedSandbox), ctr(name))
 }
 
+// watched has the exit watch watch a container that has limits on writes.
+func (p *Plugin) watched(c *container) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.looked, c.leaves = true, leavesOf(wbpsOf(rootDisk.Dev), nil)
+	p.handle(c, lifecycle.CgroupPopulated)
+	p.handle(c, lifecycle.WatchArmed)
+}
+
 // end is what the watch and the runtime tell of a container, in this order.
 func (d *drainedPod) end(c *container) {
 	d.Helper()
-	d.p.mu.Lock() // another's end may be tidied up yet
-	c.looked, c.held = true, true
-	d.p.mu.Unlock()
-	if got, _ := d.p.ended(c.cgroup); got != c {
+	d.p.watched(c)
+	if got, _ := d.p.ended(c.cgroup); got.id != c.id {
 		d.Fatal("not found by its cgroup")
 	}
 	d.p.stopped("sb1", c.id)
@@ -148,8 +155,8 @@ func TestLeftovers(t *testing.T) {
 			_ = syncNow(&p.exits.syncs, volume{path: "/a", disk: rootDisk.Dev})
 		}, lifecycle.Leftovers},
 		"not held":               {func(p *Plugin, c *container) { p.stopped("sb1", c.id) }, lifecycle.Leftovers},
-		"removed without a word": {func(p *Plugin, c *container) { c.held = true; p.removed("sb1", c.id) }, lifecycle.Leftovers},
-		"hand-over switched off": {func(p *Plugin, c *container) { p.abandon(c) }, lifecycle.Leftovers},
+		"removed without a word": {func(p *Plugin, c *container) { p.watched(c); p.removed("sb1", c.id) }, lifecycle.Leftovers},
+		"hand-over switched off": {func(p *Plugin, c *container) { p.handedOver(c.pod.group, c.id, false) }, lifecycle.Leftovers},
 		"nothing on limited disks": {func(p *Plugin, c *container) {
 			c.looked = true
 			p.stopped("sb1", c.id)

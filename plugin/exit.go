@@ -10,6 +10,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 )
 
 // Between the end of a container's last process and the removal of its cgroup
@@ -110,7 +111,7 @@ func (p *Plugin) unsetWatch() {
 	p.exits.watch = nil
 	for _, pod := range p.pods {
 		for _, c := range pod.containers {
-			c.held = false
+			p.handle(c, lifecycle.WatchLost)
 		}
 	}
 }
@@ -153,43 +154,45 @@ func (p *Plugin) setLeaves(c *container, l leaves) exitWatch {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c.leaves, c.looked = l, true
-	if !c.running || l.nothing() && len(l.limits) == 0 {
+	if !c.life.Phase().MayBeWatched() || l.nothing() && len(l.limits) == 0 {
 		return nil
 	}
 	return p.exits.watch
 }
 
-// noteHeld notes that a watch holds a container, unless the watch has failed meanwhile.
+// noteHeld notes that a watch watches a container, unless the watch has failed meanwhile.
 func (p *Plugin) noteHeld(c *container, by exitWatch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c.held = c.held || p.exits.watch == by
+	if p.exits.watch == by {
+		p.handle(c, lifecycle.WatchArmed)
+	}
 }
 
 // exited lifts the limits of a container whose cgroup is empty. That comes before
 // all else: every instruction in between is in a race.
 func (p *Plugin) exited(ctx context.Context, held heldCgroup) {
-	c, now := p.ended(held.Path())
-	if c == nil {
+	c, do := p.ended(held.Path())
+	if !do.Has(lifecycle.HandOver) {
 		held.Close()
 		return // removed meanwhile
 	}
 	if !p.policy.Load().Writeback.HandOver { // switched off meanwhile
 		held.Close()
-		p.noteExit(&now, false)
-		p.abandon(c)
+		p.noteExit(&c, false)
+		p.handedOver(c.pod.group, c.id, false)
 		return
 	}
-	lines := maxima(now.leaves.limits)
+	lines := maxima(c.leaves.limits)
 	err := held.Lift(lines)
 	go func() { // the next one must not wait
 		defer held.Close()
-		p.liftAgain(ctx, held, now.pod.group, lines)
-		p.noteExit(&now, err == nil)
-		if len(lines) > 0 && now.running {
-			p.countExit(&now, err)
+		p.liftAgain(ctx, held, c.pod.group, lines)
+		p.noteExit(&c, err == nil)
+		if len(lines) > 0 && do.Has(lifecycle.RecordExit) {
+			p.countExit(&c, err)
 		}
-		p.writeOut(ctx, c, p.findUnsynced(ctx, &now))
+		p.writeOut(ctx, &c, p.findUnsynced(ctx, &c))
 	}()
 }
 
@@ -220,23 +223,21 @@ func (p *Plugin) countExit(c *container, err error) {
 	}
 }
 
-// ended notes the end of the container of a cgroup, and returns it with a copy of
-// what it was; nil if it has none.
-func (p *Plugin) ended(cgroup string) (*container, container) {
+// ended notes the end of the container of a cgroup. It returns a copy of what the container
+// was, and the actions that are left to the caller: none if the cgroup has no container.
+func (p *Plugin) ended(cgroup string) (container, lifecycle.Actions) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, pod := range p.pods {
 		for _, c := range pod.containers {
 			if c.cgroup == cgroup {
 				now := *c
-				c.running, c.handing = false, true
-				c.cgroupIDs = nil // who gets the copy notes the end
-				pod.group.changed()
-				return c, now
+				c.cgroupIDs = nil // the caller notes the end, by the copy
+				return now, p.handle(c, lifecycle.WatchFired)
 			}
 		}
 	}
-	return nil, container{}
+	return container{}, 0
 }
 
 // maxima are the writes that lift limits.

@@ -11,6 +11,7 @@ import (
 	"github.com/sirupsen/logrus/hooks/test"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 )
 
 // fakeWatch is a watch that fails when told to.
@@ -64,8 +65,8 @@ func TestWatchFails(t *testing.T) {
 		}
 		c := p.pods["sb1"].containers["id-a"]
 		first := watches[0]
-		if !c.held || len(first.added) != 1 {
-			t.Fatalf("held: %t, added %v", c.held, first.added)
+		if c.life.Phase() != lifecycle.Watched || len(first.added) != 1 {
+			t.Fatalf("%v, added %v", c.life.Phase(), first.added)
 		}
 		wantWatch(t, p, 1)
 
@@ -73,8 +74,8 @@ func TestWatchFails(t *testing.T) {
 		hook.Reset()
 		first.fail <- errors.New("bad file descriptor")
 		synctest.Wait()
-		if c.held || !first.closed {
-			t.Errorf("after the failure: held %t, closed %t", c.held, first.closed)
+		if c.life.Phase() != lifecycle.Running || !first.closed {
+			t.Errorf("after the failure: %v, closed %t", c.life.Phase(), first.closed)
 		}
 		wantWatch(t, p, 0)
 		p.pass(ctx)
@@ -88,8 +89,8 @@ func TestWatchFails(t *testing.T) {
 		for _, g := range p.takeDirty() {
 			p.reconcileGroup(ctx, g)
 		}
-		if last := watches[len(watches)-1]; !c.held || len(last.added) != 1 || len(first.added) != 1 {
-			t.Errorf("again: held %t, added %v, to the first %v", c.held, last.added, first.added)
+		if last := watches[len(watches)-1]; c.life.Phase() != lifecycle.Watched || len(last.added) != 1 || len(first.added) != 1 {
+			t.Errorf("again: %v, added %v, to the first %v", c.life.Phase(), last.added, first.added)
 		}
 		cancel()
 		synctest.Wait()

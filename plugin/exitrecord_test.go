@@ -5,12 +5,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -65,11 +67,11 @@ func TestExitsAreRecorded(t *testing.T) {
 	p.pass(t.Context())
 	p.pass(t.Context())
 	remove(t, dir, "c") // and lifted in time
-	c, now := p.ended(cgroupOf("c"))
-	if c == nil {
+	c, do := p.ended(cgroupOf("c"))
+	if !do.Has(lifecycle.HandOver) {
 		t.Fatal("c is not known")
 	}
-	p.noteExit(&now, true)
+	p.noteExit(&c, true)
 	p.stopped("sb1", "id-c")
 	remove(t, dir, "free")
 	p.stopped("sb1", "id-free")
@@ -105,6 +107,37 @@ func TestExitsAreRecorded(t *testing.T) {
 	if got := wanted[0].DevLimits()[rootDisk.Dev]; got[blkio.Wbps] != 1<<20 || got[blkio.Wiops] != blkio.Max {
 		t.Errorf("read back as %v", got)
 	}
+}
+
+// fakeHeld is a cgroup whose limits can be lifted.
+type fakeHeld struct{ path string }
+
+func (h fakeHeld) Path() string                 { return h.path }
+func (h fakeHeld) Lift([]blkio.DevLimits) error { return nil }
+func (h fakeHeld) Close()                       {}
+
+// TestStopBeforeWatch verifies that an end which the runtime reports before the exit watch
+// is recorded once it is known whether the limits were lifted.
+func TestStopBeforeWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := tree(t, podCgroup, cgroupOf("a"))
+		p := newPlugin(t, h)
+		p.exits.watch = &fakeWatch{}
+		if err := p.start(t.Context(), sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), ctr("a"), true); err != nil {
+			t.Fatal(err)
+		}
+		p.stopped("sb1", "id-a")
+		p.pass(t.Context())
+		p.exited(t.Context(), fakeHeld{cgroupOf("a")})
+		synctest.Wait()
+		p.pass(t.Context())
+		if got := exitsOf(t, h); len(got) != 1 || len(got[0].Limits) > 0 {
+			t.Errorf("ends %+v, want one without limits", got)
+		}
+		if got := scrape(t, p)["exits_total{lifted}"]; got != 1 {
+			t.Errorf("%v lifted, want 1", got)
+		}
+	})
 }
 
 // TestExitsKeepQuiet: with exits in it a record is written no more often.

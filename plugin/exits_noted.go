@@ -38,7 +38,7 @@ func (p *Plugin) identify(c *change) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c.owner.running {
+	if c.owner.mayRun() {
 		c.owner.cgroupIDs = ids
 	}
 }
@@ -46,7 +46,7 @@ func (p *Plugin) identify(c *change) {
 func (p *Plugin) unidentified(c *container) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return c.running && c.cgroupIDs == nil
+	return c.mayRun() && c.cgroupIDs == nil
 }
 
 // noteExit notes the end of a container, and has the reconciler record it. lifted

@@ -200,7 +200,7 @@ func (p *Plugin) lookAgain(of func(*container) bool) {
 	defer p.mu.Unlock()
 	for _, pod := range p.pods {
 		for _, c := range pod.containers {
-			if c.running && of(c) {
+			if c.mayRun() && of(c) {
 				c.lookAgain()
 				p.markDirty(pod.group)
 			}

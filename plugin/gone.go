@@ -19,7 +19,7 @@ func (p *Plugin) isIdle(g *group) (changes int, idle bool) {
 	defer p.mu.Unlock()
 	for _, pod := range g.pods {
 		for _, c := range pod.containers {
-			if c.running {
+			if c.mayRun() {
 				return 0, false
 			}
 		}

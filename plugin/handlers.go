@@ -8,6 +8,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -84,7 +85,7 @@ func (p *Plugin) start(ctx context.Context, sb *api.PodSandbox, ctr *api.Contain
 func (p *Plugin) isUnplaced(c *container) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return c.cgroup != "" && !c.placed
+	return c.cgroup != "" && c.life.Phase() == lifecycle.Starting
 }
 
 // limit has the limits of a container that starts decided and written.
@@ -209,8 +210,12 @@ func (p *Plugin) register(ctx context.Context, c *container) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	if old := c.pod.containers[c.id]; old != nil {
+		p.handle(old, lifecycle.RemoveContainer) // its creation failed elsewhere, and is repeated
+	}
 	c.arrival = p.nextArrival()
 	c.pod.containers[c.id] = c
+	p.handle(c, lifecycle.CreateContainer)
 	c.pod.remember(c)
 	c.pod.group.changed()
 	return nil
@@ -235,7 +240,7 @@ func (p *Plugin) enter(pod *pod, ctr *api.Container) *container {
 	}
 	c.pid = int(ctr.GetPid()) // its creation had none yet
 	c.lookAgain()             // what was mounted after it was created may have come into it
-	c.begin()
+	p.handle(c, lifecycle.StartContainer)
 	return c
 }
 
@@ -244,7 +249,7 @@ func (p *Plugin) enter(pod *pod, ctr *api.Container) *container {
 func (p *Plugin) neverRan(c *container) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c.refused = true
+	p.handle(c, lifecycle.StartRefused)
 	p.markDirty(c.pod.group)
 }
 
@@ -280,9 +285,7 @@ func (p *Plugin) stopped(sandbox, id string) {
 		return
 	}
 	if c := pod.containers[id]; c != nil {
-		c.running = false
-		c.noteExit(false)
-		c.unheld()
+		p.handle(c, lifecycle.StopContainer)
 	}
 	p.markDirty(pod.group)
 }
@@ -291,7 +294,7 @@ func (p *Plugin) removed(sandbox, id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if pod := p.pods[sandbox]; pod != nil && pod.containers[id] != nil {
-		pod.containers[id].forget()
+		p.handle(pod.containers[id], lifecycle.RemoveContainer)
 		p.markDirty(pod.group)
 	}
 }

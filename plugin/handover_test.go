@@ -168,7 +168,7 @@ func TestSlowSyncKeepsLittle(t *testing.T) {
 				t.Fatal(err)
 			}
 			c, _ := p.ended(cgroupOf("a"))
-			p.writeOut(t.Context(), c, unsynced{volumes: []volume{{path: "/", disk: rootDisk.Dev}}})
+			p.writeOut(t.Context(), &c, unsynced{volumes: []volume{{path: "/", disk: rootDisk.Dev}}})
 			p.stopped("sb1", c.id)
 			p.removed("sb1", c.id)
 			p.removedPod("sb1")

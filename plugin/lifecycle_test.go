@@ -159,7 +159,7 @@ func TestSynchronize(t *testing.T) {
 	if len(p.pods) != 1 || len(p.groups) != 1 {
 		t.Errorf("pods %v, groups %v, want one each", p.pods, p.groups)
 	}
-	if p.pods["sb1"].containers["id-a"] != known || !known.running {
+	if p.pods["sb1"].containers["id-a"] != known || !known.mayRun() {
 		t.Error("a container that was known is another one now, or does not run")
 	}
 	p.pass(t.Context())

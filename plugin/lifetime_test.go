@@ -33,12 +33,8 @@ const (
 // endHeld ends a container that the watch of exits holds, with nothing left to write.
 func endHeld(t *testing.T, p *Plugin, c *container) {
 	t.Helper()
-	func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		c.looked, c.held = true, true
-	}()
-	if got, _ := p.ended(c.cgroup); got != c {
+	p.watched(c)
+	if got, _ := p.ended(c.cgroup); got.id != c.id {
 		t.Fatal("not found by its cgroup")
 	}
 	p.handedOver(c.pod.group, c.id, true)

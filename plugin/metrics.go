@@ -17,6 +17,7 @@ import (
 type metrics struct {
 	refused       [policy.Internal + 1]atomic.Int64
 	written       atomic.Int64 // lines of io.max
+	unexpected    atomic.Int64 // events that the lifecycle of a container has no transition for
 	passes        prometheus.Histogram
 	handlers      *prometheus.HistogramVec
 	create, start prometheus.Observer // of handlers
@@ -51,6 +52,7 @@ var (
 	writtenDesc    = desc("limits_written_total", "Lines written to io.max; limits in the OCI spec are written by the runtime.")
 	exitWatchDesc  = desc("exit_watch", "1 while the ends of containers are watched; 0: limits of containers that end are not lifted.")
 	exitsDesc      = desc("exits_total", "Ends of limited containers, by whether the limits were lifted before the cgroup was gone.", "result")
+	unexpectedDesc = desc("unexpected_events_total", "Events of a container that its phase does not allow for. Each of them is a bug of this plugin.")
 	syncsDesc      = desc("syncs_total", "Syncs of volumes after the end of a container.", "result")
 )
 
@@ -89,6 +91,7 @@ func (p *Plugin) Collect(out chan<- prometheus.Metric) {
 		counter(refusedDesc, &p.metrics.refused[kind], policy.Kind(kind).String())
 	}
 	counter(writtenDesc, &p.metrics.written)
+	counter(unexpectedDesc, &p.metrics.unexpected)
 	counter(exitsDesc, &p.exits.won, "lifted")
 	counter(exitsDesc, &p.exits.lost, "lost")
 	counter(exitsDesc, &p.exits.failed, "failed")
@@ -137,7 +140,7 @@ func (p *Plugin) census() census {
 		}
 		for _, pod := range g.pods {
 			for _, c := range pod.containers {
-				if c.running {
+				if c.mayRun() {
 					out.add(c, weightsWork)
 				}
 			}

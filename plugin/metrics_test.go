@@ -64,7 +64,7 @@ func TestMetricsAtZero(t *testing.T) {
 		"exit_watch", "exits_total{failed}", "exits_total{lifted}", "exits_total{lost}", "handler_seconds{create}", "handler_seconds{start}",
 		"limits_written_total", "pods", "pods_not_in_force", "reconcile_seconds",
 		"refused_containers_total{internal}", "refused_containers_total{invalid}", "refused_containers_total{unenforceable}",
-		"standby", "syncs_total{failed}", "syncs_total{ok}",
+		"standby", "syncs_total{failed}", "syncs_total{ok}", "unexpected_events_total",
 		"warnings{guarded}", "warnings{no_cgroup_writeback}", "warnings{no_memory_limit}", "warnings{other}", "warnings{stalls_fsync}",
 	}
 	if d := cmp.Diff(want, got); d != "" {

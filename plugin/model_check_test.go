@@ -276,7 +276,7 @@ func (p *Plugin) known() modelKnown {
 	for id, pod := range p.pods {
 		out.sandboxes = append(out.sandboxes, id)
 		for id, c := range pod.containers {
-			out.containers[id] = c.running
+			out.containers[id] = c.mayRun()
 		}
 	}
 	slices.Sort(out.sandboxes)
@@ -290,6 +290,7 @@ func (p *Plugin) known() modelKnown {
 		left("writers of a pod", len(g.writing))
 	}
 	left("dirty pods", len(p.dirty))
+	left("events that no phase allows for", int(p.metrics.unexpected.Load()))
 	left("calls of the runtime", p.calls.count())
 	left("calls of the reconciler", p.passes.count())
 	left("pods being tidied up", len(p.exits.tidying))

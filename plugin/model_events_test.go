@@ -109,11 +109,13 @@ func (r *modelRuntime) doNode(rng *rand.Rand) {
 	case n < 72:
 		out := make(chan prometheus.Metric, 100)
 		r.now().Collect(out)
-	case n < 84:
+	case n < 82:
 		r.hang(rng)
-	case n < 92:
+	case n < 89:
 		r.note("all disks answer")
 		r.k.answer()
+	case n < 93:
+		r.failWatch(rng)
 	case n < 96:
 		r.note("the mount table cannot be read")
 		r.mu.Lock()
@@ -225,11 +227,21 @@ func (r *modelRuntime) createContainer(p *modelPod, sb *modelSandbox, name strin
 }
 
 // startContainer is the way of a container from its cgroup to its first instruction. That
-// of one which is restored from a checkpoint has its cgroup after the event only.
+// of one which is restored from a checkpoint has its cgroup after the event only, first
+// without a process. The process that waits for the start of another one may die.
 func (r *modelRuntime) startContainer(p *modelPod, c *modelContainer, rng *rand.Rand) {
-	restored := rng.IntN(8) == 0 && !r.calm
+	way := rng.IntN(16)
+	restored, dies := way < 2 && !r.calm, way == 2 && !r.calm
 	if !restored {
-		r.place(c)
+		r.place(c, true)
+	}
+	if dies {
+		if rng.IntN(4) > 0 { // a pass sees it before that
+			r.now().DisksChanged()
+			time.Sleep(10 * time.Millisecond)
+		}
+		r.k.empty(c.cgroup)
+		pause(rng)
 	}
 	r.mu.Lock()
 	epoch, broken := r.epoch, r.broken
@@ -242,7 +254,7 @@ func (r *modelRuntime) startContainer(p *modelPod, c *modelContainer, rng *rand.
 		err = s.StartContainer(context.Background(), p.sandbox(c.sandbox), p.container(c))
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		calm := epoch == r.epoch && !broken && !r.broken && p.spec.slow == "" && !restored
+		calm := epoch == r.epoch && !broken && !r.broken && p.spec.slow == "" && !restored && !dies
 		c.looked = calm && err == nil
 		if calm && err == nil {
 			if problem := r.checkContainer(p, c); problem != "" {
@@ -250,26 +262,26 @@ func (r *modelRuntime) startContainer(p *modelPod, c *modelContainer, rng *rand.
 			}
 		}
 	})
-	r.note("%s: start %s, restored %v, told %v, refused %v", p.name, c.id, restored, told, err != nil)
-	if err != nil {
+	r.note("%s: start %s, restored %v, dies %v, told %v, refused %v", p.name, c.id, restored, dies, told, err != nil)
+	if err != nil || dies {
 		r.stopContainer(p, c, rng)
 		return
 	}
 	pause(rng)
 	if restored {
-		r.place(c)
+		r.place(c, true)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c.state = modelRunning
 }
 
-// place makes a container's cgroup, with what is in its spec.
-func (r *modelRuntime) place(c *modelContainer) {
+// place makes a container's cgroup, with what is in its spec and with a process or without.
+func (r *modelRuntime) place(c *modelContainer, populated bool) {
 	r.mu.Lock()
 	c.placed = true
 	r.mu.Unlock()
-	r.k.make(c.cgroup)
+	r.k.make(c.cgroup, populated)
 	r.writeSpec(c)
 }
 

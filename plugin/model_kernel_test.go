@@ -75,8 +75,8 @@ func memoryDir(t testing.TB) string {
 	return dir
 }
 
-// make makes a cgroup, as a runtime or the kubelet does.
-func (k *modelKernel) make(cgroup string) {
+// make makes a cgroup, as a runtime or the kubelet does, with a process in it or without.
+func (k *modelKernel) make(cgroup string, populated bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	dir := filepath.Join(k.dir, cgroup)
@@ -84,16 +84,23 @@ func (k *modelKernel) make(cgroup string) {
 		k.t.Error(err)
 	}
 	k.limits[cgroup] = map[blkio.Dev]blkio.Limits{}
-	for name, data := range map[string]string{"io.max": "", "io.stat": "", "io.weight": "default 100\n", "cgroup.events": "populated 1\nfrozen 0\n"} {
+	for name, data := range map[string]string{"io.max": "", "io.stat": "", "io.weight": "default 100\n", "cgroup.events": cgroupEvents(populated)} {
 		write(k.t, filepath.Join(dir, name), data)
 	}
+}
+
+func cgroupEvents(populated bool) string {
+	if populated {
+		return "populated 1\nfrozen 0\n"
+	}
+	return "populated 0\nfrozen 0\n"
 }
 
 // empty is the end of the last process of a cgroup.
 func (k *modelKernel) empty(cgroup string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.replace(cgroup, "cgroup.events", "populated 0\nfrozen 0\n")
+	k.replace(cgroup, "cgroup.events", cgroupEvents(false))
 	k.watch.fire(cgroup)
 }
 

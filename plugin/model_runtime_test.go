@@ -32,8 +32,10 @@ type modelRuntime struct {
 
 	mu      sync.Mutex // guards all below; never held while an event is delivered
 	plugin  *Plugin
-	session *session // nil while disconnected
-	stop    func()   // ends the plugin
+	session *session        // nil while disconnected
+	ctx     context.Context // of the plugin
+	stop    func()          // ends the plugin
+	watch   func()          // ends the plugin's exit watch
 	policy  *policy.Policy
 	epoch   int  // changes with each policy, and with each disk that comes back
 	syncs   int  // changes as the plugin starts or connects
@@ -123,14 +125,12 @@ func (r *modelRuntime) restart() {
 		r.t.Error(err)
 		return
 	}
-	watch := r.k.newWatch()
-	p.exits.watch = watch
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { p.reconcile(ctx) })
-	running.Go(func() { watch.run(ctx, p) })
 	r.plugin, r.session = p, nil
 	r.syncs++
+	r.ctx, r.watch = ctx, r.watchExits(ctx, p)
 	r.stop = func() { cancel(); running.Wait() }
 	for _, pod := range r.pods {
 		if pod != nil {
@@ -145,12 +145,13 @@ func (r *modelRuntime) restart() {
 // end ends the plugin. A process that ends takes its calls along, here they come back first.
 func (r *modelRuntime) end() {
 	r.mu.Lock()
-	stop, p := r.stop, r.plugin
+	stop, watch, p := r.stop, r.watch, r.plugin
 	r.mu.Unlock()
 	if stop == nil {
 		return
 	}
 	r.k.answer()
+	watch()
 	stop()
 	for p.calls.count()+p.passes.count() > 0 {
 		time.Sleep(time.Millisecond)
@@ -303,7 +304,7 @@ func (r *modelRuntime) addPod(slot int, rng *rand.Rand) *modelPod {
 	r.ids++
 	p := &modelPod{slot: slot, name: fmt.Sprintf("p%d-%d", slot, r.ids), uid: fmt.Sprint("u", r.ids), spec: newModelSpec(slot, rng), data: "/mnt/data/x"}
 	p.cgroup = "kubepods.slice/kubepods-pod" + p.uid + ".slice"
-	r.k.make(p.cgroup)
+	r.k.make(p.cgroup, true)
 	if p.isCounted() {
 		write(r.t, filepath.Join(r.k.dir, p.cgroup, "memory.stat"), "file_dirty 0\nfile_writeback 0\n")
 	}

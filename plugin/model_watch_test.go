@@ -2,6 +2,9 @@ package plugin
 
 import (
 	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
@@ -18,6 +21,7 @@ type modelWatch struct {
 	watched  map[string]bool
 	fired    map[string]*modelHeld // what was reported, until its cgroup is removed
 	reported map[string]bool       // what the plugin has been told of
+	late     int                   // cgroups that were to be reported so far
 }
 
 // newWatch replaces the kernel's watch, as a restart of the plugin does.
@@ -51,23 +55,60 @@ func (w *modelWatch) fire(cgroup string) {
 	if _, ok := w.k.limits[cgroup]; !ok {
 		delete(w.fired, cgroup)
 	}
-	if w.watched[cgroup] {
-		delete(w.watched, cgroup)
-		w.ended <- cgroup
+	if !w.watched[cgroup] {
+		return
 	}
+	delete(w.watched, cgroup)
+	if w.late++; w.late%4 > 0 {
+		w.ended <- cgroup
+		return
+	}
+	time.AfterFunc(modelLate, func() { w.ended <- cgroup })
 }
 
-// run tells the plugin until ctx ends.
-func (w *modelWatch) run(ctx context.Context, p *Plugin) {
+// modelLate is how late the watch is for some cgroups: StopContainer comes before it.
+const modelLate = 200 * time.Millisecond
+
+// run tells the plugin, whose context is ctx, until the watch is stopped.
+func (w *modelWatch) run(ctx context.Context, p *Plugin, stopped chan struct{}) {
 	for {
 		select {
 		case cgroup := <-w.ended:
 			p.exited(ctx, w.hold(cgroup))
 			w.report(cgroup)
-		case <-ctx.Done():
+		case <-stopped:
 			return
 		}
 	}
+}
+
+// watchExits has a plugin's exits watched, and returns what ends that. What the watch has
+// not reported by then is lost.
+func (r *modelRuntime) watchExits(ctx context.Context, p *Plugin) (stop func()) {
+	watch := r.k.newWatch()
+	p.setWatch(watch)
+	stopped := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() { watch.run(ctx, p, stopped) })
+	return func() {
+		close(stopped)
+		running.Wait()
+		p.unsetWatch()
+	}
+}
+
+// failWatch is an exit watch that fails, and the next one.
+func (r *modelRuntime) failWatch(rng *rand.Rand) {
+	r.mu.Lock()
+	stop, ctx, p := r.watch, r.ctx, r.plugin
+	r.mu.Unlock()
+	stop()
+	r.note("the exit watch fails")
+	pause(rng)
+	next := r.watchExits(ctx, p)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.watch = next
 }
 
 func (w *modelWatch) hold(cgroup string) *modelHeld {

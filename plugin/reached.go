@@ -76,7 +76,7 @@ func (p *Plugin) reaching(groups []*group) []*container {
 // mayReach says that a "*" means what a container is seen to use. The caller holds
 // Plugin.mu.
 func (c *container) mayReach() bool {
-	return c.running && c.cgroup != "" && c.source == nil && c.policy != nil &&
+	return c.mayRun() && c.cgroup != "" && c.source == nil && c.policy != nil &&
 		c.pod.request().StarOf(c.name) && c.policy.CheckRuntime(c.pod.request(), c.pod.handler) == nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -139,7 +140,7 @@ func (p *Plugin) idle(groups []*group) []*container {
 	for _, g := range groups {
 		for _, pod := range g.pods {
 			for _, c := range pod.containers {
-				if !c.running && c.cgroup != "" {
+				if c.life.Phase().MayHaveStarted() && c.cgroup != "" {
 					out = append(out, c)
 				}
 			}
@@ -151,10 +152,7 @@ func (p *Plugin) idle(groups []*group) []*container {
 func (p *Plugin) beginMissed(c *container) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c.pod.containers[c.id] == c && !c.handing { // it may have gone
-		c.placed = true
-		c.begin()
-	}
+	p.handle(c, lifecycle.CgroupPopulated)
 }
 
 // reconcileGroup never fails: what does not work is logged, recorded on the
@@ -265,7 +263,7 @@ func (p *Plugin) toWarn(g *group) []*pod {
 				ready = false // it may be the one
 				break
 			}
-			ready = ready || c.running
+			ready = ready || c.mayRun()
 		}
 		if ready && !pod.warned {
 			pod.warned = true

@@ -16,7 +16,7 @@ func TestWriterOutlivesSandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newModelKernel(t)
 		for _, cgroup := range []string{podCgroup, cgroupOf("a"), cgroupOf("b")} {
-			k.make(cgroup)
+			k.make(cgroup, true)
 		}
 		p := newPlugin(t, k.tree)
 		first := sandbox(map[string]string{limitsKey + "container.a": "rootfs wbps=1Mi"})

@@ -215,7 +215,7 @@ func (p *Plugin) settleAll(ctx context.Context, g *group) []error {
 			continue
 		}
 		// Another look may find the same.
-		if now := p.snapshot(c); now.err != nil && now.running && (before.err == nil || before.err.Error() != now.err.Error()) {
+		if now := p.snapshot(c); now.err != nil && now.mayRun() && (before.err == nil || before.err.Error() != now.err.Error()) {
 			now.logger(p.log).WithError(now.err).Warn("Not everything that a running container asks for is enforced")
 		}
 	}

@@ -119,19 +119,12 @@ type container struct {
 	spec       map[blkio.Dev]blkio.Limits
 	specWeight uint32
 	ours       bool
-	// leaves is what is to be done at its end. looked: it is known; held: it
-	// will be told of; handing: it has been.
-	leaves                leaves
-	beyond                []beyond
-	looked, held, handing bool
-	// running is set from StartContainer until StopContainer: only then does
-	// the container count for the pod's backstop.
-	running bool
-	// refused is true if we have refused its start: it has nothing to write then.
-	refused bool
-	// placed is true once its cgroup was seen. A container that is restored from a
-	// checkpoint has none when it starts (docs/reference/quirks.md).
-	placed bool
+	// leaves is what is to be done at its end. looked: it is known.
+	leaves leaves
+	beyond []beyond
+	looked bool
+	// life is the phase, which only Plugin.handle changes.
+	life lifecycle.Container
 	// cgroupIDs are of its cgroup, from the first look at it until its end is
 	// noted.
 	cgroupIDs []uint64
@@ -229,7 +222,7 @@ func (p *Plugin) nextArrival() int {
 func (p *Plugin) leave(pod *pod) {
 	g := pod.group
 	for _, c := range pod.containers {
-		c.forget()
+		p.handle(c, lifecycle.RemovePodSandbox)
 	}
 	delete(p.pods, pod.id)
 	delete(g.pods, pod.id)
@@ -251,14 +244,6 @@ func (p *Plugin) drop(g *group) {
 	}
 }
 
-// begin notes that a container runs. The caller holds mu.
-func (c *container) begin() {
-	g := c.pod.group
-	c.running, c.refused = true, false
-	g.drain.Begin(c.id)
-	g.changed()
-}
-
 // waits reports whether limits of it are not in force, apart from what g.complaint tells.
 // The caller holds mu.
 func (g *group) waits() bool {
@@ -275,13 +260,14 @@ func (g *group) waits() bool {
 // waits reports whether a container runs whose limits could not be decided yet, or could
 // not be written as its cgroup was not seen yet. The caller holds Plugin.mu.
 func (c *container) waits() bool {
+	phase := c.life.Phase()
 	switch {
-	case !c.running, c.refused:
+	case !phase.MayRun(), phase == lifecycle.Refused:
 		return false
 	case c.policy == nil:
 		return c.err != nil
 	}
-	return !c.placed && c.cgroup != "" && c.state() != stateUnlimited
+	return phase == lifecycle.Starting && c.cgroup != "" && c.state() != stateUnlimited
 }
 
 // changed drops the plan. The caller holds mu.

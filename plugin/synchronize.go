@@ -6,6 +6,8 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 )
 
 // listedPod is a pod with annotations of ours that the runtime lists.
@@ -71,24 +73,17 @@ func runs(ctr *api.Container) bool {
 // adoptOne takes over one container of a pod. The caller holds mu.
 func (p *Plugin) adoptOne(pod *pod, ctr *api.Container) {
 	c := pod.containers[ctr.GetId()]
-	known := c != nil
-	if !known {
+	if c == nil {
 		c = p.add(pod, ctr)
 	}
 	switch {
-	case runs(ctr) && !c.handing: // else the list is older than its end
-		c.unjudged = c.unjudged || !known
-		c.placed, c.pid = true, int(ctr.GetPid())
-		c.begin()
+	case runs(ctr):
+		c.pid = int(ctr.GetPid())
+		p.handle(c, lifecycle.ListedRunning)
 	case ctr.GetState() == api.ContainerState_CONTAINER_CREATED:
-		// It has not begun, or begins just now: its start tells, or findRunning.
+		p.handle(c, lifecycle.ListedCreated)
 	default:
-		c.running = false
-		c.noteExit(false)
-		c.unheld()
-		if !known {
-			pod.group.drain.EndUnseen() // it ended before our time
-		}
+		p.handle(c, lifecycle.ListedStopped)
 	}
 }
 
@@ -107,7 +102,7 @@ func (p *Plugin) adopt(ctrs []*api.Container) {
 	for _, pod := range p.pods {
 		for id, c := range pod.containers {
 			if !listed[id] {
-				c.forget()
+				p.handle(c, lifecycle.NotListed)
 			}
 		}
 	}

@@ -121,10 +121,10 @@ func newView(g *group) view {
 		before := len(v.running)
 		v.cgroups = append(v.cgroups, pod.id)
 		for _, c := range pod.sorted() {
-			if c.running {
+			if c.mayRun() {
 				v.running = append(v.running, running{*c, c, c.isPartial()})
 			}
-			if c.running && c.cgroup != "" {
+			if c.mayRun() && c.cgroup != "" {
 				v.cgroups = append(v.cgroups, path.Base(c.cgroup))
 			}
 			v.partial = v.partial || c.isPartial()

@@ -127,38 +127,8 @@ func (p *Plugin) sayReleases() {
 	}
 }
 
-// abandon notes that it is not known whether all that a container has left to write
-// will ever be on its disk.
-func (p *Plugin) abandon(c *container) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	c.pod.group.end(c.id, false)
-}
-
 // end closes a container in the drain. The caller holds Plugin.mu.
 func (g *group) end(id string, written bool) {
 	g.drain.End(id, written)
 	g.changed()
-}
-
-// unheld abandons a container of whose end nobody else will tell. The caller holds
-// Plugin.mu.
-func (c *container) unheld() {
-	switch {
-	case c.held || c.handing:
-	case c.refused, c.looked && c.leaves.nothing():
-		c.pod.group.end(c.id, true)
-	default:
-		c.pod.group.end(c.id, false)
-	}
-}
-
-// forget takes a container out of its pod. The caller holds Plugin.mu.
-func (c *container) forget() {
-	c.noteExit(false)
-	if !c.handing { // now nobody finds it by its cgroup any more
-		c.held = false
-		c.unheld()
-	}
-	delete(c.pod.containers, c.id)
 }

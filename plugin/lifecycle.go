@@ -1,0 +1,45 @@
+package plugin
+
+import "github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+
+// handle makes the transition of an event of a container, and takes its actions. HandOver
+// is left to the caller of WatchFired, which holds the open cgroup. All changes of a
+// container's phase are made here. The caller holds mu.
+func (p *Plugin) handle(c *container, e lifecycle.Event) lifecycle.Actions {
+	before := c.life.Phase()
+	do, err := c.life.Handle(e)
+	if err != nil {
+		p.metrics.unexpected.Add(1)
+		return 0
+	}
+	g, now := c.pod.group, c.life.Phase()
+	g.drain.Take(c.id, do, c.writes())
+	if do.Has(lifecycle.Judge) {
+		c.unjudged = true
+	}
+	if do.Has(lifecycle.RecordExit) && !do.Has(lifecycle.HandOver) {
+		c.noteExit(false)
+	}
+	if now == lifecycle.Absent && c.pod.containers[c.id] == c {
+		delete(c.pod.containers, c.id)
+	}
+	if do != 0 || before.MayRun() != now.MayRun() {
+		g.changed()
+	}
+	return do
+}
+
+// writes returns whether limits hold for what the container writes. The caller holds mu.
+func (c *container) writes() lifecycle.Writes {
+	switch {
+	case !c.looked:
+		return lifecycle.WritesUnknown
+	case c.leaves.nothing():
+		return lifecycle.WritesUnlimited
+	}
+	return lifecycle.WritesLimited
+}
+
+// mayRun reports whether a process of the container may run. The caller holds mu, or has a
+// copy.
+func (c *container) mayRun() bool { return c.life.Phase().MayRun() }
