@@ -74,42 +74,53 @@ func (p *Plugin) writeContainer(pod, t *target, starting bool) error {
 	err = errors.Join(err, c.doLower(p, err))
 	p.identify(&c)
 	gone := errors.Is(err, blkio.ErrGone)
-	if !gone {
-		p.place(t.owner)
+	if gone {
+		err = nil
+	} else {
+		p.findProcess(t.owner)
 	}
 	p.hold(&c, pod)
-	switch {
-	case !gone:
-		return err
-	case starting:
-		return nil // see isUnplaced
+	if starting {
+		return err // see isUnplaced
 	}
-	return p.missing(t)
+	return errors.Join(err, p.checkPlaced(t, gone))
 }
 
-// place notes that the cgroup of a container was seen.
-func (p *Plugin) place(c *container) {
+// findProcess looks for the first process of a container that starts. Until there is one,
+// the exit watch would take the cgroup for that of a container that has ended.
+func (p *Plugin) findProcess(c *container) {
+	if !p.isUnplaced(c) {
+		return
+	}
+	if populated, err := p.cgroups.Cgroup(c.cgroup).Populated(); err != nil || populated {
+		p.notePopulated(c) // also if it cannot be known: the cgroup was written to
+	}
+}
+
+// notePopulated notes that there is a process in the cgroup of a container.
+func (p *Plugin) notePopulated(c *container) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c.life.Phase() == lifecycle.Starting {
-		p.handle(c, lifecycle.CgroupPopulated)
-	}
+	p.handle(c, lifecycle.CgroupPopulated)
 }
 
-// missing decides why a container that runs, as far as is known, has no cgroup: it has
-// ended, and its StopContainer event is under way or was missed, or the runtime has not
-// made the cgroup yet. That is an error where something is to be written there.
-func (p *Plugin) missing(t *target) error {
+// checkPlaced decides why a container that runs, as far as is known, has no cgroup, or no
+// process in it. Either it has ended, and its StopContainer event is under way or was
+// missed, or the runtime has not placed it there yet. That is an error where something is
+// to be written there.
+func (p *Plugin) checkPlaced(t *target, gone bool) error {
 	c := t.owner
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.handle(c, lifecycle.CgroupMissing); c.life.Phase() == lifecycle.Starting {
-		if t.record.Empty() {
-			return nil
-		}
-		return fmt.Errorf("container %s is not limited: its cgroup is not there yet", c.name)
+	if gone {
+		p.handle(c, lifecycle.CgroupMissing)
 	}
-	p.markDirty(c.pod.group)
+	switch starts := c.life.Phase() == lifecycle.Starting; {
+	case starts && !t.record.Empty():
+		return fmt.Errorf("container %s is not limited yet: its cgroup has no process", c.name)
+	case gone && !starts:
+		p.markDirty(c.pod.group)
+	}
 	return nil
 }
 

@@ -76,7 +76,7 @@ func (p *Plugin) start(ctx context.Context, sb *api.PodSandbox, ctr *api.Contain
 		p.notLimited(c, err)
 	case p.isUnplaced(c):
 		// To refuse it would be to refuse each try of it.
-		c.logger(p.log).Warn("A container starts without a cgroup, as one that is restored from a checkpoint does; its limits follow")
+		c.logger(p.log).Warn("A container starts without a process in its cgroup, as one that is restored from a checkpoint does; its limits follow")
 		p.updated(sb.GetId())
 	}
 	return err

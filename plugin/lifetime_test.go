@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -31,8 +32,9 @@ const (
 )
 
 // endHeld ends a container that the watch of exits holds, with nothing left to write.
-func endHeld(t *testing.T, p *Plugin, c *container) {
+func endHeld(t *testing.T, p *Plugin, dir string, c *container) {
 	t.Helper()
+	write(t, filepath.Join(dir, c.cgroup, "cgroup.events"), "populated 0\nfrozen 0\n")
 	p.watched(c)
 	if got, _ := p.ended(c.cgroup); got.id != c.id {
 		t.Fatal("not found by its cgroup")
@@ -44,7 +46,7 @@ func endHeld(t *testing.T, p *Plugin, c *container) {
 // TestCreatedIsNoLeftover: a container that was created and not started when the plugin
 // connected has left nothing.
 func TestCreatedIsNoLeftover(t *testing.T) {
-	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	p := newPlugin(t, h)
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
 	p.synchronize([]*api.PodSandbox{sb}, []*api.Container{listed("a", isCreated)})
@@ -53,7 +55,7 @@ func TestCreatedIsNoLeftover(t *testing.T) {
 	if got := wbps(t, p, podCgroup); got != 1<<20 {
 		t.Fatalf("backstop %v, want 1 MiB/s", got)
 	}
-	endHeld(t, p, p.pods["sb1"].containers["id-a"])
+	endHeld(t, p, dir, p.pods["sb1"].containers["id-a"])
 	p.pass(t.Context())
 	if got := wbps(t, p, podCgroup); got != blkio.Max {
 		t.Errorf("the pod has %v after all is written out", got)
@@ -113,7 +115,7 @@ func TestSandboxReplacedUnheard(t *testing.T) {
 	remove(t, dir, "a")
 	p.synchronize([]*api.PodSandbox{next}, []*api.Container{b})
 	p.pass(t.Context())
-	endHeld(t, p, p.pods["sb2"].containers["id-b"])
+	endHeld(t, p, dir, p.pods["sb2"].containers["id-b"])
 	for range 3 {
 		p.pass(t.Context())
 	}
@@ -174,6 +176,7 @@ func place(t *testing.T, dir, name string) {
 	}
 	write(t, filepath.Join(path, "io.max"), "")
 	write(t, filepath.Join(path, "io.weight"), "default 100\n")
+	write(t, filepath.Join(path, "cgroup.events"), "populated 1\nfrozen 0\n")
 }
 
 // TestRestored: a container that is restored from a checkpoint has no cgroup when it
@@ -213,6 +216,34 @@ func TestRestored(t *testing.T) {
 	p.pass(t.Context())
 	if p.census().states != [len(states)]int{} {
 		t.Error("runs without a cgroup")
+	}
+}
+
+// TestRestoredIsNotTakenForEnded verifies that the exit watch gets the cgroup of a container
+// that is restored from a checkpoint no earlier than it has a process: it takes an empty
+// cgroup for that of a container that has ended.
+func TestRestoredIsNotTakenForEnded(t *testing.T) {
+	h, dir := tree(t, podCgroup)
+	p := newPlugin(t, h)
+	watch := &fakeWatch{}
+	p.exits.watch = watch
+	start(t, p, sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), "a")
+	c := p.pods["sb1"].containers["id-a"]
+	place(t, dir, "a")
+	events := filepath.Join(dir, cgroupOf("a"), "cgroup.events")
+	for _, step := range []struct {
+		events string
+		phase  lifecycle.Phase
+		added  int
+	}{
+		{"populated 0\nfrozen 0\n", lifecycle.Starting, 0},
+		{"populated 1\nfrozen 0\n", lifecycle.Watched, 1},
+	} {
+		write(t, events, step.events)
+		p.pass(t.Context())
+		if got := wbps(t, p, cgroupOf("a")); got != 1<<20 || c.life.Phase() != step.phase || len(watch.added) != step.added {
+			t.Errorf("%q: limit %v, %v, watched %q", step.events, got, c.life.Phase(), watch.added)
+		}
 	}
 }
 

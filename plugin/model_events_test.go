@@ -269,7 +269,9 @@ func (r *modelRuntime) startContainer(p *modelPod, c *modelContainer, rng *rand.
 	}
 	pause(rng)
 	if restored {
-		r.place(c, true)
+		r.place(c, false)
+		time.Sleep(time.Duration(rng.IntN(4)) * 100 * time.Millisecond)
+		r.k.populate(c.cgroup)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -96,6 +96,13 @@ func cgroupEvents(populated bool) string {
 	return "populated 0\nfrozen 0\n"
 }
 
+// populate is the first process of a cgroup that was made empty.
+func (k *modelKernel) populate(cgroup string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.replace(cgroup, "cgroup.events", cgroupEvents(true))
+}
+
 // empty is the end of the last process of a cgroup.
 func (k *modelKernel) empty(cgroup string) {
 	k.mu.Lock()

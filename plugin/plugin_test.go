@@ -85,6 +85,7 @@ func tree(t testing.TB, cgroups ...string) (*cgroupfs.Hierarchy, string) {
 		}
 		write(t, filepath.Join(dir, cg, "io.max"), "")
 		write(t, filepath.Join(dir, cg, "io.weight"), "default 100\n")
+		write(t, filepath.Join(dir, cg, "cgroup.events"), "populated 1\nfrozen 0\n")
 	}
 	h, err := cgroupfs.OpenTree(dir)
 	if err != nil {

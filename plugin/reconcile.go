@@ -121,19 +121,19 @@ func (p *Plugin) takeAll() []*group {
 	return slices.AppendSeq(make([]*group, 0, len(p.groups)), maps.Values(p.groups))
 }
 
-// findRunning looks for containers whose start no event told of: the runtime
-// had sent it before we connected.
+// findRunning looks for containers that have a process though no event told of their start:
+// the runtime had sent it before we connected, or before the container had its cgroup.
 func (p *Plugin) findRunning(groups []*group) {
-	for _, c := range p.idle(groups) {
+	for _, c := range p.mayHaveStarted(groups) {
 		// A failed read is repeated with the next pass.
 		if populated, err := p.cgroups.Cgroup(c.cgroup).Populated(); err == nil && populated {
-			p.beginMissed(c)
+			p.noteRunning(c)
 		}
 	}
 }
 
-// idle returns the containers that do not run as far as is known.
-func (p *Plugin) idle(groups []*group) []*container {
+// mayHaveStarted returns the containers without a process as far as is known.
+func (p *Plugin) mayHaveStarted(groups []*group) []*container {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var out []*container
@@ -149,10 +149,12 @@ func (p *Plugin) idle(groups []*group) []*container {
 	return out
 }
 
-func (p *Plugin) beginMissed(c *container) {
+// noteRunning notes that a container has a process, and has its cgroup looked at closely.
+func (p *Plugin) noteRunning(c *container) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.handle(c, lifecycle.CgroupPopulated)
+	c.pod.group.changed()
 }
 
 // reconcileGroup never fails: what does not work is logged, recorded on the

@@ -48,9 +48,9 @@ func (p Phase) MayRun() bool {
 }
 
 // MayHaveStarted reports whether a pass looks for a process in the cgroup: the container
-// does not run by the reports of the runtime, which the plugin can have missed.
+// has none by the reports of the runtime, which the plugin can have missed.
 func (p Phase) MayHaveStarted() bool {
-	return p == Created || p == Stopping || p == Stopped
+	return p == Created || p == Starting || p == Stopping || p == Stopped
 }
 
 // MayBeWatched reports whether the exit watch may watch the cgroup: it had a process. The
