@@ -1,9 +1,14 @@
 package cgroupfs
 
 import (
+	"encoding/binary"
 	"path"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 func FuzzParseWritebackStats(f *testing.F) {
@@ -49,6 +54,50 @@ func FuzzContainerCgroup(f *testing.F) {
 		inside(PodCgroup(podParent))
 		if p := new(Hierarchy).Cgroup(cgroupsPath).Path(); p == ".." || strings.HasPrefix(p, "../") || strings.HasPrefix(p, "/") {
 			t.Errorf("Cgroup(%q) escapes as %q", cgroupsPath, p)
+		}
+	})
+}
+
+// direntOf is an entry of a directory as the kernel returns it (linux_dirent64).
+func direntOf(kind byte, name string) []byte {
+	size := (19 + len(name) + 1 + 7) / 8 * 8
+	e := make([]byte, size)
+	binary.NativeEndian.PutUint16(e[16:], uint16(size))
+	e[18] = kind
+	copy(e[19:], name)
+	return e
+}
+
+// FuzzAppendDirectories: entries that are cut off, or say that they are longer or shorter
+// than they are, end the list; what comes before them counts.
+func FuzzAppendDirectories(f *testing.F) {
+	f.Add("a", "io.max", []byte{}, uint8(0))
+	f.Add(".", "..", []byte{1, 2, 3}, uint8(8))
+	f.Add("kubepods.slice", "x", slices.Repeat([]byte{0xff}, 64), uint8(3))
+	f.Fuzz(func(t *testing.T, dir, file string, after []byte, cut uint8) {
+		if len(dir) > 255 || len(file) > 255 || strings.ContainsAny(dir+file, "/\x00") {
+			return // the kernel has no such names
+		}
+		entries := append(direntOf(unix.DT_REG, file), direntOf(unix.DT_DIR, dir)...)
+		var want []string
+		if dir != "." && dir != ".." {
+			want = append(want, dir)
+		}
+		if diff := cmp.Diff(want, appendDirectories(nil, -1, entries)); diff != "" {
+			t.Errorf("(-want, +got):\n%s", diff)
+		}
+		got := appendDirectories(nil, -1, append(slices.Clone(entries), after...))
+		if len(got) < len(want) || !slices.Equal(got[:len(want)], want) {
+			t.Errorf("with %x after it: %q, want %q first", after, got, want)
+		}
+		short := entries[:len(entries)-min(int(cut), len(entries))]
+		if got := appendDirectories(nil, -1, short); cut > 0 && len(got) > 0 {
+			t.Errorf("of %d bytes less: %q", cut, got)
+		}
+		for _, name := range got {
+			if name == "." || name == ".." || strings.ContainsRune(name, 0) {
+				t.Errorf("a directory is called %q", name)
+			}
 		}
 	})
 }

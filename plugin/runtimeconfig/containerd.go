@@ -70,11 +70,14 @@ func readContainerdFiles(host hostFS, config string) ([]containerdFile, error) {
 }
 
 func readContainerdFile(host hostFS, file string) (containerdFile, error) {
-	var c containerdFile
 	data, err := host.readConfig(file)
 	if err != nil {
-		return c, err
+		return containerdFile{}, err
 	}
+	return parseContainerdFile(file, data)
+}
+
+func parseContainerdFile(file string, data []byte) (c containerdFile, err error) {
 	if err := toml.Unmarshal(data, &c); err != nil {
 		return c, fmt.Errorf("parse %s: %w", file, err)
 	}

@@ -1,6 +1,10 @@
 package volumepath
 
-import "testing"
+import (
+	"path"
+	"strings"
+	"testing"
+)
 
 func TestPaths(t *testing.T) {
 	tests := []struct {
@@ -50,4 +54,42 @@ func TestPaths(t *testing.T) {
 			t.Errorf("%q is of %+v, %q", p, v, below)
 		}
 	}
+}
+
+// FuzzParse: a volume is what its path says, whichever the path's form, and its name is
+// known only for the pod's own directory.
+func FuzzParse(f *testing.F) {
+	f.Add("u1/volumes/kubernetes.io~csi/data/mount/a")
+	f.Add("u1/volume-subpaths/data/db/0")
+	f.Add("u1/volumeDevices/kubernetes.io~csi/data")
+	f.Add("../pods/u1/./volumes//kubernetes.io~secret/s/")
+	f.Add("u1/volumes/~/..")
+	f.Fuzz(func(t *testing.T, below string) {
+		const root, uid = "/k", "u1"
+		p := Pods(root) + "/" + below
+		v, rest, ok := Parse(Pods(root), p)
+		name, plugin := NameOf(root, uid, p)
+		if !ok {
+			if v != (Volume{}) || rest != "" || name != "" {
+				t.Errorf("%q is of none, and %+v, %q, %q", p, v, rest, name)
+			}
+			return
+		}
+		if name != "" && (v.UID != uid || v.Block || name != v.Name || plugin != v.Plugin) {
+			t.Errorf("%q is called %q of %q, and it is %+v", p, name, plugin, v)
+		}
+		if strings.Contains(v.UID+v.Name, "/") {
+			t.Errorf("%q is of %+v", p, v)
+		}
+		again := path.Join(Pods(root), v.UID, "volumes", strings.ReplaceAll(v.Plugin, "/", "~"), v.Name, rest)
+		switch {
+		case v.Plugin == "":
+			again = path.Join(Pods(root), v.UID, "volume-subpaths", v.Name, rest)
+		case v.Block:
+			again = strings.Replace(again, "/volumes/", "/volumeDevices/", 1)
+		}
+		if w, r, ok := Parse(Pods(root), again); w != v || r != rest || !ok {
+			t.Errorf("%q is %+v %q, and %q is %+v %q", p, v, rest, again, w, r)
+		}
+	})
 }
