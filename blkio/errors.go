@@ -11,5 +11,5 @@ var (
 	// device that is not there (any more).
 	ErrNoDevice = errors.New("no such disk")
 	// ErrGone says that the cgroup does not exist (any more).
-	ErrGone = errors.New("the cgroup is gone")
+	ErrGone = errors.New("cgroup was removed")
 )

@@ -24,7 +24,7 @@ func ParseIOCostQOS(data string) (map[Dev]bool, error) {
 				continue
 			}
 			if value != "0" && value != "1" {
-				return fmt.Errorf("enable is %q, not 0 or 1", value)
+				return fmt.Errorf("invalid enable %q: not 0 or 1", value)
 			}
 			out[dev] = value == "1"
 		}

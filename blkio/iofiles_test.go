@@ -74,7 +74,7 @@ func TestParseIOWeight(t *testing.T) {
 	}{
 		"default":   {in: "default 100\n", want: Weights{Default: 100}},
 		"device":    {in: "default 100\n8:16 200\n253:0 10000\n", want: Weights{Default: 100, Devices: map[Dev]uint32{{8, 16}: 200, {253, 0}: 10000}}},
-		"empty":     {in: "", err: `parse io.weight: no default`},
+		"empty":     {in: "", err: `parse io.weight: missing default`},
 		"too large": {in: "default 10001\n", err: `parse io.weight, line 1 "default 10001": weight 10001 is not within 1..10000`},
 		"bad":       {in: "default 100\n8:16 x\n", err: `parse io.weight, line 2 "8:16 x": strconv.ParseUint: parsing "x": invalid syntax`},
 	}
@@ -98,7 +98,7 @@ func TestParseIOCostQOS(t *testing.T) {
 		t.Error(diff)
 	}
 	_, err = ParseIOCostQOS("8:16 enable=yes\n")
-	checkError(t, err, `parse io.cost.qos, line 1 "8:16 enable=yes": enable is "yes", not 0 or 1`)
+	checkError(t, err, `parse io.cost.qos, line 1 "8:16 enable=yes": invalid enable "yes": not 0 or 1`)
 }
 
 func TestFormatFillsUnset(t *testing.T) {

@@ -49,7 +49,7 @@ func ParseIOWeight(data string) (Weights, error) {
 		}
 	}
 	if weights.Default == 0 {
-		return Weights{}, errors.New("parse io.weight: no default")
+		return Weights{}, errors.New("parse io.weight: missing default")
 	}
 	return weights, nil
 }

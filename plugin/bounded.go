@@ -19,7 +19,7 @@ const (
 )
 
 // errBusy says that nothing more is tried until calls come back.
-var errBusy = errors.New("too many calls hang in the kernel, a disk does not answer")
+var errBusy = errors.New("too many calls hang in the kernel: a disk does not answer")
 
 // calls bounds the time that calls take, and their number: of all, and of each pod.
 type calls struct {

@@ -75,7 +75,7 @@ func (c *container) isToCompare() bool {
 // process that the container was not known to have.
 func (p *Plugin) compareMounts(ctx context.Context, c *container) error {
 	if c.pid == 0 {
-		c.logger(p.log).Warn("The runtime does not name a container's process, so its mounts are not compared with their paths on the node")
+		c.logger(p.log).Warn("The runtime reports no process for a container: its mounts are not compared with the node's")
 		c.uncompared = nil
 		return nil
 	}

@@ -245,7 +245,7 @@ func TestNothingToCompare(t *testing.T) {
 	if err := run(t, p, limited("/data wbps=1Mi"), 0, volume); err != nil {
 		t.Errorf("no process: %v", err)
 	}
-	if countLogged(logged, "does not name a container's process") != 1 {
+	if countLogged(logged, "reports no process for a container") != 1 {
 		t.Error("not logged")
 	}
 }

@@ -109,7 +109,7 @@ func (s *search) find(ctx context.Context, m *api.Mount, out *policy.Mount, name
 		out.Backing = blkio.Backing{FSType: m.GetType(), Reason: m.GetType() + " is not stored on a disk"}
 		return
 	case !star && !volume && len(named) == 0:
-		out.Backing, out.NotAsked = blkio.Backing{Reason: "no annotation names it"}, true
+		out.Backing, out.NotAsked = blkio.Backing{Reason: "not resolved: no annotation names it"}, true
 		return
 	}
 	s.resolve(ctx, m.GetSource(), &out.Backing)

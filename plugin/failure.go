@@ -10,7 +10,7 @@ import (
 )
 
 // errReregister ends a session whose registration contradicts the policy.
-var errReregister = errors.New("the policy's answer to a hung plugin changed")
+var errReregister = errors.New("onError.internal changed")
 
 // failsRequests reports whether the runtime is asked to fail a request that this plugin
 // does not answer. That is part of a registration. It concerns every pod of the node,
@@ -48,6 +48,6 @@ func (s *session) locateLayers(ctx context.Context, runtime, version string) {
 		return nil
 	})
 	if err != nil {
-		s.log.WithError(fmt.Errorf("locate writable layers: %w", err)).Error("Limits of rootfs go by where writable layers were before")
+		s.log.WithError(fmt.Errorf("locate writable layers: %w", err)).Error("Locating writable layers failed: rootfs uses the previous location")
 	}
 }

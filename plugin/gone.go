@@ -35,7 +35,7 @@ func (p *Plugin) forgetGone(g *group, changes int) {
 		return
 	}
 	for pod := range maps.Values(maps.Clone(g.pods)) {
-		p.log.WithField("pod", pod.String()).Info("Forget a pod: its cgroup was removed, and the runtime did not say so")
+		p.log.WithField("pod", pod.String()).Info("Forgetting a pod whose cgroup was removed without an event")
 		p.leave(pod)
 	}
 }

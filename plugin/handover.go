@@ -155,7 +155,7 @@ func (p *Plugin) findUnsynced(ctx context.Context, c *container) unsynced {
 	if err == nil {
 		return unsynced{volumes: <-found}
 	}
-	c.logger(p.log).WithError(err).Info("Not known what a container has left to write, its pod's limits stay")
+	c.logger(p.log).WithError(err).Info("Remaining dirty data of a container unknown: keeping its pod's limits")
 	f := newFinder(p.storage, c.leaves.limited, nil)
 	_ = f.addKnown(ctx, c) // without stacks it cannot fail
 	return unsynced{f.found, true}

@@ -136,7 +136,7 @@ func (s *stacks) addUnder(ctx context.Context, dev blkio.Dev, to map[blkio.Dev]b
 		within, cancel := context.WithTimeout(ctx, underDeadline)
 		u.disks = s.storage.Under(within, dev)
 		if within.Err() != nil {
-			u.err = fmt.Errorf("what is under %s: no answer", dev)
+			u.err = fmt.Errorf("find the disks below %s: no answer", dev)
 		}
 		cancel()
 		s.under[dev] = u

@@ -147,7 +147,7 @@ func (p *Plugin) askLayersAgain(ctx context.Context) {
 			}
 			// A runtime that starts takes some seconds.
 			if pause = min(2*pause, layersPause); pause == layersPause && problem.Due(time.Now(), err) {
-				p.log.WithError(err).Warn("The runtime does not tell where it stores writable layers, the target rootfs goes by its configuration files")
+				p.log.WithError(err).Warn("Asking the runtime for the location of writable layers failed: using its configuration files")
 			}
 		}
 		again = time.After(pause)
@@ -163,7 +163,7 @@ type Resolver interface {
 func (l Layer) Backing(ctx context.Context, s Resolver) blkio.Backing {
 	switch {
 	case l.Unknown != "":
-		return blkio.Backing{Reason: "the runtime did not tell where it stores writable layers", Err: errors.New(l.Unknown)}
+		return blkio.Backing{Reason: "the location of writable layers is unknown", Err: errors.New(l.Unknown)}
 	case l.Reason != "":
 		return blkio.Backing{Reason: l.Reason}
 	}

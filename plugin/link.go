@@ -15,7 +15,7 @@ var (
 	errDisconnected = errors.New("the runtime closed the connection")
 	// errNotSynchronized ends a session that gets no events. A message of NRI holds 4 MiB,
 	// and nri up to 0.12.5 puts at least four containers into one, of any size.
-	errNotSynchronized = errors.New("the runtime registered the plugin and did not tell which containers run: " +
+	errNotSynchronized = errors.New("synchronize: the runtime sent no list of containers: " +
 		"their list does not fit NRI's messages (five containers with 1 MiB of environment variables each are enough), " +
 		"takes longer than the runtime's plugin_request_timeout, or the runtime does not know this kind of plugin; " +
 		"its log tells which, and docs/reference/quirks.md what helps")
@@ -77,7 +77,7 @@ func (l *link) register(ctx context.Context, cfg RunConfig, name string, handler
 	case err := <-started:
 		return err
 	case <-time.After(2 * stub.DefaultRegistrationTimeout):
-		return errors.New("the runtime did not configure the plugin in time")
+		return errors.New("register: timed out waiting for Configure")
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -20,7 +20,7 @@ const lockPatience = 3 * time.Second
 const lockPoll = 500 * time.Millisecond
 
 // errLocked says that another instance serves this node.
-var errLocked = errors.New("another instance of nri-blkio serves this node")
+var errLocked = errors.New("another instance of nri-blkio holds the lock of this node")
 
 // tryLock takes the node-wide lock, a flock on path that the kernel drops
 // with the process. Two instances that both set io.max would fail each other's
@@ -67,7 +67,7 @@ func WaitLock(ctx context.Context, path string, log logrus.FieldLogger) (*os.Fil
 			return f, err
 		}
 		if !said {
-			log.WithField("lock", path).Warn("Another instance serves this node, standing by")
+			log.WithField("lock", path).Warn("Standing by: another instance serves this node")
 			said = true
 		}
 		select {

@@ -52,7 +52,7 @@ func (p *Plugin) findReached(ctx context.Context, groups []*group) {
 		return nil
 	})
 	if err != nil && ctx.Err() == nil {
-		p.log.WithError(err).Warn("Not known of all containers which disks they use")
+		p.log.WithError(err).Warn("Finding undeclared disks failed for some containers")
 	}
 }
 
@@ -165,7 +165,7 @@ func (p *Plugin) reach(ctx context.Context, stacks *stacks, c *container) bool {
 	switch {
 	case again:
 	case err != nil:
-		old.logger(p.log).WithError(err).Warn("Not known which disks a container uses")
+		old.logger(p.log).WithError(err).Warn("Finding undeclared disks of a container failed")
 	default:
 		old.tellReached(p.log, found.reached, stats)
 	}
@@ -195,7 +195,7 @@ func (c *container) tellReached(log logrus.FieldLogger, reached []blkio.Disk, st
 	for _, d := range reached {
 		if !slices.Contains(c.reached, d) {
 			c.logger(log).WithFields(logrus.Fields{"disk": d.Name, "dev": d.Dev.String(), "used": stats[d.Dev].String()}).
-				Info(`A container uses a disk that no mount and no device of it told of: "*" means that, too`)
+				Info(`Limiting an undeclared disk`)
 		}
 	}
 }

@@ -45,7 +45,7 @@ func TestReachedIsLimited(t *testing.T) {
 	p.log = log
 	told := func() (n int) {
 		for _, e := range hook.AllEntries() {
-			if strings.HasPrefix(e.Message, "A container uses a disk") && e.Data["container"] == "a" && e.Data["disk"] == "plugged" && e.Data["dev"] == "8:16" {
+			if strings.HasPrefix(e.Message, "Limiting an undeclared disk") && e.Data["container"] == "a" && e.Data["disk"] == "plugged" && e.Data["dev"] == "8:16" {
 				n++
 			}
 		}
@@ -199,7 +199,7 @@ func TestReachedHangs(t *testing.T) {
 			t.Errorf("found %v", c.reached)
 		}
 	}
-	if n := len(hook.AllEntries()); n != 1 || !strings.Contains(fmt.Sprint(hook.LastEntry().Data["error"]), "what is under 7:0: no answer") {
+	if n := len(hook.AllEntries()); n != 1 || !strings.Contains(fmt.Sprint(hook.LastEntry().Data["error"]), "find the disks below 7:0: no answer") {
 		t.Errorf("%d lines, the last is %v", n, hook.LastEntry())
 	}
 	if s.asked > 5 { // root disk, two disks, swap, what is under that: once each

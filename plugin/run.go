@@ -62,7 +62,7 @@ func (p *Plugin) Run(ctx context.Context, cfg RunConfig) error {
 	defer lock.Close()
 	p.connection.active()
 	defer p.work(ctx, cancel)()
-	return reconnect(ctx, p.log, "Not connected to the runtime, limits stay in force", func() error {
+	return reconnect(ctx, p.log, "Not connected to the runtime; limits stay in force", func() error {
 		err := p.serve(ctx, cfg)
 		p.connection.lost(err)
 		return err
@@ -112,7 +112,7 @@ func reconnect(ctx context.Context, logger logrus.FieldLogger, message string, s
 			return nil
 		}
 		if errors.Is(err, errReregister) {
-			logger.Info("Registering with the runtime again, for the policy's new onError.internal")
+			logger.Info("Registering again: onError.internal changed")
 			continue
 		}
 		if time.Since(began) > 10*time.Second {

@@ -19,7 +19,7 @@ import (
 // errInternal is what a tenant sees of a failure of ours that refuses its
 // container (onError.internal: reject). It is the same on each retry and tells
 // nothing of the host.
-var errInternal = errors.New("nri-blkio: internal failure, the log of nri-blkio on this node says which")
+var errInternal = errors.New("nri-blkio: internal error; see the log of nri-blkio on this node")
 
 // session is one connection to the runtime: its events, each within its
 // deadline. It implements the handler interfaces of NRI's stub, of events 1
@@ -129,10 +129,10 @@ func (s *session) verdict(err error, pod *api.PodSandbox, ctr *api.Container) er
 	})
 	if pol := s.p.policy.Load(); pol.Mode != policy.ModeObserve && pol.Action(err) == policy.Reject {
 		s.p.metrics.refused[policy.Internal].Add(1)
-		log.Error("Refused a container, for a failure of our own")
+		log.Error("Rejected a container because of an internal error")
 		return errInternal
 	}
-	log.Error("A container starts without all of its limits, trying on")
+	log.Error("Container starts without all of its limits, retrying")
 	return nil
 }
 

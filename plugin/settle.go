@@ -80,7 +80,7 @@ func (p *Plugin) lookInto(ctx context.Context, c *container, now *placed) error 
 	if err := failure(&c.facts); err != nil {
 		// What could be found out holds; the reconciler looks again. Once is enough said.
 		if failure(&before) == nil {
-			c.logger(p.log).WithError(err).Warn("Not all disks of a container are known yet")
+			c.logger(p.log).WithError(err).Warn("Some disks of a container are not resolved yet")
 		}
 		return nil
 	}
@@ -122,7 +122,7 @@ func (p *Plugin) settle(ctx context.Context, c *container) error {
 	case c.settling <- struct{}{}:
 		defer p.endLook(c)
 	case <-ctx.Done():
-		return fmt.Errorf("wait for another look at it: %w", context.Cause(ctx))
+		return fmt.Errorf("wait for another resolution of the container: %w", context.Cause(ctx))
 	}
 	pol := p.policy.Load()
 	old := p.beginLook(c)
@@ -200,7 +200,7 @@ func (p *Plugin) settleAll(ctx context.Context, g *group) []error {
 	stacks := newStacks(p.storage)
 	unsettled, hung := p.unsettled(g)
 	for _, c := range hung {
-		errs = append(errs, fmt.Errorf("container %s is not limited: a disk of it does not answer", c.name))
+		errs = append(errs, fmt.Errorf("limit container %s: one of its disks does not answer", c.name))
 	}
 	for _, c := range unsettled {
 		before := p.snapshot(c)
@@ -211,12 +211,12 @@ func (p *Plugin) settleAll(ctx context.Context, g *group) []error {
 			err = p.settle(ctx, c)
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("container %s is not limited: %w", c.name, err))
+			errs = append(errs, fmt.Errorf("limit container %s: %w", c.name, err))
 			continue
 		}
 		// Another look may find the same.
 		if now := p.snapshot(c); now.err != nil && now.mayRun() && (before.err == nil || before.err.Error() != now.err.Error()) {
-			now.logger(p.log).WithError(now.err).Warn("Not everything that a running container asks for is enforced")
+			now.logger(p.log).WithError(now.err).Warn("Some limits of a running container are not enforced")
 		}
 	}
 	return errs
@@ -243,9 +243,9 @@ func (p *Plugin) checkTotal(pol *policy.Policy, c *container) error {
 	}
 	switch {
 	case c.pod.group.cgroup == "":
-		return noPodCgroup("the runtime named no cgroup for the pod")
+		return noPodCgroup("the runtime reports no cgroup for the pod")
 	case shared:
-		return noPodCgroup("the pod's cgroup is another pod's too")
+		return noPodCgroup("the pod shares its cgroup with another pod")
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ func (p *Plugin) strangers(v *view) []policy.Desired {
 	}
 	children, err := p.cgroups.Cgroup(v.cgroup).Children()
 	if err != nil {
-		p.log.WithError(err).WithField("cgroup", v.cgroup).Error("Nothing is known of the pod's other containers, it gets no backstop")
+		p.log.WithError(err).WithField("cgroup", v.cgroup).Error("Reading the pod's other containers failed: no backstop")
 		return []policy.Desired{{}}
 	}
 	var out []policy.Desired

@@ -33,8 +33,8 @@ const (
 )
 
 var (
-	errNoSync    = errors.New("this program does not sync")
-	errSyncsFull = errors.New("too many containers that have ended wait for a sync")
+	errNoSync    = errors.New("syncs are disabled")
+	errSyncsFull = errors.New("the sync queue is full")
 )
 
 // syncer writes filesystems out. A sync writes out all of a filesystem, so hand-overs
@@ -161,7 +161,7 @@ func (s *syncer) once(ctx context.Context, path string, disk *diskSyncs) (time.D
 	defer endTurn()
 	began := time.Now()
 	patience := time.AfterFunc(syncPatience, func() {
-		s.log.WithField("path", path).Warnf("The data of a container that has ended is not all on its disk after %v, waiting on", syncPatience)
+		s.log.WithField("path", path).Warnf("Sync of an ended container's filesystem takes more than %v, still waiting", syncPatience)
 		endTurn()
 	})
 	defer patience.Stop()
@@ -179,7 +179,7 @@ func (s *syncer) tell(ctx context.Context, path string, took time.Duration, err 
 		log.Debug("Synced")
 	case ctx.Err() == nil:
 		s.failed.Add(1)
-		log.WithError(err).Warn("The data of a container that has ended is not all on its disk")
+		log.WithError(err).Warn("Sync of an ended container's filesystem failed")
 	}
 }
 

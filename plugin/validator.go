@@ -45,7 +45,7 @@ const ValidatorName = "nri-blkio-validator"
 
 // errUndecided is what a tenant sees of a container that the validator refuses. It is
 // the same on each retry.
-var errUndecided = errors.New("nri-blkio: the pod asks for limits, and nri-blkio on this node did not decide them: it does not run, hangs, or failed")
+var errUndecided = errors.New("nri-blkio: the pod requests limits, but nri-blkio on this node did not decide them (it does not run, hangs, or failed)")
 
 // Validator is a plugin of its own that refuses containers of annotated pods which the
 // Plugin has not decided. It needs the runtime's socket only, and keeps no state, so

@@ -80,7 +80,7 @@ func (p *Plugin) tidy(ctx context.Context, g *group) {
 	case <-ctx.Done():
 		return
 	case <-time.After(tidyPatience):
-		p.log.WithField("cgroup", g.cgroup).Warnf("Files of ended containers may stay theirs for longer: another pod's took more than %v", tidyPatience)
+		p.log.WithField("cgroup", g.cgroup).Warnf("Releasing files of ended containers is delayed: another pod's release took more than %v", tidyPatience)
 		return
 	}
 	p.dropCache(g)
@@ -97,7 +97,7 @@ func (p *Plugin) dropCache(g *group) {
 	}
 	err := p.cgroups.Cgroup(g.cgroup).DropCache()
 	if err != nil && !errors.Is(err, blkio.ErrGone) && !errors.Is(err, blkio.ErrNotSupported) {
-		p.log.WithError(err).WithField("cgroup", g.cgroup).Warn("The page cache of a pod that has ended stays, its files may stay a dead cgroup's")
+		p.log.WithError(err).WithField("cgroup", g.cgroup).Warn("Dropping the page cache of an ended pod failed: its files may stay with a removed cgroup")
 	}
 }
 
@@ -109,7 +109,7 @@ func (p *Plugin) releaseDead(g *group) {
 	}
 	// The root's directory is writable for nobody, without a capability.
 	if err := p.cgroups.Cgroup(path.Dir(g.cgroup)).ReleaseDeadOwners(); err != nil {
-		p.log.WithError(err).Warn("Files of ended containers may stay theirs for longer")
+		p.log.WithError(err).Warn("Releasing files of ended containers failed")
 	}
 }
 
@@ -123,7 +123,7 @@ func (p *Plugin) releases() bool {
 func (p *Plugin) sayReleases() {
 	if !p.releases() {
 		p.log.WithField("kernel", p.kernel.String()).
-			Info("Files of ended containers stay theirs until the kernel releases them by itself (writeback.repair: true overrides this)")
+			Info("Files of ended containers keep their owner until the kernel releases them (writeback.repair: true overrides this)")
 	}
 }
 

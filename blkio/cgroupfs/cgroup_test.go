@@ -179,7 +179,7 @@ func TestMissingCgroup(t *testing.T) {
 	if !errors.Is(err, blkio.ErrGone) || !errors.Is(err, unix.ENOENT) {
 		t.Errorf("gone: %v", err)
 	}
-	checkError(t, err, `write io.max "8:16 wbps=1048576": the cgroup is gone: no such file or directory (cgroup gone)`)
+	checkError(t, err, `write io.max "8:16 wbps=1048576": cgroup was removed: no such file or directory (cgroup gone)`)
 	if e := new(CgroupError); !errors.As(err, &e) || strings.Contains(e.Cause(), "(cgroup") {
 		t.Errorf("cause names the cgroup: %v", err)
 	}
@@ -210,7 +210,7 @@ func TestFileError(t *testing.T) {
 	}{
 		{"pod", unix.EINVAL, unix.EINVAL, `write io.max "8:16 wbps=1": invalid argument (cgroup pod)`},
 		{"pod", unix.ENODEV, blkio.ErrNoDevice, `write io.max "8:16 wbps=1": no such disk: no such device (cgroup pod)`},
-		{"gone", unix.ENODEV, blkio.ErrGone, `write io.max "8:16 wbps=1": the cgroup is gone: no such device (cgroup gone)`},
+		{"gone", unix.ENODEV, blkio.ErrGone, `write io.max "8:16 wbps=1": cgroup was removed: no such device (cgroup gone)`},
 		{"pod", unix.EOPNOTSUPP, blkio.ErrNotSupported, `write io.max "8:16 wbps=1": not supported: operation not supported (cgroup pod)`},
 		{"pod", unix.EACCES, os.ErrPermission, `write io.max "8:16 wbps=1": permission denied (cgroup pod)`},
 	}

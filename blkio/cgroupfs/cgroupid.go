@@ -71,7 +71,7 @@ func (h *Hierarchy) pathOf(id uint64) (string, error) {
 	}
 	below, ok := strings.CutPrefix(name, strings.TrimSuffix(dir, "/")+"/")
 	if !ok {
-		return "", fmt.Errorf("it is at %q, outside of %s", name, dir)
+		return "", fmt.Errorf("cgroup is at %q, outside %s", name, dir)
 	}
 	return below, nil
 }

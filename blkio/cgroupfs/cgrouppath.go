@@ -82,7 +82,7 @@ const sliceSuffix = ".slice"
 func expandSlice(slice string) (string, error) {
 	name, ok := strings.CutSuffix(slice, sliceSuffix)
 	if !ok || strings.Contains(name, "/") {
-		return "", fmt.Errorf("%.80q is not the name of a slice", slice)
+		return "", fmt.Errorf("invalid slice name %.80q", slice)
 	}
 	if name == "-" {
 		return "", nil
@@ -93,7 +93,7 @@ func expandSlice(slice string) (string, error) {
 			continue
 		}
 		if i == 0 || name[i-1] == '-' {
-			return "", fmt.Errorf("%.80q is not the name of a slice: empty part", slice)
+			return "", fmt.Errorf("invalid slice name %.80q: empty part", slice)
 		}
 		b.WriteString("/" + name[:i] + sliceSuffix)
 	}
@@ -104,12 +104,12 @@ func expandSlice(slice string) (string, error) {
 func cleanCgroup(p string) (string, error) {
 	for _, c := range []byte(p) {
 		if c < ' ' || c == 0x7f {
-			return "", fmt.Errorf("has a control character")
+			return "", fmt.Errorf("contains a control character")
 		}
 	}
 	for part := range strings.SplitSeq(p, "/") {
 		if part == ".." {
-			return "", fmt.Errorf("has a \"..\"")
+			return "", fmt.Errorf("contains \"..\"")
 		}
 	}
 	p = path.Clean("/" + p)[1:]

@@ -28,16 +28,16 @@ func TestContainerCgroup(t *testing.T) {
 		"four parts":        {path: "a.slice:b:c:d", err: `cgroups path "a.slice:b:c:d": neither SLICE:PREFIX:ID nor absolute`},
 		"no ID":             {path: "a.slice:b:", err: `cgroups path "a.slice:b:": no unit name in "b:"`},
 		"slash in ID":       {path: "a.slice:b:../c", err: `cgroups path "a.slice:b:../c": no unit name in "b:../c"`},
-		"no slice":          {path: "a:b:c", err: `cgroups path "a:b:c": "a" is not the name of a slice`},
-		"bare suffix":       {path: ".slice:b:c", err: `cgroups path ".slice:b:c": ".slice" is not the name of a slice: empty part`},
-		"dashes":            {path: "a--b.slice:b:c", err: `cgroups path "a--b.slice:b:c": "a--b.slice" is not the name of a slice: empty part`},
-		"dash first":        {path: "-a.slice:b:c", err: `cgroups path "-a.slice:b:c": "-a.slice" is not the name of a slice: empty part`},
-		"dash last":         {path: "a-.slice:b:c", err: `cgroups path "a-.slice:b:c": "a-.slice" is not the name of a slice: empty part`},
-		"path as slice":     {path: "a.slice/a-b.slice:b:c", err: `cgroups path "a.slice/a-b.slice:b:c": "a.slice/a-b.slice" is not the name of a slice`},
-		"dots":              {path: "/kubepods/../..", err: `cgroups path "/kubepods/../..": has a ".."`},
-		"dots in parent":    {path: "b.slice:x:y", parent: "/a/../b.slice", err: `cgroups path "b.slice:x:y": has a ".."`},
+		"no slice":          {path: "a:b:c", err: `cgroups path "a:b:c": invalid slice name "a"`},
+		"bare suffix":       {path: ".slice:b:c", err: `cgroups path ".slice:b:c": invalid slice name ".slice": empty part`},
+		"dashes":            {path: "a--b.slice:b:c", err: `cgroups path "a--b.slice:b:c": invalid slice name "a--b.slice": empty part`},
+		"dash first":        {path: "-a.slice:b:c", err: `cgroups path "-a.slice:b:c": invalid slice name "-a.slice": empty part`},
+		"dash last":         {path: "a-.slice:b:c", err: `cgroups path "a-.slice:b:c": invalid slice name "a-.slice": empty part`},
+		"path as slice":     {path: "a.slice/a-b.slice:b:c", err: `cgroups path "a.slice/a-b.slice:b:c": invalid slice name "a.slice/a-b.slice"`},
+		"dots":              {path: "/kubepods/../..", err: `cgroups path "/kubepods/../..": contains ".."`},
+		"dots in parent":    {path: "b.slice:x:y", parent: "/a/../b.slice", err: `cgroups path "b.slice:x:y": contains ".."`},
 		"root":              {path: "/", err: `cgroups path "/": is the root cgroup`},
-		"newline":           {path: "/a\nb", err: `cgroups path "/a\nb": has a control character`},
+		"newline":           {path: "/a\nb", err: `cgroups path "/a\nb": contains a control character`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -60,8 +60,8 @@ func TestPodCgroup(t *testing.T) {
 		"relative":   {parent: "kubepods/pod1", want: "kubepods/pod1"},
 		"empty":      {parent: "", err: `cgroup parent "": is the root cgroup`},
 		"root slice": {parent: "-.slice", err: `cgroup parent "-.slice": is the root cgroup`},
-		"dots":       {parent: "/a/..", err: `cgroup parent "/a/..": has a ".."`},
-		"bad slice":  {parent: "a--b.slice", err: `cgroup parent "a--b.slice": "a--b.slice" is not the name of a slice: empty part`},
+		"dots":       {parent: "/a/..", err: `cgroup parent "/a/..": contains ".."`},
+		"bad slice":  {parent: "a--b.slice", err: `cgroup parent "a--b.slice": invalid slice name "a--b.slice": empty part`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

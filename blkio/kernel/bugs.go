@@ -133,5 +133,5 @@ func (v Verdict) String() string {
 		return fmt.Sprintf("%s has %s, which is fixed in %s", name, v.Bug, v.Fix)
 	case Unknown:
 	}
-	return fmt.Sprintf("it is not known whether %s has %s, which is fixed upstream in %s and in later releases of older lines", name, v.Bug, v.Fix)
+	return fmt.Sprintf("%s may have %s (fixed upstream in %s and in later releases of older lines)", name, v.Bug, v.Fix)
 }

@@ -115,7 +115,7 @@ func TestVerdictString(t *testing.T) {
 		{Release{Uname: "6.18.39-talos"}, "Talos kernel 6.18.39 has the corrections of all known bugs"},
 		{
 			Release{Uname: "5.14.0-503.el9.x86_64"},
-			"it is not known whether Red Hat Enterprise Linux kernel 5.14.0-503.el9.x86_64 has CVE-2026-64378, which is fixed upstream in 7.2.0 and in later releases of older lines",
+			"Red Hat Enterprise Linux kernel 5.14.0-503.el9.x86_64 may have CVE-2026-64378 (fixed upstream in 7.2.0 and in later releases of older lines)",
 		},
 	} {
 		if got := tt.release.Writeback().String(); got != tt.want {

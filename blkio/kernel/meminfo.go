@@ -45,5 +45,5 @@ func parseMemTotal(r io.Reader) (uint64, error) {
 	if err := lines.Err(); err != nil {
 		return 0, err
 	}
-	return 0, errors.New("no line MemTotal")
+	return 0, errors.New("missing line MemTotal")
 }

@@ -30,7 +30,7 @@ func (h *hostRoot) Close() error { return unix.Close(h.fd) }
 
 // errUncertain is that nothing can be said of the rest of a path: it does not
 // exist, or may not be read. The path is then good as it is written, for now.
-var errUncertain = errors.New("not there, or not to be read")
+var errUncertain = errors.New("missing or unreadable")
 
 // maxSymlinks is the kernel's MAXSYMLINKS.
 const maxSymlinks = 40

@@ -40,7 +40,7 @@ type listedMount struct {
 }
 
 // errOtherTable is the answer of a kernel that lists other mounts than mountinfo has.
-var errOtherTable = errors.New("listmount and mountinfo do not have the same mounts")
+var errOtherTable = errors.New("listmount and mountinfo differ")
 
 // newMountLister lists the namespace of a mountinfo file. It compares the mounts with
 // those of the text, which it reads at least once.

@@ -198,7 +198,7 @@ func TestUnreadableResolved(t *testing.T) {
 	for in, want := range map[string]string{
 		"/srv/bad/x":    badLine,
 		"/srv/bad/in":   "sdd", // its mountpoint is known to be free of symlinks
-		"/srv/bad/in/x": "it is below a mount that cannot be read: " + badLine,
+		"/srv/bad/in/x": "its mount cannot be read: " + badLine,
 		"/srv/other":    "sda",
 	} {
 		if got := what(n.Resolve(t.Context(), in)); got != want {

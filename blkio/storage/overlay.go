@@ -140,7 +140,7 @@ func (s *snapshot) overlayBacking(ctx context.Context, m *Mount, depth int) (_ *
 	}
 	switch {
 	case len(found) == 0:
-		b.Reason = "no layer of this overlay has a disk: " + cmp.Or(missing, "the kernel names none")
+		b.Reason = "no layer of this overlay is on a disk: " + cmp.Or(missing, "the kernel reports no layers")
 		return b, certain
 	case missing != "" && b.Warning == nil: // else that is the worse
 		b.Warning = &blkio.Warning{Text: "reads of a lower layer of this overlay are not limited: " + missing}
@@ -169,10 +169,10 @@ func (s *snapshot) placeOf(layer string) (_ place, ok bool) {
 func (s *snapshot) layer(ctx context.Context, m *Mount, dir string, depth int) (*blkio.Backing, bool) {
 	switch {
 	case depth >= maxOverlays:
-		return &blkio.Backing{Reason: "overlays are stacked too high"}, true
+		return &blkio.Backing{Reason: "too many overlays are stacked"}, true
 	case !path.IsAbs(dir):
 		// containerd gives them so where there are many, by the directory it is in.
-		return &blkio.Backing{Reason: "the kernel names it by a relative path"}, true
+		return &blkio.Backing{Reason: "the kernel reports it by a relative path"}, true
 	}
 	dir = path.Clean(dir)
 	if m.Mountpoint != "" && (dir == m.Mountpoint || isBelow(dir, strings.TrimSuffix(m.Mountpoint, "/"))) {
@@ -190,7 +190,7 @@ func (s *snapshot) layer(ctx context.Context, m *Mount, dir string, depth int) (
 	switch {
 	case errors.Is(err, errUncertain):
 		// Who mounted it meant another directory, in a mount namespace of its own.
-		return &blkio.Backing{Reason: "its directory is not on this node"}, false
+		return &blkio.Backing{Reason: "its directory does not exist on this node"}, false
 	case err != nil:
 		return &blkio.Backing{Reason: lookFailed, Err: err}, false
 	}
@@ -200,7 +200,7 @@ func (s *snapshot) layer(ctx context.Context, m *Mount, dir string, depth int) (
 // holder is the backing of a mount that holds a layer.
 func (s *snapshot) holder(ctx context.Context, m *Mount, depth int, certain bool) (*blkio.Backing, bool) {
 	if m == nil {
-		return &blkio.Backing{Reason: "no mount holds it"}, certain
+		return &blkio.Backing{Reason: "no mount covers this path"}, certain
 	}
 	b, known := s.mountBacking(ctx, m, depth+1)
 	return b, certain && known

@@ -87,16 +87,16 @@ func TestResolveOverlay(t *testing.T) {
 		"/m/read":      on("/m/read", sda, sdb),
 		"/m/memory":    without("/m/memory", "the upper layer of this overlay: tmpfs is memory, not a disk"),
 		"/m/network":   warned(on("/m/network", sdb), "", "reads of a lower layer of this overlay are not limited: "+nfs),
-		"/m/none":      without("/m/none", "no layer of this overlay has a disk: "+nfs),
-		"/m/relative":  warned(on("/m/relative", sdb), "", "reads of a lower layer of this overlay are not limited: the kernel names it by a relative path"),
+		"/m/none":      without("/m/none", "no layer of this overlay is on a disk: "+nfs),
+		"/m/relative":  warned(on("/m/relative", sdb), "", "reads of a lower layer of this overlay are not limited: the kernel reports it by a relative path"),
 		"/m/linked":    on("/m/linked", sdb),
 		"/covered/a":   on("/covered", sdc), // not the overlay itself
-		"/m/elsewhere": without("/m/elsewhere", "the upper layer of this overlay: its directory is not on this node"),
-		"/m/mixed":     warned(on("/m/mixed", sdb), "", "reads of a lower layer of this overlay are not limited: the kernel names it by a relative path"),
+		"/m/elsewhere": without("/m/elsewhere", "the upper layer of this overlay: its directory does not exist on this node"),
+		"/m/mixed":     warned(on("/m/mixed", sdb), "", "reads of a lower layer of this overlay are not limited: the kernel reports it by a relative path"),
 		"/m/remote":    without("/m/remote", "the upper layer of this overlay: its place is below nfs4, which could hang"),
 		"/m/nested":    on("/m/nested", sda, sdb),
 		"/m/high": without("/m/high",
-			strings.Repeat("the upper layer of this overlay: ", 3)+"overlays are stacked too high"),
+			strings.Repeat("the upper layer of this overlay: ", 3)+"too many overlays are stacked"),
 	} {
 		for _, attempt := range []string{"first", "again"} {
 			if diff := cmp.Diff(want, n.Resolve(t.Context(), in)); diff != "" {

@@ -69,7 +69,7 @@ func TestProcessMounts(t *testing.T) {
 		},
 		{
 			name: "options that are too long", lines: "501 500 0:99 / /data rw - overlay overlay rw,lowerdir=" + strings.Repeat("l", 1<<20) + "\n",
-			want: []string{"/data rw: has no block device of its own, only the number 0:99"},
+			want: []string{"/data rw: has no block device, only the device number 0:99"},
 		},
 	}
 	for _, tt := range tests {

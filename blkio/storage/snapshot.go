@@ -75,12 +75,12 @@ func (s *snapshot) remember(hostPath string, l located) {
 // locateNew also says whether that holds as long as the table does.
 func (s *snapshot) locateNew(ctx context.Context, hostPath string) (_ located, certain bool) {
 	if !strings.HasPrefix(hostPath, "/") {
-		return located{backing: &blkio.Backing{Reason: fmt.Sprintf("%q is no absolute path", hostPath)}}, false
+		return located{backing: &blkio.Backing{Reason: fmt.Sprintf("path %q is not absolute", hostPath)}}, false
 	}
 	p := path.Clean(hostPath)
 	m := s.table.find(p)
 	if m == nil {
-		return located{backing: &blkio.Backing{Reason: "no mount holds it"}}, false
+		return located{backing: &blkio.Backing{Reason: "no mount covers this path"}}, false
 	}
 	certain = true
 	// A mountpoint has no symlinks: the kernel prints where it is. And what
@@ -97,7 +97,7 @@ func (s *snapshot) locateNew(ctx context.Context, hostPath string) (_ located, c
 		if target != p {
 			p = target
 			if m = s.table.find(p); m == nil {
-				return located{backing: &blkio.Backing{Reason: "no mount holds it"}}, false
+				return located{backing: &blkio.Backing{Reason: "no mount covers this path"}}, false
 			}
 		}
 	}
@@ -108,7 +108,7 @@ func (s *snapshot) locateNew(ctx context.Context, hostPath string) (_ located, c
 // unknown is what an error of looking for symlinks makes of a path.
 func (s *snapshot) unknown(m *Mount, err error) located {
 	if errors.Is(err, unix.ELOOP) {
-		return s.noDisk(m, "its path has too many symbolic links")
+		return s.noDisk(m, "too many symbolic links in its path")
 	}
 	l := s.noDisk(m, lookFailed)
 	l.backing.Err = err
@@ -132,7 +132,7 @@ func setReason(b *blkio.Backing, err error) {
 // below a mount that is not local.
 func belowRemote(m *Mount) string {
 	if m.Unreadable != "" {
-		return "it is below a mount that cannot be read: " + m.Unreadable
+		return "its mount cannot be read: " + m.Unreadable
 	}
 	return "its place is below " + m.FSType + ", which could hang"
 }
@@ -228,12 +228,12 @@ func (s *snapshot) lookUp(key deviceKey) ([]blkio.Disk, error) {
 	if key.dev.Major != 0 {
 		disk, err := s.sys.WholeDisk(key.dev)
 		if err != nil {
-			return nil, fmt.Errorf("sysfs does not know the filesystem's device: %w", err)
+			return nil, fmt.Errorf("the filesystem's device is not in sysfs: %w", err)
 		}
 		return []blkio.Disk{disk}, nil
 	}
 	if !strings.HasPrefix(key.source, "/dev/") {
-		return nil, fmt.Errorf("%s has no block device of its own, only the number %s", key.fstype, key.dev)
+		return nil, fmt.Errorf("%s has no block device, only the device number %s", key.fstype, key.dev)
 	}
 	found := make(map[blkio.Dev]blkio.Disk)
 	// bcachefs names all of its devices, with colons between.

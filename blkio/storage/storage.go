@@ -165,7 +165,7 @@ func (s *Storage) refresh(ctx context.Context) (time.Duration, error) {
 		return 0, fmt.Errorf("refresh the mount table: %w", err)
 	}
 	if len(c.table.All()) == 0 {
-		return 0, errors.New("refresh the mount table: it has no mount")
+		return 0, errors.New("refresh the mount table: it is empty")
 	}
 	if isStale {
 		c.mounts = nil
@@ -266,7 +266,7 @@ func (s *Storage) lostList(ctx context.Context) error {
 	}
 	defer s.unlock()
 	if err := s.source.lost(); err != nil {
-		return fmt.Errorf("the mounts are not listed any more, mountinfo is read: %w", err)
+		return fmt.Errorf("list mounts, reading mountinfo instead: %w", err)
 	}
 	return nil
 }

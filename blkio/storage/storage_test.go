@@ -81,7 +81,7 @@ func TestResolve(t *testing.T) {
 	n := newFakeNode(t, nodeMounts)
 	n.mkdir(t, "/l") // the layers of the overlay
 	n.mkdir(t, "/u")
-	lost := "sysfs does not know the filesystem's device: block device 65:16: no such disk"
+	lost := "the filesystem's device is not in sysfs: block device 65:16: no such disk"
 	tests := map[string]blkio.Backing{
 		"/":                                      onRoot,
 		"/var/log/pods":                          onRoot,
@@ -100,10 +100,10 @@ func TestResolve(t *testing.T) {
 		"/dev/null":                              {Mountpoint: "/dev", FSType: "devtmpfs", Reason: "devtmpfs is memory, not a disk"},
 		"/var/lib/containerd/rootfs/a":           {Mountpoint: "/var/lib/containerd/rootfs", FSType: "overlay", Disks: []blkio.Disk{sda}},
 		"/srv/lost":                              {Mountpoint: "/srv/lost", FSType: "ext4", Reason: lost, Missing: true},
-		"/srv/odd":                               {Mountpoint: "/srv/odd", FSType: "oddfs", Reason: "oddfs has no block device of its own, only the number 0:52"},
+		"/srv/odd":                               {Mountpoint: "/srv/odd", FSType: "oddfs", Reason: "oddfs has no block device, only the device number 0:52"},
 		"/srv/zfs":                               {Mountpoint: "/srv/zfs", FSType: "zfs", Reason: "zfs spreads its pool over disks by threads of its own, whose I/O belongs to no container"},
-		"data":                                   {Reason: `"data" is no absolute path`},
-		"":                                       {Reason: `"" is no absolute path`},
+		"data":                                   {Reason: `path "data" is not absolute`},
+		"":                                       {Reason: `path "" is not absolute`},
 	}
 	for in, want := range tests {
 		for _, attempt := range []string{"first", "again"} {

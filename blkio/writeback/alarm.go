@@ -107,7 +107,7 @@ func (o *Observer) SetAlarm() error {
 		err = *broken
 	}
 	if err != nil {
-		return fmt.Errorf("be told of what is written: %w", err)
+		return fmt.Errorf("read alarms of written files: %w", err)
 	}
 	return nil
 }

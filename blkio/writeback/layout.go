@@ -9,7 +9,7 @@ import (
 
 // ErrUnavailable says that this kernel, or who runs this program, does not allow
 // to look: no BPF, no BTF, a field that is not there, a capability, lockdown.
-var ErrUnavailable = errors.New("the kernel does not tell who owns a file's writeback")
+var ErrUnavailable = errors.New("the writeback owner of files cannot be read on this kernel")
 
 // layout finds fields in the kernel's structures. The first field that is not
 // there is its error; it may be asked on.

@@ -20,12 +20,12 @@ const lockdownFile = "/sys/kernel/security/lockdown"
 func notLoaded(err error, lockdownFile string) error {
 	modes, _ := os.ReadFile(lockdownFile) // without, the kernel's own words
 	if strings.Contains(string(modes), "[confidentiality]") {
-		return fmt.Errorf("%w: its lockdown mode is confidentiality: %w", ErrUnavailable, err)
+		return fmt.Errorf("%w: the lockdown mode is confidentiality: %w", ErrUnavailable, err)
 	}
 	if errors.Is(err, fs.ErrPermission) {
 		// The error's own text is about RLIMIT_MEMLOCK, which is no limit for BPF since
 		// Linux 5.11 (cilium/ebpf v0.21, map.go).
-		return fmt.Errorf("%w: it takes root, or CAP_BPF and CAP_PERFMON: %w", ErrUnavailable, fs.ErrPermission)
+		return fmt.Errorf("%w: requires root, or CAP_BPF and CAP_PERFMON: %w", ErrUnavailable, fs.ErrPermission)
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }

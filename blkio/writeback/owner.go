@@ -98,7 +98,7 @@ func (r *OwnerReader) Owner(f *os.File) (Owner, error) {
 		return Owner{}, fmt.Errorf("read the owner of %s: %w", f.Name(), err)
 	}
 	if answer[answerFound] == 0 {
-		return Owner{}, fmt.Errorf("read the owner of %s: the kernel's structures are not as its BTF says", f.Name())
+		return Owner{}, fmt.Errorf("read the owner of %s: the kernel's structures do not match its BTF", f.Name())
 	}
 	order := binary.NativeEndian
 	return Owner{

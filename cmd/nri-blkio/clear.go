@@ -18,26 +18,26 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
-const clearLong = `Take our limits off the containers and pods that run now: the way out when a
-limit was a mistake and the pod must not be restarted. What "status" lists for
-them goes back to max, and a weight to 100; disks, keys and cgroups without a
-limit of ours are not touched.
+const clearLong = `Remove the limits of nri-blkio from running containers and pods, for a limit
+that was a mistake on a pod that must not be restarted. The limits that "status"
+lists for them become max, and weights 100. Disks, keys and cgroups without a limit
+of nri-blkio are not touched.
 
-The cgroups are marked, and a running plugin leaves marked ones alone for as
-long as they live. A container that starts later, and a restarted one, has its
-own limits again, but not those of its pod (pod-total and the backstop) before
-the pod is replaced. Annotations count as a pod is created: to be rid of the
-limits for good, create it anew without them.
+The cgroups are marked, and a running plugin does not change marked cgroups until
+they are removed. A container that starts or restarts later gets its own limits
+again, but not those of its pod (pod-total and the backstop) until the pod is
+replaced. Annotations count when a pod is created: to remove the limits for good,
+create the pod again without the annotations.
 --all asks before it clears, and needs --yes where stdin is not a terminal.
-With --undo the marks go, and a running plugin restores the limits within its
+--undo removes the marks, and a running plugin restores the limits within its
 --resync (30 s by default).
 
-It works without a running plugin. Then nothing restores anything, and --undo
+It works without a running plugin. Then the limits stay removed, and --undo
 has no effect until the plugin runs again.
 
-A limit may come back by itself: the runtime keeps the limits that a container
-was created with, and writes them again with each update of its resources (an
-in-place resize, the kubelet's CPU manager). Run clear again then.`
+The runtime can bring a limit back: it keeps the limits that a container was
+created with, and writes them again with each update of its resources (an in-place
+resize, the kubelet's CPU manager). Run clear again then.`
 
 type clearOptions struct {
 	pod          podFilter
@@ -49,7 +49,7 @@ func (a *app) clearCommand() *cobra.Command {
 	var o clearOptions
 	cmd := &cobra.Command{
 		Use:   "clear --pod NAMESPACE/NAME | --all",
-		Short: "Take our limits off: the way out",
+		Short: "Remove the limits of nri-blkio from running containers and pods",
 		Long:  clearLong,
 		Example: `  nri-blkio clear --pod prod/db-0 --dry-run
   nri-blkio clear --pod prod/db-0
@@ -63,7 +63,7 @@ func (a *app) clearCommand() *cobra.Command {
 	f.BoolVar(&o.all, "all", false, "clear all pods of this node")
 	f.BoolVar(&o.yes, "yes", false, "with --all: do not ask")
 	f.BoolVar(&o.undo, "undo", false, "remove the marks, so that a running plugin restores the limits")
-	f.BoolVar(&o.dryRun, "dry-run", false, "say what would be done, and do nothing")
+	f.BoolVar(&o.dryRun, "dry-run", false, "print the changes without making them")
 	cmd.MarkFlagsOneRequired("pod", "all")
 	cmd.MarkFlagsMutuallyExclusive("pod", "all")
 	return cmd
@@ -103,9 +103,9 @@ func (a *app) clear(o *clearOptions) error {
 // nothingToClear is an error for a pod that the user has named.
 func (a *app) nothingToClear(o *clearOptions) error {
 	if !o.all {
-		return fmt.Errorf("no limits of ours on pod %s", &o.pod)
+		return fmt.Errorf("pod %s has no limits of nri-blkio", &o.pod)
 	}
-	fmt.Fprintln(a.stdout, "no limits of ours found")
+	fmt.Fprintln(a.stdout, "no limits of nri-blkio found")
 	return nil
 }
 
@@ -120,7 +120,7 @@ func (a *app) confirmClear(o *clearOptions, records []recorded) error {
 	}
 	what := "the limits of " + count(len(pods), "pod", "pods")
 	if in, ok := a.stdin.(*os.File); !ok || !term.IsTerminal(int(in.Fd())) {
-		return fmt.Errorf("clear --all would clear %s: confirm that by --yes", what)
+		return fmt.Errorf("clear --all clears %s: add --yes to confirm", what)
 	}
 	fmt.Fprintf(a.stderr, "Clear %s? [y/N] ", what)
 	answer, err := bufio.NewReader(a.stdin).ReadString('\n')

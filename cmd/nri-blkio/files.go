@@ -28,10 +28,10 @@ func (a *app) filesReport(filter podFilter) (*repair.Report, error) {
 func (a *app) printFiles(r *repair.Report) error {
 	switch {
 	case r == nil:
-		notes(a.stdout, "note", []string{`nobody watches who writes to which file ("run", or "run --only writeback", does)`})
+		notes(a.stdout, "note", []string{"writes to files are not observed: the writeback part does not run"})
 		return nil
 	case r.Mode == repair.ModeUnavailable:
-		notes(a.stdout, "note", []string{"files are not given to who writes them: " + r.Reason})
+		notes(a.stdout, "note", []string{"files are not moved to their writers: " + r.Reason})
 		return nil
 	}
 	var where []string
@@ -47,7 +47,7 @@ func (a *app) printFiles(r *repair.Report) error {
 	case r.Mode == repair.ModeGated:
 		notes(a.stdout, "note", []string{"files are not moved to their writers: " + r.Reason})
 	case r.Mode == repair.ModeObserve:
-		notes(a.stdout, "note", []string{"they are not given to who writes them (mode observe, or writeback.repair is off)"})
+		notes(a.stdout, "note", []string{"files are not moved to their writers (mode observe, or writeback.repair is off)"})
 	case r.Reason != "":
 		notes(a.stdout, "note", []string{r.Reason})
 	}

@@ -38,7 +38,7 @@ func (a *app) publish(ctx context.Context, log logrus.FieldLogger, state func() 
 		return r
 	}, func(err error) {
 		if problem.Due(time.Now(), err) {
-			log.WithError(err).WithField("file", file).Warn("The state of the plugin cannot be written, so status and probes report that it does not run")
+			log.WithError(err).WithField("file", file).Warn("Writing the plugin's state failed: status and probes report it as not running")
 		}
 	})
 }

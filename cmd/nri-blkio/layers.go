@@ -39,7 +39,7 @@ func (o *options) checkRuntimeFlags() error {
 	return o.checkDir("--rootfs", o.rootfs)
 }
 
-// checkDir refuses what is no directory of the node.
+// checkDir returns an error unless dir is a directory of the node.
 func (o *options) checkDir(flag, dir string) error {
 	if !path.IsAbs(dir) {
 		return fmt.Errorf("%s: %q is not an absolute path", flag, dir)
@@ -49,7 +49,7 @@ func (o *options) checkDir(flag, dir string) error {
 		return fmt.Errorf("%s: %w", flag, err)
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("%s: %q is no directory", flag, dir)
+		return fmt.Errorf("%s: %q is not a directory", flag, dir)
 	}
 	return nil
 }
@@ -120,9 +120,9 @@ func (w *layerWatch) tell(ctx context.Context, handler string, l plugin.Layer) {
 	b := l.Backing(ctx, w.storage)
 	switch {
 	case b.Err != nil:
-		log.WithError(b.Err).Warn("The disk under writable layers is not known for now, the target rootfs waits for it")
+		log.WithError(b.Err).Warn("Disk of writable layers unknown: limits for rootfs are delayed")
 	case b.Reason != "":
-		log.WithField("reason", b.Reason).Warn("Writable layers cannot be limited, the target rootfs will be refused")
+		log.WithField("reason", b.Reason).Warn("Writable layers cannot be limited: the target rootfs is rejected")
 	default:
 		log.WithField("disks", diskNames(b.Disks)).Info("Found the disk under writable layers")
 	}

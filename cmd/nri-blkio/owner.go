@@ -14,27 +14,27 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
-const ownerLong = `Show whose limit buffered writes to files run under, whoever writes.
+const ownerLong = `Show the container whose limit applies to buffered writes to a file.
 
-The kernel gives each file to one cgroup's writeback: all that is written to it
-through the page cache is charged to that cgroup and slowed by its io.max. OWNER
-is the container that the cgroup is of, if a record of the plugin tells, and
-  none   nothing was written to the file since it is in memory
-  gone   the cgroup has been removed, and is no container that is known
-  -      a cgroup of no pod with limits; "." is the root's
+The kernel assigns each file to one cgroup's writeback: that cgroup is charged for
+buffered writes to the file, and its io.max throttles them. OWNER is the container
+of that cgroup, if a record names it, or
+  none   no write since the file was loaded into memory
+  gone   the cgroup was removed, and no record names its container
+  -      a cgroup outside pods with limits; "." is the root cgroup
 FOREIGN is how many of the last 16 rounds of writeback found mostly pages that are
-charged to another cgroup; from 9 on the file goes to that one.
+charged to another cgroup. From 9 on the kernel moves the file to that cgroup.
 
-It works with any file of any node, whether the plugin runs or not. The kernel
-tells it to programs of BPF only, so it takes root, or CAP_BPF and CAP_PERFMON, and
-CAP_DAC_READ_SEARCH for files of others; and a kernel with BTF. The file is not
+It works with any file of any node, whether the plugin runs or not. Only BPF
+programs can read the owner, so it requires root, or CAP_BPF and CAP_PERFMON, with
+CAP_DAC_READ_SEARCH for files of other users; and a kernel with BTF. The file is not
 opened for reading, and nothing is written.`
 
 func (a *app) ownerCommand() *cobra.Command {
 	var o output
 	cmd := &cobra.Command{
 		Use:   "owner FILE...",
-		Short: "Whose limit writes to a file run under",
+		Short: "Name the container whose limit applies to writes to a file",
 		Long:  ownerLong,
 		Example: `  nri-blkio owner /var/lib/kubelet/pods/*/volumes/*/data/file
   nri-blkio owner -o json /mnt/data/db.wal`,

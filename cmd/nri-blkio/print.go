@@ -162,7 +162,7 @@ func (o *output) Type() string { return "format" }
 // Set checks the value as the flags are parsed.
 func (o *output) Set(s string) error {
 	if s != "table" && s != "json" {
-		return fmt.Errorf("%q is neither table nor json", s)
+		return fmt.Errorf("unknown format %q (write table or json)", s)
 	}
 	*o = output(s)
 	return nil

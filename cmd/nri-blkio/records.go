@@ -38,7 +38,7 @@ func (f *podFilter) Type() string { return "namespace/name" }
 func (f *podFilter) Set(s string) error {
 	ns, name, ok := strings.Cut(s, "/")
 	if !ok || ns == "" || name == "" || strings.Contains(name, "/") {
-		return fmt.Errorf("%q is not NAMESPACE/NAME", s)
+		return fmt.Errorf("invalid pod %q (write NAMESPACE/NAME)", s)
 	}
 	f.namespace, f.name = ns, name
 	return nil

@@ -38,9 +38,9 @@ type options struct {
 
 const rootLong = `Block I/O limits for Kubernetes pods.
 
-An NRI plugin for containerd and CRI-O: pods ask for limits in annotations, and
-the plugin puts them into cgroup v2's io.max before a container's first
-instruction and keeps them there.
+An NRI plugin for containerd and CRI-O: pods request limits in annotations, and
+the plugin enforces them by cgroup v2's io.max, from the container's first
+instruction.
 
     limits.blkio.noderesource.dev/container.db: "/var/lib/postgresql wbps=50Mi"
     limits.blkio.noderesource.dev/containers:   "rootfs wbps=10Mi"
@@ -52,18 +52,18 @@ func (a *app) rootCommand() *cobra.Command {
 		Use:   "nri-blkio",
 		Short: "Block I/O limits for Kubernetes pods",
 		Long:  rootLong,
-		Example: `  nri-blkio devices                 what this node can limit
-  nri-blkio check -f pod.yaml       what a pod would get here
-  nri-blkio run                     the plugin
-  nri-blkio status                  what is asked, and what is in force
-  nri-blkio owner FILE              whose limit writes to a file run under`,
+		Example: `  nri-blkio devices                 show the node's disks and what each can enforce
+  nri-blkio check -f pod.yaml       show the limits that a pod would get on this node
+  nri-blkio run                     run the node agent
+  nri-blkio status                  show requested limits and limits in force
+  nri-blkio owner FILE              name the container whose limit applies to writes to a file`,
 		SilenceErrors: true, // app.run prints them, in one line
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	f := cmd.PersistentFlags()
-	f.StringVar(&a.opts.hostRoot, "host-root", "/", "where the node's root filesystem is mounted; in a container, a mount of it")
+	f.StringVar(&a.opts.hostRoot, "host-root", "/", "directory where the node's root filesystem is mounted")
 	f.StringVar(&a.opts.cgroupRoot, "cgroup-root", "", "where the node's cgroup v2 is mounted (default HOST-ROOT/sys/fs/cgroup)")
 	f.StringVar(&a.opts.logLevel, "log-level", "info", "debug, info, warning or error")
 	f.StringVar(&a.opts.logFormat, "log-format", "text", "text or json")
@@ -88,7 +88,7 @@ func (a *app) logger() (*logrus.Logger, error) {
 	case "json":
 		log.SetFormatter(&jsonFormatter{logrus.JSONFormatter{DisableHTMLEscape: true}})
 	default:
-		return nil, fmt.Errorf("--log-format: %q is neither text nor json", a.opts.logFormat)
+		return nil, fmt.Errorf("--log-format: unknown value %q (write text or json)", a.opts.logFormat)
 	}
 	return log, nil
 }
@@ -137,8 +137,8 @@ func (o *options) addPolicyFlag(cmd *cobra.Command) {
 
 func (o *options) addRootfsFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.runtime.Endpoint, "runtime-endpoint", "", "containerd's socket on the node, to ask where it keeps writable layers; "+runtimeconfig.NoEndpoint+": read files only\n(default: that of containerd, k3s, RKE2 or k0s)")
-	f.StringVar(&o.runtime.Containerd, "containerd-config", "", "containerd's configuration on the node, for what its socket does not tell\n(default: that of containerd, k3s, RKE2 or k0s)")
+	f.StringVar(&o.runtime.Endpoint, "runtime-endpoint", "", "containerd's socket, which answers where writable layers are stored; "+runtimeconfig.NoEndpoint+": read files only\n(default: that of containerd, k3s, RKE2 or k0s)")
+	f.StringVar(&o.runtime.Containerd, "containerd-config", "", "containerd's configuration file, used where the socket has no answer\n(default: that of containerd, k3s, RKE2 or k0s)")
 	f.StringVar(&o.rootfs, "rootfs", "", "a directory of the node on the disk that holds the containers' writable layers\n(default: where the runtime keeps them)")
 }
 
@@ -185,7 +185,7 @@ func (o *options) withMode(p *policy.Policy) (*policy.Policy, error) {
 	case policy.ModeEnforce, policy.ModeObserve:
 		p.Mode = m
 	default:
-		return nil, fmt.Errorf("--mode: %q is neither %s nor %s", o.mode, policy.ModeEnforce, policy.ModeObserve)
+		return nil, fmt.Errorf("--mode: unknown value %q (write %s or %s)", o.mode, policy.ModeEnforce, policy.ModeObserve)
 	}
 	return p, nil
 }

@@ -31,28 +31,32 @@ const (
 	pluginNameEnv   = "NRI_PLUGIN_NAME"
 )
 
-const runLong = `Run the plugin: connect to the container runtime and limit what it starts.
+const runLong = `Run the node agent: connect to the container runtime and limit the containers
+that it starts.
 
-It reconnects for ever. Limits stay in force while it is down or disconnected;
-containers that start meanwhile get theirs when it is back. One instance works
-on a node, a second one stands by (the lock is nri-blkio.lock beside the socket).
+It reconnects until it is stopped. Limits stay in force while it is stopped or
+disconnected; containers that start meanwhile are limited when it reconnects. One
+instance works on a node, and a second one stands by (the lock is nri-blkio.lock
+beside the socket).
 
-The policy file is looked at every few seconds. A changed one takes effect for
-running containers too; a bad one is refused with an error in the log, and the
-old one stays in force.
+It checks the policy file for changes every few seconds. A changed policy also
+applies to running containers. An invalid one is rejected with an error in the
+log, and the old one stays in force.
 
-Two parts run in one process, or with --only in two, of which each needs less: the
-plugin, and what gives files to who writes them, where a limit is concerned. That
-one takes a kernel with BTF and CAP_BPF, CAP_PERFMON and CAP_DAC_READ_SEARCH, and
-for files that are mapped CAP_SYS_PTRACE, CAP_SYS_NICE and the node's PID
-namespace; no socket. Without them the log says so, and the plugin goes on.
+The limits part and the writeback part run in one process, or with --only in two
+processes with fewer privileges each. The writeback part moves files to their
+writers where a limit matters. It needs a kernel with BTF, CAP_BPF, CAP_PERFMON and
+CAP_DAC_READ_SEARCH; for mapped files also CAP_SYS_PTRACE, CAP_SYS_NICE and the
+node's PID namespace; and no socket. Without them the log says so, and the limits
+part works alone.
 
-The third part runs only with --only validator. It is a plugin of its own, which refuses
-containers of annotated pods that the plugin did not decide: because the plugin does not
-run, hangs, or failed. It needs nothing but the socket, and containerd 2.2 or later.
+The validator runs only with --only validator. It is a plugin of its own, which
+rejects containers of annotated pods that the limits part did not decide, because
+that does not run, hangs, or failed. It needs only the socket, and containerd 2.2 or
+later.
 
-With --metrics-address it serves metrics for Prometheus there, at /metrics. Bind
-it to 127.0.0.1 or the node's address: there is no TLS and no authentication.
+With --metrics-address it serves metrics for Prometheus at /metrics. Bind it to
+127.0.0.1 or the node's address: there is no TLS and no authentication.
 
 Installed as /opt/nri/plugins/90-nri-blkio the program is started by the runtime
 without arguments; the policy then comes from /etc/nri/conf.d/90-nri-blkio.conf,
@@ -66,7 +70,7 @@ type runOptions struct {
 	only    string
 }
 
-// The parts of run that can be had alone.
+// The parts of run that can run alone.
 const (
 	onlyLimits    = "limits"
 	onlyWriteback = "writeback"
@@ -77,7 +81,7 @@ func (a *app) runCommand() *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "The plugin",
+		Short: "Run the node agent",
 		Long:  runLong,
 		Example: `  nri-blkio run
   nri-blkio run --policy /etc/nri-blkio/policy.yaml --log-format json
@@ -98,10 +102,10 @@ func (a *app) runCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.Socket, "socket", plugin.DefaultSocket, "the runtime's NRI socket")
 	f.StringVar(&o.Index, "index", "90", "the order among NRI plugins, 00 to 99; late, to see the others' mounts")
-	f.DurationVar(&o.resync, "resync", 30*time.Second, "time between two comparisons of the whole node with what was asked")
-	f.StringVar(&o.metrics, "metrics-address", "", "serve metrics for Prometheus at this HOST:PORT (default: not at all)")
-	f.StringVar(&o.only, "only", "", "one part: limits (the plugin), writeback (files are given to who writes them),\nor validator (refuses containers that the plugin did not decide)")
-	f.StringVar(&a.opts.mode, "mode", "", "enforce or observe, whatever the policy says")
+	f.DurationVar(&o.resync, "resync", 30*time.Second, "interval at which all limits of the node are compared and corrected")
+	f.StringVar(&o.metrics, "metrics-address", "", "serve metrics for Prometheus at this HOST:PORT (default: off)")
+	f.StringVar(&o.only, "only", "", "one part: limits, writeback (moves files to their writers),\nor validator (rejects containers that the limits part did not decide)")
+	f.StringVar(&a.opts.mode, "mode", "", "enforce or observe; overrides the policy")
 	a.opts.addStateFlag(cmd)
 	a.opts.addPolicyFlag(cmd)
 	a.opts.addRootfsFlags(cmd)
@@ -118,7 +122,7 @@ func (o *runOptions) validate() error {
 		return fmt.Errorf("--resync: %v is too short (minimum %v)", o.resync, minResync)
 	}
 	if only := []string{"", onlyLimits, onlyWriteback, onlyValidator}; !slices.Contains(only, o.only) {
-		return fmt.Errorf("--only: %q is not one of %s", o.only, strings.Join(only[1:], ", "))
+		return fmt.Errorf("--only: unknown part %q (write %s)", o.only, strings.Join(only[1:], ", "))
 	}
 	return nil
 }
@@ -149,7 +153,7 @@ func (a *app) runParts(ctx context.Context, o *runOptions) error {
 		return err
 	}
 	if err := a.saveMemory(); err != nil {
-		log.WithError(err).Warn("The process uses more memory than it needs")
+		log.WithError(err).Warn("Transparent huge pages stay enabled for this process")
 	}
 	if err := o.validate(); err != nil {
 		return err
@@ -184,7 +188,7 @@ func (a *app) runParts(ctx context.Context, o *runOptions) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	log.Info("Stopped, limits stay in force")
+	log.Info("Stopped; limits stay in force")
 	return nil
 }
 
@@ -239,7 +243,7 @@ func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *cgroupfs.
 	}
 	layers, err := watch.readFirst(ctx)
 	if err != nil {
-		log.WithError(err).Info("The runtime does not tell yet where it stores writable layers, it is asked again")
+		log.WithError(err).Info("Location of writable layers unknown, retrying")
 	}
 	p, err := plugin.New(plugin.Config{
 		Log: log, Policy: n.policy, Storage: n.storage, Cgroups: tree, KubeletRoot: a.opts.kubeletRoot, Resync: resync,
@@ -250,9 +254,9 @@ func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *cgroupfs.
 		return nil, err
 	}
 	if err := n.storage.ListMounts(ctx); err != nil {
-		log.WithError(err).Info("Read the mount table as text: a create right after a mount waits for all of it")
+		log.WithError(err).Info("Reading the mount table as text: creates right after a mount are slower")
 	} else {
-		log.Info("Read the mount table with listmount and statmount")
+		log.Info("Reading the mount table with listmount and statmount")
 	}
 	go watchOn(ctx, log, "Mounts are not watched: creates take longer, and what is mounted into a running container is limited late",
 		func() error {
@@ -262,7 +266,7 @@ func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *cgroupfs.
 	go watchOn(ctx, log, "Disks are not watched: one that comes back gets its limits with the next resync", func() error {
 		return storage.WatchDisks(ctx, func() {
 			if err := n.storage.DisksChanged(ctx); err != nil && ctx.Err() == nil {
-				log.WithError(err).Warn("Disks that have changed cannot be looked at")
+				log.WithError(err).Warn("Refreshing changed disks failed")
 			}
 			p.DisksChanged()
 		})
@@ -331,11 +335,11 @@ func (w *policyWatch) run(ctx context.Context, last []byte, lastErr string) {
 		if !bytes.Equal(data, last) || err != lastErr {
 			last, lastErr = data, err
 			if problem = w.take(data, err); problem == nil {
-				log.Info("The new policy is in force")
+				log.Info("Reloaded the node policy")
 			}
 		}
 		if reminded.Due(time.Now(), problem) {
-			log.WithError(problem).Error("The policy is refused, the old one stays in force")
+			log.WithError(problem).Error("Rejected the new node policy, keeping the old one")
 		}
 	}
 }

@@ -88,7 +88,7 @@ func TestWatchPolicy(t *testing.T) {
 	// Each is said once, not with every look at the file.
 	time.Sleep(20 * time.Millisecond)
 	// Version 3 may have been read a second time before version 4 was there.
-	for text, most := range map[string]int{logPolicyRefused: 3, "The new policy is in force": 2} {
+	for text, most := range map[string]int{logPolicyRefused: 3, "Reloaded the node policy": 2} {
 		if n := countLog(hook, text); n > most {
 			t.Errorf("%q was logged %d times", text, n)
 		}
@@ -116,7 +116,7 @@ func countLog(hook *test.Hook, text string) int {
 	return n
 }
 
-const logPolicyRefused = "The policy is refused, the old one stays in force"
+const logPolicyRefused = "Rejected the new node policy, keeping the old one"
 
 // waitRefused waits until a refusal was logged n times.
 func waitRefused(t *testing.T, hook *test.Hook, n int) {

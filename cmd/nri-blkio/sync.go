@@ -17,7 +17,7 @@ import (
 func (a *app) syncCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "sync DIRECTORY",
-		Short:  "Write out a filesystem; run does this by itself",
+		Short:  "Sync a filesystem (used by run)",
 		Args:   cobra.ExactArgs(1),
 		Hidden: true,
 		RunE:   func(_ *cobra.Command, args []string) error { return syncFilesystem(args[0]) },
@@ -25,8 +25,8 @@ func (a *app) syncCommand() *cobra.Command {
 }
 
 func syncFilesystem(dir string) error {
-	// A mountpoint has no symlink in it, unless somebody has unmounted it and made
-	// one.
+	// A mountpoint has no symlink in its path, unless it was unmounted and a symlink
+	// replaced a part of it.
 	fd, err := unix.Openat2(unix.AT_FDCWD, dir, &unix.OpenHow{
 		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
 	})

@@ -189,7 +189,7 @@ func (v *volumes) volume(ctx context.Context, vol *manifest.Volume, n uint32) vo
 	default:
 		out.backing = blkio.Backing{
 			Disks:   []blkio.Disk{{Dev: blkio.Dev{Major: unknownMajor, Minor: n}, Name: unknownName(vol)}},
-			Warning: &blkio.Warning{Text: "its disk is known only once the volume is mounted; the container is refused then if it has none on this node"},
+			Warning: &blkio.Warning{Text: "disk unknown until the volume is mounted; if it then has no disk on this node, the container is rejected"},
 		}
 	}
 	return out

@@ -37,7 +37,7 @@ func TestVolumes(t *testing.T) {
 	unknown := func(name string) blkio.Backing {
 		return blkio.Backing{
 			Disks:   []blkio.Disk{{Dev: blkio.Dev{Major: unknownMajor}, Name: name}},
-			Warning: &blkio.Warning{Text: "its disk is known only once the volume is mounted; the container is refused then if it has none on this node"},
+			Warning: &blkio.Warning{Text: "disk unknown until the volume is mounted; if it then has no disk on this node, the container is rejected"},
 		}
 	}
 	tests := []struct {

@@ -21,7 +21,7 @@ import (
 const defaultStateDir = "/run/nri-blkio"
 
 func (o *options) addStateFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.stateDir, "state-dir", defaultStateDir, "where run tells status what goes on with files")
+	cmd.Flags().StringVar(&o.stateDir, "state-dir", defaultStateDir, "directory where run writes its state for status")
 }
 
 func (o *options) reportFile() string { return filepath.Join(o.stateDir, "writeback.json") }
@@ -30,7 +30,7 @@ func (o *options) reportFile() string { return filepath.Join(o.stateDir, "writeb
 func (a *app) kernelVerdict(log logrus.FieldLogger) kernel.Verdict {
 	release, err := kernel.Read(os.DirFS("/proc"), os.DirFS(a.opts.hostRoot))
 	if err != nil {
-		log.WithError(err).Warn("The kernel counts as one with bugs")
+		log.WithError(err).Warn("Kernel release unknown: treating it as affected by bugs")
 	}
 	return release.Writeback()
 }
@@ -87,9 +87,9 @@ func (a *app) unavailable(log *logrus.Logger, err error) part {
 // withoutRepair says what holds where the kernel, or who runs this, does not allow
 // to look.
 func (a *app) withoutRepair(log *logrus.Logger, err error) {
-	log.WithError(err).Warn("Files are not given to who writes them; limits, the pod's backstop and the hand-over hold")
+	log.WithError(err).Warn("Writeback repair is unavailable; limits, backstop and hand-over are not affected")
 	report := &repair.Report{At: time.Now().UTC(), Mode: repair.ModeUnavailable, Reason: err.Error()}
 	if err := repair.WriteReport(a.opts.reportFile(), report); err != nil {
-		log.WithError(err).Debug("status cannot be told")
+		log.WithError(err).Debug("Writing the report for status failed")
 	}
 }

@@ -97,7 +97,7 @@ func (l *ledger) settle(now time.Time, f *file) (work, *share) {
 	}
 	switch {
 	case f.state == StateRepairing && now.Sub(f.began) > patience && f.passes >= fewPasses:
-		f.fail(now, "it does not move")
+		f.fail(now, "the kernel did not move the file")
 		l.gaveUp++
 	case f.state == StateRepairing:
 		return move, to

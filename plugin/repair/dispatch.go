@@ -130,7 +130,7 @@ func (r *Repairer) note(now time.Time, p passed) {
 			r.ledger.touched[f] = true
 		}
 	}
-	r.complain("mappings", "Files that are mapped cannot be given to who writes them", r.procs.access())
+	r.complain("mappings", "Mapped files cannot be moved", r.procs.access())
 }
 
 func (r *Repairer) noteFile(now time.Time, fs *filesystem, o *outcome) {
@@ -144,7 +144,7 @@ func (r *Repairer) noteFile(now time.Time, fs *filesystem, o *outcome) {
 		f.fail(now, o.err.Error())
 		r.counts.failed.Add(1)
 		r.failures.Do(func() {
-			r.log.WithError(o.err).Warn("Files cannot be given to who writes them; status tells of each, others are not logged for a minute")
+			r.log.WithError(o.err).Warn("Moving a file failed (status lists all; logged once a minute)")
 		})
 	case o.owner != 0:
 		r.ledger.touched[f], f.dropAt = true, o.dropAt

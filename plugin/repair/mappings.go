@@ -84,8 +84,8 @@ func (m *mappings) access() error {
 }
 
 var (
-	errOtherPIDs = errors.New("that takes the node's PID namespace (hostPID)")
-	errNoAccess  = errors.New("that takes CAP_SYS_PTRACE and CAP_SYS_NICE")
+	errOtherPIDs = errors.New("requires the node's PID namespace (hostPID)")
+	errNoAccess  = errors.New("requires CAP_SYS_PTRACE and CAP_SYS_NICE")
 )
 
 // pageOutOf returns only an error that keeps it from paging out of any process.

@@ -198,7 +198,7 @@ func (s *session) again() {
 
 // errOtherMount says that something else is mounted there now: numbers of files mean
 // nothing in another filesystem.
-var errOtherMount = errors.New("another filesystem is mounted there")
+var errOtherMount = errors.New("a different filesystem is mounted at this path")
 
 // session is a visit under way.
 type session struct {

@@ -17,12 +17,12 @@ func (r *Repairer) read(now time.Time) int {
 	// It rings once for a cgroup until the next time: some write to files of others all
 	// the time.
 	err := r.observer.SetAlarm()
-	r.complain("alarm", "What is written is seen late", err)
+	r.complain("alarm", "Alarms of written files are unavailable: files move later", err)
 	r.hears = err == nil && r.observer.Foreign() != nil
 	found, lost, err := r.observer.Read()
-	r.complain("read", "Who writes to which file is not seen", err)
+	r.complain("read", "Observing writes failed", err)
 	if before := r.counts.lost.Swap(lost + r.ledger.full); lost+r.ledger.full > before {
-		r.complain("lost", "More files are written to than there is room for", errTooMany)
+		r.complain("lost", "Too many written files: some are not counted", errTooMany)
 	}
 	r.domains.moment()
 	for i := range found {
@@ -61,7 +61,7 @@ func (r *Repairer) hear(now time.Time, d *writeback.Dirtied) time.Duration {
 	return tick
 }
 
-var errTooMany = errors.New("some of what was written is not known, see the metric nri_blkio_writeback_lost_bytes_total")
+var errTooMany = errors.New("some written files were not counted, see the metric nri_blkio_writeback_lost_bytes_total")
 
 func (r *Repairer) sampleOf(d *writeback.Dirtied) (sample, bool) {
 	fs := r.watched[d.Dev]
@@ -87,7 +87,7 @@ func (r *Repairer) sampleOf(d *writeback.Dirtied) (sample, bool) {
 	}
 	for _, id := range []uint64{writer, owner, charged} {
 		if r.domains.find(id).unknown {
-			r.complain("cgroup", "Some cgroups cannot be found by their numbers", errUnknownCgroup)
+			r.complain("cgroup", "Some cgroup IDs are unknown", errUnknownCgroup)
 			return sample{}, false
 		}
 	}
@@ -98,7 +98,7 @@ func (r *Repairer) sampleOf(d *writeback.Dirtied) (sample, bool) {
 	}, true
 }
 
-var errUnknownCgroup = errors.New("what they write to files of others stays as it is")
+var errUnknownCgroup = errors.New("files that they write keep their owner")
 
 func (r *Repairer) count(s *sample) {
 	if !r.ledger.concerns(s.writer, s.owner) {

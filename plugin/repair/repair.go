@@ -223,7 +223,7 @@ func (r *Repairer) close() {
 		break
 	}
 	if err := errors.Join(r.observer.Close(), r.cache.Close()); err != nil {
-		r.log.WithError(err).Warn("What looks into the kernel cannot be unloaded")
+		r.log.WithError(err).Warn("Unloading BPF programs failed")
 	}
 	r.removeReport()
 }
@@ -236,14 +236,14 @@ func (r *Repairer) refresh(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	r.complain("filesystems", "The filesystems with limits cannot be found", err)
+	r.complain("filesystems", "Finding filesystems with limits failed", err)
 	if err != nil {
 		return
 	}
 	r.withoutSubvolumes(watched)
 	devs := slices.Collect(maps.Keys(watched))
 	err = r.observer.Watch(devs)
-	r.complain("watch", "Who writes to which file is not seen", err)
+	r.complain("watch", "Observing writes failed", err)
 	if err == nil && len(watched) != len(r.watched) {
 		r.log.WithField("filesystems", len(watched)).Debug("Watched")
 	}
@@ -268,7 +268,7 @@ func (r *Repairer) withoutSubvolumes(watched map[blkio.Dev]*filesystem) {
 		r.reloaded = time.Now()
 		if next, err := r.load(); err == nil {
 			r.ledger.full = r.counts.lost.Load() // the next one counts from 0
-			r.complain("reload", "A program cannot be unloaded", r.observer.Close())
+			r.complain("reload", "Unloading a BPF program failed", r.observer.Close())
 			r.observer = next
 		}
 	}
@@ -277,10 +277,10 @@ func (r *Repairer) withoutSubvolumes(watched map[blkio.Dev]*filesystem) {
 		err = errNoSubvolumes
 		maps.DeleteFunc(watched, isBtrfs)
 	}
-	r.complain("btrfs", "Files of btrfs are not given to who writes them", err)
+	r.complain("btrfs", "Files on btrfs are not moved", err)
 }
 
-var errNoSubvolumes = errors.New("the kernel's BTF does not tell of its subvolumes")
+var errNoSubvolumes = errors.New("the kernel's BTF has no types for btrfs subvolumes")
 
 // complain logs an error when it is new, again every ten minutes while it lasts,
 // and when it has passed.
@@ -343,7 +343,7 @@ func (r *Repairer) act(now time.Time, tasks []task) {
 	for _, a := range r.ledger.takeArrivals() {
 		r.counts.arrived(a.took)
 		r.log.WithFields(logrus.Fields{"file": a.Inode.String(), "to": r.domains.who(a.to).String(), "took": a.took}).
-			Debug("A file belongs to who writes it")
+			Debug("Moved a file to its writer")
 	}
 	if p.Mode == policy.ModeEnforce && p.Writeback.Repair.Moves(r.kernel.Corrected()) {
 		r.dispatch(now, tasks)

@@ -57,8 +57,8 @@ func TestComplain(t *testing.T) {
 			{nil, 0, nil},
 			{errIO, 0, []string{"warning It fails: input/output error"}},
 			{errIO, time.Minute, nil},
-			{errOtherMount, 0, []string{"warning It fails: another filesystem is mounted there"}},
-			{errOtherMount, time.Hour, []string{"warning It fails: another filesystem is mounted there"}},
+			{errOtherMount, 0, []string{"warning It fails: a different filesystem is mounted at this path"}},
+			{errOtherMount, time.Hour, []string{"warning It fails: a different filesystem is mounted at this path"}},
 			{nil, 0, []string{"info It fails: no more"}},
 			{nil, 0, nil},
 		} {

@@ -108,7 +108,7 @@ func (r *Repairer) publish(now time.Time) {
 	r.census.Store(r.take())
 	r.complainOfHanging(r.hanging(now))
 	if r.report != "" {
-		r.complain("report", "status cannot be told what goes on", WriteReport(r.report, r.newReport(now)))
+		r.complain("report", "Writing the report for status failed", WriteReport(r.report, r.newReport(now)))
 	}
 }
 
@@ -130,7 +130,7 @@ func (r *Repairer) complainOfHanging(now map[blkio.Dev]*filesystem) {
 	}
 }
 
-var errHangs = errors.New("a call to the filesystem does not end")
+var errHangs = errors.New("a call to the filesystem hangs")
 
 func (r *Repairer) removeReport() {
 	if r.report != "" {

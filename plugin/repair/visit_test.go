@@ -73,7 +73,7 @@ func TestPass(t *testing.T) {
 			writeback.ErrNoFile, owner,
 		},
 		{
-			"another filesystem is mounted there", func(c *modelCache) { file(c).Dev = blkio.Dev{Major: 9} },
+			"a different filesystem is mounted at this path", func(c *modelCache) { file(c).Dev = blkio.Dev{Major: 9} },
 			visit{work: move, ownerID: owner},
 			outcome{},
 			errOtherMount, owner,

@@ -110,7 +110,7 @@ func (a *answer) layers() (plugin.Layers, error) {
 	name := c.Snapshotter
 	if name == "" {
 		if name = a.snapshotterAt(a.defaults); name == "" {
-			return plugin.Layers{}, fmt.Errorf("no snapshotter of containerd has the root %q", a.defaults)
+			return plugin.Layers{}, fmt.Errorf("containerd has no snapshotter with root %q", a.defaults)
 		}
 	}
 	handlers := map[string]string{}

@@ -147,7 +147,7 @@ func TestAnswer(t *testing.T) {
 			name: "not loaded", runtime: &runtime{config: `{"containerd":{"snapshotter":"btrfs"}}`},
 			want: plugin.Layers{Default: because("btrfs", "is not loaded"), Handlers: byHandler{}},
 		},
-		{name: "a root of none", runtime: &runtime{config: statusNone, images: "/c"}, err: `no snapshotter of containerd has the root "/c"`},
+		{name: "a root of none", runtime: &runtime{config: statusNone, images: "/c"}, err: `containerd has no snapshotter with root "/c"`},
 		{name: "no filesystem", runtime: &runtime{config: statusNone, noImages: true}, err: "CRI ImageFsInfo: no filesystem"},
 		{name: "no config", runtime: &runtime{}, err: "CRI Status: parse config"},
 		{name: "refused", runtime: &runtime{config: status1, err: grpcstatus.Error(codes.Unavailable, "server is not initialized yet")}, err: "CRI Status: Unavailable: server is not initialized yet"},
@@ -278,7 +278,7 @@ func TestNoDirectory(t *testing.T) {
 	const dir = "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs"
 	for name, dir := range map[string]string{"containerd": dir, "": dir, "cri-o": "/var/lib/containers/storage/overlay"} {
 		got, err := c.Layers(t.Context(), name, "")
-		want := plugin.Layer{Reason: "the runtime stores them in " + dir + ", which is no directory of this node"}
+		want := plugin.Layer{Reason: "the runtime stores them in " + dir + ", which is not a directory on this node"}
 		if err == nil || got.Default != want {
 			t.Errorf("%q: %+v, %v, want %+v", name, got.Default, err, want)
 		}

@@ -20,7 +20,7 @@ import (
 const NoEndpoint = "none"
 
 // ErrNoSocket is that containerd's API is at none of the known places.
-var ErrNoSocket = errors.New("no socket of containerd is there (--runtime-endpoint)")
+var ErrNoSocket = errors.New("containerd's socket not found (set --runtime-endpoint)")
 
 // askDeadline bounds a question to the runtime's API: two calls that containerd
 // answers from memory.
@@ -168,7 +168,7 @@ func (h hostFS) verify(l plugin.Layers, err error) (plugin.Layers, error) {
 			return l
 		}
 		missing[l.Dir] = true
-		return plugin.Layer{Reason: "the runtime stores them in " + l.Dir + ", which is no directory of this node"}
+		return plugin.Layer{Reason: "the runtime stores them in " + l.Dir + ", which is not a directory on this node"}
 	}
 	l.Default = check(l.Default)
 	l.Handlers = maps.Clone(l.Handlers)
@@ -176,7 +176,7 @@ func (h hostFS) verify(l plugin.Layers, err error) (plugin.Layers, error) {
 		l.Handlers[handler] = check(layer)
 	}
 	for _, dir := range slices.Sorted(maps.Keys(missing)) {
-		err = errors.Join(err, fmt.Errorf("%s is no directory of this node", dir))
+		err = errors.Join(err, fmt.Errorf("%s is not a directory on this node", dir))
 	}
 	return l, err
 }

@@ -16,7 +16,7 @@ const affectedBuild = " Debian 6.1.176-"
 // The log lines of the program's two parts on a kernel with the bug.
 const (
 	logGated      = "Files are not moved to their writers on this kernel"
-	logUnreleased = "Files of ended containers stay theirs until the kernel releases them by itself"
+	logUnreleased = "Files of ended containers keep their owner until the kernel releases them"
 )
 
 // TestKernelGate: by default files are moved to their writers on a kernel with the

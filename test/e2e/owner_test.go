@@ -204,7 +204,7 @@ func TestNewPodOnOldVolume(t *testing.T) {
 func TestOwnerForbidden(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "setpriv", "--bounding-set=-perfmon,-bpf,-sys_admin", "--inh-caps=-all",
 		filepath.Join(node.payload, "nri-blkio"), "owner", "/etc/passwd").CombinedOutput()
-	if err == nil || strings.Count(string(out), "\n") != 1 || !strings.HasPrefix(string(out), "nri-blkio: the kernel does not tell who owns a file's writeback: ") {
+	if err == nil || strings.Count(string(out), "\n") != 1 || !strings.HasPrefix(string(out), "nri-blkio: the writeback owner of files cannot be read on this kernel: ") {
 		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -18,9 +18,9 @@ import (
 // What the program logs once it serves, and while another instance does.
 const (
 	logServing  = "Synchronized with the runtime"
-	logStandby  = "standing by"
-	logReloaded = "The new policy is in force"
-	logRefused  = "The policy is refused"
+	logStandby  = "Standing by"
+	logReloaded = "Reloaded the node policy"
+	logRefused  = "Rejected the new node policy"
 )
 
 // resync is short, so that what the reconciler has to repair is repaired soon.

@@ -112,9 +112,9 @@ func TestRepairContested(t *testing.T) {
 				})
 			}
 			// It does not go to and fro: at first at most once, then after a rest.
-			moves := p.count("A file belongs to who writes it")
+			moves := p.count("Moved a file to its writer")
 			time.Sleep(5 * time.Second)
-			if n := p.count("A file belongs to who writes it") - moves; n > 3 {
+			if n := p.count("Moved a file to its writer") - moves; n > 3 {
 				t.Errorf("it was moved %d times in 5 s", n)
 			}
 		})
@@ -179,7 +179,7 @@ func TestRepairOfTheDead(t *testing.T) {
 func TestRepairForbidden(t *testing.T) {
 	p := launchAs(t, []string{"setpriv", "--bounding-set=-perfmon,-bpf,-sys_admin", "--inh-caps=-all"}, "--state-dir", t.TempDir())
 	p.await(t, logServing, 1)
-	if n := p.count("Files are not given to who writes them"); n != 1 {
+	if n := p.count("Writeback repair is unavailable"); n != 1 {
 		t.Errorf("said %d times", n)
 	}
 	p.kill(t)
@@ -189,12 +189,12 @@ func TestRepairForbidden(t *testing.T) {
 	} {
 		state := t.TempDir()
 		p = launchAs(t, by, "--only", "writeback", "--state-dir", state)
-		p.await(t, "does not tell who owns a file", 1)
+		p.await(t, "the writeback owner of files cannot be read", 1)
 		if text, err := command(t, "status", "--state-dir", state, "--ready", "writeback"); err != nil || !strings.Contains(text, "unavailable") {
 			t.Errorf("the probe: %q, %v", text, err)
 		}
 		p.signal(t, syscall.SIGTERM)
-		if status := p.wait(t); status != 0 || p.count("does not tell who owns a file") != 1 {
+		if status := p.wait(t); status != 0 || p.count("the writeback owner of files cannot be read") != 1 {
 			t.Errorf("%s: ended with %d: %s", by, status, p.log)
 		}
 	}

@@ -355,7 +355,7 @@ func removal(s *arena) {
 			}
 		}
 		for _, c := range both {
-			eventually(s.T, "the cgroup is gone", func() error {
+			eventually(s.T, "cgroup was removed", func() error {
 				if _, err := os.Stat(filepath.Join(cri.CgroupRoot, c.Cgroup)); !errors.Is(err, os.ErrNotExist) {
 					return errors.Join(errors.New(c.Cgroup+" is there"), err)
 				}

@@ -308,7 +308,7 @@ func lostRace(s *stage) {
 	var stop sync.WaitGroup
 	stop.Go(func() { s.ends(who["a"]) }) // the runtime asks the plugin
 	began := time.Now()
-	eventually(s.T, "the cgroup is gone", func() error {
+	eventually(s.T, "cgroup was removed", func() error {
 		if _, err := os.Stat(filepath.Join(cri.CgroupRoot, who["a"].Cgroup)); !errors.Is(err, os.ErrNotExist) {
 			return errors.New("it is there")
 		}
