@@ -40,7 +40,8 @@ disk that stands for it, and with a warning. A target @VOLUME is found where it
 will be on a node, by the name of the kubelet's directory: not that of a hostPath
 volume, a claim, a raw block or an image volume.
 
-The exit status is 1 if anything is wrong, 0 if there are only warnings.`
+The exit status is 1 if anything is wrong, 0 if there are only warnings, 2 if there
+is no pod to check, 3 if the node or a file cannot be read.`
 
 type checkOptions struct {
 	files   []string
@@ -57,7 +58,7 @@ func (a *app) checkCommand() *cobra.Command {
 		Example: `  nri-blkio check -f pod.yaml
   kubectl get pod db-0 -o yaml | nri-blkio check -f -
   nri-blkio check -f manifests/ -f extra.yaml --policy policy.yaml -o json`,
-		Args: cobra.NoArgs,
+		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.check(cmd.Context(), &o) },
 	}
 	f := cmd.Flags()
@@ -78,7 +79,7 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 		return err
 	}
 	if len(set.Pods) == 0 && !set.HasErrors() {
-		return fmt.Errorf("read %s: no pod and no pod template in it", strings.Join(o.files, ", "))
+		return usage(fmt.Errorf("read %s: no pod and no pod template in it", strings.Join(o.files, ", ")))
 	}
 	if !o.output.json() {
 		notes(a.stderr, "left out", otherKinds(set.Others))
@@ -129,7 +130,7 @@ func (a *app) readManifests(names []string) (manifest.Set, error) {
 	set := manifest.Set{Findings: []manifest.Finding{}}
 	for i, name := range names {
 		if name == "-" && slices.Contains(names[:i], name) {
-			return set, errors.New("-f -: stdin can be read only once")
+			return set, usage(errors.New("-f -: stdin can be read only once"))
 		}
 		found, err := a.readManifest(name)
 		if err != nil {
@@ -147,7 +148,7 @@ func (a *app) readManifest(name string) (manifest.Set, error) {
 	}
 	f, err := os.Open(name)
 	if err != nil {
-		return manifest.Set{}, fmt.Errorf("read manifest: %w", err)
+		return manifest.Set{}, named(fmt.Errorf("read manifest: %w", err))
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err == nil && info.IsDir() {
@@ -189,7 +190,7 @@ func (a *app) printCheck(report *checkReport, asJSON bool) error {
 		return err
 	}
 	if report.hasErrors() {
-		return errReported
+		return findings()
 	}
 	return nil
 }

@@ -32,6 +32,9 @@ create the pod again without the annotations.
 --undo removes the marks, and a running plugin restores the limits within its
 --resync (30 s by default).
 
+The exit status is 2 if there is no such pod or nothing was confirmed, 3 if a limit
+may still be in force.
+
 It works without a running plugin. Then the limits stay removed, and --undo
 has no effect until the plugin runs again.
 
@@ -55,7 +58,7 @@ func (a *app) clearCommand() *cobra.Command {
   nri-blkio clear --pod prod/db-0
   nri-blkio clear --pod prod/db-0 --undo
   nri-blkio clear --all --yes`,
-		Args: cobra.NoArgs,
+		Args: usageArgs(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error { return a.clear(&o) },
 	}
 	o.pod.add(cmd, "the pod to clear")
@@ -76,8 +79,11 @@ func (a *app) clear(o *clearOptions) error {
 	}
 	defer tree.Close()
 	records, readErr := readRecords(tree, o.pod)
+	if len(records) == 0 && readErr != nil {
+		return readErr
+	}
 	if len(records) == 0 {
-		return errors.Join(readErr, a.nothingToClear(o))
+		return a.nothingToClear(o)
 	}
 	if !o.undo {
 		records = append(records, unrecordedPods(tree, records)...)
@@ -103,7 +109,7 @@ func (a *app) clear(o *clearOptions) error {
 // nothingToClear is an error for a pod that the user has named.
 func (a *app) nothingToClear(o *clearOptions) error {
 	if !o.all {
-		return fmt.Errorf("pod %s has no limits of nri-blkio", &o.pod)
+		return usage(fmt.Errorf("pod %s has no limits of nri-blkio", &o.pod))
 	}
 	fmt.Fprintln(a.stdout, "no limits of nri-blkio found")
 	return nil
@@ -120,7 +126,7 @@ func (a *app) confirmClear(o *clearOptions, records []recorded) error {
 	}
 	what := "the limits of " + count(len(pods), "pod", "pods")
 	if in, ok := a.stdin.(*os.File); !ok || !term.IsTerminal(int(in.Fd())) {
-		return fmt.Errorf("clear --all clears %s: add --yes to confirm", what)
+		return usage(fmt.Errorf("clear --all clears %s: add --yes to confirm", what))
 	}
 	fmt.Fprintf(a.stderr, "Clear %s? [y/N] ", what)
 	answer, err := bufio.NewReader(a.stdin).ReadString('\n')
@@ -128,7 +134,7 @@ func (a *app) confirmClear(o *clearOptions, records []recorded) error {
 		return err
 	}
 	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
-		return errors.New("nothing was cleared")
+		return usage(errors.New("nothing was cleared"))
 	}
 	return nil
 }

@@ -45,7 +45,9 @@ Orphaned volumes come last, and are in "orphans": they are still mounted in the
 kubelet's directory, and their pod has no cgroup, or ran and has no process in it.
 Below each are the other places where the filesystem is mounted, and the processes
 that hold it: with open files there, or in whose mount namespace it is. Nothing is
-unmounted.`
+unmounted.
+
+The exit status is 3 if a part of the node could not be read.`
 
 type devicesOptions struct {
 	all    bool
@@ -61,7 +63,7 @@ func (a *app) devicesCommand() *cobra.Command {
 		Example: `  nri-blkio devices
   nri-blkio devices --all            # each volume, however many there are
   nri-blkio devices -o json`,
-		Args: cobra.NoArgs,
+		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.devices(cmd.Context(), &o) },
 	}
 	a.opts.addVolumeFlags(cmd)
@@ -121,6 +123,9 @@ func (a *app) devices(ctx context.Context, o *devicesOptions) error {
 		err = a.printTree(&report, o.all)
 	}
 	notes(a.stderr, "warning", lost)
+	if err == nil && len(lost) > 0 {
+		return &exitError{status: exitUndetermined}
+	}
 	return err
 }
 

@@ -138,7 +138,7 @@ func (a *app) printParts(rows []partRow) error {
 }
 
 // ready is for probes: it reads the state of one part and nothing else, and
-// returns errReported unless that part does its work.
+// returns findings unless that part does its work.
 func (a *app) ready(part string) error {
 	var row partRow
 	var err error
@@ -151,7 +151,7 @@ func (a *app) ready(part string) error {
 			row = writebackRow(files)
 		}
 	default:
-		return fmt.Errorf("--ready: unknown part %q (write %s, %s or %s)", part, health.Limits, health.Writeback, health.Validator)
+		return usage(fmt.Errorf("--ready: unknown part %q (write %s, %s or %s)", part, health.Limits, health.Writeback, health.Validator))
 	}
 	if err != nil {
 		return err
@@ -166,5 +166,5 @@ func (a *app) ready(part string) error {
 	if row.State == health.Connected || part == health.Writeback && row.State != stateNotRunning {
 		return nil
 	}
-	return errReported
+	return findings()
 }

@@ -31,7 +31,7 @@ func (o *options) layers(ctx context.Context, name, version string) (plugin.Laye
 func (o *options) checkRuntimeFlags() error {
 	o.runtime.HostRoot = o.hostRoot
 	if err := o.runtime.Validate(); err != nil {
-		return err
+		return usage(err)
 	}
 	if o.rootfs == "" {
 		return nil
@@ -42,14 +42,14 @@ func (o *options) checkRuntimeFlags() error {
 // checkDir returns an error unless dir is a directory of the node.
 func (o *options) checkDir(flag, dir string) error {
 	if !path.IsAbs(dir) {
-		return fmt.Errorf("%s: %q is not an absolute path", flag, dir)
+		return usage(fmt.Errorf("%s: %q is not an absolute path", flag, dir))
 	}
 	info, err := os.Stat(o.host(dir))
 	if err != nil {
-		return fmt.Errorf("%s: %w", flag, err)
+		return named(fmt.Errorf("%s: %w", flag, err))
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("%s: %q is not a directory", flag, dir)
+		return usage(fmt.Errorf("%s: %q is not a directory", flag, dir))
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
 	"os"
 	"os/signal"
@@ -17,9 +16,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
-	if err != nil {
-		os.Exit(1)
-	}
+	os.Exit(int(statusOf(err)))
 }
 
 // run is the program without the process. What it returns was printed.
@@ -50,11 +47,8 @@ func (a *app) run(ctx context.Context, args []string) error {
 	cmd.SetOut(a.stdout)
 	cmd.SetErr(a.stderr)
 	err := cmd.ExecuteContext(ctx)
-	if err != nil && !errors.Is(err, errReported) {
+	if err != nil && !isSilent(err) {
 		notes(a.stderr, "nri-blkio", errorLines(err))
 	}
 	return err
 }
-
-// errReported ends a command whose output says already what is wrong.
-var errReported = errors.New("reported")

@@ -34,7 +34,11 @@ func listenMetrics(ctx context.Context, address string) (net.Listener, error) {
 	var config net.ListenConfig
 	l, err := config.Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("--metrics-address: %w", err)
+		err = fmt.Errorf("--metrics-address: %w", err)
+		if _, invalid := errors.AsType[*net.AddrError](err); invalid {
+			err = usage(err)
+		}
+		return nil, err
 	}
 	return netutil.LimitListener(l, maxConnections), nil
 }

@@ -38,7 +38,7 @@ func (a *app) ownerCommand() *cobra.Command {
 		Long:  ownerLong,
 		Example: `  nri-blkio owner /var/lib/kubelet/pods/*/volumes/*/data/file
   nri-blkio owner -o json /mnt/data/db.wal`,
-		Args: cobra.MinimumNArgs(1),
+		Args: usageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error { return a.owner(args, o.json()) },
 	}
 	o.add(cmd)
@@ -99,16 +99,14 @@ func (a *app) owner(paths []string, asJSON bool) error {
 	return a.reported(errs)
 }
 
-// reported prints the errors, a line each.
+// reported prints the errors, a line each, and returns what has their exit status alone.
 func (a *app) reported(errs []error) error {
-	var failed error
-	for _, err := range errs {
-		if err != nil {
-			notes(a.stderr, "nri-blkio", errorLines(err))
-			failed = errReported
-		}
+	err := errors.Join(errs...)
+	if err == nil {
+		return nil
 	}
-	return failed
+	notes(a.stderr, "nri-blkio", errorLines(err))
+	return &exitError{status: statusOf(err)}
 }
 
 // ownerOf opens a file just to name it: no permission to read is asked for, no
@@ -119,7 +117,7 @@ func (a *app) ownerOf(reader *writeback.OwnerReader, name string) (writeback.Own
 	}
 	f, err := os.OpenFile(name, unix.O_PATH, 0)
 	if err != nil {
-		return writeback.Owner{}, err
+		return writeback.Owner{}, named(err)
 	}
 	defer f.Close()
 	return reader.Owner(f)

@@ -51,7 +51,7 @@ func (a *app) rootCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nri-blkio",
 		Short: "Block I/O limits for Kubernetes pods",
-		Long:  rootLong,
+		Long:  rootLong + exitHelp,
 		Example: `  nri-blkio devices                 show the node's disks and what each can enforce
   nri-blkio check -f pod.yaml       show the limits that a pod would get on this node
   nri-blkio run                     run the node agent
@@ -59,9 +59,12 @@ func (a *app) rootCommand() *cobra.Command {
   nri-blkio owner FILE              name the container whose limit applies to writes to a file`,
 		SilenceErrors: true, // app.run prints them, in one line
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		Args:          usageArgs(cobra.NoArgs),
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
+		PersistentPreRunE: checkFlags,
 	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
 	f := cmd.PersistentFlags()
 	f.StringVar(&a.opts.hostRoot, "host-root", "/", "directory where the node's root filesystem is mounted")
 	f.StringVar(&a.opts.cgroupRoot, "cgroup-root", "", "where the node's cgroup v2 is mounted (default HOST-ROOT/sys/fs/cgroup)")
@@ -79,7 +82,7 @@ func (a *app) logger() (*logrus.Logger, error) {
 	log.SetOutput(a.stderr)
 	level, err := logrus.ParseLevel(a.opts.logLevel)
 	if err != nil {
-		return nil, fmt.Errorf("--log-level: %w", err)
+		return nil, usage(fmt.Errorf("--log-level: %w", err))
 	}
 	log.SetLevel(level)
 	switch a.opts.logFormat {
@@ -88,7 +91,7 @@ func (a *app) logger() (*logrus.Logger, error) {
 	case "json":
 		log.SetFormatter(&jsonFormatter{logrus.JSONFormatter{DisableHTMLEscape: true}})
 	default:
-		return nil, fmt.Errorf("--log-format: unknown value %q (write text or json)", a.opts.logFormat)
+		return nil, usage(fmt.Errorf("--log-format: unknown value %q (write text or json)", a.opts.logFormat))
 	}
 	return log, nil
 }
@@ -162,11 +165,11 @@ func (o *options) loadPolicy() (*policy.Policy, error) {
 	}
 	data, err := os.ReadFile(o.policy)
 	if err != nil {
-		return nil, fmt.Errorf("read policy: %w", err)
+		return nil, named(fmt.Errorf("read policy: %w", err))
 	}
 	p, err := o.parsePolicy(data)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", o.policy, err)
+		return nil, usage(fmt.Errorf("read %s: %w", o.policy, err))
 	}
 	return p, nil
 }
@@ -185,7 +188,7 @@ func (o *options) withMode(p *policy.Policy) (*policy.Policy, error) {
 	case policy.ModeEnforce, policy.ModeObserve:
 		p.Mode = m
 	default:
-		return nil, fmt.Errorf("--mode: unknown value %q (write %s or %s)", o.mode, policy.ModeEnforce, policy.ModeObserve)
+		return nil, usage(fmt.Errorf("--mode: unknown value %q (write %s or %s)", o.mode, policy.ModeEnforce, policy.ModeObserve))
 	}
 	return p, nil
 }

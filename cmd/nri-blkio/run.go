@@ -90,7 +90,7 @@ func (a *app) runCommand() *cobra.Command {
   nri-blkio run --only writeback
   nri-blkio run --only validator
   nri-blkio run --host-root /host --cgroup-root /host-cgroup   # in a container`,
-		Args: cobra.NoArgs,
+		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Preinstalled = a.opts.preinstalled
 			if o.Preinstalled && a.getenv(pluginNameEnv) == plugin.ValidatorName {
@@ -156,7 +156,7 @@ func (a *app) runParts(ctx context.Context, o *runOptions) error {
 		log.WithError(err).Warn("Transparent huge pages stay enabled for this process")
 	}
 	if err := o.validate(); err != nil {
-		return err
+		return usage(err)
 	}
 	// Before all else: that the address is taken is an error of the command line.
 	listener, err := listenMetrics(ctx, o.metrics)
@@ -239,7 +239,7 @@ func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *cgroupfs.
 		return nil, err
 	}
 	if !path.IsAbs(a.opts.kubeletRoot) {
-		return nil, fmt.Errorf("--kubelet-root: %q is not an absolute path", a.opts.kubeletRoot)
+		return nil, usage(fmt.Errorf("--kubelet-root: %q is not an absolute path", a.opts.kubeletRoot))
 	}
 	layers, err := watch.readFirst(ctx)
 	if err != nil {

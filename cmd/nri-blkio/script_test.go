@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -24,15 +27,11 @@ func TestMain(m *testing.M) {
 				stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv,
 				openCgroups: cgroupfs.OpenTree,
 			}
-			if a.run(context.Background(), os.Args[1:]) != nil {
-				os.Exit(1)
-			}
+			os.Exit(int(statusOf(a.run(context.Background(), os.Args[1:]))))
 		},
 		// The program as it is shipped, to see it refuse a tree that is no cgroupfs.
 		"nri-blkio-real": func() {
-			if run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr) != nil {
-				os.Exit(1)
-			}
+			os.Exit(int(statusOf(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))))
 		},
 	})
 }
@@ -42,10 +41,29 @@ func TestScript(t *testing.T) {
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
 		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
+		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
 		Setup: func(env *testscript.Env) error {
 			return fakeHost(filepath.Join(env.WorkDir, "host"))
 		},
 	})
+}
+
+// exits runs a command, as exec does: "exits N COMMAND..." fails unless N is its exit status.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits STATUS COMMAND [ARG]...")
+	}
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		exit, ok := errors.AsType[*exec.ExitError](err)
+		if !ok {
+			ts.Fatalf("%v", err)
+		}
+		got = exit.ExitCode()
+	}
+	if strconv.Itoa(got) != args[0] {
+		ts.Fatalf("exit status %d, want %s", got, args[0])
+	}
 }
 
 // The disks of the fake host. vda has one partition, dm-0 is made of vdb.

@@ -58,7 +58,11 @@ with their shares, how much of it others were charged with, and what is done.
 ` + "`nri-blkio owner FILE`" + ` tells of any file.
 
 Volumes that are still mounted though their pod is gone are listed, too ("orphans"
-with -o json), whether they had limits or not: see "nri-blkio devices --help".`
+with -o json), whether they had limits or not: see "nri-blkio devices --help".
+
+The exit status is 1 if a requested value is not in force (drift, missing, error), or if
+limits are requested and nothing enforces them for new containers. It is 3 if a
+record or a value of the kernel could not be read; the rest is shown.`
 
 type statusOptions struct {
 	pod    podFilter
@@ -75,10 +79,10 @@ func (a *app) statusCommand() *cobra.Command {
 		Long:  statusLong,
 		Example: `  nri-blkio status
   nri-blkio status --pod prod/db-0
-  nri-blkio status --strict          # exit status 1 if anything is not in force
+  nri-blkio status --strict          # exit status 1 for cleared and observed values as well
   nri-blkio status --ready limits    # for a probe: exit status 1 unless it is connected
   nri-blkio status -o json`,
-		Args: cobra.NoArgs,
+		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.ready != "" {
 				return a.ready(o.ready)
@@ -88,7 +92,7 @@ func (a *app) statusCommand() *cobra.Command {
 	}
 	o.pod.add(cmd, "only this pod")
 	a.opts.addStateFlag(cmd)
-	cmd.Flags().BoolVar(&o.strict, "strict", false, "exit with 1 if a requested value is not in force, or nothing enforces limits")
+	cmd.Flags().BoolVar(&o.strict, "strict", false, "exit with 1 for cleared and observed values as well,\nand if nothing enforces limits though none are requested")
 	cmd.Flags().StringVar(&o.ready, "ready", "", "print the state of one `part` only (limits, writeback or validator);\nexit with 1 unless it does its work")
 	a.opts.addVolumeFlags(cmd)
 	o.output.add(cmd)
@@ -128,14 +132,10 @@ func (a *app) status(ctx context.Context, o *statusOptions) error {
 	if err := a.printStatus(&out, o.output.json()); err != nil {
 		return err
 	}
-	if readErr != nil {
-		return readErr
+	if out.hasFindings(o.strict) {
+		return &exitError{exitFindings, readErr}
 	}
-	notOK := func(r statusRow) bool { return r.State != stateOK }
-	if o.strict && (!enforces(parts) || slices.ContainsFunc(rows, notOK)) {
-		return errReported
-	}
-	return nil
+	return readErr
 }
 
 // statusReport is all that status shows.
@@ -147,6 +147,18 @@ type statusReport struct {
 	dead    deadReport
 	files   *repair.Report // nil: nobody watches who writes to which file
 	orphans orphanReport
+}
+
+// hasFindings reports whether a requested value is not in force, or nothing enforces those of
+// new containers. What an operator has chosen, an observed or a cleared value, is a finding
+// only if strict is true, and so is a node that nothing is requested on and nothing enforces.
+func (r *statusReport) hasFindings(strict bool) bool {
+	chosen := []string{stateOK, stateCleared, stateObserved}
+	if strict {
+		chosen = chosen[:1]
+	}
+	return !enforces(r.parts) && (strict || len(r.rows) > 0) ||
+		slices.ContainsFunc(r.rows, func(row statusRow) bool { return !slices.Contains(chosen, row.State) })
 }
 
 func (a *app) printStatus(r *statusReport, asJSON bool) error {

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+
+	"github.com/spf13/cobra"
+)
+
+// exitStatus is what the process ends with. 0 is success.
+type exitStatus int
+
+const (
+	exitFindings     exitStatus = 1 // the command has an answer, and something is wrong
+	exitUsage        exitStatus = 2 // the command line, or a file that it names, is wrong
+	exitUndetermined exitStatus = 3 // something that the answer needs could not be read or done
+)
+
+// exitError is an error that has an exit status. All other errors have exitUndetermined.
+type exitError struct {
+	status exitStatus
+	err    error // nil if the command's output contains all there is to say
+}
+
+// Error is called only where err is not nil; see app.run.
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return "findings"
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// findings ends a command whose output contains what is wrong.
+func findings() error { return &exitError{status: exitFindings} }
+
+// usage returns err as one of the command line, and nil for nil.
+func usage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &exitError{exitUsage, err}
+}
+
+// named returns the error of reading what the command line names: that it does not exist is
+// an error of the command line.
+func named(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return usage(err)
+	}
+	return err
+}
+
+// statusOf returns the exit status for what a command has returned.
+func statusOf(err error) exitStatus {
+	if err == nil {
+		return 0
+	}
+	if e, ok := errors.AsType[*exitError](err); ok {
+		return e.status
+	}
+	return exitUndetermined
+}
+
+// isSilent reports whether the command's output contains all there is to say of an error.
+func isSilent(err error) bool {
+	e, ok := errors.AsType[*exitError](err)
+	return ok && e.err == nil
+}
+
+// usageArgs has the errors of a check of arguments count as usage.
+func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error { return usage(check(cmd, args)) }
+}
+
+// checkFlags is run before each command: it finds flags that are missing, and those that
+// exclude one another.
+func checkFlags(cmd *cobra.Command, _ []string) error {
+	if err := cmd.ValidateRequiredFlags(); err != nil {
+		return usage(err)
+	}
+	return usage(cmd.ValidateFlagGroups())
+}
+
+// exitHelp is part of the root command's help.
+const exitHelp = `
+
+Exit status:
+  0  success
+  1  the answer contains findings: errors of a manifest, a limit that is not in force
+  2  the command line is wrong, or a file that it names does not exist or is invalid
+  3  could not determine: something that the answer needs could not be read or done
+If several apply, 1 wins: findings are certain.`
