@@ -38,7 +38,7 @@ func (vs Values) Sorted() []Value {
 	for at, amount := range vs {
 		out = append(out, Value{at, amount})
 	}
-	slices.SortFunc(out, func(a, b Value) int { return a.Address.Compare(b.Address) })
+	slices.SortFunc(out, func(a, b Value) int { return a.Compare(b.Address) })
 	return out
 }
 

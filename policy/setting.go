@@ -22,11 +22,11 @@ func NewSettings(list ...Setting) Settings {
 	return slices.CompactFunc(list, func(a, b Setting) bool { return a.Address == b.Address })
 }
 
-func compareSettings(a, b Setting) int { return a.Address.Compare(b.Address) }
+func compareSettings(a, b Setting) int { return a.Compare(b.Address) }
 
 // Get returns the setting with an address.
 func (s Settings) Get(at blkio.Address) (Setting, bool) {
-	i, found := slices.BinarySearchFunc(s, at, func(a Setting, at blkio.Address) int { return a.Address.Compare(at) })
+	i, found := slices.BinarySearchFunc(s, at, func(a Setting, at blkio.Address) int { return a.Compare(at) })
 	if !found {
 		return Setting{}, false
 	}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"testing"
 
@@ -182,9 +183,7 @@ func TestDiffConverges(t *testing.T) {
 		want, recorded := random(), random()
 		actual := values(random()...)
 		before := values()
-		for at, amount := range actual {
-			before[at] = amount
-		}
+		maps.Copy(before, actual)
 		raise, lower := Diff(want, recorded, actual)
 		for _, s := range append(append(Settings{}, raise...), lower...) {
 			actual[s.Address] = s.Amount

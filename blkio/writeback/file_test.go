@@ -69,7 +69,7 @@ func typeOf(t *testing.T, dir string) string {
 	}
 	return map[int64]string{
 		unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.F2FS_SUPER_MAGIC: "f2fs",
-	}[int64(st.Type)]
+	}[st.Type]
 }
 
 // inodeOf reads what the observer reports of a file from the handle that the kernel makes.
