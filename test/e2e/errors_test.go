@@ -62,7 +62,7 @@ var refusals = []refusal{
 	{"huge", "/data wbps=" + strings.Repeat("9", 70<<10), `the value is longer than 64 KiB (name fewer targets, or use *)`},
 	{
 		"long-text", "/data " + strings.Repeat("wbps=1Mi ", 500),
-		`entry 1 "/data` + strings.Repeat(" wbps=1Mi", 30) + ` wbps=1"...: duplicate key "wbps" (write it once)`,
+		`entry 1 "/data` + strings.Repeat(" wbps=1Mi", 31) + ` wb"...: duplicate key "wbps" (write it once)`,
 	},
 	{"many", strings.Repeat("/data/x wbps=1Mi;", 300), `entry 2 "/data/x wbps=1Mi": duplicate target "/data/x", first in entry 1 (write all its limits into one entry)`},
 }
