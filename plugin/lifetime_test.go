@@ -1,20 +1,16 @@
 package plugin
 
 import (
-	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
-	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -259,127 +255,6 @@ func TestNothingToWrite(t *testing.T) {
 	}
 	if got := wbps(t, p, podCgroup); got != blkio.Max {
 		t.Errorf("backstop %v beside a container without limits", got)
-	}
-}
-
-// TestTriedAgainSoon: after a failure the reconciler does not wait for the next pass.
-func TestTriedAgainSoon(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h, dir := tree(t, podCgroup)
-		p := newPlugin(t, h)
-		p.resync = time.Hour
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			p.reconcile(ctx)
-		}()
-		start(t, p, sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), "a")
-		time.Sleep(time.Second)
-		synctest.Wait()
-		place(t, dir, "a")
-		time.Sleep(3 * time.Second)
-		synctest.Wait()
-		if got := wbps(t, p, cgroupOf("a")); got != 1<<20 {
-			t.Errorf("the limit is %v, want 1 MiB/s", got)
-		}
-		cancel()
-		<-done
-	})
-}
-
-// TestHungLookIsCounted: as long as a look at a container hangs, its pod's limits are
-// not all in force, whatever else succeeds.
-func TestHungLookIsCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
-		p := newPlugin(t, h)
-		hang := make(chan struct{})
-		p.storage = disks{func(path string) blkio.Backing {
-			if strings.HasPrefix(path, "/mnt/hung") {
-				<-hang
-			}
-			return twoDisks(path)
-		}}
-		sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi", limitsKey + "container.a": "/data wbps=1Mi"})
-		a := listed("a", isRunning)
-		a.Mounts = []*api.Mount{bind("/mnt/hung/x", "/data")}
-		p.synchronize([]*api.PodSandbox{sb}, []*api.Container{a, listed("b", isRunning)})
-		for range 4 {
-			p.pass(t.Context())
-			if p.census().notInForce != 1 {
-				t.Error("not counted")
-			}
-		}
-		if got := wbps(t, p, cgroupOf("b")); got != 1<<20 {
-			t.Errorf("the neighbour has %v, want 1 MiB/s", got)
-		}
-		close(hang)
-		synctest.Wait()
-		if len(p.takeDirty()) != 1 {
-			t.Error("the late result of the look is not written")
-		}
-		p.pass(t.Context())
-		if p.census().notInForce != 0 {
-			t.Error("counted as not in force")
-		}
-	})
-}
-
-// TestUnparsableHidesNothing: a container with a cgroup path that cannot be parsed does
-// not stand for those that only the cgroups tell of.
-func TestUnparsableHidesNothing(t *testing.T) {
-	h, dir := tree(t, podCgroup, cgroupOf("unheard"))
-	write(t, filepath.Join(dir, cgroupOf("unheard"), "cgroup.events"), "populated 1\nfrozen 0\n")
-	p := newPlugin(t, h)
-	c := ctr("a")
-	c.Linux.CgroupsPath = "no:path"
-	if err := p.start(t.Context(), sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), c, true); err == nil {
-		t.Error("a container without a known cgroup is limited")
-	}
-	v := p.viewOf(p.pods["sb1"].group)
-	if got := p.strangers(&v); len(got) != 1 {
-		t.Errorf("%d unknown containers, want 1", len(got))
-	}
-}
-
-// TestUnreadableRecordStays: what cannot be read is not replaced, and is read again.
-func TestUnreadableRecordStays(t *testing.T) {
-	h, dir := tree(t, podCgroup)
-	p := newPlugin(t, h)
-	sb := sandbox(map[string]string{limitsKey + "pod-total": "rootfs wbps=1Mi"})
-	g := p.lookup(sb).group
-	parent := filepath.Join(dir, filepath.Dir(podCgroup))
-	if err := os.Rename(parent, parent+".away"); err != nil {
-		t.Fatal(err)
-	}
-	write(t, parent, "no directory")
-	if err := p.recall(g); err == nil {
-		t.Fatal("what is below a file can be read")
-	}
-	if p.planFor(g); g.plan != nil || g.recalled {
-		t.Error("a plan is kept that was made without the record")
-	}
-	if err := os.Remove(parent); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(parent+".away", parent); err != nil {
-		t.Fatal(err)
-	}
-	want := record.Exit{Container: "gone", CgroupIDs: []uint64{7}}
-	if err := record.Write(h.Cgroup(podCgroup), &record.Record{Version: record.Version, Kind: record.KindPod, Exits: []record.Exit{want}}); err != nil {
-		t.Fatal(err)
-	}
-	p.pass(t.Context())
-	if got := exitsOf(t, h); len(got) != 1 || got[0].Container != "gone" {
-		t.Errorf("exits %+v", got)
-	}
-	c := change{target: &target{}, cg: h.Cgroup(podCgroup), unread: errors.New("input/output error"), record: record.Record{Version: record.Version, Kind: record.KindPod, Weight: 1}}
-	if err := c.doLower(p, nil); !errors.Is(err, c.unread) {
-		t.Errorf("got %v", err)
-	}
-	if got := exitsOf(t, h); len(got) != 1 {
-		t.Error("a record that could not be read is replaced")
 	}
 }
 
