@@ -175,15 +175,31 @@ func (r *modelRuntime) collectGarbage(p *modelPod, rng *rand.Rand) {
 }
 
 // dropSandbox takes a sandbox from the runtime. That the plugin was told ends what it
-// knows of the pod, if that was its last sandbox.
+// knows of the pod, if that was its last sandbox. While a write to the pod's cgroups is
+// under way the plugin keeps its group, and with it what containers have left to write.
 func (r *modelRuntime) dropSandbox(p *modelPod, sb *modelSandbox, told bool) {
+	kept := r.now().hasGroup(p.cgroup)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p.sandboxes = slices.DeleteFunc(p.sandboxes, func(o *modelSandbox) bool { return o == sb })
 	p.missed = p.missed || !told && sb.told
 	if told && sb.told && !slices.ContainsFunc(p.sandboxes, func(o *modelSandbox) bool { return o.told }) {
+		unclean := p.unclean && kept
 		r.forgotten(p)
+		p.unclean = p.unclean || unclean
 	}
+}
+
+// hasGroup reports whether the plugin knows a pod by its cgroup.
+func (p *Plugin) hasGroup(cgroup string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, g := range p.groups {
+		if g.cgroup == cgroup {
+			return true
+		}
+	}
+	return false
 }
 
 // removePod ends a pod and removes all of it.
