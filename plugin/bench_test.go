@@ -17,6 +17,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
 // The node that the goals are set for.
@@ -96,6 +97,35 @@ func BenchmarkCreateContainer(b *testing.B) {
 	}
 	own.report(b, "create", rounds)
 	table.report(b, "table", rounds)
+}
+
+// BenchmarkStartContainer is the handler for a container with limits that are in its OCI
+// spec already. It runs under the runtime's lock.
+func BenchmarkStartContainer(b *testing.B) {
+	h, dir := tree(b, podCgroup, cgroupOf("a"))
+	p := newPlugin(b, h)
+	s := &session{p: p, log: p.log, deadline: stub.DefaultRequestTimeout / 4}
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	var starts []time.Duration
+	for b.Loop() {
+		b.StopTimer()
+		p.removedPod(sb.GetId())
+		if _, _, err := s.CreateContainer(b.Context(), sb, ctr("a")); err != nil {
+			b.Fatal(err)
+		}
+		for _, cgroup := range []string{podCgroup, cgroupOf("a")} {
+			_ = unix.Removexattr(filepath.Join(dir, cgroup), record.Xattr) // the first time there is none
+			write(b, filepath.Join(dir, cgroup, "io.max"), "")
+		}
+		write(b, filepath.Join(dir, cgroupOf("a"), "io.max"), "254:0 rbps=max wbps=1048576 riops=max wiops=max\n")
+		b.StartTimer()
+		starts = append(starts, timed(func() {
+			if err := s.StartContainer(b.Context(), sb, ctr("a")); err != nil {
+				b.Error(err)
+			}
+		}))
+	}
+	report(b, "start", starts)
 }
 
 // timed runs fn in a goroutine of its own, as the runtime's events come. The
