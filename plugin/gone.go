@@ -1,6 +1,10 @@
 package plugin
 
-import "maps"
+import (
+	"maps"
+
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+)
 
 // findGone forgets the pods of which nothing runs and whose cgroup was removed. A restarted
 // containerd sends no RemovePodSandbox for the pods of before, and so each restart would
@@ -36,6 +40,6 @@ func (p *Plugin) forgetGone(g *group, changes int) {
 	}
 	for pod := range maps.Values(maps.Clone(g.pods)) {
 		p.log.WithField("pod", pod.String()).Info("Forgetting a pod whose cgroup was removed without an event")
-		p.leave(pod)
+		p.leave(pod, lifecycle.RemovePodSandbox)
 	}
 }

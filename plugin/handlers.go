@@ -303,7 +303,7 @@ func (p *Plugin) removedPod(sandbox string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if pod := p.pods[sandbox]; pod != nil {
-		p.leave(pod)
+		p.leave(pod, lifecycle.RemovePodSandbox)
 	}
 }
 

@@ -92,6 +92,43 @@ func TestLeftoversAreWritten(t *testing.T) {
 	}
 }
 
+// TestRanUnseen verifies that a container which was started and has ended while the plugin
+// was not connected counts as one with unwritten data, however the runtime lists it then.
+func TestRanUnseen(t *testing.T) {
+	sb := sandbox(map[string]string{limitsKey + "pod-total": "rootfs wbps=1Mi"})
+	next := sandbox(sb.Annotations)
+	next.Id = "sb2"
+	for name, lists := range map[string]struct {
+		sandbox    *api.PodSandbox
+		containers []*api.Container
+	}{
+		"stopped":        {sb, []*api.Container{listed("a", isStopped)}},
+		"not listed":     {sb, nil},
+		"sandbox is new": {next, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, dir := tree(t, podCgroup)
+			p := newPlugin(t, h)
+			p.exits.tidying <- struct{}{}
+			if _, err := p.create(t.Context(), sb, ctr("a"), false); err != nil {
+				t.Fatal(err)
+			}
+			g := p.pods["sb1"].group
+			p.synchronize([]*api.PodSandbox{lists.sandbox}, lists.containers)
+			if phase := g.drain.Phase(); phase != lifecycle.Leftovers {
+				t.Errorf("%v after it was listed, want %v", phase, lifecycle.Leftovers)
+			}
+			write(t, filepath.Join(dir, podCgroup, "memory.stat"), "file_dirty 0\nfile_writeback 0\n")
+			for range 3 {
+				p.pass(t.Context())
+			}
+			if phase := g.drain.Phase(); phase != lifecycle.Drained {
+				t.Errorf("%v once all is written, want %v", phase, lifecycle.Drained)
+			}
+		})
+	}
+}
+
 // TestSandboxReplacedUnheard: the runtime replaced a sandbox while no plugin listened.
 // The containers of the first one are not waited for.
 func TestSandboxReplacedUnheard(t *testing.T) {

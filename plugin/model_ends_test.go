@@ -31,7 +31,7 @@ func (r *modelRuntime) stopContainer(p *modelPod, c *modelContainer, rng *rand.R
 	told := r.deliver(func(s *session) { _, _ = s.StopContainer(context.Background(), r.podOf(p, c, rng), p.container(c)) })
 	r.mu.Lock()
 	clean := !r.broken && syncs == r.syncs && p.spec.slow == "" && (watched || c.looked && p.spec.isFree(c.name))
-	p.unclean = p.unclean || placed && !clean
+	p.unclean = p.unclean || placed && !clean || !ran && !told // it may have run unseen
 	r.mu.Unlock()
 	r.note("%s: stop %s, ran %v, watched %v, clean %v, told %v", p.name, c.id, ran, watched, clean, told)
 }

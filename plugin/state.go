@@ -218,11 +218,11 @@ func (p *Plugin) nextArrival() int {
 }
 
 // leave is the inverse of join. Containers of which no removal was heard go with the
-// pod: the group may stay, for another sandbox. The caller holds mu.
-func (p *Plugin) leave(pod *pod) {
+// pod: the group may stay, for another sandbox. The event is theirs. The caller holds mu.
+func (p *Plugin) leave(pod *pod, e lifecycle.Event) {
 	g := pod.group
 	for _, c := range pod.containers {
-		p.handle(c, lifecycle.RemovePodSandbox)
+		p.handle(c, e)
 	}
 	delete(p.pods, pod.id)
 	delete(g.pods, pod.id)

@@ -44,7 +44,7 @@ func (p *Plugin) takeOver(listed map[string]listedPod, ctrs []*api.Container) {
 	}
 	for id, pod := range p.pods {
 		if _, ok := listed[id]; !ok {
-			p.leave(pod)
+			p.leave(pod, lifecycle.NotListed)
 		}
 	}
 	p.adopt(ctrs)

@@ -21,7 +21,8 @@ const (
 	// RecordExit records the end of the container in the record of its pod. Together
 	// with HandOver it records whether the limits were lifted.
 	RecordExit
-	// FindLeftovers opens the drain of the pod for a container that ended unseen.
+	// FindLeftovers has the drain of the pod wait for the data of a container that ended
+	// unseen.
 	FindLeftovers
 
 	numActions = iota

@@ -16,8 +16,8 @@ const (
 	StopContainer
 	// RemoveContainer is the report that the runtime has removed the container.
 	RemoveContainer
-	// RemovePodSandbox is the report that the runtime has removed the sandbox, or its
-	// absence from the sandboxes that Synchronize lists.
+	// RemovePodSandbox is the report that the runtime has removed the sandbox, or the
+	// absence of the pod's cgroup.
 	RemovePodSandbox
 
 	// ListedCreated, ListedRunning and ListedStopped are the states of a container that
@@ -25,7 +25,8 @@ const (
 	ListedCreated
 	ListedRunning
 	ListedStopped
-	// NotListed is the absence of a container from the list of Synchronize.
+	// NotListed is the absence of a container, or of its sandbox, from the lists of
+	// Synchronize.
 	NotListed
 
 	// CgroupPopulated is a process that was seen in the cgroup.

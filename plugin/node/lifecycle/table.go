@@ -54,15 +54,18 @@ func absentRow() row {
 	}
 }
 
+// createdRow looks for leftovers where a list shows that the container has ended: it may
+// have run from its start to its end while the plugin was not connected.
 func createdRow() row {
 	stay, gone := to(Created, 0), to(Absent, 0)
 	return row{
 		StartContainer:  to(Starting, Begin),
 		StopContainer:   to(Stopped, 0),
-		RemoveContainer: gone, RemovePodSandbox: gone, NotListed: gone,
+		RemoveContainer: gone, RemovePodSandbox: gone,
+		NotListed:       to(Absent, FindLeftovers),
 		ListedCreated:   stay,
 		ListedRunning:   to(Running, Begin),
-		ListedStopped:   to(Stopped, 0),
+		ListedStopped:   to(Stopped, FindLeftovers),
 		CgroupPopulated: to(Running, Begin), // its start was missed
 		CgroupMissing:   stay, WatchLost: stay,
 	}

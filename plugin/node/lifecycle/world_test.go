@@ -36,6 +36,7 @@ type world struct {
 	arming   bool // the plugin has not noted that yet
 	saw      bool // a pass saw a process, and has not noted that yet
 	missed   bool // a write found no cgroup, and has not noted that yet
+	ran      bool // it was alive
 }
 
 // step is a world that follows another one.
@@ -97,6 +98,7 @@ func (x *explorer) runtimeSteps(w world) (out []step) {
 	become := func(name string, to truth, events ...Event) {
 		next := w
 		next.truth, next.starting = to, w.starting && to < dead
+		next.ran = w.ran || to == alive
 		out = append(out, step{name, next}) // no event, or it is lost
 		for _, e := range events {
 			out = append(out, step{fmt.Sprint(name, ", ", e), x.after(next, e)})
@@ -242,6 +244,11 @@ func (x *explorer) check(w world) {
 	}
 	if w.truth == alive {
 		x.checkAlive(w, bad)
+	}
+	for _, e := range []Event{ListedStopped, NotListed} {
+		if next := x.after(w, e); p == Created && w.ran && w.truth >= dead && !hasLeftovers(next.drain) {
+			bad("nothing looks for the data of a container that ended unseen")
+		}
 	}
 	if w.truth == removed {
 		next := x.after(w, NotListed)
