@@ -36,8 +36,8 @@ func (p *Plugin) isRedirectable(c *container) bool {
 	if p.processMounts == nil {
 		return false
 	}
-	for i, m := range c.source.GetMounts() {
-		if isAsked(m, &c.facts.Mounts[i]) && !p.isKubelets(c.pod.uid, m.GetSource()) {
+	for i, m := range c.disks.source.GetMounts() {
+		if isAsked(m, &c.disks.facts.Mounts[i]) && !p.isKubelets(c.pod.uid, m.GetSource()) {
 			return true
 		}
 	}
@@ -68,7 +68,7 @@ const pidUntold = -1
 // isToCompare reports whether the mounts of a container that runs are still to be
 // compared. The caller holds Plugin.mu, or has a copy.
 func (c *container) isToCompare() bool {
-	return c.uncompared != nil && c.mayRun() && c.pid != pidUntold
+	return c.disks.uncompared != nil && c.mayRun() && c.pid != pidUntold
 }
 
 // compareMounts adds to the facts of a container the disks under the mounts of its first
@@ -76,7 +76,7 @@ func (c *container) isToCompare() bool {
 func (p *Plugin) compareMounts(ctx context.Context, c *container) error {
 	if c.pid == 0 {
 		c.logger(p.log).Warn("The runtime reports no process for a container: its mounts are not compared with the node's")
-		c.uncompared = nil
+		c.disks.uncompared = nil
 		return nil
 	}
 	err := p.findStrays(ctx, c)
@@ -88,7 +88,7 @@ func (p *Plugin) compareMounts(ctx context.Context, c *container) error {
 	if err != nil {
 		return fmt.Errorf("compare mounts: %w", err)
 	}
-	c.uncompared = nil
+	c.disks.uncompared = nil
 	return nil
 }
 
@@ -108,7 +108,7 @@ func (p *Plugin) findStrays(ctx context.Context, c *container) error {
 func (p *Plugin) strays(ctx context.Context, c *container, mounts []storage.ProcessMount) ([]storage.ProcessMount, error) {
 	d := declared{write: map[blkio.Dev]bool{}, read: map[blkio.Dev]bool{}}
 	root := slices.IndexFunc(mounts, func(m storage.ProcessMount) bool { return m.IsRoot })
-	d.addFacts(&c.facts, len(c.uncompared), root >= 0 && mounts[root].ReadOnly)
+	d.addFacts(&c.disks.facts, len(c.disks.uncompared), root >= 0 && mounts[root].ReadOnly)
 	found := d.strays(mounts)
 	if len(found) == 0 {
 		return nil, nil
@@ -157,7 +157,7 @@ func (d *declared) addFacts(facts *policy.Container, n int, readOnlyRoot bool) {
 // means, and those mounted below a volume that a path alone means.
 func (d *declared) addUnasked(ctx context.Context, storage Storage, c *container) error {
 	through := map[string]bool{}
-	for i, m := range c.uncompared {
+	for i, m := range c.disks.uncompared {
 		source := path.Clean(m.GetSource())
 		if !isBind(m) || through[source] {
 			continue
@@ -165,9 +165,9 @@ func (d *declared) addUnasked(ctx context.Context, storage Storage, c *container
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
 		}
-		if !isAsked(m, &c.facts.Mounts[i]) {
+		if !isAsked(m, &c.disks.facts.Mounts[i]) {
 			b := storage.Resolve(context.WithoutCancel(ctx), source)
-			d.add(&b, c.facts.Mounts[i].ReadOnly)
+			d.add(&b, c.disks.facts.Mounts[i].ReadOnly)
 		}
 		if through[source] = slices.Contains(m.GetOptions(), "rbind"); through[source] {
 			for _, b := range storage.Submounts(ctx, source) {
@@ -207,8 +207,8 @@ func (p *Plugin) addStrays(c *container, found []storage.ProcessMount) error {
 		around   int
 	}
 	done := map[place]bool{} // a tenant may mount one directory a thousand times
-	index := policy.IndexMounts(c.facts.Mounts)
-	c.facts.Mounts = slices.Clone(c.facts.Mounts)
+	index := policy.IndexMounts(c.disks.facts.Mounts)
+	c.disks.facts.Mounts = slices.Clone(c.disks.facts.Mounts)
 	var err error
 	for _, m := range found {
 		at := place{m.Backing, m.ReadOnly, index.Find(m.Mountpoint)}
@@ -230,15 +230,15 @@ func (p *Plugin) addStrays(c *container, found []storage.ProcessMount) error {
 // be the one, or to all that can be. What the spec mounts read-only is never writable.
 func (p *Plugin) addStray(c *container, m *storage.ProcessMount, around int) {
 	canBe := func(i int) bool {
-		return i >= 0 && i < len(c.uncompared) && isAsked(c.uncompared[i], &c.facts.Mounts[i]) &&
-			(m.ReadOnly || !c.facts.Mounts[i].ReadOnly)
+		return i >= 0 && i < len(c.disks.uncompared) && isAsked(c.disks.uncompared[i], &c.disks.facts.Mounts[i]) &&
+			(m.ReadOnly || !c.disks.facts.Mounts[i].ReadOnly)
 	}
 	past := p.past(c.pod)
-	for i := range c.uncompared {
+	for i := range c.disks.uncompared {
 		if !canBe(i) || canBe(around) && i != around {
 			continue
 		}
-		to := &c.facts.Mounts[i]
+		to := &c.disks.facts.Mounts[i]
 		to.Backing, to.Below = past.both(&to.Backing, m.Backing), slices.Clone(to.Below)
 		for k := range to.Below {
 			to.Below[k].Backing = past.both(&to.Below[k].Backing, m.Backing)

@@ -73,7 +73,7 @@ func wants(t *testing.T, p *Plugin) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	c := p.snapshot(p.pods["sb1"].containers["id-db"])
-	for _, d := range c.desired.Disks {
+	for _, d := range c.decision.desired.Disks {
 		limits := blkio.DevLimits{Dev: d.Disk.Dev, Limits: d.Limits}
 		out[d.Disk.Name] = limits.String()
 	}

@@ -42,7 +42,7 @@ func (d *drainedPod) run(name string) *container {
 func (p *Plugin) watched(c *container) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c.looked, c.leaves = true, leavesOf(wbpsOf(rootDisk.Dev), nil)
+	c.exit.planned, c.exit.plan = true, exitPlanOf(wbpsOf(rootDisk.Dev), nil)
 	p.handle(c, lifecycle.CgroupPopulated)
 	p.handle(c, lifecycle.WatchArmed)
 }
@@ -158,7 +158,7 @@ func TestLeftovers(t *testing.T) {
 		"removed without a word": {func(p *Plugin, c *container) { p.watched(c); p.removed("sb1", c.id) }, lifecycle.Leftovers},
 		"hand-over switched off": {func(p *Plugin, c *container) { p.handedOver(c.pod.group, c.id, false) }, lifecycle.Leftovers},
 		"nothing on limited disks": {func(p *Plugin, c *container) {
-			c.looked = true
+			c.exit.planned = true
 			p.stopped("sb1", c.id)
 		}, lifecycle.Drained},
 		"never ran": {func(p *Plugin, c *container) { p.neverRan(c); p.stopped("sb1", c.id) }, lifecycle.Drained},
@@ -192,8 +192,8 @@ func wbpsOf(disk blkio.Dev) map[blkio.Dev]blkio.Limits {
 	return map[blkio.Dev]blkio.Limits{disk: {blkio.Wbps: 1 << 20}}
 }
 
-// TestLeavesOf: the disks with a limit on writes, the container's own or the pod's.
-func TestLeavesOf(t *testing.T) {
+// TestExitPlanOf: the disks with a limit on writes, the container's own or the pod's.
+func TestExitPlanOf(t *testing.T) {
 	for name, tt := range map[string]struct {
 		own, pod map[blkio.Dev]blkio.Limits
 		want     map[blkio.Dev]bool
@@ -203,7 +203,7 @@ func TestLeavesOf(t *testing.T) {
 		"reads": {map[blkio.Dev]blkio.Limits{sdb: {blkio.Rbps: 1 << 20}}, nil, nil},
 		"max":   {map[blkio.Dev]blkio.Limits{sdb: {blkio.Wbps: blkio.Max}}, nil, nil},
 	} {
-		got := leavesOf(tt.own, tt.pod)
+		got := exitPlanOf(tt.own, tt.pod)
 		if !maps.Equal(got.limited, tt.want) || got.nothing() != (len(tt.want) == 0) {
 			t.Errorf("%s: %v", name, got.limited)
 		}

@@ -136,7 +136,7 @@ func (p *Plugin) hold(c *change, pod *target) {
 	if c.target == nil || !p.policy.Load().Writeback.HandOver {
 		return
 	}
-	watch := p.setLeaves(c.owner, leavesOf(c.want, pod.want))
+	watch := p.setExitPlan(c.owner, exitPlanOf(c.want, pod.want))
 	if watch == nil {
 		return
 	}
@@ -148,13 +148,13 @@ func (p *Plugin) hold(c *change, pod *target) {
 	}
 }
 
-// setLeaves notes what is to be done when a container ends, and returns the watch that it
+// setExitPlan notes what is to be done when a container ends, and returns the watch that it
 // needs, or nil.
-func (p *Plugin) setLeaves(c *container, l leaves) exitWatch {
+func (p *Plugin) setExitPlan(c *container, plan exitPlan) exitWatch {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c.leaves, c.looked = l, true
-	if !c.life.Phase().MayBeWatched() || l.nothing() && len(l.limits) == 0 {
+	c.exit.plan, c.exit.planned = plan, true
+	if !c.life.Phase().MayBeWatched() || plan.nothing() && len(plan.limits) == 0 {
 		return nil
 	}
 	return p.exits.watch
@@ -183,7 +183,7 @@ func (p *Plugin) exited(ctx context.Context, held heldCgroup) {
 		p.handedOver(c.pod.group, c.id, false)
 		return
 	}
-	lines := maxima(c.leaves.limits)
+	lines := maxima(c.exit.plan.limits)
 	err := held.Lift(lines)
 	go func() { // the next one must not wait
 		defer held.Close()
@@ -232,7 +232,7 @@ func (p *Plugin) ended(cgroup string) (container, lifecycle.Actions) {
 		for _, c := range pod.containers {
 			if c.cgroup == cgroup {
 				now := *c
-				c.cgroupIDs = nil // the caller notes the end, by the copy
+				c.exit.cgroupIDs = nil // the caller notes the end, by the copy
 				return now, p.handle(c, lifecycle.WatchFired)
 			}
 		}

@@ -12,7 +12,7 @@ import (
 // stays are the limits on writes that a container has now, as lines of io.max.
 func stays(c *container) []string {
 	var out []string
-	for _, d := range c.desired.Disks {
+	for _, d := range c.decision.desired.Disks {
 		line := blkio.DevLimits{Dev: d.Disk.Dev}
 		for _, k := range []blkio.Key{blkio.Wbps, blkio.Wiops} {
 			if d.Limits[k] != blkio.Max {
@@ -39,14 +39,14 @@ func (p *Plugin) identify(c *change) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c.owner.mayRun() {
-		c.owner.cgroupIDs = ids
+		c.owner.exit.cgroupIDs = ids
 	}
 }
 
 func (p *Plugin) unidentified(c *container) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return c.mayRun() && c.cgroupIDs == nil
+	return c.mayRun() && c.exit.cgroupIDs == nil
 }
 
 // noteExit notes the end of a container, and has the reconciler record it. lifted
@@ -60,9 +60,9 @@ func (p *Plugin) noteExit(c *container, lifted bool) {
 
 // noteExit does so once for each cgroup. The caller holds Plugin.mu.
 func (c *container) noteExit(lifted bool) {
-	ids := c.cgroupIDs
-	c.cgroupIDs = nil
-	if ids == nil || c.policy != nil && c.policy.Mode == policy.ModeObserve {
+	ids := c.exit.cgroupIDs
+	c.exit.cgroupIDs = nil
+	if ids == nil || c.decision.policy != nil && c.decision.policy.Mode == policy.ModeObserve {
 		return
 	}
 	e := record.Exit{Container: c.name, CgroupIDs: ids, At: time.Now().UTC().Truncate(time.Second)}
@@ -70,7 +70,7 @@ func (c *container) noteExit(lifted bool) {
 		e.Limits = stays(c)
 	}
 	g := c.pod.group
-	g.exits = record.WithExits(g.exits, []record.Exit{e})
+	g.recorded.exits = record.WithExits(g.recorded.exits, []record.Exit{e})
 	g.changed()
 }
 
@@ -90,9 +90,9 @@ func (p *Plugin) recall(g *group) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	g.recalled = true
+	g.recorded.read = true
 	if r != nil {
-		g.exits, g.granted = record.WithExits(r.Exits, g.exits), r.Granted()
+		g.recorded.exits, g.recorded.granted = record.WithExits(r.Exits, g.recorded.exits), r.Granted()
 	}
 	return nil
 }
@@ -100,5 +100,5 @@ func (p *Plugin) recall(g *group) error {
 func (p *Plugin) isRecalled(g *group) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return g.recalled || g.cgroup == ""
+	return g.recorded.read || g.cgroup == ""
 }

@@ -16,9 +16,9 @@ import (
 // mayChange notes whether the disks of a container that was looked into can become
 // others while it runs.
 func (c *container) mayChange() {
-	c.propagates = propagates(c.pod.request(), c.source)
-	if c.follows = nil; c.propagates || grows(&c.facts) {
-		c.follows = trimmed(c.source)
+	c.disks.propagates = propagates(c.pod.request(), c.disks.source)
+	if c.disks.follows = nil; c.disks.propagates || grows(&c.disks.facts) {
+		c.disks.follows = trimmed(c.disks.source)
 	}
 }
 
@@ -181,14 +181,14 @@ func (p past) both(now, before *blkio.Backing) blkio.Backing {
 // MountsChanged has the containers looked into again that mounts of the host come
 // into while they run. It does not wait for that.
 func (p *Plugin) MountsChanged() {
-	p.lookAgain(func(c *container) bool { return c.propagates })
+	p.lookAgain(func(c *container) bool { return c.disks.propagates })
 }
 
 // DisksChanged has all pods looked at now, not as late as with the next resync: a disk
 // that left took its limits along, and may be back. Containers whose disks may be
 // others now are looked into again. It does not wait for that.
 func (p *Plugin) DisksChanged() {
-	p.lookAgain(func(c *container) bool { return c.follows != nil })
+	p.lookAgain(func(c *container) bool { return c.disks.follows != nil })
 	select {
 	case p.look <- struct{}{}:
 	default: // that is to come
@@ -211,8 +211,8 @@ func (p *Plugin) lookAgain(of func(*container) bool) {
 // lookAgain has settle look into a container once more, if its disks may have become
 // others. The caller holds mu.
 func (c *container) lookAgain() {
-	if c.follows != nil {
-		c.source, c.again = c.follows, true
+	if c.disks.follows != nil {
+		c.disks.source, c.look.again = c.disks.follows, true
 	}
 }
 
@@ -221,7 +221,7 @@ func (c *container) lookAgain() {
 func (p *Plugin) beginLook(c *container) container {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c.again, c.lookBegan = false, time.Now()
+	c.look.again, c.look.began = false, time.Now()
 	return *c
 }
 
@@ -229,6 +229,6 @@ func (p *Plugin) beginLook(c *container) container {
 func (p *Plugin) endLook(c *container) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c.lookBegan = time.Time{}
-	<-c.settling
+	c.look.began = time.Time{}
+	<-c.look.token
 }

@@ -119,10 +119,10 @@ func TestChangeDuringLook(t *testing.T) {
 	if err := p.settle(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	if c.source == nil {
+	if c.disks.source == nil {
 		t.Error("it will not be looked into again")
 	}
-	if err := p.settle(t.Context(), c); err != nil || c.source != nil {
+	if err := p.settle(t.Context(), c); err != nil || c.disks.source != nil {
 		t.Errorf("it is looked into for ever (%v)", err)
 	}
 }
@@ -140,10 +140,10 @@ func TestLayerStays(t *testing.T) {
 	p.layers.Store(&placed{Layers: Layers{Default: Layer{Dir: "/mnt/data/layers"}}, registration: 1})
 	p.MountsChanged()
 	c := p.pods["sb1"].containers["id-a"]
-	if err := p.settle(t.Context(), c); err != nil || c.err != nil {
-		t.Fatal(err, c.err)
+	if err := p.settle(t.Context(), c); err != nil || c.decision.err != nil {
+		t.Fatal(err, c.decision.err)
 	}
-	if got := c.facts.Rootfs.Disks; !slices.Equal(got, []blkio.Disk{rootDisk}) {
+	if got := c.disks.facts.Rootfs.Disks; !slices.Equal(got, []blkio.Disk{rootDisk}) {
 		t.Errorf("its writable layer is on %v", got)
 	}
 }

@@ -36,22 +36,22 @@ func (p *Plugin) create(ctx context.Context, sb *api.PodSandbox, ctr *api.Contai
 func (p *Plugin) adjust(ctx context.Context, pod *pod, ctr *api.Container, splitsLines bool) (*api.ContainerAdjustment, error) {
 	pol := p.policy.Load()
 	c := newContainer(pod, ctr)
-	c.fresh = true
+	c.look.fresh = true
 	if err := p.resolve(ctx, pol, c); err != nil {
 		return nil, err
 	}
-	c.fresh, c.facts.Running = false, true
+	c.look.fresh, c.disks.facts.Running = false, true
 	if err := p.refusal(c); err != nil {
 		p.know(c)
 		return nil, err
 	}
 	if pol.Mode == policy.ModeObserve {
-		c.logger(p.log).WithField("limits", describe(c.desired)).Info("Observed, nothing is limited")
+		c.logger(p.log).WithField("limits", describe(c.decision.desired)).Info("Observed, nothing is limited")
 		return nil, p.register(ctx, c)
 	}
-	adjust, spec := adjustment(c.desired, splitsLines)
-	c.spec, c.specWeight, c.ours = spec, c.desired.Weight, true
-	c.facts.Guarded = c.desired.MemoryHigh
+	adjust, spec := adjustment(c.decision.desired, splitsLines)
+	c.spec.limits, c.spec.weight, c.spec.ours = spec, c.decision.desired.Weight, true
+	c.disks.facts.Guarded = c.decision.desired.MemoryHigh
 	return adjust, p.register(ctx, c)
 }
 
@@ -111,8 +111,8 @@ func (p *Plugin) limit(ctx context.Context, c *container, canRefuse bool) error 
 func (p *Plugin) notLimited(c *container, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c.policy == nil { // else its limits are decided, and the error is of writing them
-		c.err = err
+	if c.decision.policy == nil { // else its limits are decided, and the error is of writing them
+		c.decision.err = err
 	}
 	p.markDirty(c.pod.group)
 }
@@ -129,16 +129,16 @@ func (e *limitError) Unwrap() error { return e.err }
 
 // refusal says whether what cannot be granted to c fails it.
 func (p *Plugin) refusal(c *container) error {
-	if c.err == nil {
+	if c.decision.err == nil {
 		return nil
 	}
-	log := c.logger(p.log).WithError(c.err)
-	if c.policy.Mode == policy.ModeObserve || c.policy.Action(c.err) == policy.Ignore {
+	log := c.logger(p.log).WithError(c.decision.err)
+	if c.decision.policy.Mode == policy.ModeObserve || c.decision.policy.Action(c.decision.err) == policy.Ignore {
 		log.Warn("Not everything that was asked for is enforced")
 		return nil
 	}
 	log.Info("Refused a container")
-	return c.err
+	return c.decision.err
 }
 
 // arrived returns the pod of a sandbox like lookup. A panic is an error.
@@ -195,10 +195,14 @@ func (p *Plugin) parsePod(sb *api.PodSandbox) (_ *pod, cgroup string) {
 }
 
 func newContainer(pod *pod, ctr *api.Container) *container {
-	c := &container{id: ctr.GetId(), name: ctr.GetName(), pod: pod, source: ctr, settling: make(chan struct{}, 1)}
-	c.pid = pidUntold
-	c.cgroup, c.err = cgroupfs.ContainerCgroup(ctr.GetLinux().GetCgroupsPath(), pod.group.cgroup)
-	c.spec, c.specWeight = specValues(ctr)
+	c := &container{
+		identity: identity{id: ctr.GetId(), name: ctr.GetName(), pod: pod},
+		pid:      pidUntold,
+		look:     look{token: make(chan struct{}, 1)},
+		disks:    containerDisks{source: ctr},
+	}
+	c.cgroup, c.decision.err = cgroupfs.ContainerCgroup(ctr.GetLinux().GetCgroupsPath(), pod.group.cgroup)
+	c.spec.limits, c.spec.weight = specValues(ctr)
 	return c
 }
 

@@ -86,11 +86,11 @@ func (f *finder) throttles(ctx context.Context, disk blkio.Dev) (bool, error) {
 
 // addKnown adds what the container was seen to have, and can write to.
 func (f *finder) addKnown(ctx context.Context, c *container) error {
-	if err := f.add(ctx, &c.facts.Rootfs); err != nil { // the kubelet keeps the layers of dead containers
+	if err := f.add(ctx, &c.disks.facts.Rootfs); err != nil { // the kubelet keeps the layers of dead containers
 		return err
 	}
-	for i := range c.facts.Mounts {
-		m := &c.facts.Mounts[i]
+	for i := range c.disks.facts.Mounts {
+		m := &c.disks.facts.Mounts[i]
 		if !m.ReadOnly && !m.Injected {
 			if err := f.add(ctx, &m.Backing); err != nil {
 				return err
@@ -132,7 +132,7 @@ func (f *finder) addBeyond(ctx context.Context, m beyond) error {
 // findUnsynced finds what a container has to have synced after its end: what it had is
 // mounted still. c is a copy. Where a look fails, the result is what was known before.
 func (p *Plugin) findUnsynced(ctx context.Context, c *container) unsynced {
-	if c.leaves.nothing() {
+	if c.exit.plan.nothing() {
 		return unsynced{}
 	}
 	found := make(chan []volume, 1) // a call that comes too late must not write to the result
@@ -140,11 +140,11 @@ func (p *Plugin) findUnsynced(ctx context.Context, c *container) unsynced {
 		if err := p.storage.Refresh(ctx); err != nil {
 			return err
 		}
-		f := newFinder(p.storage, c.leaves.limited, newStacks(p.storage))
+		f := newFinder(p.storage, c.exit.plan.limited, newStacks(p.storage))
 		if err := f.addKnown(ctx, c); err != nil {
 			return err
 		}
-		for _, m := range c.beyond {
+		for _, m := range c.disks.beyond {
 			if err := f.addBeyond(ctx, m); err != nil {
 				return err
 			}
@@ -156,7 +156,7 @@ func (p *Plugin) findUnsynced(ctx context.Context, c *container) unsynced {
 		return unsynced{volumes: <-found}
 	}
 	c.logger(p.log).WithError(err).Info("Remaining dirty data of a container unknown: keeping its pod's limits")
-	f := newFinder(p.storage, c.leaves.limited, nil)
+	f := newFinder(p.storage, c.exit.plan.limited, nil)
 	_ = f.addKnown(ctx, c) // without stacks it cannot fail
 	return unsynced{f.found, true}
 }

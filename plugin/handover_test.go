@@ -84,13 +84,17 @@ func TestFindUnsynced(t *testing.T) {
 		"fails":          {[]beyond{{"/a", true, true}, {"/broken", true, false}}, nil, true},
 		"fails below it": {[]beyond{{"/over", false, true}}, nil, true},
 	} {
-		c := container{pod: newPod(drainedSandbox), facts: facts, beyond: tt.beyond, leaves: leaves{limited: map[blkio.Dev]bool{sda: true}}}
+		c := container{
+			identity: identity{pod: newPod(drainedSandbox)},
+			disks:    containerDisks{facts: facts, beyond: tt.beyond},
+			exit:     exitState{plan: exitPlan{limited: map[blkio.Dev]bool{sda: true}}},
+		}
 		got := p.findUnsynced(t.Context(), &c)
 		if want := append([]volume{root, readWrite}, tt.want...); !slices.Equal(got.volumes, want) || got.more != tt.more {
 			t.Errorf("%s: %v, want %v, more: %v", name, got.volumes, want, got.more)
 		}
 	}
-	unlimited := container{pod: newPod(drainedSandbox), facts: facts, beyond: []beyond{{"/a", true, true}}}
+	unlimited := container{identity: identity{pod: newPod(drainedSandbox)}, disks: containerDisks{facts: facts, beyond: []beyond{{"/a", true, true}}}}
 	if got := p.findUnsynced(t.Context(), &unlimited); len(got.volumes) > 0 || got.more {
 		t.Errorf("without a limit: %+v", got)
 	}
@@ -125,9 +129,9 @@ func TestUnsyncedAboveLimit(t *testing.T) {
 	p := newPlugin(t, h)
 	p.storage = storage
 	c := container{
-		pod:    newPod(drainedSandbox),
-		facts:  policy.Container{Rootfs: storage.Resolve(t.Context(), "/mnt/lv")},
-		leaves: leaves{limited: map[blkio.Dev]bool{sda: true}},
+		identity: identity{pod: newPod(drainedSandbox)},
+		disks:    containerDisks{facts: policy.Container{Rootfs: storage.Resolve(t.Context(), "/mnt/lv")}},
+		exit:     exitState{plan: exitPlan{limited: map[blkio.Dev]bool{sda: true}}},
 	}
 	want := []volume{{"/mnt/lv", blkio.Dev{Major: 253}, blkio.Dev{Major: 253}}}
 	if got := p.findUnsynced(t.Context(), &c); got.more || !slices.Equal(got.volumes, want) {
@@ -142,11 +146,11 @@ func TestUnsyncedOfManyMounts(t *testing.T) {
 	p := newPlugin(t, h)
 	storage := mounted{at: map[string]blkio.Backing{}, fs: map[string]blkio.Dev{}}
 	p.storage = &storage
-	c := container{pod: newPod(drainedSandbox), leaves: leaves{limited: map[blkio.Dev]bool{sda: true}}}
+	c := container{identity: identity{pod: newPod(drainedSandbox)}, exit: exitState{plan: exitPlan{limited: map[blkio.Dev]bool{sda: true}}}}
 	for i := range 4000 {
 		at := fmt.Sprintf("/var/lib/kubelet/pods/u1/volume-subpaths/v/c/%d", i)
 		storage.at[at], storage.fs[at] = onAt(at, sda), blkio.Dev{Major: 8, Minor: 1}
-		c.beyond = append(c.beyond, beyond{at, true, false})
+		c.disks.beyond = append(c.disks.beyond, beyond{at, true, false})
 	}
 	if got := p.findUnsynced(t.Context(), &c); len(got.volumes) != 1 || got.more {
 		t.Errorf("%d syncs, more: %t", len(got.volumes), got.more)

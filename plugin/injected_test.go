@@ -32,12 +32,12 @@ func TestInjectedBySource(t *testing.T) {
 		{"/mnt/data", tokenPath, false},
 		{"/mnt/data", "/etc/hosts", false},
 	} {
-		own := injectedInto(&pod{id: "sb1", uid: "u1"})
+		own := injectedInto(&pod{podIdentity: podIdentity{id: "sb1", uid: "u1"}})
 		if got := own.has(bind(tt.source, tt.destination)); got != tt.want {
 			t.Errorf("%s at %s: injected %v, want %v", tt.source, tt.destination, got, tt.want)
 		}
 	}
-	if own := injectedInto(&pod{uid: "u1"}); !own.has(&api.Mount{Type: "proc", Source: "proc", Destination: "/proc"}) {
+	if own := injectedInto(&pod{podIdentity: podIdentity{uid: "u1"}}); !own.has(&api.Mount{Type: "proc", Source: "proc", Destination: "/proc"}) {
 		t.Error("/proc is not injected")
 	}
 }

@@ -55,7 +55,7 @@ type judgement struct {
 // kernel has its counters, which are lost with the disk alone; starred are those that an
 // earlier process found.
 func (s *stacks) judge(ctx context.Context, c *container, stats map[blkio.Dev]blkio.Stat, starred map[blkio.Dev]bool) (judgement, error) {
-	told := disksOf(&c.facts)
+	told := disksOf(&c.disks.facts)
 	var untold []blkio.Dev
 	for dev, stat := range stats {
 		if !told[dev] && stat.Bytes() > 0 { // 0: a flush, which sync(2) sends to all disks
@@ -72,14 +72,14 @@ func (s *stacks) judge(ctx context.Context, c *container, stats map[blkio.Dev]bl
 	}
 	out := judgement{charged: map[blkio.Dev]charge{}}
 	for _, dev := range untold {
-		bytes, last := stats[dev].Bytes(), c.charged[dev]
+		bytes, last := stats[dev].Bytes(), c.use.charged[dev]
 		if bytes < last.bytes {
 			last = charge{} // another disk has the number now
 		}
-		known := slices.IndexFunc(c.reached, func(d blkio.Disk) bool { return d.Dev == dev })
+		known := slices.IndexFunc(c.use.reached, func(d blkio.Disk) bool { return d.Dev == dev })
 		switch {
 		case known >= 0:
-			out.reached = append(out.reached, c.reached[known])
+			out.reached = append(out.reached, c.use.reached[known])
 		case starred[dev]:
 			out.reached = append(out.reached, s.disk(dev)...)
 		case explained[dev] || s.mounted[dev]:

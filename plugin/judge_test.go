@@ -108,14 +108,14 @@ func TestJudge(t *testing.T) {
 	} {
 		s := newStacked()
 		s.gone[blkio.Dev{Major: 9, Minor: 9}] = true
-		c := container{facts: policy.Container{
+		c := container{disks: containerDisks{facts: policy.Container{
 			Rootfs: on(rootDisk),
 			Mounts: []policy.Mount{
 				{Destination: "/data", Backing: on(dataDisk)},
 				// What a privileged container has, whether it uses it or not.
 				{Destination: "/dev/sdd", Injected: true, Backing: on(blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 48}})},
 			},
-		}}
+		}}}
 		stats, err := blkio.ParseIOStat(tt.stat)
 		if err != nil {
 			t.Fatal(err)
@@ -140,7 +140,7 @@ func TestJudge(t *testing.T) {
 // TestJudgeAgain: what a container is charged with under a disk that has left is not its
 // own, until it goes on; a disk that it uses stays until the kernel forgets it.
 func TestJudgeAgain(t *testing.T) {
-	s, c := newStacked(), container{facts: policy.Container{Rootfs: on(rootDisk)}}
+	s, c := newStacked(), container{disks: containerDisks{facts: policy.Container{Rootfs: on(rootDisk)}}}
 	look := func(stat string, want ...blkio.Disk) {
 		t.Helper()
 		stats, err := blkio.ParseIOStat(stat)
@@ -151,9 +151,9 @@ func TestJudgeAgain(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		c.reached, c.charged = found.reached, found.charged
-		if !slices.Equal(c.reached, want) {
-			t.Errorf("%q: %v, want %v", stat, c.reached, want)
+		c.use.reached, c.use.charged = found.reached, found.charged
+		if !slices.Equal(c.use.reached, want) {
+			t.Errorf("%q: %v, want %v", stat, c.use.reached, want)
 		}
 	}
 	above := blkio.Disk{Dev: blkio.Dev{Major: 253, Minor: 1}, Name: "plugged"}
@@ -170,11 +170,11 @@ func TestJudgeAgain(t *testing.T) {
 	look(moved(enough, "8:16"), plugged)
 	delete(s.gone, above.Dev) // what is found stays, whatever is put above it
 	look(moved(enough, "253:1", "8:16"), plugged, above)
-	c.facts.Mounts = []policy.Mount{{Destination: "/data", Backing: on(plugged)}}
+	c.disks.facts.Mounts = []policy.Mount{{Destination: "/data", Backing: on(plugged)}}
 	look(moved(enough, "8:16")) // now it is told of
 
 	// Its number comes back with less than was explained.
-	c.facts.Mounts = nil
+	c.disks.facts.Mounts = nil
 	look(moved(9*enough, "253:1", "8:16"), above)
 	s.gone[above.Dev] = true
 	look(moved(2*enough, "8:16"), plugged)

@@ -49,7 +49,7 @@ type placed struct {
 // moved reports whether another place is known now for the layer of a container than
 // when it was looked into.
 func (l *placed) moved(c *container) bool {
-	return c.layer != nil && (c.registration == l.registration || c.layer.Unknown != "") && *c.layer != l.Of(c.pod.handler)
+	return c.disks.layer != nil && (c.disks.registration == l.registration || c.disks.layer.Unknown != "") && *c.disks.layer != l.Of(c.pod.handler)
 }
 
 // asked is a runtime that did not say where its layers are.

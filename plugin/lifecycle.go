@@ -15,7 +15,7 @@ func (p *Plugin) handle(c *container, e lifecycle.Event) lifecycle.Actions {
 	g, now := c.pod.group, c.life.Phase()
 	g.drain.Take(c.id, do, c.writes())
 	if do.Has(lifecycle.Judge) {
-		c.unjudged = true
+		c.use.unjudged = true
 	}
 	if do.Has(lifecycle.RecordExit) && !do.Has(lifecycle.HandOver) {
 		c.noteExit(false)
@@ -32,9 +32,9 @@ func (p *Plugin) handle(c *container, e lifecycle.Event) lifecycle.Actions {
 // writes returns whether limits hold for what the container writes. The caller holds mu.
 func (c *container) writes() lifecycle.Writes {
 	switch {
-	case !c.looked:
+	case !c.exit.planned:
 		return lifecycle.WritesUnknown
-	case c.leaves.nothing():
+	case c.exit.plan.nothing():
 		return lifecycle.WritesUnlimited
 	}
 	return lifecycle.WritesLimited

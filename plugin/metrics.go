@@ -135,7 +135,7 @@ func (p *Plugin) census() census {
 	defer p.mu.Unlock()
 	out := census{pods: len(p.groups)}
 	for _, g := range p.groups {
-		if g.problem.Lasts() || g.waits() {
+		if g.retry.problem.Lasts() || g.waits() {
 			out.notInForce++
 		}
 		for _, pod := range g.pods {
@@ -152,8 +152,8 @@ func (p *Plugin) census() census {
 // add counts a container, and each kind of its warnings once.
 func (s *census) add(c *container, weightsWork bool) {
 	s.states[c.state()]++
-	other := c.desired.Weight != 0 && !weightsWork
-	for _, kind := range c.desired.WarningKinds {
+	other := c.decision.desired.Weight != 0 && !weightsWork
+	for _, kind := range c.decision.desired.WarningKinds {
 		if i := slices.Index(warningKinds[:otherWarning], kind); i >= 0 {
 			s.warnings[i]++
 		} else {
@@ -168,15 +168,15 @@ func (s *census) add(c *container, weightsWork bool) {
 // state says what was decided for a container. The caller holds mu.
 func (c *container) state() int {
 	switch {
-	case c.err != nil:
+	case c.decision.err != nil:
 		return stateFailed
-	case c.policy == nil || c.policy.Mode == policy.ModeObserve:
+	case c.decision.policy == nil || c.decision.policy.Mode == policy.ModeObserve:
 		return stateUnlimited
-	case c.desired.Weight != 0:
+	case c.decision.desired.Weight != 0:
 		return stateLimited
 	}
-	for i := range c.desired.Disks {
-		if !finite(c.desired.Disks[i].Limits).IsZero() {
+	for i := range c.decision.desired.Disks {
+		if !finite(c.decision.desired.Disks[i].Limits).IsZero() {
 			return stateLimited
 		}
 	}

@@ -143,7 +143,7 @@ func TestMetrics(t *testing.T) {
 func TestMetricsOfExits(t *testing.T) {
 	h, _ := tree(t, podCgroup)
 	p := newPlugin(t, h)
-	c := container{pod: &pod{}}
+	c := container{identity: identity{pod: &pod{}}}
 	for _, err := range []error{nil, nil, blkio.ErrGone, fs.ErrPermission} {
 		p.countExit(&c, err)
 	}
@@ -169,11 +169,11 @@ func TestScrapeBesideEvents(t *testing.T) {
 	p := newPlugin(t, h)
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
 	start(t, p, sb, "a")
-	p.pods["sb1"].group.writing <- struct{}{} // a write that hangs
+	p.pods["sb1"].group.writer.token <- struct{}{} // a write that hangs
 	if got := scrape(t, p)["containers{limited}"]; got != 1 {
 		t.Errorf("%v limited containers, want 1", got)
 	}
-	<-p.pods["sb1"].group.writing
+	<-p.pods["sb1"].group.writer.token
 
 	ctx, cancel := context.WithCancel(t.Context())
 	var scrapes sync.WaitGroup

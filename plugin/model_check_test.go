@@ -287,7 +287,7 @@ func (p *Plugin) known() modelKnown {
 				left("container not written out: "+id, 1)
 			}
 		}
-		left("writers of a pod", len(g.writing))
+		left("writers of a pod", len(g.writer.token))
 	}
 	left("dirty pods", len(p.dirty))
 	left("events that no phase allows for", int(p.metrics.unexpected.Load()))

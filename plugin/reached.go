@@ -76,20 +76,20 @@ func (p *Plugin) reaching(groups []*group) []*container {
 // mayReach says that a "*" means what a container is seen to use. The caller holds
 // Plugin.mu.
 func (c *container) mayReach() bool {
-	return c.mayRun() && c.cgroup != "" && c.source == nil && c.policy != nil &&
-		c.pod.request().StarOf(c.name) && c.policy.CheckRuntime(c.pod.request(), c.pod.handler) == nil
+	return c.mayRun() && c.cgroup != "" && c.disks.source == nil && c.decision.policy != nil &&
+		c.pod.request().StarOf(c.name) && c.decision.policy.CheckRuntime(c.pod.request(), c.pod.handler) == nil
 }
 
 // isPartial says that not all disks that are to be limited are known, by a failure of
 // ours. The caller holds Plugin.mu.
-func (c *container) isPartial() bool { return c.source != nil || c.unjudged && c.mayReach() }
+func (c *container) isPartial() bool { return c.disks.source != nil || c.use.unjudged && c.mayReach() }
 
 // mayHaveReached spares most containers a look of their own: there is nothing to find
 // where no cgroup above has used another disk than those that the container was told of.
 func (p *Plugin) mayHaveReached(sums sums, c *container) bool {
 	now := p.snapshot(c)
-	known := now.unjudged || now.notJudged != "" || len(now.reached) > 0 || len(now.charged) > 0
-	return known || sums.untold(now.cgroup, &now.facts)
+	known := now.use.unjudged || now.use.notJudged != "" || len(now.use.reached) > 0 || len(now.use.charged) > 0
+	return known || sums.untold(now.cgroup, &now.disks.facts)
 }
 
 // sums are the counters of cgroups that have others below, as one pass reads them. They
@@ -153,7 +153,7 @@ func (p *Plugin) reach(ctx context.Context, stacks *stacks, c *container) bool {
 	var found judgement
 	if err == nil {
 		var starred map[blkio.Dev]bool
-		if old.unjudged {
+		if old.use.unjudged {
 			starred = p.starred(old.cgroup, c.pod.group.cgroup)
 		}
 		found, err = stacks.judge(ctx, &old, stats, starred)
@@ -178,12 +178,12 @@ func (p *Plugin) judged(c *container, found *judgement, err error) (again, chang
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil { // what was found holds
-		again = err.Error() == c.notJudged
-		c.notJudged = err.Error()
+		again = err.Error() == c.use.notJudged
+		c.use.notJudged = err.Error()
 		return again, false
 	}
-	changed = c.unjudged || !slices.Equal(found.reached, c.reached)
-	c.reached, c.charged, c.unjudged, c.notJudged = found.reached, found.charged, false, ""
+	changed = c.use.unjudged || !slices.Equal(found.reached, c.use.reached)
+	c.use.reached, c.use.charged, c.use.unjudged, c.use.notJudged = found.reached, found.charged, false, ""
 	if changed {
 		c.pod.group.changed()
 	}
@@ -193,7 +193,7 @@ func (p *Plugin) judged(c *container, found *judgement, err error) (again, chang
 // tellReached logs those disks that the container, as it was before, was not known to use.
 func (c *container) tellReached(log logrus.FieldLogger, reached []blkio.Disk, stats map[blkio.Dev]blkio.Stat) {
 	for _, d := range reached {
-		if !slices.Contains(c.reached, d) {
+		if !slices.Contains(c.use.reached, d) {
 			c.logger(log).WithFields(logrus.Fields{"disk": d.Name, "dev": d.Dev.String(), "used": stats[d.Dev].String()}).
 				Info(`Limiting an undeclared disk`)
 		}

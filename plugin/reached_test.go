@@ -97,7 +97,7 @@ func TestReachedByAnyWay(t *testing.T) {
 	p, s, dir := reaching(t, "* wbps=1Mi", bind("/mnt/data", "/data", "rbind", "rslave"))
 	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(enough, "8:16"))
 	for range 3 {
-		p.lookAgain(func(c *container) bool { return c.follows != nil })
+		p.lookAgain(func(c *container) bool { return c.disks.follows != nil })
 		p.reconcileAll(t.Context())
 		if _, ok := s.lines(t, p)[plugged.Dev]; !ok {
 			t.Errorf("limited are %v", s.lines(t, p))
@@ -195,8 +195,8 @@ func TestReachedHangs(t *testing.T) {
 	stat := filepath.Join(dir, cgroupOf("a"), "io.stat")
 	write(t, stat, moved(enough, "7:0", "8:16"))
 	for range 3 {
-		if p.reach(t.Context(), stacks, c) || c.reached != nil {
-			t.Errorf("found %v", c.reached)
+		if p.reach(t.Context(), stacks, c) || c.use.reached != nil {
+			t.Errorf("found %v", c.use.reached)
 		}
 	}
 	if n := len(hook.AllEntries()); n != 1 || !strings.Contains(fmt.Sprint(hook.LastEntry().Data["error"]), "find the disks below 7:0: no answer") {
@@ -232,8 +232,8 @@ func TestReachedAndGone(t *testing.T) {
 	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(enough, "8:16"))
 	late, cancel := context.WithCancel(t.Context())
 	cancel()
-	if p.reach(late, newStacks(p.storage), c) || c.reached != nil {
-		t.Errorf("judged without the time to: %v", c.reached)
+	if p.reach(late, newStacks(p.storage), c) || c.use.reached != nil {
+		t.Errorf("judged without the time to: %v", c.use.reached)
 	}
 	if !p.reach(t.Context(), newStacks(p.storage), c) || p.reach(t.Context(), newStacks(p.storage), c) {
 		t.Error("want news once")
@@ -244,8 +244,8 @@ func TestReachedAndGone(t *testing.T) {
 	if _, err := p.cgroups.Cgroup(cgroupOf("a")).ReadIOStat(); !errors.Is(err, blkio.ErrGone) {
 		t.Fatal(err)
 	}
-	if p.reach(t.Context(), newStacks(p.storage), c) || !slices.Equal(c.reached, []blkio.Disk{plugged}) {
-		t.Errorf("forgotten with the cgroup: %v", c.reached)
+	if p.reach(t.Context(), newStacks(p.storage), c) || !slices.Equal(c.use.reached, []blkio.Disk{plugged}) {
+		t.Errorf("forgotten with the cgroup: %v", c.use.reached)
 	}
 	p.stopped("sb1", "id-a")
 	if p.reach(t.Context(), newStacks(p.storage), c) {

@@ -37,7 +37,7 @@ func (p *Plugin) reconcile(ctx context.Context) {
 				p.reconcileGroup(ctx, g)
 			}
 		case <-tick.C:
-			p.lookAgain(func(c *container) bool { return c.follows != nil }) // nobody may have told
+			p.lookAgain(func(c *container) bool { return c.disks.follows != nil }) // nobody may have told
 			p.reconcileAll(ctx)
 		case <-p.look:
 			p.reconcileAll(ctx)
@@ -182,14 +182,14 @@ func (p *Plugin) tryAgain(ctx context.Context, g *group, failed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !failed {
-		g.pause = 0
+		g.retry.pause = 0
 		return
 	}
-	if g.pause = max(2*g.pause, firstPause); g.pause >= p.resync || ctx.Err() != nil {
-		g.pause = p.resync
+	if g.retry.pause = max(2*g.retry.pause, firstPause); g.retry.pause >= p.resync || ctx.Err() != nil {
+		g.retry.pause = p.resync
 		return
 	}
-	time.AfterFunc(g.pause, func() {
+	time.AfterFunc(g.retry.pause, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if ctx.Err() == nil {
@@ -218,8 +218,8 @@ func (p *Plugin) complain(ctx context.Context, g *group, err error) {
 func (p *Plugin) remind(g *group, err error) (due, ended bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	lasted := g.problem.Lasts()
-	return g.problem.Due(time.Now(), err), lasted && err == nil
+	lasted := g.retry.problem.Lasts()
+	return g.retry.problem.Due(time.Now(), err), lasted && err == nil
 }
 
 func (p *Plugin) errIfHangs(g *group) error {
@@ -251,7 +251,7 @@ func (p *Plugin) warnUnmatched(g *group) {
 func (p *Plugin) came(pod *pod) []policy.Container {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return record.WithEnded(pod.seen(), pod.group.exits)
+	return record.WithEnded(pod.seen(), pod.group.recorded.exits)
 }
 
 func (p *Plugin) toWarn(g *group) []*pod {
@@ -261,7 +261,7 @@ func (p *Plugin) toWarn(g *group) []*pod {
 	for _, pod := range g.pods {
 		ready := false
 		for _, c := range pod.containers {
-			if c.policy == nil {
+			if c.decision.policy == nil {
 				ready = false // it may be the one
 				break
 			}

@@ -111,7 +111,7 @@ func TestUnreadableRecordStays(t *testing.T) {
 	if err := p.recall(g); err == nil {
 		t.Fatal("what is below a file can be read")
 	}
-	if p.planFor(g); g.plan != nil || g.recalled {
+	if p.planFor(g); g.plan != nil || g.recorded.read {
 		t.Error("a plan is kept that was made without the record")
 	}
 	if err := os.Remove(parent); err != nil {

@@ -211,7 +211,7 @@ func TestPanicInHandler(t *testing.T) {
 			p := newPlugin(t, h)
 			log, hook := test.NewNullLogger()
 			p.distribute = func(*policy.Policy) { panic("no parts") }
-			p.pods["sb1"] = &pod{id: "sb1", containers: map[string]*container{"id-a": {}}} // of no group
+			p.pods["sb1"] = &pod{podIdentity: podIdentity{id: "sb1"}, containers: map[string]*container{"id-a": {}}} // of no group
 			s := &session{p: p, log: log, link: link{stub: withTimeout{}}, deadline: time.Minute}
 			if err := call(s); err != nil {
 				t.Error(err) // internal: ignore

@@ -21,7 +21,7 @@ import (
 // the tenant got wrong, or this node cannot do, is in c.err.
 func (p *Plugin) resolve(ctx context.Context, pol *policy.Policy, c *container) error {
 	now := p.layers.Load()
-	if c.source != nil {
+	if c.disks.source != nil {
 		if err := p.lookInto(ctx, c, now); err != nil {
 			return err
 		}
@@ -31,20 +31,20 @@ func (p *Plugin) resolve(ctx context.Context, pol *policy.Policy, c *container) 
 		}
 	}
 	if c.isToCompare() {
-		c.notCompared = p.compareMounts(ctx, c)
+		c.look.notCompared = p.compareMounts(ctx, c)
 	}
 	old := *c
-	c.policy, c.facts.Reached = pol, c.reached
-	c.desired, c.err = p.decide(pol, c)
-	if len(c.desired.Errors) > 0 && pol.Mode == policy.ModeEnforce {
+	c.decision.policy, c.disks.facts.Reached = pol, c.use.reached
+	c.decision.desired, c.decision.err = p.decide(pol, c)
+	if len(c.decision.desired.Errors) > 0 && pol.Mode == policy.ModeEnforce {
 		former, err := p.granted(&old)
 		if err != nil {
 			return err
 		}
-		c.desired.KeepGranted(former)
+		c.decision.desired.KeepGranted(former)
 	}
-	if c.err == nil {
-		c.err = p.checkTotal(pol, c)
+	if c.decision.err == nil {
+		c.decision.err = p.checkTotal(pol, c)
 	}
 	return nil
 }
@@ -55,46 +55,46 @@ func (p *Plugin) lookInto(ctx context.Context, c *container, now *placed) error 
 		return fmt.Errorf("read mounts: %w", err)
 	}
 	if c.cgroup == "" {
-		return c.err
+		return c.decision.err
 	}
-	before, moved := c.facts, now.moved(c)
+	before, moved := c.disks.facts, now.moved(c)
 	if moved {
 		before.Rootfs = blkio.Backing{} // it never was there
 	}
-	if c.layer == nil || moved {
+	if c.disks.layer == nil || moved {
 		layer := now.Of(c.pod.handler)
-		c.layer, c.registration = &layer, now.registration
+		c.disks.layer, c.disks.registration = &layer, now.registration
 	}
-	facts, err := p.facts(ctx, c.pod, c.source, c.layer)
+	facts, err := p.facts(ctx, c.pod, c.disks.source, c.disks.layer)
 	if err != nil {
 		return err
 	}
-	c.facts = facts
-	c.facts.Running, c.facts.Guarded = !c.fresh, before.Guarded
-	p.past(c.pod).accrue(&c.facts, &before)
-	c.beyond = beyondTargets(c.source, &c.facts)
+	c.disks.facts = facts
+	c.disks.facts.Running, c.disks.facts.Guarded = !c.look.fresh, before.Guarded
+	p.past(c.pod).accrue(&c.disks.facts, &before)
+	c.disks.beyond = beyondTargets(c.disks.source, &c.disks.facts)
 	c.mayChange()
-	if c.policy == nil && p.isRedirectable(c) { // the first look
-		c.uncompared = c.source.GetMounts()
+	if c.decision.policy == nil && p.isRedirectable(c) { // the first look
+		c.disks.uncompared = c.disks.source.GetMounts()
 	}
-	if err := failure(&c.facts); err != nil {
+	if err := failure(&c.disks.facts); err != nil {
 		// What could be found out holds; the reconciler looks again. Once is enough said.
 		if failure(&before) == nil {
 			c.logger(p.log).WithError(err).Warn("Some disks of a container are not resolved yet")
 		}
 		return nil
 	}
-	c.source = nil
+	c.disks.source = nil
 	return nil
 }
 
 // granted returns what a container was granted so far, by an earlier process maybe.
 func (p *Plugin) granted(c *container) (policy.Desired, error) {
 	switch {
-	case c.fresh, c.policy != nil && c.policy.Mode != policy.ModeEnforce:
+	case c.look.fresh, c.decision.policy != nil && c.decision.policy.Mode != policy.ModeEnforce:
 		return policy.Desired{}, nil
-	case c.policy != nil:
-		return c.desired, nil
+	case c.decision.policy != nil:
+		return c.decision.desired, nil
 	}
 	r, err := record.Read(p.cgroups.Cgroup(c.cgroup), record.KindContainer)
 	if errors.Is(err, blkio.ErrGone) || errors.Is(err, record.ErrParse) {
@@ -111,7 +111,7 @@ func (p *Plugin) move(ctx context.Context, c *container, now *placed) error {
 	if rootfs.Err != nil {
 		return fmt.Errorf("find the writable layer: %w", rootfs.Err)
 	}
-	c.layer, c.registration, c.facts.Rootfs = &layer, now.registration, rootfs
+	c.disks.layer, c.disks.registration, c.disks.facts.Rootfs = &layer, now.registration, rootfs
 	return nil
 }
 
@@ -119,7 +119,7 @@ func (p *Plugin) move(ctx context.Context, c *container, now *placed) error {
 // runtime told of it, or to decide by the policy that is in force now.
 func (p *Plugin) settle(ctx context.Context, c *container) error {
 	select {
-	case c.settling <- struct{}{}:
+	case c.look.token <- struct{}{}:
 		defer p.endLook(c)
 	case <-ctx.Done():
 		return fmt.Errorf("wait for another resolution of the container: %w", context.Cause(ctx))
@@ -135,29 +135,27 @@ func (p *Plugin) settle(ctx context.Context, c *container) error {
 	defer p.mu.Unlock()
 	defer c.pod.group.changed()
 	if err != nil {
-		if c.policy == nil {
-			c.err = err // for the record
+		if c.decision.policy == nil {
+			c.decision.err = err // for the record
 		}
 		return err
 	}
 	// Only these: an event may have changed others.
-	c.source, c.facts, c.beyond, c.policy, c.desired, c.err = fresh.source, fresh.facts, fresh.beyond, fresh.policy, fresh.desired, fresh.err
-	c.follows, c.propagates, c.layer, c.registration = fresh.follows, fresh.propagates, fresh.layer, fresh.registration
-	c.uncompared = fresh.uncompared
-	if c.again {
+	c.disks, c.decision = fresh.disks, fresh.decision
+	if c.look.again {
 		c.lookAgain()
 	}
-	if c.again || ctx.Err() != nil { // too late for the caller to write it
+	if c.look.again || ctx.Err() != nil { // too late for the caller to write it
 		p.markDirty(c.pod.group)
 	}
 	c.pod.remember(c)
-	return fresh.notCompared
+	return fresh.look.notCompared
 }
 
 // isSettled says that there is nothing left to look into, and to decide by this policy.
 // The caller holds Plugin.mu.
 func (c *container) isSettled(pol *policy.Policy, layers *placed) bool {
-	return c.policy == pol && c.source == nil && !layers.moved(c) && !c.isToCompare() && slices.Equal(c.facts.Reached, c.reached)
+	return c.decision.policy == pol && c.disks.source == nil && !layers.moved(c) && !c.isToCompare() && slices.Equal(c.disks.facts.Reached, c.use.reached)
 }
 
 // failure is one of ours to look at a mount.
@@ -182,9 +180,9 @@ func (p *Plugin) unsettled(g *group) (out, hung []*container) {
 		for _, c := range pod.containers {
 			switch {
 			case c.isSettled(pol, layers):
-			case len(c.settling) == 0:
+			case len(c.look.token) == 0:
 				out = append(out, c)
-			case !c.lookBegan.IsZero() && time.Since(c.lookBegan) > passDeadline:
+			case !c.look.began.IsZero() && time.Since(c.look.began) > passDeadline:
 				hung = append(hung, c)
 			}
 		}
@@ -215,8 +213,8 @@ func (p *Plugin) settleAll(ctx context.Context, g *group) []error {
 			continue
 		}
 		// Another look may find the same.
-		if now := p.snapshot(c); now.err != nil && now.mayRun() && (before.err == nil || before.err.Error() != now.err.Error()) {
-			now.logger(p.log).WithError(now.err).Warn("Some limits of a running container are not enforced")
+		if now := p.snapshot(c); now.decision.err != nil && now.mayRun() && (before.decision.err == nil || before.decision.err.Error() != now.decision.err.Error()) {
+			now.logger(p.log).WithError(now.decision.err).Warn("Some limits of a running container are not enforced")
 		}
 	}
 	return errs
@@ -227,7 +225,7 @@ func (p *Plugin) decide(pol *policy.Policy, c *container) (policy.Desired, error
 	if err := pol.CheckRuntime(c.pod.request(), c.pod.handler); err != nil {
 		return policy.Desired{}, err
 	}
-	desired, err := pol.Container(c.pod.request(), c.facts)
+	desired, err := pol.Container(c.pod.request(), c.disks.facts)
 	if weightErr := p.weight.check(&desired); err == nil && weightErr != nil {
 		err = weightErr
 	}
@@ -237,7 +235,7 @@ func (p *Plugin) decide(pol *policy.Policy, c *container) (policy.Desired, error
 // checkTotal checks the pod total with c as one more of the pod's containers.
 func (p *Plugin) checkTotal(pol *policy.Policy, c *container) error {
 	seen, shared := p.neighbours(c.pod)
-	total, err := p.total(pol, c.pod, append(seen, c.facts))
+	total, err := p.total(pol, c.pod, append(seen, c.disks.facts))
 	if err != nil || len(total.Disks) == 0 && total.Weight == 0 {
 		return err
 	}

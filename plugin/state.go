@@ -9,7 +9,6 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
@@ -18,40 +17,48 @@ import (
 
 // group is what one pod cgroup is for: one sandbox, or two for a while when
 // the kubelet makes a new one for a pod. Plugin.mu guards its fields,
-// except cgroup, key and writing.
+// except cgroup, key and writer.token.
 type group struct {
 	cgroup string          // below the cgroup root; "" where the runtime named none
 	key    string          // its name, which no other group has at the same time; never changes
 	pods   map[string]*pod // by sandbox ID
 
-	plan    *plan             // nil after a change
-	changes int               // so that a plan made of what has changed since is not kept
-	problem reminder.Reminder // why its limits are not in force
-	missed  bool              // somebody had to look at it while it was being written
-	since   time.Time         // of the last write's beginning
-	// pause is the time until the next try after a failure, 0 without one.
-	pause time.Duration
-	// exits are its containers that have ended, for the record; recalled: with
-	// those of the record that was there before us.
-	exits    []record.Exit
-	recalled bool
-	granted  policy.Desired // what the pod as a whole was granted last
+	drain    lifecycle.Drain
+	plan     *plan // nil after a change
+	changes  int   // so that a plan made of what has changed since is not kept
+	retry    retry
+	writer   writer
+	recorded recorded
+}
 
-	drain lifecycle.Drain
+// writer is the goroutine that writes the group's cgroups.
+type writer struct {
+	// token is held by the writer, so that two writers cannot interleave and leave the older
+	// values. It is a channel, because a write to a dying disk can hang and waiters have
+	// deadlines.
+	token  chan struct{}
+	since  time.Time // when the last writer took the token
+	missed bool      // another goroutine found the token taken, and has left its work to the writer
+}
 
-	// writing holds a token while somebody writes the group's cgroups, so that
-	// two writers cannot interleave and leave the older values. A channel,
-	// because a write to a dying disk can hang and waiters have deadlines.
-	writing chan struct{}
+// retry is the state of a group whose limits are not all in force.
+type retry struct {
+	problem reminder.Reminder
+	pause   time.Duration // until the next try, 0 without a failure
+}
+
+// recorded is what the record of the pod is to keep from earlier.
+type recorded struct {
+	exits   []record.Exit  // of containers that have ended
+	granted policy.Desired // what the pod as a whole was granted last
+	read    bool           // they include those of the record that an earlier process left
 }
 
 // pod is one sandbox that carries annotations of ours.
 type pod struct {
-	id, namespace, name, uid string
-	handler                  string
-	request                  func() *policy.Request // parses the annotations when it is first called
-	group                    *group
-	arrival                  int // a later one replaces an earlier one
+	podIdentity
+	group   *group
+	arrival int // a later one replaces an earlier one
 
 	// Guarded by Plugin.mu.
 
@@ -62,84 +69,30 @@ type pod struct {
 	warned bool // of targets that no container has
 }
 
+// podIdentity is what a sandbox is known by. It does not change.
+type podIdentity struct {
+	id, namespace, name, uid string
+	handler                  string
+	request                  func() *policy.Request // parses the annotations when it is first called
+}
+
 // knownFacts are those of the newest container of a name.
 type knownFacts struct {
 	facts   policy.Container
 	arrival int
 }
 
-// container is one container of such a pod. Its fields are guarded by
-// Plugin.mu, except while nobody else knows of it.
-type container struct {
-	id, name string
-	pod      *pod
-	arrival  int // a later one of the same name replaces an earlier one
-	// settling holds a token while somebody looks into the container. lookBegan is when
-	// that look began, zero if none is under way.
-	settling  chan struct{}
-	lookBegan time.Time
-	// source is what the runtime told us, until all of that was looked into.
-	source *api.Container
-	// follows is what of it is of use for another look, for a container whose disks may
-	// become others while it runs, nil for the rest. propagates: as the host mounts
-	// something; again: they may have, since settle began.
-	follows           *api.Container
-	propagates, again bool
-	// layer is where its writable layer is: that does not move, whatever a runtime
-	// that was restarted does with new ones. nil before the first look, which was
-	// during this registration with the runtime.
-	layer        *Layer
-	registration int
-
-	cgroup string
-	pid    int  // of its first process; 0 if the runtime does not name it, pidUntold before its start
-	fresh  bool // it is being created now
-	facts  policy.Container
-	// reached are disks that it is seen to use and that nobody told of; facts has those
-	// that desired was decided with. charged is what it has done to other disks that
-	// nobody told of; the map is replaced, never changed.
-	reached []blkio.Disk
-	charged map[blkio.Dev]charge
-	// unjudged: it ran before us, and what it uses was not looked at yet. notJudged is
-	// why the last look failed.
-	unjudged  bool
-	notJudged string
-	// uncompared are its mounts in the OCI spec, until those that its first process has
-	// were compared with them; nil if no path on the host can have been led elsewhere.
-	// notCompared is the reason why that failed, in the copy that a look has made.
-	uncompared  []*api.Mount
-	notCompared error
-	// policy is what desired and err were decided by; nil before.
-	policy  *policy.Policy
-	desired policy.Desired
-	err     error // what was asked and could not be granted
-	// spec is the io.max of the OCI spec, specWeight its io.weight. The runtime writes
-	// them again with each update of the container's resources (docs/reference/quirks.md). ours is
-	// true if create put them there; else they may be another plugin's.
-	spec       map[blkio.Dev]blkio.Limits
-	specWeight uint32
-	ours       bool
-	// leaves is what is to be done at its end. looked: it is known.
-	leaves leaves
-	beyond []beyond
-	looked bool
-	// life is the phase, which only Plugin.handle changes.
-	life lifecycle.Container
-	// cgroupIDs are of its cgroup, from the first look at it until its end is
-	// noted.
-	cgroupIDs []uint64
-}
-
 func newPod(sb *api.PodSandbox) *pod {
 	annotations := sb.GetAnnotations()
 	return &pod{
-		id:        sb.GetId(),
-		namespace: sb.GetNamespace(),
-		name:      sb.GetName(),
-		uid:       sb.GetUid(),
-		handler:   sb.GetRuntimeHandler(),
-		request:   sync.OnceValue(func() *policy.Request { return policy.ParseRequest(annotations) }),
-
+		podIdentity: podIdentity{
+			id:        sb.GetId(),
+			namespace: sb.GetNamespace(),
+			name:      sb.GetName(),
+			uid:       sb.GetUid(),
+			handler:   sb.GetRuntimeHandler(),
+			request:   sync.OnceValue(func() *policy.Request { return policy.ParseRequest(annotations) }),
+		},
 		containers: map[string]*container{},
 		known:      map[string]knownFacts{},
 	}
@@ -161,7 +114,7 @@ func (p *pod) seen() []policy.Container {
 // The caller holds Plugin.mu.
 func (p *pod) remember(c *container) {
 	if c.arrival >= p.known[c.name].arrival {
-		p.known[c.name] = knownFacts{c.facts, c.arrival}
+		p.known[c.name] = knownFacts{c.disks.facts, c.arrival}
 	}
 }
 
@@ -203,7 +156,7 @@ func (p *Plugin) join(joining *pod, cgroup string) {
 	key := groupKey(cgroup, joining.id)
 	g := p.groups[key]
 	if g == nil {
-		g = &group{cgroup: cgroup, key: key, pods: map[string]*pod{}, writing: make(chan struct{}, 1)}
+		g = &group{cgroup: cgroup, key: key, pods: map[string]*pod{}, writer: writer{token: make(chan struct{}, 1)}}
 		p.groups[key] = g
 	}
 	joining.group, joining.arrival = g, p.nextArrival()
@@ -232,14 +185,14 @@ func (p *Plugin) leave(pod *pod, e lifecycle.Event) {
 		return
 	}
 	delete(p.dirty, g)
-	g.exits, g.recalled = nil, false // a hand-over may keep the group for hours
+	g.recorded.exits, g.recorded.read = nil, false // a hand-over may keep the group for hours
 	p.drop(g)
 }
 
 // drop ends a group without a pod, unless it is being written: the pod's next sandbox has
 // to wait for that writer, whose values are older. The caller holds mu.
 func (p *Plugin) drop(g *group) {
-	if len(g.pods) == 0 && len(g.writing) == 0 && p.groups[g.key] == g {
+	if len(g.pods) == 0 && len(g.writer.token) == 0 && p.groups[g.key] == g {
 		delete(p.groups, g.key)
 	}
 }
@@ -264,8 +217,8 @@ func (c *container) waits() bool {
 	switch {
 	case !phase.MayRun(), phase == lifecycle.Refused:
 		return false
-	case c.policy == nil:
-		return c.err != nil
+	case c.decision.policy == nil:
+		return c.decision.err != nil
 	}
 	return phase == lifecycle.Starting && c.cgroup != "" && c.state() != stateUnlimited
 }
@@ -294,13 +247,13 @@ func (p *Plugin) markDirty(g *group) {
 // take waits until ctx ends for the right to write a group's cgroups.
 func (p *Plugin) take(g *group, done <-chan struct{}) bool {
 	select {
-	case g.writing <- struct{}{}:
+	case g.writer.token <- struct{}{}:
 	case <-done:
 		return false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	g.since = time.Now()
+	g.writer.since = time.Now()
 	return true
 }
 
@@ -309,13 +262,13 @@ func (p *Plugin) tryTake(g *group) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
-	case g.writing <- struct{}{}:
-		g.since = time.Now()
+	case g.writer.token <- struct{}{}:
+		g.writer.since = time.Now()
 		return true
 	default:
 	}
 	// release gives the token back before it asks for mu, so it will see this.
-	g.missed = true
+	g.writer.missed = true
 	return false
 }
 
@@ -323,16 +276,16 @@ func (p *Plugin) tryTake(g *group) bool {
 func (p *Plugin) hangs(g *group) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(g.writing) > 0 && time.Since(g.since) > passDeadline
+	return len(g.writer.token) > 0 && time.Since(g.writer.since) > passDeadline
 }
 
 func (p *Plugin) release(g *group) {
-	<-g.writing
+	<-g.writer.token
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.drop(g)
-	if g.missed && len(g.pods) > 0 {
+	if g.writer.missed && len(g.pods) > 0 {
 		p.markDirty(g)
 	}
-	g.missed = false
+	g.writer.missed = false
 }

@@ -68,7 +68,7 @@ func (p *Plugin) planFor(g *group) *plan {
 	fresh := p.newPlan(p.policy.Load(), v)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	g.granted = fresh.pod.granted
+	g.recorded.granted = fresh.pod.granted
 	if g.changes == v.changes && unread == nil {
 		g.plan = fresh
 	}
@@ -115,7 +115,7 @@ type running struct {
 
 // newView copies a group. The caller holds mu.
 func newView(g *group) view {
-	v := view{cgroup: g.cgroup, shared: g.shared(), drained: g.drain.Phase() == lifecycle.Drained, changes: g.changes, exits: g.exits, granted: g.granted}
+	v := view{cgroup: g.cgroup, shared: g.shared(), drained: g.drain.Phase() == lifecycle.Drained, changes: g.changes, exits: g.recorded.exits, granted: g.recorded.granted}
 	live := false
 	for _, pod := range g.sorted() {
 		before := len(v.running)
@@ -153,28 +153,28 @@ func (p *Plugin) newPlan(pol *policy.Policy, v view) *plan {
 }
 
 func (p *Plugin) containerTarget(c running, observed bool) *target {
-	err := c.err
-	if c.policy == nil {
+	err := c.decision.err
+	if c.decision.policy == nil {
 		err = fmt.Errorf("not looked into yet: %w", cmp.Or(err, errPending))
 	}
 	t := &target{
 		cgroup: c.cgroup, owner: c.owner, partial: c.partial,
-		record: p.newRecord(record.KindContainer, c.pod, c.desired, err, observed),
+		record: p.newRecord(record.KindContainer, c.pod, c.decision.desired, err, observed),
 	}
 	t.record.Container, t.record.ContainerID = c.name, c.id
 	switch {
 	case !observed:
-		t.want, t.weight = wanted(c.desired), c.desired.Weight
-	case c.specWeight == c.desired.Weight:
-		t.specWeight = c.specWeight
+		t.want, t.weight = wanted(c.decision.desired), c.decision.desired.Weight
+	case c.spec.weight == c.decision.desired.Weight:
+		t.specWeight = c.spec.weight
 	}
-	if c.policy != nil {
-		t.spec, t.unwanted = staleSpec(c.spec, wanted(c.desired), observed)
-		if c.desired.Weight == 0 {
-			t.unwantedWeight = c.specWeight
+	if c.decision.policy != nil {
+		t.spec, t.unwanted = staleSpec(c.spec.limits, wanted(c.decision.desired), observed)
+		if c.decision.desired.Weight == 0 {
+			t.unwantedWeight = c.spec.weight
 		}
 	}
-	t.ours = c.ours
+	t.ours = c.spec.ours
 	return t
 }
 
@@ -238,7 +238,7 @@ func (p *Plugin) podTarget(pol *policy.Policy, v view, observed bool) *target {
 	v.granted = total
 	granted := slices.Clone(v.strangers)
 	for _, c := range v.running {
-		granted = append(granted, c.desired)
+		granted = append(granted, c.decision.desired)
 	}
 	ended := len(granted) == 0 && pol.Writeback.Backstop
 	if !pol.Writeback.Backstop {

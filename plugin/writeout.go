@@ -13,18 +13,18 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// leaves is what is to be done when a container ends, as of the last look at it. What
+// exitPlan is what is to be done when a container ends, as of the last look at it. What
 // has to be synced is found at its end, see findUnsynced: by then no caller waits.
-type leaves struct {
+type exitPlan struct {
 	limits  map[blkio.Dev]blkio.Limits // on its cgroup, to be lifted
 	limited map[blkio.Dev]bool         // disks with a limit on writes, its own or the pod's
 }
 
 // nothing reports whether no limit is on what the container writes.
-func (l *leaves) nothing() bool { return len(l.limited) == 0 }
+func (e *exitPlan) nothing() bool { return len(e.limited) == 0 }
 
-func leavesOf(own, pod map[blkio.Dev]blkio.Limits) leaves {
-	return leaves{limits: own, limited: writesLimited(own, pod)}
+func exitPlanOf(own, pod map[blkio.Dev]blkio.Limits) exitPlan {
+	return exitPlan{limits: own, limited: writesLimited(own, pod)}
 }
 
 // writesLimited are the disks with a limit on writes in any of these.
