@@ -8,6 +8,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/plugin/check"
 )
 
 // sharedDisk is a disk with a limit that throttles further devices, such as the logical
@@ -22,17 +23,18 @@ func (d *sharedDisk) String() string {
 }
 
 // warnAbove adds a warning for each limit on a disk below other devices.
-func (r *podResult) warnAbove(stack []storage.BlockDevice) {
+func warnAbove(r *check.Result, stack []storage.BlockDevice) {
 	for _, w := range r.Writes {
 		if w.File != "io.max" || w.Dev == "" {
 			continue
 		}
 		if names := above(stack, w.Disk); len(names) > 0 {
 			d := sharedDisk{w.Disk, names}
-			r.Warnings = append(r.Warnings, d.String())
+			if text := d.String(); !slices.Contains(r.Warnings, text) {
+				r.Warnings = append(r.Warnings, text)
+			}
 		}
 	}
-	r.tidy()
 }
 
 // sharedDisks returns the limited disks below other devices, sorted by name.

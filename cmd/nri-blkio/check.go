@@ -13,6 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/plugin/check"
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
 	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -104,22 +107,24 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 	if err != nil {
 		return err
 	}
-	w, err := readWeightSupport(tree, a.opts.sysfs())
+	w, err := readWeights(tree, a.opts.sysfs())
 	if err != nil {
 		return err
 	}
-	c := &checker{
-		policy: n.policy, handler: o.handler, weights: w, layers: layers, nodeMemory: n.memory,
-		volumes: volumes{storage: n.storage, kubeletRoot: kubelet},
+	rootfs := func(ctx context.Context, handler string) blkio.Backing {
+		return layers.Of(handler).Backing(ctx, n.storage)
 	}
+	c := &check.Checker{Policy: n.policy, Handler: o.handler, Node: check.Node{
+		Storage: n.storage, KubeletRoot: kubelet, Rootfs: rootfs, Weights: w, Memory: n.memory,
+	}}
 	stack, err := a.opts.sysfs().Stack()
 	if err != nil {
 		return err
 	}
-	report := checkReport{Findings: set.Findings, Pods: make([]podResult, 0, len(set.Pods))}
+	report := checkReport{Findings: set.Findings, Pods: make([]check.Result, 0, len(set.Pods))}
 	for i := range set.Pods {
-		r := c.pod(ctx, &set.Pods[i])
-		r.warnAbove(stack)
+		r := c.Pod(ctx, &set.Pods[i])
+		warnAbove(&r, stack)
 		report.Pods = append(report.Pods, r)
 	}
 	return a.printCheck(&report, o.output.json())
@@ -173,12 +178,12 @@ func otherKinds(others []manifest.Other) []string {
 // checkReport is the output of check.
 type checkReport struct {
 	Findings []manifest.Finding `json:"findings"`
-	Pods     []podResult        `json:"pods"`
+	Pods     []check.Result     `json:"pods"`
 }
 
 func (r *checkReport) hasErrors() bool {
 	return slices.ContainsFunc(r.Findings, func(f manifest.Finding) bool { return f.Severity == manifest.Error }) ||
-		slices.ContainsFunc(r.Pods, func(p podResult) bool { return len(p.Errors) > 0 })
+		slices.ContainsFunc(r.Pods, func(p check.Result) bool { return len(p.Errors) > 0 })
 }
 
 func (a *app) printCheck(report *checkReport, asJSON bool) error {
@@ -204,20 +209,20 @@ func (r *checkReport) print(out io.Writer) error {
 		if i > 0 || len(r.Findings) > 0 {
 			fmt.Fprintln(out)
 		}
-		if err := r.Pods[i].print(out); err != nil {
+		if err := printPod(out, &r.Pods[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// print writes one pod: what would be written, then what there is to say.
-func (r *podResult) print(out io.Writer) error {
+// printPod writes one pod: what would be written, then what there is to say.
+func printPod(out io.Writer, r *check.Result) error {
 	fmt.Fprintf(out, "%s %s\n", safe(r.Kind), safe(r.Namespace+"/"+r.Name))
 	if len(r.Writes) > 0 {
 		t := newTable(out, "CGROUP", "DISK", "FILE", "LINE", "FROM")
 		for _, w := range r.Writes {
-			t.row(w.cgroup(), w.Disk, w.File, w.Line, w.from())
+			t.row(w.Cgroup(), w.Disk, w.File, w.Line, w.From())
 		}
 		if err := t.flush(); err != nil {
 			return err
@@ -232,29 +237,28 @@ func (r *podResult) print(out io.Writer) error {
 	return nil
 }
 
-func (w *podWrite) cgroup() string {
-	if w.Container == "" {
-		return "pod"
+// readWeights finds what io.weight does on this node.
+func readWeights(tree *cgroupfs.Hierarchy, sys storage.Sysfs) (check.Weights, error) {
+	features, err := tree.Probe()
+	if err != nil {
+		return check.Weights{}, err
 	}
-	return "container " + w.Container
-}
-
-// from lists where a line's values come from, each once.
-func (w *podWrite) from() string {
-	text := ""
-	for _, s := range w.Sources {
-		if text != "" {
-			text += ", "
+	w := check.Weights{Kernel: features.IOWeight}
+	qos, err := tree.ReadIOCostQOS()
+	if err != nil && !errors.Is(err, blkio.ErrNotSupported) {
+		return w, err
+	}
+	for _, enabled := range qos {
+		w.IOCost = w.IOCost || enabled
+	}
+	disks, err := sys.Disks()
+	if err != nil {
+		return w, err
+	}
+	for _, d := range disks {
+		if d.Scheduler == "bfq" {
+			w.BFQ = append(w.BFQ, d.Name)
 		}
-		text += s.String()
 	}
-	return text
-}
-
-// ioMaxLine is the line that would be written, as far as it is known.
-func ioMaxLine(d blkio.Disk, l blkio.Limits) string {
-	if isUnknown(d) {
-		return "MAJ:MIN " + l.String()
-	}
-	return blkio.DevLimits{Dev: d.Dev, Limits: l}.String()
+	return w, nil
 }

@@ -88,3 +88,6 @@ func TestLayersAfterSilence(t *testing.T) {
 		t.Errorf("logged %v", entries)
 	}
 }
+
+// tmpfsReason is why a tmpfs cannot be limited.
+const tmpfsReason = "tmpfs is memory, not a disk"

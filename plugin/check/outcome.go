@@ -1,4 +1,4 @@
-package main
+package check
 
 import (
 	"slices"
@@ -11,8 +11,8 @@ import (
 // outcome follows a pod's containers in the order in which the kubelet creates them: which of
 // them the node's policy lets start, and what they and the pod get then.
 type outcome struct {
-	*checker
-	result  *podResult
+	*Checker
+	result  *Result
 	request *policy.Request
 	runtime error // why no container can be limited under the pod's handler, or nil
 
@@ -23,12 +23,12 @@ type outcome struct {
 
 // container decides for one more container of the pod, as the plugin does at its creation.
 func (o *outcome) container(c policy.Container, role manifest.Role) {
-	d, err := o.decide(o.policy.Container(o.request, c))
+	d, err := o.decide(o.Policy.Container(o.request, c))
 	total, podErr := o.total(append(slices.Clone(o.started), c))
 	for _, e := range []error{err, podErr} {
-		if o.policy.Action(e) == policy.Reject {
+		if o.Policy.Action(e) == policy.Reject {
 			o.say("container "+c.Name+" is not created", "container "+c.Name+" would not be created in mode enforce")
-			if o.policy.Mode == policy.ModeEnforce {
+			if o.Policy.Mode == policy.ModeEnforce {
 				o.refused = true
 				o.add(o.result, c.Name, withoutSettings(d), err)
 				o.result.Errors = append(o.result.Errors, o.result.decisionErrors(total, podErr)...)
@@ -37,7 +37,7 @@ func (o *outcome) container(c policy.Container, role manifest.Role) {
 			break
 		}
 	}
-	if err != nil && o.policy.Action(err) == policy.Ignore {
+	if err != nil && o.Policy.Action(err) == policy.Ignore {
 		const starts = " starts without what its errors name, as onError of the node's policy has it"
 		o.say("container "+c.Name+starts, "in mode enforce, container "+c.Name+starts)
 	}
@@ -53,7 +53,7 @@ func (o *outcome) decide(d policy.Desired, err error) (policy.Desired, error) {
 	if o.runtime != nil {
 		return policy.Desired{}, o.runtime
 	}
-	if d.Weight != 0 && o.weights.kernel == blkio.No {
+	if d.Weight != 0 && o.Node.Weights.Kernel == blkio.No {
 		noWeight := policy.NoIOWeight(d)
 		d.Weight, d.Errors = 0, append(d.Errors, noWeight)
 		if err == nil {
@@ -64,7 +64,7 @@ func (o *outcome) decide(d policy.Desired, err error) (policy.Desired, error) {
 }
 
 func (o *outcome) total(containers []policy.Container) (policy.Desired, error) {
-	return o.decide(o.policy.PodTotal(o.request, containers))
+	return o.decide(o.Policy.PodTotal(o.request, containers))
 }
 
 // pod decides for the pod's own cgroup while all containers run that start.
@@ -74,17 +74,17 @@ func (o *outcome) pod() {
 		total.Skipped, total.SkippedMore = nil, 0
 	}
 	o.add(o.result, "", total, err)
-	if o.policy.Writeback.Backstop {
+	if o.Policy.Writeback.Backstop {
 		o.addBackstop(o.result, total, o.granted)
 	}
-	if o.policy.Mode == policy.ModeObserve && len(o.result.Writes) > 0 {
+	if o.Policy.Mode == policy.ModeObserve && len(o.result.Writes) > 0 {
 		o.result.Effects = append(o.result.Effects, "nothing is written: the node's policy has mode observe")
 	}
 }
 
 // say adds an effect of errors, in the words for the policy's mode.
 func (o *outcome) say(enforced, observed string) {
-	if o.policy.Mode == policy.ModeObserve {
+	if o.Policy.Mode == policy.ModeObserve {
 		enforced = observed
 	}
 	o.result.Effects = append(o.result.Effects, enforced)

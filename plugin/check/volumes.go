@@ -1,8 +1,7 @@
-package main
+package check
 
 import (
 	"context"
-	"iter"
 	"path"
 	"slices"
 	"strings"
@@ -13,16 +12,10 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// resolver finds what a path of the node is stored on; a *storage.Storage.
-type resolver interface {
-	Resolve(ctx context.Context, hostPath string) blkio.Backing
-	Submounts(ctx context.Context, hostPath string) iter.Seq2[string, blkio.Backing]
-}
-
 // volumes derives from a pod's manifest what the runtime would be told of its
 // containers' mounts.
 type volumes struct {
-	storage     resolver
+	storage     Storage
 	kubeletRoot string
 	rootfs      blkio.Backing
 	targets     []string // the paths in a container that annotations name

@@ -1,4 +1,4 @@
-package main
+package check
 
 import (
 	"context"
@@ -8,17 +8,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-func testChecker() *checker {
-	return &checker{
-		policy:  policy.Default(),
-		weights: weightSupport{kernel: blkio.Yes},
-		layers:  plugin.Layers{Default: plugin.Layer{Dir: "sda"}},
-		volumes: volumes{storage: numbered{}, kubeletRoot: "/kubelet"},
+func testChecker() *Checker {
+	return &Checker{
+		Policy: policy.Default(),
+		Node: Node{
+			Storage: numbered{}, KubeletRoot: "/kubelet", Weights: Weights{Kernel: blkio.Yes},
+			Rootfs: func(context.Context, string) blkio.Backing { return numbered{}.Resolve(context.Background(), "sda") },
+		},
 	}
 }
 
@@ -29,10 +29,10 @@ func (numbered) Resolve(_ context.Context, p string) blkio.Backing {
 	return blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{{Dev: blkio.Dev{Major: 8}, Name: p}}}
 }
 
-func lines(r podResult) []string {
+func lines(r Result) []string {
 	var out []string
 	for _, w := range r.Writes {
-		out = append(out, strings.TrimSpace(w.cgroup()+" "+w.File+" "+w.Line))
+		out = append(out, strings.TrimSpace(w.Cgroup()+" "+w.File+" "+w.Line))
 	}
 	return out
 }
@@ -74,7 +74,7 @@ func TestCheckerBackstop(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := testChecker().pod(context.Background(), &manifest.Pod{Annotations: tt.annotations, Containers: containersOf})
+			r := testChecker().Pod(context.Background(), &manifest.Pod{Annotations: tt.annotations, Containers: containersOf})
 			if len(r.Errors) > 0 {
 				t.Fatal(r.Errors)
 			}
@@ -92,7 +92,7 @@ func TestCheckerWarnings(t *testing.T) {
 	const class = "kata"
 	tests := []struct {
 		name     string
-		change   func(*checker, *manifest.Pod)
+		change   func(*Checker, *manifest.Pod)
 		key      string
 		value    string
 		warnings []string
@@ -101,16 +101,16 @@ func TestCheckerWarnings(t *testing.T) {
 		{name: "weight without io.cost", key: "weight", value: "50", warnings: []string{noCost}},
 		{
 			name: "weight with io.cost", key: "weight", value: "50",
-			change: func(c *checker, _ *manifest.Pod) { c.weights.disks = map[blkio.Dev]bool{{Major: 8}: true} },
+			change: func(c *Checker, _ *manifest.Pod) { c.Node.Weights.IOCost = true },
 		},
 		{
 			name: "weight with bfq", key: "weight", value: "50",
-			change:   func(c *checker, _ *manifest.Pod) { c.weights.bfq = []string{"sda"} },
+			change:   func(c *Checker, _ *manifest.Pod) { c.Node.Weights.BFQ = []string{"sda"} },
 			warnings: []string{noCost + ", and bfq (sda) looks at io.bfq.weight alone"},
 		},
 		{
 			name: "weight on a kernel without", key: "weight", value: "50", errors: 1,
-			change: func(c *checker, _ *manifest.Pod) { c.weights.kernel = blkio.No },
+			change: func(c *Checker, _ *manifest.Pod) { c.Node.Weights.Kernel = blkio.No },
 		},
 		{
 			name: "write limit without a memory limit", key: "limits", value: "rootfs wbps=1Mi",
@@ -118,32 +118,32 @@ func TestCheckerWarnings(t *testing.T) {
 		},
 		{
 			name: "write limit with a memory limit", key: "limits", value: "rootfs wbps=1Mi",
-			change: func(c *checker, m *manifest.Pod) {
-				c.nodeMemory, m.Containers[0].MemoryLimit = 8<<30, 4<<30
+			change: func(c *Checker, m *manifest.Pod) {
+				c.Node.Memory, m.Containers[0].MemoryLimit = 8<<30, 4<<30
 			},
 		},
 		{
 			name: "a memory limit that bounds nothing", key: "limits", value: "rootfs wbps=1Mi",
-			change: func(c *checker, m *manifest.Pod) {
-				c.nodeMemory, m.Containers[0].MemoryLimit = 8<<30, 64<<40
+			change: func(c *Checker, m *manifest.Pod) {
+				c.Node.Memory, m.Containers[0].MemoryLimit = 8<<30, 64<<40
 			},
 			warnings: []string{noMemoryLimit},
 		},
 		{
 			name: "a memory limit of the pod", key: "limits", value: "rootfs wbps=1Mi",
-			change: func(c *checker, m *manifest.Pod) {
-				c.nodeMemory, m.MemoryLimit, m.Containers[0].MemoryLimit = 8<<30, 1<<30, 64<<40
+			change: func(c *Checker, m *manifest.Pod) {
+				c.Node.Memory, m.MemoryLimit, m.Containers[0].MemoryLimit = 8<<30, 1<<30, 64<<40
 			},
 		},
 		{name: "read limit", key: "limits", value: "rootfs rbps=1Mi"},
 		{
 			name: "RuntimeClass without --handler", key: "limits", value: "rootfs rbps=1Mi",
-			change:   func(_ *checker, m *manifest.Pod) { m.RuntimeClass = class },
+			change:   func(_ *Checker, m *manifest.Pod) { m.RuntimeClass = class },
 			warnings: []string{`the handler of RuntimeClass "kata" is unknown (set --handler to check it)`},
 		},
 		{
 			name: "a handler with a kernel of its own", key: "limits", value: "rootfs rbps=1Mi", errors: 1,
-			change: func(c *checker, m *manifest.Pod) { m.RuntimeClass, c.handler = class, class },
+			change: func(c *Checker, m *manifest.Pod) { m.RuntimeClass, c.Handler = class, class },
 		},
 	}
 	for _, tt := range tests {
@@ -156,7 +156,7 @@ func TestCheckerWarnings(t *testing.T) {
 			if tt.change != nil {
 				tt.change(c, m)
 			}
-			r := c.pod(context.Background(), m)
+			r := c.Pod(context.Background(), m)
 			if len(r.Errors) != tt.errors {
 				t.Errorf("errors: %q", r.Errors)
 			}
@@ -180,10 +180,15 @@ func TestCheckerRootfsByHandler(t *testing.T) {
 		"the handler of the class is not": {handler: "runc", class: thin},
 	} {
 		c := testChecker()
-		c.handler = tt.handler
-		c.policy.HostKernelHandlers = append(c.policy.HostKernelHandlers, thin)
-		c.layers.Handlers = map[string]plugin.Layer{thin: {Reason: "it has a device of its own"}}
-		r := c.pod(context.Background(), &manifest.Pod{
+		c.Handler = tt.handler
+		c.Policy.HostKernelHandlers = append(c.Policy.HostKernelHandlers, thin)
+		c.Node.Rootfs = func(_ context.Context, handler string) blkio.Backing {
+			if handler == thin {
+				return blkio.Backing{Reason: "it has a device of its own"}
+			}
+			return numbered{}.Resolve(t.Context(), "sda")
+		}
+		r := c.Pod(context.Background(), &manifest.Pod{
 			Annotations:  map[string]string{"limits.blkio.noderesource.dev/container.c": "rootfs rbps=1Mi"},
 			RuntimeClass: tt.class,
 			Containers:   []manifest.Container{{Name: "c", Role: manifest.Main}},

@@ -1,40 +1,53 @@
-package main
+// Package check decides for the pods of manifests what the plugin would decide for their
+// containers. It computes values: what is known of a node is given to it, and it builds on
+// systems without cgroups.
+package check
 
 import (
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-	"github.com/nri-blkio/nri-blkio/blkio/storage"
-	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// checker decides for manifests what the plugin would decide for containers.
-type checker struct {
-	policy  *policy.Policy
-	handler string
-	weights weightSupport
-	layers  plugin.Layers
-	volumes volumes
-
-	nodeMemory uint64 // in bytes, 0 where it is unknown
+// Checker decides for manifests what the plugin would decide for containers.
+type Checker struct {
+	Policy  *policy.Policy
+	Handler string // the runtime handler of all pods; "": that of a pod's RuntimeClass has its name
+	Node    Node
 }
 
-// podResult is what check reports of one pod.
-type podResult struct {
+// Node is what is known of a node.
+type Node struct {
+	Storage     Storage
+	KubeletRoot string
+	// Rootfs returns what the writable layers of a handler's containers are stored on.
+	Rootfs  func(ctx context.Context, handler string) blkio.Backing
+	Weights Weights
+	Memory  uint64 // in bytes, 0 if unknown
+}
+
+// Storage finds what a path of the node is stored on; a *storage.Storage.
+type Storage interface {
+	Resolve(ctx context.Context, hostPath string) blkio.Backing
+	Submounts(ctx context.Context, hostPath string) iter.Seq2[string, blkio.Backing]
+}
+
+// Result is what check reports of one pod.
+type Result struct {
 	Kind      string            `json:"kind"`
 	Namespace string            `json:"namespace"`
 	Name      string            `json:"name"`
 	Position  manifest.Position `json:"position"` // of the pod, or of the pod template
-	Writes    []podWrite        `json:"writes"`
+	Writes    []Write           `json:"writes"`
 	Errors    []string          `json:"errors,omitempty"`
 	Effects   []string          `json:"effects,omitempty"` // what the node's policy makes of the errors
 	Warnings  []string          `json:"warnings,omitempty"`
@@ -43,8 +56,8 @@ type podResult struct {
 	lines map[string]int // of the annotations
 }
 
-// podWrite is one line for one file of one cgroup.
-type podWrite struct {
+// Write is one line for one file of one cgroup.
+type Write struct {
 	Container string          `json:"container,omitempty"` // "": the pod's own cgroup
 	Disk      string          `json:"disk,omitempty"`
 	Dev       string          `json:"dev,omitempty"` // "" where it is not known yet
@@ -53,25 +66,27 @@ type podWrite struct {
 	Sources   []policy.Source `json:"sources"`
 }
 
-func (c *checker) pod(ctx context.Context, m *manifest.Pod) podResult {
-	r := podResult{
+// Pod decides for one pod.
+func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
+	r := Result{
 		Kind: m.Kind, Namespace: m.Namespace, Name: m.Name, Position: m.Position,
-		Writes: []podWrite{}, lines: m.Lines,
+		Writes: []Write{}, lines: m.Lines,
 	}
 	req := policy.ParseRequest(m.Annotations)
 	if req.Empty() {
 		return r
 	}
-	vols := c.volumes
-	vols.targets = req.Paths()
-	vols.rootfs = c.layers.Of(c.handlerOf(m)).Backing(ctx, vols.storage)
+	vols := volumes{
+		storage: c.Node.Storage, kubeletRoot: c.Node.KubeletRoot, targets: req.Paths(),
+		rootfs: c.Node.Rootfs(ctx, c.handlerOf(m)),
+	}
 	containers := vols.containers(ctx, m)
 	for i := range containers {
 		bytes := min(orNoMemory(m.Containers[i].MemoryLimit), orNoMemory(m.MemoryLimit))
-		containers[i].MemoryLimited = policy.MemoryBoundsDirty(bytes, c.nodeMemory)
+		containers[i].MemoryLimited = policy.MemoryBoundsDirty(bytes, c.Node.Memory)
 	}
 	c.checkNames(&r, req, containers)
-	o := outcome{checker: c, result: &r, request: req, runtime: c.checkRuntime(&r, req, m)}
+	o := outcome{Checker: c, result: &r, request: req, runtime: c.checkRuntime(&r, req, m)}
 	for i := range containers {
 		o.container(containers[i], m.Containers[i].Role)
 	}
@@ -82,7 +97,7 @@ func (c *checker) pod(ctx context.Context, m *manifest.Pod) podResult {
 
 // checkNames finds what a plugin cannot know while a pod's containers come one
 // by one: a name that never comes is an error here, a path a warning.
-func (c *checker) checkNames(r *podResult, req *policy.Request, containers []policy.Container) {
+func (c *Checker) checkNames(r *Result, req *policy.Request, containers []policy.Container) {
 	known := func(name string) bool {
 		return slices.ContainsFunc(containers, func(c policy.Container) bool { return c.Name == name })
 	}
@@ -107,21 +122,21 @@ func (c *checker) checkNames(r *podResult, req *policy.Request, containers []pol
 }
 
 // checkRuntime returns why no container of the pod can be limited under its runtime handler.
-func (c *checker) checkRuntime(r *podResult, req *policy.Request, m *manifest.Pod) error {
-	if m.RuntimeClass != "" && c.handler == "" {
+func (c *Checker) checkRuntime(r *Result, req *policy.Request, m *manifest.Pod) error {
+	if m.RuntimeClass != "" && c.Handler == "" {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("the handler of RuntimeClass %q is unknown (set --handler to check it)", m.RuntimeClass))
 		return nil
 	}
-	return c.policy.CheckRuntime(req, c.handler)
+	return c.Policy.CheckRuntime(req, c.Handler)
 }
 
 // handlerOf is the handler whose writable layers the pod's containers have. A
 // RuntimeClass mostly has its handler's name; where it has not, and --handler
 // is not given, the layers are those of handlers that configure none.
-func (c *checker) handlerOf(m *manifest.Pod) string { return cmp.Or(c.handler, m.RuntimeClass) }
+func (c *Checker) handlerOf(m *manifest.Pod) string { return cmp.Or(c.Handler, m.RuntimeClass) }
 
 // add takes the decision for one cgroup into the result.
-func (c *checker) add(r *podResult, container string, d policy.Desired, err error) {
+func (c *Checker) add(r *Result, container string, d policy.Desired, err error) {
 	r.Errors = append(r.Errors, r.decisionErrors(d, err)...)
 	for _, disk := range d.Disks {
 		r.Writes = append(r.Writes, limitWrite(container, disk))
@@ -145,7 +160,7 @@ func (c *checker) add(r *podResult, container string, d policy.Desired, err erro
 }
 
 // decisionErrors returns what is wrong, each with the line of its annotation.
-func (r *podResult) decisionErrors(d policy.Desired, err error) []string {
+func (r *Result) decisionErrors(d policy.Desired, err error) []string {
 	var out []string
 	for _, e := range d.Errors {
 		out = append(out, r.positioned(e))
@@ -156,7 +171,7 @@ func (r *podResult) decisionErrors(d policy.Desired, err error) []string {
 	return out
 }
 
-func (r *podResult) positioned(err error) string {
+func (r *Result) positioned(err error) string {
 	var e *policy.Error
 	if !errors.As(err, &e) || r.lines[e.Annotation] == 0 {
 		return err.Error()
@@ -166,8 +181,8 @@ func (r *podResult) positioned(err error) string {
 	return at.String() + ": " + err.Error()
 }
 
-func limitWrite(container string, d policy.DiskLimits) podWrite {
-	w := podWrite{Container: container, Disk: d.Disk.Name, File: "io.max", Line: ioMaxLine(d.Disk, d.Limits)}
+func limitWrite(container string, d policy.DiskLimits) Write {
+	w := Write{Container: container, Disk: d.Disk.Name, File: "io.max", Line: ioMaxLine(d.Disk, d.Limits)}
 	if !isUnknown(d.Disk) {
 		w.Dev = d.Disk.Dev.String()
 	}
@@ -179,19 +194,19 @@ func limitWrite(container string, d policy.DiskLimits) podWrite {
 	return w
 }
 
-func (c *checker) addWeight(r *podResult, container string, d policy.Desired) {
-	r.Writes = append(r.Writes, podWrite{
+func (c *Checker) addWeight(r *Result, container string, d policy.Desired) {
+	r.Writes = append(r.Writes, Write{
 		Container: container, File: "io.weight", Line: strconv.Itoa(int(d.Weight)),
 		Sources: []policy.Source{d.WeightSource},
 	})
-	if w := c.weights.warning(); w != "" {
+	if w := c.Node.Weights.warning(); w != "" {
 		r.Warnings = append(r.Warnings, w)
 	}
 }
 
 // addBackstop adds what the pod's cgroup gets beyond its total while all of the
 // pod's lasting containers run.
-func (c *checker) addBackstop(r *podResult, total policy.Desired, granted []policy.Desired) {
+func (c *Checker) addBackstop(r *Result, total policy.Desired, granted []policy.Desired) {
 	names := map[blkio.Dev]blkio.Disk{}
 	for _, g := range granted {
 		for _, d := range g.Disks {
@@ -226,7 +241,7 @@ func sameSource(s policy.Source) (out [blkio.NumLimits]policy.Source) {
 	return out
 }
 
-func (r *podResult) tidy() {
+func (r *Result) tidy() {
 	for _, list := range []*[]string{&r.Errors, &r.Warnings, &r.Skipped} {
 		var unique []string
 		for _, line := range *list {
@@ -246,54 +261,50 @@ func orNoMemory(limit uint64) uint64 {
 	return limit
 }
 
-// weightSupport says what io.weight does on this node.
-type weightSupport struct {
-	kernel blkio.Tri
-	disks  map[blkio.Dev]bool // where iocost is on
-	bfq    []string           // disks that bfq schedules
-}
-
-func readWeightSupport(tree *cgroupfs.Hierarchy, sys storage.Sysfs) (weightSupport, error) {
-	features, err := tree.Probe()
-	if err != nil {
-		return weightSupport{}, err
-	}
-	w := weightSupport{kernel: features.IOWeight}
-	w.disks, err = tree.ReadIOCostQOS()
-	if err != nil && !errors.Is(err, blkio.ErrNotSupported) {
-		return weightSupport{}, err
-	}
-	disks, err := sys.Disks()
-	if err != nil {
-		return weightSupport{}, err
-	}
-	for _, d := range disks {
-		if d.Scheduler == "bfq" {
-			w.bfq = append(w.bfq, d.Name)
-		}
-	}
-	return w, nil
-}
-
-// active says that io.weight has an effect on some disk.
-func (w *weightSupport) active() bool {
-	for _, on := range w.disks {
-		if on {
-			return true
-		}
-	}
-	return false
+// Weights is what io.weight does on a node.
+type Weights struct {
+	Kernel blkio.Tri // whether the kernel has it
+	IOCost bool      // some disk has io.cost.qos enabled
+	BFQ    []string  // disks that bfq schedules
 }
 
 // warning says why a weight has no effect on this node, or nothing. The first
 // part is what the plugin says.
-func (w *weightSupport) warning() string {
-	if w.active() {
+func (w *Weights) warning() string {
+	if w.IOCost {
 		return ""
 	}
 	text := "io.weight has no effect on this node: no disk has io.cost.qos enabled"
-	if len(w.bfq) > 0 {
-		text += ", and bfq (" + strings.Join(w.bfq, ", ") + ") looks at io.bfq.weight alone"
+	if len(w.BFQ) > 0 {
+		text += ", and bfq (" + strings.Join(w.BFQ, ", ") + ") looks at io.bfq.weight alone"
 	}
 	return text
+}
+
+// Cgroup names the cgroup of the line.
+func (w *Write) Cgroup() string {
+	if w.Container == "" {
+		return "pod"
+	}
+	return "container " + w.Container
+}
+
+// From returns where the line's values come from, each source once.
+func (w *Write) From() string {
+	text := ""
+	for _, s := range w.Sources {
+		if text != "" {
+			text += ", "
+		}
+		text += s.String()
+	}
+	return text
+}
+
+// ioMaxLine returns the line that would be written, as far as it is known.
+func ioMaxLine(d blkio.Disk, l blkio.Limits) string {
+	if isUnknown(d) {
+		return "MAJ:MIN " + l.String()
+	}
+	return blkio.DevLimits{Dev: d.Dev, Limits: l}.String()
 }
