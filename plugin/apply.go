@@ -2,11 +2,11 @@ package plugin
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 
@@ -22,16 +22,16 @@ import (
 // that nothing is ever held below what was granted at that moment.
 type change struct {
 	*target
-	want   map[blkio.Dev]blkio.Limits // the target's, and what else stays
-	record record.Record              // the same
-	spec   []cgroupfs.Replacement     // the target's, and those of unwanted that are ours
-	text   []byte                     // of io.max, where that was read
+	want   policy.Settings        // the target's, and what else stays
+	record record.Record          // the same
+	spec   []cgroupfs.Replacement // the target's, and those of unwanted that are ours
+	texts  []fileText             // of the control files that were read
 	cg     cgroupfs.Cgroup
 	old    *record.Record // may be the target's own, which is never changed
+	raw    []byte         // old, as it is on the cgroup
 	unread error          // of reading it; what is not known is not replaced, either
-	raise  []blkio.DevLimits
-	lower  []blkio.DevLimits
-	weight uint32 // 0: leave it
+	raise  []blkio.Line
+	lower  []blkio.Line
 	// gone reports whether the node has no such disk. hasGone is true if a limit was for
 	// one: it is not written, and it is tried again with the next pass.
 	gone    func(blkio.Dev) bool
@@ -91,7 +91,7 @@ func (p *Plugin) inspect(t *target) (change, error) {
 		return change{}, nil // nothing for us to write to
 	}
 	c := change{target: t, want: t.want, record: t.record, spec: t.spec, cg: p.cgroups.Cgroup(t.cgroup), gone: p.isGone}
-	old, err := t.readRecord(c.cg)
+	old, raw, err := t.readRecord(c.cg)
 	if errors.Is(err, blkio.ErrGone) {
 		if t.owner == nil {
 			return change{}, nil // the pod is gone, and its containers with it
@@ -106,7 +106,7 @@ func (p *Plugin) inspect(t *target) (change, error) {
 	if old != nil && old.Cleared {
 		return change{}, nil
 	}
-	c.old = old
+	c.old, c.raw = old, raw
 	if old == nil {
 		old = &record.Record{}
 	}
@@ -115,24 +115,59 @@ func (p *Plugin) inspect(t *target) (change, error) {
 	} else {
 		c.drop(old)
 	}
-	if len(c.want) > 0 || len(old.Limits) > 0 || len(c.spec) > 0 {
-		if c.text, err = c.cg.ReadIOMaxText(make([]byte, 0, 512)); err != nil {
-			if t.owner == nil && errors.Is(err, blkio.ErrNotSupported) {
-				// systemd takes the io controller from a slice when its last
-				// scope has ended. It comes back with the next one.
-				if populated, unknown := c.cg.Populated(); unknown == nil && !populated {
-					return change{}, nil
-				}
-			}
-			return c, err
+	err = c.compare(old)
+	return c, err
+}
+
+// compare reads the control files that have settings, and notes what is to be written. A
+// file that cannot be read keeps none from being written to another one.
+func (c *change) compare(old *record.Record) error {
+	actual := blkio.Values{}
+	var errs []error
+	var read []string
+	for _, file := range []string{blkio.IOMax, blkio.IOWeight} {
+		if !c.concerns(file, old) {
+			continue
 		}
-		actual, err := blkio.ParseIOMax(string(c.text))
-		if err != nil {
-			return c, err
+		switch values, err := c.read(file); {
+		case err == nil:
+			maps.Copy(actual, values)
+			read = append(read, file)
+		case c.owner == nil && errors.Is(err, blkio.ErrNotSupported) && c.isEmpty():
+			// systemd takes the io controller from a slice when its last
+			// scope has ended. It comes back with the next one.
+			c.target = nil
+			return nil
+		default:
+			errs = append(errs, err)
 		}
-		c.raise, c.lower = diff(c.want, c.lifted(old, actual), actual)
 	}
-	return c, c.inspectWeight(old)
+	known := func(s policy.Setting) bool { return slices.Contains(read, s.File()) }
+	raise, lower := policy.Diff(c.want.Where(known), c.lifted(old, actual).Where(known), actual)
+	c.raise, c.lower = raise.Lines(), lower.Lines()
+	return errors.Join(errs...)
+}
+
+// concerns reports whether a file has a setting that is wanted, recorded or in the OCI spec.
+func (c *change) concerns(file string, old *record.Record) bool {
+	in := func(s policy.Setting) bool { return s.File() == file }
+	return slices.ContainsFunc(c.want, in) || slices.ContainsFunc(old.Settings, in) ||
+		slices.ContainsFunc(c.spec, func(r cgroupfs.Replacement) bool { return r.File() == file })
+}
+
+func (c *change) read(file string) (blkio.Values, error) {
+	text, err := c.cg.ReadText(file, make([]byte, 0, 512))
+	if err != nil {
+		return nil, err
+	}
+	c.texts = append(c.texts, fileText{file, text})
+	return blkio.ParseValues(file, string(text))
+}
+
+// isEmpty reports whether the cgroup is known to have no process.
+func (c *change) isEmpty() bool {
+	populated, err := c.cg.Populated()
+	return err == nil && !populated
 }
 
 // keep adds what a record has beyond what is known to be wanted: not to know it
@@ -142,34 +177,22 @@ func (c *change) keep(old *record.Record) {
 	if old.Observed || c.record.Observed {
 		return
 	}
-	c.record.Limits = slices.Clone(c.record.Limits)
-	for _, l := range c.record.Missing(old) {
-		if l.Source.Kind != policy.FromBackstop || c.ended {
-			c.record.Limits = append(c.record.Limits, l)
-		}
-	}
-	c.want = c.record.DevLimits()
-	if c.record.Weight == 0 {
-		c.record.Weight, c.record.WeightFrom = old.Weight, old.WeightFrom
-	}
+	c.record.Add(old, old.Settings.Where(func(s policy.Setting) bool { return s.Source.Kind != policy.FromBackstop || c.ended }))
+	c.want = c.record.Settings
 }
 
 // drop has values of the OCI spec go that are ours and that nothing is wanted for, and
 // records them, since the runtime may write them back when no other record of them is left.
 func (c *change) drop(old *record.Record) {
-	for _, value := range c.unwanted {
-		if c.ours || old.Put(value) {
-			c.spec = append(slices.Clip(c.spec), value)
-			c.record.Dropped = append(c.record.Dropped, record.SpecLine(value))
+	for _, r := range c.unwanted {
+		if value := (blkio.Value{Address: r.Address, Amount: r.From}); c.ours || old.Put(value) {
+			c.spec = append(slices.Clip(c.spec), r)
+			c.record.Drop(value)
 		}
-	}
-	slices.Sort(c.record.Dropped) // they come from a map
-	if w := c.unwantedWeight; w != 0 && (c.ours || old.DroppedWeight == w || old.Weight == w && !old.Observed) {
-		c.record.DroppedWeight = w
 	}
 }
 
-// isQuiet compares io.max with what it was when all was in place.
+// isQuiet compares the control files with what they were when all was in place.
 func (p *Plugin) isQuiet(t *target, buf []byte) bool {
 	switch {
 	case t.cgroup == "":
@@ -179,97 +202,36 @@ func (p *Plugin) isQuiet(t *target, buf []byte) bool {
 	case t.quiet == nil:
 		return false
 	}
-	c := change{target: t, cg: p.cgroups.Cgroup(t.cgroup)}
-	text, err := c.cg.ReadIOMaxText(buf)
-	if err != nil || !bytes.Equal(text, t.quiet) {
-		return false
+	cg := p.cgroups.Cgroup(t.cgroup)
+	for _, before := range t.quiet {
+		if text, err := cg.ReadText(before.file, buf); err != nil || !bytes.Equal(text, before.text) {
+			return false
+		}
 	}
-	return c.inspectWeight(&t.record) == nil && c.weight == 0
+	return true
 }
 
 // settle notes that a cgroup has all that it should have.
 func (c *change) settle() {
 	c.quiet, c.idle = nil, false
-	done := !c.hasGone && len(c.raise)+len(c.lower)+len(c.spec) == 0 && c.weight == 0
 	switch {
-	case !done || c.old == nil && !c.record.Empty() || c.old != nil && !c.old.Equal(&c.record):
-	case c.partial:
-	case len(c.want) == 0 && c.target.weight == 0:
+	case c.hasGone, len(c.raise)+len(c.lower)+len(c.spec) > 0, !c.isRecorded(), c.partial:
+	case len(c.want) == 0:
 		c.idle = true
 	default:
-		c.quiet = bytes.Clone(c.text) // not the buffer that it was read into
+		for _, t := range c.texts {
+			c.quiet = append(c.quiet, fileText{t.file, bytes.Clone(t.text)}) // not the buffer that it was read into
+		}
 	}
 }
 
-// defaultWeight is the kernel's io.weight (CGROUP_WEIGHT_DFL).
-const defaultWeight = 100
-
-func (c *change) inspectWeight(old *record.Record) error {
-	want := c.target.weight
-	// Where limits are observed only, none is to stay, even if not all is known.
-	if want == 0 && old.Weight != 0 && !old.Observed && (!c.partial || c.record.Observed) {
-		want = defaultWeight
+// isRecorded reports whether the record is the one that should be on the cgroup.
+func (c *change) isRecorded() bool {
+	if c.record.Empty() {
+		return c.raw == nil
 	}
-	unwanted := cmp.Or(c.specWeight, c.record.DroppedWeight)
-	if want == 0 && unwanted == 0 {
-		return nil
-	}
-	actual, err := c.cg.ReadIOWeight()
-	if want == 0 {
-		if actual.Default != unwanted {
-			return err // not what the runtime has written back
-		}
-		want = defaultWeight
-	}
-	if err == nil && actual.Default != want {
-		c.weight = want
-	}
-	return err
-}
-
-// diff compares per device and key. A value that was recorded and is wanted
-// no more goes back to max; one that is neither is somebody else's.
-func diff(want, recorded, actual map[blkio.Dev]blkio.Limits) (raise, lower []blkio.DevLimits) {
-	up, down := map[blkio.Dev]blkio.Limits{}, map[blkio.Dev]blkio.Limits{}
-	set := func(dev blkio.Dev, k int, rate blkio.Amount) {
-		now := blkio.Max // a device without a line has no limits
-		if limits, ok := actual[dev]; ok && limits[k] != blkio.Unset {
-			now = limits[k]
-		}
-		into := down
-		if rate > now {
-			into = up
-		}
-		if rate != now {
-			limits := into[dev]
-			limits[k] = rate
-			into[dev] = limits
-		}
-	}
-	for dev, limits := range want {
-		for k, rate := range limits {
-			if rate != blkio.Unset {
-				set(dev, k, rate)
-			}
-		}
-	}
-	for dev, limits := range recorded {
-		for k, rate := range limits {
-			if rate != blkio.Unset && want[dev][k] == blkio.Unset {
-				set(dev, k, blkio.Max)
-			}
-		}
-	}
-	return devLimits(up), devLimits(down)
-}
-
-func devLimits(m map[blkio.Dev]blkio.Limits) []blkio.DevLimits {
-	var out []blkio.DevLimits
-	for dev, limits := range m {
-		out = append(out, blkio.DevLimits{Dev: dev, Limits: limits})
-	}
-	slices.SortFunc(out, func(a, b blkio.DevLimits) int { return cmp.Or(a.Dev.Compare(b.Dev)) })
-	return out
+	wanted, err := c.record.Marshal(c.room)
+	return err == nil && bytes.Equal(wanted, c.raw)
 }
 
 func (c *change) doRaise() error {
@@ -294,14 +256,11 @@ func (c *change) doLower(p *Plugin, failed error) error {
 		c.carry()
 	}
 	var recordErr error
-	if !c.old.Names(&c.record) {
+	if !c.old.HasSettings(&c.record) {
 		recordErr = c.writeRecord(c.record)
 	}
 	var err error
 	c.lower, err = c.write(c.lower)
-	if c.weight != 0 {
-		err = errors.Join(err, c.cg.WriteIOWeight(c.weight))
-	}
 	if errors.Is(err, blkio.ErrGone) {
 		return err
 	}
@@ -310,7 +269,7 @@ func (c *change) doLower(p *Plugin, failed error) error {
 		c.carry()
 		final = c.record
 		final.Error = strings.ReplaceAll(all.Error(), "\n", "; ")
-	} else if len(c.raise)+len(c.lower) > 0 || c.weight != 0 {
+	} else if len(c.raise)+len(c.lower) > 0 {
 		c.tell(p)
 	}
 	if recordErr == nil {
@@ -328,10 +287,7 @@ func (c *change) carry() {
 	case c.record.Observed:
 		c.record = *c.old
 	default:
-		c.record.Limits = append(slices.Clone(c.record.Limits), c.record.Missing(c.old)...)
-		if c.record.Weight == 0 {
-			c.record.Weight, c.record.WeightFrom = c.old.Weight, c.old.WeightFrom
-		}
+		c.record.Add(c.old, c.old.Settings)
 	}
 }
 
@@ -340,18 +296,22 @@ func (c *change) writeRecord(r record.Record) error {
 	switch {
 	case c.unread != nil:
 		return c.unread
-	case c.old == nil && r.Empty(), c.old != nil && c.old.Equal(&r):
+	case r.Empty() && c.raw == nil:
 		return nil
 	case r.Empty():
-		c.old = nil
+		c.old, c.raw = nil, nil
 		return record.Remove(c.cg, c.record.Kind)
 	}
-	err := record.Write(c.cg, &r)
+	data, err := r.Marshal(c.room)
+	if err != nil || bytes.Equal(data, c.raw) {
+		return err
+	}
+	err = record.WriteRaw(c.cg, r.Kind, data)
 	if errors.Is(err, fs.ErrPermission) && c.isForeign() {
 		return nil // it would not be trusted either, see trusted
 	}
 	if err == nil {
-		c.old = &r
+		c.old, c.raw = &r, data
 	}
 	return err
 }
@@ -362,11 +322,13 @@ func (c *change) tell(p *Plugin) {
 	if c.record.Container != "" {
 		fields["container"] = c.record.Container
 	}
-	p.metrics.written.Add(int64(len(c.raise) + len(c.lower)))
-	for _, l := range append(slices.Clone(c.raise), c.lower...) {
-		p.log.WithFields(fields).WithField("io.max", l.String()).Info("Limit written")
-	}
-	if c.weight != 0 {
-		p.log.WithFields(fields).WithField("io.weight", c.weight).Info("Weight written")
+	for _, l := range slices.Concat(c.raise, c.lower) {
+		message := "Limit written"
+		if l.File == blkio.IOMax {
+			p.metrics.written.Add(1)
+		} else {
+			message = "Weight written"
+		}
+		p.log.WithFields(fields).WithField(l.File, l.Text).Info(message)
 	}
 }

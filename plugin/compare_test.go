@@ -73,9 +73,8 @@ func wants(t *testing.T, p *Plugin) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	c := p.snapshot(p.pods["sb1"].containers["id-db"])
-	for _, d := range c.decision.desired.Disks {
-		limits := blkio.DevLimits{Dev: d.Disk.Dev, Limits: d.Limits}
-		out[d.Disk.Name] = limits.String()
+	for _, l := range c.decision.desired.Settings.Lines() {
+		out[c.decision.desired.Disks[l.Dev]] = l.Text
 	}
 	return out
 }

@@ -82,8 +82,7 @@ type decision struct {
 // ociSpec is io.max and io.weight in the OCI spec. The runtime writes them again with each
 // update of the container's resources (docs/reference/quirks.md).
 type ociSpec struct {
-	limits map[blkio.Dev]blkio.Limits
-	weight uint32
+	values policy.Settings
 	ours   bool // CreateContainer put them there, otherwise they may be another plugin's
 }
 

@@ -62,7 +62,7 @@ func (d *drainedPod) end(c *container) {
 func (d *drainedPod) want(rbps, wbps blkio.Amount) {
 	d.Helper()
 	want := blkio.Limits{blkio.Rbps: rbps, blkio.Wbps: wbps}
-	if got := d.p.planFor(d.p.lookup(drainedSandbox).group).pod.want[rootDisk.Dev]; got != want {
+	if got := d.p.planFor(d.p.lookup(drainedSandbox).group).pod.want.DevLimits()[rootDisk.Dev]; got != want {
 		d.Errorf("pod has %q, want %q", got, want)
 	}
 }
@@ -188,20 +188,22 @@ func onAt(where string, disk blkio.Dev) blkio.Backing {
 	return blkio.Backing{Mountpoint: where, Disks: []blkio.Disk{{Dev: disk}}}
 }
 
-func wbpsOf(disk blkio.Dev) map[blkio.Dev]blkio.Limits {
-	return map[blkio.Dev]blkio.Limits{disk: {blkio.Wbps: 1 << 20}}
+func wbpsOf(disk blkio.Dev) policy.Settings { return settingOf(disk, blkio.Wbps, 1<<20) }
+
+func settingOf(disk blkio.Dev, key blkio.Key, amount blkio.Amount) policy.Settings {
+	return policy.Settings{{Value: blkio.Value{Address: blkio.Address{Key: key, Dev: disk}, Amount: amount}}}
 }
 
 // TestExitPlanOf: the disks with a limit on writes, the container's own or the pod's.
 func TestExitPlanOf(t *testing.T) {
 	for name, tt := range map[string]struct {
-		own, pod map[blkio.Dev]blkio.Limits
+		own, pod policy.Settings
 		want     map[blkio.Dev]bool
 	}{
 		"own":   {wbpsOf(sdb), nil, map[blkio.Dev]bool{sdb: true}},
 		"both":  {wbpsOf(sdb), wbpsOf(sda), map[blkio.Dev]bool{sda: true, sdb: true}},
-		"reads": {map[blkio.Dev]blkio.Limits{sdb: {blkio.Rbps: 1 << 20}}, nil, nil},
-		"max":   {map[blkio.Dev]blkio.Limits{sdb: {blkio.Wbps: blkio.Max}}, nil, nil},
+		"reads": {settingOf(sdb, blkio.Rbps, 1<<20), nil, nil},
+		"max":   {settingOf(sdb, blkio.Wbps, blkio.Max), nil, nil},
 	} {
 		got := exitPlanOf(tt.own, tt.pod)
 		if !maps.Equal(got.limited, tt.want) || got.nothing() != (len(tt.want) == 0) {

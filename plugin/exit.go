@@ -29,7 +29,7 @@ type exitWatch interface{ Add(c cgroupfs.Cgroup) error }
 // heldCgroup is a *cgroupfs.Held.
 type heldCgroup interface {
 	Path() string
-	Lift(lines []blkio.DevLimits) error
+	Lift(lines []blkio.Line) error
 	Close()
 }
 
@@ -183,7 +183,7 @@ func (p *Plugin) exited(ctx context.Context, held heldCgroup) {
 		p.handedOver(c.pod.group, c.id, false)
 		return
 	}
-	lines := maxima(c.exit.plan.limits)
+	lines := c.exit.plan.limits.Removals().Lines()
 	err := held.Lift(lines)
 	go func() { // the next one must not wait
 		defer held.Close()
@@ -198,7 +198,7 @@ func (p *Plugin) exited(ctx context.Context, held heldCgroup) {
 
 // liftAgain is for a writer who was at the pod's cgroups when they were lifted,
 // and may have put the limits back. That the cgroup has gone is no loss any more.
-func (p *Plugin) liftAgain(ctx context.Context, held heldCgroup, g *group, lines []blkio.DevLimits) {
+func (p *Plugin) liftAgain(ctx context.Context, held heldCgroup, g *group, lines []blkio.Line) {
 	ctx, cancel := context.WithTimeout(ctx, liftWait)
 	defer cancel()
 	if p.take(g, ctx.Done()) {
@@ -238,19 +238,4 @@ func (p *Plugin) ended(cgroup string) (container, lifecycle.Actions) {
 		}
 	}
 	return container{}, 0
-}
-
-// maxima are the writes that lift limits.
-func maxima(limits map[blkio.Dev]blkio.Limits) []blkio.DevLimits {
-	var out []blkio.DevLimits
-	for dev, of := range limits {
-		line := blkio.DevLimits{Dev: dev}
-		for k, rate := range of {
-			if rate != blkio.Unset {
-				line.Limits[k] = blkio.Max
-			}
-		}
-		out = append(out, line)
-	}
-	return out
 }

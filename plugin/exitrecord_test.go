@@ -3,7 +3,6 @@ package plugin
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,7 +92,7 @@ func TestExitsAreRecorded(t *testing.T) {
 		}
 		got[i].At = time.Time{}
 	}
-	limits := []string{"254:0 wbps=1048576"}
+	limits := settingOf(rootDisk.Dev, blkio.Wbps, 1<<20)
 	wanted := []record.Exit{
 		{Container: "a", CgroupIDs: want["a"], Limits: limits},
 		{Container: "b", CgroupIDs: want["b"], Limits: limits},
@@ -104,17 +103,14 @@ func TestExitsAreRecorded(t *testing.T) {
 	if d := cmp.Diff(wanted, got); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
-	if got := wanted[0].DevLimits()[rootDisk.Dev]; got[blkio.Wbps] != 1<<20 || got[blkio.Wiops] != blkio.Max {
-		t.Errorf("read back as %v", got)
-	}
 }
 
 // fakeHeld is a cgroup whose limits can be lifted.
 type fakeHeld struct{ path string }
 
-func (h fakeHeld) Path() string                 { return h.path }
-func (h fakeHeld) Lift([]blkio.DevLimits) error { return nil }
-func (h fakeHeld) Close()                       {}
+func (h fakeHeld) Path() string            { return h.path }
+func (h fakeHeld) Lift([]blkio.Line) error { return nil }
+func (h fakeHeld) Close()                  {}
 
 // TestStopBeforeWatch verifies that an end which the runtime reports before the exit watch
 // is recorded once it is known whether the limits were lifted.
@@ -182,51 +178,5 @@ func TestExitsOfObservedAreNone(t *testing.T) {
 	p.pass(t.Context())
 	if got := exitsOf(t, h); len(got) != 0 {
 		t.Errorf("%+v", got)
-	}
-}
-
-func TestWithExits(t *testing.T) {
-	entry := func(id uint64, lines int) record.Exit {
-		e := record.Exit{Container: "c", CgroupIDs: []uint64{id}}
-		for range lines {
-			e.Limits = append(e.Limits, "254:1048575 wbps=1048576 wiops=100000")
-		}
-		return e
-	}
-	ids := func(list []record.Exit) (out []uint64) {
-		for _, e := range list {
-			out = append(out, e.CgroupIDs[0])
-		}
-		return out
-	}
-	var list []record.Exit
-	for i := range uint64(3 * record.MaxExits) {
-		list = record.WithExits(list, []record.Exit{entry(i, 1)})
-	}
-	if got := ids(list); len(got) != record.MaxExits || got[0] != 2*record.MaxExits || got[record.MaxExits-1] != 3*record.MaxExits-1 {
-		t.Errorf("kept %v", got)
-	}
-	again := record.WithExits(list, []record.Exit{entry(40, 0)})
-	if got := ids(again); len(got) != record.MaxExits || got[record.MaxExits-1] != 40 || len(list[8].Limits) != 1 {
-		t.Errorf("one that ended again: %v", got)
-	}
-	if got := ids(record.WithExits(list, []record.Exit{entry(99, 150)})); len(got) >= record.MaxExits || got[len(got)-1] != 99 {
-		t.Errorf("kept beside a large one: %v", got)
-	}
-	if got := record.WithExits(list, []record.Exit{entry(99, 1000)}); len(got) != 0 {
-		t.Errorf("kept one that is too large, and %d", len(got)-1)
-	}
-}
-
-// TestRecordOfOlderProgram: one without the field, and one with limits that a
-// later program wrote.
-func TestRecordOfOlderProgram(t *testing.T) {
-	r, err := record.Parse([]byte(`{"v":1,"kind":"pod","namespace":"a","pod":"b","uid":"c"}`))
-	if err != nil || r.Exits != nil || strings.Contains(string(r.Marshal()), "exits") {
-		t.Errorf("%+v, %v", r, err)
-	}
-	e := record.Exit{Limits: []string{"254:0 wbps=1048576", "all wbps=1"}}
-	if got := e.DevLimits(); got != nil {
-		t.Errorf("%v", got)
 	}
 }

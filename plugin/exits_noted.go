@@ -9,19 +9,11 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// stays are the limits on writes that a container has now, as lines of io.max.
-func stays(c *container) []string {
-	var out []string
-	for _, d := range c.decision.desired.Disks {
-		line := blkio.DevLimits{Dev: d.Disk.Dev}
-		for _, k := range []blkio.Key{blkio.Wbps, blkio.Wiops} {
-			if d.Limits[k] != blkio.Max {
-				line.Limits[k] = d.Limits[k]
-			}
-		}
-		if !line.Limits.IsZero() {
-			out = append(out, line.String())
-		}
+// stays returns the limits on writes that a container has now.
+func stays(c *container) policy.Settings {
+	out := c.decision.desired.Settings.WriteLimits()
+	for i := range out {
+		out[i].Source = policy.Source{} // takes room in the record
 	}
 	return out
 }

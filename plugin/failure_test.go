@@ -67,12 +67,12 @@ func TestNotKnowingLiftsNothing(t *testing.T) {
 		}
 	}
 	r := recordOf(t, p, cgroupOf("a"))
-	if len(r.Limits) != 1 || !strings.Contains(r.Error, "not looked into yet: read mounts: no mounts") {
+	if len(r.Settings) != 1 || !strings.Contains(r.Error, "not looked into yet: read mounts: no mounts") {
 		t.Errorf("record %+v", r)
 	}
 	broken = false
 	p.pass(t.Context())
-	if r := recordOf(t, p, cgroupOf("a")); len(r.Limits) != 1 || r.Error != "" {
+	if r := recordOf(t, p, cgroupOf("a")); len(r.Settings) != 1 || r.Error != "" {
 		t.Errorf("record %+v", r)
 	}
 }
@@ -85,17 +85,17 @@ func TestFailedLiftIsOnRecord(t *testing.T) {
 	start(t, p, sb, "a")
 	for _, observed := range []bool{false, true} {
 		old := recordOf(t, p, podCgroup)
-		c := change{target: &target{cgroup: podCgroup}, cg: h.Cgroup(podCgroup), old: old, record: record.Record{Version: record.Version, Observed: observed}}
+		c := change{target: &target{cgroup: podCgroup}, cg: h.Cgroup(podCgroup), old: old, record: record.Record{Observed: observed}}
 		if err := c.doLower(p, errors.New("device or resource busy")); err != nil {
 			t.Fatal(err)
 		}
 		r := recordOf(t, p, podCgroup)
-		if len(r.Limits) != 1 || r.Observed || r.Error != "device or resource busy" {
+		if len(r.Settings) != 1 || r.Observed || r.Error != "device or resource busy" {
 			t.Errorf("observed %v: record %+v", observed, r)
 		}
 	}
 	p.pass(t.Context())
-	if r := recordOf(t, p, podCgroup); len(r.Limits) != 1 || r.Error != "" {
+	if r := recordOf(t, p, podCgroup); len(r.Settings) != 1 || r.Error != "" {
 		t.Errorf("record %+v", r)
 	}
 }

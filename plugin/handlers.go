@@ -7,6 +7,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/sirupsen/logrus"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -49,10 +50,11 @@ func (p *Plugin) adjust(ctx context.Context, pod *pod, ctr *api.Container, split
 		c.logger(p.log).WithField("limits", describe(c.decision.desired)).Info("Observed, nothing is limited")
 		return nil, p.register(ctx, c)
 	}
-	adjust, spec := adjustment(c.decision.desired, splitsLines)
-	c.spec.limits, c.spec.weight, c.spec.ours = spec, c.decision.desired.Weight, true
-	c.disks.facts.Guarded = c.decision.desired.MemoryHigh
-	return adjust, p.register(ctx, c)
+	spec := inSpec(c.decision.desired.Settings, splitsLines)
+	c.spec.values, c.spec.ours = kept(spec), true
+	high, _ := c.decision.desired.Settings.Get(blkio.Address{Key: blkio.MemoryHigh})
+	c.disks.facts.Guarded = uint64(high.Amount)
+	return adjustment(spec), p.register(ctx, c)
 }
 
 // start completes what the spec could not carry. The container's cgroup
@@ -202,7 +204,7 @@ func newContainer(pod *pod, ctr *api.Container) *container {
 		disks:    containerDisks{source: ctr},
 	}
 	c.cgroup, c.decision.err = cgroupfs.ContainerCgroup(ctr.GetLinux().GetCgroupsPath(), pod.group.cgroup)
-	c.spec.limits, c.spec.weight = specValues(ctr)
+	c.spec.values = specValues(ctr)
 	return c
 }
 

@@ -239,7 +239,7 @@ func TestHugeRecord(t *testing.T) {
 	p := newPlugin(t, h)
 	p.storage = disks{func(string) blkio.Backing {
 		b := blkio.Backing{FSType: "btrfs"}
-		for i := range 2000 {
+		for i := range 10000 {
 			b.Disks = append(b.Disks, blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: uint32(i)}, Name: "vd"})
 		}
 		return b
@@ -301,12 +301,12 @@ func TestLookFailed(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := record.Read(h.Cgroup(cgroupOf("a")), record.KindContainer)
-	if err != nil || len(r.Limits) != 1 || !strings.Contains(r.Error, "this node failed to look") {
+	if err != nil || len(r.Settings) != 1 || !strings.Contains(r.Error, "this node failed to look") {
 		t.Errorf("record %+v, %v", r, err)
 	}
 	broken = false
 	p.pass(t.Context())
-	if r, err = record.Read(h.Cgroup(cgroupOf("a")), record.KindContainer); err != nil || len(r.Limits) != 2 || r.Error != "" {
+	if r, err = record.Read(h.Cgroup(cgroupOf("a")), record.KindContainer); err != nil || len(r.Settings) != 2 || r.Error != "" {
 		t.Errorf("record %+v, %v", r, err)
 	}
 }

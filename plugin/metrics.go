@@ -152,7 +152,8 @@ func (p *Plugin) census() census {
 // add counts a container, and each kind of its warnings once.
 func (s *census) add(c *container, weightsWork bool) {
 	s.states[c.state()]++
-	other := c.decision.desired.Weight != 0 && !weightsWork
+	_, hasWeight := c.decision.desired.Settings.Weight()
+	other := hasWeight && !weightsWork
 	for _, kind := range c.decision.desired.WarningKinds {
 		if i := slices.Index(warningKinds[:otherWarning], kind); i >= 0 {
 			s.warnings[i]++
@@ -172,13 +173,8 @@ func (c *container) state() int {
 		return stateFailed
 	case c.decision.policy == nil || c.decision.policy.Mode == policy.ModeObserve:
 		return stateUnlimited
-	case c.decision.desired.Weight != 0:
+	case slices.ContainsFunc(kept(c.decision.desired.Settings), func(s policy.Setting) bool { return s.IsLimit() }):
 		return stateLimited
-	}
-	for i := range c.decision.desired.Disks {
-		if !finite(c.decision.desired.Disks[i].Limits).IsZero() {
-			return stateLimited
-		}
 	}
 	return stateUnlimited
 }

@@ -16,6 +16,16 @@ import (
 // modelLimits are the limits of a cgroup without those that are max or unset.
 type modelLimits map[blkio.Dev]blkio.Limits
 
+// finite leaves out what a fresh cgroup has anyway.
+func finite(l blkio.Limits) blkio.Limits {
+	for k, rate := range l {
+		if rate == blkio.Max {
+			l[k] = blkio.Unset
+		}
+	}
+	return l
+}
+
 func finiteLimits(of map[blkio.Dev]blkio.Limits) modelLimits {
 	out := modelLimits{}
 	for dev, limits := range of {
@@ -27,11 +37,7 @@ func finiteLimits(of map[blkio.Dev]blkio.Limits) modelLimits {
 }
 
 func grantedTo(d policy.Desired) modelLimits {
-	out := map[blkio.Dev]blkio.Limits{}
-	for _, disk := range d.Disks {
-		out[disk.Disk.Dev] = disk.Limits
-	}
-	return finiteLimits(out)
+	return finiteLimits(d.Settings.DevLimits())
 }
 
 // decided is what one container is to have while it runs.
@@ -104,8 +110,8 @@ func (r *modelRuntime) checkContainer(p *modelPod, c *modelContainer) string {
 	want, weight := modelLimits{}, uint32(100)
 	if d := r.decided(p, c); r.policy.Mode != policy.ModeObserve {
 		want = grantedTo(d)
-		if d.Weight != 0 {
-			weight = d.Weight
+		if w, asked := d.Settings.Weight(); asked {
+			weight = uint32(w.Amount)
 		}
 	}
 	if problem := r.checkLimits(c.cgroup, want); problem != "" {
@@ -202,7 +208,7 @@ func (r *modelRuntime) checkRecord(p *modelPod, c *modelContainer, report func(s
 		}
 		return
 	}
-	limits := finiteLimits(got.DevLimits())
+	limits := finiteLimits(got.Settings.DevLimits())
 	if got.ContainerID != c.id || fmt.Sprint(limits) != fmt.Sprint(want) || got.Observed != (r.policy.Mode == policy.ModeObserve) {
 		report("record of %s: container %s, limits %v, want %v, observed %v, error %q", c.cgroup, got.ContainerID, limits, want, got.Observed, got.Error)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"github.com/containerd/nri/pkg/api"
 
@@ -62,8 +63,8 @@ func (k *modelKernel) putBack(cgroup string) string {
 		return ""
 	}
 	for _, l := range held.lines {
-		for key := range l.Limits {
-			if rate := k.limits[cgroup][l.Dev][key]; l.Limits[key] == blkio.Max && rate != blkio.Unset && rate != blkio.Max {
+		for key, rate := range k.limits[cgroup][l.Dev] {
+			if strings.Contains(l.Text, blkio.Key(key).String()+"=max") && rate != blkio.Unset && rate != blkio.Max {
 				return cgroup + " has a limit again that was lifted at its end: " + l.Dev.String() + " " + k.limits[cgroup][l.Dev].String()
 			}
 		}

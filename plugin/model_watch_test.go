@@ -141,13 +141,13 @@ type modelHeld struct {
 
 	// Guarded by modelKernel.mu.
 
-	lines  []blkio.DevLimits // that were lifted
+	lines  []blkio.Line // that were lifted
 	closed bool
 }
 
 func (h *modelHeld) Path() string { return h.path }
 
-func (h *modelHeld) Lift(lines []blkio.DevLimits) error {
+func (h *modelHeld) Lift(lines []blkio.Line) error {
 	h.k.mu.Lock()
 	defer h.k.mu.Unlock()
 	h.lines = lines
@@ -155,7 +155,7 @@ func (h *modelHeld) Lift(lines []blkio.DevLimits) error {
 		return blkio.ErrGone
 	}
 	for _, l := range lines {
-		if err := h.k.setLimits(h.path, l.String()); err != nil {
+		if err := h.k.setLimits(h.path, l.Text); err != nil {
 			return err
 		}
 	}

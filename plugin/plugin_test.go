@@ -252,7 +252,7 @@ func TestObserveTouchesNothing(t *testing.T) {
 		t.Errorf("io.max written: %q", got)
 	}
 	r, err := record.Read(h.Cgroup(cgroupOf("db")), record.KindContainer)
-	if err != nil || r == nil || !r.Observed || len(r.Limits) != 1 {
+	if err != nil || r == nil || !r.Observed || len(r.Settings) != 1 {
 		t.Errorf("record: %+v, %v", r, err)
 	}
 }

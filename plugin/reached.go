@@ -212,9 +212,9 @@ func (p *Plugin) starred(container, pod string) map[blkio.Dev]bool {
 		if err != nil || r == nil || r.Observed {
 			continue // who writes the record next tells what is wrong with it
 		}
-		for _, l := range r.Limits {
-			if dev, err := blkio.ParseDev(l.Dev); err == nil && l.Source.IsStar {
-				out[dev] = true
+		for _, s := range r.Settings {
+			if s.Source.IsStar {
+				out[s.Dev] = true
 			}
 		}
 	}

@@ -33,7 +33,7 @@ func reaching(t *testing.T, value string, mounts ...*api.Mount) (p *Plugin, s *s
 func (s *stacked) lines(t *testing.T, p *Plugin) map[blkio.Dev]blkio.Limits {
 	t.Helper()
 	for _, g := range p.groups {
-		return p.planFor(g).containers[0].want
+		return p.planFor(g).containers[0].want.DevLimits()
 	}
 	t.Fatal("no group")
 	return nil
@@ -72,7 +72,7 @@ func TestReachedIsLimited(t *testing.T) {
 		t.Errorf("told %d times", n)
 	}
 	r, err := record.Read(p.cgroups.Cgroup(cgroupOf("a")), record.KindContainer)
-	if err != nil || r == nil || len(r.Limits) == 0 || r.Limits[0].Dev != "8:16" || r.Limits[0].Disk != "plugged" || r.Limits[0].Source.Target != "*" {
+	if err != nil || r == nil || len(r.Settings) == 0 || r.Settings[0].Dev != plugged.Dev || r.Disks[plugged.Dev] != "plugged" || r.Settings[0].Source.Target != "*" {
 		t.Errorf("recorded is %+v (%v)", r, err)
 	}
 	if got := p.pods["sb1"].seen()[0].Reached; !slices.Equal(got, []blkio.Disk{plugged}) {
@@ -177,7 +177,7 @@ func TestReachedAfterRestartOfPod(t *testing.T) {
 	next.synchronize([]*api.PodSandbox{sb}, []*api.Container{c})
 	next.reconcileAll(t.Context())
 	for _, g := range next.groups {
-		if got := next.planFor(g).pod.want[plugged.Dev]; got != (blkio.Limits{blkio.Wbps: 1 << 20}) {
+		if got := next.planFor(g).pod.want.DevLimits()[plugged.Dev]; got != (blkio.Limits{blkio.Wbps: 1 << 20}) {
 			t.Errorf("the pod's limit is %v", got)
 		}
 	}

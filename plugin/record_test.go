@@ -60,7 +60,7 @@ func TestWalkedRecords(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("db"), cgroupOf("db")+"/own", "system.slice/cri-containerd-x.scope", "plain/ctr")
 	write := func(path, kind string) {
 		t.Helper()
-		if err := record.Write(h.Cgroup(path), &record.Record{Version: record.Version, Kind: kind, Pod: path}); err != nil {
+		if err := record.Write(h.Cgroup(path), &record.Record{Kind: kind, Pod: path}); err != nil {
 			t.Skip(err)
 		}
 	}

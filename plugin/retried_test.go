@@ -121,14 +121,14 @@ func TestUnreadableRecordStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := record.Exit{Container: "gone", CgroupIDs: []uint64{7}}
-	if err := record.Write(h.Cgroup(podCgroup), &record.Record{Version: record.Version, Kind: record.KindPod, Exits: []record.Exit{want}}); err != nil {
+	if err := record.Write(h.Cgroup(podCgroup), &record.Record{Kind: record.KindPod, Exits: []record.Exit{want}}); err != nil {
 		t.Fatal(err)
 	}
 	p.pass(t.Context())
 	if got := exitsOf(t, h); len(got) != 1 || got[0].Container != "gone" {
 		t.Errorf("exits %+v", got)
 	}
-	c := change{target: &target{}, cg: h.Cgroup(podCgroup), unread: errors.New("input/output error"), record: record.Record{Version: record.Version, Kind: record.KindPod, Weight: 1}}
+	c := change{target: &target{}, cg: h.Cgroup(podCgroup), unread: errors.New("input/output error"), record: record.Record{Kind: record.KindPod, Settings: settingOf(blkio.Dev{}, blkio.Weight, 1)}}
 	if err := c.doLower(p, nil); !errors.Is(err, c.unread) {
 		t.Errorf("got %v", err)
 	}

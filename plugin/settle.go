@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -236,7 +235,7 @@ func (p *Plugin) decide(pol *policy.Policy, c *container) (policy.Desired, error
 func (p *Plugin) checkTotal(pol *policy.Policy, c *container) error {
 	seen, shared := p.neighbours(c.pod)
 	total, err := p.total(pol, c.pod, append(seen, c.disks.facts))
-	if err != nil || len(total.Disks) == 0 && total.Weight == 0 {
+	if err != nil || len(total.Settings) == 0 {
 		return err
 	}
 	switch {
@@ -277,20 +276,20 @@ func noPodCgroup(cause string) error {
 	}
 }
 
-// specValues are the io.max and the io.weight that a container's spec has. It
-// was us who put them there, or another plugin, or a runtime's configuration.
-func specValues(ctr *api.Container) (map[blkio.Dev]blkio.Limits, uint32) {
+// specValues returns the io.max and the io.weight that a container's spec has, without what a
+// fresh cgroup has anyway. We put them there, or another plugin, or a runtime's configuration.
+func specValues(ctr *api.Container) policy.Settings {
 	unified := ctr.GetLinux().GetResources().GetUnified()
 	if len(unified) == 0 {
-		return nil, 0 // Mostly it is so, and errors take time to make.
+		return nil // Mostly it is so, and errors take time to make.
 	}
-	limits, err := blkio.ParseIOMax(unified["io.max"])
-	if err != nil {
-		limits = nil // not ours: we write what can be parsed
+	var out []policy.Setting
+	limits, _ := blkio.ParseValues(blkio.IOMax, unified["io.max"]) // not ours if it cannot be parsed
+	for _, v := range limits.Sorted() {
+		out = append(out, policy.Setting{Value: v})
 	}
-	weight, err := strconv.ParseUint(unified["io.weight"], 10, 32)
-	if err != nil {
-		weight = 0
+	if weight, err := blkio.ParseAmount(unified["io.weight"]); err == nil {
+		out = append(out, policy.Setting{Value: blkio.Value{Address: blkio.Address{Key: blkio.Weight}, Amount: weight}})
 	}
-	return limits, uint32(weight)
+	return policy.NewSettings(out...).Where(func(s policy.Setting) bool { return s.IsLimit() })
 }

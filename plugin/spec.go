@@ -1,7 +1,7 @@
 package plugin
 
 import (
-	"fmt"
+	"strings"
 
 	"github.com/containerd/nri/pkg/api"
 
@@ -9,64 +9,47 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// adjustment is the part of the desired limits that the spec can carry. Where
+// inSpec returns the part of the desired settings that the spec can carry. Where
 // the runtime may write the value in one go, that is one disk: the kernel
 // takes one device per write, and runc 1.1 does not split lines (docs/reference/quirks.md).
-// start writes the other disks.
-func adjustment(d policy.Desired, splitsLines bool) (*api.ContainerAdjustment, map[blkio.Dev]blkio.Limits) {
-	var lines string
-	var spec map[blkio.Dev]blkio.Limits
-	for _, disk := range d.Disks {
-		limits := finite(disk.Limits)
-		if limits.IsZero() {
-			continue
-		}
-		if lines != "" {
-			if !splitsLines {
-				break
-			}
-			lines += "\n"
-		}
-		lines += blkio.DevLimits{Dev: disk.Disk.Dev, Limits: limits}.String()
-		if spec == nil {
-			spec = map[blkio.Dev]blkio.Limits{}
-		}
-		spec[disk.Disk.Dev] = limits
+// start writes the other disks. What a fresh cgroup has anyway is left out.
+func inSpec(s policy.Settings, splitsLines bool) policy.Settings {
+	s = s.Where(func(x policy.Setting) bool { return x.IsLimit() })
+	if splitsLines || len(s) == 0 {
+		return s
 	}
-	if lines == "" && d.Weight == 0 {
-		return nil, nil
+	first := s[0].Dev // of io.max, if that has any
+	return s.Where(func(x policy.Setting) bool { return !x.Key.IsRate() || x.Dev == first })
+}
+
+// adjustment returns settings in the form of the OCI spec, nil for none.
+func adjustment(s policy.Settings) *api.ContainerAdjustment {
+	if len(s) == 0 {
+		return nil
 	}
 	adjust := &api.ContainerAdjustment{}
-	if lines != "" {
-		adjust.AddLinuxUnified("io.max", lines)
-	}
-	if d.MemoryHigh != 0 {
-		adjust.AddLinuxUnified("memory.high", fmt.Sprint(d.MemoryHigh))
-	}
-	if d.Weight != 0 {
-		adjust.AddLinuxUnified("io.weight", fmt.Sprint(d.Weight))
-	}
-	return adjust, spec
-}
-
-// finite leaves out what a fresh cgroup has anyway.
-func finite(l blkio.Limits) blkio.Limits {
-	for k, rate := range l {
-		if rate == blkio.Max {
-			l[k] = blkio.Unset
+	unified := map[string]string{}
+	for _, l := range s.Lines() {
+		if before := unified[l.File]; before != "" {
+			l.Text = before + "\n" + l.Text
 		}
+		unified[l.File] = l.Text
 	}
-	return l
+	for file, text := range unified {
+		adjust.AddLinuxUnified(file, strings.TrimPrefix(text, "default ")) // of io.weight
+	}
+	return adjust
 }
 
-// describe renders desired limits for a log field.
+// describe renders desired settings for a log field.
 func describe(d policy.Desired) []string {
 	var out []string
-	for _, disk := range d.Disks {
-		out = append(out, disk.Disk.Name+" "+disk.Limits.String())
-	}
-	if d.Weight != 0 {
-		out = append(out, fmt.Sprintf("io.weight %d", d.Weight))
+	for _, l := range d.Settings.Lines() {
+		if name, isDisk := d.Disks[l.Dev]; isDisk && l.File == blkio.IOMax {
+			out = append(out, strings.Replace(l.Text, l.Dev.String(), name, 1))
+		} else {
+			out = append(out, l.String())
+		}
 	}
 	return out
 }

@@ -18,19 +18,16 @@ import (
 // target is one cgroup and what should be on it.
 type target struct {
 	cgroup string
-	want   map[blkio.Dev]blkio.Limits
-	weight uint32
+	want   policy.Settings
 	// spec are the values of the OCI spec that are not wanted any more, with
 	// what is. The runtime writes them back with each update, and crun keeps
 	// them on a cgroup of its own below the container's.
-	spec       []cgroupfs.Replacement
-	specWeight uint32 // the same of io.weight, or 0
-	// unwanted and unwantedWeight are those that nothing is wanted for now: they are to go
-	// if they are ours, by the container or by the cgroup's record.
-	unwanted       []cgroupfs.Replacement
-	unwantedWeight uint32
-	ours           bool
-	granted        policy.Desired // for the pod's cgroup: what want is without the backstop
+	spec []cgroupfs.Replacement
+	// unwanted are those that nothing is wanted for now: they are to go if they are ours, by
+	// the container or by the cgroup's record.
+	unwanted []cgroupfs.Replacement
+	ours     bool
+	granted  policy.Desired // for the pod's cgroup: what want is without the backstop
 	// partial: not all that is desired is known, by a failure of ours. Then
 	// what is recorded stays.
 	partial bool
@@ -38,12 +35,19 @@ type target struct {
 	// what they have left to write.
 	ended  bool
 	record record.Record
+	room   int        // for the record, in bytes
 	owner  *container // nil for the pod's cgroup
-	// quiet is what io.max read as when all of this was in place, record and
-	// all. As long as it reads so there is nothing more to look at; idle says
+	// quiet is how the control files read when all of this was in place, record and
+	// all. As long as they read so there is nothing more to look at; idle says
 	// that there is nothing to look at at all.
-	quiet []byte
+	quiet []fileText
 	idle  bool
+}
+
+// fileText is what a control file has read as.
+type fileText struct {
+	file string
+	text []byte
 }
 
 // plan is what should be on the cgroups of a pod. It is computed once for each
@@ -144,9 +148,13 @@ func (p *Plugin) newPlan(pol *policy.Policy, v view) *plan {
 	if v.cgroup != "" && !v.shared && v.pod != nil {
 		out.pod = p.podTarget(pol, v, observed)
 	}
+	room := record.Room(len(v.running))
+	out.pod.room = room
 	for _, r := range v.running {
 		if r.cgroup != "" {
-			out.containers = append(out.containers, p.containerTarget(r, observed))
+			t := p.containerTarget(r, observed)
+			t.room = room
+			out.containers = append(out.containers, t)
 		}
 	}
 	return out
@@ -162,20 +170,21 @@ func (p *Plugin) containerTarget(c running, observed bool) *target {
 		record: p.newRecord(record.KindContainer, c.pod, c.decision.desired, err, observed),
 	}
 	t.record.Container, t.record.ContainerID = c.name, c.id
-	switch {
-	case !observed:
-		t.want, t.weight = wanted(c.decision.desired), c.decision.desired.Weight
-	case c.spec.weight == c.decision.desired.Weight:
-		t.specWeight = c.spec.weight
+	want := kept(c.decision.desired.Settings)
+	if !observed {
+		t.want = want
 	}
 	if c.decision.policy != nil {
-		t.spec, t.unwanted = staleSpec(c.spec.limits, wanted(c.decision.desired), observed)
-		if c.decision.desired.Weight == 0 {
-			t.unwantedWeight = c.spec.weight
-		}
+		t.spec, t.unwanted = staleSpec(c.spec.values, want, observed)
 	}
 	t.ours = c.spec.ours
 	return t
+}
+
+// kept returns the settings that are kept in force. What only the creation of a container
+// can give, memory.high, is not: an operator or a resize of the pod may change it.
+func kept(s policy.Settings) policy.Settings {
+	return s.Where(func(x policy.Setting) bool { return x.Key != blkio.MemoryHigh })
 }
 
 // errPending is of a container that nobody has looked into so far.
@@ -184,23 +193,17 @@ var errPending = errors.New("that comes next")
 // staleSpec compares a spec with what is desired now. Where limits are observed
 // only, a value that we would have put there is ours, and is to go. unwanted are values
 // that nothing is desired for.
-func staleSpec(spec, desired map[blkio.Dev]blkio.Limits, observed bool) (stale, unwanted []cgroupfs.Replacement) {
-	for dev, limits := range spec {
-		for k, rate := range limits {
-			if rate == blkio.Unset {
-				continue
-			}
-			value := cgroupfs.Replacement{Dev: dev, Key: blkio.Key(k), From: rate, To: desired[dev][k]}
-			switch {
-			case value.To == blkio.Unset:
-				value.To = blkio.Max
-				unwanted = append(unwanted, value)
-			case observed && value.To == rate:
-				value.To = blkio.Max
-				stale = append(stale, value)
-			case value.To > rate:
-				stale = append(stale, value)
-			}
+func staleSpec(spec, desired policy.Settings, observed bool) (stale, unwanted []cgroupfs.Replacement) {
+	for _, s := range spec {
+		value := cgroupfs.Replacement{Address: s.Address, From: s.Amount, To: s.Removal().Amount}
+		switch want, found := desired.Get(s.Address); {
+		case !found:
+			unwanted = append(unwanted, value)
+		case observed && want.Amount == s.Amount:
+			stale = append(stale, value)
+		case want.Amount > s.Amount && !s.Key.IsShare():
+			value.To = want.Amount
+			stale = append(stale, value)
 		}
 	}
 	return stale, unwanted
@@ -208,14 +211,13 @@ func staleSpec(spec, desired map[blkio.Dev]blkio.Limits, observed bool) (stale, 
 
 func (p *Plugin) newRecord(kind string, pod *pod, d policy.Desired, err error, observed bool) record.Record {
 	r := record.Record{
-		Version: record.Version, Kind: kind, Namespace: pod.namespace, Pod: pod.name, UID: pod.uid,
-		Limits: record.LimitsOf(d.Disks), Weight: d.Weight, WeightFrom: d.WeightSource.Name,
-		Warnings: d.Warnings, Observed: observed,
+		Kind: kind, Namespace: pod.namespace, Pod: pod.name, UID: pod.uid,
+		Settings: kept(d.Settings), Disks: d.Disks, Warnings: d.Warnings, Observed: observed,
 	}
 	for _, s := range d.Skipped {
 		r.Skipped = append(r.Skipped, fmt.Sprintf("%q: %s", s.What, s.Reason))
 	}
-	if d.Weight != 0 && !p.weight.works.Load() {
+	if _, asked := d.Settings.Weight(); asked && !p.weight.works.Load() {
 		r.Warnings = append(slices.Clone(r.Warnings), weightIdle)
 	}
 	if d.SkippedMore > 0 {
@@ -244,11 +246,11 @@ func (p *Plugin) podTarget(pol *policy.Policy, v view, observed bool) *target {
 	if !pol.Writeback.Backstop {
 		granted = nil
 	}
-	total.Disks = withBackstop(total, granted)
+	total.Settings, total.Disks = withBackstop(total, granted)
 	if v.drained && len(v.strangers) == 0 {
 		// The pod's cgroup may go, and its limits would stay on the files that
 		// it owns: the next pod on its volumes would have them.
-		total.Disks, ended = nil, false
+		total.Settings, ended = total.Settings.Where(func(s policy.Setting) bool { return !s.Key.IsRate() }), false
 	}
 	if v.warned {
 		total.Warnings = append(total.Warnings, v.pod.request().Unmatched(record.WithEnded(v.seen, v.exits))...)
@@ -256,72 +258,53 @@ func (p *Plugin) podTarget(pol *policy.Policy, v view, observed bool) *target {
 	t := &target{cgroup: v.cgroup, partial: v.partial, ended: ended, record: p.newRecord(record.KindPod, v.pod, total, err, observed)}
 	t.record.Exits = v.exits
 	if !observed {
-		t.want, t.weight, t.granted = wanted(total), total.Weight, v.granted
+		t.want, t.granted = total.Settings, v.granted
 	}
 	return t
 }
 
-func withBackstop(total policy.Desired, granted []policy.Desired) []policy.DiskLimits {
-	known := map[blkio.Dev]policy.DiskLimits{}
+// withBackstop returns for each disk and key the lower of what pod-total asks for and what
+// the containers were granted together.
+func withBackstop(total policy.Desired, granted []policy.Desired) (policy.Settings, map[blkio.Dev]string) {
+	var all []policy.Settings
+	names := []map[blkio.Dev]string{}
 	for _, d := range granted {
-		for _, disk := range d.Disks {
-			known[disk.Disk.Dev] = policy.DiskLimits{Disk: disk.Disk}
-		}
+		all, names = append(all, d.Settings), append(names, d.Disks)
 	}
-	for _, disk := range total.Disks {
-		known[disk.Disk.Dev] = disk
-	}
-	var out []policy.DiskLimits
-	for _, m := range policy.MergePod(total, policy.Backstop(granted)) {
-		disk := known[m.Dev]
-		for k, rate := range m.Limits {
-			if rate != disk.Limits[k] {
-				disk.Sources[k] = policy.Source{Kind: policy.FromBackstop}
-			}
-		}
-		disk.Limits = m.Limits
-		out = append(out, disk)
-	}
-	return out
+	out := total.Settings.Lowest(policy.Backstop(all))
+	return out, policy.DiskNames(out, append(names, total.Disks)...)
 }
 
-func wanted(d policy.Desired) map[blkio.Dev]blkio.Limits {
-	out := make(map[blkio.Dev]blkio.Limits, len(d.Disks))
-	for _, disk := range d.Disks {
-		out[disk.Disk.Dev] = disk.Limits
-	}
-	return out
-}
-
-// readRecord reads what was recorded on the target's cgroup. Mostly it is what
-// should be there, which takes no decoding to see.
-func (t *target) readRecord(cg cgroupfs.Cgroup) (*record.Record, error) {
+// readRecord reads what was recorded on the target's cgroup, as a record and as it is
+// there. Mostly it is what should be there, which takes no decoding to see.
+func (t *target) readRecord(cg cgroupfs.Cgroup) (*record.Record, []byte, error) {
 	raw, err := record.ReadRaw(cg, t.record.Kind)
 	if err != nil || raw == nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// Made anew, not kept: a close look is rare, and 750 texts are 400 KB.
-	if !t.record.Empty() && bytes.Equal(raw, t.record.Marshal()) {
-		return &t.record, nil
+	if !t.record.Empty() {
+		if wanted, err := t.record.Marshal(t.room); err == nil && bytes.Equal(raw, wanted) {
+			return &t.record, raw, nil
+		}
 	}
-	return record.Trusted(cg, t.record.Kind, raw)
+	old, err := record.Trusted(cg, t.record.Kind, raw)
+	if old == nil {
+		raw = nil
+	}
+	return old, raw, err
 }
 
-// lifted are the limits that are to go where they are not wanted: what a record
-// says we wrote, and what the runtime has written back from the spec.
-func (c *change) lifted(old *record.Record, actual map[blkio.Dev]blkio.Limits) map[blkio.Dev]blkio.Limits {
-	if old == &c.target.record && !old.Observed && len(c.spec) == 0 {
-		return c.target.want
-	}
-	out := map[blkio.Dev]blkio.Limits{}
+// lifted returns the settings that are to go where they are not wanted: those of a record,
+// which we wrote, and what the runtime has written back from the spec.
+func (c *change) lifted(old *record.Record, actual blkio.Values) policy.Settings {
+	var out policy.Settings
 	if !old.Observed { // those were decided once, and never written
-		out = old.DevLimits()
+		out = old.Settings
 	}
 	for _, s := range c.spec {
-		if actual[s.Dev][s.Key] == s.From {
-			limits := out[s.Dev]
-			limits[s.Key] = s.From
-			out[s.Dev] = limits
+		if value := actual.At(s.Address); value.Amount == s.From {
+			out = out.Join(policy.Settings{{Value: value}})
 		}
 	}
 	return out

@@ -48,13 +48,8 @@ const weightIdle = "io.weight has no effect on this node: no disk has io.cost.qo
 
 // check takes out a weight that this kernel cannot hold.
 func (w *weightSupport) check(d *policy.Desired) error {
-	switch {
-	case d.Weight == 0:
-		return nil
-	case w.has():
+	if _, asked := d.Settings.Weight(); !asked || w.has() {
 		return nil
 	}
-	err := policy.NoIOWeight(*d)
-	d.Weight = 0
-	return err
+	return d.DropWeight()
 }

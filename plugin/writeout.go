@@ -16,28 +16,19 @@ import (
 // exitPlan is what is to be done when a container ends, as of the last look at it. What
 // has to be synced is found at its end, see findUnsynced: by then no caller waits.
 type exitPlan struct {
-	limits  map[blkio.Dev]blkio.Limits // on its cgroup, to be lifted
-	limited map[blkio.Dev]bool         // disks with a limit on writes, its own or the pod's
+	limits  policy.Settings    // of io.max of its cgroup, to be lifted
+	limited map[blkio.Dev]bool // disks with a limit on writes, its own or the pod's
 }
 
 // nothing reports whether no limit is on what the container writes.
 func (e *exitPlan) nothing() bool { return len(e.limited) == 0 }
 
-func exitPlanOf(own, pod map[blkio.Dev]blkio.Limits) exitPlan {
-	return exitPlan{limits: own, limited: writesLimited(own, pod)}
-}
-
-// writesLimited are the disks with a limit on writes in any of these.
-func writesLimited(of ...map[blkio.Dev]blkio.Limits) map[blkio.Dev]bool {
-	out := map[blkio.Dev]bool{}
-	for _, limits := range of {
-		for dev, l := range limits {
-			if limitsWrites(l) {
-				out[dev] = true
-			}
-		}
+func exitPlanOf(own, pod policy.Settings) exitPlan {
+	limited := map[blkio.Dev]bool{}
+	for _, s := range append(own.WriteLimits(), pod.WriteLimits()...) {
+		limited[s.Dev] = true
 	}
-	return out
+	return exitPlan{own.In(blkio.IOMax), limited}
 }
 
 // beyond is a mount of which not all was looked up: only what a target means is.
@@ -61,11 +52,6 @@ func beyondTargets(ctr *api.Container, facts *policy.Container) []beyond {
 		}
 	}
 	return out
-}
-
-func limitsWrites(l blkio.Limits) bool {
-	l = finite(l)
-	return l[blkio.Wbps] != blkio.Unset || l[blkio.Wiops] != blkio.Unset
 }
 
 // tidyPatience is what one pod's turn is waited for: with a disk that does not

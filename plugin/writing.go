@@ -8,17 +8,17 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
-func (c *change) write(lines []blkio.DevLimits) ([]blkio.DevLimits, error) {
-	written, err := writeLines(lines, c.cg.WriteIOMax, c.gone)
+func (c *change) write(lines []blkio.Line) ([]blkio.Line, error) {
+	written, err := writeLines(lines, c.cg.Write, c.gone)
 	c.hasGone = c.hasGone || len(written) < len(lines)
 	return written, err
 }
 
 // writeLines returns the lines without those for disks that have left: no I/O can reach
 // one, and the limit is written once the disk is back.
-func writeLines(lines []blkio.DevLimits, write func(blkio.DevLimits) error, gone func(blkio.Dev) bool) ([]blkio.DevLimits, error) {
+func writeLines(lines []blkio.Line, write func(blkio.Line) error, gone func(blkio.Dev) bool) ([]blkio.Line, error) {
 	var errs []error
-	var present []blkio.DevLimits
+	var present []blkio.Line
 	for _, l := range lines {
 		err := write(l)
 		if !errors.Is(err, blkio.ErrNoDevice) || !gone(l.Dev) {

@@ -1,84 +1,40 @@
 package policy
 
-import (
-	"slices"
-
-	"github.com/nri-blkio/nri-blkio/blkio"
-)
+import "github.com/nri-blkio/nri-blkio/blkio"
 
 // Backstop returns what the containers of a pod were granted together: per
 // disk and key the sum, where every container has a limit there. Where one has
-// none, or the kernel could not hold the sum, there is none for the pod. The
-// result is sorted by device, and nil if there is nothing to limit.
+// none, or the kernel could not hold the sum, there is none for the pod.
 //
-// Whoever owns a file's writeback inside the pod, the pod then cannot exceed
-// what was granted.
-func Backstop(containers []Desired) []blkio.DevLimits {
+// Whichever cgroup of the pod owns a file's writeback, the pod then cannot exceed
+// what was granted. What pod-total asks for holds where it is lower, see Settings.Lowest:
+// a pod-total of max does not lift the backstop.
+func Backstop(containers []Settings) Settings {
 	if len(containers) == 0 {
 		return nil
 	}
-	var out []blkio.DevLimits
-	for _, d := range containers[0].Disks {
-		var sum blkio.Limits
-		for k := range blkio.NumLimits {
-			sum[k] = sumOf(containers, d.Disk.Dev, k)
+	var out Settings
+	for _, s := range containers[0] {
+		if !s.Key.IsRate() {
+			continue // shares have no sum
 		}
-		if !sum.IsZero() {
-			out = append(out, blkio.DevLimits{Dev: d.Disk.Dev, Limits: sum})
+		if sum := sumOf(containers, s.Address); sum != blkio.Unset {
+			out = append(out, Setting{blkio.Value{Address: s.Address, Amount: sum}, Source{Kind: FromBackstop}})
 		}
 	}
-	sortByDev(out)
 	return out
 }
 
 // sumOf adds up one key of one disk; it is Unset where there is no finite sum.
-func sumOf(containers []Desired, dev blkio.Dev, k blkio.Key) blkio.Amount {
-	most := k.Most()
+func sumOf(containers []Settings, at blkio.Address) blkio.Amount {
+	most := at.Key.Most()
 	var sum blkio.Amount
-	for i := range containers {
-		rate := rateOf(&containers[i], dev, k)
-		if rate == blkio.Unset || rate > most || rate > most-sum {
+	for _, settings := range containers {
+		s, found := settings.Get(at)
+		if !found || s.Amount > most || s.Amount > most-sum {
 			return blkio.Unset
 		}
-		sum += rate
+		sum += s.Amount
 	}
 	return sum
-}
-
-func rateOf(d *Desired, dev blkio.Dev, k blkio.Key) blkio.Amount {
-	for i := range d.Disks {
-		if d.Disks[i].Disk.Dev == dev {
-			return d.Disks[i].Limits[k]
-		}
-	}
-	return blkio.Unset
-}
-
-// MergePod returns what to write to the pod's cgroup: per disk and key the
-// smaller of what pod-total asks for and the backstop, sorted by device. A
-// pod-total of max does not lift the backstop.
-func MergePod(total Desired, backstop []blkio.DevLimits) []blkio.DevLimits {
-	out := slices.Clone(backstop)
-	for i := range total.Disks {
-		d := &total.Disks[i]
-		if d.Limits.IsZero() {
-			continue
-		}
-		at := slices.IndexFunc(out, func(o blkio.DevLimits) bool { return o.Dev == d.Disk.Dev })
-		if at < 0 {
-			out = append(out, blkio.DevLimits{Dev: d.Disk.Dev, Limits: d.Limits})
-			continue
-		}
-		for k, rate := range d.Limits {
-			if have := out[at].Limits[k]; have == blkio.Unset || rate != blkio.Unset && rate < have {
-				out[at].Limits[k] = rate
-			}
-		}
-	}
-	sortByDev(out)
-	return out
-}
-
-func sortByDev(l []blkio.DevLimits) {
-	slices.SortFunc(l, func(a, b blkio.DevLimits) int { return a.Dev.Compare(b.Dev) })
 }

@@ -71,7 +71,7 @@ func TestTooMuch(t *testing.T) {
 			if r.Empty() || r.ContainerNames() != nil || r.Paths() != nil || r.Volumes() != nil || r.Star() || len(Default().Check(r)) != 1 || r.Unmatched(nil) != nil {
 				t.Errorf("%s: not a request of one error: %+v", tt.name, r)
 			}
-			if d, err := Default().PodTotal(r, pod()); err != nil || d.Disks != nil {
+			if d, err := Default().PodTotal(r, pod()); err != nil || d.Settings != nil {
 				t.Errorf("%s: pod-total: %v", tt.name, err)
 			}
 		}
@@ -178,11 +178,16 @@ func TestTargetsOfAllScopes(t *testing.T) {
 	}
 }
 
-func TestNoIOWeight(t *testing.T) {
-	err := NoIOWeight(Desired{Weight: 500, WeightSource: Source{Kind: FromAnnotation, Name: "weight.blkio.noderesource.dev/containers"}})
+func TestDropWeight(t *testing.T) {
+	limit := wbps(sda, 5)
+	d := Desired{Settings: NewSettings(limit, Setting{weight(500).Value, from("weight.blkio.noderesource.dev/containers", 0, "")})}
+	err := d.DropWeight()
 	const want = `nri-blkio: weight.blkio.noderesource.dev/containers: "500": this node's kernel has no io.weight (use limits, or a node whose kernel has CONFIG_BLK_CGROUP_IOCOST)`
 	if err.Error() != want || err.Kind != Unenforceable {
 		t.Errorf("got  %v\nwant %s", err, want)
+	}
+	if again := d.DropWeight(); again != nil || !slices.Equal(d.Settings, Settings{limit}) {
+		t.Errorf("left are %v, %v", d.Settings, again)
 	}
 }
 

@@ -64,8 +64,8 @@ func conflict(d blkio.Disk, k blkio.Key, c *cell, en *entry, rate blkio.Amount) 
 	const limit = maxQuoted - 15 // two of them, and the disk
 	return &problem{
 		"conflicting " + k.String() + " on disk " + d.Name + " " + d.Dev.String() + ": " +
-			quote(en.target.name(), limit) + " has " + formatRate(k, rate) + ", " +
-			quote(c.entry.target.name(), limit) + " in entry " + strconv.Itoa(c.entry.number) + " has " + formatRate(k, c.rate),
+			quote(en.target.name(), limit) + " has " + FormatAmount(k, rate) + ", " +
+			quote(c.entry.target.name(), limit) + " in entry " + strconv.Itoa(c.entry.number) + " has " + FormatAmount(k, c.rate),
 		"write one value for both",
 	}
 }
@@ -75,16 +75,21 @@ func (e *evaluation) desired() (Desired, error) {
 	d := e.out
 	slices.SortFunc(e.rows, func(a, b row) int { return a.disk.Dev.Compare(b.disk.Dev) })
 	if len(e.rows) > 0 {
-		d.Disks = make([]DiskLimits, len(e.rows))
+		d.Disks = make(map[blkio.Dev]string, len(e.rows))
 	}
 	for i := range e.rows {
-		d.Disks[i].Disk = e.rows[i].disk
+		disk := &e.rows[i].disk
+		d.Disks[disk.Dev] = disk.Name
 		for k, c := range e.rows[i].cells {
 			if c.entry != nil {
-				d.Disks[i].Limits[k] = c.rate
-				d.Disks[i].Sources[k] = c.limits.source(c.entry)
+				at := blkio.Address{Key: blkio.Key(k), Dev: disk.Dev}
+				d.Settings = append(d.Settings, Setting{blkio.Value{Address: at, Amount: c.rate}, c.limits.source(c.entry)})
 			}
 		}
+	}
+	if w := e.weight; w != nil { // the address after those of io.max
+		value := blkio.Value{Address: blkio.Address{Key: blkio.Weight}, Amount: blkio.Amount(w.value)}
+		d.Settings = append(d.Settings, Setting{value, Source{Kind: FromAnnotation, Name: w.key}})
 	}
 	d.Skipped, d.SkippedMore = e.skipped.kept, len(e.skipped.more)
 	for _, w := range e.warnings.kept {

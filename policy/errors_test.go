@@ -3,6 +3,8 @@ package policy
 import (
 	"strings"
 	"testing"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
 // entryErrors are the errors of one annotation of container db, without the
@@ -237,8 +239,8 @@ func TestWeightErrors(t *testing.T) {
 		"1" + strings.Repeat(" ", 64<<10): "the value is longer than 64 KiB",
 	} {
 		d, err := Default().Container(ParseRequest(map[string]string{key: value}), db())
-		if err == nil || err.Error() != "nri-blkio: "+key+": "+want || d.Weight != 0 {
-			t.Errorf("%.40q: weight %d,\n got %v\nwant %s", value, d.Weight, err, want)
+		if err == nil || err.Error() != "nri-blkio: "+key+": "+want || amount(d, blkio.Weight) != 0 {
+			t.Errorf("%.40q: weight %d,\n got %v\nwant %s", value, amount(d, blkio.Weight), err, want)
 		}
 	}
 }

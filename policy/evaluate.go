@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -34,7 +33,7 @@ func (p *Policy) Container(r *Request, c Container) (Desired, error) {
 	}
 	e.fail(p.check(r.total)...)
 	d, err := e.desired()
-	if !c.MemoryLimited && d.writeLimited() {
+	if !c.MemoryLimited && d.Settings.LimitWrites() {
 		p.guard(&d, &c)
 	}
 	return d, err
@@ -44,7 +43,10 @@ func (p *Policy) Container(r *Request, c Container) (Desired, error) {
 func (p *Policy) guard(d *Desired, c *Container) {
 	high := c.Guarded
 	if !c.Running {
-		d.MemoryHigh, high = p.Writeback.DirtyGuard, p.Writeback.DirtyGuard
+		if high = p.Writeback.DirtyGuard; high != 0 {
+			value := blkio.Value{Address: blkio.Address{Key: blkio.MemoryHigh}, Amount: blkio.Amount(high)}
+			d.Settings = d.Settings.Join(Settings{{value, Source{Kind: FromRule, Name: "writeback.dirtyGuard"}}})
+		}
 	}
 	if high == 0 {
 		d.Warnings = append(d.Warnings, noMemoryLimit)
@@ -92,12 +94,6 @@ func (d *Desired) warned(kind blkio.WarningKind) {
 	if !slices.Contains(d.WarningKinds, kind) {
 		d.WarningKinds = append(d.WarningKinds, kind)
 	}
-}
-
-func (d *Desired) writeLimited() bool {
-	return slices.ContainsFunc(d.Disks, func(l DiskLimits) bool {
-		return asks(blkio.Limits{blkio.Wbps: l.Limits[blkio.Wbps], blkio.Wiops: l.Limits[blkio.Wiops]})
-	})
 }
 
 // PodTotal decides what the containers of a pod may do together, from those
@@ -191,18 +187,24 @@ func (p *Policy) checkFloor(l *limitsRequest, en *entry) *Error {
 			continue
 		}
 		return l.error(en, Invalid, &problem{
-			key.String() + "=" + formatRate(key, rate) + " is under this node's floor",
-			"write at least " + formatRate(key, floor),
+			key.String() + "=" + FormatAmount(key, rate) + " is under this node's floor",
+			"write at least " + FormatAmount(key, floor),
 		})
 	}
 	return nil
 }
 
-// NoIOWeight is the error for a weight on a node whose kernel cannot hold any.
-func NoIOWeight(d Desired) *Error {
+// DropWeight takes out a weight on a node whose kernel cannot hold any, and returns the error
+// for it, or nil.
+func (d *Desired) DropWeight() *Error {
+	weight, asked := d.Settings.Weight()
+	if !asked {
+		return nil
+	}
+	d.Settings = d.Settings.Without(Settings{weight})
 	return &Error{
-		Annotation: d.WeightSource.Name,
-		Text:       strconv.FormatUint(uint64(d.Weight), 10),
+		Annotation: weight.Source.Name,
+		Text:       weight.Amount.String(),
 		Cause:      "this node's kernel has no io.weight",
 		Hint:       "use limits, or a node whose kernel has CONFIG_BLK_CGROUP_IOCOST",
 		Kind:       Unenforceable,

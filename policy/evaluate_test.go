@@ -67,14 +67,13 @@ func TestSources(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []DiskLimits{
-		{Disk: sda, Limits: blkio.Limits{blkio.Wbps: 1 << 20}, Sources: [4]Source{blkio.Wbps: from(keyDB, 1, "rootfs")}},
-		{Disk: sdb, Limits: blkio.Limits{blkio.Rbps: 1 << 20, blkio.Wbps: 2 << 20}, Sources: [4]Source{
-			blkio.Rbps: from(keyDB, 2, "/data/"+strings.Repeat("ü", 27)+"..."), blkio.Wbps: from(keyEach, 1, "*"),
-		}},
-		{Disk: sdc, Limits: blkio.Limits{blkio.Wbps: 2 << 20}, Sources: [4]Source{blkio.Wbps: from(keyEach, 1, "*")}},
+	want := Settings{
+		{set(sda, blkio.Wbps, 1<<20).Value, from(keyDB, 1, "rootfs")},
+		{set(sdb, blkio.Rbps, 1<<20).Value, from(keyDB, 2, "/data/"+strings.Repeat("ü", 27)+"...")},
+		{set(sdb, blkio.Wbps, 2<<20).Value, from(keyEach, 1, "*")},
+		{set(sdc, blkio.Wbps, 2<<20).Value, from(keyEach, 1, "*")},
 	}
-	if diff := cmp.Diff(want, d.Disks); diff != "" {
+	if diff := cmp.Diff(want, d.Settings); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
@@ -176,15 +175,15 @@ func TestWeight(t *testing.T) {
 	r := ParseRequest(map[string]string{key + "container.db": " 500\n", key + "containers": "50", key + "pod-total": "10000"})
 	p := Default()
 	p.Bounds.MaxWeight = 10000
-	for name, want := range map[string]uint32{"db": 500, "web": 50} {
+	for name, want := range map[string]blkio.Amount{"db": 500, "web": 50} {
 		d, err := p.Container(r, Container{Name: name, Rootfs: on(sda)})
-		if err != nil || d.Weight != want {
-			t.Errorf("%s: %d, %v, want %d", name, d.Weight, err, want)
+		if err != nil || amount(d, blkio.Weight) != want {
+			t.Errorf("%s: %d, %v, want %d", name, amount(d, blkio.Weight), err, want)
 		}
 	}
 	d, err := p.PodTotal(r, []Container{db()})
-	if err != nil || d.Weight != 10000 || d.WeightSource.Name != key+"pod-total" {
-		t.Errorf("pod-total: %d from %v, %v", d.Weight, d.WeightSource, err)
+	if w, _ := d.Settings.Weight(); err != nil || w.Amount != 10000 || w.Source != (Source{Kind: FromAnnotation, Name: key + "pod-total"}) {
+		t.Errorf("pod-total: %d from %v, %v", w.Amount, w.Source, err)
 	}
 }
 
@@ -214,8 +213,8 @@ func TestBestEffort(t *testing.T) {
 	if diff := cmp.Diff([]string{"sda wbps=1048576", "sdb wbps=3145728", "sdc rbps=1048576"}, limits(d)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if d.Weight != 7 {
-		t.Errorf("weight %d, not the one of containers", d.Weight)
+	if amount(d, blkio.Weight) != 7 {
+		t.Errorf("weight %d, not the one of containers", amount(d, blkio.Weight))
 	}
 
 	// Of a conflict the lower value holds, whichever comes first.
@@ -281,7 +280,7 @@ func TestDirtyGuard(t *testing.T) {
 		name             string
 		limited, running bool
 		request          *Request
-		want             uint64
+		want             blkio.Amount
 		kind             blkio.WarningKind
 	}{
 		{"created", false, false, request, 64 << 20, Guarded},
@@ -292,8 +291,8 @@ func TestDirtyGuard(t *testing.T) {
 		c := db()
 		c.MemoryLimited, c.Running, c.Mounts = tt.limited, tt.running, []Mount{mount("/b", on(sdb))}
 		d, err := p.Container(tt.request, c)
-		if err != nil || d.MemoryHigh != tt.want || (tt.kind == "") != (len(d.Warnings) == 0) || tt.kind != "" && !slices.Contains(d.WarningKinds, tt.kind) {
-			t.Errorf("%s: memory.high %d, %q %v, %v", tt.name, d.MemoryHigh, d.Warnings, d.WarningKinds, err)
+		if err != nil || amount(d, blkio.MemoryHigh) != tt.want || (tt.kind == "") != (len(d.Warnings) == 0) || tt.kind != "" && !slices.Contains(d.WarningKinds, tt.kind) {
+			t.Errorf("%s: memory.high %d, %q %v, %v", tt.name, amount(d, blkio.MemoryHigh), d.Warnings, d.WarningKinds, err)
 		}
 	}
 }

@@ -21,6 +21,7 @@ const (
 type evaluation struct {
 	policy   *Policy
 	rows     []row
+	weight   *weightRequest // nil for none
 	out      Desired
 	skipped  distinct[Skipped]
 	warnings distinct[warning]
@@ -58,8 +59,8 @@ func (e *evaluation) request(q *request, cs []Container, s scope) {
 	e.fail(q.errors()...)
 	if err := e.policy.checkWeight(q.weight); err != nil {
 		e.fail(err)
-	} else if w := q.weight; w != nil && w.value != 0 && e.out.Weight == 0 {
-		e.out.Weight, e.out.WeightSource = w.value, Source{Kind: FromAnnotation, Name: w.key}
+	} else if w := q.weight; w != nil && w.value != 0 && e.weight == nil {
+		e.weight = w
 	}
 	if q.limits == nil {
 		return

@@ -48,21 +48,18 @@ func FuzzParseRequest(f *testing.F) {
 
 func checkDesired(t *testing.T, p *Policy, d Desired) {
 	t.Helper()
-	if int(d.Weight) > p.Bounds.MaxWeight {
-		t.Errorf("weight %d", d.Weight)
+	if int(amount(d, blkio.Weight)) > p.Bounds.MaxWeight {
+		t.Errorf("weight %d", amount(d, blkio.Weight))
 	}
-	for _, disk := range d.Disks {
-		if disk.Limits.IsZero() {
-			t.Errorf("%s without limits", disk.Disk.Name)
+	for i, x := range d.Settings {
+		if i > 0 && d.Settings[i-1].Compare(x.Address) >= 0 {
+			t.Errorf("%+v is not after %+v", x.Address, d.Settings[i-1].Address)
 		}
-		for k, rate := range disk.Limits {
-			key := blkio.Key(k)
-			if rate != blkio.Unset && rate != blkio.Max && (rate < p.Floors.of(key) || rate > key.Most()) {
-				t.Errorf("%s %s=%d is out of bounds", disk.Disk.Name, key, rate)
-			}
-			if (rate == blkio.Unset) != (disk.Sources[k] == Source{}) {
-				t.Errorf("%s %s=%d from %v", disk.Disk.Name, key, rate, disk.Sources[k])
-			}
+		if x.Source == (Source{}) || x.Key.IsRate() && d.Disks[x.Dev] == "" {
+			t.Errorf("%+v from %v, disks %v", x.Value, x.Source, d.Disks)
+		}
+		if x.Key.IsRate() && x.Amount != blkio.Max && (x.Amount < p.Floors.of(x.Key) || x.Amount > x.Key.Most()) {
+			t.Errorf("%+v is out of bounds", x.Value)
 		}
 	}
 }
@@ -87,8 +84,8 @@ func FuzzRate(f *testing.F) {
 			checkLine(t, (&Error{Annotation: keyDB, Entry: 1, Text: s, Cause: p.cause, Hint: p.hint}).Error())
 			return
 		}
-		if back, p := parseRate(k, formatRate(k, rate)); p != nil || back != rate {
-			t.Errorf("%q is %d, written %s, which is %d", s, rate, formatRate(k, rate), back)
+		if back, p := parseRate(k, FormatAmount(k, rate)); p != nil || back != rate {
+			t.Errorf("%q is %d, written %s, which is %d", s, rate, FormatAmount(k, rate), back)
 		}
 		if rate == blkio.Max {
 			if s != "max" {

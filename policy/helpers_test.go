@@ -2,6 +2,7 @@ package policy
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -58,10 +59,16 @@ func db() Container {
 // limits turns a Desired into what is easy to compare: "sdb wbps=2".
 func limits(d Desired) []string {
 	var out []string
-	for _, disk := range d.Disks {
-		out = append(out, disk.Disk.Name+" "+disk.Limits.String())
+	for _, l := range d.Settings.In(blkio.IOMax).Lines() {
+		out = append(out, strings.Replace(l.Text, l.Dev.String(), d.Disks[l.Dev], 1))
 	}
 	return out
+}
+
+// amount returns the amount of a key without a device, 0 for none.
+func amount(d Desired, k blkio.Key) blkio.Amount {
+	s, _ := d.Settings.Get(blkio.Address{Key: k})
+	return s.Amount
 }
 
 func asError(t *testing.T, err error) *Error {

@@ -217,10 +217,10 @@ func example(k blkio.Key) string {
 	return "2k"
 }
 
-// formatRate is the inverse of parseRate, in the shortest exact form: 64Ki,
-// 50M, 2k.
-func formatRate(k blkio.Key, r blkio.Amount) string {
-	if r == blkio.Max || r == blkio.Unset {
+// FormatAmount formats an amount as annotations have it, in the shortest exact form: 64Ki,
+// 50M, 2k, max, and 500 for a share.
+func FormatAmount(k blkio.Key, r blkio.Amount) string {
+	if r == blkio.Max || r == blkio.Unset || k.IsShare() {
 		return r.String()
 	}
 	best := r.String()

@@ -57,12 +57,14 @@ func (s Settings) WriteLimits() Settings {
 	return s.Where(func(x Setting) bool { return x.LimitsWrites() })
 }
 
-// LimitWrites reports whether writes to one of these disks are limited, or without disks to
-// any.
-func (s Settings) LimitWrites(disks ...blkio.Dev) bool {
-	return slices.ContainsFunc(s, func(x Setting) bool {
-		return x.LimitsWrites() && (len(disks) == 0 || slices.Contains(disks, x.Dev))
-	})
+// LimitWrites reports whether writes to a disk are limited.
+func (s Settings) LimitWrites() bool {
+	return slices.ContainsFunc(s, func(x Setting) bool { return x.LimitsWrites() })
+}
+
+// LimitWritesTo reports whether writes to one of these disks are limited.
+func (s Settings) LimitWritesTo(disks []blkio.Dev) bool {
+	return slices.ContainsFunc(s, func(x Setting) bool { return x.LimitsWrites() && slices.Contains(disks, x.Dev) })
 }
 
 // Removals returns the settings that remove all of s.
@@ -92,6 +94,32 @@ func (s Settings) Lowest(o Settings) Settings {
 	for i, x := range out {
 		if y, found := o.Get(x.Address); found && y.Amount < x.Amount {
 			out[i] = y
+		}
+	}
+	return out
+}
+
+// DiskNames returns the names of the disks of s, which are in any of these.
+func DiskNames(s Settings, in ...map[blkio.Dev]string) map[blkio.Dev]string {
+	out := map[blkio.Dev]string{}
+	for _, x := range s {
+		for _, names := range in {
+			if name, found := names[x.Dev]; found {
+				out[x.Dev] = name
+			}
+		}
+	}
+	return out
+}
+
+// DevLimits returns the settings of io.max by device.
+func (s Settings) DevLimits() map[blkio.Dev]blkio.Limits {
+	out := map[blkio.Dev]blkio.Limits{}
+	for _, x := range s {
+		if x.Key < blkio.NumLimits {
+			limits := out[x.Dev]
+			limits[x.Key] = x.Amount
+			out[x.Dev] = limits
 		}
 	}
 	return out

@@ -65,8 +65,11 @@ func TestWriteLimits(t *testing.T) {
 			if got := tt.in.LimitWrites(); got != tt.any {
 				t.Errorf("any: %v", got)
 			}
-			if got := tt.in.LimitWrites(sdb.Dev, sdc.Dev); got != tt.onSDB {
+			if got := tt.in.LimitWritesTo([]blkio.Dev{sdb.Dev, sdc.Dev}); got != tt.onSDB {
 				t.Errorf("on sdb: %v", got)
+			}
+			if tt.in.LimitWritesTo(nil) {
+				t.Error("on no disk")
 			}
 			if got := text(tt.in.WriteLimits()); got != tt.lines {
 				t.Errorf("%s, want %s", got, tt.lines)
@@ -182,8 +185,7 @@ func TestDiffConverges(t *testing.T) {
 	for range 2000 {
 		want, recorded := random(), random()
 		actual := values(random()...)
-		before := values()
-		maps.Copy(before, actual)
+		before := maps.Clone(actual)
 		raise, lower := Diff(want, recorded, actual)
 		for _, s := range append(append(Settings{}, raise...), lower...) {
 			actual[s.Address] = s.Amount

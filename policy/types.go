@@ -49,13 +49,6 @@ type Below struct {
 	Backing blkio.Backing
 }
 
-// DiskLimits are the desired limits of one disk, each with its source.
-type DiskLimits struct {
-	Disk    blkio.Disk
-	Limits  blkio.Limits
-	Sources [blkio.NumLimits]Source // of the keys that are set
-}
-
 // Skipped is a target that was asked for and cannot be limited, though that
 // is no error: a "*" that met a tmpfs, a default for a mount that is not there.
 type Skipped struct {
@@ -66,13 +59,12 @@ type Skipped struct {
 
 // Desired is the outcome for one cgroup.
 type Desired struct {
-	Disks        []DiskLimits // sorted by device number
-	Weight       uint32       // io.weight 1..10000, 0 where none is asked
-	WeightSource Source
-	MemoryHigh   uint64              // memory.high in bytes, 0 for none; see Writeback.DirtyGuard
-	Skipped      []Skipped           // the first 16, without duplicates
-	SkippedMore  int                 // how many there are beyond those
-	Warnings     []string            // the first 16, sorted, without duplicates; then "and N more"
-	WarningKinds []blkio.WarningKind // of all warnings, without duplicates, in any order
-	Errors       []*Error            // all that is wrong, in order; see Policy.Container
+	// Settings has memory.high only at the creation of a container, see Writeback.DirtyGuard.
+	Settings     Settings
+	Disks        map[blkio.Dev]string // the kernel's names of the disks that have settings
+	Skipped      []Skipped            // the first 16, without duplicates
+	SkippedMore  int                  // how many there are beyond those
+	Warnings     []string             // the first 16, sorted, without duplicates; then "and N more"
+	WarningKinds []blkio.WarningKind  // of all warnings, without duplicates, in any order
+	Errors       []*Error             // all that is wrong, in order; see Policy.Container
 }

@@ -61,7 +61,7 @@ func TestVolumeIsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(from(keyDB, 1, "@data"), d.Disks[0].Sources[1]); diff != "" {
+	if diff := cmp.Diff(from(keyDB, 1, "@data"), d.Settings[0].Source); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	want := []Skipped{

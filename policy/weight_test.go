@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
 const keyWeight = "weight.blkio.noderesource.dev/"
@@ -15,7 +17,7 @@ func TestWeightBound(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		policy, scope, value string
-		want                 uint32
+		want                 blkio.Amount
 		err                  string
 	}{
 		{"", "container.db", "100", 100, ""},
@@ -44,8 +46,8 @@ func TestWeightBound(t *testing.T) {
 		if err != nil {
 			got = err.Error()
 		}
-		if diff := cmp.Diff(tt.err, got); diff != "" || d.Weight != tt.want {
-			t.Errorf("%q, %s %s: weight %d, want %d, -want +got:\n%s", tt.policy, tt.scope, tt.value, d.Weight, tt.want, diff)
+		if diff := cmp.Diff(tt.err, got); diff != "" || amount(d, blkio.Weight) != tt.want {
+			t.Errorf("%q, %s %s: weight %d, want %d, -want +got:\n%s", tt.policy, tt.scope, tt.value, amount(d, blkio.Weight), tt.want, diff)
 		}
 		if errs := p.Check(r); (len(errs) > 0) != (tt.err != "") {
 			t.Errorf("%s %s: without a container: %v", tt.scope, tt.value, errs)
@@ -57,8 +59,8 @@ func TestWeightBound(t *testing.T) {
 func TestWeightBoundBestEffort(t *testing.T) {
 	r := ParseRequest(map[string]string{keyWeight + "container.db": "500", keyWeight + "containers": "50"})
 	d, err := Default().Container(r, db())
-	if err == nil || d.Weight != 50 {
-		t.Errorf("weight %d, %v, want 50 beside an error", d.Weight, err)
+	if err == nil || amount(d, blkio.Weight) != 50 {
+		t.Errorf("weight %d, %v, want 50 beside an error", amount(d, blkio.Weight), err)
 	}
 }
 

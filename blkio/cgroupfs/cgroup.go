@@ -36,17 +36,22 @@ func (c Cgroup) Exists() bool {
 	return ok || err != nil
 }
 
+// ReadValues reads the values of a control file, see blkio.ParseValues.
+func (c Cgroup) ReadValues(file string) (blkio.Values, error) {
+	return readCgroup(c, file, func(text string) (blkio.Values, error) { return blkio.ParseValues(file, text) })
+}
+
 // ReadIOMax reads the limits of each device that has one.
 func (c Cgroup) ReadIOMax() (map[blkio.Dev]blkio.Limits, error) {
 	return readCgroup(c, "io.max", blkio.ParseIOMax)
 }
 
-// ReadIOMaxText reads io.max as the kernel gives it: to see, without parsing,
+// ReadText reads a control file as the kernel gives it: to see, without parsing,
 // that it is what it was. It uses buf if that is long enough.
-func (c Cgroup) ReadIOMaxText(buf []byte) ([]byte, error) {
-	data, err := c.h.readInto(buf, c.path+"/io.max")
+func (c Cgroup) ReadText(file string, buf []byte) ([]byte, error) {
+	data, err := c.h.readInto(buf, c.path+"/"+file)
 	if err != nil {
-		return nil, c.fileError("read", "io.max", "", err)
+		return nil, c.fileError("read", file, "", err)
 	}
 	return data, nil
 }
@@ -102,6 +107,10 @@ func readCgroup[T any](c Cgroup, name string, parse func(string) (T, error)) (T,
 	}
 	return v, nil
 }
+
+// Write writes one line to its control file. It is all or nothing, and ErrNoDevice
+// if the number is of no whole disk.
+func (c Cgroup) Write(l blkio.Line) error { return c.write(l.File, l.Text) }
 
 // WriteIOMax sets the limits of one device. Keys that are Unset keep their
 // value; nothing is written if all are. It is all or nothing, and ErrNoDevice

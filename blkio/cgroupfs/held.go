@@ -56,11 +56,11 @@ func (h *Held) Close() {
 	}
 }
 
-// Lift sets limits, in the cgroups below too. ErrGone is a race that was lost.
-func (h *Held) Lift(lines []blkio.DevLimits) error {
+// Lift writes lines of io.max, in the cgroups below too. ErrGone is a race that was lost.
+func (h *Held) Lift(lines []blkio.Line) error {
 	var errs []error
 	for _, l := range lines {
-		text := l.String()
+		text := l.Text
 		for i, fd := range h.ioMax {
 			_, err := ignoreEINTR(func() (int, error) { return unix.Pwrite(fd, []byte(text), 0) })
 			// crun's own cgroup goes together with its processes. Nothing

@@ -6,14 +6,13 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Replacement is one value of io.max and what is to be there instead.
+// Replacement is one value of a control file and what is to be there instead.
 type Replacement struct {
-	Dev      blkio.Dev
-	Key      blkio.Key
+	blkio.Address
 	From, To blkio.Amount
 }
 
-// ReplaceIOMaxBelow replaces values in the cgroups right below c. crun, with
+// ReplaceIOMaxBelow replaces values of io.max in the cgroups right below c. crun, with
 // the systemd driver, has a container's processes in a cgroup of their own below
 // the container's, and the limits of the OCI spec there: the lowest on the way
 // holds. Values that differ from what is to be replaced are left alone, since a
@@ -30,10 +29,10 @@ func (c Cgroup) ReplaceIOMaxBelow(replacements []Replacement) error {
 			continue // no io controller there, so no limits; or it has gone
 		}
 		for _, r := range replacements {
-			if actual[r.Dev][r.Key] == r.From {
-				line := blkio.DevLimits{Dev: r.Dev}
-				line.Limits[r.Key] = r.To
-				errs = append(errs, child.WriteIOMax(line))
+			if r.File() == blkio.IOMax && actual[r.Dev][r.Key] == r.From {
+				for _, line := range blkio.Lines([]blkio.Value{{Address: r.Address, Amount: r.To}}) {
+					errs = append(errs, child.Write(line))
+				}
 			}
 		}
 	}

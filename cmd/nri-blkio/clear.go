@@ -155,7 +155,7 @@ func unrecordedPods(tree *cgroupfs.Hierarchy, records []recorded) []recorded {
 		}
 		seen[parent] = true
 		out = append(out, recorded{tree.Cgroup(parent), &record.Record{
-			Version: r.record.Version, Kind: record.KindPod,
+			Kind:      record.KindPod,
 			Namespace: r.record.Namespace, Pod: r.record.Pod, UID: r.record.UID,
 		}})
 	}
@@ -215,30 +215,21 @@ func (c *clearer) clear(r recorded) error {
 // lift takes the limits and the weight of a record off.
 func (c *clearer) lift(r recorded) error {
 	var errs []error
-	for _, line := range lifted(r.record) {
+	for _, line := range r.record.Settings.Removals().Lines() {
 		var err error
 		if !c.dryRun {
-			err = r.cgroup.WriteIOMax(line)
+			err = r.cgroup.Write(line)
 		}
 		switch {
 		case errors.Is(err, blkio.ErrNoDevice): // the disk is gone, and its limits with it
 		case err != nil:
 			errs = append(errs, err)
 		default:
-			c.say(r, "write io.max %q", line.String())
+			c.say(r, "write %s %q", line.File, line.Text)
 		}
 	}
 	if !c.dryRun && r.record.Kind == record.KindContainer {
 		errs = append(errs, r.cgroup.ReplaceIOMaxBelow(liftedBelow(r.record)))
-	}
-	if r.record.Weight != 0 {
-		var err error
-		if !c.dryRun {
-			err = r.cgroup.WriteIOWeight(blkio.DefaultWeight)
-		}
-		if errs = append(errs, err); err == nil {
-			c.say(r, "write io.weight %d", blkio.DefaultWeight)
-		}
 	}
 	return errors.Join(errs...)
 }
@@ -284,27 +275,10 @@ func (c *clearer) mark(r recorded, cleared bool) error {
 // container's.
 func liftedBelow(r *record.Record) []cgroupfs.Replacement {
 	var out []cgroupfs.Replacement
-	for dev, limits := range r.DevLimits() {
-		for k, rate := range limits {
-			if rate != blkio.Unset && rate != blkio.Max {
-				out = append(out, cgroupfs.Replacement{Dev: dev, Key: blkio.Key(k), From: rate, To: blkio.Max})
-			}
+	for _, s := range r.Settings {
+		if s.IsLimit() {
+			out = append(out, cgroupfs.Replacement{Address: s.Address, From: s.Amount, To: s.Removal().Amount})
 		}
 	}
-	return out
-}
-
-// lifted are the writes that take a record's limits off.
-func lifted(r *record.Record) []blkio.DevLimits {
-	var out []blkio.DevLimits
-	for dev, limits := range r.DevLimits() {
-		for k, rate := range limits {
-			if rate != blkio.Unset {
-				limits[k] = blkio.Max
-			}
-		}
-		out = append(out, blkio.DevLimits{Dev: dev, Limits: limits})
-	}
-	slices.SortFunc(out, func(a, b blkio.DevLimits) int { return a.Dev.Compare(b.Dev) })
 	return out
 }

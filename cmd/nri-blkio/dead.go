@@ -14,6 +14,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // deadRow is a cgroup that is gone and has data to write to one disk.
@@ -118,12 +119,12 @@ func endedContainers(records []recorded) map[uint64]ended {
 func (f *deadFinder) limited() map[blkio.Dev]bool {
 	out := map[blkio.Dev]bool{}
 	for _, r := range f.records {
-		for dev := range r.record.DevLimits() {
-			out[dev] = true
+		for _, s := range r.record.Settings.In(blkio.IOMax) {
+			out[s.Dev] = true
 		}
 		for _, e := range r.record.Exits {
-			for dev := range e.DevLimits() {
-				out[dev] = true
+			for _, s := range e.Limits {
+				out[s.Dev] = true
 			}
 		}
 	}
@@ -192,14 +193,12 @@ func (e *ended) row(dev blkio.Dev, oneDisk bool) deadRow {
 	}
 	limits := e.limits()
 	if oneDisk {
-		row.DrainsAt = cmp.Or(writeLimits(limits[dev]), noLimit)
+		row.DrainsAt = cmp.Or(drainRate(limits, dev), noLimit)
 		return row
 	}
 	var each []string
-	for _, d := range slices.SortedFunc(maps.Keys(limits), blkio.Dev.Compare) {
-		if text := writeLimits(limits[d]); text != "" {
-			each = append(each, d.String()+" "+text)
-		}
+	for _, l := range limits.Lines() {
+		each = append(each, l.Dev.String()+" "+drainRate(limits, l.Dev))
 	}
 	row.DrainsAt = cmp.Or(strings.Join(each, "; "), noLimit)
 	return row
@@ -207,32 +206,19 @@ func (e *ended) row(dev blkio.Dev, oneDisk bool) deadRow {
 
 // limits are those on writes: the smaller ones of what the container had for ever,
 // and what its pod has.
-func (e *ended) limits() map[blkio.Dev]blkio.Limits {
-	out := e.exit.DevLimits()
-	if out == nil {
-		out = map[blkio.Dev]blkio.Limits{}
-	}
+func (e *ended) limits() policy.Settings {
 	if e.pod.Observed || e.pod.Cleared {
-		return out
+		return e.exit.Limits.WriteLimits()
 	}
-	for dev, of := range e.pod.DevLimits() {
-		for _, k := range []blkio.Key{blkio.Wbps, blkio.Wiops} {
-			limits := out[dev]
-			if of[k] != blkio.Unset && (limits[k] == blkio.Unset || of[k] < limits[k]) {
-				limits[k] = of[k]
-				out[dev] = limits
-			}
-		}
-	}
-	return out
+	return e.exit.Limits.Lowest(e.pod.Settings).WriteLimits()
 }
 
-// writeLimits formats those on writes, "wbps=512Ki"; "" where there is none.
-func writeLimits(limits blkio.Limits) string {
+// drainRate formats the limits of one disk, "wbps=512Ki"; "" where there is none.
+func drainRate(limits policy.Settings, dev blkio.Dev) string {
 	var out []string
-	for _, k := range []blkio.Key{blkio.Wbps, blkio.Wiops} {
-		if rate := limits[k]; rate != blkio.Unset && rate != blkio.Max {
-			out = append(out, k.String()+"="+formatRate(k, rate))
+	for _, s := range limits {
+		if s.Dev == dev {
+			out = append(out, s.Key.String()+"="+policy.FormatAmount(s.Key, s.Amount))
 		}
 	}
 	return strings.Join(out, " ")

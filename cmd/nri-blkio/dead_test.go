@@ -14,6 +14,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // deadPod is a pod's cgroup with a living container, as files.
@@ -30,7 +31,7 @@ func deadPod(t *testing.T, files map[string]string, exits ...record.Exit) (deadF
 	t.Cleanup(func() { tree.Close() })
 	record := &record.Record{
 		Kind: record.KindPod, Namespace: "prod", Pod: "db-0", UID: "1", Exits: exits,
-		Limits: []record.Limit{{Dev: "8:0", Disk: "sda", Key: "wbps", Rate: 4 << 20}, {Dev: "8:0", Disk: "sda", Key: "rbps", Rate: 1}},
+		Settings: policy.NewSettings(asked(blkio.Wbps, blkio.Dev{Major: 8}, 4<<20), asked(blkio.Rbps, blkio.Dev{Major: 8}, 1)),
 	}
 	return deadFinder{
 		tree: tree, debugfs: fstest.MapFS{}, records: []recorded{{tree.Cgroup("pod"), record}},
@@ -53,7 +54,11 @@ func put(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-func exit(name string, id uint64, limits ...string) record.Exit {
+func asked(key blkio.Key, dev blkio.Dev, amount blkio.Amount) policy.Setting {
+	return policy.Setting{Value: blkio.Value{Address: blkio.Address{Key: key, Dev: dev}, Amount: amount}}
+}
+
+func exit(name string, id uint64, limits ...policy.Setting) record.Exit {
 	return record.Exit{Container: name, CgroupIDs: []uint64{id}, Limits: limits, At: time.Unix(1e9, 0)}
 }
 
@@ -68,6 +73,7 @@ func TestDeadListed(t *testing.T) {
 		}
 	}
 	nobody := deadRow{Pod: unknownPod, CgroupID: deadID, Disk: "sda", Dev: "8:0", DrainsAt: unknownRate, Left: 9 * mib}
+	sda, sdb := blkio.Dev{Major: 8}, blkio.Dev{Major: 8, Minor: 16}
 	tests := map[string]struct {
 		exits  []record.Exit
 		bdi    string
@@ -75,19 +81,18 @@ func TestDeadListed(t *testing.T) {
 		stat   cgroupfs.WritebackStat
 		want   []deadRow
 	}{
-		"own limit":         {exits: []record.Exit{exit("a", deadID, "8:0 wbps=524288 wiops=100")}, want: []deadRow{known(deadID, "a", "sda", "8:0", "wbps=512Ki wiops=100")}},
+		"own limit":         {exits: []record.Exit{exit("a", deadID, asked(blkio.Wbps, sda, 512<<10), asked(blkio.Wiops, sda, 100))}, want: []deadRow{known(deadID, "a", "sda", "8:0", "wbps=512Ki wiops=100")}},
 		"lifted: the pod's": {exits: []record.Exit{exit("a", deadID)}, want: []deadRow{known(deadID, "a", "sda", "8:0", "wbps=4Mi")}},
-		"above the pod's":   {exits: []record.Exit{exit("a", deadID, "8:0 wbps=8388608")}, want: []deadRow{known(deadID, "a", "sda", "8:0", "wbps=4Mi")}},
+		"above the pod's":   {exits: []record.Exit{exit("a", deadID, asked(blkio.Wbps, sda, 8<<20))}, want: []deadRow{known(deadID, "a", "sda", "8:0", "wbps=4Mi")}},
 		"another disk":      {exits: []record.Exit{exit("a", deadID)}, bdi: "8:16", want: []deadRow{known(deadID, "a", "", "8:16", noLimit)}},
 		"a btrfs": {
-			exits: []record.Exit{exit("a", deadID, "8:16 wiops=9")}, bdi: "btrfs-1",
+			exits: []record.Exit{exit("a", deadID, asked(blkio.Wiops, sdb, 9))}, bdi: "btrfs-1",
 			want: []deadRow{known(deadID, "a", "btrfs-1", "", "8:0 wbps=4Mi; 8:16 wiops=9")},
 		},
 		"pod cleared": {
 			exits: []record.Exit{exit("a", deadID)}, change: func(f *deadFinder, _ string) { f.records[0].record.Cleared = true },
 			want: []deadRow{known(deadID, "a", "sda", "8:0", noLimit)},
 		},
-		"a later program's limits": {exits: []record.Exit{exit("a", deadID, "what")}, want: []deadRow{known(deadID, "a", "sda", "8:0", "wbps=4Mi")}},
 		"nobody's":                 {want: []deadRow{nobody}},
 		"nobody's, other disk":     {bdi: "8:16"},
 		"nobody's, one pod asked":  {change: func(f *deadFinder, _ string) { f.everyPod = false }},
@@ -152,7 +157,7 @@ func TestDeadInferred(t *testing.T) {
 			DrainsAt: at, Measured: measured, Left: left, Since: since,
 		}
 	}
-	slow := exit("slow", deadID, "8:0 wbps=524288")
+	slow := exit("slow", deadID, asked(blkio.Wbps, blkio.Dev{Major: 8}, 512<<10))
 	lifted := exit("lifted", deadID+1)
 	tests := map[string]struct {
 		files, later map[string]string
@@ -225,7 +230,7 @@ func TestDeadOfTwoDisks(t *testing.T) {
 	f, _ := deadPod(t, map[string]string{
 		"pod/cgroup.stat": "nr_dying_descendants 1\n", "pod/memory.stat": "file_dirty 8388608\nfile_writeback 0\n",
 		"pod/c/memory.stat": "file_dirty 0\nfile_writeback 0\n",
-	}, exit("a", deadID, "8:16 wbps=65536"))
+	}, exit("a", deadID, asked(blkio.Wbps, blkio.Dev{Major: 8, Minor: 16}, 64<<10)))
 	f.wait = func() time.Duration { return time.Second }
 	got := f.find().rows
 	if len(got) != 1 || got[0].Disk != "" || got[0].DrainsAt != "8:0 wbps=4Mi; 8:16 wbps=64Ki" || got[0].Left != 8<<20 {

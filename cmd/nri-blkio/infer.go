@@ -9,6 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // Without wb_stats the kernel tells of no dead cgroup by itself, but its counters
@@ -115,10 +116,14 @@ func likeliest(exits []record.Exit) *record.Exit {
 	return &exits[len(exits)-1]
 }
 
-func soleDev(limits map[blkio.Dev]blkio.Limits) (dev blkio.Dev, one bool) {
-	for dev = range limits {
+func soleDev(limits policy.Settings) (dev blkio.Dev, one bool) {
+	for _, s := range limits {
+		if one && s.Dev != dev {
+			return dev, false
+		}
+		dev, one = s.Dev, true
 	}
-	return dev, len(limits) == 1
+	return dev, one
 }
 
 // unwritten is what is charged to the pod and to none of its living children. It

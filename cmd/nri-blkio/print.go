@@ -13,9 +13,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/api/resource"
-
-	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
 // safe makes a tenant's or a disk's text harmless on a terminal: text with
@@ -83,20 +80,6 @@ func (t *table) flush() error { return t.w.Flush() }
 func notes(out io.Writer, prefix string, lines []string) {
 	for _, l := range lines {
 		fmt.Fprintf(out, "%s: %s\n", prefix, oneLine(l))
-	}
-}
-
-// formatRate shows a rate as one writes it in an annotation: 50Mi, 2k, max.
-func formatRate(k blkio.Key, r blkio.Amount) string {
-	switch {
-	case r == blkio.Unset:
-		return ""
-	case r == blkio.Max || r > 1<<62:
-		return r.String()
-	case k.IsBytes():
-		return resource.NewQuantity(int64(r), resource.BinarySI).String()
-	default:
-		return resource.NewQuantity(int64(r), resource.DecimalSI).String()
 	}
 }
 

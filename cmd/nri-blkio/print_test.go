@@ -9,8 +9,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
 func TestSafe(t *testing.T) {
@@ -84,27 +82,6 @@ func FuzzSafe(f *testing.F) {
 			}
 		}
 	})
-}
-
-func TestFormatRate(t *testing.T) {
-	tests := []struct {
-		key  blkio.Key
-		rate blkio.Amount
-		want string
-	}{
-		{blkio.Wbps, blkio.Unset, ""},
-		{blkio.Wbps, blkio.Max, "max"},
-		{blkio.Wbps, 50 << 20, "50Mi"},
-		{blkio.Wbps, 50_000_000, "50000000"},
-		{blkio.Wbps, 1<<63 + 5, "9223372036854775813"},
-		{blkio.Riops, 2000, "2k"},
-		{blkio.Riops, 1024, "1024"},
-	}
-	for _, tt := range tests {
-		if got := formatRate(tt.key, tt.rate); got != tt.want {
-			t.Errorf("%s=%d: got %s, want %s", tt.key, uint64(tt.rate), got, tt.want)
-		}
-	}
 }
 
 func TestFormatBytes(t *testing.T) {

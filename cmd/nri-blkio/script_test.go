@@ -200,30 +200,34 @@ func fakeRecords(dir string) error {
 	source := func(scope, target string) policy.Source {
 		return policy.Source{Kind: policy.FromAnnotation, Name: "limits.blkio.noderesource.dev/" + scope, Entry: 1, Target: target}
 	}
-	limit := func(d blkio.Disk, key string, rate blkio.Amount, s policy.Source) record.Limit {
-		return record.Limit{Dev: d.Dev.String(), Disk: d.Name, Key: key, Rate: rate, Source: s}
+	limit := func(d blkio.Disk, key blkio.Key, amount blkio.Amount, s policy.Source) policy.Setting {
+		out := asked(key, d.Dev, amount)
+		out.Source = s
+		return out
 	}
-	pod := record.Record{Version: 1, Kind: record.KindPod, Namespace: "prod", Pod: "db-0", UID: "1"}
-	pod.Limits = []record.Limit{limit(dm0, "wbps", 60<<20, source("pod-total", "/data"))}
+	sda := blkio.Disk{Dev: blkio.Dev{Major: 8}, Name: "sda"}
+	names := map[blkio.Dev]string{dm0.Dev: dm0.Name, vda.Dev: vda.Name, sda.Dev: sda.Name}
+	pod := record.Record{Disks: names, Kind: record.KindPod, Namespace: "prod", Pod: "db-0", UID: "1"}
+	pod.Settings = policy.Settings{limit(dm0, blkio.Wbps, 60<<20, source("pod-total", "/data"))}
 	pod.Exits = []record.Exit{
-		{Container: "web", CgroupIDs: []uint64{deadID, deadID + 1}, Limits: []string{"253:0 wbps=524288"}, At: time.Unix(1e9, 0).UTC()},
+		{Container: "web", CgroupIDs: []uint64{deadID, deadID + 1}, Limits: policy.Settings{asked(blkio.Wbps, dm0.Dev, 512<<10)}, At: time.Unix(1e9, 0).UTC()},
 		{Container: "\x1b[2Jold", CgroupIDs: []uint64{deadID + 2}, At: time.Unix(1e9, 0).UTC()},
 		{Container: "drained", CgroupIDs: []uint64{deadID + 3}, At: time.Unix(1e9, 0).UTC()},
 	}
 	db := pod
 	db.Exits = nil
 	db.Kind, db.Container = record.KindContainer, "db"
-	db.Weight, db.WeightFrom = 500, "weight.blkio.noderesource.dev/container.db"
 	db.Warnings = []string{"/data: a warning"}
-	db.Limits = []record.Limit{
-		limit(dm0, "wbps", 50<<20, source("container.db", "/data")),
-		limit(dm0, "wiops", 2000, source("container.db", "/data")),
-		limit(blkio.Disk{Dev: blkio.Dev{Major: 8}, Name: "sda"}, "rbps", 1<<20, source("container.db", "/old")),
-	}
+	db.Settings = policy.NewSettings(
+		limit(dm0, blkio.Wbps, 50<<20, source("container.db", "/data")),
+		limit(dm0, blkio.Wiops, 2000, source("container.db", "/data")),
+		limit(sda, blkio.Rbps, 1<<20, source("container.db", "/old")),
+		limit(blkio.Disk{}, blkio.Weight, 500, policy.Source{Kind: policy.FromAnnotation, Name: "weight.blkio.noderesource.dev/container.db"}),
+	)
 	log := pod
 	log.Exits = nil
 	log.Kind, log.Container, log.Cleared = record.KindContainer, "log", true
-	log.Limits = []record.Limit{limit(vda, "wbps", 1<<20, source("containers", "\x1b[2Jrootfs"))}
+	log.Settings = policy.Settings{limit(vda, blkio.Wbps, 1<<20, source("containers", "\x1b[2Jrootfs"))}
 	log.Error = "write io.max: \x07"
 	for cg, r := range map[string]record.Record{podCgroup: pod, podCgroup + "/db": db, podCgroup + "/log": log} {
 		if err := record.Write(tree.Cgroup(cg), &r); err != nil {

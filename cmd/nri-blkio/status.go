@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -251,25 +251,24 @@ func (r *statusRow) state() string {
 
 // actual is what the kernel has for one cgroup.
 type actual struct {
-	limits map[blkio.Dev]blkio.Limits
-	weight uint32
+	values blkio.Values
 	gone   map[blkio.Dev]bool // disks that do not exist (any more)
 	err    error              // of reading the above
 }
 
 func readActual(r recorded, exists func(blkio.Dev) bool) actual {
-	got := actual{gone: map[blkio.Dev]bool{}}
-	wanted := r.record.DevLimits()
-	if len(wanted) > 0 {
-		got.limits, got.err = r.cgroup.ReadIOMax()
-	}
-	if r.record.Weight != 0 && got.err == nil {
-		var w blkio.Weights
-		w, got.err = r.cgroup.ReadIOWeight()
-		got.weight = w.Default
-	}
-	for dev := range wanted {
-		got.gone[dev] = !exists(dev)
+	got := actual{values: blkio.Values{}, gone: map[blkio.Dev]bool{}}
+	for _, file := range []string{blkio.IOMax, blkio.IOWeight} {
+		settings := r.record.Settings.In(file)
+		if len(settings) == 0 || got.err != nil {
+			continue
+		}
+		var values blkio.Values
+		values, got.err = r.cgroup.ReadValues(file)
+		maps.Copy(got.values, values)
+		for _, s := range settings {
+			got.gone[s.Dev] = s.Key.IsRate() && !exists(s.Dev)
+		}
 	}
 	return got
 }
@@ -290,11 +289,8 @@ func statusRows(r recorded, got actual) []statusRow {
 		Namespace: rec.Namespace, Pod: rec.Pod, UID: rec.UID, Container: rec.Container, Cgroup: r.cgroup.Path(),
 	}
 	var rows []statusRow
-	for _, l := range rec.Limits {
-		rows = append(rows, limitRow(base, rec, l, got))
-	}
-	if rec.Weight != 0 {
-		rows = append(rows, weightRow(base, rec, got))
+	for _, s := range rec.Settings {
+		rows = append(rows, settingRow(base, rec, s, got))
 	}
 	if rec.Error != "" {
 		row := base
@@ -304,41 +300,24 @@ func statusRows(r recorded, got actual) []statusRow {
 	return rows
 }
 
-func limitRow(row statusRow, rec *record.Record, l record.Limit, got actual) statusRow {
-	row.Disk, row.Dev, row.Key, row.Source = l.Disk, l.Dev, l.Key, l.Source
-	key, known := blkio.ParseKey(blkio.IOMax, l.Key)
-	dev, err := blkio.ParseDev(l.Dev)
-	if !known || err != nil {
-		row.Asked = l.Rate.String()
-		row.State, row.Error = stateError, "the record is of a later version"
-		return row
+func settingRow(row statusRow, rec *record.Record, s policy.Setting, got actual) statusRow {
+	row.Key, row.Source, row.Asked = s.Key.String(), s.Source, policy.FormatAmount(s.Key, s.Amount)
+	if s.Key.IsRate() {
+		row.Disk, row.Dev = rec.Disks[s.Dev], s.Dev.String()
 	}
-	row.Asked = formatRate(key, l.Rate)
+	if s.Key == blkio.Weight {
+		row.Key = "weight"
+	}
 	if got.err != nil {
 		row.State, row.Error = stateError, "the kernel's value cannot be read"
 		return row
 	}
-	now := blkio.Max // a disk without a line has no limits
-	if limits, ok := got.limits[dev]; ok && limits[key] != blkio.Unset {
-		now = limits[key]
-	}
-	row.InForce = formatRate(key, now)
-	row.State = state(rec, now == l.Rate, now == blkio.Max)
-	if row.State == stateMissing && got.gone[dev] {
+	now := got.values.At(s.Address)
+	row.InForce = policy.FormatAmount(s.Key, now.Amount)
+	row.State = state(rec, now == s.Value, s.Key.IsRate() && !now.IsLimit())
+	if row.State == stateMissing && got.gone[s.Dev] {
 		row.Error = "the disk is gone"
 	}
-	return row
-}
-
-func weightRow(row statusRow, rec *record.Record, got actual) statusRow {
-	row.Key, row.Asked = "weight", strconv.FormatUint(uint64(rec.Weight), 10)
-	row.Source = policy.Source{Kind: policy.FromAnnotation, Name: rec.WeightFrom}
-	if got.err != nil {
-		row.State, row.Error = stateError, "the kernel's value cannot be read"
-		return row
-	}
-	row.InForce = strconv.FormatUint(uint64(got.weight), 10)
-	row.State = state(rec, got.weight == rec.Weight, false)
 	return row
 }
 

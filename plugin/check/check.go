@@ -138,12 +138,7 @@ func (c *Checker) handlerOf(m *manifest.Pod) string { return cmp.Or(c.Handler, m
 // add takes the decision for one cgroup into the result.
 func (c *Checker) add(r *Result, container string, d policy.Desired, err error) {
 	r.Errors = append(r.Errors, r.decisionErrors(d, err)...)
-	for _, disk := range d.Disks {
-		r.Writes = append(r.Writes, limitWrite(container, disk))
-	}
-	if d.Weight != 0 {
-		c.addWeight(r, container, d)
-	}
+	c.addWrites(r, container, d)
 	prefix := "pod: "
 	if container != "" {
 		prefix = "container " + container + ": "
@@ -181,64 +176,44 @@ func (r *Result) positioned(err error) string {
 	return at.String() + ": " + err.Error()
 }
 
-func limitWrite(container string, d policy.DiskLimits) Write {
-	w := Write{Container: container, Disk: d.Disk.Name, File: "io.max", Line: ioMaxLine(d.Disk, d.Limits)}
-	if !isUnknown(d.Disk) {
-		w.Dev = d.Disk.Dev.String()
-	}
-	for k, s := range d.Sources {
-		if d.Limits[k] != blkio.Unset && !slices.Contains(w.Sources, s) {
-			w.Sources = append(w.Sources, s)
+// addWrites adds a line for each file and device.
+func (c *Checker) addWrites(r *Result, container string, d policy.Desired) {
+	for _, l := range d.Settings.Lines() {
+		w := Write{Container: container, File: l.File, Line: l.Text}
+		for _, s := range d.Settings {
+			if s.File() == l.File && s.Dev == l.Dev && !slices.Contains(w.Sources, s.Source) {
+				w.Sources = append(w.Sources, s.Source)
+			}
 		}
-	}
-	return w
-}
-
-func (c *Checker) addWeight(r *Result, container string, d policy.Desired) {
-	r.Writes = append(r.Writes, Write{
-		Container: container, File: "io.weight", Line: strconv.Itoa(int(d.Weight)),
-		Sources: []policy.Source{d.WeightSource},
-	})
-	if w := c.Node.Weights.warning(); w != "" {
-		r.Warnings = append(r.Warnings, w)
+		switch l.File {
+		case blkio.IOMax:
+			w.Disk, w.Dev = d.Disks[l.Dev], l.Dev.String()
+			if isUnknown(blkio.Disk{Dev: l.Dev, Name: w.Disk}) {
+				w.Dev, w.Line = "", strings.Replace(l.Text, l.Dev.String(), "MAJ:MIN", 1)
+			}
+		case blkio.IOWeight:
+			weight, _ := d.Settings.Weight()
+			w.Line = weight.Amount.String()
+			if warning := c.Node.Weights.warning(); warning != "" {
+				r.Warnings = append(r.Warnings, warning)
+			}
+		default:
+			continue // memory.high, which a warning names
+		}
+		r.Writes = append(r.Writes, w)
 	}
 }
 
 // addBackstop adds what the pod's cgroup gets beyond its total while all of the
 // pod's lasting containers run.
 func (c *Checker) addBackstop(r *Result, total policy.Desired, granted []policy.Desired) {
-	names := map[blkio.Dev]blkio.Disk{}
-	for _, g := range granted {
-		for _, d := range g.Disks {
-			names[d.Disk.Dev] = d.Disk
-		}
+	var all []policy.Settings
+	var names []map[blkio.Dev]string
+	for _, d := range granted {
+		all, names = append(all, d.Settings), append(names, d.Disks)
 	}
-	for _, b := range policy.Backstop(granted) {
-		rest := b.Limits
-		for _, d := range total.Disks {
-			if d.Disk.Dev != b.Dev {
-				continue
-			}
-			for k, rate := range d.Limits {
-				if rate != blkio.Unset && rate <= rest[k] {
-					rest[k] = blkio.Unset // the total is the tighter one
-				}
-			}
-		}
-		if rest.IsZero() {
-			continue
-		}
-		r.Writes = append(r.Writes, limitWrite("", policy.DiskLimits{
-			Disk: names[b.Dev], Limits: rest, Sources: sameSource(policy.Source{Kind: policy.FromBackstop}),
-		}))
-	}
-}
-
-func sameSource(s policy.Source) (out [blkio.NumLimits]policy.Source) {
-	for k := range out {
-		out[k] = s
-	}
-	return out
+	backstop := total.Settings.Lowest(policy.Backstop(all)).Where(func(s policy.Setting) bool { return s.Source.Kind == policy.FromBackstop })
+	c.addWrites(r, "", policy.Desired{Settings: backstop, Disks: policy.DiskNames(backstop, names...)})
 }
 
 func (r *Result) tidy() {

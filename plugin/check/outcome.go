@@ -53,9 +53,11 @@ func (o *outcome) decide(d policy.Desired, err error) (policy.Desired, error) {
 	if o.runtime != nil {
 		return policy.Desired{}, o.runtime
 	}
-	if d.Weight != 0 && o.Node.Weights.Kernel == blkio.No {
-		noWeight := policy.NoIOWeight(d)
-		d.Weight, d.Errors = 0, append(d.Errors, noWeight)
+	if o.Node.Weights.Kernel != blkio.No {
+		return d, err
+	}
+	if noWeight := d.DropWeight(); noWeight != nil {
+		d.Errors = append(d.Errors, noWeight)
 		if err == nil {
 			err = noWeight
 		}

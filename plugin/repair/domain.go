@@ -220,7 +220,7 @@ func (d *domains) live(of domain) bool {
 }
 
 func (s *subject) limitsWrites(fs *filesystem) bool {
-	return slices.ContainsFunc(s.limits, func(l blkio.DevLimits) bool { return slices.Contains(fs.disks, l.Dev) })
+	return s.limits.LimitWritesTo(fs.disks)
 }
 
 // limited says that writes of a domain are limited. A cgroup that is gone took its
@@ -254,10 +254,8 @@ func (d *domains) rates(of domain, fs *filesystem) blkio.Limits {
 			continue
 		}
 		for _, l := range s.limits {
-			for k, rate := range l.Limits {
-				if rate != blkio.Unset && slices.Contains(fs.disks, l.Dev) {
-					out[k] = min(out[k], rate)
-				}
+			if slices.Contains(fs.disks, l.Dev) {
+				out[l.Key] = min(out[l.Key], l.Amount)
 			}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // testTree is a directory that looks like a cgroup tree, with records.
@@ -30,7 +31,6 @@ func testTree(t *testing.T, records map[string]record.Record) *modelTree {
 		if err := os.MkdirAll(filepath.Join(dir, path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		r.Version = 1
 		if err := record.Write(tree.Cgroup(path), &r); err != nil {
 			t.Fatal(err)
 		}
@@ -38,20 +38,25 @@ func testTree(t *testing.T, records map[string]record.Record) *modelTree {
 	return &modelTree{Hierarchy: tree, dir: dir, paths: map[uint64]string{}}
 }
 
-func limitsOf(dev, key string, rate blkio.Amount) []record.Limit {
-	return []record.Limit{{Dev: dev, Key: key, Rate: rate}}
+func limitsOf(dev, key string, amount blkio.Amount) policy.Settings {
+	d, err := blkio.ParseDev(dev)
+	k, known := blkio.ParseKey(blkio.IOMax, key)
+	if err != nil || !known {
+		panic(dev + " " + key)
+	}
+	return policy.Settings{{Value: blkio.Value{Address: blkio.Address{Key: k, Dev: d}, Amount: amount}}}
 }
 
 // TestDomains: the domain of a cgroup is the nearest one with a limit on writes to
 // the filesystem's disks.
 func TestDomains(t *testing.T) {
 	d := newDomains(testTree(t, map[string]record.Record{
-		"pods/one":   {Namespace: "ns", Pod: "one", Limits: limitsOf("8:0", "wbps", 4<<20)},
-		"pods/one/a": {Namespace: "ns", Pod: "one", Container: "a", Limits: limitsOf("8:0", "wiops", 100)},
-		"pods/one/r": {Namespace: "ns", Pod: "one", Container: "r", Limits: limitsOf("8:0", "rbps", 100)},
-		"pods/two/x": {Namespace: "ns", Pod: "two", Container: "x", Limits: limitsOf("8:0", "wbps", blkio.Max)},
-		"pods/two/y": {Namespace: "ns", Pod: "two", Container: "y", Limits: limitsOf("8:16", "wbps", 1<<20)},
-		"pods/two/z": {Namespace: "ns", Pod: "two", Container: "z", Limits: limitsOf("8:0", "wbps", 1<<20), Cleared: true},
+		"pods/one":   {Namespace: "ns", Pod: "one", Settings: limitsOf("8:0", "wbps", 4<<20)},
+		"pods/one/a": {Namespace: "ns", Pod: "one", Container: "a", Settings: limitsOf("8:0", "wiops", 100)},
+		"pods/one/r": {Namespace: "ns", Pod: "one", Container: "r", Settings: limitsOf("8:0", "rbps", 100)},
+		"pods/two/x": {Namespace: "ns", Pod: "two", Container: "x", Settings: limitsOf("8:0", "wbps", blkio.Max)},
+		"pods/two/y": {Namespace: "ns", Pod: "two", Container: "y", Settings: limitsOf("8:16", "wbps", 1<<20)},
+		"pods/two/z": {Namespace: "ns", Pod: "two", Container: "z", Settings: limitsOf("8:0", "wbps", 1<<20), Cleared: true},
 		"pods/two":   {Namespace: "ns", Pod: "two", Exits: []record.Exit{{Container: "old", CgroupIDs: []uint64{77}}}},
 	}))
 	if err := d.refresh(); err != nil {
@@ -157,8 +162,8 @@ func TestAccounts(t *testing.T) {
 // TestRecordsReadAgain: a record is decoded when it has changed, and counts then.
 func TestRecordsReadAgain(t *testing.T) {
 	tree := testTree(t, map[string]record.Record{
-		"pods/a": {Namespace: "ns", Pod: "a", Limits: limitsOf("8:0", "wbps", 1<<20)},
-		"pods/b": {Namespace: "ns", Pod: "b", Limits: limitsOf("8:0", "wbps", 1<<20)},
+		"pods/a": {Namespace: "ns", Pod: "a", Settings: limitsOf("8:0", "wbps", 1<<20)},
+		"pods/b": {Namespace: "ns", Pod: "b", Settings: limitsOf("8:0", "wbps", 1<<20)},
 	})
 	d := newDomains(tree)
 	refresh := func() {
@@ -169,7 +174,7 @@ func TestRecordsReadAgain(t *testing.T) {
 	}
 	refresh()
 	a, b := d.subjects["pods/a"], d.subjects["pods/b"]
-	r := record.Record{Version: 1, Namespace: "ns", Pod: "b", Limits: limitsOf("8:0", "wbps", 2<<20)}
+	r := record.Record{Namespace: "ns", Pod: "b", Settings: limitsOf("8:0", "wbps", 2<<20)}
 	if err := record.Write(tree.Cgroup("pods/b"), &r); err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +182,7 @@ func TestRecordsReadAgain(t *testing.T) {
 	if d.subjects["pods/a"].reading != a.reading {
 		t.Error("a record that is the same was decoded again")
 	}
-	if got := d.subjects["pods/b"]; got.reading == b.reading || got.limits[0].Limits[blkio.Wbps] != 2<<20 {
+	if got := d.subjects["pods/b"]; got.reading == b.reading || got.limits[0].Amount != 2<<20 {
 		t.Errorf("of a record that has changed: %+v", got.reading)
 	}
 	if err := tree.Cgroup("pods/b").RemoveXattr(record.Xattr); err != nil {
@@ -192,7 +197,7 @@ func TestRecordsReadAgain(t *testing.T) {
 // limit as long as the container is there, and what the container has left under none.
 func TestRemovedBelowLimit(t *testing.T) {
 	tree := testTree(t, map[string]record.Record{
-		"kubepods/podone/a": {Namespace: "ns", Pod: "one", Kind: record.KindContainer, Container: "a", Limits: limitsOf("8:0", "wbps", 1<<20)},
+		"kubepods/podone/a": {Namespace: "ns", Pod: "one", Kind: record.KindContainer, Container: "a", Settings: limitsOf("8:0", "wbps", 1<<20)},
 	})
 	d := newDomains(tree)
 	if err := d.refresh(); err != nil {
@@ -264,10 +269,7 @@ func TestOwnedByItself(t *testing.T) {
 		{Major: 8}:            {blkio.Wbps: 2000},
 		{Major: 8, Minor: 16}: {blkio.Wiops: 30},
 	}
-	got := map[blkio.Dev]blkio.Limits{}
-	for _, l := range newReading(ownedByItself(tree.Cgroup("limited"))).limits {
-		got[l.Dev] = l.Limits
-	}
+	got := newReading(ownedByItself(tree.Cgroup("limited"))).limits.DevLimits()
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want, +got):\n%s", diff)
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // reading is what a record said. Each is looked at every second or so, and hardly one
@@ -14,7 +15,7 @@ import (
 type reading struct {
 	sum uint64 // of the text
 	Who
-	limits   []blkio.DevLimits // on writes; those of a cleared record are none
+	limits   policy.Settings // on writes; those of a cleared record are none
 	observed bool
 	exits    []record.Exit
 }
@@ -43,7 +44,7 @@ func newReading(r *record.Record) *reading {
 		exits: r.Exits,
 	}
 	if !r.Cleared {
-		out.limits = writeLimits(r.DevLimits())
+		out.limits = r.Settings.WriteLimits()
 	}
 	return out
 }
@@ -52,37 +53,12 @@ func newReading(r *record.Record) *reading {
 // so it says nothing: its io.max, which it may not write, does.
 func ownedByItself(c cgroupfs.Cgroup) *record.Record {
 	out := &record.Record{Kind: record.KindContainer}
-	limits, err := c.ReadIOMax()
+	values, err := c.ReadValues(blkio.IOMax)
 	if err != nil {
 		return out
 	}
-	for dev, of := range limits {
-		for k, rate := range of {
-			if rate != blkio.Unset {
-				out.Limits = append(out.Limits, record.Limit{Dev: dev.String(), Key: blkio.Key(k).String(), Rate: rate})
-			}
-		}
-	}
-	return out
-}
-
-// writeLimits are those that concern writes, without those that are no limits.
-func writeLimits(all map[blkio.Dev]blkio.Limits) []blkio.DevLimits {
-	var out []blkio.DevLimits
-	for dev, l := range all {
-		if w := writes(l); !w.IsZero() {
-			out = append(out, blkio.DevLimits{Dev: dev, Limits: w})
-		}
-	}
-	return out
-}
-
-func writes(l blkio.Limits) blkio.Limits {
-	var out blkio.Limits
-	for _, k := range []blkio.Key{blkio.Wbps, blkio.Wiops} {
-		if l[k] != blkio.Max {
-			out[k] = l[k]
-		}
+	for _, v := range values.Sorted() {
+		out.Settings = append(out.Settings, policy.Setting{Value: v})
 	}
 	return out
 }

@@ -73,7 +73,7 @@ func newNodeTest(t *testing.T) *nodeTest {
 		t.Fatal(err)
 	}
 	tree := testTree(t, map[string]record.Record{
-		"kubepods/podone/a": {Namespace: "ns", Pod: "one", Kind: record.KindContainer, Container: "a", Limits: limitsOf("8:0", "wbps", 1<<20)},
+		"kubepods/podone/a": {Namespace: "ns", Pod: "one", Kind: record.KindContainer, Container: "a", Settings: limitsOf("8:0", "wbps", 1<<20)},
 	})
 	n := &nodeTest{
 		observer: &fakeObserver{rings: make(chan writeback.Dirtied, 1)}, now: time.Now(),

@@ -107,7 +107,7 @@ func newSimulation(t *testing.T, p *policy.Policy) *simulation {
 	limit := func(pod, container string, rate blkio.Amount) record.Record {
 		return record.Record{
 			Namespace: "ns", Pod: pod, Kind: record.KindContainer, Container: container,
-			Limits: limitsOf("8:0", "wbps", rate),
+			Settings: limitsOf("8:0", "wbps", rate),
 		}
 	}
 	tree := testTree(t, map[string]record.Record{

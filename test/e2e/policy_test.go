@@ -1,12 +1,12 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 )
 
@@ -25,25 +25,14 @@ func writePolicy(t *testing.T, file, body string) {
 	writeFile(t, file, policyHead+body)
 }
 
-// podRecord is the part of the plugin's record that tests look at.
-type podRecord struct {
-	Pod, Container string
-	Limits         []struct {
-		Dev, Disk, Key string
-		Rate           uint64
-	}
-	Error    string
-	Observed bool
-}
-
-func readRecord(t *testing.T, dir string) podRecord {
+func readRecord(t *testing.T, dir string) *record.Record {
 	t.Helper()
 	text, err := cgroup.Dir(dir).Record()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var r podRecord
-	if err := json.Unmarshal([]byte(text), &r); err != nil {
+	r, err := record.Parse([]byte(text))
+	if err != nil {
 		t.Fatalf("record %q on %s: %v", text, dir, err)
 	}
 	return r
@@ -67,7 +56,7 @@ func TestObserve(t *testing.T) {
 	if w, err := cgroup.Dir(c.Cgroup).Weight(); err != nil || w == 50 {
 		t.Errorf("io.weight is %d (%v), want it untouched", w, err)
 	}
-	if r := readRecord(t, c.Cgroup); !r.Observed || len(r.Limits) != 2 || r.Container != "c" {
+	if r := readRecord(t, c.Cgroup); !r.Observed || len(r.Settings) != 2 || r.Container != "c" {
 		t.Errorf("record %+v, want two observed limits of c", r)
 	}
 	if r := readRecord(t, refused.Cgroup); !r.Observed || !strings.Contains(r.Error, `did you mean "wbps"?`) {

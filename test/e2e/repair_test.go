@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/policy"
 
 	"golang.org/x/sys/unix"
 
@@ -42,6 +43,10 @@ func startRepair(t *testing.T, args ...string) *instance {
 func (w writer) limit(fs string, wbps int) {
 	w.t.Helper()
 	dev, disk := node.disks[diskOf[fs]], diskOf[fs]
+	number, err := blkio.ParseDev(dev)
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	if err := cgroup.Dir(w.name).SetIOMax(fmt.Sprintf("%s wbps=%d", dev, wbps)); err != nil {
 		w.t.Fatal(err)
 	}
@@ -51,8 +56,9 @@ func (w writer) limit(fs string, wbps int) {
 	}
 	defer tree.Close()
 	rec := record.Record{
-		Version: 1, Kind: record.KindContainer, Namespace: "test", Pod: "pod", UID: "u", Container: w.name,
-		Limits: []record.Limit{{Dev: dev, Disk: disk, Key: "wbps", Rate: blkio.Amount(wbps)}},
+		Kind: record.KindContainer, Namespace: "test", Pod: "pod", UID: "u", Container: w.name,
+		Settings: policy.Settings{{Value: blkio.Value{Address: blkio.Address{Key: blkio.Wbps, Dev: number}, Amount: blkio.Amount(wbps)}}},
+		Disks:    map[blkio.Dev]string{number: disk},
 	}
 	if err := record.Write(tree.Cgroup(w.name), &rec); err != nil {
 		w.t.Fatal(err)

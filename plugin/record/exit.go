@@ -2,10 +2,8 @@ package record
 
 import (
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -22,36 +20,21 @@ const (
 
 // Exit is the end of one container of a pod.
 type Exit struct {
-	Container string `json:"container"`
+	Container string
 	// CgroupIDs are the numbers of its cgroup and of those that the runtime
 	// had made below, see cgroupfs.Cgroup.IDs.
-	CgroupIDs []uint64 `json:"cgroupIDs"`
-	// Limits are lines of io.max: the limits on writes that its cgroup has for
+	CgroupIDs []uint64
+	// Limits are the limits on writes that its cgroup has for
 	// ever. Empty where they were lifted in time, or where there were none.
-	Limits []string  `json:"limits,omitempty"`
-	At     time.Time `json:"at"` // UTC, to the second
-}
-
-// DevLimits are the limits that were left, by device; nil where a later program's
-// cannot be read.
-func (e *Exit) DevLimits() map[blkio.Dev]blkio.Limits {
-	limits, err := blkio.ParseIOMax(strings.Join(e.Limits, "\n"))
-	if err != nil {
-		return nil
-	}
-	return limits
-}
-
-func (e Exit) equal(o Exit) bool {
-	return e.Container == o.Container && slices.Equal(e.CgroupIDs, o.CgroupIDs) &&
-		slices.Equal(e.Limits, o.Limits) && e.At.Equal(o.At)
+	Limits policy.Settings
+	At     time.Time // UTC, to the second
 }
 
 // size is about what the entry takes in a record.
 func (e Exit) size() int {
 	n := 80 + len(e.Container) + 21*len(e.CgroupIDs)
-	for _, l := range e.Limits {
-		n += len(l) + 3
+	for _, l := range e.Limits.Lines() {
+		n += len(l.Text) + 3
 	}
 	return n
 }

@@ -1,0 +1,348 @@
+package record
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// version is raised when an older program could misread a record.
+const version = 2
+
+// The kernel takes 64 KiB for one attribute (XATTR_SIZE_MAX in include/uapi/linux/limits.h),
+// and 128 KiB for all of a cgroup (KERNFS_USER_XATTR_SIZE_LIMIT in
+// fs/kernfs/kernfs-internal.h). A pod's directory has its containers' records.
+const (
+	MaxSize = 60 << 10
+	podSize = 112 << 10
+)
+
+// Room returns the size that one record of a pod with this number of containers should not
+// exceed.
+func Room(containers int) int { return min(MaxSize, podSize/(1+containers)) }
+
+// ErrParse is the error of a record that was read and cannot be understood.
+var ErrParse = errors.New("parse record " + Xattr)
+
+// ErrTooLarge is the error of a record that the kernel does not take.
+var ErrTooLarge = errors.New("the record " + Xattr + " is too large")
+
+// wire is a record as JSON. A setting is "SOURCE FILE KEY=VALUE... DEVICE...", one line for
+// all devices that have the same values from the same source. SOURCE is the number of one of
+// the sources, or "-".
+type wire struct {
+	Version int `json:"v"`
+	identity
+	Disks    map[string]string `json:"disks,omitempty"`
+	Names    []string          `json:"names,omitempty"` // of sources
+	Sources  []wireSource      `json:"sources,omitempty"`
+	Settings []string          `json:"settings,omitempty"`
+	Dropped  []string          `json:"dropped,omitempty"`
+	outcome
+	Exits []wireExit `json:"exits,omitempty"`
+}
+
+// identity and outcome are the fields of a Record that have their own names in JSON, in each
+// version.
+type identity struct {
+	Kind        string `json:"kind"`
+	Namespace   string `json:"namespace"`
+	Pod         string `json:"pod"`
+	UID         string `json:"uid"`
+	Container   string `json:"container,omitempty"`
+	ContainerID string `json:"containerID,omitempty"`
+}
+
+type outcome struct {
+	Skipped  []string `json:"skipped,omitempty"`
+	Warnings []string `json:"warnings,omitempty"`
+	Error    string   `json:"error,omitempty"`
+	Observed bool     `json:"observed,omitempty"`
+	Cleared  bool     `json:"cleared,omitempty"`
+}
+
+func newRecord(i identity, o outcome) *Record {
+	return &Record{
+		Kind: i.Kind, Namespace: i.Namespace, Pod: i.Pod, UID: i.UID, Container: i.Container, ContainerID: i.ContainerID,
+		Skipped: o.Skipped, Warnings: o.Warnings, Error: o.Error, Observed: o.Observed, Cleared: o.Cleared,
+	}
+}
+
+// wireSource is a policy.Source. Its name is one of wire.Names.
+type wireSource struct {
+	Kind   string `json:"k"`
+	Name   int    `json:"n"`
+	Entry  int    `json:"e,omitempty"`
+	Star   bool   `json:"s,omitempty"` // then there is no target
+	Target string `json:"t,omitempty"`
+}
+
+type wireExit struct {
+	Container string    `json:"container"`
+	CgroupIDs []uint64  `json:"cgroupIDs"`
+	Limits    []string  `json:"limits,omitempty"`
+	At        time.Time `json:"at"`
+}
+
+// Marshal is the inverse of Parse, and gives the same bytes for the same record. What is
+// only for people is left out where the record would not fit into room: first the targets,
+// then warnings and skipped targets, then the names of disks. What decides always is there:
+// without room for it a record may be as large as the kernel takes it.
+func (r *Record) Marshal(room int) ([]byte, error) {
+	w := r.wire()
+	for _, shorten := range []func(){
+		func() {},
+		func() {
+			for i := range w.Sources {
+				w.Sources[i].Target = ""
+			}
+		},
+		func() { w.Skipped, w.Warnings = nil, nil },
+		func() { w.Disks = nil },
+	} {
+		shorten()
+		if data := w.encode(); len(data) <= room {
+			return data, nil
+		}
+	}
+	data := w.encode()
+	if len(data) > MaxSize {
+		return nil, fmt.Errorf("%w: %d bytes", ErrTooLarge, len(data))
+	}
+	return data, nil
+}
+
+func (w *wire) encode() []byte {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // a "<" would take six bytes
+	if err := enc.Encode(w); err != nil {
+		panic(err) // strings, numbers and times only
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+func (r *Record) wire() *wire {
+	w := &wire{
+		Version:  version,
+		identity: identity{r.Kind, r.Namespace, r.Pod, r.UID, r.Container, r.ContainerID},
+		outcome:  outcome{r.Skipped, r.Warnings, r.Error, r.Observed, r.Cleared},
+	}
+	if len(r.Disks) > 0 {
+		w.Disks = make(map[string]string, len(r.Disks))
+	}
+	for dev, name := range r.Disks {
+		w.Disks[dev.String()] = name
+	}
+	known := map[policy.Source]string{{}: "-"}
+	w.Settings, w.Dropped = w.lines(r.Settings, known), w.lines(r.Dropped, known)
+	for _, e := range r.Exits {
+		w.Exits = append(w.Exits, wireExit{e.Container, e.CgroupIDs, w.lines(e.Limits, known), e.At})
+	}
+	return w
+}
+
+// lines puts the keys of one device from one source together, and then the devices.
+func (w *wire) lines(s policy.Settings, known map[policy.Source]string) []string {
+	var heads []string
+	devices := map[string]string{}
+	for len(s) > 0 {
+		n := 1
+		for n < len(s) && s[n].File() == s[0].File() && s[n].Dev == s[0].Dev && s[n].Source == s[0].Source {
+			n++
+		}
+		words := []string{w.source(s[0].Source, known), s[0].File()}
+		for _, x := range s[:n] {
+			words = append(words, x.Key.String()+"="+x.Amount.String())
+		}
+		head := strings.Join(words, " ")
+		if _, found := devices[head]; !found {
+			heads = append(heads, head)
+		}
+		if s[0].Key.IsRate() {
+			devices[head] += " " + s[0].Dev.String()
+		} else {
+			devices[head] = ""
+		}
+		s = s[n:]
+	}
+	for i, head := range heads {
+		heads[i] += devices[head]
+	}
+	return heads
+}
+
+// source returns the number of a source.
+func (w *wire) source(s policy.Source, known map[policy.Source]string) string {
+	if number, found := known[s]; found {
+		return number
+	}
+	name := slices.Index(w.Names, s.Name)
+	if name < 0 {
+		name = len(w.Names)
+		w.Names = append(w.Names, s.Name)
+	}
+	one := wireSource{Kind: s.Kind.String(), Name: name, Entry: s.Entry, Star: s.IsStar}
+	if !s.IsStar {
+		one.Target = s.Target
+	}
+	known[s] = strconv.Itoa(len(w.Sources))
+	w.Sources = append(w.Sources, one)
+	return known[s]
+}
+
+// Parse decodes a record of this version or of version 1. One of a newer, incompatible
+// program is an error: its fields may mean something else.
+func Parse(data []byte) (*Record, error) {
+	var v struct {
+		Version int `json:"v"`
+	}
+	if err := json.Unmarshal(data, &v); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrParse, err)
+	}
+	switch v.Version {
+	case 1:
+		return parseV1(data)
+	case version:
+	default:
+		return nil, fmt.Errorf("%w: version %d, this program knows %d", ErrParse, v.Version, version)
+	}
+	var w wire
+	if err := json.Unmarshal(data, &w); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrParse, err)
+	}
+	r, err := w.record()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrParse, err)
+	}
+	return r, nil
+}
+
+func (w *wire) record() (*Record, error) {
+	r := newRecord(w.identity, w.outcome)
+	if len(w.Disks) > 0 {
+		r.Disks = make(map[blkio.Dev]string, len(w.Disks))
+	}
+	for _, text := range slices.Sorted(maps.Keys(w.Disks)) {
+		dev, err := blkio.ParseDev(text)
+		if err != nil {
+			return nil, err
+		}
+		r.Disks[dev] = w.Disks[text]
+	}
+	var err error
+	if r.Settings, err = w.settings(w.Settings); err != nil {
+		return nil, err
+	}
+	if r.Dropped, err = w.settings(w.Dropped); err != nil {
+		return nil, err
+	}
+	for _, e := range w.Exits {
+		limits, err := w.settings(e.Limits)
+		if err != nil {
+			return nil, err
+		}
+		r.Exits = append(r.Exits, Exit{e.Container, e.CgroupIDs, limits, e.At})
+	}
+	return r, nil
+}
+
+func (w *wire) settings(lines []string) (policy.Settings, error) {
+	var out []policy.Setting
+	for _, line := range lines {
+		list, err := w.line(line)
+		if err != nil {
+			return nil, fmt.Errorf("setting %.80q: %w", line, err)
+		}
+		out = append(out, list...)
+	}
+	return policy.NewSettings(out...), nil
+}
+
+// line parses "SOURCE FILE KEY=VALUE... DEVICE...".
+func (w *wire) line(line string) ([]policy.Setting, error) {
+	words := strings.Fields(line)
+	if len(words) < 3 {
+		return nil, errors.New("not SOURCE FILE KEY=VALUE")
+	}
+	source, err := w.sourceAt(words[0])
+	if err != nil {
+		return nil, err
+	}
+	file, pairs := words[1], words[2:]
+	end := slices.IndexFunc(pairs, func(word string) bool { return !strings.Contains(word, "=") })
+	if end < 0 {
+		end = len(pairs)
+	}
+	var devices []blkio.Dev
+	for _, word := range pairs[end:] {
+		dev, err := blkio.ParseDev(word)
+		if err != nil {
+			return nil, err
+		}
+		devices = append(devices, dev)
+	}
+	var out []policy.Setting
+	for _, pair := range pairs[:end] {
+		values, err := parsePair(file, pair, devices)
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range values {
+			out = append(out, policy.Setting{Value: v, Source: source})
+		}
+	}
+	return out, nil
+}
+
+// parsePair parses "KEY=VALUE" of these devices. A key of a later program is left out: it is
+// not this one's to touch.
+func parsePair(file, pair string, devices []blkio.Dev) ([]blkio.Value, error) {
+	name, text, _ := strings.Cut(pair, "=")
+	key, known := blkio.ParseKey(file, name)
+	if !known {
+		return nil, nil
+	}
+	amount, err := blkio.ParseAmount(text)
+	switch {
+	case err != nil:
+		return nil, err
+	case key.IsRate() != (len(devices) > 0):
+		return nil, errors.New("devices do not fit the key")
+	case !key.IsRate():
+		return []blkio.Value{{Address: blkio.Address{Key: key}, Amount: amount}}, nil
+	}
+	var out []blkio.Value
+	for _, dev := range devices {
+		out = append(out, blkio.Value{Address: blkio.Address{Key: key, Dev: dev}, Amount: amount})
+	}
+	return out, nil
+}
+
+func (w *wire) sourceAt(number string) (policy.Source, error) {
+	if number == "-" {
+		return policy.Source{}, nil
+	}
+	i, err := strconv.Atoi(number)
+	if err != nil || i < 0 || i >= len(w.Sources) || w.Sources[i].Name < 0 || w.Sources[i].Name >= len(w.Names) {
+		return policy.Source{}, fmt.Errorf("unknown source %.20q", number)
+	}
+	s := w.Sources[i]
+	kind, known := policy.ParseSourceKind(s.Kind)
+	if !known {
+		return policy.Source{}, fmt.Errorf("unknown kind of source %.20q", s.Kind)
+	}
+	if s.Star {
+		s.Target = "*"
+	}
+	return policy.Source{Kind: kind, Name: w.Names[s.Name], Entry: s.Entry, IsStar: s.Star, Target: s.Target}, nil
+}
