@@ -7,7 +7,7 @@ LDFLAGS   = -s -w -X main.version=$(VERSION)
 
 .DEFAULT_GOAL := help
 
-.PHONY: demo test proof scenarios soak storage lint unit alerts e2e bench fuzz build image clean help
+.PHONY: demo test proof scenarios soak storage lint unit alerts e2e bench fuzz generate build image clean help
 
 demo: ## boot a node, run three limited pods, print asked / in force / measured
 	cd test && go run ./demo
@@ -52,6 +52,9 @@ fuzz: ## each fuzz test, and random events of pods, for FUZZTIME (1m)
 	  for t in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' $$f); do \
 	    (cd $$(dirname $$f) && go test -run '^$$' -fuzz "^$$t\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x .) || exit 1; \
 	  done; done
+
+generate: ## compile the BPF programs; needs clang, llvm and libbpf-dev
+	go generate ./blkio/writeback
 
 build: ## bin/nri-blkio, static
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/nri-blkio ./cmd/nri-blkio

@@ -1,13 +1,12 @@
 package writeback
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/ringbuf"
 )
 
@@ -19,35 +18,27 @@ import (
 type alarm struct {
 	set    *ebpf.Map // how often it rings yet
 	rung   *ebpf.Map // the cgroups that have had it ring
-	rings  *ebpf.Map
-	reader *ringbuf.Reader
+	reader ringReader
 	rang   chan Dirtied
 	broken atomic.Pointer[error] // of the reader
+}
+
+// ringReader reads a ring buffer, see ringbuf.Reader.
+type ringReader interface {
+	ReadInto(r *ringbuf.Record) error
+	Close() error
 }
 
 // maxRings is how often an alarm rings, each time for another cgroup.
 const maxRings = 4
 
-// newAlarm makes what the program needs; nothing where a program must not use a ring
-// buffer. The caller closes it, also after an error.
-func newAlarm(l *layout) (a *alarm, err error) {
-	if l.ringSleeps() {
-		return &alarm{}, nil
+// newAlarm listens to the observer's ring buffer.
+func newAlarm(maps *observerMaps) (*alarm, error) {
+	reader, err := ringbuf.NewReader(maps.BlkioRings)
+	if err != nil {
+		return &alarm{}, err
 	}
-	a = &alarm{rang: make(chan Dirtied, maxRings)}
-	if a.set, err = ebpf.NewMap(&ebpf.MapSpec{Name: "blkio_alarm", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1}); err != nil {
-		return a, err
-	}
-	if a.rung, err = ebpf.NewMap(&ebpf.MapSpec{Name: "blkio_rung", Type: ebpf.Hash, KeySize: 8, ValueSize: 8, MaxEntries: maxRings, Flags: noPrealloc}); err != nil {
-		return a, err
-	}
-	// A ring is of whole pages; there are a few counts in it at a time.
-	if a.rings, err = ebpf.NewMap(&ebpf.MapSpec{Name: "blkio_rings", Type: ebpf.RingBuf, MaxEntries: uint32(os.Getpagesize())}); err != nil {
-		return a, err
-	}
-	if a.reader, err = ringbuf.NewReader(a.rings); err != nil {
-		return a, err
-	}
+	a := &alarm{set: maps.BlkioAlarm, rung: maps.BlkioRung, reader: reader, rang: make(chan Dirtied, maxRings)}
 	go a.listen()
 	return a, nil
 }
@@ -55,17 +46,17 @@ func newAlarm(l *layout) (a *alarm, err error) {
 // listen ends with the reader.
 func (a *alarm) listen() {
 	var r ringbuf.Record
+	var slot observerSlot
 	for {
 		if err := a.reader.ReadInto(&r); err != nil {
 			a.broken.Store(&err)
 			return
 		}
-		if len(r.RawSample) < slotSize {
-			continue
+		if _, err := binary.Decode(r.RawSample, binary.NativeEndian, &slot); err != nil {
+			continue // too short
 		}
-		d := decode((*[keySize]byte)(r.RawSample), (*[valueSize]byte)(r.RawSample[keySize:]))
 		select {
-		case a.rang <- d:
+		case a.rang <- decode(&slot.Key, &slot.Value):
 		default: // who listens is late, and has the one before
 		}
 	}
@@ -74,15 +65,12 @@ func (a *alarm) listen() {
 // canRing reports whether the alarm can ring.
 func (a *alarm) canRing() bool { return a.reader != nil }
 
+// close ends listening. The maps are the observer's.
 func (a *alarm) close() error {
-	if a == nil {
+	if a.reader == nil {
 		return nil
 	}
-	var err error
-	if a.reader != nil {
-		err = a.reader.Close()
-	}
-	return errors.Join(err, a.set.Close(), a.rung.Close(), a.rings.Close())
+	return a.reader.Close()
 }
 
 // Foreign receives after each call of [Observer.SetAlarm] when a cgroup makes a page dirty
@@ -129,50 +117,3 @@ func (a *alarm) again() error {
 
 // RootCgroup is the number of the root of cgroupfs, where kernel threads are.
 const RootCgroup = 1
-
-// ring has the alarm ring with what the slot has begun to count, if the writer is not
-// the owner, and no kernel thread that writes for the owner.
-func (c *chase) ring(a *alarm) {
-	if !a.canRing() {
-		return
-	}
-	const silent, foreign = "no alarm", "another's file"
-	c.add(
-		asm.LoadMem(asm.R1, slot, keySize+valueOwner, asm.DWord),
-		asm.JEq.Imm(asm.R1, 0, silent),
-		asm.LoadMem(asm.R2, slot, keyWriter, asm.DWord),
-		asm.JEq.Reg(asm.R1, asm.R2, silent),
-		asm.LoadMem(asm.R1, slot, keySize+valueRoot, asm.DWord),
-		asm.JEq.Imm(asm.R1, BtrfsRootTree, silent),
-		asm.JNE.Imm(asm.R2, RootCgroup, foreign),
-		asm.LoadMem(asm.R1, slot, keySize+valueOwner, asm.DWord),
-		asm.LoadMem(asm.R2, slot, keySize+valueCharged, asm.DWord),
-		asm.JEq.Reg(asm.R1, asm.R2, silent),
-		asm.Mov.Imm(asm.R0, 0).WithSymbol(foreign),
-		asm.StoreImm(asm.RFP, stackIndex, 0, asm.Word),
-	)
-	c.lookup(a.set, stackIndex)
-	c.add(
-		asm.JEq.Imm(asm.R0, 0, silent),
-		asm.StoreMem(asm.RFP, stackTaken, asm.R0, asm.DWord),
-		asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord), // so that CPUs share it until it is set
-		asm.JEq.Imm(asm.R1, 0, silent),
-		asm.StoreMem(asm.RFP, scratch, asm.R1, asm.DWord),
-		asm.LoadMapPtr(asm.R1, a.rung.FD()),
-		asm.Mov.Reg(asm.R2, slot), asm.Add.Imm(asm.R2, keyWriter),
-		asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, scratch),
-		asm.Mov.Imm(asm.R4, 1), // BPF_NOEXIST
-		asm.FnMapUpdateElem.Call(),
-		asm.JNE.Imm(asm.R0, 0, silent), // it has rung for this one, or for enough others
-		asm.LoadMem(asm.R2, asm.RFP, stackTaken, asm.DWord),
-		asm.Mov.Imm(asm.R1, -1),
-		asm.StoreXAdd(asm.R2, asm.R1, asm.DWord),
-
-		asm.LoadMapPtr(asm.R1, a.rings.FD()),
-		asm.Mov.Reg(asm.R2, slot),
-		asm.Mov.Imm(asm.R3, slotSize),
-		asm.Mov.Imm(asm.R4, 0),
-		asm.FnRingbufOutput.Call(),
-		asm.Mov.Imm(asm.R0, 0).WithSymbol(silent),
-	)
-}

@@ -1,10 +1,8 @@
 package writeback
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
@@ -46,90 +44,89 @@ const BtrfsRootTree = 1
 // Observer counts what becomes dirty on watched filesystems. Nothing of it runs
 // in the kernel while none is watched. It is not safe for concurrent use.
 type Observer struct {
-	dirtied, flush *ebpf.Program
-	maps           countMaps
-	alarm          *alarm
-	link           link.Link // of dirtied; nil while nothing is watched
-	subvolumes     bool
-	watching       map[blkio.Dev]bool
-	cpus           [][slotSize]byte // copies of the slots, by CPU
-	keys           [][keySize]byte
-	values         [][valueSize]byte
+	objects    observerObjects
+	alarm      *alarm
+	link       link.Link // of the program that counts; nil while nothing is watched
+	subvolumes bool
+	watching   map[blkio.Dev]bool
+	cpus       []observerSlot // copies of the slots, by CPU
+	keys       []observerCountKey
+	values     []observerCount
 }
 
 const (
-	// maxWatched are filesystems; a node has some hundred volumes at most.
-	maxWatched = 4096
 	// maxCounts are files that are written to between two calls of Read, by
 	// writers. What does not fit is counted as lost.
 	maxCounts = 1 << 14
 	// fewCounts of them each writer has for sure: half of the room is for writers
 	// with fewer, so that one with many files leaves room for others.
 	fewCounts = 1 << 7
-	// maxWriters are cgroups that write between two calls of Read.
-	maxWriters = 1 << 12
-	batch      = 1 << 10 // that a system call reads
+	batch     = 1 << 10 // that a system call reads
 )
 
 // NewObserver loads the program that counts. It takes CAP_BPF and CAP_PERFMON;
 // errors are [ErrUnavailable].
-func NewObserver() (_ *Observer, err error) {
-	l, err := loadLayout()
+func NewObserver() (*Observer, error) {
+	types, err := loadKernelTypes()
 	if err != nil {
 		return nil, err
 	}
-	_, subvolumes := l.lookup("btrfs_inode", "root")
-	o := &Observer{
-		subvolumes: subvolumes,
-		watching:   map[blkio.Dev]bool{},
-		keys:       make([][keySize]byte, batch), values: make([][valueSize]byte, batch),
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, o.unload())
-		}
-	}()
-	for _, m := range []struct {
-		to   **ebpf.Map
-		spec ebpf.MapSpec
-	}{
-		{&o.maps.watched, ebpf.MapSpec{Name: "blkio_watched", Type: ebpf.Hash, KeySize: 4, ValueSize: 1, MaxEntries: maxWatched, Flags: noPrealloc}},
-		{&o.maps.slots, ebpf.MapSpec{Name: "blkio_slots", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: slotSize, MaxEntries: 1}},
-		{&o.maps.counts, ebpf.MapSpec{Name: "blkio_dirtied", Type: ebpf.Hash, KeySize: keySize, ValueSize: valueSize, MaxEntries: maxCounts, Flags: noPrealloc}},
-		{&o.maps.writers, ebpf.MapSpec{Name: "blkio_writers", Type: ebpf.Hash, KeySize: 8, ValueSize: 8, MaxEntries: maxWriters, Flags: noPrealloc}},
-		{&o.maps.taken, ebpf.MapSpec{Name: "blkio_taken", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1}},
-		{&o.maps.lost, ebpf.MapSpec{Name: "blkio_lost", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1}},
-	} {
-		if *m.to, err = ebpf.NewMap(&m.spec); err != nil {
-			return nil, notLoaded(err, lockdownFile)
-		}
-	}
-	if o.alarm, err = newAlarm(l); err != nil {
-		return nil, notLoaded(err, lockdownFile)
-	}
-	if o.dirtied, err = dirtiedProgram(l, o.maps, o.alarm); err != nil {
+	rings := !types.ringSleeps()
+	spec, err := observerSpec(rings)
+	if err != nil {
 		return nil, err
 	}
-	o.flush, err = flushProgram(l, o.maps)
-	return o, err
+	o := &Observer{
+		alarm:      &alarm{},
+		subvolumes: types.has("btrfs_inode", "root"),
+		watching:   map[blkio.Dev]bool{},
+		keys:       make([]observerCountKey, batch), values: make([]observerCount, batch),
+	}
+	if err := spec.LoadAndAssign(&o.objects, types.options()); err != nil {
+		return nil, notLoaded(err, lockdownFile)
+	}
+	if !rings {
+		return o, nil
+	}
+	if o.alarm, err = newAlarm(&o.objects.observerMaps); err != nil {
+		return nil, errors.Join(notLoaded(err, lockdownFile), o.unload())
+	}
+	return o, nil
+}
+
+// observerSpec is the observer's object file with the sizes of its maps. rings is false
+// where the programs must not write to a ring buffer.
+func observerSpec(rings bool) (*ebpf.CollectionSpec, error) {
+	spec, err := loadObserver()
+	if err != nil {
+		return nil, err
+	}
+	useRingBuffer := uint8(0)
+	if rings {
+		useRingBuffer = 1
+	}
+	for name, value := range map[string]any{
+		"max_counts": uint64(maxCounts), "few_counts": uint64(fewCounts), "use_ring_buffer": useRingBuffer,
+	} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return nil, fmt.Errorf("set %s of a BPF program: %w", name, err)
+		}
+	}
+	spec.Maps["blkio_counts"].MaxEntries = maxCounts
+	spec.Maps["blkio_rung"].MaxEntries = maxRings
+	// A ring is of whole pages; there are a few counts in it at a time.
+	spec.Maps["blkio_rings"].MaxEntries = uint32(os.Getpagesize())
+	return spec, nil
 }
 
 // Subvolumes says that files of btrfs are told apart by their subvolumes. They are
 // not where btrfs was not loaded yet.
 func (o *Observer) Subvolumes() bool { return o.subvolumes }
 
-const noPrealloc = 1 // BPF_F_NO_PREALLOC
-
 // Close ends counting.
 func (o *Observer) Close() error { return errors.Join(o.detach(), o.unload()) }
 
-func (o *Observer) unload() error {
-	errs := []error{o.alarm.close()}
-	for _, c := range []io.Closer{o.dirtied, o.flush, o.maps.watched, o.maps.slots, o.maps.counts, o.maps.writers, o.maps.taken, o.maps.lost} {
-		errs = append(errs, c.Close()) // which a nil one allows
-	}
-	return errors.Join(errs...)
-}
+func (o *Observer) unload() error { return errors.Join(o.alarm.close(), o.objects.Close()) }
 
 func (o *Observer) detach() error {
 	if o.link == nil {
@@ -149,7 +146,7 @@ func (o *Observer) Watch(devs []blkio.Dev) error {
 	}
 	for d := range o.watching {
 		if !want[d] {
-			if err := o.maps.watched.Delete(kernelDev(d)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			if err := o.objects.BlkioWatched.Delete(kernelDev(d)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 				return fmt.Errorf("stop watching the filesystem of %s: %w", d, err)
 			}
 			delete(o.watching, d)
@@ -157,7 +154,7 @@ func (o *Observer) Watch(devs []blkio.Dev) error {
 	}
 	for d := range want {
 		if !o.watching[d] {
-			if err := o.maps.watched.Put(kernelDev(d), uint8(1)); err != nil {
+			if err := o.objects.BlkioWatched.Put(kernelDev(d), uint8(1)); err != nil {
 				return fmt.Errorf("watch the filesystem of %s: %w", d, err)
 			}
 			o.watching[d] = true
@@ -169,7 +166,7 @@ func (o *Observer) Watch(devs []blkio.Dev) error {
 	case o.link != nil:
 		return nil
 	}
-	l, err := link.AttachTracing(link.TracingOptions{Program: o.dirtied})
+	l, err := link.AttachTracing(link.TracingOptions{Program: o.objects.BlkioDirtied})
 	if err != nil {
 		return notLoaded(err, lockdownFile)
 	}
@@ -188,12 +185,12 @@ func fromKernelDev(d uint32) blkio.Dev { return blkio.Dev{Major: d >> 20, Minor:
 func (o *Observer) Read() (_ []Dirtied, lost uint64, err error) {
 	found, err := o.readCounts()
 	if err == nil {
-		err = o.maps.lost.Lookup(uint32(0), &lost)
+		err = o.objects.BlkioLost.Lookup(uint32(0), &lost)
 	}
 	if err != nil {
 		return found, 0, fmt.Errorf("read what was written to: %w", err)
 	}
-	return found, lost, nil
+	return found, lost * uint64(os.Getpagesize()), nil // the programs count pages
 }
 
 func (o *Observer) readCounts() ([]Dirtied, error) {
@@ -201,7 +198,7 @@ func (o *Observer) readCounts() ([]Dirtied, error) {
 		return nil, err
 	}
 	var taken uint64
-	if err := o.maps.taken.Lookup(uint32(0), &taken); err != nil || taken == 0 {
+	if err := o.objects.BlkioTaken.Lookup(uint32(0), &taken); err != nil || taken == 0 {
 		return nil, err // to look through an empty map takes 20 us
 	}
 	// Before the counts are read: one that is made meanwhile is counted, and seen
@@ -212,7 +209,7 @@ func (o *Observer) readCounts() ([]Dirtied, error) {
 	out := make([]Dirtied, 0, min(taken, maxCounts))
 	var cursor ebpf.MapBatchCursor
 	for {
-		n, err := o.maps.counts.BatchLookupAndDelete(&cursor, o.keys, o.values, nil)
+		n, err := o.objects.BlkioCounts.BatchLookupAndDelete(&cursor, o.keys, o.values, nil)
 		for i := range n {
 			out = append(out, decode(&o.keys[i], &o.values[i]))
 		}
@@ -227,13 +224,13 @@ func (o *Observer) readCounts() ([]Dirtied, error) {
 
 // freeRoom has the room for counts taken by no writer.
 func (o *Observer) freeRoom() error {
-	if err := o.maps.taken.Put(uint32(0), uint64(0)); err != nil {
+	if err := o.objects.BlkioTaken.Put(uint32(0), uint64(0)); err != nil {
 		return err
 	}
 	var cursor ebpf.MapBatchCursor
 	writers, counts := make([]uint64, batch), make([]uint64, batch)
 	for {
-		_, err := o.maps.writers.BatchLookupAndDelete(&cursor, writers, counts, nil)
+		_, err := o.objects.BlkioWriters.BatchLookupAndDelete(&cursor, writers, counts, nil)
 		switch {
 		case errors.Is(err, ebpf.ErrKeyNotExist):
 			return nil
@@ -246,14 +243,14 @@ func (o *Observer) freeRoom() error {
 // flushSlots has each CPU flush that is counting something, and interrupts no
 // other: that takes 10 us a CPU. One call reads the slots of all.
 func (o *Observer) flushSlots() error {
-	if err := o.maps.slots.Lookup(uint32(0), &o.cpus); err != nil {
+	if err := o.objects.BlkioSlots.Lookup(uint32(0), &o.cpus); err != nil {
 		return err
 	}
 	for cpu := range o.cpus {
 		if !counting(&o.cpus[cpu]) {
 			continue
 		}
-		_, err := o.flush.Run(&ebpf.RunOptions{Flags: runOnCPU, CPU: uint32(cpu)})
+		_, err := o.objects.BlkioFlush.Run(&ebpf.RunOptions{Flags: runOnCPU, CPU: uint32(cpu)})
 		if err != nil && !errors.Is(err, unix.ENXIO) { // it is offline, and counts nothing
 			return err
 		}
@@ -263,52 +260,26 @@ func (o *Observer) flushSlots() error {
 
 // counting says that a CPU has begun to count since it has last flushed. The copy of
 // a slot is not one of a moment, but each word of it is.
-func counting(slot *[slotSize]byte) bool {
-	order := binary.NativeEndian
-	return order.Uint64(slot[keyInode:]) != 0 || order.Uint64(slot[keySize+valueBytes:]) != 0
-}
+func counting(slot *observerSlot) bool { return slot.Key.Inode != 0 || slot.Value.Pages != 0 }
 
 const runOnCPU = 1 // BPF_F_TEST_RUN_ON_CPU
 
-// The key and the value of a count, in the order of the machine. What is the same
-// for all pages of a file that a cgroup writes is in the value: it is looked up
-// once.
-const (
-	keyInode  = 0 // its address in the kernel
-	keyNumber = 8
-	keyWriter = 16
-	keyMemcg  = 24 // as the page has it
-	keySize   = 32
-
-	valueBytes      = 0
-	valueCharged    = 8
-	valueOwner      = 16
-	valueRoot       = 24
-	valueDev        = 32
-	valueGeneration = 36
-	valueFirst      = 40 // in pages
-	valueLast       = 48
-	valueSize       = 56
-)
-
-func decode(key *[keySize]byte, value *[valueSize]byte) Dirtied {
-	order := binary.NativeEndian
+func decode(key *observerCountKey, value *observerCount) Dirtied {
 	page := uint64(os.Getpagesize())
-	// The first is none yet where a flush came in between the two.
-	first, last := order.Uint64(value[valueFirst:]), order.Uint64(value[valueLast:])
 	return Dirtied{
 		Inode: Inode{
-			Dev:        fromKernelDev(order.Uint32(value[valueDev:])),
-			Number:     order.Uint64(key[keyNumber:]),
-			Generation: order.Uint32(value[valueGeneration:]),
-			Root:       order.Uint64(value[valueRoot:]),
+			Dev:        fromKernelDev(value.Dev),
+			Number:     key.Number,
+			Generation: value.Generation,
+			Root:       value.Root,
 		},
-		Writer:  order.Uint64(key[keyWriter:]),
-		Charged: order.Uint64(value[valueCharged:]),
-		Owner:   order.Uint64(value[valueOwner:]),
-		Bytes:   order.Uint64(value[valueBytes:]),
-		First:   min(first, last) * page,
-		Last:    last * page,
+		Writer:  key.Writer,
+		Charged: value.Charged,
+		Owner:   value.Owner,
+		Bytes:   value.Pages * page,
+		// The first is none yet where a flush came in between the two.
+		First: min(value.First, value.Last) * page,
+		Last:  value.Last * page,
 	}
 }
 
@@ -321,7 +292,7 @@ type Cost struct {
 // Cost is 0 unless the kernel keeps statistics of BPF programs
 // (kernel.bpf_stats_enabled), which take time themselves.
 func (o *Observer) Cost() (Cost, error) {
-	s, err := o.dirtied.Stats()
+	s, err := o.objects.BlkioDirtied.Stats()
 	if err != nil {
 		return Cost{}, fmt.Errorf("read what it takes to count: %w", err)
 	}

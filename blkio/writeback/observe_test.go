@@ -52,7 +52,7 @@ func testObserver(t testing.TB) (o *Observer, dir string) {
 // flushes is how many CPUs have been interrupted.
 func flushes(t testing.TB, o *Observer) uint64 {
 	t.Helper()
-	s, err := o.flush.Stats()
+	s, err := o.objects.BlkioFlush.Stats()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,6 +234,51 @@ func BenchmarkRead(b *testing.B) {
 	for b.Loop() {
 		if _, _, err := o.Read(); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkDirtied is what the program takes of a writer's time: for 256 pages of one file,
+// which it counts in its CPU's slot, and for one page of each of 256 files.
+func BenchmarkDirtied(b *testing.B) {
+	for name, files := range map[string]int{"one file": 1, "many files": 256} {
+		b.Run(name, func(b *testing.B) {
+			o, dir := testObserver(b)
+			before, err := o.Cost()
+			if err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				for i := range files {
+					writePages(b, filepath.Join(dir, strconv.Itoa(i)), 256/files)
+				}
+				if _, _, err := o.Read(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			after, err := o.Cost()
+			if err != nil {
+				b.Fatal(err)
+			}
+			runs := after.Runs - before.Runs
+			b.ReportMetric(float64(after.Time-before.Time)/float64(max(runs, 1)), "ns/folio")
+			b.ReportMetric(float64(runs)/float64(b.N), "folios/op")
+		})
+	}
+}
+
+// writePages replaces a file, page by page: the kernel makes a large folio of a large write.
+func writePages(tb testing.TB, name string, pages int) {
+	tb.Helper()
+	f, err := os.Create(name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer f.Close()
+	page := make([]byte, os.Getpagesize())
+	for range pages {
+		if _, err := f.Write(page); err != nil {
+			tb.Fatal(err)
 		}
 	}
 }

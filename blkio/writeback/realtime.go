@@ -8,9 +8,9 @@ import "github.com/cilium/ebpf/btf"
 //
 // Source: CVE-2024-50138, commit 8b62645b09f8 ("bpf: Use raw_spinlock_t in ringbuf");
 // include/linux/spinlock_types.h.
-func (l *layout) ringSleeps() bool {
+func (t *kernelTypes) ringSleeps() bool {
 	var ring *btf.Struct
-	if l.kernel.TypeByName("bpf_ringbuf", &ring) != nil {
+	if t.kernel.TypeByName("bpf_ringbuf", &ring) != nil {
 		return false // there are no ring buffers: to make one is an error
 	}
 	lock, ok := memberStruct(ring, "spinlock")

@@ -39,7 +39,7 @@ func TestRingSleeps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := (&layout{kernel: spec}).ringSleeps(); got != tt.want {
+		if got := (&kernelTypes{kernel: spec}).ringSleeps(); got != tt.want {
 			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
 		}
 	}
@@ -58,10 +58,6 @@ func TestAlarmWithoutRing(t *testing.T) {
 	case d := <-o.Foreign():
 		t.Errorf("told of %+v", d)
 	default:
-	}
-	c := &chase{}
-	if c.ring(o.alarm); len(c.code) != 0 {
-		t.Errorf("the program has %v", c.code)
 	}
 	if err := o.alarm.close(); err != nil {
 		t.Error(err)

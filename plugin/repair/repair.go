@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"runtime/debug"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -134,7 +133,6 @@ func New(cfg Config) (*Repairer, error) {
 		r.log.Warn(lateReason)
 	}
 	writeback.ForgetBTF()
-	debug.FreeOSMemory() // what the kernel's BTF took to read: half of the process
 	return r, nil
 }
 
