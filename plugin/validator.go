@@ -117,7 +117,7 @@ func (s *validation) ValidateContainerAdjustment(_ context.Context, req *api.Val
 	s.v.refused.Add(1)
 	s.v.log.WithError(errors.Join(errUndecided, err)).WithFields(logrus.Fields{
 		"pod": req.GetPod().GetNamespace() + "/" + req.GetPod().GetName(), "container": req.GetContainer().GetName(),
-	}).Warn("Refused a container")
+	}).Warn("Rejected a container")
 	return errUndecided
 }
 

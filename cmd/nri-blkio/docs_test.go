@@ -12,53 +12,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// sources returns the texts of the module's Go files without tests, with unescaped quotes: a message on a page must be in them.
-func sources(t *testing.T) string {
-	t.Helper()
-	var all strings.Builder
-	for _, dir := range []string{".", "../../plugin", "../../policy", "../../blkio"} {
-		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-			if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
-				return err
-			}
-			data, err := os.ReadFile(path)
-			all.Write(data)
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	return strings.ReplaceAll(all.String(), `\"`, `"`)
-}
-
-// TestErrorsPage: each message on the page is one that the program prints.
-func TestErrorsPage(t *testing.T) {
-	page, err := os.ReadFile("../../docs/errors.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	code, theirs := sources(t), []string{"io.max: invalid argument", "permission denied"}
-	messages := 0
-	for line := range strings.Lines(string(page)) {
-		cells := strings.Split(line, " | ")
-		if !strings.HasPrefix(line, "| `") || len(cells) != 2 {
-			continue
-		}
-		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cells[0], -1) {
-			messages++
-			for _, part := range regexp.MustCompile(`\.\.\.:?|: `).Split(m[1], -1) {
-				if part = strings.TrimSpace(part); !strings.Contains(code, part) && !strings.Contains(strings.Join(theirs, "\n"), part) {
-					t.Errorf("%q: nothing prints %q", m[1], part)
-				}
-			}
-		}
-	}
-	if messages < 120 {
-		t.Errorf("only %d messages found", messages)
-	}
-}
-
 // pages returns the paths of all Markdown files, relative to the module's root.
 func pages(t *testing.T) []string {
 	t.Helper()

@@ -120,7 +120,7 @@ func (r *Repairer) visit(now time.Time, t *task) visit {
 func (r *Repairer) note(now time.Time, p passed) {
 	r.exit(passKey{p.fs.dev, p.account})
 	r.counts.cpu.Add(int64(p.cpu))
-	r.complain("pass "+p.fs.dev.String(), "Files of "+p.fs.mountpoint+" cannot be given to who writes them", p.err)
+	r.complain("pass "+p.fs.dev.String(), "Files of "+p.fs.mountpoint+" cannot be moved", p.err)
 	r.domains.moment()
 	for i := range p.outcomes {
 		r.noteFile(now, p.fs, &p.outcomes[i])

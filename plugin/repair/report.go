@@ -118,7 +118,7 @@ func (r *Repairer) complainOfHanging(now map[blkio.Dev]*filesystem) {
 	before := r.hung
 	r.hung = now
 	of := func(dev blkio.Dev, fs *filesystem, err error) {
-		r.complain("hangs "+dev.String(), "Files of "+fs.mountpoint+" are not given to who writes them", err)
+		r.complain("hangs "+dev.String(), "Files of "+fs.mountpoint+" are not moved", err)
 	}
 	for dev, fs := range now {
 		of(dev, fs, errHangs)
