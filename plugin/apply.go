@@ -43,7 +43,7 @@ type change struct {
 // wait for its neighbours. It waits for another writer until ctx ends.
 func (p *Plugin) apply(ctx context.Context, g *group, only *container) error {
 	if !p.take(g, ctx.Done()) {
-		return fmt.Errorf("wait for another write to the pod's cgroups: %w", ctx.Err())
+		return fmt.Errorf("wait for a write to the pod's cgroups: %w", ctx.Err())
 	}
 	defer p.release(g)
 	return p.write(g, only)
@@ -99,7 +99,7 @@ func (p *Plugin) inspect(t *target) (change, error) {
 		return change{}, err
 	}
 	if errors.Is(err, record.ErrParse) {
-		p.log.WithError(err).WithField("cgroup", t.cgroup).Warn("Replacing a record that cannot be read")
+		p.log.WithError(err).WithField("cgroup", t.cgroup).Warn("Replacing an unreadable record")
 	} else {
 		c.unread = err
 	}
@@ -323,11 +323,11 @@ func (c *change) tell(p *Plugin) {
 		fields["container"] = c.record.Container
 	}
 	for _, l := range slices.Concat(c.raise, c.lower) {
-		message := "Limit written"
+		message := "Wrote limit"
 		if l.File == blkio.IOMax {
 			p.metrics.written.Add(1)
 		} else {
-			message = "Weight written"
+			message = "Wrote weight"
 		}
 		p.log.WithFields(fields).WithField(l.File, l.Text).Info(message)
 	}

@@ -75,7 +75,7 @@ func (p *Plugin) watchExits(ctx context.Context) {
 		}
 		if time.Since(told) >= tellEvery {
 			told = time.Now()
-			p.log.WithError(err).Error("The limits of containers that end are not lifted, trying again")
+			p.log.WithError(err).Error("Exit watch failed: limits of ended containers are not lifted; retrying")
 		}
 		restFor(ctx, wait)
 		wait = min(2*wait, watchPauseMax)
@@ -125,7 +125,7 @@ func (p *Plugin) isWatching() bool {
 
 func (p *Plugin) urgent(err error) {
 	if err != nil {
-		p.log.WithError(err).Info("Without CAP_SYS_NICE: on a busy node some containers' cgroups are gone before their limits can be lifted")
+		p.log.WithError(err).Info("No CAP_SYS_NICE: on a busy node some cgroups are removed before their limits are lifted")
 	}
 }
 
@@ -144,7 +144,7 @@ func (p *Plugin) hold(c *change, pod *target) {
 	case err == nil:
 		p.noteHeld(c.owner, watch)
 	case !errors.Is(err, blkio.ErrGone):
-		p.log.WithError(err).WithField("cgroup", c.cg.Path()).Warn("The limits of a container cannot be lifted when it ends")
+		p.log.WithError(err).WithField("cgroup", c.cg.Path()).Warn("Watching a container's exit failed: its limits will not be lifted")
 	}
 }
 
@@ -212,14 +212,14 @@ func (p *Plugin) countExit(c *container, err error) {
 	switch {
 	case err == nil:
 		p.exits.won.Add(1)
-		log.Debug("Ended, its limits are lifted")
+		log.Debug("Lifted limits of an ended container")
 	case errors.Is(err, blkio.ErrGone):
 		lost := p.exits.lost.Add(1)
 		log.WithFields(logrus.Fields{"won": p.exits.won.Load(), "lost": lost}).
-			Warn("A container's cgroup was gone before its limits could be lifted, what it has queued drains at them")
+			Warn("Cgroup removed before its limits were lifted: its remaining dirty data is written at the old limit")
 	default:
 		p.exits.failed.Add(1)
-		log.WithError(err).Warn("The limits of a container that has ended cannot be lifted")
+		log.WithError(err).Warn("Lifting limits of an ended container failed")
 	}
 }
 

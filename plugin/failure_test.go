@@ -67,7 +67,7 @@ func TestNotKnowingLiftsNothing(t *testing.T) {
 		}
 	}
 	r := recordOf(t, p, cgroupOf("a"))
-	if len(r.Settings) != 1 || !strings.Contains(r.Error, "not looked into yet: read mounts: no mounts") {
+	if len(r.Settings) != 1 || !strings.Contains(r.Error, "limits not decided yet: read mounts: no mounts") {
 		t.Errorf("record %+v", r)
 	}
 	broken = false

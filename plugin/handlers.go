@@ -47,7 +47,7 @@ func (p *Plugin) adjust(ctx context.Context, pod *pod, ctr *api.Container, split
 		return nil, err
 	}
 	if pol.Mode == policy.ModeObserve {
-		c.logger(p.log).WithField("limits", describe(c.decision.desired)).Info("Observed, nothing is limited")
+		c.logger(p.log).WithField("limits", describe(c.decision.desired)).Info("Observe mode: limits decided, not written")
 		return nil, p.register(ctx, c)
 	}
 	spec := inSpec(c.decision.desired.Settings, splitsLines)
@@ -78,7 +78,7 @@ func (p *Plugin) start(ctx context.Context, sb *api.PodSandbox, ctr *api.Contain
 		p.notLimited(c, err)
 	case p.isUnplaced(c):
 		// To refuse it would be to refuse each try of it.
-		c.logger(p.log).Warn("A container starts without a process in its cgroup, as one that is restored from a checkpoint does; its limits follow")
+		c.logger(p.log).Warn("Container has no process in its cgroup at its start (restored from a checkpoint?): limits follow when it has one")
 		p.updated(sb.GetId())
 	}
 	return err
@@ -136,10 +136,10 @@ func (p *Plugin) refusal(c *container) error {
 	}
 	log := c.logger(p.log).WithError(c.decision.err)
 	if c.decision.policy.Mode == policy.ModeObserve || c.decision.policy.Action(c.decision.err) == policy.Ignore {
-		log.Warn("Not everything that was asked for is enforced")
+		log.Warn("Some requested limits are not enforced")
 		return nil
 	}
-	log.Info("Refused a container")
+	log.Info("Rejected a container")
 	return c.decision.err
 }
 
@@ -191,7 +191,7 @@ func (p *Plugin) parsePod(sb *api.PodSandbox) (_ *pod, cgroup string) {
 	pod := newPod(sb)
 	cgroup, err := cgroupfs.PodCgroup(sb.GetLinux().GetCgroupParent())
 	if err != nil {
-		p.log.WithError(err).WithField("pod", pod.String()).Error("No pod totals and backstops for this pod")
+		p.log.WithError(err).WithField("pod", pod.String()).Error("Pod totals and backstop are unavailable for this pod")
 	}
 	return pod, cgroup
 }

@@ -37,7 +37,7 @@ func (p *Plugin) checkPlaced(t *target, gone bool) error {
 	}
 	switch starts := c.life.Phase() == lifecycle.Starting; {
 	case starts && !t.record.Empty():
-		return fmt.Errorf("container %s is not limited yet: its cgroup has no process", c.name)
+		return fmt.Errorf("limit container %s: its cgroup has no process yet", c.name)
 	case gone && !starts:
 		p.markDirty(c.pod.group)
 	}

@@ -207,9 +207,9 @@ func (p *Plugin) complain(ctx context.Context, g *group, err error) {
 	log := p.log.WithField("cgroup", g.cgroup)
 	switch due, ended := p.remind(g, err); {
 	case due:
-		log.WithError(err).Error("Limits are not all in force, trying again")
+		log.WithError(err).Error("Some limits are not in force, retrying")
 	case ended:
-		log.Info("Limits are all in force again")
+		log.Info("All limits are in force again")
 	}
 }
 
@@ -241,7 +241,7 @@ func (p *Plugin) warnUnmatched(g *group) {
 			return nil
 		})
 		if err != nil {
-			log.WithError(err).Error("Targets that no container has are not known")
+			log.WithError(err).Error("Finding unmatched targets failed")
 		}
 	}
 }

@@ -163,7 +163,7 @@ func (p *Plugin) newPlan(pol *policy.Policy, v view) *plan {
 func (p *Plugin) containerTarget(c running, observed bool) *target {
 	err := c.decision.err
 	if c.decision.policy == nil {
-		err = fmt.Errorf("not looked into yet: %w", cmp.Or(err, errPending))
+		err = fmt.Errorf("limits not decided yet: %w", cmp.Or(err, errPending))
 	}
 	t := &target{
 		cgroup: c.cgroup, owner: c.owner, partial: c.partial,
@@ -187,8 +187,8 @@ func kept(s policy.Settings) policy.Settings {
 	return s.Where(func(x policy.Setting) bool { return x.Key != blkio.MemoryHigh })
 }
 
-// errPending is of a container that nobody has looked into so far.
-var errPending = errors.New("that comes next")
+// errPending means that the disks of a container are not resolved yet.
+var errPending = errors.New("its disks are resolved next")
 
 // staleSpec compares a spec with what is desired now. Where limits are observed
 // only, a value that we would have put there is ours, and is to go. unwanted are values

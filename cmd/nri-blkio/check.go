@@ -82,7 +82,7 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 		return err
 	}
 	if len(set.Pods) == 0 && !set.HasErrors() {
-		return usage(fmt.Errorf("read %s: no pod and no pod template in it", strings.Join(o.files, ", ")))
+		return usage(fmt.Errorf("read %s: found no pod and no pod template", strings.Join(o.files, ", ")))
 	}
 	if !o.output.json() {
 		notes(a.stderr, "left out", otherKinds(set.Others))

@@ -152,7 +152,7 @@ func (f *orphanFinder) podCgroups() (map[string][]cgroupfs.Cgroup, error) {
 		return nil, err
 	}
 	if features.Namespaced {
-		return nil, errors.New("this cgroup namespace shows not all pods")
+		return nil, errors.New("not all pods are visible in this cgroup namespace")
 	}
 	paths, err := f.tree.IDs()
 	if err != nil {
@@ -168,7 +168,7 @@ func (f *orphanFinder) podCgroups() (map[string][]cgroupfs.Cgroup, error) {
 		}
 	}
 	if !kubepods {
-		return nil, errors.New("the kubelet keeps no cgroups of pods (kubepods) here")
+		return nil, errors.New("no kubepods cgroup found")
 	}
 	return out, nil
 }

@@ -114,10 +114,10 @@ func TestOrphansUnknown(t *testing.T) {
 	f := orphanNode(t, "cgroupfs")
 	dir := filepath.Join(f.hostRoot, "cg")
 	for change, do := range map[string]func() error{
-		"this cgroup namespace shows not all pods": func() error {
+		"not all pods are visible in this cgroup namespace": func() error {
 			return os.WriteFile(filepath.Join(dir, "cgroup.events"), nil, 0o644)
 		},
-		"the kubelet keeps no cgroups of pods (kubepods) here": func() error {
+		"no kubepods cgroup found": func() error {
 			return os.Rename(filepath.Join(dir, "kubepods"), filepath.Join(dir, "other"))
 		},
 	} {

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	logLifted = "Ended, its limits are lifted"
-	logLost   = "gone before its limits could be lifted"
-	logStuck  = "that has ended cannot be lifted"
+	logLifted = "Lifted limits of an ended container"
+	logLost   = "Cgroup removed before its limits were lifted"
+	logStuck  = "Lifting limits of an ended container failed"
 )
 
 // pending is what is written and on no disk yet, in bytes. The kernel's figures
