@@ -43,7 +43,7 @@ func BenchmarkCreateContainer(b *testing.B) {
 	h, _ := tree(b)
 	p := newPlugin(b, h)
 	p.storage = storage
-	p.layers.Store(&placed{Layers: Layers{Default: Layer{Dir: node.dir("containerd")}}})
+	p.layers.current.Store(&placed{Layers: Layers{Default: Layer{Dir: node.dir("containerd")}}})
 	storage.Pin(node.dir("containerd"))
 	s := &session{p: p, log: p.log, deadline: stub.DefaultRequestTimeout / 4}
 	refresh := func() {

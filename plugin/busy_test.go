@@ -58,7 +58,7 @@ func TestBusy(t *testing.T) {
 			if got := wbps(t, p, podCgroup); got != 1<<20 {
 				t.Fatalf("backstop %v, want 1 MiB/s", got)
 			}
-			hangCalls(t, &p.calls, hung...)
+			hangCalls(t, &p.inFlight.calls, hung...)
 			if adjust, _, err := s.CreateContainer(t.Context(), sb, ctr("b")); adjust != nil || err != nil {
 				t.Fatalf("create: %v, %v", adjust, err)
 			}
@@ -69,7 +69,7 @@ func TestBusy(t *testing.T) {
 				t.Errorf("%d pods not in force, states %v", c.notInForce, c.states)
 			}
 			// The reconciler has no call left to look at it, either.
-			free := hangCalls(t, &p.passes, podCgroup+" look", podCgroup+" look")
+			free := hangCalls(t, &p.inFlight.passes, podCgroup+" look", podCgroup+" look")
 			p.pass(t.Context())
 			if c := p.census(); c.notInForce != 1 {
 				t.Error("not counted after a pass that could not look at it")
@@ -81,7 +81,7 @@ func TestBusy(t *testing.T) {
 				t.Errorf("backstop %v beside a container without limits", got)
 			}
 			free()
-			p.passes.wait(time.Minute)
+			p.inFlight.passes.wait(time.Minute)
 			p.pass(t.Context())
 			if c, pod := wbps(t, p, cgroupOf("b")), wbps(t, p, podCgroup); c != 1<<20 || pod != 2<<20 {
 				t.Errorf("the container has %v, the pod %v", c, pod)
@@ -103,7 +103,7 @@ func TestBusyIsRejected(t *testing.T) {
 	p.Reload(&pol)
 	s := &session{p: p, log: p.log, deadline: time.Minute}
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
-	hangCalls(t, &p.calls, podCgroup, podCgroup)
+	hangCalls(t, &p.inFlight.calls, podCgroup, podCgroup)
 	if _, _, err := s.CreateContainer(t.Context(), sb, ctr("a")); !errors.Is(err, errInternal) {
 		t.Errorf("create: %v", err)
 	}

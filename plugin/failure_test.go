@@ -133,10 +133,10 @@ func TestHungLook(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p.calls.mu.Lock()
-	defer p.calls.mu.Unlock()
-	if p.calls.all > maxPodCalls {
-		t.Errorf("one pod has %d calls under way", p.calls.all)
+	p.inFlight.calls.mu.Lock()
+	defer p.inFlight.calls.mu.Unlock()
+	if p.inFlight.calls.all > maxPodCalls {
+		t.Errorf("one pod has %d calls under way", p.inFlight.calls.all)
 	}
 }
 

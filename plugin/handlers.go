@@ -23,7 +23,7 @@ func (p *Plugin) create(ctx context.Context, sb *api.PodSandbox, ctr *api.Contai
 		return nil, err
 	}
 	answer := make(chan *api.ContainerAdjustment, 1) // the call may go on after this returns
-	err = p.calls.within(ctx, pod.group.key, func(ctx context.Context) error {
+	err = p.inFlight.calls.within(ctx, pod.group.key, func(ctx context.Context) error {
 		adjust, err := p.adjust(ctx, pod, ctr, splitsLines)
 		answer <- adjust
 		return err
@@ -70,7 +70,7 @@ func (p *Plugin) start(ctx context.Context, sb *api.PodSandbox, ctr *api.Contain
 	// answer to that came too late. It is entered before anything that can fail or
 	// hang: a container that runs is known, counted, and tried again.
 	c := p.enter(pod, ctr)
-	err = p.calls.within(ctx, pod.group.key, func(ctx context.Context) error { return p.limit(ctx, c, canRefuse) })
+	err = p.inFlight.calls.within(ctx, pod.group.key, func(ctx context.Context) error { return p.limit(ctx, c, canRefuse) })
 	switch _, refused := errors.AsType[*policy.Error](err); {
 	case refused:
 		p.neverRan(c) // here, where the refusal is certain to be the answer

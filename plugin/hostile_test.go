@@ -192,7 +192,7 @@ func BenchmarkHostileCreate(b *testing.B) {
 				}
 				defer storage.Close()
 				p.storage = storage
-				p.layers.Store(&placed{Layers: Layers{Default: Layer{Dir: "/"}}})
+				p.layers.current.Store(&placed{Layers: Layers{Default: Layer{Dir: "/"}}})
 				s := &session{p: p, log: p.log, deadline: time.Minute}
 				sb, c := sandbox(manyPaths(star)), ctr("db", sameMounts(mounts, "rslave")...)
 				before, creates := processorTime(b), 0

@@ -79,19 +79,19 @@ func (p *Plugin) rereadLayers(ctx context.Context, runtime, version string) {
 		return
 	}
 	select {
-	case <-p.layerQuestions: // an earlier runtime's
+	case <-p.layers.questions: // an earlier runtime's
 	default:
 	}
-	p.layerQuestions <- a
+	p.layers.questions <- a
 }
 
 // nextRegistration keeps the layers that are known, for the registration that begins.
 func (p *Plugin) nextRegistration() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	next := *p.layers.Load()
+	next := *p.layers.current.Load()
 	next.registration++
-	p.layers.Store(&next)
+	p.layers.current.Store(&next)
 	return next.registration
 }
 
@@ -99,7 +99,7 @@ func (p *Plugin) nextRegistration() int {
 // is a better answer, and a late answer is taken over, too.
 func (p *Plugin) askLayers(ctx context.Context, a asked, d time.Duration) error {
 	// Twice: what files tell comes as the runtime's answer has not come in time.
-	return p.passes.bounded(ctx, "layers", 2*d, func(ctx context.Context) error {
+	return p.inFlight.passes.bounded(ctx, "layers", 2*d, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, d)
 		defer cancel()
 		fresh, err := p.readLayers(ctx, a.runtime, a.version)
@@ -113,11 +113,11 @@ func (p *Plugin) askLayers(ctx context.Context, a asked, d time.Duration) error 
 func (p *Plugin) moveLayers(fresh Layers, registration int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if fresh.Equal(Layers{}) || p.layers.Load().registration != registration {
+	if fresh.Equal(Layers{}) || p.layers.current.Load().registration != registration {
 		return
 	}
 	now := &placed{fresh, registration}
-	p.layers.Store(now)
+	p.layers.current.Store(now)
 	for _, pod := range p.pods {
 		for _, c := range pod.containers {
 			if now.moved(c) {
@@ -137,7 +137,7 @@ func (p *Plugin) askLayersAgain(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case a = <-p.layerQuestions:
+		case a = <-p.layers.questions:
 			pause = layersRetry
 		case <-again:
 			err := p.askLayers(ctx, a, layersDeadline)

@@ -26,7 +26,7 @@ func (withTimeout) RequestTimeout() time.Duration { return 0 }
 func TestRootfsByHandler(t *testing.T) {
 	h, _ := tree(t, podCgroup)
 	p := newPlugin(t, h)
-	p.layers.Store(&placed{Layers: Layers{
+	p.layers.current.Store(&placed{Layers: Layers{
 		Default: Layer{Dir: "/var/lib/containerd"},
 		Handlers: map[string]Layer{
 			"":     {Dir: "/mnt/data/layers"},
@@ -74,7 +74,7 @@ func TestLayersAreReadAgain(t *testing.T) {
 		if _, err := s.Configure(t.Context(), "", "containerd", "v2.1.0"); err != nil {
 			t.Fatal(err)
 		}
-		if got := p.layers.Load(); !got.Equal(want) {
+		if got := p.layers.current.Load(); !got.Equal(want) {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	}
@@ -86,7 +86,7 @@ func TestLayersAreReadAgain(t *testing.T) {
 	if len(asked) != 3 || asked[0] != "containerd v2.1.0" {
 		t.Errorf("asked with %q", asked)
 	}
-	if len(p.layerQuestions) != 1 {
+	if len(p.layers.questions) != 1 {
 		t.Error("what was not answered is not asked again")
 	}
 }
@@ -181,7 +181,7 @@ func TestLateAnswerMovesLayers(t *testing.T) {
 	p.rereadLayers(t.Context(), "containerd", "v2")
 	start("new")
 	told = Layers{Default: Layer{Dir: "/mnt/data/layers"}}
-	_ = p.askLayers(t.Context(), <-p.layerQuestions, time.Minute)
+	_ = p.askLayers(t.Context(), <-p.layers.questions, time.Minute)
 	p.reconcileGroup(t.Context(), p.pods["sb1"].group)
 	ioMax("old", "254:0 wbps=1048576")
 	ioMax("new", "254:16 wbps=1048576")

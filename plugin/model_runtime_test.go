@@ -153,7 +153,7 @@ func (r *modelRuntime) end() {
 	r.k.answer()
 	watch()
 	stop()
-	for p.calls.count()+p.passes.count() > 0 {
+	for p.inFlight.calls.count()+p.inFlight.passes.count() > 0 {
 		time.Sleep(time.Millisecond)
 	}
 }

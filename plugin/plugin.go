@@ -85,40 +85,38 @@ const (
 // Plugin is the state of one node: its pods, what they asked for, and what
 // they should get. Its methods are safe for concurrent use.
 type Plugin struct {
-	log     logrus.FieldLogger
-	storage Storage
-	cgroups *cgroupfs.Hierarchy
-	kernel  kernel.Verdict
-	kubelet string // its root directory
-	resync  time.Duration
-
-	nodeMemory uint64 // 0 where it is unknown
-
-	readLayers func(ctx context.Context, runtime, version string) (Layers, error) // or nil
-	distribute func(*policy.Policy)
-
-	processMounts func(ctx context.Context, pid int, cgroup string) ([]storage.ProcessMount, error) // or nil
-
+	environment
+	nodeState
+	policy     atomic.Pointer[policy.Policy]
+	reloaded   chan struct{} // holds at most one token: the policy changed
+	layers     layers
+	weight     weightSupport
+	inFlight   inFlight
 	exits      exits
 	metrics    *metrics
 	connection connection
+}
 
-	layers atomic.Pointer[placed] // stored with mu held
-	// layerQuestions holds at most one, which the runtime has not answered.
-	layerQuestions chan asked
+// environment is what a Plugin works with. It does not change.
+type environment struct {
+	log        logrus.FieldLogger
+	storage    Storage
+	cgroups    *cgroupfs.Hierarchy
+	kernel     kernel.Verdict
+	kubelet    string // its root directory
+	resync     time.Duration
+	nodeMemory uint64 // 0 where it is unknown
+	distribute func(*policy.Policy)
+	// The others may be nil.
+	readLayers    func(ctx context.Context, runtime, version string) (Layers, error)
+	processMounts func(ctx context.Context, pid int, cgroup string) ([]storage.ProcessMount, error)
+}
 
-	policy atomic.Pointer[policy.Policy]
-	weight weightSupport
-	calls  calls // of events
-	passes calls // of the reconciler
-	// unsynced: the runtime has not told what runs, and may never do so.
-	unsynced atomic.Bool
-	// wake holds at most one token: there is something in dirty.
-	wake chan struct{}
-	// reloaded holds at most one token: the policy changed.
-	reloaded chan struct{}
-	// look holds at most one token: every pod is to be looked at.
-	look chan struct{}
+// nodeState is what is known of the pods of the node.
+type nodeState struct {
+	unsynced atomic.Bool   // the runtime has not listed what runs, and may never do so
+	wake     chan struct{} // holds at most one token: there is something in dirty
+	look     chan struct{} // holds at most one token: every pod is to be looked at
 
 	mu sync.Mutex // guards all below; never held while something is read or logged
 	// pods are those that carry annotations of ours, by sandbox ID.
@@ -130,6 +128,18 @@ type Plugin struct {
 	dirty map[*group]bool
 }
 
+// layers is where writable layers are stored.
+type layers struct {
+	current   atomic.Pointer[placed] // stored with Plugin.mu held
+	questions chan asked             // at most one, which the runtime has not answered
+}
+
+// inFlight is the calls that have not returned, which can hang in the kernel.
+type inFlight struct {
+	calls  calls // of events
+	passes calls // of the reconciler
+}
+
 // New returns a plugin for this node. It fails where the kernel or the
 // configuration cannot enforce anything.
 func New(cfg Config) (*Plugin, error) {
@@ -137,36 +147,34 @@ func New(cfg Config) (*Plugin, error) {
 		return nil, errors.New("plugin: Log, Policy, Storage and Cgroups are required")
 	}
 	p := &Plugin{
-		log:     cfg.Log,
-		storage: cfg.Storage,
-		cgroups: cfg.Cgroups,
-		kernel:  cfg.Kernel,
-		kubelet: cmp.Or(cfg.KubeletRoot, DefaultKubeletRoot),
-		resync:  cfg.Resync,
-		metrics: newMetrics(),
-		weight:  weightSupport{cgroups: cfg.Cgroups},
-		wake:    make(chan struct{}, 1),
-		look:    make(chan struct{}, 1),
-
+		environment: environment{
+			log:           cfg.Log,
+			storage:       cfg.Storage,
+			cgroups:       cfg.Cgroups,
+			kernel:        cfg.Kernel,
+			kubelet:       cmp.Or(cfg.KubeletRoot, DefaultKubeletRoot),
+			resync:        cmp.Or(cfg.Resync, defaultResync),
+			nodeMemory:    cfg.NodeMemory,
+			distribute:    cfg.Distribute,
+			readLayers:    cfg.ReadLayers,
+			processMounts: cfg.ProcessMounts,
+		},
+		nodeState: nodeState{
+			wake:   make(chan struct{}, 1),
+			look:   make(chan struct{}, 1),
+			pods:   map[string]*pod{},
+			groups: map[string]*group{},
+			dirty:  map[*group]bool{},
+		},
 		reloaded: make(chan struct{}, 1),
-		pods:     map[string]*pod{},
-		groups:   map[string]*group{},
-		dirty:    map[*group]bool{},
-
-		nodeMemory: cfg.NodeMemory,
-		readLayers: cfg.ReadLayers,
-		distribute: cfg.Distribute,
-
-		processMounts: cfg.ProcessMounts,
+		layers:   layers{questions: make(chan asked, 1)},
+		weight:   weightSupport{cgroups: cfg.Cgroups},
+		metrics:  newMetrics(),
 	}
 	if p.distribute == nil {
 		p.distribute = p.Reload
 	}
-	p.layers.Store(&placed{Layers: cfg.Layers})
-	p.layerQuestions = make(chan asked, 1)
-	if p.resync == 0 {
-		p.resync = defaultResync
-	}
+	p.layers.current.Store(&placed{Layers: cfg.Layers})
 	p.exits.syncs.do, p.exits.syncs.log = cfg.Sync, p.log
 	p.exits.tidying, p.exits.newWatch = make(chan struct{}, 1), newEmptyWatch
 	p.policy.Store(cfg.Policy)

@@ -39,7 +39,7 @@ func (p *Plugin) findReached(ctx context.Context, groups []*group) {
 	if len(of) == 0 {
 		return
 	}
-	err := p.passes.bounded(ctx, " reached", lookDeadline, func(ctx context.Context) error {
+	err := p.inFlight.passes.bounded(ctx, " reached", lookDeadline, func(ctx context.Context) error {
 		stacks, sums := newStacks(p.storage), newSums(p.cgroups)
 		for _, c := range of {
 			if !p.mayHaveReached(sums, c) {

@@ -69,7 +69,7 @@ func (p *Plugin) reconcileAll(ctx context.Context) {
 // node is mostly to see that nothing has changed, and that is done in one go.
 func (p *Plugin) restless(ctx context.Context, groups []*group) []*group {
 	found := make(chan []*group, 1)
-	err := p.passes.bounded(ctx, "", passDeadline, func(context.Context) error {
+	err := p.inFlight.passes.bounded(ctx, "", passDeadline, func(context.Context) error {
 		var out []*group
 		buf := make([]byte, 0, 4096)
 		for _, g := range groups {
@@ -161,10 +161,10 @@ func (p *Plugin) noteRunning(c *container) {
 // cgroup and tried again with the next pass. A look at a container that hangs
 // keeps no limit of its pod from being written, so that is done apart.
 func (p *Plugin) reconcileGroup(ctx context.Context, g *group) {
-	settled := p.passes.bounded(ctx, g.key+" look", lookDeadline, func(ctx context.Context) error {
+	settled := p.inFlight.passes.bounded(ctx, g.key+" look", lookDeadline, func(ctx context.Context) error {
 		return errors.Join(p.settleAll(ctx, g)...)
 	})
-	written := p.passes.bounded(ctx, g.key, passDeadline, func(context.Context) error {
+	written := p.inFlight.passes.bounded(ctx, g.key, passDeadline, func(context.Context) error {
 		if !p.tryTake(g) {
 			return p.errIfHangs(g) // else who is at it looks again
 		}

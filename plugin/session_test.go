@@ -264,7 +264,7 @@ func TestConfigureDoesNotWait(t *testing.T) {
 	h, _ := tree(t)
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlugin(t, h)
-		known := *p.layers.Load()
+		known := *p.layers.current.Load()
 		hang := make(chan struct{})
 		p.readLayers = func(context.Context, string, string) (Layers, error) {
 			<-hang
@@ -274,12 +274,12 @@ func TestConfigureDoesNotWait(t *testing.T) {
 		if _, err := s.Configure(t.Context(), "", "containerd", "v2"); err != nil {
 			t.Error(err)
 		}
-		if got := p.layers.Load(); !got.Equal(known.Layers) {
+		if got := p.layers.current.Load(); !got.Equal(known.Layers) {
 			t.Errorf("layers %+v", got)
 		}
 		close(hang)
 		synctest.Wait()
-		if got := p.layers.Load().Default.Dir; got != "/late" {
+		if got := p.layers.current.Load().Default.Dir; got != "/late" {
 			t.Errorf("the late answer is lost, layers are in %s", got)
 		}
 	})

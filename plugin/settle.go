@@ -19,7 +19,7 @@ import (
 // and decides its limits. An error is our own failure, after which c is of no use; what
 // the tenant got wrong, or this node cannot do, is in c.err.
 func (p *Plugin) resolve(ctx context.Context, pol *policy.Policy, c *container) error {
-	now := p.layers.Load()
+	now := p.layers.current.Load()
 	if c.disks.source != nil {
 		if err := p.lookInto(ctx, c, now); err != nil {
 			return err
@@ -125,7 +125,7 @@ func (p *Plugin) settle(ctx context.Context, c *container) error {
 	}
 	pol := p.policy.Load()
 	old := p.beginLook(c)
-	if old.isSettled(pol, p.layers.Load()) {
+	if old.isSettled(pol, p.layers.current.Load()) {
 		return nil
 	}
 	fresh := old
@@ -172,7 +172,7 @@ func failure(c *policy.Container) error {
 // unsettled returns the containers of a group that settle has work for, and apart from
 // them those that a look at has taken too long already.
 func (p *Plugin) unsettled(g *group) (out, hung []*container) {
-	pol, layers := p.policy.Load(), p.layers.Load()
+	pol, layers := p.policy.Load(), p.layers.current.Load()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, pod := range g.pods {

@@ -47,7 +47,7 @@ func TestVolumeTarget(t *testing.T) {
 			p := newPlugin(t, h)
 			var looked []string
 			p.storage = disks{func(path string) blkio.Backing {
-				if path != p.layers.Load().Of("").Dir {
+				if path != p.layers.current.Load().Of("").Dir {
 					looked = append(looked, path)
 				}
 				return volumeDisks(path)

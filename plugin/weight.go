@@ -10,24 +10,22 @@ import (
 // weightSupport is what the kernel makes of io.weight.
 type weightSupport struct {
 	cgroups *cgroupfs.Hierarchy
-	known   atomic.Bool // exists is an answer
-	exists  atomic.Bool
-	works   atomic.Bool // some disk has io.cost switched on
+	exists  atomic.Pointer[bool] // nil if there was no cgroup to look into
+	works   atomic.Bool          // some disk has io.cost switched on
 }
 
 // has says whether the kernel has io.weight. On a node without a container
 // there is no cgroup to look into; then it is asked again, and the answer is
 // yes: a runtime that meets no file fails the container, which is not silent.
 func (w *weightSupport) has() bool {
-	if w.known.Load() {
-		return w.exists.Load()
+	if known := w.exists.Load(); known != nil {
+		return *known
 	}
 	exists, err := w.cgroups.HasIOWeight()
 	if err != nil {
 		return true
 	}
-	w.exists.Store(exists)
-	w.known.Store(true)
+	w.exists.Store(&exists)
 	return exists
 }
 
