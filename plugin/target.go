@@ -66,7 +66,7 @@ func (p *Plugin) planFor(g *group) *plan {
 	}
 	unread := p.recall(g) // inspect tells of that
 	v := p.viewOf(g)
-	if p.unsynced.Load() || v.drained { // drained is of those that we know
+	if p.unsynced.Load() || v.isDrained() { // drained is of those that we know
 		v.strangers = p.strangers(&v)
 	}
 	fresh := p.newPlan(p.policy.Load(), v)
@@ -97,18 +97,25 @@ type view struct {
 	cgroup  string
 	shared  bool
 	changes int
-	pod     *pod // the one that the pod's cgroup is for now; fixed fields only
-	seen    []policy.Container
-	warned  bool
-	granted policy.Desired // so far
-	partial bool           // some container was not looked into
-	drained bool           // nothing runs, and nothing is left to write
+	drain   lifecycle.DrainPhase
+	newest  newest
+	partial bool // some container was not looked into
 	running []running
 	cgroups []string // of its sandboxes and running containers, the last element or a part of it
 	// strangers are running containers that only the cgroups tell of.
 	strangers []policy.Desired
-	exits     []record.Exit
+	recorded  recorded
 }
+
+// newest is the sandbox that the pod's cgroup is for now, and what a plan needs of it.
+type newest struct {
+	pod    *pod // fixed fields only
+	seen   []policy.Container
+	warned bool
+}
+
+// isDrained reports whether no container runs and none has left data to write.
+func (v *view) isDrained() bool { return v.drain == lifecycle.Drained }
 
 // running is a running container as of the copy.
 type running struct {
@@ -119,7 +126,7 @@ type running struct {
 
 // newView copies a group. The caller holds mu.
 func newView(g *group) view {
-	v := view{cgroup: g.cgroup, shared: g.shared(), drained: g.drain.Phase() == lifecycle.Drained, changes: g.changes, exits: g.recorded.exits, granted: g.recorded.granted}
+	v := view{cgroup: g.cgroup, shared: g.shared(), changes: g.changes, drain: g.drain.Phase(), recorded: g.recorded}
 	live := false
 	for _, pod := range g.sorted() {
 		before := len(v.running)
@@ -136,7 +143,7 @@ func newView(g *group) view {
 		// Of two sandboxes of a pod the later one counts, if it has begun.
 		if begun := len(v.running) > before; begun || !live {
 			live = live || begun
-			v.pod, v.seen, v.warned = pod, pod.seen(), pod.warned
+			v.newest = newest{pod, pod.seen(), pod.warned}
 		}
 	}
 	return v
@@ -145,7 +152,7 @@ func newView(g *group) view {
 func (p *Plugin) newPlan(pol *policy.Policy, v view) *plan {
 	observed := pol.Mode == policy.ModeObserve
 	out := &plan{pod: &target{}}
-	if v.cgroup != "" && !v.shared && v.pod != nil {
+	if v.cgroup != "" && !v.shared && v.newest.pod != nil {
 		out.pod = p.podTarget(pol, v, observed)
 	}
 	room := record.Room(len(v.running))
@@ -232,12 +239,12 @@ func (p *Plugin) newRecord(kind string, pod *pod, d policy.Desired, err error, o
 // podTarget is the pod total and the backstop, the smaller of the two for
 // each disk and key.
 func (p *Plugin) podTarget(pol *policy.Policy, v view, observed bool) *target {
-	total, err := p.total(pol, v.pod, v.seen)
+	total, err := p.total(pol, v.newest.pod, v.newest.seen)
 	if observed {
-		v.granted = policy.Desired{}
+		v.recorded.granted = policy.Desired{}
 	}
-	total.KeepGranted(v.granted)
-	v.granted = total
+	total.KeepGranted(v.recorded.granted)
+	v.recorded.granted = total
 	granted := slices.Clone(v.strangers)
 	for _, c := range v.running {
 		granted = append(granted, c.decision.desired)
@@ -247,18 +254,18 @@ func (p *Plugin) podTarget(pol *policy.Policy, v view, observed bool) *target {
 		granted = nil
 	}
 	total.Settings, total.Disks = withBackstop(total, granted)
-	if v.drained && len(v.strangers) == 0 {
+	if v.isDrained() && len(v.strangers) == 0 {
 		// The pod's cgroup may go, and its limits would stay on the files that
 		// it owns: the next pod on its volumes would have them.
 		total.Settings, ended = total.Settings.Where(func(s policy.Setting) bool { return !s.Key.IsRate() }), false
 	}
-	if v.warned {
-		total.Warnings = append(total.Warnings, v.pod.request().Unmatched(record.WithEnded(v.seen, v.exits))...)
+	if v.newest.warned {
+		total.Warnings = append(total.Warnings, v.newest.pod.request().Unmatched(record.WithEnded(v.newest.seen, v.recorded.exits))...)
 	}
-	t := &target{cgroup: v.cgroup, partial: v.partial, ended: ended, record: p.newRecord(record.KindPod, v.pod, total, err, observed)}
-	t.record.Exits = v.exits
+	t := &target{cgroup: v.cgroup, partial: v.partial, ended: ended, record: p.newRecord(record.KindPod, v.newest.pod, total, err, observed)}
+	t.record.Exits = v.recorded.exits
 	if !observed {
-		t.want, t.granted = total.Settings, v.granted
+		t.want, t.granted = total.Settings, v.recorded.granted
 	}
 	return t
 }
