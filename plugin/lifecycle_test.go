@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -171,6 +172,28 @@ func TestSynchronize(t *testing.T) {
 	p.synchronize([]*api.PodSandbox{sb}, []*api.Container{running("b")})
 	if _, ok := p.pods["sb1"].containers["id-a"]; ok {
 		t.Error("a container that is not listed is still there")
+	}
+}
+
+// TestCreatedAgain verifies that a late event of a container whose creation was repeated
+// under the same ID changes nothing of its successor.
+func TestCreatedAgain(t *testing.T) {
+	h, _ := tree(t, podCgroup)
+	p := newPlugin(t, h)
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	var made []*container
+	for range 2 {
+		if _, err := p.create(t.Context(), sb, ctr("a"), false); err != nil {
+			t.Fatal(err)
+		}
+		made = append(made, p.pods["sb1"].containers["id-a"])
+	}
+	p.notePopulated(made[0])
+	if now := p.pods["sb1"].containers["id-a"]; made[0] == made[1] || now != made[1] || now.life.Phase() != lifecycle.Created {
+		t.Errorf("the pod has %p, want %p in phase %v", now, made[1], lifecycle.Created)
+	}
+	if got := scrape(t, p)["unexpected_events_total"]; got != 0 {
+		t.Errorf("%v unexpected events", got)
 	}
 }
 
