@@ -6,8 +6,8 @@ type Disk struct {
 	Name string // kernel name, "sda", "dm-0", "nvme0n1"
 }
 
-// Backing is what a path is stored on: a filesystem and the disks below it.
-// Exactly one of Disks and Reason is set.
+// Backing describes the filesystem and the disks that a path is stored on. Exactly one
+// of Disks and Reason is set.
 type Backing struct {
 	Mountpoint string   // host path of the mount that holds the path
 	FSType     string   // as in mountinfo, "ext4"
@@ -15,21 +15,21 @@ type Backing struct {
 	Reason     string   // why I/O on it cannot be limited, "tmpfs is memory, not a disk"
 	Warning    *Warning // a limit holds, but not for everything; nil if it does
 	// Err is set beside Reason where looking failed, which may pass: an I/O
-	// error, say. It is for logs; Reason is for tenants and tells nothing of
+	// error, say. It is for logs; Reason is for tenants and contains nothing of
 	// the host.
 	Err error
 	// Missing is set beside Reason where sysfs has no such device: it may come back.
 	Missing bool
 }
 
-// Warning is what a limit on a filesystem does not hold for.
+// Warning names the I/O that a limit on a filesystem does not cover.
 type Warning struct {
 	Kind WarningKind
 	Text string // for people, "vfat has no cgroup writeback: ..."
 }
 
-// WarningKind names a warning for programs. There are few, and none has text of
-// a tenant in it; it is "" for what nobody counts.
+// WarningKind names a warning for programs. The set of kinds is small and fixed,
+// without text from tenants. "" is not counted.
 type WarningKind string
 
 // The warnings about filesystems.

@@ -4,12 +4,12 @@ import "errors"
 
 // What a caller may have to decide on. They come wrapped; use errors.Is.
 var (
-	// ErrNotSupported says that the kernel, or the way it was booted, lacks
+	// ErrNotSupported means that the kernel, or the way it was booted, lacks
 	// what was asked for.
 	ErrNotSupported = errors.New("not supported")
-	// ErrNoDevice says that a number names no whole disk: a partition, or a
+	// ErrNoDevice means that a number names no whole disk: a partition, or a
 	// device that is not there (any more).
 	ErrNoDevice = errors.New("no such disk")
-	// ErrGone says that the cgroup does not exist (any more).
+	// ErrGone means that the cgroup does not exist (any more).
 	ErrGone = errors.New("cgroup was removed")
 )

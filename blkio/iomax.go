@@ -11,8 +11,8 @@ import (
 // of its own, the hidden paths of NVMe multipath.
 const unknownDevice = "(unknown)"
 
-// ParseIOMax parses what io.max reads as. A device that is not listed has no
-// limits. The map may be nil.
+// ParseIOMax parses the content of io.max. A device that is not listed has no limits.
+// The map may be nil.
 //
 //	8:16 rbps=2097152 wbps=max riops=max wiops=120
 //	(1)  (2)

@@ -23,7 +23,7 @@ func (l Limits) String() string {
 	return b.String()
 }
 
-// IsZero says that no key is set.
+// IsZero reports whether no key is set.
 func (l Limits) IsZero() bool { return l == Limits{} }
 
 // DevLimits are the limits of one device: one line of io.max.

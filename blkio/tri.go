@@ -1,6 +1,6 @@
 package blkio
 
-// Tri is the answer of a probe. The zero value is that there is none.
+// Tri is the result of a probe; the zero value is Unknown.
 type Tri uint8
 
 // The answers of a probe.
@@ -13,5 +13,5 @@ const (
 // String returns "unknown", "no" or "yes".
 func (t Tri) String() string { return [...]string{"unknown", "no", "yes"}[t] }
 
-// MarshalText makes JSON say "yes", not 2.
+// MarshalText encodes the value as "yes", "no" or "unknown".
 func (t Tri) MarshalText() ([]byte, error) { return []byte(t.String()), nil }

@@ -16,8 +16,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Cgroup is a cgroup by its path. It holds no descriptor: the cgroup may go
-// and come back. Methods on one that is not there return ErrGone, and
+// Cgroup is a cgroup by its path. It holds no descriptor, so the cgroup may be removed
+// and created again at any time. Methods on a removed cgroup return ErrGone, and
 // ErrNotSupported where it has no such file. Cgroups are comparable with ==.
 type Cgroup struct {
 	h    *Hierarchy
@@ -28,9 +28,9 @@ type Cgroup struct {
 // is the root.
 func (c Cgroup) Path() string { return c.path }
 
-// Exists reports whether the cgroup is there. It returns true if the system fails
-// to look, as without a free descriptor: a cgroup that is taken for removed loses
-// its limits.
+// Exists reports whether the cgroup exists. It returns true if the system fails to
+// look, as without a free descriptor: a cgroup that is taken for removed loses its
+// limits.
 func (c Cgroup) Exists() bool {
 	ok, err := c.h.exists(c.path)
 	return ok || err != nil
@@ -135,8 +135,8 @@ func (c Cgroup) write(name, data string) error {
 	return nil
 }
 
-// Owner returns the user that the cgroup's directory belongs to, who may set
-// its extended attributes.
+// Owner returns the UID that owns the cgroup's directory. That user may set its extended
+// attributes.
 func (c Cgroup) Owner() (uid int, err error) {
 	var st unix.Stat_t
 	if err := c.withDir(func(fd int) error { return unix.Fstat(fd, &st) }); err != nil {
@@ -145,7 +145,7 @@ func (c Cgroup) Owner() (uid int, err error) {
 	return int(st.Uid), nil
 }
 
-// Children returns the cgroups right below. It is no error if c has gone.
+// Children returns the child cgroups; none if c was removed.
 func (c Cgroup) Children() ([]Cgroup, error) {
 	var out []Cgroup
 	err := c.withDir(func(fd int) error {
@@ -190,8 +190,8 @@ func (c Cgroup) Above(xattr string) (dir Cgroup, name string) {
 	return Cgroup{h: c.h, path: path.Dir(c.path)}, xattr + "." + path.Base(c.path)
 }
 
-// ListAbove returns the cgroups right below c that it has an extended attribute for, see
-// [Cgroup.Above], whether they are still there or not.
+// ListAbove returns the child cgroups for which c has an extended attribute, see
+// [Cgroup.Above], removed ones included.
 func (c Cgroup) ListAbove(xattr string) ([]Cgroup, error) {
 	var out []Cgroup
 	file := c.h.dir + "/" + c.path

@@ -34,7 +34,7 @@ func (e *CgroupError) Cause() string {
 	return fmt.Sprintf("%s %s: %v", e.Op, e.Name, e.Err)
 }
 
-// Unwrap gives the sentinel and the system's error.
+// Unwrap returns the sentinel and the system's error.
 func (e *CgroupError) Unwrap() error { return e.Err }
 
 // fileError classifies the failure of an operation on one of c's files.

@@ -17,10 +17,10 @@ import (
 // in include/linux/exportfs.h, Linux 5.5).
 const kernfsHandle = 0xfe
 
-// ByID returns the cgroup of a number, see [Cgroup.ID]; ErrGone if it has none any
-// more. Of one whose path is longer than the kernel tells it is the nearest above
-// whose path is not. It takes CAP_DAC_READ_SEARCH, and finds cgroups of other cgroup namespaces
-// only where the hierarchy's root is theirs, too.
+// ByID returns the cgroup with an ID, see [Cgroup.ID], or ErrGone if it was removed. For
+// a path that is too long for the kernel to report, it returns the nearest cgroup above
+// with a shorter one. It requires CAP_DAC_READ_SEARCH, and finds cgroups of other cgroup
+// namespaces only below the hierarchy's root.
 func (h *Hierarchy) ByID(id uint64) (Cgroup, error) {
 	path, err := h.pathOf(id)
 	if err != nil {

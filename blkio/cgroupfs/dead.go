@@ -16,19 +16,18 @@ import (
 // rootID is the inode number of the root of each kernfs, cgroup2 too.
 const rootID = 1
 
-// ID returns the number by which the kernel names the cgroup where it has no
-// path: the inode number of its directory. A 64-bit kernel never gives it again
-// (kernfs_ino in include/linux/kernfs.h).
+// ID returns the cgroup ID: the inode number of its directory. A 64-bit kernel never
+// uses it again (kernfs_ino in include/linux/kernfs.h).
 func (c Cgroup) ID() (uint64, error) {
 	st, err := c.stat()
 	return st.Ino, err
 }
 
-// maxIDs is how many numbers IDs returns: a container may make cgroups at will.
+// maxIDs is how many IDs IDs returns: a container may create any number of cgroups.
 const maxIDs = 8
 
-// IDs returns the cgroup's number, and those of the cgroups right below: crun has
-// the container's processes, and what they write, in one of its own.
+// IDs returns the ID of the cgroup and those of its children: crun puts the container's
+// processes into a child cgroup.
 func (c Cgroup) IDs() ([]uint64, error) {
 	st, err := c.stat()
 	if err != nil {
@@ -59,9 +58,9 @@ func (c Cgroup) stat() (unix.Stat_t, error) {
 // maxOwn is how many cgroups of one container's own IDs returns: it may make any number.
 const maxOwn = 64
 
-// IDs returns the paths of all cgroups that are there, "." for the root, by their
-// numbers, of a container's own only the first. Those of other cgroup namespaces are not to be seen, see
-// Features.Namespaced.
+// IDs returns the paths of all cgroups by their IDs; the root is ".". Of the cgroups that
+// a container created it returns only the first. Those of other cgroup namespaces are not
+// visible, see Features.Namespaced.
 func (h *Hierarchy) IDs() (map[uint64]string, error) {
 	out := map[uint64]string{rootID: "."}
 	container, own := "", 0
@@ -90,9 +89,9 @@ func (c Cgroup) ReadDying() (uint64, error) {
 	})
 }
 
-// ReadUnwritten returns how many bytes of the page cache that are charged to the
-// cgroup and to those below, removed ones too, are not on their disk. It may be
-// some seconds old. ErrNotSupported without the memory controller.
+// ReadUnwritten returns the dirty and writeback bytes that are charged to the cgroup and
+// its descendants, removed ones included. The figure may be some seconds old. The error is
+// ErrNotSupported without the memory controller.
 //
 // Source: Documentation/admin-guide/cgroup-v2.rst, "file_dirty", "file_writeback".
 func (c Cgroup) ReadUnwritten() (uint64, error) {

@@ -9,8 +9,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Features is what the kernel can do for cgroups, by the files that it has.
-// Unknown means that there was no cgroup with the io controller to look into.
+// Features lists what the kernel supports, by the cgroup files that exist. Unknown
+// means that there was no cgroup with the io controller to look into.
 type Features struct {
 	IOMax     blkio.Tri `json:"ioMax"`     // blk-throttle
 	IOWeight  blkio.Tri `json:"ioWeight"`  // built in; whether it works differs by disk, see ReadIOCostQOS
@@ -18,7 +18,7 @@ type Features struct {
 	IOLatency blkio.Tri `json:"ioLatency"`
 	IOPrio    blkio.Tri `json:"ioPrio"`
 	IOCost    blkio.Tri `json:"ioCost"` // io.cost.qos, only in the host's root cgroup
-	// Namespaced says that the tree's root is not the host's: the
+	// Namespaced reports that the tree's root is not the host's: the
 	// directory was mounted in a cgroup namespace.
 	Namespaced bool `json:"namespaced"`
 }
@@ -60,8 +60,8 @@ func (h *Hierarchy) Probe() (Features, error) {
 	return f, nil
 }
 
-// HasIOWeight says whether the kernel has io.weight. The error is that no
-// cgroup has the io controller, so that there is nowhere to look.
+// HasIOWeight reports whether the kernel has io.weight. The error is that no cgroup has
+// the io controller, so that there is nowhere to look.
 func (h *Hierarchy) HasIOWeight() (bool, error) {
 	f, err := h.Probe()
 	if err == nil && f.IOWeight == blkio.Unknown {
@@ -93,8 +93,8 @@ func (h *Hierarchy) hasIO(dir string) bool {
 	return err == nil && hasField(controllers, "io")
 }
 
-// ReadIOCostQOS says for which devices io.weight works by the cost model. A
-// device that is not listed has it off. ErrNotSupported without io.cost.qos.
+// ReadIOCostQOS returns the devices on which io.cost is enabled. A device that is not
+// listed has it off. ErrNotSupported without io.cost.qos.
 func (h *Hierarchy) ReadIOCostQOS() (map[blkio.Dev]bool, error) {
 	root := Cgroup{h: h, path: "."}
 	return readCgroup(root, "io.cost.qos", blkio.ParseIOCostQOS)

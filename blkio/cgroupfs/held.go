@@ -13,9 +13,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Held is a cgroup whose io.max is open, so that its limits can be lifted
-// between the end of its last process and its removal, 3 to 25 ms. Afterwards
-// nobody reaches them any more, and what was queued drains at their pace.
+// Held keeps a cgroup's io.max open, so that its limits can be lifted between the end of
+// its last process and its removal, 3 to 25 ms later. Afterwards the limits cannot be
+// changed, and queued data is written at them.
 type Held struct {
 	Cgroup
 	events int
@@ -56,7 +56,8 @@ func (h *Held) Close() {
 	}
 }
 
-// Lift writes lines of io.max, in the cgroups below too. ErrGone is a race that was lost.
+// Lift writes lines of io.max, in the cgroups below too. ErrGone means that the cgroup
+// was removed first.
 func (h *Held) Lift(lines []blkio.Line) error {
 	var errs []error
 	for _, l := range lines {
@@ -73,7 +74,7 @@ func (h *Held) Lift(lines []blkio.Line) error {
 	return errors.Join(errs...)
 }
 
-// liftError tells a cgroup that is being removed from a disk that has gone: both
+// liftError distinguishes a cgroup that is being removed from a disk that was removed: both
 // are ENODEV, and the directory goes after its files.
 func (h *Held) liftError(text string, err error) error {
 	if _, readErr := unix.Pread(h.ioMax[0], make([]byte, 1), 0); errors.Is(readErr, unix.ENODEV) {
@@ -93,7 +94,7 @@ func (h *Held) populated() (bool, error) {
 	return strings.Contains(string(buf[:n]), "populated 1"), nil
 }
 
-// EmptyWatch tells when cgroups become empty. It is safe for concurrent use.
+// EmptyWatch reports when cgroups become empty. It is safe for concurrent use.
 //
 // Source: Documentation/admin-guide/cgroup-v2.rst, "[Un]populated Notification".
 type EmptyWatch struct {
@@ -108,7 +109,7 @@ type EmptyWatch struct {
 // errWatchClosed is returned by Add after Close.
 var errWatchClosed = errors.New("watch cgroups: the watch is closed")
 
-// NewEmptyWatch returns a watch of nothing yet.
+// NewEmptyWatch returns a watch without cgroups.
 func NewEmptyWatch() (*EmptyWatch, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -117,7 +118,7 @@ func NewEmptyWatch() (*EmptyWatch, error) {
 	return &EmptyWatch{epoll: fd, held: map[int32]*Held{}, path: map[string]int32{}}, nil
 }
 
-// Add watches a cgroup until it is empty. To add it again is no error.
+// Add watches a cgroup until it is empty. Adding it again has no effect.
 func (w *EmptyWatch) Add(c Cgroup) error {
 	if w.watches(c) {
 		return nil
@@ -177,7 +178,7 @@ func (w *EmptyWatch) Close() error {
 	return unix.Close(w.epoll)
 }
 
-// Len is how many cgroups are watched.
+// Len returns the number of watched cgroups.
 func (w *EmptyWatch) Len() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -187,7 +188,7 @@ func (w *EmptyWatch) Len() int {
 // Run calls empty for each cgroup that has become empty or has gone, until ctx
 // ends. The Held is then empty's to close. Between a container's end and systemd's
 // removal of its cgroup are some 4 ms, on a node that is busy with just that end,
-// so it runs before other threads where it may (CAP_SYS_NICE); urgent says whether.
+// so it runs before other threads where it may (CAP_SYS_NICE); urgent reports whether.
 func (w *EmptyWatch) Run(ctx context.Context, urgent func(error), empty func(*Held)) error {
 	runtime.LockOSThread() // and no unlock: the thread ends with its goroutine
 	urgent(beUrgent())

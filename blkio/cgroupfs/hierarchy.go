@@ -26,7 +26,7 @@ type Hierarchy struct {
 
 // OpenHierarchy opens the cgroup v2 tree mounted at dir, "/sys/fs/cgroup". On
 // cgroup v1 and hybrid systems, and without the io controller, the error is
-// ErrNotSupported and says in one line what to do.
+// ErrNotSupported, with a hint in one line.
 func OpenHierarchy(dir string) (*Hierarchy, error) {
 	if err := checkCgroup2(dir); err != nil {
 		return nil, fmt.Errorf("open cgroups at %s: %w", dir, err)
@@ -93,7 +93,7 @@ func hasField(data []byte, field string) bool {
 	return slices.Contains(strings.Fields(string(data)), field)
 }
 
-// Close releases the tree. Its cgroups are of no use afterwards.
+// Close releases the tree; its cgroups must not be used afterwards.
 func (h *Hierarchy) Close() error { return unix.Close(h.fd) }
 
 // Cgroup returns the cgroup at a path below the root. It need not exist. A

@@ -8,17 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// releaseName is of a cgroup that lives for some microseconds.
+// releaseName names a cgroup that exists for some microseconds.
 const releaseName = "nri-blkio-release"
 
-// ReleaseDeadOwners has the kernel give the files that cgroups without a
-// directory own to the nearest cgroup above that has one: as far as nothing is
-// left to write of them, so after a sync. Until then what is written to such a
-// file is charged to the dead cgroup, and limited by what its io.max was.
+// ReleaseDeadOwners makes the kernel hand the inodes of removed cgroups to their nearest
+// living ancestor. That covers files without dirty pages, so it is called after a sync.
+// Until then, writes to such a file are charged to the removed cgroup, and throttled by
+// its last io.max.
 //
-// The kernel does so whenever some cgroup with the memory controller ends, and
-// here one does: it is made below c and removed. c must have the memory controller
-// enabled for those below it.
+// The kernel does so whenever a cgroup with the memory controller is removed. Here one is
+// created below c and removed. c must have the memory controller enabled for its children.
 //
 // Source: mm/backing-dev.c, wb_memcg_offline and cleanup_offline_cgwbs_workfn,
 // since Linux 5.14.
@@ -34,11 +33,11 @@ func (c Cgroup) ReleaseDeadOwners() error {
 	})
 }
 
-// DropCache has the kernel forget the page cache that is charged to the cgroup and
-// to those below it, removed ones too, as far as it is on its disk, and the inodes
-// that nothing else keeps in memory. Who reads or writes these files next is
-// charged for the pages, and owns the files. It may take as long as that takes, and
-// is not to be done to who runs. ErrNotSupported before Linux 5.19.
+// DropCache reclaims the clean page cache that is charged to the cgroup and its
+// descendants, removed ones included, and the inodes that nothing else keeps in memory.
+// The next reader or writer of these files is charged for the pages, and owns the files.
+// The call may take long. Do not call it for running containers. The error is
+// ErrNotSupported before Linux 5.19.
 //
 // Source: Documentation/admin-guide/cgroup-v2.rst, "memory.reclaim".
 func (c Cgroup) DropCache() error {

@@ -11,18 +11,18 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// WritebackStat is what one cgroup has still to write through one bdi, which is
-// one disk or one filesystem of several disks. A cgroup that is gone is listed as
-// long as an inode belongs to it. The kernel counts bytes per CPU and adds them up
-// now and then, so they are off by some dozen pages per CPU; inodes are exact.
+// WritebackStat is the dirty data of one cgroup on one bdi, which is one disk or one
+// filesystem of several disks. A removed cgroup is listed as long as it owns an inode. The
+// kernel counts bytes for each CPU and adds them up now and then, so bytes are off by some
+// dozen pages per CPU; inodes are exact.
 type WritebackStat struct {
 	CgroupID  uint64 // see Cgroup.ID
-	Dirty     uint64 // bytes that nobody writes yet
+	Dirty     uint64 // bytes whose writeback has not started
 	Writeback uint64 // bytes on their way to the disk, or held back by a limit
 	Inodes    uint64 // those that wait for writeback
 }
 
-// Left is what there is to write, in bytes.
+// Left returns the bytes left to write.
 func (w WritebackStat) Left() uint64 { return w.Dirty + w.Writeback }
 
 // ParseWritebackStats parses a bdi's wb_stats: a block of lines for each cgroup,

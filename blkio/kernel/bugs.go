@@ -62,7 +62,7 @@ func (b *bug) in(v version) (has bool, fix version) {
 	return !v.less(b.introduced) && v.less(fix), fix
 }
 
-// State is what is known of a kernel.
+// State is the knowledge about a kernel: corrected, affected, or unknown.
 type State int
 
 const (

@@ -27,7 +27,7 @@ func vendors() []vendor {
 		},
 		{
 			"Red Hat Enterprise Linux", own(isRHEL),
-			"https://access.redhat.com/security/cve/CVE-2026-64378: its own numbers; no source tells the release with the correction",
+			"https://access.redhat.com/security/cve/CVE-2026-64378: its own numbers; no source names the release with the correction",
 		},
 		{
 			"Amazon Linux", upstream(func(r Release, rest string) bool { return strings.Contains(rest, ".amzn") }),

@@ -10,7 +10,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// DiskInfo describes a disk for people, and for what depends on its kind.
+// DiskInfo describes a disk: its name, model, size and kind.
 type DiskInfo struct {
 	blkio.Disk
 	Model      string // of the drive; of a dm, md or loop device what it is made of

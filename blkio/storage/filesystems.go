@@ -8,7 +8,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Filesystem is one that is mounted from block devices, once or many times.
+// Filesystem is a filesystem on block devices that is mounted at least once.
 type Filesystem struct {
 	Dev     blkio.Dev // st_dev of its files, as in each of the mounts
 	Type    string
@@ -99,9 +99,9 @@ func (s *snapshot) devicesBelow(m *Mount) ([]blkio.Disk, error) {
 	return sortedDisks(found), nil
 }
 
-// Locate returns where a path of the host leads to, free of symlinks, and
-// whether names there can be looked up without waiting for a network or another
-// process. It is "" where that cannot be known.
+// Locate returns a host path with its symlinks resolved, and whether names there can be
+// looked up without waiting for a network or another process. The path is "" if it cannot
+// be resolved.
 func (s *Storage) Locate(ctx context.Context, hostPath string) (p string, local bool) {
 	snap := s.current.Load()
 	l := snap.locate(ctx, hostPath)

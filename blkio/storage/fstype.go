@@ -6,7 +6,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// noDiskReason says why I/O on a filesystem of the type cannot be limited, or
+// noDiskReason returns why I/O on a filesystem of the type cannot be limited, or
 // "" if it has a disk, or, as an overlay, is made of others.
 func noDiskReason(fstype string) string {
 	switch fstype {
@@ -34,7 +34,7 @@ func noDiskReason(fstype string) string {
 	return ""
 }
 
-// isLocal says that looking up a name in a filesystem of the type waits for no
+// isLocal reports whether looking up a name in a filesystem of the type waits for no
 // network and no other process. What is not known is not local.
 func isLocal(m *Mount) bool {
 	if m.Unreadable != "" {
@@ -48,7 +48,7 @@ func isLocal(m *Mount) bool {
 	return m.Dev.Major != 0 && noDiskReason(m.FSType) == ""
 }
 
-// writebackWarning says what a limit does not hold for, nil if there is nothing.
+// writebackWarning returns a warning that names the I/O that a limit does not cover, or nil.
 //
 // Source: the filesystems that set SB_I_CGROUPWB.
 func writebackWarning(m *Mount) *blkio.Warning {

@@ -101,7 +101,7 @@ func (h *hostRoot) walk(ctx context.Context, t *MountTable, p string) (string, e
 	return done, nil
 }
 
-// plain says by nil, in one system call, that p has no symlinks.
+// plain returns nil if p has no symlinks, as one system call finds out.
 func (h *hostRoot) plain(p string) error {
 	fd, err := retryEINTR(func() (int, error) {
 		return unix.Openat2(h.fd, below(p), &unix.OpenHow{

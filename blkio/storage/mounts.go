@@ -83,9 +83,9 @@ func (t *MountTable) next(mounts, added []*Mount, gone map[*Mount]bool) *MountTa
 // may be shared with another table.
 func (t *MountTable) All() []*Mount { return t.mounts }
 
-// Find returns the mount that holds an absolute path, taken as text: the
-// longest mountpoint that is the path or a directory above it, the topmost if
-// there are several, without those that another mount hides.
+// Find returns the mount that covers an absolute path, without resolving symlinks: the
+// longest mountpoint that is the path or a directory above it, the topmost if there are
+// several, without those that another mount hides.
 func (t *MountTable) Find(p string) (*Mount, bool) {
 	if !strings.HasPrefix(p, "/") {
 		return nil, false

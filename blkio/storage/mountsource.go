@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountSource is a mountinfo file that says when it has changed. Not safe for
+// mountSource is a mountinfo file that reports when it has changed. Not safe for
 // concurrent use.
 type mountSource interface {
 	changed() (bool, error) // since the last call, or since it was opened
@@ -60,7 +60,7 @@ func openMountSource(name string) (mountSource, error) {
 }
 
 // procMounts is a mountinfo file of procfs. After a change of the mount
-// namespace, one poll on each descriptor says POLLERR|POLLPRI.
+// namespace, one poll on each descriptor returns POLLERR|POLLPRI.
 //
 // Source: proc_pid_mounts(5); mounts_poll in fs/proc_namespace.c.
 type procMounts struct {

@@ -19,8 +19,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// ErrNoProcess is the error for a process that has ended, or that is another one
-// than the caller means.
+// ErrNoProcess means that the process has ended, or that another process has its PID.
 var ErrNoProcess = errors.New("no such process")
 
 // ProcessMount is one mount in the mount namespace of a process.

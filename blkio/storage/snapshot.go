@@ -72,7 +72,7 @@ func (s *snapshot) remember(hostPath string, l located) {
 	s.paths.put(hostPath, l, maxPaths)
 }
 
-// locateNew also says whether that holds as long as the table does.
+// locateNew also reports whether that holds as long as the table does.
 func (s *snapshot) locateNew(ctx context.Context, hostPath string) (_ located, certain bool) {
 	if !strings.HasPrefix(hostPath, "/") {
 		return located{backing: &blkio.Backing{Reason: fmt.Sprintf("path %q is not absolute", hostPath)}}, false

@@ -8,7 +8,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// DeviceKind is what a block device is made by.
+// DeviceKind is the kind of driver that provides a block device.
 type DeviceKind string
 
 // The kinds of block devices. An md device is of the kind that its level names,
@@ -24,7 +24,7 @@ const (
 	KindLoop      DeviceKind = "loop"
 )
 
-// BlockDevice is one of the stack that the node's block devices form.
+// BlockDevice is one device in the stacks of the node.
 type BlockDevice struct {
 	DiskInfo // of a partition only Disk, Size and ReadOnly
 	Kind     DeviceKind

@@ -12,12 +12,12 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Config says where the host's files are.
+// Config names the host's files.
 type Config struct {
 	Sys       fs.FS  // os.DirFS("/sys")
 	Mountinfo string // of the host's first process, "/proc/1/mountinfo"; a regular file will do for tests
 	HostRoot  string // "/", or where the host's root is mounted
-	Swaps     string // "/proc/swaps"; "" where nobody asks for them
+	Swaps     string // "/proc/swaps"; "" if they are not needed
 	Proc      string // "/proc", with the numbers of processes that the runtime uses; "" where ProcessMounts is not called
 }
 
@@ -61,7 +61,7 @@ func Open(cfg Config) (*Storage, error) {
 	return s, nil
 }
 
-// Close releases the files. No other call may be under way.
+// Close releases the files. It must not run concurrently with other calls.
 func (s *Storage) Close() error {
 	err := s.source.Close()
 	if hostErr := s.host.Close(); err == nil {
@@ -74,15 +74,15 @@ func (s *Storage) Close() error {
 func (s *Storage) Mounts() *MountTable { return s.current.Load().table }
 
 // Resolve finds what a path of the host is stored on, by the mount table as of
-// the last refresh. It never fails: where there is no disk, Reason says why.
+// the last refresh. It never fails: without a disk, Reason has the cause.
 // It reads symlinks in local filesystems only, and until ctx ends. The Disks of
 // the result are shared and must not be changed.
 func (s *Storage) Resolve(ctx context.Context, hostPath string) blkio.Backing {
 	return s.current.Load().resolve(ctx, hostPath)
 }
 
-// Pin names a path that each Resolve to come is about: it is looked up again as
-// the table is read, before a handler wants it.
+// Pin keeps a path resolved: it is resolved again whenever the mount table is read, before
+// a handler needs it.
 func (s *Storage) Pin(hostPath string) {
 	s.refreshing <- struct{}{}
 	defer func() { <-s.refreshing }()
@@ -91,7 +91,7 @@ func (s *Storage) Pin(hostPath string) {
 	}
 }
 
-// Refresh reads the mount table again if the kernel says that it has changed,
+// Refresh reads the mount table again if the kernel reports that it has changed,
 // else it costs a system call. After an error the old table is still there,
 // and the next call tries again.
 func (s *Storage) Refresh(ctx context.Context) error {
@@ -99,8 +99,8 @@ func (s *Storage) Refresh(ctx context.Context) error {
 	return err
 }
 
-// DisksChanged looks everything up again: devices have come or gone, or are others,
-// which the mount table does not tell.
+// DisksChanged drops all cached results and reads them again, because devices were added,
+// removed or replaced. The mount table does not show that.
 func (s *Storage) DisksChanged(ctx context.Context) error {
 	if err := s.markStale(ctx); err != nil {
 		return err

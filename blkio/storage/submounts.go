@@ -11,7 +11,7 @@ import (
 
 // Below finds the mount that holds rel, a path relative to the directory that
 // hostPath leads to, if that mount is below this directory and not at or above
-// it: whoever binds the directory recursively gets that mount with it. at is its
+// it: a recursive bind mount of the directory includes it. at is its
 // mountpoint, relative to the directory.
 //
 // rel may be a tenant's text. It is compared with the mount table and nothing

@@ -204,7 +204,7 @@ func (s Sysfs) Btrfs(member blkio.Dev) ([]blkio.Disk, error) {
 	return s.members(dir)
 }
 
-// BtrfsMembers is Btrfs with the members as they are, be they partitions.
+// BtrfsMembers returns the member devices, which may be partitions.
 func (s Sysfs) BtrfsMembers(member blkio.Dev) ([]blkio.Disk, error) {
 	dir, err := s.btrfsDevices(member)
 	if err != nil {

@@ -23,9 +23,9 @@ const (
 	secondLook = 10 * time.Second
 )
 
-// WatchDisks calls changed after block devices came, went or are others now, and once
-// more ten seconds later, until ctx ends, or returns an error when it cannot go on.
-// changed is called at most once a second.
+// WatchDisks calls changed after block devices were added, removed or replaced, and once
+// more ten seconds later. It returns when ctx ends, or with an error. changed is called at
+// most once a second.
 //
 // Source: lib/kobject_uevent.c. The kernel sends these to every network namespace that
 // the initial user namespace owns.
@@ -84,7 +84,7 @@ func listen(socket io.Reader, events chan<- struct{}) error {
 //
 //	add@/devices/.../block/sdb\0ACTION=add\0DEVPATH=...\0SUBSYSTEM=block\0MAJOR=8\0...
 //
-// Who may send to the group can make us look, and no more.
+// A process that sends to this multicast group can only cause a refresh.
 func isOfDisk(message []byte) bool { return bytes.Contains(message, []byte("\x00SUBSYSTEM=block\x00")) }
 
 func tellOf(ctx context.Context, events <-chan struct{}, changed func()) {

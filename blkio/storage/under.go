@@ -11,13 +11,13 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Under returns the disks, sorted by number, that I/O to a disk is I/O to as well: what
-// a dm or md device is made of, what a loop device's file is on, and what is under
-// those. The kernel charges a cgroup on each of them.
+// Under returns the disks below a disk, sorted by number: the members of a dm or md
+// device, the disk of a loop device's file, and the disks below those. The kernel charges
+// a cgroup's I/O on each of them.
 //
-// A device or file that cannot be found has nothing under it. The path of a loop
-// device's file is that of who set it up, in whose mount namespace it may have been
-// another one.
+// A device or file that cannot be found has no disks below it. The path of a loop device's
+// file is as the process that set it up wrote it, and can mean another file in the mount
+// namespace of that process.
 func (s *Storage) Under(ctx context.Context, disk blkio.Dev) []blkio.Disk {
 	found := make(map[blkio.Dev]blkio.Disk)
 	s.current.Load().under(ctx, disk, found)

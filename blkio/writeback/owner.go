@@ -11,7 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Owner is whom an inode's writeback belongs to.
+// Owner is the cgroup that owns an inode's writeback.
 type Owner struct {
 	// Cgroup is the number of the cgroup's directory in cgroupfs, which the cgroup
 	// may have outlived; 0 if the inode belongs to nobody: nothing was written to
@@ -55,10 +55,10 @@ func NewOwnerReader() (*OwnerReader, error) {
 // Close unloads the program.
 func (r *OwnerReader) Close() error { return r.objects.Close() }
 
-// Owner tells to whom the inode of an open file belongs; O_PATH will do.
+// Owner returns the writeback owner of an open file, which may be opened with O_PATH.
 //
-// The program runs in this process and finds the descriptor where the kernel does,
-// so it takes no look at other processes.
+// The program runs in this process and finds the descriptor where the kernel does, so
+// it takes no look at other processes.
 func (r *OwnerReader) Owner(f *os.File) (Owner, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -27,8 +27,8 @@ const (
 	maxSlots     = threshold/2 + 1 // HIST_MAX_SLOTS
 )
 
-// Foreign is how many of the 16 bits say that another cgroup has won. With more
-// than 8 of them, at the end of a round, the inode goes to the winner of that.
+// Foreign returns how many of the last 16 rounds another cgroup won. With more than 8
+// of them, at the end of a round, the inode goes to the winner of that.
 func (v Verdict) Foreign() int { return bits.OnesCount16(v.History) }
 
 // Decided says that the next round that another cgroup wins, if not the last one,
