@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// What a tenant can make us keep, write and compute, whatever the annotations
-// say. Nobody who needs more than this of one kind reads it to the end.
+// Bounds of memory, output and work for the annotations of one pod. Longer lists would
+// not be read.
 const (
 	maxKeys   = 64   // annotations of ours on one pod
 	maxTotal  = 1024 // entries in the limits annotations of one pod
@@ -23,7 +23,7 @@ type distinct[T comparable] struct {
 	more map[T]struct{}
 }
 
-// add says whether v is new.
+// add reports whether v is new.
 func (d *distinct[T]) add(v T) bool {
 	if slices.Contains(d.kept, v) {
 		return false

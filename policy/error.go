@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Kind says which setting of the node policy an error falls under.
+// Kind selects the setting of the node policy that applies to an error.
 type Kind uint8
 
 const (

@@ -70,7 +70,7 @@ const Guarded blkio.WarningKind = "guarded"
 const noMemoryLimit = "write limit without a memory limit of at most half of the node's memory: " +
 	"its dirty pages can block all writers of the node (set resources.limits.memory)"
 
-// NoMemory is a memory limit that is none.
+// NoMemory means that no memory limit is set.
 const NoMemory uint64 = math.MaxUint64
 
 // MemoryBoundsDirty reports whether a memory limit keeps a container from filling
@@ -96,10 +96,9 @@ func (d *Desired) warned(kind blkio.WarningKind) {
 	}
 }
 
-// PodTotal decides what the containers of a pod may do together, from those
-// seen so far, in any order: the union of what they have. A container that has
-// not the mount of a path is skipped. The error and what is beside it are as
-// with Container, for pod-total alone.
+// PodTotal decides the limits of the pod's cgroup, from the disks of all containers seen
+// so far, in any order. A container without the mount of a path is skipped. The error and
+// the result beside it are as with Container, for pod-total alone.
 func (p *Policy) PodTotal(r *Request, cs []Container) (Desired, error) {
 	if r.Empty() || r.total == nil {
 		return Desired{}, nil

@@ -119,8 +119,8 @@ func (e *evaluation) index(cs []Container, i int) *MountIndex {
 	return e.indexes[i]
 }
 
-// BackingOf returns what a path that m covers is stored on: the longest of m
-// and the mounts below it that covers the path.
+// BackingOf returns the backing of a path that m covers: that of the longest of m and the
+// mounts below it that covers the path.
 func (m *Mount) BackingOf(path string) *blkio.Backing {
 	best, longest := &m.Backing, 0
 	for i := range m.Below {
@@ -199,7 +199,7 @@ func (e *evaluation) star(cs []Container) {
 	one := func(c *Container, b *blkio.Backing, what string, lim blkio.Limits) {
 		switch {
 		case lim.IsZero():
-		case b.Err != nil: // nobody knows whether there is a disk
+		case b.Err != nil: // it is unknown whether there is a disk
 			left = blkio.Limits{}
 			if !e.missed && asks(lim) {
 				e.missed = true
@@ -250,7 +250,7 @@ func (e *evaluation) star(cs []Container) {
 // hintRemove is what to do about a target that no limit can hold for.
 const hintRemove = "remove the entry, or use a volume on a local disk"
 
-// nothingLeft says which keys found no disk, and names the first of the things
+// nothingLeft names the keys that found no disk, and the first of the things
 // that were skipped for it.
 func nothingLeft(left blkio.Limits, first Skipped, skipped int) *problem {
 	p := &problem{cause: "no disk to limit", hint: hintRemove}
@@ -268,7 +268,7 @@ func nothingLeft(left blkio.Limits, first Skipped, skipped int) *problem {
 	return p
 }
 
-// asks says whether limits hold anything but max.
+// asks reports whether limits hold anything but max.
 func asks(l blkio.Limits) bool {
 	return slices.ContainsFunc(l[:], func(r blkio.Amount) bool { return r != blkio.Unset && r != blkio.Max })
 }
@@ -280,7 +280,7 @@ func reason(b *blkio.Backing) string {
 	return clipTo(b.Reason, maxReason)
 }
 
-// skip notes a target that cannot be limited, and says whether that is news.
+// skip notes a target that cannot be limited, and reports whether that is news.
 func (e *evaluation) skip(what, why string) (_ Skipped, isNew bool) {
 	s := Skipped{Source: e.limits.source(e.entry), What: clip(what), Reason: why}
 	return s, e.skipped.add(s)

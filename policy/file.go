@@ -18,7 +18,7 @@ const (
 	fileKind   = "NodePolicy"
 )
 
-// Mode says whether limits are carried out.
+// Mode selects whether limits are enforced or only reported.
 type Mode string
 
 const (
@@ -34,7 +34,8 @@ type Action string
 const (
 	// Reject fails the container's creation.
 	Reject Action = "reject"
-	// Ignore lets the container start, and says so elsewhere.
+	// Ignore lets the container start, and reports the error in the log, status and
+	// metrics.
 	Ignore Action = "ignore"
 )
 

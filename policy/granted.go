@@ -11,10 +11,9 @@ const StillGranted blkio.WarningKind = "still_granted"
 
 const stillGranted = "this node's policy refuses now what it granted before: that stays in force for as long as the container runs"
 
-// KeepGranted is for a request that was granted and that the policy now refuses, as a
-// reload has made it stricter. It adds to d, with a warning, what former has of the
-// entries that d refuses. To lift these limits would leave unlimited what asked for the
-// lowest ones.
+// KeepGranted keeps limits that an earlier policy granted and the current one rejects. It
+// adds to d, with a warning, the settings of former from the entries that d rejects.
+// Lifting them would leave containers unlimited that requested the lowest limits.
 func (d *Desired) KeepGranted(former Desired) {
 	kept := former.Settings.Without(d.Settings).Where(func(s Setting) bool { return d.refuses(s.Source) })
 	if len(kept) == 0 {

@@ -7,9 +7,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// MountIndex finds the mounts of a container that targets mean. A tenant chooses the
-// number of both: finding a mount takes time for the length of the path, and does
-// not grow with the number of mounts.
+// MountIndex finds the mounts that a target refers to. A tenant chooses the number of
+// both: finding a mount takes time for the length of the path, and does not grow with
+// the number of mounts.
 type MountIndex struct {
 	mounts []Mount
 	dirs   dirIndex

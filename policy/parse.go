@@ -279,7 +279,7 @@ func parseTarget(word string) (target, *problem) {
 	return t, t.clean()
 }
 
-// noTarget says of a first word that is no target what it may have been.
+// noTarget returns the problem of a first word that is no target, with a guess of what it was meant to be.
 func noTarget(word string) *problem {
 	p := &problem{cause: "unknown target " + quoted(word), hint: suggest(word, "rootfs")}
 	key, _, _ := strings.Cut(word, "=")
@@ -330,7 +330,7 @@ func (t *target) unquote(word string) *problem {
 }
 
 // clean removes doubled and trailing slashes. It refuses "..": what that means
-// depends on symbolic links that nobody looks at here.
+// depends on symbolic links, which are not resolved here.
 func (t *target) clean() *problem {
 	for part := range strings.SplitSeq(t.path, "/") {
 		if part == ".." {

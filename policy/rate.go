@@ -57,8 +57,8 @@ type number struct {
 	suffix   string
 }
 
-// checkNumber says of what is no positive Kubernetes quantity what it is and
-// what to write instead. It refuses more than ParseQuantity does: what that
+// checkNumber returns the problem of a value that is no positive Kubernetes quantity, with
+// a hint. It refuses more than ParseQuantity does: what that
 // one rounds (beyond nano) or takes hours to compute (1e2147483647).
 func checkNumber(k blkio.Key, s string) *problem {
 	if s == "" {
@@ -165,7 +165,7 @@ func exact(s string) (v uint64, whole, ok bool) {
 	return i.Uint64(), rest.Sign() == 0, i.IsInt64()
 }
 
-// unitHint says what to write instead of a number with a suffix of another
+// unitHint returns what to write instead of a number with a suffix of another
 // convention: 50MB, 50MiB, 10K, 50Mi/s, 50m.
 func unitHint(k blkio.Key, n number) string {
 	unit := n.suffix

@@ -13,7 +13,7 @@ const Domain = "blkio.noderesource.dev"
 // Kinds returns the kinds of annotations.
 func Kinds() []string { return []string{"limits", "weight", "class"} }
 
-// Request is what the annotations of one pod ask for.
+// Request holds the parsed annotations of one pod.
 type Request struct {
 	first   string              // of our keys, in order; "" where there is none
 	podWide []*Error            // of keys that concern no known scope
@@ -108,8 +108,8 @@ func (r *Request) collectTargets() {
 	r.paths, r.volumes = slices.Compact(r.paths), slices.Compact(r.volumes)
 }
 
-// Concerns says whether any annotation is one of ours, right or wrong: those of
-// most pods are not, and nothing else has to be done for them.
+// Concerns reports whether any annotation has the plugin's domain, valid or not. Most pods
+// have none, and need no further work.
 func Concerns(annotations map[string]string) bool {
 	for key := range annotations {
 		if prefix, _, _ := strings.Cut(key, "/"); isOurs(prefix) {
@@ -213,7 +213,7 @@ func unknownScope(name string) *problem {
 // hintLabel is what isLabel wants.
 const hintLabel = "use at most 63 of a-z, 0-9 and -, not starting or ending with -"
 
-// isLabel says whether s is a DNS label (RFC 1123), as the names of containers
+// isLabel reports whether s is a DNS label (RFC 1123), as the names of containers
 // and of volumes are.
 func isLabel(s string) bool {
 	if s == "" || len(s) > 63 || s[0] == '-' || s[len(s)-1] == '-' {
@@ -245,7 +245,7 @@ func parseWeight(key, value string) *weightRequest {
 	return w
 }
 
-// Empty says that the annotations hold nothing of ours.
+// Empty reports whether no annotation has the plugin's domain.
 func (r *Request) Empty() bool { return r == nil || r.first == "" }
 
 // Paths returns the paths in a container that some scope has a target at,
@@ -266,15 +266,15 @@ func (r *Request) Volumes() []string {
 	return r.volumes
 }
 
-// Star says whether some scope has "*" for a target.
+// Star reports whether some scope has "*" for a target.
 func (r *Request) Star() bool { return !r.Empty() && r.star }
 
 // Rootfs reports whether a target of some scope may mean the writable layer.
 func (r *Request) Rootfs() bool { return !r.Empty() && (r.star || r.rootfs) }
 
-// StarOf says whether a "*" means disks of the container with this name, be it that
-// of the pod as a whole. It is of annotations, which alone have targets: whatever else
-// comes to ask for "*" has to count here, or disks that nobody told of are missed.
+// StarOf reports whether a "*" applies to the container with this name, in its own scope,
+// in containers, or in pod-total. Every future source of "*" must be included here, or
+// undeclared disks are missed.
 func (r *Request) StarOf(container string) bool {
 	return r.Star() && (r.each.hasStar() || r.total.hasStar() || r.named[container].hasStar())
 }

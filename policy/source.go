@@ -35,7 +35,7 @@ func ParseSourceKind(s string) (SourceKind, bool) {
 	return 0, false
 }
 
-// Source is where a value comes from. Sources are comparable with ==.
+// Source identifies where a value comes from, such as an annotation and its entry. Sources are comparable with ==.
 type Source struct {
 	Kind  SourceKind
 	Name  string // the annotation's full key, or the name of the claim, class or rule

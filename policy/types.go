@@ -6,7 +6,7 @@ package policy
 
 import "github.com/nri-blkio/nri-blkio/blkio"
 
-// Container is what policy needs to know of one container.
+// Container holds the facts about one container that the policy needs.
 type Container struct {
 	Name   string
 	Rootfs blkio.Backing // of the writable layer
@@ -49,15 +49,15 @@ type Below struct {
 	Backing blkio.Backing
 }
 
-// Skipped is a target that was asked for and cannot be limited, though that
-// is no error: a "*" that met a tmpfs, a default for a mount that is not there.
+// Skipped is a requested target that cannot be limited, where that is not an error: "*"
+// on a tmpfs, or a default for a mount that the container does not have.
 type Skipped struct {
 	Source Source
 	What   string // the mount or path
 	Reason string
 }
 
-// Desired is the outcome for one cgroup.
+// Desired holds the decided settings of one cgroup.
 type Desired struct {
 	// Settings has memory.high only at the creation of a container, see Writeback.DirtyGuard.
 	Settings     Settings

@@ -5,11 +5,9 @@ import (
 	"strconv"
 )
 
-// Unmatched says which annotations name a container that did not come, a path
-// that no container has a mount at, or a volume that no mount is known to be of.
-// Containers come one by one, so it is
-// final only once the pod runs. Each is one line of printable ASCII; after 16 of
-// them the last line is "and N more".
+// Unmatched returns a line for each annotation that names a container, path or volume that
+// the pod does not have. Containers come one by one, so the result is final only once the
+// pod runs. Each line is printable ASCII; after 16 of them the last line is "and N more".
 func (r *Request) Unmatched(cs []Container) []string {
 	if r.Empty() {
 		return nil

@@ -16,7 +16,7 @@ const (
 // and a volume are two names of the same thing.
 func (t *target) rank() targetKind { return min(t.kind, targetPath) }
 
-// is says whether two targets are one, however they were written.
+// is reports whether two targets are one, however they were written.
 func (t *target) is(o *target) bool {
 	return t.kind == o.kind && t.path == o.path && t.volume == o.volume
 }

@@ -7,8 +7,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Bounds are what pods may ask for at most. The floors are bounds too: of the
-// smallest rates.
+// Bounds are the largest values that pods may request.
 type Bounds struct {
 	// MaxWeight is the largest weight, of a container and of pod-total, from 1 to
 	// 10000. A weight is a share that others lose, so at the kernel's default of 100

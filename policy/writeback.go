@@ -9,8 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Writeback says what is done for data that containers have written and that is
-// not on its disk yet.
+// Writeback configures backstop, hand-over and repair.
 type Writeback struct {
 	// Backstop gives the pod's cgroup the sum of what its containers were
 	// granted.
@@ -23,7 +22,7 @@ type Writeback struct {
 	DirtyGuard uint64
 	// Repair moves files to the writeback of their writers, where a limit is concerned.
 	Repair Repair
-	// Contested says whose a file is to be that several write to.
+	// Contested selects the owner of a file with several writers.
 	Contested Contested
 	// Budget is what Repair may take.
 	Budget Budget
@@ -50,13 +49,13 @@ func (r Repair) Moves(corrected bool) bool { return r == RepairOn || r == Repair
 type Contested string
 
 const (
-	// Majority gives a file to who writes most of it.
+	// Majority moves a file to its majority writer.
 	Majority Contested = "majority"
-	// Strict gives a file to who has the smallest limit.
+	// Strict moves a file to the writer with the smallest limit.
 	Strict Contested = "strict"
 )
 
-// Budget bounds what it takes to give files to who writes them.
+// Budget bounds the work of repair on the node.
 type Budget struct {
 	FilesPerSecond int    // that are begun with
 	ExtraBps       uint64 // bytes per second that are written out early, on all disks
