@@ -319,7 +319,7 @@ func (n *reconciledNode) takeOff(b *testing.B, i int) {
 	}
 }
 
-// check says whether the first pods have their limits.
+// check reports whether the first pods have their limits.
 func (n *reconciledNode) check(b *testing.B, pods int) {
 	b.Helper()
 	for i := range pods {

@@ -38,7 +38,7 @@ func trimmed(ctr *api.Container) *api.Container {
 	return out
 }
 
-// propagates says whether a target can mean what the host mounts on a volume, or below
+// propagates reports whether a target can mean what the host mounts on a volume, or below
 // it, later (its mountPropagation: HostToContainer is rslave, Bidirectional rshared).
 func propagates(req *policy.Request, ctr *api.Container) bool {
 	return slices.ContainsFunc(ctr.GetMounts(), func(m *api.Mount) bool {
@@ -57,7 +57,7 @@ func isPropagated(option string) bool {
 	return false
 }
 
-// grows says whether something is on a filesystem that can be given more disks, or on
+// grows reports whether something is on a filesystem that can be given more disks, or on
 // a device that is away.
 func grows(facts *policy.Container) bool {
 	can := func(b *blkio.Backing) bool { return b.Missing || b.FSType == "btrfs" || b.FSType == "bcachefs" }

@@ -129,7 +129,7 @@ func (e *limitError) Error() string { return "limit container " + e.container + 
 
 func (e *limitError) Unwrap() error { return e.err }
 
-// refusal says whether what cannot be granted to c fails it.
+// refusal reports whether what cannot be granted to c fails it.
 func (p *Plugin) refusal(c *container) error {
 	if c.decision.err == nil {
 		return nil

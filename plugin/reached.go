@@ -139,7 +139,7 @@ func (s sum) anyUntold(facts *policy.Container) bool {
 	return false
 }
 
-// reach looks at what a container is charged with, and says whether there is something
+// reach looks at what a container is charged with, and reports whether there is something
 // to decide or to write anew.
 func (p *Plugin) reach(ctx context.Context, stacks *stacks, c *container) bool {
 	old, wanted := p.snapshotIf(c, (*container).mayReach)

@@ -14,7 +14,7 @@ type weightSupport struct {
 	works   atomic.Bool          // some disk has io.cost switched on
 }
 
-// has says whether the kernel has io.weight. On a node without a container
+// has reports whether the kernel has io.weight. On a node without a container
 // there is no cgroup to look into; then it is asked again, and the answer is
 // yes: a runtime that meets no file fails the container, which is not silent.
 func (w *weightSupport) has() bool {
@@ -29,7 +29,7 @@ func (w *weightSupport) has() bool {
 	return exists
 }
 
-// look asks whether weights have any effect, and says whether that is news.
+// look asks whether weights have any effect, and reports whether that is news.
 func (w *weightSupport) look() bool {
 	qos, err := w.cgroups.ReadIOCostQOS()
 	works := err != nil // unknown is no reason to warn

@@ -180,7 +180,7 @@ func bySubject(stats []cgroupfs.WritebackStat, owners map[uint64]ended) map[uint
 	return out
 }
 
-// holds says whether there is something to write, and not just said to be.
+// holds reports whether there is something to write, and not just said to be.
 func (f *deadFinder) holds(w cgroupfs.WritebackStat) bool {
 	return w.Left() > f.noise || w.Inodes > 0 && w.Left() > 0
 }

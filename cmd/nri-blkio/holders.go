@@ -39,7 +39,7 @@ const (
 )
 
 // holderFinder looks into /proc, and never at a path that a process has: the
-// number of the mount that a file is on tells whether it is of a volume.
+// number of the mount that a file is on reports whether it is of a volume.
 type holderFinder struct {
 	proc  fs.FS
 	names map[string]podName // by the UID with "_" for "-"

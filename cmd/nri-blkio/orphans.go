@@ -203,7 +203,7 @@ func (f *orphanFinder) stateOf(home *storage.Mount, dir string, cgroups []cgroup
 	return "" // it waits for a volume, or an image
 }
 
-// ran says whether a container of a pod was made since the node booted: what is
+// ran reports whether a container of a pod was made since the node booted: what is
 // left from before may be a pod that has yet to start again.
 //
 //	PODS/UID/containers/NAME/HASH	the termination log of each

@@ -273,7 +273,7 @@ func readActual(r recorded, exists func(blkio.Dev) bool) actual {
 	return got
 }
 
-// diskProbe says whether a disk exists. When that cannot be read it does: the
+// diskProbe reports whether a disk exists. When that cannot be read it does: the
 // kernel's io.max has the last word.
 func diskProbe(sys storage.Sysfs) func(blkio.Dev) bool {
 	return func(dev blkio.Dev) bool {

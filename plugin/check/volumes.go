@@ -133,7 +133,7 @@ type volume struct {
 	told     told
 }
 
-// told says whether the plugin will know the volume's name by the kubelet's
+// told reports whether the plugin will know the volume's name by the kubelet's
 // directories, as volumepath.NameOf has it.
 type told uint8
 

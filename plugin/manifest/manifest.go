@@ -75,7 +75,7 @@ type Other struct {
 	Position
 }
 
-// Severity says whether a finding is an error.
+// Severity reports whether a finding is an error.
 type Severity string
 
 // The severities.

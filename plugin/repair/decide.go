@@ -111,7 +111,7 @@ func (l *ledger) settle(now time.Time, f *file) (work, *share) {
 	return nothing, nil
 }
 
-// concerns says whether it matters which of two domains a file belongs to.
+// concerns reports whether it matters which of two domains a file belongs to.
 func (l *ledger) concerns(writer, owner domain) bool { return l.limited(writer) || l.limited(owner) }
 
 // arrived notes that a file is where it is to be.

@@ -53,7 +53,7 @@ func (m *mappings) pageOut(a account, in writeback.Inode, cgroups []string, from
 	}
 }
 
-// enter says whether the processes of a cgroup are to be looked at now.
+// enter reports whether the processes of a cgroup are to be looked at now.
 func (m *mappings) enter(a account, cgroup string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -153,7 +153,7 @@ func (w *worker) moments(sessions []*session) {
 
 // stays waits until one of the files is written to, as long as something of them is on
 // its way to the disk: who waits for that has nothing dirty until then, and for a
-// moment only. It says whether it was. What has come of a file is not kept waiting.
+// moment only. It reports whether it was. What has come of a file is not kept waiting.
 func (w *worker) stays(sessions []*session) bool {
 	select {
 	case <-w.dirtied: // while there were rounds of that

@@ -170,7 +170,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// TestErofsSize: no API tells whether erofs has a device for each container.
+// TestErofsSize: no API reports whether erofs has a device for each container.
 func TestErofsSize(t *testing.T) {
 	node := newNode(t, "etc/containerd/config.toml=version = 3\n[plugins.'io.containerd.snapshotter.v1.erofs']\ndefault_size = '1GiB'\n", "e/x=")
 	r := runtime{config: `{"containerd":{"snapshotter":"erofs"}}`, plugins: []*introspection.Plugin{snapshotter("erofs", "/e")}}

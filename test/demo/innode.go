@@ -162,7 +162,7 @@ func printTable(w io.Writer, results []result) {
 	fmt.Fprintln(w)
 }
 
-// judge says whether the limits held. Measure has seen to it that something was
+// judge reports whether the limits held. Measure has seen to it that something was
 // written.
 func judge(results []result) error {
 	var errs []error

@@ -62,7 +62,7 @@ const (
 	onlyProof
 )
 
-// plays says whether a scenario is played with this part.
+// plays reports whether a scenario is played with this part.
 func (p *part) plays(sc *scenario) bool {
 	switch {
 	case sc.once && p.volume != "ext4":

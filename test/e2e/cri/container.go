@@ -90,7 +90,7 @@ func (k *Container) Update(ctx context.Context, r Resources) error {
 	return nil
 }
 
-// Exited says whether the program has ended, and with which status.
+// Exited reports whether the program has ended, and with which status.
 func (k *Container) Exited(ctx context.Context) (bool, int32, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
