@@ -21,6 +21,12 @@ func (v Value) LimitsWrites() bool { return keys[v.Key].isWrite && v.IsLimit() }
 // Removal returns the value that removes v.
 func (v Value) Removal() Value { return Value{v.Address, keys[v.Key].absent} }
 
+// Replacement is one value of a control file and what is to be there instead.
+type Replacement struct {
+	Address
+	From, To Amount
+}
+
 // Values are what the kernel has: an address that is missing has no setting.
 type Values map[Address]Amount
 

@@ -22,10 +22,10 @@ import (
 // that nothing is ever held below what was granted at that moment.
 type change struct {
 	*target
-	want   policy.Settings        // the target's, and what else stays
-	record record.Record          // the same
-	spec   []cgroupfs.Replacement // the target's, and those of unwanted that are ours
-	texts  []fileText             // of the control files that were read
+	want   policy.Settings     // the target's, and what else stays
+	record record.Record       // the same
+	spec   []blkio.Replacement // the target's, and those of unwanted that are ours
+	texts  []fileText          // of the control files that were read
 	cg     cgroupfs.Cgroup
 	old    *record.Record // may be the target's own, which is never changed
 	raw    []byte         // old, as it is on the cgroup
@@ -87,10 +87,10 @@ func (p *Plugin) writeContainer(pod, t *target, starting bool) error {
 
 // inspect reads what is on a cgroup and says what it needs.
 func (p *Plugin) inspect(t *target) (change, error) {
-	if t.cgroup == "" {
+	if t.Cgroup == "" {
 		return change{}, nil // nothing for us to write to
 	}
-	c := change{target: t, want: t.want, record: t.record, spec: t.spec, cg: p.cgroups.Cgroup(t.cgroup), gone: p.isGone}
+	c := change{target: t, want: t.Want, record: t.Record, spec: t.Spec.Stale, cg: p.cgroups.Cgroup(t.Cgroup), gone: p.isGone}
 	old, raw, err := t.readRecord(c.cg)
 	if errors.Is(err, blkio.ErrGone) {
 		if t.owner == nil {
@@ -99,7 +99,7 @@ func (p *Plugin) inspect(t *target) (change, error) {
 		return change{}, err
 	}
 	if errors.Is(err, record.ErrParse) {
-		p.log.WithError(err).WithField("cgroup", t.cgroup).Warn("Replacing an unreadable record")
+		p.log.WithError(err).WithField("cgroup", t.Cgroup).Warn("Replacing an unreadable record")
 	} else {
 		c.unread = err
 	}
@@ -110,7 +110,7 @@ func (p *Plugin) inspect(t *target) (change, error) {
 	if old == nil {
 		old = &record.Record{}
 	}
-	if t.partial || t.ended {
+	if t.Partial || t.Ended {
 		c.keep(old)
 	} else {
 		c.drop(old)
@@ -152,7 +152,7 @@ func (c *change) compare(old *record.Record) error {
 func (c *change) concerns(file string, old *record.Record) bool {
 	in := func(s policy.Setting) bool { return s.File() == file }
 	return slices.ContainsFunc(c.want, in) || slices.ContainsFunc(old.Settings, in) ||
-		slices.ContainsFunc(c.spec, func(r cgroupfs.Replacement) bool { return r.File() == file })
+		slices.ContainsFunc(c.spec, func(r blkio.Replacement) bool { return r.File() == file })
 }
 
 func (c *change) read(file string) (blkio.Values, error) {
@@ -177,15 +177,15 @@ func (c *change) keep(old *record.Record) {
 	if old.Observed || c.record.Observed {
 		return
 	}
-	c.record.Add(old, old.Settings.Where(func(s policy.Setting) bool { return s.Source.Kind != policy.FromBackstop || c.ended }))
+	c.record.Add(old, old.Settings.Where(func(s policy.Setting) bool { return s.Source.Kind != policy.FromBackstop || c.Ended }))
 	c.want = c.record.Settings
 }
 
 // drop has values of the OCI spec go that are ours and that nothing is wanted for, and
 // records them, since the runtime may write them back when no other record of them is left.
 func (c *change) drop(old *record.Record) {
-	for _, r := range c.unwanted {
-		if value := (blkio.Value{Address: r.Address, Amount: r.From}); c.ours || old.Put(value) {
+	for _, r := range c.Spec.Unwanted {
+		if value := (blkio.Value{Address: r.Address, Amount: r.From}); c.Spec.Ours || old.Put(value) {
 			c.spec = append(slices.Clip(c.spec), r)
 			c.record.Drop(value)
 		}
@@ -195,14 +195,14 @@ func (c *change) drop(old *record.Record) {
 // isQuiet compares the control files with what they were when all was in place.
 func (p *Plugin) isQuiet(t *target, buf []byte) bool {
 	switch {
-	case t.cgroup == "":
+	case t.Cgroup == "":
 		return true
 	case t.idle: // and gone without an event, maybe
-		return t.owner == nil || p.cgroups.Cgroup(t.cgroup).Exists()
+		return t.owner == nil || p.cgroups.Cgroup(t.Cgroup).Exists()
 	case t.quiet == nil:
 		return false
 	}
-	cg := p.cgroups.Cgroup(t.cgroup)
+	cg := p.cgroups.Cgroup(t.Cgroup)
 	for _, before := range t.quiet {
 		if text, err := cg.ReadText(before.file, buf); err != nil || !bytes.Equal(text, before.text) {
 			return false
@@ -215,7 +215,7 @@ func (p *Plugin) isQuiet(t *target, buf []byte) bool {
 func (c *change) settle() {
 	c.quiet, c.idle = nil, false
 	switch {
-	case c.hasGone, len(c.raise)+len(c.lower)+len(c.spec) > 0, !c.isRecorded(), c.partial:
+	case c.hasGone, len(c.raise)+len(c.lower)+len(c.spec) > 0, !c.isRecorded(), c.Partial:
 	case len(c.want) == 0:
 		c.idle = true
 	default:
@@ -230,7 +230,7 @@ func (c *change) isRecorded() bool {
 	if c.record.Empty() {
 		return c.raw == nil
 	}
-	wanted, err := c.record.Marshal(c.room)
+	wanted, err := c.record.Marshal(c.Room)
 	return err == nil && bytes.Equal(wanted, c.raw)
 }
 
@@ -302,7 +302,7 @@ func (c *change) writeRecord(r record.Record) error {
 		c.old, c.raw = nil, nil
 		return record.Remove(c.cg, c.record.Kind)
 	}
-	data, err := r.Marshal(c.room)
+	data, err := r.Marshal(c.Room)
 	if err != nil || bytes.Equal(data, c.raw) {
 		return err
 	}

@@ -40,7 +40,7 @@ func TestBackstop(t *testing.T) {
 	for _, step := range steps {
 		step.do()
 		total := p.planFor(p.lookup(sb).group).pod
-		if got := total.want.DevLimits()[rootDisk.Dev]; got != step.want {
+		if got := total.Want.DevLimits()[rootDisk.Dev]; got != step.want {
 			t.Fatalf("%s: pod has %q, want %q", step.name, got, step.want)
 		}
 	}
@@ -64,10 +64,10 @@ func TestBackstopAndTotal(t *testing.T) {
 	pod := p.lookup(sb)
 	p.enter(pod, ctr("a"))
 	total := p.planFor(pod.group).pod
-	if got, want := total.want.DevLimits()[rootDisk.Dev], (blkio.Limits{blkio.Wbps: 3 << 20, blkio.Wiops: 50}); got != want {
+	if got, want := total.Want.DevLimits()[rootDisk.Dev], (blkio.Limits{blkio.Wbps: 3 << 20, blkio.Wiops: 50}); got != want {
 		t.Errorf("pod has %q, want %q", got, want)
 	}
-	for _, l := range total.record.Settings {
+	for _, l := range total.Record.Settings {
 		want := policy.Source{Kind: policy.FromAnnotation, Name: limitsKey + "pod-total", Entry: 1, Target: "rootfs"}
 		if l.Key == blkio.Wiops {
 			want = policy.Source{Kind: policy.FromBackstop}
@@ -90,7 +90,7 @@ func TestNoBackstop(t *testing.T) {
 	p.enter(p.lookup(sb), ctr("a"))
 	want := func(want blkio.Limits) {
 		t.Helper()
-		if got := p.planFor(g).pod.want.DevLimits()[rootDisk.Dev]; got != want {
+		if got := p.planFor(g).pod.Want.DevLimits()[rootDisk.Dev]; got != want {
 			t.Errorf("pod has %q, want %q", got, want)
 		}
 	}

@@ -302,8 +302,8 @@ func (n *reconciledNode) settle(b *testing.B) {
 	for _, g := range n.p.takeAll() {
 		plan := n.p.planFor(g)
 		for _, t := range append([]*target{plan.pod}, plan.containers...) {
-			line := blkio.DevLimits{Dev: n.disk.Dev, Limits: t.want.DevLimits()[n.disk.Dev]}
-			write(b, filepath.Join(n.dir, t.cgroup, "io.max"), line.String()+"\n")
+			line := blkio.DevLimits{Dev: n.disk.Dev, Limits: t.Want.DevLimits()[n.disk.Dev]}
+			write(b, filepath.Join(n.dir, t.Cgroup, "io.max"), line.String()+"\n")
 		}
 	}
 }

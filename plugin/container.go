@@ -6,6 +6,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -20,8 +21,10 @@ type container struct {
 	disks    containerDisks
 	use      diskUse
 	decision decision
-	spec     ociSpec
-	exit     exitState
+	// spec is what the runtime writes again with each update of the container's resources
+	// (docs/reference/quirks.md).
+	spec plan.OCISpec
+	exit exitState
 }
 
 // identity is what a container is known by. It does not change.
@@ -77,13 +80,6 @@ type decision struct {
 	policy  *policy.Policy // by which it was decided; nil before
 	desired policy.Desired
 	err     error // what was asked and could not be granted
-}
-
-// ociSpec is io.max and io.weight in the OCI spec. The runtime writes them again with each
-// update of the container's resources (docs/reference/quirks.md).
-type ociSpec struct {
-	values policy.Settings
-	ours   bool // CreateContainer put them there, otherwise they may be another plugin's
 }
 
 // exitState is what the end of a container needs.

@@ -136,7 +136,7 @@ func (p *Plugin) hold(c *change, pod *target) {
 	if c.target == nil || !p.policy.Load().Writeback.HandOver {
 		return
 	}
-	watch := p.setExitPlan(c.owner, exitPlanOf(c.want, pod.want))
+	watch := p.setExitPlan(c.owner, exitPlanOf(c.want, pod.Want))
 	if watch == nil {
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -85,7 +86,7 @@ func TestFailedLiftIsOnRecord(t *testing.T) {
 	start(t, p, sb, "a")
 	for _, observed := range []bool{false, true} {
 		old := recordOf(t, p, podCgroup)
-		c := change{target: &target{cgroup: podCgroup}, cg: h.Cgroup(podCgroup), old: old, record: record.Record{Observed: observed}}
+		c := change{target: &target{Target: plan.Target{Cgroup: podCgroup}}, cg: h.Cgroup(podCgroup), old: old, record: record.Record{Observed: observed}}
 		if err := c.doLower(p, errors.New("device or resource busy")); err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -51,7 +52,7 @@ func (p *Plugin) adjust(ctx context.Context, pod *pod, ctr *api.Container, split
 		return nil, p.register(ctx, c)
 	}
 	spec := inSpec(c.decision.desired.Settings, splitsLines)
-	c.spec.values, c.spec.ours = kept(spec), true
+	c.spec = plan.OCISpec{Values: plan.Kept(spec), Ours: true}
 	high, _ := c.decision.desired.Settings.Get(blkio.Address{Key: blkio.MemoryHigh})
 	c.disks.facts.Guarded = uint64(high.Amount)
 	return adjustment(spec), p.register(ctx, c)
@@ -204,7 +205,7 @@ func newContainer(pod *pod, ctr *api.Container) *container {
 		disks:    containerDisks{source: ctr},
 	}
 	c.cgroup, c.decision.err = cgroupfs.ContainerCgroup(ctr.GetLinux().GetCgroupsPath(), pod.group.cgroup)
-	c.spec.values = specValues(ctr)
+	c.spec.Values = specValues(ctr)
 	return c
 }
 

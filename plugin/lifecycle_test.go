@@ -132,7 +132,7 @@ func TestSharedCgroup(t *testing.T) {
 	if refusal, ok := errors.AsType[*policy.Error](err); !ok || refusal.Kind != policy.Unenforceable {
 		t.Errorf("got %v, want a refusal", err)
 	}
-	if pod := p.planFor(p.pods["sb1"].group).pod; pod.cgroup != "" {
+	if pod := p.planFor(p.pods["sb1"].group).pod; pod.Cgroup != "" {
 		t.Errorf("%+v for a cgroup that is shared", pod)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -173,7 +174,7 @@ func (c *container) state() int {
 		return stateFailed
 	case c.decision.policy == nil || c.decision.policy.Mode == policy.ModeObserve:
 		return stateUnlimited
-	case slices.ContainsFunc(kept(c.decision.desired.Settings), func(s policy.Setting) bool { return s.IsLimit() }):
+	case slices.ContainsFunc(plan.Kept(c.decision.desired.Settings), func(s policy.Setting) bool { return s.IsLimit() }):
 		return stateLimited
 	}
 	return stateUnlimited

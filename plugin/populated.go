@@ -36,7 +36,7 @@ func (p *Plugin) checkPlaced(t *target, gone bool) error {
 		p.handle(c, lifecycle.CgroupMissing)
 	}
 	switch starts := c.life.Phase() == lifecycle.Starting; {
-	case starts && !t.record.Empty():
+	case starts && !t.Record.Empty():
 		return fmt.Errorf("limit container %s: its cgroup has no process yet", c.name)
 	case gone && !starts:
 		p.markDirty(c.pod.group)

@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -257,14 +258,9 @@ func (p *Plugin) neighbours(pod *pod) (seen []policy.Container, shared bool) {
 
 // total is what a pod may do, of these containers.
 func (p *Plugin) total(pol *policy.Policy, pod *pod, seen []policy.Container) (policy.Desired, error) {
-	if err := pol.CheckRuntime(pod.request(), pod.handler); err != nil {
-		return policy.Desired{}, err
-	}
-	total, err := pol.PodTotal(pod.request(), seen)
-	if weightErr := p.weight.check(&total); err == nil && weightErr != nil {
-		err = weightErr
-	}
-	return total, err
+	planned := pod.planned()
+	planned.Request = pod.request()
+	return plan.Total(pol, &planned, seen, p.weight.support())
 }
 
 func noPodCgroup(cause string) error {

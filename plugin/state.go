@@ -24,8 +24,8 @@ type group struct {
 	pods   map[string]*pod // by sandbox ID
 
 	drain    lifecycle.Drain
-	plan     *plan // nil after a change
-	changes  int   // so that a plan made of what has changed since is not kept
+	plan     *targets // nil after a change
+	changes  int      // so that a plan made of what has changed since is not kept
 	retry    retry
 	writer   writer
 	recorded recorded

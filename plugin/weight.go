@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -39,15 +40,15 @@ func (w *weightSupport) look() bool {
 	return w.works.Swap(works) != works
 }
 
-// weightIdle is the warning for a weight that the kernel takes and ignores
-// (docs/reference/quirks.md): enabling io.cost is the operator's choice, since it turns off
-// wbt on the disk.
-const weightIdle = "io.weight has no effect on this node: no disk has io.cost.qos enabled"
+// support returns what weights do on this node.
+func (w *weightSupport) support() plan.Weights {
+	return plan.Weights{Exist: w.has(), Work: w.works.Load()}
+}
 
 // check takes out a weight that this kernel cannot hold.
 func (w *weightSupport) check(d *policy.Desired) error {
-	if _, asked := d.Settings.Weight(); !asked || w.has() {
-		return nil
+	if _, asked := d.Settings.Weight(); !asked {
+		return nil // mostly it is so, and the answer may take reading a file
 	}
-	return d.DropWeight()
+	return w.support().Check(d)
 }

@@ -78,7 +78,7 @@ func (p *Plugin) tidy(ctx context.Context, g *group) {
 // anybody else's, such as the next pod's on the same volume.
 func (p *Plugin) dropCache(g *group) {
 	v := p.viewOf(g)
-	if !v.isDrained() || v.shared || v.cgroup == "" || len(p.strangers(&v)) > 0 {
+	if !v.Drained || v.shared || v.cgroup == "" || len(p.strangers(&v)) > 0 {
 		return
 	}
 	err := p.cgroups.Cgroup(g.cgroup).DropCache()

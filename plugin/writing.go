@@ -40,13 +40,13 @@ func (c *change) isForeign() bool {
 // sweep removes records that count no more from a pod: those of containers whose cgroups
 // have gone, and what earlier versions of this program, or the containers themselves,
 // have put on the containers' own directories.
-func (p *Plugin) sweep(plan *plan) {
+func (p *Plugin) sweep(plan *targets) {
 	dirs := map[cgroupfs.Cgroup]bool{}
-	if plan.pod.cgroup != "" {
-		dirs[p.cgroups.Cgroup(plan.pod.cgroup)] = true
+	if plan.pod.Cgroup != "" {
+		dirs[p.cgroups.Cgroup(plan.pod.Cgroup)] = true
 	}
 	for _, t := range plan.containers {
-		cg := p.cgroups.Cgroup(t.cgroup)
+		cg := p.cgroups.Cgroup(t.Cgroup)
 		dir, _ := record.PlaceOf(cg, record.KindContainer)
 		dirs[dir] = true
 		_ = cg.RemoveXattr(record.Xattr) // it does no harm

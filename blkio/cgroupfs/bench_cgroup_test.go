@@ -20,12 +20,12 @@ func BenchmarkReadIOMax(b *testing.B) {
 	}
 }
 
-func BenchmarkWriteIOMax(b *testing.B) {
+func BenchmarkWrite(b *testing.B) {
 	h, _ := newHierarchy(b, map[string]string{benchCgroup + "/io.max": ""})
 	c := h.Cgroup(benchCgroup)
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := c.WriteIOMax(blkio.DevLimits{Dev: blkio.Dev{Major: 8, Minor: 16}, Limits: blkio.Limits{blkio.Wbps: 1 << 20}}); err != nil {
+		if err := c.Write(blkio.Line{File: blkio.IOMax, Text: "8:16 wbps=1048576"}); err != nil {
 			b.Fatal(err)
 		}
 	}

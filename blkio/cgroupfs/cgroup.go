@@ -112,22 +112,6 @@ func readCgroup[T any](c Cgroup, name string, parse func(string) (T, error)) (T,
 // if the number is of no whole disk.
 func (c Cgroup) Write(l blkio.Line) error { return c.write(l.File, l.Text) }
 
-// WriteIOMax sets the limits of one device. Keys that are Unset keep their
-// value; nothing is written if all are. It is all or nothing, and ErrNoDevice
-// if the number is of no whole disk.
-func (c Cgroup) WriteIOMax(l blkio.DevLimits) error {
-	if l.Limits.IsZero() {
-		return nil
-	}
-	return c.write("io.max", l.String())
-}
-
-// WriteIOWeight sets the weight of all devices without one of their own,
-// MinWeight to MaxWeight.
-func (c Cgroup) WriteIOWeight(weight uint32) error {
-	return c.write("io.weight", "default "+strconv.FormatUint(uint64(weight), 10))
-}
-
 func (c Cgroup) write(name, data string) error {
 	if err := c.h.writeFile(c.path+"/"+name, data); err != nil {
 		return c.fileError("write", name, data, err)

@@ -135,7 +135,7 @@ func TestCgroupPathsStayInside(t *testing.T) {
 	if limits, err := h.Cgroup("link").ReadIOMax(); err == nil {
 		t.Errorf("read %v through a symlink", limits)
 	}
-	if err := h.Cgroup("link").WriteIOMax(blkio.DevLimits{Dev: blkio.Dev{Major: 8, Minor: 0}, Limits: blkio.Limits{blkio.Rbps: 5}}); err == nil {
+	if err := h.Cgroup("link").Write(blkio.Line{File: blkio.IOMax, Text: "8:0 rbps=5"}); err == nil {
 		t.Error("written through a symlink")
 	}
 }
@@ -173,9 +173,9 @@ func TestMissingCgroup(t *testing.T) {
 	if !h.Cgroup("noio").Exists() || h.Cgroup("gone").Exists() {
 		t.Error("Exists is wrong")
 	}
-	limit := blkio.DevLimits{Dev: blkio.Dev{Major: 8, Minor: 16}, Limits: blkio.Limits{blkio.Wbps: 1 << 20}}
+	limit := blkio.Line{File: blkio.IOMax, Text: "8:16 wbps=1048576"}
 
-	err := h.Cgroup("gone").WriteIOMax(limit)
+	err := h.Cgroup("gone").Write(limit)
 	if !errors.Is(err, blkio.ErrGone) || !errors.Is(err, unix.ENOENT) {
 		t.Errorf("gone: %v", err)
 	}
@@ -184,7 +184,7 @@ func TestMissingCgroup(t *testing.T) {
 		t.Errorf("cause names the cgroup: %v", err)
 	}
 
-	err = h.Cgroup("noio").WriteIOMax(limit)
+	err = h.Cgroup("noio").Write(limit)
 	if !errors.Is(err, blkio.ErrNotSupported) || errors.Is(err, blkio.ErrGone) {
 		t.Errorf("without the controller: %v", err)
 	}
@@ -226,15 +226,11 @@ func TestFileError(t *testing.T) {
 func TestWrite(t *testing.T) {
 	h, dir := newHierarchy(t, map[string]string{"pod/io.max": "", "pod/io.weight": ""})
 	c := h.Cgroup("pod")
-	checkError(t, c.WriteIOMax(blkio.DevLimits{Dev: blkio.Dev{Major: 8, Minor: 16}}), "")
-	if got := readBack(t, dir, "pod/io.max"); got != "" {
-		t.Errorf("nothing to set, but written: %q", got)
-	}
-	checkError(t, c.WriteIOMax(blkio.DevLimits{Dev: blkio.Dev{Major: 8, Minor: 16}, Limits: blkio.Limits{blkio.Rbps: blkio.Max, blkio.Wiops: 100}}), "")
+	checkError(t, c.Write(blkio.Line{File: blkio.IOMax, Text: "8:16 rbps=max wiops=100"}), "")
 	if got, want := readBack(t, dir, "pod/io.max"), "8:16 rbps=max wiops=100"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	checkError(t, c.WriteIOWeight(500), "")
+	checkError(t, c.Write(blkio.Line{File: blkio.IOWeight, Text: "default 500"}), "")
 	if got, want := readBack(t, dir, "pod/io.weight"), "default 500"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -6,18 +6,12 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Replacement is one value of a control file and what is to be there instead.
-type Replacement struct {
-	blkio.Address
-	From, To blkio.Amount
-}
-
 // ReplaceIOMaxBelow replaces values of io.max in the cgroups right below c. crun, with
 // the systemd driver, has a container's processes in a cgroup of their own below
 // the container's, and the limits of the OCI spec there: the lowest on the way
 // holds. Values that differ from what is to be replaced are left alone, since a
 // container may run a cgroup manager itself.
-func (c Cgroup) ReplaceIOMaxBelow(replacements []Replacement) error {
+func (c Cgroup) ReplaceIOMaxBelow(replacements []blkio.Replacement) error {
 	if len(replacements) == 0 {
 		return nil
 	}

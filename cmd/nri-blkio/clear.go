@@ -273,11 +273,11 @@ func (c *clearer) mark(r recorded, cleared bool) error {
 
 // liftedBelow are the same values in a cgroup that the runtime has below the
 // container's.
-func liftedBelow(r *record.Record) []cgroupfs.Replacement {
-	var out []cgroupfs.Replacement
+func liftedBelow(r *record.Record) []blkio.Replacement {
+	var out []blkio.Replacement
 	for _, s := range r.Settings {
 		if s.IsLimit() {
-			out = append(out, cgroupfs.Replacement{Address: s.Address, From: s.Amount, To: s.Removal().Amount})
+			out = append(out, blkio.Replacement{Address: s.Address, From: s.Amount, To: s.Removal().Amount})
 		}
 	}
 	return out

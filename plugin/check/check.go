@@ -275,11 +275,3 @@ func (w *Write) From() string {
 	}
 	return text
 }
-
-// ioMaxLine returns the line that would be written, as far as it is known.
-func ioMaxLine(d blkio.Disk, l blkio.Limits) string {
-	if isUnknown(d) {
-		return "MAJ:MIN " + l.String()
-	}
-	return blkio.DevLimits{Dev: d.Dev, Limits: l}.String()
-}

@@ -1,0 +1,284 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+const (
+	limits = "limits.blkio.noderesource.dev/"
+	weight = "weight.blkio.noderesource.dev/"
+)
+
+var (
+	vda = blkio.Disk{Dev: blkio.Dev{Major: 254}, Name: "vda"}
+	vdb = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 16}, Name: "vdb"}
+)
+
+// facts is a container with its writable layer on vda and a volume on vdb.
+func facts(name string) policy.Container {
+	return policy.Container{
+		Name: name, MemoryLimited: true, Rootfs: blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{vda}},
+		Mounts: []policy.Mount{{Destination: "/data", Backing: blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{vdb}}}},
+	}
+}
+
+// viewOf is the view of a pod whose containers run, as they were decided by the policy.
+func viewOf(t *testing.T, pol *policy.Policy, annotations map[string]string, containers ...string) View {
+	t.Helper()
+	v := View{
+		Pod: Pod{
+			Namespace: "prod", Name: "db-0", UID: "u1", Cgroup: "pods/u1", Request: policy.ParseRequest(annotations),
+		},
+		Weights: Weights{Exist: true, Work: true},
+	}
+	for _, name := range containers {
+		c := facts(name)
+		d, err := pol.Container(v.Pod.Request, c)
+		v.Pod.Seen = append(v.Pod.Seen, c)
+		v.Running = append(v.Running, Container{ID: "id-" + name, Name: name, Cgroup: "pods/u1/" + name, Desired: d, Err: err})
+	}
+	return v
+}
+
+func text(s policy.Settings) string {
+	var out []string
+	for _, l := range s.Lines() {
+		out = append(out, l.Text)
+	}
+	return strings.Join(out, ", ")
+}
+
+// TestNew: the pod's and the containers' settings, and how they are recorded.
+func TestNew(t *testing.T) {
+	pol := policy.Default()
+	got := New(pol, viewOf(t, pol, map[string]string{
+		limits + "containers": "* wbps=1Mi", limits + "container.b": "/data wbps=2Mi riops=10",
+		limits + "pod-total": "rootfs wbps=max; /data wbps=1536Ki rbps=5Mi", weight + "pod-total": "50",
+	}, "a", "b"))
+	if want := "254:0 wbps=2097152, 254:16 rbps=5242880 wbps=1572864, default 50"; text(got.Pod.Want) != want {
+		t.Errorf("pod %s, want %s", text(got.Pod.Want), want)
+	}
+	wants := map[string]string{"id-a": "254:0 wbps=1048576, 254:16 wbps=1048576", "id-b": "254:0 wbps=1048576, 254:16 wbps=2097152 riops=10"}
+	for _, target := range got.Containers {
+		if text(target.Want) != wants[target.Container] || target.Cgroup != "pods/u1/"+target.Record.Container {
+			t.Errorf("%s: %s, want %s", target.Container, text(target.Want), wants[target.Container])
+		}
+		if r := target.Record; r.Kind != record.KindContainer || r.ContainerID != target.Container || text(r.Settings) != text(target.Want) || r.Error != "" {
+			t.Errorf("%s: record %+v", target.Container, r)
+		}
+		if target.Room != record.Room(2) {
+			t.Errorf("%s: room %d", target.Container, target.Room)
+		}
+	}
+	r := got.Pod.Record
+	if r.Kind != record.KindPod || r.Pod != "db-0" || text(r.Settings) != text(got.Pod.Want) {
+		t.Errorf("record of the pod: %+v", r)
+	}
+	if diff := cmp.Diff(map[blkio.Dev]string{vda.Dev: "vda", vdb.Dev: "vdb"}, r.Disks); diff != "" {
+		t.Error(diff)
+	}
+	var kinds []string
+	for _, s := range r.Settings {
+		kinds = append(kinds, fmt.Sprintf("%s %s", s.Key, s.Source.Kind))
+	}
+	if want := "wbps backstop, rbps annotation, wbps annotation, default annotation"; strings.Join(kinds, ", ") != want {
+		t.Errorf("sources %v, want %s", kinds, want)
+	}
+	if want := "254:0 wbps=max, 254:16 rbps=5242880 wbps=1572864, default 50"; text(got.Pod.Granted.Settings) != want {
+		t.Errorf("granted %s, want %s", text(got.Pod.Granted.Settings), want)
+	}
+}
+
+// TestPodTarget: what else decides on the pod's own cgroup.
+func TestPodTarget(t *testing.T) {
+	annotations := map[string]string{limits + "containers": "rootfs wbps=1Mi", limits + "pod-total": "/data rbps=5Mi"}
+	noBackstop, observe := *policy.Default(), *policy.Default()
+	noBackstop.Writeback.Backstop, observe.Mode = false, policy.ModeObserve
+	const total = "254:16 rbps=5242880"
+	for _, tt := range []struct {
+		name    string
+		pol     *policy.Policy
+		change  func(*View)
+		want    string
+		ended   bool
+		noPod   bool
+		partial bool
+	}{
+		{name: "runs", pol: policy.Default(), want: "254:0 wbps=2097152, " + total},
+		{name: "without the backstop", pol: &noBackstop, want: total},
+		{name: "observed", pol: &observe},
+		{name: "an unknown container", pol: policy.Default(), change: func(v *View) { v.Unknown = []policy.Desired{{}} }, want: total},
+		{name: "nothing runs", pol: policy.Default(), change: func(v *View) { v.Running = nil }, want: total, ended: true},
+		{name: "nothing runs, without the backstop", pol: &noBackstop, change: func(v *View) { v.Running = nil }, want: total},
+		{name: "drained", pol: policy.Default(), change: func(v *View) { v.Running, v.Drained = nil, true }},
+		{
+			name: "drained but for an unknown container", pol: policy.Default(),
+			change: func(v *View) {
+				v.Running, v.Drained, v.Unknown = nil, true, []policy.Desired{{}}
+			},
+			want: total,
+		},
+		{name: "no cgroup of its own", pol: policy.Default(), change: func(v *View) { v.Pod.Cgroup = "" }, noPod: true},
+		{name: "partial", pol: policy.Default(), change: func(v *View) { v.Partial = true }, want: "254:0 wbps=2097152, " + total, partial: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			v := viewOf(t, tt.pol, annotations, "a", "b")
+			if tt.change != nil {
+				tt.change(&v)
+			}
+			got := New(tt.pol, v).Pod
+			if text(got.Want) != tt.want || got.Ended != tt.ended || got.Partial != tt.partial || (got.Cgroup == "") != tt.noPod {
+				t.Errorf("%s, %+v, want %s", text(got.Want), got, tt.want)
+			}
+		})
+	}
+}
+
+// TestWarnings: what the records say beside the settings.
+func TestWarnings(t *testing.T) {
+	pol := policy.Default()
+	v := viewOf(t, pol, map[string]string{limits + "containers": "rootfs wbps=1Mi; /nowhere wbps=1Mi", weight + "containers": "50"}, "a")
+	v.Weights.Work = false
+	first := New(pol, v)
+	if w := first.Pod.Record.Warnings; len(w) != 0 {
+		t.Errorf("before all came: %q", w)
+	}
+	if w := first.Containers[0].Record.Warnings; len(w) != 1 || w[0] != weightIdle {
+		t.Errorf("warnings %q", w)
+	}
+	if s := first.Containers[0].Record.Skipped; len(s) != 1 || !strings.HasPrefix(s[0], `"/nowhere": `) {
+		t.Errorf("skipped %q", s)
+	}
+	v.Pod.Complete, v.Pod.Exits = true, []record.Exit{{Container: "init"}}
+	second := New(pol, v).Pod.Record
+	if len(second.Warnings) != 0 || len(second.Exits) != 1 {
+		t.Errorf("with a container of which only the end is known: %q", second.Warnings)
+	}
+	v.Pod.Exits = nil
+	if w := New(pol, v).Pod.Record.Warnings; len(w) != 1 || !strings.Contains(w[0], "/nowhere") {
+		t.Errorf("warnings %q", w)
+	}
+}
+
+// TestUndecided: what a container got before stays while its disks are not known.
+func TestUndecided(t *testing.T) {
+	pol := policy.Default()
+	v := viewOf(t, pol, map[string]string{limits + "containers": "rootfs wbps=1Mi"}, "a")
+	v.Running[0].Undecided, v.Running[0].Partial, v.Running[0].Desired = true, true, policy.Desired{}
+	v.Running[0].Spec = OCISpec{Values: setting(blkio.Wbps, 7), Ours: true}
+	got := New(pol, v).Containers[0]
+	if got.Record.Error != "limits not decided yet: its disks are resolved next" || !got.Partial || got.Spec.Unwanted != nil || !got.Spec.Ours {
+		t.Errorf("%+v", got)
+	}
+	v.Running[0].Err = errors.New("no answer")
+	if got := New(pol, v).Containers[0].Record.Error; got != "limits not decided yet: no answer" {
+		t.Error(got)
+	}
+}
+
+// TestKeepsPodGranted: a stricter policy takes nothing from a pod that runs.
+func TestKeepsPodGranted(t *testing.T) {
+	pol := policy.Default()
+	v := viewOf(t, pol, map[string]string{limits + "pod-total": "rootfs wbps=1Mi"}, "a")
+	v.Pod.Granted = New(pol, v).Pod.Granted
+	strict := *pol
+	strict.Floors.Bps = 2 << 20
+	if got := New(&strict, v).Pod; text(got.Want) != "254:0 wbps=1048576" || !strings.Contains(got.Record.Error, "limits.blkio.noderesource.dev/pod-total") {
+		t.Errorf("%s, %q", text(got.Want), got.Record.Error)
+	}
+	strict.Mode = policy.ModeObserve
+	if got := New(&strict, v).Pod; got.Want != nil || got.Granted.Settings != nil {
+		t.Errorf("observed: %s", text(got.Want))
+	}
+}
+
+func setting(k blkio.Key, amount blkio.Amount) policy.Settings {
+	dev := vda.Dev
+	if !k.IsRate() {
+		dev = blkio.Dev{}
+	}
+	return policy.Settings{{Value: blkio.Value{Address: blkio.Address{Key: k, Dev: dev}, Amount: amount}}}
+}
+
+func TestCompareSpec(t *testing.T) {
+	to := func(k blkio.Key, from, to blkio.Amount) []blkio.Replacement {
+		return []blkio.Replacement{{Address: setting(k, 1)[0].Address, From: from, To: to}}
+	}
+	for _, tt := range []struct {
+		name          string
+		spec, desired policy.Settings
+		observed      bool
+		want          Spec
+	}{
+		{"nothing", nil, setting(blkio.Wbps, 5), false, Spec{}},
+		{"the same", setting(blkio.Wbps, 5), setting(blkio.Wbps, 5), false, Spec{}},
+		{"the same, observed", setting(blkio.Wbps, 5), setting(blkio.Wbps, 5), true, Spec{Stale: to(blkio.Wbps, 5, blkio.Max)}},
+		{"another one's, observed", setting(blkio.Wbps, 6), setting(blkio.Wbps, 5), true, Spec{}},
+		{"raised", setting(blkio.Wbps, 5), setting(blkio.Wbps, 7), false, Spec{Stale: to(blkio.Wbps, 5, 7)}},
+		{"lowered", setting(blkio.Wbps, 5), setting(blkio.Wbps, 3), false, Spec{}},
+		{"not desired", setting(blkio.Wbps, 5), nil, false, Spec{Unwanted: to(blkio.Wbps, 5, blkio.Max)}},
+		{"another weight", setting(blkio.Weight, 50), setting(blkio.Weight, 70), false, Spec{}},
+		{"no weight", setting(blkio.Weight, 50), nil, false, Spec{Unwanted: to(blkio.Weight, 50, 100)}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, compareSpec(tt.spec, tt.desired, tt.observed)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestKept: memory.high is given once.
+func TestKept(t *testing.T) {
+	all := policy.NewSettings(setting(blkio.Wbps, 5)[0], setting(blkio.Weight, 50)[0], setting(blkio.MemoryHigh, 7)[0])
+	if got, want := text(Kept(all)), "254:0 wbps=5, default 50"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestWeightsCheck(t *testing.T) {
+	for _, tt := range []struct {
+		weights Weights
+		asked   bool
+		err     bool
+	}{
+		{Weights{Exist: true}, true, false},
+		{Weights{}, true, true},
+		{Weights{}, false, false},
+	} {
+		d := policy.Desired{Settings: setting(blkio.Wbps, 5)}
+		if tt.asked {
+			d.Settings = d.Settings.Join(setting(blkio.Weight, 50))
+		}
+		err := tt.weights.Check(&d)
+		if _, left := d.Settings.Weight(); (err != nil) != tt.err || left != (tt.asked && !tt.err) {
+			t.Errorf("%+v: %v, left %s", tt, err, text(d.Settings))
+		}
+	}
+}
+
+// TestTotal: the errors of a pod's total, in the order of their worth.
+func TestTotal(t *testing.T) {
+	pol := policy.Default()
+	pod := Pod{Handler: "kata", Request: policy.ParseRequest(map[string]string{limits + "pod-total": "rootfs wbps=1Mi", weight + "pod-total": "50"})}
+	seen := []policy.Container{facts("a")}
+	if d, err := Total(pol, &pod, seen, Weights{Exist: true}); err == nil || d.Settings != nil {
+		t.Errorf("under a handler that is not known: %s, %v", text(d.Settings), err)
+	}
+	pod.Handler = "runc"
+	if d, err := Total(pol, &pod, seen, Weights{}); err == nil || text(d.Settings) != "254:0 wbps=1048576" {
+		t.Errorf("without io.weight: %s, %v", text(d.Settings), err)
+	}
+	if d, err := Total(pol, &pod, seen, Weights{Exist: true}); err != nil || text(d.Settings) != "254:0 wbps=1048576, default 50" {
+		t.Errorf("%s, %v", text(d.Settings), err)
+	}
+}

@@ -1,0 +1,135 @@
+package plan
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+func (v *View) containerTarget(c *Container, observed bool) Target {
+	err := c.Err
+	if c.Undecided {
+		err = fmt.Errorf("limits not decided yet: %w", cmp.Or(err, errPending))
+	}
+	t := Target{
+		Container: c.ID, Cgroup: c.Cgroup, Partial: c.Partial,
+		Record: v.newRecord(record.KindContainer, c.Desired, err, observed),
+	}
+	t.Record.Container, t.Record.ContainerID = c.Name, c.ID
+	want := Kept(c.Desired.Settings)
+	if !observed {
+		t.Want = want
+	}
+	if !c.Undecided {
+		t.Spec = compareSpec(c.Spec.Values, want, observed)
+	}
+	t.Spec.Ours = c.Spec.Ours
+	return t
+}
+
+// errPending means that the disks of a container are not resolved yet.
+var errPending = errors.New("its disks are resolved next")
+
+// Kept returns the settings that are kept in force. What only the creation of a container
+// can give, memory.high, is not: an operator or a resize of the pod may change it.
+func Kept(s policy.Settings) policy.Settings {
+	return s.Where(func(x policy.Setting) bool { return x.Key != blkio.MemoryHigh })
+}
+
+// compareSpec compares a spec with what is desired now. Where settings are observed
+// only, a value that this program would have put there is its own, and is to go.
+func compareSpec(spec, desired policy.Settings, observed bool) Spec {
+	var out Spec
+	for _, s := range spec {
+		value := blkio.Replacement{Address: s.Address, From: s.Amount, To: s.Removal().Amount}
+		switch want, found := desired.Get(s.Address); {
+		case !found:
+			out.Unwanted = append(out.Unwanted, value)
+		case observed && want.Amount == s.Amount:
+			out.Stale = append(out.Stale, value)
+		case want.Amount > s.Amount && !s.Key.IsShare():
+			value.To = want.Amount
+			out.Stale = append(out.Stale, value)
+		}
+	}
+	return out
+}
+
+func (v *View) newRecord(kind string, d policy.Desired, err error, observed bool) record.Record {
+	r := record.Record{
+		Kind: kind, Namespace: v.Pod.Namespace, Pod: v.Pod.Name, UID: v.Pod.UID,
+		Settings: Kept(d.Settings), Disks: d.Disks, Warnings: d.Warnings, Observed: observed,
+	}
+	for _, s := range d.Skipped {
+		r.Skipped = append(r.Skipped, fmt.Sprintf("%q: %s", s.What, s.Reason))
+	}
+	if _, asked := d.Settings.Weight(); asked && !v.Weights.Work {
+		r.Warnings = append(slices.Clone(r.Warnings), weightIdle)
+	}
+	if d.SkippedMore > 0 {
+		r.Skipped = append(r.Skipped, fmt.Sprintf("and %d more", d.SkippedMore))
+	}
+	if err != nil {
+		r.Error = err.Error()
+	}
+	return r
+}
+
+// podTarget is the pod total and the backstop, the lower of the two for
+// each disk and key.
+func podTarget(pol *policy.Policy, v *View, observed bool) Target {
+	total, err := Total(pol, &v.Pod, v.Pod.Seen, v.Weights)
+	if !observed {
+		total.KeepGranted(v.Pod.Granted)
+	}
+	asked := total
+	granted := slices.Clone(v.Unknown)
+	for i := range v.Running {
+		granted = append(granted, v.Running[i].Desired)
+	}
+	ended := len(granted) == 0 && pol.Writeback.Backstop
+	if !pol.Writeback.Backstop {
+		granted = nil
+	}
+	total.Settings, total.Disks = withBackstop(total, granted)
+	if v.Drained && len(v.Unknown) == 0 {
+		// The pod's cgroup may go, and its limits would stay on the files that
+		// it owns: the next pod on its volumes would have them.
+		total.Settings, ended = total.Settings.Where(func(s policy.Setting) bool { return !s.Key.IsRate() }), false
+	}
+	if v.Pod.Complete {
+		total.Warnings = append(total.Warnings, v.Pod.Request.Unmatched(record.WithEnded(v.Pod.Seen, v.Pod.Exits))...)
+	}
+	t := Target{Cgroup: v.Pod.Cgroup, Partial: v.Partial, Ended: ended, Record: v.newRecord(record.KindPod, total, err, observed)}
+	t.Record.Exits = v.Pod.Exits
+	if !observed {
+		t.Want, t.Granted = total.Settings, asked
+	}
+	return t
+}
+
+// Total returns what a pod may do as a whole, with these containers.
+func Total(pol *policy.Policy, pod *Pod, seen []policy.Container, weights Weights) (policy.Desired, error) {
+	if err := pol.CheckRuntime(pod.Request, pod.Handler); err != nil {
+		return policy.Desired{}, err
+	}
+	total, err := pol.PodTotal(pod.Request, seen)
+	return total, cmp.Or(err, weights.Check(&total))
+}
+
+// withBackstop returns for each disk and key the lower of what pod-total asks for and what
+// the containers were granted together.
+func withBackstop(total policy.Desired, granted []policy.Desired) (policy.Settings, map[blkio.Dev]string) {
+	var all []policy.Settings
+	names := []map[blkio.Dev]string{}
+	for _, d := range granted {
+		all, names = append(all, d.Settings), append(names, d.Disks)
+	}
+	out := total.Settings.Lowest(policy.Backstop(all))
+	return out, policy.DiskNames(out, append(names, total.Disks)...)
+}
