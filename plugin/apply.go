@@ -49,7 +49,7 @@ func (p *Plugin) apply(ctx context.Context, g *group, only *container) error {
 	return p.write(g, only)
 }
 
-// write is apply for who holds the group's token.
+// write applies the pod's settings; the caller holds the pod's token.
 func (p *Plugin) write(g *group, only *container) error {
 	plan := p.planFor(g)
 	podChange, podErr := p.inspect(plan.pod)
@@ -94,7 +94,7 @@ func (p *Plugin) inspect(t *target) (change, error) {
 	old, raw, err := t.readRecord(c.cg)
 	if errors.Is(err, blkio.ErrGone) {
 		if t.owner == nil {
-			return change{}, nil // the pod is gone, and its containers with it
+			return change{}, nil // the pod was removed, and its containers with it
 		}
 		return change{}, err
 	}
@@ -197,7 +197,7 @@ func (p *Plugin) isQuiet(t *target, buf []byte) bool {
 	switch {
 	case t.Cgroup == "":
 		return true
-	case t.idle: // and gone without an event, maybe
+	case t.idle: // and maybe removed without an event
 		return t.owner == nil || p.cgroups.Cgroup(t.Cgroup).Exists()
 	case t.quiet == nil:
 		return false
@@ -245,7 +245,7 @@ func (c *change) doRaise() error {
 
 // doLower writes the record, then the lower values and the weight: a crash in
 // between leaves a record without its limit, which the next pass sets, and
-// never a limit that nobody knows to be ours. failed is what went wrong
+// never a limit without a record. failed is what went wrong
 // before; it goes into the record too. A record that cannot be written keeps
 // no limit from being.
 func (c *change) doLower(p *Plugin, failed error) error {

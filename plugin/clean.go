@@ -8,7 +8,7 @@ import (
 
 // A container that ended before its data was known to be on disk leaves the pod's limits
 // in force: without them it would all be written at once. Its sync may have failed, or no
-// event told of its end in time. What is left to write, the kernel itself counts: the
+// event reported its end in time. What is left to write, the kernel itself counts: the
 // pages of the pod's cgroup, with those of the cgroups that were removed below it.
 
 // findClean looks for pods of which nothing runs any more and that have nothing left to

@@ -60,8 +60,8 @@ func (c *connection) fill(r *health.Report) {
 	}
 }
 
-// Health returns the state of the plugin, without what only its process knows.
-// It reads nothing of the node.
+// Health returns the state of the plugin, without the fields of the process. It reads
+// nothing of the node.
 func (p *Plugin) Health() health.Report {
 	r := health.Report{Part: health.Limits, Mode: string(p.policy.Load().Mode)}
 	p.connection.fill(&r)

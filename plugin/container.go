@@ -47,7 +47,7 @@ type look struct {
 
 // containerDisks are the disks that a container was found to have.
 type containerDisks struct {
-	// source is the runtime's description, until all of it was looked into.
+	// source is the runtime's description, until all of it is resolved.
 	source *api.Container
 	// follows is the part of it that another look needs, for a container whose disks may
 	// become others while it runs, otherwise nil. propagates is true if that happens as the

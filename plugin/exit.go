@@ -19,8 +19,8 @@ import (
 // reach, and its successor's writes to the same files with it. What the pod may
 // do as a whole holds on, so that there is no burst; see writeout.go.
 
-// liftWait is for a writer of the pod's cgroups, who could put the limits back.
-// It is short: the cgroup is about to go.
+// liftWait is how long an exit waits for a concurrent write to the pod's cgroups, which
+// could restore the limits. It is short: the cgroup is about to go.
 const liftWait = 5 * time.Millisecond
 
 // exitWatch is a *cgroupfs.EmptyWatch.
@@ -45,7 +45,7 @@ type exits struct {
 	tidying           chan struct{} // holds a token while a pod's files are, see tidy
 }
 
-// runningWatch is a *cgroupfs.EmptyWatch, too.
+// runningWatch is also a *cgroupfs.EmptyWatch.
 type runningWatch interface {
 	exitWatch
 	Run(ctx context.Context, urgent func(error), empty func(*cgroupfs.Held)) error
@@ -197,14 +197,14 @@ func (p *Plugin) exited(ctx context.Context, held heldCgroup) {
 }
 
 // liftAgain is for a writer who was at the pod's cgroups when they were lifted,
-// and may have put the limits back. That the cgroup has gone is no loss any more.
+// and may have restored the limits. It is no loss any more if the cgroup was removed.
 func (p *Plugin) liftAgain(ctx context.Context, held heldCgroup, g *group, lines []blkio.Line) {
 	ctx, cancel := context.WithTimeout(ctx, liftWait)
 	defer cancel()
 	if p.take(g, ctx.Done()) {
 		defer p.release(g)
 	}
-	_ = held.Lift(lines) // as said
+	_ = held.Lift(lines) // see above
 }
 
 func (p *Plugin) countExit(c *container, err error) {

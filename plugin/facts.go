@@ -64,7 +64,7 @@ func (p *Plugin) declaredMounts(pod *pod, ctr *api.Container) []policy.Mount {
 			ReadOnly:    slices.Contains(m.GetOptions(), "ro"),
 			Injected:    own.has(m),
 		}
-		if len(pod.request().Volumes()) > 0 { // else nobody asks
+		if len(pod.request().Volumes()) > 0 { // otherwise the name is not needed
 			mount.Volume, mount.VolumePlugin = volumepath.NameOf(p.kubelet, pod.uid, m.GetSource())
 		}
 		out = append(out, mount)
@@ -225,7 +225,7 @@ func isBind(m *api.Mount) bool {
 
 // tokenVolume begins the name of the projected volume that the ServiceAccount
 // admission plugin adds to each pod, with the service account's token. A tenant
-// may give a projected volume of its own that name: those are in memory, too.
+// may give a projected volume of its own that name: those are in memory as well.
 //
 // Source: ServiceAccountVolumeName in Kubernetes' plugin/pkg/admission/serviceaccount.
 const tokenVolume = "kube-api-access-"

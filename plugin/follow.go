@@ -13,7 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// mayChange notes whether the disks of a container that was looked into can become
+// mayChange notes whether the disks of a resolved container can become
 // others while it runs.
 func (c *container) mayChange() {
 	c.disks.propagates = propagates(c.pod.request(), c.disks.source)
@@ -83,7 +83,7 @@ func (p *Plugin) past(pod *pod) past {
 func (p past) accrue(facts, before *policy.Container) {
 	facts.Rootfs = p.both(&facts.Rootfs, &before.Rootfs)
 	if len(facts.Mounts) != len(before.Mounts) {
-		return // it was not looked into before
+		return // it was not resolved before
 	}
 	for i := range facts.Mounts {
 		p.accrueMount(&facts.Mounts[i], &before.Mounts[i])
@@ -178,15 +178,15 @@ func (p past) both(now, before *blkio.Backing) blkio.Backing {
 	return out
 }
 
-// MountsChanged has the containers looked into again that mounts of the host come
-// into while they run. It does not wait for that.
+// MountsChanged resolves those containers again that receive mounts of the host while they
+// run. It does not wait for that.
 func (p *Plugin) MountsChanged() {
 	p.lookAgain(func(c *container) bool { return c.disks.propagates })
 }
 
-// DisksChanged has all pods looked at now, not as late as with the next resync: a disk
-// that left took its limits along, and may be back. Containers whose disks may be
-// others now are looked into again. It does not wait for that.
+// DisksChanged reconciles all pods now instead of at the next resync, because a disk that
+// was removed lost its limits, and may have returned. Containers whose disks may have
+// changed are resolved again. It does not wait for that.
 func (p *Plugin) DisksChanged() {
 	p.lookAgain(func(c *container) bool { return c.disks.follows != nil })
 	select {

@@ -252,7 +252,7 @@ func (p *Plugin) enter(pod *pod, ctr *api.Container) *container {
 }
 
 // neverRan notes that the start of a container was refused. It counts as running
-// until the runtime tells of its end: the answer may not have been heard.
+// until the runtime reports its end, because the runtime may not have received the answer.
 func (p *Plugin) neverRan(c *container) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -44,8 +44,8 @@ func newStacks(s Storage) *stacks {
 	return &stacks{storage: s, under: map[blkio.Dev]under{}}
 }
 
-// judgement is what a container was found to use: reached are the disks that nobody told
-// of, charged what it did to others.
+// judgement is the I/O that a container was found to do: reached are its undeclared disks,
+// charged is its I/O to other disks.
 type judgement struct {
 	reached []blkio.Disk
 	charged map[blkio.Dev]charge
@@ -147,7 +147,7 @@ func (s *stacks) addUnder(ctx context.Context, dev blkio.Dev, to map[blkio.Dev]b
 	return u.err
 }
 
-// disksOf are the disks that were told of. The host's devices that a privileged container
+// disksOf are the declared disks. The host's devices that a privileged container
 // has are not among them: "*" means those that it uses.
 func disksOf(facts *policy.Container) map[blkio.Dev]bool {
 	out := map[blkio.Dev]bool{}

@@ -17,8 +17,8 @@ type Layer struct {
 	Unknown string // why it could not be found out, which may pass
 }
 
-// Layers are those of a node, by the runtime handler of the pod: a runtime may
-// store those of each handler by other means.
+// Layers are the locations of writable layers by runtime handler: a runtime may store the
+// layers of each handler in another way.
 type Layers struct {
 	Default  Layer            // of handlers that are not in the map
 	Handlers map[string]Layer // "" is of pods that name no RuntimeClass
@@ -47,7 +47,7 @@ type placed struct {
 }
 
 // moved reports whether another place is known now for the layer of a container than
-// when it was looked into.
+// when it was resolved.
 func (l *placed) moved(c *container) bool {
 	return c.disks.layer != nil && (c.disks.registration == l.registration || c.disks.layer.Unknown != "") && *c.disks.layer != l.Of(c.pod.handler)
 }
@@ -96,7 +96,7 @@ func (p *Plugin) nextRegistration() int {
 }
 
 // askLayers asks once, for at most d. What is told beside an error holds until there
-// is a better answer, and a late answer is taken over, too.
+// is a better answer, and a late answer is used as well.
 func (p *Plugin) askLayers(ctx context.Context, a asked, d time.Duration) error {
 	// Twice: what files tell comes as the runtime's answer has not come in time.
 	return p.inFlight.passes.bounded(ctx, "layers", 2*d, func(ctx context.Context) error {
@@ -109,7 +109,7 @@ func (p *Plugin) askLayers(ctx context.Context, a asked, d time.Duration) error 
 }
 
 // moveLayers takes over an answer, and has the containers of this registration that it
-// moves looked into again.
+// moves resolved again.
 func (p *Plugin) moveLayers(fresh Layers, registration int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 // it only once (docs/reference/quirks.md).
 const lockPatience = 3 * time.Second
 
-// lockPoll is how soon a standby notices that the active instance is gone.
+// lockPoll is how soon a standby notices that the active instance has ended.
 const lockPoll = 500 * time.Millisecond
 
 // errLocked says that another instance serves this node.

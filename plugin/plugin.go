@@ -67,7 +67,7 @@ type Config struct {
 	// parts of this process, this plugin among them; nil: to this plugin alone.
 	Distribute func(*policy.Policy)
 	// Sync writes out the filesystem of a host path, and may hang as long as
-	// that does; nil: nobody does it.
+	// that does; nil: there is none.
 	Sync func(ctx context.Context, hostPath string) error
 	// Kernel is the verdict on the running kernel: whether inodes can be released from
 	// removed cgroups without its bugs.
@@ -82,8 +82,8 @@ const (
 	DefaultKubeletRoot = "/var/lib/kubelet"
 )
 
-// Plugin is the state of one node: its pods, what they asked for, and what
-// they should get. Its methods are safe for concurrent use.
+// Plugin holds the state of one node: its pods, their requests, and the limits that they
+// should have. Its methods are safe for concurrent use.
 type Plugin struct {
 	environment
 	nodeState

@@ -13,12 +13,11 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// A container can get at disks that nobody tells us of: a device node is made in it
-// from outside, as KubeVirt does for a running virtual machine, a filesystem is mounted
-// in its mount namespace alone, a process is handed an open file. Whichever way it was,
-// the kernel charges the container with what it does there, in io.stat, and so such a
-// disk is found soon after its first use. Limits that were asked for each disk ("*")
-// are for that one, too.
+// A container can use disks that no mount or device declares: a device node is created in
+// it from outside, as KubeVirt does for a running virtual machine, a filesystem is mounted
+// in its mount namespace alone, or a process passes it an open file. In each case the
+// kernel charges the container's I/O in io.stat, so such a disk is found soon after its
+// first use. The limits of "*" include it.
 //
 // A container is also charged for disks that it does not have: those under its own,
 // those that the kernel swaps to, and, where it calls sync(2), those of any filesystem of
@@ -26,13 +25,13 @@ import (
 // write to that filesystem, so a disk with one that is mounted on the node is none that a
 // container comes by unseen.
 
-// enough is how many bytes a container has to be charged with on a disk that nobody told
-// of. What is less may be nothing of its own: a page of the runtime's program, the
-// superblock of a filesystem that comes or goes as it calls sync(2). At the smallest
-// limit that a policy allows by default it is what passes in 16 seconds.
+// enough is the I/O, in bytes, from which an undeclared disk counts as the container's.
+// Less may be a page of the runtime's program, or the superblock of a filesystem that is
+// mounted or unmounted while the container calls sync(2). The smallest limit that a policy
+// allows by default passes this much in 16 seconds.
 const enough = 1 << 20
 
-// findReached looks for disks that containers use and that nobody told of. What is found
+// findReached looks for undeclared disks of containers. What is found
 // makes their groups restless.
 func (p *Plugin) findReached(ctx context.Context, groups []*group) {
 	of := p.reaching(groups)
@@ -85,7 +84,7 @@ func (c *container) mayReach() bool {
 func (c *container) isPartial() bool { return c.disks.source != nil || c.use.unjudged && c.mayReach() }
 
 // mayHaveReached spares most containers a look of their own: there is nothing to find
-// where no cgroup above has used another disk than those that the container was told of.
+// where no cgroup above has used another disk than the declared ones of the container.
 func (p *Plugin) mayHaveReached(sums sums, c *container) bool {
 	now := p.snapshot(c)
 	known := now.use.unjudged || now.use.notJudged != "" || len(now.use.reached) > 0 || len(now.use.charged) > 0
@@ -106,7 +105,7 @@ type sum struct {
 
 func newSums(cgroups *cgroupfs.Hierarchy) sums { return sums{cgroups, map[string]sum{}} }
 
-// untold says that a container may be charged on a disk that it was not told of, by what
+// untold reports whether a container may be charged on an undeclared disk, by what
 // is above it, from the top: the first is above all pods and often answers for all.
 func (s sums) untold(cgroup string, facts *policy.Container) bool {
 	for i, r := range cgroup {

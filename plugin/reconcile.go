@@ -37,7 +37,7 @@ func (p *Plugin) reconcile(ctx context.Context) {
 				p.reconcileGroup(ctx, g)
 			}
 		case <-tick.C:
-			p.lookAgain(func(c *container) bool { return c.disks.follows != nil }) // nobody may have told
+			p.lookAgain(func(c *container) bool { return c.disks.follows != nil }) // there may have been no event
 			p.reconcileAll(ctx)
 		case <-p.look:
 			p.reconcileAll(ctx)
@@ -121,7 +121,7 @@ func (p *Plugin) takeAll() []*group {
 	return slices.AppendSeq(make([]*group, 0, len(p.groups)), maps.Values(p.groups))
 }
 
-// findRunning looks for containers that have a process though no event told of their start:
+// findRunning looks for containers that have a process although no event reported their start:
 // the runtime had sent it before we connected, or before the container had its cgroup.
 func (p *Plugin) findRunning(groups []*group) {
 	for _, c := range p.mayHaveStarted(groups) {

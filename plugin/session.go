@@ -54,8 +54,8 @@ func (p *Plugin) connect(ctx context.Context, cfg RunConfig) (*session, error) {
 	return s, s.register(ctx, cfg, pluginName, s, p.log, stub.WithFailurePolicy(&s.failure))
 }
 
-// Configure learns about the runtime. config is the node policy of a
-// pre-installed plugin, from /etc/nri/conf.d.
+// Configure receives the runtime's name, version and configuration. config is the node
+// policy of a pre-installed plugin, from /etc/nri/conf.d.
 func (s *session) Configure(ctx context.Context, config, runtime, version string) (stub.EventMask, error) {
 	defer s.recovered("Configure", nil)
 	if config != "" {
@@ -78,7 +78,7 @@ func (s *session) Configure(ctx context.Context, config, runtime, version string
 	return 0, nil
 }
 
-// Synchronize takes over what runs on the node.
+// Synchronize receives the pods and containers that run on the node.
 func (s *session) Synchronize(_ context.Context, pods []*api.PodSandbox, ctrs []*api.Container) ([]*api.ContainerUpdate, error) {
 	defer s.recovered("Synchronize", nil)
 	s.told()
@@ -136,7 +136,7 @@ func (s *session) verdict(err error, pod *api.PodSandbox, ctr *api.Container) er
 	return nil
 }
 
-// PostUpdateContainer repairs what an update of CPU or memory put back.
+// PostUpdateContainer restores limits that an update of the container reverted.
 func (s *session) PostUpdateContainer(_ context.Context, pod *api.PodSandbox, ctr *api.Container) error {
 	defer s.recovered("PostUpdateContainer", nil)
 	s.p.updated(sandboxOf(pod, ctr))

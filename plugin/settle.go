@@ -116,7 +116,7 @@ func (p *Plugin) move(ctx context.Context, c *container, now *placed) error {
 }
 
 // settle does what is left to do for a container: to look into what the
-// runtime told of it, or to decide by the policy that is in force now.
+// runtime reported it, or to decide by the policy that is in force now.
 func (p *Plugin) settle(ctx context.Context, c *container) error {
 	select {
 	case c.look.token <- struct{}{}:

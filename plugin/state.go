@@ -257,7 +257,7 @@ func (p *Plugin) take(g *group, done <-chan struct{}) bool {
 	return true
 }
 
-// tryTake does not wait; who has the token then has the reconciler look again.
+// tryTake does not wait. The holder of the token wakes the reconciler when it is done.
 func (p *Plugin) tryTake(g *group) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

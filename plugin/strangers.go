@@ -8,7 +8,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// strangers are the containers of a pod that run and that no event has told of.
+// strangers are the running containers of a pod that no event has reported.
 // containerd 1.7 does not synchronize a plugin that it starts itself, so after
 // its restart the pods' containers are known by their cgroups only: by the
 // records on them what they were granted, and without a record as unlimited.

@@ -43,7 +43,7 @@ func (p *Plugin) planFor(g *group) *targets {
 	if known := p.planOf(g); known != nil {
 		return known
 	}
-	unread := p.recall(g) // inspect tells of that
+	unread := p.recall(g) // inspect reports that
 	v := p.viewOf(g)
 	if p.unsynced.Load() || v.Drained { // drained is of those that we know
 		v.Unknown = p.strangers(&v)

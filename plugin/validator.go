@@ -40,7 +40,7 @@ func isMarked(req *api.ValidateContainerAdjustmentRequest) bool {
 	return name == pluginName
 }
 
-// ValidatorName is what the runtime knows the validator by.
+// ValidatorName is the plugin name of the validator.
 const ValidatorName = "nri-blkio-validator"
 
 // errUndecided is what a tenant sees of a container that the validator refuses. It is
@@ -96,7 +96,7 @@ var (
 	_ stub.ValidateContainerAdjustmentInterface = (*validation)(nil)
 )
 
-// Synchronize is the end of the registration. The validator keeps nothing of it.
+// Synchronize completes the registration; the validator keeps no state of pods.
 func (s *validation) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.Container) ([]*api.ContainerUpdate, error) {
 	s.told()
 	s.v.log.WithField("pods", len(pods)).Info("Synchronized with the runtime")
@@ -104,7 +104,7 @@ func (s *validation) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []
 }
 
 // ValidateContainerAdjustment refuses a container of an annotated pod without the mark.
-// A panic refuses it too.
+// A panic also refuses it.
 func (s *validation) ValidateContainerAdjustment(_ context.Context, req *api.ValidateContainerAdjustmentRequest) error {
 	decided := false
 	err := guarded(func() error {

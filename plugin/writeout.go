@@ -88,12 +88,12 @@ func (p *Plugin) dropCache(g *group) {
 }
 
 // releaseDead has files of dead cgroups given to living ones: that of a container
-// that has been synced is dead or about to be, and its pod's may be, too.
+// that has been synced is removed or about to be, and so may that of its pod.
 func (p *Plugin) releaseDead(g *group) {
 	if g.cgroup == "" || !p.releases() {
 		return
 	}
-	// The root's directory is writable for nobody, without a capability.
+	// The root's directory is not writable without a capability.
 	if err := p.cgroups.Cgroup(path.Dir(g.cgroup)).ReleaseDeadOwners(); err != nil {
 		p.log.WithError(err).Warn("Releasing files of ended containers failed")
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// volumes derives from a pod's manifest what the runtime would be told of its
+// volumes derives from a pod's manifest what the runtime would get of its
 // containers' mounts.
 type volumes struct {
 	storage     Storage

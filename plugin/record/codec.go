@@ -200,8 +200,8 @@ func (w *wire) source(s policy.Source, known map[policy.Source]string) string {
 	return known[s]
 }
 
-// Parse decodes a record of this version or of version 1. One of a newer, incompatible
-// program is an error: its fields may mean something else.
+// Parse decodes a record of this version or of version 1. A record of a newer,
+// incompatible version is an error: its fields may mean something else.
 func Parse(data []byte) (*Record, error) {
 	var v struct {
 		Version int `json:"v"`

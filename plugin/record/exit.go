@@ -18,7 +18,7 @@ const (
 	maxExitBytes = 8 << 10
 )
 
-// Exit is the end of one container of a pod.
+// Exit describes the exit of one container of a pod.
 type Exit struct {
 	Container string
 	// CgroupIDs are the numbers of its cgroup and of those that the runtime

@@ -13,8 +13,8 @@ const (
 	KindPod       = "pod"
 )
 
-// Record is what this program put on one cgroup, for which pod, and why. It is
-// all that run, status and clear share.
+// Record describes the settings that this program applied to one cgroup, with the pod and
+// the sources. It is the only data that run, status and clear share.
 type Record struct {
 	Kind                   string // KindContainer or KindPod
 	Namespace, Pod, UID    string

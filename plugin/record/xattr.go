@@ -71,11 +71,11 @@ func Foreign(c cgroupfs.Cgroup) bool {
 	return err == nil && IsForeign(uid)
 }
 
-// IsForeign says that a directory's owner is another user, whose records count for
-// nothing.
+// IsForeign reports whether another user owns the directory. Records there are not
+// trusted.
 func IsForeign(owner int) bool { return owner != 0 && owner != os.Geteuid() }
 
-// Write puts the record of a cgroup to its place.
+// Write stores the record of a cgroup.
 func Write(c cgroupfs.Cgroup, r *Record) error {
 	data, err := r.Marshal(MaxSize)
 	if err != nil {

@@ -11,7 +11,7 @@ type work int
 
 const (
 	nothing work = iota
-	move         // to whom it is to belong to
+	move         // to its desired owner
 	drop         // the pages that are charged to others: else the file would go to these
 )
 

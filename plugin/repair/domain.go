@@ -20,7 +20,7 @@ type domain struct {
 	// cgroup is the path of the nearest one, upwards, that has a limit on writes;
 	// "" if none has.
 	cgroup string
-	// dead is the number of a cgroup that is gone, which limits it took with it or
+	// dead is the ID of a removed cgroup, which limits it took with it or
 	// not; else 0.
 	dead uint64
 }
@@ -31,7 +31,7 @@ type subject struct {
 	id uint64
 }
 
-// Who names a container, or with an empty Container a pod.
+// Who names a container, or a pod if Container is empty.
 type Who struct {
 	Namespace string `json:"namespace,omitempty"`
 	Pod       string `json:"pod,omitempty"`
@@ -65,14 +65,14 @@ type domains struct {
 	// ended are containers of which a record has the end, by their cgroups.
 	ended map[uint64]Who
 	// seen is where cgroups were, and under whose limit, while they were there: it
-	// tells of those that are gone.
+	// names the removed ones.
 	seen  map[uint64]origin
 	paths map[uint64]place
 	// known are the cgroups that have been looked up; news: one of them was not
 	// there as the records were read.
 	known map[uint64]bool
 	news  bool
-	// observed: limits that are not carried out count, too.
+	// observed: limits that are not carried out count as well.
 	observed bool
 }
 
@@ -205,7 +205,7 @@ func accountOf(cgroup string) account {
 	return account(path.Join(parts[:min(len(parts), 2)]...))
 }
 
-// account is the one of a cgroup, "" if it is gone and was never seen.
+// account is the one of a cgroup, "" if it was removed before it was seen.
 func (d *domains) account(id uint64) account {
 	if at := d.find(id); at.path != "" {
 		return accountOf(at.path)
@@ -223,10 +223,10 @@ func (s *subject) limitsWrites(fs *filesystem) bool {
 	return s.limits.LimitWritesTo(fs.disks)
 }
 
-// limited says that writes of a domain are limited. A cgroup that is gone took its
+// limited reports whether writes of a domain are limited. A removed cgroup took its
 // limits with it. Where it is not known to have had none, as after a restart of this
-// process, it counts as limited: else who writes to its files may be slowed by a limit
-// that nobody can lift.
+// process, it counts as limited: otherwise a limit that cannot be lifted could throttle
+// the writers of its files.
 func (d *domains) limited(of domain) bool {
 	if of.dead == 0 {
 		return of.cgroup != ""
@@ -284,7 +284,7 @@ func (d *domains) who(id uint64) Party {
 	return out
 }
 
-// Party is a cgroup that writes to a file, or owns it.
+// Party is a writer or the owner of a file.
 type Party struct {
 	Who
 	CgroupID uint64 `json:"cgroupID"`

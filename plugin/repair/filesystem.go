@@ -29,7 +29,7 @@ type Storage interface {
 
 // onLimited are the filesystems on disks with a limit on writes: all that
 // its containers can write to, what is mounted for them later included. A limit is
-// one of the whole disk, whatever is on it: it holds for a logical volume on it, too.
+// one of the whole disk, whatever is on it: it also holds for a logical volume on it.
 func onLimited(ctx context.Context, s Storage, limited map[blkio.Dev]bool) (map[blkio.Dev]*filesystem, error) {
 	out := map[blkio.Dev]*filesystem{}
 	if len(limited) == 0 {

@@ -19,7 +19,7 @@ const (
 	// one on. In between a file stays where it is.
 	takesPart = 0.1
 	has       = 0.6
-	// drifting is the share of what somebody writes whose pages are charged to
+	// drifting is the share of what a cgroup writes whose pages are charged to
 	// others, from which on these are dropped: more than half would take the file.
 	drifting = 0.3
 
@@ -27,7 +27,7 @@ const (
 	// needs, see makeRoom.
 	maxFiles  = 1 << 13
 	maxShares = 8 // of a file
-	// forgotten is after how long a file that nobody writes is.
+	// forgotten is how long a file stays in the ledger without writes.
 	forgotten = 30 * time.Second
 	// A file that was moved, or could not be, is left alone for a time, which
 	// doubles with each time, up to the last.
@@ -39,7 +39,7 @@ const (
 	leftoverPasses, leftoverEvery = 3, 500 * time.Millisecond
 )
 
-// State is what is done about a file.
+// State is the state of a file's repair.
 type State string
 
 // The states of a file.
@@ -51,8 +51,8 @@ const (
 	StateFailed    State = "failed"    // it did not move, and is tried again later
 )
 
-// ledger adds up who writes to which file, and says which ones are to be moved. It
-// does no I/O.
+// ledger counts the writers of each file, and decides which files to move. It does no
+// I/O.
 type ledger struct {
 	files map[writeback.Inode]*file
 	// limited says that there is a limit on a domain's writes; stricter that the
@@ -78,7 +78,7 @@ func newLedger(limited, live func(domain) bool, stricter func(a, b domain, fs *f
 	}
 }
 
-// arrival is a file that has been moved to who writes it.
+// arrival is a file that was moved to its writer.
 type arrival struct {
 	writeback.Inode
 	to   uint64        // number of a cgroup
@@ -104,7 +104,7 @@ type file struct {
 	lastWrite time.Time
 	wrong     uint64 // bytes since the beginning that others were charged with
 	moves     int
-	drops     int // passes, one after another, that were to change whom pages are charged to
+	drops     int // passes, one after another, that were to change the charge of pages
 	// leftovers are passes to come that drop what was on its way to the disk as the
 	// file was moved: it is charged to others, and would take the file back.
 	leftovers   int
@@ -228,7 +228,7 @@ func (l *ledger) makeRoom(in account) bool {
 // evictLook is how many files the oldest of which makes room for another.
 const evictLook = 8
 
-// sweep forgets what nobody writes to.
+// sweep forgets files without writers.
 func (l *ledger) sweep(now time.Time) {
 	if now.Sub(l.swept) < time.Second {
 		return
@@ -289,7 +289,7 @@ func (s *share) decay(now time.Time) {
 	s.bytes, s.misplaced, s.at = s.bytes*part, s.misplaced*part, now
 }
 
-// parties are those that take part in a file now, who writes most first.
+// parties returns the current writers of a file, the largest first.
 func (f *file) parties(now time.Time) (out []*share, total float64) {
 	for i := range f.shares {
 		f.shares[i].decay(now)
@@ -304,8 +304,8 @@ func (f *file) parties(now time.Time) (out []*share, total float64) {
 	return out, total
 }
 
-// goal is whom a file is to belong to, nil if it is too little to tell or may stay
-// where it is. contested: several write to it.
+// goal returns the writer that should own the file, or nil if there are too few bytes, or
+// the file may stay with its owner. contested is true if it has several writers.
 func (l *ledger) goal(now time.Time, f *file) (to *share, contested bool) {
 	f.shares = slices.DeleteFunc(f.shares, func(s share) bool { return !l.live(s.domain) })
 	parties, total := f.parties(now)

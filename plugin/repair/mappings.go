@@ -10,7 +10,7 @@ import (
 )
 
 // mappings takes files out of the mappings of who has mapped them. What is mapped
-// stays in the page cache, and charged to whom it is.
+// stays in the page cache with its charge.
 type mappings struct {
 	cgroups Cgroups
 	proc    string // where the host's procfs is
@@ -92,7 +92,7 @@ var (
 func (m *mappings) pageOutOf(in writeback.Inode, cgroup string, from, to int64) error {
 	pids, err := m.cgroups.Cgroup(cgroup).Processes()
 	if err != nil {
-		return nil // it is gone
+		return nil // it has ended
 	}
 	rand.Shuffle(len(pids), func(i, j int) { pids[i], pids[j] = pids[j], pids[i] })
 	left := maxMaps

@@ -58,13 +58,13 @@ type outcome struct {
 }
 
 // worker passes over the files of one filesystem. A disk that does not answer
-// keeps it, and nobody else.
+// blocks the worker, and nothing else.
 type worker struct {
 	cache    pageCache
 	fs       *filesystem
 	hostRoot string
 	procs    *mappings
-	// Who pays, and with what.
+	// The pod whose budget pays.
 	account    account
 	early, cpu *budget
 	counted    time.Duration // CPU time that was paid for

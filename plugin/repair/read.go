@@ -73,10 +73,10 @@ func (r *Repairer) sampleOf(d *writeback.Dirtied) (sample, bool) {
 		charged = writer // it is not known
 	}
 	if owner == 0 {
-		owner = charged // to whom the kernel is about to give it
+		owner = charged // the kernel is about to move the file there
 	}
-	// A kernel thread writes for whom it charges (loop devices), and whose cgroup is
-	// gone by now has left the charge with one that is not, as a rule.
+	// A kernel thread writes for the cgroup that it charges (loop devices). The writes of a
+	// removed cgroup are usually charged to a living one.
 	if writer == writeback.RootCgroup || r.domains.find(writer).gone && !r.domains.find(charged).gone {
 		writer = charged
 	}

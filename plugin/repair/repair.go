@@ -63,7 +63,7 @@ const (
 	maxVisits = 32
 	// shutdown is how long passes that are under way are waited for.
 	shutdown = time.Second
-	// hangs is after how long a pass is told of that does not end.
+	// hangs is how long a pass may take before it counts as hanging.
 	hangs = 5 * time.Second
 )
 
@@ -116,8 +116,8 @@ type observer interface {
 	Close() error
 }
 
-// New loads what looks into the kernel. Its error is writeback.ErrUnavailable where
-// that is not to be had.
+// New loads the BPF programs. Its error is writeback.ErrUnavailable where that is not
+// to be had.
 func New(cfg Config) (*Repairer, error) {
 	observer, err := writeback.NewObserver()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 )
 
-// Report is what goes on, for status: in a file, since that is another process.
+// Report is the state of the repair, stored in a file for the process of status.
 type Report struct {
 	At          time.Time    `json:"at"`
 	Mode        string       `json:"mode"` // "repair", "observe", "gated" or "unavailable"
@@ -29,7 +29,7 @@ const (
 	ModeUnavailable = "unavailable"
 )
 
-// Filesystem is one that is watched.
+// Filesystem is a watched filesystem.
 type Filesystem struct {
 	Dev        string   `json:"dev"`
 	Type       string   `json:"type"`
@@ -39,7 +39,7 @@ type Filesystem struct {
 	Hangs bool `json:"hangs,omitempty"`
 }
 
-// File is one that belongs to another than it is to, or that several write to.
+// File is a misplaced or contested file.
 type File struct {
 	Path       string   `json:"path,omitempty"` // if the kernel tells
 	Mountpoint string   `json:"mountpoint"`     // of its filesystem
@@ -55,7 +55,7 @@ type File struct {
 	Since     time.Time `json:"since,omitzero"` // it belongs to another
 }
 
-// Writer is who takes part in a file.
+// Writer is a writer of a file, with its share.
 type Writer struct {
 	Party
 	Share float64 `json:"share"` // of what is written, 0 to 1
@@ -112,8 +112,8 @@ func (r *Repairer) publish(now time.Time) {
 	}
 }
 
-// complainOfHanging tells of the filesystems that passes hang on, and of those where
-// none does any more.
+// complainOfHanging logs the filesystems that passes hang on, and those where none hangs
+// any more.
 func (r *Repairer) complainOfHanging(now map[blkio.Dev]*filesystem) {
 	before := r.hung
 	r.hung = now

@@ -118,8 +118,8 @@ func (r *Repairer) hanging(now time.Time) map[blkio.Dev]*filesystem {
 	return out
 }
 
-// recall has passes end whose files are not to be moved any more, or have nobody left
-// who writes to them: they keep the filesystem from being unmounted.
+// recall ends passes whose files need no move any more, or have no writer left: a pass
+// keeps the filesystem from being unmounted.
 func (r *Repairer) recall() {
 	for key, pass := range r.busy {
 		for in := range pass.files {
@@ -131,7 +131,7 @@ func (r *Repairer) recall() {
 	}
 }
 
-// written says that who writes to a file is there.
+// written marks that a file's writer is active.
 func (r *Repairer) written(f *file) bool {
 	for i := range f.shares {
 		if len(r.domains.pathsOf(f.shares[i].writers)) > 0 {

@@ -16,17 +16,17 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin"
 )
 
-// NoEndpoint is an Endpoint that is not asked.
+// NoEndpoint disables requests to the runtime.
 const NoEndpoint = "none"
 
-// ErrNoSocket is that containerd's API is at none of the known places.
+// ErrNoSocket means that no known containerd socket exists.
 var ErrNoSocket = errors.New("containerd's socket not found (set --runtime-endpoint)")
 
 // askDeadline bounds a question to the runtime's API: two calls that containerd
 // answers from memory.
 const askDeadline = 2 * time.Second
 
-// Config names what is read.
+// Config names the endpoint and the files to read.
 type Config struct {
 	// HostRoot is the node's root directory as this process sees it; "" is "/".
 	HostRoot string

@@ -34,7 +34,7 @@ type containerdConfig struct {
 }
 
 // mergeContainerd puts the files together as containerd of this version does;
-// "" is one that nobody knows so far. root is containerd's where no file names one.
+// "" is one that is not known yet. root is containerd's where no file names one.
 //
 // Source: mergeConfig in containerd's services/server/config (1.7) and
 // cmd/containerd/server/config (2).
