@@ -3,6 +3,8 @@ package repair
 import (
 	"sync"
 	"time"
+
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // account is what budgets and the ledger are shared among: the UID of a pod, or the
@@ -112,4 +114,26 @@ func (b *budget) spend(now time.Time, a account, amount float64) {
 	debt := amount - own - borrowed
 	b.level -= amount
 	b.spent[a] = min(b.spent[a]+(own+debt)/share, maxSpent)
+}
+
+// budgets are what the policy allows: files begun with, bytes written out early, and
+// seconds of a CPU.
+type budgets struct{ files, early, cpu *budget }
+
+// Amounts that are not used are saved up for so long: a file is to move at once, and then
+// there is nothing to do for long.
+const (
+	saved    = time.Second
+	cpuSaved = 10 * time.Second
+)
+
+func newBudgets() budgets {
+	return budgets{files: newBudget(saved), early: newBudget(saved), cpu: newBudget(cpuSaved)}
+}
+
+// set puts the policy's amounts into force.
+func (b *budgets) set(now time.Time, p *policy.Budget) {
+	b.files.set(now, float64(p.FilesPerSecond))
+	b.early.set(now, float64(p.ExtraBps))
+	b.cpu.set(now, float64(p.CPU)/100)
 }

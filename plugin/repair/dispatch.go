@@ -16,12 +16,12 @@ func (r *Repairer) dispatch(now time.Time, tasks []task) {
 	todo := map[passKey][]task{}
 	for _, t := range tasks {
 		key := passKey{t.fs.dev, t.to.account}
-		pass := r.visiting[t.Inode]
+		pass := r.passes.visiting[t.Inode]
 		if pass == nil {
-			pass = r.busy[key]
+			pass = r.passes.busy[key]
 		}
 		switch {
-		case r.watched[key.dev] == nil || t.to.fresh == 0:
+		case r.watch.filesystems[key.dev] == nil || t.to.fresh == 0:
 		case pass == nil:
 			todo[key] = append(todo[key], t)
 		case !pass.does(&t):
@@ -29,7 +29,7 @@ func (r *Repairer) dispatch(now time.Time, tasks []task) {
 		}
 	}
 	for key, of := range todo {
-		if r.early.ready(now, key.account, slice) && r.cpu.allowance(now, key.account) > 0 && r.mayPass(key.account) {
+		if r.budgets.early.ready(now, key.account, slice) && r.budgets.cpu.allowance(now, key.account) > 0 && r.passes.mayPass(key.account) {
 			r.begin(now, key, of)
 		}
 	}
@@ -43,10 +43,10 @@ func (r *Repairer) begin(now time.Time, key passKey, tasks []task) {
 			break
 		}
 		if t.work == move && t.state != StateRepairing {
-			if !r.files.ready(now, key.account, 1) {
+			if !r.budgets.files.ready(now, key.account, 1) {
 				continue
 			}
-			r.files.spend(now, key.account, 1)
+			r.budgets.files.spend(now, key.account, 1)
 		}
 		r.ledger.begin(now, &t)
 		visits = append(visits, r.visit(now, &t))
@@ -54,14 +54,13 @@ func (r *Repairer) begin(now time.Time, key passKey, tasks []task) {
 	if len(visits) == 0 {
 		return
 	}
-	pass := newUnderway(now, key, r.watched[key.dev], visits)
-	r.enter(pass)
+	pass := newUnderway(now, key, r.watch.filesystems[key.dev], visits)
+	r.passes.enter(pass)
 	w := &worker{
-		cache: r.cache, fs: pass.fs, hostRoot: r.hostRoot, procs: r.procs,
-		account: key.account, early: r.early, cpu: r.cpu,
+		tools: r.passes.tools, budgets: r.budgets, fs: pass.fs, account: key.account,
 		dirtied: pass.dirtied, leave: pass.leave, alive: pass.alive,
 	}
-	go func() { r.passes <- r.pass(w, visits) }()
+	go func() { r.passes.ended <- r.passes.run(w, visits) }()
 }
 
 // takeTurns puts the first one of each group first, then the second ones, and so on.
@@ -118,9 +117,9 @@ func (r *Repairer) visit(now time.Time, t *task) visit {
 
 // note takes what came of a pass.
 func (r *Repairer) note(now time.Time, p passed) {
-	r.exit(passKey{p.fs.dev, p.account})
-	r.counts.cpu.Add(int64(p.cpu))
-	r.complain("pass "+p.fs.dev.String(), "Files of "+p.fs.mountpoint+" cannot be moved", p.err)
+	r.passes.exit(passKey{p.fs.dev, p.account})
+	r.metrics.cpu.Add(int64(p.cpu))
+	r.problems.complain("pass "+p.fs.dev.String(), "Files of "+p.fs.mountpoint+" cannot be moved", p.err)
 	r.domains.moment()
 	for i := range p.outcomes {
 		r.noteFile(now, p.fs, &p.outcomes[i])
@@ -130,11 +129,11 @@ func (r *Repairer) note(now time.Time, p passed) {
 			r.ledger.touched[f] = true
 		}
 	}
-	r.complain("mappings", "Mapped files cannot be moved", r.procs.access())
+	r.problems.complain("mappings", "Mapped files cannot be moved", r.passes.tools.procs.access())
 }
 
 func (r *Repairer) noteFile(now time.Time, fs *filesystem, o *outcome) {
-	r.counts.early.Add(o.written)
+	r.metrics.early.Add(o.written)
 	f := r.ledger.files[o.Inode]
 	switch {
 	case f == nil:
@@ -142,9 +141,9 @@ func (r *Repairer) noteFile(now time.Time, fs *filesystem, o *outcome) {
 		r.ledger.remove(f)
 	case o.err != nil:
 		f.fail(now, o.err.Error())
-		r.counts.failed.Add(1)
-		r.failures.Do(func() {
-			r.log.WithError(o.err).Warn("Moving a file failed (status lists all; logged once a minute)")
+		r.metrics.failed.Add(1)
+		r.problems.failures.Do(func() {
+			r.problems.log.WithError(o.err).Warn("Moving a file failed (status lists all; logged once a minute)")
 		})
 	case o.owner != 0:
 		r.ledger.touched[f], f.dropAt = true, o.dropAt

@@ -108,14 +108,14 @@ func TestVisitLeftovers(t *testing.T) {
 // others wait for their turn.
 func TestDispatchBudget(t *testing.T) {
 	n := newNodeTest(t)
-	n.files.set(n.now, 4)
+	n.budgets.files.set(n.now, 4)
 	n.writes(n.watches(0), "one", "a", 20)
 	began := 0
 	for range 10 {
 		n.acts()
-		for _, pass := range n.busy {
+		for _, pass := range n.passes.busy {
 			began += len(pass.files)
-			n.exit(pass.passKey)
+			n.passes.exit(pass.passKey)
 		}
 	}
 	if began == 0 || began > 8 {
@@ -144,7 +144,7 @@ func TestDispatchLeaves(t *testing.T) {
 	fs := n.watches(0)
 	n.writes(fs, "one", "a", 1)
 	n.acts()
-	pass := n.visiting[n.last]
+	pass := n.passes.visiting[n.last]
 	if pass == nil {
 		t.Fatal("there is no pass")
 	}
@@ -167,7 +167,7 @@ func TestDispatchLeaves(t *testing.T) {
 	<-pass.leave
 	other := &file{Inode: writeback.Inode{Dev: fs.dev, Number: 99}, fs: fs}
 	n.dispatch(n.now, []task{{other, move, &share{account: "one", fresh: 1}}})
-	if len(pass.leave) != 1 || n.visiting[other.Inode] != nil {
+	if len(pass.leave) != 1 || n.passes.visiting[other.Inode] != nil {
 		t.Error("it goes on, and another file waits")
 	}
 }

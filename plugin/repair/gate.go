@@ -2,17 +2,32 @@ package repair
 
 import (
 	"fmt"
+	"sync/atomic"
 
+	"github.com/nri-blkio/nri-blkio/blkio/kernel"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// gate returns the reason why the policy "auto" moves no files on this kernel, or nil.
-func (r *Repairer) gate() error {
-	w := r.policy.Load().Writeback
-	if w.Repair != policy.RepairAuto || w.Repair.Moves(r.kernel.Corrected()) {
+// gate decides whether files are moved, by the policy and the kernel.
+type gate struct {
+	policy atomic.Pointer[policy.Policy]
+	kernel kernel.Verdict
+	late   string // lateReason, or ""
+}
+
+// opens reports whether files are to be moved.
+func (g *gate) opens() bool {
+	p := g.policy.Load()
+	return p.Mode == policy.ModeEnforce && p.Writeback.Repair.Moves(g.kernel.Corrected())
+}
+
+// reason returns the reason why the policy "auto" moves no files on this kernel, or nil.
+func (g *gate) reason() error {
+	p := g.policy.Load()
+	if p.Writeback.Repair != policy.RepairAuto || p.Writeback.Repair.Moves(g.kernel.Corrected()) {
 		return nil
 	}
-	return fmt.Errorf("%s; writeback.repair: true in the policy overrides this", r.kernel)
+	return fmt.Errorf("%s; writeback.repair: true in the policy overrides this", g.kernel)
 }
 
 // lateReason is what holds where a program in the kernel must not use a ring buffer.
@@ -20,13 +35,13 @@ const lateReason = "Files of containers that write little and sync often are mov
 	"this kernel has PREEMPT_RT, and its BPF ring buffers can sleep (CVE-2024-50138)"
 
 // mode returns the mode of a report, and the reason if files are not moved, or late.
-func (r *Repairer) mode() (mode, reason string) {
-	p := r.policy.Load()
+func (g *gate) mode() (mode, reason string) {
+	p := g.policy.Load()
 	if p.Mode == policy.ModeObserve || p.Writeback.Repair == policy.RepairOff {
 		return ModeObserve, ""
 	}
-	if err := r.gate(); err != nil {
+	if err := g.reason(); err != nil {
 		return ModeGated, err.Error()
 	}
-	return ModeRepair, r.late
+	return ModeRepair, g.late
 }

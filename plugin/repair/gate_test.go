@@ -39,9 +39,12 @@ func TestGate(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p := policy.Default()
 			p.Mode, p.Writeback.Repair = tt.mode, tt.repair
-			r := &Repairer{kernel: tt.kernel}
-			r.Reload(p)
-			mode, reason := r.mode()
+			g := &gate{kernel: tt.kernel}
+			g.policy.Store(p)
+			mode, reason := g.mode()
+			if g.opens() != (tt.want == ModeRepair) {
+				t.Errorf("the mode is %s, and files are moved: %v", mode, g.opens())
+			}
 			if mode != tt.want || (reason == "") != (tt.reason == nil) {
 				t.Errorf("got %s, %q, want %s", mode, reason, tt.want)
 			}

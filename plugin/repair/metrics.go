@@ -18,6 +18,12 @@ type counts struct {
 	histogram                 prometheus.Histogram // see repairs
 }
 
+// metrics are what the Collector reports.
+type metrics struct {
+	counts
+	census atomic.Pointer[census] // as of the last report
+}
+
 // repairs is how long it takes to give a file to who writes it.
 func (c *counts) repairs() prometheus.Histogram {
 	c.once.Do(func() {
@@ -66,8 +72,8 @@ type census struct {
 }
 
 func (r *Repairer) take() *census {
-	out := census{watched: len(r.watched)}
-	if mode, _ := r.mode(); mode == ModeGated {
+	out := census{watched: len(r.watch.filesystems)}
+	if mode, _ := r.gate.mode(); mode == ModeGated {
 		out.gated = 1
 	}
 	for _, f := range r.ledger.files {
@@ -85,7 +91,7 @@ func (r *Repairer) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(d, kind, v, label...)
 	}
 	var now census
-	if latest := r.census.Load(); latest != nil {
+	if latest := r.metrics.census.Load(); latest != nil {
 		now = *latest
 	}
 	send(gatedDesc, prometheus.GaugeValue, now.gated)
@@ -93,7 +99,7 @@ func (r *Repairer) Collect(out chan<- prometheus.Metric) {
 	for i, s := range states {
 		send(filesDesc, prometheus.GaugeValue, float64(now.files[i]), string(s))
 	}
-	c := &r.counts
+	c := &r.metrics
 	send(bytesDesc, prometheus.CounterValue, float64(c.right.Load()), "writer")
 	send(bytesDesc, prometheus.CounterValue, float64(c.wrong.Load()), "other")
 	send(repairsDesc, prometheus.CounterValue, float64(c.moved.Load()), "moved")

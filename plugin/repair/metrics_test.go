@@ -57,7 +57,7 @@ func TestCollect(t *testing.T) {
 	for _, f := range n.ledger.files {
 		f.state, states = states[0], states[1:]
 	}
-	c := &n.counts
+	c := &n.metrics
 	c.right.Add(1)
 	c.wrong.Add(2)
 	c.early.Add(3)
@@ -66,7 +66,7 @@ func TestCollect(t *testing.T) {
 	c.gaveUp.Store(6)
 	c.cpu.Add(int64(7 * time.Second))
 	c.arrived(time.Second)
-	n.kernel = kernel.Verdict{State: kernel.Affected}
+	n.gate.kernel = kernel.Verdict{State: kernel.Affected}
 	n.publish(n.now)
 	maps.Copy(want, map[string]float64{
 		"watched_filesystems": 1, "repair_gated": 1, "files waiting": 1, "files failed": 1,

@@ -57,17 +57,21 @@ type outcome struct {
 	err     error
 }
 
+// tools are what passes work with.
+type tools struct {
+	cache    pageCache
+	procs    *mappings
+	hostRoot string // where the host's root filesystem is
+}
+
 // worker passes over the files of one filesystem. A disk that does not answer
 // blocks the worker, and nothing else.
 type worker struct {
-	cache    pageCache
-	fs       *filesystem
-	hostRoot string
-	procs    *mappings
-	// The pod whose budget pays.
-	account    account
-	early, cpu *budget
-	counted    time.Duration // CPU time that was paid for
+	tools
+	budgets
+	fs      *filesystem
+	account account       // the pod whose budgets pay
+	counted time.Duration // CPU time that was paid for
 	// dirtied says that one of the files is written to; leave ends the stay.
 	dirtied, leave <-chan struct{}
 	alive          func() // it does not hang

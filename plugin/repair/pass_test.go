@@ -69,7 +69,7 @@ func TestDropWithinAllowance(t *testing.T) {
 	now := time.Now()
 	early := newBudget(time.Hour) // so that hardly any comes in meanwhile
 	early.set(now, mib/time.Hour.Seconds())
-	w := &worker{early: early, account: "a"}
+	w := &worker{budgets: budgets{early: early}, account: "a"}
 	s := &session{visit: &visit{last: size - 1, fresh: size, drops: true}, worker: w, file: f}
 	f.writes(9, 0, size/writeback.PageSize())
 	if err := s.drop(); err != nil {

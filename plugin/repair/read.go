@@ -11,25 +11,25 @@ import (
 
 // read brings what was written into the ledger, and returns of how many files that is.
 func (r *Repairer) read(now time.Time) int {
-	if len(r.watched) == 0 {
+	if len(r.watch.filesystems) == 0 {
 		return 0
 	}
 	// It rings once for a cgroup until the next time: some write to files of others all
 	// the time.
-	err := r.observer.SetAlarm()
-	r.complain("alarm", "Alarms of written files are unavailable: files move later", err)
-	r.hears = err == nil && r.observer.Foreign() != nil
-	found, lost, err := r.observer.Read()
-	r.complain("read", "Observing writes failed", err)
-	if before := r.counts.lost.Swap(lost + r.ledger.full); lost+r.ledger.full > before {
-		r.complain("lost", "Too many written files: some are not counted", errTooMany)
+	err := r.watch.observer.SetAlarm()
+	r.problems.complain("alarm", "Alarms of written files are unavailable: files move later", err)
+	r.pace.hears = err == nil && r.watch.observer.Foreign() != nil
+	found, lost, err := r.watch.observer.Read()
+	r.problems.complain("read", "Observing writes failed", err)
+	if before := r.metrics.lost.Swap(lost + r.ledger.full); lost+r.ledger.full > before {
+		r.problems.complain("lost", "Too many written files: some are not counted", errTooMany)
 	}
 	r.domains.moment()
 	for i := range found {
 		if s, ok := r.sampleOf(&found[i]); ok {
 			r.ledger.add(now, &s)
 			r.count(&s)
-			r.tell(s.inode)
+			r.passes.tell(s.inode)
 		}
 	}
 	return len(found)
@@ -40,7 +40,7 @@ func (r *Repairer) read(now time.Time) int {
 // What it writes is counted by read, but for a writer that is new. It returns when to
 // look next.
 func (r *Repairer) hear(now time.Time, d *writeback.Dirtied) time.Duration {
-	if r.tell(d.Inode) {
+	if r.passes.tell(d.Inode) {
 		return tick
 	}
 	r.domains.moment()
@@ -64,7 +64,7 @@ func (r *Repairer) hear(now time.Time, d *writeback.Dirtied) time.Duration {
 var errTooMany = errors.New("some written files were not counted, see the metric nri_blkio_writeback_lost_bytes_total")
 
 func (r *Repairer) sampleOf(d *writeback.Dirtied) (sample, bool) {
-	fs := r.watched[d.Dev]
+	fs := r.watch.filesystems[d.Dev]
 	if fs == nil || d.Root == writeback.BtrfsRootTree {
 		return sample{}, false
 	}
@@ -87,7 +87,7 @@ func (r *Repairer) sampleOf(d *writeback.Dirtied) (sample, bool) {
 	}
 	for _, id := range []uint64{writer, owner, charged} {
 		if r.domains.find(id).unknown {
-			r.complain("cgroup", "Some cgroup IDs are unknown", errUnknownCgroup)
+			r.problems.complain("cgroup", "Some cgroup IDs are unknown", errUnknownCgroup)
 			return sample{}, false
 		}
 	}
@@ -105,8 +105,8 @@ func (r *Repairer) count(s *sample) {
 		return
 	}
 	if s.writer == s.owner {
-		r.counts.right.Add(s.bytes)
+		r.metrics.right.Add(s.bytes)
 	} else {
-		r.counts.wrong.Add(s.bytes)
+		r.metrics.wrong.Add(s.bytes)
 	}
 }

@@ -33,30 +33,30 @@ func (brokenStorage) Refresh(context.Context) error { return errIO }
 // complained of, and what was known before stays.
 func TestRefresh(t *testing.T) {
 	n := newNodeTest(t)
-	tree, disks := n.domains.cgroups, n.storage
+	tree, disks := n.domains.cgroups, n.watch.storage
 	refresh := func(t *testing.T, watched int, complaints ...string) {
 		t.Helper()
 		n.refresh(t.Context())
-		if len(n.watched) != watched || len(n.domains.subjects) != watched {
-			t.Errorf("%d filesystems are watched for %d limits, want %d", len(n.watched), len(n.domains.subjects), watched)
+		if len(n.watch.filesystems) != watched || len(n.domains.subjects) != watched {
+			t.Errorf("%d filesystems are watched for %d limits, want %d", len(n.watch.filesystems), len(n.domains.subjects), watched)
 		}
 		n.wantComplaints(t, complaints...)
 	}
 	refresh(t, 1)
 	n.domains.cgroups = brokenTree{tree, errIO}
 	refresh(t, 1, "records")
-	n.domains.cgroups, n.storage = tree, brokenStorage{}
+	n.domains.cgroups, n.watch.storage = tree, brokenStorage{}
 	refresh(t, 1, "filesystems")
-	n.storage, n.observer.err = disks, errIO
+	n.watch.storage, n.observer.err = disks, errIO
 	refresh(t, 1, "watch")
 	n.observer.err = nil
 	refresh(t, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	n.storage = brokenStorage{}
+	n.watch.storage = brokenStorage{}
 	n.refresh(ctx) // at the end of the process an error is none
 	n.wantComplaints(t)
-	n.storage = disks
+	n.watch.storage = disks
 	if err := record.Remove(tree.Cgroup("kubepods/podone/a"), record.KindContainer); err != nil {
 		t.Fatal(err)
 	}
@@ -68,15 +68,15 @@ func TestRefresh(t *testing.T) {
 func TestRefreshForgets(t *testing.T) {
 	n := newNodeTest(t)
 	n.writes(n.watches(7), "one", "a", 3)
-	if n.acts(); len(n.busy) != 1 {
-		t.Fatalf("%d passes", len(n.busy))
+	if n.acts(); len(n.passes.busy) != 1 {
+		t.Fatalf("%d passes", len(n.passes.busy))
 	}
 	n.refresh(t.Context()) // only 8:0 is mounted
 	if len(n.ledger.files) > 0 {
 		t.Errorf("%d files are known", len(n.ledger.files))
 	}
 	n.acts()
-	for _, pass := range n.busy {
+	for _, pass := range n.passes.busy {
 		if len(pass.leave) != 1 {
 			t.Error("the pass goes on")
 		}
@@ -92,7 +92,7 @@ func TestWithoutSubvolumes(t *testing.T) {
 		ext4 := &filesystem{dev: blkio.Dev{Major: 8}, fstype: "ext4", mountpoint: "/data"}
 		loads := 0
 		var next *fakeObserver // nil: none can be loaded
-		n.load = func() (observer, error) {
+		n.watch.load = func() (observer, error) {
 			if loads++; next == nil {
 				return nil, errIO
 			}
@@ -109,7 +109,7 @@ func TestWithoutSubvolumes(t *testing.T) {
 		watch(2)
 		n.wantComplaints(t)
 		old := &fakeObserver{noSubvolumes: true}
-		n.Repairer.observer = old
+		n.watch.observer = old
 		time.Sleep(2 * reloadEvery)
 		watch(1)
 		watch(1)

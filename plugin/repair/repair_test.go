@@ -79,7 +79,7 @@ func newNodeTest(t *testing.T) *nodeTest {
 		observer: &fakeObserver{rings: make(chan writeback.Dirtied, 1)}, now: time.Now(),
 	}
 	n.Repairer = newRepairer(Config{Log: log, Policy: policy.Default(), Storage: fakeStorage{table}, Cgroups: tree, Kernel: kernel.Verdict{State: kernel.Fixed}}, n.observer, newModelCache())
-	n.pass = func(*worker, []visit) passed {
+	n.passes.run = func(*worker, []visit) passed {
 		<-t.Context().Done()
 		return passed{}
 	}
@@ -91,7 +91,7 @@ func newNodeTest(t *testing.T) *nodeTest {
 func (n *nodeTest) watches(minor uint32) *filesystem {
 	dev := blkio.Dev{Major: 8, Minor: minor}
 	fs := &filesystem{dev: dev, fstype: "ext4", mountpoint: "/" + dev.String(), disks: []blkio.Dev{dev}}
-	n.watched[dev] = fs
+	n.watch.filesystems[dev] = fs
 	return fs
 }
 
@@ -112,7 +112,7 @@ func (n *nodeTest) writes(fs *filesystem, pod account, container string, files i
 func (n *nodeTest) acts() map[account]int {
 	n.act(n.now, n.ledger.decide(n.now))
 	out := map[account]int{}
-	for _, pass := range n.visiting {
+	for _, pass := range n.passes.visiting {
 		out[pass.account]++
 	}
 	return out
@@ -133,8 +133,8 @@ func TestPassesOfPods(t *testing.T) {
 	if got := n.acts(); got["victim"] != 1 || got["evil"] != maxVisits {
 		t.Errorf("passes are over %v", got)
 	}
-	if len(n.busy) != 2 {
-		t.Errorf("%d passes", len(n.busy))
+	if len(n.passes.busy) != 2 {
+		t.Errorf("%d passes", len(n.passes.busy))
 	}
 }
 
@@ -146,13 +146,13 @@ func TestDebtOfOnePod(t *testing.T) {
 		name  string
 		spend func(n *nodeTest)
 	}{
-		{"bytes", func(n *nodeTest) { n.early.spend(n.now, "evil", float64(b.ExtraBps)) }},
+		{"bytes", func(n *nodeTest) { n.budgets.early.spend(n.now, "evil", float64(b.ExtraBps)) }},
 		{"files", func(n *nodeTest) {
-			for n.files.ready(n.now, "evil", 1) {
-				n.files.spend(n.now, "evil", 1)
+			for n.budgets.files.ready(n.now, "evil", 1) {
+				n.budgets.files.spend(n.now, "evil", 1)
 			}
 		}},
-		{"time", func(n *nodeTest) { n.cpu.spend(n.now, "evil", 1.2*float64(b.CPU)/100*cpuSaved.Seconds()) }},
+		{"time", func(n *nodeTest) { n.budgets.cpu.spend(n.now, "evil", 1.2*float64(b.CPU)/100*cpuSaved.Seconds()) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNodeTest(t)
@@ -176,10 +176,10 @@ func TestPassesBounded(t *testing.T) {
 		n.acts()
 		n.now = n.now.Add(100 * time.Millisecond)
 	}
-	if len(n.busy) != maxAccountPasses || n.passesOf["evil"] != maxAccountPasses {
-		t.Errorf("%d passes", len(n.busy))
+	if len(n.passes.busy) != maxAccountPasses || n.passes.of["evil"] != maxAccountPasses {
+		t.Errorf("%d passes", len(n.passes.busy))
 	}
-	for _, pass := range n.busy {
+	for _, pass := range n.passes.busy {
 		if len(pass.leave) == 0 {
 			t.Error("a pass is not told")
 		}
@@ -188,11 +188,11 @@ func TestPassesBounded(t *testing.T) {
 	if got := n.acts(); got["victim"] != 1 {
 		t.Errorf("passes are over %v", got)
 	}
-	for key := range n.busy {
-		n.exit(key)
+	for key := range n.passes.busy {
+		n.passes.exit(key)
 	}
-	if len(n.busy)+len(n.passesOf)+len(n.visiting) > 0 {
-		t.Errorf("left: %v %v %v", n.busy, n.passesOf, n.visiting)
+	if len(n.passes.busy)+len(n.passes.of)+len(n.passes.visiting) > 0 {
+		t.Errorf("left: %v %v %v", n.passes.busy, n.passes.of, n.passes.visiting)
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 )
 
 // complaints are the problems that last.
-func (n *nodeTest) complaints() []string { return slices.Sorted(maps.Keys(n.problems)) }
+func (n *nodeTest) complaints() []string { return slices.Sorted(maps.Keys(n.problems.lasting)) }
 
 func (n *nodeTest) wantComplaints(t *testing.T, want ...string) {
 	t.Helper()
@@ -35,7 +35,7 @@ func TestComplain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNodeTest(t)
 		log, hook := logtest.NewNullLogger()
-		n.log = log
+		n.problems.log = log
 		logged := func() (out []string) {
 			for _, e := range hook.AllEntries() {
 				line := e.Level.String() + " " + e.Message
@@ -61,7 +61,7 @@ func TestComplain(t *testing.T) {
 			{nil, 0, nil},
 		} {
 			time.Sleep(step.after)
-			n.complain("key", "It fails", step.err)
+			n.problems.complain("key", "It fails", step.err)
 			if diff := cmp.Diff(step.want, logged()); diff != "" {
 				t.Errorf("step %d (-want, +got):\n%s", i, diff)
 			}
@@ -95,24 +95,24 @@ func TestRead(t *testing.T) {
 	if len(n.ledger.files) != 1 || n.ledger.files[event.Inode] == nil {
 		t.Errorf("the ledger has %v", n.ledger.files)
 	}
-	if right, wrong := n.counts.right.Load(), n.counts.wrong.Load(); right != 10 || wrong != 1<<20 {
+	if right, wrong := n.metrics.right.Load(), n.metrics.wrong.Load(); right != 10 || wrong != 1<<20 {
 		t.Errorf("%d bytes are right, %d wrong", right, wrong)
 	}
 	n.wantComplaints(t)
-	if !n.hears {
+	if !n.pace.hears {
 		t.Error("there is no alarm")
 	}
 
 	n.observer.read, n.observer.err = nil, errIO
 	n.read(n.now)
 	n.wantComplaints(t, "alarm", "read")
-	if n.hears {
+	if n.pace.hears {
 		t.Error("the alarm is broken")
 	}
 	n.observer.err, n.observer.rings = nil, nil
 	n.read(n.now)
 	n.wantComplaints(t)
-	if n.hears {
+	if n.pace.hears {
 		t.Error("there is an alarm on a kernel without")
 	}
 
@@ -120,7 +120,7 @@ func TestRead(t *testing.T) {
 	n.observer.read = func() []writeback.Dirtied { return []writeback.Dirtied{event} }
 	n.read(n.now)
 	n.wantComplaints(t, "cgroup")
-	clear(n.watched)
+	clear(n.watch.filesystems)
 	if got := n.read(n.now); got != 0 {
 		t.Errorf("nothing is watched, and %d found", got)
 	}
@@ -132,25 +132,25 @@ func TestLost(t *testing.T) {
 		n := newNodeTest(t)
 		n.watches(0)
 		log, hook := logtest.NewNullLogger()
-		n.log = log
+		n.problems.log = log
 		for i, step := range []struct {
 			lost uint64
 			logs int
 		}{{0, 0}, {4096, 1}, {4096, 0}, {8192, 1}, {8192, 0}} {
 			n.observer.lost = step.lost
 			n.read(n.now)
-			if got := len(hook.AllEntries()); got != step.logs || n.counts.lost.Load() != step.lost {
-				t.Errorf("step %d: %d lines, %d bytes are lost", i, got, n.counts.lost.Load())
+			if got := len(hook.AllEntries()); got != step.logs || n.metrics.lost.Load() != step.lost {
+				t.Errorf("step %d: %d lines, %d bytes are lost", i, got, n.metrics.lost.Load())
 			}
 			hook.Reset()
 			time.Sleep(time.Hour)
 		}
 		// Another observer counts from 0, the metric does not.
-		n.load = func() (observer, error) { return &fakeObserver{}, nil }
+		n.watch.load = func() (observer, error) { return &fakeObserver{}, nil }
 		n.observer.noSubvolumes = true
 		n.withoutSubvolumes(map[blkio.Dev]*filesystem{{}: {fstype: "btrfs"}})
-		if n.read(n.now); n.counts.lost.Load() != 8192 {
-			t.Errorf("%d bytes are lost after a reload", n.counts.lost.Load())
+		if n.read(n.now); n.metrics.lost.Load() != 8192 {
+			t.Errorf("%d bytes are lost after a reload", n.metrics.lost.Load())
 		}
 	})
 }
@@ -168,17 +168,17 @@ func TestHear(t *testing.T) {
 	unlimited := writeback.Dirtied{Inode: writeback.Inode{Dev: fs.dev, Number: 2}, Writer: 7, Charged: 7, Owner: 6}
 	elsewhere := ring
 	elsewhere.Dev = blkio.Dev{Minor: 40}
-	if got := n.hear(n.now, &elsewhere); got != quietTick || len(n.busy) > 0 {
-		t.Errorf("not watched: %v, %d passes", got, len(n.busy))
+	if got := n.hear(n.now, &elsewhere); got != quietTick || len(n.passes.busy) > 0 {
+		t.Errorf("not watched: %v, %d passes", got, len(n.passes.busy))
 	}
-	if got := n.hear(n.now, &unlimited); got != quietTick || len(n.busy) > 0 {
-		t.Errorf("no limit: %v, %d passes", got, len(n.busy))
+	if got := n.hear(n.now, &unlimited); got != quietTick || len(n.passes.busy) > 0 {
+		t.Errorf("no limit: %v, %d passes", got, len(n.passes.busy))
 	}
-	if got := n.hear(n.now, &ring); got != tick || len(n.busy) != 1 || n.visiting[ring.Inode] == nil {
-		t.Fatalf("foreign: %v, %d passes", got, len(n.busy))
+	if got := n.hear(n.now, &ring); got != tick || len(n.passes.busy) != 1 || n.passes.visiting[ring.Inode] == nil {
+		t.Fatalf("foreign: %v, %d passes", got, len(n.passes.busy))
 	}
-	if got := n.hear(n.now, &ring); got != tick || len(n.busy) != 1 || len(n.visiting[ring.Inode].dirtied) != 1 {
-		t.Errorf("again: %v, %d passes, or the pass is not told", got, len(n.busy))
+	if got := n.hear(n.now, &ring); got != tick || len(n.passes.busy) != 1 || len(n.passes.visiting[ring.Inode].dirtied) != 1 {
+		t.Errorf("again: %v, %d passes, or the pass is not told", got, len(n.passes.busy))
 	}
 }
 
@@ -205,8 +205,8 @@ func TestNote(t *testing.T) {
 			n := newNodeTest(t)
 			fs := n.watches(0)
 			n.writes(fs, "one", "a", 1)
-			if n.acts(); len(n.busy) != 1 {
-				t.Fatalf("%d passes", len(n.busy))
+			if n.acts(); len(n.passes.busy) != 1 {
+				t.Fatalf("%d passes", len(n.passes.busy))
 			}
 			n.domains.cgroups.(*modelTree).paths = map[uint64]string{moved: "kubepods/podone/a"}
 			if err := n.domains.refresh(); err != nil {
@@ -221,11 +221,11 @@ func TestNote(t *testing.T) {
 				p.outcomes = []outcome{tt.outcome}
 			}
 			n.note(n.now, p)
-			if len(n.busy)+len(n.visiting)+len(n.passesOf) > 0 {
+			if len(n.passes.busy)+len(n.passes.visiting)+len(n.passes.of) > 0 {
 				t.Error("the pass is under way")
 			}
-			if n.counts.cpu.Load() != int64(time.Second) || n.counts.early.Load() != tt.outcome.written {
-				t.Errorf("counted are %v and %d bytes", n.counts.cpu.Load(), n.counts.early.Load())
+			if n.metrics.cpu.Load() != int64(time.Second) || n.metrics.early.Load() != tt.outcome.written {
+				t.Errorf("counted are %v and %d bytes", n.metrics.cpu.Load(), n.metrics.early.Load())
 			}
 			f := n.ledger.files[n.last]
 			if (f != nil) != tt.known || f != nil && (f.state != tt.state || n.ledger.touched[f] != tt.touched) {
@@ -258,8 +258,8 @@ func TestHangs(t *testing.T) {
 			t.Error("it does not hang")
 		}
 		n.wantComplaints(t, "hangs 8:0")
-		for key := range n.busy {
-			n.exit(key)
+		for key := range n.passes.busy {
+			n.passes.exit(key)
 		}
 		if hangsNow() {
 			t.Error("it hangs after its end")
@@ -287,7 +287,7 @@ func TestClose(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := newNodeTest(t)
 				n.now = time.Now()
-				n.pass = tt.pass
+				n.passes.run = tt.pass
 				n.writes(n.watches(0), "one", "a", 1)
 				n.acts()
 				began := time.Now()

@@ -64,10 +64,10 @@ type Writer struct {
 const maxReported = 100
 
 func (r *Repairer) newReport(now time.Time) *Report {
-	out := &Report{At: now.UTC(), Filesystems: []Filesystem{}, Files: []File{}, Lost: r.counts.lost.Load()}
-	out.Mode, out.Reason = r.mode()
-	hanging := r.hanging(now)
-	for dev, fs := range r.watched {
+	out := &Report{At: now.UTC(), Filesystems: []Filesystem{}, Files: []File{}, Lost: r.metrics.lost.Load()}
+	out.Mode, out.Reason = r.gate.mode()
+	hanging := r.passes.hanging(now)
+	for dev, fs := range r.watch.filesystems {
 		row := Filesystem{Dev: dev.String(), Type: fs.fstype, Mountpoint: fs.mountpoint}
 		for _, d := range fs.disks {
 			row.Disks = append(row.Disks, d.String())
@@ -105,20 +105,20 @@ func (r *Repairer) reportFile(now time.Time, f *file) File {
 
 // publish has status and the metrics see how things are.
 func (r *Repairer) publish(now time.Time) {
-	r.census.Store(r.take())
-	r.complainOfHanging(r.hanging(now))
+	r.metrics.census.Store(r.take())
+	r.complainOfHanging(r.passes.hanging(now))
 	if r.report != "" {
-		r.complain("report", "Writing the report for status failed", WriteReport(r.report, r.newReport(now)))
+		r.problems.complain("report", "Writing the report for status failed", WriteReport(r.report, r.newReport(now)))
 	}
 }
 
 // complainOfHanging logs the filesystems that passes hang on, and those where none hangs
 // any more.
 func (r *Repairer) complainOfHanging(now map[blkio.Dev]*filesystem) {
-	before := r.hung
-	r.hung = now
+	before := r.passes.hung
+	r.passes.hung = now
 	of := func(dev blkio.Dev, fs *filesystem, err error) {
-		r.complain("hangs "+dev.String(), "Files of "+fs.mountpoint+" are not moved", err)
+		r.problems.complain("hangs "+dev.String(), "Files of "+fs.mountpoint+" are not moved", err)
 	}
 	for dev, fs := range now {
 		of(dev, fs, errHangs)

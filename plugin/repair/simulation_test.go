@@ -85,7 +85,7 @@ func TestSimulation(t *testing.T) {
 				if got := s.ownerOf(f); got != tt.want(s) {
 					t.Errorf("the file belongs to %d, want %d", got, tt.want(s))
 				}
-				if got := s.counts.moved.Load(); got != tt.moves {
+				if got := s.metrics.moved.Load(); got != tt.moves {
 					t.Errorf("%d files were moved, want %d", got, tt.moves)
 				}
 				if !s.observer.closed {
@@ -154,7 +154,7 @@ func TestSimulationOnlyObserves(t *testing.T) {
 				p := policy.Default()
 				tt.policy(p)
 				s := newSimulation(t, p)
-				s.kernel = tt.kernel
+				s.gate.kernel = tt.kernel
 				f := s.file(1, s.x)
 				s.run(func() {
 					s.writes(f, 5*time.Second, writer{cgroup: s.a, pages: 64, step: 64, every: 100 * time.Millisecond})
@@ -218,7 +218,7 @@ func TestSimulationBudget(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 		})
-		if early := s.counts.early.Load(); early == 0 || early > perSecond*(seconds+2) {
+		if early := s.metrics.early.Load(); early == 0 || early > perSecond*(seconds+2) {
 			t.Errorf("%d bytes were written out early in %d s, %d a second are allowed", early, seconds, perSecond)
 		}
 	})
@@ -237,7 +237,7 @@ func TestSimulationMapped(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(s.tree.dir, "kubepods/podone/a/cgroup.procs"), []byte("4711\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		s.procs.process = func(_ string, of int, in writeback.Inode, _, _ int64, _ int) (int, error) {
+		s.passes.tools.procs.process = func(_ string, of int, in writeback.Inode, _, _ int64, _ int) (int, error) {
 			if of != pid || in != f.Inode {
 				t.Errorf("%s is paged out of %d", in, of)
 			}

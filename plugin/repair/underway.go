@@ -21,6 +21,24 @@ const (
 	maxAccountPasses = 8
 )
 
+// passes are those under way.
+type passes struct {
+	tools    tools
+	run      func(*worker, []visit) passed // a worker's work
+	ended    chan passed
+	busy     map[passKey]*underway
+	of       map[account]int               // how many of these
+	visiting map[writeback.Inode]*underway // the pass over a file
+	hung     map[blkio.Dev]*filesystem     // of passes that did not end, as of the last report
+}
+
+func newPasses(t tools) passes {
+	return passes{
+		tools: t, run: (*worker).pass, ended: make(chan passed, 64),
+		busy: map[passKey]*underway{}, of: map[account]int{}, visiting: map[writeback.Inode]*underway{},
+	}
+}
+
 // underway is a pass over files of one filesystem, as seen from outside.
 type underway struct {
 	passKey
@@ -60,8 +78,8 @@ func (u *underway) does(t *task) bool {
 }
 
 // tell tells a pass that a file is written to, if it is one of its own.
-func (r *Repairer) tell(in writeback.Inode) bool {
-	pass := r.visiting[in]
+func (p *passes) tell(in writeback.Inode) bool {
+	pass := p.visiting[in]
 	if pass == nil {
 		return false
 	}
@@ -70,47 +88,47 @@ func (r *Repairer) tell(in writeback.Inode) bool {
 }
 
 // enter notes a pass that begins.
-func (r *Repairer) enter(u *underway) {
-	r.busy[u.passKey] = u
-	r.passesOf[u.account]++
+func (p *passes) enter(u *underway) {
+	p.busy[u.passKey] = u
+	p.of[u.account]++
 	for in := range u.files {
-		r.visiting[in] = u
+		p.visiting[in] = u
 	}
 }
 
 // exit notes that a pass has ended.
-func (r *Repairer) exit(key passKey) {
-	u := r.busy[key]
+func (p *passes) exit(key passKey) {
+	u := p.busy[key]
 	if u == nil {
 		return
 	}
-	delete(r.busy, key)
-	if r.passesOf[key.account]--; r.passesOf[key.account] <= 0 {
-		delete(r.passesOf, key.account)
+	delete(p.busy, key)
+	if p.of[key.account]--; p.of[key.account] <= 0 {
+		delete(p.of, key.account)
 	}
 	for in := range u.files {
-		delete(r.visiting, in)
+		delete(p.visiting, in)
 	}
 }
 
 // mayPass says that one more pass may begin for an account. If not, those of its
 // passes end that wait for something.
-func (r *Repairer) mayPass(a account) bool {
-	if r.passesOf[a] >= maxAccountPasses {
-		for key, pass := range r.busy {
+func (p *passes) mayPass(a account) bool {
+	if p.of[a] >= maxAccountPasses {
+		for key, pass := range p.busy {
 			if key.account == a {
 				signal(pass.leave)
 			}
 		}
 		return false
 	}
-	return len(r.busy) < maxPasses
+	return len(p.busy) < maxPasses
 }
 
 // hanging are the filesystems of passes that do not end.
-func (r *Repairer) hanging(now time.Time) map[blkio.Dev]*filesystem {
+func (p *passes) hanging(now time.Time) map[blkio.Dev]*filesystem {
 	out := map[blkio.Dev]*filesystem{}
-	for _, pass := range r.busy {
+	for _, pass := range p.busy {
 		if pass.hangs(now) {
 			out[pass.dev] = pass.fs
 		}
@@ -121,9 +139,9 @@ func (r *Repairer) hanging(now time.Time) map[blkio.Dev]*filesystem {
 // recall ends passes whose files need no move any more, or have no writer left: a pass
 // keeps the filesystem from being unmounted.
 func (r *Repairer) recall() {
-	for key, pass := range r.busy {
+	for key, pass := range r.passes.busy {
 		for in := range pass.files {
-			if f := r.ledger.files[in]; r.watched[key.dev] == nil || f == nil || f.state != StateRepairing || !r.written(f) {
+			if f := r.ledger.files[in]; r.watch.filesystems[key.dev] == nil || f == nil || f.state != StateRepairing || !r.written(f) {
 				signal(pass.leave)
 				break
 			}

@@ -22,7 +22,8 @@ func testWorker(c *modelCache, visits ...visit) *worker {
 	cpu.set(now, 1)
 	u := newUnderway(now, passKey{}, testFS, visits)
 	return &worker{
-		cache: c, fs: testFS, procs: newMappings(nil, "/proc"), account: "pod", early: early, cpu: cpu,
+		tools: tools{cache: c, procs: newMappings(nil, "/proc")}, budgets: budgets{early: early, cpu: cpu},
+		fs: testFS, account: "pod",
 		dirtied: u.dirtied, leave: u.leave, alive: u.alive,
 	}
 }
