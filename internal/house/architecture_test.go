@@ -9,18 +9,23 @@ import (
 	"testing"
 )
 
-// TestArchitecture: each name of code and each path on the page exists.
+// TestArchitecture: each name of code and each path on the pages exists.
 func TestArchitecture(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join(root, "docs/architecture.md"))
-	if err != nil {
-		t.Fatal(err)
+	var pages strings.Builder
+	for _, name := range []string{"docs/architecture.md", "docs/glossary.md"} {
+		page, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages.Write(page)
 	}
 	code, packages := declarations(t)
+	isPath := regexp.MustCompile(`^(plugin|policy|blkio|[a-z.]+(/[A-Za-z0-9_.-]+)+)$`)
 	checked := 0
-	for _, word := range words(string(page)) {
+	for _, word := range words(pages.String()) {
 		pkg, _, qualified := strings.Cut(word, ".")
 		switch {
-		case strings.Contains(word, "/"), word == "plugin", word == "policy", word == "blkio":
+		case isPath.MatchString(word):
 			checked++
 			if _, err := os.Stat(filepath.Join(root, word)); err != nil {
 				t.Error(err)
