@@ -9,7 +9,7 @@ LDFLAGS   = -s -w -X main.version=$(VERSION)
 
 .PHONY: demo test proof scenarios soak storage lint unit alerts e2e bench fuzz generate build image clean help
 
-demo: ## boot a node, run three limited pods, print asked / in force / measured
+demo: ## boot a node, run three limited pods, print requested / in force / measured
 	cd test && go run ./demo
 
 test: lint unit alerts e2e ## lint, unit tests with the race detector, e2e tests on the default node

@@ -21,8 +21,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-const checkLong = `Say what a pod would get on this node, without starting it: which line would be
-written for which disk, and why, or what is wrong with its annotations.
+const checkLong = `Show the limits that a pod would get on this node, without starting it: each line with
+its disk and its annotation, or the errors in the annotations.
 
 PATH is a file, a directory, or - for stdin; give -f once for each. A directory is
 read with those below it: all .yaml, .yml and .json files. Files have any number of
@@ -32,16 +32,16 @@ YAML or JSON. Other kinds are read where they contain a pod template, and left o
 where not.
 
 Findings in the files come first, with FILE:LINE: annotations in the wrong place,
-annotations whose name is nearly one of ours, and what the API server would reject.
-For each pod follow the lines, the errors, and what the node's policy makes of
-these: a container that is not created, that starts without a limit (onError:
+annotations whose name is nearly right, and objects that the API server would reject.
+For each pod follow the lines, the errors, and the effect of the node's policy on
+them: a container that is not created, that starts without a limit (onError:
 ignore), or a node that writes nothing (mode: observe).
 
 The mounts are derived from the manifest. The disk of a PersistentVolumeClaim or
 a CSI volume is known only once it is mounted: limits on it are shown with a
-disk that stands for it, and with a warning. A target @VOLUME is found where it
-will be on a node, by the name of the kubelet's directory: not that of a hostPath
-volume, a claim, a raw block or an image volume.
+placeholder for the disk, and with a warning. A target @VOLUME works for volumes whose
+name is in the kubelet's directories: not for hostPath volumes, claims, raw block and
+image volumes.
 
 The exit status is 1 if anything is wrong, 0 if there are only warnings, 2 if there
 is no pod to check, 3 if the node or a file cannot be read.`
@@ -56,7 +56,7 @@ func (a *app) checkCommand() *cobra.Command {
 	var o checkOptions
 	cmd := &cobra.Command{
 		Use:   "check -f PATH...",
-		Short: "What a pod would get on this node, or what is wrong",
+		Short: "Show the limits that a pod would get on this node, or its errors",
 		Long:  checkLong,
 		Example: `  nri-blkio check -f pod.yaml
   kubectl get pod db-0 -o yaml | nri-blkio check -f -
@@ -101,7 +101,7 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 	}
 	layers, err := a.opts.layers(ctx, "", "")
 	if err != nil && !errors.Is(err, runtimeconfig.ErrNoSocket) {
-		notes(a.stderr, "rootfs goes by the runtime's configuration files", []string{err.Error()})
+		notes(a.stderr, "rootfs is resolved from the runtime's configuration files", []string{err.Error()})
 	}
 	n, err := a.opts.openNode()
 	if err != nil {

@@ -66,7 +66,7 @@ func (a *app) dead(tree *cgroupfs.Hierarchy, records []recorded, filter podFilte
 	case r := <-found:
 		return r
 	case <-time.After(deadDeadline):
-		return deadReport{rows: []deadRow{}, note: fmt.Sprintf("the look for data of ended containers was not done within %v", deadDeadline)}
+		return deadReport{rows: []deadRow{}, note: fmt.Sprintf("reading data of ended containers timed out after %v", deadDeadline)}
 	}
 }
 

@@ -25,24 +25,22 @@ filled in for whole devices, and BUFFERED for filesystems:
             for the physical disk, in the root cgroup:
                 echo "8:16 enable=1" > /sys/fs/cgroup/io.cost.qos
   LATENCY   io.latency, which this program does not write
-  BUFFERED  whether limits on writes hold for what goes through the page cache,
-            too, and not for direct I/O alone
-A number in brackets is that of a line below the table that says why not.
+  BUFFERED  whether write limits hold for buffered writes, not only for direct I/O
+A number in brackets refers to a reason below the table.
 
-What has several devices below it (RAID, LVM over two disks, btrfs with two
-members) is on each of them. It is drawn in full on the first; on the others "^"
-marks it. With -o json it is an object with "again": true and without "children"
-there, so that whoever leaves these out counts each device, filesystem and volume
-once.
+A device or filesystem with several devices below it (RAID, LVM over two disks, btrfs
+with two members) appears on each of them. It is drawn in full on the first; on the
+others "^" marks it. With -o json the others are objects with "again": true and without
+"children": leave these out to count each device, filesystem and volume once.
 
 Of many volumes in one place the table has the first 20; --all draws each, and
--o json has them in any case. A pod has its name where a record of the plugin or
-the kubelet's log directory tells it, else its UID. Volumes on no disk, in memory
+-o json always has all. Pods are shown by name if a record or the kubelet's log
+directory has it, otherwise by UID. Volumes on no disk, in memory
 or on a network filesystem, are listed below the tree (not those in memory) and in
 "elsewhere".
 
 Orphaned volumes come last, and are in "orphans": they are still mounted in the
-kubelet's directory, and their pod has no cgroup, or ran and has no process in it.
+kubelet's directory, although their pod has no cgroup, or no process after it ran.
 Below each are the other places where the filesystem is mounted, and the processes
 that hold it: with open files there, or in whose mount namespace it is. Nothing is
 unmounted.

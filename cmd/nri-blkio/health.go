@@ -97,7 +97,7 @@ func (a *app) partRow(part string) (partRow, error) {
 		add("%s not in force", count(r.NotInForce, "pod", "pods"))
 	}
 	if r.Failed > 0 {
-		add("%s without all that is asked for", count(r.Failed, "container", "containers"))
+		add("%s without some requested limits", count(r.Failed, "container", "containers"))
 	}
 	return row, nil
 }

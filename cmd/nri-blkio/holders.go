@@ -90,10 +90,10 @@ func (f *holderFinder) find(ctx context.Context, host *storage.MountTable, orpha
 		f.look(pid)
 	}
 	if f.denied > 0 {
-		notes = append(notes, fmt.Sprintf("the open files of some processes (%d) could not be looked at: that takes CAP_SYS_PTRACE", f.denied))
+		notes = append(notes, fmt.Sprintf("open files of %d processes are unreadable (requires CAP_SYS_PTRACE)", f.denied))
 	}
 	if f.partial {
-		notes = append(notes, "there are more processes or open files than were looked at")
+		notes = append(notes, "not all processes and open files were read")
 	}
 	return notes
 }

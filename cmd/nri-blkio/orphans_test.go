@@ -212,7 +212,7 @@ func TestHoldersBounded(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	h := holderFinder{proc: fakeProc()}
-	want := []string{"there are more processes or open files than were looked at"}
+	want := []string{"not all processes and open files were read"}
 	if d := cmp.Diff(want, h.find(ended, f.storage.Mounts(), orphans)); d != "" {
 		t.Error(d)
 	}

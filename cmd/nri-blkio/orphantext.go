@@ -24,7 +24,7 @@ func (a *app) printOrphans(list []orphan) {
 		o := &list[i]
 		fmt.Fprintf(a.stdout, "%s\n  volume %s of pod %s, %s\n  %s\n", safe(o.Mountpoint), safe(o.Volume), o.fullOwner(), safe(o.on()), o.Reason)
 		for _, m := range first(o.Mounts) {
-			fmt.Fprintf(a.stdout, "  mounted at %s, too\n", safe(m))
+			fmt.Fprintf(a.stdout, "  also mounted at %s\n", safe(m))
 		}
 		printMore(a, len(o.Mounts))
 		for _, h := range first(o.Holders) {

@@ -27,11 +27,11 @@ The first table has a row for each part of "nri-blkio run" on this node:
 
 STATE of a requested value is one of
   ok        in force
-  drift     the kernel has another value; a running plugin repairs that
-  missing   the kernel has no limit there (the disk may be gone)
-  cleared   taken off by "nri-blkio clear"
-  observed  decided and not written (mode: observe)
-  error     asked and not enforced; the text says why
+  drift     the kernel has another value; a running plugin restores it
+  missing   the kernel has no limit there; the disk may have been removed
+  cleared   removed by "nri-blkio clear"
+  observed  decided, but not written (mode: observe)
+  error     requested, but not enforced; the text has the reason
 
 Values are as in an annotation: 50Mi is bytes per second for rbps and wbps, 2k
 is operations per second for riops and wiops, max is no limit.
@@ -39,26 +39,26 @@ is operations per second for riops and wiops, max is no limit.
 A note below the table names the devices, such as logical volumes, that are stored on a
 limited disk: the limit holds for them as well ("sharedDisks" with -o json).
 
-Below that are containers that have ended and left data to write, in "dead" with
--o json: nobody can change the limits of a cgroup that is gone, and who writes to
-the same files waits with it. DRAINS AT is the container's own limit if that was
-not lifted, the pod's, the smaller of both, or none; LEFT is roughly what is not on
-the disk. POD is "unknown" for a cgroup of which no record tells: that of a
-removed pod, or one that ended while the plugin did not run. It is read from
-debugfs (bdi/*/wb_stats, Linux 6.10 or later, as root); without that it is inferred
-from the pod's counters and a note says so, which takes a second.
+Below that are ended containers with data left to write ("dead" with -o json). The
+limits of a removed cgroup cannot be changed, and other writers of the same files
+wait for it. DRAINS AT is the container's own limit if that was not lifted, the
+pod's, the smaller of both, or none; LEFT is roughly the data that is not on the
+disk. POD is "unknown" for a cgroup without a record: that of a removed pod, or of a
+container that ended while the plugin did not run. The data is read from debugfs
+(bdi/*/wb_stats, Linux 6.10 or later, as root). Without that it is inferred from the
+pod's counters, which takes a second, and a note says so.
 
-Last are files whose writes run under another's limits than the writer's, as "run"
-sees them at the moment ("writeback" with -o json): who owns each, who writes to it
-with their shares, how much of it others were charged with, and what is done.
-  waiting    its turn is to come
-  repairing  it is being given to who writes it
-  contested  several write to it: it is where the policy says, and only there
-  failed     it could not be moved, the text says why; it is tried again
-` + "`nri-blkio owner FILE`" + ` tells of any file.
+Next are files whose owner is not their writer, as reported by "run" ("writeback"
+with -o json): their owner, their writers with their shares, the bytes charged to
+other cgroups, and the state of the repair:
+  waiting    its repair has not started
+  repairing  it is being moved to its writer
+  contested  several containers write it, and the policy decides the owner
+  failed     it could not be moved; the text has the reason, and it is retried
+` + "`nri-blkio owner FILE`" + ` shows the owner of any file.
 
-Volumes that are still mounted though their pod is gone are listed, too ("orphans"
-with -o json), whether they had limits or not: see "nri-blkio devices --help".
+Orphaned volumes, still mounted although their pod no longer exists, are listed last
+("orphans" with -o json), with or without limits: see "nri-blkio devices --help".
 
 The exit status is 1 if a requested value is not in force (drift, missing, error), or if
 limits are requested and nothing enforces them for new containers. It is 3 if a
@@ -75,7 +75,7 @@ func (a *app) statusCommand() *cobra.Command {
 	var o statusOptions
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "What is asked, and what is in force",
+		Short: "Show requested limits and limits in force",
 		Long:  statusLong,
 		Example: `  nri-blkio status
   nri-blkio status --pod prod/db-0
@@ -145,7 +145,7 @@ type statusReport struct {
 	records []recorded
 	shared  []sharedDisk
 	dead    deadReport
-	files   *repair.Report // nil: nobody watches who writes to which file
+	files   *repair.Report // nil: writes are not observed
 	orphans orphanReport
 }
 
@@ -199,7 +199,7 @@ func (a *app) printRows(r *statusReport) error {
 		fmt.Fprintln(a.stdout, "no limits requested")
 		return nil
 	}
-	t := newTable(a.stdout, "POD", "CONTAINER", "TARGET", "DISK", "KEY", "ASKED", "IN FORCE", "FROM", "STATE")
+	t := newTable(a.stdout, "POD", "CONTAINER", "TARGET", "DISK", "KEY", "REQUESTED", "IN FORCE", "FROM", "STATE")
 	for _, r := range r.rows {
 		t.row(r.Namespace+"/"+r.Pod, r.Container, r.Source.Target, r.Disk, r.Key, r.Asked, r.InForce, r.Source.String(), r.state())
 	}
@@ -316,7 +316,7 @@ func settingRow(row statusRow, rec *record.Record, s policy.Setting, got actual)
 	row.InForce = policy.FormatAmount(s.Key, now.Amount)
 	row.State = state(rec, now == s.Value, s.Key.IsRate() && !now.IsLimit())
 	if row.State == stateMissing && got.gone[s.Dev] {
-		row.Error = "the disk is gone"
+		row.Error = "the disk was removed"
 	}
 	return row
 }

@@ -38,7 +38,7 @@ func TestStatusStates(t *testing.T) {
 		{name: "max asked, a limit there", record: limit(blkio.Max), got: kernel(5), want: []string{"max 5 drift"}},
 		{
 			name: "disk gone", record: limit(1 << 20), got: actual{gone: map[blkio.Dev]bool{dev: true}},
-			want: []string{"1Mi max missing: the disk is gone"},
+			want: []string{"1Mi max missing: the disk was removed"},
 		},
 		{name: "observed", record: with(limit(1<<20), func(r *record.Record) { r.Observed = true }), want: []string{"1Mi max observed"}},
 		{name: "cleared", record: with(limit(1<<20), func(r *record.Record) { r.Cleared = true }), want: []string{"1Mi max cleared"}},

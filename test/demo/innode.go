@@ -153,7 +153,7 @@ func await(ctx context.Context, client *cri.Client, p pod) (cgroup.Dir, error) {
 func printTable(w io.Writer, results []result) {
 	fmt.Fprintln(w)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "POD\tCONTAINER\tTARGET\tDISK\tASKED\tIN FORCE (io.max)\tMEASURED (io.stat)\tOF ASKED")
+	fmt.Fprintln(table, "POD\tCONTAINER\tTARGET\tDISK\tREQUESTED\tIN FORCE (io.max)\tMEASURED (io.stat)\tOF REQUESTED")
 	for _, r := range results {
 		fmt.Fprintf(table, "%s\twriter\t%s\t%s\twbps=%d\t%s\t%.0f B/s for %.1f s\t%.1f %%\n", r.name, r.target, r.disk,
 			r.asked, r.inForce, r.measured.Rate(), r.measured.Elapsed.Seconds(), 100*r.measured.Over(r.asked))
