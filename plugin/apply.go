@@ -22,20 +22,24 @@ import (
 // that nothing is ever held below what was granted at that moment.
 type change struct {
 	*target
-	want   policy.Settings     // the target's, and what else stays
-	record record.Record       // the same
-	spec   []blkio.Replacement // the target's, and those of unwanted that are ours
-	texts  []fileText          // of the control files that were read
-	cg     cgroupfs.Cgroup
-	old    *record.Record // may be the target's own, which is never changed
-	raw    []byte         // old, as it is on the cgroup
-	unread error          // of reading it; what is not known is not replaced, either
-	raise  []blkio.Line
-	lower  []blkio.Line
+	cg           cgroupfs.Cgroup
+	found        found
+	want         policy.Settings     // the target's, and what else stays
+	record       record.Record       // the same
+	spec         []blkio.Replacement // the target's, and those of unwanted that are ours
+	raise, lower []blkio.Line
 	// gone reports whether the node has no such disk. hasGone is true if a limit was for
 	// one: it is not written, and it is tried again with the next pass.
 	gone    func(blkio.Dev) bool
 	hasGone bool
+}
+
+// found is what was read of a cgroup.
+type found struct {
+	texts  []fileText     // of the control files that were read
+	record *record.Record // may be the target's own, which is never changed
+	raw    []byte         // record, as it is on the cgroup
+	unread error          // of reading the record; what is not known is not replaced, either
 }
 
 // apply brings the cgroups of a group into line. With only set, of the
@@ -101,12 +105,12 @@ func (p *Plugin) inspect(t *target) (change, error) {
 	if errors.Is(err, record.ErrParse) {
 		p.log.WithError(err).WithField("cgroup", t.Cgroup).Warn("Replacing an unreadable record")
 	} else {
-		c.unread = err
+		c.found.unread = err
 	}
 	if old != nil && old.Cleared {
 		return change{}, nil
 	}
-	c.old, c.raw = old, raw
+	c.found.record, c.found.raw = old, raw
 	if old == nil {
 		old = &record.Record{}
 	}
@@ -160,7 +164,7 @@ func (c *change) read(file string) (blkio.Values, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.texts = append(c.texts, fileText{file, text})
+	c.found.texts = append(c.found.texts, fileText{file, text})
 	return blkio.ParseValues(file, string(text))
 }
 
@@ -219,7 +223,7 @@ func (c *change) settle() {
 	case len(c.want) == 0:
 		c.idle = true
 	default:
-		for _, t := range c.texts {
+		for _, t := range c.found.texts {
 			c.quiet = append(c.quiet, fileText{t.file, bytes.Clone(t.text)}) // not the buffer that it was read into
 		}
 	}
@@ -228,10 +232,10 @@ func (c *change) settle() {
 // isRecorded reports whether the record is the one that should be on the cgroup.
 func (c *change) isRecorded() bool {
 	if c.record.Empty() {
-		return c.raw == nil
+		return c.found.raw == nil
 	}
 	wanted, err := c.record.Marshal(c.Room)
-	return err == nil && bytes.Equal(wanted, c.raw)
+	return err == nil && bytes.Equal(wanted, c.found.raw)
 }
 
 func (c *change) doRaise() error {
@@ -256,7 +260,7 @@ func (c *change) doLower(p *Plugin, failed error) error {
 		c.carry()
 	}
 	var recordErr error
-	if !c.old.HasSettings(&c.record) {
+	if !c.found.record.HasSettings(&c.record) {
 		recordErr = c.writeRecord(c.record)
 	}
 	var err error
@@ -283,27 +287,27 @@ func (c *change) doLower(p *Plugin, failed error) error {
 // knows it for ours.
 func (c *change) carry() {
 	switch {
-	case c.old == nil || c.old.Observed:
+	case c.found.record == nil || c.found.record.Observed:
 	case c.record.Observed:
-		c.record = *c.old
+		c.record = *c.found.record
 	default:
-		c.record.Add(c.old, c.old.Settings)
+		c.record.Add(c.found.record, c.found.record.Settings)
 	}
 }
 
 // writeRecord writes a record that differs from the one that is there.
 func (c *change) writeRecord(r record.Record) error {
 	switch {
-	case c.unread != nil:
-		return c.unread
-	case r.Empty() && c.raw == nil:
+	case c.found.unread != nil:
+		return c.found.unread
+	case r.Empty() && c.found.raw == nil:
 		return nil
 	case r.Empty():
-		c.old, c.raw = nil, nil
+		c.found.record, c.found.raw = nil, nil
 		return record.Remove(c.cg, c.record.Kind)
 	}
 	data, err := r.Marshal(c.Room)
-	if err != nil || bytes.Equal(data, c.raw) {
+	if err != nil || bytes.Equal(data, c.found.raw) {
 		return err
 	}
 	err = record.WriteRaw(c.cg, r.Kind, data)
@@ -311,7 +315,7 @@ func (c *change) writeRecord(r record.Record) error {
 		return nil // it would not be trusted either, see trusted
 	}
 	if err == nil {
-		c.old, c.raw = &r, data
+		c.found.record, c.found.raw = &r, data
 	}
 	return err
 }

@@ -86,7 +86,7 @@ func TestFailedLiftIsOnRecord(t *testing.T) {
 	start(t, p, sb, "a")
 	for _, observed := range []bool{false, true} {
 		old := recordOf(t, p, podCgroup)
-		c := change{target: &target{Target: plan.Target{Cgroup: podCgroup}}, cg: h.Cgroup(podCgroup), old: old, record: record.Record{Observed: observed}}
+		c := change{target: &target{Target: plan.Target{Cgroup: podCgroup}}, cg: h.Cgroup(podCgroup), found: found{record: old}, record: record.Record{Observed: observed}}
 		if err := c.doLower(p, errors.New("device or resource busy")); err != nil {
 			t.Fatal(err)
 		}

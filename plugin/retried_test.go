@@ -128,8 +128,8 @@ func TestUnreadableRecordStays(t *testing.T) {
 	if got := exitsOf(t, h); len(got) != 1 || got[0].Container != "gone" {
 		t.Errorf("exits %+v", got)
 	}
-	c := change{target: &target{}, cg: h.Cgroup(podCgroup), unread: errors.New("input/output error"), record: record.Record{Kind: record.KindPod, Settings: settingOf(blkio.Dev{}, blkio.Weight, 1)}}
-	if err := c.doLower(p, nil); !errors.Is(err, c.unread) {
+	c := change{target: &target{}, cg: h.Cgroup(podCgroup), found: found{unread: errors.New("input/output error")}, record: record.Record{Kind: record.KindPod, Settings: settingOf(blkio.Dev{}, blkio.Weight, 1)}}
+	if err := c.doLower(p, nil); !errors.Is(err, c.found.unread) {
 		t.Errorf("got %v", err)
 	}
 	if got := exitsOf(t, h); len(got) != 1 {
