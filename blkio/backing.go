@@ -6,6 +6,26 @@ type Disk struct {
 	Name string // kernel name, "sda", "dm-0", "nvme0n1"
 }
 
+// String returns "disk NAME MAJ:MIN", and the name alone of a disk that is unknown.
+func (d Disk) String() string {
+	if d.Dev.IsUnknown() {
+		return d.Name
+	}
+	return "disk " + d.Name + " " + d.Dev.String()
+}
+
+// UnknownDisk returns a disk that stands for one that is not known yet. It equals no disk of a
+// node, and no unknown disk with another number.
+func UnknownDisk(number uint32, name string) Disk {
+	return Disk{Dev: Dev{Major: unknownMajor, Minor: number}, Name: name}
+}
+
+// IsUnknown reports whether d is the number of an UnknownDisk.
+func (d Dev) IsUnknown() bool { return d.Major == unknownMajor }
+
+// unknownMajor is no device's: the kernel's major numbers have 12 bits.
+const unknownMajor = 1 << 31
+
 // Backing describes the filesystem and the disks that a path is stored on. Exactly one
 // of Disks and Reason is set.
 type Backing struct {

@@ -63,7 +63,7 @@ func (e *evaluation) set(r *row, k blkio.Key, rate blkio.Amount) {
 func conflict(d blkio.Disk, k blkio.Key, c *cell, en *entry, rate blkio.Amount) *problem {
 	const limit = maxQuoted - 15 // two of them, and the disk
 	return &problem{
-		"conflicting " + k.String() + " on disk " + d.Name + " " + d.Dev.String() + ": " +
+		"conflicting " + k.String() + " on " + d.String() + ": " +
 			quote(en.target.name(), limit) + " has " + FormatAmount(k, rate) + ", " +
 			quote(c.entry.target.name(), limit) + " in entry " + strconv.Itoa(c.entry.number) + " has " + FormatAmount(k, c.rate),
 		"write one value for both",

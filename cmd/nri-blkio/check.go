@@ -12,12 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin/check"
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
-	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -43,12 +39,18 @@ placeholder for the disk, and with a warning. A target @VOLUME works for volumes
 name is in the kubelet's directories: not for hostPath volumes, claims, raw block and
 image volumes.
 
+With --offline, check works on any system and looks at no node: it checks the
+grammar, contradictions within the manifest, and the bounds of a given --policy.
+Disks have placeholders, and lines that begin with "unknown:" list what decides as well
+and only a node can know. That is no error.
+
 The exit status is 1 if anything is wrong, 0 if there are only warnings, 2 if there
 is no pod to check, 3 if the node or a file cannot be read.`
 
 type checkOptions struct {
 	files   []string
 	handler string
+	offline bool
 	output  output
 }
 
@@ -60,17 +62,18 @@ func (a *app) checkCommand() *cobra.Command {
 		Long:  checkLong,
 		Example: `  nri-blkio check -f pod.yaml
   kubectl get pod db-0 -o yaml | nri-blkio check -f -
-  nri-blkio check -f manifests/ -f extra.yaml --policy policy.yaml -o json`,
+  nri-blkio check -f manifests/ -f extra.yaml --policy policy.yaml -o json
+  nri-blkio check --offline -f manifests/    # on a workstation or in CI`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.check(cmd.Context(), &o) },
 	}
 	f := cmd.Flags()
 	f.StringArrayVarP(&o.files, "file", "f", nil, "a manifest, a directory of them, or - for stdin; may be repeated")
+	f.BoolVar(&o.offline, "offline", false, "check without a node: report what only a node can know as unknown")
 	f.StringVar(&o.handler, "handler", "", "the runtime handler that the pod's RuntimeClass names")
 	o.output.add(cmd)
 	a.opts.addPolicyFlag(cmd)
-	a.opts.addRootfsFlags(cmd)
-	a.opts.addKubeletFlag(cmd)
+	a.opts.addCheckFlags(cmd)
 	// The flag was defined above: this cannot fail.
 	_ = cmd.MarkFlagRequired("file")
 	return cmd
@@ -87,47 +90,30 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 	if !o.output.json() {
 		notes(a.stderr, "left out", otherKinds(set.Others))
 	}
-	tree, err := a.openCgroups(a.opts.cgroupDir())
-	if err != nil {
+	c := check.Checker{Handler: o.handler}
+	if c.Policy, err = a.opts.loadPolicy(); err != nil {
 		return err
 	}
-	defer tree.Close()
-	kubelet, err := a.opts.kubeletDir()
-	if err != nil {
-		return err
-	}
-	if err := a.opts.checkRuntimeFlags(); err != nil {
-		return err
-	}
-	layers, err := a.opts.layers(ctx, "", "")
-	if err != nil && !errors.Is(err, runtimeconfig.ErrNoSocket) {
-		notes(a.stderr, "rootfs is resolved from the runtime's configuration files", []string{err.Error()})
-	}
-	n, err := a.opts.openNode()
-	if err != nil {
-		return err
-	}
-	w, err := readWeights(tree, a.opts.sysfs())
-	if err != nil {
-		return err
-	}
-	rootfs := func(ctx context.Context, handler string) blkio.Backing {
-		return layers.Of(handler).Backing(ctx, n.storage)
-	}
-	c := &check.Checker{Policy: n.policy, Handler: o.handler, Node: check.Node{
-		Storage: n.storage, KubeletRoot: kubelet, Rootfs: rootfs, Weights: w, Memory: n.memory,
-	}}
-	stack, err := a.opts.sysfs().Stack()
-	if err != nil {
-		return err
+	finish := a.finishOffline
+	if !o.offline {
+		if c.Node, finish, err = a.readNode(ctx); err != nil {
+			return err
+		}
 	}
 	report := checkReport{Findings: set.Findings, Pods: make([]check.Result, 0, len(set.Pods))}
 	for i := range set.Pods {
 		r := c.Pod(ctx, &set.Pods[i])
-		warnAbove(&r, stack)
+		finish(&r)
 		report.Pods = append(report.Pods, r)
 	}
 	return a.printCheck(&report, o.output.json())
+}
+
+// finishOffline adds to a result that the node's policy is not known.
+func (a *app) finishOffline(r *check.Result) {
+	if a.opts.policy == "" && len(r.Errors)+len(r.Unknown) > 0 {
+		r.Unknown = append(r.Unknown, "the node's policy: the built-in one was used (set --policy)")
+	}
 }
 
 // readManifests reads files, directories and stdin, in the order of the command line.
@@ -234,31 +220,6 @@ func printPod(out io.Writer, r *check.Result) error {
 	notes(out, "effect", r.Effects)
 	notes(out, "warning", r.Warnings)
 	notes(out, "skipped", r.Skipped)
+	notes(out, "unknown", r.Unknown)
 	return nil
-}
-
-// readWeights finds what io.weight does on this node.
-func readWeights(tree *cgroupfs.Hierarchy, sys storage.Sysfs) (check.Weights, error) {
-	features, err := tree.Probe()
-	if err != nil {
-		return check.Weights{}, err
-	}
-	w := check.Weights{Kernel: features.IOWeight}
-	qos, err := tree.ReadIOCostQOS()
-	if err != nil && !errors.Is(err, blkio.ErrNotSupported) {
-		return w, err
-	}
-	for _, enabled := range qos {
-		w.IOCost = w.IOCost || enabled
-	}
-	disks, err := sys.Disks()
-	if err != nil {
-		return w, err
-	}
-	for _, d := range disks {
-		if d.Scheduler == "bfq" {
-			w.BFQ = append(w.BFQ, d.Name)
-		}
-	}
-	return w, nil
 }

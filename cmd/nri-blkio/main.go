@@ -8,8 +8,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 )
 
 func main() {
@@ -21,28 +19,14 @@ func main() {
 
 // run is the program without the process. What it returns was printed.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
-	return (&app{
-		stdin: stdin, stdout: stdout, stderr: stderr, getenv: os.Getenv,
-		openCgroups: cgroupfs.OpenHierarchy,
-	}).run(ctx, args)
-}
-
-// app is what the commands share with the process around them.
-type app struct {
-	stdin          io.Reader
-	stdout, stderr io.Writer
-	getenv         func(string) string
-	openCgroups    func(dir string) (*cgroupfs.Hierarchy, error)
-	opts           options
+	a := newApp()
+	a.stdin, a.stdout, a.stderr, a.getenv = stdin, stdout, stderr, os.Getenv
+	return a.run(ctx, args)
 }
 
 func (a *app) run(ctx context.Context, args []string) error {
-	if len(args) == 0 && a.getenv(pluginSocketEnv) != "" {
-		args = []string{"run"} // the runtime started us from /opt/nri/plugins
-		a.opts.preinstalled = true
-	}
 	cmd := a.rootCommand()
-	cmd.SetArgs(args)
+	cmd.SetArgs(a.preinstalled(args))
 	cmd.SetIn(a.stdin)
 	cmd.SetOut(a.stdout)
 	cmd.SetErr(a.stderr)

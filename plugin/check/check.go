@@ -25,11 +25,12 @@ type Checker struct {
 	Node    Node
 }
 
-// Node is what is known of a node.
+// Node is what is known of a node. The zero value is a node of which nothing is known.
 type Node struct {
-	Storage     Storage
+	Storage     Storage // nil if it is unknown
 	KubeletRoot string
-	// Rootfs returns what the writable layers of a handler's containers are stored on.
+	// Rootfs returns what the writable layers of a handler's containers are stored on; it is
+	// nil if that is unknown.
 	Rootfs  func(ctx context.Context, handler string) blkio.Backing
 	Weights Weights
 	Memory  uint64 // in bytes, 0 if unknown
@@ -52,6 +53,7 @@ type Result struct {
 	Effects   []string          `json:"effects,omitempty"` // what the node's policy makes of the errors
 	Warnings  []string          `json:"warnings,omitempty"`
 	Skipped   []string          `json:"skipped,omitempty"`
+	Unknown   []string          `json:"unknown,omitempty"` // what decides as well, and only a node can know
 
 	lines map[string]int // of the annotations
 }
@@ -78,7 +80,10 @@ func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 	}
 	vols := volumes{
 		storage: c.Node.Storage, kubeletRoot: c.Node.KubeletRoot, targets: req.Paths(),
-		rootfs: c.Node.Rootfs(ctx, c.handlerOf(m)),
+	}
+	vols.rootfs = vols.unknown("disk of the writable layers")
+	if c.Node.Rootfs != nil {
+		vols.rootfs = c.Node.Rootfs(ctx, c.handlerOf(m))
 	}
 	containers := vols.containers(ctx, m)
 	for i := range containers {
@@ -91,6 +96,9 @@ func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 		o.container(containers[i], m.Containers[i].Role)
 	}
 	o.pod()
+	if c.Node.Storage == nil {
+		o.result.Unknown = o.unknown(m)
+	}
 	r.tidy()
 	return r
 }
@@ -188,7 +196,7 @@ func (c *Checker) addWrites(r *Result, container string, d policy.Desired) {
 		switch l.File {
 		case blkio.IOMax:
 			w.Disk, w.Dev = d.Disks[l.Dev], l.Dev.String()
-			if isUnknown(blkio.Disk{Dev: l.Dev, Name: w.Disk}) {
+			if l.Dev.IsUnknown() {
 				w.Dev, w.Line = "", strings.Replace(l.Text, l.Dev.String(), "MAJ:MIN", 1)
 			}
 		case blkio.IOWeight:
@@ -239,14 +247,14 @@ func orNoMemory(limit uint64) uint64 {
 // Weights is what io.weight does on a node.
 type Weights struct {
 	Kernel blkio.Tri // whether the kernel has it
-	IOCost bool      // some disk has io.cost.qos enabled
+	IOCost blkio.Tri // whether some disk has io.cost.qos enabled
 	BFQ    []string  // disks that bfq schedules
 }
 
 // warning says why a weight has no effect on this node, or nothing. The first
 // part is what the plugin says.
 func (w *Weights) warning() string {
-	if w.IOCost {
+	if w.IOCost != blkio.No {
 		return ""
 	}
 	text := "io.weight has no effect on this node: no disk has io.cost.qos enabled"

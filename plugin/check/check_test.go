@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -16,7 +17,7 @@ func testChecker() *Checker {
 	return &Checker{
 		Policy: policy.Default(),
 		Node: Node{
-			Storage: numbered{}, KubeletRoot: "/kubelet", Weights: Weights{Kernel: blkio.Yes},
+			Storage: numbered{}, KubeletRoot: "/kubelet", Weights: Weights{Kernel: blkio.Yes, IOCost: blkio.No},
 			Rootfs: func(context.Context, string) blkio.Backing { return numbered{}.Resolve(context.Background(), "sda") },
 		},
 	}
@@ -101,7 +102,7 @@ func TestCheckerWarnings(t *testing.T) {
 		{name: "weight without io.cost", key: "weight", value: "50", warnings: []string{noCost}},
 		{
 			name: "weight with io.cost", key: "weight", value: "50",
-			change: func(c *Checker, _ *manifest.Pod) { c.Node.Weights.IOCost = true },
+			change: func(c *Checker, _ *manifest.Pod) { c.Node.Weights.IOCost = blkio.Yes },
 		},
 		{
 			name: "weight with bfq", key: "weight", value: "50",
@@ -195,6 +196,37 @@ func TestCheckerRootfsByHandler(t *testing.T) {
 		})
 		if got := strings.Contains(strings.Join(r.Errors, "\n"), "it has a device of its own"); got != tt.refused {
 			t.Errorf("%s: refused %v, want %v: %q", name, got, tt.refused, r.Errors)
+		}
+	}
+}
+
+// TestCheckerUnknownNode: of two volumes one claim is one disk, where limits can contradict one
+// another, and different claims are different disks.
+func TestCheckerUnknownNode(t *testing.T) {
+	for name, tt := range map[string]struct {
+		claims []string
+		errors int
+		writes []string
+	}{
+		"one claim":  {[]string{"c1", "c1"}, 1, nil},
+		"two claims": {[]string{"c1", "c2"}, 0, []string{"container c io.max MAJ:MIN rbps=1048576", "container c io.max MAJ:MIN rbps=2097152"}},
+	} {
+		pod := manifest.Pod{
+			Annotations: map[string]string{"limits.blkio.noderesource.dev/container.c": "/0 rbps=1Mi; /1 rbps=2Mi"},
+			Containers:  []manifest.Container{{Name: "c", Role: manifest.Init}},
+		}
+		for i, claim := range tt.claims {
+			v := manifest.Volume{Name: strconv.Itoa(i), Source: manifest.PersistentVolumeClaim, Claim: claim}
+			pod.Volumes = append(pod.Volumes, v)
+			pod.Containers[0].Mounts = append(pod.Containers[0].Mounts, manifest.Mount{Volume: v.Name, Path: "/" + v.Name})
+		}
+		c := Checker{Policy: policy.Default()}
+		r := c.Pod(t.Context(), &pod)
+		if len(r.Errors) != tt.errors || len(r.Warnings) > 0 {
+			t.Errorf("%s: errors %q, warnings %q", name, r.Errors, r.Warnings)
+		}
+		if d := cmp.Diff(tt.writes, lines(r)); d != "" {
+			t.Errorf("%s: -want +got:\n%s", name, d)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package check
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
@@ -30,7 +31,7 @@ func (o *outcome) container(c policy.Container, role manifest.Role) {
 			o.say("container "+c.Name+" is not created", "container "+c.Name+" would not be created in mode enforce")
 			if o.Policy.Mode == policy.ModeEnforce {
 				o.refused = true
-				o.add(o.result, c.Name, withoutSettings(d), err)
+				o.add(o.result, c.Name, policy.Desired{Errors: d.Errors}, err)
 				o.result.Errors = append(o.result.Errors, o.result.decisionErrors(total, podErr)...)
 				return
 			}
@@ -92,7 +93,34 @@ func (o *outcome) say(enforced, observed string) {
 	o.result.Effects = append(o.result.Effects, enforced)
 }
 
-// withoutSettings returns a decision for a container that is not created.
-func withoutSettings(d policy.Desired) policy.Desired {
-	return policy.Desired{Errors: d.Errors, Warnings: d.Warnings, Skipped: d.Skipped, SkippedMore: d.SkippedMore}
+// unknown returns what decides about the pod as well and only a node can know.
+func (o *outcome) unknown(m *manifest.Pod) []string {
+	var out, disks []string
+	hasWeight, isBounded := false, false
+	for i := range o.result.Writes {
+		w := &o.result.Writes[i]
+		hasWeight = hasWeight || w.File == "io.weight"
+		if w.File == "io.max" && !slices.Contains(disks, w.Disk) {
+			disks = append(disks, w.Disk)
+		}
+	}
+	for i := range m.Containers {
+		isBounded = isBounded || m.Containers[i].MemoryLimit != 0 || m.MemoryLimit != 0
+	}
+	if len(disks) > 0 {
+		out = append(out, "which disks these are, and whether they can be limited: "+strings.Join(disks, ", "))
+	}
+	if len(disks) > 1 {
+		out = append(out, "whether some of these are one disk, on which entries can contradict one another")
+	}
+	if slices.ContainsFunc(m.Volumes, func(v manifest.Volume) bool { return v.Source == manifest.HostPath }) {
+		out = append(out, "what is mounted below the paths of hostPath volumes")
+	}
+	if isBounded && len(disks) > 0 {
+		out = append(out, "whether the memory limits are at most half of the node's memory, so that they bound dirty pages")
+	}
+	if hasWeight {
+		out = append(out, "whether the kernel has io.weight, and a disk has io.cost.qos enabled")
+	}
+	return out
 }

@@ -15,17 +15,31 @@ import (
 // volumes derives from a pod's manifest what the runtime would get of its
 // containers' mounts.
 type volumes struct {
-	storage     Storage
+	storage     Storage // nil if nothing is known of the node
 	kubeletRoot string
 	rootfs      blkio.Backing
 	targets     []string // the paths in a container that annotations name
+	unknowns    []string // names of the disks that are unknown; the index is the number
 }
 
-// unknownMajor is the major number of placeholders for the disks of volumes
-// that are not mounted yet. The kernel's are 12 bits.
-const unknownMajor = 1 << 31
+// unknown returns the backing that stands for an unknown disk. The same name is the same disk.
+// What asks for limits there can be read and compared all the same.
+func (v *volumes) unknown(name string) blkio.Backing {
+	i := slices.Index(v.unknowns, name)
+	if i < 0 {
+		i = len(v.unknowns)
+		v.unknowns = append(v.unknowns, name)
+	}
+	return blkio.Backing{Disks: []blkio.Disk{blkio.UnknownDisk(uint32(i), name)}}
+}
 
-func isUnknown(d blkio.Disk) bool { return d.Dev.Major == unknownMajor }
+// resolve returns what a path of the node is stored on.
+func (v *volumes) resolve(ctx context.Context, hostPath string) blkio.Backing {
+	if v.storage == nil {
+		return v.unknown("disk of " + path.Clean(hostPath))
+	}
+	return v.storage.Resolve(ctx, hostPath)
+}
 
 const tmpfsReason = "tmpfs is memory, not a disk"
 
@@ -34,7 +48,7 @@ const tmpfsReason = "tmpfs is memory, not a disk"
 func (v *volumes) containers(ctx context.Context, pod *manifest.Pod) []policy.Container {
 	found := make(map[string]volume, len(pod.Volumes))
 	for i := range pod.Volumes {
-		found[pod.Volumes[i].Name] = v.volume(ctx, &pod.Volumes[i], uint32(i))
+		found[pod.Volumes[i].Name] = v.volume(ctx, &pod.Volumes[i])
 	}
 	out := make([]policy.Container, 0, len(pod.Containers))
 	for i := range pod.Containers {
@@ -75,7 +89,7 @@ func (v *volumes) mount(ctx context.Context, m *manifest.Mount, vol *volume) pol
 	case m.SubPath == "" || isExpression:
 		out.Below = v.below(ctx, vol.hostPath, out.Destination)
 	default: // the kubelet binds it without the mounts below
-		out.Backing = v.storage.Resolve(ctx, path.Join(vol.hostPath, m.SubPath))
+		out.Backing = v.resolve(ctx, path.Join(vol.hostPath, m.SubPath))
 	}
 	return out
 }
@@ -87,6 +101,9 @@ func absolute(p string) string { return path.Join("/", p) }
 // below returns what is mounted below a directory of the node, and so below dir
 // in a container. What has no disk matters only where a target names it.
 func (v *volumes) below(ctx context.Context, hostPath, dir string) []policy.Below {
+	if v.storage == nil {
+		return nil
+	}
 	var out []policy.Below
 	for at, b := range v.storage.Submounts(ctx, hostPath) {
 		p := path.Join(dir, at)
@@ -155,14 +172,15 @@ func toldBy(source string) told {
 	return bySubPath
 }
 
-// volume finds out what a volume will be stored on. Where that is known only
-// once it is mounted, it gets a disk of its own that stands for it, number n:
-// what asks for limits there can then be read and compared all the same.
-func (v *volumes) volume(ctx context.Context, vol *manifest.Volume, n uint32) volume {
+// unmounted is the warning for a volume without a path on the node before it is mounted.
+const unmounted = "disk unknown until the volume is mounted; if it then has no disk on this node, the container is rejected"
+
+// volume finds out what a volume will be stored on.
+func (v *volumes) volume(ctx context.Context, vol *manifest.Volume) volume {
 	out := volume{told: toldBy(vol.Source), readOnly: vol.ReadOnly}
 	switch vol.Source {
 	case manifest.HostPath:
-		out.backing, out.hostPath = v.storage.Resolve(ctx, vol.Path), vol.Path
+		out.backing, out.hostPath = v.resolve(ctx, vol.Path), vol.Path
 	case manifest.EmptyDir:
 		out.backing = v.emptyDir(ctx, vol.Medium)
 	case "gitRepo":
@@ -180,9 +198,9 @@ func (v *volumes) volume(ctx context.Context, vol *manifest.Volume, n uint32) vo
 	case "azureFile":
 		out.backing = network("cifs")
 	default:
-		out.backing = blkio.Backing{
-			Disks:   []blkio.Disk{{Dev: blkio.Dev{Major: unknownMajor, Minor: n}, Name: unknownName(vol)}},
-			Warning: &blkio.Warning{Text: "disk unknown until the volume is mounted; if it then has no disk on this node, the container is rejected"},
+		out.backing = v.unknown(unknownName(vol))
+		if v.storage != nil {
+			out.backing.Warning = &blkio.Warning{Text: unmounted}
 		}
 	}
 	return out
@@ -190,6 +208,9 @@ func (v *volumes) volume(ctx context.Context, vol *manifest.Volume, n uint32) vo
 
 // kubelets is where the kubelet keeps the volumes that it makes itself.
 func (v *volumes) kubelets(ctx context.Context) blkio.Backing {
+	if v.storage == nil {
+		return v.unknown("disk of the kubelet's directory")
+	}
 	return v.storage.Resolve(ctx, volumepath.Pods(v.kubeletRoot))
 }
 

@@ -36,7 +36,7 @@ func TestVolumes(t *testing.T) {
 	emptyDir := onPath("/kubelet/pods")
 	unknown := func(name string) blkio.Backing {
 		return blkio.Backing{
-			Disks:   []blkio.Disk{{Dev: blkio.Dev{Major: unknownMajor}, Name: name}},
+			Disks:   []blkio.Disk{blkio.UnknownDisk(0, name)},
 			Warning: &blkio.Warning{Text: "disk unknown until the volume is mounted; if it then has no disk on this node, the container is rejected"},
 		}
 	}

@@ -1,0 +1,40 @@
+//go:build !linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nri-blkio/nri-blkio/plugin/check"
+)
+
+// app is what the commands share with the process around them.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	getenv         func(string) string
+	opts           options
+}
+
+// options are the flags that more than one command has.
+type options struct{ policy, mode string }
+
+func newApp() *app { return &app{} }
+
+// preinstalled returns the arguments: no runtime starts plugins on this system.
+func (*app) preinstalled(args []string) []string { return args }
+
+func (*app) nodeCommands() []*cobra.Command { return nil }
+
+func (*app) addNodeFlags(*cobra.Command) {}
+
+func (*options) addCheckFlags(*cobra.Command) {}
+
+// readNode is an error: there are no pods on this system.
+func (*app) readNode(context.Context) (check.Node, func(*check.Result), error) {
+	return check.Node{}, nil, usage(errors.New("check: no Linux node (use --offline)"))
+}

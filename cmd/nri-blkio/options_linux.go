@@ -1,0 +1,186 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/blkio/kernel"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// app is what the commands share with the process around them.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	getenv         func(string) string
+	openCgroups    func(dir string) (*cgroupfs.Hierarchy, error)
+	opts           options
+}
+
+func newApp() *app { return &app{openCgroups: cgroupfs.OpenHierarchy} }
+
+// preinstalled returns the arguments, or those for a process that the runtime has started from
+// /opt/nri/plugins, without any.
+func (a *app) preinstalled(args []string) []string {
+	if len(args) > 0 || a.getenv(pluginSocketEnv) == "" {
+		return args
+	}
+	a.opts.preinstalled = true
+	return []string{"run"}
+}
+
+// nodeCommands returns the commands that need a Linux node.
+func (a *app) nodeCommands() []*cobra.Command {
+	return []*cobra.Command{
+		a.runCommand(), a.statusCommand(), a.devicesCommand(), a.ownerCommand(), a.clearCommand(), a.syncCommand(),
+	}
+}
+
+// addNodeFlags adds the flags of all commands.
+func (a *app) addNodeFlags(cmd *cobra.Command) {
+	f := cmd.PersistentFlags()
+	f.StringVar(&a.opts.hostRoot, "host-root", "/", "directory where the node's root filesystem is mounted")
+	f.StringVar(&a.opts.cgroupRoot, "cgroup-root", "", "where the node's cgroup v2 is mounted (default HOST-ROOT/sys/fs/cgroup)")
+	f.StringVar(&a.opts.logLevel, "log-level", "info", "debug, info, warning or error")
+	f.StringVar(&a.opts.logFormat, "log-format", "text", "text or json")
+}
+
+// options are the flags that more than one command has.
+type options struct {
+	hostRoot   string
+	cgroupRoot string
+	logLevel   string
+	logFormat  string
+
+	policy      string
+	runtime     runtimeconfig.Config
+	rootfs      string
+	kubeletRoot string
+	orphanGrace time.Duration // see orphanFinder
+	mode        string        // of the policy, if it is not to be the file's
+	stateDir    string
+
+	preinstalled bool // no flag: how the runtime starts us
+}
+
+func (a *app) logger() (*logrus.Logger, error) {
+	log := logrus.New()
+	log.SetOutput(a.stderr)
+	level, err := logrus.ParseLevel(a.opts.logLevel)
+	if err != nil {
+		return nil, usage(fmt.Errorf("--log-level: %w", err))
+	}
+	log.SetLevel(level)
+	switch a.opts.logFormat {
+	case "text":
+		log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true, DisableColors: true})
+	case "json":
+		log.SetFormatter(&jsonFormatter{logrus.JSONFormatter{DisableHTMLEscape: true}})
+	default:
+		return nil, usage(fmt.Errorf("--log-format: unknown value %q (write text or json)", a.opts.logFormat))
+	}
+	return log, nil
+}
+
+// jsonFormatter writes durations as text, "500ms": as a JSON number they are
+// nanoseconds, which nobody expects.
+type jsonFormatter struct{ logrus.JSONFormatter }
+
+// Format changes the entry, which is logrus's copy for this one line.
+func (f *jsonFormatter) Format(e *logrus.Entry) ([]byte, error) {
+	for key, value := range e.Data {
+		if d, ok := value.(time.Duration); ok {
+			e.Data[key] = d.String()
+		}
+	}
+	return f.JSONFormatter.Format(e)
+}
+
+// host returns where a path of the node is for this process.
+func (o *options) host(p string) string { return filepath.Join(o.hostRoot, p) }
+
+func (o *options) cgroupDir() string {
+	if o.cgroupRoot != "" {
+		return o.cgroupRoot
+	}
+	return o.host("/sys/fs/cgroup")
+}
+
+func (o *options) sysfs() storage.Sysfs { return storage.NewSysfs(os.DirFS(o.host("/sys"))) }
+
+// storage reads the mounts of the node's first process: those of a container,
+// or of a unit with a mount namespace of its own, are others.
+func (o *options) storage() (*storage.Storage, error) {
+	return storage.Open(storage.Config{
+		Sys:       os.DirFS(o.host("/sys")),
+		Mountinfo: o.host("/proc/1/mountinfo"),
+		HostRoot:  o.hostRoot,
+		Swaps:     o.host("/proc/swaps"),
+		Proc:      o.host("/proc"),
+	})
+}
+
+func (o *options) addRootfsFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&o.runtime.Endpoint, "runtime-endpoint", "", "containerd's socket, which answers where writable layers are stored; "+runtimeconfig.NoEndpoint+": read files only\n(default: that of containerd, k3s, RKE2 or k0s)")
+	f.StringVar(&o.runtime.Containerd, "containerd-config", "", "containerd's configuration file, used where the socket has no answer\n(default: that of containerd, k3s, RKE2 or k0s)")
+	f.StringVar(&o.rootfs, "rootfs", "", "a directory of the node on the disk that holds the containers' writable layers\n(default: where the runtime keeps them)")
+}
+
+func (o *options) addKubeletFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.kubeletRoot, "kubelet-root", plugin.DefaultKubeletRoot, "the kubelet's root directory on the node, which holds the pods' volumes")
+}
+
+// kubeletDir is where the kubelet keeps the volumes of pods, as it names it to
+// the runtime. A directory that was named has to be there; without the default one,
+// the node has no kubelet.
+func (o *options) kubeletDir() (string, error) {
+	if o.kubeletRoot == plugin.DefaultKubeletRoot {
+		return o.kubeletRoot, nil
+	}
+	return o.kubeletRoot, o.checkDir("--kubelet-root", o.kubeletRoot)
+}
+
+// node is what the commands that resolve paths work with.
+type node struct {
+	policy  *policy.Policy
+	storage *storage.Storage
+	memory  uint64 // MemTotal in bytes, 0 where no /proc/meminfo tells it
+}
+
+func (o *options) openNode() (*node, error) {
+	pol, err := o.loadPolicy()
+	if err != nil {
+		return nil, err
+	}
+	s, err := o.storage()
+	if err != nil {
+		return nil, err
+	}
+	memory, err := o.memory()
+	if err != nil {
+		return nil, err
+	}
+	return &node{policy: pol, storage: s, memory: memory}, nil
+}
+
+// memory returns MemTotal in bytes, 0 if there is no /proc/meminfo.
+func (o *options) memory() (uint64, error) {
+	memory, err := kernel.ReadMemTotal(o.host("/proc/meminfo"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	return memory, err
+}
