@@ -8,7 +8,6 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
-	"github.com/nri-blkio/nri-blkio/plugin/check"
 )
 
 // sharedDisk is a disk with a limit that throttles further devices, such as the logical
@@ -22,43 +21,15 @@ func (d *sharedDisk) String() string {
 	return fmt.Sprintf("a limit on %s holds for %s as well, which is stored on it", d.Disk, strings.Join(d.Above, ", "))
 }
 
-// warnAbove adds a warning for each limit on a disk below other devices.
-func warnAbove(r *check.Result, stack []storage.BlockDevice) {
-	for _, w := range r.Writes {
-		if w.File != "io.max" || w.Dev == "" {
-			continue
-		}
-		if names := above(stack, w.Disk); len(names) > 0 {
-			d := sharedDisk{w.Disk, names}
-			if text := d.String(); !slices.Contains(r.Warnings, text) {
-				r.Warnings = append(r.Warnings, text)
-			}
-		}
-	}
-}
-
-// sharedDisks returns the limited disks below other devices, sorted by name.
-func (a *app) sharedDisks(rows []statusRow) ([]sharedDisk, error) {
-	limited := map[string]bool{}
-	for _, r := range rows {
-		if r.Disk != "" && r.State != stateObserved && r.State != stateCleared {
-			limited[r.Disk] = true
-		}
-	}
+// sharedDisks returns those of the limited disks that are below other devices, sorted by name.
+func sharedDisks(limited map[string]bool, stack []storage.BlockDevice) []sharedDisk {
 	out := []sharedDisk{}
-	if len(limited) == 0 {
-		return out, nil
-	}
-	stack, err := a.opts.sysfs().Stack()
-	if err != nil {
-		return out, err
-	}
 	for _, disk := range slices.Sorted(maps.Keys(limited)) {
 		if names := above(stack, disk); len(names) > 0 {
 			out = append(out, sharedDisk{disk, names})
 		}
 	}
-	return out, nil
+	return out
 }
 
 // above returns the names of the devices that are made of a disk or of its partitions, at

@@ -84,3 +84,16 @@ func readWeights(tree *cgroupfs.Hierarchy, sys storage.Sysfs) (check.Weights, er
 	}
 	return w, nil
 }
+
+// warnAbove adds a warning for each limit on a disk below other devices.
+func warnAbove(r *check.Result, stack []storage.BlockDevice) {
+	limited := map[string]bool{}
+	for _, w := range r.Writes {
+		if w.File == blkio.IOMax && w.Dev != "" {
+			limited[w.Disk] = true
+		}
+	}
+	for _, d := range sharedDisks(limited, stack) {
+		r.Warnings = append(r.Warnings, d.String())
+	}
+}

@@ -43,7 +43,7 @@ created with, and writes them again with each update of its resources (an in-pla
 resize, the kubelet's CPU manager). Run clear again then.`
 
 type clearOptions struct {
-	pod          podFilter
+	pod          podFlag
 	all, yes     bool
 	undo, dryRun bool
 }
@@ -78,7 +78,7 @@ func (a *app) clear(o *clearOptions) error {
 		return err
 	}
 	defer tree.Close()
-	records, readErr := readRecords(tree, o.pod)
+	records, readErr := readRecords(tree, o.pod.podFilter)
 	if len(records) == 0 && readErr != nil {
 		return readErr
 	}

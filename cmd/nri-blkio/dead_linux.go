@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -49,16 +49,16 @@ type deadReport struct {
 // can hold it up all the same.
 const deadDeadline = 10 * time.Second
 
-// dead looks for cgroups that are gone and have something left to write.
-func (a *app) dead(tree *cgroupfs.Hierarchy, records []recorded, filter podFilter) deadReport {
-	sys := a.opts.sysfs()
+// findDead looks for cgroups that are gone and have something left to write. The records are
+// of all pods if everyPod is true; debugfs is where the kernel lists them.
+func findDead(tree *cgroupfs.Hierarchy, sys storage.Sysfs, debugfs fs.FS, records []recorded, everyPod bool) deadReport {
 	f := deadFinder{
-		tree: tree, debugfs: os.DirFS(a.opts.host("/sys/kernel/debug")), records: records,
+		tree: tree, debugfs: debugfs, records: records,
 		name: func(dev blkio.Dev) string {
 			disk, _ := sys.WholeDisk(dev) // one that has gone has no name
 			return cmp.Or(disk.Name, dev.String())
 		},
-		everyPod: filter.name == "", noise: writebackNoise(runtime.NumCPU()), wait: waitSample,
+		everyPod: everyPod, noise: writebackNoise(runtime.NumCPU()), wait: waitSample,
 	}
 	found := make(chan deadReport, 1)
 	go func() { found <- f.find() }()
@@ -232,43 +232,4 @@ func sortDead(rows []deadRow) {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod),
 			cmp.Compare(a.Container, b.Container), cmp.Compare(a.Since, b.Since), cmp.Compare(a.Disk, b.Disk))
 	})
-}
-
-// print writes the section of status's table, if there is something to say.
-func (d deadReport) print(a *app) error {
-	if len(d.rows) > 0 {
-		fmt.Fprintln(a.stdout, "\nEnded containers with data left to write:")
-		t := newTable(a.stdout, "POD", "CONTAINER", "DISK", "DRAINS AT", "LEFT", "SINCE")
-		for _, r := range d.rows {
-			t.row(r.pod(), r.Container, r.Disk, r.drainsAt(), r.left(), r.Since)
-		}
-		if err := t.flush(); err != nil {
-			return err
-		}
-	}
-	if d.note != "" {
-		notes(a.stdout, "note", []string{d.note})
-	}
-	return nil
-}
-
-func (r *deadRow) pod() string {
-	if r.Namespace == "" {
-		return r.Pod
-	}
-	return r.Namespace + "/" + r.Pod
-}
-
-func (r *deadRow) drainsAt() string {
-	if r.Measured == 0 {
-		return r.DrainsAt
-	}
-	return r.DrainsAt + ", measured " + formatBytes(r.Measured) + "/s"
-}
-
-func (r *deadRow) left() string {
-	if r.Left == 0 {
-		return "unknown"
-	}
-	return formatBytes(r.Left)
 }

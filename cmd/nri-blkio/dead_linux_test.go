@@ -31,7 +31,7 @@ func deadPod(t *testing.T, files map[string]string, exits ...record.Exit) (deadF
 	t.Cleanup(func() { tree.Close() })
 	record := &record.Record{
 		Kind: record.KindPod, Namespace: "prod", Pod: "db-0", UID: "1", Exits: exits,
-		Settings: policy.NewSettings(asked(blkio.Wbps, blkio.Dev{Major: 8}, 4<<20), asked(blkio.Rbps, blkio.Dev{Major: 8}, 1)),
+		Settings: policy.NewSettings(limitOf(blkio.Wbps, blkio.Dev{Major: 8}, 4<<20), limitOf(blkio.Rbps, blkio.Dev{Major: 8}, 1)),
 	}
 	return deadFinder{
 		tree: tree, debugfs: fstest.MapFS{}, records: []recorded{{tree.Cgroup("pod"), record}},
@@ -54,13 +54,16 @@ func put(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-func asked(key blkio.Key, dev blkio.Dev, amount blkio.Amount) policy.Setting {
+func limitOf(key blkio.Key, dev blkio.Dev, amount blkio.Amount) policy.Setting {
 	return policy.Setting{Value: blkio.Value{Address: blkio.Address{Key: key, Dev: dev}, Amount: amount}}
 }
 
 func exit(name string, id uint64, limits ...policy.Setting) record.Exit {
 	return record.Exit{Container: name, CgroupIDs: []uint64{id}, Limits: limits, At: time.Unix(1e9, 0)}
 }
+
+// goneID and those after it are of no cgroup that is there.
+const goneID = 1 << 52
 
 const since = "2001-09-09T01:46:40Z"
 
@@ -72,7 +75,7 @@ func TestDeadListed(t *testing.T) {
 			Disk: disk, Dev: dev, DrainsAt: at, Left: 9 * mib, Since: since,
 		}
 	}
-	nobody := deadRow{Pod: unknownPod, CgroupID: deadID, Disk: "sda", Dev: "8:0", DrainsAt: unknownRate, Left: 9 * mib}
+	nobody := deadRow{Pod: unknownPod, CgroupID: goneID, Disk: "sda", Dev: "8:0", DrainsAt: unknownRate, Left: 9 * mib}
 	sda, sdb := blkio.Dev{Major: 8}, blkio.Dev{Major: 8, Minor: 16}
 	tests := map[string]struct {
 		exits  []record.Exit
@@ -81,25 +84,25 @@ func TestDeadListed(t *testing.T) {
 		stat   cgroupfs.WritebackStat
 		want   []deadRow
 	}{
-		"own limit":         {exits: []record.Exit{exit("a", deadID, asked(blkio.Wbps, sda, 512<<10), asked(blkio.Wiops, sda, 100))}, want: []deadRow{known(deadID, "a", "sda", "8:0", "wbps=512Ki wiops=100")}},
-		"lifted: the pod's": {exits: []record.Exit{exit("a", deadID)}, want: []deadRow{known(deadID, "a", "sda", "8:0", "wbps=4Mi")}},
-		"above the pod's":   {exits: []record.Exit{exit("a", deadID, asked(blkio.Wbps, sda, 8<<20))}, want: []deadRow{known(deadID, "a", "sda", "8:0", "wbps=4Mi")}},
-		"another disk":      {exits: []record.Exit{exit("a", deadID)}, bdi: "8:16", want: []deadRow{known(deadID, "a", "", "8:16", noLimit)}},
+		"own limit":         {exits: []record.Exit{exit("a", goneID, limitOf(blkio.Wbps, sda, 512<<10), limitOf(blkio.Wiops, sda, 100))}, want: []deadRow{known(goneID, "a", "sda", "8:0", "wbps=512Ki wiops=100")}},
+		"lifted: the pod's": {exits: []record.Exit{exit("a", goneID)}, want: []deadRow{known(goneID, "a", "sda", "8:0", "wbps=4Mi")}},
+		"above the pod's":   {exits: []record.Exit{exit("a", goneID, limitOf(blkio.Wbps, sda, 8<<20))}, want: []deadRow{known(goneID, "a", "sda", "8:0", "wbps=4Mi")}},
+		"another disk":      {exits: []record.Exit{exit("a", goneID)}, bdi: "8:16", want: []deadRow{known(goneID, "a", "", "8:16", noLimit)}},
 		"a btrfs": {
-			exits: []record.Exit{exit("a", deadID, asked(blkio.Wiops, sdb, 9))}, bdi: "btrfs-1",
-			want: []deadRow{known(deadID, "a", "btrfs-1", "", "8:0 wbps=4Mi; 8:16 wiops=9")},
+			exits: []record.Exit{exit("a", goneID, limitOf(blkio.Wiops, sdb, 9))}, bdi: "btrfs-1",
+			want: []deadRow{known(goneID, "a", "btrfs-1", "", "8:0 wbps=4Mi; 8:16 wiops=9")},
 		},
 		"pod cleared": {
-			exits: []record.Exit{exit("a", deadID)}, change: func(f *deadFinder, _ string) { f.records[0].record.Cleared = true },
-			want: []deadRow{known(deadID, "a", "sda", "8:0", noLimit)},
+			exits: []record.Exit{exit("a", goneID)}, change: func(f *deadFinder, _ string) { f.records[0].record.Cleared = true },
+			want: []deadRow{known(goneID, "a", "sda", "8:0", noLimit)},
 		},
 		"nobody's":                 {want: []deadRow{nobody}},
 		"nobody's, other disk":     {bdi: "8:16"},
 		"nobody's, one pod asked":  {change: func(f *deadFinder, _ string) { f.everyPod = false }},
 		"nobody's, in a namespace": {change: func(_ *deadFinder, dir string) { put(t, dir, map[string]string{"cgroup.events": "populated 1\n"}) }},
 		"the root's":               {stat: cgroupfs.WritebackStat{CgroupID: 1, Dirty: 9 * mib, Inodes: 1}},
-		"noise":                    {exits: []record.Exit{exit("a", deadID)}, stat: cgroupfs.WritebackStat{CgroupID: deadID, Dirty: mib}},
-		"an inode alone":           {exits: []record.Exit{exit("a", deadID)}, stat: cgroupfs.WritebackStat{CgroupID: deadID, Inodes: 1}},
+		"noise":                    {exits: []record.Exit{exit("a", goneID)}, stat: cgroupfs.WritebackStat{CgroupID: goneID, Dirty: mib}},
+		"an inode alone":           {exits: []record.Exit{exit("a", goneID)}, stat: cgroupfs.WritebackStat{CgroupID: goneID, Inodes: 1}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -108,7 +111,7 @@ func TestDeadListed(t *testing.T) {
 				tt.change(&f, dir)
 			}
 			if tt.stat == (cgroupfs.WritebackStat{}) {
-				tt.stat = cgroupfs.WritebackStat{CgroupID: deadID, Dirty: 8 * mib, Writeback: mib, Inodes: 1}
+				tt.stat = cgroupfs.WritebackStat{CgroupID: goneID, Dirty: 8 * mib, Writeback: mib, Inodes: 1}
 			}
 			if tt.bdi == "" {
 				tt.bdi = "8:0"
@@ -157,8 +160,8 @@ func TestDeadInferred(t *testing.T) {
 			DrainsAt: at, Measured: measured, Left: left, Since: since,
 		}
 	}
-	slow := exit("slow", deadID, asked(blkio.Wbps, blkio.Dev{Major: 8}, 512<<10))
-	lifted := exit("lifted", deadID+1)
+	slow := exit("slow", goneID, limitOf(blkio.Wbps, blkio.Dev{Major: 8}, 512<<10))
+	lifted := exit("lifted", goneID+1)
 	tests := map[string]struct {
 		files, later map[string]string
 		exits        []record.Exit
@@ -230,7 +233,7 @@ func TestDeadOfTwoDisks(t *testing.T) {
 	f, _ := deadPod(t, map[string]string{
 		"pod/cgroup.stat": "nr_dying_descendants 1\n", "pod/memory.stat": "file_dirty 8388608\nfile_writeback 0\n",
 		"pod/c/memory.stat": "file_dirty 0\nfile_writeback 0\n",
-	}, exit("a", deadID, asked(blkio.Wbps, blkio.Dev{Major: 8, Minor: 16}, 64<<10)))
+	}, exit("a", goneID, limitOf(blkio.Wbps, blkio.Dev{Major: 8, Minor: 16}, 64<<10)))
 	f.wait = func() time.Duration { return time.Second }
 	got := f.find().rows
 	if len(got) != 1 || got[0].Disk != "" || got[0].DrainsAt != "8:0 wbps=4Mi; 8:16 wbps=64Ki" || got[0].Left != 8<<20 {

@@ -134,7 +134,7 @@ func (a *app) volumesOf(ctx context.Context, s *storage.Storage, tree *cgroupfs.
 	if err != nil {
 		lost = append(lost, err.Error())
 	}
-	f := a.orphanFinder(ctx, s, tree, kubeletRoot, records)
+	f := newOrphanFinder(ctx, kubelet{s, a.opts.hostRoot, kubeletRoot}, tree, a.opts.orphanGrace, namesOf(records))
 	volumes, err := f.volumes(ctx)
 	if err != nil {
 		lost = append(lost, err.Error())
@@ -170,66 +170,4 @@ func readSwaps(name string) ([]storage.Swap, error) {
 	}
 	defer f.Close()
 	return storage.ParseSwaps(f)
-}
-
-// support is whether a disk can enforce something, and why not.
-type support struct {
-	OK     blkio.Tri `json:"ok"`
-	Reason string    `json:"reason,omitempty"`
-}
-
-const noIOCgroup = "no cgroup has the io controller yet"
-
-// maxSupport is the answer for all disks.
-func maxSupport(f cgroupfs.Features) support {
-	switch f.IOMax {
-	case blkio.No:
-		return support{blkio.No, "the kernel has no io.max (CONFIG_BLK_DEV_THROTTLING)"}
-	case blkio.Unknown:
-		return support{blkio.Unknown, noIOCgroup}
-	}
-	return support{OK: blkio.Yes}
-}
-
-// latencyOf: where bios are not made requests of, nothing delays them.
-//
-// Source: rq_qos_throttle, which only blk_mq_submit_bio calls.
-func latencyOf(f cgroupfs.Features, d storage.DiskInfo) support {
-	switch {
-	case f.IOLatency == blkio.No:
-		return support{blkio.No, "the kernel has no io.latency (CONFIG_BLK_CGROUP_IOLATENCY)"}
-	case f.IOLatency == blkio.Unknown:
-		return support{blkio.Unknown, noIOCgroup}
-	case len(d.Below) > 0:
-		return support{blkio.No, "io.latency works on the physical disks below"}
-	}
-	return support{OK: blkio.Yes}
-}
-
-func weightOf(f cgroupfs.Features, qos map[blkio.Dev]bool, d storage.DiskInfo, sys storage.Sysfs) support {
-	switch {
-	case f.IOWeight == blkio.No:
-		return support{blkio.No, "the kernel has no io.weight (CONFIG_BLK_CGROUP_IOCOST)"}
-	case f.IOWeight == blkio.Unknown:
-		return support{blkio.Unknown, noIOCgroup}
-	case f.Namespaced:
-		return support{blkio.Unknown, "io.cost.qos is not visible in this cgroup namespace"}
-	}
-	physical, err := sys.Physical(d.Dev)
-	if err != nil {
-		return support{blkio.Unknown, err.Error()}
-	}
-	for _, p := range physical {
-		if qos[p.Dev] {
-			continue
-		}
-		switch {
-		case p.Dev != d.Dev:
-			return support{blkio.No, "io.cost is off on " + p.Name + " below"}
-		case d.Scheduler == "bfq":
-			return support{blkio.No, "io.cost is off, and bfq looks at io.bfq.weight alone"}
-		}
-		return support{blkio.No, "io.cost is off"}
-	}
-	return support{OK: blkio.Yes}
 }

@@ -345,32 +345,3 @@ func (f *holderFinder) describe(h *holder) {
 	name := f.names[h.UID]
 	h.Namespace, h.Pod = name.namespace, name.name
 }
-
-func plural(n int, word string) string {
-	if n == 1 {
-		return word
-	}
-	return word + "s"
-}
-
-// String is a line for people. comm is whatever the process calls itself.
-func (h *holder) String() string {
-	var how []string
-	if h.OpenFiles > 0 {
-		how = append(how, fmt.Sprintf("%d open %s", h.OpenFiles, plural(h.OpenFiles, "file")))
-	}
-	if h.WorkingDir {
-		how = append(how, "its working directory is there")
-	}
-	if h.Mountpoint != "" {
-		how = append(how, "its mount namespace has it at "+shorten(safe(h.Mountpoint), maxPath))
-	}
-	who := fmt.Sprintf("process %d (%s)", h.PID, safe(h.Comm))
-	switch {
-	case h.Pod != "":
-		who += " of pod " + safe(h.Namespace+"/"+h.Pod)
-	case h.UID != "":
-		who += " of pod " + safe(h.UID)
-	}
-	return who + ": " + strings.Join(how, ", ")
-}

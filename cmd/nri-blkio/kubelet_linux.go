@@ -6,27 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
 )
-
-// addVolumeFlags is for the commands that look for volumes.
-func (o *options) addVolumeFlags(cmd *cobra.Command) {
-	o.addKubeletFlag(cmd)
-	const grace = "orphan-grace"
-	cmd.Flags().DurationVar(&o.orphanGrace, grace, defaultOrphanGrace, "how old a pod's directory must be for its volumes to count as orphaned")
-	// For tests: a directory cannot be made to look old. The flag was defined above.
-	_ = cmd.Flags().MarkHidden(grace)
-}
 
 // kubelet reads the kubelet's directories. What is mounted in them is never
 // looked at: a network filesystem that does not answer would hold up whoever
@@ -183,9 +174,9 @@ func ignoreAbsent(err error) error {
 // logsDir holds a directory for each pod that has, or had, containers.
 const logsDir = "/var/log/pods"
 
-// podNames finds the names of pods by their UIDs: from the records on their
-// cgroups, and from the names of the kubelet's log directories, NAMESPACE_NAME_UID.
-func (k *kubelet) podNames(ctx context.Context, records []recorded) map[string]podName {
+// podNames finds the names of pods by their UIDs: those that are known, and from the names of
+// the kubelet's log directories, NAMESPACE_NAME_UID.
+func (k *kubelet) podNames(ctx context.Context, known map[string]podName) map[string]podName {
 	out := map[string]podName{}
 	if dir, local := k.storage.Locate(ctx, logsDir); local {
 		if home, ok := k.storage.Mounts().Find(dir); ok {
@@ -197,8 +188,6 @@ func (k *kubelet) podNames(ctx context.Context, records []recorded) map[string]p
 			}
 		}
 	}
-	for _, r := range records {
-		out[r.record.UID] = podName{r.record.Namespace, r.record.Pod}
-	}
+	maps.Copy(out, known)
 	return out
 }

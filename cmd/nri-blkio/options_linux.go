@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -183,4 +184,47 @@ func (o *options) memory() (uint64, error) {
 		return 0, nil
 	}
 	return memory, err
+}
+
+// addVolumeFlags is for the commands that look for volumes.
+func (o *options) addVolumeFlags(cmd *cobra.Command) {
+	o.addKubeletFlag(cmd)
+	const grace = "orphan-grace"
+	cmd.Flags().DurationVar(&o.orphanGrace, grace, defaultOrphanGrace, "how old a pod's directory must be for its volumes to count as orphaned")
+	// For tests: a directory cannot be made to look old. The flag was defined above.
+	_ = cmd.Flags().MarkHidden(grace)
+}
+
+// podFlag is the flag --pod NAMESPACE/NAME.
+type podFlag struct{ podFilter }
+
+func (f *podFlag) add(cmd *cobra.Command, usage string) { cmd.Flags().Var(f, "pod", usage) }
+
+func (f *podFlag) String() string {
+	if f.name == "" {
+		return ""
+	}
+	return f.namespace + "/" + f.name
+}
+
+// Type names the flag's value in help texts.
+func (f *podFlag) Type() string { return "namespace/name" }
+
+// Set checks the value as the flags are parsed.
+func (f *podFlag) Set(s string) error {
+	ns, name, ok := strings.Cut(s, "/")
+	if !ok || ns == "" || name == "" || strings.Contains(name, "/") {
+		return fmt.Errorf("invalid pod %q (write NAMESPACE/NAME)", s)
+	}
+	f.namespace, f.name = ns, name
+	return nil
+}
+
+// namesOf returns the names of the pods of records, by UID.
+func namesOf(records []recorded) map[string]podName {
+	out := map[string]podName{}
+	for _, r := range records {
+		out[r.record.UID] = podName{r.record.Namespace, r.record.Pod}
+	}
+	return out
 }

@@ -90,9 +90,9 @@ type orphanFinder struct {
 
 const defaultOrphanGrace = 2 * time.Minute
 
-func (a *app) orphanFinder(ctx context.Context, s *storage.Storage, tree *cgroupfs.Hierarchy, root string, records []recorded) *orphanFinder {
-	f := &orphanFinder{kubelet: kubelet{s, a.opts.hostRoot, root}, tree: tree, grace: a.opts.orphanGrace, boot: bootTime()}
-	f.names = f.podNames(ctx, records)
+func newOrphanFinder(ctx context.Context, k kubelet, tree *cgroupfs.Hierarchy, grace time.Duration, known map[string]podName) *orphanFinder {
+	f := &orphanFinder{kubelet: k, tree: tree, grace: grace, boot: bootTime()}
+	f.names = f.podNames(ctx, known)
 	return f
 }
 
@@ -220,20 +220,4 @@ func (f *orphanFinder) ran(home *storage.Mount, dir string) bool {
 		}
 	}
 	return false
-}
-
-// owner is the pod.
-func (o *orphan) owner() string {
-	if o.Pod == "" {
-		return o.UID
-	}
-	return o.Namespace + "/" + o.Pod
-}
-
-// on says what it is stored on.
-func (o *orphan) on() string {
-	if len(o.Disks) == 0 {
-		return o.Type
-	}
-	return o.Type + " on " + strings.Join(o.Disks, ",")
 }

@@ -67,8 +67,8 @@ func orphanNode(t *testing.T, driver string) *orphanFinder {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { tree.Close() })
-	a := &app{opts: options{hostRoot: root}}
-	f := a.orphanFinder(t.Context(), openStorage(t, stackedSys(), root, orphanMounts), tree, plugin.DefaultKubeletRoot, nil)
+	k := kubelet{openStorage(t, stackedSys(), root, orphanMounts), root, plugin.DefaultKubeletRoot}
+	f := newOrphanFinder(t.Context(), k, tree, 0, nil)
 	f.boot = time.Now().Add(-time.Hour)
 	return f
 }
@@ -81,7 +81,7 @@ func orphanLines(t *testing.T, f *orphanFinder) (out []string) {
 	}
 	for i := range found {
 		o := &found[i]
-		out = append(out, fmt.Sprintf("%s %s %q %s %s", o.owner(), o.UID, o.Volume, o.on(), o.State))
+		out = append(out, fmt.Sprintf("%s %s %q %s %s", ownerOf(o), o.UID, o.Volume, storedOn(o), o.State))
 	}
 	return out
 }
@@ -230,7 +230,7 @@ func TestTreeOrphans(t *testing.T) {
 	}
 	var got []string
 	for _, v := range withOrphans(volumes, []orphan{{UID: "gone", Volume: "tmp", Mountpoint: "/b"}, {UID: "gone", Volume: "sub", Mountpoint: "/c"}}) {
-		got = append(got, v.Name+strings.TrimSpace(" "+v.node().what()))
+		got = append(got, v.Name+strings.TrimSpace(" "+nodeText(v.node())))
 	}
 	want := []string{"tmpORPHANED pod gone empty-dir", "subORPHANED pod gone", "datapod live csi"}
 	if d := cmp.Diff(want, got); d != "" {

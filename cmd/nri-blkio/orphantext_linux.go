@@ -22,13 +22,13 @@ func (a *app) printOrphans(list []orphan) {
 	fmt.Fprintln(a.stdout, "\nOrphaned volumes, mounted though no process of their pod is there:")
 	for i := range list {
 		o := &list[i]
-		fmt.Fprintf(a.stdout, "%s\n  volume %s of pod %s, %s\n  %s\n", safe(o.Mountpoint), safe(o.Volume), o.fullOwner(), safe(o.on()), o.Reason)
+		fmt.Fprintf(a.stdout, "%s\n  volume %s of pod %s, %s\n  %s\n", safe(o.Mountpoint), safe(o.Volume), fullOwner(o), safe(storedOn(o)), o.Reason)
 		for _, m := range first(o.Mounts) {
 			fmt.Fprintf(a.stdout, "  also mounted at %s\n", safe(m))
 		}
 		printMore(a, len(o.Mounts))
 		for _, h := range first(o.Holders) {
-			fmt.Fprintf(a.stdout, "  held by %s\n", h.String())
+			fmt.Fprintf(a.stdout, "  held by %s\n", holderText(&h))
 		}
 		printMore(a, len(o.Holders))
 		if len(o.Holders) == 0 {
@@ -47,11 +47,11 @@ func printMore(a *app, n int) {
 }
 
 // fullOwner has the UID in any case: a pod of the same name may be there.
-func (o *orphan) fullOwner() string {
+func fullOwner(o *orphan) string {
 	if o.Pod == "" {
 		return safe(o.UID)
 	}
-	return safe(o.owner()) + " (" + safe(o.UID) + ")"
+	return safe(ownerOf(o)) + " (" + safe(o.UID) + ")"
 }
 
 // orphanReport is what status says.
@@ -69,7 +69,7 @@ func (a *app) orphans(ctx context.Context, tree *cgroupfs.Hierarchy, records []r
 	defer s.Close()
 	ctx, cancel := context.WithTimeout(ctx, holdersTime)
 	defer cancel()
-	found, err := a.orphanFinder(ctx, s, tree, root, records).find(ctx)
+	found, err := newOrphanFinder(ctx, kubelet{s, a.opts.hostRoot, root}, tree, a.opts.orphanGrace, namesOf(records)).find(ctx)
 	out := orphanReport{rows: slices.DeleteFunc(found, func(x orphan) bool {
 		return filter.name != "" && (x.Namespace != filter.namespace || x.Pod != filter.name)
 	})}
@@ -85,7 +85,7 @@ func (r *orphanReport) print(a *app) error {
 		t := newTable(a.stdout, "POD", "VOLUME", "DISK", "MOUNTPOINT", "WHY")
 		for i := range r.rows {
 			o := &r.rows[i]
-			t.row(o.owner(), o.Volume, strings.Join(o.Disks, ","), o.Mountpoint, o.Reason)
+			t.row(ownerOf(o), o.Volume, strings.Join(o.Disks, ","), o.Mountpoint, o.Reason)
 		}
 		if err := t.flush(); err != nil {
 			return err
@@ -95,4 +95,49 @@ func (r *orphanReport) print(a *app) error {
 		notes(a.stdout, "note", []string{r.note})
 	}
 	return nil
+}
+
+// ownerOf names the pod.
+func ownerOf(o *orphan) string {
+	if o.Pod == "" {
+		return o.UID
+	}
+	return o.Namespace + "/" + o.Pod
+}
+
+// storedOn names what an orphan is stored on.
+func storedOn(o *orphan) string {
+	if len(o.Disks) == 0 {
+		return o.Type
+	}
+	return o.Type + " on " + strings.Join(o.Disks, ",")
+}
+
+func plural(n int, word string) string {
+	if n == 1 {
+		return word
+	}
+	return word + "s"
+}
+
+// holderText is a line for people. comm is whatever the process calls itself.
+func holderText(h *holder) string {
+	var how []string
+	if h.OpenFiles > 0 {
+		how = append(how, fmt.Sprintf("%d open %s", h.OpenFiles, plural(h.OpenFiles, "file")))
+	}
+	if h.WorkingDir {
+		how = append(how, "its working directory is there")
+	}
+	if h.Mountpoint != "" {
+		how = append(how, "its mount namespace has it at "+shorten(safe(h.Mountpoint), maxPath))
+	}
+	who := fmt.Sprintf("process %d (%s)", h.PID, safe(h.Comm))
+	switch {
+	case h.Pod != "":
+		who += " of pod " + safe(h.Namespace+"/"+h.Pod)
+	case h.UID != "":
+		who += " of pod " + safe(h.UID)
+	}
+	return who + ": " + strings.Join(how, ", ")
 }

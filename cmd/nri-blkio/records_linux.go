@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
-
-	"github.com/spf13/cobra"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
@@ -19,30 +16,8 @@ type recorded struct {
 	record *record.Record
 }
 
-// podFilter is the flag --pod NAMESPACE/NAME; the zero value lets all pass.
+// podFilter selects a pod. The zero value selects all pods.
 type podFilter struct{ namespace, name string }
-
-func (f *podFilter) add(cmd *cobra.Command, usage string) { cmd.Flags().Var(f, "pod", usage) }
-
-func (f *podFilter) String() string {
-	if f.name == "" {
-		return ""
-	}
-	return f.namespace + "/" + f.name
-}
-
-// Type names the flag's value in help texts.
-func (f *podFilter) Type() string { return "namespace/name" }
-
-// Set checks the value as the flags are parsed.
-func (f *podFilter) Set(s string) error {
-	ns, name, ok := strings.Cut(s, "/")
-	if !ok || ns == "" || name == "" || strings.Contains(name, "/") {
-		return fmt.Errorf("invalid pod %q (write NAMESPACE/NAME)", s)
-	}
-	f.namespace, f.name = ns, name
-	return nil
-}
 
 func (f *podFilter) match(r *record.Record) bool {
 	return f.name == "" || r.Namespace == f.namespace && r.Pod == f.name

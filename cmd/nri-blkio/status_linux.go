@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -65,7 +66,7 @@ limits are requested and nothing enforces them for new containers. It is 3 if a
 record or a value of the kernel could not be read; the rest is shown.`
 
 type statusOptions struct {
-	pod    podFilter
+	pod    podFlag
 	strict bool
 	ready  string // a part
 	output output
@@ -109,7 +110,7 @@ func (a *app) status(ctx context.Context, o *statusOptions) error {
 		return err
 	}
 	defer tree.Close()
-	records, readErr := readRecords(tree, o.pod)
+	records, readErr := readRecords(tree, o.pod.podFilter)
 	exists := diskProbe(a.opts.sysfs())
 	rows := []statusRow{}
 	for _, r := range records {
@@ -119,15 +120,15 @@ func (a *app) status(ctx context.Context, o *statusOptions) error {
 			readErr = errors.Join(readErr, got.err)
 		}
 	}
-	files, err := a.filesReport(o.pod)
+	files, err := a.filesReport(o.pod.podFilter)
 	readErr = errors.Join(readErr, err)
 	parts, err := a.partRows(files)
 	readErr = errors.Join(readErr, err)
 	shared, err := a.sharedDisks(rows)
 	readErr = errors.Join(readErr, err)
 	out := statusReport{
-		parts: parts, rows: rows, records: records, shared: shared, dead: a.dead(tree, records, o.pod), files: files,
-		orphans: a.orphans(ctx, tree, records, root, o.pod),
+		parts: parts, rows: rows, records: records, shared: shared, dead: findDead(tree, a.opts.sysfs(), os.DirFS(a.opts.host("/sys/kernel/debug")), records, o.pod.name == ""), files: files,
+		orphans: a.orphans(ctx, tree, records, root, o.pod.podFilter),
 	}
 	if err := a.printStatus(&out, o.output.json()); err != nil {
 		return err
@@ -179,7 +180,7 @@ func (a *app) printStatus(r *statusReport, asJSON bool) error {
 	if err := a.printRows(r); err != nil {
 		return err
 	}
-	if err := r.dead.print(a); err != nil {
+	if err := a.printDead(&r.dead); err != nil {
 		return err
 	}
 	if err := r.orphans.print(a); err != nil {
@@ -364,4 +365,19 @@ func statusNotes(records []recorded) []statusNote {
 		add("skipped", r.record.Skipped)
 	}
 	return out
+}
+
+// sharedDisks returns the disks with a limit in force that are below other devices.
+func (a *app) sharedDisks(rows []statusRow) ([]sharedDisk, error) {
+	limited := map[string]bool{}
+	for _, r := range rows {
+		if r.Disk != "" && r.State != stateObserved && r.State != stateCleared {
+			limited[r.Disk] = true
+		}
+	}
+	if len(limited) == 0 {
+		return []sharedDisk{}, nil
+	}
+	stack, err := a.opts.sysfs().Stack()
+	return sharedDisks(limited, stack), err
 }

@@ -64,3 +64,7 @@ func TestStatusStates(t *testing.T) {
 		})
 	}
 }
+
+func asked(key blkio.Key, dev blkio.Dev, amount blkio.Amount) policy.Setting {
+	return policy.Setting{Value: blkio.Value{Address: blkio.Address{Key: key, Dev: dev}, Amount: amount}}
+}

@@ -56,7 +56,7 @@ type treeNode struct {
 
 	Children []*treeNode `json:"children,omitempty"`
 
-	memory bool // a volume on no disk that is in memory
+	InMemory bool `json:"-"` // a volume on no disk that is in memory
 }
 
 // The kinds that are no block devices.
@@ -238,7 +238,7 @@ func (b *treeBuilder) addVolume(ctx context.Context, v podVolume) {
 	at := b.storage.Resolve(ctx, v.path)
 	n := v.node()
 	if at.Reason != "" {
-		n.Reason, n.memory = at.Reason, slices.Contains([]string{"tmpfs", "ramfs", "hugetlbfs"}, at.FSType)
+		n.Reason, n.InMemory = at.Reason, slices.Contains([]string{"tmpfs", "ramfs", "hugetlbfs"}, at.FSType)
 		b.elsewhere = append(b.elsewhere, n)
 		return
 	}

@@ -54,8 +54,8 @@ func (t *treeTable) node(n *treeNode, first, rest string) {
 	if n.Again {
 		mark = " ^"
 	}
-	t.row(first+shorten(safe(n.Name), maxLabel)+mark, n.number(), blank(n.size()),
-		t.cell("max", n.Max), t.cell("weight", n.Weight), t.cell("latency", n.Latency), t.cell("buffered", n.Buffered), n.what())
+	t.row(first+shorten(safe(n.Name), maxLabel)+mark, nodeNumber(n), blank(nodeSize(n)),
+		t.cell("max", n.Max), t.cell("weight", n.Weight), t.cell("latency", n.Latency), t.cell("buffered", n.Buffered), nodeText(n))
 	shown := n.Children
 	if len(shown) > maxRows && !t.all {
 		shown = shown[:maxRows]
@@ -90,23 +90,23 @@ func (t *treeTable) cell(what string, s *support) string {
 	return fmt.Sprintf("%s [%d]", s.OK, len(t.reasons))
 }
 
-// number is that of a block device: a filesystem's is of it, or of nothing.
-func (n *treeNode) number() string {
+// nodeNumber is that of a block device: a filesystem's is of it, or of nothing.
+func nodeNumber(n *treeNode) string {
 	if n.Kind == kindFilesystem {
 		return " "
 	}
 	return blank(n.Dev)
 }
 
-func (n *treeNode) size() string {
+func nodeSize(n *treeNode) string {
 	if n.Size == 0 {
 		return ""
 	}
 	return formatBytes(n.Size)
 }
 
-// what is the last column: what a thing is.
-func (n *treeNode) what() string {
+// nodeText is the last column: what a thing is.
+func nodeText(n *treeNode) string {
 	if n.Again {
 		return "see above"
 	}
@@ -121,7 +121,7 @@ func (n *treeNode) what() string {
 		if len(n.Mountpoints) > 0 {
 			add(shorten(safe(n.Mountpoints[0]), maxPath))
 		}
-		if more := n.otherMounts(); more > 0 {
+		if more := otherMounts(n); more > 0 {
 			add("(+" + strconv.Itoa(more) + ")")
 		}
 		if n.Reason != "" {
@@ -133,7 +133,7 @@ func (n *treeNode) what() string {
 		if n.Orphan {
 			add("ORPHANED")
 		}
-		add(n.owner())
+		add(nodeOwner(n))
 		add(strings.TrimPrefix(n.Plugin, "kubernetes.io/"))
 		if n.Kind == kindBlockVolume {
 			add("block device")
@@ -153,7 +153,7 @@ func (n *treeNode) what() string {
 }
 
 // otherMounts are those that have no row as a volume.
-func (n *treeNode) otherMounts() int {
+func otherMounts(n *treeNode) int {
 	rows := map[string]bool{}
 	for _, c := range n.Children {
 		rows[c.Path] = true
@@ -167,8 +167,8 @@ func (n *treeNode) otherMounts() int {
 	return more
 }
 
-// owner is the pod.
-func (n *treeNode) owner() string {
+// nodeOwner names the pod.
+func nodeOwner(n *treeNode) string {
 	if n.Pod == "" {
 		return "pod " + n.UID
 	}
@@ -180,7 +180,7 @@ func (n *treeNode) owner() string {
 func (a *app) printElsewhere(list []*treeNode, all bool) error {
 	var shown []*treeNode
 	for _, n := range list {
-		if !n.memory {
+		if !n.InMemory {
 			shown = append(shown, n)
 		}
 	}
@@ -194,7 +194,7 @@ func (a *app) printElsewhere(list []*treeNode, all bool) error {
 		shown, more = shown[:maxRows], len(shown)-maxRows
 	}
 	for _, n := range shown {
-		t.row(shorten(safe(n.Name), maxLabel), n.owner(), n.Reason)
+		t.row(shorten(safe(n.Name), maxLabel), nodeOwner(n), n.Reason)
 	}
 	if more > 0 {
 		t.row(fmt.Sprintf("and %d more", more), " ", " ")
