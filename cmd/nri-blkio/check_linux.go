@@ -10,6 +10,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin/check"
+	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
 )
 
@@ -93,7 +94,7 @@ func warnAbove(r *check.Result, stack []storage.BlockDevice) {
 			limited[w.Disk] = true
 		}
 	}
-	for _, d := range sharedDisks(limited, stack) {
+	for _, d := range inspect.SharedDisks(limited, stack) {
 		r.Warnings = append(r.Warnings, d.String())
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
@@ -78,7 +79,7 @@ func (a *app) clear(o *clearOptions) error {
 		return err
 	}
 	defer tree.Close()
-	records, readErr := readRecords(tree, o.pod.podFilter)
+	records, readErr := inspect.Records(tree, o.pod.Filter)
 	if len(records) == 0 && readErr != nil {
 		return readErr
 	}
@@ -116,13 +117,13 @@ func (a *app) nothingToClear(o *clearOptions) error {
 }
 
 // confirmClear asks before the limits of all pods are cleared.
-func (a *app) confirmClear(o *clearOptions, records []recorded) error {
+func (a *app) confirmClear(o *clearOptions, records []inspect.Recorded) error {
 	if !o.all || o.yes || o.undo || o.dryRun {
 		return nil
 	}
 	pods := map[[2]string]bool{}
 	for _, r := range records {
-		pods[[2]string{r.record.Namespace, r.record.Pod}] = true
+		pods[[2]string{r.Record.Namespace, r.Record.Pod}] = true
 	}
 	what := "the limits of " + count(len(pods), "pod", "pods")
 	if in, ok := a.stdin.(*os.File); !ok || !term.IsTerminal(int(in.Fd())) {
@@ -142,21 +143,21 @@ func (a *app) confirmClear(o *clearOptions, records []recorded) error {
 // unrecordedPods are the pods of containers whose own cgroup has no record: there
 // is nothing to lift there, but a backstop could come, with the last unlimited
 // container gone. They are marked, too.
-func unrecordedPods(tree *cgroupfs.Hierarchy, records []recorded) []recorded {
+func unrecordedPods(tree *cgroupfs.Hierarchy, records []inspect.Recorded) []inspect.Recorded {
 	seen := map[string]bool{}
 	for _, r := range records {
-		seen[r.cgroup.Path()] = true
+		seen[r.Cgroup.Path()] = true
 	}
-	var out []recorded
+	var out []inspect.Recorded
 	for _, r := range records {
-		parent := path.Dir(r.cgroup.Path())
-		if r.record.Kind != record.KindContainer || seen[parent] {
+		parent := path.Dir(r.Cgroup.Path())
+		if r.Record.Kind != record.KindContainer || seen[parent] {
 			continue
 		}
 		seen[parent] = true
-		out = append(out, recorded{tree.Cgroup(parent), &record.Record{
+		out = append(out, inspect.Recorded{Cgroup: tree.Cgroup(parent), Record: &record.Record{
 			Kind:      record.KindPod,
-			Namespace: r.record.Namespace, Pod: r.record.Pod, UID: r.record.UID,
+			Namespace: r.Record.Namespace, Pod: r.Record.Pod, UID: r.Record.UID,
 		}})
 	}
 	return out
@@ -172,16 +173,16 @@ type clearer struct {
 
 // say prints one step. That comes after the step: one that failed is an error
 // and nothing else.
-func (c *clearer) say(r recorded, format string, args ...any) {
+func (c *clearer) say(r inspect.Recorded, format string, args ...any) {
 	if c.brief {
-		if pod := r.record.Namespace + "/" + r.record.Pod; !slices.Contains(c.pods, pod) {
+		if pod := r.Record.Namespace + "/" + r.Record.Pod; !slices.Contains(c.pods, pod) {
 			c.pods = append(c.pods, pod)
 		}
 		return
 	}
-	subject := r.record.Namespace + "/" + r.record.Pod
-	if r.record.Container != "" {
-		subject += " " + r.record.Container
+	subject := r.Record.Namespace + "/" + r.Record.Pod
+	if r.Record.Container != "" {
+		subject += " " + r.Record.Container
 	}
 	verb := ""
 	if c.dryRun {
@@ -199,26 +200,26 @@ func (c *clearer) summary() {
 
 // clear marks a cgroup, then takes its limits off: in the other order a running
 // plugin could restore them in between.
-func (c *clearer) clear(r recorded) error {
-	if !r.record.Cleared {
+func (c *clearer) clear(r inspect.Recorded) error {
+	if !r.Record.Cleared {
 		if err := c.mark(r, true); err != nil {
 			return err
 		}
 		c.say(r, "mark as cleared")
 	}
-	if r.record.Observed {
+	if r.Record.Observed {
 		return nil // nothing was written
 	}
 	return errors.Join(c.lift(r), c.verify(r))
 }
 
 // lift takes the limits and the weight of a record off.
-func (c *clearer) lift(r recorded) error {
+func (c *clearer) lift(r inspect.Recorded) error {
 	var errs []error
-	for _, line := range r.record.Settings.Removals().Lines() {
+	for _, line := range r.Record.Settings.Removals().Lines() {
 		var err error
 		if !c.dryRun {
-			err = r.cgroup.Write(line)
+			err = r.Cgroup.Write(line)
 		}
 		switch {
 		case errors.Is(err, blkio.ErrNoDevice): // the disk is gone, and its limits with it
@@ -228,31 +229,31 @@ func (c *clearer) lift(r recorded) error {
 			c.say(r, "write %s %q", line.File, line.Text)
 		}
 	}
-	if !c.dryRun && r.record.Kind == record.KindContainer {
-		errs = append(errs, r.cgroup.ReplaceIOMaxBelow(liftedBelow(r.record)))
+	if !c.dryRun && r.Record.Kind == record.KindContainer {
+		errs = append(errs, r.Cgroup.ReplaceIOMaxBelow(liftedBelow(r.Record)))
 	}
 	return errors.Join(errs...)
 }
 
 // verify marks the cgroup once more if the plugin, which was looking at it as
 // we came, has written its record again.
-func (c *clearer) verify(r recorded) error {
+func (c *clearer) verify(r inspect.Recorded) error {
 	if c.dryRun {
 		return nil
 	}
-	now, err := record.Read(r.cgroup, r.record.Kind)
+	now, err := record.Read(r.Cgroup, r.Record.Kind)
 	if err != nil || now == nil || now.Cleared {
 		return err
 	}
-	r.record = now
+	r.Record = now
 	if err := c.mark(r, true); err != nil {
 		return err
 	}
 	return c.lift(r)
 }
 
-func (c *clearer) undo(r recorded) error {
-	if !r.record.Cleared {
+func (c *clearer) undo(r inspect.Recorded) error {
+	if !r.Record.Cleared {
 		return nil
 	}
 	if err := c.mark(r, false); err != nil {
@@ -262,13 +263,13 @@ func (c *clearer) undo(r recorded) error {
 	return nil
 }
 
-func (c *clearer) mark(r recorded, cleared bool) error {
+func (c *clearer) mark(r inspect.Recorded, cleared bool) error {
 	if c.dryRun {
 		return nil
 	}
-	rec := *r.record
+	rec := *r.Record
 	rec.Cleared = cleared
-	return record.Write(r.cgroup, &rec)
+	return record.Write(r.Cgroup, &rec)
 }
 
 // liftedBelow are the same values in a cgroup that the runtime has below the

@@ -1,40 +1,44 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/nri-blkio/nri-blkio/plugin/inspect"
+)
 
 // printDead writes the section of status's table, if there is something to say.
-func (a *app) printDead(d *deadReport) error {
-	if len(d.rows) > 0 {
+func (a *app) printDead(d *inspect.DeadReport) error {
+	if len(d.Rows) > 0 {
 		fmt.Fprintln(a.stdout, "\nEnded containers with data left to write:")
 		t := newTable(a.stdout, "POD", "CONTAINER", "DISK", "DRAINS AT", "LEFT", "SINCE")
-		for _, r := range d.rows {
+		for _, r := range d.Rows {
 			t.row(deadPodText(&r), r.Container, r.Disk, drainText(&r), leftText(&r), r.Since)
 		}
 		if err := t.flush(); err != nil {
 			return err
 		}
 	}
-	if d.note != "" {
-		notes(a.stdout, "note", []string{d.note})
+	if d.Note != "" {
+		notes(a.stdout, "note", []string{d.Note})
 	}
 	return nil
 }
 
-func deadPodText(r *deadRow) string {
+func deadPodText(r *inspect.DeadRow) string {
 	if r.Namespace == "" {
 		return r.Pod
 	}
 	return r.Namespace + "/" + r.Pod
 }
 
-func drainText(r *deadRow) string {
+func drainText(r *inspect.DeadRow) string {
 	if r.Measured == 0 {
 		return r.DrainsAt
 	}
 	return r.DrainsAt + ", measured " + formatBytes(r.Measured) + "/s"
 }
 
-func leftText(r *deadRow) string {
+func leftText(r *inspect.DeadRow) string {
 	if r.Left == 0 {
 		return "unknown"
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 )
 
 const devicesLong = `Draw the node's storage as a tree: disks, what is stacked on them (partitions,
@@ -130,7 +131,7 @@ func (a *app) devices(ctx context.Context, o *devicesOptions) error {
 // volumesOf finds the volumes, and what holds those that are orphaned. What could
 // not be found out is added to lost.
 func (a *app) volumesOf(ctx context.Context, s *storage.Storage, tree *cgroupfs.Hierarchy, kubeletRoot string, lost []string) ([]podVolume, []orphan, []string) {
-	records, err := readRecords(tree, podFilter{})
+	records, err := inspect.Records(tree, inspect.Filter{})
 	if err != nil {
 		lost = append(lost, err.Error())
 	}

@@ -8,16 +8,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
 )
 
 // filesReport is what the process that gives files to their writers says of them,
 // nil if there is none.
-func (a *app) filesReport(filter podFilter) (*repair.Report, error) {
+func (a *app) filesReport(filter inspect.Filter) (*repair.Report, error) {
 	r, err := repair.ReadReport(a.opts.host(a.opts.reportFile()))
-	if r != nil && filter.name != "" {
+	if r != nil && filter.Name != "" {
 		r.Files = slices.DeleteFunc(r.Files, func(f repair.File) bool {
-			of := func(w repair.Who) bool { return w.Namespace == filter.namespace && w.Pod == filter.name }
+			of := func(w repair.Who) bool { return w.Namespace == filter.Namespace && w.Pod == filter.Name }
 			return !of(f.Owner.Who) && !slices.ContainsFunc(f.Writers, func(w repair.Writer) bool { return of(w.Who) })
 		})
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/kernel"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -196,15 +197,15 @@ func (o *options) addVolumeFlags(cmd *cobra.Command) {
 }
 
 // podFlag is the flag --pod NAMESPACE/NAME.
-type podFlag struct{ podFilter }
+type podFlag struct{ inspect.Filter }
 
 func (f *podFlag) add(cmd *cobra.Command, usage string) { cmd.Flags().Var(f, "pod", usage) }
 
 func (f *podFlag) String() string {
-	if f.name == "" {
+	if f.Name == "" {
 		return ""
 	}
-	return f.namespace + "/" + f.name
+	return f.Namespace + "/" + f.Name
 }
 
 // Type names the flag's value in help texts.
@@ -216,15 +217,15 @@ func (f *podFlag) Set(s string) error {
 	if !ok || ns == "" || name == "" || strings.Contains(name, "/") {
 		return fmt.Errorf("invalid pod %q (write NAMESPACE/NAME)", s)
 	}
-	f.namespace, f.name = ns, name
+	f.Namespace, f.Name = ns, name
 	return nil
 }
 
 // namesOf returns the names of the pods of records, by UID.
-func namesOf(records []recorded) map[string]podName {
+func namesOf(records []inspect.Recorded) map[string]podName {
 	out := map[string]podName{}
 	for _, r := range records {
-		out[r.record.UID] = podName{r.record.Namespace, r.record.Pod}
+		out[r.Record.UID] = podName{r.Record.Namespace, r.Record.Pod}
 	}
 	return out
 }

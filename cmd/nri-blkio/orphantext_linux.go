@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 )
 
 const orphanHelp = `nri-blkio unmounts nothing. See that no pod of the cluster has the UID, end what holds the volume, and restart the
@@ -61,7 +62,7 @@ type orphanReport struct {
 }
 
 // orphans finds those of the pods that are asked for.
-func (a *app) orphans(ctx context.Context, tree *cgroupfs.Hierarchy, records []recorded, root string, filter podFilter) orphanReport {
+func (a *app) orphans(ctx context.Context, tree *cgroupfs.Hierarchy, records []inspect.Recorded, root string, filter inspect.Filter) orphanReport {
 	s, err := a.opts.storage()
 	if err != nil {
 		return orphanReport{[]orphan{}, err.Error()}
@@ -71,7 +72,7 @@ func (a *app) orphans(ctx context.Context, tree *cgroupfs.Hierarchy, records []r
 	defer cancel()
 	found, err := newOrphanFinder(ctx, kubelet{s, a.opts.hostRoot, root}, tree, a.opts.orphanGrace, namesOf(records)).find(ctx)
 	out := orphanReport{rows: slices.DeleteFunc(found, func(x orphan) bool {
-		return filter.name != "" && (x.Namespace != filter.namespace || x.Pod != filter.name)
+		return filter.Name != "" && (x.Namespace != filter.Namespace || x.Pod != filter.Name)
 	})}
 	if err != nil {
 		out.note = err.Error()

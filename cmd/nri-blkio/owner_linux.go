@@ -12,6 +12,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 )
 
 const ownerLong = `Show the container whose limit applies to buffered writes to a file.
@@ -157,17 +158,17 @@ func (r *ownerRow) owner() string {
 // cgroupNames tells what the numbers of cgroups are of.
 type cgroupNames struct {
 	paths   map[uint64]string
-	records map[string]recorded // by path
-	ended   map[uint64]ended
+	records map[string]inspect.Recorded // by path
+	ended   map[uint64]inspect.Ended
 }
 
 // newCgroupNames reads what there is. An error is of a part of that.
 func newCgroupNames(tree *cgroupfs.Hierarchy) (*cgroupNames, error) {
 	paths, err := tree.IDs()
-	records, readErr := readRecords(tree, podFilter{})
-	c := &cgroupNames{paths: paths, records: map[string]recorded{}, ended: endedContainers(records)}
+	records, readErr := inspect.Records(tree, inspect.Filter{})
+	c := &cgroupNames{paths: paths, records: map[string]inspect.Recorded{}, ended: inspect.EndedContainers(records)}
 	for _, r := range records {
-		c.records[r.cgroup.Path()] = r
+		c.records[r.Cgroup.Path()] = r
 	}
 	return c, errors.Join(err, readErr)
 }
@@ -184,7 +185,7 @@ func (c *cgroupNames) fill(row *ownerRow, o writeback.Owner) {
 		row.name(c.above(dir))
 	case known:
 		row.State = ownerEnded
-		row.Namespace, row.Pod, row.Container = ended.pod.Namespace, ended.pod.Pod, ended.exit.Container
+		row.Namespace, row.Pod, row.Container = ended.Pod.Namespace, ended.Pod.Pod, ended.Exit.Container
 	default:
 		row.State = ownerGone
 	}
@@ -192,21 +193,21 @@ func (c *cgroupNames) fill(row *ownerRow, o writeback.Owner) {
 
 // above finds the record of a cgroup, or of the nearest one above: runtimes and
 // containers make cgroups of their own.
-func (c *cgroupNames) above(dir string) (recorded, bool) {
+func (c *cgroupNames) above(dir string) (inspect.Recorded, bool) {
 	for {
 		if r, ok := c.records[dir]; ok {
 			return r, true
 		}
 		i := strings.LastIndexByte(dir, '/')
 		if i < 0 {
-			return recorded{}, false
+			return inspect.Recorded{}, false
 		}
 		dir = dir[:i]
 	}
 }
 
-func (r *ownerRow) name(of recorded, known bool) {
+func (r *ownerRow) name(of inspect.Recorded, known bool) {
 	if known {
-		r.Namespace, r.Pod, r.Container = of.record.Namespace, of.record.Pod, of.record.Container
+		r.Namespace, r.Pod, r.Container = of.Record.Namespace, of.Record.Pod, of.Record.Container
 	}
 }

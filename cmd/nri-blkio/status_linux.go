@@ -12,6 +12,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -110,7 +111,7 @@ func (a *app) status(ctx context.Context, o *statusOptions) error {
 		return err
 	}
 	defer tree.Close()
-	records, readErr := readRecords(tree, o.pod.podFilter)
+	records, readErr := inspect.Records(tree, o.pod.Filter)
 	exists := diskProbe(a.opts.sysfs())
 	rows := []statusRow{}
 	for _, r := range records {
@@ -120,15 +121,15 @@ func (a *app) status(ctx context.Context, o *statusOptions) error {
 			readErr = errors.Join(readErr, got.err)
 		}
 	}
-	files, err := a.filesReport(o.pod.podFilter)
+	files, err := a.filesReport(o.pod.Filter)
 	readErr = errors.Join(readErr, err)
 	parts, err := a.partRows(files)
 	readErr = errors.Join(readErr, err)
 	shared, err := a.sharedDisks(rows)
 	readErr = errors.Join(readErr, err)
 	out := statusReport{
-		parts: parts, rows: rows, records: records, shared: shared, dead: findDead(tree, a.opts.sysfs(), os.DirFS(a.opts.host("/sys/kernel/debug")), records, o.pod.name == ""), files: files,
-		orphans: a.orphans(ctx, tree, records, root, o.pod.podFilter),
+		parts: parts, rows: rows, records: records, shared: shared, dead: inspect.FindDead(tree, a.opts.sysfs(), os.DirFS(a.opts.host("/sys/kernel/debug")), records, o.pod.Name == ""), files: files,
+		orphans: a.orphans(ctx, tree, records, root, o.pod.Filter),
 	}
 	if err := a.printStatus(&out, o.output.json()); err != nil {
 		return err
@@ -143,9 +144,9 @@ func (a *app) status(ctx context.Context, o *statusOptions) error {
 type statusReport struct {
 	parts   []partRow
 	rows    []statusRow
-	records []recorded
-	shared  []sharedDisk
-	dead    deadReport
+	records []inspect.Recorded
+	shared  []inspect.SharedDisk
+	dead    inspect.DeadReport
 	files   *repair.Report // nil: writes are not observed
 	orphans orphanReport
 }
@@ -164,9 +165,9 @@ func (r *statusReport) hasFindings(strict bool) bool {
 
 func (a *app) printStatus(r *statusReport, asJSON bool) error {
 	if asJSON {
-		out := map[string]any{"parts": r.parts, "values": r.rows, "notes": statusNotes(r.records), "sharedDisks": r.shared, "dead": r.dead.rows, "writeback": r.files, "orphans": r.orphans.rows}
-		if r.dead.note != "" {
-			out["deadNote"] = r.dead.note
+		out := map[string]any{"parts": r.parts, "values": r.rows, "notes": statusNotes(r.records), "sharedDisks": r.shared, "dead": r.dead.Rows, "writeback": r.files, "orphans": r.orphans.rows}
+		if r.dead.Note != "" {
+			out["deadNote"] = r.dead.Note
 		}
 		if r.orphans.note != "" {
 			out["orphansNote"] = r.orphans.note
@@ -257,15 +258,15 @@ type actual struct {
 	err    error              // of reading the above
 }
 
-func readActual(r recorded, exists func(blkio.Dev) bool) actual {
+func readActual(r inspect.Recorded, exists func(blkio.Dev) bool) actual {
 	got := actual{values: blkio.Values{}, gone: map[blkio.Dev]bool{}}
 	for _, file := range []string{blkio.IOMax, blkio.IOWeight} {
-		settings := r.record.Settings.In(file)
+		settings := r.Record.Settings.In(file)
 		if len(settings) == 0 || got.err != nil {
 			continue
 		}
 		var values blkio.Values
-		values, got.err = r.cgroup.ReadValues(file)
+		values, got.err = r.Cgroup.ReadValues(file)
 		maps.Copy(got.values, values)
 		for _, s := range settings {
 			got.gone[s.Dev] = s.Key.IsRate() && !exists(s.Dev)
@@ -284,10 +285,10 @@ func diskProbe(sys storage.Sysfs) func(blkio.Dev) bool {
 }
 
 // statusRows compares a record with what the kernel has.
-func statusRows(r recorded, got actual) []statusRow {
-	rec := r.record
+func statusRows(r inspect.Recorded, got actual) []statusRow {
+	rec := r.Record
 	base := statusRow{
-		Namespace: rec.Namespace, Pod: rec.Pod, UID: rec.UID, Container: rec.Container, Cgroup: r.cgroup.Path(),
+		Namespace: rec.Namespace, Pod: rec.Pod, UID: rec.UID, Container: rec.Container, Cgroup: r.Cgroup.Path(),
 	}
 	var rows []statusRow
 	for _, s := range rec.Settings {
@@ -353,22 +354,22 @@ func (n *statusNote) subject() string {
 	return s
 }
 
-func statusNotes(records []recorded) []statusNote {
+func statusNotes(records []inspect.Recorded) []statusNote {
 	out := []statusNote{}
 	for _, r := range records {
 		add := func(kind string, lines []string) {
 			for _, l := range lines {
-				out = append(out, statusNote{kind, r.record.Namespace, r.record.Pod, r.record.Container, l})
+				out = append(out, statusNote{kind, r.Record.Namespace, r.Record.Pod, r.Record.Container, l})
 			}
 		}
-		add("warning", r.record.Warnings)
-		add("skipped", r.record.Skipped)
+		add("warning", r.Record.Warnings)
+		add("skipped", r.Record.Skipped)
 	}
 	return out
 }
 
 // sharedDisks returns the disks with a limit in force that are below other devices.
-func (a *app) sharedDisks(rows []statusRow) ([]sharedDisk, error) {
+func (a *app) sharedDisks(rows []statusRow) ([]inspect.SharedDisk, error) {
 	limited := map[string]bool{}
 	for _, r := range rows {
 		if r.Disk != "" && r.State != stateObserved && r.State != stateCleared {
@@ -376,8 +377,8 @@ func (a *app) sharedDisks(rows []statusRow) ([]sharedDisk, error) {
 		}
 	}
 	if len(limited) == 0 {
-		return []sharedDisk{}, nil
+		return []inspect.SharedDisk{}, nil
 	}
 	stack, err := a.opts.sysfs().Stack()
-	return sharedDisks(limited, stack), err
+	return inspect.SharedDisks(limited, stack), err
 }

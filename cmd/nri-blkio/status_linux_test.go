@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -55,7 +56,7 @@ func TestStatusStates(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string
-			for _, r := range statusRows(recorded{record: &tt.record}, tt.got) {
+			for _, r := range statusRows(inspect.Recorded{Record: &tt.record}, tt.got) {
 				got = append(got, r.Asked+" "+r.InForce+" "+r.state())
 			}
 			if d := cmp.Diff(tt.want, got); d != "" {

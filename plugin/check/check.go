@@ -44,16 +44,14 @@ type Storage interface {
 
 // Result is what check reports of one pod.
 type Result struct {
-	Kind      string            `json:"kind"`
-	Namespace string            `json:"namespace"`
-	Name      string            `json:"name"`
-	Position  manifest.Position `json:"position"` // of the pod, or of the pod template
-	Writes    []Write           `json:"writes"`
-	Errors    []string          `json:"errors,omitempty"`
-	Effects   []string          `json:"effects,omitempty"` // what the node's policy makes of the errors
-	Warnings  []string          `json:"warnings,omitempty"`
-	Skipped   []string          `json:"skipped,omitempty"`
-	Unknown   []string          `json:"unknown,omitempty"` // what decides as well, and only a node can know
+	manifest.Object
+	Position manifest.Position `json:"position"` // of the pod, or of the pod template
+	Writes   []Write           `json:"writes"`
+	Errors   []string          `json:"errors,omitempty"`
+	Effects  []string          `json:"effects,omitempty"` // what the node's policy makes of the errors
+	Warnings []string          `json:"warnings,omitempty"`
+	Skipped  []string          `json:"skipped,omitempty"`
+	Unknown  []string          `json:"unknown,omitempty"` // what decides as well, and only a node can know
 
 	lines map[string]int // of the annotations
 }
@@ -71,7 +69,7 @@ type Write struct {
 // Pod decides for one pod.
 func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 	r := Result{
-		Kind: m.Kind, Namespace: m.Namespace, Name: m.Name, Position: m.Position,
+		Object: m.Object, Position: m.Position,
 		Writes: []Write{}, lines: m.Lines,
 	}
 	req := policy.ParseRequest(m.Annotations)

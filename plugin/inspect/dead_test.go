@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"os"
@@ -34,7 +34,7 @@ func deadPod(t *testing.T, files map[string]string, exits ...record.Exit) (deadF
 		Settings: policy.NewSettings(limitOf(blkio.Wbps, blkio.Dev{Major: 8}, 4<<20), limitOf(blkio.Rbps, blkio.Dev{Major: 8}, 1)),
 	}
 	return deadFinder{
-		tree: tree, debugfs: fstest.MapFS{}, records: []recorded{{tree.Cgroup("pod"), record}},
+		tree: tree, debugfs: fstest.MapFS{}, records: []Recorded{{tree.Cgroup("pod"), record}},
 		everyPod: true, noise: writebackNoise(2),
 		wait: func() time.Duration { t.Error("waited, without a reason"); return time.Second },
 		name: func(dev blkio.Dev) string { return map[string]string{"8:0": "sda"}[dev.String()] },
@@ -69,34 +69,34 @@ const since = "2001-09-09T01:46:40Z"
 
 func TestDeadListed(t *testing.T) {
 	const mib = 1 << 20
-	known := func(id uint64, container, disk, dev, at string) deadRow {
-		return deadRow{
-			Namespace: "prod", Pod: "db-0", UID: "1", Container: container, CgroupID: id,
+	known := func(id uint64, container, disk, dev, at string) DeadRow {
+		return DeadRow{
+			Owner: Owner{Namespace: "prod", Pod: "db-0", UID: "1", Container: container}, CgroupID: id,
 			Disk: disk, Dev: dev, DrainsAt: at, Left: 9 * mib, Since: since,
 		}
 	}
-	nobody := deadRow{Pod: unknownPod, CgroupID: goneID, Disk: "sda", Dev: "8:0", DrainsAt: unknownRate, Left: 9 * mib}
+	nobody := DeadRow{Owner: Owner{Pod: unknownPod}, CgroupID: goneID, Disk: "sda", Dev: "8:0", DrainsAt: unknownRate, Left: 9 * mib}
 	sda, sdb := blkio.Dev{Major: 8}, blkio.Dev{Major: 8, Minor: 16}
 	tests := map[string]struct {
 		exits  []record.Exit
 		bdi    string
 		change func(f *deadFinder, dir string)
 		stat   cgroupfs.WritebackStat
-		want   []deadRow
+		want   []DeadRow
 	}{
-		"own limit":         {exits: []record.Exit{exit("a", goneID, limitOf(blkio.Wbps, sda, 512<<10), limitOf(blkio.Wiops, sda, 100))}, want: []deadRow{known(goneID, "a", "sda", "8:0", "wbps=512Ki wiops=100")}},
-		"lifted: the pod's": {exits: []record.Exit{exit("a", goneID)}, want: []deadRow{known(goneID, "a", "sda", "8:0", "wbps=4Mi")}},
-		"above the pod's":   {exits: []record.Exit{exit("a", goneID, limitOf(blkio.Wbps, sda, 8<<20))}, want: []deadRow{known(goneID, "a", "sda", "8:0", "wbps=4Mi")}},
-		"another disk":      {exits: []record.Exit{exit("a", goneID)}, bdi: "8:16", want: []deadRow{known(goneID, "a", "", "8:16", noLimit)}},
+		"own limit":         {exits: []record.Exit{exit("a", goneID, limitOf(blkio.Wbps, sda, 512<<10), limitOf(blkio.Wiops, sda, 100))}, want: []DeadRow{known(goneID, "a", "sda", "8:0", "wbps=512Ki wiops=100")}},
+		"lifted: the pod's": {exits: []record.Exit{exit("a", goneID)}, want: []DeadRow{known(goneID, "a", "sda", "8:0", "wbps=4Mi")}},
+		"above the pod's":   {exits: []record.Exit{exit("a", goneID, limitOf(blkio.Wbps, sda, 8<<20))}, want: []DeadRow{known(goneID, "a", "sda", "8:0", "wbps=4Mi")}},
+		"another disk":      {exits: []record.Exit{exit("a", goneID)}, bdi: "8:16", want: []DeadRow{known(goneID, "a", "", "8:16", noLimit)}},
 		"a btrfs": {
 			exits: []record.Exit{exit("a", goneID, limitOf(blkio.Wiops, sdb, 9))}, bdi: "btrfs-1",
-			want: []deadRow{known(goneID, "a", "btrfs-1", "", "8:0 wbps=4Mi; 8:16 wiops=9")},
+			want: []DeadRow{known(goneID, "a", "btrfs-1", "", "8:0 wbps=4Mi; 8:16 wiops=9")},
 		},
 		"pod cleared": {
-			exits: []record.Exit{exit("a", goneID)}, change: func(f *deadFinder, _ string) { f.records[0].record.Cleared = true },
-			want: []deadRow{known(goneID, "a", "sda", "8:0", noLimit)},
+			exits: []record.Exit{exit("a", goneID)}, change: func(f *deadFinder, _ string) { f.records[0].Record.Cleared = true },
+			want: []DeadRow{known(goneID, "a", "sda", "8:0", noLimit)},
 		},
-		"nobody's":                 {want: []deadRow{nobody}},
+		"nobody's":                 {want: []DeadRow{nobody}},
 		"nobody's, other disk":     {bdi: "8:16"},
 		"nobody's, one pod asked":  {change: func(f *deadFinder, _ string) { f.everyPod = false }},
 		"nobody's, in a namespace": {change: func(_ *deadFinder, dir string) { put(t, dir, map[string]string{"cgroup.events": "populated 1\n"}) }},
@@ -119,9 +119,9 @@ func TestDeadListed(t *testing.T) {
 			f.debugfs = fstest.MapFS{"bdi/" + tt.bdi + "/wb_stats": {Data: []byte(cgroupfs.FormatWritebackStats([]cgroupfs.WritebackStat{tt.stat}))}}
 			got := f.find()
 			if tt.want == nil {
-				tt.want = []deadRow{}
+				tt.want = []DeadRow{}
 			}
-			if d := cmp.Diff(deadReport{rows: tt.want}, got, cmp.AllowUnexported(deadReport{})); d != "" {
+			if d := cmp.Diff(DeadReport{Rows: tt.want}, got, cmp.AllowUnexported(DeadReport{})); d != "" {
 				t.Errorf("-want +got:\n%s", d)
 			}
 		})
@@ -136,11 +136,11 @@ func TestDeadLives(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := fi.Sys().(*syscall.Stat_t).Ino
-	f.records[0].record.Exits = []record.Exit{exit("c", id)}
+	f.records[0].Record.Exits = []record.Exit{exit("c", id)}
 	stats := cgroupfs.FormatWritebackStats([]cgroupfs.WritebackStat{{CgroupID: id, Dirty: 1 << 30, Inodes: 1}})
 	f.debugfs = fstest.MapFS{"bdi/8:0/wb_stats": {Data: []byte(stats)}}
-	if got := f.find(); len(got.rows) > 0 {
-		t.Errorf("%+v", got.rows)
+	if got := f.find(); len(got.Rows) > 0 {
+		t.Errorf("%+v", got.Rows)
 	}
 }
 
@@ -154,9 +154,9 @@ func TestDeadInferred(t *testing.T) {
 	stat := func(wbytes string) string {
 		return "8:0 rbytes=0 wbytes=" + wbytes + " rios=0 wios=0 dbytes=0 dios=0\n8:32 rbytes=0 wbytes=" + wbytes + " rios=0 wios=0 dbytes=0 dios=0\n"
 	}
-	row := func(container, at string, measured, left uint64) deadRow {
-		return deadRow{
-			Namespace: "prod", Pod: "db-0", UID: "1", Container: container, Disk: "sda", Dev: "8:0",
+	row := func(container, at string, measured, left uint64) DeadRow {
+		return DeadRow{
+			Owner: Owner{Namespace: "prod", Pod: "db-0", UID: "1", Container: container}, Disk: "sda", Dev: "8:0",
 			DrainsAt: at, Measured: measured, Left: left, Since: since,
 		}
 	}
@@ -165,7 +165,7 @@ func TestDeadInferred(t *testing.T) {
 	tests := map[string]struct {
 		files, later map[string]string
 		exits        []record.Exit
-		want         []deadRow
+		want         []DeadRow
 		noted        bool
 	}{
 		"none ended": {files: map[string]string{"pod/cgroup.stat": dying, "pod/memory.stat": dirty}},
@@ -181,7 +181,7 @@ func TestDeadInferred(t *testing.T) {
 			},
 			later: map[string]string{"pod/io.stat": stat("2000000"), "pod/c/io.stat": stat("105000")},
 			exits: []record.Exit{slow, lifted}, noted: true,
-			want: []deadRow{row("slow", "wbps=512Ki", 450000, 9<<20)},
+			want: []DeadRow{row("slow", "wbps=512Ki", 450000, 9<<20)},
 		},
 		"the living write": {
 			files: map[string]string{
@@ -190,13 +190,13 @@ func TestDeadInferred(t *testing.T) {
 			},
 			later: map[string]string{"pod/io.stat": stat("2000000"), "pod/c/io.stat": stat("1000000")},
 			exits: []record.Exit{slow}, noted: true,
-			want: []deadRow{row("slow", "wbps=512Ki", 0, 9<<20)},
+			want: []DeadRow{row("slow", "wbps=512Ki", 0, 9<<20)},
 		},
 		"no memory controller": {
 			files: map[string]string{"pod/cgroup.stat": dying, "pod/io.stat": stat("0"), "pod/c/io.stat": ""},
 			later: map[string]string{"pod/io.stat": stat("500000")},
 			exits: []record.Exit{lifted}, noted: true,
-			want: []deadRow{row("lifted", "wbps=4Mi", 250000, 0)},
+			want: []DeadRow{row("lifted", "wbps=4Mi", 250000, 0)},
 		},
 		"no memory controller, nothing written": {
 			files: map[string]string{"pod/cgroup.stat": dying, "pod/io.stat": stat("0"), "pod/c/io.stat": ""},
@@ -205,7 +205,7 @@ func TestDeadInferred(t *testing.T) {
 		"no counters of I/O": {
 			files: map[string]string{"pod/cgroup.stat": dying, "pod/memory.stat": dirty, "pod/c/memory.stat": clean},
 			later: map[string]string{}, exits: []record.Exit{lifted}, noted: true,
-			want: []deadRow{row("lifted", "wbps=4Mi", 0, 9<<20)},
+			want: []DeadRow{row("lifted", "wbps=4Mi", 0, 9<<20)},
 		},
 	}
 	for name, tt := range tests {
@@ -216,13 +216,13 @@ func TestDeadInferred(t *testing.T) {
 			}
 			got := f.find()
 			if tt.want == nil {
-				tt.want = []deadRow{}
+				tt.want = []DeadRow{}
 			}
-			if d := cmp.Diff(tt.want, got.rows); d != "" {
+			if d := cmp.Diff(tt.want, got.Rows); d != "" {
 				t.Errorf("-want +got:\n%s", d)
 			}
-			if noted := strings.HasPrefix(got.note, "not supported: debugfs is not mounted, so this is inferred"); noted != tt.noted {
-				t.Errorf("note %q", got.note)
+			if noted := strings.HasPrefix(got.Note, "not supported: debugfs is not mounted, so this is inferred"); noted != tt.noted {
+				t.Errorf("note %q", got.Note)
 			}
 		})
 	}
@@ -235,7 +235,7 @@ func TestDeadOfTwoDisks(t *testing.T) {
 		"pod/c/memory.stat": "file_dirty 0\nfile_writeback 0\n",
 	}, exit("a", goneID, limitOf(blkio.Wbps, blkio.Dev{Major: 8, Minor: 16}, 64<<10)))
 	f.wait = func() time.Duration { return time.Second }
-	got := f.find().rows
+	got := f.find().Rows
 	if len(got) != 1 || got[0].Disk != "" || got[0].DrainsAt != "8:0 wbps=4Mi; 8:16 wbps=64Ki" || got[0].Left != 8<<20 {
 		t.Errorf("%+v", got)
 	}

@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"fmt"
@@ -10,23 +10,23 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
 
-// sharedDisk is a disk with a limit that throttles further devices, such as the logical
+// SharedDisk is a disk with a limit that throttles further devices, such as the logical
 // volumes on that disk.
-type sharedDisk struct {
+type SharedDisk struct {
 	Disk  string   `json:"disk"`
 	Above []string `json:"above"` // the devices that are stored on it
 }
 
-func (d *sharedDisk) String() string {
+func (d *SharedDisk) String() string {
 	return fmt.Sprintf("a limit on %s holds for %s as well, which is stored on it", d.Disk, strings.Join(d.Above, ", "))
 }
 
-// sharedDisks returns those of the limited disks that are below other devices, sorted by name.
-func sharedDisks(limited map[string]bool, stack []storage.BlockDevice) []sharedDisk {
-	out := []sharedDisk{}
+// SharedDisks returns those of the limited disks that are below other devices, sorted by name.
+func SharedDisks(limited map[string]bool, stack []storage.BlockDevice) []SharedDisk {
+	out := []SharedDisk{}
 	for _, disk := range slices.Sorted(maps.Keys(limited)) {
 		if names := above(stack, disk); len(names) > 0 {
-			out = append(out, sharedDisk{disk, names})
+			out = append(out, SharedDisk{disk, names})
 		}
 	}
 	return out

@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"fmt"
@@ -29,7 +29,7 @@ const inferredText = "%v, so this is inferred: LEFT is what is charged to all en
 
 // suspect is a pod with ended containers that the kernel still has.
 type suspect struct {
-	recorded
+	Recorded
 	left     uint64
 	leftOK   bool
 	before   written
@@ -37,32 +37,32 @@ type suspect struct {
 }
 
 // infer finds what the dead of each pod have left, for want of wb_stats.
-func (f *deadFinder) infer(why error) deadReport {
-	out := deadReport{rows: []deadRow{}}
+func (f *deadFinder) infer(why error) DeadReport {
+	out := DeadReport{Rows: []DeadRow{}}
 	var suspects []suspect
 	for _, r := range f.records {
-		if r.record.Kind != record.KindPod || len(r.record.Exits) == 0 {
+		if r.Record.Kind != record.KindPod || len(r.Record.Exits) == 0 {
 			continue
 		}
-		if dying, err := r.cgroup.ReadDying(); err != nil || dying == 0 {
+		if dying, err := r.Cgroup.ReadDying(); err != nil || dying == 0 {
 			continue
 		}
-		out.note = fmt.Sprintf(inferredText, why, sampleTime)
-		s := suspect{recorded: r}
-		s.left, s.leftOK = f.unwritten(r.cgroup)
+		out.Note = fmt.Sprintf(inferredText, why, sampleTime)
+		s := suspect{Recorded: r}
+		s.left, s.leftOK = f.unwritten(r.Cgroup)
 		if s.leftOK && s.left == 0 {
 			continue // clean pages, mostly
 		}
-		s.before, s.beforeOK = readWritten(r.cgroup)
+		s.before, s.beforeOK = readWritten(r.Cgroup)
 		suspects = append(suspects, s)
 	}
 	if len(suspects) > 0 {
 		passed := f.wait()
 		for _, s := range suspects {
-			out.rows = append(out.rows, f.inferredRows(&s, passed)...)
+			out.Rows = append(out.Rows, f.inferredRows(&s, passed)...)
 		}
 	}
-	sortDead(out.rows)
+	sortDead(out.Rows)
 	return out
 }
 
@@ -76,14 +76,14 @@ func waitSample() time.Duration {
 
 // inferredRows has a line for each limited disk that the dead were seen to write
 // to, or else one for what they have left.
-func (f *deadFinder) inferredRows(s *suspect, passed time.Duration) []deadRow {
+func (f *deadFinder) inferredRows(s *suspect, passed time.Duration) []DeadRow {
 	grown := map[blkio.Dev]uint64{}
-	if after, ok := readWritten(s.cgroup); ok && s.beforeOK {
+	if after, ok := readWritten(s.Cgroup); ok && s.beforeOK {
 		grown = after.since(s.before)
 	}
-	e := ended{s.record, likeliest(s.record.Exits)}
+	e := Ended{s.Record, likeliest(s.Record.Exits)}
 	limited := f.limited()
-	var rows []deadRow
+	var rows []DeadRow
 	for _, dev := range slices.SortedFunc(maps.Keys(grown), blkio.Dev.Compare) {
 		if limited[dev] && grown[dev] >= minGrowth {
 			row := e.row(dev, true)
@@ -102,7 +102,7 @@ func (f *deadFinder) inferredRows(s *suspect, passed time.Duration) []deadRow {
 	if one {
 		row.Disk, row.Dev = f.name(dev), dev.String()
 	}
-	return []deadRow{row}
+	return []DeadRow{row}
 }
 
 // likeliest is the last container that kept its limits, or else the last one: what

@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"cmp"
@@ -17,19 +17,24 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// deadRow is a cgroup that is gone and has data to write to one disk.
-type deadRow struct {
+// Owner is the container that a cgroup was of, as far as a record names it.
+type Owner struct {
 	Namespace string `json:"namespace,omitempty"`
-	Pod       string `json:"pod"` // unknownPod where no record tells
+	Pod       string `json:"pod"` // unknownPod if no record names it
 	UID       string `json:"uid,omitempty"`
 	Container string `json:"container,omitempty"`
-	CgroupID  uint64 `json:"cgroupID,omitempty"`
-	Disk      string `json:"disk,omitempty"` // or what the kernel calls a filesystem of several
-	Dev       string `json:"dev,omitempty"`
-	DrainsAt  string `json:"drainsAt"`              // "wbps=512Ki", noLimit or unknownRate
-	Measured  uint64 `json:"measuredBps,omitempty"` // bytes per second; 0: not measured
-	Left      uint64 `json:"left,omitempty"`        // bytes; 0: not known
-	Since     string `json:"since,omitempty"`       // RFC 3339
+}
+
+// DeadRow is a cgroup that is gone and has data to write to one disk.
+type DeadRow struct {
+	Owner
+	CgroupID uint64 `json:"cgroupID,omitempty"`
+	Disk     string `json:"disk,omitempty"` // or what the kernel calls a filesystem of several
+	Dev      string `json:"dev,omitempty"`
+	DrainsAt string `json:"drainsAt"`              // "wbps=512Ki", noLimit or unknownRate
+	Measured uint64 `json:"measuredBps,omitempty"` // bytes per second; 0: not measured
+	Left     uint64 `json:"left,omitempty"`        // bytes; 0: not known
+	Since    string `json:"since,omitempty"`       // RFC 3339
 }
 
 const (
@@ -38,20 +43,20 @@ const (
 	noLimit     = "no limit"
 )
 
-// deadReport is what status says of them. note is how it was found out where the
+// DeadReport is what status says of them. note is how it was found out where the
 // kernel does not tell.
-type deadReport struct {
-	rows []deadRow
-	note string
+type DeadReport struct {
+	Rows []DeadRow
+	Note string
 }
 
 // deadDeadline bounds the look. What it reads does no I/O; a kernel in trouble
 // can hold it up all the same.
 const deadDeadline = 10 * time.Second
 
-// findDead looks for cgroups that are gone and have something left to write. The records are
+// FindDead looks for cgroups that are gone and have something left to write. The records are
 // of all pods if everyPod is true; debugfs is where the kernel lists them.
-func findDead(tree *cgroupfs.Hierarchy, sys storage.Sysfs, debugfs fs.FS, records []recorded, everyPod bool) deadReport {
+func FindDead(tree *cgroupfs.Hierarchy, sys storage.Sysfs, debugfs fs.FS, records []Recorded, everyPod bool) DeadReport {
 	f := deadFinder{
 		tree: tree, debugfs: debugfs, records: records,
 		name: func(dev blkio.Dev) string {
@@ -60,13 +65,13 @@ func findDead(tree *cgroupfs.Hierarchy, sys storage.Sysfs, debugfs fs.FS, record
 		},
 		everyPod: everyPod, noise: writebackNoise(runtime.NumCPU()), wait: waitSample,
 	}
-	found := make(chan deadReport, 1)
+	found := make(chan DeadReport, 1)
 	go func() { found <- f.find() }()
 	select {
 	case r := <-found:
 		return r
 	case <-time.After(deadDeadline):
-		return deadReport{rows: []deadRow{}, note: fmt.Sprintf("reading data of ended containers timed out after %v", deadDeadline)}
+		return DeadReport{Rows: []DeadRow{}, Note: fmt.Sprintf("reading data of ended containers timed out after %v", deadDeadline)}
 	}
 }
 
@@ -78,37 +83,37 @@ func writebackNoise(cpus int) uint64 { return uint64(max(1<<20, cpus<<16)) }
 type deadFinder struct {
 	tree     *cgroupfs.Hierarchy
 	debugfs  fs.FS
-	records  []recorded
+	records  []Recorded
 	name     func(blkio.Dev) string // of a disk
 	everyPod bool                   // records are of all pods: what is in none is nobody's
 	noise    uint64
 	wait     func() time.Duration // between two looks
 }
 
-func (f *deadFinder) find() deadReport {
+func (f *deadFinder) find() DeadReport {
 	if len(f.records) == 0 {
-		return deadReport{rows: []deadRow{}}
+		return DeadReport{Rows: []DeadRow{}}
 	}
 	stats, err := cgroupfs.ReadWritebackStats(f.debugfs)
 	if err != nil {
 		return f.infer(err)
 	}
-	return deadReport{rows: f.listed(stats)}
+	return DeadReport{Rows: f.listed(stats)}
 }
 
-// ended is one container of which a pod's record has the end.
-type ended struct {
-	pod  *record.Record
-	exit *record.Exit
+// Ended is one container of which a pod's record has the end.
+type Ended struct {
+	Pod  *record.Record
+	Exit *record.Exit
 }
 
-// endedContainers are those of the records, by the numbers of their cgroups.
-func endedContainers(records []recorded) map[uint64]ended {
-	out := map[uint64]ended{}
+// EndedContainers are those of the records, by the numbers of their cgroups.
+func EndedContainers(records []Recorded) map[uint64]Ended {
+	out := map[uint64]Ended{}
 	for _, r := range records {
-		for i := range r.record.Exits {
-			for _, id := range r.record.Exits[i].CgroupIDs {
-				out[id] = ended{r.record, &r.record.Exits[i]}
+		for i := range r.Record.Exits {
+			for _, id := range r.Record.Exits[i].CgroupIDs {
+				out[id] = Ended{r.Record, &r.Record.Exits[i]}
 			}
 		}
 	}
@@ -119,10 +124,10 @@ func endedContainers(records []recorded) map[uint64]ended {
 func (f *deadFinder) limited() map[blkio.Dev]bool {
 	out := map[blkio.Dev]bool{}
 	for _, r := range f.records {
-		for _, s := range r.record.Settings.In(blkio.IOMax) {
+		for _, s := range r.Record.Settings.In(blkio.IOMax) {
 			out[s.Dev] = true
 		}
-		for _, e := range r.record.Exits {
+		for _, e := range r.Record.Exits {
 			for _, s := range e.Limits {
 				out[s.Dev] = true
 			}
@@ -133,12 +138,12 @@ func (f *deadFinder) limited() map[blkio.Dev]bool {
 
 // listed picks the dead from what the kernel lists. It was read before the tree
 // is: so a cgroup that is made in between does not count as dead.
-func (f *deadFinder) listed(stats map[string][]cgroupfs.WritebackStat) []deadRow {
+func (f *deadFinder) listed(stats map[string][]cgroupfs.WritebackStat) []DeadRow {
 	live, err := f.tree.IDs()
 	features, probeErr := f.tree.Probe()
 	seesAll := f.everyPod && err == nil && probeErr == nil && !features.Namespaced
-	owners, limited := endedContainers(f.records), f.limited()
-	rows := []deadRow{}
+	owners, limited := EndedContainers(f.records), f.limited()
+	rows := []DeadRow{}
 	for _, bdi := range slices.Sorted(maps.Keys(stats)) {
 		dev, devErr := blkio.ParseDev(bdi)
 		sums := bySubject(stats[bdi], owners)
@@ -148,7 +153,7 @@ func (f *deadFinder) listed(stats map[string][]cgroupfs.WritebackStat) []deadRow
 			if _, there := live[id]; there || !shown || !f.holds(sums[id]) {
 				continue
 			}
-			row := deadRow{Pod: unknownPod, DrainsAt: unknownRate}
+			row := DeadRow{Owner: Owner{Pod: unknownPod}, DrainsAt: unknownRate}
 			if known {
 				row = owner.row(dev, devErr == nil)
 			}
@@ -164,12 +169,12 @@ func (f *deadFinder) listed(stats map[string][]cgroupfs.WritebackStat) []deadRow
 }
 
 // bySubject adds up what is of one container, under the first of its numbers.
-func bySubject(stats []cgroupfs.WritebackStat, owners map[uint64]ended) map[uint64]cgroupfs.WritebackStat {
+func bySubject(stats []cgroupfs.WritebackStat, owners map[uint64]Ended) map[uint64]cgroupfs.WritebackStat {
 	out := map[uint64]cgroupfs.WritebackStat{}
 	for _, w := range stats {
 		id := w.CgroupID
 		if owner, ok := owners[id]; ok {
-			id = owner.exit.CgroupIDs[0]
+			id = owner.Exit.CgroupIDs[0]
 		}
 		sum := out[id]
 		sum.Dirty += w.Dirty
@@ -186,10 +191,10 @@ func (f *deadFinder) holds(w cgroupfs.WritebackStat) bool {
 }
 
 // row is what the record tells of it. dev is the disk if that is one.
-func (e *ended) row(dev blkio.Dev, oneDisk bool) deadRow {
-	row := deadRow{
-		Namespace: e.pod.Namespace, Pod: e.pod.Pod, UID: e.pod.UID, Container: e.exit.Container,
-		Since: e.exit.At.UTC().Format(time.RFC3339),
+func (e *Ended) row(dev blkio.Dev, oneDisk bool) DeadRow {
+	row := DeadRow{
+		Owner: Owner{Namespace: e.Pod.Namespace, Pod: e.Pod.Pod, UID: e.Pod.UID, Container: e.Exit.Container},
+		Since: e.Exit.At.UTC().Format(time.RFC3339),
 	}
 	limits := e.limits()
 	if oneDisk {
@@ -206,11 +211,11 @@ func (e *ended) row(dev blkio.Dev, oneDisk bool) deadRow {
 
 // limits are those on writes: the smaller ones of what the container had for ever,
 // and what its pod has.
-func (e *ended) limits() policy.Settings {
-	if e.pod.Observed || e.pod.Cleared {
-		return e.exit.Limits.WriteLimits()
+func (e *Ended) limits() policy.Settings {
+	if e.Pod.Observed || e.Pod.Cleared {
+		return e.Exit.Limits.WriteLimits()
 	}
-	return e.exit.Limits.Lowest(e.pod.Settings).WriteLimits()
+	return e.Exit.Limits.Lowest(e.Pod.Settings).WriteLimits()
 }
 
 // drainRate formats the limits of one disk, "wbps=512Ki"; "" where there is none.
@@ -224,8 +229,8 @@ func drainRate(limits policy.Settings, dev blkio.Dev) string {
 	return strings.Join(out, " ")
 }
 
-func sortDead(rows []deadRow) {
-	slices.SortStableFunc(rows, func(a, b deadRow) int {
+func sortDead(rows []DeadRow) {
+	slices.SortStableFunc(rows, func(a, b DeadRow) int {
 		if (a.Namespace == "") != (b.Namespace == "") {
 			return cmp.Compare(b.Namespace, a.Namespace) // the unknown last
 		}

@@ -1,0 +1,51 @@
+package inspect
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
+)
+
+// Recorded is one cgroup with a record of ours.
+type Recorded struct {
+	Cgroup cgroupfs.Cgroup
+	Record *record.Record
+}
+
+// Filter selects a pod. The zero value selects all pods.
+type Filter struct{ Namespace, Name string }
+
+func (f *Filter) match(r *record.Record) bool {
+	return f.Name == "" || r.Namespace == f.Namespace && r.Pod == f.Name
+}
+
+// Records finds the records that pass the filter, by pod, the pod's own
+// first. A record that cannot be parsed does not hide the others: it is in the
+// error, beside them.
+func Records(tree *cgroupfs.Hierarchy, filter Filter) ([]Recorded, error) {
+	var (
+		out []Recorded
+		bad []error
+	)
+	err := tree.Walk(record.Xattr, func(c cgroupfs.Cgroup, a cgroupfs.Attribute) error {
+		r, err := record.ParseAttribute(a)
+		switch {
+		case err != nil:
+			bad = append(bad, fmt.Errorf("cgroup %s: %w", c.Path(), err))
+		case r != nil && filter.match(r):
+			out = append(out, Recorded{c, r})
+		}
+		return nil
+	})
+	slices.SortStableFunc(out, func(a, b Recorded) int {
+		return cmp.Or(
+			cmp.Compare(a.Record.Namespace, b.Record.Namespace), cmp.Compare(a.Record.Pod, b.Record.Pod),
+			cmp.Compare(a.Record.UID, b.Record.UID), cmp.Compare(a.Record.Container, b.Record.Container),
+		)
+	})
+	return out, errors.Join(append(bad, err)...)
+}
