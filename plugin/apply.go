@@ -36,10 +36,11 @@ type change struct {
 
 // found is what was read of a cgroup.
 type found struct {
-	texts  []fileText     // of the control files that were read
-	record *record.Record // may be the target's own, which is never changed
-	raw    []byte         // record, as it is on the cgroup
-	unread error          // of reading the record; what is not known is not replaced, either
+	texts     []fileText     // of the control files that were read
+	record    *record.Record // may be the target's own, which is never changed
+	raw       []byte         // record, as it is on the cgroup
+	unread    error          // of reading the record; what is not known is not replaced, either
+	isCurrent bool           // record is the one that should be there
 }
 
 // apply brings the cgroups of a group into line. With only set, of the
@@ -219,7 +220,7 @@ func (p *Plugin) isQuiet(t *target, buf []byte) bool {
 func (c *change) settle() {
 	c.quiet, c.idle = nil, false
 	switch {
-	case c.hasGone, len(c.raise)+len(c.lower)+len(c.spec) > 0, !c.isRecorded(), c.Partial:
+	case c.hasGone, len(c.raise)+len(c.lower)+len(c.spec) > 0, !c.found.isCurrent, c.Partial:
 	case len(c.want) == 0:
 		c.idle = true
 	default:
@@ -227,15 +228,6 @@ func (c *change) settle() {
 			c.quiet = append(c.quiet, fileText{t.file, bytes.Clone(t.text)}) // not the buffer that it was read into
 		}
 	}
-}
-
-// isRecorded reports whether the record is the one that should be on the cgroup.
-func (c *change) isRecorded() bool {
-	if c.record.Empty() {
-		return c.found.raw == nil
-	}
-	wanted, err := c.record.Marshal(c.Room)
-	return err == nil && bytes.Equal(wanted, c.found.raw)
 }
 
 func (c *change) doRaise() error {
@@ -269,16 +261,18 @@ func (c *change) doLower(p *Plugin, failed error) error {
 		return err
 	}
 	final := c.record
-	if all := errors.Join(failed, err); all != nil {
+	all := errors.Join(failed, err)
+	if all != nil {
 		c.carry()
 		final = c.record
 		final.Error = strings.ReplaceAll(all.Error(), "\n", "; ")
 	} else if len(c.raise)+len(c.lower) > 0 {
 		c.tell(p)
 	}
-	if recordErr == nil {
+	if recordErr == nil && (!c.found.isCurrent || all != nil) {
 		recordErr = c.writeRecord(final)
 	}
+	c.found.isCurrent = c.found.isCurrent && all == nil
 	c.settle()
 	return errors.Join(err, recordErr)
 }
@@ -301,21 +295,26 @@ func (c *change) writeRecord(r record.Record) error {
 	case c.found.unread != nil:
 		return c.found.unread
 	case r.Empty() && c.found.raw == nil:
+		c.found.isCurrent = true
 		return nil
 	case r.Empty():
-		c.found.record, c.found.raw = nil, nil
+		c.found.record, c.found.raw, c.found.isCurrent = nil, nil, true
 		return record.Remove(c.cg, c.record.Kind)
 	}
 	data, err := r.Marshal(c.Room)
-	if err != nil || bytes.Equal(data, c.found.raw) {
+	if err != nil {
 		return err
+	}
+	if bytes.Equal(data, c.found.raw) {
+		c.found.isCurrent = true
+		return nil
 	}
 	err = record.WriteRaw(c.cg, r.Kind, data)
 	if errors.Is(err, fs.ErrPermission) && c.isForeign() {
 		return nil // it would not be trusted either, see trusted
 	}
 	if err == nil {
-		c.found.record, c.found.raw = &r, data
+		c.found.record, c.found.raw, c.found.isCurrent = &r, data, true
 	}
 	return err
 }
