@@ -8,7 +8,7 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
-    go build -trimpath -ldflags "-s -w -X main.version=$VERSION" -o /nri-blkio ./cmd/nri-blkio
+    go build -trimpath -ldflags "-s -w -X github.com/prometheus/common/version.Version=$VERSION" -o /nri-blkio ./cmd/nri-blkio
 
 FROM scratch
 COPY LICENSE /LICENSE

@@ -3,7 +3,7 @@ FUZZTIME ?= 1m
 MODEL_TIME ?= 1m
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 IMAGE    ?= registry.example/nri-blkio:$(VERSION)
-LDFLAGS   = -s -w -X main.version=$(VERSION)
+LDFLAGS   = -s -w -X github.com/prometheus/common/version.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
 

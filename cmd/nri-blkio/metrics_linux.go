@@ -7,11 +7,12 @@ import (
 	stdlog "log"
 	"net"
 	"net/http"
-	"runtime"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	versioncollector "github.com/prometheus/client_golang/prometheus/collectors/version"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/sirupsen/logrus"
 	"golang.org/x/net/netutil"
@@ -69,21 +70,13 @@ func serveMetrics(ctx context.Context, l net.Listener, c []prometheus.Collector,
 
 func metricsHandler(c []prometheus.Collector, log logrus.FieldLogger) http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(append(c, buildInfo())...)
+	registry.MustRegister(append(c, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		versioncollector.NewCollector("nri_blkio", versioncollector.WithExtraConstLabels(prometheus.Labels{"version": buildVersion()})))...)
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		ErrorLog:            log,
 		MaxRequestsInFlight: maxScrapes,
 		DisableCompression:  true, // a compressor takes a MiB, for some KiB of text
 	})
-}
-
-func buildInfo() prometheus.Collector {
-	v, _ := buildVersion()
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name:        "nri_blkio_build_info",
-		Help:        "1, with the version as a label.",
-		ConstLabels: prometheus.Labels{"version": v, "goversion": runtime.Version()},
-	}, func() float64 { return 1 })
 }
 
 // logWriter gives the HTTP server's own messages to our log.

@@ -73,7 +73,7 @@ func TestServeMetrics(t *testing.T) {
 		serveMetrics(ctx, l, []prometheus.Collector{collector(t), &repair.Repairer{}, plugin.NewValidator(log)}, log)
 	}()
 	status, body := get(t, "http://"+address+"/metrics")
-	if status != http.StatusOK || !strings.Contains(body, "nri_blkio_build_info{goversion=\"go") || !strings.Contains(body, "\nnri_blkio_pods 0\n") {
+	if status != http.StatusOK || !strings.Contains(body, "nri_blkio_build_info{branch=\"") || !strings.Contains(body, "\nnri_blkio_pods 0\n") {
 		t.Errorf("%d %s", status, body)
 	}
 	if status, _ := get(t, "http://"+address+"/"); status != http.StatusNotFound {
@@ -132,7 +132,7 @@ func testMetricsPage(t *testing.T, body string) {
 	for _, m := range regexp.MustCompile(`(?m)^# TYPE (\S+)`).FindAllStringSubmatch(body, -1) {
 		served = append(served, m[1])
 	}
-	for _, m := range regexp.MustCompile("(?m)^\\| `(nri_blkio_[a-z_]+)").FindAllStringSubmatch(string(data), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `((?:nri_blkio|process)_[a-z_]+)").FindAllStringSubmatch(string(data), -1) {
 		told = append(told, m[1])
 	}
 	slices.Sort(told)

@@ -10,11 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-	"github.com/nri-blkio/nri-blkio/blkio/kernel"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
@@ -180,11 +180,23 @@ func (o *options) openNode() (*node, error) {
 
 // memory returns MemTotal in bytes, 0 if there is no /proc/meminfo.
 func (o *options) memory() (uint64, error) {
-	memory, err := kernel.ReadMemTotal(o.host("/proc/meminfo"))
+	proc, err := procfs.NewFS(o.host("/proc"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
-	return memory, err
+	if err != nil {
+		return 0, err
+	}
+	info, err := proc.Meminfo()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return 0, nil
+	case err != nil:
+		return 0, err
+	case info.MemTotalBytes == nil:
+		return 0, fmt.Errorf("read %s: missing line MemTotal", o.host("/proc/meminfo"))
+	}
+	return *info.MemTotalBytes, nil
 }
 
 // addVolumeFlags is for the commands that look for volumes.

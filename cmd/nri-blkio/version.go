@@ -1,16 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
-	"runtime"
 	"runtime/debug"
 
+	"github.com/prometheus/common/version"
 	"github.com/spf13/cobra"
 )
-
-// version is set by the linker; a plain `go build` or `go install` leaves it
-// to the build information.
-var version string
 
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
@@ -26,31 +23,15 @@ func (a *app) versionCommand() *cobra.Command {
 }
 
 func versionText() string {
-	v, revision := buildVersion()
-	return fmt.Sprintf("nri-blkio %s%s %s %s/%s", v, revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("nri-blkio %s %s %s %s/%s", buildVersion(), version.GetRevision(), version.GoVersion, version.GoOS, version.GoArch)
 }
 
-// buildVersion returns the version, and the revision with a blank before it or "".
-func buildVersion() (v, revision string) {
-	v = version
+// buildVersion returns the version that the linker has set, or that of the module in a plain
+// `go install`.
+func buildVersion() string {
+	module := ""
 	if info, ok := debug.ReadBuildInfo(); ok {
-		if v == "" {
-			v = info.Main.Version
-		}
-		for _, s := range info.Settings {
-			switch {
-			case s.Key == "vcs.revision":
-				revision = s.Value + revision
-			case s.Key == "vcs.modified" && s.Value == "true":
-				revision += " (modified)"
-			}
-		}
+		module = info.Main.Version
 	}
-	if v == "" {
-		v = "(devel)"
-	}
-	if revision != "" {
-		revision = " " + revision
-	}
-	return v, revision
+	return cmp.Or(version.Version, module, "(devel)")
 }
