@@ -17,6 +17,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
@@ -43,7 +44,7 @@ func BenchmarkCreateContainer(b *testing.B) {
 	h, _ := tree(b)
 	p := newPlugin(b, h)
 	p.storage = storage
-	p.layers.current.Store(&placed{Layers: Layers{Default: Layer{Dir: node.dir("containerd")}}})
+	p.layers.current.Store(&placed{Layers: inventory.Layers{Default: inventory.Layer{Dir: node.dir("containerd")}}})
 	storage.Pin(node.dir("containerd"))
 	s := &session{p: p, log: p.log, deadline: stub.DefaultRequestTimeout / 4}
 	refresh := func() {

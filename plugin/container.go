@@ -7,6 +7,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -56,7 +57,7 @@ type containerDisks struct {
 	propagates bool
 	// layer is where its writable layer is, which a restarted runtime does not move. It is
 	// nil before the first look, which was during this registration with the runtime.
-	layer        *Layer
+	layer        *inventory.Layer
 	registration int
 	facts        policy.Container
 	beyond       []beyond

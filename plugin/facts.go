@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -19,7 +20,7 @@ import (
 // mounts and the disks below them. The caller is bounded as a whole, so that Resolve
 // need not spend a goroutine on each path to be able to give up. The error is the end
 // of ctx, before all was looked up.
-func (p *Plugin) facts(ctx context.Context, pod *pod, ctr *api.Container, layer *Layer) (policy.Container, error) {
+func (p *Plugin) facts(ctx context.Context, pod *pod, ctr *api.Container, layer *inventory.Layer) (policy.Container, error) {
 	unhurried := context.WithoutCancel(ctx)
 	rootfs := layer.Backing(unhurried, p.storage)
 	if !pod.request().Rootfs() {

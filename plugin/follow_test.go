@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -137,7 +138,7 @@ func TestLayerStays(t *testing.T) {
 	if err := p.start(t.Context(), sb, ctr("a", bind("/mnt/data", "/data", "rbind", "rslave")), true); err != nil {
 		t.Fatal(err)
 	}
-	p.layers.current.Store(&placed{Layers: Layers{Default: Layer{Dir: "/mnt/data/layers"}}, registration: 1})
+	p.layers.current.Store(&placed{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/mnt/data/layers"}}, registration: 1})
 	p.MountsChanged()
 	c := p.pods["sb1"].containers["id-a"]
 	if err := p.settle(t.Context(), c); err != nil || c.decision.err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 )
 
 // TestLongMountLine: a tenant who renames the directory of a subPath to below a deep
@@ -126,7 +127,7 @@ func TestManyPathsAndMounts(t *testing.T) {
 		pod := newPod(sandbox(manyPaths(star)))
 		pod.group = &group{}
 		c := ctr("db", sameMounts(mounts, "rslave")...)
-		facts, err := p.facts(t.Context(), pod, c, &Layer{Dir: "/"})
+		facts, err := p.facts(t.Context(), pod, c, &inventory.Layer{Dir: "/"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -192,7 +193,7 @@ func BenchmarkHostileCreate(b *testing.B) {
 				}
 				defer storage.Close()
 				p.storage = storage
-				p.layers.current.Store(&placed{Layers: Layers{Default: Layer{Dir: "/"}}})
+				p.layers.current.Store(&placed{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/"}}})
 				s := &session{p: p, log: p.log, deadline: time.Minute}
 				sb, c := sandbox(manyPaths(star)), ctr("db", sameMounts(mounts, "rslave")...)
 				before, creates := processorTime(b), 0

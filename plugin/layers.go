@@ -2,44 +2,15 @@ package plugin
 
 import (
 	"context"
-	"errors"
-	"maps"
 	"time"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
-// Layer says where containers' writable layers are stored. One of its fields is set.
-type Layer struct {
-	Dir     string // of the host, on what the layers are stored on
-	Reason  string // why that is no disk which can be limited, as in blkio.Backing
-	Unknown string // why it could not be found out, which may pass
-}
-
-// Layers are the locations of writable layers by runtime handler: a runtime may store the
-// layers of each handler in another way.
-type Layers struct {
-	Default  Layer            // of handlers that are not in the map
-	Handlers map[string]Layer // "" is of pods that name no RuntimeClass
-}
-
-// Of returns where the layers of a handler's containers are.
-func (l Layers) Of(handler string) Layer {
-	if own, ok := l.Handlers[handler]; ok {
-		return own
-	}
-	return l.Default
-}
-
-// Equal compares all of them.
-func (l Layers) Equal(other Layers) bool {
-	return l.Default == other.Default && maps.Equal(l.Handlers, other.Handlers)
-}
-
 // placed are the layers of containers that are created now.
 type placed struct {
-	Layers
+	inventory.Layers
 	// registration counts the runtime's. It registers us after each start of its own,
 	// when it may have another configuration. The layers of containers that were
 	// looked into during an earlier one stay where they are.
@@ -110,10 +81,10 @@ func (p *Plugin) askLayers(ctx context.Context, a asked, d time.Duration) error 
 
 // moveLayers takes over an answer, and has the containers of this registration that it
 // moves resolved again.
-func (p *Plugin) moveLayers(fresh Layers, registration int) {
+func (p *Plugin) moveLayers(fresh inventory.Layers, registration int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if fresh.Equal(Layers{}) || p.layers.current.Load().registration != registration {
+	if fresh.Equal(inventory.Layers{}) || p.layers.current.Load().registration != registration {
 		return
 	}
 	now := &placed{fresh, registration}
@@ -152,20 +123,4 @@ func (p *Plugin) askLayersAgain(ctx context.Context) {
 		}
 		again = time.After(pause)
 	}
-}
-
-// Resolver finds what a path of the host is stored on; a *storage.Storage.
-type Resolver interface {
-	Resolve(ctx context.Context, hostPath string) blkio.Backing
-}
-
-// Backing is what a layer is stored on.
-func (l Layer) Backing(ctx context.Context, s Resolver) blkio.Backing {
-	switch {
-	case l.Unknown != "":
-		return blkio.Backing{Reason: "the location of writable layers is unknown", Err: errors.New(l.Unknown)}
-	case l.Reason != "":
-		return blkio.Backing{Reason: l.Reason}
-	}
-	return s.Resolve(ctx, l.Dir)
 }

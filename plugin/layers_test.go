@@ -15,6 +15,7 @@ import (
 	"github.com/sirupsen/logrus/hooks/test"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -26,9 +27,9 @@ func (withTimeout) RequestTimeout() time.Duration { return 0 }
 func TestRootfsByHandler(t *testing.T) {
 	h, _ := tree(t, podCgroup)
 	p := newPlugin(t, h)
-	p.layers.current.Store(&placed{Layers: Layers{
-		Default: Layer{Dir: "/var/lib/containerd"},
-		Handlers: map[string]Layer{
+	p.layers.current.Store(&placed{Layers: inventory.Layers{
+		Default: inventory.Layer{Dir: "/var/lib/containerd"},
+		Handlers: map[string]inventory.Layer{
 			"":     {Dir: "/mnt/data/layers"},
 			"thin": {Reason: "it has a device of its own"},
 		},
@@ -61,15 +62,15 @@ func TestRootfsByHandler(t *testing.T) {
 // restarted for the sake of its configuration.
 func TestLayersAreReadAgain(t *testing.T) {
 	h, _ := tree(t, podCgroup)
-	data, failure := Layers{Default: Layer{Dir: "/mnt/data/layers"}}, errors.New("no answer")
+	data, failure := inventory.Layers{Default: inventory.Layer{Dir: "/mnt/data/layers"}}, errors.New("no answer")
 	var asked []string
 	fresh, err := data, error(nil)
-	p := newReader(t, h, func(_ context.Context, runtime, version string) (Layers, error) {
+	p := newReader(t, h, func(_ context.Context, runtime, version string) (inventory.Layers, error) {
 		asked = append(asked, runtime+" "+version)
 		return fresh, err
 	})
 	s := &session{p: p, log: p.log, link: link{stub: withTimeout{}}, deadline: time.Minute}
-	configure := func(want Layers) {
+	configure := func(want inventory.Layers) {
 		t.Helper()
 		if _, err := s.Configure(t.Context(), "", "containerd", "v2.1.0"); err != nil {
 			t.Fatal(err)
@@ -79,9 +80,9 @@ func TestLayersAreReadAgain(t *testing.T) {
 		}
 	}
 	configure(data)
-	fresh, err = Layers{}, failure
+	fresh, err = inventory.Layers{}, failure
 	configure(data) // what was known holds
-	fresh = Layers{Default: Layer{Dir: "/var/lib/other"}}
+	fresh = inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/other"}}
 	configure(fresh) // what is told beside an error holds as well
 	if len(asked) != 3 || asked[0] != "containerd v2.1.0" {
 		t.Errorf("asked with %q", asked)
@@ -92,12 +93,12 @@ func TestLayersAreReadAgain(t *testing.T) {
 }
 
 // newReader returns a plugin that finds by read where layers are.
-func newReader(t *testing.T, h *cgroupfs.Hierarchy, read func(context.Context, string, string) (Layers, error)) *Plugin {
+func newReader(t *testing.T, h *cgroupfs.Hierarchy, read func(context.Context, string, string) (inventory.Layers, error)) *Plugin {
 	t.Helper()
 	log, _ := test.NewNullLogger()
 	p, err := New(Config{
 		Log: log, Policy: policy.Default(), Storage: disks{twoDisks}, Cgroups: h,
-		Layers: Layers{Default: Layer{Dir: "/var/lib/containerd"}}, ReadLayers: read,
+		Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}, ReadLayers: read,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -111,13 +112,13 @@ func TestRuntimeThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, dir := tree(t, podCgroup, cgroupOf("layer"), cgroupOf("volume"))
 		var answers atomic.Bool
-		p := newReader(t, h, func(ctx context.Context, _, _ string) (Layers, error) {
+		p := newReader(t, h, func(ctx context.Context, _, _ string) (inventory.Layers, error) {
 			if answers.Load() {
-				return Layers{Default: Layer{Dir: "/mnt/data/layers"}}, nil
+				return inventory.Layers{Default: inventory.Layer{Dir: "/mnt/data/layers"}}, nil
 			}
 			<-ctx.Done()
 			err := ctx.Err()
-			return Layers{Default: Layer{Unknown: err.Error()}}, err
+			return inventory.Layers{Default: inventory.Layer{Unknown: err.Error()}}, err
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		go p.reconcile(ctx)
@@ -160,8 +161,8 @@ func TestRuntimeThatDoesNotAnswer(t *testing.T) {
 // container of an earlier registration stays where it is.
 func TestLateAnswerMovesLayers(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("old"), cgroupOf("new"))
-	told := Layers{Default: Layer{Dir: "/var/lib/containerd"}}
-	p := newReader(t, h, func(context.Context, string, string) (Layers, error) { return told, errors.New("by files") })
+	told := inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}
+	p := newReader(t, h, func(context.Context, string, string) (inventory.Layers, error) { return told, errors.New("by files") })
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
 	ioMax := func(name, want string) {
 		t.Helper()
@@ -180,7 +181,7 @@ func TestLateAnswerMovesLayers(t *testing.T) {
 	start("old")
 	p.rereadLayers(t.Context(), "containerd", "v2")
 	start("new")
-	told = Layers{Default: Layer{Dir: "/mnt/data/layers"}}
+	told = inventory.Layers{Default: inventory.Layer{Dir: "/mnt/data/layers"}}
 	_ = p.askLayers(t.Context(), <-p.layers.questions, time.Minute)
 	p.reconcileGroup(t.Context(), p.pods["sb1"].group)
 	ioMax("old", "254:0 wbps=1048576")

@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/sirupsen/logrus"
 
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -115,7 +116,7 @@ func (r *modelRuntime) restart() {
 	defer r.mu.Unlock()
 	p, err := New(Config{
 		Log: r.log, Policy: r.policy, Storage: modelStorage{disks{}, r.k}, Cgroups: r.k.tree,
-		Layers: Layers{Default: Layer{Dir: "/var/lib/containerd"}},
+		Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}},
 		Sync: func(_ context.Context, host string) error {
 			r.k.wait("sync " + host)
 			return nil

@@ -15,6 +15,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/kernel"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -58,11 +59,11 @@ type Config struct {
 	// limit that is large beside it bounds no dirty pages.
 	NodeMemory uint64
 	// Layers are where the containers' writable layers are stored.
-	Layers Layers
+	Layers inventory.Layers
 	// ReadLayers finds that out anew, for the runtime of this name and version, and
 	// returns when ctx ends at the latest; nil: they stay as they are. After an error
 	// it is called again; what it returns beside one holds until then.
-	ReadLayers func(ctx context.Context, runtime, version string) (Layers, error)
+	ReadLayers func(ctx context.Context, runtime, version string) (inventory.Layers, error)
 	// Distribute hands the policy that the runtime sends a pre-installed plugin to all
 	// parts of this process, this plugin among them; nil: to this plugin alone.
 	Distribute func(*policy.Policy)
@@ -108,7 +109,7 @@ type environment struct {
 	nodeMemory uint64 // 0 where it is unknown
 	distribute func(*policy.Policy)
 	// The others may be nil.
-	readLayers    func(ctx context.Context, runtime, version string) (Layers, error)
+	readLayers    func(ctx context.Context, runtime, version string) (inventory.Layers, error)
 	processMounts func(ctx context.Context, pid int, cgroup string) ([]storage.ProcessMount, error)
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -115,7 +116,7 @@ func newPlugin(t testing.TB, h *cgroupfs.Hierarchy) *Plugin {
 	t.Helper()
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	p, err := New(Config{Log: log, Policy: policy.Default(), Storage: disks{twoDisks}, Cgroups: h, Layers: Layers{Default: Layer{Dir: "/var/lib/containerd"}}})
+	p, err := New(Config{Log: log, Policy: policy.Default(), Storage: disks{twoDisks}, Cgroups: h, Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -54,7 +55,7 @@ func servePlugin(socket string) error {
 	defer h.Close()
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	p, err := New(Config{Log: log, Policy: policy.Default(), Storage: disks{twoDisks}, Cgroups: h, Layers: Layers{Default: Layer{Dir: "/layers"}}})
+	p, err := New(Config{Log: log, Policy: policy.Default(), Storage: disks{twoDisks}, Cgroups: h, Layers: inventory.Layers{Default: inventory.Layer{Dir: "/layers"}}})
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/plugin/health"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -266,9 +267,9 @@ func TestConfigureDoesNotWait(t *testing.T) {
 		p := newPlugin(t, h)
 		known := *p.layers.current.Load()
 		hang := make(chan struct{})
-		p.readLayers = func(context.Context, string, string) (Layers, error) {
+		p.readLayers = func(context.Context, string, string) (inventory.Layers, error) {
 			<-hang
-			return Layers{Default: Layer{Dir: "/late"}}, nil
+			return inventory.Layers{Default: inventory.Layer{Dir: "/late"}}, nil
 		}
 		s := &session{p: p, log: p.log, link: link{stub: withTimeout{}}, deadline: time.Second}
 		if _, err := s.Configure(t.Context(), "", "containerd", "v2"); err != nil {

@@ -13,15 +13,15 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
-	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 )
 
 // layers returns where the runtime keeps writable layers. Name and version are what
 // it says of itself; before it has, they are "". The layers hold beside an error, too,
 // as with runtimeconfig.Config.Layers.
-func (o *options) layers(ctx context.Context, name, version string) (plugin.Layers, error) {
+func (o *options) layers(ctx context.Context, name, version string) (inventory.Layers, error) {
 	if o.rootfs != "" {
-		return plugin.Layers{Default: plugin.Layer{Dir: o.rootfs}}, nil
+		return inventory.Layers{Default: inventory.Layer{Dir: o.rootfs}}, nil
 	}
 	return o.runtime.Layers(ctx, name, version)
 }
@@ -62,7 +62,7 @@ type layerWatch struct {
 
 	mu   sync.Mutex // guards what is below
 	told bool
-	last plugin.Layers
+	last inventory.Layers
 }
 
 // firstRead bounds the first question to the runtime. It may be the runtime that
@@ -73,14 +73,14 @@ const firstRead = 500 * time.Millisecond
 const findDisk = 500 * time.Millisecond
 
 // readFirst is read before the runtime has registered the plugin.
-func (w *layerWatch) readFirst(ctx context.Context) (plugin.Layers, error) {
+func (w *layerWatch) readFirst(ctx context.Context) (inventory.Layers, error) {
 	ctx, cancel := context.WithTimeout(ctx, firstRead)
 	defer cancel()
 	return w.read(ctx, "", "")
 }
 
 // read is plugin.Config.ReadLayers.
-func (w *layerWatch) read(ctx context.Context, name, version string) (plugin.Layers, error) {
+func (w *layerWatch) read(ctx context.Context, name, version string) (inventory.Layers, error) {
 	fresh, err := w.opts.layers(ctx, name, version)
 	if !w.isNews(fresh) {
 		return fresh, err
@@ -100,7 +100,7 @@ func (w *layerWatch) read(ctx context.Context, name, version string) (plugin.Lay
 	return fresh, err
 }
 
-func (w *layerWatch) isNews(fresh plugin.Layers) bool {
+func (w *layerWatch) isNews(fresh inventory.Layers) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	changed := !w.told || !w.last.Equal(fresh)
@@ -108,7 +108,7 @@ func (w *layerWatch) isNews(fresh plugin.Layers) bool {
 	return changed
 }
 
-func (w *layerWatch) tell(ctx context.Context, handler string, l plugin.Layer) {
+func (w *layerWatch) tell(ctx context.Context, handler string, l inventory.Layer) {
 	log := w.log
 	if handler != "" {
 		log = log.WithField("handler", handler)

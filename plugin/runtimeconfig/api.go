@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 )
 
 // answer is what containerd says of itself.
@@ -43,10 +43,10 @@ type criConfig struct {
 // askSocket asks containerd at a socket of the node. The socket's mode has to let
 // us write; that its filesystem is mounted read-only does not matter
 // (sb_permission in fs/namei.c).
-func askSocket(ctx context.Context, host hostFS, socket string, known containerdConfig) (plugin.Layers, error) {
+func askSocket(ctx context.Context, host hostFS, socket string, known containerdConfig) (inventory.Layers, error) {
 	file, err := host.resolve(socket)
 	if err != nil {
-		return plugin.Layers{}, err
+		return inventory.Layers{}, err
 	}
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
 		var d net.Dialer
@@ -55,12 +55,12 @@ func askSocket(ctx context.Context, host hostFS, socket string, known containerd
 	conn, err := grpc.NewClient("passthrough:///containerd",
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(dial))
 	if err != nil {
-		return plugin.Layers{}, err
+		return inventory.Layers{}, err
 	}
 	defer conn.Close()
 	a, err := askAll(ctx, conn)
 	if err != nil {
-		return plugin.Layers{}, err
+		return inventory.Layers{}, err
 	}
 	a.files = known
 	return a.layers()
@@ -105,12 +105,12 @@ func callError(call string, err error) error {
 	return fmt.Errorf("%s: %s: %s", call, s.Code(), s.Message())
 }
 
-func (a *answer) layers() (plugin.Layers, error) {
+func (a *answer) layers() (inventory.Layers, error) {
 	c := &a.config.Containerd
 	name := c.Snapshotter
 	if name == "" {
 		if name = a.snapshotterAt(a.defaults); name == "" {
-			return plugin.Layers{}, fmt.Errorf("containerd has no snapshotter with root %q", a.defaults)
+			return inventory.Layers{}, fmt.Errorf("containerd has no snapshotter with root %q", a.defaults)
 		}
 	}
 	handlers := map[string]string{}
@@ -137,13 +137,13 @@ func (a *answer) snapshotterAt(root string) string {
 	return ""
 }
 
-func (a *answer) layer(name string) plugin.Layer {
+func (a *answer) layer(name string) inventory.Layer {
 	own := section(a.files.plugins, snapshotters+"."+name)
 	root, loaded := a.roots[name]
 	if reason := cmp.Or(noDirectory(name, own), notThere(loaded), unexported(root)); reason != "" {
 		return because(name, reason)
 	}
-	return plugin.Layer{Dir: root}
+	return inventory.Layer{Dir: root}
 }
 
 func notThere(loaded bool) string {

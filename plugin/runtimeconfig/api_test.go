@@ -18,7 +18,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 )
 
 // runtime is a containerd that answers what it is told to.
@@ -120,7 +120,7 @@ const (
 )
 
 func TestAnswer(t *testing.T) {
-	dir := func(d string) plugin.Layer { return plugin.Layer{Dir: d} }
+	dir := func(d string) inventory.Layer { return inventory.Layer{Dir: d} }
 	loaded := []*introspection.Plugin{
 		snapshotter("overlayfs", "/o"), snapshotter("native", "/n"), snapshotter("devmapper", "/d"), snapshotter("proxied", ""),
 		{Type: snapshotters, ID: "btrfs", InitErr: &status.Status{Code: 9}},
@@ -130,22 +130,22 @@ func TestAnswer(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		runtime *runtime
-		want    plugin.Layers
+		want    inventory.Layers
 		err     string
 	}{
-		{name: "containerd 1 names the snapshotter", runtime: &runtime{config: status1}, want: plugin.Layers{Default: dir("/n"), Handlers: byHandler{}}},
-		{name: "containerd 2 names its root", runtime: &runtime{config: statusNone, images: "/o"}, want: plugin.Layers{Default: dir("/o"), Handlers: byHandler{}}},
+		{name: "containerd 1 names the snapshotter", runtime: &runtime{config: status1}, want: inventory.Layers{Default: dir("/n"), Handlers: byHandler{}}},
+		{name: "containerd 2 names its root", runtime: &runtime{config: statusNone, images: "/o"}, want: inventory.Layers{Default: dir("/o"), Handlers: byHandler{}}},
 		{
 			name: "each handler its own", runtime: &runtime{config: status2, images: "/o"},
-			want: plugin.Layers{Default: dir("/o"), Handlers: byHandler{"kata": thin, "": thin, "crun": dir("/n")}},
+			want: inventory.Layers{Default: dir("/o"), Handlers: byHandler{"kata": thin, "": thin, "crun": dir("/n")}},
 		},
 		{
 			name: "a root that containerd made up", runtime: &runtime{config: statusNone, images: "/x/io.containerd.snapshotter.v1.proxied"},
-			want: plugin.Layers{Default: because("proxied", proxySilent), Handlers: byHandler{}},
+			want: inventory.Layers{Default: because("proxied", proxySilent), Handlers: byHandler{}},
 		},
 		{
 			name: "not loaded", runtime: &runtime{config: `{"containerd":{"snapshotter":"btrfs"}}`},
-			want: plugin.Layers{Default: because("btrfs", "is not loaded"), Handlers: byHandler{}},
+			want: inventory.Layers{Default: because("btrfs", "is not loaded"), Handlers: byHandler{}},
 		},
 		{name: "a root of none", runtime: &runtime{config: statusNone, images: "/c"}, err: `containerd has no snapshotter with root "/c"`},
 		{name: "no filesystem", runtime: &runtime{config: statusNone, noImages: true}, err: "CRI ImageFsInfo: no filesystem"},
@@ -238,8 +238,8 @@ func TestDistributions(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := tt.root + "/io.containerd.snapshotter.v1.overlayfs"
-			want := plugin.Layer{Dir: dir}
-			get := func(node, containerd string) (plugin.Layer, error) {
+			want := inventory.Layer{Dir: dir}
+			get := func(node, containerd string) (inventory.Layer, error) {
 				c := Config{HostRoot: node, Containerd: containerd}
 				l, err := c.Layers(t.Context(), "containerd", "v2.0.5-k3s1")
 				return l.Default, err
@@ -278,7 +278,7 @@ func TestNoDirectory(t *testing.T) {
 	const dir = "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs"
 	for name, dir := range map[string]string{"containerd": dir, "": dir, "cri-o": "/var/lib/containers/storage/overlay"} {
 		got, err := c.Layers(t.Context(), name, "")
-		want := plugin.Layer{Reason: "the runtime stores them in " + dir + ", which is not a directory on this node"}
+		want := inventory.Layer{Reason: "the runtime stores them in " + dir + ", which is not a directory on this node"}
 		if err == nil || got.Default != want {
 			t.Errorf("%q: %+v, %v, want %+v", name, got.Default, err, want)
 		}

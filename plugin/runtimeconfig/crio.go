@@ -10,7 +10,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
-	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 )
 
 const (
@@ -127,7 +127,7 @@ func readTOML(host hostFS, file string, to any) (bool, error) {
 
 // layers is one place: CRI-O stores those of all handlers alike. A directory that
 // is not there yet is on the disk of the one above it.
-func (g *graph) layers() plugin.Layers {
+func (g *graph) layers() inventory.Layers {
 	reason := ""
 	switch {
 	case g.driver == "devicemapper":
@@ -138,7 +138,7 @@ func (g *graph) layers() plugin.Layers {
 		reason = "has a process write them (mount_program), and its I/O counts as that process's"
 	}
 	if reason != "" {
-		return plugin.Layers{Default: plugin.Layer{Reason: fmt.Sprintf("CRI-O's storage driver %q %s", g.driver, reason)}}
+		return inventory.Layers{Default: inventory.Layer{Reason: fmt.Sprintf("CRI-O's storage driver %q %s", g.driver, reason)}}
 	}
-	return plugin.Layers{Default: plugin.Layer{Dir: path.Join(g.root, g.driver)}}
+	return inventory.Layers{Default: inventory.Layer{Dir: path.Join(g.root, g.driver)}}
 }

@@ -4,17 +4,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 )
 
 func TestCRIOLayers(t *testing.T) {
 	const storage, vendor = "etc/containers/storage.conf", "usr/share/containers/storage.conf"
-	dir := func(d string) plugin.Layer { return plugin.Layer{Dir: d} }
+	dir := func(d string) inventory.Layer { return inventory.Layer{Dir: d} }
 	const byProcess = `CRI-O's storage driver "overlay" has a process write them (mount_program), and its I/O counts as that process's`
 	tests := []struct {
 		name  string
 		files map[string]string
-		want  plugin.Layer
+		want  inventory.Layer
 		err   string
 	}{
 		{name: "nothing said", want: dir("/var/lib/containers/storage/overlay")},
@@ -62,7 +62,7 @@ func TestCRIOLayers(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || !got.Equal(plugin.Layers{Default: tt.want}) {
+			if err != nil || !got.Equal(inventory.Layers{Default: tt.want}) {
 				t.Fatalf("got %+v, %v, want %+v", got, err, tt.want)
 			}
 		})

@@ -1,13 +1,13 @@
 package runtimeconfig
 
-import "github.com/nri-blkio/nri-blkio/plugin"
+import "github.com/nri-blkio/nri-blkio/plugin/inventory"
 
 // runtimeLayers is what the files of a node tell.
-func runtimeLayers(host hostFS, config, name, version string) (plugin.Layers, error) {
+func runtimeLayers(host hostFS, config, name, version string) (inventory.Layers, error) {
 	c := Config{HostRoot: string(host), Containerd: config}
 	files, err := c.readFiles(host, name, version)
 	if err != nil {
-		return plugin.Layers{}, err
+		return inventory.Layers{}, err
 	}
 	return files.layers(), nil
 }

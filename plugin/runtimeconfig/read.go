@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 )
 
 // NoEndpoint disables requests to the runtime.
@@ -62,7 +62,7 @@ func (c *Config) endpoint() string { return strings.TrimPrefix(c.Endpoint, "unix
 // The name is "" before the runtime has registered the plugin. The layers hold
 // beside an error, too: they are what files tell, and the runtime, which knows
 // better, did not answer; or no such directory is there. Both may pass.
-func (c *Config) Layers(ctx context.Context, name, version string) (plugin.Layers, error) {
+func (c *Config) Layers(ctx context.Context, name, version string) (inventory.Layers, error) {
 	host := c.host()
 	files, fileErr := c.readFiles(host, name, version)
 	if name == "cri-o" || c.Endpoint == NoEndpoint || files.crio != nil && c.Endpoint == "" {
@@ -84,7 +84,7 @@ type files struct {
 	containerd containerdConfig // as far as it could be read
 }
 
-func (f *files) layers() plugin.Layers {
+func (f *files) layers() inventory.Layers {
 	if f.crio != nil {
 		return f.crio.layers()
 	}
@@ -126,7 +126,7 @@ func readCRIOFiles(host hostFS) (files, error) {
 
 // ask asks containerd at the first socket that a CRI answers at: Docker's
 // containerd has none.
-func (c *Config) ask(ctx context.Context, host hostFS, known containerdConfig) (plugin.Layers, error) {
+func (c *Config) ask(ctx context.Context, host hostFS, known containerdConfig) (inventory.Layers, error) {
 	ctx, cancel := context.WithTimeout(ctx, askDeadline)
 	defer cancel()
 	sockets := []string{c.endpoint()}
@@ -143,32 +143,32 @@ func (c *Config) ask(ctx context.Context, host hostFS, known containerdConfig) (
 		if c.Endpoint == "" && !host.exists(socket) {
 			continue
 		}
-		var out plugin.Layers
+		var out inventory.Layers
 		if out, err = askSocket(ctx, host, socket, known); err == nil {
 			return out, nil
 		}
 		err = fmt.Errorf("ask containerd at %s: %w", socket, err)
 	}
-	return plugin.Layers{}, err
+	return inventory.Layers{}, err
 }
 
 // unknown is the answer where neither the runtime nor files tell it.
-func unknown(err error) (plugin.Layers, error) {
-	return plugin.Layers{Default: plugin.Layer{Unknown: err.Error()}}, err
+func unknown(err error) (inventory.Layers, error) {
+	return inventory.Layers{Default: inventory.Layer{Unknown: err.Error()}}, err
 }
 
 // verify replaces layers whose directory is not there, and adds that to the error.
-func (h hostFS) verify(l plugin.Layers, err error) (plugin.Layers, error) {
-	if err != nil && l.Equal(plugin.Layers{}) {
+func (h hostFS) verify(l inventory.Layers, err error) (inventory.Layers, error) {
+	if err != nil && l.Equal(inventory.Layers{}) {
 		return unknown(err)
 	}
 	missing := map[string]bool{}
-	check := func(l plugin.Layer) plugin.Layer {
+	check := func(l inventory.Layer) inventory.Layer {
 		if l.Dir == "" || h.isDir(l.Dir) {
 			return l
 		}
 		missing[l.Dir] = true
-		return plugin.Layer{Reason: "the runtime stores them in " + l.Dir + ", which is not a directory on this node"}
+		return inventory.Layer{Reason: "the runtime stores them in " + l.Dir + ", which is not a directory on this node"}
 	}
 	l.Default = check(l.Default)
 	l.Handlers = maps.Clone(l.Handlers)

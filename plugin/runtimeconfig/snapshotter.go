@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 )
 
 // What containerd's configuration calls its plugins.
@@ -121,7 +121,7 @@ func text(t map[string]any, key string) string {
 // Source: runtimeSnapshotter in containerd's pkg/cri/server (1.7),
 // RuntimeSnapshotter in internal/cri/server/images (2); GetSandboxRuntime for
 // pods without a handler.
-func (c *containerdConfig) layers() plugin.Layers {
+func (c *containerdConfig) layers() inventory.Layers {
 	name := cmp.Or(text(section(c.plugins, criImages), "snapshotter"), defaultSnapshotter)
 	cri := section(c.plugins, criRuntime, "containerd")
 	handlers := map[string]string{}
@@ -133,8 +133,8 @@ func (c *containerdConfig) layers() plugin.Layers {
 
 // layersOf puts together the layers of the default snapshotter and of the handlers
 // that have another one.
-func layersOf(name, defaultName string, handlers map[string]string, layer func(string) plugin.Layer) plugin.Layers {
-	out := plugin.Layers{Default: layer(name), Handlers: map[string]plugin.Layer{}}
+func layersOf(name, defaultName string, handlers map[string]string, layer func(string) inventory.Layer) inventory.Layers {
+	out := inventory.Layers{Default: layer(name), Handlers: map[string]inventory.Layer{}}
 	for handler, snapshotter := range handlers {
 		if snapshotter != "" {
 			out.Handlers[handler] = layer(snapshotter)
@@ -150,7 +150,7 @@ func layersOf(name, defaultName string, handlers map[string]string, layer func(s
 //
 // Source: containerd's plugins/snapshots/*/plugin (snapshots/*/plugin in 1.7);
 // LoadPlugins in cmd/containerd/server for proxies.
-func (c *containerdConfig) layer(name string) plugin.Layer {
+func (c *containerdConfig) layer(name string) inventory.Layer {
 	own := section(c.plugins, snapshotters+"."+name)
 	if reason := noDirectory(name, own); reason != "" {
 		return because(name, reason)
@@ -158,18 +158,18 @@ func (c *containerdConfig) layer(name string) plugin.Layer {
 	proxy, proxied := c.proxies[name]
 	switch {
 	case !proxied || proxy.Type != "snapshot" && proxy.Type != snapshotters:
-		return plugin.Layer{Dir: cmp.Or(text(own, "root_path"), path.Join(c.root, snapshotters+"."+name))}
+		return inventory.Layer{Dir: cmp.Or(text(own, "root_path"), path.Join(c.root, snapshotters+"."+name))}
 	case proxy.Exports["root"] == "":
 		return because(name, proxySilent)
 	}
-	return plugin.Layer{Dir: proxy.Exports["root"]}
+	return inventory.Layer{Dir: proxy.Exports["root"]}
 }
 
 // proxySilent is why it is not known where a proxied snapshotter stores layers.
 const proxySilent = "is a process of its own, and containerd's configuration does not say where it keeps them (exports.root)"
 
-func because(name, reason string) plugin.Layer {
-	return plugin.Layer{Reason: fmt.Sprintf("containerd's snapshotter %q %s", name, reason)}
+func because(name, reason string) inventory.Layer {
+	return inventory.Layer{Reason: fmt.Sprintf("containerd's snapshotter %q %s", name, reason)}
 }
 
 // noDirectory returns why a snapshotter's writable layers are in no directory, ""

@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 )
 
 // The sections of containerd's configuration, to be put before a key.
@@ -20,13 +20,13 @@ const (
 )
 
 // under is a snapshotter's directory below containerd's default root.
-func under(name string) plugin.Layer {
-	return plugin.Layer{Dir: "/var/lib/containerd/io.containerd.snapshotter.v1." + name}
+func under(name string) inventory.Layer {
+	return inventory.Layer{Dir: "/var/lib/containerd/io.containerd.snapshotter.v1." + name}
 }
 
-func refused(reason string) plugin.Layer { return plugin.Layer{Reason: reason} }
+func refused(reason string) inventory.Layer { return inventory.Layer{Reason: reason} }
 
-type byHandler = map[string]plugin.Layer
+type byHandler = map[string]inventory.Layer
 
 func TestContainerdLayers(t *testing.T) {
 	thin := refused(`containerd's snapshotter "devmapper" gives each container a thin device of its own`)
@@ -38,7 +38,7 @@ func TestContainerdLayers(t *testing.T) {
 	tests := []struct {
 		name     string
 		config   string
-		want     plugin.Layer
+		want     inventory.Layer
 		handlers byHandler
 	}{
 		{name: "nothing said", config: "version = 3\n", want: under("overlayfs")},
@@ -47,9 +47,9 @@ func TestContainerdLayers(t *testing.T) {
 		{name: "no version, as in an import", config: v2[len("version = 2\n"):] + "snapshotter = 'native'\n", want: under("native")},
 		{name: "the section of version 2 in version 3", config: "version = 3\n" + v2[len("version = 2\n"):] + "snapshotter = 'native'\n", want: under("overlayfs")},
 		{name: "version 4", config: "version = 4\n" + v3[len("version = 3\n"):] + "snapshotter = 'btrfs'\n", want: under("btrfs")},
-		{name: "another root", config: "root = '/data'\n" + v3 + "snapshotter = 'stargz'\n", want: plugin.Layer{Dir: "/data/io.containerd.snapshotter.v1.stargz"}},
+		{name: "another root", config: "root = '/data'\n" + v3 + "snapshotter = 'stargz'\n", want: inventory.Layer{Dir: "/data/io.containerd.snapshotter.v1.stargz"}},
 		{
-			name: "root_path is the one of the snapshotter that is used", want: plugin.Layer{Dir: "/fast/native"},
+			name: "root_path is the one of the snapshotter that is used", want: inventory.Layer{Dir: "/fast/native"},
 			config: v3 + "snapshotter = 'native'\n" + v3Plugin + "native']\nroot_path = '/fast/native'\n" + v3Plugin + "overlayfs']\nroot_path = '/no'\n",
 		},
 		{
@@ -80,7 +80,7 @@ func TestContainerdLayers(t *testing.T) {
 		{name: "fuse-overlayfs, built in or not", config: v3 + "snapshotter = 'fuse-overlayfs'\n", want: fuse},
 		{name: "a proxy", config: v3 + "snapshotter = 'nydus'\n[proxy_plugins.nydus]\ntype = 'snapshot'\naddress = '/run/n.sock'\n", want: proxy},
 		{
-			name: "a proxy that tells", want: plugin.Layer{Dir: "/var/lib/nydus"},
+			name: "a proxy that tells", want: inventory.Layer{Dir: "/var/lib/nydus"},
 			config: v3 + "snapshotter = 'nydus'\n[proxy_plugins.nydus]\ntype = 'io.containerd.snapshotter.v1'\n[proxy_plugins.nydus.exports]\nroot = '/var/lib/nydus'\n",
 		},
 		{name: "a proxy of another kind", config: v3 + "snapshotter = 'native'\n[proxy_plugins.native]\ntype = 'content'\n", want: under("native")},
@@ -93,7 +93,7 @@ func TestContainerdLayers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := plugin.Layers{Default: tt.want, Handlers: tt.handlers}
+			want := inventory.Layers{Default: tt.want, Handlers: tt.handlers}
 			if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
 				t.Errorf("-want +got:\n%s", d)
 			}
@@ -108,7 +108,7 @@ func TestContainerdMerges(t *testing.T) {
 	tests := []struct {
 		name         string
 		first, later string
-		one, two     plugin.Layer
+		one, two     inventory.Layer
 	}{
 		{
 			name:  "a later file has another snapshotter",
@@ -129,7 +129,7 @@ func TestContainerdMerges(t *testing.T) {
 			name:  "the section of the snapshotter",
 			first: "version = 2\n" + v3Plugin + "overlayfs']\nroot_path = '/fast'\n",
 			later: "version = 2\n" + v3Plugin + "overlayfs']\nupperdir_label = true\n",
-			one:   under("overlayfs"), two: plugin.Layer{Dir: "/fast"},
+			one:   under("overlayfs"), two: inventory.Layer{Dir: "/fast"},
 		},
 		{
 			name:  "version 3 is containerd 2's, whatever it says of itself",
@@ -145,7 +145,7 @@ func TestContainerdMerges(t *testing.T) {
 			name:  "a proxy is replaced as a whole",
 			first: v3 + "snapshotter = 'p'\n[proxy_plugins.p]\ntype = 'snapshot'\nexports = {root = '/a', x = 'y'}\n",
 			later: "[proxy_plugins.p]\ntype = 'snapshot'\nexports = {root = '/b'}\n",
-			one:   plugin.Layer{Dir: "/b"}, two: plugin.Layer{Dir: "/b"},
+			one:   inventory.Layer{Dir: "/b"}, two: inventory.Layer{Dir: "/b"},
 		},
 	}
 	for _, tt := range tests {
@@ -154,7 +154,7 @@ func TestContainerdMerges(t *testing.T) {
 				"etc/containerd/config.toml": "imports = ['later.toml']\n" + tt.first,
 				"etc/containerd/later.toml":  tt.later,
 			}, nil))
-			for version, want := range map[string]plugin.Layer{
+			for version, want := range map[string]inventory.Layer{
 				"": tt.one, "1.7.24~ds1": tt.one, "v1.7.27": tt.one, "v2.0.5": tt.two, "2.4.2+unknown": tt.two, "v10.1.0": tt.two,
 			} {
 				got, err := runtimeLayers(host, "", "containerd", version)
