@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/containerd/nri/pkg/api"
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -36,8 +35,9 @@ func (p *Plugin) isRedirectable(c *container) bool {
 	if p.processMounts == nil {
 		return false
 	}
-	for i, m := range c.disks.source.GetMounts() {
-		if isAsked(m, &c.disks.facts.Mounts[i]) && !p.isKubelets(c.pod.uid, m.GetSource()) {
+	for i := range c.disks.source.Mounts {
+		m := &c.disks.source.Mounts[i]
+		if isAsked(m, &c.disks.facts.Mounts[i]) && !p.isKubelets(c.pod.uid, m.Source) {
 			return true
 		}
 	}
@@ -45,8 +45,8 @@ func (p *Plugin) isRedirectable(c *container) bool {
 }
 
 // isAsked reports whether a target of the request means a mount of the host.
-func isAsked(m *api.Mount, found *policy.Mount) bool {
-	return isBind(m) && !found.NotAsked
+func isAsked(m *specMount, found *policy.Mount) bool {
+	return m.IsBind() && !found.NotAsked
 }
 
 // isKubelets reports whether a path is one that the kubelet has made for a pod: nothing
@@ -157,9 +157,10 @@ func (d *declared) addFacts(facts *policy.Container, n int, readOnlyRoot bool) {
 // means, and those mounted below a volume that a path alone means.
 func (d *declared) addUnasked(ctx context.Context, storage Storage, c *container) error {
 	through := map[string]bool{}
-	for i, m := range c.disks.uncompared {
-		source := path.Clean(m.GetSource())
-		if !isBind(m) || through[source] {
+	for i := range c.disks.uncompared {
+		m := &c.disks.uncompared[i]
+		source := path.Clean(m.Source)
+		if !m.IsBind() || through[source] {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
@@ -169,7 +170,7 @@ func (d *declared) addUnasked(ctx context.Context, storage Storage, c *container
 			b := storage.Resolve(context.WithoutCancel(ctx), source)
 			d.add(&b, c.disks.facts.Mounts[i].ReadOnly)
 		}
-		if through[source] = slices.Contains(m.GetOptions(), "rbind"); through[source] {
+		if through[source] = m.IsRecursive(); through[source] {
 			for _, b := range storage.Submounts(ctx, source) {
 				d.add(&b, false)
 			}
@@ -230,7 +231,7 @@ func (p *Plugin) addStrays(c *container, found []storage.ProcessMount) error {
 // be the one, or to all that can be. What the spec mounts read-only is never writable.
 func (p *Plugin) addStray(c *container, m *storage.ProcessMount, around int) {
 	canBe := func(i int) bool {
-		return i >= 0 && i < len(c.disks.uncompared) && isAsked(c.disks.uncompared[i], &c.disks.facts.Mounts[i]) &&
+		return i >= 0 && i < len(c.disks.uncompared) && isAsked(&c.disks.uncompared[i], &c.disks.facts.Mounts[i]) &&
 			(m.ReadOnly || !c.disks.facts.Mounts[i].ReadOnly)
 	}
 	past := p.past(c.pod)

@@ -3,8 +3,6 @@ package plugin
 import (
 	"time"
 
-	"github.com/containerd/nri/pkg/api"
-
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
@@ -49,11 +47,11 @@ type look struct {
 // containerDisks are the disks that a container was found to have.
 type containerDisks struct {
 	// source is the runtime's description, until all of it is resolved.
-	source *api.Container
+	source *containerSpec
 	// follows is the part of it that another look needs, for a container whose disks may
 	// become others while it runs, otherwise nil. propagates is true if that happens as the
 	// host mounts something.
-	follows    *api.Container
+	follows    *containerSpec
 	propagates bool
 	// layer is where its writable layer is, which a restarted runtime does not move. It is
 	// nil before the first look, which was during this registration with the runtime.
@@ -63,7 +61,7 @@ type containerDisks struct {
 	beyond       []beyond
 	// uncompared are its mounts in the OCI spec, until those that its first process has
 	// were compared with them; nil if no path on the host can have been led elsewhere.
-	uncompared []*api.Mount
+	uncompared []specMount
 }
 
 // diskUse is the I/O of a container on disks that no mount and no device of it declares.

@@ -222,7 +222,7 @@ func TestBeyondTargets(t *testing.T) {
 		facts.Mounts[i].ReadOnly = i == 1 || i == 2
 	}
 	want := []beyond{{"/a", true, true}, {"/b", false, true}, {"/d", true, false}, {"/e", false, true}}
-	if got := beyondTargets(c, &facts); !slices.Equal(got, want) {
+	if got := beyondTargets(specOf(c), &facts); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

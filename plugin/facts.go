@@ -5,10 +5,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
-
-	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
@@ -20,19 +17,19 @@ import (
 // mounts and the disks below them. The caller is bounded as a whole, so that Resolve
 // need not spend a goroutine on each path to be able to give up. The error is the end
 // of ctx, before all was looked up.
-func (p *Plugin) facts(ctx context.Context, pod *pod, ctr *api.Container, layer *inventory.Layer) (policy.Container, error) {
+func (p *Plugin) facts(ctx context.Context, pod *pod, spec *containerSpec, layer *inventory.Layer) (policy.Container, error) {
 	unhurried := context.WithoutCancel(ctx)
 	rootfs := layer.Backing(unhurried, p.storage)
 	if !pod.request().Rootfs() {
 		rootfs.Err = nil // no target means it
 	}
 	out := policy.Container{
-		Name:   ctr.GetName(),
+		Name:   spec.Name,
 		Rootfs: rootfs,
 		// A later resize does not count; the warning is about what was asked for.
-		MemoryLimited: policy.MemoryBoundsDirty(memoryLimit(ctr.GetLinux().GetResources()), p.nodeMemory) ||
+		MemoryLimited: policy.MemoryBoundsDirty(spec.MemoryLimit, p.nodeMemory) ||
 			policy.MemoryBoundsDirty(p.cgroups.Cgroup(pod.group.cgroup).MemoryMax(), p.nodeMemory),
-		Mounts: p.declaredMounts(pod, ctr),
+		Mounts: p.declaredMounts(pod, spec),
 	}
 	named := make([][]string, len(out.Mounts)) // the paths that each mount is asked for
 	if paths := pod.request().Paths(); len(paths) > 0 {
@@ -44,47 +41,34 @@ func (p *Plugin) facts(ctx context.Context, pod *pod, ctr *api.Container, layer 
 		}
 	}
 	s := search{p: p, star: pod.request().Star(), volumes: pod.request().Volumes()}
-	for i, m := range ctr.GetMounts() {
+	for i := range spec.Mounts {
 		// Not after the last one: a disk that answers late has answered.
 		if err := ctx.Err(); err != nil {
 			return out, fmt.Errorf("look up the disks of %d mounts: %w", len(out.Mounts)-i, err)
 		}
-		s.find(unhurried, m, &out.Mounts[i], named[i])
+		s.find(unhurried, &spec.Mounts[i], &out.Mounts[i], named[i])
 	}
 	return out, nil
 }
 
 // declaredMounts are the mounts and the raw block volumes of a container, in the
 // order of the runtime. The disks of the mounts are not looked up yet.
-func (p *Plugin) declaredMounts(pod *pod, ctr *api.Container) []policy.Mount {
+func (p *Plugin) declaredMounts(pod *pod, spec *containerSpec) []policy.Mount {
 	own := injectedInto(pod)
-	out := make([]policy.Mount, 0, len(ctr.GetMounts()))
-	for _, m := range ctr.GetMounts() {
+	out := make([]policy.Mount, 0, len(spec.Mounts)+len(spec.Devices))
+	for i := range spec.Mounts {
+		m := &spec.Mounts[i]
 		mount := policy.Mount{
-			Destination: path.Clean(m.GetDestination()),
-			ReadOnly:    slices.Contains(m.GetOptions(), "ro"),
+			Destination: path.Clean(m.Destination),
+			ReadOnly:    m.IsReadOnly(),
 			Injected:    own.has(m),
 		}
 		if len(pod.request().Volumes()) > 0 { // otherwise the name is not needed
-			mount.Volume, mount.VolumePlugin = volumepath.NameOf(p.kubelet, pod.uid, m.GetSource())
+			mount.Volume, mount.VolumePlugin = volumepath.NameOf(p.kubelet, pod.uid, m.Source)
 		}
 		out = append(out, mount)
 	}
-	return append(out, p.devices(ctr)...)
-}
-
-// memoryLimit returns a container's memory limit in bytes. memory.high is what the
-// kubelet's MemoryQoS sets ("max" where it is off), or another plugin, or our own
-// dirtyGuard. Two plugins that set it fail the create.
-func memoryLimit(r *api.LinuxResources) uint64 {
-	limit := policy.NoMemory
-	if v := r.GetMemory().GetLimit().GetValue(); v > 0 {
-		limit = uint64(v)
-	}
-	if high, err := strconv.ParseUint(r.GetUnified()["memory.high"], 10, 64); err == nil {
-		limit = min(limit, high)
-	}
-	return limit
+	return append(out, p.devices(spec)...)
 }
 
 // search looks up the disks of a container's mounts, each set of disks and each
@@ -102,25 +86,25 @@ type search struct {
 
 // find looks up what a mount is stored on, if a target of the request may mean it:
 // each look at a path takes longer than all the rest of a decision.
-func (s *search) find(ctx context.Context, m *api.Mount, out *policy.Mount, named []string) {
+func (s *search) find(ctx context.Context, m *specMount, out *policy.Mount, named []string) {
 	star := s.star && !out.Injected
 	_, volume := slices.BinarySearch(s.volumes, out.Volume)
 	switch {
-	case !isBind(m):
-		out.Backing = blkio.Backing{FSType: m.GetType(), Reason: m.GetType() + " is not stored on a disk"}
+	case !m.IsBind():
+		out.Backing = blkio.Backing{FSType: m.Type, Reason: m.Type + " is not stored on a disk"}
 		return
 	case !star && !volume && len(named) == 0:
 		out.Backing, out.NotAsked = blkio.Backing{Reason: "not resolved: no annotation names it"}, true
 		return
 	}
-	s.resolve(ctx, m.GetSource(), &out.Backing)
+	s.resolve(ctx, m.Source, &out.Backing)
 	if star && !out.ReadOnly { // The mounts below it are not read-only.
 		s.isNew(out.Backing.Disks)
 	}
-	if slices.Contains(m.GetOptions(), "rbind") {
-		s.named(ctx, m.GetSource(), out, named)
+	if m.IsRecursive() {
+		s.named(ctx, m.Source, out, named)
 		if star {
-			s.submounts(ctx, m.GetSource(), out)
+			s.submounts(ctx, m.Source, out)
 		}
 	}
 }
@@ -195,33 +179,15 @@ func hasPathIn(paths []string, dir string) bool {
 // devices are the raw block volumes of a container: no mount, a node in /dev.
 // A privileged container has all of the host's devices instead: there a path may
 // name one, and "*" does not mean each disk of the host, but those that it uses: see reach.
-func (p *Plugin) devices(ctr *api.Container) []policy.Mount {
-	devices := ctr.GetLinux().GetDevices()
-	privileged := slices.ContainsFunc(devices, isHostOnly)
+func (p *Plugin) devices(spec *containerSpec) []policy.Mount {
+	privileged := slices.ContainsFunc(spec.Devices, func(d specDevice) bool { return d.IsHostOnly() })
 	var out []policy.Mount
-	for _, d := range devices {
-		if d.GetType() != "b" || d.GetMajor() < 0 || d.GetMinor() < 0 {
-			continue
+	for _, d := range spec.Devices {
+		if d.Type == "b" {
+			out = append(out, policy.Mount{Destination: path.Clean(d.Path), Injected: privileged, Backing: p.storage.Device(d.Dev)})
 		}
-		out = append(out, policy.Mount{
-			Destination: path.Clean(d.GetPath()),
-			Injected:    privileged,
-			Backing:     p.storage.Device(blkio.Dev{Major: uint32(d.GetMajor()), Minor: uint32(d.GetMinor())}),
-		})
 	}
 	return out
-}
-
-// isHostOnly is of /dev/mem and /dev/kmsg, which only the host and privileged
-// containers have.
-func isHostOnly(d *api.LinuxDevice) bool {
-	return d.GetType() == "c" && d.GetMajor() == 1 && (d.GetMinor() == 1 || d.GetMinor() == 11)
-}
-
-// isBind tells a mount of a host directory from a new filesystem (proc,
-// sysfs, tmpfs). The OCI spec allows either the type or an option to say so.
-func isBind(m *api.Mount) bool {
-	return m.GetType() == "bind" || slices.ContainsFunc(m.GetOptions(), func(o string) bool { return o == "bind" || o == "rbind" })
 }
 
 // tokenVolume begins the name of the projected volume that the ServiceAccount
@@ -247,11 +213,11 @@ func injectedInto(pod *pod) injected {
 	}
 }
 
-func (in *injected) has(m *api.Mount) bool {
-	if !isBind(m) {
+func (in *injected) has(m *specMount) bool {
+	if !m.IsBind() {
 		return true
 	}
-	src := path.Clean(m.GetSource())
+	src := path.Clean(m.Source)
 	_, token, _ := strings.Cut(src, in.token)
 	return token != "" && !strings.Contains(token, "/") || strings.Contains(src, in.sandbox) || strings.Contains(src, in.overlay) ||
 		strings.HasSuffix(src, in.hosts) || strings.Contains(src, in.termination)

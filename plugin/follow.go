@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/containerd/nri/pkg/api"
-
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -18,43 +16,16 @@ import (
 func (c *container) mayChange() {
 	c.disks.propagates = propagates(c.pod.request(), c.disks.source)
 	if c.disks.follows = nil; c.disks.propagates || grows(&c.disks.facts) {
-		c.disks.follows = trimmed(c.disks.source)
+		c.disks.follows = c.disks.source
 	}
-}
-
-// trimmed is what facts are found by. The rest is a tenant's text, and may be long.
-func trimmed(ctr *api.Container) *api.Container {
-	resources := ctr.GetLinux().GetResources()
-	out := &api.Container{
-		Name: ctr.GetName(), Mounts: ctr.GetMounts(),
-		Linux: &api.LinuxContainer{
-			Devices:   ctr.GetLinux().GetDevices(),
-			Resources: &api.LinuxResources{Memory: resources.GetMemory()},
-		},
-	}
-	if high := resources.GetUnified()["memory.high"]; high != "" {
-		out.Linux.Resources.Unified = map[string]string{"memory.high": high}
-	}
-	return out
 }
 
 // propagates reports whether a target can mean what the host mounts on a volume, or below
-// it, later (its mountPropagation: HostToContainer is rslave, Bidirectional rshared).
-func propagates(req *policy.Request, ctr *api.Container) bool {
-	return slices.ContainsFunc(ctr.GetMounts(), func(m *api.Mount) bool {
-		if !slices.ContainsFunc(m.GetOptions(), isPropagated) {
-			return false
-		}
-		return req.Star() || len(req.Volumes()) > 0 || hasPathIn(req.Paths(), path.Clean(m.GetDestination()))
+// it, later.
+func propagates(req *policy.Request, spec *containerSpec) bool {
+	return slices.ContainsFunc(spec.Mounts, func(m specMount) bool {
+		return m.IsPropagated() && (req.Star() || len(req.Volumes()) > 0 || hasPathIn(req.Paths(), path.Clean(m.Destination)))
 	})
-}
-
-func isPropagated(option string) bool {
-	switch option {
-	case "slave", "rslave", "shared", "rshared":
-		return true
-	}
-	return false
 }
 
 // grows reports whether something is on a filesystem that can be given more disks, or on

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/containerd/nri/pkg/api"
-
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -240,7 +238,7 @@ func TestPropagates(t *testing.T) {
 		{"rootfs wbps=1Mi", []string{"rbind", "rslave"}, false},
 	} {
 		req := policy.ParseRequest(map[string]string{limitsKey + "containers": tt.value})
-		c := &api.Container{Mounts: []*api.Mount{bind("/mnt/data", "/data", tt.options...)}}
+		c := specOf(ctr("a", bind("/mnt/data", "/data", tt.options...)))
 		if got := propagates(req, c); got != tt.want {
 			t.Errorf("%q with %q: %t", tt.value, tt.options, got)
 		}

@@ -202,7 +202,7 @@ func newContainer(pod *pod, ctr *api.Container) *container {
 		identity: identity{id: ctr.GetId(), name: ctr.GetName(), pod: pod},
 		pid:      pidUntold,
 		look:     look{token: make(chan struct{}, 1)},
-		disks:    containerDisks{source: ctr},
+		disks:    containerDisks{source: specOf(ctr)},
 	}
 	c.cgroup, c.decision.err = cgroupfs.ContainerCgroup(ctr.GetLinux().GetCgroupsPath(), pod.group.cgroup)
 	c.spec.Values = specValues(ctr)

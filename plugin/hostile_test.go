@@ -126,7 +126,7 @@ func TestManyPathsAndMounts(t *testing.T) {
 		p.storage = s
 		pod := newPod(sandbox(manyPaths(star)))
 		pod.group = &group{}
-		c := ctr("db", sameMounts(mounts, "rslave")...)
+		c := specOf(ctr("db", sameMounts(mounts, "rslave")...))
 		facts, err := p.facts(t.Context(), pod, c, &inventory.Layer{Dir: "/"})
 		if err != nil {
 			t.Fatal(err)

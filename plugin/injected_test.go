@@ -3,8 +3,6 @@ package plugin
 import (
 	"strings"
 	"testing"
-
-	"github.com/containerd/nri/pkg/api"
 )
 
 const tokenPath = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -33,11 +31,11 @@ func TestInjectedBySource(t *testing.T) {
 		{"/mnt/data", "/etc/hosts", false},
 	} {
 		own := injectedInto(&pod{podIdentity: podIdentity{id: "sb1", uid: "u1"}})
-		if got := own.has(bind(tt.source, tt.destination)); got != tt.want {
+		if got := own.has(&specMount{Source: tt.source, Destination: tt.destination, Type: "bind"}); got != tt.want {
 			t.Errorf("%s at %s: injected %v, want %v", tt.source, tt.destination, got, tt.want)
 		}
 	}
-	if own := injectedInto(&pod{podIdentity: podIdentity{uid: "u1"}}); !own.has(&api.Mount{Type: "proc", Source: "proc", Destination: "/proc"}) {
+	if own := injectedInto(&pod{podIdentity: podIdentity{uid: "u1"}}); !own.has(&specMount{Type: "proc", Source: "proc", Destination: "/proc"}) {
 		t.Error("/proc is not injected")
 	}
 }

@@ -75,7 +75,7 @@ func (p *Plugin) lookInto(ctx context.Context, c *container, now *placed) error 
 	c.disks.beyond = beyondTargets(c.disks.source, &c.disks.facts)
 	c.mayChange()
 	if c.decision.policy == nil && p.isRedirectable(c) { // the first look
-		c.disks.uncompared = c.disks.source.GetMounts()
+		c.disks.uncompared = c.disks.source.Mounts
 	}
 	if err := failure(&c.disks.facts); err != nil {
 		// What could be found out holds; the reconciler looks again. Once is enough said.

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"path"
-	"slices"
 	"time"
-
-	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -38,14 +35,15 @@ type beyond struct {
 }
 
 // beyondTargets are the mounts that a container can write to, or below.
-func beyondTargets(ctr *api.Container, facts *policy.Container) []beyond {
+func beyondTargets(spec *containerSpec, facts *policy.Container) []beyond {
 	var out []beyond
-	for i, m := range ctr.GetMounts() {
+	for i := range spec.Mounts {
+		m := &spec.Mounts[i]
 		known := &facts.Mounts[i]
 		b := beyond{
-			source: m.GetSource(),
+			source: m.Source,
 			self:   known.NotAsked && !known.ReadOnly,
-			below:  isBind(m) && slices.Contains(m.GetOptions(), "rbind"), // read-only does not reach those
+			below:  m.IsBind() && m.IsRecursive(), // read-only does not reach those
 		}
 		if b.self || b.below {
 			out = append(out, b)
