@@ -42,6 +42,14 @@ type Backing struct {
 	Missing bool
 }
 
+// ProcessMount is one mount in the mount namespace of a process.
+type ProcessMount struct {
+	Mountpoint string // as the process sees it; see storage.Mount.Unreadable for one that is too long
+	ReadOnly   bool
+	IsRoot     bool     // it is the root directory of the process
+	Backing    *Backing // shared by the mounts of one filesystem; must not be changed
+}
+
 // Warning names the I/O that a limit on a filesystem does not cover.
 type Warning struct {
 	Kind WarningKind

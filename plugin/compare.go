@@ -105,9 +105,9 @@ func (p *Plugin) findStrays(ctx context.Context, c *container) error {
 }
 
 // strays returns those of a process's mounts that nothing declares.
-func (p *Plugin) strays(ctx context.Context, c *container, mounts []storage.ProcessMount) ([]storage.ProcessMount, error) {
+func (p *Plugin) strays(ctx context.Context, c *container, mounts []blkio.ProcessMount) ([]blkio.ProcessMount, error) {
 	d := declared{write: map[blkio.Dev]bool{}, read: map[blkio.Dev]bool{}}
-	root := slices.IndexFunc(mounts, func(m storage.ProcessMount) bool { return m.IsRoot })
+	root := slices.IndexFunc(mounts, func(m blkio.ProcessMount) bool { return m.IsRoot })
 	d.addFacts(&c.disks.facts, len(c.disks.uncompared), root >= 0 && mounts[root].ReadOnly)
 	found := d.strays(mounts)
 	if len(found) == 0 {
@@ -185,8 +185,8 @@ func (d *declared) covers(disk blkio.Disk, readOnly bool) bool {
 }
 
 // strays returns the mounts with a disk that is not declared, or that cannot be known.
-func (d *declared) strays(mounts []storage.ProcessMount) []storage.ProcessMount {
-	var out []storage.ProcessMount
+func (d *declared) strays(mounts []blkio.ProcessMount) []blkio.ProcessMount {
+	var out []blkio.ProcessMount
 	for _, m := range mounts {
 		isStray := func(disk blkio.Disk) bool { return !d.covers(disk, m.ReadOnly) }
 		if !m.IsRoot && (m.Backing.Err != nil || slices.ContainsFunc(m.Backing.Disks, isStray)) {
@@ -198,7 +198,7 @@ func (d *declared) strays(mounts []storage.ProcessMount) []storage.ProcessMount 
 
 // addStrays has limits that were asked for mounts of the spec hold for the disks of mounts
 // that nothing declares. The error is that of a disk that cannot be found.
-func (p *Plugin) addStrays(c *container, found []storage.ProcessMount) error {
+func (p *Plugin) addStrays(c *container, found []blkio.ProcessMount) error {
 	if len(found) == 0 {
 		return nil
 	}
@@ -229,7 +229,7 @@ func (p *Plugin) addStrays(c *container, found []storage.ProcessMount) error {
 
 // addStray adds the disks of a mount to the spec's mount around its mountpoint if that can
 // be the one, or to all that can be. What the spec mounts read-only is never writable.
-func (p *Plugin) addStray(c *container, m *storage.ProcessMount, around int) {
+func (p *Plugin) addStray(c *container, m *blkio.ProcessMount, around int) {
 	canBe := func(i int) bool {
 		return i >= 0 && i < len(c.disks.uncompared) && isAsked(&c.disks.uncompared[i], &c.disks.facts.Mounts[i]) &&
 			(m.ReadOnly || !c.disks.facts.Mounts[i].ReadOnly)

@@ -20,15 +20,15 @@ import (
 var strayDisk = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 32}, Name: "vdc"}
 
 // at is a mount of a container's first process.
-func at(mountpoint string, disk blkio.Disk, options ...string) storage.ProcessMount {
+func at(mountpoint string, disk blkio.Disk, options ...string) blkio.ProcessMount {
 	b := on(disk)
-	return storage.ProcessMount{
+	return blkio.ProcessMount{
 		Mountpoint: mountpoint, Backing: &b,
 		IsRoot: mountpoint == "/", ReadOnly: len(options) > 0,
 	}
 }
 
-type processMounts = func() ([]storage.ProcessMount, error)
+type processMounts = func() ([]blkio.ProcessMount, error)
 
 // comparing is a plugin that is told which mounts the container db has.
 func comparing(t *testing.T, mounts processMounts) (*Plugin, string) {
@@ -37,7 +37,7 @@ func comparing(t *testing.T, mounts processMounts) (*Plugin, string) {
 	write(t, filepath.Join(dir, cgroupOf("db"), "cgroup.events"), "populated 1\n")
 	p := newPlugin(t, h)
 	p.storage = disks{strayPaths}
-	p.processMounts = func(_ context.Context, pid int, cgroup string) ([]storage.ProcessMount, error) {
+	p.processMounts = func(_ context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error) {
 		if pid != 123 || cgroup != cgroupOf("db") {
 			t.Errorf("asked for process %d in %s", pid, cgroup)
 		}
@@ -88,55 +88,55 @@ func TestRedirectedMount(t *testing.T) {
 	tests := []struct {
 		name, value string
 		spec        []*api.Mount
-		mounts      []storage.ProcessMount
+		mounts      []blkio.ProcessMount
 		want        map[string]string
 	}{
-		{name: "where the path led", value: star, mounts: []storage.ProcessMount{at("/data", dataDisk)}, want: map[string]string{"vda": vda, "vdb": vdb}},
-		{name: "elsewhere, star", value: star, mounts: []storage.ProcessMount{at("/data", strayDisk)}, want: map[string]string{"vda": vda, "vdb": vdb, "vdc": vdc}},
-		{name: "elsewhere, path", value: data, mounts: []storage.ProcessMount{at("/data", strayDisk)}, want: map[string]string{"vdb": vdb, "vdc": vdc}},
-		{name: "below what it leads to", value: data, mounts: []storage.ProcessMount{at("/data", dataDisk), at("/data/sub", strayDisk)}, want: map[string]string{"vdb": vdb, "vdc": vdc}},
+		{name: "where the path led", value: star, mounts: []blkio.ProcessMount{at("/data", dataDisk)}, want: map[string]string{"vda": vda, "vdb": vdb}},
+		{name: "elsewhere, star", value: star, mounts: []blkio.ProcessMount{at("/data", strayDisk)}, want: map[string]string{"vda": vda, "vdb": vdb, "vdc": vdc}},
+		{name: "elsewhere, path", value: data, mounts: []blkio.ProcessMount{at("/data", strayDisk)}, want: map[string]string{"vdb": vdb, "vdc": vdc}},
+		{name: "below what it leads to", value: data, mounts: []blkio.ProcessMount{at("/data", dataDisk), at("/data/sub", strayDisk)}, want: map[string]string{"vdb": vdb, "vdc": vdc}},
 		{
 			name: "hidden by a later mount", value: star,
-			mounts: []storage.ProcessMount{at("/data", strayDisk), at("/data", dataDisk)},
+			mounts: []blkio.ProcessMount{at("/data", strayDisk), at("/data", dataDisk)},
 			want:   map[string]string{"vda": vda, "vdb": vdb, "vdc": vdc},
 		},
 		{
 			name: "at the end of an image's symbolic link", value: data,
-			mounts: []storage.ProcessMount{at("/elsewhere", strayDisk)},
+			mounts: []blkio.ProcessMount{at("/elsewhere", strayDisk)},
 			want:   map[string]string{"vdb": vdb, "vdc": vdc},
 		},
 		{
 			name: "at the end of a symbolic link to a mount without a limit", value: data,
 			spec:   []*api.Mount{volume, bind("/var/log", "/log", "rbind", "rw")},
-			mounts: []storage.ProcessMount{at("/log", strayDisk), at("/log", rootDisk)},
+			mounts: []blkio.ProcessMount{at("/log", strayDisk), at("/log", rootDisk)},
 			want:   map[string]string{"vdb": vdb, "vdc": vdc},
 		},
 		{
 			name: "to the disk of a mount without a limit", value: data,
 			spec:   []*api.Mount{volume, bind("/mnt/stray", "/log", "rbind", "rw")},
-			mounts: []storage.ProcessMount{at("/data", dataDisk), at("/log", strayDisk)},
+			mounts: []blkio.ProcessMount{at("/data", dataDisk), at("/log", strayDisk)},
 			want:   map[string]string{"vdb": vdb},
 		},
 		{
 			name: "writable to a disk that is read-only elsewhere", value: star,
 			spec:   []*api.Mount{volume, bind("/mnt/stray", "/ro", "rbind", "ro")},
-			mounts: []storage.ProcessMount{at("/data", strayDisk), at("/ro", strayDisk, "ro")},
+			mounts: []blkio.ProcessMount{at("/data", strayDisk), at("/ro", strayDisk, "ro")},
 			want:   map[string]string{"vda": vda, "vdb": vdb, "vdc": vdc},
 		},
 		{
 			name: "read-only as it was asked for", value: star,
 			spec:   []*api.Mount{volume, bind("/mnt/stray", "/ro", "rbind", "ro")},
-			mounts: []storage.ProcessMount{at("/data", dataDisk), at("/ro", strayDisk, "ro")},
+			mounts: []blkio.ProcessMount{at("/data", dataDisk), at("/ro", strayDisk, "ro")},
 			want:   map[string]string{"vda": vda, "vdb": vdb},
 		},
 		{
 			name: "to the disk of a writable layer", value: data,
-			mounts: []storage.ProcessMount{at("/", rootDisk), at("/data", rootDisk)},
+			mounts: []blkio.ProcessMount{at("/", rootDisk), at("/data", rootDisk)},
 			want:   map[string]string{"vdb": vdb},
 		},
 		{
 			name: "to the disk of a read-only layer", value: data,
-			mounts: []storage.ProcessMount{at("/", rootDisk, "ro"), at("/data", rootDisk)},
+			mounts: []blkio.ProcessMount{at("/", rootDisk, "ro"), at("/data", rootDisk)},
 			want:   map[string]string{"vda": vda, "vdb": vdb},
 		},
 		{
@@ -147,7 +147,7 @@ func TestRedirectedMount(t *testing.T) {
 		{
 			name: "another pod's volume", value: data,
 			spec:   []*api.Mount{bind("/var/lib/kubelet/pods/u2/volumes/kubernetes.io~empty-dir/v/x", "/data", "rbind", "rw")},
-			mounts: []storage.ProcessMount{at("/data", strayDisk)},
+			mounts: []blkio.ProcessMount{at("/data", strayDisk)},
 			want:   map[string]string{"vda": vda, "vdc": vdc},
 		},
 	}
@@ -156,7 +156,7 @@ func TestRedirectedMount(t *testing.T) {
 			if tt.spec == nil {
 				tt.spec = []*api.Mount{volume}
 			}
-			mounts := func() ([]storage.ProcessMount, error) {
+			mounts := func() ([]blkio.ProcessMount, error) {
 				if tt.mounts == nil {
 					t.Error("its mounts are read")
 				}
@@ -185,8 +185,8 @@ func TestRedirectedMount(t *testing.T) {
 // TestRedirectedConflict: limits that cannot hold together for the disk that a mount is
 // really on refuse the start.
 func TestRedirectedConflict(t *testing.T) {
-	p, _ := comparing(t, func() ([]storage.ProcessMount, error) {
-		return []storage.ProcessMount{at("/elsewhere", strayDisk)}, nil
+	p, _ := comparing(t, func() ([]blkio.ProcessMount, error) {
+		return []blkio.ProcessMount{at("/elsewhere", strayDisk)}, nil
 	})
 	err := run(t, p, limited("/a wbps=1Mi; /b wbps=2Mi"), 123, bind("/mnt/data/a", "/a", "rbind"), bind("/srv/b", "/b", "rbind"))
 	if _, refused := errors.AsType[*policy.Error](err); !refused || !strings.Contains(err.Error(), "on disk vdc 254:32") {
@@ -200,16 +200,16 @@ func TestNotCompared(t *testing.T) {
 	volume := bind("/mnt/data/tenant/v", "/data", "rbind", "rw")
 	broken := errors.New("input/output error")
 	for name, failing := range map[string]struct {
-		mounts []storage.ProcessMount
+		mounts []blkio.ProcessMount
 		err    error
 	}{
 		"no answer":                   {nil, broken},
 		"its process cannot be seen":  {nil, storage.ErrNoProcess},
-		"a disk that cannot be found": {[]storage.ProcessMount{{Mountpoint: "/data", Backing: &blkio.Backing{Err: broken}}}, nil},
+		"a disk that cannot be found": {[]blkio.ProcessMount{{Mountpoint: "/data", Backing: &blkio.Backing{Err: broken}}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			answer := failing
-			p, dir := comparing(t, func() ([]storage.ProcessMount, error) { return answer.mounts, answer.err })
+			p, dir := comparing(t, func() ([]blkio.ProcessMount, error) { return answer.mounts, answer.err })
 			err := run(t, p, limited("/data wbps=1Mi"), 123, volume)
 			if _, ours := errors.AsType[*limitError](err); !ours {
 				t.Errorf("got %v, want a failure of ours", err)
@@ -217,7 +217,7 @@ func TestNotCompared(t *testing.T) {
 			if got := wants(t, p); len(got) != 1 || got["vdb"] == "" {
 				t.Errorf("limits of its creation: %v", got)
 			}
-			answer.mounts, answer.err = []storage.ProcessMount{at("/data", strayDisk)}, nil
+			answer.mounts, answer.err = []blkio.ProcessMount{at("/data", strayDisk)}, nil
 			p.pass(t.Context())
 			if got := wants(t, p); got["vdc"] == "" || !strings.Contains(read(t, filepath.Join(dir, cgroupOf("db"), "io.max")), "254:32") {
 				t.Errorf("not tried again: %v", got)
@@ -230,12 +230,12 @@ func TestNotCompared(t *testing.T) {
 // no failure.
 func TestNothingToCompare(t *testing.T) {
 	volume := bind("/mnt/data/tenant/v", "/data", "rbind", "rw")
-	p, dir := comparing(t, func() ([]storage.ProcessMount, error) { return nil, storage.ErrNoProcess })
+	p, dir := comparing(t, func() ([]blkio.ProcessMount, error) { return nil, storage.ErrNoProcess })
 	write(t, filepath.Join(dir, cgroupOf("db"), "cgroup.events"), "populated 0\n")
 	if err := run(t, p, limited("/data wbps=1Mi"), 123, volume); err != nil {
 		t.Errorf("ended: %v", err)
 	}
-	p, _ = comparing(t, func() ([]storage.ProcessMount, error) {
+	p, _ = comparing(t, func() ([]blkio.ProcessMount, error) {
 		t.Error("asked for no process")
 		return nil, nil
 	})
@@ -252,7 +252,7 @@ func TestNothingToCompare(t *testing.T) {
 // TestRedirectedBeforeStart: a pass that sees the process of a container before its start
 // is told leaves the comparison to the start.
 func TestRedirectedBeforeStart(t *testing.T) {
-	p, dir := comparing(t, func() ([]storage.ProcessMount, error) { return []storage.ProcessMount{at("/data", strayDisk)}, nil })
+	p, dir := comparing(t, func() ([]blkio.ProcessMount, error) { return []blkio.ProcessMount{at("/data", strayDisk)}, nil })
 	sb, c := limited("/data wbps=1Mi"), ctr("db", bind("/mnt/data/tenant/v", "/data", "rbind", "rw"))
 	if _, err := p.create(t.Context(), sb, c, false); err != nil {
 		t.Fatal(err)
@@ -270,7 +270,7 @@ func TestRedirectedBeforeStart(t *testing.T) {
 // TestRedirectedAfterRestart: a plugin that is started later finds where the mounts of a
 // running container are, though their paths lead back.
 func TestRedirectedAfterRestart(t *testing.T) {
-	p, dir := comparing(t, func() ([]storage.ProcessMount, error) { return []storage.ProcessMount{at("/data", strayDisk)}, nil })
+	p, dir := comparing(t, func() ([]blkio.ProcessMount, error) { return []blkio.ProcessMount{at("/data", strayDisk)}, nil })
 	c := ctr("db", bind("/mnt/data/tenant/v", "/data", "rbind", "rw"))
 	c.Pid, c.State = 123, api.ContainerState_CONTAINER_RUNNING
 	p.synchronize([]*api.PodSandbox{limited("/data wbps=1Mi")}, []*api.Container{c})
@@ -294,13 +294,13 @@ func countLogged(hook *logtest.Hook, part string) (n int) {
 func TestManyRedirectedMounts(t *testing.T) {
 	const n = 4000
 	var spec []*api.Mount
-	var mounts []storage.ProcessMount
+	var mounts []blkio.ProcessMount
 	stray := at("/", strayDisk)
 	for i := range n {
 		spec = append(spec, bind("/mnt/data/tenant/v", fmt.Sprintf("/data/%d", i), "rbind", "rw"))
-		mounts = append(mounts, storage.ProcessMount{Mountpoint: fmt.Sprintf("/elsewhere/%d", i), Backing: stray.Backing})
+		mounts = append(mounts, blkio.ProcessMount{Mountpoint: fmt.Sprintf("/elsewhere/%d", i), Backing: stray.Backing})
 	}
-	p, _ := comparing(t, func() ([]storage.ProcessMount, error) { return mounts, nil })
+	p, _ := comparing(t, func() ([]blkio.ProcessMount, error) { return mounts, nil })
 	log, logged := logtest.NewNullLogger()
 	p.log = log
 	if err := run(t, p, limited("* wbps=1Mi"), 123, spec...); err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/kernel"
-	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -51,7 +50,7 @@ type Config struct {
 	Cgroups *cgroupfs.Hierarchy
 	// ProcessMounts gives the mounts of a process that is in a cgroup; nil: a container's
 	// mounts are taken to be where the paths of the host led to when it was created.
-	ProcessMounts func(ctx context.Context, pid int, cgroup string) ([]storage.ProcessMount, error)
+	ProcessMounts func(ctx context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error)
 	// KubeletRoot is the kubelet's root directory on the host, where the names of
 	// pods' volumes are told from; "" is DefaultKubeletRoot.
 	KubeletRoot string
@@ -110,7 +109,7 @@ type environment struct {
 	distribute func(*policy.Policy)
 	// The others may be nil.
 	readLayers    func(ctx context.Context, runtime, version string) (inventory.Layers, error)
-	processMounts func(ctx context.Context, pid int, cgroup string) ([]storage.ProcessMount, error)
+	processMounts func(ctx context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error)
 }
 
 // nodeState is what is known of the pods of the node.

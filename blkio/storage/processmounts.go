@@ -22,14 +22,6 @@ import (
 // ErrNoProcess means that the process has ended, or that another process has its PID.
 var ErrNoProcess = errors.New("no such process")
 
-// ProcessMount is one mount in the mount namespace of a process.
-type ProcessMount struct {
-	Mountpoint string // as the process sees it; see Mount.Unreadable for one that is too long
-	ReadOnly   bool
-	IsRoot     bool           // it is the root directory of the process
-	Backing    *blkio.Backing // shared by the mounts of one filesystem; must not be changed
-}
-
 // ProcessMounts returns the mounts of a process that may be stored on disks, in the
 // order of the kernel, and its root directory without a backing. The process has to be
 // in the cgroup, or in one below it: its number may have become another one's, which is
@@ -40,7 +32,7 @@ type ProcessMount struct {
 // program: the links in its directory cannot be followed without CAP_SYS_PTRACE.
 //
 // Source: mounts_open_common in fs/proc_namespace.c; docs/reference/quirks.md.
-func (s *Storage) ProcessMounts(ctx context.Context, pid int, cgroup string) ([]ProcessMount, error) {
+func (s *Storage) ProcessMounts(ctx context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error) {
 	// The directory stays that of the process: once it has ended, files in it cannot be opened.
 	dir, err := os.OpenRoot(filepath.Join(s.cfg.Proc, strconv.Itoa(pid)))
 	if err != nil {
@@ -149,7 +141,7 @@ func (l *mountLine) isReadOnly() bool {
 }
 
 // backProcess looks up the disks of a process's mounts, once for each filesystem.
-func (s *snapshot) backProcess(ctx context.Context, mounts []processMount) []ProcessMount {
+func (s *snapshot) backProcess(ctx context.Context, mounts []processMount) []blkio.ProcessMount {
 	here := make(map[blkio.Dev]*Mount) // the node's mount of each filesystem
 	for _, m := range mounts {
 		here[m.Dev] = nil
@@ -160,9 +152,9 @@ func (s *snapshot) backProcess(ctx context.Context, mounts []processMount) []Pro
 		}
 	}
 	backings := make(map[blkio.Dev]*blkio.Backing, len(here))
-	out := make([]ProcessMount, 0, len(mounts))
+	out := make([]blkio.ProcessMount, 0, len(mounts))
 	for _, m := range mounts {
-		p := ProcessMount{Mountpoint: m.Mountpoint, ReadOnly: m.isReadOnly, IsRoot: m.isRoot}
+		p := blkio.ProcessMount{Mountpoint: m.Mountpoint, ReadOnly: m.isReadOnly, IsRoot: m.isRoot}
 		if !m.isRoot {
 			b, ok := backings[m.Dev]
 			if !ok {

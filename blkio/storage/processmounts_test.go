@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
 const procCgroup = "kubepods.slice/kubepods-pod1.slice/cri-containerd-5e0f.scope"
@@ -86,7 +88,7 @@ func TestProcessMounts(t *testing.T) {
 	}
 }
 
-func describeMounts(mounts []ProcessMount) []string {
+func describeMounts(mounts []blkio.ProcessMount) []string {
 	var out []string
 	for _, m := range mounts {
 		text := m.Mountpoint + map[bool]string{true: " ro", false: " rw"}[m.ReadOnly]
