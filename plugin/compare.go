@@ -3,15 +3,11 @@ package plugin
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path"
 	"slices"
 	"strings"
 
-	"github.com/sirupsen/logrus"
-
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -31,13 +27,13 @@ import (
 
 // isRedirectable reports whether a limit depends on where a path of the host leads that
 // a tenant may be able to change. The kubelet's directories for the pod are root's.
-func (p *Plugin) isRedirectable(c *container) bool {
-	if p.processMounts == nil {
+func (f *Finder) isRedirectable(pod *Pod, c *Container) bool {
+	if f.ProcessMounts == nil {
 		return false
 	}
-	for i := range c.disks.source.Mounts {
-		m := &c.disks.source.Mounts[i]
-		if isAsked(m, &c.disks.facts.Mounts[i]) && !p.isKubelets(c.pod.uid, m.Source) {
+	for i := range c.spec.Mounts {
+		m := &c.spec.Mounts[i]
+		if isAsked(m, &c.Facts.Mounts[i]) && !f.isKubelets(pod.UID, m.Source) {
 			return true
 		}
 	}
@@ -45,15 +41,13 @@ func (p *Plugin) isRedirectable(c *container) bool {
 }
 
 // isAsked reports whether a target of the request means a mount of the host.
-func isAsked(m *specMount, found *policy.Mount) bool {
-	return m.IsBind() && !found.NotAsked
-}
+func isAsked(m *Mount, found *policy.Mount) bool { return m.IsBind() && !found.NotAsked }
 
 // isKubelets reports whether a path is one that the kubelet has made for a pod: nothing
 // but root can write to the directories above it. A pod's UID is not known before the
 // pod is there, so no hostPath volume of its own can name such a path.
-func (p *Plugin) isKubelets(uid, source string) bool {
-	v, below, ok := volumepath.Parse(volumepath.Pods(p.kubelet), source)
+func (f *Finder) isKubelets(uid, source string) bool {
+	v, below, ok := volumepath.Parse(volumepath.Pods(f.KubeletRoot), source)
 	if !ok || v.UID != uid {
 		return false
 	}
@@ -61,62 +55,39 @@ func (p *Plugin) isKubelets(uid, source string) bool {
 	return below == "" || isSubPath || v.Plugin == volumepath.CSI && below == "mount"
 }
 
-// pidUntold is a container's process ID until the event of its start names the process.
-// The reconciler may see the container's cgroup before that event.
-const pidUntold = -1
-
-// isToCompare reports whether the mounts of a container that runs are still to be
-// compared. The caller holds Plugin.mu, or has a copy.
-func (c *container) isToCompare() bool {
-	return c.disks.uncompared != nil && c.mayRun() && c.pid != pidUntold
-}
-
-// compareMounts adds to the facts of a container the disks under the mounts of its first
-// process that the container was not known to have.
-func (p *Plugin) compareMounts(ctx context.Context, c *container) error {
-	if c.pid == 0 {
-		c.logger(p.log).Warn("The runtime reports no process for a container: its mounts are not compared with the node's")
-		c.disks.uncompared = nil
-		return nil
-	}
-	err := p.findStrays(ctx, c)
-	if errors.Is(err, storage.ErrNoProcess) {
-		if populated, unknown := p.cgroups.Cgroup(c.cgroup).Populated(); unknown == nil && !populated {
-			err = nil // it has ended
-		}
-	}
+// Compare has limits that were asked for mounts of the spec hold for the disks under the
+// mounts of a container's first process that nothing declares. It returns those mounts, of
+// several that mean the same the first one. The error is that of ProcessMounts, or of a disk
+// that cannot be found; then the comparison is to be repeated.
+func (f *Finder) Compare(ctx context.Context, pod *Pod, c *Container, pid int, cgroup string) ([]blkio.ProcessMount, error) {
+	mounts, err := f.ProcessMounts(ctx, pid, cgroup)
 	if err != nil {
-		return fmt.Errorf("compare mounts: %w", err)
+		return nil, err
 	}
-	c.disks.uncompared = nil
-	return nil
-}
-
-func (p *Plugin) findStrays(ctx context.Context, c *container) error {
-	mounts, err := p.processMounts(ctx, c.pid, c.cgroup)
+	strays, err := f.strays(ctx, c, mounts)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	found, err := p.strays(ctx, c, mounts)
-	if err != nil {
-		return err
+	added, err := c.addStrays(f.history(pod), strays)
+	if err == nil {
+		c.uncompared = nil
 	}
-	return p.addStrays(c, found)
+	return added, err
 }
 
 // strays returns those of a process's mounts that nothing declares.
-func (p *Plugin) strays(ctx context.Context, c *container, mounts []blkio.ProcessMount) ([]blkio.ProcessMount, error) {
+func (f *Finder) strays(ctx context.Context, c *Container, mounts []blkio.ProcessMount) ([]blkio.ProcessMount, error) {
 	d := declared{write: map[blkio.Dev]bool{}, read: map[blkio.Dev]bool{}}
 	root := slices.IndexFunc(mounts, func(m blkio.ProcessMount) bool { return m.IsRoot })
-	d.addFacts(&c.disks.facts, len(c.disks.uncompared), root >= 0 && mounts[root].ReadOnly)
+	d.addFacts(&c.Facts, len(c.uncompared), root >= 0 && mounts[root].ReadOnly)
 	found := d.strays(mounts)
 	if len(found) == 0 {
 		return nil, nil
 	}
-	if err := p.storage.Refresh(ctx); err != nil {
+	if err := f.Storage.Refresh(ctx); err != nil {
 		return nil, err
 	}
-	if err := d.addUnasked(ctx, p.storage, c); err != nil {
+	if err := d.addUnasked(ctx, f.Storage, c); err != nil {
 		return nil, err
 	}
 	return d.strays(found), nil
@@ -155,10 +126,10 @@ func (d *declared) addFacts(facts *policy.Container, n int, readOnlyRoot bool) {
 
 // addUnasked adds the disks that no limit is asked for: those of mounts that no target
 // means, and those mounted below a volume that a path alone means.
-func (d *declared) addUnasked(ctx context.Context, storage Storage, c *container) error {
+func (d *declared) addUnasked(ctx context.Context, storage Storage, c *Container) error {
 	through := map[string]bool{}
-	for i := range c.disks.uncompared {
-		m := &c.disks.uncompared[i]
+	for i := range c.uncompared {
+		m := &c.uncompared[i]
 		source := path.Clean(m.Source)
 		if !m.IsBind() || through[source] {
 			continue
@@ -166,9 +137,9 @@ func (d *declared) addUnasked(ctx context.Context, storage Storage, c *container
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
 		}
-		if !isAsked(m, &c.disks.facts.Mounts[i]) {
+		if !isAsked(m, &c.Facts.Mounts[i]) {
 			b := storage.Resolve(context.WithoutCancel(ctx), source)
-			d.add(&b, c.disks.facts.Mounts[i].ReadOnly)
+			d.add(&b, c.Facts.Mounts[i].ReadOnly)
 		}
 		if through[source] = m.IsRecursive(); through[source] {
 			for _, b := range storage.Submounts(ctx, source) {
@@ -196,11 +167,11 @@ func (d *declared) strays(mounts []blkio.ProcessMount) []blkio.ProcessMount {
 	return out
 }
 
-// addStrays has limits that were asked for mounts of the spec hold for the disks of mounts
-// that nothing declares. The error is that of a disk that cannot be found.
-func (p *Plugin) addStrays(c *container, found []blkio.ProcessMount) error {
+// addStrays adds the disks of mounts that nothing declares. The error is that of a disk that
+// cannot be found.
+func (c *Container) addStrays(h history, found []blkio.ProcessMount) (added []blkio.ProcessMount, err error) {
 	if len(found) == 0 {
-		return nil
+		return nil, nil
 	}
 	type place struct {
 		backing  *blkio.Backing
@@ -208,10 +179,10 @@ func (p *Plugin) addStrays(c *container, found []blkio.ProcessMount) error {
 		around   int
 	}
 	done := map[place]bool{} // a tenant may mount one directory a thousand times
-	index := policy.IndexMounts(c.disks.facts.Mounts)
-	c.disks.facts.Mounts = slices.Clone(c.disks.facts.Mounts)
-	var err error
-	for _, m := range found {
+	index := policy.IndexMounts(c.Facts.Mounts)
+	c.Facts.Mounts = slices.Clone(c.Facts.Mounts)
+	for i := range found {
+		m := &found[i]
 		at := place{m.Backing, m.ReadOnly, index.Find(m.Mountpoint)}
 		if done[at] {
 			continue
@@ -219,38 +190,28 @@ func (p *Plugin) addStrays(c *container, found []blkio.ProcessMount) error {
 		done[at] = true
 		err = errors.Join(err, m.Backing.Err)
 		if len(m.Backing.Disks) > 0 {
-			c.logger(p.log).WithFields(logrus.Fields{"mountpoint": m.Mountpoint, "disks": names(m.Backing.Disks)}).
-				Warn("A mount of a container is on another disk than its path on the node led to: its limits hold for that disk as well")
-			p.addStray(c, &m, at.around)
+			added = append(added, *m)
+			c.addStray(h, m, at.around)
 		}
 	}
-	return err
+	return added, err
 }
 
 // addStray adds the disks of a mount to the spec's mount around its mountpoint if that can
 // be the one, or to all that can be. What the spec mounts read-only is never writable.
-func (p *Plugin) addStray(c *container, m *blkio.ProcessMount, around int) {
+func (c *Container) addStray(h history, m *blkio.ProcessMount, around int) {
 	canBe := func(i int) bool {
-		return i >= 0 && i < len(c.disks.uncompared) && isAsked(&c.disks.uncompared[i], &c.disks.facts.Mounts[i]) &&
-			(m.ReadOnly || !c.disks.facts.Mounts[i].ReadOnly)
+		return i >= 0 && i < len(c.uncompared) && isAsked(&c.uncompared[i], &c.Facts.Mounts[i]) &&
+			(m.ReadOnly || !c.Facts.Mounts[i].ReadOnly)
 	}
-	past := p.past(c.pod)
-	for i := range c.disks.uncompared {
+	for i := range c.uncompared {
 		if !canBe(i) || canBe(around) && i != around {
 			continue
 		}
-		to := &c.disks.facts.Mounts[i]
-		to.Backing, to.Below = past.both(&to.Backing, m.Backing), slices.Clone(to.Below)
+		to := &c.Facts.Mounts[i]
+		to.Backing, to.Below = h.both(&to.Backing, m.Backing), slices.Clone(to.Below)
 		for k := range to.Below {
-			to.Below[k].Backing = past.both(&to.Below[k].Backing, m.Backing)
+			to.Below[k].Backing = h.both(&to.Below[k].Backing, m.Backing)
 		}
 	}
-}
-
-func names(disks []blkio.Disk) string {
-	var out []string
-	for _, d := range disks {
-		out = append(out, d.Name)
-	}
-	return strings.Join(out, " ")
 }

@@ -25,7 +25,7 @@ func BenchmarkCompareMounts(b *testing.B) {
 			for b.Loop() {
 				again := *c
 				began := time.Now() // here: the mount namespace is this thread's
-				if err := p.compareMounts(b.Context(), &again); err != nil || again.disks.uncompared != nil {
+				if err := p.compareMounts(b.Context(), &again); err != nil || again.disks.IsUncompared() {
 					b.Fatal(err)
 				}
 				took = append(took, time.Since(began))
@@ -65,7 +65,7 @@ func newCompared(b *testing.B, n int) (*Plugin, *container) {
 		b.Fatal(err)
 	}
 	known := p.pods["sb1"].containers[c.GetId()]
-	if known.disks.uncompared == nil {
+	if !known.disks.IsUncompared() {
 		b.Fatalf("nothing is to be compared: is %s on a disk that sysfs knows?", node)
 	}
 	known.pid = 123

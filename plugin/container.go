@@ -3,7 +3,6 @@ package plugin
 import (
 	"time"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
@@ -17,8 +16,9 @@ type container struct {
 	life     lifecycle.Container // the phase, which only Plugin.handle changes
 	pid      int                 // of the first process; 0 if the runtime does not name it, pidUntold before its start
 	look     look
-	disks    containerDisks
-	use      diskUse
+	layer    ownLayer
+	disks    Container
+	use      ioUse
 	decision decision
 	// spec is what the runtime writes again with each update of the container's resources
 	// (docs/reference/quirks.md).
@@ -31,7 +31,9 @@ type identity struct {
 	id, name string
 	pod      *pod
 	cgroup   string // below the cgroup root
-	arrival  int    // a later one of the same name replaces an earlier one; set with the registration
+	// memoryLimit is the lower one of memory.max and memory.high in bytes, or policy.NoMemory.
+	memoryLimit uint64
+	arrival     int // a later one of the same name replaces an earlier one; set with the registration
 }
 
 // look is the search for the disks of a container that is under way.
@@ -44,31 +46,16 @@ type look struct {
 	notCompared error
 }
 
-// containerDisks are the disks that a container was found to have.
-type containerDisks struct {
-	// source is the runtime's description, until all of it is resolved.
-	source *containerSpec
-	// follows is the part of it that another look needs, for a container whose disks may
-	// become others while it runs, otherwise nil. propagates is true if that happens as the
-	// host mounts something.
-	follows    *containerSpec
-	propagates bool
-	// layer is where its writable layer is, which a restarted runtime does not move. It is
-	// nil before the first look, which was during this registration with the runtime.
-	layer        *inventory.Layer
-	registration int
-	facts        policy.Container
-	beyond       []beyond
-	// uncompared are its mounts in the OCI spec, until those that its first process has
-	// were compared with them; nil if no path on the host can have been led elsewhere.
-	uncompared []specMount
+// ownLayer is where the writable layer of a container is, which a restarted runtime does not
+// move.
+type ownLayer struct {
+	at           *inventory.Layer // nil before the first look
+	registration int              // of the plugin with the runtime, during the first look
 }
 
-// diskUse is the I/O of a container on disks that no mount and no device of it declares.
-type diskUse struct {
-	reached []blkio.Disk // facts has those that the limits were decided with
-	// charged is its I/O on other undeclared disks. The map is replaced, never changed.
-	charged map[blkio.Dev]charge
+// ioUse is the I/O of a container on disks that no mount and no device of it declares.
+type ioUse struct {
+	seen Usage // Container.Facts has those disks that the limits were decided with
 	// unjudged is true if it ran before the plugin, until its I/O was looked at.
 	unjudged  bool
 	notJudged string // why the last look failed

@@ -212,8 +212,8 @@ func TestExitPlanOf(t *testing.T) {
 	}
 }
 
-// TestBeyondTargets: what may be written to and was not looked up for a target.
-func TestBeyondTargets(t *testing.T) {
+// TestUnresolved: what may be written to and was not looked up for a target.
+func TestUnresolved(t *testing.T) {
 	c := ctr("a", bind("/a", "/a", "rbind", "rw"), bind("/b", "/b", "rbind", "ro"), bind("/c", "/c", "bind", "ro"), bind("/d", "/d", "bind"),
 		bind("/e", "/e", "rbind"), &api.Mount{Type: "proc", Source: "proc", Destination: "/proc"})
 	facts := policy.Container{Mounts: make([]policy.Mount, len(c.Mounts))}
@@ -221,8 +221,8 @@ func TestBeyondTargets(t *testing.T) {
 		facts.Mounts[i].NotAsked = true
 		facts.Mounts[i].ReadOnly = i == 1 || i == 2
 	}
-	want := []beyond{{"/a", true, true}, {"/b", false, true}, {"/d", true, false}, {"/e", false, true}}
-	if got := beyondTargets(specOf(c), &facts); !slices.Equal(got, want) {
+	want := []UnresolvedMount{{"/a", true, true}, {"/b", false, true}, {"/d", true, false}, {"/e", false, true}}
+	if got := specOf(c).unresolved(facts.Mounts); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

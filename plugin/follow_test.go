@@ -118,10 +118,10 @@ func TestChangeDuringLook(t *testing.T) {
 	if err := p.settle(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	if c.disks.source == nil {
+	if c.disks.IsResolved() {
 		t.Error("it will not be looked into again")
 	}
-	if err := p.settle(t.Context(), c); err != nil || c.disks.source != nil {
+	if err := p.settle(t.Context(), c); err != nil || !c.disks.IsResolved() {
 		t.Errorf("it is looked into for ever (%v)", err)
 	}
 }
@@ -142,7 +142,7 @@ func TestLayerStays(t *testing.T) {
 	if err := p.settle(t.Context(), c); err != nil || c.decision.err != nil {
 		t.Fatal(err, c.decision.err)
 	}
-	if got := c.disks.facts.Rootfs.Disks; !slices.Equal(got, []blkio.Disk{rootDisk}) {
+	if got := c.disks.Facts.Rootfs.Disks; !slices.Equal(got, []blkio.Disk{rootDisk}) {
 		t.Errorf("its writable layer is on %v", got)
 	}
 }
@@ -160,7 +160,7 @@ func TestAccrue(t *testing.T) {
 		{Destination: "/data", Backing: of(c), Below: []policy.Below{{Path: "/data/new", Backing: of(b)}}},
 		{Destination: "/raw", Backing: gone},
 	}}
-	stays := past{paths: []string{"/data/new", "/data/old/file"}, gone: func(blkio.Dev) bool { return false }}
+	stays := history{paths: []string{"/data/new", "/data/old/file"}, gone: func(blkio.Dev) bool { return false }}
 	stays.accrue(&now, &before)
 	for path, want := range map[string][]blkio.Disk{
 		"/data": {a, c}, "/data/x": {a, c}, "/data/old": {b}, "/data/new": {a, b},
@@ -239,7 +239,7 @@ func TestPropagates(t *testing.T) {
 	} {
 		req := policy.ParseRequest(map[string]string{limitsKey + "containers": tt.value})
 		c := specOf(ctr("a", bind("/mnt/data", "/data", tt.options...)))
-		if got := propagates(req, c); got != tt.want {
+		if got := c.propagates(req); got != tt.want {
 			t.Errorf("%q with %q: %t", tt.value, tt.options, got)
 		}
 	}

@@ -42,7 +42,7 @@ func (p *Plugin) adjust(ctx context.Context, pod *pod, ctr *api.Container, split
 	if err := p.resolve(ctx, pol, c); err != nil {
 		return nil, err
 	}
-	c.look.fresh, c.disks.facts.Running = false, true
+	c.look.fresh, c.disks.Facts.Running = false, true
 	if err := p.refusal(c); err != nil {
 		p.know(c)
 		return nil, err
@@ -54,7 +54,7 @@ func (p *Plugin) adjust(ctx context.Context, pod *pod, ctr *api.Container, split
 	spec := inSpec(c.decision.desired.Settings, splitsLines)
 	c.spec = plan.OCISpec{Values: plan.Kept(spec), Ours: true}
 	high, _ := c.decision.desired.Settings.Get(blkio.Address{Key: blkio.MemoryHigh})
-	c.disks.facts.Guarded = uint64(high.Amount)
+	c.disks.Facts.Guarded = uint64(high.Amount)
 	return adjustment(spec), p.register(ctx, c)
 }
 
@@ -199,10 +199,10 @@ func (p *Plugin) parsePod(sb *api.PodSandbox) (_ *pod, cgroup string) {
 
 func newContainer(pod *pod, ctr *api.Container) *container {
 	c := &container{
-		identity: identity{id: ctr.GetId(), name: ctr.GetName(), pod: pod},
+		identity: identity{id: ctr.GetId(), name: ctr.GetName(), pod: pod, memoryLimit: memoryLimit(ctr.GetLinux().GetResources())},
 		pid:      pidUntold,
 		look:     look{token: make(chan struct{}, 1)},
-		disks:    containerDisks{source: specOf(ctr)},
+		disks:    NewContainer(specOf(ctr)),
 	}
 	c.cgroup, c.decision.err = cgroupfs.ContainerCgroup(ctr.GetLinux().GetCgroupsPath(), pod.group.cgroup)
 	c.spec.Values = specValues(ctr)

@@ -36,12 +36,12 @@ type unsynced struct {
 type finder struct {
 	storage Storage
 	limited map[blkio.Dev]bool // disks with a limit on writes
-	stacks  *stacks            // nil: what is below a disk is not looked at
+	stacks  *Stacks            // nil: what is below a disk is not looked at
 	seen    map[volume]bool    // by key
 	found   []volume
 }
 
-func newFinder(s Storage, limited map[blkio.Dev]bool, st *stacks) *finder {
+func newFinder(s Storage, limited map[blkio.Dev]bool, st *Stacks) *finder {
 	return &finder{storage: s, limited: limited, stacks: st, seen: map[volume]bool{}}
 }
 
@@ -75,7 +75,7 @@ func (f *finder) throttles(ctx context.Context, disk blkio.Dev) (bool, error) {
 		return f.limited[disk], nil
 	}
 	under := map[blkio.Dev]bool{}
-	err := f.stacks.addUnder(ctx, disk, under)
+	err := f.stacks.AddUnder(ctx, disk, under)
 	for dev := range under {
 		if f.limited[dev] {
 			return true, nil
@@ -86,11 +86,11 @@ func (f *finder) throttles(ctx context.Context, disk blkio.Dev) (bool, error) {
 
 // addKnown adds what the container was seen to have, and can write to.
 func (f *finder) addKnown(ctx context.Context, c *container) error {
-	if err := f.add(ctx, &c.disks.facts.Rootfs); err != nil { // the kubelet keeps the layers of dead containers
+	if err := f.add(ctx, &c.disks.Facts.Rootfs); err != nil { // the kubelet keeps the layers of dead containers
 		return err
 	}
-	for i := range c.disks.facts.Mounts {
-		m := &c.disks.facts.Mounts[i]
+	for i := range c.disks.Facts.Mounts {
+		m := &c.disks.Facts.Mounts[i]
 		if !m.ReadOnly && !m.Injected {
 			if err := f.add(ctx, &m.Backing); err != nil {
 				return err
@@ -105,10 +105,10 @@ func (f *finder) addKnown(ctx context.Context, c *container) error {
 	return nil
 }
 
-// addBeyond adds what is at a mount that was not looked up so far.
-func (f *finder) addBeyond(ctx context.Context, m beyond) error {
-	if m.self {
-		b := f.storage.Resolve(ctx, m.source)
+// addUnresolved adds what is at a mount that was not resolved so far.
+func (f *finder) addUnresolved(ctx context.Context, m UnresolvedMount) error {
+	if m.Self {
+		b := f.storage.Resolve(ctx, m.Source)
 		if b.Err != nil {
 			return b.Err
 		}
@@ -116,8 +116,8 @@ func (f *finder) addBeyond(ctx context.Context, m beyond) error {
 			return err
 		}
 	}
-	if m.below {
-		for _, b := range f.storage.Submounts(ctx, m.source) {
+	if m.Below {
+		for _, b := range f.storage.Submounts(ctx, m.Source) {
 			if b.Err != nil {
 				return b.Err
 			}
@@ -140,12 +140,12 @@ func (p *Plugin) findUnsynced(ctx context.Context, c *container) unsynced {
 		if err := p.storage.Refresh(ctx); err != nil {
 			return err
 		}
-		f := newFinder(p.storage, c.exit.plan.limited, newStacks(p.storage))
+		f := newFinder(p.storage, c.exit.plan.limited, NewStacks(p.storage))
 		if err := f.addKnown(ctx, c); err != nil {
 			return err
 		}
-		for _, m := range c.disks.beyond {
-			if err := f.addBeyond(ctx, m); err != nil {
+		for _, m := range c.disks.Unresolved {
+			if err := f.addUnresolved(ctx, m); err != nil {
 				return err
 			}
 		}

@@ -71,22 +71,22 @@ func TestFindUnsynced(t *testing.T) {
 	}
 	readWrite := volume{path: "/ro/rw", disk: sda}
 	for name, tt := range map[string]struct {
-		beyond []beyond
+		beyond []UnresolvedMount
 		want   []volume
 		more   bool
 	}{
 		"known":          {nil, nil, false},
-		"found":          {[]beyond{{"/a", true, true}, {"/b", true, true}}, []volume{{path: "/mnt/a", disk: sda}, {path: "/mnt/b/in", disk: sda}}, false},
-		"only below":     {[]beyond{{"/a", false, true}}, nil, false},
-		"twice":          {[]beyond{{"/a", true, false}, {"/a", true, false}}, []volume{{path: "/mnt/a", disk: sda}}, false},
-		"one filesystem": {[]beyond{{"/sub1", true, false}, {"/sub2", true, false}}, []volume{{"/sub1", sda, blkio.Dev{Major: 8, Minor: 1}}}, false},
-		"logical volume": {[]beyond{{"/lv", true, false}}, []volume{{path: "/mnt/lv", disk: dm}}, false},
-		"fails":          {[]beyond{{"/a", true, true}, {"/broken", true, false}}, nil, true},
-		"fails below it": {[]beyond{{"/over", false, true}}, nil, true},
+		"found":          {[]UnresolvedMount{{"/a", true, true}, {"/b", true, true}}, []volume{{path: "/mnt/a", disk: sda}, {path: "/mnt/b/in", disk: sda}}, false},
+		"only below":     {[]UnresolvedMount{{"/a", false, true}}, nil, false},
+		"twice":          {[]UnresolvedMount{{"/a", true, false}, {"/a", true, false}}, []volume{{path: "/mnt/a", disk: sda}}, false},
+		"one filesystem": {[]UnresolvedMount{{"/sub1", true, false}, {"/sub2", true, false}}, []volume{{"/sub1", sda, blkio.Dev{Major: 8, Minor: 1}}}, false},
+		"logical volume": {[]UnresolvedMount{{"/lv", true, false}}, []volume{{path: "/mnt/lv", disk: dm}}, false},
+		"fails":          {[]UnresolvedMount{{"/a", true, true}, {"/broken", true, false}}, nil, true},
+		"fails below it": {[]UnresolvedMount{{"/over", false, true}}, nil, true},
 	} {
 		c := container{
 			identity: identity{pod: newPod(drainedSandbox)},
-			disks:    containerDisks{facts: facts, beyond: tt.beyond},
+			disks:    Container{Facts: facts, Unresolved: tt.beyond},
 			exit:     exitState{plan: exitPlan{limited: map[blkio.Dev]bool{sda: true}}},
 		}
 		got := p.findUnsynced(t.Context(), &c)
@@ -94,7 +94,7 @@ func TestFindUnsynced(t *testing.T) {
 			t.Errorf("%s: %v, want %v, more: %v", name, got.volumes, want, got.more)
 		}
 	}
-	unlimited := container{identity: identity{pod: newPod(drainedSandbox)}, disks: containerDisks{facts: facts, beyond: []beyond{{"/a", true, true}}}}
+	unlimited := container{identity: identity{pod: newPod(drainedSandbox)}, disks: Container{Facts: facts, Unresolved: []UnresolvedMount{{"/a", true, true}}}}
 	if got := p.findUnsynced(t.Context(), &unlimited); len(got.volumes) > 0 || got.more {
 		t.Errorf("without a limit: %+v", got)
 	}
@@ -130,7 +130,7 @@ func TestUnsyncedAboveLimit(t *testing.T) {
 	p.storage = storage
 	c := container{
 		identity: identity{pod: newPod(drainedSandbox)},
-		disks:    containerDisks{facts: policy.Container{Rootfs: storage.Resolve(t.Context(), "/mnt/lv")}},
+		disks:    Container{Facts: policy.Container{Rootfs: storage.Resolve(t.Context(), "/mnt/lv")}},
 		exit:     exitState{plan: exitPlan{limited: map[blkio.Dev]bool{sda: true}}},
 	}
 	want := []volume{{"/mnt/lv", blkio.Dev{Major: 253}, blkio.Dev{Major: 253}}}
@@ -150,7 +150,7 @@ func TestUnsyncedOfManyMounts(t *testing.T) {
 	for i := range 4000 {
 		at := fmt.Sprintf("/var/lib/kubelet/pods/u1/volume-subpaths/v/c/%d", i)
 		storage.at[at], storage.fs[at] = onAt(at, sda), blkio.Dev{Major: 8, Minor: 1}
-		c.disks.beyond = append(c.disks.beyond, beyond{at, true, false})
+		c.disks.Unresolved = append(c.disks.Unresolved, UnresolvedMount{at, true, false})
 	}
 	if got := p.findUnsynced(t.Context(), &c); len(got.volumes) != 1 || got.more {
 		t.Errorf("%d syncs, more: %t", len(got.volumes), got.more)
@@ -254,7 +254,7 @@ func TestLimitOfGoneDisk(t *testing.T) {
 // disks are kept, not the mounts; and of those only what the node still has.
 func TestAccrueForgetsMounts(t *testing.T) {
 	far := blkio.Dev{Major: 253, Minor: 7}
-	p := past{gone: func(d blkio.Dev) bool { return d == far }}
+	p := history{gone: func(d blkio.Dev) bool { return d == far }}
 	facts := policy.Container{Mounts: []policy.Mount{{Destination: "/kubelet", Backing: onAt("/", sda)}}}
 	for i := range 3000 {
 		now := policy.Container{Mounts: []policy.Mount{{Destination: "/kubelet", Backing: onAt("/", sda)}}}

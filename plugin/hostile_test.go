@@ -18,6 +18,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // TestLongMountLine: a tenant who renames the directory of a subPath to below a deep
@@ -124,19 +125,17 @@ func TestManyPathsAndMounts(t *testing.T) {
 		p := newPlugin(t, h)
 		s := &countedStorage{disks: disks{twoDisks}}
 		p.storage = s
-		pod := newPod(sandbox(manyPaths(star)))
-		pod.group = &group{}
-		c := specOf(ctr("db", sameMounts(mounts, "rslave")...))
-		facts, err := p.facts(t.Context(), pod, c, &inventory.Layer{Dir: "/"})
-		if err != nil {
+		pod := &Pod{UID: "u1", Sandbox: "sb1", Request: policy.ParseRequest(manyPaths(star))}
+		c := NewContainer(specOf(ctr("db", sameMounts(mounts, "rslave")...)))
+		if err := p.finder().Find(t.Context(), pod, inventory.Layer{Dir: "/"}, &c); err != nil {
 			t.Fatal(err)
 		}
-		paths := len(pod.request().Paths())
+		paths := len(pod.Request.Paths())
 		if paths < 1023 || s.resolves > 2 || s.belows > paths || s.submounts > 1 {
 			t.Errorf("star %t: %d paths, %d mounts: resolved %d, below %d, submounts %d", star, paths, mounts, s.resolves, s.belows, s.submounts)
 		}
 		// The last of the mounts at one place has what was found for the paths, once.
-		last := &facts.Mounts[mounts-1]
+		last := &c.Facts.Mounts[mounts-1]
 		if len(last.Below) != 1 || last.Below[0].Path != "/a/sub" || len(last.Backing.Disks) != 1 {
 			t.Errorf("star %t: got %+v", star, last)
 		}

@@ -30,12 +30,12 @@ func TestInjectedBySource(t *testing.T) {
 		{"/mnt/data", tokenPath, false},
 		{"/mnt/data", "/etc/hosts", false},
 	} {
-		own := injectedInto(&pod{podIdentity: podIdentity{id: "sb1", uid: "u1"}})
-		if got := own.has(&specMount{Source: tt.source, Destination: tt.destination, Type: "bind"}); got != tt.want {
+		own := injectedInto(&Pod{Sandbox: "sb1", UID: "u1"})
+		if got := own.has(&Mount{Source: tt.source, Destination: tt.destination, Type: "bind"}); got != tt.want {
 			t.Errorf("%s at %s: injected %v, want %v", tt.source, tt.destination, got, tt.want)
 		}
 	}
-	if own := injectedInto(&pod{podIdentity: podIdentity{uid: "u1"}}); !own.has(&specMount{Type: "proc", Source: "proc", Destination: "/proc"}) {
+	if own := injectedInto(&Pod{UID: "u1"}); !own.has(&Mount{Type: "proc", Source: "proc", Destination: "/proc"}) {
 		t.Error("/proc is not injected")
 	}
 }

@@ -20,7 +20,8 @@ type placed struct {
 // moved reports whether another place is known now for the layer of a container than
 // when it was resolved.
 func (l *placed) moved(c *container) bool {
-	return c.disks.layer != nil && (c.disks.registration == l.registration || c.disks.layer.Unknown != "") && *c.disks.layer != l.Of(c.pod.handler)
+	at := c.layer.at
+	return at != nil && (c.layer.registration == l.registration || at.Unknown != "") && *at != l.Of(c.pod.handler)
 }
 
 // asked is a runtime that did not say where its layers are.

@@ -37,7 +37,7 @@ func (p *Plugin) reconcile(ctx context.Context) {
 				p.reconcileGroup(ctx, g)
 			}
 		case <-tick.C:
-			p.lookAgain(func(c *container) bool { return c.disks.follows != nil }) // there may have been no event
+			p.lookAgain(func(c *container) bool { return c.disks.Follows() }) // there may have been no event
 			p.reconcileAll(ctx)
 		case <-p.look:
 			p.reconcileAll(ctx)

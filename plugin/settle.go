@@ -1,92 +1,17 @@
 package plugin
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	"github.com/containerd/nri/pkg/api"
-
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
-
-// resolve finds the disks of a container that no other goroutine knows, or of a copy of one,
-// and decides its limits. An error is our own failure, after which c is of no use; what
-// the tenant got wrong, or this node cannot do, is in c.err.
-func (p *Plugin) resolve(ctx context.Context, pol *policy.Policy, c *container) error {
-	now := p.layers.current.Load()
-	if c.disks.source != nil {
-		if err := p.lookInto(ctx, c, now); err != nil {
-			return err
-		}
-	} else if now.moved(c) {
-		if err := p.move(ctx, c, now); err != nil {
-			return err
-		}
-	}
-	if c.isToCompare() {
-		c.look.notCompared = p.compareMounts(ctx, c)
-	}
-	old := *c
-	c.decision.policy, c.disks.facts.Reached = pol, c.use.reached
-	c.decision.desired, c.decision.err = p.decide(pol, c)
-	if len(c.decision.desired.Errors) > 0 && pol.Mode == policy.ModeEnforce {
-		former, err := p.granted(&old)
-		if err != nil {
-			return err
-		}
-		c.decision.desired.KeepGranted(former)
-	}
-	if c.decision.err == nil {
-		c.decision.err = p.checkTotal(pol, c)
-	}
-	return nil
-}
-
-// lookInto finds the disks of a container, by its description in the runtime's event.
-func (p *Plugin) lookInto(ctx context.Context, c *container, now *placed) error {
-	if err := p.storage.Refresh(ctx); err != nil {
-		return fmt.Errorf("read mounts: %w", err)
-	}
-	if c.cgroup == "" {
-		return c.decision.err
-	}
-	before, moved := c.disks.facts, now.moved(c)
-	if moved {
-		before.Rootfs = blkio.Backing{} // it never was there
-	}
-	if c.disks.layer == nil || moved {
-		layer := now.Of(c.pod.handler)
-		c.disks.layer, c.disks.registration = &layer, now.registration
-	}
-	facts, err := p.facts(ctx, c.pod, c.disks.source, c.disks.layer)
-	if err != nil {
-		return err
-	}
-	c.disks.facts = facts
-	c.disks.facts.Running, c.disks.facts.Guarded = !c.look.fresh, before.Guarded
-	p.past(c.pod).accrue(&c.disks.facts, &before)
-	c.disks.beyond = beyondTargets(c.disks.source, &c.disks.facts)
-	c.mayChange()
-	if c.decision.policy == nil && p.isRedirectable(c) { // the first look
-		c.disks.uncompared = c.disks.source.Mounts
-	}
-	if err := failure(&c.disks.facts); err != nil {
-		// What could be found out holds; the reconciler looks again. Once is enough said.
-		if failure(&before) == nil {
-			c.logger(p.log).WithError(err).Warn("Some disks of a container are not resolved yet")
-		}
-		return nil
-	}
-	c.disks.source = nil
-	return nil
-}
 
 // granted returns what a container was granted so far, by an earlier process maybe.
 func (p *Plugin) granted(c *container) (policy.Desired, error) {
@@ -101,18 +26,6 @@ func (p *Plugin) granted(c *container) (policy.Desired, error) {
 		err = nil
 	}
 	return r.Granted(), err
-}
-
-// move finds the disk of a writable layer that is elsewhere than it was thought to
-// be. All else that is known of the container holds.
-func (p *Plugin) move(ctx context.Context, c *container, now *placed) error {
-	layer := now.Of(c.pod.handler)
-	rootfs := layer.Backing(ctx, p.storage)
-	if rootfs.Err != nil {
-		return fmt.Errorf("find the writable layer: %w", rootfs.Err)
-	}
-	c.disks.layer, c.disks.registration, c.disks.facts.Rootfs = &layer, now.registration, rootfs
-	return nil
 }
 
 // settle does what is left to do for a container: to look into what the
@@ -141,7 +54,7 @@ func (p *Plugin) settle(ctx context.Context, c *container) error {
 		return err
 	}
 	// Only these: an event may have changed others.
-	c.disks, c.decision = fresh.disks, fresh.decision
+	c.disks, c.layer, c.decision = fresh.disks, fresh.layer, fresh.decision
 	if c.look.again {
 		c.lookAgain()
 	}
@@ -155,19 +68,7 @@ func (p *Plugin) settle(ctx context.Context, c *container) error {
 // isSettled says that there is nothing left to look into, and to decide by this policy.
 // The caller holds Plugin.mu.
 func (c *container) isSettled(pol *policy.Policy, layers *placed) bool {
-	return c.decision.policy == pol && c.disks.source == nil && !layers.moved(c) && !c.isToCompare() && slices.Equal(c.disks.facts.Reached, c.use.reached)
-}
-
-// failure is one of ours to look at a mount.
-func failure(c *policy.Container) error {
-	err := c.Rootfs.Err
-	for i := range c.Mounts {
-		err = cmp.Or(err, c.Mounts[i].Backing.Err)
-		for k := range c.Mounts[i].Below {
-			err = cmp.Or(err, c.Mounts[i].Below[k].Backing.Err)
-		}
-	}
-	return err
+	return c.decision.policy == pol && c.disks.IsResolved() && !layers.moved(c) && !c.isToCompare() && slices.Equal(c.disks.Facts.Reached, c.use.seen.Reached)
 }
 
 // unsettled returns the containers of a group that settle has work for, and apart from
@@ -195,7 +96,7 @@ func (p *Plugin) unsettled(g *group) (out, hung []*container) {
 // ends with those that need no look at the node.
 func (p *Plugin) settleAll(ctx context.Context, g *group) []error {
 	var errs []error
-	stacks := newStacks(p.storage)
+	stacks := NewStacks(p.storage)
 	unsettled, hung := p.unsettled(g)
 	for _, c := range hung {
 		errs = append(errs, fmt.Errorf("limit container %s: one of its disks does not answer", c.name))
@@ -225,7 +126,7 @@ func (p *Plugin) decide(pol *policy.Policy, c *container) (policy.Desired, error
 	if err := pol.CheckRuntime(c.pod.request(), c.pod.handler); err != nil {
 		return policy.Desired{}, err
 	}
-	desired, err := pol.Container(c.pod.request(), c.disks.facts)
+	desired, err := pol.Container(c.pod.request(), c.disks.Facts)
 	if weightErr := p.weight.check(&desired); err == nil && weightErr != nil {
 		err = weightErr
 	}
@@ -235,7 +136,7 @@ func (p *Plugin) decide(pol *policy.Policy, c *container) (policy.Desired, error
 // checkTotal checks the pod total with c as one more of the pod's containers.
 func (p *Plugin) checkTotal(pol *policy.Policy, c *container) error {
 	seen, shared := p.neighbours(c.pod)
-	total, err := p.total(pol, c.pod, append(seen, c.disks.facts))
+	total, err := p.total(pol, c.pod, append(seen, c.disks.Facts))
 	if err != nil || len(total.Settings) == 0 {
 		return err
 	}
@@ -270,22 +171,4 @@ func noPodCgroup(cause string) error {
 		Hint:       "limit its containers instead",
 		Kind:       policy.Unenforceable,
 	}
-}
-
-// specValues returns the io.max and the io.weight that a container's spec has, without what a
-// fresh cgroup has anyway. We put them there, or another plugin, or a runtime's configuration.
-func specValues(ctr *api.Container) policy.Settings {
-	unified := ctr.GetLinux().GetResources().GetUnified()
-	if len(unified) == 0 {
-		return nil // Mostly it is so, and errors take time to make.
-	}
-	var out []policy.Setting
-	limits, _ := blkio.ParseValues(blkio.IOMax, unified["io.max"]) // not ours if it cannot be parsed
-	for _, v := range limits.Sorted() {
-		out = append(out, policy.Setting{Value: v})
-	}
-	if weight, err := blkio.ParseAmount(unified["io.weight"]); err == nil {
-		out = append(out, policy.Setting{Value: blkio.Value{Address: blkio.Address{Key: blkio.Weight}, Amount: weight}})
-	}
-	return policy.NewSettings(out...).Where(func(s policy.Setting) bool { return s.IsLimit() })
 }

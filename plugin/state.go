@@ -114,7 +114,7 @@ func (p *pod) seen() []policy.Container {
 // The caller holds Plugin.mu.
 func (p *pod) remember(c *container) {
 	if c.arrival >= p.known[c.name].arrival {
-		p.known[c.name] = knownFacts{c.disks.facts, c.arrival}
+		p.known[c.name] = knownFacts{c.disks.Facts, c.arrival}
 	}
 }
 

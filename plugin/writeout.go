@@ -28,30 +28,6 @@ func exitPlanOf(own, pod policy.Settings) exitPlan {
 	return exitPlan{own.In(blkio.IOMax), limited}
 }
 
-// beyond is a mount of which not all was looked up: only what a target means is.
-type beyond struct {
-	source      string // on the host
-	self, below bool   // what is to be looked up: it, the mounts below it
-}
-
-// beyondTargets are the mounts that a container can write to, or below.
-func beyondTargets(spec *containerSpec, facts *policy.Container) []beyond {
-	var out []beyond
-	for i := range spec.Mounts {
-		m := &spec.Mounts[i]
-		known := &facts.Mounts[i]
-		b := beyond{
-			source: m.Source,
-			self:   known.NotAsked && !known.ReadOnly,
-			below:  m.IsBind() && m.IsRecursive(), // read-only does not reach those
-		}
-		if b.self || b.below {
-			out = append(out, b)
-		}
-	}
-	return out
-}
-
 // tidyPatience is what one pod's turn is waited for: with a disk that does not
 // answer, one may not end.
 const tidyPatience = time.Minute

@@ -79,7 +79,7 @@ func moved(bytes uint64, devices ...string) string {
 }
 
 func TestJudge(t *testing.T) {
-	const much, little = enough, enough - 1
+	const much, little = MinUsage, MinUsage - 1
 	for _, tt := range []struct {
 		name, stat string
 		want       []string
@@ -108,24 +108,24 @@ func TestJudge(t *testing.T) {
 	} {
 		s := newStacked()
 		s.gone[blkio.Dev{Major: 9, Minor: 9}] = true
-		c := container{disks: containerDisks{facts: policy.Container{
+		facts := policy.Container{
 			Rootfs: on(rootDisk),
 			Mounts: []policy.Mount{
 				{Destination: "/data", Backing: on(dataDisk)},
 				// What a privileged container has, whether it uses it or not.
 				{Destination: "/dev/sdd", Injected: true, Backing: on(blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 48}})},
 			},
-		}}}
+		}
 		stats, err := blkio.ParseIOStat(tt.stat)
 		if err != nil {
 			t.Fatal(err)
 		}
-		found, err := newStacks(s).judge(t.Context(), &c, stats, nil)
+		found, err := NewStacks(s).Judge(t.Context(), &facts, &Usage{}, stats, nil)
 		if err != nil {
 			t.Error(err)
 		}
 		var got []string
-		for _, d := range found.reached {
+		for _, d := range found.Reached {
 			got = append(got, d.Dev.String())
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -140,42 +140,42 @@ func TestJudge(t *testing.T) {
 // TestJudgeAgain: what a container is charged with under a disk that has left is not its
 // own, until it goes on; a disk that it uses stays until the kernel forgets it.
 func TestJudgeAgain(t *testing.T) {
-	s, c := newStacked(), container{disks: containerDisks{facts: policy.Container{Rootfs: on(rootDisk)}}}
+	s, facts, last := newStacked(), policy.Container{Rootfs: on(rootDisk)}, Usage{}
 	look := func(stat string, want ...blkio.Disk) {
 		t.Helper()
 		stats, err := blkio.ParseIOStat(stat)
 		if err != nil {
 			t.Fatal(err)
 		}
-		found, err := newStacks(s).judge(t.Context(), &c, stats, nil)
+		found, err := NewStacks(s).Judge(t.Context(), &facts, &last, stats, nil)
 		if err != nil {
 			t.Error(err)
 		}
-		c.use.reached, c.use.charged = found.reached, found.charged
-		if !slices.Equal(c.use.reached, want) {
-			t.Errorf("%q: %v, want %v", stat, c.use.reached, want)
+		last = found
+		if !slices.Equal(last.Reached, want) {
+			t.Errorf("%q: %v, want %v", stat, last.Reached, want)
 		}
 	}
 	above := blkio.Disk{Dev: blkio.Dev{Major: 253, Minor: 1}, Name: "plugged"}
-	look(moved(enough, "253:1", "8:16"), above)
-	look(moved(10*enough, "253:1", "8:16"), above)
+	look(moved(MinUsage, "253:1", "8:16"), above)
+	look(moved(10*MinUsage, "253:1", "8:16"), above)
 	s.gone[above.Dev] = true
-	look(moved(20*enough, "8:16")) // some of it since the last look, and by the one that has left
-	look(moved(20*enough, "8:16"))
-	look(moved(21*enough-1, "8:16"))
-	look(moved(21*enough, "8:16"), plugged)
-	look(moved(21*enough, "8:16"), plugged)
+	look(moved(20*MinUsage, "8:16")) // some of it since the last look, and by the one that has left
+	look(moved(20*MinUsage, "8:16"))
+	look(moved(21*MinUsage-1, "8:16"))
+	look(moved(21*MinUsage, "8:16"), plugged)
+	look(moved(21*MinUsage, "8:16"), plugged)
 	look("")
-	look(moved(enough-1, "8:16")) // another disk with its number
-	look(moved(enough, "8:16"), plugged)
+	look(moved(MinUsage-1, "8:16")) // another disk with its number
+	look(moved(MinUsage, "8:16"), plugged)
 	delete(s.gone, above.Dev) // what is found stays, whatever is put above it
-	look(moved(enough, "253:1", "8:16"), plugged, above)
-	c.disks.facts.Mounts = []policy.Mount{{Destination: "/data", Backing: on(plugged)}}
-	look(moved(enough, "8:16")) // now it is told of
+	look(moved(MinUsage, "253:1", "8:16"), plugged, above)
+	facts.Mounts = []policy.Mount{{Destination: "/data", Backing: on(plugged)}}
+	look(moved(MinUsage, "8:16")) // now it is told of
 
 	// Its number comes back with less than was explained.
-	c.disks.facts.Mounts = nil
-	look(moved(9*enough, "253:1", "8:16"), above)
+	facts.Mounts = nil
+	look(moved(9*MinUsage, "253:1", "8:16"), above)
 	s.gone[above.Dev] = true
-	look(moved(2*enough, "8:16"), plugged)
+	look(moved(2*MinUsage, "8:16"), plugged)
 }

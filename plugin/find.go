@@ -1,0 +1,209 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// Pod is the part of a pod that the disks of its containers depend on.
+type Pod struct {
+	UID     string
+	Sandbox string // its ID
+	Request *policy.Request
+}
+
+// Finder finds the disks of containers.
+type Finder struct {
+	Storage     Storage
+	KubeletRoot string // on the host; the volumes of pods are below it
+	// ProcessMounts returns the mounts of a process that is in a cgroup. If it is nil, the
+	// mounts of a container are taken to be where the paths of the host led to when it was
+	// created.
+	ProcessMounts func(ctx context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error)
+}
+
+// Find finds the disks of a container that the request of its pod can mean, and adds them to
+// those that were found before. Where some could not be found, c.Err returns the reason, and
+// the container is to be looked at again. The error of Find is the end of ctx before all
+// mounts were looked up; then c is unchanged.
+func (f *Finder) Find(ctx context.Context, pod *Pod, layer inventory.Layer, c *Container) error {
+	found, err := f.look(ctx, pod, layer, c.spec)
+	if err != nil {
+		return err
+	}
+	f.history(pod).accrue(&found, &c.Facts)
+	c.Facts.Rootfs, c.Facts.Mounts = found.Rootfs, found.Mounts
+	c.Unresolved = c.spec.unresolved(c.Facts.Mounts)
+	c.propagates = c.spec.propagates(pod.Request)
+	if c.follows = nil; c.propagates || grows(&c.Facts) {
+		c.follows = c.spec
+	}
+	if !c.found && f.isRedirectable(pod, c) {
+		c.uncompared = c.spec.Mounts
+	}
+	if c.found = true; c.Err() == nil {
+		c.spec = nil
+	}
+	return nil
+}
+
+// look finds the disks of the writable layer and of the mounts, as they are now. The caller is
+// bounded as a whole, so that Resolve need not spend a goroutine on each path to be able to
+// give up.
+func (f *Finder) look(ctx context.Context, pod *Pod, layer inventory.Layer, spec *Spec) (policy.Container, error) {
+	unhurried := context.WithoutCancel(ctx)
+	out := policy.Container{Rootfs: layer.Backing(unhurried, f.Storage), Mounts: f.declaredMounts(pod, spec)}
+	if !pod.Request.Rootfs() {
+		out.Rootfs.Err = nil // no target means it
+	}
+	named := make([][]string, len(out.Mounts)) // the paths that each mount is asked for
+	if paths := pod.Request.Paths(); len(paths) > 0 {
+		index := policy.IndexMounts(out.Mounts)
+		for _, path := range paths {
+			if i := index.Find(path); i >= 0 {
+				named[i] = append(named[i], path)
+			}
+		}
+	}
+	s := search{storage: f.Storage, star: pod.Request.Star(), volumes: pod.Request.Volumes()}
+	for i := range spec.Mounts {
+		// Not after the last one: a disk that answers late has answered.
+		if err := ctx.Err(); err != nil {
+			return out, fmt.Errorf("look up the disks of %d mounts: %w", len(out.Mounts)-i, err)
+		}
+		s.find(unhurried, &spec.Mounts[i], &out.Mounts[i], named[i])
+	}
+	return out, nil
+}
+
+// declaredMounts returns the mounts and the raw block volumes of a container, in the
+// order of the runtime. The disks of the mounts are not looked up yet.
+func (f *Finder) declaredMounts(pod *Pod, spec *Spec) []policy.Mount {
+	own := injectedInto(pod)
+	out := make([]policy.Mount, 0, len(spec.Mounts)+len(spec.Devices))
+	for i := range spec.Mounts {
+		m := &spec.Mounts[i]
+		mount := policy.Mount{Destination: path.Clean(m.Destination), ReadOnly: m.IsReadOnly(), Injected: own.has(m)}
+		if len(pod.Request.Volumes()) > 0 { // otherwise the name is not needed
+			mount.Volume, mount.VolumePlugin = volumepath.NameOf(f.KubeletRoot, pod.UID, m.Source)
+		}
+		out = append(out, mount)
+	}
+	return append(out, f.devices(spec)...)
+}
+
+// devices returns the raw block volumes of a container: no mount, a node in /dev.
+// A privileged container has all of the host's devices instead: there a path may
+// name one, and "*" does not mean each disk of the host, but those that it uses: see Usage.
+func (f *Finder) devices(spec *Spec) []policy.Mount {
+	privileged := slices.ContainsFunc(spec.Devices, func(d Device) bool { return d.IsHostOnly() })
+	var out []policy.Mount
+	for _, d := range spec.Devices {
+		if d.Type == "b" {
+			out = append(out, policy.Mount{Destination: path.Clean(d.Path), Injected: privileged, Backing: f.Storage.Device(d.Dev)})
+		}
+	}
+	return out
+}
+
+// search looks up the disks of a container's mounts, each set of disks and each
+// directory of the host once: a tenant may mount the same volume a thousand times.
+type search struct {
+	storage Storage
+	star    bool
+	volumes []string                  // sorted
+	looked  map[string]*blkio.Backing // by source, of its first mount
+	// For "*": the sets of disks that it has already, and the directories whose
+	// submounts have been looked through.
+	found   [][]blkio.Disk
+	through map[string]bool
+}
+
+// find looks up what a mount is stored on, if a target of the request may mean it:
+// each look at a path takes longer than all the rest of a decision.
+func (s *search) find(ctx context.Context, m *Mount, out *policy.Mount, named []string) {
+	star := s.star && !out.Injected
+	_, volume := slices.BinarySearch(s.volumes, out.Volume)
+	switch {
+	case !m.IsBind():
+		out.Backing = blkio.Backing{FSType: m.Type, Reason: m.Type + " is not stored on a disk"}
+		return
+	case !star && !volume && len(named) == 0:
+		out.Backing, out.NotAsked = blkio.Backing{Reason: "not resolved: no annotation names it"}, true
+		return
+	}
+	s.resolve(ctx, m.Source, &out.Backing)
+	if star && !out.ReadOnly { // The mounts below it are not read-only.
+		s.isNew(out.Backing.Disks)
+	}
+	if m.IsRecursive() {
+		s.named(ctx, m.Source, out, named)
+		if star {
+			s.submounts(ctx, m.Source, out)
+		}
+	}
+}
+
+func (s *search) resolve(ctx context.Context, source string, out *blkio.Backing) {
+	if known := s.looked[source]; known != nil {
+		*out = *known
+		return
+	}
+	if s.looked == nil {
+		s.looked = map[string]*blkio.Backing{}
+	}
+	*out = s.storage.Resolve(ctx, source)
+	s.looked[source] = out
+}
+
+// named adds the mounts below a volume that hold a path that was named.
+func (s *search) named(ctx context.Context, source string, m *policy.Mount, named []string) {
+	known := map[string]bool{}
+	for _, name := range named {
+		rel := strings.Trim(strings.TrimPrefix(name, strings.TrimSuffix(m.Destination, "/")), "/")
+		if rel == "" {
+			continue
+		}
+		if at, b, ok := s.storage.Below(ctx, source, rel); ok && !known[at] {
+			known[at] = true
+			m.Below = append(m.Below, policy.Below{Path: path.Join(m.Destination, at), Backing: b})
+		}
+	}
+}
+
+// submounts adds for "*" one of the mounts below a volume for each further set of
+// disks.
+func (s *search) submounts(ctx context.Context, source string, m *policy.Mount) {
+	if source = path.Clean(source); s.through[source] {
+		return
+	}
+	if s.through == nil {
+		s.through = map[string]bool{}
+	}
+	s.through[source] = true
+	for at, b := range s.storage.Submounts(ctx, source) {
+		if len(b.Disks) > 0 && s.isNew(b.Disks) {
+			m.Below = append(m.Below, policy.Below{Path: path.Join(m.Destination, at), Backing: b})
+		}
+	}
+}
+
+// isNew reports whether a set of disks was not there before, and adds it. There are
+// as many of them as the node has disks, and not as mounts.
+func (s *search) isNew(disks []blkio.Disk) bool {
+	for _, known := range s.found {
+		if slices.Equal(known, disks) {
+			return false
+		}
+	}
+	s.found = append(s.found, disks)
+	return true
+}

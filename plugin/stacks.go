@@ -1,0 +1,91 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// underDeadline is for what is under one disk: the path of a loop device's file may lead
+// to a filesystem that does not answer. The containers that it matters to wait for the
+// next pass, and the others for nothing.
+const underDeadline = time.Second
+
+// Stacks is what one pass over the node knows of how its disks are made of others.
+type Stacks struct {
+	storage Storage
+	under   map[blkio.Dev]under
+	once    bool // the rest is known
+	swap    map[blkio.Dev]bool
+	swapErr error
+	mounted map[blkio.Dev]bool
+}
+
+type under struct {
+	disks []blkio.Disk
+	err   error // there may be more
+}
+
+// NewStacks returns a Stacks that asks for a fact when it is first needed.
+func NewStacks(s Storage) *Stacks {
+	return &Stacks{storage: s, under: map[blkio.Dev]under{}}
+}
+
+// disk is the disk with a number, none if it has just left.
+func (s *Stacks) disk(dev blkio.Dev) []blkio.Disk {
+	return slices.DeleteFunc(slices.Clone(s.storage.Device(dev).Disks), func(d blkio.Disk) bool { return d.Dev != dev })
+}
+
+// explained are the disks that a container is charged for because it uses others, or
+// because the kernel swaps.
+func (s *Stacks) explained(ctx context.Context, declared map[blkio.Dev]bool, stats map[blkio.Dev]blkio.Stat) (map[blkio.Dev]bool, error) {
+	s.look(ctx)
+	out, err := maps.Clone(s.swap), s.swapErr
+	for dev := range declared {
+		err = errors.Join(err, s.AddUnder(ctx, dev, out))
+	}
+	for dev, stat := range stats {
+		if stat.Bytes() > 0 { // a flush brings nothing to what is under it
+			err = errors.Join(err, s.AddUnder(ctx, dev, out))
+		}
+	}
+	return out, err
+}
+
+// look asks, once, what is of the node and no container's.
+func (s *Stacks) look(ctx context.Context) {
+	if s.once {
+		return
+	}
+	s.once, s.swap, s.mounted = true, map[blkio.Dev]bool{}, s.storage.MountedDisks()
+	var disks []blkio.Disk
+	disks, s.swapErr = s.storage.SwapDisks(ctx)
+	for _, d := range disks {
+		s.swap[d.Dev] = true
+		s.swapErr = errors.Join(s.swapErr, s.AddUnder(ctx, d.Dev, s.swap))
+	}
+}
+
+// AddUnder adds the disks that I/O to a disk is I/O to as well. The error means that there may
+// be more of them.
+func (s *Stacks) AddUnder(ctx context.Context, dev blkio.Dev, to map[blkio.Dev]bool) error {
+	u, known := s.under[dev]
+	if !known {
+		within, cancel := context.WithTimeout(ctx, underDeadline)
+		u.disks = s.storage.Under(within, dev)
+		if within.Err() != nil {
+			u.err = fmt.Errorf("find the disks below %s: no answer", dev)
+		}
+		cancel()
+		s.under[dev] = u
+	}
+	for _, d := range u.disks {
+		to[d.Dev] = true
+	}
+	return u.err
+}

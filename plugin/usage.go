@@ -1,0 +1,126 @@
+package plugin
+
+import (
+	"context"
+	"slices"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// A container can use disks that no mount or device declares: a device node is created in
+// it from outside, as KubeVirt does for a running virtual machine, a filesystem is mounted
+// in its mount namespace alone, or a process passes it an open file. In each case the
+// kernel charges the container's I/O in io.stat, so such a disk is found soon after its
+// first use. The limits of "*" include it.
+//
+// A container is also charged for disks that it does not have: those under its own,
+// those that the kernel swaps to, and, where it calls sync(2), those of any filesystem of
+// the node, whose log it writes then. To limit it there would hold up the others who
+// write to that filesystem, so a disk with one that is mounted on the node is none that a
+// container comes by unseen.
+
+// MinUsage is the I/O in bytes from which a container counts as a user of an undeclared disk.
+// Less may be a page of the runtime's program, or the superblock of a filesystem that is
+// mounted or unmounted while the container calls sync(2). The smallest limit that a policy
+// allows by default passes this much in 16 seconds.
+const MinUsage = 1 << 20
+
+// charge is what a container was charged with on a disk that it is not taken to use.
+type charge struct {
+	bytes uint64
+	// explained is true if the last look explained it: by another disk of the container, by
+	// swap, or by a filesystem that the node had mounted.
+	explained bool
+}
+
+// Usage is the I/O of a container to undeclared disks.
+type Usage struct {
+	Reached []blkio.Disk // that the container uses, sorted by number
+	// charged is the I/O to the others. The map is replaced, never changed.
+	charged map[blkio.Dev]charge
+}
+
+// IsZero reports whether there is none.
+func (u *Usage) IsZero() bool { return len(u.Reached) == 0 && len(u.charged) == 0 }
+
+// Judge returns the usage of a container by the counters of its cgroup, and by its usage so
+// far. A disk that was found stays for as long as the kernel has its counters, which are lost
+// with the disk alone; starred are those that an earlier process found.
+func (s *Stacks) Judge(ctx context.Context, facts *policy.Container, last *Usage, stats map[blkio.Dev]blkio.Stat, starred map[blkio.Dev]bool) (Usage, error) {
+	declared := declaredDisks(facts)
+	var undeclared []blkio.Dev
+	for dev, stat := range stats {
+		if !declared[dev] && stat.Bytes() > 0 { // 0: a flush, which sync(2) sends to all disks
+			undeclared = append(undeclared, dev)
+		}
+	}
+	if len(undeclared) == 0 {
+		return Usage{}, nil
+	}
+	slices.SortFunc(undeclared, blkio.Dev.Compare)
+	explained, err := s.explained(ctx, declared, stats)
+	if err != nil {
+		return Usage{}, err
+	}
+	out := Usage{charged: map[blkio.Dev]charge{}}
+	for _, dev := range undeclared {
+		bytes, before := stats[dev].Bytes(), last.charged[dev]
+		if bytes < before.bytes {
+			before = charge{} // another disk has the number now
+		}
+		known := slices.IndexFunc(last.Reached, func(d blkio.Disk) bool { return d.Dev == dev })
+		switch {
+		case known >= 0:
+			out.Reached = append(out.Reached, last.Reached[known])
+		case starred[dev]:
+			out.Reached = append(out.Reached, s.disk(dev)...)
+		case explained[dev] || s.mounted[dev]:
+			out.charged[dev] = charge{bytes, true}
+		case before.explained: // what was above has left, and may have been used since the last look
+			out.charged[dev] = charge{bytes, false}
+		case bytes-before.bytes < MinUsage:
+			out.charged[dev] = before
+		default:
+			out.Reached = append(out.Reached, s.disk(dev)...)
+		}
+	}
+	return out, nil
+}
+
+// declaredDisks returns the declared disks. The host's devices that a privileged container
+// has are not among them: "*" means those that it uses.
+func declaredDisks(facts *policy.Container) map[blkio.Dev]bool {
+	out := map[blkio.Dev]bool{}
+	anyDeclared(facts, func(d blkio.Disk) bool {
+		out[d.Dev] = true
+		return false
+	})
+	return out
+}
+
+// isDeclared reports whether a disk is one of declaredDisks.
+func isDeclared(facts *policy.Container, dev blkio.Dev) bool {
+	return anyDeclared(facts, func(d blkio.Disk) bool { return d.Dev == dev })
+}
+
+func anyDeclared(facts *policy.Container, is func(blkio.Disk) bool) bool {
+	if slices.ContainsFunc(facts.Rootfs.Disks, is) {
+		return true
+	}
+	for i := range facts.Mounts {
+		m := &facts.Mounts[i]
+		if m.Injected {
+			continue
+		}
+		if slices.ContainsFunc(m.Backing.Disks, is) {
+			return true
+		}
+		for k := range m.Below {
+			if slices.ContainsFunc(m.Below[k].Backing.Disks, is) {
+				return true
+			}
+		}
+	}
+	return false
+}
