@@ -7,7 +7,7 @@ LDFLAGS   = -s -w -X github.com/prometheus/common/version.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
 
-.PHONY: demo test proof scenarios soak storage lint unit alerts e2e bench fuzz generate build image clean help
+.PHONY: demo test proof scenarios soak storage neighbour lint unit alerts e2e bench fuzz generate build image clean help
 
 demo: ## boot a node, run three limited pods, print requested / in force / measured
 	cd test && go run ./demo
@@ -26,6 +26,9 @@ soak: ## SOAK_PODS (1000) pods while the plugin is killed and stopped and the ru
 
 storage: ## the table of docs/reference/storage.md
 	cd test && E2E_PROOF=1 E2E_RUN='^TestStorage' STORAGE_TABLE=$(CURDIR)/docs/reference/storage.md go test -count=1 -v -timeout 5h ./suite
+
+neighbour: ## docs/images/neighbour.svg, the latency of a pod beside one that writes without end
+	cd test && E2E_PROOF=1 E2E_RUN='^TestNeighbour$$' NEIGHBOUR_PLOT=$(CURDIR)/docs/images/neighbour.svg go test -count=1 -v -timeout 30m ./suite
 
 lint: ## golangci-lint, of the version in tools/go.mod, on both modules
 	cd tools && go build -o $(CACHE)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint

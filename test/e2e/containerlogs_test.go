@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,15 +17,11 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
-// slowDisk does 1,500 operations and 8 MiB a second: there the disk is what neighbours
-// compete for, and not the CPU of an emulated node.
-const slowDisk = "vdi"
-
 // TestContainerLogs: the runtime writes what a container prints, so the container's
 // limits do not hold for it, and hold for all else. With -proof it measures what that
 // does to a neighbour (docs/how-to/container-logs.md).
 func TestContainerLogs(t *testing.T) {
-	b := newLogBench(t)
+	b := newSlowBench(t)
 	startPlugin(t)
 	b.charges()
 	if !*proof {
@@ -45,33 +40,6 @@ func TestContainerLogs(t *testing.T) {
 	for i, n := range neighbours {
 		t.Log(n.row(rows[i]))
 	}
-}
-
-// logBench is a disk with the logs of containers and the data of a victim.
-type logBench struct {
-	*testing.T
-	dir, number string
-	victim      writer
-	pods        int
-}
-
-func newLogBench(t *testing.T) *logBench {
-	t.Helper()
-	number := know(t, slowDisk)
-	dir := t.TempDir()
-	administer(t, "mount", "/dev/"+slowDisk, dir)
-	t.Cleanup(func() { administer(t, "umount", dir) })
-	return &logBench{T: t, dir: dir, number: number, victim: newWriter(t, "victim")}
-}
-
-// neighbour is a container that may write 2 MiB/s to each disk, and what it does.
-type neighbour struct {
-	name string
-	args []string // none: there is no neighbour
-	logs string   // directory of its log; "" for the slow disk
-	cpu  int64    // microseconds in each 100 ms; 0 for no limit
-	// runtime is what containerd may write to the slow disk, as systemd takes it; "" for no limit.
-	runtime string
 }
 
 var (
@@ -115,46 +83,9 @@ func (n neighbour) row(all []logFigures) string {
 	return "| " + strings.Join(cells, " | ") + " |"
 }
 
-// run starts a neighbour, and returns what ends it.
-func (b *logBench) run(n neighbour) (*cri.Container, func()) {
-	b.Helper()
-	pod := b.pod("neighbour", n.logs, annotations{limits + "containers": "* wbps=2Mi"})
-	k := pod.run(cri.ContainerConfig{
-		Name: "c", Args: n.args, Memory: memoryLimit, Mounts: []cri.Mount{{Host: b.dir, Path: "/data"}},
-	})
-	if n.cpu > 0 {
-		if err := k.Update(b.Context(), cri.Resources{CPUQuota: n.cpu}); err != nil {
-			b.Fatal(err)
-		}
-	}
-	return k, func() {
-		b.end(pod)
-		os.Remove(filepath.Join(b.dir, "files"))
-		administer(b.T, "sync", "-f", b.dir)
-	}
-}
-
-// pod runs a pod with its log in a directory, which is that of the slow disk by default.
-func (b *logBench) pod(name, logs string, a annotations) podOf {
-	b.Helper()
-	if logs == "" {
-		logs = filepath.Join(b.dir, "logs")
-	}
-	b.pods++
-	return runPodOf(b.T, name+strconv.Itoa(b.pods), cri.PodConfig{Annotations: a, Logs: logs})
-}
-
-// end removes a pod, with its log.
-func (b *logBench) end(pod podOf) {
-	b.Helper()
-	if err := pod.Remove(b.Context()); err != nil {
-		b.Error(err)
-	}
-}
-
 // charges checks which cgroup pays for what a container prints, and that the
 // container's own writes have their limit meanwhile.
-func (b *logBench) charges() {
+func (b *slowBench) charges() {
 	b.Helper()
 	n := neighbour{args: printing}
 	before := b.counter(b.payer(), "wbytes")
@@ -194,7 +125,7 @@ func (b *logBench) charges() {
 }
 
 // payer is containerd's cgroup, or the next one above it that counts I/O.
-func (b *logBench) payer() cgroup.Dir {
+func (b *slowBench) payer() cgroup.Dir {
 	b.Helper()
 	dir := strings.TrimSpace(b.victim.does("systemctl", "show", "--property", "ControlGroup", "--value", "containerd"))
 	for {
@@ -209,18 +140,8 @@ func (b *logBench) payer() cgroup.Dir {
 	}
 }
 
-// counter is one of those of the slow disk in io.stat.
-func (b *logBench) counter(dir cgroup.Dir, name string) int64 {
-	b.Helper()
-	n, err := dir.Counter(b.number, name)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return n
-}
-
 // logged is the size of the container's log.
-func (b *logBench) logged(k *cri.Container) int64 {
+func (b *slowBench) logged(k *cri.Container) int64 {
 	b.Helper()
 	info, err := os.Stat(k.Log)
 	if err != nil {
@@ -230,7 +151,7 @@ func (b *logBench) logged(k *cri.Container) int64 {
 }
 
 // beside measures the victim, and then another container that prints, beside a neighbour.
-func (b *logBench) beside(n neighbour) (f logFigures) {
+func (b *slowBench) beside(n neighbour) (f logFigures) {
 	b.Helper()
 	if n.runtime != "" {
 		limit := func(value string) {
@@ -260,38 +181,11 @@ func (b *logBench) beside(n neighbour) (f logFigures) {
 	return f
 }
 
-// fio returns the victim's operations of 4 KiB per second, and their 99th percentile in
-// milliseconds.
-func (b *logBench) fio(args ...string) (rate, p99 float64) {
-	b.Helper()
-	out := b.victim.does(append([]string{
-		"fio", "--thread", "--name=victim", "--filename=" + filepath.Join(b.dir, "victim"), "--size=32M", "--bs=4k", "--overwrite=1",
-		"--time_based", "--runtime=5", "--eta=never", "--output-format=json",
-	}, args...)...)
-	type direction struct {
-		IOPS    float64
-		Latency struct {
-			Percentile map[string]float64
-		} `json:"clat_ns"`
-	}
-	var answer struct {
-		Jobs []struct{ Read, Write direction }
-	}
-	if err := json.Unmarshal([]byte(out[max(0, strings.Index(out, "{")):]), &answer); err != nil || len(answer.Jobs) != 1 {
-		b.Fatalf("%v in %q", err, out)
-	}
-	d := answer.Jobs[0].Read
-	if d.IOPS == 0 {
-		d = answer.Jobs[0].Write
-	}
-	return d.IOPS, d.Latency.Percentile["99.000000"] / float64(time.Millisecond)
-}
-
 // patience is how long a sync of the disk is waited for.
 const patience = 5 * time.Second
 
 // sync returns the seconds that a sync of the disk takes, at most patience.
-func (b *logBench) sync() float64 {
+func (b *slowBench) sync() float64 {
 	b.Helper()
 	began, done := time.Now(), make(chan error, 1)
 	go func() { done <- exec.Command("sync", "-f", b.dir).Run() }()
@@ -307,7 +201,7 @@ func (b *logBench) sync() float64 {
 
 // another runs a container without limits that prints 1 MiB, and returns the seconds that
 // its start and its printing take.
-func (b *logBench) another() (create, prints float64) {
+func (b *slowBench) another() (create, prints float64) {
 	b.Helper()
 	pod := b.pod("another", "", nil)
 	began := time.Now()

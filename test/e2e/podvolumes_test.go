@@ -148,16 +148,14 @@ func TestStorageOfPods(t *testing.T) {
 	}
 	t.Run("every mount, by lsblk and findmnt", func(t *testing.T) { agrees(t, 10) })
 	t.Run("devices", func(t *testing.T) { areDrawn(t, kinds) })
-	for of := range slices.Chunk(kinds, 3) { // at a time: the node has two CPUs
-		t.Run("of", func(t *testing.T) {
-			for _, v := range of {
-				t.Run(v.Name(), func(t *testing.T) {
-					t.Parallel()
-					v.obeys(t, running[v.Name()])
-				})
-			}
-		})
-	}
+	t.Run("of", func(t *testing.T) {
+		for _, v := range kinds {
+			t.Run(v.Name(), func(t *testing.T) {
+				t.Parallel()
+				v.obeys(t, running[v.Name()])
+			})
+		}
+	})
 	t.Run("orphans", func(t *testing.T) { cluster{t}.areOrphaned(kinds) })
 }
 

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,16 +52,14 @@ func TestStorage(t *testing.T) {
 		a[limits+"container."+s.container()] = s.path() + " wbps=1Mi"
 	}
 	pod := runPod(t, "pod", a)
-	for of := range slices.Chunk(stores, 3) { // at a time: the node has two CPUs
-		t.Run("of", func(t *testing.T) {
-			for _, s := range of {
-				t.Run(s.container(), func(t *testing.T) {
-					t.Parallel()
-					s.obeys(t, pod)
-				})
-			}
-		})
-	}
+	t.Run("of", func(t *testing.T) {
+		for _, s := range stores {
+			t.Run(s.container(), func(t *testing.T) {
+				t.Parallel()
+				s.obeys(t, pod)
+			})
+		}
+	})
 }
 
 func (s *store) container() string {

@@ -57,7 +57,7 @@ func TestE2E(t *testing.T) {
 }
 
 // writeTables writes the tables that MATRIX_TABLE, SCENARIO_TABLE and STORAGE_TABLE ask
-// for; scenarios and storage are those of the first node.
+// for, and the plot of NEIGHBOUR_PLOT; all but the matrix are those of the first node.
 func writeTables(outcomes []outcome) error {
 	commit, err := generated.Commit()
 	if err != nil {
@@ -72,12 +72,15 @@ func writeTables(outcomes []outcome) error {
 	if file := os.Getenv("STORAGE_TABLE"); file != "" {
 		err = errors.Join(err, writeStorage(file, commit, outcomes[0]))
 	}
+	if file := os.Getenv("NEIGHBOUR_PLOT"); file != "" {
+		err = errors.Join(err, writePlot(file, commit, outcomes[0]))
+	}
 	return err
 }
 
 // proofTests take so long that they run with a proof only. Otherwise they do not run at
 // all, and so do not count as passed.
-const proofTests = "^TestSoak$"
+const proofTests = "^(TestSoak|TestNeighbour)$"
 
 // run is a node with the tests that run there.
 type run struct {

@@ -20,13 +20,15 @@ type outcome struct {
 	failures       []string
 	scenarios      []string // rows of docs/reference/scenarios-KERNEL.md
 	storage        []string // rows of docs/reference/storage.md
+	neighbours     []string // bars of docs/images/neighbour.svg
 	took           time.Duration
 }
 
-// These begin a line of TestScenarios or TestStorage that is one of these.
+// These begin a line of TestScenarios, TestStorage or TestNeighbour that is one of these.
 const (
-	rowMark     = "scenario-row "
-	storageMark = "storage-row "
+	rowMark       = "scenario-row "
+	storageMark   = "storage-row "
+	neighbourMark = "neighbour-row "
 )
 
 // count reads the lines that go test prints for the outer tests and for their
@@ -39,6 +41,10 @@ func (o *outcome) count(output []byte) {
 		}
 		if row, ok := strings.CutPrefix(string(line), storageMark); ok {
 			o.storage = append(o.storage, row)
+			continue
+		}
+		if row, ok := strings.CutPrefix(string(line), neighbourMark); ok {
+			o.neighbours = append(o.neighbours, strings.TrimSpace(row))
 			continue
 		}
 		verdict, rest, ok := strings.Cut(strings.TrimSpace(string(line)), ": ")

@@ -73,3 +73,34 @@ func TestWriteStorage(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+// TestWritePlot: the longest bar fills the width, and what is not a figure is an error.
+func TestWritePlot(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "plot.svg")
+	var o outcome
+	o.count([]byte("neighbour-row alone|2|1|4\nneighbour-row <writer>|100|90|200\n--- PASS: TestNeighbour (1.00s)\n"))
+	o.node = "kernel 6.12"
+	if err := writePlot(file, "c1", o); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`width="3" height="26"`, `width="190" height="26"`, `x1="421" x2="630"`, "&lt;writer&gt;", "kernel 6.12, commit c1",
+	} {
+		if !strings.Contains(string(got), want) {
+			t.Errorf("no %q in %s", want, got)
+		}
+	}
+	for _, row := range []string{"alone", "alone|1|2", "alone|1|2|x", "alone|0|0|0"} {
+		if err := writePlot(file, "c2", outcome{neighbours: []string{row}}); err == nil {
+			t.Errorf("%q was drawn", row)
+		}
+	}
+	o.failed = 1
+	if err := writePlot(file, "c3", o); err == nil {
+		t.Error("a plot of a failed run was written")
+	}
+}
