@@ -7,7 +7,7 @@ LDFLAGS   = -s -w -X github.com/prometheus/common/version.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
 
-.PHONY: demo test proof scenarios soak storage neighbour lint unit alerts e2e bench fuzz generate build image clean help
+.PHONY: demo test proof scenarios soak storage neighbour lint unit alerts e2e node bench fuzz generate build image clean help
 
 demo: ## boot a node, run three limited pods, print requested / in force / measured
 	cd test && go run ./demo
@@ -46,6 +46,9 @@ alerts: ## test the alerting rules with promtool
 
 e2e: ## e2e tests on a node; NODE_KERNEL, NODE_CONTAINERD, NODE_RUNTIME, NODE_DRIVER choose it
 	cd test && go test -count=1 -v -timeout 84m ./suite
+
+node: ## a node that stays up until it is interrupted, for single e2e tests: docs/testing.md
+	cd test && go run ./node/cmd/node up --env $(CACHE)/node.env
 
 bench: ## measure what the plugin costs, as root; writes the table of docs/reference/benchmarks.md
 	cd test && go run ./bench

@@ -12,8 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nri-blkio/nri-blkio/test/attach"
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
+	"github.com/nri-blkio/nri-blkio/test/payload"
 )
 
 // node is the node that the tests run on. TestMain sets it once; what is on a
@@ -53,7 +55,7 @@ var (
 var scenarioTime = flag.Duration("scenario", 10*time.Second, "measure each scenario for so long")
 
 const notOnNode = `these tests load and restart a whole node, so they run inside a disposable one:
-nri_node.* is not on this kernel's command line. "make e2e" boots one and runs them there`
+nri_node.* is not on this kernel's command line. "make e2e" boots one and runs them there. With "make node" one stays up, and $E2E_NODE names its file`
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == churnCommand {
@@ -73,7 +75,11 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (int, error) {
-	if err := findNode(); err != nil {
+	err := findNode()
+	if file := os.Getenv(attach.Variable); err != nil && file != "" {
+		return attach.Run(context.Background(), file, payload.Program{Name: "e2e.test", Package: "./e2e", Test: true}, os.Args[1:])
+	}
+	if err != nil {
 		return 1, err
 	}
 	// Some wait for a measurement while others load the node's two CPUs.
