@@ -56,8 +56,8 @@ func TestObserve(t *testing.T) {
 	if w, err := cgroup.Dir(c.Cgroup).Weight(); err != nil || w == 50 {
 		t.Errorf("io.weight is %d (%v), want it untouched", w, err)
 	}
-	if r := readRecord(t, c.Cgroup); !r.Observed || len(r.Settings) != 2 || r.Container != "c" {
-		t.Errorf("record %+v, want two observed limits of c", r)
+	if r := readRecord(t, c.Cgroup); !r.Observed || len(r.Settings) != 3 || r.Container != "c" {
+		t.Errorf("record %+v, want two limits and the weight of c, observed", r)
 	}
 	if r := readRecord(t, refused.Cgroup); !r.Observed || !strings.Contains(r.Error, `did you mean "wbps"?`) {
 		t.Errorf("record %+v, want an observed error", r)

@@ -4,12 +4,8 @@
 package suite
 
 import (
-	"bytes"
-	"context"
 	"errors"
-	"io"
 	"os"
-	"strconv"
 	"testing"
 	"time"
 
@@ -40,16 +36,16 @@ func TestE2E(t *testing.T) {
 			t.Fatal(err) // now, not after hours
 		}
 	}
-	cfg.Log = os.Stderr
 	dir := t.TempDir()
 	if err := payload.Build(t.Context(), "..", dir, payload.Program{Name: "e2e.test", Package: "./e2e", Test: true}); err != nil {
 		t.Fatal(err)
 	}
+	cfg.Log = os.Stderr
 	var outcomes []outcome
 	full := os.Getenv("NODE_MATRIX") == "full"
 	proof := full || os.Getenv("E2E_PROOF") != ""
 	for _, r := range matrix(cfg, full) {
-		t.Run(r.cfg.String(), func(t *testing.T) { outcomes = append(outcomes, r.run(t, dir, proof)) })
+		t.Run(r.cfg.String(), func(t *testing.T) { outcomes = append(outcomes, r.play(t, dir, proof)) })
 		if err := writeTables(outcomes); err != nil {
 			t.Fatal(err) // after each node: the whole matrix takes hours
 		}
@@ -82,12 +78,6 @@ func writeTables(outcomes []outcome) error {
 // all, and so do not count as passed.
 const proofTests = "^(TestSoak|TestNeighbour)$"
 
-// run is a node with the tests that run there.
-type run struct {
-	cfg   node.Config
-	tests string // a regular expression; "": all
-}
-
 // gateTest is about the correction that the kernel 6.1-affected lacks. It is the one
 // test for that kernel: on it the program leaves files to their owners by default.
 const gateTest = "^TestKernelGate$"
@@ -97,74 +87,19 @@ const gateTest = "^TestKernelGate$"
 func matrix(cfg node.Config, full bool) []run {
 	tests := os.Getenv("E2E_RUN")
 	if !full {
-		return []run{{cfg, tests}}
+		return []run{{cfg: cfg, tests: tests}}
 	}
 	affected, newest := cfg, cfg
 	affected.Kernel, newest.Kernel = "6.1-affected", "7.2"
-	out := []run{{affected, gateTest}, {newest, tests}}
+	out := []run{{cfg: affected, tests: gateTest}, {cfg: newest, tests: tests}}
 	for _, cfg.Kernel = range []string{"6.12", "6.1"} {
 		for _, cfg.Containerd = range node.Choices("containerd") {
 			for _, cfg.Runtime = range node.Choices("runtime") {
 				for _, cfg.Driver = range node.Choices("driver") {
-					out = append(out, run{cfg, tests})
+					out = append(out, run{cfg: cfg, tests: tests})
 				}
 			}
 		}
 	}
 	return out
-}
-
-// run boots the node and runs the tests there.
-func (r run) run(t *testing.T, dir string, proof bool) outcome {
-	cfg := r.cfg
-	limit := limit
-	if proof {
-		limit = proofLimit
-	}
-	if os.Getenv("SCENARIO_TIME") != "" {
-		limit = scenarioLimit
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
-	n, err := node.Start(ctx, cfg)
-	if err != nil {
-		t.Error(err)
-		return outcome{node: cfg.String(), failed: 1, failures: []string{"boot"}}
-	}
-	defer n.Stop()
-	if err := n.Copy(ctx, dir, payload.Guest); err != nil {
-		t.Error(err)
-	}
-	// Inner deadline first: its report names the test that hung.
-	cmd := []string{
-		payload.Guest + "/e2e.test", "-test.v", "-test.timeout=" + (limit - 5*time.Minute).String(), "-proof=" + strconv.FormatBool(proof),
-	}
-	if each := os.Getenv("SCENARIO_TIME"); each != "" {
-		cmd = append(cmd, "-scenario="+each)
-	}
-	for env, option := range map[string]string{"SOAK_PODS": "-soak=", "SOAK_SEED": "-soak-seed="} {
-		if value := os.Getenv(env); value != "" {
-			cmd = append(cmd, option+value)
-		}
-	}
-	if !proof {
-		cmd = append(cmd, "-test.skip="+proofTests)
-	}
-	if r.tests != "" {
-		cmd = append(cmd, "-test.run="+r.tests)
-	}
-	var output bytes.Buffer
-	start := time.Now()
-	code, err := n.Run(ctx, nil, io.MultiWriter(os.Stdout, &output), os.Stderr, cmd...)
-	o := outcome{node: cfg.String(), took: time.Since(start)}
-	o.count(output.Bytes())
-	switch {
-	case err != nil:
-		t.Errorf("%v\nthe node's console:\n%s", err, n.Console(100))
-	case code != 0:
-		t.Errorf("the tests on the node ended with status %d", code)
-	case o.passed == 0:
-		t.Error("no test ran on the node")
-	}
-	return o
 }
