@@ -26,7 +26,8 @@ func (c cluster) admitsManifests() {
 		c.Errorf("only %d objects are on the pages", len(objects))
 	}
 	deploy := filepath.Join(node.payload, "deploy")
-	c.apply(readManifest(c.T, filepath.Join(deploy, profileDefault, "namespace.yaml")))
+	// It goes with the cluster. cluster.apply would remove the pods of the test with it.
+	c.kubectl(readManifest(c.T, filepath.Join(deploy, profileDefault, "namespace.yaml")), "apply", "-f", "-")
 	for _, profile := range []string{profileDefault, profileHostile} {
 		admits(profile, c.kubectl("", "kustomize", filepath.Join(deploy, profile)))
 	}
