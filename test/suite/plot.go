@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html/template"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -56,13 +57,17 @@ func writePlot(file, commit string, o outcome) error {
 		return err
 	}
 	height := plotTop + len(bars)*barStep + 30
+	kernel, _, _ := strings.Cut(o.node, ",") // the rest has no room
 	var text bytes.Buffer
 	err = plot.Execute(&text, map[string]any{
 		"Title": "Latency of a pod's 4 KiB reads, 99th percentile, ms",
 		"Width": plotWidth, "Height": height, "Foot": height - 12, "Bars": bars,
-		"Caption": "Median and spread of three runs, " + o.node + ", commit " + commit + ", by make neighbour",
+		"Caption": "Median and spread of three runs of make neighbour; " + kernel + ", commit " + commit,
 	})
 	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
 	return os.WriteFile(file, text.Bytes(), 0o644)

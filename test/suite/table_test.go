@@ -76,7 +76,7 @@ func TestWriteStorage(t *testing.T) {
 
 // TestWritePlot: the longest bar fills the width, and what is not a figure is an error.
 func TestWritePlot(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "plot.svg")
+	file := filepath.Join(t.TempDir(), "images", "plot.svg")
 	var o outcome
 	o.count([]byte("neighbour-row alone|2|1|4\nneighbour-row <writer>|100|90|200\n--- PASS: TestNeighbour (1.00s)\n"))
 	o.node = "kernel 6.12"
