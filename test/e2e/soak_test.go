@@ -284,7 +284,7 @@ func (s *soak) create(p soakPod, pod *cri.Pod, c soakContainer, invalid bool) (*
 	began := time.Now()
 	k, err := pod.Create(s.Context(), c.cfg)
 	switch {
-	case invalid && err != nil && strings.Contains(err.Error(), "nri-blkio"):
+	case invalid && isRefusal(err):
 		s.refused.Add(1)
 		return nil, nil
 	case err != nil:
@@ -292,7 +292,11 @@ func (s *soak) create(p soakPod, pod *cri.Pod, c soakContainer, invalid bool) (*
 	case invalid && s.plugin.since(began):
 		s.Errorf("pod %d: a container with %v was created", p.number, p.annotations)
 	}
-	if err := k.Start(s.Context()); err != nil {
+	switch err := k.Start(s.Context()); {
+	case invalid && isRefusal(err): // the plugin has come back since it was created
+		s.refused.Add(1)
+		return nil, nil
+	case err != nil:
 		return nil, err
 	}
 	s.containers.Add(1)
@@ -305,6 +309,9 @@ func (s *soak) create(p soakPod, pod *cri.Pod, c soakContainer, invalid bool) (*
 	}
 	return k, nil
 }
+
+// isRefusal reports whether the runtime's answer is an error of the plugin.
+func isRefusal(err error) bool { return err != nil && strings.Contains(err.Error(), "nri-blkio") }
 
 // holds checks that limits are in force for so long, from now on. It waits for them first
 // if the plugin was away since the beginning: then late is true.
