@@ -23,7 +23,7 @@ func UnknownDisk(number uint32, name string) Disk {
 // IsUnknown reports whether d is the number of an UnknownDisk.
 func (d Dev) IsUnknown() bool { return d.Major == unknownMajor }
 
-// unknownMajor is no device's: the kernel's major numbers have 12 bits.
+// unknownMajor is a number that no device can have: the kernel's major numbers have 12 bits.
 const unknownMajor = 1 << 31
 
 // Backing describes the filesystem and the disks that a path is stored on. Exactly one

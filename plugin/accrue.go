@@ -84,7 +84,7 @@ func (h history) addDisks(m *policy.Mount, below map[string]blkio.Backing, unmou
 			seen[d.Dev] = true
 			if at == "" {
 				at, rest = b.Path, b.Backing
-				rest.Disks, rest.Mountpoint = nil, "" // it is no more to be synced there
+				rest.Disks, rest.Mountpoint = nil, "" // the filesystem is not mounted there any more, so there is nothing to sync
 			}
 			rest.Disks = append(rest.Disks, d)
 		}

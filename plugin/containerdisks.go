@@ -62,7 +62,7 @@ func (c *Container) LookAgain() bool {
 // the spec, see Finder.Compare.
 func (c *Container) IsUncompared() bool { return c.uncompared != nil }
 
-// SetCompared notes that there is no process to compare.
+// SetCompared ends the comparison: the container has no process.
 func (c *Container) SetCompared() { c.uncompared = nil }
 
 // Err returns why the disks of a mount could not be found.

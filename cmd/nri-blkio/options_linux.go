@@ -96,8 +96,8 @@ func (a *app) logger() (*logrus.Logger, error) {
 	return log, nil
 }
 
-// jsonFormatter writes durations as text, "500ms": as a JSON number they are
-// nanoseconds, which nobody expects.
+// jsonFormatter writes durations as text, "500ms". As a JSON number they would be
+// nanoseconds without a unit.
 type jsonFormatter struct{ logrus.JSONFormatter }
 
 // Format changes the entry, which is logrus's copy for this one line.
@@ -178,7 +178,7 @@ func (o *options) openNode() (*node, error) {
 	return &node{policy: pol, storage: s, memory: memory}, nil
 }
 
-// memory returns MemTotal in bytes, 0 if there is no /proc/meminfo.
+// memory returns the node's memory (MemTotal) in bytes. It returns 0 if the node has no /proc/meminfo.
 func (o *options) memory() (uint64, error) {
 	proc, err := procfs.NewFS(o.host("/proc"))
 	if errors.Is(err, fs.ErrNotExist) {

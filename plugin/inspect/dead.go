@@ -85,7 +85,7 @@ type deadFinder struct {
 	debugfs  fs.FS
 	records  []Recorded
 	name     func(blkio.Dev) string // of a disk
-	everyPod bool                   // records are of all pods: what is in none is nobody's
+	everyPod bool                   // the records of all pods were read, so what no record names belongs to no pod
 	noise    uint64
 	wait     func() time.Duration // between two looks
 }
@@ -190,7 +190,7 @@ func (f *deadFinder) holds(w cgroupfs.WritebackStat) bool {
 	return w.Left() > f.noise || w.Inodes > 0 && w.Left() > 0
 }
 
-// row is what the record tells of it. dev is the disk if that is one.
+// row returns what the record says. dev is the disk if oneDisk is true.
 func (e *Ended) row(dev blkio.Dev, oneDisk bool) DeadRow {
 	row := DeadRow{
 		Owner: Owner{Namespace: e.Pod.Namespace, Pod: e.Pod.Pod, UID: e.Pod.UID, Container: e.Exit.Container},

@@ -82,7 +82,7 @@ type wireSource struct {
 	Kind   string `json:"k"`
 	Name   int    `json:"n"`
 	Entry  int    `json:"e,omitempty"`
-	Star   bool   `json:"s,omitempty"` // then there is no target
+	Star   bool   `json:"s,omitempty"` // the target is *, and Target is empty
 	Target string `json:"t,omitempty"`
 }
 
@@ -201,7 +201,7 @@ func (w *wire) source(s policy.Source, known map[policy.Source]string) string {
 }
 
 // Parse decodes a record of this version or of version 1. A record of a newer,
-// incompatible version is an error: its fields may mean something else.
+// incompatible version is an error, because its fields may have other meanings.
 func Parse(data []byte) (*Record, error) {
 	var v struct {
 		Version int `json:"v"`
