@@ -1,0 +1,68 @@
+package filestate
+
+// State is the state of a file.
+type State int
+
+// The states of a file.
+const (
+	// Right is a file whose writer owns it, or of which no limit depends on the owner.
+	Right State = iota
+	// Contested is a file with several writers that has the owner that it is to have.
+	Contested
+	// Waiting is a file that is to be moved to another owner, and that no pass has begun
+	// to move.
+	Waiting
+	// Interrupted is a file that a pass has begun to move, and whose recent writes are too
+	// few to choose an owner. If the kernel moves the file now, the pass has moved it.
+	Interrupted
+	// Repairing is a file that passes move.
+	Repairing
+	// Failed is a file that could not be moved. Passes try again after a rest.
+	Failed
+
+	numStates
+)
+
+// String returns the name of the state.
+func (s State) String() string {
+	names := [numStates]string{"Right", "Contested", "Waiting", "Interrupted", "Repairing", "Failed"}
+	if s < 0 || s >= numStates {
+		return "unknown state"
+	}
+	return names[s]
+}
+
+// Event is an event of a file.
+type Event int
+
+// The events of a file. The first four are the results of a comparison of the file's owner
+// with its recent writers.
+const (
+	// TooFewBytes are writes that are too few to choose an owner.
+	TooFewBytes Event = iota
+	// Placed is a file with one writer, which owns it, or a file of which no limit depends
+	// on the owner.
+	Placed
+	// PlacedContested is a file with several writers that has the owner that it is to have.
+	PlacedContested
+	// Misplaced is a file that is to have another owner.
+	Misplaced
+
+	// Began is a pass that begins to move the file.
+	Began
+	// Paused is a policy, or a kernel, with which no file is moved.
+	Paused
+	// Failure is an error of a pass, or the end of the time that a repair may take.
+	Failure
+
+	numEvents
+)
+
+// String returns the name of the event.
+func (e Event) String() string {
+	names := [numEvents]string{"TooFewBytes", "Placed", "PlacedContested", "Misplaced", "Began", "Paused", "Failure"}
+	if e < 0 || e >= numEvents {
+		return "unknown event"
+	}
+	return names[e]
+}
