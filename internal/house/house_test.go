@@ -67,8 +67,6 @@ var largeStructs = map[string]string{
 	"blkio.keyInfo":        "a row of a table, not state",
 
 	// These are a debt.
-	"plugin/repair.ledger": "to be split", "plugin/repair.file": "to be split",
-	"plugin/repair.share": "to be split", "plugin/repair.sample": "to be split",
 	"policy.evaluation": "to be split", "policy.Container": "to be split", "policy.Mount": "to be split",
 }
 

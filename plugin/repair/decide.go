@@ -4,7 +4,12 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/nri-blkio/nri-blkio/plugin/repair/filestate"
 )
+
+// worthwhile is from how many recent bytes on a file is looked at.
+const worthwhile = 4 << 10
 
 // work is what a pass is to do to a file.
 type work int
@@ -12,7 +17,7 @@ type work int
 const (
 	nothing work = iota
 	move         // to its desired owner
-	drop         // the pages that are charged to others: else the file would go to these
+	drop         // the pages that are charged to others: otherwise the file would go to these
 )
 
 // task is a file that is to be worked on.
@@ -30,13 +35,13 @@ func (l *ledger) decide(now time.Time) []task {
 	for f := range l.touched {
 		out = append(out, l.decideOn(now, f)...)
 	}
-	slices.SortFunc(out, func(a, b task) int { return cmp.Compare(b.to.bytes, a.to.bytes) })
+	slices.SortFunc(out, func(a, b task) int { return cmp.Compare(b.to.recent.bytes, a.to.recent.bytes) })
 	return out
 }
 
 // decideOn is decide for one file.
 func (l *ledger) decideOn(now time.Time, f *file) []task {
-	w, to := l.settle(now, f)
+	w, to := l.workFor(now, f)
 	if w == nothing {
 		delete(l.touched, f)
 		return nil
@@ -44,111 +49,122 @@ func (l *ledger) decideOn(now time.Time, f *file) []task {
 	return []task{{f, w, to}}
 }
 
-// begin notes that a file is worked on.
-func (l *ledger) begin(now time.Time, t *task) {
-	delete(l.touched, t.file)
-	if t.work == move && t.state != StateRepairing {
-		t.state, t.began, t.from, t.passes = StateRepairing, now, t.ownerID, 0
-	}
-	t.passes++
-}
-
-// pause has nothing worked on: a policy says so.
-func (l *ledger) pause() {
-	for _, f := range l.files {
-		if f.state == StateRepairing {
-			f.state, f.began = StateWaiting, time.Time{}
-		}
-	}
-}
-
-func (f *file) total() (sum float64) {
-	for i := range f.shares {
-		sum += f.shares[i].bytes
-	}
-	return sum
-}
-
-// settle says what is to be done to a file.
-func (l *ledger) settle(now time.Time, f *file) (work, *share) {
+// workFor compares the owner of a file with its recent writers, and returns what is to be
+// done about that.
+func (l *ledger) workFor(now time.Time, f *file) (work, *share) {
 	to, contested := l.goal(now, f)
+	placed := filestate.Placed
+	if contested {
+		placed = filestate.PlacedContested
+	}
 	switch {
 	case to == nil && !contested:
-		if f.state == StateRepairing {
-			f.state = StateWaiting // until more is written
-		}
-		return nothing, nil
-	case to == nil || !l.concerns(to.domain, f.owner):
-		f.arrived(l, now, contested)
-		return nothing, nil
-	case to.domain == f.owner:
-		f.arrived(l, now, contested)
-		drifts := to.misplaced > drifting*to.bytes && to.freshWrong > 0 && !now.Before(f.notBefore)
-		if !contested && (drifts || f.leftovers > 0 && !now.Before(f.leftoversAt)) {
+		l.handle(now, f, filestate.TooFewBytes)
+	case to == nil || !l.concerns(to.domain, f.owner.domain):
+		l.handle(now, f, placed)
+	case to.domain == f.owner.domain:
+		l.handle(now, f, placed)
+		if f.needsDrop(now, to, contested) {
 			return drop, to
 		}
-		if f.leftovers == 0 && !drifts {
-			f.drops = 0
-		}
-		return nothing, nil
-	}
-	if f.since.IsZero() {
-		f.since = now
-	}
-	switch {
-	case f.state == StateRepairing && now.Sub(f.began) > patience && f.passes >= fewPasses:
-		f.fail(now, "the kernel did not move the file")
+	case f.state.State() == filestate.Repairing && f.repair.isOver(now):
+		l.fail(now, f, "the kernel did not move the file")
 		l.gaveUp++
-	case f.state == StateRepairing:
+	case l.handle(now, f, filestate.Misplaced).Has(filestate.Move):
 		return move, to
-	case f.state == StateFailed && now.Before(f.notBefore):
-	default:
-		f.state = StateWaiting
-		if !now.Before(f.notBefore) {
-			return move, to
-		}
 	}
 	return nothing, nil
 }
 
-// concerns reports whether it matters which of two domains a file belongs to.
-func (l *ledger) concerns(writer, owner domain) bool { return l.limited(writer) || l.limited(owner) }
+// needsDrop reports whether pages are to be dropped, of a file that its writer owns.
+func (f *file) needsDrop(now time.Time, by *share, contested bool) bool {
+	drifts := by.recent.drifts() && by.fresh.misplaced > 0 && !f.rest.lasts(now)
+	if !contested && (drifts || f.drops.isDue(now)) {
+		return true
+	}
+	if f.drops.leftovers == 0 && !drifts {
+		f.drops.passes = 0
+	}
+	return false
+}
 
-// arrived notes that a file is where it is to be.
-func (f *file) arrived(l *ledger, now time.Time, contested bool) {
-	switch {
-	case f.state == StateFailed && now.Before(f.notBefore):
-		return // its pages cannot be dropped
-	case !f.began.IsZero() && f.ownerID != f.from:
-		f.moves++
-		l.arrivals = append(l.arrivals, arrival{f.Inode, f.ownerID, now.Sub(f.since)})
-		f.restFrom(now)
-		if f.drops > 0 {
-			f.leftovers, f.leftoversAt, f.drops = leftoverPasses, now.Add(leftoverEvery), 0
+// goal returns the writer that should own the file, or nil if there are too few bytes, or
+// the file may stay with its owner. contested is true if it has several writers.
+func (l *ledger) goal(now time.Time, f *file) (to *share, contested bool) {
+	f.shares = slices.DeleteFunc(f.shares, func(s share) bool { return !l.limits.live(s.domain) })
+	parties, total := f.parties(now)
+	if total < worthwhile || len(parties) == 0 {
+		return nil, false
+	}
+	to = parties[0]
+	if len(parties) == 1 {
+		return to, false
+	}
+	if l.strict {
+		for _, p := range parties[1:] {
+			if l.limits.stricter(p.domain, to.domain, f.fs) {
+				to = p
+			}
 		}
-	case now.After(f.notBefore.Add(f.rest)):
-		f.rest = 0 // it has stayed for as long as it rested
+		return to, true
 	}
-	f.since, f.began, f.failure, f.state = time.Time{}, time.Time{}, "", StateRight
-	if contested {
-		f.state = StateContested
+	takesPart := slices.ContainsFunc(parties, func(p *share) bool { return p.domain == f.owner.domain })
+	if takesPart && to.recent.bytes < has*total {
+		return nil, true
 	}
+	return to, true
+}
+
+// handle makes the transition of an event of a file, and takes its actions. It is the one
+// place that changes the state of a file.
+func (l *ledger) handle(now time.Time, f *file, e filestate.Event) filestate.Actions {
+	do := f.state.Handle(e, f.rest.lasts(now))
+	if e == filestate.Misplaced && f.repair.since.IsZero() {
+		f.repair.since = now
+	}
+	if do.Has(filestate.BeginRepair) {
+		f.repair.begin(now, f.owner.id)
+	}
+	if do.Has(filestate.EndRepair) && f.owner.id != f.repair.from {
+		l.moved(now, f)
+	} else if do.Has(filestate.Forget) {
+		f.rest.settle(now)
+	}
+	if do.Has(filestate.Forget) {
+		f.repair.since, f.repair.failure = time.Time{}, ""
+	}
+	if do.Has(filestate.Rest) {
+		f.rest.begin(now)
+	}
+	return do
+}
+
+// moved notes that a file has been moved to its writer.
+func (l *ledger) moved(now time.Time, f *file) {
+	f.history.moves++
+	l.arrivals = append(l.arrivals, arrival{f.Inode, f.owner.id, now.Sub(f.repair.since)})
+	f.rest.begin(now)
+	f.drops.follow(now)
 }
 
 // fail leaves a file alone for a time.
-func (f *file) fail(now time.Time, why string) {
-	f.state, f.failure, f.began, f.drops = StateFailed, why, time.Time{}, 0
-	f.restFrom(now)
+func (l *ledger) fail(now time.Time, f *file, why string) {
+	l.handle(now, f, filestate.Failure)
+	f.repair.failure, f.drops.passes = why, 0
 }
 
-func (f *file) restFrom(now time.Time) {
-	f.rest = min(max(2*f.rest, firstRest), lastRest)
-	f.notBefore = now.Add(f.rest)
+// begin notes that a pass works on a file.
+func (l *ledger) begin(now time.Time, t *task) {
+	delete(l.touched, t.file)
+	if t.work == move {
+		l.handle(now, t.file, filestate.Began)
+	}
+	t.repair.passes++
 }
 
-// takeArrivals returns those since the last call.
-func (l *ledger) takeArrivals() []arrival {
-	out := l.arrivals
-	l.arrivals = nil
-	return out
+// pause has nothing worked on: a policy says so.
+func (l *ledger) pause(now time.Time) {
+	for _, f := range l.files {
+		l.handle(now, f, filestate.Paused)
+	}
 }

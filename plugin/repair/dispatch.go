@@ -2,11 +2,11 @@ package repair
 
 import (
 	"errors"
-	"math"
 	"slices"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+	"github.com/nri-blkio/nri-blkio/plugin/repair/filestate"
 )
 
 // dispatch has passes made over the files of each account on each filesystem, where
@@ -21,7 +21,7 @@ func (r *Repairer) dispatch(now time.Time, tasks []task) {
 			pass = r.passes.busy[key]
 		}
 		switch {
-		case r.watch.filesystems[key.dev] == nil || t.to.fresh == 0:
+		case r.watch.filesystems[key.dev] == nil || t.to.fresh.bytes == 0:
 		case pass == nil:
 			todo[key] = append(todo[key], t)
 		case !pass.does(&t):
@@ -42,7 +42,7 @@ func (r *Repairer) begin(now time.Time, key passKey, tasks []task) {
 		if len(visits) == maxVisits {
 			break
 		}
-		if t.work == move && t.state != StateRepairing {
+		if t.work == move && t.state.State() != filestate.Repairing {
 			if !r.budgets.files.ready(now, key.account, 1) {
 				continue
 			}
@@ -81,36 +81,32 @@ func takeTurns[T any, G comparable](all []T, group func(*T) G) []T {
 	return out
 }
 
-// maxOffset leaves room for what is looked at behind it.
-const maxOffset = math.MaxInt64 - 2*around
-
 // visit is what is to be done now about a task, by what was written since the last
 // time.
 func (r *Repairer) visit(now time.Time, t *task) visit {
 	v := visit{
-		Inode: t.Inode, work: t.work, ownerID: t.ownerID,
-		first: int64(min(t.to.first, t.to.last, maxOffset)), last: int64(min(t.to.last, maxOffset)), fresh: t.to.fresh,
-		drops: t.to.drifts(), dropAt: t.dropAt,
+		Inode: t.Inode, work: t.work, ownerID: t.owner.id,
+		fresh: t.to.fresh.bytes, drops: t.to.fresh.drifts(), dropAt: t.drops.offset,
 	}
-	if t.work == drop && t.leftovers > 0 {
-		t.leftovers--
-		t.leftoversAt = now.Add(leftoverEvery)
-		v.first, v.last, v.drops = int64(min(t.to.low, maxOffset)), int64(min(t.to.high, maxOffset)), true
-	}
-	switch {
-	case !v.drops:
-	case t.drops%mappedEvery == 0: // it may be mapped
-		v.writers = r.domains.pathsOf(t.to.writers)
+	v.first, v.last = t.to.fresh.offsets()
+	if t.work == drop && t.drops.leftovers > 0 {
+		t.drops.leftovers--
+		t.drops.leftoversAt = now.Add(leftoverEvery)
+		v.first, v.last = t.to.ever.offsets()
+		v.drops = true
 	}
 	if v.drops {
-		t.drops++
+		if t.drops.passes%mappedEvery == 0 { // it may be mapped
+			v.writers = r.domains.pathsOf(t.to.writers)
+		}
+		t.drops.passes++
 	}
-	if t.work == drop && t.leftovers == 0 && t.drops >= maxDrops {
-		t.restFrom(now) // others keep them
-		t.drops = 0
+	if t.work == drop && t.drops.leftovers == 0 && t.drops.passes >= maxDrops {
+		t.rest.begin(now) // others keep them
+		t.drops.passes = 0
 	}
 	for i := range t.shares {
-		t.shares[i].fresh, t.shares[i].freshWrong = 0, 0
+		t.shares[i].fresh = fresh{}
 	}
 	return v
 }
@@ -140,13 +136,13 @@ func (r *Repairer) noteFile(now time.Time, fs *filesystem, o *outcome) {
 	case errors.Is(o.err, writeback.ErrNoFile):
 		r.ledger.remove(f)
 	case o.err != nil:
-		f.fail(now, o.err.Error())
+		r.ledger.fail(now, f, o.err.Error())
 		r.metrics.failed.Add(1)
 		r.problems.failures.Do(func() {
 			r.problems.log.WithError(o.err).Warn("Moving a file failed (status lists all; logged once a minute)")
 		})
 	case o.owner != 0:
-		r.ledger.touched[f], f.dropAt = true, o.dropAt
-		f.owner, f.ownerID, f.path = r.domains.of(o.owner, fs), o.owner, o.path
+		r.ledger.touched[f] = true
+		f.owner, f.path, f.drops.offset = member{r.domains.of(o.owner, fs), o.owner}, o.path, o.dropAt
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+	"github.com/nri-blkio/nri-blkio/plugin/repair/filestate"
 )
 
 // compareVisits looks into visits.
@@ -26,45 +27,45 @@ func TestVisit(t *testing.T) {
 	}{
 		{
 			"written to",
-			task{&file{ownerID: 9}, move, &share{first: 4096, last: 8192, fresh: 8192}},
+			task{&file{owner: member{id: 9}}, move, &share{fresh: fresh{span{4096, 8192}, 8192, 0}}},
 			visit{work: move, ownerID: 9, first: 4096, last: 8192, fresh: 8192},
-			share{first: 4096, last: 8192},
+			share{},
 		},
 		{
 			"by a writer whose pages are charged to others",
-			task{&file{}, move, &share{last: 8192, fresh: 8192, freshWrong: 8192, writers: []uint64{writer, 77}}},
+			task{&file{}, move, &share{fresh: fresh{span{0, 8192}, 8192, 8192}, writers: []uint64{writer, 77}}},
 			visit{work: move, last: 8192, fresh: 8192, drops: true, writers: []string{"kubepods/podone/a"}},
-			share{last: 8192, writers: []uint64{writer, 77}},
+			share{writers: []uint64{writer, 77}},
 		},
 		{
 			"by such a writer, again: its mappings were looked for",
-			task{&file{drops: 1}, move, &share{last: 8192, fresh: 8192, freshWrong: 8192, writers: []uint64{writer}}},
+			task{&file{drops: drops{passes: 1}}, move, &share{fresh: fresh{span{0, 8192}, 8192, 8192}, writers: []uint64{writer}}},
 			visit{work: move, last: 8192, fresh: 8192, drops: true},
-			share{last: 8192, writers: []uint64{writer}},
+			share{writers: []uint64{writer}},
 		},
 		{
 			"by such a writer, later",
-			task{&file{drops: mappedEvery}, move, &share{fresh: 1, freshWrong: 1, writers: []uint64{writer}}},
+			task{&file{drops: drops{passes: mappedEvery}}, move, &share{fresh: fresh{bytes: 1, misplaced: 1}, writers: []uint64{writer}}},
 			visit{work: move, fresh: 1, drops: true, writers: []string{"kubepods/podone/a"}},
 			share{writers: []uint64{writer}},
 		},
 		{
 			"where the last visit stopped",
-			task{&file{dropAt: 12345}, drop, &share{fresh: 1, freshWrong: 1}},
+			task{&file{drops: drops{offset: 12345}}, drop, &share{fresh: fresh{bytes: 1, misplaced: 1}}},
 			visit{work: drop, fresh: 1, drops: true, dropAt: 12345},
 			share{},
 		},
 		{
 			"what is left of the owner before: all that was ever written",
-			task{&file{leftovers: 1, drops: 1}, drop, &share{first: 100, last: 200, low: 10, high: 9000, fresh: 1}},
+			task{&file{drops: drops{leftovers: 1, passes: 1}}, drop, &share{fresh: fresh{span{100, 200}, 1, 0}, ever: span{10, 9000}}},
 			visit{work: drop, first: 10, last: 9000, fresh: 1, drops: true},
-			share{first: 100, last: 200, low: 10, high: 9000},
+			share{ever: span{10, 9000}},
 		},
 		{
 			"at the end of what a file can have",
-			task{&file{}, move, &share{first: 1<<64 - 1, last: 1<<64 - 1, fresh: 1}},
+			task{&file{}, move, &share{fresh: fresh{span{1<<64 - 1, 1<<64 - 1}, 1, 0}}},
 			visit{work: move, first: maxOffset, last: maxOffset, fresh: 1},
-			share{first: 1<<64 - 1, last: 1<<64 - 1},
+			share{},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -75,7 +76,7 @@ func TestVisit(t *testing.T) {
 			if diff := cmp.Diff(tt.want, got, compareVisits()); diff != "" {
 				t.Errorf("the visit (-want, +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(tt.left, *tt.task.to, cmp.AllowUnexported(share{}, domain{})); diff != "" {
+			if diff := cmp.Diff(tt.left, *tt.task.to, cmp.AllowUnexported(share{}, domain{}, recent{}, fresh{}, span{})); diff != "" {
 				t.Errorf("what was written since then (-want, +got):\n%s", diff)
 			}
 		})
@@ -86,21 +87,21 @@ func TestVisit(t *testing.T) {
 // time; the pages of others that stay after many are left for a longer one.
 func TestVisitLeftovers(t *testing.T) {
 	n := newNodeTest(t)
-	f := &file{leftovers: leftoverPasses}
-	to := &share{fresh: 1}
+	f := &file{drops: drops{leftovers: leftoverPasses}}
+	to := &share{fresh: fresh{bytes: 1}}
 	for i := range leftoverPasses {
 		v := n.visit(n.now, &task{f, drop, to})
-		if !v.drops || f.leftovers != leftoverPasses-1-i || !f.leftoversAt.Equal(n.now.Add(leftoverEvery)) {
-			t.Errorf("visit %d: %+v, the file has %d leftovers", i, v, f.leftovers)
+		if !v.drops || f.drops.leftovers != leftoverPasses-1-i || !f.drops.leftoversAt.Equal(n.now.Add(leftoverEvery)) {
+			t.Errorf("visit %d: %+v, the file has %d leftovers", i, v, f.drops.leftovers)
 		}
 	}
 	if v := n.visit(n.now, &task{f, drop, to}); v.drops {
 		t.Errorf("after the last one: %+v", v)
 	}
-	f.drops = maxDrops - 1
-	n.visit(n.now, &task{f, drop, &share{fresh: 2, freshWrong: 2}})
-	if f.drops != 0 || !f.notBefore.Equal(n.now.Add(firstRest)) {
-		t.Errorf("after %d drops the file rests until %v", maxDrops, f.notBefore)
+	f.drops.passes = maxDrops - 1
+	n.visit(n.now, &task{f, drop, &share{fresh: fresh{bytes: 2, misplaced: 2}}})
+	if f.drops.passes != 0 || !f.rest.until.Equal(n.now.Add(firstRest)) {
+		t.Errorf("after %d drops the file rests until %v", maxDrops, f.rest.until)
 	}
 }
 
@@ -123,7 +124,7 @@ func TestDispatchBudget(t *testing.T) {
 	}
 	waiting := 0
 	for _, f := range n.ledger.files {
-		if f.state == StateWaiting {
+		if f.state.State() == filestate.Waiting {
 			waiting++
 		}
 	}
@@ -150,7 +151,7 @@ func TestDispatchLeaves(t *testing.T) {
 	}
 	f := n.ledger.files[n.last]
 	to := &f.shares[0]
-	to.fresh = 4096
+	to.fresh.bytes = 4096
 	n.dispatch(n.now, []task{{f, move, to}})
 	if len(pass.leave) != 0 {
 		t.Error("it ends for more of the same")
@@ -166,7 +167,7 @@ func TestDispatchLeaves(t *testing.T) {
 	// Another file of the pod on that filesystem waits for the pass, and ends it.
 	<-pass.leave
 	other := &file{Inode: writeback.Inode{Dev: fs.dev, Number: 99}, fs: fs}
-	n.dispatch(n.now, []task{{other, move, &share{account: "one", fresh: 1}}})
+	n.dispatch(n.now, []task{{other, move, &share{account: "one", fresh: fresh{bytes: 1}}}})
 	if len(pass.leave) != 1 || n.passes.visiting[other.Inode] != nil {
 		t.Error("it goes on, and another file waits")
 	}

@@ -114,12 +114,12 @@ func TestDomains(t *testing.T) {
 func TestDeadOwnerOfRemovedPod(t *testing.T) {
 	d := newDomains(testTree(t, nil))
 	fs := &filesystem{disks: []blkio.Dev{{Major: 8}}}
-	l := newLedger(d.limited, d.live, d.stricter)
+	l := newLedger(d)
 	d.paths[77], d.paths[5] = place{gone: true}, place{path: "pods/free"}
 	writes := func(owner uint64) []task {
 		l.add(time.Now(), &sample{
-			inode: writeback.Inode{Number: owner}, fs: fs, bytes: 1 << 20, last: 1 << 20,
-			writer: d.of(5, fs), owner: d.of(owner, fs), charged: d.of(owner, fs), writerID: 5, ownerID: owner,
+			inode: writeback.Inode{Number: owner}, fs: fs, bytes: 1 << 20, span: span{0, 1 << 20},
+			writer: member{d.of(5, fs), 5}, owner: member{d.of(owner, fs), owner}, charged: d.of(owner, fs),
 		})
 		return l.decide(time.Now())
 	}
@@ -127,7 +127,7 @@ func TestDeadOwnerOfRemovedPod(t *testing.T) {
 		t.Errorf("of a cgroup that is not known: %v", got)
 	}
 	// One that was seen without a limit is left alone.
-	l = newLedger(d.limited, d.live, d.stricter)
+	l = newLedger(d)
 	d.paths[78] = place{path: "pods/other"}
 	d.of(78, fs)
 	d.paths[78] = place{gone: true}

@@ -22,6 +22,15 @@ var idOf = map[domain]uint64{a: 11, b: 12, x: 13, dead: 9}
 
 var testFS = &filesystem{fstype: "ext4", mountpoint: "/data"}
 
+// testLimits limit a and b, a to less. Removed cgroups are not live, and those of gone.
+type testLimits struct{ gone map[domain]bool }
+
+func (l *testLimits) limited(d domain) bool { return d.cgroup != "" }
+func (l *testLimits) live(d domain) bool    { return d.dead == 0 && !l.gone[d] }
+func (l *testLimits) stricter(p, q domain, _ *filesystem) bool {
+	return p == a && q != a || p == b && q == x
+}
+
 // story is a ledger and what happens to one file of it.
 type story struct {
 	*ledger
@@ -31,20 +40,16 @@ type story struct {
 
 func newStory() *story {
 	return &story{
-		ledger: newLedger(
-			func(d domain) bool { return d.cgroup != "" },
-			func(d domain) bool { return d.dead == 0 },
-			func(p, q domain, _ *filesystem) bool { return p == a && q != a || p == b && q == x },
-		),
-		now: time.Unix(1000, 0), admit: true,
+		ledger: newLedger(&testLimits{}),
+		now:    time.Unix(1000, 0), admit: true,
 	}
 }
 
 // writes adds what somebody writes in 100 ms.
 func (s *story) writes(who, charged, owner domain, kib uint64) {
 	s.add(s.now, &sample{
-		inode: writeback.Inode{Number: 1}, fs: testFS, writer: who, charged: charged, owner: owner,
-		writerID: 7, ownerID: idOf[owner], bytes: kib << 10, last: kib << 10,
+		inode: writeback.Inode{Number: 1}, fs: testFS, writer: member{who, 7}, charged: charged, owner: member{owner, idOf[owner]},
+		bytes: kib << 10, span: span{0, kib << 10},
 	})
 }
 
@@ -69,7 +74,7 @@ func (s *story) decides() decided {
 	for i := range tasks {
 		s.begin(s.now, &tasks[i])
 	}
-	out := decided{State: f.state}
+	out := decided{State: reported(f.state.State())}
 	if len(tasks) > 0 {
 		out.Work, out.To = tasks[0].work, tasks[0].to.cgroup
 	}
@@ -156,8 +161,8 @@ func TestLedgerMoved(t *testing.T) {
 		s.writes(a, a, a, 64)
 		s.decides()
 	}
-	if f := s.files[writeback.Inode{Number: 1}]; f.rest != 0 {
-		t.Errorf("it would rest for %v", f.rest)
+	if f := s.files[writeback.Inode{Number: 1}]; f.rest.took != 0 {
+		t.Errorf("it would rest for %v", f.rest.took)
 	}
 }
 
@@ -170,7 +175,7 @@ func TestLedgerFails(t *testing.T) {
 		s.passes(100 * time.Millisecond)
 	}
 	f := s.files[writeback.Inode{Number: 1}]
-	if f.failure == "" {
+	if f.repair.failure == "" {
 		t.Fatal("it has not failed")
 	}
 	s.passes(firstRest)
@@ -197,10 +202,11 @@ func TestLedgerComing(t *testing.T) {
 	f := s.files[writeback.Inode{Number: 1}]
 	before := f.total()
 	s.add(s.now, &sample{
-		inode: f.Inode, fs: testFS, writer: a, charged: x, owner: x, writerID: 7, ownerID: idOf[x],
-		first: 1 << 20, last: 1 << 20, coming: worthwhile,
+		inode: f.Inode, fs: testFS, writer: member{a, 7}, charged: x, owner: member{x, idOf[x]},
+		span: span{1 << 20, 1 << 20}, coming: worthwhile,
 	})
-	if got := &f.shares[0]; f.total() != before || got.misplaced != 0 || f.wrong != 64<<10 || got.fresh != 64<<10+worthwhile || got.freshWrong != worthwhile {
+	if got := &f.shares[0]; f.total() != before || got.recent.misplaced != 0 || f.history.misplaced != 64<<10 ||
+		got.fresh.bytes != 64<<10+worthwhile || got.fresh.misplaced != worthwhile {
 		t.Errorf("got %+v of %+v", got, f)
 	}
 }
@@ -247,10 +253,8 @@ func TestLedgerForgets(t *testing.T) {
 // TestLedgerOfTheDead: what is gone takes no part any more, however much it wrote.
 func TestLedgerOfTheDead(t *testing.T) {
 	s := newStory()
-	gone := map[domain]bool{}
-	s.live = func(d domain) bool { return !gone[d] }
 	s.writes(b, b, x, 1<<20)
-	gone[b] = true
+	s.limits = &testLimits{gone: map[domain]bool{b: true}}
 	s.writes(a, a, b, 64)
 	s.want(t, decided{move, "a", StateRepairing})
 }
@@ -260,7 +264,7 @@ func TestLedgerPaused(t *testing.T) {
 	s := newStory()
 	s.writes(a, x, x, 64)
 	s.decides()
-	s.pause()
+	s.pause(s.now)
 	s.passes(2 * patience)
 	s.admit = false
 	s.writes(a, x, x, 64)
@@ -273,7 +277,7 @@ func TestLedgerDrops(t *testing.T) {
 	s.writes(a, x, a, 64)
 	s.want(t, decided{drop, "a", StateRight})
 	f := s.files[writeback.Inode{Number: 1}]
-	f.fail(s.now, "no")
+	s.fail(s.now, f, "no")
 	s.writes(a, x, a, 64)
 	s.want(t, decided{State: StateFailed})
 	s.passes(firstRest)
@@ -288,13 +292,13 @@ func TestLedgerLeftovers(t *testing.T) {
 	s.writes(a, x, x, 64)
 	s.want(t, decided{move, "a", StateRepairing})
 	f := s.files[writeback.Inode{Number: 1}]
-	f.drops = 1 // by the pass
+	f.drops.passes = 1 // by the pass
 	s.writes(a, a, a, 64)
 	s.want(t, decided{State: StateRight})
 	s.passes(leftoverEvery)
 	s.writes(a, a, a, 64)
 	s.want(t, decided{drop, "a", StateRight})
-	f.leftovers = 0 // by passes
+	f.drops.leftovers = 0 // by passes
 	s.writes(a, a, a, 64)
 	s.want(t, decided{State: StateRight})
 }
@@ -315,7 +319,7 @@ func TestTurns(t *testing.T) {
 func (s *story) brings(d domain, of account, from, n uint64) {
 	for i := range n {
 		s.add(s.now, &sample{
-			inode: writeback.Inode{Number: from + i}, fs: testFS, writer: d, charged: x, owner: x, account: of, bytes: 5,
+			inode: writeback.Inode{Number: from + i}, fs: testFS, writer: member{domain: d}, charged: x, owner: member{domain: x}, account: of, bytes: 5,
 		})
 	}
 }
@@ -329,7 +333,7 @@ func TestLedgerBounded(t *testing.T) {
 	}
 	// So are the shares of a file: the smallest goes.
 	for i := range uint64(2 * maxShares) {
-		s.add(s.now, &sample{inode: writeback.Inode{Number: 1}, fs: testFS, writer: domain{dead: i + 1}, charged: x, owner: x, bytes: i + 100})
+		s.add(s.now, &sample{inode: writeback.Inode{Number: 1}, fs: testFS, writer: member{domain{dead: i + 1}, i}, charged: x, owner: member{domain: x}, bytes: i + 100})
 	}
 	if n := len(s.files[writeback.Inode{Number: 1}].shares); n != maxShares {
 		t.Errorf("%d shares", n)
@@ -376,7 +380,7 @@ func BenchmarkDecide(b *testing.B) {
 	s := newStory()
 	s.brings(a, "evil", 1, maxFiles)
 	for f := range s.touched {
-		f.shares[0].bytes = worthwhile
+		f.shares[0].recent.bytes = worthwhile
 	}
 	for b.Loop() {
 		s.decide(s.now)

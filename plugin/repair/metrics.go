@@ -77,7 +77,7 @@ func (r *Repairer) take() *census {
 		out.gated = 1
 	}
 	for _, f := range r.ledger.files {
-		if i := slices.Index(states[:], f.state); i >= 0 {
+		if i := slices.Index(states[:], reported(f.state.State())); i >= 0 {
 			out.files[i]++
 		}
 	}

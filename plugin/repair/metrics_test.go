@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nri-blkio/nri-blkio/blkio/kernel"
+	"github.com/nri-blkio/nri-blkio/plugin/repair/filestate"
 )
 
 // gather returns the values of the collector's metrics, by name and label.
@@ -53,9 +54,10 @@ func TestCollect(t *testing.T) {
 		t.Errorf("at first (-want, +got):\n%s", diff)
 	}
 	n.writes(n.watches(0), "one", "a", 3)
-	states := []State{StateWaiting, StateFailed, StateRight}
+	events := []filestate.Event{filestate.Misplaced, filestate.Failure, filestate.Placed}
 	for _, f := range n.ledger.files {
-		f.state, states = states[0], states[1:]
+		f.state.Handle(events[0], false)
+		events = events[1:]
 	}
 	c := &n.metrics
 	c.right.Add(1)

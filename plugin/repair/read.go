@@ -49,7 +49,7 @@ func (r *Repairer) hear(now time.Time, d *writeback.Dirtied) time.Duration {
 		return quietTick
 	}
 	s.coming = worthwhile
-	if f := r.ledger.files[s.inode]; f == nil || !slices.ContainsFunc(f.shares, func(of share) bool { return of.domain == s.writer }) {
+	if f := r.ledger.files[s.inode]; f == nil || !slices.ContainsFunc(f.shares, func(of share) bool { return of.domain == s.writer.domain }) {
 		s.bytes = worthwhile
 	}
 	r.ledger.add(now, &s)
@@ -92,19 +92,20 @@ func (r *Repairer) sampleOf(d *writeback.Dirtied) (sample, bool) {
 		}
 	}
 	return sample{
-		inode: d.Inode, fs: fs, bytes: d.Bytes, first: d.First, last: d.Last,
-		writerID: writer, ownerID: owner, account: r.domains.account(writer),
-		writer: r.domains.of(writer, fs), owner: r.domains.of(owner, fs), charged: r.domains.of(charged, fs),
+		inode: d.Inode, fs: fs, account: r.domains.account(writer), bytes: d.Bytes, span: span{d.First, d.Last},
+		writer:  member{r.domains.of(writer, fs), writer},
+		owner:   member{r.domains.of(owner, fs), owner},
+		charged: r.domains.of(charged, fs),
 	}, true
 }
 
 var errUnknownCgroup = errors.New("files that they write keep their owner")
 
 func (r *Repairer) count(s *sample) {
-	if !r.ledger.concerns(s.writer, s.owner) {
+	if !r.ledger.concerns(s.writer.domain, s.owner.domain) {
 		return
 	}
-	if s.writer == s.owner {
+	if s.writer.domain == s.owner.domain {
 		r.metrics.right.Add(s.bytes)
 	} else {
 		r.metrics.wrong.Add(s.bytes)

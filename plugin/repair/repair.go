@@ -100,7 +100,7 @@ func newRepairer(cfg Config, o observer, cache pageCache) *Repairer {
 	r := &Repairer{
 		report: cfg.Report, gate: gate{kernel: cfg.Kernel},
 		watch:   watch{observer: o, load: loadObserver, storage: cfg.Storage, filesystems: map[blkio.Dev]*filesystem{}},
-		domains: d, ledger: newLedger(d.limited, d.live, d.stricter),
+		domains: d, ledger: newLedger(d),
 		passes:  newPasses(tools{cache, newMappings(cfg.Cgroups, hostPath(cfg.HostRoot, "/proc")), cfg.HostRoot}),
 		budgets: newBudgets(), problems: newProblems(cfg.Log),
 	}
@@ -199,7 +199,7 @@ func (r *Repairer) act(now time.Time, tasks []task) {
 	if r.gate.opens() {
 		r.dispatch(now, tasks)
 	} else {
-		r.ledger.pause()
+		r.ledger.pause(now)
 	}
 	r.recall()
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/plugin/repair/filestate"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -97,13 +98,13 @@ func (n *nodeTest) watches(minor uint32) *filesystem {
 
 // writes adds files of a dead cgroup that a container of a pod writes to.
 func (n *nodeTest) writes(fs *filesystem, pod account, container string, files int) {
-	writer, owner := domain{cgroup: "kubepods/pod" + string(pod) + "/" + container}, domain{dead: 9}
+	writer, owner := member{domain{cgroup: "kubepods/pod" + string(pod) + "/" + container}, 5}, member{domain{dead: 9}, 9}
 	n.domains.subjects[writer.cgroup] = subject{reading: &reading{}}
 	for range files {
 		n.last = writeback.Inode{Dev: fs.dev, Number: n.last.Number + 1}
 		n.ledger.add(n.now, &sample{
-			inode: n.last, fs: fs, writer: writer, charged: writer, owner: owner,
-			account: pod, writerID: 5, ownerID: 9, bytes: 1 << 20, last: 1 << 20,
+			inode: n.last, fs: fs, writer: writer, charged: writer.domain, owner: owner,
+			account: pod, bytes: 1 << 20, span: span{0, 1 << 20},
 		})
 	}
 }
@@ -203,9 +204,10 @@ func TestReportOfPods(t *testing.T) {
 	n.writes(fs, "evil", "a", 10*maxReported)
 	n.writes(fs, "victim", "a", 1)
 	for _, f := range n.ledger.files {
-		f.state, f.shares[0].writers = StateWaiting, []uint64{5}
-		if f.broughtBy == "victim" {
-			f.shares[0].bytes = 4096
+		f.state.Handle(filestate.Misplaced, false)
+		f.shares[0].writers = []uint64{5}
+		if f.history.account == "victim" {
+			f.shares[0].recent.bytes = 4096
 		}
 	}
 	report := n.newReport(n.now)
@@ -308,8 +310,8 @@ func TestWriterByCharge(t *testing.T) {
 		s, ok := n.sampleOf(&writeback.Dirtied{
 			Inode: writeback.Inode{Dev: fs.dev, Number: 1}, Writer: tt.writer, Charged: tt.charged, Owner: removed, Bytes: 1 << 20,
 		})
-		if ok != (tt.want != nobody) || s.writerID != tt.want {
-			t.Errorf("%d writes, %d is charged: the writer is %d, want %d", tt.writer, tt.charged, s.writerID, tt.want)
+		if ok != (tt.want != nobody) || s.writer.id != tt.want {
+			t.Errorf("%d writes, %d is charged: the writer is %d, want %d", tt.writer, tt.charged, s.writer.id, tt.want)
 		}
 	}
 }

@@ -228,10 +228,10 @@ func TestNote(t *testing.T) {
 				t.Errorf("counted are %v and %d bytes", n.metrics.cpu.Load(), n.metrics.early.Load())
 			}
 			f := n.ledger.files[n.last]
-			if (f != nil) != tt.known || f != nil && (f.state != tt.state || n.ledger.touched[f] != tt.touched) {
+			if (f != nil) != tt.known || f != nil && (reported(f.state.State()) != tt.state || n.ledger.touched[f] != tt.touched) {
 				t.Errorf("the file is %+v", f)
 			}
-			if tt.outcome.owner == moved && (f.ownerID != moved || f.owner.cgroup != "kubepods/podone/a" || f.path != "/data/f") {
+			if tt.outcome.owner == moved && (f.owner.id != moved || f.owner.cgroup != "kubepods/podone/a" || f.path != "/data/f") {
 				t.Errorf("the file is %+v", f)
 			}
 			n.wantComplaints(t, tt.complaint...)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
+	"github.com/nri-blkio/nri-blkio/plugin/repair/filestate"
 )
 
 // Report is the state of the repair, stored in a file for the process of status.
@@ -78,12 +79,12 @@ func (r *Repairer) newReport(now time.Time) *Report {
 	slices.SortFunc(out.Filesystems, func(a, b Filesystem) int { return cmp.Compare(a.Mountpoint, b.Mountpoint) })
 	var files []*file
 	for _, f := range r.ledger.files {
-		if f.state != StateRight {
+		if f.state.State() != filestate.Right {
 			files = append(files, f)
 		}
 	}
 	slices.SortFunc(files, func(a, b *file) int { return cmp.Compare(b.total(), a.total()) })
-	files = takeTurns(files, func(f **file) account { return (*f).broughtBy }) // none hides another's
+	files = takeTurns(files, func(f **file) account { return (*f).history.account }) // none hides another's
 	out.More = max(0, len(files)-maxReported)
 	for _, f := range files[:len(files)-out.More] {
 		out.Files = append(out.Files, r.reportFile(now, f))
@@ -93,12 +94,13 @@ func (r *Repairer) newReport(now time.Time) *Report {
 
 func (r *Repairer) reportFile(now time.Time, f *file) File {
 	out := File{
-		Path: f.path, Mountpoint: f.fs.mountpoint, Inode: f.Number, Subvolume: f.Root, Owner: r.domains.who(f.ownerID),
-		Writers: []Writer{}, State: f.state, Failure: f.failure, Misplaced: f.wrong, Moves: f.moves, Since: f.since,
+		Path: f.path, Mountpoint: f.fs.mountpoint, Inode: f.Number, Subvolume: f.Root, Owner: r.domains.who(f.owner.id),
+		Writers: []Writer{}, State: reported(f.state.State()), Failure: f.repair.failure,
+		Misplaced: f.history.misplaced, Moves: f.history.moves, Since: f.repair.since,
 	}
 	parties, total := f.parties(now)
 	for _, p := range parties {
-		out.Writers = append(out.Writers, Writer{r.domains.who(p.writers[len(p.writers)-1]), p.bytes / total})
+		out.Writers = append(out.Writers, Writer{r.domains.who(p.writers[len(p.writers)-1]), p.recent.bytes / total})
 	}
 	return out
 }

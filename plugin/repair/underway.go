@@ -6,6 +6,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+	"github.com/nri-blkio/nri-blkio/plugin/repair/filestate"
 )
 
 // passKey tells passes apart: there is one at a time for an account and a filesystem, so that no
@@ -73,8 +74,8 @@ func (u *underway) hangs(now time.Time) bool {
 // does says that the pass is at this already.
 func (u *underway) does(t *task) bool {
 	v, there := u.files[t.Inode]
-	return there && v.work == move && t.work == move && (v.drops || !t.to.drifts()) &&
-		int64(min(t.to.first, maxOffset)) >= v.first && int64(min(t.to.last, maxOffset)) <= v.first+v.window()
+	first, last := t.to.fresh.offsets()
+	return there && v.work == move && t.work == move && (v.drops || !t.to.fresh.drifts()) && first >= v.first && last <= v.first+v.window()
 }
 
 // tell tells a pass that a file is written to, if it is one of its own.
@@ -141,7 +142,7 @@ func (p *passes) hanging(now time.Time) map[blkio.Dev]*filesystem {
 func (r *Repairer) recall() {
 	for key, pass := range r.passes.busy {
 		for in := range pass.files {
-			if f := r.ledger.files[in]; r.watch.filesystems[key.dev] == nil || f == nil || f.state != StateRepairing || !r.written(f) {
+			if f := r.ledger.files[in]; r.watch.filesystems[key.dev] == nil || f == nil || f.state.State() != filestate.Repairing || !r.written(f) {
 				signal(pass.leave)
 				break
 			}

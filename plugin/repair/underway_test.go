@@ -18,18 +18,18 @@ func TestUnderwayDoes(t *testing.T) {
 		name string
 		in   writeback.Inode
 		work work
-		to   share
+		to   fresh
 		want bool
 	}{
-		{"more of it", one, move, share{first: 1 << 20, last: 3 << 20, fresh: 9}, true},
-		{"before it", one, move, share{first: 0, last: 3 << 20, fresh: 9}, false},
-		{"far behind it", one, move, share{first: 1 << 20, last: 1 << 30, fresh: 9}, false},
-		{"charged to others", one, move, share{first: 1 << 20, last: 1 << 20, fresh: 9, freshWrong: 9}, false},
-		{"charged to others, which it drops", other, move, share{fresh: 9, freshWrong: 9}, true},
-		{"to be dropped", other, drop, share{fresh: 9, freshWrong: 9}, false},
-		{"another file", writeback.Inode{Number: 3}, move, share{fresh: 9}, false},
+		{"more of it", one, move, fresh{span{1 << 20, 3 << 20}, 9, 0}, true},
+		{"before it", one, move, fresh{span{0, 3 << 20}, 9, 0}, false},
+		{"far behind it", one, move, fresh{span{1 << 20, 1 << 30}, 9, 0}, false},
+		{"charged to others", one, move, fresh{span{1 << 20, 1 << 20}, 9, 9}, false},
+		{"charged to others, which it drops", other, move, fresh{span{}, 9, 9}, true},
+		{"to be dropped", other, drop, fresh{span{}, 9, 9}, false},
+		{"another file", writeback.Inode{Number: 3}, move, fresh{span{}, 9, 0}, false},
 	} {
-		if got := u.does(&task{&file{Inode: tt.in}, tt.work, &tt.to}); got != tt.want {
+		if got := u.does(&task{&file{Inode: tt.in}, tt.work, &share{fresh: tt.to}}); got != tt.want {
 			t.Errorf("%s: got %v", tt.name, got)
 		}
 	}

@@ -1,0 +1,185 @@
+package repair
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+	"github.com/nri-blkio/nri-blkio/plugin/repair/filestate"
+)
+
+const (
+	// A party takes part in a file from this share of its recent bytes on, and is its
+	// majority writer from that one on. In between a file stays where it is.
+	takesPart = 0.1
+	has       = 0.6
+	// maxShares of a file are remembered.
+	maxShares = 8
+	// A file that was moved, or could not be, is left alone for a time, which
+	// doubles with each time, up to the last.
+	firstRest, lastRest = time.Second, time.Minute
+	// patience is how long a file is tried, and fewPasses how often at least: a writer
+	// that waits long for a sync seldom has anything to try with.
+	patience, fewPasses = 10 * time.Second, 20
+	// leftoverPasses come after a file has moved.
+	leftoverPasses, leftoverEvery = 3, 500 * time.Millisecond
+)
+
+// State is the state of a file's repair, for reports.
+type State string
+
+// The states of a file.
+const (
+	StateRight     State = "right"     // its writer owns it
+	StateWaiting   State = "waiting"   // to be moved: its turn, or its time, is to come
+	StateRepairing State = "repairing" // being moved
+	StateContested State = "contested" // several write to it, and it is where it is to be
+	StateFailed    State = "failed"    // it did not move, and is tried again later
+)
+
+// reported returns the state for reports.
+func reported(s filestate.State) State {
+	switch s {
+	case filestate.Waiting, filestate.Interrupted:
+		return StateWaiting
+	case filestate.Repairing:
+		return StateRepairing
+	case filestate.Contested:
+		return StateContested
+	case filestate.Failed:
+		return StateFailed
+	}
+	return StateRight
+}
+
+// file is one file that is written to, where a limit concerns its writers or its owner.
+type file struct {
+	writeback.Inode
+	fs      *filesystem
+	path    string // "" if it is not known
+	owner   member
+	shares  []share
+	state   filestate.File
+	repair  attempt
+	rest    rest
+	drops   drops
+	history history
+}
+
+// member is a cgroup, and the domain that it belongs to on the filesystem of a file.
+type member struct {
+	domain
+	id uint64
+}
+
+// attempt is the repair of a misplaced file.
+type attempt struct {
+	since   time.Time // the file is misplaced; zero: it is not
+	began   time.Time // the passes of the latest repair
+	from    uint64    // ID of the cgroup that owned the file then
+	passes  int       // since then
+	failure string    // of the latest repair, until the file is where it is to be
+}
+
+// begin notes that passes begin to move the file.
+func (a *attempt) begin(now time.Time, from uint64) { a.began, a.from, a.passes = now, from, 0 }
+
+// isOver reports whether a repair has had the time and the passes that it may take.
+func (a *attempt) isOver(now time.Time) bool {
+	return now.Sub(a.began) > patience && a.passes >= fewPasses
+}
+
+// rest is the time for which passes leave a file alone.
+type rest struct {
+	until time.Time
+	took  time.Duration // the latest rest; the next one is twice as long
+}
+
+func (r *rest) begin(now time.Time) {
+	r.took = min(max(2*r.took, firstRest), lastRest)
+	r.until = now.Add(r.took)
+}
+
+func (r *rest) lasts(now time.Time) bool { return now.Before(r.until) }
+
+// settle makes the next rest a short one, if the file has stayed where it is for as long
+// as it rested.
+func (r *rest) settle(now time.Time) {
+	if now.After(r.until.Add(r.took)) {
+		r.took = 0
+	}
+}
+
+// drops are the passes that drop pages which are charged to others.
+type drops struct {
+	passes int // one after another
+	// leftovers are passes to come that drop what was on its way to the disk as the
+	// file was moved: it is charged to others, and would take the file back.
+	leftovers   int
+	leftoversAt time.Time // the next one
+	// offset is where the next pass goes on, if the last one was not allowed to write
+	// out all that is dirty there; else 0.
+	offset int64
+}
+
+// follow has passes drop the leftovers of a file that was moved, if passes have dropped
+// pages before.
+func (d *drops) follow(now time.Time) {
+	if d.passes > 0 {
+		d.leftovers, d.leftoversAt, d.passes = leftoverPasses, now.Add(leftoverEvery), 0
+	}
+}
+
+func (d *drops) isDue(now time.Time) bool { return d.leftovers > 0 && !now.Before(d.leftoversAt) }
+
+// history is what is known of a file since it is in the ledger.
+type history struct {
+	account   account // that has brought it into the ledger
+	lastWrite time.Time
+	misplaced uint64 // bytes that others were charged with
+	moves     int
+}
+
+// total returns the recent bytes of a file.
+func (f *file) total() (sum float64) {
+	for i := range f.shares {
+		sum += f.shares[i].recent.bytes
+	}
+	return sum
+}
+
+// share finds a domain's, or begins it in place of the smallest.
+func (f *file) share(now time.Time, d domain) *share {
+	least := 0
+	for i := range f.shares {
+		f.shares[i].recent.decay(now)
+		if f.shares[i].domain == d {
+			return &f.shares[i]
+		}
+		if f.shares[i].recent.bytes < f.shares[least].recent.bytes {
+			least = i
+		}
+	}
+	if len(f.shares) < maxShares {
+		f.shares = append(f.shares, share{})
+		least = len(f.shares) - 1
+	}
+	f.shares[least] = share{domain: d, recent: recent{at: now}}
+	return &f.shares[least]
+}
+
+// parties returns the current writers of a file, the largest first.
+func (f *file) parties(now time.Time) (out []*share, total float64) {
+	for i := range f.shares {
+		f.shares[i].recent.decay(now)
+		total += f.shares[i].recent.bytes
+	}
+	for i := range f.shares {
+		if s := &f.shares[i]; s.recent.bytes >= takesPart*total && s.recent.bytes > 0 {
+			out = append(out, s)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *share) int { return cmp.Compare(b.recent.bytes, a.recent.bytes) })
+	return out, total
+}

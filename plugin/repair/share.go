@@ -1,0 +1,119 @@
+package repair
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+)
+
+const (
+	// halfLife is after how long bytes count half. Bytes are those that become dirty,
+	// which is what reaches the disk.
+	halfLife = 3 * time.Second
+	// drifting is the share of a domain's bytes on pages that are charged to others,
+	// from which on these are dropped: more than half would take the file.
+	drifting = 0.3
+	// maxWriters of a share are remembered.
+	maxWriters = 4
+)
+
+// sample is what a cgroup wrote to a file since the last look.
+type sample struct {
+	inode         writeback.Inode
+	fs            *filesystem
+	writer, owner member
+	charged       domain
+	account       account // of the writer
+	span
+	bytes  uint64
+	coming uint64 // bytes that a pass may find besides, but that are not counted yet
+}
+
+// isMisplaced reports whether the bytes are charged to another domain than their writer's.
+func (s *sample) isMisplaced() bool { return s.charged != s.writer.domain }
+
+// share is what the cgroups of one domain write to a file.
+type share struct {
+	domain
+	account account  // of the last writer
+	writers []uint64 // IDs of cgroups, the last ones
+	recent  recent
+	fresh   fresh
+	ever    span
+}
+
+// add notes a sample.
+func (s *share) add(now time.Time, from *sample) {
+	s.recent.decay(now)
+	s.account = from.account
+	if len(s.writers) == 0 {
+		s.ever = from.span
+	}
+	s.ever = s.ever.union(from.span)
+	s.recent.add(from)
+	s.fresh.add(from)
+	if !slices.Contains(s.writers, from.writer.id) {
+		s.writers = append(s.writers, from.writer.id)
+		s.writers = s.writers[max(0, len(s.writers)-maxWriters):]
+	}
+}
+
+// span is the part of a file that was written to: the offsets of its first and last write.
+type span struct{ first, last uint64 }
+
+// maxOffset leaves room for what is looked at behind it.
+const maxOffset = math.MaxInt64 - 2*around
+
+// offsets returns the span as offsets of system calls. Those of the kernel are valid; with
+// others first is at most last, too.
+func (s span) offsets() (first, last int64) {
+	return int64(min(s.first, s.last, maxOffset)), int64(min(s.last, maxOffset))
+}
+
+func (s span) union(o span) span { return span{min(s.first, o.first), max(s.last, o.last)} }
+
+// recent counts bytes, which count for less as they get older.
+type recent struct {
+	bytes     float64
+	misplaced float64 // of these, on pages that are charged to others
+	at        time.Time
+}
+
+func (r *recent) add(from *sample) {
+	r.bytes += float64(from.bytes)
+	if from.isMisplaced() {
+		r.misplaced += float64(from.bytes)
+	}
+}
+
+func (r *recent) decay(now time.Time) {
+	part := math.Exp2(-now.Sub(r.at).Seconds() / halfLife.Seconds())
+	r.bytes, r.misplaced, r.at = r.bytes*part, r.misplaced*part, now
+}
+
+// drifts reports whether much of it is charged to others.
+func (r *recent) drifts() bool { return r.misplaced > drifting*r.bytes }
+
+// fresh counts bytes since the last pass over the file.
+type fresh struct {
+	span
+	bytes     uint64
+	misplaced uint64 // of these, on pages that are charged to others
+}
+
+func (f *fresh) add(from *sample) {
+	if f.bytes == 0 {
+		f.span = from.span
+	}
+	f.span = f.union(from.span)
+	bytes := from.bytes + from.coming
+	f.bytes += bytes
+	if from.isMisplaced() {
+		f.misplaced += bytes
+	}
+}
+
+// drifts reports whether much of it is charged to others.
+func (f *fresh) drifts() bool { return float64(f.misplaced) > drifting*float64(f.bytes) }
