@@ -7,7 +7,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// account is what budgets and the ledger are shared among: the UID of a pod, or the
+// account is a party that shares the budgets and the ledger: the UID of a pod, or the
 // cgroup of something else that runs on the node.
 type account string
 
@@ -35,7 +35,7 @@ func newBudget(saved time.Duration) *budget {
 	return &budget{saved: saved, spent: map[account]float64{}}
 }
 
-// set has so much come in each second from now on. The first time all of it is there.
+// set sets the amount that comes in each second. The first call fills the budget.
 func (b *budget) set(now time.Time, rate float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -49,7 +49,7 @@ func (b *budget) set(now time.Time, rate float64) {
 
 func (b *budget) half() float64 { return b.rate * b.saved.Seconds() }
 
-// share is what an account has of the reserve. mu is held.
+// share returns the share of an account of the reserve. mu is held.
 func (b *budget) share(a account) float64 {
 	n := len(b.spent)
 	if _, there := b.spent[a]; !there {
@@ -58,7 +58,7 @@ func (b *budget) share(a account) float64 {
 	return b.half() / float64(n)
 }
 
-// flow has come in what did since the last call. mu is held.
+// flow adds the amount that came in since the last call. mu is held.
 func (b *budget) flow(now time.Time) {
 	since := now.Sub(b.at)
 	if since <= 0 {
@@ -73,7 +73,7 @@ func (b *budget) flow(now time.Time) {
 	}
 }
 
-// allowance is how much an account may spend now.
+// allowance returns the amount that an account may spend now.
 func (b *budget) allowance(now time.Time, a account) float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -87,8 +87,8 @@ func (b *budget) left(now time.Time, a account) float64 {
 	return max(0, b.level-b.half(), min(b.level, own))
 }
 
-// ready says that an account may spend an amount now, or if that is more than it ever
-// can save up by itself, half of what it can.
+// ready reports whether an account may spend an amount now. For an amount that is more
+// than the account can save up by itself, half of that is enough.
 func (b *budget) ready(now time.Time, a account, amount float64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -96,8 +96,8 @@ func (b *budget) ready(now time.Time, a account, amount float64) bool {
 	return left > 0 && left >= min(amount, b.share(a)/2)
 }
 
-// spend takes an amount, which should be allowed. What is beyond the account's share
-// and what all can have is its debt.
+// spend takes an amount, which should be allowed. The part of it that exceeds the
+// account's share and the common half is a debt of the account.
 func (b *budget) spend(now time.Time, a account, amount float64) {
 	if amount <= 0 {
 		return
@@ -116,7 +116,7 @@ func (b *budget) spend(now time.Time, a account, amount float64) {
 	b.spent[a] = min(b.spent[a]+(own+debt)/share, maxSpent)
 }
 
-// budgets are what the policy allows: files begun with, bytes written out early, and
+// budgets are the budgets of the policy: files begun with, bytes written out early, and
 // seconds of a CPU.
 type budgets struct{ files, early, cpu *budget }
 

@@ -8,10 +8,10 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/repair/filestate"
 )
 
-// worthwhile is from how many recent bytes on a file is looked at.
-const worthwhile = 4 << 10
+// minBytes is the number of recent bytes from which on a file is decided on.
+const minBytes = 4 << 10
 
-// work is what a pass is to do to a file.
+// work is the work of a pass on a file.
 type work int
 
 const (
@@ -49,10 +49,10 @@ func (l *ledger) decideOn(now time.Time, f *file) []task {
 	return []task{{f, w, to}}
 }
 
-// workFor compares the owner of a file with its recent writers, and returns what is to be
-// done about that.
+// workFor compares the owner of a file with its recent writers, and returns the work that
+// follows from that.
 func (l *ledger) workFor(now time.Time, f *file) (work, *share) {
-	to, contested := l.goal(now, f)
+	to, contested := l.desiredOwner(now, f)
 	placed := filestate.Placed
 	if contested {
 		placed = filestate.PlacedContested
@@ -88,28 +88,28 @@ func (f *file) needsDrop(now time.Time, by *share, contested bool) bool {
 	return false
 }
 
-// goal returns the writer that should own the file, or nil if there are too few bytes, or
+// desiredOwner returns the writer that should own the file, or nil if there are too few bytes, or
 // the file may stay with its owner. contested is true if it has several writers.
-func (l *ledger) goal(now time.Time, f *file) (to *share, contested bool) {
+func (l *ledger) desiredOwner(now time.Time, f *file) (to *share, contested bool) {
 	f.shares = slices.DeleteFunc(f.shares, func(s share) bool { return !l.limits.live(s.domain) })
-	parties, total := f.parties(now)
-	if total < worthwhile || len(parties) == 0 {
+	writers, total := f.writers(now)
+	if total < minBytes || len(writers) == 0 {
 		return nil, false
 	}
-	to = parties[0]
-	if len(parties) == 1 {
+	to = writers[0]
+	if len(writers) == 1 {
 		return to, false
 	}
 	if l.strict {
-		for _, p := range parties[1:] {
+		for _, p := range writers[1:] {
 			if l.limits.stricter(p.domain, to.domain, f.fs) {
 				to = p
 			}
 		}
 		return to, true
 	}
-	takesPart := slices.ContainsFunc(parties, func(p *share) bool { return p.domain == f.owner.domain })
-	if takesPart && to.recent.bytes < has*total {
+	ownerWrites := slices.ContainsFunc(writers, func(p *share) bool { return p.domain == f.owner.domain })
+	if ownerWrites && to.recent.bytes < majorityShare*total {
 		return nil, true
 	}
 	return to, true
@@ -126,9 +126,9 @@ func (l *ledger) handle(now time.Time, f *file, e filestate.Event) filestate.Act
 		f.repair.begin(now, f.owner.id)
 	}
 	if do.Has(filestate.EndRepair) && f.owner.id != f.repair.from {
-		l.moved(now, f)
+		l.noteMove(now, f)
 	} else if do.Has(filestate.Forget) {
-		f.rest.settle(now)
+		f.rest.stayed(now)
 	}
 	if do.Has(filestate.Forget) {
 		f.repair.since, f.repair.failure = time.Time{}, ""
@@ -140,9 +140,9 @@ func (l *ledger) handle(now time.Time, f *file, e filestate.Event) filestate.Act
 }
 
 // moved notes that a file has been moved to its writer.
-func (l *ledger) moved(now time.Time, f *file) {
+func (l *ledger) noteMove(now time.Time, f *file) {
 	f.history.moves++
-	l.arrivals = append(l.arrivals, arrival{f.Inode, f.owner.id, now.Sub(f.repair.since)})
+	l.movedFiles = append(l.movedFiles, movedFile{f.Inode, f.owner.id, now.Sub(f.repair.since)})
 	f.rest.begin(now)
 	f.drops.follow(now)
 }
@@ -162,7 +162,7 @@ func (l *ledger) begin(now time.Time, t *task) {
 	t.repair.passes++
 }
 
-// pause has nothing worked on: a policy says so.
+// pause ends all repairs, because the policy or the kernel does not allow them.
 func (l *ledger) pause(now time.Time) {
 	for _, f := range l.files {
 		l.handle(now, f, filestate.Paused)

@@ -9,9 +9,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/repair/filestate"
 )
 
-// dispatch has passes made over the files of each account on each filesystem, where
-// none is under way. Of each the writers take turns: one with many files keeps no other
-// waiting.
+// dispatch begins a pass over the files of each account on each filesystem where none is
+// under way. The writers of an account take turns, so that one with many files does not
+// delay another.
 func (r *Repairer) dispatch(now time.Time, tasks []task) {
 	todo := map[passKey][]task{}
 	for _, t := range tasks {
@@ -35,7 +35,7 @@ func (r *Repairer) dispatch(now time.Time, tasks []task) {
 	}
 }
 
-// begin has a pass made over files of one account on one filesystem.
+// begin begins a pass over files of one account on one filesystem.
 func (r *Repairer) begin(now time.Time, key passKey, tasks []task) {
 	var visits []visit
 	for _, t := range takeTurns(tasks, func(t *task) domain { return t.to.domain }) {
@@ -58,7 +58,7 @@ func (r *Repairer) begin(now time.Time, key passKey, tasks []task) {
 	r.passes.enter(pass)
 	w := &worker{
 		tools: r.passes.tools, budgets: r.budgets, fs: pass.fs, account: key.account,
-		dirtied: pass.dirtied, leave: pass.leave, alive: pass.alive,
+		dirtied: pass.dirtied, leave: pass.leave, reportAlive: pass.alive,
 	}
 	go func() { r.passes.ended <- r.passes.run(w, visits) }()
 }
@@ -81,8 +81,7 @@ func takeTurns[T any, G comparable](all []T, group func(*T) G) []T {
 	return out
 }
 
-// visit is what is to be done now about a task, by what was written since the last
-// time.
+// visit returns the visit of a task, which is to the writes since the last visit.
 func (r *Repairer) visit(now time.Time, t *task) visit {
 	v := visit{
 		Inode: t.Inode, work: t.work, ownerID: t.owner.id,
@@ -111,12 +110,12 @@ func (r *Repairer) visit(now time.Time, t *task) visit {
 	return v
 }
 
-// note takes what came of a pass.
+// note notes the results of a pass.
 func (r *Repairer) note(now time.Time, p passed) {
 	r.passes.exit(passKey{p.fs.dev, p.account})
 	r.metrics.cpu.Add(int64(p.cpu))
 	r.problems.complain("pass "+p.fs.dev.String(), "Files of "+p.fs.mountpoint+" cannot be moved", p.err)
-	r.domains.moment()
+	r.domains.forgetPlaces()
 	for i := range p.outcomes {
 		r.noteFile(now, p.fs, &p.outcomes[i])
 	}

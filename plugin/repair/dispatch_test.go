@@ -69,7 +69,7 @@ func TestVisit(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			n.domains.moment()
+			n.domains.forgetPlaces()
 			tt.task.shares = []share{*tt.task.to}
 			tt.task.to = &tt.task.shares[0]
 			got := n.visit(n.now, &tt.task)
@@ -100,7 +100,7 @@ func TestVisitLeftovers(t *testing.T) {
 	}
 	f.drops.passes = maxDrops - 1
 	n.visit(n.now, &task{f, drop, &share{fresh: fresh{bytes: 2, misplaced: 2}}})
-	if f.drops.passes != 0 || !f.rest.until.Equal(n.now.Add(firstRest)) {
+	if f.drops.passes != 0 || !f.rest.until.Equal(n.now.Add(minRest)) {
 		t.Errorf("after %d drops the file rests until %v", maxDrops, f.rest.until)
 	}
 }

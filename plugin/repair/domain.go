@@ -13,15 +13,14 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
-// domain is whose limits a write runs under: two cgroups are in the same one on a
-// filesystem if the same limits hold for both there. What a domain's cgroups write
-// is to be charged to one of them.
+// domain is the cgroups under the same limits on a filesystem. The bytes that cgroups of a
+// domain write are to be charged to one of them.
 type domain struct {
 	// cgroup is the path of the nearest one, upwards, that has a limit on writes;
 	// "" if none has.
 	cgroup string
-	// dead is the ID of a removed cgroup, which limits it took with it or
-	// not; else 0.
+	// dead is the ID of a removed cgroup, which may have had limits until then; 0 for
+	// other domains.
 	dead uint64
 }
 
@@ -64,20 +63,20 @@ type domains struct {
 	subjects map[string]subject  // by path
 	// ended are containers of which a record has the end, by their cgroups.
 	ended map[uint64]Who
-	// seen is where cgroups were, and under whose limit, while they were there: it
-	// names the removed ones.
+	// seen holds the places of cgroups, and the limits that they were under, from the
+	// time before they were removed.
 	seen  map[uint64]origin
 	paths map[uint64]place
-	// known are the cgroups that have been looked up; news: one of them was not
-	// there as the records were read.
+	// known are the cgroups that have been looked up. news is true if one of them has
+	// been found since the records were read; cleared by refresh.
 	known map[uint64]bool
 	news  bool
-	// observed: limits that are not carried out count as well.
+	// observed is true if limits count that are only observed, not enforced.
 	observed bool
 }
 
-// origin is where a cgroup was: in the subject at a path, if that has the number
-// still. The path is "" if no limit held for it.
+// origin is the place of a cgroup before its removal: in the subject at a path, if that
+// still has the same cgroup ID. The path is "" if no limit held for it.
 type origin struct {
 	Who
 	path    string
@@ -85,7 +84,7 @@ type origin struct {
 	account account
 }
 
-// place is where a cgroup was found: for a moment, since it may go.
+// place is the place of a cgroup at one moment, since it may be removed.
 type place struct {
 	path          string
 	gone, unknown bool
@@ -101,8 +100,8 @@ func newDomains(cgroups Cgroups) *domains {
 	}
 }
 
-// refresh reads the records. An error is of one or some of them; if not all of them
-// were found the limits are those of before.
+// refresh reads the records. Its error may be that of one record. If the records could
+// not all be found, the limits stay as they were.
 func (d *domains) refresh() error {
 	readings, subjects := make(map[string]*reading, len(d.readings)), make(map[string]subject, len(d.subjects))
 	ended := map[uint64]Who{}
@@ -133,14 +132,14 @@ func (d *domains) refresh() error {
 	return bad
 }
 
-// moment forgets where cgroups are: until the next one each is looked up once.
-func (d *domains) moment() {
+// forgetPlaces forgets the places of cgroups. Until the next call each is looked up once.
+func (d *domains) forgetPlaces() {
 	clear(d.paths)
 	shorten(d.seen)
 	shorten(d.known)
 }
 
-// shorten makes room in what is remembered.
+// shorten removes entries beyond maxSeen.
 func shorten[V any](m map[uint64]V) {
 	for id := range m {
 		if len(m) <= maxSeen {
@@ -171,12 +170,12 @@ func (d *domains) find(id uint64) place {
 	return at
 }
 
-// of is the domain of a cgroup on a filesystem.
+// of returns the domain of a cgroup on a filesystem.
 func (d *domains) of(id uint64, fs *filesystem) domain {
 	at := d.find(id)
 	if at.gone {
-		// What a container's own cgroup has left is under the container's limit as
-		// long as that is there.
+		// The files of a cgroup below a container's are under the container's limit as
+		// long as the container exists.
 		was, ok := d.seen[id]
 		if s := d.subjects[was.path]; ok && s.id == was.id && was.id != id {
 			return domain{cgroup: was.path}
@@ -189,14 +188,14 @@ func (d *domains) of(id uint64, fs *filesystem) domain {
 			return domain{cgroup: p}
 		}
 	}
-	if _, known := d.seen[id]; !known && !d.news { // else its record may not have been read
+	if _, known := d.seen[id]; !known && !d.news { // with news its record may not have been read
 		d.seen[id] = origin{account: accountOf(at.path)}
 	}
 	return domain{}
 }
 
-// accountOf is the account of a cgroup: its pod, or outside of pods a unit of the node
-// (system.slice/foo.service). What is below, a container or a user may have made.
+// accountOf returns the account of a cgroup: its pod, or outside of pods a unit of the
+// node (system.slice/foo.service). A container or a user may have made cgroups below.
 func accountOf(cgroup string) account {
 	if uid := cgroupfs.PodUID(cgroup); uid != "" {
 		return account(uid)
@@ -205,7 +204,7 @@ func accountOf(cgroup string) account {
 	return account(path.Join(parts[:min(len(parts), 2)]...))
 }
 
-// account is the one of a cgroup, "" if it was removed before it was seen.
+// account returns the account of a cgroup, "" if it was removed before it was seen.
 func (d *domains) account(id uint64) account {
 	if at := d.find(id); at.path != "" {
 		return accountOf(at.path)
@@ -213,7 +212,7 @@ func (d *domains) account(id uint64) account {
 	return d.seen[id].account
 }
 
-// live says that a domain's cgroups can write, or have a limit.
+// live reports whether a domain's cgroups can write, or have a limit.
 func (d *domains) live(of domain) bool {
 	_, there := d.subjects[of.cgroup]
 	return of.dead == 0 && (of.cgroup == "" || there)
@@ -236,7 +235,7 @@ func (d *domains) limited(of domain) bool {
 	return ended || !seen || was.path != ""
 }
 
-// stricter says that one domain may write less than another on a filesystem.
+// stricter reports whether one domain may write less than another on a filesystem.
 func (d *domains) stricter(a, b domain, fs *filesystem) bool {
 	x, y := d.rates(a, fs), d.rates(b, fs)
 	if x[blkio.Wbps] != y[blkio.Wbps] {
@@ -245,7 +244,7 @@ func (d *domains) stricter(a, b domain, fs *filesystem) bool {
 	return x[blkio.Wiops] < y[blkio.Wiops]
 }
 
-// rates are the smallest limits that hold for a domain.
+// rates returns the smallest limits that hold for a domain.
 func (d *domains) rates(of domain, fs *filesystem) blkio.Limits {
 	out := blkio.Limits{blkio.Wbps: blkio.Max, blkio.Wiops: blkio.Max}
 	for p := of.cgroup; p != "" && p != "."; p = path.Dir(p) {
@@ -262,9 +261,9 @@ func (d *domains) rates(of domain, fs *filesystem) blkio.Limits {
 	return out
 }
 
-// who names the container or pod of a cgroup, as far as that is known, and the
-// cgroup where no record does.
-func (d *domains) who(id uint64) Party {
+// participant returns the container or pod of a cgroup, as far as it is known, and the
+// path of the cgroup, for cgroups without a record.
+func (d *domains) participant(id uint64) Party {
 	out := Party{CgroupID: id}
 	at := d.find(id)
 	if at.gone {
@@ -306,7 +305,7 @@ func (p Party) String() string {
 	return name
 }
 
-// disks are those that some domain has a limit on.
+// disks returns the disks that some domain has a limit on.
 func (d *domains) disks() map[blkio.Dev]bool {
 	out := map[blkio.Dev]bool{}
 	for _, s := range d.subjects {
@@ -317,7 +316,7 @@ func (d *domains) disks() map[blkio.Dev]bool {
 	return out
 }
 
-// pathsOf are the cgroups of numbers, of those that are there.
+// pathsOf returns the paths of cgroup IDs, of those that exist.
 func (d *domains) pathsOf(ids []uint64) []string {
 	var out []string
 	for _, id := range ids {

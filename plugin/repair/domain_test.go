@@ -90,7 +90,7 @@ func TestDomains(t *testing.T) {
 	if !d.limited(d.of(77, sda)) || !d.limited(d.of(78, sda)) || d.limited(d.of(free, sda)) {
 		t.Error("of those that are gone, all count as limited that are not known to have had no limit")
 	}
-	if got := d.who(77).String(); got != "ns/two old (ended)" {
+	if got := d.participant(77).String(); got != "ns/two old (ended)" {
 		t.Errorf("got %q", got)
 	}
 	for _, tt := range []struct {
@@ -212,14 +212,14 @@ func TestRemovedBelowLimit(t *testing.T) {
 		t.Fatalf("they run under %v and %v", d.of(inner, fs), d.of(outer, fs))
 	}
 	clear(tree.paths)
-	d.moment()
+	d.forgetPlaces()
 	if got := d.of(inner, fs); got != limited {
 		t.Errorf("the removed inner cgroup runs under %v", got)
 	}
 	if got := d.of(outer, fs); got != (domain{dead: outer}) {
 		t.Errorf("the removed container runs under %v", got)
 	}
-	if got := d.who(outer); got.String() != "ns/one a (ended)" || d.account(outer) != "one" {
+	if got := d.participant(outer); got.String() != "ns/one a (ended)" || d.account(outer) != "one" {
 		t.Errorf("the removed container is %q, of %q", got, d.account(outer))
 	}
 	clear(d.subjects)

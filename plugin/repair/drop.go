@@ -6,9 +6,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
-// drop has the pages forgotten that are charged to others, where it was written to
-// lately and around that. What is dirty there it has written out: of that, no more
-// than is allowed. The next visit goes on behind it.
+// drop removes pages that are charged to others from the page cache, in the part of the
+// file that was written to lately and around it. It writes out the dirty pages there, as
+// many as the budget allows; the next visit continues behind them.
 func (s *session) drop() error {
 	from, end := max(0, s.first-around), s.first+s.window()
 	if s.visit.dropAt > from && s.visit.dropAt <= s.last {
@@ -16,7 +16,7 @@ func (s *session) drop() error {
 	}
 	length, dirty := s.affordable(from, end-from)
 	if length == 0 {
-		s.outcome.dropAt, s.goesOn = from, false
+		s.outcome.dropAt, s.active = from, false
 		return nil
 	}
 	s.outcome.dropAt = 0
@@ -34,23 +34,23 @@ func (s *session) drop() error {
 	return nil
 }
 
-// affordable is how much of a part of the file may be written out, from its beginning
-// on, and how much of that is dirty. It is 0 if not even a little of it may.
+// affordable returns the length of a part of the file that the budget allows to write out,
+// from an offset on, and the dirty bytes in it. The length is 0 if the budget is too small.
 func (s *session) affordable(from, length int64) (_ int64, dirty uint64) {
 	allowance := s.allowance()
 	page := writeback.PageSize()
-	for length = min(length, mostDropped); ; length = max(page, length/2/page*page) {
+	for length = min(length, maxDropped); ; length = max(page, length/2/page*page) {
 		dirty = s.dirtyIn(from, length)
 		if dirty <= allowance {
 			return length, dirty
 		}
-		if length <= smallest {
+		if length <= minSlice {
 			return 0, 0
 		}
 	}
 }
 
-// dirtyIn is how much may be dirty in a part of the file.
+// dirtyIn returns how many bytes may be dirty in a part of the file.
 func (s *session) dirtyIn(from, length int64) uint64 {
 	if cached, ok := s.file.Cached(from, length); ok {
 		return cached.Dirty
@@ -58,10 +58,10 @@ func (s *session) dirtyIn(from, length int64) uint64 {
 	return min(s.fresh, uint64(length))
 }
 
-// allowance is how many bytes may be written out early.
+// allowance returns the bytes that may be written out early.
 func (s *session) allowance() uint64 { return uint64(s.early.allowance(time.Now(), s.account)) }
 
-// pay pays for what was written out early.
+// pay pays for bytes that were written out early.
 func (s *session) pay(bytes uint64) {
 	s.early.spend(time.Now(), s.account, float64(bytes))
 	s.written += bytes

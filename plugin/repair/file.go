@@ -10,19 +10,20 @@ import (
 )
 
 const (
-	// A party takes part in a file from this share of its recent bytes on, and is its
-	// majority writer from that one on. In between a file stays where it is.
-	takesPart = 0.1
-	has       = 0.6
+	// A cgroup is a writer of a file from the first share of its recent bytes on, and its
+	// majority writer from the second. Without a majority writer a file stays with an
+	// owner that writes to it.
+	writerShare   = 0.1
+	majorityShare = 0.6
 	// maxShares of a file are remembered.
 	maxShares = 8
-	// A file that was moved, or could not be, is left alone for a time, which
-	// doubles with each time, up to the last.
-	firstRest, lastRest = time.Second, time.Minute
-	// patience is how long a file is tried, and fewPasses how often at least: a writer
-	// that waits long for a sync seldom has anything to try with.
-	patience, fewPasses = 10 * time.Second, 20
-	// leftoverPasses come after a file has moved.
+	// A file that was moved, or could not be, rests. The next rest is twice as long, up
+	// to the longest.
+	minRest, maxRest = time.Second, time.Minute
+	// A repair is given up after maxRepairTime and minPasses: a writer that waits long
+	// for a sync rarely has dirty pages that passes could write out.
+	maxRepairTime, minPasses = 10 * time.Second, 20
+	// leftoverPasses drop leftovers after a file has moved.
 	leftoverPasses, leftoverEvery = 3, 500 * time.Millisecond
 )
 
@@ -32,9 +33,9 @@ type State string
 // The states of a file.
 const (
 	StateRight     State = "right"     // its writer owns it
-	StateWaiting   State = "waiting"   // to be moved: its turn, or its time, is to come
+	StateWaiting   State = "waiting"   // to be moved: it waits for its turn, or rests
 	StateRepairing State = "repairing" // being moved
-	StateContested State = "contested" // several write to it, and it is where it is to be
+	StateContested State = "contested" // it has several writers, and its desired owner
 	StateFailed    State = "failed"    // it did not move, and is tried again later
 )
 
@@ -87,7 +88,7 @@ func (a *attempt) begin(now time.Time, from uint64) { a.began, a.from, a.passes 
 
 // isOver reports whether a repair has had the time and the passes that it may take.
 func (a *attempt) isOver(now time.Time) bool {
-	return now.Sub(a.began) > patience && a.passes >= fewPasses
+	return now.Sub(a.began) > maxRepairTime && a.passes >= minPasses
 }
 
 // rest is the time for which passes leave a file alone.
@@ -97,15 +98,15 @@ type rest struct {
 }
 
 func (r *rest) begin(now time.Time) {
-	r.took = min(max(2*r.took, firstRest), lastRest)
+	r.took = min(max(2*r.took, minRest), maxRest)
 	r.until = now.Add(r.took)
 }
 
 func (r *rest) lasts(now time.Time) bool { return now.Before(r.until) }
 
-// settle makes the next rest a short one, if the file has stayed where it is for as long
-// as it rested.
-func (r *rest) settle(now time.Time) {
+// stayed makes the next rest a short one, if the file has kept its owner for as long as it
+// rested.
+func (r *rest) stayed(now time.Time) {
 	if now.After(r.until.Add(r.took)) {
 		r.took = 0
 	}
@@ -114,12 +115,12 @@ func (r *rest) settle(now time.Time) {
 // drops are the passes that drop pages which are charged to others.
 type drops struct {
 	passes int // one after another
-	// leftovers are passes to come that drop what was on its way to the disk as the
-	// file was moved: it is charged to others, and would take the file back.
+	// leftovers are passes to come. They drop pages that were under writeback as the file
+	// was moved: these are charged to others, and would take the file back.
 	leftovers   int
 	leftoversAt time.Time // the next one
-	// offset is where the next pass goes on, if the last one was not allowed to write
-	// out all that is dirty there; else 0.
+	// offset is where the next pass continues, if the budget did not allow the last one
+	// to write out all dirty pages; 0 otherwise.
 	offset int64
 }
 
@@ -133,7 +134,7 @@ func (d *drops) follow(now time.Time) {
 
 func (d *drops) isDue(now time.Time) bool { return d.leftovers > 0 && !now.Before(d.leftoversAt) }
 
-// history is what is known of a file since it is in the ledger.
+// history counts the events of a file since it is in the ledger.
 type history struct {
 	account   account // that has brought it into the ledger
 	lastWrite time.Time
@@ -149,7 +150,7 @@ func (f *file) total() (sum float64) {
 	return sum
 }
 
-// share finds a domain's, or begins it in place of the smallest.
+// share returns the share of a domain. A new one may replace the smallest.
 func (f *file) share(now time.Time, d domain) *share {
 	least := 0
 	for i := range f.shares {
@@ -169,14 +170,14 @@ func (f *file) share(now time.Time, d domain) *share {
 	return &f.shares[least]
 }
 
-// parties returns the current writers of a file, the largest first.
-func (f *file) parties(now time.Time) (out []*share, total float64) {
+// writers returns the current writers of a file, the largest first.
+func (f *file) writers(now time.Time) (out []*share, total float64) {
 	for i := range f.shares {
 		f.shares[i].recent.decay(now)
 		total += f.shares[i].recent.bytes
 	}
 	for i := range f.shares {
-		if s := &f.shares[i]; s.recent.bytes >= takesPart*total && s.recent.bytes > 0 {
+		if s := &f.shares[i]; s.recent.bytes >= writerShare*total && s.recent.bytes > 0 {
 			out = append(out, s)
 		}
 	}

@@ -54,7 +54,7 @@ func TestLedgerInterrupted(t *testing.T) {
 			s.admit = false
 			s.writes(a, a, tt.owner, 64)
 			s.decides()
-			if got := len(s.takeArrivals()); got != tt.moves || f.history.moves != tt.moves {
+			if got := len(s.takeMoved()); got != tt.moves || f.history.moves != tt.moves {
 				t.Errorf("%d arrivals, %d moves, want %d", got, f.history.moves, tt.moves)
 			}
 		})
@@ -76,10 +76,10 @@ func TestRest(t *testing.T) {
 		}
 	}
 	end := r.until.Add(r.took)
-	if r.settle(end); r.took != lastRest {
+	if r.stayed(end); r.took != maxRest {
 		t.Errorf("the next rest doubles %v", r.took)
 	}
-	if r.settle(end.Add(1)); r.took != 0 {
+	if r.stayed(end.Add(1)); r.took != 0 {
 		t.Errorf("the next rest doubles %v", r.took)
 	}
 }
@@ -93,9 +93,9 @@ func TestAttemptIsOver(t *testing.T) {
 		after  time.Duration
 		want   bool
 	}{
-		{fewPasses, patience, false},
-		{fewPasses, patience + 1, true},
-		{fewPasses - 1, time.Hour, false},
+		{minPasses, maxRepairTime, false},
+		{minPasses, maxRepairTime + 1, true},
+		{minPasses - 1, time.Hour, false},
 		{1000, time.Second, false},
 	} {
 		var r attempt

@@ -10,7 +10,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
 
-// filesystem is one that is watched.
+// filesystem is a watched filesystem.
 type filesystem struct {
 	dev        blkio.Dev // the kernel's number of it
 	fstype     string
@@ -23,13 +23,13 @@ type Storage interface {
 	Refresh(ctx context.Context) error
 	Mounts() *storage.MountTable
 	Resolve(ctx context.Context, hostPath string) blkio.Backing
-	// Under gives the disks that I/O to a disk is I/O to as well.
+	// Under returns the disks below a disk, which its I/O goes to.
 	Under(ctx context.Context, disk blkio.Dev) []blkio.Disk
 }
 
-// onLimited are the filesystems on disks with a limit on writes: all that
-// its containers can write to, what is mounted for them later included. A limit is
-// one of the whole disk, whatever is on it: it also holds for a logical volume on it.
+// onLimited returns the filesystems on disks with a limit on writes: all that containers
+// can write to, including those that are mounted later. A limit holds for the whole disk,
+// so also for a logical volume on it.
 func onLimited(ctx context.Context, s Storage, limited map[blkio.Dev]bool) (map[blkio.Dev]*filesystem, error) {
 	out := map[blkio.Dev]*filesystem{}
 	if len(limited) == 0 {
@@ -67,8 +67,8 @@ func onLimited(ctx context.Context, s Storage, limited map[blkio.Dev]bool) (map[
 	return out, ctx.Err()
 }
 
-// movable says that files of a filesystem belong to cgroups, and that it is known
-// how they are opened by their numbers.
+// movable reports whether files of a filesystem type belong to cgroups, and
+// writeback.Mount can open them by their inode numbers.
 //
 // Source: the users of SB_I_CGROUPWB in fs/.
 func movable(fstype string) bool {

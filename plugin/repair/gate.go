@@ -30,7 +30,7 @@ func (g *gate) reason() error {
 	return fmt.Errorf("%s; writeback.repair: true in the policy overrides this", g.kernel)
 }
 
-// lateReason is what holds where a program in the kernel must not use a ring buffer.
+// lateReason is the reason on kernels where BPF programs must not use a ring buffer.
 const lateReason = "Files of containers that write little and sync often are moved late: " +
 	"this kernel has PREEMPT_RT, and its BPF ring buffers can sleep (CVE-2024-50138)"
 

@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	// maxFiles are in the ledger. An account may have all of them that no other
-	// needs, see makeRoom.
+	// maxFiles is the size of the ledger. An account may use all of it that no other
+	// account needs, see makeRoom.
 	maxFiles = 1 << 13
-	// forgotten is how long a file stays in the ledger without writes.
-	forgotten = 30 * time.Second
-	// evictLook is how many files the oldest of which makes room for another.
-	evictLook = 8
+	// forgetAfter is how long a file stays in the ledger without writes.
+	forgetAfter = 30 * time.Second
+	// evictFrom is the number of files of which the oldest makes room for another.
+	evictFrom = 8
 )
 
 // limits are the limits on the writes of domains, see domains.
@@ -29,14 +29,14 @@ type limits interface {
 // ledger counts the writers of each file, and decides which files to move. It does no
 // I/O.
 type ledger struct {
-	files    map[writeback.Inode]*file
-	limits   limits
-	strict   bool   // contested files go to the writer with the smallest limit
-	full     uint64 // bytes that were written to files that there was no room for
-	gaveUp   int64  // repairs that took too long
-	arrivals []arrival
-	// touched are the files that were written to since they were decided on, and
-	// brought those that each account has brought into the ledger.
+	files      map[writeback.Inode]*file
+	limits     limits
+	strict     bool   // contested files go to the writer with the smallest limit
+	full       uint64 // bytes that were written to files without room in the ledger
+	gaveUp     int64  // repairs that took too long
+	movedFiles []movedFile
+	// touched are the files that were written to since they were decided on. brought are
+	// the files that each account has brought into the ledger.
 	touched map[*file]bool
 	brought map[account]map[*file]bool
 	swept   time.Time
@@ -49,11 +49,11 @@ func newLedger(l limits) *ledger {
 	}
 }
 
-// arrival is a file that was moved to its writer.
-type arrival struct {
+// movedFile is a file that was moved to its writer.
+type movedFile struct {
 	writeback.Inode
 	to   uint64        // ID of a cgroup
-	took time.Duration // since it belonged to another
+	took time.Duration // since it was misplaced
 }
 
 // concerns reports whether it matters which of two domains a file belongs to.
@@ -66,7 +66,7 @@ func (l *ledger) add(now time.Time, s *sample) {
 	f := l.files[s.inode]
 	if f == nil {
 		if s.writer.domain == s.owner.domain && s.charged == s.writer.domain || !l.concerns(s.writer.domain, s.owner.domain) {
-			return // all is right, or no limit is concerned
+			return // its writer owns it, or no limit matters
 		}
 		if len(l.files) >= maxFiles && !l.makeRoom(s.account) {
 			l.full += s.bytes
@@ -126,7 +126,7 @@ func (l *ledger) makeRoom(in account) bool {
 		if oldest == nil || f.history.lastWrite.Before(oldest.history.lastWrite) {
 			oldest = f
 		}
-		if looked++; looked == evictLook {
+		if looked++; looked == evictFrom {
 			break
 		}
 	}
@@ -144,15 +144,15 @@ func (l *ledger) sweep(now time.Time) {
 	}
 	l.swept = now
 	for _, f := range l.files {
-		if now.Sub(f.history.lastWrite) > forgotten {
+		if now.Sub(f.history.lastWrite) > forgetAfter {
 			l.remove(f)
 		}
 	}
 }
 
-// takeArrivals returns those since the last call.
-func (l *ledger) takeArrivals() []arrival {
-	out := l.arrivals
-	l.arrivals = nil
+// takeMoved returns the files that were moved since the last call.
+func (l *ledger) takeMoved() []movedFile {
+	out := l.movedFiles
+	l.movedFiles = nil
 	return out
 }

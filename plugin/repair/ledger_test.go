@@ -141,13 +141,13 @@ func TestLedgerMoved(t *testing.T) {
 		s.passes(300 * time.Millisecond)
 		s.writes(a, a, a, 64)
 		s.want(t, decided{State: StateRight})
-		arrivals := s.takeArrivals()
+		arrivals := s.takeMoved()
 		if len(arrivals) != 1 || arrivals[0].took != rest+300*time.Millisecond {
 			t.Fatalf("arrived: %v", arrivals)
 		}
 		s.writes(a, a, x, 64) // and back
 		s.want(t, decided{State: StateWaiting})
-		rest = min(max(2*rest, firstRest), lastRest)
+		rest = min(max(2*rest, minRest), maxRest)
 		s.passes(rest - time.Millisecond)
 		s.writes(a, a, x, 64)
 		s.want(t, decided{State: StateWaiting})
@@ -178,7 +178,7 @@ func TestLedgerFails(t *testing.T) {
 	if f.repair.failure == "" {
 		t.Fatal("it has not failed")
 	}
-	s.passes(firstRest)
+	s.passes(minRest)
 	s.writes(a, a, x, 64)
 	s.want(t, decided{move, "a", StateRepairing})
 }
@@ -186,10 +186,10 @@ func TestLedgerFails(t *testing.T) {
 // TestLedgerPatient: what there is seldom anything to try with is not given up.
 func TestLedgerPatient(t *testing.T) {
 	s := newStory()
-	for range fewPasses - 1 {
+	for range minPasses - 1 {
 		s.writes(x, x, a, 1024)
 		s.want(t, decided{move, "", StateRepairing})
-		s.passes(patience)
+		s.passes(maxRepairTime)
 	}
 }
 
@@ -203,10 +203,10 @@ func TestLedgerComing(t *testing.T) {
 	before := f.total()
 	s.add(s.now, &sample{
 		inode: f.Inode, fs: testFS, writer: member{a, 7}, charged: x, owner: member{x, idOf[x]},
-		span: span{1 << 20, 1 << 20}, coming: worthwhile,
+		span: span{1 << 20, 1 << 20}, coming: minBytes,
 	})
 	if got := &f.shares[0]; f.total() != before || got.recent.misplaced != 0 || f.history.misplaced != 64<<10 ||
-		got.fresh.bytes != 64<<10+worthwhile || got.fresh.misplaced != worthwhile {
+		got.fresh.bytes != 64<<10+minBytes || got.fresh.misplaced != minBytes {
 		t.Errorf("got %+v of %+v", got, f)
 	}
 }
@@ -235,7 +235,7 @@ func TestLedgerContested(t *testing.T) {
 	both(s, 30, 70, a)
 	s.want(t, decided{State: StateContested})
 	both(s, 0, 2000, a) // a has less than a tenth
-	s.passes(2 * firstRest)
+	s.passes(2 * minRest)
 	s.want(t, decided{move, "", StateRepairing})
 }
 
@@ -243,7 +243,7 @@ func TestLedgerContested(t *testing.T) {
 func TestLedgerForgets(t *testing.T) {
 	s := newStory()
 	s.writes(a, x, x, 64)
-	s.passes(forgotten + 1)
+	s.passes(forgetAfter + 1)
 	s.want(t, decided{})
 	if len(s.files) > 0 {
 		t.Error("it is kept")
@@ -265,7 +265,7 @@ func TestLedgerPaused(t *testing.T) {
 	s.writes(a, x, x, 64)
 	s.decides()
 	s.pause(s.now)
-	s.passes(2 * patience)
+	s.passes(2 * maxRepairTime)
 	s.admit = false
 	s.writes(a, x, x, 64)
 	s.want(t, decided{State: StateWaiting})
@@ -280,7 +280,7 @@ func TestLedgerDrops(t *testing.T) {
 	s.fail(s.now, f, "no")
 	s.writes(a, x, a, 64)
 	s.want(t, decided{State: StateFailed})
-	s.passes(firstRest)
+	s.passes(minRest)
 	s.writes(a, x, a, 64)
 	s.want(t, decided{drop, "a", StateRight})
 }
@@ -338,7 +338,7 @@ func TestLedgerBounded(t *testing.T) {
 	if n := len(s.files[writeback.Inode{Number: 1}].shares); n != maxShares {
 		t.Errorf("%d shares", n)
 	}
-	s.passes(forgotten + 1)
+	s.passes(forgetAfter + 1)
 	s.decides()
 	if len(s.files)+len(s.touched)+len(s.brought) > 0 {
 		t.Errorf("%d files, %d touched, %d accounts are kept", len(s.files), len(s.touched), len(s.brought))
@@ -380,7 +380,7 @@ func BenchmarkDecide(b *testing.B) {
 	s := newStory()
 	s.brings(a, "evil", 1, maxFiles)
 	for f := range s.touched {
-		f.shares[0].recent.bytes = worthwhile
+		f.shares[0].recent.bytes = minBytes
 	}
 	for b.Loop() {
 		s.decide(s.now)

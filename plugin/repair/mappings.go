@@ -9,34 +9,34 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
-// mappings takes files out of the mappings of who has mapped them. What is mapped
-// stays in the page cache with its charge.
+// mappings pages files out of the processes that have mapped them. A mapped page stays in
+// the page cache with its charge.
 type mappings struct {
 	cgroups Cgroups
 	proc    string // where the host's procfs is
 	process func(proc string, pid int, in writeback.Inode, from, to int64, limit int) (read int, err error)
 
 	mu sync.Mutex // guards all below
-	// busy are the cgroups whose processes are looked at, and how many of each account
-	// are: a process can have who looks at its mappings wait for ever, but then it waits
-	// itself.
-	busy map[string]bool
-	of   map[account]int
-	err  error // that there is no access to any
+	// busy are the cgroups whose processes are being read, and byAccount counts them by
+	// account. A process can make the reader of its mappings wait for ever, but then it
+	// waits itself.
+	busy      map[string]bool
+	byAccount map[account]int
+	err       error // of the last access to mappings, unless it was to a single process
 }
 
 const (
-	// maxMappers is how many processes of a container are looked at at a time, any
-	// of them.
+	// maxMappers is the number of processes of a container that are read for one file,
+	// in random order.
 	maxMappers = 64
-	// maxLooks are the cgroups of an account that are looked at at a time.
+	// maxLooks is the number of cgroups of an account that are read at a time.
 	maxLooks = 8
 	// maxMaps bytes of the lists of mappings are read for one file.
 	maxMaps = 4 << 20
 )
 
 func newMappings(cgroups Cgroups, proc string) *mappings {
-	return &mappings{cgroups: cgroups, proc: proc, process: writeback.PageOut, busy: map[string]bool{}, of: map[account]int{}}
+	return &mappings{cgroups: cgroups, proc: proc, process: writeback.PageOut, busy: map[string]bool{}, byAccount: map[account]int{}}
 }
 
 // pageOut pages a part of a file out of the processes of these cgroups, see
@@ -53,30 +53,30 @@ func (m *mappings) pageOut(a account, in writeback.Inode, cgroups []string, from
 	}
 }
 
-// enter reports whether the processes of a cgroup are to be looked at now.
+// enter notes that the processes of a cgroup are read, and reports whether they may be.
 func (m *mappings) enter(a account, cgroup string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.busy[cgroup] || m.of[a] >= maxLooks {
+	if m.busy[cgroup] || m.byAccount[a] >= maxLooks {
 		return false
 	}
 	m.busy[cgroup] = true
-	m.of[a]++
+	m.byAccount[a]++
 	return true
 }
 
-// exit notes that they have been.
+// exit notes that they have been read.
 func (m *mappings) exit(a account, cgroup string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.busy, cgroup)
-	if m.of[a]--; m.of[a] <= 0 {
-		delete(m.of, a)
+	if m.byAccount[a]--; m.byAccount[a] <= 0 {
+		delete(m.byAccount, a)
 	}
 	m.err = err
 }
 
-// access is why mappings cannot be looked at, as of the last time.
+// access returns the error of the last access to mappings.
 func (m *mappings) access() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

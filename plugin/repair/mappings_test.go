@@ -118,8 +118,8 @@ func TestPageOutWaits(t *testing.T) {
 		}
 		close(held)
 		synctest.Wait()
-		if len(p.busy) > 0 || len(p.of) > 0 || !errors.Is(p.access(), errNoAccess) {
-			t.Errorf("busy are %v of %v, %v", p.busy, p.of, p.access())
+		if len(p.busy) > 0 || len(p.byAccount) > 0 || !errors.Is(p.access(), errNoAccess) {
+			t.Errorf("busy are %v of %v, %v", p.busy, p.byAccount, p.access())
 		}
 		p.process = func(string, int, writeback.Inode, int64, int64, int) (int, error) { return 0, nil }
 		p.pageOut("pod", writeback.Inode{}, []string{"c"}, 0, 1)

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counts is what is counted as it happens. The zero value is of use.
+// counts are the counters. Its zero value is ready to use.
 type counts struct {
 	right, wrong, early, lost atomic.Uint64 // bytes
 	moved, failed, cpu        atomic.Int64  // cpu: nanoseconds
@@ -18,13 +18,13 @@ type counts struct {
 	histogram                 prometheus.Histogram // see repairs
 }
 
-// metrics are what the Collector reports.
+// metrics are the values that the Collector reports.
 type metrics struct {
 	counts
 	census atomic.Pointer[census] // as of the last report
 }
 
-// repairs is how long it takes to give a file to who writes it.
+// repairs returns the histogram of the time until a file is moved to its writer.
 func (c *counts) repairs() prometheus.Histogram {
 	c.once.Do(func() {
 		c.histogram = prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -36,7 +36,7 @@ func (c *counts) repairs() prometheus.Histogram {
 	return c.histogram
 }
 
-func (c *counts) arrived(took time.Duration) {
+func (c *counts) countMove(took time.Duration) {
 	c.moved.Add(1)
 	c.repairs().Observe(took.Seconds())
 }
@@ -61,17 +61,17 @@ var _ prometheus.Collector = (*Repairer)(nil)
 // Describe is the half of prometheus.Collector that names the metrics.
 func (r *Repairer) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(r, out) }
 
-// states that have a series: those that say that something is to be done.
+// states are those with a time series: all but StateRight.
 var states = [...]State{StateWaiting, StateRepairing, StateContested, StateFailed}
 
-// census is how many there are at a moment.
+// census counts filesystems and files at one moment.
 type census struct {
 	watched int
 	gated   float64 // 1 or 0
 	files   [len(states)]int
 }
 
-func (r *Repairer) take() *census {
+func (r *Repairer) takeCensus() *census {
 	out := census{watched: len(r.watch.filesystems)}
 	if mode, _ := r.gate.mode(); mode == ModeGated {
 		out.gated = 1

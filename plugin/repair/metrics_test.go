@@ -67,7 +67,7 @@ func TestCollect(t *testing.T) {
 	c.failed.Add(5)
 	c.gaveUp.Store(6)
 	c.cpu.Add(int64(7 * time.Second))
-	c.arrived(time.Second)
+	c.countMove(time.Second)
 	n.gate.kernel = kernel.Verdict{State: kernel.Affected}
 	n.publish(n.now)
 	maps.Copy(want, map[string]float64{

@@ -2,21 +2,21 @@ package repair
 
 import "time"
 
-// pace is how soon the Repairer looks at what was written.
+// pace is the interval at which the Repairer reads the writes.
 type pace struct {
-	quiet time.Duration // between the last looks, at which nothing was to be done
-	look  time.Time     // the next one
-	hears bool          // the kernel tells between looks when another's file is written to
+	quiet    time.Duration // the last interval, while there was no task; 0 after a task
+	look     time.Time     // time of the next read
+	hasAlarm bool          // the kernel reports between reads that a cgroup writes to another's file
 }
 
-// next returns the time until the next look, by what the last one found.
+// next returns the time until the next read, by the files and tasks that the last one found.
 func (p *pace) next(found, tasks int) time.Duration {
 	work := fileTick * time.Duration(found+tasks)
 	switch {
 	case tasks > 0:
 		p.quiet = 0
 		return max(tick, work)
-	case found > 0 || !p.hears:
+	case found > 0 || !p.hasAlarm:
 		p.quiet = max(quietTick, work)
 	default:
 		p.quiet = min(max(2*p.quiet, quietTick), slowTick)
@@ -24,13 +24,13 @@ func (p *pace) next(found, tasks int) time.Duration {
 	return p.quiet
 }
 
-// set starts the timer of the next look.
+// set starts the timer of the next read.
 func (p *pace) set(timer *time.Timer, wait time.Duration) {
 	p.look = time.Now().Add(wait)
 	timer.Reset(wait)
 }
 
-// sooner has the next look be no later than that: there may be something to do.
+// sooner makes the next read come after wait at the latest, since there may be a task.
 func (p *pace) sooner(timer *time.Timer, wait time.Duration) {
 	p.quiet = 0
 	if time.Now().Add(wait).Before(p.look) {

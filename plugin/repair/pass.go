@@ -11,53 +11,51 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
-// What a pass goes by.
 const (
-	// slice is what one vote writes out, or less: it is written early.
-	slice, smallest = 64 << 10, 8 << 10
-	// maxSlices of a file are looked at in one pass; longer ranges have longer ones.
+	// slice and minSlice bound the bytes that one vote writes out early.
+	slice, minSlice = 64 << 10, 8 << 10
+	// maxSlices of a file are written out in one pass; longer ranges have longer slices.
 	maxSlices = 128
-	// look is after how many rounds the verdict is looked at.
-	look = 8
-	// moments are the rounds of what becomes dirty during a pass.
-	moment, moments = time.Millisecond, 45
-	// stay is how often it is looked whether to stay longer, and longestStay for how
-	// long at most.
-	stay, longestStay = 50 * time.Millisecond, 30 * time.Second
-	// around is how much of a file is dropped before and after what was written:
-	// who rewrites there goes on there.
+	// verdictEvery is the number of rounds after which the verdict is read.
+	verdictEvery = 8
+	// maxRounds write out pages that become dirty during a pass, one each roundEvery.
+	roundEvery, maxRounds = time.Millisecond, 45
+	// stayPoll is how often a pass checks whether to stay longer, up to longestStay.
+	stayPoll, longestStay = 50 * time.Millisecond, 30 * time.Second
+	// around is the length that is dropped before and after the writes: a writer that
+	// rewrites a file continues there.
 	around = 32 << 20
-	// lookAt is in how much of a file it is looked for what is dirty.
-	lookAt, largestFolio = 1 << 30, 2 << 20
-	// mostDropped of a file is dropped at a time: a few tenths of a second.
-	mostDropped = 8 << 30
+	// maxCounted is the longest part of a file whose dirty pages are counted.
+	maxCounted, maxFolio = 1 << 30, 2 << 20
+	// maxDropped of a file is dropped at a time, which takes a few tenths of a second.
+	maxDropped = 8 << 30
 )
 
-// visit is what a pass is to do with one file. It is made from a task, and shares
-// nothing with the ledger.
+// visit is the work of a pass on one file. It is made from a task, and shares nothing with
+// the ledger.
 type visit struct {
 	writeback.Inode
 	work    work
 	ownerID uint64
-	// first and last are where it was written to, lately.
+	// first and last are the offsets of the recent writes.
 	first, last int64
-	drops       bool     // of that, much is charged to others
+	drops       bool     // many of the pages there are charged to others
 	writers     []string // their cgroups, if they may write through mappings
 	fresh       uint64   // bytes that may be dirty
-	dropAt      int64    // where to go on to drop, 0: from the beginning on
+	dropAt      int64    // where dropping continues; 0 for the beginning
 }
 
-// outcome is what came of it.
+// outcome is the result of a visit.
 type outcome struct {
 	writeback.Inode
 	owner   uint64
-	path    string // on the host; "" if the kernel does not tell
-	written uint64 // bytes that were written out early, or so
-	dropAt  int64  // where a next visit is to go on to drop, 0: all was dropped
+	path    string // on the host; "" if unknown
+	written uint64 // bytes that were written out early, an estimate
+	dropAt  int64  // where dropping continues in the next visit; 0 if all was dropped
 	err     error
 }
 
-// tools are what passes work with.
+// tools are shared by all passes.
 type tools struct {
 	cache    pageCache
 	procs    *mappings
@@ -71,32 +69,33 @@ type worker struct {
 	budgets
 	fs      *filesystem
 	account account       // the pod whose budgets pay
-	counted time.Duration // CPU time that was paid for
-	// dirtied says that one of the files is written to; leave ends the stay.
+	cpuPaid time.Duration // CPU time that was paid for
+	// dirtied receives a value when one of the files is written to, leave when the pass is
+	// to end.
 	dirtied, leave <-chan struct{}
-	alive          func() // it does not hang
+	reportAlive    func() // notes that the pass does not hang
 }
 
-// passed is what a pass took, and its outcomes.
+// passed is the result of a pass.
 type passed struct {
 	fs       *filesystem
 	account  account
 	cpu      time.Duration
 	outcomes []outcome
-	skipped  []writeback.Inode // for want of CPU time
-	err      error             // nothing could be done
+	skipped  []writeback.Inode // without CPU time in the budget
+	err      error             // of the whole pass
 }
 
-// pass does what there is to do with a few files.
+// pass makes the visits to a few files.
 func (w *worker) pass(visits []visit) (out passed) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	before := writeback.ThreadTime()
-	w.counted = before
+	w.cpuPaid = before
 	out.fs, out.account = w.fs, w.account
 	defer func() {
 		w.payCPU()
-		out.cpu = w.counted - before
+		out.cpu = w.cpuPaid - before
 	}()
 	// The descriptor keeps the filesystem from being unmounted, as each file's does.
 	root, err := w.cache.Open(hostPath(w.hostRoot, w.fs.mountpoint), w.fs.fstype)
@@ -118,12 +117,12 @@ func (w *worker) pass(visits []visit) (out passed) {
 		}
 		sessions = append(sessions, w.begin(root, &visits[i]))
 	}
-	w.moments(sessions)
-	if w.stays(sessions) {
+	w.roundsWhileWriting(sessions)
+	if w.awaitWrite(sessions) {
 		for _, s := range sessions {
-			s.again()
+			s.resume()
 		}
-		w.moments(sessions)
+		w.roundsWhileWriting(sessions)
 	}
 	for _, s := range sessions {
 		out.outcomes = append(out.outcomes, s.outcome)
@@ -131,41 +130,42 @@ func (w *worker) pass(visits []visit) (out passed) {
 	return out
 }
 
-// payCPU pays for what the thread has had of a CPU since the last time.
+// payCPU pays for the CPU time of the thread since the last call.
 func (w *worker) payCPU() {
 	now := writeback.ThreadTime()
-	w.cpu.spend(time.Now(), w.account, (now - w.counted).Seconds())
-	w.counted = now
+	w.cpu.spend(time.Now(), w.account, (now - w.cpuPaid).Seconds())
+	w.cpuPaid = now
 }
 
-// moments makes rounds of what becomes dirty meanwhile, moment by moment: who writes
-// and syncs leaves nothing dirty to be sliced.
-func (w *worker) moments(sessions []*session) {
-	for range moments {
-		if !slices.ContainsFunc(sessions, func(s *session) bool { return s.goesOn }) {
+// roundsWhileWriting writes out newly dirtied pages every millisecond, each time as one
+// round: a writer that syncs leaves no dirty pages for slices.
+func (w *worker) roundsWhileWriting(sessions []*session) {
+	for range maxRounds {
+		if !slices.ContainsFunc(sessions, func(s *session) bool { return s.active }) {
 			return
 		}
 		for _, s := range sessions {
-			if s.goesOn {
-				// Of who syncs little is dirty at any time, so little of this is early.
-				s.round(s.from, s.length, min(slice, s.dirty/moments))
+			if s.active {
+				// A writer that syncs has few dirty pages at any time, so few are written early.
+				s.round(s.from, s.length, min(slice, s.dirty/maxRounds))
 			}
 		}
-		time.Sleep(moment)
+		time.Sleep(roundEvery)
 	}
 }
 
-// stays waits until one of the files is written to, as long as something of them is on
-// its way to the disk: who waits for that has nothing dirty until then, and for a
-// moment only. It reports whether it was. What has come of a file is not kept waiting.
-func (w *worker) stays(sessions []*session) bool {
+// awaitWrite waits until one of the files is written to, while some of their pages are
+// under writeback: a writer that waits for a sync has no dirty pages until then, and only
+// for a moment. It reports whether a file was written to. It does not wait if a visit has
+// its result.
+func (w *worker) awaitWrite(sessions []*session) bool {
 	select {
-	case <-w.dirtied: // while there were rounds of that
+	case <-w.dirtied: // during the rounds, which have written it out
 	default:
 	}
 	idle := 0
-	for until := time.Now().Add(longestStay); idle < 2 && time.Now().Before(until); w.alive() {
-		if slices.ContainsFunc(sessions, func(s *session) bool { return !s.goesOn }) {
+	for until := time.Now().Add(longestStay); idle < 2 && time.Now().Before(until); w.reportAlive() {
+		if slices.ContainsFunc(sessions, func(s *session) bool { return !s.active }) {
 			return false
 		}
 		if idle++; slices.ContainsFunc(sessions, (*session).inFlight) {
@@ -176,32 +176,32 @@ func (w *worker) stays(sessions []*session) bool {
 			return true
 		case <-w.leave:
 			return false
-		case <-time.After(stay):
+		case <-time.After(stayPoll):
 		}
 	}
 	return false
 }
 
-// inFlight says that something is on its way to the disk.
+// inFlight reports whether pages of the file are under writeback.
 func (s *session) inFlight() bool {
 	cached, ok := s.cached()
 	return ok && cached.Writeback > 0
 }
 
-// again is what begin does, for what is being written now: nearly all of the file is
-// clean, so most of what others are charged with can be dropped.
-func (s *session) again() {
+// resume does for the current writes what begin does: nearly all of the file is clean, so
+// most pages that are charged to others can be dropped.
+func (s *session) resume() {
 	if cached, ok := s.cached(); ok {
 		s.dirty = cached.Dirty
 	}
-	if s.goesOn && s.drops {
+	if s.active && s.drops {
 		s.writers = nil // mappings have been looked for
 		s.fail(s.drop())
 	}
 }
 
-// errOtherMount says that something else is mounted there now: numbers of files mean
-// nothing in another filesystem.
+// errOtherMount means that another filesystem is mounted there now, in which the inode
+// numbers mean other files.
 var errOtherMount = errors.New("a different filesystem is mounted at this path")
 
 // session is a visit under way.
@@ -209,10 +209,10 @@ type session struct {
 	*visit
 	*worker
 	outcome
-	file   openFile // nil: it could not be opened
-	goesOn bool     // more rounds are of use
+	file   openFile // nil if it could not be opened
+	active bool     // more rounds may move the file
 	rounds int
-	// dirty bytes there may be as the visit begins, yet to be written out.
+	// dirty is how many bytes may be dirty as the visit begins.
 	dirty uint64
 	// from and length are the part of the file that rounds are made over.
 	from, length int64
@@ -224,27 +224,27 @@ func (s *session) close() {
 	}
 }
 
-// atMostDirty is how much can be dirty of what was written lately: of a writer that
-// syncs, or goes over the same again and again, that is far less. Where that
-// is not known it is no more than the range that was written to, whose last folio may be
-// large.
+// atMostDirty returns how many of the recent bytes can be dirty. These are far fewer than
+// were written if the writer syncs, or overwrites the same pages again and again. Where the
+// kernel does not count them, they are at most the range that was written to, whose last
+// folio may be large.
 func (s *session) atMostDirty() uint64 {
 	if cached, ok := s.cached(); ok {
 		return min(s.fresh, cached.Dirty)
 	}
-	return min(s.fresh, uint64(s.last-s.first)+largestFolio)
+	return min(s.fresh, uint64(s.last-s.first)+maxFolio)
 }
 
-// cached is what is in the page cache where it was written to lately. ok is false where
-// the kernel does not tell, or would have to look through too much.
+// cached returns the cached pages in the part that was written to lately. ok is false
+// where the kernel cannot count them, or the part is too long.
 func (s *session) cached() (_ writeback.Cached, ok bool) {
-	if s.window() > lookAt {
+	if s.window() > maxCounted {
 		return writeback.Cached{}, false
 	}
 	return s.file.Cached(s.first, s.window())
 }
 
-// begin drops what is charged to others, and has what is dirty voted on.
+// begin drops pages that are charged to others, and makes votes of dirty pages.
 func (w *worker) begin(root mount, v *visit) *session {
 	s := &session{visit: v, worker: w, outcome: outcome{Inode: v.Inode}, from: v.first, length: v.window()}
 	if s.file, s.err = root.Open(v.Inode); s.err != nil {
@@ -266,10 +266,10 @@ func (w *worker) begin(root mount, v *visit) *session {
 	if v.work == move && owner.Cgroup != v.ownerID {
 		return s // it has moved: to be decided on anew
 	}
-	s.goesOn = v.work == move
+	s.active = v.work == move
 	s.dirty = s.atMostDirty()
 	if v.drops {
-		// What is written from now on is charged to who writes, and votes so.
+		// Pages that are written from now on are charged to their writer, and vote for it.
 		s.fail(s.drop())
 	} else {
 		s.slice(owner)
@@ -279,14 +279,14 @@ func (w *worker) begin(root mount, v *visit) *session {
 
 func (s *session) fail(err error) {
 	if err != nil {
-		s.err, s.goesOn = err, false
+		s.err, s.active = err, false
 	}
 }
 
-// round has a part of the file written out, of which so much may be dirty.
+// round writes out a part of the file, of which so many bytes may be dirty.
 func (s *session) round(at, length int64, dirty uint64) {
 	if s.allowance() == 0 {
-		s.goesOn = false
+		s.active = false
 		return
 	}
 	if err := s.file.WriteOut(at, length); err != nil {
@@ -294,13 +294,13 @@ func (s *session) round(at, length int64, dirty uint64) {
 		return
 	}
 	s.pay(dirty)
-	if s.rounds++; s.rounds%look != 0 {
+	if s.rounds++; s.rounds%verdictEvery != 0 {
 		return
 	}
 	now, err := s.file.Owner()
 	s.fail(err)
 	if err == nil && (now.Cgroup != s.ownerID || now.Decided()) {
-		s.goesOn = false // to go on would write out what the cache would have merged
+		s.active = false // more rounds would write out pages that the cache would merge
 	}
 }
 
@@ -316,29 +316,29 @@ func (w *worker) pathOf(f openFile) string {
 	return filepath.Join(w.fs.mountpoint, below)
 }
 
-// slice has what is dirty written out in slices, until there have been enough
-// rounds for the verdict.
+// slice writes out the dirty pages in slices, until there are enough rounds for the
+// verdict.
 func (s *session) slice(owner writeback.Owner) {
 	size := sliceFor(s.visit, owner, s.dirty)
 	for at := range s.slices(size) {
-		if !s.goesOn {
+		if !s.active {
 			return
 		}
 		length, dirty := size, min(uint64(size), s.dirty-min(s.dirty, s.written))
 		if size > slice && dirty > slice {
-			// Beyond what is dirty the slices are clean.
+			// The slices behind the dirty pages are clean.
 			if length, dirty = s.affordable(at, size); length == 0 {
-				s.goesOn = false
+				s.active = false
 				return
 			}
 		}
 		s.round(at, length, dirty)
-		// Rounds over all of it would write out what is not allowed.
-		s.goesOn = s.goesOn && length == size
+		// Rounds over all of the slice would write out more than the budget allows.
+		s.active = s.active && length == size
 	}
 }
 
-// slices are where slices of a size begin, the last of which has last in it.
+// slices returns the offsets at which slices of a size begin. The last slice contains last.
 func (v *visit) slices(size int64) iter.Seq[int64] {
 	return func(yield func(int64) bool) {
 		for at := v.first - v.first%size; yield(at) && at <= v.last-size; at += size {
@@ -346,11 +346,11 @@ func (v *visit) slices(size int64) iter.Seq[int64] {
 	}
 }
 
-// sliceFor is the size of slices, the largest of which what is dirty has as many as
-// votes are missing.
+// sliceFor returns the size of slices: the largest at which the dirty bytes make as many
+// slices as votes are missing.
 func sliceFor(v *visit, owner writeback.Owner, dirty uint64) int64 {
 	size := int64(slice)
-	for ; size > smallest; size /= 2 {
+	for ; size > minSlice; size /= 2 {
 		round := writeback.RoundTime(uint64(size/writeback.PageSize()), owner.Bandwidth)
 		if uint64(owner.Missing(round))*uint64(size) <= dirty {
 			break
@@ -362,5 +362,5 @@ func sliceFor(v *visit, owner writeback.Owner, dirty uint64) int64 {
 	return size
 }
 
-// window is how long the part of the file is that is looked at, from first on.
+// window returns the length of the part of the file that a visit works on, from first on.
 func (v *visit) window() int64 { return v.last - v.first + around }

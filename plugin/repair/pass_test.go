@@ -25,7 +25,7 @@ func TestSlices(t *testing.T) {
 	}{
 		{"enough of it", fast, 4 * mib, 4 * mib, slice},
 		{"little of it", fast, 256 << 10, 256 << 10, 16 << 10},
-		{"a page", fast, 4 << 10, 0, smallest},
+		{"a page", fast, 4 << 10, 0, minSlice},
 		{"a slow disk: few rounds are enough", slow, 256 << 10, 256 << 10, slice},
 		{"short rounds do not count", long, 1 * mib, 1 * mib, 16 << 10},
 		{"all over a large file", fast, 4 * mib, 1 << 30, 16 * mib},
@@ -92,9 +92,9 @@ func TestDropWithinAllowance(t *testing.T) {
 	}
 	// Of a pod that may not write out anything nothing is dropped.
 	early.spend(time.Now().Add(time.Hour), "a", 100*mib)
-	none := &session{visit: &visit{last: size - 1, fresh: size, drops: true}, worker: w, file: f, goesOn: true}
+	none := &session{visit: &visit{last: size - 1, fresh: size, drops: true}, worker: w, file: f, active: true}
 	f.writes(9, 0, size/writeback.PageSize())
-	if err := none.drop(); err != nil || none.written > 0 && none.goesOn {
+	if err := none.drop(); err != nil || none.written > 0 && none.active {
 		t.Errorf("%v, %d bytes were written out", err, none.written)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
-// problems are logged: those that last by their keys.
+// problems logs errors. Those that last have keys.
 type problems struct {
 	log      logrus.FieldLogger
 	lasting  map[string]*reminder.Reminder

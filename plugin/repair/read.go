@@ -9,48 +9,47 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
-// read brings what was written into the ledger, and returns of how many files that is.
+// read adds the writes since the last call to the ledger, and returns their number.
 func (r *Repairer) read(now time.Time) int {
 	if len(r.watch.filesystems) == 0 {
 		return 0
 	}
-	// It rings once for a cgroup until the next time: some write to files of others all
-	// the time.
+	// The alarm rings once for each cgroup until it is set again: some cgroups write to
+	// files of others all the time.
 	err := r.watch.observer.SetAlarm()
 	r.problems.complain("alarm", "Alarms of written files are unavailable: files move later", err)
-	r.pace.hears = err == nil && r.watch.observer.Foreign() != nil
+	r.pace.hasAlarm = err == nil && r.watch.observer.Foreign() != nil
 	found, lost, err := r.watch.observer.Read()
 	r.problems.complain("read", "Observing writes failed", err)
 	if before := r.metrics.lost.Swap(lost + r.ledger.full); lost+r.ledger.full > before {
 		r.problems.complain("lost", "Too many written files: some are not counted", errTooMany)
 	}
-	r.domains.moment()
+	r.domains.forgetPlaces()
 	for i := range found {
 		if s, ok := r.sampleOf(&found[i]); ok {
 			r.ledger.add(now, &s)
 			r.count(&s)
-			r.passes.tell(s.inode)
+			r.passes.notify(s.inode)
 		}
 	}
 	return len(found)
 }
 
-// hear begins at once with a file that a cgroup writes to which does not own it: who
-// writes a little and syncs it has nothing dirty in a moment, so nothing to vote with.
-// What it writes is counted by read, but for a writer that is new. It returns when to
-// look next.
-func (r *Repairer) hear(now time.Time, d *writeback.Dirtied) time.Duration {
-	if r.passes.tell(d.Inode) {
+// onAlarm starts a pass for a file as soon as a cgroup that does not own it writes to it: a
+// writer that syncs has dirty pages, which are votes, for a moment only. read counts the
+// bytes later, except those of a new writer. onAlarm returns the time until the next read.
+func (r *Repairer) onAlarm(now time.Time, d *writeback.Dirtied) time.Duration {
+	if r.passes.notify(d.Inode) {
 		return tick
 	}
-	r.domains.moment()
+	r.domains.forgetPlaces()
 	s, ok := r.sampleOf(d)
 	if !ok {
 		return quietTick
 	}
-	s.coming = worthwhile
+	s.coming = minBytes
 	if f := r.ledger.files[s.inode]; f == nil || !slices.ContainsFunc(f.shares, func(of share) bool { return of.domain == s.writer.domain }) {
-		s.bytes = worthwhile
+		s.bytes = minBytes
 	}
 	r.ledger.add(now, &s)
 	f := r.ledger.files[s.inode]
@@ -70,7 +69,7 @@ func (r *Repairer) sampleOf(d *writeback.Dirtied) (sample, bool) {
 	}
 	writer, owner, charged := d.Writer, d.Owner, d.Charged
 	if charged == 0 {
-		charged = writer // it is not known
+		charged = writer // unknown
 	}
 	if owner == 0 {
 		owner = charged // the kernel is about to move the file there
@@ -81,7 +80,7 @@ func (r *Repairer) sampleOf(d *writeback.Dirtied) (sample, bool) {
 		writer = charged
 	}
 	// A pod is charged with what its removed containers have left in the page cache
-	// (Linux 7.1). That tells nothing of the writer: nothing runs in a pod's own cgroup.
+	// (Linux 7.1). The writer is unknown then: no process runs in a pod's own cgroup.
 	if cgroupfs.HoldsPods(r.domains.find(writer).path) {
 		return sample{}, false
 	}

@@ -9,18 +9,17 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// reading is what a record said. Each is looked at every second or so, and hardly one
-// has changed: to decode it takes 15 us and leaves 5 KB of garbage, so that is done
-// when its text is another one.
+// reading is a decoded record. Records are read every second or so, and rarely change: a
+// record is decoded, which takes 15 us and 5 KB of garbage, only if its text has changed.
 type reading struct {
 	sum uint64 // of the text
 	Who
-	limits   policy.Settings // on writes; those of a cleared record are none
+	limits   policy.Settings // on writes; a cleared record has none
 	observed bool
 	exits    []record.Exit
 }
 
-// read returns what a record says, or nil if it counts for nothing.
+// read returns the reading of a record, or nil if there is no valid record.
 func (d *domains) read(c cgroupfs.Cgroup, a cgroupfs.Attribute) (*reading, error) {
 	if record.IsForeign(a.Owner) {
 		return newReading(ownedByItself(c)), nil
@@ -49,8 +48,8 @@ func newReading(r *record.Record) *reading {
 	return out
 }
 
-// ownedByItself stands for the record of a container that may write it itself, and
-// so it says nothing: its io.max, which it may not write, does.
+// ownedByItself returns a record made from io.max, for a container that may write its own
+// record: it may not write io.max.
 func ownedByItself(c cgroupfs.Cgroup) *record.Record {
 	out := &record.Record{Kind: record.KindContainer}
 	values, err := c.ReadValues(blkio.IOMax)

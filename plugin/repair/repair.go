@@ -24,47 +24,47 @@ type Config struct {
 	Kernel kernel.Verdict
 	// HostRoot is where the host's root filesystem is, "/" if empty.
 	HostRoot string
-	// Report is a file that is to say what goes on, see Report; "": none.
+	// Report is the file for the Report; "" for none.
 	Report string
 }
 
-// How often is looked.
+// Intervals of the Repairer.
 const (
-	tick       = 50 * time.Millisecond  // at what was written, while files are to be moved
-	quietTick  = 150 * time.Millisecond // while anything is written
-	slowTick   = time.Second            // at most, while nothing is and the kernel tells; see sooner
-	fileTick   = 50 * time.Microsecond  // for each file of a look, which is ten times what that takes
+	tick       = 50 * time.Millisecond  // between reads of the writes, while files are to be moved
+	quietTick  = 150 * time.Millisecond // while there are writes
+	slowTick   = time.Second            // at most, while there are none and the alarm is set; see sooner
+	fileTick   = 50 * time.Microsecond  // for each file that was read, which is ten times its CPU time
 	idleTick   = time.Second            // while nothing is watched
-	refreshMin = time.Second            // at the records; more seldom where that takes long
-	// That takes 1/refreshShare of the time at most, and 1/newShare while cgroups
-	// write that were not there the last time.
+	refreshMin = time.Second            // between reads of the records; longer where that takes long
+	// Reading the records takes at most 1/refreshShare of the time, and 1/newShare while
+	// cgroups write that are newer than the last read.
 	refreshShare = 50
 	newShare     = 10
 	newMin       = 250 * time.Millisecond
-	// reloadEvery is how often a new layout of the kernel's structures is looked for.
+	// reloadEvery is how often the layout of the kernel's structures is read again.
 	reloadEvery  = time.Minute
 	publishEvery = time.Second
-	// mappedEvery is in how many passes over a file it is looked for its mappings.
+	// mappedEvery is the number of passes over a file of which one looks for its mappings.
 	mappedEvery = 4
-	// maxDrops is after how many passes without success the pages of others are left
-	// for a time.
+	// maxDrops is the number of passes without success after which the file rests, with
+	// pages that are charged to others.
 	maxDrops = 8
 	// maxVisits are the files of one pass.
 	maxVisits = 32
-	// shutdown is how long passes that are under way are waited for.
+	// shutdown is how long close waits for passes.
 	shutdown = time.Second
 	// hangs is how long a pass may take before it counts as hanging.
 	hangs = 5 * time.Second
 )
 
-// Repairer is the state of one node. Run is to be called once; Reload and the
-// methods of prometheus.Collector at any time.
+// Repairer repairs the files of one node. Run may be called once; Reload and the methods
+// of prometheus.Collector at any time.
 type Repairer struct {
 	report  string // file, "" for none
 	gate    gate
 	metrics metrics
 
-	// Below is Run's.
+	// Only the goroutine of Run uses the fields below.
 
 	watch    watch
 	domains  *domains
@@ -127,7 +127,7 @@ func (r *Repairer) Run(ctx context.Context) {
 			r.pace.sooner(next, tick)
 			continue
 		case d := <-r.watch.observer.Foreign():
-			r.pace.sooner(next, r.hear(time.Now(), &d))
+			r.pace.sooner(next, r.onAlarm(time.Now(), &d))
 			continue
 		case <-next.C:
 		}
@@ -166,8 +166,8 @@ func (r *Repairer) close() {
 	r.removeReport()
 }
 
-// step looks at what was written, and has done what there is to do. It returns when
-// to look next.
+// step reads the writes, and begins the passes that follow from them. It returns the time
+// until the next step.
 func (r *Repairer) step(now time.Time) time.Duration {
 	found := r.read(now)
 	r.apply(now)
@@ -179,7 +179,7 @@ func (r *Repairer) step(now time.Time) time.Duration {
 	return r.pace.next(found, len(tasks))
 }
 
-// apply has the policy hold.
+// apply applies the policy.
 func (r *Repairer) apply(now time.Time) {
 	p := r.gate.policy.Load()
 	r.ledger.strict = p.Writeback.Contested == policy.Strict
@@ -188,12 +188,12 @@ func (r *Repairer) apply(now time.Time) {
 	r.budgets.set(now, &p.Writeback.Budget)
 }
 
-// act has done what there is to do.
+// act begins passes for tasks, and ends those that are needless.
 func (r *Repairer) act(now time.Time, tasks []task) {
 	r.metrics.gaveUp.Store(r.ledger.gaveUp)
-	for _, a := range r.ledger.takeArrivals() {
-		r.metrics.arrived(a.took)
-		r.problems.log.WithFields(logrus.Fields{"file": a.Inode.String(), "to": r.domains.who(a.to).String(), "took": a.took}).
+	for _, a := range r.ledger.takeMoved() {
+		r.metrics.countMove(a.took)
+		r.problems.log.WithFields(logrus.Fields{"file": a.Inode.String(), "to": r.domains.participant(a.to).String(), "took": a.took}).
 			Debug("Moved a file to its writer")
 	}
 	if r.gate.opens() {
@@ -201,5 +201,5 @@ func (r *Repairer) act(now time.Time, tasks []task) {
 	} else {
 		r.ledger.pause(now)
 	}
-	r.recall()
+	r.endNeedless()
 }

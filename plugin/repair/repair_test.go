@@ -177,7 +177,7 @@ func TestPassesBounded(t *testing.T) {
 		n.acts()
 		n.now = n.now.Add(100 * time.Millisecond)
 	}
-	if len(n.passes.busy) != maxAccountPasses || n.passes.of["evil"] != maxAccountPasses {
+	if len(n.passes.busy) != maxAccountPasses || n.passes.byAccount["evil"] != maxAccountPasses {
 		t.Errorf("%d passes", len(n.passes.busy))
 	}
 	for _, pass := range n.passes.busy {
@@ -192,8 +192,8 @@ func TestPassesBounded(t *testing.T) {
 	for key := range n.passes.busy {
 		n.passes.exit(key)
 	}
-	if len(n.passes.busy)+len(n.passes.of)+len(n.passes.visiting) > 0 {
-		t.Errorf("left: %v %v %v", n.passes.busy, n.passes.of, n.passes.visiting)
+	if len(n.passes.busy)+len(n.passes.byAccount)+len(n.passes.visiting) > 0 {
+		t.Errorf("left: %v %v %v", n.passes.busy, n.passes.byAccount, n.passes.visiting)
 	}
 }
 

@@ -99,20 +99,20 @@ func TestRead(t *testing.T) {
 		t.Errorf("%d bytes are right, %d wrong", right, wrong)
 	}
 	n.wantComplaints(t)
-	if !n.pace.hears {
+	if !n.pace.hasAlarm {
 		t.Error("there is no alarm")
 	}
 
 	n.observer.read, n.observer.err = nil, errIO
 	n.read(n.now)
 	n.wantComplaints(t, "alarm", "read")
-	if n.pace.hears {
+	if n.pace.hasAlarm {
 		t.Error("the alarm is broken")
 	}
 	n.observer.err, n.observer.rings = nil, nil
 	n.read(n.now)
 	n.wantComplaints(t)
-	if n.pace.hears {
+	if n.pace.hasAlarm {
 		t.Error("there is an alarm on a kernel without")
 	}
 
@@ -168,16 +168,16 @@ func TestHear(t *testing.T) {
 	unlimited := writeback.Dirtied{Inode: writeback.Inode{Dev: fs.dev, Number: 2}, Writer: 7, Charged: 7, Owner: 6}
 	elsewhere := ring
 	elsewhere.Dev = blkio.Dev{Minor: 40}
-	if got := n.hear(n.now, &elsewhere); got != quietTick || len(n.passes.busy) > 0 {
+	if got := n.onAlarm(n.now, &elsewhere); got != quietTick || len(n.passes.busy) > 0 {
 		t.Errorf("not watched: %v, %d passes", got, len(n.passes.busy))
 	}
-	if got := n.hear(n.now, &unlimited); got != quietTick || len(n.passes.busy) > 0 {
+	if got := n.onAlarm(n.now, &unlimited); got != quietTick || len(n.passes.busy) > 0 {
 		t.Errorf("no limit: %v, %d passes", got, len(n.passes.busy))
 	}
-	if got := n.hear(n.now, &ring); got != tick || len(n.passes.busy) != 1 || n.passes.visiting[ring.Inode] == nil {
+	if got := n.onAlarm(n.now, &ring); got != tick || len(n.passes.busy) != 1 || n.passes.visiting[ring.Inode] == nil {
 		t.Fatalf("foreign: %v, %d passes", got, len(n.passes.busy))
 	}
-	if got := n.hear(n.now, &ring); got != tick || len(n.passes.busy) != 1 || len(n.passes.visiting[ring.Inode].dirtied) != 1 {
+	if got := n.onAlarm(n.now, &ring); got != tick || len(n.passes.busy) != 1 || len(n.passes.visiting[ring.Inode].dirtied) != 1 {
 		t.Errorf("again: %v, %d passes, or the pass is not told", got, len(n.passes.busy))
 	}
 }
@@ -221,7 +221,7 @@ func TestNote(t *testing.T) {
 				p.outcomes = []outcome{tt.outcome}
 			}
 			n.note(n.now, p)
-			if len(n.passes.busy)+len(n.passes.visiting)+len(n.passes.of) > 0 {
+			if len(n.passes.busy)+len(n.passes.visiting)+len(n.passes.byAccount) > 0 {
 				t.Error("the pass is under way")
 			}
 			if n.metrics.cpu.Load() != int64(time.Second) || n.metrics.early.Load() != tt.outcome.written {

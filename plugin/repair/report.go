@@ -17,7 +17,7 @@ type Report struct {
 	Mode        string       `json:"mode"` // "repair", "observe", "gated" or "unavailable"
 	Reason      string       `json:"reason,omitempty"`
 	Filesystems []Filesystem `json:"filesystems"`
-	Files       []File       `json:"files"` // those that are not right, by turns of pods, most written first; 100 at most
+	Files       []File       `json:"files"` // misplaced or contested, the most written first, the pods in turn; at most 100
 	More        int          `json:"more,omitempty"`
 	Lost        uint64       `json:"lostBytes,omitempty"` // written to files that there was no room for
 }
@@ -36,30 +36,30 @@ type Filesystem struct {
 	Type       string   `json:"type"`
 	Mountpoint string   `json:"mountpoint"`
 	Disks      []string `json:"disks"` // numbers
-	// Hangs: a pass over its files does not end.
+	// Hangs is true if a pass over its files does not end.
 	Hangs bool `json:"hangs,omitempty"`
 }
 
 // File is a misplaced or contested file.
 type File struct {
-	Path       string   `json:"path,omitempty"` // if the kernel tells
+	Path       string   `json:"path,omitempty"` // "" if unknown
 	Mountpoint string   `json:"mountpoint"`     // of its filesystem
 	Inode      uint64   `json:"inode"`
 	Subvolume  uint64   `json:"subvolume,omitempty"` // of btrfs
 	Owner      Party    `json:"owner"`
-	Writers    []Writer `json:"writers"` // who writes most first
+	Writers    []Writer `json:"writers"` // the largest first
 	State      State    `json:"state"`
 	Failure    string   `json:"failure,omitempty"`
-	// Misplaced are the bytes that others were charged with, since the file is known.
+	// Misplaced are the bytes that were charged to others, since the file is in the ledger.
 	Misplaced uint64    `json:"misplacedBytes"`
 	Moves     int       `json:"moves,omitempty"`
-	Since     time.Time `json:"since,omitzero"` // it belongs to another
+	Since     time.Time `json:"since,omitzero"` // it is misplaced
 }
 
 // Writer is a writer of a file, with its share.
 type Writer struct {
 	Party
-	Share float64 `json:"share"` // of what is written, 0 to 1
+	Share float64 `json:"share"` // of the recent bytes, 0 to 1
 }
 
 const maxReported = 100
@@ -94,20 +94,20 @@ func (r *Repairer) newReport(now time.Time) *Report {
 
 func (r *Repairer) reportFile(now time.Time, f *file) File {
 	out := File{
-		Path: f.path, Mountpoint: f.fs.mountpoint, Inode: f.Number, Subvolume: f.Root, Owner: r.domains.who(f.owner.id),
+		Path: f.path, Mountpoint: f.fs.mountpoint, Inode: f.Number, Subvolume: f.Root, Owner: r.domains.participant(f.owner.id),
 		Writers: []Writer{}, State: reported(f.state.State()), Failure: f.repair.failure,
 		Misplaced: f.history.misplaced, Moves: f.history.moves, Since: f.repair.since,
 	}
-	parties, total := f.parties(now)
-	for _, p := range parties {
-		out.Writers = append(out.Writers, Writer{r.domains.who(p.writers[len(p.writers)-1]), p.recent.bytes / total})
+	writers, total := f.writers(now)
+	for _, p := range writers {
+		out.Writers = append(out.Writers, Writer{r.domains.participant(p.writers[len(p.writers)-1]), p.recent.bytes / total})
 	}
 	return out
 }
 
-// publish has status and the metrics see how things are.
+// publish updates the report and the metrics.
 func (r *Repairer) publish(now time.Time) {
-	r.metrics.census.Store(r.take())
+	r.metrics.census.Store(r.takeCensus())
 	r.complainOfHanging(r.passes.hanging(now))
 	if r.report != "" {
 		r.problems.complain("report", "Writing the report for status failed", WriteReport(r.report, r.newReport(now)))

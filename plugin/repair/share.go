@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	// halfLife is after how long bytes count half. Bytes are those that become dirty,
-	// which is what reaches the disk.
+	// halfLife is the time after which bytes count half. Bytes are those that become
+	// dirty, since these reach the disk.
 	halfLife = 3 * time.Second
-	// drifting is the share of a domain's bytes on pages that are charged to others,
-	// from which on these are dropped: more than half would take the file.
-	drifting = 0.3
+	// driftShare is the share of a domain's bytes on pages that are charged to others,
+	// from which on these pages are dropped: more than half would take the file.
+	driftShare = 0.3
 	// maxWriters of a share are remembered.
 	maxWriters = 4
 )
 
-// sample is what a cgroup wrote to a file since the last look.
+// sample is the writes of a cgroup to a file since the last read.
 type sample struct {
 	inode         writeback.Inode
 	fs            *filesystem
@@ -28,13 +28,13 @@ type sample struct {
 	account       account // of the writer
 	span
 	bytes  uint64
-	coming uint64 // bytes that a pass may find besides, but that are not counted yet
+	coming uint64 // bytes that a pass may find in addition, and that a later read counts
 }
 
 // isMisplaced reports whether the bytes are charged to another domain than their writer's.
 func (s *sample) isMisplaced() bool { return s.charged != s.writer.domain }
 
-// share is what the cgroups of one domain write to a file.
+// share is the writes of the cgroups of one domain to a file.
 type share struct {
 	domain
 	account account  // of the last writer
@@ -63,11 +63,11 @@ func (s *share) add(now time.Time, from *sample) {
 // span is the part of a file that was written to: the offsets of its first and last write.
 type span struct{ first, last uint64 }
 
-// maxOffset leaves room for what is looked at behind it.
+// maxOffset leaves room for a window behind it.
 const maxOffset = math.MaxInt64 - 2*around
 
-// offsets returns the span as offsets of system calls. Those of the kernel are valid; with
-// others first is at most last, too.
+// offsets returns the span as offsets for system calls: first is at most last, and both
+// are at most maxOffset.
 func (s span) offsets() (first, last int64) {
 	return int64(min(s.first, s.last, maxOffset)), int64(min(s.last, maxOffset))
 }
@@ -94,7 +94,7 @@ func (r *recent) decay(now time.Time) {
 }
 
 // drifts reports whether much of it is charged to others.
-func (r *recent) drifts() bool { return r.misplaced > drifting*r.bytes }
+func (r *recent) drifts() bool { return r.misplaced > driftShare*r.bytes }
 
 // fresh counts bytes since the last pass over the file.
 type fresh struct {
@@ -116,4 +116,4 @@ func (f *fresh) add(from *sample) {
 }
 
 // drifts reports whether much of it is charged to others.
-func (f *fresh) drifts() bool { return float64(f.misplaced) > drifting*float64(f.bytes) }
+func (f *fresh) drifts() bool { return float64(f.misplaced) > driftShare*float64(f.bytes) }

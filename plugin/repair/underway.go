@@ -9,8 +9,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/repair/filestate"
 )
 
-// passKey tells passes apart: there is one at a time for an account and a filesystem, so that no
-// account's files wait for the pass over another's.
+// passKey identifies a pass. There is one at a time for an account and a filesystem, so
+// that no account's files wait for the pass over another's.
 type passKey struct {
 	dev     blkio.Dev
 	account account
@@ -22,21 +22,21 @@ const (
 	maxAccountPasses = 8
 )
 
-// passes are those under way.
+// passes are the passes under way.
 type passes struct {
-	tools    tools
-	run      func(*worker, []visit) passed // a worker's work
-	ended    chan passed
-	busy     map[passKey]*underway
-	of       map[account]int               // how many of these
-	visiting map[writeback.Inode]*underway // the pass over a file
-	hung     map[blkio.Dev]*filesystem     // of passes that did not end, as of the last report
+	tools     tools
+	run       func(*worker, []visit) passed // (*worker).pass, or a fake
+	ended     chan passed
+	busy      map[passKey]*underway
+	byAccount map[account]int               // number of passes
+	visiting  map[writeback.Inode]*underway // the pass over a file
+	hung      map[blkio.Dev]*filesystem     // with a pass that hung, as of the last report
 }
 
 func newPasses(t tools) passes {
 	return passes{
 		tools: t, run: (*worker).pass, ended: make(chan passed, 64),
-		busy: map[passKey]*underway{}, of: map[account]int{}, visiting: map[writeback.Inode]*underway{},
+		busy: map[passKey]*underway{}, byAccount: map[account]int{}, visiting: map[writeback.Inode]*underway{},
 	}
 }
 
@@ -45,10 +45,10 @@ type underway struct {
 	passKey
 	fs    *filesystem
 	began time.Time
-	seen  atomic.Int64 // how long after that it was known not to hang, in nanoseconds
+	seen  atomic.Int64 // time since began at which it did not hang, in nanoseconds
 	files map[writeback.Inode]visit
-	// dirtied tells it that one of its files is written to, leave that there is
-	// something else to be done there, or nothing any more.
+	// dirtied notifies the pass that one of its files is written to, leave that it is to
+	// end, because its files need other work or none.
 	dirtied, leave chan struct{}
 }
 
@@ -71,15 +71,15 @@ func (u *underway) hangs(now time.Time) bool {
 	return now.Sub(u.began)-time.Duration(u.seen.Load()) > hangs
 }
 
-// does says that the pass is at this already.
+// does reports whether the pass does the work of a task already.
 func (u *underway) does(t *task) bool {
 	v, there := u.files[t.Inode]
 	first, last := t.to.fresh.offsets()
 	return there && v.work == move && t.work == move && (v.drops || !t.to.fresh.drifts()) && first >= v.first && last <= v.first+v.window()
 }
 
-// tell tells a pass that a file is written to, if it is one of its own.
-func (p *passes) tell(in writeback.Inode) bool {
+// notify notifies the pass over a file, if there is one, that the file is written to.
+func (p *passes) notify(in writeback.Inode) bool {
 	pass := p.visiting[in]
 	if pass == nil {
 		return false
@@ -91,7 +91,7 @@ func (p *passes) tell(in writeback.Inode) bool {
 // enter notes a pass that begins.
 func (p *passes) enter(u *underway) {
 	p.busy[u.passKey] = u
-	p.of[u.account]++
+	p.byAccount[u.account]++
 	for in := range u.files {
 		p.visiting[in] = u
 	}
@@ -104,18 +104,18 @@ func (p *passes) exit(key passKey) {
 		return
 	}
 	delete(p.busy, key)
-	if p.of[key.account]--; p.of[key.account] <= 0 {
-		delete(p.of, key.account)
+	if p.byAccount[key.account]--; p.byAccount[key.account] <= 0 {
+		delete(p.byAccount, key.account)
 	}
 	for in := range u.files {
 		delete(p.visiting, in)
 	}
 }
 
-// mayPass says that one more pass may begin for an account. If not, those of its
-// passes end that wait for something.
+// mayPass reports whether one more pass may begin for an account. If not, the passes of
+// the account that wait for a write end.
 func (p *passes) mayPass(a account) bool {
-	if p.of[a] >= maxAccountPasses {
+	if p.byAccount[a] >= maxAccountPasses {
 		for key, pass := range p.busy {
 			if key.account == a {
 				signal(pass.leave)
@@ -126,7 +126,7 @@ func (p *passes) mayPass(a account) bool {
 	return len(p.busy) < maxPasses
 }
 
-// hanging are the filesystems of passes that do not end.
+// hanging returns the filesystems of passes that hang.
 func (p *passes) hanging(now time.Time) map[blkio.Dev]*filesystem {
 	out := map[blkio.Dev]*filesystem{}
 	for _, pass := range p.busy {
@@ -137,12 +137,12 @@ func (p *passes) hanging(now time.Time) map[blkio.Dev]*filesystem {
 	return out
 }
 
-// recall ends passes whose files need no move any more, or have no writer left: a pass
-// keeps the filesystem from being unmounted.
-func (r *Repairer) recall() {
+// endNeedless ends passes whose files need no move any more, or have no writer left: a
+// pass keeps the filesystem from being unmounted.
+func (r *Repairer) endNeedless() {
 	for key, pass := range r.passes.busy {
 		for in := range pass.files {
-			if f := r.ledger.files[in]; r.watch.filesystems[key.dev] == nil || f == nil || f.state.State() != filestate.Repairing || !r.written(f) {
+			if f := r.ledger.files[in]; r.watch.filesystems[key.dev] == nil || f == nil || f.state.State() != filestate.Repairing || !r.hasWriter(f) {
 				signal(pass.leave)
 				break
 			}
@@ -150,8 +150,8 @@ func (r *Repairer) recall() {
 	}
 }
 
-// written marks that a file's writer is active.
-func (r *Repairer) written(f *file) bool {
+// hasWriter reports whether the cgroup of a writer of the file exists.
+func (r *Repairer) hasWriter(f *file) bool {
 	for i := range f.shares {
 		if len(r.domains.pathsOf(f.shares[i].writers)) > 0 {
 			return true

@@ -51,7 +51,7 @@ func TestUnderwayHangs(t *testing.T) {
 // not if something has come of a file, or nothing of it is on its way.
 func TestStays(t *testing.T) {
 	f := newModelCache().add(writeback.Inode{Number: 1}, 9)
-	goes := func() *session { return &session{visit: &visit{}, file: f, goesOn: true} }
+	goes := func() *session { return &session{visit: &visit{}, file: f, active: true} }
 	ended := &session{visit: &visit{}, file: f}
 	for _, tt := range []struct {
 		name     string
@@ -65,19 +65,19 @@ func TestStays(t *testing.T) {
 		{"nothing on its way", []*session{goes()}, func(*underway) {}, false},
 	} {
 		u := newUnderway(time.Time{}, passKey{}, testFS, nil)
-		w := &worker{dirtied: u.dirtied, leave: u.leave, alive: u.alive}
+		w := &worker{dirtied: u.dirtied, leave: u.leave, reportAlive: u.alive}
 		go func() {
-			time.Sleep(stay / 2)
+			time.Sleep(stayPoll / 2)
 			tt.tell(u)
 		}()
-		if got := w.stays(tt.sessions); got != tt.want {
+		if got := w.awaitWrite(tt.sessions); got != tt.want {
 			t.Errorf("%s: got %v", tt.name, got)
 		}
 	}
 	u := newUnderway(time.Time{}, passKey{}, testFS, nil)
 	signal(u.dirtied)
-	w := &worker{dirtied: u.dirtied, leave: u.leave, alive: u.alive}
-	if w.stays([]*session{goes()}) {
+	w := &worker{dirtied: u.dirtied, leave: u.leave, reportAlive: u.alive}
+	if w.awaitWrite([]*session{goes()}) {
 		t.Error("it was written to before")
 	}
 }

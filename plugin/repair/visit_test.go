@@ -24,7 +24,7 @@ func testWorker(c *modelCache, visits ...visit) *worker {
 	return &worker{
 		tools: tools{cache: c, procs: newMappings(nil, "/proc")}, budgets: budgets{early: early, cpu: cpu},
 		fs: testFS, account: "pod",
-		dirtied: u.dirtied, leave: u.leave, alive: u.alive,
+		dirtied: u.dirtied, leave: u.leave, reportAlive: u.alive,
 	}
 }
 
@@ -171,7 +171,7 @@ func TestPassStopsAtTheVerdict(t *testing.T) {
 		f.writes(5, 0, pages)
 		v := visit{Inode: f.Inode, work: move, ownerID: 9, fresh: 64 << 20, last: pages * writeback.PageSize()}
 		got := testWorker(c, v).pass([]visit{v})
-		if got.outcomes[0].err != nil || f.rounds == 0 || f.rounds > 2*look {
+		if got.outcomes[0].err != nil || f.rounds == 0 || f.rounds > 2*verdictEvery {
 			t.Errorf("%d rounds, %v", f.rounds, got.outcomes[0].err)
 		}
 		if f.written == pages {
@@ -238,7 +238,7 @@ func TestPassStays(t *testing.T) {
 		v := visit{Inode: f.Inode, work: move, ownerID: 9, fresh: 4 << 10, last: 0}
 		u := newUnderway(time.Now(), passKey{}, testFS, []visit{v})
 		w := testWorker(c)
-		w.dirtied, w.leave, w.alive = u.dirtied, u.leave, u.alive
+		w.dirtied, w.leave, w.reportAlive = u.dirtied, u.leave, u.alive
 		ended := make(chan passed)
 		go func() { ended <- w.pass([]visit{v}) }()
 		time.Sleep(5 * time.Second)

@@ -11,7 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
-// watch is what is observed.
+// watch is the observed filesystems, and the observer.
 type watch struct {
 	observer    observer
 	load        func() (observer, error) // another observer
@@ -20,7 +20,7 @@ type watch struct {
 	filesystems map[blkio.Dev]*filesystem // on limited disks
 }
 
-// observer is what sees who writes to which file, see writeback.Observer.
+// observer counts the writes to files by cgroup, see writeback.Observer.
 type observer interface {
 	Watch(devs []blkio.Dev) error
 	SetAlarm() error
@@ -36,8 +36,7 @@ func loadObserver() (observer, error) {
 	return writeback.NewObserver()
 }
 
-// refresh reads what limits there are, and watches the filesystems that they
-// concern.
+// refresh reads the limits, and watches the filesystems on limited disks.
 func (r *Repairer) refresh(ctx context.Context) {
 	r.problems.complain("records", "Not all records can be read", r.domains.refresh())
 	watched, err := onLimited(ctx, r.watch.storage, r.domains.disks())
