@@ -191,17 +191,6 @@ func TestDropWeight(t *testing.T) {
 	}
 }
 
-// Long texts are compared with nothing.
-func TestSuggestIsBounded(t *testing.T) {
-	long := strings.Repeat("/a", 64)
-	if got := suggest(long[:128], long[:127]); got == "" {
-		t.Error("nothing for 128 bytes")
-	}
-	if got := suggest(long+"b", long) + suggest(long, long+"b"); got != "" {
-		t.Errorf("got %q", got)
-	}
-}
-
 // What a tenant can do at worst: as many mistakes as fit, against mounts that
 // are nearly the same and as many as a pod can have.
 func BenchmarkHostile(b *testing.B) {

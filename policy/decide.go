@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
 // apply sets limits on each disk of b, as far as nothing of higher precedence
@@ -61,11 +62,11 @@ func (e *evaluation) set(r *row, k blkio.Key, rate blkio.Amount) {
 }
 
 func conflict(d blkio.Disk, k blkio.Key, c *cell, en *entry, rate blkio.Amount) *problem {
-	const limit = maxQuoted - 15 // two of them, and the disk
+	const limit = quote.Most - 15 // two of them, and the disk
 	return &problem{
 		"conflicting " + k.String() + " on " + d.String() + ": " +
-			quote(en.target.name(), limit) + " has " + FormatAmount(k, rate) + ", " +
-			quote(c.entry.target.name(), limit) + " in entry " + strconv.Itoa(c.entry.number) + " has " + FormatAmount(k, c.rate),
+			quote.Within(en.target.name(), limit) + " has " + FormatAmount(k, rate) + ", " +
+			quote.Within(c.entry.target.name(), limit) + " in entry " + strconv.Itoa(c.entry.number) + " has " + FormatAmount(k, c.rate),
 		"write one value for both",
 	}
 }
@@ -93,7 +94,7 @@ func (e *evaluation) desired() (Desired, error) {
 	}
 	d.Skipped, d.SkippedMore = e.skipped.kept, len(e.skipped.more)
 	for _, w := range e.warnings.kept {
-		d.Warnings = append(d.Warnings, ascii(name(w.what, maxKey)+": "+w.text))
+		d.Warnings = append(d.Warnings, quote.ASCII(quote.Name(w.what, maxKey)+": "+w.text))
 	}
 	slices.Sort(d.Warnings)
 	d.Warnings = andMore(slices.Compact(d.Warnings), len(e.warnings.more))

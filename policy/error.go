@@ -2,8 +2,8 @@ package policy
 
 import (
 	"strconv"
-	"strings"
-	"unicode/utf8"
+
+	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
 // Kind selects the setting of the node policy that applies to an error.
@@ -45,82 +45,29 @@ const (
 	maxKey = 110
 	// minText is what is left of the entry's text where the cause is long.
 	minText = 40
-	// maxQuoted bounds each piece of tenant text inside a cause or a hint.
-	maxQuoted = 60
 )
 
 // Error returns one line of printable ASCII, at most 400 bytes, which is the
 // same for the same fields.
 func (e *Error) Error() string {
-	head := "nri-blkio: " + name(e.Annotation, maxKey) + ": "
+	head := "nri-blkio: " + quote.Name(e.Annotation, maxKey) + ": "
 	if e.Entry > 0 {
 		head += "entry " + strconv.Itoa(e.Entry) + " "
 	}
-	tail := ascii(e.Cause)
+	tail := quote.ASCII(e.Cause)
 	if e.Hint != "" {
-		tail += " (" + ascii(e.Hint) + ")"
+		tail += " (" + quote.ASCII(e.Hint) + ")"
 	}
 	if e.Entry == 0 && e.Text == "" {
 		return head + cut(tail, maxLine-len(head))
 	}
 	tail = ": " + cut(tail, maxLine-len(head)-minText-len(": "))
-	return head + quote(e.Text, maxLine-len(head)-len(tail)) + tail
+	return head + quote.Within(e.Text, maxLine-len(head)-len(tail)) + tail
 }
 
 // Concerns reports whether the error is about what s names.
 func (e *Error) Concerns(s Source) bool {
 	return s.Kind == FromAnnotation && e.Annotation == s.Name && (e.Entry == 0 || e.Entry == s.Entry)
-}
-
-// name returns an annotation key as it is if it is plain and short, and else
-// quoted: the key of an unknown scope is tenant text too.
-func name(s string, limit int) string {
-	if len(s) > limit {
-		return quote(s, limit)
-	}
-	for i := range len(s) {
-		c := s[i]
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9',
-			c == '.', c == '-', c == '_', c == '/':
-		default:
-			return quote(s, limit)
-		}
-	}
-	return s
-}
-
-// quote is strconv.QuoteToASCII within limit bytes; text that is cut ends in
-// "..." after the closing quote. Escapes are kept whole.
-func quote(s string, limit int) string {
-	const dots = `"...`
-	var b strings.Builder
-	b.WriteByte('"')
-	fits := 1 // bytes of b that leave room for dots
-	for len(s) > 0 {
-		_, n := utf8.DecodeRuneInString(s)
-		q := strconv.QuoteToASCII(s[:n])
-		b.WriteString(q[1 : len(q)-1])
-		s = s[n:]
-		if b.Len()+len(dots) <= limit {
-			fits = b.Len()
-		} else if b.Len()+1 > limit {
-			return b.String()[:fits] + dots
-		}
-	}
-	return b.String() + `"`
-}
-
-// quoted is quote for a piece of tenant text inside a cause or a hint.
-func quoted(s string) string { return quote(s, maxQuoted) }
-
-// ascii escapes what is not printable ASCII, and leaves quotes alone.
-func ascii(s string) string {
-	if !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
-		return s
-	}
-	q := strconv.QuoteToASCII(s)
-	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
 }
 
 // cut shortens ASCII text to limit bytes, "..." included.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
 // entryErrors are the errors of one annotation of container db, without the
@@ -178,7 +179,7 @@ func TestRateErrors(t *testing.T) {
 	for _, tt := range tests {
 		r := ParseRequest(map[string]string{keyDB: "/data " + tt.word})
 		_, err := Default().Container(r, db())
-		want := "nri-blkio: " + keyDB + ": entry 1 " + quote("/data "+tt.word, 400) + ": " + tt.want
+		want := "nri-blkio: " + keyDB + ": entry 1 " + quote.Within("/data "+tt.word, 400) + ": " + tt.want
 		if err == nil || err.Error() != want {
 			t.Errorf("%s:\n got %v\nwant %s", tt.word, err, want)
 		}

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
 // Container decides the limits and the weight of one container.
@@ -134,7 +134,7 @@ func (p *Policy) CheckRuntime(r *Request, handler string) error {
 	}
 	return &Error{
 		Annotation: r.first,
-		Cause:      "the runtime handler " + quoted(handler) + " is not in hostKernelHandlers of the node policy: its device numbers may differ from the node's",
+		Cause:      "the runtime handler " + quote.Text(handler) + " is not in hostKernelHandlers of the node policy: its device numbers may differ from the node's",
 		Hint:       "remove the annotation, or add the handler to hostKernelHandlers",
 		Kind:       Unenforceable,
 	}
@@ -219,12 +219,4 @@ func (l *limitsRequest) source(en *entry) Source {
 }
 
 // clip cuts a target.
-func clip(s string) string { return clipTo(s, maxTarget) }
-
-// clipTo cuts to limit bytes of whole runes.
-func clipTo(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	return strings.ToValidUTF8(s[:limit-len("...")], "") + "..."
-}
+func clip(s string) string { return quote.Clip(s, maxTarget) }

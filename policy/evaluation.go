@@ -5,6 +5,8 @@ import (
 	"strconv"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/quote"
+	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
 
 // scope orders the scopes of annotations; of two values for one disk and key
@@ -142,7 +144,7 @@ func covers(dir, path string) bool {
 // mistake: a tenant can make hundreds, in a container with a thousand mounts.
 func (e *evaluation) noMount(c *Container) *problem {
 	path := e.entry.target.path
-	p := &problem{cause: quoted(path) + " is on no mount of the container"}
+	p := &problem{cause: quote.Text(path) + " is on no mount of the container"}
 	if len(e.out.Errors) < maxHints {
 		var mounts []string
 		for i := range c.Mounts {
@@ -150,7 +152,7 @@ func (e *evaluation) noMount(c *Container) *problem {
 				mounts = append(mounts, c.Mounts[i].Destination)
 			}
 		}
-		p.hint = suggest(path, mounts...)
+		p.hint = spelling.Hint(path, mounts...)
 	}
 	if p.hint == "" {
 		p.hint = "write rootfs for the container's own filesystem"
@@ -179,10 +181,10 @@ func (e *evaluation) explicit(c *Container, b *blkio.Backing, what string) {
 // unlimited is the error for something that was asked for and has no disk.
 func (e *evaluation) unlimited(c *Container, b *blkio.Backing, what string) *Error {
 	if what != "rootfs" {
-		what = quoted(what)
+		what = quote.Text(what)
 	}
 	if e.scope == scopeTotal {
-		what += " of container " + quoted(c.Name)
+		what += " of container " + quote.Text(c.Name)
 	}
 	if b.Err != nil {
 		return e.limits.error(e.entry, Internal, &problem{cause: what + " cannot be limited now: " + reason(b)})
@@ -260,7 +262,7 @@ func nothingLeft(left blkio.Limits, first Skipped, skipped int) *problem {
 		}
 	}
 	if skipped > 0 {
-		p.cause += " on: " + name(first.What, maxQuoted) + ": " + first.Reason
+		p.cause += " on: " + quote.Name(first.What, quote.Most) + ": " + first.Reason
 	}
 	if more := skipped - 1; more > 0 {
 		p.cause += ", and " + strconv.Itoa(more) + " more"
@@ -277,7 +279,7 @@ func reason(b *blkio.Backing) string {
 	if b.Reason == "" {
 		return "no disk found below it"
 	}
-	return clipTo(b.Reason, maxReason)
+	return quote.Clip(b.Reason, maxReason)
 }
 
 // skip notes a target that cannot be limited, and reports whether that is news.

@@ -11,6 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/quote"
+	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
 
 const (
@@ -219,11 +221,11 @@ func object(field string, raw json.RawMessage, allowed ...string) (map[string]js
 	slices.Sort(names) // the same error each time
 	for _, name := range names {
 		if !slices.Contains(allowed, name) {
-			hint := suggest(name, allowed...)
+			hint := spelling.Hint(name, allowed...)
 			if hint == "" {
 				hint = "the fields are " + strings.Join(allowed, ", ")
 			}
-			return nil, fmt.Errorf("%sunknown field %s (%s)", where, quoted(name), hint)
+			return nil, fmt.Errorf("%sunknown field %s (%s)", where, quote.Text(name), hint)
 		}
 		if string(m[name]) == "null" {
 			return nil, fmt.Errorf("%s%s: missing value", where, name)
@@ -323,5 +325,5 @@ func show(raw json.RawMessage) string {
 	if err := json.Unmarshal(raw, &s); err != nil {
 		s = string(raw)
 	}
-	return quoted(s)
+	return quote.Text(s)
 }

@@ -83,28 +83,6 @@ func TestTooManyEntries(t *testing.T) {
 	}
 }
 
-func TestQuote(t *testing.T) {
-	tests := []struct {
-		in    string
-		limit int
-		want  string
-	}{
-		{"", 10, `""`},
-		{"abcdefgh", 10, `"abcdefgh"`}, // fits to the byte
-		{"abcdefghi", 10, `"abcde"...`},
-		{`a"b`, 20, `"a\"b"`},
-		{"日本", 14, `"\u65e5\u672c"`},
-		{"日本語", 14, `"\u65e5"...`}, // escapes are kept whole
-		{"\xff\xff\xff", 11, `"\xff"...`},
-	}
-	for _, tt := range tests {
-		got := quote(tt.in, tt.limit)
-		if got != tt.want || len(got) > tt.limit {
-			t.Errorf("quote(%q, %d) = %s, want %s", tt.in, tt.limit, got, tt.want)
-		}
-	}
-}
-
 // A cause that is too long gives way, so that the entry can still be told.
 func TestLongCause(t *testing.T) {
 	e := &Error{Annotation: keyDB, Entry: 3, Text: strings.Repeat("x", 500), Cause: strings.Repeat("y\n", 300), Hint: "never seen"}
@@ -112,16 +90,5 @@ func TestLongCause(t *testing.T) {
 	checkLine(t, line)
 	if len(line) != maxLine || !strings.Contains(line, `"xxxxxxxxxx`) || !strings.HasSuffix(line, "...") {
 		t.Errorf("%d bytes: %s", len(line), line)
-	}
-}
-
-func TestSuggest(t *testing.T) {
-	for written, want := range map[string]string{
-		"wpbs": `did you mean "wbps"?`, "wbp": `did you mean "wbps"?`, "rbsp": `did you mean "rbps"?`, "WIOPS": `did you mean "wiops"?`,
-		"iops": "", "bps": "", "xxxx": "", "": "", "write_bps": "",
-	} {
-		if got := suggest(written, keyNames()...); got != want {
-			t.Errorf("suggest(%q) = %q, want %q", written, got, want)
-		}
 	}
 }

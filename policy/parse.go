@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/quote"
+	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
 
 const (
@@ -70,7 +72,7 @@ func parseLimits(key, value string) *limitsRequest {
 		l.entries = append(l.entries, e)
 	}
 	if l.count == 0 {
-		l.fail(0, "", &problem{"the value is empty", "write for example " + quoted("/data wbps=50Mi") + ", or remove the annotation"})
+		l.fail(0, "", &problem{"the value is empty", "write for example " + quote.Text("/data wbps=50Mi") + ", or remove the annotation"})
 	}
 	return l
 }
@@ -84,7 +86,7 @@ func (l *limitsRequest) duplicate(e *entry) *problem {
 		o := &l.entries[i]
 		if o.target.is(&e.target) {
 			return &problem{
-				"duplicate target " + quoted(e.target.text) + ", first in entry " + strconv.Itoa(o.number),
+				"duplicate target " + quote.Text(e.target.text) + ", first in entry " + strconv.Itoa(o.number),
 				"write all its limits into one entry",
 			}
 		}
@@ -177,7 +179,7 @@ func parseEntry(text string) (entry, *problem) {
 		if strings.Contains(word, "=") {
 			word = "/data"
 		}
-		return e, &problem{"no limit after the target", "write for example " + quoted(word+" wbps=50Mi")}
+		return e, &problem{"no limit after the target", "write for example " + quote.Text(word+" wbps=50Mi")}
 	}
 	return e, nil
 }
@@ -222,19 +224,19 @@ func (e *entry) setKey(word string) *problem {
 	k, known := blkio.ParseKey(blkio.IOMax, name)
 	switch {
 	case !found && known:
-		return &problem{"key " + quoted(name) + " has no value", "write for example " + name + "=" + example(k)}
+		return &problem{"key " + quote.Text(name) + " has no value", "write for example " + name + "=" + example(k)}
 	case !found && strings.IndexByte(`/"@`, word[0]) >= 0:
-		return &problem{quoted(word) + " is a second target", `separate entries by ";"; quote a path with blanks`}
+		return &problem{quote.Text(word) + " is a second target", `separate entries by ";"; quote a path with blanks`}
 	case !found:
-		return &problem{quoted(word) + " is not key=value", "write for example wbps=50Mi, without blanks in it"}
+		return &problem{quote.Text(word) + " is not key=value", "write for example wbps=50Mi, without blanks in it"}
 	case !known:
-		p := &problem{cause: "unknown key " + quoted(name), hint: suggest(name, keyNames()...)}
+		p := &problem{cause: "unknown key " + quote.Text(name), hint: spelling.Hint(name, keyNames()...)}
 		if p.hint == "" {
 			p.hint = "the keys are rbps, wbps, riops and wiops"
 		}
 		return p
 	case e.limits[k] != blkio.Unset:
-		return &problem{"duplicate key " + quoted(name), "write it once"}
+		return &problem{"duplicate key " + quote.Text(name), "write it once"}
 	}
 	rate, p := parseRate(k, value)
 	if p != nil {
@@ -281,7 +283,7 @@ func parseTarget(word string) (target, *problem) {
 
 // noTarget returns the problem of a first word that is no target, with a guess of what it was meant to be.
 func noTarget(word string) *problem {
-	p := &problem{cause: "unknown target " + quoted(word), hint: suggest(word, "rootfs")}
+	p := &problem{cause: "unknown target " + quote.Text(word), hint: spelling.Hint(word, "rootfs")}
 	key, _, _ := strings.Cut(word, "=")
 	_, isKey := blkio.ParseKey(blkio.IOMax, key)
 	switch {
@@ -290,9 +292,9 @@ func noTarget(word string) *problem {
 	case word[0] == '#':
 		return &problem{"a comment must start its line", `put a newline before "#"`}
 	case isKey:
-		return &problem{"no target before " + quoted(word), `write "/path", @VOLUME, rootfs or * first`}
+		return &problem{"no target before " + quote.Text(word), `write "/path", @VOLUME, rootfs or * first`}
 	case word[0] == '.' || strings.Contains(word, "/"):
-		return &problem{"path " + quoted(word) + " is not absolute", "write a path in the container that starts with /"}
+		return &problem{"path " + quote.Text(word) + " is not absolute", "write a path in the container that starts with /"}
 	case p.hint != "":
 	case strings.EqualFold(word, "all") || word == "**":
 		p.hint = "write * for all disks"
@@ -310,7 +312,7 @@ func (t *target) unquote(word string) *problem {
 		if inner[i] == '\\' {
 			if i++; inner[i] != '"' && inner[i] != '\\' {
 				_, n := utf8.DecodeRuneInString(inner[i:])
-				return &problem{"invalid escape " + quoted(inner[i-1:i+n]), `only \" and \\ are supported`}
+				return &problem{"invalid escape " + quote.Text(inner[i-1:i+n]), `only \" and \\ are supported`}
 			}
 		}
 		b.WriteByte(inner[i])
@@ -322,7 +324,7 @@ func (t *target) unquote(word string) *problem {
 	case t.path == "rootfs" || t.path == "*" || t.path[0] == '@' && isLabel(t.path[1:]):
 		return &problem{"target " + t.path + " is quoted", "write it without quotes"}
 	case t.path[0] != '/':
-		return &problem{"path " + quoted(t.path) + " is not absolute", "write a path in the container that starts with /"}
+		return &problem{"path " + quote.Text(t.path) + " is not absolute", "write a path in the container that starts with /"}
 	case strings.ContainsAny(t.path, "\t\r"):
 		return &problem{"control character in the entry", "remove it"}
 	}
@@ -334,7 +336,7 @@ func (t *target) unquote(word string) *problem {
 func (t *target) clean() *problem {
 	for part := range strings.SplitSeq(t.path, "/") {
 		if part == ".." {
-			return &problem{"path " + quoted(t.path) + ` contains ".."`, "write the path without it"}
+			return &problem{"path " + quote.Text(t.path) + ` contains ".."`, "write the path without it"}
 		}
 	}
 	if t.path = path.Clean(t.path); t.path == "/" {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
 const (
@@ -40,13 +41,13 @@ func parseNumber(k blkio.Key, s string) (blkio.Amount, *problem) {
 	v, whole, ok := exact(s)
 	switch {
 	case ok && !whole:
-		return 0, &problem{quoted(s) + " is not a whole number", "write a whole number such as " + example(k)}
+		return 0, &problem{quote.Text(s) + " is not a whole number", "write a whole number such as " + example(k)}
 	case ok && v <= uint64(k.Most()):
 		return blkio.Amount(v), nil
 	case k.IsBytes():
-		return 0, &problem{quoted(s) + " is too large", "write less than 8Ei, or max for no limit"}
+		return 0, &problem{quote.Text(s) + " is too large", "write less than 8Ei, or max for no limit"}
 	default:
-		return 0, &problem{quoted(s) + " is too large", "write at most 4294967294, or max for no limit"}
+		return 0, &problem{quote.Text(s) + " is too large", "write at most 4294967294, or max for no limit"}
 	}
 }
 
@@ -62,22 +63,22 @@ type number struct {
 // one rounds (beyond nano) or takes hours to compute (1e2147483647).
 func checkNumber(k blkio.Key, s string) *problem {
 	if s == "" {
-		return &problem{"key " + quoted(k.String()) + " has no value", "write for example " + k.String() + "=" + example(k)}
+		return &problem{"key " + quote.Text(k.String()) + " has no value", "write for example " + k.String() + "=" + example(k)}
 	}
 	n := split(s)
 	switch {
 	case s[0] == '-':
-		return &problem{quoted(s) + " is negative", "write a whole number such as " + example(k) + ", or max for no limit"}
+		return &problem{quote.Text(s) + " is negative", "write a whole number such as " + example(k) + ", or max for no limit"}
 	case s[0] == '"' || s[0] == '\'':
-		return &problem{"value " + quoted(s) + " is quoted", "write it without quotes"}
+		return &problem{"value " + quote.Text(s) + " is quoted", "write it without quotes"}
 	case !isDigit(s[0]) && isNoLimit(s):
-		return &problem{"invalid rate " + quoted(s), "write max for no limit"}
+		return &problem{"invalid rate " + quote.Text(s), "write max for no limit"}
 	case strings.Trim(n.digits, "+.") == "":
-		return &problem{"invalid number " + quoted(s), "write a whole number such as " + example(k)}
+		return &problem{"invalid number " + quote.Text(s), "write a whole number such as " + example(k)}
 	case len(n.digits) > maxNumber:
-		return &problem{"number " + quoted(s) + " is too long", "write a whole number such as " + example(k)}
+		return &problem{"number " + quote.Text(s) + " is too long", "write a whole number such as " + example(k)}
 	case n.decimals > 9:
-		return &problem{quoted(s) + " has more than nine decimals", "write a whole number such as " + example(k)}
+		return &problem{quote.Text(s) + " has more than nine decimals", "write a whole number such as " + example(k)}
 	}
 	return n.checkSuffix(k, s)
 }
@@ -119,7 +120,7 @@ func (n number) checkSuffix(k blkio.Key, s string) *problem {
 		small = "billionths"
 	}
 	if small != "" {
-		p := &problem{quoted(s) + " is a fraction: " + n.suffix + " is Kubernetes' suffix for " + small, unitHint(k, n)}
+		p := &problem{quote.Text(s) + " is a fraction: " + n.suffix + " is Kubernetes' suffix for " + small, unitHint(k, n)}
 		if whole, ok := strings.CutSuffix(n.digits, "000"); ok && whole != "" && n.suffix == "m" && n.decimals == 0 {
 			p.hint = "write " + whole
 		}
@@ -133,14 +134,14 @@ func (n number) checkSuffix(k blkio.Key, s string) *problem {
 		switch e, err := strconv.ParseUint(exp, 10, 64); {
 		case errors.Is(err, strconv.ErrSyntax):
 		case negative:
-			return &problem{quoted(s) + " is a fraction", "write a whole number such as " + example(k)}
+			return &problem{quote.Text(s) + " is a fraction", "write a whole number such as " + example(k)}
 		case e > maxExponent: // out of range is the largest there is
-			return &problem{quoted(s) + " is too large", "write max for no limit"}
+			return &problem{quote.Text(s) + " is too large", "write max for no limit"}
 		default:
 			return nil
 		}
 	}
-	return &problem{"invalid quantity " + quoted(s), unitHint(k, n)}
+	return &problem{"invalid quantity " + quote.Text(s), unitHint(k, n)}
 }
 
 // exact returns the number, whether it is whole, and false if it is over what

@@ -5,6 +5,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/nri-blkio/nri-blkio/policy/quote"
+	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
 
 // Domain is what the prefixes of the plugin's annotations end in: KIND.DOMAIN/SCOPE.
@@ -128,7 +131,7 @@ func (r *Request) parse(key, value string) {
 	prefix, scope, slash := strings.Cut(key, "/")
 	kind := strings.TrimSuffix(strings.TrimSuffix(prefix, Domain), ".")
 	if !slices.Contains(Kinds(), kind) {
-		p := &problem{"unknown annotation", suggest(prefix, "limits."+Domain, "weight."+Domain, "class."+Domain)}
+		p := &problem{"unknown annotation", spelling.Hint(prefix, "limits."+Domain, "weight."+Domain, "class."+Domain)}
 		if p.hint == "" {
 			p.hint = "there are limits." + Domain + " and weight." + Domain
 		}
@@ -171,7 +174,7 @@ func (r *Request) scope(name string) (*request, *problem) {
 	case "":
 		return nil, &problem{"no scope after the prefix", hintScope}
 	case "pod":
-		return nil, &problem{"invalid scope " + quoted(name), hintScope}
+		return nil, &problem{"invalid scope " + quote.Text(name), hintScope}
 	}
 	container, ok := strings.CutPrefix(name, "container.")
 	switch {
@@ -179,7 +182,7 @@ func (r *Request) scope(name string) (*request, *problem) {
 		return nil, unknownScope(name)
 	case !isLabel(container):
 		return nil, &problem{
-			"invalid container name " + quoted(container),
+			"invalid container name " + quote.Text(container),
 			hintLabel,
 		}
 	}
@@ -200,9 +203,9 @@ func orNew(r **request) *request {
 }
 
 func unknownScope(name string) *problem {
-	p := &problem{"unknown scope " + quoted(name), suggest(name, "containers", "pod-total")}
+	p := &problem{"unknown scope " + quote.Text(name), spelling.Hint(name, "containers", "pod-total")}
 	if container, ok := strings.CutPrefix(name, "containers."); ok && isLabel(container) {
-		p.hint = "did you mean " + quoted("container."+container) + "?"
+		p.hint = "did you mean " + quote.Text("container."+container) + "?"
 	}
 	if p.hint == "" {
 		p.hint = "write container.NAME, containers or pod-total"

@@ -3,6 +3,9 @@ package policy
 import (
 	"slices"
 	"strconv"
+
+	"github.com/nri-blkio/nri-blkio/policy/quote"
+	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
 
 // Unmatched returns a line for each annotation that names a container, path or volume that
@@ -26,8 +29,8 @@ func (r *Request) Unmatched(cs []Container) []string {
 		case len(out) == maxListed:
 			more++
 		default:
-			line := "container." + n + ": the pod has no container " + quoted(n) + " yet"
-			if hint := suggest(n, names...); hint != "" {
+			line := "container." + n + ": the pod has no container " + quote.Text(n) + " yet"
+			if hint := spelling.Hint(n, names...); hint != "" {
 				line += " (" + hint + ")"
 			}
 			out = append(out, line)

@@ -1,6 +1,11 @@
 package policy
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/nri-blkio/nri-blkio/policy/quote"
+	"github.com/nri-blkio/nri-blkio/policy/spelling"
+)
 
 // targetKind is the form of a target.
 type targetKind uint8
@@ -32,9 +37,9 @@ func (t *target) name() string {
 // where is how no mount was found.
 func (t *target) where() string {
 	if t.kind == targetVolume {
-		return "that is known to be of volume " + quoted(t.volume)
+		return "that is known to be of volume " + quote.Text(t.volume)
 	}
-	return "at " + quoted(t.path)
+	return "at " + quote.Text(t.path)
 }
 
 // parseVolume parses "@data", by the rule for the names of a pod's volumes.
@@ -42,9 +47,9 @@ func (t *target) parseVolume() *problem {
 	t.volume = t.text[1:]
 	switch {
 	case t.volume == "":
-		return &problem{"missing volume name after @", "write for example " + quoted("@data wbps=50Mi")}
+		return &problem{"missing volume name after @", "write for example " + quote.Text("@data wbps=50Mi")}
 	case !isLabel(t.volume):
-		return &problem{"invalid volume name " + quoted(t.volume), hintLabel}
+		return &problem{"invalid volume name " + quote.Text(t.volume), hintLabel}
 	}
 	return nil
 }
@@ -56,7 +61,7 @@ func (e *evaluation) volume(cs []Container) {
 	t := &e.entry.target
 	if e.isAmbiguous(cs) {
 		e.fail(e.limits.error(e.entry, Invalid, &problem{
-			"ambiguous volume name " + quoted(t.volume) + ": a volume of the pod and a PersistentVolume have it",
+			"ambiguous volume name " + quote.Text(t.volume) + ": a volume of the pod and a PersistentVolume have it",
 			"write the path of the mount in the container",
 		}))
 		return
@@ -99,7 +104,7 @@ func (e *evaluation) isAmbiguous(cs []Container) bool {
 // mistake, see noMount.
 func (e *evaluation) noVolume(c *Container) *problem {
 	volume := e.entry.target.volume
-	p := &problem{cause: "unknown volume " + quoted(volume) + ": no mount of the container is known to come from it"}
+	p := &problem{cause: "unknown volume " + quote.Text(volume) + ": no mount of the container is known to come from it"}
 	if len(e.out.Errors) < maxHints {
 		var names []string
 		for i := range c.Mounts {
@@ -108,7 +113,7 @@ func (e *evaluation) noVolume(c *Container) *problem {
 			}
 		}
 		slices.Sort(names) // a volume may be mounted twice
-		p.hint = suggest(volume, slices.Compact(names)...)
+		p.hint = spelling.Hint(volume, slices.Compact(names)...)
 	}
 	if p.hint == "" {
 		// What to do comes first: the end of a long line is cut.

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nri-blkio/nri-blkio/policy/quote"
 	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
 
@@ -72,7 +73,7 @@ func (v value) volume() Volume {
 			continue
 		}
 		if out.Source != "" && out.Source != p.key.Value {
-			source.fail("a second source of volume " + quote(out.Name) + ", which has " + quote(out.Source))
+			source.fail("a second source of volume " + quoted(out.Name) + ", which has " + quoted(out.Source))
 			continue
 		}
 		out.Source = p.key.Value
@@ -132,9 +133,9 @@ func (v value) checkVolume(container, what string, volumes []Volume) {
 		}
 		names = append(names, volumes[i].Name)
 	}
-	text := fmt.Sprintf("container %s: unknown %s %s", quote(container), what, quote(v.node.Value))
+	text := fmt.Sprintf("container %s: unknown %s %s", quoted(container), what, quoted(v.node.Value))
 	if meant, ok := spelling.Nearest(v.node.Value, names...); ok {
-		text += " (did you mean " + quote(meant) + "?)"
+		text += " (did you mean " + quoted(meant) + "?)"
 	}
 	v.fail(text)
 }
@@ -154,17 +155,17 @@ func (v value) bytes() uint64 {
 	}
 	if i := strings.IndexAny(text, "eE"); i >= 0 {
 		if n, err := strconv.Atoi(text[i+1:]); err == nil && (n > maxExponent || n < -maxExponent) {
-			v.fail("not a quantity: " + quote(text))
+			v.fail("not a quantity: " + quoted(text))
 			return 0
 		}
 	}
 	if len(text) > maxNumber {
-		v.fail("not a quantity: " + quote(text))
+		v.fail("not a quantity: " + quoted(text))
 		return 0
 	}
 	q, err := resource.ParseQuantity(text)
 	if err != nil || q.Sign() < 0 {
-		v.fail("not a quantity: " + quote(text))
+		v.fail("not a quantity: " + quoted(text))
 		return 0
 	}
 	return uint64(q.Value())
@@ -173,10 +174,5 @@ func (v value) bytes() uint64 {
 // maxQuoted bounds what is quoted of a manifest's text.
 const maxQuoted = 128
 
-// quote returns text in quotes, in printable ASCII.
-func quote(s string) string {
-	if len(s) > maxQuoted {
-		return strconv.QuoteToASCII(s[:maxQuoted]) + "..."
-	}
-	return strconv.QuoteToASCII(s)
-}
+// quoted returns text in quotes, in printable ASCII.
+func quoted(s string) string { return quote.Within(s, maxQuoted) }

@@ -127,9 +127,9 @@ func TestBytes(t *testing.T) {
 func TestQuote(t *testing.T) {
 	long := strings.Repeat("x", 200)
 	for in, want := range map[string]string{
-		"a": `"a"`, "ü\x1b\n": `"\u00fc\x1b\n"`, "": `""`, long: `"` + long[:maxQuoted] + `"...`,
+		"a": `"a"`, "ü\x1b\n": `"\u00fc\x1b\n"`, "": `""`, long: `"` + long[:maxQuoted-len(`""...`)] + `"...`,
 	} {
-		if got := quote(in); got != want {
+		if got := quoted(in); got != want {
 			t.Errorf("%q: %s, want %s", in, got, want)
 		}
 	}

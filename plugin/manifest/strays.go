@@ -36,7 +36,7 @@ func (s *strays) annotations(v value) (values map[string]string, lines map[strin
 		case isText(val.node):
 			values[key] = val.node.Value
 		default:
-			s.report(val.node.Line, v.path.String(), Error, "annotation "+quote(key)+" is not a string"+inQuotes(val.node))
+			s.report(val.node.Line, v.path.String(), Error, "annotation "+quoted(key)+" is not a string"+inQuotes(val.node))
 			continue
 		}
 		lines[key], s.given[key] = p.key.Line, true
@@ -55,7 +55,7 @@ func (s *strays) duplicates(v value) {
 		switch line, known := first[key.Value]; {
 		case !s.keys.IsOurs(key.Value):
 		case known:
-			s.report(key.Line, v.path.String(), Error, "annotation "+quote(key.Value)+" is written twice, first in line "+strconv.Itoa(line))
+			s.report(key.Line, v.path.String(), Error, "annotation "+quoted(key.Value)+" is written twice, first in line "+strconv.Itoa(line))
 		default:
 			first[key.Value] = key.Line
 		}
@@ -109,7 +109,7 @@ func (s *strays) examine(n, key *yaml.Node, path []string) {
 	if s.keys.IsOurs(key.Value) {
 		if !s.placed[n] && !s.given[key.Value] { // in both places it has its effect
 			s.report(key.Line, joined(path), s.severity,
-				"annotation "+quote(key.Value)+" has no effect here (write it in "+s.right+")")
+				"annotation "+quoted(key.Value)+" has no effect here (write it in "+s.right+")")
 		}
 		return
 	}
@@ -119,7 +119,7 @@ func (s *strays) examine(n, key *yaml.Node, path []string) {
 			severity = Error
 		}
 		s.report(key.Line, joined(path), severity,
-			"annotation "+quote(key.Value)+" has no effect (did you mean "+quote(meant)+"?)")
+			"annotation "+quoted(key.Value)+" has no effect (did you mean "+quoted(meant)+"?)")
 	}
 }
 
@@ -134,7 +134,7 @@ func (s *strays) withoutPod(v value) {
 			key := list.Content[i]
 			if _, near := s.keys.Meant(key.Value); near || s.keys.IsOurs(key.Value) {
 				s.report(key.Line, "metadata."+name, s.severity,
-					"annotation "+quote(key.Value)+" has no effect on a "+s.object.Kind+", only on pods")
+					"annotation "+quoted(key.Value)+" has no effect on a "+s.object.Kind+", only on pods")
 			}
 		}
 	}

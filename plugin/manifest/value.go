@@ -178,7 +178,7 @@ func inQuotes(n *yaml.Node) string {
 	if n.Kind != yaml.ScalarNode {
 		return ""
 	}
-	return " (write it in quotes: " + quote(n.Value) + ")"
+	return " (write it in quotes: " + quoted(n.Value) + ")"
 }
 
 // isTrue returns a boolean, false if it is absent.

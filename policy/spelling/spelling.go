@@ -1,7 +1,11 @@
 // Package spelling finds the word that was meant by a misspelled one.
 package spelling
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/policy/quote"
+)
 
 const (
 	maxTypos = 2   // between a word and the one that was meant
@@ -32,6 +36,16 @@ func Nearest(written string, candidates ...string) (string, bool) {
 		return "", false
 	}
 	return best, true
+}
+
+// Hint returns "did you mean ...?" with the candidate that is nearest to what was written,
+// or "" if there is none.
+func Hint(written string, candidates ...string) string {
+	meant, ok := Nearest(written, candidates...)
+	if !ok {
+		return ""
+	}
+	return "did you mean " + quote.Text(meant) + "?"
 }
 
 // distance returns how many letters to insert, delete, replace or swap with their

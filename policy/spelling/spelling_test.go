@@ -77,3 +77,25 @@ func plainDistance(a, b string) int {
 	}
 	return d
 }
+
+func TestHint(t *testing.T) {
+	for written, want := range map[string]string{
+		"wpbs": `did you mean "wbps"?`, "wbp": `did you mean "wbps"?`, "rbsp": `did you mean "rbps"?`, "WIOPS": `did you mean "wiops"?`,
+		"iops": "", "bps": "", "xxxx": "", "": "", "write_bps": "",
+	} {
+		if got := Hint(written, "rbps", "wbps", "riops", "wiops"); got != want {
+			t.Errorf("Hint(%q) = %q, want %q", written, got, want)
+		}
+	}
+}
+
+// Long texts are compared with nothing.
+func TestHintIsBounded(t *testing.T) {
+	long := strings.Repeat("/a", 64)
+	if got := Hint(long[:128], long[:127]); got == "" {
+		t.Error("nothing for 128 bytes")
+	}
+	if got := Hint(long+"b", long) + Hint(long, long+"b"); got != "" {
+		t.Errorf("got %q", got)
+	}
+}
