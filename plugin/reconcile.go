@@ -235,7 +235,7 @@ func (p *Plugin) warnUnmatched(g *group) {
 	for _, pod := range p.toWarn(g) {
 		log := p.log.WithField("pod", pod.String())
 		err := guarded(func() error {
-			for _, w := range pod.request().Unmatched(p.came(pod)) {
+			for _, w := range policy.Unmatched(pod.request(), p.came(pod)) {
 				log.Warn(w)
 			}
 			return nil

@@ -5,15 +5,14 @@ import (
 	"strconv"
 )
 
-// Bounds of memory, output and work for the annotations of one pod. Longer lists would
+// Bounds of memory, output and work of a decision. Longer lists would
 // not be read.
 const (
-	maxKeys   = 64   // annotations of ours on one pod
-	maxTotal  = 1024 // entries in the limits annotations of one pod
-	maxListed = 16   // of one kind in a Desired, or lines of Unmatched
-	maxHints  = 16   // mistakes that come with a search for what was meant
-	maxTarget = 64   // bytes of a target that is reported
-	maxReason = 256  // bytes of a reason; a path of the host may be in it
+	maxListed = 16  // of one kind in a Desired, or lines of Unmatched
+	maxHints  = 16  // mistakes that come with a search for what was meant
+	maxTarget = 64  // bytes of a target that is reported
+	maxName   = 110 // bytes of a mount that a warning names
+	maxReason = 256 // bytes of a reason; a path of the host may be in it
 )
 
 // distinct keeps the first values that it gets, and counts the rest. It tells

@@ -68,7 +68,7 @@ func TestTooMuch(t *testing.T) {
 			if diff := cmp.Diff(Desired{Errors: d.Errors}, d); diff != "" || len(d.Errors) != 1 {
 				t.Errorf("%s: something was kept: %s", tt.name, diff)
 			}
-			if r.Empty() || r.ContainerNames() != nil || r.Paths() != nil || r.Volumes() != nil || r.Star() || len(Default().Check(r)) != 1 || r.Unmatched(nil) != nil {
+			if r.Empty() || r.ContainerNames() != nil || r.Paths() != nil || r.Volumes() != nil || r.Star() || len(Default().Check(r)) != 1 || Unmatched(r, nil) != nil {
 				t.Errorf("%s: not a request of one error: %+v", tt.name, r)
 			}
 			if d, err := Default().PodTotal(r, pod()); err != nil || d.Settings != nil {
@@ -146,7 +146,7 @@ func TestUnmatchedIsBounded(t *testing.T) {
 	}
 	r := ParseRequest(annotations)
 	cs := []Container{{Name: "c00", Mounts: []Mount{mount("/logs", on(sda))}}}
-	got := r.Unmatched(cs)
+	got := Unmatched(r, cs)
 	if len(got) != 17 || got[16] != "and 14 more" {
 		t.Errorf("%d lines: %q", len(got), got)
 	}
@@ -254,7 +254,7 @@ func BenchmarkHostile(b *testing.B) {
 	b.Run("Unmatched/20", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if len(r.Unmatched(cs)) != 17 {
+			if len(Unmatched(r, cs)) != 17 {
 				b.Fatal("not bounded")
 			}
 		}

@@ -52,7 +52,7 @@ func (e *evaluation) set(r *row, k blkio.Key, rate blkio.Amount) {
 	default:
 		if !e.clash {
 			e.clash = true
-			e.fail(e.limits.error(e.entry, Invalid, conflict(r.disk, k, c, e.entry, rate)))
+			e.fail(e.limits.errorOf(e.entry, Invalid, conflict(r.disk, k, c, e.entry, rate)))
 		}
 		if rate >= c.rate {
 			return
@@ -84,7 +84,7 @@ func (e *evaluation) desired() (Desired, error) {
 		for k, c := range e.rows[i].cells {
 			if c.entry != nil {
 				at := blkio.Address{Key: blkio.Key(k), Dev: disk.Dev}
-				d.Settings = append(d.Settings, Setting{blkio.Value{Address: at, Amount: c.rate}, c.limits.source(c.entry)})
+				d.Settings = append(d.Settings, Setting{blkio.Value{Address: at, Amount: c.rate}, sourceOf(c.limits, c.entry)})
 			}
 		}
 	}
@@ -94,7 +94,7 @@ func (e *evaluation) desired() (Desired, error) {
 	}
 	d.Skipped, d.SkippedMore = e.skipped.kept, len(e.skipped.more)
 	for _, w := range e.warnings.kept {
-		d.Warnings = append(d.Warnings, quote.ASCII(quote.Name(w.what, maxKey)+": "+w.text))
+		d.Warnings = append(d.Warnings, quote.ASCII(quote.Name(w.what, maxName)+": "+w.text))
 	}
 	slices.Sort(d.Warnings)
 	d.Warnings = andMore(slices.Compact(d.Warnings), len(e.warnings.more))

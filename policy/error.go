@@ -65,11 +65,6 @@ func (e *Error) Error() string {
 	return head + quote.Within(e.Text, maxLine-len(head)-len(tail)) + tail
 }
 
-// Concerns reports whether the error is about what s names.
-func (e *Error) Concerns(s Source) bool {
-	return s.Kind == FromAnnotation && e.Annotation == s.Name && (e.Entry == 0 || e.Entry == s.Entry)
-}
-
 // cut shortens ASCII text to limit bytes, "..." included.
 func cut(s string, limit int) string {
 	if len(s) <= limit {

@@ -185,7 +185,7 @@ func (p *Policy) checkFloor(l *limitsRequest, en *entry) *Error {
 		if rate == blkio.Unset || rate >= floor {
 			continue
 		}
-		return l.error(en, Invalid, &problem{
+		return l.errorOf(en, Invalid, &problem{
 			key.String() + "=" + FormatAmount(key, rate) + " is under this node's floor",
 			"write at least " + FormatAmount(key, floor),
 		})
@@ -210,11 +210,7 @@ func (d *Desired) DropWeight() *Error {
 	}
 }
 
-func (l *limitsRequest) error(en *entry, kind Kind, p *problem) *Error {
-	return &Error{Annotation: l.key, Entry: en.number, Text: en.text, Cause: p.cause, Hint: p.hint, Kind: kind}
-}
-
-func (l *limitsRequest) source(en *entry) Source {
+func sourceOf(l *limitsRequest, en *entry) Source {
 	return Source{FromAnnotation, l.key, en.number, en.target.kind == targetStar, clip(en.target.text)}
 }
 

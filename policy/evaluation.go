@@ -103,7 +103,7 @@ func (e *evaluation) path(cs []Container) {
 	switch {
 	case found:
 	case e.scope == scopeNamed:
-		e.fail(e.limits.error(e.entry, Invalid, e.noMount(&cs[0])))
+		e.fail(e.limits.errorOf(e.entry, Invalid, e.noMount(&cs[0])))
 	default:
 		e.skip(e.entry.target.path, "the container has no mount at this path")
 	}
@@ -187,9 +187,9 @@ func (e *evaluation) unlimited(c *Container, b *blkio.Backing, what string) *Err
 		what += " of container " + quote.Text(c.Name)
 	}
 	if b.Err != nil {
-		return e.limits.error(e.entry, Internal, &problem{cause: what + " cannot be limited now: " + reason(b)})
+		return e.limits.errorOf(e.entry, Internal, &problem{cause: what + " cannot be limited now: " + reason(b)})
 	}
-	return e.limits.error(e.entry, Unenforceable, &problem{what + " cannot be limited: " + reason(b), hintRemove})
+	return e.limits.errorOf(e.entry, Unenforceable, &problem{what + " cannot be limited: " + reason(b), hintRemove})
 }
 
 // star limits each disk under the root filesystems and the volumes, and those that
@@ -245,7 +245,7 @@ func (e *evaluation) star(cs []Container) {
 		}
 	}
 	if len(cs) > 0 && asks(left) {
-		e.fail(e.limits.error(e.entry, Unenforceable, nothingLeft(left, first, skipped)))
+		e.fail(e.limits.errorOf(e.entry, Unenforceable, nothingLeft(left, first, skipped)))
 	}
 }
 
@@ -284,6 +284,6 @@ func reason(b *blkio.Backing) string {
 
 // skip notes a target that cannot be limited, and reports whether that is news.
 func (e *evaluation) skip(what, why string) (_ Skipped, isNew bool) {
-	s := Skipped{Source: e.limits.source(e.entry), What: clip(what), Reason: why}
+	s := Skipped{Source: sourceOf(e.limits, e.entry), What: clip(what), Reason: why}
 	return s, e.skipped.add(s)
 }

@@ -27,5 +27,10 @@ func (d *Desired) KeepGranted(former Desired) {
 
 // refuses reports whether what a value comes from is among the errors.
 func (d *Desired) refuses(s Source) bool {
-	return slices.ContainsFunc(d.Errors, func(e *Error) bool { return e.Concerns(s) })
+	return slices.ContainsFunc(d.Errors, func(e *Error) bool { return concerns(e, s) })
+}
+
+// concerns reports whether an error is about what s names.
+func concerns(e *Error, s Source) bool {
+	return s.Kind == FromAnnotation && e.Annotation == s.Name && (e.Entry == 0 || e.Entry == s.Entry)
 }

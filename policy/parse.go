@@ -81,6 +81,11 @@ func (l *limitsRequest) fail(number int, text string, p *problem) {
 	l.errors = append(l.errors, &Error{Annotation: l.key, Entry: number, Text: text, Cause: p.cause, Hint: p.hint})
 }
 
+// errorOf returns an error about an entry of l.
+func (l *limitsRequest) errorOf(en *entry, kind Kind, p *problem) *Error {
+	return &Error{Annotation: l.key, Entry: en.number, Text: en.text, Cause: p.cause, Hint: p.hint, Kind: kind}
+}
+
 func (l *limitsRequest) duplicate(e *entry) *problem {
 	for i := range l.entries {
 		o := &l.entries[i]

@@ -96,14 +96,14 @@ func TestUnmatched(t *testing.T) {
 		keyEach + `: entry 2: no container of the pod has a mount at "/nope/x" yet`,
 		keyTotal + `: entry 2: no container of the pod has a mount at "/no\"pe \u00fc" yet`,
 	}
-	if diff := cmp.Diff(want, r.Unmatched(pod())); diff != "" {
+	if diff := cmp.Diff(want, Unmatched(r, pod())); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"db", "wbe", "zzzz"}, r.ContainerNames()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	var none *Request
-	if !none.Empty() || none.Unmatched(pod()) != nil || none.ContainerNames() != nil || Default().Check(none) != nil {
+	if !none.Empty() || Unmatched(none, pod()) != nil || none.ContainerNames() != nil || Default().Check(none) != nil {
 		t.Error("no request is not empty")
 	}
 }
@@ -149,7 +149,7 @@ func TestDeterminism(t *testing.T) {
 		rand.Shuffle(len(cs), func(i, j int) { cs[i], cs[j] = cs[j], cs[i] })
 		d, err := Default().Container(r, db())
 		total, totalErr := Default().PodTotal(r, cs)
-		lines := []string{err.Error(), totalErr.Error(), strings.Join(r.Unmatched(cs), "\n")}
+		lines := []string{err.Error(), totalErr.Error(), strings.Join(Unmatched(r, cs), "\n")}
 		for _, e := range slices.Concat(d.Errors, total.Errors, Default().Check(r)) {
 			checkLine(t, e.Error())
 			lines = append(lines, e.Error())

@@ -13,6 +13,12 @@ import (
 // Domain is what the prefixes of the plugin's annotations end in: KIND.DOMAIN/SCOPE.
 const Domain = "blkio.noderesource.dev"
 
+// Bounds of memory and work for the annotations of one pod.
+const (
+	maxKeys  = 64   // annotations of ours on one pod
+	maxTotal = 1024 // entries in the limits annotations of one pod
+)
+
 // Kinds returns the kinds of annotations.
 func Kinds() []string { return []string{"limits", "weight", "class"} }
 

@@ -61,7 +61,7 @@ func TestConcerns(t *testing.T) {
 		{Error{Annotation: keyEach, Entry: 2}, entry, false},
 		{Error{Annotation: keyDB, Entry: 2}, Source{Kind: FromClaim, Name: keyDB, Entry: 2}, false},
 	} {
-		if got := tt.err.Concerns(tt.source); got != tt.want {
+		if got := concerns(&tt.err, tt.source); got != tt.want {
 			t.Errorf("%v of %+v: %v, want %v", tt.err, tt.source, got, tt.want)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 // Unmatched returns a line for each annotation that names a container, path or volume that
 // the pod does not have. Containers come one by one, so the result is final only once the
 // pod runs. Each line is printable ASCII; after 16 of them the last line is "and N more".
-func (r *Request) Unmatched(cs []Container) []string {
+func Unmatched(r *Request, cs []Container) []string {
 	if r.Empty() {
 		return nil
 	}
@@ -42,7 +42,7 @@ func (r *Request) Unmatched(cs []Container) []string {
 		}
 		for i := range q.limits.entries {
 			switch en := &q.limits.entries[i]; {
-			case en.isMatched(indexes):
+			case isMatched(&en.target, indexes):
 			case len(out) == maxListed:
 				more++
 			default:
@@ -54,8 +54,9 @@ func (r *Request) Unmatched(cs []Container) []string {
 	return andMore(out, more)
 }
 
-func (en *entry) isMatched(containers []*MountIndex) bool {
-	switch t := &en.target; t.kind {
+// isMatched reports whether some container has what a target means.
+func isMatched(t *target, containers []*MountIndex) bool {
+	switch t.kind {
 	case targetPath:
 		return slices.ContainsFunc(containers, func(x *MountIndex) bool { return x.Find(t.path) >= 0 })
 	case targetVolume:

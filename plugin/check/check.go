@@ -121,7 +121,7 @@ func (c *Checker) checkNames(r *Result, req *policy.Request, containers []policy
 		r.Errors = append(r.Errors, fmt.Sprintf("unknown container %q in the annotations (the pod has %s)",
 			name, strings.Join(names, ", ")))
 	}
-	for _, w := range req.Unmatched(all) {
+	for _, w := range policy.Unmatched(req, all) {
 		// A manifest has all that will come.
 		r.Warnings = append(r.Warnings, strings.TrimSuffix(w, " yet"))
 	}

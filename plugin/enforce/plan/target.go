@@ -103,7 +103,7 @@ func podTarget(pol *policy.Policy, v *View, observed bool) Target {
 		total.Settings, ended = total.Settings.Where(func(s policy.Setting) bool { return !s.Key.IsRate() }), false
 	}
 	if v.Pod.Complete {
-		total.Warnings = append(total.Warnings, v.Pod.Request.Unmatched(record.WithEnded(v.Pod.Seen, v.Pod.Exits))...)
+		total.Warnings = append(total.Warnings, policy.Unmatched(v.Pod.Request, record.WithEnded(v.Pod.Seen, v.Pod.Exits))...)
 	}
 	t := Target{Cgroup: v.Pod.Cgroup, Partial: v.Partial, Ended: ended, Record: v.newRecord(record.KindPod, total, err, observed)}
 	t.Record.Exits = v.Pod.Exits
