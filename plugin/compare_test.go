@@ -14,7 +14,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
-	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 var strayDisk = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 32}, Name: "vdc"}
@@ -189,7 +189,7 @@ func TestRedirectedConflict(t *testing.T) {
 		return []blkio.ProcessMount{at("/elsewhere", strayDisk)}, nil
 	})
 	err := run(t, p, limited("/a wbps=1Mi; /b wbps=2Mi"), 123, bind("/mnt/data/a", "/a", "rbind"), bind("/srv/b", "/b", "rbind"))
-	if _, refused := errors.AsType[*policy.Error](err); !refused || !strings.Contains(err.Error(), "on disk vdc 254:32") {
+	if _, refused := errors.AsType[*annotation.Error](err); !refused || !strings.Contains(err.Error(), "on disk vdc 254:32") {
 		t.Errorf("got %v, want a conflict on vdc", err)
 	}
 }

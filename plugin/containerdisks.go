@@ -7,6 +7,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // Container is what is known of the disks of one container. The zero value is a container
@@ -98,7 +99,7 @@ func (s *Spec) unresolved(found []policy.Mount) []UnresolvedMount {
 
 // propagates reports whether a target can mean what the host mounts on a volume, or below
 // it, later.
-func (s *Spec) propagates(req *policy.Request) bool {
+func (s *Spec) propagates(req *annotation.Request) bool {
 	return slices.ContainsFunc(s.Mounts, func(m Mount) bool {
 		return m.IsPropagated() && (req.Star() || len(req.Volumes()) > 0 || hasPathIn(req.Paths(), path.Clean(m.Destination)))
 	})

@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // errReregister ends a session whose registration contradicts the policy.
@@ -35,7 +36,7 @@ func (s *session) recovered(event string, result *error) {
 	}
 	s.log.WithField("event", event).Errorf("Recovered from a panic: %v\n%s", r, debug.Stack())
 	if result != nil && failsRequests(s.p.policy.Load()) {
-		s.p.metrics.refused[policy.Internal].Add(1)
+		s.p.metrics.refused[annotation.Internal].Add(1)
 		*result = errInternal
 	}
 }

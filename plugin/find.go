@@ -11,13 +11,14 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // Pod is the part of a pod that the disks of its containers depend on.
 type Pod struct {
 	UID     string
 	Sandbox string // its ID
-	Request *policy.Request
+	Request *annotation.Request
 }
 
 // Finder finds the disks of containers.

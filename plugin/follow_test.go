@@ -11,6 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // changing is a Storage with one mount below each volume, or none.
@@ -237,7 +238,7 @@ func TestPropagates(t *testing.T) {
 		{"/database wbps=1Mi", []string{"rbind", "rslave"}, false},
 		{"rootfs wbps=1Mi", []string{"rbind", "rslave"}, false},
 	} {
-		req := policy.ParseRequest(map[string]string{limitsKey + "containers": tt.value})
+		req := annotation.Parse(map[string]string{limitsKey + "containers": tt.value})
 		c := specOf(ctr("a", bind("/mnt/data", "/data", tt.options...)))
 		if got := c.propagates(req); got != tt.want {
 			t.Errorf("%q with %q: %t", tt.value, tt.options, got)

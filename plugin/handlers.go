@@ -12,6 +12,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // create decides a new container's limits and returns what goes into its OCI
@@ -72,7 +73,7 @@ func (p *Plugin) start(ctx context.Context, sb *api.PodSandbox, ctr *api.Contain
 	// hang: a container that runs is known, counted, and tried again.
 	c := p.enter(pod, ctr)
 	err = p.inFlight.calls.within(ctx, pod.group.key, func(ctx context.Context) error { return p.limit(ctx, c, canRefuse) })
-	switch _, refused := errors.AsType[*policy.Error](err); {
+	switch _, refused := errors.AsType[*annotation.Error](err); {
 	case refused:
 		p.neverRan(c) // here, where the refusal is certain to be the answer
 	case err != nil:
@@ -186,7 +187,7 @@ func (p *Plugin) joined(fresh *pod, cgroup string) *pod {
 // ours. It leaves the values of the annotations unparsed: a tenant decides how long
 // that takes, and Synchronize has all pods of the node to enter in one answer.
 func (p *Plugin) parsePod(sb *api.PodSandbox) (_ *pod, cgroup string) {
-	if !policy.Concerns(sb.GetAnnotations()) {
+	if !annotation.Concerns(sb.GetAnnotations()) {
 		return nil, ""
 	}
 	pod := newPod(sb)

@@ -18,7 +18,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
-	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // TestLongMountLine: a tenant who renames the directory of a subPath to below a deep
@@ -125,7 +125,7 @@ func TestManyPathsAndMounts(t *testing.T) {
 		p := newPlugin(t, h)
 		s := &countedStorage{disks: disks{twoDisks}}
 		p.storage = s
-		pod := &Pod{UID: "u1", Sandbox: "sb1", Request: policy.ParseRequest(manyPaths(star))}
+		pod := &Pod{UID: "u1", Sandbox: "sb1", Request: annotation.Parse(manyPaths(star))}
 		c := NewContainer(specOf(ctr("db", sameMounts(mounts, "rslave")...)))
 		if err := p.finder().Find(t.Context(), pod, inventory.Layer{Dir: "/"}, &c); err != nil {
 			t.Fatal(err)

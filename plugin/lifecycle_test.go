@@ -15,6 +15,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // flaky is a Storage that cannot read the mount table while it is broken.
@@ -129,7 +130,7 @@ func TestSharedCgroup(t *testing.T) {
 	other := sandbox(map[string]string{limitsKey + "pod-total": "rootfs wbps=2Mi"})
 	other.Id, other.Uid = "sb2", "u2"
 	_, err := p.create(t.Context(), other, ctr("b"), false)
-	if refusal, ok := errors.AsType[*policy.Error](err); !ok || refusal.Kind != policy.Unenforceable {
+	if refusal, ok := errors.AsType[*annotation.Error](err); !ok || refusal.Kind != annotation.Unenforceable {
 		t.Errorf("got %v, want a refusal", err)
 	}
 	if pod := p.planFor(p.pods["sb1"].group).pod; pod.Cgroup != "" {

@@ -10,13 +10,14 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // metrics is what is counted as it happens. What there is at a moment is in the
 // node's state, and is counted with a scrape. The values of labels are fixed
 // sets: no names of pods, and nothing that a tenant wrote.
 type metrics struct {
-	refused       [policy.Internal + 1]atomic.Int64
+	refused       [annotation.Internal + 1]atomic.Int64
 	written       atomic.Int64 // lines of io.max
 	unexpected    atomic.Int64 // events that the lifecycle of a container has no transition for
 	passes        prometheus.Histogram
@@ -89,7 +90,7 @@ func (p *Plugin) Collect(out chan<- prometheus.Metric) {
 		gauge(warningsDesc, n, string(warningKinds[i]))
 	}
 	for kind := range p.metrics.refused {
-		counter(refusedDesc, &p.metrics.refused[kind], policy.Kind(kind).String())
+		counter(refusedDesc, &p.metrics.refused[kind], annotation.Kind(kind).String())
 	}
 	counter(writtenDesc, &p.metrics.written)
 	counter(unexpectedDesc, &p.metrics.unexpected)

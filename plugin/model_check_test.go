@@ -8,6 +8,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // The model: what is to be in force follows from the runtime's state, the pods' annotations
@@ -42,7 +43,7 @@ func grantedTo(d policy.Desired) modelLimits {
 
 // decided is what one container is to have while it runs.
 func (r *modelRuntime) decided(p *modelPod, c *modelContainer) policy.Desired {
-	d, _ := r.policy.Container(policy.ParseRequest(p.spec.annotations), p.spec.facts(c.name, c.data)) // beside an error is the rest
+	d, _ := r.policy.Container(annotation.Parse(p.spec.annotations), p.spec.facts(c.name, c.data)) // beside an error is the rest
 	return d
 }
 
@@ -52,7 +53,7 @@ func (r *modelRuntime) podLimits(p *modelPod, running []*modelContainer) modelLi
 	for _, c := range running {
 		facts = append(facts, p.spec.facts(c.name, c.data))
 	}
-	total, _ := r.policy.PodTotal(policy.ParseRequest(p.spec.annotations), facts)
+	total, _ := r.policy.PodTotal(annotation.Parse(p.spec.annotations), facts)
 	out := grantedTo(total)
 	if !r.policy.Writeback.Backstop {
 		return out
@@ -219,7 +220,7 @@ func (r *modelRuntime) checkState(report func(string, ...any)) {
 	sandboxes, containers := map[string]*modelSandbox{}, map[string]*modelContainer{}
 	running := 0
 	for _, p := range r.pods {
-		if p == nil || policy.ParseRequest(p.spec.annotations).Empty() {
+		if p == nil || annotation.Parse(p.spec.annotations).Empty() {
 			continue
 		}
 		for _, sb := range p.sandboxes {

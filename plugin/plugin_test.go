@@ -21,6 +21,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 const (
@@ -217,7 +218,7 @@ func TestCreateRefusesAndLeavesNothing(t *testing.T) {
 	var texts []string
 	for range 3 {
 		_, err := p.create(t.Context(), sb, ctr("db"), false)
-		if _, ok := errors.AsType[*policy.Error](err); !ok {
+		if _, ok := errors.AsType[*annotation.Error](err); !ok {
 			t.Fatalf("got %v, want a refusal", err)
 		}
 		texts = append(texts, err.Error())
@@ -263,7 +264,7 @@ func TestKataIsRefused(t *testing.T) {
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
 	sb.RuntimeHandler = "kata"
 	_, err := newPlugin(t, h).create(t.Context(), sb, ctr("db"), false)
-	if _, ok := errors.AsType[*policy.Error](err); !ok {
+	if _, ok := errors.AsType[*annotation.Error](err); !ok {
 		t.Errorf("got %v, want a refusal", err)
 	}
 }

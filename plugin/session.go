@@ -14,6 +14,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // errInternal is what a tenant sees of a failure of ours that refuses its
@@ -89,7 +90,7 @@ func (s *session) Synchronize(_ context.Context, pods []*api.PodSandbox, ctrs []
 // CreateContainer puts limits into the spec, or refuses the container.
 func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (adjust *api.ContainerAdjustment, _ []*api.ContainerUpdate, err error) {
 	defer s.recovered("CreateContainer", &err)
-	if !policy.Concerns(pod.GetAnnotations()) {
+	if !annotation.Concerns(pod.GetAnnotations()) {
 		return nil, nil, nil
 	}
 	defer prometheus.NewTimer(s.p.metrics.create).ObserveDuration()
@@ -105,7 +106,7 @@ func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr 
 // StartContainer completes the limits before the first user instruction.
 func (s *session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (err error) {
 	defer s.recovered("StartContainer", &err)
-	if !policy.Concerns(pod.GetAnnotations()) {
+	if !annotation.Concerns(pod.GetAnnotations()) {
 		return nil
 	}
 	defer prometheus.NewTimer(s.p.metrics.start).ObserveDuration()
@@ -120,7 +121,7 @@ func (s *session) verdict(err error, pod *api.PodSandbox, ctr *api.Container) er
 	if err == nil {
 		return nil
 	}
-	if refusal, ok := errors.AsType[*policy.Error](err); ok {
+	if refusal, ok := errors.AsType[*annotation.Error](err); ok {
 		s.p.metrics.refused[refusal.Kind].Add(1)
 		return refusal
 	}
@@ -128,7 +129,7 @@ func (s *session) verdict(err error, pod *api.PodSandbox, ctr *api.Container) er
 		"pod": pod.GetNamespace() + "/" + pod.GetName(), "container": ctr.GetName(),
 	})
 	if pol := s.p.policy.Load(); pol.Mode != policy.ModeObserve && pol.Action(err) == policy.Reject {
-		s.p.metrics.refused[policy.Internal].Add(1)
+		s.p.metrics.refused[annotation.Internal].Add(1)
 		log.Error("Rejected a container because of an internal error")
 		return errInternal
 	}

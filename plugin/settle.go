@@ -11,6 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // granted returns what a container was granted so far, by an earlier process maybe.
@@ -165,10 +166,10 @@ func (p *Plugin) total(pol *policy.Policy, pod *pod, seen []policy.Container) (p
 }
 
 func noPodCgroup(cause string) error {
-	return &policy.Error{
+	return &annotation.Error{
 		Annotation: "limits.blkio.noderesource.dev/pod-total",
 		Cause:      cause,
 		Hint:       "limit its containers instead",
-		Kind:       policy.Unenforceable,
+		Kind:       annotation.Unenforceable,
 	}
 }

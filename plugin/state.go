@@ -13,6 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // group is what one pod cgroup is for: one sandbox, or two for a while when
@@ -73,7 +74,7 @@ type pod struct {
 type podIdentity struct {
 	id, namespace, name, uid string
 	handler                  string
-	request                  func() *policy.Request // parses the annotations when it is first called
+	request                  func() *annotation.Request // parses the annotations when it is first called
 }
 
 // knownFacts are those of the newest container of a name.
@@ -91,7 +92,7 @@ func newPod(sb *api.PodSandbox) *pod {
 			name:      sb.GetName(),
 			uid:       sb.GetUid(),
 			handler:   sb.GetRuntimeHandler(),
-			request:   sync.OnceValue(func() *policy.Request { return policy.ParseRequest(annotations) }),
+			request:   sync.OnceValue(func() *annotation.Request { return annotation.Parse(annotations) }),
 		},
 		containers: map[string]*container{},
 		known:      map[string]knownFacts{},

@@ -13,7 +13,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/plugin/health"
-	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // markKey is an annotation that the plugin adds to each container that it decided the
@@ -108,7 +108,7 @@ func (s *validation) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []
 func (s *validation) ValidateContainerAdjustment(_ context.Context, req *api.ValidateContainerAdjustmentRequest) error {
 	decided := false
 	err := guarded(func() error {
-		decided = !policy.Concerns(req.GetPod().GetAnnotations()) || isMarked(req)
+		decided = !annotation.Concerns(req.GetPod().GetAnnotations()) || isMarked(req)
 		return nil
 	})
 	if decided {

@@ -3,6 +3,8 @@ package policy
 import (
 	"strconv"
 	"testing"
+
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // A pod as they are: three annotations of ours among others, 15 mounts.
@@ -20,14 +22,14 @@ func BenchmarkContainer(b *testing.B) {
 	for i := len(c.Mounts); i < 15; i++ {
 		c.Mounts = append(c.Mounts, mount("/volumes/"+strconv.Itoa(i), on(sdb)))
 	}
-	p, r := Default(), ParseRequest(annotations)
+	p, r := Default(), annotation.Parse(annotations)
 	if _, err := p.Container(r, c); err != nil {
 		b.Fatal(err)
 	}
 	b.Run("ParseRequest", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			ParseRequest(annotations)
+			annotation.Parse(annotations)
 		}
 	})
 	b.Run("Container", func(b *testing.B) {
@@ -50,7 +52,7 @@ func BenchmarkContainer(b *testing.B) {
 	b.Run("All", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := p.Container(ParseRequest(annotations), c); err != nil {
+			if _, err := p.Container(annotation.Parse(annotations), c); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -58,7 +60,7 @@ func BenchmarkContainer(b *testing.B) {
 	b.Run("NothingOfOurs", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := p.Container(ParseRequest(map[string]string{"example.com/a": "x"}), c); err != nil {
+			if _, err := p.Container(annotation.Parse(map[string]string{"example.com/a": "x"}), c); err != nil {
 				b.Fatal(err)
 			}
 		}

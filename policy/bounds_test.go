@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // paths are n entries of different paths.
@@ -54,15 +55,15 @@ func TestTooMuch(t *testing.T) {
 	}
 	for _, tt := range tests {
 		for range 3 { // whatever the order of the map
-			r := ParseRequest(tt.annotations)
+			r := annotation.Parse(tt.annotations)
 			if tt.want == "" {
-				if _, err := Default().Container(r, Container{Name: "web"}); len(r.podWide) > 0 || err != nil && tt.name == "64 keys" {
+				if _, err := Default().Container(r, Container{Name: "web"}); len(r.PodWide()) > 0 || err != nil && tt.name == "64 keys" {
 					t.Errorf("%s: %v", tt.name, err)
 				}
 				continue
 			}
 			d, err := Default().Container(r, Container{Name: "c00", Rootfs: on(sda)})
-			if err == nil || err.Error() != "nri-blkio: "+tt.want || asError(t, err).Kind != Invalid {
+			if err == nil || err.Error() != "nri-blkio: "+tt.want || asError(t, err).Kind != annotation.Invalid {
 				t.Errorf("%s:\n got %v\nwant %s", tt.name, err, tt.want)
 			}
 			if diff := cmp.Diff(Desired{Errors: d.Errors}, d); diff != "" || len(d.Errors) != 1 {
@@ -85,7 +86,7 @@ func TestSkippedIsBounded(t *testing.T) {
 	}
 	c.Mounts = append(c.Mounts, c.Mounts[20], c.Mounts[39]) // mounted twice, reported once
 	// Two of the entry before, then the rest of the "*".
-	r := ParseRequest(map[string]string{keyDB: "/m00 wbps=max; /m01 wbps=max; * wbps=1Mi", keyEach: "* rbps=1Mi"})
+	r := annotation.Parse(map[string]string{keyDB: "/m00 wbps=max; /m01 wbps=max; * wbps=1Mi", keyEach: "* rbps=1Mi"})
 	d, err := Default().Container(r, c)
 	if len(d.Skipped) != 16 || d.SkippedMore != 2+41+41-16 {
 		t.Errorf("%d and %d more", len(d.Skipped), d.SkippedMore)
@@ -108,7 +109,7 @@ func TestSkippedIsBounded(t *testing.T) {
 	for i := range cs {
 		cs[i] = Container{Name: fmt.Sprint("c", i), Rootfs: tmpfs(), Mounts: c.Mounts}
 	}
-	d, err = Default().PodTotal(ParseRequest(map[string]string{keyTotal: "* wbps=1Mi; rootfs wbps=1Mi"}), cs)
+	d, err = Default().PodTotal(annotation.Parse(map[string]string{keyTotal: "* wbps=1Mi; rootfs wbps=1Mi"}), cs)
 	if len(d.Skipped) != 16 || d.SkippedMore != 41-16 || err == nil || !strings.Contains(err.Error(), "rootfs: tmpfs is memory, not a disk, and 40 more") {
 		t.Errorf("%d and %d more: %v", len(d.Skipped), d.SkippedMore, err)
 	}
@@ -120,7 +121,7 @@ func TestSkippedIsBounded(t *testing.T) {
 
 func TestReasonIsBounded(t *testing.T) {
 	c := Container{Name: "db", Rootfs: blkio.Backing{Reason: strings.Repeat("ü", 5000)}}
-	d, _ := Default().Container(ParseRequest(map[string]string{keyDB: "* wbps=1Mi"}), c)
+	d, _ := Default().Container(annotation.Parse(map[string]string{keyDB: "* wbps=1Mi"}), c)
 	if len(d.Skipped) != 1 || len(d.Skipped[0].Reason) > 256 {
 		t.Errorf("got %+v", d.Skipped)
 	}
@@ -133,7 +134,7 @@ func TestWarningsAreBounded(t *testing.T) {
 	for i := range 40 {
 		c.Mounts = append(c.Mounts, mount(fmt.Sprintf("/m%02d", 39-i), vfat))
 	}
-	d, err := Default().Container(ParseRequest(map[string]string{keyDB: "* wbps=1Mi", keyEach: "* rbps=1Mi"}), c)
+	d, err := Default().Container(annotation.Parse(map[string]string{keyDB: "* wbps=1Mi", keyEach: "* rbps=1Mi"}), c)
 	if n := len(d.Warnings); err != nil || n != 17 || !slices.IsSorted(d.Warnings[:16]) || d.Warnings[16] != "and 24 more" {
 		t.Errorf("%v, %q", err, d.Warnings)
 	}
@@ -144,7 +145,7 @@ func TestUnmatchedIsBounded(t *testing.T) {
 	for i := range 10 {
 		annotations[containerKey(i)] = "rootfs wbps=1Mi"
 	}
-	r := ParseRequest(annotations)
+	r := annotation.Parse(annotations)
 	cs := []Container{{Name: "c00", Mounts: []Mount{mount("/logs", on(sda))}}}
 	got := Unmatched(r, cs)
 	if len(got) != 17 || got[16] != "and 14 more" {
@@ -155,35 +156,12 @@ func TestUnmatchedIsBounded(t *testing.T) {
 	}
 }
 
-func TestTargetsOfAllScopes(t *testing.T) {
-	r := ParseRequest(map[string]string{
-		keyDB: "/b wbps=1Mi; /a/ wbps=1Mi; /wrong wbps=x; @w wbps=x", keyEach: "/b rbps=1Mi; rootfs wbps=1Mi; @b wbps=1Mi",
-		keyTotal: "/c wbps=max; @b wbps=1Mi; @a wbps=max",
-		"limits.blkio.noderesource.dev/container.aux": "/d wbps=1Mi",
-	})
-	if diff := cmp.Diff([]string{"/a", "/b", "/c", "/d"}, r.Paths()); diff != "" || r.Star() {
-		t.Errorf("star %t, -want +got:\n%s", r.Star(), diff)
-	}
-	if diff := cmp.Diff([]string{"a", "b"}, r.Volumes()); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
-	for _, key := range []string{keyDB, keyEach, keyTotal} {
-		if r := ParseRequest(map[string]string{key: "* wbps=1Mi"}); !r.Star() || r.Paths() != nil {
-			t.Errorf("%s: star %t, paths %q", key, r.Star(), r.Paths())
-		}
-	}
-	var none *Request
-	if none.Star() || none.Paths() != nil || none.Volumes() != nil {
-		t.Error("no request has targets")
-	}
-}
-
 func TestDropWeight(t *testing.T) {
 	limit := wbps(sda, 5)
 	d := Desired{Settings: NewSettings(limit, Setting{weight(500).Value, from("weight.blkio.noderesource.dev/containers", 0, "")})}
 	err := d.DropWeight()
 	const want = `nri-blkio: weight.blkio.noderesource.dev/containers: "500": this node's kernel has no io.weight (use limits, or a node whose kernel has CONFIG_BLK_CGROUP_IOCOST)`
-	if err.Error() != want || err.Kind != Unenforceable {
+	if err.Error() != want || err.Kind != annotation.Unenforceable {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 	if again := d.DropWeight(); again != nil || !slices.Equal(d.Settings, Settings{limit}) {
@@ -211,21 +189,21 @@ func BenchmarkHostile(b *testing.B) {
 	for i := range 4 {
 		full[containerKey(i)] = wrong.String()
 	}
-	b.Run("ParseRequest/1020entries", func(b *testing.B) {
+	b.Run("Parse/1020entries", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			ParseRequest(full)
+			annotation.Parse(full)
 		}
 	})
-	b.Run("ParseRequest/192KiB", func(b *testing.B) {
+	b.Run("Parse/192KiB", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			ParseRequest(huge)
+			annotation.Parse(huge)
 		}
 	})
 	b.Run("Container/huge", func(b *testing.B) {
 		b.ReportAllocs()
-		r := ParseRequest(huge)
+		r := annotation.Parse(huge)
 		for b.Loop() {
 			if _, err := Default().Container(r, c); err == nil {
 				b.Fatal("no error")
@@ -233,7 +211,7 @@ func BenchmarkHostile(b *testing.B) {
 		}
 	})
 	star := wrong.String() + "* wbps=1Mi"
-	r := ParseRequest(map[string]string{keyDB: star, keyEach: star, keyTotal: star})
+	r := annotation.Parse(map[string]string{keyDB: star, keyEach: star, keyTotal: star})
 	b.Run("Container", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
@@ -44,15 +45,15 @@ func (e *evaluation) set(r *row, k blkio.Key, rate blkio.Amount) {
 	case c.entry == nil:
 	case c.scope < e.scope, c.entry == e.entry:
 		return
-	case c.entry.target.rank() > e.entry.target.rank():
+	case c.entry.Target.Rank() > e.entry.Target.Rank():
 		return
-	case c.entry.target.rank() < e.entry.target.rank():
+	case c.entry.Target.Rank() < e.entry.Target.Rank():
 	case c.rate == rate:
 		return
 	default:
 		if !e.clash {
 			e.clash = true
-			e.fail(e.limits.errorOf(e.entry, Invalid, conflict(r.disk, k, c, e.entry, rate)))
+			e.fail(e.limits.ErrorOf(e.entry, annotation.Invalid, conflict(r.disk, k, c, e.entry, rate)))
 		}
 		if rate >= c.rate {
 			return
@@ -61,13 +62,13 @@ func (e *evaluation) set(r *row, k blkio.Key, rate blkio.Amount) {
 	*c = cell{rate: rate, scope: e.scope, limits: e.limits, entry: e.entry}
 }
 
-func conflict(d blkio.Disk, k blkio.Key, c *cell, en *entry, rate blkio.Amount) *problem {
+func conflict(d blkio.Disk, k blkio.Key, c *cell, en *annotation.Entry, rate blkio.Amount) *annotation.Problem {
 	const limit = quote.Most - 15 // two of them, and the disk
-	return &problem{
-		"conflicting " + k.String() + " on " + d.String() + ": " +
-			quote.Within(en.target.name(), limit) + " has " + FormatAmount(k, rate) + ", " +
-			quote.Within(c.entry.target.name(), limit) + " in entry " + strconv.Itoa(c.entry.number) + " has " + FormatAmount(k, c.rate),
-		"write one value for both",
+	return &annotation.Problem{
+		Cause: "conflicting " + k.String() + " on " + d.String() + ": " +
+			quote.Within(en.Target.Name(), limit) + " has " + annotation.FormatAmount(k, rate) + ", " +
+			quote.Within(c.entry.Target.Name(), limit) + " in entry " + strconv.Itoa(c.entry.Number) + " has " + annotation.FormatAmount(k, c.rate),
+		Hint: "write one value for both",
 	}
 }
 
@@ -89,8 +90,8 @@ func (e *evaluation) desired() (Desired, error) {
 		}
 	}
 	if w := e.weight; w != nil { // the address after those of io.max
-		value := blkio.Value{Address: blkio.Address{Key: blkio.Weight}, Amount: blkio.Amount(w.value)}
-		d.Settings = append(d.Settings, Setting{value, Source{Kind: FromAnnotation, Name: w.key}})
+		value := blkio.Value{Address: blkio.Address{Key: blkio.Weight}, Amount: blkio.Amount(w.Value)}
+		d.Settings = append(d.Settings, Setting{value, Source{Kind: FromAnnotation, Name: w.Key}})
 	}
 	d.Skipped, d.SkippedMore = e.skipped.kept, len(e.skipped.more)
 	for _, w := range e.warnings.kept {

@@ -8,30 +8,31 @@ import (
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
 // Container decides the limits and the weight of one container.
 //
-// An error is an *Error. It is the first one that p rejects, or else the first
+// An error is an *annotation.Error. It is the first one that p rejects, or else the first
 // one, in this order: what concerns the whole pod, container.NAME, containers,
 // pod-total. All of them are in Desired.Errors. The Desired returned beside an
 // error holds what could be decided: an entry that is wrong is left out, and of
 // two paths in conflict the lower value holds. So a caller that ignores the
 // error still enforces the rest.
-func (p *Policy) Container(r *Request, c Container) (Desired, error) {
+func (p *Policy) Container(r *annotation.Request, c Container) (Desired, error) {
 	if r.Empty() {
 		return Desired{}, nil
 	}
 	e, cs := evaluation{policy: p}, []Container{c}
-	e.fail(r.podWide...)
-	if named := r.named[c.Name]; named != nil {
+	e.fail(r.PodWide()...)
+	if named := r.Named(c.Name); named != nil {
 		e.request(named, cs, scopeNamed)
 	}
-	if r.each != nil {
-		e.request(r.each, cs, scopeEach)
+	if r.Each() != nil {
+		e.request(r.Each(), cs, scopeEach)
 	}
-	e.fail(p.check(r.total)...)
+	e.fail(p.check(r.Total())...)
 	d, err := e.desired()
 	if !c.MemoryLimited && d.Settings.LimitWrites() {
 		p.guard(&d, &c)
@@ -99,8 +100,8 @@ func (d *Desired) warned(kind blkio.WarningKind) {
 // PodTotal decides the limits of the pod's cgroup, from the disks of all containers seen
 // so far, in any order. A container without the mount of a path is skipped. The error and
 // the result beside it are as with Container, for pod-total alone.
-func (p *Policy) PodTotal(r *Request, cs []Container) (Desired, error) {
-	if r.Empty() || r.total == nil {
+func (p *Policy) PodTotal(r *annotation.Request, cs []Container) (Desired, error) {
+	if r.Empty() || r.Total() == nil {
 		return Desired{}, nil
 	}
 	byName := func(a, b Container) int { return cmp.Compare(a.Name, b.Name) }
@@ -108,50 +109,50 @@ func (p *Policy) PodTotal(r *Request, cs []Container) (Desired, error) {
 		cs = slices.SortedFunc(slices.Values(cs), byName) // the same error, whatever the order
 	}
 	e := evaluation{policy: p}
-	e.request(r.total, cs, scopeTotal)
+	e.request(r.Total(), cs, scopeTotal)
 	return e.desired()
 }
 
 // Check returns what is wrong with a request on any node that has this policy:
 // what can be said without a container. In the order of Container, the
 // containers by name.
-func (p *Policy) Check(r *Request) []*Error {
+func (p *Policy) Check(r *annotation.Request) []*annotation.Error {
 	if r.Empty() {
 		return nil
 	}
-	errs := slices.Clone(r.podWide)
+	errs := slices.Clone(r.PodWide())
 	for _, name := range r.ContainerNames() {
-		errs = append(errs, p.check(r.named[name])...)
+		errs = append(errs, p.check(r.Named(name))...)
 	}
-	return slices.Concat(errs, p.check(r.each), p.check(r.total))
+	return slices.Concat(errs, p.check(r.Each()), p.check(r.Total()))
 }
 
 // CheckRuntime refuses a request under a runtime handler that is not known to
 // share the host's kernel: device numbers mean something else in a guest.
-func (p *Policy) CheckRuntime(r *Request, handler string) error {
+func (p *Policy) CheckRuntime(r *annotation.Request, handler string) error {
 	if r.Empty() || slices.Contains(p.HostKernelHandlers, handler) {
 		return nil
 	}
-	return &Error{
-		Annotation: r.first,
+	return &annotation.Error{
+		Annotation: r.First(),
 		Cause:      "the runtime handler " + quote.Text(handler) + " is not in hostKernelHandlers of the node policy: its device numbers may differ from the node's",
 		Hint:       "remove the annotation, or add the handler to hostKernelHandlers",
-		Kind:       Unenforceable,
+		Kind:       annotation.Unenforceable,
 	}
 }
 
 // Action returns what to do about an error of this package, or about any
 // other, which is internal. Of nil it is Ignore.
 func (p *Policy) Action(err error) Action {
-	var e *Error
+	var e *annotation.Error
 	switch {
 	case err == nil:
 		return Ignore
 	case !errors.As(err, &e):
 		return p.OnError.Internal
-	case e.Kind == Unenforceable:
+	case e.Kind == annotation.Unenforceable:
 		return p.OnError.Unenforceable
-	case e.Kind == Internal:
+	case e.Kind == annotation.Internal:
 		return p.OnError.Internal
 	default:
 		return p.OnError.Invalid
@@ -159,19 +160,19 @@ func (p *Policy) Action(err error) Action {
 }
 
 // check returns the errors of one scope that need no container.
-func (p *Policy) check(q *request) []*Error {
-	errs := q.errors()
+func (p *Policy) check(q *annotation.Scope) []*annotation.Error {
+	errs := q.Errors()
 	if q == nil {
 		return errs
 	}
-	if err := p.checkWeight(q.weight); err != nil {
+	if err := p.checkWeight(q.Weight); err != nil {
 		errs = append(errs, err)
 	}
-	if q.limits == nil {
+	if q.Limits == nil {
 		return errs
 	}
-	for i := range q.limits.entries {
-		if err := p.checkFloor(q.limits, &q.limits.entries[i]); err != nil {
+	for i := range q.Limits.Entries {
+		if err := p.checkFloor(q.Limits, &q.Limits.Entries[i]); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -179,15 +180,15 @@ func (p *Policy) check(q *request) []*Error {
 }
 
 // checkFloor refuses a rate so low that the container could not be killed.
-func (p *Policy) checkFloor(l *limitsRequest, en *entry) *Error {
-	for k, rate := range en.limits {
+func (p *Policy) checkFloor(l *annotation.Limits, en *annotation.Entry) *annotation.Error {
+	for k, rate := range en.Limits {
 		key, floor := blkio.Key(k), p.Floors.of(blkio.Key(k))
 		if rate == blkio.Unset || rate >= floor {
 			continue
 		}
-		return l.errorOf(en, Invalid, &problem{
-			key.String() + "=" + FormatAmount(key, rate) + " is under this node's floor",
-			"write at least " + FormatAmount(key, floor),
+		return l.ErrorOf(en, annotation.Invalid, &annotation.Problem{
+			Cause: key.String() + "=" + annotation.FormatAmount(key, rate) + " is under this node's floor",
+			Hint:  "write at least " + annotation.FormatAmount(key, floor),
 		})
 	}
 	return nil
@@ -195,23 +196,23 @@ func (p *Policy) checkFloor(l *limitsRequest, en *entry) *Error {
 
 // DropWeight takes out a weight on a node whose kernel cannot hold any, and returns the error
 // for it, or nil.
-func (d *Desired) DropWeight() *Error {
+func (d *Desired) DropWeight() *annotation.Error {
 	weight, asked := d.Settings.Weight()
 	if !asked {
 		return nil
 	}
 	d.Settings = d.Settings.Without(Settings{weight})
-	return &Error{
+	return &annotation.Error{
 		Annotation: weight.Source.Name,
 		Text:       weight.Amount.String(),
 		Cause:      "this node's kernel has no io.weight",
 		Hint:       "use limits, or a node whose kernel has CONFIG_BLK_CGROUP_IOCOST",
-		Kind:       Unenforceable,
+		Kind:       annotation.Unenforceable,
 	}
 }
 
-func sourceOf(l *limitsRequest, en *entry) Source {
-	return Source{FromAnnotation, l.key, en.number, en.target.kind == targetStar, clip(en.target.text)}
+func sourceOf(l *annotation.Limits, en *annotation.Entry) Source {
+	return Source{FromAnnotation, l.Key, en.Number, en.Target.Kind == annotation.TargetStar, clip(en.Target.Text)}
 }
 
 // clip cuts a target.

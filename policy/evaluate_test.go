@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 func TestContainer(t *testing.T) {
@@ -50,7 +51,7 @@ func TestContainer(t *testing.T) {
 		if tt.each != "" {
 			annotations[keyEach] = tt.each
 		}
-		d, err := Default().Container(ParseRequest(annotations), db())
+		d, err := Default().Container(annotation.Parse(annotations), db())
 		if err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
@@ -62,7 +63,7 @@ func TestContainer(t *testing.T) {
 
 func TestSources(t *testing.T) {
 	long := "/data/" + strings.Repeat("ü", 40)
-	r := ParseRequest(map[string]string{keyDB: "rootfs wbps=1Mi\n" + long + " rbps=1Mi", keyEach: "* wbps=2Mi"})
+	r := annotation.Parse(map[string]string{keyDB: "rootfs wbps=1Mi\n" + long + " rbps=1Mi", keyEach: "* wbps=2Mi"})
 	d, err := Default().Container(r, db())
 	if err != nil {
 		t.Fatal(err)
@@ -100,11 +101,11 @@ func TestStar(t *testing.T) {
 		{"wbps=max", "", nil},
 	}
 	for _, tt := range tests {
-		d, err := Default().Container(ParseRequest(map[string]string{keyDB: "* " + tt.keys}), c)
+		d, err := Default().Container(annotation.Parse(map[string]string{keyDB: "* " + tt.keys}), c)
 		if got := fmt.Sprint(err); got != tt.err && (tt.err != "" || err != nil) {
 			t.Errorf("%s:\n got %s\nwant %s", tt.keys, got, tt.err)
 		}
-		if err != nil && asError(t, err).Kind != Unenforceable {
+		if err != nil && asError(t, err).Kind != annotation.Unenforceable {
 			t.Errorf("%s: %v is %v", tt.keys, err, asError(t, err).Kind)
 		}
 		if diff := cmp.Diff(tt.want, limits(d)); diff != "" {
@@ -117,7 +118,7 @@ func TestStar(t *testing.T) {
 	// A read-only volume that is the only one is no disk to write to, but
 	// named by its path it is what was asked for.
 	c.Rootfs = on(sda)
-	d, err := Default().Container(ParseRequest(map[string]string{keyDB: "* wbps=1Mi; /models wbps=2Mi"}), c)
+	d, err := Default().Container(annotation.Parse(map[string]string{keyDB: "* wbps=1Mi; /models wbps=2Mi"}), c)
 	if diff := cmp.Diff([]string{"sda wbps=1048576", "sdb wbps=2097152"}, limits(d)); diff != "" || err != nil {
 		t.Errorf("%v, -want +got:\n%s", err, diff)
 	}
@@ -129,7 +130,7 @@ func TestSeveralDisksAndWarnings(t *testing.T) {
 	btrfs := on(sdb, sdc)
 	btrfs.Warning = &blkio.Warning{Kind: "shared", Text: "each of 2 disks gets the limit"}
 	c.Mounts = []Mount{mount("/b", btrfs), mount("/c\x1b", btrfs), mount("/b", btrfs)}
-	d, err := Default().Container(ParseRequest(map[string]string{keyDB: "/b wbps=1Mi; * wbps=1Mi"}), c)
+	d, err := Default().Container(annotation.Parse(map[string]string{keyDB: "/b wbps=1Mi; * wbps=1Mi"}), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,12 +151,12 @@ func TestNoMemoryLimit(t *testing.T) {
 		"rootfs wbps=1Mi": {noMemoryLimit}, "rootfs wiops=100": {noMemoryLimit}, "rootfs rbps=1Mi wbps=max": nil,
 	} {
 		c := db()
-		d, err := Default().Container(ParseRequest(map[string]string{keyDB: value}), c)
+		d, err := Default().Container(annotation.Parse(map[string]string{keyDB: value}), c)
 		if err != nil || !slices.Equal(d.Warnings, want) || slices.Contains(d.WarningKinds, NoMemoryLimit) != (want != nil) {
 			t.Errorf("%s: %q, %q, %v", value, d.Warnings, d.WarningKinds, err)
 		}
 		c.MemoryLimited = true
-		if d, err = Default().Container(ParseRequest(map[string]string{keyDB: value}), c); err != nil || d.Warnings != nil {
+		if d, err = Default().Container(annotation.Parse(map[string]string{keyDB: value}), c); err != nil || d.Warnings != nil {
 			t.Errorf("%s, with a memory limit: %q, %v", value, d.Warnings, err)
 		}
 	}
@@ -164,7 +165,7 @@ func TestNoMemoryLimit(t *testing.T) {
 func TestLaterMountShadows(t *testing.T) {
 	c := db()
 	c.Mounts = append(c.Mounts, mount("/data", on(sdc)))
-	d, err := Default().Container(ParseRequest(map[string]string{keyDB: "/data/x wbps=1Mi"}), c)
+	d, err := Default().Container(annotation.Parse(map[string]string{keyDB: "/data/x wbps=1Mi"}), c)
 	if diff := cmp.Diff([]string{"sdc wbps=1048576"}, limits(d)); diff != "" || err != nil {
 		t.Errorf("%v, -want +got:\n%s", err, diff)
 	}
@@ -172,7 +173,7 @@ func TestLaterMountShadows(t *testing.T) {
 
 func TestWeight(t *testing.T) {
 	const key = "weight.blkio.noderesource.dev/"
-	r := ParseRequest(map[string]string{key + "container.db": " 500\n", key + "containers": "50", key + "pod-total": "10000"})
+	r := annotation.Parse(map[string]string{key + "container.db": " 500\n", key + "containers": "50", key + "pod-total": "10000"})
 	p := Default()
 	p.Bounds.MaxWeight = 10000
 	for name, want := range map[string]blkio.Amount{"db": 500, "web": 50} {
@@ -189,7 +190,7 @@ func TestWeight(t *testing.T) {
 
 // The caller that ignores an error must be left with what is right.
 func TestBestEffort(t *testing.T) {
-	r := ParseRequest(map[string]string{
+	r := annotation.Parse(map[string]string{
 		keyDB:    "/data wpbs=1Mi; rootfs wbps=1Mi; /logs wbps=3Mi; /data/.. wbps=1; /scratch wbps=1Mi",
 		keyEach:  "/data wbps=2Mi; /data/x wbps=1Mi; /data/wal wbps=5; /data/wal/x rbps=1Mi",
 		keyTotal: "x",
@@ -219,7 +220,7 @@ func TestBestEffort(t *testing.T) {
 
 	// Of a conflict the lower value holds, whichever comes first.
 	for _, v := range []string{"/data wbps=2Mi; /logs wbps=1Mi", "/data wbps=1Mi; /logs wbps=2Mi"} {
-		d, err := Default().Container(ParseRequest(map[string]string{keyDB: v}), db())
+		d, err := Default().Container(annotation.Parse(map[string]string{keyDB: v}), db())
 		if diff := cmp.Diff([]string{"sdb wbps=1048576"}, limits(d)); diff != "" || err == nil {
 			t.Errorf("%s: %v, -want +got:\n%s", v, err, diff)
 		}
@@ -228,7 +229,7 @@ func TestBestEffort(t *testing.T) {
 
 // What is ignored must not hide what is rejected.
 func TestRejectedErrorComesFirst(t *testing.T) {
-	r := ParseRequest(map[string]string{keyDB: "/scratch wbps=1Mi; /nope wbps=1Mi"})
+	r := annotation.Parse(map[string]string{keyDB: "/scratch wbps=1Mi; /nope wbps=1Mi"})
 	for _, tt := range []struct {
 		onError OnError
 		entry   int
@@ -254,8 +255,8 @@ func TestRejectedErrorComesFirst(t *testing.T) {
 
 func TestCheckRuntime(t *testing.T) {
 	p := Default()
-	r := ParseRequest(map[string]string{keyEach: "* wbps=1Mi", keyDB: "* wbps=1Mi"})
-	if err := p.CheckRuntime(ParseRequest(nil), "kata"); err != nil {
+	r := annotation.Parse(map[string]string{keyEach: "* wbps=1Mi", keyDB: "* wbps=1Mi"})
+	if err := p.CheckRuntime(annotation.Parse(nil), "kata"); err != nil {
 		t.Errorf("nothing asked: %v", err)
 	}
 	for _, h := range []string{"", "runc", "crun"} {
@@ -265,7 +266,7 @@ func TestCheckRuntime(t *testing.T) {
 	}
 	err := p.CheckRuntime(r, "kata-\x1bqemu")
 	want := `nri-blkio: ` + keyDB + `: the runtime handler "kata-\x1bqemu" is not in hostKernelHandlers of the node policy: its device numbers may differ from the node's (remove the annotation, or add the handler to hostKernelHandlers)`
-	if err == nil || err.Error() != want || p.Action(err) != Reject || asError(t, err).Kind != Unenforceable {
+	if err == nil || err.Error() != want || p.Action(err) != Reject || asError(t, err).Kind != annotation.Unenforceable {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }
@@ -275,18 +276,18 @@ func TestCheckRuntime(t *testing.T) {
 func TestDirtyGuard(t *testing.T) {
 	p := *Default()
 	p.Writeback.DirtyGuard = 64 << 20
-	request := ParseRequest(map[string]string{keyDB: "/b wbps=1Mi"})
+	request := annotation.Parse(map[string]string{keyDB: "/b wbps=1Mi"})
 	for _, tt := range []struct {
 		name             string
 		limited, running bool
-		request          *Request
+		request          *annotation.Request
 		want             blkio.Amount
 		kind             blkio.WarningKind
 	}{
 		{"created", false, false, request, 64 << 20, Guarded},
 		{"runs already", false, true, request, 0, NoMemoryLimit},
 		{"has a memory limit", true, false, request, 0, ""},
-		{"no write limit", false, false, ParseRequest(map[string]string{keyDB: "/b rbps=1Mi"}), 0, ""},
+		{"no write limit", false, false, annotation.Parse(map[string]string{keyDB: "/b rbps=1Mi"}), 0, ""},
 	} {
 		c := db()
 		c.MemoryLimited, c.Running, c.Mounts = tt.limited, tt.running, []Mount{mount("/b", on(sdb))}

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
@@ -23,7 +24,7 @@ const (
 type evaluation struct {
 	policy   *Policy
 	rows     []row
-	weight   *weightRequest // nil for none
+	weight   *annotation.Weight // nil for none
 	out      Desired
 	skipped  distinct[Skipped]
 	warnings distinct[warning]
@@ -31,8 +32,8 @@ type evaluation struct {
 
 	// What is being evaluated.
 	scope  scope
-	limits *limitsRequest
-	entry  *entry
+	limits *annotation.Limits
+	entry  *annotation.Entry
 	clash  bool // the entry is in conflict with another, and that was said
 	missed bool // the entry has a target without a disk, and that was said
 }
@@ -50,40 +51,40 @@ type row struct {
 type cell struct {
 	rate   blkio.Amount
 	scope  scope
-	limits *limitsRequest
-	entry  *entry
+	limits *annotation.Limits
+	entry  *annotation.Entry
 }
 
-func (e *evaluation) fail(errs ...*Error) { e.out.Errors = append(e.out.Errors, errs...) }
+func (e *evaluation) fail(errs ...*annotation.Error) { e.out.Errors = append(e.out.Errors, errs...) }
 
 // request evaluates one scope over the containers that it is about.
-func (e *evaluation) request(q *request, cs []Container, s scope) {
-	e.fail(q.errors()...)
-	if err := e.policy.checkWeight(q.weight); err != nil {
+func (e *evaluation) request(q *annotation.Scope, cs []Container, s scope) {
+	e.fail(q.Errors()...)
+	if err := e.policy.checkWeight(q.Weight); err != nil {
 		e.fail(err)
-	} else if w := q.weight; w != nil && w.value != 0 && e.weight == nil {
+	} else if w := q.Weight; w != nil && w.Value != 0 && e.weight == nil {
 		e.weight = w
 	}
-	if q.limits == nil {
+	if q.Limits == nil {
 		return
 	}
-	e.scope, e.limits = s, q.limits
-	for i := range q.limits.entries {
-		e.entry, e.clash, e.missed = &q.limits.entries[i], false, false
+	e.scope, e.limits = s, q.Limits
+	for i := range q.Limits.Entries {
+		e.entry, e.clash, e.missed = &q.Limits.Entries[i], false, false
 		if err := e.policy.checkFloor(e.limits, e.entry); err != nil {
 			e.fail(err)
 			continue
 		}
-		switch e.entry.target.kind {
-		case targetPath:
+		switch e.entry.Target.Kind {
+		case annotation.TargetPath:
 			e.path(cs)
-		case targetVolume:
+		case annotation.TargetVolume:
 			e.volume(cs)
-		case targetRootfs:
+		case annotation.TargetRootfs:
 			for i := range cs {
 				e.explicit(&cs[i], &cs[i].Rootfs, "rootfs")
 			}
-		case targetStar:
+		case annotation.TargetStar:
 			e.star(cs)
 		}
 	}
@@ -95,17 +96,17 @@ func (e *evaluation) path(cs []Container) {
 	found := false
 	for i := range cs {
 		x := e.index(cs, i)
-		if k := x.Find(e.entry.target.path); k >= 0 {
+		if k := x.Find(e.entry.Target.Path); k >= 0 {
 			found = true
-			e.explicit(&cs[i], x.backing(k, e.entry.target.path), e.entry.target.path)
+			e.explicit(&cs[i], x.backing(k, e.entry.Target.Path), e.entry.Target.Path)
 		}
 	}
 	switch {
 	case found:
 	case e.scope == scopeNamed:
-		e.fail(e.limits.errorOf(e.entry, Invalid, e.noMount(&cs[0])))
+		e.fail(e.limits.ErrorOf(e.entry, annotation.Invalid, e.noMount(&cs[0])))
 	default:
-		e.skip(e.entry.target.path, "the container has no mount at this path")
+		e.skip(e.entry.Target.Path, "the container has no mount at this path")
 	}
 }
 
@@ -142,9 +143,9 @@ func covers(dir, path string) bool {
 
 // noMount looks for a path that may have been meant, though not for the tenth
 // mistake: a tenant can make hundreds, in a container with a thousand mounts.
-func (e *evaluation) noMount(c *Container) *problem {
-	path := e.entry.target.path
-	p := &problem{cause: quote.Text(path) + " is on no mount of the container"}
+func (e *evaluation) noMount(c *Container) *annotation.Problem {
+	path := e.entry.Target.Path
+	p := &annotation.Problem{Cause: quote.Text(path) + " is on no mount of the container"}
 	if len(e.out.Errors) < maxHints {
 		var mounts []string
 		for i := range c.Mounts {
@@ -152,10 +153,10 @@ func (e *evaluation) noMount(c *Container) *problem {
 				mounts = append(mounts, c.Mounts[i].Destination)
 			}
 		}
-		p.hint = spelling.Hint(path, mounts...)
+		p.Hint = spelling.Hint(path, mounts...)
 	}
-	if p.hint == "" {
-		p.hint = "write rootfs for the container's own filesystem"
+	if p.Hint == "" {
+		p.Hint = "write rootfs for the container's own filesystem"
 	}
 	return p
 }
@@ -164,10 +165,10 @@ func (e *evaluation) noMount(c *Container) *problem {
 // one error for all containers.
 func (e *evaluation) explicit(c *Container, b *blkio.Backing, what string) {
 	if len(b.Disks) > 0 {
-		e.apply(b, what, e.entry.limits)
+		e.apply(b, what, e.entry.Limits)
 		return
 	}
-	if !asks(e.entry.limits) {
+	if !asks(e.entry.Limits) {
 		e.skip(what, reason(b)) // no limit asked, and there is none
 		return
 	}
@@ -179,7 +180,7 @@ func (e *evaluation) explicit(c *Container, b *blkio.Backing, what string) {
 }
 
 // unlimited is the error for something that was asked for and has no disk.
-func (e *evaluation) unlimited(c *Container, b *blkio.Backing, what string) *Error {
+func (e *evaluation) unlimited(c *Container, b *blkio.Backing, what string) *annotation.Error {
 	if what != "rootfs" {
 		what = quote.Text(what)
 	}
@@ -187,16 +188,16 @@ func (e *evaluation) unlimited(c *Container, b *blkio.Backing, what string) *Err
 		what += " of container " + quote.Text(c.Name)
 	}
 	if b.Err != nil {
-		return e.limits.errorOf(e.entry, Internal, &problem{cause: what + " cannot be limited now: " + reason(b)})
+		return e.limits.ErrorOf(e.entry, annotation.Internal, &annotation.Problem{Cause: what + " cannot be limited now: " + reason(b)})
 	}
-	return e.limits.errorOf(e.entry, Unenforceable, &problem{what + " cannot be limited: " + reason(b), hintRemove})
+	return e.limits.ErrorOf(e.entry, annotation.Unenforceable, &annotation.Problem{Cause: what + " cannot be limited: " + reason(b), Hint: hintRemove})
 }
 
 // star limits each disk under the root filesystems and the volumes, and those that
 // are seen to be used. That some cannot be limited is an error only where nothing is
 // left for a key.
 func (e *evaluation) star(cs []Container) {
-	left := e.entry.limits // the keys that no disk was found for yet
+	left := e.entry.Limits // the keys that no disk was found for yet
 	skipped, first := 0, Skipped{}
 	one := func(c *Container, b *blkio.Backing, what string, lim blkio.Limits) {
 		switch {
@@ -223,10 +224,10 @@ func (e *evaluation) star(cs []Container) {
 		}
 	}
 	for i := range cs {
-		one(&cs[i], &cs[i].Rootfs, "rootfs", e.entry.limits)
+		one(&cs[i], &cs[i].Rootfs, "rootfs", e.entry.Limits)
 		for j := range cs[i].Mounts {
 			m := &cs[i].Mounts[j]
-			lim := e.entry.limits
+			lim := e.entry.Limits
 			if m.ReadOnly {
 				lim[blkio.Wbps], lim[blkio.Wiops] = blkio.Unset, blkio.Unset
 			}
@@ -237,15 +238,15 @@ func (e *evaluation) star(cs []Container) {
 			for k := range m.Below {
 				// Read-only does not reach further than the mount itself: "ro" is not
 				// recursive (mount_setattr(2) is, and runtimes use it for "rro" only).
-				one(&cs[i], &m.Below[k].Backing, m.Below[k].Path, e.entry.limits)
+				one(&cs[i], &m.Below[k].Backing, m.Below[k].Path, e.entry.Limits)
 			}
 		}
 		if len(cs[i].Reached) > 0 {
-			one(&cs[i], &blkio.Backing{Disks: cs[i].Reached}, "what it uses", e.entry.limits)
+			one(&cs[i], &blkio.Backing{Disks: cs[i].Reached}, "what it uses", e.entry.Limits)
 		}
 	}
 	if len(cs) > 0 && asks(left) {
-		e.fail(e.limits.errorOf(e.entry, Unenforceable, nothingLeft(left, first, skipped)))
+		e.fail(e.limits.ErrorOf(e.entry, annotation.Unenforceable, nothingLeft(left, first, skipped)))
 	}
 }
 
@@ -254,18 +255,18 @@ const hintRemove = "remove the entry, or use a volume on a local disk"
 
 // nothingLeft names the keys that found no disk, and the first of the things
 // that were skipped for it.
-func nothingLeft(left blkio.Limits, first Skipped, skipped int) *problem {
-	p := &problem{cause: "no disk to limit", hint: hintRemove}
+func nothingLeft(left blkio.Limits, first Skipped, skipped int) *annotation.Problem {
+	p := &annotation.Problem{Cause: "no disk to limit", Hint: hintRemove}
 	for k, rate := range left {
 		if rate != blkio.Unset && rate != blkio.Max {
-			p.cause += " " + blkio.Key(k).String()
+			p.Cause += " " + blkio.Key(k).String()
 		}
 	}
 	if skipped > 0 {
-		p.cause += " on: " + quote.Name(first.What, quote.Most) + ": " + first.Reason
+		p.Cause += " on: " + quote.Name(first.What, quote.Most) + ": " + first.Reason
 	}
 	if more := skipped - 1; more > 0 {
-		p.cause += ", and " + strconv.Itoa(more) + " more"
+		p.Cause += ", and " + strconv.Itoa(more) + " more"
 	}
 	return p
 }

@@ -11,12 +11,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
 
 const (
-	apiVersion = Domain + "/v1alpha1"
+	apiVersion = annotation.Domain + "/v1alpha1"
 	fileKind   = "NodePolicy"
 )
 
@@ -290,12 +291,12 @@ func floor(raw json.RawMessage, field string, k blkio.Key, to *blkio.Amount) err
 			return fmt.Errorf("%s: %w", field, err)
 		}
 	}
-	rate, p := parseNumber(k, text)
+	rate, p := annotation.ParseAmount(k, text)
 	switch {
 	case p == nil && rate == blkio.Max:
-		p = &problem{cause: `"max" is not allowed here`}
+		p = &annotation.Problem{Cause: `"max" is not allowed here`}
 	case p == nil && rate < minRate:
-		p = &problem{cause: text + " is too small", hint: "minimum 2"}
+		p = &annotation.Problem{Cause: text + " is too small", Hint: "minimum 2"}
 	}
 	if p != nil {
 		return fmt.Errorf("%s: %s", field, p)

@@ -1,19 +1,16 @@
 package policy
 
 import (
-	"math/big"
-	"strings"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// FuzzParseRequest: whatever the annotations, nothing panics, each error is
+// FuzzDecisions: whatever the annotations, nothing panics, each error is
 // one short line of printable ASCII and the same each time, and what is
 // decided is what the kernel takes.
-func FuzzParseRequest(f *testing.F) {
+func FuzzDecisions(f *testing.F) {
 	for _, e := range entryErrors {
 		if len(e.value) < 1000 {
 			f.Add(keyDB, e.value)
@@ -27,9 +24,9 @@ func FuzzParseRequest(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, key, value string) {
 		annotations := map[string]string{key: value, keyEach: value}
-		r := ParseRequest(annotations)
+		r := annotation.Parse(annotations)
 		p := Default()
-		again := ParseRequest(annotations)
+		again := annotation.Parse(annotations)
 		hostile(t, annotations)
 		for _, c := range pod() {
 			d, err := p.Container(r, c)
@@ -62,63 +59,6 @@ func checkDesired(t *testing.T, p *Policy, d Desired) {
 			t.Errorf("%+v is out of bounds", x.Value)
 		}
 	}
-}
-
-// FuzzRate: a rate is exactly the number that Kubernetes reads, and what we
-// write about it reads as the same rate.
-func FuzzRate(f *testing.F) {
-	for _, s := range []string{
-		"max", "0", "1", "50Mi", "0.5Gi", "1.5e3", "+1E6", "1e36", "0.000000001e27", "9223372036854775806", "9223372036854775807",
-		"65536.9999999999", "7.999999999Ei", "4294967294", "50MB", "1e2147483647", "-1", "50m", "1.G", "0000000001k", "9.2E", "9.223372036854775806E", "1999999999999999999999999e0",
-	} {
-		f.Add(s, true)
-		f.Add(s, false)
-	}
-	f.Fuzz(func(t *testing.T, s string, isBytes bool) {
-		k := blkio.Riops
-		if isBytes {
-			k = blkio.Rbps
-		}
-		rate, p := parseRate(k, s)
-		if p != nil {
-			checkLine(t, (&Error{Annotation: keyDB, Entry: 1, Text: s, Cause: p.cause, Hint: p.hint}).Error())
-			return
-		}
-		if back, p := parseRate(k, FormatAmount(k, rate)); p != nil || back != rate {
-			t.Errorf("%q is %d, written %s, which is %d", s, rate, FormatAmount(k, rate), back)
-		}
-		if rate == blkio.Max {
-			if s != "max" {
-				t.Errorf("%q is max", s)
-			}
-			return
-		}
-		if want := rational(s); want == nil || new(big.Rat).SetUint64(uint64(rate)).Cmp(want) != 0 {
-			t.Errorf("%q is %d, not %v", s, rate, want)
-		}
-		if q, err := resource.ParseQuantity(s); err != nil || q.CmpInt64(int64(rate)) != 0 {
-			t.Errorf("%q is %d, for Kubernetes %s (%v)", s, rate, q.String(), err)
-		}
-	})
-}
-
-// rational reads a quantity without rounding, by another way than parseRate.
-func rational(s string) *big.Rat {
-	number := strings.TrimRight(s, "kMGTPEi")
-	suffix := s[len(number):]
-	r, ok := new(big.Rat).SetString(number)
-	if !ok {
-		return nil
-	}
-	base := int64(1000)
-	if strings.HasSuffix(suffix, "i") {
-		base, suffix = 1024, suffix[:len(suffix)-1]
-	}
-	if suffix != "" {
-		power := int64(strings.Index("kMGTPE", strings.Replace(suffix, "K", "k", 1)) + 1)
-		r.Mul(r, new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(base), big.NewInt(power), nil)))
-	}
-	return r
 }
 
 // FuzzParseFile: a policy is refused or is one that can be used.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // StillGranted is the kind of the warning of KeepGranted.
@@ -27,10 +28,10 @@ func (d *Desired) KeepGranted(former Desired) {
 
 // refuses reports whether what a value comes from is among the errors.
 func (d *Desired) refuses(s Source) bool {
-	return slices.ContainsFunc(d.Errors, func(e *Error) bool { return concerns(e, s) })
+	return slices.ContainsFunc(d.Errors, func(e *annotation.Error) bool { return concerns(e, s) })
 }
 
 // concerns reports whether an error is about what s names.
-func concerns(e *Error, s Source) bool {
+func concerns(e *annotation.Error, s Source) bool {
 	return s.Kind == FromAnnotation && e.Annotation == s.Name && (e.Entry == 0 || e.Entry == s.Entry)
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 func TestKeepGranted(t *testing.T) {
@@ -23,7 +24,7 @@ func TestKeepGranted(t *testing.T) {
 	of := func(disk blkio.Disk, key blkio.Key, amount blkio.Amount, annotation string, entry int) Setting {
 		return Setting{set(disk, key, amount).Value, from(annotation, entry, "")}
 	}
-	with := func(d Desired, errs []*Error) Desired {
+	with := func(d Desired, errs []*annotation.Error) Desired {
 		d.Errors = errs
 		return d
 	}
@@ -31,7 +32,7 @@ func TestKeepGranted(t *testing.T) {
 		d.Warnings, d.WarningKinds = []string{stillGranted}, []blkio.WarningKind{StillGranted}
 		return d
 	}
-	refused := func(entry int) []*Error { return []*Error{{Annotation: each, Entry: entry}} }
+	refused := func(entry int) []*annotation.Error { return []*annotation.Error{{Annotation: each, Entry: entry}} }
 	for name, tt := range map[string]struct {
 		now, former, want Desired
 	}{

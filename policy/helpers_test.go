@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 var (
@@ -71,22 +72,26 @@ func amount(d Desired, k blkio.Key) blkio.Amount {
 	return s.Amount
 }
 
-func asError(t *testing.T, err error) *Error {
+func asError(t *testing.T, err error) *annotation.Error {
 	t.Helper()
 	if err == nil {
 		return nil
 	}
-	var e *Error
+	var e *annotation.Error
 	if !errors.As(err, &e) {
-		t.Fatalf("%v is a %T, not an *Error", err, err)
+		t.Fatalf("%v is a %T, not an *annotation.Error", err, err)
 	}
 	return e
+}
+
+func from(annotation string, entry int, target string) Source {
+	return Source{Kind: FromAnnotation, Name: annotation, Entry: entry, IsStar: target == "*", Target: target}
 }
 
 // checkLine fails on an error text that could not stand in an Event.
 func checkLine(t *testing.T, line string) {
 	t.Helper()
-	if len(line) > maxLine {
+	if len(line) > 400 {
 		t.Errorf("%d bytes: %s", len(line), line)
 	}
 	for i := range len(line) {
@@ -94,8 +99,4 @@ func checkLine(t *testing.T, line string) {
 			t.Fatalf("byte %d is not printable ASCII: %q", i, line)
 		}
 	}
-}
-
-func from(annotation string, entry int, target string) Source {
-	return Source{Kind: FromAnnotation, Name: annotation, Entry: entry, IsStar: target == "*", Target: target}
 }

@@ -3,6 +3,8 @@ package policy
 import (
 	"strings"
 	"testing"
+
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // Whatever a tenant writes, the line stays short, printable and one line.
@@ -32,7 +34,7 @@ func TestHostileText(t *testing.T) {
 		c.Rootfs = tmpfs()
 		c.Mounts[3].Backing = tmpfs()
 		c.Mounts[4].Volume, c.Mounts[5].VolumePlugin = piece, piece
-		r := ParseRequest(map[string]string{keyDB: "* wbps=1Mi; @scratc wbps=1Mi; @wal wbps=1Mi"})
+		r := annotation.Parse(map[string]string{keyDB: "* wbps=1Mi; @scratc wbps=1Mi; @wal wbps=1Mi"})
 		d, _ := Default().Container(r, c)
 		for _, e := range d.Errors {
 			checkLine(t, e.Error())
@@ -47,7 +49,7 @@ func TestHostileText(t *testing.T) {
 
 func hostile(t *testing.T, annotations map[string]string) {
 	t.Helper()
-	r := ParseRequest(annotations)
+	r := annotation.Parse(annotations)
 	d, err := Default().Container(r, db())
 	total, totalErr := Default().PodTotal(r, pod())
 	for _, e := range append(append(d.Errors, total.Errors...), Default().Check(r)...) {
@@ -73,22 +75,12 @@ func TestTooManyEntries(t *testing.T) {
 	for i := range 300 {
 		b.WriteString("/data/" + strings.Repeat("a", i+1) + " wbps=1Mi;")
 	}
-	r := ParseRequest(map[string]string{keyDB: b.String()})
+	r := annotation.Parse(map[string]string{keyDB: b.String()})
 	d, err := Default().Container(r, db())
 	if want := "nri-blkio: " + keyDB + ": more than 256 entries (name fewer targets, or use *)"; err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 	if len(limits(d)) != 1 {
 		t.Errorf("the first 256 are not in force: %v", limits(d))
-	}
-}
-
-// A cause that is too long gives way, so that the entry can still be told.
-func TestLongCause(t *testing.T) {
-	e := &Error{Annotation: keyDB, Entry: 3, Text: strings.Repeat("x", 500), Cause: strings.Repeat("y\n", 300), Hint: "never seen"}
-	line := e.Error()
-	checkLine(t, line)
-	if len(line) != maxLine || !strings.Contains(line, `"xxxxxxxxxx`) || !strings.HasSuffix(line, "...") {
-		t.Errorf("%d bytes: %s", len(line), line)
 	}
 }

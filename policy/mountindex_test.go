@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // FuzzMountIndex compares with a look at each mount.
@@ -54,7 +56,7 @@ func BenchmarkContainerHostile(b *testing.B) {
 			annotations[key] += fmt.Sprintf("/a/%d%d%s wbps=1Mi;", i, k, strings.Repeat("x", 200))
 		}
 	}
-	r := ParseRequest(annotations)
+	r := annotation.Parse(annotations)
 	c := Container{Name: "db", Rootfs: on(sda), Mounts: slices.Repeat([]Mount{mount("/a", on(sda))}, 4000)}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // pod is db, a web server that shares /logs and has nothing else, and a
@@ -42,7 +44,7 @@ func TestPodTotal(t *testing.T) {
 		{"/data wbps=x", 3, nil, `entry 1 "/data wbps=x": invalid number "x" (write a whole number such as 50Mi)`},
 	}
 	for _, tt := range tests {
-		r := ParseRequest(map[string]string{keyTotal: tt.value, keyEach: "bad"})
+		r := annotation.Parse(map[string]string{keyTotal: tt.value, keyEach: "bad"})
 		cs := pod()[:tt.n]
 		// The order in which containers came makes no difference.
 		for range 6 {
@@ -58,7 +60,7 @@ func TestPodTotal(t *testing.T) {
 	}
 	// A mistake in it fails each container of the pod.
 	for _, v := range []string{"x", "/data wbps=1"} {
-		r := ParseRequest(map[string]string{keyTotal: v})
+		r := annotation.Parse(map[string]string{keyTotal: v})
 		_, want := Default().PodTotal(r, pod())
 		for _, c := range pod() {
 			if _, err := Default().Container(r, c); err == nil || err.Error() != want.Error() {
@@ -66,7 +68,7 @@ func TestPodTotal(t *testing.T) {
 			}
 		}
 	}
-	if d, err := Default().PodTotal(ParseRequest(map[string]string{keyEach: "bad"}), pod()); err != nil || len(d.Errors) > 0 {
+	if d, err := Default().PodTotal(annotation.Parse(map[string]string{keyEach: "bad"}), pod()); err != nil || len(d.Errors) > 0 {
 		t.Errorf("of a pod without pod-total: %v", err)
 	}
 }
@@ -74,7 +76,7 @@ func TestPodTotal(t *testing.T) {
 // The order that the caller passes is the caller's.
 func TestPodTotalKeepsItsArgument(t *testing.T) {
 	cs := pod()
-	if _, err := Default().PodTotal(ParseRequest(map[string]string{keyTotal: "* wbps=1Mi"}), cs); err != nil {
+	if _, err := Default().PodTotal(annotation.Parse(map[string]string{keyTotal: "* wbps=1Mi"}), cs); err != nil {
 		t.Fatal(err)
 	}
 	if cs[0].Name != "db" || cs[2].Name != "aux" {
@@ -83,7 +85,7 @@ func TestPodTotalKeepsItsArgument(t *testing.T) {
 }
 
 func TestUnmatched(t *testing.T) {
-	r := ParseRequest(map[string]string{
+	r := annotation.Parse(map[string]string{
 		keyDB: "/never wbps=1Mi", // an error when db is created, no warning
 		"limits.blkio.noderesource.dev/container.wbe":  "bad",
 		"weight.blkio.noderesource.dev/container.zzzz": "5",
@@ -102,14 +104,14 @@ func TestUnmatched(t *testing.T) {
 	if diff := cmp.Diff([]string{"db", "wbe", "zzzz"}, r.ContainerNames()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	var none *Request
+	var none *annotation.Request
 	if !none.Empty() || Unmatched(none, pod()) != nil || none.ContainerNames() != nil || Default().Check(none) != nil {
 		t.Error("no request is not empty")
 	}
 }
 
 func TestCheck(t *testing.T) {
-	r := ParseRequest(map[string]string{
+	r := annotation.Parse(map[string]string{
 		keyTotal: "x", keyEach: "/a wbps=1; /b wbps=y", keyDB: "",
 		"limits.blkio.noderesource.dev/container.aux": "z", "blkio.noderesource.dev": "", "limits.blkio.noderesource.dev/pod": "",
 	})
@@ -145,7 +147,7 @@ func TestDeterminism(t *testing.T) {
 		for _, k := range keys {
 			shuffled[k] = annotations[k]
 		}
-		r, cs := ParseRequest(shuffled), pod()
+		r, cs := annotation.Parse(shuffled), pod()
 		rand.Shuffle(len(cs), func(i, j int) { cs[i], cs[j] = cs[j], cs[i] })
 		d, err := Default().Container(r, db())
 		total, totalErr := Default().PodTotal(r, cs)

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // TestReached: a disk that a container is seen to use is one of "*", and of nothing
@@ -24,7 +25,7 @@ func TestReached(t *testing.T) {
 		{"a path beats it", "/data wbps=2Mi; * wbps=1Mi", reaches(mount("/data", on(sdc))), []string{"sda wbps=1048576", "sdc wbps=2097152"}},
 		{"paths alone", "/data wbps=1Mi; rootfs wbps=2Mi", reaches(mount("/data", on(sdb))), []string{"sda wbps=2097152", "sdb wbps=1048576"}},
 	} {
-		d, err := Default().Container(ParseRequest(map[string]string{keyDB: tt.value}), tt.c)
+		d, err := Default().Container(annotation.Parse(map[string]string{keyDB: tt.value}), tt.c)
 		if err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
@@ -32,31 +33,8 @@ func TestReached(t *testing.T) {
 			t.Errorf("%s: -want +got:\n%s", tt.name, diff)
 		}
 	}
-	d, err := Default().PodTotal(ParseRequest(map[string]string{keyTotal: "* wbps=1Mi"}), []Container{reaches()})
+	d, err := Default().PodTotal(annotation.Parse(map[string]string{keyTotal: "* wbps=1Mi"}), []Container{reaches()})
 	if diff := cmp.Diff([]string{"sda wbps=1048576", "sdc wbps=1048576"}, limits(d)); err != nil || diff != "" {
 		t.Errorf("pod-total: %v, -want +got:\n%s", err, diff)
-	}
-}
-
-func TestStarOf(t *testing.T) {
-	for _, tt := range []struct {
-		key, value string
-		db, other  bool
-	}{
-		{keyDB, "* wbps=1Mi", true, false},
-		{keyDB, "/data wbps=1Mi; * wbps=2Mi", true, false},
-		{keyDB, "/data wbps=1Mi", false, false},
-		{keyEach, "* wbps=1Mi", true, true},
-		{keyTotal, "* wbps=1Mi", true, true},
-		{keyTotal, "rootfs wbps=1Mi", false, false},
-		{"weight.blkio.noderesource.dev/containers", "500", false, false},
-	} {
-		r := ParseRequest(map[string]string{tt.key: tt.value})
-		if db, other := r.StarOf("db"), r.StarOf("other"); db != tt.db || other != tt.other {
-			t.Errorf("%s: %q is of db: %t, of another: %t", tt.key, tt.value, db, other)
-		}
-	}
-	if ParseRequest(nil).StarOf("db") {
-		t.Error("nothing is asked for")
 	}
 }

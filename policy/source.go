@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // SourceKind is the kind of a Source.
@@ -59,7 +61,7 @@ func (s Source) Text() string {
 
 // String returns the name without the domain, and the entry: "limits/container.db #1".
 func (s Source) String() string {
-	text := strings.Replace(s.Text(), "."+Domain+"/", "/", 1)
+	text := strings.Replace(s.Text(), "."+annotation.Domain+"/", "/", 1)
 	if s.Entry > 0 {
 		text += fmt.Sprintf(" #%d", s.Entry)
 	}

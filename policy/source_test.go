@@ -3,6 +3,8 @@ package policy
 import (
 	"encoding/json"
 	"testing"
+
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 func TestSource(t *testing.T) {
@@ -51,15 +53,15 @@ func TestSourceKind(t *testing.T) {
 func TestConcerns(t *testing.T) {
 	entry := from(keyDB, 2, "backstop: the sum of the containers' limits")
 	for _, tt := range []struct {
-		err    Error
+		err    annotation.Error
 		source Source
 		want   bool
 	}{
-		{Error{Annotation: keyDB, Entry: 2}, entry, true},
-		{Error{Annotation: keyDB}, entry, true},
-		{Error{Annotation: keyDB, Entry: 1}, entry, false},
-		{Error{Annotation: keyEach, Entry: 2}, entry, false},
-		{Error{Annotation: keyDB, Entry: 2}, Source{Kind: FromClaim, Name: keyDB, Entry: 2}, false},
+		{annotation.Error{Annotation: keyDB, Entry: 2}, entry, true},
+		{annotation.Error{Annotation: keyDB}, entry, true},
+		{annotation.Error{Annotation: keyDB, Entry: 1}, entry, false},
+		{annotation.Error{Annotation: keyEach, Entry: 2}, entry, false},
+		{annotation.Error{Annotation: keyDB, Entry: 2}, Source{Kind: FromClaim, Name: keyDB, Entry: 2}, false},
 	} {
 		if got := concerns(&tt.err, tt.source); got != tt.want {
 			t.Errorf("%v of %+v: %v, want %v", tt.err, tt.source, got, tt.want)

@@ -4,7 +4,10 @@
 // bytes on every machine.
 package policy
 
-import "github.com/nri-blkio/nri-blkio/blkio"
+import (
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
 
 // Container holds the facts about one container that the policy needs.
 type Container struct {
@@ -66,5 +69,5 @@ type Desired struct {
 	SkippedMore  int                  // how many there are beyond those
 	Warnings     []string             // the first 16, sorted, without duplicates; then "and N more"
 	WarningKinds []blkio.WarningKind  // of all warnings, without duplicates, in any order
-	Errors       []*Error             // all that is wrong, in order; see Policy.Container
+	Errors       []*annotation.Error  // all that is wrong, in order; see Policy.Container
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
@@ -11,7 +12,7 @@ import (
 // Unmatched returns a line for each annotation that names a container, path or volume that
 // the pod does not have. Containers come one by one, so the result is final only once the
 // pod runs. Each line is printable ASCII; after 16 of them the last line is "and N more".
-func Unmatched(r *Request, cs []Container) []string {
+func Unmatched(r *annotation.Request, cs []Container) []string {
 	if r.Empty() {
 		return nil
 	}
@@ -36,18 +37,18 @@ func Unmatched(r *Request, cs []Container) []string {
 			out = append(out, line)
 		}
 	}
-	for _, q := range []*request{r.each, r.total} {
-		if q == nil || q.limits == nil || !areKnown {
+	for _, q := range []*annotation.Scope{r.Each(), r.Total()} {
+		if q == nil || q.Limits == nil || !areKnown {
 			continue
 		}
-		for i := range q.limits.entries {
-			switch en := &q.limits.entries[i]; {
-			case isMatched(&en.target, indexes):
+		for i := range q.Limits.Entries {
+			switch en := &q.Limits.Entries[i]; {
+			case isMatched(&en.Target, indexes):
 			case len(out) == maxListed:
 				more++
 			default:
-				out = append(out, q.limits.key+": entry "+strconv.Itoa(en.number)+
-					": no container of the pod has a mount "+en.target.where()+" yet")
+				out = append(out, q.Limits.Key+": entry "+strconv.Itoa(en.Number)+
+					": no container of the pod has a mount "+en.Target.Where()+" yet")
 			}
 		}
 	}
@@ -55,12 +56,12 @@ func Unmatched(r *Request, cs []Container) []string {
 }
 
 // isMatched reports whether some container has what a target means.
-func isMatched(t *target, containers []*MountIndex) bool {
-	switch t.kind {
-	case targetPath:
-		return slices.ContainsFunc(containers, func(x *MountIndex) bool { return x.Find(t.path) >= 0 })
-	case targetVolume:
-		return slices.ContainsFunc(containers, func(x *MountIndex) bool { return len(x.volumes[t.volume]) > 0 })
+func isMatched(t *annotation.Target, containers []*MountIndex) bool {
+	switch t.Kind {
+	case annotation.TargetPath:
+		return slices.ContainsFunc(containers, func(x *MountIndex) bool { return x.Find(t.Path) >= 0 })
+	case annotation.TargetVolume:
+		return slices.ContainsFunc(containers, func(x *MountIndex) bool { return len(x.volumes[t.Volume]) > 0 })
 	}
 	return true
 }

@@ -1,50 +1,78 @@
 package policy
 
-import "github.com/nri-blkio/nri-blkio/policy/quote"
+import (
+	"slices"
 
-// targetKind is the form of a target.
-type targetKind uint8
-
-const (
-	targetStar targetKind = iota
-	targetRootfs
-	targetPath
-	targetVolume
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+	"github.com/nri-blkio/nri-blkio/policy/quote"
+	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
 
-// rank orders the targets of one scope: on one disk the larger one wins. A path
-// and a volume are two names of the same thing.
-func (t *target) rank() targetKind { return min(t.kind, targetPath) }
-
-// is reports whether two targets are one, however they were written.
-func (t *target) is(o *target) bool {
-	return t.kind == o.kind && t.path == o.path && t.volume == o.volume
-}
-
-// name is what a path or a volume is reported by.
-func (t *target) name() string {
-	if t.kind == targetVolume {
-		return "@" + t.volume
+// volume limits the mounts that are known to be of a volume, as a path limits
+// the mount that it is on. Where there is none in a container, that is an error
+// if the annotation names the container.
+func (e *evaluation) volume(cs []Container) {
+	t := &e.entry.Target
+	if e.isAmbiguous(cs) {
+		e.fail(e.limits.ErrorOf(e.entry, annotation.Invalid, &annotation.Problem{
+			Cause: "ambiguous volume name " + quote.Text(t.Volume) + ": a volume of the pod and a PersistentVolume have it",
+			Hint:  "write the path of the mount in the container",
+		}))
+		return
 	}
-	return t.path
-}
-
-// where is how no mount was found.
-func (t *target) where() string {
-	if t.kind == targetVolume {
-		return "that is known to be of volume " + quote.Text(t.volume)
+	found := false
+	for i := range cs {
+		for _, k := range e.index(cs, i).volumes[t.Volume] {
+			found = true
+			e.explicit(&cs[i], &cs[i].Mounts[k].Backing, t.Name())
+		}
 	}
-	return "at " + quote.Text(t.path)
-}
-
-// parseVolume parses "@data", by the rule for the names of a pod's volumes.
-func (t *target) parseVolume() *problem {
-	t.volume = t.text[1:]
 	switch {
-	case t.volume == "":
-		return &problem{"missing volume name after @", "write for example " + quote.Text("@data wbps=50Mi")}
-	case !isLabel(t.volume):
-		return &problem{"invalid volume name " + quote.Text(t.volume), hintLabel}
+	case found:
+	case e.scope == scopeNamed:
+		e.fail(e.limits.ErrorOf(e.entry, annotation.Invalid, e.noVolume(&cs[0])))
+	default:
+		e.skip(t.Name(), "the container has no mount that is known to be of this volume")
 	}
-	return nil
+}
+
+// isAmbiguous reports whether mounts of two volumes have the name of the target. It
+// is that of one of them, and nothing on the node tells which.
+func (e *evaluation) isAmbiguous(cs []Container) bool {
+	plugin := ""
+	for i := range cs {
+		for _, k := range e.index(cs, i).volumes[e.entry.Target.Volume] {
+			switch of := cs[i].Mounts[k].VolumePlugin; {
+			case of == "" || of == plugin:
+			case plugin == "":
+				plugin = of
+			default:
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// noVolume looks for a name that may have been meant, though not for the tenth
+// mistake, see noMount.
+func (e *evaluation) noVolume(c *Container) *annotation.Problem {
+	volume := e.entry.Target.Volume
+	p := &annotation.Problem{Cause: "unknown volume " + quote.Text(volume) + ": no mount of the container is known to come from it"}
+	if len(e.out.Errors) < maxHints {
+		var names []string
+		for i := range c.Mounts {
+			if n := c.Mounts[i].Volume; n != "" {
+				names = append(names, n)
+			}
+		}
+		slices.Sort(names) // a volume may be mounted twice
+		p.Hint = spelling.Hint(volume, slices.Compact(names)...)
+	}
+	if p.Hint == "" {
+		// What to do comes first: the end of a long line is cut.
+		p.Hint = "write the path of the mount: the kubelet's directories tell the names of emptyDir, configMap, secret, projected, " +
+			"downwardAPI and inline CSI volumes, not of hostPath volumes, claims, raw block and image volumes"
+	}
+	return p
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // Bounds are the largest values that pods may request.
@@ -31,14 +32,14 @@ func (b *Bounds) parse(raw json.RawMessage) error {
 }
 
 // checkWeight refuses a weight above the policy's bound.
-func (p *Policy) checkWeight(w *weightRequest) *Error {
-	if w == nil || int(w.value) <= p.Bounds.MaxWeight {
+func (p *Policy) checkWeight(w *annotation.Weight) *annotation.Error {
+	if w == nil || int(w.Value) <= p.Bounds.MaxWeight {
 		return nil
 	}
 	most := strconv.Itoa(p.Bounds.MaxWeight)
-	return &Error{
-		Annotation: w.key,
-		Text:       strconv.FormatUint(uint64(w.value), 10),
+	return &annotation.Error{
+		Annotation: w.Key,
+		Text:       strconv.FormatUint(uint64(w.Value), 10),
 		Cause:      "the weight is too large",
 		Hint:       "write at most " + most + ", bounds.weight.max of the node policy",
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 const keyWeight = "weight.blkio.noderesource.dev/"
@@ -33,7 +34,7 @@ func TestWeightBound(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := ParseRequest(map[string]string{keyWeight + tt.scope: tt.value})
+		r := annotation.Parse(map[string]string{keyWeight + tt.scope: tt.value})
 		decide := func() (Desired, error) { return p.Container(r, db()) }
 		if tt.scope == "pod-total" {
 			decide = func() (Desired, error) { return p.PodTotal(r, []Container{db()}) }
@@ -57,7 +58,7 @@ func TestWeightBound(t *testing.T) {
 
 // A weight that is refused leaves that of the wider scope.
 func TestWeightBoundBestEffort(t *testing.T) {
-	r := ParseRequest(map[string]string{keyWeight + "container.db": "500", keyWeight + "containers": "50"})
+	r := annotation.Parse(map[string]string{keyWeight + "container.db": "500", keyWeight + "containers": "50"})
 	d, err := Default().Container(r, db())
 	if err == nil || amount(d, blkio.Weight) != 50 {
 		t.Errorf("weight %d, %v, want 50 beside an error", amount(d, blkio.Weight), err)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/check"
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
-	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 const checkLong = `Show the limits that a pod would get on this node, without starting it: each line with
@@ -133,7 +133,7 @@ func (a *app) readManifests(names []string) (manifest.Set, error) {
 }
 
 func (a *app) readManifest(name string) (manifest.Set, error) {
-	keys := manifest.Keys{Domain: policy.Domain, Kinds: policy.Kinds()}
+	keys := manifest.Keys{Domain: annotation.Domain, Kinds: annotation.Kinds()}
 	if name == "-" {
 		return manifest.Read(a.stdin, "stdin", keys)
 	}

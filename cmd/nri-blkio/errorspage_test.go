@@ -89,7 +89,7 @@ func readMessages(t *testing.T) (messages []string, all string) {
 }
 
 // messageOf returns the expression of a message: of a warning or an error in the log, or
-// the cause of a policy.Error.
+// the cause of an annotation.Error.
 func messageOf(n ast.Node) ast.Expr {
 	switch n := n.(type) {
 	case *ast.CallExpr:
@@ -102,8 +102,7 @@ func messageOf(n ast.Node) ast.Expr {
 			return n.Args[1]
 		}
 	case *ast.CompositeLit:
-		name, isPlain := n.Type.(*ast.Ident)
-		if !isPlain || name.Name != "problem" && name.Name != "Error" || len(n.Elts) == 0 {
+		if name := typeName(n.Type); name != "Problem" && name != "Error" || len(n.Elts) == 0 {
 			return nil
 		}
 		for _, e := range n.Elts {
@@ -118,6 +117,17 @@ func messageOf(n ast.Node) ast.Expr {
 		}
 	}
 	return nil
+}
+
+// typeName returns the name of a type without its package.
+func typeName(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.Ident:
+		return e.Name
+	case *ast.SelectorExpr:
+		return e.Sel.Name
+	}
+	return ""
 }
 
 // messageText returns an expression of strings with "..." for what is not a literal.

@@ -16,6 +16,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 const statusLong = `Show the state of the plugin's parts, then the requested limits and those in
@@ -303,7 +304,7 @@ func statusRows(r inspect.Recorded, got actual) []statusRow {
 }
 
 func settingRow(row statusRow, rec *record.Record, s policy.Setting, got actual) statusRow {
-	row.Key, row.Source, row.Asked = s.Key.String(), s.Source, policy.FormatAmount(s.Key, s.Amount)
+	row.Key, row.Source, row.Asked = s.Key.String(), s.Source, annotation.FormatAmount(s.Key, s.Amount)
 	if s.Key.IsRate() {
 		row.Disk, row.Dev = rec.Disks[s.Dev], s.Dev.String()
 	}
@@ -315,7 +316,7 @@ func settingRow(row statusRow, rec *record.Record, s policy.Setting, got actual)
 		return row
 	}
 	now := got.values.At(s.Address)
-	row.InForce = policy.FormatAmount(s.Key, now.Amount)
+	row.InForce = annotation.FormatAmount(s.Key, now.Amount)
 	row.State = state(rec, now == s.Value, s.Key.IsRate() && !now.IsLimit())
 	if row.State == stateMissing && got.gone[s.Dev] {
 		row.Error = "the disk was removed"

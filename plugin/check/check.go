@@ -16,6 +16,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // Checker decides for manifests what the plugin would decide for containers.
@@ -72,7 +73,7 @@ func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 		Object: m.Object, Position: m.Position,
 		Writes: []Write{}, lines: m.Lines,
 	}
-	req := policy.ParseRequest(m.Annotations)
+	req := annotation.Parse(m.Annotations)
 	if req.Empty() {
 		return r
 	}
@@ -103,7 +104,7 @@ func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 
 // checkNames finds what a plugin cannot know while a pod's containers come one
 // by one: a name that never comes is an error here, a path a warning.
-func (c *Checker) checkNames(r *Result, req *policy.Request, containers []policy.Container) {
+func (c *Checker) checkNames(r *Result, req *annotation.Request, containers []policy.Container) {
 	known := func(name string) bool {
 		return slices.ContainsFunc(containers, func(c policy.Container) bool { return c.Name == name })
 	}
@@ -128,7 +129,7 @@ func (c *Checker) checkNames(r *Result, req *policy.Request, containers []policy
 }
 
 // checkRuntime returns why no container of the pod can be limited under its runtime handler.
-func (c *Checker) checkRuntime(r *Result, req *policy.Request, m *manifest.Pod) error {
+func (c *Checker) checkRuntime(r *Result, req *annotation.Request, m *manifest.Pod) error {
 	if m.RuntimeClass != "" && c.Handler == "" {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("the handler of RuntimeClass %q is unknown (set --handler to check it)", m.RuntimeClass))
 		return nil
@@ -173,7 +174,7 @@ func (r *Result) decisionErrors(d policy.Desired, err error) []string {
 }
 
 func (r *Result) positioned(err error) string {
-	var e *policy.Error
+	var e *annotation.Error
 	if !errors.As(err, &e) || r.lines[e.Annotation] == 0 {
 		return err.Error()
 	}

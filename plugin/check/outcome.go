@@ -7,6 +7,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // outcome follows a pod's containers in the order in which the kubelet creates them: which of
@@ -14,7 +15,7 @@ import (
 type outcome struct {
 	*Checker
 	result  *Result
-	request *policy.Request
+	request *annotation.Request
 	runtime error // why no container can be limited under the pod's handler, or nil
 
 	refused bool // a container is

@@ -15,6 +15,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // Owner is the container that a cgroup was of, as far as a record names it.
@@ -223,7 +224,7 @@ func drainRate(limits policy.Settings, dev blkio.Dev) string {
 	var out []string
 	for _, s := range limits {
 		if s.Dev == dev {
-			out = append(out, s.Key.String()+"="+policy.FormatAmount(s.Key, s.Amount))
+			out = append(out, s.Key.String()+"="+annotation.FormatAmount(s.Key, s.Amount))
 		}
 	}
 	return strings.Join(out, " ")

@@ -6,6 +6,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // Plan is what should be on the cgroups of a pod.
@@ -57,7 +58,7 @@ type View struct {
 type Pod struct {
 	Namespace, Name, UID, Handler string
 	Cgroup                        string // "" if the pod has none, or not for itself
-	Request                       *policy.Request
+	Request                       *annotation.Request
 	Seen                          []policy.Container // all that came so far, by name
 	// Complete is true once a full pass has seen containers of the pod run: targets that no
 	// container has are worth a warning then.

@@ -11,6 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 const (
@@ -36,7 +37,7 @@ func viewOf(t *testing.T, pol *policy.Policy, annotations map[string]string, con
 	t.Helper()
 	v := View{
 		Pod: Pod{
-			Namespace: "prod", Name: "db-0", UID: "u1", Cgroup: "pods/u1", Request: policy.ParseRequest(annotations),
+			Namespace: "prod", Name: "db-0", UID: "u1", Cgroup: "pods/u1", Request: annotation.Parse(annotations),
 		},
 		Weights: Weights{Exist: true, Work: true},
 	}
@@ -269,7 +270,7 @@ func TestWeightsCheck(t *testing.T) {
 // TestTotal: the errors of a pod's total, in the order of their worth.
 func TestTotal(t *testing.T) {
 	pol := policy.Default()
-	pod := Pod{Handler: "kata", Request: policy.ParseRequest(map[string]string{limits + "pod-total": "rootfs wbps=1Mi", weight + "pod-total": "50"})}
+	pod := Pod{Handler: "kata", Request: annotation.Parse(map[string]string{limits + "pod-total": "rootfs wbps=1Mi", weight + "pod-total": "50"})}
 	seen := []policy.Container{facts("a")}
 	if d, err := Total(pol, &pod, seen, Weights{Exist: true}); err == nil || d.Settings != nil {
 		t.Errorf("under a handler that is not known: %s, %v", text(d.Settings), err)

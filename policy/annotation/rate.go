@@ -1,4 +1,4 @@
-package policy
+package annotation
 
 import (
 	"errors"
@@ -23,15 +23,16 @@ const (
 
 // parseRate parses the value of key k: a Kubernetes quantity that is a whole
 // number above zero, or max.
-func parseRate(k blkio.Key, s string) (blkio.Amount, *problem) {
-	rate, p := parseNumber(k, s)
+func parseRate(k blkio.Key, s string) (blkio.Amount, *Problem) {
+	rate, p := ParseAmount(k, s)
 	if p == nil && rate == 0 {
-		p = &problem{k.String() + "=" + s + " stops all I/O", "write max for no limit"}
+		p = &Problem{k.String() + "=" + s + " stops all I/O", "write max for no limit"}
 	}
 	return rate, p
 }
 
-func parseNumber(k blkio.Key, s string) (blkio.Amount, *problem) {
+// ParseAmount parses a quantity for key k: a whole number, or max. Zero is valid.
+func ParseAmount(k blkio.Key, s string) (blkio.Amount, *Problem) {
 	if s == "max" {
 		return blkio.Max, nil
 	}
@@ -41,13 +42,13 @@ func parseNumber(k blkio.Key, s string) (blkio.Amount, *problem) {
 	v, whole, ok := exact(s)
 	switch {
 	case ok && !whole:
-		return 0, &problem{quote.Text(s) + " is not a whole number", "write a whole number such as " + example(k)}
+		return 0, &Problem{quote.Text(s) + " is not a whole number", "write a whole number such as " + example(k)}
 	case ok && v <= uint64(k.Most()):
 		return blkio.Amount(v), nil
 	case k.IsBytes():
-		return 0, &problem{quote.Text(s) + " is too large", "write less than 8Ei, or max for no limit"}
+		return 0, &Problem{quote.Text(s) + " is too large", "write less than 8Ei, or max for no limit"}
 	default:
-		return 0, &problem{quote.Text(s) + " is too large", "write at most 4294967294, or max for no limit"}
+		return 0, &Problem{quote.Text(s) + " is too large", "write at most 4294967294, or max for no limit"}
 	}
 }
 
@@ -61,24 +62,24 @@ type number struct {
 // checkNumber returns the problem of a value that is no positive Kubernetes quantity, with
 // a hint. It refuses more than ParseQuantity does: what that
 // one rounds (beyond nano) or takes hours to compute (1e2147483647).
-func checkNumber(k blkio.Key, s string) *problem {
+func checkNumber(k blkio.Key, s string) *Problem {
 	if s == "" {
-		return &problem{"key " + quote.Text(k.String()) + " has no value", "write for example " + k.String() + "=" + example(k)}
+		return &Problem{"key " + quote.Text(k.String()) + " has no value", "write for example " + k.String() + "=" + example(k)}
 	}
 	n := split(s)
 	switch {
 	case s[0] == '-':
-		return &problem{quote.Text(s) + " is negative", "write a whole number such as " + example(k) + ", or max for no limit"}
+		return &Problem{quote.Text(s) + " is negative", "write a whole number such as " + example(k) + ", or max for no limit"}
 	case s[0] == '"' || s[0] == '\'':
-		return &problem{"value " + quote.Text(s) + " is quoted", "write it without quotes"}
+		return &Problem{"value " + quote.Text(s) + " is quoted", "write it without quotes"}
 	case !isDigit(s[0]) && isNoLimit(s):
-		return &problem{"invalid rate " + quote.Text(s), "write max for no limit"}
+		return &Problem{"invalid rate " + quote.Text(s), "write max for no limit"}
 	case strings.Trim(n.digits, "+.") == "":
-		return &problem{"invalid number " + quote.Text(s), "write a whole number such as " + example(k)}
+		return &Problem{"invalid number " + quote.Text(s), "write a whole number such as " + example(k)}
 	case len(n.digits) > maxNumber:
-		return &problem{"number " + quote.Text(s) + " is too long", "write a whole number such as " + example(k)}
+		return &Problem{"number " + quote.Text(s) + " is too long", "write a whole number such as " + example(k)}
 	case n.decimals > 9:
-		return &problem{quote.Text(s) + " has more than nine decimals", "write a whole number such as " + example(k)}
+		return &Problem{quote.Text(s) + " has more than nine decimals", "write a whole number such as " + example(k)}
 	}
 	return n.checkSuffix(k, s)
 }
@@ -107,7 +108,7 @@ func split(s string) number {
 }
 
 // checkSuffix accepts the suffixes of Kubernetes that can give whole numbers.
-func (n number) checkSuffix(k blkio.Key, s string) *problem {
+func (n number) checkSuffix(k blkio.Key, s string) *Problem {
 	small := ""
 	switch n.suffix {
 	case "", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei":
@@ -120,9 +121,9 @@ func (n number) checkSuffix(k blkio.Key, s string) *problem {
 		small = "billionths"
 	}
 	if small != "" {
-		p := &problem{quote.Text(s) + " is a fraction: " + n.suffix + " is Kubernetes' suffix for " + small, unitHint(k, n)}
+		p := &Problem{quote.Text(s) + " is a fraction: " + n.suffix + " is Kubernetes' suffix for " + small, unitHint(k, n)}
 		if whole, ok := strings.CutSuffix(n.digits, "000"); ok && whole != "" && n.suffix == "m" && n.decimals == 0 {
-			p.hint = "write " + whole
+			p.Hint = "write " + whole
 		}
 		return p
 	}
@@ -134,14 +135,14 @@ func (n number) checkSuffix(k blkio.Key, s string) *problem {
 		switch e, err := strconv.ParseUint(exp, 10, 64); {
 		case errors.Is(err, strconv.ErrSyntax):
 		case negative:
-			return &problem{quote.Text(s) + " is a fraction", "write a whole number such as " + example(k)}
+			return &Problem{quote.Text(s) + " is a fraction", "write a whole number such as " + example(k)}
 		case e > maxExponent: // out of range is the largest there is
-			return &problem{quote.Text(s) + " is too large", "write max for no limit"}
+			return &Problem{quote.Text(s) + " is too large", "write max for no limit"}
 		default:
 			return nil
 		}
 	}
-	return &problem{"invalid quantity " + quote.Text(s), unitHint(k, n)}
+	return &Problem{"invalid quantity " + quote.Text(s), unitHint(k, n)}
 }
 
 // exact returns the number, whether it is whole, and false if it is over what

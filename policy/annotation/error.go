@@ -1,4 +1,4 @@
-package policy
+package annotation
 
 import (
 	"strconv"
@@ -73,15 +73,15 @@ func cut(s string, limit int) string {
 	return s[:limit-len("...")] + "..."
 }
 
-// problem is the part of an Error that a parser of one piece of text knows.
-type problem struct {
-	cause, hint string
+// Problem is the part of an Error that a parser of one piece of text knows.
+type Problem struct {
+	Cause, Hint string
 }
 
 // String returns the cause, and the hint in parentheses.
-func (p *problem) String() string {
-	if p.hint == "" {
-		return p.cause
+func (p *Problem) String() string {
+	if p.Hint == "" {
+		return p.Cause
 	}
-	return p.cause + " (" + p.hint + ")"
+	return p.Cause + " (" + p.Hint + ")"
 }

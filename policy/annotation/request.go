@@ -1,4 +1,4 @@
-package policy
+package annotation
 
 import (
 	"maps"
@@ -24,40 +24,41 @@ func Kinds() []string { return []string{"limits", "weight", "class"} }
 
 // Request holds the parsed annotations of one pod.
 type Request struct {
-	first   string              // of our keys, in order; "" where there is none
-	podWide []*Error            // of keys that concern no known scope
-	named   map[string]*request // by container
-	each    *request            // "containers"; nil where nothing is asked
-	total   *request            // "pod-total"; nil where nothing is asked
-	entries int                 // of all limits annotations
-	paths   []string            // targets of all scopes, sorted, distinct
-	volumes []string            // the same of volumes
-	star    bool                // some scope has a "*"
-	rootfs  bool                // some scope has "rootfs"
+	first   string            // of our keys, in order; "" where there is none
+	podWide []*Error          // of keys that concern no known scope
+	named   map[string]*Scope // by container
+	each    *Scope            // "containers"; nil where nothing is asked
+	total   *Scope            // "pod-total"; nil where nothing is asked
+	entries int               // of all limits annotations
+	paths   []string          // targets of all scopes, sorted, distinct
+	volumes []string          // the same of volumes
+	star    bool              // some scope has a "*"
+	rootfs  bool              // some scope has "rootfs"
 }
 
-// request is what is asked for one scope.
-type request struct {
-	limits *limitsRequest // nil where none are asked
-	star   bool           // one of them is of "*"
-	weight *weightRequest // nil where none is asked
-	class  *Error         // nil where none is asked
+// Scope is what is asked for one scope: for a container, for each container, or for the pod
+// as a whole.
+type Scope struct {
+	Limits *Limits // nil where none are asked
+	Weight *Weight // nil where none is asked
+	star   bool    // a limit has the target "*"
+	class  *Error  // nil where none is asked
 }
 
-// weightRequest is one weight annotation; value is 0 beside an error.
-type weightRequest struct {
-	key   string
-	value uint32
+// Weight is one weight annotation.
+type Weight struct {
+	Key   string
+	Value uint32 // 0 if it is wrong
 	err   *Error
 }
 
-// ParseRequest parses a pod's annotations. It never fails as a whole: what is
+// Parse parses a pod's annotations. It never fails as a whole: what is
 // wrong is kept with the scope it concerns, so that a mistake in the
 // annotation of container db fails only that container. An unknown scope or
 // kind of annotation, and a mistake in pod-total, concerns each container. Of
 // more than 64 annotations, or 1024 entries in them together, nothing is kept
 // but that error.
-func ParseRequest(annotations map[string]string) *Request {
+func Parse(annotations map[string]string) *Request {
 	var keys []string
 	for key := range annotations {
 		if prefix, _, _ := strings.Cut(key, "/"); isOurs(prefix) {
@@ -90,19 +91,19 @@ func (r *Request) tooMuch(key, cause, hint string) *Request {
 }
 
 func (r *Request) collectTargets() {
-	add := func(q *request) {
-		if q == nil || q.limits == nil {
+	add := func(q *Scope) {
+		if q == nil || q.Limits == nil {
 			return
 		}
-		for i := range q.limits.entries {
-			switch t := &q.limits.entries[i].target; t.kind {
-			case targetPath:
-				r.paths = append(r.paths, t.path)
-			case targetVolume:
-				r.volumes = append(r.volumes, t.volume)
-			case targetRootfs:
+		for i := range q.Limits.Entries {
+			switch t := &q.Limits.Entries[i].Target; t.Kind {
+			case TargetPath:
+				r.paths = append(r.paths, t.Path)
+			case TargetVolume:
+				r.volumes = append(r.volumes, t.Volume)
+			case TargetRootfs:
 				r.rootfs = true
-			case targetStar:
+			case TargetStar:
 				r.star, q.star = true, true
 			}
 		}
@@ -134,34 +135,34 @@ func isOurs(prefix string) bool {
 }
 
 func (r *Request) parse(key, value string) {
-	prefix, scope, slash := strings.Cut(key, "/")
+	prefix, name, slash := strings.Cut(key, "/")
 	kind := strings.TrimSuffix(strings.TrimSuffix(prefix, Domain), ".")
 	if !slices.Contains(Kinds(), kind) {
-		p := &problem{"unknown annotation", spelling.Hint(prefix, "limits."+Domain, "weight."+Domain, "class."+Domain)}
-		if p.hint == "" {
-			p.hint = "there are limits." + Domain + " and weight." + Domain
+		p := &Problem{"unknown annotation", spelling.Hint(prefix, "limits."+Domain, "weight."+Domain, "class."+Domain)}
+		if p.Hint == "" {
+			p.Hint = "there are limits." + Domain + " and weight." + Domain
 		}
-		r.podWide = append(r.podWide, &Error{Annotation: key, Cause: p.cause, Hint: p.hint})
+		r.podWide = append(r.podWide, &Error{Annotation: key, Cause: p.Cause, Hint: p.Hint})
 		return
 	}
 	if !slash {
-		scope = ""
+		name = ""
 	}
-	target, p := r.scope(scope)
+	scope, p := r.scope(name)
 	if p != nil {
-		r.podWide = append(r.podWide, &Error{Annotation: key, Cause: p.cause, Hint: p.hint})
+		r.podWide = append(r.podWide, &Error{Annotation: key, Cause: p.Cause, Hint: p.Hint})
 		return
 	}
 	switch kind {
 	case "limits":
-		target.limits = parseLimits(key, value)
-		r.entries += target.limits.count
+		scope.Limits = parseLimits(key, value)
+		r.entries += scope.Limits.count
 	case "weight":
-		target.weight = parseWeight(key, value)
+		scope.Weight = parseWeight(key, value)
 	case "class":
-		target.class = &Error{
+		scope.class = &Error{
 			Annotation: key, Text: value,
-			Cause: "classes are not supported", Hint: "write limits." + Domain + "/" + scope,
+			Cause: "classes are not supported", Hint: "write limits." + Domain + "/" + name,
 		}
 	}
 }
@@ -171,50 +172,50 @@ func (r *Request) parse(key, value string) {
 const hintScope = "write /containers for each container, /pod-total for the pod as a whole, or /container.NAME"
 
 // scope returns what is asked for the scope with this name.
-func (r *Request) scope(name string) (*request, *problem) {
+func (r *Request) scope(name string) (*Scope, *Problem) {
 	switch name {
 	case "containers":
 		return orNew(&r.each), nil
 	case "pod-total":
 		return orNew(&r.total), nil
 	case "":
-		return nil, &problem{"no scope after the prefix", hintScope}
+		return nil, &Problem{"no scope after the prefix", hintScope}
 	case "pod":
-		return nil, &problem{"invalid scope " + quote.Text(name), hintScope}
+		return nil, &Problem{"invalid scope " + quote.Text(name), hintScope}
 	}
 	container, ok := strings.CutPrefix(name, "container.")
 	switch {
 	case !ok:
 		return nil, unknownScope(name)
 	case !isLabel(container):
-		return nil, &problem{
+		return nil, &Problem{
 			"invalid container name " + quote.Text(container),
 			hintLabel,
 		}
 	}
 	if r.named == nil {
-		r.named = map[string]*request{}
+		r.named = map[string]*Scope{}
 	}
 	if r.named[container] == nil {
-		r.named[container] = &request{}
+		r.named[container] = &Scope{}
 	}
 	return r.named[container], nil
 }
 
-func orNew(r **request) *request {
+func orNew(r **Scope) *Scope {
 	if *r == nil {
-		*r = &request{}
+		*r = &Scope{}
 	}
 	return *r
 }
 
-func unknownScope(name string) *problem {
-	p := &problem{"unknown scope " + quote.Text(name), spelling.Hint(name, "containers", "pod-total")}
+func unknownScope(name string) *Problem {
+	p := &Problem{"unknown scope " + quote.Text(name), spelling.Hint(name, "containers", "pod-total")}
 	if container, ok := strings.CutPrefix(name, "containers."); ok && isLabel(container) {
-		p.hint = "did you mean " + quote.Text("container."+container) + "?"
+		p.Hint = "did you mean " + quote.Text("container."+container) + "?"
 	}
-	if p.hint == "" {
-		p.hint = "write container.NAME, containers or pod-total"
+	if p.Hint == "" {
+		p.Hint = "write container.NAME, containers or pod-total"
 	}
 	return p
 }
@@ -234,8 +235,8 @@ func isLabel(s string) bool {
 }
 
 // parseWeight parses the value of a weight annotation, "500".
-func parseWeight(key, value string) *weightRequest {
-	w := &weightRequest{key: key}
+func parseWeight(key, value string) *Weight {
+	w := &Weight{Key: key}
 	text := strings.TrimSpace(value)
 	v, err := strconv.ParseUint(text, 10, 32)
 	switch {
@@ -249,10 +250,25 @@ func parseWeight(key, value string) *weightRequest {
 			Cause: "invalid weight", Hint: "write a whole number from 1 to 10000; the default is 100",
 		}
 	default:
-		w.value = uint32(v)
+		w.Value = uint32(v)
 	}
 	return w
 }
+
+// First returns the first key of the plugin's annotations, in order, "" for none.
+func (r *Request) First() string { return r.first }
+
+// PodWide returns what is wrong with keys that concern no known scope.
+func (r *Request) PodWide() []*Error { return r.podWide }
+
+// Named returns what is asked for one container by its name, nil for nothing.
+func (r *Request) Named(container string) *Scope { return r.named[container] }
+
+// Each returns what is asked for each container, nil for nothing.
+func (r *Request) Each() *Scope { return r.each }
+
+// Total returns what is asked for the pod as a whole, nil for nothing.
+func (r *Request) Total() *Scope { return r.total }
 
 // Empty reports whether no annotation has the plugin's domain.
 func (r *Request) Empty() bool { return r == nil || r.first == "" }
@@ -288,7 +304,7 @@ func (r *Request) StarOf(container string) bool {
 	return r.Star() && (r.each.hasStar() || r.total.hasStar() || r.named[container].hasStar())
 }
 
-func (q *request) hasStar() bool { return q != nil && q.star }
+func (q *Scope) hasStar() bool { return q != nil && q.star }
 
 // ContainerNames returns the containers that have annotations of their own,
 // sorted. Whether they will come cannot be known when the first one is made.
@@ -299,18 +315,18 @@ func (r *Request) ContainerNames() []string {
 	return slices.Sorted(maps.Keys(r.named))
 }
 
-// errors returns what is wrong with the annotations of one scope, whatever the
+// Errors returns what is wrong with the annotations of one scope, whatever the
 // node and its policy.
-func (q *request) errors() []*Error {
+func (q *Scope) Errors() []*Error {
 	if q == nil {
 		return nil
 	}
 	var errs []*Error
-	if q.limits != nil {
-		errs = append(errs, q.limits.errors...)
+	if q.Limits != nil {
+		errs = append(errs, q.Limits.errors...)
 	}
-	if q.weight != nil && q.weight.err != nil {
-		errs = append(errs, q.weight.err)
+	if q.Weight != nil && q.Weight.err != nil {
+		errs = append(errs, q.Weight.err)
 	}
 	if q.class != nil {
 		errs = append(errs, q.class)

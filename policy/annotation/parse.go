@@ -1,4 +1,4 @@
-package policy
+package annotation
 
 import (
 	"iter"
@@ -18,27 +18,19 @@ const (
 	maxEntries = 256      // of one annotation
 )
 
-// target is what an entry limits.
-type target struct {
-	kind   targetKind
-	path   string // of targetPath: absolute and clean
-	volume string // of targetVolume: a DNS label
-	text   string // as the user wrote it
-}
-
-// entry is one entry of a limits annotation.
-type entry struct {
-	number int // 1-based
+// Entry is one entry of a limits annotation.
+type Entry struct {
+	Number int // 1-based
+	Target Target
+	Limits blkio.Limits
 	text   string
-	target target
-	limits blkio.Limits
 }
 
-// limitsRequest is one limits annotation. Beside an error it holds the entries
+// Limits is one limits annotation. Beside an error it holds the entries
 // that are right.
-type limitsRequest struct {
-	key     string
-	entries []entry
+type Limits struct {
+	Key     string
+	Entries []Entry
 	errors  []*Error
 	count   int // of all entries, right and wrong
 }
@@ -48,50 +40,50 @@ type limitsRequest struct {
 //	# the database
 //	/var/lib/postgresql rbps=200Mi wbps=50Mi; "/with blank" wiops=2k
 //	rootfs wbps=10Mi
-func parseLimits(key, value string) *limitsRequest {
-	l := &limitsRequest{key: key}
+func parseLimits(key, value string) *Limits {
+	l := &Limits{Key: key}
 	if len(value) > maxValue {
-		l.fail(0, "", &problem{"the value is longer than 64 KiB", "name fewer targets, or use *"})
+		l.fail(0, "", &Problem{"the value is longer than 64 KiB", "name fewer targets, or use *"})
 		return l
 	}
 	for text := range splitEntries(value) {
 		if l.count == maxEntries {
-			l.fail(0, "", &problem{"more than 256 entries", "name fewer targets, or use *"})
+			l.fail(0, "", &Problem{"more than 256 entries", "name fewer targets, or use *"})
 			break
 		}
 		l.count++
 		e, p := parseEntry(text)
-		e.number = l.count
+		e.Number = l.count
 		if p == nil {
 			p = l.duplicate(&e)
 		}
 		if p != nil {
-			l.fail(e.number, text, p)
+			l.fail(e.Number, text, p)
 			continue
 		}
-		l.entries = append(l.entries, e)
+		l.Entries = append(l.Entries, e)
 	}
 	if l.count == 0 {
-		l.fail(0, "", &problem{"the value is empty", "write for example " + quote.Text("/data wbps=50Mi") + ", or remove the annotation"})
+		l.fail(0, "", &Problem{"the value is empty", "write for example " + quote.Text("/data wbps=50Mi") + ", or remove the annotation"})
 	}
 	return l
 }
 
-func (l *limitsRequest) fail(number int, text string, p *problem) {
-	l.errors = append(l.errors, &Error{Annotation: l.key, Entry: number, Text: text, Cause: p.cause, Hint: p.hint})
+func (l *Limits) fail(number int, text string, p *Problem) {
+	l.errors = append(l.errors, &Error{Annotation: l.Key, Entry: number, Text: text, Cause: p.Cause, Hint: p.Hint})
 }
 
-// errorOf returns an error about an entry of l.
-func (l *limitsRequest) errorOf(en *entry, kind Kind, p *problem) *Error {
-	return &Error{Annotation: l.key, Entry: en.number, Text: en.text, Cause: p.cause, Hint: p.hint, Kind: kind}
+// ErrorOf returns an error about an entry of l.
+func (l *Limits) ErrorOf(en *Entry, kind Kind, p *Problem) *Error {
+	return &Error{Annotation: l.Key, Entry: en.Number, Text: en.text, Cause: p.Cause, Hint: p.Hint, Kind: kind}
 }
 
-func (l *limitsRequest) duplicate(e *entry) *problem {
-	for i := range l.entries {
-		o := &l.entries[i]
-		if o.target.is(&e.target) {
-			return &problem{
-				"duplicate target " + quote.Text(e.target.text) + ", first in entry " + strconv.Itoa(o.number),
+func (l *Limits) duplicate(e *Entry) *Problem {
+	for i := range l.Entries {
+		o := &l.Entries[i]
+		if o.Target.is(&e.Target) {
+			return &Problem{
+				"duplicate target " + quote.Text(e.Target.Text) + ", first in entry " + strconv.Itoa(o.Number),
 				"write all its limits into one entry",
 			}
 		}
@@ -159,19 +151,19 @@ func quoteEnd(s string) int {
 }
 
 // parseEntry parses "TARGET key=value...".
-func parseEntry(text string) (entry, *problem) {
-	e := entry{text: text}
+func parseEntry(text string) (Entry, *Problem) {
+	e := Entry{text: text}
 	if !utf8.ValidString(text) {
-		return e, &problem{"invalid UTF-8", "write the annotation again"}
+		return e, &Problem{"invalid UTF-8", "write the annotation again"}
 	}
 	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) && r != '\t' && r != '\r' }) {
-		return e, &problem{"control character in the entry", "remove it"}
+		return e, &Problem{"control character in the entry", "remove it"}
 	}
 	word, rest, p := cutTarget(text)
 	if p != nil {
 		return e, p
 	}
-	if e.target, p = parseTarget(word); p != nil {
+	if e.Target, p = parseTarget(word); p != nil {
 		return e, p
 	}
 	for rest = trimBlanks(rest); rest != ""; rest = trimBlanks(rest) {
@@ -180,11 +172,11 @@ func parseEntry(text string) (entry, *problem) {
 			return e, p
 		}
 	}
-	if e.limits.IsZero() {
+	if e.Limits.IsZero() {
 		if strings.Contains(word, "=") {
 			word = "/data"
 		}
-		return e, &problem{"no limit after the target", "write for example " + quote.Text(word+" wbps=50Mi")}
+		return e, &Problem{"no limit after the target", "write for example " + quote.Text(word+" wbps=50Mi")}
 	}
 	return e, nil
 }
@@ -208,46 +200,46 @@ func cutWord(s string) (word, rest string) {
 }
 
 // cutTarget cuts the first word off an entry, quoted or not.
-func cutTarget(text string) (word, rest string, p *problem) {
+func cutTarget(text string) (word, rest string, p *Problem) {
 	if text[0] != '"' {
 		word, rest = cutWord(text)
 		return word, rest, nil
 	}
 	end := quoteEnd(text)
 	if end < 0 {
-		return "", "", &problem{"unterminated quote", `write \" for a quote inside a quoted path`}
+		return "", "", &Problem{"unterminated quote", `write \" for a quote inside a quoted path`}
 	}
 	if end < len(text) && !isBlank(text[end]) {
-		return "", "", &problem{"missing blank after the quoted path", "put one after the closing quote"}
+		return "", "", &Problem{"missing blank after the quoted path", "put one after the closing quote"}
 	}
 	return text[:end], text[end:], nil
 }
 
 // setKey parses "wbps=50Mi".
-func (e *entry) setKey(word string) *problem {
+func (e *Entry) setKey(word string) *Problem {
 	name, value, found := strings.Cut(word, "=")
 	k, known := blkio.ParseKey(blkio.IOMax, name)
 	switch {
 	case !found && known:
-		return &problem{"key " + quote.Text(name) + " has no value", "write for example " + name + "=" + example(k)}
+		return &Problem{"key " + quote.Text(name) + " has no value", "write for example " + name + "=" + example(k)}
 	case !found && strings.IndexByte(`/"@`, word[0]) >= 0:
-		return &problem{quote.Text(word) + " is a second target", `separate entries by ";"; quote a path with blanks`}
+		return &Problem{quote.Text(word) + " is a second target", `separate entries by ";"; quote a path with blanks`}
 	case !found:
-		return &problem{quote.Text(word) + " is not key=value", "write for example wbps=50Mi, without blanks in it"}
+		return &Problem{quote.Text(word) + " is not key=value", "write for example wbps=50Mi, without blanks in it"}
 	case !known:
-		p := &problem{cause: "unknown key " + quote.Text(name), hint: spelling.Hint(name, keyNames()...)}
-		if p.hint == "" {
-			p.hint = "the keys are rbps, wbps, riops and wiops"
+		p := &Problem{Cause: "unknown key " + quote.Text(name), Hint: spelling.Hint(name, keyNames()...)}
+		if p.Hint == "" {
+			p.Hint = "the keys are rbps, wbps, riops and wiops"
 		}
 		return p
-	case e.limits[k] != blkio.Unset:
-		return &problem{"duplicate key " + quote.Text(name), "write it once"}
+	case e.Limits[k] != blkio.Unset:
+		return &Problem{"duplicate key " + quote.Text(name), "write it once"}
 	}
 	rate, p := parseRate(k, value)
 	if p != nil {
 		return p
 	}
-	e.limits[k] = rate
+	e.Limits[k] = rate
 	return nil
 }
 
@@ -260,17 +252,17 @@ func keyNames() []string {
 }
 
 // parseTarget parses the first word of an entry.
-func parseTarget(word string) (target, *problem) {
-	t := target{text: word}
+func parseTarget(word string) (Target, *Problem) {
+	t := Target{Text: word}
 	switch {
 	case word == "*":
-		t.kind = targetStar
+		t.Kind = TargetStar
 		return t, nil
 	case word == "rootfs":
-		t.kind = targetRootfs
+		t.Kind = TargetRootfs
 		return t, nil
 	case word[0] == '@':
-		t.kind = targetVolume
+		t.Kind = TargetVolume
 		return t, t.parseVolume()
 	case word[0] == '"':
 		p := t.unquote(word)
@@ -278,74 +270,74 @@ func parseTarget(word string) (target, *problem) {
 			return t, p
 		}
 	case word[0] == '/':
-		t.path = word
+		t.Path = word
 	default:
 		return t, noTarget(word)
 	}
-	t.kind = targetPath
+	t.Kind = TargetPath
 	return t, t.clean()
 }
 
 // noTarget returns the problem of a first word that is no target, with a guess of what it was meant to be.
-func noTarget(word string) *problem {
-	p := &problem{cause: "unknown target " + quote.Text(word), hint: spelling.Hint(word, "rootfs")}
+func noTarget(word string) *Problem {
+	p := &Problem{Cause: "unknown target " + quote.Text(word), Hint: spelling.Hint(word, "rootfs")}
 	key, _, _ := strings.Cut(word, "=")
 	_, isKey := blkio.ParseKey(blkio.IOMax, key)
 	switch {
 	case strings.HasPrefix(word, "pvc:"):
-		return &problem{"pvc: targets are not supported", "write the path of the mount in the container"}
+		return &Problem{"pvc: targets are not supported", "write the path of the mount in the container"}
 	case word[0] == '#':
-		return &problem{"a comment must start its line", `put a newline before "#"`}
+		return &Problem{"a comment must start its line", `put a newline before "#"`}
 	case isKey:
-		return &problem{"no target before " + quote.Text(word), `write "/path", @VOLUME, rootfs or * first`}
+		return &Problem{"no target before " + quote.Text(word), `write "/path", @VOLUME, rootfs or * first`}
 	case word[0] == '.' || strings.Contains(word, "/"):
-		return &problem{"path " + quote.Text(word) + " is not absolute", "write a path in the container that starts with /"}
-	case p.hint != "":
+		return &Problem{"path " + quote.Text(word) + " is not absolute", "write a path in the container that starts with /"}
+	case p.Hint != "":
 	case strings.EqualFold(word, "all") || word == "**":
-		p.hint = "write * for all disks"
+		p.Hint = "write * for all disks"
 	default:
-		p.hint = `write "/path", @VOLUME, rootfs or *`
+		p.Hint = `write "/path", @VOLUME, rootfs or *`
 	}
 	return p
 }
 
 // unquote takes the quotes off; a backslash stands before a quote or itself.
-func (t *target) unquote(word string) *problem {
+func (t *Target) unquote(word string) *Problem {
 	inner := word[1 : len(word)-1]
 	var b strings.Builder
 	for i := 0; i < len(inner); i++ {
 		if inner[i] == '\\' {
 			if i++; inner[i] != '"' && inner[i] != '\\' {
 				_, n := utf8.DecodeRuneInString(inner[i:])
-				return &problem{"invalid escape " + quote.Text(inner[i-1:i+n]), `only \" and \\ are supported`}
+				return &Problem{"invalid escape " + quote.Text(inner[i-1:i+n]), `only \" and \\ are supported`}
 			}
 		}
 		b.WriteByte(inner[i])
 	}
-	t.path = b.String()
+	t.Path = b.String()
 	switch {
-	case t.path == "":
-		return &problem{"the path is empty", "write a path in the container that starts with /"}
-	case t.path == "rootfs" || t.path == "*" || t.path[0] == '@' && isLabel(t.path[1:]):
-		return &problem{"target " + t.path + " is quoted", "write it without quotes"}
-	case t.path[0] != '/':
-		return &problem{"path " + quote.Text(t.path) + " is not absolute", "write a path in the container that starts with /"}
-	case strings.ContainsAny(t.path, "\t\r"):
-		return &problem{"control character in the entry", "remove it"}
+	case t.Path == "":
+		return &Problem{"the path is empty", "write a path in the container that starts with /"}
+	case t.Path == "rootfs" || t.Path == "*" || t.Path[0] == '@' && isLabel(t.Path[1:]):
+		return &Problem{"target " + t.Path + " is quoted", "write it without quotes"}
+	case t.Path[0] != '/':
+		return &Problem{"path " + quote.Text(t.Path) + " is not absolute", "write a path in the container that starts with /"}
+	case strings.ContainsAny(t.Path, "\t\r"):
+		return &Problem{"control character in the entry", "remove it"}
 	}
 	return nil
 }
 
 // clean removes doubled and trailing slashes. It refuses "..": what that means
 // depends on symbolic links, which are not resolved here.
-func (t *target) clean() *problem {
-	for part := range strings.SplitSeq(t.path, "/") {
+func (t *Target) clean() *Problem {
+	for part := range strings.SplitSeq(t.Path, "/") {
 		if part == ".." {
-			return &problem{"path " + quote.Text(t.path) + ` contains ".."`, "write the path without it"}
+			return &Problem{"path " + quote.Text(t.Path) + ` contains ".."`, "write the path without it"}
 		}
 	}
-	if t.path = path.Clean(t.path); t.path == "/" {
-		return &problem{`"/" is the root filesystem of the container`, "write rootfs"}
+	if t.Path = path.Clean(t.Path); t.Path == "/" {
+		return &Problem{`"/" is the root filesystem of the container`, "write rootfs"}
 	}
 	return nil
 }

@@ -1,0 +1,59 @@
+package annotation
+
+import "github.com/nri-blkio/nri-blkio/policy/quote"
+
+// Target is what an entry limits.
+type Target struct {
+	Kind   TargetKind
+	Path   string // of TargetPath: absolute and clean
+	Volume string // of TargetVolume: a DNS label
+	Text   string // as the user wrote it
+}
+
+// TargetKind is the form of a target.
+type TargetKind uint8
+
+// The kinds of targets. On one disk and in one scope the later one wins; a path and a volume
+// are two names of the same thing.
+const (
+	TargetStar TargetKind = iota
+	TargetRootfs
+	TargetPath
+	TargetVolume
+)
+
+// Rank orders the targets of one scope: on one disk the larger one wins.
+func (t *Target) Rank() TargetKind { return min(t.Kind, TargetPath) }
+
+// is reports whether two targets are one, however they were written.
+func (t *Target) is(o *Target) bool {
+	return t.Kind == o.Kind && t.Path == o.Path && t.Volume == o.Volume
+}
+
+// Name returns the path or "@VOLUME" for messages.
+func (t *Target) Name() string {
+	if t.Kind == TargetVolume {
+		return "@" + t.Volume
+	}
+	return t.Path
+}
+
+// Where describes the mounts that the target means: at "/data".
+func (t *Target) Where() string {
+	if t.Kind == TargetVolume {
+		return "that is known to be of volume " + quote.Text(t.Volume)
+	}
+	return "at " + quote.Text(t.Path)
+}
+
+// parseVolume parses "@data", by the rule for the names of a pod's volumes.
+func (t *Target) parseVolume() *Problem {
+	t.Volume = t.Text[1:]
+	switch {
+	case t.Volume == "":
+		return &Problem{"missing volume name after @", "write for example " + quote.Text("@data wbps=50Mi")}
+	case !isLabel(t.Volume):
+		return &Problem{"invalid volume name " + quote.Text(t.Volume), hintLabel}
+	}
+	return nil
+}
