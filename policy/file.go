@@ -5,14 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
-	"github.com/nri-blkio/nri-blkio/policy/quote"
 	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
 
@@ -20,83 +22,6 @@ const (
 	apiVersion = annotation.Domain + "/v1alpha1"
 	fileKind   = "NodePolicy"
 )
-
-// Mode selects whether limits are enforced or only reported.
-type Mode string
-
-const (
-	// ModeEnforce carries limits out.
-	ModeEnforce Mode = "enforce"
-	// ModeObserve decides and reports only.
-	ModeObserve Mode = "observe"
-)
-
-// Action is what to do about an error.
-type Action string
-
-const (
-	// Reject fails the container's creation.
-	Reject Action = "reject"
-	// Ignore lets the container start, and reports the error in the log, status and
-	// metrics.
-	Ignore Action = "ignore"
-)
-
-// OnError has an action for each cause of an error.
-type OnError struct {
-	Invalid       Action `json:"invalid"`
-	Unenforceable Action `json:"unenforceable"`
-	Internal      Action `json:"internal"`
-}
-
-// Floors are the smallest rates that may be asked for. A container under much
-// lower ones can hang in uninterruptible sleep, where nothing can kill it.
-type Floors struct {
-	Bps  blkio.Amount // bytes per second
-	Iops blkio.Amount // operations per second
-}
-
-// minRate is the smallest rate that the kernel takes (tg_set_limit in
-// block/blk-throttle.c).
-const minRate blkio.Amount = 2
-
-// of returns the floor of a key; never less than the kernel's own.
-func (f Floors) of(k blkio.Key) blkio.Amount {
-	if k.IsBytes() {
-		return max(f.Bps, minRate)
-	}
-	return max(f.Iops, minRate)
-}
-
-// Policy is the policy of a node. It has no useful zero value: take Default or
-// ParseFile.
-type Policy struct {
-	Mode      Mode
-	OnError   OnError
-	Floors    Floors
-	Bounds    Bounds
-	Writeback Writeback
-	// HostKernelHandlers are the runtime handlers that are known to run
-	// containers on the host's own kernel. "" is the runtime's default.
-	HostKernelHandlers []string
-}
-
-// Default returns the policy of a node that has no policy file.
-func Default() *Policy {
-	return &Policy{
-		Mode:    ModeEnforce,
-		OnError: OnError{Invalid: Reject, Unenforceable: Reject, Internal: Ignore},
-		Floors:  Floors{Bps: 64 << 10, Iops: 8},
-		Bounds:  Bounds{MaxWeight: blkio.DefaultWeight},
-		Writeback: Writeback{
-			Backstop: true, HandOver: true, Repair: RepairAuto, Contested: Majority,
-			Budget: Budget{FilesPerSecond: 100, ExtraBps: 16 << 20, CPU: 10},
-		},
-		HostKernelHandlers: []string{
-			"", "runc", "crun", "youki", "nvidia", "nvidia-cdi", "nvidia-legacy",
-		},
-	}
-}
 
 // ParseFile parses a node policy:
 //
@@ -111,9 +36,9 @@ func Default() *Policy {
 //	  budget: {filesPerSecond: 100, extraBps: 16Mi, cpu: 10}}
 //	hostKernelHandlers: ["", runc, crun]
 //
-// What is left out is as in Default (there is no dirtyGuard there); a list of handlers replaces the default
-// one. Unknown, doubled, empty and wrongly cased fields are errors, and so is a
-// second document.
+// What is left out is as in Default (there is no dirtyGuard there); a list of handlers replaces
+// the default one. Fields that are unknown, that occur twice, that have no value or another case
+// are errors, and so is a second document. An error names the path of each field.
 func ParseFile(data []byte) (*Policy, error) {
 	p, err := parseFile(data)
 	if err != nil {
@@ -126,46 +51,25 @@ func parseFile(data []byte) (*Policy, error) {
 	if err := oneDocument(data); err != nil {
 		return nil, err
 	}
-	// Strict as to doubled fields. Decoding JSON into structs is lax in the
-	// case of names and takes null for absent, hence the maps below.
-	doc, err := yaml.YAMLToJSONStrict(data)
+	text, err := yaml.YAMLToJSONStrict(data) // an error for a field that occurs twice, with its line
 	if err != nil {
 		return nil, err
 	}
-	if err := notYet(doc, "exempt", "classes", "rules"); err != nil {
+	var values any
+	if err := json.Unmarshal(text, &values); err != nil {
 		return nil, err
 	}
-	top, err := object("", doc, "apiVersion", "kind", "mode", "onError", "floors", "bounds", "writeback", "hostKernelHandlers")
+	if errs := withoutValue(nil, values); len(errs) > 0 {
+		return nil, errs.ToAggregate()
+	}
+	d := newDocument(Default())
+	unknown, err := kjson.UnmarshalStrict(text, d)
 	if err != nil {
-		return nil, err
+		return nil, typeError(err)
 	}
-	if err := header(top); err != nil {
-		return nil, err
-	}
-	p := Default()
-	return p, errors.Join(
-		choice(top["mode"], "mode", &p.Mode, ModeEnforce, ModeObserve),
-		p.OnError.parse(top["onError"]),
-		p.Floors.parse(top["floors"]),
-		p.Bounds.parse(top["bounds"]),
-		p.Writeback.parse(top["writeback"]),
-		p.parseHandlers(top["hostKernelHandlers"]),
-	)
-}
-
-// notYet is an error for a field of a later version. The hint that lists the fields
-// must not name it.
-func notYet(doc []byte, fields ...string) error {
-	var top map[string]json.RawMessage
-	if json.Unmarshal(doc, &top) != nil {
-		return nil // object has the error
-	}
-	for _, later := range fields {
-		if top[later] != nil {
-			return fmt.Errorf("%s: not supported", later)
-		}
-	}
-	return nil
+	p, errs := d.policy()
+	errs = append(unknownFields(unknown), errs...)
+	return p, errs.ToAggregate()
 }
 
 // oneDocument refuses what follows the end of the first document: the YAML
@@ -191,140 +95,54 @@ func oneDocument(data []byte) error {
 	return nil
 }
 
-func header(top map[string]json.RawMessage) error {
-	for _, want := range [][2]string{{"apiVersion", apiVersion}, {"kind", fileKind}} {
-		field, value := want[0], want[1]
-		if top[field] == nil {
-			return fmt.Errorf("%s: missing (write %q)", field, value)
+// withoutValue returns an error for each field without a value, which decoding leaves out.
+func withoutValue(at *field.Path, value any) (errs field.ErrorList) {
+	switch value := value.(type) {
+	case nil:
+		if at != nil {
+			return field.ErrorList{field.Required(at, "")}
 		}
-		var have string
-		if err := json.Unmarshal(top[field], &have); err != nil || have != value {
-			return fmt.Errorf("%s: unknown value %s (write %q)", field, show(top[field]), value)
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(value)) {
+			errs = append(errs, withoutValue(at.Child(name), value[name])...)
+		}
+	case []any:
+		for i := range value {
+			errs = append(errs, withoutValue(at.Index(i), value[i])...)
 		}
 	}
-	return nil
+	return errs
 }
 
-// object decodes a JSON object that may have these fields, each with a value.
-func object(field string, raw json.RawMessage, allowed ...string) (map[string]json.RawMessage, error) {
-	where := ""
-	if field != "" {
-		where = field + ": "
-	}
-	var m map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &m); err != nil || m == nil {
-		return nil, fmt.Errorf("%sexpected an object", where)
-	}
-	var names []string
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names) // the same error each time
-	for _, name := range names {
-		if !slices.Contains(allowed, name) {
-			hint := spelling.Hint(name, allowed...)
-			if hint == "" {
-				hint = "the fields are " + strings.Join(allowed, ", ")
-			}
-			return nil, fmt.Errorf("%sunknown field %s (%s)", where, quote.Text(name), hint)
-		}
-		if string(m[name]) == "null" {
-			return nil, fmt.Errorf("%s%s: missing value", where, name)
-		}
-	}
-	return m, nil
-}
-
-func choice[T ~string](raw json.RawMessage, field string, to *T, allowed ...T) error {
-	if raw == nil {
-		return nil
-	}
-	var s T
-	if err := json.Unmarshal(raw, &s); err != nil || !slices.Contains(allowed, s) {
-		names := make([]string, len(allowed))
-		for i, a := range allowed {
-			names[i] = string(a)
-		}
-		return fmt.Errorf("%s: unknown value %s (write %s)", field, show(raw), strings.Join(names, " or "))
-	}
-	*to = s
-	return nil
-}
-
-func (o *OnError) parse(raw json.RawMessage) error {
-	if raw == nil {
-		return nil
-	}
-	m, err := object("onError", raw, "invalid", "unenforceable", "internal")
-	if err != nil {
+// typeError returns the error for a value of another type than that of its field.
+func typeError(err error) error {
+	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	if !ok {
 		return err
 	}
-	return errors.Join(
-		choice(m["invalid"], "onError.invalid", &o.Invalid, Reject, Ignore),
-		choice(m["unenforceable"], "onError.unenforceable", &o.Unenforceable, Reject, Ignore),
-		choice(m["internal"], "onError.internal", &o.Internal, Reject, Ignore),
-	)
+	expected := map[reflect.Kind]string{
+		reflect.Bool: "true or false", reflect.Int: "a whole number", reflect.Slice: "a list", reflect.String: "a string",
+		reflect.Struct: "an object with fields",
+	}[wrong.Type.Kind()]
+	if wrong.Field == "" {
+		return fmt.Errorf("expected %s, found %s", expected, wrong.Value)
+	}
+	return field.TypeInvalid(field.NewPath(wrong.Field), field.OmitValueType{}, "expected "+expected+", found "+wrong.Value)
 }
 
-func (f *Floors) parse(raw json.RawMessage) error {
-	if raw == nil {
-		return nil
-	}
-	m, err := object("floors", raw, "bps", "iops")
-	if err != nil {
-		return err
-	}
-	return errors.Join(
-		floor(m["bps"], "floors.bps", blkio.Wbps, &f.Bps),
-		floor(m["iops"], "floors.iops", blkio.Wiops, &f.Iops),
-	)
-}
-
-// floor parses a quantity, which YAML may hold as a string or as a number.
-func floor(raw json.RawMessage, field string, k blkio.Key, to *blkio.Amount) error {
-	if raw == nil {
-		return nil
-	}
-	text := string(raw)
-	if text[0] == '"' {
-		if err := json.Unmarshal(raw, &text); err != nil {
-			return fmt.Errorf("%s: %w", field, err)
+// unknownFields returns the errors of strict decoding, with the fields that may have been
+// meant.
+func unknownFields(strict []error) (errs field.ErrorList) {
+	for _, err := range strict {
+		unknown, ok := err.(kjson.FieldError) //nolint:errorlint // an element of the list, which wraps nothing
+		if !ok {
+			continue
 		}
+		detail := "unknown field"
+		if hint := spelling.Hint(unknown.FieldPath(), fieldPaths()...); hint != "" {
+			detail += " (" + hint + ")"
+		}
+		errs = append(errs, field.Forbidden(field.NewPath(unknown.FieldPath()), detail))
 	}
-	rate, p := annotation.ParseAmount(k, text)
-	switch {
-	case p == nil && rate == blkio.Max:
-		p = &annotation.Problem{Cause: `"max" is not allowed here`}
-	case p == nil && rate < minRate:
-		p = &annotation.Problem{Cause: text + " is too small", Hint: "minimum 2"}
-	}
-	if p != nil {
-		return fmt.Errorf("%s: %s", field, p)
-	}
-	*to = rate
-	return nil
-}
-
-func (p *Policy) parseHandlers(raw json.RawMessage) error {
-	if raw == nil {
-		return nil
-	}
-	var handlers []*string // pointers, since null in a list would become ""
-	if err := json.Unmarshal(raw, &handlers); err != nil || slices.Contains(handlers, nil) {
-		return errors.New("hostKernelHandlers: expected a list of strings")
-	}
-	p.HostKernelHandlers = make([]string, len(handlers))
-	for i, h := range handlers {
-		p.HostKernelHandlers[i] = *h
-	}
-	return nil
-}
-
-// show quotes a JSON value for an error.
-func show(raw json.RawMessage) string {
-	var s string
-	if err := json.Unmarshal(raw, &s); err != nil {
-		s = string(raw)
-	}
-	return quote.Text(s)
+	return errs
 }

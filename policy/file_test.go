@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,56 +50,63 @@ func TestParseFile(t *testing.T) {
 }
 
 func TestParseFileErrors(t *testing.T) {
-	const fields = "the fields are apiVersion, kind, mode, onError, floors, bounds, writeback, hostKernelHandlers"
 	tests := []struct{ text, want string }{
-		{"", "expected an object"},
-		{"null", "expected an object"},
-		{"[]", "expected an object"},
-		{"just text", "expected an object"},
-		{"kind: NodePolicy", `apiVersion: missing (write "blkio.noderesource.dev/v1alpha1")`},
-		{"apiVersion: blkio.noderesource.dev/v1alpha1", `kind: missing (write "NodePolicy")`},
-		{"apiVersion: blkio.noderesource.dev/v1\nkind: NodePolicy", `apiVersion: unknown value "blkio.noderesource.dev/v1" (write "blkio.noderesource.dev/v1alpha1")`},
-		{"apiVersion: 1\nkind: NodePolicy", `apiVersion: unknown value "1" (write "blkio.noderesource.dev/v1alpha1")`},
-		{"apiVersion: blkio.noderesource.dev/v1alpha1\nkind: ConfigMap", `kind: unknown value "ConfigMap" (write "NodePolicy")`},
-		{fileHead + "onErorr: {}", `unknown field "onErorr" (did you mean "onError"?)`},
-		{fileHead + "Mode: observe", `unknown field "Mode" (did you mean "mode"?)`},
-		{fileHead + "zz: 1", `unknown field "zz" (` + fields + `)`},
-		{fileHead + "mode:", `mode: missing value`},
-		{fileHead + "mode: Observe", `mode: unknown value "Observe" (write enforce or observe)`},
-		{fileHead + "mode: 1", `mode: unknown value "1" (write enforce or observe)`},
-		{fileHead + "mode: observe\nmode: enforce", `key "mode" already set in map`},
-		{fileHead + "onError: reject", `onError: expected an object`},
-		{fileHead + "onError: {invalid: warn}", `onError.invalid: unknown value "warn" (write reject or ignore)`},
-		{fileHead + "onError: {internal: null}", `onError: internal: missing value`},
-		{fileHead + "onError: {Invalid: ignore}", `onError: unknown field "Invalid" (did you mean "invalid"?)`},
-		{fileHead + "writeback: {backStop: true}", `writeback: unknown field "backStop" (did you mean "backstop"?)`},
-		{fileHead + "writeback: {backstop: 1}", `writeback.backstop: expected true or false, found "1"`},
-		{fileHead + "writeback: {handOver: 'on'}", `writeback.handOver: expected true or false, found "on"`},
-		{fileHead + "writeback: {repair: 1}", `writeback.repair: unknown value "1" (write auto, true or false)`},
-		{fileHead + "writeback: {repair: on-all}", `writeback.repair: unknown value "on-all" (write auto, true or false)`},
-		{fileHead + "writeback: {dirtyGuard: 1Mi}", `writeback.dirtyGuard: "1Mi" is too small (minimum 16Mi)`},
-		{fileHead + "writeback: {dirtyGuard: max}", `writeback.dirtyGuard: "max" is not allowed here`},
-		{fileHead + "writeback: {dirtyGuard: true}", `writeback.dirtyGuard: invalid number "true"`},
-		{fileHead + "floors: {wbps: 1Mi}", `floors: unknown field "wbps" (did you mean "bps"?)`},
-		{fileHead + "floors: {bps: 50MB}", `floors.bps: invalid quantity "50MB" (write 50M or 50Mi)`},
-		{fileHead + "floors: {bps: 0}", `floors.bps: 0 is too small (minimum 2)`},
-		{fileHead + "floors: {bps: 1}", `floors.bps: 1 is too small (minimum 2)`},
-		{fileHead + "floors: {iops: max}", `floors.iops: "max" is not allowed here`},
-		{fileHead + "floors: {iops: [8]}", `floors.iops: invalid number "[8]" (write a whole number such as 2k)`},
-		{fileHead + "floors: {iops: true}", `floors.iops: invalid number "true" (write a whole number such as 2k)`},
-		{fileHead + "bounds: 100", `bounds: expected an object`},
-		{fileHead + "bounds: {wieght: {max: 5}}", `bounds: unknown field "wieght" (did you mean "weight"?)`},
-		{fileHead + "bounds: {weight: 100}", `bounds.weight: expected an object`},
-		{fileHead + "bounds: {weight: {min: 1}}", `bounds.weight: unknown field "min"`},
-		{fileHead + "bounds: {weight: {max: 0}}", `bounds.weight.max: expected a whole number from 1 to 10000, found "0"`},
-		{fileHead + "bounds: {weight: {max: 10001}}", `bounds.weight.max: expected a whole number from 1 to 10000, found "10001"`},
-		{fileHead + "bounds: {weight: {max: '50'}}", `bounds.weight.max: expected a whole number from 1 to 10000, found "50"`},
-		{fileHead + "hostKernelHandlers: runc", `hostKernelHandlers: expected a list of strings`},
-		{fileHead + "hostKernelHandlers: [runc, 1]", `hostKernelHandlers: expected a list of strings`},
-		{fileHead + "hostKernelHandlers: [runc, null]", `hostKernelHandlers: expected a list of strings`},
-		{fileHead + "exempt: {namespaces: [kube-system]}", `exempt: not supported`},
-		{fileHead + "classes: {}", `classes: not supported`},
-		{fileHead + "rules: []", `rules: not supported`},
+		{"", `apiVersion: Required value: write "blkio.noderesource.dev/v1alpha1"`},
+		{"null", `kind: Required value: write "NodePolicy"`},
+		{"[]", "expected an object with fields, found array"},
+		{"just text", "expected an object with fields, found string"},
+		{"kind: NodePolicy", `apiVersion: Required value: write "blkio.noderesource.dev/v1alpha1"`},
+		{"apiVersion: blkio.noderesource.dev/v1alpha1", `kind: Required value: write "NodePolicy"`},
+		{"apiVersion: blkio.noderesource.dev/v1\nkind: NodePolicy", `apiVersion: Unsupported value: "blkio.noderesource.dev/v1": supported values: "blkio.noderesource.dev/v1alpha1"`},
+		{"apiVersion: 1\nkind: NodePolicy", `apiVersion: Invalid value: expected a string, found number`},
+		{"apiVersion: blkio.noderesource.dev/v1alpha1\nkind: ConfigMap", `kind: Unsupported value: "ConfigMap": supported values: "NodePolicy"`},
+		{fileHead + "onErorr: {}", `onErorr: Forbidden: unknown field (did you mean "onError"?)`},
+		{fileHead + "Mode: observe", `Mode: Forbidden: unknown field (did you mean "mode"?)`},
+		{fileHead + "zz: 1", `zz: Forbidden: unknown field`},
+		{fileHead + "mode:", `mode: Required value`},
+		{fileHead + "mode: Observe", `mode: Unsupported value: "Observe": supported values: "enforce", "observe"`},
+		{fileHead + "mode: 1", `mode: Invalid value: expected a string, found number`},
+		{fileHead + "mode: observe\nmode: enforce", `line 4: key "mode" already set in map`},
+		{fileHead + "onError: reject", `onError: Invalid value: expected an object with fields, found string`},
+		{fileHead + "onError: {invalid: warn}", `onError.invalid: Unsupported value: "warn": supported values: "reject", "ignore"`},
+		{fileHead + "onError: {internal: null}", `onError.internal: Required value`},
+		{fileHead + "onError: {Invalid: ignore}", `onError.Invalid: Forbidden: unknown field (did you mean "onError.invalid"?)`},
+		{fileHead + "onError: {invalid: ignore, invalid: reject}", `line 3: key "invalid" already set in map`},
+		{fileHead + "writeback: {backStop: true}", `writeback.backStop: Forbidden: unknown field (did you mean "writeback.backstop"?)`},
+		{fileHead + "writeback: {backstop: 1}", `writeback.backstop: Invalid value: expected true or false, found number`},
+		{fileHead + "writeback: {handOver: 'on'}", `writeback.handOver: Invalid value: expected true or false, found string`},
+		{fileHead + "writeback: {repair: 1}", `writeback.repair: Unsupported value: "1": supported values: "auto", "true", "false"`},
+		{fileHead + "writeback: {repair: on-all}", `writeback.repair: Unsupported value: "on-all": supported values: "auto", "true", "false"`},
+		{fileHead + "writeback: {repair: [true]}", `writeback.repair: Unsupported value: "[true]": supported values: "auto", "true", "false"`},
+		{fileHead + "writeback: {contested: all}", `writeback.contested: Unsupported value: "all": supported values: "majority", "strict"`},
+		{fileHead + "writeback: {dirtyGuard: 1Mi}", `writeback.dirtyGuard: Invalid value: "1Mi": must be at least 16Mi`},
+		{fileHead + "writeback: {dirtyGuard: max}", `writeback.dirtyGuard: Invalid value: "max": a limit is required`},
+		{fileHead + "writeback: {dirtyGuard: true}", `writeback.dirtyGuard: Invalid value: "true": invalid number "true"`},
+		{fileHead + "writeback: {dirtyGuard: ''}", `writeback.dirtyGuard: Invalid value: "": key "wbps" has no value`},
+		{fileHead + "writeback: {budget: {cpu: 0}}", `writeback.budget.cpu: Invalid value: 0: must be between 1 and 100, inclusive`},
+		{fileHead + "writeback: {budget: {filesPerSecond: 100001}}", `writeback.budget.filesPerSecond: Invalid value: 100001: must be between 1 and 100000, inclusive`},
+		{fileHead + "writeback: {budget: {extraBps: 63Ki}}", `writeback.budget.extraBps: Invalid value: "63Ki": must be at least 64Ki`},
+		{fileHead + "writeback: {budget: {bps: 1Mi}}", `writeback.budget.bps: Forbidden: unknown field`},
+		{fileHead + "floors: {wbps: 1Mi}", `floors.wbps: Forbidden: unknown field (did you mean "floors.bps"?)`},
+		{fileHead + "floors: {bps: 50MB}", `floors.bps: Invalid value: "50MB": invalid quantity "50MB" (write 50M or 50Mi)`},
+		{fileHead + "floors: {bps: 0}", `floors.bps: Invalid value: "0": must be at least 2`},
+		{fileHead + "floors: {bps: 1}", `floors.bps: Invalid value: "1": must be at least 2`},
+		{fileHead + "floors: {iops: max}", `floors.iops: Invalid value: "max": a limit is required`},
+		{fileHead + "floors: {iops: [8]}", `floors.iops: Invalid value: "[8]": invalid number "[8]" (write a whole number such as 2k)`},
+		{fileHead + "floors: {iops: true}", `floors.iops: Invalid value: "true": invalid number "true" (write a whole number such as 2k)`},
+		{fileHead + "bounds: 100", `bounds: Invalid value: expected an object with fields, found number`},
+		{fileHead + "bounds: {wieght: {max: 5}}", `bounds.wieght: Forbidden: unknown field (did you mean "bounds.weight"?)`},
+		{fileHead + "bounds: {weight: 100}", `bounds.weight: Invalid value: expected an object with fields, found number`},
+		{fileHead + "bounds: {weight: {min: 1}}", `bounds.weight.min: Forbidden: unknown field (did you mean "bounds.weight.max"?)`},
+		{fileHead + "bounds: {weight: {max: 0}}", `bounds.weight.max: Invalid value: 0: must be between 1 and 10000, inclusive`},
+		{fileHead + "bounds: {weight: {max: 10001}}", `bounds.weight.max: Invalid value: 10001: must be between 1 and 10000, inclusive`},
+		{fileHead + "bounds: {weight: {max: '50'}}", `bounds.weight.max: Invalid value: expected a whole number, found string`},
+		{fileHead + "bounds: {weight: {max: 1.5}}", `bounds.weight.max: Invalid value: expected a whole number, found number 1.5`},
+		{fileHead + "hostKernelHandlers: runc", `hostKernelHandlers: Invalid value: expected a list, found string`},
+		{fileHead + "hostKernelHandlers: [runc, 1]", `hostKernelHandlers: Invalid value: expected a string, found number`},
+		{fileHead + "hostKernelHandlers: [runc, null]", `hostKernelHandlers[1]: Required value`},
+		{fileHead + "exempt: {namespaces: [kube-system]}", `exempt: Forbidden: unknown field`},
+		{fileHead + "rules: []", `rules: Forbidden: unknown field`},
 		{fileHead + "---\nmode: observe", `expected one YAML document, found more`},
 		{fileHead + "--- {mode: observe}", `expected one YAML document, found more`},
 		{fileHead + "...\nmode: observe", `expected one YAML document, found more`},
@@ -110,8 +119,8 @@ func TestParseFileErrors(t *testing.T) {
 		}
 	}
 	// All that is wrong is said at once.
-	_, err := ParseFile([]byte(fileHead + "mode: x\nonError: {invalid: y}\nfloors: {bps: z}"))
-	for _, want := range []string{"mode:", "onError.invalid:", "floors.bps:"} {
+	_, err := ParseFile([]byte(fileHead + "mode: x\nonError: {invalid: z}\nfloors: {bps: z}\nzz: 1\nwriteback: {budget: {zz: 1}}"))
+	for _, want := range []string{"mode:", "onError.invalid:", "floors.bps:", "zz:", "writeback.budget.zz:"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s is not in %v", want, err)
 		}
@@ -133,5 +142,30 @@ func TestRepairMoves(t *testing.T) {
 		if got := tt.repair.Moves(false); got != tt.affected {
 			t.Errorf("%s on another kernel: got %v", tt.repair, got)
 		}
+	}
+}
+
+// TestDocument: each field of a policy is in its document, and comes back from it.
+func TestDocument(t *testing.T) {
+	want := &Policy{
+		Mode: ModeObserve, OnError: OnError{Ignore, Ignore, Reject}, Floors: Floors{Bps: 1 << 20, Iops: 2000}, Bounds: Bounds{MaxWeight: 7},
+		Writeback: Writeback{
+			Backstop: true, HandOver: true, DirtyGuard: 32 << 20, Repair: RepairOn, Contested: Strict,
+			Budget: Budget{FilesPerSecond: 3, ExtraBps: 1 << 20, CPU: 5},
+		},
+		HostKernelHandlers: []string{"", "runc"},
+	}
+	d := newDocument(want)
+	d.APIVersion, d.Kind = apiVersion, fileKind
+	text, err := json.Marshal(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := ParseFile(text)
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v, -want +got:\n%s", err, diff)
+	}
+	if paths := fieldPaths(); len(paths) != 24 || !slices.Contains(paths, "writeback.budget.cpu") {
+		t.Errorf("%d fields: %q", len(paths), paths)
 	}
 }

@@ -1,10 +1,8 @@
 package policy
 
 import (
-	"encoding/json"
 	"strconv"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
@@ -14,21 +12,6 @@ type Bounds struct {
 	// 10000. A weight is a share that others lose, so at the kernel's default of 100
 	// a pod may lower its own weight only.
 	MaxWeight int
-}
-
-func (b *Bounds) parse(raw json.RawMessage) error {
-	if raw == nil {
-		return nil
-	}
-	m, err := object("bounds", raw, "weight")
-	if err != nil || m["weight"] == nil {
-		return err
-	}
-	weight, err := object("bounds.weight", m["weight"], "max")
-	if err != nil {
-		return err
-	}
-	return whole(weight["max"], "bounds.weight.max", 1, blkio.MaxWeight, &b.MaxWeight)
 }
 
 // checkWeight refuses a weight above the policy's bound.

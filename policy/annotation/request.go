@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/validate/content"
+
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
@@ -220,19 +222,12 @@ func unknownScope(name string) *Problem {
 	return p
 }
 
-// hintLabel is what isLabel wants.
+// hintLabel describes a label in fewer words than the errors of IsDNS1123Label.
 const hintLabel = "use at most 63 of a-z, 0-9 and -, not starting or ending with -"
 
 // isLabel reports whether s is a DNS label (RFC 1123), as the names of containers
 // and of volumes are.
-func isLabel(s string) bool {
-	if s == "" || len(s) > 63 || s[0] == '-' || s[len(s)-1] == '-' {
-		return false
-	}
-	return !strings.ContainsFunc(s, func(c rune) bool {
-		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-'
-	})
-}
+func isLabel(s string) bool { return len(content.IsDNS1123Label(s)) == 0 }
 
 // parseWeight parses the value of a weight annotation, "500".
 func parseWeight(key, value string) *Weight {

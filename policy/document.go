@@ -1,0 +1,186 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+// document is the form of a policy file. A scalar is a quantity, or the word or boolean of
+// repair.
+type document struct {
+	APIVersion string  `json:"apiVersion"`
+	Kind       string  `json:"kind"`
+	Mode       Mode    `json:"mode"`
+	OnError    OnError `json:"onError"`
+	Floors     struct {
+		Bps  scalar `json:"bps"`
+		Iops scalar `json:"iops"`
+	} `json:"floors"`
+	Bounds struct {
+		Weight struct {
+			Max int `json:"max"`
+		} `json:"weight"`
+	} `json:"bounds"`
+	Writeback struct {
+		Backstop   bool      `json:"backstop"`
+		HandOver   bool      `json:"handOver"`
+		DirtyGuard *scalar   `json:"dirtyGuard"`
+		Repair     scalar    `json:"repair"`
+		Contested  Contested `json:"contested"`
+		Budget     struct {
+			FilesPerSecond int    `json:"filesPerSecond"`
+			ExtraBps       scalar `json:"extraBps"`
+			CPU            int    `json:"cpu"`
+		} `json:"budget"`
+	} `json:"writeback"`
+	HostKernelHandlers []string `json:"hostKernelHandlers"`
+}
+
+// scalar is the text of a string, a number or a boolean.
+type scalar string
+
+// UnmarshalJSON takes any value; the text of another one than a scalar is refused where it is
+// parsed, with the path of its field.
+func (s *scalar) UnmarshalJSON(data []byte) error {
+	*s = scalar(data)
+	if data[0] == '"' {
+		return json.Unmarshal(data, (*string)(s))
+	}
+	return nil
+}
+
+// newDocument returns the document of a policy without its header.
+func newDocument(p *Policy) *document {
+	d := &document{Mode: p.Mode, OnError: p.OnError, HostKernelHandlers: p.HostKernelHandlers}
+	bytes := func(n blkio.Amount) scalar { return scalar(annotation.FormatAmount(blkio.Wbps, n)) }
+	d.Floors.Bps, d.Floors.Iops = bytes(p.Floors.Bps), scalar(annotation.FormatAmount(blkio.Wiops, p.Floors.Iops))
+	d.Bounds.Weight.Max = p.Bounds.MaxWeight
+	w := &p.Writeback
+	d.Writeback.Backstop, d.Writeback.HandOver = w.Backstop, w.HandOver
+	d.Writeback.Repair, d.Writeback.Contested = scalar(w.Repair), w.Contested
+	d.Writeback.Budget.FilesPerSecond, d.Writeback.Budget.CPU = w.Budget.FilesPerSecond, w.Budget.CPU
+	d.Writeback.Budget.ExtraBps = bytes(blkio.Amount(w.Budget.ExtraBps))
+	if w.DirtyGuard != 0 {
+		guard := bytes(blkio.Amount(w.DirtyGuard))
+		d.Writeback.DirtyGuard = &guard
+	}
+	return d
+}
+
+// policy validates the document.
+func (d *document) policy() (*Policy, field.ErrorList) {
+	var v validator
+	v.header("apiVersion", d.APIVersion, apiVersion)
+	v.header("kind", d.Kind, fileKind)
+	onError, floors := field.NewPath("onError"), field.NewPath("floors")
+	writeback := field.NewPath("writeback")
+	budget := writeback.Child("budget")
+	w := &d.Writeback
+	p := &Policy{
+		Mode: oneOf(&v, field.NewPath("mode"), d.Mode, ModeEnforce, ModeObserve),
+		OnError: OnError{
+			Invalid:       oneOf(&v, onError.Child("invalid"), d.OnError.Invalid, Reject, Ignore),
+			Unenforceable: oneOf(&v, onError.Child("unenforceable"), d.OnError.Unenforceable, Reject, Ignore),
+			Internal:      oneOf(&v, onError.Child("internal"), d.OnError.Internal, Reject, Ignore),
+		},
+		Floors: Floors{
+			Bps:  v.quantity(floors.Child("bps"), blkio.Wbps, d.Floors.Bps, minRate),
+			Iops: v.quantity(floors.Child("iops"), blkio.Wiops, d.Floors.Iops, minRate),
+		},
+		Bounds: Bounds{MaxWeight: v.within(field.NewPath("bounds", "weight", "max"), d.Bounds.Weight.Max, 1, blkio.MaxWeight)},
+		Writeback: Writeback{
+			Backstop:  w.Backstop,
+			HandOver:  w.HandOver,
+			Repair:    oneOf(&v, writeback.Child("repair"), Repair(w.Repair), RepairAuto, RepairOn, RepairOff),
+			Contested: oneOf(&v, writeback.Child("contested"), w.Contested, Majority, Strict),
+			Budget: Budget{
+				FilesPerSecond: v.within(budget.Child("filesPerSecond"), w.Budget.FilesPerSecond, 1, 100_000),
+				ExtraBps:       uint64(v.quantity(budget.Child("extraBps"), blkio.Wbps, w.Budget.ExtraBps, minExtra)),
+				CPU:            v.within(budget.Child("cpu"), w.Budget.CPU, 1, 100),
+			},
+		},
+		HostKernelHandlers: d.HostKernelHandlers,
+	}
+	if w.DirtyGuard != nil {
+		p.Writeback.DirtyGuard = uint64(v.quantity(writeback.Child("dirtyGuard"), blkio.Wbps, *w.DirtyGuard, minGuard))
+	}
+	if len(v.errs) > 0 {
+		return nil, v.errs
+	}
+	return p, nil
+}
+
+// validator gathers the errors of the fields that it returns.
+type validator struct{ errs field.ErrorList }
+
+func (v *validator) header(name, value, want string) {
+	switch at := field.NewPath(name); value {
+	case want:
+	case "":
+		v.errs = append(v.errs, field.Required(at, "write "+strconv.Quote(want)))
+	default:
+		v.errs = append(v.errs, field.NotSupported(at, value, []string{want}))
+	}
+}
+
+func oneOf[T ~string](v *validator, at *field.Path, value T, allowed ...T) T {
+	if !slices.Contains(allowed, value) {
+		v.errs = append(v.errs, field.NotSupported(at, value, allowed))
+	}
+	return value
+}
+
+func (v *validator) within(at *field.Path, n, low, high int) int {
+	if n < low || n > high {
+		v.errs = append(v.errs, field.Invalid(at, n, fmt.Sprintf("must be between %d and %d, inclusive", low, high)))
+	}
+	return n
+}
+
+// quantity parses a quantity of the unit of key k.
+func (v *validator) quantity(at *field.Path, k blkio.Key, text scalar, least blkio.Amount) blkio.Amount {
+	n, p := annotation.ParseAmount(k, string(text))
+	switch {
+	case p == nil && n == blkio.Max:
+		p = &annotation.Problem{Cause: "a limit is required"}
+	case p == nil && n < least:
+		p = &annotation.Problem{Cause: "must be at least " + annotation.FormatAmount(k, least)}
+	}
+	if p != nil {
+		v.errs = append(v.errs, field.Invalid(at, string(text), p.String()))
+	}
+	return n
+}
+
+// fieldPaths returns the paths of all fields.
+func fieldPaths() []string {
+	text, err := json.Marshal(newDocument(Default()))
+	if err != nil {
+		return nil // not reached: the types can be marshaled
+	}
+	var values any
+	if err := json.Unmarshal(text, &values); err != nil {
+		return nil // not reached
+	}
+	var paths []string
+	var add func(at *field.Path, value any)
+	add = func(at *field.Path, value any) {
+		if at != nil {
+			paths = append(paths, at.String())
+		}
+		if fields, isObject := value.(map[string]any); isObject {
+			for name, value := range fields {
+				add(at.Child(name), value)
+			}
+		}
+	}
+	add(nil, values)
+	return paths
+}
