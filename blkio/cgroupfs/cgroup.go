@@ -242,16 +242,21 @@ func getxattr(buf []byte, get func(buf []byte) (int, error)) ([]byte, error) {
 	}
 }
 
-// listXattrs returns the sorted names of the attributes that are xattr or xattr.NAME. It
-// uses buf if that is long enough.
+// listXattrs returns the sorted names of the attributes that are xattr or xattr.NAME, where
+// NAME can be that of a directory. It uses buf if that is long enough.
 func listXattrs(buf []byte, xattr string, list func(buf []byte) (int, error)) ([]string, error) {
 	data, err := getxattr(buf, list)
 	var names []string
 	for name := range bytes.SplitSeq(data, []byte{0}) {
-		if rest, ok := bytes.CutPrefix(name, []byte(xattr)); ok && (len(rest) == 0 || len(rest) > 1 && rest[0] == '.') {
+		rest, ok := bytes.CutPrefix(name, []byte(xattr))
+		if child, hasChild := bytes.CutPrefix(rest, []byte(".")); ok && (len(rest) == 0 || hasChild && isChild(string(child))) {
 			names = append(names, string(name))
 		}
 	}
 	slices.Sort(names)
 	return names, err
 }
+
+// isChild reports whether a directory's entry can have the name. Names of attributes can
+// have any byte but 0, and would lead to other directories otherwise.
+func isChild(name string) bool { return name != "" && name != "." && name != ".." && !strings.Contains(name, "/") }

@@ -164,7 +164,7 @@ func (h *Hierarchy) readInto(buf []byte, name string) ([]byte, error) {
 		if len(buf) < cap(buf) {
 			return buf, nil
 		}
-		buf = slices.Grow(buf, cap(buf))
+		buf = slices.Grow(buf, max(cap(buf), 1024))
 	}
 }
 
