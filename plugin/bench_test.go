@@ -302,7 +302,7 @@ func (n *reconciledNode) settle(b *testing.B) {
 	}
 	for _, g := range n.p.takeAll() {
 		plan := n.p.planFor(g)
-		for _, t := range append([]*target{plan.pod}, plan.containers...) {
+		for _, t := range append(plan.Containers, plan.Pod) {
 			line := blkio.DevLimits{Dev: n.disk.Dev, Limits: t.Want.DevLimits()[n.disk.Dev]}
 			write(b, filepath.Join(n.dir, t.Cgroup, "io.max"), line.String()+"\n")
 		}

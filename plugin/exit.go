@@ -11,6 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // Between the end of a container's last process and the removal of its cgroup
@@ -132,19 +133,19 @@ func (p *Plugin) urgent(err error) {
 // hold keeps a container's cgroup within reach that a limit on writes concerns, be
 // it the pod's. It is done again with each closer look, which costs nothing when
 // it is held already.
-func (p *Plugin) hold(c *change, pod *target) {
-	if c.target == nil || !p.policy.Load().Writeback.HandOver {
+func (p *Plugin) hold(c *container, cg cgroupfs.Cgroup, own, pod policy.Settings) {
+	if !p.policy.Load().Writeback.HandOver {
 		return
 	}
-	watch := p.setExitPlan(c.owner, exitPlanOf(c.want, pod.Want))
+	watch := p.setExitPlan(c, exitPlanOf(own, pod))
 	if watch == nil {
 		return
 	}
-	switch err := watch.Add(c.cg); {
+	switch err := watch.Add(cg); {
 	case err == nil:
-		p.noteHeld(c.owner, watch)
+		p.noteHeld(c, watch)
 	case !errors.Is(err, blkio.ErrGone):
-		p.log.WithError(err).WithField("cgroup", c.cg.Path()).Warn("Watching a container's exit failed: its limits will not be lifted")
+		p.log.WithError(err).WithField("cgroup", cg.Path()).Warn("Watching a container's exit failed: its limits will not be lifted")
 	}
 }
 

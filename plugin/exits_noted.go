@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -20,18 +21,18 @@ func stays(c *container) policy.Settings {
 
 // identify finds the numbers of a container's cgroup while it is there. That is
 // done once.
-func (p *Plugin) identify(c *change) {
-	if c.target == nil || c.owner == nil || !p.unidentified(c.owner) {
+func (p *Plugin) identify(c *container, cg cgroupfs.Cgroup) {
+	if !p.unidentified(c) {
 		return
 	}
-	ids, err := c.cg.IDs()
+	ids, err := cg.IDs()
 	if err != nil {
 		return // it is gone, or the next look finds them
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c.owner.mayRun() {
-		c.owner.exit.cgroupIDs = ids
+	if c.mayRun() {
+		c.exit.cgroupIDs = ids
 	}
 }
 

@@ -86,9 +86,13 @@ func TestFailedLiftIsOnRecord(t *testing.T) {
 	start(t, p, sb, "a")
 	for _, observed := range []bool{false, true} {
 		old := recordOf(t, p, podCgroup)
-		c := change{target: &target{Target: plan.Target{Cgroup: podCgroup}}, cg: h.Cgroup(podCgroup), found: found{record: old}, record: record.Record{Observed: observed}}
-		if err := c.doLower(p, errors.New("device or resource busy")); err != nil {
-			t.Fatal(err)
+		busy := errors.New("device or resource busy")
+		c := change{
+			Result: Result{Target: &plan.Target{Cgroup: podCgroup}, Looked: true, Cgroup: h.Cgroup(podCgroup), Err: busy},
+			last:   &seen{}, found: found{record: old}, record: record.Record{Observed: observed},
+		}
+		if c.doLower(); c.Err.Error() != busy.Error() {
+			t.Fatal(c.Err)
 		}
 		r := recordOf(t, p, podCgroup)
 		if len(r.Settings) != 1 || r.Observed || r.Error != "device or resource busy" {

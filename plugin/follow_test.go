@@ -70,7 +70,7 @@ func TestMountsChanged(t *testing.T) {
 					p.reconcileGroup(t.Context(), g)
 				}
 				for _, pod := range p.pods {
-					return slices.SortedFunc(maps.Keys(p.planFor(pod.group).containers[0].Want.DevLimits()), blkio.Dev.Compare)
+					return slices.SortedFunc(maps.Keys(p.planFor(pod.group).Containers[0].Want.DevLimits()), blkio.Dev.Compare)
 				}
 				return nil
 			}
@@ -200,7 +200,7 @@ func TestStartLooksAgain(t *testing.T) {
 	if err := p.start(t.Context(), sb, c, true); err != nil {
 		t.Fatal(err)
 	}
-	want := p.planFor(p.pods["sb1"].group).containers[0].Want.DevLimits()
+	want := p.planFor(p.pods["sb1"].group).Containers[0].Want.DevLimits()
 	if _, ok := want[late.Dev]; !ok {
 		t.Errorf("limited are %v", want)
 	}

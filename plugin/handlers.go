@@ -104,7 +104,7 @@ func (p *Plugin) limit(ctx context.Context, c *container, canRefuse bool) error 
 		}
 	}
 	// Also beside a failure: the pod's backstop has to go, then.
-	if err = errors.Join(err, p.apply(ctx, c.pod.group, c)); err != nil {
+	if err = errors.Join(err, p.apply(ctx, c.pod.group, c.id)); err != nil {
 		return &limitError{now.name, err}
 	}
 	return nil

@@ -244,8 +244,8 @@ func TestLimitOfGoneDisk(t *testing.T) {
 	if _, err = writeLines([]blkio.Line{line(blkio.Dev{Major: 9})}, refuses, gone); !errors.Is(err, blkio.ErrNoDevice) {
 		t.Errorf("a device that takes no limit: %v", err)
 	}
-	c := change{target: &target{quiet: []fileText{}}, hasGone: true}
-	if c.settle(); c.quiet != nil || c.idle {
+	c := change{last: &seen{quiet: []fileText{}}, hasGone: true}
+	if c.settle(); c.last.quiet != nil || c.last.idle {
 		t.Error("not looked at again")
 	}
 }

@@ -191,7 +191,7 @@ func TestNewestFactsWin(t *testing.T) {
 			for range 40 { // the order of a map decides which one is looked at last
 				p.Reload(policy.Default())
 				p.pass(t.Context())
-				want := p.planFor(p.pods["sb1"].group).pod.Want.DevLimits()
+				want := p.planFor(p.pods["sb1"].group).Pod.Want.DevLimits()
 				if len(want) != 1 || want[other.Dev][blkio.Wbps] != 1<<20 {
 					t.Fatalf("the pod is to have %v", want)
 				}

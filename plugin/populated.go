@@ -28,15 +28,14 @@ func (p *Plugin) notePopulated(c *container) {
 // process in it. Either it has ended, and its StopContainer event is under way or was
 // missed, or the runtime has not placed it there yet. That is an error where something is
 // to be written there.
-func (p *Plugin) checkPlaced(t *target, gone bool) error {
-	c := t.owner
+func (p *Plugin) checkPlaced(c *container, r *Result, gone bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if gone {
 		p.handle(c, lifecycle.CgroupMissing)
 	}
 	switch starts := c.life.Phase() == lifecycle.Starting; {
-	case starts && !t.Record.Empty():
+	case starts && !r.Target.Record.Empty():
 		return fmt.Errorf("limit container %s: its cgroup has no process yet", c.name)
 	case gone && !starts:
 		p.markDirty(c.pod.group)

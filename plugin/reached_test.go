@@ -33,7 +33,7 @@ func reaching(t *testing.T, value string, mounts ...*api.Mount) (p *Plugin, s *s
 func (s *stacked) lines(t *testing.T, p *Plugin) map[blkio.Dev]blkio.Limits {
 	t.Helper()
 	for _, g := range p.groups {
-		return p.planFor(g).containers[0].Want.DevLimits()
+		return p.planFor(g).Containers[0].Want.DevLimits()
 	}
 	t.Fatal("no group")
 	return nil
@@ -177,7 +177,7 @@ func TestReachedAfterRestartOfPod(t *testing.T) {
 	next.synchronize([]*api.PodSandbox{sb}, []*api.Container{c})
 	next.reconcileAll(t.Context())
 	for _, g := range next.groups {
-		if got := next.planFor(g).pod.Want.DevLimits()[plugged.Dev]; got != (blkio.Limits{blkio.Wbps: 1 << 20}) {
+		if got := next.planFor(g).Pod.Want.DevLimits()[plugged.Dev]; got != (blkio.Limits{blkio.Wbps: 1 << 20}) {
 			t.Errorf("the pod's limit is %v", got)
 		}
 	}

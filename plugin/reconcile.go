@@ -99,11 +99,9 @@ func (p *Plugin) groupIsQuiet(g *group, buf []byte) bool {
 		return false
 	}
 	defer p.release(g)
-	plan := p.planOf(g)
-	if unsettled, hung := p.unsettled(g); plan == nil || len(unsettled)+len(hung) > 0 || !p.isQuiet(plan.pod, buf) {
-		return false
-	}
-	return !slices.ContainsFunc(plan.containers, func(t *target) bool { return !p.isQuiet(t, buf) })
+	targets := p.planOf(g)
+	unsettled, hung := p.unsettled(g)
+	return targets != nil && len(unsettled)+len(hung) == 0 && p.enforcer().IsQuiet(targets, buf)
 }
 
 func (p *Plugin) takeDirty() []*group {
@@ -169,7 +167,7 @@ func (p *Plugin) reconcileGroup(ctx context.Context, g *group) {
 			return p.errIfHangs(g) // else who is at it looks again
 		}
 		defer p.release(g)
-		return p.write(g, nil)
+		return p.write(g, "")
 	})
 	err := errors.Join(settled, written)
 	p.complain(ctx, g, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
@@ -128,9 +129,13 @@ func TestUnreadableRecordStays(t *testing.T) {
 	if got := exitsOf(t, h); len(got) != 1 || got[0].Container != "gone" {
 		t.Errorf("exits %+v", got)
 	}
-	c := change{target: &target{}, cg: h.Cgroup(podCgroup), found: found{unread: errors.New("input/output error")}, record: record.Record{Kind: record.KindPod, Settings: settingOf(blkio.Dev{}, blkio.Weight, 1)}}
-	if err := c.doLower(p, nil); !errors.Is(err, c.found.unread) {
-		t.Errorf("got %v", err)
+	c := change{
+		Result: Result{Target: &plan.Target{}, Looked: true, Cgroup: h.Cgroup(podCgroup)}, last: &seen{},
+		found:  found{unread: errors.New("input/output error")},
+		record: record.Record{Kind: record.KindPod, Settings: settingOf(blkio.Dev{}, blkio.Weight, 1)},
+	}
+	if c.doLower(); !errors.Is(c.Err, c.found.unread) {
+		t.Errorf("got %v", c.Err)
 	}
 	if got := exitsOf(t, h); len(got) != 1 {
 		t.Error("a record that could not be read is replaced")

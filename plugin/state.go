@@ -25,7 +25,7 @@ type group struct {
 	pods   map[string]*pod // by sandbox ID
 
 	drain    lifecycle.Drain
-	plan     *targets // nil after a change
+	plan     *Targets // nil after a change
 	changes  int      // so that a plan made of what has changed since is not kept
 	retry    retry
 	writer   writer

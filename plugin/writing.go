@@ -5,11 +5,12 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
 func (c *change) write(lines []blkio.Line) ([]blkio.Line, error) {
-	written, err := writeLines(lines, c.cg.Write, c.gone)
+	written, err := writeLines(lines, c.Cgroup.Write, c.gone)
 	c.hasGone = c.hasGone || len(written) < len(lines)
 	return written, err
 }
@@ -28,25 +29,22 @@ func writeLines(lines []blkio.Line, write func(blkio.Line) error, gone func(blki
 	return present, errors.Join(errs...)
 }
 
-// isGone reports whether the node has no disk of a number.
-func (p *Plugin) isGone(dev blkio.Dev) bool { return p.storage.Device(dev).Missing }
-
 // isForeign reports whether another user may write the record.
 func (c *change) isForeign() bool {
-	dir, _ := record.PlaceOf(c.cg, c.record.Kind)
+	dir, _ := record.PlaceOf(c.Cgroup, c.record.Kind)
 	return record.Foreign(dir)
 }
 
 // sweep removes records that count no more from a pod: those of containers whose cgroups
 // have gone, and what earlier versions of this program, or the containers themselves,
 // have put on the containers' own directories.
-func (p *Plugin) sweep(plan *targets) {
+func (e *Enforcer) sweep(p *plan.Plan) {
 	dirs := map[cgroupfs.Cgroup]bool{}
-	if plan.pod.Cgroup != "" {
-		dirs[p.cgroups.Cgroup(plan.pod.Cgroup)] = true
+	if p.Pod.Cgroup != "" {
+		dirs[e.Cgroups.Cgroup(p.Pod.Cgroup)] = true
 	}
-	for _, t := range plan.containers {
-		cg := p.cgroups.Cgroup(t.Cgroup)
+	for i := range p.Containers {
+		cg := e.Cgroups.Cgroup(p.Containers[i].Cgroup)
 		dir, _ := record.PlaceOf(cg, record.KindContainer)
 		dirs[dir] = true
 		_ = cg.RemoveXattr(record.Xattr) // it does no harm
