@@ -52,7 +52,7 @@ func (p *Plugin) adjust(ctx context.Context, pod *pod, ctr *api.Container, split
 		c.logger(p.log).WithField("limits", describe(c.decision.desired)).Info("Observe mode: limits decided, not written")
 		return nil, p.register(ctx, c)
 	}
-	spec := inSpec(c.decision.desired.Settings, splitsLines)
+	spec := plan.InSpec(c.decision.desired.Settings, splitsLines)
 	c.spec = plan.OCISpec{Values: plan.Kept(spec), Ours: true}
 	high, _ := c.decision.desired.Settings.Get(blkio.Address{Key: blkio.MemoryHigh})
 	c.disks.Facts.Guarded = uint64(high.Amount)
@@ -206,7 +206,7 @@ func newContainer(pod *pod, ctr *api.Container) *container {
 		disks:    NewContainer(specOf(ctr)),
 	}
 	c.cgroup, c.decision.err = cgroupfs.ContainerCgroup(ctr.GetLinux().GetCgroupsPath(), pod.group.cgroup)
-	c.spec.Values = specValues(ctr)
+	c.spec.Values = plan.SpecValues(ctr.GetLinux().GetResources().GetUnified())
 	return c
 }
 

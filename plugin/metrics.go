@@ -132,7 +132,7 @@ type census struct {
 }
 
 func (p *Plugin) census() census {
-	weightsWork := p.weight.works.Load()
+	weightsWork := p.weight.Work()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := census{pods: len(p.groups)}

@@ -90,7 +90,7 @@ type Plugin struct {
 	policy     atomic.Pointer[policy.Policy]
 	reloaded   chan struct{} // holds at most one token: the policy changed
 	layers     layers
-	weight     weightSupport
+	weight     WeightSupport
 	inFlight   inFlight
 	exits      exits
 	metrics    *metrics
@@ -168,7 +168,7 @@ func New(cfg Config) (*Plugin, error) {
 		},
 		reloaded: make(chan struct{}, 1),
 		layers:   layers{questions: make(chan asked, 1)},
-		weight:   weightSupport{cgroups: cfg.Cgroups},
+		weight:   WeightSupport{Cgroups: cfg.Cgroups},
 		metrics:  newMetrics(),
 	}
 	if p.distribute == nil {
@@ -179,7 +179,7 @@ func New(cfg Config) (*Plugin, error) {
 	p.exits.tidying, p.exits.newWatch = make(chan struct{}, 1), newEmptyWatch
 	p.policy.Store(cfg.Policy)
 	p.sayReleases()
-	p.weight.look()
+	p.weight.Look()
 	return p, nil
 }
 

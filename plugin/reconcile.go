@@ -50,7 +50,7 @@ func (p *Plugin) reconcile(ctx context.Context) {
 func (p *Plugin) reconcileAll(ctx context.Context) {
 	defer prometheus.NewTimer(p.metrics.passes).ObserveDuration()
 	groups := p.takeAll()
-	if p.weight.look() {
+	if p.weight.Look() {
 		p.dropPlans(groups) // a warning comes or goes
 	}
 	p.findRunning(groups)

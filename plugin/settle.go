@@ -128,7 +128,7 @@ func (p *Plugin) decide(pol *policy.Policy, c *container) (policy.Desired, error
 		return policy.Desired{}, err
 	}
 	desired, err := pol.Container(c.pod.request(), c.disks.Facts)
-	if weightErr := p.weight.check(&desired); err == nil && weightErr != nil {
+	if weightErr := p.weight.Check(&desired); err == nil && weightErr != nil {
 		err = weightErr
 	}
 	return desired, err
@@ -162,7 +162,7 @@ func (p *Plugin) neighbours(pod *pod) (seen []policy.Container, shared bool) {
 func (p *Plugin) total(pol *policy.Policy, pod *pod, seen []policy.Container) (policy.Desired, error) {
 	planned := pod.planned()
 	planned.Request = pod.request()
-	return plan.Total(pol, &planned, seen, p.weight.support())
+	return plan.Total(pol, &planned, seen, p.weight.Support())
 }
 
 func noPodCgroup(cause string) error {

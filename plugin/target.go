@@ -40,7 +40,7 @@ func (p *Plugin) planOf(g *group) *Targets {
 }
 
 func (p *Plugin) viewOf(g *group) view {
-	weights := p.weight.support() // may read a file
+	weights := p.weight.Support() // may read a file
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	v := newView(g)

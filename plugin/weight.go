@@ -8,9 +8,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// weightSupport is what the kernel makes of io.weight.
-type weightSupport struct {
-	cgroups *cgroupfs.Hierarchy
+// WeightSupport is what the kernel makes of io.weight. It is safe for concurrent use.
+type WeightSupport struct {
+	Cgroups *cgroupfs.Hierarchy
 	exists  atomic.Pointer[bool] // nil if there was no cgroup to look into
 	works   atomic.Bool          // some disk has io.cost switched on
 }
@@ -18,11 +18,11 @@ type weightSupport struct {
 // has reports whether the kernel has io.weight. On a node without a container
 // there is no cgroup to look into; then it is asked again, and the answer is
 // yes: a runtime that meets no file fails the container, which is not silent.
-func (w *weightSupport) has() bool {
+func (w *WeightSupport) has() bool {
 	if known := w.exists.Load(); known != nil {
 		return *known
 	}
-	exists, err := w.cgroups.HasIOWeight()
+	exists, err := w.Cgroups.HasIOWeight()
 	if err != nil {
 		return true
 	}
@@ -30,9 +30,9 @@ func (w *weightSupport) has() bool {
 	return exists
 }
 
-// look asks whether weights have any effect, and reports whether that is news.
-func (w *weightSupport) look() bool {
-	qos, err := w.cgroups.ReadIOCostQOS()
+// Look asks whether weights have any effect, and reports whether that is news.
+func (w *WeightSupport) Look() bool {
+	qos, err := w.Cgroups.ReadIOCostQOS()
 	works := err != nil // unknown is no reason to warn
 	for _, enabled := range qos {
 		works = works || enabled
@@ -40,15 +40,18 @@ func (w *weightSupport) look() bool {
 	return w.works.Swap(works) != works
 }
 
-// support returns what weights do on this node.
-func (w *weightSupport) support() plan.Weights {
+// Work reports whether weights had any effect at the last look.
+func (w *WeightSupport) Work() bool { return w.works.Load() }
+
+// Support returns what weights do on this node.
+func (w *WeightSupport) Support() plan.Weights {
 	return plan.Weights{Exist: w.has(), Work: w.works.Load()}
 }
 
-// check takes out a weight that this kernel cannot hold.
-func (w *weightSupport) check(d *policy.Desired) error {
+// Check takes out a weight that this kernel cannot hold.
+func (w *WeightSupport) Check(d *policy.Desired) error {
 	if _, asked := d.Settings.Weight(); !asked {
 		return nil // mostly it is so, and the answer may take reading a file
 	}
-	return w.support().Check(d)
+	return w.Support().Check(d)
 }
