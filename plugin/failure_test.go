@@ -11,7 +11,6 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -74,33 +73,6 @@ func TestNotKnowingLiftsNothing(t *testing.T) {
 	broken = false
 	p.pass(t.Context())
 	if r := recordOf(t, p, cgroupOf("a")); len(r.Settings) != 1 || r.Error != "" {
-		t.Errorf("record %+v", r)
-	}
-}
-
-// TestFailedLiftIsOnRecord: what could not be lifted is still ours.
-func TestFailedLiftIsOnRecord(t *testing.T) {
-	h, _ := tree(t, podCgroup, cgroupOf("a"))
-	p := newPlugin(t, h)
-	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
-	start(t, p, sb, "a")
-	for _, observed := range []bool{false, true} {
-		old := recordOf(t, p, podCgroup)
-		busy := errors.New("device or resource busy")
-		c := change{
-			Result: Result{Target: &plan.Target{Cgroup: podCgroup}, Looked: true, Cgroup: h.Cgroup(podCgroup), Err: busy},
-			last:   &seen{}, found: found{record: old}, record: record.Record{Observed: observed},
-		}
-		if c.doLower(); c.Err.Error() != busy.Error() {
-			t.Fatal(c.Err)
-		}
-		r := recordOf(t, p, podCgroup)
-		if len(r.Settings) != 1 || r.Observed || r.Error != "device or resource busy" {
-			t.Errorf("observed %v: record %+v", observed, r)
-		}
-	}
-	p.pass(t.Context())
-	if r := recordOf(t, p, podCgroup); len(r.Settings) != 1 || r.Error != "" {
 		t.Errorf("record %+v", r)
 	}
 }

@@ -226,30 +226,6 @@ func TestCleanBehindSlowSync(t *testing.T) {
 	})
 }
 
-// TestLimitOfGoneDisk: a disk that has left is no failure, and its limit is tried again
-// with each pass, so that it is there again with the disk.
-func TestLimitOfGoneDisk(t *testing.T) {
-	line := func(dev blkio.Dev) blkio.Line { return settingOf(dev, blkio.Wbps, 2).Lines()[0] }
-	refuses := func(l blkio.Line) error {
-		if l.Dev == sda {
-			return nil
-		}
-		return fmt.Errorf("write io.max: %w", blkio.ErrNoDevice)
-	}
-	gone := func(d blkio.Dev) bool { return d == sdb }
-	present, err := writeLines([]blkio.Line{line(sda), line(sdb)}, refuses, gone)
-	if err != nil || !slices.Equal(present, []blkio.Line{line(sda)}) {
-		t.Errorf("written %v, %v", present, err)
-	}
-	if _, err = writeLines([]blkio.Line{line(blkio.Dev{Major: 9})}, refuses, gone); !errors.Is(err, blkio.ErrNoDevice) {
-		t.Errorf("a device that takes no limit: %v", err)
-	}
-	c := change{last: &seen{quiet: []fileText{}}, hasGone: true}
-	if c.settle(); c.last.quiet != nil || c.last.idle {
-		t.Error("not looked at again")
-	}
-}
-
 // TestAccrueForgetsMounts: of thousands of mounts that came and went in a container the
 // disks are kept, not the mounts; and of those only what the node still has.
 func TestAccrueForgetsMounts(t *testing.T) {

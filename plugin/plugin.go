@@ -14,6 +14,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/kernel"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -90,7 +91,7 @@ type Plugin struct {
 	policy     atomic.Pointer[policy.Policy]
 	reloaded   chan struct{} // holds at most one token: the policy changed
 	layers     layers
-	weight     WeightSupport
+	weight     enforce.WeightSupport
 	inFlight   inFlight
 	exits      exits
 	metrics    *metrics
@@ -168,7 +169,7 @@ func New(cfg Config) (*Plugin, error) {
 		},
 		reloaded: make(chan struct{}, 1),
 		layers:   layers{questions: make(chan asked, 1)},
-		weight:   WeightSupport{Cgroups: cfg.Cgroups},
+		weight:   enforce.WeightSupport{Cgroups: cfg.Cgroups},
 		metrics:  newMetrics(),
 	}
 	if p.distribute == nil {

@@ -3,6 +3,7 @@ package plugin
 import (
 	"fmt"
 
+	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 )
 
@@ -28,7 +29,7 @@ func (p *Plugin) notePopulated(c *container) {
 // process in it. Either it has ended, and its StopContainer event is under way or was
 // missed, or the runtime has not placed it there yet. That is an error where something is
 // to be written there.
-func (p *Plugin) checkPlaced(c *container, r *Result, gone bool) error {
+func (p *Plugin) checkPlaced(c *container, r *enforce.Result, gone bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if gone {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
+	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
@@ -25,8 +26,8 @@ type group struct {
 	pods   map[string]*pod // by sandbox ID
 
 	drain    lifecycle.Drain
-	plan     *Targets // nil after a change
-	changes  int      // so that a plan made of what has changed since is not kept
+	plan     *enforce.Targets // nil after a change
+	changes  int              // so that a plan made of what has changed since is not kept
 	retry    retry
 	writer   writer
 	recorded recorded

@@ -3,6 +3,7 @@ package plugin
 import (
 	"path"
 
+	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 )
@@ -10,7 +11,7 @@ import (
 // planFor returns what should be on a group's cgroups now. Deciding the pod
 // total takes time that grows with what tenants wrote, so it is done without mu.
 // The caller is the one who writes to the group.
-func (p *Plugin) planFor(g *group) *Targets {
+func (p *Plugin) planFor(g *group) *enforce.Targets {
 	if known := p.planOf(g); known != nil {
 		return known
 	}
@@ -22,7 +23,7 @@ func (p *Plugin) planFor(g *group) *Targets {
 	if v.pod != nil {
 		v.Pod.Request = v.pod.request() // may parse it, so without mu
 	}
-	fresh := NewTargets(plan.New(p.policy.Load(), v.View))
+	fresh := enforce.NewTargets(plan.New(p.policy.Load(), v.View))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	g.recorded.granted = fresh.Pod.Granted
@@ -33,7 +34,7 @@ func (p *Plugin) planFor(g *group) *Targets {
 }
 
 // planOf returns the plan that was made, nil after a change.
-func (p *Plugin) planOf(g *group) *Targets {
+func (p *Plugin) planOf(g *group) *enforce.Targets {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return g.plan

@@ -8,12 +8,13 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // enforcer returns what puts plans into force.
-func (p *Plugin) enforcer() *Enforcer {
-	return &Enforcer{Cgroups: p.cgroups, Gone: func(d blkio.Dev) bool { return p.storage.Device(d).Missing }}
+func (p *Plugin) enforcer() *enforce.Enforcer {
+	return &enforce.Enforcer{Cgroups: p.cgroups, Gone: func(d blkio.Dev) bool { return p.storage.Device(d).Missing }}
 }
 
 // apply brings the cgroups of a group into line. With only set, of the
@@ -31,7 +32,7 @@ func (p *Plugin) apply(ctx context.Context, g *group, only string) error {
 func (p *Plugin) write(g *group, only string) error {
 	targets := p.planFor(g)
 	var errs []error
-	p.enforcer().Apply(targets, only, func(r *Result) {
+	p.enforcer().Apply(targets, only, func(r *enforce.Result) {
 		p.tell(r)
 		switch c := p.find(g, r.Target.Container); {
 		case c != nil:
@@ -56,7 +57,7 @@ func (p *Plugin) find(g *group, id string) *container {
 }
 
 // written draws the conclusions from a write to the cgroup of a container.
-func (p *Plugin) written(c *container, r *Result, pod policy.Settings, starting bool) error {
+func (p *Plugin) written(c *container, r *enforce.Result, pod policy.Settings, starting bool) error {
 	err, gone := r.Err, errors.Is(r.Err, blkio.ErrGone)
 	if r.Looked {
 		p.identify(c, r.Cgroup)
@@ -76,7 +77,7 @@ func (p *Plugin) written(c *container, r *Result, pod policy.Settings, starting 
 }
 
 // tell logs and counts what was written.
-func (p *Plugin) tell(r *Result) {
+func (p *Plugin) tell(r *enforce.Result) {
 	if r.Unreadable != nil {
 		p.log.WithError(r.Unreadable).WithField("cgroup", r.Target.Cgroup).Warn("Replacing an unreadable record")
 	}

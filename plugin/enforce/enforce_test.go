@@ -1,0 +1,282 @@
+package enforce
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+const pod, a, b = "pods/u1", "pods/u1/a", "pods/u1/b"
+
+var sda, sdb = blkio.Dev{Major: 8}, blkio.Dev{Major: 8, Minor: 16}
+
+func limit(dev blkio.Dev, amount blkio.Amount) policy.Settings {
+	return policy.Settings{{Value: blkio.Value{Address: blkio.Address{Key: blkio.Wbps, Dev: dev}, Amount: amount}}}
+}
+
+// node is a tree of files in place of cgroups.
+type node struct {
+	*Enforcer
+	t   *testing.T
+	dir string
+}
+
+func newNode(t *testing.T, cgroups ...string) *node {
+	t.Helper()
+	n := &node{t: t, dir: t.TempDir()}
+	n.write("cgroup.controllers", "cpu io memory\n")
+	for _, cg := range cgroups {
+		if err := os.MkdirAll(filepath.Join(n.dir, cg), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		n.write(cg+"/io.max", "")
+		n.write(cg+"/cgroup.events", "populated 1\n")
+	}
+	h, err := cgroupfs.OpenTree(n.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.Close() })
+	n.Enforcer = &Enforcer{Cgroups: h, Gone: func(blkio.Dev) bool { return false }}
+	return n
+}
+
+func (n *node) write(file, text string) {
+	n.t.Helper()
+	if err := os.WriteFile(filepath.Join(n.dir, file), []byte(text), 0o644); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) ioMax(cgroup string) string {
+	n.t.Helper()
+	text, err := os.ReadFile(filepath.Join(n.dir, cgroup, "io.max"))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(text))
+}
+
+func (n *node) recordOf(cgroup, kind string) *record.Record {
+	n.t.Helper()
+	r, err := record.Read(n.Cgroups.Cgroup(cgroup), kind)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return r
+}
+
+// apply returns the results as text: a cgroup, whether it was looked at, and what was written.
+func (n *node) apply(targets *Targets, only string) []string {
+	n.t.Helper()
+	var out []string
+	n.Apply(targets, only, func(r *Result) {
+		line := fmt.Sprintf("%s %t", r.Target.Cgroup, r.Looked)
+		for _, l := range r.Written {
+			line += " " + l.Text
+		}
+		switch {
+		case errors.Is(r.Err, blkio.ErrGone):
+			line += ", gone"
+		case r.Err != nil:
+			line += ", " + r.Err.Error()
+		}
+		out = append(out, line)
+	})
+	return out
+}
+
+// planOf limits the pod, and each container, to so many bytes per second.
+func planOf(amount blkio.Amount, containers ...string) plan.Plan {
+	target := func(id, cgroup, kind string) plan.Target {
+		want := limit(sda, amount)
+		return plan.Target{Container: id, Cgroup: cgroup, Want: want, Room: 4096, Record: record.Record{Kind: kind, ContainerID: id, Settings: want}}
+	}
+	out := plan.Plan{Pod: target("", pod, record.KindPod)}
+	for _, cg := range containers {
+		out.Containers = append(out.Containers, target("id-"+filepath.Base(cg), cg, record.KindContainer))
+	}
+	return out
+}
+
+// TestApply: each cgroup has a result, the pod's is the last one, and what was written is
+// recorded.
+func TestApply(t *testing.T) {
+	const wrote = " 8:0 wbps=5"
+	for _, tt := range []struct {
+		name    string
+		cgroups []string
+		only    string
+		want    []string
+	}{
+		{"all", []string{pod, a, b}, "", []string{a + " true" + wrote, b + " true" + wrote, pod + " true" + wrote}},
+		{"one", []string{pod, a, b}, "id-b", []string{b + " true" + wrote, pod + " true" + wrote}},
+		{"a container has gone", []string{pod, a}, "", []string{a + " true" + wrote, b + " false, gone", pod + " true" + wrote}},
+		{"the pod has gone", nil, "", []string{a + " false, gone", b + " false, gone", pod + " false"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNode(t, tt.cgroups...)
+			if diff := cmp.Diff(tt.want, n.apply(NewTargets(planOf(5, a, b)), tt.only)); diff != "" {
+				t.Error(diff)
+			}
+			for _, cg := range tt.cgroups {
+				kind := record.KindContainer
+				if cg == pod {
+					kind = record.KindPod
+				}
+				isMeant := tt.only == "" || cg != a
+				if r := n.recordOf(cg, kind); (r != nil) != isMeant || (n.ioMax(cg) != "") != isMeant {
+					t.Errorf("%s: %q, record %+v", cg, n.ioMax(cg), r)
+				}
+			}
+		})
+	}
+}
+
+// TestIsQuiet: a look is enough once a pass has found all in place, until a file changes.
+func TestIsQuiet(t *testing.T) {
+	n := newNode(t, pod, a)
+	targets := NewTargets(planOf(5, a))
+	isQuiet := func(want bool, when string) {
+		t.Helper()
+		if got := n.IsQuiet(targets, make([]byte, 0, 512)); got != want {
+			t.Errorf("%s: quiet %t", when, got)
+		}
+	}
+	isQuiet(false, "never looked at")
+	n.apply(targets, "")
+	isQuiet(false, "just written")
+	n.apply(targets, "")
+	isQuiet(true, "all in place")
+	n.write(a+"/io.max", "")
+	isQuiet(false, "limit removed")
+	if got := n.apply(targets, ""); got[0] != a+" true 8:0 wbps=5" {
+		t.Errorf("not written again: %q", got)
+	}
+}
+
+// TestCleared: nothing is written to a cgroup that clear has marked.
+func TestCleared(t *testing.T) {
+	n := newNode(t, pod, a)
+	if err := record.Write(n.Cgroups.Cgroup(a), &record.Record{Kind: record.KindContainer, Cleared: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got := n.apply(NewTargets(planOf(5, a)), ""); got[0] != a+" false" || n.ioMax(a) != "" {
+		t.Errorf("%q, io.max %q", got, n.ioMax(a))
+	}
+}
+
+// TestUnreadableRecord: a record that is none is replaced, and the result says so.
+func TestUnreadableRecord(t *testing.T) {
+	n := newNode(t, pod)
+	if err := record.WriteRaw(n.Cgroups.Cgroup(pod), record.KindPod, []byte("{")); err != nil {
+		t.Fatal(err)
+	}
+	n.Apply(NewTargets(planOf(5)), "", func(r *Result) {
+		if !errors.Is(r.Unreadable, record.ErrParse) || r.Err != nil {
+			t.Errorf("%v, %v", r.Unreadable, r.Err)
+		}
+	})
+	if r := n.recordOf(pod, record.KindPod); len(r.Settings) != 1 {
+		t.Errorf("record %+v", r)
+	}
+}
+
+// TestUnreadRecordStays: what cannot be read is not replaced.
+func TestUnreadRecordStays(t *testing.T) {
+	n := newNode(t, pod)
+	want := record.Record{Kind: record.KindPod, Exits: []record.Exit{{Container: "gone", CgroupIDs: []uint64{7}}}}
+	if err := record.Write(n.Cgroups.Cgroup(pod), &want); err != nil {
+		t.Fatal(err)
+	}
+	c := change{
+		Result: Result{Target: &plan.Target{}, Looked: true, Cgroup: n.Cgroups.Cgroup(pod)}, last: &seen{},
+		found:  found{unread: errors.New("input/output error")},
+		record: record.Record{Kind: record.KindPod, Settings: limit(sda, 1)},
+	}
+	if c.doLower(); !errors.Is(c.Err, c.found.unread) {
+		t.Errorf("got %v", c.Err)
+	}
+	if r := n.recordOf(pod, record.KindPod); len(r.Exits) != 1 {
+		t.Error("a record that could not be read is replaced")
+	}
+}
+
+// TestFailedLiftIsOnRecord: what could not be lifted is still ours.
+func TestFailedLiftIsOnRecord(t *testing.T) {
+	n := newNode(t, pod)
+	n.apply(NewTargets(planOf(5)), "")
+	for _, observed := range []bool{false, true} {
+		busy := errors.New("device or resource busy")
+		c := change{
+			Result: Result{Target: &plan.Target{Cgroup: pod, Room: 4096}, Looked: true, Cgroup: n.Cgroups.Cgroup(pod), Err: busy},
+			last:   &seen{}, found: found{record: n.recordOf(pod, record.KindPod)},
+			record: record.Record{Kind: record.KindPod, Observed: observed},
+		}
+		if c.doLower(); c.Err.Error() != busy.Error() {
+			t.Fatal(c.Err)
+		}
+		if r := n.recordOf(pod, record.KindPod); len(r.Settings) != 1 || r.Observed || r.Error != busy.Error() {
+			t.Errorf("observed %v: record %+v", observed, r)
+		}
+	}
+	targets := NewTargets(planOf(5))
+	for range 2 {
+		n.apply(targets, "")
+	}
+	if r := n.recordOf(pod, record.KindPod); len(r.Settings) != 1 || r.Error != "" {
+		t.Errorf("record %+v", r)
+	}
+}
+
+// TestLimitOfGoneDisk: a disk that has left is no failure, and its limit is tried again
+// with each pass, so that it is there again with the disk.
+func TestLimitOfGoneDisk(t *testing.T) {
+	line := func(dev blkio.Dev) blkio.Line { return limit(dev, 2).Lines()[0] }
+	refuses := func(l blkio.Line) error {
+		if l.Dev == sda {
+			return nil
+		}
+		return fmt.Errorf("write io.max: %w", blkio.ErrNoDevice)
+	}
+	gone := func(d blkio.Dev) bool { return d == sdb }
+	present, err := writeLines([]blkio.Line{line(sda), line(sdb)}, refuses, gone)
+	if err != nil || !slices.Equal(present, []blkio.Line{line(sda)}) {
+		t.Errorf("written %v, %v", present, err)
+	}
+	if _, err = writeLines([]blkio.Line{line(blkio.Dev{Major: 9})}, refuses, gone); !errors.Is(err, blkio.ErrNoDevice) {
+		t.Errorf("a device that takes no limit: %v", err)
+	}
+	c := change{last: &seen{quiet: []fileText{}}, hasGone: true}
+	if c.settle(); c.last.quiet != nil || c.last.idle {
+		t.Error("not looked at again")
+	}
+}
+
+// TestWeightSupport: whether the kernel has io.weight, asked until there is a cgroup to ask.
+func TestWeightSupport(t *testing.T) {
+	empty := newNode(t)
+	w := WeightSupport{Cgroups: empty.Cgroups}
+	if !w.Support().Exist {
+		t.Error("without a cgroup the answer is yes")
+	}
+	without := newNode(t, "kubepods")
+	without.write("kubepods/cgroup.controllers", "io\n")
+	w = WeightSupport{Cgroups: without.Cgroups}
+	d := policy.Desired{Settings: policy.Settings{{Value: blkio.Value{Address: blkio.Address{Key: blkio.Weight}, Amount: 50}}}}
+	if err := w.Check(&d); err == nil || len(d.Settings) > 0 {
+		t.Errorf("%v, left %v", err, d.Settings)
+	}
+}
