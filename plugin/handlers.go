@@ -137,7 +137,7 @@ func (p *Plugin) refusal(c *container) error {
 		return nil
 	}
 	log := c.logger(p.log).WithError(c.decision.err)
-	if c.decision.policy.Mode == policy.ModeObserve || c.decision.policy.Action(c.decision.err) == policy.Ignore {
+	if !plan.Refuses(c.decision.policy, c.decision.err) {
 		log.Warn("Some requested limits are not enforced")
 		return nil
 	}

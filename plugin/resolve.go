@@ -10,6 +10,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -48,9 +49,7 @@ func (p *Plugin) resolve(ctx context.Context, pol *policy.Policy, c *container) 
 		}
 		c.decision.desired.KeepGranted(former)
 	}
-	if c.decision.err == nil {
-		c.decision.err = p.checkTotal(pol, c)
-	}
+	c.decision.err = plan.First(pol, c.decision.err, p.checkTotal(pol, c))
 	return nil
 }
 

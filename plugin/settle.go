@@ -124,20 +124,13 @@ func (p *Plugin) settleAll(ctx context.Context, g *group) []error {
 
 // decide computes what one container should get.
 func (p *Plugin) decide(pol *policy.Policy, c *container) (policy.Desired, error) {
-	if err := pol.CheckRuntime(c.pod.request(), c.pod.handler); err != nil {
-		return policy.Desired{}, err
-	}
-	desired, err := pol.Container(c.pod.request(), c.disks.Facts)
-	if weightErr := p.weight.Check(&desired); err == nil && weightErr != nil {
-		err = weightErr
-	}
-	return desired, err
+	return plan.Decide(pol, c.pod.asking(), c.disks.Facts, p.weight.Support())
 }
 
 // checkTotal checks the pod total with c as one more of the pod's containers.
 func (p *Plugin) checkTotal(pol *policy.Policy, c *container) error {
 	seen, shared := p.neighbours(c.pod)
-	total, err := p.total(pol, c.pod, append(seen, c.disks.Facts))
+	total, err := plan.Total(pol, c.pod.asking(), append(seen, c.disks.Facts), p.weight.Support())
 	if err != nil || len(total.Settings) == 0 {
 		return err
 	}
@@ -158,11 +151,11 @@ func (p *Plugin) neighbours(pod *pod) (seen []policy.Container, shared bool) {
 	return pod.seen(), pod.group.shared()
 }
 
-// total is what a pod may do, of these containers.
-func (p *Plugin) total(pol *policy.Policy, pod *pod, seen []policy.Container) (policy.Desired, error) {
-	planned := pod.planned()
-	planned.Request = pod.request()
-	return plan.Total(pol, &planned, seen, p.weight.Support())
+// asking returns what a decision needs of a pod.
+func (p *pod) asking() *plan.Pod {
+	out := p.planned()
+	out.Request = p.request()
+	return &out
 }
 
 func noPodCgroup(cause string) error {

@@ -276,7 +276,7 @@ func TestWeightSupport(t *testing.T) {
 	without.write("kubepods/cgroup.controllers", "io\n")
 	w = WeightSupport{Cgroups: without.Cgroups}
 	d := policy.Desired{Settings: policy.Settings{{Value: blkio.Value{Address: blkio.Address{Key: blkio.Weight}, Amount: 50}}}}
-	if err := w.Check(&d); err == nil || len(d.Settings) > 0 {
+	if err := w.Support().Check(&d); err == nil || len(d.Settings) > 0 {
 		t.Errorf("%v, left %v", err, d.Settings)
 	}
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
-	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // WeightSupport is what the kernel makes of io.weight. It is safe for concurrent use.
@@ -46,12 +45,4 @@ func (w *WeightSupport) Work() bool { return w.works.Load() }
 // Support returns what weights do on this node.
 func (w *WeightSupport) Support() plan.Weights {
 	return plan.Weights{Exist: w.has(), Work: w.works.Load()}
-}
-
-// Check takes out a weight that this kernel cannot hold.
-func (w *WeightSupport) Check(d *policy.Desired) error {
-	if _, asked := d.Settings.Weight(); !asked {
-		return nil // mostly it is so, and the answer may take reading a file
-	}
-	return w.Support().Check(d)
 }

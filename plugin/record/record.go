@@ -13,6 +13,12 @@ const (
 	KindPod       = "pod"
 )
 
+// Xattr is the extended attribute that holds a pod's Record, on the directory of
+// its cgroup. A container's is on the pod's directory, too, with a name of its own: see
+// cgroupfs.Cgroup.Above. The records die with the pod's cgroup, so there is no database
+// that could disagree with the kernel.
+const Xattr = "user.nri-blkio"
+
 // Record describes the settings that this program applied to one cgroup, with the pod and
 // the sources. It is the only data that run, status and clear share.
 type Record struct {

@@ -113,15 +113,6 @@ func podTarget(pol *policy.Policy, v *View, observed bool) Target {
 	return t
 }
 
-// Total returns what a pod may do as a whole, with these containers.
-func Total(pol *policy.Policy, pod *Pod, seen []policy.Container, weights Weights) (policy.Desired, error) {
-	if err := pol.CheckRuntime(pod.Request, pod.Handler); err != nil {
-		return policy.Desired{}, err
-	}
-	total, err := pol.PodTotal(pod.Request, seen)
-	return total, cmp.Or(err, weights.Check(&total))
-}
-
 // withBackstop returns for each disk and key the lower of what pod-total asks for and what
 // the containers were granted together.
 func withBackstop(total policy.Desired, granted []policy.Desired) (policy.Settings, map[blkio.Dev]string) {

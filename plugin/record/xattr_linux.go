@@ -6,12 +6,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 )
 
-// Xattr is the extended attribute that holds a pod's Record, on the directory of
-// its cgroup. A container's is on the pod's directory, too, with a name of its own: see
-// cgroupfs.Cgroup.Above. The records die with the pod's cgroup, so there is no database
-// that could disagree with the kernel.
-const Xattr = "user.nri-blkio"
-
 // PlaceOf returns the directory and the attribute that hold the record of a cgroup.
 func PlaceOf(c cgroupfs.Cgroup, kind string) (dir cgroupfs.Cgroup, xattr string) {
 	if kind == KindContainer {
