@@ -10,11 +10,12 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -90,11 +91,14 @@ func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 		containers[i].MemoryLimited = policy.MemoryBoundsDirty(bytes, c.Node.Memory)
 	}
 	c.checkNames(&r, req, containers)
-	o := outcome{Checker: c, result: &r, request: req, runtime: c.checkRuntime(&r, req, m)}
+	o := outcome{
+		Checker: c, result: &r, weights: c.Node.Weights.plan(),
+		pod: plan.Pod{Namespace: m.Namespace, Name: m.Name, Handler: c.decidedHandler(&r, m), Request: req},
+	}
 	for i := range containers {
 		o.container(containers[i], m.Containers[i].Role)
 	}
-	o.pod()
+	o.total()
 	if c.Node.Storage == nil {
 		o.result.Unknown = o.unknown(m)
 	}
@@ -128,13 +132,17 @@ func (c *Checker) checkNames(r *Result, req *annotation.Request, containers []po
 	}
 }
 
-// checkRuntime returns why no container of the pod can be limited under its runtime handler.
-func (c *Checker) checkRuntime(r *Result, req *annotation.Request, m *manifest.Pod) error {
-	if m.RuntimeClass != "" && c.Handler == "" {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("the handler of RuntimeClass %q is unknown (set --handler to check it)", m.RuntimeClass))
-		return nil
+// decidedHandler returns the runtime handler to decide with. The handler of a RuntimeClass is
+// unknown unless it is given: then it is taken for one that the policy knows.
+func (c *Checker) decidedHandler(r *Result, m *manifest.Pod) string {
+	if m.RuntimeClass == "" || c.Handler != "" {
+		return c.Handler
 	}
-	return c.Policy.CheckRuntime(req, c.Handler)
+	r.Warnings = append(r.Warnings, fmt.Sprintf("the handler of RuntimeClass %q is unknown (set --handler to check it)", m.RuntimeClass))
+	if known := c.Policy.HostKernelHandlers; len(known) > 0 {
+		return known[0]
+	}
+	return ""
 }
 
 // handlerOf is the handler whose writable layers the pod's containers have. A
@@ -142,35 +150,32 @@ func (c *Checker) checkRuntime(r *Result, req *annotation.Request, m *manifest.P
 // is not given, the layers are those of handlers that configure none.
 func (c *Checker) handlerOf(m *manifest.Pod) string { return cmp.Or(c.Handler, m.RuntimeClass) }
 
-// add takes the decision for one cgroup into the result.
-func (c *Checker) add(r *Result, container string, d policy.Desired, err error) {
-	r.Errors = append(r.Errors, r.decisionErrors(d, err)...)
-	c.addWrites(r, container, d)
-	prefix := "pod: "
-	if container != "" {
-		prefix = "container " + container + ": "
+// fail adds what is wrong with a decision, each error with the line of its annotation.
+func (r *Result) fail(d policy.Desired, err error) {
+	for _, e := range d.Errors {
+		r.Errors = append(r.Errors, r.positioned(e))
 	}
-	for _, w := range d.Warnings {
-		r.Warnings = append(r.Warnings, prefix+w)
-	}
-	for _, s := range d.Skipped {
-		r.Skipped = append(r.Skipped, prefix+s.What+": "+s.Reason)
-	}
-	if d.SkippedMore > 0 {
-		r.Skipped = append(r.Skipped, prefix+"and "+strconv.Itoa(d.SkippedMore)+" more")
+	if err != nil { // tidy leaves out what is there twice
+		r.Errors = append(r.Errors, r.positioned(err))
 	}
 }
 
-// decisionErrors returns what is wrong, each with the line of its annotation.
-func (r *Result) decisionErrors(d policy.Desired, err error) []string {
-	var out []string
-	for _, e := range d.Errors {
-		out = append(out, r.positioned(e))
+// add adds what the plugin would write for a cgroup, and record there.
+func (c *Checker) add(r *Result, rec *record.Record) {
+	c.addWrites(r, rec)
+	prefix := "pod: "
+	if rec.Container != "" {
+		prefix = "container " + rec.Container + ": "
 	}
-	if err != nil && len(out) == 0 {
-		out = append(out, r.positioned(err))
+	for _, w := range rec.Warnings {
+		r.Warnings = append(r.Warnings, prefix+w)
 	}
-	return out
+	for _, s := range rec.Skipped {
+		r.Skipped = append(r.Skipped, prefix+s)
+	}
+	if _, asked := rec.Settings.Weight(); asked && c.Node.Weights.onlyBFQ() {
+		r.Warnings = append(r.Warnings, "bfq, which schedules "+strings.Join(c.Node.Weights.BFQ, ", ")+", looks at io.bfq.weight alone")
+	}
 }
 
 func (r *Result) positioned(err error) string {
@@ -184,43 +189,26 @@ func (r *Result) positioned(err error) string {
 }
 
 // addWrites adds a line for each file and device.
-func (c *Checker) addWrites(r *Result, container string, d policy.Desired) {
-	for _, l := range d.Settings.Lines() {
-		w := Write{Container: container, File: l.File, Line: l.Text}
-		for _, s := range d.Settings {
+func (c *Checker) addWrites(r *Result, rec *record.Record) {
+	for _, l := range rec.Settings.Lines() {
+		w := Write{Container: rec.Container, File: l.File, Line: l.Text}
+		for _, s := range rec.Settings {
 			if s.File() == l.File && s.Dev == l.Dev && !slices.Contains(w.Sources, s.Source) {
 				w.Sources = append(w.Sources, s.Source)
 			}
 		}
 		switch l.File {
 		case blkio.IOMax:
-			w.Disk, w.Dev = d.Disks[l.Dev], l.Dev.String()
+			w.Disk, w.Dev = rec.Disks[l.Dev], l.Dev.String()
 			if l.Dev.IsUnknown() {
 				w.Dev, w.Line = "", strings.Replace(l.Text, l.Dev.String(), "MAJ:MIN", 1)
 			}
 		case blkio.IOWeight:
-			weight, _ := d.Settings.Weight()
+			weight, _ := rec.Settings.Weight()
 			w.Line = weight.Amount.String()
-			if warning := c.Node.Weights.warning(); warning != "" {
-				r.Warnings = append(r.Warnings, warning)
-			}
-		default:
-			continue // memory.high, which a warning names
 		}
 		r.Writes = append(r.Writes, w)
 	}
-}
-
-// addBackstop adds what the pod's cgroup gets beyond its total while all of the
-// pod's lasting containers run.
-func (c *Checker) addBackstop(r *Result, total policy.Desired, granted []policy.Desired) {
-	var all []policy.Settings
-	var names []map[blkio.Dev]string
-	for _, d := range granted {
-		all, names = append(all, d.Settings), append(names, d.Disks)
-	}
-	backstop := total.Settings.Lowest(policy.Backstop(all)).Where(func(s policy.Setting) bool { return s.Source.Kind == policy.FromBackstop })
-	c.addWrites(r, "", policy.Desired{Settings: backstop, Disks: policy.DiskNames(backstop, names...)})
 }
 
 func (r *Result) tidy() {
@@ -250,18 +238,13 @@ type Weights struct {
 	BFQ    []string  // disks that bfq schedules
 }
 
-// warning says why a weight has no effect on this node, or nothing. The first
-// part is what the plugin says.
-func (w *Weights) warning() string {
-	if w.IOCost != blkio.No {
-		return ""
-	}
-	text := "io.weight has no effect on this node: no disk has io.cost.qos enabled"
-	if len(w.BFQ) > 0 {
-		text += ", and bfq (" + strings.Join(w.BFQ, ", ") + ") looks at io.bfq.weight alone"
-	}
-	return text
+// plan returns what a plan needs of it. What is unknown is taken to work.
+func (w *Weights) plan() plan.Weights {
+	return plan.Weights{Exist: w.Kernel != blkio.No, Work: w.IOCost != blkio.No}
 }
+
+// onlyBFQ reports whether some disk has no weights but those of bfq.
+func (w *Weights) onlyBFQ() bool { return w.IOCost == blkio.No && len(w.BFQ) > 0 }
 
 // Cgroup names the cgroup of the line.
 func (w *Write) Cgroup() string {

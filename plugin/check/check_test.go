@@ -87,7 +87,7 @@ func TestCheckerBackstop(t *testing.T) {
 }
 
 func TestCheckerWarnings(t *testing.T) {
-	const noCost = "io.weight has no effect on this node: no disk has io.cost.qos enabled"
+	const noCost = "container c: io.weight has no effect on this node: no disk has io.cost.qos enabled"
 	const noMemoryLimit = "container c: write limit without a memory limit of at most half of the node's memory: " +
 		"its dirty pages can block all writers of the node (set resources.limits.memory)"
 	const class = "kata"
@@ -107,7 +107,7 @@ func TestCheckerWarnings(t *testing.T) {
 		{
 			name: "weight with bfq", key: "weight", value: "50",
 			change:   func(c *Checker, _ *manifest.Pod) { c.Node.Weights.BFQ = []string{"sda"} },
-			warnings: []string{noCost + ", and bfq (sda) looks at io.bfq.weight alone"},
+			warnings: []string{noCost, "bfq, which schedules sda, looks at io.bfq.weight alone"},
 		},
 		{
 			name: "weight on a kernel without", key: "weight", value: "50", errors: 1,

@@ -4,83 +4,55 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
 	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // outcome follows a pod's containers in the order in which the kubelet creates them: which of
-// them the node's policy lets start, and what they and the pod get then.
+// them the node's policy lets start, and what they and the pod get then. Each decision and each
+// plan is that of run.
 type outcome struct {
 	*Checker
 	result  *Result
-	request *annotation.Request
-	runtime error // why no container can be limited under the pod's handler, or nil
-
-	refused bool // a container is
-	started []policy.Container
-	granted []policy.Desired // of the containers that run together once the init containers have ended
+	weights plan.Weights
+	pod     plan.Pod         // Seen are the containers that came so far
+	running []plan.Container // those that run together once the init containers have ended
 }
 
 // container decides for one more container of the pod, as the plugin does at its creation.
 func (o *outcome) container(c policy.Container, role manifest.Role) {
-	d, err := o.decide(o.Policy.Container(o.request, c))
-	total, podErr := o.total(append(slices.Clone(o.started), c))
-	for _, e := range []error{err, podErr} {
-		if o.Policy.Action(e) == policy.Reject {
-			o.say("container "+c.Name+" is not created", "container "+c.Name+" would not be created in mode enforce")
-			if o.Policy.Mode == policy.ModeEnforce {
-				o.refused = true
-				o.add(o.result, c.Name, policy.Desired{Errors: d.Errors}, err)
-				o.result.Errors = append(o.result.Errors, o.result.decisionErrors(total, podErr)...)
-				return
-			}
-			break
-		}
-	}
-	if err != nil && o.Policy.Action(err) == policy.Ignore {
+	seen := append(slices.Clone(o.pod.Seen), c)
+	desired, err := plan.Decide(o.Policy, &o.pod, c, o.weights)
+	total, podErr := plan.Total(o.Policy, &o.pod, seen, o.weights)
+	first := plan.First(o.Policy, err, podErr)
+	if o.Policy.Action(first) == policy.Reject {
+		o.say("container "+c.Name+" is not created", "container "+c.Name+" would not be created in mode enforce")
+	} else if err != nil {
 		const starts = " starts without what its errors name, as onError of the node's policy has it"
 		o.say("container "+c.Name+starts, "in mode enforce, container "+c.Name+starts)
 	}
-	o.add(o.result, c.Name, d, err)
-	o.started = append(o.started, c)
+	o.result.fail(desired, err)
+	o.pod.Seen = seen // the pod's total counts those that are refused as well
+	if plan.Refuses(o.Policy, first) {
+		o.result.fail(total, podErr)
+		return
+	}
+	created := plan.Container{ID: c.Name, Name: c.Name, Cgroup: c.Name, Desired: desired, Err: first}
+	alone := plan.New(o.Policy, plan.View{Pod: o.pod, Running: []plan.Container{created}, Weights: o.weights})
+	o.add(o.result, &alone.Containers[0].Record)
 	if role == manifest.Main || role == manifest.Sidecar {
-		o.granted = append(o.granted, d)
+		o.running = append(o.running, created)
 	}
 }
 
-// decide adds to a decision of the policy what the node cannot do.
-func (o *outcome) decide(d policy.Desired, err error) (policy.Desired, error) {
-	if o.runtime != nil {
-		return policy.Desired{}, o.runtime
-	}
-	if o.Node.Weights.Kernel != blkio.No {
-		return d, err
-	}
-	if noWeight := d.DropWeight(); noWeight != nil {
-		d.Errors = append(d.Errors, noWeight)
-		if err == nil {
-			err = noWeight
-		}
-	}
-	return d, err
-}
-
-func (o *outcome) total(containers []policy.Container) (policy.Desired, error) {
-	return o.decide(o.Policy.PodTotal(o.request, containers))
-}
-
-// pod decides for the pod's own cgroup while all containers run that start.
-func (o *outcome) pod() {
-	total, err := o.total(o.started)
-	if o.refused { // targets that a refused container has are not skipped
-		total.Skipped, total.SkippedMore = nil, 0
-	}
-	o.add(o.result, "", total, err)
-	if o.Policy.Writeback.Backstop {
-		o.addBackstop(o.result, total, o.granted)
-	}
+// total decides for the pod's own cgroup while all containers run that start.
+func (o *outcome) total() {
+	total, err := plan.Total(o.Policy, &o.pod, o.pod.Seen, o.weights)
+	o.result.fail(total, err)
+	o.pod.Cgroup = "pod"
+	whole := plan.New(o.Policy, plan.View{Pod: o.pod, Running: o.running, Weights: o.weights})
+	o.add(o.result, &whole.Pod.Record)
 	if o.Policy.Mode == policy.ModeObserve && len(o.result.Writes) > 0 {
 		o.result.Effects = append(o.result.Effects, "nothing is written: the node's policy has mode observe")
 	}
