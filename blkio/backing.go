@@ -38,6 +38,8 @@ type Backing struct {
 	// error, say. It is for logs; Reason is for tenants and contains nothing of
 	// the host.
 	Err error
+	// Unresolved is set beside Reason where nothing looked, as no limit can mean it.
+	Unresolved bool
 	// Missing is set beside Reason where sysfs has no such device: it may come back.
 	Missing bool
 }

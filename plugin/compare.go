@@ -41,7 +41,7 @@ func (f *Finder) isRedirectable(pod *Pod, c *Container) bool {
 }
 
 // isAsked reports whether a target of the request means a mount of the host.
-func isAsked(m *Mount, found *policy.Mount) bool { return m.IsBind() && !found.NotAsked }
+func isAsked(m *Mount, found *policy.Mount) bool { return m.IsBind() && !found.Backing.Unresolved }
 
 // isKubelets reports whether a path is one that the kubelet has made for a pod: nothing
 // but root can write to the directories above it. A pod's UID is not known before the

@@ -46,6 +46,13 @@ type look struct {
 	notCompared error
 }
 
+func (l *look) stage() policy.Stage {
+	if l.fresh {
+		return policy.Created
+	}
+	return policy.Running
+}
+
 // ownLayer is where the writable layer of a container is, which a restarted runtime does not
 // move.
 type ownLayer struct {

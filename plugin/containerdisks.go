@@ -87,7 +87,7 @@ func (s *Spec) unresolved(found []policy.Mount) []UnresolvedMount {
 		m, known := &s.Mounts[i], &found[i]
 		u := UnresolvedMount{
 			Source: m.Source,
-			Self:   known.NotAsked && !known.ReadOnly,
+			Self:   known.Backing.Unresolved && !known.ReadOnly,
 			Below:  m.IsBind() && m.IsRecursive(), // read-only does not reach those
 		}
 		if u.Self || u.Below {

@@ -218,7 +218,7 @@ func TestUnresolved(t *testing.T) {
 		bind("/e", "/e", "rbind"), &api.Mount{Type: "proc", Source: "proc", Destination: "/proc"})
 	facts := policy.Container{Mounts: make([]policy.Mount, len(c.Mounts))}
 	for i := range 4 {
-		facts.Mounts[i].NotAsked = true
+		facts.Mounts[i].Backing.Unresolved = true
 		facts.Mounts[i].ReadOnly = i == 1 || i == 2
 	}
 	want := []UnresolvedMount{{"/a", true, true}, {"/b", false, true}, {"/d", true, false}, {"/e", false, true}}

@@ -138,7 +138,7 @@ func (s *search) find(ctx context.Context, m *Mount, out *policy.Mount, named []
 		out.Backing = blkio.Backing{FSType: m.Type, Reason: m.Type + " is not stored on a disk"}
 		return
 	case !star && !volume && len(named) == 0:
-		out.Backing, out.NotAsked = blkio.Backing{Reason: "not resolved: no annotation names it"}, true
+		out.Backing = blkio.Backing{Reason: "not resolved: no annotation names it", Unresolved: true}
 		return
 	}
 	s.resolve(ctx, m.Source, &out.Backing)

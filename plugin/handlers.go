@@ -43,7 +43,7 @@ func (p *Plugin) adjust(ctx context.Context, pod *pod, ctr *api.Container, split
 	if err := p.resolve(ctx, pol, c); err != nil {
 		return nil, err
 	}
-	c.look.fresh, c.disks.Facts.Running = false, true
+	c.look.fresh, c.disks.Facts.Stage = false, policy.Running
 	if err := p.refusal(c); err != nil {
 		p.know(c)
 		return nil, err

@@ -69,7 +69,7 @@ func (s modelSpec) mounts(name, data string) []*api.Mount {
 
 // facts are those that policy decides by.
 func (s modelSpec) facts(name, data string) policy.Container {
-	out := policy.Container{Name: name, Rootfs: modelBacking("/var/lib/containerd"), Running: true}
+	out := policy.Container{Name: name, Rootfs: modelBacking("/var/lib/containerd"), Stage: policy.Running}
 	for _, m := range s.mounts(name, data) {
 		if m.GetType() == "proc" {
 			out.Mounts = append(out.Mounts, policy.Mount{Destination: m.GetDestination(), Injected: true})

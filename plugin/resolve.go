@@ -70,7 +70,7 @@ func (p *Plugin) lookInto(ctx context.Context, c *container, now *placed) error 
 	if err := p.finder().Find(ctx, c.pod.inventoried(), *c.layer.at, &c.disks); err != nil {
 		return err
 	}
-	c.disks.Facts.Running, c.disks.Facts.MemoryLimited = !c.look.fresh, p.isMemoryLimited(c)
+	c.disks.Facts.Stage, c.disks.Facts.MemoryLimited = c.look.stage(), p.isMemoryLimited(c)
 	// What could be found holds; the reconciler looks again. Once is enough said.
 	if err := c.disks.Err(); err != nil && before == nil {
 		c.logger(p.log).WithError(err).Warn("Some disks of a container are not resolved yet")

@@ -43,7 +43,7 @@ func (p *Policy) Container(r *annotation.Request, c Container) (Desired, error) 
 // guard is for a write limit without a memory limit that bounds dirty pages.
 func (p *Policy) guard(d *Desired, c *Container) {
 	high := c.Guarded
-	if !c.Running {
+	if c.Stage == Created {
 		if high = p.Writeback.DirtyGuard; high != 0 {
 			value := blkio.Value{Address: blkio.Address{Key: blkio.MemoryHigh}, Amount: blkio.Amount(high)}
 			d.Settings = d.Settings.Join(Settings{{value, Source{Kind: FromRule, Name: "writeback.dirtyGuard"}}})

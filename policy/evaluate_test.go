@@ -278,19 +278,20 @@ func TestDirtyGuard(t *testing.T) {
 	p.Writeback.DirtyGuard = 64 << 20
 	request := annotation.Parse(map[string]string{keyDB: "/b wbps=1Mi"})
 	for _, tt := range []struct {
-		name             string
-		limited, running bool
-		request          *annotation.Request
-		want             blkio.Amount
-		kind             blkio.WarningKind
+		name    string
+		limited bool
+		stage   Stage
+		request *annotation.Request
+		want    blkio.Amount
+		kind    blkio.WarningKind
 	}{
-		{"created", false, false, request, 64 << 20, Guarded},
-		{"runs already", false, true, request, 0, NoMemoryLimit},
-		{"has a memory limit", true, false, request, 0, ""},
-		{"no write limit", false, false, annotation.Parse(map[string]string{keyDB: "/b rbps=1Mi"}), 0, ""},
+		{"created", false, Created, request, 64 << 20, Guarded},
+		{"runs already", false, Running, request, 0, NoMemoryLimit},
+		{"has a memory limit", true, Created, request, 0, ""},
+		{"no write limit", false, Created, annotation.Parse(map[string]string{keyDB: "/b rbps=1Mi"}), 0, ""},
 	} {
 		c := db()
-		c.MemoryLimited, c.Running, c.Mounts = tt.limited, tt.running, []Mount{mount("/b", on(sdb))}
+		c.MemoryLimited, c.Stage, c.Mounts = tt.limited, tt.stage, []Mount{mount("/b", on(sdb))}
 		d, err := p.Container(tt.request, c)
 		if err != nil || amount(d, blkio.MemoryHigh) != tt.want || (tt.kind == "") != (len(d.Warnings) == 0) || tt.kind != "" && !slices.Contains(d.WarningKinds, tt.kind) {
 			t.Errorf("%s: memory.high %d, %q %v, %v", tt.name, amount(d, blkio.MemoryHigh), d.Warnings, d.WarningKinds, err)

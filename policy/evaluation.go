@@ -30,12 +30,16 @@ type evaluation struct {
 	warnings distinct[warning]
 	indexes  []*MountIndex // of the containers; see index
 
-	// What is being evaluated.
+	current
+}
+
+// current is the entry that is being evaluated.
+type current struct {
 	scope  scope
 	limits *annotation.Limits
 	entry  *annotation.Entry
-	clash  bool // the entry is in conflict with another, and that was said
-	missed bool // the entry has a target without a disk, and that was said
+	clash  bool // it is in conflict with another, which is reported
+	missed bool // it has a target without a disk, which is reported
 }
 
 // warning is that a limit on what does not hold for everything.
@@ -68,9 +72,8 @@ func (e *evaluation) request(q *annotation.Scope, cs []Container, s scope) {
 	if q.Limits == nil {
 		return
 	}
-	e.scope, e.limits = s, q.Limits
 	for i := range q.Limits.Entries {
-		e.entry, e.clash, e.missed = &q.Limits.Entries[i], false, false
+		e.current = current{scope: s, limits: q.Limits, entry: &q.Limits.Entries[i]}
 		if err := e.policy.checkFloor(e.limits, e.entry); err != nil {
 			e.fail(err)
 			continue

@@ -13,17 +13,26 @@ import (
 type Container struct {
 	Name   string
 	Rootfs blkio.Backing // of the writable layer
-	// MemoryLimited: it or its pod has a memory limit that bounds what it can have
+	Stage  Stage
+	// MemoryLimited is true if it or its pod has a memory limit that bounds what it can have
 	// dirty; see MemoryBoundsDirty.
 	MemoryLimited bool
-	Running       bool   // what only its creation can give comes too late
-	Unknown       bool   // it has ended, and only its name is known
 	Guarded       uint64 // the memory.high that it was given, 0 for none
 	Mounts        []Mount
 	// Reached are disks that it is seen to use though no mount or device of it tells
 	// of them: one that was made in it while it runs, say. No path is on them.
 	Reached []blkio.Disk
 }
+
+// Stage is how far a container has come, as far as decisions depend on it.
+type Stage uint8
+
+// The stages of a container.
+const (
+	Created Stage = iota // its creation can still set memory.high
+	Running              // what only its creation can set comes too late
+	Ended                // only its name is known
+)
 
 // Mount is one mount of a container.
 type Mount struct {
@@ -37,12 +46,8 @@ type Mount struct {
 	// on the node tells it. VolumePlugin is the kubelet's plugin that the volume
 	// is of, or "" where that is not told.
 	Volume, VolumePlugin string
-	// NotAsked is true if no target of the request can mean the mount: its disks were not
-	// looked up.
-	NotAsked bool
-
-	Backing blkio.Backing
-	Below   []Below // mounts below it that the container sees too
+	Backing              blkio.Backing
+	Below                []Below // mounts below it that the container sees too
 }
 
 // Below is a mount below the source of a volume. Runtimes bind volumes with

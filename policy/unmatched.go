@@ -21,7 +21,7 @@ func Unmatched(r *annotation.Request, cs []Container) []string {
 	areKnown := true // the mounts of all containers
 	for i := range cs {
 		names, indexes = append(names, cs[i].Name), append(indexes, IndexMounts(cs[i].Mounts))
-		areKnown = areKnown && !cs[i].Unknown
+		areKnown = areKnown && cs[i].Stage != Ended
 	}
 	more := 0
 	for _, n := range r.ContainerNames() {

@@ -64,7 +64,7 @@ func WithExits(before, after []Exit) []Exit {
 func WithEnded(seen []policy.Container, exits []Exit) []policy.Container {
 	for _, e := range exits {
 		if !slices.ContainsFunc(seen, func(c policy.Container) bool { return c.Name == e.Container }) {
-			seen = append(seen, policy.Container{Name: e.Container, Unknown: true})
+			seen = append(seen, policy.Container{Name: e.Container, Stage: policy.Ended})
 		}
 	}
 	return seen

@@ -44,8 +44,8 @@ func TestWithExits(t *testing.T) {
 func TestWithEnded(t *testing.T) {
 	seen := []policy.Container{{Name: "main"}}
 	got := WithEnded(seen, []Exit{{Container: "init"}, {Container: "main"}, {Container: "init"}})
-	names := func(c policy.Container) bool { return c.Name == "init" && c.Unknown }
-	if len(got) != 2 || got[0].Unknown || !slices.ContainsFunc(got, names) {
+	names := func(c policy.Container) bool { return c.Name == "init" && c.Stage == policy.Ended }
+	if len(got) != 2 || got[0].Stage == policy.Ended || !slices.ContainsFunc(got, names) {
 		t.Errorf("%+v", got)
 	}
 }
