@@ -29,12 +29,12 @@ func newMetrics() *metrics {
 	m := &metrics{
 		passes: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "nri_blkio_reconcile_seconds",
-			Help:    "Time of a pass over all pods of the node.",
+			Help:    "Duration of a pass over all pods.",
 			Buckets: []float64{.001, .01, .1, 1, 10},
 		}),
 		handlers: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "nri_blkio_handler_seconds",
-			Help:    "Time that the runtime waits for an answer, of pods with annotations.",
+			Help:    "Time that the runtime waits for an answer for pods with annotations.",
 			Buckets: []float64{10e-6, 100e-6, .001, .01, .1, .5, 2},
 		}, []string{"handler"}),
 	}
@@ -47,15 +47,15 @@ var (
 	connectedDesc  = desc("connected", "1 while registered with the runtime, otherwise 0.")
 	standbyDesc    = desc("standby", "1 while another instance serves this node, otherwise 0.")
 	podsDesc       = desc("pods", "Pods with annotations that the runtime knows.")
-	containersDesc = desc("containers", "Running containers of these pods, by what was decided; failed: not all that they ask for is granted.", "state")
-	notInForceDesc = desc("pods_not_in_force", "Pods whose limits could not all be put into force, tried again with each pass.")
+	containersDesc = desc("containers", "Running containers of these pods, by the decision on their limits; failed: a request is not granted.", "state")
+	notInForceDesc = desc("pods_not_in_force", "Pods with a limit that could not be decided or written; the reconciler retries.")
 	warningsDesc   = desc("warnings", "Running containers whose limits come with a warning.", "kind")
-	refusedDesc    = desc("refused_containers_total", "Refusals of a container, each try of the kubelet one.", "kind")
-	writtenDesc    = desc("limits_written_total", "Lines written to io.max; limits in the OCI spec are written by the runtime.")
-	exitWatchDesc  = desc("exit_watch", "1 while the ends of containers are watched; 0: limits of containers that end are not lifted.")
-	exitsDesc      = desc("exits_total", "Ends of limited containers, by whether the limits were lifted before the cgroup was gone.", "result")
-	unexpectedDesc = desc("unexpected_events_total", "Events of a container that its phase does not allow for. Each of them is a bug of this plugin.")
-	syncsDesc      = desc("syncs_total", "Syncs of volumes after the end of a container.", "result")
+	refusedDesc    = desc("refused_containers_total", "Rejected creations of containers, each attempt of the kubelet counted.", "kind")
+	writtenDesc    = desc("limits_written_total", "Lines written to io.max. The runtime writes the limits of the OCI spec, which are not counted.")
+	exitWatchDesc  = desc("exit_watch", "1 while the exits of containers are watched; 0: limits of containers that end are not lifted.")
+	exitsDesc      = desc("exits_total", "Exits of limited containers, by whether their limits were lifted before the cgroup was removed.", "result")
+	unexpectedDesc = desc("unexpected_events_total", "Events of a container that its phase does not allow for. Each is a bug of the plugin.")
+	syncsDesc      = desc("syncs_total", "Syncs of filesystems after the exit of a container.", "result")
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {

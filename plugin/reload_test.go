@@ -41,7 +41,7 @@ func TestStricterPolicy(t *testing.T) {
 			if got := wbps(t, p, cgroup); got != want[blkio.Wbps] {
 				t.Errorf("%s: io.max of %s has %v, want %v", when, cgroup, got, want[blkio.Wbps])
 			}
-			if strings.Contains(r.Error, "floor") != refused || strings.Contains(fmt.Sprint(r.Warnings), "refuses now") != refused {
+			if strings.Contains(r.Error, "floor") != refused || strings.Contains(fmt.Sprint(r.Warnings), "now rejects") != refused {
 				t.Errorf("%s: %s: error %q, warnings %q", when, cgroup, r.Error, r.Warnings)
 			}
 		}

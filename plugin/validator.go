@@ -130,7 +130,7 @@ func (v *Validator) Health() health.Report {
 
 var (
 	validatorConnectedDesc = desc("validator_connected", "1 while the validator is registered with the runtime.")
-	validatorRefusedDesc   = desc("validator_refused_containers_total", "Containers that the validator refused, each try of the kubelet one.")
+	validatorRefusedDesc   = desc("validator_refused_containers_total", "Containers that the validator rejected, each attempt of the kubelet counted.")
 )
 
 // Describe is the half of prometheus.Collector that names the metrics.

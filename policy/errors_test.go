@@ -33,8 +33,8 @@ var entryErrors = []struct{ value, want string }{
 }
 
 // hintVolume is what to do about a volume that no mount is known to be of.
-const hintVolume = "write the path of the mount: the kubelet's directories tell the names of emptyDir, configMap, secret, projected, " +
-	"downwardAPI and inline CSI volumes, not of hostPath volumes, claims, raw block and image volumes"
+const hintVolume = "write the path of the mount: @VOLUME works for emptyDir, configMap, secret, projected, " +
+	"downwardAPI and inline CSI volumes, not for hostPath volumes, claims, raw block and image volumes"
 
 func TestEntryErrors(t *testing.T) {
 	for _, tt := range entryErrors {

@@ -10,7 +10,7 @@ import (
 // StillGranted is the kind of the warning of KeepGranted.
 const StillGranted blkio.WarningKind = "still_granted"
 
-const stillGranted = "this node's policy refuses now what it granted before: that stays in force for as long as the container runs"
+const stillGranted = "this node's policy now rejects what it granted before: that stays in force for as long as the container runs"
 
 // KeepGranted keeps limits that an earlier policy granted and the current one rejects. It
 // adds to d, with a warning, the settings of former from the entries that d rejects.

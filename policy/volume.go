@@ -71,8 +71,8 @@ func (e *evaluation) noVolume(c *Container) *annotation.Problem {
 	}
 	if p.Hint == "" {
 		// What to do comes first: the end of a long line is cut.
-		p.Hint = "write the path of the mount: the kubelet's directories tell the names of emptyDir, configMap, secret, projected, " +
-			"downwardAPI and inline CSI volumes, not of hostPath volumes, claims, raw block and image volumes"
+		p.Hint = "write the path of the mount: @VOLUME works for emptyDir, configMap, secret, projected, " +
+			"downwardAPI and inline CSI volumes, not for hostPath volumes, claims, raw block and image volumes"
 	}
 	return p
 }

@@ -29,7 +29,7 @@ func (c *counts) repairs() prometheus.Histogram {
 	c.once.Do(func() {
 		c.histogram = prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "nri_blkio_writeback_repair_seconds",
-			Help:    "Time from the first write to a file that belongs to another until it belongs to its writer.",
+			Help:    "Time from the first write to a file of another owner until the writer owns it.",
 			Buckets: []float64{.1, .25, .5, 1, 2, 5, 10, 30},
 		})
 	})
@@ -42,14 +42,14 @@ func (c *counts) countMove(took time.Duration) {
 }
 
 var (
-	watchedDesc = desc("watched_filesystems", "Filesystems on disks that a container's writes are limited on.")
-	filesDesc   = desc("files", "Files with a writer or an owner whose writes are limited, and that belonged to another than who writes them.", "state")
-	bytesDesc   = desc("bytes_total", "Bytes that became dirty where a limit is concerned, by whether they run under the limits of who wrote them.", "charged")
-	repairsDesc = desc("repairs_total", "Files that were to be given to who writes them.", "result")
-	earlyDesc   = desc("early_bytes_total", "Bytes that were written out before their time for that, at most.")
-	lostDesc    = desc("lost_bytes_total", "Bytes that became dirty in more files than there was room to count.")
-	gatedDesc   = desc("repair_gated", "1 if no files are moved because the kernel is not known to contain the corrections that this needs.")
-	cpuDesc     = desc("repair_cpu_seconds_total", "CPU time of passes over files.")
+	watchedDesc = desc("watched_filesystems", "Filesystems on disks with a write limit.")
+	filesDesc   = desc("files", "Files with a writer that does not own them, where a limit matters.", "state")
+	bytesDesc   = desc("bytes_total", "Bytes that became dirty where a limit matters, charged to the writer or to another cgroup.", "charged")
+	repairsDesc = desc("repairs_total", "Finished repairs of files.", "result")
+	earlyDesc   = desc("early_bytes_total", "Upper bound of the bytes that passes wrote out early.")
+	lostDesc    = desc("lost_bytes_total", "Bytes that became dirty in more files than the kernel tables can hold.")
+	gatedDesc   = desc("repair_gated", "1 while no file is moved because the kernel is not known to contain the corrections that this needs.")
+	cpuDesc     = desc("repair_cpu_seconds_total", "CPU time of passes.")
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
