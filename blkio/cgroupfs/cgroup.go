@@ -259,4 +259,6 @@ func listXattrs(buf []byte, xattr string, list func(buf []byte) (int, error)) ([
 
 // isChild reports whether a directory's entry can have the name. Names of attributes can
 // have any byte but 0, and would lead to other directories otherwise.
-func isChild(name string) bool { return name != "" && name != "." && name != ".." && !strings.Contains(name, "/") }
+func isChild(name string) bool {
+	return name != "" && name != "." && name != ".." && !strings.Contains(name, "/")
+}
