@@ -66,7 +66,10 @@ func (c *Config) Layers(ctx context.Context, name, version string) (inventory.La
 	host := c.host()
 	files, fileErr := c.readFiles(host, name, version)
 	if name == "cri-o" || c.Endpoint == NoEndpoint || files.crio != nil && c.Endpoint == "" {
-		return host.verify(files.layers(), fileErr)
+		if fileErr != nil {
+			return unknown(fileErr)
+		}
+		return host.verify(files.layers(), nil)
 	}
 	answer, err := c.ask(ctx, host, files.containerd)
 	if err == nil {
