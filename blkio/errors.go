@@ -2,10 +2,10 @@ package blkio
 
 import "errors"
 
-// What a caller may have to decide on. They come wrapped; use errors.Is.
+// The errors that callers decide on. They are wrapped; use errors.Is.
 var (
-	// ErrNotSupported means that the kernel, or the way it was booted, lacks
-	// what was asked for.
+	// ErrNotSupported means that the kernel, as it is built and booted, does not have the
+	// feature.
 	ErrNotSupported = errors.New("not supported")
 	// ErrNoDevice means that a number names no whole disk: a partition, or a
 	// device that is not there (any more).

@@ -21,7 +21,7 @@ func (v Value) LimitsWrites() bool { return keys[v.Key].isWrite && v.IsLimit() }
 // Removal returns the value that removes v.
 func (v Value) Removal() Value { return Value{v.Address, keys[v.Key].absent} }
 
-// Replacement is one value of a control file and what is to be there instead.
+// Replacement replaces one value of a control file by another.
 type Replacement struct {
 	Address
 	From, To Amount

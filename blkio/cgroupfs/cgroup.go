@@ -46,8 +46,8 @@ func (c Cgroup) ReadIOMax() (map[blkio.Dev]blkio.Limits, error) {
 	return readCgroup(c, "io.max", blkio.ParseIOMax)
 }
 
-// ReadText reads a control file as the kernel gives it: to see, without parsing,
-// that it is what it was. It uses buf if that is long enough.
+// ReadText reads the text of a control file, which the caller compares with an earlier one
+// without parsing it. It uses buf if that is long enough.
 func (c Cgroup) ReadText(file string, buf []byte) ([]byte, error) {
 	data, err := c.h.readInto(buf, c.path+"/"+file)
 	if err != nil {
@@ -167,9 +167,9 @@ func (c Cgroup) ReadXattr(name string) ([]byte, error) {
 }
 
 // Above returns where an extended attribute about a container is stored: the directory
-// above its cgroup's, and a name there. What is on the directory itself the container
-// may have written, if its runtime mounts the container's cgroups writable for it. What is
-// above is out of its reach, in its cgroup namespace.
+// above its cgroup's, and a name there. The container can write the attributes of its own
+// directory if its runtime mounts its cgroups writable. The directory above is outside of
+// its cgroup namespace.
 func (c Cgroup) Above(xattr string) (dir Cgroup, name string) {
 	return Cgroup{h: c.h, path: path.Dir(c.path)}, xattr + "." + path.Base(c.path)
 }

@@ -76,7 +76,7 @@ func (h *Hierarchy) pathOf(id uint64) (string, error) {
 	return below, nil
 }
 
-// maxUp is how many cgroups with a path too long are gone up from one.
+// maxUp bounds the search for an ancestor whose path is short enough.
 const maxUp = 256
 
 func nameOf(fd int) (string, error) { return os.Readlink("/proc/self/fd/" + strconv.Itoa(fd)) }

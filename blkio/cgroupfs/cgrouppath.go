@@ -12,8 +12,8 @@ import (
 //	kubepods-besteffort-pod1.slice:cri-containerd:ID    systemd
 //	/kubepods/besteffort/pod1/ID                        cgroupfs
 //
-// podParent is the pod's cgroup_parent, or "". Where it ends in the slice of
-// cgroupsPath it says where that slice is; else systemd's rule does.
+// podParent is the pod's cgroup_parent, or "". If it ends in the slice of cgroupsPath, it is
+// the path of that slice; otherwise systemd's rule gives the path.
 //
 // Source: runc, docs/systemd.md, "systemd unit name and placement".
 func ContainerCgroup(cgroupsPath, podParent string) (string, error) {

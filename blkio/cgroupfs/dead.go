@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is known of cgroups beyond their removal. One lives on in the kernel, out
-// of reach, while pages are charged to it and inodes belong to it.
+// This file reads the state of removed cgroups. A removed cgroup stays in the kernel, where
+// no program can reach it, while pages are charged to it or it owns inodes.
 
 // rootID is the inode number of the root of each kernfs, cgroup2 too.
 const rootID = 1

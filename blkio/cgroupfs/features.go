@@ -10,11 +10,11 @@ import (
 )
 
 // Features lists what the kernel supports, by the cgroup files that exist. Unknown
-// means that there was no cgroup with the io controller to look into.
+// means that no cgroup has the io controller.
 type Features struct {
 	IOMax     blkio.Tri `json:"ioMax"`     // blk-throttle
 	IOWeight  blkio.Tri `json:"ioWeight"`  // built in; whether it works differs by disk, see ReadIOCostQOS
-	BFQWeight blkio.Tri `json:"bfqWeight"` // the bfq module is loaded, whatever scheduler is in use
+	BFQWeight blkio.Tri `json:"bfqWeight"` // the bfq module is loaded, with any scheduler in use
 	IOLatency blkio.Tri `json:"ioLatency"`
 	IOPrio    blkio.Tri `json:"ioPrio"`
 	IOCost    blkio.Tri `json:"ioCost"` // io.cost.qos, only in the host's root cgroup

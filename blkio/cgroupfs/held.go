@@ -56,7 +56,7 @@ func (h *Held) Close() {
 	}
 }
 
-// Lift writes lines of io.max, in the cgroups below too. ErrGone means that the cgroup
+// Lift writes lines of io.max, to the cgroups below as well. ErrGone means that the cgroup
 // was removed first.
 func (h *Held) Lift(lines []blkio.Line) error {
 	var errs []error
@@ -64,8 +64,8 @@ func (h *Held) Lift(lines []blkio.Line) error {
 		text := l.Text
 		for i, fd := range h.ioMax {
 			_, err := ignoreEINTR(func() (int, error) { return unix.Pwrite(fd, []byte(text), 0) })
-			// crun's own cgroup goes together with its processes. Nothing
-			// is queued under it that its parent's end does not free.
+			// crun's own cgroup is removed together with its processes. The end of its
+			// parent frees the I/O that is queued there.
 			if err != nil && i == 0 {
 				errs = append(errs, h.liftError(text, err))
 			}
@@ -103,7 +103,7 @@ type EmptyWatch struct {
 	mu     sync.Mutex
 	held   map[int32]*Held // by the descriptor of cgroup.events
 	path   map[string]int32
-	closed bool // set by Close; epoll may be another file's number since
+	closed bool // set by Close; the number of epoll may be another file's then
 }
 
 // errWatchClosed is returned by Add after Close.
@@ -141,8 +141,8 @@ func (w *EmptyWatch) watches(c Cgroup) bool {
 	return ok
 }
 
-// arm adds an open cgroup, and returns false if that cannot be or another call has
-// added it.
+// arm adds an open cgroup. It returns false after an error, or if another call has added
+// it.
 func (w *EmptyWatch) arm(held *Held) (added bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -153,8 +153,8 @@ func (w *EmptyWatch) arm(held *Held) (added bool, err error) {
 		return false, errWatchClosed
 	}
 	fd := int32(held.events)
-	// A file that was not read yet counts as changed, so that one that is
-	// empty already is told of, too.
+	// A file that was not read yet counts as changed, so a cgroup that is empty already
+	// is reported.
 	if err := unix.EpollCtl(w.epoll, unix.EPOLL_CTL_ADD, int(fd), &unix.EpollEvent{Events: unix.EPOLLPRI, Fd: fd}); err != nil {
 		return false, fmt.Errorf("watch cgroup %s: %w", held.path, err)
 	}
@@ -185,10 +185,10 @@ func (w *EmptyWatch) Len() int {
 	return len(w.held)
 }
 
-// Run calls empty for each cgroup that has become empty or has gone, until ctx
-// ends. The Held is then empty's to close. Between a container's end and systemd's
-// removal of its cgroup are some 4 ms, on a node that is busy with just that end,
-// so it runs before other threads where it may (CAP_SYS_NICE); urgent reports whether.
+// Run calls empty for each cgroup that has become empty or was removed, until ctx ends.
+// empty closes the Held. systemd removes the cgroup of an ended container about 4 ms after
+// the end, so Run takes precedence over other threads if it may (CAP_SYS_NICE). It calls
+// urgent with the error of that, or nil.
 func (w *EmptyWatch) Run(ctx context.Context, urgent func(error), empty func(*Held)) error {
 	runtime.LockOSThread() // and no unlock: the thread ends with its goroutine
 	urgent(beUrgent())
@@ -217,14 +217,14 @@ func (w *EmptyWatch) Run(ctx context.Context, urgent func(error), empty func(*He
 			return fmt.Errorf("watch cgroups: %w", err)
 		}
 		for _, e := range events[:n] {
-			w.news(e.Fd, empty)
+			w.onEvent(e.Fd, empty)
 		}
 	}
 	return ctx.Err()
 }
 
-// news looks at one cgroup of which there is some.
-func (w *EmptyWatch) news(fd int32, empty func(*Held)) {
+// onEvent reads the state of one cgroup after an event.
+func (w *EmptyWatch) onEvent(fd int32, empty func(*Held)) {
 	held := w.find(fd)
 	if held == nil {
 		return // the end of ctx
@@ -250,8 +250,8 @@ func (w *EmptyWatch) disarm(held *Held) {
 	_ = unix.EpollCtl(w.epoll, unix.EPOLL_CTL_DEL, held.events, nil) // it is there
 }
 
-// beUrgent has the calling thread run before all that is not real-time. Threads
-// and processes that it starts are not.
+// beUrgent makes the calling thread a real-time one. Threads and processes that it starts
+// are not real-time.
 func beUrgent() error {
 	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1, Flags: unix.SCHED_FLAG_RESET_ON_FORK}
 	if err := unix.SchedSetAttr(0, &attr, 0); err != nil {

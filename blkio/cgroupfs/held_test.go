@@ -280,13 +280,13 @@ func TestNews(t *testing.T) {
 		fd := int32(held.events)
 		w.held[fd], w.path[held.path] = held, fd
 		var emptied []*Held
-		w.news(fd, func(held *Held) { emptied = append(emptied, held) })
+		w.onEvent(fd, func(held *Held) { emptied = append(emptied, held) })
 		if got := len(emptied) == 1; got != tt.want || (w.Len() == 0) != tt.want || w.watches(held.Cgroup) == tt.want {
 			t.Errorf("%q: empty %v, want %v, %d are watched", tt.events, got, tt.want, w.Len())
 		}
 		if tt.want {
 			held.Close()
-			w.news(fd, func(*Held) { t.Errorf("%q: an event of a cgroup that is not watched", tt.events) })
+			w.onEvent(fd, func(*Held) { t.Errorf("%q: an event of a cgroup that is not watched", tt.events) })
 		}
 	}
 }

@@ -59,8 +59,8 @@ func checkCgroup2(dir string) error {
 		blkio.ErrNotSupported, st.Type)
 }
 
-// OpenTree opens a directory that has the layout of a cgroup v2 tree and need
-// not be one: what was captured from a node, or a fixture.
+// OpenTree opens a directory that has the layout of a cgroup v2 tree, such as a copy of a
+// node's tree, or a fixture.
 func OpenTree(dir string) (*Hierarchy, error) {
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -79,8 +79,8 @@ func OpenTree(dir string) (*Hierarchy, error) {
 	return h, nil
 }
 
-// OpenFakeTree is OpenTree for a directory of plain files in which write does what the
-// kernel would do with each write, such as to merge a line into io.max.
+// OpenFakeTree is OpenTree for a directory of plain files. It calls write for each write,
+// which does what the kernel does, such as to merge a line into io.max.
 func OpenFakeTree(dir string, write func(name, data string) error) (*Hierarchy, error) {
 	h, err := OpenTree(dir)
 	if err == nil {
@@ -99,7 +99,7 @@ func (h *Hierarchy) Close() error { return unix.Close(h.fd) }
 // Cgroup returns the cgroup at a path below the root. It need not exist. A
 // path with ".." ends at the root, never above it.
 func (h *Hierarchy) Cgroup(p string) Cgroup {
-	if !fs.ValidPath(p) { // else it is clean, which a pass over the node has no time to make it
+	if !fs.ValidPath(p) { // a valid path is clean; cleaning costs a pass over the node too much
 		p = path.Clean("/" + p)[1:]
 	}
 	if p == "" {
@@ -108,10 +108,9 @@ func (h *Hierarchy) Cgroup(p string) Cgroup {
 	return Cgroup{h: h, path: p}
 }
 
-// open opens a file below the root, and never what is elsewhere: cgroupfs has
-// no symlinks, so nothing is lost by refusing them. os.Root would give the same
-// and cost an openat for each path element; with 250 pods that alone is more
-// than a reconcile of a node may take (36 us against 9 for one io.max).
+// open opens a file below the root, and none elsewhere. It refuses symlinks, which cgroupfs
+// does not have. os.Root gives the same with an openat for each path element: 36 us for one
+// io.max instead of 9, which with 250 pods is more than a reconcile of a node may take.
 func (h *Hierarchy) open(name string, flags int) (int, error) {
 	how := unix.OpenHow{
 		Flags:   uint64(flags | unix.O_CLOEXEC),
@@ -159,8 +158,8 @@ func (h *Hierarchy) readInto(buf []byte, name string) ([]byte, error) {
 			return nil, err
 		}
 		buf = buf[:len(buf)+n]
-		// These cgroup files are one record of seq_file: what does not fill
-		// the buffer is the end, without another read to see it.
+		// These cgroup files are one record of seq_file: a read that does not fill the
+		// buffer is the last one.
 		if len(buf) < cap(buf) {
 			return buf, nil
 		}
@@ -194,7 +193,7 @@ func (h *Hierarchy) writeFile(name, data string) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd) // the write has said all there is to say
+	defer unix.Close(fd) // errors of cgroupfs are those of the write
 	_, err = ignoreEINTR(func() (int, error) { return unix.Write(fd, []byte(data)) })
 	return err
 }

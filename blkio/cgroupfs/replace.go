@@ -9,8 +9,8 @@ import (
 // ReplaceIOMaxBelow replaces values of io.max in the cgroups right below c. crun, with
 // the systemd driver, has a container's processes in a cgroup of their own below
 // the container's, and the limits of the OCI spec there: the lowest on the way
-// holds. Values that differ from what is to be replaced are left alone, since a
-// container may run a cgroup manager itself.
+// holds. Other values than those to be replaced stay, since a container may run a cgroup
+// manager itself.
 func (c Cgroup) ReplaceIOMaxBelow(replacements []blkio.Replacement) error {
 	if len(replacements) == 0 {
 		return nil
@@ -20,7 +20,7 @@ func (c Cgroup) ReplaceIOMaxBelow(replacements []blkio.Replacement) error {
 	for _, child := range children {
 		actual, err := child.ReadIOMax()
 		if err != nil {
-			continue // no io controller there, so no limits; or it has gone
+			continue // no io controller there, so no limits; or it was removed
 		}
 		for _, r := range replacements {
 			if r.File() == blkio.IOMax && actual[r.Dev][r.Key] == r.From {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Attribute is an extended attribute about a cgroup, with what is known of that anyway.
+// Attribute is an extended attribute about a cgroup, with the ID of the cgroup.
 type Attribute struct {
 	Value []byte // for as long as the function runs that is given it
 	ID    uint64 // of the cgroup, see [Cgroup.ID]
@@ -62,7 +62,7 @@ func (w *attributeWalk) visit(c Cgroup, dir int, st *unix.Stat_t) error {
 			about, id = about.child(name[len(w.xattr)+1:]), entryID(dir, name[len(w.xattr)+1:])
 		}
 		if value == nil || id == 0 || about.path == "." {
-			continue // it has gone meanwhile
+			continue // it was removed meanwhile
 		}
 		if err := w.fn(about, Attribute{value, id, onParent, int(st.Uid)}); err != nil {
 			return err
@@ -173,7 +173,7 @@ func appendDirectories(names []string, dir int, entries []byte) []string {
 	return names
 }
 
-// isDirectory is for filesystems that do not tell in their entries; cgroupfs does.
+// isDirectory is for filesystems whose entries have no type; those of cgroupfs have one.
 func isDirectory(dir int, name string) bool {
 	var st unix.Stat_t
 	err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)

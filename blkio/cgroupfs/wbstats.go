@@ -128,7 +128,7 @@ func ReadWritebackStats(debugfs fs.FS) (map[string][]WritebackStat, error) {
 	for _, bdi := range bdis {
 		file, err := debugfs.Open("bdi/" + bdi.Name() + "/wb_stats")
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // an older kernel, or gone while we looked
+			continue // an older kernel, or removed meanwhile
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read debugfs: %w", err)

@@ -51,7 +51,7 @@ func writebackBugs() []bug {
 }
 
 // in reports whether a kernel has the bug. fix is the corrected release to update to:
-// the one of its own line, else the first line that never had the bug.
+// the one of its own line, or the first line that never had the bug.
 func (b *bug) in(v version) (has bool, fix version) {
 	fix = b.mainline
 	for _, f := range b.fixed {

@@ -13,7 +13,7 @@ import (
 // DiskInfo describes a disk: its name, model, size and kind.
 type DiskInfo struct {
 	blkio.Disk
-	Model      string // of the drive; of a dm, md or loop device what it is made of
+	Model      string // of the drive; of a dm, md or loop device its parts
 	Size       uint64 // bytes
 	Rotational bool
 	ReadOnly   bool
@@ -34,7 +34,7 @@ func (s Sysfs) Disks() ([]DiskInfo, error) {
 	for _, e := range entries {
 		info, ok, err := s.diskInfo("block/" + e.Name())
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, blkio.ErrNoDevice) {
-			continue // gone while we looked
+			continue // removed meanwhile
 		}
 		if err != nil {
 			return nil, fmt.Errorf("list disks: %w", err)
@@ -47,7 +47,7 @@ func (s Sysfs) Disks() ([]DiskInfo, error) {
 	return out, nil
 }
 
-// sectorSize is what sysfs counts in, whatever the disk's own is.
+// sectorSize is the unit of sizes in sysfs, independent of the disk's own sectors.
 const sectorSize = 512
 
 func (s Sysfs) diskInfo(dir string) (DiskInfo, bool, error) {

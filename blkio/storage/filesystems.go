@@ -53,7 +53,7 @@ func (s *Storage) FilesystemAt(mountpoint string) blkio.Dev {
 }
 
 // MountedDisks returns the whole disks that a filesystem of the mount table is on, as of
-// the last refresh. What is not to be found of a filesystem is left out.
+// the last refresh. Disks that cannot be found are left out.
 func (s *Storage) MountedDisks() map[blkio.Dev]bool {
 	out := make(map[blkio.Dev]bool)
 	sys := &s.current.Load().sys

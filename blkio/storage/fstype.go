@@ -34,8 +34,8 @@ func noDiskReason(fstype string) string {
 	return ""
 }
 
-// isLocal reports whether looking up a name in a filesystem of the type waits for no
-// network and no other process. What is not known is not local.
+// isLocal reports whether a lookup in a filesystem waits for no network and no other
+// process. An unknown filesystem is not local.
 func isLocal(m *Mount) bool {
 	if m.Unreadable != "" {
 		return false
@@ -44,7 +44,7 @@ func isLocal(m *Mount) bool {
 	case "tmpfs", "ramfs", "devtmpfs", "overlay", "btrfs", "bcachefs", "zfs":
 		return true
 	}
-	// A block device, that is, a number of its own.
+	// Other filesystems are local if they are on a block device.
 	return m.Dev.Major != 0 && noDiskReason(m.FSType) == ""
 }
 

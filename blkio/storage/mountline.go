@@ -175,7 +175,7 @@ func (l *mountLine) parseFilesystem(m *Mount, rest []byte, names mountNames) boo
 	return true
 }
 
-// setOptions takes what is of use from the options of a filesystem.
+// setOptions sets the fields that depend on the options of a filesystem.
 func (m *Mount) setOptions(options string) {
 	if m.FSType == "overlay" {
 		m.Options = layerOptions(options)

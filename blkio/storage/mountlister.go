@@ -16,9 +16,9 @@ import (
 // A mount can change under its ID. If it is moved or remounted, the kernel reports a
 // change, and the list is the same: then all mounts are read again. If others came or
 // went at the same time, only those on the same mountpoints are read again, whose
-// parents may have changed; recheck finds the rest. What the kernel reports no change
-// for is found by neither the text nor the list until the next change: a new
-// propagation type, and renamed directories above a root or a mountpoint.
+// parents may have changed; recheck finds the rest. The kernel reports no change for a new
+// propagation type, or for renamed directories above a root or a mountpoint: these are
+// found after the next change.
 //
 // Source: the callers of touch_mnt_namespace in fs/namespace.c.
 type mountLister struct {
@@ -113,7 +113,7 @@ func (l *mountLister) read() (*MountTable, []*Mount, error) {
 		}
 		m, err := l.stat(id)
 		if errors.Is(err, unix.ENOENT) {
-			continue // It has gone again.
+			continue // it was unmounted again
 		}
 		if err != nil {
 			return nil, nil, err

@@ -62,7 +62,7 @@ func newMountTable(mounts []*Mount) *MountTable {
 func byMountpoint(a, b *Mount) int { return cmp.Compare(a.Mountpoint, b.Mountpoint) }
 
 // next returns the table of these mounts, which are those of t without the ones in
-// gone and with added, in any order. It costs less than sorting all of them.
+// gone and with added, in any order. This is faster than to sort all of them.
 func (t *MountTable) next(mounts, added []*Mount, gone map[*Mount]bool) *MountTable {
 	fresh := slices.SortedStableFunc(slices.Values(added), byMountpoint)
 	out := &MountTable{mounts: mounts, sorted: make([]*Mount, 0, len(mounts))}

@@ -199,7 +199,7 @@ func waitChanges(ctx context.Context, name string, fn func() error) error {
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
-		// Eight bytes, whatever the byte order: not zero. It cannot fail.
+		// Eight bytes that are not zero in either byte order. It cannot fail.
 		_, _ = unix.Write(wake, []byte{1, 1, 1, 1, 1, 1, 1, 1})
 	})
 	defer func() {

@@ -11,7 +11,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// layers are the directories that an overlay is made of, as paths of who mounted it.
+// layers are the directories of an overlay, as paths in the mount namespace of the process
+// that mounted it.
 type layers struct {
 	upper string // "" if nothing can be written
 	lower []string
@@ -100,8 +101,8 @@ func unescapeOctal(s string) string {
 // maxOverlays is how deep overlays can be made of overlays: FILESYSTEM_MAX_STACK_DEPTH.
 const maxOverlays = 2
 
-// overlayBacking finds the disks of an overlay: what is written goes to that of the
-// upper layer, and what was not written yet is read from those of the lower ones.
+// overlayBacking finds the disks of an overlay: writes go to the disk of the upper layer, and
+// files that were not written yet are read from those of the lower layers.
 func (s *snapshot) overlayBacking(ctx context.Context, m *Mount, depth int) (_ *blkio.Backing, certain bool) {
 	b := &blkio.Backing{Mountpoint: m.Mountpoint, FSType: m.FSType}
 	l := parseLayers(m.Options)
@@ -189,7 +190,7 @@ func (s *snapshot) layer(ctx context.Context, m *Mount, dir string, depth int) (
 	target, err := s.host.resolve(ctx, s.table, dir)
 	switch {
 	case errors.Is(err, errUncertain):
-		// Who mounted it meant another directory, in a mount namespace of its own.
+		// The process that mounted it meant a directory in another mount namespace.
 		return &blkio.Backing{Reason: "its directory does not exist on this node"}, false
 	case err != nil:
 		return &blkio.Backing{Reason: lookFailed, Err: err}, false
@@ -206,8 +207,8 @@ func (s *snapshot) holder(ctx context.Context, m *Mount, depth int, certain bool
 	return b, certain && known
 }
 
-// beneath finds the mount that holds a path, taken as text, without m and what is
-// mounted on that.
+// beneath finds the mount that covers a path, without resolving symlinks, and without m and
+// the mounts on it.
 func (t *MountTable) beneath(m *Mount, p string) *Mount {
 	byID := make(map[int]*Mount, len(t.mounts))
 	for i := range t.mounts {

@@ -81,7 +81,7 @@ func isInCgroup(text, name string) bool {
 	return false
 }
 
-// processMount is one whose backing is not looked up yet.
+// processMount is a mount of a process whose backing is not resolved yet.
 type processMount struct {
 	*Mount
 	isReadOnly, isRoot bool

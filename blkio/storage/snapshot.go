@@ -13,8 +13,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// snapshot is a mount table with what was found out by it. Nothing here
-// outlives the table: a change of the table is what may have made it wrong.
+// snapshot is a mount table with the results that were derived from it. A new table has a
+// new snapshot, since a change of the table can make the results wrong.
 type snapshot struct {
 	table *MountTable
 	sys   Sysfs
@@ -41,15 +41,15 @@ func newSnapshot(table *MountTable, sys Sysfs, host *hostRoot) *snapshot {
 
 // located is where a path of the host leads to.
 type located struct {
-	path    string         // free of symlinks; "" where that cannot be known
-	backing *blkio.Backing // of what is there
+	path    string         // free of symlinks; "" if it cannot be resolved
+	backing *blkio.Backing // of the path
 }
 
 func (s *snapshot) resolve(ctx context.Context, hostPath string) blkio.Backing {
 	return *s.locate(ctx, hostPath).backing
 }
 
-// locate is the short way: one look at what is known already.
+// locate returns a known result, or resolves the path.
 func (s *snapshot) locate(ctx context.Context, hostPath string) located {
 	if l, ok := s.paths.get(hostPath); ok {
 		return l
@@ -83,8 +83,8 @@ func (s *snapshot) locateNew(ctx context.Context, hostPath string) (_ located, c
 		return located{backing: &blkio.Backing{Reason: "no mount covers this path"}}, false
 	}
 	certain = true
-	// A mountpoint has no symlinks: the kernel prints where it is. And what
-	// is in a filesystem that is not local is never looked at.
+	// A mountpoint has no symlinks: the kernel prints it resolved. Names in a filesystem
+	// that is not local are never looked up.
 	if p != m.Mountpoint && isLocal(m) {
 		if remote := s.remoteAbove(m); remote != nil {
 			return s.noDisk(m, belowRemote(remote)), false
@@ -117,8 +117,8 @@ func (s *snapshot) unknown(m *Mount, err error) located {
 
 const lookFailed = "this node failed to look where it is stored"
 
-// setReason makes err the reason that b has no disks: mostly a property of what
-// was found, but the system can fail to look as well.
+// setReason makes err the reason why b has no disks. A failure of the system is an error
+// for the log, and a tenant reads only that there was one.
 func setReason(b *blkio.Backing, err error) {
 	b.Reason, b.Missing = err.Error(), errors.Is(err, blkio.ErrNoDevice)
 	for _, failure := range []error{unix.EIO, unix.EMFILE, unix.ENFILE, unix.ENOMEM, fs.ErrPermission} {
@@ -166,8 +166,8 @@ func (s *snapshot) backing(ctx context.Context, m *Mount, p string) (_ *blkio.Ba
 	return s.mountBacking(ctx, m, 0)
 }
 
-// mountBacking is backing for whatever is in m, device nodes aside. depth is the
-// number of overlays that this is a layer of.
+// mountBacking is backing for all paths in m except device nodes. depth is the number of
+// overlays that m is a layer of.
 func (s *snapshot) mountBacking(ctx context.Context, m *Mount, depth int) (_ *blkio.Backing, certain bool) {
 	if b, ok := s.mounts.get(m); ok {
 		return b, m.FSType != "devtmpfs"
@@ -215,7 +215,7 @@ func (s *snapshot) disksOf(m *Mount) ([]blkio.Disk, error) {
 	if disks, ok := s.devices.get(key); ok {
 		return disks, nil
 	}
-	disks, err := s.lookUp(key)
+	disks, err := s.readDisks(key)
 	if err != nil {
 		return nil, err
 	}
@@ -223,8 +223,8 @@ func (s *snapshot) disksOf(m *Mount) ([]blkio.Disk, error) {
 	return disks, nil
 }
 
-// lookUp asks sysfs. The disks are at least one.
-func (s *snapshot) lookUp(key deviceKey) ([]blkio.Disk, error) {
+// readDisks asks sysfs. The disks are at least one.
+func (s *snapshot) readDisks(key deviceKey) ([]blkio.Disk, error) {
 	if key.dev.Major != 0 {
 		disk, err := s.sys.WholeDisk(key.dev)
 		if err != nil {
@@ -288,7 +288,7 @@ func (s *snapshot) carryOver(ctx context.Context, old *snapshot, changed []*Moun
 		}
 		if changed == nil || key.dev.Major == 0 || isChanged[key.dev] {
 			var err error
-			if disks, err = s.lookUp(key); err != nil {
+			if disks, err = s.readDisks(key); err != nil {
 				continue
 			}
 		}

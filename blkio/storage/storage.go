@@ -30,9 +30,9 @@ type Storage struct {
 	current atomic.Pointer[snapshot]
 	reads   atomic.Uint64 // of the table, as often as it has changed
 
-	// refreshing is a lock that a context can give up on. It guards the
-	// fields below. It is held while mountinfo is read: who waits for it
-	// wants that very table.
+	// refreshing is a lock that callers wait for until their context ends. It guards the
+	// fields below. It is held while mountinfo is read, since the callers that wait for
+	// it need that table.
 	refreshing chan struct{}
 	source     mountSource
 	stale      bool // changed, and not read since
@@ -248,7 +248,7 @@ func (s *Storage) Watch(ctx context.Context, changed func()) error {
 			return err
 		}
 		// Reading takes at most a tenth of the time in a burst of changes.
-		// Who needs the table sooner calls Refresh.
+		// A caller that needs the table sooner calls Refresh.
 		if took > 0 {
 			select {
 			case <-time.After(min(9*took, time.Second)):

@@ -14,10 +14,9 @@ import (
 // it: a recursive bind mount of the directory includes it. at is its
 // mountpoint, relative to the directory.
 //
-// rel may be a tenant's text. It is compared with the mount table and nothing
-// more: no symlink in it is followed, no file is looked at. Not ok is a rel that
-// is not clean, is "." or has "..", and a hostPath that leads nowhere known.
-// The rest is as with Resolve.
+// rel may be a tenant's text. It is only compared with the mount table: no symlink in it is
+// followed, and no file is opened. ok is false if rel is not clean, is "." or has "..", and
+// if hostPath cannot be resolved. In all else Below is as Resolve.
 func (s *Storage) Below(ctx context.Context, hostPath, rel string) (at string, b blkio.Backing, ok bool) {
 	return s.current.Load().below(ctx, hostPath, rel)
 }

@@ -13,13 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Disks that come in a burst, as with a shelf of them, are told of once, and then for
-// a time no more.
+// The events of disks that appear together, such as those of a shelf, are reported once.
 const (
 	burst    = 100 * time.Millisecond
-	betweens = time.Second
-	// A filesystem that is given a disk has it only some time after the kernel has
-	// told, so that is looked for once more.
+	debounce = time.Second
+	// A filesystem that a disk is added to has it some time after the kernel's event, so
+	// the event is reported once more.
 	secondLook = 10 * time.Second
 )
 
@@ -51,7 +50,7 @@ func watchSocket(ctx context.Context, socket io.ReadCloser, changed func()) erro
 	events := make(chan struct{}, 1)
 	telling, cancel := context.WithCancel(ctx)
 	var teller sync.WaitGroup
-	teller.Go(func() { tellOf(telling, events, changed) })
+	teller.Go(func() { debounced(telling, events, changed) })
 	err := listen(socket, events)
 	cancel()
 	teller.Wait()
@@ -75,19 +74,19 @@ func listen(socket io.Reader, events chan<- struct{}) error {
 		}
 		select {
 		case events <- struct{}{}:
-		default: // it is told of already
+		default: // an event is pending already
 		}
 	}
 }
 
-// isOfDisk looks at a message of the kernel:
+// isOfDisk reports whether a message of the kernel is about a block device:
 //
 //	add@/devices/.../block/sdb\0ACTION=add\0DEVPATH=...\0SUBSYSTEM=block\0MAJOR=8\0...
 //
 // A process that sends to this multicast group can only cause a refresh.
 func isOfDisk(message []byte) bool { return bytes.Contains(message, []byte("\x00SUBSYSTEM=block\x00")) }
 
-func tellOf(ctx context.Context, events <-chan struct{}, changed func()) {
+func debounced(ctx context.Context, events <-chan struct{}, changed func()) {
 	var again <-chan time.Time
 	for {
 		select {
@@ -106,7 +105,7 @@ func tellOf(ctx context.Context, events <-chan struct{}, changed func()) {
 			return
 		}
 		changed()
-		if !pause(ctx, betweens-burst) {
+		if !pause(ctx, debounce-burst) {
 			return
 		}
 	}

@@ -70,7 +70,7 @@ func TestTellOf(t *testing.T) {
 		events := make(chan struct{}, 1)
 		var told []time.Duration
 		start := time.Now()
-		go tellOf(ctx, events, func() { told = append(told, time.Since(start)) })
+		go debounced(ctx, events, func() { told = append(told, time.Since(start)) })
 		for range 20 { // for 200 ms
 			select {
 			case events <- struct{}{}:
@@ -83,7 +83,7 @@ func TestTellOf(t *testing.T) {
 		time.Sleep(secondLook + 10*time.Second)
 		cancel()
 		synctest.Wait()
-		if len(told) != 4 || told[0] > burst || told[1] > 2*betweens || told[2] < 5*time.Second || told[3]-told[2] < secondLook-betweens {
+		if len(told) != 4 || told[0] > burst || told[1] > 2*debounce || told[2] < 5*time.Second || told[3]-told[2] < secondLook-debounce {
 			t.Errorf("told at %v", told)
 		}
 	})

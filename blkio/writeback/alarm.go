@@ -57,7 +57,7 @@ func (a *alarm) listen() {
 		}
 		select {
 		case a.rang <- decode(&slot.Key, &slot.Value):
-		default: // who listens is late, and has the one before
+		default: // the receiver is late, and has the one before
 		}
 	}
 }
@@ -73,19 +73,18 @@ func (a *alarm) close() error {
 	return a.reader.Close()
 }
 
-// Foreign receives after each call of [Observer.SetAlarm] when a cgroup makes a page dirty
-// of a watched file that belongs to another, metadata of btrfs left out: once for each
-// cgroup, of the first few.
-// Bytes are 0: the page is counted by Read. It may receive what was written before the
-// call.
+// Foreign returns the channel of alarms. After each call of [Observer.SetAlarm] it receives
+// a value when a cgroup makes a page dirty of a watched file that another cgroup owns, once
+// for each cgroup, of the first few. Metadata of btrfs is left out. Bytes are 0, since Read
+// counts the page. A value may be of a write before the call.
 func (o *Observer) Foreign() <-chan Dirtied { return o.alarm.rang }
 
 // HasAlarm reports whether [Observer.Foreign] can receive. It cannot on a kernel with
 // PREEMPT_RT whose ring buffers sleep.
 func (o *Observer) HasAlarm() bool { return o.alarm.canRing() }
 
-// SetAlarm is to be called before [Observer.Read]: what a cgroup goes on writing to
-// the file that it wrote to last does not ring until the next Read.
+// SetAlarm sets the alarm for each cgroup again. Call it before [Observer.Read]: a cgroup
+// that continues to write to its last file does not ring until the next Read.
 func (o *Observer) SetAlarm() error {
 	if !o.alarm.canRing() {
 		return nil

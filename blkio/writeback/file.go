@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoFile reports that an inode is gone, that another one has its number now, or that
+// ErrNoFile means that an inode was removed, that another one has its number now, or that
 // it is not a regular file.
 var ErrNoFile = errors.New("no such file")
 
@@ -35,7 +35,7 @@ func OpenMount(path, fstype string) (*Mount, error) {
 func (m *Mount) Close() error { return m.dir.Close() }
 
 // Open opens a regular file for reading, regardless of its permissions, and also if it is
-// unlinked. It needs CAP_DAC_READ_SEARCH. The error is [ErrNoFile] if the inode is gone.
+// unlinked. It needs CAP_DAC_READ_SEARCH. The error is [ErrNoFile] if the inode was removed.
 func (m *Mount) Open(in Inode) (*File, error) {
 	handle := in.handle(m.fstype)
 	// O_PATH first: opening a device or a pipe for reading has effects.
@@ -120,7 +120,7 @@ const (
 	handleBtrfs = 0x4d // FILEID_BTRFS_WITHOUT_PARENT
 )
 
-// handle is what the filesystem names the inode by.
+// handle returns the file handle by which the filesystem names the inode.
 //
 // Source: include/linux/exportfs.h, fs/xfs/xfs_export.h, fs/btrfs/export.h.
 func (in Inode) handle(fstype string) unix.FileHandle {

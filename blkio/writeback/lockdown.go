@@ -12,8 +12,8 @@ import (
 // seldom have it mounted.
 const lockdownFile = "/sys/kernel/security/lockdown"
 
-// notLoaded is why the kernel takes no program. What it says itself where it is locked
-// down names a helper that a program may not call, which leads nobody there.
+// notLoaded returns the reason why the kernel takes no program. Under lockdown, the kernel's
+// own error names only a helper that the program may not call.
 //
 // Source: bpf_base_func_proto in kernel/bpf/helpers.c; LOCKDOWN_BPF_READ_KERNEL is of
 // the mode "confidentiality" (include/linux/security.h).

@@ -13,23 +13,23 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Dirtied is what one cgroup wrote to one file: what became dirty in the page
-// cache, and so goes to the disk once, however often it was written to meanwhile.
+// Dirtied is the writes of one cgroup to one file: the pages that became dirty, which go to
+// the disk once, independent of how often they are written to meanwhile.
 type Dirtied struct {
 	Inode
-	Writer  uint64 // number of the cgroup of who wrote
-	Charged uint64 // that of the cgroup that the pages are charged to; 0: unknown
-	Owner   uint64 // that of the inode's owner as the first page became dirty; 0: none yet
+	Writer  uint64 // cgroup ID of the writer
+	Charged uint64 // cgroup ID that the pages are charged to; 0 if unknown
+	Owner   uint64 // cgroup ID of the inode's owner as the first page became dirty; 0 if none
 	// Bytes are counted by folios: the kernel marks one as dirty as a whole, also
 	// where a filesystem writes out only the part that was written to.
 	Bytes uint64
-	// First and Last are where in the file the first and the last of what was
-	// written are, in bytes. They may miss some of it.
+	// First and Last are the offsets of the first and the last write, in bytes. They may
+	// miss some writes.
 	First, Last uint64
 }
 
 // Inode names a file. The device is that of the filesystem (super_block.s_dev),
-// which for btrfs is not what stat(2) tells.
+// which for btrfs differs from that of stat(2).
 type Inode struct {
 	Dev        blkio.Dev
 	Number     uint64
@@ -119,8 +119,8 @@ func observerSpec(rings bool) (*ebpf.CollectionSpec, error) {
 	return spec, nil
 }
 
-// Subvolumes says that files of btrfs are told apart by their subvolumes. They are
-// not where btrfs was not loaded yet.
+// Subvolumes reports whether files of btrfs are counted by subvolume. They are not if btrfs
+// was loaded after the observer.
 func (o *Observer) Subvolumes() bool { return o.subvolumes }
 
 // Close ends counting.
@@ -258,8 +258,8 @@ func (o *Observer) flushSlots() error {
 	return nil
 }
 
-// counting says that a CPU has begun to count since it has last flushed. The copy of
-// a slot is not one of a moment, but each word of it is.
+// counting reports whether a CPU has counted since its last flush. The words of the copy of
+// a slot may be of different moments.
 func counting(slot *observerSlot) bool { return slot.Key.Inode != 0 || slot.Value.Pages != 0 }
 
 const runOnCPU = 1 // BPF_F_TEST_RUN_ON_CPU

@@ -13,17 +13,16 @@ import (
 
 // Owner is the cgroup that owns an inode's writeback.
 type Owner struct {
-	// Cgroup is the number of the cgroup's directory in cgroupfs, which the cgroup
-	// may have outlived; 0 if the inode belongs to nobody: nothing was written to
-	// it since it is in memory.
+	// Cgroup is the cgroup ID, possibly of a removed cgroup; 0 if no cgroup owns the
+	// inode, because it was not written to since it is in memory.
 	Cgroup uint64
 	// Dev is the filesystem's number, as in Inode.
 	Dev blkio.Dev
-	// Generation tells an inode from others that had its number.
+	// Generation differs between inodes with the same number.
 	Generation uint32
 	Verdict
-	// Bandwidth is the rate that the kernel takes the owner's writeback to have on
-	// this disk, in pages per second; rounds are weighed by it. 0 without an owner.
+	// Bandwidth is the kernel's estimate of the owner's writeback on this disk, in pages
+	// per second, which rounds are weighed by. It is 0 without an owner.
 	Bandwidth uint64
 }
 
@@ -57,8 +56,8 @@ func (r *OwnerReader) Close() error { return r.objects.Close() }
 
 // Owner returns the writeback owner of an open file, which may be opened with O_PATH.
 //
-// The program runs in this process and finds the descriptor where the kernel does, so
-// it takes no look at other processes.
+// The program runs in this process and finds the descriptor as the kernel does, so it reads
+// no other processes.
 func (r *OwnerReader) Owner(f *os.File) (Owner, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
