@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -157,7 +158,7 @@ func TestHistories(t *testing.T) {
 				if do.Has(Move) && (e != Misplaced || isPlaced(next.State()) || resting && f.State() == Failed) {
 					t.Errorf("%v, %v: %v is moved", history, e, next.State())
 				}
-				walk(next, now, append(history[:len(history):len(history)], e))
+				walk(next, now, append(slices.Clip(history), e))
 			}
 		}
 	}
