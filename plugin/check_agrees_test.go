@@ -142,6 +142,10 @@ func TestCheckAgrees(t *testing.T) {
 		{
 			name: "weights", annotations: keys("weight/containers", "50", "weight/pod-total", "70", "weight/container.b", "20"), pod: []string{"io.weight 70"},
 		},
+		{
+			name: "a guard of dirty pages", annotations: keys("limits/containers", "rootfs wbps=1Mi"),
+			change: func(p *policy.Policy) { p.Writeback.DirtyGuard = 256 << 20 },
+		},
 		{name: "an emptyDir by its name", annotations: keys("limits/container.a", "@scratch wbps=1Mi; rootfs wbps=2Mi")},
 		{name: "a hostPath by its name", annotations: keys("limits/container.a", "@data wbps=1Mi"), refused: []string{"a"}},
 		{name: "a typo", annotations: keys("limits/container.b", "/data wpbs=1Mi"), refused: []string{"b"}},

@@ -93,10 +93,10 @@ func TestUnmatched(t *testing.T) {
 		keyTotal: "/data/wal wbps=1Mi\n\"/no\\\"pe ü\" wbps=1Mi",
 	})
 	want := []string{
-		`container.wbe: the pod has no container "wbe" yet (did you mean "web"?)`,
-		`container.zzzz: the pod has no container "zzzz" yet`,
-		keyEach + `: entry 2: no container of the pod has a mount at "/nope/x" yet`,
-		keyTotal + `: entry 2: no container of the pod has a mount at "/no\"pe \u00fc" yet`,
+		`container.wbe: the pod has no container "wbe" (did you mean "web"?)`,
+		`container.zzzz: the pod has no container "zzzz"`,
+		keyEach + `: entry 2: no container of the pod has a mount at "/nope/x"`,
+		keyTotal + `: entry 2: no container of the pod has a mount at "/no\"pe \u00fc"`,
 	}
 	if diff := cmp.Diff(want, Unmatched(r, pod())); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

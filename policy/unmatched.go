@@ -30,7 +30,7 @@ func Unmatched(r *annotation.Request, cs []Container) []string {
 		case len(out) == maxListed:
 			more++
 		default:
-			line := "container." + n + ": the pod has no container " + quote.Text(n) + " yet"
+			line := "container." + n + ": the pod has no container " + quote.Text(n)
 			if hint := spelling.Hint(n, names...); hint != "" {
 				line += " (" + hint + ")"
 			}
@@ -48,7 +48,7 @@ func Unmatched(r *annotation.Request, cs []Container) []string {
 				more++
 			default:
 				out = append(out, q.Limits.Key+": entry "+strconv.Itoa(en.Number)+
-					": no container of the pod has a mount "+en.Target.Where()+" yet")
+					": no container of the pod has a mount "+en.Target.Where())
 			}
 		}
 	}

@@ -111,7 +111,7 @@ func TestVolumeOfPod(t *testing.T) {
 		}
 		var unmatched []string
 		if tt.unmatched {
-			unmatched = []string{keyTotal + `: entry 1: no container of the pod has a mount that is known to be of volume "data" yet`}
+			unmatched = []string{keyTotal + `: entry 1: no container of the pod has a mount that is known to be of volume "data"`}
 		}
 		if diff := cmp.Diff(unmatched, Unmatched(r, tt.cs)); diff != "" {
 			t.Errorf("%s: unmatched: -want +got:\n%s", tt.name, diff)

@@ -126,10 +126,7 @@ func (c *Checker) checkNames(r *Result, req *annotation.Request, containers []po
 		r.Errors = append(r.Errors, fmt.Sprintf("unknown container %q in the annotations (the pod has %s)",
 			name, strings.Join(names, ", ")))
 	}
-	for _, w := range policy.Unmatched(req, all) {
-		// A manifest has all that will come.
-		r.Warnings = append(r.Warnings, strings.TrimSuffix(w, " yet"))
-	}
+	r.Warnings = append(r.Warnings, policy.Unmatched(req, all)...) // a manifest has all that will come
 }
 
 // decidedHandler returns the runtime handler to decide with. The handler of a RuntimeClass is

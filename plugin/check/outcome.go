@@ -40,7 +40,9 @@ func (o *outcome) container(c policy.Container, role manifest.Role) {
 	}
 	created := plan.Container{ID: c.Name, Name: c.Name, Cgroup: c.Name, Desired: desired, Err: first}
 	alone := plan.New(o.Policy, plan.View{Pod: o.pod, Running: []plan.Container{created}, Weights: o.weights})
-	o.add(o.result, &alone.Containers[0].Record)
+	rec := alone.Containers[0].Record
+	rec.Settings = desired.Settings // with memory.high, which only the creation sets
+	o.add(o.result, &rec)
 	if role == manifest.Main || role == manifest.Sidecar {
 		o.running = append(o.running, created)
 	}
