@@ -66,3 +66,24 @@ func rational(s string) *big.Rat {
 	}
 	return r
 }
+
+// TestParseAmount: each suffix of Kubernetes, without rounding.
+func TestParseAmount(t *testing.T) {
+	for text, want := range map[string]blkio.Amount{
+		"0": 0, "1": 1, "+1": 1, "007": 7, "1.": 1, "2.0": 2, "0.5k": 500, "1.5Ki": 1536, ".5M": 500_000,
+		"1k": 1e3, "1M": 1e6, "1G": 1e9, "1T": 1e12, "1P": 1e15, "1E": 1e18,
+		"1Ki": 1 << 10, "1Mi": 1 << 20, "1Gi": 1 << 30, "1Ti": 1 << 40, "1Pi": 1 << 50, "1Ei": 1 << 60,
+		"1e3": 1e3, "1E3": 1e3, "1.5e3": 1500, "1e+3": 1e3, "0.000000001e27": 1e18, "9223372036854775806": 1<<63 - 2,
+		"max": blkio.Max,
+	} {
+		if got, p := ParseAmount(blkio.Wbps, text); p != nil || got != want {
+			t.Errorf("%s: %d, %v, want %d", text, got, p, want)
+		}
+	}
+	if got, p := ParseAmount(blkio.Wiops, "4294967294"); p != nil || got != 4294967294 {
+		t.Errorf("%d, %v", got, p)
+	}
+	if _, p := ParseAmount(blkio.Wiops, "4294967295"); p == nil {
+		t.Error("more operations than the kernel can hold")
+	}
+}

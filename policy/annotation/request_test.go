@@ -1,6 +1,8 @@
 package annotation
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -95,5 +97,77 @@ func TestConcerns(t *testing.T) {
 		if got := Concerns(map[string]string{key: "", "a": "b"}); got != want || Parse(map[string]string{key: ""}).Empty() == want {
 			t.Errorf("%q: %t, want %t", key, got, want)
 		}
+	}
+}
+
+// TestTooMuch: of too much nothing is kept but the error, whatever the order of the map.
+func TestTooMuch(t *testing.T) {
+	key := func(i int) string { return fmt.Sprintf("limits.blkio.noderesource.dev/container.c%02d", i) }
+	keys := func(n int) map[string]string {
+		m := map[string]string{"example.com/other": "x"}
+		for i := range n {
+			m[key(i)] = "/data wbps=1Mi"
+		}
+		return m
+	}
+	entries := func(last int) map[string]string {
+		m := keys(0)
+		for i := range 4 {
+			m[key(i)] = strings.Repeat("/data wbps=x;", 255) // wrong ones count as well
+		}
+		m[key(4)] = strings.Repeat("/data wbps=1Mi;", last)
+		return m
+	}
+	for _, tt := range []struct {
+		name        string
+		annotations map[string]string
+		want        string
+	}{
+		{"64 keys", keys(64), ""},
+		{"65 keys", keys(65), key(0) + ": more than 64 annotations of blkio.noderesource.dev on one pod (write /containers once for what all containers share)"},
+		{"1024 entries", entries(4), ""},
+		{"1025 entries", entries(5), key(4) + ": more than 1024 entries in the limits annotations of one pod together (name fewer targets, or use *)"},
+	} {
+		for range 3 {
+			r := Parse(tt.annotations)
+			if tt.want == "" {
+				if len(r.PodWide()) > 0 || r.Empty() {
+					t.Errorf("%s: %v", tt.name, r.PodWide())
+				}
+				continue
+			}
+			errs := errorsOf(r, "c00")
+			if len(errs) != 1 || errs[0].Error() != "nri-blkio: "+tt.want || errs[0].Kind != Invalid {
+				t.Errorf("%s: %v, want %s", tt.name, errs, tt.want)
+			}
+			if r.Empty() || r.ContainerNames() != nil || r.Paths() != nil || r.Volumes() != nil || r.Star() || r.Rootfs() || r.Each() != nil || r.Total() != nil {
+				t.Errorf("%s: something was kept: %+v", tt.name, r)
+			}
+		}
+	}
+}
+
+// BenchmarkParse: the most that a tenant can write.
+func BenchmarkParse(b *testing.B) {
+	like := strings.Repeat("/a", 50)
+	var many strings.Builder
+	for i := range 255 {
+		fmt.Fprintf(&many, "%s/x%03d wbps=1Mi;", like, i)
+	}
+	full := map[string]string{}
+	for i := range 4 {
+		full[fmt.Sprintf("limits.blkio.noderesource.dev/container.c%d", i)] = many.String()
+	}
+	huge := map[string]string{
+		keyDB: "/" + strings.Repeat("a/", 32<<10-20) + " wbps=1Mi", keyEach: `"/` + strings.Repeat(`\"`, 32<<10-20) + `" wbps=1Mi`,
+		keyTotal: strings.Repeat(" ;\t;\n", 13<<10) + "*",
+	}
+	for name, annotations := range map[string]map[string]string{"1020entries": full, "192KiB": huge, "one": {keyDB: "/data wbps=50Mi riops=2k"}} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				Parse(annotations)
+			}
+		})
 	}
 }
