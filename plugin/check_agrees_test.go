@@ -32,10 +32,11 @@ func newAgreement(t *testing.T, annotations map[string]string, containers []mani
 	if change != nil {
 		change(a.pol)
 	}
-	a.pod = manifest.Pod{Annotations: annotations, Volumes: []manifest.Volume{
+	a.pod.Annotations = annotations
+	a.pod.Volumes = []manifest.Volume{
 		{Name: "data", Source: manifest.HostPath, Path: "/mnt/data/db"}, {Name: "logs", Source: manifest.HostPath, Path: "/mnt/data/logs"},
 		{Name: "mem", Source: manifest.HostPath, Path: "/mnt/mem"}, {Name: "scratch", Source: manifest.EmptyDir},
-	}}
+	}
 	var cgroups []string
 	for _, c := range containers {
 		for _, v := range a.pod.Volumes {

@@ -34,20 +34,21 @@ func TestFirst(t *testing.T) {
 	invalid, unenforceable := &annotation.Error{Cause: "invalid"}, &annotation.Error{Cause: "unenforceable", Kind: annotation.Unenforceable}
 	internal := errors.New("internal")
 	for _, tt := range []struct {
-		errs []error
-		want error
+		errs    []error
+		want    error
+		refuses bool
 	}{
 		{},
-		{[]error{nil, nil}, nil},
-		{[]error{nil, invalid}, invalid},
-		{[]error{unenforceable, invalid}, invalid},
-		{[]error{internal, nil, unenforceable}, internal},
+		{errs: []error{nil, nil}},
+		{[]error{nil, invalid}, invalid, true},
+		{[]error{unenforceable, invalid}, invalid, true},
+		{[]error{internal, nil, unenforceable}, internal, false},
 	} {
 		got := First(pol, tt.errs...)
 		if !errors.Is(got, tt.want) {
 			t.Errorf("%v: got %v, want %v", tt.errs, got, tt.want)
 		}
-		if refuses := Refuses(pol, got); refuses != (tt.want == error(invalid)) {
+		if refuses := Refuses(pol, got); refuses != tt.refuses {
 			t.Errorf("%v: refuses is %t", tt.errs, refuses)
 		}
 	}
