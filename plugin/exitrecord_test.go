@@ -124,7 +124,7 @@ func TestStopBeforeWatch(t *testing.T) {
 		}
 		p.stopped("sb1", "id-a")
 		p.pass(t.Context())
-		p.exited(t.Context(), fakeHeld{cgroupOf("a")})
+		p.exits.ends.Exited(t.Context(), fakeHeld{cgroupOf("a")})
 		synctest.Wait()
 		p.pass(t.Context())
 		if got := exitsOf(t, h); len(got) != 1 || len(got[0].Limits) > 0 {

@@ -94,9 +94,9 @@ func (p *Plugin) Collect(out chan<- prometheus.Metric) {
 	}
 	counter(writtenDesc, &p.metrics.written)
 	counter(unexpectedDesc, &p.metrics.unexpected)
-	counter(exitsDesc, &p.exits.won, "lifted")
-	counter(exitsDesc, &p.exits.lost, "lost")
-	counter(exitsDesc, &p.exits.failed, "failed")
+	counter(exitsDesc, &p.exits.ends.Won, "lifted")
+	counter(exitsDesc, &p.exits.ends.Lost, "lost")
+	counter(exitsDesc, &p.exits.ends.Failed, "failed")
 	counter(syncsDesc, &p.exits.syncs.ok, "ok")
 	counter(syncsDesc, &p.exits.syncs.failed, "failed")
 	p.metrics.passes.Collect(out)

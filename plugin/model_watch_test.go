@@ -74,7 +74,7 @@ func (w *modelWatch) run(ctx context.Context, p *Plugin, stopped chan struct{}) 
 	for {
 		select {
 		case cgroup := <-w.ended:
-			p.exited(ctx, w.hold(cgroup))
+			p.exits.ends.Exited(ctx, w.hold(cgroup))
 			w.report(cgroup)
 		case <-stopped:
 			return
@@ -86,14 +86,14 @@ func (w *modelWatch) run(ctx context.Context, p *Plugin, stopped chan struct{}) 
 // not reported by then is lost.
 func (r *modelRuntime) watchExits(ctx context.Context, p *Plugin) (stop func()) {
 	watch := r.k.newWatch()
-	p.setWatch(watch)
+	endings{p}.Watching(watch)
 	stopped := make(chan struct{})
 	var running sync.WaitGroup
 	running.Go(func() { watch.run(ctx, p, stopped) })
 	return func() {
 		close(stopped)
 		running.Wait()
-		p.unsetWatch()
+		endings{p}.Lost()
 	}
 }
 

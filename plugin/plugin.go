@@ -177,7 +177,8 @@ func New(cfg Config) (*Plugin, error) {
 	}
 	p.layers.current.Store(&placed{Layers: cfg.Layers})
 	p.exits.syncs.do, p.exits.syncs.log = cfg.Sync, p.log
-	p.exits.tidying, p.exits.newWatch = make(chan struct{}, 1), newEmptyWatch
+	p.exits.ends.Log, p.exits.ends.Containers = p.log, endings{p}
+	p.exits.tidying = make(chan struct{}, 1)
 	p.policy.Store(cfg.Policy)
 	p.sayReleases()
 	p.weight.Look()

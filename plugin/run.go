@@ -74,7 +74,7 @@ func (p *Plugin) Run(ctx context.Context, cfg RunConfig) error {
 // lock. A call that hangs in the kernel cannot be waited for.
 func (p *Plugin) work(ctx context.Context, cancel context.CancelFunc) (end func()) {
 	var parts sync.WaitGroup
-	parts.Go(func() { p.watchExits(ctx) })
+	parts.Go(func() { p.exits.ends.Watch(ctx) })
 	parts.Go(func() { p.reconcile(ctx) })
 	parts.Go(func() { p.askLayersAgain(ctx) })
 	return func() {

@@ -1,0 +1,135 @@
+package handover
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+)
+
+// Between the end of a container's last process and the removal of its cgroup
+// are 3 to 25 ms, and StopContainer comes after that (docs/reference/quirks.md). In this
+// time its limits have to go: what it has queued would drain at them, out of
+// reach, and its successor's writes to the same files with it. What the pod may
+// do as a whole holds on, so that there is no burst.
+
+// liftWait is how long an exit waits for a concurrent write to the pod's cgroups, which
+// could restore the limits. It is short: the cgroup is about to go.
+const liftWait = 5 * time.Millisecond
+
+const (
+	// A watch that has failed is started again after a pause that grows.
+	watchPause, watchPauseMax = time.Second, time.Minute
+	// tellEvery is the time after which a failure that lasts is logged again.
+	tellEvery = 10 * time.Minute
+)
+
+// Exits has the limits of containers lifted when they end.
+type Exits struct {
+	Log        logrus.FieldLogger
+	Containers Containers
+	Open       func() (Kernel, error) // nil: the kernel's
+
+	// Won and Lost are the races with the removal of a cgroup; Failed are the limits that
+	// could not be lifted for another reason.
+	Won, Lost, Failed atomic.Int64
+}
+
+// Watch watches the ends of containers until ctx ends.
+func (e *Exits) Watch(ctx context.Context) {
+	wait, told := watchPause, time.Time{}
+	for {
+		began := time.Now()
+		err := e.watchOnce(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > watchPauseMax {
+			wait = watchPause // it has worked
+		}
+		if time.Since(told) >= tellEvery {
+			told = time.Now()
+			e.Log.WithError(err).Error("Exit watch failed: limits of ended containers are not lifted; retrying")
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+		wait = min(2*wait, watchPauseMax)
+	}
+}
+
+func (e *Exits) open() (Kernel, error) {
+	if e.Open != nil {
+		return e.Open()
+	}
+	return cgroupfs.NewEmptyWatch()
+}
+
+// watchOnce is Watch until the watch fails.
+func (e *Exits) watchOnce(ctx context.Context) error {
+	watch, err := e.open()
+	if err != nil {
+		return err
+	}
+	defer watch.Close()
+	e.Containers.Watching(watch)
+	defer e.Containers.Lost() // before its end, so that no cgroup is added to it then
+	return watch.Run(ctx, e.urgent, func(held *cgroupfs.Held) { e.Exited(ctx, held) })
+}
+
+func (e *Exits) urgent(err error) {
+	if err != nil {
+		e.Log.WithError(err).Info("No CAP_SYS_NICE: on a busy node some cgroups are removed before their limits are lifted")
+	}
+}
+
+// Exited lifts the limits of a container whose cgroup is empty. That comes before
+// all else: every instruction in between is in a race.
+func (e *Exits) Exited(ctx context.Context, held Held) {
+	ended := e.Containers.Ended(held.Path())
+	if ended == nil {
+		held.Close()
+		return
+	}
+	lines := ended.Limits()
+	err := held.Lift(lines)
+	go func() { // the next one must not wait
+		defer held.Close()
+		liftAgain(ctx, held, ended, lines)
+		ended.Lifted(err == nil)
+		if len(lines) > 0 && ended.Counts() {
+			e.count(ended, err)
+		}
+		ended.HandOver(ctx)
+	}()
+}
+
+// liftAgain is for a writer who was at the pod's cgroups when they were lifted,
+// and may have restored the limits. It is no loss any more if the cgroup was removed.
+func liftAgain(ctx context.Context, held Held, ended Ended, lines []blkio.Line) {
+	ctx, cancel := context.WithTimeout(ctx, liftWait)
+	defer cancel()
+	ended.Alone(ctx, func() { _ = held.Lift(lines) }) // see above
+}
+
+func (e *Exits) count(ended Ended, err error) {
+	log := ended.Log()
+	switch {
+	case err == nil:
+		e.Won.Add(1)
+		log.Debug("Lifted limits of an ended container")
+	case errors.Is(err, blkio.ErrGone):
+		lost := e.Lost.Add(1)
+		log.WithFields(logrus.Fields{"won": e.Won.Load(), "lost": lost}).
+			Warn("Cgroup removed before its limits were lifted: its remaining dirty data is written at the old limit")
+	default:
+		e.Failed.Add(1)
+		log.WithError(err).Warn("Lifting limits of an ended container failed")
+	}
+}

@@ -1,0 +1,200 @@
+package handover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/sirupsen/logrus"
+	logtest "github.com/sirupsen/logrus/hooks/test"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+)
+
+// events is what has happened, in its order.
+type events struct {
+	mu  sync.Mutex // guards all
+	all []string
+}
+
+func (e *events) add(format string, args ...any) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all = append(e.all, fmt.Sprintf(format, args...))
+}
+
+// fakeContainers has one container, whose cgroup is "a".
+type fakeContainers struct {
+	events
+	watching Adder
+	lines    []blkio.Line
+	counts   bool
+	writing  bool // for as long as the hand-over waits for that
+}
+
+func (f *fakeContainers) Watching(w Adder) { f.watching = w }
+func (f *fakeContainers) Lost()            { f.watching = nil }
+
+func (f *fakeContainers) Ended(cgroup string) Ended {
+	if cgroup != "a" {
+		return nil
+	}
+	return &fakeEnded{f}
+}
+
+type fakeEnded struct{ *fakeContainers }
+
+func (f *fakeEnded) Limits() []blkio.Line { return f.lines }
+func (f *fakeEnded) Counts() bool         { return f.counts }
+func (f *fakeEnded) Lifted(yes bool)      { f.add("lifted %t", yes) }
+
+func (f *fakeEnded) Alone(ctx context.Context, fn func()) {
+	if f.writing {
+		<-ctx.Done()
+	}
+	fn()
+}
+
+func (f *fakeEnded) HandOver(context.Context) { f.add("handed over") }
+
+func (f *fakeEnded) Log() logrus.FieldLogger {
+	log, _ := logtest.NewNullLogger()
+	return log
+}
+
+// fakeKernel fails when told to.
+type fakeKernel struct {
+	fail   chan error
+	closed bool
+}
+
+func (k *fakeKernel) Add(cgroupfs.Cgroup) error { return nil }
+
+func (k *fakeKernel) Run(ctx context.Context, _ func(error), _ func(*cgroupfs.Held)) error {
+	select {
+	case err := <-k.fail:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (k *fakeKernel) Close() error {
+	k.closed = true
+	return nil
+}
+
+// fakeHeld is a cgroup that answers a write with an error.
+type fakeHeld struct {
+	*fakeContainers
+	path   string
+	answer error
+}
+
+func (h *fakeHeld) Path() string { return h.path }
+
+func (h *fakeHeld) Lift(lines []blkio.Line) error {
+	h.add("lift %d", len(lines))
+	return h.answer
+}
+
+func (h *fakeHeld) Close() { h.add("close") }
+
+// TestExited: the limits go first, and once more when no other writer is at the cgroups. What
+// the kernel answers is counted, if there was a limit and no other event reported the end.
+func TestExited(t *testing.T) {
+	lines := []blkio.Line{{File: blkio.IOMax, Text: "8:0 wbps=max"}}
+	all := func(lifted bool, n int) []string {
+		return []string{fmt.Sprintf("lift %d", n), fmt.Sprintf("lift %d", n), fmt.Sprintf("lifted %t", lifted), "handed over", "close"}
+	}
+	for _, tt := range []struct {
+		name              string
+		containers        *fakeContainers
+		cgroup            string
+		answer            error
+		want              []string
+		won, lost, failed int64
+	}{
+		{name: "lifted", containers: &fakeContainers{lines: lines, counts: true}, cgroup: "a", want: all(true, 1), won: 1},
+		{name: "beside a writer", containers: &fakeContainers{lines: lines, counts: true, writing: true}, cgroup: "a", want: all(true, 1), won: 1},
+		{name: "removed before", containers: &fakeContainers{lines: lines, counts: true}, cgroup: "a", answer: fmt.Errorf("write io.max: %w", blkio.ErrGone), want: all(false, 1), lost: 1},
+		{name: "refused", containers: &fakeContainers{lines: lines, counts: true}, cgroup: "a", answer: errors.New("input/output error"), want: all(false, 1), failed: 1},
+		{name: "without limits", containers: &fakeContainers{counts: true}, cgroup: "a", want: all(true, 0)},
+		{name: "reported before", containers: &fakeContainers{lines: lines}, cgroup: "a", want: all(true, 1)},
+		{name: "not known", containers: &fakeContainers{}, cgroup: "b", want: []string{"close"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log, _ := logtest.NewNullLogger()
+				c := tt.containers
+				e := &Exits{Log: log, Containers: c}
+				e.Exited(t.Context(), &fakeHeld{c, tt.cgroup, tt.answer})
+				if n := len(c.all); n != 1 {
+					t.Errorf("%q before it returns", c.all)
+				}
+				time.Sleep(2 * liftWait)
+				synctest.Wait()
+				if diff := cmp.Diff(tt.want, c.all); diff != "" {
+					t.Error(diff)
+				}
+				if got, want := []int64{e.Won.Load(), e.Lost.Load(), e.Failed.Load()}, []int64{tt.won, tt.lost, tt.failed}; !slices.Equal(got, want) {
+					t.Errorf("won, lost, failed: %v, want %v", got, want)
+				}
+			})
+		})
+	}
+}
+
+// TestWatchFails: a watch that has failed is closed and not used any more, and another one
+// takes its place. A failure that lasts is logged every ten minutes.
+func TestWatchFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, hook := logtest.NewNullLogger()
+		c := &fakeContainers{}
+		var opened []*fakeKernel
+		var refused error
+		e := &Exits{Log: log, Containers: c, Open: func() (Kernel, error) {
+			if refused != nil {
+				return nil, refused
+			}
+			opened = append(opened, &fakeKernel{fail: make(chan error)})
+			return opened[len(opened)-1], nil
+		}}
+		ctx, cancel := context.WithCancel(t.Context())
+		go e.Watch(ctx)
+		synctest.Wait()
+		first := opened[0]
+		if c.watching != first {
+			t.Fatal("not watching")
+		}
+		refused = errors.New("too many open files")
+		first.fail <- errors.New("bad file descriptor")
+		synctest.Wait()
+		if c.watching != nil || !first.closed {
+			t.Errorf("after the failure: watching %v, closed %t", c.watching, first.closed)
+		}
+		time.Sleep(25 * time.Minute)
+		synctest.Wait()
+		if n := len(hook.AllEntries()); n != 3 {
+			t.Errorf("%d lines in 25 minutes, want 3", n)
+		}
+		refused = nil
+		time.Sleep(2 * watchPauseMax)
+		synctest.Wait()
+		if len(opened) != 2 || c.watching != opened[1] {
+			t.Errorf("%d watches, watching %v", len(opened), c.watching)
+		}
+		cancel()
+		synctest.Wait()
+		if c.watching != nil || !opened[1].closed {
+			t.Error("watching after the end")
+		}
+	})
+}
