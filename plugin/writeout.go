@@ -22,8 +22,12 @@ func (e *exitPlan) nothing() bool { return len(e.limited) == 0 }
 
 func exitPlanOf(own, pod policy.Settings) exitPlan {
 	limited := map[blkio.Dev]bool{}
-	for _, s := range append(own.WriteLimits(), pod.WriteLimits()...) {
-		limited[s.Dev] = true
+	for _, all := range []policy.Settings{own, pod} {
+		for _, s := range all {
+			if s.LimitsWrites() {
+				limited[s.Dev] = true
+			}
+		}
 	}
 	return exitPlan{own.In(blkio.IOMax), limited}
 }

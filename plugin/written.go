@@ -84,17 +84,18 @@ func (p *Plugin) tell(r *enforce.Result) {
 	if len(r.Written) == 0 {
 		return
 	}
-	fields := logrus.Fields{"pod": r.Target.Record.Namespace + "/" + r.Target.Record.Pod, "cgroup": r.Target.Cgroup}
-	if name := r.Target.Record.Container; name != "" {
-		fields["container"] = name
-	}
+	pod := r.Target.Record.Namespace + "/" + r.Target.Record.Pod
 	for _, l := range r.Written {
+		fields := logrus.Fields{"pod": pod, "cgroup": r.Target.Cgroup, l.File: l.Text}
+		if name := r.Target.Record.Container; name != "" {
+			fields["container"] = name
+		}
 		message := "Wrote limit"
 		if l.File == blkio.IOMax {
 			p.metrics.written.Add(1)
 		} else {
 			message = "Wrote weight"
 		}
-		p.log.WithFields(fields).WithField(l.File, l.Text).Info(message)
+		p.log.WithFields(fields).Info(message)
 	}
 }

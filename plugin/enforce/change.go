@@ -62,6 +62,7 @@ func (e *Enforcer) inspect(t *plan.Target, last *seen) change {
 		return c
 	}
 	c.Looked, c.found.record, c.found.raw = true, old, raw
+	c.found.isCurrent = old == &t.Record // unless keep or drop changes it
 	if old == nil {
 		old = &record.Record{}
 	}
@@ -132,6 +133,7 @@ func (c *change) keep(old *record.Record) {
 	if old.Observed || c.record.Observed {
 		return
 	}
+	c.found.isCurrent = false
 	c.record.Add(old, old.Settings.Where(func(s policy.Setting) bool { return s.Source.Kind != policy.FromBackstop || c.Target.Ended }))
 	c.Want = c.record.Settings
 }
@@ -143,6 +145,7 @@ func (c *change) drop(old *record.Record) {
 		if value := (blkio.Value{Address: r.Address, Amount: r.From}); c.Target.Spec.Ours || old.Put(value) {
 			c.spec = append(slices.Clip(c.spec), r)
 			c.record.Drop(value)
+			c.found.isCurrent = false
 		}
 	}
 }
