@@ -34,8 +34,10 @@ func newAgreement(t *testing.T, annotations map[string]string, containers []mani
 	}
 	a.pod.Annotations = annotations
 	a.pod.Volumes = []manifest.Volume{
-		{Name: "data", Source: manifest.HostPath, Path: "/mnt/data/db"}, {Name: "logs", Source: manifest.HostPath, Path: "/mnt/data/logs"},
-		{Name: "mem", Source: manifest.HostPath, Path: "/mnt/mem"}, {Name: "scratch", Source: manifest.EmptyDir},
+		{Name: "data", Source: manifest.HostPath, Path: "/mnt/data/db"},
+		{Name: "logs", Source: manifest.HostPath, Path: "/mnt/data/logs"},
+		{Name: "mem", Source: manifest.HostPath, Path: "/mnt/mem"},
+		{Name: "scratch", Source: manifest.EmptyDir},
 	}
 	var cgroups []string
 	for _, c := range containers {
@@ -108,8 +110,10 @@ func (a *agreement) run(t *testing.T) (lines map[string][]string, refused map[st
 // TestCheckAgrees: check says of a manifest what run does with its containers.
 func TestCheckAgrees(t *testing.T) {
 	containers := []manifest.Container{
-		{Name: "init", Role: manifest.Init}, {Name: "proxy", Role: manifest.Sidecar},
-		{Name: "a", Role: manifest.Main}, {Name: "b", Role: manifest.Main},
+		{Name: "init", Role: manifest.Init},
+		{Name: "proxy", Role: manifest.Sidecar},
+		{Name: "a", Role: manifest.Main},
+		{Name: "b", Role: manifest.Main},
 	}
 	keys := func(pairs ...string) map[string]string {
 		out := map[string]string{}
