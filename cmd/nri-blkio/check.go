@@ -17,34 +17,34 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-const checkLong = `Show the limits that a pod would get on this node, without starting it: each line with
-its disk and its annotation, or the errors in the annotations.
+const checkLong = `Show the limits that a pod would get on this node, or the errors in its annotations.
+The pod is not started.
 
 PATH is a file, a directory, or - for stdin; give -f once for each. A directory is
-read with those below it: all .yaml, .yml and .json files. Files have any number of
-Pods and workloads with a pod template (Deployment, StatefulSet, DaemonSet,
-ReplicaSet, ReplicationController, Job, CronJob, PodTemplate, and lists of them),
-YAML or JSON. Other kinds are read where they contain a pod template, and left out
-where not.
+read with its subdirectories: all .yaml, .yml and .json files. A file may have any
+number of Pods, workloads with a pod template (Deployment, StatefulSet, DaemonSet,
+ReplicaSet, ReplicationController, Job, CronJob, PodTemplate), and lists of them.
+Objects of other kinds are checked if they contain a pod template.
 
-Findings in the files come first, with FILE:LINE: annotations in the wrong place,
-annotations whose name is nearly right, and objects that the API server would reject.
-For each pod follow the lines, the errors, and the effect of the node's policy on
-them: a container that is not created, that starts without a limit (onError:
-ignore), or a node that writes nothing (mode: observe).
+First are the findings in the files, with FILE:LINE: annotations in the wrong place,
+misspelled names of annotations, and objects that the API server would reject.
+Then each pod has a table of the lines that the plugin would write, its errors, and
+lines that begin with "effect:". They describe the effect of the errors under the
+node's policy: a container is not created, starts without a limit (onError: ignore),
+or nothing is written (mode: observe).
 
 The mounts are derived from the manifest. The disk of a PersistentVolumeClaim or
-a CSI volume is known only once it is mounted: limits on it are shown with a
-placeholder for the disk, and with a warning. A target @VOLUME works for volumes whose
-name is in the kubelet's directories: not for hostPath volumes, claims, raw block and
-image volumes.
+a CSI volume is unknown until the volume is mounted. Limits on it have a placeholder
+and a warning.
 
-With --offline, check works on any system and looks at no node: it checks the
+--policy is the node's policy. Without it, check uses the built-in policy.
+
+With --offline, check reads nothing of a node, and works on any system. It checks the
 grammar, contradictions within the manifest, and the bounds of a given --policy.
-Disks have placeholders, and lines that begin with "unknown:" list what decides as well
-and only a node can know. That is no error.
+Disks have placeholders. Lines that begin with "unknown:" list the facts that the
+result depends on and that only a node can know. They are not errors.
 
-The exit status is 1 if anything is wrong, 0 if there are only warnings, 2 if there
+The exit status is 1 if there are errors, 0 if there are only warnings, 2 if there
 is no pod to check, 3 if the node or a file cannot be read.`
 
 type checkOptions struct {

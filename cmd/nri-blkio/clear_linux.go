@@ -19,25 +19,25 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
-const clearLong = `Remove the limits of nri-blkio from running containers and pods, for a limit
-that was a mistake on a pod that must not be restarted. The limits that "status"
-lists for them become max, and weights 100. Disks, keys and cgroups without a limit
-of nri-blkio are not touched.
+const clearLong = `Remove the limits of nri-blkio from running containers and pods, without a restart.
+The limits that "status" lists for them become max, and weights 100. Limits that
+nri-blkio did not write stay.
 
-The cgroups are marked, and a running plugin does not change marked cgroups until
-they are removed. A container that starts or restarts later gets its own limits
-again, but not those of its pod (pod-total and the backstop) until the pod is
-replaced. Annotations count when a pod is created: to remove the limits for good,
-create the pod again without the annotations.
---all asks before it clears, and needs --yes where stdin is not a terminal.
+The command marks the cgroups, and a running plugin does not change marked cgroups
+until they are removed. A container that starts or restarts later gets its own limits
+again. The limits of its pod (pod-total and the backstop) stay removed until the pod
+is created anew. To remove the limits for good, create the pod again without the
+annotations.
+
+--all asks before it clears, and needs --yes if stdin is not a terminal.
 --undo removes the marks, and a running plugin restores the limits within its
 --resync (30 s by default).
 
-The exit status is 2 if there is no such pod or nothing was confirmed, 3 if a limit
-may still be in force.
+The exit status is 2 if the pod has no limits of nri-blkio, or --all was not
+confirmed; 3 if a limit may still be in force.
 
-It works without a running plugin. Then the limits stay removed, and --undo
-has no effect until the plugin runs again.
+The command works without a running plugin. --undo then has no effect until the
+plugin runs again.
 
 The runtime can bring a limit back: it keeps the limits that a container was
 created with, and writes them again with each update of its resources (an in-place

@@ -14,37 +14,36 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 )
 
-const devicesLong = `Draw the node's storage as a tree: disks, what is stacked on them (partitions,
-LVM, dm-crypt, RAID), the filesystems on that, and the volumes of pods in these;
-and what the kernel can enforce on each.
+const devicesLong = `Draw the node's storage as a tree, and show what the kernel can enforce on each
+disk. The tree has disks, the devices on them (partitions, LVM, dm-crypt, RAID),
+filesystems, and the volumes of pods.
 
-A limit goes to the device that the filesystem sits on: the disk of a partition,
+A limit goes to the whole device that the filesystem is on: the disk of a partition,
 a logical volume, an encrypted or RAID device. So the columns about limits are
 filled in for whole devices, and BUFFERED for filesystems:
   MAX       io.max: bytes and operations per second
-  WEIGHT    io.weight, which needs a kernel that has it and io.cost switched on
-            for the physical disk, in the root cgroup:
+  WEIGHT    io.weight, which needs a kernel that has it, and io.cost enabled for the
+            physical disk, in the root cgroup:
                 echo "8:16 enable=1" > /sys/fs/cgroup/io.cost.qos
-  LATENCY   io.latency, which this program does not write
-  BUFFERED  whether write limits hold for buffered writes, not only for direct I/O
+  LATENCY   io.latency, which nri-blkio does not write
+  BUFFERED  whether write limits apply to buffered writes, not only to direct I/O
 A number in brackets refers to a reason below the table.
 
 A device or filesystem with several devices below it (RAID, LVM over two disks, btrfs
 with two members) appears on each of them. It is drawn in full on the first; on the
 others "^" marks it. With -o json the others are objects with "again": true and without
-"children": leave these out to count each device, filesystem and volume once.
+"children". Skip these objects to count each device, filesystem and volume once.
 
-Of many volumes in one place the table has the first 20; --all draws each, and
--o json always has all. Pods are shown by name if a record or the kubelet's log
-directory has it, otherwise by UID. Volumes on no disk, in memory
-or on a network filesystem, are listed below the tree (not those in memory) and in
-"elsewhere".
+The table has the first 20 volumes of a place; --all draws all, and -o json always
+has all. Pods are shown by name if a record or the kubelet's log directory has it,
+otherwise by UID. Volumes on a network filesystem are listed below the tree. With
+-o json, "elsewhere" has these and the volumes in memory.
 
-Orphaned volumes come last, and are in "orphans": they are still mounted in the
-kubelet's directory, although their pod has no cgroup, or no process after it ran.
-Below each are the other places where the filesystem is mounted, and the processes
-that hold it: with open files there, or in whose mount namespace it is. Nothing is
-unmounted.
+Orphaned volumes come last ("orphans" with -o json). They are still mounted in the
+kubelet's directory, although their pod has no cgroup, or has ended and has no
+process. Below each are the other places where the filesystem is mounted, and the
+processes that hold it: with open files there, or with a mount namespace that
+contains it. Nothing is unmounted.
 
 The exit status is 3 if a part of the node could not be read.`
 
@@ -57,7 +56,7 @@ func (a *app) devicesCommand() *cobra.Command {
 	var o devicesOptions
 	cmd := &cobra.Command{
 		Use:   "devices",
-		Short: "The node's disks and volumes as a tree, and what each disk can enforce",
+		Short: "Show the node's disks and volumes as a tree, and what each disk can enforce",
 		Long:  devicesLong,
 		Example: `  nri-blkio devices
   nri-blkio devices --all            # each volume, however many there are

@@ -88,7 +88,7 @@ const exitHelp = `
 
 Exit status:
   0  success
-  1  the answer contains findings: errors of a manifest, a limit that is not in force
+  1  findings: a manifest has errors, or a requested limit is not in force
   2  the command line is wrong, or a file that it names does not exist or is invalid
-  3  could not determine: something that the answer needs could not be read or done
-If several apply, 1 wins: findings are certain.`
+  3  undetermined: the command could not read or do all that it needs
+If 1 and 3 apply, the status is 1.`

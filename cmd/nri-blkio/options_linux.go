@@ -136,8 +136,8 @@ func (o *options) storage() (*storage.Storage, error) {
 
 func (o *options) addRootfsFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.runtime.Endpoint, "runtime-endpoint", "", "containerd's socket, which answers where writable layers are stored; "+runtimeconfig.NoEndpoint+": read files only\n(default: that of containerd, k3s, RKE2 or k0s)")
-	f.StringVar(&o.runtime.Containerd, "containerd-config", "", "containerd's configuration file, used where the socket has no answer\n(default: that of containerd, k3s, RKE2 or k0s)")
+	f.StringVar(&o.runtime.Endpoint, "runtime-endpoint", "", "containerd's socket, asked for the location of writable layers; "+runtimeconfig.NoEndpoint+": read files only\n(default: that of containerd, k3s, RKE2 or k0s)")
+	f.StringVar(&o.runtime.Containerd, "containerd-config", "", "containerd's configuration file, read if the socket does not answer\n(default: that of containerd, k3s, RKE2 or k0s)")
 	f.StringVar(&o.rootfs, "rootfs", "", "a directory of the node on the disk that holds the containers' writable layers\n(default: where the runtime keeps them)")
 }
 

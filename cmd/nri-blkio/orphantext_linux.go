@@ -20,7 +20,7 @@ func (a *app) printOrphans(list []orphan) {
 	if len(list) == 0 {
 		return
 	}
-	fmt.Fprintln(a.stdout, "\nOrphaned volumes, mounted though no process of their pod is there:")
+	fmt.Fprintln(a.stdout, "\nOrphaned volumes, still mounted without a process of their pod:")
 	for i := range list {
 		o := &list[i]
 		fmt.Fprintf(a.stdout, "%s\n  volume %s of pod %s, %s\n  %s\n", safe(o.Mountpoint), safe(o.Volume), fullOwner(o), safe(storedOn(o)), o.Reason)
@@ -82,7 +82,7 @@ func (a *app) orphans(ctx context.Context, tree *cgroupfs.Hierarchy, records []i
 
 func (r *orphanReport) print(a *app) error {
 	if len(r.rows) > 0 {
-		fmt.Fprintln(a.stdout, "\nOrphaned volumes, mounted though no process of their pod is there (\"nri-blkio devices\" says what holds them):")
+		fmt.Fprintln(a.stdout, "\nOrphaned volumes, still mounted without a process of their pod (\"nri-blkio devices\" lists the processes that hold them):")
 		t := newTable(a.stdout, "POD", "VOLUME", "DISK", "MOUNTPOINT", "WHY")
 		for i := range r.rows {
 			o := &r.rows[i]

@@ -11,9 +11,9 @@ import (
 
 const rootLong = `Block I/O limits for Kubernetes pods.
 
-An NRI plugin for containerd and CRI-O: pods request limits in annotations, and
-the plugin enforces them by cgroup v2's io.max, from the container's first
-instruction.
+nri-blkio is an NRI plugin for containerd and CRI-O. Pods request limits in
+annotations, and the plugin enforces them with io.max of cgroup v2, from the
+container's first instruction.
 
     limits.blkio.noderesource.dev/container.db: "/var/lib/postgresql wbps=50Mi"
     limits.blkio.noderesource.dev/containers:   "rootfs wbps=10Mi"

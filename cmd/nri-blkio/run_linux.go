@@ -35,8 +35,8 @@ const runLong = `Run the node agent: connect to the container runtime and limit 
 that it starts.
 
 It reconnects until it is stopped. Limits stay in force while it is stopped or
-disconnected; containers that start meanwhile are limited when it reconnects. One
-instance works on a node, and a second one stands by (the lock is nri-blkio.lock
+disconnected. Containers that start meanwhile are limited when it reconnects. One
+instance works on a node, and a second one is on standby (the lock is nri-blkio.lock
 beside the socket).
 
 It checks the policy file for changes every few seconds. A changed policy also
@@ -46,20 +46,20 @@ log, and the old one stays in force.
 The limits part and the writeback part run in one process, or with --only in two
 processes with fewer privileges each. The writeback part moves files to their
 writers where a limit matters. It needs a kernel with BTF, CAP_BPF, CAP_PERFMON and
-CAP_DAC_READ_SEARCH; for mapped files also CAP_SYS_PTRACE, CAP_SYS_NICE and the
-node's PID namespace; and no socket. Without them the log says so, and the limits
-part works alone.
+CAP_DAC_READ_SEARCH; for mapped files also CAP_SYS_PTRACE, CAP_SYS_NICE, CAP_FOWNER
+and the node's PID namespace. It does not need the socket. If something is missing,
+the log says so, and the limits part works alone.
 
-The validator runs only with --only validator. It is a plugin of its own, which
-rejects containers of annotated pods that the limits part did not decide, because
+The validator runs only with --only validator. It is a second plugin. It rejects
+containers of annotated pods on which the limits part made no decision, because
 that does not run, hangs, or failed. It needs only the socket, and containerd 2.2 or
 later.
 
-With --metrics-address it serves metrics for Prometheus at /metrics. Bind it to
-127.0.0.1 or the node's address: there is no TLS and no authentication.
+With --metrics-address it serves metrics for Prometheus at /metrics, without TLS and
+authentication. Use an address that only the scraper can reach.
 
-Installed as /opt/nri/plugins/90-nri-blkio the program is started by the runtime
-without arguments; the policy then comes from /etc/nri/conf.d/90-nri-blkio.conf,
+The runtime starts a program that is installed as /opt/nri/plugins/90-nri-blkio,
+without arguments. The policy then comes from /etc/nri/conf.d/90-nri-blkio.conf,
 and there are no metrics. As /opt/nri/plugins/90-nri-blkio-validator it is the validator.`
 
 // runOptions are the flags of run.
@@ -101,7 +101,7 @@ func (a *app) runCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Socket, "socket", plugin.DefaultSocket, "the runtime's NRI socket")
-	f.StringVar(&o.Index, "index", "90", "the order among NRI plugins, 00 to 99; late, to see the others' mounts")
+	f.StringVar(&o.Index, "index", "90", "the order among NRI plugins, 00 to 99; a high index sees the mounts that others add")
 	f.DurationVar(&o.resync, "resync", 30*time.Second, "interval at which all limits of the node are compared and corrected")
 	f.StringVar(&o.metrics, "metrics-address", "", "serve metrics for Prometheus at this HOST:PORT (default: off)")
 	f.StringVar(&o.only, "only", "", "one part: limits, writeback (moves files to their writers),\nor validator (rejects containers that the limits part did not decide)")

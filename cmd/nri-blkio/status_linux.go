@@ -24,8 +24,10 @@ force for each container and pod that the plugin knows. status reads the records
 the cgroups and the kernel's io.max and io.weight; the plugin need not run.
 
 The first table has a row for each part of "nri-blkio run" on this node:
-  limits     connected, disconnected (containers start without limits), or not running
-  writeback  repair, observe, gated or unavailable (the text says why), or not running
+  limits     connected, disconnected (containers start without limits), standby
+             (another instance serves the node), or not running
+  writeback  repair, observe, gated or unavailable (DETAIL has the reason), or not
+             running
   validator  only where it runs
 
 STATE of a requested value is one of
@@ -42,30 +44,29 @@ is operations per second for riops and wiops, max is no limit.
 A note below the table names the devices, such as logical volumes, that are stored on a
 limited disk: the limit holds for them as well ("sharedDisks" with -o json).
 
-Below that are ended containers with data left to write ("dead" with -o json). The
-limits of a removed cgroup cannot be changed, and other writers of the same files
-wait for it. DRAINS AT is the container's own limit if that was not lifted, the
-pod's, the smaller of both, or none; LEFT is roughly the data that is not on the
-disk. POD is "unknown" for a cgroup without a record: that of a removed pod, or of a
-container that ended while the plugin did not run. The data is read from debugfs
-(bdi/*/wb_stats, Linux 6.10 or later, as root). Without that it is inferred from the
-pod's counters, which takes a second, and a note says so.
+Below that are ended containers with data left to write ("dead" with -o json). Other
+writers of the same files wait for this data. DRAINS AT is the limit at which it is
+written: the container's own if that was not lifted, the pod's, the smaller of both,
+or none. LEFT is the amount. POD is "unknown" for a cgroup without a record, such as
+that of a removed pod. The data is read from debugfs (bdi/*/wb_stats, Linux 6.10 or
+later, as root). Without debugfs it is inferred from the pod's counters, which takes
+a second, and a note says so.
 
-Next are files whose owner is not their writer, as reported by "run" ("writeback"
-with -o json): their owner, their writers with their shares, the bytes charged to
-other cgroups, and the state of the repair:
-  waiting    its repair has not started
+Next are files whose owner is not their writer ("writeback" with -o json): their
+owner, their writers with their shares, and MISPLACED, the bytes that were charged to
+other cgroups than the writer's. STATE is one of
+  waiting    the file is not moved yet
   repairing  it is being moved to its writer
-  contested  several containers write it, and the policy decides the owner
-  failed     it could not be moved; the text has the reason, and it is retried
+  contested  several containers write it, and the policy selects the owner
+  failed     it could not be moved; the text has the reason, and the plugin retries
 ` + "`nri-blkio owner FILE`" + ` shows the owner of any file.
 
 Orphaned volumes, still mounted although their pod no longer exists, are listed last
 ("orphans" with -o json), with or without limits: see "nri-blkio devices --help".
 
 The exit status is 1 if a requested value is not in force (drift, missing, error), or if
-limits are requested and nothing enforces them for new containers. It is 3 if a
-record or a value of the kernel could not be read; the rest is shown.`
+limits are requested and the limits part is not connected. It is 3 if a record or a
+value of the kernel could not be read; the rest is shown.`
 
 type statusOptions struct {
 	pod    podFlag
@@ -95,8 +96,8 @@ func (a *app) statusCommand() *cobra.Command {
 	}
 	o.pod.add(cmd, "only this pod")
 	a.opts.addStateFlag(cmd)
-	cmd.Flags().BoolVar(&o.strict, "strict", false, "exit with 1 for cleared and observed values as well,\nand if nothing enforces limits though none are requested")
-	cmd.Flags().StringVar(&o.ready, "ready", "", "print the state of one `part` only (limits, writeback or validator);\nexit with 1 unless it does its work")
+	cmd.Flags().BoolVar(&o.strict, "strict", false, "also exit with 1 for cleared and observed values,\nand if the limits part is not connected although no limits are requested")
+	cmd.Flags().StringVar(&o.ready, "ready", "", "print the state of one `part` only (limits, writeback or validator);\nexit with 1 unless it is connected (writeback: unless it runs)")
 	a.opts.addVolumeFlags(cmd)
 	o.output.add(cmd)
 	return cmd
