@@ -18,6 +18,7 @@ import (
 	"github.com/sirupsen/logrus/hooks/test"
 	"golang.org/x/sys/unix"
 
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -304,7 +305,7 @@ func TestLockInTime(t *testing.T) {
 				log, _ := test.NewNullLogger()
 				lock, err := lockInTime(t.Context(), path, log)
 				if hold > lockPatience {
-					if !errors.Is(err, errLocked) {
+					if !errors.Is(err, hostfs.ErrLocked) {
 						t.Errorf("got %v", err)
 					}
 					return

@@ -5,13 +5,10 @@ package health
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 )
 
 // The parts of run.
@@ -61,8 +58,6 @@ const (
 	// maxAge is the age from which on a report is one of a process that has ended
 	// or hangs.
 	maxAge = 10 * time.Second
-	// maxSize bounds a file before it is decoded.
-	maxSize = 4 << 20
 )
 
 // File returns the report's file of a part.
@@ -78,13 +73,13 @@ func Publish(ctx context.Context, file string, report func() Report, failed func
 	for {
 		if r := report(); r.State != Standby {
 			r.At = time.Now().UTC()
-			failed(WriteFile(file, &r))
+			failed(hostfs.WriteJSON(file, &r))
 			written = true
 		}
 		select {
 		case <-ctx.Done():
 			if written {
-				RemoveFile(file)
+				_ = hostfs.Remove(file) // readers recognize an old report by its time
 			}
 			return
 		case <-ticker.C:
@@ -96,7 +91,7 @@ func Publish(ctx context.Context, file string, report func() Report, failed func
 // run.
 func Read(dir, part string) (*Report, error) {
 	var r Report
-	switch found, err := ReadFile(File(dir, part), &r); {
+	switch found, err := hostfs.ReadJSON(File(dir, part), &r); {
 	case err != nil:
 		return nil, err
 	case !found || IsOld(r.At):
@@ -107,43 +102,3 @@ func Read(dir, part string) (*Report, error) {
 
 // IsOld reports whether a report of this time says nothing about now.
 func IsOld(at time.Time) bool { return time.Since(at) > maxAge }
-
-// WriteFile replaces a file by the JSON of v, so that a reader sees the old or
-// the new one as a whole. It makes the directory if it is absent.
-func WriteFile(file string, v any) error {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	next := file + ".new"
-	if err := os.WriteFile(next, data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(next, file)
-}
-
-// RemoveFile removes a report. If that fails, readers recognize the old report by its time.
-func RemoveFile(file string) { _ = os.Remove(file) }
-
-// ReadFile decodes the JSON of a file into v, and reports whether there is one.
-func ReadFile(file string, v any) (found bool, err error) {
-	f, err := os.Open(file)
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxSize))
-	if err != nil {
-		return false, fmt.Errorf("read %s: %w", file, err)
-	}
-	if err := json.Unmarshal(data, v); err != nil {
-		return false, fmt.Errorf("read %s: %w", file, err)
-	}
-	return true, nil
-}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 )
 
 func TestWriteAndRead(t *testing.T) {
@@ -19,7 +21,7 @@ func TestWriteAndRead(t *testing.T) {
 		t.Errorf("without a file: %v, %v", r, err)
 	}
 	want := Report{Part: Limits, At: time.Now().UTC().Truncate(time.Second), State: Connected, Runtime: "containerd 2", Pods: 3}
-	if err := WriteFile(File(dir, Limits), &want); err != nil {
+	if err := hostfs.WriteJSON(File(dir, Limits), &want); err != nil {
 		t.Fatal(err)
 	}
 	got, err := Read(dir, Limits)
@@ -30,7 +32,7 @@ func TestWriteAndRead(t *testing.T) {
 		t.Errorf("-want +got:\n%s", d)
 	}
 	want.At = want.At.Add(-time.Hour)
-	if err := WriteFile(File(dir, Limits), &want); err != nil {
+	if err := hostfs.WriteJSON(File(dir, Limits), &want); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := Read(dir, Limits); r != nil || err != nil {
@@ -71,7 +73,7 @@ func TestPublish(t *testing.T) {
 		state.Store(Disconnected)
 		time.Sleep(2 * Interval)
 		var r Report
-		if _, err := ReadFile(file, &r); err != nil || r.State != Disconnected || !r.At.Equal(time.Now().UTC()) && IsOld(r.At) {
+		if _, err := hostfs.ReadJSON(file, &r); err != nil || r.State != Disconnected || !r.At.Equal(time.Now().UTC()) && IsOld(r.At) {
 			t.Errorf("read %v, %v", r, err)
 		}
 		cancel()

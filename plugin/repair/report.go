@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/repair/filestate"
 )
@@ -136,18 +137,18 @@ var errHangs = errors.New("a call to the filesystem hangs")
 
 func (r *Repairer) removeReport() {
 	if r.report != "" {
-		health.RemoveFile(r.report)
+		_ = hostfs.Remove(r.report) // readers recognize an old report by its time
 	}
 }
 
 // WriteReport replaces a file.
-func WriteReport(file string, r *Report) error { return health.WriteFile(file, r) }
+func WriteReport(file string, r *Report) error { return hostfs.WriteJSON(file, r) }
 
 // ReadReport reads the report of the process that repairs here; nil if there is
 // none.
 func ReadReport(file string) (*Report, error) {
 	var r Report
-	switch found, err := health.ReadFile(file, &r); {
+	switch found, err := hostfs.ReadJSON(file, &r); {
 	case err != nil:
 		return nil, err
 	case !found, r.Mode != ModeUnavailable && health.IsOld(r.At):

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 )
 
@@ -43,8 +44,8 @@ type criConfig struct {
 // askSocket asks containerd at a socket of the node. The socket's mode has to let
 // us write; that its filesystem is mounted read-only does not matter
 // (sb_permission in fs/namei.c).
-func askSocket(ctx context.Context, host hostFS, socket string, known containerdConfig) (inventory.Layers, error) {
-	file, err := host.resolve(socket)
+func askSocket(ctx context.Context, host hostfs.Root, socket string, known containerdConfig) (inventory.Layers, error) {
+	file, err := host.Resolve(socket)
 	if err != nil {
 		return inventory.Layers{}, err
 	}

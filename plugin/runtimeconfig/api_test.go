@@ -18,6 +18,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 )
 
@@ -156,7 +157,7 @@ func TestAnswer(t *testing.T) {
 			node := newNode(t)
 			tt.runtime.plugins = loaded
 			tt.runtime.serve(t, node, socket)
-			got, err := askSocket(t.Context(), hostFS(node), socket, containerdConfig{})
+			got, err := askSocket(t.Context(), hostfs.Root(node), socket, containerdConfig{})
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) {
 					t.Errorf("got %v, want %s", err, tt.err)

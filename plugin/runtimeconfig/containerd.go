@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
+
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 )
 
 const (
@@ -38,7 +40,7 @@ const maxContainerdFiles = 256
 //
 // Source: LoadConfig in containerd's services/server/config (1.7) and
 // cmd/containerd/server/config (2).
-func readContainerdFiles(host hostFS, config string) ([]containerdFile, error) {
+func readContainerdFiles(host hostfs.Root, config string) ([]containerdFile, error) {
 	var out []containerdFile
 	seen := map[string]bool{}
 	for pending := []string{config}; len(pending) > 0; {
@@ -69,8 +71,8 @@ func readContainerdFiles(host hostFS, config string) ([]containerdFile, error) {
 	return out, nil
 }
 
-func readContainerdFile(host hostFS, file string) (containerdFile, error) {
-	data, err := host.readConfig(file)
+func readContainerdFile(host hostfs.Root, file string) (containerdFile, error) {
+	data, err := host.ReadFile(file)
 	if err != nil {
 		return containerdFile{}, err
 	}
@@ -85,7 +87,7 @@ func parseContainerdFile(file string, data []byte) (c containerdFile, err error)
 }
 
 // resolveImports returns the imported files as paths of the node.
-func resolveImports(host hostFS, parent string, imports []string) ([]string, error) {
+func resolveImports(host hostfs.Root, parent string, imports []string) ([]string, error) {
 	var out []string
 	for _, p := range imports {
 		if !path.IsAbs(p) {
@@ -95,7 +97,7 @@ func resolveImports(host hostFS, parent string, imports []string) ([]string, err
 			out = append(out, p)
 			continue
 		}
-		matches, err := fs.Glob(host, below(p))
+		matches, err := fs.Glob(host, hostfs.Name(p))
 		if err != nil {
 			return nil, fmt.Errorf("import %q of %s: %w", p, parent, err)
 		}

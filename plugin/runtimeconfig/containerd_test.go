@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 )
 
 func writeTree(t *testing.T, files, links map[string]string) string {
@@ -97,14 +99,14 @@ func TestRuntimeRoot(t *testing.T) {
 		{name: "a symlink to itself", links: map[string]string{main: "/" + main}, err: "too many levels"},
 		{name: "a named one that is not there", config: "/k3s.toml", err: "read containerd's configuration: open "},
 		{name: "an import that is not there", files: map[string]string{main: "imports = ['/x.toml']\n"}, err: "imported by /etc/containerd/config.toml: open "},
-		{name: "a file without end", files: map[string]string{main: "#" + strings.Repeat("x", maxConfig)}, err: "larger than"},
+		{name: "a file without end", files: map[string]string{main: "#" + strings.Repeat("x", hostfs.MaxFile)}, err: "larger than"},
 		{name: "too many imports", files: manyImports(main), err: "imports more than 256 files"},
 		{name: "no TOML", files: map[string]string{main: "root = \n"}, err: "parse "},
 		{name: "root is no string", files: map[string]string{main: "root = 1\n"}, err: "parse "},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			layers, err := runtimeLayers(hostFS(writeTree(t, tt.files, tt.links)), tt.config, "", "")
+			layers, err := runtimeLayers(hostfs.Root(writeTree(t, tt.files, tt.links)), tt.config, "", "")
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) {
 					t.Fatalf("got %v, want an error with %q", err, tt.err)

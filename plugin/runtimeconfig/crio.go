@@ -10,6 +10,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 )
 
@@ -61,7 +62,7 @@ type graph struct {
 // readCRIO reads CRI-O's configuration; what no file says is the default.
 //
 // Source: UpdateFromFile and UpdateFromPath in CRI-O's pkg/config.
-func readCRIO(host hostFS) (graph, error) {
+func readCRIO(host hostfs.Root) (graph, error) {
 	var g graph
 	for _, file := range storageFiles() {
 		var c storageConfig
@@ -96,9 +97,9 @@ func readCRIO(host hostFS) (graph, error) {
 }
 
 // crioFiles are in the order in which they are read, whatever their names end in.
-func crioFiles(host hostFS) ([]string, error) {
+func crioFiles(host hostfs.Root) ([]string, error) {
 	out := []string{crioConfig}
-	err := fs.WalkDir(host, below(crioDropIns), func(p string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(host, hostfs.Name(crioDropIns), func(p string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
 			out = append(out, "/"+p)
 		}
@@ -111,8 +112,8 @@ func crioFiles(host hostFS) ([]string, error) {
 }
 
 // readTOML returns false where there is no such file.
-func readTOML(host hostFS, file string, to any) (bool, error) {
-	data, err := host.readConfig(file)
+func readTOML(host hostfs.Root, file string, to any) (bool, error) {
+	data, err := host.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

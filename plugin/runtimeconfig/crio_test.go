@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 )
 
@@ -51,11 +52,11 @@ func TestCRIOLayers(t *testing.T) {
 		{name: "mount_program is overlay's", want: dir("/var/lib/containers/storage/vfs"), files: map[string]string{storage: "[storage]\ndriver = 'vfs'\n[storage.options]\nmount_program = 'x'\n"}},
 		{name: "no TOML", files: map[string]string{"etc/crio/crio.conf.d/x.conf": "root\n"}, err: "read CRI-O's configuration: parse /etc/crio/crio.conf.d/x.conf: "},
 		{name: "no TOML in storage.conf", files: map[string]string{storage: "[storage\n"}, err: "read CRI-O's configuration: parse /etc/containers/storage.conf: "},
-		{name: "a file without end", files: map[string]string{storage: "#" + strings.Repeat("x", maxConfig)}, err: "read /etc/containers/storage.conf: larger than"},
+		{name: "a file without end", files: map[string]string{storage: "#" + strings.Repeat("x", hostfs.MaxFile)}, err: "read /etc/containers/storage.conf: larger than"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := runtimeLayers(hostFS(writeTree(t, tt.files, nil)), "", "cri-o", "1.33.0")
+			got, err := runtimeLayers(hostfs.Root(writeTree(t, tt.files, nil)), "", "cri-o", "1.33.0")
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) {
 					t.Fatalf("got %v, want an error with %q", err, tt.err)
@@ -89,7 +90,7 @@ func TestWhichRuntime(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := runtimeLayers(hostFS(writeTree(t, tt.files, nil)), tt.config, tt.asked, "")
+			got, err := runtimeLayers(hostfs.Root(writeTree(t, tt.files, nil)), tt.config, tt.asked, "")
 			if err != nil || got.Default.Dir != tt.want {
 				t.Fatalf("got %+v, %v, want %s", got.Default, err, tt.want)
 			}

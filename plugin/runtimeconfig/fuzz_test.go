@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 )
 
 // FuzzContainerd: any configuration of containerd gives each handler a directory, or the
@@ -69,7 +71,7 @@ func FuzzCRIO(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		g, err := readCRIO(hostFS(dir))
+		g, err := readCRIO(hostfs.Root(dir))
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "parse /etc/") {
 				t.Errorf("got %v", err)

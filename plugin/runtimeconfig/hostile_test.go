@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 )
 
@@ -111,7 +112,7 @@ func TestFilesLeadNowhereElse(t *testing.T) {
 func TestUnreadableFiles(t *testing.T) {
 	for name, files := range map[string]map[string]string{
 		"a directory":      {"etc/containerd/config.toml/x": ""},
-		"too large":        {"etc/containerd/config.toml": "#" + strings.Repeat("x", maxConfig)},
+		"too large":        {"etc/containerd/config.toml": "#" + strings.Repeat("x", hostfs.MaxFile)},
 		"of another type":  {"etc/containerd/config.toml": "root = ['/a']\n"},
 		"a number as root": {"etc/containerd/config.toml": "root = 1\n"},
 		"not UTF-8":        {"etc/containerd/config.toml": "root = '\xff\xfe'\n"},

@@ -1,5 +1,7 @@
 package runtimeconfig
 
+import "github.com/nri-blkio/nri-blkio/blkio/hostfs"
+
 // location is where a distribution of containerd has its files on the node.
 type location struct {
 	config string // of containerd
@@ -29,17 +31,17 @@ func locations() []location {
 
 // find returns the location whose containerd runs, or else the one that was
 // installed. A socket in /run is of a containerd that was started since the boot.
-func find(host hostFS) location {
+func find(host hostfs.Root) location {
 	for _, l := range locations() {
-		if host.exists(l.config) && host.exists(l.socket) {
+		if host.Exists(l.config) && host.Exists(l.socket) {
 			return l
 		}
 	}
-	if std := standard(); host.isDir(std.root) || host.exists(std.config) {
+	if std := standard(); host.IsDir(std.root) || host.Exists(std.config) {
 		return std
 	}
 	for _, l := range locations() {
-		if host.exists(l.config) {
+		if host.Exists(l.config) {
 			return l
 		}
 	}

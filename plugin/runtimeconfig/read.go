@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 )
 
@@ -53,7 +54,7 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-func (c *Config) host() hostFS { return hostFS(filepath.Clean(cmp.Or(c.HostRoot, "/"))) }
+func (c *Config) host() hostfs.Root { return hostfs.Root(filepath.Clean(cmp.Or(c.HostRoot, "/"))) }
 
 // endpoint returns the path of the socket.
 func (c *Config) endpoint() string { return strings.TrimPrefix(c.Endpoint, "unix://") }
@@ -69,16 +70,16 @@ func (c *Config) Layers(ctx context.Context, name, version string) (inventory.La
 		if fileErr != nil {
 			return unknown(fileErr)
 		}
-		return host.verify(files.layers(), nil)
+		return verify(host, files.layers(), nil)
 	}
 	answer, err := c.ask(ctx, host, files.containerd)
 	if err == nil {
-		return host.verify(answer, nil)
+		return verify(host, answer, nil)
 	}
 	if fileErr != nil {
 		return unknown(errors.Join(err, fileErr))
 	}
-	return host.verify(files.layers(), err)
+	return verify(host, files.layers(), err)
 }
 
 // files is what the configuration files of the node's runtime say.
@@ -96,7 +97,7 @@ func (f *files) layers() inventory.Layers {
 
 // readFiles reads containerd's configuration or CRI-O's. An operator who names
 // containerd's has no CRI-O.
-func (c *Config) readFiles(host hostFS, name, version string) (files, error) {
+func (c *Config) readFiles(host hostfs.Root, name, version string) (files, error) {
 	at := find(host)
 	explicit := c.Containerd != ""
 	if explicit {
@@ -113,13 +114,13 @@ func (c *Config) readFiles(host hostFS, name, version string) (files, error) {
 	case err == nil:
 	case explicit || !errors.Is(err, fs.ErrNotExist):
 		return files{}, fmt.Errorf("read containerd's configuration: %w", err)
-	case name == "" && !host.isDir(at.root) && (host.isDir(crioDir) || host.isDir(defaultGraphRoot)):
+	case name == "" && !host.IsDir(at.root) && (host.IsDir(crioDir) || host.IsDir(defaultGraphRoot)):
 		return readCRIOFiles(host)
 	}
 	return files{containerd: mergeContainerd(read, at.root, version)}, nil
 }
 
-func readCRIOFiles(host hostFS) (files, error) {
+func readCRIOFiles(host hostfs.Root) (files, error) {
 	g, err := readCRIO(host)
 	if err != nil {
 		return files{crio: &g}, fmt.Errorf("read CRI-O's configuration: %w", err)
@@ -129,7 +130,7 @@ func readCRIOFiles(host hostFS) (files, error) {
 
 // ask asks containerd at the first socket that a CRI answers at: Docker's
 // containerd has none.
-func (c *Config) ask(ctx context.Context, host hostFS, known containerdConfig) (inventory.Layers, error) {
+func (c *Config) ask(ctx context.Context, host hostfs.Root, known containerdConfig) (inventory.Layers, error) {
 	ctx, cancel := context.WithTimeout(ctx, askDeadline)
 	defer cancel()
 	sockets := []string{c.endpoint()}
@@ -143,7 +144,7 @@ func (c *Config) ask(ctx context.Context, host hostFS, known containerdConfig) (
 	}
 	err := ErrNoSocket
 	for _, socket := range sockets {
-		if c.Endpoint == "" && !host.exists(socket) {
+		if c.Endpoint == "" && !host.Exists(socket) {
 			continue
 		}
 		var out inventory.Layers
@@ -161,13 +162,13 @@ func unknown(err error) (inventory.Layers, error) {
 }
 
 // verify replaces layers whose directory is not there, and adds that to the error.
-func (h hostFS) verify(l inventory.Layers, err error) (inventory.Layers, error) {
+func verify(host hostfs.Root, l inventory.Layers, err error) (inventory.Layers, error) {
 	if err != nil && l.Equal(inventory.Layers{}) {
 		return unknown(err)
 	}
 	missing := map[string]bool{}
 	check := func(l inventory.Layer) inventory.Layer {
-		if l.Dir == "" || h.isDir(l.Dir) {
+		if l.Dir == "" || host.IsDir(l.Dir) {
 			return l
 		}
 		missing[l.Dir] = true

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 )
 
@@ -88,7 +89,7 @@ func TestContainerdLayers(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			host := hostFS(writeTree(t, map[string]string{"etc/containerd/config.toml": tt.config}, nil))
+			host := hostfs.Root(writeTree(t, map[string]string{"etc/containerd/config.toml": tt.config}, nil))
 			got, err := runtimeLayers(host, "", "", "")
 			if err != nil {
 				t.Fatal(err)
@@ -150,7 +151,7 @@ func TestContainerdMerges(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			host := hostFS(writeTree(t, map[string]string{
+			host := hostfs.Root(writeTree(t, map[string]string{
 				"etc/containerd/config.toml": "imports = ['later.toml']\n" + tt.first,
 				"etc/containerd/later.toml":  tt.later,
 			}, nil))

@@ -1,9 +1,12 @@
 package runtimeconfig
 
-import "github.com/nri-blkio/nri-blkio/plugin/inventory"
+import (
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+)
 
 // runtimeLayers is what the files of a node tell.
-func runtimeLayers(host hostFS, config, name, version string) (inventory.Layers, error) {
+func runtimeLayers(host hostfs.Root, config, name, version string) (inventory.Layers, error) {
 	c := Config{HostRoot: string(host), Containerd: config}
 	files, err := c.readFiles(host, name, version)
 	if err != nil {

@@ -1,0 +1,53 @@
+package hostfs
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// maxJSON bounds a file before it is decoded.
+const maxJSON = 4 << 20
+
+// WriteJSON replaces a file by the JSON of v, so that a reader sees the old or the new one as a
+// whole. It makes the directory if it is absent.
+func WriteJSON(file string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	next := file + ".new"
+	if err := os.WriteFile(next, data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, file)
+}
+
+// ReadJSON decodes a file into v, and reports whether there is one.
+func ReadJSON(file string, v any) (found bool, err error) {
+	f, err := os.Open(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxJSON))
+	if err != nil {
+		return false, fmt.Errorf("read %s: %w", file, err)
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return false, fmt.Errorf("read %s: %w", file, err)
+	}
+	return true, nil
+}
+
+// Remove removes a file.
+func Remove(file string) error { return os.Remove(file) }
