@@ -26,6 +26,15 @@ func (d Dev) IsUnknown() bool { return d.Major == unknownMajor }
 // unknownMajor is a number that no device can have: the kernel's major numbers have 12 bits.
 const unknownMajor = 1 << 31
 
+// DiskNames returns the names of disks.
+func DiskNames(disks []Disk) []string {
+	var out []string
+	for _, d := range disks {
+		out = append(out, d.Name)
+	}
+	return out
+}
+
 // Backing describes the filesystem and the disks that a path is stored on. Exactly one
 // of Disks and Reason is set.
 type Backing struct {

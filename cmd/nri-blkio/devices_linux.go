@@ -2,16 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
-	"os"
-	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-	"github.com/nri-blkio/nri-blkio/blkio/storage"
-	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 )
 
 const devicesLong = `Draw the node's storage as a tree, and show what the kernel can enforce on each
@@ -70,17 +62,6 @@ func (a *app) devicesCommand() *cobra.Command {
 	return cmd
 }
 
-// devicesReport is what devices shows.
-type devicesReport struct {
-	// Devices are the disks that nothing is below; see treeNode.
-	Devices []*treeNode `json:"devices"`
-	// Elsewhere are the volumes that are on no disk of the node.
-	Elsewhere []*treeNode `json:"elsewhere"`
-	// Orphans are the volumes that are still mounted though their pod is gone.
-	Orphans []orphan          `json:"orphans"`
-	Kernel  cgroupfs.Features `json:"kernel"`
-}
-
 func (a *app) devices(ctx context.Context, o *devicesOptions) error {
 	root, err := a.opts.kubeletDir()
 	if err != nil {
@@ -96,78 +77,18 @@ func (a *app) devices(ctx context.Context, o *devicesOptions) error {
 		return err
 	}
 	defer s.Close()
-	b := treeBuilder{storage: s, sys: a.opts.sysfs()}
-	if b.features, err = tree.Probe(); err != nil {
+	report, err := a.opts.inspected(tree, s, root).Devices(ctx)
+	if err != nil {
 		return err
 	}
-	b.qos, err = tree.ReadIOCostQOS()
-	if err != nil && !errors.Is(err, blkio.ErrNotSupported) {
-		return err
-	}
-	if b.devices, err = b.sys.Stack(); err != nil {
-		return err
-	}
-	// What is not known of swaps and volumes hides no disk: it is told below.
-	var lost []string
-	if b.swaps, err = readSwaps(a.opts.host("/proc/swaps")); err != nil {
-		lost = append(lost, err.Error())
-	}
-	report := devicesReport{Kernel: b.features}
-	b.volumes, report.Orphans, lost = a.volumesOf(ctx, s, tree, root, lost)
-	report.Devices, report.Elsewhere = b.build(ctx)
 	if o.output.json() {
 		err = printJSON(a.stdout, report)
 	} else {
 		err = a.printTree(&report, o.all)
 	}
-	notes(a.stderr, "warning", lost)
-	if err == nil && len(lost) > 0 {
+	notes(a.stderr, "warning", report.Lost)
+	if err == nil && len(report.Lost) > 0 {
 		return &exitError{status: exitUndetermined}
 	}
 	return err
-}
-
-// volumesOf finds the volumes, and what holds those that are orphaned. What could
-// not be found out is added to lost.
-func (a *app) volumesOf(ctx context.Context, s *storage.Storage, tree *cgroupfs.Hierarchy, kubeletRoot string, lost []string) ([]podVolume, []orphan, []string) {
-	records, err := inspect.Records(tree, inspect.Filter{})
-	if err != nil {
-		lost = append(lost, err.Error())
-	}
-	f := newOrphanFinder(ctx, kubelet{s, a.opts.hostRoot, kubeletRoot}, tree, a.opts.orphanGrace, namesOf(records))
-	volumes, err := f.volumes(ctx)
-	if err != nil {
-		lost = append(lost, err.Error())
-	}
-	orphans, err := f.find(ctx)
-	if err != nil {
-		lost = append(lost, err.Error())
-	}
-	volumes = withOrphans(volumes, orphans)
-	for i := range volumes {
-		volumes[i].pod = f.names[volumes[i].UID]
-	}
-	h := holderFinder{proc: os.DirFS(a.opts.host("/proc")), names: map[string]podName{}}
-	for uid, name := range f.names {
-		h.names[underscored(uid)] = name
-	}
-	ctx, cancel := context.WithTimeout(ctx, holdersTime)
-	defer cancel()
-	return volumes, orphans, append(lost, h.find(ctx, s.Mounts(), orphans)...)
-}
-
-// holdersTime bounds the look at all processes of a node.
-const holdersTime = 10 * time.Second
-
-// readSwaps returns none where the kernel is built without.
-func readSwaps(name string) ([]storage.Swap, error) {
-	f, err := os.Open(name)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return storage.ParseSwaps(f)
 }

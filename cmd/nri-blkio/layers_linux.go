@@ -12,6 +12,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 )
@@ -124,6 +125,6 @@ func (w *layerWatch) tell(ctx context.Context, handler string, l inventory.Layer
 	case b.Reason != "":
 		log.WithField("reason", b.Reason).Warn("Writable layers cannot be limited: the target rootfs is rejected")
 	default:
-		log.WithField("disks", diskNames(b.Disks)).Info("Found the disk under writable layers")
+		log.WithField("disks", blkio.DiskNames(b.Disks)).Info("Found the disk under writable layers")
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
@@ -70,7 +71,7 @@ type options struct {
 	runtime     runtimeconfig.Config
 	rootfs      string
 	kubeletRoot string
-	orphanGrace time.Duration // see orphanFinder
+	orphanGrace time.Duration // see inspect.Host
 	mode        string        // of the policy, if it is not to be the file's
 	stateDir    string
 
@@ -132,6 +133,14 @@ func (o *options) storage() (*storage.Storage, error) {
 		Swaps:     o.host("/proc/swaps"),
 		Proc:      o.host("/proc"),
 	})
+}
+
+// inspected is the node that reports are about.
+func (o *options) inspected(tree *cgroupfs.Hierarchy, s *storage.Storage, kubeletRoot string) *inspect.Host {
+	return &inspect.Host{
+		Cgroups: tree, Storage: s, Sysfs: o.sysfs(), Root: hostfs.Root(o.hostRoot), Proc: os.DirFS(o.host("/proc")),
+		KubeletRoot: kubeletRoot, OrphanGrace: o.orphanGrace,
+	}
 }
 
 func (o *options) addRootfsFlags(cmd *cobra.Command) {
@@ -203,7 +212,7 @@ func (o *options) memory() (uint64, error) {
 func (o *options) addVolumeFlags(cmd *cobra.Command) {
 	o.addKubeletFlag(cmd)
 	const grace = "orphan-grace"
-	cmd.Flags().DurationVar(&o.orphanGrace, grace, defaultOrphanGrace, "how old a pod's directory must be for its volumes to count as orphaned")
+	cmd.Flags().DurationVar(&o.orphanGrace, grace, inspect.DefaultOrphanGrace, "how old a pod's directory must be for its volumes to count as orphaned")
 	// For tests: a directory cannot be made to look old. The flag was defined above.
 	_ = cmd.Flags().MarkHidden(grace)
 }
@@ -231,13 +240,4 @@ func (f *podFlag) Set(s string) error {
 	}
 	f.Namespace, f.Name = ns, name
 	return nil
-}
-
-// namesOf returns the names of the pods of records, by UID.
-func namesOf(records []inspect.Recorded) map[string]podName {
-	out := map[string]podName{}
-	for _, r := range records {
-		out[r.Record.UID] = podName{r.Record.Namespace, r.Record.Pod}
-	}
-	return out
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
@@ -16,7 +15,7 @@ or delete the volume as its driver says.`
 
 // printOrphans writes the section of devices: all that an operator needs to be
 // rid of them.
-func (a *app) printOrphans(list []orphan) {
+func (a *app) printOrphans(list []inspect.Orphan) {
 	if len(list) == 0 {
 		return
 	}
@@ -48,7 +47,7 @@ func printMore(a *app, n int) {
 }
 
 // fullOwner has the UID in any case: a pod of the same name may be there.
-func fullOwner(o *orphan) string {
+func fullOwner(o *inspect.Orphan) string {
 	if o.Pod == "" {
 		return safe(o.UID)
 	}
@@ -57,7 +56,7 @@ func fullOwner(o *orphan) string {
 
 // orphanReport is what status says.
 type orphanReport struct {
-	rows []orphan
+	rows []inspect.Orphan
 	note string // why there may be more
 }
 
@@ -65,19 +64,14 @@ type orphanReport struct {
 func (a *app) orphans(ctx context.Context, tree *cgroupfs.Hierarchy, records []inspect.Recorded, root string, filter inspect.Filter) orphanReport {
 	s, err := a.opts.storage()
 	if err != nil {
-		return orphanReport{[]orphan{}, err.Error()}
+		return orphanReport{[]inspect.Orphan{}, err.Error()}
 	}
 	defer s.Close()
-	ctx, cancel := context.WithTimeout(ctx, holdersTime)
-	defer cancel()
-	found, err := newOrphanFinder(ctx, kubelet{s, a.opts.hostRoot, root}, tree, a.opts.orphanGrace, namesOf(records)).find(ctx)
-	out := orphanReport{rows: slices.DeleteFunc(found, func(x orphan) bool {
-		return filter.Name != "" && (x.Namespace != filter.Namespace || x.Pod != filter.Name)
-	})}
+	found, err := a.opts.inspected(tree, s, root).Orphans(ctx, records, filter)
 	if err != nil {
-		out.note = err.Error()
+		return orphanReport{found, err.Error()}
 	}
-	return out
+	return orphanReport{rows: found}
 }
 
 func (r *orphanReport) print(a *app) error {
@@ -99,7 +93,7 @@ func (r *orphanReport) print(a *app) error {
 }
 
 // ownerOf names the pod.
-func ownerOf(o *orphan) string {
+func ownerOf(o *inspect.Orphan) string {
 	if o.Pod == "" {
 		return o.UID
 	}
@@ -107,7 +101,7 @@ func ownerOf(o *orphan) string {
 }
 
 // storedOn names what an orphan is stored on.
-func storedOn(o *orphan) string {
+func storedOn(o *inspect.Orphan) string {
 	if len(o.Disks) == 0 {
 		return o.Type
 	}
@@ -121,8 +115,8 @@ func plural(n int, word string) string {
 	return word + "s"
 }
 
-// holderText describes a holder in one line of text. A process chooses its comm itself, so it is not trusted.
-func holderText(h *holder) string {
+// holderText is a line for people. comm is whatever the process calls itself.
+func holderText(h *inspect.Holder) string {
 	var how []string
 	if h.OpenFiles > 0 {
 		how = append(how, fmt.Sprintf("%d open %s", h.OpenFiles, plural(h.OpenFiles, "file")))

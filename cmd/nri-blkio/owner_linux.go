@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 )
@@ -46,26 +44,6 @@ func (a *app) ownerCommand() *cobra.Command {
 	return cmd
 }
 
-// ownerRow is one file. Of what is not known the field is empty.
-type ownerRow struct {
-	Path      string `json:"path"`
-	State     string `json:"state"`
-	CgroupID  uint64 `json:"cgroupID,omitempty"`
-	Cgroup    string `json:"cgroup,omitempty"` // where it is, below the root
-	Namespace string `json:"namespace,omitempty"`
-	Pod       string `json:"pod,omitempty"`
-	Container string `json:"container,omitempty"` // "" for the pod's own cgroup
-	Foreign   int    `json:"foreign"`             // of 16 rounds of writeback
-}
-
-// The states of an owner.
-const (
-	ownerLive  = "live"  // its cgroup is there
-	ownerEnded = "ended" // a container of which a record has the end
-	ownerGone  = "gone"
-	ownerNone  = "none"
-)
-
 func (a *app) owner(paths []string, asJSON bool) error {
 	tree, err := a.openCgroups(a.opts.cgroupDir())
 	if err != nil {
@@ -79,21 +57,17 @@ func (a *app) owner(paths []string, asJSON bool) error {
 	defer reader.Close()
 	var errs []error
 	found := make([]writeback.Owner, 0, len(paths))
-	rows := make([]ownerRow, 0, len(paths))
+	read := make([]string, 0, len(paths))
 	for _, p := range paths {
 		o, err := a.ownerOf(reader, p)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		found, rows = append(found, o), append(rows, ownerRow{Path: p})
+		found, read = append(found, o), append(read, p)
 	}
-	// The owners are read first: a cgroup that is made in between is none of them.
-	cgroups, err := newCgroupNames(tree)
+	rows, err := inspect.FileOwners(tree, read, found)
 	errs = append(errs, err)
-	for i := range rows {
-		cgroups.fill(&rows[i], found[i])
-	}
 	if err := a.printOwners(rows, asJSON); err != nil {
 		return err
 	}
@@ -124,7 +98,7 @@ func (a *app) ownerOf(reader *writeback.OwnerReader, name string) (writeback.Own
 	return reader.Owner(f)
 }
 
-func (a *app) printOwners(rows []ownerRow, asJSON bool) error {
+func (a *app) printOwners(rows []inspect.FileOwner, asJSON bool) error {
 	if asJSON {
 		return printJSON(a.stdout, map[string]any{"files": rows})
 	}
@@ -133,14 +107,14 @@ func (a *app) printOwners(rows []ownerRow, asJSON bool) error {
 	}
 	t := newTable(a.stdout, "FILE", "OWNER", "CGROUP", "FOREIGN")
 	for _, r := range rows {
-		t.row(r.Path, r.owner(), r.Cgroup, fmt.Sprint(r.Foreign))
+		t.row(r.Path, ownerText(&r), r.Cgroup, fmt.Sprint(r.Foreign))
 	}
 	return t.flush()
 }
 
-func (r *ownerRow) owner() string {
+func ownerText(r *inspect.FileOwner) string {
 	switch {
-	case r.Pod == "" && r.State == ownerLive:
+	case r.Pod == "" && r.State == inspect.OwnerLive:
 		return ""
 	case r.Pod == "":
 		return r.State
@@ -149,65 +123,8 @@ func (r *ownerRow) owner() string {
 	if r.Container != "" {
 		name += " " + r.Container
 	}
-	if r.State != ownerLive {
+	if r.State != inspect.OwnerLive {
 		name += " (" + r.State + ")"
 	}
 	return name
-}
-
-// cgroupNames tells what the numbers of cgroups are of.
-type cgroupNames struct {
-	paths   map[uint64]string
-	records map[string]inspect.Recorded // by path
-	ended   map[uint64]inspect.Ended
-}
-
-// newCgroupNames reads what there is. An error is of a part of that.
-func newCgroupNames(tree *cgroupfs.Hierarchy) (*cgroupNames, error) {
-	paths, err := tree.IDs()
-	records, readErr := inspect.Records(tree, inspect.Filter{})
-	c := &cgroupNames{paths: paths, records: map[string]inspect.Recorded{}, ended: inspect.EndedContainers(records)}
-	for _, r := range records {
-		c.records[r.Cgroup.Path()] = r
-	}
-	return c, errors.Join(err, readErr)
-}
-
-func (c *cgroupNames) fill(row *ownerRow, o writeback.Owner) {
-	row.CgroupID, row.Foreign = o.Cgroup, o.Foreign()
-	dir, live := c.paths[o.Cgroup]
-	ended, known := c.ended[o.Cgroup]
-	switch {
-	case o.Cgroup == 0:
-		row.State = ownerNone
-	case live:
-		row.State, row.Cgroup = ownerLive, dir
-		row.name(c.above(dir))
-	case known:
-		row.State = ownerEnded
-		row.Namespace, row.Pod, row.Container = ended.Pod.Namespace, ended.Pod.Pod, ended.Exit.Container
-	default:
-		row.State = ownerGone
-	}
-}
-
-// above finds the record of a cgroup, or of the nearest one above: runtimes and
-// containers make cgroups of their own.
-func (c *cgroupNames) above(dir string) (inspect.Recorded, bool) {
-	for {
-		if r, ok := c.records[dir]; ok {
-			return r, true
-		}
-		i := strings.LastIndexByte(dir, '/')
-		if i < 0 {
-			return inspect.Recorded{}, false
-		}
-		dir = dir[:i]
-	}
-}
-
-func (r *ownerRow) name(of inspect.Recorded, known bool) {
-	if known {
-		r.Namespace, r.Pod, r.Container = of.Record.Namespace, of.Record.Pod, of.Record.Container
-	}
 }

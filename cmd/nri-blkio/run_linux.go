@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin"
@@ -363,12 +362,4 @@ func readPolicy(file string) ([]byte, string) {
 		return nil, fmt.Sprint(err)
 	}
 	return data, ""
-}
-
-func diskNames(disks []blkio.Disk) []string {
-	var out []string
-	for _, d := range disks {
-		out = append(out, d.Name)
-	}
-	return out
 }

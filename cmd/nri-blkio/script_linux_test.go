@@ -236,3 +236,7 @@ func fakeRecords(dir string) error {
 	}
 	return nil
 }
+
+func asked(key blkio.Key, dev blkio.Dev, amount blkio.Amount) policy.Setting {
+	return policy.Setting{Value: blkio.Value{Address: blkio.Address{Key: key, Dev: dev}, Amount: amount}}
+}

@@ -4,19 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
-	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
-	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 const statusLong = `Show the state of the plugin's parts, then the requested limits and those in
@@ -114,20 +108,13 @@ func (a *app) status(ctx context.Context, o *statusOptions) error {
 	}
 	defer tree.Close()
 	records, readErr := inspect.Records(tree, o.pod.Filter)
-	exists := diskProbe(a.opts.sysfs())
-	rows := []statusRow{}
-	for _, r := range records {
-		got := readActual(r, exists)
-		rows = append(rows, statusRows(r, got)...)
-		if got.err != nil && !errors.Is(got.err, blkio.ErrGone) {
-			readErr = errors.Join(readErr, got.err)
-		}
-	}
+	rows, err := inspect.Values(records, a.opts.sysfs())
+	readErr = errors.Join(readErr, err)
 	files, err := a.filesReport(o.pod.Filter)
 	readErr = errors.Join(readErr, err)
 	parts, err := a.partRows(files)
 	readErr = errors.Join(readErr, err)
-	shared, err := a.sharedDisks(rows)
+	shared, err := inspect.SharedDisksOf(rows, a.opts.sysfs())
 	readErr = errors.Join(readErr, err)
 	out := statusReport{
 		parts: parts, rows: rows, records: records, shared: shared, dead: inspect.FindDead(tree, a.opts.sysfs(), os.DirFS(a.opts.host("/sys/kernel/debug")), records, o.pod.Name == ""), files: files,
@@ -145,7 +132,7 @@ func (a *app) status(ctx context.Context, o *statusOptions) error {
 // statusReport is all that status shows.
 type statusReport struct {
 	parts   []partRow
-	rows    []statusRow
+	rows    []inspect.Value
 	records []inspect.Recorded
 	shared  []inspect.SharedDisk
 	dead    inspect.DeadReport
@@ -157,17 +144,17 @@ type statusReport struct {
 // new containers. What an operator has chosen, an observed or a cleared value, is a finding
 // only if strict is true, and so is a node that nothing is requested on and nothing enforces.
 func (r *statusReport) hasFindings(strict bool) bool {
-	chosen := []string{stateOK, stateCleared, stateObserved}
+	chosen := []string{inspect.ValueOK, inspect.ValueCleared, inspect.ValueObserved}
 	if strict {
 		chosen = chosen[:1]
 	}
 	return !enforces(r.parts) && (strict || len(r.rows) > 0) ||
-		slices.ContainsFunc(r.rows, func(row statusRow) bool { return !slices.Contains(chosen, row.State) })
+		slices.ContainsFunc(r.rows, func(row inspect.Value) bool { return !slices.Contains(chosen, row.State) })
 }
 
 func (a *app) printStatus(r *statusReport, asJSON bool) error {
 	if asJSON {
-		out := map[string]any{"parts": r.parts, "values": r.rows, "notes": statusNotes(r.records), "sharedDisks": r.shared, "dead": r.dead.Rows, "writeback": r.files, "orphans": r.orphans.rows}
+		out := map[string]any{"parts": r.parts, "values": r.rows, "notes": inspect.Notes(r.records), "sharedDisks": r.shared, "dead": r.dead.Rows, "writeback": r.files, "orphans": r.orphans.rows}
 		if r.dead.Note != "" {
 			out["deadNote"] = r.dead.Note
 		}
@@ -205,13 +192,13 @@ func (a *app) printRows(r *statusReport) error {
 	}
 	t := newTable(a.stdout, "POD", "CONTAINER", "TARGET", "DISK", "KEY", "REQUESTED", "IN FORCE", "FROM", "STATE")
 	for _, r := range r.rows {
-		t.row(r.Namespace+"/"+r.Pod, r.Container, r.Source.Target, r.Disk, r.Key, r.Asked, r.InForce, r.Source.String(), r.state())
+		t.row(r.Namespace+"/"+r.Pod, r.Container, r.Source.Target, r.Disk, r.Key, r.Asked, r.InForce, r.Source.String(), valueState(&r))
 	}
 	if err := t.flush(); err != nil {
 		return err
 	}
-	for _, n := range statusNotes(r.records) {
-		notes(a.stdout, n.Kind, []string{n.subject() + ": " + n.Text})
+	for _, n := range inspect.Notes(r.records) {
+		notes(a.stdout, n.Kind, []string{noteSubject(&n) + ": " + n.Text})
 	}
 	for _, d := range r.shared {
 		notes(a.stdout, "note", []string{d.String()})
@@ -219,168 +206,17 @@ func (a *app) printRows(r *statusReport) error {
 	return nil
 }
 
-// statusRow is one value that is asked for one cgroup.
-type statusRow struct {
-	Namespace string        `json:"namespace"`
-	Pod       string        `json:"pod"`
-	UID       string        `json:"uid"`
-	Container string        `json:"container,omitempty"` // "": the pod's own cgroup
-	Cgroup    string        `json:"cgroup"`
-	Disk      string        `json:"disk,omitempty"`
-	Dev       string        `json:"dev,omitempty"`
-	Key       string        `json:"key,omitempty"` // of io.max, or "weight"
-	Asked     string        `json:"asked,omitempty"`
-	InForce   string        `json:"inForce,omitempty"`
-	Source    policy.Source `json:"source"`
-	State     string        `json:"state"`
-	Error     string        `json:"error,omitempty"`
-}
-
-// The states of a value.
-const (
-	stateOK       = "ok"
-	stateDrift    = "drift"
-	stateMissing  = "missing"
-	stateCleared  = "cleared"
-	stateObserved = "observed"
-	stateError    = "error"
-)
-
-func (r *statusRow) state() string {
+func valueState(r *inspect.Value) string {
 	if r.Error == "" {
 		return r.State
 	}
 	return r.State + ": " + r.Error
 }
 
-// actual is what the kernel has for one cgroup.
-type actual struct {
-	values blkio.Values
-	gone   map[blkio.Dev]bool // disks that do not exist (any more)
-	err    error              // of reading the above
-}
-
-func readActual(r inspect.Recorded, exists func(blkio.Dev) bool) actual {
-	got := actual{values: blkio.Values{}, gone: map[blkio.Dev]bool{}}
-	for _, file := range []string{blkio.IOMax, blkio.IOWeight} {
-		settings := r.Record.Settings.In(file)
-		if len(settings) == 0 || got.err != nil {
-			continue
-		}
-		var values blkio.Values
-		values, got.err = r.Cgroup.ReadValues(file)
-		maps.Copy(got.values, values)
-		for _, s := range settings {
-			got.gone[s.Dev] = s.Key.IsRate() && !exists(s.Dev)
-		}
-	}
-	return got
-}
-
-// diskProbe reports whether a disk exists. When that cannot be read it does: the
-// kernel's io.max has the last word.
-func diskProbe(sys storage.Sysfs) func(blkio.Dev) bool {
-	return func(dev blkio.Dev) bool {
-		_, err := sys.WholeDisk(dev)
-		return !errors.Is(err, blkio.ErrNoDevice)
-	}
-}
-
-// statusRows compares a record with what the kernel has.
-func statusRows(r inspect.Recorded, got actual) []statusRow {
-	rec := r.Record
-	base := statusRow{
-		Namespace: rec.Namespace, Pod: rec.Pod, UID: rec.UID, Container: rec.Container, Cgroup: r.Cgroup.Path(),
-	}
-	var rows []statusRow
-	for _, s := range rec.Settings {
-		rows = append(rows, settingRow(base, rec, s, got))
-	}
-	if rec.Error != "" {
-		row := base
-		row.State, row.Error = stateError, rec.Error
-		rows = append(rows, row)
-	}
-	return rows
-}
-
-func settingRow(row statusRow, rec *record.Record, s policy.Setting, got actual) statusRow {
-	row.Key, row.Source, row.Asked = s.Key.String(), s.Source, annotation.FormatAmount(s.Key, s.Amount)
-	if s.Key.IsRate() {
-		row.Disk, row.Dev = rec.Disks[s.Dev], s.Dev.String()
-	}
-	if s.Key == blkio.Weight {
-		row.Key = "weight"
-	}
-	if got.err != nil {
-		row.State, row.Error = stateError, "the kernel's value cannot be read"
-		return row
-	}
-	now := got.values.At(s.Address)
-	row.InForce = annotation.FormatAmount(s.Key, now.Amount)
-	row.State = state(rec, now == s.Value, s.Key.IsRate() && !now.IsLimit())
-	if row.State == stateMissing && got.gone[s.Dev] {
-		row.Error = "the disk was removed"
-	}
-	return row
-}
-
-func state(rec *record.Record, equal, unlimited bool) string {
-	switch {
-	case rec.Observed:
-		return stateObserved
-	case rec.Cleared:
-		return stateCleared
-	case equal:
-		return stateOK
-	case unlimited:
-		return stateMissing
-	}
-	return stateDrift
-}
-
-// statusNote is a line of a record that is about no single value.
-type statusNote struct {
-	Kind      string `json:"kind"` // "warning" or "skipped"
-	Namespace string `json:"namespace"`
-	Pod       string `json:"pod"`
-	Container string `json:"container,omitempty"`
-	Text      string `json:"text"`
-}
-
-func (n *statusNote) subject() string {
+func noteSubject(n *inspect.Note) string {
 	s := n.Namespace + "/" + n.Pod
 	if n.Container != "" {
 		s += " " + n.Container
 	}
 	return s
-}
-
-func statusNotes(records []inspect.Recorded) []statusNote {
-	out := []statusNote{}
-	for _, r := range records {
-		add := func(kind string, lines []string) {
-			for _, l := range lines {
-				out = append(out, statusNote{kind, r.Record.Namespace, r.Record.Pod, r.Record.Container, l})
-			}
-		}
-		add("warning", r.Record.Warnings)
-		add("skipped", r.Record.Skipped)
-	}
-	return out
-}
-
-// sharedDisks returns the disks with a limit in force that are below other devices.
-func (a *app) sharedDisks(rows []statusRow) ([]inspect.SharedDisk, error) {
-	limited := map[string]bool{}
-	for _, r := range rows {
-		if r.Disk != "" && r.State != stateObserved && r.State != stateCleared {
-			limited[r.Disk] = true
-		}
-	}
-	if len(limited) == 0 {
-		return []inspect.SharedDisk{}, nil
-	}
-	stack, err := a.opts.sysfs().Stack()
-	return inspect.SharedDisks(limited, stack), err
 }

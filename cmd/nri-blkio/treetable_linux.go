@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 )
 
 const (
@@ -26,7 +27,7 @@ type treeTable struct {
 	reasons []string // in the order of their numbers
 }
 
-func (a *app) printTree(r *devicesReport, all bool) error {
+func (a *app) printTree(r *inspect.DevicesReport, all bool) error {
 	t := treeTable{table: newTable(a.stdout, "NAME", "DEV", "SIZE", "MAX", "WEIGHT", "LATENCY", "BUFFERED", "WHAT"), all: all}
 	for _, n := range r.Devices {
 		t.node(n, "", "")
@@ -49,7 +50,7 @@ func (a *app) printTree(r *devicesReport, all bool) error {
 
 // node prints a thing and what is on it. first is before its name, rest before
 // those of its children.
-func (t *treeTable) node(n *treeNode, first, rest string) {
+func (t *treeTable) node(n *inspect.Node, first, rest string) {
 	mark := ""
 	if n.Again {
 		mark = " ^"
@@ -73,7 +74,7 @@ func (t *treeTable) node(n *treeNode, first, rest string) {
 }
 
 // cell is empty where the question is none.
-func (t *treeTable) cell(what string, s *support) string {
+func (t *treeTable) cell(what string, s *inspect.Support) string {
 	if s == nil {
 		return " "
 	}
@@ -91,14 +92,14 @@ func (t *treeTable) cell(what string, s *support) string {
 }
 
 // nodeNumber is that of a block device: a filesystem's is of it, or of nothing.
-func nodeNumber(n *treeNode) string {
-	if n.Kind == kindFilesystem {
+func nodeNumber(n *inspect.Node) string {
+	if n.Kind == inspect.KindFilesystem {
 		return " "
 	}
 	return blank(n.Dev)
 }
 
-func nodeSize(n *treeNode) string {
+func nodeSize(n *inspect.Node) string {
 	if n.Size == 0 {
 		return ""
 	}
@@ -106,7 +107,7 @@ func nodeSize(n *treeNode) string {
 }
 
 // nodeText is the last column: what a thing is.
-func nodeText(n *treeNode) string {
+func nodeText(n *inspect.Node) string {
 	if n.Again {
 		return "see above"
 	}
@@ -117,7 +118,7 @@ func nodeText(n *treeNode) string {
 		}
 	}
 	switch n.Kind {
-	case kindFilesystem:
+	case inspect.KindFilesystem:
 		if len(n.Mountpoints) > 0 {
 			add(shorten(safe(n.Mountpoints[0]), maxPath))
 		}
@@ -127,15 +128,15 @@ func nodeText(n *treeNode) string {
 		if n.Reason != "" {
 			add("its disk is not known: " + n.Reason)
 		}
-	case kindSwap:
+	case inspect.KindSwap:
 		add("swap, " + formatBytes(n.Used) + " used")
-	case kindVolume, kindBlockVolume:
+	case inspect.KindVolume, inspect.KindBlockVolume:
 		if n.Orphan {
 			add("ORPHANED")
 		}
 		add(nodeOwner(n))
 		add(strings.TrimPrefix(n.Plugin, "kubernetes.io/"))
-		if n.Kind == kindBlockVolume {
+		if n.Kind == inspect.KindBlockVolume {
 			add("block device")
 		}
 	case string(storage.KindDisk):
@@ -153,7 +154,7 @@ func nodeText(n *treeNode) string {
 }
 
 // otherMounts are those that have no row as a volume.
-func otherMounts(n *treeNode) int {
+func otherMounts(n *inspect.Node) int {
 	rows := map[string]bool{}
 	for _, c := range n.Children {
 		rows[c.Path] = true
@@ -168,7 +169,7 @@ func otherMounts(n *treeNode) int {
 }
 
 // nodeOwner names the pod.
-func nodeOwner(n *treeNode) string {
+func nodeOwner(n *inspect.Node) string {
 	if n.Pod == "" {
 		return "pod " + n.UID
 	}
@@ -177,8 +178,8 @@ func nodeOwner(n *treeNode) string {
 
 // printElsewhere lists what a limit can never concern, but for what is in memory:
 // each pod has its token there.
-func (a *app) printElsewhere(list []*treeNode, all bool) error {
-	var shown []*treeNode
+func (a *app) printElsewhere(list []*inspect.Node, all bool) error {
+	var shown []*inspect.Node
 	for _, n := range list {
 		if !n.InMemory {
 			shown = append(shown, n)

@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"cmp"
@@ -12,7 +12,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
 
-// treeNode is one thing of the node's storage, with what is on it in children.
+// Node is one thing of the node's storage, with what is on it in children.
 // Which fields are there depends on the kind:
 //
 //	disk, partition, lvm, crypt, multipath, raid1 (and other levels), md, dm, loop
@@ -26,11 +26,21 @@ import (
 //
 // A thing with several devices below is in full on the first of them; on the
 // others it has kind, name, dev and again only.
-type treeNode struct {
-	Kind       string   `json:"kind"`
-	Name       string   `json:"name"`
-	Dev        string   `json:"dev,omitempty"`
-	Again      bool     `json:"again,omitempty"`
+type Node struct {
+	Kind  string `json:"kind"`
+	Name  string `json:"name"`
+	Dev   string `json:"dev,omitempty"`
+	Again bool   `json:"again,omitempty"`
+
+	Device
+	Enforced
+	Place
+
+	Children []*Node `json:"children,omitempty"`
+}
+
+// Device describes a block device, or a swap.
+type Device struct {
 	Model      string   `json:"model,omitempty"` // of a drive; else the name of the LV or the like, the file of a loop device
 	Size       uint64   `json:"size,omitempty"`  // bytes
 	Used       uint64   `json:"used,omitempty"`  // bytes
@@ -38,12 +48,19 @@ type treeNode struct {
 	ReadOnly   bool     `json:"readOnly,omitempty"`
 	Scheduler  string   `json:"scheduler,omitempty"`
 	Below      []string `json:"below,omitempty"` // the names of the devices that it is made of
+}
 
-	Max      *support `json:"max,omitempty"`
-	Weight   *support `json:"weight,omitempty"`
-	Latency  *support `json:"latency,omitempty"`
-	Buffered *support `json:"buffered,omitempty"`
+// Enforced reports what the kernel can enforce on a device or filesystem; nil where the
+// question does not arise.
+type Enforced struct {
+	Max      *Support `json:"max,omitempty"`
+	Weight   *Support `json:"weight,omitempty"`
+	Latency  *Support `json:"latency,omitempty"`
+	Buffered *Support `json:"buffered,omitempty"`
+}
 
+// Place is where a filesystem is mounted, or the pod that has a volume.
+type Place struct {
 	Mountpoints []string `json:"mountpoints,omitempty"` // those of pods' volumes last
 
 	Plugin    string `json:"plugin,omitempty"` // "kubernetes.io/csi"
@@ -54,39 +71,42 @@ type treeNode struct {
 	Orphan    bool   `json:"orphan,omitempty"` // its pod is gone: see "orphans" of the report
 	Reason    string `json:"reason,omitempty"` // why a volume is on no disk, or a filesystem's is not known
 
-	Children []*treeNode `json:"children,omitempty"`
-
 	InMemory bool `json:"-"` // a volume on no disk that is in memory
 }
 
 // The kinds that are no block devices.
 const (
-	kindFilesystem  = "filesystem"
-	kindSwap        = "swap"
-	kindVolume      = "volume"
-	kindBlockVolume = "blockVolume"
+	KindFilesystem  = "filesystem"
+	KindSwap        = "swap"
+	KindVolume      = "volume"
+	KindBlockVolume = "blockVolume"
 )
 
-// treeBuilder makes the tree of what was read.
-type treeBuilder struct {
-	storage  *storage.Storage
-	sys      storage.Sysfs
+// parts are those of a node's storage that a tree is made of.
+type parts struct {
 	features cgroupfs.Features
-	qos      map[blkio.Dev]bool
+	qos      map[blkio.Dev]bool // the devices with io.cost
 	devices  []storage.BlockDevice
 	swaps    []storage.Swap
 	volumes  []podVolume
+}
 
-	nodes       map[blkio.Dev]*treeNode // the block devices
-	filesystems map[blkio.Dev]*treeNode // by the number of stat
-	roots       []*treeNode
-	elsewhere   []*treeNode
+// treeBuilder makes the tree of its parts.
+type treeBuilder struct {
+	storage *storage.Storage
+	sys     storage.Sysfs
+	parts
+
+	nodes       map[blkio.Dev]*Node // the block devices
+	filesystems map[blkio.Dev]*Node // by the number of stat
+	roots       []*Node
+	elsewhere   []*Node
 }
 
 // build returns the disks at the bottom, and the volumes that are on none.
-func (b *treeBuilder) build(ctx context.Context) (roots, elsewhere []*treeNode) {
-	b.nodes, b.filesystems = map[blkio.Dev]*treeNode{}, map[blkio.Dev]*treeNode{}
-	b.roots, b.elsewhere = []*treeNode{}, []*treeNode{}
+func (b *treeBuilder) build(ctx context.Context) (roots, elsewhere []*Node) {
+	b.nodes, b.filesystems = map[blkio.Dev]*Node{}, map[blkio.Dev]*Node{}
+	b.roots, b.elsewhere = []*Node{}, []*Node{}
 	for i := range b.devices {
 		b.nodes[b.devices[i].Dev] = b.deviceNode(&b.devices[i])
 	}
@@ -107,7 +127,7 @@ func (b *treeBuilder) build(ctx context.Context) (roots, elsewhere []*treeNode) 
 	for _, d := range b.devices {
 		b.finish(&d, b.nodes[d.Dev])
 	}
-	b.roots = slices.DeleteFunc(b.roots, func(n *treeNode) bool {
+	b.roots = slices.DeleteFunc(b.roots, func(n *Node) bool {
 		// The kernel's 16 ramdisks have a size before they are used.
 		return strings.HasPrefix(n.Dev, "1:") && len(n.Children) == 0
 	})
@@ -116,7 +136,7 @@ func (b *treeBuilder) build(ctx context.Context) (roots, elsewhere []*treeNode) 
 }
 
 // put puts a thing on each device below it.
-func (b *treeBuilder) put(n *treeNode, below []blkio.Disk) {
+func (b *treeBuilder) put(n *Node, below []blkio.Disk) {
 	placed := false
 	for _, d := range below {
 		if p := b.nodes[d.Dev]; p != nil && p != n {
@@ -131,13 +151,13 @@ func (b *treeBuilder) put(n *treeNode, below []blkio.Disk) {
 
 // once leaves the first of a thing that is in several places as it is. Devices
 // that are in a circle are in none of the roots, and not shown.
-func once(roots []*treeNode) {
-	seen := map[*treeNode]bool{}
-	var visit func(list []*treeNode)
-	visit = func(list []*treeNode) {
+func once(roots []*Node) {
+	seen := map[*Node]bool{}
+	var visit func(list []*Node)
+	visit = func(list []*Node) {
 		for i, n := range list {
 			if seen[n] {
-				list[i] = &treeNode{Kind: n.Kind, Name: n.Name, Dev: n.Dev, Again: true}
+				list[i] = &Node{Kind: n.Kind, Name: n.Name, Dev: n.Dev, Again: true}
 				continue
 			}
 			seen[n] = true
@@ -147,15 +167,15 @@ func once(roots []*treeNode) {
 	visit(roots)
 }
 
-func (b *treeBuilder) deviceNode(d *storage.BlockDevice) *treeNode {
-	n := &treeNode{
-		Kind: string(d.Kind), Name: d.Name, Dev: d.Dev.String(), Size: d.Size, ReadOnly: d.ReadOnly,
-		Model: d.Model, Rotational: d.Rotational, Scheduler: d.Scheduler,
+func (b *treeBuilder) deviceNode(d *storage.BlockDevice) *Node {
+	n := &Node{
+		Kind: string(d.Kind), Name: d.Name, Dev: d.Dev.String(),
+		Device: Device{Size: d.Size, ReadOnly: d.ReadOnly, Model: d.Model, Rotational: d.Rotational, Scheduler: d.Scheduler},
 	}
 	if d.Kind == storage.KindPartition {
 		return n // a limit is its disk's
 	}
-	n.Below = diskNames(d.Parents)
+	n.Below = blkio.DiskNames(d.Parents)
 	limit, weight, latency := maxSupport(b.features), weightOf(b.features, b.qos, d.DiskInfo, b.sys), latencyOf(b.features, d.DiskInfo)
 	n.Max, n.Weight, n.Latency = &limit, &weight, &latency
 	return n
@@ -165,15 +185,15 @@ func (b *treeBuilder) deviceNode(d *storage.BlockDevice) *treeNode {
 // is written to its own page cache has cgroup writeback.
 //
 // Source: bd_init_fs_context in block/bdev.c, which sets SB_I_CGROUPWB.
-func (b *treeBuilder) finish(d *storage.BlockDevice, n *treeNode) {
-	raw := !slices.ContainsFunc(n.Children, func(c *treeNode) bool { return c.Kind != kindBlockVolume })
+func (b *treeBuilder) finish(d *storage.BlockDevice, n *Node) {
+	raw := !slices.ContainsFunc(n.Children, func(c *Node) bool { return c.Kind != KindBlockVolume })
 	if d.Kind != storage.KindPartition && raw {
-		n.Buffered = &support{OK: blkio.Yes}
+		n.Buffered = &Support{OK: blkio.Yes}
 	}
 }
 
-func (b *treeBuilder) filesystemNode(f *storage.Filesystem) *treeNode {
-	n := &treeNode{Kind: kindFilesystem, Name: f.Type, Dev: f.Dev.String(), Buffered: bufferedOf(f.Warning)}
+func (b *treeBuilder) filesystemNode(f *storage.Filesystem) *Node {
+	n := &Node{Kind: KindFilesystem, Name: f.Type, Dev: f.Dev.String(), Enforced: Enforced{Buffered: bufferedOf(f.Warning)}}
 	if f.Err != nil {
 		n.Reason = f.Err.Error()
 	}
@@ -200,18 +220,18 @@ func (b *treeBuilder) filesystemNode(f *storage.Filesystem) *treeNode {
 
 // bufferedOf is about limits alone: that others wait for an fsync is told, and
 // the limits hold.
-func bufferedOf(w *blkio.Warning) *support {
+func bufferedOf(w *blkio.Warning) *Support {
 	switch {
 	case w == nil:
-		return &support{OK: blkio.Yes}
+		return &Support{OK: blkio.Yes}
 	case w.Kind == blkio.NoCgroupWriteback:
-		return &support{blkio.No, w.Text}
+		return &Support{blkio.No, w.Text}
 	}
-	return &support{blkio.Yes, w.Text}
+	return &Support{blkio.Yes, w.Text}
 }
 
 func (b *treeBuilder) addSwap(ctx context.Context, s storage.Swap) {
-	n := &treeNode{Kind: kindSwap, Name: path.Base(s.Name), Path: s.Name, Size: s.Size, Used: s.Used}
+	n := &Node{Kind: KindSwap, Name: path.Base(s.Name), Device: Device{Size: s.Size, Used: s.Used}, Place: Place{Path: s.Name}}
 	if s.File {
 		if fs := b.filesystemAt(b.storage.Resolve(ctx, s.Name)); fs != nil {
 			fs.Children = append(fs.Children, n)
@@ -226,7 +246,7 @@ func (b *treeBuilder) addSwap(ctx context.Context, s storage.Swap) {
 
 // filesystemAt returns the node of the filesystem that a path is in, nil if it is
 // in none with a disk.
-func (b *treeBuilder) filesystemAt(at blkio.Backing) *treeNode {
+func (b *treeBuilder) filesystemAt(at blkio.Backing) *Node {
 	m, ok := b.storage.Mounts().Find(at.Mountpoint)
 	if !ok || m.FSType != at.FSType {
 		return nil
@@ -243,7 +263,7 @@ func (b *treeBuilder) addVolume(ctx context.Context, v podVolume) {
 		return
 	}
 	if v.Block {
-		n.Kind, n.Buffered = kindBlockVolume, &support{OK: blkio.Yes}
+		n.Kind, n.Buffered = KindBlockVolume, &Support{OK: blkio.Yes}
 		b.put(n, at.Disks)
 		return
 	}

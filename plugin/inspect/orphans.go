@@ -1,45 +1,52 @@
-package main
+package inspect
 
 import (
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
 )
 
-// orphan is a volume that is still mounted in the directory of a pod that is
+// Orphan is a volume that is still mounted in the directory of a pod that is
 // gone, as after a restart of the kubelet that missed the end of the pod.
-type orphan struct {
-	UID        string `json:"uid"`
-	Namespace  string `json:"namespace,omitempty"`
-	Pod        string `json:"pod,omitempty"`
+type Orphan struct {
+	OrphanPod
+	OrphanVolume
+	State  string `json:"state"`
+	Reason string `json:"reason"` // State, in words
+	// Mounts are other places on the node that have the same filesystem, and
+	// Holders the processes that keep it busy: by Devices only.
+	Mounts  []string `json:"mounts,omitempty"`
+	Holders []Holder `json:"holders,omitempty"`
+
+	mount *storage.Mount
+}
+
+// OrphanPod is the pod that an orphan was of. Its name is empty if it is unknown.
+type OrphanPod struct {
+	UID       string `json:"uid"`
+	Namespace string `json:"namespace,omitempty"`
+	Pod       string `json:"pod,omitempty"`
+}
+
+// OrphanVolume is the volume, as it is mounted.
+type OrphanVolume struct {
 	Volume     string `json:"volume"`
 	Plugin     string `json:"plugin,omitempty"` // "" for a subPath of a volume
 	Mountpoint string `json:"mountpoint"`
 	Type       string `json:"type"` // of the filesystem
 	// Disks are the names of those that the filesystem is on, if it is on any.
-	Disks  []string `json:"disks,omitempty"`
-	State  string   `json:"state"`
-	Reason string   `json:"reason"` // State, in words
-	// Mounts are other places on the node that have the same filesystem, and
-	// Holders the processes that keep it busy: by devices only.
-	Mounts  []string `json:"mounts,omitempty"`
-	Holders []holder `json:"holders,omitempty"`
-
-	mount *storage.Mount
+	Disks []string `json:"disks,omitempty"`
 }
 
 // The states of an orphan.
@@ -88,26 +95,18 @@ type orphanFinder struct {
 	boot  time.Time
 }
 
-const defaultOrphanGrace = 2 * time.Minute
+// DefaultOrphanGrace is longer than the kubelet takes from a pod's directory to its cgroup.
+const DefaultOrphanGrace = 2 * time.Minute
 
 func newOrphanFinder(ctx context.Context, k kubelet, tree *cgroupfs.Hierarchy, grace time.Duration, known map[string]podName) *orphanFinder {
-	f := &orphanFinder{kubelet: k, tree: tree, grace: grace, boot: bootTime()}
+	f := &orphanFinder{kubelet: k, tree: tree, grace: grace, boot: hostfs.BootTime()}
 	f.names = f.podNames(ctx, known)
 	return f
 }
 
-// bootTime is when the node started; at worst now, so that nothing ran since.
-func bootTime() time.Time {
-	var up unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
-		return time.Now()
-	}
-	return time.Now().Add(-time.Duration(up.Nano()))
-}
-
 // find returns the orphans by mountpoint. The error is why there may be more.
-func (f *orphanFinder) find(ctx context.Context) ([]orphan, error) {
-	out := []orphan{}
+func (f *orphanFinder) find(ctx context.Context) ([]Orphan, error) {
+	out := []Orphan{}
 	pods := f.podsDir(ctx)
 	home, ok := f.storage.Mounts().Find(pods)
 	if !ok {
@@ -130,16 +129,18 @@ func (f *orphanFinder) find(ctx context.Context) ([]orphan, error) {
 			out = append(out, f.orphan(ctx, m, state[m.UID]))
 		}
 	}
-	slices.SortFunc(out, func(a, b orphan) int { return cmp.Compare(a.Mountpoint, b.Mountpoint) })
+	slices.SortFunc(out, func(a, b Orphan) int { return cmp.Compare(a.Mountpoint, b.Mountpoint) })
 	return out, nil
 }
 
-func (f *orphanFinder) orphan(ctx context.Context, m podMount, state string) orphan {
+func (f *orphanFinder) orphan(ctx context.Context, m podMount, state string) Orphan {
 	at := f.storage.Resolve(ctx, m.mount.Mountpoint)
 	name := f.names[m.UID]
-	return orphan{
-		UID: m.UID, Namespace: name.namespace, Pod: name.name, Volume: m.Name, Plugin: m.Plugin,
-		Mountpoint: m.mount.Mountpoint, Type: m.mount.FSType, Disks: diskNames(at.Disks),
+	return Orphan{
+		OrphanPod: OrphanPod{UID: m.UID, Namespace: name.namespace, Pod: name.name},
+		OrphanVolume: OrphanVolume{
+			Volume: m.Name, Plugin: m.Plugin, Mountpoint: m.mount.Mountpoint, Type: m.mount.FSType, Disks: blkio.DiskNames(at.Disks),
+		},
 		State: state, Reason: orphanReasons[state], mount: m.mount,
 	}
 }
@@ -187,11 +188,7 @@ func (f *orphanFinder) stateOf(home *storage.Mount, dir string, cgroups []cgroup
 	if m, ok := f.storage.Mounts().Find(dir); !ok || m.ID != home.ID {
 		return "" // not the kubelet's own directory: nothing is looked up there
 	}
-	var st unix.Stat_t
-	if err := unix.Lstat(filepath.Join(f.hostRoot, dir), &st); err != nil {
-		return ""
-	}
-	if time.Since(time.Unix(st.Ctim.Unix())) < f.grace {
+	if changed, err := f.host.ChangeTime(dir); err != nil || time.Since(changed) < f.grace {
 		return ""
 	}
 	switch {
@@ -214,8 +211,7 @@ func (f *orphanFinder) ran(home *storage.Mount, dir string) bool {
 		if m, ok := f.storage.Mounts().Find(sub); !ok || m.ID != home.ID {
 			continue
 		}
-		info, err := os.Lstat(filepath.Join(f.hostRoot, sub))
-		if err == nil && info.Mode()&fs.ModeType == fs.ModeDir && info.ModTime().After(f.boot) {
+		if made, ok := f.host.ModTime(sub); ok && made.After(f.boot) {
 			return true
 		}
 	}

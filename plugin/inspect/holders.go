@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"bufio"
@@ -15,8 +15,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
 
-// holder is a process that keeps an orphaned volume's filesystem busy.
-type holder struct {
+// Holder is a process that keeps an orphaned volume's filesystem busy.
+type Holder struct {
 	PID       int    `json:"pid"`
 	Comm      string `json:"comm"`
 	Namespace string `json:"namespace,omitempty"`
@@ -44,7 +44,7 @@ type holderFinder struct {
 	proc  fs.FS
 	names map[string]podName // by the UID with "_" for "-"
 
-	orphans []orphan
+	orphans []Orphan
 	parents []*storage.Mount    // of the orphans' mounts
 	spaces  map[int]*mountSpace // by the number of the first mount that is seen there
 	files   int
@@ -61,7 +61,7 @@ type mountSpace struct {
 }
 
 // find fills in who holds each of the orphans, and says what could not be seen.
-func (f *holderFinder) find(ctx context.Context, host *storage.MountTable, orphans []orphan) (notes []string) {
+func (f *holderFinder) find(ctx context.Context, host *storage.MountTable, orphans []Orphan) (notes []string) {
 	if len(orphans) == 0 {
 		return nil
 	}
@@ -188,10 +188,10 @@ func (f *holderFinder) look(pid int) {
 	if len(s.mounts) == 0 {
 		return
 	}
-	held := map[int]*holder{}
-	of := func(i int) *holder {
+	held := map[int]*Holder{}
+	of := func(i int) *Holder {
 		if held[i] == nil {
-			held[i] = &holder{PID: pid}
+			held[i] = &Holder{PID: pid}
 		}
 		return held[i]
 	}
@@ -333,7 +333,7 @@ func (f *holderFinder) mountOf(name string) (int, bool) {
 }
 
 // describe says whose process it is.
-func (f *holderFinder) describe(h *holder) {
+func (f *holderFinder) describe(h *Holder) {
 	comm, _ := fs.ReadFile(f.proc, f.file(h.PID, "comm")) // it may have ended
 	h.Comm = strings.TrimSuffix(string(comm), "\n")
 	data, _ := fs.ReadFile(f.proc, f.file(h.PID, "cgroup"))

@@ -1,20 +1,15 @@
-package main
+package inspect
 
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
 )
@@ -23,9 +18,9 @@ import (
 // looked at: a network filesystem that does not answer would hold up whoever
 // does.
 type kubelet struct {
-	storage  *storage.Storage
-	hostRoot string
-	root     string // its root directory, a path of the node
+	storage *storage.Storage
+	host    hostfs.Root
+	root    string // its root directory, a path of the node
 }
 
 // podVolume is a volume of a pod on this node.
@@ -38,10 +33,10 @@ type podVolume struct {
 
 type podName struct{ namespace, name string }
 
-func (v *podVolume) node() *treeNode {
-	return &treeNode{
-		Kind: kindVolume, Name: v.Name, Plugin: v.Plugin, UID: v.UID,
-		Namespace: v.pod.namespace, Pod: v.pod.name, Path: v.path, Orphan: v.orphan,
+func (v *podVolume) node() *Node {
+	return &Node{
+		Kind: KindVolume, Name: v.Name,
+		Place: Place{Plugin: v.Plugin, UID: v.UID, Namespace: v.pod.namespace, Pod: v.pod.name, Path: v.path, Orphan: v.orphan},
 	}
 }
 
@@ -84,7 +79,7 @@ func (k *kubelet) volumes(ctx context.Context) ([]podVolume, error) {
 
 // withOrphans marks the volumes that are orphaned, adds those that have no
 // directory of their own (a subPath), and puts them in order.
-func withOrphans(volumes []podVolume, orphans []orphan) []podVolume {
+func withOrphans(volumes []podVolume, orphans []Orphan) []podVolume {
 	at := map[string]int{}
 	for i, v := range volumes {
 		at[v.path] = i
@@ -143,32 +138,12 @@ func (k *kubelet) volumesIn(home *storage.Mount, pods, dir string) ([]podVolume,
 }
 
 // names lists a directory of the kubelet's own, sorted; nothing if it is not
-// there, or is not the kubelet's own because something is mounted on it. The
-// types of the entries are not asked for: a filesystem that does not keep them in
-// directories would have them looked up one by one, mountpoints too.
+// there, or is not the kubelet's own because something is mounted on it.
 func (k *kubelet) names(home *storage.Mount, dir string) ([]string, error) {
 	if m, ok := k.storage.Mounts().Find(dir); !ok || m.ID != home.ID {
 		return nil, nil
 	}
-	f, err := os.Open(filepath.Join(k.hostRoot, dir))
-	if err != nil {
-		return nil, ignoreAbsent(err)
-	}
-	defer f.Close()
-	names, err := f.Readdirnames(-1)
-	if err != nil {
-		return nil, ignoreAbsent(err)
-	}
-	slices.Sort(names)
-	return names, nil
-}
-
-// ignoreAbsent: pods come and go, and not all in a directory are directories.
-func ignoreAbsent(err error) error {
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
-		return nil
-	}
-	return err
+	return k.host.Names(dir)
 }
 
 // logsDir holds a directory for each pod that has, or had, containers.
@@ -189,5 +164,14 @@ func (k *kubelet) podNames(ctx context.Context, known map[string]podName) map[st
 		}
 	}
 	maps.Copy(out, known)
+	return out
+}
+
+// namesOf returns the names of the pods of records, by UID.
+func namesOf(records []Recorded) map[string]podName {
+	out := map[string]podName{}
+	for _, r := range records {
+		out[r.Record.UID] = podName{r.Record.Namespace, r.Record.Pod}
+	}
 	return out
 }

@@ -1,0 +1,121 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
+)
+
+// Host is where the reports find the parts of a node.
+type Host struct {
+	Cgroups     *cgroupfs.Hierarchy
+	Storage     *storage.Storage
+	Sysfs       storage.Sysfs
+	Root        hostfs.Root
+	Proc        fs.FS         // /proc
+	KubeletRoot string        // the kubelet's root directory, a path of the node
+	OrphanGrace time.Duration // how old the directory of a pod without a cgroup must be
+}
+
+// DevicesReport is the node's storage: its disks with all that is on them.
+type DevicesReport struct {
+	// Devices are the disks that nothing is below; see Node.
+	Devices []*Node `json:"devices"`
+	// Elsewhere are the volumes that are on no disk of the node.
+	Elsewhere []*Node `json:"elsewhere"`
+	// Orphans are the volumes that are still mounted though their pod is gone.
+	Orphans []Orphan          `json:"orphans"`
+	Kernel  cgroupfs.Features `json:"kernel"`
+	// Lost are the reasons why swaps, volumes or orphans may be incomplete.
+	Lost []string `json:"-"`
+}
+
+// Devices reads the node's storage. The error is that of its disks or of the kernel's features.
+func (h *Host) Devices(ctx context.Context) (DevicesReport, error) {
+	b := treeBuilder{storage: h.Storage, sys: h.Sysfs}
+	var err error
+	if b.features, err = h.Cgroups.Probe(); err != nil {
+		return DevicesReport{}, err
+	}
+	b.qos, err = h.Cgroups.ReadIOCostQOS()
+	if err != nil && !errors.Is(err, blkio.ErrNotSupported) {
+		return DevicesReport{}, err
+	}
+	if b.devices, err = b.sys.Stack(); err != nil {
+		return DevicesReport{}, err
+	}
+	r := DevicesReport{Kernel: b.features}
+	if b.swaps, err = h.swaps(); err != nil {
+		r.Lost = append(r.Lost, err.Error())
+	}
+	b.volumes = h.volumes(ctx, &r)
+	r.Devices, r.Elsewhere = b.build(ctx)
+	return r, nil
+}
+
+// swaps returns none if the kernel is built without.
+func (h *Host) swaps() ([]storage.Swap, error) {
+	f, err := h.Root.Open("/proc/swaps")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return storage.ParseSwaps(f)
+}
+
+// volumes finds the volumes, and adds to the report those that are orphaned with the processes
+// that hold them.
+func (h *Host) volumes(ctx context.Context, r *DevicesReport) []podVolume {
+	lost := func(err error) {
+		if err != nil {
+			r.Lost = append(r.Lost, err.Error())
+		}
+	}
+	records, err := Records(h.Cgroups, Filter{})
+	lost(err)
+	f := h.orphanFinder(ctx, records)
+	volumes, err := f.volumes(ctx)
+	lost(err)
+	r.Orphans, err = f.find(ctx)
+	lost(err)
+	volumes = withOrphans(volumes, r.Orphans)
+	for i := range volumes {
+		volumes[i].pod = f.names[volumes[i].UID]
+	}
+	holders := holderFinder{proc: h.Proc, names: map[string]podName{}}
+	for uid, name := range f.names {
+		holders.names[underscored(uid)] = name
+	}
+	ctx, cancel := context.WithTimeout(ctx, searchTime)
+	defer cancel()
+	r.Lost = append(r.Lost, holders.find(ctx, h.Storage.Mounts(), r.Orphans)...)
+	return volumes
+}
+
+// searchTime bounds the look at all processes of a node, and that at all pods.
+const searchTime = 10 * time.Second
+
+// Orphans returns the orphaned volumes of the pods that are asked for, without their holders.
+// The error is why there may be more.
+func (h *Host) Orphans(ctx context.Context, records []Recorded, filter Filter) ([]Orphan, error) {
+	ctx, cancel := context.WithTimeout(ctx, searchTime)
+	defer cancel()
+	found, err := h.orphanFinder(ctx, records).find(ctx)
+	return slices.DeleteFunc(found, func(o Orphan) bool {
+		return filter.Name != "" && (o.Namespace != filter.Namespace || o.Pod != filter.Name)
+	}), err
+}
+
+func (h *Host) orphanFinder(ctx context.Context, records []Recorded) *orphanFinder {
+	return newOrphanFinder(ctx, kubelet{h.Storage, h.Root, h.KubeletRoot}, h.Cgroups, h.OrphanGrace, namesOf(records))
+}

@@ -1,0 +1,69 @@
+package inspect
+
+import (
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
+)
+
+// Support is whether a disk can enforce something, and why not.
+type Support struct {
+	OK     blkio.Tri `json:"ok"`
+	Reason string    `json:"reason,omitempty"`
+}
+
+const noIOCgroup = "no cgroup has the io controller yet"
+
+// maxSupport is the answer for all disks.
+func maxSupport(f cgroupfs.Features) Support {
+	switch f.IOMax {
+	case blkio.No:
+		return Support{blkio.No, "the kernel has no io.max (CONFIG_BLK_DEV_THROTTLING)"}
+	case blkio.Unknown:
+		return Support{blkio.Unknown, noIOCgroup}
+	}
+	return Support{OK: blkio.Yes}
+}
+
+// latencyOf: where bios are not made requests of, nothing delays them.
+//
+// Source: rq_qos_throttle, which only blk_mq_submit_bio calls.
+func latencyOf(f cgroupfs.Features, d storage.DiskInfo) Support {
+	switch {
+	case f.IOLatency == blkio.No:
+		return Support{blkio.No, "the kernel has no io.latency (CONFIG_BLK_CGROUP_IOLATENCY)"}
+	case f.IOLatency == blkio.Unknown:
+		return Support{blkio.Unknown, noIOCgroup}
+	case len(d.Below) > 0:
+		return Support{blkio.No, "io.latency works on the physical disks below"}
+	}
+	return Support{OK: blkio.Yes}
+}
+
+func weightOf(f cgroupfs.Features, qos map[blkio.Dev]bool, d storage.DiskInfo, sys storage.Sysfs) Support {
+	switch {
+	case f.IOWeight == blkio.No:
+		return Support{blkio.No, "the kernel has no io.weight (CONFIG_BLK_CGROUP_IOCOST)"}
+	case f.IOWeight == blkio.Unknown:
+		return Support{blkio.Unknown, noIOCgroup}
+	case f.Namespaced:
+		return Support{blkio.Unknown, "io.cost.qos is not visible in this cgroup namespace"}
+	}
+	physical, err := sys.Physical(d.Dev)
+	if err != nil {
+		return Support{blkio.Unknown, err.Error()}
+	}
+	for _, p := range physical {
+		if qos[p.Dev] {
+			continue
+		}
+		switch {
+		case p.Dev != d.Dev:
+			return Support{blkio.No, "io.cost is off on " + p.Name + " below"}
+		case d.Scheduler == "bfq":
+			return Support{blkio.No, "io.cost is off, and bfq looks at io.bfq.weight alone"}
+		}
+		return Support{blkio.No, "io.cost is off"}
+	}
+	return Support{OK: blkio.Yes}
+}
