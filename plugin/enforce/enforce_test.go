@@ -98,10 +98,10 @@ func (n *node) apply(targets *Targets, only string) []string {
 	return out
 }
 
-// planOf limits the pod, and each container, to so many bytes per second.
-func planOf(amount blkio.Amount, containers ...string) plan.Plan {
+// planOf limits the pod, and each container, to five bytes per second.
+func planOf(containers ...string) plan.Plan {
 	target := func(id, cgroup, kind string) plan.Target {
-		want := limit(sda, amount)
+		want := limit(sda, 5)
 		return plan.Target{Container: id, Cgroup: cgroup, Want: want, Room: 4096, Record: record.Record{Kind: kind, ContainerID: id, Settings: want}}
 	}
 	out := plan.Plan{Pod: target("", pod, record.KindPod)}
@@ -128,7 +128,7 @@ func TestApply(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t, tt.cgroups...)
-			if diff := cmp.Diff(tt.want, n.apply(NewTargets(planOf(5, a, b)), tt.only)); diff != "" {
+			if diff := cmp.Diff(tt.want, n.apply(NewTargets(planOf(a, b)), tt.only)); diff != "" {
 				t.Error(diff)
 			}
 			for _, cg := range tt.cgroups {
@@ -148,7 +148,7 @@ func TestApply(t *testing.T) {
 // TestIsQuiet: a look is enough once a pass has found all in place, until a file changes.
 func TestIsQuiet(t *testing.T) {
 	n := newNode(t, pod, a)
-	targets := NewTargets(planOf(5, a))
+	targets := NewTargets(planOf(a))
 	isQuiet := func(want bool, when string) {
 		t.Helper()
 		if got := n.IsQuiet(targets, make([]byte, 0, 512)); got != want {
@@ -173,7 +173,7 @@ func TestCleared(t *testing.T) {
 	if err := record.Write(n.Cgroups.Cgroup(a), &record.Record{Kind: record.KindContainer, Cleared: true}); err != nil {
 		t.Fatal(err)
 	}
-	if got := n.apply(NewTargets(planOf(5, a)), ""); got[0] != a+" false" || n.ioMax(a) != "" {
+	if got := n.apply(NewTargets(planOf(a)), ""); got[0] != a+" false" || n.ioMax(a) != "" {
 		t.Errorf("%q, io.max %q", got, n.ioMax(a))
 	}
 }
@@ -184,7 +184,7 @@ func TestUnreadableRecord(t *testing.T) {
 	if err := record.WriteRaw(n.Cgroups.Cgroup(pod), record.KindPod, []byte("{")); err != nil {
 		t.Fatal(err)
 	}
-	n.Apply(NewTargets(planOf(5)), "", func(r *Result) {
+	n.Apply(NewTargets(planOf()), "", func(r *Result) {
 		if !errors.Is(r.Unreadable, record.ErrParse) || r.Err != nil {
 			t.Errorf("%v, %v", r.Unreadable, r.Err)
 		}
@@ -217,7 +217,7 @@ func TestUnreadRecordStays(t *testing.T) {
 // TestFailedLiftIsOnRecord: what could not be lifted is still ours.
 func TestFailedLiftIsOnRecord(t *testing.T) {
 	n := newNode(t, pod)
-	n.apply(NewTargets(planOf(5)), "")
+	n.apply(NewTargets(planOf()), "")
 	for _, observed := range []bool{false, true} {
 		busy := errors.New("device or resource busy")
 		c := change{
@@ -232,7 +232,7 @@ func TestFailedLiftIsOnRecord(t *testing.T) {
 			t.Errorf("observed %v: record %+v", observed, r)
 		}
 	}
-	targets := NewTargets(planOf(5))
+	targets := NewTargets(planOf())
 	for range 2 {
 		n.apply(targets, "")
 	}
