@@ -3,6 +3,7 @@ package hostfs
 import (
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -205,5 +206,45 @@ func TestJSON(t *testing.T) {
 	}
 	if err := WriteJSON(filepath.Join(file, "below", "a file"), 1); err == nil {
 		t.Error("a file became a directory")
+	}
+}
+
+// A directory in place of a file is an error of each function, not a panic or an empty result.
+func TestWrongKind(t *testing.T) {
+	r := node(t, map[string]string{"dir/x": ""}, nil)
+	dir := filepath.Join(string(r), "dir")
+	if _, err := r.ReadFile("/dir"); err == nil {
+		t.Error("a directory was read as a file")
+	}
+	if found, err := ReadJSON(dir, new(int)); found || err == nil {
+		t.Errorf("a directory was read as JSON: %v", err)
+	}
+	if err := WriteJSON(dir, 1); err == nil {
+		t.Error("a directory was replaced by a file")
+	}
+	if _, err := TryLock(dir); err == nil || errors.Is(err, ErrLocked) {
+		t.Errorf("a directory was locked: %v", err)
+	}
+	if err := Remove(dir); err == nil {
+		t.Error("a directory with files was removed")
+	}
+	if err := Remove(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("an absent file was removed: %v", err)
+	}
+}
+
+// A socket exists, although it cannot be opened.
+func TestExistsSocket(t *testing.T) {
+	r := node(t, map[string]string{"run/.keep": ""}, nil)
+	l, err := net.Listen("unix", filepath.Join(string(r), "run/s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if !r.Exists("/run/s") || r.IsDir("/run/s") {
+		t.Error("the socket was not found")
+	}
+	if file, err := r.Resolve("/run/s"); err != nil || file != filepath.Join(string(r), "run/s") {
+		t.Errorf("resolved to %s, %v", file, err)
 	}
 }
