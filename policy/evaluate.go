@@ -54,8 +54,8 @@ func (p *Policy) guard(d *Desired, c *Container) {
 		d.warned(NoMemoryLimit)
 		return
 	}
-	d.Warnings = append(d.Warnings, fmt.Sprintf("there is a write limit, and no memory limit of at most half of the node's memory: "+
-		"its memory is held at %d Mi by memory.high, for writeback.dirtyGuard of this node (set resources.limits.memory)", high>>20))
+	d.Warnings = append(d.Warnings, fmt.Sprintf("write limit without a memory limit of at most half of the node's memory: "+
+		"writeback.dirtyGuard of this node sets its memory.high to %d Mi (set resources.limits.memory)", high>>20))
 	d.warned(Guarded)
 }
 

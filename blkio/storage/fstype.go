@@ -21,9 +21,9 @@ func noDiskReason(fstype string) string {
 	case "fuseblk":
 		return "fuseblk is served by a process, and its I/O counts as that process's"
 	case "zfs":
-		return "zfs spreads its pool over disks by threads of its own, whose I/O belongs to no container"
+		return "zfs writes to the disks of its pool with its own threads, whose I/O belongs to no container"
 	case "autofs":
-		return "autofs is a place to mount on: nothing is mounted there yet"
+		return "autofs is a mount point on which nothing is mounted yet"
 	case "proc", "sysfs", "cgroup", "cgroup2", "devpts", "mqueue", "debugfs", "tracefs", "securityfs", "selinuxfs",
 		"pstore", "bpf", "configfs", "efivarfs", "binfmt_misc", "nsfs", "rpc_pipefs", "fusectl", "resctrl", "nfsd":
 		return fstype + " is a view of the kernel, not a disk"

@@ -101,7 +101,7 @@ func TestResolve(t *testing.T) {
 		"/var/lib/containerd/rootfs/a":           {Mountpoint: "/var/lib/containerd/rootfs", FSType: "overlay", Disks: []blkio.Disk{sda}},
 		"/srv/lost":                              {Mountpoint: "/srv/lost", FSType: "ext4", Reason: lost, Missing: true},
 		"/srv/odd":                               {Mountpoint: "/srv/odd", FSType: "oddfs", Reason: "oddfs has no block device, only the device number 0:52"},
-		"/srv/zfs":                               {Mountpoint: "/srv/zfs", FSType: "zfs", Reason: "zfs spreads its pool over disks by threads of its own, whose I/O belongs to no container"},
+		"/srv/zfs":                               {Mountpoint: "/srv/zfs", FSType: "zfs", Reason: "zfs writes to the disks of its pool with its own threads, whose I/O belongs to no container"},
 		"data":                                   {Reason: `path "data" is not absolute`},
 		"":                                       {Reason: `path "" is not absolute`},
 	}

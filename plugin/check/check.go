@@ -171,7 +171,7 @@ func (c *Checker) add(r *Result, rec *record.Record) {
 		r.Skipped = append(r.Skipped, prefix+s)
 	}
 	if _, asked := rec.Settings.Weight(); asked && c.Node.Weights.onlyBFQ() {
-		r.Warnings = append(r.Warnings, "bfq, which schedules "+strings.Join(c.Node.Weights.BFQ, ", ")+", looks at io.bfq.weight alone")
+		r.Warnings = append(r.Warnings, "bfq, which schedules "+strings.Join(c.Node.Weights.BFQ, ", ")+", uses only io.bfq.weight")
 	}
 }
 

@@ -107,7 +107,7 @@ func TestCheckerWarnings(t *testing.T) {
 		{
 			name: "weight with bfq", key: "weight", value: "50",
 			change:   func(c *Checker, _ *manifest.Pod) { c.Node.Weights.BFQ = []string{"sda"} },
-			warnings: []string{noCost, "bfq, which schedules sda, looks at io.bfq.weight alone"},
+			warnings: []string{noCost, "bfq, which schedules sda, uses only io.bfq.weight"},
 		},
 		{
 			name: "weight on a kernel without", key: "weight", value: "50", errors: 1,

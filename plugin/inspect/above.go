@@ -18,7 +18,7 @@ type SharedDisk struct {
 }
 
 func (d *SharedDisk) String() string {
-	return fmt.Sprintf("a limit on %s holds for %s as well, which is stored on it", d.Disk, strings.Join(d.Above, ", "))
+	return fmt.Sprintf("a limit on %s also applies to %s, which is stored on it", d.Disk, strings.Join(d.Above, ", "))
 }
 
 // SharedDisks returns those of the limited disks that are below other devices, sorted by name.

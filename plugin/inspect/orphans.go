@@ -57,7 +57,7 @@ const (
 
 var orphanReasons = map[string]string{
 	orphanNoCgroup:  "the pod has no cgroup",
-	orphanNoProcess: "the pod ran, and no process is left in its cgroup: it is being removed, was not removed to the end, or its sandbox cannot be made",
+	orphanNoProcess: "the pod has run, and its cgroup has no process left: it is ending, was not fully removed, or its sandbox cannot be created",
 }
 
 // podMount is a mount in a pod's directory. Of one volume there may be several.

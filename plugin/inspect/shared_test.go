@@ -19,7 +19,7 @@ func TestSharedDisksOf(t *testing.T) {
 	if d := cmp.Diff([]SharedDisk{{Disk: "sdc", Above: []string{"md0"}}}, got); d != "" || err != nil {
 		t.Errorf("%v; -want +got:\n%s", err, d)
 	}
-	if s := got[0].String(); s != "a limit on sdc holds for md0 as well, which is stored on it" {
+	if s := got[0].String(); s != "a limit on sdc also applies to md0, which is stored on it" {
 		t.Error(s)
 	}
 	for name, row := range map[string]Value{

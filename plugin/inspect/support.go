@@ -61,7 +61,7 @@ func weightOf(f cgroupfs.Features, qos map[blkio.Dev]bool, d storage.DiskInfo, s
 		case p.Dev != d.Dev:
 			return Support{blkio.No, "io.cost is off on " + p.Name + " below"}
 		case d.Scheduler == "bfq":
-			return Support{blkio.No, "io.cost is off, and bfq looks at io.bfq.weight alone"}
+			return Support{blkio.No, "io.cost is off, and bfq uses only io.bfq.weight"}
 		}
 		return Support{blkio.No, "io.cost is off"}
 	}

@@ -41,7 +41,7 @@ func TestWeight(t *testing.T) {
 		},
 		{name: "on", features: on, qos: []blkio.Dev{sda}, dev: sda, want: Support{OK: blkio.Yes}},
 		{name: "off", features: on, qos: []blkio.Dev{sdb}, dev: sda, want: Support{blkio.No, "io.cost is off"}},
-		{name: "off, with bfq", features: on, dev: sda, scheduler: "bfq", want: Support{blkio.No, "io.cost is off, and bfq looks at io.bfq.weight alone"}},
+		{name: "off, with bfq", features: on, dev: sda, scheduler: "bfq", want: Support{blkio.No, "io.cost is off, and bfq uses only io.bfq.weight"}},
 		{name: "on for both below", features: on, qos: []blkio.Dev{sda, sdb}, dev: dm0, want: Support{OK: blkio.Yes}},
 		{name: "on for one below", features: on, qos: []blkio.Dev{sdb}, dev: dm0, want: Support{blkio.No, "io.cost is off on sda below"}},
 	} {
