@@ -17,7 +17,7 @@ type container struct {
 	pid      int                 // of the first process; 0 if the runtime does not name it, pidUntold before its start
 	look     look
 	layer    ownLayer
-	disks    Container
+	disks    inventory.Container
 	use      ioUse
 	decision decision
 	// spec is what the runtime writes again with each update of the container's resources
@@ -62,7 +62,7 @@ type ownLayer struct {
 
 // ioUse is the I/O of a container on disks that no mount and no device of it declares.
 type ioUse struct {
-	seen Usage // Container.Facts has those disks that the limits were decided with
+	seen inventory.Usage // Container.Facts has those disks that the limits were decided with
 	// unjudged is true if it ran before the plugin, until its I/O was looked at.
 	unjudged  bool
 	notJudged string // why the last look failed

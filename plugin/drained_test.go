@@ -5,12 +5,9 @@ import (
 	"errors"
 	"maps"
 	"path/filepath"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
@@ -209,20 +206,5 @@ func TestExitPlanOf(t *testing.T) {
 		if !maps.Equal(got.limited, tt.want) || got.nothing() != (len(tt.want) == 0) {
 			t.Errorf("%s: %v", name, got.limited)
 		}
-	}
-}
-
-// TestUnresolved: what may be written to and was not looked up for a target.
-func TestUnresolved(t *testing.T) {
-	c := ctr("a", bind("/a", "/a", "rbind", "rw"), bind("/b", "/b", "rbind", "ro"), bind("/c", "/c", "bind", "ro"), bind("/d", "/d", "bind"),
-		bind("/e", "/e", "rbind"), &api.Mount{Type: "proc", Source: "proc", Destination: "/proc"})
-	facts := policy.Container{Mounts: make([]policy.Mount, len(c.Mounts))}
-	for i := range 4 {
-		facts.Mounts[i].Backing.Unresolved = true
-		facts.Mounts[i].ReadOnly = i == 1 || i == 2
-	}
-	want := []UnresolvedMount{{"/a", true, true}, {"/b", false, true}, {"/d", true, false}, {"/e", false, true}}
-	if got := specOf(c).unresolved(facts.Mounts); !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
 	}
 }

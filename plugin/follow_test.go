@@ -10,8 +10,6 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
-	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // changing is a Storage with one mount below each volume, or none.
@@ -148,41 +146,6 @@ func TestLayerStays(t *testing.T) {
 	}
 }
 
-// TestAccrue: another look only adds.
-func TestAccrue(t *testing.T) {
-	a, b, c := blkio.Disk{Dev: blkio.Dev{Major: 8}}, blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 16}}, blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 32}}
-	of := func(d ...blkio.Disk) blkio.Backing { return blkio.Backing{FSType: "ext4", Disks: d} }
-	gone := blkio.Backing{Reason: "no such disk", Missing: true}
-	before := policy.Container{Rootfs: of(a), Mounts: []policy.Mount{
-		{Destination: "/data", Backing: of(a), Below: []policy.Below{{Path: "/data/old", Backing: of(b)}}},
-		{Destination: "/raw", Backing: of(c)},
-	}}
-	now := policy.Container{Rootfs: of(b), Mounts: []policy.Mount{
-		{Destination: "/data", Backing: of(c), Below: []policy.Below{{Path: "/data/new", Backing: of(b)}}},
-		{Destination: "/raw", Backing: gone},
-	}}
-	stays := history{paths: []string{"/data/new", "/data/old/file"}, gone: func(blkio.Dev) bool { return false }}
-	stays.accrue(&now, &before)
-	for path, want := range map[string][]blkio.Disk{
-		"/data": {a, c}, "/data/x": {a, c}, "/data/old": {b}, "/data/new": {a, b},
-	} {
-		if got := now.Mounts[0].BackingOf(path).Disks; !slices.Equal(got, want) {
-			t.Errorf("%s: %v, want %v", path, got, want)
-		}
-	}
-	if got := now.Mounts[1].Backing; !slices.Equal(got.Disks, []blkio.Disk{c}) || !got.Missing || got.Reason != "" {
-		t.Errorf("a disk that is away: %+v", got)
-	}
-	if got := now.Rootfs.Disks; !slices.Equal(got, []blkio.Disk{a, b}) {
-		t.Errorf("rootfs: %v", got)
-	}
-	first := policy.Container{Mounts: []policy.Mount{{Backing: of(a)}}}
-	stays.accrue(&first, &policy.Container{})
-	if !slices.Equal(first.Mounts[0].Backing.Disks, []blkio.Disk{a}) {
-		t.Errorf("the first look: %+v", first)
-	}
-}
-
 // TestStartLooksAgain: what is mounted between a container's creation and its start is
 // limited.
 func TestStartLooksAgain(t *testing.T) {
@@ -203,45 +166,5 @@ func TestStartLooksAgain(t *testing.T) {
 	want := p.planFor(p.pods["sb1"].group).Containers[0].Want.DevLimits()
 	if _, ok := want[late.Dev]; !ok {
 		t.Errorf("limited are %v", want)
-	}
-}
-
-func TestGrows(t *testing.T) {
-	for fstype, want := range map[string]bool{"btrfs": true, "bcachefs": true, "ext4": false, "": false} {
-		for name, facts := range map[string]policy.Container{
-			"rootfs": {Rootfs: blkio.Backing{FSType: fstype}},
-			"mount":  {Mounts: []policy.Mount{{Backing: blkio.Backing{FSType: fstype}}}},
-			"below":  {Mounts: []policy.Mount{{Below: []policy.Below{{Backing: blkio.Backing{FSType: fstype}}}}}},
-		} {
-			if got := grows(&facts); got != want {
-				t.Errorf("%s, %s: %t", fstype, name, got)
-			}
-		}
-	}
-	if !grows(&policy.Container{Mounts: []policy.Mount{{Backing: blkio.Backing{Missing: true}}}}) {
-		t.Error("a device that is away may come back")
-	}
-}
-
-func TestPropagates(t *testing.T) {
-	for _, tt := range []struct {
-		value   string
-		options []string
-		want    bool
-	}{
-		{"* wbps=1Mi", []string{"rbind", "rslave"}, true},
-		{"* wbps=1Mi", []string{"rbind", "rshared"}, true},
-		{"* wbps=1Mi", []string{"rbind", "rprivate"}, false},
-		{"/data/sub wbps=1Mi", []string{"rbind", "rslave"}, true},
-		{"/data wbps=1Mi", []string{"rbind", "rslave"}, true}, // the host may mount over the source
-		{"@data wbps=1Mi", []string{"rbind", "rslave"}, true},
-		{"/database wbps=1Mi", []string{"rbind", "rslave"}, false},
-		{"rootfs wbps=1Mi", []string{"rbind", "rslave"}, false},
-	} {
-		req := annotation.Parse(map[string]string{limitsKey + "containers": tt.value})
-		c := specOf(ctr("a", bind("/mnt/data", "/data", tt.options...)))
-		if got := c.propagates(req); got != tt.want {
-			t.Errorf("%q with %q: %t", tt.value, tt.options, got)
-		}
 	}
 }

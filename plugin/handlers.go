@@ -10,6 +10,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -203,7 +204,7 @@ func newContainer(pod *pod, ctr *api.Container) *container {
 		identity: identity{id: ctr.GetId(), name: ctr.GetName(), pod: pod, memoryLimit: memoryLimit(ctr.GetLinux().GetResources())},
 		pid:      pidUntold,
 		look:     look{token: make(chan struct{}, 1)},
-		disks:    NewContainer(specOf(ctr)),
+		disks:    inventory.NewContainer(specOf(ctr)),
 	}
 	c.cgroup, c.decision.err = cgroupfs.ContainerCgroup(ctr.GetLinux().GetCgroupsPath(), pod.group.cgroup)
 	c.spec.Values = plan.SpecValues(ctr.GetLinux().GetResources().GetUnified())

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 )
 
 // volume is a filesystem with unwritten data, by one of its mountpoints.
@@ -36,12 +37,12 @@ type unsynced struct {
 type finder struct {
 	storage Storage
 	limited map[blkio.Dev]bool // disks with a limit on writes
-	stacks  *Stacks            // nil: what is below a disk is not looked at
+	stacks  *inventory.Stacks  // nil: what is below a disk is not looked at
 	seen    map[volume]bool    // by key
 	found   []volume
 }
 
-func newFinder(s Storage, limited map[blkio.Dev]bool, st *Stacks) *finder {
+func newFinder(s Storage, limited map[blkio.Dev]bool, st *inventory.Stacks) *finder {
 	return &finder{storage: s, limited: limited, stacks: st, seen: map[volume]bool{}}
 }
 
@@ -106,7 +107,7 @@ func (f *finder) addKnown(ctx context.Context, c *container) error {
 }
 
 // addUnresolved adds what is at a mount that was not resolved so far.
-func (f *finder) addUnresolved(ctx context.Context, m UnresolvedMount) error {
+func (f *finder) addUnresolved(ctx context.Context, m inventory.UnresolvedMount) error {
 	if m.Self {
 		b := f.storage.Resolve(ctx, m.Source)
 		if b.Err != nil {
@@ -140,7 +141,7 @@ func (p *Plugin) findUnsynced(ctx context.Context, c *container) unsynced {
 		if err := p.storage.Refresh(ctx); err != nil {
 			return err
 		}
-		f := newFinder(p.storage, c.exit.plan.limited, NewStacks(p.storage))
+		f := newFinder(p.storage, c.exit.plan.limited, inventory.NewStacks(p.storage))
 		if err := f.addKnown(ctx, c); err != nil {
 			return err
 		}

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 	"testing/fstest"
 	"testing/synctest"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -71,22 +71,22 @@ func TestFindUnsynced(t *testing.T) {
 	}
 	readWrite := volume{path: "/ro/rw", disk: sda}
 	for name, tt := range map[string]struct {
-		beyond []UnresolvedMount
+		beyond []inventory.UnresolvedMount
 		want   []volume
 		more   bool
 	}{
 		"known":          {nil, nil, false},
-		"found":          {[]UnresolvedMount{{"/a", true, true}, {"/b", true, true}}, []volume{{path: "/mnt/a", disk: sda}, {path: "/mnt/b/in", disk: sda}}, false},
-		"only below":     {[]UnresolvedMount{{"/a", false, true}}, nil, false},
-		"twice":          {[]UnresolvedMount{{"/a", true, false}, {"/a", true, false}}, []volume{{path: "/mnt/a", disk: sda}}, false},
-		"one filesystem": {[]UnresolvedMount{{"/sub1", true, false}, {"/sub2", true, false}}, []volume{{"/sub1", sda, blkio.Dev{Major: 8, Minor: 1}}}, false},
-		"logical volume": {[]UnresolvedMount{{"/lv", true, false}}, []volume{{path: "/mnt/lv", disk: dm}}, false},
-		"fails":          {[]UnresolvedMount{{"/a", true, true}, {"/broken", true, false}}, nil, true},
-		"fails below it": {[]UnresolvedMount{{"/over", false, true}}, nil, true},
+		"found":          {[]inventory.UnresolvedMount{{Source: "/a", Self: true, Below: true}, {Source: "/b", Self: true, Below: true}}, []volume{{path: "/mnt/a", disk: sda}, {path: "/mnt/b/in", disk: sda}}, false},
+		"only below":     {[]inventory.UnresolvedMount{{Source: "/a", Self: false, Below: true}}, nil, false},
+		"twice":          {[]inventory.UnresolvedMount{{Source: "/a", Self: true, Below: false}, {Source: "/a", Self: true, Below: false}}, []volume{{path: "/mnt/a", disk: sda}}, false},
+		"one filesystem": {[]inventory.UnresolvedMount{{Source: "/sub1", Self: true, Below: false}, {Source: "/sub2", Self: true, Below: false}}, []volume{{"/sub1", sda, blkio.Dev{Major: 8, Minor: 1}}}, false},
+		"logical volume": {[]inventory.UnresolvedMount{{Source: "/lv", Self: true, Below: false}}, []volume{{path: "/mnt/lv", disk: dm}}, false},
+		"fails":          {[]inventory.UnresolvedMount{{Source: "/a", Self: true, Below: true}, {Source: "/broken", Self: true, Below: false}}, nil, true},
+		"fails below it": {[]inventory.UnresolvedMount{{Source: "/over", Self: false, Below: true}}, nil, true},
 	} {
 		c := container{
 			identity: identity{pod: newPod(drainedSandbox)},
-			disks:    Container{Facts: facts, Unresolved: tt.beyond},
+			disks:    inventory.Container{Facts: facts, Unresolved: tt.beyond},
 			exit:     exitState{plan: exitPlan{limited: map[blkio.Dev]bool{sda: true}}},
 		}
 		got := p.findUnsynced(t.Context(), &c)
@@ -94,7 +94,7 @@ func TestFindUnsynced(t *testing.T) {
 			t.Errorf("%s: %v, want %v, more: %v", name, got.volumes, want, got.more)
 		}
 	}
-	unlimited := container{identity: identity{pod: newPod(drainedSandbox)}, disks: Container{Facts: facts, Unresolved: []UnresolvedMount{{"/a", true, true}}}}
+	unlimited := container{identity: identity{pod: newPod(drainedSandbox)}, disks: inventory.Container{Facts: facts, Unresolved: []inventory.UnresolvedMount{{Source: "/a", Self: true, Below: true}}}}
 	if got := p.findUnsynced(t.Context(), &unlimited); len(got.volumes) > 0 || got.more {
 		t.Errorf("without a limit: %+v", got)
 	}
@@ -130,7 +130,7 @@ func TestUnsyncedAboveLimit(t *testing.T) {
 	p.storage = storage
 	c := container{
 		identity: identity{pod: newPod(drainedSandbox)},
-		disks:    Container{Facts: policy.Container{Rootfs: storage.Resolve(t.Context(), "/mnt/lv")}},
+		disks:    inventory.Container{Facts: policy.Container{Rootfs: storage.Resolve(t.Context(), "/mnt/lv")}},
 		exit:     exitState{plan: exitPlan{limited: map[blkio.Dev]bool{sda: true}}},
 	}
 	want := []volume{{"/mnt/lv", blkio.Dev{Major: 253}, blkio.Dev{Major: 253}}}
@@ -150,7 +150,7 @@ func TestUnsyncedOfManyMounts(t *testing.T) {
 	for i := range 4000 {
 		at := fmt.Sprintf("/var/lib/kubelet/pods/u1/volume-subpaths/v/c/%d", i)
 		storage.at[at], storage.fs[at] = onAt(at, sda), blkio.Dev{Major: 8, Minor: 1}
-		c.disks.Unresolved = append(c.disks.Unresolved, UnresolvedMount{at, true, false})
+		c.disks.Unresolved = append(c.disks.Unresolved, inventory.UnresolvedMount{Source: at, Self: true, Below: false})
 	}
 	if got := p.findUnsynced(t.Context(), &c); len(got.volumes) != 1 || got.more {
 		t.Errorf("%d syncs, more: %t", len(got.volumes), got.more)
@@ -224,36 +224,4 @@ func TestCleanBehindSlowSync(t *testing.T) {
 		close(hung)
 		sleep(maxRest)
 	})
-}
-
-// TestAccrueForgetsMounts: of thousands of mounts that came and went in a container the
-// disks are kept, not the mounts; and of those only what the node still has.
-func TestAccrueForgetsMounts(t *testing.T) {
-	far := blkio.Dev{Major: 253, Minor: 7}
-	p := history{gone: func(d blkio.Dev) bool { return d == far }}
-	facts := policy.Container{Mounts: []policy.Mount{{Destination: "/kubelet", Backing: onAt("/", sda)}}}
-	for i := range 3000 {
-		now := policy.Container{Mounts: []policy.Mount{{Destination: "/kubelet", Backing: onAt("/", sda)}}}
-		path := fmt.Sprintf("/kubelet/pods/%d/volumes/v", i)
-		now.Mounts[0].Below = []policy.Below{{Path: path, Backing: onAt("/var/lib"+path, []blkio.Dev{sdb, far, {Major: 9}}[i%3])}}
-		p.accrue(&now, &facts)
-		facts = now
-	}
-	below := facts.Mounts[0].Below
-	if len(below) > 2 {
-		t.Fatalf("%d mounts are kept", len(below))
-	}
-	var disks []blkio.Dev
-	for _, b := range below {
-		for _, d := range b.Backing.Disks {
-			disks = append(disks, d.Dev)
-		}
-		if !strings.HasSuffix(b.Path, "/2999/volumes/v") && b.Backing.Mountpoint != "" {
-			t.Errorf("%s is to be synced at %s", b.Path, b.Backing.Mountpoint)
-		}
-	}
-	slices.SortFunc(disks, blkio.Dev.Compare)
-	if want := []blkio.Dev{sda, sdb, {Major: 9}}; !slices.Equal(slices.Compact(disks), want) {
-		t.Errorf("disks %v, want %v", disks, want)
-	}
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -125,8 +124,8 @@ func TestManyPathsAndMounts(t *testing.T) {
 		p := newPlugin(t, h)
 		s := &countedStorage{disks: disks{twoDisks}}
 		p.storage = s
-		pod := &Pod{UID: "u1", Sandbox: "sb1", Request: annotation.Parse(manyPaths(star))}
-		c := NewContainer(specOf(ctr("db", sameMounts(mounts, "rslave")...)))
+		pod := &inventory.Pod{UID: "u1", Sandbox: "sb1", Request: annotation.Parse(manyPaths(star))}
+		c := inventory.NewContainer(specOf(ctr("db", sameMounts(mounts, "rslave")...)))
 		if err := p.finder().Find(t.Context(), pod, inventory.Layer{Dir: "/"}, &c); err != nil {
 			t.Fatal(err)
 		}
@@ -160,21 +159,6 @@ func TestFactsDeadline(t *testing.T) {
 	}
 	if s.resolves > 1 { // the root filesystem
 		t.Errorf("%d lookups after the end", s.resolves)
-	}
-}
-
-func TestHasPathIn(t *testing.T) {
-	paths := []string{"/a", "/a b/c", "/a/b", "/data-x", "/data.y/z", "/data/in", "/z"}
-	got := map[string]bool{}
-	want := map[string]bool{"/": true, "/a": true, "/a/b": true, "/a b": true, "/data": true, "/data/": true, "/data/in/x": false, "/b": false, "/zz": false, "/a/bc": false}
-	for dir := range want {
-		got[dir] = hasPathIn(paths, dir)
-	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
-	}
-	if hasPathIn(nil, "/") {
-		t.Error("no path is in /")
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,27 +18,13 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// Storage finds the disks below a host path.
+// Storage finds the disks of the node; a *storage.Storage.
 type Storage interface {
-	// Refresh re-reads the mount table if the kernel says that it changed.
-	Refresh(ctx context.Context) error
-	// Resolve never fails: what cannot be limited has a Reason.
-	Resolve(ctx context.Context, hostPath string) blkio.Backing
-	// Below finds the mount below hostPath that holds rel, where there is one.
-	Below(ctx context.Context, hostPath, rel string) (at string, b blkio.Backing, ok bool)
-	// Submounts gives all mounts below hostPath.
-	Submounts(ctx context.Context, hostPath string) iter.Seq2[string, blkio.Backing]
+	inventory.Storage
+	inventory.Disks
 	// FilesystemAt gives the number of the filesystem that is mounted at a path of the
 	// host, or zero if none is.
 	FilesystemAt(mountpoint string) blkio.Dev
-	// Device is Resolve for a block device by its number.
-	Device(dev blkio.Dev) blkio.Backing
-	// Under gives the disks that I/O to a disk is I/O to as well, down to the last.
-	Under(ctx context.Context, disk blkio.Dev) []blkio.Disk
-	// SwapDisks are those that the kernel swaps to.
-	SwapDisks(ctx context.Context) ([]blkio.Disk, error)
-	// MountedDisks are those that a mounted filesystem of the node is on.
-	MountedDisks() map[blkio.Dev]bool
 }
 
 // Config is what a Plugin works with. Log, Policy, Storage and Cgroups are

@@ -8,6 +8,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
@@ -19,7 +20,7 @@ func (p *Plugin) findReached(ctx context.Context, groups []*group) {
 		return
 	}
 	err := p.inFlight.passes.bounded(ctx, " reached", lookDeadline, func(ctx context.Context) error {
-		stacks, above := NewStacks(p.storage), NewAncestorStats(p.readIOStat)
+		stacks, above := inventory.NewStacks(p.storage), inventory.NewAncestorStats(p.readIOStat)
 		for _, c := range of {
 			if !p.mayHaveReached(above, c) {
 				continue
@@ -65,7 +66,7 @@ func (c *container) isPartial() bool { return !c.disks.IsResolved() || c.use.unj
 
 // mayHaveReached spares most containers a look of their own: there is nothing to find
 // where no cgroup above has used another disk than the declared ones of the container.
-func (p *Plugin) mayHaveReached(above AncestorStats, c *container) bool {
+func (p *Plugin) mayHaveReached(above inventory.AncestorStats, c *container) bool {
 	now := p.snapshot(c)
 	known := now.use.unjudged || now.use.notJudged != "" || !now.use.seen.IsZero()
 	return known || above.MayUseUndeclared(now.cgroup, &now.disks.Facts)
@@ -77,7 +78,7 @@ func (p *Plugin) readIOStat(cgroup string) (map[blkio.Dev]blkio.Stat, error) {
 
 // reach looks at what a container is charged with, and reports whether there is something
 // to decide or to write anew.
-func (p *Plugin) reach(ctx context.Context, stacks *Stacks, c *container) bool {
+func (p *Plugin) reach(ctx context.Context, stacks *inventory.Stacks, c *container) bool {
 	old, wanted := p.snapshotIf(c, (*container).mayReach)
 	if !wanted {
 		return false
@@ -86,7 +87,7 @@ func (p *Plugin) reach(ctx context.Context, stacks *Stacks, c *container) bool {
 	if errors.Is(err, blkio.ErrGone) || errors.Is(err, blkio.ErrNotSupported) {
 		return false // it has ended, or the controller is yet to come
 	}
-	var found Usage
+	var found inventory.Usage
 	if err == nil {
 		var starred map[blkio.Dev]bool
 		if old.use.unjudged {
@@ -110,7 +111,7 @@ func (p *Plugin) reach(ctx context.Context, stacks *Stacks, c *container) bool {
 
 // judged notes what a look found. It reports whether that failed as it did before, and
 // whether there is something to decide or to write anew.
-func (p *Plugin) judged(c *container, found *Usage, err error) (again, changed bool) {
+func (p *Plugin) judged(c *container, found *inventory.Usage, err error) (again, changed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil { // what was found holds

@@ -15,6 +15,7 @@ import (
 	"github.com/sirupsen/logrus/hooks/test"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
@@ -63,9 +64,9 @@ func TestReachedIsLimited(t *testing.T) {
 	}
 	stat := filepath.Join(dir, cgroupOf("a"), "io.stat")
 	pass(own) // without the file, as before the controller is there
-	write(t, stat, moved(MinUsage, "254:0", "254:16", "8:0"))
+	write(t, stat, moved(inventory.MinUsage, "254:0", "254:16", "8:0"))
 	pass(own)
-	write(t, stat, moved(MinUsage, "254:0", "8:16"))
+	write(t, stat, moved(inventory.MinUsage, "254:0", "8:16"))
 	pass(want)
 	pass(want)
 	if n := told(); n != 1 {
@@ -80,14 +81,14 @@ func TestReachedIsLimited(t *testing.T) {
 	}
 	write(t, stat, "what\n") // nothing is known now, and what was holds
 	pass(want)
-	write(t, stat, moved(MinUsage, "254:0", "8:16", "65:0"))
+	write(t, stat, moved(inventory.MinUsage, "254:0", "8:16", "65:0"))
 	s.fails = errors.New("read swaps: no")
 	pass(want)
 	s.fails = nil
-	write(t, stat, moved(MinUsage, "254:0", "8:16"))
+	write(t, stat, moved(inventory.MinUsage, "254:0", "8:16"))
 	p.MountsChanged()
 	pass(want)
-	write(t, stat, moved(MinUsage, "254:0"))
+	write(t, stat, moved(inventory.MinUsage, "254:0"))
 	pass(own) // the disk has left, and the number may be another's
 }
 
@@ -95,7 +96,7 @@ func TestReachedIsLimited(t *testing.T) {
 // it one that is done with each pass.
 func TestReachedByAnyWay(t *testing.T) {
 	p, s, dir := reaching(t, "* wbps=1Mi", bind("/mnt/data", "/data", "rbind", "rslave"))
-	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(MinUsage, "8:16"))
+	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(inventory.MinUsage, "8:16"))
 	for range 3 {
 		p.lookAgain(func(c *container) bool { return c.disks.Follows() })
 		p.reconcileAll(t.Context())
@@ -109,18 +110,18 @@ func TestReachedByAnyWay(t *testing.T) {
 // for as long as the container has the disk, or it is not known whether it has.
 func TestReachedAfterRestart(t *testing.T) {
 	const held = "8:16 rbps=max wbps=1048576"
-	used := moved(MinUsage, "8:16")
+	used := moved(inventory.MinUsage, "8:16")
 	for name, tt := range map[string]struct {
 		stat  string
 		fails error
 		lifts bool
 	}{
 		"it is found again":              {stat: used},
-		"swap is not known":              {stat: used + moved(MinUsage, "65:0"), fails: errors.New("read swaps: no")},
+		"swap is not known":              {stat: used + moved(inventory.MinUsage, "65:0"), fails: errors.New("read swaps: no")},
 		"no line can be read":            {stat: "what\n"},
 		"something is above it now":      {stat: used + moved(4096, "253:1")},
-		"the node has mounted it since":  {stat: used + moved(MinUsage, "8:80")},
-		"the disk has left":              {stat: moved(MinUsage, "254:0"), lifts: true},
+		"the node has mounted it since":  {stat: used + moved(inventory.MinUsage, "8:80")},
+		"the disk has left":              {stat: moved(inventory.MinUsage, "254:0"), lifts: true},
 		"the number is of an unused one": {stat: moved(0, "8:16"), lifts: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -166,12 +167,12 @@ func TestReachedAfterRestartOfPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	stat := filepath.Join(dir, cgroupOf("a"), "io.stat")
-	write(t, stat, moved(MinUsage, "8:16"))
+	write(t, stat, moved(inventory.MinUsage, "8:16"))
 	p.reconcileAll(t.Context())
 
 	next := newPlugin(t, h)
 	next.storage = s
-	write(t, stat, moved(MinUsage, "8:16")+moved(4096, "253:1")) // something is above it now
+	write(t, stat, moved(inventory.MinUsage, "8:16")+moved(4096, "253:1")) // something is above it now
 	c := ctr("a")
 	c.State = api.ContainerState_CONTAINER_RUNNING
 	next.synchronize([]*api.PodSandbox{sb}, []*api.Container{c})
@@ -191,9 +192,9 @@ func TestReachedHangs(t *testing.T) {
 	p.log = log
 	s.hangs = blkio.Dev{Major: 7}
 	c := p.pods["sb1"].containers["id-a"]
-	stacks := NewStacks(s)
+	stacks := inventory.NewStacks(s)
 	stat := filepath.Join(dir, cgroupOf("a"), "io.stat")
-	write(t, stat, moved(MinUsage, "7:0", "8:16"))
+	write(t, stat, moved(inventory.MinUsage, "7:0", "8:16"))
 	for range 3 {
 		if p.reach(t.Context(), stacks, c) || c.use.seen.Reached != nil {
 			t.Errorf("found %v", c.use.seen.Reached)
@@ -205,7 +206,7 @@ func TestReachedHangs(t *testing.T) {
 	if s.asked > 5 { // root disk, two disks, swap, what is under that: once each
 		t.Errorf("asked %d times", s.asked)
 	}
-	write(t, stat, moved(MinUsage, "8:16"))
+	write(t, stat, moved(inventory.MinUsage, "8:16"))
 	if !p.reach(t.Context(), stacks, c) {
 		t.Error("who does not use it is not looked at")
 	}
@@ -215,7 +216,7 @@ func TestReachedHangs(t *testing.T) {
 func TestOnlyStarIsLookedAt(t *testing.T) {
 	for _, value := range []string{"rootfs wbps=1Mi", "/data wbps=1Mi; rootfs wbps=2Mi"} {
 		p, s, dir := reaching(t, value, bind("/mnt/data", "/data"))
-		write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(MinUsage, "8:16"))
+		write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(inventory.MinUsage, "8:16"))
 		before := s.lines(t, p)
 		p.reconcileAll(t.Context())
 		if diff := cmp.Diff(before, s.lines(t, p)); diff != "" || s.asked > 0 {
@@ -229,13 +230,13 @@ func TestOnlyStarIsLookedAt(t *testing.T) {
 func TestReachedAndGone(t *testing.T) {
 	p, _, dir := reaching(t, "* wbps=1Mi")
 	c := p.pods["sb1"].containers["id-a"]
-	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(MinUsage, "8:16"))
+	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(inventory.MinUsage, "8:16"))
 	late, cancel := context.WithCancel(t.Context())
 	cancel()
-	if p.reach(late, NewStacks(p.storage), c) || c.use.seen.Reached != nil {
+	if p.reach(late, inventory.NewStacks(p.storage), c) || c.use.seen.Reached != nil {
 		t.Errorf("judged without the time to: %v", c.use.seen.Reached)
 	}
-	if !p.reach(t.Context(), NewStacks(p.storage), c) || p.reach(t.Context(), NewStacks(p.storage), c) {
+	if !p.reach(t.Context(), inventory.NewStacks(p.storage), c) || p.reach(t.Context(), inventory.NewStacks(p.storage), c) {
 		t.Error("want news once")
 	}
 	if err := os.RemoveAll(filepath.Join(dir, cgroupOf("a"))); err != nil {
@@ -244,11 +245,11 @@ func TestReachedAndGone(t *testing.T) {
 	if _, err := p.cgroups.Cgroup(cgroupOf("a")).ReadIOStat(); !errors.Is(err, blkio.ErrGone) {
 		t.Fatal(err)
 	}
-	if p.reach(t.Context(), NewStacks(p.storage), c) || !slices.Equal(c.use.seen.Reached, []blkio.Disk{plugged}) {
+	if p.reach(t.Context(), inventory.NewStacks(p.storage), c) || !slices.Equal(c.use.seen.Reached, []blkio.Disk{plugged}) {
 		t.Errorf("forgotten with the cgroup: %v", c.use.seen.Reached)
 	}
 	p.stopped("sb1", "id-a")
-	if p.reach(t.Context(), NewStacks(p.storage), c) {
+	if p.reach(t.Context(), inventory.NewStacks(p.storage), c) {
 		t.Error("it has ended")
 	}
 }
@@ -261,17 +262,17 @@ func TestReachedByWhatIsAbove(t *testing.T) {
 	own := map[blkio.Dev]blkio.Limits{rootDisk.Dev: one}
 	both := map[blkio.Dev]blkio.Limits{rootDisk.Dev: one, plugged.Dev: one}
 	above, pod := filepath.Dir(podCgroup), podCgroup
-	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(MinUsage, "254:0", "8:16"))
+	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(inventory.MinUsage, "254:0", "8:16"))
 	for i, step := range []struct {
 		cgroup, stat string
 		want         map[blkio.Dev]blkio.Limits
 	}{
-		{above, moved(MinUsage, "254:0"), own},
-		{above, moved(MinUsage, "254:0") + moved(0, "8:16"), own}, // a flush
-		{pod, moved(MinUsage, "254:0"), own},
-		{above, moved(MinUsage, "254:0", "8:16"), own}, // another pod's
-		{pod, moved(MinUsage, "254:0", "8:16"), both},
-		{above, moved(MinUsage, "254:0"), both},
+		{above, moved(inventory.MinUsage, "254:0"), own},
+		{above, moved(inventory.MinUsage, "254:0") + moved(0, "8:16"), own}, // a flush
+		{pod, moved(inventory.MinUsage, "254:0"), own},
+		{above, moved(inventory.MinUsage, "254:0", "8:16"), own}, // another pod's
+		{pod, moved(inventory.MinUsage, "254:0", "8:16"), both},
+		{above, moved(inventory.MinUsage, "254:0"), both},
 	} {
 		write(t, filepath.Join(dir, step.cgroup, "io.stat"), step.stat)
 		p.reconcileAll(t.Context())

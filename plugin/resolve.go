@@ -11,16 +11,19 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // finder returns what finds the disks of containers.
-func (p *Plugin) finder() *Finder {
-	return &Finder{Storage: p.storage, KubeletRoot: p.kubelet, ProcessMounts: p.processMounts}
+func (p *Plugin) finder() *inventory.Finder {
+	return &inventory.Finder{Storage: p.storage, KubeletRoot: p.kubelet, ProcessMounts: p.processMounts}
 }
 
 // inventoried returns what the disks of the pod's containers are found by.
-func (p *pod) inventoried() *Pod { return &Pod{UID: p.uid, Sandbox: p.id, Request: p.request()} }
+func (p *pod) inventoried() *inventory.Pod {
+	return &inventory.Pod{UID: p.uid, Sandbox: p.id, Request: p.request()}
+}
 
 // resolve finds the disks of a container that no other goroutine knows, or of a copy of one,
 // and decides its limits. An error is our own failure, after which c is of no use; what

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -97,7 +98,7 @@ func (p *Plugin) unsettled(g *group) (out, hung []*container) {
 // ends with those that need no look at the node.
 func (p *Plugin) settleAll(ctx context.Context, g *group) []error {
 	var errs []error
-	stacks := NewStacks(p.storage)
+	stacks := inventory.NewStacks(p.storage)
 	unsettled, hung := p.unsettled(g)
 	for _, c := range hung {
 		errs = append(errs, fmt.Errorf("limit container %s: one of its disks does not answer", c.name))

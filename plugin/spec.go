@@ -8,6 +8,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -38,15 +39,15 @@ func describe(d policy.Desired) []string {
 
 // specOf returns what the disks of a container are found by. The rest of the description is a
 // tenant's text, and may be long.
-func specOf(ctr *api.Container) *Spec {
-	out := &Spec{Name: ctr.GetName(), Mounts: make([]Mount, 0, len(ctr.GetMounts()))}
+func specOf(ctr *api.Container) *inventory.Spec {
+	out := &inventory.Spec{Name: ctr.GetName(), Mounts: make([]inventory.Mount, 0, len(ctr.GetMounts()))}
 	for _, m := range ctr.GetMounts() {
-		out.Mounts = append(out.Mounts, Mount{m.GetSource(), m.GetDestination(), m.GetType(), m.GetOptions()})
+		out.Mounts = append(out.Mounts, inventory.Mount{Source: m.GetSource(), Destination: m.GetDestination(), Type: m.GetType(), Options: m.GetOptions()})
 	}
 	for _, d := range ctr.GetLinux().GetDevices() {
 		if d.GetMajor() >= 0 && d.GetMinor() >= 0 {
 			dev := blkio.Dev{Major: uint32(d.GetMajor()), Minor: uint32(d.GetMinor())}
-			out.Devices = append(out.Devices, Device{d.GetPath(), d.GetType(), dev})
+			out.Devices = append(out.Devices, inventory.Device{Path: d.GetPath(), Type: d.GetType(), Dev: dev})
 		}
 	}
 	return out

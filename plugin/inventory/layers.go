@@ -35,11 +35,6 @@ func (l Layers) Equal(other Layers) bool {
 	return l.Default == other.Default && maps.Equal(l.Handlers, other.Handlers)
 }
 
-// Resolver finds what a path of the host is stored on; a *storage.Storage.
-type Resolver interface {
-	Resolve(ctx context.Context, hostPath string) blkio.Backing
-}
-
 // Backing returns what the layers are stored on.
 func (l Layer) Backing(ctx context.Context, s Resolver) blkio.Backing {
 	switch {

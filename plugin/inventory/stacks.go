@@ -1,4 +1,4 @@
-package plugin
+package inventory
 
 import (
 	"context"
@@ -18,7 +18,7 @@ const underDeadline = time.Second
 
 // Stacks is what one pass over the node knows of how its disks are made of others.
 type Stacks struct {
-	storage Storage
+	disks   Disks
 	under   map[blkio.Dev]under
 	once    bool // the rest is known
 	swap    map[blkio.Dev]bool
@@ -32,13 +32,13 @@ type under struct {
 }
 
 // NewStacks returns a Stacks that asks for a fact when it is first needed.
-func NewStacks(s Storage) *Stacks {
-	return &Stacks{storage: s, under: map[blkio.Dev]under{}}
+func NewStacks(d Disks) *Stacks {
+	return &Stacks{disks: d, under: map[blkio.Dev]under{}}
 }
 
 // disk is the disk with a number, none if it has just left.
 func (s *Stacks) disk(dev blkio.Dev) []blkio.Disk {
-	return slices.DeleteFunc(slices.Clone(s.storage.Device(dev).Disks), func(d blkio.Disk) bool { return d.Dev != dev })
+	return slices.DeleteFunc(slices.Clone(s.disks.Device(dev).Disks), func(d blkio.Disk) bool { return d.Dev != dev })
 }
 
 // explained are the disks that a container is charged for because it uses others, or
@@ -62,9 +62,9 @@ func (s *Stacks) look(ctx context.Context) {
 	if s.once {
 		return
 	}
-	s.once, s.swap, s.mounted = true, map[blkio.Dev]bool{}, s.storage.MountedDisks()
+	s.once, s.swap, s.mounted = true, map[blkio.Dev]bool{}, s.disks.MountedDisks()
 	var disks []blkio.Disk
-	disks, s.swapErr = s.storage.SwapDisks(ctx)
+	disks, s.swapErr = s.disks.SwapDisks(ctx)
 	for _, d := range disks {
 		s.swap[d.Dev] = true
 		s.swapErr = errors.Join(s.swapErr, s.AddUnder(ctx, d.Dev, s.swap))
@@ -77,7 +77,7 @@ func (s *Stacks) AddUnder(ctx context.Context, dev blkio.Dev, to map[blkio.Dev]b
 	u, known := s.under[dev]
 	if !known {
 		within, cancel := context.WithTimeout(ctx, underDeadline)
-		u.disks = s.storage.Under(within, dev)
+		u.disks = s.disks.Under(within, dev)
 		if within.Err() != nil {
 			u.err = fmt.Errorf("find the disks below %s: no answer", dev)
 		}

@@ -1,4 +1,4 @@
-package plugin
+package inventory
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -35,7 +34,7 @@ type Finder struct {
 // those that were found before. Where some could not be found, c.Err returns the reason, and
 // the container is to be looked at again. The error of Find is the end of ctx before all
 // mounts were looked up; then c is unchanged.
-func (f *Finder) Find(ctx context.Context, pod *Pod, layer inventory.Layer, c *Container) error {
+func (f *Finder) Find(ctx context.Context, pod *Pod, layer Layer, c *Container) error {
 	found, err := f.look(ctx, pod, layer, c.spec)
 	if err != nil {
 		return err
@@ -59,7 +58,7 @@ func (f *Finder) Find(ctx context.Context, pod *Pod, layer inventory.Layer, c *C
 // look finds the disks of the writable layer and of the mounts, as they are now. The caller is
 // bounded as a whole, so that Resolve need not spend a goroutine on each path to be able to
 // give up.
-func (f *Finder) look(ctx context.Context, pod *Pod, layer inventory.Layer, spec *Spec) (policy.Container, error) {
+func (f *Finder) look(ctx context.Context, pod *Pod, layer Layer, spec *Spec) (policy.Container, error) {
 	unhurried := context.WithoutCancel(ctx)
 	out := policy.Container{Rootfs: layer.Backing(unhurried, f.Storage), Mounts: f.declaredMounts(pod, spec)}
 	if !pod.Request.Rootfs() {

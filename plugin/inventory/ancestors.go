@@ -1,4 +1,4 @@
-package plugin
+package inventory
 
 import (
 	"github.com/nri-blkio/nri-blkio/blkio"
