@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,17 +31,30 @@ func (e *events) add(format string, args ...any) {
 	e.all = append(e.all, fmt.Sprintf(format, args...))
 }
 
+// taken returns the events so far.
+func (e *events) taken() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.all)
+}
+
 // fakeContainers has one container, whose cgroup is "a".
 type fakeContainers struct {
 	events
-	watching Adder
+	watching atomic.Pointer[Adder]
 	lines    []blkio.Line
 	counts   bool
 	writing  bool // for as long as the hand-over waits for that
 }
 
-func (f *fakeContainers) Watching(w Adder) { f.watching = w }
-func (f *fakeContainers) Lost()            { f.watching = nil }
+func (f *fakeContainers) Watching(w Adder) { f.watching.Store(&w) }
+func (f *fakeContainers) Lost()            { f.watching.Store(nil) }
+
+// isWatched reports whether this kernel is the one in use.
+func (f *fakeContainers) isWatched(k *fakeKernel) bool {
+	now := f.watching.Load()
+	return now != nil && *now == Adder(k)
+}
 
 func (f *fakeContainers) Ended(cgroup string) Ended {
 	if cgroup != "a" {
@@ -72,7 +86,7 @@ func (f *fakeEnded) Log() logrus.FieldLogger {
 // fakeKernel fails when told to.
 type fakeKernel struct {
 	fail   chan error
-	closed bool
+	closed atomic.Bool
 }
 
 func (k *fakeKernel) Add(cgroupfs.Cgroup) error { return nil }
@@ -87,8 +101,37 @@ func (k *fakeKernel) Run(ctx context.Context, _ func(error), _ func(*cgroupfs.He
 }
 
 func (k *fakeKernel) Close() error {
-	k.closed = true
+	k.closed.Store(true)
 	return nil
+}
+
+// fakeKernels opens one after another, or refuses to.
+type fakeKernels struct {
+	mu      sync.Mutex
+	opened  []*fakeKernel
+	refused error
+}
+
+func (k *fakeKernels) open() (Kernel, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.refused != nil {
+		return nil, k.refused
+	}
+	k.opened = append(k.opened, &fakeKernel{fail: make(chan error)})
+	return k.opened[len(k.opened)-1], nil
+}
+
+func (k *fakeKernels) refuse(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.refused = err
+}
+
+func (k *fakeKernels) newest() *fakeKernel {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.opened[len(k.opened)-1]
 }
 
 // fakeHeld is a cgroup that answers a write with an error.
@@ -136,12 +179,12 @@ func TestExited(t *testing.T) {
 				c := tt.containers
 				e := &Exits{Log: log, Containers: c}
 				e.Exited(t.Context(), &fakeHeld{c, tt.cgroup, tt.answer})
-				if n := len(c.all); n != 1 {
-					t.Errorf("%q before it returns", c.all)
+				if len(c.taken()) == 0 {
+					t.Error("nothing is done before it returns")
 				}
 				time.Sleep(2 * liftWait)
 				synctest.Wait()
-				if diff := cmp.Diff(tt.want, c.all); diff != "" {
+				if diff := cmp.Diff(tt.want, c.taken()); diff != "" {
 					t.Error(diff)
 				}
 				if got, want := []int64{e.Won.Load(), e.Lost.Load(), e.Failed.Load()}, []int64{tt.won, tt.lost, tt.failed}; !slices.Equal(got, want) {
@@ -158,42 +201,36 @@ func TestWatchFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, hook := logtest.NewNullLogger()
 		c := &fakeContainers{}
-		var opened []*fakeKernel
-		var refused error
-		e := &Exits{Log: log, Containers: c, Open: func() (Kernel, error) {
-			if refused != nil {
-				return nil, refused
-			}
-			opened = append(opened, &fakeKernel{fail: make(chan error)})
-			return opened[len(opened)-1], nil
-		}}
+		kernel := &fakeKernels{}
+		e := &Exits{Log: log, Containers: c, Open: kernel.open}
 		ctx, cancel := context.WithCancel(t.Context())
 		go e.Watch(ctx)
 		synctest.Wait()
-		first := opened[0]
-		if c.watching != first {
+		first := kernel.newest()
+		if !c.isWatched(first) {
 			t.Fatal("not watching")
 		}
-		refused = errors.New("too many open files")
+		kernel.refuse(errors.New("too many open files"))
 		first.fail <- errors.New("bad file descriptor")
 		synctest.Wait()
-		if c.watching != nil || !first.closed {
-			t.Errorf("after the failure: watching %v, closed %t", c.watching, first.closed)
+		if c.watching.Load() != nil || !first.closed.Load() {
+			t.Errorf("after the failure: watching %v, closed %t", c.watching.Load(), first.closed.Load())
 		}
 		time.Sleep(25 * time.Minute)
 		synctest.Wait()
 		if n := len(hook.AllEntries()); n != 3 {
 			t.Errorf("%d lines in 25 minutes, want 3", n)
 		}
-		refused = nil
+		kernel.refuse(nil)
 		time.Sleep(2 * watchPauseMax)
 		synctest.Wait()
-		if len(opened) != 2 || c.watching != opened[1] {
-			t.Errorf("%d watches, watching %v", len(opened), c.watching)
+		second := kernel.newest()
+		if second == first || !c.isWatched(second) {
+			t.Errorf("watching %v", c.watching.Load())
 		}
 		cancel()
 		synctest.Wait()
-		if c.watching != nil || !opened[1].closed {
+		if c.watching.Load() != nil || !second.closed.Load() {
 			t.Error("watching after the end")
 		}
 	})
