@@ -1,0 +1,307 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+var (
+	lowerDisk = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 32}, Name: "vdc"}
+	errAnswer = errors.New("input/output error")
+)
+
+// host is a Storage with mounts below volumes, which counts the questions.
+type host struct {
+	disks
+	below   map[string]blkio.Backing // by path on the host
+	fails   error                    // to read the mount table
+	resolve []string                 // the paths that were asked for
+	listed  []string                 // the directories whose mounts were listed
+}
+
+func newHost() *host {
+	return &host{disks: disks{twoDisks}, below: map[string]blkio.Backing{}}
+}
+
+func (h *host) Refresh(context.Context) error { return h.fails }
+
+func (h *host) Resolve(ctx context.Context, path string) blkio.Backing {
+	h.resolve = append(h.resolve, path)
+	return h.disks.Resolve(ctx, path)
+}
+
+func (h *host) Below(_ context.Context, path, rel string) (string, blkio.Backing, bool) {
+	for _, at := range slices.Sorted(maps.Keys(h.below)) {
+		if name, found := strings.CutPrefix(at, path+"/"); found && strings.HasPrefix(rel+"/", name+"/") {
+			return name, h.below[at], true
+		}
+	}
+	return "", blkio.Backing{}, false
+}
+
+func (h *host) Submounts(_ context.Context, path string) iter.Seq2[string, blkio.Backing] {
+	h.listed = append(h.listed, path)
+	return func(yield func(string, blkio.Backing) bool) {
+		for _, at := range slices.Sorted(maps.Keys(h.below)) {
+			if name, found := strings.CutPrefix(at, path+"/"); found && !yield(name, h.below[at]) {
+				return
+			}
+		}
+	}
+}
+
+func (h *host) Device(dev blkio.Dev) blkio.Backing {
+	if dev == lowerDisk.Dev {
+		return on(lowerDisk)
+	}
+	return h.disks.Device(dev)
+}
+
+const (
+	containers = "limits.blkio.noderesource.dev/containers"
+	volumesDir = "/var/lib/kubelet/pods/u1/volumes/"
+)
+
+// podWith is a pod with an annotation for all containers.
+func podWith(value string) *Pod {
+	return &Pod{UID: "u1", Sandbox: "s1", Request: annotation.Parse(map[string]string{containers: value})}
+}
+
+// found is what was found of a container in a form to compare: "/data vdb".
+func found(c *Container) []string {
+	text := func(path string, b *blkio.Backing) string {
+		var names []string
+		for _, d := range b.Disks {
+			names = append(names, d.Name)
+		}
+		return strings.Join(append([]string{path}, names...), " ")
+	}
+	out := []string{text("rootfs", &c.Facts.Rootfs)}
+	for i := range c.Facts.Mounts {
+		m := &c.Facts.Mounts[i]
+		out = append(out, text(m.Destination, &m.Backing))
+		for k := range m.Below {
+			out = append(out, "- "+text(m.Below[k].Path, &m.Below[k].Backing))
+		}
+	}
+	return out
+}
+
+// TestFind: only what a target can mean is looked up, and each path once.
+func TestFind(t *testing.T) {
+	mounts := []Mount{
+		bind("/mnt/data", "/data", "rbind", "rw"),
+		bind("/mnt/data", "/again/", "rbind", "ro"),
+		bind("/srv", "/srv", "bind"),
+		{Type: "tmpfs", Source: "tmpfs", Destination: "/tmp"},
+	}
+	for _, tt := range []struct {
+		value    string
+		want     []string
+		resolved string
+		listed   int
+	}{
+		{"/data wbps=1Mi", []string{"rootfs vda", "/data vdb", "/again", "/srv", "/tmp"}, "/layers /mnt/data", 0},
+		{"rootfs wbps=1Mi", []string{"rootfs vda", "/data", "/again", "/srv", "/tmp"}, "/layers", 0},
+		{"/data/below/file wbps=1Mi", []string{"rootfs vda", "/data vdb", "- /data/below vdc", "/again", "/srv", "/tmp"}, "/layers /mnt/data", 0},
+		{
+			"* wbps=1Mi",
+			[]string{"rootfs vda", "/data vdb", "- /data/below vdc", "/again vdb", "/srv vda", "/tmp"},
+			"/layers /mnt/data /srv", 1,
+		},
+		{"@db wbps=1Mi", []string{"rootfs vda", "/data", "/again", "/srv", "/tmp"}, "/layers", 0},
+	} {
+		h := newHost()
+		h.below["/mnt/data/below"] = on(lowerDisk)
+		f := Finder{Storage: h, KubeletRoot: "/var/lib/kubelet"}
+		c := NewContainer(&Spec{Name: "c", Mounts: mounts})
+		if err := f.Find(t.Context(), podWith(tt.value), Layer{Dir: "/layers"}, &c); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(tt.want, found(&c)); diff != "" {
+			t.Errorf("%s: %s", tt.value, diff)
+		}
+		if got := strings.Join(h.resolve, " "); got != tt.resolved || len(h.listed) != tt.listed {
+			t.Errorf("%s: looked at %q and listed %q, want %q and %d", tt.value, got, h.listed, tt.resolved, tt.listed)
+		}
+		if !c.IsResolved() || c.Err() != nil || c.Follows() || c.IsUncompared() {
+			t.Errorf("%s: %+v", tt.value, c)
+		}
+	}
+}
+
+// TestFindVolume: a volume is known by its name where the kubelet's directories have it.
+func TestFindVolume(t *testing.T) {
+	h := newHost()
+	f := Finder{Storage: h, KubeletRoot: "/var/lib/kubelet"}
+	c := NewContainer(&Spec{Mounts: []Mount{bind(volumesDir+"kubernetes.io~empty-dir/scratch", "/scratch", "rbind")}})
+	if err := f.Find(t.Context(), podWith("@scratch wbps=1Mi"), Layer{Dir: "/layers"}, &c); err != nil {
+		t.Fatal(err)
+	}
+	m := c.Facts.Mounts[0]
+	if m.Volume != "scratch" || m.VolumePlugin != "kubernetes.io/empty-dir" || len(m.Backing.Disks) != 1 {
+		t.Errorf("%+v", m)
+	}
+}
+
+// TestFindDevices: a raw block volume is a mount of its own, and the devices of a privileged
+// container are none that "*" means.
+func TestFindDevices(t *testing.T) {
+	raw := Device{Path: "/dev/data/", Type: "b", Dev: lowerDisk.Dev}
+	for _, tt := range []struct {
+		name     string
+		devices  []Device
+		injected []bool
+	}{
+		{"a volume", []Device{raw, {Path: "/dev/null", Type: "c", Dev: blkio.Dev{Major: 1, Minor: 3}}}, []bool{false}},
+		{"privileged, /dev/kmsg", []Device{raw, {Path: "/dev/kmsg", Type: "c", Dev: blkio.Dev{Major: 1, Minor: 11}}}, []bool{true}},
+		{"privileged, /dev/mem", []Device{{Path: "/dev/mem", Type: "c", Dev: blkio.Dev{Major: 1, Minor: 1}}, raw}, []bool{true}},
+		{"a block device of that number", []Device{raw, {Path: "/dev/ram1", Type: "b", Dev: blkio.Dev{Major: 1, Minor: 1}}}, []bool{false, false}},
+	} {
+		f := Finder{Storage: newHost()}
+		c := NewContainer(&Spec{Devices: tt.devices})
+		if err := f.Find(t.Context(), podWith("* wbps=1Mi"), Layer{Dir: "/layers"}, &c); err != nil {
+			t.Fatal(err)
+		}
+		var injected []bool
+		for _, m := range c.Facts.Mounts {
+			injected = append(injected, m.Injected)
+		}
+		if !slices.Equal(injected, tt.injected) || c.Facts.Mounts[0].Destination != "/dev/data" {
+			t.Errorf("%s: %+v", tt.name, c.Facts.Mounts)
+		}
+	}
+}
+
+// TestFindAgain: what could not be found is looked for again, and what was found before stays.
+func TestFindAgain(t *testing.T) {
+	h := newHost()
+	h.disks.resolve = func(path string) blkio.Backing {
+		if path == "/mnt/data" {
+			return blkio.Backing{Reason: "cannot be read", Err: errAnswer}
+		}
+		return twoDisks(path)
+	}
+	f := Finder{Storage: h}
+	c := NewContainer(&Spec{Mounts: []Mount{bind("/mnt/data", "/data", "rbind"), bind("/srv", "/srv", "rbind")}})
+	pod, layer := podWith("/data wbps=1Mi; /srv wbps=1Mi"), Layer{Dir: "/layers"}
+	if err := f.Find(t.Context(), pod, layer, &c); err != nil {
+		t.Fatal(err)
+	}
+	if c.IsResolved() || !errors.Is(c.Err(), errAnswer) {
+		t.Errorf("after the failure: resolved %t, %v", c.IsResolved(), c.Err())
+	}
+	h.disks.resolve = func(path string) blkio.Backing { // /srv is on another disk now
+		if path == "/srv" {
+			return on(lowerDisk)
+		}
+		return twoDisks(path)
+	}
+	if err := f.Find(t.Context(), pod, layer, &c); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"rootfs vda", "/data vdb", "/srv vda vdc"}, found(&c)); diff != "" {
+		t.Error(diff)
+	}
+	if !c.IsResolved() || c.Err() != nil {
+		t.Errorf("in the end: %v", c.Err())
+	}
+}
+
+// TestFindTooLate: at the deadline nothing is half found.
+func TestFindTooLate(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	h := newHost()
+	h.disks.resolve = func(path string) blkio.Backing {
+		if path == "/mnt/data" {
+			cancel(errAnswer)
+		}
+		return twoDisks(path)
+	}
+	f := Finder{Storage: h}
+	c := NewContainer(&Spec{Mounts: []Mount{bind("/mnt/data", "/data"), bind("/srv", "/srv")}})
+	err := f.Find(ctx, podWith("* wbps=1Mi"), Layer{Dir: "/layers"}, &c)
+	if err == nil || c.IsResolved() || len(c.Facts.Mounts) != 0 {
+		t.Errorf("got %v, %+v", err, c.Facts)
+	}
+	// A deadline after the last mount has answered changes nothing.
+	c = NewContainer(&Spec{Mounts: []Mount{bind("/mnt/data", "/data")}})
+	ctx, cancel = context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	if err := f.Find(ctx, podWith("* wbps=1Mi"), Layer{Dir: "/layers"}, &c); err != nil || !c.IsResolved() {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestFindManyMounts: a thousand mounts of one directory are one look and one list.
+func TestFindManyMounts(t *testing.T) {
+	h := newHost()
+	h.below["/mnt/data/below"] = on(lowerDisk)
+	var spec Spec
+	for i := range 1000 {
+		spec.Mounts = append(spec.Mounts, bind("/mnt/data", fmt.Sprintf("/m%d", i), "rbind"))
+	}
+	c := NewContainer(&spec)
+	f := Finder{Storage: h}
+	if err := f.Find(t.Context(), podWith("* wbps=1Mi"), Layer{Dir: "/layers"}, &c); err != nil {
+		t.Fatal(err)
+	}
+	if len(h.resolve) != 2 || len(h.listed) != 1 {
+		t.Errorf("%d looks and %d lists", len(h.resolve), len(h.listed))
+	}
+	last := c.Facts.Mounts[999]
+	if len(last.Backing.Disks) != 1 || len(last.Below) != 0 {
+		t.Errorf("the last one is on %+v", last)
+	}
+}
+
+// TestLookAgain: a container is looked at again for as long as its disks may become others.
+func TestLookAgain(t *testing.T) {
+	for options, want := range map[string]bool{"rslave": true, "rprivate": false} {
+		f := Finder{Storage: newHost()}
+		c := NewContainer(&Spec{Mounts: []Mount{bind("/mnt/data", "/data", "rbind", options)}})
+		if err := f.Find(t.Context(), podWith("* wbps=1Mi"), Layer{Dir: "/layers"}, &c); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.LookAgain(); got != want || c.Follows() != want || c.Propagates() != want || c.IsResolved() == want {
+			t.Errorf("%s: looks again %t, %+v", options, got, c)
+		}
+	}
+}
+
+// TestAncestorStats: each cgroup above is read once, and decides only if it can be read.
+func TestAncestorStats(t *testing.T) {
+	reads := map[string]int{}
+	stats := map[string]map[blkio.Dev]blkio.Stat{
+		"pods":   {dataDisk.Dev: {Rbytes: 1}, lowerDisk.Dev: {Wbytes: 1}},
+		"pods/a": {dataDisk.Dev: {Rbytes: 1}, lowerDisk.Dev: {}},
+	}
+	s := NewAncestorStats(func(cgroup string) (map[blkio.Dev]blkio.Stat, error) {
+		reads[cgroup]++
+		if stats[cgroup] == nil {
+			return nil, errAnswer
+		}
+		return stats[cgroup], nil
+	})
+	facts := &policy.Container{Rootfs: on(dataDisk)}
+	for cgroup, want := range map[string]bool{"pods/a/c": false, "pods/a/d": false, "pods/b/c": true} {
+		if got := s.MayUseUndeclared(cgroup, facts); got != want {
+			t.Errorf("%s: %t", cgroup, got)
+		}
+	}
+	if diff := cmp.Diff(map[string]int{"pods": 1, "pods/a": 1, "pods/b": 1}, reads); diff != "" {
+		t.Error(diff)
+	}
+}
