@@ -19,16 +19,16 @@ type modelWatch struct {
 	// Guarded by modelKernel.mu.
 
 	watched  map[string]bool
-	fired    map[string]*modelHeld // what was reported, until its cgroup is removed
-	reported map[string]bool       // what the plugin has been told of
-	late     int                   // cgroups that were to be reported so far
+	fired    map[string]*modelOpenCgroup // what was reported, until its cgroup is removed
+	reported map[string]bool             // what the plugin has been told of
+	late     int                         // cgroups that were to be reported so far
 }
 
 // newWatch replaces the kernel's watch, as a restart of the plugin does.
 func (k *modelKernel) newWatch() *modelWatch {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.watch = &modelWatch{k: k, ended: make(chan string, 1<<16), watched: map[string]bool{}, fired: map[string]*modelHeld{}, reported: map[string]bool{}}
+	k.watch = &modelWatch{k: k, ended: make(chan string, 1<<16), watched: map[string]bool{}, fired: map[string]*modelOpenCgroup{}, reported: map[string]bool{}}
 	return k.watch
 }
 
@@ -111,10 +111,10 @@ func (r *modelRuntime) failWatch(rng *rand.Rand) {
 	r.watch = next
 }
 
-func (w *modelWatch) hold(cgroup string) *modelHeld {
+func (w *modelWatch) hold(cgroup string) *modelOpenCgroup {
 	w.k.mu.Lock()
 	defer w.k.mu.Unlock()
-	held := &modelHeld{k: w.k, path: cgroup}
+	held := &modelOpenCgroup{k: w.k, path: cgroup}
 	if _, ok := w.k.limits[cgroup]; ok {
 		w.fired[cgroup] = held
 	}
@@ -134,8 +134,8 @@ func (k *modelKernel) isReported(cgroup string) bool {
 	return k.watch.reported[cgroup]
 }
 
-// modelHeld plays a cgroupfs.Held.
-type modelHeld struct {
+// modelOpenCgroup plays a cgroupfs.OpenCgroup.
+type modelOpenCgroup struct {
 	k    *modelKernel
 	path string
 
@@ -145,9 +145,9 @@ type modelHeld struct {
 	closed bool
 }
 
-func (h *modelHeld) Path() string { return h.path }
+func (h *modelOpenCgroup) Path() string { return h.path }
 
-func (h *modelHeld) Lift(lines []blkio.Line) error {
+func (h *modelOpenCgroup) Lift(lines []blkio.Line) error {
 	h.k.mu.Lock()
 	defer h.k.mu.Unlock()
 	h.lines = lines
@@ -162,7 +162,7 @@ func (h *modelHeld) Lift(lines []blkio.Line) error {
 	return nil
 }
 
-func (h *modelHeld) Close() {
+func (h *modelOpenCgroup) Close() {
 	h.k.mu.Lock()
 	defer h.k.mu.Unlock()
 	h.closed = true

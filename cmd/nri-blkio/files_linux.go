@@ -18,8 +18,8 @@ func (a *app) filesReport(filter inspect.Filter) (*repair.Report, error) {
 	r, err := repair.ReadReport(a.opts.host(a.opts.reportFile()))
 	if r != nil && filter.Name != "" {
 		r.Files = slices.DeleteFunc(r.Files, func(f repair.File) bool {
-			of := func(w repair.Who) bool { return w.Namespace == filter.Namespace && w.Pod == filter.Name }
-			return !of(f.Owner.Who) && !slices.ContainsFunc(f.Writers, func(w repair.Writer) bool { return of(w.Who) })
+			of := func(w repair.ContainerName) bool { return w.Namespace == filter.Namespace && w.Pod == filter.Name }
+			return !of(f.Owner.ContainerName) && !slices.ContainsFunc(f.Writers, func(w repair.Writer) bool { return of(w.ContainerName) })
 		})
 	}
 	return r, err
@@ -81,7 +81,7 @@ func fileName(f *repair.File) string {
 func writersText(writers []repair.Writer) string {
 	var out []string
 	for _, w := range writers {
-		out = append(out, fmt.Sprintf("%s %.0f%%", w.Party, 100*w.Share))
+		out = append(out, fmt.Sprintf("%s %.0f%%", w.NamedCgroup, 100*w.Share))
 	}
 	return strings.Join(out, ", ")
 }

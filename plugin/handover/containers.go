@@ -43,12 +43,12 @@ type Adder interface{ Add(c cgroupfs.Cgroup) error }
 // *cgroupfs.EmptyWatch.
 type Kernel interface {
 	Adder
-	Run(ctx context.Context, urgent func(error), empty func(*cgroupfs.Held)) error
+	Run(ctx context.Context, urgent func(error), empty func(*cgroupfs.OpenCgroup)) error
 	Close() error
 }
 
-// Held is a cgroup within reach until it is closed, be it removed. It is a *cgroupfs.Held.
-type Held interface {
+// OpenCgroup is a cgroup within reach until it is closed, be it removed. It is a *cgroupfs.OpenCgroup.
+type OpenCgroup interface {
 	Path() string
 	Lift(lines []blkio.Line) error
 	Close()

@@ -80,7 +80,7 @@ func (e *Exits) watchOnce(ctx context.Context) error {
 	defer watch.Close()
 	e.Containers.Watching(watch)
 	defer e.Containers.Lost() // before its end, so that no cgroup is added to it then
-	return watch.Run(ctx, e.urgent, func(held *cgroupfs.Held) { e.Exited(ctx, held) })
+	return watch.Run(ctx, e.urgent, func(held *cgroupfs.OpenCgroup) { e.Exited(ctx, held) })
 }
 
 func (e *Exits) urgent(err error) {
@@ -91,7 +91,7 @@ func (e *Exits) urgent(err error) {
 
 // Exited lifts the limits of a container whose cgroup is empty. That comes before
 // all else: every instruction in between is in a race.
-func (e *Exits) Exited(ctx context.Context, held Held) {
+func (e *Exits) Exited(ctx context.Context, held OpenCgroup) {
 	ended := e.Containers.Ended(held.Path())
 	if ended == nil {
 		held.Close()
@@ -112,7 +112,7 @@ func (e *Exits) Exited(ctx context.Context, held Held) {
 
 // liftAgain is for a writer who was at the pod's cgroups when they were lifted,
 // and may have restored the limits. It is no loss any more if the cgroup was removed.
-func liftAgain(ctx context.Context, held Held, ended Ended, lines []blkio.Line) {
+func liftAgain(ctx context.Context, held OpenCgroup, ended Ended, lines []blkio.Line) {
 	ctx, cancel := context.WithTimeout(ctx, liftWait)
 	defer cancel()
 	ended.Alone(ctx, func() { _ = held.Lift(lines) }) // see above

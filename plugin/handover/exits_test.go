@@ -91,7 +91,7 @@ type fakeKernel struct {
 
 func (k *fakeKernel) Add(cgroupfs.Cgroup) error { return nil }
 
-func (k *fakeKernel) Run(ctx context.Context, _ func(error), _ func(*cgroupfs.Held)) error {
+func (k *fakeKernel) Run(ctx context.Context, _ func(error), _ func(*cgroupfs.OpenCgroup)) error {
 	select {
 	case err := <-k.fail:
 		return err
@@ -134,21 +134,21 @@ func (k *fakeKernels) newest() *fakeKernel {
 	return k.opened[len(k.opened)-1]
 }
 
-// fakeHeld is a cgroup that answers a write with an error.
-type fakeHeld struct {
+// fakeOpenCgroup is a cgroup that answers a write with an error.
+type fakeOpenCgroup struct {
 	*fakeContainers
 	path   string
 	answer error
 }
 
-func (h *fakeHeld) Path() string { return h.path }
+func (h *fakeOpenCgroup) Path() string { return h.path }
 
-func (h *fakeHeld) Lift(lines []blkio.Line) error {
+func (h *fakeOpenCgroup) Lift(lines []blkio.Line) error {
 	h.add("lift %d", len(lines))
 	return h.answer
 }
 
-func (h *fakeHeld) Close() { h.add("close") }
+func (h *fakeOpenCgroup) Close() { h.add("close") }
 
 // TestExited: the limits go first, and once more when no other writer is at the cgroups. What
 // the kernel answers is counted, if there was a limit and no other event reported the end.
@@ -178,7 +178,7 @@ func TestExited(t *testing.T) {
 				log, _ := logtest.NewNullLogger()
 				c := tt.containers
 				e := &Exits{Log: log, Containers: c}
-				e.Exited(t.Context(), &fakeHeld{c, tt.cgroup, tt.answer})
+				e.Exited(t.Context(), &fakeOpenCgroup{c, tt.cgroup, tt.answer})
 				if len(c.taken()) == 0 {
 					t.Error("nothing is done before it returns")
 				}

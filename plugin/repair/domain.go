@@ -30,15 +30,15 @@ type subject struct {
 	id uint64
 }
 
-// Who names a container, or a pod if Container is empty.
-type Who struct {
+// ContainerName names a container, or a pod if Container is empty.
+type ContainerName struct {
 	Namespace string `json:"namespace,omitempty"`
 	Pod       string `json:"pod,omitempty"`
 	Container string `json:"container,omitempty"`
 }
 
 // String is "namespace/pod container".
-func (w Who) String() string {
+func (w ContainerName) String() string {
 	switch {
 	case w.Pod == "":
 		return ""
@@ -62,7 +62,7 @@ type domains struct {
 	readings map[string]*reading // of all records, by path
 	subjects map[string]subject  // by path
 	// ended are containers of which a record has the end, by their cgroups.
-	ended map[uint64]Who
+	ended map[uint64]ContainerName
 	// seen holds the places of cgroups, and the limits that they were under, from the
 	// time before they were removed.
 	seen  map[uint64]origin
@@ -78,7 +78,7 @@ type domains struct {
 // origin is the place of a cgroup before its removal: in the subject at a path, if that
 // still has the same cgroup ID. The path is "" if no limit held for it.
 type origin struct {
-	Who
+	ContainerName
 	path    string
 	id      uint64
 	account account
@@ -96,7 +96,7 @@ const maxSeen = 1 << 14
 func newDomains(cgroups Cgroups) *domains {
 	return &domains{
 		cgroups: cgroups, seed: maphash.MakeSeed(), subjects: map[string]subject{},
-		ended: map[uint64]Who{}, seen: map[uint64]origin{}, paths: map[uint64]place{}, known: map[uint64]bool{},
+		ended: map[uint64]ContainerName{}, seen: map[uint64]origin{}, paths: map[uint64]place{}, known: map[uint64]bool{},
 	}
 }
 
@@ -104,7 +104,7 @@ func newDomains(cgroups Cgroups) *domains {
 // not all be found, the limits stay as they were.
 func (d *domains) refresh() error {
 	readings, subjects := make(map[string]*reading, len(d.readings)), make(map[string]subject, len(d.subjects))
-	ended := map[uint64]Who{}
+	ended := map[uint64]ContainerName{}
 	var bad error
 	err := d.cgroups.Walk(record.Xattr, func(c cgroupfs.Cgroup, a cgroupfs.Attribute) error {
 		r, err := d.read(c, a)
@@ -117,7 +117,7 @@ func (d *domains) refresh() error {
 		readings[c.Path()] = r
 		for _, exit := range r.exits {
 			for _, id := range exit.CgroupIDs {
-				ended[id] = Who{r.Namespace, r.Pod, exit.Container}
+				ended[id] = ContainerName{r.Namespace, r.Pod, exit.Container}
 			}
 		}
 		if len(r.limits) > 0 && (!r.observed || d.observed) {
@@ -184,7 +184,7 @@ func (d *domains) of(id uint64, fs *filesystem) domain {
 	}
 	for p := at.path; p != "" && p != "."; p = path.Dir(p) {
 		if s, ok := d.subjects[p]; ok && s.limitsWrites(fs) {
-			d.seen[id] = origin{s.Who, p, s.id, accountOf(at.path)}
+			d.seen[id] = origin{s.ContainerName, p, s.id, accountOf(at.path)}
 			return domain{cgroup: p}
 		}
 	}
@@ -263,37 +263,37 @@ func (d *domains) rates(of domain, fs *filesystem) blkio.Limits {
 
 // participant returns the container or pod of a cgroup, as far as it is known, and the
 // path of the cgroup, for cgroups without a record.
-func (d *domains) participant(id uint64) Party {
-	out := Party{CgroupID: id}
+func (d *domains) participant(id uint64) NamedCgroup {
+	out := NamedCgroup{CgroupID: id}
 	at := d.find(id)
 	if at.gone {
-		out.Who, out.Gone = d.ended[id], true
+		out.ContainerName, out.Gone = d.ended[id], true
 		if was, ok := d.seen[id]; ok && out.Pod == "" {
-			out.Who = was.Who
+			out.ContainerName = was.ContainerName
 		}
 		return out
 	}
 	out.Cgroup = at.path
 	for p := at.path; p != "" && p != "."; p = path.Dir(p) {
 		if s, ok := d.subjects[p]; ok {
-			out.Who = s.Who
+			out.ContainerName = s.ContainerName
 			break
 		}
 	}
 	return out
 }
 
-// Party is a writer or the owner of a file.
-type Party struct {
-	Who
+// NamedCgroup is a cgroup with the container that it is of: a writer or the owner of a file.
+type NamedCgroup struct {
+	ContainerName
 	CgroupID uint64 `json:"cgroupID"`
 	Cgroup   string `json:"cgroup,omitempty"` // below the cgroup root
 	Gone     bool   `json:"gone,omitempty"`   // it has been removed
 }
 
 // String is for tables.
-func (p Party) String() string {
-	name := cmp.Or(p.Who.String(), p.Cgroup)
+func (p NamedCgroup) String() string {
+	name := cmp.Or(p.ContainerName.String(), p.Cgroup)
 	switch {
 	case p.CgroupID == 0:
 		return "none"

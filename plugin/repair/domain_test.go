@@ -230,12 +230,12 @@ func TestRemovedBelowLimit(t *testing.T) {
 
 // TestParty: names of cgroups in tables.
 func TestParty(t *testing.T) {
-	who := Who{Namespace: "ns", Pod: "p", Container: "c"}
-	for want, p := range map[string]Party{
+	who := ContainerName{Namespace: "ns", Pod: "p", Container: "c"}
+	for want, p := range map[string]NamedCgroup{
 		"none":                 {},
-		"ns/p c":               {Who: who, CgroupID: 1, Cgroup: "kubepods/p/c"},
-		"ns/p":                 {Who: Who{Namespace: "ns", Pod: "p"}, CgroupID: 1},
-		"ns/p c (ended)":       {Who: who, CgroupID: 1, Gone: true},
+		"ns/p c":               {ContainerName: who, CgroupID: 1, Cgroup: "kubepods/p/c"},
+		"ns/p":                 {ContainerName: ContainerName{Namespace: "ns", Pod: "p"}, CgroupID: 1},
+		"ns/p c (ended)":       {ContainerName: who, CgroupID: 1, Gone: true},
 		"gone":                 {CgroupID: 1, Gone: true},
 		"system.slice/a.scope": {CgroupID: 1, Cgroup: "system.slice/a.scope"},
 	} {

@@ -13,7 +13,7 @@ import (
 // record is decoded, which takes 15 us and 5 KB of garbage, only if its text has changed.
 type reading struct {
 	sum uint64 // of the text
-	Who
+	ContainerName
 	limits   policy.Settings // on writes; a cleared record has none
 	observed bool
 	exits    []record.Exit
@@ -39,7 +39,7 @@ func (d *domains) read(c cgroupfs.Cgroup, a cgroupfs.Attribute) (*reading, error
 
 func newReading(r *record.Record) *reading {
 	out := &reading{
-		Who: Who{r.Namespace, r.Pod, r.Container}, observed: r.Observed,
+		ContainerName: ContainerName{r.Namespace, r.Pod, r.Container}, observed: r.Observed,
 		exits: r.Exits,
 	}
 	if !r.Cleared {

@@ -43,14 +43,14 @@ type Filesystem struct {
 
 // File is a misplaced or contested file.
 type File struct {
-	Path       string   `json:"path,omitempty"` // "" if unknown
-	Mountpoint string   `json:"mountpoint"`     // of its filesystem
-	Inode      uint64   `json:"inode"`
-	Subvolume  uint64   `json:"subvolume,omitempty"` // of btrfs
-	Owner      Party    `json:"owner"`
-	Writers    []Writer `json:"writers"` // the largest first
-	State      State    `json:"state"`
-	Failure    string   `json:"failure,omitempty"`
+	Path       string      `json:"path,omitempty"` // "" if unknown
+	Mountpoint string      `json:"mountpoint"`     // of its filesystem
+	Inode      uint64      `json:"inode"`
+	Subvolume  uint64      `json:"subvolume,omitempty"` // of btrfs
+	Owner      NamedCgroup `json:"owner"`
+	Writers    []Writer    `json:"writers"` // the largest first
+	State      State       `json:"state"`
+	Failure    string      `json:"failure,omitempty"`
 	// Misplaced are the bytes that were charged to others, since the file is in the ledger.
 	Misplaced uint64    `json:"misplacedBytes"`
 	Moves     int       `json:"moves,omitempty"`
@@ -59,7 +59,7 @@ type File struct {
 
 // Writer is a writer of a file, with its share.
 type Writer struct {
-	Party
+	NamedCgroup
 	Share float64 `json:"share"` // of the recent bytes, 0 to 1
 }
 

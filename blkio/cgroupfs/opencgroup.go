@@ -13,22 +13,22 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Held keeps a cgroup's io.max open, so that its limits can be lifted between the end of
+// OpenCgroup keeps a cgroup's io.max open, so that its limits can be lifted between the end of
 // its last process and its removal, 3 to 25 ms later. Afterwards the limits cannot be
 // changed, and queued data is written at them.
-type Held struct {
+type OpenCgroup struct {
 	Cgroup
 	events int
 	ioMax  []int // its own first, then those of the cgroups right below
 }
 
 // hold opens a cgroup's files.
-func (c Cgroup) hold() (_ *Held, err error) {
+func (c Cgroup) hold() (_ *OpenCgroup, err error) {
 	events, err := c.h.open(c.path+"/cgroup.events", unix.O_RDONLY)
 	if err != nil {
 		return nil, c.fileError("open", "cgroup.events", "", err)
 	}
-	held := &Held{Cgroup: c, events: events}
+	held := &OpenCgroup{Cgroup: c, events: events}
 	children, err := c.Children()
 	if err != nil {
 		held.Close()
@@ -49,7 +49,7 @@ func (c Cgroup) hold() (_ *Held, err error) {
 }
 
 // Close ends the hold.
-func (h *Held) Close() {
+func (h *OpenCgroup) Close() {
 	unix.Close(h.events)
 	for _, fd := range h.ioMax {
 		unix.Close(fd)
@@ -58,7 +58,7 @@ func (h *Held) Close() {
 
 // Lift writes lines of io.max, to the cgroups below as well. ErrGone means that the cgroup
 // was removed first.
-func (h *Held) Lift(lines []blkio.Line) error {
+func (h *OpenCgroup) Lift(lines []blkio.Line) error {
 	var errs []error
 	for _, l := range lines {
 		text := l.Text
@@ -76,7 +76,7 @@ func (h *Held) Lift(lines []blkio.Line) error {
 
 // liftError distinguishes a cgroup that is being removed from a disk that was removed: both
 // are ENODEV, and the directory goes after its files.
-func (h *Held) liftError(text string, err error) error {
+func (h *OpenCgroup) liftError(text string, err error) error {
 	if _, readErr := unix.Pread(h.ioMax[0], make([]byte, 1), 0); errors.Is(readErr, unix.ENODEV) {
 		err = fmt.Errorf("%w: %w", blkio.ErrGone, err)
 		return &CgroupError{Op: "write", Name: "io.max", Data: text, Cgroup: h.path, Err: err}
@@ -85,7 +85,7 @@ func (h *Held) liftError(text string, err error) error {
 }
 
 // populated reads cgroup.events, which also arms the next news of it.
-func (h *Held) populated() (bool, error) {
+func (h *OpenCgroup) populated() (bool, error) {
 	buf := make([]byte, 256)
 	n, err := ignoreEINTR(func() (int, error) { return unix.Pread(h.events, buf, 0) })
 	if err != nil {
@@ -101,7 +101,7 @@ type EmptyWatch struct {
 	epoll int
 
 	mu     sync.Mutex
-	held   map[int32]*Held // by the descriptor of cgroup.events
+	held   map[int32]*OpenCgroup // by the descriptor of cgroup.events
 	path   map[string]int32
 	closed bool // set by Close; the number of epoll may be another file's then
 }
@@ -115,7 +115,7 @@ func NewEmptyWatch() (*EmptyWatch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch cgroups: %w", err)
 	}
-	return &EmptyWatch{epoll: fd, held: map[int32]*Held{}, path: map[string]int32{}}, nil
+	return &EmptyWatch{epoll: fd, held: map[int32]*OpenCgroup{}, path: map[string]int32{}}, nil
 }
 
 // Add watches a cgroup until it is empty. Adding it again has no effect.
@@ -143,7 +143,7 @@ func (w *EmptyWatch) watches(c Cgroup) bool {
 
 // arm adds an open cgroup. It returns false after an error, or if another call has added
 // it.
-func (w *EmptyWatch) arm(held *Held) (added bool, err error) {
+func (w *EmptyWatch) arm(held *OpenCgroup) (added bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if _, ok := w.path[held.path]; ok {
@@ -186,10 +186,10 @@ func (w *EmptyWatch) Len() int {
 }
 
 // Run calls empty for each cgroup that has become empty or was removed, until ctx ends.
-// empty closes the Held. systemd removes the cgroup of an ended container about 4 ms after
+// empty closes the OpenCgroup. systemd removes the cgroup of an ended container about 4 ms after
 // the end, so Run takes precedence over other threads if it may (CAP_SYS_NICE). It calls
 // urgent with the error of that, or nil.
-func (w *EmptyWatch) Run(ctx context.Context, urgent func(error), empty func(*Held)) error {
+func (w *EmptyWatch) Run(ctx context.Context, urgent func(error), empty func(*OpenCgroup)) error {
 	runtime.LockOSThread() // and no unlock: the thread ends with its goroutine
 	urgent(beUrgent())
 	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
@@ -224,7 +224,7 @@ func (w *EmptyWatch) Run(ctx context.Context, urgent func(error), empty func(*He
 }
 
 // onEvent reads the state of one cgroup after an event.
-func (w *EmptyWatch) onEvent(fd int32, empty func(*Held)) {
+func (w *EmptyWatch) onEvent(fd int32, empty func(*OpenCgroup)) {
 	held := w.find(fd)
 	if held == nil {
 		return // the end of ctx
@@ -236,13 +236,13 @@ func (w *EmptyWatch) onEvent(fd int32, empty func(*Held)) {
 	empty(held)
 }
 
-func (w *EmptyWatch) find(fd int32) *Held {
+func (w *EmptyWatch) find(fd int32) *OpenCgroup {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.held[fd]
 }
 
-func (w *EmptyWatch) disarm(held *Held) {
+func (w *EmptyWatch) disarm(held *OpenCgroup) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.held, int32(held.events))

@@ -152,9 +152,9 @@ func TestAddFails(t *testing.T) {
 	}
 }
 
-// fakeHeld returns a Held that is reported to the watch when news is called, as a cgroup is
+// fakeOpenCgroup returns a OpenCgroup that is reported to the watch when news is called, as a cgroup is
 // whose cgroup.events has changed: out-of-band data is EPOLLPRI as well.
-func fakeHeld(t *testing.T, c Cgroup) (held *Held, news func()) {
+func fakeOpenCgroup(t *testing.T, c Cgroup) (held *OpenCgroup, news func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -185,7 +185,7 @@ func fakeHeld(t *testing.T, c Cgroup) (held *Held, news func()) {
 	}
 	sender := duplicate(there)
 	t.Cleanup(func() { unix.Close(sender) })
-	return &Held{Cgroup: c, events: duplicate(here)}, func() {
+	return &OpenCgroup{Cgroup: c, events: duplicate(here)}, func() {
 		if err := unix.Sendto(sender, []byte{1}, unix.MSG_OOB, nil); err != nil {
 			t.Error(err)
 		}
@@ -197,19 +197,19 @@ func fakeHeld(t *testing.T, c Cgroup) (held *Held, news func()) {
 func TestRun(t *testing.T) {
 	h, _ := newHierarchy(t, map[string]string{"a/io.max": "", "b/io.max": ""})
 	w := newWatch(t)
-	a, aNews := fakeHeld(t, h.Cgroup("a"))
-	b, _ := fakeHeld(t, h.Cgroup("b"))
-	for _, held := range []*Held{a, b} {
+	a, aNews := fakeOpenCgroup(t, h.Cgroup("a"))
+	b, _ := fakeOpenCgroup(t, h.Cgroup("b"))
+	for _, held := range []*OpenCgroup{a, b} {
 		if added, err := w.arm(held); !added || err != nil {
 			t.Fatalf("%s: %v, %v", held.Path(), added, err)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	emptied, ended := make(chan *Held, 4), make(chan error, 1)
+	emptied, ended := make(chan *OpenCgroup, 4), make(chan error, 1)
 	urgent := make(chan error, 1)
 	go func() {
-		ended <- w.Run(ctx, func(err error) { urgent <- err }, func(held *Held) { emptied <- held })
+		ended <- w.Run(ctx, func(err error) { urgent <- err }, func(held *OpenCgroup) { emptied <- held })
 	}()
 	if err := <-urgent; err != nil && !errors.Is(err, unix.EPERM) {
 		t.Errorf("priority: %v", err)
@@ -243,7 +243,7 @@ func TestRunEnded(t *testing.T) {
 	cancel()
 	for range 20 { // the wake-up may come before, or while, Run waits
 		w := newWatch(t)
-		if err := w.Run(ctx, func(error) {}, func(*Held) { t.Error("an event") }); !errors.Is(err, context.Canceled) {
+		if err := w.Run(ctx, func(error) {}, func(*OpenCgroup) { t.Error("an event") }); !errors.Is(err, context.Canceled) {
 			t.Fatalf("got %v", err)
 		}
 	}
@@ -279,24 +279,24 @@ func TestNews(t *testing.T) {
 		}
 		fd := int32(held.events)
 		w.held[fd], w.path[held.path] = held, fd
-		var emptied []*Held
-		w.onEvent(fd, func(held *Held) { emptied = append(emptied, held) })
+		var emptied []*OpenCgroup
+		w.onEvent(fd, func(held *OpenCgroup) { emptied = append(emptied, held) })
 		if got := len(emptied) == 1; got != tt.want || (w.Len() == 0) != tt.want || w.watches(held.Cgroup) == tt.want {
 			t.Errorf("%q: empty %v, want %v, %d are watched", tt.events, got, tt.want, w.Len())
 		}
 		if tt.want {
 			held.Close()
-			w.onEvent(fd, func(*Held) { t.Errorf("%q: an event of a cgroup that is not watched", tt.events) })
+			w.onEvent(fd, func(*OpenCgroup) { t.Errorf("%q: an event of a cgroup that is not watched", tt.events) })
 		}
 	}
 }
 
-// TestWatchTwice verifies that a cgroup is watched once, and its second Held is not kept.
+// TestWatchTwice verifies that a cgroup is watched once, and its second OpenCgroup is not kept.
 func TestWatchTwice(t *testing.T) {
 	h, _ := newHierarchy(t, map[string]string{"c/cgroup.events": "populated 1\n", "c/io.max": ""})
 	w := newWatch(t)
-	first, _ := fakeHeld(t, h.Cgroup("c"))
-	second, _ := fakeHeld(t, h.Cgroup("c"))
+	first, _ := fakeOpenCgroup(t, h.Cgroup("c"))
+	second, _ := fakeOpenCgroup(t, h.Cgroup("c"))
 	defer second.Close()
 	if added, err := w.arm(first); !added || err != nil {
 		t.Fatal(added, err)
@@ -315,7 +315,7 @@ func TestWatchTwice(t *testing.T) {
 // and that nothing can be added afterwards: the number of the epoll file may be another's.
 func TestWatchClose(t *testing.T) {
 	h, _ := newHierarchy(t, map[string]string{"c/cgroup.events": "populated 1\n", "c/io.max": ""})
-	held, _ := fakeHeld(t, h.Cgroup("c"))
+	held, _ := fakeOpenCgroup(t, h.Cgroup("c"))
 	w, err := NewEmptyWatch()
 	if err != nil {
 		t.Fatal(err)
