@@ -115,7 +115,7 @@ func plural(n int, word string) string {
 	return word + "s"
 }
 
-// holderText is a line for people. comm is whatever the process calls itself.
+// holderText describes a holder in one line of text. A process chooses its comm itself, so it is not trusted.
 func holderText(h *inspect.Holder) string {
 	var how []string
 	if h.OpenFiles > 0 {

@@ -110,8 +110,8 @@ func (e *Exits) Exited(ctx context.Context, held OpenCgroup) {
 	}()
 }
 
-// liftAgain is for a writer who was at the pod's cgroups when they were lifted,
-// and may have restored the limits. It is no loss any more if the cgroup was removed.
+// liftAgain lifts the limits once more: a writer that was at the pod's cgroups at the time
+// may have restored them. If the cgroup was removed in between, this is not counted as a loss.
 func liftAgain(ctx context.Context, held OpenCgroup, ended Ended, lines []blkio.Line) {
 	ctx, cancel := context.WithTimeout(ctx, liftWait)
 	defer cancel()
