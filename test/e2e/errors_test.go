@@ -33,8 +33,8 @@ var refusals = []refusal{
 	{"volume-name", "@Data_1 wbps=1Mi", `entry 1 "@Data_1 wbps=1Mi": invalid volume name "Data_1" (use at most 63 of a-z, 0-9 and -, not starting or ending with -)`},
 	{
 		"volume", "@data wbps=1Mi", // no kubelet made the mounts of these containers
-		`entry 1 "@data wbps=1Mi": unknown volume "data": no mount of the container is known to come from it (write the path of the mount: the kubelet's directories ` +
-			`tell the names of emptyDir, configMap, secret, projected, downwardAPI and inline CSI volumes, not of hostPath volumes, claims, raw block and image volumes)`,
+		`entry 1 "@data wbps=1Mi": unknown volume "data": no mount of the container is known to come from it (write the path of the mount: @VOLUME works for emptyDir, ` +
+			`configMap, secret, projected, downwardAPI and inline CSI volumes, not for hostPath volumes, claims, raw block and image volumes)`,
 	},
 	{"claim", "pvc:data wbps=1Mi", `entry 1 "pvc:data wbps=1Mi": pvc: targets are not supported (write the path of the mount in the container)`},
 	{"unit", "/data wbps=50MB", `entry 1 "/data wbps=50MB": invalid quantity "50MB" (write 50M or 50Mi)`},
