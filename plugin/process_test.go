@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -40,7 +41,7 @@ func TestMain(m *testing.M) {
 // servePlugin is a plugin on a node without cgroups. SIGUSR1 has all handlers hang,
 // until SIGUSR2.
 func servePlugin(socket string) error {
-	dir, err := os.MkdirTemp("", "nri-blkio")
+	dir, err := os.MkdirTemp(filepath.Dir(socket), "cgroups") // the test removes it: most of these processes are killed
 	if err != nil {
 		return err
 	}
