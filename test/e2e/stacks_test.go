@@ -89,10 +89,7 @@ func (k *kit) mount(args ...string) string {
 	k.Helper()
 	dir := k.TempDir()
 	administer(k.T, slices.Concat([]string{"mount"}, args, []string{dir})...)
-	k.Cleanup(func() {
-		// The plugin that has just ended may have left a sync under way.
-		eventually(k.T, "it can be unmounted", func() error { return runs("umount", dir) })
-	})
+	k.Cleanup(func() { unmounts(k.T, dir) })
 	return dir
 }
 
