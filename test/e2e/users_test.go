@@ -6,13 +6,18 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
+
+// unmountDeadline is more than 64 MiB take at 1 MiB/s: what a container has left is written at
+// its limit if no plugin lifts that.
+const unmountDeadline = 3 * time.Minute
 
 // unmounts unmounts a directory at the end of a test. A sync of the plugin, which has just
 // ended, may still be under way. Where it stays busy the error names the processes that use it.
 func unmounts(t *testing.T, dir string) {
 	t.Helper()
-	eventually(t, "it can be unmounted", func() error {
+	within(t, unmountDeadline, "it can be unmounted", func() error {
 		if err := runs("umount", dir); err != nil {
 			return fmt.Errorf("%w; in use by %s", err, usersOf(dir))
 		}
