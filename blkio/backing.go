@@ -6,7 +6,7 @@ type Disk struct {
 	Name string // kernel name, "sda", "dm-0", "nvme0n1"
 }
 
-// String returns "disk NAME MAJ:MIN", and the name alone of a disk that is unknown.
+// String returns "disk NAME MAJ:MIN", or only the name of a placeholder, see [UnknownDisk].
 func (d Disk) String() string {
 	if d.Dev.IsUnknown() {
 		return d.Name
@@ -14,8 +14,8 @@ func (d Disk) String() string {
 	return "disk " + d.Name + " " + d.Dev.String()
 }
 
-// UnknownDisk returns a disk that stands for one that is not known yet. It equals no disk of a
-// node, and no unknown disk with another number.
+// UnknownDisk returns a placeholder for a disk that is not known yet, with a name for
+// people. It equals no disk of a node, and no placeholder with another number.
 func UnknownDisk(number uint32, name string) Disk {
 	return Disk{Dev: Dev{Major: unknownMajor, Minor: number}, Name: name}
 }
@@ -42,14 +42,16 @@ type Backing struct {
 	FSType     string   // as in mountinfo, "ext4"
 	Disks      []Disk   // sorted by number, without duplicates
 	Reason     string   // why I/O on it cannot be limited, "tmpfs is memory, not a disk"
-	Warning    *Warning // a limit holds, but not for everything; nil if it does
-	// Err is set beside Reason where looking failed, which may pass: an I/O
-	// error, say. It is for logs; Reason is for tenants and contains nothing of
-	// the host.
+	Warning    *Warning // what a limit does not cover; nil if it covers all I/O
+	// Err is not nil if finding the disks failed, for example with an I/O error; a later
+	// try may succeed. Reason is then set as well. Err is for logs. Reason is shown to
+	// tenants, and contains nothing of the host.
 	Err error
-	// Unresolved is set beside Reason where nothing looked, as no limit can mean it.
+	// Unresolved is true if the disks were not searched for, because no target of the
+	// request can select the path. Reason is then set as well.
 	Unresolved bool
-	// Missing is set beside Reason where sysfs has no such device: it may come back.
+	// Missing is true if sysfs lists no such device. The device may return. Reason is then
+	// set as well.
 	Missing bool
 }
 
@@ -67,8 +69,8 @@ type Warning struct {
 	Text string // for people, "vfat has no cgroup writeback: ..."
 }
 
-// WarningKind names a warning for programs. The set of kinds is small and fixed,
-// without text from tenants. "" is not counted.
+// WarningKind identifies a warning in metrics. The kinds are few and fixed, and contain no
+// text of tenants. A warning with the kind "" is not counted.
 type WarningKind string
 
 // The warnings about filesystems.

@@ -52,8 +52,8 @@ func ParseIOMax(data string) (map[Dev]Limits, error) {
 	return out, nil
 }
 
-// FormatIOMax is the inverse of ParseIOMax, sorted by device number. A write takes one
-// DevLimits at a time.
+// FormatIOMax is the inverse of ParseIOMax, sorted by device number. The kernel does not
+// accept its result if it has several lines: a write takes one DevLimits.
 func FormatIOMax(m map[Dev]Limits) string {
 	var b strings.Builder
 	for _, dev := range slices.SortedFunc(maps.Keys(m), Dev.Compare) {

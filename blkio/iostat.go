@@ -8,25 +8,25 @@ import (
 	"strings"
 )
 
-// Stat counts the I/O of one cgroup, descendants included, on one device.
-// Bytes and operations, since the cgroup or the device appeared.
+// Stat counts the I/O of one cgroup and its descendants on one device, in bytes and
+// operations, since the cgroup or the device appeared.
 type Stat struct {
 	Rbytes, Wbytes uint64 // read and written
 	Rios, Wios     uint64
 	Dbytes, Dios   uint64 // discarded
 }
 
-// Bytes is all that was read, written and discarded.
+// Bytes returns the sum of the bytes read, written and discarded.
 func (s Stat) Bytes() uint64 { return s.Rbytes + s.Wbytes + s.Dbytes }
 
-// String formats the line of io.stat without the device.
+// String formats a line of io.stat without the device.
 func (s Stat) String() string {
 	return fmt.Sprintf("rbytes=%d wbytes=%d rios=%d wios=%d dbytes=%d dios=%d",
 		s.Rbytes, s.Wbytes, s.Rios, s.Wios, s.Dbytes, s.Dios)
 }
 
-// ParseIOStat parses io.stat. A device that is not listed has seen no I/O.
-// The map may be nil.
+// ParseIOStat parses io.stat. A device that is not listed has had no I/O. The map may be
+// nil.
 //
 //	8:16 rbytes=1459200 wbytes=314773504 rios=192 wios=353 dbytes=0 dios=0
 //	(1)  (2)

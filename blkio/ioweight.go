@@ -16,14 +16,13 @@ const (
 	MaxWeight     = 10000
 )
 
-// Weights are the values of io.weight: one for each device that has its own,
-// and one for the rest.
+// Weights are the values of io.weight: those of single devices, and one for all others.
 type Weights struct {
 	Default uint32
 	Devices map[Dev]uint32 // may be nil
 }
 
-// String formats io.weight as it reads, sorted by device number.
+// String formats the weights as the kernel does, sorted by device number.
 func (w Weights) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "default %d\n", w.Default)

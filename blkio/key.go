@@ -10,9 +10,9 @@ import (
 // Key is one value that the kernel keeps for a cgroup, or for a cgroup and a device.
 type Key uint8
 
-// The keys. Those of io.max come first and in the kernel's order. Rbps and Wbps are bytes
-// per second, Riops and Wiops are operations per second. Weight is the share of all devices
-// without one of their own. MemoryHigh is in bytes.
+// The keys. Those of io.max come first, in the kernel's order: Rbps and Wbps are bytes per
+// second, Riops and Wiops operations per second. Weight is the weight of a cgroup on all
+// devices on which it has no weight of its own. MemoryHigh is in bytes.
 const (
 	Rbps Key = iota
 	Wbps
@@ -41,15 +41,15 @@ const (
 	unitShare
 )
 
-// keyInfo is all that this module knows of a key. A new key is one line of the table.
+// keyInfo describes a key. A new key is one line of the table.
 type keyInfo struct {
 	file, name string
 	unit       unit
 	hasDev     bool   // the file has a line for each device
 	isRead     bool   // it limits reads
 	isWrite    bool   // it limits writes
-	absent     Amount // what the kernel has without a setting, and what removes one
-	most       Amount // the largest that can be asked for, apart from Max
+	absent     Amount // what the kernel has without a setting; writing it removes a setting
+	most       Amount // the largest that can be requested, other than Max
 }
 
 // A Kubernetes quantity holds less than 8Ei, and ParseQuantity cuts a larger one down to
@@ -72,19 +72,19 @@ var keys = [numKeys]keyInfo{ // constant
 	MemoryHigh: {file: memoryHighFile, unit: unitBytes, absent: Max, most: maxBytes},
 }
 
-// String returns the kernel's name of the key, "" where the file has one value.
+// String returns the kernel's name of the key, or "" if its file has a single value.
 func (k Key) String() string { return keys[k].name }
 
 // File returns the name of the control file that the key is in.
 func (k Key) File() string { return keys[k].file }
 
-// Most returns the largest amount that can be asked for, apart from Max.
+// Most returns the largest amount that can be requested, other than Max.
 func (k Key) Most() Amount { return keys[k].most }
 
-// IsBytes reports whether the key counts bytes, not operations or a share.
+// IsBytes reports whether amounts of the key are bytes or bytes per second.
 func (k Key) IsBytes() bool { return keys[k].unit == unitBytes }
 
-// IsShare reports whether the key is a share: of two neither is the looser one.
+// IsShare reports whether the key is a weight. Of two weights neither is the stricter one.
 func (k Key) IsShare() bool { return keys[k].unit == unitShare }
 
 // IsRead reports whether the key limits reads.
@@ -103,19 +103,19 @@ func ParseKey(file, s string) (Key, bool) {
 	return 0, false
 }
 
-// Amount is the value of a key: bytes, operations or a share; Unset, or Max.
+// Amount is the value of a key, in the unit of the key, or Unset, or Max.
 type Amount uint64
 
 const (
-	// Unset leaves the kernel's value as it is. The kernel's own smallest
-	// value is 2 (tg_set_limit in block/blk-throttle.c), so 0 is free.
+	// Unset leaves the kernel's value as it is. The kernel accepts no 0: the smallest limit
+	// is 2 (tg_set_limit in block/blk-throttle.c), and the smallest weight is 1.
 	Unset Amount = 0
 	// Max is the kernel's "max": no limit.
 	Max Amount = math.MaxUint64
 )
 
-// String formats the amount as the kernel writes it. Always plain decimals: the
-// kernel ignores a suffix and would take 10M for ten bytes per second.
+// String formats the amount in plain decimals, or as "max". The kernel ignores a suffix,
+// and would take 10M for 10 bytes per second.
 func (a Amount) String() string {
 	if a == Max {
 		return "max"
@@ -123,7 +123,7 @@ func (a Amount) String() string {
 	return strconv.FormatUint(uint64(a), 10)
 }
 
-// ParseAmount is the inverse of String. An amount is not 0.
+// ParseAmount is the inverse of String. It returns an error for 0.
 func ParseAmount(s string) (Amount, error) {
 	if s == "max" {
 		return Max, nil
@@ -138,7 +138,8 @@ func ParseAmount(s string) (Amount, error) {
 	return Amount(n), nil
 }
 
-// Address is where one value of a cgroup is. Dev is zero where the file has no devices.
+// Address identifies a value of a cgroup: by its key and, if the control file has a line
+// for each device, by the device. Otherwise Dev is zero.
 type Address struct {
 	Key Key
 	Dev Dev
@@ -147,7 +148,8 @@ type Address struct {
 // File returns the name of the control file.
 func (a Address) File() string { return a.Key.File() }
 
-// Compare orders addresses by file, device and key, which is the order of the lines of a file.
+// Compare orders addresses by file, device and key, so that the values of one line are
+// adjacent.
 func (a Address) Compare(b Address) int {
 	if a.File() != b.File() {
 		return cmp.Compare(a.Key, b.Key)

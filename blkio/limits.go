@@ -32,6 +32,5 @@ type DevLimits struct {
 	Limits Limits
 }
 
-// String formats the one line that a write to io.max takes,
-// "8:16 rbps=max wbps=1048576". The kernel accepts one device per write.
+// String formats a write to io.max, "8:16 rbps=max wbps=1048576".
 func (d DevLimits) String() string { return d.Dev.String() + " " + d.Limits.String() }

@@ -1,6 +1,6 @@
 package blkio
 
-// Tri is the result of a probe; the zero value is Unknown.
+// Tri is the result of a probe. Its zero value is Unknown.
 type Tri uint8
 
 // The answers of a probe.

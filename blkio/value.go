@@ -12,7 +12,7 @@ type Value struct {
 	Amount Amount
 }
 
-// IsLimit reports whether the value differs from what the kernel has without a setting.
+// IsLimit reports whether the value differs from the kernel's value without a setting.
 func (v Value) IsLimit() bool { return v.Amount != keys[v.Key].absent }
 
 // LimitsWrites reports whether the value limits what a cgroup writes to a disk.
@@ -21,16 +21,16 @@ func (v Value) LimitsWrites() bool { return keys[v.Key].isWrite && v.IsLimit() }
 // Removal returns the value that removes v.
 func (v Value) Removal() Value { return Value{v.Address, keys[v.Key].absent} }
 
-// Replacement replaces one value of a control file by another.
+// Replacement replaces the value From of an address by To. Another value stays.
 type Replacement struct {
 	Address
 	From, To Amount
 }
 
-// Values are what the kernel has: an address that is missing has no setting.
+// Values are the values in the kernel. An address that is missing has no setting.
 type Values map[Address]Amount
 
-// At returns the value of an address.
+// At returns the value of an address, which without a setting is the kernel's default.
 func (vs Values) At(a Address) Value {
 	if amount, ok := vs[a]; ok {
 		return Value{a, amount}
@@ -48,7 +48,7 @@ func (vs Values) Sorted() []Value {
 	return out
 }
 
-// ParseValues parses io.max or io.weight. The weights of single devices are left out.
+// ParseValues parses io.max or io.weight. It ignores weights of single devices.
 func ParseValues(file, data string) (Values, error) {
 	out := Values{}
 	switch file {
@@ -74,7 +74,8 @@ func ParseValues(file, data string) (Values, error) {
 	return out, nil
 }
 
-// Line is what one write to a control file takes: all values of one device, or of the file.
+// Line is one write to a control file: all values of one device, or of a file without
+// devices.
 type Line struct {
 	File, Text string
 	Dev        Dev // zero where the file has no devices
@@ -83,8 +84,9 @@ type Line struct {
 // String formats the line with its file, "io.max 8:16 wbps=1048576".
 func (l Line) String() string { return l.File + " " + l.Text }
 
-// Lines returns the writes that put values into force, which are sorted by address. The
-// kernel takes one device for each write, and the values of one write all or none.
+// Lines returns the writes that set the given values, which must be sorted by address. Each
+// write is for one device, as the kernel requires. The kernel applies all values of a write
+// or none.
 func Lines(values []Value) []Line {
 	var out []Line
 	for len(values) > 0 {

@@ -16,9 +16,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Cgroup is a cgroup by its path. It holds no descriptor, so the cgroup may be removed
-// and created again at any time. Methods on a removed cgroup return ErrGone, and
-// ErrNotSupported where it has no such file. Cgroups are comparable with ==.
+// Cgroup names a cgroup by its path. It holds no descriptor, so the cgroup may be removed
+// and created again at any time. Methods return ErrGone if the cgroup was removed, and
+// ErrNotSupported if it does not have the file. Cgroups are comparable with ==.
 type Cgroup struct {
 	h    *Hierarchy
 	path string
@@ -28,9 +28,9 @@ type Cgroup struct {
 // is the root.
 func (c Cgroup) Path() string { return c.path }
 
-// Exists reports whether the cgroup exists. It returns true if the system fails to
-// look, as without a free descriptor: a cgroup that is taken for removed loses its
-// limits.
+// Exists reports whether the cgroup exists. It also returns true if that cannot be found
+// out, for example for lack of file descriptors, because callers forget the limits of a
+// cgroup that does not exist.
 func (c Cgroup) Exists() bool {
 	ok, err := c.h.exists(c.path)
 	return ok || err != nil
@@ -41,13 +41,13 @@ func (c Cgroup) ReadValues(file string) (blkio.Values, error) {
 	return readCgroup(c, file, func(text string) (blkio.Values, error) { return blkio.ParseValues(file, text) })
 }
 
-// ReadIOMax reads the limits of each device that has one.
+// ReadIOMax reads io.max. Devices without a limit are not listed.
 func (c Cgroup) ReadIOMax() (map[blkio.Dev]blkio.Limits, error) {
 	return readCgroup(c, "io.max", blkio.ParseIOMax)
 }
 
-// ReadText reads the text of a control file, which the caller compares with an earlier one
-// without parsing it. It uses buf if that is long enough.
+// ReadText reads the text of a control file, for callers that only compare it with an
+// earlier text. It uses buf if buf is long enough.
 func (c Cgroup) ReadText(file string, buf []byte) ([]byte, error) {
 	data, err := c.h.readInto(buf, c.path+"/"+file)
 	if err != nil {
@@ -56,8 +56,8 @@ func (c Cgroup) ReadText(file string, buf []byte) ([]byte, error) {
 	return data, nil
 }
 
-// Populated reports whether a process is in the cgroup or below it. A removed cgroup
-// has none. With an error it is unknown, as without a free descriptor.
+// Populated reports whether a process is in the cgroup or below it. It returns false for a
+// removed cgroup. With an error, for example for lack of file descriptors, it is unknown.
 func (c Cgroup) Populated() (bool, error) {
 	data, err := c.h.readFile(c.path + "/cgroup.events")
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
@@ -69,10 +69,11 @@ func (c Cgroup) Populated() (bool, error) {
 	return strings.Contains(string(data), "populated 1"), nil
 }
 
-// NoMemoryMax is a memory.max of "max".
+// NoMemoryMax is the result of MemoryMax for a memory.max of "max".
 const NoMemoryMax uint64 = math.MaxUint64
 
-// MemoryMax returns the cgroup's memory.max in bytes. A removed cgroup has none.
+// MemoryMax returns the cgroup's memory.max in bytes. It returns NoMemoryMax if the file
+// cannot be read, as for a removed cgroup.
 func (c Cgroup) MemoryMax() uint64 {
 	data, err := c.h.readFile(c.path + "/memory.max")
 	if err != nil {
@@ -85,12 +86,12 @@ func (c Cgroup) MemoryMax() uint64 {
 	return limit
 }
 
-// ReadIOStat reads the I/O counters of each device that has seen I/O.
+// ReadIOStat reads io.stat. Devices without I/O are not listed.
 func (c Cgroup) ReadIOStat() (map[blkio.Dev]blkio.Stat, error) {
 	return readCgroup(c, "io.stat", blkio.ParseIOStat)
 }
 
-// ReadIOWeight reads the weights.
+// ReadIOWeight reads io.weight.
 func (c Cgroup) ReadIOWeight() (blkio.Weights, error) {
 	return readCgroup(c, "io.weight", blkio.ParseIOWeight)
 }
@@ -108,8 +109,8 @@ func readCgroup[T any](c Cgroup, name string, parse func(string) (T, error)) (T,
 	return v, nil
 }
 
-// Write writes one line to its control file. It is all or nothing, and ErrNoDevice
-// if the number is of no whole disk.
+// Write writes a line to its control file. The kernel applies all values of the line or
+// none. The error is ErrNoDevice if the line's device number is not that of a whole disk.
 func (c Cgroup) Write(l blkio.Line) error { return c.write(l.File, l.Text) }
 
 func (c Cgroup) write(name, data string) error {
@@ -129,7 +130,7 @@ func (c Cgroup) Owner() (uid int, err error) {
 	return int(st.Uid), nil
 }
 
-// Children returns the child cgroups; none if c was removed.
+// Children returns the child cgroups. A removed cgroup has none.
 func (c Cgroup) Children() ([]Cgroup, error) {
 	var out []Cgroup
 	err := c.withDir(func(fd int) error {
@@ -153,7 +154,7 @@ func (c Cgroup) Children() ([]Cgroup, error) {
 }
 
 // ReadXattr reads an extended attribute of the cgroup's directory, such as
-// "user.nri-blkio". It returns nil and no error where there is none.
+// "user.nri-blkio". It returns nil without an error if there is no such attribute.
 func (c Cgroup) ReadXattr(name string) ([]byte, error) {
 	// By path, in one system call instead of three: a pass over the node
 	// does this for each cgroup. The path is clean, and cgroupfs has no
@@ -166,16 +167,16 @@ func (c Cgroup) ReadXattr(name string) ([]byte, error) {
 	return value, nil
 }
 
-// Above returns where an extended attribute about a container is stored: the directory
-// above its cgroup's, and a name there. The container can write the attributes of its own
-// directory if its runtime mounts its cgroups writable. The directory above is outside of
-// its cgroup namespace.
+// Above returns the directory and the name under which an extended attribute about a
+// container is stored: the parent of the container's cgroup, and "XATTR.CGROUP". The
+// container may be able to write attributes of its own cgroup's directory, but its cgroup
+// namespace does not show the parent.
 func (c Cgroup) Above(xattr string) (dir Cgroup, name string) {
 	return Cgroup{h: c.h, path: path.Dir(c.path)}, xattr + "." + path.Base(c.path)
 }
 
-// ListAbove returns the child cgroups for which c has an extended attribute, see
-// [Cgroup.Above], removed ones included.
+// ListAbove returns the child cgroups, removed ones included, for which c has an extended
+// attribute, see [Cgroup.Above].
 func (c Cgroup) ListAbove(xattr string) ([]Cgroup, error) {
 	var out []Cgroup
 	file := c.h.dir + "/" + c.path
@@ -190,14 +191,14 @@ func (c Cgroup) ListAbove(xattr string) ([]Cgroup, error) {
 
 func (c Cgroup) child(name string) Cgroup { return Cgroup{h: c.h, path: path.Join(c.path, name)} }
 
-// WriteXattr creates or replaces an extended attribute of the directory. The
-// kernel holds 128 of them for each cgroup, and 128 KiB.
+// WriteXattr creates or replaces an extended attribute of the cgroup's directory. The
+// kernel stores at most 128 of them for each cgroup, together at most 128 KiB.
 func (c Cgroup) WriteXattr(name string, value []byte) error {
 	err := c.withDir(func(fd int) error { return unix.Fsetxattr(fd, name, value, 0) })
 	return c.xattrError("write", name, err)
 }
 
-// RemoveXattr removes an extended attribute. It is no error if there is none.
+// RemoveXattr removes an extended attribute. An attribute that is absent is no error.
 func (c Cgroup) RemoveXattr(name string) error {
 	err := c.withDir(func(fd int) error { return unix.Fremovexattr(fd, name) })
 	if errors.Is(err, unix.ENODATA) {

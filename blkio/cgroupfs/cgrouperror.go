@@ -10,9 +10,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// CgroupError is a failed operation on one cgroup. Its fields are apart so
-// that a caller can leave out the cgroup, whose name differs on each retry of
-// a container's creation.
+// CgroupError is the failure of an operation on one cgroup. The path of the cgroup is a
+// separate field, so that a caller can leave it out of a message: each retry of a
+// container's creation has another path.
 type CgroupError struct {
 	Op     string // "read", "write", "remove"
 	Name   string // "io.max", or an extended attribute
@@ -26,7 +26,7 @@ func (e *CgroupError) Error() string {
 	return fmt.Sprintf("%s (cgroup %s)", e.Cause(), e.Cgroup)
 }
 
-// Cause is Error without the cgroup: the same bytes on each retry.
+// Cause returns the text of Error without the cgroup, which is the same on each retry.
 func (e *CgroupError) Cause() string {
 	if e.Data != "" {
 		return fmt.Sprintf("%s %s %q: %v", e.Op, e.Name, e.Data, e.Err)
@@ -34,7 +34,7 @@ func (e *CgroupError) Cause() string {
 	return fmt.Sprintf("%s %s: %v", e.Op, e.Name, e.Err)
 }
 
-// Unwrap returns the sentinel and the system's error.
+// Unwrap returns the error of the system, which may be wrapped in one of package blkio.
 func (e *CgroupError) Unwrap() error { return e.Err }
 
 // fileError classifies the failure of an operation on one of c's files.

@@ -17,10 +17,10 @@ import (
 // in include/linux/exportfs.h, Linux 5.5).
 const kernfsHandle = 0xfe
 
-// ByID returns the cgroup with an ID, see [Cgroup.ID], or ErrGone if it was removed. For
-// a path that is too long for the kernel to report, it returns the nearest cgroup above
-// with a shorter one. It requires CAP_DAC_READ_SEARCH, and finds cgroups of other cgroup
-// namespaces only below the hierarchy's root.
+// ByID returns the cgroup with an ID, see [Cgroup.ID]. The error is ErrGone if it was
+// removed. If the cgroup's path is too long for the kernel to report, ByID returns its
+// nearest ancestor with a shorter path. It requires CAP_DAC_READ_SEARCH. It finds cgroups
+// of another cgroup namespace only if they are below the hierarchy's root.
 func (h *Hierarchy) ByID(id uint64) (Cgroup, error) {
 	path, err := h.pathOf(id)
 	if err != nil {
@@ -81,8 +81,8 @@ const maxUp = 256
 
 func nameOf(fd int) (string, error) { return os.Readlink("/proc/self/fd/" + strconv.Itoa(fd)) }
 
-// Processes returns the processes of the cgroup, without those of the ones below.
-// One that is in another PID namespace is 0.
+// Processes returns the process IDs in the cgroup, without those of its descendants. The ID
+// of a process that the reader's PID namespace does not show is 0.
 func (c Cgroup) Processes() ([]int, error) {
 	data, err := c.h.readToEnd(c.path + "/cgroup.procs")
 	if err != nil {

@@ -6,14 +6,15 @@ import (
 	"strings"
 )
 
-// ContainerCgroup turns linux.cgroupsPath of an OCI spec into a path below the
-// cgroup root, without a slash in front. Both drivers' forms are understood:
+// ContainerCgroup returns the path below the cgroup root, without a leading slash, for the
+// linux.cgroupsPath of an OCI spec. It accepts the forms of both cgroup drivers:
 //
 //	kubepods-besteffort-pod1.slice:cri-containerd:ID    systemd
 //	/kubepods/besteffort/pod1/ID                        cgroupfs
 //
-// podParent is the pod's cgroup_parent, or "". If it ends in the slice of cgroupsPath, it is
-// the path of that slice; otherwise systemd's rule gives the path.
+// podParent is the pod's cgroup_parent, or "". If its last element is the slice in
+// cgroupsPath, it is the path of that slice. Otherwise the path follows from systemd's
+// rule.
 //
 // Source: runc, docs/systemd.md, "systemd unit name and placement".
 func ContainerCgroup(cgroupsPath, podParent string) (string, error) {
@@ -55,9 +56,8 @@ func containerCgroup(cgroupsPath, podParent string) (string, error) {
 	return cleanCgroup(parent + "/" + unit)
 }
 
-// PodCgroup turns a pod's cgroup_parent into a path below the cgroup root,
-// without a slash in front. It is one already, except from CRI clients that
-// give the bare name of a slice.
+// PodCgroup returns the path below the cgroup root, without a leading slash, for a pod's
+// cgroup_parent. The kubelet sends a path; some other CRI clients send the name of a slice.
 func PodCgroup(cgroupParent string) (string, error) {
 	p := cgroupParent
 	var err error

@@ -16,8 +16,8 @@ import (
 // rootID is the inode number of the root of each kernfs, cgroup2 too.
 const rootID = 1
 
-// ID returns the cgroup ID: the inode number of its directory. A 64-bit kernel never
-// uses it again (kernfs_ino in include/linux/kernfs.h).
+// ID returns the cgroup ID, which is the inode number of its directory. A 64-bit kernel
+// never uses an ID again (kernfs_ino in include/linux/kernfs.h).
 func (c Cgroup) ID() (uint64, error) {
 	st, err := c.stat()
 	return st.Ino, err
@@ -26,8 +26,8 @@ func (c Cgroup) ID() (uint64, error) {
 // maxIDs is how many IDs IDs returns: a container may create any number of cgroups.
 const maxIDs = 8
 
-// IDs returns the ID of the cgroup and those of its children: crun puts the container's
-// processes into a child cgroup.
+// IDs returns the IDs of the cgroup and of its first children, eight in all. crun puts the
+// processes of a container into a child cgroup.
 func (c Cgroup) IDs() ([]uint64, error) {
 	st, err := c.stat()
 	if err != nil {
@@ -58,9 +58,9 @@ func (c Cgroup) stat() (unix.Stat_t, error) {
 // maxOwn is how many cgroups of one container's own IDs returns: it may make any number.
 const maxOwn = 64
 
-// IDs returns the paths of all cgroups by their IDs; the root is ".". Of the cgroups that
-// a container created it returns only the first. Those of other cgroup namespaces are not
-// visible, see Features.Namespaced.
+// IDs returns the paths of all cgroups by their IDs. The path of the root is ".". Of the
+// cgroups below a container's, it returns the first 64. Cgroups of other cgroup namespaces
+// are not visible, see Features.Namespaced.
 func (h *Hierarchy) IDs() (map[uint64]string, error) {
 	out := map[uint64]string{rootID: "."}
 	container, own := "", 0
@@ -79,8 +79,7 @@ func (h *Hierarchy) IDs() (map[uint64]string, error) {
 	return out, err
 }
 
-// ReadDying returns how many cgroups below, at any depth, have been removed and
-// live on in the kernel.
+// ReadDying returns the number of removed descendants that the kernel still keeps.
 //
 // Source: Documentation/admin-guide/cgroup-v2.rst, "nr_dying_descendants".
 func (c Cgroup) ReadDying() (uint64, error) {
@@ -89,9 +88,9 @@ func (c Cgroup) ReadDying() (uint64, error) {
 	})
 }
 
-// ReadUnwritten returns the dirty and writeback bytes that are charged to the cgroup and
-// its descendants, removed ones included. The figure may be some seconds old. The error is
-// ErrNotSupported without the memory controller.
+// ReadUnwritten returns the bytes of dirty pages and of pages under writeback that are
+// charged to the cgroup and its descendants, removed ones included. The kernel's count may
+// be two seconds old. The error is ErrNotSupported without the memory controller.
 //
 // Source: Documentation/admin-guide/cgroup-v2.rst, "file_dirty", "file_writeback".
 func (c Cgroup) ReadUnwritten() (uint64, error) {

@@ -9,21 +9,21 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Features lists what the kernel supports, by the cgroup files that exist. Unknown
-// means that no cgroup has the io controller.
+// Features lists the kernel's I/O controls. A control counts as present if a cgroup with
+// the io controller has its file. Unknown means that no cgroup has the io controller.
 type Features struct {
 	IOMax     blkio.Tri `json:"ioMax"`     // blk-throttle
-	IOWeight  blkio.Tri `json:"ioWeight"`  // built in; whether it works differs by disk, see ReadIOCostQOS
-	BFQWeight blkio.Tri `json:"bfqWeight"` // the bfq module is loaded, with any scheduler in use
+	IOWeight  blkio.Tri `json:"ioWeight"`  // built in; its effect depends on the disk, see ReadIOCostQOS
+	BFQWeight blkio.Tri `json:"bfqWeight"` // the bfq module is loaded; a disk may use another scheduler
 	IOLatency blkio.Tri `json:"ioLatency"`
 	IOPrio    blkio.Tri `json:"ioPrio"`
 	IOCost    blkio.Tri `json:"ioCost"` // io.cost.qos, only in the host's root cgroup
-	// Namespaced reports that the tree's root is not the host's: the
-	// directory was mounted in a cgroup namespace.
+	// Namespaced is true if the tree's root is the root of a cgroup namespace, and not the
+	// host's.
 	Namespaced bool `json:"namespaced"`
 }
 
-// Probe looks for the files of each feature.
+// Probe finds out which controls the kernel has.
 func (h *Hierarchy) Probe() (Features, error) {
 	var f Features
 	var err error
@@ -60,8 +60,8 @@ func (h *Hierarchy) Probe() (Features, error) {
 	return f, nil
 }
 
-// HasIOWeight reports whether the kernel has io.weight. The error is that no cgroup has
-// the io controller, so that there is nowhere to look.
+// HasIOWeight reports whether the kernel has io.weight. It returns an error if no cgroup
+// has the io controller, because the file can exist in no other.
 func (h *Hierarchy) HasIOWeight() (bool, error) {
 	f, err := h.Probe()
 	if err == nil && f.IOWeight == blkio.Unknown {
@@ -93,8 +93,8 @@ func (h *Hierarchy) hasIO(dir string) bool {
 	return err == nil && hasField(controllers, "io")
 }
 
-// ReadIOCostQOS returns the devices on which io.cost is enabled. A device that is not
-// listed has it off. ErrNotSupported without io.cost.qos.
+// ReadIOCostQOS reads io.cost.qos, see [blkio.ParseIOCostQOS]. The error is ErrNotSupported
+// if the kernel does not have it.
 func (h *Hierarchy) ReadIOCostQOS() (map[blkio.Dev]bool, error) {
 	root := Cgroup{h: h, path: "."}
 	return readCgroup(root, "io.cost.qos", blkio.ParseIOCostQOS)

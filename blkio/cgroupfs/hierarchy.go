@@ -24,9 +24,9 @@ type Hierarchy struct {
 	write func(name, data string) error
 }
 
-// OpenHierarchy opens the cgroup v2 tree mounted at dir, "/sys/fs/cgroup". On
-// cgroup v1 and hybrid systems, and without the io controller, the error is
-// ErrNotSupported, with a hint in one line.
+// OpenHierarchy opens the cgroup v2 tree that is mounted at dir, "/sys/fs/cgroup". The
+// error is ErrNotSupported on a cgroup v1 or hybrid system, and without the io controller.
+// Its text is one line that names the remedy.
 func OpenHierarchy(dir string) (*Hierarchy, error) {
 	if err := checkCgroup2(dir); err != nil {
 		return nil, fmt.Errorf("open cgroups at %s: %w", dir, err)
@@ -59,8 +59,8 @@ func checkCgroup2(dir string) error {
 		blkio.ErrNotSupported, st.Type)
 }
 
-// OpenTree opens a directory that has the layout of a cgroup v2 tree, such as a copy of a
-// node's tree, or a fixture.
+// OpenTree opens a directory with the layout of a cgroup v2 tree, such as a fixture, or a
+// copy of a node's tree.
 func OpenTree(dir string) (*Hierarchy, error) {
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -79,8 +79,8 @@ func OpenTree(dir string) (*Hierarchy, error) {
 	return h, nil
 }
 
-// OpenFakeTree is OpenTree for a directory of plain files. It calls write for each write,
-// which does what the kernel does, such as to merge a line into io.max.
+// OpenFakeTree is OpenTree for a directory of plain files. Each write goes to the function
+// write, which can act like the kernel, for example merge a line into io.max.
 func OpenFakeTree(dir string, write func(name, data string) error) (*Hierarchy, error) {
 	h, err := OpenTree(dir)
 	if err == nil {
@@ -93,11 +93,11 @@ func hasField(data []byte, field string) bool {
 	return slices.Contains(strings.Fields(string(data)), field)
 }
 
-// Close releases the tree; its cgroups must not be used afterwards.
+// Close closes the tree. Its cgroups must not be used afterwards.
 func (h *Hierarchy) Close() error { return unix.Close(h.fd) }
 
-// Cgroup returns the cgroup at a path below the root. It need not exist. A
-// path with ".." ends at the root, never above it.
+// Cgroup returns the cgroup at a path below the root. The cgroup need not exist. Elements
+// ".." of the path do not lead above the root.
 func (h *Hierarchy) Cgroup(p string) Cgroup {
 	if !fs.ValidPath(p) { // a valid path is clean; cleaning costs a pass over the node too much
 		p = path.Clean("/" + p)[1:]

@@ -13,16 +13,16 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// OpenCgroup keeps a cgroup's io.max open, so that its limits can be lifted between the end of
-// its last process and its removal, 3 to 25 ms later. Afterwards the limits cannot be
-// changed, and queued data is written at them.
+// OpenCgroup keeps the files io.max and cgroup.events of a cgroup open, so that its limits
+// can be lifted in the 3 to 25 ms between the end of its last process and its removal.
+// Afterwards the limits cannot be changed, and queued data is written at them.
 type OpenCgroup struct {
 	Cgroup
 	events int
 	ioMax  []int // its own first, then those of the cgroups right below
 }
 
-// hold opens a cgroup's files.
+// hold opens the files of a cgroup and of its children.
 func (c Cgroup) hold() (_ *OpenCgroup, err error) {
 	events, err := c.h.open(c.path+"/cgroup.events", unix.O_RDONLY)
 	if err != nil {
@@ -48,7 +48,7 @@ func (c Cgroup) hold() (_ *OpenCgroup, err error) {
 	return held, nil
 }
 
-// Close ends the hold.
+// Close closes the files.
 func (h *OpenCgroup) Close() {
 	unix.Close(h.events)
 	for _, fd := range h.ioMax {
@@ -56,8 +56,8 @@ func (h *OpenCgroup) Close() {
 	}
 }
 
-// Lift writes lines of io.max, to the cgroups below as well. ErrGone means that the cgroup
-// was removed first.
+// Lift writes lines to io.max of the cgroup and of its children. The error is ErrGone if
+// the cgroup was removed before. Errors of the children are ignored.
 func (h *OpenCgroup) Lift(lines []blkio.Line) error {
 	var errs []error
 	for _, l := range lines {
@@ -94,7 +94,8 @@ func (h *OpenCgroup) populated() (bool, error) {
 	return strings.Contains(string(buf[:n]), "populated 1"), nil
 }
 
-// EmptyWatch reports when cgroups become empty. It is safe for concurrent use.
+// EmptyWatch reports cgroups that have become empty: neither they nor their descendants
+// have a process. It is safe for concurrent use.
 //
 // Source: Documentation/admin-guide/cgroup-v2.rst, "[Un]populated Notification".
 type EmptyWatch struct {
@@ -109,7 +110,7 @@ type EmptyWatch struct {
 // errWatchClosed is returned by Add after Close.
 var errWatchClosed = errors.New("watch cgroups: the watch is closed")
 
-// NewEmptyWatch returns a watch without cgroups.
+// NewEmptyWatch returns a watch of no cgroups.
 func NewEmptyWatch() (*EmptyWatch, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -118,7 +119,8 @@ func NewEmptyWatch() (*EmptyWatch, error) {
 	return &EmptyWatch{epoll: fd, held: map[int32]*OpenCgroup{}, path: map[string]int32{}}, nil
 }
 
-// Add watches a cgroup until it is empty. Adding it again has no effect.
+// Add watches a cgroup until it is empty. A cgroup that is empty already is reported at
+// once. Adding a watched cgroup has no effect.
 func (w *EmptyWatch) Add(c Cgroup) error {
 	if w.watches(c) {
 		return nil
@@ -162,7 +164,7 @@ func (w *EmptyWatch) arm(held *OpenCgroup) (added bool, err error) {
 	return true, nil
 }
 
-// Close gives up all cgroups that are watched. It is called after Run has returned.
+// Close stops watching all cgroups. The caller waits for Run to return first.
 func (w *EmptyWatch) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -185,10 +187,10 @@ func (w *EmptyWatch) Len() int {
 	return len(w.held)
 }
 
-// Run calls empty for each cgroup that has become empty or was removed, until ctx ends.
-// empty closes the OpenCgroup. systemd removes the cgroup of an ended container about 4 ms after
-// the end, so Run takes precedence over other threads if it may (CAP_SYS_NICE). It calls
-// urgent with the error of that, or nil.
+// Run calls empty for each watched cgroup that has become empty or was removed, until ctx
+// ends. The function empty closes the OpenCgroup. systemd removes the cgroup of an ended
+// container about 4 ms after the end, so Run makes its thread a real-time one, which
+// requires CAP_SYS_NICE. It passes the result of that to urgent.
 func (w *EmptyWatch) Run(ctx context.Context, urgent func(error), empty func(*OpenCgroup)) error {
 	runtime.LockOSThread() // and no unlock: the thread ends with its goroutine
 	urgent(beUrgent())

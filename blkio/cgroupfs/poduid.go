@@ -6,9 +6,10 @@ import (
 	"strings"
 )
 
-// PodUID returns the UID of the pod that a cgroup belongs to, with "_" for "-" as
-// systemd has it, or "" if it belongs to none. Only the first part of the path that
-// looks like a pod's counts: a container may have named the parts below.
+// PodUID returns the UID of the pod that a cgroup belongs to, or "" if it belongs to no
+// pod. With the systemd driver, the UID has "_" instead of "-". Only the first path element
+// that has the form of a pod's cgroup counts, because a container may choose the names
+// below its own.
 //
 //	kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID.slice    systemd
 //	kubepods/burstable/podUID                                                  cgroupfs
@@ -29,15 +30,15 @@ func PodUID(cgroup string) string {
 	return ""
 }
 
-// IsKubepods reports whether a part of a path is the cgroup of all pods, which may be
-// below another one: "kubepods", "kubepods.slice", "kubelet-kubepods.slice".
+// IsKubepods reports whether a path element is the name of the cgroup of all pods, such as
+// "kubepods", "kubepods.slice" and "kubelet-kubepods.slice".
 func IsKubepods(part string) bool {
 	name := strings.TrimSuffix(part, sliceSuffix)
 	return name == "kubepods" || strings.HasSuffix(name, "-kubepods")
 }
 
-// HoldsPods reports whether a cgroup is a pod's, or one above the pods'. No process is
-// in those, only in cgroups below.
+// HoldsPods reports whether a cgroup is a pod's, or an ancestor of pods' cgroups. Such a
+// cgroup has no processes of its own.
 func HoldsPods(cgroup string) bool {
 	return PodUID(path.Dir(cgroup)) == "" && slices.ContainsFunc(strings.Split(cgroup, "/"), IsKubepods)
 }

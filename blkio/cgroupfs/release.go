@@ -12,15 +12,16 @@ import (
 const releaseName = "nri-blkio-release"
 
 // ReleaseDeadOwners makes the kernel hand the inodes of removed cgroups to their nearest
-// living ancestor. That covers files without dirty pages, so it is called after a sync.
-// Until then, writes to such a file are charged to the removed cgroup, and throttled by
-// its last io.max.
+// living ancestors. Inodes with dirty pages stay, so the caller syncs their filesystem
+// first. Until then writes to such a file are charged to the removed cgroup, and throttled
+// by its last io.max.
 //
-// The kernel does so whenever a cgroup with the memory controller is removed. Here one is
-// created below c and removed. c must have the memory controller enabled for its children.
+// The kernel does this whenever a cgroup with the memory controller is removed.
+// ReleaseDeadOwners creates and removes a child of c. The memory controller must be enabled
+// for the children of c.
 //
-// Source: mm/backing-dev.c, wb_memcg_offline and cleanup_offline_cgwbs_workfn,
-// since Linux 5.14.
+// Source: mm/backing-dev.c, wb_memcg_offline and cleanup_offline_cgwbs_workfn, since Linux
+// 5.14.
 func (c Cgroup) ReleaseDeadOwners() error {
 	return c.withDir(func(fd int) error {
 		if err := unix.Mkdirat(fd, releaseName, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
@@ -34,9 +35,9 @@ func (c Cgroup) ReleaseDeadOwners() error {
 }
 
 // DropCache reclaims the clean page cache that is charged to the cgroup and its
-// descendants, removed ones included, and the inodes that nothing else keeps in memory.
-// The next reader or writer of these files is charged for the pages, and owns the files.
-// The call may take long. Do not call it for running containers. The error is
+// descendants, removed ones included, and the inodes that are kept in memory only by these
+// pages. The next reader or writer of the files is charged for their pages, and owns the
+// files. The call may take long, and slows down running containers. The error is
 // ErrNotSupported before Linux 5.19.
 //
 // Source: Documentation/admin-guide/cgroup-v2.rst, "memory.reclaim".

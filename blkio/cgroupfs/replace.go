@@ -6,11 +6,11 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// ReplaceIOMaxBelow replaces values of io.max in the cgroups right below c. crun, with
-// the systemd driver, has a container's processes in a cgroup of their own below
-// the container's, and the limits of the OCI spec there: the lowest on the way
-// holds. Other values than those to be replaced stay, since a container may run a cgroup
-// manager itself.
+// ReplaceIOMaxBelow replaces values of io.max in the children of c. With the systemd driver
+// crun runs the processes of a container in a child of the container's cgroup, and writes
+// the limits of the OCI spec there. The smallest limit on the path to the root holds.
+// Values that are not to be replaced stay, since a container may run a cgroup manager
+// itself.
 func (c Cgroup) ReplaceIOMaxBelow(replacements []blkio.Replacement) error {
 	if len(replacements) == 0 {
 		return nil

@@ -10,21 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Attribute is an extended attribute about a cgroup, with the ID of the cgroup.
+// Attribute is an extended attribute with data about a cgroup.
 type Attribute struct {
-	Value []byte // for as long as the function runs that is given it
+	Value []byte // valid only during the call of the function that gets it
 	ID    uint64 // of the cgroup, see [Cgroup.ID]
-	// OnParent is true if the attribute is on the directory above the cgroup's, see
-	// [Cgroup.Above]. Owner is the owner of the directory that it is on.
+	// OnParent is true if the attribute is stored on the parent's directory, see
+	// [Cgroup.Above].
 	OnParent bool
-	Owner    int
+	Owner    int // UID that owns the directory with the attribute
 }
 
-// Walk calls fn for the extended attribute of each cgroup below the root that has it, and
-// for each one that Above names; parents first and siblings by name. It does not look
-// into containers: they may have any number of cgroups, and write what they like on them.
-// Cgroups that vanish meanwhile are left out, and those whose path is longer than the
-// kernel takes. An error of fn ends the walk and is returned as it is.
+// Walk calls fn for each cgroup below the root that has the extended attribute, or whose
+// parent has it for the cgroup, see [Cgroup.Above]. Parents come before children, and
+// siblings are sorted by name. Walk does not enter the cgroups of containers, which may
+// have any number of children with any attributes. It skips cgroups that are removed
+// meanwhile, and those with a path that is too long for the kernel. If fn returns an error,
+// Walk stops and returns that error.
 func (h *Hierarchy) Walk(xattr string, fn func(c Cgroup, a Attribute) error) error {
 	w := attributeWalk{h: h, xattr: xattr, fn: fn, buf: make([]byte, xattrSize)}
 	return h.walk(".", func(c Cgroup, dir int, st *unix.Stat_t) error {

@@ -11,22 +11,22 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// WritebackStat is the dirty data of one cgroup on one bdi, which is one disk or one
-// filesystem of several disks. A removed cgroup is listed as long as it owns an inode. The
-// kernel counts bytes for each CPU and adds them up now and then, so bytes are off by some
-// dozen pages per CPU; inodes are exact.
+// WritebackStat counts the data that one cgroup has left to write on one bdi. A bdi is a
+// disk, or a filesystem on several disks. A removed cgroup is listed as long as it owns an
+// inode. The kernel counts bytes on each CPU and adds them up from time to time, so bytes
+// are off by some dozen pages for each CPU. Inodes are exact.
 type WritebackStat struct {
 	CgroupID  uint64 // see Cgroup.ID
 	Dirty     uint64 // bytes whose writeback has not started
-	Writeback uint64 // bytes on their way to the disk, or held back by a limit
-	Inodes    uint64 // those that wait for writeback
+	Writeback uint64 // bytes under writeback: on their way to the disk, or delayed by a limit
+	Inodes    uint64 // dirty inodes
 }
 
 // Left returns the bytes left to write.
 func (w WritebackStat) Left() uint64 { return w.Dirty + w.Writeback }
 
-// ParseWritebackStats parses a bdi's wb_stats: a block of lines for each cgroup,
-// in no order. One cgroup may have several. Other lines are skipped.
+// ParseWritebackStats parses the file wb_stats of a bdi: one block of lines for each
+// cgroup, in no order. A cgroup may have several blocks. Unknown lines are ignored.
 //
 //	WbCgIno:                 4208
 //	WbWriteback:            59808 kB
@@ -102,7 +102,8 @@ func parseCount(into *uint64, value []string, bits int) error {
 	return nil
 }
 
-// FormatWritebackStats is the inverse of ParseWritebackStats, as far as that goes.
+// FormatWritebackStats formats the fields of stats as the kernel does, without the other
+// lines.
 func FormatWritebackStats(stats []WritebackStat) string {
 	var b strings.Builder
 	for _, w := range stats {
@@ -112,10 +113,10 @@ func FormatWritebackStats(stats []WritebackStat) string {
 	return b.String()
 }
 
-// ReadWritebackStats reads debugfs, os.DirFS("/sys/kernel/debug"): what each
-// cgroup has to write, by bdi. The bdi of a disk has its number as a name, that
-// of a btrfs or another filesystem one of its own, "btrfs-1". ErrNotSupported
-// where debugfs is not mounted, and before Linux 6.10.
+// ReadWritebackStats reads the data that each cgroup has left to write, by bdi, from
+// debugfs, os.DirFS("/sys/kernel/debug"). The bdi of a disk has the disk's number as its
+// name. A btrfs and some other filesystems have a bdi with a name such as "btrfs-1". The
+// error is ErrNotSupported if debugfs is not mounted, and before Linux 6.10.
 func ReadWritebackStats(debugfs fs.FS) (map[string][]WritebackStat, error) {
 	bdis, err := fs.ReadDir(debugfs, "bdi")
 	if errors.Is(err, fs.ErrNotExist) {

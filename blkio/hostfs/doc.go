@@ -1,3 +1,3 @@
-// Package hostfs accesses the node's files: configuration and directories of other programs,
-// and the small files that processes of this program share.
+// Package hostfs accesses files of the node: the configuration and the directories of other
+// programs, and the small files by which processes of this program share data.
 package hostfs

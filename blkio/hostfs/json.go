@@ -12,8 +12,8 @@ import (
 // maxJSON bounds a file before it is decoded.
 const maxJSON = 4 << 20
 
-// WriteJSON replaces a file by the JSON of v, so that a reader sees the old or the new one as a
-// whole. It makes the directory if it is absent.
+// WriteJSON replaces a file by the JSON of v. A reader sees either the old or the new file
+// as a whole. The file's directory is created if it is absent.
 func WriteJSON(file string, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -29,7 +29,8 @@ func WriteJSON(file string, v any) error {
 	return os.Rename(next, file)
 }
 
-// ReadJSON decodes a file into v, and reports whether there is one.
+// ReadJSON decodes a file into v. It returns false without an error if the file does not
+// exist.
 func ReadJSON(file string, v any) (found bool, err error) {
 	f, err := os.Open(file)
 	if errors.Is(err, os.ErrNotExist) {

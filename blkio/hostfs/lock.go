@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrLocked reports that another process has the lock.
+// ErrLocked means that another process holds the lock.
 var ErrLocked = errors.New("another instance of nri-blkio holds the lock of this node")
 
-// TryLock takes a lock, a flock on a file that the kernel drops with the process or as the
-// result is closed. ErrLocked if another process has it. The file's directory is root's, so
-// that no tenant can hold the lock.
+// TryLock locks a file by flock(2), and returns ErrLocked if another process holds the
+// lock. The kernel releases the lock when the process ends or the result is closed. Only
+// root may write to the file's directory, so that no tenant can hold the lock.
 func TryLock(path string) (io.Closer, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {

@@ -16,16 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Root is the directory where the node's root filesystem is mounted: "/", or another one in a
-// container. Its methods take paths of the node, with or without the slash in front, so that it
-// is an [fs.FS] as well.
+// Root is the directory at which the node's root filesystem is mounted, such as "/" or, in
+// a container, "/host". Its methods take paths of the node, with or without the leading
+// slash. So a Root is also an [fs.FS].
 //
-// Open, ReadFile, Stat and Resolve follow symlinks as the node does, absolute ones included: os.DirFS
-// would follow those to the root of this process, and os.Root refuses them. The other methods
-// follow no symlink of the node, and their callers give them paths that have none.
+// Open, ReadFile, Stat, Exists, IsDir and Resolve follow symlinks as the node does. With
+// os.DirFS, absolute links would lead to the root of this process; os.Root refuses them.
+// The other methods do not resolve symlinks in the node's root. Their callers pass paths
+// without symlinks.
 type Root string
 
-// Open opens a file.
+// Open opens a file for reading.
 func (r Root) Open(name string) (fs.File, error) {
 	file, err := r.Resolve(name)
 	if err != nil {
@@ -34,7 +35,7 @@ func (r Root) Open(name string) (fs.File, error) {
 	return os.Open(file)
 }
 
-// Resolve returns where this process finds a path of the node.
+// Resolve returns the path at which this process finds a path of the node.
 func (r Root) Resolve(name string) (string, error) {
 	file, err := securejoin.SecureJoin(string(r), "/"+Name(name))
 	if err != nil {
@@ -43,7 +44,8 @@ func (r Root) Resolve(name string) (string, error) {
 	return file, nil
 }
 
-// MaxFile bounds a configuration file. Those of runtimes have some KiB.
+// MaxFile is the largest size of a configuration file, in bytes. Those of runtimes have
+// some KiB.
 const MaxFile = 1 << 20
 
 // ReadFile reads a file of at most 1 MiB.
@@ -63,19 +65,19 @@ func (r Root) ReadFile(name string) ([]byte, error) {
 	return data, nil
 }
 
-// IsDir reports whether a path is that of a directory.
+// IsDir reports whether the path is that of a directory.
 func (r Root) IsDir(name string) bool {
 	info, err := r.Stat(name)
 	return err == nil && info.IsDir()
 }
 
-// Exists reports whether there is a file of any kind.
+// Exists reports whether there is a file of any kind at the path.
 func (r Root) Exists(name string) bool {
 	_, err := r.Stat(name)
 	return err == nil
 }
 
-// Stat opens nothing: a socket cannot be opened.
+// Stat returns the status of a file without opening it, so it works for sockets.
 func (r Root) Stat(name string) (fs.FileInfo, error) {
 	file, err := r.Resolve(name)
 	if err != nil {
@@ -84,9 +86,10 @@ func (r Root) Stat(name string) (fs.FileInfo, error) {
 	return os.Stat(file)
 }
 
-// Names lists a directory, sorted; nothing if it does not exist or is no directory. It does not
-// ask for the types of the entries. A filesystem that does not keep types in directories would
-// look each entry up for that, and the lookup of a mountpoint can hang.
+// Names returns the sorted names in a directory. It returns none if the directory does not
+// exist, or if the path is not that of a directory. It does not read the types of the
+// entries: a filesystem that does not store types in directories would look each entry up
+// for that, and the lookup of a mountpoint can hang.
 func (r Root) Names(dir string) ([]string, error) {
 	f, err := os.Open(r.path(dir))
 	if err != nil {
@@ -108,8 +111,8 @@ func ignoreAbsent(err error) error {
 	return err
 }
 
-// ModTime returns when the entries of a directory changed last; false if the path is not that
-// of a directory.
+// ModTime returns the time of the last change of a directory's entries. It returns false if
+// the path is not that of a directory.
 func (r Root) ModTime(dir string) (time.Time, bool) {
 	info, err := os.Lstat(r.path(dir))
 	if err != nil || !info.IsDir() {
@@ -118,7 +121,7 @@ func (r Root) ModTime(dir string) (time.Time, bool) {
 	return info.ModTime(), true
 }
 
-// ChangeTime returns the ctime of a file, which no program can set back.
+// ChangeTime returns the ctime of a file. No system call sets a ctime to a chosen time.
 func (r Root) ChangeTime(name string) (time.Time, error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(r.path(name), &st); err != nil {
@@ -129,11 +132,11 @@ func (r Root) ChangeTime(name string) (time.Time, error) {
 
 func (r Root) path(name string) string { return filepath.Join(string(r), name) }
 
-// Name makes a path of the node a name as package fs has it, without the slash in front.
+// Name returns a path of the node in the form of package fs, without the leading slash.
 func Name(p string) string { return strings.TrimPrefix(path.Clean("/"+p), "/") }
 
-// BootTime returns when the node started. Without a clock it is now, so that nothing seems to
-// have run since.
+// BootTime returns the time at which the node was booted. It returns the current time if
+// the clock cannot be read.
 func BootTime() time.Time {
 	var up unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {

@@ -62,11 +62,12 @@ func (b *bug) in(v version) (has bool, fix version) {
 	return !v.less(b.introduced) && v.less(fix), fix
 }
 
-// State is the knowledge about a kernel: corrected, affected, or unknown.
+// State is what is known about the bugs of a kernel.
 type State int
 
 const (
-	// Unknown is the state of a kernel whose version does not tell.
+	// Unknown is the state of a kernel that may or may not have the bugs: its version does
+	// not show that.
 	Unknown State = iota
 	// Affected is the state of a kernel with at least one of the bugs.
 	Affected
@@ -74,19 +75,20 @@ const (
 	Fixed
 )
 
-// Verdict is the answer for one kernel. The zero value is for an unknown one.
+// Verdict reports whether one kernel has the bugs. The zero value is for an unknown kernel.
 type Verdict struct {
 	State  State
 	Vendor string // "" if it is not known
-	Kernel string // the version that was judged: upstream's if that is known, else uname -r
-	// Bug and Fix name the bug and the release with its correction: of an affected
-	// kernel its own, of an unknown one the latest that it may have.
+	Kernel string // the version that was compared: the upstream version if it is known, otherwise that of uname -r
+	// Bug and Fix name a bug, and the upstream release that corrects it. For an affected
+	// kernel they are its own bug and the release for its line. For an unknown kernel they
+	// are the bug that was corrected last, and the first mainline release without it.
 	Bug, Fix string
-	Source   string // of the versions, and of the vendor's numbers
+	Source   string // where the versions of the correction, and the vendor's version numbers, come from
 }
 
-// Writeback reports whether the kernel can move inodes between cgroups' writeback
-// without the bugs that crash nodes.
+// Writeback reports whether the kernel can move inodes to the writeback of another cgroup
+// without bugs that crash nodes.
 func (r Release) Writeback() Verdict {
 	out := Verdict{Kernel: r.Uname}
 	var v version
@@ -123,7 +125,7 @@ func (r Release) Writeback() Verdict {
 // Corrected reports whether the kernel is known to have none of the bugs.
 func (v Verdict) Corrected() bool { return v.State == Fixed }
 
-// String is one clause for a log line or a table.
+// String returns one clause for a line of the log or of a table.
 func (v Verdict) String() string {
 	name := strings.TrimSpace(v.Vendor + " kernel " + v.Kernel)
 	switch v.State {

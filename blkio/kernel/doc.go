@@ -1,6 +1,6 @@
-// Package kernel identifies the running kernel and reports whether it contains the
+// Package kernel identifies the running kernel, and reports whether it contains the
 // corrections of known bugs.
 //
-// A correction leaves nothing to probe for, so this is the one place that compares
-// versions. It is pure but for [Read].
+// A correction leaves nothing to probe for. So this is the only package that compares
+// versions. Only [Read] does I/O.
 package kernel

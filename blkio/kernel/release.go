@@ -19,8 +19,8 @@ type Release struct {
 	OS string
 }
 
-// Read reads the release from procfs, any container's own will do, and from the root
-// directory of the node.
+// Read reads the texts from procfs and from the root directory of the node. The procfs may
+// be that of a container.
 //
 // Source: Documentation/admin-guide/sysctl/kernel.rst, osrelease and version.
 func Read(proc, host fs.FS) (Release, error) {
