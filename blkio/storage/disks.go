@@ -10,21 +10,21 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// DiskInfo describes a disk: its name, model, size and kind.
+// DiskInfo describes a disk.
 type DiskInfo struct {
 	blkio.Disk
-	Model      string // of the drive; of a dm, md or loop device its parts
+	Model      string // of a drive; of a dm device its name, of an md device its level, of a loop device its file
 	Size       uint64 // bytes
 	Rotational bool
 	ReadOnly   bool
 	Scheduler  string       // "mq-deadline", "bfq", "none"
-	Below      []blkio.Disk // the disks of a dm or md device, directly below it
-	Partitions []blkio.Disk // their own numbers take no limits
+	Below      []blkio.Disk // for a dm or md device, the disks directly below
+	Partitions []blkio.Disk // the kernel accepts no limits for their numbers
 }
 
-// Disks returns every whole disk, sorted by number. Hidden ones (the paths of
-// an NVMe multipath disk have no number) and those without a size (unused
-// loop, zram and nbd devices, empty card readers) are left out.
+// Disks returns all whole disks, sorted by number. It leaves out hidden ones, which are the
+// paths of NVMe multipath disks and have no number. It also leaves out those without a
+// size, such as unused loop, zram and nbd devices, and empty card readers.
 func (s Sysfs) Disks() ([]DiskInfo, error) {
 	entries, err := fs.ReadDir(s.fsys, "block")
 	if err != nil {

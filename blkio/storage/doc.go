@@ -1,3 +1,3 @@
-// Package storage finds the disks that paths of a node are stored on: mounts, filesystems,
-// and the stacks of block devices in sysfs.
+// Package storage finds the disks of the node that a path is stored on. It reads the mount
+// table, and the stacks of block devices in sysfs.
 package storage

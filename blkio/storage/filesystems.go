@@ -10,15 +10,15 @@ import (
 
 // Filesystem is a filesystem on block devices that is mounted at least once.
 type Filesystem struct {
-	Dev     blkio.Dev // st_dev of its files, as in each of the mounts
+	Dev     blkio.Dev // st_dev of its files, the same in all its mounts
 	Type    string
-	Devices []blkio.Disk   // it is on, partitions as they are, sorted by number
-	Mounts  []*Mount       // in the order of the table, hidden ones too
-	Warning *blkio.Warning // a limit holds, but not for everything
-	Err     error          // why Devices are not known
+	Devices []blkio.Disk   // the block devices that it is on, which may be partitions, sorted by number
+	Mounts  []*Mount       // in the order of the table, hidden ones included
+	Warning *blkio.Warning // what a limit does not cover; nil if it covers all I/O
+	Err     error          // why Devices is incomplete
 }
 
-// Filesystems returns those that have a disk, by the mount table as of the last
+// Filesystems returns the filesystems that are on disks, by the mount table of the last
 // refresh, in its order.
 func (s *Storage) Filesystems() []Filesystem {
 	snap := s.current.Load()
@@ -42,8 +42,8 @@ func (s *Storage) Filesystems() []Filesystem {
 	return out
 }
 
-// FilesystemAt returns the number of the filesystem that is mounted at a path of the host,
-// as of the last refresh, or zero if none is. Mounts of one filesystem have the same.
+// FilesystemAt returns the device number (st_dev) of the filesystem that is mounted at a
+// path of the node, as of the last refresh, or zero if the path is no mountpoint.
 func (s *Storage) FilesystemAt(mountpoint string) blkio.Dev {
 	m := s.Mounts().find(mountpoint)
 	if m == nil || m.Mountpoint != mountpoint {
@@ -52,8 +52,8 @@ func (s *Storage) FilesystemAt(mountpoint string) blkio.Dev {
 	return m.Dev
 }
 
-// MountedDisks returns the whole disks that a filesystem of the mount table is on, as of
-// the last refresh. Disks that cannot be found are left out.
+// MountedDisks returns the whole disks of all mounted filesystems, as of the last refresh.
+// It leaves out disks that cannot be found.
 func (s *Storage) MountedDisks() map[blkio.Dev]bool {
 	out := make(map[blkio.Dev]bool)
 	sys := &s.current.Load().sys
@@ -99,9 +99,9 @@ func (s *snapshot) devicesBelow(m *Mount) ([]blkio.Disk, error) {
 	return sortedDisks(found), nil
 }
 
-// Locate returns a host path with its symlinks resolved, and whether names there can be
-// looked up without waiting for a network or another process. The path is "" if it cannot
-// be resolved.
+// Locate returns a path of the node with its symlinks resolved, or "" if it cannot be
+// resolved. local reports whether a lookup of names below it waits neither for a network
+// nor for another process.
 func (s *Storage) Locate(ctx context.Context, hostPath string) (p string, local bool) {
 	snap := s.current.Load()
 	l := snap.locate(ctx, hostPath)
@@ -112,6 +112,6 @@ func (s *Storage) Locate(ctx context.Context, hostPath string) (p string, local 
 	return l.path, m != nil && isLocal(m) && snap.remoteAbove(m) == nil
 }
 
-// Node returns the number of the block device that a path below /dev names.
+// Node returns the number of the block device at a path below /dev. The error is
 // ErrNoDevice if there is none.
 func (s *Storage) Node(name string) (blkio.Dev, error) { return s.current.Load().node(name) }

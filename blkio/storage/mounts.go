@@ -10,33 +10,33 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Mount is one line of mountinfo, reduced to the fields that this module uses.
+// Mount is one line of mountinfo. It has only the fields that this module uses.
 type Mount struct {
 	ID, Parent int
-	Dev        blkio.Dev // st_dev of its files; major 0 is no block device
-	Root       string    // of the mount within the filesystem; "" if it is longer than PATH_MAX
-	Mountpoint string    // absolute, free of symlinks
+	Dev        blkio.Dev // st_dev of its files; the major number is 0 if that is no block device
+	Root       string    // directory of the filesystem that is mounted; "" if its path is longer than PATH_MAX
+	Mountpoint string    // absolute, without symlinks
 	FSType     string
 	Source     string
-	// Options are those of an overlay that name its layers; "" for other types.
+	// Options are those of an overlay that name its layers. For other types it is "".
 	Options string
-	// Peers is the number of its peer group, and Master that of the group that
-	// propagates mounts and unmounts to it; 0 for none.
+	// Peers is the number of the mount's peer group. Master is the number of the peer group
+	// from which it receives mounts and unmounts. 0 means none.
 	Peers, Master int
-	// DataJournal is ext4's data=journal: no cgroup writeback.
+	// DataJournal is true for ext4 with data=journal, which has no cgroup writeback.
 	DataJournal bool
-	// SlowFsync is true for ext4's nodelalloc and dioread_lock, with which the
-	// fsync of others waits behind a throttled writer.
+	// SlowFsync is true for ext4 with nodelalloc or dioread_lock. With these, an fsync of
+	// another writer waits behind a throttled one.
 	SlowFsync bool
-	// Unreadable is the reason why the fields above are incomplete, "" if they are
-	// complete. A path that such a mount may hold cannot be limited. If the
-	// mountpoint itself is too long, Mountpoint is the directory above it that the
-	// first PATH_MAX bytes name: no path that a container can be given is as deep.
+	// Unreadable is the reason why the other fields are incomplete, or "" if they are
+	// complete. Paths that may be on such a mount cannot be limited. If the mountpoint
+	// itself is too long, Mountpoint is the parent of its first PATH_MAX bytes. No
+	// container can be given a path that is as deep.
 	Unreadable string
 }
 
-// MountTable is a snapshot of the mounts of a mount namespace. It does not change
-// and is safe for concurrent use.
+// MountTable is a copy of the mount table of one mount namespace. It does not change, and
+// is safe for concurrent use.
 type MountTable struct {
 	mounts []*Mount // in the order of the kernel
 	// sorted has the same mounts by mountpoint. The mounts below a directory are
@@ -44,13 +44,12 @@ type MountTable struct {
 	sorted []*Mount
 }
 
-// ParseMountTable parses mountinfo as of proc_pid_mountinfo(5):
+// ParseMountTable parses the text of mountinfo, see proc_pid_mountinfo(5):
 //
 //	36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
 //
-// The parent IDs decide which mounts are hidden: Find does not return a mount below
-// a directory that another mount covers. A line that is malformed or too long
-// affects its own mount only. The error is that of reading r.
+// The parent IDs show which mounts are hidden by others. A line that is malformed or too
+// long affects only its own mount, see Mount.Unreadable. The error is that of reading r.
 func ParseMountTable(r io.Reader) (*MountTable, error) { return newMountReader().read(r) }
 
 func newMountTable(mounts []*Mount) *MountTable {
@@ -79,13 +78,13 @@ func (t *MountTable) next(mounts, added []*Mount, gone map[*Mount]bool) *MountTa
 	return out
 }
 
-// All returns every mount in the order of the kernel. They must not be changed, and
-// may be shared with another table.
+// All returns all mounts, hidden ones included, in the order of the kernel. They must not
+// be changed, and may be shared with another table.
 func (t *MountTable) All() []*Mount { return t.mounts }
 
-// Find returns the mount that covers an absolute path, without resolving symlinks: the
-// longest mountpoint that is the path or a directory above it, the topmost if there are
-// several, without those that another mount hides.
+// Find returns the mount that an absolute path is on. It does not resolve symlinks. Of the
+// mounts on the longest mountpoint that covers the path, it returns the topmost. It leaves
+// out mounts that others hide.
 func (t *MountTable) Find(p string) (*Mount, bool) {
 	if !strings.HasPrefix(p, "/") {
 		return nil, false

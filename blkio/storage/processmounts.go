@@ -19,17 +19,17 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// ErrNoProcess means that the process has ended, or that another process has its PID.
+// ErrNoProcess means that the process has ended. Another process may have its PID.
 var ErrNoProcess = errors.New("no such process")
 
-// ProcessMounts returns the mounts of a process that may be stored on disks, in the
-// order of the kernel, and its root directory without a backing. The process has to be
-// in the cgroup, or in one below it: its number may have become another one's, which is
-// ErrNoProcess. It stops with ctx.
+// ProcessMounts returns the mounts of a process that may be stored on disks, in the order
+// of the kernel. The mount of the root directory is among them, without a Backing. The
+// error is ErrNoProcess if the process is not in the cgroup or below it, because its PID
+// may have been used again. ProcessMounts stops when ctx ends.
 //
-// It reads mountinfo, which takes no permission to trace the process. That matters for
-// the first process of a container, which is not dumpable before it runs the container's
-// program: the links in its directory cannot be followed without CAP_SYS_PTRACE.
+// It reads mountinfo, which requires no permission to trace the process. The first process
+// of a container is not dumpable before it runs the container's program. So without
+// CAP_SYS_PTRACE the links in its directory of procfs cannot be followed.
 //
 // Source: mounts_open_common in fs/proc_namespace.c; docs/reference/quirks.md.
 func (s *Storage) ProcessMounts(ctx context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error) {

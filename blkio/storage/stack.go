@@ -14,7 +14,7 @@ type DeviceKind string
 // The kinds of block devices. An md device is of the kind that its level names,
 // "raid1", or KindMD.
 const (
-	KindDisk      DeviceKind = "disk" // and all that is not below
+	KindDisk      DeviceKind = "disk" // any other device
 	KindPartition DeviceKind = "partition"
 	KindLVM       DeviceKind = "lvm"
 	KindCrypt     DeviceKind = "crypt"
@@ -24,15 +24,14 @@ const (
 	KindLoop      DeviceKind = "loop"
 )
 
-// BlockDevice is one device in the stacks of the node.
+// BlockDevice is one device of the node: a disk, or a partition.
 type BlockDevice struct {
-	DiskInfo // of a partition only Disk, Size and ReadOnly
+	DiskInfo // for a partition only Disk, Size and ReadOnly are set
 	Kind     DeviceKind
-	Parents  []blkio.Disk // directly below, partitions as they are; the disk of a partition
+	Parents  []blkio.Disk // the devices directly below, which may be partitions; for a partition its disk
 }
 
-// Stack returns all block devices that Disks does, and their partitions after
-// each.
+// Stack returns the disks that Disks returns, each followed by its partitions.
 func (s Sysfs) Stack() ([]BlockDevice, error) {
 	disks, err := s.Disks()
 	if err != nil {

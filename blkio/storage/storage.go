@@ -12,34 +12,34 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Config names the host's files.
+// Config names the files of the node.
 type Config struct {
 	Sys       fs.FS  // os.DirFS("/sys")
-	Mountinfo string // of the host's first process, "/proc/1/mountinfo"; a regular file will do for tests
-	HostRoot  string // "/", or where the host's root is mounted
-	Swaps     string // "/proc/swaps"; "" if they are not needed
-	Proc      string // "/proc", with the numbers of processes that the runtime uses; "" where ProcessMounts is not called
+	Mountinfo string // of the node's first process, "/proc/1/mountinfo"; tests can use a regular file
+	HostRoot  string // where the node's root filesystem is mounted, such as "/"
+	Swaps     string // "/proc/swaps"; "" if SwapDisks is not needed
+	Proc      string // "/proc", of the PID namespace of the runtime; "" if ProcessMounts is not needed
 }
 
-// Storage finds the disks that paths of the host are stored on. It is safe for
-// concurrent use.
+// Storage finds the disks that paths of the node are stored on. It answers from a copy of
+// the mount table, which Refresh and Watch keep up to date. It is safe for concurrent use.
 type Storage struct {
 	cfg     Config
 	sys     Sysfs
 	host    *hostRoot
 	current atomic.Pointer[snapshot]
-	reads   atomic.Uint64 // of the table, as often as it has changed
+	reads   atomic.Uint64 // counts how often a changed table was read
 
 	// refreshing is a lock that callers wait for until their context ends. It guards the
 	// fields below. It is held while mountinfo is read, since the callers that wait for
 	// it need that table.
 	refreshing chan struct{}
 	source     mountSource
-	stale      bool // changed, and not read since
+	stale      bool // the table changed, and was not read since
 	pinned     []string
 }
 
-// Open reads the mount table.
+// Open opens the files, and reads the mount table.
 func Open(cfg Config) (*Storage, error) {
 	host, err := openHostRoot(cfg.HostRoot)
 	if err != nil {
@@ -61,7 +61,7 @@ func Open(cfg Config) (*Storage, error) {
 	return s, nil
 }
 
-// Close releases the files. It must not run concurrently with other calls.
+// Close closes the files. It must not run concurrently with other calls.
 func (s *Storage) Close() error {
 	err := s.source.Close()
 	if hostErr := s.host.Close(); err == nil {
@@ -73,16 +73,16 @@ func (s *Storage) Close() error {
 // Mounts returns the mount table as of the last refresh.
 func (s *Storage) Mounts() *MountTable { return s.current.Load().table }
 
-// Resolve finds what a path of the host is stored on, by the mount table as of
-// the last refresh. It never fails: without a disk, Reason has the cause.
-// It reads symlinks in local filesystems only, and until ctx ends. The Disks of
-// the result are shared and must not be changed.
+// Resolve returns the disks that a path of the node is stored on, by the mount table of the
+// last refresh. Without a disk, Reason of the result has the cause. Resolve follows
+// symlinks on local filesystems only, and stops when ctx ends. The result's Disks are
+// shared, and must not be changed.
 func (s *Storage) Resolve(ctx context.Context, hostPath string) blkio.Backing {
 	return s.current.Load().resolve(ctx, hostPath)
 }
 
-// Pin keeps a path resolved: it is resolved again whenever the mount table is read, before
-// a handler needs it.
+// Pin makes each refresh resolve a path, so that a later call of Resolve finds the result
+// in the cache.
 func (s *Storage) Pin(hostPath string) {
 	s.refreshing <- struct{}{}
 	defer func() { <-s.refreshing }()
@@ -91,16 +91,15 @@ func (s *Storage) Pin(hostPath string) {
 	}
 }
 
-// Refresh reads the mount table again if the kernel reports that it has changed,
-// else it costs a system call. After an error the old table is still there,
-// and the next call tries again.
+// Refresh reads the mount table if the kernel reports a change. Otherwise it costs one
+// system call. After an error the old table stays in use, and the next call reads it again.
 func (s *Storage) Refresh(ctx context.Context) error {
 	_, err := s.refresh(ctx)
 	return err
 }
 
-// DisksChanged drops all cached results and reads them again, because devices were added,
-// removed or replaced. The mount table does not show that.
+// DisksChanged drops all cached results, and reads the mount table again. Call it after
+// block devices were added, removed or replaced, which does not change the mount table.
 func (s *Storage) DisksChanged(ctx context.Context) error {
 	if err := s.markStale(ctx); err != nil {
 		return err
@@ -117,10 +116,10 @@ func (s *Storage) markStale(ctx context.Context) error {
 	return nil
 }
 
-// ListMounts has the mount table read with listmount(2) and statmount(2) from now on,
-// which reads only the mounts that have changed. The error is the reason why this
-// kernel, or the privileges of this process, do not allow that: then it stays the
-// text of mountinfo, with the same result.
+// ListMounts makes later refreshes use listmount(2) and statmount(2), and read only those
+// mounts that have changed. If the kernel or the privileges of this process do not allow
+// that, ListMounts returns the reason, and refreshes continue to read mountinfo. The
+// results are the same.
 func (s *Storage) ListMounts(ctx context.Context) error {
 	if err := s.lock(ctx); err != nil {
 		return err
@@ -188,8 +187,9 @@ func (s *Storage) publish(ctx context.Context, c mountChange) {
 	s.reads.Add(1)
 }
 
-// recheck looks for mounts that have changed without a sign of it in the list, a part
-// of them at a time: a handler that wants the table does not wait for all.
+// recheck reads again the mounts that the kernel may have changed without a change of the
+// list. It reads some at a time, so that a handler that needs the table does not wait for
+// all of them.
 func (s *Storage) recheck(ctx context.Context) error {
 	const part = 100
 	for first, more := 0, true; more; first += part {
@@ -216,10 +216,10 @@ func (s *Storage) recheckPart(ctx context.Context, first, n int) (more bool, err
 	return more, nil
 }
 
-// Watch refreshes the table as soon as it changes, so that Refresh usually
-// finds nothing to do, and calls changed after that. It returns when ctx ends, or
-// with an error when it cannot go on: then Refresh still does all that is needed.
-// The mounts being listed no more is such an error, once.
+// Watch refreshes the table whenever the kernel reports a change, and then calls changed.
+// So Refresh usually has nothing to do. Watch returns when ctx ends, or with an error if it
+// cannot continue. Refresh works after that as well. One of these errors, returned once, is
+// that the mounts cannot be listed any more; call Watch again.
 func (s *Storage) Watch(ctx context.Context, changed func()) error {
 	reads := s.reads.Load()
 	tell := func() {

@@ -9,30 +9,30 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Below finds the mount that holds rel, a path relative to the directory that
-// hostPath leads to, if that mount is below this directory and not at or above
-// it: a recursive bind mount of the directory includes it. at is its
-// mountpoint, relative to the directory.
+// Below finds the mount that rel is on, a path relative to the directory hostPath. It
+// considers only mounts below that directory, which a recursive bind mount of the directory
+// includes. at is the mountpoint, relative to the directory.
 //
-// rel may be a tenant's text. It is only compared with the mount table: no symlink in it is
-// followed, and no file is opened. ok is false if rel is not clean, is "." or has "..", and
-// if hostPath cannot be resolved. In all else Below is as Resolve.
+// rel may be the text of a tenant. Below only compares it with the mount table. It follows
+// no symlink in it, and opens no file. ok is false if there is no such mount, if rel is
+// ".", is not clean or contains "..", and if hostPath cannot be resolved. See Resolve for
+// the rest.
 func (s *Storage) Below(ctx context.Context, hostPath, rel string) (at string, b blkio.Backing, ok bool) {
 	return s.current.Load().below(ctx, hostPath, rel)
 }
 
-// Submounts goes through the mounts below the directory that hostPath leads to,
-// without those that another mount hides: mountpoints relative to the directory,
-// sorted by their bytes, and what is stored there. It ends early with ctx. The
-// rest is as with Resolve.
+// Submounts returns the mounts below the directory hostPath that no other mount hides:
+// their mountpoints relative to the directory, sorted by their bytes, and their backings.
+// The sequence ends early when ctx ends. See Resolve for the rest.
 func (s *Storage) Submounts(ctx context.Context, hostPath string) iter.Seq2[string, blkio.Backing] {
 	return func(yield func(string, blkio.Backing) bool) {
 		s.current.Load().submounts(ctx, hostPath, yield)
 	}
 }
 
-// Device returns the whole disk of a raw block device, by its number. Nothing is
-// remembered: devices come and go without a change of the mount table.
+// Device returns the backing of a raw block device: the whole disk that its number belongs
+// to. It reads sysfs at each call, because devices come and go without a change of the
+// mount table.
 func (s *Storage) Device(dev blkio.Dev) blkio.Backing {
 	var b blkio.Backing
 	disk, err := s.sys.WholeDisk(dev)

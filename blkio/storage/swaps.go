@@ -10,8 +10,8 @@ import (
 
 // Swap is a device or file that the kernel swaps to.
 type Swap struct {
-	Name string // a path of the host
-	File bool   // in a filesystem, not a device
+	Name string // path on the node
+	File bool   // true for a file on a filesystem, false for a device
 	Size uint64 // bytes
 	Used uint64 // bytes
 }

@@ -20,11 +20,12 @@ type Sysfs struct {
 	fsys fs.FS
 }
 
-// NewSysfs takes os.DirFS("/sys"), or any other tree that can read symlinks.
+// NewSysfs returns a Sysfs that reads fsys, such as os.DirFS("/sys"). fsys must support
+// symlinks.
 func NewSysfs(fsys fs.FS) Sysfs { return Sysfs{fsys: fsys} }
 
-// WholeDisk returns the disk with the number, or that the partition with the
-// number is on. ErrNoDevice if there is no such block device.
+// WholeDisk returns the disk with the number. For the number of a partition it returns the
+// disk of the partition. The error is ErrNoDevice if there is no such block device.
 func (s Sysfs) WholeDisk(dev blkio.Dev) (blkio.Disk, error) {
 	dir, err := s.directory(dev)
 	if err != nil {
@@ -112,8 +113,8 @@ func (s Sysfs) mapped(name string) (blkio.Dev, error) {
 	return blkio.Dev{}, fmt.Errorf("device mapper %q: %w", name, blkio.ErrNoDevice)
 }
 
-// Physical returns the disks at the bottom of a stack of dm and md devices,
-// where weights belong; the disk itself if nothing is below. Sorted by number.
+// Physical returns the physical disks of a stack of dm and md devices, sorted by number.
+// The physical disk of a physical disk is the disk itself. Weights go to physical disks.
 func (s Sysfs) Physical(dev blkio.Dev) ([]blkio.Disk, error) {
 	found := make(map[blkio.Dev]blkio.Disk)
 	if err := s.physical(dev, found, 0); err != nil {
@@ -195,7 +196,8 @@ func (s Sysfs) links(dir string) ([]blkio.Disk, error) {
 	return sortedDisks(found), nil
 }
 
-// Btrfs returns the disks of the btrfs that has the device as a member.
+// Btrfs returns the whole disks of the btrfs that has a device as a member, sorted by
+// number.
 func (s Sysfs) Btrfs(member blkio.Dev) ([]blkio.Disk, error) {
 	dir, err := s.btrfsDevices(member)
 	if err != nil {
@@ -204,7 +206,8 @@ func (s Sysfs) Btrfs(member blkio.Dev) ([]blkio.Disk, error) {
 	return s.members(dir)
 }
 
-// BtrfsMembers returns the member devices, which may be partitions.
+// BtrfsMembers returns the members of the btrfs that has a device as a member, sorted by
+// number. They may be partitions.
 func (s Sysfs) BtrfsMembers(member blkio.Dev) ([]blkio.Disk, error) {
 	dir, err := s.btrfsDevices(member)
 	if err != nil {

@@ -22,12 +22,12 @@ const (
 	secondLook = 10 * time.Second
 )
 
-// WatchDisks calls changed after block devices were added, removed or replaced, and once
-// more ten seconds later. It returns when ctx ends, or with an error. changed is called at
-// most once a second.
+// WatchDisks calls changed after block devices were added, removed or replaced, and again
+// ten seconds later. It calls changed at most once a second. It returns when ctx ends, or
+// with an error.
 //
-// Source: lib/kobject_uevent.c. The kernel sends these to every network namespace that
-// the initial user namespace owns.
+// Source: lib/kobject_uevent.c. The kernel sends these events to the network namespaces
+// that the initial user namespace owns.
 func WatchDisks(ctx context.Context, changed func()) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)
 	if err != nil {

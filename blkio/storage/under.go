@@ -11,13 +11,13 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Under returns the disks below a disk, sorted by number: the members of a dm or md
-// device, the disk of a loop device's file, and the disks below those. The kernel charges
-// a cgroup's I/O on each of them.
+// Under returns the disks below a disk, at any depth, sorted by number: the members of a dm
+// or md device, and the disk with the file of a loop device. The kernel charges a cgroup's
+// I/O on each of them.
 //
-// A device or file that cannot be found has no disks below it. The path of a loop device's
-// file is as the process that set it up wrote it, and can mean another file in the mount
-// namespace of that process.
+// A device or file that cannot be found is left out. The path of a loop device's file is
+// relative to the mount namespace of the process that attached it. So it may be another
+// file on the node.
 func (s *Storage) Under(ctx context.Context, disk blkio.Dev) []blkio.Disk {
 	found := make(map[blkio.Dev]blkio.Disk)
 	s.current.Load().under(ctx, disk, found)
@@ -65,8 +65,8 @@ func (s *snapshot) diskOf(node string) []blkio.Disk {
 	return []blkio.Disk{disk}
 }
 
-// SwapDisks returns the disks that the kernel swaps to, or that a file is on which it
-// swaps to, sorted by number.
+// SwapDisks returns the disks that the kernel swaps to, directly or to a file on them,
+// sorted by number.
 func (s *Storage) SwapDisks(ctx context.Context) ([]blkio.Disk, error) {
 	if s.cfg.Swaps == "" {
 		return nil, nil

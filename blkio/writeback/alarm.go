@@ -10,17 +10,18 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 )
 
-// alarm reports the first page of another cgroup's file that a cgroup makes dirty, a few
-// times each time that it is set: a writer that syncs small writes has nothing dirty for
-// long. A cgroup that does so all the time has it ring once.
+// alarm reports that a cgroup made a page of another cgroup's file dirty. It does so for a
+// few cgroups each time that it is set, and once for each of them. A writer that syncs
+// small writes has dirty pages only for a short time, so the observer's counts come too
+// late for it.
 //
-// The zero value never rings.
+// The zero value reports nothing.
 type alarm struct {
-	set    *ebpf.Map // how often it rings yet
-	rung   *ebpf.Map // the cgroups that have had it ring
+	set    *ebpf.Map // the number of reports that are left
+	rung   *ebpf.Map // the cgroups that were reported
 	reader ringReader
 	rang   chan Dirtied
-	broken atomic.Pointer[error] // of the reader
+	broken atomic.Pointer[error] // why the reader ended
 }
 
 // ringReader reads a ring buffer, see ringbuf.Reader.
@@ -29,7 +30,7 @@ type ringReader interface {
 	Close() error
 }
 
-// maxRings is how often an alarm rings, each time for another cgroup.
+// maxRings is the number of reports after an alarm was set, each about another cgroup.
 const maxRings = 4
 
 // newAlarm listens to the observer's ring buffer.
@@ -74,17 +75,17 @@ func (a *alarm) close() error {
 }
 
 // Foreign returns the channel of alarms. After each call of [Observer.SetAlarm] it receives
-// a value when a cgroup makes a page dirty of a watched file that another cgroup owns, once
-// for each cgroup, of the first few. Metadata of btrfs is left out. Bytes are 0, since Read
-// counts the page. A value may be of a write before the call.
+// a value when a cgroup makes a page dirty of a watched file that another cgroup owns. It
+// receives one for each of the first four cgroups. Metadata of btrfs is left out. The field
+// Bytes is 0, since Read counts the page. A value may be about a write before the call.
 func (o *Observer) Foreign() <-chan Dirtied { return o.alarm.rang }
 
-// HasAlarm reports whether [Observer.Foreign] can receive. It cannot on a kernel with
-// PREEMPT_RT whose ring buffers sleep.
+// HasAlarm reports whether [Observer.Foreign] can receive values. It cannot on a kernel
+// with PREEMPT_RT on which the lock of a ring buffer may sleep.
 func (o *Observer) HasAlarm() bool { return o.alarm.canRing() }
 
-// SetAlarm sets the alarm for each cgroup again. Call it before [Observer.Read]: a cgroup
-// that continues to write to its last file does not ring until the next Read.
+// SetAlarm allows each cgroup one more alarm. Call it before [Observer.Read]: a cgroup that
+// continues to write to the same file causes no alarm until the next Read.
 func (o *Observer) SetAlarm() error {
 	if !o.alarm.canRing() {
 		return nil
@@ -99,7 +100,7 @@ func (o *Observer) SetAlarm() error {
 	return nil
 }
 
-// again has it ring again.
+// again sets the alarm again.
 func (a *alarm) again() error {
 	var left uint64
 	if err := a.set.Lookup(uint32(0), &left); err != nil || left == maxRings {
@@ -114,5 +115,5 @@ func (a *alarm) again() error {
 	return a.set.Put(uint32(0), uint64(maxRings))
 }
 
-// RootCgroup is the number of the root of cgroupfs, where kernel threads are.
+// RootCgroup is the cgroup ID of the root of cgroupfs. Kernel threads are in that cgroup.
 const RootCgroup = 1

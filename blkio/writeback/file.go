@@ -11,18 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoFile means that an inode was removed, that another one has its number now, or that
-// it is not a regular file.
+// ErrNoFile means that the inode was removed, that its number now belongs to another inode,
+// or that it is not a regular file.
 var ErrNoFile = errors.New("no such file")
 
-// Mount is an open filesystem. While it is open, as while one of its files is, the
-// filesystem cannot be unmounted.
+// Mount is an open filesystem. It cannot be unmounted while the Mount or one of its files
+// is open.
 type Mount struct {
 	dir          *os.File
 	path, fstype string
 }
 
-// OpenMount opens a filesystem by a directory in it. fstype is its type as in mountinfo.
+// OpenMount opens a filesystem by the path of a directory in it. fstype is its type as in
+// mountinfo.
 func OpenMount(path, fstype string) (*Mount, error) {
 	dir, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -34,8 +35,8 @@ func OpenMount(path, fstype string) (*Mount, error) {
 // Close closes the mount. Its files stay open.
 func (m *Mount) Close() error { return m.dir.Close() }
 
-// Open opens a regular file for reading, regardless of its permissions, and also if it is
-// unlinked. It needs CAP_DAC_READ_SEARCH. The error is [ErrNoFile] if the inode was removed.
+// Open opens a regular file for reading, whatever its permissions, even if it is unlinked.
+// It requires CAP_DAC_READ_SEARCH. The error is [ErrNoFile] if the inode was removed.
 func (m *Mount) Open(in Inode) (*File, error) {
 	handle := in.handle(m.fstype)
 	// O_PATH first: opening a device or a pipe for reading has effects.
@@ -59,7 +60,7 @@ func (m *Mount) Open(in Inode) (*File, error) {
 	return &File{file: os.NewFile(uintptr(fd), in.String()), mount: m.path}, nil
 }
 
-// File is an open inode.
+// File is an open regular file.
 type File struct {
 	file  *os.File
 	mount string // path of its mount
@@ -68,11 +69,11 @@ type File struct {
 // Close closes the file.
 func (f *File) Close() error { return f.file.Close() }
 
-// Owner returns the cgroup that the inode's writeback belongs to.
+// Owner returns the file's writeback owner.
 func (f *File) Owner(r *OwnerReader) (Owner, error) { return r.Owner(f.file) }
 
-// Path returns the file's path below its mount; ok is false if the kernel does not know
-// it, as for a file that no process has opened by its name.
+// Path returns the file's path below its mount. ok is false if the kernel does not know the
+// path, for example because no process has opened the file by its name.
 func (f *File) Path() (_ string, ok bool) {
 	name, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(f.file.Fd())))
 	if err != nil {
@@ -82,7 +83,7 @@ func (f *File) Path() (_ string, ok bool) {
 	return below, ok && below != ""
 }
 
-// String names an inode in errors, "inode 12 of 8:16".
+// String formats the inode for errors, "inode 12 of 8:16".
 func (in Inode) String() string {
 	if in.Root != 0 {
 		return fmt.Sprintf("inode %d of subvolume %d of %s", in.Number, in.Root, in.Dev)
@@ -138,9 +139,9 @@ func (in Inode) handle(fstype string) unix.FileHandle {
 	return unix.NewFileHandle(handleIno32, order.AppendUint32(data, in.Generation))
 }
 
-// WriteOut starts the writeback of a part of the file, and does not wait for it. If a page
-// is dirty there, this is a round of writeback: a vote for the cgroup that most of these
-// pages are charged to.
+// WriteOut starts the writeback of a part of the file, in bytes, and does not wait for it.
+// If a page there is dirty, this is one round of writeback: a vote for the cgroup that most
+// of the dirty pages are charged to.
 //
 // Source: sync_file_range(2), wbc_detach_inode in fs/fs-writeback.c.
 func (f *File) WriteOut(offset, length int64) error {
@@ -149,9 +150,9 @@ func (f *File) WriteOut(offset, length int64) error {
 	})
 }
 
-// Drop removes the clean and unmapped pages of a part of the file from the page cache: the
-// next writer is charged for them. It starts the writeback of the dirty ones, as
-// [File.WriteOut] does.
+// Drop removes those pages of a part of the file from the page cache that are clean and not
+// mapped. The next writer of these pages is charged for them. Drop starts the writeback of
+// dirty pages, as [File.WriteOut] does.
 //
 // Source: generic_fadvise in mm/fadvise.c.
 func (f *File) Drop(offset, length int64) error {
@@ -160,15 +161,15 @@ func (f *File) Drop(offset, length int64) error {
 	})
 }
 
-// Cached is the state of a part of a file in the page cache, in bytes.
+// Cached counts the pages of a part of a file in the page cache, in bytes.
 type Cached struct {
 	Dirty     uint64
-	Writeback uint64 // on its way to the disk; a sync waits for it
+	Writeback uint64 // under writeback; a sync waits for these
 }
 
-// Cached reads the state of a part of the file. ok is false if the kernel does not report
-// it: before Linux 6.5, under a seccomp filter that forbids it, and, on kernels since
-// 2025, without CAP_FOWNER.
+// Cached returns the state of a part of the file in the page cache. ok is false if the
+// kernel does not report it: before Linux 6.5, under a seccomp filter that forbids the
+// call, and without CAP_FOWNER on kernels since 2025.
 //
 // Source: cachestat(2), can_do_cachestat in mm/filemap.c.
 func (f *File) Cached(offset, length int64) (_ Cached, ok bool) {

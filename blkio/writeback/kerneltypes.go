@@ -9,8 +9,8 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// ErrUnavailable reports that the kernel, or the privileges of this process, do not allow
-// reading writeback ownership: no BPF, no BTF, a missing field, a missing capability, or
+// ErrUnavailable means that the kernel, or the privileges of this process, do not allow
+// reading writeback owners: no BPF, no BTF, a missing field, a missing capability, or
 // lockdown.
 var ErrUnavailable = errors.New("the writeback owner of files cannot be read on this kernel")
 
@@ -35,8 +35,8 @@ func loadKernelTypes() (*kernelTypes, error) {
 	return t, t.check()
 }
 
-// ForgetBTF returns the memory that loading took to the kernel: the cached BTF and what
-// reading and relocating it left, half of the process. A process that loads several
+// ForgetBTF frees the memory that loading programs took: the cached BTF, and the garbage of
+// reading and relocating it, which is half of the process. A process that loads several
 // programs calls it after the last one. The next load reads the BTF again.
 func ForgetBTF() {
 	btf.FlushKernelSpec()

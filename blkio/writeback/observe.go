@@ -13,36 +13,37 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Dirtied is the writes of one cgroup to one file: the pages that became dirty, which go to
-// the disk once, independent of how often they are written to meanwhile.
+// Dirtied counts the pages of one file that one cgroup made dirty. A page that is written
+// to again before it goes to the disk counts once.
 type Dirtied struct {
 	Inode
-	Writer  uint64 // cgroup ID of the writer
+	Writer  uint64 // cgroup ID of the process that wrote
 	Charged uint64 // cgroup ID that the pages are charged to; 0 if unknown
-	Owner   uint64 // cgroup ID of the inode's owner as the first page became dirty; 0 if none
-	// Bytes are counted by folios: the kernel marks one as dirty as a whole, also
-	// where a filesystem writes out only the part that was written to.
+	Owner   uint64 // cgroup ID of the file's owner when the first page became dirty; 0 if it had none
+	// Bytes counts whole folios. The kernel marks a folio dirty as a whole, even if the
+	// filesystem writes out only the part that was written to.
 	Bytes uint64
-	// First and Last are the offsets of the first and the last write, in bytes. They may
-	// miss some writes.
+	// First and Last are the offsets of the first and the last write, in bytes. Writes in
+	// between may be at other offsets.
 	First, Last uint64
 }
 
-// Inode names a file. The device is that of the filesystem (super_block.s_dev),
-// which for btrfs differs from that of stat(2).
+// Inode identifies a file. Dev is the number of its filesystem (super_block.s_dev), which
+// for btrfs differs from that of stat(2).
 type Inode struct {
 	Dev        blkio.Dev
 	Number     uint64
 	Generation uint32
-	Root       uint64 // btrfs: of the subvolume; else 0
+	Root       uint64 // number of the subvolume on btrfs; otherwise 0
 }
 
-// BtrfsRootTree is the Root of inodes that btrfs has for its own metadata, which no
-// cgroup is charged for by its own will (BTRFS_ROOT_TREE_OBJECTID).
+// BtrfsRootTree is the Root of the inodes of btrfs's own metadata
+// (BTRFS_ROOT_TREE_OBJECTID). The process that commits makes them dirty, whichever cgroup
+// caused the change.
 const BtrfsRootTree = 1
 
-// Observer counts what becomes dirty on watched filesystems. Nothing of it runs
-// in the kernel while none is watched. It is not safe for concurrent use.
+// Observer counts the pages that become dirty on watched filesystems. While it watches
+// none, its programs do not run. It is not safe for concurrent use.
 type Observer struct {
 	objects    observerObjects
 	alarm      *alarm
@@ -64,8 +65,8 @@ const (
 	batch     = 1 << 10 // that a system call reads
 )
 
-// NewObserver loads the program that counts. It takes CAP_BPF and CAP_PERFMON;
-// errors are [ErrUnavailable].
+// NewObserver loads the BPF programs. It requires CAP_BPF and CAP_PERFMON. Its error wraps
+// [ErrUnavailable] if the kernel does not load them.
 func NewObserver() (*Observer, error) {
 	types, err := loadKernelTypes()
 	if err != nil {
@@ -119,11 +120,11 @@ func observerSpec(rings bool) (*ebpf.CollectionSpec, error) {
 	return spec, nil
 }
 
-// Subvolumes reports whether files of btrfs are counted by subvolume. They are not if btrfs
-// was loaded after the observer.
+// Subvolumes reports whether the Root of files on btrfs is known. It is not if btrfs was
+// loaded after the observer.
 func (o *Observer) Subvolumes() bool { return o.subvolumes }
 
-// Close ends counting.
+// Close unloads the programs.
 func (o *Observer) Close() error { return errors.Join(o.detach(), o.unload()) }
 
 func (o *Observer) unload() error { return errors.Join(o.alarm.close(), o.objects.Close()) }
@@ -137,8 +138,7 @@ func (o *Observer) detach() error {
 	return err
 }
 
-// Watch names the filesystems that are to be counted from now on, by their
-// device numbers.
+// Watch replaces the set of watched filesystems, by their device numbers.
 func (o *Observer) Watch(devs []blkio.Dev) error {
 	want := make(map[blkio.Dev]bool, len(devs))
 	for _, d := range devs {
@@ -180,8 +180,8 @@ func kernelDev(d blkio.Dev) uint32 { return d.Major<<20 | d.Minor }
 
 func fromKernelDev(d uint32) blkio.Dev { return blkio.Dev{Major: d >> 20, Minor: d & 0xfffff} }
 
-// Read returns what became dirty since the last call, and how many bytes since
-// the beginning there was no room for.
+// Read returns the counts since the last call. lost is the number of bytes, since the
+// observer exists, that were not counted for lack of room.
 func (o *Observer) Read() (_ []Dirtied, lost uint64, err error) {
 	found, err := o.readCounts()
 	if err == nil {
@@ -283,14 +283,15 @@ func decode(key *observerCountKey, value *observerCount) Dirtied {
 	}
 }
 
-// Cost is what counting has taken since the program was loaded.
+// Cost is the number of runs of the program that counts, and their CPU time, since it was
+// loaded.
 type Cost struct {
 	Runs uint64
 	Time time.Duration
 }
 
-// Cost is 0 unless the kernel keeps statistics of BPF programs
-// (kernel.bpf_stats_enabled), which take time themselves.
+// Cost returns the cost of counting. It is 0 unless the kernel keeps statistics of BPF
+// programs (kernel.bpf_stats_enabled), which take time themselves.
 func (o *Observer) Cost() (Cost, error) {
 	s, err := o.objects.BlkioDirtied.Stats()
 	if err != nil {

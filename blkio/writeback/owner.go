@@ -11,18 +11,18 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Owner is the cgroup that owns an inode's writeback.
+// Owner is the writeback owner of a file, with the kernel's votes about the next one.
 type Owner struct {
-	// Cgroup is the cgroup ID, possibly of a removed cgroup; 0 if no cgroup owns the
-	// inode, because it was not written to since it is in memory.
+	// Cgroup is the cgroup ID of the owner, which may be a removed cgroup. It is 0 if the
+	// file has no owner, because it was not written to since the kernel loaded its inode.
 	Cgroup uint64
-	// Dev is the filesystem's number, as in Inode.
+	// Dev is the number of the filesystem, as in Inode.
 	Dev blkio.Dev
-	// Generation differs between inodes with the same number.
+	// Generation distinguishes inodes that had the same number one after another.
 	Generation uint32
 	Verdict
-	// Bandwidth is the kernel's estimate of the owner's writeback on this disk, in pages
-	// per second, which rounds are weighed by. It is 0 without an owner.
+	// Bandwidth is the kernel's estimate of the owner's writeback on the disk, in pages per
+	// second. The kernel weighs rounds by it. It is 0 without an owner.
 	Bandwidth uint64
 }
 
@@ -33,8 +33,8 @@ type OwnerReader struct {
 	mu sync.Mutex // the program has one answer
 }
 
-// NewOwnerReader loads the program that reads. It takes CAP_BPF and CAP_PERFMON;
-// errors are [ErrUnavailable].
+// NewOwnerReader loads the BPF program. It requires CAP_BPF and CAP_PERFMON. Its error
+// wraps [ErrUnavailable] if the kernel does not load the program.
 func NewOwnerReader() (*OwnerReader, error) {
 	types, err := loadKernelTypes()
 	if err != nil {
@@ -54,10 +54,9 @@ func NewOwnerReader() (*OwnerReader, error) {
 // Close unloads the program.
 func (r *OwnerReader) Close() error { return r.objects.Close() }
 
-// Owner returns the writeback owner of an open file, which may be opened with O_PATH.
+// Owner returns the writeback owner of an open file. O_PATH is enough to open it.
 //
-// The program runs in this process and finds the descriptor as the kernel does, so it reads
-// no other processes.
+// The program runs in this process, and finds the file by its descriptor.
 func (r *OwnerReader) Owner(f *os.File) (Owner, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,18 +15,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxRanges of a file's mappings in one process are paged out by one call.
+// maxRanges is the number of mappings of a file that one call of PageOut handles.
 const maxRanges = 1 << 10
 
-// PageOut has the kernel remove a part of a file from the mappings of a process, and
-// drop from the page cache the pages that are clean and that no other process maps.
-// The next process that touches such a page faults it in again, and is charged for it.
-// proc is the host's procfs. PageOut reads at most limit bytes of the process's list of
-// mappings, and returns how many it read.
+// PageOut removes a part of a file, in bytes from its start, from the mappings of a
+// process. It drops the clean pages of that part from the page cache unless another process
+// maps them. The next process that accesses such a page is charged for it. proc is the path
+// of the host's procfs. PageOut reads at most limit bytes of the process's list of
+// mappings, and returns the number of bytes read.
 //
-// It needs CAP_SYS_NICE and CAP_SYS_PTRACE, and the host's PID namespace; without them
-// the error is [os.ErrPermission]. It waits for the process's memory map, which the
-// process can hold for as long as it likes.
+// It requires CAP_SYS_NICE, CAP_SYS_PTRACE and the host's PID namespace. Without them the
+// error is [os.ErrPermission]. It waits for the lock of the process's memory map, which the
+// process can hold for any time.
 //
 // Source: process_madvise(2), madvise_pageout in mm/madvise.c.
 func PageOut(proc string, pid int, in Inode, from, to int64, limit int) (read int, err error) {

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ThreadTime returns the CPU time of the calling thread, which the caller locks to its
-// goroutine.
+// ThreadTime returns the CPU time of the calling thread. The caller must have locked its
+// goroutine to the thread.
 func ThreadTime() time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {

@@ -2,18 +2,18 @@ package writeback
 
 import "math/bits"
 
-// Verdict is the kernel's state of an inode for deciding whether to move it to another
-// cgroup. A round of writeback finds dirty pages and adds them up by the
-// cgroup that each is charged to; the cgroup with most of them wins it. A round
-// counts by the time that the winner's pages take on the disk, which is estimated:
-// long ones more, and one that is much shorter than usual not at all.
+// Verdict is the state by which the kernel decides whether to move an inode to another
+// cgroup. In each round of writeback the kernel adds up the dirty pages by the cgroup that
+// they are charged to. The cgroup with most of them wins the round. The kernel estimates
+// the time that the winner's pages take on the disk. The longer that is, the more the round
+// counts; one that is much shorter than the average does not count.
 //
 // Source: wbc_detach_inode in fs/fs-writeback.c.
 type Verdict struct {
-	// History are the last rounds, one to five bits each, the last one lowest: 1
-	// is a round that another cgroup than the owner has won.
+	// History has 16 bits for the last rounds, the latest in the lowest bits, with one to
+	// five bits for each round. A bit is 1 if a cgroup other than the owner won the round.
 	History uint16
-	// Average is the running average of the time of a round, in 1/8192 s.
+	// Average is the running average of the time of a round, in units of 1/8192 s.
 	Average uint16
 }
 
@@ -27,16 +27,16 @@ const (
 	maxSlots     = threshold/2 + 1 // HIST_MAX_SLOTS
 )
 
-// Foreign returns how many of the last 16 rounds another cgroup won. With more than 8
-// of them, at the end of a round, the inode goes to the winner of that.
+// Foreign returns the number of the 16 bits of History that other cgroups won. If it is
+// more than 8 after a round, the kernel moves the inode to the winner of that round.
 func (v Verdict) Foreign() int { return bits.OnesCount16(v.History) }
 
-// Decided reports whether the next round that another cgroup wins, if not the last one,
-// moves the inode there. The move takes 10 to 30 ms.
+// Decided reports whether other cgroups have enough votes. Then the kernel moves the inode
+// now, or after the next round that another cgroup wins. The move takes 10 to 30 ms.
 func (v Verdict) Decided() bool { return v.Foreign() > threshold }
 
-// RoundTime returns the time of a round in which the winner has so many pages, in 1/8192 s,
-// at a bandwidth in pages per second.
+// RoundTime returns the time of a round in units of 1/8192 s, from the number of the
+// winner's pages and a bandwidth in pages per second.
 func RoundTime(pages, bandwidth uint64) uint64 {
 	if bandwidth == 0 {
 		bandwidth = 1
@@ -44,8 +44,9 @@ func RoundTime(pages, bandwidth uint64) uint64 {
 	return (pages<<13 + bandwidth - 1) / bandwidth
 }
 
-// Round returns the Verdict after one more round, with its time, that the owner won, or with
-// foreign another cgroup. moves is true if the inode moves to that one.
+// Round returns the Verdict after one more round of the given time. foreign is true if a
+// cgroup other than the owner wins the round. moves is true if the kernel then moves the
+// inode to that cgroup.
 func (v Verdict) Round(took uint64, foreign bool) (_ Verdict, moves bool) {
 	average := uint64(v.Average)
 	if average == 0 {
@@ -65,9 +66,9 @@ func (v Verdict) Round(took uint64, foreign bool) (_ Verdict, moves bool) {
 	return v, moves
 }
 
-// Missing returns how many more rounds of this time, all won by another cgroup, move the
-// inode: at most 80, for the shortest rounds after the longest. A round without a page does
-// not count, so took is at least 1.
+// Missing returns how many more rounds move the inode if each takes the given time, and
+// other cgroups win all of them. It is at most 80, for the shortest rounds after the
+// longest. A round without a page does not count, so the time is at least 1.
 func (v Verdict) Missing(took uint64) int {
 	took = max(took, 1)
 	for n := 1; ; n++ {
