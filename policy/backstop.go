@@ -2,13 +2,12 @@ package policy
 
 import "github.com/nri-blkio/nri-blkio/blkio"
 
-// Backstop returns what the containers of a pod were granted together: per
-// disk and key the sum, where every container has a limit there. Where one has
-// none, or the kernel could not hold the sum, there is none for the pod.
+// Backstop returns the sum of the limits of a pod's containers, by disk and key. It leaves
+// out a disk and key for which a container has no limit, or for which the sum is larger
+// than the kernel takes.
 //
-// Whichever cgroup of the pod owns a file's writeback, the pod then cannot exceed
-// what was granted. What pod-total asks for holds where it is lower, see Settings.Lowest:
-// a pod-total of max does not lift the backstop.
+// The backstop bounds the pod, whichever of its cgroups owns the writeback of a file. A
+// lower pod-total replaces it, see Settings.Lowest. A pod-total of max does not.
 func Backstop(containers []Settings) Settings {
 	if len(containers) == 0 {
 		return nil

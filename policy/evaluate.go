@@ -14,12 +14,11 @@ import (
 
 // Container decides the limits and the weight of one container.
 //
-// An error is an *annotation.Error. It is the first one that p rejects, or else the first
-// one, in this order: what concerns the whole pod, container.NAME, containers,
-// pod-total. All of them are in Desired.Errors. The Desired returned beside an
-// error holds what could be decided: an entry that is wrong is left out, and of
-// two paths in conflict the lower value holds. So a caller that ignores the
-// error still enforces the rest.
+// An error is an *annotation.Error. It is the first error that p rejects. If p rejects
+// none, it is the first of all. Errors about the whole pod come first, then those of
+// container.NAME, of containers, and of pod-total. Desired.Errors has all of them. With an
+// error, Desired has all that could be decided: a wrong entry is left out, and of two paths
+// in conflict the lower value holds. So a caller that ignores the error enforces the rest.
 func (p *Policy) Container(r *annotation.Request, c Container) (Desired, error) {
 	if r.Empty() {
 		return Desired{}, nil
@@ -59,11 +58,10 @@ func (p *Policy) guard(d *Desired, c *Container) {
 	d.warned(Guarded)
 }
 
-// NoMemoryLimit is the kind of the warning of a write limit without a memory
-// limit.
+// NoMemoryLimit is the kind of the warning about a write limit without a memory limit.
 const NoMemoryLimit blkio.WarningKind = "no_memory_limit"
 
-// Guarded is the kind of the warning that writeback.dirtyGuard is in force.
+// Guarded is the kind of the warning that writeback.dirtyGuard has set memory.high.
 const Guarded blkio.WarningKind = "guarded"
 
 // noMemoryLimit warns of what docs/explanation/writeback.md has measured: one such writer made
@@ -71,18 +69,19 @@ const Guarded blkio.WarningKind = "guarded"
 const noMemoryLimit = "write limit without a memory limit of at most half of the node's memory: " +
 	"its dirty pages can block all writers of the node (set resources.limits.memory)"
 
-// NoMemory means that no memory limit is set.
+// NoMemory is a memory limit that is not set.
 const NoMemory uint64 = math.MaxUint64
 
-// MemoryBoundsDirty reports whether a memory limit keeps a container from filling
-// the node's dirty pages. nodeMemory is the node's MemTotal, 0 where it is unknown.
+// MemoryBoundsDirty reports whether a memory limit keeps a container from filling the
+// node's dirty pages: it is at most half of the node's memory. limit and nodeMemory, the
+// node's MemTotal, are in bytes. nodeMemory is 0 if it is unknown; then any limit is small
+// enough.
 //
-// The kernel throttles a writer once its cgroup's dirty pages reach the same share
-// of the memory that the cgroup may have as is the node's limit of the node's memory
-// (domain_dirty_limits and mem_cgroup_wb_stats in mm/page-writeback.c and
-// mm/memcontrol.c). So under half of the node's memory a container reaches half of
-// the node's dirty limit. That is where writeback begins by default
-// (dirty_background_ratio), and other writers are not throttled before three quarters
+// The kernel applies the ratio of its dirty limit to the memory that a cgroup may have as
+// well (domain_dirty_limits in mm/page-writeback.c, mem_cgroup_wb_stats in
+// mm/memcontrol.c). So with half of the node's memory, a container's dirty pages reach at
+// most half of the node's dirty limit. There writeback begins by default
+// (dirty_background_ratio), while other writers are throttled only from three quarters on
 // (dirty_freerun_ceiling).
 func MemoryBoundsDirty(limit, nodeMemory uint64) bool {
 	if nodeMemory == 0 {
@@ -97,9 +96,9 @@ func (d *Desired) warned(kind blkio.WarningKind) {
 	}
 }
 
-// PodTotal decides the limits of the pod's cgroup, from the disks of all containers seen
-// so far, in any order. A container without the mount of a path is skipped. The error and
-// the result beside it are as with Container, for pod-total alone.
+// PodTotal decides the settings of the pod's cgroup, from the disks of the containers that
+// are known, in any order. It skips containers without the mount of a path. The error, and
+// the result with it, are as for Container, but for pod-total alone.
 func (p *Policy) PodTotal(r *annotation.Request, cs []Container) (Desired, error) {
 	if r.Empty() || r.Total() == nil {
 		return Desired{}, nil
@@ -113,9 +112,8 @@ func (p *Policy) PodTotal(r *annotation.Request, cs []Container) (Desired, error
 	return e.desired()
 }
 
-// Check returns what is wrong with a request on any node that has this policy:
-// what can be said without a container. In the order of Container, the
-// containers by name.
+// Check returns the errors of a request that do not depend on the containers and their
+// disks. They are in the order of Container, with the containers sorted by name.
 func (p *Policy) Check(r *annotation.Request) []*annotation.Error {
 	if r.Empty() {
 		return nil
@@ -127,8 +125,8 @@ func (p *Policy) Check(r *annotation.Request) []*annotation.Error {
 	return slices.Concat(errs, p.check(r.Each()), p.check(r.Total()))
 }
 
-// CheckRuntime refuses a request under a runtime handler that is not known to
-// share the host's kernel: device numbers mean something else in a guest.
+// CheckRuntime returns an error if the pod's runtime handler is not known to share the
+// host's kernel. In a virtual machine, device numbers have another meaning.
 func (p *Policy) CheckRuntime(r *annotation.Request, handler string) error {
 	if r.Empty() || slices.Contains(p.HostKernelHandlers, handler) {
 		return nil
@@ -141,8 +139,8 @@ func (p *Policy) CheckRuntime(r *annotation.Request, handler string) error {
 	}
 }
 
-// Action returns what to do about an error of this package, or about any
-// other, which is internal. Of nil it is Ignore.
+// Action returns the action for an error. An error of another package counts as internal.
+// For nil it returns Ignore.
 func (p *Policy) Action(err error) Action {
 	var e *annotation.Error
 	switch {

@@ -36,9 +36,10 @@ const (
 //	  budget: {filesPerSecond: 100, extraBps: 16Mi, cpu: 10}}
 //	hostKernelHandlers: ["", runc, crun]
 //
-// What is left out is as in Default (there is no dirtyGuard there); a list of handlers replaces
-// the default one. Fields that are unknown, that occur twice, that have no value or another case
-// are errors, and so is a second document. An error names the path of each field.
+// A field that is left out has the value of Default, where dirtyGuard is 0. A list of
+// handlers replaces the default list. Decoding is strict: it is an error if a field is
+// unknown, occurs twice, has no value, or has a name in another case, and if a second
+// document follows. The error names the path of each wrong field.
 func ParseFile(data []byte) (*Policy, error) {
 	p, err := parseFile(data)
 	if err != nil {

@@ -7,14 +7,15 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// StillGranted is the kind of the warning of KeepGranted.
+// StillGranted is the kind of the warning that KeepGranted adds.
 const StillGranted blkio.WarningKind = "still_granted"
 
 const stillGranted = "this node's policy now rejects what it granted before: that stays in force for as long as the container runs"
 
-// KeepGranted keeps limits that an earlier policy granted and the current one rejects. It
-// adds to d, with a warning, the settings of former from the entries that d rejects.
-// Lifting them would leave containers unlimited that requested the lowest limits.
+// KeepGranted keeps limits that an earlier policy granted and the current one rejects.
+// Without it, containers that requested the lowest limits would become unlimited when the
+// floors are raised. It adds to d those settings of former that come from entries that d
+// rejects, and a warning.
 func (d *Desired) KeepGranted(former Desired) {
 	kept := former.Settings.Without(d.Settings).Where(func(s Setting) bool { return d.refuses(s.Source) })
 	if len(kept) == 0 {

@@ -7,8 +7,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// MountIndex finds the mounts that a target refers to. A tenant chooses the number of
-// both: finding a mount takes time for the length of the path, and does not grow with
+// MountIndex finds the mounts that a target selects. A tenant chooses the number of targets
+// and of mounts. So the time of a search grows with the length of the path only, not with
 // the number of mounts.
 type MountIndex struct {
 	mounts []Mount
@@ -18,8 +18,8 @@ type MountIndex struct {
 	volumes map[string][]int
 }
 
-// IndexMounts makes an index of mounts, of which it needs the Destination and the
-// Volume; the rest may follow.
+// IndexMounts returns an index of mounts. It reads their Destination and Volume; other
+// fields may be set later.
 func IndexMounts(mounts []Mount) *MountIndex {
 	x := &MountIndex{mounts: mounts, dirs: dirIndex{dirs: make([]dirValue, 0, len(mounts))}}
 	for i := range mounts {
@@ -34,8 +34,9 @@ func IndexMounts(mounts []Mount) *MountIndex {
 	return x
 }
 
-// Find returns the number of the longest mount that covers a clean path, the later
-// one of two at the same place, or -1 if only the root filesystem does.
+// Find returns the index of the mount that a clean path is on: the one with the longest
+// destination that covers the path, and of several the last. It returns -1 if the path is
+// on the root filesystem.
 func (x *MountIndex) Find(path string) int { return x.dirs.find(path) }
 
 // backing returns what a path is stored on that mount i covers: see Mount.BackingOf.

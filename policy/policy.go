@@ -6,9 +6,9 @@ import "github.com/nri-blkio/nri-blkio/blkio"
 type Mode string
 
 const (
-	// ModeEnforce carries limits out.
+	// ModeEnforce puts limits into force.
 	ModeEnforce Mode = "enforce"
-	// ModeObserve decides and reports only.
+	// ModeObserve only decides and reports.
 	ModeObserve Mode = "observe"
 )
 
@@ -23,15 +23,15 @@ const (
 	Ignore Action = "ignore"
 )
 
-// OnError has an action for each cause of an error.
+// OnError has the action for each kind of error.
 type OnError struct {
 	Invalid       Action `json:"invalid"`
 	Unenforceable Action `json:"unenforceable"`
 	Internal      Action `json:"internal"`
 }
 
-// Floors are the smallest rates that may be asked for. A container under much
-// lower ones can hang in uninterruptible sleep, where nothing can kill it.
+// Floors are the smallest rates that pods may request. Under much lower rates a container
+// can stay in uninterruptible sleep, in which it cannot be killed.
 type Floors struct {
 	Bps  blkio.Amount // bytes per second
 	Iops blkio.Amount // operations per second
@@ -57,8 +57,8 @@ type Policy struct {
 	Floors    Floors
 	Bounds    Bounds
 	Writeback Writeback
-	// HostKernelHandlers are the runtime handlers that are known to run
-	// containers on the host's own kernel. "" is the runtime's default.
+	// HostKernelHandlers are the runtime handlers that run containers on the host's kernel.
+	// "" is the handler of pods without a RuntimeClass.
 	HostKernelHandlers []string
 }
 

@@ -6,17 +6,18 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Setting is one value of a cgroup with its source.
+// Setting is one value for a cgroup, with its source.
 type Setting struct {
 	blkio.Value
 	Source Source
 }
 
-// Settings are sorted by address, and each address occurs once. They are never changed:
-// plans, records and differences share them.
+// Settings are sorted by address, and have each address once. They must not be changed,
+// because plans, records and differences share them.
 type Settings []Setting
 
-// NewSettings sorts settings. Of two with one address the first one stays.
+// NewSettings returns the settings of a list. Of several with one address it keeps the
+// first.
 func NewSettings(list ...Setting) Settings {
 	slices.SortStableFunc(list, compareSettings)
 	return slices.CompactFunc(list, func(a, b Setting) bool { return a.Address == b.Address })
@@ -47,7 +48,7 @@ func (s Settings) Where(keep func(Setting) bool) Settings {
 	return out
 }
 
-// In returns the settings of a control file.
+// In returns the settings in one control file.
 func (s Settings) In(file string) Settings {
 	return s.Where(func(x Setting) bool { return x.File() == file })
 }
@@ -67,7 +68,7 @@ func (s Settings) LimitWritesTo(disks []blkio.Dev) bool {
 	return slices.ContainsFunc(s, func(x Setting) bool { return x.LimitsWrites() && slices.Contains(disks, x.Dev) })
 }
 
-// Removals returns the settings that remove all of s.
+// Removals returns the settings that remove each setting of s.
 func (s Settings) Removals() Settings {
 	out := slices.Clone(s)
 	for i := range out {
@@ -76,7 +77,7 @@ func (s Settings) Removals() Settings {
 	return out
 }
 
-// Without returns the settings whose addresses o has not.
+// Without returns the settings of s whose addresses are not in o.
 func (s Settings) Without(o Settings) Settings {
 	return s.Where(func(x Setting) bool {
 		_, found := o.Get(x.Address)
@@ -84,11 +85,11 @@ func (s Settings) Without(o Settings) Settings {
 	})
 }
 
-// Join returns the settings of both. Of two with one address that of s stays.
+// Join returns the settings of s, and those of o whose addresses are not in s.
 func (s Settings) Join(o Settings) Settings { return NewSettings(slices.Concat(s, o)...) }
 
-// Lowest returns for each address the lower value of both, with its source. Of equal ones
-// that of s stays.
+// Lowest returns the settings of both. If both have an address, it keeps the setting with
+// the lower value, or that of s if the values are equal.
 func (s Settings) Lowest(o Settings) Settings {
 	out := slices.Clone(s.Join(o))
 	for i, x := range out {
@@ -99,7 +100,8 @@ func (s Settings) Lowest(o Settings) Settings {
 	return out
 }
 
-// DiskNames returns the names of the disks of s, which are in any of these.
+// DiskNames returns the names of the disks in s, each from the last of the maps that has
+// it.
 func DiskNames(s Settings, in ...map[blkio.Dev]string) map[blkio.Dev]string {
 	out := map[blkio.Dev]string{}
 	for _, x := range s {
@@ -112,7 +114,7 @@ func DiskNames(s Settings, in ...map[blkio.Dev]string) map[blkio.Dev]string {
 	return out
 }
 
-// DevLimits returns the settings of io.max by device.
+// DevLimits returns the settings in io.max, by device.
 func (s Settings) DevLimits() map[blkio.Dev]blkio.Limits {
 	out := map[blkio.Dev]blkio.Limits{}
 	for _, x := range s {
@@ -134,10 +136,10 @@ func (s Settings) Lines() []blkio.Line {
 	return blkio.Lines(values)
 }
 
-// Diff returns the settings to write so that actual becomes what is wanted. Those recorded
-// and not wanted any more are removed. What is neither wanted nor recorded belongs to
-// another program. raise is to be written first and lower last, so that a cgroup is never
-// held below what it was granted.
+// Diff returns the settings to write so that the actual values become the desired ones. It
+// removes recorded settings that are not desired. A value that is neither desired nor
+// recorded belongs to another program, and stays. The caller writes raise first and lower
+// last, so that a cgroup is never limited to less than it was granted.
 func Diff(want, recorded Settings, actual blkio.Values) (raise, lower Settings) {
 	set := func(s Setting) {
 		switch now := actual.At(s.Address).Amount; {

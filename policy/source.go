@@ -17,14 +17,14 @@ const (
 	FromClaim
 	FromClass
 	FromRule
-	FromBackstop // the sum of the containers' limits
+	FromBackstop // the sum of the limits of the pod's containers
 )
 
 var sourceKinds = [...]string{
 	FromAnnotation: "annotation", FromClaim: "claim", FromClass: "class", FromRule: "rule", FromBackstop: "backstop",
 }
 
-// String returns the kind's name in records, "" for none.
+// String returns the name of the kind in records. It is "" for the zero value.
 func (k SourceKind) String() string { return sourceKinds[k] }
 
 // ParseSourceKind is the inverse of String.
@@ -37,13 +37,14 @@ func ParseSourceKind(s string) (SourceKind, bool) {
 	return 0, false
 }
 
-// Source identifies where a value comes from, such as an annotation and its entry. Sources are comparable with ==.
+// Source identifies where a value comes from, such as an annotation and its entry. Sources
+// are comparable with ==.
 type Source struct {
 	Kind  SourceKind
 	Name  string // the annotation's full key, or the name of the claim, class or rule
-	Entry int    // 1-based; 0 where the value has no entries, as a weight
-	// IsStar is true if the target is "*". Target is for people: as the user wrote it, cut
-	// to 64 bytes.
+	Entry int    // 1-based; 0 for a value without entries, such as a weight
+	// IsStar is true if the target is "*". Target is the target as the user wrote it, cut
+	// to 64 bytes; it is only shown.
 	IsStar bool
 	Target string
 }
@@ -51,7 +52,8 @@ type Source struct {
 // backstopText stands for the backstop where people expect the name of an annotation.
 const backstopText = "backstop: the sum of the containers' limits"
 
-// Text returns the name of a source for people.
+// Text returns the name of the annotation, claim, class or rule, or a text for the
+// backstop.
 func (s Source) Text() string {
 	if s.Kind == FromBackstop {
 		return backstopText
@@ -59,7 +61,8 @@ func (s Source) Text() string {
 	return s.Name
 }
 
-// String returns the name without the domain, and the entry: "limits/container.db #1".
+// String returns Text without the domain, and the number of the entry: "limits/container.db
+// #1".
 func (s Source) String() string {
 	text := strings.Replace(s.Text(), "."+annotation.Domain+"/", "/", 1)
 	if s.Entry > 0 {
@@ -75,12 +78,13 @@ type sourceJSON struct {
 	Target     string `json:"target"`
 }
 
-// MarshalJSON returns the form of reports.
+// MarshalJSON encodes the source for reports, without its kind.
 func (s Source) MarshalJSON() ([]byte, error) {
 	return json.Marshal(sourceJSON{s.Text(), s.Entry, s.Target})
 }
 
-// UnmarshalJSON is the inverse of MarshalJSON for annotations and the backstop.
+// UnmarshalJSON is the inverse of MarshalJSON for annotations and the backstop. It decodes
+// any other kind as an annotation.
 func (s *Source) UnmarshalJSON(data []byte) error {
 	var j sourceJSON
 	if err := json.Unmarshal(data, &j); err != nil {

@@ -1,7 +1,6 @@
-// Package policy decides which block-I/O limits a container and a pod get,
-// from the pod's annotations, the node's policy file, and facts about disks.
-// It is pure: no I/O, no clock, no logging, and the same input gives the same
-// bytes on every machine.
+// Package policy decides which limits and weights a container and a pod get, from the pod's
+// annotations, the node policy, and facts about disks. It is pure: no I/O, no clock, no
+// logging, and the same input gives the same bytes on every machine.
 package policy
 
 import (
@@ -9,70 +8,70 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// Container holds the facts about one container that the policy needs.
+// Container holds the facts about one container that decisions need.
 type Container struct {
 	Name   string
 	Rootfs blkio.Backing // of the writable layer
 	Stage  Stage
-	// MemoryLimited is true if it or its pod has a memory limit that bounds what it can have
-	// dirty; see MemoryBoundsDirty.
+	// MemoryLimited is true if the container or its pod has a memory limit that bounds its
+	// dirty pages, see MemoryBoundsDirty.
 	MemoryLimited bool
-	Guarded       uint64 // the memory.high that it was given, 0 for none
+	Guarded       uint64 // the memory.high in bytes that it got at its creation; 0 for none
 	Mounts        []Mount
-	// Reached are disks that it is seen to use though no mount or device of it tells
-	// of them: one that was made in it while it runs, say. No path is on them.
+	// Reached are the undeclared disks that the container uses. No path of the container is
+	// on them; only "*" includes them.
 	Reached []blkio.Disk
 }
 
-// Stage is how far a container has come, as far as decisions depend on it.
+// Stage is how far the life of a container has come.
 type Stage uint8
 
 // The stages of a container.
 const (
-	Created Stage = iota // its creation can still set memory.high
-	Running              // what only its creation can set comes too late
-	Ended                // only its name is known
+	Created Stage = iota // being created; memory.high can still be set
+	Running              // created; memory.high cannot be set any more
+	Ended                // ended; only its name is known
 )
 
 // Mount is one mount of a container.
 type Mount struct {
 	Destination string // path inside the container, absolute and clean
 	ReadOnly    bool
-	// Injected marks what the runtime and the kubelet put into each
-	// container (/proc, /dev/shm, /etc/hosts, the service account): no
-	// target of "*", though a path may still name it.
+	// Injected is true for files that the runtime or the kubelet mounts into each container
+	// (/proc, /dev/shm, /etc/hosts, the service account). "*" does not include them, but a
+	// path can select them.
 	Injected bool
-	// Volume is the name of the pod's volume that it is of, or "" where nothing
-	// on the node tells it. VolumePlugin is the kubelet's plugin that the volume
-	// is of, or "" where that is not told.
+	// Volume is the name of the pod's volume that is mounted, and VolumePlugin the
+	// kubelet's plugin for that volume. Each is "" if it is unknown.
 	Volume, VolumePlugin string
 	Backing              blkio.Backing
-	Below                []Below // mounts below it that the container sees too
+	Below                []Below // mounts below the volume's directory, which the container sees as well
 }
 
-// Below is a mount below the source of a volume. Runtimes bind volumes with
-// all that is mounted below (rbind), so it is in the container as well.
+// Below is a mount below the directory of a volume. Runtimes bind volumes recursively
+// (rbind), so the container has that mount as well.
 type Below struct {
 	Path    string // inside the container, absolute and clean, below the Destination
 	Backing blkio.Backing
 }
 
-// Skipped is a requested target that cannot be limited, where that is not an error: "*"
-// on a tmpfs, or a default for a mount that the container does not have.
+// Skipped is a target that is left out without an error, such as a tmpfs in "*", or a mount
+// that the container does not have, in the scope "containers".
 type Skipped struct {
 	Source Source
-	What   string // the mount or path
+	What   string // the mount, path or volume
 	Reason string
 }
 
-// Desired holds the decided settings of one cgroup.
+// Desired holds the desired settings of one cgroup, and all that is to be reported about
+// them.
 type Desired struct {
 	// Settings has memory.high only at the creation of a container, see Writeback.DirtyGuard.
 	Settings     Settings
-	Disks        map[blkio.Dev]string // the kernel's names of the disks that have settings
+	Disks        map[blkio.Dev]string // kernel names of the disks in Settings
 	Skipped      []Skipped            // the first 16, without duplicates
-	SkippedMore  int                  // how many there are beyond those
+	SkippedMore  int                  // how many are left out of Skipped
 	Warnings     []string             // the first 16, sorted, without duplicates; then "and N more"
-	WarningKinds []blkio.WarningKind  // of all warnings, without duplicates, in any order
-	Errors       []*annotation.Error  // all that is wrong, in order; see Policy.Container
+	WarningKinds []blkio.WarningKind  // of all warnings, without duplicates, unsorted
+	Errors       []*annotation.Error  // all errors, in the order of Policy.Container
 }

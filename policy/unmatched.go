@@ -10,8 +10,9 @@ import (
 )
 
 // Unmatched returns a line for each annotation that names a container, path or volume that
-// the pod does not have. Containers come one by one, so the result is final only once the
-// pod runs. Each line is printable ASCII; after 16 of them the last line is "and N more".
+// the pod does not have. Containers are created one after another, so the result is final
+// only when all containers of the pod have been created. Each line is printable ASCII.
+// After 16 lines the last one is "and N more".
 func Unmatched(r *annotation.Request, cs []Container) []string {
 	if r.Empty() {
 		return nil

@@ -8,9 +8,9 @@ import (
 
 // Bounds are the largest values that pods may request.
 type Bounds struct {
-	// MaxWeight is the largest weight, of a container and of pod-total, from 1 to
-	// 10000. A weight is a share that others lose, so at the kernel's default of 100
-	// a pod may lower its own weight only.
+	// MaxWeight is the largest weight of a container, and of pod-total, from 1 to 10000. A
+	// larger weight takes disk time from other pods. With the default of 100, which is the
+	// kernel's default weight, a pod can only lower its own.
 	MaxWeight int
 }
 

@@ -2,25 +2,25 @@ package policy
 
 // Writeback configures backstop, hand-over and repair.
 type Writeback struct {
-	// Backstop gives the pod's cgroup the sum of what its containers were
-	// granted.
+	// Backstop limits the pod's cgroup to the sum of its containers' limits, see
+	// [Backstop].
 	Backstop bool
-	// HandOver lifts the limits of a container that has ended before its
-	// cgroup goes, and syncs its volumes.
+	// HandOver lifts the limits of an ended container before its cgroup is removed, and
+	// syncs its volumes.
 	HandOver bool
-	// DirtyGuard is the memory.high, in bytes, of containers that have a write
-	// limit and no memory limit. 0: none.
+	// DirtyGuard is the memory.high, in bytes, for containers with a write limit and
+	// without a memory limit. 0 sets none.
 	DirtyGuard uint64
-	// Repair moves files to the writeback of their writers, where a limit is concerned.
+	// Repair moves files to their writers, where a limit depends on the owner.
 	Repair Repair
 	// Contested selects the owner of a file with several writers.
 	Contested Contested
-	// Budget is what Repair may take.
+	// Budget bounds the work of Repair.
 	Budget Budget
 }
 
-// Repair is whether files are moved to the writeback of their writers. That runs code of
-// the kernel which has bugs that crash nodes, so the default depends on the kernel.
+// Repair selects whether files are moved to their writers. Moving files runs code of the
+// kernel that had bugs which crash nodes, so the default depends on the kernel.
 type Repair string
 
 const (
@@ -32,11 +32,11 @@ const (
 	RepairOff Repair = "false"
 )
 
-// Moves reports whether files are moved on a kernel that is, or is not, known to contain
-// the corrections.
+// Moves reports whether files are moved. corrected is true if the kernel is known to
+// contain the corrections.
 func (r Repair) Moves(corrected bool) bool { return r == RepairOn || r == RepairAuto && corrected }
 
-// Contested is a rule for files that several write to, whose limits differ.
+// Contested selects the desired owner of a contested file.
 type Contested string
 
 const (
@@ -48,9 +48,9 @@ const (
 
 // Budget bounds the work of repair on the node.
 type Budget struct {
-	FilesPerSecond int    // that are begun with
-	ExtraBps       uint64 // bytes per second that are written out early, on all disks
-	CPU            int    // percent of one; the unused is saved up for ten seconds
+	FilesPerSecond int    // files whose move begins
+	ExtraBps       uint64 // bytes per second that are written out early, on all disks together
+	CPU            int    // percent of one CPU; up to ten seconds of unused budget are saved
 }
 
 // minGuard is less than which a container cannot be expected to run at all.

@@ -13,10 +13,9 @@ const (
 	// Invalid is a request that cannot be parsed, contradicts itself, or is
 	// out of bounds.
 	Invalid Kind = iota
-	// Unenforceable is a request that is well formed, but nothing on this
-	// node could carry it out.
+	// Unenforceable is a valid request that this node cannot carry out.
 	Unenforceable
-	// Internal is a failure of this program to find out; it may pass.
+	// Internal is a failure of this program to decide. A later try may succeed.
 	Internal
 )
 
@@ -25,13 +24,13 @@ func (k Kind) String() string {
 	return [...]string{"invalid", "unenforceable", "internal"}[k]
 }
 
-// Error is what is wrong with one annotation. Its fields hold the tenant's
-// text as it was written; Error quotes it.
+// Error is a mistake in one annotation. Its fields have the tenant's text as it was
+// written. The method Error quotes it.
 type Error struct {
 	Annotation string // the full key
-	Entry      int    // 1-based; 0 where the annotation as a whole is meant
-	Text       string // of the entry, or of the value
-	Cause      string // printable ASCII, tenant text in it quoted
+	Entry      int    // 1-based; 0 for the annotation as a whole
+	Text       string // of the entry, or the value of the annotation
+	Cause      string // printable ASCII; text of the tenant in it is quoted
 	Hint       string // what to write instead, or ""
 	Kind       Kind
 }
@@ -47,8 +46,8 @@ const (
 	minText = 40
 )
 
-// Error returns one line of printable ASCII, at most 400 bytes, which is the
-// same for the same fields.
+// Error returns one line of printable ASCII, at most 400 bytes. Equal errors give equal
+// lines.
 func (e *Error) Error() string {
 	head := "nri-blkio: " + quote.Name(e.Annotation, maxKey) + ": "
 	if e.Entry > 0 {
@@ -73,7 +72,7 @@ func cut(s string, limit int) string {
 	return s[:limit-len("...")] + "..."
 }
 
-// Problem is the part of an Error that a parser of one piece of text knows.
+// Problem is the cause and the hint of an Error, without the place.
 type Problem struct {
 	Cause, Hint string
 }

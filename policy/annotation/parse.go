@@ -26,8 +26,7 @@ type Entry struct {
 	text   string
 }
 
-// Limits is one limits annotation. Beside an error it holds the entries
-// that are right.
+// Limits is one limits annotation. Entries has the valid ones, even if others are invalid.
 type Limits struct {
 	Key     string
 	Entries []Entry

@@ -31,7 +31,8 @@ func parseRate(k blkio.Key, s string) (blkio.Amount, *Problem) {
 	return rate, p
 }
 
-// ParseAmount parses a quantity for key k: a whole number, or max. Zero is valid.
+// ParseAmount parses a Kubernetes quantity that is a whole number, or "max", for the key k.
+// Zero is valid.
 func ParseAmount(k blkio.Key, s string) (blkio.Amount, *Problem) {
 	if s == "max" {
 		return blkio.Max, nil
@@ -219,8 +220,8 @@ func example(k blkio.Key) string {
 	return "2k"
 }
 
-// FormatAmount formats an amount as annotations have it, in the shortest exact form: 64Ki,
-// 50M, 2k, max, and 500 for a share.
+// FormatAmount formats an amount for annotations, in the shortest exact form: 64Ki, 50M,
+// 2k, max. A weight has no suffix.
 func FormatAmount(k blkio.Key, r blkio.Amount) string {
 	if r == blkio.Max || r == blkio.Unset || k.IsShare() {
 		return r.String()

@@ -12,7 +12,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
 
-// Domain is what the prefixes of the plugin's annotations end in: KIND.DOMAIN/SCOPE.
+// Domain is the end of the prefix of the plugin's annotations, KIND.DOMAIN/SCOPE.
 const Domain = "blkio.noderesource.dev"
 
 // Bounds of memory and work for the annotations of one pod.
@@ -38,11 +38,10 @@ type Request struct {
 	rootfs  bool              // some scope has "rootfs"
 }
 
-// Scope is what is asked for one scope: for a container, for each container, or for the pod
-// as a whole.
+// Scope holds the annotations of one scope of a pod.
 type Scope struct {
-	Limits *Limits // nil where none are asked
-	Weight *Weight // nil where none is asked
+	Limits *Limits // nil for none
+	Weight *Weight // nil for none
 	star   bool    // a limit has the target "*"
 	class  *Error  // nil where none is asked
 }
@@ -50,16 +49,15 @@ type Scope struct {
 // Weight is one weight annotation.
 type Weight struct {
 	Key   string
-	Value uint32 // 0 if it is wrong
+	Value uint32 // 0 if it is invalid
 	err   *Error
 }
 
-// Parse parses a pod's annotations. It never fails as a whole: what is
-// wrong is kept with the scope it concerns, so that a mistake in the
-// annotation of container db fails only that container. An unknown scope or
-// kind of annotation, and a mistake in pod-total, concerns each container. Of
-// more than 64 annotations, or 1024 entries in them together, nothing is kept
-// but that error.
+// Parse parses a pod's annotations. It has no error: each mistake belongs to the scope that
+// it is in, so that a mistake in the annotation of container db fails only that container.
+// An unknown kind of annotation, an unknown scope, and a mistake in pod-total concern all
+// containers. If a pod has more than 64 annotations, or more than 1024 entries in them
+// together, the request has only that error.
 func Parse(annotations map[string]string) *Request {
 	var keys []string
 	for key := range annotations {
@@ -120,7 +118,7 @@ func (r *Request) collectTargets() {
 	r.paths, r.volumes = slices.Compact(r.paths), slices.Compact(r.volumes)
 }
 
-// Concerns reports whether any annotation has the plugin's domain, valid or not. Most pods
+// Concerns reports whether an annotation has the plugin's domain, valid or not. Most pods
 // have none, and need no further work.
 func Concerns(annotations map[string]string) bool {
 	for key := range annotations {
@@ -250,26 +248,27 @@ func parseWeight(key, value string) *Weight {
 	return w
 }
 
-// First returns the first key of the plugin's annotations, in order, "" for none.
+// First returns the first key of the plugin's annotations in sorted order, or "" if there
+// are none.
 func (r *Request) First() string { return r.first }
 
-// PodWide returns what is wrong with keys that concern no known scope.
+// PodWide returns the errors of keys without a known scope. They concern all containers.
 func (r *Request) PodWide() []*Error { return r.podWide }
 
-// Named returns what is asked for one container by its name, nil for nothing.
+// Named returns the scope container.NAME of one container, or nil if it is not annotated.
 func (r *Request) Named(container string) *Scope { return r.named[container] }
 
-// Each returns what is asked for each container, nil for nothing.
+// Each returns the scope containers, or nil if it is not annotated.
 func (r *Request) Each() *Scope { return r.each }
 
-// Total returns what is asked for the pod as a whole, nil for nothing.
+// Total returns the scope pod-total, or nil if it is not annotated.
 func (r *Request) Total() *Scope { return r.total }
 
-// Empty reports whether no annotation has the plugin's domain.
+// Empty reports whether the pod has no annotation with the plugin's domain.
 func (r *Request) Empty() bool { return r == nil || r.first == "" }
 
-// Paths returns the paths in a container that some scope has a target at,
-// sorted and distinct. It must not be changed.
+// Paths returns the paths that are targets of any scope, sorted and without duplicates. The
+// result must not be changed.
 func (r *Request) Paths() []string {
 	if r.Empty() {
 		return nil
@@ -277,8 +276,8 @@ func (r *Request) Paths() []string {
 	return r.paths
 }
 
-// Volumes returns the names of the pod's volumes that some scope has for a
-// target, sorted and distinct. It must not be changed.
+// Volumes returns the names of the volumes that are targets of any scope, sorted and
+// without duplicates. The result must not be changed.
 func (r *Request) Volumes() []string {
 	if r.Empty() {
 		return nil
@@ -286,23 +285,24 @@ func (r *Request) Volumes() []string {
 	return r.volumes
 }
 
-// Star reports whether some scope has "*" for a target.
+// Star reports whether "*" is a target of any scope.
 func (r *Request) Star() bool { return !r.Empty() && r.star }
 
-// Rootfs reports whether a target of some scope may mean the writable layer.
+// Rootfs reports whether a target of any scope selects the writable layer, which "rootfs"
+// and "*" do.
 func (r *Request) Rootfs() bool { return !r.Empty() && (r.star || r.rootfs) }
 
 // StarOf reports whether a "*" applies to the container with this name, in its own scope,
-// in containers, or in pod-total. Every future source of "*" must be included here, or
-// undeclared disks are missed.
+// in containers, or in pod-total. A new source of "*" must be added here: undeclared disks
+// are searched for in these containers only.
 func (r *Request) StarOf(container string) bool {
 	return r.Star() && (r.each.hasStar() || r.total.hasStar() || r.named[container].hasStar())
 }
 
 func (q *Scope) hasStar() bool { return q != nil && q.star }
 
-// ContainerNames returns the containers that have annotations of their own,
-// sorted. Whether they will come cannot be known when the first one is made.
+// ContainerNames returns the sorted names of the containers that have a scope
+// container.NAME. The pod may not have containers with all of these names.
 func (r *Request) ContainerNames() []string {
 	if r.Empty() {
 		return nil
@@ -310,8 +310,8 @@ func (r *Request) ContainerNames() []string {
 	return slices.Sorted(maps.Keys(r.named))
 }
 
-// Errors returns what is wrong with the annotations of one scope, whatever the
-// node and its policy.
+// Errors returns the mistakes in the annotations of a scope that do not depend on the node
+// and its policy.
 func (q *Scope) Errors() []*Error {
 	if q == nil {
 		return nil

@@ -2,7 +2,7 @@ package annotation
 
 import "github.com/nri-blkio/nri-blkio/policy/quote"
 
-// Target is what an entry limits.
+// Target is the first word of an entry, which selects disks.
 type Target struct {
 	Kind   TargetKind
 	Path   string // of TargetPath: absolute and clean
@@ -22,7 +22,8 @@ const (
 	TargetVolume
 )
 
-// Rank orders the targets of one scope: on one disk the larger one wins.
+// Rank orders targets by precedence: on one disk and in one scope the target with the
+// larger rank wins.
 func (t *Target) Rank() TargetKind { return min(t.Kind, TargetPath) }
 
 // is reports whether two targets are one, however they were written.
@@ -30,7 +31,7 @@ func (t *Target) is(o *Target) bool {
 	return t.Kind == o.Kind && t.Path == o.Path && t.Volume == o.Volume
 }
 
-// Name returns the path or "@VOLUME" for messages.
+// Name returns the path, or "@VOLUME", for messages.
 func (t *Target) Name() string {
 	if t.Kind == TargetVolume {
 		return "@" + t.Volume
@@ -38,7 +39,7 @@ func (t *Target) Name() string {
 	return t.Path
 }
 
-// Where describes the mounts that the target means: at "/data".
+// Where returns the place of a mount for messages, such as `at "/data"`.
 func (t *Target) Where() string {
 	if t.Kind == TargetVolume {
 		return "that is known to be of volume " + quote.Text(t.Volume)

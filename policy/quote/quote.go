@@ -1,5 +1,5 @@
-// Package quote shows text of tenants in one line of printable ASCII, in a bounded number
-// of bytes.
+// Package quote formats the text of tenants for messages: in one line of printable ASCII,
+// with a bounded number of bytes.
 package quote
 
 import (
@@ -8,16 +8,16 @@ import (
 	"unicode/utf8"
 )
 
-// Most bounds each piece of text inside a message, in bytes.
+// Most is the largest size of a piece of text inside a message, in bytes.
 const Most = 60
 
 const dots = "..."
 
-// Text quotes a piece of text inside a message.
+// Text quotes a piece of text for a message, see Within and Most.
 func Text(s string) string { return Within(s, Most) }
 
-// Within is strconv.QuoteToASCII within limit bytes. Text that is cut ends in "..." after
-// the closing quote. Escapes are kept whole.
+// Within quotes s as strconv.QuoteToASCII does, in at most limit bytes. If it cuts s, "..."
+// follows the closing quote. It does not cut an escape sequence.
 func Within(s string, limit int) string {
 	const end = `"` + dots
 	var b strings.Builder
@@ -37,8 +37,8 @@ func Within(s string, limit int) string {
 	return b.String() + `"`
 }
 
-// Name returns a name, such as the key of an annotation, unchanged if it is plain and short,
-// and otherwise quoted: tenants write names as well.
+// Name returns a name that a tenant may have written, such as the key of an annotation. A
+// short name of plain characters is returned unchanged, any other one is quoted.
 func Name(s string, limit int) string {
 	if len(s) > limit {
 		return Within(s, limit)
@@ -55,7 +55,7 @@ func Name(s string, limit int) string {
 	return s
 }
 
-// ASCII escapes what is not printable ASCII, and leaves quotes alone.
+// ASCII escapes characters that are not printable ASCII. It does not escape quotes.
 func ASCII(s string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return s
@@ -64,7 +64,7 @@ func ASCII(s string) string {
 	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
 }
 
-// Clip shortens text to limit bytes, "..." included, without cutting a rune.
+// Clip shortens text to at most limit bytes, "..." included. It does not cut a rune.
 func Clip(s string, limit int) string {
 	if len(s) <= limit {
 		return s

@@ -1,4 +1,4 @@
-// Package spelling finds the word that was meant by a misspelled one.
+// Package spelling finds the correct word for a misspelled one.
 package spelling
 
 import (
@@ -12,9 +12,9 @@ const (
 	maxBytes = 128 // of the words that are compared
 )
 
-// Nearest returns the candidate that is at most two typos from what was written, without
-// regard to case. It returns false if none is, if several are equally near, or if two
-// typos are half of the word. Words over 128 bytes are not compared.
+// Nearest returns the candidate that is at most two typos from what was written, regardless
+// of case. It returns false if there is none, if several are equally near, or if two typos
+// are half of the word or more. It does not compare words over 128 bytes.
 func Nearest(written string, candidates ...string) (string, bool) {
 	if len(written) > maxBytes {
 		return "", false
@@ -38,8 +38,7 @@ func Nearest(written string, candidates ...string) (string, bool) {
 	return best, true
 }
 
-// Hint returns "did you mean ...?" with the candidate that is nearest to what was written,
-// or "" if there is none.
+// Hint returns "did you mean ...?" with the result of Nearest, or "" if there is none.
 func Hint(written string, candidates ...string) string {
 	meant, ok := Nearest(written, candidates...)
 	if !ok {
