@@ -1,6 +1,6 @@
-// Package check decides for the pods of manifests what the plugin would decide for their
-// containers. It computes values: what is known of a node is given to it, and it builds on
-// systems without cgroups.
+// Package check makes the decisions of the plugin for the pods of manifests. Its caller
+// passes the facts about a node. The package does no I/O of its own, and builds on systems
+// without cgroups.
 package check
 
 import (
@@ -20,55 +20,58 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// Checker decides for manifests what the plugin would decide for containers.
+// Checker makes the decisions of the plugin for the pods of manifests.
 type Checker struct {
-	Policy  *policy.Policy
+	Policy *policy.Policy
+	// Handler is the runtime handler of all pods. If it is "", the handler of a pod has the
+	// name of the pod's RuntimeClass.
 	Handler string // the runtime handler of all pods; "": that of a pod's RuntimeClass has its name
 	Node    Node
 }
 
-// Node is what is known of a node. The zero value is a node of which nothing is known.
+// Node holds the facts about a node. The zero value is an unknown node.
 type Node struct {
 	Storage     Storage // nil if it is unknown
 	KubeletRoot string
-	// Rootfs returns what the writable layers of a handler's containers are stored on; it is
-	// nil if that is unknown.
+	// Rootfs returns the backing of the writable layers of a runtime handler. It is nil if
+	// that is unknown.
 	Rootfs  func(ctx context.Context, handler string) blkio.Backing
 	Weights Weights
-	Memory  uint64 // in bytes, 0 if unknown
+	Memory  uint64 // MemTotal in bytes; 0 if it is unknown
 }
 
-// Storage finds what a path of the node is stored on; a *storage.Storage.
+// Storage finds the disks that a path of the node is stored on. It is a *storage.Storage.
 type Storage interface {
 	Resolve(ctx context.Context, hostPath string) blkio.Backing
 	Submounts(ctx context.Context, hostPath string) iter.Seq2[string, blkio.Backing]
 }
 
-// Result is what check reports of one pod.
+// Result is the report about one pod.
 type Result struct {
 	manifest.Object
 	Position manifest.Position `json:"position"` // of the pod, or of the pod template
 	Writes   []Write           `json:"writes"`
 	Errors   []string          `json:"errors,omitempty"`
-	Effects  []string          `json:"effects,omitempty"` // what the node's policy makes of the errors
+	Effects  []string          `json:"effects,omitempty"` // what the node's policy does about the errors
 	Warnings []string          `json:"warnings,omitempty"`
 	Skipped  []string          `json:"skipped,omitempty"`
-	Unknown  []string          `json:"unknown,omitempty"` // what decides as well, and only a node can know
+	Unknown  []string          `json:"unknown,omitempty"` // what the decision depends on as well, and only a node shows
 
 	lines map[string]int // of the annotations
 }
 
-// Write is one line for one file of one cgroup.
+// Write is one line for one control file of one cgroup.
 type Write struct {
-	Container string          `json:"container,omitempty"` // "": the pod's own cgroup
+	Container string          `json:"container,omitempty"` // "" for the pod's own cgroup
 	Disk      string          `json:"disk,omitempty"`
-	Dev       string          `json:"dev,omitempty"` // "" where it is not known yet
+	Dev       string          `json:"dev,omitempty"` // "" if it is unknown
 	File      string          `json:"file"`
 	Line      string          `json:"line"`
 	Sources   []policy.Source `json:"sources"`
 }
 
-// Pod decides for one pod.
+// Pod returns the decisions for one pod. They are empty if the pod has no annotation of the
+// plugin.
 func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 	r := Result{
 		Object: m.Object, Position: m.Position,
@@ -228,11 +231,11 @@ func orNoMemory(limit uint64) uint64 {
 	return limit
 }
 
-// Weights is what io.weight does on a node.
+// Weights describes the effect of io.weight on a node.
 type Weights struct {
-	Kernel blkio.Tri // whether the kernel has it
-	IOCost blkio.Tri // whether some disk has io.cost.qos enabled
-	BFQ    []string  // disks that bfq schedules
+	Kernel blkio.Tri // whether the kernel has io.weight
+	IOCost blkio.Tri // whether io.cost is enabled on a disk
+	BFQ    []string  // names of the disks with the scheduler bfq
 }
 
 // plan returns what a plan needs of it. What is unknown is taken to work.
@@ -243,7 +246,7 @@ func (w *Weights) plan() plan.Weights {
 // onlyBFQ reports whether some disk has no weights but those of bfq.
 func (w *Weights) onlyBFQ() bool { return w.IOCost == blkio.No && len(w.BFQ) > 0 }
 
-// Cgroup names the cgroup of the line.
+// Cgroup returns "pod", or "container NAME".
 func (w *Write) Cgroup() string {
 	if w.Container == "" {
 		return "pod"
@@ -251,7 +254,7 @@ func (w *Write) Cgroup() string {
 	return "container " + w.Container
 }
 
-// From returns where the line's values come from, each source once.
+// From returns the sources of the line's values, each once.
 func (w *Write) From() string {
 	text := ""
 	for _, s := range w.Sources {

@@ -1,3 +1,3 @@
-// Package enforce puts plans into force: it compares them with what is on the cgroups of a
-// pod, and writes what differs.
+// Package enforce puts plans into force: it compares them with the cgroups of a pod, and
+// writes the differences.
 package enforce

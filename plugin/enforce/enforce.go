@@ -9,59 +9,60 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// Enforcer puts plans into force. It knows containers by the IDs in the plans, and nothing
-// of their state: what follows from a Result is for its caller to decide.
+// Enforcer puts plans into force. It identifies containers by the IDs in the plans, and
+// does not know their state. The caller acts on the results.
 type Enforcer struct {
 	Cgroups *cgroupfs.Hierarchy
-	Gone    func(blkio.Dev) bool // reports whether the node has no such disk
+	Gone    func(blkio.Dev) bool // reports whether the disk has been removed from the node
 }
 
-// Targets are the cgroups of a plan. They are made once for each plan, so that a pass over a
-// quiet node is reading only. One goroutine at a time may use them.
+// Targets holds a plan, and what was last read from its cgroups. With one Targets for each
+// plan, a pass over a node on which nothing has changed only reads. Only one goroutine at a
+// time may use it.
 type Targets struct {
 	plan.Plan
 	pod        seen   // of Plan.Pod
 	containers []seen // of Plan.Containers
 }
 
-// seen is what the last look at a cgroup has found.
+// seen is the state of a cgroup when it was last read.
 type seen struct {
-	// quiet is how the control files read when all that should be there was in place, record
-	// and all. As long as they read so there is nothing more to look at; idle says
-	// that there is nothing to look at at all.
+	// quiet has the texts of the control files at a time when the cgroup had all that the
+	// plan wants. It is nil if there was no such time. While the texts are the same, there
+	// is nothing to do. idle is true if the plan has nothing for the cgroup.
 	quiet []fileText
 	idle  bool
 }
 
-// fileText is what a control file has read as.
+// fileText is the text of a control file.
 type fileText struct {
 	file string
 	text []byte
 }
 
-// NewTargets returns the cgroups of a plan, at which no look was taken yet.
+// NewTargets returns the Targets of a plan. Nothing has been read from the cgroups yet.
 func NewTargets(p plan.Plan) *Targets {
 	return &Targets{Plan: p, containers: make([]seen, len(p.Containers))}
 }
 
-// Result is what was done to one cgroup.
+// Result describes what was done to one cgroup.
 type Result struct {
 	Target *plan.Target
-	// Looked is false if nothing was to be done to the cgroup: the plan names none, it has
-	// gone, or clear has removed its limits.
+	// Looked is true if the cgroup was compared with the plan. It is false if the plan
+	// names no cgroup, if the cgroup was removed, and if clear has removed its limits.
 	Looked bool
-	Cgroup cgroupfs.Cgroup // if Looked
-	// Want is what should be on the cgroup: the target's, and what stays because not all is
-	// known.
+	Cgroup cgroupfs.Cgroup // set if Looked
+	// Want has the desired settings: those of the Target, and recorded ones that stay
+	// because not all of the desired settings are known.
 	Want       policy.Settings
-	Written    []blkio.Line // none if one could not be written
-	Unreadable error        // why the record that was there had to be replaced
+	Written    []blkio.Line // the lines written; nil if one of them failed
+	Unreadable error        // why the former record could not be read, and was replaced
 	Err        error        // blkio.ErrGone if a container has no cgroup
 }
 
-// Apply writes what differs from a plan: to the cgroups of the containers, or only to that of
-// one of them, and to the pod's own. It calls done after each, since the next one may hang
-// in the kernel.
+// Apply writes the differences between the plan and the cgroups of the containers and of
+// the pod. With only, it writes to the cgroup of that container and to the pod's. It calls
+// done after each cgroup, because the next one may hang in the kernel.
 func (e *Enforcer) Apply(t *Targets, only string, done func(*Result)) {
 	pod := e.inspect(&t.Pod, &t.pod)
 	pod.doRaise()
@@ -80,8 +81,8 @@ func (e *Enforcer) Apply(t *Targets, only string, done func(*Result)) {
 	}
 }
 
-// IsQuiet reports whether the control files read as they did when all was in place. buf
-// is a buffer for them.
+// IsQuiet reports whether the control files of all cgroups have the same text as when the
+// plan was in force. It uses buf to read them.
 func (e *Enforcer) IsQuiet(t *Targets, buf []byte) bool {
 	if !e.isQuiet(&t.Pod, &t.pod, buf) {
 		return false

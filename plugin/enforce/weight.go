@@ -7,16 +7,18 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 )
 
-// WeightSupport is what the kernel makes of io.weight. It is safe for concurrent use.
+// WeightSupport finds out whether weights have an effect on this node. It is safe for
+// concurrent use.
 type WeightSupport struct {
 	Cgroups *cgroupfs.Hierarchy
-	exists  atomic.Pointer[bool] // nil if there was no cgroup to look into
-	works   atomic.Bool          // some disk has io.cost switched on
+	exists  atomic.Pointer[bool] // nil as long as no cgroup has the io controller
+	works   atomic.Bool          // io.cost is enabled on a disk
 }
 
-// has reports whether the kernel has io.weight. On a node without a container
-// there is no cgroup to look into; then it is asked again, and the answer is
-// yes: a runtime that meets no file fails the container, which is not silent.
+// has reports whether the kernel has io.weight. On a node without containers no cgroup has
+// the io controller, so that is unknown. Then has returns true, and the next call reads it
+// again. If the kernel has no io.weight, the runtime fails the creation of the container,
+// so no weight is dropped silently.
 func (w *WeightSupport) has() bool {
 	if known := w.exists.Load(); known != nil {
 		return *known
@@ -29,7 +31,7 @@ func (w *WeightSupport) has() bool {
 	return exists
 }
 
-// Look asks whether weights have any effect, and reports whether that is news.
+// Look reads whether weights have an effect, and reports whether that has changed.
 func (w *WeightSupport) Look() bool {
 	qos, err := w.Cgroups.ReadIOCostQOS()
 	works := err != nil // unknown is no reason to warn
@@ -39,10 +41,10 @@ func (w *WeightSupport) Look() bool {
 	return w.works.Swap(works) != works
 }
 
-// Work reports whether weights had any effect at the last look.
+// Work reports whether weights had an effect at the last Look.
 func (w *WeightSupport) Work() bool { return w.works.Load() }
 
-// Support returns what weights do on this node.
+// Support returns the effect of weights on this node.
 func (w *WeightSupport) Support() plan.Weights {
 	return plan.Weights{Exist: w.has(), Work: w.works.Load()}
 }

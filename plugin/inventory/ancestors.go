@@ -5,8 +5,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// AncestorStats are the I/O counters of the cgroups above containers, as one pass reads them.
-// They count what the cgroups below did, and keep what removed ones did.
+// AncestorStats caches the I/O counters of the ancestors of containers' cgroups for one
+// pass. The counters of a cgroup include those of its descendants, removed ones included.
 type AncestorStats struct {
 	read  func(cgroup string) (map[blkio.Dev]blkio.Stat, error)
 	known map[string]ancestor // by cgroup
@@ -17,13 +17,14 @@ type ancestor struct {
 	err   error
 }
 
-// NewAncestorStats returns the counters that read reads of a cgroup, each once.
+// NewAncestorStats returns a cache that calls read once for each cgroup.
 func NewAncestorStats(read func(cgroup string) (map[blkio.Dev]blkio.Stat, error)) AncestorStats {
 	return AncestorStats{read, map[string]ancestor{}}
 }
 
-// MayUseUndeclared reports whether a container may have used an undeclared disk, by what is
-// above its cgroup, from the top: the first one is above all pods and often answers for all.
+// MayUseUndeclared reports whether a container may have used an undeclared disk, by the
+// counters of its ancestors. It reads them from the top, because the counters of the
+// ancestor of all pods often answer for all of them.
 func (s AncestorStats) MayUseUndeclared(cgroup string, facts *policy.Container) bool {
 	for i, r := range cgroup {
 		if r == '/' && !s.of(cgroup[:i]).mayUseUndeclared(facts) {

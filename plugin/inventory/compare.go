@@ -55,10 +55,10 @@ func (f *Finder) isKubelets(uid, source string) bool {
 	return below == "" || isSubPath || v.Plugin == volumepath.CSI && below == "mount"
 }
 
-// Compare has limits that were asked for mounts of the spec hold for the disks under the
-// mounts of a container's first process that nothing declares. It returns those mounts, of
-// several that mean the same the first one. The error is that of ProcessMounts, or of a disk
-// that cannot be found; then the comparison is to be repeated.
+// Compare finds mounts of a container's first process that are on other disks than its OCI
+// spec leads to. Limits that were requested for mounts of the spec then apply to these
+// disks as well. Compare returns such mounts, one for each set of disks. With an error of
+// ProcessMounts, or of a disk that cannot be found, the comparison is to be repeated.
 func (f *Finder) Compare(ctx context.Context, pod *Pod, c *Container, pid int, cgroup string) ([]blkio.ProcessMount, error) {
 	mounts, err := f.ProcessMounts(ctx, pid, cgroup)
 	if err != nil {

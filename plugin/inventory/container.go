@@ -10,48 +10,49 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// Container is what is known of the disks of one container. The zero value is a container
-// without a description, of which nothing is to be found.
+// Container has the disks of one container, as far as they were found. The zero value is a
+// container without an OCI spec, for which there is nothing to find.
 type Container struct {
 	Facts policy.Container
-	// Unresolved are mounts that no target of the request means, and that the container can
-	// write to.
+	// Unresolved are the mounts that the container can write to and that no target of the
+	// request selects. Their disks were not searched for.
 	Unresolved []UnresolvedMount
 
-	spec *Spec // nil once all of it is resolved
-	// follows is the description that another look needs, for a container whose disks may
-	// become others while it runs, otherwise nil. propagates is true if that happens as the
-	// host mounts something.
+	spec *Spec // nil once all its disks are found
+	// follows is the OCI spec, to find the disks again, if they can change while the
+	// container runs. Otherwise it is nil. propagates is true if they can change by mounts
+	// of the host.
 	follows    *Spec
 	propagates bool
-	found      bool // there was a look
-	// uncompared are its mounts in the OCI spec, until those that its first process has
-	// were compared with them; nil if no path on the host can have been led elsewhere.
+	found      bool // Find has been called
+	// uncompared are the mounts of the OCI spec, until they have been compared with those
+	// of the container's first process. It is nil if no path of the host can have been led
+	// elsewhere.
 	uncompared []Mount
 }
 
-// UnresolvedMount is a mount of which not all was resolved: only what a target means is.
+// UnresolvedMount is a mount of which some disks were not searched for.
 type UnresolvedMount struct {
-	Source      string // on the host
-	Self, Below bool   // what is to be resolved: it, the mounts below it
+	Source      string // path on the node
+	Self, Below bool   // not searched for: the disks of the mount itself, those of the mounts below it
 }
 
-// NewContainer returns a container of which nothing was found yet.
+// NewContainer returns a container whose disks have not been searched for.
 func NewContainer(spec *Spec) Container {
 	return Container{spec: spec, Facts: policy.Container{Name: spec.Name}}
 }
 
-// IsResolved reports whether there is nothing left to find.
+// IsResolved reports whether all disks have been found.
 func (c *Container) IsResolved() bool { return c.spec == nil }
 
-// Follows reports whether the disks may become others while the container runs.
+// Follows reports whether the disks can change while the container runs.
 func (c *Container) Follows() bool { return c.follows != nil }
 
-// Propagates reports whether the disks may become others as the host mounts something.
+// Propagates reports whether mounts of the host can change the disks.
 func (c *Container) Propagates() bool { return c.propagates }
 
-// LookAgain has the disks found again if they may have become others. It reports whether they
-// may.
+// LookAgain makes the next Find search for the disks again if they can change. It reports
+// whether they can.
 func (c *Container) LookAgain() bool {
 	if c.follows != nil {
 		c.spec = c.follows
@@ -59,14 +60,15 @@ func (c *Container) LookAgain() bool {
 	return c.follows != nil
 }
 
-// IsUncompared reports whether the mounts of the first process are still to be compared with
-// the spec, see Finder.Compare.
+// IsUncompared reports whether the mounts of the container's first process have still to be
+// compared with the OCI spec, see Finder.Compare.
 func (c *Container) IsUncompared() bool { return c.uncompared != nil }
 
-// SetCompared ends the comparison: the container has no process.
+// SetCompared ends the comparison without a result, for a container without a process.
 func (c *Container) SetCompared() { c.uncompared = nil }
 
-// Err returns why the disks of a mount could not be found.
+// Err returns why the disks of a mount, or of the writable layer, could not be found. A
+// later try may succeed.
 func (c *Container) Err() error {
 	err := c.Facts.Rootfs.Err
 	for i := range c.Facts.Mounts {

@@ -13,7 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// Pod is the part of a pod that the disks of its containers depend on.
+// Pod holds those facts about a pod that the disks of its containers depend on.
 type Pod struct {
 	UID     string
 	Sandbox string // its ID
@@ -23,17 +23,16 @@ type Pod struct {
 // Finder finds the disks of containers.
 type Finder struct {
 	Storage     Storage
-	KubeletRoot string // on the host; the volumes of pods are below it
-	// ProcessMounts returns the mounts of a process that is in a cgroup. If it is nil, the
-	// mounts of a container are taken to be where the paths of the host led to when it was
-	// created.
+	KubeletRoot string // the kubelet's directory on the node, with the volumes of pods
+	// ProcessMounts returns the mounts of a process in a cgroup. If it is nil, the mounts
+	// of a container are not compared with its OCI spec.
 	ProcessMounts func(ctx context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error)
 }
 
-// Find finds the disks of a container that the request of its pod can mean, and adds them to
-// those that were found before. Where some could not be found, c.Err returns the reason, and
-// the container is to be looked at again. The error of Find is the end of ctx before all
-// mounts were looked up; then c is unchanged.
+// Find searches for the disks that a target of the request can select, and adds them to
+// those that were found before. If it cannot find some of them, c.Err returns the reason,
+// and Find is to be called again. If ctx ends first, Find returns an error and does not
+// change c.
 func (f *Finder) Find(ctx context.Context, pod *Pod, layer Layer, c *Container) error {
 	found, err := f.look(ctx, pod, layer, c.spec)
 	if err != nil {

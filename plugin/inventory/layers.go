@@ -8,21 +8,21 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Layer is the location of the writable layers of containers. One of its fields is set.
+// Layer is the location of writable layers. Exactly one of its fields is set.
 type Layer struct {
-	Dir     string // of the host, on the filesystem of the layers
-	Reason  string // why that is not a disk that can be limited, as in blkio.Backing
-	Unknown string // why the location is unknown, which may change
+	Dir     string // directory on the node, on the filesystem of the layers
+	Reason  string // why the layers are on no disk that can be limited, as in blkio.Backing
+	Unknown string // why the location is unknown for now
 }
 
-// Layers are the locations of writable layers by runtime handler: a runtime may store the
-// layers of each handler in another way.
+// Layers are the locations of writable layers by runtime handler. A runtime can store the
+// layers of each handler elsewhere.
 type Layers struct {
-	Default  Layer            // of handlers that are not in the map
-	Handlers map[string]Layer // "" is of pods that name no RuntimeClass
+	Default  Layer            // for handlers that are not in the map
+	Handlers map[string]Layer // "" is the handler of pods without a RuntimeClass
 }
 
-// Of returns where the layers of a handler's containers are.
+// Of returns the location of a handler's layers.
 func (l Layers) Of(handler string) Layer {
 	if own, ok := l.Handlers[handler]; ok {
 		return own
@@ -35,7 +35,7 @@ func (l Layers) Equal(other Layers) bool {
 	return l.Default == other.Default && maps.Equal(l.Handlers, other.Handlers)
 }
 
-// Backing returns what the layers are stored on.
+// Backing returns the disks that the layers are stored on.
 func (l Layer) Backing(ctx context.Context, s Resolver) blkio.Backing {
 	switch {
 	case l.Unknown != "":

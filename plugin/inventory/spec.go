@@ -6,7 +6,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Spec is the runtime's description of a container, as far as its disks depend on it.
+// Spec has those parts of a container's OCI spec that its disks depend on.
 type Spec struct {
 	Name    string
 	Mounts  []Mount
@@ -26,20 +26,22 @@ type Device struct {
 	Dev  blkio.Dev
 }
 
-// IsBind reports whether the mount shows a directory of the host, and is not a new filesystem
-// (proc, sysfs, tmpfs). The OCI spec allows either the type or an option to say so.
+// IsBind reports whether the mount shows a path of the host, and is no new filesystem such
+// as proc or tmpfs. In an OCI spec either the type or an option has that.
 func (m *Mount) IsBind() bool {
 	return m.Type == "bind" || slices.ContainsFunc(m.Options, func(o string) bool { return o == "bind" || o == "rbind" })
 }
 
-// IsRecursive reports whether the mount brings what is mounted below its source.
+// IsRecursive reports whether the mount includes the mounts below its source.
 func (m *Mount) IsRecursive() bool { return slices.Contains(m.Options, "rbind") }
 
-// IsReadOnly reports whether the mount is read-only. What is mounted below its source is not.
+// IsReadOnly reports whether the mount itself is read-only. Mounts below its source may be
+// writable.
 func (m *Mount) IsReadOnly() bool { return slices.Contains(m.Options, "ro") }
 
-// IsPropagated reports whether what the host mounts at the source or below it later comes into
-// the container (mountPropagation HostToContainer is rslave, Bidirectional is rshared).
+// IsPropagated reports whether later mounts of the host, at the source or below it, appear
+// in the container. The options are rslave for mountPropagation HostToContainer, and
+// rshared for Bidirectional.
 func (m *Mount) IsPropagated() bool {
 	return slices.ContainsFunc(m.Options, func(o string) bool {
 		return o == "slave" || o == "rslave" || o == "shared" || o == "rshared"

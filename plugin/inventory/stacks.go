@@ -16,11 +16,12 @@ import (
 // next pass, and the others for nothing.
 const underDeadline = time.Second
 
-// Stacks is what one pass over the node knows of how its disks are made of others.
+// Stacks caches for one pass which disks are below others, which ones the kernel swaps to,
+// and which ones have mounted filesystems.
 type Stacks struct {
 	disks   Disks
 	under   map[blkio.Dev]under
-	once    bool // the rest is known
+	once    bool // the fields below have been read
 	swap    map[blkio.Dev]bool
 	swapErr error
 	mounted map[blkio.Dev]bool
@@ -31,7 +32,7 @@ type under struct {
 	err   error // there may be more
 }
 
-// NewStacks returns a Stacks that asks for a fact when it is first needed.
+// NewStacks returns an empty cache, which reads each fact when it is first needed.
 func NewStacks(d Disks) *Stacks {
 	return &Stacks{disks: d, under: map[blkio.Dev]under{}}
 }
@@ -71,8 +72,8 @@ func (s *Stacks) look(ctx context.Context) {
 	}
 }
 
-// AddUnder adds the disks that I/O to a disk is I/O to as well. The error means that there may
-// be more of them.
+// AddUnder adds to a set all disks below a disk: I/O to the disk is I/O to them as well.
+// With an error, some may be missing.
 func (s *Stacks) AddUnder(ctx context.Context, dev blkio.Dev, to map[blkio.Dev]bool) error {
 	u, known := s.under[dev]
 	if !known {

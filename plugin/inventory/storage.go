@@ -7,33 +7,35 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Resolver finds what a path of the host is stored on.
+// Resolver finds the disks that a path of the node is stored on.
 type Resolver interface {
-	// Resolve never fails: what cannot be limited has a Reason.
+	// Resolve returns the backing of a path, see storage.Storage.
 	Resolve(ctx context.Context, hostPath string) blkio.Backing
 }
 
-// Storage finds the disks of mounts and devices; a *storage.Storage.
+// Storage finds the disks of mounts and devices. It is a *storage.Storage, which documents
+// the methods.
 type Storage interface {
 	Resolver
-	// Refresh re-reads the mount table if the kernel says that it changed.
+	// Refresh reads the mount table if it has changed.
 	Refresh(ctx context.Context) error
-	// Below finds the mount below hostPath that holds rel, where there is one.
+	// Below returns the mount below hostPath that the path rel is on.
 	Below(ctx context.Context, hostPath, rel string) (at string, b blkio.Backing, ok bool)
-	// Submounts gives all mounts below hostPath.
+	// Submounts returns all mounts below hostPath.
 	Submounts(ctx context.Context, hostPath string) iter.Seq2[string, blkio.Backing]
 	// Device is Resolve for a block device by its number.
 	Device(dev blkio.Dev) blkio.Backing
 }
 
-// Disks knows how the disks of the node are stacked and used; a *storage.Storage.
+// Disks finds out how the disks of the node are stacked and used. It is a *storage.Storage,
+// which documents the methods.
 type Disks interface {
 	// Device is Resolve for a block device by its number.
 	Device(dev blkio.Dev) blkio.Backing
-	// Under gives the disks that I/O to a disk is I/O to as well, down to the last.
+	// Under returns the disks below a disk, at any depth.
 	Under(ctx context.Context, disk blkio.Dev) []blkio.Disk
-	// SwapDisks are those that the kernel swaps to.
+	// SwapDisks returns the disks that the kernel swaps to.
 	SwapDisks(ctx context.Context) ([]blkio.Disk, error)
-	// MountedDisks are those that a mounted filesystem of the node is on.
+	// MountedDisks returns the disks of all mounted filesystems.
 	MountedDisks() map[blkio.Dev]bool
 }

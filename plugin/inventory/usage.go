@@ -20,13 +20,13 @@ import (
 // write to that filesystem, so a disk with one that is mounted on the node is none that a
 // container comes by unseen.
 
-// MinUsage is the I/O in bytes from which a container counts as a user of an undeclared disk.
-// Less may be a page of the runtime's program, or the superblock of a filesystem that is
-// mounted or unmounted while the container calls sync(2). The smallest limit that a policy
-// allows by default passes this much in 16 seconds.
+// MinUsage is the I/O in bytes from which a disk counts as an undeclared disk of a
+// container. Less can be a page of the runtime's program, or the superblock of a filesystem
+// that is mounted or unmounted while the container calls sync(2). The smallest limit that a
+// policy allows by default passes this much in 16 seconds.
 const MinUsage = 1 << 20
 
-// charge is what a container was charged with on a disk that it is not taken to use.
+// charge is the I/O of a container to a disk that does not count as its own.
 type charge struct {
 	bytes uint64
 	// explained is true if the last look explained it: by another disk of the container, by
@@ -36,17 +36,18 @@ type charge struct {
 
 // Usage is the I/O of a container to undeclared disks.
 type Usage struct {
-	Reached []blkio.Disk // that the container uses, sorted by number
-	// charged is the I/O to the others. The map is replaced, never changed.
+	Reached []blkio.Disk // undeclared disks of the container, sorted by number
+	// charged has the I/O to other disks. The map is replaced, never changed.
 	charged map[blkio.Dev]charge
 }
 
-// IsZero reports whether there is none.
+// IsZero reports whether there is no such I/O.
 func (u *Usage) IsZero() bool { return len(u.Reached) == 0 && len(u.charged) == 0 }
 
-// Judge returns the usage of a container by the counters of its cgroup, and by its usage so
-// far. A disk that was found stays for as long as the kernel has its counters, which are lost
-// with the disk alone; starred are those that an earlier process found.
+// Judge returns the usage of a container from the counters of its cgroup and from its last
+// usage. An undeclared disk stays for as long as the kernel has counters of it; they are
+// lost when the disk is removed. starred are the undeclared disks that an earlier process
+// of the plugin found.
 func (s *Stacks) Judge(ctx context.Context, facts *policy.Container, last *Usage, stats map[blkio.Dev]blkio.Stat, starred map[blkio.Dev]bool) (Usage, error) {
 	declared := declaredDisks(facts)
 	var undeclared []blkio.Dev

@@ -26,14 +26,14 @@ const (
 	podSize = 112 << 10
 )
 
-// Room returns the size that one record of a pod with this number of containers should not
-// exceed.
+// Room returns the largest size of a record, in bytes, so that the records of a pod with
+// this number of containers fit.
 func Room(containers int) int { return min(MaxSize, podSize/(1+containers)) }
 
-// ErrParse is the error of a record that was read and cannot be understood.
+// ErrParse means that a record was read and cannot be decoded.
 var ErrParse = errors.New("parse record " + Xattr)
 
-// ErrTooLarge is the error of a record that the kernel does not take.
+// ErrTooLarge means that a record is larger than the kernel stores.
 var ErrTooLarge = errors.New("the record " + Xattr + " is too large")
 
 // wire is a record as JSON. A setting is "SOURCE FILE KEY=VALUE... DEVICE...", one line for
@@ -93,10 +93,10 @@ type wireExit struct {
 	At        time.Time `json:"at"`
 }
 
-// Marshal is the inverse of Parse, and gives the same bytes for the same record. What is
-// only for people is left out where the record would not fit into room: first the targets,
-// then warnings and skipped targets, then the names of disks. What decides always is there:
-// without room for it a record may be as large as the kernel takes it.
+// Marshal is the inverse of Parse. Equal records give equal bytes. To fit into room, it
+// leaves out what is only shown: first the targets, then the warnings and skipped targets,
+// then the names of disks. It does not leave out the rest, so the result may be larger than
+// room. The error is ErrTooLarge if it is larger than MaxSize.
 func (r *Record) Marshal(room int) ([]byte, error) {
 	w := r.wire()
 	for _, shorten := range []func(){

@@ -1,3 +1,3 @@
-// Package record keeps what was put on a cgroup, for which pod and from which annotation, in an
-// extended attribute, so that run, status and clear agree without a database.
+// Package record stores the settings of a cgroup, with their pod and their sources, in an
+// extended attribute. So run, status and clear agree without a database.
 package record

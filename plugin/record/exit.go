@@ -21,11 +21,11 @@ const (
 // Exit describes the exit of one container of a pod.
 type Exit struct {
 	Container string
-	// CgroupIDs are the numbers of its cgroup and of those that the runtime
-	// had made below, see cgroupfs.Cgroup.IDs.
+	// CgroupIDs are the IDs of the container's cgroup and of its children, see
+	// cgroupfs.Cgroup.IDs.
 	CgroupIDs []uint64
-	// Limits are the limits on writes that its cgroup has for
-	// ever. Empty where they were lifted in time, or where there were none.
+	// Limits are the limits on writes that were not lifted before the cgroup was removed,
+	// and that cannot be changed any more.
 	Limits policy.Settings
 	At     time.Time // UTC, to the second
 }
@@ -39,8 +39,9 @@ func (e Exit) size() int {
 	return n
 }
 
-// WithExits joins two lists, the later one second, and keeps the newest. It
-// changes neither: plans have them.
+// WithExits returns the entries of both lists, and keeps the newest of them. An entry of
+// after replaces one of before with the same cgroup IDs. The lists, which plans share, are
+// not changed.
 func WithExits(before, after []Exit) []Exit {
 	var out []Exit
 	for _, e := range before {
@@ -59,8 +60,8 @@ func WithExits(before, after []Exit) []Exit {
 	return out
 }
 
-// WithEnded adds to the containers that came those that a record knows to have ended. Of
-// these the name is known and nothing else.
+// WithEnded adds to seen those containers that a record lists as ended. Only their names
+// are known.
 func WithEnded(seen []policy.Container, exits []Exit) []policy.Container {
 	for _, e := range exits {
 		if !slices.ContainsFunc(seen, func(c policy.Container) bool { return c.Name == e.Container }) {

@@ -13,39 +13,40 @@ const (
 	KindPod       = "pod"
 )
 
-// Xattr is the extended attribute that holds a pod's Record, on the directory of
-// its cgroup. A container's is on the pod's directory, too, with a name of its own: see
-// cgroupfs.Cgroup.Above. The records die with the pod's cgroup, so there is no database
-// that could disagree with the kernel.
+// Xattr is the extended attribute with the Record of a pod, on the directory of the pod's
+// cgroup. The record of a container is on the pod's directory as well, under a name of its
+// own, see cgroupfs.Cgroup.Above. The records disappear with the pod's cgroup, so they
+// cannot disagree with the kernel.
 const Xattr = "user.nri-blkio"
 
-// Record describes the settings that this program applied to one cgroup, with the pod and
-// the sources. It is the only data that run, status and clear share.
+// Record describes the settings of this program on one cgroup, with the pod and the
+// sources. It is the only data that run, status and clear share.
 type Record struct {
 	Kind                   string // KindContainer or KindPod
 	Namespace, Pod, UID    string
-	Container, ContainerID string // "" of a pod's
+	Container, ContainerID string // "" for a pod
 
 	Settings policy.Settings
-	Disks    map[blkio.Dev]string // the kernel's names at the time
+	Disks    map[blkio.Dev]string // kernel names, at the time of the record
 	Skipped  []string
 	Warnings []string
-	// Error is what was asked for and is not enforced, in one line.
+	// Error is one line about what is requested and not enforced.
 	Error string
-	// Observed is true for settings that were decided and not written (mode: observe).
+	// Observed is true if the settings were decided but not written (mode: observe).
 	Observed bool
-	// Cleared is true if an operator took the limits off; run leaves the cgroup alone for as
-	// long as it lives.
+	// Cleared is true if an operator has removed the limits. Then run does not write to the
+	// cgroup.
 	Cleared bool
-	// Dropped are values of the OCI spec that this program put there and that are not wanted
-	// any more. The runtime writes them back with each update of the container's resources.
+	// Dropped are values that this program wrote into the OCI spec and that are not desired
+	// any more. The runtime writes them again with each update of the container's
+	// resources.
 	Dropped policy.Settings
-	// Exits, on a pod's cgroup, are its containers that have ended, the newest last.
+	// Exits are the ended containers of a pod, the newest last.
 	Exits []Exit
 }
 
-// Granted returns what is in force of what was asked for by a record, in the form of a
-// decision. Of no record that is nothing.
+// Granted returns the settings in force, without the backstop, in the form of a decision.
+// It is empty if r is nil, and if the settings are observed or cleared.
 func (r *Record) Granted() policy.Desired {
 	if r == nil || r.Observed || r.Cleared {
 		return policy.Desired{}
@@ -54,8 +55,7 @@ func (r *Record) Granted() policy.Desired {
 	return policy.Desired{Settings: asked, Disks: policy.DiskNames(asked, r.Disks)}
 }
 
-// Put reports whether a value of the OCI spec is one that this program put there, by the
-// record.
+// Put reports whether this program wrote a value into the OCI spec, by the record.
 func (r *Record) Put(v blkio.Value) bool {
 	if s, found := r.Dropped.Get(v.Address); found && s.Value == v {
 		return true
@@ -64,24 +64,24 @@ func (r *Record) Put(v blkio.Value) bool {
 	return found && s.Value == v && !r.Observed
 }
 
-// Add adds settings of another record where r has none.
+// Add adds those settings whose addresses r does not have. o has the names of their disks.
 func (r *Record) Add(o *Record, settings policy.Settings) {
 	r.Settings = r.Settings.Join(settings)
 	r.Disks = policy.DiskNames(r.Settings, o.Disks, r.Disks)
 }
 
-// Drop adds a value of the OCI spec that is not wanted any more.
+// Drop adds a value to Dropped.
 func (r *Record) Drop(v blkio.Value) {
 	r.Dropped = r.Dropped.Join(policy.Settings{{Value: v}})
 }
 
-// Empty reports whether nothing is asked for and there is nothing to show.
+// Empty reports whether the record has nothing to show.
 func (r *Record) Empty() bool {
 	return len(r.Settings) == 0 && r.Error == "" && len(r.Warnings) == 0 && len(r.Skipped) == 0 && len(r.Exits) == 0 && len(r.Dropped) == 0
 }
 
-// HasSettings reports whether a record has the settings of another, in force or observed.
-// The receiver may be nil.
+// HasSettings reports whether r has the same settings as o, and both are in force or both
+// observed. r may be nil.
 func (r *Record) HasSettings(o *Record) bool {
 	return r != nil && r.Observed == o.Observed && slices.Equal(r.Settings, o.Settings)
 }

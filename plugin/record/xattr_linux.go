@@ -6,7 +6,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 )
 
-// PlaceOf returns the directory and the attribute that hold the record of a cgroup.
+// PlaceOf returns the directory and the attribute of the record of a cgroup. kind is
+// KindContainer or KindPod.
 func PlaceOf(c cgroupfs.Cgroup, kind string) (dir cgroupfs.Cgroup, xattr string) {
 	if kind == KindContainer {
 		return c.Above(Xattr)
@@ -14,8 +15,8 @@ func PlaceOf(c cgroupfs.Cgroup, kind string) (dir cgroupfs.Cgroup, xattr string)
 	return c, Xattr
 }
 
-// Read reads the record of a cgroup of a kind, KindContainer or KindPod; nil where
-// there is none that can be trusted. ErrGone if the cgroup is not there.
+// Read reads the record of a cgroup. It returns nil without an error if there is none, or
+// if it cannot be trusted, see Trusted. The error is ErrGone if the cgroup was removed.
 func Read(c cgroupfs.Cgroup, kind string) (*Record, error) {
 	data, err := ReadRaw(c, kind)
 	if err != nil || data == nil {
@@ -24,7 +25,7 @@ func Read(c cgroupfs.Cgroup, kind string) (*Record, error) {
 	return Trusted(c, kind, data)
 }
 
-// ReadRaw returns the bytes of a record, nil if there is none.
+// ReadRaw returns the bytes of a record, or nil if there is none.
 func ReadRaw(c cgroupfs.Cgroup, kind string) ([]byte, error) {
 	dir, xattr := PlaceOf(c, kind)
 	data, err := dir.ReadXattr(xattr)
@@ -34,8 +35,8 @@ func ReadRaw(c cgroupfs.Cgroup, kind string) ([]byte, error) {
 	return data, err
 }
 
-// Trusted decodes a record unless another user could have written it: the
-// owner of a directory may set user.* attributes.
+// Trusted decodes a record. It returns nil without an error if another user could have
+// written the record: the owner of a directory may set its user.* attributes.
 func Trusted(c cgroupfs.Cgroup, kind string, data []byte) (*Record, error) {
 	if dir, _ := PlaceOf(c, kind); Foreign(dir) {
 		return nil, nil
@@ -47,7 +48,8 @@ func Trusted(c cgroupfs.Cgroup, kind string, data []byte) (*Record, error) {
 	return r, nil
 }
 
-// ParseAttribute decodes a record that a walk has found; nil where it cannot be trusted.
+// ParseAttribute decodes a record that cgroupfs.Hierarchy.Walk has found. It returns nil
+// without an error if the record cannot be trusted.
 func ParseAttribute(a cgroupfs.Attribute) (*Record, error) {
 	if IsForeign(a.Owner) {
 		return nil, nil
@@ -59,14 +61,14 @@ func ParseAttribute(a cgroupfs.Attribute) (*Record, error) {
 	return r, nil
 }
 
-// Foreign says that a cgroup's directory belongs to another user.
+// Foreign reports whether another user owns a cgroup's directory.
 func Foreign(c cgroupfs.Cgroup) bool {
 	uid, err := c.Owner()
 	return err == nil && IsForeign(uid)
 }
 
-// IsForeign reports whether another user owns the directory. Records there are not
-// trusted.
+// IsForeign reports whether a UID is neither 0 nor that of this process. Records on a
+// directory of such an owner are not trusted.
 func IsForeign(owner int) bool { return owner != 0 && owner != os.Geteuid() }
 
 // Write stores the record of a cgroup.
@@ -78,13 +80,13 @@ func Write(c cgroupfs.Cgroup, r *Record) error {
 	return WriteRaw(c, r.Kind, data)
 }
 
-// WriteRaw puts the bytes of a record of a kind to its place.
+// WriteRaw stores the bytes of a record.
 func WriteRaw(c cgroupfs.Cgroup, kind string, data []byte) error {
 	dir, xattr := PlaceOf(c, kind)
 	return dir.WriteXattr(xattr, data)
 }
 
-// Remove removes the record of a cgroup of a kind. It is no error if there is none.
+// Remove removes the record of a cgroup. It is no error if there is none.
 func Remove(c cgroupfs.Cgroup, kind string) error {
 	dir, xattr := PlaceOf(c, kind)
 	return dir.RemoveXattr(xattr)

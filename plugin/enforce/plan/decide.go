@@ -6,8 +6,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// Decide decides what one container of a pod gets. The error is the first that the policy
-// rejects, otherwise the first; beside it is what could be decided.
+// Decide returns the desired settings of one container. The error is the first one that the
+// policy rejects or, if it rejects none, the first of all. With an error, the settings that
+// could be decided are returned.
 func Decide(pol *policy.Policy, pod *Pod, c policy.Container, weights Weights) (policy.Desired, error) {
 	if err := pol.CheckRuntime(pod.Request, pod.Handler); err != nil {
 		return policy.Desired{}, err
@@ -16,8 +17,8 @@ func Decide(pol *policy.Policy, pod *Pod, c policy.Container, weights Weights) (
 	return desired, First(pol, err, weights.Check(&desired))
 }
 
-// Total decides what a pod may do as a whole, with these containers. The error is as with
-// Decide.
+// Total returns the desired settings of the pod as a whole, for the containers in seen. The
+// error is as for Decide.
 func Total(pol *policy.Policy, pod *Pod, seen []policy.Container, weights Weights) (policy.Desired, error) {
 	if err := pol.CheckRuntime(pod.Request, pod.Handler); err != nil {
 		return policy.Desired{}, err
@@ -26,8 +27,8 @@ func Total(pol *policy.Policy, pod *Pod, seen []policy.Container, weights Weight
 	return total, First(pol, err, weights.Check(&total))
 }
 
-// First returns the first error that the policy rejects, otherwise the first one. It is nil if
-// there is none.
+// First returns the first error that the policy rejects or, if it rejects none, the first
+// of all. It returns nil if all are nil.
 func First(pol *policy.Policy, errs ...error) error {
 	for _, err := range errs {
 		if err != nil && pol.Action(err) == policy.Reject {
@@ -37,7 +38,8 @@ func First(pol *policy.Policy, errs ...error) error {
 	return cmp.Or(errs...)
 }
 
-// Refuses reports whether an error of Decide or Total fails the creation of the container.
+// Refuses reports whether an error of Decide or Total rejects the creation of the
+// container.
 func Refuses(pol *policy.Policy, err error) bool {
 	return err != nil && pol.Mode != policy.ModeObserve && pol.Action(err) == policy.Reject
 }

@@ -1,5 +1,5 @@
-// Package plan decides what should be on the cgroups of a pod: the settings, and the record
-// of them. It is pure: no I/O, no clock, and the same input gives the same bytes.
+// Package plan computes the desired settings and records of the cgroups of a pod. It is
+// pure: no I/O, no clock, and the same input gives the same bytes.
 package plan
 
 import (
@@ -9,61 +9,62 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// Plan is what should be on the cgroups of a pod.
+// Plan has the desired state of the cgroups of a pod.
 type Plan struct {
-	Pod        Target // without a Cgroup if there is none that is the pod's alone
+	Pod        Target // its Cgroup is "" if the pod has no cgroup of its own
 	Containers []Target
 }
 
-// Target is one cgroup and what should be on it.
+// Target is the desired state of one cgroup.
 type Target struct {
 	Container string // its ID; "" for the pod's cgroup
-	Cgroup    string // below the cgroup root
+	Cgroup    string // path below the cgroup root
 	Want      policy.Settings
 	Spec      Spec
-	Granted   policy.Desired // for the pod's cgroup: what Want is without the backstop
-	// Partial is true if not all that is desired is known, by a failure of this program.
-	// Then what is recorded stays.
+	Granted   policy.Desired // for the pod's cgroup: Want without the backstop
+	// Partial is true if a failure of this program hides a part of the desired settings.
+	// Then the recorded settings stay.
 	Partial bool
-	// Ended is true if no container of the pod runs. What the pod was granted last stays, for
-	// what they have left to write.
+	// Ended is true if no container of the pod runs. The pod's last settings stay then, for
+	// the data that its containers have left to write.
 	Ended  bool
 	Record record.Record
-	Room   int // for the record, in bytes
+	Room   int // largest size of the record, in bytes
 }
 
-// Spec compares the OCI spec of a container with what is wanted. The runtime writes its
-// values back with each update, and crun keeps them on a cgroup of its own below the
-// container's.
+// Spec has the values of a container's OCI spec that differ from the desired ones. The
+// runtime writes the values of the spec again with each update of the container. crun
+// writes them to a child of the container's cgroup as well.
 type Spec struct {
-	Stale []blkio.Replacement // values that are not wanted any more, with what is
-	// Unwanted are values that nothing is wanted for now: they are to go if this program put
-	// them there, by Ours or by the cgroup's record.
+	Stale []blkio.Replacement // values for which another one is desired
+	// Unwanted are the values for which none is desired. They are removed if this program
+	// wrote them into the spec, by Ours or by the cgroup's record.
 	Unwanted []blkio.Replacement
-	Ours     bool // the container's creation put all of them there
+	Ours     bool // this program wrote all of them into the spec, when the container was created
 }
 
-// View is what a plan is made of.
+// View is the state of a pod that its plan is computed from.
 type View struct {
 	Pod     Pod
 	Running []Container
-	// Unknown is what running containers were granted that only the cgroups show.
+	// Unknown are the settings of running containers that are known from their records
+	// only.
 	Unknown []policy.Desired
 	Weights Weights
-	Drained bool // no container runs, and none has left anything to write
-	Partial bool // not all is known of some container
+	Drained bool // no container runs, and none has left data to write
+	Partial bool // a container is known in part only
 }
 
-// Pod is what is known of the pod as a whole.
+// Pod holds the facts about the pod as a whole.
 type Pod struct {
 	Namespace, Name, UID, Handler string
-	Cgroup                        string // "" if the pod has none, or not for itself
+	Cgroup                        string // "" if the pod has none, or shares it
 	Request                       *annotation.Request
-	Seen                          []policy.Container // all that came so far, by name
-	// Complete is true once a full pass has seen containers of the pod run: targets that no
-	// container has are worth a warning then.
+	Seen                          []policy.Container // the containers that have been created, by name
+	// Complete is true once a full pass has seen a container of the pod run. From then on,
+	// targets that no container has cause a warning.
 	Complete bool
-	Granted  policy.Desired // so far, to the pod as a whole
+	Granted  policy.Desired // settings that the pod as a whole has now
 	Exits    []record.Exit
 }
 
@@ -71,18 +72,18 @@ type Pod struct {
 type Container struct {
 	ID, Name, Cgroup string
 	Desired          policy.Desired
-	// Err is what the container asks for and does not get, or with Undecided why that is not
-	// known yet.
+	// Err is why the container does not get all that it requests or, if Undecided, why that
+	// is not known.
 	Err       error
-	Undecided bool
-	Partial   bool // not all of its disks are known
+	Undecided bool // its settings are not decided yet
+	Partial   bool // some of its disks are unknown
 	Spec      OCISpec
 }
 
-// OCISpec is what the OCI spec of a container has in io.max and io.weight.
+// OCISpec has the values of io.max and io.weight in the OCI spec of a container.
 type OCISpec struct {
 	Values policy.Settings
-	Ours   bool // CreateContainer put them there, otherwise they may be another plugin's
+	Ours   bool // this program wrote them at CreateContainer; otherwise another program may have
 }
 
 // New returns the plan of a pod.

@@ -7,10 +7,10 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// InSpec returns the part of the desired settings that the spec can carry. Where
-// the runtime may write the value in one go, that is one disk: the kernel
-// takes one device per write, and runc 1.1 does not split lines (docs/reference/quirks.md).
-// StartContainer writes the other disks. What a fresh cgroup has anyway is left out.
+// InSpec returns the desired settings that go into the OCI spec. It leaves out values that
+// a new cgroup has anyway. Unless the runtime splits lines, it returns the settings of one
+// disk only: the kernel takes one device for each write, and runc 1.1 does not split lines
+// (docs/reference/quirks.md). The settings of other disks are written at StartContainer.
 func InSpec(s policy.Settings, splitsLines bool) policy.Settings {
 	s = s.Where(func(x policy.Setting) bool { return x.IsLimit() })
 	if splitsLines || len(s) == 0 {
@@ -20,7 +20,7 @@ func InSpec(s policy.Settings, splitsLines bool) policy.Settings {
 	return s.Where(func(x policy.Setting) bool { return !x.Key.IsRate() || x.Dev == first })
 }
 
-// Unified returns settings in the form of the OCI spec: the text of each control file.
+// Unified returns settings in the form of the OCI spec: the text for each control file.
 func Unified(s policy.Settings) map[string]string {
 	out := map[string]string{}
 	for _, l := range s.Lines() {
@@ -33,8 +33,9 @@ func Unified(s policy.Settings) map[string]string {
 	return out
 }
 
-// SpecValues returns the io.max and the io.weight that an OCI spec has, without what a
-// fresh cgroup has anyway. We put them there, or another plugin, or a runtime's configuration.
+// SpecValues returns the values of io.max and io.weight in an OCI spec, without those that
+// a new cgroup has anyway. This program, another plugin, or the runtime's configuration may
+// have set them.
 func SpecValues(unified map[string]string) policy.Settings {
 	if len(unified) == 0 {
 		return nil // Mostly it is so, and errors take time to make.

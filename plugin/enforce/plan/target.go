@@ -35,8 +35,9 @@ func (v *View) containerTarget(c *Container, observed bool) Target {
 // errPending means that the disks of a container are not resolved yet.
 var errPending = errors.New("its disks are resolved next")
 
-// Kept returns the settings that are kept in force. What only the creation of a container
-// can give, memory.high, is not: an operator or a resize of the pod may change it.
+// Kept returns the settings that the reconciler keeps in force. These exclude memory.high,
+// which only the creation of a container sets: an operator, or a resize of the pod, may
+// change it afterwards.
 func Kept(s policy.Settings) policy.Settings {
 	return s.Where(func(x policy.Setting) bool { return x.Key != blkio.MemoryHigh })
 }

@@ -2,10 +2,10 @@ package plan
 
 import "github.com/nri-blkio/nri-blkio/policy"
 
-// Weights is what io.weight does on this node.
+// Weights describes the effect of io.weight on this node.
 type Weights struct {
-	Exist bool // the kernel has it
-	Work  bool // some disk has io.cost switched on
+	Exist bool // the kernel has io.weight
+	Work  bool // io.cost is enabled on a disk
 }
 
 // weightIdle is the warning for a weight that the kernel takes and ignores
@@ -13,7 +13,8 @@ type Weights struct {
 // wbt on the disk.
 const weightIdle = "io.weight has no effect on this node: no disk has io.cost.qos enabled"
 
-// Check takes out a weight that this kernel cannot hold, and returns the error for it.
+// Check removes a weight from d if the kernel has no io.weight, and returns the error about
+// it.
 func (w Weights) Check(d *policy.Desired) error {
 	if _, asked := d.Settings.Weight(); !asked || w.Exist {
 		return nil
