@@ -23,8 +23,8 @@ type Dirtied struct {
 	// Bytes counts whole folios. The kernel marks a folio dirty as a whole, even if the
 	// filesystem writes out only the part that was written to.
 	Bytes uint64
-	// First and Last are the offsets of the first and the last write, in bytes. Writes in
-	// between may be at other offsets.
+	// First and Last are the lowest and the highest offset of these pages, in bytes. Some
+	// pages may be outside of that range.
 	First, Last uint64
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
 
-// Keys are the annotations that have an effect: KIND.DOMAIN/SCOPE.
+// Keys describes the keys of the plugin's annotations, KIND.DOMAIN/SCOPE.
 type Keys struct {
 	Domain string   // "blkio.noderesource.dev"
 	Kinds  []string // "limits", "weight", "class"
@@ -18,8 +18,8 @@ type Keys struct {
 // 63 after it.
 const maxKey = 320
 
-// IsOurs reports whether an annotation's prefix is the domain or below it. The scope and
-// the kind may still be wrong: the policy reports that.
+// IsOurs reports whether the prefix of a key is the domain or a subdomain of it. The kind
+// and the scope may still be unknown; the policy reports that.
 func (k Keys) IsOurs(key string) bool {
 	prefix, _, _ := strings.Cut(key, "/")
 	return k.isPrefix(prefix)
@@ -29,11 +29,11 @@ func (k Keys) isPrefix(prefix string) bool {
 	return prefix == k.Domain || strings.HasSuffix(prefix, "."+k.Domain)
 }
 
-// Meant returns the key that was meant by one that has no effect, and false if the key
-// has an effect or resembles none that has. The result satisfies IsOurs.
+// Meant returns the correct key for a misspelled one. It returns false if the key has an
+// effect, and if it resembles no such key. IsOurs is true for the result.
 //
-// The domain noderesource.dev belongs to all NRI plugins. A key of another plugin
-// therefore has to differ from ours by more than two letters.
+// The domain noderesource.dev belongs to all NRI plugins. So the key of another plugin is
+// not taken for a misspelled one of this plugin if it differs by more than two letters.
 func (k Keys) Meant(key string) (string, bool) {
 	if len(key) > maxKey || k.IsOurs(key) || !isASCII(key) {
 		return "", false

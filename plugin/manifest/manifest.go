@@ -1,10 +1,10 @@
 // Package manifest reads the pods of Kubernetes manifests: pods themselves, and the pod
-// templates of workloads. It reports what is wrong with the places and the names of
-// annotations, each with file, document and line.
+// templates of workloads. It reports annotations in wrong places and with wrong names, each
+// with file, document and line.
 //
-// The package computes values from text. It knows only those fields of the API that
-// decide where a container's data is stored, and ignores all others: the API server may
-// be newer than this program. It does not replace the API server's validation.
+// The package parses text. It knows only those fields of the API that decide where a
+// container's data is stored, and ignores all others, because the API server may be newer
+// than this program. It does not replace the API server's validation.
 package manifest
 
 import (
@@ -14,21 +14,21 @@ import (
 	"strings"
 )
 
-// Set is the content of manifests.
+// Set is the content of one or more manifests.
 type Set struct {
 	Pods     []Pod
 	Others   []Other // objects without a pod, in order
 	Findings []Finding
 }
 
-// Add appends the content of further manifests.
+// Add appends the content of another set.
 func (s *Set) Add(o Set) {
 	s.Pods = append(s.Pods, o.Pods...)
 	s.Others = append(s.Others, o.Others...)
 	s.Findings = append(s.Findings, o.Findings...)
 }
 
-// HasErrors reports whether a finding is an error.
+// HasErrors reports whether the severity of a finding is Error.
 func (s *Set) HasErrors() bool {
 	for i := range s.Findings {
 		if s.Findings[i].Severity == Error {
@@ -41,11 +41,11 @@ func (s *Set) HasErrors() bool {
 // Position is a place in a manifest.
 type Position struct {
 	File     string `json:"file"`
-	Document int    `json:"document,omitempty"` // 1-based; documents without content do not count
+	Document int    `json:"document,omitempty"` // 1-based; empty documents do not count
 	Line     int    `json:"line,omitempty"`     // 1-based, in the file; 0 if it is unknown
 }
 
-// String returns "FILE:LINE", which editors and terminals follow.
+// String returns "FILE:LINE", a form that editors and terminals can open.
 func (p Position) String() string {
 	if p.Line == 0 {
 		return p.File
@@ -57,7 +57,7 @@ func (p Position) String() string {
 type Object struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name"` // or metadata.generateName
+	Name      string `json:"name"` // metadata.name, or metadata.generateName
 }
 
 // String returns "KIND NAMESPACE/NAME".
@@ -75,18 +75,19 @@ type Other struct {
 	Position
 }
 
-// Severity reports whether a finding is an error.
+// Severity is the severity of a finding.
 type Severity string
 
 // The severities.
 const (
-	// Error is for what the API server rejects, and for annotations without effect.
+	// Error is the severity of an object that the API server rejects, and of an annotation
+	// without effect.
 	Error Severity = "error"
-	// Warning is for what may have an effect that is not known here.
+	// Warning is the severity of an annotation whose effect is unknown.
 	Warning Severity = "warning"
 )
 
-// Finding is a problem of a manifest. The text quotes what the manifest's author wrote.
+// Finding is a problem in a manifest. Its text quotes the manifest.
 type Finding struct {
 	Position
 	Object   Object   `json:"object"`
@@ -105,26 +106,26 @@ func (f *Finding) String() string {
 type Pod struct {
 	Object
 	Position
-	// Template is the path of the pod template in the object, "" for a Pod.
+	// Template is the path of the pod template in the object. It is "" for a Pod.
 	Template string
-	// Annotations are those of the pod; Lines has the line of each, by key.
+	// Annotations are those of the pod. Lines has the line of each, by key.
 	Annotations map[string]string
 	Lines       map[string]int
 
 	RuntimeClass string
 	MemoryLimit  uint64 // of the whole pod in bytes, 0 for none
 	Volumes      []Volume
-	// Containers has the init containers first, then the containers, then the ephemeral
+	// Containers are the init containers, then the containers, then the ephemeral
 	// containers.
 	Containers []Container
 }
 
-// Role is what a container is for.
+// Role is the role of a container in its pod.
 type Role string
 
 // The roles.
 const (
-	Init      Role = "init"      // runs to its end before the main containers start
+	Init      Role = "init"      // ends before the main containers start
 	Sidecar   Role = "sidecar"   // an init container with restartPolicy Always
 	Main      Role = "main"      // one of spec.containers
 	Ephemeral Role = "ephemeral" // added to a running pod
@@ -143,7 +144,7 @@ type Container struct {
 // Mount is a volume at a path of a container.
 type Mount struct {
 	Volume   string
-	Path     string // as it is written
+	Path     string // as it is written in the manifest
 	SubPath  string // subPath or subPathExpr; an expression is not expanded
 	ReadOnly bool
 }
@@ -160,7 +161,7 @@ type Volume struct {
 	// Source is the name of the API's field: "emptyDir", "hostPath",
 	// "persistentVolumeClaim" and so on. A volume without a source is an emptyDir.
 	Source   string
-	ReadOnly bool   // the volume, not one of its mounts
+	ReadOnly bool   // the volume itself, not one of its mounts
 	Path     string // of a hostPath
 	Medium   string // of an emptyDir: "", "Memory", "HugePages" and "HugePages-SIZE"
 	Claim    string // name of a persistentVolumeClaim

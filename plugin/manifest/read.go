@@ -16,11 +16,11 @@ const (
 	maxFiles = 10_000    // of a directory
 )
 
-// Read reads a manifest, YAML or JSON, with any number of documents. The name is what
-// positions are reported with.
+// Read reads a manifest in YAML or JSON, with any number of documents. Positions have name
+// as the file.
 //
-// What is wrong with the content is in the findings, and everything else of it is read.
-// The error is one of reading, or that the file is larger than 32 MiB.
+// Problems of the content are findings, and all other content is read. Read returns an
+// error if in cannot be read, or is larger than 32 MiB.
 func Read(in io.Reader, name string, keys Keys) (Set, error) {
 	set, _, err := read(in, name, keys, false)
 	return set, err
@@ -52,12 +52,11 @@ func read(in io.Reader, name string, keys Keys, lenient bool) (set Set, size int
 	return set, len(data), nil
 }
 
-// ReadFS reads the files with the suffixes .yaml, .yml and .json of a directory and of the
-// directories below it, in the order of their names. It leaves out names that begin with a
-// dot, and lists documents without a kind, such as a kustomization, among the others.
-// The name is that of the directory in positions.
+// ReadFS reads the files with the suffixes .yaml, .yml and .json in fsys, at any depth, in
+// the order of their names. It leaves out names that begin with a dot. Documents without a
+// kind, such as a kustomization, are among the others. Positions have paths below name.
 //
-// The error joins those of all files; the set is what the other files contain.
+// The error joins the errors of all files. The set has the content of the other files.
 func ReadFS(fsys fs.FS, name string, keys Keys) (Set, error) {
 	var set Set
 	var errs []error

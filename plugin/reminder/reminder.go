@@ -1,5 +1,5 @@
-// Package reminder decides when a lasting problem is logged, so that a log
-// neither repeats each failed try nor hides a problem that began days ago.
+// Package reminder decides when a lasting problem is logged: not after each failed try, and
+// again while it lasts.
 package reminder
 
 import "time"
@@ -7,16 +7,14 @@ import "time"
 // Interval is the time after which a problem that lasts is logged again.
 const Interval = 10 * time.Minute
 
-// Reminder follows one problem. Its zero value is ready to use. It is not safe
-// for concurrent use.
+// Reminder follows one problem. Its zero value has none. It is not safe for concurrent use.
 type Reminder struct {
 	text   string
 	logged time.Time
 }
 
-// Due reports whether err is to be logged now: it is a new problem, or the last
-// log line about it is older than Interval. A nil error ends the problem, and is
-// never due.
+// Due reports whether err is to be logged now: its text is new, or was logged last at least
+// Interval ago. A nil error ends the problem, and is never due.
 func (r *Reminder) Due(now time.Time, err error) bool {
 	if err == nil {
 		*r = Reminder{}
@@ -30,5 +28,5 @@ func (r *Reminder) Due(now time.Time, err error) bool {
 	return true
 }
 
-// Lasts reports whether the problem was there when Due was last called.
+// Lasts reports whether the last call of Due had an error.
 func (r *Reminder) Lasts() bool { return r.text != "" }

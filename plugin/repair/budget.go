@@ -7,27 +7,28 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// account is a party that shares the budgets and the ledger: the UID of a pod, or the
-// cgroup of something else that runs on the node.
+// account is a user of the budgets and the ledger, which the accounts share equally: the
+// UID of a pod or, outside of pods, the cgroup of a unit of the node.
 type account string
 
-// budget is an amount that comes in at a steady rate. Half of what can be saved up is
-// for every account, the other half is a reserve: each of the accounts that spend has
-// an equal share of the reserve, which no other can take and which fills up again in
-// the time saved. So an account that spends all it can delays no other, and an account
-// that spends alone has the whole rate. All methods may be called at a time.
+// budget is an amount that flows in at a steady rate, and of which a part can be saved. All
+// accounts may spend one half of the savings. The other half is a reserve, of which each
+// spending account has an equal share that no other can spend. A spent share fills up again
+// in the time for which the budget saves. So an account that spends all it can delays no
+// other one, and an account that spends alone has the whole rate. It is safe for concurrent
+// use.
 type budget struct {
 	mu    sync.Mutex // guards all below
 	rate  float64    // a second
 	saved time.Duration
 	level float64 // of both halves
 	at    time.Time
-	// spent is which part of its share an account has spent, more than 1 if it has
-	// spent more than it was allowed to. Accounts with 0 are left out.
+	// spent is the part of its share that an account has spent. It is more than 1 if the
+	// account is in debt. Accounts with 0 are left out.
 	spent map[account]float64
 }
 
-// maxSpent is how many shares an account can be in debt.
+// maxSpent is the largest debt of an account, in shares.
 const maxSpent = 6
 
 // newBudget returns a budget that has nothing until it is set.

@@ -8,7 +8,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/repair/filestate"
 )
 
-// minBytes is the number of recent bytes from which on a file is decided on.
+// minBytes is the number of recent bytes that a decision about a file needs.
 const minBytes = 4 << 10
 
 // work is the work of a pass on a file.
@@ -17,18 +17,18 @@ type work int
 const (
 	nothing work = iota
 	move         // to its desired owner
-	drop         // the pages that are charged to others: otherwise the file would go to these
+	drop         // drop pages that are charged to other domains: in the end they would take the file
 )
 
-// task is a file that is to be worked on.
+// task is the work on one file.
 type task struct {
 	*file
 	work work
 	to   *share
 }
 
-// decide puts each file that was written to into its state, and returns those that
-// are to be worked on, the most bytes first.
+// decide updates the state of each file that was written to. It returns the files that need
+// work, those with most recent bytes first.
 func (l *ledger) decide(now time.Time) []task {
 	l.sweep(now)
 	var out []task
@@ -115,8 +115,8 @@ func (l *ledger) desiredOwner(now time.Time, f *file) (to *share, contested bool
 	return to, true
 }
 
-// handle makes the transition of an event of a file, and takes its actions. It is the one
-// place that changes the state of a file.
+// handle makes the transition of an event of a file, and takes its actions. No other code
+// changes the state of a file.
 func (l *ledger) handle(now time.Time, f *file, e filestate.Event) filestate.Actions {
 	do := f.state.Handle(e, f.rest.lasts(now))
 	if e == filestate.Misplaced && f.repair.since.IsZero() {
@@ -139,7 +139,7 @@ func (l *ledger) handle(now time.Time, f *file, e filestate.Event) filestate.Act
 	return do
 }
 
-// moved notes that a file has been moved to its writer.
+// noteMove counts a move of a file to its writer.
 func (l *ledger) noteMove(now time.Time, f *file) {
 	f.history.moves++
 	l.movedFiles = append(l.movedFiles, movedFile{f.Inode, f.owner.id, now.Sub(f.repair.since)})
@@ -147,7 +147,7 @@ func (l *ledger) noteMove(now time.Time, f *file) {
 	f.drops.follow(now)
 }
 
-// fail leaves a file alone for a time.
+// fail records a failed repair, after which the file rests.
 func (l *ledger) fail(now time.Time, f *file, why string) {
 	l.handle(now, f, filestate.Failure)
 	f.repair.failure, f.drops.passes = why, 0

@@ -1,9 +1,8 @@
-// Package repair moves files to the writeback of their writers. It observes which cgroup
-// writes which file, and under which limit, and makes the kernel move a file to its
-// writer where a limit matters.
+// Package repair moves files to their writers. It observes which cgroup writes to which
+// file, and makes the kernel move a file to its writer where a limit depends on the owner.
 //
 // It reads the limits from the records on the cgroups, and shares nothing else with the
-// rest of the plugin, so that it can run as a process of its own. Data flows one way:
-// bytes that became dirty -> the ledger, which decides -> passes over the files to move,
-// each on one filesystem.
+// rest of the plugin. So it can run in a separate process. Data flows one way: the counts
+// of dirty pages go to the ledger, the ledger decides which files to move, and passes move
+// them, each on one filesystem.
 package repair

@@ -13,14 +13,15 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
-// domain is the cgroups under the same limits on a filesystem. The bytes that cgroups of a
-// domain write are to be charged to one of them.
+// domain is a set of cgroups with the same limits on a filesystem: a cgroup with a limit on
+// writes, and its descendants without one. A file is right if its owner and its writer are
+// in one domain.
 type domain struct {
-	// cgroup is the path of the nearest one, upwards, that has a limit on writes;
-	// "" if none has.
+	// cgroup is the path of the cgroup with the limit. It is "" for all cgroups without a
+	// limit.
 	cgroup string
-	// dead is the ID of a removed cgroup, which may have had limits until then; 0 for
-	// other domains.
+	// dead is the ID of a removed cgroup, which is a domain of its own, because its limits
+	// cannot be changed any more. It is 0 for other domains.
 	dead uint64
 }
 
@@ -30,14 +31,14 @@ type subject struct {
 	id uint64
 }
 
-// ContainerName names a container, or a pod if Container is empty.
+// ContainerName names a container. If Container is empty, it names a pod.
 type ContainerName struct {
 	Namespace string `json:"namespace,omitempty"`
 	Pod       string `json:"pod,omitempty"`
 	Container string `json:"container,omitempty"`
 }
 
-// String is "namespace/pod container".
+// String returns "NAMESPACE/POD CONTAINER", without what is empty.
 func (w ContainerName) String() string {
 	switch {
 	case w.Pod == "":
@@ -48,27 +49,27 @@ func (w ContainerName) String() string {
 	return w.Namespace + "/" + w.Pod + " " + w.Container
 }
 
-// Cgroups finds cgroups and their records, see cgroupfs.Hierarchy.
+// Cgroups finds cgroups and their records. It is a *cgroupfs.Hierarchy.
 type Cgroups interface {
 	Walk(xattr string, fn func(cgroupfs.Cgroup, cgroupfs.Attribute) error) error
 	ByID(id uint64) (cgroupfs.Cgroup, error)
 	Cgroup(path string) cgroupfs.Cgroup
 }
 
-// domains knows the limits of the node.
+// domains has the limits of the node's cgroups.
 type domains struct {
 	cgroups  Cgroups
 	seed     maphash.Seed
 	readings map[string]*reading // of all records, by path
 	subjects map[string]subject  // by path
-	// ended are containers of which a record has the end, by their cgroups.
+	// ended are the containers that a record lists as ended, by the IDs of their cgroups.
 	ended map[uint64]ContainerName
 	// seen holds the places of cgroups, and the limits that they were under, from the
 	// time before they were removed.
 	seen  map[uint64]origin
 	paths map[uint64]place
-	// known are the cgroups that have been looked up. news is true if one of them has
-	// been found since the records were read; cleared by refresh.
+	// known are the cgroups that have been looked up. news is true if one of them was found
+	// after the records were read; refresh sets it to false.
 	known map[uint64]bool
 	news  bool
 	// observed is true if limits count that are only observed, not enforced.
@@ -283,15 +284,15 @@ func (d *domains) participant(id uint64) NamedCgroup {
 	return out
 }
 
-// NamedCgroup is a cgroup with the container that it is of: a writer or the owner of a file.
+// NamedCgroup is a cgroup, and the container or pod that it belongs to.
 type NamedCgroup struct {
 	ContainerName
 	CgroupID uint64 `json:"cgroupID"`
-	Cgroup   string `json:"cgroup,omitempty"` // below the cgroup root
-	Gone     bool   `json:"gone,omitempty"`   // it has been removed
+	Cgroup   string `json:"cgroup,omitempty"` // path below the cgroup root
+	Gone     bool   `json:"gone,omitempty"`   // it was removed
 }
 
-// String is for tables.
+// String returns a name for tables.
 func (p NamedCgroup) String() string {
 	name := cmp.Or(p.ContainerName.String(), p.Cgroup)
 	switch {

@@ -27,16 +27,16 @@ const (
 	leftoverPasses, leftoverEvery = 3, 500 * time.Millisecond
 )
 
-// State is the state of a file's repair, for reports.
+// State is the state of a file in reports.
 type State string
 
 // The states of a file.
 const (
-	StateRight     State = "right"     // its writer owns it
-	StateWaiting   State = "waiting"   // to be moved: it waits for its turn, or rests
-	StateRepairing State = "repairing" // being moved
-	StateContested State = "contested" // it has several writers, and its desired owner
-	StateFailed    State = "failed"    // it did not move, and is tried again later
+	StateRight     State = "right"     // its desired owner owns it, and it has one writer
+	StateWaiting   State = "waiting"   // to be moved; the budget does not allow a pass yet, or the file rests
+	StateRepairing State = "repairing" // passes move it
+	StateContested State = "contested" // it has several writers, and its desired owner owns it
+	StateFailed    State = "failed"    // it could not be moved; the plugin retries after a rest
 )
 
 // reported returns the state for reports.
@@ -54,7 +54,8 @@ func reported(s filestate.State) State {
 	return StateRight
 }
 
-// file is one file that is written to, where a limit concerns its writers or its owner.
+// file is an entry of the ledger: a file that a cgroup writes to, where a limit depends on
+// the owner.
 type file struct {
 	writeback.Inode
 	fs      *filesystem
@@ -68,7 +69,7 @@ type file struct {
 	history history
 }
 
-// member is a cgroup, and the domain that it belongs to on the filesystem of a file.
+// member is a cgroup, and its domain on the filesystem of a file.
 type member struct {
 	domain
 	id uint64
@@ -76,11 +77,11 @@ type member struct {
 
 // attempt is the repair of a misplaced file.
 type attempt struct {
-	since   time.Time // the file is misplaced; zero: it is not
-	began   time.Time // the passes of the latest repair
-	from    uint64    // ID of the cgroup that owned the file then
-	passes  int       // since then
-	failure string    // of the latest repair, until the file is where it is to be
+	since   time.Time // when another domain became the desired owner; zero if none is
+	began   time.Time // when the passes of the latest repair began
+	from    uint64    // cgroup ID of the owner at that time
+	passes  int       // number of passes since then
+	failure string    // of the latest repair, until the file has its desired owner
 }
 
 // begin notes that passes begin to move the file.

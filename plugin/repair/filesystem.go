@@ -12,18 +12,18 @@ import (
 
 // filesystem is a watched filesystem.
 type filesystem struct {
-	dev        blkio.Dev // the kernel's number of it
+	dev        blkio.Dev // number in the kernel (super_block.s_dev)
 	fstype     string
-	mountpoint string      // a path of the host
-	disks      []blkio.Dev // that it is on, and those under these
+	mountpoint string      // path on the node
+	disks      []blkio.Dev // its disks, and those below them
 }
 
-// Storage finds the filesystems of the node.
+// Storage finds the filesystems of the node. It is a *storage.Storage.
 type Storage interface {
 	Refresh(ctx context.Context) error
 	Mounts() *storage.MountTable
 	Resolve(ctx context.Context, hostPath string) blkio.Backing
-	// Under returns the disks below a disk, which its I/O goes to.
+	// Under returns the disks below a disk, at any depth.
 	Under(ctx context.Context, disk blkio.Dev) []blkio.Disk
 }
 

@@ -26,8 +26,7 @@ type limits interface {
 	stricter(a, b domain, fs *filesystem) bool
 }
 
-// ledger counts the writers of each file, and decides which files to move. It does no
-// I/O.
+// ledger counts the writers of each file, and decides which files to move. It does no I/O.
 type ledger struct {
 	files      map[writeback.Inode]*file
 	limits     limits
@@ -35,8 +34,8 @@ type ledger struct {
 	full       uint64 // bytes that were written to files without room in the ledger
 	gaveUp     int64  // repairs that took too long
 	movedFiles []movedFile
-	// touched are the files that were written to since they were decided on. brought are
-	// the files that each account has brought into the ledger.
+	// touched are the files that were written to since the last decision about them.
+	// brought are the files that count for each account.
 	touched map[*file]bool
 	brought map[account]map[*file]bool
 	swept   time.Time
@@ -56,12 +55,12 @@ type movedFile struct {
 	took time.Duration // since it was misplaced
 }
 
-// concerns reports whether it matters which of two domains a file belongs to.
+// concerns reports whether a limit depends on which of two domains owns a file.
 func (l *ledger) concerns(writer, owner domain) bool {
 	return l.limits.limited(writer) || l.limits.limited(owner)
 }
 
-// add notes a sample.
+// add adds a sample to the counts of its file.
 func (l *ledger) add(now time.Time, s *sample) {
 	f := l.files[s.inode]
 	if f == nil {
@@ -83,7 +82,7 @@ func (l *ledger) add(now time.Time, s *sample) {
 	f.share(now, s.writer.domain).add(now, s)
 }
 
-// insert puts a file into the ledger, at the expense of an account.
+// insert adds a file to the ledger, which counts for an account.
 func (l *ledger) insert(f *file, of account) {
 	f.history.account = of
 	l.files[f.Inode] = f
@@ -93,7 +92,7 @@ func (l *ledger) insert(f *file, of account) {
 	l.brought[of][f] = true
 }
 
-// remove takes a file out of the ledger.
+// remove removes a file from the ledger.
 func (l *ledger) remove(f *file) {
 	delete(l.files, f.Inode)
 	delete(l.touched, f)
@@ -103,9 +102,9 @@ func (l *ledger) remove(f *file) {
 	}
 }
 
-// makeRoom forgets a file in favour of an account that has fewer files than its equal
-// share of a full ledger. Then another one has more than that: the one with most
-// loses a file, one of those that were not written to for longest.
+// makeRoom removes a file from a full ledger, for an account that has fewer files than its
+// equal share. Then some other account has more than its share. The account with most files
+// loses one that was not written to for a long time.
 func (l *ledger) makeRoom(in account) bool {
 	mine, accounts := len(l.brought[in]), len(l.brought)
 	if mine == 0 {
@@ -137,7 +136,7 @@ func (l *ledger) makeRoom(in account) bool {
 	return true
 }
 
-// sweep forgets files without writers.
+// sweep removes files that were not written to for a while.
 func (l *ledger) sweep(now time.Time) {
 	if now.Sub(l.swept) < time.Second {
 		return

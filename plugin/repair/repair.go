@@ -13,18 +13,19 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// Config is what a Repairer works with. All but HostRoot and Report are required.
+// Config configures a Repairer. All fields but HostRoot and Report are required.
 type Config struct {
 	Log     logrus.FieldLogger
 	Policy  *policy.Policy
 	Storage Storage
 	Cgroups Cgroups
-	// Kernel is the verdict on the running kernel. Unless it is corrected files are
-	// moved only if the policy says so.
+	// Kernel is the verdict on the running kernel. On a kernel without the corrections,
+	// files are moved only if the policy requires it.
 	Kernel kernel.Verdict
-	// HostRoot is where the host's root filesystem is, "/" if empty.
+	// HostRoot is the directory at which the host's root filesystem is mounted. "" means
+	// "/".
 	HostRoot string
-	// Report is the file for the Report; "" for none.
+	// Report is the path of the file for the Report. "" means none.
 	Report string
 }
 
@@ -57,8 +58,8 @@ const (
 	hangs = 5 * time.Second
 )
 
-// Repairer repairs the files of one node. Run may be called once; Reload and the methods
-// of prometheus.Collector at any time.
+// Repairer moves the files of one node. Run may be called once. Reload and the methods of
+// prometheus.Collector may be called at any time.
 type Repairer struct {
 	report  string // file, "" for none
 	gate    gate
@@ -75,8 +76,8 @@ type Repairer struct {
 	problems problems
 }
 
-// New loads the BPF programs. Its error is writeback.ErrUnavailable where that is not
-// to be had.
+// New loads the BPF programs. Its error wraps writeback.ErrUnavailable if the kernel does
+// not load them.
 func New(cfg Config) (*Repairer, error) {
 	observer, err := writeback.NewObserver()
 	if err != nil {
@@ -111,7 +112,7 @@ func newRepairer(cfg Config, o observer, cache pageCache) *Repairer {
 // Reload puts a policy into force.
 func (r *Repairer) Reload(p *policy.Policy) { r.gate.policy.Store(p) }
 
-// Run repairs until ctx ends.
+// Run observes writes and moves files until ctx ends.
 func (r *Repairer) Run(ctx context.Context) {
 	defer r.close()
 	next := time.NewTimer(0)

@@ -12,22 +12,24 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/repair/filestate"
 )
 
-// Report is the state of the repair, stored in a file for the process of status.
+// Report is the state of the repair. It is stored in a file, which status reads.
 type Report struct {
 	At          time.Time    `json:"at"`
-	Mode        string       `json:"mode"` // "repair", "observe", "gated" or "unavailable"
+	Mode        string       `json:"mode"` // ModeRepair, ModeObserve, ModeGated or ModeUnavailable
 	Reason      string       `json:"reason,omitempty"`
 	Filesystems []Filesystem `json:"filesystems"`
-	Files       []File       `json:"files"` // misplaced or contested, the most written first, the pods in turn; at most 100
-	More        int          `json:"more,omitempty"`
-	Lost        uint64       `json:"lostBytes,omitempty"` // written to files that there was no room for
+	// Files are misplaced or contested, at most 100: in turns one of each pod, the most
+	// written first.
+	Files []File `json:"files"`
+	More  int    `json:"more,omitempty"`      // number of files that are left out
+	Lost  uint64 `json:"lostBytes,omitempty"` // bytes that were not counted for lack of room
 }
 
 // The modes of a Report.
 const (
 	ModeRepair      = "repair"
 	ModeObserve     = "observe"
-	ModeGated       = "gated" // the kernel is not known to be safe for it
+	ModeGated       = "gated" // the kernel is not known to contain the corrections
 	ModeUnavailable = "unavailable"
 )
 
@@ -36,28 +38,28 @@ type Filesystem struct {
 	Dev        string   `json:"dev"`
 	Type       string   `json:"type"`
 	Mountpoint string   `json:"mountpoint"`
-	Disks      []string `json:"disks"` // numbers
-	// Hangs is true if a pass over its files does not end.
+	Disks      []string `json:"disks"` // device numbers
+	// Hangs is true if a pass over files of the filesystem hangs.
 	Hangs bool `json:"hangs,omitempty"`
 }
 
-// File is a misplaced or contested file.
+// File is a file that another cgroup should own, or that is contested.
 type File struct {
-	Path       string      `json:"path,omitempty"` // "" if unknown
+	Path       string      `json:"path,omitempty"` // "" if it is unknown
 	Mountpoint string      `json:"mountpoint"`     // of its filesystem
 	Inode      uint64      `json:"inode"`
 	Subvolume  uint64      `json:"subvolume,omitempty"` // of btrfs
 	Owner      NamedCgroup `json:"owner"`
-	Writers    []Writer    `json:"writers"` // the largest first
+	Writers    []Writer    `json:"writers"` // the one with most bytes first
 	State      State       `json:"state"`
 	Failure    string      `json:"failure,omitempty"`
-	// Misplaced are the bytes that were charged to others, since the file is in the ledger.
+	// Misplaced are the bytes that were charged to another cgroup than their writer's.
 	Misplaced uint64    `json:"misplacedBytes"`
-	Moves     int       `json:"moves,omitempty"`
-	Since     time.Time `json:"since,omitzero"` // it is misplaced
+	Moves     int       `json:"moves,omitempty"` // how often the file was moved
+	Since     time.Time `json:"since,omitzero"`  // when another cgroup began to be the desired owner
 }
 
-// Writer is a writer of a file, with its share.
+// Writer is a writer of a file.
 type Writer struct {
 	NamedCgroup
 	Share float64 `json:"share"` // of the recent bytes, 0 to 1
@@ -141,11 +143,11 @@ func (r *Repairer) removeReport() {
 	}
 }
 
-// WriteReport replaces a file.
+// WriteReport replaces the file of a report.
 func WriteReport(file string, r *Report) error { return hostfs.WriteJSON(file, r) }
 
-// ReadReport reads the report of the process that repairs here; nil if there is
-// none.
+// ReadReport reads the file of a report. It returns nil without an error if no process
+// writes reports there now.
 func ReadReport(file string) (*Report, error) {
 	var r Report
 	switch found, err := hostfs.ReadJSON(file, &r); {

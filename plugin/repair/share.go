@@ -12,14 +12,15 @@ const (
 	// halfLife is the time after which bytes count half. Bytes are those that become
 	// dirty, since these reach the disk.
 	halfLife = 3 * time.Second
-	// driftShare is the share of a domain's bytes on pages that are charged to others,
-	// from which on these pages are dropped: more than half would take the file.
+	// driftShare is the share of a domain's bytes that are charged to other domains, from
+	// which on passes drop these pages. From one half on, the kernel would move the file to
+	// these domains.
 	driftShare = 0.3
 	// maxWriters of a share are remembered.
 	maxWriters = 4
 )
 
-// sample is the writes of a cgroup to a file since the last read.
+// sample counts the writes of one cgroup to one file since the last read.
 type sample struct {
 	inode         writeback.Inode
 	fs            *filesystem
@@ -34,11 +35,11 @@ type sample struct {
 // isMisplaced reports whether the bytes are charged to another domain than their writer's.
 func (s *sample) isMisplaced() bool { return s.charged != s.writer.domain }
 
-// share is the writes of the cgroups of one domain to a file.
+// share counts the writes of the cgroups of one domain to a file.
 type share struct {
 	domain
 	account account  // of the last writer
-	writers []uint64 // IDs of cgroups, the last ones
+	writers []uint64 // cgroup IDs, the latest last
 	recent  recent
 	fresh   fresh
 	ever    span
@@ -60,7 +61,8 @@ func (s *share) add(now time.Time, from *sample) {
 	}
 }
 
-// span is the part of a file that was written to: the offsets of its first and last write.
+// span is the part of a file that was written to: its lowest and highest offset, see
+// writeback.Dirtied.
 type span struct{ first, last uint64 }
 
 // maxOffset leaves room for a window behind it.
@@ -74,7 +76,7 @@ func (s span) offsets() (first, last int64) {
 
 func (s span) union(o span) span { return span{min(s.first, o.first), max(s.last, o.last)} }
 
-// recent counts bytes, which count for less as they get older.
+// recent counts bytes. The older they are, the less they count.
 type recent struct {
 	bytes     float64
 	misplaced float64 // of these, on pages that are charged to others
@@ -93,10 +95,11 @@ func (r *recent) decay(now time.Time) {
 	r.bytes, r.misplaced, r.at = r.bytes*part, r.misplaced*part, now
 }
 
-// drifts reports whether much of it is charged to others.
+// drifts reports whether so many bytes are charged to other domains that these may get the
+// file.
 func (r *recent) drifts() bool { return r.misplaced > driftShare*r.bytes }
 
-// fresh counts bytes since the last pass over the file.
+// fresh counts the bytes since the last pass over the file.
 type fresh struct {
 	span
 	bytes     uint64
@@ -115,5 +118,6 @@ func (f *fresh) add(from *sample) {
 	}
 }
 
-// drifts reports whether much of it is charged to others.
+// drifts reports whether so many bytes are charged to other domains that these may get the
+// file.
 func (f *fresh) drifts() bool { return float64(f.misplaced) > driftShare*float64(f.bytes) }

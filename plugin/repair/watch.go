@@ -11,10 +11,10 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
-// watch is the observed filesystems, and the observer.
+// watch has the observer and the filesystems that it watches.
 type watch struct {
 	observer    observer
-	load        func() (observer, error) // another observer
+	load        func() (observer, error) // loads another observer
 	reloaded    time.Time
 	storage     Storage
 	filesystems map[blkio.Dev]*filesystem // on limited disks

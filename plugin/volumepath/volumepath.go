@@ -1,12 +1,12 @@
-// Package volumepath tells the volumes of pods from the kubelet's directories:
+// Package volumepath derives the volumes of pods from paths in the kubelet's directory:
 //
 //	ROOT/pods/UID/volumes/PLUGIN/NAME, for CSI with /mount
-//	ROOT/pods/UID/volumeDevices/PLUGIN/NAME -> a device, or a bind of its node
+//	ROOT/pods/UID/volumeDevices/PLUGIN/NAME -> a device, or a bind mount of a device node
 //	ROOT/pods/UID/volume-subpaths/NAME/CONTAINER/INDEX
 //
 // Sources: pkg/kubelet/kubelet_getters.go, pkg/volume/csi/csi_mounter.go and
-// pkg/volume/util/subpath/subpath_linux.go of Kubernetes, and EscapeQualifiedName
-// in k8s.io/utils/strings.
+// pkg/volume/util/subpath/subpath_linux.go of Kubernetes, and EscapeQualifiedName in
+// k8s.io/utils/strings.
 package volumepath
 
 import (
@@ -15,11 +15,11 @@ import (
 	"strings"
 )
 
-// CSI is the plugin that mounts its volumes on "mount" in their directories.
+// CSI is the plugin for CSI volumes. It mounts a volume at the entry "mount" of the
+// volume's directory.
 const CSI = "kubernetes.io/csi"
 
-// inline are the plugins whose volumes are in pods' own specs only, never
-// PersistentVolumes.
+// inline are the plugins for volumes in pods' own specs that have no PersistentVolumes.
 var inline = []string{
 	"kubernetes.io/empty-dir", "kubernetes.io/configmap", "kubernetes.io/secret",
 	"kubernetes.io/projected", "kubernetes.io/downward-api", "kubernetes.io/git-repo",
@@ -28,16 +28,16 @@ var inline = []string{
 // Volume is a volume of a pod.
 type Volume struct {
 	UID    string // of the pod
-	Plugin string // "kubernetes.io/csi"; "" of a subPath
-	Name   string // the pod's, or that of the PersistentVolume
-	Block  bool   // without a filesystem
+	Plugin string // "kubernetes.io/csi"; "" for a subPath
+	Name   string // in the pod's spec, or of the PersistentVolume
+	Block  bool   // a raw block volume
 }
 
-// Pods returns the directory of the pods below the kubelet's root.
+// Pods returns the directory of all pods below the kubelet's root.
 func Pods(root string) string { return path.Join(root, "pods") }
 
-// Parse returns the volume that a path below the directory of the pods is of, and
-// what of the path is below the volume's NAME.
+// Parse returns the volume at a path below the directory pods, and the part of the path
+// below the volume's NAME. ok is false if no volume is there.
 func Parse(pods, p string) (v Volume, below string, ok bool) {
 	rest, ok := strings.CutPrefix(path.Clean(p), pods+"/")
 	uid, rest, _ := strings.Cut(rest, "/")
@@ -54,20 +54,20 @@ func Parse(pods, p string) (v Volume, below string, ok bool) {
 	return Volume{}, "", false
 }
 
-// NameOf tells from the host's side of a mount the name of the pod's volume that
-// it is of, and the kubelet's plugin for it. What tells nothing has no name: a
-// hostPath volume, but for its subPaths, is bound from where it is, and a raw
-// block volume is a device. The UID is the pod's own, so that a hostPath volume
-// that shows another pod's directory is none of this pod's.
+// NameOf returns the name of the pod's volume that is mounted from a path of the node, and
+// the kubelet's plugin for it. root is the kubelet's directory, and uid is the pod's UID.
+// The name is "" if the path does not contain it: hostPath volumes without a subPath are
+// mounted from their own paths, and raw block volumes are devices. It is also "" for the
+// directory of another pod, which a hostPath volume can show.
 //
-// A claim's directory has the name of its PersistentVolume, and CSI and subPaths
-// have both. Only vol_data.json beside a CSI volume would say which, on a disk that
-// may not answer. So both are taken for the volume's: a PersistentVolume that is
-// called as one of the pod's volumes is so by the intent of who named it, since
-// provisioners call them pvc-UUID, and where the pod has that volume from another
-// plugin too, policy refuses to choose. What other plugins have are
-// PersistentVolumes (local-volume, iscsi, fc): those names are left alone, and a
-// volume of theirs in a pod's own spec is not known.
+// The directory of a claim has the name of the PersistentVolume. A CSI volume and a subPath
+// can be of a claim or of the pod's own spec. Only vol_data.json beside a CSI volume has
+// that, on a disk that may not answer. So NameOf takes both kinds of names. Provisioners
+// name PersistentVolumes pvc-UUID, so one with the name of a volume of the pod was given
+// that name on purpose. If the pod has both volumes, and their plugins differ, policy
+// reports an ambiguous name. Volumes of other plugins (local-volume, iscsi, fc) are usually
+// PersistentVolumes. NameOf does not return their names, even if the volume is in the pod's
+// own spec.
 func NameOf(root, uid, source string) (name, plugin string) {
 	v, below, ok := Parse(Pods(root), source)
 	switch {

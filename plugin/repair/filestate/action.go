@@ -7,16 +7,16 @@ type Actions uint8
 
 // The actions of a transition.
 const (
-	// Move has a pass move the file.
+	// Move makes a pass move the file.
 	Move Actions = 1 << iota
-	// BeginRepair notes the time and the owner: a repair begins.
+	// BeginRepair records the time and the owner, because a repair begins.
 	BeginRepair
 	// EndRepair ends the repair. The file counts as moved if its owner has changed since
 	// BeginRepair.
 	EndRepair
-	// Forget forgets since when the file is misplaced, and its failure.
+	// Forget clears the time since which the file is misplaced, and its failure.
 	Forget
-	// Rest has no pass move the file for a time.
+	// Rest makes passes leave the file alone for a time.
 	Rest
 
 	numActions = iota

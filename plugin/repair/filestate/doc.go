@@ -1,4 +1,4 @@
-// Package filestate holds the states of a file in the repair as a table. Each row is a
+// Package filestate holds the states of a file that is repaired, as a table. Each row is a
 // state, each column an event, and each cell the next state with the actions that the
 // caller takes. The package does no I/O, takes no lock, and reads no clock.
 //
@@ -10,5 +10,5 @@
 //	                        Failed ◄────── Repairing, Interrupted ─────────┘
 //	                               Failure
 //
-// A file that failed rests. Until its rest is over, it stays Failed.
+// After a failure a file stays Failed until its rest is over.
 package filestate

@@ -7,13 +7,13 @@ type State int
 const (
 	// Right is a file whose writer owns it, or of which no limit depends on the owner.
 	Right State = iota
-	// Contested is a file with several writers that has the owner that it is to have.
+	// Contested is a file with several writers that has its desired owner.
 	Contested
-	// Waiting is a file that is to be moved to another owner, and that no pass has begun
-	// to move.
+	// Waiting is a file that has not its desired owner, and that no pass has begun to move.
 	Waiting
-	// Interrupted is a file that a pass has begun to move, and whose recent writes are too
-	// few to choose an owner. If the kernel moves the file now, the pass has moved it.
+	// Interrupted is a file that a pass has begun to move, and that was not written to
+	// enough since then to choose an owner. If the kernel moves it now, the pass has moved
+	// it.
 	Interrupted
 	// Repairing is a file that passes move.
 	Repairing
@@ -43,14 +43,15 @@ const (
 	// Placed is a file with one writer, which owns it, or a file of which no limit depends
 	// on the owner.
 	Placed
-	// PlacedContested is a file with several writers that has the owner that it is to have.
+	// PlacedContested is a file with several writers that has its desired owner.
 	PlacedContested
-	// Misplaced is a file that is to have another owner.
+	// Misplaced is a file that has not its desired owner.
 	Misplaced
 
 	// Began is a pass that begins to move the file.
 	Began
-	// Paused is a policy, or a kernel, with which no file is moved.
+	// Paused is a change of the policy or of the kernel's verdict, after which no file is
+	// moved.
 	Paused
 	// Failure is an error of a pass, or the end of the time that a repair may take.
 	Failure

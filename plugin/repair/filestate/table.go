@@ -50,9 +50,9 @@ func rowOf(s State) row {
 	return r
 }
 
-// Next returns the state of a file after an event, and the actions that the transition
-// asks for. resting is true while the file is not to be moved. An unknown state or event
-// changes nothing.
+// Next returns the state of a file after an event, and the actions of the transition.
+// resting is true while passes leave the file alone. An unknown state or event changes
+// nothing.
 func Next(s State, e Event, resting bool) (State, Actions) {
 	if s < 0 || s >= numStates || e < 0 || e >= numEvents {
 		return s, 0
@@ -72,6 +72,7 @@ type File struct{ state State }
 func (f File) State() State { return f.state }
 
 // Handle makes the transition of an event, and returns the actions that the caller takes.
+// resting is true while passes leave the file alone.
 func (f *File) Handle(e Event, resting bool) (do Actions) {
 	f.state, do = Next(f.state, e, resting)
 	return do
