@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path"
 	"slices"
 	"strings"
 
@@ -14,7 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
@@ -87,23 +86,26 @@ func (a *app) clear(o *clearOptions) error {
 		return a.nothingToClear(o)
 	}
 	if !o.undo {
-		records = append(records, unrecordedPods(tree, records)...)
+		records = append(records, inspect.PodsWithoutRecord(tree, records)...)
 	}
 	if err := a.confirmClear(o, records); err != nil {
 		return err
 	}
-	c := clearer{out: a.stdout, dryRun: o.dryRun, brief: o.all && !o.dryRun}
+	clearer := enforce.Clearer{DryRun: o.dryRun}
+	step := clearer.Clear
+	if o.undo {
+		step = clearer.Undo
+	}
+	out := clearing{out: a.stdout, dryRun: o.dryRun, brief: o.all && !o.dryRun}
 	errs := []error{readErr}
 	for _, r := range records {
-		step := c.clear
-		if o.undo {
-			step = c.undo
-		}
-		if err := step(r); err != nil && !errors.Is(err, blkio.ErrGone) {
+		steps, err := step(r.Cgroup, r.Record)
+		out.print(r.Record, steps)
+		if err != nil && !errors.Is(err, blkio.ErrGone) {
 			errs = append(errs, err)
 		}
 	}
-	c.summary()
+	out.summary()
 	return errors.Join(errs...)
 }
 
@@ -140,146 +142,38 @@ func (a *app) confirmClear(o *clearOptions, records []inspect.Recorded) error {
 	return nil
 }
 
-// unrecordedPods are the pods of containers whose own cgroup has no record: there
-// is nothing to lift there, but a backstop could come, with the last unlimited
-// container gone. They are marked, too.
-func unrecordedPods(tree *cgroupfs.Hierarchy, records []inspect.Recorded) []inspect.Recorded {
-	seen := map[string]bool{}
-	for _, r := range records {
-		seen[r.Cgroup.Path()] = true
-	}
-	var out []inspect.Recorded
-	for _, r := range records {
-		parent := path.Dir(r.Cgroup.Path())
-		if r.Record.Kind != record.KindContainer || seen[parent] {
-			continue
-		}
-		seen[parent] = true
-		out = append(out, inspect.Recorded{Cgroup: tree.Cgroup(parent), Record: &record.Record{
-			Kind:      record.KindPod,
-			Namespace: r.Record.Namespace, Pod: r.Record.Pod, UID: r.Record.UID,
-		}})
-	}
-	return out
-}
-
-// clearer clears cgroups, or prints what it would do.
-type clearer struct {
+// clearing prints the steps of clear.
+type clearing struct {
 	out    io.Writer
 	dryRun bool
-	brief  bool // a line for each pod only, see summary
-	pods   []string
+	brief  bool // one line for each pod
+	done   []string
 }
 
-// say prints one step. That comes after the step: one that failed is an error
-// and nothing else.
-func (c *clearer) say(r inspect.Recorded, format string, args ...any) {
+// print prints the steps for one cgroup; with brief, it notes the pod for summary.
+func (c *clearing) print(r *record.Record, steps []string) {
+	pod := r.Namespace + "/" + r.Pod
 	if c.brief {
-		if pod := r.Record.Namespace + "/" + r.Record.Pod; !slices.Contains(c.pods, pod) {
-			c.pods = append(c.pods, pod)
+		if len(steps) > 0 && !slices.Contains(c.done, pod) {
+			c.done = append(c.done, pod)
 		}
 		return
 	}
-	subject := r.Record.Namespace + "/" + r.Record.Pod
-	if r.Record.Container != "" {
-		subject += " " + r.Record.Container
+	if r.Container != "" {
+		pod += " " + r.Container
 	}
 	verb := ""
 	if c.dryRun {
 		verb = "would "
 	}
-	fmt.Fprintf(c.out, "%s: %s%s\n", safe(subject), verb, oneLine(fmt.Sprintf(format, args...)))
+	for _, step := range steps {
+		fmt.Fprintf(c.out, "%s: %s%s\n", safe(pod), verb, oneLine(step))
+	}
 }
 
-// summary prints the pods of which something was changed.
-func (c *clearer) summary() {
-	for _, pod := range c.pods {
+// summary prints the pods of which a cgroup was changed.
+func (c *clearing) summary() {
+	for _, pod := range c.done {
 		fmt.Fprintf(c.out, "%s: done\n", safe(pod))
 	}
-}
-
-// clear marks a cgroup, then takes its limits off: in the other order a running
-// plugin could restore them in between.
-func (c *clearer) clear(r inspect.Recorded) error {
-	if !r.Record.Cleared {
-		if err := c.mark(r, true); err != nil {
-			return err
-		}
-		c.say(r, "mark as cleared")
-	}
-	if r.Record.Observed {
-		return nil // nothing was written
-	}
-	return errors.Join(c.lift(r), c.verify(r))
-}
-
-// lift takes the limits and the weight of a record off.
-func (c *clearer) lift(r inspect.Recorded) error {
-	var errs []error
-	for _, line := range r.Record.Settings.Removals().Lines() {
-		var err error
-		if !c.dryRun {
-			err = r.Cgroup.Write(line)
-		}
-		switch {
-		case errors.Is(err, blkio.ErrNoDevice): // the disk is gone, and its limits with it
-		case err != nil:
-			errs = append(errs, err)
-		default:
-			c.say(r, "write %s %q", line.File, line.Text)
-		}
-	}
-	if !c.dryRun && r.Record.Kind == record.KindContainer {
-		errs = append(errs, r.Cgroup.ReplaceIOMaxBelow(liftedBelow(r.Record)))
-	}
-	return errors.Join(errs...)
-}
-
-// verify marks the cgroup once more if the plugin, which was looking at it as
-// we came, has written its record again.
-func (c *clearer) verify(r inspect.Recorded) error {
-	if c.dryRun {
-		return nil
-	}
-	now, err := record.Read(r.Cgroup, r.Record.Kind)
-	if err != nil || now == nil || now.Cleared {
-		return err
-	}
-	r.Record = now
-	if err := c.mark(r, true); err != nil {
-		return err
-	}
-	return c.lift(r)
-}
-
-func (c *clearer) undo(r inspect.Recorded) error {
-	if !r.Record.Cleared {
-		return nil
-	}
-	if err := c.mark(r, false); err != nil {
-		return err
-	}
-	c.say(r, "remove the mark, the plugin restores the limits")
-	return nil
-}
-
-func (c *clearer) mark(r inspect.Recorded, cleared bool) error {
-	if c.dryRun {
-		return nil
-	}
-	rec := *r.Record
-	rec.Cleared = cleared
-	return record.Write(r.Cgroup, &rec)
-}
-
-// liftedBelow are the same values in a cgroup that the runtime has below the
-// container's.
-func liftedBelow(r *record.Record) []blkio.Replacement {
-	var out []blkio.Replacement
-	for _, s := range r.Settings {
-		if s.IsLimit() {
-			out = append(out, blkio.Replacement{Address: s.Address, From: s.Amount, To: s.Removal().Amount})
-		}
-	}
-	return out
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
@@ -48,4 +49,26 @@ func Records(tree *cgroupfs.Hierarchy, filter Filter) ([]Recorded, error) {
 		)
 	})
 	return out, errors.Join(append(bad, err)...)
+}
+
+// PodsWithoutRecord returns the pods of recorded containers whose own cgroup has no record, with
+// an empty one. Nothing is to be removed there yet, but a running plugin may add the backstop
+// when the last unlimited container ends.
+func PodsWithoutRecord(tree *cgroupfs.Hierarchy, records []Recorded) []Recorded {
+	seen := map[string]bool{}
+	for _, r := range records {
+		seen[r.Cgroup.Path()] = true
+	}
+	var out []Recorded
+	for _, r := range records {
+		pod := path.Dir(r.Cgroup.Path())
+		if r.Record.Kind != record.KindContainer || seen[pod] {
+			continue
+		}
+		seen[pod] = true
+		out = append(out, Recorded{tree.Cgroup(pod), &record.Record{
+			Kind: record.KindPod, Namespace: r.Record.Namespace, Pod: r.Record.Pod, UID: r.Record.UID,
+		}})
+	}
+	return out
 }
