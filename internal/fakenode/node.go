@@ -1,4 +1,5 @@
-// Package fakenode has the files of a node for tests: its sysfs, mounts, pods and processes.
+// Package fakenode provides the files of a fictitious node for tests: sysfs, mounts, the
+// directories and cgroups of pods, and processes.
 package fakenode
 
 import (
@@ -12,10 +13,10 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
 
-// Pods is the directory of the pods.
+// Pods is the directory of the pods in the kubelet's directory.
 const Pods = "/var/lib/kubelet/pods/"
 
-// WriteFiles makes files below a directory.
+// WriteFiles writes files below a directory.
 func WriteFiles(t testing.TB, root string, files map[string]string) {
 	t.Helper()
 	for name, data := range files {
@@ -29,7 +30,7 @@ func WriteFiles(t testing.TB, root string, files map[string]string) {
 	}
 }
 
-// OpenCgroups opens a directory as cgroups.
+// OpenCgroups opens a directory as a cgroup v2 tree.
 func OpenCgroups(t testing.TB, dir string) *cgroupfs.Hierarchy {
 	t.Helper()
 	tree, err := cgroupfs.OpenTree(dir)
@@ -40,8 +41,9 @@ func OpenCgroups(t testing.TB, dir string) *cgroupfs.Hierarchy {
 	return tree
 }
 
-// WriteOrphans makes the root directory of a node with OrphanMounts: the cgroups of its pods,
-// in the directory cg, by a driver, systemd or cgroupfs, and the kubelet's directories.
+// WriteOrphans writes a node with OrphanMounts below a temporary directory, and returns the
+// root: the cgroups of its pods in the directory cg, as the driver systemd or cgroupfs
+// names them, and the kubelet's directories.
 func WriteOrphans(t testing.TB, driver string) (root string) {
 	t.Helper()
 	root = t.TempDir()
@@ -65,7 +67,8 @@ func WriteOrphans(t testing.TB, driver string) (root string) {
 	return root
 }
 
-// OpenStorage opens the storage of a node with these mounts, below root.
+// OpenStorage opens the storage of a node with these mounts and this sysfs. root is the
+// node's root directory.
 func OpenStorage(t testing.TB, sys fs.FS, root, mounts string) *storage.Storage {
 	t.Helper()
 	table := filepath.Join(t.TempDir(), "mountinfo")
@@ -80,7 +83,8 @@ func OpenStorage(t testing.TB, sys fs.FS, root, mounts string) *storage.Storage 
 	return s
 }
 
-// OrphanMounts is a mountinfo with volumes of pods by their UIDs. Only those of live-1 are as they should be.
+// OrphanMounts is a mountinfo with volumes of pods. The pod live-1 runs, waits-1 waits for
+// its first container, and the others have ended.
 const OrphanMounts = `1 0 259:300 / / rw shared:1 - ext4 /dev/nvme0n1 rw
 20 1 253:1 / /var/lib/kubelet/plugins/kubernetes.io/csi/x/globalmount rw - xfs /dev/mapper/luks rw
 21 1 253:1 / /var/lib/kubelet/pods/gone-1/volumes/kubernetes.io~csi/data/mount rw - xfs /dev/mapper/luks rw

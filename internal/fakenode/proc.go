@@ -7,8 +7,9 @@ import (
 	"testing/fstest"
 )
 
-// Proc has the node's first process; one on the node with files open, in and
-// out of a volume; two of a pod that has the node's mounts, and one that has none.
+// Proc returns a procfs with six processes: the node's first one, a service with a mount
+// namespace of its own, one with files open inside and outside a volume, two of a pod that
+// has volumes of OrphanMounts mounted elsewhere, and one with none of these mounts.
 func Proc() fstest.MapFS {
 	f := fstest.MapFS{}
 	file := func(name, data string) { f[name] = &fstest.MapFile{Data: []byte(data)} }

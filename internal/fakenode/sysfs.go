@@ -44,9 +44,9 @@ func (f sysfs) link(name, target string) {
 
 const twoGiB = "size=4194304"
 
-// Sysfs has one of each: a partition, LVM over two disks with dm-crypt on
-// it, RAID1 with a partition, multipath, NVMe with a hidden path, and what is to
-// be left out.
+// Sysfs returns the sysfs of a node with one device of each kind: a partition, LVM over two
+// disks with dm-crypt on it, RAID1 with a partition, multipath, NVMe with a hidden path,
+// and devices that storage.Sysfs.Disks leaves out.
 func Sysfs() fs.FS {
 	f := sysfs{fstest.MapFS{}}
 	f.add("pci/sda", "8:0", twoGiB, "device/model=Disk \x1b[31m", "queue/rotational=1", "queue/scheduler=[mq-deadline] none")
@@ -81,7 +81,8 @@ func Sysfs() fs.FS {
 	return f
 }
 
-// Mounts is a mountinfo of the devices of Sysfs, with volumes of the pod u1.
+// Mounts is the mountinfo of a node with the devices of Sysfs. It has volumes of the pod
+// u1.
 const Mounts = `1 0 259:300 / / rw - ext4 /dev/nvme0n1 rw
 2 1 0:5 / /dev rw - devtmpfs udev rw
 3 1 253:1 / /mnt/secret rw - xfs /dev/mapper/luks rw

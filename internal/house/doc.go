@@ -1,3 +1,3 @@
-// Package house has tests of rules that hold for all packages of the module and that no
-// linter checks: the sizes of state structs, and locks that are released by defer.
+// Package house tests rules for all packages of the module that no linter checks: the sizes of
+// state structs, and that locks are released by defer.
 package house

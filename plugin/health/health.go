@@ -1,6 +1,6 @@
-// Package health carries the state of each part of run to other processes:
-// status, and the probes of a kubelet. Each part writes a file of its own below
-// the state directory, a tmpfs, and removes it when it ends.
+// Package health passes the state of each part of run to other processes: status, and the
+// kubelet's probes. Each part writes its own file in the state directory, a tmpfs, and
+// removes the file when it ends.
 package health
 
 import (
@@ -22,31 +22,31 @@ const (
 const (
 	// Standby is the state of an instance that waits for the node-wide lock.
 	Standby = "standby"
-	// Connected means that the runtime asks this instance about each container.
+	// Connected means that the runtime sends this instance the events of all containers.
 	Connected = "connected"
-	// Disconnected means that containers start without being seen.
+	// Disconnected means that containers start without a decision of this instance.
 	Disconnected = "disconnected"
 )
 
 // Report is the state of one part.
 type Report struct {
 	Part    string    `json:"part"`
-	At      time.Time `json:"at"`      // of this report
-	Started time.Time `json:"started"` // of the process
+	At      time.Time `json:"at"`      // when the report was written
+	Started time.Time `json:"started"` // when the process started
 	PID     int       `json:"pid"`
 	Version string    `json:"version"`
 
 	State  string    `json:"state"` // Standby, Connected or Disconnected
-	Since  time.Time `json:"since"` // of State
+	Since  time.Time `json:"since"` // when State began
 	Reason string    `json:"reason,omitempty"`
-	// Runtime is the name and version of the runtime of the last connection.
+	// Runtime is the name and version of the runtime that was connected last.
 	Runtime string `json:"runtime,omitempty"`
 
-	Policy string `json:"policy,omitempty"` // the file; "" for the built-in policy
+	Policy string `json:"policy,omitempty"` // path of the file; "" for the built-in policy
 	Mode   string `json:"mode,omitempty"`   // of the policy
-	// Pods have annotations. NotInForce are those of them whose limits could not
-	// all be written, and Failed the running containers that did not get all
-	// that they ask for.
+	// Pods counts the annotated pods. NotInForce counts those of them for which writing
+	// some limits failed. Failed counts the running containers that do not get all that
+	// they request.
 	Pods       int `json:"pods"`
 	NotInForce int `json:"podsNotInForce"`
 	Failed     int `json:"containersFailed"`
@@ -55,17 +55,17 @@ type Report struct {
 const (
 	// Interval is the time between two reports of a part.
 	Interval = 2 * time.Second
-	// maxAge is the age from which on a report is one of a process that has ended
-	// or hangs.
+	// maxAge is the age from which on a report is taken for that of a process that has
+	// ended or hangs.
 	maxAge = 10 * time.Second
 )
 
-// File returns the report's file of a part.
+// File returns the path of a part's report.
 func File(dir, part string) string { return filepath.Join(dir, part+".json") }
 
-// Publish writes what report returns, every Interval, until ctx ends, and removes
-// the file then. It writes nothing for an instance on standby: the file is that
-// of the active one. Each failure is passed to failed, and nil after a success.
+// Publish writes the result of report to a file, every Interval, until ctx ends. Then it
+// removes the file. It writes nothing for an instance on standby, since the file is that of
+// the active instance. It calls failed after each write, with the error or nil.
 func Publish(ctx context.Context, file string, report func() Report, failed func(error)) {
 	ticker := time.NewTicker(Interval)
 	defer ticker.Stop()
@@ -87,8 +87,7 @@ func Publish(ctx context.Context, file string, report func() Report, failed func
 	}
 }
 
-// Read returns the report of a part; nil without an error if the part does not
-// run.
+// Read returns the report of a part, or nil without an error if the part does not run.
 func Read(dir, part string) (*Report, error) {
 	var r Report
 	switch found, err := hostfs.ReadJSON(File(dir, part), &r); {
@@ -100,5 +99,5 @@ func Read(dir, part string) (*Report, error) {
 	return &r, nil
 }
 
-// IsOld reports whether a report of this time says nothing about now.
+// IsOld reports whether a report of this time is too old to describe the present.
 func IsOld(at time.Time) bool { return time.Since(at) > maxAge }

@@ -10,8 +10,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
 
-// SharedDisk is a disk with a limit that throttles further devices, such as the logical
-// volumes on that disk.
+// SharedDisk is a disk whose limit also throttles devices that are stored on it, such as
+// logical volumes.
 type SharedDisk struct {
 	Disk  string   `json:"disk"`
 	Above []string `json:"above"` // the devices that are stored on it
@@ -21,7 +21,8 @@ func (d *SharedDisk) String() string {
 	return fmt.Sprintf("a limit on %s also applies to %s, which is stored on it", d.Disk, strings.Join(d.Above, ", "))
 }
 
-// SharedDisks returns those of the limited disks that are below other devices, sorted by name.
+// SharedDisks returns those of the limited disks on which other devices are stored, sorted
+// by name.
 func SharedDisks(limited map[string]bool, stack []storage.BlockDevice) []SharedDisk {
 	out := []SharedDisk{}
 	for _, disk := range slices.Sorted(maps.Keys(limited)) {

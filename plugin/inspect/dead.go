@@ -18,7 +18,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// Owner is the container that a cgroup was of, as far as a record names it.
+// Owner is the container that a cgroup belonged to. Pod is unknownPod if no record names
+// it.
 type Owner struct {
 	Namespace string `json:"namespace,omitempty"`
 	Pod       string `json:"pod"` // unknownPod if no record names it
@@ -26,15 +27,15 @@ type Owner struct {
 	Container string `json:"container,omitempty"`
 }
 
-// DeadRow is a cgroup that is gone and has data to write to one disk.
+// DeadRow is a removed cgroup with data left to write to one disk.
 type DeadRow struct {
 	Owner
 	CgroupID uint64 `json:"cgroupID,omitempty"`
-	Disk     string `json:"disk,omitempty"` // or what the kernel calls a filesystem of several
+	Disk     string `json:"disk,omitempty"` // or the kernel's name of a filesystem on several disks
 	Dev      string `json:"dev,omitempty"`
 	DrainsAt string `json:"drainsAt"`              // "wbps=512Ki", noLimit or unknownRate
-	Measured uint64 `json:"measuredBps,omitempty"` // bytes per second; 0: not measured
-	Left     uint64 `json:"left,omitempty"`        // bytes; 0: not known
+	Measured uint64 `json:"measuredBps,omitempty"` // bytes per second; 0 if it was not measured
+	Left     uint64 `json:"left,omitempty"`        // bytes; 0 if it is unknown
 	Since    string `json:"since,omitempty"`       // RFC 3339
 }
 
@@ -44,19 +45,20 @@ const (
 	noLimit     = "no limit"
 )
 
-// DeadReport is what status says of them. note is how it was found out where the
-// kernel does not tell.
+// DeadReport has the removed cgroups with data left to write. If the kernel does not list
+// them, Note describes how they were found.
 type DeadReport struct {
 	Rows []DeadRow
 	Note string
 }
 
-// deadDeadline bounds the look. What it reads does no I/O; a kernel in trouble
-// can hold it up all the same.
+// deadDeadline bounds the time of FindDead. It reads no disk, but a kernel in trouble may
+// not answer.
 const deadDeadline = 10 * time.Second
 
-// FindDead looks for cgroups that are gone and have something left to write. The records are
-// of all pods if everyPod is true; debugfs is where the kernel lists them.
+// FindDead finds removed cgroups with data left to write. everyPod is true if the records
+// are those of all pods. debugfs is the directory in which the kernel lists cgroups with
+// dirty data, from Linux 6.10 on.
 func FindDead(tree *cgroupfs.Hierarchy, sys storage.Sysfs, debugfs fs.FS, records []Recorded, everyPod bool) DeadReport {
 	f := deadFinder{
 		tree: tree, debugfs: debugfs, records: records,
@@ -102,13 +104,13 @@ func (f *deadFinder) find() DeadReport {
 	return DeadReport{Rows: f.listed(stats)}
 }
 
-// Ended is one container of which a pod's record has the end.
+// Ended is an ended container by the record of its pod.
 type Ended struct {
 	Pod  *record.Record
 	Exit *record.Exit
 }
 
-// EndedContainers are those of the records, by the numbers of their cgroups.
+// EndedContainers returns the ended containers of the records, by the IDs of their cgroups.
 func EndedContainers(records []Recorded) map[uint64]Ended {
 	out := map[uint64]Ended{}
 	for _, r := range records {
@@ -121,7 +123,7 @@ func EndedContainers(records []Recorded) map[uint64]Ended {
 	return out
 }
 
-// limited are the disks that a container or pod has a limit on, or had at its end.
+// limited returns the disks that a container or pod has a limit on, or had when it ended.
 func (f *deadFinder) limited() map[blkio.Dev]bool {
 	out := map[blkio.Dev]bool{}
 	for _, r := range f.records {
@@ -137,8 +139,8 @@ func (f *deadFinder) limited() map[blkio.Dev]bool {
 	return out
 }
 
-// listed picks the dead from what the kernel lists. It was read before the tree
-// is: so a cgroup that is made in between does not count as dead.
+// listed returns the removed cgroups in the kernel's list. The list is read before the tree
+// of cgroups, so that a cgroup that is created in between does not count as removed.
 func (f *deadFinder) listed(stats map[string][]cgroupfs.WritebackStat) []DeadRow {
 	live, err := f.tree.IDs()
 	features, probeErr := f.tree.Probe()
@@ -186,7 +188,8 @@ func bySubject(stats []cgroupfs.WritebackStat, owners map[uint64]Ended) map[uint
 	return out
 }
 
-// holds reports whether there is something to write, and not just said to be.
+// holds reports whether a cgroup has data left to write, more than the kernel's counters
+// can be wrong by.
 func (f *deadFinder) holds(w cgroupfs.WritebackStat) bool {
 	return w.Left() > f.noise || w.Inodes > 0 && w.Left() > 0
 }

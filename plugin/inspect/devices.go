@@ -13,7 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
 
-// Host is where the reports find the parts of a node.
+// Host has the parts of a node that the reports read.
 type Host struct {
 	Cgroups     *cgroupfs.Hierarchy
 	Storage     *storage.Storage
@@ -21,23 +21,24 @@ type Host struct {
 	Root        hostfs.Root
 	Proc        fs.FS         // /proc
 	KubeletRoot string        // the kubelet's root directory, a path of the node
-	OrphanGrace time.Duration // how old the directory of a pod without a cgroup must be
+	OrphanGrace time.Duration // age from which on the directory of a pod without a cgroup counts as that of an orphan
 }
 
-// DevicesReport is the node's storage: its disks with all that is on them.
+// DevicesReport is the storage of a node: its disks, and all that is on them.
 type DevicesReport struct {
-	// Devices are the disks that nothing is below; see Node.
+	// Devices are the physical disks, see Node.
 	Devices []*Node `json:"devices"`
 	// Elsewhere are the volumes that are on no disk of the node.
 	Elsewhere []*Node `json:"elsewhere"`
-	// Orphans are the volumes that are still mounted though their pod is gone.
+	// Orphans are the orphaned volumes.
 	Orphans []Orphan          `json:"orphans"`
 	Kernel  cgroupfs.Features `json:"kernel"`
-	// Lost are the reasons why swaps, volumes or orphans may be incomplete.
+	// Lost are the reasons why swaps, volumes or orphans may be missing.
 	Lost []string `json:"-"`
 }
 
-// Devices reads the node's storage. The error is that of its disks or of the kernel's features.
+// Devices reads the node's storage. It returns an error if the disks, or the features of
+// the kernel, cannot be read.
 func (h *Host) Devices(ctx context.Context) (DevicesReport, error) {
 	b := treeBuilder{storage: h.Storage, sys: h.Sysfs}
 	var err error
@@ -105,8 +106,8 @@ func (h *Host) volumes(ctx context.Context, r *DevicesReport) []podVolume {
 // searchTime bounds the look at all processes of a node, and that at all pods.
 const searchTime = 10 * time.Second
 
-// Orphans returns the orphaned volumes of the pods that are asked for, without their holders.
-// The error is why there may be more.
+// Orphans returns the orphaned volumes of the selected pods, without their holders. With an
+// error, some may be missing.
 func (h *Host) Orphans(ctx context.Context, records []Recorded, filter Filter) ([]Orphan, error) {
 	ctx, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()

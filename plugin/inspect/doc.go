@@ -1,3 +1,4 @@
-// Package inspect finds on a node what the commands report: records, ended containers with data
-// left to write, disks that are below other devices. It reads and never writes, and prints nothing.
+// Package inspect collects from a node what the commands report: records and their values,
+// ended containers with data left to write, owners of files, and the tree of devices. It
+// changes nothing on the node, and prints nothing.
 package inspect

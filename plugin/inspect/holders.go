@@ -21,10 +21,10 @@ type Holder struct {
 	Comm      string `json:"comm"`
 	Namespace string `json:"namespace,omitempty"`
 	Pod       string `json:"pod,omitempty"`
-	UID       string `json:"uid,omitempty"` // of the pod, with "_" for "-"
-	// Mountpoint is where its mount namespace has the filesystem, for the first
-	// process of each namespace but the node's own, and where it does not go as
-	// the node unmounts it.
+	UID       string `json:"uid,omitempty"` // of the pod; has "_" instead of "-"
+	// Mountpoint is the place of the filesystem in the process's mount namespace. It is set
+	// for the first process of each namespace, other than the node's, in which the
+	// filesystem stays mounted when the node unmounts it.
 	Mountpoint string `json:"mountpoint,omitempty"`
 	OpenFiles  int    `json:"openFiles,omitempty"`
 	WorkingDir bool   `json:"workingDir,omitempty"` // or its root directory
@@ -60,7 +60,7 @@ type mountSpace struct {
 	follow map[string]bool // those that go with the node's
 }
 
-// find fills in who holds each of the orphans, and says what could not be seen.
+// find sets the holders of each orphan. It returns notes about what could not be read.
 func (f *holderFinder) find(ctx context.Context, host *storage.MountTable, orphans []Orphan) (notes []string) {
 	if len(orphans) == 0 {
 		return nil
@@ -98,7 +98,7 @@ func (f *holderFinder) find(ctx context.Context, host *storage.MountTable, orpha
 	return notes
 }
 
-// processes lists them by number.
+// processes returns the sorted IDs of all processes.
 func (f *holderFinder) processes() []int {
 	entries, _ := fs.ReadDir(f.proc, ".") // as many as there are
 	var out []int
@@ -120,10 +120,9 @@ func byID(t *storage.MountTable) map[int]*storage.Mount {
 	return out
 }
 
-// follows says that a mount of another namespace is there because the node has
-// it, and goes as the node unmounts it, as in most services' and agents': the
-// kernel does so with what is at the same place on the peers and slaves of the
-// parent.
+// follows reports whether the kernel removes a mount of another namespace when the node
+// unmounts the filesystem, as it does in the namespaces of most services and agents. It
+// does so for mounts at the same place on the peers and slaves of the parent mount.
 //
 // Source: Documentation/filesystems/sharedsubtree.rst, "unmount".
 func (f *holderFinder) follows(parent *storage.Mount, of int) bool {
@@ -132,9 +131,8 @@ func (f *holderFinder) follows(parent *storage.Mount, of int) bool {
 		(parent.Peers == above.Peers || parent.Master == above.Peers)
 }
 
-// space finds the orphans' filesystems in a mount table. Of a mount of a part of
-// a filesystem, only mounts of that part or below are meant: the rest of the
-// disk is no concern.
+// space finds the filesystems of orphans in a mount table. If an orphan is a mount of a
+// part of a filesystem, only mounts of that part, or below it, count.
 func (f *holderFinder) space(t *storage.MountTable, first int) *mountSpace {
 	s := &mountSpace{first: first, mounts: map[int]int{}, points: map[string]int{}, follow: map[string]bool{}}
 	var ids map[int]*storage.Mount
@@ -168,7 +166,7 @@ func within(p, dir string) bool {
 	return p == dir || strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/")
 }
 
-// look is for one process. What fails has ended, or is denied.
+// look examines one process. It ignores errors: the process has ended, or access is denied.
 func (f *holderFinder) look(pid int) {
 	key, err := f.firstMount(pid)
 	if err != nil {
@@ -223,9 +221,9 @@ func (f *holderFinder) look(pid int) {
 
 func (f *holderFinder) file(pid int, name string) string { return strconv.Itoa(pid) + "/" + name }
 
-// firstMount is the number of the first mount in a process's table, which no
-// other namespace has. It spares reading the same table for each process, and
-// the right to read the namespace's own number.
+// firstMount returns the ID of the first mount in a process's table, which identifies its
+// mount namespace. So each table is read once, and the right to read the link to the
+// namespace is not needed.
 func (f *holderFinder) firstMount(pid int) (int, error) {
 	file, err := f.proc.Open(f.file(pid, "mountinfo"))
 	if err != nil {
@@ -253,13 +251,14 @@ func (f *holderFinder) readSpace(pid int) *mountSpace {
 	return f.space(t, pid)
 }
 
-// readLink gives text that the kernel makes without a look at the file.
+// readLink returns the text of a link in procfs. The kernel makes it without access to the
+// file.
 func (f *holderFinder) readLink(pid int, name string) string {
 	target, _ := fs.ReadLink(f.proc, f.file(pid, name)) // as for open files, which count those that are denied
 	return target
 }
 
-// holds says which orphan a path of the namespace is in.
+// holds returns the index of the orphan that a path of the namespace is in.
 func (s *mountSpace) holds(p string) (int, bool) {
 	for strings.HasPrefix(p, "/") && p != "/" {
 		if i, ok := s.points[p]; ok {
@@ -293,7 +292,8 @@ func (f *holderFinder) openFiles(pid int, fn func(mount int)) {
 	}
 }
 
-// firstEntries lists a part of a directory: a process may have a million files.
+// firstEntries returns the first n entries of a directory: a process may have a million
+// open files.
 func (f *holderFinder) firstEntries(dir string, n int) ([]fs.DirEntry, error) {
 	file, err := f.proc.Open(dir)
 	if err != nil {
@@ -311,7 +311,8 @@ func (f *holderFinder) firstEntries(dir string, n int) ([]fs.DirEntry, error) {
 	return entries, err
 }
 
-// mountOf reads the beginning: of some files the rest is long.
+// mountOf returns the ID of the mount that an open file is on. It reads only the first
+// bytes of the file of procfs, which may be long.
 func (f *holderFinder) mountOf(name string) (int, bool) {
 	file, err := f.proc.Open(name)
 	if err != nil {
@@ -332,7 +333,7 @@ func (f *holderFinder) mountOf(name string) (int, bool) {
 	return mount, err == nil
 }
 
-// describe says whose process it is.
+// describe sets the pod of a holder.
 func (f *holderFinder) describe(h *Holder) {
 	comm, _ := fs.ReadFile(f.proc, f.file(h.PID, "comm")) // it may have ended
 	h.Comm = strings.TrimSuffix(string(comm), "\n")

@@ -36,7 +36,8 @@ type suspect struct {
 	beforeOK bool
 }
 
-// infer finds what the dead of each pod have left, for want of wb_stats.
+// infer finds the data that ended containers of each pod have left, on kernels without
+// wb_stats.
 func (f *deadFinder) infer(why error) DeadReport {
 	out := DeadReport{Rows: []DeadRow{}}
 	var suspects []suspect
@@ -66,16 +67,17 @@ func (f *deadFinder) infer(why error) DeadReport {
 	return out
 }
 
-// waitSample waits for the second look and returns how long it took: on a busy node
-// it is longer.
+// waitSample waits until the second sample is due. It returns the time that it waited,
+// which may be longer on a busy node.
 func waitSample() time.Duration {
 	began := time.Now()
 	time.Sleep(sampleTime)
 	return time.Since(began)
 }
 
-// inferredRows has a line for each limited disk that the dead were seen to write
-// to, or else one for what they have left.
+// inferredRows returns a row for each limited disk that ended containers of the pod have
+// written to. If they have written to none, it returns one row for the data that they have
+// left.
 func (f *deadFinder) inferredRows(s *suspect, passed time.Duration) []DeadRow {
 	grown := map[blkio.Dev]uint64{}
 	if after, ok := readWritten(s.Cgroup); ok && s.beforeOK {
@@ -105,8 +107,8 @@ func (f *deadFinder) inferredRows(s *suspect, passed time.Duration) []DeadRow {
 	return []DeadRow{row}
 }
 
-// likeliest is the last container that kept its limits, or else the last one: what
-// others had was written without delay.
+// likeliest returns the last container whose limits were not lifted or, if there is none,
+// the last one: the data of the others was written without delay.
 func likeliest(exits []record.Exit) *record.Exit {
 	for i := len(exits) - 1; i >= 0; i-- {
 		if len(exits[i].Limits) > 0 {
@@ -126,8 +128,9 @@ func soleDev(limits policy.Settings) (dev blkio.Dev, one bool) {
 	return dev, one
 }
 
-// unwritten is what is charged to the pod and to none of its living children. It
-// is 0 where it may as well be nothing, and not ok without the memory controller.
+// unwritten returns the bytes that are charged to the pod and to none of its children. It
+// returns 0 if the kernel's counters may be wrong by as much. ok is false without the
+// memory controller.
 func (f *deadFinder) unwritten(pod cgroupfs.Cgroup) (left uint64, ok bool) {
 	children, err := pod.Children()
 	if err != nil {
@@ -151,7 +154,7 @@ func (f *deadFinder) unwritten(pod cgroupfs.Cgroup) (left uint64, ok bool) {
 	return all - living, true
 }
 
-// written are the bytes that a pod and each of its children have written.
+// written counts the bytes that a pod and each of its children have written.
 type written struct {
 	pod      map[blkio.Dev]blkio.Stat
 	children map[string]map[blkio.Dev]blkio.Stat
@@ -175,8 +178,9 @@ func readWritten(pod cgroupfs.Cgroup) (written, bool) {
 	return w, true
 }
 
-// since is what the dead have written from one look to the next. A child that has
-// gone in between is one of them now, but was not before: nothing is said then.
+// since returns the bytes that removed cgroups have written between two samples, by disk.
+// It returns none if a child was removed in between, whose bytes are in one of the samples
+// only.
 func (w written) since(before written) map[blkio.Dev]uint64 {
 	out := map[blkio.Dev]uint64{}
 	for path := range before.children {

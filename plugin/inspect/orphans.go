@@ -17,35 +17,35 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
 )
 
-// Orphan is a volume that is still mounted in the directory of a pod that is
-// gone, as after a restart of the kubelet that missed the end of the pod.
+// Orphan is an orphaned volume: it is still mounted in the kubelet's directory although its
+// pod no longer exists.
 type Orphan struct {
 	OrphanPod
 	OrphanVolume
 	State  string `json:"state"`
 	Reason string `json:"reason"` // State, in words
-	// Mounts are other places on the node that have the same filesystem, and
-	// Holders the processes that keep it busy: by Devices only.
+	// Mounts are other mountpoints of the same filesystem on the node, and Holders the
+	// processes that keep it in use. Only Devices sets them.
 	Mounts  []string `json:"mounts,omitempty"`
 	Holders []Holder `json:"holders,omitempty"`
 
 	mount *storage.Mount
 }
 
-// OrphanPod is the pod that an orphan was of. Its name is empty if it is unknown.
+// OrphanPod is the pod of an orphan. Its name is empty if it is unknown.
 type OrphanPod struct {
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace,omitempty"`
 	Pod       string `json:"pod,omitempty"`
 }
 
-// OrphanVolume is the volume, as it is mounted.
+// OrphanVolume is the volume of an orphan, and its mount.
 type OrphanVolume struct {
 	Volume     string `json:"volume"`
-	Plugin     string `json:"plugin,omitempty"` // "" for a subPath of a volume
+	Plugin     string `json:"plugin,omitempty"` // "" for a subPath
 	Mountpoint string `json:"mountpoint"`
-	Type       string `json:"type"` // of the filesystem
-	// Disks are the names of those that the filesystem is on, if it is on any.
+	Type       string `json:"type"` // of the filesystem, as in mountinfo
+	// Disks are the names of the disks that the filesystem is on.
 	Disks []string `json:"disks,omitempty"`
 }
 
@@ -95,7 +95,8 @@ type orphanFinder struct {
 	boot  time.Time
 }
 
-// DefaultOrphanGrace is longer than the kubelet takes from a pod's directory to its cgroup.
+// DefaultOrphanGrace is longer than the time between the creation of a pod's directory and
+// that of its cgroup.
 const DefaultOrphanGrace = 2 * time.Minute
 
 func newOrphanFinder(ctx context.Context, k kubelet, tree *cgroupfs.Hierarchy, grace time.Duration, known map[string]podName) *orphanFinder {
@@ -104,7 +105,7 @@ func newOrphanFinder(ctx context.Context, k kubelet, tree *cgroupfs.Hierarchy, g
 	return f
 }
 
-// find returns the orphans by mountpoint. The error is why there may be more.
+// find returns the orphans by mountpoint. With an error, some may be missing.
 func (f *orphanFinder) find(ctx context.Context) ([]Orphan, error) {
 	out := []Orphan{}
 	pods := f.podsDir(ctx)
@@ -145,8 +146,8 @@ func (f *orphanFinder) orphan(ctx context.Context, m podMount, state string) Orp
 	}
 }
 
-// podCgroups returns the cgroups of pods. An error is that not all are to be seen
-// here, so that a pod without one need not be gone.
+// podCgroups returns the cgroups of pods by UID. It returns an error if some cannot be seen
+// here, so that a pod without a cgroup may exist.
 func (f *orphanFinder) podCgroups() (map[string][]cgroupfs.Cgroup, error) {
 	features, err := f.tree.Probe()
 	if err != nil {
@@ -180,7 +181,7 @@ func mayBePopulated(c cgroupfs.Cgroup) bool {
 	return populated || err != nil
 }
 
-// stateOf returns "" for a pod that is there, or that may be.
+// stateOf returns the state of an orphan, or "" if the pod exists or may exist.
 func (f *orphanFinder) stateOf(home *storage.Mount, dir string, cgroups []cgroupfs.Cgroup) string {
 	if slices.ContainsFunc(cgroups, mayBePopulated) {
 		return ""

@@ -8,29 +8,29 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
-// FileOwner is a file with the cgroup that owns its writeback. Fields that are unknown are empty.
+// FileOwner is a file and its writeback owner. Unknown fields are empty.
 type FileOwner struct {
 	Path      string `json:"path"`
 	State     string `json:"state"`
 	CgroupID  uint64 `json:"cgroupID,omitempty"`
-	Cgroup    string `json:"cgroup,omitempty"` // where it is, below the root
+	Cgroup    string `json:"cgroup,omitempty"` // path below the cgroup root
 	Namespace string `json:"namespace,omitempty"`
 	Pod       string `json:"pod,omitempty"`
 	Container string `json:"container,omitempty"` // "" for the pod's own cgroup
-	Foreign   int    `json:"foreign"`             // of 16 rounds of writeback
+	Foreign   int    `json:"foreign"`             // number of the last 16 votes that other cgroups won
 }
 
 // The states of an owner.
 const (
-	OwnerLive  = "live"  // its cgroup is there
-	OwnerEnded = "ended" // a container of which a record has the end
+	OwnerLive  = "live"  // its cgroup exists
+	OwnerEnded = "ended" // its cgroup was removed, and a record names its container
 	OwnerGone  = "gone"
 	OwnerNone  = "none"
 )
 
-// FileOwners names the owners of files, whose paths and owners are in the same order. The owners
-// must be read first, so that no cgroup that is made in between is one of them. With an error,
-// rows may lack names.
+// FileOwners returns the containers of the owners of files. paths and owners are in the
+// same order. The caller reads the owners before, so that a cgroup that is created in
+// between is none of them. With an error, some names may be missing.
 func FileOwners(tree *cgroupfs.Hierarchy, paths []string, owners []writeback.Owner) ([]FileOwner, error) {
 	rows := make([]FileOwner, 0, len(paths))
 	cgroups, err := newCgroupNames(tree)

@@ -11,22 +11,21 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
-// Recorded is one cgroup with a record of ours.
+// Recorded is a cgroup with its record.
 type Recorded struct {
 	Cgroup cgroupfs.Cgroup
 	Record *record.Record
 }
 
-// Filter selects a pod. The zero value selects all pods.
+// Filter selects pods by namespace and name. The zero value selects all pods.
 type Filter struct{ Namespace, Name string }
 
 func (f *Filter) match(r *record.Record) bool {
 	return f.Name == "" || r.Namespace == f.Namespace && r.Pod == f.Name
 }
 
-// Records finds the records that pass the filter, by pod, the pod's own
-// first. A record that cannot be parsed does not hide the others: it is in the
-// error, beside them.
+// Records returns the records of the selected pods, sorted by pod, that of the pod itself
+// first. A record that cannot be parsed is left out, and is in the error.
 func Records(tree *cgroupfs.Hierarchy, filter Filter) ([]Recorded, error) {
 	var (
 		out []Recorded

@@ -6,7 +6,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
 
-// Support is whether a disk can enforce something, and why not.
+// Support reports whether the kernel can enforce a control on a device. Reason is set if it
+// cannot.
 type Support struct {
 	OK     blkio.Tri `json:"ok"`
 	Reason string    `json:"reason,omitempty"`

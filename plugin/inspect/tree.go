@@ -12,20 +12,20 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
 
-// Node is one thing of the node's storage, with what is on it in children.
-// Which fields are there depends on the kind:
+// Node is a device, filesystem, swap or volume of the node. Its children are stored on it.
+// Its fields depend on the kind:
 //
 //	disk, partition, lvm, crypt, multipath, raid1 (and other levels), md, dm, loop
-//	             name, dev, size, readOnly; but for partitions also model,
-//	             rotational, scheduler, below, max, weight, latency, and buffered
-//	             where nothing but pods' block devices is on it
+//	             name, dev, size, readOnly; also, except for partitions, model,
+//	             rotational, scheduler, below, max, weight, latency; and buffered
+//	             if it has only raw block volumes on it
 //	filesystem   name (its type), dev (of stat), mountpoints, buffered
 //	swap         name (of the device or file), size, used
 //	volume       name, plugin, uid, namespace and pod if they are known, path
-//	blockVolume  the same for a device that a pod has without a filesystem; buffered
+//	blockVolume  the same for a raw block volume; buffered
 //
-// A thing with several devices below is in full on the first of them; on the
-// others it has kind, name, dev and again only.
+// A node that is stored on several devices is complete below the first of them. Below the
+// others it has only kind, name, dev and again.
 type Node struct {
 	Kind  string `json:"kind"`
 	Name  string `json:"name"`
@@ -41,17 +41,17 @@ type Node struct {
 
 // Device describes a block device, or a swap.
 type Device struct {
-	Model      string   `json:"model,omitempty"` // of a drive; else the name of the LV or the like, the file of a loop device
+	Model      string   `json:"model,omitempty"` // of a drive; of a dm device its name, of an md device its level, of a loop device its file
 	Size       uint64   `json:"size,omitempty"`  // bytes
 	Used       uint64   `json:"used,omitempty"`  // bytes
 	Rotational bool     `json:"rotational,omitempty"`
 	ReadOnly   bool     `json:"readOnly,omitempty"`
 	Scheduler  string   `json:"scheduler,omitempty"`
-	Below      []string `json:"below,omitempty"` // the names of the devices that it is made of
+	Below      []string `json:"below,omitempty"` // names of the devices directly below
 }
 
-// Enforced reports what the kernel can enforce on a device or filesystem; nil where the
-// question does not arise.
+// Enforced reports which controls the kernel can enforce on a device or filesystem. A field
+// is nil if the control does not apply to the kind.
 type Enforced struct {
 	Max      *Support `json:"max,omitempty"`
 	Weight   *Support `json:"weight,omitempty"`
@@ -59,19 +59,19 @@ type Enforced struct {
 	Buffered *Support `json:"buffered,omitempty"`
 }
 
-// Place is where a filesystem is mounted, or the pod that has a volume.
+// Place is the place of a filesystem (Mountpoints), or of a volume (the other fields).
 type Place struct {
-	Mountpoints []string `json:"mountpoints,omitempty"` // those of pods' volumes last
+	Mountpoints []string `json:"mountpoints,omitempty"` // those in pods' directories last
 
 	Plugin    string `json:"plugin,omitempty"` // "kubernetes.io/csi"
 	Namespace string `json:"namespace,omitempty"`
 	Pod       string `json:"pod,omitempty"`
 	UID       string `json:"uid,omitempty"`
 	Path      string `json:"path,omitempty"`
-	Orphan    bool   `json:"orphan,omitempty"` // its pod is gone: see "orphans" of the report
-	Reason    string `json:"reason,omitempty"` // why a volume is on no disk, or a filesystem's is not known
+	Orphan    bool   `json:"orphan,omitempty"` // see Orphans of the report
+	Reason    string `json:"reason,omitempty"` // why a volume is on no disk, or why the disk of a filesystem is unknown
 
-	InMemory bool `json:"-"` // a volume on no disk that is in memory
+	InMemory bool `json:"-"` // a volume in memory
 }
 
 // The kinds that are no block devices.

@@ -11,8 +11,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// Values compares the records with the values of the kernel. The error is that of values which
-// could not be read; their rows have it as well.
+// Values compares the records with the kernel. Values that cannot be read are in the error,
+// and their rows have it as well.
 func Values(records []Recorded, sys storage.Sysfs) ([]Value, error) {
 	exists := diskProbe(sys)
 	values := []Value{}
@@ -27,7 +27,7 @@ func Values(records []Recorded, sys storage.Sysfs) ([]Value, error) {
 	return values, errors.Join(errs...)
 }
 
-// Value is one value that is requested for one cgroup.
+// Value is one requested value of one cgroup.
 type Value struct {
 	Subject
 	Disk    string        `json:"disk,omitempty"`
@@ -40,7 +40,7 @@ type Value struct {
 	Error   string        `json:"error,omitempty"`
 }
 
-// Subject is the cgroup of a container or pod.
+// Subject is the container or pod that a cgroup belongs to.
 type Subject struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
@@ -145,7 +145,7 @@ func state(rec *record.Record, equal, unlimited bool) string {
 	return ValueDrift
 }
 
-// Note is a line of a record that is about no single value.
+// Note is a warning or a skipped target, which belongs to no single value.
 type Note struct {
 	Kind      string `json:"kind"` // "warning" or "skipped"
 	Namespace string `json:"namespace"`
@@ -169,7 +169,7 @@ func Notes(records []Recorded) []Note {
 	return out
 }
 
-// SharedDisksOf returns the disks with a limit in force that are below other devices.
+// SharedDisksOf returns the disks with a limit in force on which other devices are stored.
 func SharedDisksOf(values []Value, sys storage.Sysfs) ([]SharedDisk, error) {
 	limited := map[string]bool{}
 	for _, v := range values {

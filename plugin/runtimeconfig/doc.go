@@ -1,4 +1,4 @@
-// Package runtimeconfig finds where the container runtime of a node stores
-// writable layers. containerd is asked by its API; where it cannot be asked, the
-// configuration files of containerd and CRI-O tell it.
+// Package runtimeconfig finds the directories in which a node's container runtime stores
+// writable layers. It asks containerd by its API. If that fails, and for CRI-O, it reads
+// the configuration files.
 package runtimeconfig

@@ -23,24 +23,25 @@ const NoEndpoint = "none"
 // ErrNoSocket means that no known containerd socket exists.
 var ErrNoSocket = errors.New("containerd's socket not found (set --runtime-endpoint)")
 
-// askDeadline bounds a question to the runtime's API: two calls that containerd
-// answers from memory.
+// askDeadline bounds the time for the two calls of the runtime's API. containerd answers
+// both from memory.
 const askDeadline = 2 * time.Second
 
-// Config names the endpoint and the files to read.
+// Config names the runtime's socket and configuration files.
 type Config struct {
-	// HostRoot is the node's root directory as this process sees it; "" is "/".
+	// HostRoot is the directory at which the node's root filesystem is mounted. "" means
+	// "/".
 	HostRoot string
-	// Endpoint is containerd's socket, a path on the node or unix://PATH. "": it is
-	// searched at the known places. NoEndpoint: only files are read.
+	// Endpoint is containerd's socket: a path on the node, or unix://PATH. If it is "", the
+	// known places are searched. With NoEndpoint only files are read.
 	Endpoint string
-	// Containerd is the path on the node of containerd's configuration. "": it is
-	// searched at the known places, and so is CRI-O's.
+	// Containerd is the path on the node of containerd's configuration. If it is "", the
+	// known places are searched, also for that of CRI-O.
 	Containerd string
 }
 
-// Validate refuses an Endpoint that is no path, and a configuration that was named
-// and cannot be read.
+// Validate returns an error for an Endpoint that is neither a path nor NoEndpoint, and for
+// a Containerd that cannot be read.
 func (c *Config) Validate() error {
 	if c.Endpoint != "" && c.Endpoint != NoEndpoint && !path.IsAbs(c.endpoint()) {
 		return fmt.Errorf("invalid endpoint %q: neither an absolute path, nor a unix:// address, nor %q", c.Endpoint, NoEndpoint)
@@ -59,10 +60,12 @@ func (c *Config) host() hostfs.Root { return hostfs.Root(filepath.Clean(cmp.Or(c
 // endpoint returns the path of the socket.
 func (c *Config) endpoint() string { return strings.TrimPrefix(c.Endpoint, "unix://") }
 
-// Layers returns where the runtime of this name and version stores writable layers.
-// The name is "" before the runtime has registered the plugin. The layers hold
-// beside an error, too: they are what files tell, and the runtime, which knows
-// better, did not answer; or no such directory is there. Both may pass.
+// Layers returns the directories in which the runtime with this name and version stores
+// writable layers. The name is "" as long as the runtime has not registered the plugin.
+//
+// With an error, the layers are still the best that is known: those of the configuration
+// files, if the runtime did not answer, or those in a directory that does not exist. A
+// later call may succeed.
 func (c *Config) Layers(ctx context.Context, name, version string) (inventory.Layers, error) {
 	host := c.host()
 	files, fileErr := c.readFiles(host, name, version)
@@ -82,10 +85,10 @@ func (c *Config) Layers(ctx context.Context, name, version string) (inventory.La
 	return verify(host, files.layers(), err)
 }
 
-// files is what the configuration files of the node's runtime say.
+// files has the contents of the configuration files of the node's runtime.
 type files struct {
-	crio       *graph           // nil: it is containerd
-	containerd containerdConfig // as far as it could be read
+	crio       *graph           // nil if the runtime is containerd
+	containerd containerdConfig // the part that could be read
 }
 
 func (f *files) layers() inventory.Layers {

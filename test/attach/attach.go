@@ -1,5 +1,5 @@
-// Package attach runs a test binary in a node that is already running, such as that of
-// "make node": one test then takes seconds, and no boot.
+// Package attach runs a test binary in a node that runs already, such as that of
+// "make node". So a single test takes seconds instead of a boot.
 package attach
 
 import (

@@ -1,4 +1,4 @@
-// Package generated writes what was measured into the documents that tell of it.
+// Package generated writes measured figures into documents.
 package generated
 
 import (

@@ -22,9 +22,9 @@ type parts struct {
 	root, hostKey   string
 }
 
-// Build makes in the cache what nodes of this kernel are made of, whatever the other
-// parameters, and first installs the Debian packages that this takes when it runs as
-// root. What is in the cache already costs nothing.
+// Build builds the parts of nodes with the kernel of cfg, for all values of the other
+// parameters, unless the cache has them. Run as root, it first installs the Debian packages
+// that it needs.
 func Build(ctx context.Context, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err

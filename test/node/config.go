@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Config says which node to boot. The zero value is the default node.
+// Config describes the node to boot. The zero value is the default node.
 type Config struct {
 	// Kernel is one of Debian's cloud kernels: "6.12" (default), "6.1", "7.2", or
 	// "6.1-affected", which has the bug that the program's kernel gate is for.
@@ -17,15 +17,15 @@ type Config struct {
 	Containerd string // "2" (default, from its Go module) or "1.7" (Debian's)
 	Runtime    string // "runc" (default) or "crun", Debian's
 	Driver     string // cgroup driver: "systemd" (default) or "cgroupfs"
-	// ControlPlane is "off" (default), or "on": an API server with what belongs to
-	// it runs on the node, and the kubelet is one of its nodes.
+	// ControlPlane is "off" (default) or "on". With "on", a control plane runs on the node,
+	// and the kubelet registers there.
 	ControlPlane string
 
-	MemoryMiB int       // 3072 by default, which is what a kubelet and tests need
-	CacheDir  string    // default: $NRI_BLKIO_CACHE, else nri-blkio in the user's cache directory
-	Log       io.Writer // progress, a line per step; nil is silence
+	MemoryMiB int       // default 3072, enough for a kubelet and the tests
+	CacheDir  string    // default $NRI_BLKIO_CACHE, or nri-blkio in the user's cache directory
+	Log       io.Writer // progress, one line for each step; nil discards it
 
-	// KernelArgs are for the end of the kernel's command line, with spaces between them.
+	// KernelArgs are added to the kernel's command line, separated by spaces.
 	KernelArgs string
 }
 
@@ -41,13 +41,13 @@ var parameters = map[string][]string{
 	"control-plane": {"off", "on"},
 }
 
-// Choices returns the values that the parameter (kernel, containerd, runtime, driver
-// or control-plane) may have, the default first.
+// Choices returns the values of a parameter (kernel, containerd, runtime, driver or
+// control-plane), the default first.
 func Choices(parameter string) []string { return slices.Clone(parameters[parameter]) }
 
-// ConfigFromEnv reads NODE_KERNEL, NODE_CONTAINERD, NODE_RUNTIME, NODE_DRIVER,
-// NODE_CONTROL_PLANE, NODE_MEMORY (MiB) and NODE_KERNEL_ARGS, so that one variable
-// on a make command line changes the node.
+// ConfigFromEnv returns the Config of the variables NODE_KERNEL, NODE_CONTAINERD,
+// NODE_RUNTIME, NODE_DRIVER, NODE_CONTROL_PLANE, NODE_MEMORY (MiB) and NODE_KERNEL_ARGS.
+// Variables that are not set have the default.
 func ConfigFromEnv() (Config, error) { return configFrom(os.Getenv) }
 
 func configFrom(getenv func(string) string) (Config, error) {
@@ -70,7 +70,7 @@ func configFrom(getenv func(string) string) (Config, error) {
 	return cfg, cfg.Validate()
 }
 
-// Validate reports a parameter that no node can have.
+// Validate returns an error for a parameter with an unknown value.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	for _, p := range []struct{ name, value string }{
@@ -90,7 +90,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// String names the node, for logs and test names.
+// String names the node in logs and test names.
 func (c Config) String() string {
 	c = c.withDefaults()
 	name := fmt.Sprintf("kernel %s, containerd %s, %s, %s driver", c.Kernel, c.Containerd, c.Runtime, c.Driver)

@@ -1,12 +1,12 @@
-// Package node builds and boots a disposable Kubernetes node in QEMU, because
-// what only a kernel can say has to be asked of one.
+// Package node builds and boots a disposable Kubernetes node in QEMU, for tests that need
+// a real kernel.
 //
-// One Debian trixie root image serves all nodes; which kernel, containerd, OCI
-// runtime and cgroup driver a node has, and whether a Kubernetes control plane runs
-// on it, is chosen as it boots (see [Config]). The parts are built from Debian packages and Go modules into a cache (see [Build])
-// and are found there again by a hash of what they are made from.
+// All nodes have the same Debian trixie root image. [Config] chooses the kernel, containerd,
+// OCI runtime and cgroup driver, and whether a Kubernetes control plane runs. The parts are
+// built from Debian packages and Go modules into a cache, see [Build]. A part is built again
+// if the hash of its sources changes.
 //
-// A node is root at 127.0.0.1 over ssh. Its disks, beside the root vda:
+// A node is reached by ssh as root at 127.0.0.1. Its disks, besides the root disk vda, are:
 //
 //	vdb   ext4 on the whole disk, at /mnt/ext4
 //	vdc   GPT; vdc1 is ext4, at /mnt/part
@@ -14,10 +14,9 @@
 //	vde   btrfs, at /mnt/btrfs
 //	vdf   raw, for a test to use
 //
-// Each is a sparse file of its own with 4 GiB, lost when the node stops. The
-// images local/pause:1 and local/busybox:1 are imported; local/busybox:1 has
-// every busybox applet in /bin. A test that needs more brings its own archive and
-// imports it with `ctr -n k8s.io image import --local FILE`. The kubelet is
-// configured but not started: `systemctl start kubelet`, then drop static pods in
-// /etc/kubernetes/manifests.
+// Each is a sparse file of 4 GiB, which is removed when the node stops. containerd has the
+// images local/pause:1 and local/busybox:1; the latter has every busybox applet in /bin. A
+// test that needs another image imports it with `ctr -n k8s.io image import --local FILE`.
+// The kubelet is configured but not started: run `systemctl start kubelet`, and then put
+// static pods into /etc/kubernetes/manifests.
 package node

@@ -32,9 +32,9 @@ type Node struct {
 	remove func()
 }
 
-// Start boots a node, building first what the cache lacks. It returns once
-// containerd runs with its images, with an error that carries the console's end
-// otherwise. The node ends with [Node.Stop] or with this process.
+// Start boots a node, and builds the parts that the cache does not have. It returns when
+// containerd runs and has its images. An error contains the last lines of the console. The
+// node runs until [Node.Stop], or until this process ends.
 func Start(ctx context.Context, cfg Config) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func (n *Node) waitReady(ctx context.Context) error {
 	return fmt.Errorf("systemd is %s:\n%s", strings.TrimSpace(stdout.String()+stderr.String()), failed)
 }
 
-// SSH is the command line that opens a shell in the node while it runs.
+// SSH returns a command line that opens a shell in the running node.
 func (n *Node) SSH() []string {
 	return []string{
 		"ssh", "-i", filepath.Join(n.dir, "key"), "-p", fmt.Sprint(n.port), "-o", "StrictHostKeyChecking=no",
@@ -162,11 +162,11 @@ func (n *Node) SSH() []string {
 // Console returns the last lines of the console.
 func (n *Node) Console(lines int) string { return n.qemu.consoleTail(lines) }
 
-// Done is closed when the node has ended, of itself or by Stop.
+// Done returns a channel that is closed when the node has ended, by Stop or by itself.
 func (n *Node) Done() <-chan struct{} { return n.qemu.done }
 
-// Stop ends the node and removes its disks. It does not shut the guest down: they
-// are not looked at again.
+// Stop ends the node and removes its disks. It does not shut the guest down, since the
+// disks are not used again.
 func (n *Node) Stop() {
 	if n.client != nil {
 		_ = n.client.Close() // the other end goes with the next line

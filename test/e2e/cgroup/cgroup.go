@@ -1,5 +1,5 @@
-// Package cgroup reads what the kernel says of a cgroup's block I/O. It shares
-// no code with the plugin: a parser that is wrong must not be its own witness.
+// Package cgroup reads the block I/O files of cgroups. It shares no code with the plugin, so
+// that a test does not use the parser that it tests.
 package cgroup
 
 import (

@@ -1,6 +1,5 @@
-// Package cri runs pods through a container runtime's CRI socket as the kubelet
-// does: with the cgroup parents, annotations and labels that it would send. It
-// knows nothing of the plugin.
+// Package cri creates pods by a container runtime's CRI socket, with the cgroup parents,
+// annotations and labels that the kubelet sends. It does not depend on the plugin.
 package cri
 
 import (

@@ -1,6 +1,6 @@
-// Package csi is a CSI driver whose volumes are logical volumes of LVM. It has what
-// a node needs of one: no controller, so that claims take volumes that are there,
-// and nothing is staged. It knows nothing of the plugin under test.
+// Package csi is a CSI driver whose volumes are logical volumes of LVM. It has only the
+// services of a node: there is no controller, so claims are bound to existing volumes, and
+// volumes are not staged. It does not depend on the plugin under test.
 package csi
 
 import (
