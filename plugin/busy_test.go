@@ -13,17 +13,18 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // hangCalls occupies calls, each of another pod, until the test ends or free is called.
-func hangCalls(t *testing.T, c *calls, pods ...string) (free func()) {
+func hangCalls(t *testing.T, c *bounded.Calls, pods ...string) (free func()) {
 	t.Helper()
 	hang, started := make(chan struct{}), make(chan struct{})
 	for _, pod := range pods {
 		go func() {
-			_ = c.within(t.Context(), pod, func(context.Context) error { // it ends with the test
+			_ = c.Within(t.Context(), pod, func(context.Context) error { // it ends with the test
 				started <- struct{}{}
 				<-hang
 				return nil
@@ -42,8 +43,8 @@ func hangCalls(t *testing.T, c *calls, pods ...string) (free func()) {
 // known and counted, and the reconciler limits it.
 func TestBusy(t *testing.T) {
 	var others []string
-	for i := range maxCalls {
-		others = append(others, fmt.Sprint("other", i/maxPodCalls))
+	for i := range bounded.Max {
+		others = append(others, fmt.Sprint("other", i/bounded.MaxOfPod))
 	}
 	for name, hung := range map[string][]string{
 		"calls of the same pod": {podCgroup, podCgroup},
@@ -74,14 +75,14 @@ func TestBusy(t *testing.T) {
 			if c := p.census(); c.notInForce != 1 {
 				t.Error("not counted after a pass that could not look at it")
 			}
-			if r := recordOf(t, p, cgroupOf("b")); !strings.Contains(r.Error, errBusy.Error()) {
+			if r := recordOf(t, p, cgroupOf("b")); !strings.Contains(r.Error, bounded.ErrBusy.Error()) {
 				t.Errorf("record %+v", r)
 			}
 			if got := wbps(t, p, podCgroup); got != blkio.Max {
 				t.Errorf("backstop %v beside a container without limits", got)
 			}
 			free()
-			p.inFlight.passes.wait(time.Minute)
+			p.inFlight.passes.Wait(time.Minute)
 			p.pass(t.Context())
 			if c, pod := wbps(t, p, cgroupOf("b")), wbps(t, p, podCgroup); c != 1<<20 || pod != 2<<20 {
 				t.Errorf("the container has %v, the pod %v", c, pod)

@@ -44,7 +44,7 @@ func (s *session) recovered(event string, result *error) {
 // locateLayers finds out where the runtime that registers us stores writable layers. A
 // late answer is still taken over: it is of use for the containers that come then.
 func (s *session) locateLayers(ctx context.Context, runtime, version string) {
-	err := s.p.inFlight.calls.bounded(ctx, "", s.deadline, func(ctx context.Context) error {
+	err := s.p.inFlight.calls.For(ctx, "", s.deadline, func(ctx context.Context) error {
 		s.p.rereadLayers(ctx, runtime, version)
 		return nil
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -105,15 +106,13 @@ func TestHungLook(t *testing.T) {
 	if got := wbps(t, p, podCgroup); got != blkio.Max {
 		t.Errorf("backstop %v beside a container that nothing is known of", got)
 	}
-	for range 5 * maxPodCalls {
+	for range 5 * bounded.MaxOfPod {
 		if _, _, err := s.CreateContainer(t.Context(), sb, ctr("a2", bind("/mnt/hung/x", "/data"))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p.inFlight.calls.mu.Lock()
-	defer p.inFlight.calls.mu.Unlock()
-	if p.inFlight.calls.all > maxPodCalls {
-		t.Errorf("one pod has %d calls under way", p.inFlight.calls.all)
+	if n := p.inFlight.calls.Count(); n > bounded.MaxOfPod {
+		t.Errorf("one pod has %d calls under way", n)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
@@ -26,7 +27,7 @@ func (p *Plugin) create(ctx context.Context, sb *api.PodSandbox, ctr *api.Contai
 		return nil, err
 	}
 	answer := make(chan *api.ContainerAdjustment, 1) // the call may go on after this returns
-	err = p.inFlight.calls.within(ctx, pod.group.key, func(ctx context.Context) error {
+	err = p.inFlight.calls.Within(ctx, pod.group.key, func(ctx context.Context) error {
 		adjust, err := p.adjust(ctx, pod, ctr, splitsLines)
 		answer <- adjust
 		return err
@@ -73,7 +74,7 @@ func (p *Plugin) start(ctx context.Context, sb *api.PodSandbox, ctr *api.Contain
 	// answer to that came too late. It is entered before anything that can fail or
 	// hang: a container that runs is known, counted, and tried again.
 	c := p.enter(pod, ctr)
-	err = p.inFlight.calls.within(ctx, pod.group.key, func(ctx context.Context) error { return p.limit(ctx, c, canRefuse) })
+	err = p.inFlight.calls.Within(ctx, pod.group.key, func(ctx context.Context) error { return p.limit(ctx, c, canRefuse) })
 	switch _, refused := errors.AsType[*annotation.Error](err); {
 	case refused:
 		p.neverRan(c) // here, where the refusal is certain to be the answer
@@ -148,7 +149,7 @@ func (p *Plugin) refusal(c *container) error {
 
 // arrived returns the pod of a sandbox like lookup. A panic is an error.
 func (p *Plugin) arrived(sb *api.PodSandbox) (found *pod, err error) {
-	err = guarded(func() error {
+	err = bounded.Guarded(func() error {
 		found = p.lookup(sb)
 		return nil
 	})

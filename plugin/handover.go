@@ -137,7 +137,7 @@ func (p *Plugin) findUnsynced(ctx context.Context, c *container) unsynced {
 		return unsynced{}
 	}
 	found := make(chan []volume, 1) // a call that comes too late must not write to the result
-	err := p.inFlight.passes.bounded(ctx, c.id, lookDeadline, func(ctx context.Context) error {
+	err := p.inFlight.passes.For(ctx, c.id, lookDeadline, func(ctx context.Context) error {
 		if err := p.storage.Refresh(ctx); err != nil {
 			return err
 		}

@@ -71,7 +71,7 @@ func (p *Plugin) nextRegistration() int {
 // is a better answer, and a late answer is used as well.
 func (p *Plugin) askLayers(ctx context.Context, a asked, d time.Duration) error {
 	// Twice: what files tell comes as the runtime's answer has not come in time.
-	return p.inFlight.passes.bounded(ctx, "layers", 2*d, func(ctx context.Context) error {
+	return p.inFlight.passes.For(ctx, "layers", 2*d, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, d)
 		defer cancel()
 		fresh, err := p.readLayers(ctx, a.runtime, a.version)

@@ -3,7 +3,6 @@ package plugin
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -276,31 +275,6 @@ func TestHugeRecord(t *testing.T) {
 	if err != nil || len(m) == 0 {
 		t.Errorf("io.max is %v, %v", m, err)
 	}
-}
-
-// TestCallsAreBounded: calls that hang use up threads, and new ones fail at once
-// then.
-func TestCallsAreBounded(t *testing.T) {
-	var c calls
-	hang := make(chan struct{})
-	started := make(chan struct{}, maxCalls)
-	for i := range maxCalls {
-		go func() {
-			_ = c.bounded(t.Context(), fmt.Sprint(i/maxPodCalls), 1, func(context.Context) error { // its error is that it takes too long
-				started <- struct{}{}
-				<-hang
-				return nil
-			})
-		}()
-	}
-	for range maxCalls {
-		<-started
-	}
-	ran := false
-	if err := c.bounded(t.Context(), "other", 1, func(context.Context) error { ran = true; return nil }); !errors.Is(err, errBusy) || ran {
-		t.Errorf("got %v, ran %v", err, ran)
-	}
-	close(hang)
 }
 
 // TestLookFailed: an I/O error of the host refuses nobody, what is known is

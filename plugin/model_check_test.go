@@ -298,8 +298,8 @@ func (p *Plugin) known() modelKnown {
 	}
 	left("dirty pods", len(p.dirty))
 	left("events that no phase allows for", int(p.metrics.unexpected.Load()))
-	left("calls of the runtime", p.inFlight.calls.count())
-	left("calls of the reconciler", p.inFlight.passes.count())
+	left("calls of the runtime", p.inFlight.calls.Count())
+	left("calls of the reconciler", p.inFlight.passes.Count())
 	left("pods being tidied up", len(p.exits.tidying))
 	p.exits.syncs.mu.Lock()
 	defer p.exits.syncs.mu.Unlock()

@@ -154,16 +154,9 @@ func (r *modelRuntime) end() {
 	r.k.answer()
 	watch()
 	stop()
-	for p.inFlight.calls.count()+p.inFlight.passes.count() > 0 {
+	for p.inFlight.calls.Count()+p.inFlight.passes.Count() > 0 {
 		time.Sleep(time.Millisecond)
 	}
-}
-
-// count is how many calls are under way.
-func (c *calls) count() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.all
 }
 
 // forgotten is that the plugin knows no sandbox of a pod any more. The caller holds mu.

@@ -13,6 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/kernel"
+	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -122,8 +123,8 @@ type layers struct {
 
 // inFlight is the calls that have not returned, which can hang in the kernel.
 type inFlight struct {
-	calls  calls // of events
-	passes calls // of the reconciler
+	calls  bounded.Calls // of events
+	passes bounded.Calls // of the reconciler
 }
 
 // New returns a plugin for this node. It fails where the kernel or the

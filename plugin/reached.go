@@ -19,7 +19,7 @@ func (p *Plugin) findReached(ctx context.Context, groups []*group) {
 	if len(of) == 0 {
 		return
 	}
-	err := p.inFlight.passes.bounded(ctx, " reached", lookDeadline, func(ctx context.Context) error {
+	err := p.inFlight.passes.For(ctx, " reached", lookDeadline, func(ctx context.Context) error {
 		stacks, above := inventory.NewStacks(p.storage), inventory.NewAncestorStats(p.readIOStat)
 		for _, c := range of {
 			if !p.mayHaveReached(above, c) {

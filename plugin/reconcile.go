@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -69,7 +70,7 @@ func (p *Plugin) reconcileAll(ctx context.Context) {
 // node is mostly to see that nothing has changed, and that is done in one go.
 func (p *Plugin) restless(ctx context.Context, groups []*group) []*group {
 	found := make(chan []*group, 1)
-	err := p.inFlight.passes.bounded(ctx, "", passDeadline, func(context.Context) error {
+	err := p.inFlight.passes.For(ctx, "", passDeadline, func(context.Context) error {
 		var out []*group
 		buf := make([]byte, 0, 4096)
 		for _, g := range groups {
@@ -159,10 +160,10 @@ func (p *Plugin) noteRunning(c *container) {
 // cgroup and tried again with the next pass. A look at a container that hangs
 // keeps no limit of its pod from being written, so that is done apart.
 func (p *Plugin) reconcileGroup(ctx context.Context, g *group) {
-	settled := p.inFlight.passes.bounded(ctx, g.key+" look", lookDeadline, func(ctx context.Context) error {
+	settled := p.inFlight.passes.For(ctx, g.key+" look", lookDeadline, func(ctx context.Context) error {
 		return errors.Join(p.settleAll(ctx, g)...)
 	})
-	written := p.inFlight.passes.bounded(ctx, g.key, passDeadline, func(context.Context) error {
+	written := p.inFlight.passes.For(ctx, g.key, passDeadline, func(context.Context) error {
 		if !p.tryTake(g) {
 			return p.errIfHangs(g) // else who is at it looks again
 		}
@@ -232,7 +233,7 @@ func (p *Plugin) errIfHangs(g *group) error {
 func (p *Plugin) warnUnmatched(g *group) {
 	for _, pod := range p.toWarn(g) {
 		log := p.log.WithField("pod", pod.String())
-		err := guarded(func() error {
+		err := bounded.Guarded(func() error {
 			for _, w := range policy.Unmatched(pod.request(), p.came(pod)) {
 				log.Warn(w)
 			}

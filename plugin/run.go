@@ -80,8 +80,8 @@ func (p *Plugin) work(ctx context.Context, cancel context.CancelFunc) (end func(
 	return func() {
 		cancel()
 		parts.Wait()
-		p.inFlight.passes.wait(passDeadline)
-		p.inFlight.calls.wait(passDeadline)
+		p.inFlight.passes.Wait(passDeadline)
+		p.inFlight.calls.Wait(passDeadline)
 	}
 }
 

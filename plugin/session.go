@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
+	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -94,7 +95,7 @@ func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr 
 		return nil, nil, nil
 	}
 	defer prometheus.NewTimer(s.p.metrics.create).ObserveDuration()
-	ctx, cancel := deadline(ctx, s.deadline)
+	ctx, cancel := bounded.Deadline(ctx, s.deadline)
 	defer cancel()
 	adjust, err = s.p.create(ctx, pod, ctr, s.splitsLines)
 	if err != nil {
@@ -110,7 +111,7 @@ func (s *session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *
 		return nil
 	}
 	defer prometheus.NewTimer(s.p.metrics.start).ObserveDuration()
-	ctx, cancel := deadline(ctx, s.deadline)
+	ctx, cancel := bounded.Deadline(ctx, s.deadline)
 	defer cancel()
 	return s.verdict(s.p.start(ctx, pod, ctr, !s.splitsLines), pod, ctr)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
+	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -107,7 +108,7 @@ func (s *validation) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []
 // A panic also refuses it.
 func (s *validation) ValidateContainerAdjustment(_ context.Context, req *api.ValidateContainerAdjustmentRequest) error {
 	decided := false
-	err := guarded(func() error {
+	err := bounded.Guarded(func() error {
 		decided = !annotation.Concerns(req.GetPod().GetAnnotations()) || isMarked(req)
 		return nil
 	})

@@ -1,4 +1,6 @@
-package plugin
+// Package bounded bounds the time that calls take which can hang in the kernel, and how many
+// of them are under way.
+package bounded
 
 import (
 	"context"
@@ -12,27 +14,27 @@ import (
 // Calls that hang in the kernel keep a thread each, of which a process has
 // 10,000 before the Go runtime ends it.
 const (
-	maxCalls = 512 // under way at a time; NRI's events come one by one
-	// maxPodCalls are those of one pod: the kubelet tries again for ever, and
+	Max = 512 // under way at a time; NRI's events come one by one
+	// MaxOfPod are those of one pod: the kubelet tries again for ever, and
 	// one pod's disk must not use up what all have.
-	maxPodCalls = 2
+	MaxOfPod = 2
 )
 
-// errBusy says that nothing more is tried until calls come back.
-var errBusy = errors.New("too many calls hang in the kernel: a disk does not answer")
+// ErrBusy says that nothing more is tried until calls come back.
+var ErrBusy = errors.New("too many calls hang in the kernel: a disk does not answer")
 
-// calls bounds the time that calls take, and their number: of all, and of each pod.
-type calls struct {
+// Calls bounds the time that calls take, and their number: of all, and of each pod.
+type Calls struct {
 	mu   sync.Mutex // guards all below
 	all  int
 	pod  map[string]int
 	idle chan struct{} // nil, or closed once all is 0
 }
 
-func (c *calls) begin(pod string) bool {
+func (c *Calls) begin(pod string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.all >= maxCalls || c.pod[pod] >= maxPodCalls {
+	if c.all >= Max || c.pod[pod] >= MaxOfPod {
 		return false
 	}
 	if c.pod == nil {
@@ -43,7 +45,7 @@ func (c *calls) begin(pod string) bool {
 	return true
 }
 
-func (c *calls) end(pod string) {
+func (c *Calls) end(pod string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.all--
@@ -56,15 +58,22 @@ func (c *calls) end(pod string) {
 	}
 }
 
-// wait waits until no call is under way, at most d.
-func (c *calls) wait(d time.Duration) {
+// Count returns how many calls are under way.
+func (c *Calls) Count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.all
+}
+
+// Wait waits until no call is under way, at most d.
+func (c *Calls) Wait(d time.Duration) {
 	select {
 	case <-c.untilIdle():
 	case <-time.After(d):
 	}
 }
 
-func (c *calls) untilIdle() <-chan struct{} {
+func (c *Calls) untilIdle() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.idle == nil {
@@ -78,15 +87,15 @@ func (c *calls) untilIdle() <-chan struct{} {
 	return idle
 }
 
-// bounded is within for at most d.
-func (c *calls) bounded(ctx context.Context, pod string, d time.Duration, fn func(context.Context) error) error {
-	ctx, cancel := deadline(ctx, d)
+// For is Within for at most d.
+func (c *Calls) For(ctx context.Context, pod string, d time.Duration, fn func(context.Context) error) error {
+	ctx, cancel := Deadline(ctx, d)
 	defer cancel()
-	return c.within(ctx, pod, fn)
+	return c.Within(ctx, pod, fn)
 }
 
-// deadline is context.WithTimeout with a cause that names the time.
-func deadline(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+// Deadline is context.WithTimeout with a cause that names the time.
+func Deadline(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, d, overdue(d))
 }
 
@@ -100,16 +109,16 @@ func (d overdue) Error() string {
 
 func (d overdue) Unwrap() error { return context.DeadlineExceeded }
 
-// within runs fn for a pod and waits for it until ctx ends. A call that hangs in the
+// Within runs fn for a pod and waits for it until ctx ends. A call that hangs in the
 // kernel cannot be interrupted: fn then goes on alone, its late result is
 // dropped, and what it left undone is the reconciler's work.
-func (c *calls) within(ctx context.Context, pod string, fn func(context.Context) error) error {
+func (c *Calls) Within(ctx context.Context, pod string, fn func(context.Context) error) error {
 	if !c.begin(pod) {
-		return errBusy
+		return ErrBusy
 	}
 	done := make(chan error, 1)
 	go func() {
-		err := guarded(func() error { return fn(ctx) })
+		err := Guarded(func() error { return fn(ctx) })
 		c.end(pod) // before the answer: the caller's next call must not find this one under way
 		done <- err
 	}()
@@ -127,9 +136,9 @@ func (c *calls) within(ctx context.Context, pod string, fn func(context.Context)
 	}
 }
 
-// guarded returns a panic of fn as an error with its stack: nothing that a tenant
+// Guarded runs fn, and returns a panic of fn as an error with its stack: nothing that a tenant
 // wrote may end the plugin.
-func guarded(fn func() error) (err error) {
+func Guarded(fn func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("internal error: %v\n%s", r, debug.Stack())
