@@ -22,7 +22,7 @@ func (p *Plugin) findClean(ctx context.Context, groups []*group) {
 		}
 		left, err := p.cgroups.Cgroup(g.cgroup).ReadUnwritten()
 		if p.noteUnwritten(g, question, err == nil && left == 0) { // without the memory controller the limits stay
-			go p.tidy(ctx, g)
+			go p.exits.writeout.Tidy(ctx, endedPod{p, g})
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
+	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -77,7 +78,7 @@ type decision struct {
 
 // exitState is what the end of a container needs.
 type exitState struct {
-	plan    exitPlan
+	plan    handover.Plan
 	planned bool // the plan was computed
 	// cgroupIDs are of its cgroup, from the first look at it until its end is recorded.
 	cgroupIDs []uint64

@@ -3,13 +3,12 @@ package plugin
 import (
 	"context"
 	"errors"
-	"maps"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -39,7 +38,7 @@ func (d *drainedPod) run(name string) *container {
 func (p *Plugin) watched(c *container) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c.exit.planned, c.exit.plan = true, exitPlanOf(wbpsOf(rootDisk.Dev), nil)
+	c.exit.planned, c.exit.plan = true, handover.NewPlan(wbpsOf(rootDisk.Dev), nil)
 	p.handle(c, lifecycle.CgroupPopulated)
 	p.handle(c, lifecycle.WatchArmed)
 }
@@ -75,8 +74,8 @@ func TestDrained(t *testing.T) {
 	d.want(9<<20, blkio.Unset)
 	synctest.Test(t, func(t *testing.T) {
 		results := make(chan error)
-		d.p.exits.syncs.do = func(context.Context, string) error { return <-results }
-		d.p.writeOut(t.Context(), a, unsynced{volumes: []volume{{path: "/mnt/a", disk: rootDisk.Dev}, {path: "/mnt/b", disk: rootDisk.Dev}}})
+		d.p.exits.writeout.Syncs.Sync = func(context.Context, string) error { return <-results }
+		d.p.writeOut(t.Context(), a, handover.Unsynced{Volumes: []handover.Volume{{Path: "/mnt/a", Disk: rootDisk.Dev}, {Path: "/mnt/b", Disk: rootDisk.Dev}}})
 		for range 2 {
 			d.want(9<<20, blkio.Unset)
 			results <- nil
@@ -97,28 +96,18 @@ func TestDropCache(t *testing.T) {
 	write(t, reclaimed, "")
 	a, b := d.run("a"), d.run("b")
 	synctest.Test(t, func(t *testing.T) {
-		d.p.exits.tidying = make(chan struct{}, 1) // of this bubble
 		d.end(a)
-		d.p.writeOut(t.Context(), a, unsynced{})
+		d.p.writeOut(t.Context(), a, handover.Unsynced{})
 		synctest.Wait()
 		if got := read(t, reclaimed); got != "" {
 			t.Errorf("%q is reclaimed while one runs", got)
 		}
-		d.p.exits.tidying <- struct{}{} // another pod's turn, which takes its time
 		d.end(b)
-		d.p.writeOut(t.Context(), b, unsynced{})
-		synctest.Wait()
-		if got := read(t, reclaimed); got != "" {
-			t.Errorf("%q is reclaimed out of turn", got)
-		}
-		<-d.p.exits.tidying
+		d.p.writeOut(t.Context(), b, handover.Unsynced{})
 		synctest.Wait()
 		if got := read(t, reclaimed); got != "4096" {
 			t.Errorf("%q is reclaimed after the last one's end", got)
 		}
-		d.p.exits.tidying <- struct{}{}
-		go d.p.tidy(t.Context(), b.pod.group) // gives up, or this test does not end
-		time.Sleep(2 * tidyPatience)
 	})
 }
 
@@ -128,11 +117,11 @@ func TestDrainedWithoutSync(t *testing.T) {
 	d := newDrainedPod(t)
 	a := d.run("a")
 	d.end(a)
-	d.p.writeOut(t.Context(), a, unsynced{})
+	d.p.writeOut(t.Context(), a, handover.Unsynced{})
 	d.want(blkio.Unset, blkio.Unset)
 	b := d.run("b")
 	d.end(b)
-	d.p.writeOut(t.Context(), b, unsynced{more: true})
+	d.p.writeOut(t.Context(), b, handover.Unsynced{More: true})
 	d.want(9<<20, blkio.Unset)
 	if phase := d.p.lookup(drainedSandbox).group.drain.Phase(); phase != lifecycle.Leftovers {
 		t.Errorf("phase %v, want %v", phase, lifecycle.Leftovers)
@@ -147,13 +136,15 @@ func TestLeftovers(t *testing.T) {
 		want lifecycle.DrainPhase
 	}{
 		"sync failed": {func(p *Plugin, c *container) {
-			p.exits.syncs.do = func(context.Context, string) error { return errors.New("no") }
-			p.writeOut(context.Background(), c, unsynced{volumes: []volume{{path: "/a", disk: rootDisk.Dev}}})
-			_ = syncNow(&p.exits.syncs, volume{path: "/a", disk: rootDisk.Dev})
+			p.exits.writeout.Syncs.Sync = func(context.Context, string) error { return errors.New("no") }
+			ended := make(chan struct{})
+			p.exits.writeout.Tidy = func(context.Context, handover.Pod) { close(ended) }
+			p.writeOut(context.Background(), c, handover.Unsynced{Volumes: []handover.Volume{{Path: "/a", Disk: rootDisk.Dev}}})
+			<-ended
 		}, lifecycle.Leftovers},
 		"not held":               {func(p *Plugin, c *container) { p.stopped("sb1", c.id) }, lifecycle.Leftovers},
 		"removed without a word": {func(p *Plugin, c *container) { p.watched(c); p.removed("sb1", c.id) }, lifecycle.Leftovers},
-		"hand-over switched off": {func(p *Plugin, c *container) { p.handedOver(c.pod.group, c.id, false) }, lifecycle.Leftovers},
+		"hand-over switched off": {func(p *Plugin, c *container) { endedPod{p, c.pod.group}.Written(c.id, false) }, lifecycle.Leftovers},
 		"nothing on limited disks": {func(p *Plugin, c *container) {
 			c.exit.planned = true
 			p.stopped("sb1", c.id)
@@ -189,22 +180,4 @@ func wbpsOf(disk blkio.Dev) policy.Settings { return settingOf(disk, blkio.Wbps,
 
 func settingOf(disk blkio.Dev, key blkio.Key, amount blkio.Amount) policy.Settings {
 	return policy.Settings{{Value: blkio.Value{Address: blkio.Address{Key: key, Dev: disk}, Amount: amount}}}
-}
-
-// TestExitPlanOf: the disks with a limit on writes, the container's own or the pod's.
-func TestExitPlanOf(t *testing.T) {
-	for name, tt := range map[string]struct {
-		own, pod policy.Settings
-		want     map[blkio.Dev]bool
-	}{
-		"own":   {wbpsOf(sdb), nil, map[blkio.Dev]bool{sdb: true}},
-		"both":  {wbpsOf(sdb), wbpsOf(sda), map[blkio.Dev]bool{sda: true, sdb: true}},
-		"reads": {settingOf(sdb, blkio.Rbps, 1<<20), nil, nil},
-		"max":   {settingOf(sdb, blkio.Wbps, blkio.Max), nil, nil},
-	} {
-		got := exitPlanOf(tt.own, tt.pod)
-		if !maps.Equal(got.limited, tt.want) || got.nothing() != (len(tt.want) == 0) {
-			t.Errorf("%s: %v", name, got.limited)
-		}
-	}
 }

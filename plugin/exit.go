@@ -15,10 +15,44 @@ import (
 
 // exits is what hands over the data of containers that end.
 type exits struct {
-	watch   handover.Adder // nil before Run, and while it cannot be had. Plugin.mu guards it.
-	ends    handover.Exits
-	syncs   syncer
-	tidying chan struct{} // holds a token while a pod's files are, see tidy
+	watch    handover.Adder // nil before Run, and while it cannot be had. Plugin.mu guards it.
+	ends     handover.Exits
+	writeout handover.Writeout
+	tidier   handover.Tidier
+}
+
+// setExits fills in what hands over the data of containers that end.
+func (p *Plugin) setExits(sync func(ctx context.Context, hostPath string) error) {
+	p.exits.tidier = handover.Tidier{Log: p.log, Cgroups: p.cgroups, Releases: p.releases, Turn: make(chan struct{}, 1)}
+	w := &p.exits.writeout
+	w.Storage, w.Looks, w.Tidy = p.storage, &p.inFlight.passes, p.exits.tidier.Tidy
+	w.Syncs.Log, w.Syncs.Sync = p.log, sync
+	p.exits.ends.Log, p.exits.ends.Containers, p.exits.ends.Writeout = p.log, endings{p}, w
+}
+
+// endedPod is the pod of containers that have ended, as a hand-over sees it.
+type endedPod struct {
+	p *Plugin
+	g *group
+}
+
+// Cgroup returns the path of the pod's cgroup, "" if it is not known.
+func (e endedPod) Cgroup() string { return e.g.cgroup }
+
+// Written notes whether all that a container had to write is on its disk.
+func (e endedPod) Written(id string, yes bool) {
+	e.p.mu.Lock()
+	defer e.p.mu.Unlock()
+	e.g.end(id, yes)
+	if yes {
+		e.p.markDirty(e.g)
+	}
+}
+
+// IsDrained reports whether nothing runs in the cgroup, and nothing is left to write.
+func (e endedPod) IsDrained() bool {
+	v := e.p.viewOf(e.g)
+	return v.Drained && !v.shared && v.cgroup != "" && len(e.p.strangers(&v)) == 0
 }
 
 // endings is the state as a hand-over sees it.
@@ -55,7 +89,7 @@ func (p endings) Ended(cgroup string) handover.Ended {
 	e := &ended{p.Plugin, c, do}
 	if !p.policy.Load().Writeback.HandOver { // switched off meanwhile
 		e.Lifted(false)
-		p.handedOver(c.pod.group, c.id, false)
+		endedPod{p.Plugin, c.pod.group}.Written(c.id, false)
 		return nil
 	}
 	return e
@@ -75,7 +109,7 @@ func (p *Plugin) hold(c *container, cg cgroupfs.Cgroup, own, pod policy.Settings
 	if !p.policy.Load().Writeback.HandOver {
 		return
 	}
-	watch := p.setExitPlan(c, exitPlanOf(own, pod))
+	watch := p.setExitPlan(c, handover.NewPlan(own, pod))
 	if watch == nil {
 		return
 	}
@@ -89,11 +123,11 @@ func (p *Plugin) hold(c *container, cg cgroupfs.Cgroup, own, pod policy.Settings
 
 // setExitPlan notes what is to be done when a container ends, and returns the watch that it
 // needs, or nil.
-func (p *Plugin) setExitPlan(c *container, plan exitPlan) handover.Adder {
+func (p *Plugin) setExitPlan(c *container, plan handover.Plan) handover.Adder {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c.exit.plan, c.exit.planned = plan, true
-	if !c.life.Phase().MayBeWatched() || plan.nothing() && len(plan.limits) == 0 {
+	if !c.life.Phase().MayBeWatched() || plan.IsEmpty() && len(plan.Limits) == 0 {
 		return nil
 	}
 	return p.exits.watch
@@ -116,7 +150,7 @@ type ended struct {
 }
 
 // Limits returns the lines that lift its limits.
-func (e *ended) Limits() []blkio.Line { return e.c.exit.plan.limits.Removals().Lines() }
+func (e *ended) Limits() []blkio.Line { return e.c.exit.plan.Limits.Removals().Lines() }
 
 // Alone calls fn without another writer to the pod's cgroups, or once ctx has ended.
 func (e *ended) Alone(ctx context.Context, fn func()) {
@@ -132,8 +166,13 @@ func (e *ended) Lifted(yes bool) { e.p.noteExit(&e.c, yes) }
 // Counts reports whether no other event has reported the end.
 func (e *ended) Counts() bool { return e.do.Has(lifecycle.RecordExit) }
 
-// HandOver has the data synced that it left.
-func (e *ended) HandOver(ctx context.Context) { e.p.writeOut(ctx, &e.c, e.p.findUnsynced(ctx, &e.c)) }
+// Left returns what it could write to.
+func (e *ended) Left() *handover.Left {
+	return &handover.Left{
+		ID: e.c.id, Pod: endedPod{e.p, e.c.pod.group}, Limited: e.c.exit.plan.Limited,
+		Disks: &e.c.disks, Log: e.Log(),
+	}
+}
 
 // Log returns a log that names the container.
 func (e *ended) Log() logrus.FieldLogger { return e.c.logger(e.p.log) }

@@ -34,7 +34,7 @@ func (c *container) writes() lifecycle.Writes {
 	switch {
 	case !c.exit.planned:
 		return lifecycle.WritesUnknown
-	case c.exit.plan.nothing():
+	case c.exit.plan.IsEmpty():
 		return lifecycle.WritesUnlimited
 	}
 	return lifecycle.WritesLimited
@@ -43,3 +43,9 @@ func (c *container) writes() lifecycle.Writes {
 // mayRun reports whether a process of the container may run. The caller holds mu, or has a
 // copy.
 func (c *container) mayRun() bool { return c.life.Phase().MayRun() }
+
+// end closes a container in the drain. The caller holds Plugin.mu.
+func (g *group) end(id string, written bool) {
+	g.drain.End(id, written)
+	g.changed()
+}

@@ -35,7 +35,7 @@ func endHeld(t *testing.T, p *Plugin, dir string, c *container) {
 	if got, _ := p.ended(c.cgroup); got.id != c.id {
 		t.Fatal("not found by its cgroup")
 	}
-	p.handedOver(c.pod.group, c.id, true)
+	endedPod{p, c.pod.group}.Written(c.id, true)
 	p.stopped(c.pod.id, c.id)
 }
 
@@ -63,7 +63,7 @@ func TestCreatedIsNoLeftover(t *testing.T) {
 func TestLeftoversAreWritten(t *testing.T) {
 	h, dir := tree(t, podCgroup)
 	p := newPlugin(t, h)
-	p.exits.tidying <- struct{}{} // tidy is of no interest here
+	p.exits.writeout.Tidy = nothing
 	stat := filepath.Join(dir, podCgroup, "memory.stat")
 	sb := sandbox(map[string]string{limitsKey + "pod-total": "rootfs wbps=1Mi"})
 	p.synchronize([]*api.PodSandbox{sb}, []*api.Container{listed("a", isStopped)})
@@ -109,7 +109,7 @@ func TestRanUnseen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h, dir := tree(t, podCgroup)
 			p := newPlugin(t, h)
-			p.exits.tidying <- struct{}{}
+			p.exits.writeout.Tidy = nothing
 			if _, err := p.create(t.Context(), sb, ctr("a"), false); err != nil {
 				t.Fatal(err)
 			}
@@ -134,7 +134,7 @@ func TestRanUnseen(t *testing.T) {
 func TestSandboxReplacedUnheard(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
 	p := newPlugin(t, h)
-	p.exits.tidying <- struct{}{}
+	p.exits.writeout.Tidy = nothing
 	write(t, filepath.Join(dir, podCgroup, "memory.stat"), "file_dirty 0\nfile_writeback 0\n")
 	sb := sandbox(map[string]string{limitsKey + "pod-total": "rootfs wbps=2Mi"})
 	start(t, p, sb, "a")

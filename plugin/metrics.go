@@ -97,8 +97,8 @@ func (p *Plugin) Collect(out chan<- prometheus.Metric) {
 	counter(exitsDesc, &p.exits.ends.Won, "lifted")
 	counter(exitsDesc, &p.exits.ends.Lost, "lost")
 	counter(exitsDesc, &p.exits.ends.Failed, "failed")
-	counter(syncsDesc, &p.exits.syncs.ok, "ok")
-	counter(syncsDesc, &p.exits.syncs.failed, "failed")
+	counter(syncsDesc, &p.exits.writeout.Syncs.OK, "ok")
+	counter(syncsDesc, &p.exits.writeout.Syncs.Failed, "failed")
 	p.metrics.passes.Collect(out)
 	p.metrics.handlers.Collect(out)
 }

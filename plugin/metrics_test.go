@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -145,14 +146,13 @@ func TestMetricsOfExits(t *testing.T) {
 	p.exits.ends.Won.Add(2)
 	p.exits.ends.Lost.Add(1)
 	p.exits.ends.Failed.Add(1)
-	done := make(chan error, 1)
+	ended := make(chan struct{}, 1)
+	p.exits.writeout.Tidy = func(context.Context, handover.Pod) { ended <- struct{}{} }
 	for _, want := range []error{errors.New("no"), nil} {
-		p.exits.syncs.do = func(context.Context, string) error { return want }
-		at := volume{path: fmt.Sprint("/mnt/", want)} // else the second one waits until the filesystem has rested
-		p.exits.syncs.soon(t.Context(), waiter{at, nil, notOver, func(err error) { done <- err }})
-		if err := <-done; !errors.Is(err, want) {
-			t.Errorf("%v, want %v", err, want)
-		}
+		p.exits.writeout.Syncs.Sync = func(context.Context, string) error { return want }
+		at := handover.Volume{Path: fmt.Sprint("/mnt/", want)} // else the second one waits until the filesystem has rested
+		p.exits.writeout.Write(t.Context(), endedPod{p, &group{}}, "", handover.Unsynced{Volumes: []handover.Volume{at}})
+		<-ended
 	}
 	wantMetrics(t, p, map[string]float64{
 		"exits_total{lifted}": 2, "exits_total{lost}": 1, "exits_total{failed}": 1,

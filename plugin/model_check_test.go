@@ -300,14 +300,9 @@ func (p *Plugin) known() modelKnown {
 	left("events that no phase allows for", int(p.metrics.unexpected.Load()))
 	left("calls of the runtime", p.inFlight.calls.Count())
 	left("calls of the reconciler", p.inFlight.passes.Count())
-	left("pods being tidied up", len(p.exits.tidying))
-	p.exits.syncs.mu.Lock()
-	defer p.exits.syncs.mu.Unlock()
-	for _, d := range p.exits.syncs.disks {
-		left("syncs under way", len(d.slots))
-	}
-	for _, w := range p.exits.syncs.waiting { // without one it rests
-		left("hand-overs that wait for a sync", len(w))
-	}
+	left("pods being tidied up", len(p.exits.tidier.Turn))
+	syncs, waiting := p.exits.writeout.Syncs.Pending()
+	left("syncs under way", syncs)
+	left("hand-overs that wait for a sync", waiting)
 	return out
 }

@@ -77,7 +77,7 @@ func runModel(t *testing.T, seed uint64) int {
 		}
 		var problems []string
 		if synctest.Wait(); r.calm {
-			time.Sleep(modelLate + minRest) // until the last hand-over has had its sync
+			time.Sleep(modelLate + time.Second) // until the last hand-over has had its sync
 			synctest.Wait()
 			problems = r.check(false)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/kernel"
 	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
+	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -22,10 +23,7 @@ import (
 // Storage finds the disks of the node; a *storage.Storage.
 type Storage interface {
 	inventory.Storage
-	inventory.Disks
-	// FilesystemAt gives the number of the filesystem that is mounted at a path of the
-	// host, or zero if none is.
-	FilesystemAt(mountpoint string) blkio.Dev
+	handover.Storage
 }
 
 // Config is what a Plugin works with. Log, Policy, Storage and Cgroups are
@@ -162,9 +160,7 @@ func New(cfg Config) (*Plugin, error) {
 		p.distribute = p.Reload
 	}
 	p.layers.current.Store(&placed{Layers: cfg.Layers})
-	p.exits.syncs.do, p.exits.syncs.log = cfg.Sync, p.log
-	p.exits.ends.Log, p.exits.ends.Containers = p.log, endings{p}
-	p.exits.tidying = make(chan struct{}, 1)
+	p.setExits(cfg.Sync)
 	p.policy.Store(cfg.Policy)
 	p.sayReleases()
 	p.weight.Look()

@@ -36,7 +36,7 @@ func TestReleaseGate(t *testing.T) {
 			h, dir := tree(t, podCgroup)
 			log, logged := logtest.NewNullLogger()
 			p := newPlugin(t, h)
-			p.log, p.kernel = log, tt.kernel
+			p.log, p.exits.tidier.Log, p.kernel = log, log, tt.kernel
 			pol := policy.Default()
 			pol.Writeback.Repair = tt.repair
 			p.Reload(pol)
@@ -51,7 +51,7 @@ func TestReleaseGate(t *testing.T) {
 			if err := os.MkdirAll(stuck, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			p.releaseDead(&group{cgroup: podCgroup})
+			p.exits.tidier.Tidy(t.Context(), endedPod{p, &group{cgroup: podCgroup}})
 			if got := len(logged.AllEntries()) > 0; got != tt.released {
 				t.Errorf("a release was tried: %v, want %v", got, tt.released)
 			}

@@ -29,8 +29,8 @@ type Ended interface {
 	Alone(ctx context.Context, fn func())
 	// Lifted notes whether the limits were lifted.
 	Lifted(bool)
-	// HandOver has written to disk what it left, and returns once it knows what that is.
-	HandOver(ctx context.Context)
+	// Left returns what it could write to.
+	Left() *Left
 	// Counts reports whether this is the first report of its end.
 	Counts() bool
 	Log() logrus.FieldLogger

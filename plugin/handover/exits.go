@@ -29,11 +29,12 @@ const (
 	tellEvery = 10 * time.Minute
 )
 
-// Exits has the limits of containers lifted when they end.
+// Exits has the limits of containers lifted when they end, and what they left written out.
 type Exits struct {
 	Log        logrus.FieldLogger
 	Containers Containers
 	Open       func() (Kernel, error) // nil: the kernel's
+	Writeout   *Writeout
 
 	// Won and Lost are the races with the removal of a cgroup; Failed are the limits that
 	// could not be lifted for another reason.
@@ -106,7 +107,7 @@ func (e *Exits) Exited(ctx context.Context, held OpenCgroup) {
 		if len(lines) > 0 && ended.Counts() {
 			e.count(ended, err)
 		}
-		ended.HandOver(ctx)
+		e.Writeout.HandOver(ctx, ended.Left())
 	}()
 }
 

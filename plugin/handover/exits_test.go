@@ -76,7 +76,11 @@ func (f *fakeEnded) Alone(ctx context.Context, fn func()) {
 	fn()
 }
 
-func (f *fakeEnded) HandOver(context.Context) { f.add("handed over") }
+func (f *fakeEnded) Left() *Left { return &Left{ID: "id-a", Pod: f} }
+
+func (f *fakeEnded) Written(id string, yes bool) { f.add("written %s %t", id, yes) }
+func (f *fakeEnded) Cgroup() string              { return "" }
+func (f *fakeEnded) IsDrained() bool             { return false }
 
 func (f *fakeEnded) Log() logrus.FieldLogger {
 	log, _ := logtest.NewNullLogger()
@@ -155,7 +159,7 @@ func (h *fakeOpenCgroup) Close() { h.add("close") }
 func TestExited(t *testing.T) {
 	lines := []blkio.Line{{File: blkio.IOMax, Text: "8:0 wbps=max"}}
 	all := func(lifted bool, n int) []string {
-		return []string{fmt.Sprintf("lift %d", n), fmt.Sprintf("lift %d", n), fmt.Sprintf("lifted %t", lifted), "handed over", "close"}
+		return []string{fmt.Sprintf("lift %d", n), fmt.Sprintf("lift %d", n), fmt.Sprintf("lifted %t", lifted), "written id-a true", "close"}
 	}
 	for _, tt := range []struct {
 		name              string
@@ -177,7 +181,7 @@ func TestExited(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log, _ := logtest.NewNullLogger()
 				c := tt.containers
-				e := &Exits{Log: log, Containers: c}
+				e := &Exits{Log: log, Containers: c, Writeout: &Writeout{Tidy: func(context.Context, Pod) {}}}
 				e.Exited(t.Context(), &fakeOpenCgroup{c, tt.cgroup, tt.answer})
 				if len(c.taken()) == 0 {
 					t.Error("nothing is done before it returns")

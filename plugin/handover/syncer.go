@@ -1,4 +1,4 @@
-package plugin
+package handover
 
 import (
 	"context"
@@ -37,28 +37,28 @@ var (
 	errSyncsFull = errors.New("the sync queue is full")
 )
 
-// syncer writes filesystems out. A sync writes out all of a filesystem, so hand-overs
+// Syncer writes filesystems out. A sync writes out all of a filesystem, so hand-overs
 // that want the same one share it, and each filesystem has at most one under way. Of each
 // disk there is one at a time, as long as it is not slow: writeback does not get faster
 // by several syncs.
-type syncer struct {
-	log        logrus.FieldLogger
-	do         func(ctx context.Context, hostPath string) error // nil: none is done
-	ok, failed atomic.Int64
+type Syncer struct {
+	Log        logrus.FieldLogger
+	Sync       func(ctx context.Context, hostPath string) error // nil: none is done
+	OK, Failed atomic.Int64                                     // syncs
 
 	mu sync.Mutex // guards all below
 	// waiting has a key for each filesystem with a sync under way or one that rests, see
-	// volume.key, and the hand-overs that need the next sync: the current one may have
+	// Volume.key, and the hand-overs that need the next sync: the current one may have
 	// missed what they have written.
-	waiting map[volume][]waiter
+	waiting map[Volume][]waiter
 	disks   map[blkio.Dev]*diskSyncs // there are few
 }
 
 // waiter is a hand-over that waits for a sync. That can take hours, so it keeps as little
 // as possible.
 type waiter struct {
-	volume
-	pod    *group // whose share of the places it takes
+	Volume
+	pod    Pod // whose share of the places it takes
 	isOver func() bool
 	done   func(error)
 }
@@ -68,9 +68,9 @@ type waiter struct {
 type diskSyncs struct{ turn, slots chan struct{} }
 
 // soon has a filesystem written out, and calls w.done afterwards, unless w.isOver.
-func (s *syncer) soon(ctx context.Context, w waiter) {
+func (s *Syncer) soon(ctx context.Context, w waiter) {
 	err := errNoSync
-	if s.do != nil {
+	if s.Sync != nil {
 		err = s.enqueue(ctx, w)
 	}
 	if err != nil {
@@ -78,7 +78,7 @@ func (s *syncer) soon(ctx context.Context, w waiter) {
 	}
 }
 
-func (s *syncer) enqueue(ctx context.Context, w waiter) error {
+func (s *Syncer) enqueue(ctx context.Context, w waiter) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	waiting, busy := s.waiting[w.key()]
@@ -90,7 +90,7 @@ func (s *syncer) enqueue(ctx context.Context, w waiter) error {
 		return errSyncsFull
 	}
 	if s.waiting == nil {
-		s.waiting, s.disks = map[volume][]waiter{}, map[blkio.Dev]*diskSyncs{}
+		s.waiting, s.disks = map[Volume][]waiter{}, map[blkio.Dev]*diskSyncs{}
 	}
 	s.waiting[w.key()] = append(waiting, w)
 	if !busy {
@@ -100,7 +100,7 @@ func (s *syncer) enqueue(ctx context.Context, w waiter) error {
 }
 
 // isFull reports whether there is no place for one more hand-over of a pod.
-func isFull(waiting []waiter, pod *group) bool {
+func isFull(waiting []waiter, pod Pod) bool {
 	if len(waiting) >= maxWaiting {
 		return true
 	}
@@ -113,11 +113,24 @@ func isFull(waiting []waiter, pod *group) bool {
 	return same >= maxPodWaiting
 }
 
+// Pending returns how many syncs are under way, and how many hand-overs wait for one.
+func (s *Syncer) Pending() (syncs, waiting int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range s.disks {
+		syncs += len(d.slots)
+	}
+	for _, w := range s.waiting { // without one it rests
+		waiting += len(w)
+	}
+	return syncs, waiting
+}
+
 // run syncs a filesystem until no hand-over waits for it.
-func (s *syncer) run(ctx context.Context, key volume) {
+func (s *Syncer) run(ctx context.Context, key Volume) {
 	for all := s.take(key); len(all) > 0; all = s.take(key) {
 		last := all[len(all)-1] // its mountpoint is the most likely to be there still
-		took, err := s.once(ctx, last.path, s.turns(last.disk))
+		took, err := s.once(ctx, last.Path, s.turns(last.Disk))
 		for _, w := range all {
 			w.done(err)
 		}
@@ -126,7 +139,7 @@ func (s *syncer) run(ctx context.Context, key volume) {
 }
 
 // take returns the hand-overs that the next sync is for.
-func (s *syncer) take(key volume) []waiter {
+func (s *Syncer) take(key Volume) []waiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := s.waiting[key]
@@ -138,7 +151,7 @@ func (s *syncer) take(key volume) []waiter {
 	return all
 }
 
-func (s *syncer) turns(dev blkio.Dev) *diskSyncs {
+func (s *Syncer) turns(dev blkio.Dev) *diskSyncs {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.disks[dev] == nil {
@@ -148,7 +161,7 @@ func (s *syncer) turns(dev blkio.Dev) *diskSyncs {
 }
 
 // once syncs, and returns how long that took without the wait for the disk's turn.
-func (s *syncer) once(ctx context.Context, path string, disk *diskSyncs) (time.Duration, error) {
+func (s *Syncer) once(ctx context.Context, path string, disk *diskSyncs) (time.Duration, error) {
 	for _, tokens := range []chan struct{}{disk.slots, disk.turn} {
 		select {
 		case tokens <- struct{}{}:
@@ -161,24 +174,24 @@ func (s *syncer) once(ctx context.Context, path string, disk *diskSyncs) (time.D
 	defer endTurn()
 	began := time.Now()
 	patience := time.AfterFunc(syncPatience, func() {
-		s.log.WithField("path", path).Warnf("Sync of an ended container's filesystem takes more than %v, still waiting", syncPatience)
+		s.Log.WithField("path", path).Warnf("Sync of an ended container's filesystem takes more than %v, still waiting", syncPatience)
 		endTurn()
 	})
 	defer patience.Stop()
-	err := s.do(ctx, path)
+	err := s.Sync(ctx, path)
 	took := time.Since(began)
 	s.tell(ctx, path, took, err)
 	return took, err
 }
 
-func (s *syncer) tell(ctx context.Context, path string, took time.Duration, err error) {
-	log := s.log.WithFields(logrus.Fields{"path": path, "took": took.Round(time.Millisecond).String()})
+func (s *Syncer) tell(ctx context.Context, path string, took time.Duration, err error) {
+	log := s.Log.WithFields(logrus.Fields{"path": path, "took": took.Round(time.Millisecond).String()})
 	switch {
 	case err == nil:
-		s.ok.Add(1)
+		s.OK.Add(1)
 		log.Debug("Synced")
 	case ctx.Err() == nil:
-		s.failed.Add(1)
+		s.Failed.Add(1)
 		log.WithError(err).Warn("Sync of an ended container's filesystem failed")
 	}
 }

@@ -1,4 +1,4 @@
-package plugin
+package handover
 
 import (
 	"context"
@@ -20,14 +20,14 @@ var sda, sdb = blkio.Dev{Major: 8}, blkio.Dev{Major: 8, Minor: 16}
 func TestSyncer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, hook := test.NewNullLogger()
-		hangs, sameDisk, free := volume{path: "/hangs", disk: sda}, volume{path: "/same-disk", disk: sda}, volume{path: "/free", disk: sdb}
+		hangs, sameDisk, free := Volume{Path: "/hangs", Disk: sda}, Volume{Path: "/same-disk", Disk: sda}, Volume{Path: "/free", Disk: sdb}
 		began, release := map[string]int{}, make(chan struct{})
 		var mu sync.Mutex // guards began and done
-		s := syncer{log: log, do: func(ctx context.Context, path string) error {
+		s := Syncer{Log: log, Sync: func(ctx context.Context, path string) error {
 			mu.Lock()
 			began[path]++
 			mu.Unlock()
-			if path == free.path {
+			if path == free.Path {
 				return nil
 			}
 			select {
@@ -39,7 +39,7 @@ func TestSyncer(t *testing.T) {
 		}}
 		ctx, cancel := context.WithCancel(t.Context())
 		var done []error
-		want := func(v volume) {
+		want := func(v Volume) {
 			s.soon(ctx, waiter{v, nil, notOver, func(err error) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -48,11 +48,11 @@ func TestSyncer(t *testing.T) {
 		}
 
 		// begunOf returns how many syncs have begun, and how many hand-overs are done.
-		begunOf := func(v volume) (begun, hands int) {
+		begunOf := func(v Volume) (begun, hands int) {
 			synctest.Wait()
 			mu.Lock()
 			defer mu.Unlock()
-			return began[v.path], len(done)
+			return began[v.Path], len(done)
 		}
 
 		want(hangs)
@@ -89,7 +89,7 @@ func TestSyncer(t *testing.T) {
 }
 
 // syncNow has it synced, and waits for that.
-func syncNow(s *syncer, v volume) error {
+func syncNow(s *Syncer, v Volume) error {
 	done := make(chan error)
 	s.soon(context.Background(), waiter{v, nil, notOver, func(err error) { done <- err }})
 	return <-done
@@ -99,7 +99,7 @@ func notOver() bool { return false }
 
 // counting is a syncer whose syncs take a time of their own, with when each began.
 type counting struct {
-	syncer
+	Syncer
 	t     *testing.T
 	mu    sync.Mutex     // guards began
 	began map[string]int // by path
@@ -108,8 +108,8 @@ type counting struct {
 func newCounting(t *testing.T, take map[string]time.Duration) *counting {
 	log, _ := test.NewNullLogger()
 	c := &counting{t: t, began: map[string]int{}}
-	c.log = log
-	c.do = func(_ context.Context, path string) error {
+	c.Log = log
+	c.Sync = func(_ context.Context, path string) error {
 		c.count(path)
 		time.Sleep(take[path])
 		return nil
@@ -136,12 +136,12 @@ func (c *counting) syncs(path string) (all, one int) {
 
 // isIdle reports whether no filesystem is synced or rests.
 func (c *counting) isIdle() bool {
-	c.syncer.mu.Lock()
-	defer c.syncer.mu.Unlock()
+	c.Syncer.mu.Lock()
+	defer c.Syncer.mu.Unlock()
 	return len(c.waiting) == 0
 }
 
-func (c *counting) want(v volume, pod *group, done func(error)) {
+func (c *counting) want(v Volume, pod Pod, done func(error)) {
 	c.soon(c.t.Context(), waiter{v, pod, notOver, done})
 }
 
@@ -158,11 +158,11 @@ func TestSyncsRest(t *testing.T) {
 		100 * time.Millisecond: 55,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			root := volume{path: "/", disk: sda}
+			root := Volume{Path: "/", Disk: sda}
 			c := newCounting(t, map[string]time.Duration{"/": took})
 			done := 0
 			for i := range 600 {
-				c.want(root, &group{}, func(error) { done++ })
+				c.want(root, &fakePod{}, func(error) { done++ })
 				if i == 0 {
 					if _, n := c.syncs("/"); n != 1 {
 						t.Error("the first one waits")
@@ -187,7 +187,7 @@ func TestSyncsOneFilesystem(t *testing.T) {
 		c := newCounting(t, nil)
 		fs, done := blkio.Dev{Major: 8, Minor: 1}, 0
 		for _, path := range []string{"/a", "/b", "/c", "/d"} {
-			c.want(volume{path, sda, fs}, nil, func(error) { done++ })
+			c.want(Volume{path, sda, fs}, nil, func(error) { done++ })
 		}
 		sleep(time.Minute)
 		if syncs, _ := c.syncs(""); syncs > 2 || done != 4 {
@@ -205,16 +205,16 @@ func TestSlowSyncs(t *testing.T) {
 			take[path] = 3 * time.Hour
 		}
 		c := newCounting(t, take)
-		c.want(volume{path: "/1", disk: sda}, nil, ignore)
+		c.want(Volume{Path: "/1", Disk: sda}, nil, ignore)
 		synctest.Wait()
-		c.want(volume{path: "/other", disk: sda}, nil, ignore)
+		c.want(Volume{Path: "/other", Disk: sda}, nil, ignore)
 		sleep(syncPatience + time.Second)
 		if _, n := c.syncs("/other"); n != 1 {
 			t.Error("another filesystem of the disk is not synced")
 		}
 		for path := range take {
 			if path != "/1" {
-				c.want(volume{path: path, disk: sda}, nil, ignore)
+				c.want(Volume{Path: path, Disk: sda}, nil, ignore)
 			}
 		}
 		sleep(time.Hour)
@@ -232,7 +232,7 @@ func TestSlowSyncs(t *testing.T) {
 // that need it no more make room.
 func TestSyncsFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		root := volume{path: "/", disk: sda}
+		root := Volume{Path: "/", Disk: sda}
 		c := newCounting(t, map[string]time.Duration{"/": time.Hour})
 		c.want(root, nil, ignore)
 		synctest.Wait()
@@ -242,7 +242,7 @@ func TestSyncsFull(t *testing.T) {
 				refused++
 			}
 		}
-		hostile := &group{}
+		hostile := &fakePod{}
 		for range 100 {
 			c.want(root, hostile, count)
 		}
@@ -252,13 +252,13 @@ func TestSyncsFull(t *testing.T) {
 		refused = 0
 		over := false
 		for range 2 * maxWaiting {
-			c.soon(t.Context(), waiter{root, &group{}, func() bool { return over }, count})
+			c.soon(t.Context(), waiter{root, &fakePod{}, func() bool { return over }, count})
 		}
 		if want := maxWaiting + maxPodWaiting; refused != want {
 			t.Errorf("%d are refused, want %d", refused, want)
 		}
 		refused, over = 0, true
-		if c.want(root, &group{}, count); refused != 0 {
+		if c.want(root, &fakePod{}, count); refused != 0 {
 			t.Error("there is no room after others have left")
 		}
 		sleep(5 * time.Hour)
