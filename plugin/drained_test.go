@@ -171,11 +171,6 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// onAt is a filesystem by its mountpoint.
-func onAt(where string, disk blkio.Dev) blkio.Backing {
-	return blkio.Backing{Mountpoint: where, Disks: []blkio.Disk{{Dev: disk}}}
-}
-
 func wbpsOf(disk blkio.Dev) policy.Settings { return settingOf(disk, blkio.Wbps, 1<<20) }
 
 func settingOf(disk blkio.Dev, key blkio.Key, amount blkio.Amount) policy.Settings {

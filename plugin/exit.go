@@ -10,7 +10,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
-	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // exits is what hands over the data of containers that end.
@@ -105,32 +104,13 @@ func (p *Plugin) isWatching() bool {
 // hold keeps a container's cgroup within reach that a limit on writes concerns, be
 // it the pod's. It is done again with each closer look, which costs nothing when
 // it is held already.
-func (p *Plugin) hold(c *container, cg cgroupfs.Cgroup, own, pod policy.Settings) {
-	if !p.policy.Load().Writeback.HandOver {
-		return
-	}
-	watch := p.setExitPlan(c, handover.NewPlan(own, pod))
-	if watch == nil {
-		return
-	}
+func (p *Plugin) hold(c *container, cg cgroupfs.Cgroup, watch handover.Adder) {
 	switch err := watch.Add(cg); {
 	case err == nil:
 		p.noteHeld(c, watch)
 	case !errors.Is(err, blkio.ErrGone):
 		p.log.WithError(err).WithField("cgroup", cg.Path()).Warn("Watching a container's exit failed: its limits will not be lifted")
 	}
-}
-
-// setExitPlan notes what is to be done when a container ends, and returns the watch that it
-// needs, or nil.
-func (p *Plugin) setExitPlan(c *container, plan handover.Plan) handover.Adder {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	c.exit.plan, c.exit.planned = plan, true
-	if !c.life.Phase().MayBeWatched() || plan.IsEmpty() && len(plan.Limits) == 0 {
-		return nil
-	}
-	return p.exits.watch
 }
 
 // noteHeld notes that a watch watches a container, unless the watch has failed meanwhile.

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -17,29 +16,6 @@ func stays(c *container) policy.Settings {
 		out[i].Source = policy.Source{} // takes room in the record
 	}
 	return out
-}
-
-// identify finds the numbers of a container's cgroup while it is there. That is
-// done once.
-func (p *Plugin) identify(c *container, cg cgroupfs.Cgroup) {
-	if !p.unidentified(c) {
-		return
-	}
-	ids, err := cg.IDs()
-	if err != nil {
-		return // it is gone, or the next look finds them
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if c.mayRun() {
-		c.exit.cgroupIDs = ids
-	}
-}
-
-func (p *Plugin) unidentified(c *container) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return c.mayRun() && c.exit.cgroupIDs == nil
 }
 
 // noteExit notes the end of a container, and has the reconciler record it. lifted

@@ -80,7 +80,7 @@ func (p *Plugin) start(ctx context.Context, sb *api.PodSandbox, ctr *api.Contain
 		p.neverRan(c) // here, where the refusal is certain to be the answer
 	case err != nil:
 		p.notLimited(c, err)
-	case p.isUnplaced(c):
+	case p.waitsForProcess(c):
 		// To refuse it would be to refuse each try of it.
 		c.logger(p.log).Warn("Container has no process in its cgroup at its start (restored from a checkpoint?): limits follow when it has one")
 		p.updated(sb.GetId())
@@ -88,10 +88,11 @@ func (p *Plugin) start(ctx context.Context, sb *api.PodSandbox, ctr *api.Contain
 	return err
 }
 
-func (p *Plugin) isUnplaced(c *container) bool {
+// waitsForProcess reports whether isUnplaced holds.
+func (p *Plugin) waitsForProcess(c *container) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return c.cgroup != "" && c.life.Phase() == lifecycle.Starting
+	return c.isUnplaced()
 }
 
 // limit has the limits of a container that starts decided and written.

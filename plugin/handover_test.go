@@ -16,8 +16,6 @@ import (
 // slowSync is longer than a hand-over waits for a sync.
 const slowSync = time.Minute
 
-var sda, sdb = blkio.Dev{Major: 8}, blkio.Dev{Major: 8, Minor: 16}
-
 // writeOut is what a hand-over does once it knows what a container has to have synced.
 func (p *Plugin) writeOut(ctx context.Context, c *container, u handover.Unsynced) {
 	p.exits.writeout.Write(ctx, endedPod{p, c.pod.group}, c.id, u)

@@ -44,6 +44,10 @@ func (c *container) writes() lifecycle.Writes {
 // copy.
 func (c *container) mayRun() bool { return c.life.Phase().MayRun() }
 
+// isUnplaced reports whether a container has been started and no process of it was seen. The
+// caller holds mu.
+func (c *container) isUnplaced() bool { return c.cgroup != "" && c.life.Phase() == lifecycle.Starting }
+
 // end closes a container in the drain. The caller holds Plugin.mu.
 func (g *group) end(id string, written bool) {
 	g.drain.End(id, written)

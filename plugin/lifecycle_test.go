@@ -188,7 +188,7 @@ func TestCreatedAgain(t *testing.T) {
 		}
 		made = append(made, p.pods["sb1"].containers["id-a"])
 	}
-	p.notePopulated(made[0])
+	p.noteRunning(made[0])
 	if now := p.pods["sb1"].containers["id-a"]; made[0] == made[1] || now != made[1] || now.life.Phase() != lifecycle.Created {
 		t.Errorf("the pod has %p, want %p in phase %v", now, made[1], lifecycle.Created)
 	}

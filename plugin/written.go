@@ -9,6 +9,8 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
+	"github.com/nri-blkio/nri-blkio/plugin/handover"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -34,46 +36,102 @@ func (p *Plugin) write(g *group, only string) error {
 	var errs []error
 	p.enforcer().Apply(targets, only, func(r *enforce.Result) {
 		p.tell(r)
-		switch c := p.find(g, r.Target.Container); {
-		case c != nil:
-			errs = append(errs, p.written(c, r, targets.Pod.Want, only != ""))
-		case r.Target.Container == "":
+		if r.Target.Container == "" {
 			errs = append(errs, r.Err)
+		} else {
+			errs = append(errs, p.written(g, r, targets.Pod.Want, only != ""))
 		}
 	})
 	return errors.Join(errs...)
 }
 
-// find returns a container of a group by its ID, and nil if it has left.
-func (p *Plugin) find(g *group, id string) *container {
+// found is what was read of a container's cgroup beside a write to it.
+type found struct {
+	ids       []uint64 // of the cgroup and those below it; nil if they were not read
+	populated bool     // there is a first process
+}
+
+// written draws the conclusions from a write to the cgroup of a container: it asks the state
+// what is to be read there, and tells it what was.
+func (p *Plugin) written(g *group, r *enforce.Result, pod policy.Settings, starting bool) error {
+	c, ids, process := p.unread(g, r)
+	if c == nil {
+		return nil // it has left
+	}
+	var f found
+	if ids {
+		if all, err := r.Cgroup.IDs(); err == nil { // else it is gone, or the next look finds them
+			f.ids = all
+		}
+	}
+	if process {
+		populated, err := p.cgroups.Cgroup(c.cgroup).Populated()
+		f.populated = err != nil || populated // also if it cannot be known: the cgroup was written to
+	}
+	var plan *handover.Plan
+	if r.Looked && p.policy.Load().Writeback.HandOver {
+		fresh := handover.NewPlan(r.Want, pod)
+		plan = &fresh
+	}
+	watch, err := p.noteWritten(c, r, &f, plan, starting)
+	if watch != nil {
+		p.hold(c, r.Cgroup, watch)
+	}
+	if errors.Is(r.Err, blkio.ErrGone) {
+		return err
+	}
+	return errors.Join(r.Err, err)
+}
+
+// unread returns a container of a group, nil if it has left, and what is to be read of its
+// cgroup: its IDs while it is there, which is done once, and whether the first process of a
+// container that starts is there. Until it is, the exit watch would take the cgroup for that
+// of a container that has ended.
+func (p *Plugin) unread(g *group, r *enforce.Result) (c *container, ids, process bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, pod := range g.pods {
-		if c := pod.containers[id]; c != nil {
-			return c
+		if c := pod.containers[r.Target.Container]; c != nil {
+			gone := errors.Is(r.Err, blkio.ErrGone)
+			return c, r.Looked && c.mayRun() && c.exit.cgroupIDs == nil, !gone && c.isUnplaced()
 		}
 	}
-	return nil
+	return nil, false, false
 }
 
-// written draws the conclusions from a write to the cgroup of a container.
-func (p *Plugin) written(c *container, r *enforce.Result, pod policy.Settings, starting bool) error {
-	err, gone := r.Err, errors.Is(r.Err, blkio.ErrGone)
-	if r.Looked {
-		p.identify(c, r.Cgroup)
+// noteWritten notes what was written and read, and what is to be done at the end of the
+// container: plan is nil if that is as it was. It returns the watch that the container
+// needs, or nil. A container that runs, as far as is known, and has no cgroup has ended, and
+// its StopContainer event is under way or was missed; or the runtime has not placed it yet.
+// The latter is an error where something is to be written, except while it starts.
+func (p *Plugin) noteWritten(c *container, r *enforce.Result, f *found, plan *handover.Plan, starting bool) (handover.Adder, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if f.ids != nil && c.mayRun() {
+		c.exit.cgroupIDs = f.ids
 	}
-	if gone {
-		err = nil
-	} else {
-		p.findProcess(c)
+	if f.populated {
+		p.handle(c, lifecycle.CgroupPopulated)
 	}
-	if r.Looked {
-		p.hold(c, r.Cgroup, r.Want, pod)
+	if plan != nil {
+		c.exit.plan, c.exit.planned = *plan, true
 	}
-	if starting {
-		return err // see isUnplaced
+	gone := errors.Is(r.Err, blkio.ErrGone)
+	if gone && !starting {
+		p.handle(c, lifecycle.CgroupMissing)
 	}
-	return errors.Join(err, p.checkPlaced(c, r, gone))
+	var watch handover.Adder
+	if plan != nil && c.life.Phase().MayBeWatched() && (len(plan.Limited) > 0 || len(plan.Limits) > 0) {
+		watch = p.exits.watch
+	}
+	switch starts := c.life.Phase() == lifecycle.Starting; {
+	case starting: // see isUnplaced
+	case starts && !r.Target.Record.Empty():
+		return watch, fmt.Errorf("limit container %s: its cgroup has no process yet", c.name)
+	case gone && !starts:
+		p.markDirty(c.pod.group)
+	}
+	return watch, nil
 }
 
 // tell logs and counts what was written.
