@@ -34,7 +34,7 @@ func (a *app) readNode(ctx context.Context) (n check.Node, finish func(*check.Re
 	if err := a.opts.checkRuntimeFlags(); err != nil {
 		return n, nil, err
 	}
-	layers, err := a.opts.layers(ctx, "", "")
+	layers, err := a.opts.runtime.Layers(ctx, "", "")
 	if err != nil && !errors.Is(err, runtimeconfig.ErrNoSocket) {
 		notes(a.stderr, "rootfs is resolved from the runtime's configuration files", []string{err.Error()})
 	}

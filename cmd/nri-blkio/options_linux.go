@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -69,7 +70,6 @@ type options struct {
 
 	policy      string
 	runtime     runtimeconfig.Config
-	rootfs      string
 	kubeletRoot string
 	orphanGrace time.Duration // see inspect.Host
 	mode        string        // of the policy, if it is not to be the file's
@@ -147,11 +147,39 @@ func (o *options) addRootfsFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.runtime.Endpoint, "runtime-endpoint", "", "containerd's socket, asked for the location of writable layers; "+runtimeconfig.NoEndpoint+": read files only\n(default: that of containerd, k3s, RKE2 or k0s)")
 	f.StringVar(&o.runtime.Containerd, "containerd-config", "", "containerd's configuration file, read if the socket does not answer\n(default: that of containerd, k3s, RKE2 or k0s)")
-	f.StringVar(&o.rootfs, "rootfs", "", "a directory of the node on the disk that holds the containers' writable layers\n(default: where the runtime keeps them)")
+	f.StringVar(&o.runtime.Rootfs, "rootfs", "", "a directory of the node on the disk that holds the containers' writable layers\n(default: where the runtime keeps them)")
 }
 
 func (o *options) addKubeletFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.kubeletRoot, "kubelet-root", plugin.DefaultKubeletRoot, "the kubelet's root directory on the node, which holds the pods' volumes")
+}
+
+// checkRuntimeFlags rejects flags that name what is not on the node: the layers would be searched
+// on another disk.
+func (o *options) checkRuntimeFlags() error {
+	o.runtime.HostRoot = o.hostRoot
+	if err := o.runtime.Validate(); err != nil {
+		return usage(err)
+	}
+	if o.runtime.Rootfs == "" {
+		return nil
+	}
+	return o.checkDir("--rootfs", o.runtime.Rootfs)
+}
+
+// checkDir returns an error unless dir is a directory of the node.
+func (o *options) checkDir(flag, dir string) error {
+	if !path.IsAbs(dir) {
+		return usage(fmt.Errorf("%s: %q is not an absolute path", flag, dir))
+	}
+	info, err := os.Stat(o.host(dir))
+	if err != nil {
+		return named(fmt.Errorf("%s: %w", flag, err))
+	}
+	if !info.IsDir() {
+		return usage(fmt.Errorf("%s: %q is not a directory", flag, dir))
+	}
+	return nil
 }
 
 // kubeletDir is where the kubelet keeps the volumes of pods, as it names it to

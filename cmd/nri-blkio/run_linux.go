@@ -20,6 +20,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
+	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -233,21 +234,21 @@ func (a *app) parts(ctx context.Context, o *runOptions, log *logrus.Logger) (par
 }
 
 func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *cgroupfs.Hierarchy, n *node, resync time.Duration, distribute func(*policy.Policy)) (*plugin.Plugin, error) {
-	watch := layerWatch{opts: &a.opts, storage: n.storage, log: log}
+	layersWatch := runtimeconfig.Watch{Config: &a.opts.runtime, Storage: n.storage, Log: log}
 	if err := a.opts.checkRuntimeFlags(); err != nil {
 		return nil, err
 	}
 	if !path.IsAbs(a.opts.kubeletRoot) {
 		return nil, usage(fmt.Errorf("--kubelet-root: %q is not an absolute path", a.opts.kubeletRoot))
 	}
-	layers, err := watch.readFirst(ctx)
+	layers, err := layersWatch.First(ctx)
 	if err != nil {
 		log.WithError(err).Info("Location of writable layers unknown, retrying")
 	}
 	p, err := plugin.New(plugin.Config{
 		Log: log, Policy: n.policy, Storage: n.storage, Cgroups: tree, KubeletRoot: a.opts.kubeletRoot, Resync: resync,
 		ProcessMounts: n.storage.ProcessMounts, NodeMemory: n.memory, Kernel: a.kernelVerdict(log),
-		Layers: layers, ReadLayers: watch.read, Sync: a.opts.sync, Distribute: distribute,
+		Layers: layers, ReadLayers: layersWatch.Layers, Sync: a.opts.sync, Distribute: distribute,
 	})
 	if err != nil {
 		return nil, err

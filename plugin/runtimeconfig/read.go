@@ -38,6 +38,9 @@ type Config struct {
 	// Containerd is the path on the node of containerd's configuration. If it is "", the
 	// known places are searched, also for that of CRI-O.
 	Containerd string
+	// Rootfs is a directory of the node on the disk that holds the writable layers of all
+	// containers. If it is set, neither the runtime is asked nor are files read.
+	Rootfs string
 }
 
 // Validate returns an error for an Endpoint that is neither a path nor NoEndpoint, and for
@@ -67,6 +70,9 @@ func (c *Config) endpoint() string { return strings.TrimPrefix(c.Endpoint, "unix
 // files, if the runtime did not answer, or those in a directory that does not exist. A
 // later call may succeed.
 func (c *Config) Layers(ctx context.Context, name, version string) (inventory.Layers, error) {
+	if c.Rootfs != "" {
+		return inventory.Layers{Default: inventory.Layer{Dir: c.Rootfs}}, nil
+	}
 	host := c.host()
 	files, fileErr := c.readFiles(host, name, version)
 	if name == "cri-o" || c.Endpoint == NoEndpoint || files.crio != nil && c.Endpoint == "" {
