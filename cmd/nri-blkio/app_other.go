@@ -35,6 +35,6 @@ func (*app) addNodeFlags(*cobra.Command) {}
 func (*options) addCheckFlags(*cobra.Command) {}
 
 // readNode is an error: there are no pods on this system.
-func (*app) readNode(context.Context) (check.Node, func(*check.Result), error) {
-	return check.Node{}, nil, usage(errors.New("check: no Linux node (use --offline)"))
+func (*app) readNode(context.Context) (check.Node, error) {
+	return check.Node{}, usage(errors.New("check: no Linux node (use --offline)"))
 }

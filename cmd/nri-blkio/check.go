@@ -94,26 +94,20 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 	if c.Policy, err = a.opts.loadPolicy(); err != nil {
 		return err
 	}
-	finish := a.finishOffline
 	if !o.offline {
-		if c.Node, finish, err = a.readNode(ctx); err != nil {
+		if c.Node, err = a.readNode(ctx); err != nil {
 			return err
 		}
 	}
 	report := checkReport{Findings: set.Findings, Pods: make([]check.Result, 0, len(set.Pods))}
 	for i := range set.Pods {
 		r := c.Pod(ctx, &set.Pods[i])
-		finish(&r)
+		if o.offline && a.opts.policy == "" && len(r.Errors)+len(r.Unknown) > 0 {
+			r.Unknown = append(r.Unknown, "the node's policy: the built-in one was used (set --policy)")
+		}
 		report.Pods = append(report.Pods, r)
 	}
 	return a.printCheck(&report, o.output.json())
-}
-
-// finishOffline adds to a result that the node's policy is not known.
-func (a *app) finishOffline(r *check.Result) {
-	if a.opts.policy == "" && len(r.Errors)+len(r.Unknown) > 0 {
-		r.Unknown = append(r.Unknown, "the node's policy: the built-in one was used (set --policy)")
-	}
 }
 
 // readManifests reads files, directories and stdin, in the order of the command line.

@@ -73,7 +73,7 @@ func (a *app) clearCommand() *cobra.Command {
 }
 
 func (a *app) clear(o *clearOptions) error {
-	tree, err := a.openCgroups(a.opts.cgroupDir())
+	tree, err := a.cgroups()
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (a *app) confirmClear(o *clearOptions, records []inspect.Recorded) error {
 	for _, r := range records {
 		pods[[2]string{r.Record.Namespace, r.Record.Pod}] = true
 	}
-	what := "the limits of " + count(len(pods), "pod", "pods")
+	what := "the limits of " + inspect.Count(len(pods), "pod")
 	if in, ok := a.stdin.(*os.File); !ok || !term.IsTerminal(int(in.Fd())) {
 		return usage(fmt.Errorf("clear --all clears %s: add --yes to confirm", what))
 	}

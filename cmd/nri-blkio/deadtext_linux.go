@@ -7,19 +7,19 @@ import (
 )
 
 // printDead writes the section of status's table, if there is something to say.
-func (a *app) printDead(d *inspect.DeadReport) error {
-	if len(d.Rows) > 0 {
+func (a *app) printDead(s *inspect.Status) error {
+	if len(s.Dead) > 0 {
 		fmt.Fprintln(a.stdout, "\nEnded containers with data left to write:")
 		t := newTable(a.stdout, "POD", "CONTAINER", "DISK", "DRAINS AT", "LEFT", "SINCE")
-		for _, r := range d.Rows {
+		for _, r := range s.Dead {
 			t.row(deadPodText(&r), r.Container, r.Disk, drainText(&r), leftText(&r), r.Since)
 		}
 		if err := t.flush(); err != nil {
 			return err
 		}
 	}
-	if d.Note != "" {
-		notes(a.stdout, "note", []string{d.Note})
+	if s.DeadNote != "" {
+		notes(a.stdout, "note", []string{s.DeadNote})
 	}
 	return nil
 }

@@ -63,21 +63,12 @@ func (a *app) devicesCommand() *cobra.Command {
 }
 
 func (a *app) devices(ctx context.Context, o *devicesOptions) error {
-	root, err := a.opts.kubeletDir()
+	h, err := a.host()
 	if err != nil {
 		return err
 	}
-	tree, err := a.openCgroups(a.opts.cgroupDir())
-	if err != nil {
-		return err
-	}
-	defer tree.Close()
-	s, err := a.opts.storage()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	report, err := a.opts.inspected(tree, s, root).Devices(ctx)
+	defer h.Close()
+	report, err := h.Devices(ctx)
 	if err != nil {
 		return err
 	}

@@ -4,26 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
-	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
 )
-
-// filesReport is what the process that gives files to their writers says of them,
-// nil if there is none.
-func (a *app) filesReport(filter inspect.Filter) (*repair.Report, error) {
-	r, err := repair.ReadReport(a.opts.host(a.opts.reportFile()))
-	if r != nil && filter.Name != "" {
-		r.Files = slices.DeleteFunc(r.Files, func(f repair.File) bool {
-			of := func(w repair.ContainerName) bool { return w.Namespace == filter.Namespace && w.Pod == filter.Name }
-			return !of(f.Owner.ContainerName) && !slices.ContainsFunc(f.Writers, func(w repair.Writer) bool { return of(w.ContainerName) })
-		})
-	}
-	return r, err
-}
 
 // printFiles writes the section of status's table.
 func (a *app) printFiles(r *repair.Report) error {

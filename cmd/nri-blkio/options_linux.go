@@ -1,17 +1,14 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/prometheus/procfs"
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
@@ -135,12 +132,27 @@ func (o *options) storage() (*storage.Storage, error) {
 	})
 }
 
-// inspected is the node that reports are about.
-func (o *options) inspected(tree *cgroupfs.Hierarchy, s *storage.Storage, kubeletRoot string) *inspect.Host {
-	return &inspect.Host{
-		Cgroups: tree, Storage: s, Sysfs: o.sysfs(), Root: hostfs.Root(o.hostRoot), Proc: os.DirFS(o.host("/proc")),
-		KubeletRoot: kubeletRoot, OrphanGrace: o.orphanGrace,
+// cgroups opens the node's cgroups.
+func (a *app) cgroups() (*cgroupfs.Hierarchy, error) { return a.openCgroups(a.opts.cgroupDir()) }
+
+// host opens the node for the reports.
+func (a *app) host() (*inspect.Host, error) {
+	o := &a.opts
+	kubeletRoot, err := o.kubeletDir()
+	if err != nil {
+		return nil, err
 	}
+	tree, err := a.cgroups()
+	if err != nil {
+		return nil, err
+	}
+	h := &inspect.Host{
+		Cgroups: tree, Sysfs: o.sysfs(), Root: hostfs.Root(o.hostRoot),
+		Proc: os.DirFS(o.host("/proc")), Debugfs: os.DirFS(o.host("/sys/kernel/debug")),
+		StateDir: o.host(o.stateDir), KubeletRoot: kubeletRoot, OrphanGrace: o.orphanGrace,
+	}
+	h.Storage, h.StorageErr = o.storage()
+	return h, nil
 }
 
 func (o *options) addRootfsFlags(cmd *cobra.Command) {
@@ -208,32 +220,11 @@ func (o *options) openNode() (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	memory, err := o.memory()
+	memory, err := hostfs.Root(o.hostRoot).MemTotal()
 	if err != nil {
 		return nil, err
 	}
 	return &node{policy: pol, storage: s, memory: memory}, nil
-}
-
-// memory returns the node's memory (MemTotal) in bytes. It returns 0 if the node has no /proc/meminfo.
-func (o *options) memory() (uint64, error) {
-	proc, err := procfs.NewFS(o.host("/proc"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	info, err := proc.Meminfo()
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return 0, nil
-	case err != nil:
-		return 0, err
-	case info.MemTotalBytes == nil:
-		return 0, fmt.Errorf("read %s: missing line MemTotal", o.host("/proc/meminfo"))
-	}
-	return *info.MemTotalBytes, nil
 }
 
 // addVolumeFlags is for the commands that look for volumes.

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 )
 
@@ -54,40 +52,21 @@ func fullOwner(o *inspect.Orphan) string {
 	return safe(ownerOf(o)) + " (" + safe(o.UID) + ")"
 }
 
-// orphanReport is what status says.
-type orphanReport struct {
-	rows []inspect.Orphan
-	note string // why there may be more
-}
-
-// orphans finds those of the pods that are asked for.
-func (a *app) orphans(ctx context.Context, tree *cgroupfs.Hierarchy, records []inspect.Recorded, root string, filter inspect.Filter) orphanReport {
-	s, err := a.opts.storage()
-	if err != nil {
-		return orphanReport{[]inspect.Orphan{}, err.Error()}
-	}
-	defer s.Close()
-	found, err := a.opts.inspected(tree, s, root).Orphans(ctx, records, filter)
-	if err != nil {
-		return orphanReport{found, err.Error()}
-	}
-	return orphanReport{rows: found}
-}
-
-func (r *orphanReport) print(a *app) error {
-	if len(r.rows) > 0 {
+// printOrphanTable writes the section of status.
+func (a *app) printOrphanTable(s *inspect.Status) error {
+	if len(s.Orphans) > 0 {
 		fmt.Fprintln(a.stdout, "\nOrphaned volumes, still mounted without a process of their pod (\"nri-blkio devices\" lists the processes that hold them):")
 		t := newTable(a.stdout, "POD", "VOLUME", "DISK", "MOUNTPOINT", "WHY")
-		for i := range r.rows {
-			o := &r.rows[i]
+		for i := range s.Orphans {
+			o := &s.Orphans[i]
 			t.row(ownerOf(o), o.Volume, strings.Join(o.Disks, ","), o.Mountpoint, o.Reason)
 		}
 		if err := t.flush(); err != nil {
 			return err
 		}
 	}
-	if r.note != "" {
-		notes(a.stdout, "note", []string{r.note})
+	if s.OrphansNote != "" {
+		notes(a.stdout, "note", []string{s.OrphansNote})
 	}
 	return nil
 }

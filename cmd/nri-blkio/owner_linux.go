@@ -45,7 +45,7 @@ func (a *app) ownerCommand() *cobra.Command {
 }
 
 func (a *app) owner(paths []string, asJSON bool) error {
-	tree, err := a.openCgroups(a.opts.cgroupDir())
+	tree, err := a.cgroups()
 	if err != nil {
 		return err
 	}

@@ -199,7 +199,7 @@ func (a *app) parts(ctx context.Context, o *runOptions, log *logrus.Logger) (par
 		run := func(ctx context.Context) error { return v.Run(ctx, o.RunConfig) }
 		return parts{{v, func(*policy.Policy) {}, a.publishing(log, v.Health, run)}}, nil
 	}
-	tree, err := a.openCgroups(a.opts.cgroupDir())
+	tree, err := a.cgroups()
 	if err != nil {
 		return nil, err
 	}

@@ -2,15 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
-	"github.com/nri-blkio/nri-blkio/plugin/repair"
 )
 
 const statusLong = `Show the state of the plugin's parts, then the requested limits and those in
@@ -98,119 +94,83 @@ func (a *app) statusCommand() *cobra.Command {
 }
 
 func (a *app) status(ctx context.Context, o *statusOptions) error {
-	root, err := a.opts.kubeletDir()
+	h, err := a.host()
 	if err != nil {
 		return err
 	}
-	tree, err := a.openCgroups(a.opts.cgroupDir())
+	defer h.Close()
+	report, readErr := h.Status(ctx, o.pod.Filter)
+	if o.output.json() {
+		err = printJSON(a.stdout, report)
+	} else {
+		err = a.printStatus(&report)
+	}
 	if err != nil {
 		return err
 	}
-	defer tree.Close()
-	records, readErr := inspect.Records(tree, o.pod.Filter)
-	rows, err := inspect.Values(records, a.opts.sysfs())
-	readErr = errors.Join(readErr, err)
-	files, err := a.filesReport(o.pod.Filter)
-	readErr = errors.Join(readErr, err)
-	parts, err := a.partRows(files)
-	readErr = errors.Join(readErr, err)
-	shared, err := inspect.SharedDisksOf(rows, a.opts.sysfs())
-	readErr = errors.Join(readErr, err)
-	out := statusReport{
-		parts: parts, rows: rows, records: records, shared: shared, dead: inspect.FindDead(tree, a.opts.sysfs(), os.DirFS(a.opts.host("/sys/kernel/debug")), records, o.pod.Name == ""), files: files,
-		orphans: a.orphans(ctx, tree, records, root, o.pod.Filter),
-	}
-	if err := a.printStatus(&out, o.output.json()); err != nil {
-		return err
-	}
-	if out.hasFindings(o.strict) {
+	if report.HasFindings(o.strict) {
 		return &exitError{exitFindings, readErr}
 	}
 	return readErr
 }
 
-// statusReport is all that status shows.
-type statusReport struct {
-	parts   []partRow
-	rows    []inspect.Value
-	records []inspect.Recorded
-	shared  []inspect.SharedDisk
-	dead    inspect.DeadReport
-	files   *repair.Report // nil: writes are not observed
-	orphans orphanReport
-}
-
-// hasFindings reports whether a requested value is not in force, or nothing enforces those of
-// new containers. What an operator has chosen, an observed or a cleared value, is a finding
-// only if strict is true, and so is a node that nothing is requested on and nothing enforces.
-func (r *statusReport) hasFindings(strict bool) bool {
-	chosen := []string{inspect.ValueOK, inspect.ValueCleared, inspect.ValueObserved}
-	if strict {
-		chosen = chosen[:1]
-	}
-	return !enforces(r.parts) && (strict || len(r.rows) > 0) ||
-		slices.ContainsFunc(r.rows, func(row inspect.Value) bool { return !slices.Contains(chosen, row.State) })
-}
-
-func (a *app) printStatus(r *statusReport, asJSON bool) error {
-	if asJSON {
-		out := map[string]any{"parts": r.parts, "values": r.rows, "notes": inspect.Notes(r.records), "sharedDisks": r.shared, "dead": r.dead.Rows, "writeback": r.files, "orphans": r.orphans.rows}
-		if r.dead.Note != "" {
-			out["deadNote"] = r.dead.Note
-		}
-		if r.orphans.note != "" {
-			out["orphansNote"] = r.orphans.note
-		}
-		return printJSON(a.stdout, out)
-	}
-	if err := a.printParts(r.parts); err != nil {
+func (a *app) printStatus(s *inspect.Status) error {
+	if err := a.printParts(s.Parts); err != nil {
 		return err
 	}
 	fmt.Fprintln(a.stdout)
-	if err := a.printRows(r); err != nil {
+	if err := a.printValues(s); err != nil {
 		return err
 	}
-	if err := a.printDead(&r.dead); err != nil {
+	if err := a.printDead(s); err != nil {
 		return err
 	}
-	if err := r.orphans.print(a); err != nil {
+	if err := a.printOrphanTable(s); err != nil {
 		return err
 	}
-	if len(r.rows) == 0 && r.files == nil {
+	if len(s.Values) == 0 && s.Files == nil {
 		return nil // nothing to watch for
 	}
-	return a.printFiles(r.files)
+	return a.printFiles(s.Files)
 }
 
-func (a *app) printRows(r *statusReport) error {
-	if !enforces(r.parts) {
+func (a *app) printParts(parts []inspect.Part) error {
+	t := newTable(a.stdout, "PART", "STATE", "SINCE", "DETAIL")
+	for _, p := range parts {
+		t.row(p.Part, p.State, timeText(p.Since), p.Detail)
+	}
+	return t.flush()
+}
+
+func (a *app) printValues(s *inspect.Status) error {
+	if !s.Enforces() {
 		fmt.Fprintln(a.stdout, "nothing enforces limits for new containers on this node: the limits part is not connected to a runtime")
 	}
-	if len(r.rows) == 0 {
+	if len(s.Values) == 0 {
 		fmt.Fprintln(a.stdout, "no limits requested")
 		return nil
 	}
 	t := newTable(a.stdout, "POD", "CONTAINER", "TARGET", "DISK", "KEY", "REQUESTED", "IN FORCE", "FROM", "STATE")
-	for _, r := range r.rows {
-		t.row(r.Namespace+"/"+r.Pod, r.Container, r.Source.Target, r.Disk, r.Key, r.Asked, r.InForce, r.Source.String(), valueState(&r))
+	for _, v := range s.Values {
+		t.row(v.Namespace+"/"+v.Pod, v.Container, v.Source.Target, v.Disk, v.Key, v.Asked, v.InForce, v.Source.String(), valueState(&v))
 	}
 	if err := t.flush(); err != nil {
 		return err
 	}
-	for _, n := range inspect.Notes(r.records) {
+	for _, n := range s.Notes {
 		notes(a.stdout, n.Kind, []string{noteSubject(&n) + ": " + n.Text})
 	}
-	for _, d := range r.shared {
+	for _, d := range s.SharedDisks {
 		notes(a.stdout, "note", []string{d.String()})
 	}
 	return nil
 }
 
-func valueState(r *inspect.Value) string {
-	if r.Error == "" {
-		return r.State
+func valueState(v *inspect.Value) string {
+	if v.Error == "" {
+		return v.State
 	}
-	return r.State + ": " + r.Error
+	return v.State + ": " + v.Error
 }
 
 func noteSubject(n *inspect.Note) string {

@@ -13,6 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/kernel"
 	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -24,7 +25,7 @@ func (o *options) addStateFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.stateDir, "state-dir", defaultStateDir, "directory where run writes its state for status")
 }
 
-func (o *options) reportFile() string { return filepath.Join(o.stateDir, "writeback.json") }
+func (o *options) reportFile() string { return health.File(o.stateDir, health.Writeback) }
 
 // kernelVerdict judges the running kernel; one whose release cannot be read is unknown.
 func (a *app) kernelVerdict(log logrus.FieldLogger) kernel.Verdict {

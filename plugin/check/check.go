@@ -25,7 +25,7 @@ type Checker struct {
 	Policy *policy.Policy
 	// Handler is the runtime handler of all pods. If it is "", the handler of a pod has the
 	// name of the pod's RuntimeClass.
-	Handler string // the runtime handler of all pods; "": that of a pod's RuntimeClass has its name
+	Handler string
 	Node    Node
 }
 
@@ -38,6 +38,9 @@ type Node struct {
 	Rootfs  func(ctx context.Context, handler string) blkio.Backing
 	Weights Weights
 	Memory  uint64 // MemTotal in bytes; 0 if it is unknown
+	// Shared returns a warning for each of these disks that other devices are stored on. It is
+	// nil if the node's devices are unknown.
+	Shared func(limited map[string]bool) []string
 }
 
 // Storage finds the disks that a path of the node is stored on. It is a *storage.Storage.
@@ -106,7 +109,21 @@ func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 		o.result.Unknown = o.unknown(m)
 	}
 	r.tidy()
+	if c.Node.Shared != nil {
+		r.Warnings = append(r.Warnings, c.Node.Shared(r.limitedDisks())...)
+	}
 	return r
+}
+
+// limitedDisks returns the names of the known disks that have a limit.
+func (r *Result) limitedDisks() map[string]bool {
+	out := map[string]bool{}
+	for _, w := range r.Writes {
+		if w.File == blkio.IOMax && w.Dev != "" {
+			out[w.Disk] = true
+		}
+	}
+	return out
 }
 
 // checkNames finds what a plugin cannot know while a pod's containers come one

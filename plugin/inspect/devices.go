@@ -17,11 +17,22 @@ import (
 type Host struct {
 	Cgroups     *cgroupfs.Hierarchy
 	Storage     *storage.Storage
+	StorageErr  error // why Storage is nil; Status reports the rest without it
 	Sysfs       storage.Sysfs
 	Root        hostfs.Root
 	Proc        fs.FS         // /proc
+	Debugfs     fs.FS         // /sys/kernel/debug
+	StateDir    string        // where "nri-blkio run" writes its state, as this process sees it
 	KubeletRoot string        // the kubelet's root directory, a path of the node
 	OrphanGrace time.Duration // age from which on the directory of a pod without a cgroup counts as that of an orphan
+}
+
+// Close closes the cgroups and the storage.
+func (h *Host) Close() {
+	h.Cgroups.Close()
+	if h.Storage != nil {
+		h.Storage.Close()
+	}
 }
 
 // DevicesReport is the storage of a node: its disks, and all that is on them.
@@ -40,6 +51,9 @@ type DevicesReport struct {
 // Devices reads the node's storage. It returns an error if the disks, or the features of
 // the kernel, cannot be read.
 func (h *Host) Devices(ctx context.Context) (DevicesReport, error) {
+	if h.Storage == nil {
+		return DevicesReport{}, h.StorageErr
+	}
 	b := treeBuilder{storage: h.Storage, sys: h.Sysfs}
 	var err error
 	if b.features, err = h.Cgroups.Probe(); err != nil {

@@ -1,0 +1,70 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/check"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+)
+
+// CheckNode returns what the decisions about pods depend on. layers are the locations of writable
+// layers. The result is used before the storage is closed.
+func (h *Host) CheckNode(layers inventory.Layers) (check.Node, error) {
+	if h.Storage == nil {
+		return check.Node{}, h.StorageErr
+	}
+	memory, err := h.Root.MemTotal()
+	if err != nil {
+		return check.Node{}, err
+	}
+	weights, err := h.weights()
+	if err != nil {
+		return check.Node{}, err
+	}
+	stack, err := h.Sysfs.Stack()
+	if err != nil {
+		return check.Node{}, err
+	}
+	return check.Node{
+		Storage: h.Storage, KubeletRoot: h.KubeletRoot, Memory: memory, Weights: weights,
+		Rootfs: func(ctx context.Context, handler string) blkio.Backing {
+			return layers.Of(handler).Backing(ctx, h.Storage)
+		},
+		Shared: func(limited map[string]bool) (warnings []string) {
+			for _, d := range SharedDisks(limited, stack) {
+				warnings = append(warnings, d.String())
+			}
+			return warnings
+		},
+	}, nil
+}
+
+// weights reads what io.weight does on this node.
+func (h *Host) weights() (check.Weights, error) {
+	features, err := h.Cgroups.Probe()
+	if err != nil {
+		return check.Weights{}, err
+	}
+	w := check.Weights{Kernel: features.IOWeight, IOCost: blkio.No}
+	qos, err := h.Cgroups.ReadIOCostQOS()
+	if err != nil && !errors.Is(err, blkio.ErrNotSupported) {
+		return w, err
+	}
+	for _, enabled := range qos {
+		if enabled {
+			w.IOCost = blkio.Yes
+		}
+	}
+	disks, err := h.Sysfs.Disks()
+	if err != nil {
+		return w, err
+	}
+	for _, d := range disks {
+		if d.Scheduler == "bfq" {
+			w.BFQ = append(w.BFQ, d.Name)
+		}
+	}
+	return w, nil
+}

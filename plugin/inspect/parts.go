@@ -1,0 +1,113 @@
+package inspect
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/plugin/health"
+	"github.com/nri-blkio/nri-blkio/plugin/repair"
+)
+
+// Part is one part of "nri-blkio run" on this node.
+type Part struct {
+	Part   string         `json:"part"`
+	State  string         `json:"state"` // of health.Report or a mode of repair.Report, or NotRunning
+	Since  time.Time      `json:"since,omitzero"`
+	Detail string         `json:"detail,omitempty"`
+	Report *health.Report `json:"report,omitempty"`
+}
+
+// NotRunning is the state of a part without a fresh report.
+const NotRunning = "not running"
+
+// ReadPart reads the state of one part from the state directory.
+func ReadPart(dir, part string) (Part, error) {
+	if part == health.Writeback {
+		files, err := repair.ReadReport(health.File(dir, part))
+		return writebackPart(files), err
+	}
+	r, err := health.Read(dir, part)
+	if r == nil {
+		return Part{Part: part, State: NotRunning}, err
+	}
+	return Part{Part: part, State: r.State, Since: r.Since, Detail: detail(r), Report: r}, nil
+}
+
+// Works reports whether a part does its work. A writeback part that is unavailable does: the
+// kernel does not offer what it needs, and a restart would not help.
+func (p *Part) Works() bool {
+	return p.State == health.Connected || p.Part == health.Writeback && p.State != NotRunning
+}
+
+// readParts reads the state of all parts. files is the report of the writeback part, nil if it
+// does not run. The validator is left out where it does not run, since few nodes have one.
+func readParts(dir string, files *repair.Report) ([]Part, error) {
+	limits, err := ReadPart(dir, health.Limits)
+	validator, validatorErr := ReadPart(dir, health.Validator)
+	parts := []Part{limits, writebackPart(files)}
+	if validator.State != NotRunning || validatorErr != nil {
+		parts = append(parts, validator)
+	}
+	return parts, errors.Join(err, validatorErr)
+}
+
+func writebackPart(files *repair.Report) Part {
+	if files == nil {
+		return Part{Part: health.Writeback, State: NotRunning}
+	}
+	return Part{Part: health.Writeback, State: files.Mode, Detail: files.Reason}
+}
+
+// detail describes a part in one line.
+func detail(r *health.Report) string {
+	var out []string
+	for _, s := range []string{r.Runtime, r.Reason} {
+		if s != "" {
+			out = append(out, s)
+		}
+	}
+	if r.Part == health.Limits {
+		policy := "built-in policy"
+		if r.Policy != "" {
+			policy = "policy " + r.Policy
+		}
+		out = append(out, "mode "+r.Mode, policy, Count(r.Pods, "pod")+" with annotations")
+		if r.NotInForce > 0 {
+			out = append(out, Count(r.NotInForce, "pod")+" not in force")
+		}
+		if r.Failed > 0 {
+			out = append(out, Count(r.Failed, "container")+" without some requested limits")
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// Count returns a number with a noun, "1 pod" or "2 pods".
+func Count(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
+// enforces reports whether the limits that a new container requests are enforced.
+func enforces(parts []Part) bool {
+	return slices.ContainsFunc(parts, func(p Part) bool { return p.Part == health.Limits && p.State == health.Connected })
+}
+
+// readFiles reads the report of the writeback part, nil if it does not run. With a filter, it
+// has the files that the pod owns or writes.
+func readFiles(dir string, filter Filter) (*repair.Report, error) {
+	r, err := repair.ReadReport(health.File(dir, health.Writeback))
+	if r == nil || filter.Name == "" {
+		return r, err
+	}
+	ofPod := func(c repair.ContainerName) bool { return filter == Filter{c.Namespace, c.Pod} }
+	r.Files = slices.DeleteFunc(r.Files, func(f repair.File) bool {
+		return !ofPod(f.Owner.ContainerName) && !slices.ContainsFunc(f.Writers, func(w repair.Writer) bool { return ofPod(w.ContainerName) })
+	})
+	return r, err
+}

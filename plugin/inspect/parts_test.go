@@ -1,0 +1,171 @@
+package inspect
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
+	"github.com/nri-blkio/nri-blkio/internal/fakenode"
+	"github.com/nri-blkio/nri-blkio/plugin/health"
+	"github.com/nri-blkio/nri-blkio/plugin/repair"
+)
+
+// writeState writes the reports of the parts of run to a state directory.
+func writeState(t *testing.T, reports ...any) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	for _, r := range reports {
+		part := health.Writeback
+		if h, ok := r.(*health.Report); ok {
+			part = h.Part
+		}
+		if err := hostfs.WriteJSON(health.File(dir, part), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestReadPart(t *testing.T) {
+	now := time.Now().UTC().Truncate(time.Second)
+	for _, tt := range []struct {
+		name  string
+		part  string
+		state any // what the part wrote
+		want  Part
+		works bool
+	}{
+		{name: "limits not running", part: health.Limits, want: Part{State: NotRunning}},
+		{name: "writeback not running", part: health.Writeback, want: Part{State: NotRunning}},
+		{
+			name: "limits connected", part: health.Limits, works: true,
+			state: &health.Report{Part: health.Limits, At: now, State: health.Connected, Since: now, Runtime: "containerd 2.1", Mode: "enforce", Pods: 1},
+			want:  Part{State: health.Connected, Since: now, Detail: "containerd 2.1, mode enforce, built-in policy, 1 pod with annotations"},
+		},
+		{
+			name: "limits disconnected", part: health.Limits,
+			state: &health.Report{
+				Part: health.Limits, At: now, State: health.Disconnected, Since: now, Reason: "no socket",
+				Mode: "observe", Policy: "/etc/p.yaml", Pods: 3, NotInForce: 2, Failed: 1,
+			},
+			want: Part{State: health.Disconnected, Since: now, Detail: "no socket, mode observe, policy /etc/p.yaml, " +
+				"3 pods with annotations, 2 pods not in force, 1 container without some requested limits"},
+		},
+		{
+			name: "an old report", part: health.Limits, state: &health.Report{Part: health.Limits, At: now.Add(-time.Hour), State: health.Connected},
+			want: Part{State: NotRunning},
+		},
+		{
+			name: "validator", part: health.Validator, works: true,
+			state: &health.Report{Part: health.Validator, At: now, State: health.Connected, Runtime: "containerd 2.2"},
+			want:  Part{State: health.Connected, Detail: "containerd 2.2"},
+		},
+		{
+			name: "writeback observes", part: health.Writeback, works: true, state: &repair.Report{At: now, Mode: repair.ModeObserve},
+			want: Part{State: repair.ModeObserve},
+		},
+		{
+			name: "writeback unavailable", part: health.Writeback, works: true,
+			state: &repair.Report{At: now.Add(-time.Hour), Mode: repair.ModeUnavailable, Reason: "no BTF"},
+			want:  Part{State: repair.ModeUnavailable, Detail: "no BTF"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if tt.state != nil {
+				dir = writeState(t, tt.state)
+			}
+			got, err := ReadPart(dir, tt.part)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Works() != tt.works {
+				t.Errorf("it works: %t", got.Works())
+			}
+			got.Report, tt.want.Part = nil, tt.part
+			if d := cmp.Diff(tt.want, got); d != "" {
+				t.Errorf("-want +got:\n%s", d)
+			}
+		})
+	}
+}
+
+// TestReadParts: there is a row for the validator only where it runs, or its state cannot be read.
+func TestReadParts(t *testing.T) {
+	now := time.Now()
+	names := func(parts []Part) (out []string) {
+		for _, p := range parts {
+			out = append(out, p.Part+" "+p.State)
+		}
+		return out
+	}
+	validator := &health.Report{Part: health.Validator, At: now, State: health.Disconnected}
+	broken := t.TempDir()
+	fakenode.WriteFiles(t, broken, map[string]string{"validator.json": "{", "limits.json": "["})
+	for _, tt := range []struct {
+		name  string
+		dir   string
+		files *repair.Report
+		want  []string
+		err   string
+	}{
+		{name: "none", dir: filepath.Join(t.TempDir(), "absent"), want: []string{"limits not running", "writeback not running"}},
+		{name: "with files", dir: t.TempDir(), files: &repair.Report{Mode: repair.ModeRepair}, want: []string{"limits not running", "writeback repair"}},
+		{name: "with a validator", dir: writeState(t, validator), want: []string{"limits not running", "writeback not running", "validator disconnected"}},
+		{name: "unreadable", dir: broken, want: []string{"limits not running", "writeback not running", "validator not running"}, err: "validator.json"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := readParts(tt.dir, tt.files)
+			if d := cmp.Diff(tt.want, names(got)); d != "" {
+				t.Errorf("-want +got:\n%s", d)
+			}
+			if (err != nil) != (tt.err != "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("error %v, want %q", err, tt.err)
+			}
+		})
+	}
+}
+
+// TestReadFiles: a filter keeps the files that the pod owns or writes.
+func TestReadFiles(t *testing.T) {
+	of := func(pod string) repair.NamedCgroup {
+		return repair.NamedCgroup{ContainerName: repair.ContainerName{Namespace: "prod", Pod: pod}}
+	}
+	dir := writeState(t, &repair.Report{At: time.Now(), Mode: repair.ModeRepair, Files: []repair.File{
+		{Path: "/owned", Owner: of("db-0"), Writers: []repair.Writer{}},
+		{Path: "/written", Owner: of("web-0"), Writers: []repair.Writer{{NamedCgroup: of("log-0")}, {NamedCgroup: of("db-0")}}},
+		{Path: "/other", Owner: of("web-0"), Writers: []repair.Writer{{NamedCgroup: of("log-0")}}},
+	}})
+	for filter, want := range map[Filter][]string{
+		{}:               {"/owned", "/written", "/other"},
+		{"prod", "db-0"}: {"/owned", "/written"},
+		{"test", "db-0"}: nil,
+	} {
+		r, err := readFiles(dir, filter)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, f := range r.Files {
+			got = append(got, f.Path)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%v: -want +got:\n%s", filter, d)
+		}
+	}
+	if r, err := readFiles(t.TempDir(), Filter{"prod", "db-0"}); r != nil || err != nil {
+		t.Errorf("without a report: %v, %v", r, err)
+	}
+}
+
+func TestCount(t *testing.T) {
+	for n, want := range map[int]string{0: "0 pods", 1: "1 pod", 2: "2 pods"} {
+		if got := Count(n, "pod"); got != want {
+			t.Errorf("%d: %q, want %q", n, got, want)
+		}
+	}
+}

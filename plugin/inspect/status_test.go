@@ -1,0 +1,104 @@
+package inspect
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/internal/fakenode"
+	"github.com/nri-blkio/nri-blkio/plugin/health"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// statusHost is a node with one pod that has a limit on sdc, and no mount table.
+func statusHost(t *testing.T) *Host {
+	t.Helper()
+	root := t.TempDir()
+	fakenode.WriteFiles(t, root, map[string]string{
+		"cg/cgroup.controllers": "io\n", "cg/kubepods/pod1/io.max": "8:32 rbps=max wbps=1048576 riops=max wiops=max\n",
+	})
+	tree := fakenode.OpenCgroups(t, filepath.Join(root, "cg"))
+	sdc := blkio.Dev{Major: 8, Minor: 32}
+	if err := record.Write(tree.Cgroup("kubepods/pod1"), &record.Record{
+		Kind: record.KindPod, Namespace: "prod", Pod: "db-0", UID: "1", Warnings: []string{"a warning"},
+		Settings: policy.Settings{limitOf(blkio.Wbps, sdc, 1<<20)}, Disks: map[blkio.Dev]string{sdc: "sdc"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return &Host{
+		Cgroups: tree, Sysfs: storage.NewSysfs(fakenode.Sysfs()), Root: hostfs.Root(root), Debugfs: os.DirFS(filepath.Join(root, "debug")),
+		StateDir:   writeState(t, &health.Report{Part: health.Limits, At: time.Now(), State: health.Connected}),
+		StorageErr: errors.New("no mount table"),
+	}
+}
+
+// TestStatus: what can be read is reported beside what cannot.
+func TestStatus(t *testing.T) {
+	h := statusHost(t)
+	s, err := h.Status(t.Context(), Filter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Values) != 1 || s.Values[0].State != ValueOK || !s.Enforces() || s.HasFindings(true) {
+		t.Errorf("values %+v, parts %+v", s.Values, s.Parts)
+	}
+	if d := cmp.Diff([]SharedDisk{{Disk: "sdc", Above: []string{"md0"}}}, s.SharedDisks); d != "" {
+		t.Errorf("shared disks, -want +got:\n%s", d)
+	}
+	if len(s.Notes) != 1 || s.Files != nil || s.OrphansNote != "no mount table" || s.Orphans == nil {
+		t.Errorf("%+v", s)
+	}
+	if s, err = h.Status(t.Context(), Filter{"prod", "other"}); err != nil || len(s.Values) > 0 || len(s.Notes) > 0 {
+		t.Errorf("of another pod: %+v, %v", s, err)
+	}
+
+	fakenode.WriteFiles(t, h.StateDir, map[string]string{"writeback.json": "{"})
+	s, err = h.Status(t.Context(), Filter{})
+	if err == nil || !strings.Contains(err.Error(), "writeback.json") || len(s.Values) != 1 {
+		t.Errorf("with an unreadable report: %v, values %+v", err, s.Values)
+	}
+}
+
+func TestHasFindings(t *testing.T) {
+	connected := []Part{{Part: health.Limits, State: health.Connected}}
+	standby := []Part{{Part: health.Limits, State: health.Standby}, {Part: health.Validator, State: health.Connected}}
+	value := func(states ...string) (out []Value) {
+		for _, s := range states {
+			out = append(out, Value{State: s})
+		}
+		return out
+	}
+	for _, tt := range []struct {
+		name             string
+		parts            []Part
+		values           []Value
+		findings, strict bool
+	}{
+		{name: "nothing requested", parts: connected},
+		{name: "in force", parts: connected, values: value(ValueOK, ValueOK)},
+		{name: "chosen by an operator", parts: connected, values: value(ValueOK, ValueCleared, ValueObserved), strict: true},
+		{name: "drift", parts: connected, values: value(ValueOK, ValueDrift), findings: true, strict: true},
+		{name: "missing", parts: connected, values: value(ValueMissing), findings: true, strict: true},
+		{name: "error", parts: connected, values: value(ValueError), findings: true, strict: true},
+		{name: "standby", parts: standby, values: value(ValueOK), findings: true, strict: true},
+		{name: "standby, nothing requested", parts: standby, strict: true},
+		{name: "no part", strict: true},
+	} {
+		s := Status{Parts: tt.parts, Values: tt.values}
+		if got := s.HasFindings(false); got != tt.findings {
+			t.Errorf("%s: findings: %t", tt.name, got)
+		}
+		if got := s.HasFindings(true); got != tt.strict {
+			t.Errorf("%s: strict findings: %t", tt.name, got)
+		}
+	}
+}
