@@ -1,10 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nri-blkio/nri-blkio/internal/terminal"
 	"github.com/nri-blkio/nri-blkio/plugin/check"
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -87,8 +88,8 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 	if len(set.Pods) == 0 && !set.HasErrors() {
 		return usage(fmt.Errorf("read %s: found no pod and no pod template", strings.Join(o.files, ", ")))
 	}
-	if !o.output.json() {
-		notes(a.stderr, "left out", otherKinds(set.Others))
+	if o.output != outputJSON {
+		terminal.Notes(a.stderr, "left out", otherKinds(set.Others)...)
 	}
 	c := check.Checker{Handler: o.handler}
 	if c.Policy, err = a.opts.loadPolicy(); err != nil {
@@ -107,7 +108,13 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 		}
 		report.Pods = append(report.Pods, r)
 	}
-	return a.printCheck(&report, o.output.json())
+	if err := a.print(o.output, report, report.write); err != nil {
+		return err
+	}
+	if report.hasErrors() {
+		return findings()
+	}
+	return nil
 }
 
 // readManifests reads files, directories and stdin, in the order of the command line.
@@ -166,54 +173,34 @@ func (r *checkReport) hasErrors() bool {
 		slices.ContainsFunc(r.Pods, func(p check.Result) bool { return len(p.Errors) > 0 })
 }
 
-func (a *app) printCheck(report *checkReport, asJSON bool) error {
-	if asJSON {
-		if err := printJSON(a.stdout, report); err != nil {
-			return err
-		}
-	} else if err := report.print(a.stdout); err != nil {
-		return err
-	}
-	if report.hasErrors() {
-		return findings()
-	}
-	return nil
-}
-
-// print writes the findings, then the pods.
-func (r *checkReport) print(out io.Writer) error {
+// write writes the findings, then the pods.
+func (r *checkReport) write(out *bytes.Buffer) {
 	for i := range r.Findings {
-		notes(out, string(r.Findings[i].Severity), []string{r.Findings[i].String()})
+		terminal.Notes(out, string(r.Findings[i].Severity), r.Findings[i].String())
 	}
 	for i := range r.Pods {
 		if i > 0 || len(r.Findings) > 0 {
 			fmt.Fprintln(out)
 		}
-		if err := printPod(out, &r.Pods[i]); err != nil {
-			return err
-		}
+		writePod(out, &r.Pods[i])
 	}
-	return nil
 }
 
-// printPod writes one pod: what would be written, then what there is to say.
-func printPod(out io.Writer, r *check.Result) error {
-	fmt.Fprintf(out, "%s %s\n", safe(r.Kind), safe(r.Namespace+"/"+r.Name))
+// writePod writes the lines that the plugin would write for a pod, then the messages about it.
+func writePod(out *bytes.Buffer, r *check.Result) {
+	fmt.Fprintf(out, "%s %s\n", terminal.Escape(r.Kind), terminal.Escape(podName(r.Namespace, r.Name)))
 	if len(r.Writes) > 0 {
-		t := newTable(out, "CGROUP", "DISK", "FILE", "LINE", "FROM")
+		t := terminal.NewTable(out, "CGROUP", "DISK", "FILE", "LINE", "FROM")
 		for _, w := range r.Writes {
-			t.row(w.Cgroup(), w.Disk, w.File, w.Line, w.From())
+			t.Row(w.Cgroup(), w.Disk, w.File, w.Line, w.From())
 		}
-		if err := t.flush(); err != nil {
-			return err
-		}
+		t.Flush()
 	} else if len(r.Errors) == 0 {
 		fmt.Fprintln(out, "nothing to limit")
 	}
-	notes(out, "error", r.Errors)
-	notes(out, "effect", r.Effects)
-	notes(out, "warning", r.Warnings)
-	notes(out, "skipped", r.Skipped)
-	notes(out, "unknown", r.Unknown)
-	return nil
+	terminal.Notes(out, "error", r.Errors...)
+	terminal.Notes(out, "effect", r.Effects...)
+	terminal.Notes(out, "warning", r.Warnings...)
+	terminal.Notes(out, "skipped", r.Skipped...)
+	terminal.Notes(out, "unknown", r.Unknown...)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nri-blkio/nri-blkio/internal/terminal"
 	"github.com/nri-blkio/nri-blkio/plugin/check"
 	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
 )
@@ -27,7 +28,7 @@ func (a *app) readNode(ctx context.Context) (check.Node, error) {
 	}
 	layers, err := a.opts.runtime.Layers(ctx, "", "")
 	if err != nil && !errors.Is(err, runtimeconfig.ErrNoSocket) {
-		notes(a.stderr, "rootfs is resolved from the runtime's configuration files", []string{err.Error()})
+		terminal.Notes(a.stderr, "rootfs is resolved from the runtime's configuration files", err.Error())
 	}
 	return h.CheckNode(layers)
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/internal/terminal"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
@@ -167,13 +168,13 @@ func (c *clearing) print(r *record.Record, steps []string) {
 		verb = "would "
 	}
 	for _, step := range steps {
-		fmt.Fprintf(c.out, "%s: %s%s\n", safe(pod), verb, oneLine(step))
+		fmt.Fprintf(c.out, "%s: %s%s\n", terminal.Escape(pod), verb, terminal.EscapeLine(step))
 	}
 }
 
 // summary prints the pods of which a cgroup was changed.
 func (c *clearing) summary() {
 	for _, pod := range c.done {
-		fmt.Fprintf(c.out, "%s: done\n", safe(pod))
+		fmt.Fprintf(c.out, "%s: done\n", terminal.Escape(pod))
 	}
 }

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 
 	"github.com/spf13/cobra"
+
+	"github.com/nri-blkio/nri-blkio/internal/terminal"
 )
 
 const devicesLong = `Draw the node's storage as a tree, and show what the kernel can enforce on each
@@ -72,12 +75,8 @@ func (a *app) devices(ctx context.Context, o *devicesOptions) error {
 	if err != nil {
 		return err
 	}
-	if o.output.json() {
-		err = printJSON(a.stdout, report)
-	} else {
-		err = a.printTree(&report, o.all)
-	}
-	notes(a.stderr, "warning", report.Lost)
+	err = a.print(o.output, report, func(out *bytes.Buffer) { writeDevices(out, &report, o.all) })
+	terminal.Notes(a.stderr, "warning", report.Lost...)
 	if err == nil && len(report.Lost) > 0 {
 		return &exitError{status: exitUndetermined}
 	}

@@ -2,16 +2,13 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/plugin/health"
-	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
@@ -41,25 +38,4 @@ func (a *app) publish(ctx context.Context, log logrus.FieldLogger, state func() 
 			log.WithError(err).WithField("file", file).Warn("Writing the plugin's state failed: status and probes report it as not running")
 		}
 	})
-}
-
-// ready is for probes: it reads the state of one part and nothing else, and returns findings
-// unless that part works.
-func (a *app) ready(part string) error {
-	if known := []string{health.Limits, health.Writeback, health.Validator}; !slices.Contains(known, part) {
-		return usage(fmt.Errorf("--ready: unknown part %q (write %s, %s or %s)", part, known[0], known[1], known[2]))
-	}
-	p, err := inspect.ReadPart(a.opts.host(a.opts.stateDir), part)
-	if err != nil {
-		return err
-	}
-	text := part + ": " + p.State
-	if p.Detail != "" {
-		text += ", " + p.Detail
-	}
-	fmt.Fprintln(a.stdout, oneLine(text))
-	if p.Works() {
-		return nil
-	}
-	return findings()
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/nri-blkio/nri-blkio/internal/terminal"
 )
 
 func main() {
@@ -32,7 +34,7 @@ func (a *app) run(ctx context.Context, args []string) error {
 	cmd.SetErr(a.stderr)
 	err := cmd.ExecuteContext(ctx)
 	if err != nil && !isSilent(err) {
-		notes(a.stderr, "nri-blkio", errorLines(err))
+		terminal.Notes(a.stderr, "nri-blkio", terminal.ErrorLines(err)...)
 	}
 	return err
 }

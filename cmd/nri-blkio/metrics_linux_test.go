@@ -17,6 +17,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/internal/terminal"
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -93,7 +94,7 @@ func TestServeMetrics(t *testing.T) {
 	}
 
 	_, err = listenMetrics(ctx, address)
-	if err == nil || oneLine(err.Error()) != err.Error() || !strings.HasPrefix(err.Error(), "--metrics-address: listen tcp "+address) {
+	if err == nil || terminal.EscapeLine(err.Error()) != err.Error() || !strings.HasPrefix(err.Error(), "--metrics-address: listen tcp "+address) {
 		t.Errorf("of an address in use: %v", err)
 	}
 

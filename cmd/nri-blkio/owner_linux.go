@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+	"github.com/nri-blkio/nri-blkio/internal/terminal"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 )
 
@@ -38,13 +40,13 @@ func (a *app) ownerCommand() *cobra.Command {
 		Example: `  nri-blkio owner /var/lib/kubelet/pods/*/volumes/*/data/file
   nri-blkio owner -o json /mnt/data/db.wal`,
 		Args: usageArgs(cobra.MinimumNArgs(1)),
-		RunE: func(_ *cobra.Command, args []string) error { return a.owner(args, o.json()) },
+		RunE: func(_ *cobra.Command, args []string) error { return a.owner(args, o) },
 	}
 	o.add(cmd)
 	return cmd
 }
 
-func (a *app) owner(paths []string, asJSON bool) error {
+func (a *app) owner(paths []string, o output) error {
 	tree, err := a.cgroups()
 	if err != nil {
 		return err
@@ -59,16 +61,16 @@ func (a *app) owner(paths []string, asJSON bool) error {
 	found := make([]writeback.Owner, 0, len(paths))
 	read := make([]string, 0, len(paths))
 	for _, p := range paths {
-		o, err := a.ownerOf(reader, p)
+		owner, err := a.ownerOf(reader, p)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		found, read = append(found, o), append(read, p)
+		found, read = append(found, owner), append(read, p)
 	}
 	rows, err := inspect.FileOwners(tree, read, found)
 	errs = append(errs, err)
-	if err := a.printOwners(rows, asJSON); err != nil {
+	if err := a.print(o, map[string]any{"files": rows}, func(out *bytes.Buffer) { writeOwners(out, rows) }); err != nil {
 		return err
 	}
 	return a.reported(errs)
@@ -80,7 +82,7 @@ func (a *app) reported(errs []error) error {
 	if err == nil {
 		return nil
 	}
-	notes(a.stderr, "nri-blkio", errorLines(err))
+	terminal.Notes(a.stderr, "nri-blkio", terminal.ErrorLines(err)...)
 	return &exitError{status: statusOf(err)}
 }
 
@@ -98,33 +100,24 @@ func (a *app) ownerOf(reader *writeback.OwnerReader, name string) (writeback.Own
 	return reader.Owner(f)
 }
 
-func (a *app) printOwners(rows []inspect.FileOwner, asJSON bool) error {
-	if asJSON {
-		return printJSON(a.stdout, map[string]any{"files": rows})
-	}
+func writeOwners(out *bytes.Buffer, rows []inspect.FileOwner) {
 	if len(rows) == 0 {
-		return nil
+		return
 	}
-	t := newTable(a.stdout, "FILE", "OWNER", "CGROUP", "FOREIGN")
-	for _, r := range rows {
-		t.row(r.Path, ownerText(&r), r.Cgroup, fmt.Sprint(r.Foreign))
+	t := terminal.NewTable(out, "FILE", "OWNER", "CGROUP", "FOREIGN")
+	for i := range rows {
+		t.Row(rows[i].Path, ownerText(&rows[i]), rows[i].Cgroup, fmt.Sprint(rows[i].Foreign))
 	}
-	return t.flush()
+	t.Flush()
 }
 
 func ownerText(r *inspect.FileOwner) string {
+	name := containerName(r.Namespace, r.Pod, r.Container)
 	switch {
-	case r.Pod == "" && r.State == inspect.OwnerLive:
-		return ""
-	case r.Pod == "":
+	case r.State == inspect.OwnerLive:
+		return name
+	case name == "":
 		return r.State
 	}
-	name := r.Namespace + "/" + r.Pod
-	if r.Container != "" {
-		name += " " + r.Container
-	}
-	if r.State != inspect.OwnerLive {
-		name += " (" + r.State + ")"
-	}
-	return name
+	return name + " (" + r.State + ")"
 }

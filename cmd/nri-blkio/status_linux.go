@@ -1,11 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/nri-blkio/nri-blkio/internal/terminal"
+	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 )
 
@@ -100,12 +104,7 @@ func (a *app) status(ctx context.Context, o *statusOptions) error {
 	}
 	defer h.Close()
 	report, readErr := h.Status(ctx, o.pod.Filter)
-	if o.output.json() {
-		err = printJSON(a.stdout, report)
-	} else {
-		err = a.printStatus(&report)
-	}
-	if err != nil {
+	if err := a.print(o.output, report, func(out *bytes.Buffer) { writeStatus(out, &report) }); err != nil {
 		return err
 	}
 	if report.HasFindings(o.strict) {
@@ -114,69 +113,23 @@ func (a *app) status(ctx context.Context, o *statusOptions) error {
 	return readErr
 }
 
-func (a *app) printStatus(s *inspect.Status) error {
-	if err := a.printParts(s.Parts); err != nil {
+// ready is for probes: it reads the state of one part and nothing else, and returns findings
+// unless that part works.
+func (a *app) ready(part string) error {
+	if known := []string{health.Limits, health.Writeback, health.Validator}; !slices.Contains(known, part) {
+		return usage(fmt.Errorf("--ready: unknown part %q (write %s, %s or %s)", part, known[0], known[1], known[2]))
+	}
+	p, err := inspect.ReadPart(a.opts.host(a.opts.stateDir), part)
+	if err != nil {
 		return err
 	}
-	fmt.Fprintln(a.stdout)
-	if err := a.printValues(s); err != nil {
-		return err
+	text := part + ": " + p.State
+	if p.Detail != "" {
+		text += ", " + p.Detail
 	}
-	if err := a.printDead(s); err != nil {
-		return err
-	}
-	if err := a.printOrphanTable(s); err != nil {
-		return err
-	}
-	if len(s.Values) == 0 && s.Files == nil {
-		return nil // nothing to watch for
-	}
-	return a.printFiles(s.Files)
-}
-
-func (a *app) printParts(parts []inspect.Part) error {
-	t := newTable(a.stdout, "PART", "STATE", "SINCE", "DETAIL")
-	for _, p := range parts {
-		t.row(p.Part, p.State, timeText(p.Since), p.Detail)
-	}
-	return t.flush()
-}
-
-func (a *app) printValues(s *inspect.Status) error {
-	if !s.Enforces() {
-		fmt.Fprintln(a.stdout, "nothing enforces limits for new containers on this node: the limits part is not connected to a runtime")
-	}
-	if len(s.Values) == 0 {
-		fmt.Fprintln(a.stdout, "no limits requested")
+	fmt.Fprintln(a.stdout, terminal.EscapeLine(text))
+	if p.Works() {
 		return nil
 	}
-	t := newTable(a.stdout, "POD", "CONTAINER", "TARGET", "DISK", "KEY", "REQUESTED", "IN FORCE", "FROM", "STATE")
-	for _, v := range s.Values {
-		t.row(v.Namespace+"/"+v.Pod, v.Container, v.Source.Target, v.Disk, v.Key, v.Asked, v.InForce, v.Source.String(), valueState(&v))
-	}
-	if err := t.flush(); err != nil {
-		return err
-	}
-	for _, n := range s.Notes {
-		notes(a.stdout, n.Kind, []string{noteSubject(&n) + ": " + n.Text})
-	}
-	for _, d := range s.SharedDisks {
-		notes(a.stdout, "note", []string{d.String()})
-	}
-	return nil
-}
-
-func valueState(v *inspect.Value) string {
-	if v.Error == "" {
-		return v.State
-	}
-	return v.State + ": " + v.Error
-}
-
-func noteSubject(n *inspect.Note) string {
-	s := n.Namespace + "/" + n.Pod
-	if n.Container != "" {
-		s += " " + n.Container
-	}
-	return s
+	return findings()
 }

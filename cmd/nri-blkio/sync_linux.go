@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/internal/terminal"
 )
 
 // syncCommand is what run starts for each sync: one that hangs in the kernel
@@ -64,7 +66,7 @@ func (o *options) sync(ctx context.Context, hostPath string) error {
 		return context.Cause(ctx)
 	}
 	if err != nil {
-		return errors.New(oneLine(fmt.Sprintf("%s: %v", out, err)))
+		return errors.New(terminal.EscapeLine(fmt.Sprintf("%s: %v", out, err)))
 	}
 	return nil
 }

@@ -53,9 +53,7 @@ func devicesOf(t *testing.T, h *inspect.Host) *inspect.DevicesReport {
 func drawn(t *testing.T, r *inspect.DevicesReport, all bool) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := (&app{stdout: &out}).printTree(r, all); err != nil {
-		t.Fatal(err)
-	}
+	writeDevices(&out, r, all)
 	var lines []string
 	for line := range strings.SplitSeq(out.String(), "\n") {
 		lines = append(lines, strings.TrimRight(line, " "))
@@ -100,7 +98,7 @@ func TestHolders(t *testing.T) {
 		t.Error(r.Lost)
 	}
 	var out bytes.Buffer
-	(&app{stdout: &out}).printOrphans(r.Orphans)
+	writeOrphans(&out, r.Orphans)
 	want, err := os.ReadFile("testdata/orphans.golden")
 	if os.Getenv("UPDATE_SCRIPTS") != "" {
 		want = out.Bytes()

@@ -1,0 +1,129 @@
+package terminal
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestEscape(t *testing.T) {
+	tests := []struct{ in, want string }{
+		{"", ""},
+		{"/var/lib/data", "/var/lib/data"},
+		{"Käse 日本", "Käse 日本"},
+		{`a "quoted" b`, `a "quoted" b`},
+		{"a\tb", `"a\tb"`},
+		{"a\nb", `"a\nb"`},
+		{"\x1b[31m", `"\x1b[31m"`},
+		{"\u202eabc", `"\u202eabc"`}, // turns the direction of what follows
+		{"\x9b31m", `"\x9b31m"`},     // CSI as one byte
+		{"\u009b31m", `"\u009b31m"`}, // and as a rune
+	}
+	for _, tt := range tests {
+		if got := Escape(tt.in); got != tt.want {
+			t.Errorf("Escape(%q) = %s, want %s", tt.in, got, tt.want)
+		}
+	}
+}
+
+func TestEscapeLine(t *testing.T) {
+	if got, want := EscapeLine("a \"b\"\nc\x1b"), `a "b"\nc\x1b`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestErrorLines(t *testing.T) {
+	a, b, c := errors.New("a\x1b"), errors.New("b"), errors.New("c")
+	for _, tt := range []struct {
+		err  error
+		want []string
+	}{
+		{a, []string{`a\x1b`}},
+		{errors.Join(a, errors.Join(b, c)), []string{`a\x1b`, "b", "c"}},
+		{fmt.Errorf("read: %w", errors.Join(b, c)), []string{"read: b; c"}},
+		{fmt.Errorf("%w: %w", b, c), []string{"b: c"}},
+	} {
+		if d := cmp.Diff(tt.want, ErrorLines(tt.err)); d != "" {
+			t.Errorf("%q: -want +got:\n%s", tt.err, d)
+		}
+	}
+}
+
+// TestWriteJSON: no character of a tenant's acts on a terminal, and a reader of
+// the JSON gets each as it was.
+func TestWriteJSON(t *testing.T) {
+	in := "a\u009b31m\u202e\x7f\x1b\U000e0001\n\"é"
+	var b bytes.Buffer
+	if err := WriteJSON(&b, map[string]string{"k": in}); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range b.String() {
+		if r != '\n' && !strconv.IsPrint(r) {
+			t.Errorf("%U is in %q", r, b.String())
+		}
+	}
+	var out map[string]string
+	if err := json.Unmarshal(b.Bytes(), &out); err != nil || out["k"] != in {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
+func FuzzEscape(f *testing.F) {
+	f.Add("a\x1b[0m\u202e\xff")
+	f.Fuzz(func(t *testing.T, in string) {
+		for _, out := range []string{Escape(in), EscapeLine(in)} {
+			if strings.ContainsAny(out, "\x00\x07\x1b\n\r\t\u009b\u202e") {
+				t.Errorf("%q has control characters", out)
+			}
+		}
+	})
+}
+
+func TestBytes(t *testing.T) {
+	for in, want := range map[uint64]string{0: "0", 1023: "1023", 1024: "1K", 1536: "1.5K", 20 << 30: "20G", 1 << 63: "8E"} {
+		if got := Bytes(in); got != want {
+			t.Errorf("%d: got %s, want %s", in, got, want)
+		}
+	}
+}
+
+// TestTable: a cell cannot break the table: neither a tab nor a line end of a tenant's name is one.
+func TestTable(t *testing.T) {
+	var out bytes.Buffer
+	table := NewTable(&out, "NAME", "SIZE", "WHAT")
+	table.Row("db", "1K", "a disk")
+	table.Row("evil\tname\n", "", Blank)
+	table.Row("more")
+	table.Flush()
+	want := "NAME            SIZE  WHAT\ndb              1K    a disk\n\"evil\\tname\\n\"  -      \nmore\n"
+	if d := cmp.Diff(want, out.String()); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+func TestNotes(t *testing.T) {
+	var out bytes.Buffer
+	Notes(&out, "warning", "a\x1b[2J", "b")
+	Notes(&out, "none")
+	if d := cmp.Diff("warning: a\\x1b[2J\nwarning: b\n", out.String()); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+func TestShorten(t *testing.T) {
+	for _, tt := range []struct {
+		in    string
+		limit int
+		want  string
+	}{{"pvc", 3, "pvc"}, {"abcdefgh", 5, "ab…gh"}, {"日本語日本語", 4, "日本…語"}} {
+		if got := Shorten(tt.in, tt.limit); got != tt.want {
+			t.Errorf("%s to %d: got %s, want %s", tt.in, tt.limit, got, tt.want)
+		}
+	}
+}
