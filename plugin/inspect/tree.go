@@ -20,7 +20,7 @@ import (
 //	             rotational, scheduler, below, max, weight, latency; and buffered
 //	             if it has only raw block volumes on it
 //	filesystem   name (its type), dev (of stat), mountpoints, buffered
-//	swap         name (of the device or file), size, used
+//	swap         name, path (of the device or file), size, used
 //	volume       name, plugin, uid, namespace and pod if they are known, path
 //	blockVolume  the same for a raw block volume; buffered
 //
