@@ -1,6 +1,7 @@
-// Package plugin is the NRI side: it turns the runtime's events into desired
-// limits (package policy decides), puts them into the OCI spec and onto the
-// cgroups (package blkio writes), and keeps them there.
+// Package plugin connects nri-blkio to a runtime by NRI. For each event it decides the
+// limits (package policy), puts them into the OCI spec and onto the cgroups (package
+// enforce), and keeps them in force.
 //
-// Data flows one way: event -> desired -> diff against actual -> writes.
+// Data flows one way: an event changes the desired values, these are compared with the
+// actual ones, and the differences are written.
 package plugin

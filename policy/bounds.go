@@ -15,8 +15,8 @@ const (
 	maxReason = 256 // bytes of a reason; a path of the host may be in it
 )
 
-// distinct keeps the first values that it gets, and counts the rest. It tells
-// them all apart, or a "*" over many containers would count "rootfs" often.
+// distinct keeps the first values that it gets, and counts further ones. It counts equal
+// values once: "*" over many containers has "rootfs" many times.
 type distinct[T comparable] struct {
 	kept []T
 	more map[T]struct{}

@@ -39,7 +39,8 @@ func (p *Policy) Container(r *annotation.Request, c Container) (Desired, error) 
 	return d, err
 }
 
-// guard is for a write limit without a memory limit that bounds dirty pages.
+// guard sets memory.high, or adds a warning, for a write limit without a memory limit that
+// bounds dirty pages.
 func (p *Policy) guard(d *Desired, c *Container) {
 	high := c.Guarded
 	if c.Stage == Created {

@@ -144,8 +144,9 @@ func covers(dir, path string) bool {
 	return len(path) >= len(dir) && (len(path) == len(dir) || path[len(dir)] == '/') && path[:len(dir)] == dir
 }
 
-// noMount looks for a path that may have been meant, though not for the tenth
-// mistake: a tenant can make hundreds, in a container with a thousand mounts.
+// noMount returns the error for a path on no mount, with a similar path as a hint. It
+// searches for one only for the first mistakes: a tenant can make hundreds, in a container
+// with a thousand mounts.
 func (e *evaluation) noMount(c *Container) *annotation.Problem {
 	path := e.entry.Target.Path
 	p := &annotation.Problem{Cause: quote.Text(path) + " is on no mount of the container"}
@@ -164,8 +165,8 @@ func (e *evaluation) noMount(c *Container) *annotation.Problem {
 	return p
 }
 
-// explicit limits one thing that was asked for by name. That it cannot be is
-// one error for all containers.
+// explicit applies an entry to one target that it names. If the target has no disk, that is
+// an error, once for all containers.
 func (e *evaluation) explicit(c *Container, b *blkio.Backing, what string) {
 	if len(b.Disks) > 0 {
 		e.apply(b, what, e.entry.Limits)
@@ -182,7 +183,7 @@ func (e *evaluation) explicit(c *Container, b *blkio.Backing, what string) {
 	e.fail(e.unlimited(c, b, what))
 }
 
-// unlimited is the error for something that was asked for and has no disk.
+// unlimited returns the error for a named target without a disk.
 func (e *evaluation) unlimited(c *Container, b *blkio.Backing, what string) *annotation.Error {
 	if what != "rootfs" {
 		what = quote.Text(what)

@@ -36,8 +36,8 @@ func (e *evaluation) volume(cs []Container) {
 	}
 }
 
-// isAmbiguous reports whether mounts of two volumes have the name of the target. It
-// is that of one of them, and nothing on the node tells which.
+// isAmbiguous reports whether mounts of two volumes have the name of the target. One of
+// them is a PersistentVolume, and no file on the node shows which.
 func (e *evaluation) isAmbiguous(cs []Container) bool {
 	plugin := ""
 	for i := range cs {
@@ -54,8 +54,8 @@ func (e *evaluation) isAmbiguous(cs []Container) bool {
 	return false
 }
 
-// noVolume looks for a name that may have been meant, though not for the tenth
-// mistake, see noMount.
+// noVolume returns the error for an unknown volume, with a similar name as a hint for the
+// first mistakes, see noMount.
 func (e *evaluation) noVolume(c *Container) *annotation.Problem {
 	volume := e.entry.Target.Volume
 	p := &annotation.Problem{Cause: "unknown volume " + quote.Text(volume) + ": no mount of the container is known to come from it"}

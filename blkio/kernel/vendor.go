@@ -5,11 +5,11 @@ import "strings"
 // vendor is a distribution whose kernels are recognised.
 type vendor struct {
 	name string
-	// base returns the upstream version that a release of this vendor contains whole.
-	// Its known is false if the vendor's own numbers do not tell. is reports whether
-	// the release is this vendor's.
+	// base returns the newest upstream version that is completely contained in a release of
+	// this vendor. known is false if the vendor's numbers do not show that version. is
+	// reports whether the release is this vendor's.
 	base func(Release) (v version, known, is bool)
-	// source is where the relation of the vendor's numbers to upstream's is from.
+	// source documents how the vendor's numbers relate to upstream's.
 	source string
 }
 

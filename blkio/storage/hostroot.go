@@ -28,8 +28,8 @@ func openHostRoot(dir string) (*hostRoot, error) {
 
 func (h *hostRoot) Close() error { return unix.Close(h.fd) }
 
-// errUncertain is that nothing can be said of the rest of a path: it does not
-// exist, or may not be read. The path is then good as it is written, for now.
+// errUncertain means that the rest of a path does not exist or cannot be read. The path is
+// then used as it is written, until the next look.
 var errUncertain = errors.New("missing or unreadable")
 
 // maxSymlinks is the kernel's MAXSYMLINKS.
@@ -59,8 +59,8 @@ func (h *hostRoot) resolve(ctx context.Context, t *MountTable, p string) (string
 	}
 }
 
-// walk follows symlinks. The path it returns is one to look up in t as text,
-// also with errUncertain.
+// walk follows the symlinks in a path. Its result is to be compared with t as text, also if
+// the error is errUncertain.
 func (h *hostRoot) walk(ctx context.Context, t *MountTable, p string) (string, error) {
 	err := h.plain(p)
 	if !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) {

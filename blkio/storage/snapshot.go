@@ -105,7 +105,7 @@ func (s *snapshot) locateNew(ctx context.Context, hostPath string) (_ located, c
 	return located{path: p, backing: b}, certain && known
 }
 
-// unknown is what an error of looking for symlinks makes of a path.
+// unknown returns the result for a path whose symlinks could not be followed.
 func (s *snapshot) unknown(m *Mount, err error) located {
 	if errors.Is(err, unix.ELOOP) {
 		return s.noDisk(m, "too many symbolic links in its path")
@@ -128,8 +128,8 @@ func setReason(b *blkio.Backing, err error) {
 	}
 }
 
-// belowRemote is the reason for a path that is not looked up because its place is
-// below a mount that is not local.
+// belowRemote returns the reason for a path that is not looked up, because it is below a
+// mount that is not local.
 func belowRemote(m *Mount) string {
 	if m.Unreadable != "" {
 		return "its mount cannot be read: " + m.Unreadable
@@ -193,7 +193,8 @@ func (s *snapshot) mountBacking(ctx context.Context, m *Mount, depth int) (_ *bl
 	return b, m.FSType != "devtmpfs"
 }
 
-// deviceNode is for raw block volumes: a node in /dev is its disk.
+// deviceNode returns the backing of a raw block volume: a device node is stored on its own
+// disk.
 func (s *snapshot) deviceNode(m *Mount, p string) (*blkio.Backing, bool) {
 	dev, err := s.host.blockDevice(p)
 	if err != nil {
@@ -273,10 +274,10 @@ func (s *snapshot) node(name string) (blkio.Dev, error) {
 	return dev, err
 }
 
-// carryOver looks up again the devices that an older snapshot knew, so that after a
-// change of the table it is not the next handler that waits for sysfs. Where the
-// mounts are known that changed, the device of a filesystem that stayed mounted is
-// the same: as long as that is, its number is not given to another one.
+// carryOver looks up again the devices that an older snapshot had, so that the next handler
+// does not wait for sysfs. If the changed mounts are known, it keeps the devices of
+// filesystems that stayed mounted: the kernel does not give their numbers to other devices
+// meanwhile.
 func (s *snapshot) carryOver(ctx context.Context, old *snapshot, changed []*Mount) {
 	isChanged := make(map[blkio.Dev]bool, len(changed))
 	for _, m := range changed {

@@ -142,16 +142,16 @@ func (v *volumes) injected(ctx context.Context) []policy.Mount {
 	return mounts
 }
 
-// volume is what is known of one volume before it is mounted.
+// volume has the facts about a volume that is not mounted yet.
 type volume struct {
 	backing  blkio.Backing
-	hostPath string // where a subPath can be looked up
+	hostPath string // path in which a subPath can be looked up
 	readOnly bool
 	told     told
 }
 
-// told reports whether the plugin will know the volume's name by the kubelet's
-// directories, as volumepath.NameOf has it.
+// told is whether the plugin will know the volume's name from the kubelet's directories,
+// see volumepath.NameOf.
 type told uint8
 
 const (

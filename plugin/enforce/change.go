@@ -15,31 +15,31 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// change is what one cgroup needs. Raising comes first and lowering last, so
-// that nothing is ever held below what was granted at that moment.
+// change has the writes that one cgroup needs. Values are raised first and lowered last, so
+// that the cgroup is never limited to less than it was granted.
 type change struct {
 	Result
 	last         *seen
 	found        found
-	record       record.Record       // the target's, and what else stays
-	spec         []blkio.Replacement // the target's, and those of unwanted that are ours
+	record       record.Record       // the target's, with recorded settings that stay
+	spec         []blkio.Replacement // the target's stale values, and unwanted ones that this program wrote
 	raise, lower []blkio.Line
-	// gone reports whether the node has no such disk. hasGone is true if a limit was for
-	// one: it is not written, and it is tried again with the next pass.
+	// gone reports whether a disk has been removed from the node. hasGone is true if a
+	// limit was for such a disk: it is not written, and the next pass tries again.
 	gone    func(blkio.Dev) bool
 	hasGone bool
 }
 
-// found is what was read of a cgroup.
+// found is what was read from a cgroup.
 type found struct {
 	texts     []fileText     // of the control files that were read
-	record    *record.Record // may be the target's own, which is never changed
-	raw       []byte         // record, as it is on the cgroup
-	unread    error          // of reading the record; what is not known is not replaced, either
-	isCurrent bool           // record is the one that should be there
+	record    *record.Record // may be the target's own, so it must not be changed
+	raw       []byte         // the record's bytes
+	unread    error          // why the record could not be read; then it is not replaced
+	isCurrent bool           // the record is the desired one
 }
 
-// inspect reads what is on a cgroup and says what it needs.
+// inspect reads a cgroup, and returns the writes that it needs.
 func (e *Enforcer) inspect(t *plan.Target, last *seen) change {
 	c := change{Result: Result{Target: t, Want: t.Want}, last: last, record: t.Record, spec: t.Spec.Stale, gone: e.Gone}
 	if t.Cgroup == "" {
@@ -75,8 +75,8 @@ func (e *Enforcer) inspect(t *plan.Target, last *seen) change {
 	return c
 }
 
-// compare reads the control files that have settings, and notes what is to be written. A
-// file that cannot be read keeps none from being written to another one.
+// compare reads the control files with settings, and adds the writes that they need. An
+// error of one file does not prevent writes to the others.
 func (c *change) compare(old *record.Record) {
 	actual := blkio.Values{}
 	var errs []error
@@ -104,7 +104,8 @@ func (c *change) compare(old *record.Record) {
 	c.Err = errors.Join(errs...)
 }
 
-// concerns reports whether a file has a setting that is wanted, recorded or in the OCI spec.
+// concerns reports whether a control file has a desired or recorded setting, or a value in
+// the OCI spec.
 func (c *change) concerns(file string, old *record.Record) bool {
 	in := func(s policy.Setting) bool { return s.File() == file }
 	return slices.ContainsFunc(c.Want, in) || slices.ContainsFunc(old.Settings, in) ||
@@ -126,9 +127,9 @@ func (c *change) isEmpty() bool {
 	return err == nil && !populated
 }
 
-// keep adds what a record has beyond what is known to be wanted: not to know it
-// is no reason to lift it. A backstop goes, since a container of which nothing is
-// known counts as unlimited; not if none runs.
+// keep adds the recorded settings to the desired ones: those that are not known to be
+// desired are not lifted for that reason. It leaves out a backstop unless all containers
+// have ended, because an unknown container counts as one without limits.
 func (c *change) keep(old *record.Record) {
 	if old.Observed || c.record.Observed {
 		return
@@ -138,8 +139,9 @@ func (c *change) keep(old *record.Record) {
 	c.Want = c.record.Settings
 }
 
-// drop has values of the OCI spec go that are ours and that nothing is wanted for, and
-// records them, since the runtime may write them back when no other record of them is left.
+// drop removes values of the OCI spec that this program wrote and that are not desired. It
+// records them, because the runtime may write them again when no other record of them
+// exists.
 func (c *change) drop(old *record.Record) {
 	for _, r := range c.Target.Spec.Unwanted {
 		if value := (blkio.Value{Address: r.Address, Amount: r.From}); c.Target.Spec.Ours || old.Put(value) {
@@ -150,7 +152,7 @@ func (c *change) drop(old *record.Record) {
 	}
 }
 
-// settle notes that a cgroup has all that it should have.
+// settle remembers the texts of a cgroup that has all desired settings.
 func (c *change) settle() {
 	*c.last = seen{}
 	switch {
@@ -173,10 +175,10 @@ func (c *change) doRaise() {
 	c.Err = errors.Join(c.Err, err, c.Cgroup.ReplaceIOMaxBelow(c.spec))
 }
 
-// doLower writes the record, then the lower values and the weight: a crash in
-// between leaves a record without its limit, which the next pass sets, and
-// never a limit without a record. What went wrong before goes into the record too. A
-// record that cannot be written keeps no limit from being.
+// doLower writes the record, then the lower values and the weight. If the program ends in
+// between, there is a record without its limit, which the next pass writes, and never a
+// limit without a record. The record has earlier errors of this pass. Limits are written
+// even if the record cannot be.
 func (c *change) doLower() {
 	if !c.Looked || errors.Is(c.Err, blkio.ErrGone) {
 		return
@@ -210,8 +212,8 @@ func (c *change) doLower() {
 	c.Err = errors.Join(c.Err, recordErr)
 }
 
-// carry keeps in the record what could not be lifted, so that the next pass
-// knows it for ours.
+// carry keeps settings in the record that could not be lifted, so that the next pass knows
+// that this program wrote them.
 func (c *change) carry() {
 	switch {
 	case c.found.record == nil || c.found.record.Observed:
@@ -222,7 +224,7 @@ func (c *change) carry() {
 	}
 }
 
-// writeRecord writes a record that differs from the one that is there.
+// writeRecord writes a record if it differs from the one on the cgroup.
 func (c *change) writeRecord(r record.Record) error {
 	switch {
 	case c.found.unread != nil:
@@ -252,8 +254,8 @@ func (c *change) writeRecord(r record.Record) error {
 	return err
 }
 
-// readRecord reads what was recorded on a target's cgroup, as a record and as it is
-// there. Mostly it is what should be there, which takes no decoding to see.
+// readRecord reads the record of a target's cgroup, decoded and as bytes. Usually it has
+// the bytes of the desired record, and need not be decoded.
 func readRecord(t *plan.Target, cg cgroupfs.Cgroup) (*record.Record, []byte, error) {
 	raw, err := record.ReadRaw(cg, t.Record.Kind)
 	if err != nil || raw == nil {
@@ -272,8 +274,8 @@ func readRecord(t *plan.Target, cg cgroupfs.Cgroup) (*record.Record, []byte, err
 	return old, raw, err
 }
 
-// lifted returns the settings that are to go where they are not wanted: those of a record,
-// which we wrote, and what the runtime has written back from the spec.
+// lifted returns the settings to remove unless they are desired: those of a record, which
+// this program wrote, and those that the runtime has written from the OCI spec.
 func (c *change) lifted(old *record.Record, actual blkio.Values) policy.Settings {
 	var out policy.Settings
 	if !old.Observed { // those were decided once, and never written

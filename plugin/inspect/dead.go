@@ -171,7 +171,7 @@ func (f *deadFinder) listed(stats map[string][]cgroupfs.WritebackStat) []DeadRow
 	return rows
 }
 
-// bySubject adds up what is of one container, under the first of its numbers.
+// bySubject adds up the rows of each container, and keeps the first of its cgroup IDs.
 func bySubject(stats []cgroupfs.WritebackStat, owners map[uint64]Ended) map[uint64]cgroupfs.WritebackStat {
 	out := map[uint64]cgroupfs.WritebackStat{}
 	for _, w := range stats {
@@ -194,7 +194,8 @@ func (f *deadFinder) holds(w cgroupfs.WritebackStat) bool {
 	return w.Left() > f.noise || w.Inodes > 0 && w.Left() > 0
 }
 
-// row returns what the record says. dev is the disk if oneDisk is true.
+// row returns the row for an ended container by its record. dev is the disk if oneDisk is
+// true.
 func (e *Ended) row(dev blkio.Dev, oneDisk bool) DeadRow {
 	row := DeadRow{
 		Owner: Owner{Namespace: e.Pod.Namespace, Pod: e.Pod.Pod, UID: e.Pod.UID, Container: e.Exit.Container},
@@ -213,8 +214,8 @@ func (e *Ended) row(dev blkio.Dev, oneDisk bool) DeadRow {
 	return row
 }
 
-// limits are those on writes: the smaller ones of what the container had for ever,
-// and what its pod has.
+// limits returns the limits on writes that apply to the data of an ended container: the
+// lower ones of its own that were not lifted, and of its pod's.
 func (e *Ended) limits() policy.Settings {
 	if e.Pod.Observed || e.Pod.Cleared {
 		return e.Exit.Limits.WriteLimits()

@@ -117,7 +117,7 @@ func (h *Host) volumes(ctx context.Context, r *DevicesReport) []podVolume {
 	return volumes
 }
 
-// searchTime bounds the look at all processes of a node, and that at all pods.
+// searchTime bounds the time to read all processes of a node, and that to read all pods.
 const searchTime = 10 * time.Second
 
 // Orphans returns the orphaned volumes of the selected pods, without their holders. With an

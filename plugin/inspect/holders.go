@@ -31,15 +31,16 @@ type Holder struct {
 }
 
 const (
-	// maxNamespaces bounds the mount tables that are read, maxFiles the open
-	// files that are looked at, maxFDs those of one process.
+	// maxNamespaces, maxFiles and maxFDs bound the number of mount tables, of all open
+	// files, and of open files of one process that are read.
 	maxNamespaces = 2048
 	maxFiles      = 100_000
 	maxFDs        = 4096
 )
 
-// holderFinder looks into /proc, and never at a path that a process has: the
-// number of the mount that a file is on reports whether it is of a volume.
+// holderFinder finds processes that hold orphaned volumes. It reads procfs only, and opens
+// no path of a process: the ID of the mount that a file is on shows whether the file is on
+// a volume.
 type holderFinder struct {
 	proc  fs.FS
 	names map[string]podName // by the UID with "_" for "-"
@@ -48,16 +49,16 @@ type holderFinder struct {
 	parents []*storage.Mount    // of the orphans' mounts
 	spaces  map[int]*mountSpace // by the number of the first mount that is seen there
 	files   int
-	denied  int // processes whose files may not be looked at
+	denied  int // processes whose open files this process may not read
 	partial bool
 }
 
-// mountSpace is a mount namespace, as far as orphans are mounted there.
+// mountSpace is a mount namespace, with the mounts of orphans in it.
 type mountSpace struct {
-	first  int             // the process that it was read of
-	mounts map[int]int     // the numbers of mounts, and what they are of
-	points map[string]int  // mountpoints, the same
-	follow map[string]bool // those that go with the node's
+	first  int             // the process whose table was read
+	mounts map[int]int     // indexes of orphans by mount ID
+	points map[string]int  // the same by mountpoint
+	follow map[string]bool // mountpoints that are unmounted together with the node's
 }
 
 // find sets the holders of each orphan. It returns notes about what could not be read.

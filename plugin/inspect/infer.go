@@ -12,22 +12,22 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// Without wb_stats the kernel tells of no dead cgroup by itself, but its counters
-// go on in those of the pod: what a pod has beyond its living children is of those
-// that are gone. That gives no container and no disk of what is left.
+// Without wb_stats the kernel does not list removed cgroups. But the counters of a pod
+// include those of its removed containers: they are the difference between the counters of
+// the pod and of its running containers. That shows neither the container nor the disk.
 
 const (
-	// sampleTime is between two looks at a pod's counters.
+	// sampleTime is the time between two samples of a pod's counters.
 	sampleTime = time.Second
-	// minGrowth is more than what living containers write between the reading
-	// of their counters and that of the pod's, in bytes.
+	// minGrowth is more than running containers write, in bytes, between the reading of
+	// their counters and of the pod's.
 	minGrowth = 64 << 10
 )
 
 const inferredText = "%v, so this is inferred: LEFT is what is charged to all ended containers of a pod, on all disks; " +
 	"of several, CONTAINER is the last one whose limits were not lifted; measured is what the pod wrote in %v beyond its running containers"
 
-// suspect is a pod with ended containers that the kernel still has.
+// suspect is a pod with removed cgroups of ended containers.
 type suspect struct {
 	Recorded
 	left     uint64

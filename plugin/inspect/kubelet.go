@@ -14,9 +14,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
 )
 
-// kubelet reads the kubelet's directories. What is mounted in them is never
-// looked at: a network filesystem that does not answer would hold up whoever
-// does.
+// kubelet reads the kubelet's directories. It opens no mountpoint in them: a network
+// filesystem that does not answer would hang the reader.
 type kubelet struct {
 	storage *storage.Storage
 	host    hostfs.Root
@@ -96,8 +95,8 @@ func withOrphans(volumes []podVolume, orphans []Orphan) []podVolume {
 	return volumes
 }
 
-// rank puts what someone should look at first, and volumes that someone
-// provisioned before the scratch space and the configuration that each pod has.
+// rank orders volumes: orphans first, then provisioned volumes, then the scratch space and
+// configuration that each pod has.
 func (v *podVolume) rank() int {
 	if v.orphan {
 		return -1

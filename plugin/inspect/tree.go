@@ -181,8 +181,8 @@ func (b *treeBuilder) deviceNode(d *storage.BlockDevice) *Node {
 	return n
 }
 
-// finish is for what depends on what is on a device: without a filesystem, what
-// is written to its own page cache has cgroup writeback.
+// finish sets the fields that depend on what is stored on a device. Without a filesystem on
+// it, writes to the device have cgroup writeback, because its own page cache has.
 //
 // Source: bd_init_fs_context in block/bdev.c, which sets SB_I_CGROUPWB.
 func (b *treeBuilder) finish(d *storage.BlockDevice, n *Node) {
@@ -218,8 +218,8 @@ func (b *treeBuilder) filesystemNode(f *storage.Filesystem) *Node {
 	return n
 }
 
-// bufferedOf is about limits alone: that others wait for an fsync is told, and
-// the limits hold.
+// bufferedOf reports whether limits apply to buffered writes. The warning that others wait
+// for an fsync does not concern that.
 func bufferedOf(w *blkio.Warning) *Support {
 	switch {
 	case w == nil:

@@ -12,18 +12,17 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// The runtime mounts a hostPath volume after the plugin has looked where its path leads.
-// A tenant that can write to a directory above the volume can lead the path elsewhere in
-// between, and back again. So the disks that a container can get at are those of the
-// mounts that its first process has, which the runtime has made before StartContainer.
+// The runtime mounts a hostPath volume after the plugin has resolved its path. In between,
+// a tenant that can write to a directory above the volume can lead the path to another
+// disk, and back again. So the disks of a container are those of the mounts of its first
+// process, which the runtime makes before StartContainer.
 //
-// The mounts of the spec are not matched with those of the process one by one: a symbolic
-// link in an image or a volume moves a mountpoint, and mounts hide one another. A disk
-// under any mount of the process counts unless the container may use it anyway: it was
-// known when the limits were decided, or it is under a mount without a limit, for which
-// the tenant may choose the disk. Limits that were asked for a path then hold for the
-// unknown disk, too: those of the spec's mount around its mountpoint, or, where none is,
-// those of all that were asked for.
+// The mounts of the OCI spec cannot be matched with those of the process one by one: a
+// symbolic link in an image or a volume moves a mountpoint, and mounts hide one another.
+// Instead, each disk of a mount of the process is compared with the known disks. Known are
+// those for which the limits were decided, and those of mounts without a limit, which the
+// tenant may choose. Limits that were requested for a path then apply to an unknown disk as
+// well: those of the spec's mount around its mountpoint or, if there is none, all of them.
 
 // isRedirectable reports whether a limit depends on where a path of the host leads that
 // a tenant may be able to change. The kubelet's directories for the pod are root's.
@@ -124,8 +123,8 @@ func (d *declared) addFacts(facts *policy.Container, n int, readOnlyRoot bool) {
 	}
 }
 
-// addUnasked adds the disks that no limit is asked for: those of mounts that no target
-// means, and those mounted below a volume that a path alone means.
+// addUnasked adds the disks without a requested limit: those of mounts that no target
+// selects, and those of mounts below a volume that only a path selects.
 func (d *declared) addUnasked(ctx context.Context, storage Storage, c *Container) error {
 	through := map[string]bool{}
 	for i := range c.uncompared {

@@ -113,21 +113,22 @@ func (f *Finder) devices(spec *Spec) []policy.Mount {
 	return out
 }
 
-// search looks up the disks of a container's mounts, each set of disks and each
-// directory of the host once: a tenant may mount the same volume a thousand times.
+// search finds the disks of a container's mounts. It looks up each directory of the host
+// once, and keeps each set of disks once: a tenant may mount the same volume a thousand
+// times.
 type search struct {
 	storage Storage
 	star    bool
 	volumes []string                  // sorted
-	looked  map[string]*blkio.Backing // by source, of its first mount
+	looked  map[string]*blkio.Backing // backings by source
 	// For "*": the sets of disks that it has already, and the directories whose
 	// submounts have been looked through.
 	found   [][]blkio.Disk
 	through map[string]bool
 }
 
-// find looks up what a mount is stored on, if a target of the request may mean it:
-// each look at a path takes longer than all the rest of a decision.
+// find looks up the disks of a mount if a target of the request can select it. A lookup
+// takes longer than all the rest of a decision.
 func (s *search) find(ctx context.Context, m *Mount, out *policy.Mount, named []string) {
 	star := s.star && !out.Injected
 	_, volume := slices.BinarySearch(s.volumes, out.Volume)
@@ -163,7 +164,7 @@ func (s *search) resolve(ctx context.Context, source string, out *blkio.Backing)
 	s.looked[source] = out
 }
 
-// named adds the mounts below a volume that hold a path that was named.
+// named adds the mounts below a volume that named paths are on.
 func (s *search) named(ctx context.Context, source string, m *policy.Mount, named []string) {
 	known := map[string]bool{}
 	for _, name := range named {
@@ -178,8 +179,7 @@ func (s *search) named(ctx context.Context, source string, m *policy.Mount, name
 	}
 }
 
-// submounts adds for "*" one of the mounts below a volume for each further set of
-// disks.
+// submounts adds, for "*", the mounts below a volume: one for each further set of disks.
 func (s *search) submounts(ctx context.Context, source string, m *policy.Mount) {
 	if source = path.Clean(source); s.through[source] {
 		return
@@ -195,8 +195,8 @@ func (s *search) submounts(ctx context.Context, source string, m *policy.Mount) 
 	}
 }
 
-// isNew reports whether a set of disks was not there before, and adds it. There are
-// as many of them as the node has disks, and not as mounts.
+// isNew adds a set of disks, and reports whether it was not there before. Their number is
+// bounded by the node's disks, not by its mounts.
 func (s *search) isNew(disks []blkio.Disk) bool {
 	for _, known := range s.found {
 		if slices.Equal(known, disks) {

@@ -11,9 +11,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// underDeadline is for what is under one disk: the path of a loop device's file may lead
-// to a filesystem that does not answer. The containers that it matters to wait for the
-// next pass, and the others for nothing.
+// underDeadline bounds the search for the disks below one disk: the file of a loop device
+// may be on a filesystem that does not answer. Containers that depend on the result are
+// handled in the next pass. No other container waits.
 const underDeadline = time.Second
 
 // Stacks caches for one pass which disks are below others, which ones the kernel swaps to,
@@ -37,13 +37,13 @@ func NewStacks(d Disks) *Stacks {
 	return &Stacks{disks: d, under: map[blkio.Dev]under{}}
 }
 
-// disk is the disk with a number, none if it has just left.
+// disk returns the disk with a number, or none if it has just been removed.
 func (s *Stacks) disk(dev blkio.Dev) []blkio.Disk {
 	return slices.DeleteFunc(slices.Clone(s.disks.Device(dev).Disks), func(d blkio.Disk) bool { return d.Dev != dev })
 }
 
-// explained are the disks that a container is charged for because it uses others, or
-// because the kernel swaps.
+// explained returns the disks whose I/O a container is charged with because it uses disks
+// above them, or because the kernel swaps.
 func (s *Stacks) explained(ctx context.Context, declared map[blkio.Dev]bool, stats map[blkio.Dev]blkio.Stat) (map[blkio.Dev]bool, error) {
 	s.look(ctx)
 	out, err := maps.Clone(s.swap), s.swapErr
@@ -58,7 +58,7 @@ func (s *Stacks) explained(ctx context.Context, declared map[blkio.Dev]bool, sta
 	return out, err
 }
 
-// look asks, once, what is of the node and no container's.
+// look reads, once, the facts that are the same for all containers.
 func (s *Stacks) look(ctx context.Context) {
 	if s.once {
 		return

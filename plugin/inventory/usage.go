@@ -14,11 +14,10 @@ import (
 // kernel charges the container's I/O in io.stat, so such a disk is found soon after its
 // first use. The limits of "*" include it.
 //
-// A container is also charged for disks that it does not have: those under its own,
-// those that the kernel swaps to, and, where it calls sync(2), those of any filesystem of
-// the node, whose log it writes then. To limit it there would hold up the others who
-// write to that filesystem, so a disk with one that is mounted on the node is none that a
-// container comes by unseen.
+// A container is also charged for disks that it does not have: those below its own, those
+// that the kernel swaps to, and, if it calls sync(2), those of any filesystem of the node,
+// whose log it writes then. A limit there would delay other writers of that filesystem. So
+// a disk with a filesystem that is mounted on the node does not count as undeclared.
 
 // MinUsage is the I/O in bytes from which a disk counts as an undeclared disk of a
 // container. Less can be a page of the runtime's program, or the superblock of a filesystem
@@ -34,7 +33,7 @@ type charge struct {
 	explained bool
 }
 
-// Usage is the I/O of a container to undeclared disks.
+// Usage is the I/O of a container to disks that no mount or device declares.
 type Usage struct {
 	Reached []blkio.Disk // undeclared disks of the container, sorted by number
 	// charged has the I/O to other disks. The map is replaced, never changed.

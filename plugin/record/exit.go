@@ -7,9 +7,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// A container's record goes with its cgroup, but what it has dirtied may belong
-// to that cgroup for long, and drains at its limits if they were not lifted. So
-// its end is noted in the record of the pod, for status to say whose it is.
+// The record of a container is removed with its cgroup. The data that it has left may belong
+// to that cgroup for a long time, and is written at its limits if they were not lifted. So
+// the record of the pod has the exits of its containers, and status can name them.
 
 const (
 	// MaxExits and maxExitBytes are what a record has room for: the kernel

@@ -42,8 +42,9 @@ func Kept(s policy.Settings) policy.Settings {
 	return s.Where(func(x policy.Setting) bool { return x.Key != blkio.MemoryHigh })
 }
 
-// compareSpec compares a spec with what is desired now. Where settings are observed
-// only, a value that this program would have put there is its own, and is to go.
+// compareSpec compares the values of an OCI spec with the desired ones. If settings are
+// only observed, a value of the spec that is equal to a desired one was written by this
+// program before, and is stale.
 func compareSpec(spec, desired policy.Settings, observed bool) Spec {
 	var out Spec
 	for _, s := range spec {
