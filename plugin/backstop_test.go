@@ -11,7 +11,7 @@ import (
 // and go.
 func TestBackstop(t *testing.T) {
 	h, _ := tree(t, podCgroup)
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	sb := sandbox(map[string]string{
 		limitsKey + "container.a": "rootfs wbps=1Mi",
 		limitsKey + "container.b": "rootfs wbps=2Mi riops=100",
@@ -19,10 +19,10 @@ func TestBackstop(t *testing.T) {
 	})
 	run := func(name string) {
 		t.Helper()
-		if _, err := p.create(t.Context(), sb, ctr(name), false); err != nil {
+		if _, err := n.create(t.Context(), sb, ctr(name), false); err != nil {
 			t.Fatal(err)
 		}
-		p.enter(p.lookup(sb), ctr(name))
+		n.enter(n.lookup(sb), ctr(name))
 	}
 	const unset = blkio.Unset
 	steps := []struct {
@@ -33,37 +33,37 @@ func TestBackstop(t *testing.T) {
 		{"one container", func() { run("a") }, blkio.Limits{9 << 20, 1 << 20, unset, unset}},
 		{"another: the sum, and no riops as only one has it", func() { run("b") }, blkio.Limits{9 << 20, 3 << 20, unset, unset}},
 		{"an unlimited one joins", func() { run("free") }, blkio.Limits{9 << 20, unset, unset, unset}},
-		{"it stops", func() { p.stopped("sb1", "id-free") }, blkio.Limits{9 << 20, 3 << 20, unset, unset}},
-		{"the other stops", func() { p.stopped("sb1", "id-a") }, blkio.Limits{9 << 20, 2 << 20, 100, unset}},
-		{"nothing runs", func() { p.removed("sb1", "id-b") }, blkio.Limits{9 << 20, unset, unset, unset}},
+		{"it stops", func() { n.stopped("sb1", "id-free") }, blkio.Limits{9 << 20, 3 << 20, unset, unset}},
+		{"the other stops", func() { n.stopped("sb1", "id-a") }, blkio.Limits{9 << 20, 2 << 20, 100, unset}},
+		{"nothing runs", func() { n.removed("sb1", "id-b") }, blkio.Limits{9 << 20, unset, unset, unset}},
 	}
 	for _, step := range steps {
 		step.do()
-		total := p.planFor(p.lookup(sb).group).Pod
+		total := n.planFor(n.lookup(sb).group).Pod
 		if got := total.Want.DevLimits()[rootDisk.Dev]; got != step.want {
 			t.Fatalf("%s: pod has %q, want %q", step.name, got, step.want)
 		}
 	}
-	p.removedPod("sb1")
-	if len(p.pods) != 0 || len(p.dirty) != 0 {
-		t.Errorf("a removed pod left %v, %v", p.pods, p.dirty)
+	n.removedPod("sb1")
+	if len(n.pods) != 0 || len(n.dirty) != 0 {
+		t.Errorf("a removed pod left %v, %v", n.pods, n.dirty)
 	}
 }
 
 // TestBackstopAndTotal: the smaller of the two holds, with its source.
 func TestBackstopAndTotal(t *testing.T) {
 	h, _ := tree(t, podCgroup)
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	sb := sandbox(map[string]string{
 		limitsKey + "containers": "rootfs wbps=4Mi wiops=50",
 		limitsKey + "pod-total":  "rootfs wbps=3Mi wiops=60",
 	})
-	if _, err := p.create(t.Context(), sb, ctr("a"), false); err != nil {
+	if _, err := n.create(t.Context(), sb, ctr("a"), false); err != nil {
 		t.Fatal(err)
 	}
-	pod := p.lookup(sb)
-	p.enter(pod, ctr("a"))
-	total := p.planFor(pod.group).Pod
+	pod := n.lookup(sb)
+	n.enter(pod, ctr("a"))
+	total := n.planFor(pod.group).Pod
 	if got, want := total.Want.DevLimits()[rootDisk.Dev], (blkio.Limits{blkio.Wbps: 3 << 20, blkio.Wiops: 50}); got != want {
 		t.Errorf("pod has %q, want %q", got, want)
 	}
@@ -81,24 +81,24 @@ func TestBackstopAndTotal(t *testing.T) {
 // TestNoBackstop: switched off while it is in force, it goes.
 func TestNoBackstop(t *testing.T) {
 	h, _ := tree(t, podCgroup)
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=4Mi", limitsKey + "pod-total": "rootfs rbps=9Mi"})
-	if _, err := p.create(t.Context(), sb, ctr("a"), false); err != nil {
+	if _, err := n.create(t.Context(), sb, ctr("a"), false); err != nil {
 		t.Fatal(err)
 	}
-	g := p.lookup(sb).group
-	p.enter(p.lookup(sb), ctr("a"))
+	g := n.lookup(sb).group
+	n.enter(n.lookup(sb), ctr("a"))
 	want := func(want blkio.Limits) {
 		t.Helper()
-		if got := p.planFor(g).Pod.Want.DevLimits()[rootDisk.Dev]; got != want {
+		if got := n.planFor(g).Pod.Want.DevLimits()[rootDisk.Dev]; got != want {
 			t.Errorf("pod has %q, want %q", got, want)
 		}
 	}
 	want(blkio.Limits{blkio.Rbps: 9 << 20, blkio.Wbps: 4 << 20})
-	off := *p.policy.Load()
+	off := *n.policy.Load()
 	off.Writeback.Backstop = false
-	p.policy.Store(&off)
-	if errs := p.settleAll(t.Context(), g); errs != nil {
+	n.policy.Store(&off)
+	if errs := n.settleAll(t.Context(), g); errs != nil {
 		t.Fatal(errs)
 	}
 	want(blkio.Limits{blkio.Rbps: 9 << 20})

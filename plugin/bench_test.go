@@ -42,11 +42,11 @@ func BenchmarkCreateContainer(b *testing.B) {
 		b.Log(err) // The text is read, then.
 	}
 	h, _ := tree(b)
-	p := newPlugin(b, h)
-	p.storage = storage
-	p.layers.current.Store(&placed{Layers: inventory.Layers{Default: inventory.Layer{Dir: node.dir("containerd")}}})
+	n := newPlugin(b, h)
+	n.storage = storage
+	n.layers.current.Store(&placed{Layers: inventory.Layers{Default: inventory.Layer{Dir: node.dir("containerd")}}})
 	storage.Pin(node.dir("containerd"))
-	s := &session{p: p, log: p.log, deadline: stub.DefaultRequestTimeout / 4}
+	s := &session{p: n, log: n.log, deadline: stub.DefaultRequestTimeout / 4}
 	refresh := func() {
 		if err := storage.Refresh(b.Context()); err != nil {
 			b.Error(err)
@@ -64,7 +64,7 @@ func BenchmarkCreateContainer(b *testing.B) {
 	}
 	next := func(i int) (*api.PodSandbox, *api.Container) {
 		sb, db, _ := benchPod(i%benchPods, string(node))
-		p.removedPod(sb.GetId())
+		n.removedPod(sb.GetId())
 		node.remountVolume(b, i%benchPods)
 		return sb, db
 	}
@@ -80,7 +80,7 @@ func BenchmarkCreateContainer(b *testing.B) {
 		// of the above is that reading the table has taken them.
 		b.StopTimer()
 		sb, c, _ = benchPod((i+1)%benchPods, string(node))
-		p.removedPod(sb.GetId())
+		n.removedPod(sb.GetId())
 		seconds = append(seconds, timed(func() { create(sb, c) }))
 		b.StartTimer()
 	}
@@ -104,13 +104,13 @@ func BenchmarkCreateContainer(b *testing.B) {
 // spec already. It runs under the runtime's lock.
 func BenchmarkStartContainer(b *testing.B) {
 	h, dir := tree(b, podCgroup, cgroupOf("a"))
-	p := newPlugin(b, h)
-	s := &session{p: p, log: p.log, deadline: stub.DefaultRequestTimeout / 4}
+	n := newPlugin(b, h)
+	s := &session{p: n, log: n.log, deadline: stub.DefaultRequestTimeout / 4}
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
 	var starts []time.Duration
 	for b.Loop() {
 		b.StopTimer()
-		p.removedPod(sb.GetId())
+		n.removedPod(sb.GetId())
 		if _, _, err := s.CreateContainer(b.Context(), sb, ctr("a")); err != nil {
 			b.Fatal(err)
 		}

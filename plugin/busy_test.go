@@ -52,42 +52,42 @@ func TestBusy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
-			p := newPlugin(t, h)
-			s := &session{p: p, log: p.log, deadline: time.Minute}
+			n := newPlugin(t, h)
+			s := &session{p: n, log: n.log, deadline: time.Minute}
 			sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
-			start(t, p, sb, "a")
-			if got := wbps(t, p, podCgroup); got != 1<<20 {
+			start(t, n, sb, "a")
+			if got := wbps(t, n, podCgroup); got != 1<<20 {
 				t.Fatalf("backstop %v, want 1 MiB/s", got)
 			}
-			hangCalls(t, &p.inFlight.calls, hung...)
+			hangCalls(t, &n.inFlight.calls, hung...)
 			if adjust, _, err := s.CreateContainer(t.Context(), sb, ctr("b")); adjust != nil || err != nil {
 				t.Fatalf("create: %v, %v", adjust, err)
 			}
 			if err := s.StartContainer(t.Context(), sb, ctr("b")); err != nil {
 				t.Fatal(err)
 			}
-			if c := p.census(); c.notInForce != 1 || c.states != [...]int{1, 0, 1} {
+			if c := n.census(); c.notInForce != 1 || c.states != [...]int{1, 0, 1} {
 				t.Errorf("%d pods not in force, states %v", c.notInForce, c.states)
 			}
 			// The reconciler has no call left to look at it, either.
-			free := hangCalls(t, &p.inFlight.passes, podCgroup+" look", podCgroup+" look")
-			p.pass(t.Context())
-			if c := p.census(); c.notInForce != 1 {
+			free := hangCalls(t, &n.inFlight.passes, podCgroup+" look", podCgroup+" look")
+			n.pass(t.Context())
+			if c := n.census(); c.notInForce != 1 {
 				t.Error("not counted after a pass that could not look at it")
 			}
-			if r := recordOf(t, p, cgroupOf("b")); !strings.Contains(r.Error, bounded.ErrBusy.Error()) {
+			if r := recordOf(t, n, cgroupOf("b")); !strings.Contains(r.Error, bounded.ErrBusy.Error()) {
 				t.Errorf("record %+v", r)
 			}
-			if got := wbps(t, p, podCgroup); got != blkio.Max {
+			if got := wbps(t, n, podCgroup); got != blkio.Max {
 				t.Errorf("backstop %v beside a container without limits", got)
 			}
 			free()
-			p.inFlight.passes.Wait(time.Minute)
-			p.pass(t.Context())
-			if c, pod := wbps(t, p, cgroupOf("b")), wbps(t, p, podCgroup); c != 1<<20 || pod != 2<<20 {
+			n.inFlight.passes.Wait(time.Minute)
+			n.pass(t.Context())
+			if c, pod := wbps(t, n, cgroupOf("b")), wbps(t, n, podCgroup); c != 1<<20 || pod != 2<<20 {
 				t.Errorf("the container has %v, the pod %v", c, pod)
 			}
-			if c := p.census(); c.notInForce != 0 {
+			if c := n.census(); c.notInForce != 0 {
 				t.Error("counted as not in force")
 			}
 		})
@@ -98,13 +98,13 @@ func TestBusy(t *testing.T) {
 // is refused.
 func TestBusyIsRejected(t *testing.T) {
 	h, _ := tree(t, podCgroup)
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	pol := *policy.Default()
 	pol.OnError.Internal = policy.Reject
-	p.Reload(&pol)
-	s := &session{p: p, log: p.log, deadline: time.Minute}
+	n.Reload(&pol)
+	s := &session{p: n, log: n.log, deadline: time.Minute}
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
-	hangCalls(t, &p.inFlight.calls, podCgroup, podCgroup)
+	hangCalls(t, &n.inFlight.calls, podCgroup, podCgroup)
 	if _, _, err := s.CreateContainer(t.Context(), sb, ctr("a")); !errors.Is(err, errInternal) {
 		t.Errorf("create: %v", err)
 	}
@@ -117,20 +117,20 @@ func TestBusyIsRejected(t *testing.T) {
 // and go while the reconciler works on it.
 func TestReconcileWhileSandboxesChange(t *testing.T) {
 	h, _ := tree(t, podCgroup)
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
-	g := p.lookup(sb).group
+	g := n.lookup(sb).group
 	var events sync.WaitGroup
 	events.Go(func() {
 		for i := range 100 {
 			next := sandbox(sb.Annotations)
 			next.Id = fmt.Sprint("next", i)
-			p.lookup(next)
-			p.removedPod(next.Id)
+			n.lookup(next)
+			n.removedPod(next.Id)
 		}
 	})
 	for range 100 {
-		p.reconcileGroup(t.Context(), g)
+		n.reconcileGroup(t.Context(), g)
 	}
 	events.Wait()
 }
@@ -139,19 +139,19 @@ func TestReconcileWhileSandboxesChange(t *testing.T) {
 // may not have heard the answer. Once it is known to have ended it left nothing.
 func TestRefusedIsNotDrained(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi; /x wbps=1", limitsKey + "pod-total": "rootfs wbps=9Mi"})
-	if err := p.start(t.Context(), sb, ctr("a"), true); err == nil {
+	if err := n.start(t.Context(), sb, ctr("a"), true); err == nil {
 		t.Fatal("not refused")
 	}
-	g := p.lookup(sb).group
+	g := n.lookup(sb).group
 	if phase := g.drain.Phase(); phase != lifecycle.InUse {
 		t.Errorf("%v while it may run", phase)
 	}
-	if p.census().notInForce != 0 {
+	if n.census().notInForce != 0 {
 		t.Error("a refusal counts as a failure to limit")
 	}
-	p.stopped("sb1", "id-a")
+	n.stopped("sb1", "id-a")
 	if phase := g.drain.Phase(); phase != lifecycle.Drained {
 		t.Errorf("%v after its end", phase)
 	}
@@ -171,10 +171,10 @@ func (s slow) Refresh(context.Context) error {
 // TestRunEndsLast: Run has the lock until the reconciler has ended, and what it does.
 func TestRunEndsLast(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	ctx, cancel := context.WithCancel(t.Context())
 	looking, ended := make(chan struct{}), make(chan error, 1)
-	p.storage = slow{disks{twoDisks}, func() {
+	n.storage = slow{disks{twoDisks}, func() {
 		close(looking)
 		<-ctx.Done()
 		select {
@@ -185,12 +185,12 @@ func TestRunEndsLast(t *testing.T) {
 	}}
 	c := ctr("a")
 	c.State = api.ContainerState_CONTAINER_RUNNING
-	p.synchronize([]*api.PodSandbox{sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})}, []*api.Container{c})
+	n.synchronize([]*api.PodSandbox{sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})}, []*api.Container{c})
 	socket := filepath.Join(t.TempDir(), "nri.sock") // nothing listens there
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		ended <- p.Run(ctx, RunConfig{Socket: socket, Index: "90"})
+		ended <- n.Run(ctx, RunConfig{Socket: socket, Index: "90"})
 	}()
 	<-looking
 	cancel()

@@ -14,35 +14,35 @@ import (
 // findClean looks for pods of which nothing runs any more and that have nothing left to
 // write, and lets their limits go. The kernel's count may be two seconds old
 // (docs/reference/quirks.md), so that two passes in a row have to find it.
-func (p *Plugin) findClean(ctx context.Context, groups []*group) {
+func (n *Plugin) findClean(ctx context.Context, groups []*group) {
 	for _, g := range groups {
-		question, waits := p.waitsForData(g)
+		question, waits := n.waitsForData(g)
 		if !waits {
 			continue
 		}
-		left, err := p.cgroups.Cgroup(g.cgroup).ReadUnwritten()
-		if p.noteUnwritten(g, question, err == nil && left == 0) { // without the memory controller the limits stay
-			go p.exits.writeout.Tidy(ctx, endedPod{p, g})
+		left, err := n.cgroups.Cgroup(g.cgroup).ReadUnwritten()
+		if n.noteUnwritten(g, question, err == nil && left == 0) { // without the memory controller the limits stay
+			go n.exits.writeout.Tidy(ctx, endedPod{n, g})
 		}
 	}
 }
 
 // waitsForData returns the question to the kernel whether a group has data left to write,
 // and false unless only the answer keeps the group from being drained.
-func (p *Plugin) waitsForData(g *group) (lifecycle.Question, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (n *Plugin) waitsForData(g *group) (lifecycle.Question, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	question, waits := g.drain.Ask()
 	return question, waits && g.cgroup != ""
 }
 
 // noteUnwritten notes the kernel's answer, and reports whether the group is drained by it.
-func (p *Plugin) noteUnwritten(g *group, q lifecycle.Question, clean bool) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (n *Plugin) noteUnwritten(g *group, q lifecycle.Question, clean bool) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if !g.drain.Answer(q, clean) {
 		return false
 	}
-	p.markDirty(g)
+	n.markDirty(g)
 	return true
 }

@@ -18,14 +18,14 @@ import (
 // hostPath volume that has a limit: the real kernel's mountinfo of a process with that
 // many mounts is read, and compared with the spec. Others are asked nothing.
 func BenchmarkCompareMounts(b *testing.B) {
-	for _, n := range []int{15, 4000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			p, c := newCompared(b, n)
+	for _, count := range []int{15, 4000} {
+		b.Run(fmt.Sprint(count), func(b *testing.B) {
+			n, c := newCompared(b, count)
 			var took []time.Duration
 			for b.Loop() {
 				again := *c
 				began := time.Now() // here: the mount namespace is this thread's
-				if err := p.compareMounts(b.Context(), &again); err != nil || again.disks.IsUncompared() {
+				if err := n.compareMounts(b.Context(), &again); err != nil || again.disks.IsUncompared() {
 					b.Fatal(err)
 				}
 				took = append(took, time.Since(began))
@@ -36,7 +36,7 @@ func BenchmarkCompareMounts(b *testing.B) {
 }
 
 // newCompared makes a container of n binds, and a process of the real kernel that has them.
-func newCompared(b *testing.B, n int) (*Plugin, *container) {
+func newCompared(b *testing.B, count int) (*Plugin, *container) {
 	b.Helper()
 	node, mountinfo := newMountedNode(b, 0)
 	process := node.mkdir(b, node.dir("proc/123"))
@@ -44,7 +44,7 @@ func newCompared(b *testing.B, n int) (*Plugin, *container) {
 	write(b, process+"/mountinfo", "")
 	volume := node.mkdir(b, node.dir("volume"))
 	var spec []*api.Mount
-	for i := range n {
+	for i := range count {
 		at := node.mkdir(b, node.dir(fmt.Sprintf("rootfs/%04d", i)))
 		node.mount(b, volume, at, "", unix.MS_BIND, "")
 		spec = append(spec, bind(volume, at, "rbind", "rw"))
@@ -58,17 +58,17 @@ func newCompared(b *testing.B, n int) (*Plugin, *container) {
 	}
 	b.Cleanup(func() { storage.Close() })
 	h, _ := tree(b)
-	p := newPlugin(b, h)
-	p.storage, p.processMounts = storage, storage.ProcessMounts
+	n := newPlugin(b, h)
+	n.storage, n.processMounts = storage, storage.ProcessMounts
 	c := ctr("db", spec...)
-	if _, err := p.create(b.Context(), limited("* wbps=1Mi"), c, false); err != nil {
+	if _, err := n.create(b.Context(), limited("* wbps=1Mi"), c, false); err != nil {
 		b.Fatal(err)
 	}
-	known := p.pods["sb1"].containers[c.GetId()]
+	known := n.pods["sb1"].containers[c.GetId()]
 	if !known.disks.IsUncompared() {
 		b.Fatalf("nothing is to be compared: is %s on a disk that sysfs knows?", node)
 	}
 	known.pid = 123
-	p.handle(known, lifecycle.StartContainer)
-	return p, known
+	n.handle(known, lifecycle.StartContainer)
+	return n, known
 }

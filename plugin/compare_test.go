@@ -35,15 +35,15 @@ func comparing(t *testing.T, mounts processMounts) (*Plugin, string) {
 	t.Helper()
 	h, dir := tree(t, podCgroup, cgroupOf("db"))
 	write(t, filepath.Join(dir, cgroupOf("db"), "cgroup.events"), "populated 1\n")
-	p := newPlugin(t, h)
-	p.storage = disks{strayPaths}
-	p.processMounts = func(_ context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error) {
+	n := newPlugin(t, h)
+	n.storage = disks{strayPaths}
+	n.processMounts = func(_ context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error) {
 		if pid != 123 || cgroup != cgroupOf("db") {
 			t.Errorf("asked for process %d in %s", pid, cgroup)
 		}
 		return mounts()
 	}
-	return p, dir
+	return n, dir
 }
 
 func strayPaths(path string) blkio.Backing {
@@ -54,14 +54,14 @@ func strayPaths(path string) blkio.Backing {
 }
 
 // run creates the container db and starts it with a process.
-func run(t *testing.T, p *Plugin, sb *api.PodSandbox, pid uint32, spec ...*api.Mount) error {
+func run(t *testing.T, n *Plugin, sb *api.PodSandbox, pid uint32, spec ...*api.Mount) error {
 	t.Helper()
 	c := ctr("db", spec...)
-	if _, err := p.create(t.Context(), sb, c, false); err != nil {
+	if _, err := n.create(t.Context(), sb, c, false); err != nil {
 		t.Fatal(err)
 	}
 	c.Pid = pid
-	return p.start(t.Context(), sb, c, true)
+	return n.start(t.Context(), sb, c, true)
 }
 
 func limited(value string) *api.PodSandbox {
@@ -69,10 +69,10 @@ func limited(value string) *api.PodSandbox {
 }
 
 // wants is the plan for the container db.
-func wants(t *testing.T, p *Plugin) map[string]string {
+func wants(t *testing.T, n *Plugin) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	c := p.snapshot(p.pods["sb1"].containers["id-db"])
+	c := n.snapshot(n.pods["sb1"].containers["id-db"])
 	for _, l := range c.decision.desired.Settings.Lines() {
 		out[c.decision.desired.Disks[l.Dev]] = l.Text
 	}
@@ -162,20 +162,20 @@ func TestRedirectedMount(t *testing.T) {
 				}
 				return tt.mounts, nil
 			}
-			p, dir := comparing(t, mounts)
-			if err := run(t, p, limited(tt.value), 123, tt.spec...); err != nil {
+			n, dir := comparing(t, mounts)
+			if err := run(t, n, limited(tt.value), 123, tt.spec...); err != nil {
 				t.Error(err)
 			}
-			if d := cmp.Diff(tt.want, wants(t, p)); d != "" {
+			if d := cmp.Diff(tt.want, wants(t, n)); d != "" {
 				t.Errorf("-want +got:\n%s", d)
 			}
 			if _, isStray := tt.want["vdc"]; isStray != strings.Contains(read(t, filepath.Join(dir, cgroupOf("db"), "io.max")), "254:32") {
 				t.Error("io.max is not that before the first instruction")
 			}
 			// What was found holds, though the path leads back.
-			p.DisksChanged()
-			p.pass(t.Context())
-			if d := cmp.Diff(tt.want, wants(t, p)); d != "" {
+			n.DisksChanged()
+			n.pass(t.Context())
+			if d := cmp.Diff(tt.want, wants(t, n)); d != "" {
 				t.Errorf("later: -want +got:\n%s", d)
 			}
 		})
@@ -185,10 +185,10 @@ func TestRedirectedMount(t *testing.T) {
 // TestRedirectedConflict: limits that cannot hold together for the disk that a mount is
 // really on refuse the start.
 func TestRedirectedConflict(t *testing.T) {
-	p, _ := comparing(t, func() ([]blkio.ProcessMount, error) {
+	n, _ := comparing(t, func() ([]blkio.ProcessMount, error) {
 		return []blkio.ProcessMount{at("/elsewhere", strayDisk)}, nil
 	})
-	err := run(t, p, limited("/a wbps=1Mi; /b wbps=2Mi"), 123, bind("/mnt/data/a", "/a", "rbind"), bind("/srv/b", "/b", "rbind"))
+	err := run(t, n, limited("/a wbps=1Mi; /b wbps=2Mi"), 123, bind("/mnt/data/a", "/a", "rbind"), bind("/srv/b", "/b", "rbind"))
 	if _, refused := errors.AsType[*annotation.Error](err); !refused || !strings.Contains(err.Error(), "on disk vdc 254:32") {
 		t.Errorf("got %v, want a conflict on vdc", err)
 	}
@@ -209,17 +209,17 @@ func TestNotCompared(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			answer := failing
-			p, dir := comparing(t, func() ([]blkio.ProcessMount, error) { return answer.mounts, answer.err })
-			err := run(t, p, limited("/data wbps=1Mi"), 123, volume)
+			n, dir := comparing(t, func() ([]blkio.ProcessMount, error) { return answer.mounts, answer.err })
+			err := run(t, n, limited("/data wbps=1Mi"), 123, volume)
 			if _, ours := errors.AsType[*limitError](err); !ours {
 				t.Errorf("got %v, want a failure of ours", err)
 			}
-			if got := wants(t, p); len(got) != 1 || got["vdb"] == "" {
+			if got := wants(t, n); len(got) != 1 || got["vdb"] == "" {
 				t.Errorf("limits of its creation: %v", got)
 			}
 			answer.mounts, answer.err = []blkio.ProcessMount{at("/data", strayDisk)}, nil
-			p.pass(t.Context())
-			if got := wants(t, p); got["vdc"] == "" || !strings.Contains(read(t, filepath.Join(dir, cgroupOf("db"), "io.max")), "254:32") {
+			n.pass(t.Context())
+			if got := wants(t, n); got["vdc"] == "" || !strings.Contains(read(t, filepath.Join(dir, cgroupOf("db"), "io.max")), "254:32") {
 				t.Errorf("not tried again: %v", got)
 			}
 		})
@@ -230,18 +230,18 @@ func TestNotCompared(t *testing.T) {
 // no failure.
 func TestNothingToCompare(t *testing.T) {
 	volume := bind("/mnt/data/tenant/v", "/data", "rbind", "rw")
-	p, dir := comparing(t, func() ([]blkio.ProcessMount, error) { return nil, storage.ErrNoProcess })
+	n, dir := comparing(t, func() ([]blkio.ProcessMount, error) { return nil, storage.ErrNoProcess })
 	write(t, filepath.Join(dir, cgroupOf("db"), "cgroup.events"), "populated 0\n")
-	if err := run(t, p, limited("/data wbps=1Mi"), 123, volume); err != nil {
+	if err := run(t, n, limited("/data wbps=1Mi"), 123, volume); err != nil {
 		t.Errorf("ended: %v", err)
 	}
-	p, _ = comparing(t, func() ([]blkio.ProcessMount, error) {
+	n, _ = comparing(t, func() ([]blkio.ProcessMount, error) {
 		t.Error("asked for no process")
 		return nil, nil
 	})
 	log, logged := logtest.NewNullLogger()
-	p.log = log
-	if err := run(t, p, limited("/data wbps=1Mi"), 0, volume); err != nil {
+	n.log = log
+	if err := run(t, n, limited("/data wbps=1Mi"), 0, volume); err != nil {
 		t.Errorf("no process: %v", err)
 	}
 	if countLogged(logged, "reports no process for a container") != 1 {
@@ -252,14 +252,14 @@ func TestNothingToCompare(t *testing.T) {
 // TestRedirectedBeforeStart: a pass that sees the process of a container before its start
 // is told leaves the comparison to the start.
 func TestRedirectedBeforeStart(t *testing.T) {
-	p, dir := comparing(t, func() ([]blkio.ProcessMount, error) { return []blkio.ProcessMount{at("/data", strayDisk)}, nil })
+	n, dir := comparing(t, func() ([]blkio.ProcessMount, error) { return []blkio.ProcessMount{at("/data", strayDisk)}, nil })
 	sb, c := limited("/data wbps=1Mi"), ctr("db", bind("/mnt/data/tenant/v", "/data", "rbind", "rw"))
-	if _, err := p.create(t.Context(), sb, c, false); err != nil {
+	if _, err := n.create(t.Context(), sb, c, false); err != nil {
 		t.Fatal(err)
 	}
-	p.pass(t.Context())
+	n.pass(t.Context())
 	c.Pid = 123
-	if err := p.start(t.Context(), sb, c, true); err != nil {
+	if err := n.start(t.Context(), sb, c, true); err != nil {
 		t.Error(err)
 	}
 	if got := read(t, filepath.Join(dir, cgroupOf("db"), "io.max")); !strings.Contains(got, "254:32") {
@@ -270,11 +270,11 @@ func TestRedirectedBeforeStart(t *testing.T) {
 // TestRedirectedAfterRestart: a plugin that is started later finds where the mounts of a
 // running container are, though their paths lead back.
 func TestRedirectedAfterRestart(t *testing.T) {
-	p, dir := comparing(t, func() ([]blkio.ProcessMount, error) { return []blkio.ProcessMount{at("/data", strayDisk)}, nil })
+	n, dir := comparing(t, func() ([]blkio.ProcessMount, error) { return []blkio.ProcessMount{at("/data", strayDisk)}, nil })
 	c := ctr("db", bind("/mnt/data/tenant/v", "/data", "rbind", "rw"))
 	c.Pid, c.State = 123, api.ContainerState_CONTAINER_RUNNING
-	p.synchronize([]*api.PodSandbox{limited("/data wbps=1Mi")}, []*api.Container{c})
-	p.pass(t.Context())
+	n.synchronize([]*api.PodSandbox{limited("/data wbps=1Mi")}, []*api.Container{c})
+	n.pass(t.Context())
 	if got := read(t, filepath.Join(dir, cgroupOf("db"), "io.max")); !strings.Contains(got, "254:32") {
 		t.Errorf("io.max is %q", got)
 	}
@@ -292,24 +292,24 @@ func countLogged(hook *logtest.Hook, part string) (n int) {
 // TestManyRedirectedMounts: the work grows with the mounts of the process plus those of
 // the spec, and the disks of one filesystem are added once.
 func TestManyRedirectedMounts(t *testing.T) {
-	const n = 4000
+	const count = 4000
 	var spec []*api.Mount
 	var mounts []blkio.ProcessMount
 	stray := at("/", strayDisk)
-	for i := range n {
+	for i := range count {
 		spec = append(spec, bind("/mnt/data/tenant/v", fmt.Sprintf("/data/%d", i), "rbind", "rw"))
 		mounts = append(mounts, blkio.ProcessMount{Mountpoint: fmt.Sprintf("/elsewhere/%d", i), Backing: stray.Backing})
 	}
-	p, _ := comparing(t, func() ([]blkio.ProcessMount, error) { return mounts, nil })
+	n, _ := comparing(t, func() ([]blkio.ProcessMount, error) { return mounts, nil })
 	log, logged := logtest.NewNullLogger()
-	p.log = log
-	if err := run(t, p, limited("* wbps=1Mi"), 123, spec...); err != nil {
+	n.log = log
+	if err := run(t, n, limited("* wbps=1Mi"), 123, spec...); err != nil {
 		t.Error(err)
 	}
-	if got := wants(t, p); got["vdc"] == "" {
+	if got := wants(t, n); got["vdc"] == "" {
 		t.Errorf("got %v", got)
 	}
-	if n := countLogged(logged, "another disk than its path"); n != 1 {
-		t.Errorf("logged %d times", n)
+	if count := countLogged(logged, "another disk than its path"); count != 1 {
+		t.Errorf("logged %d times", count)
 	}
 }

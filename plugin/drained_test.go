@@ -35,12 +35,12 @@ func (d *drainedPod) run(name string) *container {
 }
 
 // watched has the exit watch watch a container that has limits on writes.
-func (p *Plugin) watched(c *container) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (n *Plugin) watched(c *container) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	c.exit.planned, c.exit.plan = true, handover.NewPlan(wbpsOf(rootDisk.Dev), nil)
-	p.handle(c, lifecycle.CgroupPopulated)
-	p.handle(c, lifecycle.WatchArmed)
+	n.handle(c, lifecycle.CgroupPopulated)
+	n.handle(c, lifecycle.WatchArmed)
 }
 
 // end is what the watch and the runtime tell of a container, in this order.
@@ -132,38 +132,38 @@ func TestDrainedWithoutSync(t *testing.T) {
 // no container that has ended is kept for it.
 func TestLeftovers(t *testing.T) {
 	for name, tt := range map[string]struct {
-		end  func(p *Plugin, c *container)
+		end  func(n *Plugin, c *container)
 		want lifecycle.DrainPhase
 	}{
-		"sync failed": {func(p *Plugin, c *container) {
-			p.exits.writeout.Syncs.Sync = func(context.Context, string) error { return errors.New("no") }
+		"sync failed": {func(n *Plugin, c *container) {
+			n.exits.writeout.Syncs.Sync = func(context.Context, string) error { return errors.New("no") }
 			ended := make(chan struct{})
-			p.exits.writeout.Tidy = func(context.Context, handover.Pod) { close(ended) }
-			p.writeOut(context.Background(), c, handover.Unsynced{Volumes: []handover.Volume{{Path: "/a", Disk: rootDisk.Dev}}})
+			n.exits.writeout.Tidy = func(context.Context, handover.Pod) { close(ended) }
+			n.writeOut(context.Background(), c, handover.Unsynced{Volumes: []handover.Volume{{Path: "/a", Disk: rootDisk.Dev}}})
 			<-ended
 		}, lifecycle.Leftovers},
-		"not held":               {func(p *Plugin, c *container) { p.stopped("sb1", c.id) }, lifecycle.Leftovers},
-		"removed without a word": {func(p *Plugin, c *container) { p.watched(c); p.removed("sb1", c.id) }, lifecycle.Leftovers},
-		"hand-over switched off": {func(p *Plugin, c *container) { endedPod{p, c.pod.group}.Written(c.id, false) }, lifecycle.Leftovers},
-		"nothing on limited disks": {func(p *Plugin, c *container) {
+		"not held":               {func(n *Plugin, c *container) { n.stopped("sb1", c.id) }, lifecycle.Leftovers},
+		"removed without a word": {func(n *Plugin, c *container) { n.watched(c); n.removed("sb1", c.id) }, lifecycle.Leftovers},
+		"hand-over switched off": {func(n *Plugin, c *container) { endedPod{n, c.pod.group}.Written(c.id, false) }, lifecycle.Leftovers},
+		"nothing on limited disks": {func(n *Plugin, c *container) {
 			c.exit.planned = true
-			p.stopped("sb1", c.id)
+			n.stopped("sb1", c.id)
 		}, lifecycle.Drained},
-		"never ran": {func(p *Plugin, c *container) { p.neverRan(c); p.stopped("sb1", c.id) }, lifecycle.Drained},
+		"never ran": {func(n *Plugin, c *container) { n.neverRan(c); n.stopped("sb1", c.id) }, lifecycle.Drained},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, _ := tree(t, podCgroup)
-			p := newPlugin(t, h)
+			n := newPlugin(t, h)
 			sb := sandbox(map[string]string{limitsKey + "pod-total": "rootfs wbps=9Mi"})
-			if _, err := p.create(t.Context(), sb, ctr("a"), false); err != nil {
+			if _, err := n.create(t.Context(), sb, ctr("a"), false); err != nil {
 				t.Fatal(err)
 			}
-			c := p.enter(p.lookup(sb), ctr("a"))
+			c := n.enter(n.lookup(sb), ctr("a"))
 			g := c.pod.group
 			if phase := g.drain.Phase(); phase != lifecycle.InUse {
 				t.Errorf("%v while it runs", phase)
 			}
-			tt.end(p, c)
+			tt.end(n, c)
 			if phase := g.drain.Phase(); phase != tt.want {
 				t.Errorf("%v after its end, want %v", phase, tt.want)
 			}

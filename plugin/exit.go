@@ -21,12 +21,12 @@ type exits struct {
 }
 
 // setExits fills in what hands over the data of containers that end.
-func (p *Plugin) setExits(sync func(ctx context.Context, hostPath string) error) {
-	p.exits.tidier = handover.Tidier{Log: p.log, Cgroups: p.cgroups, Releases: p.releases, Turn: make(chan struct{}, 1)}
-	w := &p.exits.writeout
-	w.Storage, w.Looks, w.Tidy = p.storage, &p.inFlight.passes, p.exits.tidier.Tidy
-	w.Syncs.Log, w.Syncs.Sync = p.log, sync
-	p.exits.ends.Log, p.exits.ends.Containers, p.exits.ends.Writeout = p.log, endings{p}, w
+func (n *Plugin) setExits(sync func(ctx context.Context, hostPath string) error) {
+	n.exits.tidier = handover.Tidier{Log: n.log, Cgroups: n.cgroups, Releases: n.releases, Turn: make(chan struct{}, 1)}
+	w := &n.exits.writeout
+	w.Storage, w.Looks, w.Tidy = n.storage, &n.inFlight.passes, n.exits.tidier.Tidy
+	w.Syncs.Log, w.Syncs.Sync = n.log, sync
+	n.exits.ends.Log, n.exits.ends.Containers, n.exits.ends.Writeout = n.log, endings{n}, w
 }
 
 // endedPod is the pod of containers that have ended, as a hand-over sees it.
@@ -95,30 +95,30 @@ func (p endings) Ended(cgroup string) handover.Ended {
 }
 
 // isWatching reports whether the ends of containers are watched.
-func (p *Plugin) isWatching() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.exits.watch != nil
+func (n *Plugin) isWatching() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.exits.watch != nil
 }
 
 // hold keeps a container's cgroup within reach that a limit on writes concerns, be
 // it the pod's. It is done again with each closer look, which costs nothing when
 // it is held already.
-func (p *Plugin) hold(c *container, cg cgroupfs.Cgroup, watch handover.Adder) {
+func (n *Plugin) hold(c *container, cg cgroupfs.Cgroup, watch handover.Adder) {
 	switch err := watch.Add(cg); {
 	case err == nil:
-		p.noteHeld(c, watch)
+		n.noteHeld(c, watch)
 	case !errors.Is(err, blkio.ErrGone):
-		p.log.WithError(err).WithField("cgroup", cg.Path()).Warn("Watching a container's exit failed: its limits will not be lifted")
+		n.log.WithError(err).WithField("cgroup", cg.Path()).Warn("Watching a container's exit failed: its limits will not be lifted")
 	}
 }
 
 // noteHeld notes that a watch watches a container, unless the watch has failed meanwhile.
-func (p *Plugin) noteHeld(c *container, by handover.Adder) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.exits.watch == by {
-		p.handle(c, lifecycle.WatchArmed)
+func (n *Plugin) noteHeld(c *container, by handover.Adder) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.exits.watch == by {
+		n.handle(c, lifecycle.WatchArmed)
 	}
 }
 
@@ -159,15 +159,15 @@ func (e *ended) Log() logrus.FieldLogger { return e.c.logger(e.p.log) }
 
 // ended notes the end of the container of a cgroup. It returns a copy of what the container
 // was, and the actions that are left to the caller: none if the cgroup has no container.
-func (p *Plugin) ended(cgroup string) (container, lifecycle.Actions) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, pod := range p.pods {
+func (n *Plugin) ended(cgroup string) (container, lifecycle.Actions) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, pod := range n.pods {
 		for _, c := range pod.containers {
 			if c.cgroup == cgroup {
 				now := *c
 				c.exit.cgroupIDs = nil // the caller notes the end, by the copy
-				return now, p.handle(c, lifecycle.WatchFired)
+				return now, n.handle(c, lifecycle.WatchFired)
 			}
 		}
 	}

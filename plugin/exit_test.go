@@ -19,36 +19,36 @@ func (w *fakeWatch) Add(c cgroupfs.Cgroup) error {
 // containers again.
 func TestWatchFails(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	first, second := &fakeWatch{}, &fakeWatch{}
-	endings{p}.Watching(first)
-	start(t, p, sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), "a")
-	c := p.pods["sb1"].containers["id-a"]
+	endings{n}.Watching(first)
+	start(t, n, sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), "a")
+	c := n.pods["sb1"].containers["id-a"]
 	want := func(when string, phase lifecycle.Phase, watches float64, added ...*fakeWatch) {
 		t.Helper()
 		if got := c.life.Phase(); got != phase {
 			t.Errorf("%s: %v, want %v", when, got, phase)
 		}
-		if got := scrape(t, p)["exit_watch"]; got != watches {
+		if got := scrape(t, n)["exit_watch"]; got != watches {
 			t.Errorf("%s: exit_watch is %v, want %v", when, got, watches)
 		}
 		for _, w := range []*fakeWatch{first, second} {
-			n := 0
+			count := 0
 			for _, a := range added {
 				if a == w {
-					n++
+					count++
 				}
 			}
-			if len(w.added) != n {
-				t.Errorf("%s: added %q, want %d", when, w.added, n)
+			if len(w.added) != count {
+				t.Errorf("%s: added %q, want %d", when, w.added, count)
 			}
 		}
 	}
 	want("started", lifecycle.Watched, 1, first)
-	endings{p}.Lost()
-	p.pass(t.Context())
+	endings{n}.Lost()
+	n.pass(t.Context())
 	want("failed", lifecycle.Running, 0, first)
-	endings{p}.Watching(second)
-	p.pass(t.Context())
+	endings{n}.Watching(second)
+	n.pass(t.Context())
 	want("again", lifecycle.Watched, 1, first, second)
 }

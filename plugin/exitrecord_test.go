@@ -49,41 +49,41 @@ func remove(t *testing.T, dir, name string) {
 // the pod's record, once, and a program that starts anew keeps what is there.
 func TestExitsAreRecorded(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"), cgroupOf("c"), cgroupOf("d"), cgroupOf("free"))
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi rbps=2Mi wiops=max", limitsKey + "container.free": "rootfs wbps=max"})
 	want := map[string][]uint64{}
 	for _, name := range []string{"a", "b", "c", "d", "free"} {
-		if err := p.start(t.Context(), sb, ctr(name), true); err != nil {
+		if err := n.start(t.Context(), sb, ctr(name), true); err != nil {
 			t.Fatal(err)
 		}
 		want[name] = idsOf(t, h, name)
 	}
 
 	remove(t, dir, "a")
-	p.stopped("sb1", "id-a")
-	p.removed("sb1", "id-a")
+	n.stopped("sb1", "id-a")
+	n.removed("sb1", "id-a")
 	remove(t, dir, "b") // without an event
-	p.pass(t.Context())
-	p.pass(t.Context())
+	n.pass(t.Context())
+	n.pass(t.Context())
 	remove(t, dir, "c") // and lifted in time
-	c, do := p.ended(cgroupOf("c"))
+	c, do := n.ended(cgroupOf("c"))
 	if !do.Has(lifecycle.HandOver) {
 		t.Fatal("c is not known")
 	}
-	p.noteExit(&c, true)
-	p.stopped("sb1", "id-c")
+	n.noteExit(&c, true)
+	n.stopped("sb1", "id-c")
 	remove(t, dir, "free")
-	p.stopped("sb1", "id-free")
-	p.pass(t.Context())
+	n.stopped("sb1", "id-free")
+	n.pass(t.Context())
 
 	// Again, by a program that knows nothing.
-	p = newPlugin(t, h)
-	if err := p.start(t.Context(), sb, ctr("d"), true); err != nil {
+	n = newPlugin(t, h)
+	if err := n.start(t.Context(), sb, ctr("d"), true); err != nil {
 		t.Fatal(err)
 	}
 	remove(t, dir, "d")
-	p.stopped("sb1", "id-d")
-	p.pass(t.Context())
+	n.stopped("sb1", "id-d")
+	n.pass(t.Context())
 
 	got := exitsOf(t, h)
 	for i := range got {
@@ -117,20 +117,20 @@ func (h fakeHeld) Close()                  {}
 func TestStopBeforeWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := tree(t, podCgroup, cgroupOf("a"))
-		p := newPlugin(t, h)
-		p.exits.watch = &fakeWatch{}
-		if err := p.start(t.Context(), sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), ctr("a"), true); err != nil {
+		n := newPlugin(t, h)
+		n.exits.watch = &fakeWatch{}
+		if err := n.start(t.Context(), sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), ctr("a"), true); err != nil {
 			t.Fatal(err)
 		}
-		p.stopped("sb1", "id-a")
-		p.pass(t.Context())
-		p.exits.ends.Exited(t.Context(), fakeHeld{cgroupOf("a")})
+		n.stopped("sb1", "id-a")
+		n.pass(t.Context())
+		n.exits.ends.Exited(t.Context(), fakeHeld{cgroupOf("a")})
 		synctest.Wait()
-		p.pass(t.Context())
+		n.pass(t.Context())
 		if got := exitsOf(t, h); len(got) != 1 || len(got[0].Limits) > 0 {
 			t.Errorf("ends %+v, want one without limits", got)
 		}
-		if got := scrape(t, p)["exits_total{lifted}"]; got != 1 {
+		if got := scrape(t, n)["exits_total{lifted}"]; got != 1 {
 			t.Errorf("%v lifted, want 1", got)
 		}
 	})
@@ -139,23 +139,23 @@ func TestStopBeforeWatch(t *testing.T) {
 // TestExitsKeepQuiet: with exits in it a record is written no more often.
 func TestExitsKeepQuiet(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
 	for _, name := range []string{"a", "b"} {
-		if err := p.start(t.Context(), sb, ctr(name), true); err != nil {
+		if err := n.start(t.Context(), sb, ctr(name), true); err != nil {
 			t.Fatal(err)
 		}
 	}
 	remove(t, dir, "a")
-	p.stopped("sb1", "id-a")
+	n.stopped("sb1", "id-a")
 	// What the kernel answers: all that was written, as one line.
 	for _, cg := range []string{podCgroup, cgroupOf("b")} {
 		write(t, filepath.Join(dir, cg, "io.max"), "254:0 rbps=max wbps=1048576 riops=max wiops=max\n")
 	}
-	p.pass(t.Context())
-	p.pass(t.Context())
-	for _, g := range p.groups {
-		if !p.groupIsQuiet(g, make([]byte, 0, 512)) {
+	n.pass(t.Context())
+	n.pass(t.Context())
+	for _, g := range n.groups {
+		if !n.groupIsQuiet(g, make([]byte, 0, 512)) {
 			t.Error("not quiet after two passes")
 		}
 	}
@@ -166,16 +166,16 @@ func TestExitsKeepQuiet(t *testing.T) {
 
 func TestExitsOfObservedAreNone(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	pol := *policy.Default()
 	pol.Mode = policy.ModeObserve
-	p.Reload(&pol)
-	if err := p.start(t.Context(), sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), ctr("a"), true); err != nil {
+	n.Reload(&pol)
+	if err := n.start(t.Context(), sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), ctr("a"), true); err != nil {
 		t.Fatal(err)
 	}
 	remove(t, dir, "a")
-	p.stopped("sb1", "id-a")
-	p.pass(t.Context())
+	n.stopped("sb1", "id-a")
+	n.pass(t.Context())
 	if got := exitsOf(t, h); len(got) != 0 {
 		t.Errorf("%+v", got)
 	}

@@ -20,11 +20,11 @@ func stays(c *container) policy.Settings {
 
 // noteExit notes the end of a container, and has the reconciler record it. lifted
 // says that none of its limits are left.
-func (p *Plugin) noteExit(c *container, lifted bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (n *Plugin) noteExit(c *container, lifted bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	c.noteExit(lifted)
-	p.markDirty(c.pod.group)
+	n.markDirty(c.pod.group)
 }
 
 // noteExit does so once for each cgroup. The caller holds Plugin.mu.
@@ -46,19 +46,19 @@ func (c *container) noteExit(lifted bool) {
 // recall takes over what the record of a pod says of containers that ended
 // before this program's start, and of what the pod was granted. It reads until that succeeds once. The caller is the one
 // who writes to the group.
-func (p *Plugin) recall(g *group) error {
-	if p.isRecalled(g) {
+func (n *Plugin) recall(g *group) error {
+	if n.isRecalled(g) {
 		return nil
 	}
-	r, err := record.Read(p.cgroups.Cgroup(g.cgroup), record.KindPod)
+	r, err := record.Read(n.cgroups.Cgroup(g.cgroup), record.KindPod)
 	switch {
 	case errors.Is(err, blkio.ErrGone):
 		return nil // not there yet
 	case err != nil && !errors.Is(err, record.ErrParse):
 		return err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	g.recorded.read = true
 	if r != nil {
 		g.recorded.exits, g.recorded.granted = record.WithExits(r.Exits, g.recorded.exits), r.Granted()
@@ -66,8 +66,8 @@ func (p *Plugin) recall(g *group) error {
 	return nil
 }
 
-func (p *Plugin) isRecalled(g *group) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (n *Plugin) isRecalled(g *group) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	return g.recorded.read || g.cgroup == ""
 }

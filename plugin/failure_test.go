@@ -17,31 +17,31 @@ import (
 )
 
 // start runs containers of a pod.
-func start(t *testing.T, p *Plugin, sb *api.PodSandbox, names ...string) {
+func start(t *testing.T, n *Plugin, sb *api.PodSandbox, names ...string) {
 	t.Helper()
-	for _, n := range names {
-		if err := p.start(t.Context(), sb, ctr(n), true); err != nil {
+	for _, name := range names {
+		if err := n.start(t.Context(), sb, ctr(name), true); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-func recordOf(t *testing.T, p *Plugin, cgroup string) *record.Record {
+func recordOf(t *testing.T, n *Plugin, cgroup string) *record.Record {
 	t.Helper()
 	kind := record.KindContainer
 	if cgroup == podCgroup {
 		kind = record.KindPod
 	}
-	r, err := record.Read(p.cgroups.Cgroup(cgroup), kind)
+	r, err := record.Read(n.cgroups.Cgroup(cgroup), kind)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-func wbps(t *testing.T, p *Plugin, cgroup string) blkio.Amount {
+func wbps(t *testing.T, n *Plugin, cgroup string) blkio.Amount {
 	t.Helper()
-	rate := limit(t, p, cgroup)[blkio.Wbps]
+	rate := limit(t, n, cgroup)[blkio.Wbps]
 	if rate == blkio.Unset {
 		return blkio.Max
 	}
@@ -55,25 +55,25 @@ func TestNotKnowingLiftsNothing(t *testing.T) {
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi", limitsKey + "pod-total": "rootfs wbps=512Ki"})
 	start(t, newPlugin(t, h), sb, "a")
 
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	broken := true
-	p.storage = flaky{disks{twoDisks}, &broken}
+	n.storage = flaky{disks{twoDisks}, &broken}
 	a := ctr("a")
 	a.State = api.ContainerState_CONTAINER_RUNNING
-	p.synchronize([]*api.PodSandbox{sb}, []*api.Container{a})
+	n.synchronize([]*api.PodSandbox{sb}, []*api.Container{a})
 	for range 2 {
-		p.pass(t.Context())
-		if c, pod := wbps(t, p, cgroupOf("a")), wbps(t, p, podCgroup); c != 1<<20 || pod != 1<<19 {
+		n.pass(t.Context())
+		if c, pod := wbps(t, n, cgroupOf("a")), wbps(t, n, podCgroup); c != 1<<20 || pod != 1<<19 {
 			t.Errorf("the container has %v, the pod %v, want 1 MiB/s and 512 KiB/s", c, pod)
 		}
 	}
-	r := recordOf(t, p, cgroupOf("a"))
+	r := recordOf(t, n, cgroupOf("a"))
 	if len(r.Settings) != 1 || !strings.Contains(r.Error, "limits not decided yet: read mounts: no mounts") {
 		t.Errorf("record %+v", r)
 	}
 	broken = false
-	p.pass(t.Context())
-	if r := recordOf(t, p, cgroupOf("a")); len(r.Settings) != 1 || r.Error != "" {
+	n.pass(t.Context())
+	if r := recordOf(t, n, cgroupOf("a")); len(r.Settings) != 1 || r.Error != "" {
 		t.Errorf("record %+v", r)
 	}
 }
@@ -82,28 +82,28 @@ func TestNotKnowingLiftsNothing(t *testing.T) {
 // its neighbour in the pod nor, with its retries, any other pod.
 func TestHungLook(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	hang := make(chan struct{})
 	defer close(hang)
-	p.storage = disks{func(path string) blkio.Backing {
+	n.storage = disks{func(path string) blkio.Backing {
 		if strings.HasPrefix(path, "/mnt/hung") {
 			<-hang
 		}
 		return twoDisks(path)
 	}}
-	s := &session{p: p, log: p.log, deadline: 50 * time.Millisecond}
+	s := &session{p: n, log: n.log, deadline: 50 * time.Millisecond}
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi", limitsKey + "container.a": "/data wbps=1Mi"})
 	if err := s.StartContainer(t.Context(), sb, ctr("a", bind("/mnt/hung/x", "/data"))); err != nil {
 		t.Error(err) // internal: ignore
 	}
-	p.pass(t.Context())
-	if err := p.start(t.Context(), sb, ctr("b"), true); err != nil {
+	n.pass(t.Context())
+	if err := n.start(t.Context(), sb, ctr("b"), true); err != nil {
 		t.Error(err)
 	}
-	if got := wbps(t, p, cgroupOf("b")); got != 1<<20 {
+	if got := wbps(t, n, cgroupOf("b")); got != 1<<20 {
 		t.Errorf("the neighbour has %v, want 1 MiB/s", got)
 	}
-	if got := wbps(t, p, podCgroup); got != blkio.Max {
+	if got := wbps(t, n, podCgroup); got != blkio.Max {
 		t.Errorf("backstop %v beside a container that nothing is known of", got)
 	}
 	for range 5 * bounded.MaxOfPod {
@@ -111,27 +111,27 @@ func TestHungLook(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := p.inFlight.calls.Count(); n > bounded.MaxOfPod {
-		t.Errorf("one pod has %d calls under way", n)
+	if count := n.inFlight.calls.Count(); count > bounded.MaxOfPod {
+		t.Errorf("one pod has %d calls under way", count)
 	}
 }
 
 // TestObserveRefusesNothing, whatever fails.
 func TestObserveRefusesNothing(t *testing.T) {
 	h, _ := tree(t, podCgroup)
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	pol := *policy.Default()
 	pol.Mode, pol.OnError.Internal = policy.ModeObserve, policy.Reject
-	p.Reload(&pol)
+	n.Reload(&pol)
 	broken := true
-	p.storage = flaky{disks{twoDisks}, &broken}
-	s := &session{p: p, log: p.log, deadline: time.Second}
+	n.storage = flaky{disks{twoDisks}, &broken}
+	s := &session{p: n, log: n.log, deadline: time.Second}
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
 	if _, _, err := s.CreateContainer(t.Context(), sb, ctr("a")); err != nil {
 		t.Error(err)
 	}
 	pol.Mode = policy.ModeEnforce
-	p.Reload(&pol)
+	n.Reload(&pol)
 	if _, _, err := s.CreateContainer(t.Context(), sb, ctr("a")); !errors.Is(err, errInternal) {
 		t.Errorf("enforcing: %v", err)
 	}
@@ -145,16 +145,16 @@ func TestObserveRefusesNothing(t *testing.T) {
 // does not keep the backstop off.
 func TestUnlimitedAndGone(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
-	p := newPlugin(t, h)
-	start(t, p, sandbox(map[string]string{limitsKey + "container.a": "rootfs wbps=1Mi"}), "a", "b")
-	p.pass(t.Context())
-	p.pass(t.Context())
+	n := newPlugin(t, h)
+	start(t, n, sandbox(map[string]string{limitsKey + "container.a": "rootfs wbps=1Mi"}), "a", "b")
+	n.pass(t.Context())
+	n.pass(t.Context())
 	if err := os.RemoveAll(filepath.Join(dir, cgroupOf("b"))); err != nil {
 		t.Fatal(err)
 	}
-	p.pass(t.Context())
-	p.pass(t.Context())
-	if got := wbps(t, p, podCgroup); got != 1<<20 {
+	n.pass(t.Context())
+	n.pass(t.Context())
+	if got := wbps(t, n, podCgroup); got != 1<<20 {
 		t.Errorf("backstop %v, want 1 MiB/s", got)
 	}
 }
@@ -162,16 +162,16 @@ func TestUnlimitedAndGone(t *testing.T) {
 // TestObserveLiftsWeight: the spec's weight is written back too.
 func TestObserveLiftsWeight(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	sb := sandbox(map[string]string{weightKey + "containers": "50"})
-	if _, err := p.create(t.Context(), sb, ctr("a"), false); err != nil {
+	if _, err := n.create(t.Context(), sb, ctr("a"), false); err != nil {
 		t.Fatal(err)
 	}
 	pol := *policy.Default()
 	pol.Mode = policy.ModeObserve
-	p.Reload(&pol)
+	n.Reload(&pol)
 	write(t, filepath.Join(dir, cgroupOf("a"), "io.weight"), "default 50\n") // by the runtime
-	start(t, p, sb, "a")
+	start(t, n, sb, "a")
 	if got := read(t, filepath.Join(dir, cgroupOf("a"), "io.weight")); got != "default 100" {
 		t.Errorf("io.weight is %q", got)
 	}

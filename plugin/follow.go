@@ -6,29 +6,29 @@ import (
 
 // MountsChanged resolves those containers again that receive mounts of the host while they
 // run. It does not wait for that.
-func (p *Plugin) MountsChanged() {
-	p.lookAgain(func(c *container) bool { return c.disks.Propagates() })
+func (n *Plugin) MountsChanged() {
+	n.lookAgain(func(c *container) bool { return c.disks.Propagates() })
 }
 
 // DisksChanged reconciles all pods now instead of at the next resync, because a disk that
 // was removed lost its limits, and may have returned. Containers whose disks may have
 // changed are resolved again. It does not wait for that.
-func (p *Plugin) DisksChanged() {
-	p.lookAgain(func(c *container) bool { return c.disks.Follows() })
+func (n *Plugin) DisksChanged() {
+	n.lookAgain(func(c *container) bool { return c.disks.Follows() })
 	select {
-	case p.look <- struct{}{}:
+	case n.look <- struct{}{}:
 	default: // that is to come
 	}
 }
 
-func (p *Plugin) lookAgain(of func(*container) bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, pod := range p.pods {
+func (n *Plugin) lookAgain(of func(*container) bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, pod := range n.pods {
 		for _, c := range pod.containers {
 			if c.mayRun() && of(c) {
 				c.lookAgain()
-				p.markDirty(pod.group)
+				n.markDirty(pod.group)
 			}
 		}
 	}
@@ -44,17 +44,17 @@ func (c *container) lookAgain() {
 
 // beginLook returns a copy of a container to look into. What changes from now on may
 // be missed by that look.
-func (p *Plugin) beginLook(c *container) container {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (n *Plugin) beginLook(c *container) container {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	c.look.again, c.look.began = false, time.Now()
 	return *c
 }
 
 // endLook gives the token back that was taken for a look.
-func (p *Plugin) endLook(c *container) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (n *Plugin) endLook(c *container) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	c.look.began = time.Time{}
 	<-c.look.token
 }

@@ -55,20 +55,20 @@ func TestMountsChanged(t *testing.T) {
 	}{{"rslave", true}, {"rshared", true}, {"rprivate", false}} {
 		t.Run(tt.propagation, func(t *testing.T) {
 			h, _ := tree(t, podCgroup, cgroupOf("a"))
-			p := newPlugin(t, h)
+			n := newPlugin(t, h)
 			storage := &changing{disks: disks{twoDisks}}
-			p.storage = storage
+			n.storage = storage
 			sb := sandbox(map[string]string{limitsKey + "containers": "* wbps=1Mi"})
-			if err := p.start(t.Context(), sb, ctr("a", bind("/mnt/data", "/data", "rbind", tt.propagation)), true); err != nil {
+			if err := n.start(t.Context(), sb, ctr("a", bind("/mnt/data", "/data", "rbind", tt.propagation)), true); err != nil {
 				t.Fatal(err)
 			}
 			limited := func() []blkio.Dev {
-				p.MountsChanged()
-				for _, g := range p.takeDirty() {
-					p.reconcileGroup(t.Context(), g)
+				n.MountsChanged()
+				for _, g := range n.takeDirty() {
+					n.reconcileGroup(t.Context(), g)
 				}
-				for _, pod := range p.pods {
-					return slices.SortedFunc(maps.Keys(p.planFor(pod.group).Containers[0].Want.DevLimits()), blkio.Dev.Compare)
+				for _, pod := range n.pods {
+					return slices.SortedFunc(maps.Keys(n.planFor(pod.group).Containers[0].Want.DevLimits()), blkio.Dev.Compare)
 				}
 				return nil
 			}
@@ -100,27 +100,27 @@ func TestMountsChanged(t *testing.T) {
 // TestChangeDuringLook: what changes while a container is looked into is not missed.
 func TestChangeDuringLook(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	storage := &changing{disks: disks{twoDisks}}
-	p.storage = storage
+	n.storage = storage
 	sb := sandbox(map[string]string{limitsKey + "containers": "* wbps=1Mi"})
-	if err := p.start(t.Context(), sb, ctr("a", bind("/mnt/data", "/data", "rbind", "rslave")), true); err != nil {
+	if err := n.start(t.Context(), sb, ctr("a", bind("/mnt/data", "/data", "rbind", "rslave")), true); err != nil {
 		t.Fatal(err)
 	}
-	c := p.pods["sb1"].containers["id-a"]
-	p.MountsChanged()
-	during := sync.OnceFunc(p.MountsChanged)
+	c := n.pods["sb1"].containers["id-a"]
+	n.MountsChanged()
+	during := sync.OnceFunc(n.MountsChanged)
 	storage.resolve = func(path string) blkio.Backing {
 		during()
 		return twoDisks(path)
 	}
-	if err := p.settle(t.Context(), c); err != nil {
+	if err := n.settle(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
 	if c.disks.IsResolved() {
 		t.Error("it will not be looked into again")
 	}
-	if err := p.settle(t.Context(), c); err != nil || !c.disks.IsResolved() {
+	if err := n.settle(t.Context(), c); err != nil || !c.disks.IsResolved() {
 		t.Errorf("it is looked into for ever (%v)", err)
 	}
 }
@@ -129,16 +129,16 @@ func TestChangeDuringLook(t *testing.T) {
 // the writable layers of containers that run.
 func TestLayerStays(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
-	p := newPlugin(t, h)
-	p.storage = &changing{disks: disks{twoDisks}}
+	n := newPlugin(t, h)
+	n.storage = &changing{disks: disks{twoDisks}}
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi; /data/sub wbps=2Mi"})
-	if err := p.start(t.Context(), sb, ctr("a", bind("/mnt/data", "/data", "rbind", "rslave")), true); err != nil {
+	if err := n.start(t.Context(), sb, ctr("a", bind("/mnt/data", "/data", "rbind", "rslave")), true); err != nil {
 		t.Fatal(err)
 	}
-	p.layers.current.Store(&placed{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/mnt/data/layers"}}, registration: 1})
-	p.MountsChanged()
-	c := p.pods["sb1"].containers["id-a"]
-	if err := p.settle(t.Context(), c); err != nil || c.decision.err != nil {
+	n.layers.current.Store(&placed{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/mnt/data/layers"}}, registration: 1})
+	n.MountsChanged()
+	c := n.pods["sb1"].containers["id-a"]
+	if err := n.settle(t.Context(), c); err != nil || c.decision.err != nil {
 		t.Fatal(err, c.decision.err)
 	}
 	if got := c.disks.Facts.Rootfs.Disks; !slices.Equal(got, []blkio.Disk{rootDisk}) {
@@ -151,19 +151,19 @@ func TestLayerStays(t *testing.T) {
 func TestStartLooksAgain(t *testing.T) {
 	late := blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 48}, Name: "sdd"}
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	storage := &changing{disks: disks{twoDisks}}
-	p.storage = storage
+	n.storage = storage
 	sb := sandbox(map[string]string{limitsKey + "containers": "* wbps=1Mi"})
 	c := ctr("a", bind("/mnt/data", "/data", "rbind", "rslave"))
-	if _, err := p.create(t.Context(), sb, c, false); err != nil {
+	if _, err := n.create(t.Context(), sb, c, false); err != nil {
 		t.Fatal(err)
 	}
 	storage.mount(&late)
-	if err := p.start(t.Context(), sb, c, true); err != nil {
+	if err := n.start(t.Context(), sb, c, true); err != nil {
 		t.Fatal(err)
 	}
-	want := p.planFor(p.pods["sb1"].group).Containers[0].Want.DevLimits()
+	want := n.planFor(n.pods["sb1"].group).Containers[0].Want.DevLimits()
 	if _, ok := want[late.Dev]; !ok {
 		t.Errorf("limited are %v", want)
 	}

@@ -9,18 +9,18 @@ import (
 // findGone forgets the pods of which nothing runs and whose cgroup was removed. A restarted
 // containerd sends no RemovePodSandbox for the pods of before, and so each restart would
 // leave the plugin with the pods that ran then (docs/reference/quirks.md).
-func (p *Plugin) findGone(groups []*group) {
+func (n *Plugin) findGone(groups []*group) {
 	for _, g := range groups {
-		if changes, idle := p.isIdle(g); idle && !p.cgroups.Cgroup(g.cgroup).Exists() {
-			p.forgetGone(g, changes)
+		if changes, idle := n.isIdle(g); idle && !n.cgroups.Cgroup(g.cgroup).Exists() {
+			n.forgetGone(g, changes)
 		}
 	}
 }
 
 // isIdle reports whether no container of a group runs, with its number of changes.
-func (p *Plugin) isIdle(g *group) (changes int, idle bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (n *Plugin) isIdle(g *group) (changes int, idle bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	for _, pod := range g.pods {
 		for _, c := range pod.containers {
 			if c.mayRun() {
@@ -32,14 +32,14 @@ func (p *Plugin) isIdle(g *group) (changes int, idle bool) {
 }
 
 // forgetGone forgets the pods of a group that has had no change since it was found idle.
-func (p *Plugin) forgetGone(g *group, changes int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (n *Plugin) forgetGone(g *group, changes int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if g.changes != changes {
 		return
 	}
 	for pod := range maps.Values(maps.Clone(g.pods)) {
-		p.log.WithField("pod", pod.String()).Info("Forgetting a pod whose cgroup was removed without an event")
-		p.leave(pod, lifecycle.RemovePodSandbox)
+		n.log.WithField("pod", pod.String()).Info("Forgetting a pod whose cgroup was removed without an event")
+		n.leave(pod, lifecycle.RemovePodSandbox)
 	}
 }

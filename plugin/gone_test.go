@@ -13,21 +13,21 @@ import (
 // registration, with its group: a leak that grew with each restart of the runtime.
 func TestRemovalIsNotTold(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
 	a := ctr("a")
 	a.State = api.ContainerState_CONTAINER_RUNNING
-	p.synchronize([]*api.PodSandbox{sb}, []*api.Container{a})
+	n.synchronize([]*api.PodSandbox{sb}, []*api.Container{a})
 	known := func(want int, when string) {
 		t.Helper()
-		p.pass(t.Context())
-		if len(p.pods) != want || len(p.groups) != want {
-			t.Errorf("%s: %d pods and %d groups are known, want %d", when, len(p.pods), len(p.groups), want)
+		n.pass(t.Context())
+		if len(n.pods) != want || len(n.groups) != want {
+			t.Errorf("%s: %d pods and %d groups are known, want %d", when, len(n.pods), len(n.groups), want)
 		}
 	}
 	known(1, "it runs")
-	p.stopped(sb.Id, a.Id)
-	p.removed(sb.Id, a.Id)
+	n.stopped(sb.Id, a.Id)
+	n.removed(sb.Id, a.Id)
 	known(1, "its container has gone, it may get another one")
 	if err := os.RemoveAll(filepath.Join(dir, podCgroup)); err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func TestRemovalIsNotTold(t *testing.T) {
 	}
 	write(t, filepath.Join(tree, "io.max"), "")
 	write(t, filepath.Join(dir, podCgroup, "io.max"), "")
-	if err := p.start(t.Context(), sb, ctr("b"), true); err != nil {
+	if err := n.start(t.Context(), sb, ctr("b"), true); err != nil {
 		t.Fatal(err)
 	}
 	known(1, "another container of it has started")

@@ -21,14 +21,14 @@ import (
 // spec. It writes nothing: there is no cgroup yet (docs/reference/quirks.md). It returns at the
 // latest when ctx ends. An error of the policy fails the creation, with the text the
 // tenant sees. A container that no call is left for is decided when it starts.
-func (p *Plugin) create(ctx context.Context, sb *api.PodSandbox, ctr *api.Container, splitsLines bool) (*api.ContainerAdjustment, error) {
-	pod, err := p.arrived(sb)
+func (n *Plugin) create(ctx context.Context, sb *api.PodSandbox, ctr *api.Container, splitsLines bool) (*api.ContainerAdjustment, error) {
+	pod, err := n.arrived(sb)
 	if pod == nil {
 		return nil, err
 	}
 	answer := make(chan *api.ContainerAdjustment, 1) // the call may go on after this returns
-	err = p.inFlight.calls.Within(ctx, pod.group.key, func(ctx context.Context) error {
-		adjust, err := p.adjust(ctx, pod, ctr, splitsLines)
+	err = n.inFlight.calls.Within(ctx, pod.group.key, func(ctx context.Context) error {
+		adjust, err := n.adjust(ctx, pod, ctr, splitsLines)
 		answer <- adjust
 		return err
 	})
@@ -38,76 +38,76 @@ func (p *Plugin) create(ctx context.Context, sb *api.PodSandbox, ctr *api.Contai
 	return <-answer, nil
 }
 
-func (p *Plugin) adjust(ctx context.Context, pod *pod, ctr *api.Container, splitsLines bool) (*api.ContainerAdjustment, error) {
-	pol := p.policy.Load()
+func (n *Plugin) adjust(ctx context.Context, pod *pod, ctr *api.Container, splitsLines bool) (*api.ContainerAdjustment, error) {
+	pol := n.policy.Load()
 	c := newContainer(pod, ctr)
 	c.look.fresh = true
-	if err := p.resolve(ctx, pol, c); err != nil {
+	if err := n.resolve(ctx, pol, c); err != nil {
 		return nil, err
 	}
 	c.look.fresh, c.disks.Facts.Stage = false, policy.Running
-	if err := p.refusal(c); err != nil {
-		p.know(c)
+	if err := n.refusal(c); err != nil {
+		n.know(c)
 		return nil, err
 	}
 	if pol.Mode == policy.ModeObserve {
-		c.logger(p.log).WithField("limits", describe(c.decision.desired)).Info("Observe mode: limits decided, not written")
-		return nil, p.register(ctx, c)
+		c.logger(n.log).WithField("limits", describe(c.decision.desired)).Info("Observe mode: limits decided, not written")
+		return nil, n.register(ctx, c)
 	}
 	spec := plan.InSpec(c.decision.desired.Settings, splitsLines)
 	c.spec = plan.OCISpec{Values: plan.Kept(spec), Ours: true}
 	high, _ := c.decision.desired.Settings.Get(blkio.Address{Key: blkio.MemoryHigh})
 	c.disks.Facts.Guarded = uint64(high.Amount)
-	return adjustment(spec), p.register(ctx, c)
+	return adjustment(spec), n.register(ctx, c)
 }
 
 // start completes what the spec could not carry. The container's cgroup
 // exists and its first user instruction has not run. Where an error of this
 // event is for the log only, as with CRI-O, there is nothing to refuse any more.
 // It returns at the latest when ctx ends, and leaves the rest to the reconciler.
-func (p *Plugin) start(ctx context.Context, sb *api.PodSandbox, ctr *api.Container, canRefuse bool) error {
-	pod, err := p.arrived(sb)
+func (n *Plugin) start(ctx context.Context, sb *api.PodSandbox, ctr *api.Container, canRefuse bool) error {
+	pod, err := n.arrived(sb)
 	if pod == nil {
 		return err
 	}
 	// Mostly it is known. If not, it was created while no plugin listened, or our
 	// answer to that came too late. It is entered before anything that can fail or
 	// hang: a container that runs is known, counted, and tried again.
-	c := p.enter(pod, ctr)
-	err = p.inFlight.calls.Within(ctx, pod.group.key, func(ctx context.Context) error { return p.limit(ctx, c, canRefuse) })
+	c := n.enter(pod, ctr)
+	err = n.inFlight.calls.Within(ctx, pod.group.key, func(ctx context.Context) error { return n.limit(ctx, c, canRefuse) })
 	switch _, refused := errors.AsType[*annotation.Error](err); {
 	case refused:
-		p.neverRan(c) // here, where the refusal is certain to be the answer
+		n.neverRan(c) // here, where the refusal is certain to be the answer
 	case err != nil:
-		p.notLimited(c, err)
-	case p.waitsForProcess(c):
+		n.notLimited(c, err)
+	case n.waitsForProcess(c):
 		// To refuse it would be to refuse each try of it.
-		c.logger(p.log).Warn("Container has no process in its cgroup at its start (restored from a checkpoint?): limits follow when it has one")
-		p.updated(sb.GetId())
+		c.logger(n.log).Warn("Container has no process in its cgroup at its start (restored from a checkpoint?): limits follow when it has one")
+		n.updated(sb.GetId())
 	}
 	return err
 }
 
 // waitsForProcess reports whether isUnplaced holds.
-func (p *Plugin) waitsForProcess(c *container) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (n *Plugin) waitsForProcess(c *container) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	return c.isUnplaced()
 }
 
 // limit has the limits of a container that starts decided and written.
-func (p *Plugin) limit(ctx context.Context, c *container, canRefuse bool) error {
-	err := p.settle(ctx, c)
-	now := p.snapshot(c)
+func (n *Plugin) limit(ctx context.Context, c *container, canRefuse bool) error {
+	err := n.settle(ctx, c)
+	now := n.snapshot(c)
 	if err == nil && canRefuse && ctx.Err() == nil {
 		// It stays with the pod: should this answer come too late, it runs,
 		// and has to be limited as far as that goes.
-		if err := p.refusal(&now); err != nil {
+		if err := n.refusal(&now); err != nil {
 			return err
 		}
 	}
 	// Also beside a failure: the pod's backstop has to go, then.
-	if err = errors.Join(err, p.apply(ctx, c.pod.group, c.id)); err != nil {
+	if err = errors.Join(err, n.apply(ctx, c.pod.group, c.id)); err != nil {
 		return &limitError{now.name, err}
 	}
 	return nil
@@ -115,13 +115,13 @@ func (p *Plugin) limit(ctx context.Context, c *container, canRefuse bool) error 
 
 // notLimited notes why the limits of a container that runs are not in force, and has
 // the reconciler try again.
-func (p *Plugin) notLimited(c *container, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (n *Plugin) notLimited(c *container, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if c.decision.policy == nil { // else its limits are decided, and the error is of writing them
 		c.decision.err = err
 	}
-	p.markDirty(c.pod.group)
+	n.markDirty(c.pod.group)
 }
 
 // limitError is a failure of ours to limit a container.
@@ -135,11 +135,11 @@ func (e *limitError) Error() string { return "limit container " + e.container + 
 func (e *limitError) Unwrap() error { return e.err }
 
 // refusal reports whether what cannot be granted to c fails it.
-func (p *Plugin) refusal(c *container) error {
+func (n *Plugin) refusal(c *container) error {
 	if c.decision.err == nil {
 		return nil
 	}
-	log := c.logger(p.log).WithError(c.decision.err)
+	log := c.logger(n.log).WithError(c.decision.err)
 	if !plan.Refuses(c.decision.policy, c.decision.err) {
 		log.Warn("Some requested limits are not enforced")
 		return nil
@@ -149,54 +149,54 @@ func (p *Plugin) refusal(c *container) error {
 }
 
 // arrived returns the pod of a sandbox like lookup. A panic is an error.
-func (p *Plugin) arrived(sb *api.PodSandbox) (found *pod, err error) {
+func (n *Plugin) arrived(sb *api.PodSandbox) (found *pod, err error) {
 	err = bounded.Guarded(func() error {
-		found = p.lookup(sb)
+		found = n.lookup(sb)
 		return nil
 	})
 	return found, err
 }
 
 // lookup returns the pod of a sandbox, nil where it asks nothing of us.
-func (p *Plugin) lookup(sb *api.PodSandbox) *pod {
-	if known := p.podOf(sb.GetId()); known != nil {
+func (n *Plugin) lookup(sb *api.PodSandbox) *pod {
+	if known := n.podOf(sb.GetId()); known != nil {
 		return known
 	}
-	fresh, cgroup := p.parsePod(sb)
+	fresh, cgroup := n.parsePod(sb)
 	if fresh == nil {
 		return nil
 	}
-	return p.joined(fresh, cgroup)
+	return n.joined(fresh, cgroup)
 }
 
-func (p *Plugin) podOf(sandbox string) *pod {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.pods[sandbox]
+func (n *Plugin) podOf(sandbox string) *pod {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.pods[sandbox]
 }
 
 // joined makes a pod part of the node's state, unless another event has done so.
-func (p *Plugin) joined(fresh *pod, cgroup string) *pod {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if known := p.pods[fresh.id]; known != nil {
+func (n *Plugin) joined(fresh *pod, cgroup string) *pod {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if known := n.pods[fresh.id]; known != nil {
 		return known
 	}
-	p.join(fresh, cgroup)
+	n.join(fresh, cgroup)
 	return fresh
 }
 
 // parsePod returns the pod of a sandbox, or nil if the sandbox has no annotation of
 // ours. It leaves the values of the annotations unparsed: a tenant decides how long
 // that takes, and Synchronize has all pods of the node to enter in one answer.
-func (p *Plugin) parsePod(sb *api.PodSandbox) (_ *pod, cgroup string) {
+func (n *Plugin) parsePod(sb *api.PodSandbox) (_ *pod, cgroup string) {
 	if !annotation.Concerns(sb.GetAnnotations()) {
 		return nil, ""
 	}
 	pod := newPod(sb)
 	cgroup, err := cgroupfs.PodCgroup(sb.GetLinux().GetCgroupParent())
 	if err != nil {
-		p.log.WithError(err).WithField("pod", pod.String()).Error("Pod totals and backstop are unavailable for this pod")
+		n.log.WithError(err).WithField("pod", pod.String()).Error("Pod totals and backstop are unavailable for this pod")
 	}
 	return pod, cgroup
 }
@@ -215,114 +215,114 @@ func newContainer(pod *pod, ctr *api.Container) *container {
 
 // register makes a container part of its pod, unless the runtime waits no more
 // and may have given it up: then its start does.
-func (p *Plugin) register(ctx context.Context, c *container) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (n *Plugin) register(ctx context.Context, c *container) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if old := c.pod.containers[c.id]; old != nil {
-		p.handle(old, lifecycle.RemoveContainer) // its creation failed elsewhere, and is repeated
+		n.handle(old, lifecycle.RemoveContainer) // its creation failed elsewhere, and is repeated
 	}
-	c.arrival = p.nextArrival()
+	c.arrival = n.nextArrival()
 	c.pod.containers[c.id] = c
-	p.handle(c, lifecycle.CreateContainer)
+	n.handle(c, lifecycle.CreateContainer)
 	c.pod.remember(c)
 	c.pod.group.changed()
 	return nil
 }
 
 // know remembers the facts of a container that does not become part of its pod.
-func (p *Plugin) know(c *container) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	c.arrival = p.nextArrival()
+func (n *Plugin) know(c *container) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c.arrival = n.nextArrival()
 	c.pod.remember(c)
 }
 
 // enter finds or registers a container that starts. Until it is settled it
 // counts as one without limits.
-func (p *Plugin) enter(pod *pod, ctr *api.Container) *container {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (n *Plugin) enter(pod *pod, ctr *api.Container) *container {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	c := pod.containers[ctr.GetId()]
 	if c == nil {
-		c = p.add(pod, ctr)
+		c = n.add(pod, ctr)
 	}
 	c.pid = int(ctr.GetPid()) // its creation had none yet
 	c.lookAgain()             // what was mounted after it was created may have come into it
-	p.handle(c, lifecycle.StartContainer)
+	n.handle(c, lifecycle.StartContainer)
 	return c
 }
 
 // neverRan notes that the start of a container was refused. It counts as running
 // until the runtime reports its end, because the runtime may not have received the answer.
-func (p *Plugin) neverRan(c *container) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.handle(c, lifecycle.StartRefused)
-	p.markDirty(c.pod.group)
+func (n *Plugin) neverRan(c *container) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.handle(c, lifecycle.StartRefused)
+	n.markDirty(c.pod.group)
 }
 
 // add makes a container part of its pod that nothing is known of but what the runtime
 // told. The caller holds mu.
-func (p *Plugin) add(pod *pod, ctr *api.Container) *container {
+func (n *Plugin) add(pod *pod, ctr *api.Container) *container {
 	c := newContainer(pod, ctr)
-	c.arrival = p.nextArrival()
+	c.arrival = n.nextArrival()
 	pod.containers[c.id] = c
 	return c
 }
 
-func (p *Plugin) snapshot(c *container) container {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (n *Plugin) snapshot(c *container) container {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	return *c
 }
 
 // snapshotIf reports beside the copy whether something held at that moment.
-func (p *Plugin) snapshotIf(c *container, holds func(*container) bool) (container, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (n *Plugin) snapshotIf(c *container, holds func(*container) bool) (container, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	return *c, holds(c)
 }
 
 // stopped takes a container out of the pod's sums; the reconciler lowers the
 // backstop. It may come for a container that was refused.
-func (p *Plugin) stopped(sandbox, id string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	pod := p.pods[sandbox]
+func (n *Plugin) stopped(sandbox, id string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	pod := n.pods[sandbox]
 	if pod == nil {
 		return
 	}
 	if c := pod.containers[id]; c != nil {
-		p.handle(c, lifecycle.StopContainer)
+		n.handle(c, lifecycle.StopContainer)
 	}
-	p.markDirty(pod.group)
+	n.markDirty(pod.group)
 }
 
-func (p *Plugin) removed(sandbox, id string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if pod := p.pods[sandbox]; pod != nil && pod.containers[id] != nil {
-		p.handle(pod.containers[id], lifecycle.RemoveContainer)
-		p.markDirty(pod.group)
-	}
-}
-
-func (p *Plugin) removedPod(sandbox string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if pod := p.pods[sandbox]; pod != nil {
-		p.leave(pod, lifecycle.RemovePodSandbox)
+func (n *Plugin) removed(sandbox, id string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if pod := n.pods[sandbox]; pod != nil && pod.containers[id] != nil {
+		n.handle(pod.containers[id], lifecycle.RemoveContainer)
+		n.markDirty(pod.group)
 	}
 }
 
-func (p *Plugin) updated(sandbox string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if pod := p.pods[sandbox]; pod != nil {
-		p.markDirty(pod.group)
+func (n *Plugin) removedPod(sandbox string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if pod := n.pods[sandbox]; pod != nil {
+		n.leave(pod, lifecycle.RemovePodSandbox)
+	}
+}
+
+func (n *Plugin) updated(sandbox string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if pod := n.pods[sandbox]; pod != nil {
+		n.markDirty(pod.group)
 	}
 }
 

@@ -17,8 +17,8 @@ import (
 const slowSync = time.Minute
 
 // writeOut is what a hand-over does once it knows what a container has to have synced.
-func (p *Plugin) writeOut(ctx context.Context, c *container, u handover.Unsynced) {
-	p.exits.writeout.Write(ctx, endedPod{p, c.pod.group}, c.id, u)
+func (n *Plugin) writeOut(ctx context.Context, c *container, u handover.Unsynced) {
+	n.exits.writeout.Write(ctx, endedPod{n, c.pod.group}, c.id, u)
 }
 
 // nothing takes the place of tidying up, where that is of no interest.
@@ -35,23 +35,23 @@ func sleep(d time.Duration) {
 func TestSlowSyncKeepsLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := tree(t, podCgroup, cgroupOf("a"))
-		p := newPlugin(t, h)
+		n := newPlugin(t, h)
 		hung := make(chan struct{})
-		p.exits.writeout.Syncs.Sync = func(context.Context, string) error { <-hung; return nil }
+		n.exits.writeout.Syncs.Sync = func(context.Context, string) error { <-hung; return nil }
 		gone := func() weak.Pointer[pod] {
 			sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
-			if err := p.start(t.Context(), sb, ctr("a"), true); err != nil {
+			if err := n.start(t.Context(), sb, ctr("a"), true); err != nil {
 				t.Fatal(err)
 			}
-			c, _ := p.ended(cgroupOf("a"))
-			p.writeOut(t.Context(), &c, handover.Unsynced{Volumes: []handover.Volume{{Path: "/", Disk: rootDisk.Dev}}})
-			p.stopped("sb1", c.id)
-			p.removed("sb1", c.id)
-			p.removedPod("sb1")
+			c, _ := n.ended(cgroupOf("a"))
+			n.writeOut(t.Context(), &c, handover.Unsynced{Volumes: []handover.Volume{{Path: "/", Disk: rootDisk.Dev}}})
+			n.stopped("sb1", c.id)
+			n.removed("sb1", c.id)
+			n.removedPod("sb1")
 			return weak.Make(c.pod)
 		}()
 		synctest.Wait()
-		p.takeDirty()
+		n.takeDirty()
 		runtime.GC()
 		runtime.GC()
 		if gone.Value() != nil {

@@ -36,7 +36,7 @@ func TestLongMountLine(t *testing.T) {
 		return s
 	}
 	h, _ := tree(t)
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	resolver := open()
 	write(t, mountinfo, good+"2 1 254:0 "+strings.Repeat("/"+strings.Repeat("d", 250), 300)+
 		" /var/lib/kubelet/pods/evil/volume-subpaths/v/c/0 rw - ext4 /dev/vda rw\n")
@@ -44,13 +44,13 @@ func TestLongMountLine(t *testing.T) {
 		if err := s.Refresh(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		p.storage = disks{func(path string) blkio.Backing {
+		n.storage = disks{func(path string) blkio.Backing {
 			if b := s.Resolve(t.Context(), path); b.Mountpoint == "/" {
 				return on(rootDisk)
 			}
 			return blkio.Backing{Reason: "another mount than the root"}
 		}}
-		session := &session{p: p, log: p.log, deadline: time.Minute}
+		session := &session{p: n, log: n.log, deadline: time.Minute}
 		sb := sandbox(map[string]string{limitsKey + "container.db": "rootfs wbps=1Mi"})
 		adjust, _, err := session.CreateContainer(t.Context(), sb, ctr("db"))
 		if err != nil || adjust.GetLinux().GetResources().GetUnified()["io.max"] == "" {
@@ -121,12 +121,12 @@ func TestManyPathsAndMounts(t *testing.T) {
 	const mounts = 500
 	for _, star := range []bool{false, true} {
 		h, _ := tree(t)
-		p := newPlugin(t, h)
+		n := newPlugin(t, h)
 		s := &countedStorage{disks: disks{twoDisks}}
-		p.storage = s
+		n.storage = s
 		pod := &inventory.Pod{UID: "u1", Sandbox: "sb1", Request: annotation.Parse(manyPaths(star))}
 		c := inventory.NewContainer(specOf(ctr("db", sameMounts(mounts, "rslave")...)))
-		if err := p.finder().Find(t.Context(), pod, inventory.Layer{Dir: "/"}, &c); err != nil {
+		if err := n.finder().Find(t.Context(), pod, inventory.Layer{Dir: "/"}, &c); err != nil {
 			t.Fatal(err)
 		}
 		paths := len(pod.Request.Paths())
@@ -145,15 +145,15 @@ func TestManyPathsAndMounts(t *testing.T) {
 // up is an error, not a container without limits.
 func TestFactsDeadline(t *testing.T) {
 	h, _ := tree(t)
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	ctx, cancel := context.WithCancel(t.Context())
 	s := &countedStorage{disks: disks{twoDisks}, each: cancel}
-	p.storage = s
+	n.storage = s
 	var mounts []*api.Mount
 	for i := range 100 {
 		mounts = append(mounts, bind(fmt.Sprint("/mnt/data/", i), fmt.Sprint("/", i), "rbind"))
 	}
-	adjust, err := p.create(ctx, sandbox(map[string]string{limitsKey + "containers": "* wbps=1Mi"}), ctr("db", mounts...), false)
+	adjust, err := n.create(ctx, sandbox(map[string]string{limitsKey + "containers": "* wbps=1Mi"}), ctr("db", mounts...), false)
 	if !errors.Is(err, context.Canceled) || adjust != nil {
 		t.Errorf("got %v, %v", adjust, err)
 	}
@@ -169,20 +169,20 @@ func BenchmarkHostileCreate(b *testing.B) {
 		for _, mounts := range []int{1000, 4000} {
 			b.Run(fmt.Sprintf("mounts=%d/star=%t", mounts, star), func(b *testing.B) {
 				h, _ := tree(b, podCgroup, cgroupOf("db"))
-				p := newPlugin(b, h)
+				n := newPlugin(b, h)
 				storage, err := storage.Open(storage.Config{Sys: os.DirFS("/sys"), Mountinfo: "/proc/self/mountinfo", HostRoot: "/"})
 				if err != nil {
 					b.Fatal(err)
 				}
 				defer storage.Close()
-				p.storage = storage
-				p.layers.current.Store(&placed{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/"}}})
-				s := &session{p: p, log: p.log, deadline: time.Minute}
+				n.storage = storage
+				n.layers.current.Store(&placed{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/"}}})
+				s := &session{p: n, log: n.log, deadline: time.Minute}
 				sb, c := sandbox(manyPaths(star)), ctr("db", sameMounts(mounts, "rslave")...)
 				before, creates := processorTime(b), 0
 				for b.Loop() {
 					creates++
-					p.removedPod(sb.GetId())
+					n.removedPod(sb.GetId())
 					if _, _, err := s.CreateContainer(b.Context(), sb, c); err != nil && !strings.Contains(err.Error(), "cannot be limited") {
 						b.Fatal(err)
 					}
@@ -194,9 +194,9 @@ func BenchmarkHostileCreate(b *testing.B) {
 				before = processorTime(b)
 				const passes = 10
 				for range passes {
-					p.MountsChanged()
-					for _, g := range p.takeDirty() {
-						p.reconcileGroup(b.Context(), g)
+					n.MountsChanged()
+					for _, g := range n.takeDirty() {
+						n.reconcileGroup(b.Context(), g)
 					}
 				}
 				b.ReportMetric(float64((processorTime(b)-before).Microseconds())/1e3/passes, "cpu-ms/reconcile")

@@ -11,9 +11,9 @@ const tokenPath = "/var/run/secrets/kubernetes.io/serviceaccount"
 // service account's token is.
 func TestStarLimitsClaimAtTokenPath(t *testing.T) {
 	h, _ := tree(t, podCgroup)
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	sb := sandbox(map[string]string{limitsKey + "containers": "* wbps=1Mi"})
-	adjust, err := p.create(t.Context(), sb, ctr("db", bind("/mnt/data/claim", tokenPath)), true)
+	adjust, err := n.create(t.Context(), sb, ctr("db", bind("/mnt/data/claim", tokenPath)), true)
 	if err != nil {
 		t.Fatal(err)
 	}

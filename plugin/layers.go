@@ -42,65 +42,65 @@ const (
 // rereadLayers is for the runtime's registration of us. Until ctx ends it waits for
 // the answer: then the first container comes with it. A runtime that starts may
 // answer only after it has registered us, so whatever is missing is asked for again.
-func (p *Plugin) rereadLayers(ctx context.Context, runtime, version string) {
-	if p.readLayers == nil {
+func (n *Plugin) rereadLayers(ctx context.Context, runtime, version string) {
+	if n.readLayers == nil {
 		return
 	}
-	a := asked{runtime, version, p.nextRegistration()}
-	if p.askLayers(ctx, a, layersFirst) == nil {
+	a := asked{runtime, version, n.nextRegistration()}
+	if n.askLayers(ctx, a, layersFirst) == nil {
 		return
 	}
 	select {
-	case <-p.layers.questions: // an earlier runtime's
+	case <-n.layers.questions: // an earlier runtime's
 	default:
 	}
-	p.layers.questions <- a
+	n.layers.questions <- a
 }
 
 // nextRegistration keeps the layers that are known, for the registration that begins.
-func (p *Plugin) nextRegistration() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	next := *p.layers.current.Load()
+func (n *Plugin) nextRegistration() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	next := *n.layers.current.Load()
 	next.registration++
-	p.layers.current.Store(&next)
+	n.layers.current.Store(&next)
 	return next.registration
 }
 
 // askLayers asks once, for at most d. What is told beside an error holds until there
 // is a better answer, and a late answer is used as well.
-func (p *Plugin) askLayers(ctx context.Context, a asked, d time.Duration) error {
+func (n *Plugin) askLayers(ctx context.Context, a asked, d time.Duration) error {
 	// Twice: what files tell comes as the runtime's answer has not come in time.
-	return p.inFlight.passes.For(ctx, "layers", 2*d, func(ctx context.Context) error {
+	return n.inFlight.passes.For(ctx, "layers", 2*d, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, d)
 		defer cancel()
-		fresh, err := p.readLayers(ctx, a.runtime, a.version)
-		p.moveLayers(fresh, a.registration)
+		fresh, err := n.readLayers(ctx, a.runtime, a.version)
+		n.moveLayers(fresh, a.registration)
 		return err
 	})
 }
 
 // moveLayers takes over an answer, and has the containers of this registration that it
 // moves resolved again.
-func (p *Plugin) moveLayers(fresh inventory.Layers, registration int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if fresh.Equal(inventory.Layers{}) || p.layers.current.Load().registration != registration {
+func (n *Plugin) moveLayers(fresh inventory.Layers, registration int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if fresh.Equal(inventory.Layers{}) || n.layers.current.Load().registration != registration {
 		return
 	}
 	now := &placed{fresh, registration}
-	p.layers.current.Store(now)
-	for _, pod := range p.pods {
+	n.layers.current.Store(now)
+	for _, pod := range n.pods {
 		for _, c := range pod.containers {
 			if now.moved(c) {
-				p.markDirty(pod.group)
+				n.markDirty(pod.group)
 			}
 		}
 	}
 }
 
 // askLayersAgain asks for what a runtime did not answer, until ctx ends.
-func (p *Plugin) askLayersAgain(ctx context.Context) {
+func (n *Plugin) askLayersAgain(ctx context.Context) {
 	var a asked
 	var again <-chan time.Time
 	var pause time.Duration
@@ -109,17 +109,17 @@ func (p *Plugin) askLayersAgain(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case a = <-p.layers.questions:
+		case a = <-n.layers.questions:
 			pause = layersRetry
 		case <-again:
-			err := p.askLayers(ctx, a, layersDeadline)
+			err := n.askLayers(ctx, a, layersDeadline)
 			if err == nil {
 				again, problem = nil, reminder.Reminder{}
 				continue
 			}
 			// A runtime that starts takes some seconds.
 			if pause = min(2*pause, layersPause); pause == layersPause && problem.Due(time.Now(), err) {
-				p.log.WithError(err).Warn("Asking the runtime for the location of writable layers failed: using its configuration files")
+				n.log.WithError(err).Warn("Asking the runtime for the location of writable layers failed: using its configuration files")
 			}
 		}
 		again = time.After(pause)

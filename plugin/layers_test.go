@@ -26,8 +26,8 @@ func (withTimeout) RequestTimeout() time.Duration { return 0 }
 
 func TestRootfsByHandler(t *testing.T) {
 	h, _ := tree(t, podCgroup)
-	p := newPlugin(t, h)
-	p.layers.current.Store(&placed{Layers: inventory.Layers{
+	n := newPlugin(t, h)
+	n.layers.current.Store(&placed{Layers: inventory.Layers{
 		Default: inventory.Layer{Dir: "/var/lib/containerd"},
 		Handlers: map[string]inventory.Layer{
 			"":     {Dir: "/mnt/data/layers"},
@@ -36,7 +36,7 @@ func TestRootfsByHandler(t *testing.T) {
 	}})
 	pol := *policy.Default()
 	pol.HostKernelHandlers = append(pol.HostKernelHandlers, "thin", "other")
-	p.Reload(&pol)
+	n.Reload(&pol)
 	for handler, want := range map[string]string{
 		"":      "254:16 wbps=1048576",
 		"other": "254:0 wbps=1048576",
@@ -47,7 +47,7 @@ func TestRootfsByHandler(t *testing.T) {
 		sb.Id = "sb-" + handler
 		c := ctr("db")
 		c.PodSandboxId = sb.Id
-		adjust, err := p.create(t.Context(), sb, c, false)
+		adjust, err := n.create(t.Context(), sb, c, false)
 		got := adjust.GetLinux().GetResources().GetUnified()["io.max"]
 		if err != nil {
 			got = err.Error()
@@ -65,17 +65,17 @@ func TestLayersAreReadAgain(t *testing.T) {
 	data, failure := inventory.Layers{Default: inventory.Layer{Dir: "/mnt/data/layers"}}, errors.New("no answer")
 	var asked []string
 	fresh, err := data, error(nil)
-	p := newReader(t, h, func(_ context.Context, runtime, version string) (inventory.Layers, error) {
+	n := newReader(t, h, func(_ context.Context, runtime, version string) (inventory.Layers, error) {
 		asked = append(asked, runtime+" "+version)
 		return fresh, err
 	})
-	s := &session{p: p, log: p.log, link: link{stub: withTimeout{}}, deadline: time.Minute}
+	s := &session{p: n, log: n.log, link: link{stub: withTimeout{}}, deadline: time.Minute}
 	configure := func(want inventory.Layers) {
 		t.Helper()
 		if _, err := s.Configure(t.Context(), "", "containerd", "v2.1.0"); err != nil {
 			t.Fatal(err)
 		}
-		if got := p.layers.current.Load(); !got.Equal(want) {
+		if got := n.layers.current.Load(); !got.Equal(want) {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	}
@@ -87,7 +87,7 @@ func TestLayersAreReadAgain(t *testing.T) {
 	if len(asked) != 3 || asked[0] != "containerd v2.1.0" {
 		t.Errorf("asked with %q", asked)
 	}
-	if len(p.layers.questions) != 1 {
+	if len(n.layers.questions) != 1 {
 		t.Error("what was not answered is not asked again")
 	}
 }
@@ -96,14 +96,14 @@ func TestLayersAreReadAgain(t *testing.T) {
 func newReader(t *testing.T, h *cgroupfs.Hierarchy, read func(context.Context, string, string) (inventory.Layers, error)) *Plugin {
 	t.Helper()
 	log, _ := test.NewNullLogger()
-	p, err := New(Config{
+	n, err := New(Config{
 		Log: log, Policy: policy.Default(), Storage: disks{twoDisks}, Cgroups: h,
 		Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}, ReadLayers: read,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p
+	return n
 }
 
 // TestRuntimeThatDoesNotAnswer: it holds neither Configure nor limits up that do not
@@ -112,7 +112,7 @@ func TestRuntimeThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, dir := tree(t, podCgroup, cgroupOf("layer"), cgroupOf("volume"))
 		var answers atomic.Bool
-		p := newReader(t, h, func(ctx context.Context, _, _ string) (inventory.Layers, error) {
+		n := newReader(t, h, func(ctx context.Context, _, _ string) (inventory.Layers, error) {
 			if answers.Load() {
 				return inventory.Layers{Default: inventory.Layer{Dir: "/mnt/data/layers"}}, nil
 			}
@@ -121,13 +121,13 @@ func TestRuntimeThatDoesNotAnswer(t *testing.T) {
 			return inventory.Layers{Default: inventory.Layer{Unknown: err.Error()}}, err
 		})
 		ctx, cancel := context.WithCancel(t.Context())
-		go p.reconcile(ctx)
-		go p.askLayersAgain(ctx)
+		go n.reconcile(ctx)
+		go n.askLayersAgain(ctx)
 		defer func() {
 			cancel()
 			synctest.Wait()
 		}()
-		s := &session{p: p, log: p.log, link: link{stub: withTimeout{}}, deadline: time.Second}
+		s := &session{p: n, log: n.log, link: link{stub: withTimeout{}}, deadline: time.Second}
 		began := time.Now()
 		if _, err := s.Configure(ctx, "", "containerd", "v2.1.0"); err != nil || time.Since(began) > time.Second {
 			t.Fatalf("Configure: %v after %v", err, time.Since(began))
@@ -162,7 +162,7 @@ func TestRuntimeThatDoesNotAnswer(t *testing.T) {
 func TestLateAnswerMovesLayers(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("old"), cgroupOf("new"))
 	told := inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}
-	p := newReader(t, h, func(context.Context, string, string) (inventory.Layers, error) { return told, errors.New("by files") })
+	n := newReader(t, h, func(context.Context, string, string) (inventory.Layers, error) { return told, errors.New("by files") })
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
 	ioMax := func(name, want string) {
 		t.Helper()
@@ -172,18 +172,18 @@ func TestLateAnswerMovesLayers(t *testing.T) {
 	}
 	start := func(name string) {
 		t.Helper()
-		if err := p.start(t.Context(), sb, ctr(name), true); err != nil {
+		if err := n.start(t.Context(), sb, ctr(name), true); err != nil {
 			t.Fatal(err)
 		}
 		ioMax(name, "254:0 wbps=1048576")
 	}
-	p.rereadLayers(t.Context(), "containerd", "v2")
+	n.rereadLayers(t.Context(), "containerd", "v2")
 	start("old")
-	p.rereadLayers(t.Context(), "containerd", "v2")
+	n.rereadLayers(t.Context(), "containerd", "v2")
 	start("new")
 	told = inventory.Layers{Default: inventory.Layer{Dir: "/mnt/data/layers"}}
-	_ = p.askLayers(t.Context(), <-p.layers.questions, time.Minute)
-	p.reconcileGroup(t.Context(), p.pods["sb1"].group)
+	_ = n.askLayers(t.Context(), <-n.layers.questions, time.Minute)
+	n.reconcileGroup(t.Context(), n.pods["sb1"].group)
 	ioMax("old", "254:0 wbps=1048576")
 	ioMax("new", "254:16 wbps=1048576")
 }

@@ -5,11 +5,11 @@ import "github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 // handle makes the transition of an event of a container, and takes its actions. HandOver
 // is left to the caller of WatchFired, which holds the open cgroup. All changes of a
 // container's phase are made here. The caller holds mu.
-func (p *Plugin) handle(c *container, e lifecycle.Event) lifecycle.Actions {
+func (n *Plugin) handle(c *container, e lifecycle.Event) lifecycle.Actions {
 	before := c.life.Phase()
 	do, err := c.life.Handle(e)
 	if err != nil {
-		p.metrics.unexpected.Add(1)
+		n.metrics.unexpected.Add(1)
 		return 0
 	}
 	g, now := c.pod.group, c.life.Phase()

@@ -30,42 +30,42 @@ func (f flaky) Refresh(context.Context) error {
 	return nil
 }
 
-func limit(t *testing.T, p *Plugin, cgroup string) blkio.Limits {
+func limit(t *testing.T, n *Plugin, cgroup string) blkio.Limits {
 	t.Helper()
-	m, err := p.cgroups.Cgroup(cgroup).ReadIOMax()
+	m, err := n.cgroups.Cgroup(cgroup).ReadIOMax()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return m[rootDisk.Dev]
 }
 
-func (p *Plugin) pass(ctx context.Context) { p.reconcileAll(ctx) }
+func (n *Plugin) pass(ctx context.Context) { n.reconcileAll(ctx) }
 
 // TestOwnFailureIsRepaired: a container whose mounts could not be read starts
 // all the same, counts as unlimited for its pod, and gets its limits later.
 func TestOwnFailureIsRepaired(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	broken := false
-	p.storage = flaky{disks{twoDisks}, &broken}
+	n.storage = flaky{disks{twoDisks}, &broken}
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
-	if err := p.start(t.Context(), sb, ctr("a"), true); err != nil {
+	if err := n.start(t.Context(), sb, ctr("a"), true); err != nil {
 		t.Fatal(err)
 	}
-	if got := limit(t, p, podCgroup)[blkio.Wbps]; got != 1<<20 {
+	if got := limit(t, n, podCgroup)[blkio.Wbps]; got != 1<<20 {
 		t.Fatalf("backstop is %v, want 1 MiB/s", got)
 	}
 	broken = true
-	if err := p.start(t.Context(), sb, ctr("b"), true); err == nil {
+	if err := n.start(t.Context(), sb, ctr("b"), true); err == nil {
 		t.Error("a start without mounts succeeded")
 	}
-	p.pass(t.Context())
-	if got := limit(t, p, podCgroup)[blkio.Wbps]; got != blkio.Max && got != blkio.Unset {
+	n.pass(t.Context())
+	if got := limit(t, n, podCgroup)[blkio.Wbps]; got != blkio.Max && got != blkio.Unset {
 		t.Errorf("backstop beside a container that nothing is known of: %v, want none", got)
 	}
 	broken = false
-	p.pass(t.Context())
-	if got := limit(t, p, cgroupOf("b"))[blkio.Wbps]; got != 1<<20 {
+	n.pass(t.Context())
+	if got := limit(t, n, cgroupOf("b"))[blkio.Wbps]; got != 1<<20 {
 		t.Errorf("the limit is %v after the failure, want 1 MiB/s", got)
 	}
 }
@@ -74,13 +74,13 @@ func TestOwnFailureIsRepaired(t *testing.T) {
 // as that goes, and says what is missing.
 func TestLateRefusal(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi; /x wbps=1"})
-	if err := p.start(t.Context(), sb, ctr("a"), true); err == nil {
+	if err := n.start(t.Context(), sb, ctr("a"), true); err == nil {
 		t.Error("not refused")
 	}
-	p.pass(t.Context()) // it runs: the answer was not heard
-	if got := limit(t, p, cgroupOf("a"))[blkio.Wbps]; got != 1<<20 {
+	n.pass(t.Context()) // it runs: the answer was not heard
+	if got := limit(t, n, cgroupOf("a"))[blkio.Wbps]; got != 1<<20 {
 		t.Errorf("the limit is %v, want 1 MiB/s", got)
 	}
 	r, err := record.Read(h.Cgroup(cgroupOf("a")), record.KindContainer)
@@ -93,46 +93,46 @@ func TestLateRefusal(t *testing.T) {
 // two in its cgroup, and they do not fight over it.
 func TestSandboxReplaced(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	old := sandbox(map[string]string{limitsKey + "pod-total": "rootfs wbps=1Mi"})
-	if err := p.start(t.Context(), old, ctr("a"), true); err != nil {
+	if err := n.start(t.Context(), old, ctr("a"), true); err != nil {
 		t.Fatal(err)
 	}
-	p.stopped("sb1", "id-a")
+	n.stopped("sb1", "id-a")
 	next := sandbox(map[string]string{limitsKey + "pod-total": "rootfs wbps=2Mi"})
 	next.Id = "sb2"
 	again := ctr("a")
 	again.PodSandboxId = "sb2"
-	if err := p.start(t.Context(), next, again, true); err != nil {
+	if err := n.start(t.Context(), next, again, true); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		p.pass(t.Context())
-		if got := limit(t, p, podCgroup)[blkio.Wbps]; got != 2<<20 {
+		n.pass(t.Context())
+		if got := limit(t, n, podCgroup)[blkio.Wbps]; got != 2<<20 {
 			t.Fatalf("the pod has %v, want the new sandbox's 2 MiB/s", got)
 		}
 	}
-	p.removedPod("sb1")
-	p.removedPod("sb2")
-	if len(p.groups) != 0 || len(p.pods) != 0 || len(p.dirty) != 0 {
-		t.Errorf("left behind: %v, %v, %v", p.groups, p.pods, p.dirty)
+	n.removedPod("sb1")
+	n.removedPod("sb2")
+	if len(n.groups) != 0 || len(n.pods) != 0 || len(n.dirty) != 0 {
+		t.Errorf("left behind: %v, %v, %v", n.groups, n.pods, n.dirty)
 	}
 }
 
 // TestSharedCgroup: a cgroup of two pods is no pod's to limit.
 func TestSharedCgroup(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
-	p := newPlugin(t, h)
-	if err := p.start(t.Context(), sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), ctr("a"), true); err != nil {
+	n := newPlugin(t, h)
+	if err := n.start(t.Context(), sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), ctr("a"), true); err != nil {
 		t.Fatal(err)
 	}
 	other := sandbox(map[string]string{limitsKey + "pod-total": "rootfs wbps=2Mi"})
 	other.Id, other.Uid = "sb2", "u2"
-	_, err := p.create(t.Context(), other, ctr("b"), false)
+	_, err := n.create(t.Context(), other, ctr("b"), false)
 	if refusal, ok := errors.AsType[*annotation.Error](err); !ok || refusal.Kind != annotation.Unenforceable {
 		t.Errorf("got %v, want a refusal", err)
 	}
-	if pod := p.planFor(p.pods["sb1"].group).Pod; pod.Cgroup != "" {
+	if pod := n.planFor(n.pods["sb1"].group).Pod; pod.Cgroup != "" {
 		t.Errorf("%+v for a cgroup that is shared", pod)
 	}
 }
@@ -141,36 +141,36 @@ func TestSharedCgroup(t *testing.T) {
 // what was known stays known.
 func TestSynchronize(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
 	gone := sandbox(sb.Annotations)
 	gone.Id, gone.Uid, gone.Linux = "sb2", "u2", &api.LinuxPodSandbox{CgroupParent: "/kubepods.slice/kubepods-pod2.slice"}
 	for _, s := range []*api.PodSandbox{sb, gone} {
-		if _, err := p.create(t.Context(), s, ctr("a"), false); err != nil {
+		if _, err := n.create(t.Context(), s, ctr("a"), false); err != nil {
 			t.Fatal(err)
 		}
 	}
-	known := p.pods["sb1"].containers["id-a"]
+	known := n.pods["sb1"].containers["id-a"]
 	running := func(name string) *api.Container {
 		c := ctr(name)
 		c.State = api.ContainerState_CONTAINER_RUNNING
 		return c
 	}
-	p.synchronize([]*api.PodSandbox{sb, {Id: "plain"}}, []*api.Container{running("a"), running("b")})
-	if len(p.pods) != 1 || len(p.groups) != 1 {
-		t.Errorf("pods %v, groups %v, want one each", p.pods, p.groups)
+	n.synchronize([]*api.PodSandbox{sb, {Id: "plain"}}, []*api.Container{running("a"), running("b")})
+	if len(n.pods) != 1 || len(n.groups) != 1 {
+		t.Errorf("pods %v, groups %v, want one each", n.pods, n.groups)
 	}
-	if p.pods["sb1"].containers["id-a"] != known || !known.mayRun() {
+	if n.pods["sb1"].containers["id-a"] != known || !known.mayRun() {
 		t.Error("a container that was known is another one now, or does not run")
 	}
-	p.pass(t.Context())
+	n.pass(t.Context())
 	for cg, want := range map[string]blkio.Amount{cgroupOf("a"): 1 << 20, cgroupOf("b"): 1 << 20, podCgroup: 2 << 20} {
-		if got := limit(t, p, cg)[blkio.Wbps]; got != want {
+		if got := limit(t, n, cg)[blkio.Wbps]; got != want {
 			t.Errorf("%s has %v, want %v", cg, got, want)
 		}
 	}
-	p.synchronize([]*api.PodSandbox{sb}, []*api.Container{running("b")})
-	if _, ok := p.pods["sb1"].containers["id-a"]; ok {
+	n.synchronize([]*api.PodSandbox{sb}, []*api.Container{running("b")})
+	if _, ok := n.pods["sb1"].containers["id-a"]; ok {
 		t.Error("a container that is not listed is still there")
 	}
 }
@@ -179,20 +179,20 @@ func TestSynchronize(t *testing.T) {
 // under the same ID changes nothing of its successor.
 func TestCreatedAgain(t *testing.T) {
 	h, _ := tree(t, podCgroup)
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
 	var made []*container
 	for range 2 {
-		if _, err := p.create(t.Context(), sb, ctr("a"), false); err != nil {
+		if _, err := n.create(t.Context(), sb, ctr("a"), false); err != nil {
 			t.Fatal(err)
 		}
-		made = append(made, p.pods["sb1"].containers["id-a"])
+		made = append(made, n.pods["sb1"].containers["id-a"])
 	}
-	p.noteRunning(made[0])
-	if now := p.pods["sb1"].containers["id-a"]; made[0] == made[1] || now != made[1] || now.life.Phase() != lifecycle.Created {
+	n.noteRunning(made[0])
+	if now := n.pods["sb1"].containers["id-a"]; made[0] == made[1] || now != made[1] || now.life.Phase() != lifecycle.Created {
 		t.Errorf("the pod has %p, want %p in phase %v", now, made[1], lifecycle.Created)
 	}
-	if got := scrape(t, p)["unexpected_events_total"]; got != 0 {
+	if got := scrape(t, n)["unexpected_events_total"]; got != 0 {
 		t.Errorf("%v unexpected events", got)
 	}
 }
@@ -201,13 +201,13 @@ func TestCreatedAgain(t *testing.T) {
 func TestStartWasMissed(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	write(t, filepath.Join(dir, cgroupOf("a"), "cgroup.events"), "populated 1\nfrozen 0\n")
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	c := ctr("a")
 	c.State = api.ContainerState_CONTAINER_CREATED
-	p.synchronize([]*api.PodSandbox{sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})}, []*api.Container{c})
-	p.pass(t.Context()) // looks into it
-	p.pass(t.Context()) // sees that it has a cgroup
-	if got := limit(t, p, cgroupOf("a"))[blkio.Wbps]; got != 1<<20 {
+	n.synchronize([]*api.PodSandbox{sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})}, []*api.Container{c})
+	n.pass(t.Context()) // looks into it
+	n.pass(t.Context()) // sees that it has a cgroup
+	if got := limit(t, n, cgroupOf("a"))[blkio.Wbps]; got != 1<<20 {
 		t.Errorf("the limit is %v, want 1 MiB/s", got)
 	}
 }
@@ -216,22 +216,22 @@ func TestStartWasMissed(t *testing.T) {
 // spec's limits back, and in observe mode there are to be none.
 func TestObserveLiftsWhatTheRuntimeWroteBack(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
-	if _, err := p.create(t.Context(), sb, ctr("a"), false); err != nil {
+	if _, err := n.create(t.Context(), sb, ctr("a"), false); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.start(t.Context(), sb, ctr("a"), true); err != nil {
+	if err := n.start(t.Context(), sb, ctr("a"), true); err != nil {
 		t.Fatal(err)
 	}
 	observe := *policy.Default()
 	observe.Mode = policy.ModeObserve
-	p.Reload(&observe)
-	p.pass(t.Context())
+	n.Reload(&observe)
+	n.pass(t.Context())
 	write(t, filepath.Join(dir, cgroupOf("a"), "io.max"), "254:0 rbps=max wbps=1048576 riops=max wiops=max\n")
-	p.updated("sb1")
-	p.pass(t.Context())
-	if got := limit(t, p, cgroupOf("a"))[blkio.Wbps]; got != blkio.Max {
+	n.updated("sb1")
+	n.pass(t.Context())
+	if got := limit(t, n, cgroupOf("a"))[blkio.Wbps]; got != blkio.Max {
 		t.Errorf("the limit is %v, want max", got)
 	}
 }
@@ -240,17 +240,17 @@ func TestObserveLiftsWhatTheRuntimeWroteBack(t *testing.T) {
 func TestRaiseBelow(t *testing.T) {
 	sub := cgroupOf("a") + "/container"
 	h, dir := tree(t, podCgroup, cgroupOf("a"), sub)
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	for _, cg := range []string{cgroupOf("a"), sub} {
 		write(t, filepath.Join(dir, cg, "io.max"), "254:0 rbps=max wbps=1048576 riops=max wiops=max\n")
 	}
 	c := ctr("a")
 	c.Linux.Resources = &api.LinuxResources{Unified: map[string]string{"io.max": "254:0 wbps=1048576"}}
-	if err := p.start(t.Context(), sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=2Mi"}), c, true); err != nil {
+	if err := n.start(t.Context(), sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=2Mi"}), c, true); err != nil {
 		t.Fatal(err)
 	}
 	for _, cg := range []string{cgroupOf("a"), sub} {
-		if got := limit(t, p, cg)[blkio.Wbps]; got != 2<<20 {
+		if got := limit(t, n, cg)[blkio.Wbps]; got != 2<<20 {
 			t.Errorf("%s has %v, want 2 MiB/s", cg, got)
 		}
 	}
@@ -259,15 +259,15 @@ func TestRaiseBelow(t *testing.T) {
 // TestHugeRecord: a record that no filesystem takes keeps no limit from being.
 func TestHugeRecord(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
-	p := newPlugin(t, h)
-	p.storage = disks{func(string) blkio.Backing {
+	n := newPlugin(t, h)
+	n.storage = disks{func(string) blkio.Backing {
 		b := blkio.Backing{FSType: "btrfs"}
 		for i := range 10000 {
 			b.Disks = append(b.Disks, blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: uint32(i)}, Name: "vd"})
 		}
 		return b
 	}}
-	err := p.start(t.Context(), sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), ctr("a"), true)
+	err := n.start(t.Context(), sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), ctr("a"), true)
 	if err == nil {
 		t.Error("the failure to record is not told")
 	}
@@ -281,9 +281,9 @@ func TestHugeRecord(t *testing.T) {
 // limited, and the rest follows.
 func TestLookFailed(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	broken := true
-	p.storage = disks{func(path string) blkio.Backing {
+	n.storage = disks{func(path string) blkio.Backing {
 		if broken && strings.HasPrefix(path, "/mnt/data") {
 			return blkio.Backing{FSType: "ext4", Reason: "this node failed to look", Err: errors.New("input/output error")}
 		}
@@ -291,11 +291,11 @@ func TestLookFailed(t *testing.T) {
 	}}
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi; /data wbps=2Mi"})
 	c := ctr("a", bind("/mnt/data/a", "/data"))
-	adjust, err := p.create(t.Context(), sb, c, false)
+	adjust, err := n.create(t.Context(), sb, c, false)
 	if err != nil || adjust == nil {
 		t.Fatalf("create: %v, %v", adjust, err)
 	}
-	if err := p.start(t.Context(), sb, c, true); err != nil {
+	if err := n.start(t.Context(), sb, c, true); err != nil {
 		t.Fatal(err)
 	}
 	r, err := record.Read(h.Cgroup(cgroupOf("a")), record.KindContainer)
@@ -303,7 +303,7 @@ func TestLookFailed(t *testing.T) {
 		t.Errorf("record %+v, %v", r, err)
 	}
 	broken = false
-	p.pass(t.Context())
+	n.pass(t.Context())
 	if r, err = record.Read(h.Cgroup(cgroupOf("a")), record.KindContainer); err != nil || len(r.Settings) != 2 || r.Error != "" {
 		t.Errorf("record %+v, %v", r, err)
 	}
@@ -316,18 +316,18 @@ func TestStrangers(t *testing.T) {
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
 	start(t, newPlugin(t, h), sb, "a")
 	write(t, filepath.Join(dir, cgroupOf("a"), "cgroup.events"), "populated 1\nfrozen 0\n")
-	p := newPlugin(t, h)
-	p.unsynced.Store(true)
-	start(t, p, sb, "b")
-	if got := wbps(t, p, podCgroup); got != 2<<20 {
+	n := newPlugin(t, h)
+	n.unsynced.Store(true)
+	start(t, n, sb, "b")
+	if got := wbps(t, n, podCgroup); got != 2<<20 {
 		t.Errorf("the pod has %v, want the sum of both", got)
 	}
 	if err := os.RemoveAll(filepath.Join(dir, cgroupOf("a"))); err != nil {
 		t.Fatal(err)
 	}
-	p.stopped("sb1", "id-a")
-	p.pass(t.Context())
-	if got := wbps(t, p, podCgroup); got != 1<<20 {
+	n.stopped("sb1", "id-a")
+	n.pass(t.Context())
+	if got := wbps(t, n, podCgroup); got != 1<<20 {
 		t.Errorf("the pod has %v, want what is left", got)
 	}
 }

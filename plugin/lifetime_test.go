@@ -28,32 +28,32 @@ const (
 )
 
 // endHeld ends a container that the watch of exits holds, with nothing left to write.
-func endHeld(t *testing.T, p *Plugin, dir string, c *container) {
+func endHeld(t *testing.T, n *Plugin, dir string, c *container) {
 	t.Helper()
 	write(t, filepath.Join(dir, c.cgroup, "cgroup.events"), "populated 0\nfrozen 0\n")
-	p.watched(c)
-	if got, _ := p.ended(c.cgroup); got.id != c.id {
+	n.watched(c)
+	if got, _ := n.ended(c.cgroup); got.id != c.id {
 		t.Fatal("not found by its cgroup")
 	}
-	endedPod{p, c.pod.group}.Written(c.id, true)
-	p.stopped(c.pod.id, c.id)
+	endedPod{n, c.pod.group}.Written(c.id, true)
+	n.stopped(c.pod.id, c.id)
 }
 
 // TestCreatedIsNoLeftover: a container that was created and not started when the plugin
 // connected has left nothing.
 func TestCreatedIsNoLeftover(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
-	p.synchronize([]*api.PodSandbox{sb}, []*api.Container{listed("a", isCreated)})
-	p.pass(t.Context())
-	start(t, p, sb, "a")
-	if got := wbps(t, p, podCgroup); got != 1<<20 {
+	n.synchronize([]*api.PodSandbox{sb}, []*api.Container{listed("a", isCreated)})
+	n.pass(t.Context())
+	start(t, n, sb, "a")
+	if got := wbps(t, n, podCgroup); got != 1<<20 {
 		t.Fatalf("backstop %v, want 1 MiB/s", got)
 	}
-	endHeld(t, p, dir, p.pods["sb1"].containers["id-a"])
-	p.pass(t.Context())
-	if got := wbps(t, p, podCgroup); got != blkio.Max {
+	endHeld(t, n, dir, n.pods["sb1"].containers["id-a"])
+	n.pass(t.Context())
+	if got := wbps(t, n, podCgroup); got != blkio.Max {
 		t.Errorf("the pod has %v after all is written out", got)
 	}
 }
@@ -62,11 +62,11 @@ func TestCreatedIsNoLeftover(t *testing.T) {
 // the pod left to write. Then the pod's limits go.
 func TestLeftoversAreWritten(t *testing.T) {
 	h, dir := tree(t, podCgroup)
-	p := newPlugin(t, h)
-	p.exits.writeout.Tidy = nothing
+	n := newPlugin(t, h)
+	n.exits.writeout.Tidy = nothing
 	stat := filepath.Join(dir, podCgroup, "memory.stat")
 	sb := sandbox(map[string]string{limitsKey + "pod-total": "rootfs wbps=1Mi"})
-	p.synchronize([]*api.PodSandbox{sb}, []*api.Container{listed("a", isStopped)})
+	n.synchronize([]*api.PodSandbox{sb}, []*api.Container{listed("a", isStopped)})
 	for _, step := range []struct {
 		name, stat string
 		want       blkio.Amount
@@ -83,10 +83,10 @@ func TestLeftoversAreWritten(t *testing.T) {
 			write(t, stat, step.stat)
 		}
 		if step.name == "changed" { // two passes after a change have to find the same
-			p.updated("sb1")
+			n.updated("sb1")
 		}
-		p.pass(t.Context())
-		if got := wbps(t, p, podCgroup); got != step.want {
+		n.pass(t.Context())
+		if got := wbps(t, n, podCgroup); got != step.want {
 			t.Errorf("%s: the pod has %v, want %v", step.name, got, step.want)
 		}
 	}
@@ -108,19 +108,19 @@ func TestRanUnseen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, dir := tree(t, podCgroup)
-			p := newPlugin(t, h)
-			p.exits.writeout.Tidy = nothing
-			if _, err := p.create(t.Context(), sb, ctr("a"), false); err != nil {
+			n := newPlugin(t, h)
+			n.exits.writeout.Tidy = nothing
+			if _, err := n.create(t.Context(), sb, ctr("a"), false); err != nil {
 				t.Fatal(err)
 			}
-			g := p.pods["sb1"].group
-			p.synchronize([]*api.PodSandbox{lists.sandbox}, lists.containers)
+			g := n.pods["sb1"].group
+			n.synchronize([]*api.PodSandbox{lists.sandbox}, lists.containers)
 			if phase := g.drain.Phase(); phase != lifecycle.Leftovers {
 				t.Errorf("%v after it was listed, want %v", phase, lifecycle.Leftovers)
 			}
 			write(t, filepath.Join(dir, podCgroup, "memory.stat"), "file_dirty 0\nfile_writeback 0\n")
 			for range 3 {
-				p.pass(t.Context())
+				n.pass(t.Context())
 			}
 			if phase := g.drain.Phase(); phase != lifecycle.Drained {
 				t.Errorf("%v once all is written, want %v", phase, lifecycle.Drained)
@@ -133,26 +133,26 @@ func TestRanUnseen(t *testing.T) {
 // The containers of the first one are not waited for.
 func TestSandboxReplacedUnheard(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
-	p := newPlugin(t, h)
-	p.exits.writeout.Tidy = nothing
+	n := newPlugin(t, h)
+	n.exits.writeout.Tidy = nothing
 	write(t, filepath.Join(dir, podCgroup, "memory.stat"), "file_dirty 0\nfile_writeback 0\n")
 	sb := sandbox(map[string]string{limitsKey + "pod-total": "rootfs wbps=2Mi"})
-	start(t, p, sb, "a")
+	start(t, n, sb, "a")
 	next := sandbox(sb.Annotations)
 	next.Id = "sb2"
 	b := listed("b", isRunning)
 	b.PodSandboxId = "sb2"
-	if err := p.start(t.Context(), next, b, true); err != nil {
+	if err := n.start(t.Context(), next, b, true); err != nil {
 		t.Fatal(err)
 	}
 	remove(t, dir, "a")
-	p.synchronize([]*api.PodSandbox{next}, []*api.Container{b})
-	p.pass(t.Context())
-	endHeld(t, p, dir, p.pods["sb2"].containers["id-b"])
+	n.synchronize([]*api.PodSandbox{next}, []*api.Container{b})
+	n.pass(t.Context())
+	endHeld(t, n, dir, n.pods["sb2"].containers["id-b"])
 	for range 3 {
-		p.pass(t.Context())
+		n.pass(t.Context())
 	}
-	if got := wbps(t, p, podCgroup); got != blkio.Max {
+	if got := wbps(t, n, podCgroup); got != blkio.Max {
 		t.Errorf("the pod has %v after all is written out", got)
 	}
 }
@@ -165,33 +165,33 @@ func TestNewestFactsWin(t *testing.T) {
 	first, second := ctr("a", bind("/mnt/first", "/data")), ctr("a", bind("/mnt/second", "/data"))
 	second.Id, second.Linux.CgroupsPath = "id-b", ctr("b").GetLinux().GetCgroupsPath()
 	first.State, second.State = isStopped, isRunning
-	started := func(t *testing.T, p *Plugin) {
-		if err := p.start(t.Context(), sb, first, true); err != nil {
+	started := func(t *testing.T, n *Plugin) {
+		if err := n.start(t.Context(), sb, first, true); err != nil {
 			t.Fatal(err)
 		}
-		p.stopped("sb1", first.Id) // the kubelet keeps one dead container
-		if err := p.start(t.Context(), sb, second, true); err != nil {
+		n.stopped("sb1", first.Id) // the kubelet keeps one dead container
+		if err := n.start(t.Context(), sb, second, true); err != nil {
 			t.Fatal(err)
 		}
 	}
-	adopted := func(_ *testing.T, p *Plugin) {
-		p.synchronize([]*api.PodSandbox{sb}, []*api.Container{second, first})
+	adopted := func(_ *testing.T, n *Plugin) {
+		n.synchronize([]*api.PodSandbox{sb}, []*api.Container{second, first})
 	}
 	for name, come := range map[string]func(*testing.T, *Plugin){"started": started, "adopted": adopted} {
 		t.Run(name, func(t *testing.T) {
 			h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
-			p := newPlugin(t, h)
-			p.storage = disks{func(path string) blkio.Backing {
+			n := newPlugin(t, h)
+			n.storage = disks{func(path string) blkio.Backing {
 				if strings.HasPrefix(path, "/mnt/second") {
 					return on(other)
 				}
 				return on(dataDisk)
 			}}
-			come(t, p)
+			come(t, n)
 			for range 40 { // the order of a map decides which one is looked at last
-				p.Reload(policy.Default())
-				p.pass(t.Context())
-				want := p.planFor(p.pods["sb1"].group).Pod.Want.DevLimits()
+				n.Reload(policy.Default())
+				n.pass(t.Context())
+				want := n.planFor(n.pods["sb1"].group).Pod.Want.DevLimits()
 				if len(want) != 1 || want[other.Dev][blkio.Wbps] != 1<<20 {
 					t.Fatalf("the pod is to have %v", want)
 				}
@@ -216,38 +216,38 @@ func place(t *testing.T, dir, name string) {
 // starts. It is tried again until the cgroup is there.
 func TestRestored(t *testing.T) {
 	h, dir := tree(t, podCgroup)
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	pol := *policy.Default()
 	pol.OnError.Internal = policy.Reject
-	p.Reload(&pol)
-	s := &session{p: p, log: p.log, deadline: time.Minute}
+	n.Reload(&pol)
+	s := &session{p: n, log: n.log, deadline: time.Minute}
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
 	if err := s.StartContainer(t.Context(), sb, ctr("a")); err != nil {
 		t.Errorf("refused for ever: %v", err)
 	}
-	if p.census().notInForce != 1 {
+	if n.census().notInForce != 1 {
 		t.Error("not counted after its start")
 	}
 	for range 3 {
-		for _, g := range p.takeDirty() {
-			p.reconcileGroup(t.Context(), g)
+		for _, g := range n.takeDirty() {
+			n.reconcileGroup(t.Context(), g)
 		}
-		p.pass(t.Context())
-		if c := p.census(); c.notInForce != 1 || c.states[stateLimited] != 1 {
+		n.pass(t.Context())
+		if c := n.census(); c.notInForce != 1 || c.states[stateLimited] != 1 {
 			t.Errorf("%+v while there is no cgroup", c)
 		}
 	}
 	place(t, dir, "a")
-	p.pass(t.Context())
-	if c, pod := wbps(t, p, cgroupOf("a")), wbps(t, p, podCgroup); c != 1<<20 || pod != 1<<20 {
+	n.pass(t.Context())
+	if c, pod := wbps(t, n, cgroupOf("a")), wbps(t, n, podCgroup); c != 1<<20 || pod != 1<<20 {
 		t.Errorf("the container has %v, the pod %v, want 1 MiB/s", c, pod)
 	}
-	if p.census().notInForce != 0 {
+	if n.census().notInForce != 0 {
 		t.Error("counted as not in force")
 	}
 	remove(t, dir, "a") // and now it has ended
-	p.pass(t.Context())
-	if p.census().states != [len(states)]int{} {
+	n.pass(t.Context())
+	if n.census().states != [len(states)]int{} {
 		t.Error("runs without a cgroup")
 	}
 }
@@ -257,11 +257,11 @@ func TestRestored(t *testing.T) {
 // cgroup for that of a container that has ended.
 func TestRestoredIsNotTakenForEnded(t *testing.T) {
 	h, dir := tree(t, podCgroup)
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	watch := &fakeWatch{}
-	p.exits.watch = watch
-	start(t, p, sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), "a")
-	c := p.pods["sb1"].containers["id-a"]
+	n.exits.watch = watch
+	start(t, n, sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), "a")
+	c := n.pods["sb1"].containers["id-a"]
 	place(t, dir, "a")
 	events := filepath.Join(dir, cgroupOf("a"), "cgroup.events")
 	for _, step := range []struct {
@@ -273,8 +273,8 @@ func TestRestoredIsNotTakenForEnded(t *testing.T) {
 		{"populated 1\nfrozen 0\n", lifecycle.Watched, 1},
 	} {
 		write(t, events, step.events)
-		p.pass(t.Context())
-		if got := wbps(t, p, cgroupOf("a")); got != 1<<20 || c.life.Phase() != step.phase || len(watch.added) != step.added {
+		n.pass(t.Context())
+		if got := wbps(t, n, cgroupOf("a")); got != 1<<20 || c.life.Phase() != step.phase || len(watch.added) != step.added {
 			t.Errorf("%q: limit %v, %v, watched %q", step.events, got, c.life.Phase(), watch.added)
 		}
 	}
@@ -284,13 +284,13 @@ func TestRestoredIsNotTakenForEnded(t *testing.T) {
 // for good, as under a runtime that makes one for the sandbox alone.
 func TestNothingToWrite(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
-	p := newPlugin(t, h)
-	start(t, p, sandbox(map[string]string{limitsKey + "container.a": "rootfs wbps=1Mi"}), "a", "free")
-	p.pass(t.Context())
-	if c := p.census(); c.notInForce != 0 || c.states != [...]int{1, 1, 0} {
+	n := newPlugin(t, h)
+	start(t, n, sandbox(map[string]string{limitsKey + "container.a": "rootfs wbps=1Mi"}), "a", "free")
+	n.pass(t.Context())
+	if c := n.census(); c.notInForce != 0 || c.states != [...]int{1, 1, 0} {
 		t.Errorf("%+v", c)
 	}
-	if got := wbps(t, p, podCgroup); got != blkio.Max {
+	if got := wbps(t, n, podCgroup); got != blkio.Max {
 		t.Errorf("backstop %v beside a container without limits", got)
 	}
 }
@@ -303,19 +303,19 @@ func TestEndedInitContainer(t *testing.T) {
 		limitsKey + "container.init": "rootfs wbps=1Mi", limitsKey + "container.main": "rootfs wbps=1Mi",
 		limitsKey + "container.typo": "rootfs wbps=1Mi",
 	})
-	p := newPlugin(t, h)
-	start(t, p, sb, "init")
+	n := newPlugin(t, h)
+	start(t, n, sb, "init")
 	remove(t, dir, "init")
-	p.stopped("sb1", "id-init")
-	start(t, p, sb, "main")
-	p.pass(t.Context())
+	n.stopped("sb1", "id-init")
+	start(t, n, sb, "main")
+	n.pass(t.Context())
 
-	p = newPlugin(t, h)
-	p.synchronize([]*api.PodSandbox{sb}, []*api.Container{listed("main", isRunning)}) // the runtime lists no more
+	n = newPlugin(t, h)
+	n.synchronize([]*api.PodSandbox{sb}, []*api.Container{listed("main", isRunning)}) // the runtime lists no more
 	for range 2 {
-		p.pass(t.Context())
+		n.pass(t.Context())
 	}
-	r := recordOf(t, p, podCgroup)
+	r := recordOf(t, n, podCgroup)
 	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "typo") {
 		t.Errorf("warnings %q", r.Warnings)
 	}

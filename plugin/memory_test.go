@@ -31,8 +31,8 @@ func TestMemoryLimitBoundsDirtyPages(t *testing.T) {
 	} {
 		h, dir := tree(t, podCgroup)
 		write(t, filepath.Join(dir, podCgroup, "memory.max"), tt.pod+"\n")
-		p := newPlugin(t, h)
-		p.nodeMemory = 8 * gi
+		n := newPlugin(t, h)
+		n.nodeMemory = 8 * gi
 		sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
 		c := ctr("db")
 		c.Linux.Resources = &api.LinuxResources{Memory: &api.LinuxMemory{}}
@@ -42,20 +42,20 @@ func TestMemoryLimitBoundsDirtyPages(t *testing.T) {
 		if tt.high != "" {
 			c.Linux.Resources.Unified = map[string]string{"memory.high": tt.high}
 		}
-		if _, err := p.create(t.Context(), sb, c, true); err != nil {
+		if _, err := n.create(t.Context(), sb, c, true); err != nil {
 			t.Fatal(err)
 		}
-		warned := slices.Contains(p.pods["sb1"].containers["id-db"].decision.desired.WarningKinds, policy.NoMemoryLimit)
+		warned := slices.Contains(n.pods["sb1"].containers["id-db"].decision.desired.WarningKinds, policy.NoMemoryLimit)
 		if warned != tt.guarded {
 			t.Errorf("%s: warned %v, want %v", tt.name, warned, tt.guarded)
 		}
 
 		guard := *policy.Default()
 		guard.Writeback.DirtyGuard = 64 << 20
-		p.Reload(&guard)
+		n.Reload(&guard)
 		again := ctr("again")
 		again.Linux.Resources = c.Linux.Resources
-		adjust, err := p.create(t.Context(), sb, again, true)
+		adjust, err := n.create(t.Context(), sb, again, true)
 		if err != nil {
 			t.Fatal(err)
 		}

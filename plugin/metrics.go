@@ -65,42 +65,42 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 var _ prometheus.Collector = (*Plugin)(nil)
 
 // Describe is the half of prometheus.Collector that names the metrics.
-func (p *Plugin) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(p, out) }
+func (n *Plugin) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(n, out) }
 
 // Collect is the half of prometheus.Collector that gives their values. It reads
 // what the plugin knows and nothing of the node: a disk that hangs keeps no
 // scrape, and no scrape keeps a container for longer than it takes to count.
-func (p *Plugin) Collect(out chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, n int, label ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), label...)
+func (n *Plugin) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, count int, label ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(count), label...)
 	}
-	counter := func(d *prometheus.Desc, n *atomic.Int64, label ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n.Load()), label...)
+	counter := func(d *prometheus.Desc, count *atomic.Int64, label ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(count.Load()), label...)
 	}
-	gauge(connectedDesc, oneIf(p.connection.is(health.Connected)))
-	gauge(standbyDesc, oneIf(p.connection.is(health.Standby)))
-	gauge(exitWatchDesc, oneIf(p.isWatching()))
-	c := p.census()
+	gauge(connectedDesc, oneIf(n.connection.is(health.Connected)))
+	gauge(standbyDesc, oneIf(n.connection.is(health.Standby)))
+	gauge(exitWatchDesc, oneIf(n.isWatching()))
+	c := n.census()
 	gauge(podsDesc, c.pods)
 	gauge(notInForceDesc, c.notInForce)
-	for i, n := range c.states {
-		gauge(containersDesc, n, states[i])
+	for i, count := range c.states {
+		gauge(containersDesc, count, states[i])
 	}
-	for i, n := range c.warnings {
-		gauge(warningsDesc, n, string(warningKinds[i]))
+	for i, count := range c.warnings {
+		gauge(warningsDesc, count, string(warningKinds[i]))
 	}
-	for kind := range p.metrics.refused {
-		counter(refusedDesc, &p.metrics.refused[kind], annotation.Kind(kind).String())
+	for kind := range n.metrics.refused {
+		counter(refusedDesc, &n.metrics.refused[kind], annotation.Kind(kind).String())
 	}
-	counter(writtenDesc, &p.metrics.written)
-	counter(unexpectedDesc, &p.metrics.unexpected)
-	counter(exitsDesc, &p.exits.ends.Won, "lifted")
-	counter(exitsDesc, &p.exits.ends.Lost, "lost")
-	counter(exitsDesc, &p.exits.ends.Failed, "failed")
-	counter(syncsDesc, &p.exits.writeout.Syncs.OK, "ok")
-	counter(syncsDesc, &p.exits.writeout.Syncs.Failed, "failed")
-	p.metrics.passes.Collect(out)
-	p.metrics.handlers.Collect(out)
+	counter(writtenDesc, &n.metrics.written)
+	counter(unexpectedDesc, &n.metrics.unexpected)
+	counter(exitsDesc, &n.exits.ends.Won, "lifted")
+	counter(exitsDesc, &n.exits.ends.Lost, "lost")
+	counter(exitsDesc, &n.exits.ends.Failed, "failed")
+	counter(syncsDesc, &n.exits.writeout.Syncs.OK, "ok")
+	counter(syncsDesc, &n.exits.writeout.Syncs.Failed, "failed")
+	n.metrics.passes.Collect(out)
+	n.metrics.handlers.Collect(out)
 }
 
 func oneIf(yes bool) int {
@@ -131,12 +131,12 @@ type census struct {
 	warnings         [len(warningKinds)]int
 }
 
-func (p *Plugin) census() census {
-	weightsWork := p.weight.Work()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	out := census{pods: len(p.groups)}
-	for _, g := range p.groups {
+func (n *Plugin) census() census {
+	weightsWork := n.weight.Work()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	out := census{pods: len(n.groups)}
+	for _, g := range n.groups {
 		if g.retry.problem.Lasts() || g.waits() {
 			out.notInForce++
 		}

@@ -21,10 +21,10 @@ import (
 
 // scrape returns the values of all series, `name{value of the label}`, without
 // the common prefix; of a histogram the number of observations.
-func scrape(t *testing.T, p *Plugin) map[string]float64 {
+func scrape(t *testing.T, n *Plugin) map[string]float64 {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
-	if err := r.Register(p); err != nil {
+	if err := r.Register(n); err != nil {
 		t.Fatal(err)
 	}
 	families, err := r.Gather()
@@ -45,9 +45,9 @@ func scrape(t *testing.T, p *Plugin) map[string]float64 {
 }
 
 // wantMetrics compares the series that are not 0.
-func wantMetrics(t *testing.T, p *Plugin, want map[string]float64) {
+func wantMetrics(t *testing.T, n *Plugin, want map[string]float64) {
 	t.Helper()
-	got := scrape(t, p)
+	got := scrape(t, n)
 	maps.DeleteFunc(got, func(_ string, v float64) bool { return v == 0 })
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("-want +got:\n%s", d)
@@ -74,8 +74,8 @@ func TestMetricsAtZero(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"), cgroupOf("c"))
-	p := newPlugin(t, h)
-	p.storage = disks{func(path string) blkio.Backing {
+	n := newPlugin(t, h)
+	n.storage = disks{func(path string) blkio.Backing {
 		b := twoDisks(path)
 		if strings.HasPrefix(path, "/mnt/data/vfat") {
 			b.Warning = &blkio.Warning{Kind: blkio.NoCgroupWriteback}
@@ -84,8 +84,8 @@ func TestMetrics(t *testing.T) {
 	}}
 	pol := *policy.Default()
 	pol.OnError.Unenforceable = policy.Ignore
-	p.Reload(&pol)
-	s := &session{p: p, log: p.log, deadline: time.Second}
+	n.Reload(&pol)
+	s := &session{p: n, log: n.log, deadline: time.Second}
 	sb := sandbox(map[string]string{
 		limitsKey + "container.a":   "rootfs rbps=1Mi; /v wbps=1Mi; /w wbps=1Mi",
 		limitsKey + "container.c":   "/mem wbps=1Mi",
@@ -96,7 +96,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]float64{"pods": 1, "handler_seconds{create}": 1}
-	wantMetrics(t, p, want) // it does not run yet
+	wantMetrics(t, n, want) // it does not run yet
 
 	for range 2 {
 		if _, _, err := s.CreateContainer(t.Context(), sb, ctr("bad")); err == nil {
@@ -111,29 +111,29 @@ func TestMetrics(t *testing.T) {
 	if err := s.StartContainer(t.Context(), sb, a); err != nil {
 		t.Fatal(err)
 	}
-	p.pass(t.Context())
+	n.pass(t.Context())
 	want = map[string]float64{
 		"pods": 1, "containers{limited}": 1, "containers{unlimited}": 1, "containers{failed}": 1,
 		"warnings{no_cgroup_writeback}": 1, "warnings{no_memory_limit}": 1,
 		"refused_containers_total{invalid}": 2,
 		"handler_seconds{create}":           3, "handler_seconds{start}": 3, "reconcile_seconds": 1,
 	}
-	got := scrape(t, p)
+	got := scrape(t, n)
 	// The files of the tree are not io.max: the pass writes again.
 	if got["limits_written_total"] < 2 {
 		t.Errorf("%v lines written, want at least the two disks of a", got["limits_written_total"])
 	}
 	want["limits_written_total"] = got["limits_written_total"]
-	wantMetrics(t, p, want)
+	wantMetrics(t, n, want)
 
-	p.complain(t.Context(), p.pods["sb1"].group, errors.New("no")) // what reconcileGroup does with a failure
+	n.complain(t.Context(), n.pods["sb1"].group, errors.New("no")) // what reconcileGroup does with a failure
 	observe := pol
 	observe.Mode = policy.ModeObserve
-	p.Reload(&observe)
-	if err := errors.Join(p.settleAll(t.Context(), p.pods["sb1"].group)...); err != nil {
+	n.Reload(&observe)
+	if err := errors.Join(n.settleAll(t.Context(), n.pods["sb1"].group)...); err != nil {
 		t.Fatal(err)
 	}
-	got = scrape(t, p)
+	got = scrape(t, n)
 	if got["pods_not_in_force"] != 1 || got["containers{limited}"] != 0 || got["containers{unlimited}"] != 2 {
 		t.Errorf("observed, with a complaint: %v", got)
 	}
@@ -142,19 +142,19 @@ func TestMetrics(t *testing.T) {
 // TestMetricsOfExits: the results of lifts and syncs have a series each.
 func TestMetricsOfExits(t *testing.T) {
 	h, _ := tree(t, podCgroup)
-	p := newPlugin(t, h)
-	p.exits.ends.Won.Add(2)
-	p.exits.ends.Lost.Add(1)
-	p.exits.ends.Failed.Add(1)
+	n := newPlugin(t, h)
+	n.exits.ends.Won.Add(2)
+	n.exits.ends.Lost.Add(1)
+	n.exits.ends.Failed.Add(1)
 	ended := make(chan struct{}, 1)
-	p.exits.writeout.Tidy = func(context.Context, handover.Pod) { ended <- struct{}{} }
+	n.exits.writeout.Tidy = func(context.Context, handover.Pod) { ended <- struct{}{} }
 	for _, want := range []error{errors.New("no"), nil} {
-		p.exits.writeout.Syncs.Sync = func(context.Context, string) error { return want }
+		n.exits.writeout.Syncs.Sync = func(context.Context, string) error { return want }
 		at := handover.Volume{Path: fmt.Sprint("/mnt/", want)} // else the second one waits until the filesystem has rested
-		p.exits.writeout.Write(t.Context(), endedPod{p, &group{}}, "", handover.Unsynced{Volumes: []handover.Volume{at}})
+		n.exits.writeout.Write(t.Context(), endedPod{n, &group{}}, "", handover.Unsynced{Volumes: []handover.Volume{at}})
 		<-ended
 	}
-	wantMetrics(t, p, map[string]float64{
+	wantMetrics(t, n, map[string]float64{
 		"exits_total{lifted}": 2, "exits_total{lost}": 1, "exits_total{failed}": 1,
 		"syncs_total{ok}": 1, "syncs_total{failed}": 1,
 	})
@@ -164,28 +164,28 @@ func TestMetricsOfExits(t *testing.T) {
 // somebody hangs in the kernel.
 func TestScrapeBesideEvents(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
-	start(t, p, sb, "a")
-	p.pods["sb1"].group.writer.token <- struct{}{} // a write that hangs
-	if got := scrape(t, p)["containers{limited}"]; got != 1 {
+	start(t, n, sb, "a")
+	n.pods["sb1"].group.writer.token <- struct{}{} // a write that hangs
+	if got := scrape(t, n)["containers{limited}"]; got != 1 {
 		t.Errorf("%v limited containers, want 1", got)
 	}
-	<-p.pods["sb1"].group.writer.token
+	<-n.pods["sb1"].group.writer.token
 
 	ctx, cancel := context.WithCancel(t.Context())
 	var scrapes sync.WaitGroup
 	scrapes.Go(func() {
 		for ctx.Err() == nil {
-			scrape(t, p)
+			scrape(t, n)
 		}
 	})
 	for range 50 {
-		start(t, p, sb, "a")
-		p.pass(t.Context())
-		p.stopped("sb1", "id-a")
-		p.removed("sb1", "id-a")
-		p.removedPod("sb1")
+		start(t, n, sb, "a")
+		n.pass(t.Context())
+		n.stopped("sb1", "id-a")
+		n.removed("sb1", "id-a")
+		n.removedPod("sb1")
 	}
 	cancel()
 	scrapes.Wait()

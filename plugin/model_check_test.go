@@ -271,23 +271,23 @@ type modelKnown struct {
 }
 
 // known is the only place where the model looks into the plugin.
-func (p *Plugin) known() modelKnown {
+func (n *Plugin) known() modelKnown {
 	out := modelKnown{containers: map[string]bool{}}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	left := func(what string, n int) {
-		if n != 0 {
-			out.left = append(out.left, fmt.Sprintf("%d %s", n, what))
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	left := func(what string, count int) {
+		if count != 0 {
+			out.left = append(out.left, fmt.Sprintf("%d %s", count, what))
 		}
 	}
-	for id, pod := range p.pods {
+	for id, pod := range n.pods {
 		out.sandboxes = append(out.sandboxes, id)
 		for id, c := range pod.containers {
 			out.containers[id] = c.mayRun()
 		}
 	}
 	slices.Sort(out.sandboxes)
-	for _, g := range p.groups {
+	for _, g := range n.groups {
 		left("pods without a sandbox", max(0, 1-len(g.pods)))
 		for id := range g.drain.Open() {
 			if !out.containers[id] {
@@ -296,12 +296,12 @@ func (p *Plugin) known() modelKnown {
 		}
 		left("writers of a pod", len(g.writer.token))
 	}
-	left("dirty pods", len(p.dirty))
-	left("events that no phase allows for", int(p.metrics.unexpected.Load()))
-	left("calls of the runtime", p.inFlight.calls.Count())
-	left("calls of the reconciler", p.inFlight.passes.Count())
-	left("pods being tidied up", len(p.exits.tidier.Turn))
-	syncs, waiting := p.exits.writeout.Syncs.Pending()
+	left("dirty pods", len(n.dirty))
+	left("events that no phase allows for", int(n.metrics.unexpected.Load()))
+	left("calls of the runtime", n.inFlight.calls.Count())
+	left("calls of the reconciler", n.inFlight.passes.Count())
+	left("pods being tidied up", len(n.exits.tidier.Turn))
+	syncs, waiting := n.exits.writeout.Syncs.Pending()
 	left("syncs under way", syncs)
 	left("hand-overs that wait for a sync", waiting)
 	return out

@@ -192,10 +192,10 @@ func (r *modelRuntime) dropSandbox(p *modelPod, sb *modelSandbox, told bool) {
 }
 
 // hasGroup reports whether the plugin knows a pod by its cgroup.
-func (p *Plugin) hasGroup(cgroup string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, g := range p.groups {
+func (n *Plugin) hasGroup(cgroup string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, g := range n.groups {
 		if g.cgroup == cgroup {
 			return true
 		}

@@ -138,10 +138,10 @@ func (r *modelRuntime) now() *Plugin {
 func (r *modelRuntime) replug(disk blkio.Dev) {
 	r.mu.Lock()
 	r.epoch++
-	p := r.plugin
+	n := r.plugin
 	r.k.unplug(disk)
 	r.mu.Unlock()
-	p.DisksChanged()
+	n.DisksChanged()
 }
 
 // hang has one thing of one slow pod not answer: its volume, or a cgroup; or a sync.

@@ -114,7 +114,7 @@ func (r *modelRuntime) restart() {
 	r.end()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p, err := New(Config{
+	n, err := New(Config{
 		Log: r.log, Policy: r.policy, Storage: modelStorage{disks{}, r.k}, Cgroups: r.k.tree,
 		Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}},
 		Sync: func(_ context.Context, host string) error {
@@ -128,10 +128,10 @@ func (r *modelRuntime) restart() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { p.reconcile(ctx) })
-	r.plugin, r.session = p, nil
+	running.Go(func() { n.reconcile(ctx) })
+	r.plugin, r.session = n, nil
 	r.syncs++
-	r.ctx, r.watch = ctx, r.watchExits(ctx, p)
+	r.ctx, r.watch = ctx, r.watchExits(ctx, n)
 	r.stop = func() { cancel(); running.Wait() }
 	for _, pod := range r.pods {
 		if pod != nil {
@@ -146,7 +146,7 @@ func (r *modelRuntime) restart() {
 // end ends the plugin. A process that ends takes its calls along, here they come back first.
 func (r *modelRuntime) end() {
 	r.mu.Lock()
-	stop, watch, p := r.stop, r.watch, r.plugin
+	stop, watch, n := r.stop, r.watch, r.plugin
 	r.mu.Unlock()
 	if stop == nil {
 		return
@@ -154,7 +154,7 @@ func (r *modelRuntime) end() {
 	r.k.answer()
 	watch()
 	stop()
-	for p.inFlight.calls.Count()+p.inFlight.passes.Count() > 0 {
+	for n.inFlight.calls.Count()+n.inFlight.passes.Count() > 0 {
 		time.Sleep(time.Millisecond)
 	}
 }

@@ -70,11 +70,11 @@ func (w *modelWatch) fire(cgroup string) {
 const modelLate = 200 * time.Millisecond
 
 // run tells the plugin, whose context is ctx, until the watch is stopped.
-func (w *modelWatch) run(ctx context.Context, p *Plugin, stopped chan struct{}) {
+func (w *modelWatch) run(ctx context.Context, n *Plugin, stopped chan struct{}) {
 	for {
 		select {
 		case cgroup := <-w.ended:
-			p.exits.ends.Exited(ctx, w.hold(cgroup))
+			n.exits.ends.Exited(ctx, w.hold(cgroup))
 			w.report(cgroup)
 		case <-stopped:
 			return
@@ -84,28 +84,28 @@ func (w *modelWatch) run(ctx context.Context, p *Plugin, stopped chan struct{}) 
 
 // watchExits has a plugin's exits watched, and returns what ends that. What the watch has
 // not reported by then is lost.
-func (r *modelRuntime) watchExits(ctx context.Context, p *Plugin) (stop func()) {
+func (r *modelRuntime) watchExits(ctx context.Context, n *Plugin) (stop func()) {
 	watch := r.k.newWatch()
-	endings{p}.Watching(watch)
+	endings{n}.Watching(watch)
 	stopped := make(chan struct{})
 	var running sync.WaitGroup
-	running.Go(func() { watch.run(ctx, p, stopped) })
+	running.Go(func() { watch.run(ctx, n, stopped) })
 	return func() {
 		close(stopped)
 		running.Wait()
-		endings{p}.Lost()
+		endings{n}.Lost()
 	}
 }
 
 // failWatch is an exit watch that fails, and the next one.
 func (r *modelRuntime) failWatch(rng *rand.Rand) {
 	r.mu.Lock()
-	stop, ctx, p := r.watch, r.ctx, r.plugin
+	stop, ctx, n := r.watch, r.ctx, r.plugin
 	r.mu.Unlock()
 	stop()
 	r.note("the exit watch fails")
 	pause(rng)
-	next := r.watchExits(ctx, p)
+	next := r.watchExits(ctx, n)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.watch = next

@@ -131,7 +131,7 @@ func New(cfg Config) (*Plugin, error) {
 	if cfg.Log == nil || cfg.Policy == nil || cfg.Storage == nil || cfg.Cgroups == nil {
 		return nil, errors.New("plugin: Log, Policy, Storage and Cgroups are required")
 	}
-	p := &Plugin{
+	n := &Plugin{
 		environment: environment{
 			log:           cfg.Log,
 			storage:       cfg.Storage,
@@ -156,29 +156,29 @@ func New(cfg Config) (*Plugin, error) {
 		weight:   enforce.WeightSupport{Cgroups: cfg.Cgroups},
 		metrics:  newMetrics(),
 	}
-	if p.distribute == nil {
-		p.distribute = p.Reload
+	if n.distribute == nil {
+		n.distribute = n.Reload
 	}
-	p.layers.current.Store(&placed{Layers: cfg.Layers})
-	p.setExits(cfg.Sync)
-	p.policy.Store(cfg.Policy)
-	p.sayReleases()
-	p.weight.Look()
-	return p, nil
+	n.layers.current.Store(&placed{Layers: cfg.Layers})
+	n.setExits(cfg.Sync)
+	n.policy.Store(cfg.Policy)
+	n.sayReleases()
+	n.weight.Look()
+	return n, nil
 }
 
 // Reload puts a new node policy into force, for running containers too: the
 // reconciler decides anew what was decided by another policy.
-func (p *Plugin) Reload(pol *policy.Policy) {
-	p.policy.Store(pol)
+func (n *Plugin) Reload(pol *policy.Policy) {
+	n.policy.Store(pol)
 	select {
-	case p.reloaded <- struct{}{}:
+	case n.reloaded <- struct{}{}:
 	default: // a token is there already
 	}
-	p.sayReleases()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, g := range p.groups {
-		p.markDirty(g)
+	n.sayReleases()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, g := range n.groups {
+		n.markDirty(g)
 	}
 }

@@ -117,12 +117,12 @@ func newPlugin(t testing.TB, h *cgroupfs.Hierarchy) *Plugin {
 	t.Helper()
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	p, err := New(Config{Log: log, Policy: policy.Default(), Storage: disks{twoDisks}, Cgroups: h, Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}})
+	n, err := New(Config{Log: log, Policy: policy.Default(), Storage: disks{twoDisks}, Cgroups: h, Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.connection.active() // as Run does, once it holds the lock
-	return p
+	n.connection.active() // as Run does, once it holds the lock
+	return n
 }
 
 const podCgroup = "kubepods.slice/kubepods-pod1.slice"
@@ -213,17 +213,17 @@ func TestCreateSpec(t *testing.T) {
 
 func TestCreateRefusesAndLeavesNothing(t *testing.T) {
 	h, _ := tree(t, podCgroup)
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	sb := sandbox(map[string]string{limitsKey + "container.db": "/data wpbs=50Mi"})
 	var texts []string
 	for range 3 {
-		_, err := p.create(t.Context(), sb, ctr("db"), false)
+		_, err := n.create(t.Context(), sb, ctr("db"), false)
 		if _, ok := errors.AsType[*annotation.Error](err); !ok {
 			t.Fatalf("got %v, want a refusal", err)
 		}
 		texts = append(texts, err.Error())
-		p.stopped("sb1", "id-db") // containerd undoes a refused create
-		p.removed("sb1", "id-db")
+		n.stopped("sb1", "id-db") // containerd undoes a refused create
+		n.removed("sb1", "id-db")
 	}
 	want := `nri-blkio: limits.blkio.noderesource.dev/container.db: entry 1 "/data wpbs=50Mi": unknown key "wpbs" (did you mean "wbps"?)`
 	for _, text := range texts {
@@ -231,23 +231,23 @@ func TestCreateRefusesAndLeavesNothing(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", text, want)
 		}
 	}
-	if n := len(p.pods["sb1"].containers); n != 0 {
-		t.Errorf("%d containers left behind", n)
+	if count := len(n.pods["sb1"].containers); count != 0 {
+		t.Errorf("%d containers left behind", count)
 	}
 }
 
 func TestObserveTouchesNothing(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("db"))
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	pol := *policy.Default()
 	pol.Mode = policy.ModeObserve
-	p.Reload(&pol)
+	n.Reload(&pol)
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi", limitsKey + "pod-total": "rootfs wbps=1Mi"})
 	c := ctr("db")
-	if adjust, err := p.create(t.Context(), sb, c, false); adjust != nil || err != nil {
+	if adjust, err := n.create(t.Context(), sb, c, false); adjust != nil || err != nil {
 		t.Errorf("create: %v, %v", adjust, err)
 	}
-	if err := p.start(t.Context(), sb, c, true); err != nil {
+	if err := n.start(t.Context(), sb, c, true); err != nil {
 		t.Error(err)
 	}
 	if got := read(t, filepath.Join(dir, cgroupOf("db"), "io.max")); got != "" {

@@ -14,33 +14,33 @@ import (
 
 // findReached looks for undeclared disks of containers. What is found
 // makes their groups restless.
-func (p *Plugin) findReached(ctx context.Context, groups []*group) {
-	of := p.reaching(groups)
+func (n *Plugin) findReached(ctx context.Context, groups []*group) {
+	of := n.reaching(groups)
 	if len(of) == 0 {
 		return
 	}
-	err := p.inFlight.passes.For(ctx, " reached", lookDeadline, func(ctx context.Context) error {
-		stacks, above := inventory.NewStacks(p.storage), inventory.NewAncestorStats(p.readIOStat)
+	err := n.inFlight.passes.For(ctx, " reached", lookDeadline, func(ctx context.Context) error {
+		stacks, above := inventory.NewStacks(n.storage), inventory.NewAncestorStats(n.readIOStat)
 		for _, c := range of {
-			if !p.mayHaveReached(above, c) {
+			if !n.mayHaveReached(above, c) {
 				continue
 			}
-			if p.reach(ctx, stacks, c); ctx.Err() != nil {
+			if n.reach(ctx, stacks, c); ctx.Err() != nil {
 				return ctx.Err()
 			}
 		}
 		return nil
 	})
 	if err != nil && ctx.Err() == nil {
-		p.log.WithError(err).Warn("Finding undeclared disks failed for some containers")
+		n.log.WithError(err).Warn("Finding undeclared disks failed for some containers")
 	}
 }
 
 // reaching returns the containers of groups for which mayReach holds.
-func (p *Plugin) reaching(groups []*group) []*container {
+func (n *Plugin) reaching(groups []*group) []*container {
 	out := make([]*container, 0, 2*len(groups))
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	for _, g := range groups {
 		for _, pod := range g.pods {
 			for _, c := range pod.containers {
@@ -66,24 +66,24 @@ func (c *container) isPartial() bool { return !c.disks.IsResolved() || c.use.unj
 
 // mayHaveReached spares most containers a look of their own: there is nothing to find
 // where no cgroup above has used another disk than the declared ones of the container.
-func (p *Plugin) mayHaveReached(above inventory.AncestorStats, c *container) bool {
-	now := p.snapshot(c)
+func (n *Plugin) mayHaveReached(above inventory.AncestorStats, c *container) bool {
+	now := n.snapshot(c)
 	known := now.use.unjudged || now.use.notJudged != "" || !now.use.seen.IsZero()
 	return known || above.MayUseUndeclared(now.cgroup, &now.disks.Facts)
 }
 
-func (p *Plugin) readIOStat(cgroup string) (map[blkio.Dev]blkio.Stat, error) {
-	return p.cgroups.Cgroup(cgroup).ReadIOStat()
+func (n *Plugin) readIOStat(cgroup string) (map[blkio.Dev]blkio.Stat, error) {
+	return n.cgroups.Cgroup(cgroup).ReadIOStat()
 }
 
 // reach looks at what a container is charged with, and reports whether there is something
 // to decide or to write anew.
-func (p *Plugin) reach(ctx context.Context, stacks *inventory.Stacks, c *container) bool {
-	old, wanted := p.snapshotIf(c, (*container).mayReach)
+func (n *Plugin) reach(ctx context.Context, stacks *inventory.Stacks, c *container) bool {
+	old, wanted := n.snapshotIf(c, (*container).mayReach)
 	if !wanted {
 		return false
 	}
-	stats, err := p.readIOStat(old.cgroup)
+	stats, err := n.readIOStat(old.cgroup)
 	if errors.Is(err, blkio.ErrGone) || errors.Is(err, blkio.ErrNotSupported) {
 		return false // it has ended, or the controller is yet to come
 	}
@@ -91,29 +91,29 @@ func (p *Plugin) reach(ctx context.Context, stacks *inventory.Stacks, c *contain
 	if err == nil {
 		var starred map[blkio.Dev]bool
 		if old.use.unjudged {
-			starred = p.starred(old.cgroup, c.pod.group.cgroup)
+			starred = n.starred(old.cgroup, c.pod.group.cgroup)
 		}
 		found, err = stacks.Judge(ctx, &old.disks.Facts, &old.use.seen, stats, starred)
 	}
 	if ctx.Err() != nil {
 		return false
 	}
-	again, changed := p.judged(c, &found, err)
+	again, changed := n.judged(c, &found, err)
 	switch {
 	case again:
 	case err != nil:
-		old.logger(p.log).WithError(err).Warn("Finding undeclared disks of a container failed")
+		old.logger(n.log).WithError(err).Warn("Finding undeclared disks of a container failed")
 	default:
-		old.tellReached(p.log, found.Reached, stats)
+		old.tellReached(n.log, found.Reached, stats)
 	}
 	return changed
 }
 
 // judged notes what a look found. It reports whether that failed as it did before, and
 // whether there is something to decide or to write anew.
-func (p *Plugin) judged(c *container, found *inventory.Usage, err error) (again, changed bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (n *Plugin) judged(c *container, found *inventory.Usage, err error) (again, changed bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if err != nil { // what was found holds
 		again = err.Error() == c.use.notJudged
 		c.use.notJudged = err.Error()
@@ -139,13 +139,13 @@ func (c *container) tellReached(log logrus.FieldLogger, reached []blkio.Disk, st
 
 // starred are the disks that an earlier process has limited for a "*" by the records of
 // a container and of its pod. What it found stays found.
-func (p *Plugin) starred(container, pod string) map[blkio.Dev]bool {
+func (n *Plugin) starred(container, pod string) map[blkio.Dev]bool {
 	out := map[blkio.Dev]bool{}
 	for kind, cgroup := range map[string]string{record.KindContainer: container, record.KindPod: pod} {
 		if cgroup == "" {
 			continue
 		}
-		r, err := record.Read(p.cgroups.Cgroup(cgroup), kind)
+		r, err := record.Read(n.cgroups.Cgroup(cgroup), kind)
 		if err != nil || r == nil || r.Observed {
 			continue // who writes the record next tells what is wrong with it
 		}

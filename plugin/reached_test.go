@@ -20,45 +20,45 @@ import (
 )
 
 // reaching is a plugin with a running container, and where its cgroups are.
-func reaching(t *testing.T, value string, mounts ...*api.Mount) (p *Plugin, s *stacked, dir string) {
+func reaching(t *testing.T, value string, mounts ...*api.Mount) (n *Plugin, s *stacked, dir string) {
 	t.Helper()
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
-	p, s = newPlugin(t, h), newStacked()
-	p.storage = s
-	if err := p.start(t.Context(), sandbox(map[string]string{limitsKey + "container.a": value}), ctr("a", mounts...), true); err != nil {
+	n, s = newPlugin(t, h), newStacked()
+	n.storage = s
+	if err := n.start(t.Context(), sandbox(map[string]string{limitsKey + "container.a": value}), ctr("a", mounts...), true); err != nil {
 		t.Fatal(err)
 	}
-	return p, s, dir
+	return n, s, dir
 }
 
-func (s *stacked) lines(t *testing.T, p *Plugin) map[blkio.Dev]blkio.Limits {
+func (s *stacked) lines(t *testing.T, n *Plugin) map[blkio.Dev]blkio.Limits {
 	t.Helper()
-	for _, g := range p.groups {
-		return p.planFor(g).Containers[0].Want.DevLimits()
+	for _, g := range n.groups {
+		return n.planFor(g).Containers[0].Want.DevLimits()
 	}
 	t.Fatal("no group")
 	return nil
 }
 
 func TestReachedIsLimited(t *testing.T) {
-	p, s, dir := reaching(t, "* wbps=1Mi; /data wbps=2Mi", bind("/mnt/data", "/data", "rbind"))
+	n, s, dir := reaching(t, "* wbps=1Mi; /data wbps=2Mi", bind("/mnt/data", "/data", "rbind"))
 	log, hook := test.NewNullLogger()
-	p.log = log
-	told := func() (n int) {
+	n.log = log
+	told := func() (count int) {
 		for _, e := range hook.AllEntries() {
 			if strings.HasPrefix(e.Message, "Limiting an undeclared disk") && e.Data["container"] == "a" && e.Data["disk"] == "plugged" && e.Data["dev"] == "8:16" {
-				n++
+				count++
 			}
 		}
-		return n
+		return count
 	}
 	one, two := blkio.Limits{blkio.Wbps: 1 << 20}, blkio.Limits{blkio.Wbps: 2 << 20}
 	own := map[blkio.Dev]blkio.Limits{rootDisk.Dev: one, dataDisk.Dev: two}
 	want := map[blkio.Dev]blkio.Limits{rootDisk.Dev: one, dataDisk.Dev: two, plugged.Dev: one}
 	pass := func(want map[blkio.Dev]blkio.Limits) {
 		t.Helper()
-		p.reconcileAll(t.Context())
-		if diff := cmp.Diff(want, s.lines(t, p)); diff != "" {
+		n.reconcileAll(t.Context())
+		if diff := cmp.Diff(want, s.lines(t, n)); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
 	}
@@ -69,14 +69,14 @@ func TestReachedIsLimited(t *testing.T) {
 	write(t, stat, moved(inventory.MinUsage, "254:0", "8:16"))
 	pass(want)
 	pass(want)
-	if n := told(); n != 1 {
-		t.Errorf("told %d times", n)
+	if count := told(); count != 1 {
+		t.Errorf("told %d times", count)
 	}
-	r, err := record.Read(p.cgroups.Cgroup(cgroupOf("a")), record.KindContainer)
+	r, err := record.Read(n.cgroups.Cgroup(cgroupOf("a")), record.KindContainer)
 	if err != nil || r == nil || len(r.Settings) == 0 || r.Settings[0].Dev != plugged.Dev || r.Disks[plugged.Dev] != "plugged" || r.Settings[0].Source.Target != "*" {
 		t.Errorf("recorded is %+v (%v)", r, err)
 	}
-	if got := p.pods["sb1"].seen()[0].Reached; !slices.Equal(got, []blkio.Disk{plugged}) {
+	if got := n.pods["sb1"].seen()[0].Reached; !slices.Equal(got, []blkio.Disk{plugged}) {
 		t.Errorf("the pod's total is of %v", got)
 	}
 	write(t, stat, "what\n") // nothing is known now, and what was holds
@@ -86,7 +86,7 @@ func TestReachedIsLimited(t *testing.T) {
 	pass(want)
 	s.fails = nil
 	write(t, stat, moved(inventory.MinUsage, "254:0", "8:16"))
-	p.MountsChanged()
+	n.MountsChanged()
 	pass(want)
 	write(t, stat, moved(inventory.MinUsage, "254:0"))
 	pass(own) // the disk has left, and the number may be another's
@@ -95,13 +95,13 @@ func TestReachedIsLimited(t *testing.T) {
 // TestReachedByAnyWay: a look at a container's mounts keeps what it was seen to use, be
 // it one that is done with each pass.
 func TestReachedByAnyWay(t *testing.T) {
-	p, s, dir := reaching(t, "* wbps=1Mi", bind("/mnt/data", "/data", "rbind", "rslave"))
+	n, s, dir := reaching(t, "* wbps=1Mi", bind("/mnt/data", "/data", "rbind", "rslave"))
 	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(inventory.MinUsage, "8:16"))
 	for range 3 {
-		p.lookAgain(func(c *container) bool { return c.disks.Follows() })
-		p.reconcileAll(t.Context())
-		if _, ok := s.lines(t, p)[plugged.Dev]; !ok {
-			t.Errorf("limited are %v", s.lines(t, p))
+		n.lookAgain(func(c *container) bool { return c.disks.Follows() })
+		n.reconcileAll(t.Context())
+		if _, ok := s.lines(t, n)[plugged.Dev]; !ok {
+			t.Errorf("limited are %v", s.lines(t, n))
 		}
 	}
 }
@@ -125,12 +125,12 @@ func TestReachedAfterRestart(t *testing.T) {
 		"the number is of an unused one": {stat: moved(0, "8:16"), lifts: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, s, dir := reaching(t, "* wbps=1Mi")
+			n, s, dir := reaching(t, "* wbps=1Mi")
 			stat := filepath.Join(dir, cgroupOf("a"), "io.stat")
 			write(t, stat, used)
-			p.reconcileAll(t.Context())
+			n.reconcileAll(t.Context())
 
-			next := newPlugin(t, p.cgroups)
+			next := newPlugin(t, n.cgroups)
 			next.storage = s
 			s.fails = tt.fails
 			write(t, stat, tt.stat)
@@ -160,15 +160,15 @@ func TestReachedAfterRestart(t *testing.T) {
 // TestReachedAfterRestartOfPod is TestReachedAfterRestart for a limit of the pod as a whole.
 func TestReachedAfterRestartOfPod(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
-	p, s := newPlugin(t, h), newStacked()
-	p.storage = s
+	n, s := newPlugin(t, h), newStacked()
+	n.storage = s
 	sb := sandbox(map[string]string{limitsKey + "pod-total": "* wbps=1Mi"})
-	if err := p.start(t.Context(), sb, ctr("a"), true); err != nil {
+	if err := n.start(t.Context(), sb, ctr("a"), true); err != nil {
 		t.Fatal(err)
 	}
 	stat := filepath.Join(dir, cgroupOf("a"), "io.stat")
 	write(t, stat, moved(inventory.MinUsage, "8:16"))
-	p.reconcileAll(t.Context())
+	n.reconcileAll(t.Context())
 
 	next := newPlugin(t, h)
 	next.storage = s
@@ -187,27 +187,27 @@ func TestReachedAfterRestartOfPod(t *testing.T) {
 // TestReachedHangs: a disk of which it is not told what it is made of keeps those waiting
 // that use it, and the others not; it is told of once.
 func TestReachedHangs(t *testing.T) {
-	p, s, dir := reaching(t, "* wbps=1Mi")
+	n, s, dir := reaching(t, "* wbps=1Mi")
 	log, hook := test.NewNullLogger()
-	p.log = log
+	n.log = log
 	s.hangs = blkio.Dev{Major: 7}
-	c := p.pods["sb1"].containers["id-a"]
+	c := n.pods["sb1"].containers["id-a"]
 	stacks := inventory.NewStacks(s)
 	stat := filepath.Join(dir, cgroupOf("a"), "io.stat")
 	write(t, stat, moved(inventory.MinUsage, "7:0", "8:16"))
 	for range 3 {
-		if p.reach(t.Context(), stacks, c) || c.use.seen.Reached != nil {
+		if n.reach(t.Context(), stacks, c) || c.use.seen.Reached != nil {
 			t.Errorf("found %v", c.use.seen.Reached)
 		}
 	}
-	if n := len(hook.AllEntries()); n != 1 || !strings.Contains(fmt.Sprint(hook.LastEntry().Data["error"]), "find the disks below 7:0: no answer") {
-		t.Errorf("%d lines, the last is %v", n, hook.LastEntry())
+	if count := len(hook.AllEntries()); count != 1 || !strings.Contains(fmt.Sprint(hook.LastEntry().Data["error"]), "find the disks below 7:0: no answer") {
+		t.Errorf("%d lines, the last is %v", count, hook.LastEntry())
 	}
 	if s.asked > 5 { // root disk, two disks, swap, what is under that: once each
 		t.Errorf("asked %d times", s.asked)
 	}
 	write(t, stat, moved(inventory.MinUsage, "8:16"))
-	if !p.reach(t.Context(), stacks, c) {
+	if !n.reach(t.Context(), stacks, c) {
 		t.Error("who does not use it is not looked at")
 	}
 }
@@ -215,11 +215,11 @@ func TestReachedHangs(t *testing.T) {
 // TestOnlyStarIsLookedAt: io.stat is read where it matters.
 func TestOnlyStarIsLookedAt(t *testing.T) {
 	for _, value := range []string{"rootfs wbps=1Mi", "/data wbps=1Mi; rootfs wbps=2Mi"} {
-		p, s, dir := reaching(t, value, bind("/mnt/data", "/data"))
+		n, s, dir := reaching(t, value, bind("/mnt/data", "/data"))
 		write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(inventory.MinUsage, "8:16"))
-		before := s.lines(t, p)
-		p.reconcileAll(t.Context())
-		if diff := cmp.Diff(before, s.lines(t, p)); diff != "" || s.asked > 0 {
+		before := s.lines(t, n)
+		n.reconcileAll(t.Context())
+		if diff := cmp.Diff(before, s.lines(t, n)); diff != "" || s.asked > 0 {
 			t.Errorf("%s: looked at %d disks, -want +got:\n%s", value, s.asked, diff)
 		}
 	}
@@ -228,28 +228,28 @@ func TestOnlyStarIsLookedAt(t *testing.T) {
 // TestReachedAndGone: a container whose cgroup is gone loses nothing of what is known,
 // and one that a look did not have the time for is left for the next.
 func TestReachedAndGone(t *testing.T) {
-	p, _, dir := reaching(t, "* wbps=1Mi")
-	c := p.pods["sb1"].containers["id-a"]
+	n, _, dir := reaching(t, "* wbps=1Mi")
+	c := n.pods["sb1"].containers["id-a"]
 	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(inventory.MinUsage, "8:16"))
 	late, cancel := context.WithCancel(t.Context())
 	cancel()
-	if p.reach(late, inventory.NewStacks(p.storage), c) || c.use.seen.Reached != nil {
+	if n.reach(late, inventory.NewStacks(n.storage), c) || c.use.seen.Reached != nil {
 		t.Errorf("judged without the time to: %v", c.use.seen.Reached)
 	}
-	if !p.reach(t.Context(), inventory.NewStacks(p.storage), c) || p.reach(t.Context(), inventory.NewStacks(p.storage), c) {
+	if !n.reach(t.Context(), inventory.NewStacks(n.storage), c) || n.reach(t.Context(), inventory.NewStacks(n.storage), c) {
 		t.Error("want news once")
 	}
 	if err := os.RemoveAll(filepath.Join(dir, cgroupOf("a"))); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.cgroups.Cgroup(cgroupOf("a")).ReadIOStat(); !errors.Is(err, blkio.ErrGone) {
+	if _, err := n.cgroups.Cgroup(cgroupOf("a")).ReadIOStat(); !errors.Is(err, blkio.ErrGone) {
 		t.Fatal(err)
 	}
-	if p.reach(t.Context(), inventory.NewStacks(p.storage), c) || !slices.Equal(c.use.seen.Reached, []blkio.Disk{plugged}) {
+	if n.reach(t.Context(), inventory.NewStacks(n.storage), c) || !slices.Equal(c.use.seen.Reached, []blkio.Disk{plugged}) {
 		t.Errorf("forgotten with the cgroup: %v", c.use.seen.Reached)
 	}
-	p.stopped("sb1", "id-a")
-	if p.reach(t.Context(), inventory.NewStacks(p.storage), c) {
+	n.stopped("sb1", "id-a")
+	if n.reach(t.Context(), inventory.NewStacks(n.storage), c) {
 		t.Error("it has ended")
 	}
 }
@@ -257,7 +257,7 @@ func TestReachedAndGone(t *testing.T) {
 // TestReachedByWhatIsAbove: a container's own counters are read where a cgroup above has
 // used a disk that it was not told of, and from then on.
 func TestReachedByWhatIsAbove(t *testing.T) {
-	p, s, dir := reaching(t, "* wbps=1Mi")
+	n, s, dir := reaching(t, "* wbps=1Mi")
 	one := blkio.Limits{blkio.Wbps: 1 << 20}
 	own := map[blkio.Dev]blkio.Limits{rootDisk.Dev: one}
 	both := map[blkio.Dev]blkio.Limits{rootDisk.Dev: one, plugged.Dev: one}
@@ -275,8 +275,8 @@ func TestReachedByWhatIsAbove(t *testing.T) {
 		{above, moved(inventory.MinUsage, "254:0"), both},
 	} {
 		write(t, filepath.Join(dir, step.cgroup, "io.stat"), step.stat)
-		p.reconcileAll(t.Context())
-		if diff := cmp.Diff(step.want, s.lines(t, p)); diff != "" {
+		n.reconcileAll(t.Context())
+		if diff := cmp.Diff(step.want, s.lines(t, n)); diff != "" {
 			t.Errorf("step %d: -want +got:\n%s", i, diff)
 		}
 	}

@@ -28,11 +28,11 @@ func forge(t *testing.T, dir, cgroup, text string) {
 // nothing, before our first look at it too, and goes.
 func TestForgedRecord(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("db"))
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	sb := sandbox(map[string]string{limitsKey + "container.db": "rootfs wbps=1Mi"})
 	ioMax := filepath.Join(dir, cgroupOf("db"), "io.max")
 	forge(t, dir, cgroupOf("db"), forged)
-	if err := p.start(t.Context(), sb, ctr("db"), true); err != nil {
+	if err := n.start(t.Context(), sb, ctr("db"), true); err != nil {
 		t.Fatal(err)
 	}
 	if got := read(t, ioMax); got != "254:0 wbps=1048576" {
@@ -41,7 +41,7 @@ func TestForgedRecord(t *testing.T) {
 	forge(t, dir, cgroupOf("db"), forged)
 	forge(t, dir, cgroupOf("db"), strings.Replace(forged, "container", "pod", 1))
 	write(t, ioMax, "") // the disk has left and is back
-	p.pass(t.Context())
+	n.pass(t.Context())
 	if got := read(t, ioMax); got != "254:0 wbps=1048576" {
 		t.Errorf("io.max after a pass: %q", got)
 	}
@@ -87,17 +87,17 @@ func TestWalkedRecords(t *testing.T) {
 // that have gone: the kernel has room for 128.
 func TestRecordGoesWithCgroup(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
 	for _, name := range []string{"a", "b"} {
-		if err := p.start(t.Context(), sb, ctr(name), true); err != nil {
+		if err := n.start(t.Context(), sb, ctr(name), true); err != nil {
 			t.Fatal(err)
 		}
 	}
 	remove(t, dir, "a")
-	p.stopped("sb1", "id-a")
-	p.removed("sb1", "id-a")
-	p.pass(t.Context())
+	n.stopped("sb1", "id-a")
+	n.removed("sb1", "id-a")
+	n.pass(t.Context())
 	left, err := h.Cgroup(podCgroup).ListAbove(record.Xattr)
 	if err != nil || len(left) != 1 || left[0].Path() != cgroupOf("b") {
 		t.Errorf("records of %v, %v", left, err)

@@ -35,11 +35,11 @@ func TestReleaseGate(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			h, dir := tree(t, podCgroup)
 			log, logged := logtest.NewNullLogger()
-			p := newPlugin(t, h)
-			p.log, p.exits.tidier.Log, p.kernel = log, log, tt.kernel
+			n := newPlugin(t, h)
+			n.log, n.exits.tidier.Log, n.kernel = log, log, tt.kernel
 			pol := policy.Default()
 			pol.Writeback.Repair = tt.repair
-			p.Reload(pol)
+			n.Reload(pol)
 			said := len(logged.AllEntries()) == 1 && logged.LastEntry().Level == logrus.InfoLevel &&
 				strings.Contains(logged.LastEntry().Message, "writeback.repair: true")
 			if said == tt.released || said && logged.LastEntry().Data["kernel"] != tt.kernel.String() {
@@ -51,7 +51,7 @@ func TestReleaseGate(t *testing.T) {
 			if err := os.MkdirAll(stuck, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			p.exits.tidier.Tidy(t.Context(), endedPod{p, &group{cgroup: podCgroup}})
+			n.exits.tidier.Tidy(t.Context(), endedPod{n, &group{cgroup: podCgroup}})
 			if got := len(logged.AllEntries()) > 0; got != tt.released {
 				t.Errorf("a release was tried: %v, want %v", got, tt.released)
 			}

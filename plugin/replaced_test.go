@@ -18,7 +18,7 @@ func TestWriterOutlivesSandbox(t *testing.T) {
 		for _, cgroup := range []string{podCgroup, cgroupOf("a"), cgroupOf("b")} {
 			k.make(cgroup, true)
 		}
-		p := newPlugin(t, k.tree)
+		n := newPlugin(t, k.tree)
 		first := sandbox(map[string]string{limitsKey + "container.a": "rootfs wbps=1Mi"})
 		next := sandbox(first.Annotations)
 		next.Id = "sb2"
@@ -31,22 +31,22 @@ func TestWriterOutlivesSandbox(t *testing.T) {
 		}
 
 		k.hang(podCgroup)
-		if err := start(func(ctx context.Context) error { return p.start(ctx, first, ctr("a"), true) }); err == nil {
+		if err := start(func(ctx context.Context) error { return n.start(ctx, first, ctr("a"), true) }); err == nil {
 			t.Error("a start did not wait for the disk")
 		}
-		p.stopped(first.Id, "id-a")
-		p.removedPod(first.Id)
-		_ = start(func(ctx context.Context) error { return p.start(ctx, next, b, true) }) // it may wait, too
+		n.stopped(first.Id, "id-a")
+		n.removedPod(first.Id)
+		_ = start(func(ctx context.Context) error { return n.start(ctx, next, b, true) }) // it may wait, too
 		k.answer()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		p.pass(t.Context())
-		if got := wbps(t, p, podCgroup); got != blkio.Max {
+		n.pass(t.Context())
+		if got := wbps(t, n, podCgroup); got != blkio.Max {
 			t.Errorf("the pod has %v beside a container without a limit", got)
 		}
-		p.removedPod(next.Id)
-		if n := len(p.groups); n != 0 {
-			t.Errorf("%d groups are left", n)
+		n.removedPod(next.Id)
+		if count := len(n.groups); count != 0 {
+			t.Errorf("%d groups are left", count)
 		}
 	})
 }

@@ -16,8 +16,8 @@ import (
 )
 
 // finder returns what finds the disks of containers.
-func (p *Plugin) finder() *inventory.Finder {
-	return &inventory.Finder{Storage: p.storage, KubeletRoot: p.kubelet, ProcessMounts: p.processMounts}
+func (n *Plugin) finder() *inventory.Finder {
+	return &inventory.Finder{Storage: n.storage, KubeletRoot: n.kubelet, ProcessMounts: n.processMounts}
 }
 
 // inventoried returns what the disks of the pod's containers are found by.
@@ -28,37 +28,37 @@ func (p *pod) inventoried() *inventory.Pod {
 // resolve finds the disks of a container that no other goroutine knows, or of a copy of one,
 // and decides its limits. An error is our own failure, after which c is of no use; what
 // the tenant got wrong, or this node cannot do, is in c.err.
-func (p *Plugin) resolve(ctx context.Context, pol *policy.Policy, c *container) error {
-	now := p.layers.current.Load()
+func (n *Plugin) resolve(ctx context.Context, pol *policy.Policy, c *container) error {
+	now := n.layers.current.Load()
 	if !c.disks.IsResolved() {
-		if err := p.lookInto(ctx, c, now); err != nil {
+		if err := n.lookInto(ctx, c, now); err != nil {
 			return err
 		}
 	} else if now.moved(c) {
-		if err := p.move(ctx, c, now); err != nil {
+		if err := n.move(ctx, c, now); err != nil {
 			return err
 		}
 	}
 	if c.isToCompare() {
-		c.look.notCompared = p.compareMounts(ctx, c)
+		c.look.notCompared = n.compareMounts(ctx, c)
 	}
 	old := *c
 	c.decision.policy, c.disks.Facts.Reached = pol, c.use.seen.Reached
-	c.decision.desired, c.decision.err = p.decide(pol, c)
+	c.decision.desired, c.decision.err = n.decide(pol, c)
 	if len(c.decision.desired.Errors) > 0 && pol.Mode == policy.ModeEnforce {
-		former, err := p.granted(&old)
+		former, err := n.granted(&old)
 		if err != nil {
 			return err
 		}
 		c.decision.desired.KeepGranted(former)
 	}
-	c.decision.err = plan.First(pol, c.decision.err, p.checkTotal(pol, c))
+	c.decision.err = plan.First(pol, c.decision.err, n.checkTotal(pol, c))
 	return nil
 }
 
 // lookInto finds the disks of a container, by its description in the runtime's event.
-func (p *Plugin) lookInto(ctx context.Context, c *container, now *placed) error {
-	if err := p.storage.Refresh(ctx); err != nil {
+func (n *Plugin) lookInto(ctx context.Context, c *container, now *placed) error {
+	if err := n.storage.Refresh(ctx); err != nil {
 		return fmt.Errorf("read mounts: %w", err)
 	}
 	if c.cgroup == "" {
@@ -70,29 +70,29 @@ func (p *Plugin) lookInto(ctx context.Context, c *container, now *placed) error 
 		c.disks.Facts.Rootfs = blkio.Backing{} // it never was there
 	}
 	before := c.disks.Err()
-	if err := p.finder().Find(ctx, c.pod.inventoried(), *c.layer.at, &c.disks); err != nil {
+	if err := n.finder().Find(ctx, c.pod.inventoried(), *c.layer.at, &c.disks); err != nil {
 		return err
 	}
-	c.disks.Facts.Stage, c.disks.Facts.MemoryLimited = c.look.stage(), p.isMemoryLimited(c)
+	c.disks.Facts.Stage, c.disks.Facts.MemoryLimited = c.look.stage(), n.isMemoryLimited(c)
 	// What could be found holds; the reconciler looks again. Once is enough said.
 	if err := c.disks.Err(); err != nil && before == nil {
-		c.logger(p.log).WithError(err).Warn("Some disks of a container are not resolved yet")
+		c.logger(n.log).WithError(err).Warn("Some disks of a container are not resolved yet")
 	}
 	return nil
 }
 
 // isMemoryLimited reports whether a memory limit bounds what the container can have dirty. A
 // later resize does not count: the warning is about what was asked for.
-func (p *Plugin) isMemoryLimited(c *container) bool {
-	return policy.MemoryBoundsDirty(c.memoryLimit, p.nodeMemory) ||
-		policy.MemoryBoundsDirty(p.cgroups.Cgroup(c.pod.group.cgroup).MemoryMax(), p.nodeMemory)
+func (n *Plugin) isMemoryLimited(c *container) bool {
+	return policy.MemoryBoundsDirty(c.memoryLimit, n.nodeMemory) ||
+		policy.MemoryBoundsDirty(n.cgroups.Cgroup(c.pod.group.cgroup).MemoryMax(), n.nodeMemory)
 }
 
 // move finds the disk of a writable layer that is elsewhere than it was thought to
 // be. All else that is known of the container holds.
-func (p *Plugin) move(ctx context.Context, c *container, now *placed) error {
+func (n *Plugin) move(ctx context.Context, c *container, now *placed) error {
 	layer := now.Of(c.pod.handler)
-	rootfs := layer.Backing(ctx, p.storage)
+	rootfs := layer.Backing(ctx, n.storage)
 	if rootfs.Err != nil {
 		return fmt.Errorf("find the writable layer: %w", rootfs.Err)
 	}
@@ -112,19 +112,19 @@ func (c *container) isToCompare() bool {
 
 // compareMounts adds to the facts of a container the disks under the mounts of its first
 // process that the container was not known to have.
-func (p *Plugin) compareMounts(ctx context.Context, c *container) error {
+func (n *Plugin) compareMounts(ctx context.Context, c *container) error {
 	if c.pid == 0 {
-		c.logger(p.log).Warn("The runtime reports no process for a container: its mounts are not compared with the node's")
+		c.logger(n.log).Warn("The runtime reports no process for a container: its mounts are not compared with the node's")
 		c.disks.SetCompared()
 		return nil
 	}
-	added, err := p.finder().Compare(ctx, c.pod.inventoried(), &c.disks, c.pid, c.cgroup)
+	added, err := n.finder().Compare(ctx, c.pod.inventoried(), &c.disks, c.pid, c.cgroup)
 	for _, m := range added {
-		c.logger(p.log).WithFields(logrus.Fields{"mountpoint": m.Mountpoint, "disks": names(m.Backing.Disks)}).
+		c.logger(n.log).WithFields(logrus.Fields{"mountpoint": m.Mountpoint, "disks": names(m.Backing.Disks)}).
 			Warn("A mount of a container is on another disk than its path on the node led to: its limits hold for that disk as well")
 	}
 	if errors.Is(err, storage.ErrNoProcess) {
-		if populated, unknown := p.cgroups.Cgroup(c.cgroup).Populated(); unknown == nil && !populated {
+		if populated, unknown := n.cgroups.Cgroup(c.cgroup).Populated(); unknown == nil && !populated {
 			c.disks.SetCompared()
 			return nil // it has ended
 		}

@@ -19,21 +19,21 @@ import (
 func TestTriedAgainSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, dir := tree(t, podCgroup)
-		p := newPlugin(t, h)
-		p.resync = time.Hour
+		n := newPlugin(t, h)
+		n.resync = time.Hour
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			p.reconcile(ctx)
+			n.reconcile(ctx)
 		}()
-		start(t, p, sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), "a")
+		start(t, n, sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), "a")
 		time.Sleep(time.Second)
 		synctest.Wait()
 		place(t, dir, "a")
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
-		if got := wbps(t, p, cgroupOf("a")); got != 1<<20 {
+		if got := wbps(t, n, cgroupOf("a")); got != 1<<20 {
 			t.Errorf("the limit is %v, want 1 MiB/s", got)
 		}
 		cancel()
@@ -46,9 +46,9 @@ func TestTriedAgainSoon(t *testing.T) {
 func TestHungLookIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
-		p := newPlugin(t, h)
+		n := newPlugin(t, h)
 		hang := make(chan struct{})
-		p.storage = disks{func(path string) blkio.Backing {
+		n.storage = disks{func(path string) blkio.Backing {
 			if strings.HasPrefix(path, "/mnt/hung") {
 				<-hang
 			}
@@ -57,23 +57,23 @@ func TestHungLookIsCounted(t *testing.T) {
 		sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi", limitsKey + "container.a": "/data wbps=1Mi"})
 		a := listed("a", isRunning)
 		a.Mounts = []*api.Mount{bind("/mnt/hung/x", "/data")}
-		p.synchronize([]*api.PodSandbox{sb}, []*api.Container{a, listed("b", isRunning)})
+		n.synchronize([]*api.PodSandbox{sb}, []*api.Container{a, listed("b", isRunning)})
 		for range 4 {
-			p.pass(t.Context())
-			if p.census().notInForce != 1 {
+			n.pass(t.Context())
+			if n.census().notInForce != 1 {
 				t.Error("not counted")
 			}
 		}
-		if got := wbps(t, p, cgroupOf("b")); got != 1<<20 {
+		if got := wbps(t, n, cgroupOf("b")); got != 1<<20 {
 			t.Errorf("the neighbour has %v, want 1 MiB/s", got)
 		}
 		close(hang)
 		synctest.Wait()
-		if len(p.takeDirty()) != 1 {
+		if len(n.takeDirty()) != 1 {
 			t.Error("the late result of the look is not written")
 		}
-		p.pass(t.Context())
-		if p.census().notInForce != 0 {
+		n.pass(t.Context())
+		if n.census().notInForce != 0 {
 			t.Error("counted as not in force")
 		}
 	})
@@ -84,14 +84,14 @@ func TestHungLookIsCounted(t *testing.T) {
 func TestUnparsableHidesNothing(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("unheard"))
 	write(t, filepath.Join(dir, cgroupOf("unheard"), "cgroup.events"), "populated 1\nfrozen 0\n")
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	c := ctr("a")
 	c.Linux.CgroupsPath = "no:path"
-	if err := p.start(t.Context(), sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), c, true); err == nil {
+	if err := n.start(t.Context(), sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), c, true); err == nil {
 		t.Error("a container without a known cgroup is limited")
 	}
-	v := p.viewOf(p.pods["sb1"].group)
-	if got := p.strangers(&v); len(got) != 1 {
+	v := n.viewOf(n.pods["sb1"].group)
+	if got := n.strangers(&v); len(got) != 1 {
 		t.Errorf("%d unknown containers, want 1", len(got))
 	}
 }
@@ -99,18 +99,18 @@ func TestUnparsableHidesNothing(t *testing.T) {
 // TestRecallsAgain: a record that cannot be read is read again.
 func TestRecallsAgain(t *testing.T) {
 	h, dir := tree(t, podCgroup)
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	sb := sandbox(map[string]string{limitsKey + "pod-total": "rootfs wbps=1Mi"})
-	g := p.lookup(sb).group
+	g := n.lookup(sb).group
 	parent := filepath.Join(dir, filepath.Dir(podCgroup))
 	if err := os.Rename(parent, parent+".away"); err != nil {
 		t.Fatal(err)
 	}
 	write(t, parent, "no directory")
-	if err := p.recall(g); err == nil {
+	if err := n.recall(g); err == nil {
 		t.Fatal("what is below a file can be read")
 	}
-	if p.planFor(g); g.plan != nil || g.recorded.read {
+	if n.planFor(g); g.plan != nil || g.recorded.read {
 		t.Error("a plan is kept that was made without the record")
 	}
 	if err := os.Remove(parent); err != nil {
@@ -123,7 +123,7 @@ func TestRecallsAgain(t *testing.T) {
 	if err := record.Write(h.Cgroup(podCgroup), &record.Record{Kind: record.KindPod, Exits: []record.Exit{want}}); err != nil {
 		t.Fatal(err)
 	}
-	p.pass(t.Context())
+	n.pass(t.Context())
 	if got := exitsOf(t, h); len(got) != 1 || got[0].Container != "gone" {
 		t.Errorf("exits %+v", got)
 	}

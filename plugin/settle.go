@@ -16,14 +16,14 @@ import (
 )
 
 // granted returns what a container was granted so far, by an earlier process maybe.
-func (p *Plugin) granted(c *container) (policy.Desired, error) {
+func (n *Plugin) granted(c *container) (policy.Desired, error) {
 	switch {
 	case c.look.fresh, c.decision.policy != nil && c.decision.policy.Mode != policy.ModeEnforce:
 		return policy.Desired{}, nil
 	case c.decision.policy != nil:
 		return c.decision.desired, nil
 	}
-	r, err := record.Read(p.cgroups.Cgroup(c.cgroup), record.KindContainer)
+	r, err := record.Read(n.cgroups.Cgroup(c.cgroup), record.KindContainer)
 	if errors.Is(err, blkio.ErrGone) || errors.Is(err, record.ErrParse) {
 		err = nil
 	}
@@ -32,22 +32,22 @@ func (p *Plugin) granted(c *container) (policy.Desired, error) {
 
 // settle does what is left to do for a container: to look into what the
 // runtime reported it, or to decide by the policy that is in force now.
-func (p *Plugin) settle(ctx context.Context, c *container) error {
+func (n *Plugin) settle(ctx context.Context, c *container) error {
 	select {
 	case c.look.token <- struct{}{}:
-		defer p.endLook(c)
+		defer n.endLook(c)
 	case <-ctx.Done():
 		return fmt.Errorf("wait for another resolution of the container: %w", context.Cause(ctx))
 	}
-	pol := p.policy.Load()
-	old := p.beginLook(c)
-	if old.isSettled(pol, p.layers.current.Load()) {
+	pol := n.policy.Load()
+	old := n.beginLook(c)
+	if old.isSettled(pol, n.layers.current.Load()) {
 		return nil
 	}
 	fresh := old
-	err := p.resolve(ctx, pol, &fresh)
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	err := n.resolve(ctx, pol, &fresh)
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	defer c.pod.group.changed()
 	if err != nil {
 		if c.decision.policy == nil {
@@ -61,7 +61,7 @@ func (p *Plugin) settle(ctx context.Context, c *container) error {
 		c.lookAgain()
 	}
 	if c.look.again || ctx.Err() != nil { // too late for the caller to write it
-		p.markDirty(c.pod.group)
+		n.markDirty(c.pod.group)
 	}
 	c.pod.remember(c)
 	return fresh.look.notCompared
@@ -75,10 +75,10 @@ func (c *container) isSettled(pol *policy.Policy, layers *placed) bool {
 
 // unsettled returns the containers of a group that settle has work for, and apart from
 // them those that a look at has taken too long already.
-func (p *Plugin) unsettled(g *group) (out, hung []*container) {
-	pol, layers := p.policy.Load(), p.layers.current.Load()
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (n *Plugin) unsettled(g *group) (out, hung []*container) {
+	pol, layers := n.policy.Load(), n.layers.current.Load()
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	for _, pod := range g.pods {
 		for _, c := range pod.containers {
 			switch {
@@ -96,42 +96,42 @@ func (p *Plugin) unsettled(g *group) (out, hung []*container) {
 // settleAll is for containers that run already. They cannot be refused any
 // more, so what they cannot get is logged and recorded. It goes on after ctx
 // ends with those that need no look at the node.
-func (p *Plugin) settleAll(ctx context.Context, g *group) []error {
+func (n *Plugin) settleAll(ctx context.Context, g *group) []error {
 	var errs []error
-	stacks := inventory.NewStacks(p.storage)
-	unsettled, hung := p.unsettled(g)
+	stacks := inventory.NewStacks(n.storage)
+	unsettled, hung := n.unsettled(g)
 	for _, c := range hung {
 		errs = append(errs, fmt.Errorf("limit container %s: one of its disks does not answer", c.name))
 	}
 	for _, c := range unsettled {
-		before := p.snapshot(c)
-		err := p.settle(ctx, c)
-		if err == nil && p.reach(ctx, stacks, c) {
+		before := n.snapshot(c)
+		err := n.settle(ctx, c)
+		if err == nil && n.reach(ctx, stacks, c) {
 			// Before anything is written: after a restart of ours the limits are there,
 			// and would be lifted until the next pass.
-			err = p.settle(ctx, c)
+			err = n.settle(ctx, c)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("limit container %s: %w", c.name, err))
 			continue
 		}
 		// Another look may find the same.
-		if now := p.snapshot(c); now.decision.err != nil && now.mayRun() && (before.decision.err == nil || before.decision.err.Error() != now.decision.err.Error()) {
-			now.logger(p.log).WithError(now.decision.err).Warn("Some limits of a running container are not enforced")
+		if now := n.snapshot(c); now.decision.err != nil && now.mayRun() && (before.decision.err == nil || before.decision.err.Error() != now.decision.err.Error()) {
+			now.logger(n.log).WithError(now.decision.err).Warn("Some limits of a running container are not enforced")
 		}
 	}
 	return errs
 }
 
 // decide computes what one container should get.
-func (p *Plugin) decide(pol *policy.Policy, c *container) (policy.Desired, error) {
-	return plan.Decide(pol, c.pod.asking(), c.disks.Facts, p.weight.Support())
+func (n *Plugin) decide(pol *policy.Policy, c *container) (policy.Desired, error) {
+	return plan.Decide(pol, c.pod.asking(), c.disks.Facts, n.weight.Support())
 }
 
 // checkTotal checks the pod total with c as one more of the pod's containers.
-func (p *Plugin) checkTotal(pol *policy.Policy, c *container) error {
-	seen, shared := p.neighbours(c.pod)
-	total, err := plan.Total(pol, c.pod.asking(), append(seen, c.disks.Facts), p.weight.Support())
+func (n *Plugin) checkTotal(pol *policy.Policy, c *container) error {
+	seen, shared := n.neighbours(c.pod)
+	total, err := plan.Total(pol, c.pod.asking(), append(seen, c.disks.Facts), n.weight.Support())
 	if err != nil || len(total.Settings) == 0 {
 		return err
 	}
@@ -146,9 +146,9 @@ func (p *Plugin) checkTotal(pol *policy.Policy, c *container) error {
 
 // neighbours returns the facts of a pod's containers, and whether another pod is in its
 // cgroup.
-func (p *Plugin) neighbours(pod *pod) (seen []policy.Container, shared bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (n *Plugin) neighbours(pod *pod) (seen []policy.Container, shared bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	return pod.seen(), pod.group.shared()
 }
 

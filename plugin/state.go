@@ -154,48 +154,48 @@ func groupKey(cgroup, sandbox string) string {
 }
 
 // join makes a pod part of the node's state. The caller holds mu.
-func (p *Plugin) join(joining *pod, cgroup string) {
+func (n *Plugin) join(joining *pod, cgroup string) {
 	key := groupKey(cgroup, joining.id)
-	g := p.groups[key]
+	g := n.groups[key]
 	if g == nil {
 		g = &group{cgroup: cgroup, key: key, pods: map[string]*pod{}, writer: writer{token: make(chan struct{}, 1)}}
-		p.groups[key] = g
+		n.groups[key] = g
 	}
-	joining.group, joining.arrival = g, p.nextArrival()
-	g.pods[joining.id], p.pods[joining.id] = joining, joining
+	joining.group, joining.arrival = g, n.nextArrival()
+	g.pods[joining.id], n.pods[joining.id] = joining, joining
 	g.changed()
 }
 
 // nextArrival numbers pods and containers as they come. The caller holds mu.
-func (p *Plugin) nextArrival() int {
-	p.arrivals++
-	return p.arrivals
+func (n *Plugin) nextArrival() int {
+	n.arrivals++
+	return n.arrivals
 }
 
 // leave is the inverse of join. Containers of which no removal was heard go with the
 // pod: the group may stay, for another sandbox. The event is theirs. The caller holds mu.
-func (p *Plugin) leave(pod *pod, e lifecycle.Event) {
+func (n *Plugin) leave(pod *pod, e lifecycle.Event) {
 	g := pod.group
 	for _, c := range pod.containers {
-		p.handle(c, e)
+		n.handle(c, e)
 	}
-	delete(p.pods, pod.id)
+	delete(n.pods, pod.id)
 	delete(g.pods, pod.id)
 	g.changed() // also for a call that comes back late: no plan of what has left is written
 	if len(g.pods) > 0 {
-		p.markDirty(g)
+		n.markDirty(g)
 		return
 	}
-	delete(p.dirty, g)
+	delete(n.dirty, g)
 	g.recorded.exits, g.recorded.read = nil, false // a hand-over may keep the group for hours
-	p.drop(g)
+	n.drop(g)
 }
 
 // drop ends a group without a pod, unless it is being written: the pod's next sandbox has
 // to wait for that writer, whose values are older. The caller holds mu.
-func (p *Plugin) drop(g *group) {
-	if len(g.pods) == 0 && len(g.writer.token) == 0 && p.groups[g.key] == g {
-		delete(p.groups, g.key)
+func (n *Plugin) drop(g *group) {
+	if len(g.pods) == 0 && len(g.writer.token) == 0 && n.groups[g.key] == g {
+		delete(n.groups, g.key)
 	}
 }
 
@@ -234,35 +234,35 @@ func (g *group) changed() {
 
 // markDirty asks the reconciler to look at a group that may have changed, unless its
 // last pod has left. The caller holds mu.
-func (p *Plugin) markDirty(g *group) {
+func (n *Plugin) markDirty(g *group) {
 	g.changed()
-	if p.groups[g.key] != g {
+	if n.groups[g.key] != g {
 		return
 	}
-	p.dirty[g] = true
+	n.dirty[g] = true
 	select {
-	case p.wake <- struct{}{}:
+	case n.wake <- struct{}{}:
 	default: // a token is there already
 	}
 }
 
 // take waits until ctx ends for the right to write a group's cgroups.
-func (p *Plugin) take(g *group, done <-chan struct{}) bool {
+func (n *Plugin) take(g *group, done <-chan struct{}) bool {
 	select {
 	case g.writer.token <- struct{}{}:
 	case <-done:
 		return false
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	g.writer.since = time.Now()
 	return true
 }
 
 // tryTake does not wait. The holder of the token wakes the reconciler when it is done.
-func (p *Plugin) tryTake(g *group) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (n *Plugin) tryTake(g *group) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	select {
 	case g.writer.token <- struct{}{}:
 		g.writer.since = time.Now()
@@ -275,19 +275,19 @@ func (p *Plugin) tryTake(g *group) bool {
 }
 
 // hangs says that a write to the group's cgroups does not end.
-func (p *Plugin) hangs(g *group) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (n *Plugin) hangs(g *group) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	return len(g.writer.token) > 0 && time.Since(g.writer.since) > passDeadline
 }
 
-func (p *Plugin) release(g *group) {
+func (n *Plugin) release(g *group) {
 	<-g.writer.token
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.drop(g)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.drop(g)
 	if g.writer.missed && len(g.pods) > 0 {
-		p.markDirty(g)
+		n.markDirty(g)
 	}
 	g.writer.missed = false
 }

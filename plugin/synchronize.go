@@ -19,37 +19,37 @@ type listedPod struct {
 // synchronize brings the state into line with what the runtime says is there,
 // and has the reconciler do the same for the cgroups. It looks at nothing on
 // the node and parses no value of an annotation: the runtime waits.
-func (p *Plugin) synchronize(sandboxes []*api.PodSandbox, ctrs []*api.Container) {
+func (n *Plugin) synchronize(sandboxes []*api.PodSandbox, ctrs []*api.Container) {
 	listed := map[string]listedPod{}
 	for _, sb := range sandboxes {
-		if pod, cgroup := p.parsePod(sb); pod != nil {
+		if pod, cgroup := n.parsePod(sb); pod != nil {
 			listed[pod.id] = listedPod{pod, cgroup}
 		}
 	}
 
-	p.takeOver(listed, ctrs)
-	p.unsynced.Store(false)
-	p.log.WithFields(logrus.Fields{"pods": len(sandboxes), "limited": len(listed)}).Info("Synchronized with the runtime")
+	n.takeOver(listed, ctrs)
+	n.unsynced.Store(false)
+	n.log.WithFields(logrus.Fields{"pods": len(sandboxes), "limited": len(listed)}).Info("Synchronized with the runtime")
 }
 
 // takeOver makes the pods with annotations that the runtime lists, and their
 // containers, the node's state.
-func (p *Plugin) takeOver(listed map[string]listedPod, ctrs []*api.Container) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (n *Plugin) takeOver(listed map[string]listedPod, ctrs []*api.Container) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	for id, l := range listed { // first: a new sandbox finds the group of the old one
-		if p.pods[id] == nil {
-			p.join(l.pod, l.cgroup)
+		if n.pods[id] == nil {
+			n.join(l.pod, l.cgroup)
 		}
 	}
-	for id, pod := range p.pods {
+	for id, pod := range n.pods {
 		if _, ok := listed[id]; !ok {
-			p.leave(pod, lifecycle.NotListed)
+			n.leave(pod, lifecycle.NotListed)
 		}
 	}
-	p.adopt(ctrs)
-	for _, g := range p.groups {
-		p.markDirty(g)
+	n.adopt(ctrs)
+	for _, g := range n.groups {
+		n.markDirty(g)
 	}
 }
 
@@ -71,19 +71,19 @@ func runs(ctr *api.Container) bool {
 }
 
 // adoptOne takes over one container of a pod. The caller holds mu.
-func (p *Plugin) adoptOne(pod *pod, ctr *api.Container) {
+func (n *Plugin) adoptOne(pod *pod, ctr *api.Container) {
 	c := pod.containers[ctr.GetId()]
 	if c == nil {
-		c = p.add(pod, ctr)
+		c = n.add(pod, ctr)
 	}
 	switch {
 	case runs(ctr):
 		c.pid = int(ctr.GetPid())
-		p.handle(c, lifecycle.ListedRunning)
+		n.handle(c, lifecycle.ListedRunning)
 	case ctr.GetState() == api.ContainerState_CONTAINER_CREATED:
-		p.handle(c, lifecycle.ListedCreated)
+		n.handle(c, lifecycle.ListedCreated)
 	default:
-		p.handle(c, lifecycle.ListedStopped)
+		n.handle(c, lifecycle.ListedStopped)
 	}
 }
 
@@ -91,18 +91,18 @@ func (p *Plugin) adoptOne(pod *pod, ctr *api.Container) {
 // that have gone. One that we know keeps what we know of it. Those that have
 // ended count as seen: which targets have no container is found by them. The
 // caller holds mu.
-func (p *Plugin) adopt(ctrs []*api.Container) {
+func (n *Plugin) adopt(ctrs []*api.Container) {
 	listed := make(map[string]bool, len(ctrs))
 	for _, ctr := range slices.SortedStableFunc(slices.Values(ctrs), byAge) {
 		listed[ctr.GetId()] = true
-		if pod := p.pods[ctr.GetPodSandboxId()]; pod != nil {
-			p.adoptOne(pod, ctr)
+		if pod := n.pods[ctr.GetPodSandboxId()]; pod != nil {
+			n.adoptOne(pod, ctr)
 		}
 	}
-	for _, pod := range p.pods {
+	for _, pod := range n.pods {
 		for id, c := range pod.containers {
 			if !listed[id] {
-				p.handle(c, lifecycle.NotListed)
+				n.handle(c, lifecycle.NotListed)
 			}
 		}
 	}

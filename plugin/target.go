@@ -11,21 +11,21 @@ import (
 // planFor returns what should be on a group's cgroups now. Deciding the pod
 // total takes time that grows with what tenants wrote, so it is done without mu.
 // The caller is the one who writes to the group.
-func (p *Plugin) planFor(g *group) *enforce.Targets {
-	if known := p.planOf(g); known != nil {
+func (n *Plugin) planFor(g *group) *enforce.Targets {
+	if known := n.planOf(g); known != nil {
 		return known
 	}
-	unread := p.recall(g) // inspect reports that
-	v := p.viewOf(g)
-	if p.unsynced.Load() || v.Drained { // drained is of those that we know
-		v.Unknown = p.strangers(&v)
+	unread := n.recall(g) // inspect reports that
+	v := n.viewOf(g)
+	if n.unsynced.Load() || v.Drained { // drained is of those that we know
+		v.Unknown = n.strangers(&v)
 	}
 	if v.pod != nil {
 		v.Pod.Request = v.pod.request() // may parse it, so without mu
 	}
-	fresh := enforce.NewTargets(plan.New(p.policy.Load(), v.View))
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	fresh := enforce.NewTargets(plan.New(n.policy.Load(), v.View))
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	g.recorded.granted = fresh.Pod.Granted
 	if g.changes == v.changes && unread == nil {
 		g.plan = fresh
@@ -34,16 +34,16 @@ func (p *Plugin) planFor(g *group) *enforce.Targets {
 }
 
 // planOf returns the plan that was made, nil after a change.
-func (p *Plugin) planOf(g *group) *enforce.Targets {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (n *Plugin) planOf(g *group) *enforce.Targets {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	return g.plan
 }
 
-func (p *Plugin) viewOf(g *group) view {
-	weights := p.weight.Support() // may read a file
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (n *Plugin) viewOf(g *group) view {
+	weights := n.weight.Support() // may read a file
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	v := newView(g)
 	v.Weights = weights
 	return v

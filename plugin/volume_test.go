@@ -44,10 +44,10 @@ func TestVolumeTarget(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			h, _ := tree(t, podCgroup)
-			p := newPlugin(t, h)
+			n := newPlugin(t, h)
 			var looked []string
-			p.storage = disks{func(path string) blkio.Backing {
-				if path != p.layers.current.Load().Of("").Dir {
+			n.storage = disks{func(path string) blkio.Backing {
+				if path != n.layers.current.Load().Of("").Dir {
 					looked = append(looked, path)
 				}
 				return volumeDisks(path)
@@ -56,7 +56,7 @@ func TestVolumeTarget(t *testing.T) {
 			for _, m := range mounts {
 				db.Mounts = append(db.Mounts, bind(m.source, m.at, "rbind"))
 			}
-			adjust, err := p.create(t.Context(), sandbox(map[string]string{limitsKey + tt.scope: tt.value}), db, false)
+			adjust, err := n.create(t.Context(), sandbox(map[string]string{limitsKey + tt.scope: tt.value}), db, false)
 			if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
 				t.Errorf("got %v, want %q", err, tt.err)
 			}

@@ -20,19 +20,19 @@ func TestObservedWeightIsLifted(t *testing.T) {
 	if got := read(t, weight); got != "default 30" {
 		t.Fatalf("the weight is %q", got)
 	}
-	p := newPlugin(t, h)
+	n := newPlugin(t, h)
 	broken := true
-	p.storage = flaky{disks{twoDisks}, &broken}
+	n.storage = flaky{disks{twoDisks}, &broken}
 	pol := policy.Default()
 	pol.Mode = policy.ModeObserve
-	p.Reload(pol)
+	n.Reload(pol)
 	a := ctr("a")
 	a.State = api.ContainerState_CONTAINER_RUNNING
-	p.synchronize([]*api.PodSandbox{sb}, []*api.Container{a})
+	n.synchronize([]*api.PodSandbox{sb}, []*api.Container{a})
 	for _, broken = range []bool{true, false} {
-		p.pass(t.Context())
+		n.pass(t.Context())
 	}
-	p.pass(t.Context())
+	n.pass(t.Context())
 	if got := read(t, weight); got != "default 100" {
 		t.Errorf("the weight is %q", got)
 	}

@@ -15,31 +15,31 @@ import (
 )
 
 // enforcer returns what puts plans into force.
-func (p *Plugin) enforcer() *enforce.Enforcer {
-	return &enforce.Enforcer{Cgroups: p.cgroups, Gone: func(d blkio.Dev) bool { return p.storage.Device(d).Missing }}
+func (n *Plugin) enforcer() *enforce.Enforcer {
+	return &enforce.Enforcer{Cgroups: n.cgroups, Gone: func(d blkio.Dev) bool { return n.storage.Device(d).Missing }}
 }
 
 // apply brings the cgroups of a group into line. With only set, of the
 // containers only that one is looked at: the start of a container must not
 // wait for its neighbours. It waits for another writer until ctx ends.
-func (p *Plugin) apply(ctx context.Context, g *group, only string) error {
-	if !p.take(g, ctx.Done()) {
+func (n *Plugin) apply(ctx context.Context, g *group, only string) error {
+	if !n.take(g, ctx.Done()) {
 		return fmt.Errorf("wait for a write to the pod's cgroups: %w", ctx.Err())
 	}
-	defer p.release(g)
-	return p.write(g, only)
+	defer n.release(g)
+	return n.write(g, only)
 }
 
 // write applies the pod's settings; the caller holds the pod's token.
-func (p *Plugin) write(g *group, only string) error {
-	targets := p.planFor(g)
+func (n *Plugin) write(g *group, only string) error {
+	targets := n.planFor(g)
 	var errs []error
-	p.enforcer().Apply(targets, only, func(r *enforce.Result) {
-		p.tell(r)
+	n.enforcer().Apply(targets, only, func(r *enforce.Result) {
+		n.tell(r)
 		if r.Target.Container == "" {
 			errs = append(errs, r.Err)
 		} else {
-			errs = append(errs, p.written(g, r, targets.Pod.Want, only != ""))
+			errs = append(errs, n.written(g, r, targets.Pod.Want, only != ""))
 		}
 	})
 	return errors.Join(errs...)
@@ -53,8 +53,8 @@ type found struct {
 
 // written draws the conclusions from a write to the cgroup of a container: it asks the state
 // what is to be read there, and tells it what was.
-func (p *Plugin) written(g *group, r *enforce.Result, pod policy.Settings, starting bool) error {
-	c, ids, process := p.unread(g, r)
+func (n *Plugin) written(g *group, r *enforce.Result, pod policy.Settings, starting bool) error {
+	c, ids, process := n.unread(g, r)
 	if c == nil {
 		return nil // it has left
 	}
@@ -65,17 +65,17 @@ func (p *Plugin) written(g *group, r *enforce.Result, pod policy.Settings, start
 		}
 	}
 	if process {
-		populated, err := p.cgroups.Cgroup(c.cgroup).Populated()
+		populated, err := n.cgroups.Cgroup(c.cgroup).Populated()
 		f.populated = err != nil || populated // also if it cannot be known: the cgroup was written to
 	}
 	var plan *handover.Plan
-	if r.Looked && p.policy.Load().Writeback.HandOver {
+	if r.Looked && n.policy.Load().Writeback.HandOver {
 		fresh := handover.NewPlan(r.Want, pod)
 		plan = &fresh
 	}
-	watch, err := p.noteWritten(c, r, &f, plan, starting)
+	watch, err := n.noteWritten(c, r, &f, plan, starting)
 	if watch != nil {
-		p.hold(c, r.Cgroup, watch)
+		n.hold(c, r.Cgroup, watch)
 	}
 	if errors.Is(r.Err, blkio.ErrGone) {
 		return err
@@ -87,9 +87,9 @@ func (p *Plugin) written(g *group, r *enforce.Result, pod policy.Settings, start
 // cgroup: its IDs while it is there, which is done once, and whether the first process of a
 // container that starts is there. Until it is, the exit watch would take the cgroup for that
 // of a container that has ended.
-func (p *Plugin) unread(g *group, r *enforce.Result) (c *container, ids, process bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (n *Plugin) unread(g *group, r *enforce.Result) (c *container, ids, process bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	for _, pod := range g.pods {
 		if c := pod.containers[r.Target.Container]; c != nil {
 			gone := errors.Is(r.Err, blkio.ErrGone)
@@ -104,40 +104,40 @@ func (p *Plugin) unread(g *group, r *enforce.Result) (c *container, ids, process
 // needs, or nil. A container that runs, as far as is known, and has no cgroup has ended, and
 // its StopContainer event is under way or was missed; or the runtime has not placed it yet.
 // The latter is an error where something is to be written, except while it starts.
-func (p *Plugin) noteWritten(c *container, r *enforce.Result, f *found, plan *handover.Plan, starting bool) (handover.Adder, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (n *Plugin) noteWritten(c *container, r *enforce.Result, f *found, plan *handover.Plan, starting bool) (handover.Adder, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if f.ids != nil && c.mayRun() {
 		c.exit.cgroupIDs = f.ids
 	}
 	if f.populated {
-		p.handle(c, lifecycle.CgroupPopulated)
+		n.handle(c, lifecycle.CgroupPopulated)
 	}
 	if plan != nil {
 		c.exit.plan, c.exit.planned = *plan, true
 	}
 	gone := errors.Is(r.Err, blkio.ErrGone)
 	if gone && !starting {
-		p.handle(c, lifecycle.CgroupMissing)
+		n.handle(c, lifecycle.CgroupMissing)
 	}
 	var watch handover.Adder
 	if plan != nil && c.life.Phase().MayBeWatched() && (len(plan.Limited) > 0 || len(plan.Limits) > 0) {
-		watch = p.exits.watch
+		watch = n.exits.watch
 	}
 	switch starts := c.life.Phase() == lifecycle.Starting; {
 	case starting: // see isUnplaced
 	case starts && !r.Target.Record.Empty():
 		return watch, fmt.Errorf("limit container %s: its cgroup has no process yet", c.name)
 	case gone && !starts:
-		p.markDirty(c.pod.group)
+		n.markDirty(c.pod.group)
 	}
 	return watch, nil
 }
 
 // tell logs and counts what was written.
-func (p *Plugin) tell(r *enforce.Result) {
+func (n *Plugin) tell(r *enforce.Result) {
 	if r.Unreadable != nil {
-		p.log.WithError(r.Unreadable).WithField("cgroup", r.Target.Cgroup).Warn("Replacing an unreadable record")
+		n.log.WithError(r.Unreadable).WithField("cgroup", r.Target.Cgroup).Warn("Replacing an unreadable record")
 	}
 	if len(r.Written) == 0 {
 		return
@@ -150,10 +150,10 @@ func (p *Plugin) tell(r *enforce.Result) {
 		}
 		message := "Wrote limit"
 		if l.File == blkio.IOMax {
-			p.metrics.written.Add(1)
+			n.metrics.written.Add(1)
 		} else {
 			message = "Wrote weight"
 		}
-		p.log.WithFields(fields).Info(message)
+		n.log.WithFields(fields).Info(message)
 	}
 }
