@@ -54,7 +54,7 @@ bench: ## measure what the plugin costs, as root; writes the table of docs/refer
 	cd test && go run ./bench
 
 fuzz: ## each fuzz test, and random events of pods, for FUZZTIME (1m)
-	MODEL_TIME=$(FUZZTIME) go test -race -count=1 -v -timeout 0 -run '^TestModel$$' ./plugin
+	MODEL_TIME=$(FUZZTIME) go test -race -count=1 -v -timeout 0 -run '^TestModel$$' ./plugin/node
 	@grep -rl --include='*_test.go' '^func Fuzz' . | while read -r f; do \
 	  for t in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' $$f); do \
 	    (cd $$(dirname $$f) && go test -run '^$$' -fuzz "^$$t\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x .) || exit 1; \

@@ -59,13 +59,3 @@ func (c *connection) fill(r *health.Report) {
 		r.State = health.Standby
 	}
 }
-
-// Health returns the state of the plugin, without the fields of the process. It reads
-// nothing of the node.
-func (p *Plugin) Health() health.Report {
-	r := health.Report{Part: health.Limits, Mode: string(p.policy.Load().Mode)}
-	p.connection.fill(&r)
-	c := p.census()
-	r.Pods, r.NotInForce, r.Failed = c.pods, c.notInForce, c.states[stateFailed]
-	return r
-}

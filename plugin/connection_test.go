@@ -10,8 +10,7 @@ import (
 // TestConnection: a probe and status see each state, since when it has lasted,
 // and the reason; tries that fail for the same state do not make it younger.
 func TestConnection(t *testing.T) {
-	h, _ := tree(t)
-	p := newPlugin(t, h)
+	p := newPlugin(t, nil)
 	p.connection = connection{}
 	if r := p.Health(); r.State != health.Standby {
 		t.Errorf("before the lock: %+v", r)

@@ -1,7 +1,4 @@
-// Package plugin connects nri-blkio to a runtime by NRI. For each event it decides the
-// limits (package policy), puts them into the OCI spec and onto the cgroups (package
-// enforce), and keeps them in force.
-//
-// Data flows one way: an event changes the desired values, these are compared with the
-// actual ones, and the differences are written.
+// Package plugin connects nri-blkio to a runtime by NRI. It hands each event, within a
+// deadline, to the state of the node (package node), and turns the answer into a message of
+// NRI. It also has the validator, which is a plugin by itself.
 package plugin

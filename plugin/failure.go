@@ -1,13 +1,10 @@
 package plugin
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"runtime/debug"
 
 	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // errReregister ends a session whose registration contradicts the policy.
@@ -35,20 +32,7 @@ func (s *session) recovered(event string, result *error) {
 		return
 	}
 	s.log.WithField("event", event).Errorf("Recovered from a panic: %v\n%s", r, debug.Stack())
-	if result != nil && failsRequests(s.p.policy.Load()) {
-		s.p.metrics.refused[annotation.Internal].Add(1)
-		*result = errInternal
-	}
-}
-
-// locateLayers finds out where the runtime that registers us stores writable layers. A
-// late answer is still taken over: it is of use for the containers that come then.
-func (s *session) locateLayers(ctx context.Context, runtime, version string) {
-	err := s.p.inFlight.calls.For(ctx, "", s.deadline, func(ctx context.Context) error {
-		s.p.rereadLayers(ctx, runtime, version)
-		return nil
-	})
-	if err != nil {
-		s.log.WithError(fmt.Errorf("locate writable layers: %w", err)).Error("Locating writable layers failed: rootfs uses the previous location")
+	if result != nil {
+		*result = s.p.events.Refusal()
 	}
 }

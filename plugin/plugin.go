@@ -1,184 +1,133 @@
 package plugin
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-	"github.com/nri-blkio/nri-blkio/blkio/kernel"
-	"github.com/nri-blkio/nri-blkio/plugin/bounded"
-	"github.com/nri-blkio/nri-blkio/plugin/enforce"
-	"github.com/nri-blkio/nri-blkio/plugin/handover"
-	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/health"
+	"github.com/nri-blkio/nri-blkio/plugin/node"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// Storage finds the disks of the node; a *storage.Storage.
-type Storage interface {
-	inventory.Storage
-	handover.Storage
-}
-
 // Config is what a Plugin works with. Log, Policy, Storage and Cgroups are
 // required.
-type Config struct {
-	Log     logrus.FieldLogger
-	Policy  *policy.Policy
-	Storage Storage
-	Cgroups *cgroupfs.Hierarchy
-	// ProcessMounts gives the mounts of a process that is in a cgroup; nil: a container's
-	// mounts are taken to be where the paths of the host led to when it was created.
-	ProcessMounts func(ctx context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error)
-	// KubeletRoot is the kubelet's root directory on the host, where the names of
-	// pods' volumes are told from; "" is DefaultKubeletRoot.
-	KubeletRoot string
-	// NodeMemory is the node's MemTotal in bytes, 0 where it is unknown. A memory
-	// limit that is large beside it bounds no dirty pages.
-	NodeMemory uint64
-	// Layers are where the containers' writable layers are stored.
-	Layers inventory.Layers
-	// ReadLayers finds that out anew, for the runtime of this name and version, and
-	// returns when ctx ends at the latest; nil: they stay as they are. After an error
-	// it is called again; what it returns beside one holds until then.
-	ReadLayers func(ctx context.Context, runtime, version string) (inventory.Layers, error)
-	// Distribute hands the policy that the runtime sends a pre-installed plugin to all
-	// parts of this process, this plugin among them; nil: to this plugin alone.
-	Distribute func(*policy.Policy)
-	// Sync writes out the filesystem of a host path, and may hang as long as
-	// that does; nil: there is none.
-	Sync func(ctx context.Context, hostPath string) error
-	// Kernel is the verdict on the running kernel: whether inodes can be released from
-	// removed cgroups without its bugs.
-	Kernel kernel.Verdict
-	// Resync is the time between two passes over the whole node; 0 is 30 s.
-	Resync time.Duration
-}
+type Config = node.Config
 
-const (
-	defaultResync = 30 * time.Second
-	// DefaultKubeletRoot is the kubelet's own default.
-	DefaultKubeletRoot = "/var/lib/kubelet"
-)
+// DefaultKubeletRoot is the kubelet's own default.
+const DefaultKubeletRoot = node.DefaultKubeletRoot
 
-// Plugin holds the state of one node: its pods, their requests, and the limits that they
-// should have. Its methods are safe for concurrent use.
+// Plugin serves one node: it hands the runtime's events to the state of the node. Its
+// methods are safe for concurrent use.
 type Plugin struct {
-	environment
-	nodeState
-	policy     atomic.Pointer[policy.Policy]
+	log        logrus.FieldLogger
+	node       *node.Node
+	events     events        // those of node
 	reloaded   chan struct{} // holds at most one token: the policy changed
-	layers     layers
-	weight     enforce.WeightSupport
-	inFlight   inFlight
-	exits      exits
-	metrics    *metrics
+	handlers   handlers
 	connection connection
 }
 
-// environment is what a Plugin works with. It does not change.
-type environment struct {
-	log        logrus.FieldLogger
-	storage    Storage
-	cgroups    *cgroupfs.Hierarchy
-	kernel     kernel.Verdict
-	kubelet    string // its root directory
-	resync     time.Duration
-	nodeMemory uint64 // 0 where it is unknown
-	distribute func(*policy.Policy)
-	// The others may be nil.
-	readLayers    func(ctx context.Context, runtime, version string) (inventory.Layers, error)
-	processMounts func(ctx context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error)
-}
-
-// nodeState is what is known of the pods of the node.
-type nodeState struct {
-	unsynced atomic.Bool   // the runtime has not listed what runs, and may never do so
-	wake     chan struct{} // holds at most one token: there is something in dirty
-	look     chan struct{} // holds at most one token: every pod is to be looked at
-
-	mu sync.Mutex // guards all below; never held while something is read or logged
-	// pods are those that carry annotations of ours, by sandbox ID.
-	pods map[string]*pod
-	// groups are the same pods by their pod cgroup, see groupKey.
-	groups   map[string]*group
-	arrivals int // of pods and containers so far
-	// dirty are those that the reconciler has to look at.
-	dirty map[*group]bool
-}
-
-// layers is where writable layers are stored.
-type layers struct {
-	current   atomic.Pointer[placed] // stored with Plugin.mu held
-	questions chan asked             // at most one, which the runtime has not answered
-}
-
-// inFlight is the calls that have not returned, which can hang in the kernel.
-type inFlight struct {
-	calls  bounded.Calls // of events
-	passes bounded.Calls // of the reconciler
+// events is the state of a node, as the handlers of events use it; a *node.Node.
+type events interface {
+	// Registered has the runtime asked where it stores writable layers, and waits for the
+	// answer for some time.
+	Registered(ctx context.Context, runtime, version string, patience time.Duration)
+	// Synchronize brings the state into line with what the runtime lists.
+	Synchronize(sandboxes []*node.Sandbox, ctrs []*node.Container)
+	// Create returns what goes into the spec of a container, and false if its limits could
+	// not be decided. An error refuses the container.
+	Create(ctx context.Context, sb *node.Sandbox, ctr *node.Container, splitsLines bool) (spec policy.Settings, decided bool, err error)
+	// Start completes what the spec could not carry. An error refuses the container.
+	Start(ctx context.Context, sb *node.Sandbox, ctr *node.Container, canRefuse bool) error
+	Updated(sandbox string)
+	Stopped(sandbox, id string)
+	Removed(sandbox, id string)
+	RemovedPod(sandbox string)
+	// Refusal returns the error that refuses a container after a failure of the plugin; nil
+	// where the policy lets the container start.
+	Refusal() error
+	Policy() *policy.Policy
 }
 
 // New returns a plugin for this node. It fails where the kernel or the
 // configuration cannot enforce anything.
 func New(cfg Config) (*Plugin, error) {
-	if cfg.Log == nil || cfg.Policy == nil || cfg.Storage == nil || cfg.Cgroups == nil {
-		return nil, errors.New("plugin: Log, Policy, Storage and Cgroups are required")
+	n, err := node.New(cfg)
+	if err != nil {
+		return nil, err
 	}
-	n := &Plugin{
-		environment: environment{
-			log:           cfg.Log,
-			storage:       cfg.Storage,
-			cgroups:       cfg.Cgroups,
-			kernel:        cfg.Kernel,
-			kubelet:       cmp.Or(cfg.KubeletRoot, DefaultKubeletRoot),
-			resync:        cmp.Or(cfg.Resync, defaultResync),
-			nodeMemory:    cfg.NodeMemory,
-			distribute:    cfg.Distribute,
-			readLayers:    cfg.ReadLayers,
-			processMounts: cfg.ProcessMounts,
-		},
-		nodeState: nodeState{
-			wake:   make(chan struct{}, 1),
-			look:   make(chan struct{}, 1),
-			pods:   map[string]*pod{},
-			groups: map[string]*group{},
-			dirty:  map[*group]bool{},
-		},
-		reloaded: make(chan struct{}, 1),
-		layers:   layers{questions: make(chan asked, 1)},
-		weight:   enforce.WeightSupport{Cgroups: cfg.Cgroups},
-		metrics:  newMetrics(),
-	}
-	if n.distribute == nil {
-		n.distribute = n.Reload
-	}
-	n.layers.current.Store(&placed{Layers: cfg.Layers})
-	n.setExits(cfg.Sync)
-	n.policy.Store(cfg.Policy)
-	n.sayReleases()
-	n.weight.Look()
-	return n, nil
+	return &Plugin{log: cfg.Log, node: n, events: n, reloaded: make(chan struct{}, 1), handlers: newHandlers()}, nil
 }
 
-// Reload puts a new node policy into force, for running containers too: the
-// reconciler decides anew what was decided by another policy.
-func (n *Plugin) Reload(pol *policy.Policy) {
-	n.policy.Store(pol)
+// Reload puts a new node policy into force, for running containers too.
+func (p *Plugin) Reload(pol *policy.Policy) {
+	p.node.Reload(pol)
 	select {
-	case n.reloaded <- struct{}{}:
+	case p.reloaded <- struct{}{}:
 	default: // a token is there already
 	}
-	n.sayReleases()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, g := range n.groups {
-		n.markDirty(g)
+}
+
+// MountsChanged is node.Node.MountsChanged.
+func (p *Plugin) MountsChanged() { p.node.MountsChanged() }
+
+// DisksChanged is node.Node.DisksChanged.
+func (p *Plugin) DisksChanged() { p.node.DisksChanged() }
+
+// Health returns the state of the plugin, without the fields of the process. It reads
+// nothing of the node.
+func (p *Plugin) Health() health.Report {
+	r := health.Report{Part: health.Limits, Mode: string(p.events.Policy().Mode)}
+	p.connection.fill(&r)
+	r.Pods, r.NotInForce, r.Failed = p.node.Counts()
+	return r
+}
+
+// handlers is how long the runtime waits for answers.
+type handlers struct {
+	all           *prometheus.HistogramVec
+	create, start prometheus.Observer // of all
+}
+
+func newHandlers() handlers {
+	all := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "nri_blkio_handler_seconds",
+		Help:    "Time that the runtime waits for an answer for pods with annotations.",
+		Buckets: []float64{10e-6, 100e-6, .001, .01, .1, .5, 2},
+	}, []string{"handler"})
+	return handlers{all, all.WithLabelValues("create"), all.WithLabelValues("start")}
+}
+
+var (
+	connectedDesc = desc("connected", "1 while registered with the runtime, otherwise 0.")
+	standbyDesc   = desc("standby", "1 while another instance serves this node, otherwise 0.")
+)
+
+func desc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc("nri_blkio_"+name, help, nil, nil)
+}
+
+var _ prometheus.Collector = (*Plugin)(nil)
+
+// Describe is the half of prometheus.Collector that names the metrics.
+func (p *Plugin) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(p, out) }
+
+// Collect is the half of prometheus.Collector that gives their values. It reads
+// what the plugin knows and nothing of the node: a disk that hangs keeps no
+// scrape, and no scrape keeps a container for longer than it takes to count.
+func (p *Plugin) Collect(out chan<- prometheus.Metric) {
+	out <- prometheus.MustNewConstMetric(connectedDesc, prometheus.GaugeValue, oneIf(p.connection.is(health.Connected)))
+	out <- prometheus.MustNewConstMetric(standbyDesc, prometheus.GaugeValue, oneIf(p.connection.is(health.Standby)))
+	p.handlers.all.Collect(out)
+	p.node.Collect(out)
+}
+
+func oneIf(yes bool) float64 {
+	if yes {
+		return 1
 	}
+	return 0
 }

@@ -2,127 +2,80 @@ package plugin
 
 import (
 	"context"
-	"errors"
 	"io"
-	"iter"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/fstest"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
-	"github.com/containerd/nri/pkg/runtime-tools/generate"
 	"github.com/google/go-cmp/cmp"
-	rspec "github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
-	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/plugin/node"
 	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-const (
-	limitsKey = "limits.blkio.noderesource.dev/"
-	weightKey = "weight.blkio.noderesource.dev/"
-)
+const limitsKey = "limits.blkio.noderesource.dev/"
 
-var (
-	rootDisk = blkio.Disk{Dev: blkio.Dev{Major: 254}, Name: "vda"}
-	dataDisk = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 16}, Name: "vdb"}
-)
-
-// disks is a Storage whose answers are given by path prefix.
-type disks struct{ resolve func(string) blkio.Backing }
-
-func (d disks) Refresh(context.Context) error { return nil }
-
-func (d disks) Resolve(_ context.Context, path string) blkio.Backing { return d.resolve(path) }
-
-func (d disks) Below(context.Context, string, string) (string, blkio.Backing, bool) {
-	return "", blkio.Backing{}, false
-}
-
-func (d disks) Submounts(context.Context, string) iter.Seq2[string, blkio.Backing] {
-	return func(func(string, blkio.Backing) bool) {}
-}
-
-func (d disks) Device(dev blkio.Dev) blkio.Backing {
-	return on(blkio.Disk{Dev: dev, Name: "raw"})
-}
-
-func (d disks) FilesystemAt(string) blkio.Dev { return blkio.Dev{} }
-
-func (d disks) Under(context.Context, blkio.Dev) []blkio.Disk { return nil }
-
-func (d disks) MountedDisks() map[blkio.Dev]bool { return nil }
-
-func (d disks) SwapDisks(context.Context) ([]blkio.Disk, error) { return nil, nil }
-
-func on(disk blkio.Disk) blkio.Backing {
-	return blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{disk}}
-}
-
-func twoDisks(path string) blkio.Backing {
-	switch {
-	case strings.HasPrefix(path, "/mnt/data"):
-		return on(dataDisk)
-	case strings.HasPrefix(path, "/mnt/mem"):
-		return blkio.Backing{FSType: "tmpfs", Reason: "tmpfs is memory, not a disk"}
+// configOf is that of a node with one disk, whose files are in dir. It has no cgroups.
+func configOf(dir string) (Config, error) {
+	link := func(to string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(to), Mode: os.ModeSymlink} }
+	sys := fstest.MapFS{
+		"devices/pci/block/vda/dev": {Data: []byte("254:0\n")},
+		"block/vda":                 link("../devices/pci/block/vda"),
+		"dev/block/254:0":           link("../../devices/pci/block/vda"),
 	}
-	return on(rootDisk)
-}
-
-// tree is a directory with the files of a pod's and its containers' cgroups.
-// What the kernel does with a write is seen on the node, not here.
-func tree(t testing.TB, cgroups ...string) (*cgroupfs.Hierarchy, string) {
-	t.Helper()
-	dir := memoryDir(t) // ext4 has 4 KiB of attributes for a directory: those of five containers
-	write(t, filepath.Join(dir, "cgroup.controllers"), "cpu io memory\n")
-	for _, cg := range cgroups {
-		if err := os.MkdirAll(filepath.Join(dir, cg), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		write(t, filepath.Join(dir, cg, "io.max"), "")
-		write(t, filepath.Join(dir, cg, "io.weight"), "default 100\n")
-		write(t, filepath.Join(dir, cg, "cgroup.events"), "populated 1\nfrozen 0\n")
+	mounts := filepath.Join(dir, "mountinfo")
+	if err := os.WriteFile(mounts, []byte("1 0 254:0 / / rw - ext4 /dev/vda rw\n"), 0o644); err != nil {
+		return Config{}, err
+	}
+	disks, err := storage.Open(storage.Config{Sys: sys, Mountinfo: mounts, HostRoot: dir})
+	if err != nil {
+		return Config{}, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.controllers"), []byte("cpu io memory\n"), 0o644); err != nil {
+		return Config{}, err
 	}
 	h, err := cgroupfs.OpenTree(dir)
 	if err != nil {
-		t.Fatal(err)
+		return Config{}, err
 	}
-	t.Cleanup(func() { h.Close() })
-	return h, dir
-}
-
-func write(t testing.TB, path, data string) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(data), 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func read(t testing.TB, path string) string {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(string(data))
-}
-
-func newPlugin(t testing.TB, h *cgroupfs.Hierarchy) *Plugin {
-	t.Helper()
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	n, err := New(Config{Log: log, Policy: policy.Default(), Storage: disks{twoDisks}, Cgroups: h, Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}})
+	return Config{Log: log, Policy: policy.Default(), Storage: disks, Cgroups: h, Layers: inventory.Layers{Default: inventory.Layer{Dir: "/layers"}}}, nil
+}
+
+// newPlugin returns a plugin of that node, with the changes that are made to its configuration.
+func newPlugin(t *testing.T, change func(*Config)) *Plugin {
+	t.Helper()
+	cfg, err := configOf(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.connection.active() // as Run does, once it holds the lock
-	return n
+	t.Cleanup(func() {
+		cfg.Cgroups.Close()
+		cfg.Storage.(*storage.Storage).Close()
+	})
+	mine := cfg
+	if change != nil {
+		change(&mine)
+	}
+	p, err := New(mine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.connection.active() // as Run does, once it holds the lock
+	return p
 }
 
 const podCgroup = "kubepods.slice/kubepods-pod1.slice"
@@ -134,137 +87,118 @@ func sandbox(annotations map[string]string) *api.PodSandbox {
 	}
 }
 
-func ctr(name string, mounts ...*api.Mount) *api.Container {
+func ctr(name string) *api.Container {
 	return &api.Container{
-		Id: "id-" + name, PodSandboxId: "sb1", Name: name, Mounts: mounts,
+		Id: "id-" + name, PodSandboxId: "sb1", Name: name,
 		Linux: &api.LinuxContainer{CgroupsPath: "kubepods-pod1.slice:cri-containerd:id-" + name},
 	}
 }
 
-func cgroupOf(name string) string { return podCgroup + "/cri-containerd-id-" + name + ".scope" }
-
-func bind(src, dst string, opts ...string) *api.Mount {
-	return &api.Mount{Type: "bind", Source: src, Destination: dst, Options: opts}
+// hanging is a state of which each event waits for the lock.
+type hanging struct {
+	events
+	mu sync.Mutex
 }
 
-// specGenerator is as much of a runtime's generator as unified values take.
-type specGenerator struct {
-	generate.UnderlyingGenerator
-	spec *rspec.Spec
+func (h *hanging) wait() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 }
 
-func (g specGenerator) Spec() *rspec.Spec { return g.spec }
+func (h *hanging) Synchronize(sandboxes []*node.Sandbox, ctrs []*node.Container) {
+	h.wait()
+	h.events.Synchronize(sandboxes, ctrs)
+}
 
-func (g specGenerator) AddLinuxResourcesUnified(key, value string) {
-	if g.spec.Linux.Resources.Unified == nil {
-		g.spec.Linux.Resources.Unified = map[string]string{}
+func (h *hanging) Create(ctx context.Context, sb *node.Sandbox, c *node.Container, splitsLines bool) (policy.Settings, bool, error) {
+	h.wait()
+	return h.events.Create(ctx, sb, c, splitsLines)
+}
+
+func (h *hanging) Stopped(sandbox, id string) {
+	h.wait()
+	h.events.Stopped(sandbox, id)
+}
+
+// hang has the events of a plugin hang while the lock is held.
+func hang(p *Plugin) *sync.Mutex {
+	h := &hanging{events: p.events}
+	p.events = h
+	return &h.mu
+}
+
+// TestMetricsAtZero: a series that comes with its first event is none that an
+// alert could see grow.
+func TestMetricsAtZero(t *testing.T) {
+	r := prometheus.NewPedanticRegistry()
+	if err := r.Register(newPlugin(t, nil)); err != nil {
+		t.Fatal(err)
 	}
-	g.spec.Linux.Resources.Unified[key] = value
-}
-
-// TestCreateSpec asserts the OCI spec that results, through NRI's own
-// generator: what the runtime will see.
-func TestCreateSpec(t *testing.T) {
-	data := bind("/mnt/data/db", "/data")
-	tests := []struct {
-		name        string
-		annotations map[string]string
-		mounts      []*api.Mount
-		splitsLines bool
-		want        map[string]string
-	}{
-		{name: "no annotations", mounts: []*api.Mount{data}},
-		{
-			name: "one disk", annotations: map[string]string{limitsKey + "container.db": "/data wbps=50Mi riops=2k"},
-			mounts: []*api.Mount{data}, want: map[string]string{"io.max": "254:16 wbps=52428800 riops=2000"},
-		},
-		{
-			name: "two disks where lines are not split: the second comes at start", mounts: []*api.Mount{data},
-			annotations: map[string]string{limitsKey + "containers": "* wbps=1Mi"},
-			want:        map[string]string{"io.max": "254:0 wbps=1048576"},
-		},
-		{
-			name: "two disks where lines are split", mounts: []*api.Mount{data}, splitsLines: true,
-			annotations: map[string]string{limitsKey + "containers": "* wbps=1Mi"},
-			want:        map[string]string{"io.max": "254:0 wbps=1048576\n254:16 wbps=1048576"},
-		},
-		{name: "max is what a fresh cgroup has", annotations: map[string]string{limitsKey + "containers": "rootfs wbps=max"}},
-		{name: "weight", annotations: map[string]string{weightKey + "container.db": "50"}, want: map[string]string{"io.weight": "50"}},
-		{name: "another container's", annotations: map[string]string{limitsKey + "container.other": "rootfs wbps=1Mi"}},
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			h, _ := tree(t, podCgroup)
-			adjust, err := newPlugin(t, h).create(t.Context(), sandbox(tt.annotations), ctr("db", tt.mounts...), tt.splitsLines)
-			if err != nil {
-				t.Fatal(err)
+	got := map[string]bool{}
+	for _, f := range families {
+		name, _ := strings.CutPrefix(f.GetName(), "nri_blkio_")
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				name += "{" + l.GetValue() + "}"
 			}
-			spec := &rspec.Spec{Linux: &rspec.Linux{Resources: &rspec.LinuxResources{}}}
-			if err := generate.SpecGenerator(specGenerator{spec: spec}).Adjust(adjust); err != nil {
-				t.Fatal(err)
-			}
-			got := spec.Linux.Resources.Unified
-			if d := cmp.Diff(tt.want, got); d != "" {
-				t.Errorf("unified (-want +got):\n%s", d)
-			}
-		})
-	}
-}
-
-func TestCreateRefusesAndLeavesNothing(t *testing.T) {
-	h, _ := tree(t, podCgroup)
-	n := newPlugin(t, h)
-	sb := sandbox(map[string]string{limitsKey + "container.db": "/data wpbs=50Mi"})
-	var texts []string
-	for range 3 {
-		_, err := n.create(t.Context(), sb, ctr("db"), false)
-		if _, ok := errors.AsType[*annotation.Error](err); !ok {
-			t.Fatalf("got %v, want a refusal", err)
 		}
-		texts = append(texts, err.Error())
-		n.stopped("sb1", "id-db") // containerd undoes a refused create
-		n.removed("sb1", "id-db")
+		got[name] = true
 	}
-	want := `nri-blkio: limits.blkio.noderesource.dev/container.db: entry 1 "/data wpbs=50Mi": unknown key "wpbs" (did you mean "wbps"?)`
-	for _, text := range texts {
-		if text != want {
-			t.Errorf("got  %s\nwant %s", text, want)
-		}
+	want := []string{
+		"connected", "containers{failed}{limited}{unlimited}", "exit_watch", "exits_total{failed}{lifted}{lost}", "handler_seconds{create}{start}",
+		"limits_written_total", "pods", "pods_not_in_force", "reconcile_seconds", "refused_containers_total{internal}{invalid}{unenforceable}",
+		"standby", "syncs_total{failed}{ok}", "unexpected_events_total",
+		"warnings{guarded}{no_cgroup_writeback}{no_memory_limit}{other}{stalls_fsync}",
 	}
-	if count := len(n.pods["sb1"].containers); count != 0 {
-		t.Errorf("%d containers left behind", count)
+	if d := cmp.Diff(want, slices.Sorted(maps.Keys(got))); d != "" {
+		t.Errorf("-want +got:\n%s", d)
 	}
 }
 
-func TestObserveTouchesNothing(t *testing.T) {
-	h, dir := tree(t, podCgroup, cgroupOf("db"))
-	n := newPlugin(t, h)
-	pol := *policy.Default()
-	pol.Mode = policy.ModeObserve
-	n.Reload(&pol)
-	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi", limitsKey + "pod-total": "rootfs wbps=1Mi"})
-	c := ctr("db")
-	if adjust, err := n.create(t.Context(), sb, c, false); adjust != nil || err != nil {
-		t.Errorf("create: %v, %v", adjust, err)
-	}
-	if err := n.start(t.Context(), sb, c, true); err != nil {
-		t.Error(err)
-	}
-	if got := read(t, filepath.Join(dir, cgroupOf("db"), "io.max")); got != "" {
-		t.Errorf("io.max written: %q", got)
-	}
-	r, err := record.Read(h.Cgroup(cgroupOf("db")), record.KindContainer)
-	if err != nil || r == nil || !r.Observed || len(r.Settings) != 1 {
-		t.Errorf("record: %+v, %v", r, err)
-	}
+// slow is a Storage whose Refresh takes until it is let go.
+type slow struct {
+	node.Storage
+	refresh func()
 }
 
-func TestKataIsRefused(t *testing.T) {
-	h, _ := tree(t, podCgroup)
+func (s slow) Refresh(context.Context) error {
+	s.refresh()
+	return nil
+}
+
+// TestRunEndsLast: Run has the lock until the reconciler has ended, and what it does.
+func TestRunEndsLast(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	looking, ended := make(chan struct{}), make(chan error, 1)
+	p := newPlugin(t, func(cfg *Config) {
+		cfg.Storage = slow{cfg.Storage, func() {
+			close(looking)
+			<-ctx.Done()
+			select {
+			case err := <-ended:
+				t.Errorf("Run has returned (%v) while the reconciler looks at a container", err)
+			case <-time.After(100 * time.Millisecond): // only a failure needs this time
+			}
+		}}
+	})
+	c := ctr("a")
+	c.State = api.ContainerState_CONTAINER_RUNNING
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
-	sb.RuntimeHandler = "kata"
-	_, err := newPlugin(t, h).create(t.Context(), sb, ctr("db"), false)
-	if _, ok := errors.AsType[*annotation.Error](err); !ok {
-		t.Errorf("got %v, want a refusal", err)
+	p.events.Synchronize([]*node.Sandbox{sandboxOf(sb)}, []*node.Container{containerOf(c)})
+	socket := filepath.Join(t.TempDir(), "nri.sock") // nothing listens there
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ended <- p.Run(ctx, RunConfig{Socket: socket, Index: "90"})
+	}()
+	<-looking
+	cancel()
+	<-done
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

@@ -18,10 +18,6 @@ import (
 	"github.com/containerd/nri/pkg/adaptation"
 	validator "github.com/containerd/nri/plugins/default-validator/builtin"
 	"github.com/sirupsen/logrus"
-
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-	"github.com/nri-blkio/nri-blkio/plugin/inventory"
-	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // pluginSocket makes this test binary a plugin at that socket.
@@ -46,28 +42,24 @@ func servePlugin(socket string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if err := os.WriteFile(dir+"/cgroup.controllers", []byte("cpu io memory\n"), 0o644); err != nil {
-		return err
-	}
-	h, err := cgroupfs.OpenTree(dir)
+	cfg, err := configOf(dir)
 	if err != nil {
 		return err
 	}
-	defer h.Close()
-	log := logrus.New()
-	log.SetOutput(io.Discard)
-	p, err := New(Config{Log: log, Policy: policy.Default(), Storage: disks{twoDisks}, Cgroups: h, Layers: inventory.Layers{Default: inventory.Layer{Dir: "/layers"}}})
+	defer cfg.Cgroups.Close()
+	p, err := New(cfg)
 	if err != nil {
 		return err
 	}
+	lock := hang(p)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGUSR1, syscall.SIGUSR2)
 	go func() {
 		for s := range signals {
 			if s == syscall.SIGUSR1 {
-				p.mu.Lock()
+				lock.Lock()
 			} else {
-				p.mu.Unlock()
+				lock.Unlock()
 			}
 		}
 	}()
@@ -128,7 +120,7 @@ func (p *pluginProcess) kill() {
 // pods' containers are created. It is the same that test/e2e does on a node.
 func TestFailClosed(t *testing.T) {
 	const tries = 200
-	r := newRuntime(t, 500*time.Millisecond, &node{}, adaptation.WithDefaultValidator(&validator.DefaultValidatorConfig{Enable: true}))
+	r := newRuntime(t, 500*time.Millisecond, &listed{}, adaptation.WithDefaultValidator(&validator.DefaultValidatorConfig{Enable: true}))
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	v := NewValidator(log)

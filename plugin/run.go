@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // pluginName is what the runtime knows us by; with the index it is the
@@ -33,6 +34,9 @@ type RunConfig struct {
 	// and gave it a connection. It starts a new one when it restarts itself,
 	// so a lost connection ends the process.
 	Preinstalled bool
+	// Distribute hands the policy that the runtime sends a pre-installed plugin to all
+	// parts of this process, this plugin among them; nil: to this plugin alone.
+	Distribute func(*policy.Policy)
 }
 
 // Run serves the node until ctx ends. Over a socket it reconnects for ever;
@@ -51,7 +55,7 @@ func (p *Plugin) Run(ctx context.Context, cfg RunConfig) error {
 		}
 		defer lock.Close()
 		p.connection.active()
-		p.unsynced.Store(true)
+		p.node.Unlisted()
 		defer p.work(ctx, cancel)()
 		return p.serve(ctx, cfg)
 	}
@@ -69,19 +73,14 @@ func (p *Plugin) Run(ctx context.Context, cfg RunConfig) error {
 	})
 }
 
-// work runs the parts that work beside the events. The function that it returns ends
-// them and waits until they write no more: only then may another instance have the
-// lock. A call that hangs in the kernel cannot be waited for.
+// work has the node's state work beside the events. The function that it returns ends
+// that, and returns when it has ended: only then may another instance have the lock.
 func (p *Plugin) work(ctx context.Context, cancel context.CancelFunc) (end func()) {
-	var parts sync.WaitGroup
-	parts.Go(func() { p.exits.ends.Watch(ctx) })
-	parts.Go(func() { p.reconcile(ctx) })
-	parts.Go(func() { p.askLayersAgain(ctx) })
+	var work sync.WaitGroup
+	work.Go(func() { p.node.Run(ctx) })
 	return func() {
 		cancel()
-		parts.Wait()
-		p.inFlight.passes.Wait(passDeadline)
-		p.inFlight.calls.Wait(passDeadline)
+		work.Wait()
 	}
 }
 
@@ -144,7 +143,7 @@ func (p *Plugin) serve(ctx context.Context, cfg RunConfig) error {
 	p.connection.connected(s.runtime)
 	defer p.connection.lost(errDisconnected)
 	return s.wait(ctx, cfg, p.reloaded, func() bool {
-		return failsRequests(p.policy.Load()) != s.failure.GetFailRequest()
+		return failsRequests(p.events.Policy()) != s.failure.GetFailRequest()
 	})
 }
 

@@ -3,7 +3,6 @@ package plugin
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,12 +14,13 @@ import (
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
 	"github.com/sirupsen/logrus/hooks/test"
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
-	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/node"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -31,14 +31,14 @@ type nriRuntime struct {
 	synced atomic.Int32 // synchronizations of plugins that ended well
 }
 
-// node is what a runtime tells a plugin of when it registers.
-type node struct {
+// listed is what a runtime lists to a plugin that registers.
+type listed struct {
 	pods []*api.PodSandbox
 	ctrs []*api.Container
 }
 
 // newRuntime starts a runtime that waits for timeout for an answer of a plugin.
-func newRuntime(t *testing.T, timeout time.Duration, n *node, opts ...adaptation.Option) *nriRuntime {
+func newRuntime(t *testing.T, timeout time.Duration, n *listed, opts ...adaptation.Option) *nriRuntime {
 	t.Helper()
 	dir := t.TempDir()
 	adaptation.SetPluginRequestTimeout(timeout)
@@ -128,10 +128,10 @@ func TestHungPlugin(t *testing.T) {
 		{name: "reject, no more", before: &reject, after: policy.Default()},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			h, _ := tree(t)
-			p := newPlugin(t, h)
+			p := newPlugin(t, nil)
+			lock := hang(p)
 			p.Reload(tt.before)
-			r := newRuntime(t, 300*time.Millisecond, &node{})
+			r := newRuntime(t, 300*time.Millisecond, &listed{})
 			r.serve(t, p.Run)
 			eventually(t, "registered", func() bool { return r.synced.Load() == 1 && p.connection.is(health.Connected) })
 			if tt.after != nil {
@@ -140,10 +140,10 @@ func TestHungPlugin(t *testing.T) {
 			}
 			eventually(t, "an answer", func() bool { return r.stop(t.Context()) == nil })
 
-			p.mu.Lock() // every handler hangs now
+			lock.Lock() // every handler hangs now
 			first, second := r.stop(t.Context()), r.stop(t.Context())
 			synced := r.synced.Load()
-			p.mu.Unlock()
+			lock.Unlock()
 			if failed := first != nil; failed != tt.fails {
 				t.Errorf("stop of another pod's container: %v", first)
 			}
@@ -155,35 +155,24 @@ func TestHungPlugin(t *testing.T) {
 	}
 }
 
-// TestSynchronizeParsesNothing: what tenants wrote does not decide how long
-// Synchronize takes, and is in force afterwards.
-func TestSynchronizeParsesNothing(t *testing.T) {
-	const entries = 250
-	var long strings.Builder
-	for i := range entries {
-		fmt.Fprintf(&long, "/%s%d rbps=0.000000001e18 wbps=1Mi;", strings.Repeat("x/", 80), i)
-	}
-	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi;" + long.String()})
-	a := ctr("a")
-	a.State = api.ContainerState_CONTAINER_RUNNING
-	h, _ := tree(t, podCgroup, cgroupOf("a"))
-	p := newPlugin(t, h)
-	allocations := func(sb *api.PodSandbox) float64 {
-		return testing.AllocsPerRun(10, func() { p.synchronize([]*api.PodSandbox{sb}, []*api.Container{a}) })
-	}
-	few := allocations(sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}))
-	if many := allocations(sb); many > few+2 {
-		t.Errorf("%v allocations for a pod with %d entries, %v for one entry", many, entries, few)
-	}
-	p.removedPod(sb.Id) // the first one is known by now
-	p.synchronize([]*api.PodSandbox{sb}, []*api.Container{a})
-	p.pass(t.Context())
-	if got := wbps(t, p, cgroupOf("a")); got != 1<<20 {
-		t.Errorf("the limit is %v, want 1 MiB/s", got)
-	}
+// panicking is a state that panics at each event.
+type panicking struct{ events }
+
+func (panicking) Synchronize([]*node.Sandbox, []*node.Container) { panic("no state") }
+func (panicking) Updated(string)                                 { panic("no state") }
+func (panicking) Stopped(string, string)                         { panic("no state") }
+func (panicking) Removed(string, string)                         { panic("no state") }
+func (panicking) RemovedPod(string)                              { panic("no state") }
+
+func (panicking) Create(context.Context, *node.Sandbox, *node.Container, bool) (policy.Settings, bool, error) {
+	panic("no state")
 }
 
-// TestPanicInHandler: it ends neither the process nor the lock of the node's state.
+func (panicking) Start(context.Context, *node.Sandbox, *node.Container, bool) error {
+	panic("no state")
+}
+
+// TestPanicInHandler: it does not end the process.
 func TestPanicInHandler(t *testing.T) {
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
 	for event, call := range map[string]func(*session) error{
@@ -209,47 +198,46 @@ func TestPanicInHandler(t *testing.T) {
 		"RemovePodSandbox": func(s *session) error { return s.RemovePodSandbox(t.Context(), sb) },
 	} {
 		t.Run(event, func(t *testing.T) {
-			h, _ := tree(t)
-			p := newPlugin(t, h)
+			p := newPlugin(t, nil)
 			log, hook := test.NewNullLogger()
-			p.distribute = func(*policy.Policy) { panic("no parts") }
-			p.pods["sb1"] = &pod{podIdentity: podIdentity{id: "sb1"}, containers: map[string]*container{"id-a": {}}} // of no group
-			s := &session{p: p, log: log, link: link{stub: withTimeout{}}, deadline: time.Minute}
+			p.events = panicking{p.events}
+			s := &session{p: p, log: log, link: newLink(), deadline: time.Minute}
+			s.distribute = func(*policy.Policy) { panic("no parts") }
 			if err := call(s); err != nil {
 				t.Error(err) // internal: ignore
 			}
 			if e := hook.LastEntry(); e == nil || e.Data["event"] != event || !strings.Contains(e.Message, "panic") {
 				t.Errorf("log: %+v", e)
 			}
-			if !p.mu.TryLock() {
-				t.Error("the node's state stays locked")
-			}
-			p.mu.Unlock()
 			if event != "CreateContainer" && event != "StartContainer" {
 				return
 			}
 			reject := *policy.Default()
 			reject.OnError.Internal = policy.Reject
 			p.Reload(&reject)
-			if err := call(s); !errors.Is(err, errInternal) {
+			if err := call(s); !errors.Is(err, node.ErrInternal) {
 				t.Errorf("internal: reject: %v", err)
 			}
 		})
 	}
 }
 
+// withTimeout is a stub that is asked for nothing else.
+type withTimeout struct{ stub.Stub }
+
+func (withTimeout) RequestTimeout() time.Duration { return 0 }
+
 const header = "apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\n"
 
 // TestConfigureDistributes: a policy of the runtime is for all parts of the process.
 func TestConfigureDistributes(t *testing.T) {
-	h, _ := tree(t)
-	p := newPlugin(t, h)
+	p := newPlugin(t, nil)
+	s := &session{p: p, log: p.log, link: link{stub: withTimeout{}}, deadline: time.Minute}
 	var got *policy.Policy
-	p.distribute = func(pol *policy.Policy) {
+	s.distribute = func(pol *policy.Policy) {
 		got = pol
 		p.Reload(pol)
 	}
-	s := &session{p: p, log: p.log, link: link{stub: withTimeout{}}, deadline: time.Minute}
 	if _, err := s.Configure(t.Context(), header+"writeback: {repair: false}\nonError: {internal: reject}\n", "containerd", "v2"); err != nil {
 		t.Fatal(err)
 	}
@@ -259,32 +247,6 @@ func TestConfigureDistributes(t *testing.T) {
 	if !s.failure.GetFailRequest() || s.failure.GetKeepConnected() {
 		t.Errorf("registered with %v", &s.failure)
 	}
-}
-
-// TestConfigureDoesNotWait for a runtime that does not answer where its layers are.
-func TestConfigureDoesNotWait(t *testing.T) {
-	h, _ := tree(t)
-	synctest.Test(t, func(t *testing.T) {
-		p := newPlugin(t, h)
-		known := *p.layers.current.Load()
-		hang := make(chan struct{})
-		p.readLayers = func(context.Context, string, string) (inventory.Layers, error) {
-			<-hang
-			return inventory.Layers{Default: inventory.Layer{Dir: "/late"}}, nil
-		}
-		s := &session{p: p, log: p.log, link: link{stub: withTimeout{}}, deadline: time.Second}
-		if _, err := s.Configure(t.Context(), "", "containerd", "v2"); err != nil {
-			t.Error(err)
-		}
-		if got := p.layers.current.Load(); !got.Equal(known.Layers) {
-			t.Errorf("layers %+v", got)
-		}
-		close(hang)
-		synctest.Wait()
-		if got := p.layers.current.Load().Default.Dir; got != "/late" {
-			t.Errorf("the late answer is lost, layers are in %s", got)
-		}
-	})
 }
 
 // TestLockInTime: a predecessor that ends while the runtime still waits is no reason
@@ -316,5 +278,32 @@ func TestLockInTime(t *testing.T) {
 				lock.Close()
 			})
 		})
+	}
+}
+
+// TestPlainPod: an event of a pod without annotations reaches no state, however that is.
+func TestPlainPod(t *testing.T) {
+	p := newPlugin(t, nil)
+	p.events = panicking{p.events}
+	log, hook := test.NewNullLogger()
+	s := &session{p: p, log: log, deadline: time.Minute}
+	if adjust, _, err := s.CreateContainer(t.Context(), sandbox(nil), ctr("a")); adjust != nil || err != nil {
+		t.Errorf("create: %v, %v", adjust, err)
+	}
+	if err := s.StartContainer(t.Context(), sandbox(nil), ctr("a")); err != nil {
+		t.Errorf("start: %v", err)
+	}
+	if n := len(hook.AllEntries()); n > 0 {
+		t.Errorf("%d lines, the last: %v", n, hook.LastEntry())
+	}
+}
+
+// TestSandboxID: an event of a container whose sandbox has gone comes without a pod.
+func TestSandboxID(t *testing.T) {
+	if got := sandboxID(nil, ctr("a")); got != "sb1" {
+		t.Errorf("without a pod: %q", got)
+	}
+	if got := sandboxID(&api.PodSandbox{Id: "sb2"}, ctr("a")); got != "sb2" {
+		t.Errorf("with a pod: %q", got)
 	}
 }

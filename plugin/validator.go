@@ -139,7 +139,6 @@ func (v *Validator) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeB
 
 // Collect is the half of prometheus.Collector that gives their values.
 func (v *Validator) Collect(out chan<- prometheus.Metric) {
-	connected := oneIf(v.connection.is(health.Connected))
-	out <- prometheus.MustNewConstMetric(validatorConnectedDesc, prometheus.GaugeValue, float64(connected))
+	out <- prometheus.MustNewConstMetric(validatorConnectedDesc, prometheus.GaugeValue, oneIf(v.connection.is(health.Connected)))
 	out <- prometheus.MustNewConstMetric(validatorRefusedDesc, prometheus.CounterValue, float64(v.refused.Load()))
 }

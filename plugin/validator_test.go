@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/sirupsen/logrus/hooks/test"
 
+	"github.com/nri-blkio/nri-blkio/plugin/node"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -27,29 +29,30 @@ type validated struct {
 	*nriRuntime
 	p    *Plugin
 	v    *Validator
-	stop func() // the plugin
+	stop func()      // the plugin
+	hung *sync.Mutex // while it hangs
 
 	broken atomic.Bool // the plugin's storage
 }
 
 // breakable is a Storage that cannot read the mount table while broken is set.
 type breakable struct {
-	disks
+	node.Storage
 	broken *atomic.Bool
 }
 
-func (b breakable) Refresh(context.Context) error {
+func (b breakable) Refresh(ctx context.Context) error {
 	if b.broken.Load() {
 		return errors.New("no mounts")
 	}
-	return nil
+	return b.Storage.Refresh(ctx)
 }
 
 func newValidated(t *testing.T, timeout time.Duration) *validated {
 	t.Helper()
-	h, _ := tree(t, podCgroup)
-	r := &validated{nriRuntime: newRuntime(t, timeout, &node{}), p: newPlugin(t, h)}
-	r.p.storage = breakable{disks{twoDisks}, &r.broken}
+	r := &validated{nriRuntime: newRuntime(t, timeout, &listed{})}
+	r.p = newPlugin(t, func(cfg *Config) { cfg.Storage = breakable{cfg.Storage, &r.broken} })
+	r.hung = hang(r.p)
 	r.v = NewValidator(r.p.log)
 	r.serve(t, r.v.Run)
 	r.awaitSynced(t, 1)
@@ -102,12 +105,12 @@ func TestValidator(t *testing.T) {
 	r.wantCreate(t, "own failure", limited, ctr("a"), false, true)
 	r.broken.Store(false)
 
-	r.p.mu.Lock() // the plugin hangs
+	r.hung.Lock() // the plugin hangs
 	r.wantCreate(t, "hung", limited, ctr("a"), false, true)
 	r.wantCreate(t, "dropped", limited, ctr("a"), false, true)
 	r.wantCreate(t, "hung, no annotations", plain, ctr("c"), false, false)
 	synced := r.synced.Load()
-	r.p.mu.Unlock()
+	r.hung.Unlock()
 	r.awaitSynced(t, synced+1)
 	r.wantCreate(t, "well again", limited, ctr("a"), true, false)
 
@@ -148,7 +151,7 @@ func TestValidatorPanics(t *testing.T) {
 
 // TestNotSynchronized: nri's messages cannot hold these containers, and the log says so.
 func TestNotSynchronized(t *testing.T) {
-	n := &node{}
+	n := &listed{}
 	for i := range 30 {
 		c := &api.Container{Id: fmt.Sprint(i), PodSandboxId: fmt.Sprint(i)}
 		if i >= 10 && i < 18 {
@@ -157,8 +160,7 @@ func TestNotSynchronized(t *testing.T) {
 		n.pods = append(n.pods, &api.PodSandbox{Id: fmt.Sprint(i), Name: "p"})
 		n.ctrs = append(n.ctrs, c)
 	}
-	h, _ := tree(t)
-	p := newPlugin(t, h)
+	p := newPlugin(t, nil)
 	log, hook := test.NewNullLogger()
 	p.log = log
 	r := newRuntime(t, 10*time.Second, n)

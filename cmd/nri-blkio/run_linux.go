@@ -209,12 +209,13 @@ func (a *app) parts(ctx context.Context, o *runOptions, log *logrus.Logger) (par
 	}
 	var out parts // complete before one of them runs
 	if o.only != onlyWriteback {
-		distribute := func(p *policy.Policy) { out.reload(p) }
-		p, err := a.newPlugin(ctx, log, tree, n, o.resync, distribute)
+		p, err := a.newPlugin(ctx, log, tree, n, o.resync)
 		if err != nil {
 			return nil, err
 		}
-		run := func(ctx context.Context) error { return p.Run(ctx, o.RunConfig) }
+		cfg := o.RunConfig
+		cfg.Distribute = func(p *policy.Policy) { out.reload(p) }
+		run := func(ctx context.Context) error { return p.Run(ctx, cfg) }
 		out = append(out, part{p, p.Reload, a.publishing(log, p.Health, run)})
 	}
 	if o.only != onlyLimits {
@@ -233,7 +234,7 @@ func (a *app) parts(ctx context.Context, o *runOptions, log *logrus.Logger) (par
 	return out, nil
 }
 
-func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *cgroupfs.Hierarchy, n *node, resync time.Duration, distribute func(*policy.Policy)) (*plugin.Plugin, error) {
+func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *cgroupfs.Hierarchy, n *node, resync time.Duration) (*plugin.Plugin, error) {
 	layersWatch := runtimeconfig.Watch{Config: &a.opts.runtime, Storage: n.storage, Log: log}
 	if err := a.opts.checkRuntimeFlags(); err != nil {
 		return nil, err
@@ -248,7 +249,7 @@ func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *cgroupfs.
 	p, err := plugin.New(plugin.Config{
 		Log: log, Policy: n.policy, Storage: n.storage, Cgroups: tree, KubeletRoot: a.opts.kubeletRoot, Resync: resync,
 		ProcessMounts: n.storage.ProcessMounts, NodeMemory: n.memory, Kernel: a.kernelVerdict(log),
-		Layers: layers, ReadLayers: layersWatch.Layers, Sync: a.opts.sync, Distribute: distribute,
+		Layers: layers, ReadLayers: layersWatch.Layers, Sync: a.opts.sync,
 	})
 	if err != nil {
 		return nil, err

@@ -54,7 +54,7 @@ func words(page string) (out []string) {
 }
 
 // declarations returns the names that the module declares, such as "record.Write" and
-// "plugin.Plugin.apply", and the names of its packages.
+// "node.Node.apply", and the names of its packages.
 func declarations(t *testing.T) (names, packages map[string]bool) {
 	t.Helper()
 	names, packages = map[string]bool{}, map[string]bool{}

@@ -61,7 +61,7 @@ const maxFields, maxBools = 10, 2
 var largeStructs = map[string]string{
 	"plugin/health.Report": "the fields of a file",
 	"plugin/record.Record": "the fields of a record",
-	"plugin.Config":        "configuration, not state",
+	"plugin/node.Config":   "configuration, not state",
 	"plugin/repair.File":   "the fields of a file",
 	"blkio/storage.Mount":  "the columns of mountinfo",
 	"blkio.keyInfo":        "a row of a table, not state",

@@ -132,7 +132,7 @@ func onNode(ctx context.Context, r *report, stderr io.Writer) error {
 
 // buildPluginTest builds the plugin's own benchmarks.
 func buildPluginTest(ctx context.Context, file string) error {
-	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", file, "./plugin")
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", file, "./plugin/node")
 	cmd.Dir = ".."
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -1,0 +1,60 @@
+package node
+
+import (
+	"context"
+	"errors"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+// ErrInternal is what a tenant sees of a failure of ours that refuses its
+// container (onError.internal: reject). It is the same on each retry and tells
+// nothing of the host.
+var ErrInternal = errors.New("nri-blkio: internal error; see the log of nri-blkio on this node")
+
+// Create decides a new container's limits, and returns those that go into its OCI spec. It
+// returns false if they could not be decided. An error refuses the container.
+func (n *Node) Create(ctx context.Context, sb *Sandbox, ctr *Container, splitsLines bool) (spec policy.Settings, decided bool, err error) {
+	spec, err = n.create(ctx, sb, ctr, splitsLines)
+	if err != nil {
+		return nil, false, n.verdict(err, sb, ctr)
+	}
+	return spec, true, nil
+}
+
+// Start completes what the spec could not carry. An error refuses the container.
+func (n *Node) Start(ctx context.Context, sb *Sandbox, ctr *Container, canRefuse bool) error {
+	return n.verdict(n.start(ctx, sb, ctr, canRefuse), sb, ctr)
+}
+
+// verdict decides whether an error fails the container, by its cause. A
+// refusal was decided and logged before; our own failure is said here.
+func (n *Node) verdict(err error, sb *Sandbox, ctr *Container) error {
+	if err == nil {
+		return nil
+	}
+	if refusal, ok := errors.AsType[*annotation.Error](err); ok {
+		n.metrics.refused[refusal.Kind].Add(1)
+		return refusal
+	}
+	log := n.log.WithError(err).WithFields(logrus.Fields{"pod": sb.Namespace + "/" + sb.Name, "container": ctr.Name})
+	if refusal := n.Refusal(); refusal != nil {
+		log.Error("Rejected a container because of an internal error")
+		return refusal
+	}
+	log.Error("Container starts without all of its limits, retrying")
+	return nil
+}
+
+// Refusal returns the error that refuses a container after a failure of ours, and counts
+// that. It is nil where the policy lets the container start.
+func (n *Node) Refusal() error {
+	if pol := n.Policy(); pol.Mode == policy.ModeObserve || pol.OnError.Internal != policy.Reject {
+		return nil
+	}
+	n.metrics.refused[annotation.Internal].Add(1)
+	return ErrInternal
+}

@@ -1,0 +1,360 @@
+package node
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
+)
+
+// The node that the goals are set for.
+const (
+	benchPods      = 250
+	mountsOfOnePod = 20 // 5,000 in all
+)
+
+// BenchmarkCreateContainer is the handler, as the stub calls it, on a node with
+// 250 pods and 5,000 mounts of the real kernel. Before each create the pod's
+// CSI volume is mounted, so that the mount table is another one each time; what
+// reading it costs is reported apart.
+func BenchmarkCreateContainer(b *testing.B) {
+	node, mountinfo := newMountedNode(b, benchPods)
+	storage, err := storage.Open(storage.Config{Sys: os.DirFS("/sys"), Mountinfo: mountinfo, HostRoot: "/"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer storage.Close()
+	if err := storage.ListMounts(b.Context()); err != nil {
+		b.Log(err) // The text is read, then.
+	}
+	h, _ := tree(b)
+	n := newNode(b, h)
+	n.storage = storage
+	n.layers.current.Store(&placed{Layers: inventory.Layers{Default: inventory.Layer{Dir: node.dir("containerd")}}})
+	storage.Pin(node.dir("containerd"))
+	s := &session{n, handlerDeadline}
+	refresh := func() {
+		if err := storage.Refresh(b.Context()); err != nil {
+			b.Error(err)
+		}
+	}
+	create := func(sb *Sandbox, c *Container) {
+		if adjust, err := s.CreateContainer(b.Context(), sb, c); err != nil || adjust == nil {
+			b.Errorf("%v, %v: is %s on a disk that sysfs knows?", adjust, err, node)
+		}
+	}
+	for i := range benchPods {
+		sb, db, sidecar := benchPod(i, string(node))
+		create(sb, db)
+		create(sb, sidecar)
+	}
+	next := func(i int) (*Sandbox, *Container) {
+		sb, db, _ := benchPod(i%benchPods, string(node))
+		n.RemovedPod(sb.ID)
+		node.remountVolume(b, i%benchPods)
+		return sb, db
+	}
+
+	var creates, seconds, reads []time.Duration
+	for i := 0; b.Loop(); i++ {
+		b.StopTimer()
+		sb, c := next(i)
+		b.StartTimer()
+		reads = append(reads, timed(refresh))
+		creates = append(creates, timed(func() { create(sb, c) }))
+		// Of another pod, and with the processor's caches still warm: how much
+		// of the above is that reading the table has taken them.
+		b.StopTimer()
+		sb, c, _ = benchPod((i+1)%benchPods, string(node))
+		n.RemovedPod(sb.ID)
+		seconds = append(seconds, timed(func() { create(sb, c) }))
+		b.StartTimer()
+	}
+	report(b, "create", creates)
+	report(b, "second", seconds)
+	report(b, "table", reads)
+	b.ReportMetric(float64(len(storage.Mounts().All())), "mounts")
+	// Apart, since reading the allocator's figures stops the world.
+	const rounds = 50
+	var table, own allocations
+	for i := range rounds {
+		sb, c := next(i)
+		table.add(refresh)
+		own.add(func() { create(sb, c) })
+	}
+	own.report(b, "create", rounds)
+	table.report(b, "table", rounds)
+}
+
+// BenchmarkStartContainer is the handler for a container with limits that are in its OCI
+// spec already. It runs under the runtime's lock.
+func BenchmarkStartContainer(b *testing.B) {
+	h, dir := tree(b, podCgroup, cgroupOf("a"))
+	n := newNode(b, h)
+	s := &session{n, handlerDeadline}
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	var starts []time.Duration
+	for b.Loop() {
+		b.StopTimer()
+		n.RemovedPod(sb.ID)
+		if _, err := s.CreateContainer(b.Context(), sb, ctr("a")); err != nil {
+			b.Fatal(err)
+		}
+		for _, cgroup := range []string{podCgroup, cgroupOf("a")} {
+			_ = unix.Removexattr(filepath.Join(dir, cgroup), record.Xattr) // the first time there is none
+			write(b, filepath.Join(dir, cgroup, "io.max"), "")
+		}
+		write(b, filepath.Join(dir, cgroupOf("a"), "io.max"), "254:0 rbps=max wbps=1048576 riops=max wiops=max\n")
+		b.StartTimer()
+		starts = append(starts, timed(func() {
+			if err := s.StartContainer(b.Context(), sb, ctr("a")); err != nil {
+				b.Error(err)
+			}
+		}))
+	}
+	report(b, "start", starts)
+}
+
+// timed runs fn in a goroutine of its own, as the runtime's events come. The
+// benchmark's is bound to its thread: there the handler's change to another
+// goroutine would be one of threads too, which it is not in the plugin.
+func timed(fn func()) time.Duration {
+	took := make(chan time.Duration)
+	go func() {
+		began := time.Now()
+		fn()
+		took <- time.Since(began)
+	}()
+	return <-took
+}
+
+func report(b *testing.B, what string, d []time.Duration) {
+	slices.Sort(d)
+	b.ReportMetric(float64(d[len(d)/2].Nanoseconds())/1e3, what+"-p50-µs")
+	b.ReportMetric(float64(d[len(d)*99/100].Nanoseconds())/1e3, what+"-p99-µs")
+}
+
+// allocations is what a part of an iteration allocates.
+type allocations struct{ bytes, objects uint64 }
+
+func (a *allocations) add(fn func()) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	fn()
+	runtime.ReadMemStats(&after)
+	a.bytes += after.TotalAlloc - before.TotalAlloc
+	a.objects += after.Mallocs - before.Mallocs
+}
+
+func (a *allocations) report(b *testing.B, what string, rounds uint64) {
+	b.ReportMetric(float64(a.bytes/rounds), what+"-B")
+	b.ReportMetric(float64(a.objects/rounds), what+"-allocs")
+}
+
+// BenchmarkReconcile is a pass over a node of 250 pods with two containers each
+// of which so many have lost their limits. The pods that a pass over a node
+// without a change writes to are counted, in a pass of its own.
+//
+// The cgroups are plain files, or, as make bench does on its node, real ones
+// below the cgroup that NRI_BLKIO_BENCH_CGROUPS names.
+func BenchmarkReconcile(b *testing.B) {
+	n := newReconciledNode(b)
+	b.Run("changed=0", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			n.p.reconcileAll(b.Context())
+		}
+		b.ReportMetric(float64(n.writes(b)), "writes")
+		if n.takeOff(b, 0); n.writes(b) != 1 {
+			b.Fatal("a write was not counted")
+		}
+	})
+	for _, changed := range []int{1, 10, benchPods} {
+		b.Run(fmt.Sprintf("changed=%d", changed), func(b *testing.B) {
+			n.p.reconcileAll(b.Context())
+			b.ReportAllocs()
+			for b.Loop() {
+				b.StopTimer()
+				for i := range changed {
+					n.takeOff(b, i)
+				}
+				b.StartTimer()
+				n.p.reconcileAll(b.Context())
+			}
+			n.check(b, changed)
+		})
+	}
+}
+
+// errorCount counts what is logged as an error.
+type errorCount struct{ n int }
+
+func (c *errorCount) Levels() []logrus.Level { return []logrus.Level{logrus.ErrorLevel} }
+
+func (c *errorCount) Fire(*logrus.Entry) error { c.n++; return nil }
+
+// readOnly opens a tree through a detached read-only mount.
+func readOnly(b *testing.B, dir string) *cgroupfs.Hierarchy {
+	b.Helper()
+	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		b.Fatalf("a read-only mount takes root: %v", err)
+	}
+	b.Cleanup(func() { unix.Close(fd) })
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+		b.Fatal(err)
+	}
+	h, err := cgroupfs.OpenTree(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { h.Close() })
+	return h
+}
+
+// reconciledNode is a node whose cgroups are as they should be.
+type reconciledNode struct {
+	p        *Node
+	dir      string // of the cgroups
+	isKernel bool   // they are real
+	disk     blkio.Disk
+}
+
+func newReconciledNode(b *testing.B) *reconciledNode {
+	b.Helper()
+	n := &reconciledNode{disk: dataDisk}
+	var cgroups []string
+	for i := range benchPods {
+		cgroups = append(cgroups, podSlice(i), benchScope(i, "db"), benchScope(i, "sidecar"))
+	}
+	var h *cgroupfs.Hierarchy
+	if parent := os.Getenv("NRI_BLKIO_BENCH_CGROUPS"); parent != "" {
+		n.isKernel = true
+		h = n.makeCgroups(b, parent, cgroups)
+	} else {
+		h, n.dir = tree(b, cgroups...)
+		for _, cg := range append(cgroups, "kubepods.slice") { // as each real one has it
+			line := fmt.Sprintf("%s rbytes=1459200 wbytes=314773504 rios=192 wios=353 dbytes=0 dios=0\n", n.disk.Dev)
+			write(b, filepath.Join(n.dir, cg, "io.stat"), line)
+		}
+	}
+	n.p = newNode(b, h)
+	n.p.storage = disks{func(string) blkio.Backing { return on(n.disk) }}
+	for i := range benchPods {
+		sb, db, sidecar := benchPod(i, "/var/lib")
+		for _, c := range []*Container{db, sidecar} {
+			if _, err := n.p.create(b.Context(), sb, c, false); err != nil {
+				b.Fatal(err)
+			}
+			if err := n.p.start(b.Context(), sb, c, true); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	n.p.reconcileAll(b.Context())
+	n.settle(b)
+	n.p.reconcileAll(b.Context())
+	n.check(b, benchPods)
+	return n
+}
+
+func benchScope(i int, name string) string {
+	id := fmt.Sprintf("%064x", 1000+i)
+	return podSlice(i) + "/cri-containerd-" + name + id[len(name):] + ".scope"
+}
+
+// writes makes a pass in which each write is an error, since it sees the cgroups
+// through a read-only mount, and counts those: one for each pod at most.
+func (n *reconciledNode) writes(b *testing.B) int {
+	b.Helper()
+	errors := &errorCount{}
+	log := n.p.log.(*logrus.Logger)
+	log.AddHook(errors)
+	writable := n.p.cgroups
+	defer func() {
+		n.p.cgroups = writable
+		log.ReplaceHooks(logrus.LevelHooks{})
+	}()
+	n.p.cgroups = readOnly(b, n.dir)
+	n.p.reconcileAll(b.Context())
+	return errors.n
+}
+
+// settle does for plain files what the kernel does with a write to part of a
+// cgroup's limits: it leaves them whole.
+func (n *reconciledNode) settle(b *testing.B) {
+	if n.isKernel {
+		return
+	}
+	for _, g := range n.p.takeAll() {
+		plan := n.p.planFor(g)
+		for _, t := range append(plan.Containers, plan.Pod) {
+			line := blkio.DevLimits{Dev: n.disk.Dev, Limits: t.Want.DevLimits()[n.disk.Dev]}
+			write(b, filepath.Join(n.dir, t.Cgroup, "io.max"), line.String()+"\n")
+		}
+	}
+}
+
+// takeOff removes the limits of a pod's containers behind the plugin's back.
+func (n *reconciledNode) takeOff(b *testing.B, i int) {
+	for _, name := range []string{"db", "sidecar"} {
+		none := ""
+		if n.isKernel {
+			none = n.disk.Dev.String() + " rbps=max wbps=max"
+		}
+		write(b, filepath.Join(n.dir, benchScope(i, name), "io.max"), none)
+	}
+}
+
+// check reports whether the first pods have their limits.
+func (n *reconciledNode) check(b *testing.B, pods int) {
+	b.Helper()
+	for i := range pods {
+		limits, err := n.p.cgroups.Cgroup(benchScope(i, "db")).ReadIOMax()
+		if err != nil || limits[n.disk.Dev][blkio.Wbps] != 50<<20 {
+			b.Fatalf("pod %d: %v, %v", i, limits, err)
+		}
+	}
+}
+
+// makeCgroups makes real cgroups, and removes them with the benchmark.
+func (n *reconciledNode) makeCgroups(b *testing.B, parent string, cgroups []string) *cgroupfs.Hierarchy {
+	b.Helper()
+	n.dir = filepath.Join(parent, "nri-blkio-bench")
+	write(b, filepath.Join(parent, "cgroup.subtree_control"), "+io")
+	dirs := []string{"", "kubepods.slice"}
+	dirs = append(dirs, cgroups...)
+	for _, cg := range dirs {
+		dir := filepath.Join(n.dir, cg)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { os.Remove(dir) })
+		if filepath.Ext(cg) != ".scope" {
+			write(b, filepath.Join(dir, "cgroup.subtree_control"), "+io")
+		}
+	}
+	all, err := storage.NewSysfs(os.DirFS("/sys")).Disks()
+	if err != nil || len(all) == 0 {
+		b.Fatalf("disks %v, %v", all, err)
+	}
+	n.disk = all[len(all)-1].Disk
+	h, err := cgroupfs.OpenHierarchy(n.dir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { h.Close() })
+	return h
+}

@@ -1,0 +1,209 @@
+package node
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/check"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/manifest"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// agreement is a pod as its manifest has it, and what run does with it.
+type agreement struct {
+	pod     manifest.Pod
+	pol     *policy.Policy
+	plugin  *Node
+	sandbox *Sandbox
+}
+
+// newAgreement returns a pod with the volumes data and logs on one disk, mem in memory, and
+// scratch, which is an emptyDir. Each container has all of them.
+func newAgreement(t *testing.T, annotations map[string]string, containers []manifest.Container, change func(*policy.Policy)) *agreement {
+	t.Helper()
+	a := &agreement{pol: policy.Default(), sandbox: sandbox(annotations)}
+	if change != nil {
+		change(a.pol)
+	}
+	a.pod.Annotations = annotations
+	a.pod.Volumes = []manifest.Volume{
+		{Name: "data", Source: manifest.HostPath, Path: "/mnt/data/db"},
+		{Name: "logs", Source: manifest.HostPath, Path: "/mnt/data/logs"},
+		{Name: "mem", Source: manifest.HostPath, Path: "/mnt/mem"},
+		{Name: "scratch", Source: manifest.EmptyDir},
+	}
+	var cgroups []string
+	for _, c := range containers {
+		for _, v := range a.pod.Volumes {
+			c.Mounts = append(c.Mounts, manifest.Mount{Volume: v.Name, Path: "/" + v.Name})
+		}
+		a.pod.Containers = append(a.pod.Containers, c)
+		cgroups = append(cgroups, cgroupOf(c.Name))
+	}
+	h, _ := tree(t, append(cgroups, podCgroup)...)
+	a.plugin = newNode(t, h)
+	a.plugin.policy.Store(a.pol)
+	return a
+}
+
+// check returns what check says.
+func (a *agreement) check(ctx context.Context) check.Result {
+	checker := check.Checker{Policy: a.pol, Node: check.Node{
+		Storage: disks{twoDisks}, KubeletRoot: DefaultKubeletRoot, Weights: check.Weights{Kernel: blkio.Yes},
+		Rootfs: func(context.Context, string) blkio.Backing { return on(rootDisk) },
+	}}
+	return checker.Pod(ctx, &a.pod)
+}
+
+// run creates the containers as the kubelet does. It returns the lines by container, "" for
+// the pod, with a line for each that the runtime's answer has, and the errors of those that
+// are not created.
+func (a *agreement) run(t *testing.T) (lines map[string][]string, refused map[string]string) {
+	t.Helper()
+	lines, refused = map[string][]string{}, map[string]string{}
+	for _, c := range a.pod.Containers {
+		var mounts []inventory.Mount
+		for _, v := range a.pod.Volumes {
+			source := v.Path
+			if v.Source == manifest.EmptyDir {
+				source = podVolumes + "empty-dir/" + v.Name
+			}
+			mounts = append(mounts, bind(source, "/"+v.Name, "rbind", "rw"))
+		}
+		description := ctr(c.Name, mounts...)
+		adjust, err := a.plugin.create(t.Context(), a.sandbox, description, true)
+		if err != nil {
+			refused[c.Name] = err.Error()
+			continue
+		}
+		pod := a.plugin.podOf(a.sandbox.ID)
+		if pod == nil {
+			continue // it asks for nothing
+		}
+		a.plugin.enter(pod, description)
+		for file, text := range plan.Unified(adjust) {
+			for line := range strings.Lines(text) {
+				lines[c.Name] = append(lines[c.Name], file+" "+strings.TrimSpace(line))
+			}
+		}
+		if c.Role == manifest.Init {
+			a.plugin.Stopped(a.sandbox.ID, description.ID)
+		}
+	}
+	if pod := a.plugin.podOf(a.sandbox.ID); pod != nil {
+		for _, l := range a.plugin.planFor(pod.group).Pod.Want.Lines() {
+			lines[""] = append(lines[""], l.File+" "+strings.TrimPrefix(l.Text, "default "))
+		}
+	}
+	for _, l := range lines {
+		slices.Sort(l)
+	}
+	return lines, refused
+}
+
+// TestCheckAgrees: check says of a manifest what run does with its containers.
+func TestCheckAgrees(t *testing.T) {
+	containers := []manifest.Container{
+		{Name: "init", Role: manifest.Init},
+		{Name: "proxy", Role: manifest.Sidecar},
+		{Name: "a", Role: manifest.Main},
+		{Name: "b", Role: manifest.Main},
+	}
+	keys := func(pairs ...string) map[string]string {
+		out := map[string]string{}
+		for i := 0; i < len(pairs); i += 2 {
+			out[strings.Replace(pairs[i], "/", ".blkio.noderesource.dev/", 1)] = pairs[i+1]
+		}
+		return out
+	}
+	ignore := func(p *policy.Policy) {
+		p.OnError = policy.OnError{Invalid: policy.Ignore, Unenforceable: policy.Ignore, Internal: policy.Ignore}
+	}
+	for _, tt := range []struct {
+		name        string
+		annotations map[string]string
+		change      func(*policy.Policy)
+		refused     []string
+		pod         []string // lines of the pod; the others are compared alone
+	}{
+		{name: "no limits", annotations: map[string]string{"example.com/x": "y"}},
+		{name: "a disk", annotations: keys("limits/container.a", "/data wbps=1Mi")},
+		{name: "all disks", annotations: keys("limits/containers", "* wbps=1Mi riops=50"), pod: []string{"io.max 254:0 wbps=3145728 riops=150", "io.max 254:16 wbps=3145728 riops=150"}},
+		{name: "all but one, so no backstop", annotations: keys("limits/container.a", "* wbps=1Mi", "limits/container.proxy", "* wbps=1Mi")},
+		{
+			name: "a total below the backstop, and another key", pod: []string{"io.max 254:0 rbps=5242880 wbps=2097152"},
+			annotations: keys("limits/containers", "rootfs wbps=1Mi", "limits/pod-total", "rootfs wbps=2Mi rbps=5Mi"),
+		},
+		{
+			name: "without a backstop", annotations: keys("limits/containers", "rootfs wbps=1Mi"),
+			change: func(p *policy.Policy) { p.Writeback.Backstop = false },
+		},
+		{
+			name: "weights", annotations: keys("weight/containers", "50", "weight/pod-total", "70", "weight/container.b", "20"), pod: []string{"io.weight 70"},
+		},
+		{
+			name: "a guard of dirty pages", annotations: keys("limits/containers", "rootfs wbps=1Mi"),
+			change: func(p *policy.Policy) { p.Writeback.DirtyGuard = 256 << 20 },
+		},
+		{name: "an emptyDir by its name", annotations: keys("limits/container.a", "@scratch wbps=1Mi; rootfs wbps=2Mi")},
+		{name: "a hostPath by its name", annotations: keys("limits/container.a", "@data wbps=1Mi"), refused: []string{"a"}},
+		{name: "a typo", annotations: keys("limits/container.b", "/data wpbs=1Mi"), refused: []string{"b"}},
+		{name: "a typo of the whole pod", annotations: keys("limits/container", "/data wbps=1Mi"), refused: []string{"a", "b", "init", "proxy"}},
+		{name: "memory", annotations: keys("limits/container.a", "/mem wbps=1Mi; /data wbps=1Mi"), refused: []string{"a"}},
+		{name: "memory, ignored", annotations: keys("limits/container.a", "/mem wbps=1Mi; /data wbps=1Mi"), change: ignore},
+		{name: "a conflict", annotations: keys("limits/container.a", "/data wbps=1Mi; /logs wbps=2Mi"), refused: []string{"a"}},
+		{name: "a conflict, ignored", annotations: keys("limits/container.a", "/data wbps=1Mi; /logs wbps=2Mi"), change: ignore},
+		{name: "a conflict in the total", annotations: keys("limits/pod-total", "/data wbps=1Mi; /logs wbps=2Mi"), refused: []string{"a", "b", "init", "proxy"}},
+		{
+			name:        "an ignored error, and a conflict in the total",
+			annotations: keys("limits/container.a", "/mem wbps=1Mi", "limits/pod-total", "/data wbps=1Mi; /logs wbps=2Mi"),
+			change:      func(p *policy.Policy) { p.OnError.Unenforceable = policy.Ignore },
+			refused:     []string{"a", "b", "init", "proxy"},
+		},
+		{name: "a floor", annotations: keys("limits/container.a", "/data wbps=1Ki"), refused: []string{"a"}},
+		{name: "a weight over the bound", annotations: keys("weight/container.a", "200"), refused: []string{"a"}},
+		{
+			name: "no handler is known", annotations: keys("limits/container.a", "/data wbps=1Mi"), refused: []string{"a", "b", "init", "proxy"},
+			change: func(p *policy.Policy) { p.HostKernelHandlers = nil },
+		},
+		{name: "a container that the pod does not have", annotations: keys("limits/container.c", "/data wbps=1Mi")},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a := newAgreement(t, tt.annotations, containers, tt.change)
+			said := a.check(t.Context())
+			did, refused := a.run(t)
+			lines := map[string][]string{}
+			for _, w := range said.Writes {
+				lines[w.Container] = append(lines[w.Container], w.File+" "+w.Line)
+			}
+			for _, l := range lines {
+				slices.Sort(l)
+			}
+			if diff := cmp.Diff(did, lines); diff != "" {
+				t.Errorf("-run +check:\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.pod, did[""]); tt.pod != nil && diff != "" {
+				t.Errorf("pod -want +run:\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.refused, slices.Sorted(maps.Keys(refused))); diff != "" {
+				t.Errorf("refused -want +run:\n%s", diff)
+			}
+			for name, text := range refused {
+				if !slices.Contains(said.Errors, text) || !slices.Contains(said.Effects, "container "+name+" is not created") {
+					t.Errorf("check does not say that %s is refused for %q: %q, %q", name, text, said.Errors, said.Effects)
+				}
+			}
+			if len(refused) != strings.Count(strings.Join(said.Effects, "\n"), "is not created") {
+				t.Errorf("check refuses others: %q", said.Effects)
+			}
+		})
+	}
+}

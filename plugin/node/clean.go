@@ -1,0 +1,48 @@
+package node
+
+import (
+	"context"
+
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+)
+
+// A container that ended before its data was known to be on disk leaves the pod's limits
+// in force: without them it would all be written at once. Its sync may have failed, or no
+// event reported its end in time. What is left to write, the kernel itself counts: the
+// pages of the pod's cgroup, with those of the cgroups that were removed below it.
+
+// findClean looks for pods of which nothing runs any more and that have nothing left to
+// write, and lets their limits go. The kernel's count may be two seconds old
+// (docs/reference/quirks.md), so that two passes in a row have to find it.
+func (n *Node) findClean(ctx context.Context, groups []*group) {
+	for _, g := range groups {
+		question, waits := n.waitsForData(g)
+		if !waits {
+			continue
+		}
+		left, err := n.cgroups.Cgroup(g.cgroup).ReadUnwritten()
+		if n.noteUnwritten(g, question, err == nil && left == 0) { // without the memory controller the limits stay
+			go n.exits.writeout.Tidy(ctx, endedPod{n, g})
+		}
+	}
+}
+
+// waitsForData returns the question to the kernel whether a group has data left to write,
+// and false unless only the answer keeps the group from being drained.
+func (n *Node) waitsForData(g *group) (lifecycle.Question, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	question, waits := g.drain.Ask()
+	return question, waits && g.cgroup != ""
+}
+
+// noteUnwritten notes the kernel's answer, and reports whether the group is drained by it.
+func (n *Node) noteUnwritten(g *group, q lifecycle.Question, clean bool) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !g.drain.Answer(q, clean) {
+		return false
+	}
+	n.markDirty(g)
+	return true
+}

@@ -1,0 +1,74 @@
+package node
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+)
+
+// BenchmarkCompareMounts is what StartContainer takes longer for a container with a
+// hostPath volume that has a limit: the real kernel's mountinfo of a process with that
+// many mounts is read, and compared with the spec. Others are asked nothing.
+func BenchmarkCompareMounts(b *testing.B) {
+	for _, count := range []int{15, 4000} {
+		b.Run(fmt.Sprint(count), func(b *testing.B) {
+			n, c := newCompared(b, count)
+			var took []time.Duration
+			for b.Loop() {
+				again := *c
+				began := time.Now() // here: the mount namespace is this thread's
+				if err := n.compareMounts(b.Context(), &again); err != nil || again.disks.IsUncompared() {
+					b.Fatal(err)
+				}
+				took = append(took, time.Since(began))
+			}
+			report(b, "compare", took)
+		})
+	}
+}
+
+// newCompared makes a container of n binds, and a process of the real kernel that has them.
+func newCompared(b *testing.B, count int) (*Node, *container) {
+	b.Helper()
+	node, mountinfo := newMountedNode(b, 0)
+	process := node.mkdir(b, node.dir("proc/123"))
+	write(b, process+"/cgroup", "0::/"+cgroupOf("db")+"\n")
+	write(b, process+"/mountinfo", "")
+	volume := node.mkdir(b, node.dir("volume"))
+	var spec []inventory.Mount
+	for i := range count {
+		at := node.mkdir(b, node.dir(fmt.Sprintf("rootfs/%04d", i)))
+		node.mount(b, volume, at, "", unix.MS_BIND, "")
+		spec = append(spec, bind(volume, at, "rbind", "rw"))
+	}
+	node.mount(b, mountinfo, process+"/mountinfo", "", unix.MS_BIND, "")
+	storage, err := storage.Open(storage.Config{
+		Sys: os.DirFS("/sys"), Mountinfo: "/proc/1/mountinfo", HostRoot: "/", Proc: filepath.Dir(process),
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { storage.Close() })
+	h, _ := tree(b)
+	n := newNode(b, h)
+	n.storage, n.processMounts = storage, storage.ProcessMounts
+	c := ctr("db", spec...)
+	if _, err := n.create(b.Context(), limited("* wbps=1Mi"), c, false); err != nil {
+		b.Fatal(err)
+	}
+	known := n.pods["sb1"].containers[c.ID]
+	if !known.disks.IsUncompared() {
+		b.Fatalf("nothing is to be compared: is %s on a disk that sysfs knows?", node)
+	}
+	known.pid = 123
+	n.handle(known, lifecycle.StartContainer)
+	return n, known
+}

@@ -1,0 +1,74 @@
+package node
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// Sandbox is a pod's sandbox as the runtime describes it.
+type Sandbox struct {
+	ID, Namespace, Name, UID string
+	Handler                  string // of its runtime class
+	Cgroup                   string // the parent of its containers' cgroups, in the runtime's notation
+	Annotations              map[string]string
+}
+
+// Container is a container as the runtime describes it.
+type Container struct {
+	ID, Name  string
+	Sandbox   string // its ID
+	Cgroup    string // in the runtime's notation
+	PID       int    // of the first process, 0 if the runtime does not name it
+	State     State
+	CreatedAt int64
+	// MemoryMax is memory.max in bytes, 0 without a limit; Unified are the files of its cgroup
+	// that the runtime writes.
+	MemoryMax int64
+	Unified   map[string]string
+	// Spec returns what its disks are found by. It is made when it is asked for: the mounts
+	// are a tenant's text, and may be many.
+	Spec func() *inventory.Spec
+}
+
+// State is the state of a container in the list of the runtime.
+type State int
+
+// The states. A container in any other one counts as stopped.
+const (
+	Stopped State = iota
+	Created
+	Running // paused ones as well
+)
+
+// memoryLimit returns a container's memory limit in bytes. memory.high is what the
+// kubelet's MemoryQoS sets ("max" where it is off), or another plugin, or our own
+// dirtyGuard. Two plugins that set it fail the create.
+func (c *Container) memoryLimit() uint64 {
+	limit := policy.NoMemory
+	if c.MemoryMax > 0 {
+		limit = uint64(c.MemoryMax)
+	}
+	if high, isSet := c.Unified["memory.high"]; isSet {
+		if bytes, err := strconv.ParseUint(high, 10, 64); err == nil {
+			limit = min(limit, bytes)
+		}
+	}
+	return limit
+}
+
+// describe renders desired settings for a log field.
+func describe(d policy.Desired) []string {
+	var out []string
+	for _, l := range d.Settings.Lines() {
+		if name, isDisk := d.Disks[l.Dev]; isDisk && l.File == blkio.IOMax {
+			out = append(out, strings.Replace(l.Text, l.Dev.String(), name, 1))
+		} else {
+			out = append(out, l.String())
+		}
+	}
+	return out
+}

@@ -1,0 +1,178 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/handover"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// drainedPod is a pod with a backstop and a pod-total.
+type drainedPod struct {
+	*testing.T
+	p *Node
+}
+
+func newDrainedPod(t *testing.T) *drainedPod {
+	h, _ := tree(t, podCgroup)
+	return &drainedPod{t, newNode(t, h)}
+}
+
+var drainedSandbox = sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi", limitsKey + "pod-total": "rootfs rbps=9Mi"})
+
+func (d *drainedPod) run(name string) *container {
+	d.Helper()
+	if _, err := d.p.create(d.Context(), drainedSandbox, ctr(name), false); err != nil {
+		d.Fatal(err)
+	}
+	return d.p.enter(d.p.lookup(drainedSandbox), ctr(name))
+}
+
+// watched has the exit watch watch a container that has limits on writes.
+func (n *Node) watched(c *container) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c.exit.planned, c.exit.plan = true, handover.NewPlan(wbpsOf(rootDisk.Dev), nil)
+	n.handle(c, lifecycle.CgroupPopulated)
+	n.handle(c, lifecycle.WatchArmed)
+}
+
+// end is what the watch and the runtime tell of a container, in this order.
+func (d *drainedPod) end(c *container) {
+	d.Helper()
+	d.p.watched(c)
+	if got, _ := d.p.ended(c.cgroup); got.id != c.id {
+		d.Fatal("not found by its cgroup")
+	}
+	d.p.Stopped("sb1", c.id)
+	d.p.Removed("sb1", c.id)
+}
+
+// want checks the pod's limits on reading and writing.
+func (d *drainedPod) want(rbps, wbps blkio.Amount) {
+	d.Helper()
+	want := blkio.Limits{blkio.Rbps: rbps, blkio.Wbps: wbps}
+	if got := d.p.planFor(d.p.lookup(drainedSandbox).group).Pod.Want.DevLimits()[rootDisk.Dev]; got != want {
+		d.Errorf("pod has %q, want %q", got, want)
+	}
+}
+
+// TestDrained: the pod's limits hold until what its containers have written is on
+// its disk, and no longer; the next container brings them back.
+func TestDrained(t *testing.T) {
+	d := newDrainedPod(t)
+	a := d.run("a")
+	d.want(9<<20, 1<<20)
+	d.end(a)
+	// The backstop itself is kept by the record, see target.ended.
+	d.want(9<<20, blkio.Unset)
+	synctest.Test(t, func(t *testing.T) {
+		results := make(chan error)
+		d.p.exits.writeout.Syncs.Sync = func(context.Context, string) error { return <-results }
+		d.p.writeOut(t.Context(), a, handover.Unsynced{Volumes: []handover.Volume{{Path: "/mnt/a", Disk: rootDisk.Dev}, {Path: "/mnt/b", Disk: rootDisk.Dev}}})
+		for range 2 {
+			d.want(9<<20, blkio.Unset)
+			results <- nil
+			synctest.Wait()
+		}
+		d.want(blkio.Unset, blkio.Unset)
+	})
+	d.run("b")
+	d.want(9<<20, 1<<20)
+}
+
+// TestDropCache: a pod's page cache goes once all is written out and nobody runs.
+func TestDropCache(t *testing.T) {
+	h, dir := tree(t, podCgroup)
+	d := &drainedPod{t, newNode(t, h)}
+	reclaimed := filepath.Join(dir, podCgroup, "memory.reclaim")
+	write(t, filepath.Join(dir, podCgroup, "memory.current"), "4096\n")
+	write(t, reclaimed, "")
+	a, b := d.run("a"), d.run("b")
+	synctest.Test(t, func(t *testing.T) {
+		d.end(a)
+		d.p.writeOut(t.Context(), a, handover.Unsynced{})
+		synctest.Wait()
+		if got := read(t, reclaimed); got != "" {
+			t.Errorf("%q is reclaimed while one runs", got)
+		}
+		d.end(b)
+		d.p.writeOut(t.Context(), b, handover.Unsynced{})
+		synctest.Wait()
+		if got := read(t, reclaimed); got != "4096" {
+			t.Errorf("%q is reclaimed after the last one's end", got)
+		}
+	})
+}
+
+// TestDrainedWithoutSync: nothing to write is nothing left, and what nobody knows
+// of is not nothing.
+func TestDrainedWithoutSync(t *testing.T) {
+	d := newDrainedPod(t)
+	a := d.run("a")
+	d.end(a)
+	d.p.writeOut(t.Context(), a, handover.Unsynced{})
+	d.want(blkio.Unset, blkio.Unset)
+	b := d.run("b")
+	d.end(b)
+	d.p.writeOut(t.Context(), b, handover.Unsynced{More: true})
+	d.want(9<<20, blkio.Unset)
+	if phase := d.p.lookup(drainedSandbox).group.drain.Phase(); phase != lifecycle.Leftovers {
+		t.Errorf("phase %v, want %v", phase, lifecycle.Leftovers)
+	}
+}
+
+// TestLeftovers: what was not written out for certain keeps the pod's limits, and
+// no container that has ended is kept for it.
+func TestLeftovers(t *testing.T) {
+	for name, tt := range map[string]struct {
+		end  func(n *Node, c *container)
+		want lifecycle.DrainPhase
+	}{
+		"sync failed": {func(n *Node, c *container) {
+			n.exits.writeout.Syncs.Sync = func(context.Context, string) error { return errors.New("no") }
+			ended := make(chan struct{})
+			n.exits.writeout.Tidy = func(context.Context, handover.Pod) { close(ended) }
+			n.writeOut(context.Background(), c, handover.Unsynced{Volumes: []handover.Volume{{Path: "/a", Disk: rootDisk.Dev}}})
+			<-ended
+		}, lifecycle.Leftovers},
+		"not held":               {func(n *Node, c *container) { n.Stopped("sb1", c.id) }, lifecycle.Leftovers},
+		"removed without a word": {func(n *Node, c *container) { n.watched(c); n.Removed("sb1", c.id) }, lifecycle.Leftovers},
+		"hand-over switched off": {func(n *Node, c *container) { endedPod{n, c.pod.group}.Written(c.id, false) }, lifecycle.Leftovers},
+		"nothing on limited disks": {func(n *Node, c *container) {
+			c.exit.planned = true
+			n.Stopped("sb1", c.id)
+		}, lifecycle.Drained},
+		"never ran": {func(n *Node, c *container) { n.neverRan(c); n.Stopped("sb1", c.id) }, lifecycle.Drained},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, _ := tree(t, podCgroup)
+			n := newNode(t, h)
+			sb := sandbox(map[string]string{limitsKey + "pod-total": "rootfs wbps=9Mi"})
+			if _, err := n.create(t.Context(), sb, ctr("a"), false); err != nil {
+				t.Fatal(err)
+			}
+			c := n.enter(n.lookup(sb), ctr("a"))
+			g := c.pod.group
+			if phase := g.drain.Phase(); phase != lifecycle.InUse {
+				t.Errorf("%v while it runs", phase)
+			}
+			tt.end(n, c)
+			if phase := g.drain.Phase(); phase != tt.want {
+				t.Errorf("%v after its end, want %v", phase, tt.want)
+			}
+		})
+	}
+}
+
+func wbpsOf(disk blkio.Dev) policy.Settings { return settingOf(disk, blkio.Wbps, 1<<20) }
+
+func settingOf(disk blkio.Dev, key blkio.Key, amount blkio.Amount) policy.Settings {
+	return policy.Settings{{Value: blkio.Value{Address: blkio.Address{Key: key, Dev: disk}, Amount: amount}}}
+}

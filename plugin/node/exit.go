@@ -1,0 +1,175 @@
+package node
+
+import (
+	"context"
+	"errors"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/handover"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+)
+
+// exits is what hands over the data of containers that end.
+type exits struct {
+	watch    handover.Adder // nil before Run, and while it cannot be had. Node.mu guards it.
+	ends     handover.Exits
+	writeout handover.Writeout
+	tidier   handover.Tidier
+}
+
+// setExits fills in what hands over the data of containers that end.
+func (n *Node) setExits(sync func(ctx context.Context, hostPath string) error) {
+	n.exits.tidier = handover.Tidier{Log: n.log, Cgroups: n.cgroups, Releases: n.releases, Turn: make(chan struct{}, 1)}
+	w := &n.exits.writeout
+	w.Storage, w.Looks, w.Tidy = n.storage, &n.inFlight.passes, n.exits.tidier.Tidy
+	w.Syncs.Log, w.Syncs.Sync = n.log, sync
+	n.exits.ends.Log, n.exits.ends.Containers, n.exits.ends.Writeout = n.log, endings{n}, w
+}
+
+// endedPod is the pod of containers that have ended, as a hand-over sees it.
+type endedPod struct {
+	p *Node
+	g *group
+}
+
+// Cgroup returns the path of the pod's cgroup, "" if it is not known.
+func (e endedPod) Cgroup() string { return e.g.cgroup }
+
+// Written notes whether all that a container had to write is on its disk.
+func (e endedPod) Written(id string, yes bool) {
+	e.p.mu.Lock()
+	defer e.p.mu.Unlock()
+	e.g.end(id, yes)
+	if yes {
+		e.p.markDirty(e.g)
+	}
+}
+
+// IsDrained reports whether nothing runs in the cgroup, and nothing is left to write.
+func (e endedPod) IsDrained() bool {
+	v := e.p.viewOf(e.g)
+	return v.Drained && !v.shared && v.cgroup != "" && len(e.p.strangers(&v)) == 0
+}
+
+// endings is the state as a hand-over sees it.
+type endings struct{ *Node }
+
+// Watching has the containers that are known already held by the watch.
+func (p endings) Watching(watch handover.Adder) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.exits.watch = watch
+	for _, g := range p.groups {
+		p.markDirty(g)
+	}
+}
+
+// Lost notes that no container is held any more.
+func (p endings) Lost() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.exits.watch = nil
+	for _, pod := range p.pods {
+		for _, c := range pod.containers {
+			p.handle(c, lifecycle.WatchLost)
+		}
+	}
+}
+
+// Ended notes the end of the container of a cgroup.
+func (p endings) Ended(cgroup string) handover.Ended {
+	c, do := p.ended(cgroup)
+	if !do.Has(lifecycle.HandOver) {
+		return nil // removed meanwhile
+	}
+	e := &ended{p.Node, c, do}
+	if !p.policy.Load().Writeback.HandOver { // switched off meanwhile
+		e.Lifted(false)
+		endedPod{p.Node, c.pod.group}.Written(c.id, false)
+		return nil
+	}
+	return e
+}
+
+// isWatching reports whether the ends of containers are watched.
+func (n *Node) isWatching() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.exits.watch != nil
+}
+
+// hold keeps a container's cgroup within reach that a limit on writes concerns, be
+// it the pod's. It is done again with each closer look, which costs nothing when
+// it is held already.
+func (n *Node) hold(c *container, cg cgroupfs.Cgroup, watch handover.Adder) {
+	switch err := watch.Add(cg); {
+	case err == nil:
+		n.noteHeld(c, watch)
+	case !errors.Is(err, blkio.ErrGone):
+		n.log.WithError(err).WithField("cgroup", cg.Path()).Warn("Watching a container's exit failed: its limits will not be lifted")
+	}
+}
+
+// noteHeld notes that a watch watches a container, unless the watch has failed meanwhile.
+func (n *Node) noteHeld(c *container, by handover.Adder) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.exits.watch == by {
+		n.handle(c, lifecycle.WatchArmed)
+	}
+}
+
+// ended is a container that has ended, as it was then.
+type ended struct {
+	p  *Node
+	c  container
+	do lifecycle.Actions
+}
+
+// Limits returns the lines that lift its limits.
+func (e *ended) Limits() []blkio.Line { return e.c.exit.plan.Limits.Removals().Lines() }
+
+// Alone calls fn without another writer to the pod's cgroups, or once ctx has ended.
+func (e *ended) Alone(ctx context.Context, fn func()) {
+	if e.p.take(e.c.pod.group, ctx.Done()) {
+		defer e.p.release(e.c.pod.group)
+	}
+	fn()
+}
+
+// Lifted notes the end, which the reconciler records.
+func (e *ended) Lifted(yes bool) { e.p.noteExit(&e.c, yes) }
+
+// Counts reports whether no other event has reported the end.
+func (e *ended) Counts() bool { return e.do.Has(lifecycle.RecordExit) }
+
+// Left returns what it could write to.
+func (e *ended) Left() *handover.Left {
+	return &handover.Left{
+		ID: e.c.id, Pod: endedPod{e.p, e.c.pod.group}, Limited: e.c.exit.plan.Limited,
+		Disks: &e.c.disks, Log: e.Log(),
+	}
+}
+
+// Log returns a log that names the container.
+func (e *ended) Log() logrus.FieldLogger { return e.c.logger(e.p.log) }
+
+// ended notes the end of the container of a cgroup. It returns a copy of what the container
+// was, and the actions that are left to the caller: none if the cgroup has no container.
+func (n *Node) ended(cgroup string) (container, lifecycle.Actions) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, pod := range n.pods {
+		for _, c := range pod.containers {
+			if c.cgroup == cgroup {
+				now := *c
+				c.exit.cgroupIDs = nil // the caller notes the end, by the copy
+				return now, n.handle(c, lifecycle.WatchFired)
+			}
+		}
+	}
+	return container{}, 0
+}

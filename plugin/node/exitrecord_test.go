@@ -1,0 +1,182 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+func exitsOf(t *testing.T, h *cgroupfs.Hierarchy) []record.Exit {
+	t.Helper()
+	r, err := record.Read(h.Cgroup(podCgroup), record.KindPod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r == nil {
+		return nil
+	}
+	return r.Exits
+}
+
+// idsOf are the numbers of a container's cgroup, while it is there.
+func idsOf(t *testing.T, h *cgroupfs.Hierarchy, name string) []uint64 {
+	t.Helper()
+	ids, err := h.Cgroup(cgroupOf(name)).IDs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+func remove(t *testing.T, dir, name string) {
+	t.Helper()
+	if err := os.RemoveAll(filepath.Join(dir, cgroupOf(name))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestExitsAreRecorded: each way to learn of the end of a container leads into
+// the pod's record, once, and a program that starts anew keeps what is there.
+func TestExitsAreRecorded(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"), cgroupOf("c"), cgroupOf("d"), cgroupOf("free"))
+	n := newNode(t, h)
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi rbps=2Mi wiops=max", limitsKey + "container.free": "rootfs wbps=max"})
+	want := map[string][]uint64{}
+	for _, name := range []string{"a", "b", "c", "d", "free"} {
+		if err := n.start(t.Context(), sb, ctr(name), true); err != nil {
+			t.Fatal(err)
+		}
+		want[name] = idsOf(t, h, name)
+	}
+
+	remove(t, dir, "a")
+	n.Stopped("sb1", "id-a")
+	n.Removed("sb1", "id-a")
+	remove(t, dir, "b") // without an event
+	n.pass(t.Context())
+	n.pass(t.Context())
+	remove(t, dir, "c") // and lifted in time
+	c, do := n.ended(cgroupOf("c"))
+	if !do.Has(lifecycle.HandOver) {
+		t.Fatal("c is not known")
+	}
+	n.noteExit(&c, true)
+	n.Stopped("sb1", "id-c")
+	remove(t, dir, "free")
+	n.Stopped("sb1", "id-free")
+	n.pass(t.Context())
+
+	// Again, by a program that knows nothing.
+	n = newNode(t, h)
+	if err := n.start(t.Context(), sb, ctr("d"), true); err != nil {
+		t.Fatal(err)
+	}
+	remove(t, dir, "d")
+	n.Stopped("sb1", "id-d")
+	n.pass(t.Context())
+
+	got := exitsOf(t, h)
+	for i := range got {
+		if age := time.Since(got[i].At); age < 0 || age > time.Minute || got[i].At.Location() != time.UTC {
+			t.Errorf("%s ended at %v", got[i].Container, got[i].At)
+		}
+		got[i].At = time.Time{}
+	}
+	limits := settingOf(rootDisk.Dev, blkio.Wbps, 1<<20)
+	wanted := []record.Exit{
+		{Container: "a", CgroupIDs: want["a"], Limits: limits},
+		{Container: "b", CgroupIDs: want["b"], Limits: limits},
+		{Container: "c", CgroupIDs: want["c"]},
+		{Container: "free", CgroupIDs: want["free"]},
+		{Container: "d", CgroupIDs: want["d"], Limits: limits},
+	}
+	if d := cmp.Diff(wanted, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+// fakeHeld is a cgroup whose limits can be lifted.
+type fakeHeld struct{ path string }
+
+func (h fakeHeld) Path() string            { return h.path }
+func (h fakeHeld) Lift([]blkio.Line) error { return nil }
+func (h fakeHeld) Close()                  {}
+
+// TestStopBeforeWatch verifies that an end which the runtime reports before the exit watch
+// is recorded once it is known whether the limits were lifted.
+func TestStopBeforeWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := tree(t, podCgroup, cgroupOf("a"))
+		n := newNode(t, h)
+		n.exits.watch = &fakeWatch{}
+		if err := n.start(t.Context(), sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), ctr("a"), true); err != nil {
+			t.Fatal(err)
+		}
+		n.Stopped("sb1", "id-a")
+		n.pass(t.Context())
+		n.exits.ends.Exited(t.Context(), fakeHeld{cgroupOf("a")})
+		synctest.Wait()
+		n.pass(t.Context())
+		if got := exitsOf(t, h); len(got) != 1 || len(got[0].Limits) > 0 {
+			t.Errorf("ends %+v, want one without limits", got)
+		}
+		if got := scrape(t, n)["exits_total{lifted}"]; got != 1 {
+			t.Errorf("%v lifted, want 1", got)
+		}
+	})
+}
+
+// TestExitsKeepQuiet: with exits in it a record is written no more often.
+func TestExitsKeepQuiet(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
+	n := newNode(t, h)
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	for _, name := range []string{"a", "b"} {
+		if err := n.start(t.Context(), sb, ctr(name), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove(t, dir, "a")
+	n.Stopped("sb1", "id-a")
+	// What the kernel answers: all that was written, as one line.
+	for _, cg := range []string{podCgroup, cgroupOf("b")} {
+		write(t, filepath.Join(dir, cg, "io.max"), "254:0 rbps=max wbps=1048576 riops=max wiops=max\n")
+	}
+	n.pass(t.Context())
+	n.pass(t.Context())
+	for _, g := range n.groups {
+		if !n.groupIsQuiet(g, make([]byte, 0, 512)) {
+			t.Error("not quiet after two passes")
+		}
+	}
+	if got := exitsOf(t, h); len(got) != 1 {
+		t.Errorf("%d exits recorded, want 1", len(got))
+	}
+}
+
+func TestExitsOfObservedAreNone(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("a"))
+	n := newNode(t, h)
+	pol := *policy.Default()
+	pol.Mode = policy.ModeObserve
+	n.Reload(&pol)
+	if err := n.start(t.Context(), sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), ctr("a"), true); err != nil {
+		t.Fatal(err)
+	}
+	remove(t, dir, "a")
+	n.Stopped("sb1", "id-a")
+	n.pass(t.Context())
+	if got := exitsOf(t, h); len(got) != 0 {
+		t.Errorf("%+v", got)
+	}
+}

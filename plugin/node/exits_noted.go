@@ -1,0 +1,73 @@
+package node
+
+import (
+	"errors"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// stays returns the limits on writes that a container has now.
+func stays(c *container) policy.Settings {
+	out := c.decision.desired.Settings.WriteLimits()
+	for i := range out {
+		out[i].Source = policy.Source{} // takes room in the record
+	}
+	return out
+}
+
+// noteExit notes the end of a container, and has the reconciler record it. lifted
+// says that none of its limits are left.
+func (n *Node) noteExit(c *container, lifted bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c.noteExit(lifted)
+	n.markDirty(c.pod.group)
+}
+
+// noteExit does so once for each cgroup. The caller holds Node.mu.
+func (c *container) noteExit(lifted bool) {
+	ids := c.exit.cgroupIDs
+	c.exit.cgroupIDs = nil
+	if ids == nil || c.decision.policy != nil && c.decision.policy.Mode == policy.ModeObserve {
+		return
+	}
+	e := record.Exit{Container: c.name, CgroupIDs: ids, At: time.Now().UTC().Truncate(time.Second)}
+	if !lifted {
+		e.Limits = stays(c)
+	}
+	g := c.pod.group
+	g.recorded.exits = record.WithExits(g.recorded.exits, []record.Exit{e})
+	g.changed()
+}
+
+// recall takes over what the record of a pod says of containers that ended
+// before this program's start, and of what the pod was granted. It reads until that succeeds once. The caller is the one
+// who writes to the group.
+func (n *Node) recall(g *group) error {
+	if n.isRecalled(g) {
+		return nil
+	}
+	r, err := record.Read(n.cgroups.Cgroup(g.cgroup), record.KindPod)
+	switch {
+	case errors.Is(err, blkio.ErrGone):
+		return nil // not there yet
+	case err != nil && !errors.Is(err, record.ErrParse):
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	g.recorded.read = true
+	if r != nil {
+		g.recorded.exits, g.recorded.granted = record.WithExits(r.Exits, g.recorded.exits), r.Granted()
+	}
+	return nil
+}
+
+func (n *Node) isRecalled(g *group) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return g.recorded.read || g.cgroup == ""
+}

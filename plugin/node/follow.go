@@ -1,0 +1,60 @@
+package node
+
+import (
+	"time"
+)
+
+// MountsChanged resolves those containers again that receive mounts of the host while they
+// run. It does not wait for that.
+func (n *Node) MountsChanged() {
+	n.lookAgain(func(c *container) bool { return c.disks.Propagates() })
+}
+
+// DisksChanged reconciles all pods now instead of at the next resync, because a disk that
+// was removed lost its limits, and may have returned. Containers whose disks may have
+// changed are resolved again. It does not wait for that.
+func (n *Node) DisksChanged() {
+	n.lookAgain(func(c *container) bool { return c.disks.Follows() })
+	select {
+	case n.look <- struct{}{}:
+	default: // that is to come
+	}
+}
+
+func (n *Node) lookAgain(of func(*container) bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, pod := range n.pods {
+		for _, c := range pod.containers {
+			if c.mayRun() && of(c) {
+				c.lookAgain()
+				n.markDirty(pod.group)
+			}
+		}
+	}
+}
+
+// lookAgain has settle look into a container once more, if its disks may have become
+// others. The caller holds mu.
+func (c *container) lookAgain() {
+	if c.disks.LookAgain() {
+		c.look.again = true
+	}
+}
+
+// beginLook returns a copy of a container to look into. What changes from now on may
+// be missed by that look.
+func (n *Node) beginLook(c *container) container {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c.look.again, c.look.began = false, time.Now()
+	return *c
+}
+
+// endLook gives the token back that was taken for a look.
+func (n *Node) endLook(c *container) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c.look.began = time.Time{}
+	<-c.look.token
+}

@@ -1,0 +1,170 @@
+package node
+
+import (
+	"context"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+)
+
+// changing is a Storage with one mount below each volume, or none.
+type changing struct {
+	disks
+	mu    sync.Mutex
+	below *blkio.Disk
+	looks int
+}
+
+func (s *changing) Submounts(context.Context, string) iter.Seq2[string, blkio.Backing] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.looks++
+	below := s.below
+	return func(yield func(string, blkio.Backing) bool) {
+		if below != nil {
+			yield("sub", on(*below))
+		}
+	}
+}
+
+func (s *changing) mount(d *blkio.Disk) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.below = d
+}
+
+func (s *changing) seen() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.looks
+}
+
+// TestMountsChanged: what is mounted into a running container is limited, and stays so
+// when it is unmounted, since the container may have it still; a container that no
+// mount comes into is left alone.
+func TestMountsChanged(t *testing.T) {
+	late := blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 48}, Name: "sdd"}
+	for _, tt := range []struct {
+		propagation string
+		follows     bool
+	}{{"rslave", true}, {"rshared", true}, {"rprivate", false}} {
+		t.Run(tt.propagation, func(t *testing.T) {
+			h, _ := tree(t, podCgroup, cgroupOf("a"))
+			n := newNode(t, h)
+			storage := &changing{disks: disks{twoDisks}}
+			n.storage = storage
+			sb := sandbox(map[string]string{limitsKey + "containers": "* wbps=1Mi"})
+			if err := n.start(t.Context(), sb, ctr("a", bind("/mnt/data", "/data", "rbind", tt.propagation)), true); err != nil {
+				t.Fatal(err)
+			}
+			limited := func() []blkio.Dev {
+				n.MountsChanged()
+				for _, g := range n.takeDirty() {
+					n.reconcileGroup(t.Context(), g)
+				}
+				for _, pod := range n.pods {
+					return slices.SortedFunc(maps.Keys(n.planFor(pod.group).Containers[0].Want.DevLimits()), blkio.Dev.Compare)
+				}
+				return nil
+			}
+			two := slices.SortedFunc(slices.Values([]blkio.Dev{rootDisk.Dev, dataDisk.Dev}), blkio.Dev.Compare)
+			three := slices.SortedFunc(slices.Values(append([]blkio.Dev{late.Dev}, two...)), blkio.Dev.Compare)
+			before := storage.seen()
+			if got := limited(); !slices.Equal(got, two) {
+				t.Errorf("limited at first: %v, want %v", got, two)
+			}
+			storage.mount(&late)
+			want := two
+			if tt.follows {
+				want = three
+			}
+			if got := limited(); !slices.Equal(got, want) {
+				t.Errorf("limited with the mount: %v, want %v", got, want)
+			}
+			storage.mount(nil)
+			if got := limited(); !slices.Equal(got, want) {
+				t.Errorf("limited without it: %v, want %v", got, want)
+			}
+			if !tt.follows && storage.seen() != before {
+				t.Error("it was looked into")
+			}
+		})
+	}
+}
+
+// TestChangeDuringLook: what changes while a container is looked into is not missed.
+func TestChangeDuringLook(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	n := newNode(t, h)
+	storage := &changing{disks: disks{twoDisks}}
+	n.storage = storage
+	sb := sandbox(map[string]string{limitsKey + "containers": "* wbps=1Mi"})
+	if err := n.start(t.Context(), sb, ctr("a", bind("/mnt/data", "/data", "rbind", "rslave")), true); err != nil {
+		t.Fatal(err)
+	}
+	c := n.pods["sb1"].containers["id-a"]
+	n.MountsChanged()
+	during := sync.OnceFunc(n.MountsChanged)
+	storage.resolve = func(path string) blkio.Backing {
+		during()
+		return twoDisks(path)
+	}
+	if err := n.settle(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if c.disks.IsResolved() {
+		t.Error("it will not be looked into again")
+	}
+	if err := n.settle(t.Context(), c); err != nil || !c.disks.IsResolved() {
+		t.Errorf("it is looked into for ever (%v)", err)
+	}
+}
+
+// TestLayerStays: a runtime that was restarted with another snapshotter does not move
+// the writable layers of containers that run.
+func TestLayerStays(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	n := newNode(t, h)
+	n.storage = &changing{disks: disks{twoDisks}}
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi; /data/sub wbps=2Mi"})
+	if err := n.start(t.Context(), sb, ctr("a", bind("/mnt/data", "/data", "rbind", "rslave")), true); err != nil {
+		t.Fatal(err)
+	}
+	n.layers.current.Store(&placed{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/mnt/data/layers"}}, registration: 1})
+	n.MountsChanged()
+	c := n.pods["sb1"].containers["id-a"]
+	if err := n.settle(t.Context(), c); err != nil || c.decision.err != nil {
+		t.Fatal(err, c.decision.err)
+	}
+	if got := c.disks.Facts.Rootfs.Disks; !slices.Equal(got, []blkio.Disk{rootDisk}) {
+		t.Errorf("its writable layer is on %v", got)
+	}
+}
+
+// TestStartLooksAgain: what is mounted between a container's creation and its start is
+// limited.
+func TestStartLooksAgain(t *testing.T) {
+	late := blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 48}, Name: "sdd"}
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	n := newNode(t, h)
+	storage := &changing{disks: disks{twoDisks}}
+	n.storage = storage
+	sb := sandbox(map[string]string{limitsKey + "containers": "* wbps=1Mi"})
+	c := ctr("a", bind("/mnt/data", "/data", "rbind", "rslave"))
+	if _, err := n.create(t.Context(), sb, c, false); err != nil {
+		t.Fatal(err)
+	}
+	storage.mount(&late)
+	if err := n.start(t.Context(), sb, c, true); err != nil {
+		t.Fatal(err)
+	}
+	want := n.planFor(n.pods["sb1"].group).Containers[0].Want.DevLimits()
+	if _, ok := want[late.Dev]; !ok {
+		t.Errorf("limited are %v", want)
+	}
+}

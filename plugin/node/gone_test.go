@@ -1,0 +1,46 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestRemovalIsNotTold: a containerd that was restarted sends the removal of containers
+// that it had before, and not that of their pods. Such a pod was known until the next
+// registration, with its group: a leak that grew with each restart of the runtime.
+func TestRemovalIsNotTold(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("a"))
+	n := newNode(t, h)
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	a := ctr("a")
+	a.State = Running
+	n.Synchronize([]*Sandbox{sb}, []*Container{a})
+	known := func(want int, when string) {
+		t.Helper()
+		n.pass(t.Context())
+		if len(n.pods) != want || len(n.groups) != want {
+			t.Errorf("%s: %d pods and %d groups are known, want %d", when, len(n.pods), len(n.groups), want)
+		}
+	}
+	known(1, "it runs")
+	n.Stopped(sb.ID, a.ID)
+	n.Removed(sb.ID, a.ID)
+	known(1, "its container has gone, it may get another one")
+	if err := os.RemoveAll(filepath.Join(dir, podCgroup)); err != nil {
+		t.Fatal(err)
+	}
+	known(0, "its cgroup has gone")
+
+	// An event of a sandbox that is there after all brings the pod back.
+	tree := filepath.Join(dir, cgroupOf("b"))
+	if err := os.MkdirAll(tree, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(tree, "io.max"), "")
+	write(t, filepath.Join(dir, podCgroup, "io.max"), "")
+	if err := n.start(t.Context(), sb, ctr("b"), true); err != nil {
+		t.Fatal(err)
+	}
+	known(1, "another container of it has started")
+}

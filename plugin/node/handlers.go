@@ -1,0 +1,334 @@
+package node
+
+import (
+	"context"
+	"errors"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/bounded"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+// create decides a new container's limits and returns what goes into its OCI
+// spec. It writes nothing: there is no cgroup yet (docs/reference/quirks.md). It returns at the
+// latest when ctx ends. An error of the policy fails the creation, with the text the
+// tenant sees. A container that no call is left for is decided when it starts.
+func (n *Node) create(ctx context.Context, sb *Sandbox, ctr *Container, splitsLines bool) (policy.Settings, error) {
+	pod, err := n.arrived(sb)
+	if pod == nil {
+		return nil, err
+	}
+	answer := make(chan policy.Settings, 1) // the call may go on after this returns
+	err = n.inFlight.calls.Within(ctx, pod.group.key, func(ctx context.Context) error {
+		spec, err := n.decideNew(ctx, pod, ctr, splitsLines)
+		answer <- spec
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return <-answer, nil
+}
+
+// decideNew decides the limits of a new container, and returns those of its spec.
+func (n *Node) decideNew(ctx context.Context, pod *pod, ctr *Container, splitsLines bool) (policy.Settings, error) {
+	pol := n.policy.Load()
+	c := newContainer(pod, ctr)
+	c.look.fresh = true
+	if err := n.resolve(ctx, pol, c); err != nil {
+		return nil, err
+	}
+	c.look.fresh, c.disks.Facts.Stage = false, policy.Running
+	if err := n.refusal(c); err != nil {
+		n.know(c)
+		return nil, err
+	}
+	if pol.Mode == policy.ModeObserve {
+		c.logger(n.log).WithField("limits", describe(c.decision.desired)).Info("Observe mode: limits decided, not written")
+		return nil, n.register(ctx, c)
+	}
+	spec := plan.InSpec(c.decision.desired.Settings, splitsLines)
+	c.spec = plan.OCISpec{Values: plan.Kept(spec), Ours: true}
+	high, _ := c.decision.desired.Settings.Get(blkio.Address{Key: blkio.MemoryHigh})
+	c.disks.Facts.Guarded = uint64(high.Amount)
+	return spec, n.register(ctx, c)
+}
+
+// start completes what the spec could not carry. The container's cgroup
+// exists and its first user instruction has not run. Where an error of this
+// event is for the log only, as with CRI-O, there is nothing to refuse any more.
+// It returns at the latest when ctx ends, and leaves the rest to the reconciler.
+func (n *Node) start(ctx context.Context, sb *Sandbox, ctr *Container, canRefuse bool) error {
+	pod, err := n.arrived(sb)
+	if pod == nil {
+		return err
+	}
+	// Mostly it is known. If not, it was created while no plugin listened, or our
+	// answer to that came too late. It is entered before anything that can fail or
+	// hang: a container that runs is known, counted, and tried again.
+	c := n.enter(pod, ctr)
+	err = n.inFlight.calls.Within(ctx, pod.group.key, func(ctx context.Context) error { return n.limit(ctx, c, canRefuse) })
+	switch _, refused := errors.AsType[*annotation.Error](err); {
+	case refused:
+		n.neverRan(c) // here, where the refusal is certain to be the answer
+	case err != nil:
+		n.notLimited(c, err)
+	case n.waitsForProcess(c):
+		// To refuse it would be to refuse each try of it.
+		c.logger(n.log).Warn("Container has no process in its cgroup at its start (restored from a checkpoint?): limits follow when it has one")
+		n.Updated(sb.ID)
+	}
+	return err
+}
+
+// waitsForProcess reports whether isUnplaced holds.
+func (n *Node) waitsForProcess(c *container) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return c.isUnplaced()
+}
+
+// limit has the limits of a container that starts decided and written.
+func (n *Node) limit(ctx context.Context, c *container, canRefuse bool) error {
+	err := n.settle(ctx, c)
+	now := n.snapshot(c)
+	if err == nil && canRefuse && ctx.Err() == nil {
+		// It stays with the pod: should this answer come too late, it runs,
+		// and has to be limited as far as that goes.
+		if err := n.refusal(&now); err != nil {
+			return err
+		}
+	}
+	// Also beside a failure: the pod's backstop has to go, then.
+	if err = errors.Join(err, n.apply(ctx, c.pod.group, c.id)); err != nil {
+		return &limitError{now.name, err}
+	}
+	return nil
+}
+
+// notLimited notes why the limits of a container that runs are not in force, and has
+// the reconciler try again.
+func (n *Node) notLimited(c *container, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if c.decision.policy == nil { // else its limits are decided, and the error is of writing them
+		c.decision.err = err
+	}
+	n.markDirty(c.pod.group)
+}
+
+// limitError is a failure of ours to limit a container.
+type limitError struct {
+	container string
+	err       error
+}
+
+func (e *limitError) Error() string { return "limit container " + e.container + ": " + e.err.Error() }
+
+func (e *limitError) Unwrap() error { return e.err }
+
+// refusal reports whether what cannot be granted to c fails it.
+func (n *Node) refusal(c *container) error {
+	if c.decision.err == nil {
+		return nil
+	}
+	log := c.logger(n.log).WithError(c.decision.err)
+	if !plan.Refuses(c.decision.policy, c.decision.err) {
+		log.Warn("Some requested limits are not enforced")
+		return nil
+	}
+	log.Info("Rejected a container")
+	return c.decision.err
+}
+
+// arrived returns the pod of a sandbox like lookup. A panic is an error.
+func (n *Node) arrived(sb *Sandbox) (found *pod, err error) {
+	err = bounded.Guarded(func() error {
+		found = n.lookup(sb)
+		return nil
+	})
+	return found, err
+}
+
+// lookup returns the pod of a sandbox, nil where it asks nothing of us.
+func (n *Node) lookup(sb *Sandbox) *pod {
+	if known := n.podOf(sb.ID); known != nil {
+		return known
+	}
+	fresh, cgroup := n.parsePod(sb)
+	if fresh == nil {
+		return nil
+	}
+	return n.joined(fresh, cgroup)
+}
+
+func (n *Node) podOf(sandbox string) *pod {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.pods[sandbox]
+}
+
+// joined makes a pod part of the node's state, unless another event has done so.
+func (n *Node) joined(fresh *pod, cgroup string) *pod {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if known := n.pods[fresh.id]; known != nil {
+		return known
+	}
+	n.join(fresh, cgroup)
+	return fresh
+}
+
+// parsePod returns the pod of a sandbox, or nil if the sandbox has no annotation of
+// ours. It leaves the values of the annotations unparsed: a tenant decides how long
+// that takes, and Synchronize has all pods of the node to enter in one answer.
+func (n *Node) parsePod(sb *Sandbox) (_ *pod, cgroup string) {
+	if !annotation.Concerns(sb.Annotations) {
+		return nil, ""
+	}
+	pod := newPod(sb)
+	cgroup, err := cgroupfs.PodCgroup(sb.Cgroup)
+	if err != nil {
+		n.log.WithError(err).WithField("pod", pod.String()).Error("Pod totals and backstop are unavailable for this pod")
+	}
+	return pod, cgroup
+}
+
+func newContainer(pod *pod, ctr *Container) *container {
+	c := &container{
+		identity: identity{id: ctr.ID, name: ctr.Name, pod: pod, memoryLimit: ctr.memoryLimit()},
+		pid:      pidUntold,
+		look:     look{token: make(chan struct{}, 1)},
+		disks:    inventory.NewContainer(ctr.Spec()),
+	}
+	c.cgroup, c.decision.err = cgroupfs.ContainerCgroup(ctr.Cgroup, pod.group.cgroup)
+	c.spec.Values = plan.SpecValues(ctr.Unified)
+	return c
+}
+
+// register makes a container part of its pod, unless the runtime waits no more
+// and may have given it up: then its start does.
+func (n *Node) register(ctx context.Context, c *container) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if old := c.pod.containers[c.id]; old != nil {
+		n.handle(old, lifecycle.RemoveContainer) // its creation failed elsewhere, and is repeated
+	}
+	c.arrival = n.nextArrival()
+	c.pod.containers[c.id] = c
+	n.handle(c, lifecycle.CreateContainer)
+	c.pod.remember(c)
+	c.pod.group.changed()
+	return nil
+}
+
+// know remembers the facts of a container that does not become part of its pod.
+func (n *Node) know(c *container) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c.arrival = n.nextArrival()
+	c.pod.remember(c)
+}
+
+// enter finds or registers a container that starts. Until it is settled it
+// counts as one without limits.
+func (n *Node) enter(pod *pod, ctr *Container) *container {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c := pod.containers[ctr.ID]
+	if c == nil {
+		c = n.add(pod, ctr)
+	}
+	c.pid = ctr.PID // its creation had none yet
+	c.lookAgain()   // what was mounted after it was created may have come into it
+	n.handle(c, lifecycle.StartContainer)
+	return c
+}
+
+// neverRan notes that the start of a container was refused. It counts as running
+// until the runtime reports its end, because the runtime may not have received the answer.
+func (n *Node) neverRan(c *container) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.handle(c, lifecycle.StartRefused)
+	n.markDirty(c.pod.group)
+}
+
+// add makes a container part of its pod that nothing is known of but what the runtime
+// told. The caller holds mu.
+func (n *Node) add(pod *pod, ctr *Container) *container {
+	c := newContainer(pod, ctr)
+	c.arrival = n.nextArrival()
+	pod.containers[c.id] = c
+	return c
+}
+
+func (n *Node) snapshot(c *container) container {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return *c
+}
+
+// snapshotIf reports beside the copy whether something held at that moment.
+func (n *Node) snapshotIf(c *container, holds func(*container) bool) (container, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return *c, holds(c)
+}
+
+// Stopped takes a container out of the pod's sums; the reconciler lowers the
+// backstop. It may come for a container that was refused.
+func (n *Node) Stopped(sandbox, id string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	pod := n.pods[sandbox]
+	if pod == nil {
+		return
+	}
+	if c := pod.containers[id]; c != nil {
+		n.handle(c, lifecycle.StopContainer)
+	}
+	n.markDirty(pod.group)
+}
+
+// Removed forgets a container.
+func (n *Node) Removed(sandbox, id string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if pod := n.pods[sandbox]; pod != nil && pod.containers[id] != nil {
+		n.handle(pod.containers[id], lifecycle.RemoveContainer)
+		n.markDirty(pod.group)
+	}
+}
+
+// RemovedPod forgets a sandbox.
+func (n *Node) RemovedPod(sandbox string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if pod := n.pods[sandbox]; pod != nil {
+		n.leave(pod, lifecycle.RemovePodSandbox)
+	}
+}
+
+// Updated has the limits of a pod restored that an update of a container may have reverted.
+func (n *Node) Updated(sandbox string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if pod := n.pods[sandbox]; pod != nil {
+		n.markDirty(pod.group)
+	}
+}
+
+func (c *container) logger(log logrus.FieldLogger) logrus.FieldLogger {
+	return log.WithFields(logrus.Fields{"pod": c.pod.String(), "container": c.name})
+}

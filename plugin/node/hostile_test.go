@@ -1,0 +1,215 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+// TestLongMountLine: a tenant who renames the directory of a subPath to below a deep
+// one makes a line of mountinfo that is longer than any buffer. Other tenants'
+// containers have their limits all the same, and so has a plugin that starts then.
+func TestLongMountLine(t *testing.T) {
+	const good = "1 0 254:0 / / rw - ext4 /dev/vda rw\n"
+	mountinfo := filepath.Join(t.TempDir(), "mountinfo")
+	write(t, mountinfo, good)
+	open := func() *storage.Storage {
+		s, err := storage.Open(storage.Config{Sys: os.DirFS("/sys"), Mountinfo: mountinfo, HostRoot: "/"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+	h, _ := tree(t)
+	n := newNode(t, h)
+	resolver := open()
+	write(t, mountinfo, good+"2 1 254:0 "+strings.Repeat("/"+strings.Repeat("d", 250), 300)+
+		" /var/lib/kubelet/pods/evil/volume-subpaths/v/c/0 rw - ext4 /dev/vda rw\n")
+	for _, s := range []*storage.Storage{resolver, open()} {
+		if err := s.Refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		n.storage = disks{func(path string) blkio.Backing {
+			if b := s.Resolve(t.Context(), path); b.Mountpoint == "/" {
+				return on(rootDisk)
+			}
+			return blkio.Backing{Reason: "another mount than the root"}
+		}}
+		session := &session{n, time.Minute}
+		sb := sandbox(map[string]string{limitsKey + "container.db": "rootfs wbps=1Mi"})
+		adjust, err := session.CreateContainer(t.Context(), sb, ctr("db"))
+		if err != nil || plan.Unified(adjust)["io.max"] == "" {
+			t.Errorf("not limited: %v, %v", adjust, err)
+		}
+	}
+}
+
+// sameMounts are n mounts of one emptyDir at "/a", written in as many ways.
+func sameMounts(n int, options ...string) []inventory.Mount {
+	var out []inventory.Mount
+	for i := range n {
+		at := "/a"
+		for bit := range 12 {
+			at += []string{"/", "/."}[i>>bit&1]
+		}
+		out = append(out, bind(podVolumes+"empty-dir/v", at, append([]string{"rbind", "rw"}, options...)...))
+	}
+	return out
+}
+
+// manyPaths are annotations with as many paths below "/a" as one pod may have, and
+// "*" for the pod in the place of the last one.
+func manyPaths(star bool) map[string]string {
+	out := map[string]string{}
+	for i, scope := range []string{"container.db", "containers", "container.db2", "pod-total"} {
+		var b strings.Builder
+		for k := range 256 {
+			if star && i == 3 && k == 255 {
+				b.WriteString("* wbps=1Mi")
+				break
+			}
+			fmt.Fprintf(&b, "/a/%d%d%s wbps=1Mi;", i, k, strings.Repeat("x", 200))
+		}
+		out[limitsKey+scope] = b.String()
+	}
+	return out
+}
+
+// countedStorage counts the questions, and calls each before it answers one.
+type countedStorage struct {
+	disks
+	resolves, belows, submounts int
+	each                        func()
+}
+
+func (s *countedStorage) Resolve(ctx context.Context, path string) blkio.Backing {
+	s.resolves++
+	if s.each != nil {
+		s.each()
+	}
+	return s.disks.Resolve(ctx, path)
+}
+
+func (s *countedStorage) Below(_ context.Context, _, rel string) (string, blkio.Backing, bool) {
+	s.belows++
+	return "sub", on(dataDisk), strings.HasPrefix(rel, "0")
+}
+
+func (s *countedStorage) Submounts(context.Context, string) iter.Seq2[string, blkio.Backing] {
+	s.submounts++
+	return func(yield func(string, blkio.Backing) bool) { yield("sub", on(dataDisk)) }
+}
+
+// TestManyPathsAndMounts: what is looked up for a container grows with its mounts plus
+// its paths, and not with their product.
+func TestManyPathsAndMounts(t *testing.T) {
+	const mounts = 500
+	for _, star := range []bool{false, true} {
+		h, _ := tree(t)
+		n := newNode(t, h)
+		s := &countedStorage{disks: disks{twoDisks}}
+		n.storage = s
+		pod := &inventory.Pod{UID: "u1", Sandbox: "sb1", Request: annotation.Parse(manyPaths(star))}
+		c := inventory.NewContainer(specOf("db", sameMounts(mounts, "rslave")...)())
+		if err := n.finder().Find(t.Context(), pod, inventory.Layer{Dir: "/"}, &c); err != nil {
+			t.Fatal(err)
+		}
+		paths := len(pod.Request.Paths())
+		if paths < 1023 || s.resolves > 2 || s.belows > paths || s.submounts > 1 {
+			t.Errorf("star %t: %d paths, %d mounts: resolved %d, below %d, submounts %d", star, paths, mounts, s.resolves, s.belows, s.submounts)
+		}
+		// The last of the mounts at one place has what was found for the paths, once.
+		last := &c.Facts.Mounts[mounts-1]
+		if len(last.Below) != 1 || last.Below[0].Path != "/a/sub" || len(last.Backing.Disks) != 1 {
+			t.Errorf("star %t: got %+v", star, last)
+		}
+	}
+}
+
+// TestFactsDeadline: looking up disks ends with its context, and what was not looked
+// up is an error, not a container without limits.
+func TestFactsDeadline(t *testing.T) {
+	h, _ := tree(t)
+	n := newNode(t, h)
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &countedStorage{disks: disks{twoDisks}, each: cancel}
+	n.storage = s
+	var mounts []inventory.Mount
+	for i := range 100 {
+		mounts = append(mounts, bind(fmt.Sprint("/mnt/data/", i), fmt.Sprint("/", i), "rbind"))
+	}
+	adjust, err := n.create(ctx, sandbox(map[string]string{limitsKey + "containers": "* wbps=1Mi"}), ctr("db", mounts...), false)
+	if !errors.Is(err, context.Canceled) || adjust != nil {
+		t.Errorf("got %v, %v", adjust, err)
+	}
+	if s.resolves > 1 { // the root filesystem
+		t.Errorf("%d lookups after the end", s.resolves)
+	}
+}
+
+// BenchmarkHostileCreate is the handler, and the decision of the reconciler after the
+// mount table has changed, for a pod with 1,024 paths and 4,000 mounts.
+func BenchmarkHostileCreate(b *testing.B) {
+	for _, star := range []bool{false, true} {
+		for _, mounts := range []int{1000, 4000} {
+			b.Run(fmt.Sprintf("mounts=%d/star=%t", mounts, star), func(b *testing.B) {
+				h, _ := tree(b, podCgroup, cgroupOf("db"))
+				n := newNode(b, h)
+				storage, err := storage.Open(storage.Config{Sys: os.DirFS("/sys"), Mountinfo: "/proc/self/mountinfo", HostRoot: "/"})
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer storage.Close()
+				n.storage = storage
+				n.layers.current.Store(&placed{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/"}}})
+				s := &session{n, time.Minute}
+				sb, c := sandbox(manyPaths(star)), ctr("db", sameMounts(mounts, "rslave")...)
+				before, creates := processorTime(b), 0
+				for b.Loop() {
+					creates++
+					n.RemovedPod(sb.ID)
+					if _, err := s.CreateContainer(b.Context(), sb, c); err != nil && !strings.Contains(err.Error(), "cannot be limited") {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64((processorTime(b)-before).Microseconds())/1e3/float64(creates), "cpu-ms/create")
+				if err := s.StartContainer(b.Context(), sb, c); err != nil {
+					b.Log(err)
+				}
+				before = processorTime(b)
+				const passes = 10
+				for range passes {
+					n.MountsChanged()
+					for _, g := range n.takeDirty() {
+						n.reconcileGroup(b.Context(), g)
+					}
+				}
+				b.ReportMetric(float64((processorTime(b)-before).Microseconds())/1e3/passes, "cpu-ms/reconcile")
+			})
+		}
+	}
+}
+
+func processorTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -1,0 +1,141 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
+)
+
+// placed are the layers of containers that are created now.
+type placed struct {
+	inventory.Layers
+	// registration counts the runtime's. It registers us after each start of its own,
+	// when it may have another configuration. The layers of containers that were
+	// looked into during an earlier one stay where they are.
+	registration int
+}
+
+// moved reports whether another place is known now for the layer of a container than
+// when it was resolved.
+func (l *placed) moved(c *container) bool {
+	at := c.layer.at
+	return at != nil && (c.layer.registration == l.registration || at.Unknown != "") && *at != l.Of(c.pod.handler)
+}
+
+// asked is a runtime that did not say where its layers are.
+type asked struct {
+	runtime, version string
+	registration     int
+}
+
+const (
+	// layersFirst bounds the question that the registration waits for; the session
+	// gives up on it after a quarter of the runtime's own deadline.
+	layersFirst    = 400 * time.Millisecond
+	layersDeadline = 3 * time.Second // of the later ones
+	layersRetry    = time.Second     // the first pause between two, which doubles
+	layersPause    = 30 * time.Second
+)
+
+// Registered asks a runtime that registers us where it stores writable layers, and waits for
+// the answer for some time. A late answer is still taken over: it is of use for the
+// containers that come then.
+func (n *Node) Registered(ctx context.Context, runtime, version string, patience time.Duration) {
+	err := n.inFlight.calls.For(ctx, "", patience, func(ctx context.Context) error {
+		n.rereadLayers(ctx, runtime, version)
+		return nil
+	})
+	if err != nil {
+		n.log.WithError(fmt.Errorf("locate writable layers: %w", err)).Error("Locating writable layers failed: rootfs uses the previous location")
+	}
+}
+
+// rereadLayers is for the runtime's registration of us. Until ctx ends it waits for
+// the answer: then the first container comes with it. A runtime that starts may
+// answer only after it has registered us, so whatever is missing is asked for again.
+func (n *Node) rereadLayers(ctx context.Context, runtime, version string) {
+	if n.readLayers == nil {
+		return
+	}
+	a := asked{runtime, version, n.nextRegistration()}
+	if n.askLayers(ctx, a, layersFirst) == nil {
+		return
+	}
+	select {
+	case <-n.layers.questions: // an earlier runtime's
+	default:
+	}
+	n.layers.questions <- a
+}
+
+// nextRegistration keeps the layers that are known, for the registration that begins.
+func (n *Node) nextRegistration() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	next := *n.layers.current.Load()
+	next.registration++
+	n.layers.current.Store(&next)
+	return next.registration
+}
+
+// askLayers asks once, for at most d. What is told beside an error holds until there
+// is a better answer, and a late answer is used as well.
+func (n *Node) askLayers(ctx context.Context, a asked, d time.Duration) error {
+	// Twice: what files tell comes as the runtime's answer has not come in time.
+	return n.inFlight.passes.For(ctx, "layers", 2*d, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, d)
+		defer cancel()
+		fresh, err := n.readLayers(ctx, a.runtime, a.version)
+		n.moveLayers(fresh, a.registration)
+		return err
+	})
+}
+
+// moveLayers takes over an answer, and has the containers of this registration that it
+// moves resolved again.
+func (n *Node) moveLayers(fresh inventory.Layers, registration int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if fresh.Equal(inventory.Layers{}) || n.layers.current.Load().registration != registration {
+		return
+	}
+	now := &placed{fresh, registration}
+	n.layers.current.Store(now)
+	for _, pod := range n.pods {
+		for _, c := range pod.containers {
+			if now.moved(c) {
+				n.markDirty(pod.group)
+			}
+		}
+	}
+}
+
+// askLayersAgain asks for what a runtime did not answer, until ctx ends.
+func (n *Node) askLayersAgain(ctx context.Context) {
+	var a asked
+	var again <-chan time.Time
+	var pause time.Duration
+	var problem reminder.Reminder
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case a = <-n.layers.questions:
+			pause = layersRetry
+		case <-again:
+			err := n.askLayers(ctx, a, layersDeadline)
+			if err == nil {
+				again, problem = nil, reminder.Reminder{}
+				continue
+			}
+			// A runtime that starts takes some seconds.
+			if pause = min(2*pause, layersPause); pause == layersPause && problem.Due(time.Now(), err) {
+				n.log.WithError(err).Warn("Asking the runtime for the location of writable layers failed: using its configuration files")
+			}
+		}
+		again = time.After(pause)
+	}
+}

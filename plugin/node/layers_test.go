@@ -1,0 +1,203 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sirupsen/logrus/hooks/test"
+
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+func TestRootfsByHandler(t *testing.T) {
+	h, _ := tree(t, podCgroup)
+	n := newNode(t, h)
+	n.layers.current.Store(&placed{Layers: inventory.Layers{
+		Default: inventory.Layer{Dir: "/var/lib/containerd"},
+		Handlers: map[string]inventory.Layer{
+			"":     {Dir: "/mnt/data/layers"},
+			"thin": {Reason: "it has a device of its own"},
+		},
+	}})
+	pol := *policy.Default()
+	pol.HostKernelHandlers = append(pol.HostKernelHandlers, "thin", "other")
+	n.Reload(&pol)
+	for handler, want := range map[string]string{
+		"":      "254:16 wbps=1048576",
+		"other": "254:0 wbps=1048576",
+		"thin":  "cannot be limited: it has a device of its own",
+	} {
+		sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+		sb.Handler = handler
+		sb.ID = "sb-" + handler
+		c := ctr("db")
+		c.Sandbox = sb.ID
+		adjust, err := n.create(t.Context(), sb, c, false)
+		got := plan.Unified(adjust)["io.max"]
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("handler %q: got %s, want %s", handler, got, want)
+		}
+	}
+}
+
+// TestLayersAreReadAgain: a runtime that registers us again may have been
+// restarted for the sake of its configuration.
+func TestLayersAreReadAgain(t *testing.T) {
+	h, _ := tree(t, podCgroup)
+	data, failure := inventory.Layers{Default: inventory.Layer{Dir: "/mnt/data/layers"}}, errors.New("no answer")
+	var asked []string
+	fresh, err := data, error(nil)
+	n := newReader(t, h, func(_ context.Context, runtime, version string) (inventory.Layers, error) {
+		asked = append(asked, runtime+" "+version)
+		return fresh, err
+	})
+	configure := func(want inventory.Layers) {
+		t.Helper()
+		n.Registered(t.Context(), "containerd", "v2.1.0", time.Minute)
+		if got := n.layers.current.Load(); !got.Equal(want) {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+	configure(data)
+	fresh, err = inventory.Layers{}, failure
+	configure(data) // what was known holds
+	fresh = inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/other"}}
+	configure(fresh) // what is told beside an error holds as well
+	if len(asked) != 3 || asked[0] != "containerd v2.1.0" {
+		t.Errorf("asked with %q", asked)
+	}
+	if len(n.layers.questions) != 1 {
+		t.Error("what was not answered is not asked again")
+	}
+}
+
+// newReader returns a plugin that finds by read where layers are.
+func newReader(t *testing.T, h *cgroupfs.Hierarchy, read func(context.Context, string, string) (inventory.Layers, error)) *Node {
+	t.Helper()
+	log, _ := test.NewNullLogger()
+	n, err := New(Config{
+		Log: log, Policy: policy.Default(), Storage: disks{twoDisks}, Cgroups: h,
+		Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}, ReadLayers: read,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestRuntimeThatDoesNotAnswer: it holds neither the registration nor limits up that do not
+// mean the writable layer. Once it answers, containers of before get theirs.
+func TestRuntimeThatDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, dir := tree(t, podCgroup, cgroupOf("layer"), cgroupOf("volume"))
+		var answers atomic.Bool
+		n := newReader(t, h, func(ctx context.Context, _, _ string) (inventory.Layers, error) {
+			if answers.Load() {
+				return inventory.Layers{Default: inventory.Layer{Dir: "/mnt/data/layers"}}, nil
+			}
+			<-ctx.Done()
+			err := ctx.Err()
+			return inventory.Layers{Default: inventory.Layer{Unknown: err.Error()}}, err
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		go n.reconcile(ctx)
+		go n.askLayersAgain(ctx)
+		defer func() {
+			cancel()
+			synctest.Wait()
+		}()
+		s := &session{n, time.Second}
+		began := time.Now()
+		if n.Registered(ctx, "containerd", "v2.1.0", s.deadline); time.Since(began) > s.deadline {
+			t.Fatalf("registered after %v", time.Since(began))
+		}
+		sb := sandbox(map[string]string{limitsKey + "container.volume": "/data wbps=1Mi", limitsKey + "container.layer": "rootfs wbps=2Mi"})
+		for name, c := range map[string]*Container{"volume": ctr("volume", bind("/mnt/data", "/data")), "layer": ctr("layer")} {
+			if _, err := s.CreateContainer(ctx, sb, c); err != nil {
+				t.Errorf("%s is refused: %v", name, err) // internal failures are ignored by default
+			}
+			if err := s.StartContainer(ctx, sb, c); err != nil {
+				t.Errorf("%s does not start: %v", name, err)
+			}
+		}
+		if got := read(t, filepath.Join(dir, cgroupOf("volume"), "io.max")); got != "254:16 wbps=1048576" {
+			t.Errorf("the volume's limit is %q", got)
+		}
+		if got := read(t, filepath.Join(dir, cgroupOf("layer"), "io.max")); got != "" {
+			t.Errorf("io.max is %q, and nothing was told", got)
+		}
+
+		answers.Store(true)
+		time.Sleep(2 * layersPause) // in the bubble
+		synctest.Wait()
+		if got := read(t, filepath.Join(dir, cgroupOf("layer"), "io.max")); got != "254:16 wbps=2097152" {
+			t.Errorf("with an answer io.max is %q", got)
+		}
+	})
+}
+
+// TestLateAnswerMovesLayers: what files tell holds until the runtime answers. A
+// container of an earlier registration stays where it is.
+func TestLateAnswerMovesLayers(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("old"), cgroupOf("new"))
+	told := inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}
+	n := newReader(t, h, func(context.Context, string, string) (inventory.Layers, error) { return told, errors.New("by files") })
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	ioMax := func(name, want string) {
+		t.Helper()
+		if got := read(t, filepath.Join(dir, cgroupOf(name), "io.max")); !strings.HasSuffix(got, want) {
+			t.Errorf("%s: io.max is %q, want %q", name, got, want)
+		}
+	}
+	start := func(name string) {
+		t.Helper()
+		if err := n.start(t.Context(), sb, ctr(name), true); err != nil {
+			t.Fatal(err)
+		}
+		ioMax(name, "254:0 wbps=1048576")
+	}
+	n.rereadLayers(t.Context(), "containerd", "v2")
+	start("old")
+	n.rereadLayers(t.Context(), "containerd", "v2")
+	start("new")
+	told = inventory.Layers{Default: inventory.Layer{Dir: "/mnt/data/layers"}}
+	_ = n.askLayers(t.Context(), <-n.layers.questions, time.Minute)
+	n.reconcileGroup(t.Context(), n.pods["sb1"].group)
+	ioMax("old", "254:0 wbps=1048576")
+	ioMax("new", "254:16 wbps=1048576")
+}
+
+// TestRegisteredDoesNotWait for a runtime that does not answer where its layers are.
+func TestRegisteredDoesNotWait(t *testing.T) {
+	h, _ := tree(t)
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, h)
+		known := *n.layers.current.Load()
+		hang := make(chan struct{})
+		n.readLayers = func(context.Context, string, string) (inventory.Layers, error) {
+			<-hang
+			return inventory.Layers{Default: inventory.Layer{Dir: "/late"}}, nil
+		}
+		n.Registered(t.Context(), "containerd", "v2", time.Second)
+		if got := n.layers.current.Load(); !got.Equal(known.Layers) {
+			t.Errorf("layers %+v", got)
+		}
+		close(hang)
+		synctest.Wait()
+		if got := n.layers.current.Load().Default.Dir; got != "/late" {
+			t.Errorf("the late answer is lost, layers are in %s", got)
+		}
+	})
+}

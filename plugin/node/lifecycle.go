@@ -1,0 +1,55 @@
+package node
+
+import "github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+
+// handle makes the transition of an event of a container, and takes its actions. HandOver
+// is left to the caller of WatchFired, which holds the open cgroup. All changes of a
+// container's phase are made here. The caller holds mu.
+func (n *Node) handle(c *container, e lifecycle.Event) lifecycle.Actions {
+	before := c.life.Phase()
+	do, err := c.life.Handle(e)
+	if err != nil {
+		n.metrics.unexpected.Add(1)
+		return 0
+	}
+	g, now := c.pod.group, c.life.Phase()
+	g.drain.Take(c.id, do, c.writes())
+	if do.Has(lifecycle.Judge) {
+		c.use.unjudged = true
+	}
+	if do.Has(lifecycle.RecordExit) && !do.Has(lifecycle.HandOver) {
+		c.noteExit(false)
+	}
+	if now == lifecycle.Absent && c.pod.containers[c.id] == c {
+		delete(c.pod.containers, c.id)
+	}
+	if do != 0 || before.MayRun() != now.MayRun() {
+		g.changed()
+	}
+	return do
+}
+
+// writes returns whether limits hold for what the container writes. The caller holds mu.
+func (c *container) writes() lifecycle.Writes {
+	switch {
+	case !c.exit.planned:
+		return lifecycle.WritesUnknown
+	case c.exit.plan.IsEmpty():
+		return lifecycle.WritesUnlimited
+	}
+	return lifecycle.WritesLimited
+}
+
+// mayRun reports whether a process of the container may run. The caller holds mu, or has a
+// copy.
+func (c *container) mayRun() bool { return c.life.Phase().MayRun() }
+
+// isUnplaced reports whether a container has been started and no process of it was seen. The
+// caller holds mu.
+func (c *container) isUnplaced() bool { return c.cgroup != "" && c.life.Phase() == lifecycle.Starting }
+
+// end closes a container in the drain. The caller holds Node.mu.
+func (g *group) end(id string, written bool) {
+	g.drain.End(id, written)
+	g.changed()
+}

@@ -1,0 +1,320 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// listed is a container as Synchronize lists it.
+func listed(name string, state State) *Container {
+	c := ctr(name)
+	c.State = state
+	return c
+}
+
+const (
+	isCreated = Created
+	isRunning = Running
+	isStopped = Stopped
+)
+
+// endHeld ends a container that the watch of exits holds, with nothing left to write.
+func endHeld(t *testing.T, n *Node, dir string, c *container) {
+	t.Helper()
+	write(t, filepath.Join(dir, c.cgroup, "cgroup.events"), "populated 0\nfrozen 0\n")
+	n.watched(c)
+	if got, _ := n.ended(c.cgroup); got.id != c.id {
+		t.Fatal("not found by its cgroup")
+	}
+	endedPod{n, c.pod.group}.Written(c.id, true)
+	n.Stopped(c.pod.id, c.id)
+}
+
+// TestCreatedIsNoLeftover: a container that was created and not started when the plugin
+// connected has left nothing.
+func TestCreatedIsNoLeftover(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("a"))
+	n := newNode(t, h)
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	n.Synchronize([]*Sandbox{sb}, []*Container{listed("a", isCreated)})
+	n.pass(t.Context())
+	start(t, n, sb, "a")
+	if got := wbps(t, n, podCgroup); got != 1<<20 {
+		t.Fatalf("backstop %v, want 1 MiB/s", got)
+	}
+	endHeld(t, n, dir, n.pods["sb1"].containers["id-a"])
+	n.pass(t.Context())
+	if got := wbps(t, n, podCgroup); got != blkio.Max {
+		t.Errorf("the pod has %v after all is written out", got)
+	}
+}
+
+// TestLeftoversAreWritten: what containers left is on disk once the kernel has nothing of
+// the pod left to write. Then the pod's limits go.
+func TestLeftoversAreWritten(t *testing.T) {
+	h, dir := tree(t, podCgroup)
+	n := newNode(t, h)
+	n.exits.writeout.Tidy = nothing
+	stat := filepath.Join(dir, podCgroup, "memory.stat")
+	sb := sandbox(map[string]string{limitsKey + "pod-total": "rootfs wbps=1Mi"})
+	n.Synchronize([]*Sandbox{sb}, []*Container{listed("a", isStopped)})
+	for _, step := range []struct {
+		name, stat string
+		want       blkio.Amount
+	}{
+		{"no memory controller", "", 1 << 20},
+		{"dirty", "file_dirty 4096\nfile_writeback 0\n", 1 << 20},
+		{"clean once", "file_dirty 0\nfile_writeback 0\n", 1 << 20},
+		{"in writeback", "file_dirty 0\nfile_writeback 4096\n", 1 << 20},
+		{"clean again", "file_dirty 0\nfile_writeback 0\n", 1 << 20},
+		{"changed", "file_dirty 0\nfile_writeback 0\n", 1 << 20},
+		{"clean still", "file_dirty 0\nfile_writeback 0\n", blkio.Max},
+	} {
+		if step.stat != "" {
+			write(t, stat, step.stat)
+		}
+		if step.name == "changed" { // two passes after a change have to find the same
+			n.Updated("sb1")
+		}
+		n.pass(t.Context())
+		if got := wbps(t, n, podCgroup); got != step.want {
+			t.Errorf("%s: the pod has %v, want %v", step.name, got, step.want)
+		}
+	}
+}
+
+// TestRanUnseen verifies that a container which was started and has ended while the plugin
+// was not connected counts as one with unwritten data, however the runtime lists it then.
+func TestRanUnseen(t *testing.T) {
+	sb := sandbox(map[string]string{limitsKey + "pod-total": "rootfs wbps=1Mi"})
+	next := sandbox(sb.Annotations)
+	next.ID = "sb2"
+	for name, lists := range map[string]struct {
+		sandbox    *Sandbox
+		containers []*Container
+	}{
+		"stopped":        {sb, []*Container{listed("a", isStopped)}},
+		"not listed":     {sb, nil},
+		"sandbox is new": {next, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, dir := tree(t, podCgroup)
+			n := newNode(t, h)
+			n.exits.writeout.Tidy = nothing
+			if _, err := n.create(t.Context(), sb, ctr("a"), false); err != nil {
+				t.Fatal(err)
+			}
+			g := n.pods["sb1"].group
+			n.Synchronize([]*Sandbox{lists.sandbox}, lists.containers)
+			if phase := g.drain.Phase(); phase != lifecycle.Leftovers {
+				t.Errorf("%v after it was listed, want %v", phase, lifecycle.Leftovers)
+			}
+			write(t, filepath.Join(dir, podCgroup, "memory.stat"), "file_dirty 0\nfile_writeback 0\n")
+			for range 3 {
+				n.pass(t.Context())
+			}
+			if phase := g.drain.Phase(); phase != lifecycle.Drained {
+				t.Errorf("%v once all is written, want %v", phase, lifecycle.Drained)
+			}
+		})
+	}
+}
+
+// TestSandboxReplacedUnheard: the runtime replaced a sandbox while no plugin listened.
+// The containers of the first one are not waited for.
+func TestSandboxReplacedUnheard(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
+	n := newNode(t, h)
+	n.exits.writeout.Tidy = nothing
+	write(t, filepath.Join(dir, podCgroup, "memory.stat"), "file_dirty 0\nfile_writeback 0\n")
+	sb := sandbox(map[string]string{limitsKey + "pod-total": "rootfs wbps=2Mi"})
+	start(t, n, sb, "a")
+	next := sandbox(sb.Annotations)
+	next.ID = "sb2"
+	b := listed("b", isRunning)
+	b.Sandbox = "sb2"
+	if err := n.start(t.Context(), next, b, true); err != nil {
+		t.Fatal(err)
+	}
+	remove(t, dir, "a")
+	n.Synchronize([]*Sandbox{next}, []*Container{b})
+	n.pass(t.Context())
+	endHeld(t, n, dir, n.pods["sb2"].containers["id-b"])
+	for range 3 {
+		n.pass(t.Context())
+	}
+	if got := wbps(t, n, podCgroup); got != blkio.Max {
+		t.Errorf("the pod has %v after all is written out", got)
+	}
+}
+
+// TestNewestFactsWin: of two containers of one name the newest one's disks are the pod's,
+// whichever is looked at last.
+func TestNewestFactsWin(t *testing.T) {
+	other := blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 16}, Name: "sdb"}
+	sb := sandbox(map[string]string{limitsKey + "pod-total": "/data wbps=1Mi"})
+	first, second := ctr("a", bind("/mnt/first", "/data")), ctr("a", bind("/mnt/second", "/data"))
+	second.ID, second.Cgroup = "id-b", ctr("b").Cgroup
+	first.State, second.State = isStopped, isRunning
+	started := func(t *testing.T, n *Node) {
+		if err := n.start(t.Context(), sb, first, true); err != nil {
+			t.Fatal(err)
+		}
+		n.Stopped("sb1", first.ID) // the kubelet keeps one dead container
+		if err := n.start(t.Context(), sb, second, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	adopted := func(_ *testing.T, n *Node) {
+		n.Synchronize([]*Sandbox{sb}, []*Container{second, first})
+	}
+	for name, come := range map[string]func(*testing.T, *Node){"started": started, "adopted": adopted} {
+		t.Run(name, func(t *testing.T) {
+			h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
+			n := newNode(t, h)
+			n.storage = disks{func(path string) blkio.Backing {
+				if strings.HasPrefix(path, "/mnt/second") {
+					return on(other)
+				}
+				return on(dataDisk)
+			}}
+			come(t, n)
+			for range 40 { // the order of a map decides which one is looked at last
+				n.Reload(policy.Default())
+				n.pass(t.Context())
+				want := n.planFor(n.pods["sb1"].group).Pod.Want.DevLimits()
+				if len(want) != 1 || want[other.Dev][blkio.Wbps] != 1<<20 {
+					t.Fatalf("the pod is to have %v", want)
+				}
+			}
+		})
+	}
+}
+
+// place makes the cgroup of a container.
+func place(t *testing.T, dir, name string) {
+	t.Helper()
+	path := filepath.Join(dir, cgroupOf(name))
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(path, "io.max"), "")
+	write(t, filepath.Join(path, "io.weight"), "default 100\n")
+	write(t, filepath.Join(path, "cgroup.events"), "populated 1\nfrozen 0\n")
+}
+
+// TestRestored: a container that is restored from a checkpoint has no cgroup when it
+// starts. It is tried again until the cgroup is there.
+func TestRestored(t *testing.T) {
+	h, dir := tree(t, podCgroup)
+	n := newNode(t, h)
+	pol := *policy.Default()
+	pol.OnError.Internal = policy.Reject
+	n.Reload(&pol)
+	s := &session{n, time.Minute}
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	if err := s.StartContainer(t.Context(), sb, ctr("a")); err != nil {
+		t.Errorf("refused for ever: %v", err)
+	}
+	if n.census().notInForce != 1 {
+		t.Error("not counted after its start")
+	}
+	for range 3 {
+		for _, g := range n.takeDirty() {
+			n.reconcileGroup(t.Context(), g)
+		}
+		n.pass(t.Context())
+		if c := n.census(); c.notInForce != 1 || c.states[stateLimited] != 1 {
+			t.Errorf("%+v while there is no cgroup", c)
+		}
+	}
+	place(t, dir, "a")
+	n.pass(t.Context())
+	if c, pod := wbps(t, n, cgroupOf("a")), wbps(t, n, podCgroup); c != 1<<20 || pod != 1<<20 {
+		t.Errorf("the container has %v, the pod %v, want 1 MiB/s", c, pod)
+	}
+	if n.census().notInForce != 0 {
+		t.Error("counted as not in force")
+	}
+	remove(t, dir, "a") // and now it has ended
+	n.pass(t.Context())
+	if n.census().states != [len(states)]int{} {
+		t.Error("runs without a cgroup")
+	}
+}
+
+// TestRestoredIsNotTakenForEnded verifies that the exit watch gets the cgroup of a container
+// that is restored from a checkpoint no earlier than it has a process: it takes an empty
+// cgroup for that of a container that has ended.
+func TestRestoredIsNotTakenForEnded(t *testing.T) {
+	h, dir := tree(t, podCgroup)
+	n := newNode(t, h)
+	watch := &fakeWatch{}
+	n.exits.watch = watch
+	start(t, n, sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), "a")
+	c := n.pods["sb1"].containers["id-a"]
+	place(t, dir, "a")
+	events := filepath.Join(dir, cgroupOf("a"), "cgroup.events")
+	for _, step := range []struct {
+		events string
+		phase  lifecycle.Phase
+		added  int
+	}{
+		{"populated 0\nfrozen 0\n", lifecycle.Starting, 0},
+		{"populated 1\nfrozen 0\n", lifecycle.Watched, 1},
+	} {
+		write(t, events, step.events)
+		n.pass(t.Context())
+		if got := wbps(t, n, cgroupOf("a")); got != 1<<20 || c.life.Phase() != step.phase || len(watch.added) != step.added {
+			t.Errorf("%q: limit %v, %v, watched %q", step.events, got, c.life.Phase(), watch.added)
+		}
+	}
+}
+
+// TestNothingToWrite: a container that asks for nothing may have no cgroup on the host
+// for good, as under a runtime that makes one for the sandbox alone.
+func TestNothingToWrite(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	n := newNode(t, h)
+	start(t, n, sandbox(map[string]string{limitsKey + "container.a": "rootfs wbps=1Mi"}), "a", "free")
+	n.pass(t.Context())
+	if c := n.census(); c.notInForce != 0 || c.states != [...]int{1, 1, 0} {
+		t.Errorf("%+v", c)
+	}
+	if got := wbps(t, n, podCgroup); got != blkio.Max {
+		t.Errorf("backstop %v beside a container without limits", got)
+	}
+}
+
+// TestEndedInitContainer: after a restart of the plugin an init container that has ended
+// is known by the pod's record, and no warning says that it has not come.
+func TestEndedInitContainer(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("init"), cgroupOf("main"))
+	sb := sandbox(map[string]string{
+		limitsKey + "container.init": "rootfs wbps=1Mi", limitsKey + "container.main": "rootfs wbps=1Mi",
+		limitsKey + "container.typo": "rootfs wbps=1Mi",
+	})
+	n := newNode(t, h)
+	start(t, n, sb, "init")
+	remove(t, dir, "init")
+	n.Stopped("sb1", "id-init")
+	start(t, n, sb, "main")
+	n.pass(t.Context())
+
+	n = newNode(t, h)
+	n.Synchronize([]*Sandbox{sb}, []*Container{listed("main", isRunning)}) // the runtime lists no more
+	for range 2 {
+		n.pass(t.Context())
+	}
+	r := recordOf(t, n, podCgroup)
+	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "typo") {
+		t.Errorf("warnings %q", r.Warnings)
+	}
+}

@@ -1,0 +1,171 @@
+package node
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
+	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+// metrics is what is counted as it happens. What there is at a moment is in the
+// node's state, and is counted with a scrape. The values of labels are fixed
+// sets: no names of pods, and nothing that a tenant wrote.
+type metrics struct {
+	refused    [annotation.Internal + 1]atomic.Int64
+	written    atomic.Int64 // lines of io.max
+	unexpected atomic.Int64 // events that the lifecycle of a container has no transition for
+	passes     prometheus.Histogram
+}
+
+func newMetrics() *metrics {
+	return &metrics{
+		passes: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "nri_blkio_reconcile_seconds",
+			Help:    "Duration of a pass over all pods.",
+			Buckets: []float64{.001, .01, .1, 1, 10},
+		}),
+	}
+}
+
+// The metrics that Collect makes.
+var (
+	podsDesc       = desc("pods", "Pods with annotations that the runtime knows.")
+	containersDesc = desc("containers", "Running containers of these pods, by the decision on their limits; failed: a request is not granted.", "state")
+	notInForceDesc = desc("pods_not_in_force", "Pods with a limit that could not be decided or written; the reconciler retries.")
+	warningsDesc   = desc("warnings", "Running containers whose limits come with a warning.", "kind")
+	refusedDesc    = desc("refused_containers_total", "Rejected creations of containers, each attempt of the kubelet counted.", "kind")
+	writtenDesc    = desc("limits_written_total", "Lines written to io.max. The runtime writes the limits of the OCI spec, which are not counted.")
+	exitWatchDesc  = desc("exit_watch", "1 while the exits of containers are watched; 0: limits of containers that end are not lifted.")
+	exitsDesc      = desc("exits_total", "Exits of limited containers, by whether their limits were lifted before the cgroup was removed.", "result")
+	unexpectedDesc = desc("unexpected_events_total", "Events of a container that its phase does not allow for. Each is a bug of the plugin.")
+	syncsDesc      = desc("syncs_total", "Syncs of filesystems after the exit of a container.", "result")
+)
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("nri_blkio_"+name, help, labels, nil)
+}
+
+var _ prometheus.Collector = (*Node)(nil)
+
+// Describe is the half of prometheus.Collector that names the metrics.
+func (n *Node) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(n, out) }
+
+// Collect gives the metrics of the node's state. It reads what is known and nothing of the
+// node: a disk that hangs keeps no scrape, and no scrape keeps a container for longer than it
+// takes to count.
+func (n *Node) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, count int, label ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(count), label...)
+	}
+	counter := func(d *prometheus.Desc, count *atomic.Int64, label ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(count.Load()), label...)
+	}
+	watching := 0
+	if n.isWatching() {
+		watching = 1
+	}
+	gauge(exitWatchDesc, watching)
+	c := n.census()
+	gauge(podsDesc, c.pods)
+	gauge(notInForceDesc, c.notInForce)
+	for i, count := range c.states {
+		gauge(containersDesc, count, states[i])
+	}
+	for i, count := range c.warnings {
+		gauge(warningsDesc, count, string(warningKinds[i]))
+	}
+	for kind := range n.metrics.refused {
+		counter(refusedDesc, &n.metrics.refused[kind], annotation.Kind(kind).String())
+	}
+	counter(writtenDesc, &n.metrics.written)
+	counter(unexpectedDesc, &n.metrics.unexpected)
+	counter(exitsDesc, &n.exits.ends.Won, "lifted")
+	counter(exitsDesc, &n.exits.ends.Lost, "lost")
+	counter(exitsDesc, &n.exits.ends.Failed, "failed")
+	counter(syncsDesc, &n.exits.writeout.Syncs.OK, "ok")
+	counter(syncsDesc, &n.exits.writeout.Syncs.Failed, "failed")
+	n.metrics.passes.Collect(out)
+}
+
+// Counts returns the pods with annotations, those with a limit that is not in force, and the
+// containers with a request that is not granted.
+func (n *Node) Counts() (pods, notInForce, failed int) {
+	c := n.census()
+	return c.pods, c.notInForce, c.states[stateFailed]
+}
+
+// The states of a running container, and the kinds of warnings that have a series.
+var (
+	states       = [...]string{"limited", "unlimited", "failed"}
+	warningKinds = [...]blkio.WarningKind{policy.NoMemoryLimit, policy.Guarded, blkio.NoCgroupWriteback, blkio.StallsFsync, "other"}
+)
+
+const (
+	stateLimited = iota // an index of states
+	stateUnlimited
+	stateFailed
+)
+
+const otherWarning = len(warningKinds) - 1
+
+// census is how many there are at a moment.
+type census struct {
+	pods, notInForce int
+	states           [len(states)]int
+	warnings         [len(warningKinds)]int
+}
+
+func (n *Node) census() census {
+	weightsWork := n.weight.Work()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	out := census{pods: len(n.groups)}
+	for _, g := range n.groups {
+		if g.retry.problem.Lasts() || g.waits() {
+			out.notInForce++
+		}
+		for _, pod := range g.pods {
+			for _, c := range pod.containers {
+				if c.mayRun() {
+					out.add(c, weightsWork)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// add counts a container, and each kind of its warnings once.
+func (s *census) add(c *container, weightsWork bool) {
+	s.states[c.state()]++
+	_, hasWeight := c.decision.desired.Settings.Weight()
+	other := hasWeight && !weightsWork
+	for _, kind := range c.decision.desired.WarningKinds {
+		if i := slices.Index(warningKinds[:otherWarning], kind); i >= 0 {
+			s.warnings[i]++
+		} else {
+			other = true
+		}
+	}
+	if other {
+		s.warnings[otherWarning]++
+	}
+}
+
+// state says what was decided for a container. The caller holds mu.
+func (c *container) state() int {
+	switch {
+	case c.decision.err != nil:
+		return stateFailed
+	case c.decision.policy == nil || c.decision.policy.Mode == policy.ModeObserve:
+		return stateUnlimited
+	case slices.ContainsFunc(plan.Kept(c.decision.desired.Settings), func(s policy.Setting) bool { return s.IsLimit() }):
+		return stateLimited
+	}
+	return stateUnlimited
+}

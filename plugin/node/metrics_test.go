@@ -1,0 +1,192 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/handover"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// scrape returns the values of all series, `name{value of the label}`, without
+// the common prefix; of a histogram the number of observations.
+func scrape(t *testing.T, n *Node) map[string]float64 {
+	t.Helper()
+	r := prometheus.NewPedanticRegistry()
+	if err := r.Register(n); err != nil {
+		t.Fatal(err)
+	}
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := strings.TrimPrefix(f.GetName(), "nri_blkio_")
+			for _, l := range m.GetLabel() {
+				name += "{" + l.GetValue() + "}"
+			}
+			out[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return out
+}
+
+// wantMetrics compares the series that are not 0.
+func wantMetrics(t *testing.T, n *Node, want map[string]float64) {
+	t.Helper()
+	got := scrape(t, n)
+	maps.DeleteFunc(got, func(_ string, v float64) bool { return v == 0 })
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+// TestMetricsAtZero: a series that comes with its first event is none that an
+// alert could see grow.
+func TestMetricsAtZero(t *testing.T) {
+	h, _ := tree(t)
+	got := slices.Sorted(maps.Keys(scrape(t, newNode(t, h))))
+	want := []string{
+		"containers{failed}", "containers{limited}", "containers{unlimited}",
+		"exit_watch", "exits_total{failed}", "exits_total{lifted}", "exits_total{lost}",
+		"limits_written_total", "pods", "pods_not_in_force", "reconcile_seconds",
+		"refused_containers_total{internal}", "refused_containers_total{invalid}", "refused_containers_total{unenforceable}",
+		"syncs_total{failed}", "syncs_total{ok}", "unexpected_events_total",
+		"warnings{guarded}", "warnings{no_cgroup_writeback}", "warnings{no_memory_limit}", "warnings{other}", "warnings{stalls_fsync}",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"), cgroupOf("c"))
+	n := newNode(t, h)
+	n.storage = disks{func(path string) blkio.Backing {
+		b := twoDisks(path)
+		if strings.HasPrefix(path, "/mnt/data/vfat") {
+			b.Warning = &blkio.Warning{Kind: blkio.NoCgroupWriteback}
+		}
+		return b
+	}}
+	pol := *policy.Default()
+	pol.OnError.Unenforceable = policy.Ignore
+	n.Reload(&pol)
+	s := &session{n, time.Second}
+	sb := sandbox(map[string]string{
+		limitsKey + "container.a":   "rootfs rbps=1Mi; /v wbps=1Mi; /w wbps=1Mi",
+		limitsKey + "container.c":   "/mem wbps=1Mi",
+		limitsKey + "container.bad": "wbps",
+	})
+	a := ctr("a", bind("/mnt/data/vfat/1", "/v"), bind("/mnt/data/vfat/2", "/w"))
+	if _, err := s.CreateContainer(t.Context(), sb, a); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]float64{"pods": 1}
+	wantMetrics(t, n, want) // it does not run yet
+
+	for range 2 {
+		if _, err := s.CreateContainer(t.Context(), sb, ctr("bad")); err == nil {
+			t.Error("not refused")
+		}
+	}
+	for _, c := range []string{"b", "c"} {
+		if err := s.StartContainer(t.Context(), sb, ctr(c, bind("/mnt/mem", "/mem"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.StartContainer(t.Context(), sb, a); err != nil {
+		t.Fatal(err)
+	}
+	n.pass(t.Context())
+	want = map[string]float64{
+		"pods": 1, "containers{limited}": 1, "containers{unlimited}": 1, "containers{failed}": 1,
+		"warnings{no_cgroup_writeback}": 1, "warnings{no_memory_limit}": 1,
+		"refused_containers_total{invalid}": 2,
+		"reconcile_seconds":                 1,
+	}
+	got := scrape(t, n)
+	// The files of the tree are not io.max: the pass writes again.
+	if got["limits_written_total"] < 2 {
+		t.Errorf("%v lines written, want at least the two disks of a", got["limits_written_total"])
+	}
+	want["limits_written_total"] = got["limits_written_total"]
+	wantMetrics(t, n, want)
+
+	n.complain(t.Context(), n.pods["sb1"].group, errors.New("no")) // what reconcileGroup does with a failure
+	observe := pol
+	observe.Mode = policy.ModeObserve
+	n.Reload(&observe)
+	if err := errors.Join(n.settleAll(t.Context(), n.pods["sb1"].group)...); err != nil {
+		t.Fatal(err)
+	}
+	got = scrape(t, n)
+	if got["pods_not_in_force"] != 1 || got["containers{limited}"] != 0 || got["containers{unlimited}"] != 2 {
+		t.Errorf("observed, with a complaint: %v", got)
+	}
+}
+
+// TestMetricsOfExits: the results of lifts and syncs have a series each.
+func TestMetricsOfExits(t *testing.T) {
+	h, _ := tree(t, podCgroup)
+	n := newNode(t, h)
+	n.exits.ends.Won.Add(2)
+	n.exits.ends.Lost.Add(1)
+	n.exits.ends.Failed.Add(1)
+	ended := make(chan struct{}, 1)
+	n.exits.writeout.Tidy = func(context.Context, handover.Pod) { ended <- struct{}{} }
+	for _, want := range []error{errors.New("no"), nil} {
+		n.exits.writeout.Syncs.Sync = func(context.Context, string) error { return want }
+		at := handover.Volume{Path: fmt.Sprint("/mnt/", want)} // else the second one waits until the filesystem has rested
+		n.exits.writeout.Write(t.Context(), endedPod{n, &group{}}, "", handover.Unsynced{Volumes: []handover.Volume{at}})
+		<-ended
+	}
+	wantMetrics(t, n, map[string]float64{
+		"exits_total{lifted}": 2, "exits_total{lost}": 1, "exits_total{failed}": 1,
+		"syncs_total{ok}": 1, "syncs_total{failed}": 1,
+	})
+}
+
+// TestScrapeBesideEvents is for the race detector, and for a scrape while
+// somebody hangs in the kernel.
+func TestScrapeBesideEvents(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	n := newNode(t, h)
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	start(t, n, sb, "a")
+	n.pods["sb1"].group.writer.token <- struct{}{} // a write that hangs
+	if got := scrape(t, n)["containers{limited}"]; got != 1 {
+		t.Errorf("%v limited containers, want 1", got)
+	}
+	<-n.pods["sb1"].group.writer.token
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var scrapes sync.WaitGroup
+	scrapes.Go(func() {
+		for ctx.Err() == nil {
+			scrape(t, n)
+		}
+	})
+	for range 50 {
+		start(t, n, sb, "a")
+		n.pass(t.Context())
+		n.Stopped("sb1", "id-a")
+		n.Removed("sb1", "id-a")
+		n.RemovedPod("sb1")
+	}
+	cancel()
+	scrapes.Wait()
+}

@@ -1,0 +1,308 @@
+package node
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+// The model: what is to be in force follows from the runtime's state, the pods' annotations
+// and the policy. Package policy decides for one container; all else is here.
+
+// modelLimits are the limits of a cgroup without those that are max or unset.
+type modelLimits map[blkio.Dev]blkio.Limits
+
+// finite leaves out what a fresh cgroup has anyway.
+func finite(l blkio.Limits) blkio.Limits {
+	for k, rate := range l {
+		if rate == blkio.Max {
+			l[k] = blkio.Unset
+		}
+	}
+	return l
+}
+
+func finiteLimits(of map[blkio.Dev]blkio.Limits) modelLimits {
+	out := modelLimits{}
+	for dev, limits := range of {
+		if limits = finite(limits); !limits.IsZero() {
+			out[dev] = limits
+		}
+	}
+	return out
+}
+
+func grantedTo(d policy.Desired) modelLimits {
+	return finiteLimits(d.Settings.DevLimits())
+}
+
+// decided is what one container is to have while it runs.
+func (r *modelRuntime) decided(p *modelPod, c *modelContainer) policy.Desired {
+	d, _ := r.policy.Container(annotation.Parse(p.spec.annotations), p.spec.facts(c.name, c.data)) // beside an error is the rest
+	return d
+}
+
+// podLimits is what a pod's cgroup is to have while these containers run in it.
+func (r *modelRuntime) podLimits(p *modelPod, running []*modelContainer) modelLimits {
+	var facts []policy.Container
+	for _, c := range running {
+		facts = append(facts, p.spec.facts(c.name, c.data))
+	}
+	total, _ := r.policy.PodTotal(annotation.Parse(p.spec.annotations), facts)
+	out := grantedTo(total)
+	if !r.policy.Writeback.Backstop {
+		return out
+	}
+	for _, disk := range []blkio.Disk{rootDisk, dataDisk, thirdDisk, slowDisk} {
+		for key := range blkio.NumLimits {
+			sum := blkio.Amount(0)
+			for _, c := range running {
+				rate := grantedTo(r.decided(p, c))[disk.Dev][key]
+				if rate == blkio.Unset { // one without a limit
+					sum = blkio.Unset
+					break
+				}
+				sum += rate
+			}
+			if now := out[disk.Dev]; sum != blkio.Unset && (now[key] == blkio.Unset || sum < now[key]) {
+				now[key] = sum
+				out[disk.Dev] = now
+			}
+		}
+	}
+	return out
+}
+
+// checkLimits compares the limits of a cgroup. Those of another program may stay where we
+// want none.
+func (r *modelRuntime) checkLimits(cgroup string, want modelLimits) string {
+	return r.checkDisks(cgroup, want, rootDisk, dataDisk, thirdDisk, slowDisk)
+}
+
+func (r *modelRuntime) checkDisks(cgroup string, want modelLimits, disks ...blkio.Disk) string {
+	got := finiteLimits(r.k.has(cgroup))
+	for _, disk := range disks {
+		w, g := want[disk.Dev], got[disk.Dev]
+		for key := range g {
+			if g[key] == modelDrift && w[key] == blkio.Unset {
+				g[key] = blkio.Unset
+			}
+		}
+		if w != g {
+			return fmt.Sprintf("%s has %q on %s, want %q", cgroup, g, disk.Name, w)
+		}
+	}
+	return ""
+}
+
+// raised reports whether the policy refuses what it may have granted before.
+func (r *modelRuntime) raised() bool { return r.policy.Floors.Bps == modelFloor }
+
+// checkContainer compares a running container with the model. The caller holds mu.
+func (r *modelRuntime) checkContainer(p *modelPod, c *modelContainer) string {
+	if r.raised() {
+		return r.checkGranted(c)
+	}
+	want, weight := modelLimits{}, uint32(100)
+	if d := r.decided(p, c); r.policy.Mode != policy.ModeObserve {
+		want = grantedTo(d)
+		if w, asked := d.Settings.Weight(); asked {
+			weight = uint32(w.Amount)
+		}
+	}
+	if problem := r.checkLimits(c.cgroup, want); problem != "" {
+		return problem
+	}
+	if w, err := r.k.tree.Cgroup(c.cgroup).ReadIOWeight(); err != nil || w.Default != weight {
+		return fmt.Sprintf("%s has the weight %d, want %d (%v)", c.cgroup, w.Default, weight, err)
+	}
+	return ""
+}
+
+// checkGranted looks for limits that are gone though the container was granted them.
+func (r *modelRuntime) checkGranted(c *modelContainer) string {
+	got := finiteLimits(r.k.has(c.cgroup))
+	for dev, limits := range c.granted {
+		for key, rate := range limits {
+			if rate != blkio.Unset && got[dev][key] == blkio.Unset {
+				return fmt.Sprintf("%s has %q on %s, and was granted %q before the floors were raised", c.cgroup, got[dev], dev, limits)
+			}
+		}
+	}
+	return ""
+}
+
+// check compares everything with the model, when nothing is under way. settled is true
+// after full passes.
+func (r *modelRuntime) check(settled bool) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var problems []string
+	report := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	for _, p := range r.pods {
+		if p != nil {
+			r.checkPod(p, settled, report)
+		}
+	}
+	r.checkState(report)
+	return problems
+}
+
+func (r *modelRuntime) checkPod(p *modelPod, settled bool, report func(string, ...any)) {
+	var running []*modelContainer
+	told := false // else the plugin knows nothing of the pod
+	for _, sb := range p.sandboxes {
+		told = told || sb.told
+		for _, c := range sb.containers {
+			if c.state == modelRunning {
+				running = append(running, c)
+				if problem := r.checkContainer(p, c); problem != "" {
+					report("%s", problem)
+				}
+				if r.raised() {
+					continue
+				}
+				r.checkRecord(p, c, report)
+				if r.policy.Mode == policy.ModeEnforce {
+					c.granted = grantedTo(r.decided(p, c))
+				}
+			}
+		}
+	}
+	switch {
+	case !told:
+	case r.policy.Mode == policy.ModeObserve:
+		if problem := r.checkLimits(p.cgroup, modelLimits{}); problem != "" {
+			report("observed: %s", problem)
+		}
+	case len(running) > 0 && r.raised(): // what it is to have depends on what it had
+	case len(running) > 0:
+		disks := []blkio.Disk{rootDisk, dataDisk, thirdDisk, slowDisk}
+		if p.spec.moves { // a container that has ended may have had another one
+			disks = append(disks[:1:1], modelBacking(running[0].data).Disks[0])
+		}
+		if problem := r.checkDisks(p.cgroup, r.podLimits(p, running), disks...); problem != "" {
+			report("%d running: %s", len(running), problem)
+		}
+	case settled && p.begun && (p.isCounted() || !p.unclean):
+		if problem := r.checkLimits(p.cgroup, modelLimits{}); problem != "" {
+			report("nothing runs, and all is written out: %s", problem)
+		}
+	}
+}
+
+func (r *modelRuntime) checkRecord(p *modelPod, c *modelContainer, report func(string, ...any)) {
+	got, err := record.Read(r.k.tree.Cgroup(c.cgroup), record.KindContainer)
+	if err != nil {
+		report("record of %s: %v", c.cgroup, err)
+		return
+	}
+	want := grantedTo(r.decided(p, c))
+	if got == nil {
+		if len(want) > 0 {
+			report("%s has no record", c.cgroup)
+		}
+		return
+	}
+	limits := finiteLimits(got.Settings.DevLimits())
+	if got.ContainerID != c.id || fmt.Sprint(limits) != fmt.Sprint(want) || got.Observed != (r.policy.Mode == policy.ModeObserve) {
+		report("record of %s: container %s, limits %v, want %v, observed %v, error %q", c.cgroup, got.ContainerID, limits, want, got.Observed, got.Error)
+	}
+}
+
+// checkState compares what the plugin knows with what the runtime has.
+func (r *modelRuntime) checkState(report func(string, ...any)) {
+	sandboxes, containers := map[string]*modelSandbox{}, map[string]*modelContainer{}
+	running := 0
+	for _, p := range r.pods {
+		if p == nil || annotation.Parse(p.spec.annotations).Empty() {
+			continue
+		}
+		for _, sb := range p.sandboxes {
+			sandboxes[sb.id] = sb
+			for _, c := range sb.containers {
+				containers[c.id] = c
+				if c.state == modelRunning {
+					running++
+				}
+			}
+		}
+	}
+	known := r.plugin.known()
+	for id, runs := range known.containers {
+		if c := containers[id]; c == nil {
+			report("container %s was removed, and the plugin knows it", id)
+		} else if runs != (c.state == modelRunning) {
+			report("container %s: state %d, and the plugin says that it runs: %v", id, c.state, runs)
+		}
+	}
+	for id, c := range containers {
+		if _, ok := known.containers[id]; !ok && c.state == modelRunning {
+			report("container %s runs, and the plugin does not know it", id)
+		}
+	}
+	for _, id := range known.sandboxes {
+		if sandboxes[id] == nil {
+			report("sandbox %s was removed, and the plugin knows it", id)
+		}
+	}
+	c := r.plugin.census()
+	if got := c.states[stateLimited] + c.states[stateUnlimited] + c.states[stateFailed]; got != running {
+		report("the metrics count %d running containers, want %d", got, running)
+	}
+	if c.notInForce != 0 {
+		report("the metrics count %d pods not in force", c.notInForce)
+	}
+	if len(known.left) > 0 {
+		report("left behind: %s", strings.Join(known.left, ", "))
+	}
+}
+
+// modelKnown is the plugin's state, as far as the model has an opinion of it.
+type modelKnown struct {
+	sandboxes  []string
+	containers map[string]bool // whether it runs, by ID
+	left       []string        // what is left of what has ended
+}
+
+// known is the only place where the model looks into the plugin.
+func (n *Node) known() modelKnown {
+	out := modelKnown{containers: map[string]bool{}}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	left := func(what string, count int) {
+		if count != 0 {
+			out.left = append(out.left, fmt.Sprintf("%d %s", count, what))
+		}
+	}
+	for id, pod := range n.pods {
+		out.sandboxes = append(out.sandboxes, id)
+		for id, c := range pod.containers {
+			out.containers[id] = c.mayRun()
+		}
+	}
+	slices.Sort(out.sandboxes)
+	for _, g := range n.groups {
+		left("pods without a sandbox", max(0, 1-len(g.pods)))
+		for id := range g.drain.Open() {
+			if !out.containers[id] {
+				left("container not written out: "+id, 1)
+			}
+		}
+		left("writers of a pod", len(g.writer.token))
+	}
+	left("dirty pods", len(n.dirty))
+	left("events that no phase allows for", int(n.metrics.unexpected.Load()))
+	left("calls of the runtime", n.inFlight.calls.Count())
+	left("calls of the reconciler", n.inFlight.passes.Count())
+	left("pods being tidied up", len(n.exits.tidier.Turn))
+	syncs, waiting := n.exits.writeout.Syncs.Pending()
+	left("syncs under way", syncs)
+	left("hand-overs that wait for a sync", waiting)
+	return out
+}

@@ -1,0 +1,340 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// modelRuntime plays containerd and the kubelet on a modelKernel: it has pods, sends
+// NRI's events one at a time, loses them while no plugin is connected, and lists in
+// Synchronize what containerd lists.
+type modelRuntime struct {
+	t   testing.TB
+	k   *modelKernel
+	log logrus.FieldLogger
+
+	// nri holds a token while an event is delivered. A channel, because a handler may
+	// take until its deadline, and time stands still while a goroutine waits for a mutex.
+	nri chan struct{}
+
+	mu      sync.Mutex // guards all below; never held while an event is delivered
+	plugin  *Node
+	session *session        // nil while disconnected
+	ctx     context.Context // of the plugin
+	stop    func()          // ends the plugin
+	watch   func()          // ends the plugin's exit watch
+	policy  *policy.Policy
+	epoch   int  // changes with each policy, and with each disk that comes back
+	syncs   int  // changes as the plugin starts or connects
+	broken  bool // the mount table could not be read at some time of this round
+	calm    bool // nothing happens in this round that only a later pass mends
+	pods    []*modelPod
+	ids     int
+	history []string // what happened, newest last
+	events  int
+}
+
+// modelPod is one pod of the kubelet. Its fields but those of the model below are used
+// by one goroutine at a time.
+type modelPod struct {
+	slot      int
+	name, uid string
+	cgroup    string
+	spec      modelSpec
+	data      string // where the data of its next container is on the host
+
+	// Guarded by modelRuntime.mu.
+
+	sandboxes []*modelSandbox // the newest last
+	// begun and unclean are since the plugin first knew of one of the pod's sandboxes: a
+	// container has begun, and one has ended whose data may not be on its disk.
+	begun, unclean bool
+	// missed is true if the plugin knows a sandbox that was removed while it was not
+	// connected; what it knows of the pod lasts until it is told which sandboxes there are.
+	missed bool
+}
+
+// modelSandbox is one sandbox; it is not ready once it was stopped.
+type modelSandbox struct {
+	id         string
+	ready      bool
+	containers []*modelContainer // that the runtime has
+	told       bool              // the plugin was sent an event of one of its containers
+}
+
+type modelState int
+
+const (
+	modelCreated modelState = iota
+	modelRunning
+	modelExited
+)
+
+// modelContainer is one container of the runtime. Its fields are guarded by modelRuntime.mu.
+type modelContainer struct {
+	id, name, cgroup string
+	sandbox          *modelSandbox
+	state            modelState
+	data             string            // where its data is on the host
+	unified          map[string]string // of its OCI spec
+	placed           bool              // its cgroup is there
+	looked           bool              // the plugin was told of its start, and kept no disk waiting
+	// granted are the limits that it was last seen to have by a policy that enforces, and
+	// does not raise the floors.
+	granted modelLimits
+}
+
+func newModelRuntime(t testing.TB) *modelRuntime {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	return &modelRuntime{
+		t: t, k: newModelKernel(t), log: log, nri: make(chan struct{}, 1),
+		policy: policy.Default(), pods: make([]*modelPod, modelSlots),
+	}
+}
+
+// restart ends the plugin and starts another one, which is not connected.
+func (r *modelRuntime) restart() {
+	r.lock()
+	defer r.unlock()
+	r.end()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n, err := New(Config{
+		Log: r.log, Policy: r.policy, Storage: modelStorage{disks{}, r.k}, Cgroups: r.k.tree,
+		Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}},
+		Sync: func(_ context.Context, host string) error {
+			r.k.wait("sync " + host)
+			return nil
+		},
+	})
+	if err != nil {
+		r.t.Error(err)
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { n.reconcile(ctx) })
+	r.plugin, r.session = n, nil
+	r.syncs++
+	r.ctx, r.watch = ctx, r.watchExits(ctx, n)
+	r.stop = func() { cancel(); running.Wait() }
+	for _, pod := range r.pods {
+		if pod != nil {
+			r.forgotten(pod)
+			for _, sb := range pod.sandboxes {
+				sb.told = false
+			}
+		}
+	}
+}
+
+// end ends the plugin. A process that ends takes its calls along, here they come back first.
+func (r *modelRuntime) end() {
+	r.mu.Lock()
+	stop, watch, n := r.stop, r.watch, r.plugin
+	r.mu.Unlock()
+	if stop == nil {
+		return
+	}
+	r.k.answer()
+	watch()
+	stop()
+	for n.inFlight.calls.Count()+n.inFlight.passes.Count() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// forgotten is that the plugin knows no sandbox of a pod any more. The caller holds mu.
+func (r *modelRuntime) forgotten(pod *modelPod) {
+	pod.begun, pod.unclean, pod.missed = false, !r.policy.Writeback.HandOver, false
+}
+
+func (r *modelRuntime) lock()   { r.nri <- struct{}{} }
+func (r *modelRuntime) unlock() { <-r.nri }
+
+// deliver sends an event, unless no plugin is connected.
+func (r *modelRuntime) deliver(event func(s *session)) (delivered bool) {
+	r.lock()
+	defer r.unlock()
+	r.mu.Lock()
+	s := r.session
+	r.mu.Unlock()
+	if s == nil {
+		return false
+	}
+	event(s)
+	return true
+}
+
+// connect registers the plugin and tells it what there is.
+func (r *modelRuntime) connect() {
+	r.lock()
+	defer r.unlock()
+	r.mu.Lock()
+	if r.session != nil {
+		r.mu.Unlock()
+		return
+	}
+	r.session = &session{r.plugin, 500 * time.Millisecond}
+	r.syncs++
+	s := r.session
+	var sandboxes []*Sandbox
+	var containers []*Container
+	for _, pod := range r.pods {
+		if pod == nil {
+			continue
+		}
+		// A sandbox that is listed joins those that the plugin knew before these leave.
+		told, ready := pod.missed, false
+		pod.missed = false
+		for _, sb := range pod.sandboxes {
+			told, ready = told || sb.told, ready || sb.ready
+		}
+		if !told || !ready {
+			r.forgotten(pod)
+		}
+		for _, sb := range pod.sandboxes {
+			if !sb.ready {
+				sb.told = false
+				continue
+			}
+			sb.told = true
+			sandboxes = append(sandboxes, pod.sandbox(sb))
+			for _, c := range sb.containers {
+				if c.state != modelExited { // containerd does not list those
+					containers = append(containers, pod.container(c))
+					pod.begun = pod.begun || c.state == modelRunning
+				}
+			}
+		}
+	}
+	r.mu.Unlock()
+	s.n.Synchronize(sandboxes, containers)
+}
+
+func (r *modelRuntime) disconnect() {
+	r.lock()
+	defer r.unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.session = nil
+}
+
+func (r *modelRuntime) reload(pol *policy.Policy) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.policy = pol
+	r.epoch++
+	if pol.Mode == policy.ModeObserve {
+		r.eachContainer(func(c *modelContainer) { c.granted = nil })
+	}
+	if !pol.Writeback.HandOver {
+		for _, pod := range r.pods {
+			if pod != nil {
+				pod.unclean = true
+			}
+		}
+	}
+	r.plugin.Reload(pol)
+}
+
+// eachContainer calls fn for all containers of the runtime. The caller holds mu.
+func (r *modelRuntime) eachContainer(fn func(*modelContainer)) {
+	for _, p := range r.pods {
+		if p != nil {
+			for _, sb := range p.sandboxes {
+				for _, c := range sb.containers {
+					fn(c)
+				}
+			}
+		}
+	}
+}
+
+// sandbox and container are what events carry, made anew for each of them.
+func (p *modelPod) sandbox(sb *modelSandbox) *Sandbox {
+	return &Sandbox{
+		ID: sb.id, Name: p.name, Namespace: "ns", UID: p.uid, Annotations: maps.Clone(p.spec.annotations),
+		Cgroup: "/" + p.cgroup,
+	}
+}
+
+func (p *modelPod) container(c *modelContainer) *Container {
+	state := map[modelState]State{
+		modelCreated: Created,
+		modelRunning: Running,
+		modelExited:  Stopped,
+	}
+	return &Container{
+		ID: c.id, Sandbox: c.sandbox.id, Name: c.name, State: state[c.state], Spec: specOf(c.name, p.spec.mounts(c.name, c.data)...),
+		Cgroup: fmt.Sprintf("kubepods-pod%s.slice:cri-containerd:%s", p.uid, c.id), Unified: maps.Clone(c.unified),
+	}
+}
+
+// addPod makes a pod in a slot, with its first sandbox.
+func (r *modelRuntime) addPod(slot int, rng *rand.Rand) *modelPod {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ids++
+	p := &modelPod{slot: slot, name: fmt.Sprintf("p%d-%d", slot, r.ids), uid: fmt.Sprint("u", r.ids), spec: newModelSpec(slot, rng), data: "/mnt/data/x"}
+	p.cgroup = "kubepods.slice/kubepods-pod" + p.uid + ".slice"
+	r.k.make(p.cgroup, true)
+	if p.isCounted() {
+		write(r.t, filepath.Join(r.k.dir, p.cgroup, "memory.stat"), "file_dirty 0\nfile_writeback 0\n")
+	}
+	r.pods[slot] = p
+	r.forgotten(p)
+	r.addSandbox(p)
+	return p
+}
+
+// isCounted reports whether the kernel counts what a pod has left to write, and that is
+// nothing. Then no limit may stay after the last container's end, however that was.
+func (p *modelPod) isCounted() bool { return p.slot%2 == 0 }
+
+// addSandbox makes a sandbox for a pod. The caller holds mu.
+func (r *modelRuntime) addSandbox(p *modelPod) {
+	r.ids++
+	p.sandboxes = append(p.sandboxes, &modelSandbox{id: fmt.Sprint("s", r.ids), ready: true})
+}
+
+// current is the pod's newest sandbox.
+func (p *modelPod) current() *modelSandbox { return p.sandboxes[len(p.sandboxes)-1] }
+
+// in returns the containers of a sandbox in these states.
+func (r *modelRuntime) in(sb *modelSandbox, states ...modelState) []*modelContainer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []*modelContainer
+	for _, c := range sb.containers {
+		if slices.Contains(states, c.state) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// note keeps what happened, for the report of a failure.
+func (r *modelRuntime) note(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events++
+	r.history = append(r.history, fmt.Sprintf("%5d ", r.events)+fmt.Sprintf(format, args...))
+	if n := len(r.history) - modelHistory; n > 0 {
+		r.history = slices.Delete(r.history, 0, n)
+	}
+}

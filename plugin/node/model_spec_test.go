@@ -1,0 +1,101 @@
+package node
+
+import (
+	"math/rand/v2"
+
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// modelSpec is what a pod asks for. All of its containers have the same mounts, except
+// that slow ones have one more, so that what the pod may do as a whole does not depend
+// on which containers came so far.
+type modelSpec struct {
+	annotations map[string]string
+	slow        string // a host path whose disk may hang, "" for none
+	third       bool   // a volume on a third disk
+	moves       bool   // its data is on another disk whenever all of its containers have ended
+}
+
+// modelNames are the containers of each pod; slowName has the slow volume.
+var modelNames = []string{"a", "b", slowName}
+
+const slowName = "slow"
+
+// newModelSpec draws the annotations of a pod.
+func newModelSpec(slot int, rng *rand.Rand) modelSpec {
+	pick := func(of ...string) string { return of[rng.IntN(len(of))] }
+	s := modelSpec{annotations: map[string]string{"other.example/key": "value"}, third: rng.IntN(2) == 0, moves: slot%4 == 1}
+	if rng.IntN(10) == 0 {
+		return s // asks for nothing
+	}
+	set := func(key, value string) {
+		if value != "" {
+			s.annotations[key] = value
+		}
+	}
+	if slot%4 == 0 {
+		s.slow = "/mnt/slow/" + string(rune('a'+slot))
+		set(limitsKey+"container."+slowName, "/slow wbps=5Mi")
+	}
+	set(limitsKey+"containers", pick("", "rootfs wbps=1Mi", "* wbps=1Mi", "* wbps=2Mi rbps=3Mi", "/data wbps=1Mi wiops=100; rootfs rbps=4Mi",
+		"rootfs wbps=1Mi; /nowhere wbps=1Mi", "* wbps=max; /data wbps=7Mi"))
+	set(limitsKey+"container.a", pick("", "", "rootfs wbps=3Mi", "/data wbps=max", "/data rbps=1Mi; rootfs wbps=2Mi", "/data wpbs=1Mi", "/mem wbps=1Mi"))
+	total := []string{"", "", "rootfs wbps=1536Ki", "/data wbps=4Mi rbps=1Mi", "rootfs riops=1k; /data riops=1k"}
+	if s.slow == "" {
+		total = append(total, "* wbps=9Mi")
+	}
+	set(limitsKey+"pod-total", pick(total...))
+	set(weightKey+"containers", pick("", "", "", "30"))
+	set(weightKey+"container.b", pick("", "", "", "70"))
+	return s
+}
+
+// mounts are those of a container whose data is in a directory of the host.
+func (s modelSpec) mounts(name, data string) []inventory.Mount {
+	out := []inventory.Mount{
+		bind(data, "/data", "bind"), bind("/mnt/mem/x", "/mem", "bind"),
+		{Type: "proc", Source: "proc", Destination: "/proc"},
+	}
+	if s.third && !s.moves {
+		out = append(out, bind("/mnt/third/x", "/third", "bind"))
+	}
+	if s.slow != "" && name == slowName {
+		out = append(out, bind(s.slow, "/slow", "bind"))
+	}
+	return out
+}
+
+// facts are those that policy decides by.
+func (s modelSpec) facts(name, data string) policy.Container {
+	out := policy.Container{Name: name, Rootfs: modelBacking("/var/lib/containerd"), Stage: policy.Running}
+	for _, m := range s.mounts(name, data) {
+		if m.Type == "proc" {
+			out.Mounts = append(out.Mounts, policy.Mount{Destination: m.Destination, Injected: true})
+			continue
+		}
+		out.Mounts = append(out.Mounts, policy.Mount{Destination: m.Destination, Backing: modelBacking(m.Source)})
+	}
+	return out
+}
+
+// modelFloor is a floor that refuses some of what pods ask for.
+const modelFloor = 3 << 19
+
+// modelPolicies are the policies that come into force, the default one most often.
+func modelPolicies(rng *rand.Rand) *policy.Policy {
+	pol := policy.Default()
+	switch rng.IntN(10) {
+	case 4:
+		pol.Floors.Bps = modelFloor
+	case 0:
+		pol.Mode = policy.ModeObserve
+	case 1:
+		pol.Writeback.Backstop = false
+	case 2:
+		pol.Writeback.HandOver = false
+	case 3:
+		pol.OnError = policy.OnError{Invalid: policy.Ignore, Unenforceable: policy.Ignore, Internal: policy.Ignore}
+	}
+	return pol
+}

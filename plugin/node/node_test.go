@@ -1,0 +1,289 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/bounded"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+const (
+	limitsKey = "limits.blkio.noderesource.dev/"
+	weightKey = "weight.blkio.noderesource.dev/"
+)
+
+var (
+	rootDisk = blkio.Disk{Dev: blkio.Dev{Major: 254}, Name: "vda"}
+	dataDisk = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 16}, Name: "vdb"}
+)
+
+// disks is a Storage whose answers are given by path prefix.
+type disks struct{ resolve func(string) blkio.Backing }
+
+func (d disks) Refresh(context.Context) error { return nil }
+
+func (d disks) Resolve(_ context.Context, path string) blkio.Backing { return d.resolve(path) }
+
+func (d disks) Below(context.Context, string, string) (string, blkio.Backing, bool) {
+	return "", blkio.Backing{}, false
+}
+
+func (d disks) Submounts(context.Context, string) iter.Seq2[string, blkio.Backing] {
+	return func(func(string, blkio.Backing) bool) {}
+}
+
+func (d disks) Device(dev blkio.Dev) blkio.Backing {
+	return on(blkio.Disk{Dev: dev, Name: "raw"})
+}
+
+func (d disks) FilesystemAt(string) blkio.Dev { return blkio.Dev{} }
+
+func (d disks) Under(context.Context, blkio.Dev) []blkio.Disk { return nil }
+
+func (d disks) MountedDisks() map[blkio.Dev]bool { return nil }
+
+func (d disks) SwapDisks(context.Context) ([]blkio.Disk, error) { return nil, nil }
+
+func on(disk blkio.Disk) blkio.Backing {
+	return blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{disk}}
+}
+
+func twoDisks(path string) blkio.Backing {
+	switch {
+	case strings.HasPrefix(path, "/mnt/data"):
+		return on(dataDisk)
+	case strings.HasPrefix(path, "/mnt/mem"):
+		return blkio.Backing{FSType: "tmpfs", Reason: "tmpfs is memory, not a disk"}
+	}
+	return on(rootDisk)
+}
+
+// tree is a directory with the files of a pod's and its containers' cgroups.
+// What the kernel does with a write is seen on the node, not here.
+func tree(t testing.TB, cgroups ...string) (*cgroupfs.Hierarchy, string) {
+	t.Helper()
+	dir := memoryDir(t) // ext4 has 4 KiB of attributes for a directory: those of five containers
+	write(t, filepath.Join(dir, "cgroup.controllers"), "cpu io memory\n")
+	for _, cg := range cgroups {
+		if err := os.MkdirAll(filepath.Join(dir, cg), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, cg, "io.max"), "")
+		write(t, filepath.Join(dir, cg, "io.weight"), "default 100\n")
+		write(t, filepath.Join(dir, cg, "cgroup.events"), "populated 1\nfrozen 0\n")
+	}
+	h, err := cgroupfs.OpenTree(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.Close() })
+	return h, dir
+}
+
+func write(t testing.TB, path, data string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(data), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t testing.TB, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(data))
+}
+
+func newNode(t testing.TB, h *cgroupfs.Hierarchy) *Node {
+	t.Helper()
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	n, err := New(Config{Log: log, Policy: policy.Default(), Storage: disks{twoDisks}, Cgroups: h, Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+const podCgroup = "kubepods.slice/kubepods-pod1.slice"
+
+func sandbox(annotations map[string]string) *Sandbox {
+	return &Sandbox{ID: "sb1", Name: "db-0", Namespace: "prod", UID: "u1", Annotations: annotations, Cgroup: "/" + podCgroup}
+}
+
+func ctr(name string, mounts ...inventory.Mount) *Container {
+	return &Container{ID: "id-" + name, Sandbox: "sb1", Name: name, Cgroup: "kubepods-pod1.slice:cri-containerd:id-" + name, Spec: specOf(name, mounts...)}
+}
+
+// specOf returns what makes the description of a container's mounts, as the adapter does.
+func specOf(name string, mounts ...inventory.Mount) func() *inventory.Spec {
+	return func() *inventory.Spec { return &inventory.Spec{Name: name, Mounts: slices.Clone(mounts)} }
+}
+
+// handlerDeadline is that of an event with the runtimes' default timeout.
+const handlerDeadline = 500 * time.Millisecond
+
+// session hands events to the state, each with a deadline, as the adapter does.
+type session struct {
+	n        *Node
+	deadline time.Duration
+}
+
+// CreateContainer returns what goes into the spec.
+func (s *session) CreateContainer(ctx context.Context, sb *Sandbox, c *Container) (policy.Settings, error) {
+	ctx, cancel := bounded.Deadline(ctx, s.deadline)
+	defer cancel()
+	spec, decided, err := s.n.Create(ctx, sb, c, false)
+	if !decided && len(spec) > 0 {
+		panic("settings without a decision")
+	}
+	return spec, err
+}
+
+func (s *session) StartContainer(ctx context.Context, sb *Sandbox, c *Container) error {
+	ctx, cancel := bounded.Deadline(ctx, s.deadline)
+	defer cancel()
+	return s.n.Start(ctx, sb, c, true)
+}
+
+// An event of a container comes without a sandbox if that has gone.
+func (s *session) StopContainer(sb *Sandbox, c *Container) { s.n.Stopped(sandboxID(sb, c), c.ID) }
+
+func (s *session) RemoveContainer(sb *Sandbox, c *Container) { s.n.Removed(sandboxID(sb, c), c.ID) }
+
+func (s *session) PostUpdateContainer(sb *Sandbox, c *Container) { s.n.Updated(sandboxID(sb, c)) }
+
+func sandboxID(sb *Sandbox, c *Container) string {
+	if sb == nil {
+		return c.Sandbox
+	}
+	return sb.ID
+}
+
+func cgroupOf(name string) string { return podCgroup + "/cri-containerd-id-" + name + ".scope" }
+
+func bind(src, dst string, opts ...string) inventory.Mount {
+	return inventory.Mount{Type: "bind", Source: src, Destination: dst, Options: opts}
+}
+
+// TestCreateSpec: what goes into the OCI spec.
+func TestCreateSpec(t *testing.T) {
+	data := bind("/mnt/data/db", "/data")
+	tests := []struct {
+		name        string
+		annotations map[string]string
+		mounts      []inventory.Mount
+		splitsLines bool
+		want        map[string]string
+	}{
+		{name: "no annotations", mounts: []inventory.Mount{data}},
+		{
+			name: "one disk", annotations: map[string]string{limitsKey + "container.db": "/data wbps=50Mi riops=2k"},
+			mounts: []inventory.Mount{data}, want: map[string]string{"io.max": "254:16 wbps=52428800 riops=2000"},
+		},
+		{
+			name: "two disks where lines are not split: the second comes at start", mounts: []inventory.Mount{data},
+			annotations: map[string]string{limitsKey + "containers": "* wbps=1Mi"},
+			want:        map[string]string{"io.max": "254:0 wbps=1048576"},
+		},
+		{
+			name: "two disks where lines are split", mounts: []inventory.Mount{data}, splitsLines: true,
+			annotations: map[string]string{limitsKey + "containers": "* wbps=1Mi"},
+			want:        map[string]string{"io.max": "254:0 wbps=1048576\n254:16 wbps=1048576"},
+		},
+		{name: "max is what a fresh cgroup has", annotations: map[string]string{limitsKey + "containers": "rootfs wbps=max"}},
+		{name: "weight", annotations: map[string]string{weightKey + "container.db": "50"}, want: map[string]string{"io.weight": "50"}},
+		{name: "another container's", annotations: map[string]string{limitsKey + "container.other": "rootfs wbps=1Mi"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			h, _ := tree(t, podCgroup)
+			spec, err := newNode(t, h).create(t.Context(), sandbox(tt.annotations), ctr("db", tt.mounts...), tt.splitsLines)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(tt.want, plan.Unified(spec), cmpopts.EquateEmpty()); d != "" {
+				t.Errorf("unified (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestCreateRefusesAndLeavesNothing(t *testing.T) {
+	h, _ := tree(t, podCgroup)
+	n := newNode(t, h)
+	sb := sandbox(map[string]string{limitsKey + "container.db": "/data wpbs=50Mi"})
+	var texts []string
+	for range 3 {
+		_, err := n.create(t.Context(), sb, ctr("db"), false)
+		if _, ok := errors.AsType[*annotation.Error](err); !ok {
+			t.Fatalf("got %v, want a refusal", err)
+		}
+		texts = append(texts, err.Error())
+		n.Stopped("sb1", "id-db") // containerd undoes a refused create
+		n.Removed("sb1", "id-db")
+	}
+	want := `nri-blkio: limits.blkio.noderesource.dev/container.db: entry 1 "/data wpbs=50Mi": unknown key "wpbs" (did you mean "wbps"?)`
+	for _, text := range texts {
+		if text != want {
+			t.Errorf("got  %s\nwant %s", text, want)
+		}
+	}
+	if count := len(n.pods["sb1"].containers); count != 0 {
+		t.Errorf("%d containers left behind", count)
+	}
+}
+
+func TestObserveTouchesNothing(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("db"))
+	n := newNode(t, h)
+	pol := *policy.Default()
+	pol.Mode = policy.ModeObserve
+	n.Reload(&pol)
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi", limitsKey + "pod-total": "rootfs wbps=1Mi"})
+	c := ctr("db")
+	if adjust, err := n.create(t.Context(), sb, c, false); adjust != nil || err != nil {
+		t.Errorf("create: %v, %v", adjust, err)
+	}
+	if err := n.start(t.Context(), sb, c, true); err != nil {
+		t.Error(err)
+	}
+	if got := read(t, filepath.Join(dir, cgroupOf("db"), "io.max")); got != "" {
+		t.Errorf("io.max written: %q", got)
+	}
+	r, err := record.Read(h.Cgroup(cgroupOf("db")), record.KindContainer)
+	if err != nil || r == nil || !r.Observed || len(r.Settings) != 1 {
+		t.Errorf("record: %+v, %v", r, err)
+	}
+}
+
+func TestKataIsRefused(t *testing.T) {
+	h, _ := tree(t, podCgroup)
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	sb.Handler = "kata"
+	_, err := newNode(t, h).create(t.Context(), sb, ctr("db"), false)
+	if _, ok := errors.AsType[*annotation.Error](err); !ok {
+		t.Errorf("got %v, want a refusal", err)
+	}
+}

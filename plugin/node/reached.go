@@ -1,0 +1,159 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
+)
+
+// findReached looks for undeclared disks of containers. What is found
+// makes their groups restless.
+func (n *Node) findReached(ctx context.Context, groups []*group) {
+	of := n.reaching(groups)
+	if len(of) == 0 {
+		return
+	}
+	err := n.inFlight.passes.For(ctx, " reached", lookDeadline, func(ctx context.Context) error {
+		stacks, above := inventory.NewStacks(n.storage), inventory.NewAncestorStats(n.readIOStat)
+		for _, c := range of {
+			if !n.mayHaveReached(above, c) {
+				continue
+			}
+			if n.reach(ctx, stacks, c); ctx.Err() != nil {
+				return ctx.Err()
+			}
+		}
+		return nil
+	})
+	if err != nil && ctx.Err() == nil {
+		n.log.WithError(err).Warn("Finding undeclared disks failed for some containers")
+	}
+}
+
+// reaching returns the containers of groups for which mayReach holds.
+func (n *Node) reaching(groups []*group) []*container {
+	out := make([]*container, 0, 2*len(groups))
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, g := range groups {
+		for _, pod := range g.pods {
+			for _, c := range pod.containers {
+				if c.mayReach() {
+					out = append(out, c)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// mayReach says that a "*" means what a container is seen to use. The caller holds
+// Node.mu.
+func (c *container) mayReach() bool {
+	return c.mayRun() && c.cgroup != "" && c.disks.IsResolved() && c.decision.policy != nil &&
+		c.pod.request().StarOf(c.name) && c.decision.policy.CheckRuntime(c.pod.request(), c.pod.handler) == nil
+}
+
+// isPartial says that not all disks that are to be limited are known, by a failure of
+// ours. The caller holds Node.mu.
+func (c *container) isPartial() bool { return !c.disks.IsResolved() || c.use.unjudged && c.mayReach() }
+
+// mayHaveReached spares most containers a look of their own: there is nothing to find
+// where no cgroup above has used another disk than the declared ones of the container.
+func (n *Node) mayHaveReached(above inventory.AncestorStats, c *container) bool {
+	now := n.snapshot(c)
+	known := now.use.unjudged || now.use.notJudged != "" || !now.use.seen.IsZero()
+	return known || above.MayUseUndeclared(now.cgroup, &now.disks.Facts)
+}
+
+func (n *Node) readIOStat(cgroup string) (map[blkio.Dev]blkio.Stat, error) {
+	return n.cgroups.Cgroup(cgroup).ReadIOStat()
+}
+
+// reach looks at what a container is charged with, and reports whether there is something
+// to decide or to write anew.
+func (n *Node) reach(ctx context.Context, stacks *inventory.Stacks, c *container) bool {
+	old, wanted := n.snapshotIf(c, (*container).mayReach)
+	if !wanted {
+		return false
+	}
+	stats, err := n.readIOStat(old.cgroup)
+	if errors.Is(err, blkio.ErrGone) || errors.Is(err, blkio.ErrNotSupported) {
+		return false // it has ended, or the controller is yet to come
+	}
+	var found inventory.Usage
+	if err == nil {
+		var starred map[blkio.Dev]bool
+		if old.use.unjudged {
+			starred = n.starred(old.cgroup, c.pod.group.cgroup)
+		}
+		found, err = stacks.Judge(ctx, &old.disks.Facts, &old.use.seen, stats, starred)
+	}
+	if ctx.Err() != nil {
+		return false
+	}
+	again, changed := n.judged(c, &found, err)
+	switch {
+	case again:
+	case err != nil:
+		old.logger(n.log).WithError(err).Warn("Finding undeclared disks of a container failed")
+	default:
+		old.tellReached(n.log, found.Reached, stats)
+	}
+	return changed
+}
+
+// judged notes what a look found. It reports whether that failed as it did before, and
+// whether there is something to decide or to write anew.
+func (n *Node) judged(c *container, found *inventory.Usage, err error) (again, changed bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err != nil { // what was found holds
+		again = err.Error() == c.use.notJudged
+		c.use.notJudged = err.Error()
+		return again, false
+	}
+	changed = c.use.unjudged || !slices.Equal(found.Reached, c.use.seen.Reached)
+	c.use = ioUse{seen: *found}
+	if changed {
+		c.pod.group.changed()
+	}
+	return false, changed
+}
+
+// tellReached logs those disks that the container, as it was before, was not known to use.
+func (c *container) tellReached(log logrus.FieldLogger, reached []blkio.Disk, stats map[blkio.Dev]blkio.Stat) {
+	for _, d := range reached {
+		if !slices.Contains(c.use.seen.Reached, d) {
+			c.logger(log).WithFields(logrus.Fields{"disk": d.Name, "dev": d.Dev.String(), "used": stats[d.Dev].String()}).
+				Info(`Limiting an undeclared disk`)
+		}
+	}
+}
+
+// starred are the disks that an earlier process has limited for a "*" by the records of
+// a container and of its pod. What it found stays found.
+func (n *Node) starred(container, pod string) map[blkio.Dev]bool {
+	out := map[blkio.Dev]bool{}
+	for kind, cgroup := range map[string]string{record.KindContainer: container, record.KindPod: pod} {
+		if cgroup == "" {
+			continue
+		}
+		r, err := record.Read(n.cgroups.Cgroup(cgroup), kind)
+		if err != nil || r == nil || r.Observed {
+			continue // who writes the record next tells what is wrong with it
+		}
+		for _, s := range r.Settings {
+			if s.Source.IsStar {
+				out[s.Dev] = true
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,276 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nri-blkio/nri-blkio/plugin/bounded"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// The work on one group of pods is bounded by a thousand times what it takes. A
+// call can hang in the kernel on a dying disk; the others must not wait for it.
+const (
+	passDeadline = time.Second
+	lookDeadline = 5 * time.Second // it may read a mount table that has changed
+	// firstPause is the time from a group's first failure to the next try.
+	firstPause = 100 * time.Millisecond
+)
+
+// reconcile keeps cgroups and desires equal until ctx ends: the pods that an
+// event touched at once, all of them every resync and when disks change.
+func (n *Node) reconcile(ctx context.Context) {
+	tick := time.NewTicker(n.resync)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.wake:
+			for _, g := range n.takeDirty() {
+				n.reconcileGroup(ctx, g)
+			}
+		case <-tick.C:
+			n.lookAgain(func(c *container) bool { return c.disks.Follows() }) // there may have been no event
+			n.reconcileAll(ctx)
+		case <-n.look:
+			n.reconcileAll(ctx)
+		}
+	}
+}
+
+// reconcileAll looks at every pod: limits edited behind our back, a disk that
+// left and came back, a weight that systemd put back, a start that was missed.
+func (n *Node) reconcileAll(ctx context.Context) {
+	defer prometheus.NewTimer(n.metrics.passes).ObserveDuration()
+	groups := n.takeAll()
+	if n.weight.Look() {
+		n.dropPlans(groups) // a warning comes or goes
+	}
+	n.findRunning(groups)
+	n.findGone(groups)
+	n.findClean(ctx, groups)
+	n.findReached(ctx, groups)
+	for _, g := range n.restless(ctx, groups) {
+		n.reconcileGroup(ctx, g)
+	}
+	for _, g := range groups {
+		n.warnUnmatched(g)
+	}
+}
+
+// restless returns the groups that a pass has to look at closely: a pass over a
+// node is mostly to see that nothing has changed, and that is done in one go.
+func (n *Node) restless(ctx context.Context, groups []*group) []*group {
+	found := make(chan []*group, 1)
+	err := n.inFlight.passes.For(ctx, "", passDeadline, func(context.Context) error {
+		var out []*group
+		buf := make([]byte, 0, 4096)
+		for _, g := range groups {
+			if !n.groupIsQuiet(g, buf) {
+				out = append(out, g)
+			}
+		}
+		found <- out
+		return nil
+	})
+	if err != nil {
+		return groups // some cgroup does not answer: each by itself
+	}
+	return <-found
+}
+
+func (n *Node) dropPlans(groups []*group) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, g := range groups {
+		g.changed()
+	}
+}
+
+func (n *Node) groupIsQuiet(g *group, buf []byte) bool {
+	if !n.tryTake(g) {
+		return false
+	}
+	defer n.release(g)
+	targets := n.planOf(g)
+	unsettled, hung := n.unsettled(g)
+	return targets != nil && len(unsettled)+len(hung) == 0 && n.enforcer().IsQuiet(targets, buf)
+}
+
+func (n *Node) takeDirty() []*group {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	out := slices.Collect(maps.Keys(n.dirty))
+	clear(n.dirty)
+	return out
+}
+
+func (n *Node) takeAll() []*group {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clear(n.dirty)
+	return slices.AppendSeq(make([]*group, 0, len(n.groups)), maps.Values(n.groups))
+}
+
+// findRunning looks for containers that have a process although no event reported their start:
+// the runtime had sent it before we connected, or before the container had its cgroup.
+func (n *Node) findRunning(groups []*group) {
+	for _, c := range n.mayHaveStarted(groups) {
+		// A failed read is repeated with the next pass.
+		if populated, err := n.cgroups.Cgroup(c.cgroup).Populated(); err == nil && populated {
+			n.noteRunning(c)
+		}
+	}
+}
+
+// mayHaveStarted returns the containers without a process as far as is known.
+func (n *Node) mayHaveStarted(groups []*group) []*container {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var out []*container
+	for _, g := range groups {
+		for _, pod := range g.pods {
+			for _, c := range pod.containers {
+				if c.life.Phase().MayHaveStarted() && c.cgroup != "" {
+					out = append(out, c)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// noteRunning notes that a container has a process, and has its cgroup looked at closely.
+func (n *Node) noteRunning(c *container) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.handle(c, lifecycle.CgroupPopulated)
+	c.pod.group.changed()
+}
+
+// reconcileGroup never fails: what does not work is logged, recorded on the
+// cgroup and tried again with the next pass. A look at a container that hangs
+// keeps no limit of its pod from being written, so that is done apart.
+func (n *Node) reconcileGroup(ctx context.Context, g *group) {
+	settled := n.inFlight.passes.For(ctx, g.key+" look", lookDeadline, func(ctx context.Context) error {
+		return errors.Join(n.settleAll(ctx, g)...)
+	})
+	written := n.inFlight.passes.For(ctx, g.key, passDeadline, func(context.Context) error {
+		if !n.tryTake(g) {
+			return n.errIfHangs(g) // else who is at it looks again
+		}
+		defer n.release(g)
+		return n.write(g, "")
+	})
+	err := errors.Join(settled, written)
+	n.complain(ctx, g, err)
+	n.tryAgain(ctx, g, err != nil)
+}
+
+// tryAgain has the reconciler look at a group soon after a failure, the later the longer
+// it fails, until the next pass over the node is as soon.
+func (n *Node) tryAgain(ctx context.Context, g *group, failed bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !failed {
+		g.retry.pause = 0
+		return
+	}
+	if g.retry.pause = max(2*g.retry.pause, firstPause); g.retry.pause >= n.resync || ctx.Err() != nil {
+		g.retry.pause = n.resync
+		return
+	}
+	time.AfterFunc(g.retry.pause, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if ctx.Err() == nil {
+			n.markDirty(g)
+		}
+	})
+}
+
+// complain logs what keeps limits from being in force when that begins, again every
+// ten minutes, and when it has ended: each event of the pod and each pass finds it.
+func (n *Node) complain(ctx context.Context, g *group, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	log := n.log.WithField("cgroup", g.cgroup)
+	switch due, ended := n.remind(g, err); {
+	case due:
+		log.WithError(err).Error("Some limits are not in force, retrying")
+	case ended:
+		log.Info("All limits are in force again")
+	}
+}
+
+// remind notes the problem of a group, nil for none, and reports whether it is to be
+// logged, and whether there was one before.
+func (n *Node) remind(g *group, err error) (due, ended bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	lasted := g.retry.problem.Lasts()
+	return g.retry.problem.Due(time.Now(), err), lasted && err == nil
+}
+
+func (n *Node) errIfHangs(g *group) error {
+	if n.hangs(g) {
+		return errors.New("a write to the pod's cgroups hangs in the kernel")
+	}
+	return nil
+}
+
+// warnUnmatched tells once of targets that no container of a running pod has.
+// It waits for a full pass, since containers come one by one.
+func (n *Node) warnUnmatched(g *group) {
+	for _, pod := range n.toWarn(g) {
+		log := n.log.WithField("pod", pod.String())
+		err := bounded.Guarded(func() error {
+			for _, w := range policy.Unmatched(pod.request(), n.came(pod)) {
+				log.Warn(w)
+			}
+			return nil
+		})
+		if err != nil {
+			log.WithError(err).Error("Finding unmatched targets failed")
+		}
+	}
+}
+
+// came returns the containers of a pod that came so far, and those that the pod's record
+// knows to have ended: the runtime does not list these when the plugin connects.
+func (n *Node) came(pod *pod) []policy.Container {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return record.WithEnded(pod.seen(), pod.group.recorded.exits)
+}
+
+func (n *Node) toWarn(g *group) []*pod {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var out []*pod
+	for _, pod := range g.pods {
+		ready := false
+		for _, c := range pod.containers {
+			if c.decision.policy == nil {
+				ready = false // it may be the one
+				break
+			}
+			ready = ready || c.mayRun()
+		}
+		if ready && !pod.warned {
+			pod.warned = true
+			g.changed()
+			out = append(out, pod)
+		}
+	}
+	return out
+}

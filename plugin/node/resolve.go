@@ -1,0 +1,144 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// finder returns what finds the disks of containers.
+func (n *Node) finder() *inventory.Finder {
+	return &inventory.Finder{Storage: n.storage, KubeletRoot: n.kubelet, ProcessMounts: n.processMounts}
+}
+
+// inventoried returns what the disks of the pod's containers are found by.
+func (p *pod) inventoried() *inventory.Pod {
+	return &inventory.Pod{UID: p.uid, Sandbox: p.id, Request: p.request()}
+}
+
+// resolve finds the disks of a container that no other goroutine knows, or of a copy of one,
+// and decides its limits. An error is our own failure, after which c is of no use; what
+// the tenant got wrong, or this node cannot do, is in c.err.
+func (n *Node) resolve(ctx context.Context, pol *policy.Policy, c *container) error {
+	now := n.layers.current.Load()
+	if !c.disks.IsResolved() {
+		if err := n.lookInto(ctx, c, now); err != nil {
+			return err
+		}
+	} else if now.moved(c) {
+		if err := n.move(ctx, c, now); err != nil {
+			return err
+		}
+	}
+	if c.isToCompare() {
+		c.look.notCompared = n.compareMounts(ctx, c)
+	}
+	old := *c
+	c.decision.policy, c.disks.Facts.Reached = pol, c.use.seen.Reached
+	c.decision.desired, c.decision.err = n.decide(pol, c)
+	if len(c.decision.desired.Errors) > 0 && pol.Mode == policy.ModeEnforce {
+		former, err := n.granted(&old)
+		if err != nil {
+			return err
+		}
+		c.decision.desired.KeepGranted(former)
+	}
+	c.decision.err = plan.First(pol, c.decision.err, n.checkTotal(pol, c))
+	return nil
+}
+
+// lookInto finds the disks of a container, by its description in the runtime's event.
+func (n *Node) lookInto(ctx context.Context, c *container, now *placed) error {
+	if err := n.storage.Refresh(ctx); err != nil {
+		return fmt.Errorf("read mounts: %w", err)
+	}
+	if c.cgroup == "" {
+		return c.decision.err
+	}
+	if moved := now.moved(c); moved || c.layer.at == nil {
+		layer := now.Of(c.pod.handler)
+		c.layer = ownLayer{&layer, now.registration}
+		c.disks.Facts.Rootfs = blkio.Backing{} // it never was there
+	}
+	before := c.disks.Err()
+	if err := n.finder().Find(ctx, c.pod.inventoried(), *c.layer.at, &c.disks); err != nil {
+		return err
+	}
+	c.disks.Facts.Stage, c.disks.Facts.MemoryLimited = c.look.stage(), n.isMemoryLimited(c)
+	// What could be found holds; the reconciler looks again. Once is enough said.
+	if err := c.disks.Err(); err != nil && before == nil {
+		c.logger(n.log).WithError(err).Warn("Some disks of a container are not resolved yet")
+	}
+	return nil
+}
+
+// isMemoryLimited reports whether a memory limit bounds what the container can have dirty. A
+// later resize does not count: the warning is about what was asked for.
+func (n *Node) isMemoryLimited(c *container) bool {
+	return policy.MemoryBoundsDirty(c.memoryLimit, n.nodeMemory) ||
+		policy.MemoryBoundsDirty(n.cgroups.Cgroup(c.pod.group.cgroup).MemoryMax(), n.nodeMemory)
+}
+
+// move finds the disk of a writable layer that is elsewhere than it was thought to
+// be. All else that is known of the container holds.
+func (n *Node) move(ctx context.Context, c *container, now *placed) error {
+	layer := now.Of(c.pod.handler)
+	rootfs := layer.Backing(ctx, n.storage)
+	if rootfs.Err != nil {
+		return fmt.Errorf("find the writable layer: %w", rootfs.Err)
+	}
+	c.layer, c.disks.Facts.Rootfs = ownLayer{&layer, now.registration}, rootfs
+	return nil
+}
+
+// pidUntold is a container's process ID until the event of its start names the process.
+// The reconciler may see the container's cgroup before that event.
+const pidUntold = -1
+
+// isToCompare reports whether the mounts of a container that runs are still to be
+// compared. The caller holds Node.mu, or has a copy.
+func (c *container) isToCompare() bool {
+	return c.disks.IsUncompared() && c.mayRun() && c.pid != pidUntold
+}
+
+// compareMounts adds to the facts of a container the disks under the mounts of its first
+// process that the container was not known to have.
+func (n *Node) compareMounts(ctx context.Context, c *container) error {
+	if c.pid == 0 {
+		c.logger(n.log).Warn("The runtime reports no process for a container: its mounts are not compared with the node's")
+		c.disks.SetCompared()
+		return nil
+	}
+	added, err := n.finder().Compare(ctx, c.pod.inventoried(), &c.disks, c.pid, c.cgroup)
+	for _, m := range added {
+		c.logger(n.log).WithFields(logrus.Fields{"mountpoint": m.Mountpoint, "disks": names(m.Backing.Disks)}).
+			Warn("A mount of a container is on another disk than its path on the node led to: its limits hold for that disk as well")
+	}
+	if errors.Is(err, storage.ErrNoProcess) {
+		if populated, unknown := n.cgroups.Cgroup(c.cgroup).Populated(); unknown == nil && !populated {
+			c.disks.SetCompared()
+			return nil // it has ended
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("compare mounts: %w", err)
+	}
+	return nil
+}
+
+func names(disks []blkio.Disk) string {
+	var out []string
+	for _, d := range disks {
+		out = append(out, d.Name)
+	}
+	return strings.Join(out, " ")
+}

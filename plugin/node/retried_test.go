@@ -1,0 +1,128 @@
+package node
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
+)
+
+// TestTriedAgainSoon: after a failure the reconciler does not wait for the next pass.
+func TestTriedAgainSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, dir := tree(t, podCgroup)
+		n := newNode(t, h)
+		n.resync = time.Hour
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			n.reconcile(ctx)
+		}()
+		start(t, n, sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), "a")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		place(t, dir, "a")
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if got := wbps(t, n, cgroupOf("a")); got != 1<<20 {
+			t.Errorf("the limit is %v, want 1 MiB/s", got)
+		}
+		cancel()
+		<-done
+	})
+}
+
+// TestHungLookIsCounted: as long as a look at a container hangs, its pod's limits are
+// not all in force, whatever else succeeds.
+func TestHungLookIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
+		n := newNode(t, h)
+		hang := make(chan struct{})
+		n.storage = disks{func(path string) blkio.Backing {
+			if strings.HasPrefix(path, "/mnt/hung") {
+				<-hang
+			}
+			return twoDisks(path)
+		}}
+		sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi", limitsKey + "container.a": "/data wbps=1Mi"})
+		a := listed("a", isRunning)
+		a.Spec = specOf("a", bind("/mnt/hung/x", "/data"))
+		n.Synchronize([]*Sandbox{sb}, []*Container{a, listed("b", isRunning)})
+		for range 4 {
+			n.pass(t.Context())
+			if n.census().notInForce != 1 {
+				t.Error("not counted")
+			}
+		}
+		if got := wbps(t, n, cgroupOf("b")); got != 1<<20 {
+			t.Errorf("the neighbour has %v, want 1 MiB/s", got)
+		}
+		close(hang)
+		synctest.Wait()
+		if len(n.takeDirty()) != 1 {
+			t.Error("the late result of the look is not written")
+		}
+		n.pass(t.Context())
+		if n.census().notInForce != 0 {
+			t.Error("counted as not in force")
+		}
+	})
+}
+
+// TestUnparsableHidesNothing: a container with a cgroup path that cannot be parsed does
+// not stand for those that only the cgroups tell of.
+func TestUnparsableHidesNothing(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("unheard"))
+	write(t, filepath.Join(dir, cgroupOf("unheard"), "cgroup.events"), "populated 1\nfrozen 0\n")
+	n := newNode(t, h)
+	c := ctr("a")
+	c.Cgroup = "no:path"
+	if err := n.start(t.Context(), sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), c, true); err == nil {
+		t.Error("a container without a known cgroup is limited")
+	}
+	v := n.viewOf(n.pods["sb1"].group)
+	if got := n.strangers(&v); len(got) != 1 {
+		t.Errorf("%d unknown containers, want 1", len(got))
+	}
+}
+
+// TestRecallsAgain: a record that cannot be read is read again.
+func TestRecallsAgain(t *testing.T) {
+	h, dir := tree(t, podCgroup)
+	n := newNode(t, h)
+	sb := sandbox(map[string]string{limitsKey + "pod-total": "rootfs wbps=1Mi"})
+	g := n.lookup(sb).group
+	parent := filepath.Join(dir, filepath.Dir(podCgroup))
+	if err := os.Rename(parent, parent+".away"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, parent, "no directory")
+	if err := n.recall(g); err == nil {
+		t.Fatal("what is below a file can be read")
+	}
+	if n.planFor(g); g.plan != nil || g.recorded.read {
+		t.Error("a plan is kept that was made without the record")
+	}
+	if err := os.Remove(parent); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(parent+".away", parent); err != nil {
+		t.Fatal(err)
+	}
+	want := record.Exit{Container: "gone", CgroupIDs: []uint64{7}}
+	if err := record.Write(h.Cgroup(podCgroup), &record.Record{Kind: record.KindPod, Exits: []record.Exit{want}}); err != nil {
+		t.Fatal(err)
+	}
+	n.pass(t.Context())
+	if got := exitsOf(t, h); len(got) != 1 || got[0].Container != "gone" {
+		t.Errorf("exits %+v", got)
+	}
+}

@@ -1,0 +1,169 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+// granted returns what a container was granted so far, by an earlier process maybe.
+func (n *Node) granted(c *container) (policy.Desired, error) {
+	switch {
+	case c.look.fresh, c.decision.policy != nil && c.decision.policy.Mode != policy.ModeEnforce:
+		return policy.Desired{}, nil
+	case c.decision.policy != nil:
+		return c.decision.desired, nil
+	}
+	r, err := record.Read(n.cgroups.Cgroup(c.cgroup), record.KindContainer)
+	if errors.Is(err, blkio.ErrGone) || errors.Is(err, record.ErrParse) {
+		err = nil
+	}
+	return r.Granted(), err
+}
+
+// settle does what is left to do for a container: to look into what the
+// runtime reported it, or to decide by the policy that is in force now.
+func (n *Node) settle(ctx context.Context, c *container) error {
+	select {
+	case c.look.token <- struct{}{}:
+		defer n.endLook(c)
+	case <-ctx.Done():
+		return fmt.Errorf("wait for another resolution of the container: %w", context.Cause(ctx))
+	}
+	pol := n.policy.Load()
+	old := n.beginLook(c)
+	if old.isSettled(pol, n.layers.current.Load()) {
+		return nil
+	}
+	fresh := old
+	err := n.resolve(ctx, pol, &fresh)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	defer c.pod.group.changed()
+	if err != nil {
+		if c.decision.policy == nil {
+			c.decision.err = err // for the record
+		}
+		return err
+	}
+	// Only these: an event may have changed others.
+	c.disks, c.layer, c.decision = fresh.disks, fresh.layer, fresh.decision
+	if c.look.again {
+		c.lookAgain()
+	}
+	if c.look.again || ctx.Err() != nil { // too late for the caller to write it
+		n.markDirty(c.pod.group)
+	}
+	c.pod.remember(c)
+	return fresh.look.notCompared
+}
+
+// isSettled says that there is nothing left to look into, and to decide by this policy.
+// The caller holds Node.mu.
+func (c *container) isSettled(pol *policy.Policy, layers *placed) bool {
+	return c.decision.policy == pol && c.disks.IsResolved() && !layers.moved(c) && !c.isToCompare() && slices.Equal(c.disks.Facts.Reached, c.use.seen.Reached)
+}
+
+// unsettled returns the containers of a group that settle has work for, and apart from
+// them those that a look at has taken too long already.
+func (n *Node) unsettled(g *group) (out, hung []*container) {
+	pol, layers := n.policy.Load(), n.layers.current.Load()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, pod := range g.pods {
+		for _, c := range pod.containers {
+			switch {
+			case c.isSettled(pol, layers):
+			case len(c.look.token) == 0:
+				out = append(out, c)
+			case !c.look.began.IsZero() && time.Since(c.look.began) > passDeadline:
+				hung = append(hung, c)
+			}
+		}
+	}
+	return out, hung
+}
+
+// settleAll is for containers that run already. They cannot be refused any
+// more, so what they cannot get is logged and recorded. It goes on after ctx
+// ends with those that need no look at the node.
+func (n *Node) settleAll(ctx context.Context, g *group) []error {
+	var errs []error
+	stacks := inventory.NewStacks(n.storage)
+	unsettled, hung := n.unsettled(g)
+	for _, c := range hung {
+		errs = append(errs, fmt.Errorf("limit container %s: one of its disks does not answer", c.name))
+	}
+	for _, c := range unsettled {
+		before := n.snapshot(c)
+		err := n.settle(ctx, c)
+		if err == nil && n.reach(ctx, stacks, c) {
+			// Before anything is written: after a restart of ours the limits are there,
+			// and would be lifted until the next pass.
+			err = n.settle(ctx, c)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("limit container %s: %w", c.name, err))
+			continue
+		}
+		// Another look may find the same.
+		if now := n.snapshot(c); now.decision.err != nil && now.mayRun() && (before.decision.err == nil || before.decision.err.Error() != now.decision.err.Error()) {
+			now.logger(n.log).WithError(now.decision.err).Warn("Some limits of a running container are not enforced")
+		}
+	}
+	return errs
+}
+
+// decide computes what one container should get.
+func (n *Node) decide(pol *policy.Policy, c *container) (policy.Desired, error) {
+	return plan.Decide(pol, c.pod.asking(), c.disks.Facts, n.weight.Support())
+}
+
+// checkTotal checks the pod total with c as one more of the pod's containers.
+func (n *Node) checkTotal(pol *policy.Policy, c *container) error {
+	seen, shared := n.neighbours(c.pod)
+	total, err := plan.Total(pol, c.pod.asking(), append(seen, c.disks.Facts), n.weight.Support())
+	if err != nil || len(total.Settings) == 0 {
+		return err
+	}
+	switch {
+	case c.pod.group.cgroup == "":
+		return noPodCgroup("the runtime reports no cgroup for the pod")
+	case shared:
+		return noPodCgroup("the pod shares its cgroup with another pod")
+	}
+	return nil
+}
+
+// neighbours returns the facts of a pod's containers, and whether another pod is in its
+// cgroup.
+func (n *Node) neighbours(pod *pod) (seen []policy.Container, shared bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return pod.seen(), pod.group.shared()
+}
+
+// asking returns what a decision needs of a pod.
+func (p *pod) asking() *plan.Pod {
+	out := p.planned()
+	out.Request = p.request()
+	return &out
+}
+
+func noPodCgroup(cause string) error {
+	return &annotation.Error{
+		Annotation: "limits.blkio.noderesource.dev/pod-total",
+		Cause:      cause,
+		Hint:       "limit its containers instead",
+		Kind:       annotation.Unenforceable,
+	}
+}

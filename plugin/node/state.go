@@ -1,0 +1,291 @@
+package node
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/plugin/enforce"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
+	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+// group is what one pod cgroup is for: one sandbox, or two for a while when
+// the kubelet makes a new one for a pod. Node.mu guards its fields,
+// except cgroup, key and writer.token.
+type group struct {
+	cgroup string          // below the cgroup root; "" where the runtime named none
+	key    string          // its name, which no other group has at the same time; never changes
+	pods   map[string]*pod // by sandbox ID
+
+	drain    lifecycle.Drain
+	plan     *enforce.Targets // nil after a change
+	changes  int              // so that a plan made of what has changed since is not kept
+	retry    retry
+	writer   writer
+	recorded recorded
+}
+
+// writer is the goroutine that writes the group's cgroups.
+type writer struct {
+	// token is held by the writer, so that two writers cannot interleave and leave the older
+	// values. It is a channel, because a write to a dying disk can hang and waiters have
+	// deadlines.
+	token  chan struct{}
+	since  time.Time // when the last writer took the token
+	missed bool      // another goroutine found the token taken, and has left its work to the writer
+}
+
+// retry is the state of a group whose limits are not all in force.
+type retry struct {
+	problem reminder.Reminder
+	pause   time.Duration // until the next try, 0 without a failure
+}
+
+// recorded is what the record of the pod is to keep from earlier.
+type recorded struct {
+	exits   []record.Exit  // of containers that have ended
+	granted policy.Desired // what the pod as a whole was granted last
+	read    bool           // they include those of the record that an earlier process left
+}
+
+// pod is one sandbox that carries annotations of ours.
+type pod struct {
+	podIdentity
+	group   *group
+	arrival int // a later one replaces an earlier one
+
+	// Guarded by Node.mu.
+
+	containers map[string]*container // by ID
+	// known are the facts of all containers that came so far, by name: those
+	// that were refused and those that have gone too.
+	known  map[string]knownFacts
+	warned bool // of targets that no container has
+}
+
+// podIdentity is what a sandbox is known by. It does not change.
+type podIdentity struct {
+	id, namespace, name, uid string
+	handler                  string
+	request                  func() *annotation.Request // parses the annotations when it is first called
+}
+
+// knownFacts are those of the newest container of a name.
+type knownFacts struct {
+	facts   policy.Container
+	arrival int
+}
+
+func newPod(sb *Sandbox) *pod {
+	annotations := sb.Annotations // not all of the sandbox is kept
+	return &pod{
+		podIdentity: podIdentity{
+			id:        sb.ID,
+			namespace: sb.Namespace,
+			name:      sb.Name,
+			uid:       sb.UID,
+			handler:   sb.Handler,
+			request:   sync.OnceValue(func() *annotation.Request { return annotation.Parse(annotations) }),
+		},
+		containers: map[string]*container{},
+		known:      map[string]knownFacts{},
+	}
+}
+
+func (p *pod) String() string { return p.namespace + "/" + p.name }
+
+// seen are the facts of the containers that came so far, in the order of their
+// names.
+func (p *pod) seen() []policy.Container {
+	out := make([]policy.Container, 0, len(p.known)+1)
+	for _, name := range slices.Sorted(maps.Keys(p.known)) {
+		out = append(out, p.known[name].facts)
+	}
+	return out
+}
+
+// remember notes the facts of a container, unless a newer one of its name has come.
+// The caller holds Node.mu.
+func (p *pod) remember(c *container) {
+	if c.arrival >= p.known[c.name].arrival {
+		p.known[c.name] = knownFacts{c.disks.Facts, c.arrival}
+	}
+}
+
+func (p *pod) sorted() []*container {
+	return slices.SortedFunc(maps.Values(p.containers), func(a, b *container) int {
+		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.id, b.id))
+	})
+}
+
+func (g *group) sorted() []*pod {
+	return slices.SortedFunc(maps.Values(g.pods), func(a, b *pod) int { return cmp.Compare(a.arrival, b.arrival) })
+}
+
+// shared says that pods of different identity are in one pod cgroup. The
+// kubelet never does that; then it is no pod's to limit.
+func (g *group) shared() bool {
+	var first *pod
+	for _, pod := range g.pods {
+		if first == nil {
+			first = pod
+		}
+		if pod.uid != first.uid {
+			return true
+		}
+	}
+	return false
+}
+
+// groupKey tells pods apart whose runtime named no cgroup.
+func groupKey(cgroup, sandbox string) string {
+	if cgroup == "" {
+		return "\x00" + sandbox
+	}
+	return cgroup
+}
+
+// join makes a pod part of the node's state. The caller holds mu.
+func (n *Node) join(joining *pod, cgroup string) {
+	key := groupKey(cgroup, joining.id)
+	g := n.groups[key]
+	if g == nil {
+		g = &group{cgroup: cgroup, key: key, pods: map[string]*pod{}, writer: writer{token: make(chan struct{}, 1)}}
+		n.groups[key] = g
+	}
+	joining.group, joining.arrival = g, n.nextArrival()
+	g.pods[joining.id], n.pods[joining.id] = joining, joining
+	g.changed()
+}
+
+// nextArrival numbers pods and containers as they come. The caller holds mu.
+func (n *Node) nextArrival() int {
+	n.arrivals++
+	return n.arrivals
+}
+
+// leave is the inverse of join. Containers of which no removal was heard go with the
+// pod: the group may stay, for another sandbox. The event is theirs. The caller holds mu.
+func (n *Node) leave(pod *pod, e lifecycle.Event) {
+	g := pod.group
+	for _, c := range pod.containers {
+		n.handle(c, e)
+	}
+	delete(n.pods, pod.id)
+	delete(g.pods, pod.id)
+	g.changed() // also for a call that comes back late: no plan of what has left is written
+	if len(g.pods) > 0 {
+		n.markDirty(g)
+		return
+	}
+	delete(n.dirty, g)
+	g.recorded.exits, g.recorded.read = nil, false // a hand-over may keep the group for hours
+	n.drop(g)
+}
+
+// drop ends a group without a pod, unless it is being written: the pod's next sandbox has
+// to wait for that writer, whose values are older. The caller holds mu.
+func (n *Node) drop(g *group) {
+	if len(g.pods) == 0 && len(g.writer.token) == 0 && n.groups[g.key] == g {
+		delete(n.groups, g.key)
+	}
+}
+
+// waits reports whether limits of it are not in force, apart from what g.complaint tells.
+// The caller holds mu.
+func (g *group) waits() bool {
+	for _, pod := range g.pods {
+		for _, c := range pod.containers {
+			if c.waits() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// waits reports whether a container runs whose limits could not be decided yet, or could
+// not be written as its cgroup was not seen yet. The caller holds Node.mu.
+func (c *container) waits() bool {
+	phase := c.life.Phase()
+	switch {
+	case !phase.MayRun(), phase == lifecycle.Refused:
+		return false
+	case c.decision.policy == nil:
+		return c.decision.err != nil
+	}
+	return phase == lifecycle.Starting && c.cgroup != "" && c.state() != stateUnlimited
+}
+
+// changed drops the plan. The caller holds mu.
+func (g *group) changed() {
+	g.plan = nil
+	g.changes++
+	g.drain.Change()
+}
+
+// markDirty asks the reconciler to look at a group that may have changed, unless its
+// last pod has left. The caller holds mu.
+func (n *Node) markDirty(g *group) {
+	g.changed()
+	if n.groups[g.key] != g {
+		return
+	}
+	n.dirty[g] = true
+	select {
+	case n.wake <- struct{}{}:
+	default: // a token is there already
+	}
+}
+
+// take waits until ctx ends for the right to write a group's cgroups.
+func (n *Node) take(g *group, done <-chan struct{}) bool {
+	select {
+	case g.writer.token <- struct{}{}:
+	case <-done:
+		return false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	g.writer.since = time.Now()
+	return true
+}
+
+// tryTake does not wait. The holder of the token wakes the reconciler when it is done.
+func (n *Node) tryTake(g *group) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	select {
+	case g.writer.token <- struct{}{}:
+		g.writer.since = time.Now()
+		return true
+	default:
+	}
+	// release gives the token back before it asks for mu, so it will see this.
+	g.writer.missed = true
+	return false
+}
+
+// hangs says that a write to the group's cgroups does not end.
+func (n *Node) hangs(g *group) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(g.writer.token) > 0 && time.Since(g.writer.since) > passDeadline
+}
+
+func (n *Node) release(g *group) {
+	<-g.writer.token
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.drop(g)
+	if g.writer.missed && len(g.pods) > 0 {
+		n.markDirty(g)
+	}
+	g.writer.missed = false
+}

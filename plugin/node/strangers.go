@@ -1,0 +1,41 @@
+package node
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// strangers are the running containers of a pod that no event has reported.
+// containerd 1.7 does not synchronize a plugin that it starts itself, so after
+// its restart the pods' containers are known by their cgroups only: by the
+// records on them what they were granted, and without a record as unlimited.
+func (n *Node) strangers(v *view) []policy.Desired {
+	if v.cgroup == "" {
+		return nil
+	}
+	children, err := n.cgroups.Cgroup(v.cgroup).Children()
+	if err != nil {
+		n.log.WithError(err).WithField("cgroup", v.cgroup).Error("Reading the pod's other containers failed: no backstop")
+		return []policy.Desired{{}}
+	}
+	var out []policy.Desired
+	for _, child := range children {
+		name := child.Path()[strings.LastIndexByte(child.Path(), '/')+1:]
+		if slices.ContainsFunc(v.cgroups, func(known string) bool { return strings.Contains(name, known) }) {
+			continue
+		}
+		// One that cannot be read counts: a backstop without it would be too low.
+		if populated, err := child.Populated(); err == nil && !populated {
+			continue
+		}
+		var d policy.Desired
+		if r, err := record.Read(child, record.KindContainer); err == nil && r != nil {
+			d = r.Granted()
+		}
+		out = append(out, d)
+	}
+	return out
+}

@@ -1,0 +1,103 @@
+package node
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+)
+
+// listedPod is a pod with annotations of ours that the runtime lists.
+type listedPod struct {
+	pod    *pod
+	cgroup string
+}
+
+// Synchronize brings the state into line with what the runtime says is there,
+// and has the reconciler do the same for the cgroups. It looks at nothing on
+// the node and parses no value of an annotation: the runtime waits.
+func (n *Node) Synchronize(sandboxes []*Sandbox, ctrs []*Container) {
+	listed := map[string]listedPod{}
+	for _, sb := range sandboxes {
+		if pod, cgroup := n.parsePod(sb); pod != nil {
+			listed[pod.id] = listedPod{pod, cgroup}
+		}
+	}
+
+	n.takeOver(listed, ctrs)
+	n.unsynced.Store(false)
+	n.log.WithFields(logrus.Fields{"pods": len(sandboxes), "limited": len(listed)}).Info("Synchronized with the runtime")
+}
+
+// takeOver makes the pods with annotations that the runtime lists, and their
+// containers, the node's state.
+func (n *Node) takeOver(listed map[string]listedPod, ctrs []*Container) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for id, l := range listed { // first: a new sandbox finds the group of the old one
+		if n.pods[id] == nil {
+			n.join(l.pod, l.cgroup)
+		}
+	}
+	for id, pod := range n.pods {
+		if _, ok := listed[id]; !ok {
+			n.leave(pod, lifecycle.NotListed)
+		}
+	}
+	n.adopt(ctrs)
+	for _, g := range n.groups {
+		n.markDirty(g)
+	}
+}
+
+// byAge sorts those that run behind those that do not: of the containers of one name
+// the last one counts.
+func byAge(a, b *Container) int {
+	if a, b := a.State == Running, b.State == Running; a != b {
+		if b {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Compare(a.CreatedAt, b.CreatedAt)
+}
+
+// adoptOne takes over one container of a pod. The caller holds mu.
+func (n *Node) adoptOne(pod *pod, ctr *Container) {
+	c := pod.containers[ctr.ID]
+	if c == nil {
+		c = n.add(pod, ctr)
+	}
+	switch ctr.State {
+	case Running:
+		c.pid = ctr.PID
+		n.handle(c, lifecycle.ListedRunning)
+	case Created:
+		n.handle(c, lifecycle.ListedCreated)
+	case Stopped:
+		n.handle(c, lifecycle.ListedStopped)
+	}
+}
+
+// adopt takes over containers that were there before us, and forgets those
+// that have gone. One that we know keeps what we know of it. Those that have
+// ended count as seen: which targets have no container is found by them. The
+// caller holds mu.
+func (n *Node) adopt(ctrs []*Container) {
+	listed := make(map[string]bool, len(ctrs))
+	for _, ctr := range slices.SortedStableFunc(slices.Values(ctrs), byAge) {
+		listed[ctr.ID] = true
+		if pod := n.pods[ctr.Sandbox]; pod != nil {
+			n.adoptOne(pod, ctr)
+		}
+	}
+	for _, pod := range n.pods {
+		for id, c := range pod.containers {
+			if !listed[id] {
+				n.handle(c, lifecycle.NotListed)
+			}
+		}
+	}
+}

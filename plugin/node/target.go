@@ -1,0 +1,104 @@
+package node
+
+import (
+	"path"
+
+	"github.com/nri-blkio/nri-blkio/plugin/enforce"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+)
+
+// planFor returns what should be on a group's cgroups now. Deciding the pod
+// total takes time that grows with what tenants wrote, so it is done without mu.
+// The caller is the one who writes to the group.
+func (n *Node) planFor(g *group) *enforce.Targets {
+	if known := n.planOf(g); known != nil {
+		return known
+	}
+	unread := n.recall(g) // inspect reports that
+	v := n.viewOf(g)
+	if n.unsynced.Load() || v.Drained { // drained is of those that we know
+		v.Unknown = n.strangers(&v)
+	}
+	if v.pod != nil {
+		v.Pod.Request = v.pod.request() // may parse it, so without mu
+	}
+	fresh := enforce.NewTargets(plan.New(n.policy.Load(), v.View))
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	g.recorded.granted = fresh.Pod.Granted
+	if g.changes == v.changes && unread == nil {
+		g.plan = fresh
+	}
+	return fresh
+}
+
+// planOf returns the plan that was made, nil after a change.
+func (n *Node) planOf(g *group) *enforce.Targets {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return g.plan
+}
+
+func (n *Node) viewOf(g *group) view {
+	weights := n.weight.Support() // may read a file
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	v := newView(g)
+	v.Weights = weights
+	return v
+}
+
+// view is a copy of what a plan is made of.
+type view struct {
+	plan.View
+	pod     *podIdentity // the one that the pod's cgroup is for now; nil without any
+	cgroup  string       // of the pod, which may be shared
+	shared  bool
+	changes int
+	cgroups []string // of its sandboxes and running containers, the last element or a part of it
+}
+
+// newView copies a group. The caller holds mu.
+func newView(g *group) view {
+	v := view{cgroup: g.cgroup, shared: g.shared(), changes: g.changes}
+	v.Drained = g.drain.Phase() == lifecycle.Drained
+	live := false
+	for _, pod := range g.sorted() {
+		before := len(v.Running)
+		v.cgroups = append(v.cgroups, pod.id)
+		for _, c := range pod.sorted() {
+			if c.mayRun() {
+				v.Running = append(v.Running, c.planned())
+			}
+			if c.mayRun() && c.cgroup != "" {
+				v.cgroups = append(v.cgroups, path.Base(c.cgroup))
+			}
+			v.Partial = v.Partial || c.isPartial()
+		}
+		// Of two sandboxes of a pod the later one counts, if it has begun.
+		if begun := len(v.Running) > before; begun || !live {
+			live = live || begun
+			v.Pod, v.pod = pod.planned(), &pod.podIdentity
+			v.Pod.Seen, v.Pod.Complete = pod.seen(), pod.warned
+		}
+	}
+	v.Pod.Granted, v.Pod.Exits = g.recorded.granted, g.recorded.exits
+	if !v.shared && v.pod != nil {
+		v.Pod.Cgroup = v.cgroup
+	}
+	return v
+}
+
+// planned returns what a plan needs of a pod, without its containers and its request.
+func (p *podIdentity) planned() plan.Pod {
+	return plan.Pod{Namespace: p.namespace, Name: p.name, UID: p.uid, Handler: p.handler}
+}
+
+// planned returns what a plan needs of a container. The caller holds mu.
+func (c *container) planned() plan.Container {
+	return plan.Container{
+		ID: c.id, Name: c.name, Cgroup: c.cgroup, Desired: c.decision.desired, Err: c.decision.err,
+		Undecided: c.decision.policy == nil, Partial: c.isPartial(), Spec: c.spec,
+	}
+}

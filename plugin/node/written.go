@@ -1,0 +1,159 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce"
+	"github.com/nri-blkio/nri-blkio/plugin/handover"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// enforcer returns what puts plans into force.
+func (n *Node) enforcer() *enforce.Enforcer {
+	return &enforce.Enforcer{Cgroups: n.cgroups, Gone: func(d blkio.Dev) bool { return n.storage.Device(d).Missing }}
+}
+
+// apply brings the cgroups of a group into line. With only set, of the
+// containers only that one is looked at: the start of a container must not
+// wait for its neighbours. It waits for another writer until ctx ends.
+func (n *Node) apply(ctx context.Context, g *group, only string) error {
+	if !n.take(g, ctx.Done()) {
+		return fmt.Errorf("wait for a write to the pod's cgroups: %w", ctx.Err())
+	}
+	defer n.release(g)
+	return n.write(g, only)
+}
+
+// write applies the pod's settings; the caller holds the pod's token.
+func (n *Node) write(g *group, only string) error {
+	targets := n.planFor(g)
+	var errs []error
+	n.enforcer().Apply(targets, only, func(r *enforce.Result) {
+		n.tell(r)
+		if r.Target.Container == "" {
+			errs = append(errs, r.Err)
+		} else {
+			errs = append(errs, n.written(g, r, targets.Pod.Want, only != ""))
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// found is what was read of a container's cgroup beside a write to it.
+type found struct {
+	ids       []uint64 // of the cgroup and those below it; nil if they were not read
+	populated bool     // there is a first process
+}
+
+// written draws the conclusions from a write to the cgroup of a container: it asks the state
+// what is to be read there, and tells it what was.
+func (n *Node) written(g *group, r *enforce.Result, pod policy.Settings, starting bool) error {
+	c, ids, process := n.unread(g, r)
+	if c == nil {
+		return nil // it has left
+	}
+	var f found
+	if ids {
+		if all, err := r.Cgroup.IDs(); err == nil { // else it is gone, or the next look finds them
+			f.ids = all
+		}
+	}
+	if process {
+		populated, err := n.cgroups.Cgroup(c.cgroup).Populated()
+		f.populated = err != nil || populated // also if it cannot be known: the cgroup was written to
+	}
+	var plan *handover.Plan
+	if r.Looked && n.policy.Load().Writeback.HandOver {
+		fresh := handover.NewPlan(r.Want, pod)
+		plan = &fresh
+	}
+	watch, err := n.noteWritten(c, r, &f, plan, starting)
+	if watch != nil {
+		n.hold(c, r.Cgroup, watch)
+	}
+	if errors.Is(r.Err, blkio.ErrGone) {
+		return err
+	}
+	return errors.Join(r.Err, err)
+}
+
+// unread returns a container of a group, nil if it has left, and what is to be read of its
+// cgroup: its IDs while it is there, which is done once, and whether the first process of a
+// container that starts is there. Until it is, the exit watch would take the cgroup for that
+// of a container that has ended.
+func (n *Node) unread(g *group, r *enforce.Result) (c *container, ids, process bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, pod := range g.pods {
+		if c := pod.containers[r.Target.Container]; c != nil {
+			gone := errors.Is(r.Err, blkio.ErrGone)
+			return c, r.Looked && c.mayRun() && c.exit.cgroupIDs == nil, !gone && c.isUnplaced()
+		}
+	}
+	return nil, false, false
+}
+
+// noteWritten notes what was written and read, and what is to be done at the end of the
+// container: plan is nil if that is as it was. It returns the watch that the container
+// needs, or nil. A container that runs, as far as is known, and has no cgroup has ended, and
+// its StopContainer event is under way or was missed; or the runtime has not placed it yet.
+// The latter is an error where something is to be written, except while it starts.
+func (n *Node) noteWritten(c *container, r *enforce.Result, f *found, plan *handover.Plan, starting bool) (handover.Adder, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if f.ids != nil && c.mayRun() {
+		c.exit.cgroupIDs = f.ids
+	}
+	if f.populated {
+		n.handle(c, lifecycle.CgroupPopulated)
+	}
+	if plan != nil {
+		c.exit.plan, c.exit.planned = *plan, true
+	}
+	gone := errors.Is(r.Err, blkio.ErrGone)
+	if gone && !starting {
+		n.handle(c, lifecycle.CgroupMissing)
+	}
+	var watch handover.Adder
+	if plan != nil && c.life.Phase().MayBeWatched() && (len(plan.Limited) > 0 || len(plan.Limits) > 0) {
+		watch = n.exits.watch
+	}
+	switch starts := c.life.Phase() == lifecycle.Starting; {
+	case starting: // see isUnplaced
+	case starts && !r.Target.Record.Empty():
+		return watch, fmt.Errorf("limit container %s: its cgroup has no process yet", c.name)
+	case gone && !starts:
+		n.markDirty(c.pod.group)
+	}
+	return watch, nil
+}
+
+// tell logs and counts what was written.
+func (n *Node) tell(r *enforce.Result) {
+	if r.Unreadable != nil {
+		n.log.WithError(r.Unreadable).WithField("cgroup", r.Target.Cgroup).Warn("Replacing an unreadable record")
+	}
+	if len(r.Written) == 0 {
+		return
+	}
+	pod := r.Target.Record.Namespace + "/" + r.Target.Record.Pod
+	for _, l := range r.Written {
+		fields := logrus.Fields{"pod": pod, "cgroup": r.Target.Cgroup, l.File: l.Text}
+		if name := r.Target.Record.Container; name != "" {
+			fields["container"] = name
+		}
+		message := "Wrote limit"
+		if l.File == blkio.IOMax {
+			n.metrics.written.Add(1)
+		} else {
+			message = "Wrote weight"
+		}
+		n.log.WithFields(fields).Info(message)
+	}
+}
