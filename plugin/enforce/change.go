@@ -61,7 +61,7 @@ func (e *Enforcer) inspect(t *plan.Target, last *seen) change {
 	if old != nil && old.Cleared {
 		return c
 	}
-	c.Looked, c.found.record, c.found.raw = true, old, raw
+	c.Compared, c.found.record, c.found.raw = true, old, raw
 	c.found.isCurrent = old == &t.Record // unless keep or drop changes it
 	if old == nil {
 		old = &record.Record{}
@@ -92,7 +92,7 @@ func (c *change) compare(old *record.Record) {
 		case c.Target.Container == "" && errors.Is(err, blkio.ErrNotSupported) && c.isEmpty():
 			// systemd takes the io controller from a slice when its last
 			// scope has ended. It comes back with the next one.
-			c.Looked = false
+			c.Compared = false
 			return
 		default:
 			errs = append(errs, err)
@@ -144,7 +144,7 @@ func (c *change) keep(old *record.Record) {
 // exists.
 func (c *change) drop(old *record.Record) {
 	for _, r := range c.Target.Spec.Unwanted {
-		if value := (blkio.Value{Address: r.Address, Amount: r.From}); c.Target.Spec.Ours || old.Put(value) {
+		if value := (blkio.Value{Address: r.Address, Amount: r.From}); c.Target.Spec.Ours || old.WroteToSpec(value) {
 			c.spec = append(slices.Clip(c.spec), r)
 			c.record.Drop(value)
 			c.found.isCurrent = false
@@ -161,13 +161,13 @@ func (c *change) settle() {
 		c.last.idle = true
 	default:
 		for _, t := range c.found.texts {
-			c.last.quiet = append(c.last.quiet, fileText{t.file, bytes.Clone(t.text)}) // not the buffer that it was read into
+			c.last.texts = append(c.last.texts, fileText{t.file, bytes.Clone(t.text)}) // not the buffer that it was read into
 		}
 	}
 }
 
 func (c *change) doRaise() {
-	if !c.Looked {
+	if !c.Compared {
 		return
 	}
 	var err error
@@ -180,7 +180,7 @@ func (c *change) doRaise() {
 // limit without a record. The record has earlier errors of this pass. Limits are written
 // even if the record cannot be.
 func (c *change) doLower() {
-	if !c.Looked || errors.Is(c.Err, blkio.ErrGone) {
+	if !c.Compared || errors.Is(c.Err, blkio.ErrGone) {
 		return
 	}
 	if c.Err != nil {

@@ -27,10 +27,10 @@ type Targets struct {
 
 // seen is the state of a cgroup when it was last read.
 type seen struct {
-	// quiet has the texts of the control files at a time when the cgroup had all that the
-	// plan wants. It is nil if there was no such time. While the texts are the same, there
+	// texts are those of the control files at a time when the cgroup had all that the plan
+	// wants. It is nil if there was no such time. While the files have these texts, there
 	// is nothing to do. idle is true if the plan has nothing for the cgroup.
-	quiet []fileText
+	texts []fileText
 	idle  bool
 }
 
@@ -48,10 +48,10 @@ func NewTargets(p plan.Plan) *Targets {
 // Result describes what was done to one cgroup.
 type Result struct {
 	Target *plan.Target
-	// Looked is true if the cgroup was compared with the plan. It is false if the plan
+	// Compared is true if the cgroup was compared with the plan. It is false if the plan
 	// names no cgroup, if the cgroup was removed, and if clear has removed its limits.
-	Looked bool
-	Cgroup cgroupfs.Cgroup // set if Looked
+	Compared bool
+	Cgroup   cgroupfs.Cgroup // set if Compared
 	// Want has the desired settings: those of the Target, and recorded ones that stay
 	// because not all of the desired settings are known.
 	Want       policy.Settings
@@ -81,31 +81,31 @@ func (e *Enforcer) Apply(t *Targets, only string, done func(*Result)) {
 	}
 }
 
-// IsQuiet reports whether the control files of all cgroups have the same text as when the
+// IsUnchanged reports whether the control files of all cgroups have the same text as when the
 // plan was in force. It uses buf to read them.
-func (e *Enforcer) IsQuiet(t *Targets, buf []byte) bool {
-	if !e.isQuiet(&t.Pod, &t.pod, buf) {
+func (e *Enforcer) IsUnchanged(t *Targets, buf []byte) bool {
+	if !e.isUnchanged(&t.Pod, &t.pod, buf) {
 		return false
 	}
 	for i := range t.Containers {
-		if !e.isQuiet(&t.Containers[i], &t.containers[i], buf) {
+		if !e.isUnchanged(&t.Containers[i], &t.containers[i], buf) {
 			return false
 		}
 	}
 	return true
 }
 
-func (e *Enforcer) isQuiet(t *plan.Target, last *seen, buf []byte) bool {
+func (e *Enforcer) isUnchanged(t *plan.Target, last *seen, buf []byte) bool {
 	switch {
 	case t.Cgroup == "":
 		return true
 	case last.idle: // and maybe removed without an event
 		return t.Container == "" || e.Cgroups.Cgroup(t.Cgroup).Exists()
-	case last.quiet == nil:
+	case last.texts == nil:
 		return false
 	}
 	cg := e.Cgroups.Cgroup(t.Cgroup)
-	for _, before := range last.quiet {
+	for _, before := range last.texts {
 		if text, err := cg.ReadText(before.file, buf); err != nil || !bytes.Equal(text, before.text) {
 			return false
 		}

@@ -83,7 +83,7 @@ func (n *node) apply(targets *Targets, only string) []string {
 	n.t.Helper()
 	var out []string
 	n.Apply(targets, only, func(r *Result) {
-		line := fmt.Sprintf("%s %t", r.Target.Cgroup, r.Looked)
+		line := fmt.Sprintf("%s %t", r.Target.Cgroup, r.Compared)
 		for _, l := range r.Written {
 			line += " " + l.Text
 		}
@@ -149,19 +149,19 @@ func TestApply(t *testing.T) {
 func TestIsQuiet(t *testing.T) {
 	n := newNode(t, pod, a)
 	targets := NewTargets(planOf(a))
-	isQuiet := func(want bool, when string) {
+	isUnchanged := func(want bool, when string) {
 		t.Helper()
-		if got := n.IsQuiet(targets, make([]byte, 0, 512)); got != want {
+		if got := n.IsUnchanged(targets, make([]byte, 0, 512)); got != want {
 			t.Errorf("%s: quiet %t", when, got)
 		}
 	}
-	isQuiet(false, "never looked at")
+	isUnchanged(false, "never looked at")
 	n.apply(targets, "")
-	isQuiet(false, "just written")
+	isUnchanged(false, "just written")
 	n.apply(targets, "")
-	isQuiet(true, "all in place")
+	isUnchanged(true, "all in place")
 	n.write(a+"/io.max", "")
-	isQuiet(false, "limit removed")
+	isUnchanged(false, "limit removed")
 	if got := n.apply(targets, ""); got[0] != a+" true 8:0 wbps=5" {
 		t.Errorf("not written again: %q", got)
 	}
@@ -202,7 +202,7 @@ func TestUnreadRecordStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := change{
-		Result: Result{Target: &plan.Target{}, Looked: true, Cgroup: n.Cgroups.Cgroup(pod)}, last: &seen{},
+		Result: Result{Target: &plan.Target{}, Compared: true, Cgroup: n.Cgroups.Cgroup(pod)}, last: &seen{},
 		found:  found{unread: errors.New("input/output error")},
 		record: record.Record{Kind: record.KindPod, Settings: limit(sda, 1)},
 	}
@@ -221,7 +221,7 @@ func TestFailedLiftIsOnRecord(t *testing.T) {
 	for _, observed := range []bool{false, true} {
 		busy := errors.New("device or resource busy")
 		c := change{
-			Result: Result{Target: &plan.Target{Cgroup: pod, Room: 4096}, Looked: true, Cgroup: n.Cgroups.Cgroup(pod), Err: busy},
+			Result: Result{Target: &plan.Target{Cgroup: pod, Room: 4096}, Compared: true, Cgroup: n.Cgroups.Cgroup(pod), Err: busy},
 			last:   &seen{}, found: found{record: n.recordOf(pod, record.KindPod)},
 			record: record.Record{Kind: record.KindPod, Observed: observed},
 		}
@@ -259,8 +259,8 @@ func TestLimitOfGoneDisk(t *testing.T) {
 	if _, err = writeLines([]blkio.Line{line(blkio.Dev{Major: 9})}, refuses, gone); !errors.Is(err, blkio.ErrNoDevice) {
 		t.Errorf("a device that takes no limit: %v", err)
 	}
-	c := change{last: &seen{quiet: []fileText{}}, hasGone: true}
-	if c.settle(); c.last.quiet != nil || c.last.idle {
+	c := change{last: &seen{texts: []fileText{}}, hasGone: true}
+	if c.settle(); c.last.texts != nil || c.last.idle {
 		t.Error("not looked at again")
 	}
 }

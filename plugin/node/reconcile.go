@@ -102,7 +102,7 @@ func (n *Node) groupIsQuiet(g *group, buf []byte) bool {
 	defer n.release(g)
 	targets := n.planOf(g)
 	unsettled, hung := n.unsettled(g)
-	return targets != nil && len(unsettled)+len(hung) == 0 && n.enforcer().IsQuiet(targets, buf)
+	return targets != nil && len(unsettled)+len(hung) == 0 && n.enforcer().IsUnchanged(targets, buf)
 }
 
 func (n *Node) takeDirty() []*group {

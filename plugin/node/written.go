@@ -69,7 +69,7 @@ func (n *Node) written(g *group, r *enforce.Result, pod policy.Settings, startin
 		f.populated = err != nil || populated // also if it cannot be known: the cgroup was written to
 	}
 	var plan *handover.Plan
-	if r.Looked && n.policy.Load().Writeback.HandOver {
+	if r.Compared && n.policy.Load().Writeback.HandOver {
 		fresh := handover.NewPlan(r.Want, pod)
 		plan = &fresh
 	}
@@ -93,7 +93,7 @@ func (n *Node) unread(g *group, r *enforce.Result) (c *container, ids, process b
 	for _, pod := range g.pods {
 		if c := pod.containers[r.Target.Container]; c != nil {
 			gone := errors.Is(r.Err, blkio.ErrGone)
-			return c, r.Looked && c.mayRun() && c.exit.cgroupIDs == nil, !gone && c.isUnplaced()
+			return c, r.Compared && c.mayRun() && c.exit.cgroupIDs == nil, !gone && c.isUnplaced()
 		}
 	}
 	return nil, false, false

@@ -118,7 +118,7 @@ func TestSourcesV1(t *testing.T) {
 		}
 	}
 	r := parse(t, string(fixture(t, "dropped")))
-	if _, ok := r.Dropped.Weight(); !ok || !r.Put(set(blkio.Wbps, vdb, 20971520, policy.Source{}).Value) {
+	if _, ok := r.Dropped.Weight(); !ok || !r.WroteToSpec(set(blkio.Wbps, vdb, 20971520, policy.Source{}).Value) {
 		t.Errorf("dropped are %+v", r.Dropped)
 	}
 }

@@ -55,8 +55,8 @@ func (r *Record) Granted() policy.Desired {
 	return policy.Desired{Settings: asked, Disks: policy.DiskNames(asked, r.Disks)}
 }
 
-// Put reports whether this program wrote a value into the OCI spec, by the record.
-func (r *Record) Put(v blkio.Value) bool {
+// WroteToSpec reports whether this program wrote a value into the OCI spec, by the record.
+func (r *Record) WroteToSpec(v blkio.Value) bool {
 	if s, found := r.Dropped.Get(v.Address); found && s.Value == v {
 		return true
 	}

@@ -70,10 +70,10 @@ func TestPut(t *testing.T) {
 		{set(blkio.Weight, blkio.Dev{}, 50, star).Value, true, false},
 		{set(blkio.Weight, blkio.Dev{}, 300, star).Value, true, true},
 	} {
-		if got := r.Put(tt.value); got != tt.put {
+		if got := r.WroteToSpec(tt.value); got != tt.put {
 			t.Errorf("%+v: %v, want %v", tt.value, got, tt.put)
 		}
-		if got := observed.Put(tt.value); got != tt.ifObserved {
+		if got := observed.WroteToSpec(tt.value); got != tt.ifObserved {
 			t.Errorf("observed, %+v: %v, want %v", tt.value, got, tt.ifObserved)
 		}
 	}
