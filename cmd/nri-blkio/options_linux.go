@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
@@ -18,7 +17,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
-	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // app is what the commands share with the process around them.
@@ -73,39 +71,6 @@ type options struct {
 	stateDir    string
 
 	preinstalled bool // no flag: how the runtime starts us
-}
-
-func (a *app) logger() (*logrus.Logger, error) {
-	log := logrus.New()
-	log.SetOutput(a.stderr)
-	level, err := logrus.ParseLevel(a.opts.logLevel)
-	if err != nil {
-		return nil, usage(fmt.Errorf("--log-level: %w", err))
-	}
-	log.SetLevel(level)
-	switch a.opts.logFormat {
-	case "text":
-		log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true, DisableColors: true})
-	case "json":
-		log.SetFormatter(&jsonFormatter{logrus.JSONFormatter{DisableHTMLEscape: true}})
-	default:
-		return nil, usage(fmt.Errorf("--log-format: unknown value %q (write text or json)", a.opts.logFormat))
-	}
-	return log, nil
-}
-
-// jsonFormatter writes durations as text, "500ms". As a JSON number they would be
-// nanoseconds without a unit.
-type jsonFormatter struct{ logrus.JSONFormatter }
-
-// Format changes the entry, which is logrus's copy for this one line.
-func (f *jsonFormatter) Format(e *logrus.Entry) ([]byte, error) {
-	for key, value := range e.Data {
-		if d, ok := value.(time.Duration); ok {
-			e.Data[key] = d.String()
-		}
-	}
-	return f.JSONFormatter.Format(e)
 }
 
 // host returns where a path of the node is for this process.
@@ -202,29 +167,6 @@ func (o *options) kubeletDir() (string, error) {
 		return o.kubeletRoot, nil
 	}
 	return o.kubeletRoot, o.checkDir("--kubelet-root", o.kubeletRoot)
-}
-
-// node is what the commands that resolve paths work with.
-type node struct {
-	policy  *policy.Policy
-	storage *storage.Storage
-	memory  uint64 // MemTotal in bytes, 0 where no /proc/meminfo tells it
-}
-
-func (o *options) openNode() (*node, error) {
-	pol, err := o.loadPolicy()
-	if err != nil {
-		return nil, err
-	}
-	s, err := o.storage()
-	if err != nil {
-		return nil, err
-	}
-	memory, err := hostfs.Root(o.hostRoot).MemTotal()
-	if err != nil {
-		return nil, err
-	}
-	return &node{policy: pol, storage: s, memory: memory}, nil
 }
 
 // addVolumeFlags is for the commands that look for volumes.

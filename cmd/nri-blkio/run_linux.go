@@ -1,27 +1,21 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
-	"path"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin"
-	"github.com/nri-blkio/nri-blkio/plugin/reminder"
-	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
-	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/plugin/metricsserver"
+	"github.com/nri-blkio/nri-blkio/plugin/policyfile"
 )
 
 // A runtime that starts a pre-installed plugin sets these. The name is that of the file,
@@ -96,7 +90,7 @@ func (a *app) runCommand() *cobra.Command {
 			if o.Preinstalled && a.getenv(pluginNameEnv) == plugin.ValidatorName {
 				o.only = onlyValidator
 			}
-			return a.runParts(cmd.Context(), &o)
+			return a.runParts(cmd.Context(), o)
 		},
 	}
 	f := cmd.Flags()
@@ -130,24 +124,7 @@ func (o *runOptions) validate() error {
 // minResync is a time in which a pass over the pods of a large node ends.
 const minResync = time.Second
 
-// part is one that runs, and reports.
-type part struct {
-	prometheus.Collector
-	reload func(*policy.Policy)
-	run    func(context.Context) error
-}
-
-// parts run in one process.
-type parts []part
-
-// reload gives each part a new policy.
-func (ps parts) reload(p *policy.Policy) {
-	for _, part := range ps {
-		part.reload(p)
-	}
-}
-
-func (a *app) runParts(ctx context.Context, o *runOptions) error {
+func (a *app) runParts(ctx context.Context, o runOptions) error {
 	log, err := a.logger()
 	if err != nil {
 		return err
@@ -158,27 +135,27 @@ func (a *app) runParts(ctx context.Context, o *runOptions) error {
 	if err := o.validate(); err != nil {
 		return usage(err)
 	}
-	// Before all else: that the address is taken is an error of the command line.
+	// First of all: an address that is taken is an error of the command line.
 	listener, err := listenMetrics(ctx, o.metrics)
 	if err != nil {
 		return err
 	}
-	// Read before the parts read it, so that no change is missed in between.
-	last, lastErr := readPolicy(a.opts.policy)
-	parts, err := a.parts(ctx, o, log)
+	// Before the parts read the policy, so that no change in between is missed.
+	var watch *policyfile.Watch
+	if a.opts.policy != "" {
+		watch = policyfile.NewWatch(policyfile.Config{File: a.opts.policy, Read: os.ReadFile, Parse: a.opts.parsePolicy, Log: log})
+	}
+	r := runner{app: a, runOptions: o, log: log}
+	parts, err := r.parts(ctx)
 	if err != nil {
 		return err
 	}
-	if a.opts.policy != "" {
-		w := policyWatch{file: a.opts.policy, every: policyPoll, parse: a.opts.parsePolicy, reload: parts.reload, log: log}
-		go w.run(ctx, last, lastErr)
+	if watch != nil {
+		go watch.Run(ctx, parts.reload)
 	}
 	if listener != nil {
-		var collectors []prometheus.Collector
-		for _, part := range parts {
-			collectors = append(collectors, part)
-		}
-		go serveMetrics(ctx, listener, collectors, log)
+		server := metricsserver.Server{Collectors: parts.collectors(), Version: buildVersion(), Log: log}
+		go server.Serve(ctx, listener)
 	}
 	log.WithField("version", versionText()).Info("Started")
 	group, ctx := errgroup.WithContext(ctx)
@@ -192,176 +169,19 @@ func (a *app) runParts(ctx context.Context, o *runOptions) error {
 	return nil
 }
 
-// parts are what is to run.
-func (a *app) parts(ctx context.Context, o *runOptions, log *logrus.Logger) (parts, error) {
-	if o.only == onlyValidator { // it has no policy, and looks at nothing on the node
-		v := plugin.NewValidator(log)
-		run := func(ctx context.Context) error { return v.Run(ctx, o.RunConfig) }
-		return parts{{v, func(*policy.Policy) {}, a.publishing(log, v.Health, run)}}, nil
+// listenMetrics returns nil for the empty address.
+func listenMetrics(ctx context.Context, address string) (net.Listener, error) {
+	if address == "" {
+		return nil, nil
 	}
-	tree, err := a.cgroups()
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", address)
 	if err != nil {
+		err = fmt.Errorf("--metrics-address: %w", err)
+		if _, invalid := errors.AsType[*net.AddrError](err); invalid {
+			err = usage(err)
+		}
 		return nil, err
 	}
-	n, err := a.opts.openNode()
-	if err != nil {
-		return nil, err
-	}
-	var out parts // complete before one of them runs
-	if o.only != onlyWriteback {
-		p, err := a.newPlugin(ctx, log, tree, n, o.resync)
-		if err != nil {
-			return nil, err
-		}
-		cfg := o.RunConfig
-		cfg.Distribute = func(p *policy.Policy) { out.reload(p) }
-		run := func(ctx context.Context) error { return p.Run(ctx, cfg) }
-		out = append(out, part{p, p.Reload, a.publishing(log, p.Health, run)})
-	}
-	if o.only != onlyLimits {
-		p, err := a.newRepairer(log, tree, n)
-		switch {
-		case err == nil && o.only == onlyWriteback:
-			out = append(out, p)
-		case err == nil:
-			out = append(out, a.apart(log, p))
-		case o.only == onlyWriteback:
-			out = append(out, a.unavailable(log, err))
-		default:
-			a.withoutRepair(log, err)
-		}
-	}
-	return out, nil
-}
-
-func (a *app) newPlugin(ctx context.Context, log *logrus.Logger, tree *cgroupfs.Hierarchy, n *node, resync time.Duration) (*plugin.Plugin, error) {
-	layersWatch := runtimeconfig.Watch{Config: &a.opts.runtime, Storage: n.storage, Log: log}
-	if err := a.opts.checkRuntimeFlags(); err != nil {
-		return nil, err
-	}
-	if !path.IsAbs(a.opts.kubeletRoot) {
-		return nil, usage(fmt.Errorf("--kubelet-root: %q is not an absolute path", a.opts.kubeletRoot))
-	}
-	layers, err := layersWatch.First(ctx)
-	if err != nil {
-		log.WithError(err).Info("Location of writable layers unknown, retrying")
-	}
-	p, err := plugin.New(plugin.Config{
-		Log: log, Policy: n.policy, Storage: n.storage, Cgroups: tree, KubeletRoot: a.opts.kubeletRoot, Resync: resync,
-		ProcessMounts: n.storage.ProcessMounts, NodeMemory: n.memory, Kernel: a.kernelVerdict(log),
-		Layers: layers, ReadLayers: layersWatch.Layers, Sync: a.opts.sync,
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := n.storage.ListMounts(ctx); err != nil {
-		log.WithError(err).Info("Reading the mount table as text: creates right after a mount are slower")
-	} else {
-		log.Info("Reading the mount table with listmount and statmount")
-	}
-	go watchOn(ctx, log, "Mounts are not watched: creates take longer, and what is mounted into a running container is limited late",
-		func() error {
-			p.MountsChanged() // there may have been some that nobody saw
-			return n.storage.Watch(ctx, p.MountsChanged)
-		})
-	go watchOn(ctx, log, "Disks are not watched: one that comes back gets its limits with the next resync", func() error {
-		return storage.WatchDisks(ctx, func() {
-			if err := n.storage.DisksChanged(ctx); err != nil && ctx.Err() == nil {
-				log.WithError(err).Warn("Refreshing changed disks failed")
-			}
-			p.DisksChanged()
-		})
-	})
-	go watchOn(ctx, log, "The kubelet's root directory is not there: volumes are not known by name until it is", func() error {
-		if err := a.opts.checkDir("--kubelet-root", a.opts.kubeletRoot); err != nil {
-			return err
-		}
-		<-ctx.Done()
-		return nil
-	})
-	return p, nil
-}
-
-// watchPause is between two attempts to watch something.
-const watchPause = 30 * time.Second
-
-// watchOn calls fn again after each failure until ctx ends.
-func watchOn(ctx context.Context, log logrus.FieldLogger, without string, fn func() error) {
-	var problem reminder.Reminder
-	for {
-		err := fn()
-		if ctx.Err() != nil {
-			return
-		}
-		if problem.Due(time.Now(), err) {
-			log.WithError(err).Warn(without)
-		}
-		select {
-		case <-time.After(watchPause):
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// policyPoll is how often the policy file is read. It is small, and polling
-// sees what a watch of one inode does not: the symlinks of a ConfigMap.
-const policyPoll = 5 * time.Second
-
-// policyWatch looks at the policy file again and again.
-type policyWatch struct {
-	file   string
-	every  time.Duration
-	parse  func([]byte) (*policy.Policy, error)
-	reload func(*policy.Policy)
-	log    logrus.FieldLogger
-}
-
-// run calls reload for each new content that is a valid policy, until ctx
-// ends. last and lastErr are what was read before. A file that cannot be read or
-// is invalid is logged again for as long as it stays so.
-func (w *policyWatch) run(ctx context.Context, last []byte, lastErr string) {
-	log := w.log.WithField("policy", w.file)
-	tick := time.NewTicker(w.every)
-	defer tick.Stop()
-	var problem error
-	var reminded reminder.Reminder
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		data, err := readPolicy(w.file)
-		if !bytes.Equal(data, last) || err != lastErr {
-			last, lastErr = data, err
-			if problem = w.take(data, err); problem == nil {
-				log.Info("Reloaded the node policy")
-			}
-		}
-		if reminded.Due(time.Now(), problem) {
-			log.WithError(problem).Error("Rejected the new node policy, keeping the old one")
-		}
-	}
-}
-
-// take puts a policy into force.
-func (w *policyWatch) take(data []byte, readErr string) error {
-	if readErr != "" {
-		return errors.New(readErr)
-	}
-	p, err := w.parse(data)
-	if err == nil {
-		w.reload(p)
-	}
-	return err
-}
-
-// readPolicy gives the error as text, so that the same one is said once.
-func readPolicy(file string) ([]byte, string) {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Sprint(err)
-	}
-	return data, ""
+	return l, nil
 }

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
+	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// limits returns the part that limits containers. distribute passes the policy that the runtime
+// sends a pre-installed plugin to all parts.
+func (r *runner) limits(ctx context.Context, n *node, distribute func(*policy.Policy)) (part, error) {
+	if err := r.opts.checkRuntimeFlags(); err != nil {
+		return part{}, err
+	}
+	if !path.IsAbs(r.opts.kubeletRoot) {
+		return part{}, usage(fmt.Errorf("--kubelet-root: %q is not an absolute path", r.opts.kubeletRoot))
+	}
+	rootfs := runtimeconfig.Watch{Config: &r.opts.runtime, Storage: n.storage, Log: r.log}
+	layers, err := rootfs.First(ctx)
+	if err != nil {
+		r.log.WithError(err).Info("Location of writable layers unknown, retrying")
+	}
+	p, err := plugin.New(plugin.Config{
+		Log: r.log, Policy: n.policy, Storage: n.storage, Cgroups: n.cgroups, KubeletRoot: r.opts.kubeletRoot, Resync: r.resync,
+		ProcessMounts: n.storage.ProcessMounts, NodeMemory: n.memory, Kernel: n.kernel,
+		Layers: layers, ReadLayers: rootfs.Layers, Sync: r.opts.sync,
+	})
+	if err != nil {
+		return part{}, err
+	}
+	if err := n.storage.ListMounts(ctx); err != nil {
+		r.log.WithError(err).Info("Reading the mount table as text: creates right after a mount are slower")
+	} else {
+		r.log.Info("Reading the mount table with listmount and statmount")
+	}
+	r.watchNode(ctx, n, p)
+	cfg := r.RunConfig
+	cfg.Distribute = distribute
+	run := func(ctx context.Context) error { return p.Run(ctx, cfg) }
+	return part{p, p.Reload, r.publishing(p.Health, run)}, nil
+}
+
+// watchNode reports changes of mounts and disks to the plugin until ctx ends.
+func (r *runner) watchNode(ctx context.Context, n *node, p *plugin.Plugin) {
+	go r.keep(ctx, "Mounts are not watched: creates take longer, and what is mounted into a running container is limited late",
+		func() error {
+			p.MountsChanged() // some changes may have been missed
+			return n.storage.Watch(ctx, p.MountsChanged)
+		})
+	go r.keep(ctx, "Disks are not watched: one that comes back gets its limits with the next resync", func() error {
+		return storage.WatchDisks(ctx, func() {
+			if err := n.storage.DisksChanged(ctx); err != nil && ctx.Err() == nil {
+				r.log.WithError(err).Warn("Refreshing changed disks failed")
+			}
+			p.DisksChanged()
+		})
+	})
+	go r.keep(ctx, "The kubelet's root directory is not there: volumes are not known by name until it is", func() error {
+		if err := r.opts.checkDir("--kubelet-root", r.opts.kubeletRoot); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return nil
+	})
+}
+
+// keepPause is the time between two calls of a function that keep has called.
+const keepPause = 30 * time.Second
+
+// keep calls fn again after it has returned, until ctx ends. It logs without, the consequence of
+// a failure, as long as fn fails.
+func (r *runner) keep(ctx context.Context, without string, fn func() error) {
+	var problem reminder.Reminder
+	for {
+		err := fn()
+		if ctx.Err() != nil {
+			return
+		}
+		if problem.Due(time.Now(), err) {
+			r.log.WithError(err).Warn(without)
+		}
+		select {
+		case <-time.After(keepPause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,99 @@
+// Package policyfile watches the file of the node policy. A new valid policy applies without a
+// restart; an invalid one is logged, and the last valid one stays in force.
+package policyfile
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// Interval is the time between two reads of the file. It is small, and polling sees what a watch
+// of one inode does not: the symlinks of a ConfigMap.
+const Interval = 5 * time.Second
+
+// Config holds what a Watch works with.
+type Config struct {
+	File  string
+	Every time.Duration                     // 0 is Interval
+	Read  func(file string) ([]byte, error) // os.ReadFile
+	Parse func([]byte) (*policy.Policy, error)
+	Log   logrus.FieldLogger
+}
+
+// Watch reads a policy file again and again.
+type Watch struct {
+	Config
+	last content
+}
+
+// content is the result of reading the file. The error is kept as text, so that the same error
+// is the same content.
+type content struct {
+	data []byte
+	err  string
+}
+
+func (c content) equal(other content) bool {
+	return c.err == other.err && bytes.Equal(c.data, other.data)
+}
+
+// NewWatch returns a watch for changes from now on.
+func NewWatch(c Config) *Watch {
+	if c.Every == 0 {
+		c.Every = Interval
+	}
+	w := &Watch{Config: c}
+	w.last = w.read()
+	return w
+}
+
+// Run calls reload for each new content that is a valid policy, until ctx ends. A file that
+// cannot be read or is invalid is logged again for as long as it stays so.
+func (w *Watch) Run(ctx context.Context, reload func(*policy.Policy)) {
+	log := w.Log.WithField("policy", w.File)
+	tick := time.NewTicker(w.Every)
+	defer tick.Stop()
+	var problem error
+	var reminded reminder.Reminder
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if now := w.read(); !now.equal(w.last) {
+			w.last = now
+			var p *policy.Policy
+			if p, problem = w.parse(now); problem == nil {
+				reload(p)
+				log.Info("Reloaded the node policy")
+			}
+		}
+		if reminded.Due(time.Now(), problem) {
+			log.WithError(problem).Error("Rejected the new node policy, keeping the old one")
+		}
+	}
+}
+
+func (w *Watch) read() content {
+	data, err := w.Read(w.File)
+	if err != nil {
+		return content{err: fmt.Sprint(err)}
+	}
+	return content{data: data}
+}
+
+func (w *Watch) parse(c content) (*policy.Policy, error) {
+	if c.err != "" {
+		return nil, errors.New(c.err)
+	}
+	return w.Parse(c.data)
+}
