@@ -51,7 +51,7 @@ func (l *link) register(ctx context.Context, cfg RunConfig, name string, handler
 	opts = append(opts, stub.WithLogger(stubLogger{log}))
 	if !cfg.Preinstalled {
 		opts = append(opts, stub.WithPluginName(name), stub.WithPluginIdx(cfg.Index),
-			stub.WithSocketPath(cfg.Socket), stub.WithDialer(dialer(ctx)))
+			stub.WithSocketPath(cfg.Socket), stub.WithDialer(cfg.dialer(ctx)))
 	}
 	st, err := stub.New(handlers, opts...)
 	if err != nil {
@@ -118,10 +118,9 @@ func (l *link) wait(ctx context.Context, cfg RunConfig, reloaded <-chan struct{}
 
 // dialer connects for as long as ctx lasts. A session that was given up must not
 // stay registered: the runtime would wait for the answers of two.
-func dialer(ctx context.Context) func(string) (net.Conn, error) {
+func (c *RunConfig) dialer(ctx context.Context) func(string) (net.Conn, error) {
 	return func(path string) (net.Conn, error) {
-		var d net.Dialer
-		conn, err := d.DialContext(ctx, "unix", path)
+		conn, err := c.Dial(ctx, "unix", path)
 		if err == nil {
 			context.AfterFunc(ctx, func() { conn.Close() })
 		}

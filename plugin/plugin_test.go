@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -193,7 +194,7 @@ func TestRunEndsLast(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		ended <- p.Run(ctx, RunConfig{Socket: socket, Index: "90"})
+		ended <- p.Run(ctx, RunConfig{Socket: socket, Index: "90", Dial: new(net.Dialer).DialContext})
 	}()
 	<-looking
 	cancel()

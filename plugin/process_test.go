@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -69,7 +70,7 @@ func servePlugin(socket string) error {
 		_, _ = io.Copy(io.Discard, os.Stdin) // its end is the test's
 		stop()
 	}()
-	return p.Run(ctx, RunConfig{Socket: socket, Index: "90"})
+	return p.Run(ctx, RunConfig{Socket: socket, Index: "90", Dial: new(net.Dialer).DialContext})
 }
 
 // pluginProcess is a plugin that can be killed, stopped and hung.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"net"
 	"path/filepath"
 	"sync"
 	"time"
@@ -12,6 +12,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -37,6 +38,8 @@ type RunConfig struct {
 	// Distribute hands the policy that the runtime sends a pre-installed plugin to all
 	// parts of this process, this plugin among them; nil: to this plugin alone.
 	Distribute func(*policy.Policy)
+	// Dial connects to Socket; it is net.Dialer.DialContext.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Run serves the node until ctx ends. Over a socket it reconnects for ever;
@@ -90,9 +93,9 @@ func (p *Plugin) work(ctx context.Context, cancel context.CancelFunc) (end func(
 func makeSocketDir(socket string) error {
 	dir := filepath.Dir(socket)
 	if socket == DefaultSocket {
-		return os.MkdirAll(dir, 0o700)
+		return hostfs.MakeDir(dir)
 	}
-	if _, err := os.Stat(dir); err != nil {
+	if err := hostfs.FindDir(dir); err != nil {
 		return fmt.Errorf("find the directory of the socket: %w", err)
 	}
 	return nil

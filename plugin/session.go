@@ -32,7 +32,7 @@ type session struct {
 	failure     api.FailurePolicy
 }
 
-// events is what a session takes part in.
+// The events that a session takes part in.
 var (
 	_ stub.ConfigureInterface           = (*session)(nil)
 	_ stub.SynchronizeInterface         = (*session)(nil)

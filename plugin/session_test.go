@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -74,7 +75,7 @@ func (r *nriRuntime) serve(t *testing.T, run func(context.Context, RunConfig) er
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, RunConfig{Socket: r.socket, Index: "90"}) }()
+	go func() { ended <- run(ctx, RunConfig{Socket: r.socket, Index: "90", Dial: new(net.Dialer).DialContext}) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -121,7 +122,7 @@ func TestValidator(t *testing.T) {
 	forged.Annotations = map[string]string{markKey: "true"}
 	r.wantCreate(t, "annotation of the container", limited, forged, false, true)
 	f := &forger{newLink()}
-	if err := f.register(t.Context(), RunConfig{Socket: r.socket, Index: "10"}, "forger", f, r.p.log); err != nil {
+	if err := f.register(t.Context(), RunConfig{Socket: r.socket, Index: "10", Dial: new(net.Dialer).DialContext}, "forger", f, r.p.log); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the other plugin", func() bool {

@@ -72,7 +72,7 @@ const (
 )
 
 func (a *app) runCommand() *cobra.Command {
-	var o runOptions
+	o := runOptions{RunConfig: plugin.RunConfig{Dial: new(net.Dialer).DialContext}}
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the node agent",
