@@ -78,7 +78,7 @@ func (e *Enforcer) inspect(t *plan.Target, last *seen) change {
 // compare reads the control files with settings, and adds the writes that they need. An
 // error of one file does not prevent writes to the others.
 func (c *change) compare(old *record.Record) {
-	actual := blkio.Values{}
+	var actual blkio.Values
 	var errs []error
 	var read []string
 	for _, file := range []string{blkio.IOMax, blkio.IOWeight} {
@@ -87,7 +87,11 @@ func (c *change) compare(old *record.Record) {
 		}
 		switch values, err := c.read(file); {
 		case err == nil:
-			maps.Copy(actual, values)
+			if actual == nil {
+				actual = values
+			} else {
+				maps.Copy(actual, values)
+			}
 			read = append(read, file)
 		case c.Target.Container == "" && errors.Is(err, blkio.ErrNotSupported) && c.isEmpty():
 			// systemd takes the io controller from a slice when its last
@@ -98,8 +102,12 @@ func (c *change) compare(old *record.Record) {
 			errs = append(errs, err)
 		}
 	}
-	known := func(s policy.Setting) bool { return slices.Contains(read, s.File()) }
-	raise, lower := policy.Diff(c.Want.Where(known), c.lifted(old, actual).Where(known), actual)
+	want, lifted := c.Want, c.lifted(old, actual)
+	if len(errs) > 0 {
+		known := func(s policy.Setting) bool { return slices.Contains(read, s.File()) }
+		want, lifted = want.Where(known), lifted.Where(known)
+	}
+	raise, lower := policy.Diff(want, lifted, actual)
 	c.raise, c.lower = raise.Lines(), lower.Lines()
 	c.Err = errors.Join(errs...)
 }

@@ -102,6 +102,7 @@ func BenchmarkCreateContainer(b *testing.B) {
 // spec already. It runs under the runtime's lock.
 func BenchmarkStartContainer(b *testing.B) {
 	h, dir := tree(b, podCgroup, cgroupOf("a"))
+	write(b, filepath.Join(dir, filepath.Dir(podCgroup), "cgroup.controllers"), "io\n") // as beside any pod
 	n := newNode(b, h)
 	s := &session{n, handlerDeadline}
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})

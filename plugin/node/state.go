@@ -2,7 +2,6 @@ package node
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -103,8 +102,13 @@ func (p *pod) String() string { return p.namespace + "/" + p.name }
 // seen are the facts of the containers that came so far, in the order of their
 // names.
 func (p *pod) seen() []policy.Container {
-	out := make([]policy.Container, 0, len(p.known)+1)
-	for _, name := range slices.Sorted(maps.Keys(p.known)) {
+	names := make([]string, 0, len(p.known))
+	for name := range p.known {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	out := make([]policy.Container, 0, len(names)+1) // for one that comes
+	for _, name := range names {
 		out = append(out, p.known[name].facts)
 	}
 	return out
@@ -119,13 +123,23 @@ func (p *pod) remember(c *container) {
 }
 
 func (p *pod) sorted() []*container {
-	return slices.SortedFunc(maps.Values(p.containers), func(a, b *container) int {
+	return sorted(p.containers, func(a, b *container) int {
 		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.id, b.id))
 	})
 }
 
 func (g *group) sorted() []*pod {
-	return slices.SortedFunc(maps.Values(g.pods), func(a, b *pod) int { return cmp.Compare(a.arrival, b.arrival) })
+	return sorted(g.pods, func(a, b *pod) int { return cmp.Compare(a.arrival, b.arrival) })
+}
+
+// sorted is slices.SortedFunc with one allocation: each start of a container does this.
+func sorted[V any](of map[string]V, compare func(a, b V) int) []V {
+	out := make([]V, 0, len(of))
+	for _, v := range of {
+		out = append(out, v)
+	}
+	slices.SortFunc(out, compare)
+	return out
 }
 
 // shared says that pods of different identity are in one pod cgroup. The

@@ -2,6 +2,7 @@ package node
 
 import (
 	"path"
+	"slices"
 
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
@@ -66,7 +67,8 @@ func newView(g *group) view {
 	live := false
 	for _, pod := range g.sorted() {
 		before := len(v.Running)
-		v.cgroups = append(v.cgroups, pod.id)
+		v.Running = slices.Grow(v.Running, len(pod.containers))
+		v.cgroups = append(slices.Grow(v.cgroups, 1+len(pod.containers)), pod.id)
 		for _, c := range pod.sorted() {
 			if c.mayRun() {
 				v.Running = append(v.Running, c.planned())

@@ -122,8 +122,8 @@ func (r *Record) Marshal(room int) ([]byte, error) {
 }
 
 func (w *wire) encode() []byte {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
+	b := bytes.NewBuffer(make([]byte, 0, 512))
+	enc := json.NewEncoder(b)
 	enc.SetEscapeHTML(false) // a "<" would take six bytes
 	if err := enc.Encode(w); err != nil {
 		panic(err) // strings, numbers and times only
@@ -153,32 +153,32 @@ func (r *Record) wire() *wire {
 
 // lines puts the keys of one device from one source together, and then the devices.
 func (w *wire) lines(s policy.Settings, known map[policy.Source]string) []string {
-	var heads []string
-	devices := map[string]string{}
+	var out []string
+	at := map[string]int{}      // of a line, by its text without devices
+	head := make([]byte, 0, 64) // a record is written at each start of a container
 	for len(s) > 0 {
 		n := 1
 		for n < len(s) && s[n].File() == s[0].File() && s[n].Dev == s[0].Dev && s[n].Source == s[0].Source {
 			n++
 		}
-		words := []string{w.source(s[0].Source, known), s[0].File()}
+		head = append(head[:0], w.source(s[0].Source, known)...)
+		head = append(append(head, ' '), s[0].File()...)
 		for _, x := range s[:n] {
-			words = append(words, x.Key.String()+"="+x.Amount.String())
+			head = append(append(head, ' '), x.Key.String()...)
+			head = append(append(head, '='), x.Amount.String()...)
 		}
-		head := strings.Join(words, " ")
-		if _, found := devices[head]; !found {
-			heads = append(heads, head)
+		i, found := at[string(head)]
+		if !found {
+			i = len(out)
+			out = append(out, string(head))
+			at[out[i]] = i
 		}
 		if s[0].Key.IsRate() {
-			devices[head] += " " + s[0].Dev.String()
-		} else {
-			devices[head] = ""
+			out[i] += " " + s[0].Dev.String()
 		}
 		s = s[n:]
 	}
-	for i, head := range heads {
-		heads[i] += devices[head]
-	}
-	return heads
+	return out
 }
 
 // source returns the number of a source.
