@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -47,11 +48,18 @@ func (a *app) nodeCommands() []*cobra.Command {
 	}
 }
 
+// A container's environment names where the node is mounted. So the flags are not needed in
+// "kubectl exec".
+const (
+	hostRootEnv   = "NRI_BLKIO_HOST_ROOT"
+	cgroupRootEnv = "NRI_BLKIO_CGROUP_ROOT"
+)
+
 // addNodeFlags adds the flags of all commands.
 func (a *app) addNodeFlags(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
-	f.StringVar(&a.opts.hostRoot, "host-root", "/", "directory where the node's root filesystem is mounted")
-	f.StringVar(&a.opts.cgroupRoot, "cgroup-root", "", "where the node's cgroup v2 is mounted (default HOST-ROOT/sys/fs/cgroup)")
+	f.StringVar(&a.opts.hostRoot, "host-root", cmp.Or(a.getenv(hostRootEnv), "/"), "directory where the node's root filesystem is mounted\n(environment: "+hostRootEnv+")")
+	f.StringVar(&a.opts.cgroupRoot, "cgroup-root", a.getenv(cgroupRootEnv), "where the node's cgroup v2 is mounted\n(environment: "+cgroupRootEnv+"; default HOST-ROOT/sys/fs/cgroup)")
 	f.StringVar(&a.opts.logLevel, "log-level", "info", "debug, info, warning or error")
 	f.StringVar(&a.opts.logFormat, "log-format", "text", "text or json")
 }

@@ -83,7 +83,7 @@ func (a *app) runCommand() *cobra.Command {
   nri-blkio run --only limits       # and, with other privileges:
   nri-blkio run --only writeback
   nri-blkio run --only validator
-  nri-blkio run --host-root /host --cgroup-root /host-cgroup   # in a container`,
+  nri-blkio run --host-root /host --cgroup-root /host-cgroup   # in a container; or set the environment`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Preinstalled = a.opts.preinstalled
