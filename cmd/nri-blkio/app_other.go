@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nri-blkio/nri-blkio/plugin/check"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // app is what the commands share with the process around them.
@@ -33,6 +34,11 @@ func (*app) nodeCommands() []*cobra.Command { return nil }
 func (*app) addNodeFlags(*cobra.Command) {}
 
 func (*options) addCheckFlags(*cobra.Command) {}
+
+// runningPolicy returns the built-in policy: no plugin runs on this system.
+func (*app) runningPolicy() checkPolicy {
+	return checkPolicy{policy: policy.Default(), name: builtInPolicy}
+}
 
 // readNode is an error: there are no pods on this system.
 func (*app) readNode(context.Context) (check.Node, error) {

@@ -15,6 +15,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
 	"github.com/nri-blkio/nri-blkio/plugin/check"
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
+	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
@@ -38,7 +39,9 @@ The mounts are derived from the manifest. The disk of a PersistentVolumeClaim or
 a CSI volume is unknown until the volume is mounted. Limits on it have a placeholder
 and a warning.
 
---policy is the node's policy. Without it, check uses the built-in policy.
+The policy is that of the plugin that runs on this node: its file and its mode. If no
+plugin runs here, it is the built-in policy. --policy selects another one. A line on
+stderr names the policy ("policy" with -o json).
 
 With --offline, check reads nothing of a node, and works on any system. It checks the
 grammar, contradictions within the manifest, and the bounds of a given --policy.
@@ -91,20 +94,24 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 	if o.output != outputJSON {
 		terminal.Notes(a.stderr, "left out", otherKinds(set.Others)...)
 	}
-	c := check.Checker{Handler: o.handler}
-	if c.Policy, err = a.opts.loadPolicy(); err != nil {
+	from, err := a.checkPolicy(o.offline)
+	if err != nil {
 		return err
 	}
+	c := check.Checker{Policy: from.policy, Handler: o.handler}
 	if !o.offline {
 		if c.Node, err = a.readNode(ctx); err != nil {
 			return err
 		}
 	}
-	report := checkReport{Findings: set.Findings, Pods: make([]check.Result, 0, len(set.Pods))}
+	if o.output != outputJSON && a.opts.policy == "" && !o.offline {
+		terminal.Notes(a.stderr, "policy", from.name)
+	}
+	report := checkReport{Policy: from.name, Findings: set.Findings, Pods: make([]check.Result, 0, len(set.Pods))}
 	for i := range set.Pods {
 		r := c.Pod(ctx, &set.Pods[i])
-		if o.offline && a.opts.policy == "" && len(r.Errors)+len(r.Unknown) > 0 {
-			r.Unknown = append(r.Unknown, "the node's policy: the built-in one was used (set --policy)")
+		if from.unknown != "" && len(r.Writes)+len(r.Errors) > 0 {
+			r.Unknown = append(r.Unknown, "the node's policy: "+from.unknown+" (set --policy)")
 		}
 		report.Pods = append(report.Pods, r)
 	}
@@ -116,6 +123,28 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 	}
 	return nil
 }
+
+// checkPolicy is the policy that decides.
+type checkPolicy struct {
+	policy  *policy.Policy
+	name    string // its file, or what it is
+	unknown string // why it may not be the node's
+}
+
+// checkPolicy returns the policy of --policy, or that of the node.
+func (a *app) checkPolicy(offline bool) (checkPolicy, error) {
+	if a.opts.policy == "" && !offline {
+		return a.runningPolicy(), nil
+	}
+	p, err := a.opts.loadPolicy()
+	from := checkPolicy{policy: p, name: a.opts.policy}
+	if a.opts.policy == "" {
+		from.name, from.unknown = builtInPolicy, "the built-in one was used"
+	}
+	return from, err
+}
+
+const builtInPolicy = "built-in"
 
 // readManifests reads files, directories and stdin, in the order of the command line.
 func (a *app) readManifests(names []string) (manifest.Set, error) {
@@ -164,6 +193,7 @@ func otherKinds(others []manifest.Other) []string {
 
 // checkReport is the output of check.
 type checkReport struct {
+	Policy   string             `json:"policy"`
 	Findings []manifest.Finding `json:"findings"`
 	Pods     []check.Result     `json:"pods"`
 }

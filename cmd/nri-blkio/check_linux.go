@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -8,13 +9,40 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
 	"github.com/nri-blkio/nri-blkio/plugin/check"
+	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // addCheckFlags adds the flags that say where things are on the node.
 func (o *options) addCheckFlags(cmd *cobra.Command) {
 	o.addRootfsFlags(cmd)
 	o.addKubeletFlag(cmd)
+	o.addStateFlag(cmd)
+}
+
+// runningPolicy returns the policy of the plugin that runs on this node, or the built-in one. The
+// plugin's file can be missing here: that of a DaemonSet is in its pods.
+func (a *app) runningPolicy() checkPolicy {
+	builtIn := func(unknown string) checkPolicy {
+		return checkPolicy{policy: policy.Default(), name: builtInPolicy, unknown: unknown + "; the built-in one was used"}
+	}
+	running, err := health.Read(a.opts.host(a.opts.stateDir), health.Limits)
+	switch {
+	case err != nil:
+		return builtIn(err.Error())
+	case running == nil:
+		return checkPolicy{policy: policy.Default(), name: builtInPolicy + " (no plugin runs on this node)"}
+	case running.PolicyOfRuntime:
+		return builtIn("the running plugin has that of the runtime's configuration")
+	}
+	o := a.opts
+	o.policy, o.mode = running.Policy, running.Mode
+	p, err := o.loadPolicy()
+	if err != nil {
+		return builtIn("that of the running plugin cannot be read here: " + err.Error())
+	}
+	return checkPolicy{policy: p, name: cmp.Or(running.Policy, builtInPolicy) + " (of the running plugin), mode " + running.Mode}
 }
 
 // readNode reads the facts about this node that decide about pods.

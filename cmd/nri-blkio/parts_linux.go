@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,6 +50,8 @@ type runner struct {
 	*app
 	runOptions
 	log *logrus.Logger
+	// policyOfRuntime is true if the runtime has sent the policy to a pre-installed plugin.
+	policyOfRuntime atomic.Bool
 }
 
 // node is what the limits part and the writeback part work with.
@@ -71,7 +74,10 @@ func (r *runner) parts(ctx context.Context) (parts, error) {
 	}
 	var out parts // complete before one of them runs
 	if r.only != onlyWriteback {
-		limits, err := r.limits(ctx, n, func(p *policy.Policy) { out.reload(p) })
+		limits, err := r.limits(ctx, n, func(p *policy.Policy) {
+			r.policyOfRuntime.Store(true)
+			out.reload(p)
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -133,7 +139,8 @@ func (r *runner) publish(ctx context.Context, state func() health.Report) {
 	var problem reminder.Reminder
 	health.Publish(ctx, file, func() health.Report {
 		report := state()
-		report.Started, report.PID, report.Version, report.Policy = started, os.Getpid(), version, r.opts.policy
+		report.Started, report.PID, report.Version = started, os.Getpid(), version
+		report.Policy, report.PolicyOfRuntime = r.opts.policy, r.policyOfRuntime.Load()
 		return report
 	}, func(err error) {
 		if problem.Due(time.Now(), err) {

@@ -45,7 +45,7 @@ func (a *app) rootCommand() *cobra.Command {
 }
 
 func (o *options) addPolicyFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.policy, "policy", "", "the node policy file (default: the built-in policy)")
+	cmd.Flags().StringVar(&o.policy, "policy", "", "the node policy file (default: the built-in policy;\nfor check: that of the running plugin)")
 }
 
 func (o *options) loadPolicy() (*policy.Policy, error) {

@@ -19,7 +19,7 @@ import (
 const defaultStateDir = "/run/nri-blkio"
 
 func (o *options) addStateFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.stateDir, "state-dir", defaultStateDir, "directory where run writes its state for status")
+	cmd.Flags().StringVar(&o.stateDir, "state-dir", defaultStateDir, "directory where run writes its state for status and check")
 }
 
 func (o *options) reportFile() string { return health.File(o.stateDir, health.Writeback) }

@@ -43,7 +43,10 @@ type Report struct {
 	Runtime string `json:"runtime,omitempty"`
 
 	Policy string `json:"policy,omitempty"` // path of the file; "" for the built-in policy
-	Mode   string `json:"mode,omitempty"`   // of the policy
+	// PolicyOfRuntime is true if the policy came from the runtime's configuration of a
+	// pre-installed plugin. Policy is "" then.
+	PolicyOfRuntime bool   `json:"policyOfRuntime,omitempty"`
+	Mode            string `json:"mode,omitempty"` // of the policy
 	// Pods counts the annotated pods. NotInForce counts those of them for which writing
 	// some limits failed. Failed counts the running containers that do not get all that
 	// they request.

@@ -71,7 +71,10 @@ func detail(r *health.Report) string {
 	}
 	if r.Part == health.Limits {
 		policy := "built-in policy"
-		if r.Policy != "" {
+		switch {
+		case r.PolicyOfRuntime:
+			policy = "policy of the runtime's configuration"
+		case r.Policy != "":
 			policy = "policy " + r.Policy
 		}
 		out = append(out, "mode "+r.Mode, policy, Count(r.Pods, "pod")+" with annotations")

@@ -56,6 +56,11 @@ func TestReadPart(t *testing.T) {
 				"3 pods with annotations, 2 pods not in force, 1 container without some requested limits"},
 		},
 		{
+			name: "pre-installed", part: health.Limits, works: true,
+			state: &health.Report{Part: health.Limits, At: now, State: health.Connected, Mode: "enforce", PolicyOfRuntime: true},
+			want:  Part{State: health.Connected, Detail: "mode enforce, policy of the runtime's configuration, 0 pods with annotations"},
+		},
+		{
 			name: "an old report", part: health.Limits, state: &health.Report{Part: health.Limits, At: now.Add(-time.Hour), State: health.Connected},
 			want: Part{State: NotRunning},
 		},
