@@ -117,6 +117,10 @@ func findNode() error {
 }
 
 func prepare() error {
+	// The console has the stacks of hung tasks, which the kernel prints at level 6.
+	if err := os.WriteFile("/proc/sys/kernel/printk", []byte("7"), 0); err != nil {
+		return err
+	}
 	program, err := os.Executable()
 	if err != nil {
 		return err

@@ -334,6 +334,8 @@ func (s *stage) ends(a actor) {
 	}
 }
 
+const fiFreeze, fiThaw = 0xc0045877, 0xc0045878 // linux/fs.h
+
 // freeze stops all writing to a filesystem until thaw, or the end of the test.
 func freeze(t *testing.T, mountpoint string) (thaw func()) {
 	t.Helper()
@@ -341,7 +343,6 @@ func freeze(t *testing.T, mountpoint string) (thaw func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const fiFreeze, fiThaw = 0xc0045877, 0xc0045878 // linux/fs.h
 	if err := unix.IoctlSetInt(int(dir.Fd()), fiFreeze, 0); err != nil {
 		t.Fatalf("freeze %s: %v", mountpoint, err)
 	}
