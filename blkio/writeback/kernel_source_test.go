@@ -14,7 +14,7 @@ import (
 )
 
 // detach is the end of wbc_detach_inode in fs/fs-writeback.c, line by line, with the types
-// of its C. Verdict.Round is to give the same.
+// of its C. Votes.Round is to give the same.
 func detach(avgTime, history uint16, maxTime uint64, maxIsForeign bool) (uint16, uint16, bool) {
 	const (
 		wbFrnTimeShift    = 13
@@ -60,11 +60,11 @@ func TestRoundIsTheKernels(t *testing.T) {
 		return rng.Uint64N(1 << (1 + rng.IntN(20)))
 	}
 	for range 200_000 {
-		v := Verdict{History: uint16(rng.Uint32()), Average: uint16(pick())}
+		v := Votes{History: uint16(rng.Uint32()), Average: uint16(pick())}
 		took, foreign := pick(), rng.IntN(2) == 0
 		average, history, switches := detach(v.Average, v.History, took, foreign)
 		got, moves := v.Round(took, foreign)
-		if got != (Verdict{History: history, Average: average}) || moves != switches {
+		if got != (Votes{History: history, Average: average}) || moves != switches {
 			t.Fatalf("%+v after %d, foreign %v: %+v, %v, want %#x, %d, %v", v, took, foreign, got, moves, history, average, switches)
 		}
 	}

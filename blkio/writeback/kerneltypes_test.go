@@ -85,7 +85,7 @@ func TestDecode(t *testing.T) {
 
 func TestForeign(t *testing.T) {
 	for history, want := range map[uint16]int{0: 0, 0xffff: 16, 0x8001: 2} {
-		if got := (Verdict{History: history}).Foreign(); got != want {
+		if got := (Votes{History: history}).Foreign(); got != want {
 			t.Errorf("%x: %d, want %d", history, got, want)
 		}
 	}

@@ -20,7 +20,7 @@ type Owner struct {
 	Dev blkio.Dev
 	// Generation distinguishes inodes that had the same number one after another.
 	Generation uint32
-	Verdict
+	Votes
 	// Bandwidth is the kernel's estimate of the owner's writeback on the disk, in pages per
 	// second. The kernel weighs rounds by it. It is 0 without an owner.
 	Bandwidth uint64
@@ -85,7 +85,7 @@ func (r *OwnerReader) Owner(f *os.File) (Owner, error) {
 		Cgroup:     answer.Owner,
 		Dev:        fromKernelDev(answer.Dev),
 		Generation: answer.Generation,
-		Verdict:    Verdict{History: answer.History, Average: answer.Average},
+		Votes:      Votes{History: answer.History, Average: answer.Average},
 		Bandwidth:  answer.Bandwidth,
 	}, nil
 }

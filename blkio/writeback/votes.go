@@ -2,14 +2,14 @@ package writeback
 
 import "math/bits"
 
-// Verdict is the state by which the kernel decides whether to move an inode to another
+// Votes are the state by which the kernel decides whether to move an inode to another
 // cgroup. In each round of writeback the kernel adds up the dirty pages by the cgroup that
 // they are charged to. The cgroup with most of them wins the round. The kernel estimates
 // the time that the winner's pages take on the disk. The longer that is, the more the round
 // counts; one that is much shorter than the average does not count.
 //
 // Source: wbc_detach_inode in fs/fs-writeback.c.
-type Verdict struct {
+type Votes struct {
 	// History has 16 bits for the last rounds, the latest in the lowest bits, with one to
 	// five bits for each round. A bit is 1 if a cgroup other than the owner won the round.
 	History uint16
@@ -29,11 +29,11 @@ const (
 
 // Foreign returns the number of the 16 bits of History that other cgroups won. If it is
 // more than 8 after a round, the kernel moves the inode to the winner of that round.
-func (v Verdict) Foreign() int { return bits.OnesCount16(v.History) }
+func (v Votes) Foreign() int { return bits.OnesCount16(v.History) }
 
 // Decided reports whether other cgroups have enough votes. Then the kernel moves the inode
 // now, or after the next round that another cgroup wins. The move takes 10 to 30 ms.
-func (v Verdict) Decided() bool { return v.Foreign() > threshold }
+func (v Votes) Decided() bool { return v.Foreign() > threshold }
 
 // RoundTime returns the time of a round in units of 1/8192 s, from the number of the
 // winner's pages and a bandwidth in pages per second.
@@ -44,10 +44,10 @@ func RoundTime(pages, bandwidth uint64) uint64 {
 	return (pages<<13 + bandwidth - 1) / bandwidth
 }
 
-// Round returns the Verdict after one more round of the given time. foreign is true if a
+// Round returns the votes after one more round of the given time. foreign is true if a
 // cgroup other than the owner wins the round. moves is true if the kernel then moves the
 // inode to that cgroup.
-func (v Verdict) Round(took uint64, foreign bool) (_ Verdict, moves bool) {
+func (v Votes) Round(took uint64, foreign bool) (_ Votes, moves bool) {
 	average := uint64(v.Average)
 	if average == 0 {
 		average = took // the first one
@@ -69,7 +69,7 @@ func (v Verdict) Round(took uint64, foreign bool) (_ Verdict, moves bool) {
 // Missing returns how many more rounds move the inode if each takes the given time, and
 // other cgroups win all of them. It is at most 80, for the shortest rounds after the
 // longest. A round without a page does not count, so the time is at least 1.
-func (v Verdict) Missing(took uint64) int {
+func (v Votes) Missing(took uint64) int {
 	took = max(took, 1)
 	for n := 1; ; n++ {
 		var moves bool

@@ -40,7 +40,7 @@ func TestVerdictTraces(t *testing.T) {
 // history, average and bandwidth before; pages, and 1 if they were another cgroup's;
 // whether the inode was given away; history and average after, if it was not.
 func checkRound(line string) error {
-	var before, after Verdict
+	var before, after Votes
 	var bandwidth, pages uint64
 	var foreign, moved int
 	if _, err := fmt.Sscanf(line, "%x %d %d %d %d %d %x %d", &before.History, &before.Average, &bandwidth,
@@ -65,7 +65,7 @@ func checkRound(line string) error {
 func TestVerdictMissing(t *testing.T) {
 	few := func(history, average, took uint16) bool {
 		took = max(took, 1)
-		v := Verdict{history, average}
+		v := Votes{history, average}
 		n := v.Missing(uint64(took))
 		moved, at := v, 0
 		for done := false; !done; at++ {
@@ -79,11 +79,11 @@ func TestVerdictMissing(t *testing.T) {
 		t.Error(err)
 	}
 	for took, want := range map[uint64]int{1: 9, slot16th: 9, slot16th + 1: 5, 3 * slot16th: 3, 5 * slot16th: 2, 100 * slot16th: 2} {
-		if got := (Verdict{Average: uint16(min(took, 1<<16-1))}).Missing(took); got != want {
+		if got := (Votes{Average: uint16(min(took, 1<<16-1))}).Missing(took); got != want {
 			t.Errorf("rounds of %d: %d, want %d", took, got, want)
 		}
 	}
-	if got := (Verdict{Average: 1<<16 - 1}).Missing(1); got < 60 || got > 80 {
+	if got := (Votes{Average: 1<<16 - 1}).Missing(1); got < 60 || got > 80 {
 		t.Errorf("the longest rounds, and then the shortest: %d", got)
 	}
 }
@@ -91,7 +91,7 @@ func TestVerdictMissing(t *testing.T) {
 // TestVerdictOwn: who owns the inode and wins the rounds keeps it.
 func TestVerdictOwn(t *testing.T) {
 	stays := func(history, average uint16, took []uint16) bool {
-		v, moves := Verdict{history, average}, false
+		v, moves := Votes{history, average}, false
 		for i, n := range took {
 			before := v.Foreign()
 			if v, moves = v.Round(uint64(n), false); moves && before <= threshold || v.Foreign() > before {
@@ -119,7 +119,7 @@ func TestVerdictDecided(t *testing.T) {
 		{0xaaaa, 8, false},
 		{0xffff, 16, true},
 	} {
-		v := Verdict{History: tt.history}
+		v := Votes{History: tt.history}
 		if v.Foreign() != tt.foreign || v.Decided() != tt.want {
 			t.Errorf("%04x: %d foreign votes, decided %v", tt.history, v.Foreign(), v.Decided())
 		}

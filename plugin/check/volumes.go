@@ -80,7 +80,7 @@ func (v *volumes) container(ctx context.Context, c *manifest.Container, found ma
 
 func (v *volumes) mount(ctx context.Context, m *manifest.Mount, vol *volume) policy.Mount {
 	out := policy.Mount{Destination: absolute(m.Path), ReadOnly: m.ReadOnly || vol.readOnly, Backing: vol.backing}
-	if vol.told == always || vol.told == bySubPath && m.SubPath != "" {
+	if vol.nameKnown == always || vol.nameKnown == bySubPath && m.SubPath != "" {
 		out.Volume = m.Volume
 	}
 	isExpression := strings.Contains(m.SubPath, "$(")
@@ -144,25 +144,25 @@ func (v *volumes) injected(ctx context.Context) []policy.Mount {
 
 // volume has the facts about a volume that is not mounted yet.
 type volume struct {
-	backing  blkio.Backing
-	hostPath string // path in which a subPath can be looked up
-	readOnly bool
-	told     told
+	backing   blkio.Backing
+	hostPath  string // path in which a subPath can be looked up
+	readOnly  bool
+	nameKnown nameKnown
 }
 
-// told is whether the plugin will know the volume's name from the kubelet's directories,
+// nameKnown is whether the plugin will know the volume's name from the kubelet's directories,
 // see volumepath.NameOf.
-type told uint8
+type nameKnown uint8
 
 const (
-	never told = iota
+	never nameKnown = iota
 	bySubPath
 	always
 )
 
-// toldBy: a claim's directories have the name of its PersistentVolume, and so has
-// what a generic ephemeral volume is.
-func toldBy(source string) told {
+// nameKnownBy returns that for a source. The directories of claims, and of generic
+// ephemeral volumes, have the name of the PersistentVolume.
+func nameKnownBy(source string) nameKnown {
 	switch source {
 	case manifest.EmptyDir, manifest.CSI, "configMap", "secret", "projected", "downwardAPI", "gitRepo":
 		return always
@@ -177,7 +177,7 @@ const unmounted = "disk unknown until the volume is mounted; if it then has no d
 
 // volume finds out what a volume will be stored on.
 func (v *volumes) volume(ctx context.Context, vol *manifest.Volume) volume {
-	out := volume{told: toldBy(vol.Source), readOnly: vol.ReadOnly}
+	out := volume{nameKnown: nameKnownBy(vol.Source), readOnly: vol.ReadOnly}
 	switch vol.Source {
 	case manifest.HostPath:
 		out.backing, out.hostPath = v.resolve(ctx, vol.Path), vol.Path

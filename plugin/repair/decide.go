@@ -78,11 +78,11 @@ func (l *ledger) workFor(now time.Time, f *file) (work, *share) {
 
 // needsDrop reports whether pages are to be dropped, of a file that its writer owns.
 func (f *file) needsDrop(now time.Time, by *share, contested bool) bool {
-	drifts := by.recent.drifts() && by.fresh.misplaced > 0 && !f.rest.lasts(now)
-	if !contested && (drifts || f.drops.isDue(now)) {
+	misplaced := by.recent.isMisplaced() && by.fresh.misplaced > 0 && !f.rest.lasts(now)
+	if !contested && (misplaced || f.drops.isDue(now)) {
 		return true
 	}
-	if f.drops.leftovers == 0 && !drifts {
+	if f.drops.leftovers == 0 && !misplaced {
 		f.drops.passes = 0
 	}
 	return false

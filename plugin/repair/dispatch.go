@@ -85,7 +85,7 @@ func takeTurns[T any, G comparable](all []T, group func(*T) G) []T {
 func (r *Repairer) visit(now time.Time, t *task) visit {
 	v := visit{
 		Inode: t.Inode, work: t.work, ownerID: t.owner.id,
-		fresh: t.to.fresh.bytes, drops: t.to.fresh.drifts(), dropAt: t.drops.offset,
+		fresh: t.to.fresh.bytes, drops: t.to.fresh.isMisplaced(), dropAt: t.drops.offset,
 	}
 	v.first, v.last = t.to.fresh.offsets()
 	if t.work == drop && t.drops.leftovers > 0 {

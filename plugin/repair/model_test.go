@@ -12,7 +12,7 @@ import (
 
 // modelCache is a page cache whose files behave as the kernel documents: who is charged
 // for a page, which cgroup a file belongs to, and how rounds of writeback change that.
-// The verdict of a round is that of [writeback.Verdict], which is tested with traces of
+// The verdict of a round is that of [writeback.Votes], which is tested with traces of
 // real kernels.
 type modelCache struct {
 	mu        sync.Mutex // guards all below, and the files
@@ -35,7 +35,7 @@ type modelFile struct {
 	owner   uint64
 	next    uint64 // the owner after the switch that is under way
 	at      time.Time
-	verdict writeback.Verdict
+	votes   writeback.Votes
 	pages   map[int64]*modelPage
 	disk    time.Duration // how long the disk takes for a round
 	rounds  int
@@ -115,7 +115,7 @@ func (f *modelFile) clean() {
 // (inode_do_switch_wbs).
 func (f *modelFile) settle() {
 	if f.next != 0 && !time.Now().Before(f.at) {
-		f.owner, f.next, f.verdict = f.next, 0, writeback.Verdict{}
+		f.owner, f.next, f.votes = f.next, 0, writeback.Votes{}
 	}
 }
 
@@ -155,7 +155,7 @@ func (f *modelFile) round(offset, length int64) {
 	}
 	var moves bool
 	took := writeback.RoundTime(max(votes[winner], 1), f.cache.bandwidth)
-	if f.verdict, moves = f.verdict.Round(took, winner != f.owner); moves && f.next == 0 {
+	if f.votes, moves = f.votes.Round(took, winner != f.owner); moves && f.next == 0 {
 		f.next, f.at = winner, now.Add(switchDelay)
 	}
 }
@@ -190,7 +190,7 @@ func (f *modelFile) Owner() (writeback.Owner, error) {
 	defer f.cache.mu.Unlock()
 	f.settle()
 	return writeback.Owner{
-		Cgroup: f.owner, Dev: f.Dev, Generation: f.Generation, Verdict: f.verdict, Bandwidth: f.cache.bandwidth,
+		Cgroup: f.owner, Dev: f.Dev, Generation: f.Generation, Votes: f.votes, Bandwidth: f.cache.bandwidth,
 	}, f.err
 }
 

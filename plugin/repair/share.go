@@ -12,10 +12,10 @@ const (
 	// halfLife is the time after which bytes count half. Bytes are those that become
 	// dirty, since these reach the disk.
 	halfLife = 3 * time.Second
-	// driftShare is the share of a domain's bytes that are charged to other domains, from
-	// which on passes drop these pages. From one half on, the kernel would move the file to
-	// these domains.
-	driftShare = 0.3
+	// misplacedShare is the share of a domain's bytes that are charged to other domains,
+	// from which on passes drop these pages. From one half on, the kernel would move the
+	// file to these domains.
+	misplacedShare = 0.3
 	// maxWriters of a share are remembered.
 	maxWriters = 4
 )
@@ -95,9 +95,9 @@ func (r *recent) decay(now time.Time) {
 	r.bytes, r.misplaced, r.at = r.bytes*part, r.misplaced*part, now
 }
 
-// drifts reports whether so many bytes are charged to other domains that these may get the
-// file.
-func (r *recent) drifts() bool { return r.misplaced > driftShare*r.bytes }
+// isMisplaced reports whether so many bytes are charged to other domains that these may get
+// the file.
+func (r *recent) isMisplaced() bool { return r.misplaced > misplacedShare*r.bytes }
 
 // fresh counts the bytes since the last pass over the file.
 type fresh struct {
@@ -118,6 +118,6 @@ func (f *fresh) add(from *sample) {
 	}
 }
 
-// drifts reports whether so many bytes are charged to other domains that these may get the
-// file.
-func (f *fresh) drifts() bool { return float64(f.misplaced) > driftShare*float64(f.bytes) }
+// isMisplaced reports whether so many bytes are charged to other domains that these may get
+// the file.
+func (f *fresh) isMisplaced() bool { return float64(f.misplaced) > misplacedShare*float64(f.bytes) }

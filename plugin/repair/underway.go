@@ -75,7 +75,7 @@ func (u *underway) hangs(now time.Time) bool {
 func (u *underway) does(t *task) bool {
 	v, there := u.files[t.Inode]
 	first, last := t.to.fresh.offsets()
-	return there && v.work == move && t.work == move && (v.drops || !t.to.fresh.drifts()) && first >= v.first && last <= v.first+v.window()
+	return there && v.work == move && t.work == move && (v.drops || !t.to.fresh.isMisplaced()) && first >= v.first && last <= v.first+v.window()
 }
 
 // notify notifies the pass over a file, if there is one, that the file is written to.
