@@ -68,7 +68,7 @@ func (a *app) checkCommand() *cobra.Command {
   kubectl get pod db-0 -o yaml | nri-blkio check -f -
   nri-blkio check -f manifests/ -f extra.yaml --policy policy.yaml -o json
   nri-blkio check --offline -f manifests/    # on a workstation or in CI`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.check(cmd.Context(), &o) },
 	}
 	f := cmd.Flags()

@@ -59,7 +59,7 @@ func (a *app) clearCommand() *cobra.Command {
   nri-blkio clear --pod prod/db-0
   nri-blkio clear --pod prod/db-0 --undo
   nri-blkio clear --all --yes`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return a.clear(&o) },
 	}
 	o.pod.add(cmd, "the pod to clear")

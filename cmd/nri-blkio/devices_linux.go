@@ -56,7 +56,7 @@ func (a *app) devicesCommand() *cobra.Command {
 		Example: `  nri-blkio devices
   nri-blkio devices --all            # each volume, however many there are
   nri-blkio devices -o json`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.devices(cmd.Context(), &o) },
 	}
 	a.opts.addVolumeFlags(cmd)

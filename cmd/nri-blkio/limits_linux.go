@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"path"
-	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin"
@@ -49,12 +48,14 @@ func (r *runner) limits(ctx context.Context, n *node, distribute func(*policy.Po
 
 // watchNode reports changes of mounts and disks to the plugin until ctx ends.
 func (r *runner) watchNode(ctx context.Context, n *node, p *plugin.Plugin) {
-	go r.keep(ctx, "Mounts are not watched: creates take longer, and what is mounted into a running container is limited late",
-		func() error {
-			p.MountsChanged() // some changes may have been missed
-			return n.storage.Watch(ctx, p.MountsChanged)
-		})
-	go r.keep(ctx, "Disks are not watched: one that comes back gets its limits with the next resync", func() error {
+	keep := func(without string, fn func() error) {
+		go reminder.Keep(ctx, fn, func(err error) { r.log.WithError(err).Warn(without) })
+	}
+	keep("Mounts are not watched: creates take longer, and what is mounted into a running container is limited late", func() error {
+		p.MountsChanged() // some changes may have been missed
+		return n.storage.Watch(ctx, p.MountsChanged)
+	})
+	keep("Disks are not watched: one that comes back gets its limits with the next resync", func() error {
 		return storage.WatchDisks(ctx, func() {
 			if err := n.storage.DisksChanged(ctx); err != nil && ctx.Err() == nil {
 				r.log.WithError(err).Warn("Refreshing changed disks failed")
@@ -62,34 +63,11 @@ func (r *runner) watchNode(ctx context.Context, n *node, p *plugin.Plugin) {
 			p.DisksChanged()
 		})
 	})
-	go r.keep(ctx, "The kubelet's root directory is not there: volumes are not known by name until it is", func() error {
+	keep("The kubelet's root directory is not there: volumes are not known by name until it is", func() error {
 		if err := r.opts.checkDir("--kubelet-root", r.opts.kubeletRoot); err != nil {
 			return err
 		}
 		<-ctx.Done()
 		return nil
 	})
-}
-
-// keepPause is the time between two calls of a function that keep has called.
-const keepPause = 30 * time.Second
-
-// keep calls fn again after it has returned, until ctx ends. It logs without, the consequence of
-// a failure, as long as fn fails.
-func (r *runner) keep(ctx context.Context, without string, fn func() error) {
-	var problem reminder.Reminder
-	for {
-		err := fn()
-		if ctx.Err() != nil {
-			return
-		}
-		if problem.Due(time.Now(), err) {
-			r.log.WithError(err).Warn(without)
-		}
-		select {
-		case <-time.After(keepPause):
-		case <-ctx.Done():
-			return
-		}
-	}
 }

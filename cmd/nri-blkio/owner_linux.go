@@ -39,7 +39,7 @@ func (a *app) ownerCommand() *cobra.Command {
 		Long:  ownerLong,
 		Example: `  nri-blkio owner /var/lib/kubelet/pods/*/volumes/*/data/file
   nri-blkio owner -o json /mnt/data/db.wal`,
-		Args: usageArgs(cobra.MinimumNArgs(1)),
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error { return a.owner(args, o) },
 	}
 	o.add(cmd)

@@ -32,7 +32,7 @@ func (a *app) rootCommand() *cobra.Command {
   nri-blkio owner FILE              name the container whose limit applies to writes to a file`,
 		SilenceErrors: true, // app.run prints them, in one line
 		SilenceUsage:  true,
-		Args:          usageArgs(cobra.NoArgs),
+		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 
 		PersistentPreRunE: checkFlags,
@@ -41,6 +41,9 @@ func (a *app) rootCommand() *cobra.Command {
 	a.addNodeFlags(cmd)
 	cmd.AddCommand(a.checkCommand(), a.versionCommand())
 	cmd.AddCommand(a.nodeCommands()...)
+	for _, c := range append(cmd.Commands(), cmd) {
+		c.Args = usageArgs(c.Args)
+	}
 	return cmd
 }
 

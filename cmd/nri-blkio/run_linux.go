@@ -84,7 +84,7 @@ func (a *app) runCommand() *cobra.Command {
   nri-blkio run --only writeback
   nri-blkio run --only validator
   nri-blkio run --host-root /host --cgroup-root /host-cgroup   # in a container; or set the environment`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Preinstalled = a.opts.preinstalled
 			if o.Preinstalled && a.getenv(pluginNameEnv) == plugin.ValidatorName {

@@ -80,7 +80,7 @@ func (a *app) statusCommand() *cobra.Command {
   nri-blkio status --strict          # exit status 1 for cleared and observed values as well
   nri-blkio status --ready limits    # for a probe: exit status 1 unless it is connected
   nri-blkio status -o json`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.ready != "" {
 				return a.ready(o.ready)

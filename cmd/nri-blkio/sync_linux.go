@@ -19,7 +19,7 @@ func (a *app) syncCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "sync DIRECTORY",
 		Short:  "Sync a filesystem (used by run)",
-		Args:   usageArgs(cobra.ExactArgs(1)),
+		Args:   cobra.ExactArgs(1),
 		Hidden: true,
 		RunE:   func(_ *cobra.Command, args []string) error { return hostfs.Sync(args[0]) },
 	}

@@ -2,7 +2,12 @@
 // again while it lasts.
 package reminder
 
-import "time"
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+)
 
 // Interval is the time after which a problem that lasts is logged again.
 const Interval = 10 * time.Minute
@@ -30,3 +35,17 @@ func (r *Reminder) Due(now time.Time, err error) bool {
 
 // Lasts reports whether the last call of Due had an error.
 func (r *Reminder) Lasts() bool { return r.text != "" }
+
+// Pause is the time between two calls of a function by Keep.
+const Pause = 30 * time.Second
+
+// Keep calls fn, and calls it again after it has returned, until ctx ends. It passes those errors to
+// log that are due.
+func Keep(ctx context.Context, fn func() error, log func(error)) {
+	var problem Reminder
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		if err := fn(); ctx.Err() == nil && problem.Due(time.Now(), err) {
+			log(err)
+		}
+	}, Pause)
+}

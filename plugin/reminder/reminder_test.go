@@ -1,8 +1,11 @@
 package reminder
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -32,4 +35,47 @@ func TestDue(t *testing.T) {
 			t.Errorf("step %d: lasts: %v", i, r.Lasts())
 		}
 	}
+}
+
+// TestKeep: a function that fails is called again, also after a success, and its error is logged
+// once.
+func TestKeep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		start := time.Now()
+		away := errors.New("away")
+		results := []error{away, away, nil, away}
+		var calls []time.Duration
+		logged := 0
+		Keep(ctx, func() error {
+			calls = append(calls, time.Since(start))
+			if len(calls) > len(results) {
+				cancel()
+				return away // not logged: the work has ended
+			}
+			return results[len(calls)-1]
+		}, func(err error) {
+			if !errors.Is(err, away) {
+				t.Error(err)
+			}
+			logged++
+		})
+		want := []time.Duration{0, Pause, 2 * Pause, 3 * Pause, 4 * Pause}
+		if !slices.Equal(calls, want) || logged != 2 {
+			t.Errorf("called at %v, logged %d times", calls, logged)
+		}
+	})
+}
+
+// TestKeepEnds: the pause ends with the context.
+func TestKeepEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), Pause/2)
+		defer cancel()
+		start := time.Now()
+		Keep(ctx, func() error { return nil }, func(err error) { t.Error(err) })
+		if took := time.Since(start); took != Pause/2 {
+			t.Errorf("it took %v", took)
+		}
+	})
 }
