@@ -178,8 +178,8 @@ func (a *app) readManifest(name string) (manifest.Set, error) {
 	return manifest.Read(f, name, keys)
 }
 
-// otherKinds returns the kinds of objects without a pod, each once. A document of a directory
-// that is no object, such as a kustomization, has none.
+// otherKinds returns the kinds of the objects without a pod, without duplicates. A document that is
+// not an object, such as a kustomization, has no kind.
 func otherKinds(others []manifest.Other) []string {
 	var kinds []string
 	for i := range others {

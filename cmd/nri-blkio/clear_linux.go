@@ -110,7 +110,7 @@ func (a *app) clear(o *clearOptions) error {
 	return errors.Join(errs...)
 }
 
-// nothingToClear is an error for a pod that the user has named.
+// nothingToClear returns an error if --pod names a pod without limits.
 func (a *app) nothingToClear(o *clearOptions) error {
 	if !o.all {
 		return usage(fmt.Errorf("pod %s has no limits of nri-blkio", &o.pod))
@@ -128,11 +128,11 @@ func (a *app) confirmClear(o *clearOptions, records []inspect.Recorded) error {
 	for _, r := range records {
 		pods[[2]string{r.Record.Namespace, r.Record.Pod}] = true
 	}
-	what := "the limits of " + inspect.Count(len(pods), "pod")
+	limits := "the limits of " + inspect.Count(len(pods), "pod")
 	if in, ok := a.stdin.(*os.File); !ok || !term.IsTerminal(int(in.Fd())) {
-		return usage(fmt.Errorf("clear --all clears %s: add --yes to confirm", what))
+		return usage(fmt.Errorf("clear --all clears %s: add --yes to confirm", limits))
 	}
-	fmt.Fprintf(a.stderr, "Clear %s? [y/N] ", what)
+	fmt.Fprintf(a.stderr, "Clear %s? [y/N] ", limits)
 	answer, err := bufio.NewReader(a.stdin).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
@@ -147,32 +147,28 @@ func (a *app) confirmClear(o *clearOptions, records []inspect.Recorded) error {
 type clearing struct {
 	out    io.Writer
 	dryRun bool
-	brief  bool // one line for each pod
-	done   []string
+	brief  bool     // print one line for each pod
+	done   []string // the pods of these lines
 }
 
-// print prints the steps for one cgroup; with brief, it notes the pod for summary.
+// print prints the steps for one cgroup. If brief is true, it keeps the pod for summary.
 func (c *clearing) print(r *record.Record, steps []string) {
-	pod := r.Namespace + "/" + r.Pod
 	if c.brief {
-		if len(steps) > 0 && !slices.Contains(c.done, pod) {
+		if pod := podName(r.Namespace, r.Pod); len(steps) > 0 && !slices.Contains(c.done, pod) {
 			c.done = append(c.done, pod)
 		}
 		return
 	}
-	if r.Container != "" {
-		pod += " " + r.Container
-	}
-	verb := ""
+	subject, verb := terminal.Escape(containerName(r.Namespace, r.Pod, r.Container)), ""
 	if c.dryRun {
 		verb = "would "
 	}
 	for _, step := range steps {
-		fmt.Fprintf(c.out, "%s: %s%s\n", terminal.Escape(pod), verb, terminal.EscapeLine(step))
+		fmt.Fprintf(c.out, "%s: %s%s\n", subject, verb, terminal.EscapeLine(step))
 	}
 }
 
-// summary prints the pods of which a cgroup was changed.
+// summary prints the pods that have a changed cgroup, if brief is true.
 func (c *clearing) summary() {
 	for _, pod := range c.done {
 		fmt.Fprintf(c.out, "%s: done\n", terminal.Escape(pod))

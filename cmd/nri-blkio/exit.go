@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// exitStatus is what the process ends with. 0 is success.
+// exitStatus is the exit status of the process. 0 is success.
 type exitStatus int
 
 const (
@@ -19,7 +19,7 @@ const (
 // exitError is an error that has an exit status. All other errors have exitUndetermined.
 type exitError struct {
 	status exitStatus
-	err    error // nil if the command's output contains all there is to say
+	err    error // nil if the command's output explains the status
 }
 
 // Error is called only where err is not nil; see app.run.
@@ -32,10 +32,10 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
-// findings ends a command whose output contains what is wrong.
+// findings returns an error with exitFindings, for a command whose output lists the findings.
 func findings() error { return &exitError{status: exitFindings} }
 
-// usage returns err as one of the command line, and nil for nil.
+// usage returns err with exitUsage. It returns nil for nil.
 func usage(err error) error {
 	if err == nil {
 		return nil
@@ -43,8 +43,8 @@ func usage(err error) error {
 	return &exitError{exitUsage, err}
 }
 
-// named returns the error of reading what the command line names: that it does not exist is
-// an error of the command line.
+// named returns the error of reading a file that the command line names. If the file does not
+// exist, the command line is wrong.
 func named(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return usage(err)
@@ -52,7 +52,7 @@ func named(err error) error {
 	return err
 }
 
-// statusOf returns the exit status for what a command has returned.
+// statusOf returns the exit status for the error of a command.
 func statusOf(err error) exitStatus {
 	if err == nil {
 		return 0
@@ -63,19 +63,18 @@ func statusOf(err error) exitStatus {
 	return exitUndetermined
 }
 
-// isSilent reports whether the command's output contains all there is to say of an error.
+// isSilent reports whether the command's output explains an error.
 func isSilent(err error) bool {
 	e, ok := errors.AsType[*exitError](err)
 	return ok && e.err == nil
 }
 
-// usageArgs has the errors of a check of arguments count as usage.
+// usageArgs returns a check of arguments whose errors have exitUsage.
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error { return usage(check(cmd, args)) }
 }
 
-// checkFlags is run before each command: it finds flags that are missing, and those that
-// exclude one another.
+// checkFlags runs before each command. It finds missing flags and flags that exclude one another.
 func checkFlags(cmd *cobra.Command, _ []string) error {
 	if err := cmd.ValidateRequiredFlags(); err != nil {
 		return usage(err)

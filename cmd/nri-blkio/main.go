@@ -19,7 +19,7 @@ func main() {
 	os.Exit(int(statusOf(err)))
 }
 
-// run is the program without the process. What it returns was printed.
+// run is the program without the process around it. It has printed the error that it returns.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	a := newApp()
 	a.stdin, a.stdout, a.stderr, a.getenv = stdin, stdout, stderr, os.Getenv

@@ -20,7 +20,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
 )
 
-// app is what the commands share with the process around them.
+// app is the process as the commands see it, with the flags that they share.
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -75,13 +75,13 @@ type options struct {
 	runtime     runtimeconfig.Config
 	kubeletRoot string
 	orphanGrace time.Duration // see inspect.Host
-	mode        string        // of the policy, if it is not to be the file's
+	mode        string        // overrides the policy's mode; "" keeps it
 	stateDir    string
 
-	preinstalled bool // no flag: how the runtime starts us
+	preinstalled bool // true if the runtime started this process; not a flag
 }
 
-// host returns where a path of the node is for this process.
+// host returns the path at which this process finds a path of the node.
 func (o *options) host(p string) string { return filepath.Join(o.hostRoot, p) }
 
 func (o *options) cgroupDir() string {
@@ -93,8 +93,8 @@ func (o *options) cgroupDir() string {
 
 func (o *options) sysfs() storage.Sysfs { return storage.NewSysfs(os.DirFS(o.host("/sys"))) }
 
-// storage reads the mounts of the node's first process: those of a container,
-// or of a unit with a mount namespace of its own, are others.
+// storage opens the node's storage, with the mounts of the node's first process. This process may
+// be in another mount namespace, as in a container or in a systemd unit.
 func (o *options) storage() (*storage.Storage, error) {
 	return storage.Open(storage.Config{
 		Sys:       os.DirFS(o.host("/sys")),
@@ -139,8 +139,8 @@ func (o *options) addKubeletFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.kubeletRoot, "kubelet-root", plugin.DefaultKubeletRoot, "the kubelet's root directory on the node, which holds the pods' volumes")
 }
 
-// checkRuntimeFlags rejects flags that name what is not on the node: the layers would be searched
-// on another disk.
+// checkRuntimeFlags rejects flags that name files that the node does not have. With such a flag,
+// the wrong disk would be found for writable layers.
 func (o *options) checkRuntimeFlags() error {
 	o.runtime.HostRoot = o.hostRoot
 	if err := o.runtime.Validate(); err != nil {
@@ -167,9 +167,8 @@ func (o *options) checkDir(flag, dir string) error {
 	return nil
 }
 
-// kubeletDir is where the kubelet keeps the volumes of pods, as it names it to
-// the runtime. A directory that was named has to be there; without the default one,
-// the node has no kubelet.
+// kubeletDir returns the kubelet's root directory, as a path of the node. A directory that
+// --kubelet-root names must exist. The default directory need not: a node can be without a kubelet.
 func (o *options) kubeletDir() (string, error) {
 	if o.kubeletRoot == plugin.DefaultKubeletRoot {
 		return o.kubeletRoot, nil
@@ -177,7 +176,7 @@ func (o *options) kubeletDir() (string, error) {
 	return o.kubeletRoot, o.checkDir("--kubelet-root", o.kubeletRoot)
 }
 
-// addVolumeFlags is for the commands that look for volumes.
+// addVolumeFlags adds the flags of the commands that find volumes.
 func (o *options) addVolumeFlags(cmd *cobra.Command) {
 	o.addKubeletFlag(cmd)
 	const grace = "orphan-grace"

@@ -76,7 +76,7 @@ func (a *app) owner(paths []string, o output) error {
 	return a.reported(errs)
 }
 
-// reported prints the errors, a line each, and returns what has their exit status alone.
+// reported prints the errors, one on each line, and returns a silent error with their exit status.
 func (a *app) reported(errs []error) error {
 	err := errors.Join(errs...)
 	if err == nil {
@@ -86,8 +86,8 @@ func (a *app) reported(errs []error) error {
 	return &exitError{status: statusOf(err)}
 }
 
-// ownerOf opens a file just to name it: no permission to read is asked for, no
-// lease of another process is broken, no device or pipe is touched.
+// ownerOf reads the owner of a file. O_PATH needs no permission to read the file, breaks no lease of
+// another process, and does not open a device or a pipe.
 func (a *app) ownerOf(reader *writeback.OwnerReader, name string) (writeback.Owner, error) {
 	if path.IsAbs(name) {
 		name = a.opts.host(name)

@@ -18,8 +18,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/policyfile"
 )
 
-// A runtime that starts a pre-installed plugin sets these. The name is that of the file,
-// without its index.
+// A runtime sets these variables for a pre-installed plugin. The name is that of the program's
+// file, without its index.
 const (
 	pluginSocketEnv = "NRI_PLUGIN_SOCKET"
 	pluginNameEnv   = "NRI_PLUGIN_NAME"
@@ -107,7 +107,7 @@ func (a *app) runCommand() *cobra.Command {
 	return cmd
 }
 
-// validate checks the flags whose values a library would take as they are.
+// validate checks the flags whose values no library checks.
 func (o *runOptions) validate() error {
 	if len(o.Index) != 2 || strings.Trim(o.Index, "0123456789") != "" {
 		return fmt.Errorf("--index: invalid value %q (write two digits)", o.Index)
@@ -121,7 +121,7 @@ func (o *runOptions) validate() error {
 	return nil
 }
 
-// minResync is a time in which a pass over the pods of a large node ends.
+// minResync is longer than a pass over the pods of a large node.
 const minResync = time.Second
 
 func (a *app) runParts(ctx context.Context, o runOptions) error {
@@ -135,7 +135,7 @@ func (a *app) runParts(ctx context.Context, o runOptions) error {
 	if err := o.validate(); err != nil {
 		return usage(err)
 	}
-	// First of all: an address that is taken is an error of the command line.
+	// Before the parts are made, which takes time and logs.
 	listener, err := listenMetrics(ctx, o.metrics)
 	if err != nil {
 		return err

@@ -13,8 +13,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
 )
 
-// syncCommand is what run starts for each sync: one that hangs in the kernel
-// keeps this process, and no thread of the plugin.
+// syncCommand returns the command that run starts for each sync. A sync that hangs in the kernel
+// then keeps a process of its own, and no thread of the plugin.
 func (a *app) syncCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "sync DIRECTORY",
@@ -25,12 +25,11 @@ func (a *app) syncCommand() *cobra.Command {
 	}
 }
 
-// sync writes out the filesystem of a path of the node, in a process of its own.
-// If that cannot be killed either, sync returns when the kernel lets it go: the
-// caller has one at a time for a filesystem.
+// sync syncs the filesystem of a path of the node, in another process. When ctx ends, it kills the
+// process, and returns when the kernel has ended it. Callers run one sync of a filesystem at a time.
 func (o *options) sync(ctx context.Context, hostPath string) error {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", "sync", o.host(hostPath))
-	cmd.Env = []string{} // not the runtime's socket of a pre-installed plugin
+	cmd.Env = []string{} // without the runtime's socket of a pre-installed plugin
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// defaultStateDir is where a process tells another what it does: a tmpfs.
+// defaultStateDir is a directory on a tmpfs. It has the reports of the parts of run.
 const defaultStateDir = "/run/nri-blkio"
 
 func (o *options) addStateFlag(cmd *cobra.Command) {
