@@ -92,26 +92,26 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 		return usage(fmt.Errorf("read %s: found no pod and no pod template", strings.Join(o.files, ", ")))
 	}
 	if o.output != outputJSON {
-		terminal.Notes(a.stderr, "left out", otherKinds(set.Others)...)
+		terminal.Notes(a.stderr, "left out", set.OtherKinds()...)
 	}
-	from, err := a.checkPolicy(o.offline)
+	used, err := a.findPolicy(o.offline)
 	if err != nil {
 		return err
 	}
-	c := check.Checker{Policy: from.policy, Handler: o.handler}
+	c := check.Checker{Policy: used.policy, Handler: o.handler}
 	if !o.offline {
 		if c.Node, err = a.readNode(ctx); err != nil {
 			return err
 		}
 	}
 	if o.output != outputJSON && a.opts.policy == "" && !o.offline {
-		terminal.Notes(a.stderr, "policy", from.name)
+		terminal.Notes(a.stderr, "policy", used.name)
 	}
-	report := checkReport{Policy: from.name, Findings: set.Findings, Pods: make([]check.Result, 0, len(set.Pods))}
+	report := checkReport{Policy: used.name, Findings: set.Findings, Pods: make([]check.Result, 0, len(set.Pods))}
 	for i := range set.Pods {
 		r := c.Pod(ctx, &set.Pods[i])
-		if from.unknown != "" && len(r.Writes)+len(r.Errors) > 0 {
-			r.Unknown = append(r.Unknown, "the node's policy: "+from.unknown+" (set --policy)")
+		if used.unknown != "" && len(r.Writes)+len(r.Errors) > 0 {
+			r.Unknown = append(r.Unknown, "the node's policy: "+used.unknown+" (set --policy)")
 		}
 		report.Pods = append(report.Pods, r)
 	}
@@ -124,24 +124,24 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 	return nil
 }
 
-// checkPolicy is the policy that decides.
-type checkPolicy struct {
+// usedPolicy is the policy that check used.
+type usedPolicy struct {
 	policy  *policy.Policy
-	name    string // its file, or what it is
-	unknown string // why it may not be the node's
+	name    string // for the report
+	unknown string // why the node may have another policy; "" if it has this one
 }
 
-// checkPolicy returns the policy of --policy, or that of the node.
-func (a *app) checkPolicy(offline bool) (checkPolicy, error) {
+// findPolicy returns the policy of --policy, or that of the node.
+func (a *app) findPolicy(offline bool) (usedPolicy, error) {
 	if a.opts.policy == "" && !offline {
 		return a.runningPolicy(), nil
 	}
 	p, err := a.opts.loadPolicy()
-	from := checkPolicy{policy: p, name: a.opts.policy}
+	used := usedPolicy{policy: p, name: a.opts.policy}
 	if a.opts.policy == "" {
-		from.name, from.unknown = builtInPolicy, "the built-in one was used"
+		used.name, used.unknown = builtInPolicy, "the built-in one was used"
 	}
-	return from, err
+	return used, err
 }
 
 const builtInPolicy = "built-in"
@@ -176,19 +176,6 @@ func (a *app) readManifest(name string) (manifest.Set, error) {
 		return manifest.ReadFS(os.DirFS(name), filepath.ToSlash(name), keys)
 	}
 	return manifest.Read(f, name, keys)
-}
-
-// otherKinds returns the kinds of the objects without a pod, without duplicates. A document that is
-// not an object, such as a kustomization, has no kind.
-func otherKinds(others []manifest.Other) []string {
-	var kinds []string
-	for i := range others {
-		if k := others[i].Kind; k != "" && !slices.Contains(kinds, k) {
-			kinds = append(kinds, k)
-		}
-	}
-	slices.Sort(kinds)
-	return kinds
 }
 
 // checkReport is the output of check.

@@ -23,16 +23,16 @@ func (o *options) addCheckFlags(cmd *cobra.Command) {
 
 // runningPolicy returns the policy of the plugin that runs on this node, or the built-in one. The
 // plugin's file can be missing here: that of a DaemonSet is in its pods.
-func (a *app) runningPolicy() checkPolicy {
-	builtIn := func(unknown string) checkPolicy {
-		return checkPolicy{policy: policy.Default(), name: builtInPolicy, unknown: unknown + "; the built-in one was used"}
+func (a *app) runningPolicy() usedPolicy {
+	builtIn := func(unknown string) usedPolicy {
+		return usedPolicy{policy: policy.Default(), name: builtInPolicy, unknown: unknown + "; the built-in one was used"}
 	}
 	running, err := health.Read(a.opts.host(a.opts.stateDir), health.Limits)
 	switch {
 	case err != nil:
 		return builtIn(err.Error())
 	case running == nil:
-		return checkPolicy{policy: policy.Default(), name: builtInPolicy + " (no plugin runs on this node)"}
+		return usedPolicy{policy: policy.Default(), name: builtInPolicy + " (no plugin runs on this node)"}
 	case running.PolicyOfRuntime:
 		return builtIn("the running plugin has that of the runtime's configuration")
 	}
@@ -42,7 +42,7 @@ func (a *app) runningPolicy() checkPolicy {
 	if err != nil {
 		return builtIn("that of the running plugin cannot be read here: " + err.Error())
 	}
-	return checkPolicy{policy: p, name: cmp.Or(running.Policy, builtInPolicy) + " (of the running plugin), mode " + running.Mode}
+	return usedPolicy{policy: p, name: cmp.Or(running.Policy, builtInPolicy) + " (of the running plugin), mode " + running.Mode}
 }
 
 // readNode reads the facts about this node that decide about pods.

@@ -73,17 +73,7 @@ func (a *app) owner(paths []string, o output) error {
 	if err := a.print(o, map[string]any{"files": rows}, func(out *bytes.Buffer) { writeOwners(out, rows) }); err != nil {
 		return err
 	}
-	return a.reported(errs)
-}
-
-// reported prints the errors, one on each line, and returns a silent error with their exit status.
-func (a *app) reported(errs []error) error {
-	err := errors.Join(errs...)
-	if err == nil {
-		return nil
-	}
-	terminal.Notes(a.stderr, "nri-blkio", terminal.ErrorLines(err)...)
-	return &exitError{status: statusOf(err)}
+	return errors.Join(errs...)
 }
 
 // ownerOf reads the owner of a file. O_PATH needs no permission to read the file, breaks no lease of

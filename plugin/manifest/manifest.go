@@ -38,6 +38,19 @@ func (s *Set) HasErrors() bool {
 	return false
 }
 
+// OtherKinds returns the kinds of Others, sorted and without duplicates. A document that is not an
+// object, such as a kustomization, has no kind.
+func (s *Set) OtherKinds() []string {
+	var kinds []string
+	for i := range s.Others {
+		if k := s.Others[i].Kind; k != "" {
+			kinds = append(kinds, k)
+		}
+	}
+	slices.Sort(kinds)
+	return slices.Compact(kinds)
+}
+
 // Position is a place in a manifest.
 type Position struct {
 	File     string `json:"file"`

@@ -5,8 +5,6 @@ package reminder
 import (
 	"context"
 	"time"
-
-	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // Interval is the time after which a problem that lasts is logged again.
@@ -43,9 +41,14 @@ const Pause = 30 * time.Second
 // log that are due.
 func Keep(ctx context.Context, fn func() error, log func(error)) {
 	var problem Reminder
-	wait.UntilWithContext(ctx, func(ctx context.Context) {
+	for {
 		if err := fn(); ctx.Err() == nil && problem.Due(time.Now(), err) {
 			log(err)
 		}
-	}, Pause)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(Pause):
+		}
+	}
 }
