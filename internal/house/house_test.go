@@ -120,10 +120,16 @@ func size(st *ast.StructType) (fields, bools int) {
 	return fields, bools
 }
 
+// isLock are the files of locks, whose users are verified.
+var isLock = map[string]bool{"plugin/node/guard/guard.go": true}
+
 // TestLocksAreDeferred verifies that each Lock is followed by the deferred Unlock of the same
 // lock, and that no other statement unlocks.
 func TestLocksAreDeferred(t *testing.T) {
 	for _, s := range sources(t, ".") {
+		if isLock[s.path] {
+			continue
+		}
 		deferred := map[*ast.CallExpr]bool{}
 		ast.Inspect(s.file, func(n ast.Node) bool {
 			switch n := n.(type) {
@@ -144,12 +150,8 @@ func TestLocksAreDeferred(t *testing.T) {
 // checkLocks looks for the deferred Unlock behind each Lock of a block.
 func (s *source) checkLocks(t *testing.T, block []ast.Stmt) {
 	for i, stmt := range block {
-		expr, ok := stmt.(*ast.ExprStmt)
-		if !ok {
-			continue
-		}
-		call, ok := expr.X.(*ast.CallExpr)
-		if !ok {
+		call := called(stmt)
+		if call == nil {
 			continue
 		}
 		on, name := method(call)
@@ -166,6 +168,22 @@ func (s *source) checkLocks(t *testing.T, block []ast.Stmt) {
 		}
 		t.Errorf("%s:%d: the next statement is not the deferred %s", s.path, s.line(stmt), want)
 	}
+}
+
+// called returns the call that a statement consists of, or whose result it assigns; nil if it
+// is another statement.
+func called(stmt ast.Stmt) *ast.CallExpr {
+	switch stmt := stmt.(type) {
+	case *ast.ExprStmt:
+		call, _ := stmt.X.(*ast.CallExpr)
+		return call
+	case *ast.AssignStmt:
+		if len(stmt.Rhs) == 1 {
+			call, _ := stmt.Rhs[0].(*ast.CallExpr)
+			return call
+		}
+	}
+	return nil
 }
 
 // method returns the receiver and the name of a method that is called.

@@ -30,19 +30,19 @@ func (n *Node) findClean(ctx context.Context, groups []*group) {
 // waitsForData returns the question to the kernel whether a group has data left to write,
 // and false unless only the answer keeps the group from being drained.
 func (n *Node) waitsForData(g *group) (lifecycle.Question, bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.state.Lock()
+	defer n.state.Unlock()
 	question, waits := g.drain.Ask()
 	return question, waits && g.cgroup != ""
 }
 
 // noteUnwritten notes the kernel's answer, and reports whether the group is drained by it.
 func (n *Node) noteUnwritten(g *group, q lifecycle.Question, clean bool) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	if !g.drain.Answer(q, clean) {
 		return false
 	}
-	n.markDirty(g)
+	s.markDirty(g)
 	return true
 }

@@ -64,11 +64,11 @@ func newCompared(b *testing.B, count int) (*Node, *container) {
 	if _, err := n.create(b.Context(), limited("* wbps=1Mi"), c, false); err != nil {
 		b.Fatal(err)
 	}
-	known := n.pods["sb1"].containers[c.ID]
+	known := n.peek().pods["sb1"].containers[c.ID]
 	if !known.disks.IsUncompared() {
 		b.Fatalf("nothing is to be compared: is %s on a disk that sysfs knows?", node)
 	}
 	known.pid = 123
-	n.handle(known, lifecycle.StartContainer)
+	n.peek().handle(known, lifecycle.StartContainer)
 	return n, known
 }

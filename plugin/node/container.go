@@ -10,8 +10,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// container is one container of a pod. Its fields are guarded by Node.mu, except while no
-// other goroutine has it.
+// container is one container of a pod. Its fields belong to the state, except while no
+// other goroutine has it. Its methods only read, and a copy may be asked as well.
 type container struct {
 	identity
 	life     lifecycle.Container // the phase, which only Node.handle changes

@@ -36,11 +36,11 @@ func (d *drainedPod) run(name string) *container {
 
 // watched has the exit watch watch a container that has limits on writes.
 func (n *Node) watched(c *container) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	c.exit.planned, c.exit.plan = true, handover.NewPlan(wbpsOf(rootDisk.Dev), nil)
-	n.handle(c, lifecycle.CgroupPopulated)
-	n.handle(c, lifecycle.WatchArmed)
+	s.handle(c, lifecycle.CgroupPopulated)
+	s.handle(c, lifecycle.WatchArmed)
 }
 
 // end is what the watch and the runtime tell of a container, in this order.

@@ -14,7 +14,6 @@ import (
 
 // exits is what hands over the data of containers that end.
 type exits struct {
-	watch    handover.Adder // nil before Run, and while it cannot be had. Node.mu guards it.
 	ends     handover.Exits
 	writeout handover.Writeout
 	tidier   handover.Tidier
@@ -40,11 +39,11 @@ func (e endedPod) Cgroup() string { return e.g.cgroup }
 
 // Written notes whether all that a container had to write is on its disk.
 func (e endedPod) Written(id string, yes bool) {
-	e.p.mu.Lock()
-	defer e.p.mu.Unlock()
-	e.g.end(id, yes)
+	s := e.p.state.Lock()
+	defer e.p.state.Unlock()
+	s.end(e.g, id, yes)
 	if yes {
-		e.p.markDirty(e.g)
+		s.markDirty(e.g)
 	}
 }
 
@@ -59,22 +58,22 @@ type endings struct{ *Node }
 
 // Watching has the containers that are known already held by the watch.
 func (p endings) Watching(watch handover.Adder) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.exits.watch = watch
-	for _, g := range p.groups {
-		p.markDirty(g)
+	s := p.state.Lock()
+	defer p.state.Unlock()
+	s.watch = watch
+	for _, g := range s.groups {
+		s.markDirty(g)
 	}
 }
 
 // Lost notes that no container is held any more.
 func (p endings) Lost() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.exits.watch = nil
-	for _, pod := range p.pods {
+	s := p.state.Lock()
+	defer p.state.Unlock()
+	s.watch = nil
+	for _, pod := range s.pods {
 		for _, c := range pod.containers {
-			p.handle(c, lifecycle.WatchLost)
+			s.handle(c, lifecycle.WatchLost)
 		}
 	}
 }
@@ -96,9 +95,9 @@ func (p endings) Ended(cgroup string) handover.Ended {
 
 // isWatching reports whether the ends of containers are watched.
 func (n *Node) isWatching() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.exits.watch != nil
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	return s.watch != nil
 }
 
 // hold keeps a container's cgroup within reach that a limit on writes concerns, be
@@ -115,10 +114,10 @@ func (n *Node) hold(c *container, cg cgroupfs.Cgroup, watch handover.Adder) {
 
 // noteHeld notes that a watch watches a container, unless the watch has failed meanwhile.
 func (n *Node) noteHeld(c *container, by handover.Adder) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.exits.watch == by {
-		n.handle(c, lifecycle.WatchArmed)
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	if s.watch == by {
+		s.handle(c, lifecycle.WatchArmed)
 	}
 }
 
@@ -160,14 +159,14 @@ func (e *ended) Log() logrus.FieldLogger { return e.c.logger(e.p.log) }
 // ended notes the end of the container of a cgroup. It returns a copy of what the container
 // was, and the actions that are left to the caller: none if the cgroup has no container.
 func (n *Node) ended(cgroup string) (container, lifecycle.Actions) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, pod := range n.pods {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	for _, pod := range s.pods {
 		for _, c := range pod.containers {
 			if c.cgroup == cgroup {
 				now := *c
 				c.exit.cgroupIDs = nil // the caller notes the end, by the copy
-				return now, n.handle(c, lifecycle.WatchFired)
+				return now, s.handle(c, lifecycle.WatchFired)
 			}
 		}
 	}

@@ -23,7 +23,7 @@ func TestWatchFails(t *testing.T) {
 	first, second := &fakeWatch{}, &fakeWatch{}
 	endings{n}.Watching(first)
 	start(t, n, sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), "a")
-	c := n.pods["sb1"].containers["id-a"]
+	c := n.peek().pods["sb1"].containers["id-a"]
 	want := func(when string, phase lifecycle.Phase, watches float64, added ...*fakeWatch) {
 		t.Helper()
 		if got := c.life.Phase(); got != phase {

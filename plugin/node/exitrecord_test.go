@@ -118,7 +118,7 @@ func TestStopBeforeWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := tree(t, podCgroup, cgroupOf("a"))
 		n := newNode(t, h)
-		n.exits.watch = &fakeWatch{}
+		n.peek().watch = &fakeWatch{}
 		if err := n.start(t.Context(), sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), ctr("a"), true); err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +154,7 @@ func TestExitsKeepQuiet(t *testing.T) {
 	}
 	n.pass(t.Context())
 	n.pass(t.Context())
-	for _, g := range n.groups {
+	for _, g := range n.peek().groups {
 		if !n.groupIsQuiet(g, make([]byte, 0, 512)) {
 			t.Error("not quiet after two passes")
 		}

@@ -21,14 +21,14 @@ func stays(c *container) policy.Settings {
 // noteExit notes the end of a container, and has the reconciler record it. lifted
 // says that none of its limits are left.
 func (n *Node) noteExit(c *container, lifted bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	c.noteExit(lifted)
-	n.markDirty(c.pod.group)
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	s.noteExit(c, lifted)
+	s.markDirty(c.pod.group)
 }
 
-// noteExit does so once for each cgroup. The caller holds Node.mu.
-func (c *container) noteExit(lifted bool) {
+// noteExit does so once for each cgroup.
+func (s *state) noteExit(c *container, lifted bool) {
 	ids := c.exit.cgroupIDs
 	c.exit.cgroupIDs = nil
 	if ids == nil || c.decision.policy != nil && c.decision.policy.Mode == policy.ModeObserve {
@@ -40,7 +40,7 @@ func (c *container) noteExit(lifted bool) {
 	}
 	g := c.pod.group
 	g.recorded.exits = record.WithExits(g.recorded.exits, []record.Exit{e})
-	g.changed()
+	s.changed(g)
 }
 
 // recall takes over what the record of a pod says of containers that ended
@@ -57,8 +57,8 @@ func (n *Node) recall(g *group) error {
 	case err != nil && !errors.Is(err, record.ErrParse):
 		return err
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.state.Lock()
+	defer n.state.Unlock()
 	g.recorded.read = true
 	if r != nil {
 		g.recorded.exits, g.recorded.granted = record.WithExits(r.Exits, g.recorded.exits), r.Granted()
@@ -67,7 +67,7 @@ func (n *Node) recall(g *group) error {
 }
 
 func (n *Node) isRecalled(g *group) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.state.Lock()
+	defer n.state.Unlock()
 	return g.recorded.read || g.cgroup == ""
 }

@@ -22,21 +22,21 @@ func (n *Node) DisksChanged() {
 }
 
 func (n *Node) lookAgain(of func(*container) bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, pod := range n.pods {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	for _, pod := range s.pods {
 		for _, c := range pod.containers {
 			if c.mayRun() && of(c) {
-				c.lookAgain()
-				n.markDirty(pod.group)
+				s.lookAgain(c)
+				s.markDirty(pod.group)
 			}
 		}
 	}
 }
 
 // lookAgain has settle look into a container once more, if its disks may have become
-// others. The caller holds mu.
-func (c *container) lookAgain() {
+// others.
+func (s *state) lookAgain(c *container) {
 	if c.disks.LookAgain() {
 		c.look.again = true
 	}
@@ -45,16 +45,16 @@ func (c *container) lookAgain() {
 // beginLook returns a copy of a container to look into. What changes from now on may
 // be missed by that look.
 func (n *Node) beginLook(c *container) container {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.state.Lock()
+	defer n.state.Unlock()
 	c.look.again, c.look.began = false, time.Now()
 	return *c
 }
 
 // endLook gives the token back that was taken for a look.
 func (n *Node) endLook(c *container) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.state.Lock()
+	defer n.state.Unlock()
 	c.look.began = time.Time{}
 	<-c.look.token
 }

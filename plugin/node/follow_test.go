@@ -67,7 +67,7 @@ func TestMountsChanged(t *testing.T) {
 				for _, g := range n.takeDirty() {
 					n.reconcileGroup(t.Context(), g)
 				}
-				for _, pod := range n.pods {
+				for _, pod := range n.peek().pods {
 					return slices.SortedFunc(maps.Keys(n.planFor(pod.group).Containers[0].Want.DevLimits()), blkio.Dev.Compare)
 				}
 				return nil
@@ -107,7 +107,7 @@ func TestChangeDuringLook(t *testing.T) {
 	if err := n.start(t.Context(), sb, ctr("a", bind("/mnt/data", "/data", "rbind", "rslave")), true); err != nil {
 		t.Fatal(err)
 	}
-	c := n.pods["sb1"].containers["id-a"]
+	c := n.peek().pods["sb1"].containers["id-a"]
 	n.MountsChanged()
 	during := sync.OnceFunc(n.MountsChanged)
 	storage.resolve = func(path string) blkio.Backing {
@@ -137,7 +137,7 @@ func TestLayerStays(t *testing.T) {
 	}
 	n.layers.current.Store(&placed{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/mnt/data/layers"}}, registration: 1})
 	n.MountsChanged()
-	c := n.pods["sb1"].containers["id-a"]
+	c := n.peek().pods["sb1"].containers["id-a"]
 	if err := n.settle(t.Context(), c); err != nil || c.decision.err != nil {
 		t.Fatal(err, c.decision.err)
 	}
@@ -163,7 +163,7 @@ func TestStartLooksAgain(t *testing.T) {
 	if err := n.start(t.Context(), sb, c, true); err != nil {
 		t.Fatal(err)
 	}
-	want := n.planFor(n.pods["sb1"].group).Containers[0].Want.DevLimits()
+	want := n.planFor(n.peek().pods["sb1"].group).Containers[0].Want.DevLimits()
 	if _, ok := want[late.Dev]; !ok {
 		t.Errorf("limited are %v", want)
 	}

@@ -12,15 +12,17 @@ import (
 func (n *Node) findGone(groups []*group) {
 	for _, g := range groups {
 		if changes, idle := n.isIdle(g); idle && !n.cgroups.Cgroup(g.cgroup).Exists() {
-			n.forgetGone(g, changes)
+			for _, pod := range n.forgetGone(g, changes) {
+				n.log.WithField("pod", pod).Info("Forgetting a pod whose cgroup was removed without an event")
+			}
 		}
 	}
 }
 
 // isIdle reports whether no container of a group runs, with its number of changes.
 func (n *Node) isIdle(g *group) (changes int, idle bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.state.Lock()
+	defer n.state.Unlock()
 	for _, pod := range g.pods {
 		for _, c := range pod.containers {
 			if c.mayRun() {
@@ -31,15 +33,17 @@ func (n *Node) isIdle(g *group) (changes int, idle bool) {
 	return g.changes, g.cgroup != "" && len(g.pods) > 0
 }
 
-// forgetGone forgets the pods of a group that has had no change since it was found idle.
-func (n *Node) forgetGone(g *group, changes int) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+// forgetGone forgets the pods of a group that has had no change since it was found idle, and
+// returns their names.
+func (n *Node) forgetGone(g *group, changes int) (names []string) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	if g.changes != changes {
-		return
+		return nil
 	}
 	for pod := range maps.Values(maps.Clone(g.pods)) {
-		n.log.WithField("pod", pod.String()).Info("Forgetting a pod whose cgroup was removed without an event")
-		n.leave(pod, lifecycle.RemovePodSandbox)
+		names = append(names, pod.String())
+		s.leave(pod, lifecycle.RemovePodSandbox)
 	}
+	return names
 }

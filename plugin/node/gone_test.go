@@ -19,8 +19,8 @@ func TestRemovalIsNotTold(t *testing.T) {
 	known := func(want int, when string) {
 		t.Helper()
 		n.pass(t.Context())
-		if len(n.pods) != want || len(n.groups) != want {
-			t.Errorf("%s: %d pods and %d groups are known, want %d", when, len(n.pods), len(n.groups), want)
+		if len(n.peek().pods) != want || len(n.peek().groups) != want {
+			t.Errorf("%s: %d pods and %d groups are known, want %d", when, len(n.peek().pods), len(n.peek().groups), want)
 		}
 	}
 	known(1, "it runs")

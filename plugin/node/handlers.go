@@ -90,8 +90,8 @@ func (n *Node) start(ctx context.Context, sb *Sandbox, ctr *Container, canRefuse
 
 // waitsForProcess reports whether isUnplaced holds.
 func (n *Node) waitsForProcess(c *container) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.state.Lock()
+	defer n.state.Unlock()
 	return c.isUnplaced()
 }
 
@@ -116,12 +116,12 @@ func (n *Node) limit(ctx context.Context, c *container, canRefuse bool) error {
 // notLimited notes why the limits of a container that runs are not in force, and has
 // the reconciler try again.
 func (n *Node) notLimited(c *container, err error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	if c.decision.policy == nil { // else its limits are decided, and the error is of writing them
 		c.decision.err = err
 	}
-	n.markDirty(c.pod.group)
+	s.markDirty(c.pod.group)
 }
 
 // limitError is a failure of ours to limit a container.
@@ -170,19 +170,19 @@ func (n *Node) lookup(sb *Sandbox) *pod {
 }
 
 func (n *Node) podOf(sandbox string) *pod {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.pods[sandbox]
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	return s.pods[sandbox]
 }
 
 // joined makes a pod part of the node's state, unless another event has done so.
 func (n *Node) joined(fresh *pod, cgroup string) *pod {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if known := n.pods[fresh.id]; known != nil {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	if known := s.pods[fresh.id]; known != nil {
 		return known
 	}
-	n.join(fresh, cgroup)
+	s.join(fresh, cgroup)
 	return fresh
 }
 
@@ -216,116 +216,116 @@ func newContainer(pod *pod, ctr *Container) *container {
 // register makes a container part of its pod, unless the runtime waits no more
 // and may have given it up: then its start does.
 func (n *Node) register(ctx context.Context, c *container) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if old := c.pod.containers[c.id]; old != nil {
-		n.handle(old, lifecycle.RemoveContainer) // its creation failed elsewhere, and is repeated
+		s.handle(old, lifecycle.RemoveContainer) // its creation failed elsewhere, and is repeated
 	}
-	c.arrival = n.nextArrival()
+	c.arrival = s.nextArrival()
 	c.pod.containers[c.id] = c
-	n.handle(c, lifecycle.CreateContainer)
-	c.pod.remember(c)
-	c.pod.group.changed()
+	s.handle(c, lifecycle.CreateContainer)
+	s.remember(c)
+	s.changed(c.pod.group)
 	return nil
 }
 
 // know remembers the facts of a container that does not become part of its pod.
 func (n *Node) know(c *container) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	c.arrival = n.nextArrival()
-	c.pod.remember(c)
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	c.arrival = s.nextArrival()
+	s.remember(c)
 }
 
 // enter finds or registers a container that starts. Until it is settled it
 // counts as one without limits.
 func (n *Node) enter(pod *pod, ctr *Container) *container {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	c := pod.containers[ctr.ID]
 	if c == nil {
-		c = n.add(pod, ctr)
+		c = s.add(pod, ctr)
 	}
 	c.pid = ctr.PID // its creation had none yet
-	c.lookAgain()   // what was mounted after it was created may have come into it
-	n.handle(c, lifecycle.StartContainer)
+	s.lookAgain(c)  // what was mounted after it was created may have come into it
+	s.handle(c, lifecycle.StartContainer)
 	return c
 }
 
 // neverRan notes that the start of a container was refused. It counts as running
 // until the runtime reports its end, because the runtime may not have received the answer.
 func (n *Node) neverRan(c *container) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.handle(c, lifecycle.StartRefused)
-	n.markDirty(c.pod.group)
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	s.handle(c, lifecycle.StartRefused)
+	s.markDirty(c.pod.group)
 }
 
 // add makes a container part of its pod that nothing is known of but what the runtime
-// told. The caller holds mu.
-func (n *Node) add(pod *pod, ctr *Container) *container {
+// told.
+func (s *state) add(pod *pod, ctr *Container) *container {
 	c := newContainer(pod, ctr)
-	c.arrival = n.nextArrival()
+	c.arrival = s.nextArrival()
 	pod.containers[c.id] = c
 	return c
 }
 
 func (n *Node) snapshot(c *container) container {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.state.Lock()
+	defer n.state.Unlock()
 	return *c
 }
 
 // snapshotIf reports beside the copy whether something held at that moment.
 func (n *Node) snapshotIf(c *container, holds func(*container) bool) (container, bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.state.Lock()
+	defer n.state.Unlock()
 	return *c, holds(c)
 }
 
 // Stopped takes a container out of the pod's sums; the reconciler lowers the
 // backstop. It may come for a container that was refused.
 func (n *Node) Stopped(sandbox, id string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	pod := n.pods[sandbox]
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	pod := s.pods[sandbox]
 	if pod == nil {
 		return
 	}
 	if c := pod.containers[id]; c != nil {
-		n.handle(c, lifecycle.StopContainer)
+		s.handle(c, lifecycle.StopContainer)
 	}
-	n.markDirty(pod.group)
+	s.markDirty(pod.group)
 }
 
 // Removed forgets a container.
 func (n *Node) Removed(sandbox, id string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if pod := n.pods[sandbox]; pod != nil && pod.containers[id] != nil {
-		n.handle(pod.containers[id], lifecycle.RemoveContainer)
-		n.markDirty(pod.group)
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	if pod := s.pods[sandbox]; pod != nil && pod.containers[id] != nil {
+		s.handle(pod.containers[id], lifecycle.RemoveContainer)
+		s.markDirty(pod.group)
 	}
 }
 
 // RemovedPod forgets a sandbox.
 func (n *Node) RemovedPod(sandbox string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if pod := n.pods[sandbox]; pod != nil {
-		n.leave(pod, lifecycle.RemovePodSandbox)
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	if pod := s.pods[sandbox]; pod != nil {
+		s.leave(pod, lifecycle.RemovePodSandbox)
 	}
 }
 
 // Updated has the limits of a pod restored that an update of a container may have reverted.
 func (n *Node) Updated(sandbox string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if pod := n.pods[sandbox]; pod != nil {
-		n.markDirty(pod.group)
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	if pod := s.pods[sandbox]; pod != nil {
+		s.markDirty(pod.group)
 	}
 }
 

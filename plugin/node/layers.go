@@ -73,8 +73,8 @@ func (n *Node) rereadLayers(ctx context.Context, runtime, version string) {
 
 // nextRegistration keeps the layers that are known, for the registration that begins.
 func (n *Node) nextRegistration() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.state.Lock()
+	defer n.state.Unlock()
 	next := *n.layers.current.Load()
 	next.registration++
 	n.layers.current.Store(&next)
@@ -97,17 +97,17 @@ func (n *Node) askLayers(ctx context.Context, a asked, d time.Duration) error {
 // moveLayers takes over an answer, and has the containers of this registration that it
 // moves resolved again.
 func (n *Node) moveLayers(fresh inventory.Layers, registration int) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	if fresh.Equal(inventory.Layers{}) || n.layers.current.Load().registration != registration {
 		return
 	}
 	now := &placed{fresh, registration}
 	n.layers.current.Store(now)
-	for _, pod := range n.pods {
+	for _, pod := range s.pods {
 		for _, c := range pod.containers {
 			if now.moved(c) {
-				n.markDirty(pod.group)
+				s.markDirty(pod.group)
 			}
 		}
 	}

@@ -174,7 +174,7 @@ func TestLateAnswerMovesLayers(t *testing.T) {
 	start("new")
 	told = inventory.Layers{Default: inventory.Layer{Dir: "/mnt/data/layers"}}
 	_ = n.askLayers(t.Context(), <-n.layers.questions, time.Minute)
-	n.reconcileGroup(t.Context(), n.pods["sb1"].group)
+	n.reconcileGroup(t.Context(), n.peek().pods["sb1"].group)
 	ioMax("old", "254:0 wbps=1048576")
 	ioMax("new", "254:16 wbps=1048576")
 }

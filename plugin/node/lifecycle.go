@@ -4,12 +4,12 @@ import "github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 
 // handle makes the transition of an event of a container, and takes its actions. HandOver
 // is left to the caller of WatchFired, which holds the open cgroup. All changes of a
-// container's phase are made here. The caller holds mu.
-func (n *Node) handle(c *container, e lifecycle.Event) lifecycle.Actions {
+// container's phase are made here.
+func (s *state) handle(c *container, e lifecycle.Event) lifecycle.Actions {
 	before := c.life.Phase()
 	do, err := c.life.Handle(e)
 	if err != nil {
-		n.metrics.unexpected.Add(1)
+		s.unexpected++
 		return 0
 	}
 	g, now := c.pod.group, c.life.Phase()
@@ -18,18 +18,18 @@ func (n *Node) handle(c *container, e lifecycle.Event) lifecycle.Actions {
 		c.use.unjudged = true
 	}
 	if do.Has(lifecycle.RecordExit) && !do.Has(lifecycle.HandOver) {
-		c.noteExit(false)
+		s.noteExit(c, false)
 	}
 	if now == lifecycle.Absent && c.pod.containers[c.id] == c {
 		delete(c.pod.containers, c.id)
 	}
 	if do != 0 || before.MayRun() != now.MayRun() {
-		g.changed()
+		s.changed(g)
 	}
 	return do
 }
 
-// writes returns whether limits hold for what the container writes. The caller holds mu.
+// writes returns whether limits hold for what the container writes.
 func (c *container) writes() lifecycle.Writes {
 	switch {
 	case !c.exit.planned:
@@ -40,16 +40,14 @@ func (c *container) writes() lifecycle.Writes {
 	return lifecycle.WritesLimited
 }
 
-// mayRun reports whether a process of the container may run. The caller holds mu, or has a
-// copy.
+// mayRun reports whether a process of the container may run.
 func (c *container) mayRun() bool { return c.life.Phase().MayRun() }
 
-// isUnplaced reports whether a container has been started and no process of it was seen. The
-// caller holds mu.
+// isUnplaced reports whether a container has been started and no process of it was seen.
 func (c *container) isUnplaced() bool { return c.cgroup != "" && c.life.Phase() == lifecycle.Starting }
 
-// end closes a container in the drain. The caller holds Node.mu.
-func (g *group) end(id string, written bool) {
+// end closes a container in the drain.
+func (s *state) end(g *group, id string, written bool) {
 	g.drain.End(id, written)
-	g.changed()
+	s.changed(g)
 }

@@ -112,8 +112,8 @@ func TestSandboxReplaced(t *testing.T) {
 	}
 	n.RemovedPod("sb1")
 	n.RemovedPod("sb2")
-	if len(n.groups) != 0 || len(n.pods) != 0 || len(n.dirty) != 0 {
-		t.Errorf("left behind: %v, %v, %v", n.groups, n.pods, n.dirty)
+	if len(n.peek().groups) != 0 || len(n.peek().pods) != 0 || len(n.peek().dirty) != 0 {
+		t.Errorf("left behind: %v, %v, %v", n.peek().groups, n.peek().pods, n.peek().dirty)
 	}
 }
 
@@ -130,7 +130,7 @@ func TestSharedCgroup(t *testing.T) {
 	if refusal, ok := errors.AsType[*annotation.Error](err); !ok || refusal.Kind != annotation.Unenforceable {
 		t.Errorf("got %v, want a refusal", err)
 	}
-	if pod := n.planFor(n.pods["sb1"].group).Pod; pod.Cgroup != "" {
+	if pod := n.planFor(n.peek().pods["sb1"].group).Pod; pod.Cgroup != "" {
 		t.Errorf("%+v for a cgroup that is shared", pod)
 	}
 }
@@ -148,17 +148,17 @@ func TestSynchronize(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	known := n.pods["sb1"].containers["id-a"]
+	known := n.peek().pods["sb1"].containers["id-a"]
 	running := func(name string) *Container {
 		c := ctr(name)
 		c.State = Running
 		return c
 	}
 	n.Synchronize([]*Sandbox{sb, {ID: "plain"}}, []*Container{running("a"), running("b")})
-	if len(n.pods) != 1 || len(n.groups) != 1 {
-		t.Errorf("pods %v, groups %v, want one each", n.pods, n.groups)
+	if len(n.peek().pods) != 1 || len(n.peek().groups) != 1 {
+		t.Errorf("pods %v, groups %v, want one each", n.peek().pods, n.peek().groups)
 	}
-	if n.pods["sb1"].containers["id-a"] != known || !known.mayRun() {
+	if n.peek().pods["sb1"].containers["id-a"] != known || !known.mayRun() {
 		t.Error("a container that was known is another one now, or does not run")
 	}
 	n.pass(t.Context())
@@ -168,7 +168,7 @@ func TestSynchronize(t *testing.T) {
 		}
 	}
 	n.Synchronize([]*Sandbox{sb}, []*Container{running("b")})
-	if _, ok := n.pods["sb1"].containers["id-a"]; ok {
+	if _, ok := n.peek().pods["sb1"].containers["id-a"]; ok {
 		t.Error("a container that is not listed is still there")
 	}
 }
@@ -184,10 +184,10 @@ func TestCreatedAgain(t *testing.T) {
 		if _, err := n.create(t.Context(), sb, ctr("a"), false); err != nil {
 			t.Fatal(err)
 		}
-		made = append(made, n.pods["sb1"].containers["id-a"])
+		made = append(made, n.peek().pods["sb1"].containers["id-a"])
 	}
 	n.noteRunning(made[0])
-	if now := n.pods["sb1"].containers["id-a"]; made[0] == made[1] || now != made[1] || now.life.Phase() != lifecycle.Created {
+	if now := n.peek().pods["sb1"].containers["id-a"]; made[0] == made[1] || now != made[1] || now.life.Phase() != lifecycle.Created {
 		t.Errorf("the pod has %p, want %p in phase %v", now, made[1], lifecycle.Created)
 	}
 	if got := scrape(t, n)["unexpected_events_total"]; got != 0 {

@@ -49,7 +49,7 @@ func TestCreatedIsNoLeftover(t *testing.T) {
 	if got := wbps(t, n, podCgroup); got != 1<<20 {
 		t.Fatalf("backstop %v, want 1 MiB/s", got)
 	}
-	endHeld(t, n, dir, n.pods["sb1"].containers["id-a"])
+	endHeld(t, n, dir, n.peek().pods["sb1"].containers["id-a"])
 	n.pass(t.Context())
 	if got := wbps(t, n, podCgroup); got != blkio.Max {
 		t.Errorf("the pod has %v after all is written out", got)
@@ -111,7 +111,7 @@ func TestRanUnseen(t *testing.T) {
 			if _, err := n.create(t.Context(), sb, ctr("a"), false); err != nil {
 				t.Fatal(err)
 			}
-			g := n.pods["sb1"].group
+			g := n.peek().pods["sb1"].group
 			n.Synchronize([]*Sandbox{lists.sandbox}, lists.containers)
 			if phase := g.drain.Phase(); phase != lifecycle.Leftovers {
 				t.Errorf("%v after it was listed, want %v", phase, lifecycle.Leftovers)
@@ -146,7 +146,7 @@ func TestSandboxReplacedUnheard(t *testing.T) {
 	remove(t, dir, "a")
 	n.Synchronize([]*Sandbox{next}, []*Container{b})
 	n.pass(t.Context())
-	endHeld(t, n, dir, n.pods["sb2"].containers["id-b"])
+	endHeld(t, n, dir, n.peek().pods["sb2"].containers["id-b"])
 	for range 3 {
 		n.pass(t.Context())
 	}
@@ -189,7 +189,7 @@ func TestNewestFactsWin(t *testing.T) {
 			for range 40 { // the order of a map decides which one is looked at last
 				n.Reload(policy.Default())
 				n.pass(t.Context())
-				want := n.planFor(n.pods["sb1"].group).Pod.Want.DevLimits()
+				want := n.planFor(n.peek().pods["sb1"].group).Pod.Want.DevLimits()
 				if len(want) != 1 || want[other.Dev][blkio.Wbps] != 1<<20 {
 					t.Fatalf("the pod is to have %v", want)
 				}
@@ -257,9 +257,9 @@ func TestRestoredIsNotTakenForEnded(t *testing.T) {
 	h, dir := tree(t, podCgroup)
 	n := newNode(t, h)
 	watch := &fakeWatch{}
-	n.exits.watch = watch
+	n.peek().watch = watch
 	start(t, n, sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), "a")
-	c := n.pods["sb1"].containers["id-a"]
+	c := n.peek().pods["sb1"].containers["id-a"]
 	place(t, dir, "a")
 	events := filepath.Join(dir, cgroupOf("a"), "cgroup.events")
 	for _, step := range []struct {

@@ -41,7 +41,7 @@ func TestMemoryLimitBoundsDirtyPages(t *testing.T) {
 		if _, err := n.create(t.Context(), sb, c, true); err != nil {
 			t.Fatal(err)
 		}
-		warned := slices.Contains(n.pods["sb1"].containers["id-db"].decision.desired.WarningKinds, policy.NoMemoryLimit)
+		warned := slices.Contains(n.peek().pods["sb1"].containers["id-db"].decision.desired.WarningKinds, policy.NoMemoryLimit)
 		if warned != tt.guarded {
 			t.Errorf("%s: warned %v, want %v", tt.name, warned, tt.guarded)
 		}

@@ -16,10 +16,9 @@ import (
 // node's state, and is counted with a scrape. The values of labels are fixed
 // sets: no names of pods, and nothing that a tenant wrote.
 type metrics struct {
-	refused    [annotation.Internal + 1]atomic.Int64
-	written    atomic.Int64 // lines of io.max
-	unexpected atomic.Int64 // events that the lifecycle of a container has no transition for
-	passes     prometheus.Histogram
+	refused [annotation.Internal + 1]atomic.Int64
+	written atomic.Int64 // lines of io.max
+	passes  prometheus.Histogram
 }
 
 func newMetrics() *metrics {
@@ -83,7 +82,7 @@ func (n *Node) Collect(out chan<- prometheus.Metric) {
 		counter(refusedDesc, &n.metrics.refused[kind], annotation.Kind(kind).String())
 	}
 	counter(writtenDesc, &n.metrics.written)
-	counter(unexpectedDesc, &n.metrics.unexpected)
+	out <- prometheus.MustNewConstMetric(unexpectedDesc, prometheus.CounterValue, float64(c.unexpected))
 	counter(exitsDesc, &n.exits.ends.Won, "lifted")
 	counter(exitsDesc, &n.exits.ends.Lost, "lost")
 	counter(exitsDesc, &n.exits.ends.Failed, "failed")
@@ -116,16 +115,17 @@ const otherWarning = len(warningKinds) - 1
 // census is how many there are at a moment.
 type census struct {
 	pods, notInForce int
+	unexpected       int // events so far
 	states           [len(states)]int
 	warnings         [len(warningKinds)]int
 }
 
 func (n *Node) census() census {
 	weightsWork := n.weight.Work()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	out := census{pods: len(n.groups)}
-	for _, g := range n.groups {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	out := census{pods: len(s.groups), unexpected: s.unexpected}
+	for _, g := range s.groups {
 		if g.retry.problem.Lasts() || g.waits() {
 			out.notInForce++
 		}
@@ -157,7 +157,7 @@ func (s *census) add(c *container, weightsWork bool) {
 	}
 }
 
-// state says what was decided for a container. The caller holds mu.
+// state says what was decided for a container.
 func (c *container) state() int {
 	switch {
 	case c.decision.err != nil:

@@ -126,11 +126,11 @@ func TestMetrics(t *testing.T) {
 	want["limits_written_total"] = got["limits_written_total"]
 	wantMetrics(t, n, want)
 
-	n.complain(t.Context(), n.pods["sb1"].group, errors.New("no")) // what reconcileGroup does with a failure
+	n.complain(t.Context(), n.peek().pods["sb1"].group, errors.New("no")) // what reconcileGroup does with a failure
 	observe := pol
 	observe.Mode = policy.ModeObserve
 	n.Reload(&observe)
-	if err := errors.Join(n.settleAll(t.Context(), n.pods["sb1"].group)...); err != nil {
+	if err := errors.Join(n.settleAll(t.Context(), n.peek().pods["sb1"].group)...); err != nil {
 		t.Fatal(err)
 	}
 	got = scrape(t, n)
@@ -167,11 +167,11 @@ func TestScrapeBesideEvents(t *testing.T) {
 	n := newNode(t, h)
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
 	start(t, n, sb, "a")
-	n.pods["sb1"].group.writer.token <- struct{}{} // a write that hangs
+	n.peek().pods["sb1"].group.writer.token <- struct{}{} // a write that hangs
 	if got := scrape(t, n)["containers{limited}"]; got != 1 {
 		t.Errorf("%v limited containers, want 1", got)
 	}
-	<-n.pods["sb1"].group.writer.token
+	<-n.peek().pods["sb1"].group.writer.token
 
 	ctx, cancel := context.WithCancel(t.Context())
 	var scrapes sync.WaitGroup

@@ -273,21 +273,21 @@ type modelKnown struct {
 // known is the only place where the model looks into the plugin.
 func (n *Node) known() modelKnown {
 	out := modelKnown{containers: map[string]bool{}}
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	left := func(what string, count int) {
 		if count != 0 {
 			out.left = append(out.left, fmt.Sprintf("%d %s", count, what))
 		}
 	}
-	for id, pod := range n.pods {
+	for id, pod := range s.pods {
 		out.sandboxes = append(out.sandboxes, id)
 		for id, c := range pod.containers {
 			out.containers[id] = c.mayRun()
 		}
 	}
 	slices.Sort(out.sandboxes)
-	for _, g := range n.groups {
+	for _, g := range s.groups {
 		left("pods without a sandbox", max(0, 1-len(g.pods)))
 		for id := range g.drain.Open() {
 			if !out.containers[id] {
@@ -296,8 +296,8 @@ func (n *Node) known() modelKnown {
 		}
 		left("writers of a pod", len(g.writer.token))
 	}
-	left("dirty pods", len(n.dirty))
-	left("events that no phase allows for", int(n.metrics.unexpected.Load()))
+	left("dirty pods", len(s.dirty))
+	left("events that no phase allows for", s.unexpected)
 	left("calls of the runtime", n.inFlight.calls.Count())
 	left("calls of the reconciler", n.inFlight.passes.Count())
 	left("pods being tidied up", len(n.exits.tidier.Turn))

@@ -190,9 +190,9 @@ func (r *modelRuntime) dropSandbox(p *modelPod, sb *modelSandbox, told bool) {
 
 // hasGroup reports whether the plugin knows a pod by its cgroup.
 func (n *Node) hasGroup(cgroup string) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, g := range n.groups {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	for _, g := range s.groups {
 		if g.cgroup == cgroup {
 			return true
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -68,7 +68,9 @@ const (
 // should have. Its methods are safe for concurrent use.
 type Node struct {
 	environment
-	nodeState
+	signals
+	state    *guard.Value[state] // its lock is not held while something is read or logged
+	unsynced atomic.Bool         // the runtime has not listed what runs, and may never do so
 	policy   atomic.Pointer[policy.Policy]
 	layers   layers
 	weight   enforce.WeightSupport
@@ -91,25 +93,15 @@ type environment struct {
 	processMounts func(ctx context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error)
 }
 
-// nodeState is what is known of the pods of the node.
-type nodeState struct {
-	unsynced atomic.Bool   // the runtime has not listed what runs, and may never do so
-	wake     chan struct{} // holds at most one token: there is something in dirty
-	look     chan struct{} // holds at most one token: every pod is to be looked at
-
-	mu sync.Mutex // guards all below; never held while something is read or logged
-	// pods are those that carry annotations of ours, by sandbox ID.
-	pods map[string]*pod
-	// groups are the same pods by their pod cgroup, see groupKey.
-	groups   map[string]*group
-	arrivals int // of pods and containers so far
-	// dirty are those that the reconciler has to look at.
-	dirty map[*group]bool
+// signals wake the reconciler. Each holds at most one token.
+type signals struct {
+	wake chan struct{} // there are dirty groups
+	look chan struct{} // every pod is to be looked at
 }
 
 // layers is where writable layers are stored.
 type layers struct {
-	current   atomic.Pointer[placed] // stored with Node.mu held
+	current   atomic.Pointer[placed] // stored with the lock of the state held
 	questions chan asked             // at most one, which the runtime has not answered
 }
 
@@ -125,6 +117,7 @@ func New(cfg Config) (*Node, error) {
 	if cfg.Log == nil || cfg.Policy == nil || cfg.Storage == nil || cfg.Cgroups == nil {
 		return nil, errors.New("node: Log, Policy, Storage and Cgroups are required")
 	}
+	wakes := signals{wake: make(chan struct{}, 1), look: make(chan struct{}, 1)}
 	n := &Node{
 		environment: environment{
 			log:           cfg.Log,
@@ -137,13 +130,8 @@ func New(cfg Config) (*Node, error) {
 			readLayers:    cfg.ReadLayers,
 			processMounts: cfg.ProcessMounts,
 		},
-		nodeState: nodeState{
-			wake:   make(chan struct{}, 1),
-			look:   make(chan struct{}, 1),
-			pods:   map[string]*pod{},
-			groups: map[string]*group{},
-			dirty:  map[*group]bool{},
-		},
+		signals: wakes,
+		state:   guard.New(state{pods: map[string]*pod{}, groups: map[string]*group{}, dirty: map[*group]bool{}, wake: wakes.wake}),
 		layers:  layers{questions: make(chan asked, 1)},
 		weight:  enforce.WeightSupport{Cgroups: cfg.Cgroups},
 		metrics: newMetrics(),
@@ -161,10 +149,10 @@ func New(cfg Config) (*Node, error) {
 func (n *Node) Reload(pol *policy.Policy) {
 	n.policy.Store(pol)
 	n.sayReleases()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, g := range n.groups {
-		n.markDirty(g)
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	for _, g := range s.groups {
+		s.markDirty(g)
 	}
 }
 

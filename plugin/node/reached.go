@@ -39,8 +39,8 @@ func (n *Node) findReached(ctx context.Context, groups []*group) {
 // reaching returns the containers of groups for which mayReach holds.
 func (n *Node) reaching(groups []*group) []*container {
 	out := make([]*container, 0, 2*len(groups))
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.state.Lock()
+	defer n.state.Unlock()
 	for _, g := range groups {
 		for _, pod := range g.pods {
 			for _, c := range pod.containers {
@@ -53,15 +53,14 @@ func (n *Node) reaching(groups []*group) []*container {
 	return out
 }
 
-// mayReach says that a "*" means what a container is seen to use. The caller holds
-// Node.mu.
+// mayReach says that a "*" means what a container is seen to use.
 func (c *container) mayReach() bool {
 	return c.mayRun() && c.cgroup != "" && c.disks.IsResolved() && c.decision.policy != nil &&
 		c.pod.request().StarOf(c.name) && c.decision.policy.CheckRuntime(c.pod.request(), c.pod.handler) == nil
 }
 
 // isPartial says that not all disks that are to be limited are known, by a failure of
-// ours. The caller holds Node.mu.
+// ours.
 func (c *container) isPartial() bool { return !c.disks.IsResolved() || c.use.unjudged && c.mayReach() }
 
 // mayHaveReached spares most containers a look of their own: there is nothing to find
@@ -112,8 +111,8 @@ func (n *Node) reach(ctx context.Context, stacks *inventory.Stacks, c *container
 // judged notes what a look found. It reports whether that failed as it did before, and
 // whether there is something to decide or to write anew.
 func (n *Node) judged(c *container, found *inventory.Usage, err error) (again, changed bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	if err != nil { // what was found holds
 		again = err.Error() == c.use.notJudged
 		c.use.notJudged = err.Error()
@@ -122,7 +121,7 @@ func (n *Node) judged(c *container, found *inventory.Usage, err error) (again, c
 	changed = c.use.unjudged || !slices.Equal(found.Reached, c.use.seen.Reached)
 	c.use = ioUse{seen: *found}
 	if changed {
-		c.pod.group.changed()
+		s.changed(c.pod.group)
 	}
 	return false, changed
 }

@@ -32,7 +32,7 @@ func reaching(t *testing.T, value string, mounts ...inventory.Mount) (n *Node, s
 
 func (s *stacked) lines(t *testing.T, n *Node) map[blkio.Dev]blkio.Limits {
 	t.Helper()
-	for _, g := range n.groups {
+	for _, g := range n.peek().groups {
 		return n.planFor(g).Containers[0].Want.DevLimits()
 	}
 	t.Fatal("no group")
@@ -75,7 +75,7 @@ func TestReachedIsLimited(t *testing.T) {
 	if err != nil || r == nil || len(r.Settings) == 0 || r.Settings[0].Dev != plugged.Dev || r.Disks[plugged.Dev] != "plugged" || r.Settings[0].Source.Target != "*" {
 		t.Errorf("recorded is %+v (%v)", r, err)
 	}
-	if got := n.pods["sb1"].seen()[0].Reached; !slices.Equal(got, []blkio.Disk{plugged}) {
+	if got := n.peek().pods["sb1"].seen()[0].Reached; !slices.Equal(got, []blkio.Disk{plugged}) {
 		t.Errorf("the pod's total is of %v", got)
 	}
 	write(t, stat, "what\n") // nothing is known now, and what was holds
@@ -176,7 +176,7 @@ func TestReachedAfterRestartOfPod(t *testing.T) {
 	c.State = Running
 	next.Synchronize([]*Sandbox{sb}, []*Container{c})
 	next.reconcileAll(t.Context())
-	for _, g := range next.groups {
+	for _, g := range next.peek().groups {
 		if got := next.planFor(g).Pod.Want.DevLimits()[plugged.Dev]; got != (blkio.Limits{blkio.Wbps: 1 << 20}) {
 			t.Errorf("the pod's limit is %v", got)
 		}
@@ -190,7 +190,7 @@ func TestReachedHangs(t *testing.T) {
 	log, hook := test.NewNullLogger()
 	n.log = log
 	s.hangs = blkio.Dev{Major: 7}
-	c := n.pods["sb1"].containers["id-a"]
+	c := n.peek().pods["sb1"].containers["id-a"]
 	stacks := inventory.NewStacks(s)
 	stat := filepath.Join(dir, cgroupOf("a"), "io.stat")
 	write(t, stat, moved(inventory.MinUsage, "7:0", "8:16"))
@@ -228,7 +228,7 @@ func TestOnlyStarIsLookedAt(t *testing.T) {
 // and one that a look did not have the time for is left for the next.
 func TestReachedAndGone(t *testing.T) {
 	n, _, dir := reaching(t, "* wbps=1Mi")
-	c := n.pods["sb1"].containers["id-a"]
+	c := n.peek().pods["sb1"].containers["id-a"]
 	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(inventory.MinUsage, "8:16"))
 	late, cancel := context.WithCancel(t.Context())
 	cancel()

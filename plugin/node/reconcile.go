@@ -88,10 +88,10 @@ func (n *Node) restless(ctx context.Context, groups []*group) []*group {
 }
 
 func (n *Node) dropPlans(groups []*group) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	for _, g := range groups {
-		g.changed()
+		s.changed(g)
 	}
 }
 
@@ -106,18 +106,18 @@ func (n *Node) groupIsQuiet(g *group, buf []byte) bool {
 }
 
 func (n *Node) takeDirty() []*group {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	out := slices.Collect(maps.Keys(n.dirty))
-	clear(n.dirty)
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	out := slices.Collect(maps.Keys(s.dirty))
+	clear(s.dirty)
 	return out
 }
 
 func (n *Node) takeAll() []*group {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	clear(n.dirty)
-	return slices.AppendSeq(make([]*group, 0, len(n.groups)), maps.Values(n.groups))
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	clear(s.dirty)
+	return slices.AppendSeq(make([]*group, 0, len(s.groups)), maps.Values(s.groups))
 }
 
 // findRunning looks for containers that have a process although no event reported their start:
@@ -133,8 +133,8 @@ func (n *Node) findRunning(groups []*group) {
 
 // mayHaveStarted returns the containers without a process as far as is known.
 func (n *Node) mayHaveStarted(groups []*group) []*container {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.state.Lock()
+	defer n.state.Unlock()
 	var out []*container
 	for _, g := range groups {
 		for _, pod := range g.pods {
@@ -150,10 +150,10 @@ func (n *Node) mayHaveStarted(groups []*group) []*container {
 
 // noteRunning notes that a container has a process, and has its cgroup looked at closely.
 func (n *Node) noteRunning(c *container) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.handle(c, lifecycle.CgroupPopulated)
-	c.pod.group.changed()
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	s.handle(c, lifecycle.CgroupPopulated)
+	s.changed(c.pod.group)
 }
 
 // reconcileGroup never fails: what does not work is logged, recorded on the
@@ -178,8 +178,8 @@ func (n *Node) reconcileGroup(ctx context.Context, g *group) {
 // tryAgain has the reconciler look at a group soon after a failure, the later the longer
 // it fails, until the next pass over the node is as soon.
 func (n *Node) tryAgain(ctx context.Context, g *group, failed bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.state.Lock()
+	defer n.state.Unlock()
 	if !failed {
 		g.retry.pause = 0
 		return
@@ -189,10 +189,10 @@ func (n *Node) tryAgain(ctx context.Context, g *group, failed bool) {
 		return
 	}
 	time.AfterFunc(g.retry.pause, func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
+		s := n.state.Lock()
+		defer n.state.Unlock()
 		if ctx.Err() == nil {
-			n.markDirty(g)
+			s.markDirty(g)
 		}
 	})
 }
@@ -215,8 +215,8 @@ func (n *Node) complain(ctx context.Context, g *group, err error) {
 // remind notes the problem of a group, nil for none, and reports whether it is to be
 // logged, and whether there was one before.
 func (n *Node) remind(g *group, err error) (due, ended bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.state.Lock()
+	defer n.state.Unlock()
 	lasted := g.retry.problem.Lasts()
 	return g.retry.problem.Due(time.Now(), err), lasted && err == nil
 }
@@ -248,14 +248,14 @@ func (n *Node) warnUnmatched(g *group) {
 // came returns the containers of a pod that came so far, and those that the pod's record
 // knows to have ended: the runtime does not list these when the plugin connects.
 func (n *Node) came(pod *pod) []policy.Container {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.state.Lock()
+	defer n.state.Unlock()
 	return record.WithEnded(pod.seen(), pod.group.recorded.exits)
 }
 
 func (n *Node) toWarn(g *group) []*pod {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	var out []*pod
 	for _, pod := range g.pods {
 		ready := false
@@ -268,7 +268,7 @@ func (n *Node) toWarn(g *group) []*pod {
 		}
 		if ready && !pod.warned {
 			pod.warned = true
-			g.changed()
+			s.changed(g)
 			out = append(out, pod)
 		}
 	}

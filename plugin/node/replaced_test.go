@@ -45,7 +45,7 @@ func TestWriterOutlivesSandbox(t *testing.T) {
 			t.Errorf("the pod has %v beside a container without a limit", got)
 		}
 		n.RemovedPod(next.ID)
-		if count := len(n.groups); count != 0 {
+		if count := len(n.peek().groups); count != 0 {
 			t.Errorf("%d groups are left", count)
 		}
 	})

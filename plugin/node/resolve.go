@@ -105,7 +105,7 @@ func (n *Node) move(ctx context.Context, c *container, now *placed) error {
 const pidUntold = -1
 
 // isToCompare reports whether the mounts of a container that runs are still to be
-// compared. The caller holds Node.mu, or has a copy.
+// compared.
 func (c *container) isToCompare() bool {
 	return c.disks.IsUncompared() && c.mayRun() && c.pid != pidUntold
 }

@@ -88,7 +88,7 @@ func TestUnparsableHidesNothing(t *testing.T) {
 	if err := n.start(t.Context(), sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), c, true); err == nil {
 		t.Error("a container without a known cgroup is limited")
 	}
-	v := n.viewOf(n.pods["sb1"].group)
+	v := n.viewOf(n.peek().pods["sb1"].group)
 	if got := n.strangers(&v); len(got) != 1 {
 		t.Errorf("%d unknown containers, want 1", len(got))
 	}

@@ -46,9 +46,9 @@ func (n *Node) settle(ctx context.Context, c *container) error {
 	}
 	fresh := old
 	err := n.resolve(ctx, pol, &fresh)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	defer c.pod.group.changed()
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	defer s.changed(c.pod.group)
 	if err != nil {
 		if c.decision.policy == nil {
 			c.decision.err = err // for the record
@@ -58,17 +58,16 @@ func (n *Node) settle(ctx context.Context, c *container) error {
 	// Only these: an event may have changed others.
 	c.disks, c.layer, c.decision = fresh.disks, fresh.layer, fresh.decision
 	if c.look.again {
-		c.lookAgain()
+		s.lookAgain(c)
 	}
 	if c.look.again || ctx.Err() != nil { // too late for the caller to write it
-		n.markDirty(c.pod.group)
+		s.markDirty(c.pod.group)
 	}
-	c.pod.remember(c)
+	s.remember(c)
 	return fresh.look.notCompared
 }
 
 // isSettled says that there is nothing left to look into, and to decide by this policy.
-// The caller holds Node.mu.
 func (c *container) isSettled(pol *policy.Policy, layers *placed) bool {
 	return c.decision.policy == pol && c.disks.IsResolved() && !layers.moved(c) && !c.isToCompare() && slices.Equal(c.disks.Facts.Reached, c.use.seen.Reached)
 }
@@ -77,8 +76,8 @@ func (c *container) isSettled(pol *policy.Policy, layers *placed) bool {
 // them those that a look at has taken too long already.
 func (n *Node) unsettled(g *group) (out, hung []*container) {
 	pol, layers := n.policy.Load(), n.layers.current.Load()
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.state.Lock()
+	defer n.state.Unlock()
 	for _, pod := range g.pods {
 		for _, c := range pod.containers {
 			switch {
@@ -147,8 +146,8 @@ func (n *Node) checkTotal(pol *policy.Policy, c *container) error {
 // neighbours returns the facts of a pod's containers, and whether another pod is in its
 // cgroup.
 func (n *Node) neighbours(pod *pod) (seen []policy.Container, shared bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.state.Lock()
+	defer n.state.Unlock()
 	return pod.seen(), pod.group.shared()
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
+	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
@@ -14,8 +15,24 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
+// state is what is known of the pods of the node. Without its lock it is out of reach, see
+// Node.state, so that its methods, and those of group and pod, need no other.
+type state struct {
+	// pods are those that carry annotations of ours, by sandbox ID.
+	pods map[string]*pod
+	// groups are the same pods by their pod cgroup, see groupKey.
+	groups   map[string]*group
+	arrivals int // of pods and containers so far
+	// dirty are those that the reconciler has to look at; wake has it do so.
+	dirty map[*group]bool
+	wake  chan<- struct{}
+	// watch watches the ends of containers. It is nil before Run, and while it cannot be had.
+	watch      handover.Adder
+	unexpected int // events that the lifecycle of a container has no transition for
+}
+
 // group is what one pod cgroup is for: one sandbox, or two for a while when
-// the kubelet makes a new one for a pod. Node.mu guards its fields,
+// the kubelet makes a new one for a pod. Its fields belong to the state,
 // except cgroup, key and writer.token.
 type group struct {
 	cgroup string          // below the cgroup root; "" where the runtime named none
@@ -59,7 +76,7 @@ type pod struct {
 	group   *group
 	arrival int // a later one replaces an earlier one
 
-	// Guarded by Node.mu.
+	// The others belong to the state.
 
 	containers map[string]*container // by ID
 	// known are the facts of all containers that came so far, by name: those
@@ -115,9 +132,8 @@ func (p *pod) seen() []policy.Container {
 }
 
 // remember notes the facts of a container, unless a newer one of its name has come.
-// The caller holds Node.mu.
-func (p *pod) remember(c *container) {
-	if c.arrival >= p.known[c.name].arrival {
+func (s *state) remember(c *container) {
+	if p := c.pod; c.arrival >= p.known[c.name].arrival {
 		p.known[c.name] = knownFacts{c.disks.Facts, c.arrival}
 	}
 }
@@ -165,54 +181,53 @@ func groupKey(cgroup, sandbox string) string {
 	return cgroup
 }
 
-// join makes a pod part of the node's state. The caller holds mu.
-func (n *Node) join(joining *pod, cgroup string) {
+// join makes a pod part of the node's state.
+func (s *state) join(joining *pod, cgroup string) {
 	key := groupKey(cgroup, joining.id)
-	g := n.groups[key]
+	g := s.groups[key]
 	if g == nil {
 		g = &group{cgroup: cgroup, key: key, pods: map[string]*pod{}, writer: writer{token: make(chan struct{}, 1)}}
-		n.groups[key] = g
+		s.groups[key] = g
 	}
-	joining.group, joining.arrival = g, n.nextArrival()
-	g.pods[joining.id], n.pods[joining.id] = joining, joining
-	g.changed()
+	joining.group, joining.arrival = g, s.nextArrival()
+	g.pods[joining.id], s.pods[joining.id] = joining, joining
+	s.changed(g)
 }
 
-// nextArrival numbers pods and containers as they come. The caller holds mu.
-func (n *Node) nextArrival() int {
-	n.arrivals++
-	return n.arrivals
+// nextArrival numbers pods and containers as they come.
+func (s *state) nextArrival() int {
+	s.arrivals++
+	return s.arrivals
 }
 
 // leave is the inverse of join. Containers of which no removal was heard go with the
-// pod: the group may stay, for another sandbox. The event is theirs. The caller holds mu.
-func (n *Node) leave(pod *pod, e lifecycle.Event) {
+// pod: the group may stay, for another sandbox. The event is theirs.
+func (s *state) leave(pod *pod, e lifecycle.Event) {
 	g := pod.group
 	for _, c := range pod.containers {
-		n.handle(c, e)
+		s.handle(c, e)
 	}
-	delete(n.pods, pod.id)
+	delete(s.pods, pod.id)
 	delete(g.pods, pod.id)
-	g.changed() // also for a call that comes back late: no plan of what has left is written
+	s.changed(g) // also for a call that comes back late: no plan of what has left is written
 	if len(g.pods) > 0 {
-		n.markDirty(g)
+		s.markDirty(g)
 		return
 	}
-	delete(n.dirty, g)
+	delete(s.dirty, g)
 	g.recorded.exits, g.recorded.read = nil, false // a hand-over may keep the group for hours
-	n.drop(g)
+	s.drop(g)
 }
 
 // drop ends a group without a pod, unless it is being written: the pod's next sandbox has
-// to wait for that writer, whose values are older. The caller holds mu.
-func (n *Node) drop(g *group) {
-	if len(g.pods) == 0 && len(g.writer.token) == 0 && n.groups[g.key] == g {
-		delete(n.groups, g.key)
+// to wait for that writer, whose values are older.
+func (s *state) drop(g *group) {
+	if len(g.pods) == 0 && len(g.writer.token) == 0 && s.groups[g.key] == g {
+		delete(s.groups, g.key)
 	}
 }
 
 // waits reports whether limits of it are not in force, apart from what g.complaint tells.
-// The caller holds mu.
 func (g *group) waits() bool {
 	for _, pod := range g.pods {
 		for _, c := range pod.containers {
@@ -225,7 +240,7 @@ func (g *group) waits() bool {
 }
 
 // waits reports whether a container runs whose limits could not be decided yet, or could
-// not be written as its cgroup was not seen yet. The caller holds Node.mu.
+// not be written as its cgroup was not seen yet.
 func (c *container) waits() bool {
 	phase := c.life.Phase()
 	switch {
@@ -237,23 +252,23 @@ func (c *container) waits() bool {
 	return phase == lifecycle.Starting && c.cgroup != "" && c.state() != stateUnlimited
 }
 
-// changed drops the plan. The caller holds mu.
-func (g *group) changed() {
+// changed drops the plan.
+func (s *state) changed(g *group) {
 	g.plan = nil
 	g.changes++
 	g.drain.Change()
 }
 
 // markDirty asks the reconciler to look at a group that may have changed, unless its
-// last pod has left. The caller holds mu.
-func (n *Node) markDirty(g *group) {
-	g.changed()
-	if n.groups[g.key] != g {
+// last pod has left.
+func (s *state) markDirty(g *group) {
+	s.changed(g)
+	if s.groups[g.key] != g {
 		return
 	}
-	n.dirty[g] = true
+	s.dirty[g] = true
 	select {
-	case n.wake <- struct{}{}:
+	case s.wake <- struct{}{}:
 	default: // a token is there already
 	}
 }
@@ -265,16 +280,16 @@ func (n *Node) take(g *group, done <-chan struct{}) bool {
 	case <-done:
 		return false
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.state.Lock()
+	defer n.state.Unlock()
 	g.writer.since = time.Now()
 	return true
 }
 
 // tryTake does not wait. The holder of the token wakes the reconciler when it is done.
 func (n *Node) tryTake(g *group) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.state.Lock()
+	defer n.state.Unlock()
 	select {
 	case g.writer.token <- struct{}{}:
 		g.writer.since = time.Now()
@@ -288,18 +303,18 @@ func (n *Node) tryTake(g *group) bool {
 
 // hangs says that a write to the group's cgroups does not end.
 func (n *Node) hangs(g *group) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.state.Lock()
+	defer n.state.Unlock()
 	return len(g.writer.token) > 0 && time.Since(g.writer.since) > passDeadline
 }
 
 func (n *Node) release(g *group) {
 	<-g.writer.token
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.drop(g)
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	s.drop(g)
 	if g.writer.missed && len(g.pods) > 0 {
-		n.markDirty(g)
+		s.markDirty(g)
 	}
 	g.writer.missed = false
 }

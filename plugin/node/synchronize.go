@@ -34,21 +34,21 @@ func (n *Node) Synchronize(sandboxes []*Sandbox, ctrs []*Container) {
 // takeOver makes the pods with annotations that the runtime lists, and their
 // containers, the node's state.
 func (n *Node) takeOver(listed map[string]listedPod, ctrs []*Container) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	for id, l := range listed { // first: a new sandbox finds the group of the old one
-		if n.pods[id] == nil {
-			n.join(l.pod, l.cgroup)
+		if s.pods[id] == nil {
+			s.join(l.pod, l.cgroup)
 		}
 	}
-	for id, pod := range n.pods {
+	for id, pod := range s.pods {
 		if _, ok := listed[id]; !ok {
-			n.leave(pod, lifecycle.NotListed)
+			s.leave(pod, lifecycle.NotListed)
 		}
 	}
-	n.adopt(ctrs)
-	for _, g := range n.groups {
-		n.markDirty(g)
+	s.adopt(ctrs)
+	for _, g := range s.groups {
+		s.markDirty(g)
 	}
 }
 
@@ -64,39 +64,38 @@ func byAge(a, b *Container) int {
 	return cmp.Compare(a.CreatedAt, b.CreatedAt)
 }
 
-// adoptOne takes over one container of a pod. The caller holds mu.
-func (n *Node) adoptOne(pod *pod, ctr *Container) {
+// adoptOne takes over one container of a pod.
+func (s *state) adoptOne(pod *pod, ctr *Container) {
 	c := pod.containers[ctr.ID]
 	if c == nil {
-		c = n.add(pod, ctr)
+		c = s.add(pod, ctr)
 	}
 	switch ctr.State {
 	case Running:
 		c.pid = ctr.PID
-		n.handle(c, lifecycle.ListedRunning)
+		s.handle(c, lifecycle.ListedRunning)
 	case Created:
-		n.handle(c, lifecycle.ListedCreated)
+		s.handle(c, lifecycle.ListedCreated)
 	case Stopped:
-		n.handle(c, lifecycle.ListedStopped)
+		s.handle(c, lifecycle.ListedStopped)
 	}
 }
 
 // adopt takes over containers that were there before us, and forgets those
 // that have gone. One that we know keeps what we know of it. Those that have
-// ended count as seen: which targets have no container is found by them. The
-// caller holds mu.
-func (n *Node) adopt(ctrs []*Container) {
+// ended count as seen: which targets have no container is found by them.
+func (s *state) adopt(ctrs []*Container) {
 	listed := make(map[string]bool, len(ctrs))
 	for _, ctr := range slices.SortedStableFunc(slices.Values(ctrs), byAge) {
 		listed[ctr.ID] = true
-		if pod := n.pods[ctr.Sandbox]; pod != nil {
-			n.adoptOne(pod, ctr)
+		if pod := s.pods[ctr.Sandbox]; pod != nil {
+			s.adoptOne(pod, ctr)
 		}
 	}
-	for _, pod := range n.pods {
+	for _, pod := range s.pods {
 		for id, c := range pod.containers {
 			if !listed[id] {
-				n.handle(c, lifecycle.NotListed)
+				s.handle(c, lifecycle.NotListed)
 			}
 		}
 	}

@@ -25,8 +25,8 @@ func (n *Node) planFor(g *group) *enforce.Targets {
 		v.Pod.Request = v.pod.request() // may parse it, so without mu
 	}
 	fresh := enforce.NewTargets(plan.New(n.policy.Load(), v.View))
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.state.Lock()
+	defer n.state.Unlock()
 	g.recorded.granted = fresh.Pod.Granted
 	if g.changes == v.changes && unread == nil {
 		g.plan = fresh
@@ -36,16 +36,16 @@ func (n *Node) planFor(g *group) *enforce.Targets {
 
 // planOf returns the plan that was made, nil after a change.
 func (n *Node) planOf(g *group) *enforce.Targets {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.state.Lock()
+	defer n.state.Unlock()
 	return g.plan
 }
 
 func (n *Node) viewOf(g *group) view {
 	weights := n.weight.Support() // may read a file
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	v := newView(g)
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	v := s.view(g)
 	v.Weights = weights
 	return v
 }
@@ -60,8 +60,8 @@ type view struct {
 	cgroups []string // of its sandboxes and running containers, the last element or a part of it
 }
 
-// newView copies a group. The caller holds mu.
-func newView(g *group) view {
+// view copies a group.
+func (s *state) view(g *group) view {
 	v := view{cgroup: g.cgroup, shared: g.shared(), changes: g.changes}
 	v.Drained = g.drain.Phase() == lifecycle.Drained
 	live := false
@@ -97,7 +97,7 @@ func (p *podIdentity) planned() plan.Pod {
 	return plan.Pod{Namespace: p.namespace, Name: p.name, UID: p.uid, Handler: p.handler}
 }
 
-// planned returns what a plan needs of a container. The caller holds mu.
+// planned returns what a plan needs of a container.
 func (c *container) planned() plan.Container {
 	return plan.Container{
 		ID: c.id, Name: c.name, Cgroup: c.cgroup, Desired: c.decision.desired, Err: c.decision.err,

@@ -88,8 +88,8 @@ func (n *Node) written(g *group, r *enforce.Result, pod policy.Settings, startin
 // container that starts is there. Until it is, the exit watch would take the cgroup for that
 // of a container that has ended.
 func (n *Node) unread(g *group, r *enforce.Result) (c *container, ids, process bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.state.Lock()
+	defer n.state.Unlock()
 	for _, pod := range g.pods {
 		if c := pod.containers[r.Target.Container]; c != nil {
 			gone := errors.Is(r.Err, blkio.ErrGone)
@@ -105,31 +105,31 @@ func (n *Node) unread(g *group, r *enforce.Result) (c *container, ids, process b
 // its StopContainer event is under way or was missed; or the runtime has not placed it yet.
 // The latter is an error where something is to be written, except while it starts.
 func (n *Node) noteWritten(c *container, r *enforce.Result, f *found, plan *handover.Plan, starting bool) (handover.Adder, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	if f.ids != nil && c.mayRun() {
 		c.exit.cgroupIDs = f.ids
 	}
 	if f.populated {
-		n.handle(c, lifecycle.CgroupPopulated)
+		s.handle(c, lifecycle.CgroupPopulated)
 	}
 	if plan != nil {
 		c.exit.plan, c.exit.planned = *plan, true
 	}
 	gone := errors.Is(r.Err, blkio.ErrGone)
 	if gone && !starting {
-		n.handle(c, lifecycle.CgroupMissing)
+		s.handle(c, lifecycle.CgroupMissing)
 	}
 	var watch handover.Adder
 	if plan != nil && c.life.Phase().MayBeWatched() && (len(plan.Limited) > 0 || len(plan.Limits) > 0) {
-		watch = n.exits.watch
+		watch = s.watch
 	}
 	switch starts := c.life.Phase() == lifecycle.Starting; {
 	case starting: // see isUnplaced
 	case starts && !r.Target.Record.Empty():
 		return watch, fmt.Errorf("limit container %s: its cgroup has no process yet", c.name)
 	case gone && !starts:
-		n.markDirty(c.pod.group)
+		s.markDirty(c.pod.group)
 	}
 	return watch, nil
 }

@@ -1,0 +1,42 @@
+package guard
+
+import (
+	"sync"
+	"testing"
+)
+
+// TestValue is for the race detector: many goroutines change a value.
+func TestValue(t *testing.T) {
+	v := New(map[string]int{"a": 1})
+	add := func(n int) int {
+		m := v.Lock()
+		defer v.Unlock()
+		(*m)["a"] += n
+		return (*m)["a"]
+	}
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() {
+			for range 100 {
+				add(1)
+			}
+		})
+	}
+	all.Wait()
+	if got := add(0); got != 1001 {
+		t.Errorf("%d, want 1001", got)
+	}
+}
+
+// TestPanic: a section that panics does not keep the lock.
+func TestPanic(t *testing.T) {
+	v := New(0)
+	func() {
+		defer func() { _ = recover() }()
+		v.Lock()
+		defer v.Unlock()
+		panic("no")
+	}()
+	*v.Lock() = 2
+	defer v.Unlock()
+}
