@@ -67,3 +67,79 @@ func TestWithin(t *testing.T) {
 		})
 	}
 }
+
+// TestOfOnePod: calls of one pod that hang are few, those of other pods go on, and one that
+// comes back makes room.
+func TestOfOnePod(t *testing.T) {
+	var c Calls
+	hang, started := make(chan struct{}), make(chan struct{})
+	for range MaxOfPod {
+		go func() {
+			_ = c.Within(t.Context(), "hangs", func(context.Context) error { // it returns nil
+				started <- struct{}{}
+				<-hang
+				return nil
+			})
+		}()
+		<-started
+	}
+	nothing := func(context.Context) error { return nil }
+	if err := c.Within(t.Context(), "hangs", nothing); !errors.Is(err, ErrBusy) {
+		t.Errorf("of the same pod: %v", err)
+	}
+	if err := c.Within(t.Context(), "other", nothing); err != nil {
+		t.Errorf("of another pod: %v", err)
+	}
+	if n := c.Count(); n != MaxOfPod {
+		t.Errorf("%d calls under way, want %d", n, MaxOfPod)
+	}
+	close(hang)
+	c.Wait(time.Minute)
+	if err := c.Within(t.Context(), "hangs", nothing); err != nil {
+		t.Errorf("after they came back: %v", err)
+	}
+}
+
+// TestWait: it returns at once if no call is under way, with the last one, or in time.
+func TestWait(t *testing.T) {
+	for name, tt := range map[string]struct {
+		calls []time.Duration // how long each of them takes
+		want  time.Duration
+	}{
+		"none":         {nil, 0},
+		"the last one": {[]time.Duration{time.Second, 3 * time.Second}, 3 * time.Second},
+		"one hangs":    {[]time.Duration{time.Second, time.Hour}, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var c Calls
+				for i, d := range tt.calls {
+					go func() {
+						_ = c.Within(t.Context(), fmt.Sprint(i), func(context.Context) error { time.Sleep(d); return nil }) // it returns nil
+					}()
+				}
+				synctest.Wait()
+				began := time.Now()
+				c.Wait(time.Minute)
+				if got := time.Since(began); got != tt.want {
+					t.Errorf("waited %v, want %v", got, tt.want)
+				}
+				time.Sleep(2 * time.Hour) // to the end of all
+				c.Wait(0)
+			})
+		})
+	}
+}
+
+// TestDeadline: the cause of a deadline names the time, and is a deadline for those who ask.
+func TestDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := Deadline(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		<-ctx.Done()
+		err := context.Cause(ctx)
+		if got, want := err.Error(), "not done within 500ms: context deadline exceeded"; got != want || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	})
+}
