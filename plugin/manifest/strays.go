@@ -78,7 +78,7 @@ func (s *strays) place(n *yaml.Node, depth int) {
 }
 
 // walk examines each key below a node. It does not follow aliases: their anchors are in
-// the document, too.
+// the document as well.
 func (s *strays) walk(n *yaml.Node, path []string) {
 	if !s.visit(len(n.Content)) {
 		return

@@ -45,7 +45,7 @@ func newStory() *story {
 	}
 }
 
-// writes adds what somebody writes in 100 ms.
+// writes adds a sample of the writes of a domain.
 func (s *story) writes(who, charged, owner domain, kib uint64) {
 	s.add(s.now, &sample{
 		inode: writeback.Inode{Number: 1}, fs: testFS, writer: member{who, 7}, charged: charged, owner: member{owner, idOf[owner]},
@@ -239,7 +239,7 @@ func TestLedgerContested(t *testing.T) {
 	s.want(t, decided{move, "", StateRepairing})
 }
 
-// TestLedgerForgets: what nobody writes to is not kept.
+// TestLedgerForgets: a file that is not written to leaves the ledger.
 func TestLedgerForgets(t *testing.T) {
 	s := newStory()
 	s.writes(a, x, x, 64)
@@ -315,7 +315,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// brings adds files that somebody writes to, and that belong to x.
+// brings adds files that a domain writes to and that x owns.
 func (s *story) brings(d domain, of account, from, n uint64) {
 	for i := range n {
 		s.add(s.now, &sample{

@@ -68,8 +68,8 @@ func (s *arena) files() []string {
 	return out
 }
 
-// forget has the kernel forget the files: who reads them reads what is on the disk.
-// To drop all caches would have the node read its programs again, too.
+// forget drops the files from the page cache, so that a reader gets what is on the disk.
+// Without all caches the node would have to read its programs again as well.
 func (s *arena) forget() {
 	s.Helper()
 	administer(s.T, "sync", "-f", s.dir)

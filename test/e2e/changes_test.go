@@ -59,7 +59,7 @@ func TestMountComesLater(t *testing.T) {
 }
 
 // TestFilesystemGrows: a btrfs gets one more disk while a container writes to it, and
-// the limit is there, too.
+// the limit is on that disk as well.
 func TestFilesystemGrows(t *testing.T) {
 	k := newKit(t, 10)
 	first, second := k.pair()

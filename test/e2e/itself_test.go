@@ -2,7 +2,7 @@ package e2e
 
 import "fmt"
 
-// itself is what a limited writer does on a file of its own with nobody beside it: it
+// itself is the result of a limited writer on its own file, without another writer: it
 // pauses while it syncs, and the filesystem writes its own metadata.
 type itself struct {
 	rate  float64 // by its limit

@@ -51,7 +51,7 @@ func TestMountList(t *testing.T) {
 		{"private", func() error { return unix.Mount("", base, "", unix.MS_PRIVATE, "") }},
 		{"directories", func() error { at("base/a"); at("base/b"); at("base/a/in"); return nil }},
 		{"bind", func() error { return unix.Mount(volumes["ext4"], from, "", unix.MS_BIND, "") }},
-		// Else what is mounted on it would be mounted on the volume, too.
+		// Otherwise mounts on it would be mounts on the volume as well.
 		{"private, too", func() error { return unix.Mount("", from, "", unix.MS_PRIVATE, "") }},
 		{"on it", func() error { return unix.Mount("none", from, "tmpfs", 0, "") }},
 		{"bind with what is below", func() error { return unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, "") }},

@@ -97,8 +97,8 @@ func superBlock(t *testing.T, dir string) blkio.Dev {
 	return blkio.Dev{}
 }
 
-// TestObserver: who writes, whom the pages are charged to and who owns the file
-// are told apart.
+// TestObserver: the observer distinguishes the writer of a file, the cgroup that the pages
+// are charged to, and the owner of the file.
 func TestObserver(t *testing.T) {
 	const size = 4 * mib
 	for _, fs := range filesystemsWithOwners {
@@ -127,7 +127,7 @@ func TestObserver(t *testing.T) {
 				if all := step.chargedTo == step.by; all != (sum.charged == sum.bytes) || !all && sum.charged > 0 {
 					t.Errorf("%s: %d of %d bytes are charged to who wrote them", step.name, sum.charged, sum.bytes)
 				}
-				delete(sum.owners, 0) // as its first page becomes dirty it is nobody's
+				delete(sum.owners, 0) // the file has no owner when its first page becomes dirty
 				delete(sum.owners, step.ownedByOrNone)
 				if len(sum.owners) > 0 {
 					t.Errorf("%s: owned by %v, too", step.name, sum.owners)

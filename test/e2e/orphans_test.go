@@ -37,7 +37,7 @@ func (c cluster) areOrphaned(kinds []volumeKind) {
 	const stays = "subpathexpr-of-a-hostpath"
 	uid := c.kubectl("", "get", "pod", "volumes", "-o", "jsonpath={.metadata.uid}")
 	c.Cleanup(func() {
-		if c.Failed() { // and nobody may have unmounted them
+		if c.Failed() { // they may still be mounted
 			_ = runs("sh", "-c", "findmnt -rno TARGET | grep '^/var/lib/kubelet/pods/"+uid+"/' | xargs -r umount")
 		}
 	})

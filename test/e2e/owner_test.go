@@ -34,7 +34,7 @@ func ownerOf(t *testing.T, file string) fileOwner {
 	return answer.Files[0]
 }
 
-// TestOwner: the command tells whom the kernel has given a file to.
+// TestOwner: the command names the owner of a file in the kernel.
 func TestOwner(t *testing.T) {
 	for _, fs := range filesystemsWithOwners {
 		t.Run(fs, func(t *testing.T) {

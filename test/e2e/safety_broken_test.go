@@ -58,8 +58,8 @@ func full(s *arena, mountpoint string) {
 	var second func() string
 	c.before = func() { second = s.churns("second", s.b, s.a, last) }
 	first := s.churns("first", s.a, s.b, c)
-	// Of four turns one has space. In the others what the churners give back is taken, too:
-	// their files are small for most of the time, and would always find enough else.
+	// One of four turns has space. The others also take the space that the churners free:
+	// their files are small most of the time, and would otherwise always find enough.
 	stop := s.repeat(func(i int) {
 		var err error
 		if i%4 == 3 {
@@ -98,8 +98,8 @@ func (s *arena) makes(dir, name string) *os.File {
 	return f
 }
 
-// takeSpace gives a file all space that there is, in pieces of at most so much: what is
-// root's, too, and there may be less than statfs says.
+// takeSpace gives a file all free space, that for root included, in pieces of at most the
+// given size, because there may be less space than statfs reports.
 func takeSpace(f *os.File, piece int64) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -165,7 +165,7 @@ func readOnly(s *arena, mountpoint string) {
 	}
 }
 
-// mountAs is mountDisk for other filesystems, too.
+// mountAs is mountDisk for any filesystem.
 func mountAs(t *testing.T, fs, device string) string {
 	t.Helper()
 	if fs == "ext4" {

@@ -12,9 +12,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
-// The scenarios are the ways in which who writes a file and whom its writeback
-// is charged to differ. Each is played with parts of what is done about it off
-// and on, one after another on one node, so that the figures compare. test/suite
+// In each scenario the writer of a file and the cgroup that its writeback is charged to
+// differ in another way. Each runs with some of the plugin's measures disabled, one run
+// after another on one node, so that the figures can be compared. test/suite
 // takes the lines that begin with rowMark into docs/reference/scenarios-KERNEL.md.
 const (
 	noParts  = "nothing"
@@ -81,7 +81,8 @@ func (p *part) plays(sc *scenario) bool {
 type scenario struct {
 	name string
 	play func(s *stage)
-	// telling: it is played with nothing done, too, without a proof; proof: not at all.
+	// telling is true if "make test" also runs it without the measures. proof is true if
+	// only "make proof" runs it.
 	telling, proof bool
 	// once: whose files are is not what it is about, so it is played on ext4 alone.
 	once bool
@@ -103,7 +104,7 @@ type result struct {
 	limited float64       // what the limited writer got onto the disk, by its limit
 	free    float64       // the unlimited one's rate, by its rate alone
 	pod     float64       // what was written of the pod, by what its containers were granted
-	charged string        // to whom, in MiB
+	charged string        // by cgroup, in MiB
 	drained time.Duration // how long what was queued took; 0: nothing was queued
 	extra   string        // what was written beyond what the programs wrote, by that
 	moved   moved
@@ -286,7 +287,7 @@ func (a actor) writes(file string, args ...string) ioReport {
 	return a.does(args...)
 }
 
-// alone is what an unlimited writer gets with nobody beside it.
+// alone returns the rate of an unlimited writer without another writer.
 func (a actor) alone() float64 {
 	a.s.Helper()
 	file := a.s.file("alone")
@@ -328,10 +329,10 @@ func (s *stage) written(dir string) int64 {
 	return n
 }
 
-// done fills in to whom it was charged; of the pod's what is no living
-// container's is a dead one's, or the pod's own. granted is the sum of the
-// containers' limits, 0 if one has none. wrote is what its programs wrote and
-// synced, 0 if not all of that is the pod's.
+// done sets the bytes charged to each cgroup. Bytes of the pod that no running container
+// was charged with belong to an ended one, or to the pod itself. granted is the sum of the
+// containers' limits, 0 if one has none. wrote is the number of bytes that the programs
+// wrote and synced, 0 if some of them are not the pod's.
 func (a *account) done(granted float64, wrote int64) {
 	a.s.Helper()
 	if a.film != nil {

@@ -123,7 +123,7 @@ func inversion(s *stage) {
 
 // inversionBeside: meanwhile a writes into a file of its own as much as the page cache
 // takes. The node allows as little there as in dirtyPages. That alone costs b a part of
-// its rate, so that of a file of b's own is told, too.
+// its rate, so the rate of b on its own file is measured as well.
 func inversionBeside(cure func(s *stage, a *cri.Container)) func(*stage) {
 	return func(s *stage) {
 		s.littleDirty()

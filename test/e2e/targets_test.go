@@ -223,7 +223,7 @@ func TestLargeAnnotation(t *testing.T) {
 	both := disks{"vda": "wbps=1048576", "vdb": "wbps=1048576"}
 	wantIOMax(t, pod.run(sleeper("a", "/data", "ext4")).Cgroup, both)
 	wantIOMax(t, pod.run(sleeper("b", "/data", "ext4")).Cgroup, both)
-	// The reconciler can still do its work, too.
+	// The reconciler still works.
 	if err := cgroup.Dir(pod.Cgroup).SetIOMax(node.disks["vdb"] + " wbps=max"); err != nil {
 		t.Fatal(err)
 	}

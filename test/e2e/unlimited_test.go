@@ -19,8 +19,8 @@ type without struct {
 	reason        string // part of what the tenant is told
 }
 
-// TestStorageWithout: where there is nothing to limit the container is refused, with
-// the reason, and at once: a server that does not answer keeps nobody waiting.
+// TestStorageWithout: if a volume is on no disk, the container is refused at once, with the
+// reason: a server that does not answer delays no container.
 func TestStorageWithout(t *testing.T) {
 	k := &kit{T: t}
 	server := newNFS(k)

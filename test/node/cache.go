@@ -142,7 +142,7 @@ func (c cache) lock(ctx context.Context, cfg Config) (unlock func(), err error) 
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
-	// What an interrupted build left; nobody else builds while the lock is held.
+	// Remains of an interrupted build: no other build runs while this one holds the lock.
 	stale, _ := filepath.Glob(filepath.Join(c.dir, "tmp-*"))
 	for _, dir := range stale {
 		_ = os.RemoveAll(dir)

@@ -65,7 +65,7 @@ func kernelModulesDir(dir, kernel string) (string, error) {
 }
 
 // extractKernel unpacks the kernel's package without installing it: the hooks of
-// an installed one would make an initrd that nobody boots, in a minute.
+// an installed package would make an initrd that is not used, which takes a minute.
 func extractKernel(ctx context.Context, dir string, suites []string, mirror aptSource) error {
 	archive := filepath.Join(dir, "packages.tar")
 	err := mmdebstrap(ctx, mirror, suites, archive,

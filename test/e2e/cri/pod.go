@@ -207,7 +207,7 @@ type ContainerConfig struct {
 	// Devices are raw block volumes: nodes of the host by their paths in the container.
 	Devices map[string]string
 	Memory  int64 // limit in bytes; 0 for none
-	// Privileged containers may use any device; their pod has to be, too.
+	// Privileged containers may use any device; their pod has to be privileged as well.
 	Privileged bool
 }
 
