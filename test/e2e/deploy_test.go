@@ -152,6 +152,13 @@ func daemonSets(t *testing.T, profile string, ways []wayToWrite, lacks ...string
 	within(t, kubeletDeadline, "container c is limited", func() error {
 		return checkIOMax(staticPod{name: name}.running(t, "c")["c"].Cgroup, limitedDisk)
 	})
+	within(t, kubeletDeadline, "status in the pod needs no flags", func() error {
+		out, err := limitsPod.running(t, "nri-blkio")["nri-blkio"].Exec(t.Context(), deadline, "/nri-blkio", "status")
+		if err == nil && !strings.Contains(out, "/"+name) {
+			err = fmt.Errorf("pod %s is missing in\n%s", name, out)
+		}
+		return err
+	})
 	within(t, kubeletDeadline, "the container's volume is synced", logHas(podLog, "Synced"))
 	wantQuiet(t, podLog, lacks...)
 	wantHostReadOnly(t, limitsPod.running(t, "nri-blkio")["nri-blkio"])
