@@ -38,3 +38,19 @@ func TestStatusOf(t *testing.T) {
 		})
 	}
 }
+
+// TestArguments: wrong arguments of any command are an error of the command line.
+func TestArguments(t *testing.T) {
+	a := newApp()
+	a.getenv = func(string) string { return "" }
+	root := a.rootCommand()
+	for _, c := range append(root.Commands(), root) {
+		args := []string{"unexpected"}
+		if c.Name() == "owner" || c.Name() == "sync" {
+			args = nil // they need one
+		}
+		if err := c.Args(c, args); statusOf(err) != exitUsage {
+			t.Errorf("%s %q: status %d, %v", c.Name(), args, statusOf(err), err)
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+)
+
+func TestNames(t *testing.T) {
+	for _, tt := range []struct {
+		namespace, pod, container string
+		want                      string
+	}{
+		{"prod", "db-0", "db", "prod/db-0 db"},
+		{"prod", "db-0", "", "prod/db-0"},
+		{"", "unknown", "", "unknown"},
+		{"prod", "", "", ""},
+	} {
+		if got := containerName(tt.namespace, tt.pod, tt.container); got != tt.want {
+			t.Errorf("%+v: got %q", tt, got)
+		}
+	}
+}
+
+func TestOutputFlag(t *testing.T) {
+	for value, ok := range map[string]bool{"table": true, "json": true, "yaml": false, "": false} {
+		var o output
+		if err := o.Set(value); (err == nil) != ok {
+			t.Errorf("%q: %v", value, err)
+		}
+	}
+}
+
+// TestPrint: a result is printed as a whole or not at all.
+func TestPrint(t *testing.T) {
+	text := func(out *bytes.Buffer) { out.WriteString("text\n") }
+	for _, tt := range []struct {
+		output output
+		result any
+		want   string
+		fails  bool
+	}{
+		{output: outputTable, result: 1, want: "text\n"},
+		{output: outputJSON, result: map[string]string{"k": "\x1b"}, want: "{\n  \"k\": \"\\u001b\"\n}\n"},
+		{output: outputJSON, result: []any{1, func() {}}, fails: true},
+	} {
+		var out bytes.Buffer
+		err := (&app{stdout: &out}).print(tt.output, tt.result, text)
+		if (err != nil) != tt.fails || out.String() != tt.want {
+			t.Errorf("%s of %T: %q, %v", tt.output, tt.result, out.String(), err)
+		}
+	}
+}
