@@ -16,6 +16,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
 )
@@ -138,6 +139,15 @@ func (o *options) addRootfsFlags(cmd *cobra.Command) {
 func (o *options) addKubeletFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.kubeletRoot, "kubelet-root", plugin.DefaultKubeletRoot, "the kubelet's root directory on the node, which holds the pods' volumes")
 }
+
+// defaultStateDir is a directory on a tmpfs. It has the reports of the parts of run.
+const defaultStateDir = "/run/nri-blkio"
+
+func (o *options) addStateFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.stateDir, "state-dir", defaultStateDir, "directory where run writes its state for status and check")
+}
+
+func (o *options) reportFile() string { return health.File(o.stateDir, health.Writeback) }
 
 // checkRuntimeFlags rejects flags that name files that the node does not have. With such a flag,
 // the wrong disk would be found for writable layers.

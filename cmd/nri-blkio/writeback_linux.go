@@ -7,22 +7,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/spf13/cobra"
 
 	"github.com/nri-blkio/nri-blkio/plugin"
-	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
-
-// defaultStateDir is a directory on a tmpfs. It has the reports of the parts of run.
-const defaultStateDir = "/run/nri-blkio"
-
-func (o *options) addStateFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.stateDir, "state-dir", defaultStateDir, "directory where run writes its state for status and check")
-}
-
-func (o *options) reportFile() string { return health.File(o.stateDir, health.Writeback) }
 
 // writeback returns the part that moves files to their writers; none if the kernel does not offer
 // what it needs and another part runs here.

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+func (o *options) addPolicyFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.policy, "policy", "", "the node policy file (default: the built-in policy;\nfor check: that of the running plugin)")
+}
+
+// loadPolicy returns the policy of --policy, or the built-in policy.
+func (o *options) loadPolicy() (*policy.Policy, error) {
+	if o.policy == "" {
+		return o.withMode(policy.Default())
+	}
+	data, err := os.ReadFile(o.policy)
+	if err != nil {
+		return nil, named(fmt.Errorf("read policy: %w", err))
+	}
+	p, err := o.parsePolicy(data)
+	if err != nil {
+		return nil, usage(fmt.Errorf("read %s: %w", o.policy, err))
+	}
+	return p, nil
+}
+
+func (o *options) parsePolicy(data []byte) (*policy.Policy, error) {
+	p, err := policy.ParseFile(data)
+	if err != nil {
+		return nil, err
+	}
+	return o.withMode(p)
+}
+
+// withMode applies --mode.
+func (o *options) withMode(p *policy.Policy) (*policy.Policy, error) {
+	switch m := policy.Mode(o.mode); m {
+	case "":
+	case policy.ModeEnforce, policy.ModeObserve:
+		p.Mode = m
+	default:
+		return nil, usage(fmt.Errorf("--mode: unknown value %q (write %s or %s)", o.mode, policy.ModeEnforce, policy.ModeObserve))
+	}
+	return p, nil
+}
