@@ -86,7 +86,7 @@ func (p *Plugin) Health() health.Report {
 	return r
 }
 
-// handlers is how long the runtime waits for answers.
+// handlers measure how long the runtime waits for answers.
 type handlers struct {
 	all           *prometheus.HistogramVec
 	create, start prometheus.Observer // of all

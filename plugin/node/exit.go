@@ -30,7 +30,7 @@ func (n *Node) setExits(sync func(ctx context.Context, hostPath string) error) {
 
 // endedPod is the pod of containers that have ended, as a hand-over sees it.
 type endedPod struct {
-	p *Node
+	n *Node
 	g *group
 }
 
@@ -39,8 +39,8 @@ func (e endedPod) Cgroup() string { return e.g.cgroup }
 
 // Written notes whether all that a container had to write is on its disk.
 func (e endedPod) Written(id string, yes bool) {
-	s := e.p.state.Lock()
-	defer e.p.state.Unlock()
+	s := e.n.state.Lock()
+	defer e.n.state.Unlock()
 	s.end(e.g, id, yes)
 	if yes {
 		s.markDirty(e.g)
@@ -49,17 +49,17 @@ func (e endedPod) Written(id string, yes bool) {
 
 // IsDrained reports whether nothing runs in the cgroup, and nothing is left to write.
 func (e endedPod) IsDrained() bool {
-	v := e.p.viewOf(e.g)
-	return v.Drained && !v.shared && v.cgroup != "" && len(e.p.strangers(&v)) == 0
+	v := e.n.viewOf(e.g)
+	return v.Drained && !v.shared && v.cgroup != "" && len(e.n.strangers(&v)) == 0
 }
 
 // endings is the state as a hand-over sees it.
 type endings struct{ *Node }
 
 // Watching has the containers that are known already held by the watch.
-func (p endings) Watching(watch handover.Adder) {
-	s := p.state.Lock()
-	defer p.state.Unlock()
+func (n endings) Watching(watch handover.Adder) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	s.watch = watch
 	for _, g := range s.groups {
 		s.markDirty(g)
@@ -67,9 +67,9 @@ func (p endings) Watching(watch handover.Adder) {
 }
 
 // Lost notes that no container is held any more.
-func (p endings) Lost() {
-	s := p.state.Lock()
-	defer p.state.Unlock()
+func (n endings) Lost() {
+	s := n.state.Lock()
+	defer n.state.Unlock()
 	s.watch = nil
 	for _, pod := range s.pods {
 		for _, c := range pod.containers {
@@ -79,15 +79,15 @@ func (p endings) Lost() {
 }
 
 // Ended notes the end of the container of a cgroup.
-func (p endings) Ended(cgroup string) handover.Ended {
-	c, do := p.ended(cgroup)
+func (n endings) Ended(cgroup string) handover.Ended {
+	c, do := n.ended(cgroup)
 	if !do.Has(lifecycle.HandOver) {
 		return nil // removed meanwhile
 	}
-	e := &ended{p.Node, c, do}
-	if !p.policy.Load().Writeback.HandOver { // switched off meanwhile
+	e := &ended{n.Node, c, do}
+	if !n.policy.Load().Writeback.HandOver { // switched off meanwhile
 		e.Lifted(false)
-		endedPod{p.Node, c.pod.group}.Written(c.id, false)
+		endedPod{n.Node, c.pod.group}.Written(c.id, false)
 		return nil
 	}
 	return e
@@ -123,7 +123,7 @@ func (n *Node) noteHeld(c *container, by handover.Adder) {
 
 // ended is a container that has ended, as it was then.
 type ended struct {
-	p  *Node
+	n  *Node
 	c  container
 	do lifecycle.Actions
 }
@@ -133,14 +133,14 @@ func (e *ended) Limits() []blkio.Line { return e.c.exit.plan.Limits.Removals().L
 
 // Alone calls fn without another writer to the pod's cgroups, or once ctx has ended.
 func (e *ended) Alone(ctx context.Context, fn func()) {
-	if e.p.take(e.c.pod.group, ctx.Done()) {
-		defer e.p.release(e.c.pod.group)
+	if e.n.take(e.c.pod.group, ctx.Done()) {
+		defer e.n.release(e.c.pod.group)
 	}
 	fn()
 }
 
 // Lifted notes the end, which the reconciler records.
-func (e *ended) Lifted(yes bool) { e.p.noteExit(&e.c, yes) }
+func (e *ended) Lifted(yes bool) { e.n.noteExit(&e.c, yes) }
 
 // Counts reports whether no other event has reported the end.
 func (e *ended) Counts() bool { return e.do.Has(lifecycle.RecordExit) }
@@ -148,13 +148,13 @@ func (e *ended) Counts() bool { return e.do.Has(lifecycle.RecordExit) }
 // Left returns what it could write to.
 func (e *ended) Left() *handover.Left {
 	return &handover.Left{
-		ID: e.c.id, Pod: endedPod{e.p, e.c.pod.group}, Limited: e.c.exit.plan.Limited,
+		ID: e.c.id, Pod: endedPod{e.n, e.c.pod.group}, Limited: e.c.exit.plan.Limited,
 		Disks: &e.c.disks, Log: e.Log(),
 	}
 }
 
 // Log returns a log that names the container.
-func (e *ended) Log() logrus.FieldLogger { return e.c.logger(e.p.log) }
+func (e *ended) Log() logrus.FieldLogger { return e.c.logger(e.n.log) }
 
 // ended notes the end of the container of a cgroup. It returns a copy of what the container
 // was, and the actions that are left to the caller: none if the cgroup has no container.
