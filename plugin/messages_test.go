@@ -117,3 +117,19 @@ func TestAdjustment(t *testing.T) {
 		})
 	}
 }
+
+// BenchmarkMessages is what the messages of a creation cost: the description of a container
+// with 15 mounts, and the adjustment.
+func BenchmarkMessages(b *testing.B) {
+	sb, c := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), ctr("a")
+	for range 15 {
+		c.Mounts = append(c.Mounts, &api.Mount{Type: "bind", Source: "/srv", Destination: "/data", Options: []string{"rbind", "rw"}})
+	}
+	settings := policy.Settings{{Value: blkio.Value{Address: blkio.Address{Key: blkio.Wbps, Dev: blkio.Dev{Major: 254}}, Amount: 1 << 20}}}
+	b.ReportAllocs()
+	for b.Loop() {
+		if sandboxOf(sb).ID == "" || len(containerOf(c).Spec().Mounts) == 0 || marked(adjustment(settings)) == nil {
+			b.Fatal("empty")
+		}
+	}
+}

@@ -25,7 +25,8 @@ const (
 	mountsOfOnePod = 20 // 5,000 in all
 )
 
-// BenchmarkCreateContainer is the handler, as the stub calls it, on a node with
+// BenchmarkCreateContainer is the event without NRI's messages, see BenchmarkMessages of
+// package plugin, on a node with
 // 250 pods and 5,000 mounts of the real kernel. Before each create the pod's
 // CSI volume is mounted, so that the mount table is another one each time; what
 // reading it costs is reported apart.
@@ -98,7 +99,7 @@ func BenchmarkCreateContainer(b *testing.B) {
 	table.report(b, "table", rounds)
 }
 
-// BenchmarkStartContainer is the handler for a container with limits that are in its OCI
+// BenchmarkStartContainer is the event for a container with limits that are in its OCI
 // spec already. It runs under the runtime's lock.
 func BenchmarkStartContainer(b *testing.B) {
 	h, dir := tree(b, podCgroup, cgroupOf("a"))
