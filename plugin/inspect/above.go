@@ -17,6 +17,7 @@ type SharedDisk struct {
 	Above []string `json:"above"` // the devices that are stored on it
 }
 
+// String returns one line for the notes of status.
 func (d *SharedDisk) String() string {
 	return fmt.Sprintf("a limit on %s also applies to %s, which is stored on it", d.Disk, strings.Join(d.Above, ", "))
 }

@@ -18,6 +18,7 @@ func (m Measurement) Rate() float64 { return float64(m.Amount) / m.Elapsed.Secon
 // Over says how many times the limit was used: 1 is exactly.
 func (m Measurement) Over(limit int64) float64 { return m.Rate() / float64(limit) }
 
+// String formats the measurement for a log.
 func (m Measurement) String() string {
 	return fmt.Sprintf("%.0f/s (%d in %.2fs)", m.Rate(), m.Amount, m.Elapsed.Seconds())
 }
