@@ -1,4 +1,4 @@
-// Package payload builds what runs inside a node, all of it static.
+// Package payload builds the files that run in a node. All programs are static.
 package payload
 
 import (
@@ -23,9 +23,9 @@ type Program struct {
 // Image is the name of the image of nri-blkio, as deploy/ has it.
 const Image = "registry.example/nri-blkio:latest"
 
-// Build puts into dir nri-blkio, its image (nri-blkio.tar), that of the test
-// containers (iotool.tar), the files of deploy/, README.md and docs/ as pages/, and the
-// programs. module is the directory of the test module.
+// Build writes the files for a node into dir: nri-blkio and its image (nri-blkio.tar), the
+// image of the test containers (iotool.tar), the files of deploy/, README.md and docs/ as
+// pages/, and the programs. module is the directory of the test module.
 func Build(ctx context.Context, module, dir string, programs ...Program) error {
 	steps := []struct {
 		where string

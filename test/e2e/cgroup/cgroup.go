@@ -98,7 +98,7 @@ func readXattr(dir, xattr string) (string, error) {
 	return string(buf[:n]), nil
 }
 
-// Counter is one of the sums of io.stat: "rbytes", "wbytes", "rios" or "wios".
+// Counter returns a sum of io.stat: "rbytes", "wbytes", "rios" or "wios".
 func (d Dir) Counter(device, name string) (int64, error) {
 	f, err := os.Open(d.file("io.stat"))
 	if err != nil {
@@ -143,7 +143,7 @@ func (d Dir) PIDs() ([]int, error) {
 	return pids, err
 }
 
-// IDs returns the numbers of the cgroup and of those below it.
+// IDs returns the IDs of the cgroup and of its descendants.
 func (d Dir) IDs() ([]uint64, error) {
 	var ids []uint64
 	err := filepath.WalkDir(d.file(""), func(path string, entry fs.DirEntry, err error) error {

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// Measurement is what a cgroup did to a disk in a while.
+// Measurement is the I/O of a cgroup on a disk in some time.
 type Measurement struct {
 	Amount  int64 // bytes or operations
 	Elapsed time.Duration
 }
 
-// Rate is in units per second.
+// Rate returns the rate in units per second.
 func (m Measurement) Rate() float64 { return float64(m.Amount) / m.Elapsed.Seconds() }
 
-// Over says how many times the limit was used: 1 is exactly.
+// Over returns the rate as a multiple of a limit.
 func (m Measurement) Over(limit int64) float64 { return m.Rate() / float64(limit) }
 
 // String formats the measurement for a log.
@@ -25,10 +25,10 @@ func (m Measurement) String() string {
 
 const poll = 20 * time.Millisecond
 
-// Measure takes the rate of a counter of io.stat over at least the duration,
-// leaving out the first settle of activity. It goes from one change of the
-// counter to another: a throttled cgroup dispatches in bursts of up to several
-// MiB, and a window that ends between two of them would be off by one.
+// Measure returns the rate of a counter of io.stat over at least the duration, without the
+// first settle of activity. It measures from one change of the counter to another: a
+// throttled cgroup dispatches in bursts of up to several MiB, and a window that ends
+// between two of them would be off by one.
 func (d Dir) Measure(ctx context.Context, device, counter string, settle, duration time.Duration) (Measurement, error) {
 	read := func() (int64, error) { return d.Counter(device, counter) }
 	return measure(ctx, read, settle, duration)

@@ -89,8 +89,8 @@ func (c *Client) RemovePods(ctx context.Context) error {
 	return stopSlices(ctx, "kubepods-*-pod*.slice")
 }
 
-// RemovePod stops and removes what there is of the best-effort pod with the UID, also
-// where the runtime has not told the pod's ID to this client.
+// RemovePod stops and removes the sandboxes of the best-effort pod with the UID, including
+// those whose ID this client does not know.
 func (c *Client) RemovePod(ctx context.Context, uid string) error {
 	filter := &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{"io.kubernetes.pod.uid": uid}}
 	if err := c.removeSandboxes(ctx, filter); err != nil {

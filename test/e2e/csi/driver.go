@@ -30,8 +30,8 @@ type Driver struct {
 	inline map[string]bool // volumes that were made for a pod, and go with it
 }
 
-// Start serves the volumes of a volume group as those of a driver of this name. A
-// volume's handle is the name of the logical volume.
+// Start starts a driver with this name, whose volumes are those of a volume group. The
+// handle of a volume is the name of its logical volume.
 func Start(name, group string) (*Driver, error) {
 	d := &Driver{name: name, group: group, inline: make(map[string]bool)}
 	endpoint := filepath.Join(kubeletDir, "plugins", name, "csi.sock")
@@ -70,7 +70,7 @@ func (d *Driver) serve(socket string, register func(*grpc.Server)) error {
 	return nil
 }
 
-// Stop takes the driver from the kubelet. Published volumes stay where they are.
+// Stop unregisters the driver from the kubelet. Published volumes stay mounted.
 func (d *Driver) Stop() {
 	for i, s := range d.servers {
 		s.Stop()
