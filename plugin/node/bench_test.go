@@ -25,11 +25,10 @@ const (
 	mountsOfOnePod = 20 // 5,000 in all
 )
 
-// BenchmarkCreateContainer is the event without NRI's messages, see BenchmarkMessages of
-// package plugin, on a node with
-// 250 pods and 5,000 mounts of the real kernel. Before each create the pod's
-// CSI volume is mounted, so that the mount table is another one each time; what
-// reading it costs is reported apart.
+// BenchmarkCreateContainer is the event on a node with 250 pods and 5,000 mounts of the real
+// kernel, without NRI's messages, which BenchmarkMessages of package plugin measures. Before
+// each create the pod's CSI volume is mounted, so that the mount table is another one each
+// time; what reading it costs is reported apart.
 func BenchmarkCreateContainer(b *testing.B) {
 	node, mountinfo := newMountedNode(b, benchPods)
 	storage, err := storage.Open(storage.Config{Sys: os.DirFS("/sys"), Mountinfo: mountinfo, HostRoot: "/"})
