@@ -8,12 +8,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -31,22 +31,14 @@ type Checker struct {
 
 // Node holds the facts about a node. The zero value is an unknown node.
 type Node struct {
-	Storage     Storage // nil if it is unknown
+	Storage     inventory.Storage // nil if it is unknown
 	KubeletRoot string
-	// Rootfs returns the backing of the writable layers of a runtime handler. It is nil if
-	// that is unknown.
-	Rootfs  func(ctx context.Context, handler string) blkio.Backing
-	Weights Weights
-	Memory  uint64 // MemTotal in bytes; 0 if it is unknown
+	Layers      inventory.Layers // used with Storage only
+	Weights     Weights
+	Memory      uint64 // MemTotal in bytes; 0 if it is unknown
 	// Shared returns a warning for each of these disks that other devices are stored on. It is
 	// nil if the node's devices are unknown.
 	Shared func(limited map[string]bool) []string
-}
-
-// Storage finds the disks that a path of the node is stored on. It is a *storage.Storage.
-type Storage interface {
-	Resolve(ctx context.Context, hostPath string) blkio.Backing
-	Submounts(ctx context.Context, hostPath string) iter.Seq2[string, blkio.Backing]
 }
 
 // Result is the report about one pod.
@@ -84,14 +76,11 @@ func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 	if req.Empty() {
 		return r
 	}
-	vols := volumes{
-		storage: c.Node.Storage, kubeletRoot: c.Node.KubeletRoot, targets: req.Paths(),
+	containers, err := c.Node.find(ctx, c.handlerOf(m), m, req)
+	if err != nil {
+		r.Errors = append(r.Errors, err.Error())
+		return r
 	}
-	vols.rootfs = vols.unknown("disk of the writable layers")
-	if c.Node.Rootfs != nil {
-		vols.rootfs = c.Node.Rootfs(ctx, c.handlerOf(m))
-	}
-	containers := vols.containers(ctx, m)
 	for i := range containers {
 		bytes := min(orNoMemory(m.Containers[i].MemoryLimit), orNoMemory(m.MemoryLimit))
 		containers[i].MemoryLimited = policy.MemoryBoundsDirty(bytes, c.Node.Memory)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -18,7 +19,7 @@ func testChecker() *Checker {
 		Policy: policy.Default(),
 		Node: Node{
 			Storage: numbered{}, KubeletRoot: "/kubelet", Weights: Weights{Kernel: blkio.Yes, IOCost: blkio.No},
-			Rootfs: func(context.Context, string) blkio.Backing { return numbered{}.Resolve(context.Background(), "sda") },
+			Layers: inventory.Layers{Default: inventory.Layer{Dir: "sda"}},
 		},
 	}
 }
@@ -86,19 +87,33 @@ func TestCheckerBackstop(t *testing.T) {
 	}
 }
 
-func TestCheckerWarnings(t *testing.T) {
+// warned is a pod with one annotation for its container, and what check says about the pod.
+type warned struct {
+	name     string
+	change   func(*Checker, *manifest.Pod)
+	key      string
+	value    string
+	warnings []string
+	errors   int
+}
+
+func (tt *warned) run(t *testing.T) {
+	c, m := testChecker(), podOf(map[string]string{tt.key + ".blkio.noderesource.dev/container.c": tt.value}, "c")
+	if tt.change != nil {
+		tt.change(c, m)
+	}
+	r := c.Pod(t.Context(), m)
+	if len(r.Errors) != tt.errors {
+		t.Errorf("errors: %q, want %d", r.Errors, tt.errors)
+	}
+	if d := cmp.Diff(tt.warnings, r.Warnings); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+func TestCheckerWeightWarnings(t *testing.T) {
 	const noCost = "container c: io.weight has no effect on this node: no disk has io.cost.qos enabled"
-	const noMemoryLimit = "container c: write limit without a memory limit of at most half of the node's memory: " +
-		"its dirty pages can block all writers of the node (set resources.limits.memory)"
-	const class = "kata"
-	tests := []struct {
-		name     string
-		change   func(*Checker, *manifest.Pod)
-		key      string
-		value    string
-		warnings []string
-		errors   int
-	}{
+	for _, tt := range []warned{
 		{name: "weight without io.cost", key: "weight", value: "50", warnings: []string{noCost}},
 		{
 			name: "weight with io.cost", key: "weight", value: "50",
@@ -113,6 +128,15 @@ func TestCheckerWarnings(t *testing.T) {
 			name: "weight on a kernel without", key: "weight", value: "50", errors: 1,
 			change: func(c *Checker, _ *manifest.Pod) { c.Node.Weights.Kernel = blkio.No },
 		},
+	} {
+		t.Run(tt.name, tt.run)
+	}
+}
+
+func TestCheckerMemoryWarnings(t *testing.T) {
+	const noMemoryLimit = "container c: write limit without a memory limit of at most half of the node's memory: " +
+		"its dirty pages can block all writers of the node (set resources.limits.memory)"
+	for _, tt := range []warned{
 		{
 			name: "write limit without a memory limit", key: "limits", value: "rootfs wbps=1Mi",
 			warnings: []string{noMemoryLimit},
@@ -137,6 +161,14 @@ func TestCheckerWarnings(t *testing.T) {
 			},
 		},
 		{name: "read limit", key: "limits", value: "rootfs rbps=1Mi"},
+	} {
+		t.Run(tt.name, tt.run)
+	}
+}
+
+func TestCheckerHandlers(t *testing.T) {
+	const class = "kata"
+	for _, tt := range []warned{
 		{
 			name: "RuntimeClass without --handler", key: "limits", value: "rootfs rbps=1Mi",
 			change:   func(_ *Checker, m *manifest.Pod) { m.RuntimeClass = class },
@@ -146,25 +178,8 @@ func TestCheckerWarnings(t *testing.T) {
 			name: "a handler with a kernel of its own", key: "limits", value: "rootfs rbps=1Mi", errors: 1,
 			change: func(c *Checker, m *manifest.Pod) { m.RuntimeClass, c.Handler = class, class },
 		},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			c := testChecker()
-			m := &manifest.Pod{
-				Annotations: map[string]string{tt.key + ".blkio.noderesource.dev/container.c": tt.value},
-				Containers:  []manifest.Container{{Name: "c", Role: manifest.Main}},
-			}
-			if tt.change != nil {
-				tt.change(c, m)
-			}
-			r := c.Pod(context.Background(), m)
-			if len(r.Errors) != tt.errors {
-				t.Errorf("errors: %q", r.Errors)
-			}
-			if d := cmp.Diff(tt.warnings, r.Warnings); d != "" {
-				t.Errorf("-want +got:\n%s", d)
-			}
-		})
+	} {
+		t.Run(tt.name, tt.run)
 	}
 }
 
@@ -183,12 +198,7 @@ func TestCheckerRootfsByHandler(t *testing.T) {
 		c := testChecker()
 		c.Handler = tt.handler
 		c.Policy.HostKernelHandlers = append(c.Policy.HostKernelHandlers, thin)
-		c.Node.Rootfs = func(_ context.Context, handler string) blkio.Backing {
-			if handler == thin {
-				return blkio.Backing{Reason: "it has a device of its own"}
-			}
-			return numbered{}.Resolve(t.Context(), "sda")
-		}
+		c.Node.Layers.Handlers = map[string]inventory.Layer{thin: {Reason: "it has a device of its own"}}
 		r := c.Pod(context.Background(), &manifest.Pod{
 			Annotations:  map[string]string{"limits.blkio.noderesource.dev/container.c": "rootfs rbps=1Mi"},
 			RuntimeClass: tt.class,
@@ -228,5 +238,15 @@ func TestCheckerUnknownNode(t *testing.T) {
 		if d := cmp.Diff(tt.writes, lines(r)); d != "" {
 			t.Errorf("%s: -want +got:\n%s", name, d)
 		}
+	}
+}
+
+// TestCheckerCanceled: without an answer about the disks there is an error, and no decision.
+func TestCheckerCanceled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := testChecker().Pod(ctx, podOf(map[string]string{limitsOf + "containers": "rootfs wbps=1Mi"}, "a"))
+	if len(r.Errors) != 1 || !strings.Contains(r.Errors[0], context.Canceled.Error()) || len(r.Writes) > 0 {
+		t.Errorf("%+v", r)
 	}
 }

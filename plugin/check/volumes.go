@@ -1,227 +1,227 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
 	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// volumes derives from a pod's manifest what the runtime would get of its
-// containers' mounts.
-type volumes struct {
-	storage     Storage // nil if nothing is known of the node
-	kubeletRoot string
-	rootfs      blkio.Backing
-	targets     []string // the paths in a container that annotations name
-	unknowns    []string // names of the disks that are unknown; the index is the number
-}
+// These stand for what a pod gets when it is created.
+const (
+	podUID    = "00000000-0000-0000-0000-000000000000"
+	sandboxID = "0000000000000000000000000000000000000000000000000000000000000000"
+)
 
-// unknown returns the backing that stands for an unknown disk. The same name is the same disk.
-// What asks for limits there can be read and compared all the same.
-func (v *volumes) unknown(name string) blkio.Backing {
-	i := slices.Index(v.unknowns, name)
-	if i < 0 {
-		i = len(v.unknowns)
-		v.unknowns = append(v.unknowns, name)
+// unknownLayers stands for the directory of the writable layers of an unknown node.
+const unknownLayers = "/writable-layers"
+
+// find returns the pod's containers with their disks, init containers first. The disks are found
+// by the plugin's own Finder, in the OCI specs that the runtime would get.
+func (n *Node) find(ctx context.Context, handler string, pod *manifest.Pod, req *annotation.Request) ([]policy.Container, error) {
+	v := volumes{storage: newStorage(n.Storage), kubeletRoot: cmp.Or(n.KubeletRoot, "/")}
+	layer := n.Layers.Of(handler)
+	if n.Storage == nil {
+		layer = inventory.Layer{Dir: unknownLayers}
+		v.storage.sources[unknownLayers] = source{backing: v.storage.unknownDisk("disk of the writable layers")}
+		v.kubelet = v.storage.unknownDisk("disk of the kubelet's directory")
+	} else {
+		v.kubelet = n.Storage.Resolve(ctx, volumepath.Pods(v.kubeletRoot))
 	}
-	return blkio.Backing{Disks: []blkio.Disk{blkio.UnknownDisk(uint32(i), name)}}
-}
-
-// resolve returns what a path of the node is stored on.
-func (v *volumes) resolve(ctx context.Context, hostPath string) blkio.Backing {
-	if v.storage == nil {
-		return v.unknown("disk of " + path.Clean(hostPath))
-	}
-	return v.storage.Resolve(ctx, hostPath)
-}
-
-const tmpfsReason = "tmpfs is memory, not a disk"
-
-// containers returns the pod's containers, init containers first. A mount of a volume that the
-// pod does not have is left out: reading the manifest has reported it.
-func (v *volumes) containers(ctx context.Context, pod *manifest.Pod) []policy.Container {
-	found := make(map[string]volume, len(pod.Volumes))
-	for i := range pod.Volumes {
-		found[pod.Volumes[i].Name] = v.volume(ctx, &pod.Volumes[i])
-	}
+	v.rootfs = layer.Backing(ctx, v.storage)
+	finder := inventory.Finder{Storage: v.storage, KubeletRoot: v.kubeletRoot}
+	id := inventory.Pod{UID: podUID, Sandbox: sandboxID, Request: req}
 	out := make([]policy.Container, 0, len(pod.Containers))
 	for i := range pod.Containers {
-		out = append(out, v.container(ctx, &pod.Containers[i], found))
+		c := inventory.NewContainer(v.spec(pod, &pod.Containers[i]))
+		if err := finder.Find(ctx, &id, layer, &c); err != nil {
+			return nil, err
+		}
+		out = append(out, c.Facts)
 	}
-	return out
+	return out, nil
 }
 
-func (v *volumes) container(ctx context.Context, c *manifest.Container, found map[string]volume) policy.Container {
-	out := policy.Container{Name: c.Name, Rootfs: v.rootfs, Mounts: v.injected(ctx)}
-	for _, m := range c.Mounts {
-		vol, ok := found[m.Volume]
-		if !ok {
-			continue
+// volumes derives the OCI specs of a pod's containers from its manifest. The sources of mounts
+// are those that the kubelet and the runtime would choose.
+type volumes struct {
+	storage     *storage // gets the data behind each source
+	kubeletRoot string
+	rootfs      blkio.Backing // of the writable layers
+	kubelet     blkio.Backing // of the volumes that the kubelet makes itself
+}
+
+// spec returns the OCI spec of a container. A mount of a volume that the pod does not have is
+// left out: reading the manifest has reported it.
+func (v *volumes) spec(pod *manifest.Pod, c *manifest.Container) *inventory.Spec {
+	out := &inventory.Spec{Name: c.Name}
+	for i := range c.Mounts {
+		if vol := volumeOf(pod, c.Mounts[i].Volume); vol != nil {
+			out.Mounts = append(out.Mounts, v.mount(vol, c, i))
 		}
-		mount := v.mount(ctx, &m, &vol)
-		// The kubelet and the runtime inject nothing at a path that the pod has a volume at.
-		out.Mounts = slices.DeleteFunc(out.Mounts, func(m policy.Mount) bool { return m.Injected && m.Destination == mount.Destination })
-		out.Mounts = append(out.Mounts, mount)
+	}
+	// The kubelet and the runtime inject nothing at a path that the pod has a volume at.
+	injected := slices.DeleteFunc(v.injected(), func(in inventory.Mount) bool {
+		return slices.ContainsFunc(out.Mounts, func(m inventory.Mount) bool { return m.Destination == in.Destination })
+	})
+	out.Mounts = append(injected, out.Mounts...)
+	if c.Privileged { // it has all devices of the node, of which this one decides
+		out.Devices = []inventory.Device{{Path: "/dev/kmsg", Type: "c", Dev: blkio.Dev{Major: 1, Minor: 11}}}
 	}
 	for _, d := range c.Devices {
-		if vol, ok := found[d.Volume]; ok {
-			// "*" means none of the devices of a privileged container, which has all of the node's.
-			out.Mounts = append(out.Mounts, policy.Mount{Destination: absolute(d.Path), Injected: c.Privileged, Backing: vol.backing})
+		if vol := volumeOf(pod, d.Volume); vol != nil {
+			out.Devices = append(out.Devices, inventory.Device{Path: absolute(d.Path), Type: "b", Dev: v.storage.addDevice(v.source(vol).backing)})
 		}
 	}
 	return out
 }
 
-func (v *volumes) mount(ctx context.Context, m *manifest.Mount, vol *volume) policy.Mount {
-	out := policy.Mount{Destination: absolute(m.Path), ReadOnly: m.ReadOnly || vol.readOnly, Backing: vol.backing}
-	if vol.nameKnown == always || vol.nameKnown == bySubPath && m.SubPath != "" {
-		out.Volume = m.Volume
+// volumeOf returns the volume with a name, or nil.
+func volumeOf(pod *manifest.Pod, name string) *manifest.Volume {
+	if i := slices.IndexFunc(pod.Volumes, func(v manifest.Volume) bool { return v.Name == name }); i >= 0 {
+		return &pod.Volumes[i]
 	}
-	isExpression := strings.Contains(m.SubPath, "$(")
-	switch {
-	case vol.hostPath == "":
-	case m.SubPath == "" || isExpression:
-		out.Below = v.below(ctx, vol.hostPath, out.Destination)
-	default: // the kubelet binds it without the mounts below
-		out.Backing = v.resolve(ctx, path.Join(vol.hostPath, m.SubPath))
+	return nil
+}
+
+// mount returns a mount of the OCI spec, and adds the data behind it to the storage.
+func (v *volumes) mount(vol *manifest.Volume, c *manifest.Container, index int) inventory.Mount {
+	m := &c.Mounts[index]
+	src, dir, option := v.source(vol), v.inPod("volumes", pluginDir(vol.Source), vol.Name), "rbind"
+	switch vol.Source {
+	case manifest.CSI:
+		dir = path.Join(dir, "mount")
+	case manifest.HostPath:
+		dir = src.path
 	}
-	return out
+	if m.SubPath != "" && !isClaim(vol.Source) {
+		dir = v.inPod("volume-subpaths", vol.Name, cmp.Or(c.Name, "-"), strconv.Itoa(index))
+		if src.path != "" && !strings.Contains(m.SubPath, "$(") {
+			// The kubelet binds the directory without the mounts below it.
+			src.path, option = path.Join(src.path, m.SubPath), "bind"
+		}
+	}
+	v.storage.sources[dir] = src
+	access := "rw"
+	if m.ReadOnly || vol.ReadOnly || isReadOnly(vol.Source) {
+		access = "ro"
+	}
+	return inventory.Mount{Source: dir, Destination: absolute(m.Path), Type: "bind", Options: []string{option, access}}
+}
+
+// inPod returns a path in the kubelet's directory of the pod.
+func (v *volumes) inPod(elem ...string) string {
+	return path.Join(append([]string{volumepath.Pods(v.kubeletRoot), podUID}, elem...)...)
 }
 
 // absolute returns a path in a container as the kubelet gives it to the runtime
 // (MakeAbsolutePath in pkg/volume/util/util.go).
 func absolute(p string) string { return path.Join("/", p) }
 
-// below returns what is mounted below a directory of the node, and so below dir
-// in a container. What has no disk matters only where a target names it.
-func (v *volumes) below(ctx context.Context, hostPath, dir string) []policy.Below {
-	if v.storage == nil {
-		return nil
+// injected returns the mounts that containerd and the kubelet add to each container.
+func (v *volumes) injected() []inventory.Mount {
+	mounts := []inventory.Mount{
+		{Destination: "/proc", Type: "proc"},
+		{Destination: "/dev", Type: "tmpfs"},
+		{Destination: "/dev/pts", Type: "devpts"},
+		{Destination: "/dev/mqueue", Type: "mqueue"},
+		{Destination: "/sys", Type: "sysfs", Options: []string{"ro"}},
+		{Destination: "/sys/fs/cgroup", Type: "cgroup", Options: []string{"ro"}},
 	}
-	var out []policy.Below
-	for at, b := range v.storage.Submounts(ctx, hostPath) {
-		p := path.Join(dir, at)
-		named := slices.ContainsFunc(v.targets, func(t string) bool { return t == p || strings.HasPrefix(t, p+"/") })
-		if named || len(b.Disks) > 0 {
-			out = append(out, policy.Below{Path: p, Backing: b})
-		}
+	bind := func(destination, path, access string, b blkio.Backing) {
+		v.storage.sources[path] = source{backing: b}
+		mounts = append(mounts, inventory.Mount{Source: path, Destination: destination, Type: "bind", Options: []string{"rbind", access}})
 	}
-	return out
-}
-
-// injected is what containerd and the kubelet mount into each container.
-func (v *volumes) injected(ctx context.Context) []policy.Mount {
-	kubelet := v.kubelets(ctx)
-	kernel := func(fstype string) blkio.Backing {
-		return blkio.Backing{FSType: fstype, Reason: fstype + " is not stored on a disk"}
-	}
-	memory := blkio.Backing{FSType: "tmpfs", Reason: tmpfsReason}
-	mounts := []policy.Mount{
-		{Destination: "/proc", Backing: kernel("proc")},
-		{Destination: "/dev", Backing: kernel("tmpfs")},
-		{Destination: "/dev/pts", Backing: kernel("devpts")},
-		{Destination: "/dev/mqueue", Backing: kernel("mqueue")},
-		{Destination: "/dev/shm", Backing: memory},
-		{Destination: "/sys", Backing: kernel("sysfs"), ReadOnly: true},
-		{Destination: "/sys/fs/cgroup", Backing: kernel("cgroup"), ReadOnly: true},
-		{Destination: "/etc/hosts", Backing: kubelet},
-		{Destination: "/dev/termination-log", Backing: kubelet},
-		{Destination: "/etc/hostname", Backing: v.rootfs},
-		{Destination: "/etc/resolv.conf", Backing: v.rootfs},
-		{Destination: "/var/run/secrets/kubernetes.io/serviceaccount", Backing: memory, ReadOnly: true},
-	}
-	for i := range mounts {
-		mounts[i].Injected = true
-	}
+	const ofSandbox = "/io.containerd.grpc.v1.cri/sandboxes/" + sandboxID + "/"
+	memory := inMemory("tmpfs")
+	bind("/dev/shm", ofSandbox+"shm", "rw", memory)
+	bind("/etc/hosts", v.inPod("etc-hosts"), "rw", v.kubelet)
+	bind("/dev/termination-log", v.inPod("containers", "log"), "rw", v.kubelet)
+	bind("/etc/hostname", ofSandbox+"hostname", "rw", v.rootfs)
+	bind("/etc/resolv.conf", ofSandbox+"resolv.conf", "rw", v.rootfs)
+	bind("/var/run/secrets/kubernetes.io/serviceaccount", v.inPod("volumes", pluginDir("projected"), "kube-api-access-0"), "ro", memory)
 	return mounts
 }
 
-// volume has the facts about a volume that is not mounted yet.
-type volume struct {
-	backing   blkio.Backing
-	hostPath  string // path in which a subPath can be looked up
-	readOnly  bool
-	nameKnown nameKnown
+// pluginDir returns the name of the kubelet's directory for volumes with a source in the pod's
+// own spec. Those of all others have the name of the PersistentVolume, if any: their directory
+// here is one from which no volume takes its name, see [volumepath.NameOf].
+func pluginDir(source string) string {
+	switch source {
+	case manifest.EmptyDir:
+		return "kubernetes.io~empty-dir"
+	case "downwardAPI":
+		return "kubernetes.io~downward-api"
+	case "gitRepo":
+		return "kubernetes.io~git-repo"
+	case manifest.CSI, "configMap", "secret", "projected":
+		return "kubernetes.io~" + strings.ToLower(source)
+	}
+	return "unknown~" + source
 }
 
-// nameKnown is whether the plugin will know the volume's name from the kubelet's directories,
-// see volumepath.NameOf.
-type nameKnown uint8
+// isClaim reports whether the directories of a volume have the name of the PersistentVolume, or
+// none.
+func isClaim(source string) bool {
+	return source == manifest.PersistentVolumeClaim || source == "ephemeral" || source == "image"
+}
 
-const (
-	never nameKnown = iota
-	bySubPath
-	always
-)
-
-// nameKnownBy returns that for a source. The directories of claims, and of generic
-// ephemeral volumes, have the name of the PersistentVolume.
-func nameKnownBy(source string) nameKnown {
-	switch source {
-	case manifest.EmptyDir, manifest.CSI, "configMap", "secret", "projected", "downwardAPI", "gitRepo":
-		return always
-	case manifest.PersistentVolumeClaim, "ephemeral", "image":
-		return never
-	}
-	return bySubPath
+// isReadOnly reports whether all volumes of a kind are read-only.
+func isReadOnly(source string) bool {
+	return slices.Contains([]string{"configMap", "secret", "projected", "downwardAPI", "image"}, source)
 }
 
 // unmounted is the warning for a volume without a path on the node before it is mounted.
 const unmounted = "disk unknown until the volume is mounted; if it then has no disk on this node, the container is rejected"
 
-// volume finds out what a volume will be stored on.
-func (v *volumes) volume(ctx context.Context, vol *manifest.Volume) volume {
-	out := volume{nameKnown: nameKnownBy(vol.Source), readOnly: vol.ReadOnly}
+// source returns the data of a volume.
+func (v *volumes) source(vol *manifest.Volume) source {
 	switch vol.Source {
 	case manifest.HostPath:
-		out.backing, out.hostPath = v.resolve(ctx, vol.Path), vol.Path
+		return source{path: path.Clean(vol.Path)}
 	case manifest.EmptyDir:
-		out.backing = v.emptyDir(ctx, vol.Medium)
-	case "gitRepo":
-		out.backing = v.kubelets(ctx)
-	case "configMap": // on the kubelet's disk, while the kubelet mounts a tmpfs for the others
-		out.backing, out.readOnly = v.kubelets(ctx), true
+		return source{backing: v.emptyDir(vol.Medium)}
+	case "gitRepo", "configMap": // the kubelet mounts a tmpfs for the kinds below
+		return source{backing: v.kubelet}
 	case "secret", "projected", "downwardAPI":
-		out.backing, out.readOnly = blkio.Backing{FSType: "tmpfs", Reason: tmpfsReason}, true
+		return source{backing: inMemory("tmpfs")}
 	case "image":
-		out.backing, out.readOnly = v.rootfs, true
+		return source{backing: v.rootfs}
 	case "nfs":
-		out.backing = network("nfs")
+		return source{backing: network("nfs")}
 	case "cephfs":
-		out.backing = network("ceph")
+		return source{backing: network("ceph")}
 	case "azureFile":
-		out.backing = network("cifs")
-	default:
-		out.backing = v.unknown(unknownName(vol))
-		if v.storage != nil {
-			out.backing.Warning = &blkio.Warning{Text: unmounted}
-		}
+		return source{backing: network("cifs")}
 	}
-	return out
+	b := v.storage.unknownDisk(unknownName(vol))
+	if v.storage.node != nil {
+		b.Warning = &blkio.Warning{Text: unmounted}
+	}
+	return source{backing: b}
 }
 
-// kubelets is where the kubelet keeps the volumes that it makes itself.
-func (v *volumes) kubelets(ctx context.Context) blkio.Backing {
-	if v.storage == nil {
-		return v.unknown("disk of the kubelet's directory")
-	}
-	return v.storage.Resolve(ctx, volumepath.Pods(v.kubeletRoot))
-}
-
-func (v *volumes) emptyDir(ctx context.Context, medium string) blkio.Backing {
+func (v *volumes) emptyDir(medium string) blkio.Backing {
 	switch medium {
 	case "":
-		return v.kubelets(ctx)
+		return v.kubelet
 	case "Memory":
-		return blkio.Backing{FSType: "tmpfs", Reason: tmpfsReason}
+		return inMemory("tmpfs")
 	}
-	return blkio.Backing{FSType: "hugetlbfs", Reason: "hugetlbfs is memory, not a disk"}
+	return inMemory("hugetlbfs")
+}
+
+func inMemory(fstype string) blkio.Backing {
+	return blkio.Backing{FSType: fstype, Reason: fstype + " is memory, not a disk"}
 }
 
 func network(fstype string) blkio.Backing {

@@ -3,13 +3,18 @@ package check
 import (
 	"context"
 	"iter"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // pathResolver answers with the path itself, as the name of a disk.
@@ -17,118 +22,155 @@ type pathResolver struct{}
 
 func (pathResolver) Resolve(_ context.Context, p string) blkio.Backing { return onPath(p) }
 
-// Submounts are two, of which one has no disk.
-func (pathResolver) Submounts(_ context.Context, p string) iter.Seq2[string, blkio.Backing] {
-	return func(yield func(string, blkio.Backing) bool) {
-		if p == "/mnt" {
-			_ = yield("disk", onPath("/mnt/disk")) && yield("mem", blkio.Backing{FSType: "tmpfs", Reason: tmpfsReason})
-		}
-	}
+// submounts are what is mounted below /mnt.
+func submounts() map[string]blkio.Backing {
+	return map[string]blkio.Backing{"disk": onPath("/mnt/disk"), "mem": {FSType: "tmpfs", Reason: "tmpfs is memory, not a disk"}}
 }
+
+func (pathResolver) Submounts(_ context.Context, p string) iter.Seq2[string, blkio.Backing] {
+	if p == "/mnt" {
+		return maps.All(submounts())
+	}
+	return maps.All(map[string]blkio.Backing{})
+}
+
+func (pathResolver) Below(_ context.Context, p, rel string) (string, blkio.Backing, bool) {
+	at, _, _ := strings.Cut(rel, "/")
+	b, ok := submounts()[at]
+	return at, b, ok && p == "/mnt"
+}
+
+func (pathResolver) Refresh(context.Context) error { return nil }
+
+// Device has no answer: a manifest has no device numbers.
+func (pathResolver) Device(dev blkio.Dev) blkio.Backing { panic(dev) }
 
 func onPath(p string) blkio.Backing {
 	return blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{{Name: p}}}
 }
 
-func TestVolumes(t *testing.T) {
-	rootfs := onPath("/var/lib/containerd")
-	tmpfs := blkio.Backing{FSType: "tmpfs", Reason: "tmpfs is memory, not a disk"}
-	emptyDir := onPath("/kubelet/pods")
+// volumeTest is a volume of a pod, and its mount in a container as policy gets it.
+type volumeTest struct {
+	name   string
+	source manifest.Volume
+	mount  manifest.Mount
+	want   policy.Mount
+}
+
+// testNode has each path on a disk of its own name, and the writable layers in a directory.
+func testNode() Node {
+	return Node{
+		Storage: pathResolver{}, KubeletRoot: "/kubelet",
+		Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}},
+	}
+}
+
+// findIn returns the containers of a pod with an annotation for all of them.
+func findIn(t *testing.T, pod *manifest.Pod, limits string) []policy.Container {
+	t.Helper()
+	n := testNode()
+	cs, err := n.find(t.Context(), "", pod, annotation.Parse(map[string]string{limitsOf + "containers": limits}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cs
+}
+
+func (tt volumeTest) run(t *testing.T) {
+	tt.source.Name, tt.mount.Volume, tt.mount.Path = "v", "v", "/data/"
+	tt.want.Destination = "/data"
+	cs := findIn(t, &manifest.Pod{
+		Containers: []manifest.Container{{Name: "c", Mounts: []manifest.Mount{tt.mount}}},
+		Volumes:    []manifest.Volume{tt.source},
+	}, "/data rbps=1Mi; @v rbps=1Mi")
+	mounts := cs[0].Mounts
+	if d := cmp.Diff(tt.want, mounts[len(mounts)-1]); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	for _, m := range mounts[:len(mounts)-1] {
+		if !m.Injected {
+			t.Errorf("%s is not marked as injected", m.Destination)
+		}
+	}
+}
+
+func TestHostPaths(t *testing.T) {
+	source := manifest.Volume{Source: manifest.HostPath, Path: "/srv"}
+	for _, tt := range []volumeTest{
+		{name: "no subPath", source: source, want: policy.Mount{Backing: onPath("/srv")}},
+		{
+			name: "a subPath, read-only", source: source, mount: manifest.Mount{SubPath: "a/b", ReadOnly: true},
+			want: policy.Mount{Backing: onPath("/srv/a/b"), ReadOnly: true, Volume: "v"},
+		},
+		{
+			name: "a subPathExpr", source: source, mount: manifest.Mount{SubPath: "$(NAME)"},
+			want: policy.Mount{Backing: onPath("/srv"), Volume: "v"},
+		},
+		{
+			name: "below the kubelet's directory of another pod", source: manifest.Volume{Source: manifest.HostPath, Path: "/kubelet/pods/u2/volumes/kubernetes.io~empty-dir/v/"},
+			want: policy.Mount{Backing: onPath("/kubelet/pods/u2/volumes/kubernetes.io~empty-dir/v")},
+		},
+	} {
+		t.Run(tt.name, tt.run)
+	}
+}
+
+// TestKubeletVolumes: the kubelet makes these volumes itself, and their directories have their
+// names.
+func TestKubeletVolumes(t *testing.T) {
+	emptyDir, tmpfs := onPath("/kubelet/pods"), blkio.Backing{FSType: "tmpfs", Reason: "tmpfs is memory, not a disk"}
+	for _, tt := range []struct {
+		source, medium, plugin string
+		backing                blkio.Backing
+		readOnly               bool
+	}{
+		{"emptyDir", "", "empty-dir", emptyDir, false},
+		{"emptyDir", "Memory", "empty-dir", tmpfs, false},
+		{"emptyDir", "HugePages-2Mi", "empty-dir", blkio.Backing{FSType: "hugetlbfs", Reason: "hugetlbfs is memory, not a disk"}, false},
+		{"gitRepo", "", "git-repo", emptyDir, false},
+		{"configMap", "", "configmap", emptyDir, true},
+		{"secret", "", "secret", tmpfs, true},
+		{"projected", "", "projected", tmpfs, true},
+		{"downwardAPI", "", "downward-api", tmpfs, true},
+	} {
+		whole := volumeTest{
+			source: manifest.Volume{Source: tt.source, Medium: tt.medium},
+			want:   policy.Mount{Backing: tt.backing, ReadOnly: tt.readOnly, Volume: "v", VolumePlugin: "kubernetes.io/" + tt.plugin},
+		}
+		t.Run(tt.source+tt.medium, whole.run)
+		part := whole
+		part.mount.SubPath, part.want.VolumePlugin = "a", ""
+		t.Run(tt.source+tt.medium+" with a subPath", part.run)
+	}
+}
+
+// TestOtherVolumes: drivers and provisioners make these volumes, when the pod is created.
+func TestOtherVolumes(t *testing.T) {
 	unknown := func(name string) blkio.Backing {
 		return blkio.Backing{
 			Disks:   []blkio.Disk{blkio.UnknownDisk(0, name)},
 			Warning: &blkio.Warning{Text: "disk unknown until the volume is mounted; if it then has no disk on this node, the container is rejected"},
 		}
 	}
-	tests := []struct {
-		name   string
-		source manifest.Volume
-		mount  manifest.Mount
-		want   policy.Mount
-	}{
-		{
-			name:   "hostPath",
-			source: manifest.Volume{Source: "hostPath", Path: "/srv"},
-			want:   policy.Mount{Backing: onPath("/srv")},
-		},
-		{
-			name:   "hostPath with a subPath, read-only",
-			source: manifest.Volume{Source: "hostPath", Path: "/srv"},
-			mount:  manifest.Mount{SubPath: "a/b", ReadOnly: true},
-			want:   policy.Mount{Backing: onPath("/srv/a/b"), ReadOnly: true, Volume: "v"},
-		},
-		{
-			name:   "hostPath with a subPathExpr",
-			source: manifest.Volume{Source: "hostPath", Path: "/srv"},
-			mount:  manifest.Mount{SubPath: "$(NAME)"},
-			want:   policy.Mount{Backing: onPath("/srv"), Volume: "v"},
-		},
-		{
-			name:   "emptyDir",
-			source: manifest.Volume{Source: "emptyDir"},
-			want:   policy.Mount{Backing: emptyDir, Volume: "v"},
-		},
-		{name: "gitRepo", source: manifest.Volume{Source: "gitRepo"}, want: policy.Mount{Backing: emptyDir, Volume: "v"}},
-		{
-			name:   "emptyDir with a subPath",
-			source: manifest.Volume{Source: "emptyDir"},
-			mount:  manifest.Mount{SubPath: "a"},
-			want:   policy.Mount{Backing: emptyDir, Volume: "v"},
-		},
-		{
-			name:   "emptyDir in memory",
-			source: manifest.Volume{Source: "emptyDir", Medium: "Memory"},
-			want:   policy.Mount{Backing: tmpfs, Volume: "v"},
-		},
-		{
-			name:   "emptyDir of huge pages",
-			source: manifest.Volume{Source: "emptyDir", Medium: "HugePages-2Mi"},
-			want:   policy.Mount{Backing: blkio.Backing{FSType: "hugetlbfs", Reason: "hugetlbfs is memory, not a disk"}, Volume: "v"},
-		},
-		{name: "configMap", source: manifest.Volume{Source: "configMap"}, want: policy.Mount{Backing: emptyDir, ReadOnly: true, Volume: "v"}},
-		{name: "secret", source: manifest.Volume{Source: "secret"}, want: policy.Mount{Backing: tmpfs, ReadOnly: true, Volume: "v"}},
-		{name: "projected", source: manifest.Volume{Source: "projected"}, want: policy.Mount{Backing: tmpfs, ReadOnly: true, Volume: "v"}},
-		{name: "downwardAPI", source: manifest.Volume{Source: "downwardAPI"}, want: policy.Mount{Backing: tmpfs, ReadOnly: true, Volume: "v"}},
-		{name: "image", source: manifest.Volume{Source: "image"}, want: policy.Mount{Backing: rootfs, ReadOnly: true}},
-		{
-			name:   "NFS",
-			source: manifest.Volume{Source: "nfs"},
-			want:   policy.Mount{Backing: blkio.Backing{FSType: "nfs", Reason: "nfs is a network filesystem: there is no local disk to limit"}},
-		},
-		{
-			name:   "claim",
-			source: manifest.Volume{Source: "persistentVolumeClaim", Claim: "c"},
-			want:   policy.Mount{Backing: unknown("disk of claim c")},
-		},
-		{name: "CSI", source: manifest.Volume{Source: "csi"}, want: policy.Mount{Backing: unknown("disk of CSI volume v"), Volume: "v"}},
-		{
-			name:   "claim with a subPath", // its directory has the PersistentVolume's name
-			source: manifest.Volume{Source: "persistentVolumeClaim", Claim: "c"},
-			mount:  manifest.Mount{SubPath: "a"},
-			want:   policy.Mount{Backing: unknown("disk of claim c")},
-		},
+	network := func(fstype string) blkio.Backing {
+		return blkio.Backing{FSType: fstype, Reason: fstype + " is a network filesystem: there is no local disk to limit"}
+	}
+	claim := manifest.Volume{Source: manifest.PersistentVolumeClaim, Claim: "c"}
+	subPath := manifest.Mount{SubPath: "a"}
+	for _, tt := range []volumeTest{
+		{name: "image", source: manifest.Volume{Source: "image"}, want: policy.Mount{Backing: onPath("/var/lib/containerd"), ReadOnly: true}},
+		{name: "NFS", source: manifest.Volume{Source: "nfs"}, want: policy.Mount{Backing: network("nfs")}},
+		{name: "CephFS", source: manifest.Volume{Source: "cephfs"}, want: policy.Mount{Backing: network("ceph")}},
+		{name: "Azure Files", source: manifest.Volume{Source: "azureFile"}, want: policy.Mount{Backing: network("cifs")}},
+		{name: "NFS with a subPath", source: manifest.Volume{Source: "nfs"}, mount: subPath, want: policy.Mount{Backing: network("nfs"), Volume: "v"}},
+		{name: "claim", source: claim, want: policy.Mount{Backing: unknown("disk of claim c")}},
+		// Its directory has the PersistentVolume's name.
+		{name: "claim with a subPath", source: claim, mount: subPath, want: policy.Mount{Backing: unknown("disk of claim c")}},
+		{name: "CSI", source: manifest.Volume{Source: "csi"}, want: policy.Mount{Backing: unknown("disk of CSI volume v"), Volume: "v", VolumePlugin: "kubernetes.io/csi"}},
 		{name: "ephemeral", source: manifest.Volume{Source: "ephemeral"}, want: policy.Mount{Backing: unknown("disk of volume v")}},
 		{name: "a kind that is not known yet", source: manifest.Volume{Source: "quantumStore"}, want: policy.Mount{Backing: unknown("disk of volume v")}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			v := volumes{storage: pathResolver{}, kubeletRoot: "/kubelet", rootfs: rootfs}
-			tt.source.Name, tt.mount.Volume, tt.mount.Path = "v", "v", "/data/"
-			tt.want.Destination = "/data"
-			cs := v.containers(context.Background(), &manifest.Pod{
-				Containers: []manifest.Container{{Name: "c", Mounts: []manifest.Mount{tt.mount}}},
-				Volumes:    []manifest.Volume{tt.source},
-			})
-			mounts := cs[0].Mounts
-			if d := cmp.Diff(tt.want, mounts[len(mounts)-1]); d != "" {
-				t.Errorf("-want +got:\n%s", d)
-			}
-			for _, m := range mounts[:len(mounts)-1] {
-				if !m.Injected {
-					t.Errorf("%s is not marked as injected", m.Destination)
-				}
-			}
-		})
+	} {
+		t.Run(tt.name, tt.run)
 	}
 }
 
@@ -150,31 +192,32 @@ func TestVolumesBelowAndDevices(t *testing.T) {
 			{Name: "raw", Source: manifest.PersistentVolumeClaim, Claim: "c"},
 		},
 	}
-	tests := []struct {
-		name    string
-		targets []string
-		want    []string
+	for _, tt := range []struct {
+		name   string
+		limits string
+		want   []string
 	}{
-		{name: "no target there", want: []string{"/host/disk"}},
-		{name: "a target without a disk", targets: []string{"/host/mem/x"}, want: []string{"/host/disk", "/host/mem"}},
-		{name: "a name that only begins alike", targets: []string{"/host/memory"}, want: []string{"/host/disk"}},
-	}
-	for _, tt := range tests {
+		{"all disks", "* rbps=1Mi", []string{"/host/disk"}},
+		{"a path on a disk below", "/host/disk/x rbps=1Mi", []string{"/host/disk"}},
+		{"a path below without a disk", "* rbps=1Mi; /host/mem/x rbps=1Mi", []string{"/host/disk", "/host/mem"}},
+		{"a name that only begins alike", "/host/memory rbps=1Mi", nil},
+	} {
 		t.Run(tt.name, func(t *testing.T) {
-			v := volumes{storage: pathResolver{}, kubeletRoot: "/kubelet", targets: tt.targets}
-			cs := v.containers(context.Background(), &pod)
+			cs := findIn(t, &pod, tt.limits)
 			own := cs[0].Mounts[len(cs[0].Mounts)-3:]
 			var got []string
 			for _, b := range own[0].Below {
 				got = append(got, b.Path)
 			}
+			slices.Sort(got)
 			if d := cmp.Diff(tt.want, got); d != "" {
 				t.Errorf("-want +got:\n%s", d)
 			}
 			if own[1].Below != nil {
 				t.Errorf("below a subPath there is %v", own[1].Below)
 			}
-			if raw := own[2]; raw.Destination != "/dev/raw" || raw.Injected || raw.Backing.Disks[0].Name != "disk of claim c" {
+			raw := own[2]
+			if raw.Destination != "/dev/raw" || raw.Injected || raw.Backing.Disks[0].Name != "disk of claim c" || raw.Backing.Warning == nil {
 				t.Errorf("raw volume: %+v", raw)
 			}
 			if raw := cs[1].Mounts[len(cs[1].Mounts)-1]; !raw.Injected {
@@ -188,11 +231,10 @@ func TestVolumesBelowAndDevices(t *testing.T) {
 // injected there then.
 func TestVolumesAtInjectedPath(t *testing.T) {
 	const token = "/var/run/secrets/kubernetes.io/serviceaccount"
-	v := volumes{storage: pathResolver{}, kubeletRoot: "/kubelet"}
-	cs := v.containers(t.Context(), &manifest.Pod{
+	cs := findIn(t, &manifest.Pod{
 		Containers: []manifest.Container{{Name: "c", Mounts: []manifest.Mount{{Volume: "v", Path: token}}}},
 		Volumes:    []manifest.Volume{{Name: "v", Source: manifest.HostPath, Path: "/mnt"}},
-	})
+	}, "* rbps=1Mi")
 	var injected []bool
 	for _, m := range cs[0].Mounts {
 		if m.Destination == token {

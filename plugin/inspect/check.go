@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"context"
 	"errors"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -29,9 +28,7 @@ func (h *Host) CheckNode(layers inventory.Layers) (check.Node, error) {
 	}
 	return check.Node{
 		Storage: h.Storage, KubeletRoot: h.KubeletRoot, Memory: memory, Weights: weights,
-		Rootfs: func(ctx context.Context, handler string) blkio.Backing {
-			return layers.Of(handler).Backing(ctx, h.Storage)
-		},
+		Layers: layers,
 		Shared: func(limited map[string]bool) (warnings []string) {
 			for _, d := range SharedDisks(limited, stack) {
 				warnings = append(warnings, d.String())

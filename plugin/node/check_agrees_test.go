@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -26,7 +27,7 @@ type agreement struct {
 }
 
 // newAgreement returns a pod with the volumes data and logs on one disk, mem in memory, and
-// scratch, which is an emptyDir. Each container has all of them.
+// others on the disk of the kubelet's directory. Each container has all of them.
 func newAgreement(t *testing.T, annotations map[string]string, containers []manifest.Container, change func(*policy.Policy)) *agreement {
 	t.Helper()
 	a := &agreement{pol: policy.Default(), sandbox: sandbox(annotations)}
@@ -39,11 +40,17 @@ func newAgreement(t *testing.T, annotations map[string]string, containers []mani
 		{Name: "logs", Source: manifest.HostPath, Path: "/mnt/data/logs"},
 		{Name: "mem", Source: manifest.HostPath, Path: "/mnt/mem"},
 		{Name: "scratch", Source: manifest.EmptyDir},
+		{Name: "config", Source: "configMap"},
+		{Name: "part", Source: manifest.HostPath, Path: "/srv"},
 	}
 	var cgroups []string
 	for _, c := range containers {
 		for _, v := range a.pod.Volumes {
-			c.Mounts = append(c.Mounts, manifest.Mount{Volume: v.Name, Path: "/" + v.Name})
+			m := manifest.Mount{Volume: v.Name, Path: "/" + v.Name}
+			if v.Name == "part" {
+				m.SubPath = "a"
+			}
+			c.Mounts = append(c.Mounts, m)
 		}
 		a.pod.Containers = append(a.pod.Containers, c)
 		cgroups = append(cgroups, cgroupOf(c.Name))
@@ -58,7 +65,7 @@ func newAgreement(t *testing.T, annotations map[string]string, containers []mani
 func (a *agreement) check(ctx context.Context) check.Result {
 	checker := check.Checker{Policy: a.pol, Node: check.Node{
 		Storage: disks{twoDisks}, KubeletRoot: DefaultKubeletRoot, Weights: check.Weights{Kernel: blkio.Yes},
-		Rootfs: func(context.Context, string) blkio.Backing { return on(rootDisk) },
+		Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}},
 	}}
 	return checker.Pod(ctx, &a.pod)
 }
@@ -70,15 +77,7 @@ func (a *agreement) run(t *testing.T) (lines map[string][]string, refused map[st
 	t.Helper()
 	lines, refused = map[string][]string{}, map[string]string{}
 	for _, c := range a.pod.Containers {
-		var mounts []inventory.Mount
-		for _, v := range a.pod.Volumes {
-			source := v.Path
-			if v.Source == manifest.EmptyDir {
-				source = podVolumes + "empty-dir/" + v.Name
-			}
-			mounts = append(mounts, bind(source, "/"+v.Name, "rbind", "rw"))
-		}
-		description := ctr(c.Name, mounts...)
+		description := ctr(c.Name, a.mounts(c.Name)...)
 		adjust, err := a.plugin.create(t.Context(), a.sandbox, description, true)
 		if err != nil {
 			refused[c.Name] = err.Error()
@@ -107,6 +106,25 @@ func (a *agreement) run(t *testing.T) (lines map[string][]string, refused map[st
 		slices.Sort(l)
 	}
 	return lines, refused
+}
+
+// mounts returns the mounts of a container as the kubelet and the runtime make them.
+func (a *agreement) mounts(container string) []inventory.Mount {
+	const pod = DefaultKubeletRoot + "/pods/u1/"
+	out := []inventory.Mount{bind(pod+"etc-hosts", "/etc/hosts", "rbind", "rw")}
+	for i, v := range a.pod.Volumes {
+		m := bind(v.Path, "/"+v.Name, "rbind", "rw")
+		switch v.Name {
+		case "scratch":
+			m.Source = podVolumes + "empty-dir/" + v.Name
+		case "config":
+			m.Source, m.Options = podVolumes+"configmap/"+v.Name, []string{"rbind", "ro"}
+		case "part":
+			m.Source = fmt.Sprintf("%svolume-subpaths/part/%s/%d", pod, container, i)
+		}
+		out = append(out, m)
+	}
+	return out
 }
 
 // TestCheckAgrees: check says of a manifest what run does with its containers.
@@ -155,6 +173,13 @@ func TestCheckAgrees(t *testing.T) {
 		},
 		{name: "an emptyDir by its name", annotations: keys("limits/container.a", "@scratch wbps=1Mi; rootfs wbps=2Mi")},
 		{name: "a hostPath by its name", annotations: keys("limits/container.a", "@data wbps=1Mi"), refused: []string{"a"}},
+		{name: "a hostPath with a subPath by its name", annotations: keys("limits/container.a", "@part wbps=1Mi")},
+		{name: "a misspelled volume", annotations: keys("limits/container.a", "@confgi rbps=1Mi"), refused: []string{"a"}},
+		{name: "a read-only volume by its name", annotations: keys("limits/container.a", "@config rbps=1Mi")},
+		{name: "writes to a read-only volume", annotations: keys("limits/container.a", "@config wbps=1Mi; /config wbps=1Mi")},
+		{name: "a file that the kubelet adds", annotations: keys("limits/container.a", "/etc/hosts wbps=1Mi")},
+		{name: "below a volume", annotations: keys("limits/container.a", "/data/x/y wbps=1Mi; /scratch/x rbps=1Mi")},
+		{name: "a path that is the writable layer", annotations: keys("limits/container.a", "/database wbps=1Mi"), refused: []string{"a"}},
 		{name: "a typo", annotations: keys("limits/container.b", "/data wpbs=1Mi"), refused: []string{"b"}},
 		{name: "a typo of the whole pod", annotations: keys("limits/container", "/data wbps=1Mi"), refused: []string{"a", "b", "init", "proxy"}},
 		{name: "memory", annotations: keys("limits/container.a", "/mem wbps=1Mi; /data wbps=1Mi"), refused: []string{"a"}},
