@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -367,10 +368,17 @@ func (s *arena) calm(k *shaker, excused ...error) shaken {
 	got := k.ends()
 	s.Log(&got)
 	for _, err := range excused {
-		delete(got.errs, err.Error())
+		maps.DeleteFunc(got.errs, func(text string, _ int) bool { return strings.HasSuffix(text, err.Error()) })
 	}
 	if len(got.errs) > 0 {
 		s.Errorf("the shaker has errors: %v", got.errs)
+	}
+	short := 0
+	for _, n := range got.short {
+		short += n
+	}
+	if short > 1 && short*100 > got.seen { // Linux 7.2 had one in 428 visits, once
+		s.Errorf("%d of %d visits failed for want of memory: %v", short, got.seen, got.short)
 	}
 	return got
 }

@@ -45,7 +45,9 @@ type shaken struct {
 	seen, gone, slices, pagedOut int
 	switches                     map[uint64]int // by new owner
 	owners                       map[writeback.Inode]uint64
-	errs                         map[string]int
+	errs                         map[string]int // by operation and error
+	// short are the errors for want of memory. The plugin visits such a file again.
+	short map[string]int
 }
 
 // shake begins, and goes on until stopped or the end of the test.
@@ -61,12 +63,15 @@ func shake(t *testing.T, fs, dir string, files func() []string, cgroups ...strin
 	}
 	s := &shaker{
 		t: t, fs: fs, root: root, dev: superBlock(t, dir), reader: reader, files: files, cgroups: cgroups, stop: make(chan struct{}),
-		shaken: shaken{switches: map[uint64]int{}, owners: map[writeback.Inode]uint64{}, errs: map[string]int{}},
+		shaken: shaken{switches: map[uint64]int{}, owners: map[writeback.Inode]uint64{}, errs: map[string]int{}, short: map[string]int{}},
 	}
 	s.done.Go(func() {
 		for !s.stopped() {
 			for _, file := range s.files() {
-				if err := s.visit(file); err != nil {
+				switch err := s.visit(file); {
+				case errors.Is(err, unix.ENOMEM):
+					s.short[reason(err)]++
+				case err != nil:
 					s.errs[reason(err)]++
 				}
 				if s.stopped() {
@@ -81,12 +86,17 @@ func shake(t *testing.T, fs, dir string, files func() []string, cgroups ...strin
 	return s
 }
 
-// reason leaves out which file it was, of thousands.
+// reason is the operation and the error, without the file, of which there are thousands.
 func reason(err error) string {
-	if errno, ok := errors.AsType[unix.Errno](err); ok {
-		return errno.Error()
+	errno, ok := errors.AsType[unix.Errno](err)
+	if !ok {
+		return err.Error()
 	}
-	return err.Error()
+	op := err.Error()
+	for _, cut := range []string{" of ", " inode ", ":"} {
+		op, _, _ = strings.Cut(op, cut)
+	}
+	return op + ": " + errno.Error()
 }
 
 func (s *shaker) stopped() bool {
@@ -128,8 +138,8 @@ func (s *shaken) moved() (n int) {
 }
 
 func (s *shaken) String() string {
-	return fmt.Sprintf("%d switches %v of %d inodes in %d visits (%d gone), %d slices, %d ranges paged out, errors %v",
-		s.moved(), s.switches, len(s.owners), s.seen, s.gone, s.slices, s.pagedOut, s.errs)
+	return fmt.Sprintf("%d switches %v of %d inodes in %d visits (%d gone), %d slices, %d ranges paged out, errors %v, without memory %v",
+		s.moved(), s.switches, len(s.owners), s.seen, s.gone, s.slices, s.pagedOut, s.errs, s.short)
 }
 
 // visit does once what moves a file. That it is no more is no error.
