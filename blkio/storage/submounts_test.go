@@ -84,7 +84,11 @@ func TestSubmounts(t *testing.T) {
 			}
 		}
 	}
-	// Of the root, all that can be seen.
+}
+
+// TestSubmountsOfRoot: of the root, all mounts that can be seen.
+func TestSubmountsOfRoot(t *testing.T) {
+	n := newFakeNode(t, stackedMounts)
 	var want []string
 	for _, m := range n.Mounts().All() {
 		if seen, _ := n.Mounts().Find(m.Mountpoint); m.Mountpoint != "/" && seen.Mountpoint == m.Mountpoint {

@@ -148,28 +148,10 @@ func TestOwnerTogether(t *testing.T) {
 // TestWatch: what is written is counted while its filesystem is watched, and nothing runs
 // in the kernel while none is.
 func TestWatch(t *testing.T) {
-	o, err := NewObserver()
-	if errors.Is(err, ErrUnavailable) {
-		t.Log("not tried: ", err)
-		return
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := o.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
-	if err != nil {
-		t.Log("not tried: ", err)
-		return
-	}
-	defer stats.Close()
+	o := newCountingObserver(t)
 	dir := t.TempDir()
-	if typeOf(t, dir) == "" {
-		t.Log("not tried: files here may have no writeback")
+	if o == nil || typeOf(t, dir) == "" {
+		t.Log("not tried: no BPF here, or files here may have no writeback")
 		return
 	}
 	var st unix.Stat_t
@@ -192,26 +174,60 @@ func TestWatch(t *testing.T) {
 		if err := o.Watch(step.watch); err != nil {
 			t.Fatal(err)
 		}
-		before, err := o.Cost()
-		if err != nil {
-			t.Fatal(err)
-		}
-		file := filepath.Join(dir, "f")
-		if err := os.WriteFile(file, make([]byte, 64<<10), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		after, err := o.Cost()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if runs := after.Runs > before.Runs; runs != step.runs {
+		runs, counted := writeWatched(t, o, filepath.Join(dir, "f"))
+		if runs != step.runs {
 			t.Errorf("step %d: the program runs: %v", i, runs)
 		}
-		if got := bytesOf(t, o, file); (got > 0) != step.counted {
-			t.Errorf("step %d: %d bytes are counted", i, got)
-		}
-		if err := os.Remove(file); err != nil {
-			t.Fatal(err)
+		if (counted > 0) != step.counted {
+			t.Errorf("step %d: %d bytes are counted", i, counted)
 		}
 	}
+}
+
+// newCountingObserver returns an Observer whose runs the kernel counts, until the test ends. It
+// returns nil if the kernel does not let this process have one.
+func newCountingObserver(t *testing.T) *Observer {
+	t.Helper()
+	o, err := NewObserver()
+	if errors.Is(err, ErrUnavailable) {
+		t.Log(err)
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := o.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+	if err != nil {
+		t.Log(err)
+		return nil
+	}
+	t.Cleanup(func() { stats.Close() })
+	return o
+}
+
+// writeWatched writes a file and removes it. It reports whether the program ran meanwhile, and
+// how many bytes of the file it counted.
+func writeWatched(t *testing.T, o *Observer, file string) (runs bool, counted uint64) {
+	t.Helper()
+	before, err := o.Cost()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, make([]byte, 64<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	after, err := o.Cost()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted = bytesOf(t, o, file)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	return after.Runs > before.Runs, counted
 }

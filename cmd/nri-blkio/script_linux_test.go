@@ -127,6 +127,29 @@ const layersDir = "var/lib/containerd/io.containerd.snapshotter.v1.overlayfs"
 // fakeHost makes what the commands read of a node, and two containers of a pod
 // with records: db in force but for one key, and log, cleared.
 func fakeHost(dir string) error {
+	for name, data := range hostFiles() {
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(name, []byte(data), 0o644); err != nil {
+			return err
+		}
+	}
+	for name, target := range hostLinks() {
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return err
+		}
+		if err := os.Symlink(target, name); err != nil {
+			return err
+		}
+	}
+	return fakeRecords(filepath.Join(dir, "sys/fs/cgroup"))
+}
+
+// hostFiles returns the files of the host, by name.
+func hostFiles() map[string]string {
 	files := map[string]string{
 		"proc/1/mountinfo":                             mountinfo,
 		"sys/devices/vda/block/vda/dev":                "254:0\n",
@@ -159,7 +182,12 @@ func fakeHost(dir string) error {
 	for _, cg := range []string{"kubepods.slice", podCgroup, podCgroup + "/db", podCgroup + "/log"} {
 		files["sys/fs/cgroup/"+cg+"/cgroup.controllers"] = "io\n"
 	}
-	links := map[string]string{
+	return files
+}
+
+// hostLinks returns the targets of the host's symlinks, by name.
+func hostLinks() map[string]string {
+	return map[string]string{
 		"sys/block/vda":                             "../devices/vda/block/vda",
 		"sys/block/vdb":                             "../devices/vdb/block/vdb",
 		"sys/block/dm-0":                            "../devices/virtual/block/dm-0",
@@ -170,25 +198,6 @@ func fakeHost(dir string) error {
 		"sys/devices/virtual/block/dm-0/slaves/vdb": "../../../../vdb/block/vdb",
 		"var/data":                                  "/mnt/data", // of the host: absolute
 	}
-	for name, data := range files {
-		name = filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(name, []byte(data), 0o644); err != nil {
-			return err
-		}
-	}
-	for name, target := range links {
-		name = filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			return err
-		}
-		if err := os.Symlink(target, name); err != nil {
-			return err
-		}
-	}
-	return fakeRecords(filepath.Join(dir, "sys/fs/cgroup"))
 }
 
 func fakeRecords(dir string) error {

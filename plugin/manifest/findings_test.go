@@ -7,18 +7,37 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestFindings(t *testing.T) {
-	const pod = "kind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n  - name: c\n"
-	const limits = "limits.blkio.noderesource.dev/containers"
-	deployment := func(metadata, annotations string) string {
-		return "kind: Deployment\nmetadata: {name: d" + metadata + "}\nspec:\n  template:\n    metadata: {annotations: {" + annotations + "}}\n" +
-			"    spec: {containers: [{name: c}]}\n"
+// findingTest is a manifest, and what is found in it: SEVERITY FILE:LINE: OBJECT: FIELD: TEXT.
+type findingTest struct {
+	name, in string
+	want     []string
+}
+
+func (tt findingTest) run(t *testing.T) {
+	set := mustRead(t, tt.in)
+	var got []string
+	for i := range set.Findings {
+		got = append(got, string(set.Findings[i].Severity)+" "+set.Findings[i].String())
 	}
-	tests := []struct {
-		name, in string
-		want     []string // SEVERITY FILE:LINE: OBJECT: FIELD: TEXT
-	}{
-		{name: "no kind", in: pod + "---\na: 1\n", want: []string{"error in:7: no kind: not a Kubernetes object"}},
+	if d := cmp.Diff(tt.want, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+const (
+	podText    = "kind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n  - name: c\n"
+	limitsName = "limits.blkio.noderesource.dev/containers"
+)
+
+// deploymentText is a Deployment with more fields in its metadata, and annotations of its pods.
+func deploymentText(metadata, annotations string) string {
+	return "kind: Deployment\nmetadata: {name: d" + metadata + "}\nspec:\n  template:\n    metadata: {annotations: {" + annotations + "}}\n" +
+		"    spec: {containers: [{name: c}]}\n"
+}
+
+func TestFindings(t *testing.T) {
+	for _, tt := range []findingTest{
+		{name: "no kind", in: podText + "---\na: 1\n", want: []string{"error in:7: no kind: not a Kubernetes object"}},
 		{name: "no object", in: "- a\n", want: []string{"error in:1: not a Kubernetes object"}},
 		{name: "a kind that is no string", in: "kind: 1\n", want: []string{
 			`error in:1: kind: not a string (write it in quotes: "1")`, "error in:1: no kind: not a Kubernetes object",
@@ -31,75 +50,81 @@ func TestFindings(t *testing.T) {
 		{name: "an object of the wrong type", in: "kind: Pod\nmetadata: [p]\nspec: {containers: [c]}\n", want: []string{
 			"error in:2: Pod: metadata: not an object with fields", "error in:3: Pod: spec.containers[0]: not an object with fields",
 		}},
-		{name: "a boolean of the wrong type", in: pod + "    securityContext: {privileged: \"true\"}\n", want: []string{"error in:6: Pod p: spec.containers[0].securityContext.privileged: not true or false"}},
-		{name: "memory", in: pod + "    resources: {limits: {memory: 1GB}}\n", want: []string{`error in:6: Pod p: spec.containers[0].resources.limits.memory: not a quantity: "1GB"`}},
-		{name: "less than no memory", in: pod + "    resources: {limits: {memory: -1}}\n", want: []string{`error in:6: Pod p: spec.containers[0].resources.limits.memory: not a quantity: "-1"`}},
-		{name: "memory that takes hours to compute", in: pod + "    resources: {limits: {memory: 1e2147483647}}\n", want: []string{`error in:6: Pod p: spec.containers[0].resources.limits.memory: not a quantity: "1e2147483647"`}},
-		{name: "memory as a number", in: pod + "    resources: {limits: {memory: 1e9}}\n"},
-		{name: "a volume that is not there", in: pod + "    volumeMounts: [{name: dta, mountPath: /d}]\n  volumes: [{name: data, emptyDir: {}}]\n", want: []string{
+		{name: "a boolean of the wrong type", in: podText + "    securityContext: {privileged: \"true\"}\n", want: []string{"error in:6: Pod p: spec.containers[0].securityContext.privileged: not true or false"}},
+		{name: "memory", in: podText + "    resources: {limits: {memory: 1GB}}\n", want: []string{`error in:6: Pod p: spec.containers[0].resources.limits.memory: not a quantity: "1GB"`}},
+		{name: "less than no memory", in: podText + "    resources: {limits: {memory: -1}}\n", want: []string{`error in:6: Pod p: spec.containers[0].resources.limits.memory: not a quantity: "-1"`}},
+		{name: "memory that takes hours to compute", in: podText + "    resources: {limits: {memory: 1e2147483647}}\n", want: []string{`error in:6: Pod p: spec.containers[0].resources.limits.memory: not a quantity: "1e2147483647"`}},
+		{name: "memory as a number", in: podText + "    resources: {limits: {memory: 1e9}}\n"},
+		{name: "a volume that is not there", in: podText + "    volumeMounts: [{name: dta, mountPath: /d}]\n  volumes: [{name: data, emptyDir: {}}]\n", want: []string{
 			`error in:6: Pod p: spec.containers[0].volumeMounts[0].name: container "c": unknown volume "dta" (did you mean "data"?)`,
 		}},
-		{name: "a device that is not there", in: pod + "    volumeDevices: [{name: x, devicePath: /d}]\n", want: []string{
+		{name: "a device that is not there", in: podText + "    volumeDevices: [{name: x, devicePath: /d}]\n", want: []string{
 			`error in:6: Pod p: spec.containers[0].volumeDevices[0].name: container "c": unknown volume device "x"`,
 		}},
-		{name: "a volume with two sources", in: pod + "  volumes: [{name: v, emptyDir: {}, hostPath: {path: /x}}]\n", want: []string{
+		{name: "a volume with two sources", in: podText + "  volumes: [{name: v, emptyDir: {}, hostPath: {path: /x}}]\n", want: []string{
 			`error in:6: Pod p: spec.volumes[0].hostPath: a second source of volume "v", which has "emptyDir"`,
 		}},
-		{name: "a template and its pod", in: deployment(", annotations: {"+limits+": x}", limits+": z")},
-		{name: "the workload's own metadata", in: deployment(", annotations: {"+limits+": x}", ""), want: []string{
-			`error in:2: Deployment d: metadata.annotations: annotation "` + limits + `" has no effect here (write it in spec.template.metadata.annotations)`,
+	} {
+		t.Run(tt.name, tt.run)
+	}
+}
+
+// TestMisplaced: annotations of this program where they have no effect.
+func TestMisplaced(t *testing.T) {
+	for _, tt := range []findingTest{
+		{name: "a template and its pod", in: deploymentText(", annotations: {"+limitsName+": x}", limitsName+": z")},
+		{name: "the workload's own metadata", in: deploymentText(", annotations: {"+limitsName+": x}", ""), want: []string{
+			`error in:2: Deployment d: metadata.annotations: annotation "` + limitsName + `" has no effect here (write it in spec.template.metadata.annotations)`,
 		}},
-		{name: "a label", in: deployment(", labels: {"+limits+": x}", ""), want: []string{
-			`error in:2: Deployment d: metadata.labels: annotation "` + limits + `" has no effect here (write it in spec.template.metadata.annotations)`,
+		{name: "a label", in: deploymentText(", labels: {"+limitsName+": x}", ""), want: []string{
+			`error in:2: Deployment d: metadata.labels: annotation "` + limitsName + `" has no effect here (write it in spec.template.metadata.annotations)`,
 		}},
-		{name: "the job's metadata", in: "kind: CronJob\nmetadata: {name: night}\nspec:\n  jobTemplate:\n    metadata: {annotations: {" + limits + ": x}}\n    spec: {template: {spec: {containers: [{name: c}]}}}\n", want: []string{
-			`error in:5: CronJob night: spec.jobTemplate.metadata.annotations: annotation "` + limits + `" has no effect here (write it in spec.jobTemplate.spec.template.metadata.annotations)`,
+		{name: "the job's metadata", in: "kind: CronJob\nmetadata: {name: night}\nspec:\n  jobTemplate:\n    metadata: {annotations: {" + limitsName + ": x}}\n    spec: {template: {spec: {containers: [{name: c}]}}}\n", want: []string{
+			`error in:5: CronJob night: spec.jobTemplate.metadata.annotations: annotation "` + limitsName + `" has no effect here (write it in spec.jobTemplate.spec.template.metadata.annotations)`,
 		}},
-		{name: "outside of annotations", in: "kind: Pod\nmetadata: {name: p, " + limits + ": x}\nspec: {containers: [{name: c}]}\n", want: []string{
-			`error in:2: Pod p: metadata: annotation "` + limits + `" has no effect here (write it in metadata.annotations)`,
+		{name: "outside of annotations", in: "kind: Pod\nmetadata: {name: p, " + limitsName + ": x}\nspec: {containers: [{name: c}]}\n", want: []string{
+			`error in:2: Pod p: metadata: annotation "` + limitsName + `" has no effect here (write it in metadata.annotations)`,
 		}},
-		{name: "a container", in: pod + "    annotations: {" + limits + ": x}\n", want: []string{
-			`error in:6: Pod p: spec.containers[0].annotations: annotation "` + limits + `" has no effect here (write it in metadata.annotations)`,
+		{name: "a container", in: podText + "    annotations: {" + limitsName + ": x}\n", want: []string{
+			`error in:6: Pod p: spec.containers[0].annotations: annotation "` + limitsName + `" has no effect here (write it in metadata.annotations)`,
 		}},
-		{name: "a kind without pods", in: "kind: Namespace\nmetadata: {name: ns, annotations: {" + limits + ": x}}\n", want: []string{
-			`warning in:2: Namespace ns: metadata.annotations: annotation "` + limits + `" has no effect on a Namespace, only on pods`,
+		{name: "a kind without pods", in: "kind: Namespace\nmetadata: {name: ns, annotations: {" + limitsName + ": x}}\n", want: []string{
+			`warning in:2: Namespace ns: metadata.annotations: annotation "` + limitsName + `" has no effect on a Namespace, only on pods`,
 		}},
-		{name: "an unknown kind with pods", in: "kind: Rollout\nmetadata: {name: r, annotations: {" + limits + ": x}}\nspec: {template: {spec: {containers: [{name: c}]}}}\n", want: []string{
-			`warning in:2: Rollout r: metadata.annotations: annotation "` + limits + `" has no effect here (write it in spec.template.metadata.annotations)`,
+		{name: "an unknown kind with pods", in: "kind: Rollout\nmetadata: {name: r, annotations: {" + limitsName + ": x}}\nspec: {template: {spec: {containers: [{name: c}]}}}\n", want: []string{
+			`warning in:2: Rollout r: metadata.annotations: annotation "` + limitsName + `" has no effect here (write it in spec.template.metadata.annotations)`,
 		}},
-		{name: "a misspelled domain", in: deployment("", "limits.blkio.nodersource.dev/containers: x"), want: []string{
-			`error in:5: Deployment d: spec.template.metadata.annotations: annotation "limits.blkio.nodersource.dev/containers" has no effect (did you mean "` + limits + `"?)`,
+	} {
+		t.Run(tt.name, tt.run)
+	}
+}
+
+// TestAnnotationFindings: annotations of pods with wrong names and values.
+func TestAnnotationFindings(t *testing.T) {
+	for _, tt := range []findingTest{
+		{name: "a misspelled domain", in: deploymentText("", "limits.blkio.nodersource.dev/containers: x"), want: []string{
+			`error in:5: Deployment d: spec.template.metadata.annotations: annotation "limits.blkio.nodersource.dev/containers" has no effect (did you mean "` + limitsName + `"?)`,
 		}},
-		{name: "the API server's fields", in: "kind: Pod\nmetadata: {name: p, managedFields: [{fieldsV1: {f:metadata: {f:annotations: {f:" + limits + ": {}}}}}]}\n" +
-			"spec: {containers: [{name: c}]}\nstatus: {" + limits + ": x}\n"},
-		{name: "annotations of others", in: deployment(", annotations: {a: b, required-plugins.noderesource.dev: x}", "memory-qos.noderesource.dev/c: z")},
-		{name: "a number", in: deployment("", "weight.blkio.noderesource.dev/containers: 50"), want: []string{
+		{name: "the API server's fields", in: "kind: Pod\nmetadata: {name: p, managedFields: [{fieldsV1: {f:metadata: {f:annotations: {f:" + limitsName + ": {}}}}}]}\n" +
+			"spec: {containers: [{name: c}]}\nstatus: {" + limitsName + ": x}\n"},
+		{name: "annotations of others", in: deploymentText(", annotations: {a: b, required-plugins.noderesource.dev: x}", "memory-qos.noderesource.dev/c: z")},
+		{name: "a number", in: deploymentText("", "weight.blkio.noderesource.dev/containers: 50"), want: []string{
 			`error in:5: Deployment d: spec.template.metadata.annotations: annotation "weight.blkio.noderesource.dev/containers" is not a string (write it in quotes: "50")`,
 		}},
-		{name: "a boolean of YAML 1.1", in: deployment("", "k: yes"), want: []string{
+		{name: "a boolean of YAML 1.1", in: deploymentText("", "k: yes"), want: []string{
 			`error in:5: Deployment d: spec.template.metadata.annotations: annotation "k" is not a string (write it in quotes: "yes")`,
 		}},
 		{name: "a name that is a boolean of YAML 1.1", in: "kind: Secret\nmetadata: {name: n}\n", want: []string{`error in:2: Secret: metadata.name: not a string (write it in quotes: "n")`}},
-		{name: "an object", in: deployment("", limits+": {}"), want: []string{
-			`error in:5: Deployment d: spec.template.metadata.annotations: annotation "` + limits + `" is not a string`,
+		{name: "an object", in: deploymentText("", limitsName+": {}"), want: []string{
+			`error in:5: Deployment d: spec.template.metadata.annotations: annotation "` + limitsName + `" is not a string`,
 		}},
-		{name: "twice", in: "kind: Pod\nmetadata:\n  annotations:\n    " + limits + ": x\n    " + limits + ": z\nspec: {containers: [{name: c}]}\n", want: []string{
-			`error in:5: Pod: metadata.annotations: annotation "` + limits + `" is written twice, first in line 4`,
+		{name: "twice", in: "kind: Pod\nmetadata:\n  annotations:\n    " + limitsName + ": x\n    " + limitsName + ": z\nspec: {containers: [{name: c}]}\n", want: []string{
+			`error in:5: Pod: metadata.annotations: annotation "` + limitsName + `" is written twice, first in line 4`,
 		}},
-		{name: "annotations by an alias", in: "kind: Deployment\nmetadata: {annotations: &a {" + limits + ": x}}\nspec: {template: {metadata: {annotations: *a}, spec: {containers: [{name: c}]}}}\n"},
-		{name: "annotations by a merge", in: "kind: Pod\nx: &a {" + limits + ": x}\nmetadata: {annotations: {<<: *a, b: c}}\nspec: {containers: [{name: c}]}\n"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			set := mustRead(t, tt.in)
-			var got []string
-			for i := range set.Findings {
-				got = append(got, string(set.Findings[i].Severity)+" "+set.Findings[i].String())
-			}
-			if d := cmp.Diff(tt.want, got); d != "" {
-				t.Errorf("-want +got:\n%s", d)
-			}
-		})
+		{name: "annotations by an alias", in: "kind: Deployment\nmetadata: {annotations: &a {" + limitsName + ": x}}\nspec: {template: {metadata: {annotations: *a}, spec: {containers: [{name: c}]}}}\n"},
+		{name: "annotations by a merge", in: "kind: Pod\nx: &a {" + limitsName + ": x}\nmetadata: {annotations: {<<: *a, b: c}}\nspec: {containers: [{name: c}]}\n"},
+	} {
+		t.Run(tt.name, tt.run)
 	}
 }
 
