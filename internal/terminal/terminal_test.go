@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"testing"
@@ -74,6 +75,26 @@ func TestWriteJSON(t *testing.T) {
 	}
 }
 
+// TestWriteJSONText: the layout, and the escapes of characters up to U+FFFF and above.
+func TestWriteJSONText(t *testing.T) {
+	var b bytes.Buffer
+	if err := WriteJSON(&b, map[string]any{"name": "é\uffff\U0010ffff\U0001f600", "rows": []int{}}); err != nil {
+		t.Fatal(err)
+	}
+	want := "{\n  \"name\": \"é\\uffff\\udbff\\udfff😀\",\n  \"rows\": []\n}\n"
+	if d := cmp.Diff(want, b.String()); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+// TestWriteJSONFails: a value that is no JSON is an error, and nothing of it is written.
+func TestWriteJSONFails(t *testing.T) {
+	var b bytes.Buffer
+	if err := WriteJSON(&b, map[string]any{"rate": math.Inf(1)}); err == nil || b.Len() > 0 {
+		t.Errorf("%v, wrote %q", err, b.String())
+	}
+}
+
 func FuzzEscape(f *testing.F) {
 	f.Add("a\x1b[0m\u202e\xff")
 	f.Fuzz(func(t *testing.T, in string) {
@@ -85,8 +106,11 @@ func FuzzEscape(f *testing.F) {
 	})
 }
 
+// TestBytes: a value is below 1024 of its unit, except of the largest one.
 func TestBytes(t *testing.T) {
-	for in, want := range map[uint64]string{0: "0", 1023: "1023", 1024: "1K", 1536: "1.5K", 20 << 30: "20G", 1 << 63: "8E"} {
+	for in, want := range map[uint64]string{
+		0: "0", 1023: "1023", 1024: "1K", 1536: "1.5K", 1<<20 - 1: "1024K", 1 << 20: "1M", 20 << 30: "20G", 1 << 40: "1T", 1 << 60: "1E", 1<<64 - 1: "16E",
+	} {
 		if got := Bytes(in); got != want {
 			t.Errorf("%d: got %s, want %s", in, got, want)
 		}

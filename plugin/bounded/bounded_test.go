@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // TestCalls: calls that hang use up threads, and new ones fail at once
@@ -98,6 +100,55 @@ func TestOfOnePod(t *testing.T) {
 	if err := c.Within(t.Context(), "hangs", nothing); err != nil {
 		t.Errorf("after they came back: %v", err)
 	}
+}
+
+// TestPodRoom: a call that comes back makes room for one more of its pod, and a pod without calls
+// under way takes no memory, since a node has thousands of pods in its time.
+func TestPodRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c Calls
+		call := func(pod string, d time.Duration) {
+			go func() {
+				_ = c.Within(t.Context(), pod, func(context.Context) error { time.Sleep(d); return nil }) // it returns nil
+			}()
+			synctest.Wait()
+		}
+		call("pod", time.Second)
+		call("pod", time.Minute)
+		call("other", time.Second)
+		time.Sleep(2 * time.Second)
+		call("pod", time.Minute)
+		if err := c.Within(t.Context(), "pod", func(context.Context) error { return nil }); !errors.Is(err, ErrBusy) {
+			t.Errorf("a third call: %v", err)
+		}
+		if d := cmp.Diff(map[string]int{"pod": MaxOfPod}, c.pod); d != "" {
+			t.Errorf("-want +got:\n%s", d)
+		}
+		c.Wait(time.Hour)
+		if len(c.pod) > 0 {
+			t.Errorf("at the end: %v", c.pod)
+		}
+	})
+}
+
+// TestWaitTogether: several may wait for the same calls, and all go on with the last one.
+func TestWaitTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c Calls
+		go func() {
+			_ = c.Within(t.Context(), "pod", func(context.Context) error { time.Sleep(time.Second); return nil }) // it returns nil
+		}()
+		synctest.Wait()
+		began, waited := time.Now(), make(chan time.Duration)
+		for range 3 {
+			go func() { c.Wait(time.Minute); waited <- time.Since(began) }()
+		}
+		for range 3 {
+			if d := <-waited; d != time.Second {
+				t.Errorf("waited %v", d)
+			}
+		}
+	})
 }
 
 // TestWait: it returns at once if no call is under way, with the last one, or in time.
