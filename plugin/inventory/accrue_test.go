@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -81,6 +82,85 @@ func TestAccrueForgetsMounts(t *testing.T) {
 	slices.SortFunc(disks, blkio.Dev.Compare)
 	if want := []blkio.Dev{sda, sdb, {Major: 9}}; !slices.Equal(slices.Compact(disks), want) {
 		t.Errorf("disks %v, want %v", disks, want)
+	}
+}
+
+// TestBoth: the disks of both, as long as the node has them, and the rest as it is now.
+func TestBoth(t *testing.T) {
+	a, b, far := blkio.Disk{Dev: blkio.Dev{Major: 8}}, blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 16}}, blkio.Disk{Dev: blkio.Dev{Major: 253}}
+	early, late := &blkio.Warning{Kind: blkio.NoCgroupWriteback}, &blkio.Warning{Kind: blkio.StallsFsync}
+	h := history{gone: func(d blkio.Dev) bool { return d == far.Dev }}
+	for _, tt := range []struct {
+		name              string
+		now, before, want blkio.Backing
+	}{
+		{"no disks", blkio.Backing{Reason: "tmpfs is memory, not a disk"}, blkio.Backing{Reason: "cannot be read", Err: errAnswer}, blkio.Backing{Reason: "tmpfs is memory, not a disk"}},
+		{"the first", blkio.Backing{FSType: "xfs", Disks: []blkio.Disk{a}}, blkio.Backing{Reason: "cannot be read", Err: errAnswer}, blkio.Backing{FSType: "xfs", Disks: []blkio.Disk{a}}},
+		{
+			"not found this time", blkio.Backing{Reason: "cannot be read", Err: errAnswer}, blkio.Backing{FSType: "xfs", Disks: []blkio.Disk{a}},
+			blkio.Backing{FSType: "xfs", Disks: []blkio.Disk{a}, Err: errAnswer},
+		},
+		{
+			"removed", blkio.Backing{Reason: "no such disk", Missing: true}, blkio.Backing{Disks: []blkio.Disk{a}, Err: errAnswer},
+			blkio.Backing{Disks: []blkio.Disk{a}, Missing: true},
+		},
+		{
+			"removed for long", blkio.Backing{Reason: "not mounted"}, blkio.Backing{Disks: []blkio.Disk{a}, Missing: true},
+			blkio.Backing{Disks: []blkio.Disk{a}, Missing: true},
+		},
+		{
+			"more disks", blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{b}, Warning: late}, blkio.Backing{FSType: "xfs", Disks: []blkio.Disk{a, b, far}, Warning: early},
+			blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{a, b}, Warning: late},
+		},
+		{"a warning from before", blkio.Backing{Disks: []blkio.Disk{b}}, blkio.Backing{Disks: []blkio.Disk{b}, Warning: early}, blkio.Backing{Disks: []blkio.Disk{b}, Warning: early}},
+	} {
+		shared := append(make([]blkio.Disk, 0, 8), tt.now.Disks...) // others have this list as well
+		tt.now.Disks = shared
+		if d := cmp.Diff(tt.want, h.both(&tt.now, &tt.before), cmpopts.EquateErrors(), cmpopts.EquateEmpty()); d != "" {
+			t.Errorf("%s: -want +got:\n%s", tt.name, d)
+		}
+		if n := len(shared); shared[:n+1][n] != (blkio.Disk{}) {
+			t.Errorf("%s: the shared list became %v", tt.name, shared[:n+1])
+		}
+	}
+}
+
+// TestAddDisks: the disks of mounts that came and went are one entry, where no other one has them.
+func TestAddDisks(t *testing.T) {
+	a, b, c := blkio.Dev{Major: 8}, blkio.Dev{Major: 8, Minor: 16}, blkio.Dev{Major: 8, Minor: 32}
+	h := history{gone: func(blkio.Dev) bool { return false }}
+	at := func(path string, dev ...blkio.Dev) policy.Below {
+		b := blkio.Backing{FSType: "ext4", Mountpoint: "/host" + path}
+		for _, d := range dev {
+			b.Disks = append(b.Disks, blkio.Disk{Dev: d})
+		}
+		return policy.Below{Path: path, Backing: b}
+	}
+	for _, tt := range []struct {
+		name     string
+		readOnly bool
+		now, old []policy.Below
+		want     []string
+	}{
+		{"the volume's own", false, nil, []policy.Below{at("/d/x", a)}, nil},
+		{"the volume's own, read-only", true, nil, []policy.Below{at("/d/x", a)}, []string{"/d/x ext4 [8:0] at "}},
+		{"that of another mount", false, []policy.Below{at("/d/y", b)}, []policy.Below{at("/d/x", b)}, []string{"/d/y ext4 [8:0 8:16] at /host/d/y"}},
+		{"several", false, nil, []policy.Below{at("/d/x", c, b), at("/d/y", b), at("/d/z", blkio.Dev{Major: 7})}, []string{"/d/x ext4 [7:0 8:16 8:32] at "}},
+		{"a new mount in its place", false, []policy.Below{at("/d/x", b)}, []policy.Below{at("/d/x", c)}, []string{"/d/x ext4 [8:16 8:32] at /host/d/x"}},
+	} {
+		m := policy.Mount{Destination: "/d", ReadOnly: tt.readOnly, Backing: onAt("/host/d", a), Below: tt.now}
+		h.accrueMount(&m, &policy.Mount{Destination: "/d", Backing: onAt("/host/d", a), Below: tt.old})
+		var got []string
+		for _, b := range m.Below {
+			var disks []blkio.Dev
+			for _, d := range b.Backing.Disks {
+				disks = append(disks, d.Dev)
+			}
+			got = append(got, fmt.Sprintf("%s %s %v at %s", b.Path, b.Backing.FSType, disks, b.Backing.Mountpoint))
+		}
+		if d := cmp.Diff(tt.want, got); d != "" {
+			t.Errorf("%s: -want +got:\n%s", tt.name, d)
+		}
 	}
 }
 

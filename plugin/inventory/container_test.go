@@ -1,7 +1,9 @@
 package inventory
 
 import (
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -45,6 +47,46 @@ func TestPropagates(t *testing.T) {
 		c := &Spec{Mounts: []Mount{bind("/mnt/data", "/data", tt.options...)}}
 		if got := c.propagates(req); got != tt.want {
 			t.Errorf("%q with %q: %t", tt.value, tt.options, got)
+		}
+	}
+}
+
+// TestErr: a mount below a volume that could not be found is an error like that of the volume.
+func TestErr(t *testing.T) {
+	failed := blkio.Backing{Err: errAnswer}
+	for name, facts := range map[string]policy.Container{
+		"rootfs": {Rootfs: failed},
+		"mount":  {Mounts: []policy.Mount{{}, {Backing: failed}, {}}},
+		"below":  {Mounts: []policy.Mount{{Below: []policy.Below{{}, {Backing: failed}}}, {}}},
+	} {
+		if c := (Container{Facts: facts}); !errors.Is(c.Err(), errAnswer) {
+			t.Errorf("%s: %v", name, c.Err())
+		}
+	}
+	if err := (&Container{}).Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMountOptions: the options of the OCI spec that change which disks a mount has.
+func TestMountOptions(t *testing.T) {
+	for _, tt := range []struct {
+		kind, options                         string
+		bind, recursive, readOnly, propagates bool
+	}{
+		{kind: "tmpfs", options: "nosuid,size=1k"},
+		{kind: "bind", bind: true},
+		{kind: "none", options: "bind,ro", bind: true, readOnly: true},
+		{kind: "none", options: "rw,rbind", bind: true, recursive: true},
+		{kind: "bind", options: "rbind,rprivate", bind: true, recursive: true},
+		{kind: "bind", options: "slave", bind: true, propagates: true},
+		{kind: "bind", options: "rslave", bind: true, propagates: true},
+		{kind: "bind", options: "shared", bind: true, propagates: true},
+		{kind: "bind", options: "rshared", bind: true, propagates: true},
+	} {
+		m := Mount{Type: tt.kind, Options: strings.Split(tt.options, ",")}
+		if m.IsBind() != tt.bind || m.IsRecursive() != tt.recursive || m.IsReadOnly() != tt.readOnly || m.IsPropagated() != tt.propagates {
+			t.Errorf("%s %s: bind %t, recursive %t, read-only %t, propagates %t", tt.kind, tt.options, m.IsBind(), m.IsRecursive(), m.IsReadOnly(), m.IsPropagated())
 		}
 	}
 }

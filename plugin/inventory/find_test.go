@@ -19,6 +19,7 @@ import (
 
 var (
 	lowerDisk = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 32}, Name: "vdc"}
+	otherDisk = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 48}, Name: "vdd"}
 	errAnswer = errors.New("input/output error")
 )
 
@@ -139,6 +140,83 @@ func TestFind(t *testing.T) {
 		if !c.IsResolved() || c.Err() != nil || c.Follows() || c.IsUncompared() {
 			t.Errorf("%s: %+v", tt.value, c)
 		}
+	}
+}
+
+// TestFindBelow: the mounts below a volume that a path or "*" means: each once, and for "*" one
+// for each further set of disks.
+func TestFindBelow(t *testing.T) {
+	memory := blkio.Backing{FSType: "tmpfs", Reason: "tmpfs is memory, not a disk"}
+	two := blkio.Backing{FSType: "btrfs", Disks: []blkio.Disk{dataDisk, lowerDisk}}
+	for _, tt := range []struct {
+		name, value string
+		mount       Mount
+		below       map[string]blkio.Backing
+		want        []string
+	}{
+		{"a path in the volume", "/data/none wbps=1Mi", bind("/mnt/data", "/data", "rbind"), nil, []string{"/data vdb"}},
+		{"the volume, and a mount at its source", "/data wbps=1Mi", bind("/mnt/data", "/data", "rbind"), map[string]blkio.Backing{"/mnt/data/": on(lowerDisk)}, []string{"/data vdb"}},
+		{
+			"two paths in one mount", "/data/x/a wbps=1Mi; /data/x/b wbps=1Mi", bind("/mnt/data", "/data/", "rbind"),
+			map[string]blkio.Backing{"/mnt/data/x": on(lowerDisk)}, []string{"/data vdb", "- /data/x vdc"},
+		},
+		{
+			"two mounts", "/data/x wbps=1Mi; /data/y wbps=1Mi", bind("/mnt/data", "/data", "rbind"),
+			map[string]blkio.Backing{"/mnt/data/x": on(lowerDisk), "/mnt/data/y": memory}, []string{"/data vdb", "- /data/x vdc", "- /data/y"},
+		},
+		{"not recursive", "/data/x wbps=1Mi; * wbps=1Mi", bind("/mnt/data", "/data", "bind"), map[string]blkio.Backing{"/mnt/data/x": on(lowerDisk)}, []string{"/data vdb"}},
+		{
+			"of the same disk", "* wbps=1Mi", bind("/mnt/data", "/data", "rbind"),
+			map[string]blkio.Backing{"/mnt/data/x": on(dataDisk), "/mnt/data/y": on(lowerDisk), "/mnt/data/z": on(lowerDisk), "/mnt/data/mem": memory}, []string{"/data vdb", "- /data/y vdc"},
+		},
+		{
+			"of the same disk, which the volume may only read", "* rbps=1Mi", bind("/mnt/data", "/data", "rbind", "ro"),
+			map[string]blkio.Backing{"/mnt/data/x": on(dataDisk)}, []string{"/data vdb", "- /data/x vdb"},
+		},
+		{
+			"of one more disk", "* wbps=1Mi", bind("/mnt/data", "/data", "rbind"),
+			map[string]blkio.Backing{"/mnt/data/x": two, "/mnt/data/y": two}, []string{"/data vdb", "- /data/x vdb vdc"},
+		},
+	} {
+		h := newHost()
+		h.below = tt.below
+		f, c := Finder{Storage: h}, NewContainer(&Spec{Mounts: []Mount{tt.mount}})
+		if err := f.Find(t.Context(), podWith(tt.value), Layer{Dir: "/layers"}, &c); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(tt.want, found(&c)[1:]); d != "" {
+			t.Errorf("%s: -want +got:\n%s", tt.name, d)
+		}
+	}
+}
+
+// TestFindReasons: why a mount has no disks, for an error message about it.
+func TestFindReasons(t *testing.T) {
+	mounts := []Mount{bind("/srv", "/srv", "rbind"), {Type: "tmpfs", Source: "tmpfs", Destination: "/tmp"}, {Type: "proc", Source: "proc", Destination: "/proc"}}
+	f, c := Finder{Storage: newHost()}, NewContainer(&Spec{Mounts: mounts})
+	if err := f.Find(t.Context(), podWith("/tmp wbps=1Mi; /elsewhere wbps=1Mi"), Layer{Unknown: "no answer"}, &c); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, m := range c.Facts.Mounts {
+		got = append(got, m.Backing.Reason)
+	}
+	want := []string{"not resolved: no annotation names it", "tmpfs is not stored on a disk", "proc is not stored on a disk"}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	if d := cmp.Diff([]UnresolvedMount{{Source: "/srv", Self: true, Below: true}}, c.Unresolved); d != "" {
+		t.Errorf("unresolved, -want +got:\n%s", d)
+	}
+	if err := c.Err(); err != nil || !c.IsResolved() { // of the writable layer, which no target selects
+		t.Errorf("resolved %t, %v", c.IsResolved(), err)
+	}
+	c = NewContainer(&Spec{Mounts: mounts})
+	if err := f.Find(t.Context(), podWith("rootfs wbps=1Mi"), Layer{Unknown: "no answer"}, &c); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Err(); err == nil || err.Error() != "no answer" || c.IsResolved() || c.LookAgain() || c.IsResolved() {
+		t.Errorf("with a target that selects the layer: resolved %t, %v", c.IsResolved(), err)
 	}
 }
 
@@ -278,6 +356,19 @@ func TestLookAgain(t *testing.T) {
 		if got := c.LookAgain(); got != want || c.Follows() != want || c.Propagates() != want || c.IsResolved() == want {
 			t.Errorf("%s: looks again %t, %+v", options, got, c)
 		}
+	}
+}
+
+// TestLookAgainAtMore: a container on a filesystem that can be given more disks is looked at again.
+func TestLookAgainAtMore(t *testing.T) {
+	h := newHost()
+	h.disks.resolve = func(string) blkio.Backing { return blkio.Backing{FSType: "btrfs", Disks: []blkio.Disk{dataDisk}} }
+	f, c := Finder{Storage: h}, NewContainer(&Spec{})
+	if err := f.Find(t.Context(), podWith("rootfs wbps=1Mi"), Layer{Dir: "/layers"}, &c); err != nil {
+		t.Fatal(err)
+	}
+	if !c.Follows() || c.Propagates() || !c.LookAgain() || c.IsResolved() {
+		t.Errorf("follows %t, propagates %t, resolved %t", c.Follows(), c.Propagates(), c.IsResolved())
 	}
 }
 

@@ -19,6 +19,8 @@ func TestInjectedBySource(t *testing.T) {
 		{"/run/containerd/io.containerd.grpc.v1.cri/sandboxes/sb1/shm", "/dev/shm", true},
 		{"/var/lib/containers/storage/overlay-containers/sb1/userdata/resolv.conf", "/etc/resolv.conf", true},
 
+		{pods + "u1/volumes/kubernetes.io~projected/kube-api-access-x7x9z/..data", tokenPath, false}, // a subPath's
+		{pods + "u1/volumes/kubernetes.io~projected/kube-api-access-", tokenPath, false},
 		{pods + "u1/volumes/kubernetes.io~csi/pvc-1/mount", tokenPath, false},
 		{pods + "u1/volumes/kubernetes.io~empty-dir/kube-api-access-x7x9z", tokenPath, false},
 		{pods + "u1/volume-subpaths/data/db/0", tokenPath, false},

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -23,7 +25,8 @@ type stacked struct {
 	// mounted have a filesystem that the node has mounted.
 	mounted map[blkio.Dev]bool
 	hangs   blkio.Dev // does not tell what is under it
-	asked   int
+	asked   int       // how often for what is under a disk
+	swaps   int       // how often for the swaps
 }
 
 func (s *stacked) MountedDisks() map[blkio.Dev]bool { return s.mounted }
@@ -39,7 +42,10 @@ func (s *stacked) Under(ctx context.Context, dev blkio.Dev) []blkio.Disk {
 	return s.under[dev]
 }
 
-func (s *stacked) SwapDisks(context.Context) ([]blkio.Disk, error) { return s.swap, s.fails }
+func (s *stacked) SwapDisks(context.Context) ([]blkio.Disk, error) {
+	s.swaps++
+	return s.swap, s.fails
+}
 
 func (s *stacked) Device(dev blkio.Dev) blkio.Backing {
 	if s.gone[dev] {
@@ -178,4 +184,103 @@ func TestJudgeAgain(t *testing.T) {
 	look(moved(9*MinUsage, "253:1", "8:16"), above)
 	s.gone[above.Dev] = true
 	look(moved(2*MinUsage, "8:16"), plugged)
+}
+
+// TestJudgeStarred: a disk that an earlier process of the plugin found counts from its first byte,
+// if the node still has it. Nothing else is remembered without I/O.
+func TestJudgeStarred(t *testing.T) {
+	s := newStacked()
+	left := blkio.Dev{Major: 9, Minor: 9}
+	s.gone[left] = true
+	facts := policy.Container{Rootfs: on(rootDisk)}
+	starred := map[blkio.Dev]bool{plugged.Dev: true, left: true, {Major: 8, Minor: 48}: true}
+	stats, err := blkio.ParseIOStat(moved(2, "8:16", "9:9", "8:64"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := NewStacks(s).Judge(t.Context(), &facts, &Usage{}, stats, starred)
+	if err != nil || !slices.Equal(got.Reached, []blkio.Disk{plugged}) {
+		t.Errorf("%v, %v", got.Reached, err)
+	}
+	if got.IsZero() || !(&Usage{}).IsZero() || (&Usage{Reached: got.Reached}).IsZero() || (&Usage{charged: got.charged}).IsZero() {
+		t.Errorf("zero: %+v", got)
+	}
+}
+
+// TestIsDeclared: the disks of the layer, of mounts and of those below them, and no disk that a
+// privileged container has with all of the host's.
+func TestIsDeclared(t *testing.T) {
+	layer, mount, below, host := blkio.Disk{Dev: blkio.Dev{Major: 1}}, blkio.Disk{Dev: blkio.Dev{Major: 2}}, blkio.Disk{Dev: blkio.Dev{Major: 3}}, blkio.Disk{Dev: blkio.Dev{Major: 4}}
+	facts := policy.Container{Rootfs: on(layer), Mounts: []policy.Mount{
+		{Injected: true, Backing: on(host), Below: []policy.Below{{Backing: on(host)}}},
+		{Backing: on(mount), Below: []policy.Below{{}, {Backing: on(below)}}},
+	}}
+	for disk, want := range map[blkio.Disk]bool{layer: true, mount: true, below: true, host: false} {
+		if got := isDeclared(&facts, disk.Dev); got != want {
+			t.Errorf("%s: %t", disk.Dev, got)
+		}
+	}
+	want := map[blkio.Dev]bool{layer.Dev: true, mount.Dev: true, below.Dev: true}
+	if d := cmp.Diff(want, declaredDisks(&facts)); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+// TestStacksOnce: in a pass over many containers each disk is looked under once, and the swaps are
+// read once.
+func TestStacksOnce(t *testing.T) {
+	s := newStacked()
+	stacks, facts := NewStacks(s), policy.Container{Rootfs: on(rootDisk), Mounts: []policy.Mount{{Backing: on(dataDisk)}}}
+	stats, err := blkio.ParseIOStat(moved(MinUsage, "8:16"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked []int
+	for range 3 {
+		if _, err := stacks.Judge(t.Context(), &facts, &Usage{}, stats, nil); err != nil {
+			t.Fatal(err)
+		}
+		asked = append(asked, s.asked, s.swaps)
+	}
+	// Of the swap's disk, the layer's, the volume's and the other one.
+	if want := []int{4, 1, 4, 1, 4, 1}; !slices.Equal(asked, want) {
+		t.Errorf("asked %v, want %v", asked, want)
+	}
+}
+
+// TestJudgeFails: as long as it is not known what is below a disk, or what the kernel swaps to,
+// no disk counts as another one. The next pass asks again, and this one no more.
+func TestJudgeFails(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		fails error
+		hangs blkio.Dev
+		want  string
+	}{
+		{name: "the swaps", fails: errAnswer, want: errAnswer.Error()},
+		{name: "below its own disk", hangs: dataDisk.Dev, want: "find the disks below 254:16: no answer"},
+		{name: "below the swap's", hangs: blkio.Dev{Major: 253, Minor: 100}, want: "find the disks below 253:100: no answer"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStacked()
+				s.fails, s.hangs = tt.fails, tt.hangs
+				facts := policy.Container{Rootfs: on(rootDisk), Mounts: []policy.Mount{{Backing: on(dataDisk)}}}
+				stats, err := blkio.ParseIOStat(moved(MinUsage, "8:16"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				stacks, began := NewStacks(s), time.Now()
+				for range 2 {
+					got, err := stacks.Judge(t.Context(), &facts, &Usage{}, stats, nil)
+					if err == nil || err.Error() != tt.want || !got.IsZero() {
+						t.Errorf("%v, %+v", err, got)
+					}
+				}
+				if waited := time.Since(began); tt.fails == nil && waited != underDeadline {
+					t.Errorf("waited %v", waited)
+				}
+			})
+		})
+	}
 }
