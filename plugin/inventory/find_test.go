@@ -158,24 +158,29 @@ func TestFindBelow(t *testing.T) {
 		{"the volume, and a mount at its source", "/data wbps=1Mi", bind("/mnt/data", "/data", "rbind"), map[string]blkio.Backing{"/mnt/data/": on(lowerDisk)}, []string{"/data vdb"}},
 		{
 			"two paths in one mount", "/data/x/a wbps=1Mi; /data/x/b wbps=1Mi", bind("/mnt/data", "/data/", "rbind"),
-			map[string]blkio.Backing{"/mnt/data/x": on(lowerDisk)}, []string{"/data vdb", "- /data/x vdc"},
+			map[string]blkio.Backing{"/mnt/data/x": on(lowerDisk)},
+			[]string{"/data vdb", "- /data/x vdc"},
 		},
 		{
 			"two mounts", "/data/x wbps=1Mi; /data/y wbps=1Mi", bind("/mnt/data", "/data", "rbind"),
-			map[string]blkio.Backing{"/mnt/data/x": on(lowerDisk), "/mnt/data/y": memory}, []string{"/data vdb", "- /data/x vdc", "- /data/y"},
+			map[string]blkio.Backing{"/mnt/data/x": on(lowerDisk), "/mnt/data/y": memory},
+			[]string{"/data vdb", "- /data/x vdc", "- /data/y"},
 		},
 		{"not recursive", "/data/x wbps=1Mi; * wbps=1Mi", bind("/mnt/data", "/data", "bind"), map[string]blkio.Backing{"/mnt/data/x": on(lowerDisk)}, []string{"/data vdb"}},
 		{
 			"of the same disk", "* wbps=1Mi", bind("/mnt/data", "/data", "rbind"),
-			map[string]blkio.Backing{"/mnt/data/x": on(dataDisk), "/mnt/data/y": on(lowerDisk), "/mnt/data/z": on(lowerDisk), "/mnt/data/mem": memory}, []string{"/data vdb", "- /data/y vdc"},
+			map[string]blkio.Backing{"/mnt/data/x": on(dataDisk), "/mnt/data/y": on(lowerDisk), "/mnt/data/z": on(lowerDisk), "/mnt/data/mem": memory},
+			[]string{"/data vdb", "- /data/y vdc"},
 		},
 		{
 			"of the same disk, which the volume may only read", "* rbps=1Mi", bind("/mnt/data", "/data", "rbind", "ro"),
-			map[string]blkio.Backing{"/mnt/data/x": on(dataDisk)}, []string{"/data vdb", "- /data/x vdb"},
+			map[string]blkio.Backing{"/mnt/data/x": on(dataDisk)},
+			[]string{"/data vdb", "- /data/x vdb"},
 		},
 		{
 			"of one more disk", "* wbps=1Mi", bind("/mnt/data", "/data", "rbind"),
-			map[string]blkio.Backing{"/mnt/data/x": two, "/mnt/data/y": two}, []string{"/data vdb", "- /data/x vdb vdc"},
+			map[string]blkio.Backing{"/mnt/data/x": two, "/mnt/data/y": two},
+			[]string{"/data vdb", "- /data/x vdb vdc"},
 		},
 	} {
 		h := newHost()
