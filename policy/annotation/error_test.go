@@ -17,6 +17,24 @@ func TestLongCause(t *testing.T) {
 	}
 }
 
+// TestCut: a text of the limit stays, and a longer one says that it is cut.
+func TestCut(t *testing.T) {
+	for in, want := range map[string]string{"": "", "abcd": "abcd", "abcde": "abcde", "abcdef": "ab..."} {
+		if got := cut(in, 5); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+}
+
+// TestKind: the names are those of the node policy.
+func TestKind(t *testing.T) {
+	for kind, want := range map[Kind]string{Invalid: "invalid", Unenforceable: "unenforceable", Internal: "internal"} {
+		if got := kind.String(); got != want {
+			t.Errorf("%d: %s, want %s", kind, got, want)
+		}
+	}
+}
+
 func TestProblem(t *testing.T) {
 	for want, p := range map[string]Problem{"a": {Cause: "a"}, "a (b)": {Cause: "a", Hint: "b"}} {
 		if got := p.String(); got != want {

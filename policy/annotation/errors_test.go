@@ -1,6 +1,7 @@
 package annotation
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -13,15 +14,20 @@ var entryErrors = []struct{ value, want string }{
 	// Values as a whole.
 	{"", `the value is empty (write for example "/data wbps=50Mi", or remove the annotation)`},
 	{" ;\n# only a comment; here\n;", `the value is empty (write for example "/data wbps=50Mi", or remove the annotation)`},
+	{strings.Repeat(";", 64<<10), `the value is empty (write for example "/data wbps=50Mi", or remove the annotation)`},
 	{strings.Repeat("x", 64<<10+1), `the value is longer than 64 KiB (name fewer targets, or use *)`},
 
 	// Targets.
 	{"/data", `entry 1 "/data": no limit after the target (write for example "/data wbps=50Mi")`},
+	{`"/data"`, `entry 1 "\"/data\"": no limit after the target (write for example "\"/data\" wbps=50Mi")`},
 	{"/data=5Mi", `entry 1 "/data=5Mi": no limit after the target (write for example "/data wbps=50Mi")`},
 	{"wbps=50Mi", `entry 1 "wbps=50Mi": no target before "wbps=50Mi" (write "/path", @VOLUME, rootfs or * first)`},
 	{"data wbps=1Mi", `entry 1 "data wbps=1Mi": unknown target "data" (write "/path", @VOLUME, rootfs or *)`},
 	{"rootFS wbps=1Mi", `entry 1 "rootFS wbps=1Mi": unknown target "rootFS" (did you mean "rootfs"?)`},
 	{"all wbps=1Mi", `entry 1 "all wbps=1Mi": unknown target "all" (write * for all disks)`},
+	{"ALL wbps=1Mi", `entry 1 "ALL wbps=1Mi": unknown target "ALL" (write * for all disks)`},
+	{"** wbps=1Mi", `entry 1 "** wbps=1Mi": unknown target "**" (write * for all disks)`},
+	{".data wbps=1Mi", `entry 1 ".data wbps=1Mi": path ".data" is not absolute (write a path in the container that starts with /)`},
 	{"./data wbps=1Mi", `entry 1 "./data wbps=1Mi": path "./data" is not absolute (write a path in the container that starts with /)`},
 	{"var/data wbps=1Mi", `entry 1 "var/data wbps=1Mi": path "var/data" is not absolute (write a path in the container that starts with /)`},
 	{`"data" wbps=1Mi`, `entry 1 "\"data\" wbps=1Mi": path "data" is not absolute (write a path in the container that starts with /)`},
@@ -62,6 +68,7 @@ var entryErrors = []struct{ value, want string }{
 	{"/data riops=", `entry 1 "/data riops=": key "riops" has no value (write for example riops=2k)`},
 	{"/data wbps = 1Mi", `entry 1 "/data wbps = 1Mi": key "wbps" has no value (write for example wbps=50Mi)`},
 	{"/data wbps:1Mi", `entry 1 "/data wbps:1Mi": "wbps:1Mi" is not key=value (write for example wbps=50Mi, without blanks in it)`},
+	{"/data wbps=1Mi /logs=1Mi", `entry 1 "/data wbps=1Mi /logs=1Mi": unknown key "/logs" (the keys are rbps, wbps, riops and wiops)`},
 	{"/data @wal wbps=1Mi", `entry 1 "/data @wal wbps=1Mi": "@wal" is a second target (separate entries by ";"; quote a path with blanks)`},
 	{"/data /logs wbps=1Mi", `entry 1 "/data /logs wbps=1Mi": "/logs" is a second target (separate entries by ";"; quote a path with blanks)`},
 }
@@ -85,9 +92,21 @@ func TestEntryErrors(t *testing.T) {
 	}
 }
 
-func TestRateErrors(t *testing.T) {
-	tests := []struct{ word, want string }{
-		// Units that are no Kubernetes quantities.
+// checkRates checks the errors of one key and its value, "wbps=50MB", each in an entry of its own.
+func checkRates(t *testing.T, tests []struct{ word, want string }) {
+	t.Helper()
+	for _, tt := range tests {
+		err := first(Parse(map[string]string{keyDB: "/data " + tt.word}), "db")
+		want := "nri-blkio: " + keyDB + ": entry 1 " + quote.Within("/data "+tt.word, 400) + ": " + tt.want
+		if err == nil || err.Error() != want {
+			t.Errorf("%s:\n got %v\nwant %s", tt.word, err, want)
+		}
+	}
+}
+
+// TestUnitErrors: units that are no suffixes of Kubernetes' quantities, with what was meant.
+func TestUnitErrors(t *testing.T) {
+	checkRates(t, []struct{ word, want string }{
 		{"wbps=50MB", `invalid quantity "50MB" (write 50M or 50Mi)`},
 		{"wbps=50mb", `invalid quantity "50mb" (write 50M or 50Mi)`},
 		{"wbps=50MiB", `invalid quantity "50MiB" (write 50Mi)`},
@@ -100,22 +119,34 @@ func TestRateErrors(t *testing.T) {
 		{"wbps=500B", `invalid quantity "500B" (write 500)`},
 		{"wbps=0.5B", `invalid quantity "0.5B" (write a whole number such as 50Mi)`},
 		{"wbps=50Mbps", `invalid quantity "50Mbps" (rates are bytes per second, not bits; write for example 50Mi)`},
+		{"wbps=50Mbitps", `invalid quantity "50Mbitps" (rates are bytes per second, not bits; write for example 50Mi)`},
+		{"wbps=50Mbits", `invalid quantity "50Mbits" (rates are bytes per second, not bits; write for example 50Mi)`},
 		{"wbps=50Mbit/s", `invalid quantity "50Mbit/s" (rates are bytes per second, not bits; write for example 50Mi)`},
 		{"wiops=10K", `invalid quantity "10K" (write 10k)`},
 		{"wiops=2kiops", `invalid quantity "2kiops" (write 2k)`},
 		{"wiops=500/s", `invalid quantity "500/s" (write 500)`},
 		{"wbps=1Mi,rbps=2Mi", `invalid quantity "1Mi,rbps=2Mi" (separate keys by blanks, and write numbers without commas)`},
 		{"wbps=1_000", `invalid quantity "1_000" (write a whole number such as 50Mi)`},
+		{"wbps=.5B", `invalid quantity ".5B" (write a whole number such as 50Mi)`},
+		{"wbps=.5.M", `invalid quantity ".5.M" (write a whole number such as 50Mi)`},
 		{"wbps=1.2.3", `invalid quantity "1.2.3" (write a whole number such as 50Mi)`},
 		{"wbps=1e3Mi", `invalid quantity "1e3Mi" (write a whole number such as 50Mi)`},
 		{"wbps=2e", `invalid quantity "2e" (write a whole number such as 50Mi)`},
+		{"wbps=5+3", `invalid quantity "5+3" (write a whole number such as 50Mi)`},
+		{"wbps=2e-+3", `invalid quantity "2e-+3" (write a whole number such as 50Mi)`},
 		{"wbps=2e+-3", `invalid quantity "2e+-3" (write a whole number such as 50Mi)`},
+	})
+}
 
+// TestRateErrors: what is no number above zero that the kernel can hold.
+func TestRateErrors(t *testing.T) {
+	checkRates(t, []struct{ word, want string }{
 		// No numbers.
 		{"wbps=abc", `invalid number "abc" (write a whole number such as 50Mi)`},
 		{"wbps=.", `invalid number "." (write a whole number such as 50Mi)`},
 		{"wbps=+Mi", `invalid number "+Mi" (write a whole number such as 50Mi)`},
 		{`wbps="50Mi"`, `value "\"50Mi\"" is quoted (write it without quotes)`},
+		{"wbps='50Mi'", `value "'50Mi'" is quoted (write it without quotes)`},
 		{"wbps=MAX", `invalid rate "MAX" (write max for no limit)`},
 		{"wbps=unlimited", `invalid rate "unlimited" (write max for no limit)`},
 		{"wbps=" + strings.Repeat("1", 41), `number "` + strings.Repeat("1", 41) + `" is too long (write a whole number such as 50Mi)`},
@@ -130,6 +161,10 @@ func TestRateErrors(t *testing.T) {
 		{"wbps=0.3Mi", `"0.3Mi" is not a whole number (write a whole number such as 50Mi)`},
 		{"wbps=50m", `"50m" is a fraction: m is Kubernetes' suffix for thousandths (write 50M or 50Mi)`},
 		{"wbps=65536000m", `"65536000m" is a fraction: m is Kubernetes' suffix for thousandths (write 65536)`},
+		{"wbps=000m", `"000m" is a fraction: m is Kubernetes' suffix for thousandths (write 000M or 000Mi)`},
+		{"wbps=5.000m", `"5.000m" is a fraction: m is Kubernetes' suffix for thousandths (write 5.000M or 5.000Mi)`},
+		{"wbps=5000u", `"5000u" is a fraction: u is Kubernetes' suffix for millionths (write a whole number such as 50Mi)`},
+		{"wiops=5n", `"5n" is a fraction: n is Kubernetes' suffix for billionths (write a whole number such as 2k)`},
 		{"wiops=5u", `"5u" is a fraction: u is Kubernetes' suffix for millionths (write a whole number such as 2k)`},
 		{"wbps=15e-1", `"15e-1" is a fraction (write a whole number such as 50Mi)`},
 		// ParseQuantity rounds this one up to the whole number 65537.
@@ -139,6 +174,9 @@ func TestRateErrors(t *testing.T) {
 		// and computes for a long time with the exponents.
 		{"wbps=9223372036854775807", `"9223372036854775807" is too large (write less than 8Ei, or max for no limit)`},
 		{"wbps=8Ei", `"8Ei" is too large (write less than 8Ei, or max for no limit)`},
+		{"wbps=16Ei", `"16Ei" is too large (write less than 8Ei, or max for no limit)`},
+		{"wbps=18446744073709551617", `"18446744073709551617" is too large (write less than 8Ei, or max for no limit)`},
+		{"wbps=.0000000001G", `".0000000001G" has more than nine decimals (write a whole number such as 50Mi)`},
 		{"wbps=7.9999999999Ei", `"7.9999999999Ei" has more than nine decimals (write a whole number such as 50Mi)`},
 		{"wbps=100E", `"100E" is too large (write less than 8Ei, or max for no limit)`},
 		{"wbps=1e36", `"1e36" is too large (write less than 8Ei, or max for no limit)`},
@@ -146,12 +184,32 @@ func TestRateErrors(t *testing.T) {
 		{"wbps=1E99999999999999999999", `"1E99999999999999999999" is too large (write max for no limit)`},
 		{"wiops=4294967295", `"4294967295" is too large (write at most 4294967294, or max for no limit)`},
 		{"wiops=4Gi", `"4Gi" is too large (write at most 4294967294, or max for no limit)`},
-	}
-	for _, tt := range tests {
-		err := first(Parse(map[string]string{keyDB: "/data " + tt.word}), "db")
-		want := "nri-blkio: " + keyDB + ": entry 1 " + quote.Within("/data "+tt.word, 400) + ": " + tt.want
-		if err == nil || err.Error() != want {
-			t.Errorf("%s:\n got %v\nwant %s", tt.word, err, want)
+	})
+}
+
+// TestManyEntries: the first 256 entries count, wrong ones included.
+func TestManyEntries(t *testing.T) {
+	for _, tt := range []struct {
+		entry, last   string
+		valid, errors int
+		err           string // the last one
+	}{
+		{entry: "/%d wbps=1Mi;", valid: 256},
+		{entry: "/%d wbps=1Mi;", last: " ;\n# a comment", valid: 256},
+		{entry: "/%d wbps=1Mi;", last: "/more wbps=1Mi; /even/more wbps=1Mi", valid: 256, errors: 1, err: "more than 256 entries (name fewer targets, or use *)"},
+		{entry: "/%d wbps=x;", last: "/more wbps=1Mi", errors: 257, err: "more than 256 entries (name fewer targets, or use *)"},
+	} {
+		var value strings.Builder
+		for i := range 256 {
+			fmt.Fprintf(&value, tt.entry, i)
+		}
+		l := parseLimits(keyDB, value.String()+tt.last)
+		if len(l.Entries) != tt.valid || len(l.errors) != tt.errors || l.count != 256 {
+			t.Errorf("%s%s: %d valid entries and %d errors of %d", tt.entry, tt.last, len(l.Entries), len(l.errors), l.count)
+			continue
+		}
+		if n := len(l.errors); n > 0 && l.errors[n-1].Error() != "nri-blkio: "+keyDB+": "+tt.err {
+			t.Errorf("%s%s: %s", tt.entry, tt.last, l.errors[n-1])
 		}
 	}
 }
@@ -169,6 +227,7 @@ func TestKeyErrors(t *testing.T) {
 		{"limits.blkio.noderesource.dev/container", `limits.blkio.noderesource.dev/container: unknown scope "container" (did you mean "containers"?)`},
 		{"limits.blkio.noderesource.dev/pod_total", `limits.blkio.noderesource.dev/pod_total: unknown scope "pod_total" (did you mean "pod-total"?)`},
 		{"limits.blkio.noderesource.dev/containers.db", `limits.blkio.noderesource.dev/containers.db: unknown scope "containers.db" (did you mean "container.db"?)`},
+		{"limits.blkio.noderesource.dev/containers.DB", `limits.blkio.noderesource.dev/containers.DB: unknown scope "containers.DB" (write container.NAME, containers or pod-total)`},
 		{"limits.blkio.noderesource.dev/db", `limits.blkio.noderesource.dev/db: unknown scope "db" (write container.NAME, containers or pod-total)`},
 		{"limits.blkio.noderesource.dev/container.DB", `limits.blkio.noderesource.dev/container.DB: invalid container name "DB"` + label},
 		{"limits.blkio.noderesource.dev/container.", `limits.blkio.noderesource.dev/container.: invalid container name ""` + label},
@@ -213,6 +272,15 @@ func TestWeightErrors(t *testing.T) {
 		err := first(r, "db")
 		if err == nil || err.Error() != "nri-blkio: "+key+": "+want || r.Named("db").Weight.Value != 0 {
 			t.Errorf("%.40q: weight %d,\n got %v\nwant %s", value, r.Named("db").Weight.Value, err, want)
+		}
+	}
+}
+
+// TestWeights: the smallest and the largest valid weight, and the longest text of one.
+func TestWeights(t *testing.T) {
+	for value, want := range map[string]uint32{"1": 1, " 100\n": 100, "010": 10, "10000": 10000, "7" + strings.Repeat(" ", 64<<10-1): 7} {
+		if w := parseWeight(keyDB, value); w.Value != want || w.err != nil || w.Key != keyDB {
+			t.Errorf("%.40q: %d, %v", value, w.Value, w.err)
 		}
 	}
 }

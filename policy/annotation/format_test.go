@@ -17,6 +17,12 @@ func TestFormatAmount(t *testing.T) {
 		{blkio.Wbps, 50 << 20, "50Mi"},
 		{blkio.Wbps, 50_000_000, "50M"},
 		{blkio.Wbps, 1<<63 + 5, "9223372036854775813"},
+		{blkio.Wbps, blkio.Unset, blkio.Unset.String()},
+		{blkio.Wbps, 1000 << 20, "1000Mi"}, // 1048576k is longer
+		{blkio.Wbps, 1000 << 10, "1024k"},  // 1000Ki is longer
+		{blkio.Wbps, 9875 << 10, "9875Ki"}, // as long as 10112k
+		{blkio.Wbps, 1 << 60, "1Ei"},
+		{blkio.Wbps, 1e18, "1E"},
 		{blkio.Riops, 2000, "2k"},
 		{blkio.Riops, 1024, "1024"},
 		{blkio.Weight, 1000, "1000"},

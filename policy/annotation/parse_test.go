@@ -29,6 +29,8 @@ func TestEntries(t *testing.T) {
 		"a semicolon":         {"rootfs wbps=1Mi;/d rbps=1Mi;", []Entry{entry(1, rootfs, blkio.Limits{blkio.Wbps: mi}), entry(2, path("/d"), blkio.Limits{blkio.Rbps: mi})}},
 		"empty entries":       {";;\n ;* wbps=1Mi;\t;", []Entry{entry(1, star, blkio.Limits{blkio.Wbps: mi})}},
 		"Windows lines":       {"* wbps=1Mi\r\n/d rbps=1Mi\r\n", []Entry{entry(1, star, blkio.Limits{blkio.Wbps: mi}), entry(2, path("/d"), blkio.Limits{blkio.Rbps: mi})}},
+		"rootfs and all":      {"rootfs wbps=1Mi; * wbps=1Mi", []Entry{entry(1, rootfs, blkio.Limits{blkio.Wbps: mi}), entry(2, star, blkio.Limits{blkio.Wbps: mi})}},
+		"carriage returns":    {"/d\rwbps=1Mi\r", []Entry{entry(1, path("/d"), blkio.Limits{blkio.Wbps: mi})}},
 		"tabs":                {"\t/d\twbps=1Mi\t", []Entry{entry(1, path("/d"), blkio.Limits{blkio.Wbps: mi})}},
 		"comments":            {"# the database; all of it\n/d wbps=1Mi\n  # end", []Entry{entry(1, path("/d"), blkio.Limits{blkio.Wbps: mi})}},
 		"a number sign":       {"/d#1 wbps=1Mi", []Entry{entry(1, path("/d#1"), blkio.Limits{blkio.Wbps: mi})}},

@@ -176,7 +176,7 @@ func unitHint(k blkio.Key, n number) string {
 		unit = strings.TrimSuffix(unit, tail)
 	}
 	if s, ok := strings.CutSuffix(unit, "ps"); ok && !strings.HasSuffix(unit, "ops") {
-		if strings.HasSuffix(s, "b") || strings.HasSuffix(s, "bit") {
+		if strings.HasSuffix(s, "b") {
 			return "rates are bytes per second, not bits; write for example " + example(k)
 		}
 		unit = s

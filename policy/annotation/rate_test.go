@@ -74,6 +74,7 @@ func TestParseAmount(t *testing.T) {
 		"1k": 1e3, "1M": 1e6, "1G": 1e9, "1T": 1e12, "1P": 1e15, "1E": 1e18,
 		"1Ki": 1 << 10, "1Mi": 1 << 20, "1Gi": 1 << 30, "1Ti": 1 << 40, "1Pi": 1 << 50, "1Ei": 1 << 60,
 		"1e3": 1e3, "1E3": 1e3, "1.5e3": 1500, "1e+3": 1e3, "0.000000001e27": 1e18, "9223372036854775806": 1<<63 - 2,
+		strings.Repeat("0", 39) + "7": 7, "1." + strings.Repeat("0", 9): 1, "1e018": 1e18,
 		"max": blkio.Max,
 	} {
 		if got, p := ParseAmount(blkio.Wbps, text); p != nil || got != want {

@@ -135,7 +135,7 @@ func isOurs(prefix string) bool {
 }
 
 func (r *Request) parse(key, value string) {
-	prefix, name, slash := strings.Cut(key, "/")
+	prefix, name, _ := strings.Cut(key, "/")
 	kind := strings.TrimSuffix(strings.TrimSuffix(prefix, Domain), ".")
 	if !slices.Contains(Kinds(), kind) {
 		p := &Problem{"unknown annotation", spelling.Hint(prefix, "limits."+Domain, "weight."+Domain, "class."+Domain)}
@@ -144,9 +144,6 @@ func (r *Request) parse(key, value string) {
 		}
 		r.podWide = append(r.podWide, &Error{Annotation: key, Cause: p.Cause, Hint: p.Hint})
 		return
-	}
-	if !slash {
-		name = ""
 	}
 	scope, p := r.scope(name)
 	if p != nil {

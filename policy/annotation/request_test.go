@@ -28,8 +28,11 @@ func TestTargetsOfAllScopes(t *testing.T) {
 		}
 	}
 	var none *Request
-	if none.Star() || none.Paths() != nil || none.Volumes() != nil {
+	if !none.Empty() || none.Star() || none.Rootfs() || none.Paths() != nil || none.Volumes() != nil || none.ContainerNames() != nil {
 		t.Error("no request has targets")
+	}
+	if r := Parse(map[string]string{keyEach: "* wbps=1Mi"}); !r.Rootfs() {
+		t.Error("* does not select the writable layer")
 	}
 }
 
@@ -53,6 +56,10 @@ func TestStarOf(t *testing.T) {
 	}
 	if Parse(nil).StarOf("db") {
 		t.Error("nothing is asked for")
+	}
+	r := Parse(map[string]string{keyDB: "* wbps=1Mi", keyEach: "/data wbps=1Mi", keyTotal: "rootfs wbps=1Mi"})
+	if !r.StarOf("db") || r.StarOf("other") {
+		t.Error("the * of one container is one of another, whose scopes have other targets")
 	}
 }
 
@@ -84,6 +91,18 @@ func TestScopes(t *testing.T) {
 	}
 	if !r.Rootfs() || r.Star() {
 		t.Errorf("rootfs %t, star %t", r.Rootfs(), r.Star())
+	}
+}
+
+// TestScopesOfSeveralKinds: the limits and the weight of a scope are kept together, in whichever
+// order their keys are sorted.
+func TestScopesOfSeveralKinds(t *testing.T) {
+	for _, scope := range []string{"container.db", "containers", "pod-total"} {
+		r := Parse(map[string]string{"limits." + Domain + "/" + scope: "/a wbps=1Mi", "weight." + Domain + "/" + scope: "70", "class." + Domain + "/" + scope: "x"})
+		q := map[string]*Scope{"container.db": r.Named("db"), "containers": r.Each(), "pod-total": r.Total()}[scope]
+		if q.Limits == nil || q.Weight == nil || len(q.Errors()) != 1 {
+			t.Errorf("%s: %+v", scope, q)
+		}
 	}
 }
 
