@@ -23,6 +23,7 @@ func TestSplit(t *testing.T) {
 		{name: "blank documents", in: "# a\n---\n\n---\n# b\n---\nc\n---", want: []string{"5 ---\nc\n"}},
 		{name: "content beside the mark", in: "--- a\n--- # b\n---\tc\n", want: []string{"0 --- a\n", "2 ---\tc\n"}},
 		{name: "no mark", in: "---a\n ---\n----\n-- -\n", want: []string{"0 ---a\n ---\n----\n-- -\n"}},
+		{name: "a mark that is not at the line's start", in: " ---\n", want: []string{"0  ---\n"}},
 		{name: "lines of DOS", in: "a\r\n---\r\nb\r\n", want: []string{"0 a\r\n", "1 ---\r\nb\r\n"}},
 		{name: "directives", in: "%YAML 1.1\n---\na\n", want: []string{"1 ---\na\n"}},
 		{name: "end marks", in: "...\n---\na\n...\n", want: []string{"1 ---\na\n...\n"}},
@@ -62,6 +63,7 @@ func TestParse(t *testing.T) {
 		{"a mark in front of JSON", "---\n{\"a\": \"\\ud83d\\ude00\"}", "12!!map[12!!str a, 12!!str 😀]"},
 		{"concatenated JSON", "{} {}\n{}", "11!!map[] 11!!map[] 12!!map[]"},
 		{"null and an object", "null\n--- \n", ""},
+		{"null between objects of JSON", "{} null {}", "11!!map[] 11!!map[]"},
 		{"braces of YAML", "{a: b}", "11!!map[11!!str a, 11!!str b]"},
 		{"several documents of one chunk", "a: b\n...\n%YAML 1.1\n", "11!!map[11!!str a, 11!!str b]"},
 	}
@@ -89,6 +91,35 @@ func TestYAMLError(t *testing.T) {
 	} {
 		if got := *c.yamlError(errors.New(in)); got != want {
 			t.Errorf("%q: %+v, want %+v", in, got, want)
+		}
+	}
+}
+
+// TestJSONErrors: JSON that ends early is an error, with the documents before it.
+func TestJSONErrors(t *testing.T) {
+	deep := strings.Repeat(`{"a":`, maxDepth+1)
+	for _, tt := range []struct {
+		in   string
+		docs int
+		line int
+		text string
+	}{
+		{`{"a":`, 0, 1, "unexpected EOF"},
+		{"{\"a\":\n 1,\n", 0, 2, "unexpected EOF"}, // the line of the last value
+		{"{\"a\": [\n\n", 0, 1, "unexpected EOF"},
+		{"{}\n{\"a\": \"x", 1, 2, "unexpected EOF"},
+		{"{\n\"a\": 1,\n\n\"b\": x: }\n", 0, 4, "invalid character 'x' looking for beginning of value"},
+		{"{}\n{}\n\n{\"a\" \"b\"}\n{}", 2, 4, "invalid character '\"' after object key"},
+		{strings.Repeat(`{"a":`, maxDepth) + "1" + strings.Repeat("}", maxDepth), 1, 0, ""},
+		{"{}\n" + deep, 1, 2, "more than 1000 levels of nested values"},
+	} {
+		docs, err := chunk{text: []byte(tt.in)}.parseJSON()
+		got := syntaxError{}
+		if err != nil {
+			got = *err
+		}
+		if want := (syntaxError{tt.line, tt.text}); got != want || len(docs) != tt.docs {
+			t.Errorf("%.40q: %d documents, %+v, want %d, %+v", tt.in, len(docs), got, tt.docs, want)
 		}
 	}
 }

@@ -50,6 +50,18 @@ func TestFindings(t *testing.T) {
 		{name: "an object of the wrong type", in: "kind: Pod\nmetadata: [p]\nspec: {containers: [c]}\n", want: []string{
 			"error in:2: Pod: metadata: not an object with fields", "error in:3: Pod: spec.containers[0]: not an object with fields",
 		}},
+		{name: "a list of the wrong type", in: "kind: List\nitems: x\n---\nkind: PodList\nitems: {a: b}\n", want: []string{
+			"error in:2: List: items: not a list", "error in:5: PodList: items: not a list",
+		}},
+		{name: "init containers alone", in: "kind: Pod\nmetadata: {name: p}\nspec: {initContainers: [{name: i}], ephemeralContainers: [{name: e}]}\n", want: []string{
+			"error in:1: Pod p: no containers",
+		}},
+		{name: "a volume's name that is no string", in: podText + "    volumeMounts: [{name: 5, mountPath: /d}]\n", want: []string{
+			`error in:6: Pod p: spec.containers[0].volumeMounts[0].name: not a string (write it in quotes: "5")`,
+		}},
+		{name: "annotations of the wrong type", in: "kind: Pod\nmetadata: {annotations: [" + limitsName + ", x, " + limitsName + ", z]}\nspec: {containers: [{name: c}]}\n", want: []string{
+			"error in:2: Pod: metadata.annotations: not an object with fields",
+		}},
 		{name: "a boolean of the wrong type", in: podText + "    securityContext: {privileged: \"true\"}\n", want: []string{"error in:6: Pod p: spec.containers[0].securityContext.privileged: not true or false"}},
 		{name: "memory", in: podText + "    resources: {limits: {memory: 1GB}}\n", want: []string{`error in:6: Pod p: spec.containers[0].resources.limits.memory: not a quantity: "1GB"`}},
 		{name: "less than no memory", in: podText + "    resources: {limits: {memory: -1}}\n", want: []string{`error in:6: Pod p: spec.containers[0].resources.limits.memory: not a quantity: "-1"`}},
@@ -91,6 +103,17 @@ func TestMisplaced(t *testing.T) {
 		{name: "a kind without pods", in: "kind: Namespace\nmetadata: {name: ns, annotations: {" + limitsName + ": x}}\n", want: []string{
 			`warning in:2: Namespace ns: metadata.annotations: annotation "` + limitsName + `" has no effect on a Namespace, only on pods`,
 		}},
+		{name: "a kind without pods, other annotations", in: "kind: Namespace\nmetadata: {name: ns, annotations: {a: x}, labels: [" + limitsName + ", x]}\n"},
+		{name: "a kind without pods, a misspelled domain", in: "kind: Namespace\nmetadata: {name: ns, labels: {limits.blkio.nodersource.dev/containers: x}}\n", want: []string{
+			`warning in:2: Namespace ns: metadata.labels: annotation "limits.blkio.nodersource.dev/containers" has no effect on a Namespace, only on pods`,
+		}},
+		{name: "fields with the names of the API server's", in: podText + "    status: {" + limitsName + ": x}\n  managedFields: {" + limitsName + ": x}\n", want: []string{
+			`error in:6: Pod p: spec.containers[0].status: annotation "` + limitsName + `" has no effect here (write it in metadata.annotations)`,
+			`error in:7: Pod p: spec.managedFields: annotation "` + limitsName + `" has no effect here (write it in metadata.annotations)`,
+		}},
+		{name: "an unknown kind with two pods", in: "kind: Rollout\nmetadata: {name: r, annotations: {" + limitsName + ": x}}\nspec: {a: {spec: {containers: [{name: c}]}}, b: {spec: {containers: [{name: c}]}}}\n", want: []string{
+			`warning in:2: Rollout r: metadata.annotations: annotation "` + limitsName + `" has no effect here (write it in spec.a.metadata.annotations)`,
+		}},
 		{name: "an unknown kind with pods", in: "kind: Rollout\nmetadata: {name: r, annotations: {" + limitsName + ": x}}\nspec: {template: {spec: {containers: [{name: c}]}}}\n", want: []string{
 			`warning in:2: Rollout r: metadata.annotations: annotation "` + limitsName + `" has no effect here (write it in spec.template.metadata.annotations)`,
 		}},
@@ -104,6 +127,13 @@ func TestAnnotationFindings(t *testing.T) {
 	for _, tt := range []findingTest{
 		{name: "a misspelled domain", in: deploymentText("", "limits.blkio.nodersource.dev/containers: x"), want: []string{
 			`error in:5: Deployment d: spec.template.metadata.annotations: annotation "limits.blkio.nodersource.dev/containers" has no effect (did you mean "` + limitsName + `"?)`,
+		}},
+		{name: "a misspelled domain, merged", in: "kind: Rollout\nx: &a {limits.blkio.nodersource.dev/containers: x}\nspec: {template: {metadata: {annotations: {<<: *a}}, spec: {containers: [{name: c}]}}}\n", want: []string{
+			`error in:2: Rollout: x: annotation "limits.blkio.nodersource.dev/containers" has no effect (did you mean "` + limitsName + `"?)`,
+		}},
+		{name: "a misspelled domain that is the value of a key", in: "kind: Rollout\nx: &a {limits.blkio.nodersource.dev/containers: x}\nspec: {template: {metadata: {annotations: {y: *a}}, spec: {containers: [{name: c}]}}}\n", want: []string{
+			`error in:2: Rollout: spec.template.metadata.annotations: annotation "y" is not a string`,
+			`warning in:2: Rollout: x: annotation "limits.blkio.nodersource.dev/containers" has no effect (did you mean "` + limitsName + `"?)`,
 		}},
 		{name: "the API server's fields", in: "kind: Pod\nmetadata: {name: p, managedFields: [{fieldsV1: {f:metadata: {f:annotations: {f:" + limitsName + ": {}}}}}]}\n" +
 			"spec: {containers: [{name: c}]}\nstatus: {" + limitsName + ": x}\n"},
@@ -121,6 +151,7 @@ func TestAnnotationFindings(t *testing.T) {
 		{name: "twice", in: "kind: Pod\nmetadata:\n  annotations:\n    " + limitsName + ": x\n    " + limitsName + ": z\nspec: {containers: [{name: c}]}\n", want: []string{
 			`error in:5: Pod: metadata.annotations: annotation "` + limitsName + `" is written twice, first in line 4`,
 		}},
+		{name: "another one twice", in: "kind: Pod\nmetadata:\n  annotations:\n    a: x\n    a: z\nspec: {containers: [{name: c}]}\n"},
 		{name: "annotations by an alias", in: "kind: Deployment\nmetadata: {annotations: &a {" + limitsName + ": x}}\nspec: {template: {metadata: {annotations: *a}, spec: {containers: [{name: c}]}}}\n"},
 		{name: "annotations by a merge", in: "kind: Pod\nx: &a {" + limitsName + ": x}\nmetadata: {annotations: {<<: *a, b: c}}\nspec: {containers: [{name: c}]}\n"},
 	} {

@@ -30,6 +30,11 @@ func TestMeant(t *testing.T) {
 		{"blkio.limits.noderesource.dev/containers", "limits.blkio.noderesource.dev/containers"},
 		{"noderesource.blkio.dev/containers", "blkio.noderesource.dev/containers"},
 		{"limits.blkio.nodersource.dev", "limits.blkio.noderesource.dev"},
+		{"limitsblkio.noderesource.dev/containers", "limits.blkio.noderesource.dev/containers"},
+		{"limts.blkio.nodersorce.dev/containers", "limits.blkio.noderesource.dev/containers"},
+		{"blkio.noderesource.com/containers", "blkio.noderesource.dev/containers"},
+		{"blkio.noderesource.dev.containers", "blkio.noderesource.dev/containers"},
+		{"limits.blkio.nodersource.dev/" + strings.Repeat("x", 291), "limits.blkio.noderesource.dev/" + strings.Repeat("x", 291)},
 
 		// Of other programs.
 		{"required-plugins.noderesource.dev", ""},
@@ -43,6 +48,9 @@ func TestMeant(t *testing.T) {
 		{"devices.nri.io/container.db", ""},
 		{"app.kubernetes.io/name", ""},
 		{"limits.dev/x", ""},
+		{"limits.weight.noderesource.dev/x", ""},
+		{"xblkio.noderesource.dev.containers/x", ""},
+		{"limits.blkio.nodersource.dev/" + strings.Repeat("x", 292), ""},
 		{"limits", ""},
 		{"", ""},
 		{"/", ""},

@@ -96,48 +96,94 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-func TestKinds(t *testing.T) {
-	const template = `{metadata: {annotations: {k: v}}, spec: {containers: [{name: c}]}}`
-	pod := func(kind string) string {
-		return "kind: " + kind + "\nmetadata: {name: x, namespace: ns}\nspec: {template: " + template + "}\n"
+// podTemplate is a pod template with an annotation.
+const podTemplate = `{metadata: {annotations: {k: v}}, spec: {containers: [{name: c}]}}`
+
+// workload is an object of a kind with a pod template.
+func workload(kind string) string {
+	return "kind: " + kind + "\nmetadata: {name: x, namespace: ns}\nspec: {template: " + podTemplate + "}\n"
+}
+
+// contentTest is a manifest without findings: its pods, as OBJECT @TEMPLATE k=VALUE CONTAINER..., and
+// its other objects.
+type contentTest struct {
+	name, in string
+	want     []string
+	others   []string
+}
+
+func (tt contentTest) run(t *testing.T) {
+	set := mustRead(t, tt.in)
+	if len(set.Findings) > 0 {
+		t.Errorf("findings: %v", render(&set))
 	}
-	tests := []struct {
-		name, in string
-		want     []string
-		others   []string
-	}{
-		{name: "nothing"},
-		{name: "comments and marks", in: "# x\n---\n---\n# y\n%YAML 1.1\n...\n"},
-		{name: "null", in: "null\n---\n~\n"},
+	var got, others []string
+	for _, p := range set.Pods {
+		line := p.Object.String() + " @" + p.Template + " k=" + p.Annotations["k"]
+		for _, c := range p.Containers {
+			line += " " + c.Name
+		}
+		got = append(got, line)
+	}
+	for _, o := range set.Others {
+		others = append(others, o.Object.String())
+	}
+	if d := cmp.Diff(tt.want, got); d != "" {
+		t.Errorf("pods (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff(tt.others, others); d != "" {
+		t.Errorf("others (-want +got):\n%s", d)
+	}
+}
+
+// TestKinds: where the pods of each kind are.
+func TestKinds(t *testing.T) {
+	for _, tt := range []contentTest{
 		{name: "Pod", in: "kind: Pod\nmetadata: {name: p, namespace: ns, annotations: {k: v}}\nspec: {containers: [{name: c}]}\n", want: []string{"Pod ns/p @ k=v c"}},
 		{name: "Pod of a controller", in: "kind: Pod\nmetadata: {generateName: p-}\nspec: {containers: [{name: c}]}\n", want: []string{"Pod default/p- @ k= c"}},
 		{name: "fields of a later version", in: "kind: Pod\nnew: [1]\nmetadata: {name: p, new: 1}\nspec: {new: 1, containers: [{name: c, new: {}}]}\n", want: []string{"Pod default/p @ k= c"}},
-		{name: "Deployment", in: pod("Deployment"), want: []string{"Deployment ns/x @spec.template k=v c"}},
-		{name: "StatefulSet", in: pod("StatefulSet"), want: []string{"StatefulSet ns/x @spec.template k=v c"}},
-		{name: "DaemonSet", in: pod("DaemonSet"), want: []string{"DaemonSet ns/x @spec.template k=v c"}},
-		{name: "ReplicaSet", in: pod("ReplicaSet"), want: []string{"ReplicaSet ns/x @spec.template k=v c"}},
-		{name: "ReplicationController", in: pod("ReplicationController"), want: []string{"ReplicationController ns/x @spec.template k=v c"}},
-		{name: "Job", in: pod("Job"), want: []string{"Job ns/x @spec.template k=v c"}},
-		{name: "CronJob", in: "kind: CronJob\nmetadata: {name: x}\nspec: {jobTemplate: {spec: {template: " + template + "}}}\n", want: []string{"CronJob default/x @spec.jobTemplate.spec.template k=v c"}},
-		{name: "PodTemplate", in: "kind: PodTemplate\nmetadata: {name: x}\ntemplate: " + template + "\n", want: []string{"PodTemplate default/x @template k=v c"}},
-		{name: "a kind of others", in: "apiVersion: example.com/v1\n" + pod("Job"), want: []string{"Job ns/x @spec.template k=v c"}},
-		{
-			name: "several, and others", others: []string{"Service", "ConfigMap"},
-			in:   "kind: Service\n---\n" + pod("Job") + "--- # a comment\nkind: ConfigMap\ndata: {spec: x}\n...\n---\n" + pod("DaemonSet"),
-			want: []string{"Job ns/x @spec.template k=v c", "DaemonSet ns/x @spec.template k=v c"},
-		},
+		{name: "Deployment", in: workload("Deployment"), want: []string{"Deployment ns/x @spec.template k=v c"}},
+		{name: "StatefulSet", in: workload("StatefulSet"), want: []string{"StatefulSet ns/x @spec.template k=v c"}},
+		{name: "DaemonSet", in: workload("DaemonSet"), want: []string{"DaemonSet ns/x @spec.template k=v c"}},
+		{name: "ReplicaSet", in: workload("ReplicaSet"), want: []string{"ReplicaSet ns/x @spec.template k=v c"}},
+		{name: "ReplicationController", in: workload("ReplicationController"), want: []string{"ReplicationController ns/x @spec.template k=v c"}},
+		{name: "Job", in: workload("Job"), want: []string{"Job ns/x @spec.template k=v c"}},
+		{name: "CronJob", in: "kind: CronJob\nmetadata: {name: x}\nspec: {jobTemplate: {spec: {template: " + podTemplate + "}}}\n", want: []string{"CronJob default/x @spec.jobTemplate.spec.template k=v c"}},
+		{name: "PodTemplate", in: "kind: PodTemplate\nmetadata: {name: x}\ntemplate: " + podTemplate + "\n", want: []string{"PodTemplate default/x @template k=v c"}},
+		{name: "a kind of others", in: "apiVersion: example.com/v1\n" + workload("Job"), want: []string{"Job ns/x @spec.template k=v c"}},
 		{
 			name: "List", others: []string{"Secret s"},
-			in:   "kind: List\nitems:\n- {kind: Secret, metadata: {name: s}}\n- {kind: StatefulSet, metadata: {name: s}, spec: {template: " + template + "}}\n- null\n",
+			in:   "kind: List\nitems:\n- {kind: Secret, metadata: {name: s}}\n- {kind: StatefulSet, metadata: {name: s}, spec: {template: " + podTemplate + "}}\n- null\n",
 			want: []string{"StatefulSet default/s @spec.template k=v c"},
 		},
 		{
 			name: "a typed list, whose items have no kind",
-			in:   "apiVersion: apps/v1\nkind: DeploymentList\nitems:\n- {metadata: {name: a}, spec: {template: " + template + "}}\n",
+			in:   "apiVersion: apps/v1\nkind: DeploymentList\nitems:\n- {metadata: {name: a}, spec: {template: " + podTemplate + "}}\n",
 			want: []string{"Deployment default/a @spec.template k=v c"},
 		},
 		{name: "a list of lists", in: "kind: List\nitems: [{kind: List, items: [{kind: Pod, spec: {containers: [{name: c}]}}]}]\n", want: []string{"Pod default/ @ k= c"}},
 		{name: "no list", in: "kind: AllowList\nitems: [a]\n", others: []string{"AllowList"}},
+		{
+			name: "lists as deep as they are read", others: []string{"List"},
+			in:   "kind: List\nitems: [" + strings.Repeat("{kind: List, items: [", maxLists-1) + "{kind: Pod, spec: {containers: [{name: c}]}}, {kind: List, items: [{kind: Secret}]}" + strings.Repeat("]}", maxLists-1) + "]\n",
+			want: []string{"Pod default/ @ k= c"},
+		},
+	} {
+		t.Run(tt.name, tt.run)
+	}
+}
+
+// TestDocuments: how several objects are written, in YAML and JSON.
+func TestDocuments(t *testing.T) {
+	for _, tt := range []contentTest{
+		{name: "nothing"},
+		{name: "comments and marks", in: "# x\n---\n---\n# y\n%YAML 1.1\n...\n"},
+		{name: "null", in: "null\n---\n~\n"},
+		{
+			name: "several, and others", others: []string{"Service", "ConfigMap"},
+			in:   "kind: Service\n---\n" + workload("Job") + "--- # a comment\nkind: ConfigMap\ndata: {spec: x}\n...\n---\n" + workload("DaemonSet"),
+			want: []string{"Job ns/x @spec.template k=v c", "DaemonSet ns/x @spec.template k=v c"},
+		},
 		{
 			name: "concatenated JSON",
 			in:   `{"kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}} {"kind": "Secret"}` + "\n",
@@ -152,31 +198,8 @@ func TestKinds(t *testing.T) {
 				"kind: Pod\nmetadata: {<<: *t, name: r}\nspec: {containers: [&c {name: c}, {<<: [*c], name: d}]}\n",
 			want: []string{"Pod default/p @ k=v c", "Pod default/r @ k=w c d"},
 		},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			set := mustRead(t, tt.in)
-			if len(set.Findings) > 0 {
-				t.Errorf("findings: %v", render(&set))
-			}
-			var got, others []string
-			for _, p := range set.Pods {
-				line := p.Object.String() + " @" + p.Template + " k=" + p.Annotations["k"]
-				for _, c := range p.Containers {
-					line += " " + c.Name
-				}
-				got = append(got, line)
-			}
-			for _, o := range set.Others {
-				others = append(others, o.Object.String())
-			}
-			if d := cmp.Diff(tt.want, got); d != "" {
-				t.Errorf("pods (-want +got):\n%s", d)
-			}
-			if d := cmp.Diff(tt.others, others); d != "" {
-				t.Errorf("others (-want +got):\n%s", d)
-			}
-		})
+	} {
+		t.Run(tt.name, tt.run)
 	}
 }
 

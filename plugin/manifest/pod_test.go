@@ -48,6 +48,30 @@ func TestVolumes(t *testing.T) {
 	}
 }
 
+// TestVolumeOfMerge: a source that replaces one of a merge is no second source.
+func TestVolumeOfMerge(t *testing.T) {
+	p := onePod(t, "kind: Pod\nx: &v {name: v, hostPath: {path: /a}}\nspec: {containers: [{name: c}], volumes: [{<<: *v, hostPath: {path: /b, readOnly: true}}]}\n")
+	if d := cmp.Diff([]Volume{{Name: "v", Source: HostPath, Path: "/b", ReadOnly: true}}, p.Volumes); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+// TestAnnotations: the values that the API server stores, and the line of each key.
+func TestAnnotations(t *testing.T) {
+	p := onePod(t, "kind: Pod\nmetadata:\n  annotations:\n    none:\n    nothing: ~\n    empty: ''\n    date: 2001-01-01\n    quoted: 'yes'\n    text: |\n      two\n      lines\nspec: {containers: [{name: c}]}\n")
+	want := map[string]string{"none": "", "nothing": "", "empty": "", "date": "2001-01-01", "quoted": "yes", "text": "two\nlines\n"}
+	if d := cmp.Diff(want, p.Annotations); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	lines := map[string]int{"none": 4, "nothing": 5, "empty": 6, "date": 7, "quoted": 8, "text": 9}
+	if d := cmp.Diff(lines, p.Lines); d != "" {
+		t.Errorf("lines, -want +got:\n%s", d)
+	}
+	if p := onePod(t, minimalPod); p.Annotations == nil || p.Lines == nil {
+		t.Errorf("without annotations: %v, %v", p.Annotations, p.Lines)
+	}
+}
+
 func TestClaims(t *testing.T) {
 	const template = "template: {spec: {containers: [{name: c, volumeMounts: [{name: data, mountPath: /d}]}], volumes: [{name: data, emptyDir: {}}, {name: other, emptyDir: {}}]}}"
 	other := Volume{Name: "other", Source: EmptyDir}
@@ -110,6 +134,7 @@ spec:
 func TestBytes(t *testing.T) {
 	for in, want := range map[string]uint64{
 		"1Gi": 1 << 30, "128974848": 128974848, "129e6": 129000000, "129M": 129000000, "128974848000m": 128974848, "0": 0, `"1Ki"`: 1024, "1E": 1e18, "": 0, "null": 0,
+		"1e-36": 1, "0e36": 0, strings.Repeat("0", 39) + "5": 5,
 	} {
 		p := onePod(t, "kind: Pod\nspec: {containers: [{name: c, resources: {limits: {memory: "+in+"}}}]}\n")
 		if got := p.Containers[0].MemoryLimit; got != want {

@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"strings"
@@ -25,7 +26,8 @@ func TestReadFS(t *testing.T) {
 		"a/.hidden.yaml":     file(minimalPod),
 		"kustomization.yaml": file("resources: [b.yaml]\nmetadata: text\n"),
 		"patch.yaml":         file("- op: replace\n  path: /spec\n"),
-		"pipe.yaml":          {Mode: fs.ModeNamedPipe},
+		"pipe.yaml":          {Mode: fs.ModeNamedPipe, Data: []byte(minimalPod)}, // a real one would block
+		"dir.yaml/z.yml":     file("kind: ConfigMap\n"),
 		"bad.yaml":           file("a: [\n"),
 		"empty.yaml":         file(""),
 	}
@@ -45,7 +47,7 @@ func TestReadFS(t *testing.T) {
 	}
 	want := []string{
 		"pod dir/a/x.YML:1", "pod dir/b.yaml:1",
-		"other dir/a/y.json:1 Secret", "other dir/kustomization.yaml:1 ", "other dir/patch.yaml:1 ",
+		"other dir/a/y.json:1 Secret", "other dir/dir.yaml/z.yml:1 ConfigMap", "other dir/kustomization.yaml:1 ", "other dir/patch.yaml:1 ",
 		"finding dir/bad.yaml:1",
 	}
 	if d := cmp.Diff(want, got); d != "" {
@@ -53,21 +55,57 @@ func TestReadFS(t *testing.T) {
 	}
 }
 
-// TestReadFSErrors checks that one file that cannot be read hides no other.
+// TestReadFSErrors checks that a file or a directory that cannot be read hides no other.
 func TestReadFSErrors(t *testing.T) {
-	fsys := failing{fstest.MapFS{
+	files := fstest.MapFS{
 		"a.yaml": {Data: []byte(minimalPod)}, "b.yaml": {Data: []byte(minimalPod)}, "c/d.yaml": {Data: []byte(minimalPod)},
-	}, "a.yaml"}
-	set, err := ReadFS(fsys, "dir", ours)
-	if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "read manifest dir/a.yaml: ") || len(set.Pods) != 2 {
-		t.Errorf("%v, %d pods", err, len(set.Pods))
 	}
-	if _, err := ReadFS(fstest.MapFS{}, "dir", ours); err != nil {
-		t.Errorf("an empty directory: %v", err)
+	for _, tt := range []struct {
+		name string
+		fsys fs.FS
+		is   error
+		text string
+		pods int
+	}{
+		{"an empty directory", fstest.MapFS{}, nil, "", 0},
+		{"a file", failing{files, "a.yaml"}, fs.ErrPermission, "read manifest dir/a.yaml: open a.yaml: permission denied", 2},
+		{"a directory", failing{files, "c"}, fs.ErrPermission, "read manifests: open c: permission denied", 2},
+		{"the directory itself", failing{files, "."}, fs.ErrPermission, "read manifests: open .: permission denied", 0},
+		{
+			"a link that leads nowhere",
+			fstest.MapFS{"a.yaml": {Data: []byte("gone"), Mode: fs.ModeSymlink | 0o777}, "b.yaml": files["b.yaml"]},
+			fs.ErrNotExist, "read manifest dir/a.yaml: open a.yaml: file does not exist", 1,
+		},
+		{"a link to a file", fstest.MapFS{"a.yaml": {Data: []byte("b"), Mode: fs.ModeSymlink | 0o777}, "b": files["b.yaml"]}, nil, "", 1},
+	} {
+		set, err := ReadFS(tt.fsys, "dir", ours)
+		text := ""
+		if err != nil {
+			text = err.Error()
+		}
+		if !errors.Is(err, tt.is) || text != tt.text || len(set.Pods) != tt.pods {
+			t.Errorf("%s: %q, %d pods, want %q, %d", tt.name, text, len(set.Pods), tt.text, tt.pods)
+		}
 	}
 }
 
-// failing is a directory with a file that cannot be opened.
+// TestReadFSBounds checks that the number of files is bounded, and that those before are read.
+func TestReadFSBounds(t *testing.T) {
+	files := fstest.MapFS{"a.yaml": {Data: []byte(minimalPod)}}
+	for i := range maxFiles - 1 {
+		files[fmt.Sprintf("b%05d.json", i)] = &fstest.MapFile{}
+	}
+	if set, err := ReadFS(files, "dir", ours); err != nil || len(set.Pods) != 1 {
+		t.Errorf("%d files: %v, %d pods", len(files), err, len(set.Pods))
+	}
+	files["c.yml"] = &fstest.MapFile{}
+	set, err := ReadFS(files, "dir", ours)
+	if err == nil || err.Error() != "read manifests dir: more than 10000 files" || len(set.Pods) != 1 {
+		t.Errorf("%d files: %v, %d pods", len(files), err, len(set.Pods))
+	}
+}
+
+// failing is a directory with a file or a directory that cannot be opened.
 type failing struct {
 	fstest.MapFS
 	name string
@@ -78,6 +116,13 @@ func (f failing) Open(name string) (fs.File, error) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
 	}
 	return f.MapFS.Open(name)
+}
+
+func (f failing) ReadDir(name string) ([]fs.DirEntry, error) {
+	if name == f.name {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
+	}
+	return f.MapFS.ReadDir(name)
 }
 
 func TestReadErrors(t *testing.T) {

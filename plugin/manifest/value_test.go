@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -38,11 +39,13 @@ both: {<<: [*base, *more]}
 alias: *base
 twice: {k: first, k: last}
 quoted: {"<<": {k: x}}
+name: &name k
+keyed: {*name : by its alias}
 `
 	v, set := values(t, in)
 	for path, want := range map[string]string{
 		"a b c": "x", "a b d": "", "a x c": "", "one k": "own", "one only": "base", "two k": "own", "two also": "more",
-		"both k": "base", "both also": "more", "alias k": "base", "twice k": "last", "quoted k": "",
+		"both k": "base", "both also": "more", "alias k": "base", "twice k": "last", "quoted k": "", "keyed k": "by its alias",
 	} {
 		if got := v.field(strings.Fields(path)...).text(); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
@@ -128,6 +131,23 @@ func TestVisits(t *testing.T) {
 	}
 }
 
+// TestMergeDepth: merges are followed to a bounded depth, also through a mapping that merges itself.
+func TestMergeDepth(t *testing.T) {
+	var in strings.Builder
+	in.WriteString("m0: &m0 {k0: x}\n")
+	for i := 1; i <= maxMerges+1; i++ {
+		fmt.Fprintf(&in, "m%d: &m%d {<<: *m%d, k%d: x}\n", i, i, i-1, i)
+	}
+	v, set := values(t, in.String()+"self: &s {<<: *s, k: x}\n")
+	last := v.field(fmt.Sprintf("m%d", maxMerges+1))
+	if got := len(last.pairs()); got != maxMerges+1 { // all but k0
+		t.Errorf("%d fields", got)
+	}
+	if got := v.field("self", "k").text(); got != "x" || len(set.Findings) > 0 {
+		t.Errorf("%q, %q", got, texts(set))
+	}
+}
+
 func TestTemplates(t *testing.T) {
 	tests := []struct {
 		name, in string
@@ -139,6 +159,11 @@ func TestTemplates(t *testing.T) {
 		{name: "none within another", in: "t: {spec: {containers: [{spec: {containers: []}}]}}", want: []string{"t"}},
 		{name: "a schema", in: "spec: {versions: [{schema: {properties: {spec: {containers: {type: array}}}}}]}"},
 		{name: "aliases are not followed", in: "a: &a {spec: {containers: []}}\nb: *a\nc: [*a]", want: []string{"a"}},
+		{name: "a list of fields", in: "a: {spec: [containers, [x]]}\nspec: [containers, [x]]"},
+		{
+			name: "as deep as it is searched", in: strings.Repeat("{a: ", maxSearch) + "{spec: {containers: []}}" + strings.Repeat("}", maxSearch),
+			want: []string{strings.TrimSuffix(strings.Repeat("a.", maxSearch), ".")},
+		},
 		{name: "too deep", in: strings.Repeat("{a: ", maxSearch+1) + "{spec: {containers: []}}" + strings.Repeat("}", maxSearch+1)},
 	}
 	for _, tt := range tests {
