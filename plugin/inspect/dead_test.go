@@ -3,6 +3,7 @@ package inspect
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -264,5 +265,23 @@ func TestWrittenSince(t *testing.T) {
 		if got := tt.after.since(before)[dev]; got != tt.want {
 			t.Errorf("%s: %d, want %d", name, got, tt.want)
 		}
+	}
+}
+
+// TestSortDead: by pod, container, time and disk; rows of unknown pods come last.
+func TestSortDead(t *testing.T) {
+	row := func(namespace, pod, container, at, disk string) DeadRow {
+		return DeadRow{Owner: Owner{Namespace: namespace, Pod: pod, Container: container}, Since: at, Disk: disk}
+	}
+	want := []DeadRow{
+		row("a", "p", "c", "1", "sda"), row("a", "p", "c", "1", "sdb"), row("a", "p", "c", "2", "sda"),
+		row("a", "p", "d", "1", "sda"), row("a", "q", "c", "1", "sda"), row("b", "a", "a", "1", "sda"),
+		row("", unknownPod, "", "", "sda"), row("", unknownPod, "", "", "sdb"),
+	}
+	got := slices.Clone(want)
+	slices.Reverse(got)
+	sortDead(got)
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
 	}
 }

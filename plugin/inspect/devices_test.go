@@ -1,9 +1,7 @@
 package inspect
 
 import (
-	"context"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -101,82 +99,5 @@ func TestSwapsInTree(t *testing.T) {
 func TestDevicesFails(t *testing.T) {
 	if _, err := devicesHost(t, map[string]string{"cg/io.cost.qos": "8:0 enable=perhaps\n"}).Devices(t.Context()); err == nil {
 		t.Error("a file that cannot be parsed is no error")
-	}
-}
-
-// TestSortDead: by pod, container, time and disk; rows of unknown pods come last.
-func TestSortDead(t *testing.T) {
-	row := func(namespace, pod, container, at, disk string) DeadRow {
-		return DeadRow{Owner: Owner{Namespace: namespace, Pod: pod, Container: container}, Since: at, Disk: disk}
-	}
-	want := []DeadRow{
-		row("a", "p", "c", "1", "sda"), row("a", "p", "c", "1", "sdb"), row("a", "p", "c", "2", "sda"),
-		row("a", "p", "d", "1", "sda"), row("a", "q", "c", "1", "sda"), row("b", "a", "a", "1", "sda"),
-		row("", unknownPod, "", "", "sda"), row("", unknownPod, "", "", "sdb"),
-	}
-	got := slices.Clone(want)
-	slices.Reverse(got)
-	sortDead(got)
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("-want +got:\n%s", d)
-	}
-}
-
-// deniedFS denies the list of open files of all processes.
-type deniedFS struct{ fs.FS }
-
-func (d deniedFS) Open(name string) (fs.File, error) {
-	if strings.HasSuffix(name, "/fdinfo") {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
-	}
-	return d.FS.Open(name)
-}
-
-func (d deniedFS) ReadLink(name string) (string, error) { return fs.ReadLink(d.FS, name) }
-
-func (d deniedFS) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(d.FS, name) }
-
-// TestHolderNotes: what was not read of the processes is a note, and the rest is reported.
-func TestHolderNotes(t *testing.T) {
-	const partial = "not all processes and open files were read"
-	// many has more open files than are read of one process.
-	many := fakenode.Proc()
-	for i := range maxFDs + 1 {
-		many[fmt.Sprintf("30/fdinfo/%d", 1000+i)] = &fstest.MapFile{Data: []byte("mnt_id:\t21\n")}
-	}
-	hostile := fakenode.Proc()
-	hostile["50/mountinfo"] = &fstest.MapFile{Data: []byte("200 100 none\n")}
-	canceled, cancel := context.WithCancel(t.Context())
-	cancel()
-	for _, tt := range []struct {
-		name  string
-		ctx   context.Context
-		proc  fs.FS
-		notes []string
-		found bool
-	}{
-		{"all", t.Context(), fakenode.Proc(), nil, true},
-		{"files denied", t.Context(), deniedFS{fakenode.Proc()}, []string{"open files of 5 processes are unreadable (requires CAP_SYS_PTRACE)"}, true},
-		{"many files", t.Context(), many, []string{partial}, true},
-		{"a line of mountinfo that cannot be parsed", t.Context(), hostile, nil, true},
-		{"canceled", canceled, fakenode.Proc(), []string{partial}, false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			table, err := storage.ParseMountTable(strings.NewReader(fakenode.OrphanMounts))
-			if err != nil {
-				t.Fatal(err)
-			}
-			const data = fakenode.Pods + "gone-1/volumes/kubernetes.io~csi/data/mount"
-			m, _ := table.Find(data)
-			orphans := []Orphan{{mount: m}}
-			orphans[0].Mountpoint = data
-			f := holderFinder{proc: tt.proc}
-			if d := cmp.Diff(tt.notes, f.find(tt.ctx, table, orphans)); d != "" {
-				t.Errorf("notes, -want +got:\n%s", d)
-			}
-			if found := len(orphans[0].Holders) > 0; found != tt.found {
-				t.Errorf("holders: %+v", orphans[0].Holders)
-			}
-		})
 	}
 }
