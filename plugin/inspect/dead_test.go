@@ -1,10 +1,10 @@
 package inspect
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"testing/fstest"
@@ -14,6 +14,8 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -97,6 +99,10 @@ func TestDeadListed(t *testing.T) {
 			exits: []record.Exit{exit("a", goneID)}, change: func(f *deadFinder, _ string) { f.records[0].Record.Cleared = true },
 			want: []DeadRow{known(goneID, "a", "sda", "8:0", noLimit)},
 		},
+		"pod observed": {
+			exits: []record.Exit{exit("a", goneID, limitOf(blkio.Wbps, sda, 8<<20))}, change: func(f *deadFinder, _ string) { f.records[0].Record.Observed = true },
+			want: []DeadRow{known(goneID, "a", "sda", "8:0", "wbps=8Mi")},
+		},
 		"nobody's":                 {want: []DeadRow{nobody}},
 		"nobody's, other disk":     {bdi: "8:16"},
 		"nobody's, one pod asked":  {change: func(f *deadFinder, _ string) { f.everyPod = false }},
@@ -129,6 +135,92 @@ func TestDeadListed(t *testing.T) {
 	}
 }
 
+// TestDeadOfSeveral: the data of a container's cgroups is added up, and rows are in order.
+func TestDeadOfSeveral(t *testing.T) {
+	const mib = 1 << 20
+	two := exit("b", goneID)
+	two.CgroupIDs = []uint64{goneID, goneID + 1}
+	f, _ := deadPod(t, map[string]string{}, two, exit("a", goneID+2))
+	f.name = blkio.Dev.String
+	stats := func(w ...cgroupfs.WritebackStat) *fstest.MapFile {
+		return &fstest.MapFile{Data: []byte(cgroupfs.FormatWritebackStats(w))}
+	}
+	f.debugfs = fstest.MapFS{
+		"bdi/8:0/wb_stats": stats(
+			cgroupfs.WritebackStat{CgroupID: goneID, Writeback: mib}, cgroupfs.WritebackStat{CgroupID: goneID + 1, Dirty: 2 * mib}, cgroupfs.WritebackStat{CgroupID: goneID + 2, Dirty: 4 * mib},
+		),
+		"bdi/8:16/wb_stats": stats(
+			cgroupfs.WritebackStat{CgroupID: goneID, Inodes: 1}, cgroupfs.WritebackStat{CgroupID: goneID + 1, Dirty: 4096}, cgroupfs.WritebackStat{CgroupID: goneID + 2, Dirty: 4096},
+		),
+	}
+	var got []string
+	for _, r := range f.find().Rows {
+		got = append(got, fmt.Sprintf("%s %s %d", r.Container, r.Dev, r.Left))
+	}
+	if d := cmp.Diff([]string{"a 8:0 4194304", "b 8:0 3145728", "b 8:16 4096"}, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+// TestDeadOfUnknownPod: data of no record's container is shown for each disk with a limit, also
+// with one of an ended container.
+func TestDeadOfUnknownPod(t *testing.T) {
+	sdb := blkio.Dev{Major: 8, Minor: 16}
+	f, _ := deadPod(t, map[string]string{}, exit("a", goneID, limitOf(blkio.Wbps, sdb, 1<<20)))
+	stat := &fstest.MapFile{Data: []byte(cgroupfs.FormatWritebackStats([]cgroupfs.WritebackStat{{CgroupID: goneID + 1, Dirty: 9 << 20}}))}
+	f.debugfs = fstest.MapFS{"bdi/8:16/wb_stats": stat, "bdi/8:32/wb_stats": stat}
+	got := f.find().Rows
+	if len(got) != 1 || got[0].Pod != unknownPod || got[0].Dev != sdb.String() {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestHolds: with inodes any data counts, without only more than the counters are wrong by.
+func TestHolds(t *testing.T) {
+	f := deadFinder{noise: 1 << 20}
+	for _, tt := range []struct {
+		stat cgroupfs.WritebackStat
+		want bool
+	}{
+		{cgroupfs.WritebackStat{}, false},
+		{cgroupfs.WritebackStat{Inodes: 1}, false},
+		{cgroupfs.WritebackStat{Dirty: 4096, Inodes: 1}, true},
+		{cgroupfs.WritebackStat{Dirty: 1 << 19, Writeback: 1 << 19}, false},
+		{cgroupfs.WritebackStat{Dirty: 1 << 19, Writeback: 1<<19 + 4096}, true},
+	} {
+		if got := f.holds(tt.stat); got != tt.want {
+			t.Errorf("%+v: %t", tt.stat, got)
+		}
+	}
+}
+
+// TestWritebackNoise: 64 KiB for each CPU, and 1 MiB for a few.
+func TestWritebackNoise(t *testing.T) {
+	for cpus, want := range map[int]uint64{1: 1 << 20, 16: 1 << 20, 17: 17 << 16, 256: 16 << 20} {
+		if got := writebackNoise(cpus); got != want {
+			t.Errorf("%d CPUs: %d, want %d", cpus, got, want)
+		}
+	}
+}
+
+// TestFindDead: disks have the names of sysfs, and a removed one has its number.
+func TestFindDead(t *testing.T) {
+	f, _ := deadPod(t, map[string]string{}, exit("a", goneID))
+	stat := &fstest.MapFile{Data: []byte(cgroupfs.FormatWritebackStats([]cgroupfs.WritebackStat{{CgroupID: goneID, Dirty: 1 << 30}}))}
+	debugfs := fstest.MapFS{"bdi/8:0/wb_stats": stat, "bdi/8:200/wb_stats": stat}
+	sys := storage.NewSysfs(fakenode.Sysfs())
+	var got []string
+	for _, r := range FindDead(f.tree, sys, debugfs, f.records, true).Rows {
+		got = append(got, r.Disk+" "+r.Dev)
+	}
+	if d := cmp.Diff([]string{"8:200 8:200", "sda 8:0"}, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	if r := FindDead(f.tree, sys, debugfs, nil, true); len(r.Rows) > 0 || r.Rows == nil || r.Note != "" {
+		t.Errorf("without records: %+v", r)
+	}
+}
+
 // TestDeadLives: a cgroup that emptied and was not removed is no dead one.
 func TestDeadLives(t *testing.T) {
 	f, dir := deadPod(t, map[string]string{})
@@ -142,129 +234,6 @@ func TestDeadLives(t *testing.T) {
 	f.debugfs = fstest.MapFS{"bdi/8:0/wb_stats": {Data: []byte(stats)}}
 	if got := f.find(); len(got.Rows) > 0 {
 		t.Errorf("%+v", got.Rows)
-	}
-}
-
-func TestDeadInferred(t *testing.T) {
-	const (
-		dying = "nr_descendants 1\nnr_dying_descendants 1\n"
-		none  = "nr_descendants 1\nnr_dying_descendants 0\n"
-		dirty = "file_dirty 8388608\nfile_writeback 1048576\n" // 9 MiB
-		clean = "file_dirty 0\nfile_writeback 0\n"
-	)
-	stat := func(wbytes string) string {
-		return "8:0 rbytes=0 wbytes=" + wbytes + " rios=0 wios=0 dbytes=0 dios=0\n8:32 rbytes=0 wbytes=" + wbytes + " rios=0 wios=0 dbytes=0 dios=0\n"
-	}
-	row := func(container, at string, measured, left uint64) DeadRow {
-		return DeadRow{
-			Owner: Owner{Namespace: "prod", Pod: "db-0", UID: "1", Container: container}, Disk: "sda", Dev: "8:0",
-			DrainsAt: at, Measured: measured, Left: left, Since: since,
-		}
-	}
-	slow := exit("slow", goneID, limitOf(blkio.Wbps, blkio.Dev{Major: 8}, 512<<10))
-	lifted := exit("lifted", goneID+1)
-	tests := map[string]struct {
-		files, later map[string]string
-		exits        []record.Exit
-		want         []DeadRow
-		noted        bool
-	}{
-		"none ended": {files: map[string]string{"pod/cgroup.stat": dying, "pod/memory.stat": dirty}},
-		"none dying": {files: map[string]string{"pod/cgroup.stat": none, "pod/memory.stat": dirty}, exits: []record.Exit{slow}},
-		"clean pages": {
-			files: map[string]string{"pod/cgroup.stat": dying, "pod/memory.stat": dirty, "pod/c/memory.stat": dirty},
-			exits: []record.Exit{slow}, noted: true,
-		},
-		"draining": {
-			files: map[string]string{
-				"pod/cgroup.stat": dying, "pod/memory.stat": dirty, "pod/c/memory.stat": clean,
-				"pod/io.stat": stat("1000000"), "pod/c/io.stat": stat("5000"),
-			},
-			later: map[string]string{"pod/io.stat": stat("2000000"), "pod/c/io.stat": stat("105000")},
-			exits: []record.Exit{slow, lifted}, noted: true,
-			want: []DeadRow{row("slow", "wbps=512Ki", 450000, 9<<20)},
-		},
-		"the living write": {
-			files: map[string]string{
-				"pod/cgroup.stat": dying, "pod/memory.stat": dirty, "pod/c/memory.stat": clean,
-				"pod/io.stat": stat("1000000"), "pod/c/io.stat": stat("5000"),
-			},
-			later: map[string]string{"pod/io.stat": stat("2000000"), "pod/c/io.stat": stat("1000000")},
-			exits: []record.Exit{slow}, noted: true,
-			want: []DeadRow{row("slow", "wbps=512Ki", 0, 9<<20)},
-		},
-		"no memory controller": {
-			files: map[string]string{"pod/cgroup.stat": dying, "pod/io.stat": stat("0"), "pod/c/io.stat": ""},
-			later: map[string]string{"pod/io.stat": stat("500000")},
-			exits: []record.Exit{lifted}, noted: true,
-			want: []DeadRow{row("lifted", "wbps=4Mi", 250000, 0)},
-		},
-		"no memory controller, nothing written": {
-			files: map[string]string{"pod/cgroup.stat": dying, "pod/io.stat": stat("0"), "pod/c/io.stat": ""},
-			later: map[string]string{}, exits: []record.Exit{lifted}, noted: true,
-		},
-		"no counters of I/O": {
-			files: map[string]string{"pod/cgroup.stat": dying, "pod/memory.stat": dirty, "pod/c/memory.stat": clean},
-			later: map[string]string{}, exits: []record.Exit{lifted}, noted: true,
-			want: []DeadRow{row("lifted", "wbps=4Mi", 0, 9<<20)},
-		},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			f, dir := deadPod(t, tt.files, tt.exits...)
-			if tt.later != nil {
-				f.wait = func() time.Duration { put(t, dir, tt.later); return 2 * time.Second }
-			}
-			got := f.find()
-			if tt.want == nil {
-				tt.want = []DeadRow{}
-			}
-			if d := cmp.Diff(tt.want, got.Rows); d != "" {
-				t.Errorf("-want +got:\n%s", d)
-			}
-			if noted := strings.HasPrefix(got.Note, "not supported: debugfs is not mounted, so this is inferred"); noted != tt.noted {
-				t.Errorf("note %q", got.Note)
-			}
-		})
-	}
-}
-
-// TestDeadOfTwoDisks: without wb_stats nothing says on which of them it is.
-func TestDeadOfTwoDisks(t *testing.T) {
-	f, _ := deadPod(t, map[string]string{
-		"pod/cgroup.stat": "nr_dying_descendants 1\n", "pod/memory.stat": "file_dirty 8388608\nfile_writeback 0\n",
-		"pod/c/memory.stat": "file_dirty 0\nfile_writeback 0\n",
-	}, exit("a", goneID, limitOf(blkio.Wbps, blkio.Dev{Major: 8, Minor: 16}, 64<<10)))
-	f.wait = func() time.Duration { return time.Second }
-	got := f.find().Rows
-	if len(got) != 1 || got[0].Disk != "" || got[0].DrainsAt != "8:0 wbps=4Mi; 8:16 wbps=64Ki" || got[0].Left != 8<<20 {
-		t.Errorf("%+v", got)
-	}
-}
-
-func TestWrittenSince(t *testing.T) {
-	dev := blkio.Dev{Major: 8}
-	at := func(pod uint64, children map[string]uint64) written {
-		w := written{pod: map[blkio.Dev]blkio.Stat{dev: {Wbytes: pod}}, children: map[string]map[blkio.Dev]blkio.Stat{}}
-		for name, n := range children {
-			w.children[name] = map[blkio.Dev]blkio.Stat{dev: {Wbytes: n}}
-		}
-		return w
-	}
-	before := at(100, map[string]uint64{"a": 10})
-	for name, tt := range map[string]struct {
-		after written
-		want  uint64
-	}{
-		"the dead":        {at(150, map[string]uint64{"a": 20}), 40},
-		"a new one":       {at(150, map[string]uint64{"a": 20, "b": 30}), 10},
-		"one that ended":  {at(150, nil), 0},
-		"read later":      {at(150, map[string]uint64{"a": 70}), 0},
-		"nothing written": {before, 0},
-	} {
-		if got := tt.after.since(before)[dev]; got != tt.want {
-			t.Errorf("%s: %d, want %d", name, got, tt.want)
-		}
 	}
 }
 
