@@ -104,7 +104,10 @@ func TestJSONErrors(t *testing.T) {
 		line int
 		text string
 	}{
+		{"{", 0, 1, "unexpected EOF"},
 		{`{"a":`, 0, 1, "unexpected EOF"},
+		{"{}\n{\"a\": 1", 1, 2, "unexpected EOF"},
+		{"{\"a\":\n\nx}", 0, 3, "invalid character 'x' looking for beginning of value"},
 		{"{\"a\":\n 1,\n", 0, 2, "unexpected EOF"}, // the line of the last value
 		{"{\"a\": [\n\n", 0, 1, "unexpected EOF"},
 		{"{}\n{\"a\": \"x", 1, 2, "unexpected EOF"},

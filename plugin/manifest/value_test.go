@@ -39,13 +39,15 @@ both: {<<: [*base, *more]}
 alias: *base
 twice: {k: first, k: last}
 quoted: {"<<": {k: x}}
+inline: {<<: [{k: inline}, *more]}
+wrong: {<<: [x, *base]}
 name: &name k
 keyed: {*name : by its alias}
 `
 	v, set := values(t, in)
 	for path, want := range map[string]string{
 		"a b c": "x", "a b d": "", "a x c": "", "one k": "own", "one only": "base", "two k": "own", "two also": "more",
-		"both k": "base", "both also": "more", "alias k": "base", "twice k": "last", "quoted k": "", "keyed k": "by its alias",
+		"both k": "base", "both also": "more", "alias k": "base", "twice k": "last", "quoted k": "", "keyed k": "by its alias", "inline k": "inline", "inline also": "more", "wrong k": "base",
 	} {
 		if got := v.field(strings.Fields(path)...).text(); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
