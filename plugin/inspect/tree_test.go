@@ -1,10 +1,7 @@
 package inspect
 
 import (
-	"fmt"
-	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -56,39 +53,6 @@ func TestTreeOnce(t *testing.T) {
 	}
 	if d := cmp.Diff(want, again); d != "" {
 		t.Errorf("again, -want +got:\n%s", d)
-	}
-}
-
-// Whatever is mounted in a pod's directory is not looked at, nor are the types of
-// what is there.
-func TestVolumesBelowMounts(t *testing.T) {
-	root := t.TempDir()
-	for _, d := range []string{"a/volumes/kubernetes.io~nfs/x/hidden", "b/volumes/kubernetes.io~csi/y", "b/volumeDevices/kubernetes.io~csi/z", "b/volumeDevices/kubernetes.io~csi/b"} {
-		if err := os.MkdirAll(filepath.Join(root, fakenode.Pods, d), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	const mounts = "1 0 259:300 / / rw - ext4 /dev/nvme0n1 rw\n2 1 0:60 / /var/lib/kubelet/pods/a/volumes rw - nfs4 filer:/ rw\n"
-	list := func(mounts string) (out []string) {
-		k := kubelet{storage: fakenode.OpenStorage(t, fakenode.Sysfs(), root, mounts), host: hostfs.Root(root), root: kubeletRoot}
-		found, err := k.volumes(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, v := range found {
-			out = append(out, fmt.Sprint(v.UID, " ", v.Plugin, " ", v.Name, " ", strings.TrimPrefix(v.path, fakenode.Pods), " ", v.Block))
-		}
-		return out
-	}
-	want := []string{
-		"b kubernetes.io/csi y b/volumes/kubernetes.io~csi/y/mount false",
-		"b kubernetes.io/csi z b/volumeDevices/kubernetes.io~csi/z true",
-	}
-	if d := cmp.Diff(want, list(mounts)); d != "" {
-		t.Errorf("-want +got:\n%s", d)
-	}
-	if got := list("1 0 0:60 / / rw - nfs4 filer:/ rw\n"); got != nil {
-		t.Errorf("a kubelet on a network filesystem was read: %v", got)
 	}
 }
 
