@@ -15,8 +15,9 @@ func TestMemTotal(t *testing.T) {
 		{name: "read", files: map[string]string{"proc/meminfo": "MemTotal:        2048 kB\nMemFree:          100 kB\n"}, want: 2 << 20},
 		{name: "no procfs"},
 		{name: "no meminfo", files: map[string]string{"proc/swaps": ""}},
-		{name: "no MemTotal", files: map[string]string{"proc/meminfo": "MemFree: 100 kB\n"}, err: "missing line MemTotal"},
-		{name: "no number", files: map[string]string{"proc/meminfo": "MemTotal: x kB\n"}, err: "invalid syntax"},
+		{name: "no MemTotal", files: map[string]string{"proc/meminfo": "MemFree: 100 kB\n"}, err: "/proc/meminfo: missing line MemTotal"},
+		{name: "no number", files: map[string]string{"proc/meminfo": "MemTotal: x kB\n"}, err: "/proc/meminfo: error parsing file: "},
+		{name: "no directory", files: map[string]string{"proc": ""}, err: "/proc/meminfo: "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := node(t, tt.files, nil).MemTotal()
