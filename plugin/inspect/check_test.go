@@ -2,8 +2,11 @@ package inspect
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -61,6 +64,49 @@ func TestCheckNode(t *testing.T) {
 
 var errNoMounts = errors.New("no mount table")
 
+// TestCheckNodeFails: without one of the facts the decisions of check would be others than those of
+// run.
+func TestCheckNodeFails(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(t *testing.T, h *Host)
+		want   string
+	}{
+		"memory": {func(t *testing.T, h *Host) {
+			fakenode.WriteFiles(t, string(h.Root), map[string]string{"proc/meminfo": "MemTotal: x kB\n"})
+		}, "meminfo"},
+		"features": {func(t *testing.T, h *Host) { loop(t, filepath.Join(string(h.Root), "cg/cgroup.events")) }, "probe cgroups: "},
+		"io.cost": {func(t *testing.T, h *Host) {
+			fakenode.WriteFiles(t, string(h.Root), map[string]string{"cg/io.cost.qos": "8:0 enable=perhaps\n"})
+		}, "io.cost.qos"},
+		"disks": {func(_ *testing.T, h *Host) { h.Sysfs = storage.NewSysfs(fstest.MapFS{}) }, "list disks: "},
+	} {
+		h := checkHost(t, nil)
+		tt.change(t, h)
+		if _, err := h.CheckNode(inventory.Layers{}); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if n, err := checkHost(t, nil).CheckNode(inventory.Layers{}); err != nil || n.Memory != 0 {
+		t.Errorf("without /proc/meminfo: %d, %v", n.Memory, err)
+	}
+}
+
+// TestBFQ: the disks with the scheduler bfq, whose weights are its own.
+func TestBFQ(t *testing.T) {
+	h := checkHost(t, nil)
+	sys := fstest.MapFS{}
+	for name, scheduler := range map[string]string{"sda": "none [mq-deadline] bfq", "sdb": "mq-deadline [bfq]", "sdc": "[none]", "sdd": "[bfq] none"} {
+		dir := "block/" + name + "/"
+		sys[dir+"dev"] = &fstest.MapFile{Data: fmt.Appendf(nil, "8:%d\n", 16*int(name[2]-'a'))}
+		sys[dir+"size"], sys[dir+"queue/scheduler"] = &fstest.MapFile{Data: []byte("8\n")}, &fstest.MapFile{Data: []byte(scheduler + "\n")}
+	}
+	h.Sysfs = storage.NewSysfs(sys)
+	w, err := h.weights()
+	if d := cmp.Diff([]string{"sdb", "sdd"}, w.BFQ); d != "" || err != nil {
+		t.Errorf("%v; -want +got:\n%s", err, d)
+	}
+}
+
 func TestWeights(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -79,7 +125,6 @@ func TestWeights(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := checkHost(t, tt.files).weights()
-			got.BFQ = nil
 			if d := cmp.Diff(tt.want, got); d != "" || err != nil {
 				t.Errorf("%v; -want +got:\n%s", err, d)
 			}

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -10,9 +11,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
 // devicesHost is a node with the devices of fakenode, a pod u1 with volumes of several kinds, and
@@ -95,9 +98,135 @@ func TestSwapsInTree(t *testing.T) {
 	}
 }
 
-// TestDevicesFails: without io.cost's settings the report would say that weights do not work.
-func TestDevicesFails(t *testing.T) {
-	if _, err := devicesHost(t, map[string]string{"cg/io.cost.qos": "8:0 enable=perhaps\n"}).Devices(t.Context()); err == nil {
-		t.Error("a file that cannot be parsed is no error")
+// TestSwapOnDisk: a swap device is on its disk, and a file whose place is unknown is a root.
+func TestSwapOnDisk(t *testing.T) {
+	const swaps = "Filename Type Size Used Priority\n/dev/sdb partition 2048 8 -2\nswapfile file 16 0 -3\n/dev/shm/f\\040(deleted) file 16 0 -3\n"
+	r, err := devicesHost(t, map[string]string{"proc/swaps": swaps}).Devices(t.Context())
+	if err != nil || r.Lost != nil {
+		t.Fatal(err, r.Lost)
 	}
+	if got := children(r.Devices, "disk", "sdb"); !slices.Contains(got, "swap sdb") {
+		t.Errorf("on sdb: %q", got)
+	}
+	var roots []string
+	for _, n := range r.Devices {
+		if n.Kind == KindSwap {
+			roots = append(roots, n.Path)
+		}
+	}
+	if d := cmp.Diff([]string{"swapfile", "/dev/shm/f (deleted)"}, roots); d != "" {
+		t.Errorf("roots, -want +got:\n%s", d)
+	}
+}
+
+// TestVolumesNamed: a volume has the name of its pod, and orphans come first.
+func TestVolumesNamed(t *testing.T) {
+	const orphan = "12 1 259:300 /x /var/lib/kubelet/pods/gone/volume-subpaths/conf/c/0 rw - ext4 /dev/nvme0n1 rw\n"
+	h := devicesHost(t, map[string]string{fakenode.Pods + "gone/.keep": "", "/var/log/pods/prod_web-0_gone/.keep": ""})
+	h.OrphanGrace, h.Storage = 0, fakenode.OpenStorage(t, fakenode.Sysfs(), string(h.Root), fakenode.Mounts+orphan)
+	if err := record.Write(h.Cgroups.Cgroup("kubepods/burstable/podu1"), &record.Record{Kind: record.KindPod, Namespace: "prod", Pod: "db-0", UID: "u1"}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := h.Devices(t.Context())
+	if err != nil || r.Lost != nil {
+		t.Fatal(err, r.Lost)
+	}
+	var got []string
+	var visit func(list []*Node)
+	visit = func(list []*Node) {
+		for _, n := range list {
+			if n.Kind == KindVolume {
+				got = append(got, fmt.Sprintf("%s %s/%s %t", n.Name, n.Namespace, n.Pod, n.Orphan))
+			}
+			visit(n.Children)
+		}
+	}
+	visit(r.Devices)
+	visit(r.Elsewhere)
+	want := []string{"pvc-1 prod/db-0 false", "conf prod/web-0 true", "scratch prod/db-0 false", "share prod/db-0 false", "token prod/db-0 false"}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+// TestDevicesFails: without io.cost's settings, or without the kernel's features, the report would
+// say that weights do not work; without disks it has nothing to show.
+func TestDevicesFails(t *testing.T) {
+	for name, change := range map[string]func(h *Host){
+		"io.cost": func(h *Host) {
+			fakenode.WriteFiles(t, string(h.Root), map[string]string{"cg/io.cost.qos": "8:0 enable=perhaps\n"})
+		},
+		"features": func(h *Host) { loop(t, filepath.Join(string(h.Root), "cg/cgroup.events")) },
+		"disks":    func(h *Host) { h.Sysfs = storage.NewSysfs(fstest.MapFS{}) },
+	} {
+		h := devicesHost(t, nil)
+		change(h)
+		if r, err := h.Devices(t.Context()); err == nil || r.Devices != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestDevicesLost: what cannot be read is noted, and the rest of the tree is shown.
+func TestDevicesLost(t *testing.T) {
+	h := devicesHost(t, nil)
+	root := string(h.Root)
+	loop(t, filepath.Join(root, "proc/swaps"))
+	loop(t, filepath.Join(root, fakenode.Pods, "u2/volumes"))
+	if err := record.WriteRaw(h.Cgroups.Cgroup("kubepods/burstable/podu1"), record.KindPod, []byte("{")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(root, "cg/kubepods"), filepath.Join(root, "cg/pods")); err != nil {
+		t.Fatal(err)
+	}
+	r, err := h.Devices(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"too many levels of symbolic links", "cgroup pods/burstable/podu1: parse record", "look for volumes: ", "look for orphaned volumes: no kubepods cgroup found"} {
+		if i >= len(r.Lost) || !strings.Contains(r.Lost[i], want) {
+			t.Fatalf("lost %q, want %q at %d", r.Lost, want, i)
+		}
+	}
+	onDisks := []string{"volume pvc-1 kubernetes.io/csi", "volume scratch kubernetes.io/empty-dir"}
+	if d := cmp.Diff(onDisks, children(r.Devices, KindFilesystem, "ext4")); d != "" || len(r.Lost) != 4 {
+		t.Errorf("lost %q; on disks, -want +got:\n%s", r.Lost, d)
+	}
+}
+
+// TestClose: cgroups and storage are closed, if there is one.
+func TestClose(t *testing.T) {
+	root := t.TempDir()
+	fakenode.WriteFiles(t, root, map[string]string{"cgroup.controllers": "io\n", "mountinfo": rootMount})
+	open := func() *Host {
+		tree, err := cgroupfs.OpenTree(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := storage.Open(storage.Config{Sys: fakenode.Sysfs(), Mountinfo: filepath.Join(root, "mountinfo"), HostRoot: root})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &Host{Cgroups: tree, Storage: s}
+	}
+	open().Close() // the process keeps some files that are opened with the first one
+	before := openFiles(t)
+	open().Close()
+	without := open()
+	without.Storage.Close()
+	without.Storage = nil
+	without.Close()
+	if after := openFiles(t); after > before {
+		t.Errorf("%d files are open, and %d before", after, before)
+	}
+}
+
+// openFiles returns how many files this process has open.
+func openFiles(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
 }

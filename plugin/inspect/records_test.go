@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -59,4 +60,69 @@ func recordNames(records []Recorded) (out []string) {
 		out = append(out, strings.Join([]string{r.Cgroup.Path(), r.Record.Pod, r.Record.Container}, " "))
 	}
 	return out
+}
+
+// TestRecordsOrder: by namespace, pod, UID and container, the pod's own first, wherever their
+// cgroups are.
+func TestRecordsOrder(t *testing.T) {
+	dir := t.TempDir()
+	want := []struct{ namespace, pod, uid, container string }{
+		{"a", "z", "1", ""}, {"a", "z", "1", "c"}, {"a", "z", "1", "d"}, {"a", "z", "2", "b"}, {"b", "p", "4", "c"}, {"b", "q", "3", "c"},
+	}
+	files := map[string]string{"cgroup.controllers": "io\n"}
+	paths := make([]string, len(want))
+	for i, w := range want {
+		paths[i] = strings.TrimSuffix("kubepods/pod"+string(rune('9'-w.uid[0]+'0'))+"/"+w.container, "/")
+		files[paths[i]+"/cgroup.events"] = ""
+	}
+	fakenode.WriteFiles(t, dir, files)
+	tree := fakenode.OpenCgroups(t, dir)
+	for i, w := range want {
+		kind := record.KindContainer
+		if w.container == "" {
+			kind = record.KindPod
+		}
+		if err := record.Write(tree.Cgroup(paths[i]), &record.Record{Kind: kind, Namespace: w.namespace, Pod: w.pod, UID: w.uid, Container: w.container}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := Records(tree, Filter{})
+	if err != nil || len(got) != len(want) {
+		t.Fatal(len(got), err)
+	}
+	for i, r := range got {
+		if r.Cgroup.Path() != paths[i] {
+			t.Errorf("%d is %s, want %s", i, r.Cgroup.Path(), paths[i])
+		}
+	}
+}
+
+// TestRecordsFail: a record that cannot be parsed is in the error with its cgroup, and hides no
+// other. What is no record of the pod itself is left out.
+func TestRecordsFail(t *testing.T) {
+	dir := t.TempDir()
+	fakenode.WriteFiles(t, dir, map[string]string{
+		"cgroup.controllers": "io\n", "kubepods/pod1/cgroup.events": "", "kubepods/pod2/cgroup.events": "", "kubepods/pod3/cgroup.events": "", "kubepods/pod4/cgroup.events": "",
+	})
+	tree := fakenode.OpenCgroups(t, dir)
+	container := record.Record{Kind: record.KindContainer, Namespace: "prod", Pod: "db-0", UID: "4", Container: "db"}
+	data, err := container.Marshal(record.MaxSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cg, raw := range map[string][]byte{"kubepods/pod1": []byte("{"), "kubepods/pod3": []byte("evil\x1b[2J"), "kubepods/pod4": data} {
+		if err := record.WriteRaw(tree.Cgroup(cg), record.KindPod, raw); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := record.Write(tree.Cgroup("kubepods/pod2"), &record.Record{Kind: record.KindPod, Namespace: "prod", Pod: "web-0", UID: "2"}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Records(tree, Filter{})
+	if d := cmp.Diff([]string{"kubepods/pod2 web-0 "}, recordNames(got)); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	if !errors.Is(err, record.ErrParse) || !strings.Contains(err.Error(), "cgroup kubepods/pod1: ") || !strings.Contains(err.Error(), "cgroup kubepods/pod3: ") || strings.Contains(err.Error(), "pod4") {
+		t.Errorf("error %v", err)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -65,6 +66,25 @@ func TestStatus(t *testing.T) {
 	s, err = h.Status(t.Context(), Filter{})
 	if err == nil || !strings.Contains(err.Error(), "writeback.json") || len(s.Values) != 1 {
 		t.Errorf("with an unreadable report: %v, values %+v", err, s.Values)
+	}
+}
+
+// TestStatusOrphans: with the storage of the node the report has orphans, of the selected pod.
+func TestStatusOrphans(t *testing.T) {
+	f := orphanNode(t, "systemd")
+	h := Host{
+		Cgroups: f.tree, Storage: f.storage, Sysfs: storage.NewSysfs(fakenode.Sysfs()), Root: f.host, Debugfs: fstest.MapFS{},
+		StateDir: t.TempDir(), KubeletRoot: kubeletRoot,
+	}
+	for filter, want := range map[Filter]int{{}: 4, {"prod", "db-0"}: 2, {"prod", "other"}: 0} {
+		s, err := h.Status(t.Context(), filter)
+		if err != nil || len(s.Orphans) != want || s.Orphans == nil || s.OrphansNote != "" {
+			t.Errorf("%v: %d orphans, want %d, note %q, %v", filter, len(s.Orphans), want, s.OrphansNote, err)
+		}
+	}
+	loop(t, filepath.Join(string(f.host), "cg/cgroup.events"))
+	if s, err := h.Status(t.Context(), Filter{}); err != nil || s.Orphans == nil || !strings.HasPrefix(s.OrphansNote, "look for orphaned volumes: ") {
+		t.Errorf("without cgroups: %v, note %q, %v", s.Orphans, s.OrphansNote, err)
 	}
 }
 

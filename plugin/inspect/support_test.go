@@ -43,6 +43,7 @@ func TestWeight(t *testing.T) {
 		{name: "off", features: on, qos: []blkio.Dev{sdb}, dev: sda, want: Support{blkio.No, "io.cost is off"}},
 		{name: "off, with bfq", features: on, dev: sda, scheduler: "bfq", want: Support{blkio.No, "io.cost is off, and bfq uses only io.bfq.weight"}},
 		{name: "on for both below", features: on, qos: []blkio.Dev{sda, sdb}, dev: dm0, want: Support{OK: blkio.Yes}},
+		{name: "removed", features: on, dev: blkio.Dev{Major: 8, Minor: 200}, want: Support{blkio.Unknown, "block device 8:200: no such disk"}},
 		{name: "on for one below", features: on, qos: []blkio.Dev{sdb}, dev: dm0, want: Support{blkio.No, "io.cost is off on sda below"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -43,6 +43,11 @@ func TestValues(t *testing.T) {
 			name: "disk gone", record: limit(1 << 20), got: actual{gone: map[blkio.Dev]bool{dev: true}},
 			want: []string{"1Mi max missing: the disk was removed"},
 		},
+		{name: "no line for a disk that exists", record: limit(1 << 20), got: actual{gone: map[blkio.Dev]bool{dev: false}}, want: []string{"1Mi max missing"}},
+		{
+			name: "cleared, disk gone", record: with(limit(1<<20), func(r *record.Record) { r.Cleared = true }), got: actual{gone: map[blkio.Dev]bool{dev: true}},
+			want: []string{"1Mi max cleared"},
+		},
 		{name: "observed", record: with(limit(1<<20), func(r *record.Record) { r.Observed = true }), want: []string{"1Mi max observed"}},
 		{name: "cleared", record: with(limit(1<<20), func(r *record.Record) { r.Cleared = true }), want: []string{"1Mi max cleared"}},
 		{
@@ -74,7 +79,7 @@ func TestValuesOfNode(t *testing.T) {
 	dir := t.TempDir()
 	fakenode.WriteFiles(t, dir, map[string]string{
 		"cgroup.controllers": "io\n", "good/io.max": "8:0 rbps=max wbps=1048576 riops=max wiops=max\n",
-		"good/io.weight": "default 200\n", "bad/io.max": "8:0 wbps=x\n",
+		"good/io.weight": "default 200\n", "bad/io.max": "8:0 wbps=x\n", "bad/io.weight": "default 200\n", "empty/io.max": "",
 	})
 	tree := fakenode.OpenCgroups(t, dir)
 	gone := blkio.Dev{Major: 8, Minor: 200}
@@ -87,7 +92,8 @@ func TestValuesOfNode(t *testing.T) {
 	wbps := limitOf(blkio.Wbps, blkio.Dev{Major: 8}, 1<<20)
 	records := []Recorded{
 		{tree.Cgroup("good"), rec(wbps, limitOf(blkio.Wbps, gone, 1), limitOf(blkio.Weight, blkio.Dev{}, 200))},
-		{tree.Cgroup("bad"), rec(wbps)},
+		{tree.Cgroup("bad"), rec(wbps, limitOf(blkio.Weight, blkio.Dev{}, 200))},
+		{tree.Cgroup("empty"), rec(wbps)},
 		{tree.Cgroup("removed"), rec(wbps)},
 	}
 	values, err := Values(records, storage.NewSysfs(fakenode.Sysfs()))
@@ -100,7 +106,8 @@ func TestValuesOfNode(t *testing.T) {
 	}
 	want := []string{
 		"good sda wbps 1Mi 1Mi ok ", "good sdz wbps 1 max missing the disk was removed", "good  weight 200 200 ok ",
-		"bad sda wbps 1Mi  error the kernel's value cannot be read", "removed sda wbps 1Mi  error the kernel's value cannot be read",
+		"bad sda wbps 1Mi  error the kernel's value cannot be read", "bad  weight 200  error the kernel's value cannot be read",
+		"empty sda wbps 1Mi max missing ", "removed sda wbps 1Mi  error the kernel's value cannot be read",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("-want +got:\n%s", d)
