@@ -41,7 +41,7 @@ func TestScript(t *testing.T) {
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
 		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
-		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
+		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "record": rawRecord},
 		Setup: func(env *testscript.Env) error {
 			return fakeHost(filepath.Join(env.WorkDir, "host"))
 		},
@@ -64,6 +64,17 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if strconv.Itoa(got) != args[0] {
 		ts.Fatalf("exit status %d, want %s", got, args[0])
 	}
+}
+
+// rawRecord replaces the record of a pod: "record CGROUP TEXT".
+func rawRecord(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: record CGROUP TEXT")
+	}
+	tree, err := cgroupfs.OpenTree(ts.MkAbs("host/sys/fs/cgroup"))
+	ts.Check(err)
+	defer tree.Close()
+	ts.Check(record.WriteRaw(tree.Cgroup(args[0]), record.KindPod, []byte(args[1])))
 }
 
 // The disks of the fake host. vda has one partition, dm-0 is made of vdb.

@@ -52,7 +52,8 @@ func Records(tree *cgroupfs.Hierarchy, filter Filter) ([]Recorded, error) {
 
 // PodsWithoutRecord returns the pods of recorded containers whose own cgroup has no record, with
 // an empty one. Nothing is to be removed there yet, but a running plugin may add the backstop
-// when the last unlimited container ends.
+// when the last unlimited container ends. A record that cannot be parsed is one: an empty record in
+// its place would hide limits that are in force.
 func PodsWithoutRecord(tree *cgroupfs.Hierarchy, records []Recorded) []Recorded {
 	seen := map[string]bool{}
 	for _, r := range records {
@@ -65,6 +66,9 @@ func PodsWithoutRecord(tree *cgroupfs.Hierarchy, records []Recorded) []Recorded 
 			continue
 		}
 		seen[pod] = true
+		if _, err := record.Read(tree.Cgroup(pod), record.KindPod); err != nil {
+			continue // Records returns this error
+		}
 		out = append(out, Recorded{tree.Cgroup(pod), &record.Record{
 			Kind: record.KindPod, Namespace: r.Record.Namespace, Pod: r.Record.Pod, UID: r.Record.UID,
 		}})

@@ -102,7 +102,7 @@ func TestRecordsOrder(t *testing.T) {
 func TestRecordsFail(t *testing.T) {
 	dir := t.TempDir()
 	fakenode.WriteFiles(t, dir, map[string]string{
-		"cgroup.controllers": "io\n", "kubepods/pod1/cgroup.events": "", "kubepods/pod2/cgroup.events": "", "kubepods/pod3/cgroup.events": "", "kubepods/pod4/cgroup.events": "",
+		"cgroup.controllers": "io\n", "kubepods/pod1/c/cgroup.events": "", "kubepods/pod2/cgroup.events": "", "kubepods/pod3/cgroup.events": "", "kubepods/pod4/cgroup.events": "",
 	})
 	tree := fakenode.OpenCgroups(t, dir)
 	container := record.Record{Kind: record.KindContainer, Namespace: "prod", Pod: "db-0", UID: "4", Container: "db"}
@@ -115,11 +115,19 @@ func TestRecordsFail(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := record.Write(tree.Cgroup("kubepods/pod2"), &record.Record{Kind: record.KindPod, Namespace: "prod", Pod: "web-0", UID: "2"}); err != nil {
-		t.Fatal(err)
+	for cg, r := range map[string]*record.Record{
+		"kubepods/pod1/c": {Kind: record.KindContainer, Namespace: "prod", Pod: "log-0", UID: "1", Container: "c"},
+		"kubepods/pod2":   {Kind: record.KindPod, Namespace: "prod", Pod: "web-0", UID: "2"},
+	} {
+		if err := record.Write(tree.Cgroup(cg), r); err != nil {
+			t.Fatal(err)
+		}
 	}
 	got, err := Records(tree, Filter{})
-	if d := cmp.Diff([]string{"kubepods/pod2 web-0 "}, recordNames(got)); d != "" {
+	if without := PodsWithoutRecord(tree, got); len(without) > 0 {
+		t.Errorf("taken for pods without a record: %q", recordNames(without))
+	}
+	if d := cmp.Diff([]string{"kubepods/pod1/c log-0 c", "kubepods/pod2 web-0 "}, recordNames(got)); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
 	if !errors.Is(err, record.ErrParse) || !strings.Contains(err.Error(), "cgroup kubepods/pod1: ") || !strings.Contains(err.Error(), "cgroup kubepods/pod3: ") || strings.Contains(err.Error(), "pod4") {
