@@ -1,6 +1,7 @@
 package annotation
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -14,6 +15,66 @@ func TestLongCause(t *testing.T) {
 	checkLine(t, line)
 	if len(line) != maxLine || !strings.Contains(line, `"xxxxxxxxxx`) || !strings.HasSuffix(line, "...") {
 		t.Errorf("%d bytes: %s", len(line), line)
+	}
+}
+
+// TestLongLines: a line has at most 400 bytes, whatever tenants write, and still has the number of
+// the entry, the beginning of its text and that of the cause.
+func TestLongLines(t *testing.T) {
+	long := strings.Repeat("ü", 300)
+	for _, tt := range []struct {
+		name  string
+		err   Error
+		parts []string
+	}{
+		{"a long key", Error{Annotation: "limits." + Domain + "/" + long, Cause: "cause", Hint: "hint"}, []string{`nri-blkio: "limits.blkio.noderesource.dev/\u00fc`, `: cause (hint)`}},
+		{"the longest valid key", Error{Annotation: "limits." + Domain + "/container." + strings.Repeat("a", 63), Entry: 1, Text: "/a", Cause: "cause"}, []string{strings.Repeat("a", 63) + `: entry 1 "/a": cause`}},
+		{"a long entry", Error{Annotation: keyDB, Entry: 7, Text: "/data/" + long, Cause: "cause", Hint: "hint"}, []string{`: entry 7 "/data/\u00fc`, `"...: cause (hint)`}},
+		{"a long cause", Error{Annotation: keyDB, Entry: 7, Text: "/data/" + long, Cause: "cause " + long, Hint: "hint"}, []string{`: entry 7 "/data/\u00fc`, `: cause \u00fc`, "..."}},
+		{"a long value", Error{Annotation: keyDB, Text: long, Cause: "cause"}, []string{keyDB + `: "\u00fc`, `"...: cause`}},
+		{"a long cause of the whole annotation", Error{Annotation: keyDB, Cause: long}, []string{keyDB + `: \u00fc`, "..."}},
+		{"control characters", Error{Annotation: keyDB, Entry: 1, Text: "/a\x1b[2J", Cause: "c\n\x1b", Hint: "h\u202e"}, []string{`"/a\x1b[2J": c`, `h\u202e`}},
+	} {
+		line := tt.err.Error()
+		checkLine(t, line)
+		rest := line
+		for _, part := range tt.parts {
+			i := strings.Index(rest, part)
+			if i < 0 {
+				t.Fatalf("%s: no %q in %s", tt.name, part, line)
+			}
+			rest = rest[i+len(part):]
+		}
+	}
+}
+
+// TestErrorOrder: the mistakes of a container are in the order of their keys and entries, and the
+// same for each order of the map.
+func TestErrorOrder(t *testing.T) {
+	annotations := map[string]string{
+		keyDB: "/a wbps=x; /b wbps=1Mi; /a wbps=; /b wbps=1Mi", keyEach: "/c", keyTotal: "",
+		"weight." + Domain + "/container.db": "0", "class." + Domain + "/container.db": "slow",
+		"limits." + Domain + "/pod": "", "nope." + Domain + "/x": "", "class." + Domain + "/a b": "",
+	}
+	want := []string{
+		"class.blkio.noderesource.dev/a b, unknown scope", "limits.blkio.noderesource.dev/pod, invalid scope", "nope.blkio.noderesource.dev/x, unknown annotation",
+		"limits.blkio.noderesource.dev/container.db 1, invalid number", "limits.blkio.noderesource.dev/container.db 3, key", "limits.blkio.noderesource.dev/container.db 4, duplicate target",
+		"weight.blkio.noderesource.dev/container.db, invalid weight", "class.blkio.noderesource.dev/container.db, classes are not supported",
+		"limits.blkio.noderesource.dev/containers 1, no limit after the target", "limits.blkio.noderesource.dev/pod-total, the value is empty",
+	}
+	for range 5 {
+		var got []string
+		for _, e := range errorsOf(Parse(annotations), "db") {
+			where := e.Annotation
+			if e.Entry > 0 {
+				where += fmt.Sprint(" ", e.Entry)
+			}
+			cause, _, _ := strings.Cut(e.Cause, ` "`)
+			got = append(got, where+", "+cause)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Fatalf("-want +got:\n%s", d)
+		}
 	}
 }
 
