@@ -170,8 +170,13 @@ func TestFailClosed(t *testing.T) {
 		recovers()
 	}
 
-	// Whenever it dies, during a create, too.
-	refused := 0
+	refused := killedAnytime(p, tries, create, recovers)
+	t.Logf("killed at any moment: %d of %d creates refused, the others limited", refused, tries)
+}
+
+// killedAnytime kills the process at any moment, also during a create. It returns how many creates
+// were refused.
+func killedAnytime(p *pluginProcess, tries int, create func() error, recovers func()) (refused int) {
 	for range tries / 10 {
 		death := time.AfterFunc(rand.N(5*time.Millisecond), func() { _ = p.cmd.Process.Kill() }) // it may have been killed already
 		for range 10 {
@@ -184,5 +189,5 @@ func TestFailClosed(t *testing.T) {
 		p.start()
 		recovers()
 	}
-	t.Logf("killed at any moment: %d of %d creates refused, the others limited", refused, tries)
+	return refused
 }

@@ -49,8 +49,19 @@ func TestParseFile(t *testing.T) {
 	}
 }
 
+// checkFileErrors checks that each of these texts is rejected, with this error.
+func checkFileErrors(t *testing.T, tests []struct{ text, want string }) {
+	t.Helper()
+	for _, tt := range tests {
+		p, err := ParseFile([]byte(tt.text))
+		if err == nil || !strings.HasPrefix(err.Error(), "parse policy: ") || !strings.Contains(err.Error(), tt.want) || p != nil {
+			t.Errorf("%q:\n got %v\nwant %s", tt.text, err, tt.want)
+		}
+	}
+}
+
 func TestParseFileErrors(t *testing.T) {
-	tests := []struct{ text, want string }{
+	checkFileErrors(t, []struct{ text, want string }{
 		{"", `apiVersion: Required value: write "blkio.noderesource.dev/v1alpha1"`},
 		{"null", `kind: Required value: write "NodePolicy"`},
 		{"[]", "expected an object with fields, found array"},
@@ -72,6 +83,18 @@ func TestParseFileErrors(t *testing.T) {
 		{fileHead + "onError: {internal: null}", `onError.internal: Required value`},
 		{fileHead + "onError: {Invalid: ignore}", `onError.Invalid: Forbidden: unknown field (did you mean "onError.invalid"?)`},
 		{fileHead + "onError: {invalid: ignore, invalid: reject}", `line 3: key "invalid" already set in map`},
+		{fileHead + "exempt: {namespaces: [kube-system]}", `exempt: Forbidden: unknown field`},
+		{fileHead + "rules: []", `rules: Forbidden: unknown field`},
+		{fileHead + "---\nmode: observe", `expected one YAML document, found more`},
+		{fileHead + "--- {mode: observe}", `expected one YAML document, found more`},
+		{fileHead + "...\nmode: observe", `expected one YAML document, found more`},
+		{fileHead + "mode: [", `did not find expected node content`},
+	})
+}
+
+// TestParseFieldErrors: values of the fields in objects that cannot be.
+func TestParseFieldErrors(t *testing.T) {
+	checkFileErrors(t, []struct{ text, want string }{
 		{fileHead + "writeback: {backStop: true}", `writeback.backStop: Forbidden: unknown field (did you mean "writeback.backstop"?)`},
 		{fileHead + "writeback: {backstop: 1}", `writeback.backstop: Invalid value: expected true or false, found number`},
 		{fileHead + "writeback: {handOver: 'on'}", `writeback.handOver: Invalid value: expected true or false, found string`},
@@ -105,20 +128,11 @@ func TestParseFileErrors(t *testing.T) {
 		{fileHead + "hostKernelHandlers: runc", `hostKernelHandlers: Invalid value: expected a list, found string`},
 		{fileHead + "hostKernelHandlers: [runc, 1]", `hostKernelHandlers: Invalid value: expected a string, found number`},
 		{fileHead + "hostKernelHandlers: [runc, null]", `hostKernelHandlers[1]: Required value`},
-		{fileHead + "exempt: {namespaces: [kube-system]}", `exempt: Forbidden: unknown field`},
-		{fileHead + "rules: []", `rules: Forbidden: unknown field`},
-		{fileHead + "---\nmode: observe", `expected one YAML document, found more`},
-		{fileHead + "--- {mode: observe}", `expected one YAML document, found more`},
-		{fileHead + "...\nmode: observe", `expected one YAML document, found more`},
-		{fileHead + "mode: [", `did not find expected node content`},
-	}
-	for _, tt := range tests {
-		p, err := ParseFile([]byte(tt.text))
-		if err == nil || !strings.HasPrefix(err.Error(), "parse policy: ") || !strings.Contains(err.Error(), tt.want) || p != nil {
-			t.Errorf("%q:\n got %v\nwant %s", tt.text, err, tt.want)
-		}
-	}
-	// All that is wrong is said at once.
+	})
+}
+
+// TestParseFileAllErrors: all that is wrong is said at once.
+func TestParseFileAllErrors(t *testing.T) {
 	_, err := ParseFile([]byte(fileHead + "mode: x\nonError: {invalid: z}\nfloors: {bps: z}\nzz: 1\nwriteback: {budget: {zz: 1}}"))
 	for _, want := range []string{"mode:", "onError.invalid:", "floors.bps:", "zz:", "writeback.budget.zz:"} {
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -36,13 +36,8 @@ func TestKeepGranted(t *testing.T) {
 	for name, tt := range map[string]struct {
 		now, former, want Desired
 	}{
-		"nothing refused": {
-			former: limits(of(sda, blkio.Wbps, 5, each, 1)),
-		},
-		"nothing granted": {
-			now:  Desired{Errors: refused(1)},
-			want: Desired{Errors: refused(1)},
-		},
+		"nothing refused": {former: limits(of(sda, blkio.Wbps, 5, each, 1))},
+		"nothing granted": {now: Desired{Errors: refused(1)}, want: Desired{Errors: refused(1)}},
 		"the entry": {
 			now:    with(limits(of(sdb, blkio.Rbps, 7, each, 1)), refused(2)),
 			former: limits(of(sda, blkio.Wbps, 5, each, 2), of(sdb, blkio.Wbps, 6, each, 1)),

@@ -31,21 +31,46 @@ func texts(lines ...blkio.Line) []string {
 	return out
 }
 
+// inspectTest is a pod's cgroup, and the writes that it needs.
+type inspectTest struct {
+	name     string
+	max      string // the text of io.max
+	recorded record.Record
+	target   plan.Target
+	raise    []string
+	lower    []string
+	record   []string // lines of the new record
+	dropped  []string
+}
+
+func (tt *inspectTest) run(t *testing.T) {
+	n := newNode(t, pod)
+	n.write(pod+"/io.max", tt.max)
+	tt.recorded.Kind, tt.target.Record.Kind = record.KindPod, record.KindPod
+	if err := record.Write(n.Cgroups.Cgroup(pod), &tt.recorded); err != nil {
+		t.Fatal(err)
+	}
+	tt.target.Cgroup, tt.target.Room, tt.target.Record.Settings = pod, 4096, tt.target.Want
+	c := n.inspect(&tt.target, &seen{})
+	if !c.Compared || c.Err != nil {
+		t.Errorf("compared %v, %v", c.Compared, c.Err)
+	}
+	for what, diff := range map[string]string{
+		"raised":   cmp.Diff(tt.raise, texts(c.raise...)),
+		"lowered":  cmp.Diff(tt.lower, texts(c.lower...)),
+		"recorded": cmp.Diff(tt.record, texts(c.record.Settings.Lines()...)),
+		"dropped":  cmp.Diff(tt.dropped, texts(c.record.Dropped.Lines()...)),
+	} {
+		if diff != "" {
+			t.Errorf("%s, -want +got:\n%s", what, diff)
+		}
+	}
+}
+
 // TestInspect: what is recorded, and what the runtime writes from the OCI spec, decides which
 // values of a cgroup are removed.
 func TestInspect(t *testing.T) {
-	wbps := limit(sda, 1)[0].Address
-	fromSpec := []blkio.Replacement{{Address: wbps, From: 7, To: blkio.Max}}
-	for _, tt := range []struct {
-		name     string
-		max      string // the text of io.max
-		recorded record.Record
-		target   plan.Target
-		raise    []string
-		lower    []string
-		record   []string // lines of the new record
-		dropped  []string
-	}{
+	for _, tt := range []inspectTest{
 		{name: "another program's limit stays", max: "8:0 wbps=7"},
 		{name: "a new limit", target: plan.Target{Want: limit(sda, 5)}, lower: []string{"8:0 wbps=5"}, record: []string{"8:0 wbps=5"}},
 		{
@@ -79,6 +104,15 @@ func TestInspect(t *testing.T) {
 			name: "partly known: observed settings do not stay", recorded: record.Record{Settings: limit(sda, 7), Observed: true},
 			target: plan.Target{Partial: true},
 		},
+	} {
+		t.Run(tt.name, tt.run)
+	}
+}
+
+// TestInspectSpec: the values of the OCI spec that are not wanted any more.
+func TestInspectSpec(t *testing.T) {
+	fromSpec := []blkio.Replacement{{Address: limit(sda, 1)[0].Address, From: 7, To: blkio.Max}}
+	for _, tt := range []inspectTest{
 		{
 			name: "the spec's value that this program wrote", max: "8:0 wbps=7",
 			target: plan.Target{Spec: plan.Spec{Unwanted: fromSpec, Ours: true}},
@@ -100,29 +134,7 @@ func TestInspect(t *testing.T) {
 			target: plan.Target{Spec: plan.Spec{Unwanted: fromSpec, Ours: true}}, dropped: []string{"8:0 wbps=7"},
 		},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			n := newNode(t, pod)
-			n.write(pod+"/io.max", tt.max)
-			tt.recorded.Kind, tt.target.Record.Kind = record.KindPod, record.KindPod
-			if err := record.Write(n.Cgroups.Cgroup(pod), &tt.recorded); err != nil {
-				t.Fatal(err)
-			}
-			tt.target.Cgroup, tt.target.Room, tt.target.Record.Settings = pod, 4096, tt.target.Want
-			c := n.inspect(&tt.target, &seen{})
-			if !c.Compared || c.Err != nil {
-				t.Errorf("compared %v, %v", c.Compared, c.Err)
-			}
-			for what, diff := range map[string]string{
-				"raised":   cmp.Diff(tt.raise, texts(c.raise...)),
-				"lowered":  cmp.Diff(tt.lower, texts(c.lower...)),
-				"recorded": cmp.Diff(tt.record, texts(c.record.Settings.Lines()...)),
-				"dropped":  cmp.Diff(tt.dropped, texts(c.record.Dropped.Lines()...)),
-			} {
-				if diff != "" {
-					t.Errorf("%s, -want +got:\n%s", what, diff)
-				}
-			}
-		})
+		t.Run(tt.name, tt.run)
 	}
 }
 

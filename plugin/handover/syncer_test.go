@@ -15,45 +15,55 @@ import (
 
 var sda, sdb = blkio.Dev{Major: 8}, blkio.Dev{Major: 8, Minor: 16}
 
+// syncLog notes the syncs that have begun, and the hand-overs that are done. A sync hangs until it is
+// released, except that of the path free.
+type syncLog struct {
+	free    string
+	release chan struct{}
+	mu      sync.Mutex // guards the rest
+	began   map[string]int
+	done    []error
+}
+
+func (l *syncLog) sync(ctx context.Context, path string) error {
+	l.mu.Lock()
+	l.began[path]++
+	l.mu.Unlock()
+	if path == l.free {
+		return nil
+	}
+	select {
+	case <-l.release:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (l *syncLog) handOver(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.done = append(l.done, err)
+}
+
+// of returns how many syncs of a volume have begun, and how many hand-overs are done.
+func (l *syncLog) of(v Volume) (begun, hands int) {
+	synctest.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.began[v.Path], len(l.done)
+}
+
 // TestSyncer: one sync at a time for each disk, however many hand-overs want one; those
 // that came while it was under way get another; one that hangs keeps no other disk waiting.
 func TestSyncer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, hook := test.NewNullLogger()
 		hangs, sameDisk, free := Volume{Path: "/hangs", Disk: sda}, Volume{Path: "/same-disk", Disk: sda}, Volume{Path: "/free", Disk: sdb}
-		began, release := map[string]int{}, make(chan struct{})
-		var mu sync.Mutex // guards began and done
-		s := Syncer{Log: log, Sync: func(ctx context.Context, path string) error {
-			mu.Lock()
-			began[path]++
-			mu.Unlock()
-			if path == free.Path {
-				return nil
-			}
-			select {
-			case <-release:
-				return nil
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
-		}}
+		calls := syncLog{free: free.Path, release: make(chan struct{}), began: map[string]int{}}
+		s := Syncer{Log: log, Sync: calls.sync}
 		ctx, cancel := context.WithCancel(t.Context())
-		var done []error
-		want := func(v Volume) {
-			s.soon(ctx, waiter{v, nil, notOver, func(err error) {
-				mu.Lock()
-				defer mu.Unlock()
-				done = append(done, err)
-			}})
-		}
-
-		// begunOf returns how many syncs have begun, and how many hand-overs are done.
-		begunOf := func(v Volume) (begun, hands int) {
-			synctest.Wait()
-			mu.Lock()
-			defer mu.Unlock()
-			return began[v.Path], len(done)
-		}
+		want := func(v Volume) { s.soon(ctx, waiter{v, nil, notOver, calls.handOver}) }
 
 		want(hangs)
 		synctest.Wait()
@@ -62,23 +72,23 @@ func TestSyncer(t *testing.T) {
 		}
 		want(sameDisk)
 		want(free)
-		first, _ := begunOf(hangs)
-		second, _ := begunOf(sameDisk)
-		if third, hands := begunOf(free); first != 1 || second != 0 || third != 1 || hands != 1 {
+		first, _ := calls.of(hangs)
+		second, _ := calls.of(sameDisk)
+		if third, hands := calls.of(free); first != 1 || second != 0 || third != 1 || hands != 1 {
 			t.Fatalf("begun %d, %d, %d; done %d", first, second, third, hands)
 		}
 		sleep(syncPatience)
-		if second, _ := begunOf(sameDisk); second != 1 || len(hook.AllEntries()) != 1 {
+		if second, _ := calls.of(sameDisk); second != 1 || len(hook.AllEntries()) != 1 {
 			t.Errorf("%d lines of one that hangs, want 1; begun %d of the same disk", len(hook.AllEntries()), second)
 		}
-		release <- struct{}{}
-		release <- struct{}{}
+		calls.release <- struct{}{}
+		calls.release <- struct{}{}
 		sleep(maxRest)
-		if begun, hands := begunOf(hangs); begun != 2 || hands != 3 {
+		if begun, hands := calls.of(hangs); begun != 2 || hands != 3 {
 			t.Errorf("for those that came since: begun %d, done %d", begun, hands)
 		}
 		cancel()
-		if _, hands := begunOf(hangs); hands != 8 || len(s.waiting) != 0 {
+		if _, hands := calls.of(hangs); hands != 8 || len(s.waiting) != 0 {
 			t.Errorf("done %v, left %v", hands, s.waiting)
 		}
 		if err := syncNow(&s, free); err != nil {

@@ -70,6 +70,36 @@ const goneID = 1 << 52
 
 const since = "2001-09-09T01:46:40Z"
 
+// deadTest is what the kernel lists of one cgroup, and the rows for it.
+type deadTest struct {
+	exits  []record.Exit
+	bdi    string
+	change func(f *deadFinder, dir string)
+	stat   cgroupfs.WritebackStat
+	want   []DeadRow
+}
+
+func (tt deadTest) run(t *testing.T) {
+	f, dir := deadPod(t, map[string]string{}, tt.exits...)
+	if tt.change != nil {
+		tt.change(&f, dir)
+	}
+	if tt.stat == (cgroupfs.WritebackStat{}) {
+		tt.stat = cgroupfs.WritebackStat{CgroupID: goneID, Dirty: 8 << 20, Writeback: 1 << 20, Inodes: 1}
+	}
+	if tt.bdi == "" {
+		tt.bdi = "8:0"
+	}
+	f.debugfs = fstest.MapFS{"bdi/" + tt.bdi + "/wb_stats": {Data: []byte(cgroupfs.FormatWritebackStats([]cgroupfs.WritebackStat{tt.stat}))}}
+	got := f.find()
+	if tt.want == nil {
+		tt.want = []DeadRow{}
+	}
+	if d := cmp.Diff(DeadReport{Rows: tt.want}, got, cmp.AllowUnexported(DeadReport{})); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
 func TestDeadListed(t *testing.T) {
 	const mib = 1 << 20
 	known := func(id uint64, container, disk, dev, at string) DeadRow {
@@ -80,13 +110,7 @@ func TestDeadListed(t *testing.T) {
 	}
 	nobody := DeadRow{Owner: Owner{Pod: unknownPod}, CgroupID: goneID, Disk: "sda", Dev: "8:0", DrainsAt: unknownRate, Left: 9 * mib}
 	sda, sdb := blkio.Dev{Major: 8}, blkio.Dev{Major: 8, Minor: 16}
-	tests := map[string]struct {
-		exits  []record.Exit
-		bdi    string
-		change func(f *deadFinder, dir string)
-		stat   cgroupfs.WritebackStat
-		want   []DeadRow
-	}{
+	for name, tt := range map[string]deadTest{
 		"own limit":         {exits: []record.Exit{exit("a", goneID, limitOf(blkio.Wbps, sda, 512<<10), limitOf(blkio.Wiops, sda, 100))}, want: []DeadRow{known(goneID, "a", "sda", "8:0", "wbps=512Ki wiops=100")}},
 		"lifted: the pod's": {exits: []record.Exit{exit("a", goneID)}, want: []DeadRow{known(goneID, "a", "sda", "8:0", "wbps=4Mi")}},
 		"above the pod's":   {exits: []record.Exit{exit("a", goneID, limitOf(blkio.Wbps, sda, 8<<20))}, want: []DeadRow{known(goneID, "a", "sda", "8:0", "wbps=4Mi")}},
@@ -110,28 +134,8 @@ func TestDeadListed(t *testing.T) {
 		"the root's":               {stat: cgroupfs.WritebackStat{CgroupID: 1, Dirty: 9 * mib, Inodes: 1}},
 		"noise":                    {exits: []record.Exit{exit("a", goneID)}, stat: cgroupfs.WritebackStat{CgroupID: goneID, Dirty: mib}},
 		"an inode alone":           {exits: []record.Exit{exit("a", goneID)}, stat: cgroupfs.WritebackStat{CgroupID: goneID, Inodes: 1}},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			f, dir := deadPod(t, map[string]string{}, tt.exits...)
-			if tt.change != nil {
-				tt.change(&f, dir)
-			}
-			if tt.stat == (cgroupfs.WritebackStat{}) {
-				tt.stat = cgroupfs.WritebackStat{CgroupID: goneID, Dirty: 8 * mib, Writeback: mib, Inodes: 1}
-			}
-			if tt.bdi == "" {
-				tt.bdi = "8:0"
-			}
-			f.debugfs = fstest.MapFS{"bdi/" + tt.bdi + "/wb_stats": {Data: []byte(cgroupfs.FormatWritebackStats([]cgroupfs.WritebackStat{tt.stat}))}}
-			got := f.find()
-			if tt.want == nil {
-				tt.want = []DeadRow{}
-			}
-			if d := cmp.Diff(DeadReport{Rows: tt.want}, got, cmp.AllowUnexported(DeadReport{})); d != "" {
-				t.Errorf("-want +got:\n%s", d)
-			}
-		})
+	} {
+		t.Run(name, tt.run)
 	}
 }
 

@@ -30,15 +30,36 @@ func writeState(t *testing.T, reports ...any) (dir string) {
 	return dir
 }
 
+// partTest is the state that a part wrote, and what is read of it.
+type partTest struct {
+	name  string
+	part  string
+	state any // what the part wrote
+	want  Part
+	works bool
+}
+
+func (tt *partTest) run(t *testing.T) {
+	dir := t.TempDir()
+	if tt.state != nil {
+		dir = writeState(t, tt.state)
+	}
+	got, err := ReadPart(dir, tt.part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Works() != tt.works {
+		t.Errorf("it works: %t", got.Works())
+	}
+	got.Report, tt.want.Part = nil, tt.part
+	if d := cmp.Diff(tt.want, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
 func TestReadPart(t *testing.T) {
 	now := time.Now().UTC().Truncate(time.Second)
-	for _, tt := range []struct {
-		name  string
-		part  string
-		state any // what the part wrote
-		want  Part
-		works bool
-	}{
+	for _, tt := range []partTest{
 		{name: "limits not running", part: health.Limits, want: Part{State: NotRunning}},
 		{name: "writeback not running", part: health.Writeback, want: Part{State: NotRunning}},
 		{
@@ -79,23 +100,7 @@ func TestReadPart(t *testing.T) {
 			want:  Part{State: repair.ModeUnavailable, Detail: "no BTF"},
 		},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			dir := t.TempDir()
-			if tt.state != nil {
-				dir = writeState(t, tt.state)
-			}
-			got, err := ReadPart(dir, tt.part)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got.Works() != tt.works {
-				t.Errorf("it works: %t", got.Works())
-			}
-			got.Report, tt.want.Part = nil, tt.part
-			if d := cmp.Diff(tt.want, got); d != "" {
-				t.Errorf("-want +got:\n%s", d)
-			}
-		})
+		t.Run(tt.name, tt.run)
 	}
 }
 

@@ -31,14 +31,7 @@ const (
 // time; what reading it costs is reported apart.
 func BenchmarkCreateContainer(b *testing.B) {
 	node, mountinfo := newMountedNode(b, benchPods)
-	storage, err := storage.Open(storage.Config{Sys: os.DirFS("/sys"), Mountinfo: mountinfo, HostRoot: "/"})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer storage.Close()
-	if err := storage.ListMounts(b.Context()); err != nil {
-		b.Log(err) // The text is read, then.
-	}
+	storage := benchStorage(b, mountinfo)
 	h, _ := tree(b)
 	n := newNode(b, h)
 	n.storage = storage
@@ -86,13 +79,34 @@ func BenchmarkCreateContainer(b *testing.B) {
 	report(b, "second", seconds)
 	report(b, "table", reads)
 	b.ReportMetric(float64(len(storage.Mounts().All())), "mounts")
-	// Apart, since reading the allocator's figures stops the world.
+	reportAllocations(b, refresh, func(i int) func() {
+		sb, c := next(i)
+		return func() { create(sb, c) }
+	})
+}
+
+func benchStorage(b *testing.B, mountinfo string) *storage.Storage {
+	b.Helper()
+	s, err := storage.Open(storage.Config{Sys: os.DirFS("/sys"), Mountinfo: mountinfo, HostRoot: "/"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { s.Close() })
+	if err := s.ListMounts(b.Context()); err != nil {
+		b.Log(err) // The text is read, then.
+	}
+	return s
+}
+
+// reportAllocations measures apart, since reading the allocator's figures stops the world.
+func reportAllocations(b *testing.B, refresh func(), next func(i int) (create func())) {
+	b.Helper()
 	const rounds = 50
 	var table, own allocations
 	for i := range rounds {
-		sb, c := next(i)
+		create := next(i)
 		table.add(refresh)
-		own.add(func() { create(sb, c) })
+		own.add(create)
 	}
 	own.report(b, "create", rounds)
 	table.report(b, "table", rounds)

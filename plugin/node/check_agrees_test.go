@@ -127,31 +127,69 @@ func (a *agreement) mounts(container string) []inventory.Mount {
 	return out
 }
 
-// TestCheckAgrees: check says of a manifest what run does with its containers.
-func TestCheckAgrees(t *testing.T) {
-	containers := []manifest.Container{
+// agreementTest is a pod, what check says of it, and what run does.
+type agreementTest struct {
+	name        string
+	annotations map[string]string
+	change      func(*policy.Policy)
+	refused     []string
+	pod         []string // lines of the pod; the others are compared alone
+}
+
+func agreedContainers() []manifest.Container {
+	return []manifest.Container{
 		{Name: "init", Role: manifest.Init},
 		{Name: "proxy", Role: manifest.Sidecar},
 		{Name: "a", Role: manifest.Main},
 		{Name: "b", Role: manifest.Main},
 	}
-	keys := func(pairs ...string) map[string]string {
-		out := map[string]string{}
-		for i := 0; i < len(pairs); i += 2 {
-			out[strings.Replace(pairs[i], "/", ".blkio.noderesource.dev/", 1)] = pairs[i+1]
-		}
-		return out
+}
+
+func (tt *agreementTest) run(t *testing.T) {
+	a := newAgreement(t, tt.annotations, agreedContainers(), tt.change)
+	said := a.check(t.Context())
+	did, refused := a.run(t)
+	lines := map[string][]string{}
+	for _, w := range said.Writes {
+		lines[w.Container] = append(lines[w.Container], w.File+" "+w.Line)
 	}
+	for _, l := range lines {
+		slices.Sort(l)
+	}
+	if diff := cmp.Diff(did, lines); diff != "" {
+		t.Errorf("-run +check:\n%s", diff)
+	}
+	if diff := cmp.Diff(tt.pod, did[""]); tt.pod != nil && diff != "" {
+		t.Errorf("pod -want +run:\n%s", diff)
+	}
+	if diff := cmp.Diff(tt.refused, slices.Sorted(maps.Keys(refused))); diff != "" {
+		t.Errorf("refused -want +run:\n%s", diff)
+	}
+	for name, text := range refused {
+		if !slices.Contains(said.Errors, text) || !slices.Contains(said.Effects, "container "+name+" is not created") {
+			t.Errorf("check does not say that %s is refused for %q: %q, %q", name, text, said.Errors, said.Effects)
+		}
+	}
+	if len(refused) != strings.Count(strings.Join(said.Effects, "\n"), "is not created") {
+		t.Errorf("check refuses others: %q", said.Effects)
+	}
+}
+
+// keys returns the annotations of a pod from pairs of a key, without the domain, and a value.
+func keys(pairs ...string) map[string]string {
+	out := map[string]string{}
+	for i := 0; i < len(pairs); i += 2 {
+		out[strings.Replace(pairs[i], "/", ".blkio.noderesource.dev/", 1)] = pairs[i+1]
+	}
+	return out
+}
+
+// TestCheckAgrees: check says of a manifest what run does with its containers.
+func TestCheckAgrees(t *testing.T) {
 	ignore := func(p *policy.Policy) {
 		p.OnError = policy.OnError{Invalid: policy.Ignore, Unenforceable: policy.Ignore, Internal: policy.Ignore}
 	}
-	for _, tt := range []struct {
-		name        string
-		annotations map[string]string
-		change      func(*policy.Policy)
-		refused     []string
-		pod         []string // lines of the pod; the others are compared alone
-	}{
+	for _, tt := range []agreementTest{
 		{name: "no limits", annotations: map[string]string{"example.com/x": "y"}},
 		{name: "a disk", annotations: keys("limits/container.a", "/data wbps=1Mi")},
 		{name: "all disks", annotations: keys("limits/containers", "* wbps=1Mi riops=50"), pod: []string{"io.max 254:0 wbps=3145728 riops=150", "io.max 254:16 wbps=3145728 riops=150"}},
@@ -201,34 +239,6 @@ func TestCheckAgrees(t *testing.T) {
 		},
 		{name: "a container that the pod does not have", annotations: keys("limits/container.c", "/data wbps=1Mi")},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			a := newAgreement(t, tt.annotations, containers, tt.change)
-			said := a.check(t.Context())
-			did, refused := a.run(t)
-			lines := map[string][]string{}
-			for _, w := range said.Writes {
-				lines[w.Container] = append(lines[w.Container], w.File+" "+w.Line)
-			}
-			for _, l := range lines {
-				slices.Sort(l)
-			}
-			if diff := cmp.Diff(did, lines); diff != "" {
-				t.Errorf("-run +check:\n%s", diff)
-			}
-			if diff := cmp.Diff(tt.pod, did[""]); tt.pod != nil && diff != "" {
-				t.Errorf("pod -want +run:\n%s", diff)
-			}
-			if diff := cmp.Diff(tt.refused, slices.Sorted(maps.Keys(refused))); diff != "" {
-				t.Errorf("refused -want +run:\n%s", diff)
-			}
-			for name, text := range refused {
-				if !slices.Contains(said.Errors, text) || !slices.Contains(said.Effects, "container "+name+" is not created") {
-					t.Errorf("check does not say that %s is refused for %q: %q, %q", name, text, said.Errors, said.Effects)
-				}
-			}
-			if len(refused) != strings.Count(strings.Join(said.Effects, "\n"), "is not created") {
-				t.Errorf("check refuses others: %q", said.Effects)
-			}
-		})
+		t.Run(tt.name, tt.run)
 	}
 }

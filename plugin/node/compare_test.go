@@ -79,18 +79,52 @@ func wants(t *testing.T, n *Node) map[string]string {
 	return out
 }
 
+// redirectTest is a container whose volume may have been led elsewhere: what its process has
+// mounted, and what is wanted for its disks then.
+type redirectTest struct {
+	name, value string
+	spec        []inventory.Mount
+	mounts      []blkio.ProcessMount
+	want        map[string]string
+}
+
+// tenantVolume is a hostPath volume below a directory of the tenant.
+func tenantVolume() inventory.Mount { return bind("/mnt/data/tenant/v", "/data", "rbind", "rw") }
+
+func (tt *redirectTest) run(t *testing.T) {
+	if tt.spec == nil {
+		tt.spec = []inventory.Mount{tenantVolume()}
+	}
+	mounts := func() ([]blkio.ProcessMount, error) {
+		if tt.mounts == nil {
+			t.Error("its mounts are read")
+		}
+		return tt.mounts, nil
+	}
+	n, dir := comparing(t, mounts)
+	if err := run(t, n, limited(tt.value), 123, tt.spec...); err != nil {
+		t.Error(err)
+	}
+	if d := cmp.Diff(tt.want, wants(t, n)); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	if _, isStray := tt.want["vdc"]; isStray != strings.Contains(read(t, filepath.Join(dir, cgroupOf("db"), "io.max")), "254:32") {
+		t.Error("io.max is not that before the first instruction")
+	}
+	// What was found holds, though the path leads back.
+	n.DisksChanged()
+	n.pass(t.Context())
+	if d := cmp.Diff(tt.want, wants(t, n)); d != "" {
+		t.Errorf("later: -want +got:\n%s", d)
+	}
+}
+
 // TestRedirectedMount: limits hold for the disks under the mounts that a container has,
 // wherever a tenant has led the paths of its volumes between create and mount.
 func TestRedirectedMount(t *testing.T) {
 	const star, data = "* wbps=1Mi", "/data wbps=1Mi"
-	volume := bind("/mnt/data/tenant/v", "/data", "rbind", "rw")
 	const vda, vdb, vdc = "254:0 wbps=1048576", "254:16 wbps=1048576", "254:32 wbps=1048576"
-	tests := []struct {
-		name, value string
-		spec        []inventory.Mount
-		mounts      []blkio.ProcessMount
-		want        map[string]string
-	}{
+	for _, tt := range []redirectTest{
 		{name: "where the path led", value: star, mounts: []blkio.ProcessMount{at("/data", dataDisk)}, want: map[string]string{"vda": vda, "vdb": vdb}},
 		{name: "elsewhere, star", value: star, mounts: []blkio.ProcessMount{at("/data", strayDisk)}, want: map[string]string{"vda": vda, "vdb": vdb, "vdc": vdc}},
 		{name: "elsewhere, path", value: data, mounts: []blkio.ProcessMount{at("/data", strayDisk)}, want: map[string]string{"vdb": vdb, "vdc": vdc}},
@@ -107,25 +141,35 @@ func TestRedirectedMount(t *testing.T) {
 		},
 		{
 			name: "at the end of a symbolic link to a mount without a limit", value: data,
-			spec:   []inventory.Mount{volume, bind("/var/log", "/log", "rbind", "rw")},
+			spec:   []inventory.Mount{tenantVolume(), bind("/var/log", "/log", "rbind", "rw")},
 			mounts: []blkio.ProcessMount{at("/log", strayDisk), at("/log", rootDisk)},
 			want:   map[string]string{"vdb": vdb, "vdc": vdc},
 		},
+	} {
+		t.Run(tt.name, tt.run)
+	}
+}
+
+// TestMountOfKnownDisk: a mount of a disk that the container may have anyway has no more limits.
+func TestMountOfKnownDisk(t *testing.T) {
+	const star, data = "* wbps=1Mi", "/data wbps=1Mi"
+	const vda, vdb, vdc = "254:0 wbps=1048576", "254:16 wbps=1048576", "254:32 wbps=1048576"
+	for _, tt := range []redirectTest{
 		{
 			name: "to the disk of a mount without a limit", value: data,
-			spec:   []inventory.Mount{volume, bind("/mnt/stray", "/log", "rbind", "rw")},
+			spec:   []inventory.Mount{tenantVolume(), bind("/mnt/stray", "/log", "rbind", "rw")},
 			mounts: []blkio.ProcessMount{at("/data", dataDisk), at("/log", strayDisk)},
 			want:   map[string]string{"vdb": vdb},
 		},
 		{
 			name: "writable to a disk that is read-only elsewhere", value: star,
-			spec:   []inventory.Mount{volume, bind("/mnt/stray", "/ro", "rbind", "ro")},
+			spec:   []inventory.Mount{tenantVolume(), bind("/mnt/stray", "/ro", "rbind", "ro")},
 			mounts: []blkio.ProcessMount{at("/data", strayDisk), at("/ro", strayDisk, "ro")},
 			want:   map[string]string{"vda": vda, "vdb": vdb, "vdc": vdc},
 		},
 		{
 			name: "read-only as it was asked for", value: star,
-			spec:   []inventory.Mount{volume, bind("/mnt/stray", "/ro", "rbind", "ro")},
+			spec:   []inventory.Mount{tenantVolume(), bind("/mnt/stray", "/ro", "rbind", "ro")},
 			mounts: []blkio.ProcessMount{at("/data", dataDisk), at("/ro", strayDisk, "ro")},
 			want:   map[string]string{"vda": vda, "vdb": vdb},
 		},
@@ -150,35 +194,8 @@ func TestRedirectedMount(t *testing.T) {
 			mounts: []blkio.ProcessMount{at("/data", strayDisk)},
 			want:   map[string]string{"vda": vda, "vdc": vdc},
 		},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			if tt.spec == nil {
-				tt.spec = []inventory.Mount{volume}
-			}
-			mounts := func() ([]blkio.ProcessMount, error) {
-				if tt.mounts == nil {
-					t.Error("its mounts are read")
-				}
-				return tt.mounts, nil
-			}
-			n, dir := comparing(t, mounts)
-			if err := run(t, n, limited(tt.value), 123, tt.spec...); err != nil {
-				t.Error(err)
-			}
-			if d := cmp.Diff(tt.want, wants(t, n)); d != "" {
-				t.Errorf("-want +got:\n%s", d)
-			}
-			if _, isStray := tt.want["vdc"]; isStray != strings.Contains(read(t, filepath.Join(dir, cgroupOf("db"), "io.max")), "254:32") {
-				t.Error("io.max is not that before the first instruction")
-			}
-			// What was found holds, though the path leads back.
-			n.DisksChanged()
-			n.pass(t.Context())
-			if d := cmp.Diff(tt.want, wants(t, n)); d != "" {
-				t.Errorf("later: -want +got:\n%s", d)
-			}
-		})
+	} {
+		t.Run(tt.name, tt.run)
 	}
 }
 

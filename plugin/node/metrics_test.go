@@ -72,7 +72,9 @@ func TestMetricsAtZero(t *testing.T) {
 	}
 }
 
-func TestMetrics(t *testing.T) {
+// vfatNode is a node where the volumes in /mnt/data/vfat have no cgroup writeback.
+func vfatNode(t *testing.T, p *policy.Policy) *Node {
+	t.Helper()
 	h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"), cgroupOf("c"))
 	n := newNode(t, h)
 	n.storage = disks{func(path string) blkio.Backing {
@@ -82,9 +84,14 @@ func TestMetrics(t *testing.T) {
 		}
 		return b
 	}}
+	n.Reload(p)
+	return n
+}
+
+func TestMetrics(t *testing.T) {
 	pol := *policy.Default()
 	pol.OnError.Unenforceable = policy.Ignore
-	n.Reload(&pol)
+	n := vfatNode(t, &pol)
 	s := &session{n, time.Second}
 	sb := sandbox(map[string]string{
 		limitsKey + "container.a":   "rootfs rbps=1Mi; /v wbps=1Mi; /w wbps=1Mi",

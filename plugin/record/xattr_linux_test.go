@@ -116,16 +116,7 @@ func TestReadRemoved(t *testing.T) {
 // TestForged verifies that a record counts only at the place of its kind, and only where no
 // other user could have written it.
 func TestForged(t *testing.T) {
-	_, pod, container, dir := newTree(t)
-	ofPod, err := exampleOf(KindPod).Marshal(MaxSize)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ofContainer, err := exampleOf(KindContainer).Marshal(MaxSize)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const other = 1 << 20 // another user
+	ofPod, ofContainer := marshaled(t)
 	for _, tt := range []struct {
 		name string
 		a    cgroupfs.Attribute
@@ -135,12 +126,12 @@ func TestForged(t *testing.T) {
 		{"a pod's", cgroupfs.Attribute{Value: ofPod, Owner: os.Geteuid()}, true, false},
 		{"a pod's, of root", cgroupfs.Attribute{Value: ofPod}, true, false},
 		{"a container's", cgroupfs.Attribute{Value: ofContainer, OnParent: true}, true, false},
-		{"a pod's, of another user", cgroupfs.Attribute{Value: ofPod, Owner: other}, false, false},
-		{"a container's, of another user", cgroupfs.Attribute{Value: ofContainer, OnParent: true, Owner: other}, false, false},
+		{"a pod's, of another user", cgroupfs.Attribute{Value: ofPod, Owner: otherUser}, false, false},
+		{"a container's, of another user", cgroupfs.Attribute{Value: ofContainer, OnParent: true, Owner: otherUser}, false, false},
 		{"a container's at a pod's place", cgroupfs.Attribute{Value: ofContainer}, false, false},
 		{"a pod's at a container's place", cgroupfs.Attribute{Value: ofPod, OnParent: true}, false, false},
 		{"no record", cgroupfs.Attribute{Value: []byte("{")}, false, true},
-		{"no record, of another user", cgroupfs.Attribute{Value: []byte("{"), Owner: other}, false, false},
+		{"no record, of another user", cgroupfs.Attribute{Value: []byte("{"), Owner: otherUser}, false, false},
 		{"half of one", cgroupfs.Attribute{Value: ofPod[:len(ofPod)/2]}, false, true},
 		{"empty", cgroupfs.Attribute{}, false, true},
 	} {
@@ -149,7 +140,29 @@ func TestForged(t *testing.T) {
 			t.Errorf("%s: %+v, %v", tt.name, r, err)
 		}
 	}
-	// The same at the places themselves.
+}
+
+// otherUser owns a directory.
+const otherUser = 1 << 20
+
+// marshaled returns the record of a pod, and that of a container.
+func marshaled(t *testing.T) (ofPod, ofContainer []byte) {
+	t.Helper()
+	ofPod, err := exampleOf(KindPod).Marshal(MaxSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ofContainer, err = exampleOf(KindContainer).Marshal(MaxSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ofPod, ofContainer
+}
+
+// TestForgedInPlace: the same as TestForged, at the places themselves.
+func TestForgedInPlace(t *testing.T) {
+	_, pod, container, dir := newTree(t)
+	ofPod, ofContainer := marshaled(t)
 	for c, data := range map[cgroupfs.Cgroup][]byte{pod: ofContainer, container: ofPod} {
 		kind := KindPod
 		if c == container {
@@ -169,7 +182,7 @@ func TestForged(t *testing.T) {
 		if err := Write(pod, exampleOf(KindPod)); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Chown(filepath.Join(dir, "kubepods/podu1"), other, other); err != nil {
+		if err := os.Chown(filepath.Join(dir, "kubepods/podu1"), otherUser, otherUser); err != nil {
 			t.Fatal(err)
 		}
 		if r, err := Read(pod, KindPod); r != nil || err != nil || !Foreign(pod) {

@@ -13,18 +13,34 @@ import (
 // compareVisits looks into visits.
 func compareVisits() cmp.Option { return cmp.AllowUnexported(visit{}) }
 
+// visitTest is a task, and the visit that is made of it.
+type visitTest struct {
+	name string
+	task task
+	want visit
+	left share // of the writer's, after it
+}
+
+func (tt *visitTest) run(t *testing.T, n *nodeTest) {
+	n.domains.forgetPlaces()
+	tt.task.shares = []share{*tt.task.to}
+	tt.task.to = &tt.task.shares[0]
+	got := n.visit(n.now, &tt.task)
+	if diff := cmp.Diff(tt.want, got, compareVisits()); diff != "" {
+		t.Errorf("the visit (-want, +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(tt.left, *tt.task.to, cmp.AllowUnexported(share{}, domain{}, recent{}, fresh{}, span{})); diff != "" {
+		t.Errorf("what was written since then (-want, +got):\n%s", diff)
+	}
+}
+
 // TestVisit: a visit is to what was written since the last one, and drops where much of
 // that is charged to others.
 func TestVisit(t *testing.T) {
 	n := newNodeTest(t)
 	const writer = 5
 	n.domains.cgroups.(*modelTree).paths = map[uint64]string{writer: "kubepods/podone/a"}
-	for _, tt := range []struct {
-		name string
-		task task
-		want visit
-		left share // of the writer's, after it
-	}{
+	for _, tt := range []visitTest{
 		{
 			"written to",
 			task{&file{owner: member{id: 9}}, move, &share{fresh: fresh{span{4096, 8192}, 8192, 0}}},
@@ -68,18 +84,7 @@ func TestVisit(t *testing.T) {
 			share{},
 		},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			n.domains.forgetPlaces()
-			tt.task.shares = []share{*tt.task.to}
-			tt.task.to = &tt.task.shares[0]
-			got := n.visit(n.now, &tt.task)
-			if diff := cmp.Diff(tt.want, got, compareVisits()); diff != "" {
-				t.Errorf("the visit (-want, +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tt.left, *tt.task.to, cmp.AllowUnexported(share{}, domain{}, recent{}, fresh{}, span{})); diff != "" {
-				t.Errorf("what was written since then (-want, +got):\n%s", diff)
-			}
-		})
+		t.Run(tt.name, func(t *testing.T) { tt.run(t, n) })
 	}
 }
 

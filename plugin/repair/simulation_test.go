@@ -15,62 +15,24 @@ import (
 // TestSimulation: files go to their writers where a limit is concerned, and to no others.
 func TestSimulation(t *testing.T) {
 	const gone = 999
+	type cgroup func(s *simulation) uint64
+	removed := func(*simulation) uint64 { return gone }
+	limitedA, unlimitedX := func(s *simulation) uint64 { return s.a }, func(s *simulation) uint64 { return s.x }
+	rewrites := writer{pages: 256, every: 100 * time.Millisecond}
 	for _, tt := range []struct {
-		name    string
-		owner   func(s *simulation) uint64
-		cached  func(s *simulation) uint64 // the cgroup that all of the file is charged to; 0: nothing is cached
-		writers func(s *simulation) []writer
-		want    func(s *simulation) uint64
-		moves   int64
+		name   string
+		owner  cgroup
+		cached cgroup // that all of the file is charged to; nil: nothing is cached
+		by     cgroup // the writer, which has the file in the end
+		writes writer
+		moves  int64
 	}{
-		{
-			"appends to a file of a removed container",
-			func(*simulation) uint64 { return gone }, nil,
-			func(s *simulation) []writer {
-				return []writer{{cgroup: s.a, pages: 64, step: 64, every: 100 * time.Millisecond}}
-			},
-			func(s *simulation) uint64 { return s.a }, 1,
-		},
-		{
-			"rewrites a file of a removed container",
-			func(*simulation) uint64 { return gone }, func(*simulation) uint64 { return gone },
-			func(s *simulation) []writer {
-				return []writer{{cgroup: s.a, pages: 256, every: 100 * time.Millisecond}}
-			},
-			func(s *simulation) uint64 { return s.a }, 1,
-		},
-		{
-			"a limited container escapes its limit",
-			func(s *simulation) uint64 { return s.x }, func(s *simulation) uint64 { return s.x },
-			func(s *simulation) []writer {
-				return []writer{{cgroup: s.a, pages: 256, every: 100 * time.Millisecond}}
-			},
-			func(s *simulation) uint64 { return s.a }, 1,
-		},
-		{
-			"an unlimited container is slowed by another's limit",
-			func(s *simulation) uint64 { return s.a }, func(s *simulation) uint64 { return s.a },
-			func(s *simulation) []writer {
-				return []writer{{cgroup: s.x, pages: 256, every: 100 * time.Millisecond}}
-			},
-			func(s *simulation) uint64 { return s.x }, 1,
-		},
-		{
-			"writes and syncs a page at a time",
-			func(s *simulation) uint64 { return s.x }, nil,
-			func(s *simulation) []writer {
-				return []writer{{cgroup: s.a, pages: 1, step: 1, every: 10 * time.Millisecond, syncs: true}}
-			},
-			func(s *simulation) uint64 { return s.a }, 1,
-		},
-		{
-			"its own file",
-			func(s *simulation) uint64 { return s.a }, func(s *simulation) uint64 { return s.a },
-			func(s *simulation) []writer {
-				return []writer{{cgroup: s.a, pages: 256, every: 100 * time.Millisecond}}
-			},
-			func(s *simulation) uint64 { return s.a }, 0,
-		},
+		{"appends to a file of a removed container", removed, nil, limitedA, writer{pages: 64, step: 64, every: 100 * time.Millisecond}, 1},
+		{"rewrites a file of a removed container", removed, removed, limitedA, rewrites, 1},
+		{"a limited container escapes its limit", unlimitedX, unlimitedX, limitedA, rewrites, 1},
+		{"an unlimited container is slowed by another's limit", limitedA, limitedA, unlimitedX, rewrites, 1},
+		{"writes and syncs a page at a time", unlimitedX, nil, limitedA, writer{pages: 1, step: 1, every: 10 * time.Millisecond, syncs: true}, 1},
+		{"its own file", limitedA, limitedA, limitedA, rewrites, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -81,9 +43,10 @@ func TestSimulation(t *testing.T) {
 					f.writes(tt.cached(s), 0, 256)
 					f.clean()
 				}
-				s.run(func() { s.writes(f, 10*time.Second, tt.writers(s)...) })
-				if got := s.ownerOf(f); got != tt.want(s) {
-					t.Errorf("the file belongs to %d, want %d", got, tt.want(s))
+				tt.writes.cgroup = tt.by(s)
+				s.run(func() { s.writes(f, 10*time.Second, tt.writes) })
+				if got := s.ownerOf(f); got != tt.by(s) {
+					t.Errorf("the file belongs to %d, want %d", got, tt.by(s))
 				}
 				if got := s.metrics.moved.Load(); got != tt.moves {
 					t.Errorf("%d files were moved, want %d", got, tt.moves)

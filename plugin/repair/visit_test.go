@@ -49,66 +49,16 @@ func TestPass(t *testing.T) {
 		err   error
 		owner uint64 // in the end
 	}{
-		{
-			"moved by votes", func(c *modelCache) { file(c) },
-			visit{work: move, ownerID: owner},
-			outcome{owner: owner, path: "/data/f1"},
-			nil, writer,
-		},
-		{
-			"moved meanwhile", func(c *modelCache) { file(c).owner = 7 },
-			visit{work: move, ownerID: owner},
-			outcome{owner: 7, path: "/data/f1"},
-			nil, 7,
-		},
-		{
-			"gone", func(*modelCache) {},
-			visit{work: move, ownerID: owner},
-			outcome{},
-			writeback.ErrNoFile, 0,
-		},
-		{
-			"its number was given to another file", func(c *modelCache) { file(c).Generation = 2 },
-			visit{work: move, ownerID: owner},
-			outcome{},
-			writeback.ErrNoFile, owner,
-		},
-		{
-			"a different filesystem is mounted at this path", func(c *modelCache) { file(c).Dev = blkio.Dev{Major: 9} },
-			visit{work: move, ownerID: owner},
-			outcome{},
-			errOtherMount, owner,
-		},
-		{
-			"the disk fails", func(c *modelCache) { file(c).err = errIO },
-			visit{work: move, ownerID: owner},
-			outcome{},
-			errIO, owner,
-		},
-		{
-			"without a path", func(c *modelCache) { file(c).path = "" },
-			visit{work: move, ownerID: owner},
-			outcome{owner: owner},
-			nil, writer,
-		},
-		{
-			"with a path that is long", func(c *modelCache) { file(c).path = strings.Repeat("x", maxPath+1) },
-			visit{work: move, ownerID: owner},
-			outcome{owner: owner},
-			nil, writer,
-		},
-		{
-			"without cachestat(2)", func(c *modelCache) { file(c); c.noStat = true },
-			visit{work: move, ownerID: owner},
-			outcome{owner: owner, path: "/data/f1"},
-			nil, writer,
-		},
-		{
-			"to be dropped only", func(c *modelCache) { file(c).clean() },
-			visit{work: drop, ownerID: owner, drops: true},
-			outcome{owner: owner, path: "/data/f1"},
-			nil, owner,
-		},
+		{"moved by votes", func(c *modelCache) { file(c) }, visit{work: move, ownerID: owner}, outcome{owner: owner, path: "/data/f1"}, nil, writer},
+		{"moved meanwhile", func(c *modelCache) { file(c).owner = 7 }, visit{work: move, ownerID: owner}, outcome{owner: 7, path: "/data/f1"}, nil, 7},
+		{"gone", func(*modelCache) {}, visit{work: move, ownerID: owner}, outcome{}, writeback.ErrNoFile, 0},
+		{"its number was given to another file", func(c *modelCache) { file(c).Generation = 2 }, visit{work: move, ownerID: owner}, outcome{}, writeback.ErrNoFile, owner},
+		{"a different filesystem is mounted at this path", func(c *modelCache) { file(c).Dev = blkio.Dev{Major: 9} }, visit{work: move, ownerID: owner}, outcome{}, errOtherMount, owner},
+		{"the disk fails", func(c *modelCache) { file(c).err = errIO }, visit{work: move, ownerID: owner}, outcome{}, errIO, owner},
+		{"without a path", func(c *modelCache) { file(c).path = "" }, visit{work: move, ownerID: owner}, outcome{owner: owner}, nil, writer},
+		{"with a path that is long", func(c *modelCache) { file(c).path = strings.Repeat("x", maxPath+1) }, visit{work: move, ownerID: owner}, outcome{owner: owner}, nil, writer},
+		{"without cachestat(2)", func(c *modelCache) { file(c); c.noStat = true }, visit{work: move, ownerID: owner}, outcome{owner: owner, path: "/data/f1"}, nil, writer},
+		{"to be dropped only", func(c *modelCache) { file(c).clean() }, visit{work: drop, ownerID: owner, drops: true}, outcome{owner: owner, path: "/data/f1"}, nil, owner},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

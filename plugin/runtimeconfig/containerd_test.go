@@ -44,16 +44,33 @@ func manyImports(main string) map[string]string {
 	return out
 }
 
+// rootTest is a node's configuration of containerd, and the root that it has.
+type rootTest struct {
+	name   string
+	files  map[string]string
+	links  map[string]string
+	config string
+	want   string
+	err    string
+}
+
+func (tt *rootTest) run(t *testing.T) {
+	layers, err := runtimeLayers(hostfs.Root(writeTree(t, tt.files, tt.links)), tt.config, "", "")
+	if tt.err != "" {
+		if err == nil || !strings.Contains(err.Error(), tt.err) {
+			t.Fatalf("got %v, want an error with %q", err, tt.err)
+		}
+		return
+	}
+	got := path.Dir(layers.Default.Dir) // the rest is the snapshotter's, or the driver's
+	if err != nil || got != tt.want {
+		t.Fatalf("got %q, %v, want %q", got, err, tt.want)
+	}
+}
+
 func TestRuntimeRoot(t *testing.T) {
 	const main = "etc/containerd/config.toml"
-	tests := []struct {
-		name   string
-		files  map[string]string
-		links  map[string]string
-		config string
-		want   string
-		err    string
-	}{
+	for _, tt := range []rootTest{
 		{name: "nothing is there", want: "/var/lib/containerd"},
 		{name: "CRI-O", files: map[string]string{"var/lib/containers/storage/x": ""}, want: "/var/lib/containers/storage"},
 		{
@@ -95,6 +112,15 @@ func TestRuntimeRoot(t *testing.T) {
 			links: map[string]string{"var/lib/containers/storage": "/nri-blkio-test/storage"},
 			files: map[string]string{"nri-blkio-test/storage/x": ""},
 		},
+	} {
+		t.Run(tt.name, tt.run)
+	}
+}
+
+// TestRuntimeRootErrors: a configuration that cannot be read is an error.
+func TestRuntimeRootErrors(t *testing.T) {
+	const main = "etc/containerd/config.toml"
+	for _, tt := range []rootTest{
 		{name: "a symlink to nothing", links: map[string]string{main: "/nri-blkio-test/none"}, config: "/" + main, err: "read containerd's configuration: open "},
 		{name: "a symlink to itself", links: map[string]string{main: "/" + main}, err: "too many levels"},
 		{name: "a named one that is not there", config: "/k3s.toml", err: "read containerd's configuration: open "},
@@ -103,20 +129,7 @@ func TestRuntimeRoot(t *testing.T) {
 		{name: "too many imports", files: manyImports(main), err: "imports more than 256 files"},
 		{name: "no TOML", files: map[string]string{main: "root = \n"}, err: "parse "},
 		{name: "root is no string", files: map[string]string{main: "root = 1\n"}, err: "parse "},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			layers, err := runtimeLayers(hostfs.Root(writeTree(t, tt.files, tt.links)), tt.config, "", "")
-			if tt.err != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.err) {
-					t.Fatalf("got %v, want an error with %q", err, tt.err)
-				}
-				return
-			}
-			got := path.Dir(layers.Default.Dir) // the rest is the snapshotter's, or the driver's
-			if err != nil || got != tt.want {
-				t.Fatalf("got %q, %v, want %q", got, err, tt.want)
-			}
-		})
+	} {
+		t.Run(tt.name, tt.run)
 	}
 }

@@ -8,16 +8,32 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 )
 
+// crioTest is a configuration of CRI-O, and where it keeps writable layers.
+type crioTest struct {
+	name  string
+	files map[string]string
+	want  inventory.Layer
+	err   string
+}
+
+func (tt *crioTest) run(t *testing.T) {
+	got, err := runtimeLayers(hostfs.Root(writeTree(t, tt.files, nil)), "", "cri-o", "1.33.0")
+	if tt.err != "" {
+		if err == nil || !strings.Contains(err.Error(), tt.err) {
+			t.Fatalf("got %v, want an error with %q", err, tt.err)
+		}
+		return
+	}
+	if err != nil || !got.Equal(inventory.Layers{Default: tt.want}) {
+		t.Fatalf("got %+v, %v, want %+v", got, err, tt.want)
+	}
+}
+
 func TestCRIOLayers(t *testing.T) {
 	const storage, vendor = "etc/containers/storage.conf", "usr/share/containers/storage.conf"
 	dir := func(d string) inventory.Layer { return inventory.Layer{Dir: d} }
 	const byProcess = `CRI-O's storage driver "overlay" has a process write them (mount_program), and its I/O counts as that process's`
-	tests := []struct {
-		name  string
-		files map[string]string
-		want  inventory.Layer
-		err   string
-	}{
+	for _, tt := range []crioTest{
 		{name: "nothing said", want: dir("/var/lib/containers/storage/overlay")},
 		{name: "storage.conf", files: map[string]string{storage: "[storage]\ndriver = 'btrfs'\ngraphroot = '/data'\n"}, want: dir("/data/btrfs")},
 		{
@@ -53,20 +69,8 @@ func TestCRIOLayers(t *testing.T) {
 		{name: "no TOML", files: map[string]string{"etc/crio/crio.conf.d/x.conf": "root\n"}, err: "read CRI-O's configuration: parse /etc/crio/crio.conf.d/x.conf: "},
 		{name: "no TOML in storage.conf", files: map[string]string{storage: "[storage\n"}, err: "read CRI-O's configuration: parse /etc/containers/storage.conf: "},
 		{name: "a file without end", files: map[string]string{storage: "#" + strings.Repeat("x", hostfs.MaxFile)}, err: "read /etc/containers/storage.conf: larger than"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			got, err := runtimeLayers(hostfs.Root(writeTree(t, tt.files, nil)), "", "cri-o", "1.33.0")
-			if tt.err != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.err) {
-					t.Fatalf("got %v, want an error with %q", err, tt.err)
-				}
-				return
-			}
-			if err != nil || !got.Equal(inventory.Layers{Default: tt.want}) {
-				t.Fatalf("got %+v, %v, want %+v", got, err, tt.want)
-			}
-		})
+	} {
+		t.Run(tt.name, tt.run)
 	}
 }
 

@@ -29,6 +29,26 @@ func refused(reason string) inventory.Layer { return inventory.Layer{Reason: rea
 
 type byHandler = map[string]inventory.Layer
 
+// layersTest is a configuration of containerd, and where its snapshotters keep writable layers.
+type layersTest struct {
+	name     string
+	config   string
+	want     inventory.Layer
+	handlers byHandler
+}
+
+func (tt *layersTest) run(t *testing.T) {
+	host := hostfs.Root(writeTree(t, map[string]string{"etc/containerd/config.toml": tt.config}, nil))
+	got, err := runtimeLayers(host, "", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := inventory.Layers{Default: tt.want, Handlers: tt.handlers}
+	if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
 func TestContainerdLayers(t *testing.T) {
 	thin := refused(`containerd's snapshotter "devmapper" gives each container a thin device of its own`)
 	loop := refused(`containerd's snapshotter "blockfile" gives each container a loop device of its own`)
@@ -36,12 +56,7 @@ func TestContainerdLayers(t *testing.T) {
 	zfs := refused(`containerd's snapshotter "zfs" keeps them in a zfs pool, whose I/O belongs to no container`)
 	fuse := refused(`containerd's snapshotter "fuse-overlayfs" has a process write them, and its I/O counts as that process's`)
 	proxy := refused(`containerd's snapshotter "nydus" is a process of its own, and containerd's configuration does not say where it keeps them (exports.root)`)
-	tests := []struct {
-		name     string
-		config   string
-		want     inventory.Layer
-		handlers byHandler
-	}{
+	for _, tt := range []layersTest{
 		{name: "nothing said", config: "version = 3\n", want: under("overlayfs")},
 		{name: "version 2", config: v2 + "snapshotter = 'native'\n", want: under("native")},
 		{name: "version 3", config: v3 + "snapshotter = 'native'\n", want: under("native")},
@@ -86,19 +101,30 @@ func TestContainerdLayers(t *testing.T) {
 		},
 		{name: "a proxy of another kind", config: v3 + "snapshotter = 'native'\n[proxy_plugins.native]\ntype = 'content'\n", want: under("native")},
 		{name: "what is no table and no text", config: "version = 3\nplugins.x = 1\nplugins.'io.containerd.cri.v1.images'.snapshotter = 7\n", want: under("overlayfs")},
+	} {
+		t.Run(tt.name, tt.run)
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			host := hostfs.Root(writeTree(t, map[string]string{"etc/containerd/config.toml": tt.config}, nil))
-			got, err := runtimeLayers(host, "", "", "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			want := inventory.Layers{Default: tt.want, Handlers: tt.handlers}
-			if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
-				t.Errorf("-want +got:\n%s", d)
-			}
-		})
+}
+
+// mergeTest is a configuration with an import, and where containerd 1 and 2 keep writable layers.
+type mergeTest struct {
+	name         string
+	first, later string
+	one, two     inventory.Layer
+}
+
+func (tt *mergeTest) run(t *testing.T) {
+	host := hostfs.Root(writeTree(t, map[string]string{
+		"etc/containerd/config.toml": "imports = ['later.toml']\n" + tt.first,
+		"etc/containerd/later.toml":  tt.later,
+	}, nil))
+	for version, want := range map[string]inventory.Layer{
+		"": tt.one, "1.7.24~ds1": tt.one, "v1.7.27": tt.one, "v2.0.5": tt.two, "2.4.2+unknown": tt.two, "v10.1.0": tt.two,
+	} {
+		got, err := runtimeLayers(host, "", "containerd", version)
+		if err != nil || got.Default != want {
+			t.Errorf("containerd %q: got %+v, %v, want %+v", version, got.Default, err, want)
+		}
 	}
 }
 
@@ -106,11 +132,7 @@ func TestContainerdLayers(t *testing.T) {
 // file's, containerd 2 merges them key by key.
 func TestContainerdMerges(t *testing.T) {
 	const runtimes = v2Runtime + "runc]\nruntime_type = 'x'\n"
-	tests := []struct {
-		name         string
-		first, later string
-		one, two     inventory.Layer
-	}{
+	for _, tt := range []mergeTest{
 		{
 			name:  "a later file has another snapshotter",
 			first: v2 + "snapshotter = 'native'\n" + runtimes, later: v2 + "snapshotter = 'btrfs'\n" + runtimes,
@@ -148,21 +170,7 @@ func TestContainerdMerges(t *testing.T) {
 			later: "[proxy_plugins.p]\ntype = 'snapshot'\nexports = {root = '/b'}\n",
 			one:   inventory.Layer{Dir: "/b"}, two: inventory.Layer{Dir: "/b"},
 		},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			host := hostfs.Root(writeTree(t, map[string]string{
-				"etc/containerd/config.toml": "imports = ['later.toml']\n" + tt.first,
-				"etc/containerd/later.toml":  tt.later,
-			}, nil))
-			for version, want := range map[string]inventory.Layer{
-				"": tt.one, "1.7.24~ds1": tt.one, "v1.7.27": tt.one, "v2.0.5": tt.two, "2.4.2+unknown": tt.two, "v10.1.0": tt.two,
-			} {
-				got, err := runtimeLayers(host, "", "containerd", version)
-				if err != nil || got.Default != want {
-					t.Errorf("containerd %q: got %+v, %v, want %+v", version, got.Default, err, want)
-				}
-			}
-		})
+	} {
+		t.Run(tt.name, tt.run)
 	}
 }
