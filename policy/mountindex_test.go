@@ -14,6 +14,8 @@ func FuzzMountIndex(f *testing.F) {
 	f.Add("/a\n/a/b\n/\n/a/b/c\n/ab\n/a", "/a/b/cd")
 	f.Add("/host\n/host/ext4\n/host/ext4/a/b", "/host/ext4/a/b")
 	f.Add("a\n.\n/a", "/a/b")
+	f.Add("/a\n/a/b/c/d", "/a/b/c")
+	f.Add("a", "/x/a")
 	f.Add("", "/")
 	f.Fuzz(func(t *testing.T, dirs, path string) {
 		var mounts []Mount

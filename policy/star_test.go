@@ -94,6 +94,41 @@ func TestConflicts(t *testing.T) {
 	}
 }
 
+// TestTotalOrder: the error of pod-total is about the first container by name, whatever the order of
+// their creation.
+func TestTotalOrder(t *testing.T) {
+	r := annotation.Parse(map[string]string{keyTotal: "* wbps=1Mi; /a wbps=1Mi; /b wbps=2Mi"})
+	var cs []Container
+	for _, name := range []string{"a", "b", "c"} {
+		cs = append(cs, Container{Name: name, Rootfs: unknown(), Mounts: []Mount{mount("/a", on(sda)), mount("/b", on(sda))}})
+	}
+	want := []string{
+		`internal: rootfs of container "a" cannot be limited now: this node failed to look where it is stored`,
+		`invalid: conflicting wbps on disk sda 8:0: "/b" has 2Mi, "/a" in entry 2 has 1Mi`,
+	}
+	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}} {
+		given := []Container{cs[order[0]], cs[order[1]], cs[order[2]]}
+		d, _ := Default().PodTotal(r, given) // Errors has all
+		if diff := cmp.Diff(want, errorsOf(d)); diff != "" {
+			t.Errorf("%v: -want +got:\n%s", order, diff)
+		}
+		if given[0].Name != cs[order[0]].Name {
+			t.Errorf("%v: the caller's list was sorted", order)
+		}
+	}
+}
+
+// TestVolumeHint: a volume that is mounted several times is one name to guess.
+func TestVolumeHint(t *testing.T) {
+	c := Container{Name: "db", Rootfs: on(sda), Mounts: []Mount{
+		of("data", "empty-dir", mount("/a", on(sda))), of("wal", "empty-dir", mount("/b", on(sda))), of("data", "empty-dir", mount("/c", on(sda))), mount("/d", on(sda)),
+	}}
+	_, err := Default().Container(annotation.Parse(map[string]string{keyDB: "@dat wbps=1Mi"}), c)
+	if e := asError(t, err); e == nil || e.Hint != `did you mean "data"?` {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestBackingOf: a path is on the deepest mount below the volume that covers it.
 func TestBackingOf(t *testing.T) {
 	m := Mount{Destination: "/data", Backing: on(sda), Below: []Below{{"/data/a/", on(sdb)}, {"/data/a/b", on(sdc)}, {"/data/a/b", tmpfs()}, {"/data/abc", tmpfs()}}}

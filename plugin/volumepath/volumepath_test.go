@@ -28,6 +28,8 @@ func TestPaths(t *testing.T) {
 		{"u1/volumes/kubernetes.io~csi/data", Volume{"u1", CSI, "data", false}, "", false},
 		{"u1/volumes/kubernetes.io~csi/data/mounts", Volume{"u1", CSI, "data", false}, "mounts", false},
 		{"u1/volumes/kubernetes.io~local-volume/data", Volume{"u1", "kubernetes.io/local-volume", "data", false}, "", false},
+		{"u1/volumes/kubernetes.io~local-volume/data/mount/a", Volume{"u1", "kubernetes.io/local-volume", "data", false}, "mount/a", false},
+		{"u1/volumes/vendor~driver/data/db/0", Volume{"u1", "vendor/driver", "data", false}, "db/0", false},
 		{"u1/volumes/vendor~driver/data", Volume{"u1", "vendor/driver", "data", false}, "", false},
 		{"u1/volumeDevices/kubernetes.io~csi/data/mount", Volume{"u1", CSI, "data", true}, "mount", false},
 		{"u1/volume-subpaths/data/db", Volume{"u1", "", "data", false}, "db", false},
