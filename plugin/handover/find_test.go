@@ -1,0 +1,158 @@
+package handover
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	logtest "github.com/sirupsen/logrus/hooks/test"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// TestFindKnown: of the known mounts those count that the container can write to, by a limited disk
+// of theirs or one below it, and that are mounted somewhere.
+func TestFindKnown(t *testing.T) {
+	lv := blkio.Dev{Major: 253}
+	storage := mounted{under: map[blkio.Dev]blkio.Dev{lv: sda}}
+	raid := blkio.Backing{Mountpoint: "/raid", Disks: []blkio.Disk{{Dev: blkio.Dev{Major: 7}}, {Dev: sda}, {Dev: sdb}}}
+	for name, tt := range map[string]struct {
+		mount policy.Mount
+		want  []Volume
+	}{
+		"writable":          {policy.Mount{Backing: onAt("/data", sda)}, []Volume{{Path: "/data", Disk: sda}}},
+		"read-only":         {policy.Mount{Backing: onAt("/data", sda), ReadOnly: true}, nil},
+		"below a read-only": {policy.Mount{Backing: onAt("/data", sda), ReadOnly: true, Below: []policy.Below{{Backing: onAt("/data/in", sda)}}}, []Volume{{Path: "/data/in", Disk: sda}}},
+		"injected":          {policy.Mount{Backing: onAt("/kubelet", sda), Injected: true}, nil},
+		"without a limit":   {policy.Mount{Backing: onAt("/data", sdb)}, nil},
+		"on a limited disk": {policy.Mount{Backing: onAt("/lv", lv)}, []Volume{{Path: "/lv", Disk: lv}}},
+		"unmounted":         {policy.Mount{Backing: onAt("", sda)}, nil},
+		"on several disks":  {policy.Mount{Backing: raid}, []Volume{{Path: "/raid", Disk: sda}}},
+		"the same again":    {policy.Mount{Backing: onAt("/data", sda), Below: []policy.Below{{Backing: onAt("/data", sda)}}}, []Volume{{Path: "/data", Disk: sda}}},
+	} {
+		disks := &inventory.Container{Facts: policy.Container{Mounts: []policy.Mount{tt.mount}}}
+		got := find(t, storage, disks, map[blkio.Dev]bool{sda: true, {Major: 6}: true})
+		if d := cmp.Diff(tt.want, got.Volumes); d != "" || got.More {
+			t.Errorf("%s: more %t; -want +got:\n%s", name, got.More, d)
+		}
+	}
+}
+
+// hanging is a Storage that does not know in time what is below a disk.
+type hanging struct {
+	mounted
+	disk blkio.Dev
+}
+
+func (h hanging) Under(ctx context.Context, disk blkio.Dev) []blkio.Disk {
+	if disk == h.disk {
+		<-ctx.Done()
+	}
+	return h.mounted.Under(ctx, disk)
+}
+
+// unread is a Storage whose mount table cannot be read.
+type unread struct{ mounted }
+
+func (unread) Refresh(context.Context) error { return errors.New("input/output error") }
+
+// TestFindFails: where the node does not answer, what is known of the container counts by its own
+// disks, and there may be more.
+func TestFindFails(t *testing.T) {
+	lv := blkio.Dev{Major: 253}
+	facts := policy.Container{Rootfs: onAt("/", sda), Mounts: []policy.Mount{{Backing: onAt("/lv", lv)}, {Backing: onAt("/data", sda)}}}
+	want := []Volume{{Path: "/", Disk: sda}, {Path: "/data", Disk: sda}}
+	for name, storage := range map[string]Storage{"below a disk": hanging{mounted{}, lv}, "the mount table": unread{}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				got := find(t, storage, &inventory.Container{Facts: facts}, map[blkio.Dev]bool{sda: true})
+				if d := cmp.Diff(want, got.Volumes); d != "" || !got.More {
+					t.Errorf("more %t; -want +got:\n%s", got.More, d)
+				}
+			})
+		})
+	}
+}
+
+// TestSyncCounts: a sync that fails is counted and logged with its path, and one that the end of
+// the process interrupts is neither.
+func TestSyncCounts(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fails      error
+		canceled   bool
+		ok, failed int64
+		log        string
+	}{
+		"done":     {nil, false, 1, 0, ""},
+		"fails":    {errors.New("input/output error"), false, 0, 1, "Sync of an ended container's filesystem failed"},
+		"canceled": {errors.New("signal: killed"), true, 0, 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log, hook := logtest.NewNullLogger()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				s := Syncer{Log: log, Sync: func(context.Context, string) error {
+					if tt.canceled {
+						cancel()
+					}
+					return tt.fails
+				}}
+				done := make(chan error, 1)
+				s.soon(ctx, waiter{Volume{Path: "/data", Disk: sda}, nil, notOver, func(err error) { done <- err }})
+				if err := <-done; !errors.Is(err, tt.fails) {
+					t.Errorf("the hand-over got %v", err)
+				}
+				if s.OK.Load() != tt.ok || s.Failed.Load() != tt.failed {
+					t.Errorf("%d done, %d failed", s.OK.Load(), s.Failed.Load())
+				}
+				var logged []string
+				for _, e := range hook.AllEntries() {
+					if e.Data["path"] != "/data" {
+						t.Errorf("%q is not about the path: %v", e.Message, e.Data)
+					}
+					logged = append(logged, e.Message)
+				}
+				if got := strings.Join(logged, "; "); got != tt.log {
+					t.Errorf("log %q, want %q", got, tt.log)
+				}
+				cancel()
+				sleep(maxRest)
+			})
+		})
+	}
+}
+
+// TestPending: syncs under way and those that wait for the disk's turn count as syncs, and the
+// hand-overs that need a further sync as waiting.
+func TestPending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCounting(t, map[string]time.Duration{"/a": time.Second, "/b": time.Second, "/c": time.Second})
+		var got [][2]int
+		pending := func() {
+			synctest.Wait()
+			syncs, waiting := c.Pending()
+			got = append(got, [2]int{syncs, waiting})
+		}
+		pending()
+		c.want(Volume{Path: "/a", Disk: sda}, nil, ignore)
+		c.want(Volume{Path: "/b", Disk: sdb}, nil, ignore)
+		pending()
+		c.want(Volume{Path: "/a", Disk: sda}, nil, ignore)
+		c.want(Volume{Path: "/a", Disk: sda}, nil, ignore)
+		c.want(Volume{Path: "/c", Disk: sda}, nil, ignore)
+		pending()
+		sleep(time.Hour)
+		pending()
+		if want := [][2]int{{0, 0}, {2, 0}, {3, 2}, {0, 0}}; !slices.Equal(got, want) {
+			t.Errorf("syncs and hand-overs: %v, want %v", got, want)
+		}
+	})
+}
