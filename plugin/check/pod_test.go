@@ -13,8 +13,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestInjectedMounts: what the runtime and the kubelet add to each container is on their disks. A
-// path selects it, and "*" does not.
+// TestInjectedMounts: the mounts that the runtime and the kubelet add to each container are on their
+// own disks. A path selects them, and "*" does not.
 func TestInjectedMounts(t *testing.T) {
 	const token = "/var/run/secrets/kubernetes.io/serviceaccount"
 	want := map[string]string{

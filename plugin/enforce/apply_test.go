@@ -122,7 +122,7 @@ func TestApplyLift(t *testing.T) {
 }
 
 // TestApplyFails: a failed write is an error of the result and of the record, the other lines are
-// written, and the record has all that may be in force. The next pass writes what is missing.
+// written, and the record has all that may be in force. The next pass writes the rest.
 func TestApplyFails(t *testing.T) {
 	const writeError = "write io.max %q: input/output error (cgroup pods/u1)"
 	for _, tt := range []struct {
@@ -339,8 +339,8 @@ func TestSweepOwn(t *testing.T) {
 	}
 }
 
-// TestClearBelow: clear also removes the limits of a container from what crun has below it, and no
-// others. A dry run does not.
+// TestClearBelow: clear also removes the limits of a container from the child that crun makes of its
+// cgroup, and no others. A dry run does not.
 func TestClearBelow(t *testing.T) {
 	const crun = a + "/container"
 	for _, tt := range []struct {

@@ -45,7 +45,7 @@ func TestFindKnown(t *testing.T) {
 	}
 }
 
-// hanging is a Storage that does not know in time what is below a disk.
+// hanging is a Storage that does not find the disks below a disk in time.
 type hanging struct {
 	mounted
 	disk blkio.Dev
@@ -63,8 +63,8 @@ type unread struct{ mounted }
 
 func (unread) Refresh(context.Context) error { return errors.New("input/output error") }
 
-// TestFindFails: where the node does not answer, what is known of the container counts by its own
-// disks, and there may be more.
+// TestFindFails: where the node does not answer, the known mounts of the container count by their
+// own disks, and there may be more.
 func TestFindFails(t *testing.T) {
 	lv := blkio.Dev{Major: 253}
 	facts := policy.Container{Rootfs: onAt("/", sda), Mounts: []policy.Mount{{Backing: onAt("/lv", lv)}, {Backing: onAt("/data", sda)}}}

@@ -70,7 +70,7 @@ const goneID = 1 << 52
 
 const since = "2001-09-09T01:46:40Z"
 
-// deadTest is what the kernel lists of one cgroup, and the rows for it.
+// deadTest is the kernel's list for one cgroup, and the rows of the report.
 type deadTest struct {
 	exits  []record.Exit
 	bdi    string

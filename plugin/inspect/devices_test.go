@@ -167,7 +167,7 @@ func TestDevicesFails(t *testing.T) {
 	}
 }
 
-// TestDevicesLost: what cannot be read is noted, and the rest of the tree is shown.
+// TestDevicesLost: a part that cannot be read is noted, and the rest of the tree is shown.
 func TestDevicesLost(t *testing.T) {
 	h := devicesHost(t, nil)
 	root := string(h.Root)

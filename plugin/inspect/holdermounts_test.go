@@ -99,8 +99,8 @@ func TestHoldersMountpoint(t *testing.T) {
 	}
 }
 
-// TestHoldersOfPart: of a volume that is a part of a filesystem, mounts of that part and of what
-// is below it count, and no others.
+// TestHoldersOfPart: of a volume that is a part of a filesystem, mounts of that part and of
+// directories in it count, and no others.
 func TestHoldersOfPart(t *testing.T) {
 	const node = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 8:1 /srv/sub /pods/conf rw - ext4 /dev/sda1 rw\n"
 	const pod = "101 100 0:90 / / rw - overlay overlay rw\n102 101 8:1 /srv/sub /same rw - ext4 /dev/sda1 rw\n103 101 8:1 /srv/sub/deep /below rw - ext4 /dev/sda1 rw\n" +

@@ -161,7 +161,7 @@ func TestDeadInferredOf(t *testing.T) {
 	}
 }
 
-// TestUnwritten: what the kernel's counters may be wrong by is nothing.
+// TestUnwritten: a difference that may be an error of the kernel's counters counts as none.
 func TestUnwritten(t *testing.T) {
 	noise := writebackNoise(2)
 	stat := func(dirty uint64) string { return fmt.Sprintf("file_dirty %d\nfile_writeback 0\n", dirty) }

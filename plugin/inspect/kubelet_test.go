@@ -134,8 +134,8 @@ func TestNamesOf(t *testing.T) {
 	}
 }
 
-// TestVolumeOrder: orphans, provisioned volumes, scratch space, then what each pod has; within each
-// as they were found.
+// TestVolumeOrder: orphans, provisioned volumes, scratch space, then the volumes that each pod has.
+// Those of one kind are as they were found.
 func TestVolumeOrder(t *testing.T) {
 	var volumes []podVolume
 	for i, plugin := range []string{"secret", "empty-dir", "csi", "configmap", "projected", "nfs", "empty-dir", "downward-api", "local-volume"} {

@@ -30,7 +30,7 @@ func writeState(t *testing.T, reports ...any) (dir string) {
 	return dir
 }
 
-// partTest is the state that a part wrote, and what is read of it.
+// partTest is the state that a part wrote, and the Part that is read from it.
 type partTest struct {
 	name  string
 	part  string

@@ -90,8 +90,7 @@ func find(list []*Node, kind, name string) *Node {
 	return nil
 }
 
-// TestDeviceNodes: what the report says of devices of each kind. A partition has no limits of its
-// own.
+// TestDeviceNodes: the fields of devices of each kind. A partition has no limits of its own.
 func TestDeviceNodes(t *testing.T) {
 	r, err := devicesHost(t, map[string]string{"cg/a/cgroup.controllers": "io\n", "cg/a/io.max": "", "cg/a/io.weight": "", "cg/a/io.latency": "", "cg/io.cost.qos": "8:16 enable=1\n"}).Devices(t.Context())
 	if err != nil {

@@ -152,8 +152,8 @@ func TestCompareDeclared(t *testing.T) {
 	}
 }
 
-// TestCompareOnce: what is found at the comparison does not change the facts that were decided
-// with, and a container is compared once, at its start.
+// TestCompareOnce: the comparison does not change a copy of the facts, with which limits were
+// decided before, and a container is compared once, at its start.
 func TestCompareOnce(t *testing.T) {
 	h := newHost()
 	f := finderWith(h, []blkio.ProcessMount{mounted("/data", on(lowerDisk), false)}, nil)

@@ -25,8 +25,8 @@ type stacked struct {
 	// mounted have a filesystem that the node has mounted.
 	mounted map[blkio.Dev]bool
 	hangs   blkio.Dev // does not tell what is under it
-	asked   int       // how often for what is under a disk
-	swaps   int       // how often for the swaps
+	asked   int       // calls of Under
+	swaps   int       // calls of SwapDisks
 }
 
 func (s *stacked) MountedDisks() map[blkio.Dev]bool { return s.mounted }
@@ -248,8 +248,8 @@ func TestStacksOnce(t *testing.T) {
 	}
 }
 
-// TestJudgeFails: as long as it is not known what is below a disk, or what the kernel swaps to,
-// no disk counts as another one. The next pass asks again, and this one no more.
+// TestJudgeFails: as long as the disks below a disk, or those that the kernel swaps to, are unknown,
+// no disk counts as an undeclared one. The next pass asks again, and this one no more.
 func TestJudgeFails(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// findingTest is a manifest, and what is found in it: SEVERITY FILE:LINE: OBJECT: FIELD: TEXT.
+// findingTest is a manifest and its findings: SEVERITY FILE:LINE: OBJECT: FIELD: TEXT.
 type findingTest struct {
 	name, in string
 	want     []string

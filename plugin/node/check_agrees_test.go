@@ -127,7 +127,7 @@ func (a *agreement) mounts(container string) []inventory.Mount {
 	return out
 }
 
-// agreementTest is a pod, what check says of it, and what run does.
+// agreementTest is a pod of which check has to say the same as run does.
 type agreementTest struct {
 	name        string
 	annotations map[string]string

@@ -79,8 +79,8 @@ func wants(t *testing.T, n *Node) map[string]string {
 	return out
 }
 
-// redirectTest is a container whose volume may have been led elsewhere: what its process has
-// mounted, and what is wanted for its disks then.
+// redirectTest is a container whose volume may have been led elsewhere: the mounts
+// of its process, and the wanted lines by disk.
 type redirectTest struct {
 	name, value string
 	spec        []inventory.Mount

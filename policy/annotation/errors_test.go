@@ -104,7 +104,7 @@ func checkRates(t *testing.T, tests []struct{ word, want string }) {
 	}
 }
 
-// TestUnitErrors: units that are no suffixes of Kubernetes' quantities, with what was meant.
+// TestUnitErrors: units that are no suffixes of Kubernetes' quantities, with the likely correction.
 func TestUnitErrors(t *testing.T) {
 	checkRates(t, []struct{ word, want string }{
 		{"wbps=50MB", `invalid quantity "50MB" (write 50M or 50Mi)`},
@@ -138,7 +138,7 @@ func TestUnitErrors(t *testing.T) {
 	})
 }
 
-// TestRateErrors: what is no number above zero that the kernel can hold.
+// TestRateErrors: values that are no numbers above zero, or more than the kernel can hold.
 func TestRateErrors(t *testing.T) {
 	checkRates(t, []struct{ word, want string }{
 		// No numbers.
