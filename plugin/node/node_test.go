@@ -123,6 +123,12 @@ func newNode(t testing.TB, h *cgroupfs.Hierarchy) *Node {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// A call that is still under way would use the file descriptor of h after the test, which is
+	// that of the next test's tree then: its pod had a backstop of another test.
+	t.Cleanup(func() {
+		n.inFlight.passes.Wait(passDeadline)
+		n.inFlight.calls.Wait(passDeadline)
+	})
 	return n
 }
 
