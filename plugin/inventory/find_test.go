@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
@@ -347,57 +346,5 @@ func TestFindManyMounts(t *testing.T) {
 	last := c.Facts.Mounts[999]
 	if len(last.Backing.Disks) != 1 || len(last.Below) != 0 {
 		t.Errorf("the last one is on %+v", last)
-	}
-}
-
-// TestLookAgain: a container is looked at again for as long as its disks may become others.
-func TestLookAgain(t *testing.T) {
-	for options, want := range map[string]bool{"rslave": true, "rprivate": false} {
-		f := Finder{Storage: newHost()}
-		c := NewContainer(&Spec{Mounts: []Mount{bind("/mnt/data", "/data", "rbind", options)}})
-		if err := f.Find(t.Context(), podWith("* wbps=1Mi"), Layer{Dir: "/layers"}, &c); err != nil {
-			t.Fatal(err)
-		}
-		if got := c.LookAgain(); got != want || c.Follows() != want || c.Propagates() != want || c.IsResolved() == want {
-			t.Errorf("%s: looks again %t, %+v", options, got, c)
-		}
-	}
-}
-
-// TestLookAgainAtMore: a container on a filesystem that can be given more disks is looked at again.
-func TestLookAgainAtMore(t *testing.T) {
-	h := newHost()
-	h.disks.resolve = func(string) blkio.Backing { return blkio.Backing{FSType: "btrfs", Disks: []blkio.Disk{dataDisk}} }
-	f, c := Finder{Storage: h}, NewContainer(&Spec{})
-	if err := f.Find(t.Context(), podWith("rootfs wbps=1Mi"), Layer{Dir: "/layers"}, &c); err != nil {
-		t.Fatal(err)
-	}
-	if !c.Follows() || c.Propagates() || !c.LookAgain() || c.IsResolved() {
-		t.Errorf("follows %t, propagates %t, resolved %t", c.Follows(), c.Propagates(), c.IsResolved())
-	}
-}
-
-// TestAncestorStats: each cgroup above is read once, and decides only if it can be read.
-func TestAncestorStats(t *testing.T) {
-	reads := map[string]int{}
-	stats := map[string]map[blkio.Dev]blkio.Stat{
-		"pods":   {dataDisk.Dev: {Rbytes: 1}, lowerDisk.Dev: {Wbytes: 1}},
-		"pods/a": {dataDisk.Dev: {Rbytes: 1}, lowerDisk.Dev: {}},
-	}
-	s := NewAncestorStats(func(cgroup string) (map[blkio.Dev]blkio.Stat, error) {
-		reads[cgroup]++
-		if stats[cgroup] == nil {
-			return nil, errAnswer
-		}
-		return stats[cgroup], nil
-	})
-	facts := &policy.Container{Rootfs: on(dataDisk)}
-	for cgroup, want := range map[string]bool{"pods/a/c": false, "pods/a/d": false, "pods/b/c": true} {
-		if got := s.MayUseUndeclared(cgroup, facts); got != want {
-			t.Errorf("%s: %t", cgroup, got)
-		}
-	}
-	if diff := cmp.Diff(map[string]int{"pods": 1, "pods/a": 1, "pods/b": 1}, reads); diff != "" {
-		t.Error(diff)
 	}
 }
