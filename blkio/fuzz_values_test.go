@@ -54,8 +54,29 @@ func FuzzParseIOWeight(f *testing.F) {
 
 func FuzzParseIOCostQOS(f *testing.F) {
 	f.Add("8:16 enable=1 ctrl=auto rpct=95.00 rlat=75000 wpct=95.00 wlat=150000 min=50.00 max=150.00\n")
-	f.Fuzz(func(_ *testing.T, in string) {
-		_, _ = ParseIOCostQOS(in) // it must only not panic
+	f.Fuzz(func(t *testing.T, in string) {
+		lines, err := ParseIOCostQOS(in)
+		if err != nil {
+			return
+		}
+		for dev, line := range lines {
+			again, err := ParseIOCostQOS(dev.String() + " " + line.QOS.String())
+			sameAgain(t, line.QOS, again[dev].QOS, err)
+		}
+	})
+}
+
+func FuzzParseIOCostModel(f *testing.F) {
+	f.Add("8:16 ctrl=auto model=linear rbps=2706339840 rseqiops=89698 rrandiops=110036 wbps=1063126016 wseqiops=135560 wrandiops=130734\n")
+	f.Fuzz(func(t *testing.T, in string) {
+		lines, err := ParseIOCostModel(in)
+		if err != nil {
+			return
+		}
+		for dev, line := range lines {
+			again, err := ParseIOCostModel(dev.String() + " " + line.Model.String())
+			sameAgain(t, line.Model, again[dev].Model, err)
+		}
 	})
 }
 

@@ -89,18 +89,6 @@ func TestParseIOWeight(t *testing.T) {
 	}
 }
 
-func TestParseIOCostQOS(t *testing.T) {
-	in := "8:16 enable=1 ctrl=auto rpct=95.00 rlat=75000 wpct=95.00 wlat=150000 min=50.00 max=150.00\n" +
-		"8:32 enable=0 ctrl=user rpct=0.00 rlat=250000 wpct=0.00 wlat=250000 min=1.00 max=10000.00\n"
-	got, err := ParseIOCostQOS(in)
-	checkError(t, err, "")
-	if diff := cmp.Diff(map[Dev]bool{{8, 16}: true, {8, 32}: false}, got); diff != "" {
-		t.Error(diff)
-	}
-	_, err = ParseIOCostQOS("8:16 enable=yes\n")
-	checkError(t, err, `parse io.cost.qos, line 1 "8:16 enable=yes": invalid enable "yes": not 0 or 1`)
-}
-
 func TestFormatFillsUnset(t *testing.T) {
 	got := FormatIOMax(map[Dev]Limits{{8, 32}: {Wbps: 5}, {8, 16}: {Rbps: 2, Riops: Max}})
 	want := "8:16 rbps=2 wbps=max riops=max wiops=max\n8:32 rbps=max wbps=5 riops=max wiops=max\n"

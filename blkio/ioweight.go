@@ -32,6 +32,28 @@ func (w Weights) String() string {
 	return b.String()
 }
 
+// On returns the weight that counts on a device.
+func (w Weights) On(dev Dev) uint32 {
+	if weight, found := w.Devices[dev]; found {
+		return weight
+	}
+	return w.Default
+}
+
+// With returns the weights with that of a device replaced, or removed if weight is 0.
+func (w Weights) With(dev Dev, weight uint32) Weights {
+	devices := maps.Clone(w.Devices)
+	switch {
+	case weight == 0:
+		delete(devices, dev)
+	case devices == nil:
+		devices = map[Dev]uint32{dev: weight}
+	default:
+		devices[dev] = weight
+	}
+	return Weights{Default: w.Default, Devices: devices}
+}
+
 // ParseIOWeight parses io.weight, and io.bfq.weight.
 //
 //	default 100

@@ -17,11 +17,11 @@ import (
 type modelFile struct {
 	file   string
 	limits map[Dev]Limits
-	weight Amount
+	weight Weights
 }
 
 func newModelFile(file string) *modelFile {
-	return &modelFile{file: file, limits: map[Dev]Limits{}, weight: DefaultWeight}
+	return &modelFile{file: file, limits: map[Dev]Limits{}, weight: Weights{Default: DefaultWeight}}
 }
 
 // write is tg_set_limit in block/blk-throttle.c, or ioc_weight_write in block/blk-iocost.c.
@@ -32,12 +32,7 @@ func (m *modelFile) write(line string) error {
 		return fmt.Errorf("write %q: invalid argument", line)
 	}
 	if m.file == IOWeight {
-		n, err := strconv.ParseUint(words[1], 10, 32)
-		if words[0] != "default" || err != nil || n < MinWeight || n > MaxWeight {
-			return fmt.Errorf("write %q: invalid argument", line)
-		}
-		m.weight = Amount(n)
-		return nil
+		return m.writeWeight(words[0], words[1])
 	}
 	var dev Dev
 	if _, err := fmt.Sscanf(words[0], "%d:%d", &dev.Major, &dev.Minor); err != nil {
@@ -66,10 +61,28 @@ func (m *modelFile) write(line string) error {
 	return nil
 }
 
+func (m *modelFile) writeWeight(name, value string) error {
+	n, err := strconv.ParseUint(value, 10, 32)
+	dev, devErr := ParseDev(name)
+	switch {
+	case devErr == nil && value == "default":
+		m.weight = m.weight.With(dev, 0)
+	case err != nil || n < MinWeight || n > MaxWeight:
+		return fmt.Errorf("write %q: invalid argument", name+" "+value)
+	case name == "default":
+		m.weight.Default = uint32(n)
+	case devErr != nil:
+		return devErr
+	default:
+		m.weight = m.weight.With(dev, uint32(n))
+	}
+	return nil
+}
+
 // read leaves out devices without limits, as tg_prfill_limit does.
 func (m *modelFile) read() string {
 	if m.file == IOWeight {
-		return fmt.Sprintf("default %d\n", m.weight)
+		return m.weight.String()
 	}
 	out := maps.Clone(m.limits)
 	maps.DeleteFunc(out, func(_ Dev, l Limits) bool { return l == Limits{Max, Max, Max, Max} })
@@ -81,6 +94,9 @@ func randomValues(rng *rand.Rand, file string) Values {
 	out := Values{}
 	if file == IOWeight {
 		out[Address{Key: Weight}] = Amount(MinWeight + rng.IntN(MaxWeight))
+		for range rng.IntN(3) {
+			out[Address{DiskWeight, Dev{8, uint32(rng.IntN(3)) * 16}}] = Amount(MinWeight + rng.IntN(MaxWeight))
+		}
 		return out
 	}
 	for range 1 + rng.IntN(4) {
@@ -249,6 +265,7 @@ func TestValuesAt(t *testing.T) {
 		{Address{Rbps, disk}, Max, false},
 		{Address{Wbps, Dev{8, 0}}, Max, false},
 		{Address{Key: Weight}, DefaultWeight, false},
+		{Address{DiskWeight, disk}, Unset, false},
 		{Address{Key: MemoryHigh}, Max, false},
 	} {
 		got := values.At(tt.at)

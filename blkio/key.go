@@ -12,13 +12,14 @@ type Key uint8
 
 // The keys. Those of io.max come first, in the kernel's order: Rbps and Wbps are bytes per
 // second, Riops and Wiops operations per second. Weight is the weight of a cgroup on all
-// devices on which it has no weight of its own. MemoryHigh is in bytes.
+// devices on which it has no DiskWeight. MemoryHigh is in bytes.
 const (
 	Rbps Key = iota
 	Wbps
 	Riops
 	Wiops
 	Weight
+	DiskWeight
 	MemoryHigh
 	numKeys
 )
@@ -64,11 +65,14 @@ const (
 )
 
 var keys = [numKeys]keyInfo{ // constant
-	Rbps:       {file: IOMax, name: "rbps", unit: unitBytes, hasDev: true, isRead: true, absent: Max, most: maxBytes},
-	Wbps:       {file: IOMax, name: "wbps", unit: unitBytes, hasDev: true, isWrite: true, absent: Max, most: maxBytes},
-	Riops:      {file: IOMax, name: "riops", unit: unitCount, hasDev: true, isRead: true, absent: Max, most: maxOps},
-	Wiops:      {file: IOMax, name: "wiops", unit: unitCount, hasDev: true, isWrite: true, absent: Max, most: maxOps},
-	Weight:     {file: IOWeight, name: "default", unit: unitShare, absent: DefaultWeight, most: MaxWeight},
+	Rbps:   {file: IOMax, name: "rbps", unit: unitBytes, hasDev: true, isRead: true, absent: Max, most: maxBytes},
+	Wbps:   {file: IOMax, name: "wbps", unit: unitBytes, hasDev: true, isWrite: true, absent: Max, most: maxBytes},
+	Riops:  {file: IOMax, name: "riops", unit: unitCount, hasDev: true, isRead: true, absent: Max, most: maxOps},
+	Wiops:  {file: IOMax, name: "wiops", unit: unitCount, hasDev: true, isWrite: true, absent: Max, most: maxOps},
+	Weight: {file: IOWeight, name: "default", unit: unitShare, absent: DefaultWeight, most: MaxWeight},
+	// A line of io.weight has no name for it, only the device. Where there is no such line
+	// Weight counts.
+	DiskWeight: {file: IOWeight, name: "weight", unit: unitShare, hasDev: true, absent: Unset, most: MaxWeight},
 	MemoryHigh: {file: memoryHighFile, unit: unitBytes, absent: Max, most: maxBytes},
 }
 
@@ -90,8 +94,11 @@ func (k Key) IsShare() bool { return keys[k].unit == unitShare }
 // IsRead reports whether the key limits reads.
 func (k Key) IsRead() bool { return keys[k].isRead }
 
+// HasDev reports whether the file has a line for each device.
+func (k Key) HasDev() bool { return keys[k].hasDev }
+
 // IsRate reports whether the key limits the I/O on one device.
-func (k Key) IsRate() bool { return keys[k].hasDev && !k.IsShare() }
+func (k Key) IsRate() bool { return k.HasDev() && !k.IsShare() }
 
 // ParseKey returns the key with the kernel's name s in a file.
 func ParseKey(file, s string) (Key, bool) {

@@ -14,7 +14,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s of %s parses as %s", k, k.File(), got)
 		}
 		absent := Value{Address: Address{Key: k}}.Removal()
-		if absent.IsLimit() || absent.LimitsWrites() || absent.Amount == Unset {
+		if absent.IsLimit() || absent.LimitsWrites() || (absent.Amount == Unset) != (k == DiskWeight) {
 			t.Errorf("%s without a setting is %s", k, absent.Amount)
 		}
 		if k.IsRate() != (k < NumLimits) || k.Most() == 0 || k.Most() == Max {
@@ -26,7 +26,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%q is %s of io.max", name, k)
 		}
 	}
-	if !Rbps.IsBytes() || !Wbps.IsBytes() || Riops.IsBytes() || !Riops.IsRead() || Wiops.IsRead() || !Weight.IsShare() || Wbps.IsShare() {
+	if !Rbps.IsBytes() || !Wbps.IsBytes() || Riops.IsBytes() || !Riops.IsRead() || Wiops.IsRead() || !Weight.IsShare() || Weight.HasDev() || !DiskWeight.HasDev() || Wbps.IsShare() {
 		t.Error("a unit or a direction is wrong")
 	}
 }
@@ -86,7 +86,7 @@ func TestParseValues(t *testing.T) {
 			Values{{Rbps, b}: 2, {Wbps, b}: 3, {Riops, b}: 4, {Wiops, b}: 5, {Rbps, a}: 6, {Wbps, a}: 7, {Riops, a}: 8, {Wiops, a}: 9},
 			"[io.max 8:0 rbps=6 wbps=7 riops=8 wiops=9 io.max 8:16 rbps=2 wbps=3 riops=4 wiops=5]",
 		},
-		{IOWeight, "default 300\n8:16 200\n", Values{{Key: Weight}: 300}, "[io.weight default 300]"},
+		{IOWeight, "default 300\n8:16 200\n", Values{{Key: Weight}: 300, {DiskWeight, b}: 200}, "[io.weight default 300 io.weight 8:16 200]"},
 	} {
 		got, err := ParseValues(tt.file, tt.in)
 		if err != nil {

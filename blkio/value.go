@@ -48,7 +48,7 @@ func (vs Values) Sorted() []Value {
 	return out
 }
 
-// ParseValues parses io.max or io.weight. It ignores weights of single devices.
+// ParseValues parses the text of io.max or io.weight.
 func ParseValues(file, data string) (Values, error) {
 	out := Values{}
 	switch file {
@@ -68,6 +68,9 @@ func ParseValues(file, data string) (Values, error) {
 			return nil, err
 		}
 		out[Address{Key: Weight}] = Amount(weights.Default)
+		for dev, weight := range weights.Devices {
+			out[Address{DiskWeight, dev}] = Amount(weight)
+		}
 	default:
 		return nil, fmt.Errorf("parse %s: no known keys", file)
 	}
@@ -108,6 +111,10 @@ func lineOf(values []Value) Line {
 	}
 	for _, v := range values {
 		switch name := v.Key.String(); {
+		case v.Key == DiskWeight && v.Amount == Unset:
+			words = append(words, "default")
+		case v.Key == DiskWeight:
+			words = append(words, v.Amount.String())
 		case info.hasDev:
 			words = append(words, name+"="+v.Amount.String())
 		case name == "":

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/node"
+	"github.com/nri-blkio/nri-blkio/plugin/weights"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -24,8 +25,9 @@ const DefaultKubeletRoot = node.DefaultKubeletRoot
 type Plugin struct {
 	log        logrus.FieldLogger
 	node       *node.Node
-	events     events        // those of node
-	reloaded   chan struct{} // holds at most one token: the policy changed
+	weights    *weights.Keeper // nil if io.cost is to stay as it is
+	events     events          // those of node
+	reloaded   chan struct{}   // holds at most one token: the policy changed
 	handlers   handlers
 	connection connection
 }
@@ -53,13 +55,20 @@ type events interface {
 }
 
 // New returns a plugin for this node. It fails where the kernel or the
-// configuration cannot enforce anything.
-func New(cfg Config) (*Plugin, error) {
+// configuration cannot enforce anything. disks is what io.cost is set up from. If it is nil,
+// io.cost stays as it is, and weights have an effect where another program has enabled it.
+func New(cfg Config, disks weights.Disks) (*Plugin, error) {
 	n, err := node.New(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return &Plugin{log: cfg.Log, node: n, events: n, reloaded: make(chan struct{}, 1), handlers: newHandlers()}, nil
+	p := &Plugin{log: cfg.Log, node: n, events: n, reloaded: make(chan struct{}, 1), handlers: newHandlers()}
+	if disks != nil {
+		p.weights = weights.New(weights.Config{
+			Log: cfg.Log, Cgroups: cfg.Cgroups, Policy: n.Policy, Demand: n.Weighted, Disks: disks, Changed: n.WeightsChanged,
+		})
+	}
+	return p, nil
 }
 
 // Reload puts a new node policy into force, for running containers too.
@@ -83,6 +92,9 @@ func (p *Plugin) Health() health.Report {
 	r := health.Report{Part: health.Limits, Mode: string(p.events.Policy().Mode)}
 	p.connection.fill(&r)
 	r.Pods, r.NotInForce, r.Failed = p.node.Counts()
+	if p.weights != nil {
+		r.Weights = p.weights.Report()
+	}
 	return r
 }
 
@@ -123,6 +135,9 @@ func (p *Plugin) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(standbyDesc, prometheus.GaugeValue, oneIf(p.connection.is(health.Standby)))
 	p.handlers.all.Collect(out)
 	p.node.Collect(out)
+	if p.weights != nil {
+		weights.Collector{Report: p.weights.Report}.Collect(out)
+	}
 }
 
 func oneIf(yes bool) float64 {

@@ -71,7 +71,7 @@ func newPlugin(t *testing.T, change func(*Config)) *Plugin {
 	if change != nil {
 		change(&mine)
 	}
-	p, err := New(mine)
+	p, err := New(mine, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

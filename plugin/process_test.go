@@ -48,7 +48,7 @@ func servePlugin(socket string) error {
 		return err
 	}
 	defer cfg.Cgroups.Close()
-	p, err := New(cfg)
+	p, err := New(cfg, nil)
 	if err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (p *pluginProcess) kill() {
 // pods' containers are created. It is the same that test/e2e does on a node.
 func TestFailClosed(t *testing.T) {
 	const tries = 200
-	r := newRuntime(t, 500*time.Millisecond, &listed{}, adaptation.WithDefaultValidator(&validator.DefaultValidatorConfig{Enable: true}))
+	r := newRuntime(t, 2*time.Second, &listed{}, adaptation.WithDefaultValidator(&validator.DefaultValidatorConfig{Enable: true}))
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	v := NewValidator(log)

@@ -81,6 +81,9 @@ func (p *Plugin) Run(ctx context.Context, cfg RunConfig) error {
 func (p *Plugin) work(ctx context.Context, cancel context.CancelFunc) (end func()) {
 	var work sync.WaitGroup
 	work.Go(func() { p.node.Run(ctx) })
+	if p.weights != nil {
+		work.Go(func() { p.weights.Run(ctx) })
+	}
 	return func() {
 		cancel()
 		work.Wait()

@@ -85,7 +85,7 @@ func (r *validated) wantCreate(t *testing.T, what string, sb *api.PodSandbox, c 
 // TestValidator: a container of an annotated pod is created only if the plugin decided
 // it, and others always.
 func TestValidator(t *testing.T) {
-	r := newValidated(t, 300*time.Millisecond)
+	r := newValidated(t, 2*time.Second) // a busy machine needs most of it
 	limited := sandbox(map[string]string{limitsKey + "container.a": "rootfs wbps=1Mi"})
 	plain := sandbox(nil)
 	plain.Id = "plain"

@@ -11,9 +11,9 @@ import (
 
 // apply sets limits on each disk of b, as far as nothing of higher precedence
 // is there.
-func (e *evaluation) apply(b *blkio.Backing, what string, lim blkio.Limits) {
-	for i := range b.Disks {
-		r := e.row(b.Disks[i])
+func (e *evaluation) apply(b *blkio.Backing, what string, lim byKey[blkio.Amount]) {
+	for _, d := range e.disksOf(b) {
+		r := e.row(d)
 		for k, rate := range lim {
 			if rate != blkio.Unset {
 				e.set(r, blkio.Key(k), rate)
@@ -89,10 +89,12 @@ func (e *evaluation) desired() (Desired, error) {
 			}
 		}
 	}
-	if w := e.weight; w != nil { // the address after those of io.max
-		value := blkio.Value{Address: blkio.Address{Key: blkio.Weight}, Amount: blkio.Amount(w.Value)}
-		d.Settings = append(d.Settings, Setting{value, Source{Kind: FromAnnotation, Name: w.Key}})
+	if w := e.weight; w.entry != nil {
+		value := blkio.Value{Address: blkio.Address{Key: blkio.Weight}, Amount: w.rate}
+		d.Settings = append(d.Settings, Setting{value, sourceOf(w.limits, w.entry)})
 	}
+	d.Settings = NewSettings(d.Settings...)
+	d.Weighted = e.weightedDisks()
 	d.Skipped, d.SkippedMore = e.skipped.kept, len(e.skipped.more)
 	for _, w := range e.warnings.kept {
 		d.Warnings = append(d.Warnings, quote.ASCII(quote.Name(w.what, maxName)+": "+w.text))

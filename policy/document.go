@@ -3,6 +3,7 @@ package policy
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 
@@ -40,6 +41,10 @@ type document struct {
 			CPU            int    `json:"cpu"`
 		} `json:"budget"`
 	} `json:"writeback"`
+	Disks   []diskDocument `json:"disks,omitempty"`
+	Reserve struct {
+		System scalar `json:"system"`
+	} `json:"reserve"`
 	HostKernelHandlers []string `json:"hostKernelHandlers"`
 }
 
@@ -56,12 +61,14 @@ func (s *scalar) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// newDocument returns the document of a policy without its header.
+// newDocument returns the document of a policy without its header and its disks, of which the
+// default has none.
 func newDocument(p *Policy) *document {
 	d := &document{Mode: p.Mode, OnError: p.OnError, HostKernelHandlers: p.HostKernelHandlers}
 	bytes := func(n blkio.Amount) scalar { return scalar(annotation.FormatAmount(blkio.Wbps, n)) }
 	d.Floors.Bps, d.Floors.Iops = bytes(p.Floors.Bps), scalar(annotation.FormatAmount(blkio.Wiops, p.Floors.Iops))
 	d.Bounds.Weight.Max = p.Bounds.MaxWeight
+	d.Reserve.System = scalar(p.Reserve.String() + "%")
 	w := &p.Writeback
 	d.Writeback.Backstop, d.Writeback.HandOver = w.Backstop, w.HandOver
 	d.Writeback.Repair, d.Writeback.Contested = scalar(w.Repair), w.Contested
@@ -111,6 +118,13 @@ func (d *document) policy() (*Policy, field.ErrorList) {
 	if w.DirtyGuard != nil {
 		p.Writeback.DirtyGuard = uint64(v.quantity(writeback.Child("dirtyGuard"), blkio.Wbps, *w.DirtyGuard, minGuard))
 	}
+	for i := range d.Disks {
+		p.Disks = append(p.Disks, d.Disks[i].rule(&v, field.NewPath("disks").Index(i)))
+	}
+	var err error
+	if p.Reserve, err = parseReserve(string(d.Reserve.System)); err != nil {
+		v.errs = append(v.errs, field.Invalid(field.NewPath("reserve", "system"), string(d.Reserve.System), err.Error()))
+	}
 	if len(v.errs) > 0 {
 		return nil, v.errs
 	}
@@ -159,9 +173,11 @@ func (v *validator) quantity(at *field.Path, k blkio.Key, text scalar, least blk
 	return n
 }
 
-// fieldPaths returns the paths of all fields.
+// fieldPaths returns the paths of all fields, those of a list's elements for the first one.
 func fieldPaths() []string {
-	text, err := json.Marshal(newDocument(Default()))
+	d := newDocument(Default())
+	d.Disks = []diskDocument{{Model: &modelDocument{}, QOS: &qosDocument{}}}
+	text, err := json.Marshal(d)
 	if err != nil {
 		return nil // not reached: the types can be marshaled
 	}
@@ -175,9 +191,14 @@ func fieldPaths() []string {
 		if at != nil {
 			paths = append(paths, at.String())
 		}
-		if fields, isObject := value.(map[string]any); isObject {
-			for name, value := range fields {
+		switch value := value.(type) {
+		case map[string]any:
+			for name, value := range value {
 				add(at.Child(name), value)
+			}
+		case []any:
+			if len(value) > 0 && reflect.TypeOf(value[0]).Kind() == reflect.Map {
+				add(at.Index(0), value[0])
 			}
 		}
 	}

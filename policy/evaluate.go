@@ -164,22 +164,21 @@ func (p *Policy) check(q *annotation.Scope) []*annotation.Error {
 	if q == nil {
 		return errs
 	}
-	if err := p.checkWeight(q.Weight); err != nil {
-		errs = append(errs, err)
-	}
-	if q.Limits == nil {
-		return errs
-	}
-	for i := range q.Limits.Entries {
-		if err := p.checkFloor(q.Limits, &q.Limits.Entries[i]); err != nil {
-			errs = append(errs, err)
+	for _, l := range []*annotation.List{q.Weights, q.Limits} {
+		if l == nil {
+			continue
+		}
+		for i := range l.Entries {
+			if err := p.checkEntry(l, &l.Entries[i]); err != nil {
+				errs = append(errs, err)
+			}
 		}
 	}
 	return errs
 }
 
 // checkFloor refuses a rate so low that the container could not be killed.
-func (p *Policy) checkFloor(l *annotation.Limits, en *annotation.Entry) *annotation.Error {
+func (p *Policy) checkFloor(l *annotation.List, en *annotation.Entry) *annotation.Error {
 	for k, rate := range en.Limits {
 		key, floor := blkio.Key(k), p.Floors.of(blkio.Key(k))
 		if rate == blkio.Unset || rate >= floor {
@@ -196,11 +195,12 @@ func (p *Policy) checkFloor(l *annotation.Limits, en *annotation.Entry) *annotat
 // DropWeight takes out a weight on a node whose kernel cannot hold any, and returns the error
 // for it, or nil.
 func (d *Desired) DropWeight() *annotation.Error {
-	weight, asked := d.Settings.Weight()
-	if !asked {
+	weights := d.Settings.In(blkio.IOWeight)
+	if len(weights) == 0 {
 		return nil
 	}
-	d.Settings = d.Settings.Without(Settings{weight})
+	weight := weights[0]
+	d.Settings, d.Weighted = d.Settings.Without(weights), nil
 	return &annotation.Error{
 		Annotation: weight.Source.Name,
 		Text:       weight.Amount.String(),
@@ -210,7 +210,10 @@ func (d *Desired) DropWeight() *annotation.Error {
 	}
 }
 
-func sourceOf(l *annotation.Limits, en *annotation.Entry) Source {
+func sourceOf(l *annotation.List, en *annotation.Entry) Source {
+	if en.Number == 0 { // a weight without a target
+		return Source{Kind: FromAnnotation, Name: l.Key}
+	}
 	return Source{FromAnnotation, l.Key, en.Number, en.Target.Kind == annotation.TargetStar, clip(en.Target.Text)}
 }
 

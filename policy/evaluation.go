@@ -24,7 +24,8 @@ const (
 type evaluation struct {
 	policy   *Policy
 	rows     []row
-	weight   *annotation.Weight // nil for none
+	weight   cell         // for all disks; its entry is nil for none
+	weighted []blkio.Disk // those that a weight is about, see Desired.Weighted
 	out      Desired
 	skipped  distinct[Skipped]
 	warnings distinct[warning]
@@ -36,26 +37,39 @@ type evaluation struct {
 // current is the entry that is being evaluated.
 type current struct {
 	scope  scope
-	limits *annotation.Limits
+	limits *annotation.List
 	entry  *annotation.Entry
 	clash  bool // it is in conflict with another, which is reported
 	missed bool // it has a target without a disk, which is reported
+
+	values     byKey[blkio.Amount] // that it asks for
+	containers []Container
 }
 
 // warning is that a limit on what does not hold for everything.
 type warning struct{ what, text string }
 
+// byKey has one T for each key of a disk.
+type byKey[T any] [blkio.DiskWeight + 1]T
+
+// valuesOf returns what an entry asks for.
+func valuesOf(en *annotation.Entry) (v byKey[blkio.Amount]) {
+	copy(v[:], en.Limits[:])
+	v[blkio.DiskWeight] = blkio.Amount(en.Weight)
+	return v
+}
+
 // row is what was decided so far for one disk.
 type row struct {
 	disk  blkio.Disk
-	cells [blkio.NumLimits]cell
+	cells byKey[cell]
 }
 
 // cell is one value and where it came from; entry is nil where it is unset.
 type cell struct {
 	rate   blkio.Amount
 	scope  scope
-	limits *annotation.Limits
+	limits *annotation.List
 	entry  *annotation.Entry
 }
 
@@ -64,18 +78,23 @@ func (e *evaluation) fail(errs ...*annotation.Error) { e.out.Errors = append(e.o
 // request evaluates one scope over the containers that it is about.
 func (e *evaluation) request(q *annotation.Scope, cs []Container, s scope) {
 	e.fail(q.Errors()...)
-	if err := e.policy.checkWeight(q.Weight); err != nil {
-		e.fail(err)
-	} else if w := q.Weight; w != nil && w.Value != 0 && e.weight == nil {
-		e.weight = w
-	}
-	if q.Limits == nil {
+	e.entries(q.Weights, cs, s)
+	e.entries(q.Limits, cs, s)
+}
+
+// entries evaluates one annotation, which may be nil.
+func (e *evaluation) entries(l *annotation.List, cs []Container, s scope) {
+	if l == nil {
 		return
 	}
-	for i := range q.Limits.Entries {
-		e.current = current{scope: s, limits: q.Limits, entry: &q.Limits.Entries[i]}
-		if err := e.policy.checkFloor(e.limits, e.entry); err != nil {
+	for i := range l.Entries {
+		e.current = current{scope: s, limits: l, entry: &l.Entries[i], values: valuesOf(&l.Entries[i]), containers: cs}
+		if err := e.policy.checkEntry(l, e.entry); err != nil {
 			e.fail(err)
+			continue
+		}
+		if e.entry.Weight != 0 && e.entry.Target.Kind == annotation.TargetStar {
+			e.weighAll(cs)
 			continue
 		}
 		switch e.entry.Target.Kind {
@@ -169,10 +188,10 @@ func (e *evaluation) noMount(c *Container) *annotation.Problem {
 // an error, once for all containers.
 func (e *evaluation) explicit(c *Container, b *blkio.Backing, what string) {
 	if len(b.Disks) > 0 {
-		e.apply(b, what, e.entry.Limits)
+		e.apply(b, what, e.values)
 		return
 	}
-	if !asks(e.entry.Limits) {
+	if !asks(e.values) {
 		e.skip(what, reason(b)) // no limit asked, and there is none
 		return
 	}
@@ -192,22 +211,30 @@ func (e *evaluation) unlimited(c *Container, b *blkio.Backing, what string) *ann
 		what += " of container " + quote.Text(c.Name)
 	}
 	if b.Err != nil {
-		return e.limits.ErrorOf(e.entry, annotation.Internal, &annotation.Problem{Cause: what + " cannot be limited now: " + reason(b)})
+		return e.limits.ErrorOf(e.entry, annotation.Internal, &annotation.Problem{Cause: what + e.cannot(" cannot be limited now: ", " cannot have a weight now: ") + reason(b)})
 	}
-	return e.limits.ErrorOf(e.entry, annotation.Unenforceable, &annotation.Problem{Cause: what + " cannot be limited: " + reason(b), Hint: hintRemove})
+	return e.limits.ErrorOf(e.entry, annotation.Unenforceable, &annotation.Problem{Cause: what + e.cannot(" cannot be limited: ", " cannot have a weight: ") + reason(b), Hint: hintRemove})
+}
+
+// cannot selects the text for the kind of the entry.
+func (e *evaluation) cannot(limit, weight string) string {
+	if e.entry.Weight != 0 {
+		return weight
+	}
+	return limit
 }
 
 // star limits each disk under the root filesystems and the volumes, and those that
 // are seen to be used. That some cannot be limited is an error only where nothing is
 // left for a key.
 func (e *evaluation) star(cs []Container) {
-	left := e.entry.Limits // the keys that no disk was found for yet
+	left := e.values // the keys that no disk was found for yet
 	skipped, first := 0, Skipped{}
-	one := func(c *Container, b *blkio.Backing, what string, lim blkio.Limits) {
+	one := func(c *Container, b *blkio.Backing, what string, lim byKey[blkio.Amount]) {
 		switch {
-		case lim.IsZero():
+		case lim == byKey[blkio.Amount]{}:
 		case b.Err != nil: // it is unknown whether there is a disk
-			left = blkio.Limits{}
+			left = byKey[blkio.Amount]{}
 			if !e.missed && asks(lim) {
 				e.missed = true
 				e.fail(e.unlimited(c, b, what))
@@ -228,10 +255,10 @@ func (e *evaluation) star(cs []Container) {
 		}
 	}
 	for i := range cs {
-		one(&cs[i], &cs[i].Rootfs, "rootfs", e.entry.Limits)
+		one(&cs[i], &cs[i].Rootfs, "rootfs", e.values)
 		for j := range cs[i].Mounts {
 			m := &cs[i].Mounts[j]
-			lim := e.entry.Limits
+			lim := e.values
 			if m.ReadOnly {
 				lim[blkio.Wbps], lim[blkio.Wiops] = blkio.Unset, blkio.Unset
 			}
@@ -242,11 +269,11 @@ func (e *evaluation) star(cs []Container) {
 			for k := range m.Below {
 				// Read-only does not reach further than the mount itself: "ro" is not
 				// recursive (mount_setattr(2) is, and runtimes use it for "rro" only).
-				one(&cs[i], &m.Below[k].Backing, m.Below[k].Path, e.entry.Limits)
+				one(&cs[i], &m.Below[k].Backing, m.Below[k].Path, e.values)
 			}
 		}
 		if len(cs[i].Reached) > 0 {
-			one(&cs[i], &blkio.Backing{Disks: cs[i].Reached}, "what it uses", e.entry.Limits)
+			one(&cs[i], &blkio.Backing{Disks: cs[i].Reached}, "what it uses", e.values)
 		}
 	}
 	if len(cs) > 0 && asks(left) {
@@ -259,7 +286,7 @@ const hintRemove = "remove the entry, or use a volume on a local disk"
 
 // nothingLeft names the keys that found no disk, and the first of the things
 // that were skipped for it.
-func nothingLeft(left blkio.Limits, first Skipped, skipped int) *annotation.Problem {
+func nothingLeft(left byKey[blkio.Amount], first Skipped, skipped int) *annotation.Problem {
 	p := &annotation.Problem{Cause: "no disk to limit", Hint: hintRemove}
 	for k, rate := range left {
 		if rate != blkio.Unset && rate != blkio.Max {
@@ -276,7 +303,7 @@ func nothingLeft(left blkio.Limits, first Skipped, skipped int) *annotation.Prob
 }
 
 // asks reports whether limits hold anything but max.
-func asks(l blkio.Limits) bool {
+func asks(l byKey[blkio.Amount]) bool {
 	return slices.ContainsFunc(l[:], func(r blkio.Amount) bool { return r != blkio.Unset && r != blkio.Max })
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -34,6 +35,12 @@ const (
 //	writeback:
 //	  {backstop: true, handOver: true, dirtyGuard: 256Mi, repair: auto, contested: majority,
 //	  budget: {filesPerSecond: 100, extraBps: 16Mi, cpu: 10}}
+//	disks:
+//	- match: {names: ["nvme*"], models: ["*"], rotational: false}
+//	  weights: auto
+//	  model: {rbps: 3Gi, rseqiops: 400k, rrandiops: 350k, wbps: 2Gi, wseqiops: 300k, wrandiops: 250k}
+//	  qos: {rpct: 95, rlat: 5ms, wpct: 95, wlat: 10ms, min: 50, max: 150}
+//	reserve: {system: 30%}
 //	hostKernelHandlers: ["", runc, crun]
 //
 // A field that is left out has the value of Default, where dirtyGuard is 0. A list of
@@ -134,13 +141,14 @@ func typeError(err error) error {
 // unknownFields returns the errors of strict decoding, with the fields that may have been
 // meant.
 func unknownFields(strict []error) (errs field.ErrorList) {
+	index := regexp.MustCompile(`\[\d+\]`)
 	for _, err := range strict {
 		unknown, ok := err.(kjson.FieldError) //nolint:errorlint // an element of the list, which wraps nothing
 		if !ok {
 			continue
 		}
 		detail := "unknown field"
-		if hint := spelling.Hint(unknown.FieldPath(), fieldPaths()...); hint != "" {
+		if hint := spelling.Hint(index.ReplaceAllString(unknown.FieldPath(), "[0]"), fieldPaths()...); hint != "" {
 			detail += " (" + hint + ")"
 		}
 		errs = append(errs, field.Forbidden(field.NewPath(unknown.FieldPath()), detail))

@@ -57,6 +57,10 @@ type Policy struct {
 	Floors    Floors
 	Bounds    Bounds
 	Writeback Writeback
+	// Disks are rules for io.cost; the first one that matches a disk counts.
+	Disks []DiskRule
+	// Reserve is the share of each disk that everything outside pods has while it asks for it.
+	Reserve blkio.Percent
 	// HostKernelHandlers are the runtime handlers that run containers on the host's kernel.
 	// "" is the handler of pods without a RuntimeClass.
 	HostKernelHandlers []string

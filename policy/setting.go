@@ -127,6 +127,20 @@ func (s Settings) DevLimits() map[blkio.Dev]blkio.Limits {
 	return out
 }
 
+// IOWeight returns the settings in io.weight. Default is 0 if none of them is for all disks.
+func (s Settings) IOWeight() blkio.Weights {
+	var out blkio.Weights
+	for _, x := range s {
+		switch x.Key {
+		case blkio.Weight:
+			out.Default = uint32(x.Amount)
+		case blkio.DiskWeight:
+			out = out.With(x.Dev, uint32(x.Amount))
+		}
+	}
+	return out
+}
+
 // Lines returns the writes that put the settings into force.
 func (s Settings) Lines() []blkio.Line {
 	values := make([]blkio.Value, len(s))

@@ -21,6 +21,9 @@ type Container struct {
 	// Reached are the undeclared disks that the container uses. No path of the container is
 	// on them; only "*" includes them.
 	Reached []blkio.Disk
+	// Physical has the physical disks below a disk that is made of others, such as a logical
+	// volume. Weights have an effect there.
+	Physical map[blkio.Dev][]blkio.Disk
 }
 
 // Stage is how far the life of a container has come.
@@ -67,11 +70,14 @@ type Skipped struct {
 // them.
 type Desired struct {
 	// Settings has memory.high only at the creation of a container, see Writeback.DirtyGuard.
-	Settings     Settings
-	Disks        map[blkio.Dev]string // kernel names of the disks in Settings
-	Skipped      []Skipped            // the first 16, without duplicates
-	SkippedMore  int                  // how many are left out of Skipped
-	Warnings     []string             // the first 16, sorted, without duplicates; then "and N more"
-	WarningKinds []blkio.WarningKind  // of all warnings, without duplicates, unsorted
-	Errors       []*annotation.Error  // all errors, in the order of Policy.Container
+	Settings Settings
+	Disks    map[blkio.Dev]string // kernel names of the disks in Settings
+	// Weighted are the physical disks that the weights are about, sorted by number. io.cost has
+	// to be enabled there.
+	Weighted     []blkio.Disk
+	Skipped      []Skipped           // the first 16, without duplicates
+	SkippedMore  int                 // how many are left out of Skipped
+	Warnings     []string            // the first 16, sorted, without duplicates; then "and N more"
+	WarningKinds []blkio.WarningKind // of all warnings, without duplicates, unsorted
+	Errors       []*annotation.Error // all errors, in the order of Policy.Container
 }

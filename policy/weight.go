@@ -1,29 +1,90 @@
 package policy
 
 import (
+	"slices"
 	"strconv"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // Bounds are the largest values that pods may request.
 type Bounds struct {
-	// MaxWeight is the largest weight of a container, and of pod-total, from 1 to 10000. A
-	// larger weight takes disk time from other pods. With the default of 100, which is the
-	// kernel's default weight, a pod can only lower its own.
+	// MaxWeight is the largest weight of a container and of pod-total, from 1 to 10000. A
+	// weight takes a share from others. So at the kernel's default of 100 a pod can only
+	// lower its own.
 	MaxWeight int
 }
 
-// checkWeight refuses a weight above the policy's bound.
-func (p *Policy) checkWeight(w *annotation.Weight) *annotation.Error {
-	if w == nil || int(w.Value) <= p.Bounds.MaxWeight {
-		return nil
+// checkEntry returns an error for a value that the policy does not allow.
+func (p *Policy) checkEntry(l *annotation.List, en *annotation.Entry) *annotation.Error {
+	if int(en.Weight) > p.Bounds.MaxWeight {
+		return l.ErrorOf(en, annotation.Invalid, &annotation.Problem{
+			Cause: "the weight is too large",
+			Hint:  "write at most " + strconv.Itoa(p.Bounds.MaxWeight) + ", bounds.weight.max of the node policy",
+		})
 	}
-	most := strconv.Itoa(p.Bounds.MaxWeight)
-	return &annotation.Error{
-		Annotation: w.Key,
-		Text:       strconv.FormatUint(uint64(w.Value), 10),
-		Cause:      "the weight is too large",
-		Hint:       "write at most " + most + ", bounds.weight.max of the node policy",
+	return p.checkFloor(l, en)
+}
+
+// weighAll decides the weight on all disks that have none of their own. It also notes the disks
+// that the containers can use.
+func (e *evaluation) weighAll(cs []Container) {
+	if e.weight.entry == nil {
+		e.weight = cell{rate: blkio.Amount(e.entry.Weight), scope: e.scope, limits: e.limits, entry: e.entry}
 	}
+	for i := range cs {
+		c := &cs[i]
+		e.weigh(&c.Rootfs)
+		for k := range c.Mounts {
+			if c.Mounts[k].Injected {
+				continue
+			}
+			e.weigh(&c.Mounts[k].Backing)
+			for n := range c.Mounts[k].Below {
+				e.weigh(&c.Mounts[k].Below[n].Backing)
+			}
+		}
+		e.weigh(&blkio.Backing{Disks: c.Reached})
+	}
+}
+
+// weigh notes the disks that a weight is about.
+func (e *evaluation) weigh(b *blkio.Backing) {
+	for _, d := range e.disksOf(b) {
+		if !slices.Contains(e.weighted, d) {
+			e.weighted = append(e.weighted, d)
+		}
+	}
+}
+
+// disksOf returns the disks of b that the current entry is about: those that b is stored on for
+// a limit, and the physical ones below for a weight.
+func (e *evaluation) disksOf(b *blkio.Backing) []blkio.Disk {
+	if e.entry.Weight == 0 {
+		return b.Disks
+	}
+	var out []blkio.Disk
+	for _, d := range b.Disks {
+		physical := []blkio.Disk{d}
+		for i := range e.containers {
+			if below := e.containers[i].Physical[d.Dev]; below != nil {
+				physical = below
+			}
+		}
+		out = append(out, physical...)
+	}
+	return out
+}
+
+// weightedDisks returns Desired.Weighted.
+func (e *evaluation) weightedDisks() []blkio.Disk {
+	out := slices.Clone(e.weighted)
+	for i := range e.rows {
+		if e.rows[i].cells[blkio.DiskWeight].entry != nil && !slices.Contains(out, e.rows[i].disk) {
+			out = append(out, e.rows[i].disk)
+		}
+	}
+	slices.SortFunc(out, func(a, b blkio.Disk) int { return a.Dev.Compare(b.Dev) })
+	return out
 }

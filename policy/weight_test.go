@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -82,5 +83,69 @@ func TestMemoryBoundsDirty(t *testing.T) {
 		if got := MemoryBoundsDirty(tt.limit, tt.node); got != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
+	}
+}
+
+// TestWeightsOfDisks: a path beats rootfs, and that beats the weight for all disks; weights are
+// of the physical disks below.
+func TestWeightsOfDisks(t *testing.T) {
+	dm := blkio.Disk{Dev: blkio.Dev{Major: 253}, Name: "dm-0"}
+	one, two, root := blkio.Disk{Dev: blkio.Dev{Major: 8}, Name: "sda"}, blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 16}, Name: "sdb"}, blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 32}, Name: "sdc"}
+	c := Container{
+		Name: "db", MemoryLimited: true, Rootfs: blkio.Backing{Disks: []blkio.Disk{root}},
+		Mounts: []Mount{
+			{Destination: "/data", Backing: blkio.Backing{Disks: []blkio.Disk{dm}}},
+			{Destination: "/log", Volume: "log", Backing: blkio.Backing{Disks: []blkio.Disk{two}}},
+			{Destination: "/mem", Backing: blkio.Backing{Reason: "tmpfs is memory, not a disk"}},
+			{Destination: "/etc/hosts", Injected: true, Backing: blkio.Backing{Disks: []blkio.Disk{{Dev: blkio.Dev{Major: 7}, Name: "loop0"}}}},
+		},
+		Physical: map[blkio.Dev][]blkio.Disk{dm.Dev: {one, two}},
+	}
+	p := Default()
+	p.Bounds.MaxWeight = 1000
+	for _, tt := range []struct{ value, want, weighted, err string }{
+		{value: "500", want: "default=500", weighted: "sda sdb sdc"},
+		{value: "* 500", want: "default=500", weighted: "sda sdb sdc"},
+		{value: "/data 500", want: "8:0=500 8:16=500", weighted: "sda sdb"},
+		{value: "/data 500; * 50", want: "default=50 8:0=500 8:16=500", weighted: "sda sdb sdc"},
+		{value: "rootfs 7; @log 8", want: "8:16=8 8:32=7", weighted: "sdb sdc"},
+		{value: "/data 500; @log 400", want: "8:0=500 8:16=400", weighted: "sda sdb", err: `entry 2 "@log 400": conflicting weight on disk sdb 8:16: "@log" has 400, "/data" in entry 1 has 500 (write one value for both)`},
+		{value: "/data 500; /log 500", want: "8:0=500 8:16=500", weighted: "sda sdb"},
+		{value: "/mem 5", err: `entry 1 "/mem 5": "/mem" cannot have a weight: tmpfs is memory, not a disk (remove the entry, or use a volume on a local disk)`},
+		{value: "/none 5", want: "", err: `entry 1 "/none 5": "/none" is on no mount of the container`},
+		{value: "/data 1001; rootfs 5", want: "8:32=5", weighted: "sdc", err: `entry 1 "/data 1001": the weight is too large (write at most 1000, bounds.weight.max of the node policy)`},
+	} {
+		r := annotation.Parse(map[string]string{keyWeight + "container.db": tt.value})
+		d, err := p.Container(r, c)
+		if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			t.Errorf("%q:\n got %v\nwant %s", tt.value, err, tt.err)
+		}
+		var got []string
+		for _, s := range d.Settings {
+			at := "default"
+			if s.Key == blkio.DiskWeight {
+				at = s.Dev.String()
+			}
+			got = append(got, at+"="+s.Amount.String())
+		}
+		if strings.Join(got, " ") != tt.want || strings.Join(blkio.DiskNames(d.Weighted), " ") != tt.weighted {
+			t.Errorf("%q: %q on %q, want %q on %q", tt.value, got, blkio.DiskNames(d.Weighted), tt.want, tt.weighted)
+		}
+	}
+	// container.NAME beats containers on each disk by itself, and a limit beside it stays.
+	r := annotation.Parse(map[string]string{
+		keyWeight + "container.db": "/log 5", keyWeight + "containers": "/data 6; * 7", "limits.blkio.noderesource.dev/containers": "/data wbps=1Mi",
+	})
+	d, err := p.Container(r, c)
+	var lines []string
+	for _, l := range d.Settings.Lines() {
+		lines = append(lines, l.String())
+	}
+	want := "io.max 253:0 wbps=1048576, io.weight default 7, io.weight 8:0 6, io.weight 8:16 5"
+	if got := strings.Join(lines, ", "); err != nil || got != want {
+		t.Errorf("%v\n got %s\nwant %s", err, got, want)
+	}
+	if err := d.DropWeight(); err == nil || len(d.Settings) != 1 || d.Weighted != nil {
+		t.Errorf("without io.weight: %v, %v", err, d.Settings)
 	}
 }

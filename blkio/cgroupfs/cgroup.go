@@ -130,6 +130,19 @@ func (c Cgroup) Owner() (uid int, err error) {
 	return int(st.Uid), nil
 }
 
+// CountChildren returns the number of child cgroups, without a look at each of them. The error
+// is blkio.ErrGone if the cgroup was removed.
+//
+// Source: kernfs_refresh_inode in fs/kernfs/inode.c: a directory has a link for each child, and
+// two of its own.
+func (c Cgroup) CountChildren() (int, error) {
+	var st unix.Stat_t
+	if err := c.withDir(func(fd int) error { return unix.Fstat(fd, &st) }); err != nil {
+		return 0, c.fileError("stat", "directory", "", err)
+	}
+	return int(st.Nlink) - 2, nil
+}
+
 // Children returns the child cgroups. A removed cgroup has none.
 func (c Cgroup) Children() ([]Cgroup, error) {
 	var out []Cgroup

@@ -370,11 +370,16 @@ func TestReadIOCostQOS(t *testing.T) {
 	h, _ := newHierarchy(t, map[string]string{"io.cost.qos": "8:16 enable=1 ctrl=auto\n"})
 	got, err := h.ReadIOCostQOS()
 	checkError(t, err, "")
-	if !got[blkio.Dev{Major: 8, Minor: 16}] {
+	if !got[blkio.Dev{Major: 8, Minor: 16}].Enabled {
 		t.Errorf("got %v", got)
 	}
-	h, _ = newHierarchy(t, nil)
+	h, _ = newHierarchy(t, map[string]string{"io.cost.model": "8:16 ctrl=user model=linear rbps=1\n"})
 	if _, err := h.ReadIOCostQOS(); !errors.Is(err, blkio.ErrNotSupported) {
 		t.Errorf("without the file: %v", err)
+	}
+	models, err := h.ReadIOCostModel()
+	checkError(t, err, "")
+	if got := models[blkio.Dev{Major: 8, Minor: 16}]; !got.IsUser || got.Model.Rbps != 1 {
+		t.Errorf("got %v", got)
 	}
 }

@@ -50,7 +50,7 @@ func TestReadValues(t *testing.T) {
 	}
 	values, err = h.Cgroup("c").ReadValues(blkio.IOWeight)
 	checkError(t, err, "")
-	if diff := cmp.Diff(blkio.Values{{Key: blkio.Weight}: 50}, values); diff != "" {
+	if diff := cmp.Diff(blkio.Values{{Key: blkio.Weight}: 50, {Key: blkio.DiskWeight, Dev: blkio.Dev{Major: 8}}: 70}, values); diff != "" {
 		t.Errorf("io.weight: %s", diff)
 	}
 	_, err = h.Cgroup("c").ReadValues("cpu.max")

@@ -10,16 +10,31 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// DiskInfo describes a disk.
+// DiskInfo describes a disk: its name, drive, queue and size.
 type DiskInfo struct {
 	blkio.Disk
-	Model      string // of a drive; of a dm device its name, of an md device its level, of a loop device its file
+	Drive
+	Queue
 	Size       uint64 // bytes
-	Rotational bool
 	ReadOnly   bool
-	Scheduler  string       // "mq-deadline", "bfq", "none"
 	Below      []blkio.Disk // for a dm or md device, the disks directly below
 	Partitions []blkio.Disk // the kernel accepts no limits for their numbers
+}
+
+// Drive identifies a drive, or the volume of a cloud, whatever its name is.
+type Drive struct {
+	Model  string // of a dm device its name, of an md device its level, of a loop device its file
+	Serial string // "" if the kernel has none
+	WWID   string // the same
+}
+
+// Queue describes how I/O waits for a disk.
+type Queue struct {
+	Rotational bool
+	// RequestBased is true if I/O waits as requests (blk-mq). io.cost and io.latency work on such
+	// disks only: not on dm and md devices, zram, and the head of an NVMe multipath disk.
+	RequestBased bool
+	Scheduler    string // "mq-deadline", "bfq", "none"
 }
 
 // Disks returns all whole disks, sorted by number. It leaves out hidden ones, which are the
@@ -59,12 +74,19 @@ func (s Sysfs) diskInfo(dir string) (DiskInfo, bool, error) {
 		return DiskInfo{}, false, err
 	}
 	info := DiskInfo{
-		Disk:       disk,
-		Size:       s.count(dir+"/size") * sectorSize,
-		Rotational: s.text(dir+"/queue/rotational") == "1",
-		ReadOnly:   s.text(dir+"/ro") == "1",
-		Scheduler:  activeScheduler(s.text(dir + "/queue/scheduler")),
-		Model:      s.model(dir),
+		Disk: disk,
+		Drive: Drive{
+			Model:  s.model(dir),
+			Serial: s.first(dir, "serial", "device/serial"),
+			WWID:   s.first(dir, "wwid", "device/wwid", "dm/uuid"),
+		},
+		Queue: Queue{
+			Rotational:   s.text(dir+"/queue/rotational") == "1",
+			RequestBased: s.exists(dir + "/mq"), // blk_mq_sysfs_register in block/blk-mq-sysfs.c makes it
+			Scheduler:    activeScheduler(s.text(dir + "/queue/scheduler")),
+		},
+		Size:     s.count(dir+"/size") * sectorSize,
+		ReadOnly: s.text(dir+"/ro") == "1",
 	}
 	if info.Size == 0 {
 		return DiskInfo{}, false, nil
@@ -77,12 +99,22 @@ func (s Sysfs) diskInfo(dir string) (DiskInfo, bool, error) {
 }
 
 func (s Sysfs) model(dir string) string {
-	for _, name := range []string{"device/model", "dm/name", "md/level", "loop/backing_file"} {
-		if model := s.text(dir + "/" + name); model != "" {
-			return model
+	return s.first(dir, "device/model", "dm/name", "md/level", "loop/backing_file")
+}
+
+// first returns the text of the first file that has one.
+func (s Sysfs) first(dir string, names ...string) string {
+	for _, name := range names {
+		if text := s.text(dir + "/" + name); text != "" {
+			return text
 		}
 	}
 	return ""
+}
+
+func (s Sysfs) exists(name string) bool {
+	_, err := fs.Stat(s.fsys, name)
+	return err == nil
 }
 
 func (s Sysfs) partitions(dir string) ([]blkio.Disk, error) {

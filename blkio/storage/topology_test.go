@@ -54,7 +54,7 @@ const (
 // newFakeSysfs has what nodeMounts names.
 func newFakeSysfs() fakeSysfs {
 	f := fakeSysfs{fstest.MapFS{}}
-	f.add(scsi+"0/block/sda", "8:0", "size=4194304", "ro=0", "queue/rotational=1", "queue/scheduler=none [mq-deadline] kyber bfq ", "device/model=QEMU HARDDISK   ", "hidden=0")
+	f.add(scsi+"0/block/sda", "8:0", "size=4194304", "ro=0", "queue/rotational=1", "queue/scheduler=none [mq-deadline] kyber bfq ", "mq/0/nr_tags=1", "serial=QM1", "device/wwid=t10.1", "device/model=QEMU HARDDISK   ", "hidden=0")
 	f.add(scsi+"0/block/sda/sda1", "8:1", "partition=1", "size=4190208")
 	f.add(scsi+"0/block/sda/sda2", "8:2", "partition=2", "size=2048")
 	f.add(scsi+"1/block/sdb", "8:16", "size=4194304", "ro=0", "queue/rotational=0", "queue/scheduler=[none] mq-deadline")
@@ -62,7 +62,7 @@ func newFakeSysfs() fakeSysfs {
 	f.add(scsi+"2/block/sdc", "8:32", "size=2048", "ro=1")
 	f.add(scsi+"3/block/sdd", "8:48", "size=2048")
 	// NVMe multipath: the head has the number, the path has none.
-	f.add(subsys+"nvme0n1", "259:1", "size=2048", "hidden=0")
+	f.add(subsys+"nvme0n1", "259:1", "size=2048", "hidden=0", "wwid=eui.0025", "device/serial=S4EV  ")
 	f.add(subsys+"nvme0n1/nvme0n1p1", "259:300", "partition=1", "size=1024")
 	f.add("pci0000:00/0000:00:06.0/nvme/nvme0/nvme0c0n1", "", "size=2048", "hidden=1")
 	// A dm-crypt on an LV on a partition and a disk.
@@ -164,18 +164,19 @@ func TestDisks(t *testing.T) {
 	sda, sdb, sdc, sdd := blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 0}, Name: "sda"}, blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 16}, Name: "sdb"}, blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 32}, Name: "sdc"}, blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 48}, Name: "sdd"}
 	dm0 := blkio.Disk{Dev: blkio.Dev{Major: 253, Minor: 0}, Name: "dm-0"}
 	want := []DiskInfo{
-		{Disk: blkio.Disk{Dev: blkio.Dev{Major: 7, Minor: 0}, Name: "loop0"}, Size: 1 << 20, Model: "/srv/disk.img"},
+		{Disk: blkio.Disk{Dev: blkio.Dev{Major: 7, Minor: 0}, Name: "loop0"}, Size: 1 << 20, Drive: Drive{Model: "/srv/disk.img"}},
 		{
-			Disk: sda, Size: 2 << 30, Rotational: true, Scheduler: "mq-deadline", Model: "QEMU HARDDISK",
+			Disk: sda, Size: 2 << 30, Queue: Queue{Rotational: true, RequestBased: true, Scheduler: "mq-deadline"},
+			Drive:      Drive{Model: "QEMU HARDDISK", Serial: "QM1", WWID: "t10.1"},
 			Partitions: []blkio.Disk{{Dev: blkio.Dev{Major: 8, Minor: 1}, Name: "sda1"}, {Dev: blkio.Dev{Major: 8, Minor: 2}, Name: "sda2"}},
 		},
-		{Disk: sdb, Size: 2 << 30, Scheduler: "none", Partitions: []blkio.Disk{{Dev: blkio.Dev{Major: 8, Minor: 17}, Name: "sdb1"}}},
+		{Disk: sdb, Size: 2 << 30, Queue: Queue{Scheduler: "none"}, Partitions: []blkio.Disk{{Dev: blkio.Dev{Major: 8, Minor: 17}, Name: "sdb1"}}},
 		{Disk: sdc, Size: 1 << 20, ReadOnly: true},
 		{Disk: sdd, Size: 1 << 20},
 		{Disk: blkio.Disk{Dev: blkio.Dev{Major: 104, Minor: 0}, Name: "cciss!c0d0"}, Size: 1 << 20},
-		{Disk: dm0, Size: 2 << 20, Scheduler: "none", Model: "vg-lv", Below: []blkio.Disk{sdb, sdd}},
-		{Disk: blkio.Disk{Dev: blkio.Dev{Major: 253, Minor: 1}, Name: "dm-1"}, Size: 2 << 20, Model: "luks-home", Below: []blkio.Disk{dm0}},
-		{Disk: blkio.Disk{Dev: blkio.Dev{Major: 259, Minor: 1}, Name: "nvme0n1"}, Size: 1 << 20, Partitions: []blkio.Disk{{Dev: blkio.Dev{Major: 259, Minor: 300}, Name: "nvme0n1p1"}}},
+		{Disk: dm0, Size: 2 << 20, Queue: Queue{Scheduler: "none"}, Drive: Drive{Model: "vg-lv"}, Below: []blkio.Disk{sdb, sdd}},
+		{Disk: blkio.Disk{Dev: blkio.Dev{Major: 253, Minor: 1}, Name: "dm-1"}, Size: 2 << 20, Drive: Drive{Model: "luks-home"}, Below: []blkio.Disk{dm0}},
+		{Disk: blkio.Disk{Dev: blkio.Dev{Major: 259, Minor: 1}, Name: "nvme0n1"}, Size: 1 << 20, Drive: Drive{Serial: "S4EV", WWID: "eui.0025"}, Partitions: []blkio.Disk{{Dev: blkio.Dev{Major: 259, Minor: 300}, Name: "nvme0n1p1"}}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

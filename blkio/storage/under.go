@@ -65,6 +65,10 @@ func (s *snapshot) diskOf(node string) []blkio.Disk {
 	return []blkio.Disk{disk}
 }
 
+// Physical returns the physical disks below a disk, see [Sysfs.Physical]. Weights have an effect
+// there. It reads sysfs: device mapper can change a stack at any time.
+func (s *Storage) Physical(disk blkio.Dev) ([]blkio.Disk, error) { return s.sys.Physical(disk) }
+
 // SwapDisks returns the disks that the kernel swaps to, directly or to a file on them,
 // sorted by number.
 func (s *Storage) SwapDisks(ctx context.Context) ([]blkio.Disk, error) {

@@ -13,10 +13,13 @@ import (
 	"golang.org/x/term"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
+	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/plugin/weights"
 )
 
 const clearLong = `Remove the limits of nri-blkio from running containers and pods, without a restart.
@@ -29,7 +32,10 @@ again. The limits of its pod (pod-total and the backstop) stay removed until the
 is created anew. To remove the limits for good, create the pod again without the
 annotations.
 
---all asks before it clears, and needs --yes if stdin is not a terminal.
+--all also disables io.cost where nri-blkio has enabled it, and removes the weights
+of the cgroups above containers. A running plugin does both itself, within its
+--resync, unless its policy keeps io.cost enabled (weights: on, or a reserve). --all
+asks before it clears, and needs --yes if stdin is not a terminal.
 --undo removes the marks, and a running plugin restores the limits within its
 --resync (30 s by default).
 
@@ -63,6 +69,7 @@ func (a *app) clearCommand() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error { return a.clear(&o) },
 	}
 	o.pod.add(cmd, "the pod to clear")
+	a.opts.addStateFlag(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&o.all, "all", false, "clear all pods of this node")
 	f.BoolVar(&o.yes, "yes", false, "with --all: do not ask")
@@ -83,8 +90,8 @@ func (a *app) clear(o *clearOptions) error {
 	if len(records) == 0 && readErr != nil {
 		return readErr
 	}
-	if len(records) == 0 {
-		return a.nothingToClear(o)
+	if len(records) == 0 && !o.all {
+		return usage(fmt.Errorf("pod %s has no limits of nri-blkio", &o.pod))
 	}
 	if !o.undo {
 		records = append(records, inspect.PodsWithoutRecord(tree, records)...)
@@ -107,21 +114,41 @@ func (a *app) clear(o *clearOptions) error {
 		}
 	}
 	out.summary()
-	return errors.Join(errs...)
+	steps := 0
+	if o.all && !o.undo {
+		var err error
+		steps, err = a.clearWeights(tree, o.dryRun)
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if len(records)+steps == 0 {
+		fmt.Fprintln(a.stdout, "no limits of nri-blkio found")
+	}
+	return nil
 }
 
-// nothingToClear returns an error if --pod names a pod without limits.
-func (a *app) nothingToClear(o *clearOptions) error {
-	if !o.all {
-		return usage(fmt.Errorf("pod %s has no limits of nri-blkio", &o.pod))
+// clearWeights removes what makes weights effective, unless a plugin runs, which does it when it
+// finds the marks. It returns the number of writes.
+func (a *app) clearWeights(tree *cgroupfs.Hierarchy, dryRun bool) (int, error) {
+	limits, err := inspect.ReadPart(a.opts.host(a.opts.stateDir), health.Limits)
+	if err != nil || limits.Works() {
+		return 0, err
 	}
-	fmt.Fprintln(a.stdout, "no limits of nri-blkio found")
-	return nil
+	steps, err := weights.Clear(tree, dryRun)
+	for _, step := range steps {
+		if dryRun {
+			step = "would " + step
+		}
+		fmt.Fprintln(a.stdout, terminal.EscapeLine(step))
+	}
+	return len(steps), err
 }
 
 // confirmClear asks before the limits of all pods are cleared.
 func (a *app) confirmClear(o *clearOptions, records []inspect.Recorded) error {
-	if !o.all || o.yes || o.undo || o.dryRun {
+	if !o.all || o.yes || o.undo || o.dryRun || len(records) == 0 {
 		return nil
 	}
 	pods := map[[2]string]bool{}

@@ -30,7 +30,7 @@ func (r *runner) limits(ctx context.Context, n *node, distribute func(*policy.Po
 		Log: r.log, Policy: n.policy, Storage: n.storage, Cgroups: n.cgroups, KubeletRoot: r.opts.kubeletRoot, Resync: r.resync,
 		ProcessMounts: n.storage.ProcessMounts, NodeMemory: n.memory, Kernel: n.kernel,
 		Layers: layers, ReadLayers: rootfs.Layers, Sync: r.opts.sync,
-	})
+	}, r.opts.disks())
 	if err != nil {
 		return part{}, err
 	}

@@ -15,8 +15,10 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/metricsserver"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
+	"github.com/nri-blkio/nri-blkio/plugin/weights"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -33,11 +35,18 @@ func collector(t *testing.T) prometheus.Collector {
 	}
 	t.Cleanup(func() { tree.Close() })
 	log, _ := test.NewNullLogger()
-	p, err := plugin.New(plugin.Config{Log: log, Policy: policy.Default(), Storage: &storage.Storage{}, Cgroups: tree})
+	p, err := plugin.New(plugin.Config{Log: log, Policy: policy.Default(), Storage: &storage.Storage{}, Cgroups: tree}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// weightsCollector has a disk and a pod.
+func weightsCollector() prometheus.Collector {
+	return weights.Collector{Report: func() *health.Weights {
+		return &health.Weights{Disks: []health.CostDisk{{Disk: "vda", Enabled: true}}, Shares: []health.Share{{Pod: "db-0", Disk: "vda"}}}
+	}}
 }
 
 // TestMetricsPage: docs/reference/metrics.md lists exactly the metrics that are served.
@@ -47,7 +56,7 @@ func TestMetricsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	log, _ := test.NewNullLogger()
-	server := metricsserver.Server{Collectors: []prometheus.Collector{collector(t), &repair.Repairer{}, plugin.NewValidator(log)}, Log: log}
+	server := metricsserver.Server{Collectors: []prometheus.Collector{collector(t), weightsCollector(), &repair.Repairer{}, plugin.NewValidator(log)}, Log: log}
 	recorder := httptest.NewRecorder()
 	server.Handler().ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
 	var served, listed []string

@@ -19,6 +19,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
+	"github.com/nri-blkio/nri-blkio/plugin/weights"
 )
 
 // app is the process as the commands see it, with the flags that they share.
@@ -45,7 +46,7 @@ func (a *app) preinstalled(args []string) []string {
 // nodeCommands returns the commands that need a Linux node.
 func (a *app) nodeCommands() []*cobra.Command {
 	return []*cobra.Command{
-		a.runCommand(), a.statusCommand(), a.devicesCommand(), a.ownerCommand(), a.clearCommand(), a.syncCommand(),
+		a.runCommand(), a.statusCommand(), a.devicesCommand(), a.ownerCommand(), a.calibrateCommand(), a.clearCommand(), a.syncCommand(),
 	}
 }
 
@@ -78,6 +79,8 @@ type options struct {
 	orphanGrace time.Duration // see inspect.Host
 	mode        string        // overrides the policy's mode; "" keeps it
 	stateDir    string
+	// calibrationDir has what calibrate has saved.
+	calibrationDir string
 
 	preinstalled bool // true if the runtime started this process; not a flag
 }
@@ -93,6 +96,13 @@ func (o *options) cgroupDir() string {
 }
 
 func (o *options) sysfs() storage.Sysfs { return storage.NewSysfs(os.DirFS(o.host("/sys"))) }
+
+// disks returns what is known of the node's disks.
+func (o *options) disks() weights.NodeDisks {
+	return weights.NodeDisks{
+		Sysfs: o.sysfs(), UdevData: os.DirFS(o.host("/run/udev/data")), CalibrationDir: o.host(o.calibrationDir),
+	}
+}
 
 // storage opens the node's storage, with the mounts of the node's first process. This process may
 // be in another mount namespace, as in a container or in a systemd unit.
@@ -148,6 +158,13 @@ func (o *options) addStateFlag(cmd *cobra.Command) {
 }
 
 func (o *options) reportFile() string { return health.File(o.stateDir, health.Writeback) }
+
+// defaultCalibrationDir outlives restarts of the node.
+const defaultCalibrationDir = "/var/lib/nri-blkio/calibration"
+
+func (o *options) addCalibrationFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.calibrationDir, "calibration-dir", defaultCalibrationDir, "directory of the node where calibrate saves the models of disks")
+}
 
 // checkRuntimeFlags rejects flags that name files that the node does not have. With such a flag,
 // the wrong disk would be found for writable layers.

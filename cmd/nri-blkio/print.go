@@ -45,6 +45,7 @@ type output string
 const (
 	outputTable output = "table"
 	outputJSON  output = "json"
+	outputYAML  output = "yaml" // of calibrate only
 )
 
 func (o *output) add(cmd *cobra.Command) {

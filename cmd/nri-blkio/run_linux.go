@@ -101,6 +101,7 @@ func (a *app) runCommand() *cobra.Command {
 	f.StringVar(&o.only, "only", "", "one part: limits, writeback (moves files to their writers),\nor validator (rejects containers that the limits part did not decide)")
 	f.StringVar(&a.opts.mode, "mode", "", "enforce or observe; overrides the policy")
 	a.opts.addStateFlag(cmd)
+	a.opts.addCalibrationFlag(cmd)
 	a.opts.addPolicyFlag(cmd)
 	a.opts.addRootfsFlags(cmd)
 	a.opts.addKubeletFlag(cmd)

@@ -58,9 +58,9 @@ other cgroups than the writer's. STATE is one of
 Orphaned volumes, still mounted although their pod no longer exists, are listed last
 ("orphans" with -o json), with or without limits: see "nri-blkio devices --help".
 
-The exit status is 1 if a requested value is not in force (drift, missing, error), or if
-limits are requested and the limits part is not connected. It is 3 if a record or a
-value of the kernel could not be read; the rest is shown.`
+The exit status is 1 if a requested value is not in force (drift, missing, error), if a
+weight has no effect, or if limits are requested and the limits part is not connected.
+It is 3 if a record or a value of the kernel could not be read; the rest is shown.`
 
 type statusOptions struct {
 	pod    podFlag
@@ -90,7 +90,7 @@ func (a *app) statusCommand() *cobra.Command {
 	}
 	o.pod.add(cmd, "only this pod")
 	a.opts.addStateFlag(cmd)
-	cmd.Flags().BoolVar(&o.strict, "strict", false, "also exit with 1 for cleared and observed values,\nand if the limits part is not connected although no limits are requested")
+	cmd.Flags().BoolVar(&o.strict, "strict", false, "also exit with 1 for cleared and observed values, for weights on disks with\nweights: off, and if the limits part is not connected although no limits are requested")
 	cmd.Flags().StringVar(&o.ready, "ready", "", "print the state of one `part` only (limits, writeback or validator);\nexit with 1 unless it is connected (writeback: unless it runs)")
 	a.opts.addVolumeFlags(cmd)
 	o.output.add(cmd)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
+	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
 )
@@ -18,6 +19,7 @@ func writeStatus(out *bytes.Buffer, s *inspect.Status) {
 	writeParts(out, s.Parts)
 	fmt.Fprintln(out)
 	writeValues(out, s)
+	writeWeights(out, s.Weights)
 	writeDead(out, s)
 	writeOrphanTable(out, s)
 	if len(s.Values) > 0 || s.Files != nil {
@@ -53,6 +55,61 @@ func writeValues(out *bytes.Buffer, s *inspect.Status) {
 		terminal.Notes(out, "note", d.String())
 	}
 }
+
+// writeWeights writes the effect of weights, and the disks that io.cost is enabled on or should be.
+func writeWeights(out *bytes.Buffer, w *health.Weights) {
+	if w == nil {
+		return
+	}
+	if len(w.Shares) > 0 {
+		fmt.Fprintln(out, "\nWeights:")
+		t := terminal.NewTable(out, "POD", "CONTAINER", "DISK", "WEIGHT", "SHARE NOW", "STATE")
+		for _, s := range w.Shares {
+			t.Row(podName(s.Namespace, s.Pod), s.Container, s.Disk, fmt.Sprint(s.Weight), shareText(s), withReason(effectText(s), s.Reason))
+		}
+		t.Flush()
+	}
+	t := terminal.NewTable(out, "IO.COST ON", "MODEL FROM", "QOS FROM", "VRATE", "STATE")
+	rows := 0
+	for _, d := range w.Disks {
+		if !d.Enabled && d.Error == "" {
+			continue
+		}
+		rows++
+		t.Row(d.Disk, d.Model, d.QOS, fmt.Sprintf("%.0f%%", d.Vrate), costText(d))
+	}
+	if rows > 0 {
+		fmt.Fprintln(out)
+		t.Flush()
+	}
+}
+
+func shareText(s health.Share) string {
+	if s.Reason != "" {
+		return "none"
+	}
+	return fmt.Sprintf("%.1f%%", 100*s.Share)
+}
+
+func effectText(s health.Share) string {
+	if s.Reason != "" {
+		return "no effect"
+	}
+	return "ok"
+}
+
+func costText(d health.CostDisk) string {
+	switch {
+	case d.Error != "":
+		return "failed: " + d.Error
+	case d.Model == modelOfKernel:
+		return "ok; the model is the kernel's guess: calibrate the disk, or give its model in the node policy"
+	}
+	return "ok"
+}
+
+// modelOfKernel is the origin of a model that nothing but the kernel knows.
+const modelOfKernel = "kernel"
 
 func writeDead(out *bytes.Buffer, s *inspect.Status) {
 	if len(s.Dead) > 0 {

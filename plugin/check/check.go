@@ -210,8 +210,13 @@ func (c *Checker) addWrites(r *Result, rec *record.Record) {
 				w.Dev, w.Line = "", strings.Replace(l.Text, l.Dev.String(), "MAJ:MIN", 1)
 			}
 		case blkio.IOWeight:
-			weight, _ := rec.Settings.Weight()
-			w.Line = weight.Amount.String()
+			_, w.Line, _ = strings.Cut(l.Text, " ") // the word before is "default", or the device
+			if l.Dev != (blkio.Dev{}) {
+				w.Disk, w.Dev = rec.Disks[l.Dev], l.Dev.String()
+			}
+			if l.Dev.IsUnknown() {
+				w.Dev = ""
+			}
 		}
 		r.Writes = append(r.Writes, w)
 	}
@@ -246,7 +251,11 @@ type Weights struct {
 
 // plan returns what a plan needs of it. What is unknown is taken to work.
 func (w *Weights) plan() plan.Weights {
-	return plan.Weights{Exist: w.Kernel != blkio.No, Work: w.IOCost != blkio.No}
+	out := plan.Weights{Exist: w.Kernel != blkio.No}
+	if w.IOCost == blkio.No {
+		out.Enabled = map[blkio.Dev]bool{}
+	}
+	return out
 }
 
 // onlyBFQ reports whether some disk has no weights but those of bfq.

@@ -250,3 +250,26 @@ func TestCheckerCanceled(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// TestDiskWeights: the weight of a single disk is a line of its own, also that of a pod as a whole.
+func TestDiskWeights(t *testing.T) {
+	c := testChecker()
+	c.Node.Weights.IOCost = blkio.Yes
+	c.Policy.Bounds.MaxWeight = 10000
+	const weight = "weight.blkio.noderesource.dev/"
+	m := &manifest.Pod{
+		Annotations: map[string]string{weight + "containers": "/data 50; * 70", weight + "pod-total": "/data 40"},
+		Containers:  []manifest.Container{{Name: "c", Mounts: []manifest.Mount{{Volume: "v", Path: "/data"}}}},
+		Volumes:     []manifest.Volume{{Name: "v", Source: manifest.HostPath, Path: "/sdb"}},
+	}
+	r := c.Pod(t.Context(), m)
+	want := []string{"container c io.weight 70", "container c io.weight 50", "pod io.weight 40"}
+	if d := cmp.Diff(want, lines(r)); d != "" || len(r.Errors) > 0 {
+		t.Errorf("%q, -want +got:\n%s", r.Errors, d)
+	}
+	for i, disk := range []string{"", "/sdb", "/sdb"} {
+		if i < len(r.Writes) && r.Writes[i].Disk != disk {
+			t.Errorf("line %d is for %q, want %q", i, r.Writes[i].Disk, disk)
+		}
+	}
+}

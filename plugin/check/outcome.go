@@ -54,7 +54,10 @@ func (o *outcome) total() {
 	o.result.fail(total, err)
 	o.pod.Cgroup = "pod"
 	whole := plan.New(o.Policy, plan.View{Pod: o.pod, Running: o.running, Weights: o.weights})
-	o.add(o.result, &whole.Pod.Record)
+	rec := whole.Pod.Record
+	rec.Settings = rec.Settings.Join(whole.Pod.Weights) // those on single disks are not recorded
+	rec.Disks = policy.DiskNames(rec.Settings, rec.Disks, total.Disks)
+	o.add(o.result, &rec)
 	if o.Policy.Mode == policy.ModeObserve && len(o.result.Writes) > 0 {
 		o.result.Effects = append(o.result.Effects, "nothing is written: the node's policy has mode observe")
 	}

@@ -193,7 +193,7 @@ func TestWeights(t *testing.T) {
 		{Weights{Kernel: blkio.Yes, IOCost: blkio.No}, true, false},
 		{Weights{Kernel: blkio.No, IOCost: blkio.No}, false, false},
 	} {
-		if got := tt.weights.plan(); got.Exist != tt.exist || got.Work != tt.work {
+		if got := tt.weights.plan(); got.Exist != tt.exist || got.Work() != tt.work {
 			t.Errorf("%+v: %+v", tt.weights, got)
 		}
 	}

@@ -90,5 +90,13 @@ func (s *storage) Submounts(ctx context.Context, hostPath string) iter.Seq2[stri
 // devices but its raw block volumes.
 func (s *storage) Device(dev blkio.Dev) blkio.Backing { return s.devices[dev] }
 
+// Physical returns the physical disks below a disk.
+func (s *storage) Physical(disk blkio.Dev) ([]blkio.Disk, error) {
+	if s.node == nil {
+		return nil, blkio.ErrNoDevice
+	}
+	return s.node.Physical(disk)
+}
+
 // Refresh does nothing: the caller has read the mount table.
 func (s *storage) Refresh(context.Context) error { return nil }

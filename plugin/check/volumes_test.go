@@ -20,6 +20,10 @@ import (
 // pathResolver answers with the path itself, as the name of a disk.
 type pathResolver struct{}
 
+func (pathResolver) Physical(dev blkio.Dev) ([]blkio.Disk, error) {
+	return []blkio.Disk{{Dev: dev}}, nil
+}
+
 func (pathResolver) Resolve(_ context.Context, p string) blkio.Backing { return onPath(p) }
 
 // submounts are what is mounted below /mnt.

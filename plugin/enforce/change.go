@@ -58,7 +58,7 @@ func (e *Enforcer) inspect(t *plan.Target, last *seen) change {
 	default:
 		c.found.unread = err
 	}
-	if old != nil && old.Cleared {
+	if c.Cleared = old != nil && old.Cleared; c.Cleared {
 		return c
 	}
 	c.Compared, c.found.record, c.found.raw = true, old, raw

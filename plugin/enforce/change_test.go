@@ -276,7 +276,7 @@ func TestLook(t *testing.T) {
 		if tt.qos != "" {
 			n.write("io.cost.qos", tt.qos)
 		}
-		if changed := w.Look(); changed != tt.changed || w.Work() != tt.works || w.Support().Work != tt.works {
+		if changed := w.Look(); changed != tt.changed || w.Work() != tt.works || w.Support().Work() != tt.works {
 			t.Errorf("%s: changed %v, works %v", tt.name, changed, w.Work())
 		}
 	}

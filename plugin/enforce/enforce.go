@@ -51,6 +51,7 @@ type Result struct {
 	// Compared is true if the cgroup was compared with the plan. It is false if the plan
 	// names no cgroup, if the cgroup was removed, and if clear has removed its limits.
 	Compared bool
+	Cleared  bool            // clear has removed its limits
 	Cgroup   cgroupfs.Cgroup // set if Compared
 	// Want has the desired settings: those of the Target, and recorded ones that stay
 	// because not all of the desired settings are known.

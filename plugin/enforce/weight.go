@@ -1,8 +1,10 @@
 package enforce
 
 import (
+	"maps"
 	"sync/atomic"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 )
@@ -12,7 +14,8 @@ import (
 type WeightSupport struct {
 	Cgroups *cgroupfs.Hierarchy
 	exists  atomic.Pointer[bool] // nil as long as no cgroup has the io controller
-	works   atomic.Bool          // io.cost is enabled on a disk
+	// enabled are the disks with io.cost enabled; nil if they are not known.
+	enabled atomic.Pointer[map[blkio.Dev]bool]
 }
 
 // has reports whether the kernel has io.weight. On a node without containers no cgroup has
@@ -34,17 +37,27 @@ func (w *WeightSupport) has() bool {
 // Look reads whether weights have an effect, and reports whether that has changed.
 func (w *WeightSupport) Look() bool {
 	qos, err := w.Cgroups.ReadIOCostQOS()
-	works := err != nil // unknown is no reason to warn
-	for _, enabled := range qos {
-		works = works || enabled
+	var enabled map[blkio.Dev]bool // unknown is no reason to warn
+	if err == nil {
+		enabled = make(map[blkio.Dev]bool)
 	}
-	return w.works.Swap(works) != works
+	for dev, line := range qos {
+		if line.Enabled {
+			enabled[dev] = true
+		}
+	}
+	before := w.enabled.Swap(&enabled)
+	return before == nil || (*before == nil) != (enabled == nil) || !maps.Equal(*before, enabled)
 }
 
-// Work reports whether weights had an effect at the last Look.
-func (w *WeightSupport) Work() bool { return w.works.Load() }
+// Work reports whether weights may have had an effect at the last Look.
+func (w *WeightSupport) Work() bool { return w.Support().Work() }
 
 // Support returns the effect of weights on this node.
 func (w *WeightSupport) Support() plan.Weights {
-	return plan.Weights{Exist: w.has(), Work: w.works.Load()}
+	out := plan.Weights{Exist: w.has()}
+	if enabled := w.enabled.Load(); enabled != nil {
+		out.Enabled = *enabled
+	}
+	return out
 }

@@ -51,6 +51,7 @@ func (m mounted) FilesystemAt(path string) blkio.Dev { return m.fs[path] }
 type noDisks struct{}
 
 func (noDisks) Refresh(context.Context) error                   { return nil }
+func (noDisks) Physical(blkio.Dev) ([]blkio.Disk, error)        { return nil, nil }
 func (noDisks) Device(blkio.Dev) blkio.Backing                  { return blkio.Backing{} }
 func (noDisks) SwapDisks(context.Context) ([]blkio.Disk, error) { return nil, nil }
 func (noDisks) MountedDisks() map[blkio.Dev]bool                { return nil }

@@ -53,6 +53,8 @@ type Report struct {
 	Pods       int `json:"pods"`
 	NotInForce int `json:"podsNotInForce"`
 	Failed     int `json:"containersFailed"`
+
+	Weights *Weights `json:"weights,omitempty"` // of the limits part
 }
 
 const (

@@ -49,8 +49,8 @@ func (h *Host) weights() (check.Weights, error) {
 	if err != nil && !errors.Is(err, blkio.ErrNotSupported) {
 		return w, err
 	}
-	for _, enabled := range qos {
-		if enabled {
+	for _, line := range qos {
+		if line.Enabled {
 			w.IOCost = blkio.Yes
 		}
 	}

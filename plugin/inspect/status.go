@@ -5,20 +5,22 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
 )
 
 // Status is the report about a node's limits.
 type Status struct {
-	Dead        []DeadRow      `json:"dead"`
-	DeadNote    string         `json:"deadNote,omitempty"` // how Dead was found where the kernel does not list it
-	Notes       []Note         `json:"notes"`
-	Orphans     []Orphan       `json:"orphans"`
-	OrphansNote string         `json:"orphansNote,omitempty"` // why there may be more orphans
-	Parts       []Part         `json:"parts"`
-	SharedDisks []SharedDisk   `json:"sharedDisks"`
-	Values      []Value        `json:"values"`
-	Files       *repair.Report `json:"writeback"` // nil if the writeback part does not run
+	Dead        []DeadRow       `json:"dead"`
+	DeadNote    string          `json:"deadNote,omitempty"` // how Dead was found where the kernel does not list it
+	Notes       []Note          `json:"notes"`
+	Orphans     []Orphan        `json:"orphans"`
+	OrphansNote string          `json:"orphansNote,omitempty"` // why there may be more orphans
+	Parts       []Part          `json:"parts"`
+	SharedDisks []SharedDisk    `json:"sharedDisks"`
+	Values      []Value         `json:"values"`
+	Weights     *health.Weights `json:"weights"`   // nil if the limits part does not run
+	Files       *repair.Report  `json:"writeback"` // nil if the writeback part does not run
 }
 
 // Status reads the state of the parts, of all pods or of one. The error is that of records and
@@ -32,7 +34,7 @@ func (h *Host) Status(ctx context.Context, filter Filter) (Status, error) {
 	dead := FindDead(h.Cgroups, h.Sysfs, h.Debugfs, records, filter.Name == "")
 	s := Status{
 		Dead: dead.Rows, DeadNote: dead.Note, Notes: Notes(records), Orphans: []Orphan{},
-		Parts: parts, SharedDisks: shared, Values: values, Files: files,
+		Parts: parts, SharedDisks: shared, Values: values, Weights: weightsOf(parts, filter), Files: files,
 	}
 	orphansErr := h.StorageErr
 	if h.Storage != nil {
@@ -44,17 +46,38 @@ func (h *Host) Status(ctx context.Context, filter Filter) (Status, error) {
 	return s, errors.Join(recordsErr, valuesErr, filesErr, partsErr, sharedErr)
 }
 
+// weightsOf returns what the limits part reports of weights. With a filter, it has the shares of
+// the pod.
+func weightsOf(parts []Part, filter Filter) *health.Weights {
+	for _, p := range parts {
+		if p.Report == nil || p.Report.Weights == nil {
+			continue
+		}
+		out := *p.Report.Weights
+		if filter.Name != "" {
+			out.Shares = slices.DeleteFunc(slices.Clone(out.Shares), func(s health.Share) bool {
+				return filter != Filter{s.Namespace, s.Pod}
+			})
+		}
+		return &out
+	}
+	return nil
+}
+
 // Enforces reports whether the limits that a new container requests are enforced.
 func (s *Status) Enforces() bool { return enforces(s.Parts) }
 
 // HasFindings reports whether a requested value is not in force, or the values of new containers
-// are not enforced. The choices of an operator are findings only if strict is true: an observed or
-// a cleared value, and a node without a connected limits part on which no limit is requested.
+// are not enforced, or a weight has no effect. The choices of an operator are findings only if
+// strict is true: an observed or a cleared value, a weight on a disk with weights: off, and a node
+// without a connected limits part on which no limit is requested.
 func (s *Status) HasFindings(strict bool) bool {
 	right := []string{ValueOK, ValueCleared, ValueObserved}
 	if strict {
 		right = right[:1]
 	}
+	idle := func(w health.Share) bool { return w.Reason != "" && (strict || !w.Chosen) }
 	return !s.Enforces() && (strict || len(s.Values) > 0) ||
+		s.Weights != nil && slices.ContainsFunc(s.Weights.Shares, idle) ||
 		slices.ContainsFunc(s.Values, func(v Value) bool { return !slices.Contains(right, v.State) })
 }

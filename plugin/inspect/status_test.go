@@ -101,6 +101,7 @@ func TestHasFindings(t *testing.T) {
 		name             string
 		parts            []Part
 		values           []Value
+		shares           []health.Share
 		findings, strict bool
 	}{
 		{name: "nothing requested", parts: connected},
@@ -112,8 +113,11 @@ func TestHasFindings(t *testing.T) {
 		{name: "standby", parts: standby, values: value(ValueOK), findings: true, strict: true},
 		{name: "standby, nothing requested", parts: standby, strict: true},
 		{name: "no part", strict: true},
+		{name: "a weight", parts: connected, shares: []health.Share{{Weight: 50, Share: 0.5}}},
+		{name: "a weight without effect", parts: connected, shares: []health.Share{{Weight: 50}, {Reason: "x"}}, findings: true, strict: true},
+		{name: "a weight without effect by the policy", parts: connected, shares: []health.Share{{Reason: "x", Chosen: true}}, strict: true},
 	} {
-		s := Status{Parts: tt.parts, Values: tt.values}
+		s := Status{Parts: tt.parts, Values: tt.values, Weights: &health.Weights{Shares: tt.shares}}
 		if got := s.HasFindings(false); got != tt.findings {
 			t.Errorf("%s: findings: %t", tt.name, got)
 		}

@@ -41,7 +41,7 @@ func latencyOf(f cgroupfs.Features, d storage.DiskInfo) Support {
 	return Support{OK: blkio.Yes}
 }
 
-func weightOf(f cgroupfs.Features, qos map[blkio.Dev]bool, d storage.DiskInfo, sys storage.Sysfs) Support {
+func weightOf(f cgroupfs.Features, qos map[blkio.Dev]blkio.CostQOSLine, d storage.DiskInfo, sys storage.Sysfs) Support {
 	switch {
 	case f.IOWeight == blkio.No:
 		return Support{blkio.No, "the kernel has no io.weight (CONFIG_BLK_CGROUP_IOCOST)"}
@@ -55,7 +55,7 @@ func weightOf(f cgroupfs.Features, qos map[blkio.Dev]bool, d storage.DiskInfo, s
 		return Support{blkio.Unknown, err.Error()}
 	}
 	for _, p := range physical {
-		if qos[p.Dev] {
+		if qos[p.Dev].Enabled {
 			continue
 		}
 		switch {

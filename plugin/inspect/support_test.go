@@ -47,11 +47,11 @@ func TestWeight(t *testing.T) {
 		{name: "on for one below", features: on, qos: []blkio.Dev{sdb}, dev: dm0, want: Support{blkio.No, "io.cost is off on sda below"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			qos := map[blkio.Dev]bool{}
+			qos := map[blkio.Dev]blkio.CostQOSLine{}
 			for _, d := range tt.qos {
-				qos[d] = true
+				qos[d] = blkio.CostQOSLine{Enabled: true}
 			}
-			disk := storage.DiskInfo{Disk: blkio.Disk{Dev: tt.dev}, Scheduler: tt.scheduler}
+			disk := storage.DiskInfo{Disk: blkio.Disk{Dev: tt.dev}, Queue: storage.Queue{Scheduler: tt.scheduler}}
 			if got := weightOf(tt.features, qos, disk, storage.NewSysfs(fakenode.Sysfs())); got != tt.want {
 				t.Errorf("got %v, want %v", got, tt.want)
 			}

@@ -85,7 +85,7 @@ const (
 // parts are those of a node's storage that a tree is made of.
 type parts struct {
 	features cgroupfs.Features
-	qos      map[blkio.Dev]bool // the devices with io.cost
+	qos      map[blkio.Dev]blkio.CostQOSLine
 	devices  []storage.BlockDevice
 	swaps    []storage.Swap
 	volumes  []podVolume

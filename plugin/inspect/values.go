@@ -77,7 +77,7 @@ func readActual(r Recorded, exists func(blkio.Dev) bool) actual {
 		values, got.err = r.Cgroup.ReadValues(file)
 		maps.Copy(got.values, values)
 		for _, s := range settings {
-			got.gone[s.Dev] = s.Key.IsRate() && !exists(s.Dev)
+			got.gone[s.Dev] = s.Key.HasDev() && !exists(s.Dev)
 		}
 	}
 	return got
@@ -112,7 +112,7 @@ func valuesOf(r Recorded, got actual) []Value {
 
 func settingValue(row Value, rec *record.Record, s policy.Setting, got actual) Value {
 	row.Key, row.Source, row.Asked = s.Key.String(), s.Source, annotation.FormatAmount(s.Key, s.Amount)
-	if s.Key.IsRate() {
+	if s.Key.HasDev() {
 		row.Disk, row.Dev = rec.Disks[s.Dev], s.Dev.String()
 	}
 	if s.Key == blkio.Weight {

@@ -39,7 +39,7 @@ func (f *Finder) Find(ctx context.Context, pod *Pod, layer Layer, c *Container) 
 		return err
 	}
 	f.history(pod).accrue(&found, &c.Facts)
-	c.Facts.Rootfs, c.Facts.Mounts = found.Rootfs, found.Mounts
+	c.Facts.Rootfs, c.Facts.Mounts, c.Facts.Physical = found.Rootfs, found.Mounts, found.Physical
 	c.Unresolved = c.spec.unresolved(c.Facts.Mounts)
 	c.propagates = c.spec.propagates(pod.Request)
 	if c.follows = nil; c.propagates || grows(&c.Facts) {
@@ -80,7 +80,40 @@ func (f *Finder) look(ctx context.Context, pod *Pod, layer Layer, spec *Spec) (p
 		}
 		s.find(unhurried, &spec.Mounts[i], &out.Mounts[i], named[i])
 	}
+	if pod.Request.HasWeights() {
+		out.Physical = f.physical(&out)
+	}
 	return out, nil
+}
+
+// physical returns the physical disks below the disks of a container that are made of others. A
+// disk whose members cannot be read has none: its weight has no effect then, which is reported
+// for the disk.
+func (f *Finder) physical(c *policy.Container) map[blkio.Dev][]blkio.Disk {
+	var out map[blkio.Dev][]blkio.Disk
+	add := func(b *blkio.Backing) {
+		for _, d := range b.Disks {
+			if _, known := out[d.Dev]; known {
+				continue
+			}
+			below, err := f.Storage.Physical(d.Dev)
+			if err != nil || len(below) == 1 && below[0].Dev == d.Dev {
+				continue
+			}
+			if out == nil {
+				out = map[blkio.Dev][]blkio.Disk{}
+			}
+			out[d.Dev] = below
+		}
+	}
+	add(&c.Rootfs)
+	for i := range c.Mounts {
+		add(&c.Mounts[i].Backing)
+		for k := range c.Mounts[i].Below {
+			add(&c.Mounts[i].Below[k].Backing)
+		}
+	}
+	return out
 }
 
 // declaredMounts returns the mounts and the raw block volumes of a container, in the

@@ -62,6 +62,17 @@ func (h *host) Submounts(_ context.Context, path string) iter.Seq2[string, blkio
 	}
 }
 
+// Physical has dataDisk made of lowerDisk and of the root disk.
+func (h *host) Physical(disk blkio.Dev) ([]blkio.Disk, error) {
+	switch disk {
+	case dataDisk.Dev:
+		return []blkio.Disk{rootDisk, lowerDisk}, nil
+	case lowerDisk.Dev:
+		return nil, errAnswer
+	}
+	return h.disks.Physical(disk)
+}
+
 func (h *host) Device(dev blkio.Dev) blkio.Backing {
 	if dev == lowerDisk.Dev {
 		return on(lowerDisk)

@@ -25,6 +25,8 @@ type Storage interface {
 	Submounts(ctx context.Context, hostPath string) iter.Seq2[string, blkio.Backing]
 	// Device is Resolve for a block device by its number.
 	Device(dev blkio.Dev) blkio.Backing
+	// Physical returns the physical disks below a disk.
+	Physical(disk blkio.Dev) ([]blkio.Disk, error)
 }
 
 // Disks finds out how the disks of the node are stacked and used. It is a *storage.Storage,

@@ -47,6 +47,8 @@ func (s *stacked) SwapDisks(context.Context) ([]blkio.Disk, error) {
 	return s.swap, s.fails
 }
 
+func (*stacked) Physical(disk blkio.Dev) ([]blkio.Disk, error) { return []blkio.Disk{{Dev: disk}}, nil }
+
 func (s *stacked) Device(dev blkio.Dev) blkio.Backing {
 	if s.gone[dev] {
 		return blkio.Backing{Reason: "no such disk", Missing: true}

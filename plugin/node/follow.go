@@ -15,6 +15,11 @@ func (n *Node) MountsChanged() {
 // changed are resolved again. It does not wait for that.
 func (n *Node) DisksChanged() {
 	n.lookAgain(func(c *container) bool { return c.disks.Follows() })
+	n.lookAtAll()
+}
+
+// lookAtAll has the reconciler look at every pod soon.
+func (n *Node) lookAtAll() {
 	select {
 	case n.look <- struct{}{}:
 	default: // that is to come

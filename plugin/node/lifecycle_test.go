@@ -315,7 +315,7 @@ func TestStrangers(t *testing.T) {
 	start(t, newNode(t, h), sb, "a")
 	write(t, filepath.Join(dir, cgroupOf("a"), "cgroup.events"), "populated 1\nfrozen 0\n")
 	n := newNode(t, h)
-	n.unsynced.Store(true)
+	n.listing.unlikely.Store(true)
 	start(t, n, sb, "b")
 	if got := wbps(t, n, podCgroup); got != 2<<20 {
 		t.Errorf("the pod has %v, want the sum of both", got)

@@ -143,8 +143,7 @@ func (n *Node) census() census {
 // add counts a container, and each kind of its warnings once.
 func (s *census) add(c *container, weightsWork bool) {
 	s.states[c.state()]++
-	_, hasWeight := c.decision.desired.Settings.Weight()
-	other := hasWeight && !weightsWork
+	other := !weightsWork && len(c.decision.desired.Settings.In(blkio.IOWeight)) > 0
 	for _, kind := range c.decision.desired.WarningKinds {
 		if i := slices.Index(warningKinds[:otherWarning], kind); i >= 0 {
 			s.warnings[i]++

@@ -70,7 +70,7 @@ type Node struct {
 	environment
 	signals
 	state    *guard.Value[state] // its lock is not held while something is read or logged
-	unsynced atomic.Bool         // the runtime has not listed what runs, and may never do so
+	listing  listing
 	policy   atomic.Pointer[policy.Policy]
 	layers   layers
 	weight   enforce.WeightSupport
@@ -103,6 +103,12 @@ type signals struct {
 type layers struct {
 	current   atomic.Pointer[placed] // stored with the lock of the state held
 	questions chan asked             // at most one, which the runtime has not answered
+}
+
+// listing is whether the runtime has listed what runs. Before, nothing is known of it.
+type listing struct {
+	done     atomic.Bool
+	unlikely atomic.Bool // it may never do so
 }
 
 // inFlight is the calls that have not returned, which can hang in the kernel.
@@ -160,4 +166,4 @@ func (n *Node) Reload(pol *policy.Policy) {
 func (n *Node) Policy() *policy.Policy { return n.policy.Load() }
 
 // Unlisted notes that the runtime has not listed what runs, and may never do so.
-func (n *Node) Unlisted() { n.unsynced.Store(true) }
+func (n *Node) Unlisted() { n.listing.unlikely.Store(true) }

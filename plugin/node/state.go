@@ -65,9 +65,11 @@ type retry struct {
 
 // recorded is what the record of the pod is to keep from earlier.
 type recorded struct {
-	exits   []record.Exit  // of containers that have ended
-	granted policy.Desired // what the pod as a whole was granted last
-	read    bool           // they include those of the record that an earlier process left
+	exits   []record.Exit   // of containers that have ended
+	granted policy.Desired  // what the pod as a whole was granted last
+	cleared map[string]bool // the cgroups of the pod that are marked as cleared
+	weights policy.Settings // of the pod as a whole, on all disks and on single ones
+	read    bool            // they include those of the record that an earlier process left
 }
 
 // pod is one sandbox that carries annotations of ours.

@@ -27,7 +27,8 @@ func (n *Node) Synchronize(sandboxes []*Sandbox, ctrs []*Container) {
 	}
 
 	n.takeOver(listed, ctrs)
-	n.unsynced.Store(false)
+	n.listing.unlikely.Store(false)
+	n.listing.done.Store(true)
 	n.log.WithFields(logrus.Fields{"pods": len(sandboxes), "limited": len(listed)}).Info("Synchronized with the runtime")
 }
 

@@ -18,7 +18,7 @@ func (n *Node) planFor(g *group) *enforce.Targets {
 	}
 	unread := n.recall(g) // inspect reports that
 	v := n.viewOf(g)
-	if n.unsynced.Load() || v.Drained { // drained is of those that we know
+	if n.listing.unlikely.Load() || v.Drained { // drained is of those that we know
 		v.Unknown = n.strangers(&v)
 	}
 	if v.pod != nil {
@@ -27,7 +27,7 @@ func (n *Node) planFor(g *group) *enforce.Targets {
 	fresh := enforce.NewTargets(plan.New(n.policy.Load(), v.View))
 	n.state.Lock()
 	defer n.state.Unlock()
-	g.recorded.granted = fresh.Pod.Granted
+	g.recorded.granted, g.recorded.weights = fresh.Pod.Granted, fresh.Pod.Weights
 	if g.changes == v.changes && unread == nil {
 		g.plan = fresh
 	}

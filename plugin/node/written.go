@@ -36,6 +36,7 @@ func (n *Node) write(g *group, only string) error {
 	var errs []error
 	n.enforcer().Apply(targets, only, func(r *enforce.Result) {
 		n.tell(r)
+		n.noteCleared(g, r)
 		if r.Target.Container == "" {
 			errs = append(errs, r.Err)
 		} else {
@@ -43,6 +44,20 @@ func (n *Node) write(g *group, only string) error {
 		}
 	})
 	return errors.Join(errs...)
+}
+
+// noteCleared notes whether an operator has cleared a cgroup: its weight is not asked for then.
+func (n *Node) noteCleared(g *group, r *enforce.Result) {
+	n.state.Lock()
+	defer n.state.Unlock()
+	switch cgroup := r.Target.Cgroup; {
+	case !r.Cleared:
+		delete(g.recorded.cleared, cgroup)
+	case g.recorded.cleared == nil:
+		g.recorded.cleared = map[string]bool{cgroup: true}
+	default:
+		g.recorded.cleared[cgroup] = true
+	}
 }
 
 // found is what was read of a container's cgroup beside a write to it.

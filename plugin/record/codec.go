@@ -173,7 +173,7 @@ func (w *wire) lines(s policy.Settings, known map[policy.Source]string) []string
 			out = append(out, string(head))
 			at[out[i]] = i
 		}
-		if s[0].Key.IsRate() {
+		if s[0].Key.HasDev() {
 			out[i] += " " + s[0].Dev.String()
 		}
 		s = s[n:]
@@ -316,9 +316,9 @@ func parsePair(file, pair string, devices []blkio.Dev) ([]blkio.Value, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case key.IsRate() != (len(devices) > 0):
+	case key.HasDev() != (len(devices) > 0):
 		return nil, errors.New("devices do not fit the key")
-	case !key.IsRate():
+	case !key.HasDev():
 		return []blkio.Value{{Address: blkio.Address{Key: key}, Amount: amount}}, nil
 	}
 	var out []blkio.Value

@@ -266,12 +266,12 @@ func TestWeightErrors(t *testing.T) {
 		"1k":                              `"1k"` + hint,
 		"5\x00":                           `"5\x00"` + hint,
 		"999999999999999999999":           `"999999999999999999999"` + hint,
-		"1" + strings.Repeat(" ", 64<<10): "the value is longer than 64 KiB",
+		"1" + strings.Repeat(" ", 64<<10): "the value is longer than 64 KiB (name fewer targets, or use *)",
 	} {
 		r := Parse(map[string]string{key: value})
 		err := first(r, "db")
-		if err == nil || err.Error() != "nri-blkio: "+key+": "+want || r.Named("db").Weight.Value != 0 {
-			t.Errorf("%.40q: weight %d,\n got %v\nwant %s", value, r.Named("db").Weight.Value, err, want)
+		if err == nil || err.Error() != "nri-blkio: "+key+": "+want || len(r.Named("db").Weights.Entries) != 0 {
+			t.Errorf("%.40q: %v,\n got %v\nwant %s", value, r.Named("db").Weights.Entries, err, want)
 		}
 	}
 }
@@ -279,8 +279,9 @@ func TestWeightErrors(t *testing.T) {
 // TestWeights: the smallest and the largest valid weight, and the longest text of one.
 func TestWeights(t *testing.T) {
 	for value, want := range map[string]uint32{"1": 1, " 100\n": 100, "010": 10, "10000": 10000, "7" + strings.Repeat(" ", 64<<10-1): 7} {
-		if w := parseWeight(keyDB, value); w.Value != want || w.err != nil || w.Key != keyDB {
-			t.Errorf("%.40q: %d, %v", value, w.Value, w.err)
+		l := parseWeights(keyDB, value)
+		if len(l.Entries) != 1 || l.Entries[0].Weight != want || len(l.errors) > 0 || l.Key != keyDB {
+			t.Errorf("%.40q: %+v, %v", value, l.Entries, l.errors)
 		}
 	}
 }

@@ -16,6 +16,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add(keyEach, "# all\n* wbps=20Mi; \"/a b\\\"\" riops=2k;\nrootfs wiops=max")
 	f.Add("weight.blkio.noderesource.dev/container.db", "500")
+	f.Add("weight.blkio.noderesource.dev/container.db", "/data 500; rootfs 5")
 	f.Fuzz(func(t *testing.T, key, value string) {
 		r := Parse(map[string]string{key: value, keyTotal: value})
 		for _, e := range errorsOf(r, "db") {
@@ -29,7 +30,7 @@ func FuzzParse(f *testing.F) {
 			return // too much
 		}
 		for _, e := range total.Limits.Entries {
-			again, p := parseEntry(e.text)
+			again, p := parseEntry(e.text, (*Entry).parseLimits)
 			again.Number = e.Number
 			if diff := cmp.Diff(e, again, cmp.AllowUnexported(Entry{})); p != nil || diff != "" {
 				t.Errorf("%q: %v, %s", e.text, p, diff)

@@ -18,16 +18,18 @@ const (
 	maxEntries = 256      // of one annotation
 )
 
-// Entry is one entry of a limits annotation.
+// Entry is one entry of an annotation.
 type Entry struct {
-	Number int // 1-based
+	Number int // 1-based; 0 for a weight without a target
 	Target Target
-	Limits blkio.Limits
+	Limits blkio.Limits // of an annotation of limits
+	Weight uint32       // of an annotation of weights, otherwise 0
 	text   string
 }
 
-// Limits is one limits annotation. Entries has the valid ones, even if others are invalid.
-type Limits struct {
+// List is one annotation of limits or of weights. Entries has the valid ones, even if others
+// are invalid.
+type List struct {
 	Key     string
 	Entries []Entry
 	errors  []*Error
@@ -39,8 +41,13 @@ type Limits struct {
 //	# the database
 //	/var/lib/postgresql rbps=200Mi wbps=50Mi; "/with blank" wiops=2k
 //	rootfs wbps=10Mi
-func parseLimits(key, value string) *Limits {
-	l := &Limits{Key: key}
+func parseLimits(key, value string) *List {
+	return parseList(key, value, "/data wbps=50Mi", (*Entry).parseLimits)
+}
+
+// parseList parses entries of a target and what parse reads after that.
+func parseList(key, value, example string, parse func(e *Entry, rest string) *Problem) *List {
+	l := &List{Key: key}
 	if len(value) > maxValue {
 		l.fail(0, "", &Problem{"the value is longer than 64 KiB", "name fewer targets, or use *"})
 		return l
@@ -51,7 +58,7 @@ func parseLimits(key, value string) *Limits {
 			break
 		}
 		l.count++
-		e, p := parseEntry(text)
+		e, p := parseEntry(text, parse)
 		e.Number = l.count
 		if p == nil {
 			p = l.duplicate(&e)
@@ -63,28 +70,29 @@ func parseLimits(key, value string) *Limits {
 		l.Entries = append(l.Entries, e)
 	}
 	if l.count == 0 {
-		l.fail(0, "", &Problem{"the value is empty", "write for example " + quote.Text("/data wbps=50Mi") + ", or remove the annotation"})
+		l.fail(0, "", &Problem{"the value is empty", "write for example " + quote.Text(example) + ", or remove the annotation"})
 	}
 	return l
 }
 
-func (l *Limits) fail(number int, text string, p *Problem) {
+func (l *List) fail(number int, text string, p *Problem) {
 	l.errors = append(l.errors, &Error{Annotation: l.Key, Entry: number, Text: text, Cause: p.Cause, Hint: p.Hint})
 }
 
 // ErrorOf returns an error about an entry of l.
-func (l *Limits) ErrorOf(en *Entry, kind Kind, p *Problem) *Error {
+func (l *List) ErrorOf(en *Entry, kind Kind, p *Problem) *Error {
 	return &Error{Annotation: l.Key, Entry: en.Number, Text: en.text, Cause: p.Cause, Hint: p.Hint, Kind: kind}
 }
 
-func (l *Limits) duplicate(e *Entry) *Problem {
+func (l *List) duplicate(e *Entry) *Problem {
 	for i := range l.Entries {
 		o := &l.Entries[i]
 		if o.Target.is(&e.Target) {
-			return &Problem{
-				"duplicate target " + quote.Text(e.Target.Text) + ", first in entry " + strconv.Itoa(o.Number),
-				"write all its limits into one entry",
+			hint := "write all its limits into one entry"
+			if e.Weight != 0 {
+				hint = "write one weight for it"
 			}
+			return &Problem{"duplicate target " + quote.Text(e.Target.Text) + ", first in entry " + strconv.Itoa(o.Number), hint}
 		}
 	}
 	return nil
@@ -149,8 +157,8 @@ func quoteEnd(s string) int {
 	return -1
 }
 
-// parseEntry parses "TARGET key=value...".
-func parseEntry(text string) (Entry, *Problem) {
+// parseEntry parses a target and what parse reads after that.
+func parseEntry(text string, parse func(e *Entry, rest string) *Problem) (Entry, *Problem) {
 	e := Entry{text: text}
 	if !utf8.ValidString(text) {
 		return e, &Problem{"invalid UTF-8", "write the annotation again"}
@@ -165,19 +173,26 @@ func parseEntry(text string) (Entry, *Problem) {
 	if e.Target, p = parseTarget(word); p != nil {
 		return e, p
 	}
-	for rest = trimBlanks(rest); rest != ""; rest = trimBlanks(rest) {
+	return e, parse(&e, trimBlanks(rest))
+}
+
+// parseLimits parses "key=value...".
+func (e *Entry) parseLimits(rest string) *Problem {
+	var word string
+	for ; rest != ""; rest = trimBlanks(rest) {
 		word, rest = cutWord(rest)
 		if p := e.setKey(word); p != nil {
-			return e, p
+			return p
 		}
 	}
 	if e.Limits.IsZero() {
-		if strings.Contains(word, "=") {
-			word = "/data"
+		target := e.Target.Text
+		if strings.Contains(target, "=") {
+			target = "/data"
 		}
-		return e, &Problem{"no limit after the target", "write for example " + quote.Text(word+" wbps=50Mi")}
+		return &Problem{"no limit after the target", "write for example " + quote.Text(target+" wbps=50Mi")}
 	}
-	return e, nil
+	return nil
 }
 
 func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\r' }

@@ -18,7 +18,7 @@ const Domain = "blkio.noderesource.dev"
 // Bounds of memory and work for the annotations of one pod.
 const (
 	maxKeys  = 64   // annotations of ours on one pod
-	maxTotal = 1024 // entries in the limits annotations of one pod
+	maxTotal = 1024 // entries in the annotations of one pod
 )
 
 // Kinds returns the kinds of annotations.
@@ -40,17 +40,10 @@ type Request struct {
 
 // Scope holds the annotations of one scope of a pod.
 type Scope struct {
-	Limits *Limits // nil for none
-	Weight *Weight // nil for none
-	star   bool    // a limit has the target "*"
-	class  *Error  // nil where none is asked
-}
-
-// Weight is one weight annotation.
-type Weight struct {
-	Key   string
-	Value uint32 // 0 if it is invalid
-	err   *Error
+	Limits  *List  // nil for none
+	Weights *List  // nil for none
+	star    bool   // a limit has the target "*"
+	class   *Error // nil where none is asked
 }
 
 // Parse parses a pod's annotations. It has no error: each mistake belongs to the scope that
@@ -77,7 +70,7 @@ func Parse(annotations map[string]string) *Request {
 	}
 	for _, key := range keys {
 		if r.parse(key, annotations[key]); r.entries > maxTotal {
-			return r.tooMuch(key, "more than "+strconv.Itoa(maxTotal)+" entries in the limits annotations of one pod together",
+			return r.tooMuch(key, "more than "+strconv.Itoa(maxTotal)+" entries in the annotations of one pod together",
 				"name fewer targets, or use *")
 		}
 	}
@@ -92,21 +85,12 @@ func (r *Request) tooMuch(key, cause, hint string) *Request {
 
 func (r *Request) collectTargets() {
 	add := func(q *Scope) {
-		if q == nil || q.Limits == nil {
+		if q == nil {
 			return
 		}
-		for i := range q.Limits.Entries {
-			switch t := &q.Limits.Entries[i].Target; t.Kind {
-			case TargetPath:
-				r.paths = append(r.paths, t.Path)
-			case TargetVolume:
-				r.volumes = append(r.volumes, t.Volume)
-			case TargetRootfs:
-				r.rootfs = true
-			case TargetStar:
-				r.star, q.star = true, true
-			}
-		}
+		r.collect(q.Weights)
+		r.collect(q.Limits)
+		q.star = q.Limits.hasStar()
 	}
 	add(r.each)
 	add(r.total)
@@ -116,6 +100,25 @@ func (r *Request) collectTargets() {
 	slices.Sort(r.paths)
 	slices.Sort(r.volumes)
 	r.paths, r.volumes = slices.Compact(r.paths), slices.Compact(r.volumes)
+}
+
+// collect adds the targets of one annotation.
+func (r *Request) collect(l *List) {
+	if l == nil {
+		return
+	}
+	for i := range l.Entries {
+		switch t := &l.Entries[i].Target; t.Kind {
+		case TargetPath:
+			r.paths = append(r.paths, t.Path)
+		case TargetVolume:
+			r.volumes = append(r.volumes, t.Volume)
+		case TargetRootfs:
+			r.rootfs = true
+		case TargetStar:
+			r.star = true
+		}
+	}
 }
 
 // Concerns reports whether an annotation has the plugin's domain, valid or not. Most pods
@@ -155,7 +158,8 @@ func (r *Request) parse(key, value string) {
 		scope.Limits = parseLimits(key, value)
 		r.entries += scope.Limits.count
 	case "weight":
-		scope.Weight = parseWeight(key, value)
+		scope.Weights = parseWeights(key, value)
+		r.entries += scope.Weights.count
 	case "class":
 		scope.class = &Error{
 			Annotation: key, Text: value,
@@ -223,27 +227,6 @@ const hintLabel = "use at most 63 of a-z, 0-9 and -, not starting or ending with
 // isLabel reports whether s is a DNS label (RFC 1123), as the names of containers
 // and of volumes are.
 func isLabel(s string) bool { return len(content.IsDNS1123Label(s)) == 0 }
-
-// parseWeight parses the value of a weight annotation, "500".
-func parseWeight(key, value string) *Weight {
-	w := &Weight{Key: key}
-	text := strings.TrimSpace(value)
-	v, err := strconv.ParseUint(text, 10, 32)
-	switch {
-	case text == "":
-		w.err = &Error{Annotation: key, Cause: "the value is empty", Hint: "write a whole number from 1 to 10000, or remove the annotation"}
-	case len(value) > maxValue:
-		w.err = &Error{Annotation: key, Cause: "the value is longer than 64 KiB"}
-	case err != nil || v < 1 || v > 10000:
-		w.err = &Error{
-			Annotation: key, Text: value,
-			Cause: "invalid weight", Hint: "write a whole number from 1 to 10000; the default is 100",
-		}
-	default:
-		w.Value = uint32(v)
-	}
-	return w
-}
 
 // First returns the first key of the plugin's annotations in sorted order, or "" if there
 // are none.
@@ -317,11 +300,25 @@ func (q *Scope) Errors() []*Error {
 	if q.Limits != nil {
 		errs = append(errs, q.Limits.errors...)
 	}
-	if q.Weight != nil && q.Weight.err != nil {
-		errs = append(errs, q.Weight.err)
+	if q.Weights != nil {
+		errs = append(errs, q.Weights.errors...)
 	}
 	if q.class != nil {
 		errs = append(errs, q.class)
 	}
 	return errs
 }
+
+// HasWeights reports whether some scope has a weight.
+func (r *Request) HasWeights() bool {
+	if r.Empty() {
+		return false
+	}
+	has := r.each.hasWeights() || r.total.hasWeights()
+	for _, q := range r.named {
+		has = has || q.hasWeights()
+	}
+	return has
+}
+
+func (q *Scope) hasWeights() bool { return q != nil && q.Weights != nil }

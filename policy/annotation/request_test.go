@@ -73,11 +73,11 @@ func TestScopes(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	db, each, total := r.Named("db"), r.Each(), r.Total()
-	if db.Limits.Key != keyDB || db.Weight != nil || each.Limits != nil || total.Limits.Key != keyTotal {
+	if db.Limits.Key != keyDB || db.Weights != nil || each.Limits != nil || total.Limits.Key != keyTotal {
 		t.Errorf("%+v, %+v, %+v", db, each, total)
 	}
-	if each.Weight.Key != weight+"containers" || each.Weight.Value != 70 {
-		t.Errorf("weight %+v", each.Weight)
+	if w := each.Weights; w.Key != weight+"containers" || len(w.Entries) != 1 || w.Entries[0].Weight != 70 {
+		t.Errorf("weight %+v", w)
 	}
 	want := []Entry{
 		{Number: 1, text: "/a wbps=1Mi", Target: Target{Kind: TargetPath, Path: "/a", Text: "/a"}, Limits: blkio.Limits{blkio.Wbps: 1 << 20}},
@@ -89,7 +89,7 @@ func TestScopes(t *testing.T) {
 	if diff := cmp.Diff([]string{"db"}, r.ContainerNames()); diff != "" {
 		t.Error(diff)
 	}
-	if !r.Rootfs() || r.Star() {
+	if !r.Rootfs() || !r.Star() { // the weight is about all disks
 		t.Errorf("rootfs %t, star %t", r.Rootfs(), r.Star())
 	}
 }
@@ -100,7 +100,7 @@ func TestScopesOfSeveralKinds(t *testing.T) {
 	for _, scope := range []string{"container.db", "containers", "pod-total"} {
 		r := Parse(map[string]string{"limits." + Domain + "/" + scope: "/a wbps=1Mi", "weight." + Domain + "/" + scope: "70", "class." + Domain + "/" + scope: "x"})
 		q := map[string]*Scope{"container.db": r.Named("db"), "containers": r.Each(), "pod-total": r.Total()}[scope]
-		if q.Limits == nil || q.Weight == nil || len(q.Errors()) != 1 {
+		if q.Limits == nil || q.Weights == nil || len(q.Errors()) != 1 {
 			t.Errorf("%s: %+v", scope, q)
 		}
 	}
@@ -145,7 +145,7 @@ func TestTooMuch(t *testing.T) {
 		{"64 keys", keys(64), ""},
 		{"65 keys", keys(65), key(0) + ": more than 64 annotations of blkio.noderesource.dev on one pod (write /containers once for what all containers share)"},
 		{"1024 entries", entries(4), ""},
-		{"1025 entries", entries(5), key(4) + ": more than 1024 entries in the limits annotations of one pod together (name fewer targets, or use *)"},
+		{"1025 entries", entries(5), key(4) + ": more than 1024 entries in the annotations of one pod together (name fewer targets, or use *)"},
 	} {
 		for range 3 {
 			r := Parse(tt.annotations)

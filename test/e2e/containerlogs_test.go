@@ -21,7 +21,7 @@ import (
 // limits do not hold for it, and hold for all else. With -proof it measures what that
 // does to a neighbour (docs/how-to/container-logs.md).
 func TestContainerLogs(t *testing.T) {
-	b := newSlowBench(t)
+	b := newSlowBench(t, slowDisk)
 	startPlugin(t)
 	b.charges()
 	if !*proof {

@@ -17,7 +17,7 @@ const neighbourRow = "neighbour-row "
 // pod's reads from the same disk, without and with a limit. It takes minutes, and the limits
 // themselves are tested elsewhere, so it runs with a proof only.
 func TestNeighbour(t *testing.T) {
-	b := newSlowBench(t)
+	b := newSlowBench(t, slowDisk)
 	startPlugin(t)
 	(&stage{T: t}).littleDirty() // the memory of this small node is not to take all that is written
 	writes := []string{"write", "--path", "/data/files", "--span", "1Gi"}

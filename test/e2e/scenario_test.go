@@ -27,9 +27,10 @@ const (
 	drainDeadline = 40 * time.Second
 )
 
-// parts are what is done, by a policy file, on a volume. A proof plays all with each
-// of them; else they are played with all on, and those that tell most with all off,
-// so that what is done is seen to be what helps, and the first one on two disks.
+// parts are what is done, by a policy file, on a volume. A proof plays all scenarios with each
+// of them. "make test" plays those that no other test covers with everything on, two of them
+// with everything off, which shows that the plugin makes the difference, and the first one on
+// two disks.
 var parts = []part{
 	{noParts, allOff, "ext4", onlyTelling},
 	{noParts + ", XFS", allOff, "xfs", onlyProof},

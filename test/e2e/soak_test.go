@@ -51,6 +51,7 @@ func TestSoak(t *testing.T) {
 // soak is pods on their way through their lives, and what happens to the plugin meanwhile.
 type soak struct {
 	*testing.T
+	began  time.Time
 	seed   uint64
 	random *rand.Rand // of the disturbances
 	pods   int
@@ -70,7 +71,7 @@ type soak struct {
 
 func newSoak(t *testing.T) *soak {
 	t.Helper()
-	s := &soak{T: t, seed: *soakSeed, pods: *soakPods, disturbed: map[string]int{}}
+	s := &soak{T: t, began: time.Now(), seed: *soakSeed, pods: *soakPods, disturbed: map[string]int{}}
 	if s.seed == 0 {
 		s.seed = rand.Uint64()
 	}
@@ -207,7 +208,9 @@ func (s *soak) live(p soakPod) {
 		uid := fmt.Sprintf("%08x%08x-e2e", p.number, attempt)
 		err := s.try(p, uid)
 		if err == nil {
-			s.ran.Add(1)
+			if n := s.ran.Add(1); n%100 == 0 {
+				s.Logf("%d pods in %v", n, time.Since(s.began).Round(time.Second))
+			}
 			return
 		}
 		if s.cri.since(began) {

@@ -49,18 +49,27 @@ func (w writer) remove() {
 // does runs a command in the cgroup, and returns what it prints.
 func (w writer) does(command ...string) string {
 	w.t.Helper()
-	dir, err := os.Open(filepath.Join(cgroup.Root, w.name))
+	out, err := w.tries(command...)
 	if err != nil {
 		w.t.Fatal(err)
+	}
+	return out
+}
+
+// tries is does for any goroutine.
+func (w writer) tries(command ...string) (string, error) {
+	dir, err := os.Open(filepath.Join(cgroup.Root, w.name))
+	if err != nil {
+		return "", err
 	}
 	defer dir.Close()
 	cmd := exec.CommandContext(w.t.Context(), command[0], command[1:]...)
 	cmd.SysProcAttr = &unix.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		w.t.Fatalf("%s: %v: %s", strings.Join(command, " "), err, out)
+		return "", fmt.Errorf("%s: %w: %s", strings.Join(command, " "), err, out)
 	}
-	return string(out)
+	return string(out), nil
 }
 
 // writes writes so many MiB from the beginning of a file, in blocks.

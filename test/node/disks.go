@@ -29,6 +29,9 @@ type disk struct {
 // many disks of real nodes take. On the other disks the CPU decides what a neighbour takes.
 const slow = ",throttling.iops-total=1500,throttling.bps-total=8388608"
 
+// shared is what containers share by weights: operations bound it as often as bytes do.
+const shared = ",throttling.iops-total=1500,throttling.bps-total=62914560"
+
 // spareDisks are in the order that the node sees them in, from vdb.
 var spareDisks = []disk{
 	{name: "vdb", format: ext4(0)},
@@ -39,6 +42,7 @@ var spareDisks = []disk{
 	{name: "vdg"},
 	{name: "vdh"},
 	{name: "vdi", format: ext4(0), throttle: slow},
+	{name: "vdj", format: ext4(0), throttle: shared},
 }
 
 // ext4 makes a filesystem that begins at an offset in bytes.

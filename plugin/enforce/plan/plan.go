@@ -21,7 +21,10 @@ type Target struct {
 	Cgroup    string // path below the cgroup root
 	Want      policy.Settings
 	Spec      Spec
-	Granted   policy.Desired // for the pod's cgroup: Want without the backstop
+	// Weights are those of the pod as a whole, also on single disks. Those on single disks are
+	// not in Want: what divides a disk between pods can need another value in their place.
+	Weights policy.Settings
+	Granted policy.Desired // for the pod's cgroup: Want without the backstop
 	// Partial is true if a failure of this program hides a part of the desired settings.
 	// Then the recorded settings stay.
 	Partial bool

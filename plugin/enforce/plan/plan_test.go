@@ -39,7 +39,7 @@ func viewOf(t *testing.T, pol *policy.Policy, annotations map[string]string, con
 		Pod: Pod{
 			Namespace: "prod", Name: "db-0", UID: "u1", Cgroup: "pods/u1", Request: annotation.Parse(annotations),
 		},
-		Weights: Weights{Exist: true, Work: true},
+		Weights: Weights{Exist: true},
 	}
 	for _, name := range containers {
 		c := facts(name)
@@ -148,7 +148,7 @@ func TestPodTarget(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	pol := policy.Default()
 	v := viewOf(t, pol, map[string]string{limits + "containers": "rootfs wbps=1Mi; /nowhere wbps=1Mi", weight + "containers": "50"}, "a")
-	v.Weights.Work = false
+	v.Weights.Enabled = map[blkio.Dev]bool{}
 	first := New(pol, v)
 	if w := first.Pod.Record.Warnings; len(w) != 0 {
 		t.Errorf("before all came: %q", w)

@@ -8,11 +8,12 @@ import (
 )
 
 // InSpec returns the desired settings that go into the OCI spec. It leaves out values that
-// a new cgroup has anyway. Unless the runtime splits lines, it returns the settings of one
+// a new cgroup has anyway, and the weights of single disks: the kernel refuses those before
+// io.cost is enabled on the disk, which would fail the container. Unless the runtime splits lines, it returns the settings of one
 // disk only: the kernel takes one device for each write, and runc 1.1 does not split lines
 // (docs/reference/quirks.md). The settings of other disks are written at StartContainer.
 func InSpec(s policy.Settings, splitsLines bool) policy.Settings {
-	s = s.Where(func(x policy.Setting) bool { return x.IsLimit() })
+	s = s.Where(func(x policy.Setting) bool { return x.IsLimit() && x.Key != blkio.DiskWeight })
 	if splitsLines || len(s) == 0 {
 		return s
 	}

@@ -21,7 +21,7 @@ func (v *View) containerTarget(c *Container, observed bool) Target {
 		Record: v.newRecord(record.KindContainer, c.Desired, err, observed),
 	}
 	t.Record.Container, t.Record.ContainerID = c.Name, c.ID
-	want := Kept(c.Desired.Settings)
+	want := v.Weights.effective(Kept(c.Desired.Settings))
 	if !observed {
 		t.Want = want
 	}
@@ -70,8 +70,8 @@ func (v *View) newRecord(kind string, d policy.Desired, err error, observed bool
 	for _, s := range d.Skipped {
 		r.Skipped = append(r.Skipped, fmt.Sprintf("%q: %s", s.What, s.Reason))
 	}
-	if _, asked := d.Settings.Weight(); asked && !v.Weights.Work {
-		r.Warnings = append(slices.Clone(r.Warnings), weightIdle)
+	if idle := v.Weights.warnings(&d); len(idle) > 0 {
+		r.Warnings = slices.Concat(r.Warnings, idle)
 	}
 	if d.SkippedMore > 0 {
 		r.Skipped = append(r.Skipped, fmt.Sprintf("and %d more", d.SkippedMore))
@@ -89,6 +89,8 @@ func podTarget(pol *policy.Policy, v *View, observed bool) Target {
 	if !observed {
 		total.KeepGranted(v.Pod.Granted)
 	}
+	weights := total.Settings.In(blkio.IOWeight)
+	total.Settings = total.Settings.Where(func(s policy.Setting) bool { return s.Key != blkio.DiskWeight })
 	asked := total
 	granted := slices.Clone(v.Unknown)
 	for i := range v.Running {
@@ -110,7 +112,7 @@ func podTarget(pol *policy.Policy, v *View, observed bool) Target {
 	t := Target{Cgroup: v.Pod.Cgroup, Partial: v.Partial, Ended: ended, Record: v.newRecord(record.KindPod, total, err, observed)}
 	t.Record.Exits = v.Pod.Exits
 	if !observed {
-		t.Want, t.Granted = total.Settings, asked
+		t.Want, t.Granted, t.Weights = total.Settings, asked, weights
 	}
 	return t
 }

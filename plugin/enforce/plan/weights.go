@@ -1,11 +1,40 @@
 package plan
 
-import "github.com/nri-blkio/nri-blkio/policy"
+import (
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
 
 // Weights describes the effect of io.weight on this node.
 type Weights struct {
-	Exist bool // the kernel has io.weight
-	Work  bool // io.cost is enabled on a disk
+	Exist   bool               // the kernel has io.weight
+	Enabled map[blkio.Dev]bool // the disks with io.cost enabled; nil if they are not known
+}
+
+// Work reports whether weights may have an effect on some disk.
+func (w Weights) Work() bool { return w.Enabled == nil || len(w.Enabled) > 0 }
+
+// effective returns the settings that can be written. The kernel refuses the weight of a single
+// disk before io.cost is set up on it.
+func (w Weights) effective(s policy.Settings) policy.Settings {
+	return s.Where(func(x policy.Setting) bool { return x.Key != blkio.DiskWeight || w.Enabled[x.Dev] })
+}
+
+// warnings returns where a weight has no effect.
+func (w Weights) warnings(d *policy.Desired) []string {
+	switch {
+	case w.Enabled == nil || len(d.Settings.In(blkio.IOWeight)) == 0:
+		return nil
+	case len(w.Enabled) == 0:
+		return []string{weightIdle}
+	}
+	var out []string
+	for _, disk := range d.Weighted {
+		if !w.Enabled[disk.Dev] {
+			out = append(out, "the weight has no effect on "+disk.String()+": io.cost is not enabled there")
+		}
+	}
+	return out
 }
 
 // weightIdle is the warning for a weight that the kernel takes and ignores
@@ -16,7 +45,7 @@ const weightIdle = "io.weight has no effect on this node: no disk has io.cost.qo
 // Check removes a weight from d if the kernel has no io.weight, and returns the error about
 // it.
 func (w Weights) Check(d *policy.Desired) error {
-	if _, asked := d.Settings.Weight(); !asked || w.Exist {
+	if w.Exist || len(d.Settings.In(blkio.IOWeight)) == 0 {
 		return nil
 	}
 	return d.DropWeight()

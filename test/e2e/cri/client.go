@@ -128,18 +128,24 @@ func (c *Client) tryRemoveSandboxes(ctx context.Context, filter *runtimeapi.PodS
 }
 
 // removeSandbox needs no StopContainer: the runtime kills the containers of a sandbox that
-// stops, without grace. They are removed one by one, as by the kubelet: containerd 2.4.2
-// deadlocks if an NRI plugin registers while it does that itself (docs/reference/quirks.md).
+// stops, without grace. As with the kubelet, a sandbox is removed only after all its containers:
+// containerd 2.4.2 deadlocks if it removes them itself while an NRI plugin registers
+// (docs/reference/quirks.md). So an error ends it.
 func (c *Client) removeSandbox(ctx context.Context, id string) error {
-	_, stop := c.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
+	if _, err := c.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id}); err != nil {
+		return err
+	}
 	list, err := c.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: id}})
-	errs := []error{stop, err}
-	for _, item := range list.GetContainers() {
-		_, err := c.runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: item.Id})
-		errs = append(errs, err)
+	if err != nil {
+		return err
+	}
+	for _, item := range list.Containers {
+		if _, err := c.runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: item.Id}); err != nil {
+			return err
+		}
 	}
 	_, err = c.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
-	return errors.Join(append(errs, err)...)
+	return err
 }
 
 // podCgroup asks for the cgroup of a sandbox that another client has made.
@@ -167,13 +173,16 @@ func (c *Client) podCgroup(ctx context.Context, sandbox string) (string, error) 
 const (
 	BestEffort = "besteffort"
 	Burstable  = "burstable"
-	Guaranteed = ""
+	Guaranteed = "guaranteed"
 )
 
 // podParent is the path of a pod's cgroup below the cgroup root, as the kubelet
 // (pkg/kubelet/cm) names it.
 func (c *Client) podParent(qos, uid string) string {
 	if c.driver == "cgroupfs" {
+		if qos == Guaranteed {
+			qos = "" // such pods are beside the other classes
+		}
 		return path.Join("/kubepods", qos, "pod"+uid)
 	}
 	// A dash is a step down in a slice's name.

@@ -1,0 +1,63 @@
+package calibrate
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/diskmodel"
+)
+
+// Calibration is what a calibration of a disk has found.
+type Calibration struct {
+	Disk     Identity        `json:"disk"`
+	At       time.Time       `json:"at"`
+	Model    blkio.CostModel `json:"-"`
+	QOS      blkio.CostQOS   `json:"-"`
+	Fit      FitError        `json:"fit"`
+	Warnings []Warning       `json:"warnings"`
+	Measurement
+}
+
+// FitError is how far io.cost's linear model is from the measured rates: relative differences,
+// 0.1 is 10 %.
+type FitError struct {
+	Max  float64 `json:"max"`
+	Mean float64 `json:"mean"`
+}
+
+// New derives a calibration from a measurement.
+func New(disk Identity, at time.Time, m *Measurement) (*Calibration, error) {
+	writes := &m.Reads
+	if m.Writes != nil {
+		writes = m.Writes
+	}
+	fit, err := diskmodel.FitLinear(m.Reads.Measured, writes.Measured)
+	if err != nil {
+		return nil, fmt.Errorf("derive io.cost's model: %w", err)
+	}
+	c := &Calibration{
+		Disk: disk, At: at.UTC().Truncate(time.Second), Measurement: *m,
+		Model: fit.Model, QOS: m.qos(fit), Fit: FitError{Max: fit.MaxError, Mean: fit.MeanError}, Warnings: m.warnings(),
+	}
+	if fit.MaxError > unfit {
+		c.Warnings = append(c.Warnings, Warning{Text: fmt.Sprintf("io.cost's linear model charges up to %.0f %% more than the disk needs; io.cost makes up for it as far as qos.max allows", 100*(fit.Headroom-1))})
+	}
+	if err := c.QOS.Check(); err != nil {
+		return nil, fmt.Errorf("derive latency targets: %w", err)
+	}
+	return c, nil
+}
+
+// Curve returns the rate of random operations over all block sizes.
+func (d *Direction) Curve() (diskmodel.Curve, error) { return diskmodel.FitCurve(d.Random, 0) }
+
+// IsPlausible reports whether the disk itself can be as fast as it was measured.
+func (c *Calibration) IsPlausible() bool {
+	for _, w := range c.Warnings {
+		if w.Implausible {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,135 @@
+package calibrate
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// mostFile and leastFile bound the file that is written. It takes a quarter of the free space
+	// at most.
+	mostFile  = 1 << 30
+	leastFile = 64 << 20
+	// leastPrepared is what has to be written of it in prepareTime.
+	leastPrepared = 4 << 20
+	prepareTime   = 5 * time.Second
+	prepareBlock  = 1 << 20
+)
+
+// scratchFile is a file without a name. It is gone as soon as this process ends.
+type scratchFile struct {
+	*os.File
+	size int64 // of its start, which has been written
+}
+
+// createFile creates a file of at most a size in a directory, and writes it once, so that later
+// writes neither allocate space nor convert extents.
+func createFile(ctx context.Context, dir string, most int64) (*scratchFile, error) {
+	size, err := fileSize(dir)
+	if err != nil {
+		return nil, fmt.Errorf("create a file in %s: %w", dir, err)
+	}
+	f, err := openFile(dir)
+	if err != nil {
+		return nil, fmt.Errorf("create a file in %s: %w", dir, explain(err))
+	}
+	s := &scratchFile{File: f}
+	if err := s.prepare(ctx, min(size, most)); err != nil {
+		f.Close() // with it, the file is gone
+		return nil, fmt.Errorf("write a file in %s: %w", dir, explain(err))
+	}
+	return s, nil
+}
+
+// fileSize returns how large a file in a directory may be.
+func fileSize(dir string) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, err
+	}
+	return sizeWith(st.Bavail * uint64(st.Bsize))
+}
+
+// sizeWith returns how large a file may be with this much free space, in bytes.
+func sizeWith(free uint64) (int64, error) {
+	const part = 4
+	if free/part < leastFile {
+		return 0, fmt.Errorf("only %d MiB are free, %d MiB are needed", free>>20, part*leastFile>>20)
+	}
+	return int64(min(mostFile, free/part) / prepareBlock * prepareBlock), nil
+}
+
+const fileFlags = unix.O_RDWR | unix.O_DIRECT | unix.O_CLOEXEC
+
+// openFile opens a file without a name for direct I/O.
+func openFile(dir string) (*os.File, error) {
+	f, err := os.OpenFile(dir, fileFlags|unix.O_TMPFILE, 0o600)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {
+		return openRemoved(dir) // the filesystem has no such files
+	}
+	return f, err
+}
+
+// openRemoved opens a file that has a name for a moment only.
+func openRemoved(dir string) (*os.File, error) {
+	name := filepath.Join(dir, ".nri-blkio-calibrate-"+strconv.FormatUint(rand.Uint64(), 36))
+	f, err := os.OpenFile(name, fileFlags|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	// Some filesystems create the file before they refuse direct I/O.
+	if removeErr := os.Remove(name); err == nil && removeErr != nil {
+		f.Close() // the error that counts is that of its name
+		return nil, removeErr
+	}
+	return f, err
+}
+
+// prepare writes the file once, as far as that is possible in prepareTime.
+func (s *scratchFile) prepare(ctx context.Context, size int64) error {
+	fd := int(s.Fd())
+	s.overwriteInPlace()
+	if err := unix.Fallocate(fd, 0, 0, size); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+		return err
+	}
+	block := newBlock(prepareBlock)
+	for start := time.Now(); s.size < size && time.Since(start) < prepareTime; s.size += prepareBlock {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		binary.LittleEndian.PutUint64(block, uint64(s.size))
+		if _, err := s.WriteAt(block, s.size); err != nil {
+			return err
+		}
+	}
+	if s.size < leastPrepared {
+		return fmt.Errorf("only %d MiB were written in %v", s.size>>20, prepareTime)
+	}
+	return s.Truncate(s.size)
+}
+
+// overwriteInPlace makes btrfs write blocks where they are, as other filesystems do. Others have
+// no such flag.
+func (s *scratchFile) overwriteInPlace() {
+	const noCopyOnWrite = 0x00800000 // FS_NOCOW_FL of linux/fs.h
+	_ = unix.IoctlSetPointerInt(int(s.Fd()), unix.FS_IOC_SETFLAGS, noCopyOnWrite)
+}
+
+// explain adds what to do to an error of a filesystem.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, unix.EROFS):
+		return fmt.Errorf("%w: name a directory that can be written", err)
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return fmt.Errorf("%w: name a directory with more free space", err)
+	case errors.Is(err, unix.EINVAL):
+		return fmt.Errorf("%w: its filesystem has no direct I/O", err)
+	}
+	return err
+}

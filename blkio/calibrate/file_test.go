@@ -1,0 +1,107 @@
+package calibrate
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestWritesFile: the file has no name, is written once, and takes direct writes. On a filesystem
+// without direct I/O the error says so.
+func TestWritesFile(t *testing.T) {
+	dir := t.TempDir()
+	f, err := createFile(t.Context(), dir, 4*mib)
+	if errors.Is(err, unix.EINVAL) {
+		if !strings.Contains(err.Error(), "its filesystem has no direct I/O") {
+			t.Error(err)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("left in the directory: %v, %v", entries, err)
+	}
+	info, err := f.Stat()
+	if err != nil || f.size != 4*mib || info.Size() != f.size {
+		t.Errorf("%d bytes, %v, %v", f.size, info, err)
+	}
+	if _, err := f.WriteAt(newBlock(4*kib), f.size-4*kib); err != nil {
+		t.Error(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Nlink != 0 {
+		t.Errorf("%d links, %v", st.Nlink, err)
+	}
+}
+
+func TestCreateFileErrors(t *testing.T) {
+	if f, err := createFile(t.Context(), t.TempDir()+"/gone", mib); !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), "create a file in ") {
+		t.Errorf("%v, %v", f, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	dir := t.TempDir()
+	if f, err := createFile(ctx, dir, 8*mib); !errors.Is(err, context.Canceled) && !errors.Is(err, unix.EINVAL) {
+		t.Errorf("%v, %v", f, err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("left in the directory: %v, %v", entries, err)
+	}
+	for err, want := range map[error]string{
+		unix.EROFS:  "read-only file system: name a directory that can be written",
+		unix.ENOSPC: "no space left on device: name a directory with more free space",
+		unix.EDQUOT: "disk quota exceeded: name a directory with more free space",
+		unix.EACCES: "permission denied",
+	} {
+		if got := explain(err); got.Error() != want || !errors.Is(got, err) {
+			t.Errorf("got %v, want %s", got, want)
+		}
+	}
+}
+
+// TestOpensRemovedFile: where files without a name are not supported, none is left either.
+func TestOpensRemovedFile(t *testing.T) {
+	dir := t.TempDir()
+	f, err := openRemoved(dir)
+	if err == nil {
+		defer f.Close()
+		if _, err := f.WriteAt(newBlock(4*kib), 0); err != nil {
+			t.Error(err)
+		}
+	} else if !errors.Is(err, unix.EINVAL) { // no direct I/O
+		t.Error(err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("left in the directory: %v, %v", entries, err)
+	}
+	if f, err := openRemoved(dir + "/gone"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v, %v", f, err)
+	}
+}
+
+func TestFileSize(t *testing.T) {
+	for free, want := range map[uint64]int64{
+		256 * mib: 64 * mib, 256*mib + 5: 64 * mib, 1000 * mib: 250 * mib, 4 * gib: gib, 1 << 60: gib,
+	} {
+		if got, err := sizeWith(free); got != want || err != nil {
+			t.Errorf("%d bytes free: %d, %v", free, got, err)
+		}
+	}
+	if got, err := sizeWith(256*mib - 1); err == nil || err.Error() != "only 255 MiB are free, 256 MiB are needed" {
+		t.Errorf("%d, %v", got, err)
+	}
+}
+
+func TestBlock(t *testing.T) {
+	a, b := newBlock(4*kib), newBlock(4*kib)
+	if len(a) != 4*kib || string(a) == string(b) || isZero(a) || !isZero(make([]byte, mib)) {
+		t.Error("blocks are not random")
+	}
+}

@@ -1,0 +1,210 @@
+package calibrate
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
+)
+
+// Identity identifies a disk whatever its name is. A cloud's volume that was resized is another
+// disk: its rates often depend on its size.
+type Identity struct {
+	Serial string `json:"serial,omitempty"`
+	WWID   string `json:"wwid,omitempty"`
+	Model  string `json:"model,omitempty"`
+	Size   uint64 `json:"size"` // bytes
+}
+
+// IdentityOf returns the identity of a disk.
+func IdentityOf(d *storage.DiskInfo) Identity {
+	return Identity{Serial: d.Serial, WWID: d.WWID, Model: d.Model, Size: d.Size}
+}
+
+// key returns what identifies the disk among others of the node, "" if nothing does.
+func (i Identity) key() string {
+	if i.Serial != "" {
+		return i.Serial
+	}
+	return i.WWID
+}
+
+// Check returns ErrNoIdentity for a disk whose calibration cannot be saved.
+func (i Identity) Check() error {
+	if i.key() == "" {
+		return ErrNoIdentity
+	}
+	return nil
+}
+
+var (
+	// ErrNoIdentity is for a disk without a serial number and without a WWID: nothing says
+	// after a restart of the node whether it is the same disk.
+	ErrNoIdentity = errors.New("the disk has neither a serial number nor a WWID")
+	// ErrOtherDisk is for a saved calibration of a disk that has the same serial number, but
+	// differs otherwise.
+	ErrOtherDisk = errors.New("the saved calibration is of another disk")
+)
+
+// version is that of the format of saved calibrations.
+const version = 1
+
+// saved is a calibration as it is saved, and as it is printed. The model and the targets are in
+// the form of io.cost.model and io.cost.qos.
+type saved struct {
+	Version int    `json:"version"`
+	Model   string `json:"model"`
+	QOS     string `json:"qos"`
+	fields
+}
+
+// fields are those of a Calibration, without its methods.
+type fields Calibration
+
+// MarshalJSON returns the form in which a calibration is saved.
+func (c *Calibration) MarshalJSON() ([]byte, error) {
+	return json.Marshal(saved{version, c.Model.String(), c.QOS.String(), fields(*c)})
+}
+
+// Save saves a calibration below a directory, in a file of the disk. A reader sees either the old
+// or the new one as a whole.
+func Save(dir string, c *Calibration) (file string, err error) {
+	if file, err = fileOf(dir, c.Disk); err != nil {
+		return "", err
+	}
+	data, err := json.MarshalIndent(c, "", "  ")
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("save calibration: %w", err)
+	}
+	if err := replace(file, append(data, '\n')); err != nil {
+		return "", fmt.Errorf("save calibration: %w", err)
+	}
+	return file, nil
+}
+
+// replace replaces a file, which survives a crash of the node from then on.
+func replace(file string, data []byte) error {
+	next := file + ".new"
+	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(next, file)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(next))
+	}
+	return nil
+}
+
+// fileOf returns the file of a disk's calibration.
+func fileOf(dir string, i Identity) (string, error) {
+	if err := i.Check(); err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, fileName(i.key())+".json"), nil
+}
+
+// fileName returns a name for a file, which a serial number is not: a device can have any text
+// there.
+func fileName(text string) string {
+	var out strings.Builder
+	for _, b := range []byte(text) {
+		if b == '-' || b == '_' || '0' <= b && b <= '9' || 'A' <= b && b <= 'Z' || 'a' <= b && b <= 'z' {
+			out.WriteByte(b)
+		} else {
+			fmt.Fprintf(&out, "%%%02X", b)
+		}
+	}
+	return out.String()
+}
+
+// Load returns the calibration of a disk that was saved below a directory; nil if there is none.
+// The error is ErrOtherDisk if the file is of another disk, and one that names the file if the
+// content is invalid.
+func Load(dir string, d *storage.DiskInfo) (*Calibration, error) {
+	want := IdentityOf(d)
+	file, err := fileOf(dir, want)
+	if errors.Is(err, ErrNoIdentity) {
+		return nil, nil
+	}
+	f, err := os.Open(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load calibration: %w", err)
+	}
+	defer f.Close()
+	c, err := parse(f)
+	if err != nil {
+		return nil, fmt.Errorf("load calibration: parse %s: %w", file, err)
+	}
+	if c.Disk != want {
+		return nil, fmt.Errorf("load calibration: %s: %w", file, ErrOtherDisk)
+	}
+	return c, nil
+}
+
+// maxSaved bounds a file before it is decoded, in bytes.
+const maxSaved = 1 << 20
+
+// parse decodes a saved calibration. Unknown fields are errors: they are of another version, and
+// what they mean for the others is unknown.
+func parse(r io.Reader) (*Calibration, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxSaved+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxSaved {
+		return nil, fmt.Errorf("larger than %d bytes", maxSaved)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	var s saved
+	if err := decoder.Decode(&s); err != nil {
+		return nil, err
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("data after the calibration")
+	}
+	if s.Version != version {
+		return nil, fmt.Errorf("version %d, not %d", s.Version, version)
+	}
+	return s.calibration()
+}
+
+// calibration parses the texts, and checks that a kernel takes them.
+func (s *saved) calibration() (*Calibration, error) {
+	const device = "0:0 " // the parsers take whole lines
+	models, err := blkio.ParseIOCostModel(device + strings.TrimSpace(s.Model))
+	if err != nil {
+		return nil, err
+	}
+	lines, err := blkio.ParseIOCostQOS(device + strings.TrimSpace(s.QOS))
+	if err != nil {
+		return nil, err
+	}
+	c := Calibration(s.fields)
+	c.Model, c.QOS = models[blkio.Dev{}].Model, lines[blkio.Dev{}].QOS
+	if err := errors.Join(c.Model.Check(), c.QOS.Check()); err != nil {
+		return nil, err
+	}
+	if c.Model.String() != s.Model || c.QOS.String() != s.QOS {
+		return nil, errors.New("the model or the targets have not all values, in the kernel's order")
+	}
+	return &c, nil
+}

@@ -1,0 +1,186 @@
+// Package diskmodel turns measurements of a disk into models of it: a curve of the operations
+// per second that the disk reaches with each block size, and io.cost's linear model.
+//
+// The package does no I/O. All block sizes are bytes, all rates are per second.
+package diskmodel
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// Point is one measurement: the rate that a disk reaches with blocks of one size.
+type Point struct {
+	Size int     `json:"size"` // of a block
+	IOPS float64 `json:"iops"` // operations per second
+}
+
+// bps returns the throughput in bytes per second.
+func (p Point) bps() float64 { return float64(p.Size) * p.IOPS }
+
+// Curve is the rate that a disk reaches as a function of the block size. It has three parts:
+//
+//   - Up to the size at which the throughput reaches its maximum, the throughput is a quadratic
+//     function of the size, which fits the measured points.
+//   - With larger blocks the throughput is constant: the disk's interface or its media is the
+//     bottleneck.
+//   - No block size has more than a largest number of operations per second: the disk's
+//     controller is the bottleneck.
+type Curve struct {
+	// A, B and C are the coefficients of the throughput A + B*size + C*size*size.
+	A, B, C float64
+	// Knee is the block size from which on the throughput is constant.
+	Knee int
+	// MaxIOPS is the largest number of operations per second with any block size.
+	MaxIOPS float64
+	// Error is the largest relative difference between the curve and a measured point.
+	Error float64
+}
+
+// saturated is the part of the largest throughput from which on it counts as reached.
+const saturated = 0.97
+
+// FitCurve returns the curve that fits points of different sizes. maxIOPS is the largest number
+// of operations per second, 0 if only the points show it. The error says which points are no
+// measurement.
+func FitCurve(points []Point, maxIOPS float64) (Curve, error) {
+	points = slices.Clone(points)
+	slices.SortFunc(points, func(a, b Point) int { return a.Size - b.Size })
+	if err := check(points); err != nil {
+		return Curve{}, err
+	}
+	best := slices.MaxFunc(points, func(a, b Point) int { return compare(a.bps(), b.bps()) }).bps()
+	knee := slices.IndexFunc(points, func(p Point) bool { return p.bps() >= saturated*best })
+	c := Curve{Knee: points[knee].Size, MaxIOPS: maxIOPS}
+	if maxIOPS == 0 {
+		c.MaxIOPS = slices.MaxFunc(points, func(a, b Point) int { return compare(a.IOPS, b.IOPS) }).IOPS
+	}
+	c.A, c.B, c.C = fitQuadratic(points[:knee+1])
+	for _, p := range points {
+		c.Error = max(c.Error, math.Abs(c.IOPS(p.Size)/p.IOPS-1))
+	}
+	return c, nil
+}
+
+func check(sorted []Point) error {
+	if len(sorted) == 0 {
+		return errors.New("no point was measured")
+	}
+	for i, p := range sorted {
+		switch {
+		case p.Size <= 0 || !(p.IOPS > 0) || math.IsInf(p.IOPS, 0):
+			return fmt.Errorf("invalid point: %g operations/s of %d bytes", p.IOPS, p.Size)
+		case i > 0 && p.Size == sorted[i-1].Size:
+			return fmt.Errorf("two points of %d bytes", p.Size)
+		}
+	}
+	return nil
+}
+
+func compare(a, b float64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// IOPS returns the operations per second that the disk reaches with blocks of a size.
+func (c Curve) IOPS(size int) float64 {
+	return min(c.throughput(size)/float64(size), c.MaxIOPS)
+}
+
+// Bps returns the bytes per second that the disk reaches with blocks of a size.
+func (c Curve) Bps(size int) float64 { return c.IOPS(size) * float64(size) }
+
+// MaxBps returns the largest throughput with any block size, in bytes per second.
+func (c Curve) MaxBps() float64 { return c.Bps(c.Knee) }
+
+// Under returns the operations per second that a cgroup reaches on the disk with blocks of a
+// size under limits of bytes and of operations per second, either of which may be blkio.Unset
+// or blkio.Max.
+func (c Curve) Under(size int, bps, iops blkio.Amount) float64 {
+	rate := c.IOPS(size)
+	if bps != blkio.Unset && bps != blkio.Max {
+		rate = min(rate, float64(bps)/float64(size))
+	}
+	if iops != blkio.Unset && iops != blkio.Max {
+		rate = min(rate, float64(iops))
+	}
+	return rate
+}
+
+func (c Curve) throughput(size int) float64 {
+	x := float64(min(size, c.Knee))
+	return c.A + c.B*x + c.C*x*x
+}
+
+// fitQuadratic returns the coefficients of the quadratic function of the size that fits the
+// throughput best, by least squares of the relative errors. It is exact for up to three points:
+// of fewer than three the missing coefficients are 0, as one point gives a constant number of
+// operations per second.
+func fitQuadratic(points []Point) (a, b, c float64) {
+	switch len(points) {
+	case 1:
+		return 0, points[0].IOPS, 0
+	case 2:
+		p, q := points[0], points[1]
+		b = (q.bps() - p.bps()) / float64(q.Size-p.Size)
+		return p.bps() - b*float64(p.Size), b, 0
+	}
+	// Sizes in units of the largest one keep the equations well conditioned.
+	unit := float64(points[len(points)-1].Size)
+	rows := make([][]float64, len(points))
+	for i, p := range points {
+		x, y := float64(p.Size)/unit, p.bps()
+		rows[i] = []float64{1 / y, x / y, x * x / y}
+	}
+	s := solve(rows)
+	return s[0], s[1] / unit, s[2] / unit / unit
+}
+
+// solve returns the coefficients for which the sum over each row is nearest to 1, by least
+// squares: the rows are the terms of a model divided by the measured value. The columns must
+// not depend on one another.
+func solve(rows [][]float64) []float64 {
+	n := len(rows[0])
+	m := make([][]float64, n) // the normal equations, with the right side as the last column
+	for i := range m {
+		m[i] = make([]float64, n+1)
+		for _, row := range rows {
+			for j := range n {
+				m[i][j] += row[i] * row[j]
+			}
+			m[i][n] += row[i]
+		}
+	}
+	for i := range m { // Gauss-Jordan, with the largest pivot
+		pivot := i
+		for k := i + 1; k < n; k++ {
+			if math.Abs(m[k][i]) > math.Abs(m[pivot][i]) {
+				pivot = k
+			}
+		}
+		m[i], m[pivot] = m[pivot], m[i]
+		for k := range m {
+			if k == i {
+				continue
+			}
+			f := m[k][i] / m[i][i]
+			for j := i; j <= n; j++ {
+				m[k][j] -= f * m[i][j]
+			}
+		}
+	}
+	out := make([]float64, n)
+	for i := range out {
+		out[i] = m[i][n] / m[i][i]
+	}
+	return out
+}

@@ -1,0 +1,161 @@
+package diskmodel
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// Measured has the points of one direction, reads or writes.
+type Measured struct {
+	Sequential []Point `json:"sequential"`
+	Random     []Point `json:"random"`
+}
+
+// Fit is io.cost's model of a disk and how far it is from the measurements.
+type Fit struct {
+	Model blkio.CostModel
+	// MaxError and MeanError are relative differences between the rate that the model gives and
+	// the measured one, over all points: 0.1 is 10 %. The linear model has three values for each
+	// direction, so a disk can differ from it.
+	MaxError  float64
+	MeanError float64
+	// Headroom is the largest ratio of a measured rate to the model's, at least 1. At this many
+	// times the model's rate io.cost does not slow down any of the measured points.
+	Headroom float64
+}
+
+// page is io.cost's unit of size, in bytes (IOC_PAGE_SIZE in block/blk-iocost.c).
+const page = 4096
+
+// FitLinear returns the linear model that fits the points of reads and of writes best among
+// those that charge no point less than it costs the disk. The fit has the least sum of
+// relative errors.
+//
+// io.cost charges an operation of n pages with base + n*page, in seconds of the disk, where base
+// is that of a sequential or of a random operation (calc_lcoefs in block/blk-iocost.c). Its values
+// are bytes/s = 4096/page, and operations/s of one page = 1/(base+page).
+//
+// Many disks are no sums: a cloud's volume has a limit of operations and one of bytes, and the
+// cost of an operation is the larger one of both. Where a model charges too little, io.cost gives
+// out more than the disk can do. Then the disk's own queue decides whose operation is next, and
+// weights have no effect. Where it charges too much, io.cost leaves a part of the disk idle, but
+// recovers it by raising its rate (vrate) while the disk meets its latency targets. So the fit
+// errs on that side, and Headroom is how far the rate has to rise.
+func FitLinear(reads, writes Measured) (Fit, error) {
+	r, err := fitDirection(reads)
+	if err != nil {
+		return Fit{}, fmt.Errorf("fit reads: %w", err)
+	}
+	w, err := fitDirection(writes)
+	if err != nil {
+		return Fit{}, fmt.Errorf("fit writes: %w", err)
+	}
+	f := Fit{Model: blkio.CostModel{
+		Rbps: r.bps(), RSeqIOPS: r.iops(r.sequential), RRandIOPS: r.iops(r.random),
+		Wbps: w.bps(), WSeqIOPS: w.iops(w.sequential), WRandIOPS: w.iops(w.random),
+	}}
+	f.summarize(append(r.ratios(reads), w.ratios(writes)...))
+	return f, f.Model.Check()
+}
+
+// summarize notes the ratios of the measured rates to the model's.
+func (f *Fit) summarize(ratios []float64) {
+	f.Headroom = 1
+	for _, ratio := range ratios {
+		e := math.Abs(1/ratio - 1)
+		f.MaxError, f.MeanError = max(f.MaxError, e), f.MeanError+e/float64(len(ratios))
+		f.Headroom = max(f.Headroom, ratio)
+	}
+}
+
+// costs are the costs of one direction, in seconds.
+type costs struct {
+	sequential, random float64 // the base of an operation
+	page               float64
+}
+
+func (c costs) bps() uint64              { return rounded(page / c.page) }
+func (c costs) iops(base float64) uint64 { return rounded(1 / (base + c.page)) }
+
+func rounded(rate float64) uint64 { return uint64(math.Round(min(rate, math.MaxInt64))) }
+
+// pagesOf returns the pages that io.cost charges for a block: whole ones, and at least one
+// (calc_vtime_cost_builtin in block/blk-iocost.c).
+func pagesOf(size int) float64 { return float64(max(1, size/page)) }
+
+// fitDirection returns the costs of one direction. For a cost of a page, the least base that
+// charges each point enough follows, so the sum of the errors is a function of the cost of a page.
+// It is convex, and linear between the costs at which another point determines a base.
+func fitDirection(m Measured) (costs, error) {
+	switch {
+	case len(m.Sequential) == 0 || len(m.Random) == 0:
+		return costs{}, errors.New("no point was measured")
+	case len(m.Sequential)+len(m.Random) < 3:
+		return costs{}, errors.New("at least three points are needed")
+	}
+	leastPage := math.Inf(1)
+	for _, points := range [][]Point{m.Sequential, m.Random} {
+		for _, p := range points {
+			if err := check([]Point{p}); err != nil {
+				return costs{}, err
+			}
+			leastPage = min(leastPage, unbounded/p.IOPS/pagesOf(p.Size))
+		}
+	}
+	candidates := append(turns(m.Sequential), turns(m.Random)...)
+	var best costs
+	least := math.Inf(1)
+	for _, perPage := range append(candidates, leastPage) {
+		c := costs{base(m.Sequential, perPage), base(m.Random, perPage), perPage}
+		sum := 0.0
+		for _, ratio := range c.ratios(m) {
+			sum += ratio
+		}
+		if sum < least {
+			best, least = c, sum
+		}
+	}
+	return best, nil
+}
+
+// unbounded is the cost of the pages of a disk whose throughput has no bound that the points show,
+// relative to that of an operation. io.cost needs one that is not 0.
+const unbounded = 0.01
+
+// turns returns the costs of a page at which another point, or 0, determines the base.
+func turns(points []Point) (out []float64) {
+	for i, p := range points {
+		out = append(out, 1/p.IOPS/pagesOf(p.Size))
+		for _, q := range points[:i] {
+			t := (1/p.IOPS - 1/q.IOPS) / (pagesOf(p.Size) - pagesOf(q.Size))
+			if t > 0 && !math.IsInf(t, 0) {
+				out = append(out, t)
+			}
+		}
+	}
+	return out
+}
+
+// base returns the least base with which no point costs more than is charged.
+func base(points []Point, perPage float64) (out float64) {
+	for _, p := range points {
+		out = max(out, 1/p.IOPS-pagesOf(p.Size)*perPage)
+	}
+	return out
+}
+
+// ratios returns the measured rate of each point divided by the model's.
+func (c costs) ratios(m Measured) (out []float64) {
+	for _, part := range []struct {
+		base   float64
+		points []Point
+	}{{c.sequential, m.Sequential}, {c.random, m.Random}} {
+		for _, p := range part.points {
+			out = append(out, p.IOPS*(part.base+pagesOf(p.Size)*c.page))
+		}
+	}
+	return out
+}

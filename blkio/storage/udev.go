@@ -1,0 +1,104 @@
+package storage
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// CostSolution is what udev's hardware database has of io.cost for a disk.
+type CostSolution struct {
+	Name  string // "naive", "isolation", "bandwidth", ...
+	Model blkio.CostModel
+	QOS   blkio.CostQOS
+}
+
+// The solution that systemd takes if /etc/udev/iocost.conf names no other one (parse_config in
+// src/udev/iocost/iocost.c).
+const defaultSolution = "naive"
+
+// maxUdev bounds a file of udev's database, in bytes.
+const maxUdev = 64 << 10
+
+// ReadCostSolution reads the solution of io.cost that udev's database has for a device; nil if
+// it has none. udev is the directory /run/udev/data.
+func ReadCostSolution(udev fs.FS, dev blkio.Dev) (*CostSolution, error) {
+	f, err := udev.Open("b" + dev.String())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read udev's database: %w", err)
+	}
+	defer f.Close()
+	s, err := parseCostSolution(io.LimitReader(f, maxUdev))
+	if err != nil {
+		return nil, fmt.Errorf("parse udev's database, b%s: %w", dev, err)
+	}
+	return s, nil
+}
+
+// parseCostSolution parses a device's file of udev's database:
+//
+//	I:1234567
+//	E:ID_MODEL=Samsung_SSD_980
+//	E:IOCOST_SOLUTIONS=isolation isolated-bandwidth bandwidth naive
+//	(1)
+//	E:IOCOST_MODEL_ISOLATED_BANDWIDTH=rbps=2706339840 rseqiops=89698 rrandiops=110036 wbps=1063126016 wseqiops=135560 wrandiops=130734
+//	(2)
+//	E:IOCOST_QOS_ISOLATED_BANDWIDTH=rpct=0.00 rlat=9000 wpct=0.00 wlat=94410 min=100.00 max=100.00
+//	(3)
+//
+//	(1) "naive" is taken, or else the first one
+//	(2) as in io.cost.model
+//	(3) as in io.cost.qos; a solution has both
+//
+// Source: query_named_solution in systemd's src/udev/iocost/iocost.c; hwdb.d/90-iocost.hwdb.
+func parseCostSolution(r io.Reader) (*CostSolution, error) {
+	properties := map[string]string{}
+	scan := bufio.NewScanner(r)
+	for scan.Scan() {
+		if text, isProperty := strings.CutPrefix(scan.Text(), "E:"); isProperty {
+			name, value, _ := strings.Cut(text, "=")
+			properties[name] = value
+		}
+	}
+	if err := scan.Err(); err != nil {
+		return nil, err
+	}
+	names := strings.Fields(properties["IOCOST_SOLUTIONS"])
+	if len(names) == 0 {
+		return nil, nil
+	}
+	s := &CostSolution{Name: names[0]}
+	if slices.Contains(names, defaultSolution) {
+		s.Name = defaultSolution
+	}
+	key := strings.ReplaceAll(strings.ToUpper(s.Name), "-", "_")
+	model, hasModel := properties["IOCOST_MODEL_"+key]
+	qos, hasQOS := properties["IOCOST_QOS_"+key]
+	if !hasModel || !hasQOS {
+		return nil, nil // systemd ignores it as well
+	}
+	return s, s.parse(model, qos)
+}
+
+func (s *CostSolution) parse(model, qos string) error {
+	const device = "0:0 " // the parsers take whole lines
+	models, err := blkio.ParseIOCostModel(device + model)
+	if err != nil {
+		return err
+	}
+	lines, err := blkio.ParseIOCostQOS(device + qos)
+	if err != nil {
+		return err
+	}
+	s.Model, s.QOS = models[blkio.Dev{}].Model, lines[blkio.Dev{}].QOS
+	return errors.Join(s.Model.Check(), s.QOS.Check())
+}

@@ -1,0 +1,89 @@
+package storage
+
+import (
+	"io/fs"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+const (
+	udevModel = "rbps=2706339840 rseqiops=89698 rrandiops=110036 wbps=1063126016 wseqiops=135560 wrandiops=130734"
+	udevQOS   = "rpct=0.00 rlat=9000 wpct=0.00 wlat=94410 min=100.00 max=125.00"
+)
+
+func TestReadCostSolution(t *testing.T) {
+	want := CostSolution{
+		Model: blkio.CostModel{
+			Rbps: 2706339840, RSeqIOPS: 89698, RRandIOPS: 110036, Wbps: 1063126016, WSeqIOPS: 135560, WRandIOPS: 130734,
+		},
+		QOS: blkio.CostQOS{RLat: 9 * time.Millisecond, WLat: 94410 * time.Microsecond, Min: 10000, Max: 12500},
+	}
+	named := func(name string) *CostSolution {
+		s := want
+		s.Name = name
+		return &s
+	}
+	other := strings.ReplaceAll(udevModel, "89698", "1")
+	for _, tt := range []struct {
+		name, text string
+		want       *CostSolution
+		err        string
+	}{
+		{name: "none", text: "I:1\nE:ID_MODEL=x\n"},
+		{name: "empty", text: ""},
+		{name: "no names", text: "E:IOCOST_SOLUTIONS= \n"},
+		{
+			name: "naive before the first", want: named("naive"),
+			text: "E:IOCOST_SOLUTIONS=isolation naive\nE:IOCOST_MODEL_ISOLATION=" + other + "\nE:IOCOST_QOS_ISOLATION=" + udevQOS +
+				"\nE:IOCOST_MODEL_NAIVE=" + udevModel + "\nE:IOCOST_QOS_NAIVE=" + udevQOS,
+		},
+		{
+			name: "the first, with a dash", want: named("isolated-bandwidth"),
+			text: "E:IOCOST_QOS_ISOLATED_BANDWIDTH=" + udevQOS + "\nE:IOCOST_MODEL_ISOLATED_BANDWIDTH=" + udevModel + "\nE:IOCOST_SOLUTIONS=isolated-bandwidth bandwidth\n",
+		},
+		{name: "a part of it", text: "E:IOCOST_SOLUTIONS=naive\nE:IOCOST_MODEL_NAIVE=" + udevModel + "\n"},
+		{name: "no value", text: "E:IOCOST_SOLUTIONS=naive\nE:IOCOST_MODEL_NAIVE=\nE:IOCOST_QOS_NAIVE=" + udevQOS, err: "b8:16: rbps=0 is too small"},
+		{name: "no number", text: "E:IOCOST_SOLUTIONS=naive\nE:IOCOST_MODEL_NAIVE=rbps=x\nE:IOCOST_QOS_NAIVE=" + udevQOS, err: `invalid rbps "x"`},
+		{
+			name: "no percentage", text: "E:IOCOST_SOLUTIONS=naive\nE:IOCOST_MODEL_NAIVE=" + udevModel + "\nE:IOCOST_QOS_NAIVE=rpct=95%",
+			err: `invalid rpct "95%"`,
+		},
+		{name: "a long line", text: "E:" + strings.Repeat("x", maxUdev), err: "token too long"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			udev := fstest.MapFS{"b8:16": {Data: []byte(tt.text)}}
+			got, err := ReadCostSolution(udev, blkio.Dev{Major: 8, Minor: 16})
+			switch {
+			case tt.err == "" && err != nil, tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)):
+				t.Fatalf("%v, want %q", err, tt.err)
+			case tt.err != "":
+				return
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	if got, err := ReadCostSolution(fstest.MapFS{}, blkio.Dev{Major: 8}); got != nil || err != nil {
+		t.Errorf("without a file: %v, %v", got, err)
+	}
+	if _, err := ReadCostSolution(fstest.MapFS{"b8:0": {Mode: fs.ModeDir}}, blkio.Dev{Major: 8}); err == nil {
+		t.Error("a directory was read")
+	}
+}
+
+func FuzzParseCostSolution(f *testing.F) {
+	f.Add("E:IOCOST_SOLUTIONS=naive\nE:IOCOST_MODEL_NAIVE=" + udevModel + "\nE:IOCOST_QOS_NAIVE=" + udevQOS)
+	f.Fuzz(func(t *testing.T, text string) {
+		got, err := parseCostSolution(strings.NewReader(text))
+		if err == nil && got != nil && (got.Model.Check() != nil || got.QOS.Check() != nil) {
+			t.Errorf("%q: %+v", text, got)
+		}
+	})
+}

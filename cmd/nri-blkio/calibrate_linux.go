@@ -1,0 +1,231 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nri-blkio/nri-blkio/blkio/calibrate"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/internal/terminal"
+	"github.com/nri-blkio/nri-blkio/plugin/inspect"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+const calibrateLong = `Measure how fast a disk is, and print io.cost's model and latency targets for the
+node policy. Weights divide a disk by this model.
+
+DISK is a name, such as sdb, or a path below /dev. Reads go to the disk itself,
+which is opened read-only, with direct I/O. Writes go to a file without a name that
+is created in the directory of --write-dir, a quarter of its free space or 1 GiB.
+The file is gone when the command ends, even if it is killed. Without --write-dir,
+writes are not measured, and the model has the rates of reads for them.
+
+It measures sequential and random blocks from 4 KiB to 1 MiB, and several queue
+depths. It takes less than a minute, uses the disk fully, and ends within a second
+of ^C. Run it on the node itself as root: the DaemonSet's pods have no disks.
+
+A busy disk is refused, with the cgroups and filesystems that use it, because its
+figures would be too low. The exit status is 1 if the figures are implausible, for
+example because the volume of a cloud had burst credits left.
+
+--save stores the result for this node's plugin under the disk's serial number, or
+its WWID. The policy's model, if it has one for the disk, wins.`
+
+type calibrateOptions struct {
+	writeDir    string
+	force, save bool
+	output      calibrateOutput
+}
+
+// calibrateOutput is the flag -o of calibrate, which has one more format.
+type calibrateOutput struct{ output }
+
+// Set checks the value as the flags are parsed.
+func (o *calibrateOutput) Set(s string) error {
+	if output(s) == outputYAML {
+		o.output = outputYAML
+		return nil
+	}
+	if err := o.output.Set(s); err != nil {
+		return fmt.Errorf("unknown format %q (write %s, %s or %s)", s, outputTable, outputJSON, outputYAML)
+	}
+	return nil
+}
+
+func (a *app) calibrateCommand() *cobra.Command {
+	o := calibrateOptions{output: calibrateOutput{outputTable}}
+	cmd := &cobra.Command{
+		Use:   "calibrate DISK",
+		Short: "Measure a disk's model for io.cost",
+		Long:  calibrateLong,
+		Example: `  nri-blkio calibrate sdb --write-dir /mnt/sdb
+  nri-blkio calibrate nvme0n1 --write-dir /var/lib/containerd --save
+  nri-blkio calibrate /dev/disk/by-id/wwn-0x5002538e40a2b1c9 -o json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.calibrate(cmd.Context(), &o, args[0]) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.writeDir, "write-dir", "", "a directory of the node on the disk, to measure writes")
+	f.BoolVar(&o.force, "force", false, "calibrate a busy disk, and save implausible figures")
+	f.BoolVar(&o.save, "save", false, "save the result for the plugin")
+	f.VarP(&o.output, "output", "o", "table, json or yaml")
+	a.opts.addCalibrationFlag(cmd)
+	return cmd
+}
+
+func (a *app) calibrate(ctx context.Context, o *calibrateOptions, name string) error {
+	node, err := a.calibrateNode()
+	if err != nil {
+		return err
+	}
+	defer node.Storage.Close()
+	defer node.Cgroups.Close()
+	disk, err := calibrate.Find(ctx, node.Storage, node.Sysfs, name)
+	if err != nil {
+		return usage(err)
+	}
+	if o.save {
+		if err := calibrate.IdentityOf(disk).Check(); err != nil {
+			return usage(fmt.Errorf("--save: %w", err))
+		}
+	}
+	cfg := calibrate.Config{
+		Node: node, Disk: disk, Force: o.force,
+		Device: a.opts.host("/dev/" + strings.ReplaceAll(disk.Name, "!", "/")), // as sysfs has "/"
+	}
+	if o.writeDir != "" {
+		if err := a.opts.checkDir("--write-dir", o.writeDir); err != nil {
+			return err
+		}
+		if err := node.CheckDir(ctx, o.writeDir, disk.Disk); err != nil {
+			return usage(fmt.Errorf("--write-dir: %w", err))
+		}
+		cfg.WriteDir = a.opts.host(o.writeDir)
+	}
+	c, err := a.measure(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	return a.finishCalibration(o, disk, c)
+}
+
+// calibrateNode opens what says how the node uses its disks.
+func (a *app) calibrateNode() (*calibrate.Node, error) {
+	cgroups, err := a.cgroups()
+	if err != nil {
+		return nil, err
+	}
+	disks, err := a.opts.storage()
+	if err != nil {
+		cgroups.Close() // the error that counts is the one before
+		return nil, err
+	}
+	names := map[string]string{}
+	// Records that cannot be read leave cgroups without a name.
+	records, _ := inspect.Records(cgroups, inspect.Filter{})
+	for _, r := range records {
+		names[r.Cgroup.Path()] = terminal.Escape(containerName(r.Record.Namespace, r.Record.Pod, r.Record.Container))
+	}
+	return &calibrate.Node{
+		Storage: disks, Sysfs: a.opts.sysfs(), Cgroups: cgroups, Own: ownCgroup(),
+		NameOf: func(cgroup string) string { return names[cgroup] },
+	}, nil
+}
+
+// ownCgroup returns the path of this process's cgroup, "." if it is not known.
+//
+//	0::/system.slice/ssh.service
+func ownCgroup() string {
+	data, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return "."
+	}
+	for line := range strings.Lines(string(data)) {
+		if p, ok := strings.CutPrefix(strings.TrimSpace(line), "0::/"); ok && p != "" {
+			return p
+		}
+	}
+	return "."
+}
+
+// measure calibrates the disk, with a progress bar on a terminal.
+func (a *app) measure(ctx context.Context, cfg calibrate.Config) (*calibrate.Calibration, error) {
+	cfg.Progress = func(float64, string) {}
+	if f, ok := a.stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		cfg.Progress = func(done float64, step string) {
+			width, _, err := term.GetSize(int(f.Fd())) // at each step: a window can be resized
+			if err != nil || width <= 0 {
+				width = 80
+			}
+			fmt.Fprint(f, terminal.Rewrite(terminal.Bar(done, step, width)))
+		}
+		defer fmt.Fprint(f, terminal.Rewrite(""))
+	}
+	c, err := calibrate.Run(ctx, cfg)
+	if errors.Is(err, context.Canceled) {
+		return nil, errors.New("calibrate: interrupted, nothing was saved")
+	}
+	return c, err
+}
+
+// finishCalibration prints the result, and saves it if it is to be saved.
+func (a *app) finishCalibration(o *calibrateOptions, d *storage.DiskInfo, c *calibrate.Calibration) error {
+	rule := policy.RuleFor(policy.Disk{Name: d.Name, Model: d.Model, Rotational: d.Rotational}, c.Model, c.QOS)
+	fragment := policy.FormatDisks([]policy.DiskRule{rule})
+	if err := a.printCalibration(o.output.output, d, c, fragment); err != nil {
+		return err
+	}
+	for _, w := range c.Warnings {
+		terminal.Notes(a.stderr, "warning", w.Text)
+	}
+	switch {
+	case o.save && !c.IsPlausible() && !o.force:
+		terminal.Notes(a.stderr, "warning", "implausible figures are not saved (add --force to save them)")
+	case o.save:
+		file, err := calibrate.Save(a.opts.host(a.opts.calibrationDir), c)
+		if err != nil {
+			return err
+		}
+		terminal.Notes(a.stderr, "saved", filepath.Base(file))
+	}
+	if !c.IsPlausible() {
+		return findings()
+	}
+	return nil
+}
+
+// printCalibration prints a calibration with the policy fragment. The text is a valid fragment as
+// a whole: what was measured is in comments.
+func (a *app) printCalibration(o output, d *storage.DiskInfo, c *calibrate.Calibration, fragment string) error {
+	asJSON, err := yaml.YAMLToJSON([]byte(fragment))
+	if err != nil {
+		return err // not reached: the fragment is YAML
+	}
+	document := struct {
+		Name        string                 `json:"name"`
+		Calibration *calibrate.Calibration `json:"calibration"`
+		Policy      json.RawMessage        `json:"policy"`
+	}{d.Name, c, asJSON}
+	if o != outputYAML {
+		return a.print(o, document, func(out *bytes.Buffer) {
+			writeCalibration(out, d, c)
+			out.WriteString(fragment)
+		})
+	}
+	text, err := yaml.Marshal(document)
+	if err != nil {
+		return err
+	}
+	_, err = a.stdout.Write(text)
+	return err
+}

@@ -1,0 +1,275 @@
+package iocost
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+)
+
+// Attribute is the extended attribute of the root cgroup that has what this program has set.
+const Attribute = "user.nri-blkio.iocost"
+
+// owned has the lines that this program has written for a disk, "" for a file that it has not
+// written.
+type owned struct {
+	Model string `json:"model,omitempty"`
+	QOS   string `json:"qos,omitempty"`
+}
+
+// State is what came of a Setup.
+type State struct {
+	Setup
+	// Works is true if io.cost is enabled on the disk, by this program or another one.
+	Works bool
+	// Foreign names the control files that another program has set, which stay as they are.
+	Foreign []string
+	Err     error
+}
+
+// Write writes a line to a control file of a cgroup, as [cgroupfs.Cgroup.Write] does.
+type Write func(c cgroupfs.Cgroup, line blkio.Line) error
+
+// Apply makes io.cost what the setups want, on these disks. On other disks it removes what this
+// program has set. If keep is true it removes nothing, because more may be wanted than is known.
+// The error is about the whole: what is about one disk is in its State.
+//
+// Each line is written by write, which may give up: the kernel waits for the requests of the disk
+// that are under way, and those of a disk that hangs do not end (ioc_qos_write in
+// block/blk-iocost.c).
+func Apply(cgroups *cgroupfs.Hierarchy, write Write, wants []Setup, keep bool) ([]State, error) {
+	a, err := read(cgroups, write)
+	if err != nil {
+		return nil, err
+	}
+	states := make([]State, len(wants))
+	wanted := map[blkio.Dev]bool{}
+	for i, want := range wants {
+		wanted[want.Disk.Dev] = true
+		states[i] = a.apply(want, keep)
+	}
+	if keep {
+		return states, nil
+	}
+	var errs []error
+	for _, dev := range slices.SortedFunc(maps.Keys(a.owned), blkio.Dev.Compare) {
+		if !wanted[dev] {
+			errs = append(errs, a.remove(dev))
+		}
+	}
+	return states, errors.Join(errs...)
+}
+
+// Clear removes all that this program has set. It returns a line for each write, also with an
+// error. With dryRun it changes nothing.
+func Clear(cgroups *cgroupfs.Hierarchy, dryRun bool) (steps []string, err error) {
+	a, err := read(cgroups, cgroupfs.Cgroup.Write)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, dev := range slices.SortedFunc(maps.Keys(a.owned), blkio.Dev.Compare) {
+		for _, l := range a.removal(dev) {
+			steps = append(steps, fmt.Sprintf("write %s %q", l.file, dev.String()+" "+l.text))
+		}
+		if !dryRun {
+			errs = append(errs, a.remove(dev))
+		}
+	}
+	return steps, errors.Join(errs...)
+}
+
+// actual is what the kernel has, and what of it is this program's.
+type actual struct {
+	root   cgroupfs.Cgroup
+	writer Write
+	models map[blkio.Dev]blkio.CostModelLine
+	qos    map[blkio.Dev]blkio.CostQOSLine
+	owned  map[blkio.Dev]owned
+}
+
+func read(cgroups *cgroupfs.Hierarchy, write Write) (*actual, error) {
+	a := &actual{root: cgroups.Cgroup("."), writer: write, owned: map[blkio.Dev]owned{}}
+	var err error
+	if a.models, err = cgroups.ReadIOCostModel(); err != nil {
+		return nil, err
+	}
+	if a.qos, err = cgroups.ReadIOCostQOS(); err != nil {
+		return nil, err
+	}
+	data, err := a.root.ReadXattr(Attribute)
+	if err != nil || data == nil {
+		return a, err
+	}
+	byName := map[string]owned{}
+	if err := json.Unmarshal(data, &byName); err != nil {
+		return nil, fmt.Errorf("parse %s of the root cgroup: %w", Attribute, err)
+	}
+	for name, o := range byName {
+		dev, err := blkio.ParseDev(name)
+		if err != nil {
+			return nil, fmt.Errorf("parse %s of the root cgroup: %w", Attribute, err)
+		}
+		a.owned[dev] = o
+	}
+	return a, nil
+}
+
+// apply makes one disk what is wanted. The model goes first: io.cost must not run with another
+// one for a moment.
+func (a *actual) apply(want Setup, keep bool) State {
+	dev := want.Disk.Dev
+	s := State{Setup: want, Works: a.qos[dev].Enabled}
+	own := a.owned[dev]
+	if own.Model == "" && a.models[dev].IsUser {
+		s.Foreign = append(s.Foreign, blkio.IOCostModel)
+	}
+	if own.QOS == "" && (a.qos[dev].IsUser || a.qos[dev].Enabled) {
+		s.Foreign = append(s.Foreign, blkio.IOCostQOS)
+	}
+	if s.Enabled && slices.Contains(s.Foreign, blkio.IOCostQOS) && !s.Works {
+		s.Enabled, s.Reason = false, "another program has set io.cost.qos with enable=0"
+	}
+	if !s.Enabled && keep {
+		return s
+	}
+	if !s.Enabled {
+		if s.Err = a.remove(dev); s.Err == nil && own.QOS != "" {
+			s.Works = false
+		}
+		return s
+	}
+	model, qos := lines(want)
+	if slices.Contains(s.Foreign, blkio.IOCostModel) {
+		model = ""
+	}
+	if slices.Contains(s.Foreign, blkio.IOCostQOS) {
+		qos = ""
+	}
+	s.Err = a.set(dev, owned{Model: model, QOS: qos})
+	s.Works = s.Works || s.Err == nil && qos != ""
+	return s
+}
+
+// lines returns what is written for a setup, without the device. Without a model the kernel's own
+// stays.
+func lines(s Setup) (model, qos string) {
+	if s.Model != nil {
+		model = "ctrl=user model=linear " + s.Model.String()
+	}
+	qos = "enable=1 ctrl=auto"
+	if s.QOS != nil {
+		qos = "enable=1 ctrl=user " + s.QOS.String()
+	}
+	return model, qos
+}
+
+// The lines that give a device back to the kernel.
+const (
+	noModel = "ctrl=auto"
+	noQOS   = "enable=0 ctrl=auto"
+)
+
+// set writes what differs from want. What is to be written is recorded before.
+func (a *actual) set(dev blkio.Dev, want owned) error {
+	before := a.owned[dev]
+	after := want
+	if want.Model == "" && before.Model != "" { // until it is removed
+		after.Model = before.Model
+	}
+	if err := a.record(dev, after); err != nil {
+		return err
+	}
+	switch now := a.models[dev]; {
+	case want.Model == "" && before.Model != "":
+		if err := a.write(dev, blkio.IOCostModel, noModel); err != nil {
+			return err
+		}
+	case want.Model != "" && (!now.IsUser || "ctrl=user model=linear "+now.Model.String() != want.Model):
+		if err := a.write(dev, blkio.IOCostModel, want.Model); err != nil {
+			return err
+		}
+	}
+	if want.QOS != "" && !a.hasQOS(dev, want.QOS) {
+		if err := a.write(dev, blkio.IOCostQOS, want.QOS); err != nil {
+			return err
+		}
+	}
+	return a.record(dev, want)
+}
+
+// hasQOS reports whether the line that the kernel has is the one that was written.
+func (a *actual) hasQOS(dev blkio.Dev, line string) bool {
+	now := a.qos[dev]
+	if !now.Enabled {
+		return false
+	}
+	if !now.IsUser {
+		return line == "enable=1 ctrl=auto"
+	}
+	return line == "enable=1 ctrl=user "+now.QOS.String()
+}
+
+// remove gives a device back to the kernel, as far as this program has set it. A device that is
+// not there any more has nothing to remove.
+func (a *actual) remove(dev blkio.Dev) error {
+	for _, l := range a.removal(dev) {
+		if err := a.write(dev, l.file, l.text); err != nil && !errors.Is(err, blkio.ErrNoDevice) {
+			return err
+		}
+	}
+	return a.record(dev, owned{})
+}
+
+// line is a write to a control file of io.cost, without the device.
+type line struct{ file, text string }
+
+// removal returns what gives a device back to the kernel.
+func (a *actual) removal(dev blkio.Dev) (out []line) {
+	if own := a.owned[dev]; own.QOS != "" {
+		out = append(out, line{blkio.IOCostQOS, noQOS})
+	}
+	if own := a.owned[dev]; own.Model != "" {
+		out = append(out, line{blkio.IOCostModel, noModel})
+	}
+	return out
+}
+
+func (a *actual) write(dev blkio.Dev, file, line string) error {
+	return a.writer(a.root, blkio.Line{File: file, Text: dev.String() + " " + line, Dev: dev})
+}
+
+// record changes what the attribute has of a device.
+func (a *actual) record(dev blkio.Dev, own owned) error {
+	if a.owned[dev] == own {
+		return nil
+	}
+	next := maps.Clone(a.owned)
+	if next[dev] = own; own == (owned{}) {
+		delete(next, dev)
+	}
+	if err := a.writeAttribute(next); err != nil {
+		return err
+	}
+	a.owned = next
+	return nil
+}
+
+func (a *actual) writeAttribute(all map[blkio.Dev]owned) error {
+	if len(all) == 0 {
+		return a.root.RemoveXattr(Attribute)
+	}
+	byName := make(map[string]owned, len(all))
+	for dev, o := range all {
+		byName[dev.String()] = o
+	}
+	data, err := json.Marshal(byName)
+	if err != nil {
+		return err // not reached: the type can be marshaled
+	}
+	return a.root.WriteXattr(Attribute, data)
+}

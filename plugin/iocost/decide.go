@@ -1,0 +1,99 @@
+// Package iocost enables io.cost on disks, so that weights have an effect there, and disables it
+// again. It never changes what another program has set.
+package iocost
+
+import (
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// Origin is where a model or a QOS comes from.
+type Origin string
+
+// The origins, of which the first one that has a model counts.
+const (
+	FromPolicy      Origin = "policy"
+	FromCalibration Origin = "calibration"
+	FromUdev        Origin = "udev"
+	FromKernel      Origin = "kernel" // a guess by the kind of the disk
+	// Fixed is the origin of the QOS that goes with a model of which nothing else is known.
+	Fixed Origin = "fixed"
+)
+
+// fixed returns a QOS that has io.cost give out what the model says, no less and no more. The
+// kernel's own QOS lowers the rate only when requests wait for a place in the disk's queue, and
+// raises it while a container waits and a quarter of the requests take less than 25 ms. A
+// throttled volume of a cloud can meet that at its limit, and weights have no effect then.
+//
+// Source: autop and ioc_timer_fn in block/blk-iocost.c.
+func fixed() *blkio.CostQOS { return &blkio.CostQOS{Min: 10000, Max: 10000} }
+
+// Known is what one origin knows of a disk; nil for nothing.
+type Known struct {
+	Model *blkio.CostModel
+	QOS   *blkio.CostQOS
+}
+
+// Disk has the facts about a disk that decide on io.cost.
+type Disk struct {
+	blkio.Disk
+	Facts policy.Disk
+	// Unsupported is why the disk cannot have io.cost, "" if it can.
+	Unsupported string
+	// HasWeights is true while a container with a weight uses the disk.
+	HasWeights  bool
+	Calibration Known
+	Udev        Known
+}
+
+// Setup is what is wanted of io.cost on a disk.
+type Setup struct {
+	Disk    blkio.Disk
+	Enabled bool
+	// Model and QOS are nil for those of the kernel.
+	Model       *blkio.CostModel
+	QOS         *blkio.CostQOS
+	ModelOrigin Origin
+	QOSOrigin   Origin
+	// Reason is why io.cost is not enabled, "" if it is. Chosen is true if the operator has
+	// decided so.
+	Reason string
+	Chosen bool
+}
+
+// Decide returns what is wanted of a disk. It is pure.
+func Decide(p *policy.Policy, d *Disk) Setup {
+	rule := p.DiskRule(d.Facts)
+	s := Setup{Disk: d.Disk}
+	switch {
+	case d.Unsupported != "":
+		s.Reason = d.Unsupported
+	case rule.Weights == policy.WeightsOff:
+		s.Reason, s.Chosen = "the node policy has weights: off for this disk", true
+	case rule.Weights == policy.WeightsAuto && !d.HasWeights && p.Reserve == 0:
+		s.Reason = "no container with a weight uses the disk"
+	case p.Mode == policy.ModeObserve:
+		s.Reason, s.Chosen = "the node policy has mode: observe", true
+	default:
+		s.Enabled = true
+	}
+	s.ModelOrigin, s.QOSOrigin = FromKernel, FromKernel
+	for _, known := range []struct {
+		Known
+		origin Origin
+	}{{Known{rule.Model, rule.QOS}, FromPolicy}, {d.Calibration, FromCalibration}, {d.Udev, FromUdev}} {
+		if known.Model == nil {
+			continue
+		}
+		s.Model, s.ModelOrigin = known.Model, known.origin
+		s.QOS, s.QOSOrigin = known.QOS, known.origin
+		if s.QOS == nil {
+			s.QOS, s.QOSOrigin = fixed(), Fixed
+		}
+		break
+	}
+	if rule.QOS != nil { // another one belongs to its own model
+		s.QOS, s.QOSOrigin = rule.QOS, FromPolicy
+	}
+	return s
+}

@@ -1,0 +1,80 @@
+package iocost
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+var (
+	modelA = &blkio.CostModel{Rbps: 1 << 30, RSeqIOPS: 1, RRandIOPS: 2, Wbps: 1 << 29, WSeqIOPS: 3, WRandIOPS: 4}
+	modelB = &blkio.CostModel{Rbps: 2 << 30, RSeqIOPS: 1, RRandIOPS: 2, Wbps: 1 << 29, WSeqIOPS: 3, WRandIOPS: 4}
+	qosA   = &blkio.CostQOS{RPct: 9500, RLat: 5e6, WPct: 9500, WLat: 10e6, Min: 5000, Max: 15000}
+)
+
+func TestDecide(t *testing.T) {
+	rule := func(weights policy.WeightMode, model *blkio.CostModel, qos *blkio.CostQOS) *policy.Policy {
+		p := policy.Default()
+		p.Disks = []policy.DiskRule{{Weights: weights, Model: model, QOS: qos}}
+		return p
+	}
+	observe := policy.Default()
+	observe.Mode = policy.ModeObserve
+	reserve := policy.Default()
+	reserve.Reserve = 3000
+	for _, tt := range []struct {
+		name   string
+		policy *policy.Policy
+		disk   Disk
+		model  Origin
+		qos    Origin
+		reason string // "" if io.cost is wanted
+	}{
+		{name: "no weight", policy: policy.Default(), reason: "no container with a weight"},
+		{name: "a weight", policy: policy.Default(), disk: Disk{HasWeights: true}},
+		{name: "a reserve", policy: reserve},
+		{name: "always", policy: rule(policy.WeightsOn, modelA, nil), model: FromPolicy, qos: Fixed},
+		{name: "never", policy: rule(policy.WeightsOff, modelA, nil), disk: Disk{HasWeights: true}, model: FromPolicy, qos: Fixed, reason: "weights: off"},
+		{name: "impossible", policy: rule(policy.WeightsOn, nil, nil), disk: Disk{Unsupported: "it is a dm device"}, reason: "it is a dm device"},
+		{name: "observed", policy: observe, disk: Disk{HasWeights: true}, reason: "mode: observe"},
+		{
+			name: "policy before calibration", policy: rule(policy.WeightsOn, modelA, qosA), disk: Disk{Calibration: Known{modelB, qosA}, Udev: Known{modelB, qosA}},
+			model: FromPolicy, qos: FromPolicy,
+		},
+		{
+			name: "calibration before udev", policy: rule(policy.WeightsOn, nil, nil), disk: Disk{Calibration: Known{modelA, nil}, Udev: Known{modelB, qosA}},
+			model: FromCalibration, qos: Fixed,
+		},
+		{
+			name: "a model of the policy, with the QOS of no other", policy: rule(policy.WeightsOn, modelA, nil), disk: Disk{Calibration: Known{modelB, qosA}},
+			model: FromPolicy, qos: Fixed,
+		},
+		{
+			name: "a QOS of the policy, for any model", policy: rule(policy.WeightsOn, nil, qosA), disk: Disk{Calibration: Known{modelA, nil}},
+			model: FromCalibration, qos: FromPolicy,
+		},
+		{name: "a QOS of the policy, for the kernel's model", policy: rule(policy.WeightsOn, nil, qosA), qos: FromPolicy},
+		{name: "udev", policy: rule(policy.WeightsOn, nil, nil), disk: Disk{Udev: Known{modelA, nil}}, model: FromUdev, qos: Fixed},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := Decide(tt.policy, &tt.disk)
+			if got.Enabled != (tt.reason == "") || !strings.Contains(got.Reason, tt.reason) || (got.Reason == "") != got.Enabled {
+				t.Errorf("%+v", got)
+			}
+			if tt.model == "" {
+				tt.model = FromKernel
+			}
+			if tt.qos == "" {
+				tt.qos = FromKernel
+			}
+			if got.ModelOrigin != tt.model || got.QOSOrigin != tt.qos || (got.Model == nil) != (tt.model == FromKernel) || (got.QOS == nil) != (tt.qos == FromKernel) {
+				t.Errorf("%+v", got)
+			}
+			if got.Model != nil && *got.Model != *modelA || got.QOS != nil && tt.qos != Fixed && *got.QOS != *qosA || tt.qos == Fixed && (got.QOS.Min != 10000 || got.QOS.Max != 10000 || got.QOS.RPct != 0) {
+				t.Errorf("the model or the QOS is another one: %+v", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,51 @@
+package node
+
+import (
+	"github.com/nri-blkio/nri-blkio/plugin/weights"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// Weighted returns what pods ask for with weights. What is only observed, or was cleared, is not
+// asked for.
+func (n *Node) Weighted() weights.Demand {
+	if n.Policy().Mode == policy.ModeObserve {
+		return weights.Demand{Complete: true}
+	}
+	out := weights.Demand{Complete: n.listing.done.Load()}
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	for _, g := range s.groups {
+		g.addWeighted(&out)
+	}
+	return out
+}
+
+// addWeighted adds what the group asks for, unless none of its containers runs.
+func (g *group) addWeighted(out *weights.Demand) {
+	var running *pod
+	for _, pod := range g.pods {
+		for _, c := range pod.containers {
+			if !c.mayRun() {
+				continue
+			}
+			running = pod
+			out.Complete = out.Complete && c.decision.policy != nil
+			if d := &c.decision.desired; len(d.Weighted) > 0 && !g.recorded.cleared[c.cgroup] {
+				out.Weighted = append(out.Weighted, weights.Weighted{
+					Namespace: pod.namespace, Pod: pod.name, Container: c.name, Cgroup: c.cgroup,
+					Disks: d.Weighted, Weights: d.Settings.IOWeight(),
+				})
+			}
+		}
+	}
+	if running != nil && len(g.recorded.weights) > 0 && !g.recorded.cleared[g.cgroup] {
+		out.Weighted = append(out.Weighted, weights.Weighted{
+			Namespace: running.namespace, Pod: running.name, Cgroup: g.cgroup,
+			Disks: g.recorded.granted.Weighted, Weights: g.recorded.weights.IOWeight(),
+		})
+	}
+}
+
+// WeightsChanged has all pods looked at soon: io.cost was enabled on a disk, or disabled. A
+// weight for a single disk can be written only while it is enabled there.
+func (n *Node) WeightsChanged() { n.lookAtAll() }

@@ -1,0 +1,74 @@
+package shares
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+)
+
+// BenchmarkPass is a pass over 250 pods with a sandbox and a container each, in plain files in
+// memory: without the time of the kernel to sum up what the processors have counted.
+func BenchmarkPass(b *testing.B) {
+	for _, active := range []int{0, 25, 250} {
+		b.Run(fmt.Sprintf("%d active", active), func(b *testing.B) {
+			dir, err := os.MkdirTemp("/dev/shm", "nri-blkio-shares-")
+			if err != nil {
+				dir = b.TempDir()
+			}
+			b.Cleanup(func() { os.RemoveAll(dir) })
+			paths := benchTree(b, dir)
+			tree, err := cgroupfs.OpenFakeTree(dir, func(string, string) error { return nil })
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Cleanup(func() { tree.Close() })
+			k, now := NewKeeper(tree, cgroupfs.Cgroup.Write), time.Unix(1000, 0)
+			d := Demand{Disks: []blkio.Dev{vda}}
+			for n := 0; b.Loop(); n++ {
+				b.StopTimer()
+				for _, p := range paths[:active] {
+					for ; p != "."; p = path.Dir(p) {
+						benchWrite(b, filepath.Join(dir, p, "io.stat"), fmt.Sprintf("254:0 rbytes=%d wbytes=0 rios=%d wios=0 dbytes=0 dios=0\n", n, n))
+					}
+				}
+				b.StartTimer()
+				now = now.Add(2 * time.Second)
+				if _, err := k.Pass(now, d); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// benchTree makes the cgroups, and returns the paths of the containers.
+func benchTree(b *testing.B, dir string) (containers []string) {
+	b.Helper()
+	benchWrite(b, filepath.Join(dir, "cgroup.controllers"), "io\n")
+	for i := range 250 {
+		pod := fmt.Sprintf("kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod%d.slice", i)
+		containers = append(containers, pod+"/cri-app.scope")
+		for _, p := range []string{pod + "/cri-sandbox.scope", pod + "/cri-app.scope"} {
+			if err := os.MkdirAll(filepath.Join(dir, p), 0o755); err != nil {
+				b.Fatal(err)
+			}
+			for ; p != "."; p = path.Dir(p) {
+				benchWrite(b, filepath.Join(dir, p, "io.stat"), "")
+				benchWrite(b, filepath.Join(dir, p, "io.weight"), "default 100\n")
+			}
+		}
+	}
+	return containers
+}
+
+func benchWrite(b *testing.B, name, text string) {
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		b.Fatal(err)
+	}
+}

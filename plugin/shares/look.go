@@ -1,0 +1,147 @@
+package shares
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+)
+
+// activeFor is how long a cgroup counts as active after its last I/O. A writer that waits for a
+// queue of the disk, or for its own computation, between two operations is still a rival.
+const activeFor = 5 * time.Second
+
+// cgroup is what is known of a cgroup from the one above all pods down to the containers.
+type cgroup struct {
+	cgroupfs.Cgroup
+	write    Write
+	stat     []byte // the text of io.stat at the last look
+	counters map[blkio.Dev]blkio.Stat
+	used     map[blkio.Dev]time.Time // when its counters of a disk were last seen to have grown
+	// weights is io.weight. That of a container is read at a look at everything only.
+	weights  blkio.Weights
+	ours     *[]blkio.Dev       // the disks whose weights a Keeper has set; nil before they are read
+	children map[string]*cgroup // by path; nil before the first look
+	count    int                // of all children when they were listed last, or unlisted
+	isLeaf   bool               // a container
+}
+
+// look reads what changed in a cgroup and below it. A cgroup whose counters stand still has no
+// active child: nothing below it is read, unless all is to be read again.
+func (c *cgroup) look(now time.Time, all bool) error {
+	text, err := c.ReadText("io.stat", nil)
+	if err != nil {
+		return err
+	}
+	fresh := c.children == nil
+	if slices.Equal(text, c.stat) && !fresh && !all {
+		return nil
+	}
+	counters, err := blkio.ParseIOStat(string(text))
+	if err != nil {
+		return err
+	}
+	if !fresh { // at the first look every counter is new, and says nothing of now
+		c.noteUse(counters, now)
+	}
+	c.stat, c.counters = text, counters
+	if fresh || all || !c.isLeaf {
+		if c.weights, err = c.ReadIOWeight(); err != nil {
+			return err
+		}
+	}
+	return c.lookBelow(now, all)
+}
+
+func (c *cgroup) noteUse(counters map[blkio.Dev]blkio.Stat, now time.Time) {
+	for dev, stat := range counters {
+		if stat != c.counters[dev] {
+			c.used[dev] = now
+		}
+	}
+}
+
+// lookBelow looks at the children. It takes up new ones and forgets removed ones.
+func (c *cgroup) lookBelow(now time.Time, all bool) error {
+	if c.isLeaf {
+		c.children = map[string]*cgroup{}
+		return nil
+	}
+	known, err := c.listed(all)
+	if err != nil {
+		return err
+	}
+	found := make(map[string]*cgroup, len(known))
+	for p, child := range known {
+		switch err := child.look(now, all); {
+		case errors.Is(err, blkio.ErrGone):
+			c.count = unlisted // another one may have come in its place
+		case errors.Is(err, blkio.ErrNotSupported): // no io controller, so far
+			c.count = unlisted
+		case err != nil:
+			return err
+		default:
+			found[p] = child
+		}
+	}
+	c.children = found
+	return nil
+}
+
+// listed returns the children. It lists them anew if their number has changed, or if all is to
+// be read again.
+func (c *cgroup) listed(all bool) (map[string]*cgroup, error) {
+	count, err := c.CountChildren()
+	if err != nil {
+		return nil, err
+	}
+	if count == c.count && !all {
+		return c.children, nil
+	}
+	children, err := c.Children()
+	if err != nil {
+		return nil, err
+	}
+	c.count = count
+	out := make(map[string]*cgroup, len(children))
+	for _, child := range children {
+		out[child.Path()] = cmp.Or(c.children[child.Path()], newCgroup(child, c.write))
+	}
+	return out, nil
+}
+
+// unlisted is a number of children that no cgroup has.
+const unlisted = -1
+
+func newCgroup(c cgroupfs.Cgroup, write Write) *cgroup {
+	return &cgroup{Cgroup: c, write: write, used: map[blkio.Dev]time.Time{}, count: unlisted, isLeaf: isContainer(c.Path())}
+}
+
+// isContainer reports whether the parent of a cgroup is a pod's. What a container has below
+// itself divides the container's share, and is its own affair.
+func isContainer(p string) bool {
+	return cgroupfs.PodUID(path.Dir(p)) != ""
+}
+
+// onDisk returns the tree as it is on one disk. given has the weights of containers, and of pods
+// that have one as a whole.
+func (c *cgroup) onDisk(dev blkio.Dev, now time.Time, given map[string]blkio.Weights) Cgroup {
+	used, known := c.used[dev]
+	out := Cgroup{Path: c.Path(), Active: known && now.Sub(used) < activeFor}
+	weights, isGiven := given[c.Path()]
+	if isGiven {
+		out.Weight = weights.On(dev)
+	}
+	if c.isLeaf && out.Weight == 0 { // the default, or that of another program
+		out.Weight = c.weights.On(dev)
+	}
+	for _, p := range slices.Sorted(maps.Keys(c.children)) {
+		out.Children = append(out.Children, c.children[p].onDisk(dev, now, given))
+	}
+	return out
+}

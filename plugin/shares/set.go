@@ -1,0 +1,119 @@
+package shares
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// setBelow makes the weights of all below c what is wanted, by path. A container has the weight
+// that it was given.
+func (c *cgroup) setBelow(want map[string]map[blkio.Dev]uint32) (errs []error) {
+	for _, p := range slices.Sorted(maps.Keys(c.children)) {
+		child := c.children[p]
+		if child.isLeaf {
+			continue
+		}
+		if err := child.set(want[p]); err != nil && !errors.Is(err, blkio.ErrGone) {
+			errs = append(errs, err)
+		}
+		errs = append(errs, child.setBelow(want)...)
+	}
+	return errs
+}
+
+// set writes the differences between the weights of a cgroup and those that are wanted on some
+// disks. On other disks it removes those that a Keeper has written. A disk that the kernel
+// refuses keeps no other one from its weight.
+func (c *cgroup) set(want map[blkio.Dev]uint32) error {
+	ours, err := c.readOurs()
+	if err != nil {
+		return err
+	}
+	var changed []blkio.Dev
+	for _, dev := range slices.SortedFunc(maps.Keys(want), blkio.Dev.Compare) {
+		if c.weights.On(dev) != want[dev] {
+			changed = append(changed, dev)
+		}
+		if c.weights.On(dev) != want[dev] && !slices.Contains(ours, dev) {
+			ours = append(slices.Clone(ours), dev)
+		}
+	}
+	if err := c.writeOurs(ours); err != nil { // first, so that Clear finds each weight
+		return err
+	}
+	var errs []error
+	for _, dev := range changed {
+		errs = append(errs, c.setOn(dev, want[dev]))
+	}
+	unwanted := slices.DeleteFunc(slices.Clone(ours), func(dev blkio.Dev) bool { return want[dev] != 0 })
+	return errors.Join(append(errs, c.unset(unwanted, ours))...)
+}
+
+// unset removes the weights of disks, which are among ours.
+func (c *cgroup) unset(disks, ours []blkio.Dev) error {
+	for _, dev := range disks {
+		if err := c.setOn(dev, 0); err != nil && !errors.Is(err, blkio.ErrNoDevice) {
+			return err
+		}
+	}
+	return c.writeOurs(slices.DeleteFunc(slices.Clone(ours), func(dev blkio.Dev) bool { return slices.Contains(disks, dev) }))
+}
+
+// setOn writes the weight of a disk; 0 removes it.
+func (c *cgroup) setOn(dev blkio.Dev, weight uint32) error {
+	value := "default"
+	if weight != 0 {
+		value = fmt.Sprint(weight)
+	}
+	err := c.write(c.Cgroup, blkio.Line{File: blkio.IOWeight, Text: dev.String() + " " + value, Dev: dev})
+	if err != nil {
+		return err
+	}
+	c.weights = c.weights.With(dev, weight)
+	return nil
+}
+
+// readOurs returns the disks that the attribute of the cgroup has.
+func (c *cgroup) readOurs() ([]blkio.Dev, error) {
+	if c.ours != nil {
+		return *c.ours, nil
+	}
+	data, err := c.ReadXattr(Attribute)
+	if err != nil {
+		return nil, err
+	}
+	ours := []blkio.Dev{}
+	for name := range strings.FieldsSeq(string(data)) {
+		if dev, err := blkio.ParseDev(name); err == nil { // only root can write the attribute
+			ours = append(ours, dev)
+		}
+	}
+	c.ours = &ours
+	return ours, nil
+}
+
+// writeOurs changes the attribute to these disks, and removes it for none.
+func (c *cgroup) writeOurs(ours []blkio.Dev) error {
+	if slices.Equal(ours, *c.ours) {
+		return nil
+	}
+	names := make([]string, len(ours))
+	for i, dev := range ours {
+		names[i] = dev.String()
+	}
+	var err error
+	if len(ours) == 0 {
+		err = c.RemoveXattr(Attribute)
+	} else {
+		err = c.WriteXattr(Attribute, []byte(strings.Join(names, " ")))
+	}
+	if err == nil {
+		c.ours = &ours
+	}
+	return err
+}

@@ -1,0 +1,22 @@
+package weights
+
+import (
+	"errors"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/iocost"
+	"github.com/nri-blkio/nri-blkio/plugin/shares"
+)
+
+// Clear removes what a Keeper has set, where no Keeper runs: the weights of cgroups above
+// containers, and io.cost. It returns a line for each write, also with an error. With dryRun it
+// changes nothing.
+func Clear(cgroups *cgroupfs.Hierarchy, dryRun bool) (steps []string, err error) {
+	steps, sharesErr := shares.Clear(cgroups, dryRun)
+	more, err := iocost.Clear(cgroups, dryRun)
+	if errors.Is(err, blkio.ErrNotSupported) { // the kernel has no io.cost
+		err = nil
+	}
+	return append(steps, more...), errors.Join(sharesErr, err)
+}

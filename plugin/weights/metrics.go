@@ -1,0 +1,53 @@
+package weights
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nri-blkio/nri-blkio/plugin/health"
+)
+
+// Collector gives the metrics of a report of weights.
+type Collector struct {
+	Report func() *health.Weights
+}
+
+var (
+	enabledDesc = desc("iocost_enabled", "1 while io.cost is enabled on the disk, by this program or another one.", "disk")
+	vrateDesc   = desc("iocost_vrate_ratio", "Rate at which io.cost gives out cost; 1 is the rate of the model.", "disk")
+	weightDesc  = desc("weight", "Weight of a running container, or of a pod as a whole, on a disk.", shareLabels...)
+	shareDesc   = desc("weight_share_ratio", "Share of the disk that the weight represents now; 0 if it has no effect.", shareLabels...)
+)
+
+var shareLabels = []string{"namespace", "pod", "container", "disk"}
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("nri_blkio_"+name, help, labels, nil)
+}
+
+// Describe is the half of prometheus.Collector that names the metrics.
+func (Collector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{enabledDesc, vrateDesc, weightDesc, shareDesc} {
+		out <- d
+	}
+}
+
+// Collect is the half of prometheus.Collector that gives their values.
+func (c Collector) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	r := c.Report()
+	for _, d := range r.Disks {
+		enabled := 0.0
+		if d.Enabled {
+			enabled = 1
+			gauge(vrateDesc, d.Vrate/100, d.Disk)
+		}
+		gauge(enabledDesc, enabled, d.Disk)
+	}
+	for _, s := range r.Shares {
+		labels := []string{s.Namespace, s.Pod, s.Container, s.Disk}
+		gauge(weightDesc, float64(s.Weight), labels...)
+		gauge(shareDesc, s.Share, labels...)
+	}
+}

@@ -1,0 +1,52 @@
+package weights
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nri-blkio/nri-blkio/plugin/health"
+)
+
+func TestCollector(t *testing.T) {
+	r := prometheus.NewPedanticRegistry()
+	err := r.Register(Collector{Report: func() *health.Weights {
+		return &health.Weights{
+			Disks: []health.CostDisk{{Disk: "vda"}, {Disk: "vdb", Enabled: true, Vrate: 87.5}},
+			Shares: []health.Share{
+				{Namespace: "prod", Pod: "db-0", Container: "db", Disk: "vda", Weight: 300, Reason: notEnabled},
+				{Namespace: "prod", Pod: "db-0", Disk: "vdb", Weight: 50, Share: 0.25},
+			},
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := f.GetName()
+			for _, l := range m.GetLabel() {
+				name += " " + l.GetName() + "=" + l.GetValue()
+			}
+			got[name] = m.GetGauge().GetValue()
+		}
+	}
+	want := map[string]float64{
+		"nri_blkio_iocost_enabled disk=vda":                                          0,
+		"nri_blkio_iocost_enabled disk=vdb":                                          1,
+		"nri_blkio_iocost_vrate_ratio disk=vdb":                                      0.875,
+		"nri_blkio_weight container=db disk=vda namespace=prod pod=db-0":             300,
+		"nri_blkio_weight container= disk=vdb namespace=prod pod=db-0":               50,
+		"nri_blkio_weight_share_ratio container=db disk=vda namespace=prod pod=db-0": 0,
+		"nri_blkio_weight_share_ratio container= disk=vdb namespace=prod pod=db-0":   0.25,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,104 @@
+package weights
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/health"
+	"github.com/nri-blkio/nri-blkio/plugin/iocost"
+	"github.com/nri-blkio/nri-blkio/plugin/shares"
+)
+
+// foreign is the origin of what another program has set.
+const foreign = "foreign"
+
+// report returns the state of weights. Of the disks it has what the kernel has.
+func report(d *Demand, states []iocost.State, byDisk map[blkio.Dev][]shares.Share, vrates map[blkio.Dev]blkio.Percent) *health.Weights {
+	out := &health.Weights{}
+	effects := map[blkio.Dev]effect{}
+	for i := range states {
+		s := &states[i]
+		disk := costDisk(s)
+		if disk.Enabled {
+			disk.Vrate = float64(vrates[s.Disk.Dev]) / 100
+		}
+		out.Disks = append(out.Disks, disk)
+		effects[s.Disk.Dev] = newEffect(s, byDisk[s.Disk.Dev])
+	}
+	for i := range d.Weighted {
+		w := &d.Weighted[i]
+		for _, disk := range w.Disks {
+			share := health.Share{Namespace: w.Namespace, Pod: w.Pod, Container: w.Container, Disk: disk.Name, Weight: w.Weights.On(disk.Dev)}
+			e := effects[disk.Dev]
+			share.Share, share.Reason = e.of(w.Cgroup)
+			share.Chosen = share.Reason != "" && e.chosen
+			out.Shares = append(out.Shares, share)
+		}
+	}
+	slices.SortFunc(out.Shares, func(a, b health.Share) int {
+		return cmp.Or(
+			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Container, b.Container), cmp.Compare(a.Disk, b.Disk),
+		)
+	})
+	return out
+}
+
+func costDisk(s *iocost.State) health.CostDisk {
+	out := health.CostDisk{Disk: s.Disk.Name, Dev: s.Disk.Dev.String(), Enabled: s.Works, Reason: s.Reason}
+	if s.Err != nil {
+		out.Error = s.Err.Error()
+	}
+	if !s.Works {
+		return out
+	}
+	out.Model, out.QOS = string(s.ModelOrigin), string(s.QOSOrigin)
+	if slices.Contains(s.Foreign, blkio.IOCostModel) {
+		out.Model = foreign
+	}
+	if slices.Contains(s.Foreign, blkio.IOCostQOS) {
+		out.QOS = foreign
+	}
+	return out
+}
+
+// effect is the effect of weights on one disk.
+type effect struct {
+	known     bool
+	reason    string             // why they have none
+	chosen    bool               // the operator has decided so
+	fractions map[string]float64 // by the path of the cgroup
+}
+
+func newEffect(s *iocost.State, all []shares.Share) effect {
+	out := effect{known: true, reason: s.Reason, chosen: s.Chosen}
+	switch {
+	case s.Works && s.Enabled:
+		out.reason = ""
+	case s.Err != nil:
+		out.reason = s.Err.Error()
+	case out.reason == "":
+		out.reason = notEnabled
+	}
+	out.fractions = make(map[string]float64, len(all))
+	for i := range all {
+		out.fractions[all[i].Path] = all[i].Fraction
+	}
+	return out
+}
+
+const notEnabled = "io.cost is not enabled on the disk"
+
+// of returns the fraction of the disk that a cgroup is due, or why its weight has no effect.
+func (e effect) of(cgroup string) (fraction float64, reason string) {
+	switch fraction, found := e.fractions[cgroup]; {
+	case !e.known:
+		return 0, "the disk is not there"
+	case e.reason != "":
+		return 0, e.reason
+	case !found:
+		return 0, "its cgroup is not below that of all pods"
+	default:
+		return fraction, ""
+	}
+}

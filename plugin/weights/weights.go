@@ -1,0 +1,287 @@
+// Package weights makes the weights of pods effective: it enables io.cost on the disks that a
+// container with a weight uses, and keeps the weights of the cgroups above containers right.
+package weights
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/plugin/bounded"
+	"github.com/nri-blkio/nri-blkio/plugin/health"
+	"github.com/nri-blkio/nri-blkio/plugin/iocost"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
+	"github.com/nri-blkio/nri-blkio/plugin/shares"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// Demand is what pods ask for.
+type Demand struct {
+	Weighted []Weighted
+	// Complete is false as long as pods may run whose demand is not known, such as before the
+	// runtime has listed what runs. Then no disk loses io.cost.
+	Complete bool
+}
+
+// Weighted is a running container, or a pod as a whole, with a weight.
+type Weighted struct {
+	Namespace, Pod string
+	Container      string       // "" for the pod as a whole
+	Cgroup         string       // below the cgroup root
+	Disks          []blkio.Disk // the physical disks that the weight is for
+	Weights        blkio.Weights
+}
+
+// disks returns the disks that something with a weight uses, sorted by number.
+func (d *Demand) disks() []blkio.Disk {
+	used := map[blkio.Dev]blkio.Disk{}
+	for i := range d.Weighted {
+		for _, disk := range d.Weighted[i].Disks {
+			used[disk.Dev] = disk
+		}
+	}
+	return slices.SortedFunc(maps.Values(used), func(a, b blkio.Disk) int { return a.Dev.Compare(b.Dev) })
+}
+
+// given returns the weights by the path of the cgroup.
+func (d *Demand) given() map[string]blkio.Weights {
+	out := make(map[string]blkio.Weights, len(d.Weighted))
+	for i := range d.Weighted {
+		out[d.Weighted[i].Cgroup] = d.Weighted[i].Weights
+	}
+	return out
+}
+
+// Disks is what is known of the disks of the node.
+type Disks interface {
+	// Disks returns all disks, sorted by number.
+	Disks() ([]storage.DiskInfo, error)
+	// Calibration returns what was measured of a disk.
+	Calibration(d *storage.DiskInfo) (iocost.Known, error)
+	// Udev returns what udev's database has of a disk.
+	Udev(d *storage.DiskInfo) (iocost.Known, error)
+}
+
+// Config has what a Keeper needs. All fields are required.
+type Config struct {
+	Log     logrus.FieldLogger
+	Cgroups *cgroupfs.Hierarchy
+	Policy  func() *policy.Policy
+	Demand  func() Demand
+	Disks   Disks
+	// Changed is called after io.cost was enabled on a disk, or disabled.
+	Changed func()
+}
+
+// setUpEvery is how often io.cost is compared with what is wanted without a change: another
+// program may have changed it, and a disk may have come.
+const setUpEvery = 30 * time.Second
+
+// Keeper keeps weights effective. Report may be called at any time, Run once.
+type Keeper struct {
+	cfg     Config
+	shares  *shares.Keeper
+	setUp   setUp
+	shared  bool // the weights of cgroups were set in the last pass, or may be those of a former instance
+	problem reminder.Reminder
+	writes  bounded.Calls
+	report  atomic.Pointer[health.Weights]
+}
+
+// setUp is what io.cost was last set up for, and what came of it.
+type setUp struct {
+	at     time.Time // zero before the first time
+	policy *policy.Policy
+	disks  []blkio.Disk // those that something with a weight uses
+	states []iocost.State
+	// complete is Demand.Complete.
+	complete bool
+}
+
+// New returns a Keeper.
+func New(cfg Config) *Keeper {
+	k := &Keeper{cfg: cfg, shared: true}
+	k.shares = shares.NewKeeper(cfg.Cgroups, k.bounded(weightDeadline))
+	k.report.Store(&health.Weights{})
+	return k
+}
+
+// Report returns the state at the last pass. It must not be changed.
+func (k *Keeper) Report() *health.Weights { return k.report.Load() }
+
+// Bounds of writes, so that a disk that hangs keeps no other one from its weights. To enable
+// io.cost, the kernel waits for the requests that are under way.
+const (
+	costDeadline   = 5 * time.Second
+	weightDeadline = time.Second
+)
+
+// bounded returns a function that writes a line, and gives up after some time.
+func (k *Keeper) bounded(d time.Duration) func(cgroupfs.Cgroup, blkio.Line) error {
+	return func(c cgroupfs.Cgroup, line blkio.Line) error {
+		return k.writes.For(context.Background(), line.Dev.String(), d, func(context.Context) error { return c.Write(line) })
+	}
+}
+
+// passEvery is how often the weights of pods follow what is active. A pass over 250 pods takes
+// 1 to 11 ms, the more of them do I/O, most of it for reads of io.stat (BenchmarkPass of
+// plugin/shares). The pause after a pass grows with what it took, so that passes use at most one
+// part in passShare of a CPU, up to passAtMost: weights that follow later would be noticed.
+const (
+	passEvery  = 2 * time.Second
+	passAtMost = 8 * time.Second
+	passShare  = 500
+)
+
+// pause returns how long to wait after a pass that took so long.
+func pause(took time.Duration) time.Duration {
+	return max(passEvery, min(passShare*took, passAtMost))
+}
+
+// Run keeps weights effective until ctx ends. Then all stays as it is, as limits do.
+func (k *Keeper) Run(ctx context.Context) {
+	for {
+		began := time.Now()
+		k.pass(began)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause(time.Since(began))):
+		}
+	}
+}
+
+// pass makes io.cost and the weights of pods right. Without a disk with io.cost it costs nothing
+// but the question what the pods ask for.
+func (k *Keeper) pass(now time.Time) {
+	err := bounded.Guarded(func() error { return k.tryPass(now) })
+	if k.problem.Due(now, err) {
+		k.cfg.Log.WithError(err).Error("Weights are not in force everywhere")
+	}
+}
+
+// tryPass is pass, without what is said about an error.
+func (k *Keeper) tryPass(now time.Time) error {
+	demand := k.cfg.Demand()
+	err := k.setUpDisks(now, &demand)
+	enabled := managed(k.setUp.states, demand.Complete)
+	var byDisk map[blkio.Dev][]shares.Share
+	var vrates map[blkio.Dev]blkio.Percent
+	if len(enabled) > 0 || k.shared {
+		var errs [2]error
+		byDisk, errs[0] = k.shares.Pass(now, shares.Demand{Disks: enabled, Given: demand.given(), Reserve: k.cfg.Policy().Reserve})
+		vrates, errs[1] = k.cfg.Cgroups.ReadCostVrates()
+		err = errors.Join(err, errs[0], errs[1])
+	}
+	k.shared = len(enabled) > 0
+	k.report.Store(report(&demand, k.setUp.states, byDisk, vrates))
+	return err
+}
+
+// setUpDisks compares io.cost with what is wanted if that has changed, and at times.
+func (k *Keeper) setUpDisks(now time.Time, demand *Demand) error {
+	p, used := k.cfg.Policy(), demand.disks()
+	same := p == k.setUp.policy && demand.Complete == k.setUp.complete && slices.Equal(used, k.setUp.disks)
+	if same && now.Sub(k.setUp.at) < setUpEvery {
+		return nil
+	}
+	disks, err := k.cfg.Disks.Disks()
+	if err != nil {
+		return err
+	}
+	var wants []iocost.Setup
+	var errs []error
+	for i := range disks {
+		facts, err := k.facts(&disks[i], used)
+		errs = append(errs, err)
+		wants = append(wants, iocost.Decide(p, facts))
+	}
+	states, err := iocost.Apply(k.cfg.Cgroups, k.bounded(costDeadline), wants, !demand.Complete)
+	if errors.Is(err, blkio.ErrNotSupported) { // the kernel has no io.cost
+		states, err = unsupported(wants), nil
+	}
+	changed := !slices.Equal(working(states), working(k.setUp.states))
+	k.setUp = setUp{at: now, policy: p, disks: used, states: states, complete: demand.Complete}
+	if changed {
+		k.cfg.Changed()
+	}
+	for _, s := range states {
+		if s.Err != nil {
+			errs = append(errs, fmt.Errorf("set up io.cost on %s: %w", s.Disk, s.Err))
+		}
+	}
+	return errors.Join(append(errs, err)...)
+}
+
+// working returns the disks with io.cost enabled.
+func working(states []iocost.State) (out []blkio.Dev) {
+	for _, s := range states {
+		if s.Works {
+			out = append(out, s.Disk.Dev)
+		}
+	}
+	return out
+}
+
+// managed returns the disks on which the weights of pods are kept: those with io.cost enabled, if
+// that is wanted. As long as not all that is wanted is known, those that this program has enabled
+// stay among them.
+func managed(states []iocost.State, complete bool) (out []blkio.Dev) {
+	for _, s := range states {
+		ours := !complete && !slices.Contains(s.Foreign, blkio.IOCostQOS)
+		if s.Works && (s.Enabled || ours) {
+			out = append(out, s.Disk.Dev)
+		}
+	}
+	return out
+}
+
+// facts returns what decides on io.cost of a disk. With an error, something that was measured of
+// it, or udev's database, cannot be read, and counts as unknown.
+func (k *Keeper) facts(d *storage.DiskInfo, weighted []blkio.Disk) (*iocost.Disk, error) {
+	out := &iocost.Disk{
+		Disk: d.Disk, Facts: policy.Disk{Name: d.Name, Model: d.Model, Rotational: d.Rotational},
+		Unsupported: whyUnsupported(d), HasWeights: slices.Contains(weighted, d.Disk),
+	}
+	if out.Unsupported != "" {
+		return out, nil
+	}
+	var errs [2]error
+	out.Calibration, errs[0] = k.cfg.Disks.Calibration(d)
+	out.Udev, errs[1] = k.cfg.Disks.Udev(d)
+	return out, errors.Join(errs[:]...)
+}
+
+// whyUnsupported returns why a disk cannot have io.cost, or "".
+//
+// Source: blk_iocost_init and blkcg_conf_get_disk's callers in block/blk-iocost.c, which refuse
+// a queue that is not queue_is_mq.
+func whyUnsupported(d *storage.DiskInfo) string {
+	switch {
+	case len(d.Below) > 0:
+		return "io.cost works on the disks below: " + strings.Join(blkio.DiskNames(d.Below), ", ")
+	case !d.RequestBased:
+		return "its driver has no queue of requests (blk-mq)"
+	}
+	return ""
+}
+
+// unsupported returns the states of disks on a kernel without io.cost.
+func unsupported(wants []iocost.Setup) []iocost.State {
+	states := make([]iocost.State, len(wants))
+	for i, want := range wants {
+		want.Enabled, want.Reason = false, "the kernel has no io.cost (CONFIG_BLK_CGROUP_IOCOST)"
+		states[i].Setup = want
+	}
+	return states
+}

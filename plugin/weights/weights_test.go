@@ -1,0 +1,404 @@
+package weights
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/sirupsen/logrus/hooks/test"
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/plugin/health"
+	"github.com/nri-blkio/nri-blkio/plugin/iocost"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+var (
+	vda = blkio.Disk{Dev: blkio.Dev{Major: 254}, Name: "vda"}
+	vdb = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 16}, Name: "vdb"}
+	dm0 = blkio.Disk{Dev: blkio.Dev{Major: 253}, Name: "dm-0"}
+)
+
+const (
+	slice     = "kubepods.slice/kubepods-burstable.slice"
+	pod       = slice + "/kubepods-burstable-pod1.slice"
+	container = pod + "/cri-1.scope"
+)
+
+// weighted is what the container asks for.
+var weighted = []Weighted{{
+	Namespace: "prod", Pod: "db-0", Container: "db", Cgroup: container, Disks: []blkio.Disk{vdb}, Weights: blkio.Weights{Default: 300},
+}}
+
+// node is a node with one pod, whose cgroups are plain files.
+type node struct {
+	t       *testing.T
+	dir     string
+	keeper  *Keeper
+	log     *test.Hook
+	now     time.Time
+	policy  *policy.Policy
+	demand  Demand
+	disks   []storage.DiskInfo
+	fails   error // to list the disks
+	noUdev  error
+	hangs   func(data string) // called before each write, unless it is nil
+	known   iocost.Known
+	changes int
+	asked   int
+}
+
+func newNode(t *testing.T) *node {
+	n := &node{t: t, dir: t.TempDir(), now: time.Unix(1000, 0), policy: policy.Default(), demand: Demand{Complete: true}}
+	queue := storage.Queue{RequestBased: true}
+	n.disks = []storage.DiskInfo{
+		{Disk: dm0, Below: []blkio.Disk{vda, vdb}},
+		{Disk: vda, Queue: queue},
+		{Disk: vdb, Queue: queue},
+		{Disk: blkio.Disk{Dev: blkio.Dev{Major: 252}, Name: "zram0"}},
+	}
+	n.put("cgroup.controllers", "io\n")
+	n.put("io.cost.model", "")
+	n.put("io.cost.qos", "")
+	for p := container; p != "."; p = filepath.Dir(p) {
+		n.put(p+"/io.weight", "default 100\n")
+		n.put(p+"/io.stat", "")
+	}
+	n.put(container+"/io.weight", "default 300\n")
+	tree, err := cgroupfs.OpenFakeTree(n.dir, n.write)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tree.Close() })
+	n.start(tree)
+	return n
+}
+
+// start has another instance of the program take over.
+func (n *node) start(tree *cgroupfs.Hierarchy) {
+	log, hook := test.NewNullLogger()
+	n.log = hook
+	n.keeper = New(Config{
+		Log: log, Cgroups: tree, Policy: func() *policy.Policy { return n.policy }, Demand: func() Demand { return n.demand },
+		Disks: n, Changed: func() { n.changes++ },
+	})
+}
+
+func (n *node) Disks() ([]storage.DiskInfo, error) {
+	n.asked++
+	return n.disks, n.fails
+}
+
+func (n *node) Calibration(*storage.DiskInfo) (iocost.Known, error) { return n.known, nil }
+
+func (n *node) Udev(*storage.DiskInfo) (iocost.Known, error) { return iocost.Known{}, n.noUdev }
+
+func (n *node) put(name, text string) {
+	n.t.Helper()
+	file := filepath.Join(n.dir, name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		n.t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) read(name string) string {
+	n.t.Helper()
+	data, err := os.ReadFile(filepath.Join(n.dir, name))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(data))
+}
+
+// write is the kernel, but for the values that a line of io.cost does not name.
+func (n *node) write(name, data string) error {
+	if n.hangs != nil {
+		n.hangs(data)
+	}
+	word, value, _ := strings.Cut(data, " ")
+	dev, err := blkio.ParseDev(word)
+	if err != nil {
+		return unix.EINVAL
+	}
+	if filepath.Base(name) != blkio.IOWeight {
+		var kept []string
+		for line := range strings.Lines(n.read(name) + "\n") {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, word+" ") {
+				kept = append(kept, line)
+			}
+		}
+		n.put(name, strings.Join(append(kept, data), "\n")+"\n")
+		return nil
+	}
+	weights, err := blkio.ParseIOWeight(n.read(name))
+	if err != nil {
+		return err
+	}
+	var weight uint32
+	if value != "default" {
+		if _, err := fmt.Sscan(value, &weight); err != nil {
+			return unix.EINVAL
+		}
+	}
+	n.put(name, weights.With(dev, weight).String())
+	return nil
+}
+
+// pass is one pass, a second after the last one, in which the container has used vdb.
+func (n *node) pass() *health.Weights {
+	n.now = n.now.Add(time.Second)
+	n.put("io.stat", vdb.Dev.String()+" rbytes=0 wbytes=0 rios=1 wios=0 dbytes=0 dios=0 cost.vrate=87.50 cost.usage=1\n")
+	for p := container; p != "."; p = filepath.Dir(p) {
+		n.put(p+"/io.stat", fmt.Sprintf("%s rbytes=0 wbytes=0 rios=%d wios=0 dbytes=0 dios=0\n", vdb.Dev, n.now.Unix()))
+	}
+	n.keeper.pass(n.now)
+	return n.keeper.Report()
+}
+
+func (n *node) want(name, text string) {
+	n.t.Helper()
+	if got := n.read(name); got != text {
+		n.t.Errorf("%s is %q, want %q", name, got, text)
+	}
+}
+
+// TestPass: io.cost is enabled while a container with a weight uses the disk, and the weights
+// above it follow.
+func TestPass(t *testing.T) {
+	n := newNode(t)
+	n.pass()
+	n.want("io.cost.qos", "")
+	n.demand.Weighted = weighted
+	n.known.Model = &blkio.CostModel{Rbps: 1 << 20, RSeqIOPS: 100, RRandIOPS: 100, Wbps: 1 << 20, WSeqIOPS: 100, WRandIOPS: 100}
+	n.pass()
+	r := n.pass()
+	n.want("io.cost.qos", "254:16 enable=1 ctrl=user rpct=0.00 rlat=0 wpct=0.00 wlat=0 min=100.00 max=100.00")
+	n.want("io.cost.model", "254:16 ctrl=user model=linear "+n.known.Model.String())
+	n.want(slice+"/io.weight", "default 100\n254:16 300")
+	n.want(pod+"/io.weight", "default 100\n254:16 300")
+	if n.changes != 1 {
+		t.Errorf("told of %d changes", n.changes)
+	}
+	want := &health.Weights{
+		Disks: []health.CostDisk{
+			{Disk: "dm-0", Dev: "253:0", Reason: "io.cost works on the disks below: vda, vdb"},
+			{Disk: "vda", Dev: "254:0", Reason: "no container with a weight uses the disk"},
+			{Disk: "vdb", Dev: "254:16", Enabled: true, Model: "calibration", QOS: "fixed", Vrate: 87.5},
+			{Disk: "zram0", Dev: "252:0", Reason: "its driver has no queue of requests (blk-mq)"},
+		},
+		Shares: []health.Share{{Namespace: "prod", Pod: "db-0", Container: "db", Disk: "vdb", Weight: 300, Share: 1}},
+	}
+	if diff := cmp.Diff(want, r); diff != "" {
+		t.Error(diff)
+	}
+	// Given to the pod as a whole.
+	n.demand.Weighted = append(slices.Clone(weighted), Weighted{Namespace: "prod", Pod: "db-0", Cgroup: pod, Disks: []blkio.Disk{vdb}, Weights: blkio.Weights{Default: 50}})
+	n.pass()
+	n.want(slice+"/io.weight", "default 100\n254:16 50")
+	// The last container with a weight ends.
+	n.demand = Demand{Complete: true}
+	r = n.pass()
+	n.want("io.cost.qos", "254:16 enable=0 ctrl=auto")
+	n.want("io.cost.model", "254:16 ctrl=auto")
+	n.want(slice+"/io.weight", "default 100")
+	n.want(pod+"/io.weight", "default 100")
+	if n.changes != 2 || len(r.Shares) != 0 || r.Disks[2].Vrate != 0 {
+		t.Errorf("told of %d changes, %+v", n.changes, r)
+	}
+	if len(n.log.AllEntries()) > 0 {
+		t.Errorf("logged %q", n.log.LastEntry().Message)
+	}
+}
+
+// TestFormerInstance: what an instance has set that ended is removed by the next one, once this
+// knows that nothing is asked of it.
+func TestFormerInstance(t *testing.T) {
+	n := newNode(t)
+	n.demand.Weighted = weighted
+	n.pass()
+	n.pass()
+	n.want(slice+"/io.weight", "default 100\n254:16 300")
+	n.demand = Demand{} // the runtime has not listed what runs
+	n.start(n.keeper.cfg.Cgroups)
+	n.pass()
+	n.want("io.cost.qos", "254:16 enable=1 ctrl=auto")
+	n.want(slice+"/io.weight", "default 100\n254:16 300")
+	n.demand.Complete = true
+	n.pass()
+	n.want("io.cost.qos", "254:16 enable=0 ctrl=auto")
+	n.want(slice+"/io.weight", "default 100")
+}
+
+// TestQuestions: disks are listed when something has changed, and at times.
+func TestQuestions(t *testing.T) {
+	n := newNode(t)
+	for range 5 {
+		n.pass()
+	}
+	if n.asked != 1 {
+		t.Errorf("asked %d times", n.asked)
+	}
+	n.policy = policy.Default()
+	n.policy.Disks = []policy.DiskRule{{Weights: policy.WeightsOn}}
+	n.pass()
+	n.want("io.cost.qos", "254:0 enable=1 ctrl=auto\n254:16 enable=1 ctrl=auto")
+	n.put("io.cost.qos", "254:0 enable=0 ctrl=auto\n254:16 enable=1 ctrl=auto\n") // another program
+	n.pass()
+	if n.asked != 2 {
+		t.Errorf("asked %d times", n.asked)
+	}
+	n.now = n.now.Add(setUpEvery)
+	n.pass()
+	n.want("io.cost.qos", "254:16 enable=1 ctrl=auto\n254:0 enable=1 ctrl=auto")
+}
+
+func TestProblems(t *testing.T) {
+	n := newNode(t)
+	n.fails = errors.New("no sysfs")
+	for range 3 {
+		n.pass()
+	}
+	if entries := n.log.AllEntries(); len(entries) != 1 || entries[0].Data["error"].(error).Error() != "no sysfs" {
+		t.Errorf("logged %d times", len(entries))
+	}
+	n.fails, n.noUdev = nil, errors.New("udev's database is garbled")
+	n.demand.Weighted = weighted
+	n.pass()
+	n.want("io.cost.qos", "254:16 enable=1 ctrl=auto")
+	if entries := n.log.AllEntries(); len(entries) != 2 || !strings.Contains(entries[1].Data["error"].(error).Error(), "garbled") {
+		t.Errorf("logged %d times", len(entries))
+	}
+	n.noUdev, n.demand.Weighted = nil, nil
+	n.pass()
+	n.put("io.cost.qos", "254:16 nonsense\n")
+	n.demand.Weighted = weighted
+	n.pass()
+	if entries := n.log.AllEntries(); len(entries) != 3 || !strings.Contains(entries[2].Data["error"].(error).Error(), "parse io.cost.qos") {
+		t.Errorf("logged %d times", len(entries))
+	}
+}
+
+func TestWithoutIOCost(t *testing.T) {
+	n := newNode(t)
+	for _, name := range []string{"io.cost.qos", "io.cost.model", "kubepods.slice/io.weight", slice + "/io.weight", pod + "/io.weight", container + "/io.weight"} {
+		if err := os.Remove(filepath.Join(n.dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.demand.Weighted = weighted
+	r := n.pass()
+	if len(r.Disks) != 4 || len(n.log.AllEntries()) > 0 {
+		t.Errorf("%+v, logged %d", r.Disks, len(n.log.AllEntries()))
+	}
+	for _, s := range r.Disks {
+		if s.Enabled || !strings.Contains(s.Reason, "the kernel has no io.cost") {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
+func TestRun(t *testing.T) {
+	n := newNode(t)
+	n.demand.Weighted = weighted
+	ctx, cancel := context.WithCancel(t.Context())
+	n.keeper.cfg.Changed = cancel
+	n.keeper.Run(ctx) // returns after its first pass
+	n.want("io.cost.qos", "254:16 enable=1 ctrl=auto")
+}
+
+// TestClear: after the end of a Keeper, all that it has set can be removed.
+func TestClear(t *testing.T) {
+	n := newNode(t)
+	n.demand.Weighted = weighted
+	n.pass()
+	n.pass()
+	want := []string{
+		slice + `: write io.weight "254:16 default"`, pod + `: write io.weight "254:16 default"`, `write io.cost.qos "254:16 enable=0 ctrl=auto"`,
+	}
+	for _, dryRun := range []bool{true, false} {
+		steps, err := Clear(n.keeper.cfg.Cgroups, dryRun)
+		if diff := cmp.Diff(want, steps); diff != "" || err != nil {
+			t.Errorf("%v, -want +got:\n%s", err, diff)
+		}
+	}
+	n.want("io.cost.qos", "254:16 enable=0 ctrl=auto")
+	n.want(slice+"/io.weight", "default 100")
+	n.want(pod+"/io.weight", "default 100")
+	if steps, err := Clear(n.keeper.cfg.Cgroups, false); err != nil || len(steps) > 0 {
+		t.Errorf("again: %q, %v", steps, err)
+	}
+}
+
+// TestClearWithoutIOCost: a kernel without io.cost has nothing to clear.
+func TestClearWithoutIOCost(t *testing.T) {
+	n := newNode(t)
+	for _, name := range []string{"io.cost.qos", "io.cost.model"} {
+		if err := os.Remove(filepath.Join(n.dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if steps, err := Clear(n.keeper.cfg.Cgroups, false); err != nil || len(steps) > 0 {
+		t.Errorf("%q, %v", steps, err)
+	}
+}
+
+// TestForeignEnabled: on a disk on which another program has enabled io.cost, and whose rule has
+// weights: off, the weights of pods are not kept, and the report says that they have no effect.
+func TestForeignEnabled(t *testing.T) {
+	n := newNode(t)
+	n.put("io.cost.qos", "254:16 enable=1 ctrl=auto\n")
+	n.policy.Disks = []policy.DiskRule{{Weights: policy.WeightsOff}}
+	n.demand.Weighted = weighted
+	n.pass()
+	r := n.pass()
+	n.want("io.cost.qos", "254:16 enable=1 ctrl=auto")
+	n.want(slice+"/io.weight", "default 100")
+	if d := r.Disks[2]; !d.Enabled || d.QOS != foreign || len(r.Shares) != 1 || !strings.Contains(r.Shares[0].Reason, "weights: off") || !r.Shares[0].Chosen {
+		t.Errorf("%+v", r)
+	}
+	// Without a rule, and a container with a weight: they are.
+	n.policy = policy.Default()
+	n.pass()
+	if n.pass(); n.read("io.cost.qos") != "254:16 enable=1 ctrl=auto" {
+		t.Errorf("io.cost.qos is %q", n.read("io.cost.qos"))
+	}
+	n.want(slice+"/io.weight", "default 100\n254:16 300")
+}
+
+// TestDiskHangs: a disk on which io.cost cannot be enabled, because the write does not end, keeps
+// no other disk from its weights.
+func TestDiskHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		release := make(chan struct{})
+		n.hangs = func(data string) {
+			if strings.HasPrefix(data, vda.Dev.String()+" ") {
+				<-release
+			}
+		}
+		n.demand.Weighted = []Weighted{{Namespace: "prod", Pod: "db-0", Container: "db", Cgroup: container, Disks: []blkio.Disk{vda, vdb}, Weights: blkio.Weights{Default: 300}}}
+		n.pass()
+		r := n.pass()
+		n.want("io.cost.qos", "254:16 enable=1 ctrl=auto")
+		n.want(slice+"/io.weight", "default 100\n254:16 300")
+		if d := r.Disks[1]; d.Enabled || !strings.Contains(d.Error, "not done within") {
+			t.Errorf("the disk that hangs: %+v", d)
+		}
+		close(release)
+		synctest.Wait()
+	})
+}

@@ -1,0 +1,139 @@
+package policy
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// diskDocument is an element of disks in a policy file.
+type diskDocument struct {
+	Match struct {
+		Names      []string `json:"names"`
+		Models     []string `json:"models"`
+		Rotational *bool    `json:"rotational"`
+	} `json:"match"`
+	Weights scalar         `json:"weights"`
+	Model   *modelDocument `json:"model"`
+	QOS     *qosDocument   `json:"qos"`
+}
+
+type modelDocument struct {
+	Rbps      scalar `json:"rbps"`
+	RSeqIOPS  scalar `json:"rseqiops"`
+	RRandIOPS scalar `json:"rrandiops"`
+	Wbps      scalar `json:"wbps"`
+	WSeqIOPS  scalar `json:"wseqiops"`
+	WRandIOPS scalar `json:"wrandiops"`
+}
+
+type qosDocument struct {
+	RPct scalar `json:"rpct"`
+	RLat scalar `json:"rlat"`
+	WPct scalar `json:"wpct"`
+	WLat scalar `json:"wlat"`
+	Min  scalar `json:"min"`
+	Max  scalar `json:"max"`
+}
+
+// rule validates an element of disks.
+func (d *diskDocument) rule(v *validator, at *field.Path) DiskRule {
+	match := at.Child("match")
+	r := DiskRule{
+		Match:   DiskMatch{Names: d.Match.Names, Models: d.Match.Models, Rotational: d.Match.Rotational},
+		Weights: WeightsAuto,
+	}
+	v.patterns(match.Child("names"), d.Match.Names)
+	v.patterns(match.Child("models"), d.Match.Models)
+	switch d.Weights {
+	case "":
+	case "true", "false": // YAML reads on and off without quotes as booleans
+		r.Weights = map[scalar]WeightMode{"true": WeightsOn, "false": WeightsOff}[d.Weights]
+	default:
+		r.Weights = oneOf(v, at.Child("weights"), WeightMode(d.Weights), WeightsAuto, WeightsOn, WeightsOff)
+	}
+	if d.Model != nil {
+		r.Model = d.Model.model(v, at.Child("model"))
+	}
+	if d.QOS != nil {
+		r.QOS = d.QOS.qos(v, at.Child("qos"))
+	}
+	return r
+}
+
+// model validates a model. All of its values have to be there: a part of the kernel's guess
+// beside measured values would be of no disk.
+func (d *modelDocument) model(v *validator, at *field.Path) *blkio.CostModel {
+	const leastBps = 4096 // of the kernel: a page in a second
+	value := func(name string, k blkio.Key, text scalar, least blkio.Amount) uint64 {
+		if text == "" {
+			v.errs = append(v.errs, field.Required(at.Child(name), "a model has all six values"))
+			return 0
+		}
+		return uint64(v.quantity(at.Child(name), k, text, least))
+	}
+	return &blkio.CostModel{
+		Rbps:      value("rbps", blkio.Rbps, d.Rbps, leastBps),
+		RSeqIOPS:  value("rseqiops", blkio.Riops, d.RSeqIOPS, 1),
+		RRandIOPS: value("rrandiops", blkio.Riops, d.RRandIOPS, 1),
+		Wbps:      value("wbps", blkio.Wbps, d.Wbps, leastBps),
+		WSeqIOPS:  value("wseqiops", blkio.Wiops, d.WSeqIOPS, 1),
+		WRandIOPS: value("wrandiops", blkio.Wiops, d.WRandIOPS, 1),
+	}
+}
+
+// qos validates latency targets. What is left out has no effect: a percentile of 0, and a rate
+// of exactly what the model has.
+func (d *qosDocument) qos(v *validator, at *field.Path) *blkio.CostQOS {
+	const whole blkio.Percent = 10000
+	q := &blkio.CostQOS{
+		RPct: v.percent(at.Child("rpct"), d.RPct, 0), RLat: v.latency(at.Child("rlat"), d.RLat),
+		WPct: v.percent(at.Child("wpct"), d.WPct, 0), WLat: v.latency(at.Child("wlat"), d.WLat),
+		Min: v.percent(at.Child("min"), d.Min, whole), Max: v.percent(at.Child("max"), d.Max, whole),
+	}
+	for _, target := range []struct {
+		name string
+		pct  blkio.Percent
+		lat  time.Duration
+	}{{"rlat", q.RPct, q.RLat}, {"wlat", q.WPct, q.WLat}} {
+		if target.pct > 0 && target.lat == 0 {
+			v.errs = append(v.errs, field.Required(at.Child(target.name), "a percentile needs its latency"))
+		}
+	}
+	if err := q.Check(); err != nil {
+		v.errs = append(v.errs, field.Invalid(at, q.String(), err.Error()))
+	}
+	return q
+}
+
+func (v *validator) patterns(at *field.Path, patterns []string) {
+	for i, pattern := range patterns {
+		if _, err := matchName(pattern, ""); err != nil {
+			v.errs = append(v.errs, field.Invalid(at.Index(i), pattern, "invalid pattern: write * for any characters, ? for one"))
+		}
+	}
+}
+
+func (v *validator) percent(at *field.Path, text scalar, missing blkio.Percent) blkio.Percent {
+	if text == "" {
+		return missing
+	}
+	p, err := blkio.ParsePercent(string(text))
+	if err != nil {
+		v.errs = append(v.errs, field.Invalid(at, string(text), "must be a percentage with at most two decimals, without %"))
+	}
+	return p
+}
+
+func (v *validator) latency(at *field.Path, text scalar) time.Duration {
+	if text == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(string(text))
+	if err != nil {
+		v.errs = append(v.errs, field.Invalid(at, string(text), "must be a duration, such as 5ms"))
+	}
+	return d
+}

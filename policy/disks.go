@@ -1,0 +1,90 @@
+package policy
+
+import (
+	"errors"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// DiskRule is what is done about io.cost on the disks that it matches.
+type DiskRule struct {
+	Match   DiskMatch
+	Weights WeightMode
+	Model   *blkio.CostModel // nil if the file states none
+	QOS     *blkio.CostQOS   // nil if the file states none
+}
+
+// WeightMode is when io.cost is enabled on a disk.
+type WeightMode string
+
+const (
+	// WeightsAuto enables io.cost while a container with a weight uses the disk.
+	WeightsAuto WeightMode = "auto"
+	// WeightsOn enables io.cost always.
+	WeightsOn WeightMode = "on"
+	// WeightsOff never enables it.
+	WeightsOff WeightMode = "off"
+)
+
+// DiskMatch selects disks. A disk has to match each field that is set.
+type DiskMatch struct {
+	Names      []string // patterns of [path.Match] for the kernel's name, such as "nvme*"
+	Models     []string // the same for the drive's model
+	Rotational *bool
+}
+
+// Disk is what a rule can select a disk by.
+type Disk struct {
+	Name, Model string
+	Rotational  bool
+}
+
+// DiskRule returns the first rule that matches a disk. Without one it is WeightsAuto, with
+// neither a model nor a QOS.
+func (p *Policy) DiskRule(d Disk) DiskRule {
+	for _, rule := range p.Disks {
+		if rule.Match.selects(d) {
+			return rule
+		}
+	}
+	return DiskRule{Weights: WeightsAuto}
+}
+
+func (m *DiskMatch) selects(d Disk) bool {
+	return matchesAny(m.Names, d.Name) && matchesAny(m.Models, d.Model) && (m.Rotational == nil || *m.Rotational == d.Rotational)
+}
+
+// matchesAny reports whether a name matches a pattern, or there is no pattern.
+func matchesAny(patterns []string, name string) bool {
+	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(pattern string) bool {
+		matches, _ := matchName(pattern, name) // patterns were checked when the file was parsed
+		return matches
+	})
+}
+
+// matchName is [path.Match] with "/" as any other character: drives have it in their models.
+func matchName(pattern, name string) (bool, error) {
+	return path.Match(strings.ReplaceAll(pattern, "/", "\x00"), strings.ReplaceAll(name, "/", "\x00"))
+}
+
+// errReserve is for a share that is not from 0% to 90%.
+var errReserve = errors.New("must be between 0% and 90%")
+
+// parseReserve parses "30%", the share of each disk that is kept for everything outside pods.
+func parseReserve(text string) (blkio.Percent, error) {
+	number, found := strings.CutSuffix(text, "%")
+	if !found {
+		return 0, errors.New("must be a percentage, such as 30%")
+	}
+	share, err := blkio.ParsePercent(number)
+	if err == nil && share > maxReserve {
+		err = errReserve
+	}
+	return share, err
+}
+
+// maxReserve leaves something to pods.
+const maxReserve blkio.Percent = 9000

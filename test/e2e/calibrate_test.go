@@ -1,0 +1,142 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+// calibration is what `calibrate -o json` says of a disk.
+type calibration struct {
+	model  blkio.CostModel
+	random float64 // reads of 4 KiB per second
+}
+
+// calibrate calibrates a disk.
+func calibrate(t *testing.T, disk string, args ...string) calibration {
+	t.Helper()
+	cmd, stdout, stderr := calibrating(t, disk, append(args, "-o", "json")...)
+	start := time.Now()
+	// An emulated node may be too slow for its disk: then the exit status is 1.
+	if exit, ok := errors.AsType[*exec.ExitError](cmd.Run()); ok && exit.ExitCode() != 1 {
+		t.Fatalf("calibrate: %v: %s", exit, stderr)
+	}
+	t.Logf("%v: %s", time.Since(start), stderr)
+	var answer struct {
+		Calibration struct {
+			Model string
+			Reads struct{ Random []struct{ IOPS float64 } }
+		}
+	}
+	if err := json.Unmarshal(stdout.Bytes(), &answer); err != nil {
+		t.Fatalf("%v in %s", err, stdout)
+	}
+	lines, err := blkio.ParseIOCostModel("0:0 " + answer.Calibration.Model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log(answer.Calibration.Model)
+	return calibration{lines[blkio.Dev{}].Model, answer.Calibration.Reads.Random[0].IOPS}
+}
+
+// calibrating returns a calibration that was not started.
+func calibrating(t *testing.T, disk string, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer) {
+	stdout, stderr = new(bytes.Buffer), new(bytes.Buffer)
+	cmd = exec.CommandContext(t.Context(), filepath.Join(node.payload, "nri-blkio"), append([]string{"calibrate", disk}, args...)...)
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	return cmd, stdout, stderr
+}
+
+// agree fails unless two rates differ by at most 10 %.
+func agree(t *testing.T, name string, a, b float64) {
+	t.Helper()
+	if a < 0.9*b || b < 0.9*a {
+		t.Errorf("%s: %.0f and %.0f", name, a, b)
+	}
+}
+
+// free returns the free space of a filesystem, in bytes.
+func free(t *testing.T, dir string) int64 {
+	t.Helper()
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	return int64(st.Bfree) * st.Bsize
+}
+
+// TestCalibrationsAgree: two calibrations of a disk agree, and so does fio. It takes two minutes,
+// and runs with a proof only.
+func TestCalibrationsAgree(t *testing.T) {
+	b := newSlowBench(t, sharedDisk)
+	saved := t.TempDir()
+	// What the test did before may still be on its way to the disk.
+	first := calibrate(t, sharedDisk, "--force", "--write-dir", b.dir, "--save", "--calibration-dir", saved)
+	second := calibrate(t, sharedDisk, "--force", "--write-dir", b.dir)
+	for name, of := range map[string]func(m blkio.CostModel) uint64{
+		"rbps":      func(m blkio.CostModel) uint64 { return m.Rbps },
+		"rrandiops": func(m blkio.CostModel) uint64 { return m.RRandIOPS },
+		"wbps":      func(m blkio.CostModel) uint64 { return m.Wbps },
+		"wrandiops": func(m blkio.CostModel) uint64 { return m.WRandIOPS },
+	} {
+		agree(t, name, float64(of(first.model)), float64(of(second.model)))
+	}
+	rate, _ := b.fio("--rw=randread", "--direct=1", "--ioengine=libaio", "--iodepth=4")
+	agree(t, "random reads, of calibrate and of fio", second.random, rate)
+	if files, err := os.ReadDir(saved); err != nil || len(files) != 1 {
+		t.Errorf("saved: %v, %v", files, err)
+	}
+}
+
+// TestCalibrate: a calibration that is interrupted leaves nothing behind, and only one of a disk
+// runs at a time.
+func TestCalibrate(t *testing.T) {
+	b := newSlowBench(t, sharedDisk)
+	running, _, _ := calibrating(t, sharedDisk, "--force", "--write-dir", b.dir)
+	before := free(t, b.dir)
+	if err := running.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the file is written", func() error {
+		if now := free(t, b.dir); now > before-64<<20 {
+			return fmt.Errorf("%d of %d bytes are free", now, before)
+		}
+		return nil
+	})
+	locked, _, stderr := calibrating(t, sharedDisk)
+	if err := locked.Run(); err == nil || !strings.Contains(stderr.String(), "another program has locked it") {
+		t.Errorf("two at once: %v: %s", err, stderr)
+	}
+	if err := running.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	exit, ok := errors.AsType[*exec.ExitError](running.Wait())
+	if !ok || exit.ExitCode() != 3 {
+		t.Errorf("interrupted: %v", exit)
+	}
+	eventually(t, "nothing is left behind", func() error {
+		if now := free(t, b.dir); now < before-1<<20 {
+			return fmt.Errorf("%d of %d bytes are free", now, before)
+		}
+		return nil
+	})
+	for disk, want := range map[string]string{
+		"vdc1": "vdc1 is a partition: calibrate its disk, vdc",
+		"vdz":  `find "vdz": no such disk`,
+	} {
+		cmd, _, stderr := calibrating(t, disk)
+		if err := cmd.Run(); err == nil || !strings.Contains(stderr.String(), want) {
+			t.Errorf("%s: %v: %s", disk, err, stderr)
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
+)
+
+// weightsPolicy lets pods have any weight, and gives io.cost a model of the shared disk that is
+// less than it can do. So io.cost decides what each gets, and not the processors of the node.
+const weightsPolicy = `bounds: {weight: {max: 10000}}
+disks:
+- match: {names: [` + sharedDisk + `]}
+  model: {rbps: 60Mi, rseqiops: 200, rrandiops: 200, wbps: 60Mi, wseqiops: 200, wrandiops: 200}
+`
+
+// weighted runs a pod with a container that has the shared disk and does nothing. A weight of "" is
+// none.
+func (b *slowBench) weighted(name, qos, value string) *cri.Container {
+	b.Helper()
+	a := annotations{}
+	if value != "" {
+		a[weight+"containers"] = value
+	}
+	pod := runPodOf(b.T, name, cri.PodConfig{QoS: qos, Annotations: a})
+	return pod.run(cri.ContainerConfig{Name: "c", Args: []string{"sleep"}, Mounts: []cri.Mount{{Host: b.dir, Path: "/data"}}})
+}
+
+// costLine returns the shared disk's line in a file of io.cost, without the number; "" for none.
+func (b *slowBench) costLine(file string) string {
+	b.Helper()
+	data, err := os.ReadFile(filepath.Join(cgroup.Root, file))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if values, ok := strings.CutPrefix(strings.TrimSpace(line), b.number+" "); ok {
+			return values
+		}
+	}
+	return ""
+}
+
+// awaitCost waits until io.cost is enabled on the shared disk, or is not.
+func (b *slowBench) awaitCost(enabled bool) {
+	b.Helper()
+	want := map[bool]string{true: "enable=1", false: "enable=0"}[enabled]
+	eventually(b.T, "io.cost has "+want, func() error {
+		if line := b.costLine("io.cost.qos"); !strings.HasPrefix(line, want) && (enabled || line != "") {
+			return fmt.Errorf("io.cost.qos has %q", line)
+		}
+		return nil
+	})
+}
+
+// TestFlatShares: three busy pods in three QoS classes share a disk by their weights, beside idle
+// pods in the same classes.
+func TestFlatShares(t *testing.T) {
+	b := newSlowBench(t, sharedDisk)
+	startPlugin(t, "--policy", policyFile(t, weightsPolicy))
+	idle := 3
+	if *proof {
+		idle = 30
+	}
+	for i := range idle {
+		b.weighted(fmt.Sprint("idle", i), []string{cri.BestEffort, cri.Burstable, cri.Guaranteed}[i%3], "1000")
+	}
+	busy := []string{
+		b.weighted("one", cri.BestEffort, "").Cgroup,
+		b.weighted("two", cri.Burstable, "200").Cgroup,
+		b.weighted("three", cri.Guaranteed, "300").Cgroup,
+	}
+	b.awaitCost(true)
+	b.fio("--rw=randread", "--direct=1", "--runtime=1") // makes the file
+	got := b.together(busy, "--rw=randread", "--direct=1", "--numjobs=4")
+	sum := got[0] + got[1] + got[2]
+	for i, rate := range got {
+		share, want := rate/sum, float64(i+1)/6
+		t.Logf("weight %d: %.0f reads/s, %.1f %% of all, want %.1f %%", 100*(i+1), rate, 100*share, 100*want)
+		if math.Abs(share-want) > 0.1*want {
+			t.Errorf("weight %d gets %.1f %% of the reads, want %.1f %% within a tenth", 100*(i+1), 100*share, 100*want)
+		}
+	}
+	if sum < 180 {
+		t.Errorf("all together %.0f reads/s of the model's 200", sum)
+	}
+}
+
+// TestWeightsSetUp: io.cost is enabled by the first container with a weight, survives the plugin,
+// and is disabled after the last one. What another program has set stays.
+func TestWeightsSetUp(t *testing.T) {
+	b := newSlowBench(t, sharedDisk)
+	p := startPlugin(t, "--policy", policyFile(t, weightsPolicy))
+	b.awaitCost(false)
+	pod := runPodOf(t, "first", cri.PodConfig{QoS: cri.Burstable, Annotations: annotations{weight + "containers": "/data 500"}})
+	k := pod.run(cri.ContainerConfig{Name: "c", Args: []string{"sleep"}, Mounts: []cri.Mount{{Host: b.dir, Path: "/data"}}})
+	b.awaitCost(true)
+	if got := b.costLine("io.cost.model"); !strings.Contains(got, "ctrl=user") || !strings.Contains(got, "rrandiops=200") {
+		t.Errorf("io.cost.model has %q", got)
+	}
+	b.await500(k.Cgroup)
+	b.await500(filepath.Dir(k.Cgroup))
+	p.signal(t, syscall.SIGTERM)
+	p.wait(t)
+	startPlugin(t, "--policy", policyFile(t, weightsPolicy))
+	b.staysEnabled()
+	administer(t, "systemctl", "daemon-reload")
+	b.await500(k.Cgroup)
+	b.await500(filepath.Dir(k.Cgroup))
+	if err := pod.Remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.awaitCost(false)
+	if got := b.costLine("io.cost.model"); got != "" && !strings.Contains(got, "ctrl=auto") {
+		t.Errorf("io.cost.model has %q after the last pod", got)
+	}
+	slice, err := os.ReadFile(filepath.Join(cgroup.Root, filepath.Dir(filepath.Dir(k.Cgroup)), "io.weight"))
+	if !errors.Is(err, os.ErrNotExist) && strings.TrimSpace(string(slice)) != "default 100" { // systemd removes the slice as well
+		t.Errorf("io.weight of the QoS class is %q (%v) after the last pod", slice, err)
+	}
+}
+
+// TestReserve: what is outside pods gets its share of the disk, without a weight of any pod.
+func TestReserve(t *testing.T) {
+	b := newSlowBench(t, sharedDisk)
+	startPlugin(t, "--policy", policyFile(t, weightsPolicy+"reserve: {system: 75%}\n"))
+	b.awaitCost(true)
+	busy := []string{b.weighted("one", cri.BestEffort, "").Cgroup, b.weighted("two", cri.Guaranteed, "").Cgroup, b.victim.name}
+	b.fio("--rw=randread", "--direct=1", "--runtime=1") // makes the file
+	got := b.together(busy, "--rw=randread", "--direct=1", "--numjobs=4")
+	sum := got[0] + got[1] + got[2]
+	for i, rate := range got {
+		t.Logf("%s: %.0f reads/s, %.1f %% of all", filepath.Base(busy[i]), rate, 100*rate/sum)
+	}
+	if share := got[2] / sum; math.Abs(share-0.75) > 0.075 {
+		t.Errorf("what is outside pods gets %.1f %% of the reads, want 75 %% within a tenth", 100*share)
+	}
+}
+
+// await500 waits until the weight of a cgroup on the shared disk is 500.
+func (b *slowBench) await500(dir string) {
+	b.Helper()
+	eventually(b.T, "the weight of "+dir, func() error {
+		data, err := os.ReadFile(filepath.Join(cgroup.Root, dir, "io.weight"))
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(string(data)) {
+			if strings.TrimSpace(line) == b.number+" 500" {
+				return nil
+			}
+		}
+		return fmt.Errorf("io.weight is %q", data)
+	})
+}
+
+// staysEnabled fails the test if io.cost is disabled on the shared disk, or a weight on the way to
+// the container is removed, within two passes.
+func (b *slowBench) staysEnabled() {
+	b.Helper()
+	var err error
+	for end := time.Now().Add(2*resync + time.Second); time.Now().Before(end) && err == nil; time.Sleep(50 * time.Millisecond) {
+		if line := b.costLine("io.cost.qos"); !strings.HasPrefix(line, "enable=1") {
+			err = errors.New(line)
+		}
+	}
+	if err != nil {
+		b.Errorf("io.cost.qos has %q after a restart of the plugin", err)
+	}
+}
