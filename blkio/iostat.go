@@ -14,6 +14,9 @@ type Stat struct {
 	Rbytes, Wbytes uint64 // read and written
 	Rios, Wios     uint64
 	Dbytes, Dios   uint64 // discarded
+	// CostUsage is the time of the disk that the I/O took by io.cost's model, in microseconds. It
+	// is 0 where io.cost was never enabled.
+	CostUsage uint64
 }
 
 // Bytes returns the sum of the bytes read, written and discarded.
@@ -21,8 +24,12 @@ func (s Stat) Bytes() uint64 { return s.Rbytes + s.Wbytes + s.Dbytes }
 
 // String formats a line of io.stat without the device.
 func (s Stat) String() string {
-	return fmt.Sprintf("rbytes=%d wbytes=%d rios=%d wios=%d dbytes=%d dios=%d",
+	text := fmt.Sprintf("rbytes=%d wbytes=%d rios=%d wios=%d dbytes=%d dios=%d",
 		s.Rbytes, s.Wbytes, s.Rios, s.Wios, s.Dbytes, s.Dios)
+	if s.CostUsage != 0 {
+		text += fmt.Sprintf(" cost.usage=%d", s.CostUsage)
+	}
+	return text
 }
 
 // ParseIOStat parses io.stat. A device that is not listed has had no I/O. The map may be
@@ -77,7 +84,7 @@ func parseStatLine(line string) (dev Dev, stat Stat, ok bool, err error) {
 			if *counter, err = strconv.ParseUint(value, 10, 64); err != nil {
 				return dev, stat, false, fmt.Errorf("%s: %w", name, err)
 			}
-			// Other keys are cost.*, latency's and a later kernel's.
+			// Other keys are more of cost.*, latency's and a later kernel's.
 		}
 	}
 	if counted && !known && !strings.Contains(line, unknownDevice) {
@@ -100,6 +107,8 @@ func (s *Stat) counter(name string) *uint64 {
 		return &s.Dbytes
 	case "dios":
 		return &s.Dios
+	case "cost.usage":
+		return &s.CostUsage
 	}
 	return nil
 }

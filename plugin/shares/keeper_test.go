@@ -90,13 +90,18 @@ func (k *kernel) make(p, weight string) {
 	}
 }
 
-// use is an operation of a container, which counts in all cgroups above it.
+// use is an operation of each container, which counts in all cgroups above it.
 func (k *kernel) use(dev blkio.Dev, containers ...string) {
 	for _, p := range containers {
-		for ; p != "."; p = path.Dir(p) {
-			k.rios[p]++
-			k.put(p+"/io.stat", fmt.Sprintf("%s rbytes=0 wbytes=0 rios=%d wios=0 dbytes=0 dios=0\n", dev, k.rios[p]))
-		}
+		k.useTimes(dev, p, 1)
+	}
+}
+
+// useTimes are operations of a container that take a millisecond of the disk each.
+func (k *kernel) useTimes(dev blkio.Dev, p string, times int) {
+	for ; p != "."; p = path.Dir(p) {
+		k.rios[p] += times
+		k.put(p+"/io.stat", fmt.Sprintf("%s rbytes=0 wbytes=0 rios=%d wios=0 dbytes=0 dios=0 cost.usage=%d\n", dev, k.rios[p], 1000*k.rios[p]))
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 type rivals struct {
 	pods   map[string]*cgroup // those with pods below, by path; in general one
 	others map[string]*cgroup
+	// usage is what each of the others had used of each disk at the last pass, in microseconds.
+	usage map[string]map[blkio.Dev]uint64
 }
 
 // reserve gives the pods of the node a weight that leaves everything outside pods its share of
@@ -29,15 +31,29 @@ func (k *Keeper) reserve(now time.Time, disks []blkio.Dev, share blkio.Percent) 
 	}
 	want := map[blkio.Dev]uint32{}
 	for _, dev := range disks {
-		want[dev] = podsWeight(k.rivals.weightOf(dev, now), share, len(k.rivals.pods))
+		want[dev] = podsWeight(k.rivals.weightOf(dev), share, len(k.rivals.pods))
 	}
+	k.rivals.noteUsage()
 	var errs []error
 	for _, c := range k.rivals.pods {
-		if err := c.set(want); err != nil && !errors.Is(err, blkio.ErrGone) {
+		if err := c.set(c.steady(want)); err != nil && !errors.Is(err, blkio.ErrGone) {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// steady returns the weights that are wanted, with those of c in place of the ones that differ
+// by less than a twentieth: the usage of others is never quite the same twice.
+func (c *cgroup) steady(want map[blkio.Dev]uint32) map[blkio.Dev]uint32 {
+	out := make(map[blkio.Dev]uint32, len(want))
+	for dev, weight := range want {
+		out[dev] = weight
+		if now := c.weights.On(dev); 20*(max(now, weight)-min(now, weight)) < weight {
+			out[dev] = now
+		}
+	}
+	return out
 }
 
 // podsWeight returns the weight of each of the cgroups with pods, beside others that together
@@ -48,24 +64,49 @@ func podsWeight(others uint64, share blkio.Percent, cgroups int) uint32 {
 	return uint32(min(max(weight, blkio.MinWeight), blkio.MaxWeight))
 }
 
-// weightOf returns the sum of the weights of those others that use a disk. If none does, it is
-// the largest of their weights: one of them begins first.
-func (r *rivals) weightOf(dev blkio.Dev, now time.Time) uint64 {
-	var sum, largest uint64
-	for _, c := range r.others {
-		weight := uint64(c.weights.On(dev))
-		largest = max(largest, weight)
-		if used, known := c.used[dev]; known && now.Sub(used) < activeFor {
-			sum += weight
+// weightOf returns the weight that a single cgroup would need to get by itself what the others
+// get of a disk together: their usage, divided by the usage per weight of the one that has the
+// most of it. A cgroup that has done a single operation adds next to nothing. With its whole
+// weight it would raise that of the pods, and one that needs all it can get would have less
+// than the reserve. If no other uses the disk, it is the largest of their weights: one of them
+// begins first.
+func (r *rivals) weightOf(dev blkio.Dev) uint64 {
+	var sum, most, mostWeight, largest uint64
+	for p, c := range r.others {
+		weight, used := uint64(c.weights.On(dev)), r.usedSince(p, dev, c.counters[dev].CostUsage)
+		sum += used
+		if mostWeight == 0 || used*mostWeight > most*weight {
+			most, mostWeight = used, weight
 		}
+		largest = max(largest, weight)
 	}
 	switch {
 	case sum > 0:
-		return sum
+		return sum * mostWeight / most
 	case largest > 0:
 		return largest
 	}
 	return blkio.DefaultWeight // nothing outside pods has the io controller
+}
+
+// usedSince returns what a cgroup has used of a disk since the last pass. It is 0 for one that
+// was not there then, and where io.cost counts from 0 again.
+func (r *rivals) usedSince(p string, dev blkio.Dev, usage uint64) uint64 {
+	last, seen := r.usage[p]
+	if !seen || usage < last[dev] {
+		return 0
+	}
+	return usage - last[dev]
+}
+
+func (r *rivals) noteUsage() {
+	r.usage = make(map[string]map[blkio.Dev]uint64, len(r.others))
+	for p, c := range r.others {
+		r.usage[p] = make(map[blkio.Dev]uint64, len(c.counters))
+		for dev, stat := range c.counters {
+			r.usage[p][dev] = stat.CostUsage
+		}
+	}
 }
 
 // findRivals reads the cgroups directly below the root.
@@ -79,7 +120,7 @@ func (k *Keeper) findRivals(now time.Time) error {
 		first, _, _ := strings.Cut(top.Path(), "/")
 		withPods[first] = true
 	}
-	found := rivals{pods: map[string]*cgroup{}, others: map[string]*cgroup{}}
+	found := rivals{pods: map[string]*cgroup{}, others: map[string]*cgroup{}, usage: k.rivals.usage}
 	for _, child := range children {
 		into, known := found.others, k.rivals.others[child.Path()]
 		if withPods[child.Path()] {
