@@ -1,6 +1,8 @@
 package weights
 
 import (
+	"strings"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nri-blkio/nri-blkio/plugin/health"
@@ -32,9 +34,21 @@ func (Collector) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect is the half of prometheus.Collector that gives their values.
+// Collect is the half of prometheus.Collector that gives their values. Metrics with the same labels
+// would make the whole page an error, so of those only the first one is given: weights without an
+// effect come first in a report.
 func (c Collector) Collect(out chan<- prometheus.Metric) {
+	given := map[sample]bool{}
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		s := sample{desc: d}
+		for i, l := range labels {
+			labels[i] = strings.ToValidUTF8(l, "?") // another label value is an error
+			s.labels[i] = labels[i]
+		}
+		if given[s] {
+			return
+		}
+		given[s] = true
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
 	r := c.Report()
@@ -48,8 +62,13 @@ func (c Collector) Collect(out chan<- prometheus.Metric) {
 	}
 	gauge(leftOutDesc, float64(r.SharesLeftOut))
 	for _, s := range r.Shares {
-		labels := []string{s.Namespace, s.Pod, s.Container, s.Disk}
-		gauge(weightDesc, float64(s.Weight), labels...)
-		gauge(shareDesc, s.Share, labels...)
+		gauge(weightDesc, float64(s.Weight), s.Namespace, s.Pod, s.Container, s.Disk)
+		gauge(shareDesc, s.Share, s.Namespace, s.Pod, s.Container, s.Disk)
 	}
+}
+
+// sample identifies a metric.
+type sample struct {
+	desc   *prometheus.Desc
+	labels [4]string
 }
