@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
 )
@@ -29,6 +30,17 @@ func TestFilesNotes(t *testing.T) {
 		writeFiles(&out, &tt.report)
 		if got := out.String(); strings.Contains(got, "note:") != (tt.want != "") || !strings.Contains(got, tt.want) {
 			t.Errorf("%+v: got %q, want %q", tt.report, got, tt.want)
+		}
+	}
+}
+
+// TestWeightsLeftOut: status reports that it does not show all weights, also where it shows none.
+func TestWeightsLeftOut(t *testing.T) {
+	for _, shares := range [][]health.Share{nil, {{Namespace: "prod", Pod: "db-0", Disk: "vda", Weight: 50}}} {
+		var out bytes.Buffer
+		writeWeights(&out, &health.Weights{Shares: shares, SharesLeftOut: 7})
+		if got := out.String(); !strings.Contains(got, "note: 7 weights on this node are left out") {
+			t.Errorf("with %d rows: %q", len(shares), got)
 		}
 	}
 }

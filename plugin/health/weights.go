@@ -2,8 +2,12 @@ package health
 
 // Weights is the state of weights on the node.
 type Weights struct {
-	Disks  []CostDisk `json:"disks"`  // all disks, sorted by number
-	Shares []Share    `json:"shares"` // of the running containers and pods with a weight
+	Disks []CostDisk `json:"disks"` // all disks, sorted by number
+	// Shares are those of the running containers and pods with a weight. Weights without an
+	// effect that the operator has not chosen come first.
+	Shares []Share `json:"shares"`
+	// SharesLeftOut counts the rows that Shares would have if their number were not bounded.
+	SharesLeftOut int `json:"sharesLeftOut,omitempty"`
 }
 
 // CostDisk is the state of io.cost on a disk.

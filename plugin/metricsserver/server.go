@@ -64,6 +64,7 @@ func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		ErrorLog:            s.Log,
+		ErrorHandling:       promhttp.ContinueOnError, // a metric that is wrong hides no other one
 		MaxRequestsInFlight: maxScrapes,
 		DisableCompression:  true, // a compressor takes a MiB for some KiB of text
 	}))

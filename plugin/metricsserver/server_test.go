@@ -155,3 +155,24 @@ func TestLogWriter(t *testing.T) {
 		t.Errorf("logged %q", got)
 	}
 }
+
+// twice gives the same metric two times, which a registry refuses.
+type twice struct{ prometheus.Metric }
+
+func (c twice) Describe(out chan<- *prometheus.Desc) { out <- c.Desc() }
+
+func (c twice) Collect(out chan<- prometheus.Metric) { out <- c; out <- c }
+
+// TestWrongMetric: a metric that cannot be served is logged, and hides no other one.
+func TestWrongMetric(t *testing.T) {
+	pods := prometheus.NewGauge(prometheus.GaugeOpts{Name: "nri_blkio_pods", Help: "Pods."})
+	wrong := twice{prometheus.NewGauge(prometheus.GaugeOpts{Name: "wrong", Help: "Wrong."})}
+	address, hook, _ := serve(t, pods, wrong)
+	resp, body := get(t, "http://"+address+"/metrics")
+	if resp.StatusCode != http.StatusOK || !strings.Contains(body, "\nnri_blkio_pods 0\n") {
+		t.Errorf("status %d\n%s", resp.StatusCode, body)
+	}
+	if e := hook.LastEntry(); e == nil || !strings.Contains(e.Message, "was collected before") {
+		t.Errorf("logged %v", e)
+	}
+}

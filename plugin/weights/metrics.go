@@ -1,6 +1,8 @@
 package weights
 
 import (
+	"strings"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nri-blkio/nri-blkio/plugin/health"
@@ -15,6 +17,7 @@ var (
 	enabledDesc = desc("iocost_enabled", "1 while io.cost is enabled on the disk, by this program or another one.", "disk")
 	vrateDesc   = desc("iocost_vrate_ratio", "Rate at which io.cost gives out cost; 1 is the rate of the model.", "disk")
 	weightDesc  = desc("weight", "Weight of a running container, or of a pod as a whole, on a disk.", shareLabels...)
+	leftOutDesc = desc("weights_left_out", "Weights that the metrics of weights leave out, because there are too many.")
 	shareDesc   = desc("weight_share_ratio", "Share of the disk that the weight represents now; 0 if it has no effect.", shareLabels...)
 )
 
@@ -26,14 +29,26 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 // Describe is the half of prometheus.Collector that names the metrics.
 func (Collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{enabledDesc, vrateDesc, weightDesc, shareDesc} {
+	for _, d := range []*prometheus.Desc{enabledDesc, vrateDesc, weightDesc, shareDesc, leftOutDesc} {
 		out <- d
 	}
 }
 
-// Collect is the half of prometheus.Collector that gives their values.
+// Collect is the half of prometheus.Collector that gives their values. Metrics with the same labels
+// would make the whole page an error, so of those only the first one is given: weights without an
+// effect come first in a report.
 func (c Collector) Collect(out chan<- prometheus.Metric) {
+	given := map[sample]bool{}
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		s := sample{desc: d}
+		for i, l := range labels {
+			labels[i] = strings.ToValidUTF8(l, "?") // another label value is an error
+			s.labels[i] = labels[i]
+		}
+		if given[s] {
+			return
+		}
+		given[s] = true
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
 	r := c.Report()
@@ -45,9 +60,15 @@ func (c Collector) Collect(out chan<- prometheus.Metric) {
 		}
 		gauge(enabledDesc, enabled, d.Disk)
 	}
+	gauge(leftOutDesc, float64(r.SharesLeftOut))
 	for _, s := range r.Shares {
-		labels := []string{s.Namespace, s.Pod, s.Container, s.Disk}
-		gauge(weightDesc, float64(s.Weight), labels...)
-		gauge(shareDesc, s.Share, labels...)
+		gauge(weightDesc, float64(s.Weight), s.Namespace, s.Pod, s.Container, s.Disk)
+		gauge(shareDesc, s.Share, s.Namespace, s.Pod, s.Container, s.Disk)
 	}
+}
+
+// sample identifies a metric.
+type sample struct {
+	desc   *prometheus.Desc
+	labels [4]string
 }

@@ -9,18 +9,12 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 )
 
-func TestCollector(t *testing.T) {
+// gather returns the values of the metrics of a report, by name and labels. A metric that the
+// registry refuses fails the test, as it would fail a scrape.
+func gather(t *testing.T, report *health.Weights) map[string]float64 {
+	t.Helper()
 	r := prometheus.NewPedanticRegistry()
-	err := r.Register(Collector{Report: func() *health.Weights {
-		return &health.Weights{
-			Disks: []health.CostDisk{{Disk: "vda"}, {Disk: "vdb", Enabled: true, Vrate: 87.5}},
-			Shares: []health.Share{
-				{Namespace: "prod", Pod: "db-0", Container: "db", Disk: "vda", Weight: 300, Reason: notEnabled},
-				{Namespace: "prod", Pod: "db-0", Disk: "vdb", Weight: 50, Share: 0.25},
-			},
-		}
-	}})
-	if err != nil {
+	if err := r.Register(Collector{Report: func() *health.Weights { return report }}); err != nil {
 		t.Fatal(err)
 	}
 	families, err := r.Gather()
@@ -37,10 +31,49 @@ func TestCollector(t *testing.T) {
 			got[name] = m.GetGauge().GetValue()
 		}
 	}
+	return got
+}
+
+// TestCollectorUnique: rows with the same names are one metric. They are in the report if a pod is
+// created again under its name while the former one ends. A name that is no text is no error.
+func TestCollectorUnique(t *testing.T) {
+	got := gather(t, &health.Weights{
+		Disks: []health.CostDisk{{Disk: "vda"}, {Disk: "vda", Enabled: true}},
+		Shares: []health.Share{
+			{Namespace: "prod", Pod: "db-0", Container: "db", Disk: "vda", Weight: 50, Reason: notEnabled},
+			{Namespace: "prod", Pod: "db-0", Container: "db", Disk: "vda", Weight: 300, Share: 0.25},
+			{Namespace: "prod", Pod: "db-\xff", Disk: "vda", Weight: 70},
+			{Namespace: "prod", Pod: "db-?", Disk: "vda", Weight: 80},
+		},
+	})
+	want := map[string]float64{
+		"nri_blkio_iocost_enabled disk=vda":                                          0,
+		"nri_blkio_iocost_vrate_ratio disk=vda":                                      0,
+		"nri_blkio_weights_left_out":                                                 0,
+		"nri_blkio_weight container=db disk=vda namespace=prod pod=db-0":             50,
+		"nri_blkio_weight_share_ratio container=db disk=vda namespace=prod pod=db-0": 0,
+		"nri_blkio_weight container= disk=vda namespace=prod pod=db-?":               70,
+		"nri_blkio_weight_share_ratio container= disk=vda namespace=prod pod=db-?":   0,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestCollector(t *testing.T) {
+	got := gather(t, &health.Weights{
+		Disks: []health.CostDisk{{Disk: "vda"}, {Disk: "vdb", Enabled: true, Vrate: 87.5}},
+		Shares: []health.Share{
+			{Namespace: "prod", Pod: "db-0", Container: "db", Disk: "vda", Weight: 300, Reason: notEnabled},
+			{Namespace: "prod", Pod: "db-0", Disk: "vdb", Weight: 50, Share: 0.25},
+		},
+		SharesLeftOut: 7,
+	})
 	want := map[string]float64{
 		"nri_blkio_iocost_enabled disk=vda":                                          0,
 		"nri_blkio_iocost_enabled disk=vdb":                                          1,
 		"nri_blkio_iocost_vrate_ratio disk=vdb":                                      0.875,
+		"nri_blkio_weights_left_out":                                                 7,
 		"nri_blkio_weight container=db disk=vda namespace=prod pod=db-0":             300,
 		"nri_blkio_weight container= disk=vdb namespace=prod pod=db-0":               50,
 		"nri_blkio_weight_share_ratio container=db disk=vda namespace=prod pod=db-0": 0,

@@ -1,7 +1,6 @@
 package weights
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -16,7 +15,7 @@ const foreign = "foreign"
 // report returns the state of weights. Of the disks it has what the kernel has.
 func report(d *Demand, states []iocost.State, byDisk map[blkio.Dev][]shares.Share, vrates map[blkio.Dev]blkio.Percent) *health.Weights {
 	out := &health.Weights{}
-	effects := map[blkio.Dev]effect{}
+	effects := effects{}
 	for i := range states {
 		s := &states[i]
 		disk := costDisk(s)
@@ -26,21 +25,7 @@ func report(d *Demand, states []iocost.State, byDisk map[blkio.Dev][]shares.Shar
 		out.Disks = append(out.Disks, disk)
 		effects[s.Disk.Dev] = newEffect(s, byDisk[s.Disk.Dev])
 	}
-	for i := range d.Weighted {
-		w := &d.Weighted[i]
-		for _, disk := range w.Disks {
-			share := health.Share{Namespace: w.Namespace, Pod: w.Pod, Container: w.Container, Disk: disk.Name, Weight: w.Weights.On(disk.Dev)}
-			e := effects[disk.Dev]
-			share.Share, share.Reason = e.of(w.Cgroup)
-			share.Chosen = share.Reason != "" && e.chosen
-			out.Shares = append(out.Shares, share)
-		}
-	}
-	slices.SortFunc(out.Shares, func(a, b health.Share) int {
-		return cmp.Or(
-			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Container, b.Container), cmp.Compare(a.Disk, b.Disk),
-		)
-	})
+	out.Shares, out.SharesLeftOut = effects.shares(d)
 	return out
 }
 

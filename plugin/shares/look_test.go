@@ -1,0 +1,73 @@
+package shares
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestComesAndGoes: pods and containers that begin and end meanwhile, also the last one.
+func TestComesAndGoes(t *testing.T) {
+	k := newKernel(t, nil)
+	k.pass(vda)
+	k.make(a, "default 200\n")
+	k.now = k.now.Add(allEvery)
+	k.pass(vda)
+	k.make(podA+"/cri-a2.scope", "default 300\n")
+	k.use(vda, a, podA+"/cri-a2.scope")
+	k.pass(vda) // the first look at the second container
+	k.use(vda, a, podA+"/cri-a2.scope")
+	k.pass(vda)
+	k.want(map[string]string{
+		a: "default 200", podA + "/cri-a2.scope": "default 300",
+		burstable: "default 100, 254:0 500", podA: "default 100, 254:0 500",
+	})
+	if err := os.RemoveAll(filepath.Join(k.dir, "kubepods.slice")); err != nil {
+		t.Fatal(err)
+	}
+	if shares := k.pass(vda); len(shares[vda]) > 3 {
+		t.Errorf("shares %v", shares)
+	}
+	k.now = k.now.Add(allEvery)
+	if shares := k.pass(vda); len(shares[vda]) != 0 {
+		t.Errorf("shares of what is gone: %v", shares)
+	}
+}
+
+// TestCgroupfsDriver: the other layout of pods, below another cgroup.
+func TestCgroupfsDriver(t *testing.T) {
+	k := newKernel(t, map[string]string{"kubelet/kubepods/besteffort/pod1/c": "default 300\n", "kubelet/kubepods/pod2/d": "default 200\n"})
+	k.pass(vda)
+	k.want(map[string]string{
+		"kubelet/kubepods/besteffort": "default 100, 254:0 300", "kubelet/kubepods/besteffort/pod1": "default 100, 254:0 300",
+		"kubelet/kubepods/besteffort/pod1/c": "default 300", "kubelet/kubepods/pod2": "default 100, 254:0 200", "kubelet/kubepods/pod2/d": "default 200",
+	})
+}
+
+// TestFirstPod: on a node without pods there is no cgroup above pods, and the first pod makes it.
+func TestFirstPod(t *testing.T) {
+	k := newKernel(t, nil)
+	k.pass(vda)
+	k.make(a, "default 200\n")
+	k.pass(vda)
+	k.want(map[string]string{a: "default 200", podA: "default 100, 254:0 200", burstable: "default 100, 254:0 200"})
+}
+
+// TestReplacedChild: a container that came in the place of another one, so that the number of
+// children is the same, is found with the next I/O.
+func TestReplacedChild(t *testing.T) {
+	k := threePods(t)
+	k.pass(vda)
+	if err := os.RemoveAll(filepath.Join(k.dir, a)); err != nil {
+		t.Fatal(err)
+	}
+	const other = podA + "/cri-other.scope"
+	k.make(other, "default 400\n")
+	k.use(vda, other)
+	k.pass(vda)
+	k.use(vda, other)
+	k.pass(vda)
+	if got, want := k.read(podA+"/io.weight"), "default 100\n254:0 400\n"; got != want {
+		t.Errorf("the pod has %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,81 @@
+package weights
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+)
+
+func TestProblems(t *testing.T) {
+	n := newNode(t)
+	n.fails = errors.New("no sysfs")
+	for range 3 {
+		n.pass()
+	}
+	if entries := n.log.AllEntries(); len(entries) != 1 || entries[0].Data["error"].(error).Error() != "no sysfs" {
+		t.Errorf("logged %d times", len(entries))
+	}
+	n.fails, n.noUdev = nil, errors.New("udev's database is garbled")
+	n.demand.Weighted = weighted
+	n.pass()
+	n.want("io.cost.qos", "254:16 enable=1 ctrl=auto")
+	if entries := n.log.AllEntries(); len(entries) != 2 || !strings.Contains(entries[1].Data["error"].(error).Error(), "garbled") {
+		t.Errorf("logged %d times", len(entries))
+	}
+	n.noUdev, n.demand.Weighted = nil, nil
+	n.pass()
+	n.put("io.cost.qos", "254:16 nonsense\n")
+	n.demand.Weighted = weighted
+	n.pass()
+	if entries := n.log.AllEntries(); len(entries) != 3 || !strings.Contains(entries[2].Data["error"].(error).Error(), "parse io.cost.qos") {
+		t.Errorf("logged %d times", len(entries))
+	}
+}
+
+func TestWithoutIOCost(t *testing.T) {
+	n := newNode(t)
+	for _, name := range []string{"io.cost.qos", "io.cost.model", "kubepods.slice/io.weight", slice + "/io.weight", pod + "/io.weight", container + "/io.weight"} {
+		if err := os.Remove(filepath.Join(n.dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.demand.Weighted = weighted
+	r := n.pass()
+	if len(r.Disks) != 4 || len(n.log.AllEntries()) > 0 {
+		t.Errorf("%+v, logged %d", r.Disks, len(n.log.AllEntries()))
+	}
+	for _, s := range r.Disks {
+		if s.Enabled || !strings.Contains(s.Reason, "the kernel has no io.cost") {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
+// TestDiskHangs: a disk on which io.cost cannot be enabled, because the write does not end, keeps
+// no other disk from its weights.
+func TestDiskHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		release := make(chan struct{})
+		n.hangs = func(data string) {
+			if strings.HasPrefix(data, vda.Dev.String()+" ") {
+				<-release
+			}
+		}
+		n.demand.Weighted = []Weighted{{Namespace: "prod", Pod: "db-0", Container: "db", Cgroup: container, Disks: []blkio.Disk{vda, vdb}, Weights: blkio.Weights{Default: 300}}}
+		n.pass()
+		r := n.pass()
+		n.want("io.cost.qos", "254:16 enable=1 ctrl=auto")
+		n.want(slice+"/io.weight", "default 100\n254:16 300")
+		if d := r.Disks[1]; d.Enabled || !strings.Contains(d.Error, "not done within") {
+			t.Errorf("the disk that hangs: %+v", d)
+		}
+		close(release)
+		synctest.Wait()
+	})
+}
