@@ -9,7 +9,7 @@ LDFLAGS   = -s -w -X github.com/prometheus/common/version.Version=$(VERSION)
 
 .PHONY: demo test proof scenarios soak storage neighbour weights lint unit alerts e2e node bench fuzz generate build image clean help
 
-demo: ## boot a node, run three limited pods, print requested / in force / measured
+demo: ## boot a node, run three limited pods and a noisy neighbour, print requested / in force / measured
 	cd test && go run ./demo
 
 test: lint unit alerts e2e ## lint, unit tests with the race detector, e2e tests on the default node
