@@ -90,21 +90,21 @@ func beside(ctx context.Context, client *cri.Client) ([]heard, error) {
 
 // play runs both pods, and measures.
 func (s situation) play(ctx context.Context, client *cri.Client, disk noise.Disk, number int) (h heard, err error) {
-	victim, remove, err := holder(ctx, client, fmt.Sprint("victim", number), s.victim)
+	victim, removeVictim, err := holder(ctx, client, fmt.Sprint("victim", number), s.victim)
 	if err != nil {
 		return heard{}, err
 	}
-	defer func() { err = errors.Join(err, remove(ctx)) }()
+	defer func() { err = errors.Join(err, removeVictim(ctx)) }()
 	h.name = s.name
 	if !s.noisy {
 		h.victim, err = disk.Victim(ctx, victim.Cgroup, noise.Reads()...)
 		return h, err
 	}
-	neighbour, remove, err := holder(ctx, client, fmt.Sprint("noisy", number), s.neighbour)
+	neighbour, removeNeighbour, err := holder(ctx, client, fmt.Sprint("noisy", number), s.neighbour)
 	if err != nil {
 		return heard{}, err
 	}
-	defer func() { err = errors.Join(err, remove(ctx)) }()
+	defer func() { err = errors.Join(err, removeNeighbour(ctx)) }()
 	if s.victim != nil {
 		if err := awaitCost(ctx, disk); err != nil {
 			return heard{}, err

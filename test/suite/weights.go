@@ -36,7 +36,7 @@ func weightTables() []weightTable {
 			{"unpacked", "image unpacked in, s"}, {"pods", "pods write, MiB/s"}, {"started", "another pod starts in, s"},
 		}},
 		{"TestCalibrationsAgree", "measured by", []weightColumn{
-			{"rbps", "sequential reads, MiB/s"}, {"rrandiops", "random reads/s"}, {"wbps", "sequential writes, MiB/s"}, {"wrandiops", "random writes/s"},
+			{"random", "4 KiB random reads/s"}, {"rbps", "model: rbps, MiB/s"}, {"rrandiops", "rrandiops"}, {"wbps", "wbps, MiB/s"}, {"wrandiops", "wrandiops"},
 		}},
 	}
 }
