@@ -7,9 +7,9 @@ LDFLAGS   = -s -w -X github.com/prometheus/common/version.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
 
-.PHONY: demo test proof scenarios soak storage neighbour lint unit alerts e2e node bench fuzz generate build image clean help
+.PHONY: demo test proof scenarios soak storage neighbour weights lint unit alerts e2e node bench fuzz generate build image clean help
 
-demo: ## boot a node, run three limited pods, print requested / in force / measured
+demo: ## boot a node, run three limited pods and a noisy neighbour, print requested / in force / measured
 	cd test && go run ./demo
 
 test: lint unit alerts e2e ## lint, unit tests with the race detector, e2e tests on the default node
@@ -29,6 +29,10 @@ storage: ## the table of docs/reference/storage.md
 
 neighbour: ## docs/images/neighbour.svg, the latency of a pod beside one that writes without end
 	cd test && E2E_PROOF=1 E2E_RUN='^TestNeighbour$$' NEIGHBOUR_PLOT=$(CURDIR)/docs/images/neighbour.svg go test -count=1 -v -timeout 30m ./suite
+
+weights: ## the tables of docs/explanation/weights.md and docs/images/weights.svg; E2E_RUN chooses among the tests
+	cd test && E2E_PROOF=1 E2E_RUN='$(or $(E2E_RUN),^(TestNoisyNeighbour|TestShareFigures|TestUnpack|TestCalibrationsAgree)$$)' \
+	  WEIGHTS_TABLE=$(CURDIR)/docs/explanation/weights.md go test -count=1 -v -timeout 5h ./suite
 
 lint: ## golangci-lint, of the version in tools/go.mod, on both modules
 	cd tools && go build -o $(CACHE)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint

@@ -153,5 +153,5 @@ func (r *report) write(file string) error {
 			fmt.Fprintf(&b, "| %s |\n", strings.Join(cells[:], " | "))
 		}
 	}
-	return generated.Replace(file, b.String())
+	return generated.Replace(file, "", b.String())
 }

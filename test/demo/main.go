@@ -1,6 +1,8 @@
 // Demo boots a node, lets the kubelet run three annotated pods there, and prints
-// what each asked for, what is in force, and what was measured. It exits with 1
-// if a rate is more than a tenth above what was asked, or nothing was written.
+// what each asked for, what is in force, and what was measured. Then it plays a
+// victim beside a noisy neighbour with no settings, with a limit, and with weights,
+// and prints a table and a plot. It exits with 1 if a rate is more than a tenth
+// above what was asked, if nothing was written, or if weights do not help the victim.
 //
 //	go run ./demo
 package main
@@ -22,7 +24,7 @@ import (
 )
 
 // limit is for all of it but building, under emulation.
-const limit = 15 * time.Minute
+const limit = 20 * time.Minute
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -8,9 +8,10 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
+	"github.com/nri-blkio/nri-blkio/test/e2e/noise"
 )
 
-const policyHead = "apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\n"
+const policyHead = noise.PolicyHead
 
 // policyFile writes a node policy.
 func policyFile(t *testing.T, body string) string {

@@ -3,7 +3,6 @@ package e2e
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,10 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
+	"github.com/nri-blkio/nri-blkio/test/e2e/noise"
 )
 
 // slowDisk does 1,500 operations and 8 MiB a second: there the disk is what neighbours
@@ -26,7 +24,7 @@ import (
 const slowDisk = "vdi"
 
 // sharedDisk does 1,500 operations and 60 MiB a second.
-const sharedDisk = "vdj"
+const sharedDisk = noise.SharedDisk
 
 // slowBench is a throttled disk with the logs of containers and the data of a victim.
 type slowBench struct {
@@ -112,48 +110,15 @@ func (b *slowBench) counter(dir cgroup.Dir, name string) int64 {
 // milliseconds.
 func (b *slowBench) fio(args ...string) (rate, p99 float64) {
 	b.Helper()
-	got, err := b.fioIn(b.victim, args...)
+	got, err := b.disk().Victim(b.Context(), b.victim.name, args...)
 	if err != nil {
 		b.Fatal(err)
 	}
-	return got.rate, got.p99
+	return got.Rate, got.P99
 }
 
-// fioResult is what fio did: operations per second, and their 99th percentile in milliseconds.
-type fioResult struct{ rate, p99 float64 }
-
-// fioArgs are operations of 4 KiB on the file of the victim, for 5 s, reported as JSON.
-func (b *slowBench) fioArgs() []string {
-	return []string{
-		"--thread", "--name=victim", "--filename=" + filepath.Join(b.dir, "victim"), "--size=32M", "--bs=4k", "--overwrite=1",
-		"--time_based", "--runtime=5", "--eta=never", "--output-format=json", "--group_reporting",
-	}
-}
-
-// fioIn runs fio in a cgroup, by default for 5 s with operations of 4 KiB.
-func (b *slowBench) fioIn(w writer, args ...string) (fioResult, error) {
-	out, err := w.tries(append(append([]string{"fio"}, b.fioArgs()...), args...)...)
-	if err != nil {
-		return fioResult{}, err
-	}
-	type direction struct {
-		IOPS    float64
-		Latency struct {
-			Percentile map[string]float64
-		} `json:"clat_ns"`
-	}
-	var answer struct {
-		Jobs []struct{ Read, Write direction }
-	}
-	if err := json.Unmarshal([]byte(out[max(0, strings.Index(out, "{")):]), &answer); err != nil || len(answer.Jobs) != 1 {
-		return fioResult{}, fmt.Errorf("%w in %q", err, out)
-	}
-	d := answer.Jobs[0].Read
-	if d.IOPS == 0 {
-		d = answer.Jobs[0].Write
-	}
-	return fioResult{d.IOPS, d.Latency.Percentile["99.000000"] / float64(time.Millisecond)}, nil
-}
+// disk returns the disk as package noise has it.
+func (b *slowBench) disk() noise.Disk { return noise.Disk{Dir: b.dir, Number: b.number} }
 
 // together runs fio in several cgroups at the same time, and compares the operations of each per
 // second with what is wanted. They are counted in a common window, in which all of them run and
@@ -239,15 +204,9 @@ func (b *slowBench) logWeights() {
 // kills it and waits.
 func (b *slowBench) startFio(name string, args ...string) (done <-chan error, stop func()) {
 	b.Helper()
-	dir, err := os.Open(filepath.Join(cgroup.Root, name))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer dir.Close()
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, "fio", append(b.fioArgs(), append(args, "--runtime=300")...)...)
-	cmd.SysProcAttr = &unix.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
-	if err := cmd.Start(); err != nil {
+	cmd := exec.CommandContext(ctx, "fio", append(b.disk().VictimArgs(), append(args, "--runtime=300")...)...)
+	if err := noise.StartIn(name, cmd); err != nil {
 		cancel()
 		b.Fatal(err)
 	}

@@ -16,9 +16,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
-	"golang.org/x/sys/unix"
-
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
+	"github.com/nri-blkio/nri-blkio/test/e2e/noise"
+	"github.com/nri-blkio/nri-blkio/test/generated"
 )
 
 // unpackCase is a case of TestUnpack.
@@ -27,9 +27,6 @@ type unpackCase struct {
 	pods   int
 	policy string // "" without the plugin
 }
-
-// unpackFigures are seconds, and MiB per second.
-type unpackFigures struct{ unpacked, podsWrote, podStarted float64 }
 
 // TestUnpack measures how long a runtime, which is outside of pods, takes to unpack an image of
 // 20,000 small files on the shared disk, while eight pods write at full speed. It runs with a
@@ -41,24 +38,22 @@ func TestUnpack(t *testing.T) {
 	cases := []unpackCase{
 		{name: "no pods"},
 		{name: "eight pods", pods: 8},
-		{name: "eight pods, reserve of 30 %", pods: 8, policy: truePolicy + "reserve: {system: 30%}\n"},
-		{name: "eight pods, reserve of 60 %", pods: 8, policy: truePolicy + "reserve: {system: 60%}\n"},
+		{name: "eight pods, reserve of 30 %", pods: 8, policy: noise.Policy + "reserve: {system: 30%}\n"},
+		{name: "eight pods, reserve of 60 %", pods: 8, policy: noise.Policy + "reserve: {system: 60%}\n"},
 	}
-	rows := make([][]unpackFigures, len(cases))
-	for range 3 {
+	rows := make([]generated.Row, len(cases))
+	for range figureRounds {
 		for i := range cases {
-			rows[i] = append(rows[i], b.unpack(t, &cases[i], archive))
+			rows[i].Add(b.unpack(t, &cases[i], archive))
 		}
 	}
-	t.Log("| | unpacked in, s | pods write, MiB/s | another pod starts in, s |")
 	for i := range cases {
-		t.Logf("| %s | %s | %s | %s |", cases[i].name, figure(rows[i], func(f unpackFigures) float64 { return f.unpacked }),
-			figure(rows[i], func(f unpackFigures) float64 { return f.podsWrote }), figure(rows[i], func(f unpackFigures) float64 { return f.podStarted }))
+		publish(t, &rows[i], cases[i].name)
 	}
 }
 
-// unpack measures one case.
-func (b *slowBench) unpack(t *testing.T, c *unpackCase, archive string) (out unpackFigures) {
+// unpack measures one case: seconds, and MiB per second.
+func (b *slowBench) unpack(t *testing.T, c *unpackCase, archive string) map[string]float64 {
 	t.Helper()
 	if c.policy != "" {
 		defer startFor(t, "--policy", policyFile(t, c.policy))()
@@ -88,28 +83,26 @@ func (b *slowBench) unpack(t *testing.T, c *unpackCase, archive string) (out unp
 	starting := time.Now()
 	b.pods++
 	b.end(b.holder(fmt.Sprint("another", b.pods), nil).pod)
-	out.podStarted = time.Since(starting).Seconds()
+	out := map[string]float64{"started": time.Since(starting).Seconds()}
 	if err := <-unpacked; err != nil {
 		t.Fatal(err)
 	}
-	out.unpacked = time.Since(began).Seconds()
-	out.podsWrote = (wrote() - before) / out.unpacked
+	took := time.Since(began).Seconds()
+	out["unpacked"] = took
+	if c.pods > 0 {
+		out["pods"] = (wrote() - before) / took
+	}
 	return out
 }
 
 // writesIn starts a buffered writer in a cgroup, and returns what ends it.
 func (b *slowBench) writesIn(name string) (stop func()) {
 	b.Helper()
-	dir, err := os.Open(filepath.Join(cgroup.Root, name))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer dir.Close()
 	file := filepath.Join(b.dir, filepath.Base(name))
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, "fio", "--thread", "--name=w", "--rw=write", "--bs=256k", "--size=128M", "--filename="+file, "--time_based", "--runtime=1200", "--eta=never")
-	cmd.SysProcAttr = &unix.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
-	if err := cmd.Start(); err != nil {
+	if err := noise.StartIn(name, cmd); err != nil {
+		cancel()
 		b.Fatal(err)
 	}
 	return func() {

@@ -38,16 +38,11 @@ func (b *slowBench) weighted(name, qos, value string) *cri.Container {
 // costLine returns the shared disk's line in a file of io.cost, without the number; "" for none.
 func (b *slowBench) costLine(file string) string {
 	b.Helper()
-	data, err := os.ReadFile(filepath.Join(cgroup.Root, file))
+	line, err := b.disk().CostLine(file)
 	if err != nil {
 		b.Fatal(err)
 	}
-	for line := range strings.Lines(string(data)) {
-		if values, ok := strings.CutPrefix(strings.TrimSpace(line), b.number+" "); ok {
-			return values
-		}
-	}
-	return ""
+	return line
 }
 
 // awaitCost waits until io.cost is enabled on the shared disk, or is not.

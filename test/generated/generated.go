@@ -15,8 +15,9 @@ const (
 	end   = "<!-- until here -->\n"
 )
 
-// Replace puts text between the marks of a file.
-func Replace(file, text string) error {
+// Replace puts text between the marks of a file: the first ones whose author begins with by.
+func Replace(file, by, text string) error {
+	begin := begin + by
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return err

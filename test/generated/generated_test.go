@@ -14,7 +14,7 @@ func TestReplace(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // it can be written again
-		if err := Replace(file, "new\n"); err != nil {
+		if err := Replace(file, "", "new\n"); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := os.ReadFile(file); err != nil || string(got) != after {
@@ -24,7 +24,27 @@ func TestReplace(t *testing.T) {
 	if err := os.WriteFile(file, []byte("a\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := Replace(file, "new"); err == nil {
+	if err := Replace(file, "", "new"); err == nil {
 		t.Error("a file without marks: no error")
+	}
+}
+
+// TestReplaceOneOfSeveral: only the text of the author is replaced.
+func TestReplaceOneOfSeveral(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "doc.md")
+	const x, y = "<!-- what follows is written by x -->\nold\n<!-- until here -->\n",
+		"<!-- what follows is written by y -->\nold\n<!-- until here -->\n"
+	if err := os.WriteFile(file, []byte(x+y), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := Replace(file, "y", "new"); err != nil {
+		t.Fatal(err)
+	}
+	const want = x + "<!-- what follows is written by y -->\n\nnew\n\n<!-- until here -->\n"
+	if got, err := os.ReadFile(file); err != nil || string(got) != want {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+	if err := Replace(file, "z", "new"); err == nil {
+		t.Error("an author without marks: no error")
 	}
 }

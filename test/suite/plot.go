@@ -9,14 +9,16 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/nri-blkio/nri-blkio/test/generated"
 )
 
-// Pixels of docs/images/neighbour.svg.
+// Pixels of docs/images/neighbour.svg and docs/images/weights.svg.
 const (
 	plotWidth = 720
 	plotLeft  = 250 // of the bars
 	plotRight = 90  // for the figure behind a bar
-	plotTop   = 34
+	plotTop   = 34  // for the title of a panel
 	barHeight = 26
 	barStep   = 42 // from one bar to the next
 )
@@ -25,16 +27,32 @@ const (
 var plot = template.Must(template.New("plot").Parse(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {{.Width}} {{.Height}}" font-family="sans-serif" font-size="14" role="img">
 <title>{{.Title}}</title>
 <rect width="{{.Width}}" height="{{.Height}}" fill="white"/>
-<text x="12" y="20" font-weight="bold">{{.Title}}</text>
+{{- range .Panels}}
+<text x="12" y="{{.Head}}" font-weight="bold">{{.Title}}</text>
 {{- range .Bars}}
 <text x="{{.Left}}" y="{{.Base}}" dx="-10" text-anchor="end">{{.Label}}</text>
 <rect x="{{.Left}}" y="{{.Top}}" width="{{.Width}}" height="{{.Height}}" fill="#2471a3"/>
 <line x1="{{.Low}}" x2="{{.High}}" y1="{{.Middle}}" y2="{{.Middle}}" stroke="black" stroke-width="2"/>
 <text x="{{.High}}" y="{{.Base}}" dx="8">{{.Value}}</text>
 {{- end}}
+{{- end}}
 <text x="12" y="{{.Foot}}" fill="#555" font-size="12">{{.Caption}}</text>
 </svg>
 `))
+
+// panel is a group of bars that share a scale.
+type panel struct {
+	Title string
+	Rows  []plotted
+	Head  int // baseline of the title, in pixels
+	Bars  []bar
+}
+
+// plotted is a figure to plot.
+type plotted struct {
+	label  string
+	figure generated.Figure
+}
 
 // bar is one of the plot, in pixels.
 type bar struct {
@@ -52,17 +70,40 @@ func writePlot(file, commit string, o outcome) error {
 	case o.failed > 0:
 		return fmt.Errorf("%s stays as it is: %s", file, strings.Join(o.failures, ", "))
 	}
-	bars, err := barsOf(o.neighbours)
-	if err != nil {
-		return err
+	p := panel{Title: "Latency of a pod's 4 KiB reads, 99th percentile, ms"}
+	for _, row := range o.neighbours {
+		label, rest, _ := strings.Cut(row, "|")
+		f, err := figures(rest)
+		if err != nil {
+			return fmt.Errorf("row %q: %w", row, err)
+		}
+		p.Rows = append(p.Rows, plotted{label, f})
 	}
-	height := plotTop + len(bars)*barStep + 30
+	return draw(file, p.Title, caption("three runs of make neighbour", commit, o), p)
+}
+
+// caption says what was measured, and where.
+func caption(runs, commit string, o outcome) string {
 	kernel, _, _ := strings.Cut(o.node, ",") // the rest has no room
+	return "Median and spread of " + runs + "; " + kernel + ", commit " + commit
+}
+
+// draw writes panels one below the other.
+func draw(file, title, caption string, panels ...panel) error {
+	top := 0
+	for i := range panels {
+		p := &panels[i]
+		p.Head = top + 20
+		var err error
+		if p.Bars, err = barsOf(p.Rows, top+plotTop); err != nil {
+			return fmt.Errorf("plot %q: %w", p.Title, err)
+		}
+		top += plotTop + len(p.Bars)*barStep
+	}
+	height := top + 30
 	var text bytes.Buffer
-	err = plot.Execute(&text, map[string]any{
-		"Title": "Latency of a pod's 4 KiB reads, 99th percentile, ms",
-		"Width": plotWidth, "Height": height, "Foot": height - 12, "Bars": bars,
-		"Caption": "Median and spread of three runs of make neighbour; " + kernel + ", commit " + commit,
+	err := plot.Execute(&text, map[string]any{
+		"Title": title, "Width": plotWidth, "Height": height, "Foot": height - 12, "Panels": panels, "Caption": caption,
 	})
 	if err != nil {
 		return err
@@ -73,44 +114,40 @@ func writePlot(file, commit string, o outcome) error {
 	return os.WriteFile(file, text.Bytes(), 0o644)
 }
 
-func barsOf(rows []string) ([]bar, error) {
-	var bars []bar
-	var values [][3]float64
+// barsOf returns the bars of figures. The greatest value fills the width.
+func barsOf(rows []plotted, top int) ([]bar, error) {
 	greatest := 0.0
-	for i, row := range rows {
-		label, rest, _ := strings.Cut(row, "|")
-		v, err := figures(rest)
-		if err != nil {
-			return nil, fmt.Errorf("row %q: %w", row, err)
+	for _, r := range rows {
+		if r.figure.Greatest <= 0 {
+			return nil, fmt.Errorf("row %q: the greatest figure is not above 0", r.label)
 		}
-		greatest = max(greatest, v[2])
-		values = append(values, v)
-		top := plotTop + i*barStep
-		bars = append(bars, bar{
-			Label: label, Value: strconv.FormatFloat(v[0], 'g', -1, 64),
-			Left: plotLeft, Top: top, Middle: top + barHeight/2, Base: top + barHeight/2 + 5, Height: barHeight,
-		})
+		greatest = max(greatest, r.figure.Greatest)
 	}
-	for i, v := range values {
-		pixels := func(f float64) int { return int(f * (plotWidth - plotLeft - plotRight) / greatest) }
-		bars[i].Width, bars[i].Low, bars[i].High = max(1, pixels(v[0])), plotLeft+pixels(v[1]), plotLeft+pixels(v[2])
+	pixels := func(f float64) int { return int(f * (plotWidth - plotLeft - plotRight) / greatest) }
+	var bars []bar
+	for i, r := range rows {
+		top := top + i*barStep
+		bars = append(bars, bar{
+			Label: r.label, Value: generated.Number(r.figure.Median),
+			Left: plotLeft, Top: top, Middle: top + barHeight/2, Base: top + barHeight/2 + 5,
+			Width: max(1, pixels(r.figure.Median)), Height: barHeight, Low: plotLeft + pixels(r.figure.Least), High: plotLeft + pixels(r.figure.Greatest),
+		})
 	}
 	return bars, nil
 }
 
 // figures reads "median|least|greatest".
-func figures(text string) (v [3]float64, err error) {
+func figures(text string) (generated.Figure, error) {
 	fields := strings.Split(text, "|")
+	var v [3]float64
 	if len(fields) != len(v) {
-		return v, errors.New("want three figures")
+		return generated.Figure{}, errors.New("want three figures")
 	}
 	for i, f := range fields {
+		var err error
 		if v[i], err = strconv.ParseFloat(f, 64); err != nil {
-			return v, err
+			return generated.Figure{}, err
 		}
 	}
-	if v[2] <= 0 {
-		return v, errors.New("the greatest figure is not above 0")
-	}
-	return v, nil
+	return generated.Figure{Median: v[0], Least: v[1], Greatest: v[2]}, nil
 }

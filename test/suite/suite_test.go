@@ -52,8 +52,8 @@ func TestE2E(t *testing.T) {
 	}
 }
 
-// writeTables writes the tables that MATRIX_TABLE, SCENARIO_TABLE and STORAGE_TABLE ask
-// for, and the plot of NEIGHBOUR_PLOT; all but the matrix are those of the first node.
+// writeTables writes the tables that MATRIX_TABLE, SCENARIO_TABLE, STORAGE_TABLE and WEIGHTS_TABLE
+// ask for, and the plot of NEIGHBOUR_PLOT; all but the matrix are those of the first node.
 func writeTables(outcomes []outcome) error {
 	commit, err := generated.Commit()
 	if err != nil {
@@ -70,6 +70,9 @@ func writeTables(outcomes []outcome) error {
 	}
 	if file := os.Getenv("NEIGHBOUR_PLOT"); file != "" {
 		err = errors.Join(err, writePlot(file, commit, outcomes[0]))
+	}
+	if file := os.Getenv("WEIGHTS_TABLE"); file != "" {
+		err = errors.Join(err, writeWeights(file, commit, outcomes[0]))
 	}
 	return err
 }

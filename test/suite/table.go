@@ -21,6 +21,7 @@ type outcome struct {
 	scenarios      []string // rows of docs/reference/scenarios-KERNEL.md
 	storage        []string // rows of docs/reference/storage.md
 	neighbours     []string // bars of docs/images/neighbour.svg
+	weights        []string // rows of docs/explanation/weights.md, as JSON
 	took           time.Duration
 }
 
@@ -45,6 +46,10 @@ func (o *outcome) count(output []byte) {
 		}
 		if row, ok := strings.CutPrefix(string(line), neighbourMark); ok {
 			o.neighbours = append(o.neighbours, strings.TrimSpace(row))
+			continue
+		}
+		if row, ok := strings.CutPrefix(string(line), generated.RowMark); ok {
+			o.weights = append(o.weights, row)
 			continue
 		}
 		verdict, rest, ok := strings.Cut(strings.TrimSpace(string(line)), ": ")
@@ -125,7 +130,7 @@ func writeStorage(file, commit string, o outcome) error {
 		return fmt.Errorf("%s stays as it is: %s", file, strings.Join(o.failures, ", "))
 	}
 	slices.Sort(o.storage)
-	return generated.Replace(file, fmt.Sprintf(storageHead, o.node, commit)+strings.Join(o.storage, ""))
+	return generated.Replace(file, "", fmt.Sprintf(storageHead, o.node, commit)+strings.Join(o.storage, ""))
 }
 
 // ofNode returns an error if a table of scenarios is another node's: its rows would be

@@ -1,0 +1,128 @@
+package suite
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/test/generated"
+)
+
+// weightTable is one of docs/explanation/weights.md: the rows of a test.
+type weightTable struct {
+	test    string
+	cases   string // head of the first column
+	columns []weightColumn
+}
+
+// weightColumn is a figure of generated.Row, and how the table heads it.
+type weightColumn struct{ figure, head string }
+
+// noisyTest has the one table with a plot.
+const noisyTest = "TestNoisyNeighbour"
+
+func weightTables() []weightTable {
+	return []weightTable{
+		{noisyTest, "neighbour", []weightColumn{
+			{"commits", "victim's commits/s"}, {"commit p99", "p99, ms"}, {"reads", "victim's reads/s"}, {"read p99", "p99, ms"},
+			{"wrote", "neighbour writes, MiB/s"}, {"read", "neighbour reads, MiB/s"},
+		}},
+		{"TestShareFigures", "I/O", []weightColumn{
+			{"share", "share of weight 300 beside 200, %"}, {"isolation", "1st percentile of isolation, %"},
+		}},
+		{"TestUnpack", "beside", []weightColumn{
+			{"unpacked", "image unpacked in, s"}, {"pods", "pods write, MiB/s"}, {"started", "another pod starts in, s"},
+		}},
+		{"TestCalibrationsAgree", "measured by", []weightColumn{
+			{"random", "4 KiB random reads/s"}, {"rbps", "model: rbps, MiB/s"}, {"rrandiops", "rrandiops"}, {"wbps", "wbps, MiB/s"}, {"wrandiops", "wrandiops"},
+		}},
+	}
+}
+
+// weightsBy is the author in the marks of a table.
+func weightsBy(test string) string { return "make weights, " + test + " -->" }
+
+// writeWeights puts each table of weightTables whose test was played, and passed, between its marks
+// of docs/explanation/weights.md. It draws docs/images/weights.svg, which the page shows.
+func writeWeights(file, commit string, o outcome) error {
+	rows := make(map[string][]generated.Row) // by test
+	for _, text := range o.weights {
+		r, err := generated.ParseRow(text)
+		if err != nil {
+			return err
+		}
+		rows[r.Test] = append(rows[r.Test], r)
+	}
+	var errs []error
+	for _, table := range weightTables() {
+		failed := slices.ContainsFunc(o.failures, func(name string) bool {
+			outer, _, _ := strings.Cut(name, "/")
+			return outer == table.test
+		})
+		switch of := rows[table.test]; {
+		case len(of) == 0:
+		case failed:
+			errs = append(errs, fmt.Errorf("%s: the table stays as it is: %s failed", file, table.test))
+		default:
+			errs = append(errs, table.write(file, commit, o, of))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (w weightTable) write(file, commit string, o outcome, rows []generated.Row) error {
+	text := fmt.Sprintf("Measured on %s, of commit %s.\n\n", o.node, commit)
+	if w.test == noisyTest {
+		image := filepath.Join(filepath.Dir(file), "..", "images", "weights.svg")
+		if err := drawWeights(image, commit, o, rows); err != nil {
+			return err
+		}
+		text += "![The victim's reads and their latency, and what the neighbour does, beside one another.](../images/weights.svg)\n\n"
+	}
+	return generated.Replace(file, weightsBy(w.test), text+w.markdown(rows))
+}
+
+// markdown returns the table. A figure that a case does not have is empty.
+func (w weightTable) markdown(rows []generated.Row) string {
+	var text strings.Builder
+	line := func(cells ...string) { fmt.Fprintf(&text, "| %s |\n", strings.Join(cells, " | ")) }
+	heads := []string{w.cases}
+	for _, c := range w.columns {
+		heads = append(heads, c.head)
+	}
+	line(heads...)
+	text.WriteString("|" + strings.Repeat("---|", len(heads)) + "\n")
+	for _, r := range rows {
+		cells := []string{r.Name}
+		for _, c := range w.columns {
+			cell := ""
+			if f, ok := r.Figure(c.figure); ok {
+				cell = f.String()
+			}
+			cells = append(cells, cell)
+		}
+		line(cells...)
+	}
+	return text.String()
+}
+
+// drawWeights draws the cases of TestNoisyNeighbour that have a label.
+func drawWeights(file, commit string, o outcome, rows []generated.Row) error {
+	panels := []panel{
+		{Title: "The victim's reads of 4 KiB per second"},
+		{Title: "Latency of these reads, 99th percentile, ms"},
+		{Title: "What the neighbour writes and reads, MiB/s"},
+	}
+	rounds := 0
+	for _, r := range rows {
+		for i, figure := range []string{"reads", "read p99", "both"} {
+			if f, ok := r.Figure(figure); ok && r.Bar != "" {
+				panels[i].Rows = append(panels[i].Rows, plotted{r.Bar, f})
+				rounds = len(r.Rounds[figure])
+			}
+		}
+	}
+	return draw(file, "A victim beside a noisy neighbour: nothing, a limit, and weights", caption(fmt.Sprint(rounds, " runs of make weights"), commit, o), panels...)
+}

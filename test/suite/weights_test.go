@@ -1,0 +1,128 @@
+package suite
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nri-blkio/nri-blkio/test/generated"
+)
+
+// weightsPage is a page with the marks of two tables.
+func weightsPage(t *testing.T) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "explanation", "weights.md")
+	if err := os.Mkdir(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for _, test := range []string{noisyTest, "TestShareFigures"} {
+		text.WriteString("<!-- what follows is written by " + weightsBy(test) + "\nold " + test + "\n<!-- until here -->\n")
+	}
+	if err := os.WriteFile(file, []byte(text.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// output is what tests print: their rows, and their verdicts.
+func output(t *testing.T, verdicts string, rows ...generated.Row) []byte {
+	t.Helper()
+	var out strings.Builder
+	for _, r := range rows {
+		if err := r.Print(&out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return []byte(out.String() + verdicts)
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func noisyRows() []generated.Row {
+	return []generated.Row{
+		{Test: noisyTest, Name: "none", Bar: "<none>", Rounds: map[string][]float64{"reads": {1500, 1400, 1600}, "read p99": {2, 3, 4}}},
+		{Test: noisyTest, Name: "no settings", Bar: "no settings", Rounds: map[string][]float64{
+			"reads": {38, 39, 40}, "read p99": {300, 350, 400}, "wrote": {44, 45, 46}, "read": {4, 5, 6}, "both": {48, 50, 52},
+		}},
+		{Test: noisyTest, Name: "idle victim", Rounds: map[string][]float64{"wrote": {44, 45, 46}}},
+	}
+}
+
+// TestWriteWeights: a test that failed, or was not played, keeps its table.
+func TestWriteWeights(t *testing.T) {
+	file := weightsPage(t)
+	var o outcome
+	share := generated.Row{Test: "TestShareFigures", Name: "direct reads", Rounds: map[string][]float64{"share": {60, 59, 61}, "isolation": {95, 96, 97}}}
+	o.count(output(t, "--- PASS: "+noisyTest+" (1.00s)\n    --- FAIL: TestShareFigures/reads (1.00s)\n", append(noisyRows(), share)...))
+	o.node = "kernel 6.12, containerd 2"
+	if err := writeWeights(file, "c1", o); err == nil || !strings.Contains(err.Error(), "TestShareFigures failed") {
+		t.Errorf("a table of a failed test: %v", err)
+	}
+	got := read(t, file)
+	for _, want := range []string{
+		"Measured on kernel 6.12, containerd 2, of commit c1.", "](../images/weights.svg)",
+		"| neighbour | victim's commits/s | p99, ms | victim's reads/s | p99, ms | neighbour writes, MiB/s | neighbour reads, MiB/s |\n|---|---|---|---|---|---|---|\n",
+		"| none |  |  | 1500 (1400 to 1600) | 3 (2 to 4) |  |  |\n",
+		"| no settings |  |  | 39 (38 to 40) | 350 (300 to 400) | 45 (44 to 46) | 5 (4 to 6) |\n",
+		"old TestShareFigures",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in %s", want, got)
+		}
+	}
+	o = outcome{}
+	o.count(output(t, "--- PASS: TestShareFigures (1.00s)\n", share))
+	if err := writeWeights(file, "c2", o); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, file); !strings.Contains(got, "| direct reads | 60 (59 to 61) | 96 (95 to 97) |\n") || !strings.Contains(got, "of commit c1.") {
+		t.Errorf("got %s", got)
+	}
+	if err := writeWeights(file, "c3", outcome{weights: []string{"x"}}); err == nil {
+		t.Error("a row that is not JSON is in the table")
+	}
+}
+
+// TestDrawWeights: each panel has a scale of its own, and the cases with a label.
+func TestDrawWeights(t *testing.T) {
+	file := weightsPage(t)
+	var o outcome
+	o.count(output(t, "--- PASS: "+noisyTest+" (1.00s)\n", noisyRows()...))
+	o.node = "kernel 6.12, containerd 2"
+	if err := writeWeights(file, "c1", o); err != nil {
+		t.Fatal(err)
+	}
+	got := read(t, filepath.Join(filepath.Dir(file), "..", "images", "weights.svg"))
+	for _, want := range []string{
+		"&lt;none&gt;", "of 3 runs of make weights; kernel 6.12, commit c1", "What the neighbour writes and reads, MiB/s",
+		`y="34" width="356" height="26"`,  // 1500 of at most 1600 reads
+		`y="152" width="2" height="26"`,   // 3 of at most 400 ms
+		`y="270" width="365" height="26"`, // 50 of at most 52 MiB/s
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in %s", want, got)
+		}
+	}
+	if strings.Contains(got, "idle victim") || strings.Count(got, "<line ") != 5 {
+		t.Errorf("got %s", got)
+	}
+}
+
+// TestPageOfWeights: the page has the marks of each table.
+func TestPageOfWeights(t *testing.T) {
+	page := read(t, filepath.Join("..", "..", "docs", "explanation", "weights.md"))
+	for _, table := range weightTables() {
+		if strings.Count(page, "<!-- what follows is written by "+weightsBy(table.test)+"\n") != 1 {
+			t.Errorf("the page has not one mark %q", weightsBy(table.test))
+		}
+	}
+}
