@@ -209,6 +209,7 @@ func TestPass(t *testing.T) {
 	n.want(slice+"/io.weight", "default 100\n254:16 50")
 	// The last container with a weight ends.
 	n.demand = Demand{Complete: true}
+	n.now = n.now.Add(lingerFor)
 	r = n.pass()
 	n.want("io.cost.qos", "254:16 enable=0 ctrl=auto")
 	n.want("io.cost.model", "254:16 ctrl=auto")
