@@ -3,6 +3,7 @@
 package weights
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -242,7 +243,7 @@ func managed(states []iocost.State, complete bool) (out []blkio.Dev) {
 // it, or udev's database, cannot be read, and counts as unknown.
 func (k *Keeper) facts(d *storage.DiskInfo, weighted []blkio.Disk) (*iocost.Disk, error) {
 	out := &iocost.Disk{
-		Disk: d.Disk, Facts: policy.Disk{Name: d.Name, Model: d.Model, Rotational: d.Rotational},
+		Disk: d.Disk, Identity: identity(d), Facts: policy.Disk{Name: d.Name, Model: d.Model, Rotational: d.Rotational},
 		Unsupported: whyUnsupported(d), HasWeights: slices.Contains(weighted, d.Disk),
 	}
 	if out.Unsupported != "" {
@@ -252,6 +253,14 @@ func (k *Keeper) facts(d *storage.DiskInfo, weighted []blkio.Disk) (*iocost.Disk
 	out.Calibration, errs[0] = k.cfg.Disks.Calibration(d)
 	out.Udev, errs[1] = k.cfg.Disks.Udev(d)
 	return out, errors.Join(errs[:]...)
+}
+
+// identity returns iocost.Disk.Identity of a disk.
+func identity(d *storage.DiskInfo) string {
+	if d.Seq != 0 {
+		return fmt.Sprintf("diskseq %d", d.Seq)
+	}
+	return cmp.Or(d.Serial, d.WWID)
 }
 
 // whyUnsupported returns why a disk cannot have io.cost, or "".
