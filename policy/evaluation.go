@@ -24,8 +24,9 @@ const (
 type evaluation struct {
 	policy   *Policy
 	rows     []row
-	weight   cell         // for all disks; its entry is nil for none
-	weighted []blkio.Disk // those that a weight is about, see Desired.Weighted
+	weight   cell                       // for all disks; its entry is nil for none
+	weighted map[blkio.Disk]bool        // those that a weight is about, see Desired.Weighted
+	physical map[blkio.Dev][]blkio.Disk // nil before it is needed; see physicalDisks
 	out      Desired
 	skipped  distinct[Skipped]
 	warnings distinct[warning]

@@ -135,7 +135,10 @@ func (s Settings) IOWeight() blkio.Weights {
 		case blkio.Weight:
 			out.Default = uint32(x.Amount)
 		case blkio.DiskWeight:
-			out = out.With(x.Dev, uint32(x.Amount))
+			if out.Devices == nil {
+				out.Devices = map[blkio.Dev]uint32{}
+			}
+			out.Devices[x.Dev] = uint32(x.Amount)
 		}
 	}
 	return out

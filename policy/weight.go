@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -52,9 +54,10 @@ func (e *evaluation) weighAll(cs []Container) {
 // weigh notes the disks that a weight is about.
 func (e *evaluation) weigh(b *blkio.Backing) {
 	for _, d := range e.disksOf(b) {
-		if !slices.Contains(e.weighted, d) {
-			e.weighted = append(e.weighted, d)
+		if e.weighted == nil {
+			e.weighted = map[blkio.Disk]bool{}
 		}
+		e.weighted[d] = true
 	}
 }
 
@@ -64,27 +67,42 @@ func (e *evaluation) disksOf(b *blkio.Backing) []blkio.Disk {
 	if e.entry.Weight == 0 {
 		return b.Disks
 	}
+	physical := e.physicalDisks()
 	var out []blkio.Disk
 	for _, d := range b.Disks {
-		physical := []blkio.Disk{d}
-		for i := range e.containers {
-			if below := e.containers[i].Physical[d.Dev]; below != nil {
-				physical = below
-			}
+		if below := physical[d.Dev]; below != nil {
+			out = append(out, below...)
+		} else {
+			out = append(out, d)
 		}
-		out = append(out, physical...)
 	}
 	return out
 }
 
-// weightedDisks returns Desired.Weighted.
-func (e *evaluation) weightedDisks() []blkio.Disk {
-	out := slices.Clone(e.weighted)
-	for i := range e.rows {
-		if e.rows[i].cells[blkio.DiskWeight].entry != nil && !slices.Contains(out, e.rows[i].disk) {
-			out = append(out, e.rows[i].disk)
+// physicalDisks returns Container.Physical of all containers. It is the same for all targets of
+// one evaluation: a pod can have hundreds of containers, each with as many volumes.
+func (e *evaluation) physicalDisks() map[blkio.Dev][]blkio.Disk {
+	switch {
+	case e.physical != nil:
+	case len(e.containers) == 1 && e.containers[0].Physical != nil:
+		e.physical = e.containers[0].Physical
+	default:
+		e.physical = map[blkio.Dev][]blkio.Disk{}
+		for i := range e.containers {
+			maps.Copy(e.physical, e.containers[i].Physical)
 		}
 	}
-	slices.SortFunc(out, func(a, b blkio.Disk) int { return a.Dev.Compare(b.Dev) })
+	return e.physical
+}
+
+// weightedDisks returns Desired.Weighted.
+func (e *evaluation) weightedDisks() []blkio.Disk {
+	out := slices.Collect(maps.Keys(e.weighted))
+	for i := range e.rows {
+		if r := &e.rows[i]; r.cells[blkio.DiskWeight].entry != nil && !e.weighted[r.disk] {
+			out = append(out, r.disk)
+		}
+	}
+	slices.SortFunc(out, func(a, b blkio.Disk) int { return cmp.Or(a.Dev.Compare(b.Dev), cmp.Compare(a.Name, b.Name)) })
 	return out
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -147,5 +148,33 @@ func TestWeightsOfDisks(t *testing.T) {
 	}
 	if err := d.DropWeight(); err == nil || len(d.Settings) != 1 || d.Weighted != nil {
 		t.Errorf("without io.weight: %v, %v", err, d.Settings)
+	}
+}
+
+// TestWeightsOfPod: the weight of a pod is of the physical disks below the volumes of all its
+// containers, each on logical volumes of its own.
+func TestWeightsOfPod(t *testing.T) {
+	var cs []Container
+	for i, below := range [][]blkio.Disk{{sda}, {sda, sdb}, {sdc}} {
+		lv := blkio.Disk{Dev: blkio.Dev{Major: 253, Minor: uint32(i)}, Name: "dm-" + strconv.Itoa(i)}
+		cs = append(cs, Container{
+			Name: "c" + strconv.Itoa(i), Mounts: []Mount{mount("/data", on(lv))}, Physical: map[blkio.Dev][]blkio.Disk{lv.Dev: below},
+		})
+	}
+	for _, tt := range []struct{ value, want, weighted string }{
+		{value: "50", want: "io.weight default 50", weighted: "sda sdb sdc"},
+		{value: "/data 50", want: "io.weight 8:0 50, io.weight 8:16 50, io.weight 8:32 50", weighted: "sda sdb sdc"},
+	} {
+		for n := 1; n <= len(cs); n++ {
+			d, err := Default().PodTotal(annotation.Parse(map[string]string{keyWeight + "pod-total": tt.value}), cs[:n])
+			var lines []string
+			for _, l := range d.Settings.Lines() {
+				lines = append(lines, l.String())
+			}
+			got, weighted := strings.Join(lines, ", "), strings.Join(blkio.DiskNames(d.Weighted), " ")
+			if n == len(cs) && (got != tt.want || weighted != tt.weighted) || n == 1 && weighted != "sda" || err != nil {
+				t.Errorf("%q, %d containers: %s on %s, %v", tt.value, n, got, weighted, err)
+			}
+		}
 	}
 }

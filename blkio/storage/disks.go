@@ -15,7 +15,11 @@ type DiskInfo struct {
 	blkio.Disk
 	Drive
 	Queue
-	Size       uint64 // bytes
+	Size uint64 // bytes
+	// Seq is the number of the disk in the order in which the disks of the node came since its
+	// start; 0 before Linux 5.15. Another disk, or another medium, with the same device number
+	// has another one. It is the file diskseq (Documentation/ABI/stable/sysfs-block).
+	Seq        uint64
 	ReadOnly   bool
 	Below      []blkio.Disk // for a dm or md device, the disks directly below
 	Partitions []blkio.Disk // the kernel accepts no limits for their numbers
@@ -86,6 +90,7 @@ func (s Sysfs) diskInfo(dir string) (DiskInfo, bool, error) {
 			Scheduler:    activeScheduler(s.text(dir + "/queue/scheduler")),
 		},
 		Size:     s.count(dir+"/size") * sectorSize,
+		Seq:      s.count(dir + "/diskseq"),
 		ReadOnly: s.text(dir+"/ro") == "1",
 	}
 	if info.Size == 0 {

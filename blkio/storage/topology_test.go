@@ -54,7 +54,7 @@ const (
 // newFakeSysfs has what nodeMounts names.
 func newFakeSysfs() fakeSysfs {
 	f := fakeSysfs{fstest.MapFS{}}
-	f.add(scsi+"0/block/sda", "8:0", "size=4194304", "ro=0", "queue/rotational=1", "queue/scheduler=none [mq-deadline] kyber bfq ", "mq/0/nr_tags=1", "serial=QM1", "device/wwid=t10.1", "device/model=QEMU HARDDISK   ", "hidden=0")
+	f.add(scsi+"0/block/sda", "8:0", "size=4194304", "ro=0", "queue/rotational=1", "queue/scheduler=none [mq-deadline] kyber bfq ", "mq/0/nr_tags=1", "serial=QM1", "device/wwid=t10.1", "device/model=QEMU HARDDISK   ", "hidden=0", "diskseq=7")
 	f.add(scsi+"0/block/sda/sda1", "8:1", "partition=1", "size=4190208")
 	f.add(scsi+"0/block/sda/sda2", "8:2", "partition=2", "size=2048")
 	f.add(scsi+"1/block/sdb", "8:16", "size=4194304", "ro=0", "queue/rotational=0", "queue/scheduler=[none] mq-deadline")
@@ -166,7 +166,7 @@ func TestDisks(t *testing.T) {
 	want := []DiskInfo{
 		{Disk: blkio.Disk{Dev: blkio.Dev{Major: 7, Minor: 0}, Name: "loop0"}, Size: 1 << 20, Drive: Drive{Model: "/srv/disk.img"}},
 		{
-			Disk: sda, Size: 2 << 30, Queue: Queue{Rotational: true, RequestBased: true, Scheduler: "mq-deadline"},
+			Disk: sda, Size: 2 << 30, Seq: 7, Queue: Queue{Rotational: true, RequestBased: true, Scheduler: "mq-deadline"},
 			Drive:      Drive{Model: "QEMU HARDDISK", Serial: "QM1", WWID: "t10.1"},
 			Partitions: []blkio.Disk{{Dev: blkio.Dev{Major: 8, Minor: 1}, Name: "sda1"}, {Dev: blkio.Dev{Major: 8, Minor: 2}, Name: "sda2"}},
 		},

@@ -136,7 +136,7 @@ func (a *app) clearWeights(tree *cgroupfs.Hierarchy, dryRun bool) (int, error) {
 	if err != nil || limits.Works() {
 		return 0, err
 	}
-	steps, err := weights.Clear(tree, dryRun)
+	steps, err := weights.Clear(tree, a.opts.disks(), dryRun)
 	for _, step := range steps {
 		if dryRun {
 			step = "would " + step

@@ -19,7 +19,11 @@ const Attribute = "user.nri-blkio.iocost"
 type owned struct {
 	Model string `json:"model,omitempty"`
 	QOS   string `json:"qos,omitempty"`
+	// Disk is Setup.Identity.
+	Disk string `json:"disk,omitempty"`
 }
+
+func (o owned) isEmpty() bool { return o.Model == "" && o.QOS == "" }
 
 // State is what came of a Setup.
 type State struct {
@@ -65,13 +69,17 @@ func Apply(cgroups *cgroupfs.Hierarchy, write Write, wants []Setup, keep bool) (
 }
 
 // Clear removes all that this program has set. It returns a line for each write, also with an
-// error. With dryRun it changes nothing.
-func Clear(cgroups *cgroupfs.Hierarchy, dryRun bool) (steps []string, err error) {
+// error. With dryRun it changes nothing. identities has Setup.Identity of the disks of the node.
+func Clear(cgroups *cgroupfs.Hierarchy, identities map[blkio.Dev]string, dryRun bool) (steps []string, err error) {
 	a, err := read(cgroups, cgroupfs.Cgroup.Write)
 	if err != nil {
 		return nil, err
 	}
+	a.dryRun = dryRun
 	var errs []error
+	for dev, identity := range identities {
+		errs = append(errs, a.identify(dev, identity))
+	}
 	for _, dev := range slices.SortedFunc(maps.Keys(a.owned), blkio.Dev.Compare) {
 		for _, l := range a.removal(dev) {
 			steps = append(steps, fmt.Sprintf("write %s %q", l.file, dev.String()+" "+l.text))
@@ -90,6 +98,7 @@ type actual struct {
 	models map[blkio.Dev]blkio.CostModelLine
 	qos    map[blkio.Dev]blkio.CostQOSLine
 	owned  map[blkio.Dev]owned
+	dryRun bool
 }
 
 func read(cgroups *cgroupfs.Hierarchy, write Write) (*actual, error) {
@@ -124,6 +133,9 @@ func read(cgroups *cgroupfs.Hierarchy, write Write) (*actual, error) {
 func (a *actual) apply(want Setup, keep bool) State {
 	dev := want.Disk.Dev
 	s := State{Setup: want, Works: a.qos[dev].Enabled}
+	if s.Err = a.identify(dev, want.Identity); s.Err != nil {
+		return s
+	}
 	own := a.owned[dev]
 	if own.Model == "" && a.models[dev].IsUser {
 		s.Foreign = append(s.Foreign, blkio.IOCostModel)
@@ -150,9 +162,27 @@ func (a *actual) apply(want Setup, keep bool) State {
 	if slices.Contains(s.Foreign, blkio.IOCostQOS) {
 		qos = ""
 	}
-	s.Err = a.set(dev, owned{Model: model, QOS: qos})
+	s.Err = a.set(dev, owned{Model: model, QOS: qos, Disk: want.Identity})
 	s.Works = s.Works || s.Err == nil && qos != ""
 	return s
+}
+
+// identify drops what is recorded of a former disk with the same device number: its settings have
+// gone with it, and those that the kernel has now are of another program. What the kernel has as
+// it was written stays recorded: a loop device keeps its settings when it gets another file.
+func (a *actual) identify(dev blkio.Dev, identity string) error {
+	own := a.owned[dev]
+	if own.Disk == identity || own.Disk == "" || identity == "" {
+		return nil
+	}
+	own.Disk = identity
+	if !a.hasModel(dev, own.Model) {
+		own.Model = ""
+	}
+	if !a.hasQOS(dev, own.QOS) {
+		own.QOS = ""
+	}
+	return a.record(dev, own)
 }
 
 // lines returns what is written for a setup, without the device. Without a model the kernel's own
@@ -184,12 +214,12 @@ func (a *actual) set(dev blkio.Dev, want owned) error {
 	if err := a.record(dev, after); err != nil {
 		return err
 	}
-	switch now := a.models[dev]; {
+	switch {
 	case want.Model == "" && before.Model != "":
 		if err := a.write(dev, blkio.IOCostModel, noModel); err != nil {
 			return err
 		}
-	case want.Model != "" && (!now.IsUser || "ctrl=user model=linear "+now.Model.String() != want.Model):
+	case want.Model != "" && !a.hasModel(dev, want.Model):
 		if err := a.write(dev, blkio.IOCostModel, want.Model); err != nil {
 			return err
 		}
@@ -200,6 +230,12 @@ func (a *actual) set(dev blkio.Dev, want owned) error {
 		}
 	}
 	return a.record(dev, want)
+}
+
+// hasModel reports whether the line that the kernel has is the one that was written.
+func (a *actual) hasModel(dev blkio.Dev, line string) bool {
+	now := a.models[dev]
+	return now.IsUser && line == "ctrl=user model=linear "+now.Model.String()
 }
 
 // hasQOS reports whether the line that the kernel has is the one that was written.
@@ -245,12 +281,16 @@ func (a *actual) write(dev blkio.Dev, file, line string) error {
 
 // record changes what the attribute has of a device.
 func (a *actual) record(dev blkio.Dev, own owned) error {
-	if a.owned[dev] == own {
+	if a.owned[dev] == own || a.owned[dev].isEmpty() && own.isEmpty() {
 		return nil
 	}
 	next := maps.Clone(a.owned)
-	if next[dev] = own; own == (owned{}) {
+	if next[dev] = own; own.isEmpty() {
 		delete(next, dev)
+	}
+	if a.dryRun {
+		a.owned = next
+		return nil
 	}
 	if err := a.writeAttribute(next); err != nil {
 		return err

@@ -237,11 +237,11 @@ func TestFailures(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	// The model was written, so it is recorded and goes again.
-	if steps, err := Clear(k.tree, false); err == nil || len(steps) == 0 {
+	if steps, err := Clear(k.tree, nil, false); err == nil || len(steps) == 0 {
 		t.Errorf("cleared %q, %v", steps, err)
 	}
 	k.refuses, k.writes = "", nil
-	if steps, err := Clear(k.tree, false); err != nil || len(steps) != 2 {
+	if steps, err := Clear(k.tree, nil, false); err != nil || len(steps) != 2 {
 		t.Errorf("cleared %q, %v", steps, err)
 	}
 	k.want("io.cost.qos 254:0 enable=0 ctrl=auto", "io.cost.model 254:0 ctrl=auto")
@@ -259,7 +259,7 @@ func TestFailures(t *testing.T) {
 		if _, err := Apply(k.tree, cgroupfs.Cgroup.Write, nil, false); err == nil || !strings.Contains(err.Error(), Attribute) {
 			t.Errorf("%s: %v", text, err)
 		}
-		if _, err := Clear(k.tree, false); err == nil {
+		if _, err := Clear(k.tree, nil, false); err == nil {
 			t.Errorf("%s was cleared", text)
 		}
 	}

@@ -38,6 +38,9 @@ type Known struct {
 type Disk struct {
 	blkio.Disk
 	Facts policy.Disk
+	// Identity differs between disks that have the same device number one after the other; "" if
+	// it is unknown.
+	Identity string
 	// Unsupported is why the disk cannot have io.cost, "" if it can.
 	Unsupported string
 	// HasWeights is true while a container with a weight uses the disk.
@@ -48,8 +51,9 @@ type Disk struct {
 
 // Setup is what is wanted of io.cost on a disk.
 type Setup struct {
-	Disk    blkio.Disk
-	Enabled bool
+	Disk     blkio.Disk
+	Identity string // as in Disk
+	Enabled  bool
 	// Model and QOS are nil for those of the kernel.
 	Model       *blkio.CostModel
 	QOS         *blkio.CostQOS
@@ -64,7 +68,7 @@ type Setup struct {
 // Decide returns what is wanted of a disk. It is pure.
 func Decide(p *policy.Policy, d *Disk) Setup {
 	rule := p.DiskRule(d.Facts)
-	s := Setup{Disk: d.Disk}
+	s := Setup{Disk: d.Disk, Identity: d.Identity}
 	switch {
 	case d.Unsupported != "":
 		s.Reason = d.Unsupported

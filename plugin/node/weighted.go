@@ -30,7 +30,10 @@ func (g *group) addWeighted(out *weights.Demand) {
 			}
 			running = pod
 			out.Complete = out.Complete && c.decision.policy != nil
-			if d := &c.decision.desired; len(d.Weighted) > 0 && !g.recorded.cleared[c.cgroup] {
+			d := &c.decision.desired
+			if g.recorded.cleared[c.cgroup] {
+				out.Cleared = append(out.Cleared, d.Weighted...)
+			} else if len(d.Weighted) > 0 {
 				out.Weighted = append(out.Weighted, weights.Weighted{
 					Namespace: pod.namespace, Pod: pod.name, Container: c.name, Cgroup: c.cgroup,
 					Disks: d.Weighted, Weights: d.Settings.IOWeight(),
@@ -38,7 +41,11 @@ func (g *group) addWeighted(out *weights.Demand) {
 			}
 		}
 	}
-	if running != nil && len(g.recorded.weights) > 0 && !g.recorded.cleared[g.cgroup] {
+	switch {
+	case running == nil || len(g.recorded.weights) == 0:
+	case g.recorded.cleared[g.cgroup]:
+		out.Cleared = append(out.Cleared, g.recorded.granted.Weighted...)
+	default:
 		out.Weighted = append(out.Weighted, weights.Weighted{
 			Namespace: running.namespace, Pod: running.name, Cgroup: g.cgroup,
 			Disks: g.recorded.granted.Weighted, Weights: g.recorded.weights.IOWeight(),

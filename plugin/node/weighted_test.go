@@ -89,7 +89,11 @@ func TestWeightedCleared(t *testing.T) {
 		}
 	}
 	n.pass(t.Context())
-	if got := n.Weighted().Weighted; all != 3 || len(got) != 1 || got[0].Container != "b" {
+	d := n.Weighted()
+	if got := d.Weighted; all != 3 || len(got) != 1 || got[0].Container != "b" {
 		t.Errorf("%d before, after it %+v", all, got)
+	}
+	if diff := cmp.Diff([]blkio.Disk{rootDisk, rootDisk}, d.Cleared); diff != "" {
+		t.Errorf("cleared on:\n%s", diff)
 	}
 }

@@ -12,11 +12,16 @@ import (
 // Clear removes what a Keeper has set, where no Keeper runs: the weights of cgroups above
 // containers, and io.cost. It returns a line for each write, also with an error. With dryRun it
 // changes nothing.
-func Clear(cgroups *cgroupfs.Hierarchy, dryRun bool) (steps []string, err error) {
+func Clear(cgroups *cgroupfs.Hierarchy, disks Disks, dryRun bool) (steps []string, err error) {
 	steps, sharesErr := shares.Clear(cgroups, dryRun)
-	more, err := iocost.Clear(cgroups, dryRun)
+	identities := map[blkio.Dev]string{}
+	all, disksErr := disks.Disks()
+	for i := range all {
+		identities[all[i].Dev] = identity(&all[i])
+	}
+	more, err := iocost.Clear(cgroups, identities, dryRun)
 	if errors.Is(err, blkio.ErrNotSupported) { // the kernel has no io.cost
 		err = nil
 	}
-	return append(steps, more...), errors.Join(sharesErr, err)
+	return append(steps, more...), errors.Join(sharesErr, disksErr, err)
 }

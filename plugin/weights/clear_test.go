@@ -18,7 +18,7 @@ func TestClear(t *testing.T) {
 		slice + `: write io.weight "254:16 default"`, pod + `: write io.weight "254:16 default"`, `write io.cost.qos "254:16 enable=0 ctrl=auto"`,
 	}
 	for _, dryRun := range []bool{true, false} {
-		steps, err := Clear(n.keeper.cfg.Cgroups, dryRun)
+		steps, err := Clear(n.keeper.cfg.Cgroups, n, dryRun)
 		if diff := cmp.Diff(want, steps); diff != "" || err != nil {
 			t.Errorf("%v, -want +got:\n%s", err, diff)
 		}
@@ -26,7 +26,7 @@ func TestClear(t *testing.T) {
 	n.want("io.cost.qos", "254:16 enable=0 ctrl=auto")
 	n.want(slice+"/io.weight", "default 100")
 	n.want(pod+"/io.weight", "default 100")
-	if steps, err := Clear(n.keeper.cfg.Cgroups, false); err != nil || len(steps) > 0 {
+	if steps, err := Clear(n.keeper.cfg.Cgroups, n, false); err != nil || len(steps) > 0 {
 		t.Errorf("again: %q, %v", steps, err)
 	}
 }
@@ -39,7 +39,7 @@ func TestClearWithoutIOCost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if steps, err := Clear(n.keeper.cfg.Cgroups, false); err != nil || len(steps) > 0 {
+	if steps, err := Clear(n.keeper.cfg.Cgroups, n, false); err != nil || len(steps) > 0 {
 		t.Errorf("%q, %v", steps, err)
 	}
 }

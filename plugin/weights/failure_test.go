@@ -28,6 +28,7 @@ func TestProblems(t *testing.T) {
 		t.Errorf("logged %d times", len(entries))
 	}
 	n.noUdev, n.demand.Weighted = nil, nil
+	n.now = n.now.Add(lingerFor)
 	n.pass()
 	n.put("io.cost.qos", "254:16 nonsense\n")
 	n.demand.Weighted = weighted

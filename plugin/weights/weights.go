@@ -3,10 +3,10 @@
 package weights
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -31,6 +31,9 @@ type Demand struct {
 	// Complete is false as long as pods may run whose demand is not known, such as before the
 	// runtime has listed what runs. Then no disk loses io.cost.
 	Complete bool
+	// Cleared are the disks of weights that an operator has cleared. There io.cost does not stay
+	// enabled for a while after the last weight.
+	Cleared []blkio.Disk
 }
 
 // Weighted is a running container, or a pod as a whole, with a weight.
@@ -40,17 +43,6 @@ type Weighted struct {
 	Cgroup         string       // below the cgroup root
 	Disks          []blkio.Disk // the physical disks that the weight is for
 	Weights        blkio.Weights
-}
-
-// disks returns the disks that something with a weight uses, sorted by number.
-func (d *Demand) disks() []blkio.Disk {
-	used := map[blkio.Dev]blkio.Disk{}
-	for i := range d.Weighted {
-		for _, disk := range d.Weighted[i].Disks {
-			used[disk.Dev] = disk
-		}
-	}
-	return slices.SortedFunc(maps.Values(used), func(a, b blkio.Disk) int { return a.Dev.Compare(b.Dev) })
 }
 
 // given returns the weights by the path of the cgroup.
@@ -91,6 +83,7 @@ const setUpEvery = 30 * time.Second
 type Keeper struct {
 	cfg     Config
 	shares  *shares.Keeper
+	recent  recent
 	setUp   setUp
 	shared  bool // the weights of cgroups were set in the last pass, or may be those of a former instance
 	problem reminder.Reminder
@@ -102,7 +95,7 @@ type Keeper struct {
 type setUp struct {
 	at     time.Time // zero before the first time
 	policy *policy.Policy
-	disks  []blkio.Disk // those that something with a weight uses
+	disks  []blkio.Disk // those that something with a weight uses, or has used lately
 	states []iocost.State
 	// complete is Demand.Complete.
 	complete bool
@@ -110,7 +103,7 @@ type setUp struct {
 
 // New returns a Keeper.
 func New(cfg Config) *Keeper {
-	k := &Keeper{cfg: cfg, shared: true}
+	k := &Keeper{cfg: cfg, shared: true, recent: recent{}}
 	k.shares = shares.NewKeeper(cfg.Cgroups, k.bounded(weightDeadline))
 	k.report.Store(&health.Weights{})
 	return k
@@ -190,7 +183,7 @@ func (k *Keeper) tryPass(now time.Time) error {
 
 // setUpDisks compares io.cost with what is wanted if that has changed, and at times.
 func (k *Keeper) setUpDisks(now time.Time, demand *Demand) error {
-	p, used := k.cfg.Policy(), demand.disks()
+	p, used := k.cfg.Policy(), k.recent.disks(now, demand)
 	same := p == k.setUp.policy && demand.Complete == k.setUp.complete && slices.Equal(used, k.setUp.disks)
 	if same && now.Sub(k.setUp.at) < setUpEvery {
 		return nil
@@ -250,7 +243,7 @@ func managed(states []iocost.State, complete bool) (out []blkio.Dev) {
 // it, or udev's database, cannot be read, and counts as unknown.
 func (k *Keeper) facts(d *storage.DiskInfo, weighted []blkio.Disk) (*iocost.Disk, error) {
 	out := &iocost.Disk{
-		Disk: d.Disk, Facts: policy.Disk{Name: d.Name, Model: d.Model, Rotational: d.Rotational},
+		Disk: d.Disk, Identity: identity(d), Facts: policy.Disk{Name: d.Name, Model: d.Model, Rotational: d.Rotational},
 		Unsupported: whyUnsupported(d), HasWeights: slices.Contains(weighted, d.Disk),
 	}
 	if out.Unsupported != "" {
@@ -260,6 +253,14 @@ func (k *Keeper) facts(d *storage.DiskInfo, weighted []blkio.Disk) (*iocost.Disk
 	out.Calibration, errs[0] = k.cfg.Disks.Calibration(d)
 	out.Udev, errs[1] = k.cfg.Disks.Udev(d)
 	return out, errors.Join(errs[:]...)
+}
+
+// identity returns iocost.Disk.Identity of a disk.
+func identity(d *storage.DiskInfo) string {
+	if d.Seq != 0 {
+		return fmt.Sprintf("diskseq %d", d.Seq)
+	}
+	return cmp.Or(d.Serial, d.WWID)
 }
 
 // whyUnsupported returns why a disk cannot have io.cost, or "".

@@ -209,6 +209,7 @@ func TestPass(t *testing.T) {
 	n.want(slice+"/io.weight", "default 100\n254:16 50")
 	// The last container with a weight ends.
 	n.demand = Demand{Complete: true}
+	n.now = n.now.Add(lingerFor)
 	r = n.pass()
 	n.want("io.cost.qos", "254:16 enable=0 ctrl=auto")
 	n.want("io.cost.model", "254:16 ctrl=auto")
@@ -239,6 +240,42 @@ func TestFormerInstance(t *testing.T) {
 	n.pass()
 	n.want("io.cost.qos", "254:16 enable=0 ctrl=auto")
 	n.want(slice+"/io.weight", "default 100")
+}
+
+// TestSwappedDisk: a disk that comes under the number of another one gets its own model, and what
+// another program has set on it stays when the last container with a weight ends.
+func TestSwappedDisk(t *testing.T) {
+	n := newNode(t)
+	n.disks[2].Seq = 7
+	n.demand.Weighted = weighted
+	n.pass()
+	n.want("io.cost.qos", "254:16 enable=1 ctrl=auto")
+	n.disks[2].Seq = 9
+	n.put("io.cost.qos", "254:16 enable=1 ctrl=user rpct=0.00 rlat=0 wpct=0.00 wlat=0 min=50.00 max=100.00\n")
+	n.now = n.now.Add(setUpEvery)
+	if r := n.pass(); r.Disks[2].QOS != foreign {
+		t.Errorf("%+v", r.Disks[2])
+	}
+	n.demand.Weighted = nil
+	n.now = n.now.Add(lingerFor)
+	n.pass()
+	n.want("io.cost.qos", "254:16 enable=1 ctrl=user rpct=0.00 rlat=0 wpct=0.00 wlat=0 min=50.00 max=100.00")
+}
+
+func TestIdentity(t *testing.T) {
+	for _, tt := range []struct {
+		disk storage.DiskInfo
+		want string
+	}{
+		{storage.DiskInfo{Seq: 7, Drive: storage.Drive{Serial: "S"}}, "diskseq 7"},
+		{storage.DiskInfo{Drive: storage.Drive{Serial: "S", WWID: "W"}}, "S"},
+		{storage.DiskInfo{Drive: storage.Drive{WWID: "W"}}, "W"},
+		{storage.DiskInfo{}, ""},
+	} {
+		if got := identity(&tt.disk); got != tt.want {
+			t.Errorf("%+v: %q", tt.disk, got)
+		}
+	}
 }
 
 // TestQuestions: disks are listed when something has changed, and at times.

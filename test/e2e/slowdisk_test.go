@@ -40,7 +40,9 @@ func newSlowBench(t *testing.T, disk string) *slowBench {
 	dir := t.TempDir()
 	administer(t, "mount", "/dev/"+disk, dir)
 	t.Cleanup(func() { administer(t, "umount", dir) })
-	return &slowBench{T: t, dir: dir, number: number, victim: newWriter(t, "victim")}
+	b := &slowBench{T: t, dir: dir, number: number, victim: newWriter(t, "victim")}
+	t.Cleanup(b.disableCost) // after the plugin has ended
+	return b
 }
 
 // neighbour is a container beside the victim, and what it does. It may write 2 MiB/s to each disk.

@@ -56,7 +56,7 @@ func TestUnpack(t *testing.T) {
 func (b *slowBench) unpack(t *testing.T, c *unpackCase, archive string) map[string]float64 {
 	t.Helper()
 	if c.policy != "" {
-		defer startFor(t, "--policy", policyFile(t, c.policy))()
+		defer b.startFor(t, "--policy", policyFile(t, c.policy))()
 		b.awaitCost(true)
 	}
 	var pods []held

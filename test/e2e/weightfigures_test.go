@@ -95,13 +95,14 @@ func publish(t *testing.T, r *generated.Row, name string) {
 	}
 }
 
-// startFor starts the plugin, and returns what ends it.
-func startFor(t *testing.T, args ...string) (stop func()) {
+// startFor starts the plugin, and returns what ends it, and io.cost with it.
+func (b *slowBench) startFor(t *testing.T, args ...string) (stop func()) {
 	t.Helper()
 	p := startPlugin(t, args...)
 	return func() {
 		p.signal(t, unix.SIGTERM)
 		p.wait(t)
+		b.disableCost()
 	}
 }
 
@@ -109,7 +110,7 @@ func startFor(t *testing.T, args ...string) (stop func()) {
 func (b *slowBench) noise(t *testing.T, n *noisy, saved string) map[string]float64 {
 	t.Helper()
 	if n.policy != "" {
-		defer startFor(t, "--policy", policyFile(t, n.policy), "--calibration-dir", saved)()
+		defer b.startFor(t, "--policy", policyFile(t, n.policy), "--calibration-dir", saved)()
 	}
 	b.pods++
 	victim, neighbour := b.holder(fmt.Sprint("victim", b.pods), n.victim), b.holder(fmt.Sprint("noisy", b.pods), n.neighbour)

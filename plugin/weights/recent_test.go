@@ -1,0 +1,63 @@
+package weights
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// TestLingers: containers with a weight that run one after the other have io.cost enabled once. It
+// is disabled some time after the last one.
+func TestLingers(t *testing.T) {
+	n := newNode(t)
+	writes := 0
+	n.hangs = func(data string) {
+		if strings.Contains(data, "enable=") {
+			writes++
+		}
+	}
+	for range 5 {
+		n.demand.Weighted = weighted
+		n.pass()
+		n.demand.Weighted = nil
+		n.now = n.now.Add(lingerFor - 3*time.Second)
+		n.pass()
+		n.want("io.cost.qos", "254:16 enable=1 ctrl=auto")
+	}
+	if writes != 1 {
+		t.Errorf("io.cost was written %d times", writes)
+	}
+	n.now = n.now.Add(3 * time.Second)
+	n.pass()
+	n.want("io.cost.qos", "254:16 enable=0 ctrl=auto")
+	n.want(slice+"/io.weight", "default 100")
+}
+
+// TestDoesNotLinger: what an operator decides is done at once.
+func TestDoesNotLinger(t *testing.T) {
+	for name, decide := range map[string]func(*node){
+		"cleared": func(n *node) { n.demand.Cleared = []blkio.Disk{vdb} },
+		"weights: off": func(n *node) {
+			n.policy = policy.Default()
+			n.policy.Disks = []policy.DiskRule{{Weights: policy.WeightsOff}}
+		},
+		"mode: observe": func(n *node) {
+			n.policy = policy.Default()
+			n.policy.Mode = policy.ModeObserve
+		},
+	} {
+		n := newNode(t)
+		n.demand.Weighted = weighted
+		n.pass()
+		n.want("io.cost.qos", "254:16 enable=1 ctrl=auto")
+		n.demand.Weighted = nil
+		decide(n)
+		n.pass()
+		if got := n.read("io.cost.qos"); got != "254:16 enable=0 ctrl=auto" {
+			t.Errorf("%s: io.cost.qos is %q", name, got)
+		}
+	}
+}
