@@ -367,7 +367,7 @@ func TestForeignEnabled(t *testing.T) {
 	r := n.pass()
 	n.want("io.cost.qos", "254:16 enable=1 ctrl=auto")
 	n.want(slice+"/io.weight", "default 100")
-	if d := r.Disks[2]; !d.Enabled || d.QOS != foreign || len(r.Shares) != 1 || !strings.Contains(r.Shares[0].Reason, "weights: off") || !r.Shares[0].Chosen {
+	if d := r.Disks[2]; !d.Enabled || d.QOS != string(iocost.Foreign) || len(r.Shares) != 1 || !strings.Contains(r.Shares[0].Reason, "weights: off") || !r.Shares[0].Chosen {
 		t.Errorf("%+v", r)
 	}
 	// Without a rule, and a container with a weight: they are.
