@@ -56,10 +56,10 @@ func TestAddCosts(t *testing.T) {
 	}
 	const rates = "[{4096 1500 1500} {16384 1160 1160} {65536 609 609} {1048576 58 58}]"
 	want := map[string]string{
-		"sda": "on, , foreign true, foreign true, " + rates + ", false",
-		"sdb": "on demand, , calibration true, calibration true, " + rates + ", false",
-		"sdc": "no, another program has set io.cost.qos with enable=0,  false,  false, [], false",
-		"sdd": "no, the node policy has weights: off for this disk,  false,  false, [], false",
+		"sda":   "on, , foreign true, foreign true, " + rates + ", false",
+		"sdb":   "on demand, , calibration true, calibration true, " + rates + ", false",
+		"sdc":   "no, another program has set io.cost.qos with enable=0,  false,  false, [], false",
+		"sdd":   "no, the node policy has weights: off for this disk,  false,  false, [], false",
 		"zram0": "no, its driver has no queue of requests (blk-mq),  false,  false, [], false",
 		// The kernel has chosen no model yet.
 		"sdf": "on demand, , kernel false, kernel false, [], true",
