@@ -41,6 +41,6 @@ func (*app) runningPolicy() usedPolicy {
 }
 
 // readNode is an error: there are no pods on this system.
-func (*app) readNode(context.Context) (check.Node, error) {
+func (*app) readNode(context.Context, *policy.Policy) (check.Node, error) {
 	return check.Node{}, usage(errors.New("check: no Linux node (use --offline)"))
 }

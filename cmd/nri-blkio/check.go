@@ -33,7 +33,8 @@ misspelled names of annotations, and objects that the API server would reject.
 Then each pod has a table of the lines that the plugin would write, its errors, and
 lines that begin with "effect:". They describe the effect of the errors under the
 node's policy: a container is not created, starts without a limit (onError: ignore),
-or nothing is written (mode: observe).
+or nothing is written (mode: observe). Lines that begin with "note:" show what a limit
+means in operations per second, and limits that the disk's model cannot reach.
 
 The mounts are derived from the manifest. The disk of a PersistentVolumeClaim or
 a CSI volume is unknown until the volume is mounted. Limits on it have a placeholder
@@ -100,7 +101,7 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 	}
 	c := check.Checker{Policy: used.policy, Handler: o.handler}
 	if !o.offline {
-		if c.Node, err = a.readNode(ctx); err != nil {
+		if c.Node, err = a.readNode(ctx, used.policy); err != nil {
 			return err
 		}
 	}
@@ -115,6 +116,7 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 		}
 		report.Pods = append(report.Pods, r)
 	}
+	report.Notes = c.Sums(report.Pods)
 	if err := a.print(o.output, report, report.write); err != nil {
 		return err
 	}
@@ -183,6 +185,7 @@ type checkReport struct {
 	Policy   string             `json:"policy"`
 	Findings []manifest.Finding `json:"findings"`
 	Pods     []check.Result     `json:"pods"`
+	Notes    []string           `json:"notes,omitempty"` // about all pods together
 }
 
 func (r *checkReport) hasErrors() bool {
@@ -201,6 +204,7 @@ func (r *checkReport) write(out *bytes.Buffer) {
 		}
 		writePod(out, &r.Pods[i])
 	}
+	terminal.Notes(out, "note", r.Notes...)
 }
 
 // writePod writes the lines that the plugin would write for a pod, then the messages about it.
@@ -219,5 +223,6 @@ func writePod(out *bytes.Buffer, r *check.Result) {
 	terminal.Notes(out, "effect", r.Effects...)
 	terminal.Notes(out, "warning", r.Warnings...)
 	terminal.Notes(out, "skipped", r.Skipped...)
+	terminal.Notes(out, "note", r.Notes...)
 	terminal.Notes(out, "unknown", r.Unknown...)
 }

@@ -19,6 +19,7 @@ func (o *options) addCheckFlags(cmd *cobra.Command) {
 	o.addRootfsFlags(cmd)
 	o.addKubeletFlag(cmd)
 	o.addStateFlag(cmd)
+	o.addCalibrationFlag(cmd)
 }
 
 // runningPolicy returns the policy of the plugin that runs on this node, or the built-in one. The
@@ -45,8 +46,9 @@ func (a *app) runningPolicy() usedPolicy {
 	return usedPolicy{policy: p, name: cmp.Or(running.Policy, builtInPolicy) + " (of the running plugin), mode " + running.Mode}
 }
 
-// readNode reads the facts about this node that decide about pods.
-func (a *app) readNode(ctx context.Context) (check.Node, error) {
+// readNode reads the facts about this node that decide about pods under a policy. What cannot be
+// read of a disk's model only leaves notes out.
+func (a *app) readNode(ctx context.Context, p *policy.Policy) (check.Node, error) {
 	if err := a.opts.checkRuntimeFlags(); err != nil {
 		return check.Node{}, err
 	}
@@ -58,5 +60,12 @@ func (a *app) readNode(ctx context.Context) (check.Node, error) {
 	if err != nil && !errors.Is(err, runtimeconfig.ErrNoSocket) {
 		terminal.Notes(a.stderr, "rootfs is resolved from the runtime's configuration files", err.Error())
 	}
-	return h.CheckNode(layers)
+	n, err := h.CheckNode(layers)
+	if err != nil {
+		return n, err
+	}
+	if n.Disks, err = h.CheckDisks(p, a.opts.disks()); err != nil {
+		terminal.Notes(a.stderr, "warning", terminal.ErrorLines(err)...)
+	}
+	return n, nil
 }

@@ -18,8 +18,7 @@ a logical volume, an encrypted or RAID device. So the columns about limits are
 filled in for whole devices, and BUFFERED for filesystems:
   MAX       io.max: bytes and operations per second
   WEIGHT    io.weight, which needs a kernel that has it, and io.cost enabled for the
-            physical disk, in the root cgroup:
-                echo "8:16 enable=1" > /sys/fs/cgroup/io.cost.qos
+            physical disk: see the second table
   LATENCY   io.latency, which nri-blkio does not write
   BUFFERED  whether write limits apply to buffered writes, not only to direct I/O
 A number in brackets refers to a reason below the table.
@@ -29,7 +28,15 @@ with two members) appears on each of them. It is drawn in full on the first; on 
 others "^" marks it. With -o json the others are objects with "again": true and without
 "children". Skip these objects to count each device, filesystem and volume once.
 
-The table has the first 20 volumes of a place; --all draws all, and -o json always
+The second table has the physical disks. IO.COST is "on", "on demand" if run enables
+it when a container with a weight uses the disk, or "no" with the reason. MODEL FROM and
+QOS FROM are the origins of io.cost's settings: policy, calibration, udev, kernel (a
+guess), fixed (the model is not exceeded), or foreign (set by another program).
+The last columns have the operations per second of the disk for four block sizes, by the
+calibration, or else by the model. The policy is that of the plugin that runs on this
+node, unless --policy is given.
+
+The tree has the first 20 volumes of a place; --all draws all, and -o json always
 has all. Pods are shown by name if a record or the kubelet's log directory has it,
 otherwise by UID. Volumes on a network filesystem are listed below the tree. With
 -o json, "elsewhere" has these and the volumes in memory.
@@ -60,6 +67,9 @@ func (a *app) devicesCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.devices(cmd.Context(), &o) },
 	}
 	a.opts.addVolumeFlags(cmd)
+	a.opts.addPolicyFlag(cmd)
+	a.opts.addStateFlag(cmd)
+	a.opts.addCalibrationFlag(cmd)
 	cmd.Flags().BoolVar(&o.all, "all", false, "draw all volumes, not the first 20 of each place")
 	o.output.add(cmd)
 	return cmd
@@ -75,6 +85,14 @@ func (a *app) devices(ctx context.Context, o *devicesOptions) error {
 	if err != nil {
 		return err
 	}
+	used, err := a.findPolicy(false)
+	if err != nil {
+		return err
+	}
+	if report.Policy = used.name; used.unknown != "" {
+		report.Policy += ": " + used.unknown
+	}
+	h.AddCosts(&report, used.policy, a.opts.disks())
 	err = a.print(o.output, report, func(out *bytes.Buffer) { writeDevices(out, &report, o.all) })
 	terminal.Notes(a.stderr, "warning", report.Lost...)
 	if err == nil && len(report.Lost) > 0 {

@@ -38,6 +38,7 @@ func writeDevices(out *bytes.Buffer, r *inspect.DevicesReport, all bool) {
 	for i, reason := range t.reasons {
 		fmt.Fprintf(out, "[%d] %s\n", i+1, terminal.EscapeLine(reason))
 	}
+	writeCosts(out, r.Costs, r.Policy)
 	writeElsewhere(out, r.Elsewhere, all)
 	writeOrphans(out, r.Orphans)
 }

@@ -154,7 +154,7 @@ func (o *options) addKubeletFlag(cmd *cobra.Command) {
 const defaultStateDir = "/run/nri-blkio"
 
 func (o *options) addStateFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.stateDir, "state-dir", defaultStateDir, "directory where run writes its state for status and check")
+	cmd.Flags().StringVar(&o.stateDir, "state-dir", defaultStateDir, "directory where run writes its state for the other commands")
 }
 
 func (o *options) reportFile() string { return health.File(o.stateDir, health.Writeback) }

@@ -10,7 +10,7 @@ import (
 )
 
 func (o *options) addPolicyFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.policy, "policy", "", "the node policy file (default: the built-in policy;\nfor check: that of the running plugin)")
+	cmd.Flags().StringVar(&o.policy, "policy", "", "the node policy file (default: the built-in policy;\nfor check and devices: that of the running plugin)")
 }
 
 // loadPolicy returns the policy of --policy, or the built-in policy.

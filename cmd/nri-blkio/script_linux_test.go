@@ -178,7 +178,8 @@ func hostFiles() map[string]string {
 		"sys/fs/cgroup/cgroup.controllers":             "cpu io memory pids\n",
 		"sys/kernel/debug/bdi/253:0/wb_stats":          wbStats,
 		"sys/kernel/debug/bdi/254:16/wb_stats":         "WbCgIno: 4503599627370500\nWbWriteback: 102400 kB\n", // limited by nobody
-		"sys/fs/cgroup/io.cost.qos":                    "254:0 enable=1 ctrl=auto rpct=95.00\n",
+		"sys/fs/cgroup/io.cost.qos":                    "254:0 enable=1 ctrl=auto rpct=0.00 rlat=250000 wpct=0.00 wlat=250000 min=1.00 max=10000.00\n",
+		"sys/fs/cgroup/io.cost.model":                  "254:0 ctrl=auto model=linear rbps=488636629 rseqiops=8932 rrandiops=8518 wbps=427891549 wseqiops=28755 wrandiops=21940\n",
 		"sys/fs/cgroup/kubepods.slice/cgroup.events":   "populated 1\n",
 		"sys/fs/cgroup/kubepods.slice/io.max":          "",
 		"sys/fs/cgroup/kubepods.slice/io.weight":       "default 100\n",

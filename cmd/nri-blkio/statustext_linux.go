@@ -11,6 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
+	"github.com/nri-blkio/nri-blkio/plugin/iocost"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
 )
 
@@ -105,14 +106,11 @@ func costText(d health.CostDisk) string {
 	switch {
 	case d.Error != "":
 		return "failed: " + d.Error
-	case d.Model == modelOfKernel:
-		return "ok; the model is the kernel's guess: calibrate the disk, or give its model in the node policy"
+	case d.Model == string(iocost.FromKernel):
+		return "ok; " + inspect.GuessedModel
 	}
 	return "ok"
 }
-
-// modelOfKernel is the origin of a model that nothing but the kernel knows.
-const modelOfKernel = "kernel"
 
 func writeDead(out *bytes.Buffer, s *inspect.Status) {
 	if len(s.Dead) > 0 {

@@ -39,6 +39,8 @@ type Node struct {
 	// Shared returns a warning for each of these disks that other devices are stored on. It is
 	// nil if the node's devices are unknown.
 	Shared func(limited map[string]bool) []string
+	// Disks are the physical disks, nil if they are unknown.
+	Disks map[blkio.Dev]Disk
 }
 
 // Result is the report about one pod.
@@ -51,8 +53,16 @@ type Result struct {
 	Warnings []string          `json:"warnings,omitempty"`
 	Skipped  []string          `json:"skipped,omitempty"`
 	Unknown  []string          `json:"unknown,omitempty"` // what the decision depends on as well, and only a node shows
+	Meaning
 
 	lines map[string]int // of the annotations
+}
+
+// Meaning is what the limits and weights of a pod mean on the node.
+type Meaning struct {
+	Notes []string `json:"notes,omitempty"`
+
+	limits []limited // of the containers that run together, and of the pod
 }
 
 // Write is one line for one control file of one cgroup.
@@ -223,15 +233,19 @@ func (c *Checker) addWrites(r *Result, rec *record.Record) {
 }
 
 func (r *Result) tidy() {
-	for _, list := range []*[]string{&r.Errors, &r.Warnings, &r.Skipped} {
-		var unique []string
-		for _, line := range *list {
-			if !slices.Contains(unique, line) {
-				unique = append(unique, line)
-			}
-		}
-		*list = unique
+	for _, list := range []*[]string{&r.Errors, &r.Warnings, &r.Skipped, &r.Notes} {
+		*list = unique(*list)
 	}
+}
+
+// unique returns each line once, in the order of the first ones.
+func unique(lines []string) (out []string) {
+	for _, line := range lines {
+		if !slices.Contains(out, line) {
+			out = append(out, line)
+		}
+	}
+	return out
 }
 
 // orNoMemory returns a memory limit in bytes as policy has it.

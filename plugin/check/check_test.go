@@ -31,6 +31,10 @@ func (numbered) Resolve(_ context.Context, p string) blkio.Backing {
 	return blkio.Backing{FSType: "ext4", Disks: []blkio.Disk{{Dev: blkio.Dev{Major: 8}, Name: p}}}
 }
 
+func (numbered) Physical(dev blkio.Dev) ([]blkio.Disk, error) {
+	return []blkio.Disk{{Dev: dev, Name: "sda"}}, nil
+}
+
 func lines(r Result) []string {
 	var out []string
 	for _, w := range r.Writes {

@@ -43,8 +43,11 @@ func (o *outcome) container(c policy.Container, role manifest.Role) {
 	rec := alone.Containers[0].Record
 	rec.Settings = desired.Settings // with memory.high, which only the creation sets
 	o.add(o.result, &rec)
+	limits := newLimited(&rec)
+	o.noteLimits(o.result, &limits)
 	if role == manifest.Main || role == manifest.Sidecar {
 		o.running = append(o.running, created)
+		o.result.limits = append(o.result.limits, limits)
 	}
 }
 
@@ -58,6 +61,9 @@ func (o *outcome) total() {
 	rec.Settings = rec.Settings.Join(whole.Pod.Weights) // those on single disks are not recorded
 	rec.Disks = policy.DiskNames(rec.Settings, rec.Disks, total.Disks)
 	o.add(o.result, &rec)
+	limits := newLimited(&rec)
+	o.noteLimits(o.result, &limits)
+	o.result.limits = append(o.result.limits, limits)
 	if o.Policy.Mode == policy.ModeObserve && len(o.result.Writes) > 0 {
 		o.result.Effects = append(o.result.Effects, "nothing is written: the node's policy has mode observe")
 	}

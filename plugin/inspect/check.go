@@ -6,6 +6,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/check"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/iocost"
+	"github.com/nri-blkio/nri-blkio/plugin/weights"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // CheckNode returns what the decisions about pods depend on. layers are the locations of writable
@@ -36,6 +39,21 @@ func (h *Host) CheckNode(layers inventory.Layers) (check.Node, error) {
 			return warnings
 		},
 	}, nil
+}
+
+// CheckDisks returns io.cost of each physical disk for check, as run would decide with a policy.
+// The error is about single disks whose model cannot be read; the others are returned.
+func (h *Host) CheckDisks(p *policy.Policy, known weights.Disks) (map[blkio.Dev]check.Disk, error) {
+	states, err := weights.Preview(h.Cgroups, p, known)
+	out := make(map[blkio.Dev]check.Disk, len(states))
+	for i := range states {
+		s := &states[i]
+		model, from := s.CostModel()
+		out[s.Disk.Dev] = check.Disk{
+			Model: model, Origin: string(from), Guess: from == iocost.FromKernel, Random: s.Rates(), State: string(newCost(s, false).State), Reason: s.Reason,
+		}
+	}
+	return out, err
 }
 
 // weights reads what io.weight does on this node.

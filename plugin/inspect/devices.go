@@ -44,6 +44,10 @@ type DevicesReport struct {
 	// Orphans are the orphaned volumes.
 	Orphans []Orphan          `json:"orphans"`
 	Kernel  cgroupfs.Features `json:"kernel"`
+	// Policy is the name of the policy that Costs depend on.
+	Policy string `json:"policy"`
+	// Costs are the physical disks with io.cost, or the reason why they have none, see AddCosts.
+	Costs []Cost `json:"ioCost"`
 	// Lost are the reasons why swaps, volumes or orphans may be missing.
 	Lost []string `json:"-"`
 }
@@ -66,7 +70,7 @@ func (h *Host) Devices(ctx context.Context) (DevicesReport, error) {
 	if b.devices, err = b.sys.Stack(); err != nil {
 		return DevicesReport{}, err
 	}
-	r := DevicesReport{Kernel: b.features}
+	r := DevicesReport{Kernel: b.features, Costs: []Cost{}}
 	if b.swaps, err = h.swaps(); err != nil {
 		r.Lost = append(r.Lost, err.Error())
 	}

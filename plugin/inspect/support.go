@@ -41,6 +41,8 @@ func latencyOf(f cgroupfs.Features, d storage.DiskInfo) Support {
 	return Support{OK: blkio.Yes}
 }
 
+const hiddenCost = "io.cost.qos is not visible in this cgroup namespace"
+
 func weightOf(f cgroupfs.Features, qos map[blkio.Dev]blkio.CostQOSLine, d storage.DiskInfo, sys storage.Sysfs) Support {
 	switch {
 	case f.IOWeight == blkio.No:
@@ -48,7 +50,7 @@ func weightOf(f cgroupfs.Features, qos map[blkio.Dev]blkio.CostQOSLine, d storag
 	case f.IOWeight == blkio.Unknown:
 		return Support{blkio.Unknown, noIOCgroup}
 	case f.Namespaced:
-		return Support{blkio.Unknown, "io.cost.qos is not visible in this cgroup namespace"}
+		return Support{blkio.Unknown, hiddenCost}
 	}
 	physical, err := sys.Physical(d.Dev)
 	if err != nil {

@@ -25,16 +25,6 @@ type owned struct {
 
 func (o owned) isEmpty() bool { return o.Model == "" && o.QOS == "" }
 
-// State is what came of a Setup.
-type State struct {
-	Setup
-	// Works is true if io.cost is enabled on the disk, by this program or another one.
-	Works bool
-	// Foreign names the control files that another program has set, which stay as they are.
-	Foreign []string
-	Err     error
-}
-
 // Write writes a line to a control file of a cgroup, as [cgroupfs.Cgroup.Write] does.
 type Write func(c cgroupfs.Cgroup, line blkio.Line) error
 
@@ -132,38 +122,18 @@ func read(cgroups *cgroupfs.Hierarchy, write Write) (*actual, error) {
 // one for a moment.
 func (a *actual) apply(want Setup, keep bool) State {
 	dev := want.Disk.Dev
-	s := State{Setup: want, Works: a.qos[dev].Enabled}
-	if s.Err = a.identify(dev, want.Identity); s.Err != nil {
-		return s
+	if err := a.identify(dev, want.Identity); err != nil {
+		return State{Setup: want, Works: a.qos[dev].Enabled, Err: err}
 	}
-	own := a.owned[dev]
-	if own.Model == "" && a.models[dev].IsUser {
-		s.Foreign = append(s.Foreign, blkio.IOCostModel)
+	s, own := a.decide(want), a.owned[dev]
+	switch {
+	case s.Enabled:
+		s.Err = a.set(dev, s.lines())
+		s.Works = s.Works || s.Err == nil && !s.IsForeign(blkio.IOCostQOS)
+	case !keep:
+		s.Err = a.remove(dev)
+		s.Works = s.Works && (s.Err != nil || own.QOS == "")
 	}
-	if own.QOS == "" && (a.qos[dev].IsUser || a.qos[dev].Enabled) {
-		s.Foreign = append(s.Foreign, blkio.IOCostQOS)
-	}
-	if s.Enabled && slices.Contains(s.Foreign, blkio.IOCostQOS) && !s.Works {
-		s.Enabled, s.Reason = false, "another program has set io.cost.qos with enable=0"
-	}
-	if !s.Enabled && keep {
-		return s
-	}
-	if !s.Enabled {
-		if s.Err = a.remove(dev); s.Err == nil && own.QOS != "" {
-			s.Works = false
-		}
-		return s
-	}
-	model, qos := lines(want)
-	if slices.Contains(s.Foreign, blkio.IOCostModel) {
-		model = ""
-	}
-	if slices.Contains(s.Foreign, blkio.IOCostQOS) {
-		qos = ""
-	}
-	s.Err = a.set(dev, owned{Model: model, QOS: qos, Disk: want.Identity})
-	s.Works = s.Works || s.Err == nil && qos != ""
 	return s
 }
 
@@ -183,19 +153,6 @@ func (a *actual) identify(dev blkio.Dev, identity string) error {
 		own.QOS = ""
 	}
 	return a.record(dev, own)
-}
-
-// lines returns what is written for a setup, without the device. Without a model the kernel's own
-// stays.
-func lines(s Setup) (model, qos string) {
-	if s.Model != nil {
-		model = "ctrl=user model=linear " + s.Model.String()
-	}
-	qos = "enable=1 ctrl=auto"
-	if s.QOS != nil {
-		qos = "enable=1 ctrl=user " + s.QOS.String()
-	}
-	return model, qos
 }
 
 // The lines that give a device back to the kernel.

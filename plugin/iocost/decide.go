@@ -4,6 +4,7 @@ package iocost
 
 import (
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/diskmodel"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -18,6 +19,8 @@ const (
 	FromKernel      Origin = "kernel" // a guess by the kind of the disk
 	// Fixed is the origin of the QOS that goes with a model of which nothing else is known.
 	Fixed Origin = "fixed"
+	// Foreign is the origin of what another program has set.
+	Foreign Origin = "foreign"
 )
 
 // fixed returns a QOS that has io.cost give out what the model says, no less and no more. The
@@ -32,6 +35,8 @@ func fixed() *blkio.CostQOS { return &blkio.CostQOS{Min: 10000, Max: 10000} }
 type Known struct {
 	Model *blkio.CostModel
 	QOS   *blkio.CostQOS
+	// Random are the measured rates behind the model, nil if only the model is known.
+	Random *diskmodel.Random
 }
 
 // Disk has the facts about a disk that decide on io.cost.
@@ -59,6 +64,8 @@ type Setup struct {
 	QOS         *blkio.CostQOS
 	ModelOrigin Origin
 	QOSOrigin   Origin
+	// Random is Known.Random of the model.
+	Random *diskmodel.Random
 	// Reason is why io.cost is not enabled, "" if it is. Chosen is true if the operator has
 	// decided so.
 	Reason string
@@ -85,11 +92,11 @@ func Decide(p *policy.Policy, d *Disk) Setup {
 	for _, known := range []struct {
 		Known
 		origin Origin
-	}{{Known{rule.Model, rule.QOS}, FromPolicy}, {d.Calibration, FromCalibration}, {d.Udev, FromUdev}} {
+	}{{Known{Model: rule.Model, QOS: rule.QOS}, FromPolicy}, {d.Calibration, FromCalibration}, {d.Udev, FromUdev}} {
 		if known.Model == nil {
 			continue
 		}
-		s.Model, s.ModelOrigin = known.Model, known.origin
+		s.Model, s.ModelOrigin, s.Random = known.Model, known.origin, known.Random
 		s.QOS, s.QOSOrigin = known.QOS, known.origin
 		if s.QOS == nil {
 			s.QOS, s.QOSOrigin = fixed(), Fixed

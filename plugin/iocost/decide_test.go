@@ -40,23 +40,23 @@ func TestDecide(t *testing.T) {
 		{name: "impossible", policy: rule(policy.WeightsOn, nil, nil), disk: Disk{Unsupported: "it is a dm device"}, reason: "it is a dm device"},
 		{name: "observed", policy: observe, disk: Disk{HasWeights: true}, reason: "mode: observe"},
 		{
-			name: "policy before calibration", policy: rule(policy.WeightsOn, modelA, qosA), disk: Disk{Calibration: Known{modelB, qosA}, Udev: Known{modelB, qosA}},
+			name: "policy before calibration", policy: rule(policy.WeightsOn, modelA, qosA), disk: Disk{Calibration: Known{Model: modelB, QOS: qosA}, Udev: Known{Model: modelB, QOS: qosA}},
 			model: FromPolicy, qos: FromPolicy,
 		},
 		{
-			name: "calibration before udev", policy: rule(policy.WeightsOn, nil, nil), disk: Disk{Calibration: Known{modelA, nil}, Udev: Known{modelB, qosA}},
+			name: "calibration before udev", policy: rule(policy.WeightsOn, nil, nil), disk: Disk{Calibration: Known{Model: modelA}, Udev: Known{Model: modelB, QOS: qosA}},
 			model: FromCalibration, qos: Fixed,
 		},
 		{
-			name: "a model of the policy, with the QOS of no other", policy: rule(policy.WeightsOn, modelA, nil), disk: Disk{Calibration: Known{modelB, qosA}},
+			name: "a model of the policy, with the QOS of no other", policy: rule(policy.WeightsOn, modelA, nil), disk: Disk{Calibration: Known{Model: modelB, QOS: qosA}},
 			model: FromPolicy, qos: Fixed,
 		},
 		{
-			name: "a QOS of the policy, for any model", policy: rule(policy.WeightsOn, nil, qosA), disk: Disk{Calibration: Known{modelA, nil}},
+			name: "a QOS of the policy, for any model", policy: rule(policy.WeightsOn, nil, qosA), disk: Disk{Calibration: Known{Model: modelA}},
 			model: FromCalibration, qos: FromPolicy,
 		},
 		{name: "a QOS of the policy, for the kernel's model", policy: rule(policy.WeightsOn, nil, qosA), qos: FromPolicy},
-		{name: "udev", policy: rule(policy.WeightsOn, nil, nil), disk: Disk{Udev: Known{modelA, nil}}, model: FromUdev, qos: Fixed},
+		{name: "udev", policy: rule(policy.WeightsOn, nil, nil), disk: Disk{Udev: Known{Model: modelA}}, model: FromUdev, qos: Fixed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := Decide(tt.policy, &tt.disk)

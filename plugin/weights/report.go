@@ -1,16 +1,12 @@
 package weights
 
 import (
-	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/iocost"
 	"github.com/nri-blkio/nri-blkio/plugin/shares"
 )
-
-// foreign is the origin of what another program has set.
-const foreign = "foreign"
 
 // report returns the state of weights. Of the disks it has what the kernel has.
 func report(d *Demand, states []iocost.State, byDisk map[blkio.Dev][]shares.Share, vrates map[blkio.Dev]blkio.Percent) *health.Weights {
@@ -37,13 +33,9 @@ func costDisk(s *iocost.State) health.CostDisk {
 	if !s.Works {
 		return out
 	}
-	out.Model, out.QOS = string(s.ModelOrigin), string(s.QOSOrigin)
-	if slices.Contains(s.Foreign, blkio.IOCostModel) {
-		out.Model = foreign
-	}
-	if slices.Contains(s.Foreign, blkio.IOCostQOS) {
-		out.QOS = foreign
-	}
+	_, model := s.CostModel()
+	_, qos := s.CostQOS()
+	out.Model, out.QOS = string(model), string(qos)
 	return out
 }
 

@@ -3,12 +3,10 @@
 package weights
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -192,13 +190,7 @@ func (k *Keeper) setUpDisks(now time.Time, demand *Demand) error {
 	if err != nil {
 		return err
 	}
-	var wants []iocost.Setup
-	var errs []error
-	for i := range disks {
-		facts, err := k.facts(&disks[i], used)
-		errs = append(errs, err)
-		wants = append(wants, iocost.Decide(p, facts))
-	}
+	wants, unread := decide(p, k.cfg.Disks, disks, func(d blkio.Disk) bool { return slices.Contains(used, d) })
 	states, err := iocost.Apply(k.cfg.Cgroups, k.bounded(costDeadline), wants, !demand.Complete)
 	if errors.Is(err, blkio.ErrNotSupported) { // the kernel has no io.cost
 		states, err = unsupported(wants), nil
@@ -208,12 +200,13 @@ func (k *Keeper) setUpDisks(now time.Time, demand *Demand) error {
 	if changed {
 		k.cfg.Changed()
 	}
+	errs := []error{unread, err}
 	for _, s := range states {
 		if s.Err != nil {
 			errs = append(errs, fmt.Errorf("set up io.cost on %s: %w", s.Disk, s.Err))
 		}
 	}
-	return errors.Join(append(errs, err)...)
+	return errors.Join(errs...)
 }
 
 // working returns the disks with io.cost enabled.
@@ -231,58 +224,10 @@ func working(states []iocost.State) (out []blkio.Dev) {
 // stay among them.
 func managed(states []iocost.State, complete bool) (out []blkio.Dev) {
 	for _, s := range states {
-		ours := !complete && !slices.Contains(s.Foreign, blkio.IOCostQOS)
+		ours := !complete && !s.IsForeign(blkio.IOCostQOS)
 		if s.Works && (s.Enabled || ours) {
 			out = append(out, s.Disk.Dev)
 		}
 	}
 	return out
-}
-
-// facts returns what decides on io.cost of a disk. With an error, something that was measured of
-// it, or udev's database, cannot be read, and counts as unknown.
-func (k *Keeper) facts(d *storage.DiskInfo, weighted []blkio.Disk) (*iocost.Disk, error) {
-	out := &iocost.Disk{
-		Disk: d.Disk, Identity: identity(d), Facts: policy.Disk{Name: d.Name, Model: d.Model, Rotational: d.Rotational},
-		Unsupported: whyUnsupported(d), HasWeights: slices.Contains(weighted, d.Disk),
-	}
-	if out.Unsupported != "" {
-		return out, nil
-	}
-	var errs [2]error
-	out.Calibration, errs[0] = k.cfg.Disks.Calibration(d)
-	out.Udev, errs[1] = k.cfg.Disks.Udev(d)
-	return out, errors.Join(errs[:]...)
-}
-
-// identity returns iocost.Disk.Identity of a disk.
-func identity(d *storage.DiskInfo) string {
-	if d.Seq != 0 {
-		return fmt.Sprintf("diskseq %d", d.Seq)
-	}
-	return cmp.Or(d.Serial, d.WWID)
-}
-
-// whyUnsupported returns why a disk cannot have io.cost, or "".
-//
-// Source: blk_iocost_init and blkcg_conf_get_disk's callers in block/blk-iocost.c, which refuse
-// a queue that is not queue_is_mq.
-func whyUnsupported(d *storage.DiskInfo) string {
-	switch {
-	case len(d.Below) > 0:
-		return "io.cost works on the disks below: " + strings.Join(blkio.DiskNames(d.Below), ", ")
-	case !d.RequestBased:
-		return "its driver has no queue of requests (blk-mq)"
-	}
-	return ""
-}
-
-// unsupported returns the states of disks on a kernel without io.cost.
-func unsupported(wants []iocost.Setup) []iocost.State {
-	states := make([]iocost.State, len(wants))
-	for i, want := range wants {
-		want.Enabled, want.Reason = false, "the kernel has no io.cost (CONFIG_BLK_CGROUP_IOCOST)"
-		states[i].Setup = want
-	}
-	return states
 }

@@ -253,7 +253,7 @@ func TestSwappedDisk(t *testing.T) {
 	n.disks[2].Seq = 9
 	n.put("io.cost.qos", "254:16 enable=1 ctrl=user rpct=0.00 rlat=0 wpct=0.00 wlat=0 min=50.00 max=100.00\n")
 	n.now = n.now.Add(setUpEvery)
-	if r := n.pass(); r.Disks[2].QOS != foreign {
+	if r := n.pass(); r.Disks[2].QOS != string(iocost.Foreign) {
 		t.Errorf("%+v", r.Disks[2])
 	}
 	n.demand.Weighted = nil
@@ -321,7 +321,7 @@ func TestForeignEnabled(t *testing.T) {
 	r := n.pass()
 	n.want("io.cost.qos", "254:16 enable=1 ctrl=auto")
 	n.want(slice+"/io.weight", "default 100")
-	if d := r.Disks[2]; !d.Enabled || d.QOS != foreign || len(r.Shares) != 1 || !strings.Contains(r.Shares[0].Reason, "weights: off") || !r.Shares[0].Chosen {
+	if d := r.Disks[2]; !d.Enabled || d.QOS != string(iocost.Foreign) || len(r.Shares) != 1 || !strings.Contains(r.Shares[0].Reason, "weights: off") || !r.Shares[0].Chosen {
 		t.Errorf("%+v", r)
 	}
 	// Without a rule, and a container with a weight: they are.

@@ -1,0 +1,111 @@
+package inspect
+
+import (
+	"math"
+	"slices"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/iocost"
+	"github.com/nri-blkio/nri-blkio/plugin/weights"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// Cost describes io.cost on a physical disk.
+type Cost struct {
+	Disk   string    `json:"disk"`
+	Dev    string    `json:"dev"`
+	State  CostState `json:"state"`
+	Reason string    `json:"reason,omitempty"` // why run does not enable it
+	// Model and QOS are those in force, or those that would be. Their values are "" if only the
+	// kernel has some, and shows them once io.cost was enabled on the disk.
+	Model CostValues `json:"model,omitzero"`
+	QOS   CostValues `json:"qos,omitzero"`
+	// Random are the rates of random operations by block size, nil if they are unknown.
+	Random  []RandomRate `json:"random,omitempty"`
+	Warning string       `json:"warning,omitempty"` // about the model
+	// qos is QOS, nil if it is unknown.
+	qos *blkio.CostQOS
+}
+
+// CostState is whether io.cost is enabled on a disk.
+type CostState string
+
+// The states of io.cost on a disk.
+const (
+	CostOn       CostState = "on"        // enabled now, by this program or another one
+	CostOnDemand CostState = "on demand" // run enables it when a container with a weight uses the disk
+	CostNo       CostState = "no"        // run does not enable it
+	CostUnknown  CostState = "unknown"
+)
+
+// CostValues are a model or a QOS.
+type CostValues struct {
+	Origin iocost.Origin `json:"origin"`
+	Values string        `json:"values,omitempty"` // in the form of io.cost.model and io.cost.qos
+}
+
+// RandomRate has the random operations per second of a disk with blocks of one size.
+type RandomRate struct {
+	Size   int     `json:"size"` // bytes
+	Reads  float64 `json:"reads"`
+	Writes float64 `json:"writes"`
+}
+
+// Sizes are the block sizes for which reports show rates, in bytes.
+func Sizes() []int { return []int{4 << 10, 16 << 10, 64 << 10, 1 << 20} }
+
+// AddCosts adds io.cost of the physical disks to the report, as run would decide with a policy.
+func (h *Host) AddCosts(r *DevicesReport, p *policy.Policy, known weights.Disks) {
+	states, err := weights.Preview(h.Cgroups, p, known)
+	if err != nil {
+		r.Lost = append(r.Lost, err.Error())
+	}
+	for i := range states {
+		dev := states[i].Disk.Dev.String()
+		if slices.ContainsFunc(r.Devices, func(n *Node) bool { return n.Dev == dev && n.Max != nil }) {
+			r.Costs = append(r.Costs, newCost(&states[i], r.Kernel.Namespaced))
+		}
+	}
+}
+
+// newCost describes one disk. hidden is true if the files of io.cost are not visible here.
+func newCost(s *iocost.State, hidden bool) Cost {
+	c := Cost{Disk: s.Disk.Name, Dev: s.Disk.Dev.String(), Reason: s.Reason}
+	switch {
+	case hidden:
+		c.State, c.Reason = CostUnknown, hiddenCost
+	case s.Works:
+		c.State = CostOn
+	case s.Enabled:
+		c.State = CostOnDemand
+	default:
+		c.State = CostNo
+	}
+	if c.State != CostOn && c.State != CostOnDemand {
+		return c
+	}
+	model, from := s.CostModel()
+	c.Model.Origin = from
+	if model != nil {
+		c.Model.Values = model.String()
+	}
+	c.qos, c.QOS.Origin = s.CostQOS()
+	if c.qos != nil {
+		c.QOS.Values = c.qos.String()
+	}
+	if from == iocost.FromKernel {
+		c.Warning = GuessedModel
+	}
+	if rates := s.Rates(); rates != nil {
+		for _, size := range Sizes() {
+			c.Random = append(c.Random, RandomRate{Size: size, Reads: math.Round(rates.Reads.IOPS(size)), Writes: math.Round(rates.Writes.IOPS(size))})
+		}
+	}
+	return c
+}
+
+// GuessedModel is the warning for a model that nothing but the kernel knows.
+const GuessedModel = "the model is the kernel's guess: calibrate the disk, or give its model in the node policy"
+
+// Targets returns the QOS, nil if it is unknown.
+func (c *Cost) Targets() *blkio.CostQOS { return c.qos }

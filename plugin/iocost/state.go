@@ -1,0 +1,123 @@
+package iocost
+
+import (
+	"slices"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/blkio/diskmodel"
+)
+
+// State is what came of a Setup.
+type State struct {
+	Setup
+	// Works is true if io.cost is enabled on the disk, by this program or another one.
+	Works bool
+	// Foreign names the control files that another program has set, which stay as they are.
+	Foreign []string
+	Err     error
+	// KernelModel and KernelQOS are those that stay because this program sets no other ones:
+	// another program's, or the kernel's own. They are nil if io.cost was never set up on the
+	// disk, or if the kernel's are unknown until this program's are removed.
+	KernelModel *blkio.CostModel
+	KernelQOS   *blkio.CostQOS
+}
+
+// IsForeign reports whether another program has set a control file for the disk.
+func (s *State) IsForeign(file string) bool { return slices.Contains(s.Foreign, file) }
+
+// CostModel returns the model that io.cost works with, or would work with if it was enabled, and
+// its origin. It is nil if only the kernel has one, and io.cost was never set up on the disk.
+func (s *State) CostModel() (*blkio.CostModel, Origin) {
+	switch {
+	case s.IsForeign(blkio.IOCostModel):
+		return s.KernelModel, Foreign
+	case s.Model != nil:
+		return s.Model, s.ModelOrigin
+	}
+	return s.KernelModel, s.ModelOrigin
+}
+
+// CostQOS is CostModel for the QOS.
+func (s *State) CostQOS() (*blkio.CostQOS, Origin) {
+	switch {
+	case s.IsForeign(blkio.IOCostQOS):
+		return s.KernelQOS, Foreign
+	case s.QOS != nil:
+		return s.QOS, s.QOSOrigin
+	}
+	return s.KernelQOS, s.QOSOrigin
+}
+
+// Rates returns the rates of random operations: the measured ones if the model is of a
+// calibration, or else those of the model. It is nil without a model, and for a model with a
+// value that means no cost at all.
+func (s *State) Rates() *diskmodel.Random {
+	model, origin := s.CostModel()
+	switch {
+	case model == nil || model.Check() != nil:
+		return nil
+	case origin == s.ModelOrigin && s.Random != nil:
+		return s.Random
+	}
+	out := diskmodel.RandomOf(*model)
+	return &out
+}
+
+// Inspect returns what Apply would make of the setups if it removed nothing, and changes nothing.
+// Works is true for the disks with io.cost enabled now.
+func Inspect(cgroups *cgroupfs.Hierarchy, wants []Setup) ([]State, error) {
+	a, err := read(cgroups, nil)
+	if err != nil {
+		return nil, err
+	}
+	a.dryRun = true
+	states := make([]State, len(wants))
+	for i, want := range wants {
+		if err := a.identify(want.Disk.Dev, want.Identity); err != nil {
+			return nil, err
+		}
+		states[i] = a.decide(want)
+	}
+	return states, nil
+}
+
+// decide returns what is to become of a disk, with what other programs have set there.
+func (a *actual) decide(want Setup) State {
+	dev := want.Disk.Dev
+	own, model, qos := a.owned[dev], a.models[dev], a.qos[dev]
+	s := State{Setup: want, Works: qos.Enabled}
+	if own.Model == "" && model.IsUser {
+		s.Foreign = append(s.Foreign, blkio.IOCostModel)
+	}
+	if own.QOS == "" && (qos.IsUser || qos.Enabled) {
+		s.Foreign = append(s.Foreign, blkio.IOCostQOS)
+	}
+	if own.Model == "" && model.Model != (blkio.CostModel{}) {
+		s.KernelModel = &model.Model
+	}
+	if (own.QOS == "" || !qos.IsUser) && qos.QOS != (blkio.CostQOS{}) {
+		s.KernelQOS = &qos.QOS
+	}
+	if s.Enabled && s.IsForeign(blkio.IOCostQOS) && !s.Works {
+		s.Enabled, s.Reason = false, "another program has set io.cost.qos with enable=0"
+	}
+	return s
+}
+
+// lines returns what is written for a disk, without the device. Without a model the kernel's own
+// stays, and what another program has set stays as well.
+func (s *State) lines() (out owned) {
+	out.Disk = s.Identity
+	if s.Model != nil && !s.IsForeign(blkio.IOCostModel) {
+		out.Model = "ctrl=user model=linear " + s.Model.String()
+	}
+	switch {
+	case s.IsForeign(blkio.IOCostQOS):
+	case s.QOS != nil:
+		out.QOS = "enable=1 ctrl=user " + s.QOS.String()
+	default:
+		out.QOS = "enable=1 ctrl=auto"
+	}
+	return out
+}

@@ -1,0 +1,93 @@
+package weights
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/plugin/iocost"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// decide returns what the policy wants of io.cost on each disk, for run as for reports. weighted
+// reports whether something with a weight uses a disk. With an error about what is known of a
+// disk, that disk is decided without.
+func decide(p *policy.Policy, known Disks, disks []storage.DiskInfo, weighted func(blkio.Disk) bool) ([]iocost.Setup, error) {
+	var wants []iocost.Setup
+	var errs []error
+	for i := range disks {
+		facts, err := factsOf(known, &disks[i])
+		errs = append(errs, err)
+		facts.HasWeights = weighted(facts.Disk)
+		wants = append(wants, iocost.Decide(p, facts))
+	}
+	return wants, errors.Join(errs...)
+}
+
+// Preview returns what a Keeper would make of io.cost on each disk if something with a weight used
+// it, sorted by number. It changes nothing: State.Works is true where io.cost is enabled now. With
+// an error about what is known of one disk, the states are returned as well.
+func Preview(cgroups *cgroupfs.Hierarchy, p *policy.Policy, known Disks) ([]iocost.State, error) {
+	disks, err := known.Disks()
+	if err != nil {
+		return nil, err
+	}
+	wants, unread := decide(p, known, disks, func(blkio.Disk) bool { return true })
+	states, err := iocost.Inspect(cgroups, wants)
+	if errors.Is(err, blkio.ErrNotSupported) {
+		states, err = unsupported(wants), nil
+	}
+	return states, errors.Join(unread, err)
+}
+
+// factsOf returns what decides on io.cost of a disk. With an error, something that was measured of
+// it, or udev's database, cannot be read, and counts as unknown.
+func factsOf(known Disks, d *storage.DiskInfo) (*iocost.Disk, error) {
+	out := &iocost.Disk{
+		Disk: d.Disk, Identity: identity(d), Facts: policy.Disk{Name: d.Name, Model: d.Model, Rotational: d.Rotational},
+		Unsupported: whyUnsupported(d),
+	}
+	if out.Unsupported != "" {
+		return out, nil
+	}
+	var errs [2]error
+	out.Calibration, errs[0] = known.Calibration(d)
+	out.Udev, errs[1] = known.Udev(d)
+	return out, errors.Join(errs[:]...)
+}
+
+// identity returns iocost.Disk.Identity of a disk.
+func identity(d *storage.DiskInfo) string {
+	if d.Seq != 0 {
+		return fmt.Sprintf("diskseq %d", d.Seq)
+	}
+	return cmp.Or(d.Serial, d.WWID)
+}
+
+// whyUnsupported returns why a disk cannot have io.cost, or "".
+//
+// Source: blk_iocost_init and blkcg_conf_get_disk's callers in block/blk-iocost.c, which refuse
+// a queue that is not queue_is_mq.
+func whyUnsupported(d *storage.DiskInfo) string {
+	switch {
+	case len(d.Below) > 0:
+		return "io.cost works on the disks below: " + strings.Join(blkio.DiskNames(d.Below), ", ")
+	case !d.RequestBased:
+		return "its driver has no queue of requests (blk-mq)"
+	}
+	return ""
+}
+
+// unsupported returns the states of disks on a kernel without io.cost.
+func unsupported(wants []iocost.Setup) []iocost.State {
+	states := make([]iocost.State, len(wants))
+	for i, want := range wants {
+		want.Enabled, want.Reason = false, "the kernel has no io.cost (CONFIG_BLK_CGROUP_IOCOST)"
+		states[i].Setup = want
+	}
+	return states
+}
