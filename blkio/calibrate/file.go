@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -33,27 +32,27 @@ type scratchFile struct {
 
 // createFile creates a file of at most a size in a directory, and writes it once, so that later
 // writes neither allocate space nor convert extents.
-func createFile(ctx context.Context, dir string, most int64) (*scratchFile, error) {
-	size, err := fileSize(dir)
+func createFile(ctx context.Context, dir *Dir, most int64) (*scratchFile, error) {
+	size, err := dir.fileSize()
 	if err != nil {
-		return nil, fmt.Errorf("create a file in %s: %w", dir, err)
+		return nil, fmt.Errorf("create a file in %s: %w", dir.name, err)
 	}
-	f, err := openFile(dir)
+	f, err := dir.openFile()
 	if err != nil {
-		return nil, fmt.Errorf("create a file in %s: %w", dir, explain(err))
+		return nil, fmt.Errorf("create a file in %s: %w", dir.name, explain(err))
 	}
 	s := &scratchFile{File: f}
 	if err := s.prepare(ctx, min(size, most)); err != nil {
 		f.Close() // with it, the file is gone
-		return nil, fmt.Errorf("write a file in %s: %w", dir, explain(err))
+		return nil, fmt.Errorf("write a file in %s: %w", dir.name, explain(err))
 	}
 	return s, nil
 }
 
-// fileSize returns how large a file in a directory may be.
-func fileSize(dir string) (int64, error) {
+// fileSize returns how large a file in the directory may be.
+func (d *Dir) fileSize() (int64, error) {
 	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
+	if err := unix.Fstatfs(int(d.file.Fd()), &st); err != nil {
 		return 0, err
 	}
 	return sizeWith(st.Bavail * uint64(st.Bsize))
@@ -71,20 +70,28 @@ func sizeWith(free uint64) (int64, error) {
 const fileFlags = unix.O_RDWR | unix.O_DIRECT | unix.O_CLOEXEC
 
 // openFile opens a file without a name for direct I/O.
-func openFile(dir string) (*os.File, error) {
-	f, err := os.OpenFile(dir, fileFlags|unix.O_TMPFILE, 0o600)
+func (d *Dir) openFile() (*os.File, error) {
+	f, err := d.openat(".", unix.O_TMPFILE)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {
-		return openRemoved(dir) // the filesystem has no such files
+		return d.openRemoved() // the filesystem has no such files
 	}
 	return f, err
 }
 
+func (d *Dir) openat(name string, flags int) (*os.File, error) {
+	fd, err := unix.Openat(int(d.file.Fd()), name, fileFlags|flags, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "file of the calibration"), nil
+}
+
 // openRemoved opens a file that has a name for a moment only.
-func openRemoved(dir string) (*os.File, error) {
-	name := filepath.Join(dir, ".nri-blkio-calibrate-"+strconv.FormatUint(rand.Uint64(), 36))
-	f, err := os.OpenFile(name, fileFlags|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, 0o600)
+func (d *Dir) openRemoved() (*os.File, error) {
+	name := ".nri-blkio-calibrate-" + strconv.FormatUint(rand.Uint64(), 36)
+	f, err := d.openat(name, unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW)
 	// Some filesystems create the file before they refuse direct I/O.
-	if removeErr := os.Remove(name); err == nil && removeErr != nil {
+	if removeErr := unix.Unlinkat(int(d.file.Fd()), name, 0); err == nil && removeErr != nil {
 		f.Close() // the error that counts is that of its name
 		return nil, removeErr
 	}

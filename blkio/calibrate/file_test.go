@@ -10,11 +10,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// opened opens a directory of this machine.
+func opened(t *testing.T, dir string) *Dir {
+	t.Helper()
+	d, place, err := openDir("/", dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	if place != dir {
+		t.Logf("%s is %s", dir, place)
+	}
+	return d
+}
+
 // TestWritesFile: the file has no name, is written once, and takes direct writes. On a filesystem
 // without direct I/O the error says so.
 func TestWritesFile(t *testing.T) {
 	dir := t.TempDir()
-	f, err := createFile(t.Context(), dir, 4*mib)
+	f, err := createFile(t.Context(), opened(t, dir), 4*mib)
 	if errors.Is(err, unix.EINVAL) {
 		if !strings.Contains(err.Error(), "its filesystem has no direct I/O") {
 			t.Error(err)
@@ -42,13 +56,17 @@ func TestWritesFile(t *testing.T) {
 }
 
 func TestCreateFileErrors(t *testing.T) {
-	if f, err := createFile(t.Context(), t.TempDir()+"/gone", mib); !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), "create a file in ") {
-		t.Errorf("%v, %v", f, err)
+	gone := t.TempDir() + "/gone"
+	if _, _, err := openDir("/", gone); !errors.Is(err, os.ErrNotExist) || err.Error() != "open "+gone+": no such file or directory" {
+		t.Error(err)
+	}
+	if _, _, err := openDir(gone, "/"); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	dir := t.TempDir()
-	if f, err := createFile(ctx, dir, 8*mib); !errors.Is(err, context.Canceled) && !errors.Is(err, unix.EINVAL) {
+	if f, err := createFile(ctx, opened(t, dir), 8*mib); !errors.Is(err, context.Canceled) && !errors.Is(err, unix.EINVAL) {
 		t.Errorf("%v, %v", f, err)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
@@ -69,7 +87,7 @@ func TestCreateFileErrors(t *testing.T) {
 // TestOpensRemovedFile: where files without a name are not supported, none is left either.
 func TestOpensRemovedFile(t *testing.T) {
 	dir := t.TempDir()
-	f, err := openRemoved(dir)
+	f, err := opened(t, dir).openRemoved()
 	if err == nil {
 		defer f.Close()
 		if _, err := f.WriteAt(newBlock(4*kib), 0); err != nil {
@@ -80,9 +98,6 @@ func TestOpensRemovedFile(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
 		t.Errorf("left in the directory: %v, %v", entries, err)
-	}
-	if f, err := openRemoved(dir + "/gone"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%v, %v", f, err)
 	}
 }
 

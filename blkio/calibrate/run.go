@@ -19,9 +19,8 @@ type Config struct {
 	Disk *storage.DiskInfo
 	// Device is the path of the disk's device file, as this process sees it.
 	Device string
-	// WriteDir is a directory on the disk for a file that is written, as this process sees it; ""
-	// for no writes.
-	WriteDir string
+	// WriteDir is a directory on the disk for a file that is written; nil for no writes.
+	WriteDir *Dir
 	// Force measures a busy disk.
 	Force    bool
 	Progress Progress
@@ -92,7 +91,7 @@ func (cfg *Config) missing(err error) error {
 func (cfg *Config) measure(ctx context.Context, disk io.ReaderAt) (*Measurement, []Warning, error) {
 	count := &counter{disk: disk}
 	s := Source{Disk: count, Size: int64(cfg.Disk.Size), CPUTime: processorTime}
-	if cfg.WriteDir != "" {
+	if cfg.WriteDir != nil {
 		cfg.Progress(0, "writing a file")
 		f, err := createFile(ctx, cfg.WriteDir, mostFile)
 		if err != nil {
@@ -150,29 +149,4 @@ func (c *counter) compare(done storage.DiskStat) (out []Warning) {
 		out = append(out, Warning{Text: fmt.Sprintf("only %.0f %% of the bytes written have reached the disk: the filesystem of --write-dir does not write directly, or is on another disk", 100*float64(done.WrittenBytes)/written), Implausible: true})
 	}
 	return out
-}
-
-// CheckDir returns an error unless all that is written in a directory of the node is written to
-// the disk, and to no other one.
-func (n *Node) CheckDir(ctx context.Context, dir string, disk blkio.Disk) error {
-	b := n.Storage.Resolve(ctx, dir)
-	if len(b.Disks) == 0 {
-		return fmt.Errorf("%s is not on disk %s: %s", dir, disk.Name, b.Reason)
-	}
-	var names []string
-	isOther := false
-	for _, d := range b.Disks {
-		below, err := n.Storage.Physical(d.Dev)
-		if err != nil {
-			return err
-		}
-		for _, p := range below {
-			names = append(names, p.Name)
-			isOther = isOther || p.Dev != disk.Dev
-		}
-	}
-	if isOther {
-		return fmt.Errorf("%s is on %s, not on disk %s alone", dir, strings.Join(names, " and "), disk.Name)
-	}
-	return nil
 }

@@ -62,6 +62,12 @@ const idle = "0 0 0 0 0 0 0 0 0 0 0"
 // nodeWith returns a node with a disk vdb that has the partition vdb1, and devices made of disks.
 func nodeWith(t *testing.T, cgroups map[string]string) (*Node, *sysfs) {
 	t.Helper()
+	return nodeAt(t, t.TempDir(), cgroups)
+}
+
+// nodeAt is nodeWith with the node's root filesystem in a directory.
+func nodeAt(t *testing.T, root string, cgroups map[string]string) (*Node, *sysfs) {
+	t.Helper()
 	f := &sysfs{MapFS: fstest.MapFS{"fs/btrfs": &fstest.MapFile{Mode: fs.ModeDir}}, stat: func() (string, error) { return idle, nil }}
 	const size, mq = "size=41943040", "mq/0/cpu_list=0"
 	f.add("vdb", "254:16", size, mq, "serial=S1")
@@ -76,7 +82,6 @@ func nodeWith(t *testing.T, cgroups map[string]string) (*Node, *sysfs) {
 	f.add("md0", "9:0", size, "md/level=raid1")
 	f.link("devices/md0/slaves/vdb", "../../vdb")
 	f.link("devices/md0/slaves/vdc", "../../vdc")
-	root := t.TempDir()
 	fakenode.WriteFiles(t, root, map[string]string{"srv/data/a.img": "", "srv/raid/x": "", "srv/mem/x": "", "srv/other/x": ""})
 	files := map[string]string{"cgroup.controllers": "io\n", "io.cost.qos": "", "io.stat": ""}
 	maps.Copy(files, cgroups)
@@ -125,21 +130,6 @@ func TestFind(t *testing.T) {
 	}
 	if _, err := Find(t.Context(), n.Storage, n.Sysfs, "vdz"); !errors.Is(err, blkio.ErrNoDevice) {
 		t.Errorf("a disk that does not exist: %v", err)
-	}
-}
-
-func TestCheckDir(t *testing.T) {
-	n, _ := nodeWith(t, nil)
-	for dir, want := range map[string]string{
-		"/srv/data":  "",
-		"/srv/raid":  "/srv/raid is on vdb and vdc, not on disk vdb alone",
-		"/srv/mem":   "/srv/mem is not on disk vdb: tmpfs is memory, not a disk",
-		"/srv/other": "/srv/other is on vdc, not on disk vdb alone",
-	} {
-		err := n.CheckDir(t.Context(), dir, vdb)
-		if want == "" && err != nil || want != "" && (err == nil || err.Error() != want) {
-			t.Errorf("%s: %v, want %s", dir, err, want)
-		}
 	}
 }
 

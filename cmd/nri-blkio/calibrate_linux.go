@@ -107,10 +107,10 @@ func (a *app) calibrate(ctx context.Context, o *calibrateOptions, name string) e
 		if err := a.opts.checkDir("--write-dir", o.writeDir); err != nil {
 			return err
 		}
-		if err := node.CheckDir(ctx, o.writeDir, disk.Disk); err != nil {
+		if cfg.WriteDir, err = node.OpenDir(ctx, a.opts.hostRoot, o.writeDir, disk.Disk); err != nil {
 			return usage(fmt.Errorf("--write-dir: %w", err))
 		}
-		cfg.WriteDir = a.opts.host(o.writeDir)
+		defer cfg.WriteDir.Close()
 	}
 	c, err := a.measure(ctx, cfg)
 	if err != nil {

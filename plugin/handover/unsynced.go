@@ -2,7 +2,9 @@ package handover
 
 import (
 	"context"
+	"errors"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -48,6 +50,9 @@ type Storage interface {
 	// FilesystemAt gives the number of the filesystem that is mounted at a path of the
 	// host, or zero if none is.
 	FilesystemAt(mountpoint string) blkio.Dev
+	// Locate resolves a path of the host. local reports whether a lookup there waits
+	// neither for a network nor for another process.
+	Locate(ctx context.Context, hostPath string) (p string, local bool)
 }
 
 // finder finds what is unsynced.
@@ -57,6 +62,7 @@ type finder struct {
 	stacks  *inventory.Stacks  // nil: what is below a disk is not looked at
 	seen    map[Volume]bool    // by key
 	found   []Volume
+	hidden  bool // another filesystem is mounted over one of them
 }
 
 func newFinder(s Storage, limited map[blkio.Dev]bool, st *inventory.Stacks) *finder {
@@ -76,6 +82,10 @@ func (f *finder) add(ctx context.Context, b *blkio.Backing) error {
 		if !isLimited {
 			continue
 		}
+		if f.isHidden(ctx, b, d) {
+			f.hidden = true
+			break
+		}
 		v := Volume{b.Mountpoint, d.Dev, f.storage.FilesystemAt(b.Mountpoint)}
 		if !f.seen[v.key()] {
 			f.seen[v.key()] = true
@@ -84,6 +94,21 @@ func (f *finder) add(ctx context.Context, b *blkio.Backing) error {
 		break
 	}
 	return nil
+}
+
+// isHidden reports whether the mountpoint of a filesystem leads to another one: to a network
+// filesystem, or to one on another disk, which was mounted over it or above it after the container
+// had begun. To open or sync a network filesystem can hang. Where nothing is mounted any more, the
+// filesystem was written when it was unmounted.
+func (f *finder) isHidden(ctx context.Context, b *blkio.Backing, d blkio.Disk) bool {
+	if f.stacks == nil { // the node does not answer; see OnlyLocal
+		return false
+	}
+	if _, local := f.storage.Locate(ctx, b.Mountpoint); !local {
+		return true
+	}
+	now := f.storage.Resolve(ctx, b.Mountpoint)
+	return now.Mountpoint == b.Mountpoint && !slices.Contains(now.Disks, d)
 }
 
 // throttles reports whether a limit holds for I/O to a disk: its own, or that of a disk
@@ -147,13 +172,33 @@ func (f *finder) addUnresolved(ctx context.Context, m inventory.UnresolvedMount)
 	return ctx.Err()
 }
 
+// errRemote is for a path that leads to a filesystem which can hang.
+var errRemote = errors.New("a network filesystem, or one of a process, is mounted there")
+
+// OnlyLocal returns a sync of local filesystems only: between the end of a container and its sync,
+// another filesystem can be mounted at the path.
+func (w *Writeout) OnlyLocal(sync func(ctx context.Context, hostPath string) error) func(ctx context.Context, hostPath string) error {
+	if sync == nil {
+		return nil
+	}
+	return func(ctx context.Context, hostPath string) error {
+		if err := w.Storage.Refresh(ctx); err != nil {
+			return err
+		}
+		if _, local := w.Storage.Locate(ctx, hostPath); !local {
+			return errRemote
+		}
+		return sync(ctx, hostPath)
+	}
+}
+
 // Find finds what a container has to have synced after its end: what it had is mounted
 // still. Where a look fails, the result is what was known before.
 func (w *Writeout) Find(ctx context.Context, left *Left) Unsynced {
 	if len(left.Limited) == 0 {
 		return Unsynced{}
 	}
-	found := make(chan []Volume, 1) // a call that comes too late must not write to the result
+	found := make(chan *finder, 1) // a call that comes too late must not write to the result
 	err := w.Looks.For(ctx, left.ID, lookDeadline, func(ctx context.Context) error {
 		if err := w.Storage.Refresh(ctx); err != nil {
 			return err
@@ -167,11 +212,15 @@ func (w *Writeout) Find(ctx context.Context, left *Left) Unsynced {
 				return err
 			}
 		}
-		found <- f.found
+		found <- f
 		return nil
 	})
 	if err == nil {
-		return Unsynced{Volumes: <-found}
+		f := <-found
+		if f.hidden {
+			left.Log.Info("Remaining dirty data of a container unknown: another filesystem is mounted over one that it used")
+		}
+		return Unsynced{f.found, f.hidden}
 	}
 	left.Log.WithError(err).Info("Remaining dirty data of a container unknown: keeping its pod's limits")
 	f := newFinder(w.Storage, left.Limited, nil)

@@ -47,6 +47,8 @@ func (m mounted) Under(_ context.Context, disk blkio.Dev) []blkio.Disk {
 
 func (m mounted) FilesystemAt(path string) blkio.Dev { return m.fs[path] }
 
+func (m mounted) Locate(_ context.Context, path string) (string, bool) { return path, true }
+
 // noDisks knows nothing of how disks are stacked.
 type noDisks struct{}
 

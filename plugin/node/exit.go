@@ -24,7 +24,7 @@ func (n *Node) setExits(sync func(ctx context.Context, hostPath string) error) {
 	n.exits.tidier = handover.Tidier{Log: n.log, Cgroups: n.cgroups, Releases: n.releases, Turn: make(chan struct{}, 1)}
 	w := &n.exits.writeout
 	w.Storage, w.Looks, w.Tidy = n.storage, &n.inFlight.passes, n.exits.tidier.Tidy
-	w.Syncs.Log, w.Syncs.Sync = n.log, sync
+	w.Syncs.Log, w.Syncs.Sync = n.log, w.OnlyLocal(sync)
 	n.exits.ends.Log, n.exits.ends.Containers, n.exits.ends.Writeout = n.log, endings{n}, w
 }
 

@@ -59,6 +59,8 @@ func (d disks) Device(dev blkio.Dev) blkio.Backing {
 
 func (d disks) FilesystemAt(string) blkio.Dev { return blkio.Dev{} }
 
+func (d disks) Locate(_ context.Context, p string) (string, bool) { return p, true }
+
 func (d disks) Under(context.Context, blkio.Dev) []blkio.Disk { return nil }
 
 func (d disks) MountedDisks() map[blkio.Dev]bool { return nil }

@@ -1,0 +1,172 @@
+package calibrate
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestOpenDir(t *testing.T) {
+	root := t.TempDir()
+	n, _ := nodeAt(t, root, nil)
+	for link, target := range map[string]string{"data": "/srv/data", "up": "../../srv/data", "other": "/srv/other", "file": "/srv/data/a.img"} {
+		if err := os.Symlink(target, filepath.Join(root, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for dir, want := range map[string]string{
+		"/srv/data":  "",
+		"/data":      "", // a link is that of the node, and not of this machine
+		"/up":        "",
+		"/other":     "/other is on vdc, not on disk vdb alone",
+		"/srv/raid":  "/srv/raid is on vdb and vdc, not on disk vdb alone",
+		"/srv/mem":   "/srv/mem is not on disk vdb: tmpfs is memory, not a disk",
+		"/srv/other": "/srv/other is on vdc, not on disk vdb alone",
+		"/file":      "open /file: not a directory",
+		"/srv/data/": "",
+	} {
+		d, err := n.OpenDir(t.Context(), root, dir, vdb)
+		if want == "" && err != nil || want != "" && (err == nil || err.Error() != want) {
+			t.Errorf("%s: %v, want %s", dir, err, want)
+		}
+		if err == nil {
+			d.Close()
+		}
+	}
+}
+
+// TestOpenDirChanged: a link on the way to the directory that becomes another one in the meantime,
+// because a container can write there, leads to an error, and not to another disk.
+func TestOpenDirChanged(t *testing.T) {
+	root, actual := t.TempDir(), t.TempDir()
+	n, _ := nodeAt(t, root, nil) // it looks where a path leads in root
+	for _, dir := range []string{"srv/data", "srv/other"} {
+		if err := os.MkdirAll(filepath.Join(actual, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for at, target := range map[string]string{root: "/srv/data", actual: "/srv/other"} {
+		if err := os.Symlink(target, filepath.Join(at, "link")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := n.OpenDir(t.Context(), actual, "/link", vdb); err == nil || err.Error() != "/link is on vdc, not on disk vdb alone" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestDirStays: what is at the path of the directory after it was opened does not matter.
+func TestDirStays(t *testing.T) {
+	base := t.TempDir()
+	for _, dir := range []string{"a", "b"} {
+		if err := os.Mkdir(filepath.Join(base, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := opened(t, base+"/a")
+	if err := errors.Join(os.Rename(base+"/a", base+"/moved"), os.Symlink("b", base+"/a")); err != nil {
+		t.Fatal(err)
+	}
+	for name, open := range map[string]func() (*os.File, error){"without a name": d.openFile, "removed": d.openRemoved} {
+		f, err := open()
+		if errors.Is(err, unix.EINVAL) {
+			continue // no direct I/O
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+		f.Close()
+		if err != nil || !strings.HasPrefix(at, base+"/moved/") {
+			t.Errorf("%s: the file is at %s, %v", name, at, err)
+		}
+	}
+	// A directory of another tree.
+	outside := opened(t, t.TempDir())
+	if place, err := placeBelow(d.file, outside.file); err == nil || !strings.Contains(err.Error(), "it was moved to ") {
+		t.Errorf("%s, %v", place, err)
+	}
+}
+
+// inNamespace is set in the process that has its own mounts.
+const inNamespace = "NRI_BLKIO_TEST_IN_NAMESPACE"
+
+// TestBadFilesystems: a full and a read-only filesystem give an error that says what to do, and
+// nothing is left on them. It needs mounts of its own, which this machine may not permit.
+func TestBadFilesystems(t *testing.T) {
+	if os.Getenv(inNamespace) != "" {
+		testBadFilesystems(t)
+		return
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestBadFilesystems$", "-test.v")
+	cmd.Env = append(os.Environ(), inNamespace+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+	}
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EACCES) {
+		t.Skip("no user namespaces here: ", err)
+	}
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if strings.Contains(string(out), "--- SKIP") {
+		t.Skipf("%s", out)
+	}
+}
+
+func testBadFilesystems(t *testing.T) {
+	mount := func(options string) string {
+		dir := t.TempDir()
+		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
+			t.Skip("no mounts here: ", err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+		return dir
+	}
+	wants := func(f *scratchFile, err error, want string) {
+		t.Helper()
+		if f != nil {
+			f.Close()
+		}
+		if errors.Is(err, unix.EINVAL) { // tmpfs has direct I/O from Linux 6.6 on
+			return
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	small := mount("size=8m")
+	f, err := createFile(t.Context(), opened(t, small), mib)
+	wants(f, err, "create a file in "+small+": only 8 MiB are free, 256 MiB are needed")
+
+	full := mount("size=300m")
+	f, err = createFile(t.Context(), opened(t, full), 64*mib)
+	if err == nil {
+		err = explain(f.prepare(t.Context(), 400*mib))
+		f.Close()
+	}
+	wants(nil, err, "no space left on device: name a directory with more free space")
+	readOnly := mount("size=300m")
+	if err := unix.Mount("", readOnly, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	f, err = createFile(t.Context(), opened(t, readOnly), 64*mib)
+	wants(f, err, "create a file in "+readOnly+": read-only file system: name a directory that can be written")
+	for _, dir := range []string{small, full, readOnly} {
+		var st unix.Statfs_t
+		entries, err := os.ReadDir(dir)
+		if err := errors.Join(err, unix.Statfs(dir, &st)); err != nil || len(entries) > 0 || st.Bfree != st.Blocks {
+			t.Errorf("%s: %v, %d of %d blocks are free, %v", dir, entries, st.Bfree, st.Blocks, err)
+		}
+	}
+}
