@@ -33,7 +33,9 @@ misspelled names of annotations, and objects that the API server would reject.
 Then each pod has a table of the lines that the plugin would write, its errors, and
 lines that begin with "effect:". They describe the effect of the errors under the
 node's policy: a container is not created, starts without a limit (onError: ignore),
-or nothing is written (mode: observe). Lines that begin with "note:" show what a limit
+or nothing is written (mode: observe). A second table shows what each weight means on
+this node: the share of the disk beside one container without a weight, and beside all
+containers that have used the disk, or why the weight has no effect. Lines that begin with "note:" show what a limit
 means in operations per second, and limits that the disk's model cannot reach.
 
 The mounts are derived from the manifest. The disk of a PersistentVolumeClaim or
@@ -219,6 +221,7 @@ func writePod(out *bytes.Buffer, r *check.Result) {
 	} else if len(r.Errors) == 0 {
 		fmt.Fprintln(out, "nothing to limit")
 	}
+	writeEffects(out, r.Weights)
 	terminal.Notes(out, "error", r.Errors...)
 	terminal.Notes(out, "effect", r.Effects...)
 	terminal.Notes(out, "warning", r.Warnings...)
@@ -226,3 +229,28 @@ func writePod(out *bytes.Buffer, r *check.Result) {
 	terminal.Notes(out, "note", r.Notes...)
 	terminal.Notes(out, "unknown", r.Unknown...)
 }
+
+// writeEffects writes what the weights of a pod mean on the node's disks.
+func writeEffects(out *bytes.Buffer, weights []check.WeightEffect) {
+	if len(weights) == 0 {
+		return
+	}
+	t := terminal.NewTable(out, "WEIGHT OF", "DISK", "WEIGHT", "BESIDE ONE", "BESIDE ALL", "IO.COST")
+	for i := range weights {
+		w := &weights[i]
+		name, one, all, state := "pod", "none", "none", w.State+": "+w.Reason
+		if w.Container != "" {
+			name = "container " + w.Container
+		}
+		if w.Reason == "" {
+			one, all, state = share(w.BesideOne), "", w.State+", model from "+w.Model
+		}
+		if w.AtLeast > 0 {
+			all = fmt.Sprintf("%s (%d)", share(w.AtLeast), w.Rivals)
+		}
+		t.Row(name, w.Disk, fmt.Sprint(w.Weight), one, all, state)
+	}
+	t.Flush()
+}
+
+func share(part float64) string { return fmt.Sprintf("%.1f%%", 100*part) }

@@ -64,7 +64,10 @@ func (a *app) readNode(ctx context.Context, p *policy.Policy) (check.Node, error
 	if err != nil {
 		return n, err
 	}
-	if n.Disks, err = h.CheckDisks(p, a.opts.disks()); err != nil {
+	var errs [2]error
+	n.Disks, errs[0] = h.CheckDisks(p, a.opts.disks())
+	n.Share, errs[1] = h.CheckShare()
+	if err := errors.Join(errs[:]...); err != nil {
 		terminal.Notes(a.stderr, "warning", terminal.ErrorLines(err)...)
 	}
 	return n, nil

@@ -41,6 +41,9 @@ type Node struct {
 	Shared func(limited map[string]bool) []string
 	// Disks are the physical disks, nil if they are unknown.
 	Disks map[blkio.Dev]Disk
+	// Share returns what a pod that joins gets on a physical disk with io.cost; nil if it is
+	// unknown.
+	Share func(disk blkio.Dev, pod Joining) Shares
 }
 
 // Result is the report about one pod.
@@ -60,7 +63,8 @@ type Result struct {
 
 // Meaning is what the limits and weights of a pod mean on the node.
 type Meaning struct {
-	Notes []string `json:"notes,omitempty"`
+	Weights []WeightEffect `json:"weights,omitempty"`
+	Notes   []string       `json:"notes,omitempty"`
 
 	limits []limited // of the containers that run together, and of the pod
 }
@@ -97,7 +101,7 @@ func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 	}
 	c.checkNames(&r, req, containers)
 	o := outcome{
-		Checker: c, result: &r, weights: c.Node.Weights.plan(),
+		Checker: c, result: &r, weights: c.Node.planWeights(),
 		pod: plan.Pod{Namespace: m.Namespace, Name: m.Name, Handler: c.decidedHandler(&r, m), Request: req},
 	}
 	for i := range containers {
@@ -189,7 +193,7 @@ func (c *Checker) add(r *Result, rec *record.Record) {
 	for _, s := range rec.Skipped {
 		r.Skipped = append(r.Skipped, prefix+s)
 	}
-	if _, asked := rec.Settings.Weight(); asked && c.Node.Weights.onlyBFQ() {
+	if _, asked := rec.Settings.Weight(); asked && c.Node.Disks == nil && c.Node.Weights.onlyBFQ() {
 		r.Warnings = append(r.Warnings, "bfq, which schedules "+strings.Join(c.Node.Weights.BFQ, ", ")+", uses only io.bfq.weight")
 	}
 }
@@ -263,10 +267,11 @@ type Weights struct {
 	BFQ    []string  // names of the disks with the scheduler bfq
 }
 
-// plan returns what a plan needs of it. What is unknown is taken to work.
-func (w *Weights) plan() plan.Weights {
-	out := plan.Weights{Exist: w.Kernel != blkio.No}
-	if w.IOCost == blkio.No {
+// planWeights returns what a plan needs. What is unknown is taken to work. The effect on known disks
+// is that of Result.Weights: run enables io.cost for the pod.
+func (n *Node) planWeights() plan.Weights {
+	out := plan.Weights{Exist: n.Weights.Kernel != blkio.No}
+	if n.Disks == nil && n.Weights.IOCost == blkio.No {
 		out.Enabled = map[blkio.Dev]bool{}
 	}
 	return out

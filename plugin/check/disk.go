@@ -17,7 +17,7 @@ type Disk struct {
 	Guess  bool
 	// Random are the rates of random operations, nil if they are unknown.
 	Random *diskmodel.Random
-	// State is "on", "on demand" or "no". Reason is why run does not enable io.cost.
+	// State is "on", "on demand", "no" or "unknown". Reason is why run does not enable io.cost.
 	State  string
 	Reason string
 }

@@ -55,6 +55,10 @@ func (o *outcome) container(c policy.Container, role manifest.Role) {
 func (o *outcome) total() {
 	total, err := plan.Total(o.Policy, &o.pod, o.pod.Seen, o.weights)
 	o.result.fail(total, err)
+	if err != nil && o.Policy.Action(err) == policy.Ignore {
+		const starts = "the pod starts without what the errors of pod-total name, as onError of the node's policy has it"
+		o.say(starts, "in mode enforce, "+starts)
+	}
 	o.pod.Cgroup = "pod"
 	whole := plan.New(o.Policy, plan.View{Pod: o.pod, Running: o.running, Weights: o.weights})
 	rec := whole.Pod.Record
@@ -64,6 +68,7 @@ func (o *outcome) total() {
 	limits := newLimited(&rec)
 	o.noteLimits(o.result, &limits)
 	o.result.limits = append(o.result.limits, limits)
+	o.weigh(&total)
 	if o.Policy.Mode == policy.ModeObserve && len(o.result.Writes) > 0 {
 		o.result.Effects = append(o.result.Effects, "nothing is written: the node's policy has mode observe")
 	}
@@ -104,7 +109,7 @@ func (o *outcome) unknown(m *manifest.Pod) []string {
 		out = append(out, "whether the memory limits are at most half of the node's memory, so that they bound dirty pages")
 	}
 	if hasWeight {
-		out = append(out, "whether the kernel has io.weight, and a disk has io.cost.qos enabled")
+		out = append(out, "whether the kernel has io.weight, and the disks can have io.cost")
 	}
 	return out
 }

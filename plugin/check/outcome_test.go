@@ -146,7 +146,7 @@ func TestUnknown(t *testing.T) {
 		one     = "whether some of these are one disk, on which entries can contradict one another"
 		mounted = "what is mounted below the paths of hostPath volumes"
 		memory  = "whether the memory limits are at most half of the node's memory, so that they bound dirty pages"
-		weights = "whether the kernel has io.weight, and a disk has io.cost.qos enabled"
+		weights = "whether the kernel has io.weight, and the disks can have io.cost"
 	)
 	for name, tt := range map[string]struct {
 		annotations map[string]string
@@ -193,7 +193,7 @@ func TestWeights(t *testing.T) {
 		{Weights{Kernel: blkio.Yes, IOCost: blkio.No}, true, false},
 		{Weights{Kernel: blkio.No, IOCost: blkio.No}, false, false},
 	} {
-		if got := tt.weights.plan(); got.Exist != tt.exist || got.Work() != tt.work {
+		if got := (&Node{Weights: tt.weights}).planWeights(); got.Exist != tt.exist || got.Work() != tt.work {
 			t.Errorf("%+v: %+v", tt.weights, got)
 		}
 	}

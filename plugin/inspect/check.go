@@ -2,11 +2,14 @@ package inspect
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/check"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/iocost"
+	"github.com/nri-blkio/nri-blkio/plugin/shares"
 	"github.com/nri-blkio/nri-blkio/plugin/weights"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -44,16 +47,80 @@ func (h *Host) CheckNode(layers inventory.Layers) (check.Node, error) {
 // CheckDisks returns io.cost of each physical disk for check, as run would decide with a policy.
 // The error is about single disks whose model cannot be read; the others are returned.
 func (h *Host) CheckDisks(p *policy.Policy, known weights.Disks) (map[blkio.Dev]check.Disk, error) {
+	features, err := h.Cgroups.Probe()
+	if err != nil {
+		return nil, err
+	}
 	states, err := weights.Preview(h.Cgroups, p, known)
 	out := make(map[blkio.Dev]check.Disk, len(states))
 	for i := range states {
 		s := &states[i]
 		model, from := s.CostModel()
+		c := newCost(s, features.Namespaced)
 		out[s.Disk.Dev] = check.Disk{
-			Model: model, Origin: string(from), Guess: from == iocost.FromKernel, Random: s.Rates(), State: string(newCost(s, false).State), Reason: s.Reason,
+			Model: model, Origin: string(from), Guess: from == iocost.FromKernel, Random: s.Rates(), State: string(c.State), Reason: c.Reason,
 		}
 	}
 	return out, err
+}
+
+// CheckShare returns how check computes the share of a pod that joins those on the node. Without an
+// error the result also knows what runs now.
+func (h *Host) CheckShare() (func(blkio.Dev, check.Joining) check.Shares, error) {
+	records, err := Records(h.Cgroups, Filter{})
+	given := map[string]blkio.Weights{}
+	for _, r := range records {
+		if w := r.Record.Settings.IOWeight(); !r.Record.Cleared && (w.Default != 0 || len(w.Devices) > 0) {
+			given[r.Cgroup.Path()] = w
+		}
+	}
+	now, readErr := shares.ReadSnapshot(h.Cgroups, given)
+	return func(disk blkio.Dev, pod check.Joining) check.Shares {
+		tree, names := treeOf(pod)
+		out := check.Shares{BesideOne: besideOne(tree, names)}
+		if now != nil {
+			byPath, rivals := now.Beside(disk, tree)
+			out.AtLeast, out.Rivals = podShares(byPath, names), rivals
+		}
+		return out
+	}, errors.Join(err, readErr)
+}
+
+// joiningPath stands for the cgroup of a pod that does not exist yet.
+const joiningPath = "joining"
+
+// treeOf returns a pod all of whose containers are active, and the paths of these.
+func treeOf(pod check.Joining) (tree shares.Cgroup, paths []string) {
+	tree = shares.Cgroup{Path: joiningPath, Weight: pod.Weight, Active: true}
+	for i, weight := range pod.Containers {
+		paths = append(paths, fmt.Sprint(joiningPath, "/", i))
+		tree.Children = append(tree.Children, shares.Cgroup{Path: paths[i], Weight: weight, Active: true})
+	}
+	return tree, paths
+}
+
+// besideOne returns the share of each container while it is the only one of its pod that uses the
+// disk, and of the pod while all of them do, beside one other container.
+func besideOne(tree shares.Cgroup, paths []string) check.PodShares {
+	other := []shares.Cgroup{{Path: "other", Weight: blkio.DefaultWeight, Active: true}}
+	out := podShares(shares.Beside(other, tree), paths)
+	for i, p := range paths {
+		alone := tree
+		alone.Children = slices.Clone(tree.Children)
+		for k := range alone.Children {
+			alone.Children[k].Active = k == i
+		}
+		out.Containers[i] = shares.Beside(other, alone)[p]
+	}
+	return out
+}
+
+func podShares(byPath map[string]float64, paths []string) check.PodShares {
+	out := check.PodShares{Pod: byPath[joiningPath]}
+	for _, p := range paths {
+		out.Containers = append(out.Containers, byPath[p])
+	}
+	return out
 }
 
 // weights reads what io.weight does on this node.

@@ -9,6 +9,7 @@ import (
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
@@ -16,6 +17,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 	"github.com/nri-blkio/nri-blkio/plugin/check"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // checkHost is a node whose root cgroup has these files.
@@ -129,5 +132,73 @@ func TestWeights(t *testing.T) {
 				t.Errorf("%v; -want +got:\n%s", err, d)
 			}
 		})
+	}
+}
+
+// TestCheckDisks: io.cost of each disk, by the decision of run, for the decisions of check.
+func TestCheckDisks(t *testing.T) {
+	h := checkHost(t, map[string]string{"cg/io.cost.qos": "8:32 enable=0 ctrl=user\n", "cg/io.cost.model": ""})
+	lost := errors.New("no answer")
+	disks, err := h.CheckDisks(policy.Default(), knownDisks{noUdev: lost})
+	if !errors.Is(err, lost) {
+		t.Errorf("error %v", err)
+	}
+	sda, sdb, sdc := disks[blkio.Dev{Major: 8}], disks[blkio.Dev{Major: 8, Minor: 16}], disks[blkio.Dev{Major: 8, Minor: 32}]
+	if sda.State != "on demand" || !sda.Guess || sda.Model != nil || sda.Random != nil {
+		t.Errorf("without a model: %+v", sda)
+	}
+	if sdb.Origin != "calibration" || sdb.Guess || sdb.Model != slowDisk || sdb.Random == nil {
+		t.Errorf("calibrated: %+v", sdb)
+	}
+	if sdc.State != "no" || !strings.Contains(sdc.Reason, "another program") {
+		t.Errorf("of another program: %+v", sdc)
+	}
+}
+
+// TestCheckShare: a pod that joins competes with one container, and with those that run. The weight
+// of a pod as a whole is known from its record.
+func TestCheckShare(t *testing.T) {
+	const stat = "8:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0\n"
+	files := map[string]string{}
+	for _, cgroup := range []string{"kubepods", "kubepods/podu1", "kubepods/podu1/c", "kubepods/podu2", "kubepods/podu2/d"} {
+		files["cg/"+cgroup+"/io.stat"], files["cg/"+cgroup+"/io.weight"], files["cg/"+cgroup+"/cgroup.controllers"] = stat, "default 100\n", "io\n"
+	}
+	h := checkHost(t, files)
+	weight := policy.Setting{Value: blkio.Value{Address: blkio.Address{Key: blkio.Weight}, Amount: 200}}
+	rec := record.Record{Kind: record.KindPod, Namespace: "prod", Pod: "db-0", UID: "u1", Settings: policy.Settings{weight}}
+	if err := record.Write(h.Cgroups.Cgroup("kubepods/podu1"), &rec); err != nil {
+		t.Fatal(err)
+	}
+	share, err := h.CheckShare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := share(blkio.Dev{Major: 8}, check.Joining{Containers: []uint32{300, 100}})
+	want := check.Shares{
+		BesideOne: check.PodShares{Pod: 0.8, Containers: []float64{0.75, 0.5}},
+		AtLeast:   check.PodShares{Pod: 400. / 700, Containers: []float64{300. / 700, 100. / 700}}, Rivals: 2,
+	}
+	if d := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-9)); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	got = share(blkio.Dev{Major: 8, Minor: 16}, check.Joining{Weight: 50, Containers: []uint32{300, 100}})
+	want = check.Shares{
+		BesideOne: check.PodShares{Pod: 1. / 3, Containers: []float64{1. / 3, 1. / 3}}, AtLeast: check.PodShares{Pod: 1, Containers: []float64{0.75, 0.25}},
+	}
+	if d := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-9)); d != "" {
+		t.Errorf("on an unused disk: -want +got:\n%s", d)
+	}
+}
+
+// TestCheckShareFails: without what runs, the share beside one container is known.
+func TestCheckShareFails(t *testing.T) {
+	h := checkHost(t, map[string]string{"cg/kubepods/io.stat": "x", "cg/kubepods/cgroup.controllers": "io\n", "cg/kubepods/io.weight": "default 100\n"})
+	share, err := h.CheckShare()
+	if err == nil {
+		t.Error("no error")
+	}
+	got := share(blkio.Dev{Major: 8}, check.Joining{Containers: []uint32{100}})
+	if got.AtLeast.Containers != nil || got.BesideOne.Pod != 0.5 {
+		t.Errorf("%+v", got)
 	}
 }

@@ -1,0 +1,132 @@
+package check
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/quote"
+)
+
+// WeightEffect is what a weight means on one physical disk of the node.
+type WeightEffect struct {
+	Container string `json:"container,omitempty"` // "" for the pod as a whole
+	Disk      string `json:"disk"`
+	Weight    uint32 `json:"weight"`
+	// BesideOne is the share of the disk, from 0 to 1, while only one other container uses it, which
+	// has the default weight. 0 if the weight has no effect.
+	BesideOne float64 `json:"besideOne,omitempty"`
+	// AtLeast is the share while all Rivals use the disk, and all containers of the pod: those that
+	// have used it since they started. 0 if that is unknown.
+	AtLeast float64 `json:"atLeast,omitempty"`
+	Rivals  int     `json:"rivals,omitempty"`
+	// State and Model are the state of io.cost, as Disk.State, and the origin of its model.
+	State  string `json:"state,omitempty"`
+	Model  string `json:"model,omitempty"`
+	Reason string `json:"reason,omitempty"` // why the weight has no effect, or why that is unknown
+}
+
+// Joining is a pod that would join those on the node, with its weights on one disk.
+type Joining struct {
+	Weight     uint32   // of the pod as a whole, 0 if it follows from those of its containers
+	Containers []uint32 // each at least 1
+}
+
+// Shares are what a joining pod gets on one disk.
+type Shares struct {
+	BesideOne, AtLeast PodShares
+	Rivals             int
+}
+
+// PodShares are the shares of a pod and of its containers, from 0 to 1.
+type PodShares struct {
+	Pod        float64
+	Containers []float64 // nil if they are unknown
+}
+
+// weigh adds the effect of each weight of the containers that run together, and of the pod's.
+func (o *outcome) weigh(total *policy.Desired) {
+	if o.Node.Storage == nil || o.Node.Share == nil {
+		return
+	}
+	ofPod := total.Settings.IOWeight()
+	for i := range o.running {
+		d := &o.running[i].Desired
+		for _, disk := range d.Weighted {
+			o.addEffect(o.running[i].Name, disk, d.Settings.IOWeight(), func(s PodShares) float64 { return s.Containers[i] }, ofPod)
+		}
+	}
+	o.noteNetwork()
+	for _, disk := range total.Weighted {
+		o.addEffect("", disk, ofPod, func(s PodShares) float64 { return s.Pod }, ofPod)
+	}
+}
+
+// addEffect adds the effect of a weight on one disk.
+func (o *outcome) addEffect(container string, disk blkio.Disk, weights blkio.Weights, share func(PodShares) float64, ofPod blkio.Weights) {
+	e := WeightEffect{Container: container, Disk: disk.Name, Weight: weights.On(disk.Dev)}
+	if e.Weight == 0 {
+		return
+	}
+	d, known := o.Node.Disks[disk.Dev]
+	switch {
+	case len(o.running) == 0:
+		e.State, e.Reason = "no", "no container of the pod is created"
+	case disk.Dev.IsUnknown():
+		e.State, e.Reason = "unknown", "the disk is unknown until the volume is mounted"
+	case !known:
+		e.State, e.Reason = "no", "the disk is not there"
+	case d.Reason == "":
+		e.State, e.Model = d.State, d.Origin
+		if d.Guess {
+			o.result.Notes = append(o.result.Notes, disk.Name+": the model is the kernel's guess, so weights may divide it badly: calibrate the disk, or give its model in the node policy")
+		}
+		s := o.Node.Share(disk.Dev, o.joining(disk.Dev, ofPod))
+		e.BesideOne, e.Rivals = rounded(share(s.BesideOne)), s.Rivals
+		if s.AtLeast.Containers != nil {
+			e.AtLeast = rounded(share(s.AtLeast))
+		}
+	default:
+		e.State, e.Reason = d.State, d.Reason
+		if slices.Contains(o.Node.Weights.BFQ, disk.Name) {
+			e.Reason += ", and bfq uses only io.bfq.weight"
+		}
+	}
+	o.result.Weights = append(o.result.Weights, e)
+}
+
+// noteNetwork notes the volumes on network filesystems that a weight for all disks leaves out.
+func (o *outcome) noteNetwork() {
+	for i := range o.running {
+		c := &o.running[i]
+		if _, asked := c.Desired.Settings.Weight(); !asked {
+			continue
+		}
+		facts := o.pod.Seen[slices.IndexFunc(o.pod.Seen, func(s policy.Container) bool { return s.Name == c.Name })]
+		for _, m := range facts.Mounts {
+			if !m.Injected && strings.Contains(m.Backing.Reason, "network filesystem") {
+				o.result.Notes = append(o.result.Notes, fmt.Sprintf("container %s: the weight has no effect on %s: %s", c.Name, quote.Name(m.Destination, quote.Most), m.Backing.Reason))
+			}
+		}
+	}
+}
+
+// rounded returns a share with the digits that count.
+func rounded(share float64) float64 { return math.Round(share*1e4) / 1e4 }
+
+// joining returns the weights of the pod on a disk. All containers of the pod are taken to use it:
+// the disks of those without a weight are not searched for.
+func (o *outcome) joining(dev blkio.Dev, ofPod blkio.Weights) Joining {
+	out := Joining{Weight: ofPod.On(dev)}
+	for i := range o.running {
+		weight := o.running[i].Desired.Settings.IOWeight().On(dev)
+		if weight == 0 {
+			weight = blkio.DefaultWeight
+		}
+		out.Containers = append(out.Containers, weight)
+	}
+	return out
+}
