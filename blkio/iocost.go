@@ -140,6 +140,28 @@ func (q CostQOS) String() string {
 		q.RPct, q.RLat.Microseconds(), q.WPct, q.WLat.Microseconds(), q.Min, q.Max)
 }
 
+// Period returns how often io.cost measures what each cgroup has used, and divides the disk anew.
+// It follows from the latency targets, also where their percentiles are 0.
+//
+// Source: ioc_refresh_period_us in block/blk-iocost.c.
+func (q CostQOS) Period() time.Duration {
+	percentile, target := q.RPct, q.RLat
+	if q.WLat > q.RLat {
+		percentile, target = q.WPct, q.WLat
+	}
+	targets := time.Duration(2)
+	if percentile > 0 {
+		targets = max(targets, time.Duration(maxPercent-percentile)/500)
+	}
+	return min(max(targets*target, minCostPeriod), maxCostPeriod)
+}
+
+// The bounds of the kernel: MIN_PERIOD and MAX_PERIOD in block/blk-iocost.c.
+const (
+	minCostPeriod = time.Millisecond
+	maxCostPeriod = time.Second
+)
+
 // CostModelLine is a device's line of io.cost.model.
 type CostModelLine struct {
 	IsUser bool // a program has set the model; otherwise the kernel has chosen it

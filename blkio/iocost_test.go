@@ -143,3 +143,21 @@ func TestParseCostVrates(t *testing.T) {
 		}
 	}
 }
+
+func TestCostPeriod(t *testing.T) {
+	for _, tt := range []struct {
+		qos  CostQOS
+		want time.Duration
+	}{
+		{CostQOS{}, time.Millisecond},
+		{CostQOS{RPct: 9500, RLat: 5 * time.Millisecond}, 10 * time.Millisecond},
+		{CostQOS{RPct: 9000, RLat: 5 * time.Millisecond, WPct: 9000, WLat: 5 * time.Millisecond}, 10 * time.Millisecond},
+		{CostQOS{RPct: 5000, RLat: 25 * time.Millisecond, WPct: 9500, WLat: time.Millisecond}, 250 * time.Millisecond}, // the kernel's for SSDs
+		{CostQOS{RPct: 5000, RLat: 25 * time.Millisecond, WLat: 26 * time.Millisecond}, 52 * time.Millisecond},
+		{CostQOS{WPct: 2500, WLat: 250 * time.Millisecond}, time.Second},
+	} {
+		if got := tt.qos.Period(); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.qos, got, tt.want)
+		}
+	}
+}

@@ -3,6 +3,8 @@
 package iocost
 
 import (
+	"time"
+
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/diskmodel"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -23,13 +25,33 @@ const (
 	Foreign Origin = "foreign"
 )
 
-// fixed returns a QOS that has io.cost give out what the model says, no less and no more. The
+// fixed returns a QOS that has io.cost give out what a model says, no less and no more. The
 // kernel's own QOS lowers the rate only when requests wait for a place in the disk's queue, and
 // raises it while a container waits and a quarter of the requests take less than 25 ms. A
 // throttled volume of a cloud can meet that at its limit, and weights have no effect then.
 //
-// Source: autop and ioc_timer_fn in block/blk-iocost.c.
-func fixed() *blkio.CostQOS { return &blkio.CostQOS{Min: 10000, Max: 10000} }
+// The latency targets are compared with nothing, as their percentiles are 0. They give io.cost its
+// period: without any it is 1 ms.
+//
+// Source: autop, ioc_timer_fn and ioc_refresh_period_us in block/blk-iocost.c.
+func fixed(m *blkio.CostModel) *blkio.CostQOS {
+	target := 25 * time.Millisecond // the kernel's own for SSDs, where the model is the kernel's as well
+	if m != nil {
+		target = diskmodel.Period(*m) / 2
+	}
+	return &blkio.CostQOS{RLat: target, WLat: target, Min: 10000, Max: 10000}
+}
+
+// withPeriod returns a QOS of the policy with the period of a fixed one, if it has no latency
+// target.
+func withPeriod(q, fixed *blkio.CostQOS) *blkio.CostQOS {
+	if q.RLat != 0 || q.WLat != 0 {
+		return q
+	}
+	out := *q
+	out.RLat, out.WLat = fixed.RLat, fixed.WLat
+	return &out
+}
 
 // Known is what one origin knows of a disk; nil for nothing.
 type Known struct {
@@ -99,12 +121,12 @@ func Decide(p *policy.Policy, d *Disk) Setup {
 		s.Model, s.ModelOrigin, s.Random = known.Model, known.origin, known.Random
 		s.QOS, s.QOSOrigin = known.QOS, known.origin
 		if s.QOS == nil {
-			s.QOS, s.QOSOrigin = fixed(), Fixed
+			s.QOS, s.QOSOrigin = fixed(s.Model), Fixed
 		}
 		break
 	}
 	if rule.QOS != nil { // another one belongs to its own model
-		s.QOS, s.QOSOrigin = rule.QOS, FromPolicy
+		s.QOS, s.QOSOrigin = withPeriod(rule.QOS, fixed(s.Model)), FromPolicy
 	}
 	return s
 }

@@ -72,9 +72,39 @@ func TestDecide(t *testing.T) {
 			if got.ModelOrigin != tt.model || got.QOSOrigin != tt.qos || (got.Model == nil) != (tt.model == FromKernel) || (got.QOS == nil) != (tt.qos == FromKernel) {
 				t.Errorf("%+v", got)
 			}
-			if got.Model != nil && *got.Model != *modelA || got.QOS != nil && tt.qos != Fixed && *got.QOS != *qosA || tt.qos == Fixed && (got.QOS.Min != 10000 || got.QOS.Max != 10000 || got.QOS.RPct != 0) {
+			if got.Model != nil && *got.Model != *modelA || got.QOS != nil && tt.qos != Fixed && *got.QOS != *qosA || tt.qos == Fixed && *got.QOS != *fixed(got.Model) {
 				t.Errorf("the model or the QOS is another one: %+v", got)
 			}
 		})
+	}
+}
+
+// TestPeriod: each QOS that this program chooses, and one of the policy without latency targets,
+// has a period in which a slow disk does many operations.
+func TestPeriod(t *testing.T) {
+	model := func(iops uint64) *blkio.CostModel {
+		return &blkio.CostModel{Rbps: 1 << 30, RSeqIOPS: iops, RRandIOPS: iops, Wbps: 1 << 30, WSeqIOPS: iops, WRandIOPS: 2 * iops}
+	}
+	noTargets := blkio.CostQOS{Min: 5000, Max: 10000}
+	for _, tt := range []struct {
+		model *blkio.CostModel
+		qos   *blkio.CostQOS
+		want  string
+	}{
+		{model(1500), nil, "rpct=0.00 rlat=21333 wpct=0.00 wlat=21333 min=100.00 max=100.00"},
+		{model(1500), &noTargets, "rpct=0.00 rlat=21333 wpct=0.00 wlat=21333 min=50.00 max=100.00"},
+		{model(100), nil, "rpct=0.00 rlat=250000 wpct=0.00 wlat=250000 min=100.00 max=100.00"},
+		{model(150_000), nil, "rpct=0.00 rlat=5000 wpct=0.00 wlat=5000 min=100.00 max=100.00"},
+		{nil, &noTargets, "rpct=0.00 rlat=25000 wpct=0.00 wlat=25000 min=50.00 max=100.00"},
+		{model(1500), qosA, qosA.String()},
+	} {
+		p := policy.Default()
+		p.Disks = []policy.DiskRule{{Weights: policy.WeightsOn, Model: tt.model, QOS: tt.qos}}
+		if got := Decide(p, &Disk{}).QOS.String(); got != tt.want {
+			t.Errorf("got  %s\nwant %s", got, tt.want)
+		}
+	}
+	if noTargets.RLat != 0 {
+		t.Error("the QOS of the policy was changed")
 	}
 }
