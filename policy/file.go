@@ -46,7 +46,7 @@ const (
 // A field that is left out has the value of Default, where dirtyGuard is 0. A list of
 // handlers replaces the default list. Decoding is strict: it is an error if a field is
 // unknown, occurs twice, has no value, or has a name in another case, and if a second
-// document follows. The error names the path of each wrong field.
+// document follows. The error names the line and the path of each wrong field.
 func ParseFile(data []byte) (*Policy, error) {
 	p, err := parseFile(data)
 	if err != nil {
@@ -68,16 +68,16 @@ func parseFile(data []byte) (*Policy, error) {
 		return nil, err
 	}
 	if errs := withoutValue(nil, values); len(errs) > 0 {
-		return nil, errs.ToAggregate()
+		return nil, withLines(data, errs).ToAggregate()
 	}
 	d := newDocument(Default())
 	unknown, err := kjson.UnmarshalStrict(text, d)
 	if err != nil {
-		return nil, typeError(err)
+		return nil, typeError(data, values, err)
 	}
 	p, errs := d.policy()
 	errs = append(unknownFields(unknown), errs...)
-	return p, errs.ToAggregate()
+	return p, withLines(data, errs).ToAggregate()
 }
 
 // oneDocument refuses what follows the end of the first document: the YAML
@@ -122,8 +122,9 @@ func withoutValue(at *field.Path, value any) (errs field.ErrorList) {
 	return errs
 }
 
-// typeError returns the error for a value of another type than that of its field.
-func typeError(err error) error {
+// typeError returns the error for a value of another type than that of its field. values are those
+// of the file.
+func typeError(data []byte, values any, err error) error {
 	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	if !ok {
 		return err
@@ -135,7 +136,8 @@ func typeError(err error) error {
 	if wrong.Field == "" {
 		return fmt.Errorf("expected %s, found %s", expected, wrong.Value)
 	}
-	return field.TypeInvalid(field.NewPath(wrong.Field), field.OmitValueType{}, "expected "+expected+", found "+wrong.Value)
+	errs := field.ErrorList{field.TypeInvalid(wrongAt(values, wrong), field.OmitValueType{}, "expected "+expected+", found "+wrong.Value)}
+	return withLines(data, errs).ToAggregate()
 }
 
 // unknownFields returns the errors of strict decoding, with the fields that may have been

@@ -126,7 +126,7 @@ func TestParseFieldErrors(t *testing.T) {
 		{fileHead + "bounds: {weight: {max: '50'}}", `bounds.weight.max: Invalid value: expected a whole number, found string`},
 		{fileHead + "bounds: {weight: {max: 1.5}}", `bounds.weight.max: Invalid value: expected a whole number, found number 1.5`},
 		{fileHead + "hostKernelHandlers: runc", `hostKernelHandlers: Invalid value: expected a list, found string`},
-		{fileHead + "hostKernelHandlers: [runc, 1]", `hostKernelHandlers: Invalid value: expected a string, found number`},
+		{fileHead + "hostKernelHandlers: [runc, 1]", `line 3: hostKernelHandlers[1]: Invalid value: expected a string, found number`},
 		{fileHead + "hostKernelHandlers: [runc, null]", `hostKernelHandlers[1]: Required value`},
 	})
 }

@@ -162,11 +162,44 @@ func testBadFilesystems(t *testing.T) {
 	}
 	f, err = createFile(t.Context(), opened(t, readOnly), 64*mib)
 	wants(f, err, "create a file in "+readOnly+": read-only file system: name a directory that can be written")
+	testSaves(t, mount("size=64k"), readOnly)
 	for _, dir := range []string{small, full, readOnly} {
 		var st unix.Statfs_t
 		entries, err := os.ReadDir(dir)
 		if err := errors.Join(err, unix.Statfs(dir, &st)); err != nil || len(entries) > 0 || st.Bfree != st.Blocks {
 			t.Errorf("%s: %v, %d of %d blocks are free, %v", dir, entries, st.Bfree, st.Blocks, err)
+		}
+	}
+}
+
+// testSaves: what was saved before stays, and nothing else is left, where there is no space.
+func testSaves(t *testing.T, full, readOnly string) {
+	c := calibration(t, IdentityOf(&disk))
+	if _, err := Save(full, c); err != nil {
+		t.Fatal(err)
+	}
+	filler, err := os.Create(filepath.Join(full, "filler"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer filler.Close()
+	for err == nil {
+		_, err = filler.Write(make([]byte, 4096))
+	}
+	other := *c
+	other.Model.Rbps *= 2
+	if _, err := Save(full, &other); !errors.Is(err, unix.ENOSPC) || !strings.HasPrefix(err.Error(), "save calibration: ") {
+		t.Errorf("full: %v", err)
+	}
+	if got, err := Load(full, &disk); err != nil || got == nil || got.Model != c.Model {
+		t.Errorf("what was saved before is %+v, %v", got, err)
+	}
+	if entries, err := os.ReadDir(full); err != nil || len(entries) != 2 {
+		t.Errorf("left: %v, %v", entries, err)
+	}
+	for _, dir := range []string{readOnly, filepath.Join(readOnly, "new")} {
+		if _, err := Save(dir, c); !errors.Is(err, unix.EROFS) || !strings.HasPrefix(err.Error(), "save calibration: ") {
+			t.Errorf("%s: %v", dir, err)
 		}
 	}
 }

@@ -310,6 +310,20 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestSwapped: on a disk that came under the number of another one, and never had io.cost, there is
+// no weight to remove.
+func TestSwapped(t *testing.T) {
+	k := threePods(t)
+	k.pass(vda)
+	k.without[vda] = true
+	k.pass()
+	for _, p := range []string{burstable, podA, podB, podC} {
+		if got, err := unixAttribute(k.dir + "/" + p); !errors.Is(err, unix.ENODATA) {
+			t.Errorf("%s: the attribute is %q, %v", p, got, err)
+		}
+	}
+}
+
 // TestGivenContainer: the weight that a container asks for counts before it is read.
 func TestGivenContainer(t *testing.T) {
 	k := threePods(t)

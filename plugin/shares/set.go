@@ -54,10 +54,11 @@ func (c *cgroup) set(want map[blkio.Dev]uint32) error {
 	return errors.Join(append(errs, c.unset(unwanted, ours))...)
 }
 
-// unset removes the weights of disks, which are among ours.
+// unset removes the weights of disks, which are among ours. A disk that is not there any more, or
+// that came under its number and never had io.cost, has no weight to remove.
 func (c *cgroup) unset(disks, ours []blkio.Dev) error {
 	for _, dev := range disks {
-		if err := c.setOn(dev, 0); err != nil && !errors.Is(err, blkio.ErrNoDevice) {
+		if err := c.setOn(dev, 0); err != nil && !errors.Is(err, blkio.ErrNoDevice) && !errors.Is(err, blkio.ErrNotSupported) {
 			return err
 		}
 	}

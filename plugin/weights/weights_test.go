@@ -184,7 +184,7 @@ func TestPass(t *testing.T) {
 	n.known.Model = &blkio.CostModel{Rbps: 1 << 20, RSeqIOPS: 100, RRandIOPS: 100, Wbps: 1 << 20, WSeqIOPS: 100, WRandIOPS: 100}
 	n.pass()
 	r := n.pass()
-	n.want("io.cost.qos", "254:16 enable=1 ctrl=user rpct=0.00 rlat=0 wpct=0.00 wlat=0 min=100.00 max=100.00")
+	n.want("io.cost.qos", "254:16 enable=1 ctrl=user rpct=0.00 rlat=250000 wpct=0.00 wlat=250000 min=100.00 max=100.00")
 	n.want("io.cost.model", "254:16 ctrl=user model=linear "+n.known.Model.String())
 	n.want(slice+"/io.weight", "default 100\n254:16 300")
 	n.want(pod+"/io.weight", "default 100\n254:16 300")

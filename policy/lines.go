@@ -1,0 +1,114 @@
+package policy
+
+import (
+	"encoding/json"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// withLines adds the line of each field in the file to its error. A field that is missing gets the
+// line of the field that it belongs to, and none at the top level.
+func withLines(data []byte, errs field.ErrorList) field.ErrorList {
+	var root yaml.Node
+	if len(errs) == 0 || yaml.Unmarshal(data, &root) != nil { // not reached: it was parsed before
+		return errs
+	}
+	for _, err := range errs {
+		if line := lineOf(&root, err.Field); line > 0 {
+			err.Field = "line " + strconv.Itoa(line) + ": " + err.Field
+		}
+	}
+	return errs
+}
+
+// step is a part of a field's path: a name, or the index of an element.
+var step = regexp.MustCompile(`[^.\[\]]+|\[\d+\]`)
+
+// lineOf returns the line of a field, or of the one closest above it that is there; 0 for none.
+func lineOf(root *yaml.Node, path string) (line int) {
+	at := root
+	for _, name := range append([]string{""}, step.FindAllString(path, -1)...) {
+		if name != "" {
+			if at = below(at, name, &line); at == nil {
+				return line
+			}
+		}
+		for at.Kind == yaml.DocumentNode && len(at.Content) == 1 || at.Kind == yaml.AliasNode {
+			if at.Kind == yaml.AliasNode {
+				at = at.Alias
+			} else {
+				at = at.Content[0]
+			}
+		}
+	}
+	return line
+}
+
+// below returns the value of a field or an element, and sets its line; nil if there is none.
+func below(at *yaml.Node, name string, line *int) *yaml.Node {
+	switch at.Kind {
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(at.Content); i += 2 {
+			if key := at.Content[i]; key.Value == name {
+				*line = key.Line
+				return at.Content[i+1]
+			}
+		}
+	case yaml.SequenceNode:
+		i, err := strconv.Atoi(strings.Trim(name, "[]"))
+		if err == nil && i < len(at.Content) {
+			*line = at.Content[i].Line
+			return at.Content[i]
+		}
+	}
+	return nil
+}
+
+// wrongAt returns the path of the first value that a decoder has refused. Of elements of lists, the
+// decoder's own path has no index.
+func wrongAt(values any, wrong *json.UnmarshalTypeError) *field.Path {
+	kind, _, _ := strings.Cut(wrong.Value, " ") // "number 1.5"
+	if at := findKind(nil, values, strings.Split(wrong.Field, "."), kind); at != nil {
+		return at
+	}
+	return field.NewPath(wrong.Field) // not reached
+}
+
+// findKind returns the path of the first value of a kind below a value, by the names of fields.
+func findKind(at *field.Path, value any, names []string, kind string) *field.Path {
+	if list, ok := value.([]any); ok {
+		for i := range list {
+			if found := findKind(at.Index(i), list[i], names, kind); found != nil {
+				return found
+			}
+		}
+	}
+	switch object, ok := value.(map[string]any); {
+	case len(names) == 0 && kindOf(value) == kind:
+		return at
+	case len(names) > 0 && ok && object[names[0]] != nil:
+		return findKind(at.Child(names[0]), object[names[0]], names[1:], kind)
+	}
+	return nil
+}
+
+// kindOf returns the name of a value's kind in errors of encoding/json.
+func kindOf(value any) string {
+	switch value.(type) {
+	case string:
+		return "string"
+	case float64:
+		return "number"
+	case bool:
+		return "bool"
+	case map[string]any:
+		return "object"
+	case []any:
+		return "array"
+	}
+	return ""
+}
