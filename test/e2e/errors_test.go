@@ -76,15 +76,19 @@ func TestRefusals(t *testing.T) {
 		a[limits+"container."+r.name] = r.value
 	}
 	pod := runPod(t, "pod", a)
-	for _, r := range refusals {
-		t.Run(r.name, func(t *testing.T) {
-			want := strings.ReplaceAll(r.want, "VDB", node.disks["vdb"])
-			wantRefusal(t, pod, r.name, limits+"container."+r.name, want)
+	t.Run("each", func(t *testing.T) {
+		for _, r := range refusals {
+			t.Run(r.name, func(t *testing.T) {
+				t.Parallel()
+				want := strings.ReplaceAll(r.want, "VDB", node.disks["vdb"])
+				wantRefusal(t, pod, r.name, limits+"container."+r.name, want)
+			})
+		}
+		t.Run("weight", func(t *testing.T) {
+			t.Parallel()
+			wantRefusal(t, pod, "weight", weight+"container.weight",
+				`"0": invalid weight (write a whole number from 1 to 10000; the default is 100)`)
 		})
-	}
-	t.Run("weight", func(t *testing.T) {
-		wantRefusal(t, pod, "weight", weight+"container.weight",
-			`"0": invalid weight (write a whole number from 1 to 10000; the default is 100)`)
 	})
 	t.Run("others start", func(t *testing.T) {
 		k := pod.run(refusedConfig("good"))
