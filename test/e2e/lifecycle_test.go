@@ -136,9 +136,8 @@ func testEdited(t *testing.T) {
 	staysIOMax(t, k.Cgroup, disks{"vdb": "wbps=1048576 riops=500", "vdd": "wbps=5000000"})
 }
 
-// TestSystemdReload: systemd puts weights back to its own idea.
-func TestSystemdReload(t *testing.T) {
-	startPlugin(t)
+// testSystemdReload: systemd puts weights back to its own idea.
+func testSystemdReload(t *testing.T) {
 	pod := runPod(t, "pod", annotations{limits + "containers": "/data wbps=1Mi", weight + "containers": "50"})
 	k := pod.run(sleeper("c", "/data", "ext4"))
 	if out, err := exec.CommandContext(t.Context(), "systemctl", "daemon-reload").CombinedOutput(); err != nil {

@@ -2,10 +2,38 @@ package e2e
 
 import "testing"
 
-// TestLimits has the tests that need a plugin with the default policy and pods of their own, and
-// nothing else. They share one plugin and run at the same time: on an emulated node it takes
-// seconds to start one, and most of them wait for the reconciler. A test that stops the plugin,
-// reads its log, measures a rate, changes disks or looks at all pods of the node is not among them.
+// limitsTests are the tests that need a plugin with the default policy and pods of their own, and
+// nothing else. A test that stops the plugin, reads its log or changes disks is not among them.
+var limitsTests = []struct {
+	name string
+	test func(t *testing.T)
+	// alone is true if nothing may run beside it: it measures rates, or concerns the whole node.
+	alone bool
+}{
+	{"Throughput", testThroughput, true},
+	{"FirstInstruction", testFirstInstruction, true},
+	{"PodTotalThroughput", testPodTotalThroughput, true},
+	{"Clear", testClear, true},
+	{"OwnerOfContainers", testOwnerOfContainers, true},
+	{"SystemdReload", testSystemdReload, true},
+	{"Backstop", testBackstop, false},
+	{"PodTotalStays", testPodTotalStays, false},
+	{"Targets", testTargets, false},
+	{"Scopes", testScopes, false},
+	{"Untouched", testUntouched, false},
+	{"LargeAnnotation", testLargeAnnotation, false},
+	{"Refusals", testRefusals, false},
+	{"PodRefusals", testPodRefusals, false},
+	{"OtherContainersMount", testOtherContainersMount, false},
+	{"RefusedLeavesNothing", testRefusedLeavesNothing, false},
+	{"Edited", testEdited, false},
+	{"Update", testUpdate, false},
+	{"SandboxReplaced", testSandboxReplaced, false},
+	{"ForgedRecord", testForgedRecord, false},
+}
+
+// TestLimits runs limitsTests with one plugin, since it takes seconds to start one on an emulated
+// node. Most of them wait for the reconciler, and run at the same time once the others are done.
 func TestLimits(t *testing.T) {
 	p := startPlugin(t)
 	t.Cleanup(func() { // before the plugin is killed
@@ -15,27 +43,11 @@ func TestLimits(t *testing.T) {
 		default:
 		}
 	})
-	for _, c := range []struct {
-		name string
-		test func(t *testing.T)
-	}{
-		{"Backstop", testBackstop},
-		{"PodTotalStays", testPodTotalStays},
-		{"Targets", testTargets},
-		{"Scopes", testScopes},
-		{"Untouched", testUntouched},
-		{"LargeAnnotation", testLargeAnnotation},
-		{"Refusals", testRefusals},
-		{"PodRefusals", testPodRefusals},
-		{"OtherContainersMount", testOtherContainersMount},
-		{"RefusedLeavesNothing", testRefusedLeavesNothing},
-		{"Edited", testEdited},
-		{"Update", testUpdate},
-		{"SandboxReplaced", testSandboxReplaced},
-		{"ForgedRecord", testForgedRecord},
-	} {
+	for _, c := range limitsTests {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
+			if !c.alone {
+				t.Parallel() // it waits until TestLimits returns, and so for the others
+			}
 			t.Cleanup(func() {
 				if t.Failed() { // at the end of all tests the log has much of the others
 					t.Logf("log of nri-blkio until now:\n%s", p.log.tail())
