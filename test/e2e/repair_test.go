@@ -181,8 +181,8 @@ func TestRepair(t *testing.T) {
 }
 
 // besideOthers lets the case of one filesystem run beside those of the others, each of which is
-// on its own disk. A proof runs them one after another, because the documentation has the times
-// that it measures.
+// on its own disk. A proof runs them one after another: it takes longer for each, and the
+// documentation has the times that it measures.
 func besideOthers(t *testing.T) {
 	t.Helper()
 	if !*proof {
