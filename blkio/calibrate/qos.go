@@ -17,10 +17,10 @@ const (
 	// slack is how much longer than at 90 % of the disk's rate an operation may take before
 	// io.cost regards the disk as saturated. The kernel's own tool, iocost_coef_gen.py, has 1.5.
 	slack = 1.25
-	// percentile is the median: io.cost's period is 10 times its latency target then, and 2 times
-	// with a percentile of 90 or more.
-	percentile blkio.Percent = 5000
-	periods                  = 10
+	// The percentile is the median: io.cost's period is 10 times its latency target then, and 2
+	// times with a percentile of 90 or more.
+	percentile = blkio.Percent(5000)
+	periods    = 10
 	// minRate bounds the lower end of vrate, in percent. Less would leave most of the disk idle
 	// after a moment of bad latencies.
 	minRate = 60

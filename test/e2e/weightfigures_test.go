@@ -201,7 +201,7 @@ func TestShareFigures(t *testing.T) {
 	for _, c := range []shareCase{
 		{"direct reads", []string{"--rw=randread", "--direct=1", "--ioengine=libaio", "--iodepth=16"}},
 		{"direct writes", []string{"--rw=randwrite", "--direct=1", "--ioengine=libaio", "--iodepth=16"}},
-		{"synced buffered writes", []string{"--rw=write", "--bs=256k", "--fsync=16", "--numjobs=4"}},
+		{"buffered writes of 1 MiB, with fdatasync", []string{"--rw=write", "--bs=1M", "--fdatasync=1", "--numjobs=4"}},
 	} {
 		var row generated.Row
 		for range figureRounds {
