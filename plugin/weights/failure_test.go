@@ -80,3 +80,60 @@ func TestDiskHangs(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// TestUnreadable: as long as io.cost cannot be read, the weights of cgroups stay, also those of a
+// former instance.
+func TestUnreadable(t *testing.T) {
+	n := newNode(t)
+	n.demand.Weighted = weighted
+	n.pass()
+	n.pass()
+	const set = "default 100\n254:16 300"
+	n.want(slice+"/io.weight", set)
+	qos := n.read("io.cost.qos")
+	n.put("io.cost.qos", "254:16 nonsense\n")
+	n.now = n.now.Add(setUpEvery)
+	if r := n.pass(); len(r.Disks) != 4 || len(r.Shares) != 1 || r.Shares[0].Share != 1 {
+		t.Errorf("%+v", r)
+	}
+	n.want(slice+"/io.weight", set)
+	n.start(n.keeper.cfg.Cgroups)
+	if r := n.pass(); len(r.Shares) != 1 || r.Shares[0].Reason != "the state of io.cost cannot be read" {
+		t.Errorf("%+v", r)
+	}
+	n.want(slice+"/io.weight", set)
+	n.put("io.cost.qos", qos+"\n")
+	n.demand.Weighted = nil
+	n.now = n.now.Add(lingerFor)
+	n.pass()
+	n.want("io.cost.qos", "254:16 enable=0 ctrl=auto")
+	n.want(slice+"/io.weight", "default 100")
+}
+
+// TestCgroupsUnreadable: status gives the true reason.
+func TestCgroupsUnreadable(t *testing.T) {
+	n := newNode(t)
+	n.demand.Weighted = weighted
+	n.put(pod+"/io.weight", "nonsense\n")
+	if r := n.pass(); len(r.Shares) != 1 || r.Shares[0].Reason != "the cgroups of pods cannot be read" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestRemovalFails: a weight that cannot be removed when the last container with one has ended is
+// removed by a later pass.
+func TestRemovalFails(t *testing.T) {
+	n := newNode(t)
+	n.demand.Weighted = weighted
+	n.pass()
+	n.pass()
+	n.demand.Weighted = nil
+	n.now = n.now.Add(lingerFor)
+	n.refuses = vdb.Dev.String() + " default"
+	n.pass()
+	n.want(slice+"/io.weight", "default 100\n254:16 300")
+	n.refuses = ""
+	n.pass()
+	n.want(slice+"/io.weight", "default 100")
+	n.want(pod+"/io.weight", "default 100")
+}

@@ -7,7 +7,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/shares"
 )
 
-// report returns the state of weights. Of the disks it has what the kernel has.
+// report returns the state of weights. Of the disks it has what the kernel has. byDisk is nil if the
+// cgroups of pods could not be read.
 func report(d *Demand, states []iocost.State, byDisk map[blkio.Dev][]shares.Share, vrates map[blkio.Dev]blkio.Percent) *health.Weights {
 	out := &health.Weights{}
 	effects := effects{}
@@ -18,7 +19,24 @@ func report(d *Demand, states []iocost.State, byDisk map[blkio.Dev][]shares.Shar
 			disk.Vrate = float64(vrates[s.Disk.Dev]) / 100
 		}
 		out.Disks = append(out.Disks, disk)
-		effects[s.Disk.Dev] = newEffect(s, byDisk[s.Disk.Dev])
+		on := newEffect(s, byDisk[s.Disk.Dev])
+		if byDisk == nil && on.reason == "" {
+			on.reason = "the cgroups of pods cannot be read"
+		}
+		effects[s.Disk.Dev] = on
+	}
+	out.Shares, out.SharesLeftOut = effects.shares(d)
+	return out
+}
+
+// reportUnread returns the state of weights as long as io.cost could not be read.
+func reportUnread(d *Demand) *health.Weights {
+	out := &health.Weights{}
+	effects := effects{}
+	for i := range d.Weighted {
+		for _, disk := range d.Weighted[i].Disks {
+			effects[disk.Dev] = effect{known: true, reason: "the state of io.cost cannot be read"}
+		}
 	}
 	out.Shares, out.SharesLeftOut = effects.shares(d)
 	return out
