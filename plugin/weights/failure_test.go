@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 func TestProblems(t *testing.T) {
@@ -136,4 +137,20 @@ func TestRemovalFails(t *testing.T) {
 	n.pass()
 	n.want(slice+"/io.weight", "default 100")
 	n.want(pod+"/io.weight", "default 100")
+}
+
+// TestOffWhileIncomplete: what the operator decides does not wait for pods whose demand is unknown: a
+// tenant's volume that hangs can keep it unknown for ever.
+func TestOffWhileIncomplete(t *testing.T) {
+	n := newNode(t)
+	n.demand.Weighted = weighted
+	n.pass()
+	n.pass()
+	n.want("io.cost.qos", "254:16 enable=1 ctrl=auto")
+	n.demand.Complete = false
+	n.policy = policy.Default()
+	n.policy.Disks = []policy.DiskRule{{Weights: policy.WeightsOff}}
+	n.pass()
+	n.want("io.cost.qos", "254:16 enable=0 ctrl=auto")
+	n.want(slice+"/io.weight", "default 100")
 }

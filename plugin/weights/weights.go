@@ -27,7 +27,7 @@ import (
 type Demand struct {
 	Weighted []Weighted
 	// Complete is false as long as pods may run whose demand is not known, such as before the
-	// runtime has listed what runs. Then no disk loses io.cost.
+	// runtime has listed what runs. Then no disk loses io.cost, unless the operator decides so.
 	Complete bool
 	// Cleared are the disks of weights that an operator has cleared. There io.cost does not stay
 	// enabled for a while after the last weight.
