@@ -75,7 +75,7 @@ func (c *cgroup) setOn(dev blkio.Dev, weight uint32) error {
 	}
 	err := c.write(c.Cgroup, blkio.Line{File: blkio.IOWeight, Text: dev.String() + " " + value, Dev: dev})
 	if err != nil {
-		return err
+		return &DiskError{Dev: dev, Err: err}
 	}
 	c.weights = c.weights.With(dev, weight)
 	return nil

@@ -4,11 +4,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -118,6 +120,31 @@ func TestCgroupsUnreadable(t *testing.T) {
 	n.put(pod+"/io.weight", "nonsense\n")
 	if r := n.pass(); len(r.Shares) != 1 || r.Shares[0].Reason != "the cgroups of pods cannot be read" {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestSetFails: a disk on which weights cannot be set has one line in the log, however many cgroups
+// there are, and whatever their weights. The weights have no effect then.
+func TestSetFails(t *testing.T) {
+	n := newNode(t)
+	n.demand.Weighted = weighted
+	n.refuses = vdb.Dev.String() + " "
+	var r *health.Weights
+	for weight := range 3 {
+		n.demand.Weighted = slices.Clone(weighted)
+		n.demand.Weighted[0].Weights.Default += uint32(weight)
+		r = n.pass()
+	}
+	const text = "set weights on 254:16: input/output error"
+	if entries := n.log.AllEntries(); len(entries) != 1 || entries[0].Data["error"].(error).Error() != text {
+		t.Errorf("%d entries, the last one with %v", len(entries), n.log.LastEntry().Data["error"])
+	}
+	if len(r.Shares) != 1 || r.Shares[0].Reason != text {
+		t.Errorf("%+v", r.Shares)
+	}
+	n.refuses = ""
+	if r = n.pass(); r.Shares[0].Reason != "" {
+		t.Errorf("%+v", r.Shares)
 	}
 }
 

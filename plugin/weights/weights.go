@@ -172,14 +172,16 @@ func (k *Keeper) tryPass(now time.Time) error {
 	enabled := managed(k.setUp.states, demand.Complete)
 	var byDisk map[blkio.Dev][]shares.Share
 	var vrates map[blkio.Dev]blkio.Percent
+	var failed map[blkio.Dev]error
 	if len(enabled) > 0 || k.shared {
 		var errs [2]error
 		byDisk, errs[0] = k.shares.Pass(now, shares.Demand{Disks: enabled, Given: demand.given(), Reserve: k.cfg.Policy().Reserve})
 		vrates, errs[1] = k.cfg.Cgroups.ReadCostVrates()
 		k.shared = len(enabled) > 0 || errs[0] != nil
+		failed = shares.Failed(errs[0])
 		err = errors.Join(err, errs[0], errs[1])
 	}
-	k.report.Store(report(&demand, k.setUp.states, byDisk, vrates))
+	k.report.Store(report(&demand, k.setUp.states, &divided{byDisk, failed, vrates}))
 	return err
 }
 

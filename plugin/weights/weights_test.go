@@ -52,7 +52,7 @@ type node struct {
 	fails   error // to list the disks
 	noUdev  error
 	hangs   func(data string) // called before each write, unless it is nil
-	refuses string            // a line that cannot be written
+	refuses string            // how lines begin that cannot be written to io.weight, "" for none
 	known   iocost.Known
 	changes int
 	asked   int
@@ -128,7 +128,7 @@ func (n *node) write(name, data string) error {
 	if n.hangs != nil {
 		n.hangs(data)
 	}
-	if data == n.refuses {
+	if n.refuses != "" && filepath.Base(name) == blkio.IOWeight && strings.HasPrefix(data, n.refuses) {
 		return unix.EIO
 	}
 	word, value, _ := strings.Cut(data, " ")
