@@ -10,7 +10,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 )
 
-// Attribute is the extended attribute of a cgroup that has weights of a Keeper. Its value are
+// Attribute is the extended attribute of a cgroup that has weights of a Keeper. Its value has
 // the device numbers, separated by blanks.
 const Attribute = "user.nri-blkio.shares"
 
@@ -28,7 +28,7 @@ type Keeper struct {
 	rivals  rivals
 }
 
-// Demand is what a Keeper is to keep right.
+// Demand is what the weights of cgroups follow from.
 type Demand struct {
 	Disks []blkio.Dev // those with io.cost enabled
 	// Given are the weights of containers, and of pods that have one as a whole, by path. Other
