@@ -123,7 +123,7 @@ func TestDrainedWithoutSync(t *testing.T) {
 	d.end(b)
 	d.p.writeOut(t.Context(), b, handover.Unsynced{More: true})
 	d.want(9<<20, blkio.Unset)
-	if phase := d.p.lookup(drainedSandbox).group.drain.Phase(); phase != lifecycle.Leftovers {
+	if phase := d.p.lookup(drainedSandbox).group.in(d.p.peek()).drain.Phase(); phase != lifecycle.Leftovers {
 		t.Errorf("phase %v, want %v", phase, lifecycle.Leftovers)
 	}
 }
@@ -159,7 +159,7 @@ func TestLeftovers(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := n.enter(n.lookup(sb), ctr("a"))
-			g := c.pod.group
+			g := c.pod.group.in(n.peek())
 			if phase := g.drain.Phase(); phase != lifecycle.InUse {
 				t.Errorf("%v while it runs", phase)
 			}

@@ -31,7 +31,7 @@ func (n *Node) setExits(sync func(ctx context.Context, hostPath string) error) {
 // endedPod is the pod of containers that have ended, as a hand-over sees it.
 type endedPod struct {
 	n *Node
-	g *group
+	g groupIdentity
 }
 
 // Cgroup returns the path of the pod's cgroup, "" if it is not known.
@@ -41,9 +41,10 @@ func (e endedPod) Cgroup() string { return e.g.cgroup }
 func (e endedPod) Written(id string, yes bool) {
 	s := e.n.state.Lock()
 	defer e.n.state.Unlock()
-	s.end(e.g, id, yes)
+	g := e.g.in(s)
+	s.end(g, id, yes)
 	if yes {
-		s.markDirty(e.g)
+		s.markDirty(g)
 	}
 }
 

@@ -33,7 +33,7 @@ func (n *Node) lookAgain(of func(*container) bool) {
 		for _, c := range pod.containers {
 			if c.mayRun() && of(c) {
 				s.lookAgain(c)
-				s.markDirty(pod.group)
+				s.markDirty(pod.group.in(s))
 			}
 		}
 	}

@@ -121,7 +121,7 @@ func (n *Node) notLimited(c *container, err error) {
 	if c.decision.policy == nil { // else its limits are decided, and the error is of writing them
 		c.decision.err = err
 	}
-	s.markDirty(c.pod.group)
+	s.markDirty(c.pod.group.in(s))
 }
 
 // limitError is a failure of ours to limit a container.
@@ -228,7 +228,7 @@ func (n *Node) register(ctx context.Context, c *container) error {
 	c.pod.containers[c.id] = c
 	s.handle(c, lifecycle.CreateContainer)
 	s.remember(c)
-	s.changed(c.pod.group)
+	s.changed(c.pod.group.in(s))
 	return nil
 }
 
@@ -261,7 +261,7 @@ func (n *Node) neverRan(c *container) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	s.handle(c, lifecycle.StartRefused)
-	s.markDirty(c.pod.group)
+	s.markDirty(c.pod.group.in(s))
 }
 
 // add makes a container part of its pod that nothing is known of but what the runtime
@@ -298,7 +298,7 @@ func (n *Node) Stopped(sandbox, id string) {
 	if c := pod.containers[id]; c != nil {
 		s.handle(c, lifecycle.StopContainer)
 	}
-	s.markDirty(pod.group)
+	s.markDirty(pod.group.in(s))
 }
 
 // Removed forgets a container.
@@ -307,7 +307,7 @@ func (n *Node) Removed(sandbox, id string) {
 	defer n.state.Unlock()
 	if pod := s.pods[sandbox]; pod != nil && pod.containers[id] != nil {
 		s.handle(pod.containers[id], lifecycle.RemoveContainer)
-		s.markDirty(pod.group)
+		s.markDirty(pod.group.in(s))
 	}
 }
 
@@ -325,7 +325,7 @@ func (n *Node) Updated(sandbox string) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	if pod := s.pods[sandbox]; pod != nil {
-		s.markDirty(pod.group)
+		s.markDirty(pod.group.in(s))
 	}
 }
 

@@ -107,7 +107,7 @@ func (n *Node) moveLayers(fresh inventory.Layers, registration int) {
 	for _, pod := range s.pods {
 		for _, c := range pod.containers {
 			if now.moved(c) {
-				s.markDirty(pod.group)
+				s.markDirty(pod.group.in(s))
 			}
 		}
 	}

@@ -12,7 +12,7 @@ func (s *state) handle(c *container, e lifecycle.Event) lifecycle.Actions {
 		s.unexpected++
 		return 0
 	}
-	g, now := c.pod.group, c.life.Phase()
+	g, now := c.pod.group.in(s), c.life.Phase()
 	g.drain.Take(c.id, do, c.writes())
 	if do.Has(lifecycle.Judge) {
 		c.use.unjudged = true

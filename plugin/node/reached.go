@@ -14,7 +14,7 @@ import (
 
 // findReached looks for undeclared disks of containers. What is found
 // makes their groups restless.
-func (n *Node) findReached(ctx context.Context, groups []*group) {
+func (n *Node) findReached(ctx context.Context, groups []groupIdentity) {
 	of := n.reaching(groups)
 	if len(of) == 0 {
 		return
@@ -37,12 +37,12 @@ func (n *Node) findReached(ctx context.Context, groups []*group) {
 }
 
 // reaching returns the containers of groups for which mayReach holds.
-func (n *Node) reaching(groups []*group) []*container {
+func (n *Node) reaching(groups []groupIdentity) []*container {
 	out := make([]*container, 0, 2*len(groups))
-	n.state.Lock()
+	s := n.state.Lock()
 	defer n.state.Unlock()
 	for _, g := range groups {
-		for _, pod := range g.pods {
+		for _, pod := range g.in(s).pods {
 			for _, c := range pod.containers {
 				if c.mayReach() {
 					out = append(out, c)
@@ -121,7 +121,7 @@ func (n *Node) judged(c *container, found *inventory.Usage, err error) (again, c
 	changed = c.use.unjudged || !slices.Equal(found.Reached, c.use.seen.Reached)
 	c.use = ioUse{seen: *found}
 	if changed {
-		s.changed(c.pod.group)
+		s.changed(c.pod.group.in(s))
 	}
 	return false, changed
 }

@@ -48,7 +48,7 @@ func (n *Node) settle(ctx context.Context, c *container) error {
 	err := n.resolve(ctx, pol, &fresh)
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	defer s.changed(c.pod.group)
+	defer s.changed(c.pod.group.in(s))
 	if err != nil {
 		if c.decision.policy == nil {
 			c.decision.err = err // for the record
@@ -61,7 +61,7 @@ func (n *Node) settle(ctx context.Context, c *container) error {
 		s.lookAgain(c)
 	}
 	if c.look.again || ctx.Err() != nil { // too late for the caller to write it
-		s.markDirty(c.pod.group)
+		s.markDirty(c.pod.group.in(s))
 	}
 	s.remember(c)
 	return fresh.look.notCompared
@@ -74,11 +74,11 @@ func (c *container) isSettled(pol *policy.Policy, layers *placed) bool {
 
 // unsettled returns the containers of a group that settle has work for, and apart from
 // them those that a look at has taken too long already.
-func (n *Node) unsettled(g *group) (out, hung []*container) {
+func (n *Node) unsettled(g groupIdentity) (out, hung []*container) {
 	pol, layers := n.policy.Load(), n.layers.current.Load()
-	n.state.Lock()
+	s := n.state.Lock()
 	defer n.state.Unlock()
-	for _, pod := range g.pods {
+	for _, pod := range g.in(s).pods {
 		for _, c := range pod.containers {
 			switch {
 			case c.isSettled(pol, layers):
@@ -95,7 +95,7 @@ func (n *Node) unsettled(g *group) (out, hung []*container) {
 // settleAll is for containers that run already. They cannot be refused any
 // more, so what they cannot get is logged and recorded. It goes on after ctx
 // ends with those that need no look at the node.
-func (n *Node) settleAll(ctx context.Context, g *group) []error {
+func (n *Node) settleAll(ctx context.Context, g groupIdentity) []error {
 	var errs []error
 	stacks := inventory.NewStacks(n.storage)
 	unsettled, hung := n.unsettled(g)
@@ -146,9 +146,9 @@ func (n *Node) checkTotal(pol *policy.Policy, c *container) error {
 // neighbours returns the facts of a pod's containers, and whether another pod is in its
 // cgroup.
 func (n *Node) neighbours(pod *pod) (seen []policy.Container, shared bool) {
-	n.state.Lock()
+	s := n.state.Lock()
 	defer n.state.Unlock()
-	return pod.seen(), pod.group.shared()
+	return pod.seen(), pod.group.in(s).shared()
 }
 
 // asking returns what a decision needs of a pod.

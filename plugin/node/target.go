@@ -12,12 +12,12 @@ import (
 // planFor returns what should be on a group's cgroups now. Deciding the pod
 // total takes time that grows with what tenants wrote, so it is done without mu.
 // The caller is the one who writes to the group.
-func (n *Node) planFor(g *group) *enforce.Targets {
-	if known := n.planOf(g); known != nil {
+func (n *Node) planFor(of groupIdentity) *enforce.Targets {
+	if known := n.planOf(of); known != nil {
 		return known
 	}
-	unread := n.recall(g) // inspect reports that
-	v := n.viewOf(g)
+	unread := n.recall(of) // inspect reports that
+	v := n.viewOf(of)
 	if n.listing.unlikely.Load() || v.Drained { // drained is of those that we know
 		v.Unknown = n.strangers(&v)
 	}
@@ -25,8 +25,9 @@ func (n *Node) planFor(g *group) *enforce.Targets {
 		v.Pod.Request = v.pod.request() // may parse it, so without mu
 	}
 	fresh := enforce.NewTargets(plan.New(n.policy.Load(), v.View))
-	n.state.Lock()
+	s := n.state.Lock()
 	defer n.state.Unlock()
+	g := of.in(s)
 	g.recorded.granted, g.recorded.weights = fresh.Pod.Granted, fresh.Pod.Weights
 	if g.changes == v.changes && unread == nil {
 		g.plan = fresh
@@ -35,17 +36,17 @@ func (n *Node) planFor(g *group) *enforce.Targets {
 }
 
 // planOf returns the plan that was made, nil after a change.
-func (n *Node) planOf(g *group) *enforce.Targets {
-	n.state.Lock()
+func (n *Node) planOf(g groupIdentity) *enforce.Targets {
+	s := n.state.Lock()
 	defer n.state.Unlock()
-	return g.plan
+	return g.in(s).plan
 }
 
-func (n *Node) viewOf(g *group) view {
+func (n *Node) viewOf(g groupIdentity) view {
 	weights := n.weight.Support() // may read a file
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	v := s.view(g)
+	v := s.view(g.in(s))
 	v.Weights = weights
 	return v
 }
