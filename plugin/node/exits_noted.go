@@ -10,7 +10,7 @@ import (
 )
 
 // stays returns the limits on writes that a container has now.
-func stays(c *container) policy.Settings {
+func stays(c *snapshot) policy.Settings {
 	out := c.decision.desired.Settings.WriteLimits()
 	for i := range out {
 		out[i].Source = policy.Source{} // takes room in the record
@@ -20,7 +20,7 @@ func stays(c *container) policy.Settings {
 
 // noteExit notes the end of a container, and has the reconciler record it. lifted
 // says that none of its limits are left.
-func (n *Node) noteExit(c *container, lifted bool) {
+func (n *Node) noteExit(c *snapshot, lifted bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	s.noteExit(c, lifted)
@@ -28,7 +28,7 @@ func (n *Node) noteExit(c *container, lifted bool) {
 }
 
 // noteExit does so once for each cgroup.
-func (s *state) noteExit(c *container, lifted bool) {
+func (s *state) noteExit(c *snapshot, lifted bool) {
 	ids := c.exit.cgroupIDs
 	c.exit.cgroupIDs = nil
 	if ids == nil || c.decision.policy != nil && c.decision.policy.Mode == policy.ModeObserve {

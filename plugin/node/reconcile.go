@@ -38,7 +38,7 @@ func (n *Node) reconcile(ctx context.Context) {
 				n.reconcileGroup(ctx, g)
 			}
 		case <-tick.C:
-			n.lookAgain(func(c *container) bool { return c.disks.Follows() }) // there may have been no event
+			n.lookAgain(func(c *snapshot) bool { return c.disks.Follows() }) // there may have been no event
 			n.reconcileAll(ctx)
 		case <-n.look:
 			n.reconcileAll(ctx)
@@ -140,15 +140,15 @@ func (n *Node) findRunning(groups []groupIdentity) {
 }
 
 // mayHaveStarted returns the containers without a process as far as is known.
-func (n *Node) mayHaveStarted(groups []groupIdentity) []*container {
+func (n *Node) mayHaveStarted(groups []groupIdentity) []identity {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	var out []*container
+	var out []identity
 	for _, g := range groups {
 		for _, pod := range g.in(s).pods {
 			for _, c := range pod.containers {
 				if c.life.Phase().MayHaveStarted() && c.cgroup != "" {
-					out = append(out, c)
+					out = append(out, c.identity)
 				}
 			}
 		}
@@ -157,10 +157,10 @@ func (n *Node) mayHaveStarted(groups []groupIdentity) []*container {
 }
 
 // noteRunning notes that a container has a process, and has its cgroup looked at closely.
-func (n *Node) noteRunning(c *container) {
+func (n *Node) noteRunning(c identity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	s.handle(c, lifecycle.CgroupPopulated)
+	s.handle(c.in(s), lifecycle.CgroupPopulated)
 	s.changed(c.pod.group.in(s))
 }
 
@@ -263,17 +263,17 @@ func (n *Node) warnUnmatched(g groupIdentity) {
 
 // came returns the containers of a pod that came so far, and those that the pod's record
 // knows to have ended: the runtime does not list these when the plugin connects.
-func (n *Node) came(pod *pod) []policy.Container {
+func (n *Node) came(pod podIdentity) []policy.Container {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	return record.WithEnded(pod.seen(), pod.group.in(s).recorded.exits)
+	return record.WithEnded(pod.in(s).seen(), pod.group.in(s).recorded.exits)
 }
 
-func (n *Node) toWarn(of groupIdentity) []*pod {
+func (n *Node) toWarn(of groupIdentity) []podIdentity {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	g := of.in(s)
-	var out []*pod
+	var out []podIdentity
 	for _, pod := range g.pods {
 		ready := false
 		for _, c := range pod.containers {
@@ -286,7 +286,7 @@ func (n *Node) toWarn(of groupIdentity) []*pod {
 		if ready && !pod.warned {
 			pod.warned = true
 			s.changed(g)
-			out = append(out, pod)
+			out = append(out, pod.podIdentity)
 		}
 	}
 	return out

@@ -90,11 +90,7 @@ type recorded struct {
 // pod is one sandbox that carries annotations of ours.
 type pod struct {
 	podIdentity
-	group   groupIdentity
-	arrival int // a later one replaces an earlier one
-
-	// The others belong to the state.
-
+	arrival    int                   // a later one replaces an earlier one
 	containers map[string]*container // by ID
 	// known are the facts of all containers that came so far, by name: those
 	// that were refused and those that have gone too.
@@ -104,10 +100,18 @@ type pod struct {
 
 // podIdentity is what a sandbox is known by. It does not change.
 type podIdentity struct {
+	ref                      guard.Ref[state, pod] // set with the group when the pod becomes part of the state
 	id, namespace, name, uid string
 	handler                  string
 	request                  func() *annotation.Request // parses the annotations when it is first called
+	group                    groupIdentity
 }
+
+// isNone reports whether this is the identity of no pod of the state.
+func (p podIdentity) isNone() bool { return p.ref == guard.Ref[state, pod]{} }
+
+// in returns the pod. It may have left the state.
+func (p podIdentity) in(s *state) *pod { return p.ref.In(s) }
 
 // knownFacts are those of the newest container of a name.
 type knownFacts struct {
@@ -115,23 +119,20 @@ type knownFacts struct {
 	arrival int
 }
 
-func newPod(sb *Sandbox) *pod {
+// newPod returns what the runtime told of a pod.
+func newPod(sb *Sandbox) podIdentity {
 	annotations := sb.Annotations // not all of the sandbox is kept
-	return &pod{
-		podIdentity: podIdentity{
-			id:        sb.ID,
-			namespace: sb.Namespace,
-			name:      sb.Name,
-			uid:       sb.UID,
-			handler:   sb.Handler,
-			request:   sync.OnceValue(func() *annotation.Request { return annotation.Parse(annotations) }),
-		},
-		containers: map[string]*container{},
-		known:      map[string]knownFacts{},
+	return podIdentity{
+		id:        sb.ID,
+		namespace: sb.Namespace,
+		name:      sb.Name,
+		uid:       sb.UID,
+		handler:   sb.Handler,
+		request:   sync.OnceValue(func() *annotation.Request { return annotation.Parse(annotations) }),
 	}
 }
 
-func (p *pod) String() string { return p.namespace + "/" + p.name }
+func (p *podIdentity) String() string { return p.namespace + "/" + p.name }
 
 // seen are the facts of the containers that came so far, in the order of their
 // names.
@@ -149,8 +150,8 @@ func (p *pod) seen() []policy.Container {
 }
 
 // remember notes the facts of a container, unless a newer one of its name has come.
-func (s *state) remember(c *container) {
-	if p := c.pod; c.arrival >= p.known[c.name].arrival {
+func (s *state) remember(c *snapshot) {
+	if p := c.pod.in(s); c.arrival >= p.known[c.name].arrival {
 		p.known[c.name] = knownFacts{c.disks.Facts, c.arrival}
 	}
 }
@@ -199,16 +200,18 @@ func groupKey(cgroup, sandbox string) string {
 }
 
 // join makes a pod part of the node's state.
-func (s *state) join(joining *pod, cgroup string) {
+func (s *state) join(joining podIdentity, cgroup string) *pod {
 	key := groupKey(cgroup, joining.id)
 	g := s.groups[key]
 	if g == nil {
 		g = newGroup(cgroup, key)
 		s.groups[key] = g
 	}
-	joining.group, joining.arrival = g.groupIdentity, s.nextArrival()
-	g.pods[joining.id], s.pods[joining.id] = joining, joining
+	p := &pod{podIdentity: joining, arrival: s.nextArrival(), containers: map[string]*container{}, known: map[string]knownFacts{}}
+	p.ref, p.group = guard.RefTo[state](p), g.groupIdentity
+	g.pods[p.id], s.pods[p.id] = p, p
 	s.changed(g)
+	return p
 }
 
 // nextArrival numbers pods and containers as they come.
@@ -258,7 +261,7 @@ func (g *group) waits() bool {
 
 // waits reports whether a container runs whose limits could not be decided yet, or could
 // not be written as its cgroup was not seen yet.
-func (c *container) waits() bool {
+func (c *snapshot) waits() bool {
 	phase := c.life.Phase()
 	switch {
 	case !phase.MayRun(), phase == lifecycle.Refused:

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -56,7 +57,9 @@ func TestPanicUnlocks(t *testing.T) {
 		t.Run(event, func(t *testing.T) {
 			h, _ := tree(t)
 			n := newNode(t, h)
-			n.peek().pods["sb1"] = &pod{podIdentity: podIdentity{id: "sb1"}, containers: map[string]*container{"id-a": {}}} // of no group
+			broken := &pod{podIdentity: podIdentity{id: "sb1"}, containers: map[string]*container{"id-a": {}}} // of no group
+			broken.ref = guard.RefTo[state](broken)
+			n.peek().pods["sb1"] = broken
 			func() {
 				defer func() {
 					if recover() == nil {

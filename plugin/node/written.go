@@ -71,7 +71,7 @@ type found struct {
 // what is to be read there, and tells it what was.
 func (n *Node) written(g groupIdentity, r *enforce.Result, pod policy.Settings, starting bool) error {
 	c, ids, process := n.unread(g, r)
-	if c == nil {
+	if c.id == "" {
 		return nil // it has left
 	}
 	var f found
@@ -99,20 +99,20 @@ func (n *Node) written(g groupIdentity, r *enforce.Result, pod policy.Settings, 
 	return errors.Join(r.Err, err)
 }
 
-// unread returns a container of a group, nil if it has left, and what is to be read of its
+// unread returns a container of a group, without an ID if it has left, and what is to be read of its
 // cgroup: its IDs while it is there, which is done once, and whether the first process of a
 // container that starts is there. Until it is, the exit watch would take the cgroup for that
 // of a container that has ended.
-func (n *Node) unread(g groupIdentity, r *enforce.Result) (c *container, ids, process bool) {
+func (n *Node) unread(g groupIdentity, r *enforce.Result) (c identity, ids, process bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	for _, pod := range g.in(s).pods {
 		if c := pod.containers[r.Target.Container]; c != nil {
 			gone := errors.Is(r.Err, blkio.ErrGone)
-			return c, r.Compared && c.mayRun() && c.exit.cgroupIDs == nil, !gone && c.isUnplaced()
+			return c.identity, r.Compared && c.mayRun() && c.exit.cgroupIDs == nil, !gone && c.isUnplaced()
 		}
 	}
-	return nil, false, false
+	return identity{}, false, false
 }
 
 // noteWritten notes what was written and read, and what is to be done at the end of the
@@ -120,9 +120,10 @@ func (n *Node) unread(g groupIdentity, r *enforce.Result) (c *container, ids, pr
 // needs, or nil. A container that runs, as far as is known, and has no cgroup has ended, and
 // its StopContainer event is under way or was missed; or the runtime has not placed it yet.
 // The latter is an error where something is to be written, except while it starts.
-func (n *Node) noteWritten(c *container, r *enforce.Result, f *found, plan *handover.Plan, starting bool) (handover.Adder, error) {
+func (n *Node) noteWritten(of identity, r *enforce.Result, f *found, plan *handover.Plan, starting bool) (handover.Adder, error) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
+	c := of.in(s)
 	if f.ids != nil && c.mayRun() {
 		c.exit.cgroupIDs = f.ids
 	}
