@@ -141,7 +141,7 @@ func TestRefusedIsNotDrained(t *testing.T) {
 	if err := n.start(t.Context(), sb, ctr("a"), true); err == nil {
 		t.Fatal("not refused")
 	}
-	g := n.lookup(sb).group
+	g := n.lookup(sb).group.in(n.peek())
 	if phase := g.drain.Phase(); phase != lifecycle.InUse {
 		t.Errorf("%v while it may run", phase)
 	}

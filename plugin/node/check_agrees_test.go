@@ -84,7 +84,7 @@ func (a *agreement) run(t *testing.T) (lines map[string][]string, refused map[st
 			continue
 		}
 		pod := a.plugin.podOf(a.sandbox.ID)
-		if pod == nil {
+		if pod.isNone() {
 			continue // it asks for nothing
 		}
 		a.plugin.enter(pod, description)
@@ -97,7 +97,7 @@ func (a *agreement) run(t *testing.T) (lines map[string][]string, refused map[st
 			a.plugin.Stopped(a.sandbox.ID, description.ID)
 		}
 	}
-	if pod := a.plugin.podOf(a.sandbox.ID); pod != nil {
+	if pod := a.plugin.podOf(a.sandbox.ID); !pod.isNone() {
 		for _, l := range a.plugin.planFor(pod.group).Pod.Want.Lines() {
 			lines[""] = append(lines[""], l.File+" "+strings.TrimPrefix(l.Text, "default "))
 		}

@@ -14,7 +14,7 @@ import (
 // findClean looks for pods of which nothing runs any more and that have nothing left to
 // write, and lets their limits go. The kernel's count may be two seconds old
 // (docs/reference/quirks.md), so that two passes in a row have to find it.
-func (n *Node) findClean(ctx context.Context, groups []*group) {
+func (n *Node) findClean(ctx context.Context, groups []groupIdentity) {
 	for _, g := range groups {
 		question, waits := n.waitsForData(g)
 		if !waits {
@@ -29,17 +29,18 @@ func (n *Node) findClean(ctx context.Context, groups []*group) {
 
 // waitsForData returns the question to the kernel whether a group has data left to write,
 // and false unless only the answer keeps the group from being drained.
-func (n *Node) waitsForData(g *group) (lifecycle.Question, bool) {
-	n.state.Lock()
+func (n *Node) waitsForData(g groupIdentity) (lifecycle.Question, bool) {
+	s := n.state.Lock()
 	defer n.state.Unlock()
-	question, waits := g.drain.Ask()
+	question, waits := g.in(s).drain.Ask()
 	return question, waits && g.cgroup != ""
 }
 
 // noteUnwritten notes the kernel's answer, and reports whether the group is drained by it.
-func (n *Node) noteUnwritten(g *group, q lifecycle.Question, clean bool) bool {
+func (n *Node) noteUnwritten(of groupIdentity, q lifecycle.Question, clean bool) bool {
 	s := n.state.Lock()
 	defer n.state.Unlock()
+	g := of.in(s)
 	if !g.drain.Answer(q, clean) {
 		return false
 	}

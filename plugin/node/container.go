@@ -6,15 +6,19 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// container is one container of a pod. Its fields belong to the state, except while no
-// other goroutine has it. Its methods only read, and a copy may be asked as well.
-type container struct {
+// container is one container of a pod, as part of the state.
+type container struct{ snapshot }
+
+// snapshot is what is known of a container at a moment. What it refers to is not changed, so
+// that a copy of it needs no lock.
+type snapshot struct {
 	identity
-	life     lifecycle.Container // the phase, which only Node.handle changes
+	life     lifecycle.Container // the phase, which only state.handle changes
 	pid      int                 // of the first process; 0 if the runtime does not name it, pidUntold before its start
 	look     look
 	layer    ownLayer
@@ -29,20 +33,28 @@ type container struct {
 
 // identity is what a container is known by. It does not change.
 type identity struct {
+	ref      containerRef // set with the registration
 	id, name string
-	pod      *pod
+	pod      podIdentity
 	cgroup   string // below the cgroup root
 	// memoryLimit is the lower one of memory.max and memory.high in bytes, or policy.NoMemory.
 	memoryLimit uint64
 	arrival     int // a later one of the same name replaces an earlier one; set with the registration
+	// token is held by the goroutine that looks into the container.
+	token chan struct{}
 }
+
+// containerRef refers to a container. One that is created again is another one.
+type containerRef = guard.Ref[state, container]
+
+// in returns the container. It may have left the state.
+func (c identity) in(s *state) *container { return c.ref.In(s) }
 
 // look is the search for the disks of a container that is under way.
 type look struct {
-	token chan struct{} // holds a token while a goroutine looks into the container
-	began time.Time     // zero if no look is under way
-	again bool          // the disks may have become others since it began
-	fresh bool          // the container is being created
+	began time.Time // zero if no look is under way
+	again bool      // the disks may have become others since it began
+	fresh bool      // the container is being created
 	// notCompared is why the mounts were not compared, in the copy that the look has made.
 	notCompared error
 }

@@ -31,7 +31,7 @@ func (d *drainedPod) run(name string) *container {
 	if _, err := d.p.create(d.Context(), drainedSandbox, ctr(name), false); err != nil {
 		d.Fatal(err)
 	}
-	return d.p.enter(d.p.lookup(drainedSandbox), ctr(name))
+	return d.p.enter(d.p.lookup(drainedSandbox), ctr(name)).in(d.p.peek())
 }
 
 // watched has the exit watch watch a container that has limits on writes.
@@ -75,7 +75,7 @@ func TestDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		results := make(chan error)
 		d.p.exits.writeout.Syncs.Sync = func(context.Context, string) error { return <-results }
-		d.p.writeOut(t.Context(), a, handover.Unsynced{Volumes: []handover.Volume{{Path: "/mnt/a", Disk: rootDisk.Dev}, {Path: "/mnt/b", Disk: rootDisk.Dev}}})
+		d.p.writeOut(t.Context(), a.identity, handover.Unsynced{Volumes: []handover.Volume{{Path: "/mnt/a", Disk: rootDisk.Dev}, {Path: "/mnt/b", Disk: rootDisk.Dev}}})
 		for range 2 {
 			d.want(9<<20, blkio.Unset)
 			results <- nil
@@ -97,13 +97,13 @@ func TestDropCache(t *testing.T) {
 	a, b := d.run("a"), d.run("b")
 	synctest.Test(t, func(t *testing.T) {
 		d.end(a)
-		d.p.writeOut(t.Context(), a, handover.Unsynced{})
+		d.p.writeOut(t.Context(), a.identity, handover.Unsynced{})
 		synctest.Wait()
 		if got := read(t, reclaimed); got != "" {
 			t.Errorf("%q is reclaimed while one runs", got)
 		}
 		d.end(b)
-		d.p.writeOut(t.Context(), b, handover.Unsynced{})
+		d.p.writeOut(t.Context(), b.identity, handover.Unsynced{})
 		synctest.Wait()
 		if got := read(t, reclaimed); got != "4096" {
 			t.Errorf("%q is reclaimed after the last one's end", got)
@@ -117,13 +117,13 @@ func TestDrainedWithoutSync(t *testing.T) {
 	d := newDrainedPod(t)
 	a := d.run("a")
 	d.end(a)
-	d.p.writeOut(t.Context(), a, handover.Unsynced{})
+	d.p.writeOut(t.Context(), a.identity, handover.Unsynced{})
 	d.want(blkio.Unset, blkio.Unset)
 	b := d.run("b")
 	d.end(b)
-	d.p.writeOut(t.Context(), b, handover.Unsynced{More: true})
+	d.p.writeOut(t.Context(), b.identity, handover.Unsynced{More: true})
 	d.want(9<<20, blkio.Unset)
-	if phase := d.p.lookup(drainedSandbox).group.drain.Phase(); phase != lifecycle.Leftovers {
+	if phase := d.p.lookup(drainedSandbox).group.in(d.p.peek()).drain.Phase(); phase != lifecycle.Leftovers {
 		t.Errorf("phase %v, want %v", phase, lifecycle.Leftovers)
 	}
 }
@@ -139,7 +139,7 @@ func TestLeftovers(t *testing.T) {
 			n.exits.writeout.Syncs.Sync = func(context.Context, string) error { return errors.New("no") }
 			ended := make(chan struct{})
 			n.exits.writeout.Tidy = func(context.Context, handover.Pod) { close(ended) }
-			n.writeOut(context.Background(), c, handover.Unsynced{Volumes: []handover.Volume{{Path: "/a", Disk: rootDisk.Dev}}})
+			n.writeOut(context.Background(), c.identity, handover.Unsynced{Volumes: []handover.Volume{{Path: "/a", Disk: rootDisk.Dev}}})
 			<-ended
 		}, lifecycle.Leftovers},
 		"not held":               {func(n *Node, c *container) { n.Stopped("sb1", c.id) }, lifecycle.Leftovers},
@@ -149,7 +149,7 @@ func TestLeftovers(t *testing.T) {
 			c.exit.planned = true
 			n.Stopped("sb1", c.id)
 		}, lifecycle.Drained},
-		"never ran": {func(n *Node, c *container) { n.neverRan(c); n.Stopped("sb1", c.id) }, lifecycle.Drained},
+		"never ran": {func(n *Node, c *container) { n.neverRan(c.identity); n.Stopped("sb1", c.id) }, lifecycle.Drained},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, _ := tree(t, podCgroup)
@@ -158,8 +158,8 @@ func TestLeftovers(t *testing.T) {
 			if _, err := n.create(t.Context(), sb, ctr("a"), false); err != nil {
 				t.Fatal(err)
 			}
-			c := n.enter(n.lookup(sb), ctr("a"))
-			g := c.pod.group
+			c := n.enter(n.lookup(sb), ctr("a")).in(n.peek())
+			g := c.pod.group.in(n.peek())
 			if phase := g.drain.Phase(); phase != lifecycle.InUse {
 				t.Errorf("%v while it runs", phase)
 			}

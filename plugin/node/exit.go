@@ -31,7 +31,7 @@ func (n *Node) setExits(sync func(ctx context.Context, hostPath string) error) {
 // endedPod is the pod of containers that have ended, as a hand-over sees it.
 type endedPod struct {
 	n *Node
-	g *group
+	g groupIdentity
 }
 
 // Cgroup returns the path of the pod's cgroup, "" if it is not known.
@@ -41,9 +41,10 @@ func (e endedPod) Cgroup() string { return e.g.cgroup }
 func (e endedPod) Written(id string, yes bool) {
 	s := e.n.state.Lock()
 	defer e.n.state.Unlock()
-	s.end(e.g, id, yes)
+	g := e.g.in(s)
+	s.end(g, id, yes)
 	if yes {
-		s.markDirty(e.g)
+		s.markDirty(g)
 	}
 }
 
@@ -103,7 +104,7 @@ func (n *Node) isWatching() bool {
 // hold keeps a container's cgroup within reach that a limit on writes concerns, be
 // it the pod's. It is done again with each closer look, which costs nothing when
 // it is held already.
-func (n *Node) hold(c *container, cg cgroupfs.Cgroup, watch handover.Adder) {
+func (n *Node) hold(c identity, cg cgroupfs.Cgroup, watch handover.Adder) {
 	switch err := watch.Add(cg); {
 	case err == nil:
 		n.noteHeld(c, watch)
@@ -113,18 +114,18 @@ func (n *Node) hold(c *container, cg cgroupfs.Cgroup, watch handover.Adder) {
 }
 
 // noteHeld notes that a watch watches a container, unless the watch has failed meanwhile.
-func (n *Node) noteHeld(c *container, by handover.Adder) {
+func (n *Node) noteHeld(c identity, by handover.Adder) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	if s.watch == by {
-		s.handle(c, lifecycle.WatchArmed)
+		s.handle(c.in(s), lifecycle.WatchArmed)
 	}
 }
 
 // ended is a container that has ended, as it was then.
 type ended struct {
 	n  *Node
-	c  container
+	c  snapshot
 	do lifecycle.Actions
 }
 
@@ -156,19 +157,19 @@ func (e *ended) Left() *handover.Left {
 // Log returns a log that names the container.
 func (e *ended) Log() logrus.FieldLogger { return e.c.logger(e.n.log) }
 
-// ended notes the end of the container of a cgroup. It returns a copy of what the container
-// was, and the actions that are left to the caller: none if the cgroup has no container.
-func (n *Node) ended(cgroup string) (container, lifecycle.Actions) {
+// ended notes the end of the container of a cgroup. It returns what the container was, and
+// the actions that are left to the caller: none if the cgroup has no container.
+func (n *Node) ended(cgroup string) (snapshot, lifecycle.Actions) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	for _, pod := range s.pods {
 		for _, c := range pod.containers {
 			if c.cgroup == cgroup {
-				now := *c
+				now := c.snapshot
 				c.exit.cgroupIDs = nil // the caller notes the end, by the copy
 				return now, s.handle(c, lifecycle.WatchFired)
 			}
 		}
 	}
-	return container{}, 0
+	return snapshot{}, 0
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // stays returns the limits on writes that a container has now.
-func stays(c *container) policy.Settings {
+func stays(c *snapshot) policy.Settings {
 	out := c.decision.desired.Settings.WriteLimits()
 	for i := range out {
 		out[i].Source = policy.Source{} // takes room in the record
@@ -20,15 +20,15 @@ func stays(c *container) policy.Settings {
 
 // noteExit notes the end of a container, and has the reconciler record it. lifted
 // says that none of its limits are left.
-func (n *Node) noteExit(c *container, lifted bool) {
+func (n *Node) noteExit(c *snapshot, lifted bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	s.noteExit(c, lifted)
-	s.markDirty(c.pod.group)
+	s.markDirty(c.pod.group.in(s))
 }
 
 // noteExit does so once for each cgroup.
-func (s *state) noteExit(c *container, lifted bool) {
+func (s *state) noteExit(c *snapshot, lifted bool) {
 	ids := c.exit.cgroupIDs
 	c.exit.cgroupIDs = nil
 	if ids == nil || c.decision.policy != nil && c.decision.policy.Mode == policy.ModeObserve {
@@ -38,7 +38,7 @@ func (s *state) noteExit(c *container, lifted bool) {
 	if !lifted {
 		e.Limits = stays(c)
 	}
-	g := c.pod.group
+	g := c.pod.group.in(s)
 	g.recorded.exits = record.WithExits(g.recorded.exits, []record.Exit{e})
 	s.changed(g)
 }
@@ -46,19 +46,20 @@ func (s *state) noteExit(c *container, lifted bool) {
 // recall takes over what the record of a pod says of containers that ended
 // before this program's start, and of what the pod was granted. It reads until that succeeds once. The caller is the one
 // who writes to the group.
-func (n *Node) recall(g *group) error {
-	if n.isRecalled(g) {
+func (n *Node) recall(of groupIdentity) error {
+	if n.isRecalled(of) {
 		return nil
 	}
-	r, err := record.Read(n.cgroups.Cgroup(g.cgroup), record.KindPod)
+	r, err := record.Read(n.cgroups.Cgroup(of.cgroup), record.KindPod)
 	switch {
 	case errors.Is(err, blkio.ErrGone):
 		return nil // not there yet
 	case err != nil && !errors.Is(err, record.ErrParse):
 		return err
 	}
-	n.state.Lock()
+	s := n.state.Lock()
 	defer n.state.Unlock()
+	g := of.in(s)
 	g.recorded.read = true
 	if r != nil {
 		g.recorded.exits, g.recorded.granted = record.WithExits(r.Exits, g.recorded.exits), r.Granted()
@@ -66,8 +67,8 @@ func (n *Node) recall(g *group) error {
 	return nil
 }
 
-func (n *Node) isRecalled(g *group) bool {
-	n.state.Lock()
+func (n *Node) isRecalled(g groupIdentity) bool {
+	s := n.state.Lock()
 	defer n.state.Unlock()
-	return g.recorded.read || g.cgroup == ""
+	return g.in(s).recorded.read || g.cgroup == ""
 }

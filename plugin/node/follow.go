@@ -7,14 +7,14 @@ import (
 // MountsChanged resolves those containers again that receive mounts of the host while they
 // run. It does not wait for that.
 func (n *Node) MountsChanged() {
-	n.lookAgain(func(c *container) bool { return c.disks.Propagates() })
+	n.lookAgain(func(c *snapshot) bool { return c.disks.Propagates() })
 }
 
 // DisksChanged reconciles all pods now instead of at the next resync, because a disk that
 // was removed lost its limits, and may have returned. Containers whose disks may have
 // changed are resolved again. It does not wait for that.
 func (n *Node) DisksChanged() {
-	n.lookAgain(func(c *container) bool { return c.disks.Follows() })
+	n.lookAgain(func(c *snapshot) bool { return c.disks.Follows() })
 	n.lookAtAll()
 }
 
@@ -26,14 +26,14 @@ func (n *Node) lookAtAll() {
 	}
 }
 
-func (n *Node) lookAgain(of func(*container) bool) {
+func (n *Node) lookAgain(of func(*snapshot) bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	for _, pod := range s.pods {
 		for _, c := range pod.containers {
-			if c.mayRun() && of(c) {
+			if c.mayRun() && of(&c.snapshot) {
 				s.lookAgain(c)
-				s.markDirty(pod.group)
+				s.markDirty(pod.group.in(s))
 			}
 		}
 	}
@@ -47,19 +47,20 @@ func (s *state) lookAgain(c *container) {
 	}
 }
 
-// beginLook returns a copy of a container to look into. What changes from now on may
+// beginLook returns a container to look into. What changes from now on may
 // be missed by that look.
-func (n *Node) beginLook(c *container) container {
-	n.state.Lock()
+func (n *Node) beginLook(of identity) snapshot {
+	s := n.state.Lock()
 	defer n.state.Unlock()
+	c := of.in(s)
 	c.look.again, c.look.began = false, time.Now()
-	return *c
+	return c.snapshot
 }
 
 // endLook gives the token back that was taken for a look.
-func (n *Node) endLook(c *container) {
-	n.state.Lock()
+func (n *Node) endLook(c identity) {
+	s := n.state.Lock()
 	defer n.state.Unlock()
-	c.look.began = time.Time{}
-	<-c.look.token
+	c.in(s).look.began = time.Time{}
+	<-c.token
 }

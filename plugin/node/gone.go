@@ -9,7 +9,7 @@ import (
 // findGone forgets the pods of which nothing runs and whose cgroup was removed. A restarted
 // containerd sends no RemovePodSandbox for the pods of before, and so each restart would
 // leave the plugin with the pods that ran then (docs/reference/quirks.md).
-func (n *Node) findGone(groups []*group) {
+func (n *Node) findGone(groups []groupIdentity) {
 	for _, g := range groups {
 		if changes, idle := n.isIdle(g); idle && !n.cgroups.Cgroup(g.cgroup).Exists() {
 			for _, pod := range n.forgetGone(g, changes) {
@@ -20,9 +20,10 @@ func (n *Node) findGone(groups []*group) {
 }
 
 // isIdle reports whether no container of a group runs, with its number of changes.
-func (n *Node) isIdle(g *group) (changes int, idle bool) {
-	n.state.Lock()
+func (n *Node) isIdle(of groupIdentity) (changes int, idle bool) {
+	s := n.state.Lock()
 	defer n.state.Unlock()
+	g := of.in(s)
 	for _, pod := range g.pods {
 		for _, c := range pod.containers {
 			if c.mayRun() {
@@ -35,9 +36,10 @@ func (n *Node) isIdle(g *group) (changes int, idle bool) {
 
 // forgetGone forgets the pods of a group that has had no change since it was found idle, and
 // returns their names.
-func (n *Node) forgetGone(g *group, changes int) (names []string) {
+func (n *Node) forgetGone(of groupIdentity, changes int) (names []string) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
+	g := of.in(s)
 	if g.changes != changes {
 		return nil
 	}

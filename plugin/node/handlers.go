@@ -11,6 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -22,7 +23,7 @@ import (
 // tenant sees. A container that no call is left for is decided when it starts.
 func (n *Node) create(ctx context.Context, sb *Sandbox, ctr *Container, splitsLines bool) (policy.Settings, error) {
 	pod, err := n.arrived(sb)
-	if pod == nil {
+	if pod.isNone() {
 		return nil, err
 	}
 	answer := make(chan policy.Settings, 1) // the call may go on after this returns
@@ -38,27 +39,27 @@ func (n *Node) create(ctx context.Context, sb *Sandbox, ctr *Container, splitsLi
 }
 
 // decideNew decides the limits of a new container, and returns those of its spec.
-func (n *Node) decideNew(ctx context.Context, pod *pod, ctr *Container, splitsLines bool) (policy.Settings, error) {
+func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, splitsLines bool) (policy.Settings, error) {
 	pol := n.policy.Load()
 	c := newContainer(pod, ctr)
 	c.look.fresh = true
-	if err := n.resolve(ctx, pol, c); err != nil {
+	if err := n.resolve(ctx, pol, &c); err != nil {
 		return nil, err
 	}
 	c.look.fresh, c.disks.Facts.Stage = false, policy.Running
-	if err := n.refusal(c); err != nil {
-		n.know(c)
+	if err := n.refusal(&c); err != nil {
+		n.know(&c)
 		return nil, err
 	}
 	if pol.Mode == policy.ModeObserve {
 		c.logger(n.log).WithField("limits", describe(c.decision.desired)).Info("Observe mode: limits decided, not written")
-		return nil, n.register(ctx, c)
+		return nil, n.register(ctx, &c)
 	}
 	spec := plan.InSpec(c.decision.desired.Settings, splitsLines)
 	c.spec = plan.OCISpec{Values: plan.Kept(spec), Ours: true}
 	high, _ := c.decision.desired.Settings.Get(blkio.Address{Key: blkio.MemoryHigh})
 	c.disks.Facts.Guarded = uint64(high.Amount)
-	return spec, n.register(ctx, c)
+	return spec, n.register(ctx, &c)
 }
 
 // start completes what the spec could not carry. The container's cgroup
@@ -67,7 +68,7 @@ func (n *Node) decideNew(ctx context.Context, pod *pod, ctr *Container, splitsLi
 // It returns at the latest when ctx ends, and leaves the rest to the reconciler.
 func (n *Node) start(ctx context.Context, sb *Sandbox, ctr *Container, canRefuse bool) error {
 	pod, err := n.arrived(sb)
-	if pod == nil {
+	if pod.isNone() {
 		return err
 	}
 	// Mostly it is known. If not, it was created while no plugin listened, or our
@@ -80,7 +81,7 @@ func (n *Node) start(ctx context.Context, sb *Sandbox, ctr *Container, canRefuse
 		n.neverRan(c) // here, where the refusal is certain to be the answer
 	case err != nil:
 		n.notLimited(c, err)
-	case n.waitsForProcess(c):
+	case n.waitsForProcess(c.ref):
 		// To refuse it would be to refuse each try of it.
 		c.logger(n.log).Warn("Container has no process in its cgroup at its start (restored from a checkpoint?): limits follow when it has one")
 		n.Updated(sb.ID)
@@ -89,16 +90,16 @@ func (n *Node) start(ctx context.Context, sb *Sandbox, ctr *Container, canRefuse
 }
 
 // waitsForProcess reports whether isUnplaced holds.
-func (n *Node) waitsForProcess(c *container) bool {
-	n.state.Lock()
+func (n *Node) waitsForProcess(c containerRef) bool {
+	s := n.state.Lock()
 	defer n.state.Unlock()
-	return c.isUnplaced()
+	return c.In(s).isUnplaced()
 }
 
 // limit has the limits of a container that starts decided and written.
-func (n *Node) limit(ctx context.Context, c *container, canRefuse bool) error {
+func (n *Node) limit(ctx context.Context, c identity, canRefuse bool) error {
 	err := n.settle(ctx, c)
-	now := n.snapshot(c)
+	now := n.snapshot(c.ref)
 	if err == nil && canRefuse && ctx.Err() == nil {
 		// It stays with the pod: should this answer come too late, it runs,
 		// and has to be limited as far as that goes.
@@ -115,13 +116,14 @@ func (n *Node) limit(ctx context.Context, c *container, canRefuse bool) error {
 
 // notLimited notes why the limits of a container that runs are not in force, and has
 // the reconciler try again.
-func (n *Node) notLimited(c *container, err error) {
+func (n *Node) notLimited(of identity, err error) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
+	c := of.in(s)
 	if c.decision.policy == nil { // else its limits are decided, and the error is of writing them
 		c.decision.err = err
 	}
-	s.markDirty(c.pod.group)
+	s.markDirty(c.pod.group.in(s))
 }
 
 // limitError is a failure of ours to limit a container.
@@ -135,7 +137,7 @@ func (e *limitError) Error() string { return "limit container " + e.container + 
 func (e *limitError) Unwrap() error { return e.err }
 
 // refusal reports whether what cannot be granted to c fails it.
-func (n *Node) refusal(c *container) error {
+func (n *Node) refusal(c *snapshot) error {
 	if c.decision.err == nil {
 		return nil
 	}
@@ -149,7 +151,7 @@ func (n *Node) refusal(c *container) error {
 }
 
 // arrived returns the pod of a sandbox like lookup. A panic is an error.
-func (n *Node) arrived(sb *Sandbox) (found *pod, err error) {
+func (n *Node) arrived(sb *Sandbox) (found podIdentity, err error) {
 	err = bounded.Guarded(func() error {
 		found = n.lookup(sb)
 		return nil
@@ -157,55 +159,57 @@ func (n *Node) arrived(sb *Sandbox) (found *pod, err error) {
 	return found, err
 }
 
-// lookup returns the pod of a sandbox, nil where it asks nothing of us.
-func (n *Node) lookup(sb *Sandbox) *pod {
-	if known := n.podOf(sb.ID); known != nil {
+// lookup returns the pod of a sandbox, none where it asks nothing of us.
+func (n *Node) lookup(sb *Sandbox) podIdentity {
+	if known := n.podOf(sb.ID); !known.isNone() {
 		return known
 	}
-	fresh, cgroup := n.parsePod(sb)
-	if fresh == nil {
-		return nil
+	fresh, cgroup, concerned := n.parsePod(sb)
+	if !concerned {
+		return podIdentity{}
 	}
 	return n.joined(fresh, cgroup)
 }
 
-func (n *Node) podOf(sandbox string) *pod {
+func (n *Node) podOf(sandbox string) podIdentity {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	return s.pods[sandbox]
+	if pod := s.pods[sandbox]; pod != nil {
+		return pod.podIdentity
+	}
+	return podIdentity{}
 }
 
 // joined makes a pod part of the node's state, unless another event has done so.
-func (n *Node) joined(fresh *pod, cgroup string) *pod {
+func (n *Node) joined(fresh podIdentity, cgroup string) podIdentity {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	if known := s.pods[fresh.id]; known != nil {
-		return known
+		return known.podIdentity
 	}
-	s.join(fresh, cgroup)
-	return fresh
+	return s.join(fresh, cgroup).podIdentity
 }
 
-// parsePod returns the pod of a sandbox, or nil if the sandbox has no annotation of
+// parsePod returns the pod of a sandbox, or false if the sandbox has no annotation of
 // ours. It leaves the values of the annotations unparsed: a tenant decides how long
 // that takes, and Synchronize has all pods of the node to enter in one answer.
-func (n *Node) parsePod(sb *Sandbox) (_ *pod, cgroup string) {
+func (n *Node) parsePod(sb *Sandbox) (_ podIdentity, cgroup string, concerned bool) {
 	if !annotation.Concerns(sb.Annotations) {
-		return nil, ""
+		return podIdentity{}, "", false
 	}
 	pod := newPod(sb)
 	cgroup, err := cgroupfs.PodCgroup(sb.Cgroup)
 	if err != nil {
 		n.log.WithError(err).WithField("pod", pod.String()).Error("Pod totals and backstop are unavailable for this pod")
 	}
-	return pod, cgroup
+	return pod, cgroup, true
 }
 
-func newContainer(pod *pod, ctr *Container) *container {
-	c := &container{
-		identity: identity{id: ctr.ID, name: ctr.Name, pod: pod, memoryLimit: ctr.memoryLimit()},
+// newContainer returns what the runtime told of a container.
+func newContainer(pod podIdentity, ctr *Container) snapshot {
+	c := snapshot{
+		identity: identity{id: ctr.ID, name: ctr.Name, pod: pod, memoryLimit: ctr.memoryLimit(), token: make(chan struct{}, 1)},
 		pid:      pidUntold,
-		look:     look{token: make(chan struct{}, 1)},
 		disks:    inventory.NewContainer(ctr.Spec()),
 	}
 	c.cgroup, c.decision.err = cgroupfs.ContainerCgroup(ctr.Cgroup, pod.group.cgroup)
@@ -215,25 +219,23 @@ func newContainer(pod *pod, ctr *Container) *container {
 
 // register makes a container part of its pod, unless the runtime waits no more
 // and may have given it up: then its start does.
-func (n *Node) register(ctx context.Context, c *container) error {
+func (n *Node) register(ctx context.Context, c *snapshot) error {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if old := c.pod.containers[c.id]; old != nil {
+	if old := c.pod.in(s).containers[c.id]; old != nil {
 		s.handle(old, lifecycle.RemoveContainer) // its creation failed elsewhere, and is repeated
 	}
-	c.arrival = s.nextArrival()
-	c.pod.containers[c.id] = c
-	s.handle(c, lifecycle.CreateContainer)
+	s.handle(s.add(c), lifecycle.CreateContainer)
 	s.remember(c)
-	s.changed(c.pod.group)
+	s.changed(c.pod.group.in(s))
 	return nil
 }
 
 // know remembers the facts of a container that does not become part of its pod.
-func (n *Node) know(c *container) {
+func (n *Node) know(c *snapshot) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	c.arrival = s.nextArrival()
@@ -242,48 +244,51 @@ func (n *Node) know(c *container) {
 
 // enter finds or registers a container that starts. Until it is settled it
 // counts as one without limits.
-func (n *Node) enter(pod *pod, ctr *Container) *container {
+func (n *Node) enter(of podIdentity, ctr *Container) identity {
 	s := n.state.Lock()
 	defer n.state.Unlock()
+	pod := of.in(s)
 	c := pod.containers[ctr.ID]
 	if c == nil {
-		c = s.add(pod, ctr)
+		told := newContainer(pod.podIdentity, ctr)
+		c = s.add(&told)
 	}
 	c.pid = ctr.PID // its creation had none yet
 	s.lookAgain(c)  // what was mounted after it was created may have come into it
 	s.handle(c, lifecycle.StartContainer)
-	return c
+	return c.identity
 }
 
 // neverRan notes that the start of a container was refused. It counts as running
 // until the runtime reports its end, because the runtime may not have received the answer.
-func (n *Node) neverRan(c *container) {
+func (n *Node) neverRan(c identity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	s.handle(c, lifecycle.StartRefused)
-	s.markDirty(c.pod.group)
+	s.handle(c.in(s), lifecycle.StartRefused)
+	s.markDirty(c.pod.group.in(s))
 }
 
-// add makes a container part of its pod that nothing is known of but what the runtime
-// told.
-func (s *state) add(pod *pod, ctr *Container) *container {
-	c := newContainer(pod, ctr)
-	c.arrival = s.nextArrival()
-	pod.containers[c.id] = c
-	return c
+// add makes a container part of its pod, and completes its identity.
+func (s *state) add(c *snapshot) *container {
+	added := &container{}
+	c.ref, c.arrival = guard.RefTo[state](added), s.nextArrival()
+	added.snapshot = *c
+	c.pod.in(s).containers[c.id] = added
+	return added
 }
 
-func (n *Node) snapshot(c *container) container {
-	n.state.Lock()
+func (n *Node) snapshot(of containerRef) snapshot {
+	s := n.state.Lock()
 	defer n.state.Unlock()
-	return *c
+	return of.In(s).snapshot
 }
 
 // snapshotIf reports beside the copy whether something held at that moment.
-func (n *Node) snapshotIf(c *container, holds func(*container) bool) (container, bool) {
-	n.state.Lock()
+func (n *Node) snapshotIf(of containerRef, holds func(*snapshot) bool) (snapshot, bool) {
+	s := n.state.Lock()
 	defer n.state.Unlock()
-	return *c, holds(c)
+	c := of.In(s)
+	return c.snapshot, holds(&c.snapshot)
 }
 
 // Stopped takes a container out of the pod's sums; the reconciler lowers the
@@ -298,7 +303,7 @@ func (n *Node) Stopped(sandbox, id string) {
 	if c := pod.containers[id]; c != nil {
 		s.handle(c, lifecycle.StopContainer)
 	}
-	s.markDirty(pod.group)
+	s.markDirty(pod.group.in(s))
 }
 
 // Removed forgets a container.
@@ -307,7 +312,7 @@ func (n *Node) Removed(sandbox, id string) {
 	defer n.state.Unlock()
 	if pod := s.pods[sandbox]; pod != nil && pod.containers[id] != nil {
 		s.handle(pod.containers[id], lifecycle.RemoveContainer)
-		s.markDirty(pod.group)
+		s.markDirty(pod.group.in(s))
 	}
 }
 
@@ -325,10 +330,10 @@ func (n *Node) Updated(sandbox string) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	if pod := s.pods[sandbox]; pod != nil {
-		s.markDirty(pod.group)
+		s.markDirty(pod.group.in(s))
 	}
 }
 
-func (c *container) logger(log logrus.FieldLogger) logrus.FieldLogger {
+func (c *identity) logger(log logrus.FieldLogger) logrus.FieldLogger {
 	return log.WithFields(logrus.Fields{"pod": c.pod.String(), "container": c.name})
 }

@@ -17,7 +17,7 @@ import (
 const slowSync = time.Minute
 
 // writeOut is what a hand-over does once it knows what a container has to have synced.
-func (n *Node) writeOut(ctx context.Context, c *container, u handover.Unsynced) {
+func (n *Node) writeOut(ctx context.Context, c identity, u handover.Unsynced) {
 	n.exits.writeout.Write(ctx, endedPod{n, c.pod.group}, c.id, u)
 }
 
@@ -44,11 +44,11 @@ func TestSlowSyncKeepsLittle(t *testing.T) {
 				t.Fatal(err)
 			}
 			c, _ := n.ended(cgroupOf("a"))
-			n.writeOut(t.Context(), &c, handover.Unsynced{Volumes: []handover.Volume{{Path: "/", Disk: rootDisk.Dev}}})
+			n.writeOut(t.Context(), c.identity, handover.Unsynced{Volumes: []handover.Volume{{Path: "/", Disk: rootDisk.Dev}}})
 			n.Stopped("sb1", c.id)
 			n.Removed("sb1", c.id)
 			n.RemovedPod("sb1")
-			return weak.Make(c.pod)
+			return weak.Make(c.pod.in(n.peek()))
 		}()
 		synctest.Wait()
 		n.takeDirty()
@@ -74,7 +74,7 @@ func TestCleanBehindSlowSync(t *testing.T) {
 		d.p.exits.writeout.Syncs.Sync = func(context.Context, string) error { <-hung; return nil }
 		a := d.run("a")
 		d.end(a)
-		d.p.writeOut(t.Context(), a, handover.Unsynced{Volumes: []handover.Volume{{Path: "/", Disk: rootDisk.Dev}}})
+		d.p.writeOut(t.Context(), a.identity, handover.Unsynced{Volumes: []handover.Volume{{Path: "/", Disk: rootDisk.Dev}}})
 		passes := func() {
 			for range 3 {
 				d.p.findClean(t.Context(), d.p.takeAll())

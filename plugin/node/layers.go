@@ -20,7 +20,7 @@ type placed struct {
 
 // moved reports whether another place is known now for the layer of a container than
 // when it was resolved.
-func (l *placed) moved(c *container) bool {
+func (l *placed) moved(c *snapshot) bool {
 	at := c.layer.at
 	return at != nil && (c.layer.registration == l.registration || at.Unknown != "") && *at != l.Of(c.pod.handler)
 }
@@ -106,8 +106,8 @@ func (n *Node) moveLayers(fresh inventory.Layers, registration int) {
 	n.layers.current.Store(now)
 	for _, pod := range s.pods {
 		for _, c := range pod.containers {
-			if now.moved(c) {
-				s.markDirty(pod.group)
+			if now.moved(&c.snapshot) {
+				s.markDirty(pod.group.in(s))
 			}
 		}
 	}

@@ -12,16 +12,16 @@ func (s *state) handle(c *container, e lifecycle.Event) lifecycle.Actions {
 		s.unexpected++
 		return 0
 	}
-	g, now := c.pod.group, c.life.Phase()
+	g, now := c.pod.group.in(s), c.life.Phase()
 	g.drain.Take(c.id, do, c.writes())
 	if do.Has(lifecycle.Judge) {
 		c.use.unjudged = true
 	}
 	if do.Has(lifecycle.RecordExit) && !do.Has(lifecycle.HandOver) {
-		s.noteExit(c, false)
+		s.noteExit(&c.snapshot, false)
 	}
-	if now == lifecycle.Absent && c.pod.containers[c.id] == c {
-		delete(c.pod.containers, c.id)
+	if pod := c.pod.in(s); now == lifecycle.Absent && pod.containers[c.id] == c {
+		delete(pod.containers, c.id)
 	}
 	if do != 0 || before.MayRun() != now.MayRun() {
 		s.changed(g)
@@ -30,7 +30,7 @@ func (s *state) handle(c *container, e lifecycle.Event) lifecycle.Actions {
 }
 
 // writes returns whether limits hold for what the container writes.
-func (c *container) writes() lifecycle.Writes {
+func (c *snapshot) writes() lifecycle.Writes {
 	switch {
 	case !c.exit.planned:
 		return lifecycle.WritesUnknown
@@ -41,10 +41,10 @@ func (c *container) writes() lifecycle.Writes {
 }
 
 // mayRun reports whether a process of the container may run.
-func (c *container) mayRun() bool { return c.life.Phase().MayRun() }
+func (c *snapshot) mayRun() bool { return c.life.Phase().MayRun() }
 
 // isUnplaced reports whether a container has been started and no process of it was seen.
-func (c *container) isUnplaced() bool { return c.cgroup != "" && c.life.Phase() == lifecycle.Starting }
+func (c *snapshot) isUnplaced() bool { return c.cgroup != "" && c.life.Phase() == lifecycle.Starting }
 
 // end closes a container in the drain.
 func (s *state) end(g *group, id string, written bool) {

@@ -113,14 +113,14 @@ func TestRanUnseen(t *testing.T) {
 			}
 			g := n.peek().pods["sb1"].group
 			n.Synchronize([]*Sandbox{lists.sandbox}, lists.containers)
-			if phase := g.drain.Phase(); phase != lifecycle.Leftovers {
+			if phase := g.in(n.peek()).drain.Phase(); phase != lifecycle.Leftovers {
 				t.Errorf("%v after it was listed, want %v", phase, lifecycle.Leftovers)
 			}
 			write(t, filepath.Join(dir, podCgroup, "memory.stat"), "file_dirty 0\nfile_writeback 0\n")
 			for range 3 {
 				n.pass(t.Context())
 			}
-			if phase := g.drain.Phase(); phase != lifecycle.Drained {
+			if phase := g.in(n.peek()).drain.Phase(); phase != lifecycle.Drained {
 				t.Errorf("%v once all is written, want %v", phase, lifecycle.Drained)
 			}
 		})

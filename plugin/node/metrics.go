@@ -132,7 +132,7 @@ func (n *Node) census() census {
 		for _, pod := range g.pods {
 			for _, c := range pod.containers {
 				if c.mayRun() {
-					out.add(c, weightsWork)
+					out.add(&c.snapshot, weightsWork)
 				}
 			}
 		}
@@ -141,7 +141,7 @@ func (n *Node) census() census {
 }
 
 // add counts a container, and each kind of its warnings once.
-func (s *census) add(c *container, weightsWork bool) {
+func (s *census) add(c *snapshot, weightsWork bool) {
 	s.states[c.state()]++
 	other := !weightsWork && len(c.decision.desired.Settings.In(blkio.IOWeight)) > 0
 	for _, kind := range c.decision.desired.WarningKinds {
@@ -157,7 +157,7 @@ func (s *census) add(c *container, weightsWork bool) {
 }
 
 // state says what was decided for a container.
-func (c *container) state() int {
+func (c *snapshot) state() int {
 	switch {
 	case c.decision.err != nil:
 		return stateFailed

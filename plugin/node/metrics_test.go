@@ -158,7 +158,7 @@ func TestMetricsOfExits(t *testing.T) {
 	for _, want := range []error{errors.New("no"), nil} {
 		n.exits.writeout.Syncs.Sync = func(context.Context, string) error { return want }
 		at := handover.Volume{Path: fmt.Sprint("/mnt/", want)} // else the second one waits until the filesystem has rested
-		n.exits.writeout.Write(t.Context(), endedPod{n, &group{}}, "", handover.Unsynced{Volumes: []handover.Volume{at}})
+		n.exits.writeout.Write(t.Context(), endedPod{n, newGroup("", "").groupIdentity}, "", handover.Unsynced{Volumes: []handover.Volume{at}})
 		<-ended
 	}
 	wantMetrics(t, n, map[string]float64{
@@ -174,11 +174,11 @@ func TestScrapeBesideEvents(t *testing.T) {
 	n := newNode(t, h)
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
 	start(t, n, sb, "a")
-	n.peek().pods["sb1"].group.writer.token <- struct{}{} // a write that hangs
+	n.peek().pods["sb1"].group.token <- struct{}{} // a write that hangs
 	if got := scrape(t, n)["containers{limited}"]; got != 1 {
 		t.Errorf("%v limited containers, want 1", got)
 	}
-	<-n.peek().pods["sb1"].group.writer.token
+	<-n.peek().pods["sb1"].group.token
 
 	ctx, cancel := context.WithCancel(t.Context())
 	var scrapes sync.WaitGroup

@@ -294,7 +294,7 @@ func (n *Node) known() modelKnown {
 				left("container not written out: "+id, 1)
 			}
 		}
-		left("writers of a pod", len(g.writer.token))
+		left("writers of a pod", len(g.token))
 	}
 	left("dirty pods", len(s.dirty))
 	left("events that no phase allows for", s.unexpected)

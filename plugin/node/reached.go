@@ -14,7 +14,7 @@ import (
 
 // findReached looks for undeclared disks of containers. What is found
 // makes their groups restless.
-func (n *Node) findReached(ctx context.Context, groups []*group) {
+func (n *Node) findReached(ctx context.Context, groups []groupIdentity) {
 	of := n.reaching(groups)
 	if len(of) == 0 {
 		return
@@ -37,15 +37,15 @@ func (n *Node) findReached(ctx context.Context, groups []*group) {
 }
 
 // reaching returns the containers of groups for which mayReach holds.
-func (n *Node) reaching(groups []*group) []*container {
-	out := make([]*container, 0, 2*len(groups))
-	n.state.Lock()
+func (n *Node) reaching(groups []groupIdentity) []containerRef {
+	out := make([]containerRef, 0, 2*len(groups))
+	s := n.state.Lock()
 	defer n.state.Unlock()
 	for _, g := range groups {
-		for _, pod := range g.pods {
+		for _, pod := range g.in(s).pods {
 			for _, c := range pod.containers {
 				if c.mayReach() {
-					out = append(out, c)
+					out = append(out, c.ref)
 				}
 			}
 		}
@@ -54,18 +54,18 @@ func (n *Node) reaching(groups []*group) []*container {
 }
 
 // mayReach says that a "*" means what a container is seen to use.
-func (c *container) mayReach() bool {
+func (c *snapshot) mayReach() bool {
 	return c.mayRun() && c.cgroup != "" && c.disks.IsResolved() && c.decision.policy != nil &&
 		c.pod.request().StarOf(c.name) && c.decision.policy.CheckRuntime(c.pod.request(), c.pod.handler) == nil
 }
 
 // isPartial says that not all disks that are to be limited are known, by a failure of
 // ours.
-func (c *container) isPartial() bool { return !c.disks.IsResolved() || c.use.unjudged && c.mayReach() }
+func (c *snapshot) isPartial() bool { return !c.disks.IsResolved() || c.use.unjudged && c.mayReach() }
 
 // mayHaveReached spares most containers a look of their own: there is nothing to find
 // where no cgroup above has used another disk than the declared ones of the container.
-func (n *Node) mayHaveReached(above inventory.AncestorStats, c *container) bool {
+func (n *Node) mayHaveReached(above inventory.AncestorStats, c containerRef) bool {
 	now := n.snapshot(c)
 	known := now.use.unjudged || now.use.notJudged != "" || !now.use.seen.IsZero()
 	return known || above.MayUseUndeclared(now.cgroup, &now.disks.Facts)
@@ -77,8 +77,8 @@ func (n *Node) readIOStat(cgroup string) (map[blkio.Dev]blkio.Stat, error) {
 
 // reach looks at what a container is charged with, and reports whether there is something
 // to decide or to write anew.
-func (n *Node) reach(ctx context.Context, stacks *inventory.Stacks, c *container) bool {
-	old, wanted := n.snapshotIf(c, (*container).mayReach)
+func (n *Node) reach(ctx context.Context, stacks *inventory.Stacks, c containerRef) bool {
+	old, wanted := n.snapshotIf(c, (*snapshot).mayReach)
 	if !wanted {
 		return false
 	}
@@ -90,7 +90,7 @@ func (n *Node) reach(ctx context.Context, stacks *inventory.Stacks, c *container
 	if err == nil {
 		var starred map[blkio.Dev]bool
 		if old.use.unjudged {
-			starred = n.starred(old.cgroup, c.pod.group.cgroup)
+			starred = n.starred(old.cgroup, old.pod.group.cgroup)
 		}
 		found, err = stacks.Judge(ctx, &old.disks.Facts, &old.use.seen, stats, starred)
 	}
@@ -110,9 +110,10 @@ func (n *Node) reach(ctx context.Context, stacks *inventory.Stacks, c *container
 
 // judged notes what a look found. It reports whether that failed as it did before, and
 // whether there is something to decide or to write anew.
-func (n *Node) judged(c *container, found *inventory.Usage, err error) (again, changed bool) {
+func (n *Node) judged(of containerRef, found *inventory.Usage, err error) (again, changed bool) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
+	c := of.In(s)
 	if err != nil { // what was found holds
 		again = err.Error() == c.use.notJudged
 		c.use.notJudged = err.Error()
@@ -121,13 +122,13 @@ func (n *Node) judged(c *container, found *inventory.Usage, err error) (again, c
 	changed = c.use.unjudged || !slices.Equal(found.Reached, c.use.seen.Reached)
 	c.use = ioUse{seen: *found}
 	if changed {
-		s.changed(c.pod.group)
+		s.changed(c.pod.group.in(s))
 	}
 	return false, changed
 }
 
 // tellReached logs those disks that the container, as it was before, was not known to use.
-func (c *container) tellReached(log logrus.FieldLogger, reached []blkio.Disk, stats map[blkio.Dev]blkio.Stat) {
+func (c *snapshot) tellReached(log logrus.FieldLogger, reached []blkio.Disk, stats map[blkio.Dev]blkio.Stat) {
 	for _, d := range reached {
 		if !slices.Contains(c.use.seen.Reached, d) {
 			c.logger(log).WithFields(logrus.Fields{"disk": d.Name, "dev": d.Dev.String(), "used": stats[d.Dev].String()}).

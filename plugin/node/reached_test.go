@@ -33,7 +33,7 @@ func reaching(t *testing.T, value string, mounts ...inventory.Mount) (n *Node, s
 func (s *stacked) lines(t *testing.T, n *Node) map[blkio.Dev]blkio.Limits {
 	t.Helper()
 	for _, g := range n.peek().groups {
-		return n.planFor(g).Containers[0].Want.DevLimits()
+		return n.planFor(g.groupIdentity).Containers[0].Want.DevLimits()
 	}
 	t.Fatal("no group")
 	return nil
@@ -97,7 +97,7 @@ func TestReachedByAnyWay(t *testing.T) {
 	n, s, dir := reaching(t, "* wbps=1Mi", bind("/mnt/data", "/data", "rbind", "rslave"))
 	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(inventory.MinUsage, "8:16"))
 	for range 3 {
-		n.lookAgain(func(c *container) bool { return c.disks.Follows() })
+		n.lookAgain(func(c *snapshot) bool { return c.disks.Follows() })
 		n.reconcileAll(t.Context())
 		if _, ok := s.lines(t, n)[plugged.Dev]; !ok {
 			t.Errorf("limited are %v", s.lines(t, n))
@@ -177,7 +177,7 @@ func TestReachedAfterRestartOfPod(t *testing.T) {
 	next.Synchronize([]*Sandbox{sb}, []*Container{c})
 	next.reconcileAll(t.Context())
 	for _, g := range next.peek().groups {
-		if got := next.planFor(g).Pod.Want.DevLimits()[plugged.Dev]; got != (blkio.Limits{blkio.Wbps: 1 << 20}) {
+		if got := next.planFor(g.groupIdentity).Pod.Want.DevLimits()[plugged.Dev]; got != (blkio.Limits{blkio.Wbps: 1 << 20}) {
 			t.Errorf("the pod's limit is %v", got)
 		}
 	}
@@ -195,7 +195,7 @@ func TestReachedHangs(t *testing.T) {
 	stat := filepath.Join(dir, cgroupOf("a"), "io.stat")
 	write(t, stat, moved(inventory.MinUsage, "7:0", "8:16"))
 	for range 3 {
-		if n.reach(t.Context(), stacks, c) || c.use.seen.Reached != nil {
+		if n.reach(t.Context(), stacks, c.ref) || c.use.seen.Reached != nil {
 			t.Errorf("found %v", c.use.seen.Reached)
 		}
 	}
@@ -206,7 +206,7 @@ func TestReachedHangs(t *testing.T) {
 		t.Errorf("asked %d times", s.asked)
 	}
 	write(t, stat, moved(inventory.MinUsage, "8:16"))
-	if !n.reach(t.Context(), stacks, c) {
+	if !n.reach(t.Context(), stacks, c.ref) {
 		t.Error("who does not use it is not looked at")
 	}
 }
@@ -232,10 +232,10 @@ func TestReachedAndGone(t *testing.T) {
 	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(inventory.MinUsage, "8:16"))
 	late, cancel := context.WithCancel(t.Context())
 	cancel()
-	if n.reach(late, inventory.NewStacks(n.storage), c) || c.use.seen.Reached != nil {
+	if n.reach(late, inventory.NewStacks(n.storage), c.ref) || c.use.seen.Reached != nil {
 		t.Errorf("judged without the time to: %v", c.use.seen.Reached)
 	}
-	if !n.reach(t.Context(), inventory.NewStacks(n.storage), c) || n.reach(t.Context(), inventory.NewStacks(n.storage), c) {
+	if !n.reach(t.Context(), inventory.NewStacks(n.storage), c.ref) || n.reach(t.Context(), inventory.NewStacks(n.storage), c.ref) {
 		t.Error("want news once")
 	}
 	if err := os.RemoveAll(filepath.Join(dir, cgroupOf("a"))); err != nil {
@@ -244,11 +244,11 @@ func TestReachedAndGone(t *testing.T) {
 	if _, err := n.cgroups.Cgroup(cgroupOf("a")).ReadIOStat(); !errors.Is(err, blkio.ErrGone) {
 		t.Fatal(err)
 	}
-	if n.reach(t.Context(), inventory.NewStacks(n.storage), c) || !slices.Equal(c.use.seen.Reached, []blkio.Disk{plugged}) {
+	if n.reach(t.Context(), inventory.NewStacks(n.storage), c.ref) || !slices.Equal(c.use.seen.Reached, []blkio.Disk{plugged}) {
 		t.Errorf("forgotten with the cgroup: %v", c.use.seen.Reached)
 	}
 	n.Stopped("sb1", "id-a")
-	if n.reach(t.Context(), inventory.NewStacks(n.storage), c) {
+	if n.reach(t.Context(), inventory.NewStacks(n.storage), c.ref) {
 		t.Error("it has ended")
 	}
 }

@@ -3,8 +3,8 @@ package node
 import (
 	"context"
 	"errors"
+	"iter"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,7 +38,7 @@ func (n *Node) reconcile(ctx context.Context) {
 				n.reconcileGroup(ctx, g)
 			}
 		case <-tick.C:
-			n.lookAgain(func(c *container) bool { return c.disks.Follows() }) // there may have been no event
+			n.lookAgain(func(c *snapshot) bool { return c.disks.Follows() }) // there may have been no event
 			n.reconcileAll(ctx)
 		case <-n.look:
 			n.reconcileAll(ctx)
@@ -68,10 +68,10 @@ func (n *Node) reconcileAll(ctx context.Context) {
 
 // restless returns the groups that a pass has to look at closely: a pass over a
 // node is mostly to see that nothing has changed, and that is done in one go.
-func (n *Node) restless(ctx context.Context, groups []*group) []*group {
-	found := make(chan []*group, 1)
+func (n *Node) restless(ctx context.Context, groups []groupIdentity) []groupIdentity {
+	found := make(chan []groupIdentity, 1)
 	err := n.inFlight.passes.For(ctx, "", passDeadline, func(context.Context) error {
-		var out []*group
+		var out []groupIdentity
 		buf := make([]byte, 0, 4096)
 		for _, g := range groups {
 			if !n.groupIsQuiet(g, buf) {
@@ -87,15 +87,15 @@ func (n *Node) restless(ctx context.Context, groups []*group) []*group {
 	return <-found
 }
 
-func (n *Node) dropPlans(groups []*group) {
+func (n *Node) dropPlans(groups []groupIdentity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	for _, g := range groups {
-		s.changed(g)
+		s.changed(g.in(s))
 	}
 }
 
-func (n *Node) groupIsQuiet(g *group, buf []byte) bool {
+func (n *Node) groupIsQuiet(g groupIdentity, buf []byte) bool {
 	if !n.tryTake(g) {
 		return false
 	}
@@ -105,24 +105,32 @@ func (n *Node) groupIsQuiet(g *group, buf []byte) bool {
 	return targets != nil && len(unsettled)+len(hung) == 0 && n.enforcer().IsUnchanged(targets, buf)
 }
 
-func (n *Node) takeDirty() []*group {
+func (n *Node) takeDirty() []groupIdentity {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	out := slices.Collect(maps.Keys(s.dirty))
-	clear(s.dirty)
-	return out
+	defer clear(s.dirty)
+	return identities(len(s.dirty), maps.Keys(s.dirty))
 }
 
-func (n *Node) takeAll() []*group {
+func (n *Node) takeAll() []groupIdentity {
 	s := n.state.Lock()
 	defer n.state.Unlock()
 	clear(s.dirty)
-	return slices.AppendSeq(make([]*group, 0, len(s.groups)), maps.Values(s.groups))
+	return identities(len(s.groups), maps.Values(s.groups))
+}
+
+// identities returns the identities of count groups.
+func identities(count int, groups iter.Seq[*group]) []groupIdentity {
+	out := make([]groupIdentity, 0, count)
+	for g := range groups {
+		out = append(out, g.groupIdentity)
+	}
+	return out
 }
 
 // findRunning looks for containers that have a process although no event reported their start:
 // the runtime had sent it before we connected, or before the container had its cgroup.
-func (n *Node) findRunning(groups []*group) {
+func (n *Node) findRunning(groups []groupIdentity) {
 	for _, c := range n.mayHaveStarted(groups) {
 		// A failed read is repeated with the next pass.
 		if populated, err := n.cgroups.Cgroup(c.cgroup).Populated(); err == nil && populated {
@@ -132,15 +140,15 @@ func (n *Node) findRunning(groups []*group) {
 }
 
 // mayHaveStarted returns the containers without a process as far as is known.
-func (n *Node) mayHaveStarted(groups []*group) []*container {
-	n.state.Lock()
+func (n *Node) mayHaveStarted(groups []groupIdentity) []identity {
+	s := n.state.Lock()
 	defer n.state.Unlock()
-	var out []*container
+	var out []identity
 	for _, g := range groups {
-		for _, pod := range g.pods {
+		for _, pod := range g.in(s).pods {
 			for _, c := range pod.containers {
 				if c.life.Phase().MayHaveStarted() && c.cgroup != "" {
-					out = append(out, c)
+					out = append(out, c.identity)
 				}
 			}
 		}
@@ -149,17 +157,17 @@ func (n *Node) mayHaveStarted(groups []*group) []*container {
 }
 
 // noteRunning notes that a container has a process, and has its cgroup looked at closely.
-func (n *Node) noteRunning(c *container) {
+func (n *Node) noteRunning(c identity) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	s.handle(c, lifecycle.CgroupPopulated)
-	s.changed(c.pod.group)
+	s.handle(c.in(s), lifecycle.CgroupPopulated)
+	s.changed(c.pod.group.in(s))
 }
 
 // reconcileGroup never fails: what does not work is logged, recorded on the
 // cgroup and tried again with the next pass. A look at a container that hangs
 // keeps no limit of its pod from being written, so that is done apart.
-func (n *Node) reconcileGroup(ctx context.Context, g *group) {
+func (n *Node) reconcileGroup(ctx context.Context, g groupIdentity) {
 	settled := n.inFlight.passes.For(ctx, g.key+" look", lookDeadline, func(ctx context.Context) error {
 		return errors.Join(n.settleAll(ctx, g)...)
 	})
@@ -177,29 +185,36 @@ func (n *Node) reconcileGroup(ctx context.Context, g *group) {
 
 // tryAgain has the reconciler look at a group soon after a failure, the later the longer
 // it fails, until the next pass over the node is as soon.
-func (n *Node) tryAgain(ctx context.Context, g *group, failed bool) {
-	n.state.Lock()
-	defer n.state.Unlock()
-	if !failed {
-		g.retry.pause = 0
+func (n *Node) tryAgain(ctx context.Context, g groupIdentity, failed bool) {
+	pause := n.nextPause(g, failed)
+	if pause == 0 || pause >= n.resync || ctx.Err() != nil {
 		return
 	}
-	if g.retry.pause = max(2*g.retry.pause, firstPause); g.retry.pause >= n.resync || ctx.Err() != nil {
-		g.retry.pause = n.resync
-		return
-	}
-	time.AfterFunc(g.retry.pause, func() {
+	time.AfterFunc(pause, func() {
 		s := n.state.Lock()
 		defer n.state.Unlock()
 		if ctx.Err() == nil {
-			s.markDirty(g)
+			s.markDirty(g.in(s))
 		}
 	})
 }
 
+// nextPause returns the time until a group is tried again, 0 without a failure.
+func (n *Node) nextPause(g groupIdentity, failed bool) time.Duration {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	retry := &g.in(s).retry
+	if !failed {
+		retry.pause = 0
+	} else {
+		retry.pause = min(max(2*retry.pause, firstPause), n.resync)
+	}
+	return retry.pause
+}
+
 // complain logs what keeps limits from being in force when that begins, again every
 // ten minutes, and when it has ended: each event of the pod and each pass finds it.
-func (n *Node) complain(ctx context.Context, g *group, err error) {
+func (n *Node) complain(ctx context.Context, g groupIdentity, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -214,14 +229,15 @@ func (n *Node) complain(ctx context.Context, g *group, err error) {
 
 // remind notes the problem of a group, nil for none, and reports whether it is to be
 // logged, and whether there was one before.
-func (n *Node) remind(g *group, err error) (due, ended bool) {
-	n.state.Lock()
+func (n *Node) remind(g groupIdentity, err error) (due, ended bool) {
+	s := n.state.Lock()
 	defer n.state.Unlock()
-	lasted := g.retry.problem.Lasts()
-	return g.retry.problem.Due(time.Now(), err), lasted && err == nil
+	problem := &g.in(s).retry.problem
+	lasted := problem.Lasts()
+	return problem.Due(time.Now(), err), lasted && err == nil
 }
 
-func (n *Node) errIfHangs(g *group) error {
+func (n *Node) errIfHangs(g groupIdentity) error {
 	if n.hangs(g) {
 		return errors.New("a write to the pod's cgroups hangs in the kernel")
 	}
@@ -230,7 +246,7 @@ func (n *Node) errIfHangs(g *group) error {
 
 // warnUnmatched tells once of targets that no container of a running pod has.
 // It waits for a full pass, since containers come one by one.
-func (n *Node) warnUnmatched(g *group) {
+func (n *Node) warnUnmatched(g groupIdentity) {
 	for _, pod := range n.toWarn(g) {
 		log := n.log.WithField("pod", pod.String())
 		err := bounded.Guarded(func() error {
@@ -247,16 +263,17 @@ func (n *Node) warnUnmatched(g *group) {
 
 // came returns the containers of a pod that came so far, and those that the pod's record
 // knows to have ended: the runtime does not list these when the plugin connects.
-func (n *Node) came(pod *pod) []policy.Container {
-	n.state.Lock()
-	defer n.state.Unlock()
-	return record.WithEnded(pod.seen(), pod.group.recorded.exits)
-}
-
-func (n *Node) toWarn(g *group) []*pod {
+func (n *Node) came(pod podIdentity) []policy.Container {
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	var out []*pod
+	return record.WithEnded(pod.in(s).seen(), pod.group.in(s).recorded.exits)
+}
+
+func (n *Node) toWarn(of groupIdentity) []podIdentity {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	g := of.in(s)
+	var out []podIdentity
 	for _, pod := range g.pods {
 		ready := false
 		for _, c := range pod.containers {
@@ -269,7 +286,7 @@ func (n *Node) toWarn(g *group) []*pod {
 		if ready && !pod.warned {
 			pod.warned = true
 			s.changed(g)
-			out = append(out, pod)
+			out = append(out, pod.podIdentity)
 		}
 	}
 	return out

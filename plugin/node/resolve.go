@@ -21,14 +21,14 @@ func (n *Node) finder() *inventory.Finder {
 }
 
 // inventoried returns what the disks of the pod's containers are found by.
-func (p *pod) inventoried() *inventory.Pod {
+func (p *podIdentity) inventoried() *inventory.Pod {
 	return &inventory.Pod{UID: p.uid, Sandbox: p.id, Request: p.request()}
 }
 
-// resolve finds the disks of a container that no other goroutine knows, or of a copy of one,
-// and decides its limits. An error is our own failure, after which c is of no use; what
-// the tenant got wrong, or this node cannot do, is in c.err.
-func (n *Node) resolve(ctx context.Context, pol *policy.Policy, c *container) error {
+// resolve finds the disks of a container and decides its limits, which it notes in c. An
+// error is our own failure, after which c is of no use; what the tenant got wrong, or this
+// node cannot do, is in c.decision.err.
+func (n *Node) resolve(ctx context.Context, pol *policy.Policy, c *snapshot) error {
 	now := n.layers.current.Load()
 	if !c.disks.IsResolved() {
 		if err := n.lookInto(ctx, c, now); err != nil {
@@ -57,7 +57,7 @@ func (n *Node) resolve(ctx context.Context, pol *policy.Policy, c *container) er
 }
 
 // lookInto finds the disks of a container, by its description in the runtime's event.
-func (n *Node) lookInto(ctx context.Context, c *container, now *placed) error {
+func (n *Node) lookInto(ctx context.Context, c *snapshot, now *placed) error {
 	if err := n.storage.Refresh(ctx); err != nil {
 		return fmt.Errorf("read mounts: %w", err)
 	}
@@ -83,14 +83,14 @@ func (n *Node) lookInto(ctx context.Context, c *container, now *placed) error {
 
 // isMemoryLimited reports whether a memory limit bounds what the container can have dirty. A
 // later resize does not count: the warning is about what was asked for.
-func (n *Node) isMemoryLimited(c *container) bool {
+func (n *Node) isMemoryLimited(c *snapshot) bool {
 	return policy.MemoryBoundsDirty(c.memoryLimit, n.nodeMemory) ||
 		policy.MemoryBoundsDirty(n.cgroups.Cgroup(c.pod.group.cgroup).MemoryMax(), n.nodeMemory)
 }
 
 // move finds the disk of a writable layer that is elsewhere than it was thought to
 // be. All else that is known of the container holds.
-func (n *Node) move(ctx context.Context, c *container, now *placed) error {
+func (n *Node) move(ctx context.Context, c *snapshot, now *placed) error {
 	layer := now.Of(c.pod.handler)
 	rootfs := layer.Backing(ctx, n.storage)
 	if rootfs.Err != nil {
@@ -106,13 +106,13 @@ const pidUntold = -1
 
 // isToCompare reports whether the mounts of a container that runs are still to be
 // compared.
-func (c *container) isToCompare() bool {
+func (c *snapshot) isToCompare() bool {
 	return c.disks.IsUncompared() && c.mayRun() && c.pid != pidUntold
 }
 
 // compareMounts adds to the facts of a container the disks under the mounts of its first
 // process that the container was not known to have.
-func (n *Node) compareMounts(ctx context.Context, c *container) error {
+func (n *Node) compareMounts(ctx context.Context, c *snapshot) error {
 	if c.pid == 0 {
 		c.logger(n.log).Warn("The runtime reports no process for a container: its mounts are not compared with the node's")
 		c.disks.SetCompared()

@@ -108,7 +108,7 @@ func TestRecallsAgain(t *testing.T) {
 	if err := n.recall(g); err == nil {
 		t.Fatal("what is below a file can be read")
 	}
-	if n.planFor(g); g.plan != nil || g.recorded.read {
+	if n.planFor(g); n.planOf(g) != nil || n.isRecalled(g) {
 		t.Error("a plan is kept that was made without the record")
 	}
 	if err := os.Remove(parent); err != nil {

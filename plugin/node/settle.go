@@ -16,7 +16,7 @@ import (
 )
 
 // granted returns what a container was granted so far, by an earlier process maybe.
-func (n *Node) granted(c *container) (policy.Desired, error) {
+func (n *Node) granted(c *snapshot) (policy.Desired, error) {
 	switch {
 	case c.look.fresh, c.decision.policy != nil && c.decision.policy.Mode != policy.ModeEnforce:
 		return policy.Desired{}, nil
@@ -32,15 +32,15 @@ func (n *Node) granted(c *container) (policy.Desired, error) {
 
 // settle does what is left to do for a container: to look into what the
 // runtime reported it, or to decide by the policy that is in force now.
-func (n *Node) settle(ctx context.Context, c *container) error {
+func (n *Node) settle(ctx context.Context, of identity) error {
 	select {
-	case c.look.token <- struct{}{}:
-		defer n.endLook(c)
+	case of.token <- struct{}{}:
+		defer n.endLook(of)
 	case <-ctx.Done():
 		return fmt.Errorf("wait for another resolution of the container: %w", context.Cause(ctx))
 	}
 	pol := n.policy.Load()
-	old := n.beginLook(c)
+	old := n.beginLook(of)
 	if old.isSettled(pol, n.layers.current.Load()) {
 		return nil
 	}
@@ -48,7 +48,8 @@ func (n *Node) settle(ctx context.Context, c *container) error {
 	err := n.resolve(ctx, pol, &fresh)
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	defer s.changed(c.pod.group)
+	c := of.in(s)
+	defer s.changed(c.pod.group.in(s))
 	if err != nil {
 		if c.decision.policy == nil {
 			c.decision.err = err // for the record
@@ -61,31 +62,31 @@ func (n *Node) settle(ctx context.Context, c *container) error {
 		s.lookAgain(c)
 	}
 	if c.look.again || ctx.Err() != nil { // too late for the caller to write it
-		s.markDirty(c.pod.group)
+		s.markDirty(c.pod.group.in(s))
 	}
-	s.remember(c)
+	s.remember(&c.snapshot)
 	return fresh.look.notCompared
 }
 
 // isSettled says that there is nothing left to look into, and to decide by this policy.
-func (c *container) isSettled(pol *policy.Policy, layers *placed) bool {
+func (c *snapshot) isSettled(pol *policy.Policy, layers *placed) bool {
 	return c.decision.policy == pol && c.disks.IsResolved() && !layers.moved(c) && !c.isToCompare() && slices.Equal(c.disks.Facts.Reached, c.use.seen.Reached)
 }
 
 // unsettled returns the containers of a group that settle has work for, and apart from
 // them those that a look at has taken too long already.
-func (n *Node) unsettled(g *group) (out, hung []*container) {
+func (n *Node) unsettled(g groupIdentity) (out, hung []identity) {
 	pol, layers := n.policy.Load(), n.layers.current.Load()
-	n.state.Lock()
+	s := n.state.Lock()
 	defer n.state.Unlock()
-	for _, pod := range g.pods {
+	for _, pod := range g.in(s).pods {
 		for _, c := range pod.containers {
 			switch {
 			case c.isSettled(pol, layers):
-			case len(c.look.token) == 0:
-				out = append(out, c)
+			case len(c.token) == 0:
+				out = append(out, c.identity)
 			case !c.look.began.IsZero() && time.Since(c.look.began) > passDeadline:
-				hung = append(hung, c)
+				hung = append(hung, c.identity)
 			}
 		}
 	}
@@ -95,7 +96,7 @@ func (n *Node) unsettled(g *group) (out, hung []*container) {
 // settleAll is for containers that run already. They cannot be refused any
 // more, so what they cannot get is logged and recorded. It goes on after ctx
 // ends with those that need no look at the node.
-func (n *Node) settleAll(ctx context.Context, g *group) []error {
+func (n *Node) settleAll(ctx context.Context, g groupIdentity) []error {
 	var errs []error
 	stacks := inventory.NewStacks(n.storage)
 	unsettled, hung := n.unsettled(g)
@@ -103,9 +104,9 @@ func (n *Node) settleAll(ctx context.Context, g *group) []error {
 		errs = append(errs, fmt.Errorf("limit container %s: one of its disks does not answer", c.name))
 	}
 	for _, c := range unsettled {
-		before := n.snapshot(c)
+		before := n.snapshot(c.ref)
 		err := n.settle(ctx, c)
-		if err == nil && n.reach(ctx, stacks, c) {
+		if err == nil && n.reach(ctx, stacks, c.ref) {
 			// Before anything is written: after a restart of ours the limits are there,
 			// and would be lifted until the next pass.
 			err = n.settle(ctx, c)
@@ -115,7 +116,7 @@ func (n *Node) settleAll(ctx context.Context, g *group) []error {
 			continue
 		}
 		// Another look may find the same.
-		if now := n.snapshot(c); now.decision.err != nil && now.mayRun() && (before.decision.err == nil || before.decision.err.Error() != now.decision.err.Error()) {
+		if now := n.snapshot(c.ref); now.decision.err != nil && now.mayRun() && (before.decision.err == nil || before.decision.err.Error() != now.decision.err.Error()) {
 			now.logger(n.log).WithError(now.decision.err).Warn("Some limits of a running container are not enforced")
 		}
 	}
@@ -123,12 +124,12 @@ func (n *Node) settleAll(ctx context.Context, g *group) []error {
 }
 
 // decide computes what one container should get.
-func (n *Node) decide(pol *policy.Policy, c *container) (policy.Desired, error) {
+func (n *Node) decide(pol *policy.Policy, c *snapshot) (policy.Desired, error) {
 	return plan.Decide(pol, c.pod.asking(), c.disks.Facts, n.weight.Support())
 }
 
 // checkTotal checks the pod total with c as one more of the pod's containers.
-func (n *Node) checkTotal(pol *policy.Policy, c *container) error {
+func (n *Node) checkTotal(pol *policy.Policy, c *snapshot) error {
 	seen, shared := n.neighbours(c.pod)
 	total, err := plan.Total(pol, c.pod.asking(), append(seen, c.disks.Facts), n.weight.Support())
 	if err != nil || len(total.Settings) == 0 {
@@ -145,14 +146,14 @@ func (n *Node) checkTotal(pol *policy.Policy, c *container) error {
 
 // neighbours returns the facts of a pod's containers, and whether another pod is in its
 // cgroup.
-func (n *Node) neighbours(pod *pod) (seen []policy.Container, shared bool) {
-	n.state.Lock()
+func (n *Node) neighbours(pod podIdentity) (seen []policy.Container, shared bool) {
+	s := n.state.Lock()
 	defer n.state.Unlock()
-	return pod.seen(), pod.group.shared()
+	return pod.in(s).seen(), pod.group.in(s).shared()
 }
 
 // asking returns what a decision needs of a pod.
-func (p *pod) asking() *plan.Pod {
+func (p *podIdentity) asking() *plan.Pod {
 	out := p.planned()
 	out.Request = p.request()
 	return &out

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/handover"
+	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
@@ -32,12 +33,10 @@ type state struct {
 }
 
 // group is what one pod cgroup is for: one sandbox, or two for a while when
-// the kubelet makes a new one for a pod. Its fields belong to the state,
-// except cgroup, key and writer.token.
+// the kubelet makes a new one for a pod.
 type group struct {
-	cgroup string          // below the cgroup root; "" where the runtime named none
-	key    string          // its name, which no other group has at the same time; never changes
-	pods   map[string]*pod // by sandbox ID
+	groupIdentity
+	pods map[string]*pod // by sandbox ID
 
 	drain    lifecycle.Drain
 	plan     *enforce.Targets // nil after a change
@@ -47,12 +46,28 @@ type group struct {
 	recorded recorded
 }
 
-// writer is the goroutine that writes the group's cgroups.
-type writer struct {
+// groupIdentity is what a group is known by. It does not change.
+type groupIdentity struct {
+	ref    guard.Ref[state, group]
+	cgroup string // below the cgroup root; "" where the runtime named none
+	key    string // its name, which no other group has at the same time
 	// token is held by the writer, so that two writers cannot interleave and leave the older
 	// values. It is a channel, because a write to a dying disk can hang and waiters have
 	// deadlines.
-	token  chan struct{}
+	token chan struct{}
+}
+
+// in returns the group. It may have left the state.
+func (g groupIdentity) in(s *state) *group { return g.ref.In(s) }
+
+func newGroup(cgroup, key string) *group {
+	g := &group{groupIdentity: groupIdentity{cgroup: cgroup, key: key, token: make(chan struct{}, 1)}, pods: map[string]*pod{}}
+	g.ref = guard.RefTo[state](g)
+	return g
+}
+
+// writer is the goroutine that writes the group's cgroups. It holds the group's token.
+type writer struct {
 	since  time.Time // when the last writer took the token
 	missed bool      // another goroutine found the token taken, and has left its work to the writer
 }
@@ -75,11 +90,7 @@ type recorded struct {
 // pod is one sandbox that carries annotations of ours.
 type pod struct {
 	podIdentity
-	group   *group
-	arrival int // a later one replaces an earlier one
-
-	// The others belong to the state.
-
+	arrival    int                   // a later one replaces an earlier one
 	containers map[string]*container // by ID
 	// known are the facts of all containers that came so far, by name: those
 	// that were refused and those that have gone too.
@@ -89,10 +100,18 @@ type pod struct {
 
 // podIdentity is what a sandbox is known by. It does not change.
 type podIdentity struct {
+	ref                      guard.Ref[state, pod] // set with the group when the pod becomes part of the state
 	id, namespace, name, uid string
 	handler                  string
 	request                  func() *annotation.Request // parses the annotations when it is first called
+	group                    groupIdentity
 }
+
+// isNone reports whether this is the identity of no pod of the state.
+func (p podIdentity) isNone() bool { return p.ref == guard.Ref[state, pod]{} }
+
+// in returns the pod. It may have left the state.
+func (p podIdentity) in(s *state) *pod { return p.ref.In(s) }
 
 // knownFacts are those of the newest container of a name.
 type knownFacts struct {
@@ -100,23 +119,20 @@ type knownFacts struct {
 	arrival int
 }
 
-func newPod(sb *Sandbox) *pod {
+// newPod returns what the runtime told of a pod.
+func newPod(sb *Sandbox) podIdentity {
 	annotations := sb.Annotations // not all of the sandbox is kept
-	return &pod{
-		podIdentity: podIdentity{
-			id:        sb.ID,
-			namespace: sb.Namespace,
-			name:      sb.Name,
-			uid:       sb.UID,
-			handler:   sb.Handler,
-			request:   sync.OnceValue(func() *annotation.Request { return annotation.Parse(annotations) }),
-		},
-		containers: map[string]*container{},
-		known:      map[string]knownFacts{},
+	return podIdentity{
+		id:        sb.ID,
+		namespace: sb.Namespace,
+		name:      sb.Name,
+		uid:       sb.UID,
+		handler:   sb.Handler,
+		request:   sync.OnceValue(func() *annotation.Request { return annotation.Parse(annotations) }),
 	}
 }
 
-func (p *pod) String() string { return p.namespace + "/" + p.name }
+func (p *podIdentity) String() string { return p.namespace + "/" + p.name }
 
 // seen are the facts of the containers that came so far, in the order of their
 // names.
@@ -134,8 +150,8 @@ func (p *pod) seen() []policy.Container {
 }
 
 // remember notes the facts of a container, unless a newer one of its name has come.
-func (s *state) remember(c *container) {
-	if p := c.pod; c.arrival >= p.known[c.name].arrival {
+func (s *state) remember(c *snapshot) {
+	if p := c.pod.in(s); c.arrival >= p.known[c.name].arrival {
 		p.known[c.name] = knownFacts{c.disks.Facts, c.arrival}
 	}
 }
@@ -184,16 +200,18 @@ func groupKey(cgroup, sandbox string) string {
 }
 
 // join makes a pod part of the node's state.
-func (s *state) join(joining *pod, cgroup string) {
+func (s *state) join(joining podIdentity, cgroup string) *pod {
 	key := groupKey(cgroup, joining.id)
 	g := s.groups[key]
 	if g == nil {
-		g = &group{cgroup: cgroup, key: key, pods: map[string]*pod{}, writer: writer{token: make(chan struct{}, 1)}}
+		g = newGroup(cgroup, key)
 		s.groups[key] = g
 	}
-	joining.group, joining.arrival = g, s.nextArrival()
-	g.pods[joining.id], s.pods[joining.id] = joining, joining
+	p := &pod{podIdentity: joining, arrival: s.nextArrival(), containers: map[string]*container{}, known: map[string]knownFacts{}}
+	p.ref, p.group = guard.RefTo[state](p), g.groupIdentity
+	g.pods[p.id], s.pods[p.id] = p, p
 	s.changed(g)
+	return p
 }
 
 // nextArrival numbers pods and containers as they come.
@@ -205,7 +223,7 @@ func (s *state) nextArrival() int {
 // leave is the inverse of join. Containers of which no removal was heard go with the
 // pod: the group may stay, for another sandbox. The event is theirs.
 func (s *state) leave(pod *pod, e lifecycle.Event) {
-	g := pod.group
+	g := pod.group.in(s)
 	for _, c := range pod.containers {
 		s.handle(c, e)
 	}
@@ -224,7 +242,7 @@ func (s *state) leave(pod *pod, e lifecycle.Event) {
 // drop ends a group without a pod, unless it is being written: the pod's next sandbox has
 // to wait for that writer, whose values are older.
 func (s *state) drop(g *group) {
-	if len(g.pods) == 0 && len(g.writer.token) == 0 && s.groups[g.key] == g {
+	if len(g.pods) == 0 && len(g.token) == 0 && s.groups[g.key] == g {
 		delete(s.groups, g.key)
 	}
 }
@@ -243,7 +261,7 @@ func (g *group) waits() bool {
 
 // waits reports whether a container runs whose limits could not be decided yet, or could
 // not be written as its cgroup was not seen yet.
-func (c *container) waits() bool {
+func (c *snapshot) waits() bool {
 	phase := c.life.Phase()
 	switch {
 	case !phase.MayRun(), phase == lifecycle.Refused:
@@ -276,44 +294,46 @@ func (s *state) markDirty(g *group) {
 }
 
 // take waits until ctx ends for the right to write a group's cgroups.
-func (n *Node) take(g *group, done <-chan struct{}) bool {
+func (n *Node) take(g groupIdentity, done <-chan struct{}) bool {
 	select {
-	case g.writer.token <- struct{}{}:
+	case g.token <- struct{}{}:
 	case <-done:
 		return false
 	}
-	n.state.Lock()
+	s := n.state.Lock()
 	defer n.state.Unlock()
-	g.writer.since = time.Now()
+	g.in(s).writer.since = time.Now()
 	return true
 }
 
 // tryTake does not wait. The holder of the token wakes the reconciler when it is done.
-func (n *Node) tryTake(g *group) bool {
-	n.state.Lock()
+func (n *Node) tryTake(g groupIdentity) bool {
+	s := n.state.Lock()
 	defer n.state.Unlock()
+	writer := &g.in(s).writer
 	select {
-	case g.writer.token <- struct{}{}:
-		g.writer.since = time.Now()
+	case g.token <- struct{}{}:
+		writer.since = time.Now()
 		return true
 	default:
 	}
 	// release gives the token back before it asks for mu, so it will see this.
-	g.writer.missed = true
+	writer.missed = true
 	return false
 }
 
 // hangs says that a write to the group's cgroups does not end.
-func (n *Node) hangs(g *group) bool {
-	n.state.Lock()
-	defer n.state.Unlock()
-	return len(g.writer.token) > 0 && time.Since(g.writer.since) > passDeadline
-}
-
-func (n *Node) release(g *group) {
-	<-g.writer.token
+func (n *Node) hangs(g groupIdentity) bool {
 	s := n.state.Lock()
 	defer n.state.Unlock()
+	return len(g.token) > 0 && time.Since(g.in(s).writer.since) > passDeadline
+}
+
+func (n *Node) release(of groupIdentity) {
+	<-of.token
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	g := of.in(s)
 	s.drop(g)
 	if g.writer.missed && len(g.pods) > 0 {
 		s.markDirty(g)

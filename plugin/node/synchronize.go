@@ -11,7 +11,7 @@ import (
 
 // listedPod is a pod with annotations of ours that the runtime lists.
 type listedPod struct {
-	pod    *pod
+	pod    podIdentity
 	cgroup string
 }
 
@@ -21,7 +21,7 @@ type listedPod struct {
 func (n *Node) Synchronize(sandboxes []*Sandbox, ctrs []*Container) {
 	listed := map[string]listedPod{}
 	for _, sb := range sandboxes {
-		if pod, cgroup := n.parsePod(sb); pod != nil {
+		if pod, cgroup, concerned := n.parsePod(sb); concerned {
 			listed[pod.id] = listedPod{pod, cgroup}
 		}
 	}
@@ -69,7 +69,8 @@ func byAge(a, b *Container) int {
 func (s *state) adoptOne(pod *pod, ctr *Container) {
 	c := pod.containers[ctr.ID]
 	if c == nil {
-		c = s.add(pod, ctr)
+		told := newContainer(pod.podIdentity, ctr)
+		c = s.add(&told)
 	}
 	switch ctr.State {
 	case Running:

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -42,17 +43,23 @@ func TestPanicUnlocks(t *testing.T) {
 	sb, c := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), ctr("a")
 	for event, call := range map[string]func(*Node){
 		"Synchronize": func(n *Node) { n.Synchronize(nil, nil) },
-		"Create":      func(n *Node) { _, _, _ = n.Create(t.Context(), sb, c, false) },
-		"Start":       func(n *Node) { _ = n.Start(t.Context(), sb, c, true) },
-		"Updated":     func(n *Node) { n.Updated(sb.ID) },
-		"Stopped":     func(n *Node) { n.Stopped(sb.ID, c.ID) },
-		"Removed":     func(n *Node) { n.Removed(sb.ID, c.ID) },
-		"RemovedPod":  func(n *Node) { n.RemovedPod(sb.ID) },
+		"Create": func(n *Node) {
+			if _, decided, _ := n.Create(t.Context(), sb, c, false); !decided {
+				panic("Create has made an error of it")
+			}
+		},
+		"Start":      func(n *Node) { _ = n.Start(t.Context(), sb, c, true) },
+		"Updated":    func(n *Node) { n.Updated(sb.ID) },
+		"Stopped":    func(n *Node) { n.Stopped(sb.ID, c.ID) },
+		"Removed":    func(n *Node) { n.Removed(sb.ID, c.ID) },
+		"RemovedPod": func(n *Node) { n.RemovedPod(sb.ID) },
 	} {
 		t.Run(event, func(t *testing.T) {
 			h, _ := tree(t)
 			n := newNode(t, h)
-			n.peek().pods["sb1"] = &pod{podIdentity: podIdentity{id: "sb1"}, containers: map[string]*container{"id-a": {}}} // of no group
+			broken := &pod{podIdentity: podIdentity{id: "sb1"}, containers: map[string]*container{"id-a": {}}} // of no group
+			broken.ref = guard.RefTo[state](broken)
+			n.peek().pods["sb1"] = broken
 			func() {
 				defer func() {
 					if recover() == nil {

@@ -12,21 +12,22 @@ import (
 // planFor returns what should be on a group's cgroups now. Deciding the pod
 // total takes time that grows with what tenants wrote, so it is done without mu.
 // The caller is the one who writes to the group.
-func (n *Node) planFor(g *group) *enforce.Targets {
-	if known := n.planOf(g); known != nil {
+func (n *Node) planFor(of groupIdentity) *enforce.Targets {
+	if known := n.planOf(of); known != nil {
 		return known
 	}
-	unread := n.recall(g) // inspect reports that
-	v := n.viewOf(g)
+	unread := n.recall(of) // inspect reports that
+	v := n.viewOf(of)
 	if n.listing.unlikely.Load() || v.Drained { // drained is of those that we know
 		v.Unknown = n.strangers(&v)
 	}
-	if v.pod != nil {
+	if !v.pod.isNone() {
 		v.Pod.Request = v.pod.request() // may parse it, so without mu
 	}
 	fresh := enforce.NewTargets(plan.New(n.policy.Load(), v.View))
-	n.state.Lock()
+	s := n.state.Lock()
 	defer n.state.Unlock()
+	g := of.in(s)
 	g.recorded.granted, g.recorded.weights = fresh.Pod.Granted, fresh.Pod.Weights
 	if g.changes == v.changes && unread == nil {
 		g.plan = fresh
@@ -35,17 +36,17 @@ func (n *Node) planFor(g *group) *enforce.Targets {
 }
 
 // planOf returns the plan that was made, nil after a change.
-func (n *Node) planOf(g *group) *enforce.Targets {
-	n.state.Lock()
+func (n *Node) planOf(g groupIdentity) *enforce.Targets {
+	s := n.state.Lock()
 	defer n.state.Unlock()
-	return g.plan
+	return g.in(s).plan
 }
 
-func (n *Node) viewOf(g *group) view {
+func (n *Node) viewOf(g groupIdentity) view {
 	weights := n.weight.Support() // may read a file
 	s := n.state.Lock()
 	defer n.state.Unlock()
-	v := s.view(g)
+	v := s.view(g.in(s))
 	v.Weights = weights
 	return v
 }
@@ -53,8 +54,8 @@ func (n *Node) viewOf(g *group) view {
 // view is a copy of what a plan is made of.
 type view struct {
 	plan.View
-	pod     *podIdentity // the one that the pod's cgroup is for now; nil without any
-	cgroup  string       // of the pod, which may be shared
+	pod     podIdentity // the one that the pod's cgroup is for now; none without any
+	cgroup  string      // of the pod, which may be shared
 	shared  bool
 	changes int
 	cgroups []string // of its sandboxes and running containers, the last element or a part of it
@@ -81,12 +82,12 @@ func (s *state) view(g *group) view {
 		// Of two sandboxes of a pod the later one counts, if it has begun.
 		if begun := len(v.Running) > before; begun || !live {
 			live = live || begun
-			v.Pod, v.pod = pod.planned(), &pod.podIdentity
+			v.Pod, v.pod = pod.planned(), pod.podIdentity
 			v.Pod.Seen, v.Pod.Complete = pod.seen(), pod.warned
 		}
 	}
 	v.Pod.Granted, v.Pod.Exits = g.recorded.granted, g.recorded.exits
-	if !v.shared && v.pod != nil {
+	if !v.shared && !v.pod.isNone() {
 		v.Pod.Cgroup = v.cgroup
 	}
 	return v
@@ -98,7 +99,7 @@ func (p *podIdentity) planned() plan.Pod {
 }
 
 // planned returns what a plan needs of a container.
-func (c *container) planned() plan.Container {
+func (c *snapshot) planned() plan.Container {
 	return plan.Container{
 		ID: c.id, Name: c.name, Cgroup: c.cgroup, Desired: c.decision.desired, Err: c.decision.err,
 		Undecided: c.decision.policy == nil, Partial: c.isPartial(), Spec: c.spec,

@@ -22,7 +22,7 @@ func (n *Node) enforcer() *enforce.Enforcer {
 // apply brings the cgroups of a group into line. With only set, of the
 // containers only that one is looked at: the start of a container must not
 // wait for its neighbours. It waits for another writer until ctx ends.
-func (n *Node) apply(ctx context.Context, g *group, only string) error {
+func (n *Node) apply(ctx context.Context, g groupIdentity, only string) error {
 	if !n.take(g, ctx.Done()) {
 		return fmt.Errorf("wait for a write to the pod's cgroups: %w", ctx.Err())
 	}
@@ -31,7 +31,7 @@ func (n *Node) apply(ctx context.Context, g *group, only string) error {
 }
 
 // write applies the pod's settings; the caller holds the pod's token.
-func (n *Node) write(g *group, only string) error {
+func (n *Node) write(g groupIdentity, only string) error {
 	targets := n.planFor(g)
 	var errs []error
 	n.enforcer().Apply(targets, only, func(r *enforce.Result) {
@@ -47,16 +47,17 @@ func (n *Node) write(g *group, only string) error {
 }
 
 // noteCleared notes whether an operator has cleared a cgroup: its weight is not asked for then.
-func (n *Node) noteCleared(g *group, r *enforce.Result) {
-	n.state.Lock()
+func (n *Node) noteCleared(g groupIdentity, r *enforce.Result) {
+	s := n.state.Lock()
 	defer n.state.Unlock()
+	recorded := &g.in(s).recorded
 	switch cgroup := r.Target.Cgroup; {
 	case !r.Cleared:
-		delete(g.recorded.cleared, cgroup)
-	case g.recorded.cleared == nil:
-		g.recorded.cleared = map[string]bool{cgroup: true}
+		delete(recorded.cleared, cgroup)
+	case recorded.cleared == nil:
+		recorded.cleared = map[string]bool{cgroup: true}
 	default:
-		g.recorded.cleared[cgroup] = true
+		recorded.cleared[cgroup] = true
 	}
 }
 
@@ -68,9 +69,9 @@ type found struct {
 
 // written draws the conclusions from a write to the cgroup of a container: it asks the state
 // what is to be read there, and tells it what was.
-func (n *Node) written(g *group, r *enforce.Result, pod policy.Settings, starting bool) error {
+func (n *Node) written(g groupIdentity, r *enforce.Result, pod policy.Settings, starting bool) error {
 	c, ids, process := n.unread(g, r)
-	if c == nil {
+	if c.id == "" {
 		return nil // it has left
 	}
 	var f found
@@ -98,20 +99,20 @@ func (n *Node) written(g *group, r *enforce.Result, pod policy.Settings, startin
 	return errors.Join(r.Err, err)
 }
 
-// unread returns a container of a group, nil if it has left, and what is to be read of its
+// unread returns a container of a group, without an ID if it has left, and what is to be read of its
 // cgroup: its IDs while it is there, which is done once, and whether the first process of a
 // container that starts is there. Until it is, the exit watch would take the cgroup for that
 // of a container that has ended.
-func (n *Node) unread(g *group, r *enforce.Result) (c *container, ids, process bool) {
-	n.state.Lock()
+func (n *Node) unread(g groupIdentity, r *enforce.Result) (c identity, ids, process bool) {
+	s := n.state.Lock()
 	defer n.state.Unlock()
-	for _, pod := range g.pods {
+	for _, pod := range g.in(s).pods {
 		if c := pod.containers[r.Target.Container]; c != nil {
 			gone := errors.Is(r.Err, blkio.ErrGone)
-			return c, r.Compared && c.mayRun() && c.exit.cgroupIDs == nil, !gone && c.isUnplaced()
+			return c.identity, r.Compared && c.mayRun() && c.exit.cgroupIDs == nil, !gone && c.isUnplaced()
 		}
 	}
-	return nil, false, false
+	return identity{}, false, false
 }
 
 // noteWritten notes what was written and read, and what is to be done at the end of the
@@ -119,9 +120,10 @@ func (n *Node) unread(g *group, r *enforce.Result) (c *container, ids, process b
 // needs, or nil. A container that runs, as far as is known, and has no cgroup has ended, and
 // its StopContainer event is under way or was missed; or the runtime has not placed it yet.
 // The latter is an error where something is to be written, except while it starts.
-func (n *Node) noteWritten(c *container, r *enforce.Result, f *found, plan *handover.Plan, starting bool) (handover.Adder, error) {
+func (n *Node) noteWritten(of identity, r *enforce.Result, f *found, plan *handover.Plan, starting bool) (handover.Adder, error) {
 	s := n.state.Lock()
 	defer n.state.Unlock()
+	c := of.in(s)
 	if f.ids != nil && c.mayRun() {
 		c.exit.cgroupIDs = f.ids
 	}
@@ -144,7 +146,7 @@ func (n *Node) noteWritten(c *container, r *enforce.Result, f *found, plan *hand
 	case starts && !r.Target.Record.Empty():
 		return watch, fmt.Errorf("limit container %s: its cgroup has no process yet", c.name)
 	case gone && !starts:
-		s.markDirty(c.pod.group)
+		s.markDirty(c.pod.group.in(s))
 	}
 	return watch, nil
 }

@@ -21,3 +21,20 @@ func (v *Value[T]) Lock() *T {
 
 // Unlock is deferred right after Lock.
 func (v *Value[T]) Unlock() { v.mu.Unlock() }
+
+// Ref refers to a part, of type P, of a Value[T]. Code without the lock can keep and compare a
+// Ref, but cannot reach the part. Two are equal if they refer to the same part. The zero value
+// refers to no part.
+type Ref[T, P any] struct{ part *P }
+
+// RefTo returns a Ref to a part of a Value[T].
+func RefTo[T, P any](part *P) Ref[T, P] { return Ref[T, P]{part} }
+
+// In returns the part, or nil for the zero value. The argument is what Lock returned: In needs
+// it as evidence that the caller holds the lock.
+func (r Ref[T, P]) In(locked *T) *P {
+	if locked == nil {
+		panic("guard: a part is reached without its lock")
+	}
+	return r.part
+}

@@ -40,3 +40,32 @@ func TestPanic(t *testing.T) {
 	*v.Lock() = 2
 	defer v.Unlock()
 }
+
+// TestRef: a reference stays the same, and leads to its part only with what Lock returned.
+func TestRef(t *testing.T) {
+	type parts struct{ a, b int }
+	v := New(parts{1, 2})
+	var a, b Ref[parts, int]
+	func() {
+		p := v.Lock()
+		defer v.Unlock()
+		a, b = RefTo[parts](&p.a), RefTo[parts](&p.b)
+	}()
+	if a == b || a == (Ref[parts, int]{}) {
+		t.Error("references to different parts are equal")
+	}
+	func() {
+		p := v.Lock()
+		defer v.Unlock()
+		*a.In(p) = 3
+		if p.a != 3 || (Ref[parts, int]{}).In(p) != nil {
+			t.Errorf("%+v", *p)
+		}
+	}()
+	defer func() {
+		if recover() == nil {
+			t.Error("reached without the lock")
+		}
+	}()
+	a.In(nil)
+}

@@ -1,0 +1,280 @@
+package house
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path"
+	"strings"
+	"testing"
+)
+
+// TestStateStaysLocked verifies that no pointer into a guard.Value outlives the section with
+// its lock. In such a package the parts of the value are the types that guard.Value and
+// guard.Ref name, such as state and container of plugin/node. The other code keeps a
+// guard.Ref or a copy.
+func TestStateStaysLocked(t *testing.T) {
+	var files []source
+	for _, s := range sources(t, "plugin/node") {
+		if path.Dir(s.path) == "plugin/node" {
+			files = append(files, s)
+		}
+	}
+	p := newGuarded(files)
+	for _, name := range []string{"state", "group", "pod", "container"} {
+		if !p.parts[name] {
+			t.Errorf("no guard.Value or guard.Ref names %s", name)
+		}
+	}
+	for _, problem := range p.check() {
+		t.Error(problem)
+	}
+}
+
+// TestGuarded verifies that the rules find each way out of the lock.
+func TestGuarded(t *testing.T) {
+	const code = `package p
+type node struct { state *guard.Value[state] }
+type state struct { parts map[string]*part }
+type part struct { details }
+type details struct { n int }
+type id struct { ref guard.Ref[state, part] }
+func (n *node) set(i id) {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	i.ref.In(s).n = 1
+}
+func (n *node) copied(i id) details {
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	return i.ref.In(s).details
+}
+func (s *state) first() *part { return s.parts[""] }
+func newPart() *part { return &part{} }
+func each(s *state, f func(*part)) { f(s.first()) }
+`
+	const locked = `{
+	s := n.state.Lock()
+	defer n.state.Unlock()
+	`
+	for name, tt := range map[string]struct{ code, want string }{
+		"none":        {"", ""},
+		"result":      {"func (n *node) f() *part " + locked + "return s.first() }", "f has the lock, and has part in its signature"},
+		"of a callee": {"func (n *node) f() *part { return n.g() }", "f returns part without having got any"},
+		"in a map":    {"func (n *node) f() map[string]*part " + locked + "return s.parts }", "f has the lock, and has part in its signature"},
+		"constructor": {"func newMethod(n *node) *part { f := func() *part " + locked + "return s.first() }; return f() }", "newMethod returns part without having got any"},
+		"callback":    {"func (n *node) f(do func(*part)) " + locked + "do(s.first()) }", "f has the lock, and has part in its signature"},
+		"half":        {"func (n *node) f() *details " + locked + "return &s.first().details }", "f has the lock, and returns a pointer to details"},
+		"field":       {"type kept struct { p *part }", "kept keeps part"},
+		"global":      {"var kept *state", "kept keeps state"},
+		"variable":    {"func (n *node) f() { var p *part; func() " + locked + "p = s.first() }(); p.n = 2 }", "f names part without the lock"},
+		"channel":     {"func (n *node) f() { c := make(chan *part, 1); n.g(c) }", "f names part without the lock"},
+		"goroutine":   {"func (n *node) f() " + locked + "p := s.first(); go func() { p.n = 3 }() }", "f has the lock, and begins what goes on without it"},
+		"timer":       {"func (s *state) f() { p := s.first(); time.AfterFunc(1, func() { p.n = 3 }) }", "f has the lock, and begins what goes on without it"},
+		"closure":     {"func (n *node) f() " + locked + "p := s.first(); n.later(func() " + locked + "p.n = 4 }) }", "f has the lock, and asks for it again"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fset := token.NewFileSet()
+			file, err := parser.ParseFile(fset, "x.go", code+tt.code, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := newGuarded([]source{{"x.go", file, fset}})
+			got := strings.Join(p.check(), "\n")
+			if _, after, _ := strings.Cut(got, " "); after != tt.want {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// guarded is a package with a guard.Value.
+type guarded struct {
+	files    []source
+	parts    map[string]bool // the types of the value and of what it leads to
+	problems []string
+	at       *source
+}
+
+func newGuarded(files []source) *guarded {
+	p := &guarded{files: files, parts: map[string]bool{}}
+	for _, s := range files {
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			for _, arg := range guardArgs(n) {
+				if id, ok := arg.(*ast.Ident); ok {
+					p.parts[id.Name] = true
+				}
+			}
+			return true
+		})
+	}
+	return p
+}
+
+// guardArgs returns the type arguments of guard.Value or guard.Ref, nil for another node.
+func guardArgs(n ast.Node) []ast.Expr {
+	switch n := n.(type) {
+	case *ast.IndexExpr:
+		if text(n.X) == "guard.Value" {
+			return []ast.Expr{n.Index}
+		}
+	case *ast.IndexListExpr:
+		if text(n.X) == "guard.Ref" {
+			return n.Indices
+		}
+	}
+	return nil
+}
+
+func (p *guarded) report(n ast.Node, format string, args ...any) {
+	p.problems = append(p.problems, fmt.Sprintf("%s:%d: ", p.at.path, p.at.line(n))+fmt.Sprintf(format, args...))
+}
+
+// check returns what breaks the rules.
+func (p *guarded) check() []string {
+	for i := range p.files {
+		p.at = &p.files[i]
+		for _, d := range p.at.file.Decls {
+			switch d := d.(type) {
+			case *ast.GenDecl:
+				p.checkDecl(d)
+			case *ast.FuncDecl:
+				p.checkFunc(d)
+			}
+		}
+	}
+	return p.problems
+}
+
+// checkDecl looks for types and variables, other than the parts, that keep a part.
+func (p *guarded) checkDecl(d *ast.GenDecl) {
+	for _, spec := range d.Specs {
+		switch spec := spec.(type) {
+		case *ast.TypeSpec:
+			if name := p.named(spec.Type); name != "" && !p.parts[spec.Name.Name] {
+				p.report(spec, "%s keeps %s", spec.Name.Name, name)
+			}
+		case *ast.ValueSpec:
+			if name := p.named(spec); name != "" {
+				p.report(spec, "%s keeps %s", spec.Names[0].Name, name)
+			}
+		}
+	}
+}
+
+// checkFunc looks for ways out of a function for a part. A function gets a part from its
+// caller, which has the lock then, or has the lock itself.
+func (p *guarded) checkFunc(f *ast.FuncDecl) {
+	name, signature := f.Name.Name, p.named(f.Recv)+p.named(f.Type)
+	got := p.named(f.Recv) + p.named(f.Type.Params)
+	locks := f.Body != nil && p.locks(f.Body)
+	switch {
+	case locks && signature != "":
+		p.report(f, "%s has the lock, and has %s in its signature", name, signature)
+	case locks:
+		if half := localPointer(f.Type.Results); half != "" {
+			p.report(f, "%s has the lock, and returns a pointer to %s", name, half)
+		}
+	case isConstructor(f):
+	case got == "" && signature != "":
+		p.report(f, "%s returns %s without having got any", name, signature)
+	case got == "" && f.Body != nil:
+		if part := p.named(f.Body); part != "" {
+			p.report(f, "%s names %s without the lock", name, part)
+		}
+	}
+	if locks || got != "" {
+		p.checkSection(name, f.Body)
+	}
+}
+
+// isConstructor reports whether a function makes a part that no other goroutine can have yet.
+func isConstructor(f *ast.FuncDecl) bool {
+	closures := false
+	ast.Inspect(f, func(n ast.Node) bool {
+		_, closure := n.(*ast.FuncLit)
+		closures = closures || closure
+		return true
+	})
+	return strings.HasPrefix(strings.ToLower(f.Name.Name), "new") && f.Recv == nil && !closures
+}
+
+// checkSection looks for what runs on after the section.
+func (p *guarded) checkSection(name string, body *ast.BlockStmt) {
+	ast.Inspect(body, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			p.report(n, "%s has the lock, and begins what goes on without it", name)
+		case *ast.CallExpr:
+			if _, method := method(n); method == "AfterFunc" || method == "Go" {
+				p.report(n, "%s has the lock, and begins what goes on without it", name)
+			}
+		case *ast.FuncLit:
+			if p.locks(n.Body) {
+				p.report(n, "%s has the lock, and asks for it again", name)
+			}
+		}
+		return true
+	})
+}
+
+// locks reports whether a function locks the value, apart from the functions inside it.
+func (p *guarded) locks(body *ast.BlockStmt) (found bool) {
+	ast.Inspect(body, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok {
+			on, name := method(call)
+			found = found || name == "Lock" && strings.HasSuffix(on, ".state")
+		}
+		_, inner := n.(*ast.FuncLit)
+		return !inner
+	})
+	return found
+}
+
+// named returns the name of a part that stands below a node, except as a type argument of
+// guard.Value or guard.Ref.
+func (p *guarded) named(n ast.Node) (found string) {
+	if n == nil || n == (*ast.FieldList)(nil) {
+		return ""
+	}
+	ast.Inspect(n, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.IndexExpr, *ast.IndexListExpr:
+			return !strings.HasPrefix(text(indexed(n)), "guard.")
+		case *ast.StarExpr:
+			if id, ok := n.X.(*ast.Ident); ok && p.parts[id.Name] {
+				found = id.Name
+			}
+		}
+		return true
+	})
+	return found
+}
+
+// indexed returns the generic of an instance.
+func indexed(n ast.Node) ast.Expr {
+	switch n := n.(type) {
+	case *ast.IndexExpr:
+		return n.X
+	case *ast.IndexListExpr:
+		return n.X
+	}
+	return nil
+}
+
+// localPointer returns the name of a type of this package to which a result is a pointer.
+func localPointer(results *ast.FieldList) (found string) {
+	if results == nil {
+		return ""
+	}
+	ast.Inspect(results, func(n ast.Node) bool {
+		if star, ok := n.(*ast.StarExpr); ok {
+			if id, ok := star.X.(*ast.Ident); ok {
+				found = id.Name
+			}
+		}
+		return true
+	})
+	return found
+}
