@@ -23,12 +23,12 @@ const allEvery = 30 * time.Second
 // Keeper keeps the weights of the cgroups above containers, on some disks. It is not safe for
 // concurrent use.
 type Keeper struct {
-	cgroups *cgroupfs.Hierarchy
-	write   Write
-	top     []*cgroup // those above all pods; in general one
-	read    time.Time // when all was read
-	rivals  rivals
-	last    *division // nil if the next pass has to set all weights
+	cgroups  *cgroupfs.Hierarchy
+	write    Write
+	top      []*cgroup // those above all pods; in general one
+	read     time.Time // when all was read
+	topLevel topLevel
+	last     *division // nil if the next pass has to set all weights
 }
 
 // division is what a pass has made of what it found.
