@@ -335,4 +335,10 @@ func TestForeignEnabled(t *testing.T) {
 		t.Errorf("io.cost.qos is %q", n.read("io.cost.qos"))
 	}
 	n.want(slice+"/io.weight", "default 100\n254:16 300")
+	// Without a container with a weight: they are not.
+	n.demand.Weighted = nil
+	n.now = n.now.Add(lingerFor)
+	n.pass()
+	n.want("io.cost.qos", "254:16 enable=1 ctrl=auto")
+	n.want(slice+"/io.weight", "default 100")
 }
