@@ -19,7 +19,7 @@ import (
 // TestNothingIsLeft: whatever pods, operators, failures and restarts come in any order, nothing is
 // left once all is well and nothing has a weight.
 func TestNothingIsLeft(t *testing.T) {
-	for seed := range uint64(30) {
+	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 0))
 		n := newNode(t)
 		before := n.controlFiles()
