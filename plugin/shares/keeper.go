@@ -38,6 +38,7 @@ type division struct {
 	given  map[string]blkio.Weights
 	active map[blkio.Dev][]*cgroup // those that used each disk
 	shares map[blkio.Dev][]Share
+	failed map[blkio.Dev]bool // those on which a weight could not be set
 }
 
 // sameCgroups reports whether other is a division of the same cgroups with the same weights, where
@@ -85,7 +86,7 @@ func (k *Keeper) Pass(now time.Time, d Demand) (map[blkio.Dev][]Share, error) {
 	all := changed || k.last == nil || !next.sameCgroups(k.last)
 	want := map[string]map[blkio.Dev]uint32{}
 	for _, dev := range d.Disks {
-		if !all && slices.Equal(next.active[dev], k.last.active[dev]) {
+		if !all && !k.last.failed[dev] && slices.Equal(next.active[dev], k.last.active[dev]) {
 			next.shares[dev] = k.last.shares[dev]
 			continue
 		}
@@ -98,10 +99,25 @@ func (k *Keeper) Pass(now time.Time, d Demand) (map[blkio.Dev][]Share, error) {
 		}
 	}
 	err := joinDistinct(errs)
-	if k.last = next; err != nil {
+	if k.last = next; !next.noteFailed(err) {
 		k.last = nil
 	}
 	return next.shares, err
+}
+
+// noteFailed notes the disks on which weights could not be set. It returns false if more than these
+// has to be set again: a weight that could not be removed, or what is not about one disk.
+func (d *division) noteFailed(err error) (ok bool) {
+	d.failed, ok = map[blkio.Dev]bool{}, true
+	eachError(err, func(e error) {
+		on, isOnDisk := errors.AsType[*DiskError](e)
+		if !isOnDisk || !slices.Contains(d.disks, on.Dev) {
+			ok = false
+			return
+		}
+		d.failed[on.Dev] = true
+	})
+	return ok
 }
 
 // divide computes the shares of one disk, and adds the weights that follow to want, by path.

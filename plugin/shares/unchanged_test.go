@@ -27,6 +27,22 @@ func TestUnchanged(t *testing.T) {
 	if after := k.pass(vda, vdb); &after[vda][0] == &before[vda][0] || &after[vdb][0] != &before[vdb][0] {
 		t.Error("one disk has changed")
 	}
+	// A disk that refuses weights is tried again in each pass, and no other one with it.
+	k.without[vda] = true
+	k.use(vda, a, b)
+	var err error
+	failing := before
+	for range 2 {
+		failing, err = k.tryPass(vda, vdb)
+	}
+	if err == nil || &failing[vdb][0] != &before[vdb][0] {
+		t.Errorf("the other disk was computed beside one that fails with %v", err)
+	}
+	k.without[vda] = false
+	k.pass(vda, vdb)
+	if got := k.read(burstable + "/io.weight"); got != "default 100\n254:0 1100\n254:16 900\n" {
+		t.Errorf("the QoS class has %q", got)
+	}
 }
 
 // TestUnchangedAgrees: a Keeper that computes what has changed sets the weights of one that computes
@@ -42,8 +58,10 @@ func TestUnchangedAgrees(t *testing.T) {
 			}
 			disks := [][]blkio.Dev{{vda, vdb}, {vda, vdb}, {vda, vdb}, {vda}}[rnd.IntN(4)]
 			eager.keeper.last = nil
-			lazyShares, eagerShares := lazy.pass(disks...), eager.pass(disks...)
-			if d := cmp.Diff(eagerShares, lazyShares) + cmp.Diff(eager.weights(), lazy.weights()); d != "" {
+			eagerShares, eagerErr := eager.tryPass(disks...)
+			lazyShares, lazyErr := lazy.tryPass(disks...)
+			d := cmp.Diff(eagerShares, lazyShares) + cmp.Diff(eager.weights(), lazy.weights()) + cmp.Diff(fmt.Sprint(eagerErr), fmt.Sprint(lazyErr))
+			if d != "" {
 				t.Fatalf("seed %d, step %d: -eager +lazy:\n%s", seed, step, d)
 			}
 		}
@@ -55,7 +73,7 @@ func changeOf(rnd *rand.Rand, step int) func(*kernel) {
 	leaf := []string{a, b, c}[rnd.IntN(3)]
 	dev := []blkio.Dev{vda, vdb}[rnd.IntN(2)]
 	weight := uint32(1 + rnd.IntN(5000))
-	switch rnd.IntN(8) {
+	switch rnd.IntN(9) {
 	case 0:
 		return func(k *kernel) { k.given[leaf] = blkio.Weights{Default: weight} }
 	case 1:
@@ -78,6 +96,8 @@ func changeOf(rnd *rand.Rand, step int) func(*kernel) {
 			}
 			k.use(dev, b)
 		}
+	case 6: // the kernel refuses a disk, or no more
+		return func(k *kernel) { k.without[dev] = !k.without[dev] }
 	default:
 		return func(k *kernel) { k.use(dev, leaf) }
 	}
