@@ -42,7 +42,11 @@ func (m *CostModel) Field(name string) *uint64 {
 
 // Check returns an error for a value that the kernel would take for no cost at all: 0. The
 // kernel computes the cost of a page from bytes per second, and with fewer than a page per
-// second one operation would take longer than io.cost's periods.
+// second one operation would take longer than io.cost's periods. It rounds them up to whole pages,
+// where a value next to 2^64 becomes 0. Kernels without the commit "blk-iocost: fix divide by 0
+// error in calc_lcoefs()" of 2023 divide by it.
+//
+// Source: calc_lcoefs in block/blk-iocost.c.
 func (m CostModel) Check() error {
 	for i, v := range m.fields() {
 		least := uint64(1)
@@ -51,6 +55,9 @@ func (m CostModel) Check() error {
 		}
 		if *v < least {
 			return fmt.Errorf("%s=%d is too small (minimum %d)", costModelKeys[i], *v, least)
+		}
+		if *v > math.MaxInt64 {
+			return fmt.Errorf("%s=%d is too large (maximum %d)", costModelKeys[i], *v, uint64(math.MaxInt64))
 		}
 	}
 	return nil

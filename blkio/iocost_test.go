@@ -2,6 +2,7 @@ package blkio
 
 import (
 	"maps"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -109,6 +110,10 @@ func TestCostModelCheck(t *testing.T) {
 		}
 		*wrong.Field(name) = 0
 		if err := wrong.Check(); err == nil || !strings.HasPrefix(err.Error(), name+"=0 is too small") {
+			t.Errorf("%s: %v", name, err)
+		}
+		*wrong.Field(name) = math.MaxUint64
+		if err := wrong.Check(); err == nil || !strings.HasPrefix(err.Error(), name+"=18446744073709551615 is too large") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -40,6 +40,11 @@ func (w Weights) On(dev Dev) uint32 {
 	return w.Default
 }
 
+// Equal reports whether all values are the same.
+func (w Weights) Equal(other Weights) bool {
+	return w.Default == other.Default && maps.Equal(w.Devices, other.Devices)
+}
+
 // With returns the weights with that of a device replaced, or removed if weight is 0.
 func (w Weights) With(dev Dev, weight uint32) Weights {
 	devices := maps.Clone(w.Devices)

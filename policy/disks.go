@@ -9,7 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// DiskRule is what is done about io.cost on the disks that it matches.
+// DiskRule has the policy's settings of io.cost for the disks that it matches.
 type DiskRule struct {
 	Match   DiskMatch
 	Weights WeightMode

@@ -213,6 +213,25 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
+// TestLongIdentity: a target of iSCSI can have an identity that is longer than the name of a file.
+func TestLongIdentity(t *testing.T) {
+	dir, d := t.TempDir(), disk
+	d.Serial = strings.Repeat("t10. x", 60)
+	if got, err := Load(dir, &d); got != nil || err != nil {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := Save(dir, calibration(t, IdentityOf(&d))); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Load(dir, &d); got == nil || err != nil {
+		t.Errorf("%+v, %v", got, err)
+	}
+	d.Serial += "y"
+	if got, err := Load(dir, &d); got != nil || err != nil {
+		t.Errorf("of another disk: %+v, %v", got, err)
+	}
+}
+
 func TestSaveErrors(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {

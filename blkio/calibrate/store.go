@@ -2,6 +2,7 @@ package calibrate
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -118,8 +119,11 @@ func fileOf(dir string, i Identity) (string, error) {
 	return filepath.Join(dir, fileName(i.key())+".json"), nil
 }
 
+// maxFileName leaves room for the suffixes of a file, in bytes.
+const maxFileName = 200
+
 // fileName returns a name for a file, which a serial number is not: a device can have any text
-// there.
+// there, of any length.
 func fileName(text string) string {
 	var out strings.Builder
 	for _, b := range []byte(text) {
@@ -129,7 +133,10 @@ func fileName(text string) string {
 			fmt.Fprintf(&out, "%%%02X", b)
 		}
 	}
-	return out.String()
+	if out.Len() <= maxFileName {
+		return out.String()
+	}
+	return fmt.Sprintf("%s~%x", out.String()[:maxFileName/2], sha256.Sum256([]byte(text)))
 }
 
 // Load returns the calibration of a disk that was saved below a directory; nil if there is none.

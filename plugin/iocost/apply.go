@@ -28,7 +28,7 @@ func (o owned) isEmpty() bool { return o.Model == "" && o.QOS == "" }
 // Write writes a line to a control file of a cgroup, as [cgroupfs.Cgroup.Write] does.
 type Write func(c cgroupfs.Cgroup, line blkio.Line) error
 
-// Apply makes io.cost what the setups want, on these disks. On other disks it removes what this
+// Apply sets up io.cost on each disk as its setup has it. On other disks it removes what this
 // program has set. If keep is true, more may be wanted than is known, and it removes only what the
 // operator does not want.
 // The error is about the whole: what is about one disk is in its State.

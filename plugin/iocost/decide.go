@@ -25,7 +25,7 @@ const (
 	Foreign Origin = "foreign"
 )
 
-// fixed returns a QOS that has io.cost give out what a model says, no less and no more. The
+// fixed returns a QOS with which io.cost gives out what a model says, no less and no more. The
 // kernel's own QOS lowers the rate only when requests wait for a place in the disk's queue, and
 // raises it while a container waits and a quarter of the requests take less than 25 ms. A
 // throttled volume of a cloud can meet that at its limit, and weights have no effect then.

@@ -3,6 +3,8 @@ package shares
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,11 +23,28 @@ const allEvery = 30 * time.Second
 // Keeper keeps the weights of the cgroups above containers, on some disks. It is not safe for
 // concurrent use.
 type Keeper struct {
-	cgroups *cgroupfs.Hierarchy
-	write   Write
-	top     []*cgroup // those above all pods; in general one
-	read    time.Time // when all was read
-	rivals  rivals
+	cgroups  *cgroupfs.Hierarchy
+	write    Write
+	top      []*cgroup // those above all pods; in general one
+	read     time.Time // when all was read
+	topLevel topLevel
+	last     *division // nil if the next pass has to set all weights
+}
+
+// division is what a pass has made of what it found.
+type division struct {
+	top    []*cgroup
+	disks  []blkio.Dev
+	given  map[string]blkio.Weights
+	active map[blkio.Dev][]*cgroup // those that used each disk
+	shares map[blkio.Dev][]Share
+	failed map[blkio.Dev]bool // those on which a weight could not be set
+}
+
+// sameCgroups reports whether other is a division of the same cgroups with the same weights, where
+// none has changed.
+func (d *division) sameCgroups(other *division) bool {
+	return slices.Equal(d.top, other.top) && slices.Equal(d.disks, other.disks) && maps.EqualFunc(d.given, other.given, blkio.Weights.Equal)
 }
 
 // Demand is what the weights of cgroups follow from.
@@ -50,29 +69,68 @@ func NewKeeper(cgroups *cgroupfs.Hierarchy, write Write) *Keeper {
 
 // Pass makes the weights of all pods and QoS classes right for what was active since the last
 // pass. It returns the shares on each disk. With an error, weights that could be set are set; [Failed]
-// returns the disks on which some could not.
+// returns the disks on which some could not. On a disk where nothing has changed nothing is computed:
+// a node can have hundreds of disks, each of which is used by one pod.
 func (k *Keeper) Pass(now time.Time, d Demand) (map[blkio.Dev][]Share, error) {
 	if err := k.look(now); err != nil {
 		return nil, fmt.Errorf("read the cgroups of pods: %w", err)
 	}
-	out := map[blkio.Dev][]Share{}
+	next := &division{
+		top: k.top, disks: slices.Clone(d.Disks), given: maps.Clone(d.Given),
+		active: map[blkio.Dev][]*cgroup{}, shares: map[blkio.Dev][]Share{},
+	}
+	changed := false
+	for _, top := range k.top {
+		changed = top.active(now, next.active) || changed
+	}
+	all := changed || k.last == nil || !next.sameCgroups(k.last)
 	want := map[string]map[blkio.Dev]uint32{}
 	for _, dev := range d.Disks {
-		for _, top := range k.top {
-			out[dev] = append(out[dev], Distribute(top.onDisk(dev, now, d.Given))...)
+		if !all && !k.last.failed[dev] && slices.Equal(next.active[dev], k.last.active[dev]) {
+			next.shares[dev] = k.last.shares[dev]
+			continue
 		}
-		for _, s := range out[dev] {
-			if want[s.Path] == nil {
-				want[s.Path] = map[blkio.Dev]uint32{}
-			}
-			want[s.Path][dev] = s.Weight
-		}
+		next.divide(dev, now, want)
 	}
 	errs := []error{k.reserve(now, d.Disks, d.Reserve)}
-	for _, top := range k.top {
-		errs = append(errs, top.setBelow(want)...)
+	if all || len(want) > 0 {
+		for _, top := range k.top {
+			errs = append(errs, top.setBelow(want, all)...)
+		}
 	}
-	return out, joinDistinct(errs)
+	err := joinDistinct(errs)
+	if k.last = next; !next.noteFailed(err) {
+		k.last = nil
+	}
+	return next.shares, err
+}
+
+// noteFailed notes the disks on which weights could not be set. It returns false if more than these
+// has to be set again: a weight that could not be removed, or what is not about one disk.
+func (d *division) noteFailed(err error) (ok bool) {
+	d.failed, ok = map[blkio.Dev]bool{}, true
+	eachError(err, func(e error) {
+		on, isOnDisk := errors.AsType[*DiskError](e)
+		if !isOnDisk || !slices.Contains(d.disks, on.Dev) {
+			ok = false
+			return
+		}
+		d.failed[on.Dev] = true
+	})
+	return ok
+}
+
+// divide computes the shares of one disk, and adds the weights that follow to want, by path.
+func (d *division) divide(dev blkio.Dev, now time.Time, want map[string]map[blkio.Dev]uint32) {
+	for _, top := range d.top {
+		d.shares[dev] = append(d.shares[dev], Distribute(top.onDisk(dev, now, d.given))...)
+	}
+	for _, s := range d.shares[dev] {
+		if want[s.Path] == nil {
+			want[s.Path] = map[blkio.Dev]uint32{}
+		}
+		want[s.Path][dev] = s.Weight
+	}
 }
 
 // look reads what changed, or all of it at times.

@@ -3,7 +3,6 @@ package shares
 import (
 	"cmp"
 	"errors"
-	"maps"
 	"path"
 	"slices"
 	"time"
@@ -19,16 +18,22 @@ const activeFor = 5 * time.Second
 // cgroup is what is known of a cgroup from the one above all pods down to the containers.
 type cgroup struct {
 	cgroupfs.Cgroup
-	write    Write
+	write Write
+	usage
+	// weights is io.weight. That of a container is read at a look at everything only.
+	weights  blkio.Weights
+	ours     *[]blkio.Dev // the disks whose weights a Keeper has set; nil before they are read
+	children []*cgroup    // sorted by path; nil before the first look
+	count    int          // of all children when they were listed last, or unlisted
+	isLeaf   bool         // a container
+	changed  bool         // weights or children have; set by look, cleared by active
+}
+
+// usage is what a cgroup has used of the disks.
+type usage struct {
 	stat     []byte // the text of io.stat at the last look
 	counters map[blkio.Dev]blkio.Stat
 	used     map[blkio.Dev]time.Time // when its counters of a disk were last seen to have grown
-	// weights is io.weight. That of a container is read at a look at everything only.
-	weights  blkio.Weights
-	ours     *[]blkio.Dev       // the disks whose weights a Keeper has set; nil before they are read
-	children map[string]*cgroup // by path; nil before the first look
-	count    int                // of all children when they were listed last, or unlisted
-	isLeaf   bool               // a container
 }
 
 // look reads what changed in a cgroup and below it. A cgroup whose counters stand still has no
@@ -51,9 +56,12 @@ func (c *cgroup) look(now time.Time, all bool) error {
 	}
 	c.stat, c.counters = text, counters
 	if fresh || all || !c.isLeaf {
-		if c.weights, err = c.ReadIOWeight(); err != nil {
+		weights, err := c.ReadIOWeight()
+		if err != nil {
 			return err
 		}
+		c.changed = c.changed || !weights.Equal(c.weights)
+		c.weights = weights
 	}
 	return c.lookBelow(now, all)
 }
@@ -69,15 +77,15 @@ func (c *cgroup) noteUse(counters map[blkio.Dev]blkio.Stat, now time.Time) {
 // lookBelow looks at the children. It takes up new ones and forgets removed ones.
 func (c *cgroup) lookBelow(now time.Time, all bool) error {
 	if c.isLeaf {
-		c.children = map[string]*cgroup{}
+		c.children = []*cgroup{}
 		return nil
 	}
 	known, err := c.listed(all)
 	if err != nil {
 		return err
 	}
-	found := make(map[string]*cgroup, len(known))
-	for p, child := range known {
+	found := make([]*cgroup, 0, len(known))
+	for _, child := range known {
 		switch err := child.look(now, all); {
 		case errors.Is(err, blkio.ErrGone):
 			c.count = unlisted // another one may have come in its place
@@ -86,16 +94,38 @@ func (c *cgroup) lookBelow(now time.Time, all bool) error {
 		case err != nil:
 			return err
 		default:
-			found[p] = child
+			found = append(found, child)
 		}
 	}
+	c.changed = c.changed || !slices.Equal(found, c.children)
 	c.children = found
 	return nil
 }
 
+// active returns the cgroups that use each disk, from c downwards, and whether weights or children of
+// one have changed since the last call.
+func (c *cgroup) active(now time.Time, out map[blkio.Dev][]*cgroup) (changed bool) {
+	changed, c.changed = c.changed, false
+	for dev := range c.used {
+		if c.uses(dev, now) {
+			out[dev] = append(out[dev], c)
+		}
+	}
+	for _, child := range c.children {
+		changed = child.active(now, out) || changed
+	}
+	return changed
+}
+
+// uses reports whether the cgroup has used a disk lately.
+func (c *cgroup) uses(dev blkio.Dev, now time.Time) bool {
+	used, known := c.used[dev]
+	return known && now.Sub(used) < activeFor
+}
+
 // listed returns the children. It lists them anew if their number has changed, or if all is to
 // be read again.
-func (c *cgroup) listed(all bool) (map[string]*cgroup, error) {
+func (c *cgroup) listed(all bool) ([]*cgroup, error) {
 	count, err := c.CountChildren()
 	if err != nil {
 		return nil, err
@@ -108,10 +138,17 @@ func (c *cgroup) listed(all bool) (map[string]*cgroup, error) {
 		return nil, err
 	}
 	c.count = count
-	out := make(map[string]*cgroup, len(children))
-	for _, child := range children {
-		out[child.Path()] = cmp.Or(c.children[child.Path()], newCgroup(child, c.write))
+	byPath := make(map[string]*cgroup, len(c.children))
+	for _, child := range c.children {
+		byPath[child.Path()] = child
 	}
+	out := make([]*cgroup, len(children))
+	for i, child := range children {
+		if out[i] = byPath[child.Path()]; out[i] == nil {
+			out[i] = newCgroup(child, c.write)
+		}
+	}
+	slices.SortFunc(out, func(a, b *cgroup) int { return cmp.Compare(a.Path(), b.Path()) })
 	return out, nil
 }
 
@@ -119,7 +156,7 @@ func (c *cgroup) listed(all bool) (map[string]*cgroup, error) {
 const unlisted = -1
 
 func newCgroup(c cgroupfs.Cgroup, write Write) *cgroup {
-	return &cgroup{Cgroup: c, write: write, used: map[blkio.Dev]time.Time{}, count: unlisted, isLeaf: isContainer(c.Path())}
+	return &cgroup{Cgroup: c, write: write, usage: usage{used: map[blkio.Dev]time.Time{}}, count: unlisted, isLeaf: isContainer(c.Path())}
 }
 
 // isContainer reports whether the parent of a cgroup is a pod's. What a container has below
@@ -131,8 +168,7 @@ func isContainer(p string) bool {
 // onDisk returns the tree as it is on one disk. given has the weights of containers, and of pods
 // that have one as a whole.
 func (c *cgroup) onDisk(dev blkio.Dev, now time.Time, given map[string]blkio.Weights) Cgroup {
-	used, known := c.used[dev]
-	out := Cgroup{Path: c.Path(), Active: known && now.Sub(used) < activeFor}
+	out := Cgroup{Path: c.Path(), Active: c.uses(dev, now)}
 	weights, isGiven := given[c.Path()]
 	if isGiven {
 		out.Weight = weights.On(dev)
@@ -140,8 +176,8 @@ func (c *cgroup) onDisk(dev blkio.Dev, now time.Time, given map[string]blkio.Wei
 	if c.isLeaf && out.Weight == 0 { // the default, or that of another program
 		out.Weight = c.weights.On(dev)
 	}
-	for _, p := range slices.Sorted(maps.Keys(c.children)) {
-		out.Children = append(out.Children, c.children[p].onDisk(dev, now, given))
+	for _, child := range c.children {
+		out.Children = append(out.Children, child.onDisk(dev, now, given))
 	}
 	return out
 }

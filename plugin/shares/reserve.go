@@ -8,8 +8,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// rivals are the cgroups directly below the root, where pods compete with all else on the node.
-type rivals struct {
+// topLevel has the cgroups directly below the root, where pods compete with all else on the node.
+type topLevel struct {
 	pods   map[string]*cgroup // those with pods below, by path; in general one
 	others map[string]*cgroup
 	// usage is what each of the others had used of each disk at the last pass, in microseconds.
@@ -23,19 +23,19 @@ func (k *Keeper) reserve(now time.Time, disks []blkio.Dev, share blkio.Percent) 
 	if share == 0 {
 		disks = nil
 	}
-	if err := k.findRivals(now); err != nil {
+	if err := k.findTopLevel(now); err != nil {
 		return err
 	}
-	if len(k.rivals.pods) == 0 { // the first pod makes it
+	if len(k.topLevel.pods) == 0 { // the first pod makes it
 		return nil
 	}
 	want := map[blkio.Dev]uint32{}
 	for _, dev := range disks {
-		want[dev] = podsWeight(k.rivals.weightOf(dev), share, len(k.rivals.pods))
+		want[dev] = podsWeight(k.topLevel.weightOf(dev), share, len(k.topLevel.pods))
 	}
-	k.rivals.noteUsage()
+	k.topLevel.noteUsage()
 	var errs []error
-	for _, c := range k.rivals.pods {
+	for _, c := range k.topLevel.pods {
 		if err := c.set(c.steady(want)); err != nil && !errors.Is(err, blkio.ErrGone) {
 			errs = append(errs, err)
 		}
@@ -70,7 +70,7 @@ func podsWeight(others uint64, share blkio.Percent, cgroups int) uint32 {
 // weight it would raise that of the pods, and one that needs all it can get would have less
 // than the reserve. If no other uses the disk, it is the largest of their weights: one of them
 // begins first.
-func (r *rivals) weightOf(dev blkio.Dev) uint64 {
+func (r *topLevel) weightOf(dev blkio.Dev) uint64 {
 	var sum, most, mostWeight, largest uint64
 	for p, c := range r.others {
 		weight, used := uint64(c.weights.On(dev)), r.usedSince(p, dev, c.counters[dev].CostUsage)
@@ -91,7 +91,7 @@ func (r *rivals) weightOf(dev blkio.Dev) uint64 {
 
 // usedSince returns what a cgroup has used of a disk since the last pass. It is 0 for one that
 // was not there then, and where io.cost counts from 0 again.
-func (r *rivals) usedSince(p string, dev blkio.Dev, usage uint64) uint64 {
+func (r *topLevel) usedSince(p string, dev blkio.Dev, usage uint64) uint64 {
 	last, seen := r.usage[p]
 	if !seen || usage < last[dev] {
 		return 0
@@ -99,7 +99,7 @@ func (r *rivals) usedSince(p string, dev blkio.Dev, usage uint64) uint64 {
 	return usage - last[dev]
 }
 
-func (r *rivals) noteUsage() {
+func (r *topLevel) noteUsage() {
 	r.usage = make(map[string]map[blkio.Dev]uint64, len(r.others))
 	for p, c := range r.others {
 		r.usage[p] = make(map[blkio.Dev]uint64, len(c.counters))
@@ -109,8 +109,8 @@ func (r *rivals) noteUsage() {
 	}
 }
 
-// findRivals reads the cgroups directly below the root.
-func (k *Keeper) findRivals(now time.Time) error {
+// findTopLevel reads the cgroups directly below the root.
+func (k *Keeper) findTopLevel(now time.Time) error {
 	children, err := k.cgroups.Cgroup(".").Children()
 	if err != nil {
 		return err
@@ -120,11 +120,11 @@ func (k *Keeper) findRivals(now time.Time) error {
 		first, _, _ := strings.Cut(top.Path(), "/")
 		withPods[first] = true
 	}
-	found := rivals{pods: map[string]*cgroup{}, others: map[string]*cgroup{}, usage: k.rivals.usage}
+	found := topLevel{pods: map[string]*cgroup{}, others: map[string]*cgroup{}, usage: k.topLevel.usage}
 	for _, child := range children {
-		into, known := found.others, k.rivals.others[child.Path()]
+		into, known := found.others, k.topLevel.others[child.Path()]
 		if withPods[child.Path()] {
-			into, known = found.pods, k.rivals.pods[child.Path()]
+			into, known = found.pods, k.topLevel.pods[child.Path()]
 		}
 		if known == nil {
 			known = newCgroup(child, k.write)
@@ -137,6 +137,6 @@ func (k *Keeper) findRivals(now time.Time) error {
 			return err
 		}
 	}
-	k.rivals = found
+	k.topLevel = found
 	return nil
 }

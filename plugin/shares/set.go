@@ -11,31 +11,46 @@ import (
 )
 
 // setBelow makes the weights of all below c what is wanted, by path. A container has the weight
-// that it was given.
-func (c *cgroup) setBelow(want map[string]map[blkio.Dev]uint32) (errs []error) {
-	for _, p := range slices.Sorted(maps.Keys(c.children)) {
-		child := c.children[p]
+// that it was given. If all is false, the disks that are not in want keep their weights.
+func (c *cgroup) setBelow(want map[string]map[blkio.Dev]uint32, all bool) (errs []error) {
+	for _, child := range c.children {
 		if child.isLeaf {
 			continue
 		}
-		if err := child.set(want[p]); err != nil && !errors.Is(err, blkio.ErrGone) {
+		set := child.set
+		if !all {
+			set = child.change
+		}
+		if err := set(want[child.Path()]); err != nil && !errors.Is(err, blkio.ErrGone) {
 			errs = append(errs, err)
 		}
-		errs = append(errs, child.setBelow(want)...)
+		errs = append(errs, child.setBelow(want, all)...)
 	}
 	return errs
 }
 
-// set writes the differences between the weights of a cgroup and those that are wanted on some
-// disks. On other disks it removes those that a Keeper has written. A disk that the kernel
-// refuses keeps no other one from its weight.
+// set makes the weights of a cgroup what is wanted on some disks. On other disks it removes those
+// that a Keeper has written.
 func (c *cgroup) set(want map[blkio.Dev]uint32) error {
+	err := c.change(want)
+	ours, readErr := c.readOurs()
+	if readErr != nil {
+		return errors.Join(err, readErr)
+	}
+	unwanted := slices.DeleteFunc(slices.Clone(ours), func(dev blkio.Dev) bool { return want[dev] != 0 })
+	return errors.Join(err, c.unset(unwanted, ours))
+}
+
+// change writes the differences between the weights of a cgroup and those that are wanted on some
+// disks. A disk that the kernel refuses keeps no other one from its weight.
+func (c *cgroup) change(want map[blkio.Dev]uint32) error {
 	changed := slices.DeleteFunc(slices.SortedFunc(maps.Keys(want), blkio.Dev.Compare), func(dev blkio.Dev) bool {
 		return c.weights.On(dev) == want[dev]
 	})
-	if len(changed) > 0 {
-		c.ours = nil // another process may have cleared
+	if len(changed) == 0 {
+		return nil
 	}
+	c.ours = nil // another process may have cleared
 	ours, err := c.readOurs()
 	if err != nil {
 		return err
@@ -52,8 +67,7 @@ func (c *cgroup) set(want map[blkio.Dev]uint32) error {
 	for _, dev := range changed {
 		errs = append(errs, c.setOn(dev, want[dev]))
 	}
-	unwanted := slices.DeleteFunc(slices.Clone(ours), func(dev blkio.Dev) bool { return want[dev] != 0 })
-	return errors.Join(append(errs, c.unset(unwanted, ours))...)
+	return errors.Join(errs...)
 }
 
 // unset removes the weights of disks, which are among ours. A disk that is not there any more, or

@@ -128,7 +128,7 @@ func TestCgroupsUnreadable(t *testing.T) {
 func TestSetFails(t *testing.T) {
 	n := newNode(t)
 	n.demand.Weighted = weighted
-	n.refuses = vdb.Dev.String() + " "
+	n.refuses = "io.weight 254:16 "
 	var r *health.Weights
 	for weight := range 3 {
 		n.demand.Weighted = slices.Clone(weighted)
@@ -157,7 +157,7 @@ func TestRemovalFails(t *testing.T) {
 	n.pass()
 	n.demand.Weighted = nil
 	n.now = n.now.Add(lingerFor)
-	n.refuses = vdb.Dev.String() + " default"
+	n.refuses = "io.weight 254:16 default"
 	n.pass()
 	n.want(slice+"/io.weight", "default 100\n254:16 300")
 	n.refuses = ""

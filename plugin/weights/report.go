@@ -17,7 +17,7 @@ type divided struct {
 // report returns the state of weights. Of the disks it has what the kernel has.
 func report(d *Demand, states []iocost.State, now *divided) *health.Weights {
 	out := &health.Weights{}
-	effects := effects{}
+	effects, weighted := effects{}, d.given()
 	for i := range states {
 		s := &states[i]
 		disk := costDisk(s)
@@ -25,7 +25,7 @@ func report(d *Demand, states []iocost.State, now *divided) *health.Weights {
 			disk.Vrate = float64(now.vrates[s.Disk.Dev]) / 100
 		}
 		out.Disks = append(out.Disks, disk)
-		on := newEffect(s, now.shares[s.Disk.Dev])
+		on := newEffect(s, now.shares[s.Disk.Dev], weighted)
 		switch err := now.failed[s.Disk.Dev]; {
 		case on.reason != "":
 		case err != nil:
@@ -71,10 +71,10 @@ type effect struct {
 	known     bool
 	reason    string             // why they have none
 	chosen    bool               // the operator has decided so
-	fractions map[string]float64 // by the path of the cgroup
+	fractions map[string]float64 // of the cgroups with a weight, by path
 }
 
-func newEffect(s *iocost.State, all []shares.Share) effect {
+func newEffect(s *iocost.State, all []shares.Share, weighted map[string]blkio.Weights) effect {
 	out := effect{known: true, reason: s.Reason, chosen: s.Chosen}
 	switch {
 	case s.Works && s.Enabled:
@@ -84,9 +84,11 @@ func newEffect(s *iocost.State, all []shares.Share) effect {
 	case out.reason == "":
 		out.reason = notEnabled
 	}
-	out.fractions = make(map[string]float64, len(all))
+	out.fractions = map[string]float64{}
 	for i := range all {
-		out.fractions[all[i].Path] = all[i].Fraction
+		if _, found := weighted[all[i].Path]; found {
+			out.fractions[all[i].Path] = all[i].Fraction
+		}
 	}
 	return out
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// Demand is what pods ask for.
+// Demand has the weights that pods ask for.
 type Demand struct {
 	Weighted []Weighted
 	// Complete is false as long as pods may run whose demand is not known, such as before the
@@ -161,7 +161,7 @@ func (k *Keeper) pass(now time.Time) {
 	}
 }
 
-// tryPass is pass, without what is said about an error.
+// tryPass makes a pass, and returns its error.
 func (k *Keeper) tryPass(now time.Time) error {
 	demand := k.cfg.Demand()
 	err := k.setUpDisks(now, &demand)

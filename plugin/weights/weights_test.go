@@ -52,7 +52,7 @@ type node struct {
 	fails   error // to list the disks
 	noUdev  error
 	hangs   func(data string) // called before each write, unless it is nil
-	refuses string            // how lines begin that cannot be written to io.weight, "" for none
+	refuses string            // how "FILE LINE" begins that cannot be written, "" for none
 	known   iocost.Known
 	changes int
 	asked   int
@@ -128,7 +128,7 @@ func (n *node) write(name, data string) error {
 	if n.hangs != nil {
 		n.hangs(data)
 	}
-	if n.refuses != "" && filepath.Base(name) == blkio.IOWeight && strings.HasPrefix(data, n.refuses) {
+	if n.refuses != "" && strings.HasPrefix(filepath.Base(name)+" "+data, n.refuses) {
 		return unix.EIO
 	}
 	word, value, _ := strings.Cut(data, " ")
@@ -335,4 +335,10 @@ func TestForeignEnabled(t *testing.T) {
 		t.Errorf("io.cost.qos is %q", n.read("io.cost.qos"))
 	}
 	n.want(slice+"/io.weight", "default 100\n254:16 300")
+	// Without a container with a weight: they are not.
+	n.demand.Weighted = nil
+	n.now = n.now.Add(lingerFor)
+	n.pass()
+	n.want("io.cost.qos", "254:16 enable=1 ctrl=auto")
+	n.want(slice+"/io.weight", "default 100")
 }

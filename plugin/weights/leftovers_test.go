@@ -1,0 +1,111 @@
+package weights
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/iocost"
+	"github.com/nri-blkio/nri-blkio/plugin/shares"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// TestNothingIsLeft: whatever pods, operators, failures and restarts come in any order, nothing is
+// left once all is well and nothing has a weight.
+func TestNothingIsLeft(t *testing.T) {
+	for seed := range uint64(20) {
+		rnd := rand.New(rand.NewPCG(seed, 0))
+		n := newNode(t)
+		before := n.controlFiles()
+		for range 40 {
+			n.anything(rnd)
+			n.pass()
+		}
+		n.fails, n.refuses, n.policy, n.demand = nil, "", policy.Default(), Demand{Complete: true}
+		for range 3 {
+			n.now = n.now.Add(setUpEvery)
+			n.pass()
+		}
+		if after := n.controlFiles(); after != before {
+			t.Fatalf("seed %d: left\n%s\nwithout any weight there was\n%s", seed, after, before)
+		}
+	}
+}
+
+// anything changes one thing about the node.
+func (n *node) anything(rnd *rand.Rand) {
+	disks := [][]blkio.Disk{{vda}, {vdb}, {vda, vdb}}[rnd.IntN(3)]
+	switch rnd.IntN(11) {
+	case 0:
+		n.demand.Weighted = nil
+	case 1:
+		n.demand.Weighted = []Weighted{{Cgroup: container, Disks: disks, Weights: blkio.Weights{Default: uint32(1 + rnd.IntN(10000))}}}
+	case 2:
+		n.demand.Weighted = append(n.demand.Weighted, Weighted{Cgroup: pod, Disks: disks, Weights: blkio.Weights{Default: uint32(1 + rnd.IntN(10000))}})
+	case 3:
+		n.demand.Complete = rnd.IntN(2) == 0
+	case 4:
+		n.demand.Cleared = disks
+	case 5:
+		n.policy = policy.Default()
+		n.policy.Reserve = blkio.Percent(100 * rnd.IntN(90))
+		n.policy.Mode = []policy.Mode{policy.ModeEnforce, policy.ModeObserve}[rnd.IntN(2)]
+		n.policy.Disks = []policy.DiskRule{{
+			Match:   policy.DiskMatch{Names: []string{disks[0].Name}},
+			Weights: []policy.WeightMode{policy.WeightsAuto, policy.WeightsOn, policy.WeightsOff}[rnd.IntN(3)],
+		}}
+	case 6:
+		n.start(n.keeper.cfg.Cgroups)
+	case 7:
+		n.fails = []error{nil, unix.EIO}[rnd.IntN(2)]
+	case 8:
+		n.refuses = []string{"", "io.weight ", "io.weight 254:16 default", "io.cost.qos 254:0 ", "io.cost.model 254:16 "}[rnd.IntN(5)]
+	case 9:
+		n.now = n.now.Add(time.Duration(rnd.IntN(40)) * time.Second)
+	case 10:
+		n.known = iocost.Known{}
+		if rnd.IntN(2) == 0 {
+			n.known.Model = &blkio.CostModel{Rbps: 1 << 20, RSeqIOPS: 100, RRandIOPS: 100, Wbps: 1 << 20, WSeqIOPS: 100, WRandIOPS: 100}
+		}
+	}
+}
+
+// controlFiles returns the weights of all cgroups, the disks with io.cost enabled, and the records.
+func (n *node) controlFiles() string {
+	n.t.Helper()
+	var out strings.Builder
+	err := filepath.WalkDir(n.dir, func(file string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(n.dir, file)
+		switch {
+		case filepath.Base(file) == blkio.IOWeight:
+			out.WriteString(name + ": " + n.read(name) + "\n")
+		case d.IsDir():
+			for _, attribute := range []string{shares.Attribute, iocost.Attribute} {
+				if _, err := unix.Getxattr(file, attribute, nil); err == nil {
+					out.WriteString(name + ": " + attribute + "\n")
+				}
+			}
+		}
+		return err
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, file := range []string{blkio.IOCostQOS, blkio.IOCostModel} {
+		for line := range strings.Lines(n.read(file)) {
+			if strings.Contains(line, "enable=1") || strings.Contains(line, "ctrl=user") {
+				out.WriteString(file + ": " + line)
+			}
+		}
+	}
+	return out.String()
+}
