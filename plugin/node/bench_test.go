@@ -313,7 +313,7 @@ func (n *reconciledNode) settle(b *testing.B) {
 	if n.isKernel {
 		return
 	}
-	for _, g := range n.p.takeAll() {
+	for _, g := range n.p.pods.takeAll() {
 		plan := n.p.planFor(g)
 		for _, t := range append(plan.Containers, plan.Pod) {
 			line := blkio.DevLimits{Dev: n.disk.Dev, Limits: t.Want.DevLimits()[n.disk.Dev]}

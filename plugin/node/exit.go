@@ -39,8 +39,8 @@ func (e endedPod) Cgroup() string { return e.g.cgroup }
 
 // Written notes whether all that a container had to write is on its disk.
 func (e endedPod) Written(id string, yes bool) {
-	s := e.n.state.Lock()
-	defer e.n.state.Unlock()
+	s := e.n.pods.state.Lock()
+	defer e.n.pods.state.Unlock()
 	g := e.g.in(s)
 	s.end(g, id, yes)
 	if yes {
@@ -59,8 +59,8 @@ type endings struct{ *Node }
 
 // Watching has the containers that are known already held by the watch.
 func (n endings) Watching(watch handover.Adder) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+	s := n.pods.state.Lock()
+	defer n.pods.state.Unlock()
 	s.watch = watch
 	for _, g := range s.groups {
 		s.markDirty(g)
@@ -69,8 +69,8 @@ func (n endings) Watching(watch handover.Adder) {
 
 // Lost notes that no container is held any more.
 func (n endings) Lost() {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+	s := n.pods.state.Lock()
+	defer n.pods.state.Unlock()
 	s.watch = nil
 	for _, pod := range s.pods {
 		for _, c := range pod.containers {
@@ -81,7 +81,7 @@ func (n endings) Lost() {
 
 // Ended notes the end of the container of a cgroup.
 func (n endings) Ended(cgroup string) handover.Ended {
-	c, do := n.ended(cgroup)
+	c, do := n.pods.ended(cgroup)
 	if !do.Has(lifecycle.HandOver) {
 		return nil // removed meanwhile
 	}
@@ -95,9 +95,9 @@ func (n endings) Ended(cgroup string) handover.Ended {
 }
 
 // isWatching reports whether the ends of containers are watched.
-func (n *Node) isWatching() bool {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) isWatching() bool {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	return s.watch != nil
 }
 
@@ -107,16 +107,16 @@ func (n *Node) isWatching() bool {
 func (n *Node) hold(c identity, cg cgroupfs.Cgroup, watch handover.Adder) {
 	switch err := watch.Add(cg); {
 	case err == nil:
-		n.noteHeld(c, watch)
+		n.pods.noteHeld(c, watch)
 	case !errors.Is(err, blkio.ErrGone):
 		n.log.WithError(err).WithField("cgroup", cg.Path()).Warn("Watching a container's exit failed: its limits will not be lifted")
 	}
 }
 
 // noteHeld notes that a watch watches a container, unless the watch has failed meanwhile.
-func (n *Node) noteHeld(c identity, by handover.Adder) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) noteHeld(c identity, by handover.Adder) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	if s.watch == by {
 		s.handle(c.in(s), lifecycle.WatchArmed)
 	}
@@ -134,14 +134,14 @@ func (e *ended) Limits() []blkio.Line { return e.c.exit.plan.Limits.Removals().L
 
 // Alone calls fn without another writer to the pod's cgroups, or once ctx has ended.
 func (e *ended) Alone(ctx context.Context, fn func()) {
-	if e.n.take(e.c.pod.group, ctx.Done()) {
-		defer e.n.release(e.c.pod.group)
+	if e.n.pods.take(e.c.pod.group, ctx.Done()) {
+		defer e.n.pods.release(e.c.pod.group)
 	}
 	fn()
 }
 
 // Lifted notes the end, which the reconciler records.
-func (e *ended) Lifted(yes bool) { e.n.noteExit(&e.c, yes) }
+func (e *ended) Lifted(yes bool) { e.n.pods.noteExit(&e.c, yes) }
 
 // Counts reports whether no other event has reported the end.
 func (e *ended) Counts() bool { return e.do.Has(lifecycle.RecordExit) }
@@ -159,9 +159,9 @@ func (e *ended) Log() logrus.FieldLogger { return e.c.logger(e.n.log) }
 
 // ended notes the end of the container of a cgroup. It returns what the container was, and
 // the actions that are left to the caller: none if the cgroup has no container.
-func (n *Node) ended(cgroup string) (snapshot, lifecycle.Actions) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) ended(cgroup string) (snapshot, lifecycle.Actions) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	for _, pod := range s.pods {
 		for _, c := range pod.containers {
 			if c.cgroup == cgroup {

@@ -20,9 +20,9 @@ func stays(c *snapshot) policy.Settings {
 
 // noteExit notes the end of a container, and has the reconciler record it. lifted
 // says that none of its limits are left.
-func (n *Node) noteExit(c *snapshot, lifted bool) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) noteExit(c *snapshot, lifted bool) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	s.noteExit(c, lifted)
 	s.markDirty(c.pod.group.in(s))
 }
@@ -47,7 +47,7 @@ func (s *state) noteExit(c *snapshot, lifted bool) {
 // before this program's start, and of what the pod was granted. It reads until that succeeds once. The caller is the one
 // who writes to the group.
 func (n *Node) recall(of groupIdentity) error {
-	if n.isRecalled(of) {
+	if n.pods.isRecalled(of) {
 		return nil
 	}
 	r, err := record.Read(n.cgroups.Cgroup(of.cgroup), record.KindPod)
@@ -57,8 +57,8 @@ func (n *Node) recall(of groupIdentity) error {
 	case err != nil && !errors.Is(err, record.ErrParse):
 		return err
 	}
-	s := n.state.Lock()
-	defer n.state.Unlock()
+	s := n.pods.state.Lock()
+	defer n.pods.state.Unlock()
 	g := of.in(s)
 	g.recorded.read = true
 	if r != nil {
@@ -67,8 +67,8 @@ func (n *Node) recall(of groupIdentity) error {
 	return nil
 }
 
-func (n *Node) isRecalled(g groupIdentity) bool {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) isRecalled(g groupIdentity) bool {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	return g.in(s).recorded.read || g.cgroup == ""
 }

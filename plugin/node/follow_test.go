@@ -64,7 +64,7 @@ func TestMountsChanged(t *testing.T) {
 			}
 			limited := func() []blkio.Dev {
 				n.MountsChanged()
-				for _, g := range n.takeDirty() {
+				for _, g := range n.pods.takeDirty() {
 					n.reconcileGroup(t.Context(), g)
 				}
 				for _, pod := range n.peek().pods {

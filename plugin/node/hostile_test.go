@@ -195,7 +195,7 @@ func BenchmarkHostileCreate(b *testing.B) {
 				const passes = 10
 				for range passes {
 					n.MountsChanged()
-					for _, g := range n.takeDirty() {
+					for _, g := range n.pods.takeDirty() {
 						n.reconcileGroup(b.Context(), g)
 					}
 				}

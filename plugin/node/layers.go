@@ -73,8 +73,8 @@ func (n *Node) rereadLayers(ctx context.Context, runtime, version string) {
 
 // nextRegistration keeps the layers that are known, for the registration that begins.
 func (n *Node) nextRegistration() int {
-	n.state.Lock()
-	defer n.state.Unlock()
+	n.pods.state.Lock()
+	defer n.pods.state.Unlock()
 	next := *n.layers.current.Load()
 	next.registration++
 	n.layers.current.Store(&next)
@@ -97,8 +97,8 @@ func (n *Node) askLayers(ctx context.Context, a asked, d time.Duration) error {
 // moveLayers takes over an answer, and has the containers of this registration that it
 // moves resolved again.
 func (n *Node) moveLayers(fresh inventory.Layers, registration int) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+	s := n.pods.state.Lock()
+	defer n.pods.state.Unlock()
 	if fresh.Equal(inventory.Layers{}) || n.layers.current.Load().registration != registration {
 		return
 	}

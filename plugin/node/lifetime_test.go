@@ -30,7 +30,7 @@ func endHeld(t *testing.T, n *Node, dir string, c *container) {
 	t.Helper()
 	write(t, filepath.Join(dir, c.cgroup, "cgroup.events"), "populated 0\nfrozen 0\n")
 	n.watched(c)
-	if got, _ := n.ended(c.cgroup); got.id != c.id {
+	if got, _ := n.pods.ended(c.cgroup); got.id != c.id {
 		t.Fatal("not found by its cgroup")
 	}
 	endedPod{n, c.pod.group}.Written(c.id, true)
@@ -227,7 +227,7 @@ func TestRestored(t *testing.T) {
 		t.Error("not counted after its start")
 	}
 	for range 3 {
-		for _, g := range n.takeDirty() {
+		for _, g := range n.pods.takeDirty() {
 			n.reconcileGroup(t.Context(), g)
 		}
 		n.pass(t.Context())

@@ -16,7 +16,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
-	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -69,7 +68,7 @@ const (
 type Node struct {
 	environment
 	signals
-	state    *guard.Value[state] // its lock is not held while something is read or logged
+	pods     podTable
 	listing  listing
 	policy   atomic.Pointer[policy.Policy]
 	layers   layers
@@ -137,7 +136,7 @@ func New(cfg Config) (*Node, error) {
 			processMounts: cfg.ProcessMounts,
 		},
 		signals: wakes,
-		state:   guard.New(state{pods: map[string]*pod{}, groups: map[string]*group{}, dirty: map[*group]bool{}, wake: wakes.wake}),
+		pods:    newPodTable(wakes.wake),
 		layers:  layers{questions: make(chan asked, 1)},
 		weight:  enforce.WeightSupport{Cgroups: cfg.Cgroups},
 		metrics: newMetrics(),
@@ -155,8 +154,8 @@ func New(cfg Config) (*Node, error) {
 func (n *Node) Reload(pol *policy.Policy) {
 	n.policy.Store(pol)
 	n.sayReleases()
-	s := n.state.Lock()
-	defer n.state.Unlock()
+	s := n.pods.state.Lock()
+	defer n.pods.state.Unlock()
 	for _, g := range s.groups {
 		s.markDirty(g)
 	}

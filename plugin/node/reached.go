@@ -15,7 +15,7 @@ import (
 // findReached looks for undeclared disks of containers. What is found
 // makes their groups restless.
 func (n *Node) findReached(ctx context.Context, groups []groupIdentity) {
-	of := n.reaching(groups)
+	of := n.pods.reaching(groups)
 	if len(of) == 0 {
 		return
 	}
@@ -37,10 +37,10 @@ func (n *Node) findReached(ctx context.Context, groups []groupIdentity) {
 }
 
 // reaching returns the containers of groups for which mayReach holds.
-func (n *Node) reaching(groups []groupIdentity) []containerRef {
+func (t *podTable) reaching(groups []groupIdentity) []containerRef {
 	out := make([]containerRef, 0, 2*len(groups))
-	s := n.state.Lock()
-	defer n.state.Unlock()
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	for _, g := range groups {
 		for _, pod := range g.in(s).pods {
 			for _, c := range pod.containers {
@@ -66,7 +66,7 @@ func (c *snapshot) isPartial() bool { return !c.disks.IsResolved() || c.use.unju
 // mayHaveReached spares most containers a look of their own: there is nothing to find
 // where no cgroup above has used another disk than the declared ones of the container.
 func (n *Node) mayHaveReached(above inventory.AncestorStats, c containerRef) bool {
-	now := n.snapshot(c)
+	now := n.pods.snapshot(c)
 	known := now.use.unjudged || now.use.notJudged != "" || !now.use.seen.IsZero()
 	return known || above.MayUseUndeclared(now.cgroup, &now.disks.Facts)
 }
@@ -78,7 +78,7 @@ func (n *Node) readIOStat(cgroup string) (map[blkio.Dev]blkio.Stat, error) {
 // reach looks at what a container is charged with, and reports whether there is something
 // to decide or to write anew.
 func (n *Node) reach(ctx context.Context, stacks *inventory.Stacks, c containerRef) bool {
-	old, wanted := n.snapshotIf(c, (*snapshot).mayReach)
+	old, wanted := n.pods.snapshotIf(c, (*snapshot).mayReach)
 	if !wanted {
 		return false
 	}
@@ -97,7 +97,7 @@ func (n *Node) reach(ctx context.Context, stacks *inventory.Stacks, c containerR
 	if ctx.Err() != nil {
 		return false
 	}
-	again, changed := n.judged(c, &found, err)
+	again, changed := n.pods.judged(c, &found, err)
 	switch {
 	case again:
 	case err != nil:
@@ -110,9 +110,9 @@ func (n *Node) reach(ctx context.Context, stacks *inventory.Stacks, c containerR
 
 // judged notes what a look found. It reports whether that failed as it did before, and
 // whether there is something to decide or to write anew.
-func (n *Node) judged(of containerRef, found *inventory.Usage, err error) (again, changed bool) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) judged(of containerRef, found *inventory.Usage, err error) (again, changed bool) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	c := of.In(s)
 	if err != nil { // what was found holds
 		again = err.Error() == c.use.notJudged

@@ -97,7 +97,7 @@ func TestReachedByAnyWay(t *testing.T) {
 	n, s, dir := reaching(t, "* wbps=1Mi", bind("/mnt/data", "/data", "rbind", "rslave"))
 	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(inventory.MinUsage, "8:16"))
 	for range 3 {
-		n.lookAgain(func(c *snapshot) bool { return c.disks.Follows() })
+		n.pods.lookAgain(func(c *snapshot) bool { return c.disks.Follows() })
 		n.reconcileAll(t.Context())
 		if _, ok := s.lines(t, n)[plugged.Dev]; !ok {
 			t.Errorf("limited are %v", s.lines(t, n))
@@ -137,7 +137,7 @@ func TestReachedAfterRestart(t *testing.T) {
 			c.State = Running
 			next.Synchronize([]*Sandbox{sandbox(map[string]string{limitsKey + "container.a": "* wbps=1Mi"})}, []*Container{c})
 			write(t, filepath.Join(dir, cgroupOf("a"), "io.max"), held+" riops=max wiops=max\n254:0 rbps=max wbps=1048576 riops=max wiops=max\n")
-			for _, g := range next.takeDirty() {
+			for _, g := range next.pods.takeDirty() {
 				next.reconcileGroup(t.Context(), g)
 			}
 			got := read(t, filepath.Join(dir, cgroupOf("a"), "io.max"))

@@ -67,7 +67,7 @@ func TestHungLookIsCounted(t *testing.T) {
 		}
 		close(hang)
 		synctest.Wait()
-		if len(n.takeDirty()) != 1 {
+		if len(n.pods.takeDirty()) != 1 {
 			t.Error("the late result of the look is not written")
 		}
 		n.pass(t.Context())
@@ -108,7 +108,7 @@ func TestRecallsAgain(t *testing.T) {
 	if err := n.recall(g); err == nil {
 		t.Fatal("what is below a file can be read")
 	}
-	if n.planFor(g); n.planOf(g) != nil || n.isRecalled(g) {
+	if n.planFor(g); n.pods.planOf(g) != nil || n.pods.isRecalled(g) {
 		t.Error("a plan is kept that was made without the record")
 	}
 	if err := os.Remove(parent); err != nil {

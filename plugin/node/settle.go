@@ -35,19 +35,19 @@ func (n *Node) granted(c *snapshot) (policy.Desired, error) {
 func (n *Node) settle(ctx context.Context, of identity) error {
 	select {
 	case of.token <- struct{}{}:
-		defer n.endLook(of)
+		defer n.pods.endLook(of)
 	case <-ctx.Done():
 		return fmt.Errorf("wait for another resolution of the container: %w", context.Cause(ctx))
 	}
 	pol := n.policy.Load()
-	old := n.beginLook(of)
+	old := n.pods.beginLook(of)
 	if old.isSettled(pol, n.layers.current.Load()) {
 		return nil
 	}
 	fresh := old
 	err := n.resolve(ctx, pol, &fresh)
-	s := n.state.Lock()
-	defer n.state.Unlock()
+	s := n.pods.state.Lock()
+	defer n.pods.state.Unlock()
 	c := of.in(s)
 	defer s.changed(c.pod.group.in(s))
 	if err != nil {
@@ -77,8 +77,8 @@ func (c *snapshot) isSettled(pol *policy.Policy, layers *placed) bool {
 // them those that a look at has taken too long already.
 func (n *Node) unsettled(g groupIdentity) (out, hung []identity) {
 	pol, layers := n.policy.Load(), n.layers.current.Load()
-	s := n.state.Lock()
-	defer n.state.Unlock()
+	s := n.pods.state.Lock()
+	defer n.pods.state.Unlock()
 	for _, pod := range g.in(s).pods {
 		for _, c := range pod.containers {
 			switch {
@@ -104,7 +104,7 @@ func (n *Node) settleAll(ctx context.Context, g groupIdentity) []error {
 		errs = append(errs, fmt.Errorf("limit container %s: one of its disks does not answer", c.name))
 	}
 	for _, c := range unsettled {
-		before := n.snapshot(c.ref)
+		before := n.pods.snapshot(c.ref)
 		err := n.settle(ctx, c)
 		if err == nil && n.reach(ctx, stacks, c.ref) {
 			// Before anything is written: after a restart of ours the limits are there,
@@ -116,7 +116,7 @@ func (n *Node) settleAll(ctx context.Context, g groupIdentity) []error {
 			continue
 		}
 		// Another look may find the same.
-		if now := n.snapshot(c.ref); now.decision.err != nil && now.mayRun() && (before.decision.err == nil || before.decision.err.Error() != now.decision.err.Error()) {
+		if now := n.pods.snapshot(c.ref); now.decision.err != nil && now.mayRun() && (before.decision.err == nil || before.decision.err.Error() != now.decision.err.Error()) {
 			now.logger(n.log).WithError(now.decision.err).Warn("Some limits of a running container are not enforced")
 		}
 	}
@@ -130,7 +130,7 @@ func (n *Node) decide(pol *policy.Policy, c *snapshot) (policy.Desired, error) {
 
 // checkTotal checks the pod total with c as one more of the pod's containers.
 func (n *Node) checkTotal(pol *policy.Policy, c *snapshot) error {
-	seen, shared := n.neighbours(c.pod)
+	seen, shared := n.pods.neighbours(c.pod)
 	total, err := plan.Total(pol, c.pod.asking(), append(seen, c.disks.Facts), n.weight.Support())
 	if err != nil || len(total.Settings) == 0 {
 		return err
@@ -146,9 +146,9 @@ func (n *Node) checkTotal(pol *policy.Policy, c *snapshot) error {
 
 // neighbours returns the facts of a pod's containers, and whether another pod is in its
 // cgroup.
-func (n *Node) neighbours(pod podIdentity) (seen []policy.Container, shared bool) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) neighbours(pod podIdentity) (seen []policy.Container, shared bool) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	return pod.in(s).seen(), pod.group.in(s).shared()
 }
 

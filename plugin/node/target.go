@@ -13,7 +13,7 @@ import (
 // total takes time that grows with what tenants wrote, so it is done without mu.
 // The caller is the one who writes to the group.
 func (n *Node) planFor(of groupIdentity) *enforce.Targets {
-	if known := n.planOf(of); known != nil {
+	if known := n.pods.planOf(of); known != nil {
 		return known
 	}
 	unread := n.recall(of) // inspect reports that
@@ -25,8 +25,8 @@ func (n *Node) planFor(of groupIdentity) *enforce.Targets {
 		v.Pod.Request = v.pod.request() // may parse it, so without mu
 	}
 	fresh := enforce.NewTargets(plan.New(n.policy.Load(), v.View))
-	s := n.state.Lock()
-	defer n.state.Unlock()
+	s := n.pods.state.Lock()
+	defer n.pods.state.Unlock()
 	g := of.in(s)
 	g.recorded.granted, g.recorded.weights = fresh.Pod.Granted, fresh.Pod.Weights
 	if g.changes == v.changes && unread == nil {
@@ -36,16 +36,16 @@ func (n *Node) planFor(of groupIdentity) *enforce.Targets {
 }
 
 // planOf returns the plan that was made, nil after a change.
-func (n *Node) planOf(g groupIdentity) *enforce.Targets {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) planOf(g groupIdentity) *enforce.Targets {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	return g.in(s).plan
 }
 
 func (n *Node) viewOf(g groupIdentity) view {
 	weights := n.weight.Support() // may read a file
-	s := n.state.Lock()
-	defer n.state.Unlock()
+	s := n.pods.state.Lock()
+	defer n.pods.state.Unlock()
 	v := s.view(g.in(s))
 	v.Weights = weights
 	return v

@@ -12,8 +12,8 @@ func (n *Node) Weighted() weights.Demand {
 		return weights.Demand{Complete: true}
 	}
 	out := weights.Demand{Complete: n.listing.done.Load()}
-	s := n.state.Lock()
-	defer n.state.Unlock()
+	s := n.pods.state.Lock()
+	defer n.pods.state.Unlock()
 	for _, g := range s.groups {
 		g.addWeighted(&out)
 	}

@@ -23,10 +23,10 @@ func (n *Node) enforcer() *enforce.Enforcer {
 // containers only that one is looked at: the start of a container must not
 // wait for its neighbours. It waits for another writer until ctx ends.
 func (n *Node) apply(ctx context.Context, g groupIdentity, only string) error {
-	if !n.take(g, ctx.Done()) {
+	if !n.pods.take(g, ctx.Done()) {
 		return fmt.Errorf("wait for a write to the pod's cgroups: %w", ctx.Err())
 	}
-	defer n.release(g)
+	defer n.pods.release(g)
 	return n.write(g, only)
 }
 
@@ -36,7 +36,7 @@ func (n *Node) write(g groupIdentity, only string) error {
 	var errs []error
 	n.enforcer().Apply(targets, only, func(r *enforce.Result) {
 		n.tell(r)
-		n.noteCleared(g, r)
+		n.pods.noteCleared(g, r)
 		if r.Target.Container == "" {
 			errs = append(errs, r.Err)
 		} else {
@@ -47,9 +47,9 @@ func (n *Node) write(g groupIdentity, only string) error {
 }
 
 // noteCleared notes whether an operator has cleared a cgroup: its weight is not asked for then.
-func (n *Node) noteCleared(g groupIdentity, r *enforce.Result) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) noteCleared(g groupIdentity, r *enforce.Result) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	recorded := &g.in(s).recorded
 	switch cgroup := r.Target.Cgroup; {
 	case !r.Cleared:
@@ -70,7 +70,7 @@ type found struct {
 // written draws the conclusions from a write to the cgroup of a container: it asks the state
 // what is to be read there, and tells it what was.
 func (n *Node) written(g groupIdentity, r *enforce.Result, pod policy.Settings, starting bool) error {
-	c, ids, process := n.unread(g, r)
+	c, ids, process := n.pods.unread(g, r)
 	if c.id == "" {
 		return nil // it has left
 	}
@@ -89,7 +89,7 @@ func (n *Node) written(g groupIdentity, r *enforce.Result, pod policy.Settings, 
 		fresh := handover.NewPlan(r.Want, pod)
 		plan = &fresh
 	}
-	watch, err := n.noteWritten(c, r, &f, plan, starting)
+	watch, err := n.pods.noteWritten(c, r, &f, plan, starting)
 	if watch != nil {
 		n.hold(c, r.Cgroup, watch)
 	}
@@ -103,9 +103,9 @@ func (n *Node) written(g groupIdentity, r *enforce.Result, pod policy.Settings, 
 // cgroup: its IDs while it is there, which is done once, and whether the first process of a
 // container that starts is there. Until it is, the exit watch would take the cgroup for that
 // of a container that has ended.
-func (n *Node) unread(g groupIdentity, r *enforce.Result) (c identity, ids, process bool) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) unread(g groupIdentity, r *enforce.Result) (c identity, ids, process bool) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	for _, pod := range g.in(s).pods {
 		if c := pod.containers[r.Target.Container]; c != nil {
 			gone := errors.Is(r.Err, blkio.ErrGone)
@@ -120,9 +120,9 @@ func (n *Node) unread(g groupIdentity, r *enforce.Result) (c identity, ids, proc
 // needs, or nil. A container that runs, as far as is known, and has no cgroup has ended, and
 // its StopContainer event is under way or was missed; or the runtime has not placed it yet.
 // The latter is an error where something is to be written, except while it starts.
-func (n *Node) noteWritten(of identity, r *enforce.Result, f *found, plan *handover.Plan, starting bool) (handover.Adder, error) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) noteWritten(of identity, r *enforce.Result, f *found, plan *handover.Plan, starting bool) (handover.Adder, error) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	c := of.in(s)
 	if f.ids != nil && c.mayRun() {
 		c.exit.cgroupIDs = f.ids
