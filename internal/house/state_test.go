@@ -63,16 +63,17 @@ func each(s *state, f func(*part)) { f(s.first()) }
 		"result":      {"func (n *node) f() *part " + locked + "return s.first() }", "f has the lock, and has part in its signature"},
 		"of a callee": {"func (n *node) f() *part { return n.g() }", "f returns part without having got any"},
 		"in a map":    {"func (n *node) f() map[string]*part " + locked + "return s.parts }", "f has the lock, and has part in its signature"},
-		"constructor": {"func newMethod(n *node) *part { f := func() *part " + locked + "return s.first() }; return f() }", "newMethod returns part without having got any"},
+		"constructor": {"func newMethod(n *node) *part { f := func() *part " + locked + "return s.first() }; return f() }", "newMethod locks in a closure"},
 		"callback":    {"func (n *node) f(do func(*part)) " + locked + "do(s.first()) }", "f has the lock, and has part in its signature"},
 		"half":        {"func (n *node) f() *details " + locked + "return &s.first().details }", "f has the lock, and returns a pointer to details"},
 		"field":       {"type kept struct { p *part }", "kept keeps part"},
 		"global":      {"var kept *state", "kept keeps state"},
-		"variable":    {"func (n *node) f() { var p *part; func() " + locked + "p = s.first() }(); p.n = 2 }", "f names part without the lock"},
+		"variable":    {"func (n *node) f() { var p *part; n.each(&p); p.n = 2 }", "f names part without the lock"},
 		"channel":     {"func (n *node) f() { c := make(chan *part, 1); n.g(c) }", "f names part without the lock"},
+		"stranger":    {"func (o *id) f() { s := o.n.state.Lock(); defer o.n.state.Unlock(); s.parts = nil }", "f locks what belongs to node"},
 		"goroutine":   {"func (n *node) f() " + locked + "p := s.first(); go func() { p.n = 3 }() }", "f has the lock, and begins what goes on without it"},
 		"timer":       {"func (s *state) f() { p := s.first(); time.AfterFunc(1, func() { p.n = 3 }) }", "f has the lock, and begins what goes on without it"},
-		"closure":     {"func (n *node) f() " + locked + "p := s.first(); n.later(func() " + locked + "p.n = 4 }) }", "f has the lock, and asks for it again"},
+		"closure":     {"func (n *node) f() " + locked + "p := s.first(); n.later(func() " + locked + "p.n = 4 }) }", "f locks in a closure"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fset := token.NewFileSet()
@@ -93,6 +94,7 @@ func each(s *state, f func(*part)) { f(s.first()) }
 type guarded struct {
 	files    []source
 	parts    map[string]bool // the types of the value and of what it leads to
+	holder   string          // the type with the guard.Value, whose methods lock it
 	problems []string
 	at       *source
 }
@@ -101,6 +103,9 @@ func newGuarded(files []source) *guarded {
 	p := &guarded{files: files, parts: map[string]bool{}}
 	for _, s := range files {
 		ast.Inspect(s.file, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.TypeSpec); ok && hasValue(spec.Type) {
+				p.holder = spec.Name.Name
+			}
 			for _, arg := range guardArgs(n) {
 				if id, ok := arg.(*ast.Ident); ok {
 					p.parts[id.Name] = true
@@ -110,6 +115,16 @@ func newGuarded(files []source) *guarded {
 		})
 	}
 	return p
+}
+
+// hasValue reports whether a type has a guard.Value.
+func hasValue(typ ast.Expr) (found bool) {
+	ast.Inspect(typ, func(n ast.Node) bool {
+		index, ok := n.(*ast.IndexExpr)
+		found = found || ok && text(index.X) == "guard.Value"
+		return true
+	})
+	return found
 }
 
 // guardArgs returns the type arguments of guard.Value or guard.Ref, nil for another node.
@@ -170,6 +185,8 @@ func (p *guarded) checkFunc(f *ast.FuncDecl) {
 	got := p.named(f.Recv) + p.named(f.Type.Params)
 	locks := f.Body != nil && p.locks(f.Body)
 	switch {
+	case locks && receiver(f) != p.holder:
+		p.report(f, "%s locks what belongs to %s", name, p.holder)
 	case locks && signature != "":
 		p.report(f, "%s has the lock, and has %s in its signature", name, signature)
 	case locks:
@@ -184,20 +201,38 @@ func (p *guarded) checkFunc(f *ast.FuncDecl) {
 			p.report(f, "%s names %s without the lock", name, part)
 		}
 	}
+	if f.Body == nil {
+		return
+	}
+	ast.Inspect(f.Body, func(n ast.Node) bool {
+		if inner, ok := n.(*ast.FuncLit); ok && p.locks(inner.Body) {
+			p.report(n, "%s locks in a closure", name)
+		}
+		return true
+	})
 	if locks || got != "" {
 		p.checkSection(name, f.Body)
 	}
 }
 
+// receiver returns the type of which a function is a method, or "".
+func receiver(f *ast.FuncDecl) string {
+	if f.Recv == nil {
+		return ""
+	}
+	return text(deref(f.Recv.List[0].Type))
+}
+
+func deref(typ ast.Expr) ast.Expr {
+	if star, ok := typ.(*ast.StarExpr); ok {
+		return star.X
+	}
+	return typ
+}
+
 // isConstructor reports whether a function makes a part that no other goroutine can have yet.
 func isConstructor(f *ast.FuncDecl) bool {
-	closures := false
-	ast.Inspect(f, func(n ast.Node) bool {
-		_, closure := n.(*ast.FuncLit)
-		closures = closures || closure
-		return true
-	})
-	return strings.HasPrefix(strings.ToLower(f.Name.Name), "new") && f.Recv == nil && !closures
+	return f.Recv == nil && strings.HasPrefix(strings.ToLower(f.Name.Name), "new")
 }
 
 // checkSection looks for what runs on after the section.
@@ -209,10 +244,6 @@ func (p *guarded) checkSection(name string, body *ast.BlockStmt) {
 		case *ast.CallExpr:
 			if _, method := method(n); method == "AfterFunc" || method == "Go" {
 				p.report(n, "%s has the lock, and begins what goes on without it", name)
-			}
-		case *ast.FuncLit:
-			if p.locks(n.Body) {
-				p.report(n, "%s has the lock, and asks for it again", name)
 			}
 		}
 		return true

@@ -39,11 +39,16 @@ func (e endedPod) Cgroup() string { return e.g.cgroup }
 
 // Written notes whether all that a container had to write is on its disk.
 func (e endedPod) Written(id string, yes bool) {
-	s := e.n.pods.state.Lock()
-	defer e.n.pods.state.Unlock()
-	g := e.g.in(s)
-	s.end(g, id, yes)
-	if yes {
+	e.n.pods.noteUnsynced(e.g, id, yes)
+}
+
+// noteUnsynced notes whether all that an ended container had to write is on its disk.
+func (t *podTable) noteUnsynced(of groupIdentity, id string, written bool) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	g := of.in(s)
+	s.end(g, id, written)
+	if written {
 		s.markDirty(g)
 	}
 }
@@ -51,16 +56,18 @@ func (e endedPod) Written(id string, yes bool) {
 // IsDrained reports whether nothing runs in the cgroup, and nothing is left to write.
 func (e endedPod) IsDrained() bool {
 	v := e.n.viewOf(e.g)
-	return v.Drained && !v.shared && v.cgroup != "" && len(e.n.strangers(&v)) == 0
+	return v.Drained && !v.shared && v.group.cgroup != "" && len(e.n.strangers(&v)) == 0
 }
 
 // endings is the state as a hand-over sees it.
 type endings struct{ *Node }
 
 // Watching has the containers that are known already held by the watch.
-func (n endings) Watching(watch handover.Adder) {
-	s := n.pods.state.Lock()
-	defer n.pods.state.Unlock()
+func (n endings) Watching(watch handover.Adder) { n.pods.watchBegan(watch) }
+
+func (t *podTable) watchBegan(watch handover.Adder) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	s.watch = watch
 	for _, g := range s.groups {
 		s.markDirty(g)
@@ -68,9 +75,11 @@ func (n endings) Watching(watch handover.Adder) {
 }
 
 // Lost notes that no container is held any more.
-func (n endings) Lost() {
-	s := n.pods.state.Lock()
-	defer n.pods.state.Unlock()
+func (n endings) Lost() { n.pods.watchLost() }
+
+func (t *podTable) watchLost() {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	s.watch = nil
 	for _, pod := range s.pods {
 		for _, c := range pod.containers {

@@ -57,14 +57,19 @@ func (n *Node) recall(of groupIdentity) error {
 	case err != nil && !errors.Is(err, record.ErrParse):
 		return err
 	}
-	s := n.pods.state.Lock()
-	defer n.pods.state.Unlock()
+	n.pods.noteRecalled(of, r)
+	return nil
+}
+
+// noteRecalled notes what the record of a pod says, nil without one.
+func (t *podTable) noteRecalled(of groupIdentity, r *record.Record) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	g := of.in(s)
 	g.recorded.read = true
 	if r != nil {
 		g.recorded.exits, g.recorded.granted = record.WithExits(r.Exits, g.recorded.exits), r.Granted()
 	}
-	return nil
 }
 
 func (t *podTable) isRecalled(g groupIdentity) bool {

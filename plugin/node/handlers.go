@@ -293,9 +293,11 @@ func (t *podTable) snapshotIf(of containerRef, holds func(*snapshot) bool) (snap
 
 // Stopped takes a container out of the pod's sums; the reconciler lowers the
 // backstop. It may come for a container that was refused.
-func (n *Node) Stopped(sandbox, id string) {
-	s := n.pods.state.Lock()
-	defer n.pods.state.Unlock()
+func (n *Node) Stopped(sandbox, id string) { n.pods.stopped(sandbox, id) }
+
+func (t *podTable) stopped(sandbox, id string) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	pod := s.pods[sandbox]
 	if pod == nil {
 		return
@@ -307,9 +309,11 @@ func (n *Node) Stopped(sandbox, id string) {
 }
 
 // Removed forgets a container.
-func (n *Node) Removed(sandbox, id string) {
-	s := n.pods.state.Lock()
-	defer n.pods.state.Unlock()
+func (n *Node) Removed(sandbox, id string) { n.pods.removed(sandbox, id) }
+
+func (t *podTable) removed(sandbox, id string) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	if pod := s.pods[sandbox]; pod != nil && pod.containers[id] != nil {
 		s.handle(pod.containers[id], lifecycle.RemoveContainer)
 		s.markDirty(pod.group.in(s))
@@ -317,18 +321,22 @@ func (n *Node) Removed(sandbox, id string) {
 }
 
 // RemovedPod forgets a sandbox.
-func (n *Node) RemovedPod(sandbox string) {
-	s := n.pods.state.Lock()
-	defer n.pods.state.Unlock()
+func (n *Node) RemovedPod(sandbox string) { n.pods.removedPod(sandbox) }
+
+func (t *podTable) removedPod(sandbox string) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	if pod := s.pods[sandbox]; pod != nil {
 		s.leave(pod, lifecycle.RemovePodSandbox)
 	}
 }
 
 // Updated has the limits of a pod restored that an update of a container may have reverted.
-func (n *Node) Updated(sandbox string) {
-	s := n.pods.state.Lock()
-	defer n.pods.state.Unlock()
+func (n *Node) Updated(sandbox string) { n.pods.updated(sandbox) }
+
+func (t *podTable) updated(sandbox string) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	if pod := s.pods[sandbox]; pod != nil {
 		s.markDirty(pod.group.in(s))
 	}

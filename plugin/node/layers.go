@@ -60,7 +60,7 @@ func (n *Node) rereadLayers(ctx context.Context, runtime, version string) {
 	if n.readLayers == nil {
 		return
 	}
-	a := asked{runtime, version, n.nextRegistration()}
+	a := asked{runtime, version, n.pods.nextRegistration(&n.layers)}
 	if n.askLayers(ctx, a, layersFirst) == nil {
 		return
 	}
@@ -72,12 +72,12 @@ func (n *Node) rereadLayers(ctx context.Context, runtime, version string) {
 }
 
 // nextRegistration keeps the layers that are known, for the registration that begins.
-func (n *Node) nextRegistration() int {
-	n.pods.state.Lock()
-	defer n.pods.state.Unlock()
-	next := *n.layers.current.Load()
+func (t *podTable) nextRegistration(l *layers) int {
+	t.state.Lock()
+	defer t.state.Unlock()
+	next := *l.current.Load()
 	next.registration++
-	n.layers.current.Store(&next)
+	l.current.Store(&next)
 	return next.registration
 }
 
@@ -89,21 +89,21 @@ func (n *Node) askLayers(ctx context.Context, a asked, d time.Duration) error {
 		ctx, cancel := context.WithTimeout(ctx, d)
 		defer cancel()
 		fresh, err := n.readLayers(ctx, a.runtime, a.version)
-		n.moveLayers(fresh, a.registration)
+		n.pods.moveLayers(&n.layers, fresh, a.registration)
 		return err
 	})
 }
 
 // moveLayers takes over an answer, and has the containers of this registration that it
 // moves resolved again.
-func (n *Node) moveLayers(fresh inventory.Layers, registration int) {
-	s := n.pods.state.Lock()
-	defer n.pods.state.Unlock()
-	if fresh.Equal(inventory.Layers{}) || n.layers.current.Load().registration != registration {
+func (t *podTable) moveLayers(l *layers, fresh inventory.Layers, registration int) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	if fresh.Equal(inventory.Layers{}) || l.current.Load().registration != registration {
 		return
 	}
 	now := &placed{fresh, registration}
-	n.layers.current.Store(now)
+	l.current.Store(now)
 	for _, pod := range s.pods {
 		for _, c := range pod.containers {
 			if now.moved(&c.snapshot) {

@@ -120,10 +120,11 @@ type census struct {
 	warnings         [len(warningKinds)]int
 }
 
-func (n *Node) census() census {
-	weightsWork := n.weight.Work()
-	s := n.pods.state.Lock()
-	defer n.pods.state.Unlock()
+func (n *Node) census() census { return n.pods.census(n.weight.Work()) }
+
+func (t *podTable) census(weightsWork bool) census {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	out := census{pods: len(s.groups), unexpected: s.unexpected}
 	for _, g := range s.groups {
 		if g.retry.problem.Lasts() || g.waits() {

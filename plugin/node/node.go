@@ -154,11 +154,7 @@ func New(cfg Config) (*Node, error) {
 func (n *Node) Reload(pol *policy.Policy) {
 	n.policy.Store(pol)
 	n.sayReleases()
-	s := n.pods.state.Lock()
-	defer n.pods.state.Unlock()
-	for _, g := range s.groups {
-		s.markDirty(g)
-	}
+	n.pods.markAllDirty()
 }
 
 // Policy returns the node policy that is in force.

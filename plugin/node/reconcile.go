@@ -101,7 +101,7 @@ func (n *Node) groupIsQuiet(g groupIdentity, buf []byte) bool {
 	}
 	defer n.pods.release(g)
 	targets := n.pods.planOf(g)
-	unsettled, hung := n.unsettled(g)
+	unsettled, hung := n.pods.unsettled(g, n.policy.Load(), n.layers.current.Load())
 	return targets != nil && len(unsettled)+len(hung) == 0 && n.enforcer().IsUnchanged(targets, buf)
 }
 
@@ -186,28 +186,27 @@ func (n *Node) reconcileGroup(ctx context.Context, g groupIdentity) {
 // tryAgain has the reconciler look at a group soon after a failure, the later the longer
 // it fails, until the next pass over the node is as soon.
 func (n *Node) tryAgain(ctx context.Context, g groupIdentity, failed bool) {
-	pause := n.nextPause(g, failed)
+	pause := n.pods.nextPause(g, failed, n.resync)
 	if pause == 0 || pause >= n.resync || ctx.Err() != nil {
 		return
 	}
 	time.AfterFunc(pause, func() {
-		s := n.pods.state.Lock()
-		defer n.pods.state.Unlock()
 		if ctx.Err() == nil {
-			s.markDirty(g.in(s))
+			n.pods.markDirty(g)
 		}
 	})
 }
 
-// nextPause returns the time until a group is tried again, 0 without a failure.
-func (n *Node) nextPause(g groupIdentity, failed bool) time.Duration {
-	s := n.pods.state.Lock()
-	defer n.pods.state.Unlock()
+// nextPause returns the time until a group is tried again, at most longest, and 0 without a
+// failure.
+func (t *podTable) nextPause(g groupIdentity, failed bool, longest time.Duration) time.Duration {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	retry := &g.in(s).retry
 	if !failed {
 		retry.pause = 0
 	} else {
-		retry.pause = min(max(2*retry.pause, firstPause), n.resync)
+		retry.pause = min(max(2*retry.pause, firstPause), longest)
 	}
 	return retry.pause
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,15 +47,21 @@ func (n *Node) settle(ctx context.Context, of identity) error {
 	}
 	fresh := old
 	err := n.resolve(ctx, pol, &fresh)
-	s := n.pods.state.Lock()
-	defer n.pods.state.Unlock()
-	c := of.in(s)
+	n.pods.settled(ctx, &fresh, err)
+	return cmp.Or(err, fresh.look.notCompared)
+}
+
+// settled notes what settle has found and decided for a container. err is why it could not.
+func (t *podTable) settled(ctx context.Context, fresh *snapshot, err error) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	c := fresh.in(s)
 	defer s.changed(c.pod.group.in(s))
 	if err != nil {
 		if c.decision.policy == nil {
 			c.decision.err = err // for the record
 		}
-		return err
+		return
 	}
 	// Only these: an event may have changed others.
 	c.disks, c.layer, c.decision = fresh.disks, fresh.layer, fresh.decision
@@ -65,7 +72,6 @@ func (n *Node) settle(ctx context.Context, of identity) error {
 		s.markDirty(c.pod.group.in(s))
 	}
 	s.remember(&c.snapshot)
-	return fresh.look.notCompared
 }
 
 // isSettled says that there is nothing left to look into, and to decide by this policy.
@@ -75,10 +81,9 @@ func (c *snapshot) isSettled(pol *policy.Policy, layers *placed) bool {
 
 // unsettled returns the containers of a group that settle has work for, and apart from
 // them those that a look at has taken too long already.
-func (n *Node) unsettled(g groupIdentity) (out, hung []identity) {
-	pol, layers := n.policy.Load(), n.layers.current.Load()
-	s := n.pods.state.Lock()
-	defer n.pods.state.Unlock()
+func (t *podTable) unsettled(g groupIdentity, pol *policy.Policy, layers *placed) (out, hung []identity) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	for _, pod := range g.in(s).pods {
 		for _, c := range pod.containers {
 			switch {
@@ -99,7 +104,7 @@ func (n *Node) unsettled(g groupIdentity) (out, hung []identity) {
 func (n *Node) settleAll(ctx context.Context, g groupIdentity) []error {
 	var errs []error
 	stacks := inventory.NewStacks(n.storage)
-	unsettled, hung := n.unsettled(g)
+	unsettled, hung := n.pods.unsettled(g, n.policy.Load(), n.layers.current.Load())
 	for _, c := range hung {
 		errs = append(errs, fmt.Errorf("limit container %s: one of its disks does not answer", c.name))
 	}

@@ -13,12 +13,12 @@ import (
 // its restart the pods' containers are known by their cgroups only: by the
 // records on them what they were granted, and without a record as unlimited.
 func (n *Node) strangers(v *view) []policy.Desired {
-	if v.cgroup == "" {
+	if v.group.cgroup == "" {
 		return nil
 	}
-	children, err := n.cgroups.Cgroup(v.cgroup).Children()
+	children, err := n.cgroups.Cgroup(v.group.cgroup).Children()
 	if err != nil {
-		n.log.WithError(err).WithField("cgroup", v.cgroup).Error("Reading the pod's other containers failed: no backstop")
+		n.log.WithError(err).WithField("cgroup", v.group.cgroup).Error("Reading the pod's other containers failed: no backstop")
 		return []policy.Desired{{}}
 	}
 	var out []policy.Desired

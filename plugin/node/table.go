@@ -14,6 +14,22 @@ func newPodTable(wake chan<- struct{}) podTable {
 	return podTable{guard.New(state{pods: map[string]*pod{}, groups: map[string]*group{}, dirty: map[*group]bool{}, wake: wake})}
 }
 
+// markDirty asks the reconciler to look at a group.
+func (t *podTable) markDirty(g groupIdentity) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	s.markDirty(g.in(s))
+}
+
+// markAllDirty asks the reconciler to look at all groups.
+func (t *podTable) markAllDirty() {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	for _, g := range s.groups {
+		s.markDirty(g)
+	}
+}
+
 // take waits until ctx ends for the right to write a group's cgroups.
 func (t *podTable) take(g groupIdentity, done <-chan struct{}) bool {
 	select {

@@ -25,14 +25,20 @@ func (n *Node) planFor(of groupIdentity) *enforce.Targets {
 		v.Pod.Request = v.pod.request() // may parse it, so without mu
 	}
 	fresh := enforce.NewTargets(plan.New(n.policy.Load(), v.View))
-	s := n.pods.state.Lock()
-	defer n.pods.state.Unlock()
-	g := of.in(s)
+	n.pods.notePlan(&v, fresh, unread == nil)
+	return fresh
+}
+
+// notePlan notes the plan of a view of a group, and keeps it if that is complete and nothing has
+// changed since.
+func (t *podTable) notePlan(v *view, fresh *enforce.Targets, complete bool) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	g := v.group.in(s)
 	g.recorded.granted, g.recorded.weights = fresh.Pod.Granted, fresh.Pod.Weights
-	if g.changes == v.changes && unread == nil {
+	if complete && g.changes == v.changes {
 		g.plan = fresh
 	}
-	return fresh
 }
 
 // planOf returns the plan that was made, nil after a change.
@@ -44,26 +50,30 @@ func (t *podTable) planOf(g groupIdentity) *enforce.Targets {
 
 func (n *Node) viewOf(g groupIdentity) view {
 	weights := n.weight.Support() // may read a file
-	s := n.pods.state.Lock()
-	defer n.pods.state.Unlock()
-	v := s.view(g.in(s))
+	v := n.pods.view(g)
 	v.Weights = weights
 	return v
+}
+
+func (t *podTable) view(g groupIdentity) view {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	return s.view(g.in(s))
 }
 
 // view is a copy of what a plan is made of.
 type view struct {
 	plan.View
+	group   groupIdentity
 	pod     podIdentity // the one that the pod's cgroup is for now; none without any
-	cgroup  string      // of the pod, which may be shared
-	shared  bool
+	shared  bool        // other pods are in the pod's cgroup
 	changes int
 	cgroups []string // of its sandboxes and running containers, the last element or a part of it
 }
 
 // view copies a group.
 func (s *state) view(g *group) view {
-	v := view{cgroup: g.cgroup, shared: g.shared(), changes: g.changes}
+	v := view{group: g.groupIdentity, shared: g.shared(), changes: g.changes}
 	v.Drained = g.drain.Phase() == lifecycle.Drained
 	live := false
 	for _, pod := range g.sorted() {
@@ -88,7 +98,7 @@ func (s *state) view(g *group) view {
 	}
 	v.Pod.Granted, v.Pod.Exits = g.recorded.granted, g.recorded.exits
 	if !v.shared && !v.pod.isNone() {
-		v.Pod.Cgroup = v.cgroup
+		v.Pod.Cgroup = v.group.cgroup
 	}
 	return v
 }
