@@ -43,7 +43,7 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 	pol := n.policy.Load()
 	c := newContainer(pod, ctr)
 	c.look.fresh = true
-	if err := n.resolve(ctx, pol, &c); err != nil {
+	if err := n.resolver.resolve(ctx, pol, n.layers.current.Load(), &c); err != nil {
 		return nil, err
 	}
 	c.look.fresh, c.disks.Facts.Stage = false, policy.Running

@@ -72,7 +72,7 @@ type Node struct {
 	listing  listing
 	policy   atomic.Pointer[policy.Policy]
 	layers   layers
-	weight   enforce.WeightSupport
+	resolver resolver
 	inFlight inFlight
 	exits    exits
 	metrics  *metrics
@@ -86,7 +86,8 @@ type environment struct {
 	kernel     kernel.Verdict
 	kubelet    string // its root directory
 	resync     time.Duration
-	nodeMemory uint64 // 0 where it is unknown
+	nodeMemory uint64                 // 0 where it is unknown
+	weight     *enforce.WeightSupport // looks itself whether the kernel supports weights
 	// The others may be nil.
 	readLayers    func(ctx context.Context, runtime, version string) (inventory.Layers, error)
 	processMounts func(ctx context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error)
@@ -132,16 +133,17 @@ func New(cfg Config) (*Node, error) {
 			kubelet:       cmp.Or(cfg.KubeletRoot, DefaultKubeletRoot),
 			resync:        cmp.Or(cfg.Resync, defaultResync),
 			nodeMemory:    cfg.NodeMemory,
+			weight:        &enforce.WeightSupport{Cgroups: cfg.Cgroups},
 			readLayers:    cfg.ReadLayers,
 			processMounts: cfg.ProcessMounts,
 		},
 		signals: wakes,
 		pods:    newPodTable(wakes.wake),
 		layers:  layers{questions: make(chan asked, 1)},
-		weight:  enforce.WeightSupport{Cgroups: cfg.Cgroups},
 		metrics: newMetrics(),
 	}
 	n.layers.current.Store(&placed{Layers: cfg.Layers})
+	n.resolver = resolver{&n.environment, n.pods.neighbours}
 	n.setExits(cfg.Sync)
 	n.policy.Store(cfg.Policy)
 	n.sayReleases()

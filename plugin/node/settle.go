@@ -3,33 +3,13 @@ package node
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
-	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
-
-// granted returns what a container was granted so far, by an earlier process maybe.
-func (n *Node) granted(c *snapshot) (policy.Desired, error) {
-	switch {
-	case c.look.fresh, c.decision.policy != nil && c.decision.policy.Mode != policy.ModeEnforce:
-		return policy.Desired{}, nil
-	case c.decision.policy != nil:
-		return c.decision.desired, nil
-	}
-	r, err := record.Read(n.cgroups.Cgroup(c.cgroup), record.KindContainer)
-	if errors.Is(err, blkio.ErrGone) || errors.Is(err, record.ErrParse) {
-		err = nil
-	}
-	return r.Granted(), err
-}
 
 // settle does what is left to do for a container: to look into what the
 // runtime reported it, or to decide by the policy that is in force now.
@@ -41,12 +21,12 @@ func (n *Node) settle(ctx context.Context, of identity) error {
 		return fmt.Errorf("wait for another resolution of the container: %w", context.Cause(ctx))
 	}
 	pol := n.policy.Load()
-	old := n.pods.beginLook(of)
-	if old.isSettled(pol, n.layers.current.Load()) {
+	old, layers := n.pods.beginLook(of), n.layers.current.Load()
+	if old.isSettled(pol, layers) {
 		return nil
 	}
 	fresh := old
-	err := n.resolve(ctx, pol, &fresh)
+	err := n.resolver.resolve(ctx, pol, layers, &fresh)
 	n.pods.settled(ctx, &fresh, err)
 	return cmp.Or(err, fresh.look.notCompared)
 }
@@ -128,47 +108,10 @@ func (n *Node) settleAll(ctx context.Context, g groupIdentity) []error {
 	return errs
 }
 
-// decide computes what one container should get.
-func (n *Node) decide(pol *policy.Policy, c *snapshot) (policy.Desired, error) {
-	return plan.Decide(pol, c.pod.asking(), c.disks.Facts, n.weight.Support())
-}
-
-// checkTotal checks the pod total with c as one more of the pod's containers.
-func (n *Node) checkTotal(pol *policy.Policy, c *snapshot) error {
-	seen, shared := n.pods.neighbours(c.pod)
-	total, err := plan.Total(pol, c.pod.asking(), append(seen, c.disks.Facts), n.weight.Support())
-	if err != nil || len(total.Settings) == 0 {
-		return err
-	}
-	switch {
-	case c.pod.group.cgroup == "":
-		return noPodCgroup("the runtime reports no cgroup for the pod")
-	case shared:
-		return noPodCgroup("the pod shares its cgroup with another pod")
-	}
-	return nil
-}
-
 // neighbours returns the facts of a pod's containers, and whether another pod is in its
 // cgroup.
 func (t *podTable) neighbours(pod podIdentity) (seen []policy.Container, shared bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	return pod.in(s).seen(), pod.group.in(s).shared()
-}
-
-// asking returns what a decision needs of a pod.
-func (p *podIdentity) asking() *plan.Pod {
-	out := p.planned()
-	out.Request = p.request()
-	return &out
-}
-
-func noPodCgroup(cause string) error {
-	return &annotation.Error{
-		Annotation: "limits.blkio.noderesource.dev/pod-total",
-		Cause:      cause,
-		Hint:       "limit its containers instead",
-		Kind:       annotation.Unenforceable,
-	}
 }
