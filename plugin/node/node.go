@@ -99,12 +99,6 @@ type signals struct {
 	look chan struct{} // every pod is to be looked at
 }
 
-// layers is where writable layers are stored.
-type layers struct {
-	current   atomic.Pointer[placed] // stored with the lock of the state held
-	questions chan asked             // at most one, which the runtime has not answered
-}
-
 // listing is whether the runtime has listed what runs. Before, nothing is known of it.
 type listing struct {
 	done     atomic.Bool
@@ -139,9 +133,10 @@ func New(cfg Config) (*Node, error) {
 		},
 		signals: wakes,
 		pods:    newPodTable(wakes.wake),
-		layers:  layers{questions: make(chan asked, 1)},
 		metrics: newMetrics(),
 	}
+	n.layers.environment, n.layers.pods, n.layers.passes = &n.environment, &n.pods, &n.inFlight.passes
+	n.layers.questions = make(chan asked, 1)
 	n.layers.current.Store(&placed{Layers: cfg.Layers})
 	n.resolver = resolver{&n.environment, n.pods.neighbours}
 	n.setExits(cfg.Sync)
