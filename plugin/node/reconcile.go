@@ -57,7 +57,8 @@ func (n *Node) reconcileAll(ctx context.Context) {
 	n.findRunning(groups)
 	n.findGone(groups)
 	n.findClean(ctx, groups)
-	n.findReached(ctx, groups)
+	undeclared := n.undeclared()
+	undeclared.find(ctx, groups)
 	for _, g := range n.restless(ctx, groups) {
 		n.reconcileGroup(ctx, g)
 	}

@@ -83,7 +83,7 @@ func (t *podTable) unsettled(g groupIdentity, pol *policy.Policy, layers *placed
 // ends with those that need no look at the node.
 func (n *Node) settleAll(ctx context.Context, g groupIdentity) []error {
 	var errs []error
-	stacks := inventory.NewStacks(n.storage)
+	stacks, undeclared := inventory.NewStacks(n.storage), n.undeclared()
 	unsettled, hung := n.pods.unsettled(g, n.policy.Load(), n.layers.current.Load())
 	for _, c := range hung {
 		errs = append(errs, fmt.Errorf("limit container %s: one of its disks does not answer", c.name))
@@ -91,7 +91,7 @@ func (n *Node) settleAll(ctx context.Context, g groupIdentity) []error {
 	for _, c := range unsettled {
 		before := n.pods.snapshot(c.ref)
 		err := n.settle(ctx, c)
-		if err == nil && n.reach(ctx, stacks, c.ref) {
+		if err == nil && undeclared.reach(ctx, stacks, c.ref) {
 			// Before anything is written: after a restart of ours the limits are there,
 			// and would be lifted until the next pass.
 			err = n.settle(ctx, c)
