@@ -39,7 +39,7 @@ func TestBackstop(t *testing.T) {
 	}
 	for _, step := range steps {
 		step.do()
-		total := n.planFor(n.lookup(sb).group).Pod
+		total := n.applier().planFor(n.lookup(sb).group).Pod
 		if got := total.Want.DevLimits()[rootDisk.Dev]; got != step.want {
 			t.Fatalf("%s: pod has %q, want %q", step.name, got, step.want)
 		}
@@ -63,7 +63,7 @@ func TestBackstopAndTotal(t *testing.T) {
 	}
 	pod := n.lookup(sb)
 	n.pods.enter(pod, ctr("a"))
-	total := n.planFor(pod.group).Pod
+	total := n.applier().planFor(pod.group).Pod
 	if got, want := total.Want.DevLimits()[rootDisk.Dev], (blkio.Limits{blkio.Wbps: 3 << 20, blkio.Wiops: 50}); got != want {
 		t.Errorf("pod has %q, want %q", got, want)
 	}
@@ -90,7 +90,7 @@ func TestNoBackstop(t *testing.T) {
 	n.pods.enter(n.lookup(sb), ctr("a"))
 	want := func(want blkio.Limits) {
 		t.Helper()
-		if got := n.planFor(g).Pod.Want.DevLimits()[rootDisk.Dev]; got != want {
+		if got := n.applier().planFor(g).Pod.Want.DevLimits()[rootDisk.Dev]; got != want {
 			t.Errorf("pod has %q, want %q", got, want)
 		}
 	}

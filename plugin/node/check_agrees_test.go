@@ -98,7 +98,7 @@ func (a *agreement) run(t *testing.T) (lines map[string][]string, refused map[st
 		}
 	}
 	if pod := a.plugin.pods.podOf(a.sandbox.ID); !pod.isNone() {
-		for _, l := range a.plugin.planFor(pod.group).Pod.Want.Lines() {
+		for _, l := range a.plugin.applier().planFor(pod.group).Pod.Want.Lines() {
 			lines[""] = append(lines[""], l.File+" "+strings.TrimPrefix(l.Text, "default "))
 		}
 	}

@@ -58,7 +58,7 @@ func (d *drainedPod) end(c *container) {
 func (d *drainedPod) want(rbps, wbps blkio.Amount) {
 	d.Helper()
 	want := blkio.Limits{blkio.Rbps: rbps, blkio.Wbps: wbps}
-	if got := d.p.planFor(d.p.lookup(drainedSandbox).group).Pod.Want.DevLimits()[rootDisk.Dev]; got != want {
+	if got := d.p.applier().planFor(d.p.lookup(drainedSandbox).group).Pod.Want.DevLimits()[rootDisk.Dev]; got != want {
 		d.Errorf("pod has %q, want %q", got, want)
 	}
 }

@@ -55,8 +55,9 @@ func (t *podTable) noteUnsynced(of groupIdentity, id string, written bool) {
 
 // IsDrained reports whether nothing runs in the cgroup, and nothing is left to write.
 func (e endedPod) IsDrained() bool {
-	v := e.n.viewOf(e.g)
-	return v.Drained && !v.shared && v.group.cgroup != "" && len(e.n.strangers(&v)) == 0
+	a := e.n.applier()
+	v := a.viewOf(e.g)
+	return v.Drained && !v.shared && v.group.cgroup != "" && len(a.strangers(&v)) == 0
 }
 
 // endings is the state as a hand-over sees it.
@@ -113,12 +114,12 @@ func (t *podTable) isWatching() bool {
 // hold keeps a container's cgroup within reach that a limit on writes concerns, be
 // it the pod's. It is done again with each closer look, which costs nothing when
 // it is held already.
-func (n *Node) hold(c identity, cg cgroupfs.Cgroup, watch handover.Adder) {
+func (a applier) hold(c identity, cg cgroupfs.Cgroup, watch handover.Adder) {
 	switch err := watch.Add(cg); {
 	case err == nil:
-		n.pods.noteHeld(c, watch)
+		a.pods.noteHeld(c, watch)
 	case !errors.Is(err, blkio.ErrGone):
-		n.log.WithError(err).WithField("cgroup", cg.Path()).Warn("Watching a container's exit failed: its limits will not be lifted")
+		a.log.WithError(err).WithField("cgroup", cg.Path()).Warn("Watching a container's exit failed: its limits will not be lifted")
 	}
 }
 

@@ -46,18 +46,18 @@ func (s *state) noteExit(c *snapshot, lifted bool) {
 // recall takes over what the record of a pod says of containers that ended
 // before this program's start, and of what the pod was granted. It reads until that succeeds once. The caller is the one
 // who writes to the group.
-func (n *Node) recall(of groupIdentity) error {
-	if n.pods.isRecalled(of) {
+func (a applier) recall(of groupIdentity) error {
+	if a.pods.isRecalled(of) {
 		return nil
 	}
-	r, err := record.Read(n.cgroups.Cgroup(of.cgroup), record.KindPod)
+	r, err := record.Read(a.cgroups.Cgroup(of.cgroup), record.KindPod)
 	switch {
 	case errors.Is(err, blkio.ErrGone):
 		return nil // not there yet
 	case err != nil && !errors.Is(err, record.ErrParse):
 		return err
 	}
-	n.pods.noteRecalled(of, r)
+	a.pods.noteRecalled(of, r)
 	return nil
 }
 

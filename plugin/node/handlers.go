@@ -108,7 +108,7 @@ func (n *Node) limit(ctx context.Context, c identity, canRefuse bool) error {
 		}
 	}
 	// Also beside a failure: the pod's backstop has to go, then.
-	if err = errors.Join(err, n.apply(ctx, c.pod.group, c.id)); err != nil {
+	if err = errors.Join(err, n.applier().apply(ctx, c.pod.group, c.id)); err != nil {
 		return &limitError{now.name, err}
 	}
 	return nil

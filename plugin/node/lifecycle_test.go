@@ -130,7 +130,7 @@ func TestSharedCgroup(t *testing.T) {
 	if refusal, ok := errors.AsType[*annotation.Error](err); !ok || refusal.Kind != annotation.Unenforceable {
 		t.Errorf("got %v, want a refusal", err)
 	}
-	if pod := n.planFor(n.peek().pods["sb1"].group).Pod; pod.Cgroup != "" {
+	if pod := n.applier().planFor(n.peek().pods["sb1"].group).Pod; pod.Cgroup != "" {
 		t.Errorf("%+v for a cgroup that is shared", pod)
 	}
 }

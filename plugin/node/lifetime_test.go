@@ -189,7 +189,7 @@ func TestNewestFactsWin(t *testing.T) {
 			for range 40 { // the order of a map decides which one is looked at last
 				n.Reload(policy.Default())
 				n.pass(t.Context())
-				want := n.planFor(n.peek().pods["sb1"].group).Pod.Want.DevLimits()
+				want := n.applier().planFor(n.peek().pods["sb1"].group).Pod.Want.DevLimits()
 				if len(want) != 1 || want[other.Dev][blkio.Wbps] != 1<<20 {
 					t.Fatalf("the pod is to have %v", want)
 				}

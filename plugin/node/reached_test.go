@@ -33,7 +33,7 @@ func reaching(t *testing.T, value string, mounts ...inventory.Mount) (n *Node, s
 func (s *stacked) lines(t *testing.T, n *Node) map[blkio.Dev]blkio.Limits {
 	t.Helper()
 	for _, g := range n.peek().groups {
-		return n.planFor(g.groupIdentity).Containers[0].Want.DevLimits()
+		return n.applier().planFor(g.groupIdentity).Containers[0].Want.DevLimits()
 	}
 	t.Fatal("no group")
 	return nil
@@ -177,7 +177,7 @@ func TestReachedAfterRestartOfPod(t *testing.T) {
 	next.Synchronize([]*Sandbox{sb}, []*Container{c})
 	next.reconcileAll(t.Context())
 	for _, g := range next.peek().groups {
-		if got := next.planFor(g.groupIdentity).Pod.Want.DevLimits()[plugged.Dev]; got != (blkio.Limits{blkio.Wbps: 1 << 20}) {
+		if got := next.applier().planFor(g.groupIdentity).Pod.Want.DevLimits()[plugged.Dev]; got != (blkio.Limits{blkio.Wbps: 1 << 20}) {
 			t.Errorf("the pod's limit is %v", got)
 		}
 	}

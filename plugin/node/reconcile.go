@@ -103,7 +103,7 @@ func (n *Node) groupIsQuiet(g groupIdentity, buf []byte) bool {
 	defer n.pods.release(g)
 	targets := n.pods.planOf(g)
 	unsettled, hung := n.pods.unsettled(g, n.policy.Load(), n.layers.current.Load())
-	return targets != nil && len(unsettled)+len(hung) == 0 && n.enforcer().IsUnchanged(targets, buf)
+	return targets != nil && len(unsettled)+len(hung) == 0 && n.applier().enforcer().IsUnchanged(targets, buf)
 }
 
 func (t *podTable) takeDirty() []groupIdentity {
@@ -177,7 +177,7 @@ func (n *Node) reconcileGroup(ctx context.Context, g groupIdentity) {
 			return n.errIfHangs(g) // else who is at it looks again
 		}
 		defer n.pods.release(g)
-		return n.write(g, "")
+		return n.applier().write(g, "")
 	})
 	err := errors.Join(settled, written)
 	n.complain(ctx, g, err)

@@ -12,20 +12,20 @@ import (
 // planFor returns what should be on a group's cgroups now. Deciding the pod
 // total takes time that grows with what tenants wrote, so it is done without mu.
 // The caller is the one who writes to the group.
-func (n *Node) planFor(of groupIdentity) *enforce.Targets {
-	if known := n.pods.planOf(of); known != nil {
+func (a applier) planFor(of groupIdentity) *enforce.Targets {
+	if known := a.pods.planOf(of); known != nil {
 		return known
 	}
-	unread := n.recall(of) // inspect reports that
-	v := n.viewOf(of)
-	if n.listing.unlikely.Load() || v.Drained { // drained is of those that we know
-		v.Unknown = n.strangers(&v)
+	unread := a.recall(of) // inspect reports that
+	v := a.viewOf(of)
+	if a.listing.unlikely.Load() || v.Drained { // drained is of those that we know
+		v.Unknown = a.strangers(&v)
 	}
 	if !v.pod.isNone() {
 		v.Pod.Request = v.pod.request() // may parse it, so without mu
 	}
-	fresh := enforce.NewTargets(plan.New(n.policy.Load(), v.View))
-	n.pods.notePlan(&v, fresh, unread == nil)
+	fresh := enforce.NewTargets(plan.New(a.policy.Load(), v.View))
+	a.pods.notePlan(&v, fresh, unread == nil)
 	return fresh
 }
 
@@ -48,9 +48,9 @@ func (t *podTable) planOf(g groupIdentity) *enforce.Targets {
 	return g.in(s).plan
 }
 
-func (n *Node) viewOf(g groupIdentity) view {
-	weights := n.weight.Support() // may read a file
-	v := n.pods.view(g)
+func (a applier) viewOf(g groupIdentity) view {
+	weights := a.weight.Support() // may read a file
+	v := a.pods.view(g)
 	v.Weights = weights
 	return v
 }
