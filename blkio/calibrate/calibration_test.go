@@ -39,21 +39,21 @@ func TestProposesTargets(t *testing.T) {
 		// 7.5 operations a period: one of them would decide a higher percentile.
 		"a throttled disk": {
 			Measurement{*direction(1500, 60*mib, Latency{P50: 300 * us, P95: 500 * us}), direction(1500, 60*mib, Latency{P50: 400 * us, P95: 600 * us}), 1},
-			"rpct=75.00 rlat=1000 wpct=75.00 wlat=1000 min=98.00 max=166.00",
+			"rpct=50.00 rlat=4267 wpct=50.00 wlat=4267 min=99.00 max=100.00",
 		},
 		"an SSD": {
 			Measurement{*direction(70_000, 460e6, Latency{P50: 200 * us, P95: 300 * us}), direction(50_000, 460e6, Latency{P50: 300 * us, P95: 600 * us}), 0.9},
-			"rpct=95.00 rlat=375 wpct=95.00 wlat=750 min=90.00 max=144.00",
+			"rpct=50.00 rlat=1000 wpct=50.00 wlat=1000 min=90.00 max=100.00",
 		},
 		"a hard disk, reads only": {
 			Measurement{*direction(100, 150e6, Latency{P50: 12 * time.Millisecond, P75: 14 * time.Millisecond, P95: 20 * time.Millisecond}), nil, 0},
-			"rpct=75.00 rlat=17500 wpct=0.00 wlat=0 min=98.00 max=101.00",
+			"rpct=50.00 rlat=50000 wpct=0.00 wlat=0 min=99.00 max=100.00",
 		},
 		"reads and writes apart, unsteady": {
 			Measurement{*direction(1500, 60*mib, Latency{P50: 1500 * us, P75: 1500 * us}), &Direction{
 				Measured: direction(1500, 60*mib, Latency{}).Measured, Relaxed: Latency{P50: 1600 * us, P75: 1600 * us}, Lowest: 0.3,
 			}, 1.9},
-			"rpct=75.00 rlat=1875 wpct=75.00 wlat=2000 min=60.00 max=190.00",
+			"rpct=50.00 rlat=4267 wpct=50.00 wlat=4267 min=60.00 max=100.00",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestProposesTargets(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			q := tt.m.qos(fit)
+			q := tt.m.qos(fit.Model)
 			if q.String() != tt.want {
 				t.Errorf("got  %s\nwant %s", q, tt.want)
 			}
@@ -125,7 +125,7 @@ var disk = storage.DiskInfo{
 
 func TestNew(t *testing.T) {
 	c := calibration(t, IdentityOf(&disk))
-	if c.Model.RRandIOPS != 1500 || c.QOS.Min != 9800 || !c.At.Equal(at) || c.Fit.Max < 0.3 || !c.IsPlausible() {
+	if c.Model.RRandIOPS != 1455 || c.QOS.Min != 9900 || !c.At.Equal(at) || c.Fit.Max < 0.3 || !c.IsPlausible() {
 		t.Errorf("%+v", c)
 	}
 	if len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0].Text, "charges up to 66 % more") {
@@ -252,13 +252,13 @@ func TestParseErrors(t *testing.T) {
 		{`"version":1`, `"version":1,"more":1`, `unknown field "more"`},
 		{`}`, ``, "unexpected EOF"},
 		{"\"model\":\"rbps=", "\"model\":\"rbps=x", "invalid rbps"},
-		{"rrandiops=1500 ", "rrandiops=0 ", "rrandiops=0 is too small"},
-		{"rrandiops=1500 ", "", "rrandiops=0 is too small"},
-		{"rrandiops=1500 ", "rrandiops=99999999999999999999 ", "invalid rrandiops"},
-		{"rpct=75.00", "rpct=101.00", "rpct=101.00 is above 100"},
-		{"rpct=75.00", "rpct=75.00 also=1", "have not all values"},
-		{"rpct=75.00 ", "", "have not all values"},
-		{"min=98.00", "min=980.00", "min=980.00 is above max"},
+		{"rrandiops=1455 ", "rrandiops=0 ", "rrandiops=0 is too small"},
+		{"rrandiops=1455 ", "", "rrandiops=0 is too small"},
+		{"rrandiops=1455 ", "rrandiops=99999999999999999999 ", "invalid rrandiops"},
+		{"rpct=50.00", "rpct=101.00", "rpct=101.00 is above 100"},
+		{"rpct=50.00", "rpct=50.00 also=1", "have not all values"},
+		{"rpct=50.00 ", "", "have not all values"},
+		{"min=99.00", "min=980.00", "min=980.00 is above max"},
 	} {
 		bad := strings.Replace(good, tt.old, tt.new, 1)
 		if c, err := parse(strings.NewReader(bad)); err == nil || !strings.Contains(err.Error(), tt.want) {

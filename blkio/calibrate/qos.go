@@ -9,71 +9,53 @@ import (
 )
 
 const (
+	// modelRate is the part of the measured rates that the model has. At the full rate the disk's
+	// own queue fills up as fast as io.cost's, and decides instead of the weights: with a model of
+	// exactly what the disk did, weights of 200 and 300 gave 46 and 54 % of direct writes, and 40
+	// and 60 % with 97 % of it.
+	modelRate = 0.97
 	// slack is how much longer than at 90 % of the disk's rate an operation may take before
-	// io.cost regards the disk as saturated. The kernel's own tool, iocost_coef_gen.py, has 1.5,
-	// which leaves room in the disk's queue for the operations of a neighbour.
+	// io.cost regards the disk as saturated. The kernel's own tool, iocost_coef_gen.py, has 1.5.
 	slack = 1.25
-	// least is the smallest latency target, in operations of the disk: one that is served, and
-	// half of another one. With a smaller target a disk that serves one after the other would
-	// never meet it; with a larger one its queue has room for the operations of a neighbour.
-	least = 1.5
-	// io.cost compares the percentiles once in a period, which is a multiple of the latency
-	// target. misses is how many operations of a period have to be allowed to be late at least:
-	// with fewer, the percentile is decided by chance.
-	misses = 1.5
-	// minRate and maxRate bound the lower end of vrate, in percent. Less than minRate would leave
-	// most of the disk idle after a moment of bad latencies. With more than maxRate, which leaves
-	// 2 % for errors of the measurement, the disk's own queue would fill up.
-	minRate, maxRate = 60, 98
+	// The percentile is the median: io.cost's period is 10 times its latency target then, and 2
+	// times with a percentile of 90 or more.
+	percentile = blkio.Percent(5000)
+	periods    = 10
+	// minRate bounds the lower end of vrate, in percent. Less would leave most of the disk idle
+	// after a moment of bad latencies.
+	minRate = 60
 )
 
-// targets are the percentiles to choose from, the best first, with the factor of the period
-// (ioc_refresh_period_us in block/blk-iocost.c) and the value that was measured.
-var targets = [...]struct {
-	percent blkio.Percent
-	periods float64
-	of      func(Latency) time.Duration
-}{
-	{9500, 2, func(l Latency) time.Duration { return l.P95 }},
-	{7500, 5, func(l Latency) time.Duration { return l.P75 }},
-	{5000, 10, func(l Latency) time.Duration { return l.P50 }},
-} // constant
+// model returns the model for io.cost.
+func model(fit blkio.CostModel) blkio.CostModel {
+	scaled := func(rate uint64) uint64 { return max(1, uint64(math.Round(modelRate*float64(rate)))) }
+	return blkio.CostModel{
+		Rbps: scaled(fit.Rbps), RSeqIOPS: scaled(fit.RSeqIOPS), RRandIOPS: scaled(fit.RRandIOPS),
+		Wbps: scaled(fit.Wbps), WSeqIOPS: scaled(fit.WSeqIOPS), WRandIOPS: scaled(fit.WRandIOPS),
+	}
+}
 
 // qos proposes latency targets, and bounds of vrate, the percentage of the model's rate at which
-// io.cost works the disk. The disk meets the targets as long as its own queue is short. While it
-// does, and a cgroup waits, io.cost raises vrate up to Max; otherwise it lowers vrate down to Min.
+// io.cost works the disk. Min is how much slower than on average the disk was at times: while half
+// of the operations miss their target, io.cost lowers vrate down to it.
 //
-// The model never charges too little, so Max is what is left of the disk where it charges too
-// much, and where reads and writes do not share the disk. Min is how much slower than on average
-// the disk was at times.
-func (m *Measurement) qos(fit diskmodel.Fit) blkio.CostQOS {
-	headroom, lowest := fit.Headroom, m.Reads.Lowest
-	q := blkio.CostQOS{}
-	q.RPct, q.RLat = m.Reads.target()
+// Max is 100, though the model charges some block sizes too much. Above it, io.cost raises vrate
+// until the disk's own queue is full, and lowers it too late: weights of 200 and 300 gave 45 and
+// 55 % of direct reads then, and 93 % of the disk.
+func (m *Measurement) qos(of blkio.CostModel) blkio.CostQOS {
+	lowest := m.Reads.Lowest
+	q := blkio.CostQOS{RPct: percentile, RLat: m.Reads.target(of), Max: 10000}
 	if m.Writes != nil {
-		q.WPct, q.WLat = m.Writes.target()
-		headroom, lowest = max(headroom, m.Mixed), min(lowest, m.Writes.Lowest, m.Mixed)
+		q.WPct, q.WLat = percentile, m.Writes.target(of)
+		lowest = min(lowest, m.Writes.Lowest, m.Mixed)
 	}
-	q.Min = percent(min(max(100*lowest, minRate), maxRate))
-	q.Max = percent(100 * headroom)
+	q.Min = blkio.Percent(math.Round(min(max(100*lowest, minRate), 100))) * 100
 	return q
 }
 
-// percent rounds to whole percents, which is what the measurement is good for.
-func percent(p float64) blkio.Percent {
-	return blkio.Percent(math.Round(p)) * 100
-}
-
-// target returns a percentile and the latency that it is not to exceed.
-func (d *Direction) target() (blkio.Percent, time.Duration) {
-	rate := d.Random[0].IOPS
-	var latency time.Duration
-	for _, t := range targets {
-		seconds := max(slack*t.of(d.Relaxed).Seconds(), least/rate)
-		latency = time.Duration(math.Round(seconds*1e6)) * time.Microsecond
-		if rate*t.periods*seconds*(1-float64(t.percent)/10000) >= misses {
-			return t.percent, latency
-		}
-	}
-	return targets[len(targets)-1].percent, latency
+// target returns the latency that half of the operations are not to exceed. It is at least what
+// gives io.cost a period in which weights have their effect.
+func (d *Direction) target(of blkio.CostModel) time.Duration {
+	target := time.Duration(slack * float64(d.Relaxed.P50))
+	return max(target, diskmodel.Period(of)/periods).Round(time.Microsecond)
 }

@@ -56,8 +56,8 @@ func finish(t *testing.T, dir string, o calibrateOptions, c *calibrate.Calibrati
 
 const fragment = `disks:
 - match: {models: ["Disk \x1b\\[31m"]}
-  model: {rbps: 65277826, rseqiops: 1501, rrandiops: 1501, wbps: 65277826, wseqiops: 1501, wrandiops: 1501}
-  qos: {rpct: 75, rlat: 999us, wpct: 75, wlat: 999us, min: 98, max: 166}
+  model: {rbps: 63319491, rseqiops: 1456, rrandiops: 1456, wbps: 63319491, wseqiops: 1456, wrandiops: 1456}
+  qos: {rpct: 50, rlat: 4.264ms, wpct: 50, wlat: 4.264ms, min: 99, max: 100}
 `
 
 func TestCalibrationText(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -16,8 +17,9 @@ type outcome struct {
 	*Checker
 	result  *Result
 	weights plan.Weights
-	pod     plan.Pod         // Seen are the containers that came so far
-	running []plan.Container // those that run together once the init containers have ended
+	pod     plan.Pod             // Seen are the containers that came so far
+	running []plan.Container     // those that run together once the init containers have ended
+	shares  map[blkio.Dev]Shares // what the pod gets on each disk; filled in by shareOf
 }
 
 // container decides for one more container of the pod, as the plugin does at its creation.

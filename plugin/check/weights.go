@@ -84,7 +84,7 @@ func (o *outcome) addEffect(container string, disk blkio.Disk, weights blkio.Wei
 		if d.Guess {
 			o.result.Notes = append(o.result.Notes, disk.Name+": the model is the kernel's guess, so weights may divide it badly: calibrate the disk, or give its model in the node policy")
 		}
-		s := o.Node.Share(disk.Dev, o.joining(disk.Dev, ofPod))
+		s := o.shareOf(disk.Dev, ofPod)
 		e.BesideOne, e.Rivals = rounded(share(s.BesideOne)), s.Rivals
 		if s.AtLeast.Containers != nil {
 			e.AtLeast = rounded(share(s.AtLeast))
@@ -96,6 +96,20 @@ func (o *outcome) addEffect(container string, disk blkio.Disk, weights blkio.Wei
 		}
 	}
 	o.result.Weights = append(o.result.Weights, e)
+}
+
+// shareOf returns what the pod gets on a disk. It is computed once for all containers: a pod can
+// have a thousand.
+func (o *outcome) shareOf(dev blkio.Dev, ofPod blkio.Weights) Shares {
+	s, found := o.shares[dev]
+	if !found {
+		if o.shares == nil {
+			o.shares = map[blkio.Dev]Shares{}
+		}
+		s = o.Node.Share(dev, o.joining(dev, ofPod))
+		o.shares[dev] = s
+	}
+	return s
 }
 
 // noteNetwork notes the volumes on network filesystems that a weight for all disks leaves out.

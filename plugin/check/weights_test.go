@@ -43,6 +43,9 @@ func TestWeightEffects(t *testing.T) {
 	if d := cmp.Diff([]WeightEffect{row("a", 50), row("", 80)}, r.Weights); d != "" || len(r.Notes)+len(r.Warnings) > 0 {
 		t.Errorf("notes %q, warnings %q; -want +got:\n%s", r.Notes, r.Warnings, d)
 	}
+	if len(*asked) != 1 { // for each weight, a pod of a thousand containers would take minutes
+		t.Errorf("the shares were computed %d times", len(*asked))
+	}
 	for _, j := range *asked {
 		if d := cmp.Diff(Joining{Weight: 80, Containers: []uint32{50, 100}}, j); d != "" {
 			t.Errorf("-want +got:\n%s", d)

@@ -79,7 +79,18 @@ func TestHidden(t *testing.T) {
 			t.Errorf("%s: synced %t, %v", name, synced, err)
 		}
 	}
+	synced := false
+	w := Writeout{Storage: unreadable{withMounts(t, root+volume)}}
+	err := w.OnlyLocal(func(context.Context, string) error { synced = true; return nil })(t.Context(), "/pods/p/vol")
+	if !synced || err != nil {
+		t.Errorf("while the mount table cannot be read: synced %t, %v", synced, err)
+	}
 	if (&Writeout{}).OnlyLocal(nil) != nil {
 		t.Error("where no sync is wanted there is one")
 	}
 }
+
+// unreadable has a mount table that cannot be read any more.
+type unreadable struct{ Storage }
+
+func (unreadable) Refresh(context.Context) error { return errors.New("an I/O error") }

@@ -182,9 +182,7 @@ func (w *Writeout) OnlyLocal(sync func(ctx context.Context, hostPath string) err
 		return nil
 	}
 	return func(ctx context.Context, hostPath string) error {
-		if err := w.Storage.Refresh(ctx); err != nil {
-			return err
-		}
+		_ = w.Storage.Refresh(ctx) // where it fails the last mount table decides: a sync is not tried again
 		if _, local := w.Storage.Locate(ctx, hostPath); !local {
 			return errRemote
 		}

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -93,8 +94,11 @@ func newCost(s *iocost.State, hidden bool) Cost {
 	if c.qos != nil {
 		c.QOS.Values = c.qos.String()
 	}
-	if from == iocost.FromKernel {
+	switch {
+	case from == iocost.FromKernel:
 		c.Warning = GuessedModel
+	case c.qos != nil && s.HasShortPeriod():
+		c.Warning = fmt.Sprintf("io.cost's period of %v is short for this disk, so weights may have no effect: raise rlat and wlat in the qos of %s", c.qos.Period(), c.QOS.Origin)
 	}
 	if rates := s.Rates(); rates != nil {
 		for _, size := range Sizes() {

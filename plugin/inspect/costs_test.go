@@ -56,7 +56,7 @@ func TestAddCosts(t *testing.T) {
 	}
 	const rates = "[{4096 1500 1500} {16384 1160 1160} {65536 609 609} {1048576 58 58}]"
 	want := map[string]string{
-		"sda":   "on, , foreign true, foreign true, " + rates + ", false",
+		"sda":   "on, , foreign true, foreign true, " + rates + ", true", // its period is 1 ms
 		"sdb":   "on demand, , calibration true, calibration true, " + rates + ", false",
 		"sdc":   "no, another program has set io.cost.qos with enable=0,  false,  false, [], false",
 		"sdd":   "no, the node policy has weights: off for this disk,  false,  false, [], false",

@@ -29,7 +29,8 @@ func (o owned) isEmpty() bool { return o.Model == "" && o.QOS == "" }
 type Write func(c cgroupfs.Cgroup, line blkio.Line) error
 
 // Apply makes io.cost what the setups want, on these disks. On other disks it removes what this
-// program has set. If keep is true it removes nothing, because more may be wanted than is known.
+// program has set. If keep is true, more may be wanted than is known, and it removes only what the
+// operator does not want.
 // The error is about the whole: what is about one disk is in its State.
 //
 // Each line is written by write, which may give up: the kernel waits for the requests of the disk
@@ -130,7 +131,7 @@ func (a *actual) apply(want Setup, keep bool) State {
 	case s.Enabled:
 		s.Err = a.set(dev, s.lines())
 		s.Works = s.Works || s.Err == nil && !s.IsForeign(blkio.IOCostQOS)
-	case !keep:
+	case !keep || s.Chosen:
 		s.Err = a.remove(dev)
 		s.Works = s.Works && (s.Err != nil || own.QOS == "")
 	}

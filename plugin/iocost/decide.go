@@ -42,10 +42,9 @@ func fixed(m *blkio.CostModel) *blkio.CostQOS {
 	return &blkio.CostQOS{RLat: target, WLat: target, Min: 10000, Max: 10000}
 }
 
-// withPeriod returns a QOS of the policy with the period of a fixed one, if it has no latency
-// target.
+// withPeriod returns a QOS with the period of a fixed one, if it has no latency target.
 func withPeriod(q, fixed *blkio.CostQOS) *blkio.CostQOS {
-	if q.RLat != 0 || q.WLat != 0 {
+	if q == nil || q.RLat != 0 || q.WLat != 0 {
 		return q
 	}
 	out := *q
@@ -126,7 +125,8 @@ func Decide(p *policy.Policy, d *Disk) Setup {
 		break
 	}
 	if rule.QOS != nil { // another one belongs to its own model
-		s.QOS, s.QOSOrigin = withPeriod(rule.QOS, fixed(s.Model)), FromPolicy
+		s.QOS, s.QOSOrigin = rule.QOS, FromPolicy
 	}
+	s.QOS = withPeriod(s.QOS, fixed(s.Model))
 	return s
 }

@@ -64,6 +64,15 @@ func (s *State) Rates() *diskmodel.Random {
 	return &out
 }
 
+// HasShortPeriod reports whether the disk does too few operations in a period of io.cost for weights
+// to have an effect: less than a quarter of [diskmodel.Period]. With 15 operations weights still
+// had their effect.
+func (s *State) HasShortPeriod() bool {
+	model, _ := s.CostModel()
+	qos, _ := s.CostQOS()
+	return model != nil && qos != nil && qos.Period() < diskmodel.Period(*model)/4
+}
+
 // Inspect returns what Apply would make of the setups if it removed nothing, and changes nothing.
 // Works is true for the disks with io.cost enabled now.
 func Inspect(cgroups *cgroupfs.Hierarchy, wants []Setup) ([]State, error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 )
 
-// Attribute is the extended attribute of a cgroup that has weights of a Keeper. Its value are
+// Attribute is the extended attribute of a cgroup that has weights of a Keeper. Its value has
 // the device numbers, separated by blanks.
 const Attribute = "user.nri-blkio.shares"
 
@@ -28,7 +28,7 @@ type Keeper struct {
 	rivals  rivals
 }
 
-// Demand is what a Keeper is to keep right.
+// Demand is what the weights of cgroups follow from.
 type Demand struct {
 	Disks []blkio.Dev // those with io.cost enabled
 	// Given are the weights of containers, and of pods that have one as a whole, by path. Other
@@ -49,7 +49,8 @@ func NewKeeper(cgroups *cgroupfs.Hierarchy, write Write) *Keeper {
 }
 
 // Pass makes the weights of all pods and QoS classes right for what was active since the last
-// pass. It returns the shares on each disk. With an error, weights that could be set are set.
+// pass. It returns the shares on each disk. With an error, weights that could be set are set; [Failed]
+// returns the disks on which some could not.
 func (k *Keeper) Pass(now time.Time, d Demand) (map[blkio.Dev][]Share, error) {
 	if err := k.look(now); err != nil {
 		return nil, fmt.Errorf("read the cgroups of pods: %w", err)
@@ -71,7 +72,7 @@ func (k *Keeper) Pass(now time.Time, d Demand) (map[blkio.Dev][]Share, error) {
 	for _, top := range k.top {
 		errs = append(errs, top.setBelow(want)...)
 	}
-	return out, errors.Join(errs...)
+	return out, joinDistinct(errs)
 }
 
 // look reads what changed, or all of it at times.

@@ -352,3 +352,22 @@ func TestClear(t *testing.T) {
 	}
 	k.want(leaves(nil))
 }
+
+// TestClearedMeanwhile: what is set after another process has cleared is recorded again, so that it
+// can be removed.
+func TestClearedMeanwhile(t *testing.T) {
+	k := threePods(t)
+	k.pass(vda)
+	if _, err := Clear(k.keeper.cgroups, false); err != nil {
+		t.Fatal(err)
+	}
+	k.now = k.now.Add(allEvery)
+	k.pass(vda)
+	if got := k.read(podB + "/io.weight"); got != "default 100\n254:0 900\n" {
+		t.Errorf("the pod has %q", got)
+	}
+	if cleared, err := Clear(k.keeper.cgroups, false); err != nil || len(cleared) != 4 {
+		t.Errorf("cleared %q, %v", cleared, err)
+	}
+	k.want(leaves(nil))
+}

@@ -30,16 +30,18 @@ func (c *cgroup) setBelow(want map[string]map[blkio.Dev]uint32) (errs []error) {
 // disks. On other disks it removes those that a Keeper has written. A disk that the kernel
 // refuses keeps no other one from its weight.
 func (c *cgroup) set(want map[blkio.Dev]uint32) error {
+	changed := slices.DeleteFunc(slices.SortedFunc(maps.Keys(want), blkio.Dev.Compare), func(dev blkio.Dev) bool {
+		return c.weights.On(dev) == want[dev]
+	})
+	if len(changed) > 0 {
+		c.ours = nil // another process may have cleared
+	}
 	ours, err := c.readOurs()
 	if err != nil {
 		return err
 	}
-	var changed []blkio.Dev
-	for _, dev := range slices.SortedFunc(maps.Keys(want), blkio.Dev.Compare) {
-		if c.weights.On(dev) != want[dev] {
-			changed = append(changed, dev)
-		}
-		if c.weights.On(dev) != want[dev] && !slices.Contains(ours, dev) {
+	for _, dev := range changed {
+		if !slices.Contains(ours, dev) {
 			ours = append(slices.Clone(ours), dev)
 		}
 	}
@@ -73,7 +75,7 @@ func (c *cgroup) setOn(dev blkio.Dev, weight uint32) error {
 	}
 	err := c.write(c.Cgroup, blkio.Line{File: blkio.IOWeight, Text: dev.String() + " " + value, Dev: dev})
 	if err != nil {
-		return err
+		return &DiskError{Dev: dev, Err: err}
 	}
 	c.weights = c.weights.With(dev, weight)
 	return nil

@@ -1,6 +1,7 @@
 package shares
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -54,7 +55,7 @@ func (s *Snapshot) Beside(dev blkio.Dev, pod Cgroup) (shares map[string]float64,
 // Beside returns the shares of a pod and of its containers, by path, beside others.
 func Beside(others []Cgroup, pod Cgroup) map[string]float64 {
 	out := map[string]float64{}
-	all := Distribute(Cgroup{Children: append(others[:len(others):len(others)], pod)})
+	all := Distribute(Cgroup{Children: append(slices.Clip(others), pod)})
 	for _, s := range all[len(all)-1-len(pod.Children):] { // it is the last one
 		out[s.Path] = s.Fraction
 	}

@@ -4,11 +4,14 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/health"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 func TestProblems(t *testing.T) {
@@ -79,4 +82,102 @@ func TestDiskHangs(t *testing.T) {
 		close(release)
 		synctest.Wait()
 	})
+}
+
+// TestUnreadable: as long as io.cost cannot be read, the weights of cgroups stay, also those of a
+// former instance.
+func TestUnreadable(t *testing.T) {
+	n := newNode(t)
+	n.demand.Weighted = weighted
+	n.pass()
+	n.pass()
+	const set = "default 100\n254:16 300"
+	n.want(slice+"/io.weight", set)
+	qos := n.read("io.cost.qos")
+	n.put("io.cost.qos", "254:16 nonsense\n")
+	n.now = n.now.Add(setUpEvery)
+	if r := n.pass(); len(r.Disks) != 4 || len(r.Shares) != 1 || r.Shares[0].Share != 1 {
+		t.Errorf("%+v", r)
+	}
+	n.want(slice+"/io.weight", set)
+	n.start(n.keeper.cfg.Cgroups)
+	if r := n.pass(); len(r.Shares) != 1 || r.Shares[0].Reason != "the state of io.cost cannot be read" {
+		t.Errorf("%+v", r)
+	}
+	n.want(slice+"/io.weight", set)
+	n.put("io.cost.qos", qos+"\n")
+	n.demand.Weighted = nil
+	n.now = n.now.Add(lingerFor)
+	n.pass()
+	n.want("io.cost.qos", "254:16 enable=0 ctrl=auto")
+	n.want(slice+"/io.weight", "default 100")
+}
+
+// TestCgroupsUnreadable: status gives the true reason.
+func TestCgroupsUnreadable(t *testing.T) {
+	n := newNode(t)
+	n.demand.Weighted = weighted
+	n.put(pod+"/io.weight", "nonsense\n")
+	if r := n.pass(); len(r.Shares) != 1 || r.Shares[0].Reason != "the cgroups of pods cannot be read" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestSetFails: a disk on which weights cannot be set has one line in the log, however many cgroups
+// there are, and whatever their weights. The weights have no effect then.
+func TestSetFails(t *testing.T) {
+	n := newNode(t)
+	n.demand.Weighted = weighted
+	n.refuses = vdb.Dev.String() + " "
+	var r *health.Weights
+	for weight := range 3 {
+		n.demand.Weighted = slices.Clone(weighted)
+		n.demand.Weighted[0].Weights.Default += uint32(weight)
+		r = n.pass()
+	}
+	const text = "set weights on 254:16: input/output error"
+	if entries := n.log.AllEntries(); len(entries) != 1 || entries[0].Data["error"].(error).Error() != text {
+		t.Errorf("%d entries, the last one with %v", len(entries), n.log.LastEntry().Data["error"])
+	}
+	if len(r.Shares) != 1 || r.Shares[0].Reason != text {
+		t.Errorf("%+v", r.Shares)
+	}
+	n.refuses = ""
+	if r = n.pass(); r.Shares[0].Reason != "" {
+		t.Errorf("%+v", r.Shares)
+	}
+}
+
+// TestRemovalFails: a weight that cannot be removed when the last container with one has ended is
+// removed by a later pass.
+func TestRemovalFails(t *testing.T) {
+	n := newNode(t)
+	n.demand.Weighted = weighted
+	n.pass()
+	n.pass()
+	n.demand.Weighted = nil
+	n.now = n.now.Add(lingerFor)
+	n.refuses = vdb.Dev.String() + " default"
+	n.pass()
+	n.want(slice+"/io.weight", "default 100\n254:16 300")
+	n.refuses = ""
+	n.pass()
+	n.want(slice+"/io.weight", "default 100")
+	n.want(pod+"/io.weight", "default 100")
+}
+
+// TestOffWhileIncomplete: what the operator decides does not wait for pods whose demand is unknown: a
+// tenant's volume that hangs can keep it unknown for ever.
+func TestOffWhileIncomplete(t *testing.T) {
+	n := newNode(t)
+	n.demand.Weighted = weighted
+	n.pass()
+	n.pass()
+	n.want("io.cost.qos", "254:16 enable=1 ctrl=auto")
+	n.demand.Complete = false
+	n.policy = policy.Default()
+	n.policy.Disks = []policy.DiskRule{{Weights: policy.WeightsOff}}
+	n.pass()
+	n.want("io.cost.qos", "254:16 enable=0 ctrl=auto")
+	n.want(slice+"/io.weight", "default 100")
 }

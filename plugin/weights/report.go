@@ -7,18 +7,46 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/shares"
 )
 
+// divided is how io.cost divides the disks.
+type divided struct {
+	shares map[blkio.Dev][]shares.Share // nil if the cgroups of pods could not be read
+	failed map[blkio.Dev]error          // why some weights above containers could not be set
+	vrates map[blkio.Dev]blkio.Percent
+}
+
 // report returns the state of weights. Of the disks it has what the kernel has.
-func report(d *Demand, states []iocost.State, byDisk map[blkio.Dev][]shares.Share, vrates map[blkio.Dev]blkio.Percent) *health.Weights {
+func report(d *Demand, states []iocost.State, now *divided) *health.Weights {
 	out := &health.Weights{}
 	effects := effects{}
 	for i := range states {
 		s := &states[i]
 		disk := costDisk(s)
 		if disk.Enabled {
-			disk.Vrate = float64(vrates[s.Disk.Dev]) / 100
+			disk.Vrate = float64(now.vrates[s.Disk.Dev]) / 100
 		}
 		out.Disks = append(out.Disks, disk)
-		effects[s.Disk.Dev] = newEffect(s, byDisk[s.Disk.Dev])
+		on := newEffect(s, now.shares[s.Disk.Dev])
+		switch err := now.failed[s.Disk.Dev]; {
+		case on.reason != "":
+		case err != nil:
+			on.reason = err.Error()
+		case now.shares == nil:
+			on.reason = "the cgroups of pods cannot be read"
+		}
+		effects[s.Disk.Dev] = on
+	}
+	out.Shares, out.SharesLeftOut = effects.shares(d)
+	return out
+}
+
+// reportUnread returns the state of weights as long as io.cost could not be read.
+func reportUnread(d *Demand) *health.Weights {
+	out := &health.Weights{}
+	effects := effects{}
+	for i := range d.Weighted {
+		for _, disk := range d.Weighted[i].Disks {
+			effects[disk.Dev] = effect{known: true, reason: "the state of io.cost cannot be read"}
+		}
 	}
 	out.Shares, out.SharesLeftOut = effects.shares(d)
 	return out

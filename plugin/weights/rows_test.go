@@ -35,7 +35,7 @@ func TestReportIsBounded(t *testing.T) {
 		}
 	}
 	count := func(d Demand) (rows map[string]int, r *health.Weights) {
-		r = report(&d, working, byDisk, nil)
+		r = report(&d, working, &divided{shares: byDisk})
 		rows = map[string]int{}
 		for i, s := range r.Shares {
 			name := s.Namespace

@@ -27,7 +27,7 @@ import (
 type Demand struct {
 	Weighted []Weighted
 	// Complete is false as long as pods may run whose demand is not known, such as before the
-	// runtime has listed what runs. Then no disk loses io.cost.
+	// runtime has listed what runs. Then no disk loses io.cost, unless the operator decides so.
 	Complete bool
 	// Cleared are the disks of weights that an operator has cleared. There io.cost does not stay
 	// enabled for a while after the last weight.
@@ -83,7 +83,7 @@ type Keeper struct {
 	shares  *shares.Keeper
 	recent  recent
 	setUp   setUp
-	shared  bool // the weights of cgroups were set in the last pass, or may be those of a former instance
+	shared  bool // cgroups may have weights of this program or of a former instance; cleared by a pass that removed all
 	problem reminder.Reminder
 	writes  bounded.Calls
 	report  atomic.Pointer[health.Weights]
@@ -165,21 +165,28 @@ func (k *Keeper) pass(now time.Time) {
 func (k *Keeper) tryPass(now time.Time) error {
 	demand := k.cfg.Demand()
 	err := k.setUpDisks(now, &demand)
+	if k.setUp.at.IsZero() { // what a former instance has set may still be wanted
+		k.report.Store(reportUnread(&demand))
+		return err
+	}
 	enabled := managed(k.setUp.states, demand.Complete)
 	var byDisk map[blkio.Dev][]shares.Share
 	var vrates map[blkio.Dev]blkio.Percent
+	var failed map[blkio.Dev]error
 	if len(enabled) > 0 || k.shared {
 		var errs [2]error
 		byDisk, errs[0] = k.shares.Pass(now, shares.Demand{Disks: enabled, Given: demand.given(), Reserve: k.cfg.Policy().Reserve})
 		vrates, errs[1] = k.cfg.Cgroups.ReadCostVrates()
+		k.shared = len(enabled) > 0 || errs[0] != nil
+		failed = shares.Failed(errs[0])
 		err = errors.Join(err, errs[0], errs[1])
 	}
-	k.shared = len(enabled) > 0
-	k.report.Store(report(&demand, k.setUp.states, byDisk, vrates))
+	k.report.Store(report(&demand, k.setUp.states, &divided{byDisk, failed, vrates}))
 	return err
 }
 
-// setUpDisks compares io.cost with what is wanted if that has changed, and at times.
+// setUpDisks compares io.cost with what is wanted if that has changed, and at times. With an error
+// about the whole, k.setUp stays as it was.
 func (k *Keeper) setUpDisks(now time.Time, demand *Demand) error {
 	p, used := k.cfg.Policy(), k.recent.disks(now, demand)
 	same := p == k.setUp.policy && demand.Complete == k.setUp.complete && slices.Equal(used, k.setUp.disks)
@@ -194,6 +201,9 @@ func (k *Keeper) setUpDisks(now time.Time, demand *Demand) error {
 	states, err := iocost.Apply(k.cfg.Cgroups, k.bounded(costDeadline), wants, !demand.Complete)
 	if errors.Is(err, blkio.ErrNotSupported) { // the kernel has no io.cost
 		states, err = unsupported(wants), nil
+	}
+	if states == nil && err != nil { // io.cost cannot be read: what was set up stays, and is tried again
+		return errors.Join(unread, err)
 	}
 	changed := !slices.Equal(working(states), working(k.setUp.states))
 	k.setUp = setUp{at: now, policy: p, disks: used, states: states, complete: demand.Complete}

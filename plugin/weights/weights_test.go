@@ -52,6 +52,7 @@ type node struct {
 	fails   error // to list the disks
 	noUdev  error
 	hangs   func(data string) // called before each write, unless it is nil
+	refuses string            // how lines begin that cannot be written to io.weight, "" for none
 	known   iocost.Known
 	changes int
 	asked   int
@@ -126,6 +127,9 @@ func (n *node) read(name string) string {
 func (n *node) write(name, data string) error {
 	if n.hangs != nil {
 		n.hangs(data)
+	}
+	if n.refuses != "" && filepath.Base(name) == blkio.IOWeight && strings.HasPrefix(data, n.refuses) {
+		return unix.EIO
 	}
 	word, value, _ := strings.Cut(data, " ")
 	dev, err := blkio.ParseDev(word)

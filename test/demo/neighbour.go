@@ -61,12 +61,6 @@ func beside(ctx context.Context, client *cri.Client) ([]heard, error) {
 	if err := client.RemovePods(removeCtx); err != nil {
 		return nil, err
 	}
-	// The memory of the node is not to take all that the neighbour writes.
-	for name, value := range map[string]int{"dirty_bytes": 64 * noise.MiB, "dirty_background_bytes": 32 * noise.MiB} {
-		if err := os.WriteFile("/proc/sys/vm/"+name, fmt.Append(nil, value), 0); err != nil {
-			return nil, err
-		}
-	}
 	number, err := cgroup.Disk(noise.SharedDisk)
 	if err != nil {
 		return nil, err
@@ -130,7 +124,8 @@ func holder(ctx context.Context, client *cri.Client, name string, annotations ma
 	if err != nil {
 		return nil, nil, err
 	}
-	k, err := pod.Run(ctx, cri.ContainerConfig{Name: "c", Args: []string{"sleep"}, Mounts: []cri.Mount{{Host: sharedDir, Path: "/data"}}})
+	// Without a limit of memory, the neighbour's dirty pages slow down all writers of the node.
+	k, err := pod.Run(ctx, cri.ContainerConfig{Name: "c", Args: []string{"sleep"}, Memory: 96 * noise.MiB, Mounts: []cri.Mount{{Host: sharedDir, Path: "/data"}}})
 	if err != nil {
 		return nil, nil, errors.Join(err, pod.Remove(ctx))
 	}

@@ -47,7 +47,7 @@ func newArena(t *testing.T, fs, disk, volume string, duration time.Duration) *ar
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &arena{T: t, fs: fs, disk: disk, dir: dir, a: newWriter(t, "a"), b: newWriter(t, "b"), duration: duration}
+	s := &arena{T: t, fs: fs, disk: disk, dir: dir, a: newWriter(t, fs+"-a"), b: newWriter(t, fs+"-b"), duration: duration}
 	for w, limit := range map[writer]int{s.a: 8 * mib, s.b: 32 * mib} {
 		if err := cgroup.Dir(w.name).SetIOMax(fmt.Sprintf("%s wbps=%d", number, limit)); err != nil {
 			t.Fatal(err)

@@ -4,10 +4,9 @@ import (
 	"testing"
 )
 
-// TestBackstop follows a pod's own limit as containers come and go: it is the
+// testBackstop follows a pod's own limit as containers come and go: it is the
 // sum of theirs while each has one, and none when one has not.
-func TestBackstop(t *testing.T) {
-	startPlugin(t)
+func testBackstop(t *testing.T) {
 	pod := runPod(t, "pod", annotations{
 		limits + "container.a": "/data wbps=1Mi",
 		limits + "container.b": "/data wbps=2Mi; rootfs wbps=1Mi",
@@ -31,10 +30,9 @@ func TestBackstop(t *testing.T) {
 	awaitIOMax(t, pod.Cgroup, disks{"vdb": "wbps=1048576"})
 }
 
-// TestPodTotalStays: a total is no sum, and an unlimited container does not
+// testPodTotalStays: a total is no sum, and an unlimited container does not
 // take it off.
-func TestPodTotalStays(t *testing.T) {
-	startPlugin(t)
+func testPodTotalStays(t *testing.T) {
 	pod := runPod(t, "pod", annotations{
 		limits + "pod-total":   "/data wbps=3Mi",
 		limits + "container.a": "/data wbps=1Mi riops=100",

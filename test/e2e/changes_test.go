@@ -61,7 +61,7 @@ func TestMountComesLater(t *testing.T) {
 // TestFilesystemGrows: a btrfs gets one more disk while a container writes to it, and
 // the limit is on that disk as well.
 func TestFilesystemGrows(t *testing.T) {
-	k := newKit(t, 10)
+	k := newKit(t, 1)
 	first, second := k.pair()
 	know(t, raw...)
 	dir := k.mounts("btrfs", first)
@@ -79,7 +79,7 @@ func TestFilesystemGrows(t *testing.T) {
 // TestVolumeGrows: a volume that is made larger while it is mounted, and mounted
 // elsewhere, keeps its limit.
 func TestVolumeGrows(t *testing.T) {
-	k := newKit(t, 10)
+	k := newKit(t, 1)
 	group := k.volumeGroup()
 	device := k.logical(group, "grows", "-L", "64M")
 	disk := diskBehind(t, device)

@@ -77,9 +77,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestClear: the way out of a limit that was a mistake, with the program running.
-func TestClear(t *testing.T) {
-	startPlugin(t)
+// testClear: the way out of a limit that was a mistake, with the program running.
+func testClear(t *testing.T) {
 	pod := runPod(t, "pod", limited)
 	other := runPod(t, "other", limited)
 	k, bystander := pod.run(sleeper("c", "/data", "ext4")), other.run(sleeper("c", "/data", "ext4"))

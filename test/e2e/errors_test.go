@@ -67,24 +67,27 @@ var refusals = []refusal{
 	{"many", strings.Repeat("/data/x wbps=1Mi;", 300), `entry 2 "/data/x wbps=1Mi": duplicate target "/data/x", first in entry 1 (write all its limits into one entry)`},
 }
 
-// TestRefusals: an error fails the container that it is about, and no other.
+// testRefusals: an error fails the container that it is about, and no other.
 // All of it happens in one pod, which is quick and shows the second half.
-func TestRefusals(t *testing.T) {
-	p := startPlugin(t)
+func testRefusals(t *testing.T) {
 	a := annotations{limits + "container.good": "/data wbps=1Mi", weight + "container.weight": "0"}
 	for _, r := range refusals {
 		a[limits+"container."+r.name] = r.value
 	}
 	pod := runPod(t, "pod", a)
-	for _, r := range refusals {
-		t.Run(r.name, func(t *testing.T) {
-			want := strings.ReplaceAll(r.want, "VDB", node.disks["vdb"])
-			wantRefusal(t, pod, r.name, limits+"container."+r.name, want)
+	t.Run("each", func(t *testing.T) {
+		for _, r := range refusals {
+			t.Run(r.name, func(t *testing.T) {
+				t.Parallel()
+				want := strings.ReplaceAll(r.want, "VDB", node.disks["vdb"])
+				wantRefusal(t, pod, r.name, limits+"container."+r.name, want)
+			})
+		}
+		t.Run("weight", func(t *testing.T) {
+			t.Parallel()
+			wantRefusal(t, pod, "weight", weight+"container.weight",
+				`"0": invalid weight (write a whole number from 1 to 10000; the default is 100)`)
 		})
-	}
-	t.Run("weight", func(t *testing.T) {
-		wantRefusal(t, pod, "weight", weight+"container.weight",
-			`"0": invalid weight (write a whole number from 1 to 10000; the default is 100)`)
 	})
 	t.Run("others start", func(t *testing.T) {
 		k := pod.run(refusedConfig("good"))
@@ -92,7 +95,6 @@ func TestRefusals(t *testing.T) {
 		// What was refused counts for nothing in the pod.
 		wantIOMax(t, pod.Cgroup, disks{"vdb": "wbps=1048576"})
 	})
-	p.signal(t, 0) // alive
 }
 
 // refusedConfig is a container that would work with a right annotation.
@@ -142,9 +144,8 @@ func wantRefusal(t *testing.T, pod podOf, container, annotation, want string) {
 	}
 }
 
-// TestPodRefusals has the errors that concern each container of a pod.
-func TestPodRefusals(t *testing.T) {
-	startPlugin(t)
+// testPodRefusals has the errors that concern each container of a pod.
+func testPodRefusals(t *testing.T) {
 	cases := []struct {
 		name, key, value, want string
 	}{
@@ -171,11 +172,10 @@ func TestPodRefusals(t *testing.T) {
 	})
 }
 
-// TestOtherContainersMount: a container is refused where it names what only another one
+// testOtherContainersMount: a container is refused where it names what only another one
 // of its pod has mounted. Nothing of what it asks is done, and the other one, which runs,
 // keeps what it has.
-func TestOtherContainersMount(t *testing.T) {
-	startPlugin(t)
+func testOtherContainersMount(t *testing.T) {
 	pod := runPod(t, "pod", annotations{
 		limits + "container.a": "/data wbps=1Mi; /other wbps=1Mi",
 		limits + "container.b": "/data wbps=2Mi; /other wbps=2Mi",

@@ -113,10 +113,9 @@ func restartRuntime(t *testing.T) {
 	}
 }
 
-// TestEdited: what others do to our values is undone, and what they do beside
+// testEdited: what others do to our values is undone, and what they do beside
 // them is theirs.
-func TestEdited(t *testing.T) {
-	startPlugin(t)
+func testEdited(t *testing.T) {
 	pod := runPod(t, "pod", limited)
 	k := pod.run(sleeper("c", "/data", "ext4"))
 	vdb, vdd := node.disks["vdb"], node.disks["vdd"]
@@ -137,9 +136,8 @@ func TestEdited(t *testing.T) {
 	staysIOMax(t, k.Cgroup, disks{"vdb": "wbps=1048576 riops=500", "vdd": "wbps=5000000"})
 }
 
-// TestSystemdReload: systemd puts weights back to its own idea.
-func TestSystemdReload(t *testing.T) {
-	startPlugin(t)
+// testSystemdReload: systemd puts weights back to its own idea.
+func testSystemdReload(t *testing.T) {
 	pod := runPod(t, "pod", annotations{limits + "containers": "/data wbps=1Mi", weight + "containers": "50"})
 	k := pod.run(sleeper("c", "/data", "ext4"))
 	if out, err := exec.CommandContext(t.Context(), "systemctl", "daemon-reload").CombinedOutput(); err != nil {
@@ -153,10 +151,9 @@ func TestSystemdReload(t *testing.T) {
 	}
 }
 
-// TestRefusedLeavesNothing: the runtime sends Stop and Remove for what was
+// testRefusedLeavesNothing: the runtime sends Stop and Remove for what was
 // never there, and the kubelet tries again for ever.
-func TestRefusedLeavesNothing(t *testing.T) {
-	p := startPlugin(t)
+func testRefusedLeavesNothing(t *testing.T) {
 	pod := runPod(t, "pod", annotations{
 		limits + "container.bad":  "/data wbps=1",
 		limits + "container.good": "/data wbps=1Mi",
@@ -177,13 +174,11 @@ func TestRefusedLeavesNothing(t *testing.T) {
 	k := pod.run(sleeper("good", "/data", "ext4"))
 	wantIOMax(t, k.Cgroup, limitedDisk)
 	wantIOMax(t, pod.Cgroup, limitedDisk)
-	p.signal(t, 0)
 }
 
-// TestUpdate: an in-place update writes the spec's values again, also where it
+// testUpdate: an in-place update writes the spec's values again, also where it
 // knows of one disk and the cgroup has two.
-func TestUpdate(t *testing.T) {
-	startPlugin(t)
+func testUpdate(t *testing.T) {
 	pod := runPod(t, "pod", annotations{limits + "containers": "/data wbps=1Mi riops=100; rootfs wbps=2Mi"})
 	want := disks{"vda": "wbps=2097152", "vdb": "wbps=1048576 riops=100"}
 	cfg := sleeper("c", "/data", "ext4")

@@ -103,7 +103,8 @@ func TestObserver(t *testing.T) {
 	const size = 4 * mib
 	for _, fs := range filesystemsWithOwners {
 		t.Run(fs, func(t *testing.T) {
-			a, b := newWriter(t, "a"), newWriter(t, "b")
+			t.Parallel() // with an observer, writers and a disk of its own
+			a, b := newWriter(t, fs+"-a"), newWriter(t, fs+"-b")
 			o := watch(t, fs)
 			file := testFile(t, fs, "f")
 			for _, step := range []struct {
@@ -150,7 +151,8 @@ func TestObserver(t *testing.T) {
 func TestForeign(t *testing.T) {
 	for _, fs := range filesystemsWithOwners {
 		t.Run(fs, func(t *testing.T) {
-			a, b, c := newWriter(t, "a"), newWriter(t, "b"), newWriter(t, "c")
+			t.Parallel() // with an observer, writers and a disk of its own
+			a, b, c := newWriter(t, fs+"-a"), newWriter(t, fs+"-b"), newWriter(t, fs+"-c")
 			o := watch(t, fs)
 			file := testFile(t, fs, "f")
 			a.writes(file, 1, "1M", "conv=notrunc,fsync")

@@ -70,9 +70,8 @@ func drop(t *testing.T) {
 	}
 }
 
-// TestOwnerOfContainers: the owner is named as the container that it is.
-func TestOwnerOfContainers(t *testing.T) {
-	startPlugin(t)
+// testOwnerOfContainers: the owner is named as the container that it is.
+func testOwnerOfContainers(t *testing.T) {
 	pod := runPod(t, "pod", limited)
 	k := pod.run(sleeper("web", "/data", "ext4"))
 	file := testFile(t, "ext4", "f")

@@ -110,7 +110,7 @@ spec:
 // TestStorageOfPods: for each kind of volume that a pod can have, a container has
 // it through the control plane, the kubelet and a CSI driver.
 func TestStorageOfPods(t *testing.T) {
-	k := newKit(t, 10)
+	k := newKit(t, 2)
 	kinds := podVolumes(k, k.volumeGroup())
 	a := annotations{}
 	for i := range kinds {

@@ -145,31 +145,32 @@ func TestRepairOfTheDead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer reader.Close()
+	t.Cleanup(func() { reader.Close() }) // the parallel cases run after this function
 	for _, fs := range filesystemsWithOwners {
-		a, b := newWriter(t, "next"), newWriter(t, "old")
-		a.limit(fs, 4*mib)
-		b.limit(fs, 2*mib)
-		file := testFile(t, fs, "f")
-		b.writes(file, 4, "1M", "conv=notrunc,fsync")
-		b.remove()
-		awaitWatched(t, fs)
-		f, err := os.Open(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		began := time.Now()
-		end := a.starts(waysToWrite[0].command(file)...)
-		eventually(t, "it belongs to the next", func() error {
-			if o, err := reader.Owner(f); err != nil || o.Cgroup != a.id {
-				return fmt.Errorf("it belongs to %+v, %w", o, err)
+		t.Run(fs, func(t *testing.T) {
+			besideOthers(t)
+			a, b := newWriter(t, fs+"-next"), newWriter(t, fs+"-old")
+			a.limit(fs, 4*mib)
+			b.limit(fs, 2*mib)
+			file := testFile(t, fs, "f")
+			b.writes(file, 4, "1M", "conv=notrunc,fsync")
+			b.remove()
+			awaitWatched(t, fs)
+			f, err := os.Open(file)
+			if err != nil {
+				t.Fatal(err)
 			}
-			return nil
+			defer f.Close()
+			began := time.Now()
+			a.starts(waysToWrite[0].command(file)...)
+			eventually(t, "it belongs to the next", func() error {
+				if o, err := reader.Owner(f); err != nil || o.Cgroup != a.id {
+					return fmt.Errorf("it belongs to %+v, %w", o, err)
+				}
+				return nil
+			})
+			t.Logf("%v", time.Since(began).Round(time.Millisecond))
 		})
-		f.Close()
-		t.Logf("%s: %v", fs, time.Since(began).Round(time.Millisecond))
-		end()
-		a.remove()
 	}
 }
 

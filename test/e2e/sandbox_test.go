@@ -12,11 +12,10 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
-// TestSandboxReplaced: a pod has two sandboxes for a while when the kubelet
+// testSandboxReplaced: a pod has two sandboxes for a while when the kubelet
 // makes it a new one. Both are in one cgroup, and the old one's container has
 // ended.
-func TestSandboxReplaced(t *testing.T) {
-	startPlugin(t)
+func testSandboxReplaced(t *testing.T) {
 	old := runSandbox(t, "pod", 0, annotations{limits + "pod-total": "/data wbps=1Mi"})
 	k := old.run(sleeper("c", "/data", "ext4"))
 	wantIOMax(t, old.Cgroup, limitedDisk)
@@ -36,11 +35,10 @@ func TestSandboxReplaced(t *testing.T) {
 	staysIOMax(t, next.Cgroup, disks{"vdb": "wbps=2097152"})
 }
 
-// TestForgedRecord: a container that may write to its cgroup's directory cannot have its
+// testForgedRecord: a container that may write to its cgroup's directory cannot have its
 // limits cleared by a record of its own: one whose runtime mounts its cgroups writable,
 // and one with a user namespace, which owns the directory.
-func TestForgedRecord(t *testing.T) {
-	startPlugin(t)
+func testForgedRecord(t *testing.T) {
 	k := runPod(t, "pod", limited).run(sleeper("c", "/data", "ext4"))
 	dir := filepath.Join(cgroup.Root, k.Cgroup)
 	text, err := cgroup.Dir(k.Cgroup).Record()

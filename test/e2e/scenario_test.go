@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,63 +29,42 @@ const (
 )
 
 // parts are what is done, by a policy file, on a volume. A proof plays all scenarios with each
-// of them. "make test" plays those that no other test covers with everything on, two of them
-// with everything off, which shows that the plugin makes the difference, and the first one on
-// two disks.
+// of them. "make test" plays with everything on only: without a measure nothing is promised.
 var parts = []part{
-	{noParts, allOff, "ext4", onlyTelling},
-	{noParts + ", XFS", allOff, "xfs", onlyProof},
-	{noParts + ", btrfs", allOff, "btrfs", onlyProof},
-	{"backstop", "writeback: {backstop: true, handOver: false, repair: false}\n", "ext4", onlyProof},
-	{"backstop and hand-over", "writeback: {repair: false}\n", "ext4", onlyProof},
-	{allParts, "", "ext4", always},
-	{allParts + ", XFS", "", "xfs", onlyProof},
-	{allParts + ", btrfs", "", "btrfs", onlyProof},
-	{allParts + ", btrfs over two disks", "", "btrfs over two disks", onlyFirst},
-	{allParts + ", LVM", "", "LVM", onlyProof},
-	{allParts + ", dm-crypt", "", "dm-crypt", onlyProof},
+	{noParts, allOff, "ext4"},
+	{noParts + ", XFS", allOff, "xfs"},
+	{noParts + ", btrfs", allOff, "btrfs"},
+	{"backstop", "writeback: {backstop: true, handOver: false, repair: false}\n", "ext4"},
+	{"backstop and hand-over", "writeback: {repair: false}\n", "ext4"},
+	{allParts, allOn, "ext4"},
+	{allParts + ", XFS", allOn, "xfs"},
+	{allParts + ", btrfs", allOn, "btrfs"},
+	{allParts + ", btrfs over two disks", allOn, twoDisks},
+	{allParts + ", LVM", allOn, "LVM"},
+	{allParts + ", dm-crypt", allOn, "dm-crypt"},
 }
 
-const allOff = "writeback: {backstop: false, handOver: false, repair: false}\n"
+const (
+	allOn  = "" // the default
+	allOff = "writeback: {backstop: false, handOver: false, repair: false}\n"
+)
 
 type part struct {
 	name, policy string
 	volume       string // of volumeOf
-	when         when
 }
 
-// when is how much is played without a proof.
-type when int
-
-const (
-	always when = iota
-	onlyTelling
-	onlyFirst // of the scenarios
-	onlyProof
-)
-
-// plays reports whether a scenario is played with this part.
-func (p *part) plays(sc *scenario) bool {
-	switch {
-	case sc.once && p.volume != "ext4":
-		return false
-	case *proof:
-		return true
-	case p.when == onlyTelling:
-		return sc.telling
-	case p.when == onlyFirst:
-		return sc.name == scenarios[0].name
-	}
-	return p.when == always && !sc.proof
-}
-
-// scenario plays on a volume at /data, with one of another disk at /other.
+// scenario plays on a volume at /data, with one of another disk at /other. Only a proof plays one
+// that is neither beside others nor alone.
 type scenario struct {
 	name string
 	play func(s *stage)
-	// telling is true if "make test" also runs it without the measures. proof is true if
-	// only "make proof" runs it.
-	telling, proof bool
+	// beside are the volumes on which "make test" plays it while others are played on the other
+	// volumes.
+	beside []string
+	// alone is true if "make test" plays it on ext4 with nothing beside it: it stops the plugin or
+	// the volume, or waits until nothing on the node is dirty.
+	alone bool
 	// once: whose files are is not what it is about, so it is played on ext4 alone.
 	once bool
 }
@@ -114,26 +94,61 @@ type result struct {
 
 // TestScenarios checks what this project promises and prints what it does not.
 func TestScenarios(t *testing.T) {
-	for _, part := range parts {
-		if part.when == onlyProof && !*proof {
+	if !*proof {
+		playSome(t)
+		return
+	}
+	for i := range parts {
+		p := &parts[i]
+		t.Run(p.name, func(t *testing.T) {
+			on := volumeOf(t, p.volume)
+			plugin := startPlugin(t, "--policy", policyFile(t, p.policy))
+			p.plays(t, plugin, on, func(sc *scenario) bool { return !sc.once || p.volume == "ext4" })
+		})
+	}
+}
+
+// playSome plays some scenarios with everything on: first on all volumes at the same time, and
+// then those that need the node for themselves. The last one has the runtime give up the plugin.
+func playSome(t *testing.T) {
+	on := map[string]volume{}
+	var beside []*part
+	for i := range parts {
+		p := &parts[i]
+		isPlayed := slices.ContainsFunc(scenarios, func(sc scenario) bool { return slices.Contains(sc.beside, p.volume) })
+		if p.policy == allOn && isPlayed {
+			beside = append(beside, p)
+			on[p.volume] = volumeOf(t, p.volume)
+		}
+	}
+	plugin := startPlugin(t, "--policy", policyFile(t, allOn))
+	t.Run("beside others", func(t *testing.T) {
+		for _, p := range beside {
+			t.Run(p.name, func(t *testing.T) {
+				t.Parallel()
+				p.plays(t, plugin, on[p.volume], func(sc *scenario) bool { return slices.Contains(sc.beside, p.volume) })
+			})
+		}
+	})
+	alone := part{allParts, allOn, "ext4"}
+	t.Run("alone", func(t *testing.T) {
+		alone.plays(t, plugin, volumeOf(t, alone.volume), func(sc *scenario) bool { return sc.alone })
+	})
+}
+
+// plays plays the scenarios that are chosen, one after another.
+func (p *part) plays(t *testing.T, plugin *instance, on volume, chosen func(sc *scenario) bool) {
+	pods := &shared{t: t, volume: on, casts: map[string]*cast{}, itself: map[string]itself{}}
+	for _, sc := range scenarios {
+		if !chosen(&sc) {
 			continue
 		}
-		t.Run(part.name, func(t *testing.T) {
-			on := volumeOf(t, part.volume)
-			p := startPlugin(t, "--policy", policyFile(t, part.policy))
-			pods := &shared{t: t, volume: on, casts: map[string]*cast{}, itself: map[string]itself{}}
-			for _, sc := range scenarios {
-				if !part.plays(&sc) {
-					continue
-				}
-				t.Run(sc.name, func(t *testing.T) {
-					s := &stage{T: t, plugin: p, shared: pods, parts: part.name, volume: on, duration: *scenarioTime}
-					sc.play(s)
-					s.promised()
-					// At once: what comes later may fail.
-					fmt.Println(rowMark + s.row(sc.name))
-				})
-			}
+		t.Run(sc.name, func(t *testing.T) {
+			s := &stage{T: t, plugin: plugin, shared: pods, parts: p.name, volume: on, duration: *scenarioTime}
+			sc.play(s)
+			s.promised()
+			// At once: what comes later may fail.
+			fmt.Println(rowMark + s.row(sc.name))
 		})
 	}
 }

@@ -19,10 +19,9 @@ type targetCase struct {
 	want        disks
 }
 
-// TestTargets makes one pod of all cases: a container is made in half the time
+// testTargets makes one pod of all cases: a container is made in half the time
 // that a pod takes.
-func TestTargets(t *testing.T) {
-	startPlugin(t)
+func testTargets(t *testing.T) {
 	prepareSources(t)
 	cases := targetCases()
 	a := annotations{}
@@ -110,8 +109,7 @@ type scopeCase struct {
 	wantPod     disks            // pod-total or backstop
 }
 
-func TestScopes(t *testing.T) {
-	startPlugin(t)
+func testScopes(t *testing.T) {
 	for _, c := range scopeCases() {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -196,9 +194,8 @@ func TestWeight(t *testing.T) {
 	}
 }
 
-// TestUntouched: without annotations of ours nothing of ours is on a pod.
-func TestUntouched(t *testing.T) {
-	startPlugin(t)
+// testUntouched: without annotations of ours nothing of ours is on a pod.
+func testUntouched(t *testing.T) {
 	pod := runPod(t, "pod", annotations{"example.org/limits": "/data wbps=1Mi"})
 	k := pod.run(sleeper("c", "/data", "ext4"))
 	staysIOMax(t, k.Cgroup, nil)
@@ -210,11 +207,10 @@ func TestUntouched(t *testing.T) {
 	}
 }
 
-// TestLargeAnnotation: what a tenant may write is more than a cgroup's extended
+// testLargeAnnotation: what a tenant may write is more than a cgroup's extended
 // attribute holds, and the limits have to come all the same, also on the disk
 // that the OCI spec does not carry.
-func TestLargeAnnotation(t *testing.T) {
-	startPlugin(t)
+func testLargeAnnotation(t *testing.T) {
 	value := "rootfs wbps=1Mi; /data wbps=1Mi"
 	for i := range 250 {
 		value += fmt.Sprintf("\n/%s%03d wbps=1Mi", strings.Repeat("<", 60), i)

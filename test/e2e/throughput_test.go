@@ -61,9 +61,8 @@ func loadCases() [][]loadCase {
 	}}
 }
 
-// TestThroughput measures what the kernel lets through, in io.stat.
-func TestThroughput(t *testing.T) {
-	startPlugin(t)
+// testThroughput measures what the kernel lets through, in io.stat.
+func testThroughput(t *testing.T) {
 	rounds := loadCases()
 	a := annotations{}
 	for _, round := range rounds {
@@ -175,11 +174,10 @@ type ioReport struct {
 	Bytes, Calls, Nanos, FirstNanos int64
 }
 
-// TestFirstInstruction: the container's program begins with a write, and its
+// testFirstInstruction: the container's program begins with a write, and its
 // own clock says that the limit was there. With two disks, one limit is in the
 // OCI spec and the other was written to the cgroup before the program began.
-func TestFirstInstruction(t *testing.T) {
-	startPlugin(t)
+func testFirstInstruction(t *testing.T) {
 	const limit, size = mib, 4 * mib
 	pod := runPod(t, "pod", annotations{
 		limits + "container.spec":  "/data wbps=1Mi",
@@ -214,10 +212,9 @@ func TestFirstInstruction(t *testing.T) {
 	}
 }
 
-// TestPodTotalThroughput: two containers without limits of their own share
+// testPodTotalThroughput: two containers without limits of their own share
 // what the pod may do.
-func TestPodTotalThroughput(t *testing.T) {
-	startPlugin(t)
+func testPodTotalThroughput(t *testing.T) {
 	pod := runPod(t, "pod", annotations{limits + "pod-total": "/data wbps=2Mi"})
 	for _, name := range []string{"a", "b"} {
 		pod.run(working(t, name, "write", "--direct"))

@@ -16,10 +16,13 @@ type volume struct {
 	disks []string
 }
 
+// twoDisks is a stack.
+const twoDisks = "btrfs over two disks"
+
 // stacks are the volumes that are made for a test, each of whole raw disks: some scenarios
 // write gigabytes.
 var stacks = map[string]func(k *kit) (mountpoint string, disks []string){
-	"btrfs over two disks": func(k *kit) (string, []string) {
+	twoDisks: func(k *kit) (string, []string) {
 		a, b := k.pair()
 		return k.mounts("btrfs", "-m", "raid0", "-d", "raid0", a, b), raw
 	},

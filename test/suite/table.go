@@ -33,7 +33,7 @@ const (
 )
 
 // count reads the lines that go test prints for the outer tests and for their
-// cases, "--- PASS: TestTargets/rootfs (2.31s)".
+// cases, "--- PASS: TestLimits/Targets/rootfs (2.31s)".
 func (o *outcome) count(output []byte) {
 	for line := range bytes.Lines(output) {
 		if row, ok := strings.CutPrefix(string(line), rowMark); ok {

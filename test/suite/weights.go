@@ -26,8 +26,12 @@ const noisyTest = "TestNoisyNeighbour"
 func weightTables() []weightTable {
 	return []weightTable{
 		{noisyTest, "neighbour", []weightColumn{
-			{"commits", "victim's commits/s"}, {"commit p99", "p99, ms"}, {"reads", "victim's reads/s"}, {"read p99", "p99, ms"},
-			{"wrote", "neighbour writes, MiB/s"}, {"read", "neighbour reads, MiB/s"},
+			{"commits", "victim's commits/s"},
+			{"commit p99", "p99, ms"},
+			{"reads", "victim's reads/s"},
+			{"read p99", "p99, ms"},
+			{"wrote", "neighbour writes, MiB/s"},
+			{"read", "neighbour reads, MiB/s"},
 		}},
 		{"TestShareFigures", "I/O", []weightColumn{
 			{"share", "share of weight 300 beside 200, %"}, {"isolation", "1st percentile of isolation, %"},
