@@ -119,25 +119,14 @@ func (r *modelRuntime) doNode(rng *rand.Rand) {
 		r.failWatch(rng)
 	case n < 96:
 		r.note("the mount table cannot be read")
-		r.breakMounts()
+		r.mu.Lock()
+		r.broken = true
+		r.mu.Unlock()
+		r.k.setUnreadable()
 	default:
 		r.note("restart of the plugin")
 		r.restart()
 	}
-}
-
-// breakMounts makes the mount table unreadable. A sync that has not begun fails then, because
-// another filesystem could be mounted at its path.
-func (r *modelRuntime) breakMounts() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.broken = true
-	for _, pod := range r.pods {
-		if pod != nil {
-			pod.unclean = true
-		}
-	}
-	r.k.setUnreadable()
 }
 
 func (r *modelRuntime) now() *Node {
