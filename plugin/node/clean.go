@@ -22,7 +22,7 @@ func (n *Node) findClean(ctx context.Context, groups []groupIdentity) {
 		}
 		left, err := n.cgroups.Cgroup(g.cgroup).ReadUnwritten()
 		if n.pods.noteUnwritten(g, question, err == nil && left == 0) { // without the memory controller the limits stay
-			go n.exits.writeout.Tidy(ctx, endedPod{n, g})
+			go n.exits.writeout.Tidy(ctx, endedPod{n.applier(), g})
 		}
 	}
 }

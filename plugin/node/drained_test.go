@@ -144,7 +144,7 @@ func TestLeftovers(t *testing.T) {
 		}, lifecycle.Leftovers},
 		"not held":               {func(n *Node, c *container) { n.Stopped("sb1", c.id) }, lifecycle.Leftovers},
 		"removed without a word": {func(n *Node, c *container) { n.watched(c); n.Removed("sb1", c.id) }, lifecycle.Leftovers},
-		"hand-over switched off": {func(n *Node, c *container) { endedPod{n, c.pod.group}.Written(c.id, false) }, lifecycle.Leftovers},
+		"hand-over switched off": {func(n *Node, c *container) { endedPod{n.applier(), c.pod.group}.Written(c.id, false) }, lifecycle.Leftovers},
 		"nothing on limited disks": {func(n *Node, c *container) {
 			c.exit.planned = true
 			n.Stopped("sb1", c.id)

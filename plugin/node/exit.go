@@ -25,12 +25,12 @@ func (n *Node) setExits(sync func(ctx context.Context, hostPath string) error) {
 	w := &n.exits.writeout
 	w.Storage, w.Looks, w.Tidy = n.storage, &n.inFlight.passes, n.exits.tidier.Tidy
 	w.Syncs.Log, w.Syncs.Sync = n.log, w.OnlyLocal(sync)
-	n.exits.ends.Log, n.exits.ends.Containers, n.exits.ends.Writeout = n.log, endings{n}, w
+	n.exits.ends.Log, n.exits.ends.Containers, n.exits.ends.Writeout = n.log, endings{n.applier()}, w
 }
 
 // endedPod is the pod of containers that have ended, as a hand-over sees it.
 type endedPod struct {
-	n *Node
+	applier
 	g groupIdentity
 }
 
@@ -39,11 +39,11 @@ func (e endedPod) Cgroup() string { return e.g.cgroup }
 
 // Written notes whether all that a container had to write is on its disk.
 func (e endedPod) Written(id string, yes bool) {
-	e.n.pods.noteUnsynced(e.g, id, yes)
+	e.pods.noteSynced(e.g, id, yes)
 }
 
-// noteUnsynced notes whether all that an ended container had to write is on its disk.
-func (t *podTable) noteUnsynced(of groupIdentity, id string, written bool) {
+// noteSynced notes whether all that an ended container had to write is on its disk.
+func (t *podTable) noteSynced(of groupIdentity, id string, written bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	g := of.in(s)
@@ -55,16 +55,15 @@ func (t *podTable) noteUnsynced(of groupIdentity, id string, written bool) {
 
 // IsDrained reports whether nothing runs in the cgroup, and nothing is left to write.
 func (e endedPod) IsDrained() bool {
-	a := e.n.applier()
-	v := a.viewOf(e.g)
-	return v.Drained && !v.shared && v.group.cgroup != "" && len(a.strangers(&v)) == 0
+	v := e.viewOf(e.g)
+	return v.Drained && !v.shared && v.group.cgroup != "" && len(e.strangers(&v)) == 0
 }
 
 // endings is the state as a hand-over sees it.
-type endings struct{ *Node }
+type endings struct{ applier }
 
 // Watching has the containers that are known already held by the watch.
-func (n endings) Watching(watch handover.Adder) { n.pods.watchBegan(watch) }
+func (e endings) Watching(watch handover.Adder) { e.pods.watchBegan(watch) }
 
 func (t *podTable) watchBegan(watch handover.Adder) {
 	s := t.state.Lock()
@@ -76,7 +75,7 @@ func (t *podTable) watchBegan(watch handover.Adder) {
 }
 
 // Lost notes that no container is held any more.
-func (n endings) Lost() { n.pods.watchLost() }
+func (e endings) Lost() { e.pods.watchLost() }
 
 func (t *podTable) watchLost() {
 	s := t.state.Lock()
@@ -90,18 +89,18 @@ func (t *podTable) watchLost() {
 }
 
 // Ended notes the end of the container of a cgroup.
-func (n endings) Ended(cgroup string) handover.Ended {
-	c, do := n.pods.ended(cgroup)
+func (e endings) Ended(cgroup string) handover.Ended {
+	c, do := e.pods.ended(cgroup)
 	if !do.Has(lifecycle.HandOver) {
 		return nil // removed meanwhile
 	}
-	e := &ended{n.Node, c, do}
-	if !n.policy.Load().Writeback.HandOver { // switched off meanwhile
-		e.Lifted(false)
-		endedPod{n.Node, c.pod.group}.Written(c.id, false)
+	end := &ended{e.applier, c, do}
+	if !e.policy.Load().Writeback.HandOver { // switched off meanwhile
+		end.Lifted(false)
+		endedPod{e.applier, c.pod.group}.Written(c.id, false)
 		return nil
 	}
-	return e
+	return end
 }
 
 // isWatching reports whether the ends of containers are watched.
@@ -134,7 +133,7 @@ func (t *podTable) noteHeld(c identity, by handover.Adder) {
 
 // ended is a container that has ended, as it was then.
 type ended struct {
-	n  *Node
+	applier
 	c  snapshot
 	do lifecycle.Actions
 }
@@ -144,14 +143,14 @@ func (e *ended) Limits() []blkio.Line { return e.c.exit.plan.Limits.Removals().L
 
 // Alone calls fn without another writer to the pod's cgroups, or once ctx has ended.
 func (e *ended) Alone(ctx context.Context, fn func()) {
-	if e.n.pods.take(e.c.pod.group, ctx.Done()) {
-		defer e.n.pods.release(e.c.pod.group)
+	if e.pods.take(e.c.pod.group, ctx.Done()) {
+		defer e.pods.release(e.c.pod.group)
 	}
 	fn()
 }
 
 // Lifted notes the end, which the reconciler records.
-func (e *ended) Lifted(yes bool) { e.n.pods.noteExit(&e.c, yes) }
+func (e *ended) Lifted(yes bool) { e.pods.noteExit(&e.c, yes) }
 
 // Counts reports whether no other event has reported the end.
 func (e *ended) Counts() bool { return e.do.Has(lifecycle.RecordExit) }
@@ -159,13 +158,13 @@ func (e *ended) Counts() bool { return e.do.Has(lifecycle.RecordExit) }
 // Left returns what it could write to.
 func (e *ended) Left() *handover.Left {
 	return &handover.Left{
-		ID: e.c.id, Pod: endedPod{e.n, e.c.pod.group}, Limited: e.c.exit.plan.Limited,
+		ID: e.c.id, Pod: endedPod{e.applier, e.c.pod.group}, Limited: e.c.exit.plan.Limited,
 		Disks: &e.c.disks, Log: e.Log(),
 	}
 }
 
 // Log returns a log that names the container.
-func (e *ended) Log() logrus.FieldLogger { return e.c.logger(e.n.log) }
+func (e *ended) Log() logrus.FieldLogger { return e.c.logger(e.log) }
 
 // ended notes the end of the container of a cgroup. It returns what the container was, and
 // the actions that are left to the caller: none if the cgroup has no container.

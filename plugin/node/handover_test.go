@@ -18,7 +18,7 @@ const slowSync = time.Minute
 
 // writeOut is what a hand-over does once it knows what a container has to have synced.
 func (n *Node) writeOut(ctx context.Context, c identity, u handover.Unsynced) {
-	n.exits.writeout.Write(ctx, endedPod{n, c.pod.group}, c.id, u)
+	n.exits.writeout.Write(ctx, endedPod{n.applier(), c.pod.group}, c.id, u)
 }
 
 // nothing takes the place of tidying up, where that is of no interest.

@@ -33,7 +33,7 @@ func endHeld(t *testing.T, n *Node, dir string, c *container) {
 	if got, _ := n.pods.ended(c.cgroup); got.id != c.id {
 		t.Fatal("not found by its cgroup")
 	}
-	endedPod{n, c.pod.group}.Written(c.id, true)
+	endedPod{n.applier(), c.pod.group}.Written(c.id, true)
 	n.Stopped(c.pod.id, c.id)
 }
 
