@@ -54,7 +54,7 @@ func (t *podTable) tryTake(g groupIdentity) bool {
 		return true
 	default:
 	}
-	// release gives the token back before it asks for mu, so it will see this.
+	// release gives the token back before it asks for the lock, so it will see this.
 	writer.missed = true
 	return false
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // planFor returns what should be on a group's cgroups now. Deciding the pod
-// total takes time that grows with what tenants wrote, so it is done without mu.
+// total takes time that grows with what tenants wrote, so it is done without the lock.
 // The caller is the one who writes to the group.
 func (a applier) planFor(of groupIdentity) *enforce.Targets {
 	if known := a.pods.planOf(of); known != nil {
@@ -22,7 +22,7 @@ func (a applier) planFor(of groupIdentity) *enforce.Targets {
 		v.Unknown = a.strangers(&v)
 	}
 	if !v.pod.isNone() {
-		v.Pod.Request = v.pod.request() // may parse it, so without mu
+		v.Pod.Request = v.pod.request() // may parse it, so without the lock
 	}
 	fresh := enforce.NewTargets(plan.New(a.policy.Load(), v.View))
 	a.pods.notePlan(&v, fresh, unread == nil)
