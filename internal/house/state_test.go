@@ -1,6 +1,7 @@
 package house
 
 import (
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -63,6 +64,7 @@ func each(s *state, f func(*part)) { f(s.first()) }
 		"result":      {"func (n *node) f() *part " + locked + "return s.first() }", "f has the lock, and has part in its signature"},
 		"of a callee": {"func (n *node) f() *part { return n.g() }", "f returns part without having got any"},
 		"in a map":    {"func (n *node) f() map[string]*part " + locked + "return s.parts }", "f has the lock, and has part in its signature"},
+		"by value":    {"func (n *node) f() []part " + locked + "return []part{*s.first()} }", "f has the lock, and has part in its signature"},
 		"constructor": {"func newMethod(n *node) *part { f := func() *part " + locked + "return s.first() }; return f() }", "newMethod locks in a closure"},
 		"callback":    {"func (n *node) f(do func(*part)) " + locked + "do(s.first()) }", "f has the lock, and has part in its signature"},
 		"half":        {"func (n *node) f() *details " + locked + "return &s.first().details }", "f has the lock, and returns a pointer to details"},
@@ -167,7 +169,7 @@ func (p *guarded) checkDecl(d *ast.GenDecl) {
 	for _, spec := range d.Specs {
 		switch spec := spec.(type) {
 		case *ast.TypeSpec:
-			if name := p.named(spec.Type); name != "" && !p.parts[spec.Name.Name] {
+			if name := p.typed(spec.Type); name != "" && !p.parts[spec.Name.Name] {
 				p.report(spec, "%s keeps %s", spec.Name.Name, name)
 			}
 		case *ast.ValueSpec:
@@ -181,8 +183,8 @@ func (p *guarded) checkDecl(d *ast.GenDecl) {
 // checkFunc looks for ways out of a function for a part. A function gets a part from its
 // caller, which has the lock then, or has the lock itself.
 func (p *guarded) checkFunc(f *ast.FuncDecl) {
-	name, signature := f.Name.Name, p.named(f.Recv)+p.named(f.Type)
-	got := p.named(f.Recv) + p.named(f.Type.Params)
+	name, signature := f.Name.Name, p.typed(f.Recv)+p.typed(f.Type)
+	got := p.typed(f.Recv) + p.typed(f.Type.Params)
 	locks := f.Body != nil && p.locks(f.Body)
 	switch {
 	case locks && receiver(f) != p.holder:
@@ -263,8 +265,33 @@ func (p *guarded) locks(body *ast.BlockStmt) (found bool) {
 	return found
 }
 
-// named returns the name of a part that stands below a node, except as a type argument of
-// guard.Value or guard.Ref.
+// typed returns the name of a part in a type, except as a type argument of guard.Value or
+// guard.Ref. A part itself counts as well as a pointer to it: its maps are not copied.
+func (p *guarded) typed(n ast.Node) (found string) {
+	if n == nil || n == (*ast.FieldList)(nil) {
+		return ""
+	}
+	ast.Inspect(n, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.Field: // without its name
+			found = cmp.Or(found, p.typed(n.Type))
+			return false
+		case *ast.IndexExpr, *ast.IndexListExpr:
+			return !strings.HasPrefix(text(indexed(n)), "guard.")
+		case *ast.SelectorExpr:
+			return false // a type of another package
+		case *ast.Ident:
+			if p.parts[n.Name] {
+				found = n.Name
+			}
+		}
+		return true
+	})
+	return found
+}
+
+// named returns the name of a part to which a pointer type stands below a node, except as a
+// type argument of guard.Value or guard.Ref.
 func (p *guarded) named(n ast.Node) (found string) {
 	if n == nil || n == (*ast.FieldList)(nil) {
 		return ""
