@@ -1,6 +1,7 @@
 package house
 
 import (
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -63,16 +64,18 @@ func each(s *state, f func(*part)) { f(s.first()) }
 		"result":      {"func (n *node) f() *part " + locked + "return s.first() }", "f has the lock, and has part in its signature"},
 		"of a callee": {"func (n *node) f() *part { return n.g() }", "f returns part without having got any"},
 		"in a map":    {"func (n *node) f() map[string]*part " + locked + "return s.parts }", "f has the lock, and has part in its signature"},
-		"constructor": {"func newMethod(n *node) *part { f := func() *part " + locked + "return s.first() }; return f() }", "newMethod returns part without having got any"},
+		"by value":    {"func (n *node) f() []part " + locked + "return []part{*s.first()} }", "f has the lock, and has part in its signature"},
+		"constructor": {"func newMethod(n *node) *part { f := func() *part " + locked + "return s.first() }; return f() }", "newMethod locks in a closure"},
 		"callback":    {"func (n *node) f(do func(*part)) " + locked + "do(s.first()) }", "f has the lock, and has part in its signature"},
 		"half":        {"func (n *node) f() *details " + locked + "return &s.first().details }", "f has the lock, and returns a pointer to details"},
 		"field":       {"type kept struct { p *part }", "kept keeps part"},
 		"global":      {"var kept *state", "kept keeps state"},
-		"variable":    {"func (n *node) f() { var p *part; func() " + locked + "p = s.first() }(); p.n = 2 }", "f names part without the lock"},
+		"variable":    {"func (n *node) f() { var p *part; n.each(&p); p.n = 2 }", "f names part without the lock"},
 		"channel":     {"func (n *node) f() { c := make(chan *part, 1); n.g(c) }", "f names part without the lock"},
+		"stranger":    {"func (o *id) f() { s := o.n.state.Lock(); defer o.n.state.Unlock(); s.parts = nil }", "f locks what belongs to node"},
 		"goroutine":   {"func (n *node) f() " + locked + "p := s.first(); go func() { p.n = 3 }() }", "f has the lock, and begins what goes on without it"},
 		"timer":       {"func (s *state) f() { p := s.first(); time.AfterFunc(1, func() { p.n = 3 }) }", "f has the lock, and begins what goes on without it"},
-		"closure":     {"func (n *node) f() " + locked + "p := s.first(); n.later(func() " + locked + "p.n = 4 }) }", "f has the lock, and asks for it again"},
+		"closure":     {"func (n *node) f() " + locked + "p := s.first(); n.later(func() " + locked + "p.n = 4 }) }", "f locks in a closure"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fset := token.NewFileSet()
@@ -93,6 +96,7 @@ func each(s *state, f func(*part)) { f(s.first()) }
 type guarded struct {
 	files    []source
 	parts    map[string]bool // the types of the value and of what it leads to
+	holder   string          // the type with the guard.Value, whose methods lock it
 	problems []string
 	at       *source
 }
@@ -101,6 +105,9 @@ func newGuarded(files []source) *guarded {
 	p := &guarded{files: files, parts: map[string]bool{}}
 	for _, s := range files {
 		ast.Inspect(s.file, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.TypeSpec); ok && hasValue(spec.Type) {
+				p.holder = spec.Name.Name
+			}
 			for _, arg := range guardArgs(n) {
 				if id, ok := arg.(*ast.Ident); ok {
 					p.parts[id.Name] = true
@@ -110,6 +117,16 @@ func newGuarded(files []source) *guarded {
 		})
 	}
 	return p
+}
+
+// hasValue reports whether a type has a guard.Value.
+func hasValue(typ ast.Expr) (found bool) {
+	ast.Inspect(typ, func(n ast.Node) bool {
+		index, ok := n.(*ast.IndexExpr)
+		found = found || ok && text(index.X) == "guard.Value"
+		return true
+	})
+	return found
 }
 
 // guardArgs returns the type arguments of guard.Value or guard.Ref, nil for another node.
@@ -152,7 +169,7 @@ func (p *guarded) checkDecl(d *ast.GenDecl) {
 	for _, spec := range d.Specs {
 		switch spec := spec.(type) {
 		case *ast.TypeSpec:
-			if name := p.named(spec.Type); name != "" && !p.parts[spec.Name.Name] {
+			if name := p.typed(spec.Type); name != "" && !p.parts[spec.Name.Name] {
 				p.report(spec, "%s keeps %s", spec.Name.Name, name)
 			}
 		case *ast.ValueSpec:
@@ -166,10 +183,12 @@ func (p *guarded) checkDecl(d *ast.GenDecl) {
 // checkFunc looks for ways out of a function for a part. A function gets a part from its
 // caller, which has the lock then, or has the lock itself.
 func (p *guarded) checkFunc(f *ast.FuncDecl) {
-	name, signature := f.Name.Name, p.named(f.Recv)+p.named(f.Type)
-	got := p.named(f.Recv) + p.named(f.Type.Params)
+	name, signature := f.Name.Name, p.typed(f.Recv)+p.typed(f.Type)
+	got := p.typed(f.Recv) + p.typed(f.Type.Params)
 	locks := f.Body != nil && p.locks(f.Body)
 	switch {
+	case locks && receiver(f) != p.holder:
+		p.report(f, "%s locks what belongs to %s", name, p.holder)
 	case locks && signature != "":
 		p.report(f, "%s has the lock, and has %s in its signature", name, signature)
 	case locks:
@@ -184,20 +203,38 @@ func (p *guarded) checkFunc(f *ast.FuncDecl) {
 			p.report(f, "%s names %s without the lock", name, part)
 		}
 	}
+	if f.Body == nil {
+		return
+	}
+	ast.Inspect(f.Body, func(n ast.Node) bool {
+		if inner, ok := n.(*ast.FuncLit); ok && p.locks(inner.Body) {
+			p.report(n, "%s locks in a closure", name)
+		}
+		return true
+	})
 	if locks || got != "" {
 		p.checkSection(name, f.Body)
 	}
 }
 
+// receiver returns the type of which a function is a method, or "".
+func receiver(f *ast.FuncDecl) string {
+	if f.Recv == nil {
+		return ""
+	}
+	return text(deref(f.Recv.List[0].Type))
+}
+
+func deref(typ ast.Expr) ast.Expr {
+	if star, ok := typ.(*ast.StarExpr); ok {
+		return star.X
+	}
+	return typ
+}
+
 // isConstructor reports whether a function makes a part that no other goroutine can have yet.
 func isConstructor(f *ast.FuncDecl) bool {
-	closures := false
-	ast.Inspect(f, func(n ast.Node) bool {
-		_, closure := n.(*ast.FuncLit)
-		closures = closures || closure
-		return true
-	})
-	return strings.HasPrefix(strings.ToLower(f.Name.Name), "new") && f.Recv == nil && !closures
+	return f.Recv == nil && strings.HasPrefix(strings.ToLower(f.Name.Name), "new")
 }
 
 // checkSection looks for what runs on after the section.
@@ -209,10 +246,6 @@ func (p *guarded) checkSection(name string, body *ast.BlockStmt) {
 		case *ast.CallExpr:
 			if _, method := method(n); method == "AfterFunc" || method == "Go" {
 				p.report(n, "%s has the lock, and begins what goes on without it", name)
-			}
-		case *ast.FuncLit:
-			if p.locks(n.Body) {
-				p.report(n, "%s has the lock, and asks for it again", name)
 			}
 		}
 		return true
@@ -232,8 +265,33 @@ func (p *guarded) locks(body *ast.BlockStmt) (found bool) {
 	return found
 }
 
-// named returns the name of a part that stands below a node, except as a type argument of
-// guard.Value or guard.Ref.
+// typed returns the name of a part in a type, except as a type argument of guard.Value or
+// guard.Ref. A part itself counts as well as a pointer to it: its maps are not copied.
+func (p *guarded) typed(n ast.Node) (found string) {
+	if n == nil || n == (*ast.FieldList)(nil) {
+		return ""
+	}
+	ast.Inspect(n, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.Field: // without its name
+			found = cmp.Or(found, p.typed(n.Type))
+			return false
+		case *ast.IndexExpr, *ast.IndexListExpr:
+			return !strings.HasPrefix(text(indexed(n)), "guard.")
+		case *ast.SelectorExpr:
+			return false // a type of another package
+		case *ast.Ident:
+			if p.parts[n.Name] {
+				found = n.Name
+			}
+		}
+		return true
+	})
+	return found
+}
+
+// named returns the name of a part to which a pointer type stands below a node, except as a
+// type argument of guard.Value or guard.Ref.
 func (p *guarded) named(n ast.Node) (found string) {
 	if n == nil || n == (*ast.FieldList)(nil) {
 		return ""

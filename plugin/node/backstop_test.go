@@ -22,7 +22,7 @@ func TestBackstop(t *testing.T) {
 		if _, err := n.create(t.Context(), sb, ctr(name), false); err != nil {
 			t.Fatal(err)
 		}
-		n.enter(n.lookup(sb), ctr(name))
+		n.pods.enter(n.lookup(sb), ctr(name))
 	}
 	const unset = blkio.Unset
 	steps := []struct {
@@ -39,7 +39,7 @@ func TestBackstop(t *testing.T) {
 	}
 	for _, step := range steps {
 		step.do()
-		total := n.planFor(n.lookup(sb).group).Pod
+		total := n.applier().planFor(n.lookup(sb).group).Pod
 		if got := total.Want.DevLimits()[rootDisk.Dev]; got != step.want {
 			t.Fatalf("%s: pod has %q, want %q", step.name, got, step.want)
 		}
@@ -62,8 +62,8 @@ func TestBackstopAndTotal(t *testing.T) {
 		t.Fatal(err)
 	}
 	pod := n.lookup(sb)
-	n.enter(pod, ctr("a"))
-	total := n.planFor(pod.group).Pod
+	n.pods.enter(pod, ctr("a"))
+	total := n.applier().planFor(pod.group).Pod
 	if got, want := total.Want.DevLimits()[rootDisk.Dev], (blkio.Limits{blkio.Wbps: 3 << 20, blkio.Wiops: 50}); got != want {
 		t.Errorf("pod has %q, want %q", got, want)
 	}
@@ -87,10 +87,10 @@ func TestNoBackstop(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := n.lookup(sb).group
-	n.enter(n.lookup(sb), ctr("a"))
+	n.pods.enter(n.lookup(sb), ctr("a"))
 	want := func(want blkio.Limits) {
 		t.Helper()
-		if got := n.planFor(g).Pod.Want.DevLimits()[rootDisk.Dev]; got != want {
+		if got := n.applier().planFor(g).Pod.Want.DevLimits()[rootDisk.Dev]; got != want {
 			t.Errorf("pod has %q, want %q", got, want)
 		}
 	}

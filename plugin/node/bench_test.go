@@ -313,8 +313,8 @@ func (n *reconciledNode) settle(b *testing.B) {
 	if n.isKernel {
 		return
 	}
-	for _, g := range n.p.takeAll() {
-		plan := n.p.planFor(g)
+	for _, g := range n.p.pods.takeAll() {
+		plan := n.p.applier().planFor(g)
 		for _, t := range append(plan.Containers, plan.Pod) {
 			line := blkio.DevLimits{Dev: n.disk.Dev, Limits: t.Want.DevLimits()[n.disk.Dev]}
 			write(b, filepath.Join(n.dir, t.Cgroup, "io.max"), line.String()+"\n")

@@ -16,30 +16,30 @@ import (
 // (docs/reference/quirks.md), so that two passes in a row have to find it.
 func (n *Node) findClean(ctx context.Context, groups []groupIdentity) {
 	for _, g := range groups {
-		question, waits := n.waitsForData(g)
+		question, waits := n.pods.waitsForData(g)
 		if !waits {
 			continue
 		}
 		left, err := n.cgroups.Cgroup(g.cgroup).ReadUnwritten()
-		if n.noteUnwritten(g, question, err == nil && left == 0) { // without the memory controller the limits stay
-			go n.exits.writeout.Tidy(ctx, endedPod{n, g})
+		if n.pods.noteUnwritten(g, question, err == nil && left == 0) { // without the memory controller the limits stay
+			go n.exits.writeout.Tidy(ctx, endedPod{n.applier(), g})
 		}
 	}
 }
 
 // waitsForData returns the question to the kernel whether a group has data left to write,
 // and false unless only the answer keeps the group from being drained.
-func (n *Node) waitsForData(g groupIdentity) (lifecycle.Question, bool) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) waitsForData(g groupIdentity) (lifecycle.Question, bool) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	question, waits := g.in(s).drain.Ask()
 	return question, waits && g.cgroup != ""
 }
 
 // noteUnwritten notes the kernel's answer, and reports whether the group is drained by it.
-func (n *Node) noteUnwritten(of groupIdentity, q lifecycle.Question, clean bool) bool {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) noteUnwritten(of groupIdentity, q lifecycle.Question, clean bool) bool {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	g := of.in(s)
 	if !g.drain.Answer(q, clean) {
 		return false

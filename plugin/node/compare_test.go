@@ -72,7 +72,7 @@ func limited(value string) *Sandbox {
 func wants(t *testing.T, n *Node) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	c := n.snapshot(n.peek().pods["sb1"].containers["id-db"].ref)
+	c := n.pods.snapshot(n.peek().pods["sb1"].containers["id-db"].ref)
 	for _, l := range c.decision.desired.Settings.Lines() {
 		out[c.decision.desired.Disks[l.Dev]] = l.Text
 	}

@@ -25,12 +25,12 @@ func (n *Node) setExits(sync func(ctx context.Context, hostPath string) error) {
 	w := &n.exits.writeout
 	w.Storage, w.Looks, w.Tidy = n.storage, &n.inFlight.passes, n.exits.tidier.Tidy
 	w.Syncs.Log, w.Syncs.Sync = n.log, w.OnlyLocal(sync)
-	n.exits.ends.Log, n.exits.ends.Containers, n.exits.ends.Writeout = n.log, endings{n}, w
+	n.exits.ends.Log, n.exits.ends.Containers, n.exits.ends.Writeout = n.log, endings{n.applier()}, w
 }
 
 // endedPod is the pod of containers that have ended, as a hand-over sees it.
 type endedPod struct {
-	n *Node
+	applier
 	g groupIdentity
 }
 
@@ -39,28 +39,35 @@ func (e endedPod) Cgroup() string { return e.g.cgroup }
 
 // Written notes whether all that a container had to write is on its disk.
 func (e endedPod) Written(id string, yes bool) {
-	s := e.n.state.Lock()
-	defer e.n.state.Unlock()
-	g := e.g.in(s)
-	s.end(g, id, yes)
-	if yes {
+	e.pods.noteSynced(e.g, id, yes)
+}
+
+// noteSynced notes whether all that an ended container had to write is on its disk.
+func (t *podTable) noteSynced(of groupIdentity, id string, written bool) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	g := of.in(s)
+	s.end(g, id, written)
+	if written {
 		s.markDirty(g)
 	}
 }
 
 // IsDrained reports whether nothing runs in the cgroup, and nothing is left to write.
 func (e endedPod) IsDrained() bool {
-	v := e.n.viewOf(e.g)
-	return v.Drained && !v.shared && v.cgroup != "" && len(e.n.strangers(&v)) == 0
+	v := e.viewOf(e.g)
+	return v.Drained && !v.shared && v.group.cgroup != "" && len(e.strangers(&v)) == 0
 }
 
 // endings is the state as a hand-over sees it.
-type endings struct{ *Node }
+type endings struct{ applier }
 
 // Watching has the containers that are known already held by the watch.
-func (n endings) Watching(watch handover.Adder) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (e endings) Watching(watch handover.Adder) { e.pods.watchBegan(watch) }
+
+func (t *podTable) watchBegan(watch handover.Adder) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	s.watch = watch
 	for _, g := range s.groups {
 		s.markDirty(g)
@@ -68,9 +75,11 @@ func (n endings) Watching(watch handover.Adder) {
 }
 
 // Lost notes that no container is held any more.
-func (n endings) Lost() {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (e endings) Lost() { e.pods.watchLost() }
+
+func (t *podTable) watchLost() {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	s.watch = nil
 	for _, pod := range s.pods {
 		for _, c := range pod.containers {
@@ -80,43 +89,43 @@ func (n endings) Lost() {
 }
 
 // Ended notes the end of the container of a cgroup.
-func (n endings) Ended(cgroup string) handover.Ended {
-	c, do := n.ended(cgroup)
+func (e endings) Ended(cgroup string) handover.Ended {
+	c, do := e.pods.ended(cgroup)
 	if !do.Has(lifecycle.HandOver) {
 		return nil // removed meanwhile
 	}
-	e := &ended{n.Node, c, do}
-	if !n.policy.Load().Writeback.HandOver { // switched off meanwhile
-		e.Lifted(false)
-		endedPod{n.Node, c.pod.group}.Written(c.id, false)
+	end := &ended{e.applier, c, do}
+	if !e.policy.Load().Writeback.HandOver { // switched off meanwhile
+		end.Lifted(false)
+		endedPod{e.applier, c.pod.group}.Written(c.id, false)
 		return nil
 	}
-	return e
+	return end
 }
 
 // isWatching reports whether the ends of containers are watched.
-func (n *Node) isWatching() bool {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) isWatching() bool {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	return s.watch != nil
 }
 
 // hold keeps a container's cgroup within reach that a limit on writes concerns, be
 // it the pod's. It is done again with each closer look, which costs nothing when
 // it is held already.
-func (n *Node) hold(c identity, cg cgroupfs.Cgroup, watch handover.Adder) {
+func (a applier) hold(c identity, cg cgroupfs.Cgroup, watch handover.Adder) {
 	switch err := watch.Add(cg); {
 	case err == nil:
-		n.noteHeld(c, watch)
+		a.pods.noteHeld(c, watch)
 	case !errors.Is(err, blkio.ErrGone):
-		n.log.WithError(err).WithField("cgroup", cg.Path()).Warn("Watching a container's exit failed: its limits will not be lifted")
+		a.log.WithError(err).WithField("cgroup", cg.Path()).Warn("Watching a container's exit failed: its limits will not be lifted")
 	}
 }
 
 // noteHeld notes that a watch watches a container, unless the watch has failed meanwhile.
-func (n *Node) noteHeld(c identity, by handover.Adder) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) noteHeld(c identity, by handover.Adder) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	if s.watch == by {
 		s.handle(c.in(s), lifecycle.WatchArmed)
 	}
@@ -124,7 +133,7 @@ func (n *Node) noteHeld(c identity, by handover.Adder) {
 
 // ended is a container that has ended, as it was then.
 type ended struct {
-	n  *Node
+	applier
 	c  snapshot
 	do lifecycle.Actions
 }
@@ -134,14 +143,14 @@ func (e *ended) Limits() []blkio.Line { return e.c.exit.plan.Limits.Removals().L
 
 // Alone calls fn without another writer to the pod's cgroups, or once ctx has ended.
 func (e *ended) Alone(ctx context.Context, fn func()) {
-	if e.n.take(e.c.pod.group, ctx.Done()) {
-		defer e.n.release(e.c.pod.group)
+	if e.pods.take(e.c.pod.group, ctx.Done()) {
+		defer e.pods.release(e.c.pod.group)
 	}
 	fn()
 }
 
 // Lifted notes the end, which the reconciler records.
-func (e *ended) Lifted(yes bool) { e.n.noteExit(&e.c, yes) }
+func (e *ended) Lifted(yes bool) { e.pods.noteExit(&e.c, yes) }
 
 // Counts reports whether no other event has reported the end.
 func (e *ended) Counts() bool { return e.do.Has(lifecycle.RecordExit) }
@@ -149,19 +158,19 @@ func (e *ended) Counts() bool { return e.do.Has(lifecycle.RecordExit) }
 // Left returns what it could write to.
 func (e *ended) Left() *handover.Left {
 	return &handover.Left{
-		ID: e.c.id, Pod: endedPod{e.n, e.c.pod.group}, Limited: e.c.exit.plan.Limited,
+		ID: e.c.id, Pod: endedPod{e.applier, e.c.pod.group}, Limited: e.c.exit.plan.Limited,
 		Disks: &e.c.disks, Log: e.Log(),
 	}
 }
 
 // Log returns a log that names the container.
-func (e *ended) Log() logrus.FieldLogger { return e.c.logger(e.n.log) }
+func (e *ended) Log() logrus.FieldLogger { return e.c.logger(e.log) }
 
 // ended notes the end of the container of a cgroup. It returns what the container was, and
 // the actions that are left to the caller: none if the cgroup has no container.
-func (n *Node) ended(cgroup string) (snapshot, lifecycle.Actions) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) ended(cgroup string) (snapshot, lifecycle.Actions) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	for _, pod := range s.pods {
 		for _, c := range pod.containers {
 			if c.cgroup == cgroup {

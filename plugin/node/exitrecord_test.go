@@ -66,11 +66,11 @@ func TestExitsAreRecorded(t *testing.T) {
 	n.pass(t.Context())
 	n.pass(t.Context())
 	remove(t, dir, "c") // and lifted in time
-	c, do := n.ended(cgroupOf("c"))
+	c, do := n.pods.ended(cgroupOf("c"))
 	if !do.Has(lifecycle.HandOver) {
 		t.Fatal("c is not known")
 	}
-	n.noteExit(&c, true)
+	n.pods.noteExit(&c, true)
 	n.Stopped("sb1", "id-c")
 	remove(t, dir, "free")
 	n.Stopped("sb1", "id-free")

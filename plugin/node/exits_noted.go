@@ -20,9 +20,9 @@ func stays(c *snapshot) policy.Settings {
 
 // noteExit notes the end of a container, and has the reconciler record it. lifted
 // says that none of its limits are left.
-func (n *Node) noteExit(c *snapshot, lifted bool) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) noteExit(c *snapshot, lifted bool) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	s.noteExit(c, lifted)
 	s.markDirty(c.pod.group.in(s))
 }
@@ -46,29 +46,34 @@ func (s *state) noteExit(c *snapshot, lifted bool) {
 // recall takes over what the record of a pod says of containers that ended
 // before this program's start, and of what the pod was granted. It reads until that succeeds once. The caller is the one
 // who writes to the group.
-func (n *Node) recall(of groupIdentity) error {
-	if n.isRecalled(of) {
+func (a applier) recall(of groupIdentity) error {
+	if a.pods.isRecalled(of) {
 		return nil
 	}
-	r, err := record.Read(n.cgroups.Cgroup(of.cgroup), record.KindPod)
+	r, err := record.Read(a.cgroups.Cgroup(of.cgroup), record.KindPod)
 	switch {
 	case errors.Is(err, blkio.ErrGone):
 		return nil // not there yet
 	case err != nil && !errors.Is(err, record.ErrParse):
 		return err
 	}
-	s := n.state.Lock()
-	defer n.state.Unlock()
+	a.pods.noteRecalled(of, r)
+	return nil
+}
+
+// noteRecalled notes what the record of a pod says, nil without one.
+func (t *podTable) noteRecalled(of groupIdentity, r *record.Record) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	g := of.in(s)
 	g.recorded.read = true
 	if r != nil {
 		g.recorded.exits, g.recorded.granted = record.WithExits(r.Exits, g.recorded.exits), r.Granted()
 	}
-	return nil
 }
 
-func (n *Node) isRecalled(g groupIdentity) bool {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) isRecalled(g groupIdentity) bool {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	return g.in(s).recorded.read || g.cgroup == ""
 }

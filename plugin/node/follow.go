@@ -7,14 +7,14 @@ import (
 // MountsChanged resolves those containers again that receive mounts of the host while they
 // run. It does not wait for that.
 func (n *Node) MountsChanged() {
-	n.lookAgain(func(c *snapshot) bool { return c.disks.Propagates() })
+	n.pods.lookAgain(func(c *snapshot) bool { return c.disks.Propagates() })
 }
 
 // DisksChanged reconciles all pods now instead of at the next resync, because a disk that
 // was removed lost its limits, and may have returned. Containers whose disks may have
 // changed are resolved again. It does not wait for that.
 func (n *Node) DisksChanged() {
-	n.lookAgain(func(c *snapshot) bool { return c.disks.Follows() })
+	n.pods.lookAgain(func(c *snapshot) bool { return c.disks.Follows() })
 	n.lookAtAll()
 }
 
@@ -26,9 +26,9 @@ func (n *Node) lookAtAll() {
 	}
 }
 
-func (n *Node) lookAgain(of func(*snapshot) bool) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) lookAgain(of func(*snapshot) bool) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	for _, pod := range s.pods {
 		for _, c := range pod.containers {
 			if c.mayRun() && of(&c.snapshot) {
@@ -49,18 +49,18 @@ func (s *state) lookAgain(c *container) {
 
 // beginLook returns a container to look into. What changes from now on may
 // be missed by that look.
-func (n *Node) beginLook(of identity) snapshot {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) beginLook(of identity) snapshot {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	c := of.in(s)
 	c.look.again, c.look.began = false, time.Now()
 	return c.snapshot
 }
 
 // endLook gives the token back that was taken for a look.
-func (n *Node) endLook(c identity) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) endLook(c identity) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	c.in(s).look.began = time.Time{}
 	<-c.token
 }

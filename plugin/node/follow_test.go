@@ -64,11 +64,11 @@ func TestMountsChanged(t *testing.T) {
 			}
 			limited := func() []blkio.Dev {
 				n.MountsChanged()
-				for _, g := range n.takeDirty() {
+				for _, g := range n.pods.takeDirty() {
 					n.reconcileGroup(t.Context(), g)
 				}
 				for _, pod := range n.peek().pods {
-					return slices.SortedFunc(maps.Keys(n.planFor(pod.group).Containers[0].Want.DevLimits()), blkio.Dev.Compare)
+					return slices.SortedFunc(maps.Keys(n.applier().planFor(pod.group).Containers[0].Want.DevLimits()), blkio.Dev.Compare)
 				}
 				return nil
 			}
@@ -163,7 +163,7 @@ func TestStartLooksAgain(t *testing.T) {
 	if err := n.start(t.Context(), sb, c, true); err != nil {
 		t.Fatal(err)
 	}
-	want := n.planFor(n.peek().pods["sb1"].group).Containers[0].Want.DevLimits()
+	want := n.applier().planFor(n.peek().pods["sb1"].group).Containers[0].Want.DevLimits()
 	if _, ok := want[late.Dev]; !ok {
 		t.Errorf("limited are %v", want)
 	}

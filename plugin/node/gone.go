@@ -11,8 +11,8 @@ import (
 // leave the plugin with the pods that ran then (docs/reference/quirks.md).
 func (n *Node) findGone(groups []groupIdentity) {
 	for _, g := range groups {
-		if changes, idle := n.isIdle(g); idle && !n.cgroups.Cgroup(g.cgroup).Exists() {
-			for _, pod := range n.forgetGone(g, changes) {
+		if changes, idle := n.pods.isIdle(g); idle && !n.cgroups.Cgroup(g.cgroup).Exists() {
+			for _, pod := range n.pods.forgetGone(g, changes) {
 				n.log.WithField("pod", pod).Info("Forgetting a pod whose cgroup was removed without an event")
 			}
 		}
@@ -20,9 +20,9 @@ func (n *Node) findGone(groups []groupIdentity) {
 }
 
 // isIdle reports whether no container of a group runs, with its number of changes.
-func (n *Node) isIdle(of groupIdentity) (changes int, idle bool) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) isIdle(of groupIdentity) (changes int, idle bool) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	g := of.in(s)
 	for _, pod := range g.pods {
 		for _, c := range pod.containers {
@@ -36,9 +36,9 @@ func (n *Node) isIdle(of groupIdentity) (changes int, idle bool) {
 
 // forgetGone forgets the pods of a group that has had no change since it was found idle, and
 // returns their names.
-func (n *Node) forgetGone(of groupIdentity, changes int) (names []string) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) forgetGone(of groupIdentity, changes int) (names []string) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	g := of.in(s)
 	if g.changes != changes {
 		return nil

@@ -43,23 +43,23 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 	pol := n.policy.Load()
 	c := newContainer(pod, ctr)
 	c.look.fresh = true
-	if err := n.resolve(ctx, pol, &c); err != nil {
+	if err := n.resolver.resolve(ctx, pol, n.layers.current.Load(), &c); err != nil {
 		return nil, err
 	}
 	c.look.fresh, c.disks.Facts.Stage = false, policy.Running
 	if err := n.refusal(&c); err != nil {
-		n.know(&c)
+		n.pods.know(&c)
 		return nil, err
 	}
 	if pol.Mode == policy.ModeObserve {
 		c.logger(n.log).WithField("limits", describe(c.decision.desired)).Info("Observe mode: limits decided, not written")
-		return nil, n.register(ctx, &c)
+		return nil, n.pods.register(ctx, &c)
 	}
 	spec := plan.InSpec(c.decision.desired.Settings, splitsLines)
 	c.spec = plan.OCISpec{Values: plan.Kept(spec), Ours: true}
 	high, _ := c.decision.desired.Settings.Get(blkio.Address{Key: blkio.MemoryHigh})
 	c.disks.Facts.Guarded = uint64(high.Amount)
-	return spec, n.register(ctx, &c)
+	return spec, n.pods.register(ctx, &c)
 }
 
 // start completes what the spec could not carry. The container's cgroup
@@ -74,14 +74,14 @@ func (n *Node) start(ctx context.Context, sb *Sandbox, ctr *Container, canRefuse
 	// Mostly it is known. If not, it was created while no plugin listened, or our
 	// answer to that came too late. It is entered before anything that can fail or
 	// hang: a container that runs is known, counted, and tried again.
-	c := n.enter(pod, ctr)
+	c := n.pods.enter(pod, ctr)
 	err = n.inFlight.calls.Within(ctx, pod.group.key, func(ctx context.Context) error { return n.limit(ctx, c, canRefuse) })
 	switch _, refused := errors.AsType[*annotation.Error](err); {
 	case refused:
-		n.neverRan(c) // here, where the refusal is certain to be the answer
+		n.pods.neverRan(c) // here, where the refusal is certain to be the answer
 	case err != nil:
-		n.notLimited(c, err)
-	case n.waitsForProcess(c.ref):
+		n.pods.notLimited(c, err)
+	case n.pods.waitsForProcess(c.ref):
 		// To refuse it would be to refuse each try of it.
 		c.logger(n.log).Warn("Container has no process in its cgroup at its start (restored from a checkpoint?): limits follow when it has one")
 		n.Updated(sb.ID)
@@ -90,16 +90,16 @@ func (n *Node) start(ctx context.Context, sb *Sandbox, ctr *Container, canRefuse
 }
 
 // waitsForProcess reports whether isUnplaced holds.
-func (n *Node) waitsForProcess(c containerRef) bool {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) waitsForProcess(c containerRef) bool {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	return c.In(s).isUnplaced()
 }
 
 // limit has the limits of a container that starts decided and written.
 func (n *Node) limit(ctx context.Context, c identity, canRefuse bool) error {
 	err := n.settle(ctx, c)
-	now := n.snapshot(c.ref)
+	now := n.pods.snapshot(c.ref)
 	if err == nil && canRefuse && ctx.Err() == nil {
 		// It stays with the pod: should this answer come too late, it runs,
 		// and has to be limited as far as that goes.
@@ -108,7 +108,7 @@ func (n *Node) limit(ctx context.Context, c identity, canRefuse bool) error {
 		}
 	}
 	// Also beside a failure: the pod's backstop has to go, then.
-	if err = errors.Join(err, n.apply(ctx, c.pod.group, c.id)); err != nil {
+	if err = errors.Join(err, n.applier().apply(ctx, c.pod.group, c.id)); err != nil {
 		return &limitError{now.name, err}
 	}
 	return nil
@@ -116,9 +116,9 @@ func (n *Node) limit(ctx context.Context, c identity, canRefuse bool) error {
 
 // notLimited notes why the limits of a container that runs are not in force, and has
 // the reconciler try again.
-func (n *Node) notLimited(of identity, err error) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) notLimited(of identity, err error) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	c := of.in(s)
 	if c.decision.policy == nil { // else its limits are decided, and the error is of writing them
 		c.decision.err = err
@@ -161,19 +161,19 @@ func (n *Node) arrived(sb *Sandbox) (found podIdentity, err error) {
 
 // lookup returns the pod of a sandbox, none where it asks nothing of us.
 func (n *Node) lookup(sb *Sandbox) podIdentity {
-	if known := n.podOf(sb.ID); !known.isNone() {
+	if known := n.pods.podOf(sb.ID); !known.isNone() {
 		return known
 	}
 	fresh, cgroup, concerned := n.parsePod(sb)
 	if !concerned {
 		return podIdentity{}
 	}
-	return n.joined(fresh, cgroup)
+	return n.pods.joined(fresh, cgroup)
 }
 
-func (n *Node) podOf(sandbox string) podIdentity {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) podOf(sandbox string) podIdentity {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	if pod := s.pods[sandbox]; pod != nil {
 		return pod.podIdentity
 	}
@@ -181,9 +181,9 @@ func (n *Node) podOf(sandbox string) podIdentity {
 }
 
 // joined makes a pod part of the node's state, unless another event has done so.
-func (n *Node) joined(fresh podIdentity, cgroup string) podIdentity {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) joined(fresh podIdentity, cgroup string) podIdentity {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	if known := s.pods[fresh.id]; known != nil {
 		return known.podIdentity
 	}
@@ -219,9 +219,9 @@ func newContainer(pod podIdentity, ctr *Container) snapshot {
 
 // register makes a container part of its pod, unless the runtime waits no more
 // and may have given it up: then its start does.
-func (n *Node) register(ctx context.Context, c *snapshot) error {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) register(ctx context.Context, c *snapshot) error {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -235,18 +235,18 @@ func (n *Node) register(ctx context.Context, c *snapshot) error {
 }
 
 // know remembers the facts of a container that does not become part of its pod.
-func (n *Node) know(c *snapshot) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) know(c *snapshot) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	c.arrival = s.nextArrival()
 	s.remember(c)
 }
 
 // enter finds or registers a container that starts. Until it is settled it
 // counts as one without limits.
-func (n *Node) enter(of podIdentity, ctr *Container) identity {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) enter(of podIdentity, ctr *Container) identity {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	pod := of.in(s)
 	c := pod.containers[ctr.ID]
 	if c == nil {
@@ -261,9 +261,9 @@ func (n *Node) enter(of podIdentity, ctr *Container) identity {
 
 // neverRan notes that the start of a container was refused. It counts as running
 // until the runtime reports its end, because the runtime may not have received the answer.
-func (n *Node) neverRan(c identity) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) neverRan(c identity) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	s.handle(c.in(s), lifecycle.StartRefused)
 	s.markDirty(c.pod.group.in(s))
 }
@@ -277,25 +277,27 @@ func (s *state) add(c *snapshot) *container {
 	return added
 }
 
-func (n *Node) snapshot(of containerRef) snapshot {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) snapshot(of containerRef) snapshot {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	return of.In(s).snapshot
 }
 
 // snapshotIf reports beside the copy whether something held at that moment.
-func (n *Node) snapshotIf(of containerRef, holds func(*snapshot) bool) (snapshot, bool) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) snapshotIf(of containerRef, holds func(*snapshot) bool) (snapshot, bool) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	c := of.In(s)
 	return c.snapshot, holds(&c.snapshot)
 }
 
 // Stopped takes a container out of the pod's sums; the reconciler lowers the
 // backstop. It may come for a container that was refused.
-func (n *Node) Stopped(sandbox, id string) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (n *Node) Stopped(sandbox, id string) { n.pods.stopped(sandbox, id) }
+
+func (t *podTable) stopped(sandbox, id string) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	pod := s.pods[sandbox]
 	if pod == nil {
 		return
@@ -307,9 +309,11 @@ func (n *Node) Stopped(sandbox, id string) {
 }
 
 // Removed forgets a container.
-func (n *Node) Removed(sandbox, id string) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (n *Node) Removed(sandbox, id string) { n.pods.removed(sandbox, id) }
+
+func (t *podTable) removed(sandbox, id string) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	if pod := s.pods[sandbox]; pod != nil && pod.containers[id] != nil {
 		s.handle(pod.containers[id], lifecycle.RemoveContainer)
 		s.markDirty(pod.group.in(s))
@@ -317,18 +321,22 @@ func (n *Node) Removed(sandbox, id string) {
 }
 
 // RemovedPod forgets a sandbox.
-func (n *Node) RemovedPod(sandbox string) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (n *Node) RemovedPod(sandbox string) { n.pods.removedPod(sandbox) }
+
+func (t *podTable) removedPod(sandbox string) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	if pod := s.pods[sandbox]; pod != nil {
 		s.leave(pod, lifecycle.RemovePodSandbox)
 	}
 }
 
 // Updated has the limits of a pod restored that an update of a container may have reverted.
-func (n *Node) Updated(sandbox string) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (n *Node) Updated(sandbox string) { n.pods.updated(sandbox) }
+
+func (t *podTable) updated(sandbox string) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	if pod := s.pods[sandbox]; pod != nil {
 		s.markDirty(pod.group.in(s))
 	}

@@ -18,7 +18,7 @@ const slowSync = time.Minute
 
 // writeOut is what a hand-over does once it knows what a container has to have synced.
 func (n *Node) writeOut(ctx context.Context, c identity, u handover.Unsynced) {
-	n.exits.writeout.Write(ctx, endedPod{n, c.pod.group}, c.id, u)
+	n.exits.writeout.Write(ctx, endedPod{n.applier(), c.pod.group}, c.id, u)
 }
 
 // nothing takes the place of tidying up, where that is of no interest.
@@ -43,7 +43,7 @@ func TestSlowSyncKeepsLittle(t *testing.T) {
 			if err := n.start(t.Context(), sb, ctr("a"), true); err != nil {
 				t.Fatal(err)
 			}
-			c, _ := n.ended(cgroupOf("a"))
+			c, _ := n.pods.ended(cgroupOf("a"))
 			n.writeOut(t.Context(), c.identity, handover.Unsynced{Volumes: []handover.Volume{{Path: "/", Disk: rootDisk.Dev}}})
 			n.Stopped("sb1", c.id)
 			n.Removed("sb1", c.id)
@@ -51,7 +51,7 @@ func TestSlowSyncKeepsLittle(t *testing.T) {
 			return weak.Make(c.pod.in(n.peek()))
 		}()
 		synctest.Wait()
-		n.takeDirty()
+		n.pods.takeDirty()
 		runtime.GC()
 		runtime.GC()
 		if gone.Value() != nil {
@@ -77,7 +77,7 @@ func TestCleanBehindSlowSync(t *testing.T) {
 		d.p.writeOut(t.Context(), a.identity, handover.Unsynced{Volumes: []handover.Volume{{Path: "/", Disk: rootDisk.Dev}}})
 		passes := func() {
 			for range 3 {
-				d.p.findClean(t.Context(), d.p.takeAll())
+				d.p.findClean(t.Context(), d.p.pods.takeAll())
 			}
 			synctest.Wait()
 		}

@@ -126,7 +126,7 @@ func TestManyPathsAndMounts(t *testing.T) {
 		n.storage = s
 		pod := &inventory.Pod{UID: "u1", Sandbox: "sb1", Request: annotation.Parse(manyPaths(star))}
 		c := inventory.NewContainer(specOf("db", sameMounts(mounts, "rslave")...)())
-		if err := n.finder().Find(t.Context(), pod, inventory.Layer{Dir: "/"}, &c); err != nil {
+		if err := n.resolver.finder().Find(t.Context(), pod, inventory.Layer{Dir: "/"}, &c); err != nil {
 			t.Fatal(err)
 		}
 		paths := len(pod.Request.Paths())
@@ -195,7 +195,7 @@ func BenchmarkHostileCreate(b *testing.B) {
 				const passes = 10
 				for range passes {
 					n.MountsChanged()
-					for _, g := range n.takeDirty() {
+					for _, g := range n.pods.takeDirty() {
 						n.reconcileGroup(b.Context(), g)
 					}
 				}

@@ -3,8 +3,10 @@ package node
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
+	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
@@ -23,6 +25,15 @@ type placed struct {
 func (l *placed) moved(c *snapshot) bool {
 	at := c.layer.at
 	return at != nil && (c.layer.registration == l.registration || at.Unknown != "") && *at != l.Of(c.pod.handler)
+}
+
+// layers is where writable layers are stored. It asks the runtime for that.
+type layers struct {
+	*environment
+	pods      *podTable
+	passes    *bounded.Calls
+	current   atomic.Pointer[placed] // stored with the lock of the state held
+	questions chan asked             // at most one, which the runtime has not answered
 }
 
 // asked is a runtime that did not say where its layers are.
@@ -45,7 +56,7 @@ const (
 // containers that come then.
 func (n *Node) Registered(ctx context.Context, runtime, version string, patience time.Duration) {
 	err := n.inFlight.calls.For(ctx, "", patience, func(ctx context.Context) error {
-		n.rereadLayers(ctx, runtime, version)
+		n.layers.reread(ctx, runtime, version)
 		return nil
 	})
 	if err != nil {
@@ -53,57 +64,57 @@ func (n *Node) Registered(ctx context.Context, runtime, version string, patience
 	}
 }
 
-// rereadLayers is for the runtime's registration of us. Until ctx ends it waits for
+// reread is for the runtime's registration of us. Until ctx ends it waits for
 // the answer: then the first container comes with it. A runtime that starts may
 // answer only after it has registered us, so whatever is missing is asked for again.
-func (n *Node) rereadLayers(ctx context.Context, runtime, version string) {
-	if n.readLayers == nil {
+func (l *layers) reread(ctx context.Context, runtime, version string) {
+	if l.readLayers == nil {
 		return
 	}
-	a := asked{runtime, version, n.nextRegistration()}
-	if n.askLayers(ctx, a, layersFirst) == nil {
+	a := asked{runtime, version, l.pods.nextRegistration(l)}
+	if l.ask(ctx, a, layersFirst) == nil {
 		return
 	}
 	select {
-	case <-n.layers.questions: // an earlier runtime's
+	case <-l.questions: // an earlier runtime's
 	default:
 	}
-	n.layers.questions <- a
+	l.questions <- a
 }
 
 // nextRegistration keeps the layers that are known, for the registration that begins.
-func (n *Node) nextRegistration() int {
-	n.state.Lock()
-	defer n.state.Unlock()
-	next := *n.layers.current.Load()
+func (t *podTable) nextRegistration(l *layers) int {
+	t.state.Lock()
+	defer t.state.Unlock()
+	next := *l.current.Load()
 	next.registration++
-	n.layers.current.Store(&next)
+	l.current.Store(&next)
 	return next.registration
 }
 
-// askLayers asks once, for at most d. What is told beside an error holds until there
+// ask asks once, for at most d. What is told beside an error holds until there
 // is a better answer, and a late answer is used as well.
-func (n *Node) askLayers(ctx context.Context, a asked, d time.Duration) error {
+func (l *layers) ask(ctx context.Context, a asked, d time.Duration) error {
 	// Twice: what files tell comes as the runtime's answer has not come in time.
-	return n.inFlight.passes.For(ctx, "layers", 2*d, func(ctx context.Context) error {
+	return l.passes.For(ctx, "layers", 2*d, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, d)
 		defer cancel()
-		fresh, err := n.readLayers(ctx, a.runtime, a.version)
-		n.moveLayers(fresh, a.registration)
+		fresh, err := l.readLayers(ctx, a.runtime, a.version)
+		l.pods.moveLayers(l, fresh, a.registration)
 		return err
 	})
 }
 
 // moveLayers takes over an answer, and has the containers of this registration that it
 // moves resolved again.
-func (n *Node) moveLayers(fresh inventory.Layers, registration int) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	if fresh.Equal(inventory.Layers{}) || n.layers.current.Load().registration != registration {
+func (t *podTable) moveLayers(l *layers, fresh inventory.Layers, registration int) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	if fresh.Equal(inventory.Layers{}) || l.current.Load().registration != registration {
 		return
 	}
 	now := &placed{fresh, registration}
-	n.layers.current.Store(now)
+	l.current.Store(now)
 	for _, pod := range s.pods {
 		for _, c := range pod.containers {
 			if now.moved(&c.snapshot) {
@@ -113,8 +124,8 @@ func (n *Node) moveLayers(fresh inventory.Layers, registration int) {
 	}
 }
 
-// askLayersAgain asks for what a runtime did not answer, until ctx ends.
-func (n *Node) askLayersAgain(ctx context.Context) {
+// askAgain asks for what a runtime did not answer, until ctx ends.
+func (l *layers) askAgain(ctx context.Context) {
 	var a asked
 	var again <-chan time.Time
 	var pause time.Duration
@@ -123,17 +134,17 @@ func (n *Node) askLayersAgain(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case a = <-n.layers.questions:
+		case a = <-l.questions:
 			pause = layersRetry
 		case <-again:
-			err := n.askLayers(ctx, a, layersDeadline)
+			err := l.ask(ctx, a, layersDeadline)
 			if err == nil {
 				again, problem = nil, reminder.Reminder{}
 				continue
 			}
 			// A runtime that starts takes some seconds.
 			if pause = min(2*pause, layersPause); pause == layersPause && problem.Due(time.Now(), err) {
-				n.log.WithError(err).Warn("Asking the runtime for the location of writable layers failed: using its configuration files")
+				l.log.WithError(err).Warn("Asking the runtime for the location of writable layers failed: using its configuration files")
 			}
 		}
 		again = time.After(pause)

@@ -113,7 +113,7 @@ func TestRuntimeThatDoesNotAnswer(t *testing.T) {
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		go n.reconcile(ctx)
-		go n.askLayersAgain(ctx)
+		go n.layers.askAgain(ctx)
 		defer func() {
 			cancel()
 			synctest.Wait()
@@ -168,12 +168,12 @@ func TestLateAnswerMovesLayers(t *testing.T) {
 		}
 		ioMax(name, "254:0 wbps=1048576")
 	}
-	n.rereadLayers(t.Context(), "containerd", "v2")
+	n.layers.reread(t.Context(), "containerd", "v2")
 	start("old")
-	n.rereadLayers(t.Context(), "containerd", "v2")
+	n.layers.reread(t.Context(), "containerd", "v2")
 	start("new")
 	told = inventory.Layers{Default: inventory.Layer{Dir: "/mnt/data/layers"}}
-	_ = n.askLayers(t.Context(), <-n.layers.questions, time.Minute)
+	_ = n.layers.ask(t.Context(), <-n.layers.questions, time.Minute)
 	n.reconcileGroup(t.Context(), n.peek().pods["sb1"].group)
 	ioMax("old", "254:0 wbps=1048576")
 	ioMax("new", "254:16 wbps=1048576")

@@ -130,7 +130,7 @@ func TestSharedCgroup(t *testing.T) {
 	if refusal, ok := errors.AsType[*annotation.Error](err); !ok || refusal.Kind != annotation.Unenforceable {
 		t.Errorf("got %v, want a refusal", err)
 	}
-	if pod := n.planFor(n.peek().pods["sb1"].group).Pod; pod.Cgroup != "" {
+	if pod := n.applier().planFor(n.peek().pods["sb1"].group).Pod; pod.Cgroup != "" {
 		t.Errorf("%+v for a cgroup that is shared", pod)
 	}
 }
@@ -186,7 +186,7 @@ func TestCreatedAgain(t *testing.T) {
 		}
 		made = append(made, n.peek().pods["sb1"].containers["id-a"])
 	}
-	n.noteRunning(made[0].identity)
+	n.pods.noteRunning(made[0].identity)
 	if now := n.peek().pods["sb1"].containers["id-a"]; made[0] == made[1] || now != made[1] || now.life.Phase() != lifecycle.Created {
 		t.Errorf("the pod has %p, want %p in phase %v", now, made[1], lifecycle.Created)
 	}

@@ -30,10 +30,10 @@ func endHeld(t *testing.T, n *Node, dir string, c *container) {
 	t.Helper()
 	write(t, filepath.Join(dir, c.cgroup, "cgroup.events"), "populated 0\nfrozen 0\n")
 	n.watched(c)
-	if got, _ := n.ended(c.cgroup); got.id != c.id {
+	if got, _ := n.pods.ended(c.cgroup); got.id != c.id {
 		t.Fatal("not found by its cgroup")
 	}
-	endedPod{n, c.pod.group}.Written(c.id, true)
+	endedPod{n.applier(), c.pod.group}.Written(c.id, true)
 	n.Stopped(c.pod.id, c.id)
 }
 
@@ -189,7 +189,7 @@ func TestNewestFactsWin(t *testing.T) {
 			for range 40 { // the order of a map decides which one is looked at last
 				n.Reload(policy.Default())
 				n.pass(t.Context())
-				want := n.planFor(n.peek().pods["sb1"].group).Pod.Want.DevLimits()
+				want := n.applier().planFor(n.peek().pods["sb1"].group).Pod.Want.DevLimits()
 				if len(want) != 1 || want[other.Dev][blkio.Wbps] != 1<<20 {
 					t.Fatalf("the pod is to have %v", want)
 				}
@@ -227,7 +227,7 @@ func TestRestored(t *testing.T) {
 		t.Error("not counted after its start")
 	}
 	for range 3 {
-		for _, g := range n.takeDirty() {
+		for _, g := range n.pods.takeDirty() {
 			n.reconcileGroup(t.Context(), g)
 		}
 		n.pass(t.Context())

@@ -65,7 +65,7 @@ func (n *Node) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(count.Load()), label...)
 	}
 	watching := 0
-	if n.isWatching() {
+	if n.pods.isWatching() {
 		watching = 1
 	}
 	gauge(exitWatchDesc, watching)
@@ -120,10 +120,11 @@ type census struct {
 	warnings         [len(warningKinds)]int
 }
 
-func (n *Node) census() census {
-	weightsWork := n.weight.Work()
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (n *Node) census() census { return n.pods.census(n.weight.Work()) }
+
+func (t *podTable) census(weightsWork bool) census {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	out := census{pods: len(s.groups), unexpected: s.unexpected}
 	for _, g := range s.groups {
 		if g.retry.problem.Lasts() || g.waits() {

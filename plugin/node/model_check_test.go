@@ -273,8 +273,8 @@ type modelKnown struct {
 // known is the only place where the model looks into the plugin.
 func (n *Node) known() modelKnown {
 	out := modelKnown{containers: map[string]bool{}}
-	s := n.state.Lock()
-	defer n.state.Unlock()
+	s := n.pods.state.Lock()
+	defer n.pods.state.Unlock()
 	left := func(what string, count int) {
 		if count != 0 {
 			out.left = append(out.left, fmt.Sprintf("%d %s", count, what))

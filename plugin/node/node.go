@@ -16,7 +16,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
-	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -69,11 +68,11 @@ const (
 type Node struct {
 	environment
 	signals
-	state    *guard.Value[state] // its lock is not held while something is read or logged
+	pods     podTable
 	listing  listing
 	policy   atomic.Pointer[policy.Policy]
 	layers   layers
-	weight   enforce.WeightSupport
+	resolver resolver
 	inFlight inFlight
 	exits    exits
 	metrics  *metrics
@@ -87,7 +86,8 @@ type environment struct {
 	kernel     kernel.Verdict
 	kubelet    string // its root directory
 	resync     time.Duration
-	nodeMemory uint64 // 0 where it is unknown
+	nodeMemory uint64                 // 0 where it is unknown
+	weight     *enforce.WeightSupport // looks itself whether the kernel supports weights
 	// The others may be nil.
 	readLayers    func(ctx context.Context, runtime, version string) (inventory.Layers, error)
 	processMounts func(ctx context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error)
@@ -97,12 +97,6 @@ type environment struct {
 type signals struct {
 	wake chan struct{} // there are dirty groups
 	look chan struct{} // every pod is to be looked at
-}
-
-// layers is where writable layers are stored.
-type layers struct {
-	current   atomic.Pointer[placed] // stored with the lock of the state held
-	questions chan asked             // at most one, which the runtime has not answered
 }
 
 // listing is whether the runtime has listed what runs. Before, nothing is known of it.
@@ -133,16 +127,18 @@ func New(cfg Config) (*Node, error) {
 			kubelet:       cmp.Or(cfg.KubeletRoot, DefaultKubeletRoot),
 			resync:        cmp.Or(cfg.Resync, defaultResync),
 			nodeMemory:    cfg.NodeMemory,
+			weight:        &enforce.WeightSupport{Cgroups: cfg.Cgroups},
 			readLayers:    cfg.ReadLayers,
 			processMounts: cfg.ProcessMounts,
 		},
 		signals: wakes,
-		state:   guard.New(state{pods: map[string]*pod{}, groups: map[string]*group{}, dirty: map[*group]bool{}, wake: wakes.wake}),
-		layers:  layers{questions: make(chan asked, 1)},
-		weight:  enforce.WeightSupport{Cgroups: cfg.Cgroups},
+		pods:    newPodTable(wakes.wake),
 		metrics: newMetrics(),
 	}
+	n.layers.environment, n.layers.pods, n.layers.passes = &n.environment, &n.pods, &n.inFlight.passes
+	n.layers.questions = make(chan asked, 1)
 	n.layers.current.Store(&placed{Layers: cfg.Layers})
+	n.resolver = resolver{&n.environment, n.pods.neighbours}
 	n.setExits(cfg.Sync)
 	n.policy.Store(cfg.Policy)
 	n.sayReleases()
@@ -155,11 +151,7 @@ func New(cfg Config) (*Node, error) {
 func (n *Node) Reload(pol *policy.Policy) {
 	n.policy.Store(pol)
 	n.sayReleases()
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	for _, g := range s.groups {
-		s.markDirty(g)
-	}
+	n.pods.markAllDirty()
 }
 
 // Policy returns the node policy that is in force.

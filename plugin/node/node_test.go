@@ -138,8 +138,8 @@ func newNode(t testing.TB, h *cgroupfs.Hierarchy) *Node {
 
 // peek returns the state, for a test that nothing else runs beside.
 func (n *Node) peek() *state {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+	s := n.pods.state.Lock()
+	defer n.pods.state.Unlock()
 	return s
 }
 

@@ -8,39 +8,51 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
-// findReached looks for undeclared disks of containers. What is found
+// undeclared finds the disks that containers use and that no mount and no device of them declares.
+type undeclared struct {
+	*environment
+	pods   *podTable
+	passes *bounded.Calls
+}
+
+func (n *Node) undeclared() undeclared {
+	return undeclared{&n.environment, &n.pods, &n.inFlight.passes}
+}
+
+// find looks for undeclared disks of containers. What is found
 // makes their groups restless.
-func (n *Node) findReached(ctx context.Context, groups []groupIdentity) {
-	of := n.reaching(groups)
+func (u *undeclared) find(ctx context.Context, groups []groupIdentity) {
+	of := u.pods.reaching(groups)
 	if len(of) == 0 {
 		return
 	}
-	err := n.inFlight.passes.For(ctx, " reached", lookDeadline, func(ctx context.Context) error {
-		stacks, above := inventory.NewStacks(n.storage), inventory.NewAncestorStats(n.readIOStat)
+	err := u.passes.For(ctx, " reached", lookDeadline, func(ctx context.Context) error {
+		stacks, above := inventory.NewStacks(u.storage), inventory.NewAncestorStats(u.readIOStat)
 		for _, c := range of {
-			if !n.mayHaveReached(above, c) {
+			if !u.mayHaveReached(above, c) {
 				continue
 			}
-			if n.reach(ctx, stacks, c); ctx.Err() != nil {
+			if u.reach(ctx, stacks, c); ctx.Err() != nil {
 				return ctx.Err()
 			}
 		}
 		return nil
 	})
 	if err != nil && ctx.Err() == nil {
-		n.log.WithError(err).Warn("Finding undeclared disks failed for some containers")
+		u.log.WithError(err).Warn("Finding undeclared disks failed for some containers")
 	}
 }
 
 // reaching returns the containers of groups for which mayReach holds.
-func (n *Node) reaching(groups []groupIdentity) []containerRef {
+func (t *podTable) reaching(groups []groupIdentity) []containerRef {
 	out := make([]containerRef, 0, 2*len(groups))
-	s := n.state.Lock()
-	defer n.state.Unlock()
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	for _, g := range groups {
 		for _, pod := range g.in(s).pods {
 			for _, c := range pod.containers {
@@ -65,24 +77,24 @@ func (c *snapshot) isPartial() bool { return !c.disks.IsResolved() || c.use.unju
 
 // mayHaveReached spares most containers a look of their own: there is nothing to find
 // where no cgroup above has used another disk than the declared ones of the container.
-func (n *Node) mayHaveReached(above inventory.AncestorStats, c containerRef) bool {
-	now := n.snapshot(c)
+func (u *undeclared) mayHaveReached(above inventory.AncestorStats, c containerRef) bool {
+	now := u.pods.snapshot(c)
 	known := now.use.unjudged || now.use.notJudged != "" || !now.use.seen.IsZero()
 	return known || above.MayUseUndeclared(now.cgroup, &now.disks.Facts)
 }
 
-func (n *Node) readIOStat(cgroup string) (map[blkio.Dev]blkio.Stat, error) {
-	return n.cgroups.Cgroup(cgroup).ReadIOStat()
+func (u *undeclared) readIOStat(cgroup string) (map[blkio.Dev]blkio.Stat, error) {
+	return u.cgroups.Cgroup(cgroup).ReadIOStat()
 }
 
 // reach looks at what a container is charged with, and reports whether there is something
 // to decide or to write anew.
-func (n *Node) reach(ctx context.Context, stacks *inventory.Stacks, c containerRef) bool {
-	old, wanted := n.snapshotIf(c, (*snapshot).mayReach)
+func (u *undeclared) reach(ctx context.Context, stacks *inventory.Stacks, c containerRef) bool {
+	old, wanted := u.pods.snapshotIf(c, (*snapshot).mayReach)
 	if !wanted {
 		return false
 	}
-	stats, err := n.readIOStat(old.cgroup)
+	stats, err := u.readIOStat(old.cgroup)
 	if errors.Is(err, blkio.ErrGone) || errors.Is(err, blkio.ErrNotSupported) {
 		return false // it has ended, or the controller is yet to come
 	}
@@ -90,29 +102,29 @@ func (n *Node) reach(ctx context.Context, stacks *inventory.Stacks, c containerR
 	if err == nil {
 		var starred map[blkio.Dev]bool
 		if old.use.unjudged {
-			starred = n.starred(old.cgroup, old.pod.group.cgroup)
+			starred = u.starred(old.cgroup, old.pod.group.cgroup)
 		}
 		found, err = stacks.Judge(ctx, &old.disks.Facts, &old.use.seen, stats, starred)
 	}
 	if ctx.Err() != nil {
 		return false
 	}
-	again, changed := n.judged(c, &found, err)
+	again, changed := u.pods.judged(c, &found, err)
 	switch {
 	case again:
 	case err != nil:
-		old.logger(n.log).WithError(err).Warn("Finding undeclared disks of a container failed")
+		old.logger(u.log).WithError(err).Warn("Finding undeclared disks of a container failed")
 	default:
-		old.tellReached(n.log, found.Reached, stats)
+		old.tellReached(u.log, found.Reached, stats)
 	}
 	return changed
 }
 
 // judged notes what a look found. It reports whether that failed as it did before, and
 // whether there is something to decide or to write anew.
-func (n *Node) judged(of containerRef, found *inventory.Usage, err error) (again, changed bool) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) judged(of containerRef, found *inventory.Usage, err error) (again, changed bool) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	c := of.In(s)
 	if err != nil { // what was found holds
 		again = err.Error() == c.use.notJudged
@@ -139,13 +151,13 @@ func (c *snapshot) tellReached(log logrus.FieldLogger, reached []blkio.Disk, sta
 
 // starred are the disks that an earlier process has limited for a "*" by the records of
 // a container and of its pod. What it found stays found.
-func (n *Node) starred(container, pod string) map[blkio.Dev]bool {
+func (u *undeclared) starred(container, pod string) map[blkio.Dev]bool {
 	out := map[blkio.Dev]bool{}
 	for kind, cgroup := range map[string]string{record.KindContainer: container, record.KindPod: pod} {
 		if cgroup == "" {
 			continue
 		}
-		r, err := record.Read(n.cgroups.Cgroup(cgroup), kind)
+		r, err := record.Read(u.cgroups.Cgroup(cgroup), kind)
 		if err != nil || r == nil || r.Observed {
 			continue // who writes the record next tells what is wrong with it
 		}

@@ -33,7 +33,7 @@ func reaching(t *testing.T, value string, mounts ...inventory.Mount) (n *Node, s
 func (s *stacked) lines(t *testing.T, n *Node) map[blkio.Dev]blkio.Limits {
 	t.Helper()
 	for _, g := range n.peek().groups {
-		return n.planFor(g.groupIdentity).Containers[0].Want.DevLimits()
+		return n.applier().planFor(g.groupIdentity).Containers[0].Want.DevLimits()
 	}
 	t.Fatal("no group")
 	return nil
@@ -97,7 +97,7 @@ func TestReachedByAnyWay(t *testing.T) {
 	n, s, dir := reaching(t, "* wbps=1Mi", bind("/mnt/data", "/data", "rbind", "rslave"))
 	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(inventory.MinUsage, "8:16"))
 	for range 3 {
-		n.lookAgain(func(c *snapshot) bool { return c.disks.Follows() })
+		n.pods.lookAgain(func(c *snapshot) bool { return c.disks.Follows() })
 		n.reconcileAll(t.Context())
 		if _, ok := s.lines(t, n)[plugged.Dev]; !ok {
 			t.Errorf("limited are %v", s.lines(t, n))
@@ -137,7 +137,7 @@ func TestReachedAfterRestart(t *testing.T) {
 			c.State = Running
 			next.Synchronize([]*Sandbox{sandbox(map[string]string{limitsKey + "container.a": "* wbps=1Mi"})}, []*Container{c})
 			write(t, filepath.Join(dir, cgroupOf("a"), "io.max"), held+" riops=max wiops=max\n254:0 rbps=max wbps=1048576 riops=max wiops=max\n")
-			for _, g := range next.takeDirty() {
+			for _, g := range next.pods.takeDirty() {
 				next.reconcileGroup(t.Context(), g)
 			}
 			got := read(t, filepath.Join(dir, cgroupOf("a"), "io.max"))
@@ -177,7 +177,7 @@ func TestReachedAfterRestartOfPod(t *testing.T) {
 	next.Synchronize([]*Sandbox{sb}, []*Container{c})
 	next.reconcileAll(t.Context())
 	for _, g := range next.peek().groups {
-		if got := next.planFor(g.groupIdentity).Pod.Want.DevLimits()[plugged.Dev]; got != (blkio.Limits{blkio.Wbps: 1 << 20}) {
+		if got := next.applier().planFor(g.groupIdentity).Pod.Want.DevLimits()[plugged.Dev]; got != (blkio.Limits{blkio.Wbps: 1 << 20}) {
 			t.Errorf("the pod's limit is %v", got)
 		}
 	}
@@ -190,12 +190,12 @@ func TestReachedHangs(t *testing.T) {
 	log, hook := test.NewNullLogger()
 	n.log = log
 	s.hangs = blkio.Dev{Major: 7}
-	c := n.peek().pods["sb1"].containers["id-a"]
+	c, u := n.peek().pods["sb1"].containers["id-a"], n.undeclared()
 	stacks := inventory.NewStacks(s)
 	stat := filepath.Join(dir, cgroupOf("a"), "io.stat")
 	write(t, stat, moved(inventory.MinUsage, "7:0", "8:16"))
 	for range 3 {
-		if n.reach(t.Context(), stacks, c.ref) || c.use.seen.Reached != nil {
+		if u.reach(t.Context(), stacks, c.ref) || c.use.seen.Reached != nil {
 			t.Errorf("found %v", c.use.seen.Reached)
 		}
 	}
@@ -206,7 +206,7 @@ func TestReachedHangs(t *testing.T) {
 		t.Errorf("asked %d times", s.asked)
 	}
 	write(t, stat, moved(inventory.MinUsage, "8:16"))
-	if !n.reach(t.Context(), stacks, c.ref) {
+	if !u.reach(t.Context(), stacks, c.ref) {
 		t.Error("who does not use it is not looked at")
 	}
 }
@@ -228,14 +228,14 @@ func TestOnlyStarIsLookedAt(t *testing.T) {
 // and one that a look did not have the time for is left for the next.
 func TestReachedAndGone(t *testing.T) {
 	n, _, dir := reaching(t, "* wbps=1Mi")
-	c := n.peek().pods["sb1"].containers["id-a"]
+	c, u := n.peek().pods["sb1"].containers["id-a"], n.undeclared()
 	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(inventory.MinUsage, "8:16"))
 	late, cancel := context.WithCancel(t.Context())
 	cancel()
-	if n.reach(late, inventory.NewStacks(n.storage), c.ref) || c.use.seen.Reached != nil {
+	if u.reach(late, inventory.NewStacks(n.storage), c.ref) || c.use.seen.Reached != nil {
 		t.Errorf("judged without the time to: %v", c.use.seen.Reached)
 	}
-	if !n.reach(t.Context(), inventory.NewStacks(n.storage), c.ref) || n.reach(t.Context(), inventory.NewStacks(n.storage), c.ref) {
+	if !u.reach(t.Context(), inventory.NewStacks(n.storage), c.ref) || u.reach(t.Context(), inventory.NewStacks(n.storage), c.ref) {
 		t.Error("want news once")
 	}
 	if err := os.RemoveAll(filepath.Join(dir, cgroupOf("a"))); err != nil {
@@ -244,11 +244,11 @@ func TestReachedAndGone(t *testing.T) {
 	if _, err := n.cgroups.Cgroup(cgroupOf("a")).ReadIOStat(); !errors.Is(err, blkio.ErrGone) {
 		t.Fatal(err)
 	}
-	if n.reach(t.Context(), inventory.NewStacks(n.storage), c.ref) || !slices.Equal(c.use.seen.Reached, []blkio.Disk{plugged}) {
+	if u.reach(t.Context(), inventory.NewStacks(n.storage), c.ref) || !slices.Equal(c.use.seen.Reached, []blkio.Disk{plugged}) {
 		t.Errorf("forgotten with the cgroup: %v", c.use.seen.Reached)
 	}
 	n.Stopped("sb1", "id-a")
-	if n.reach(t.Context(), inventory.NewStacks(n.storage), c.ref) {
+	if u.reach(t.Context(), inventory.NewStacks(n.storage), c.ref) {
 		t.Error("it has ended")
 	}
 }

@@ -34,11 +34,11 @@ func (n *Node) reconcile(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-n.wake:
-			for _, g := range n.takeDirty() {
+			for _, g := range n.pods.takeDirty() {
 				n.reconcileGroup(ctx, g)
 			}
 		case <-tick.C:
-			n.lookAgain(func(c *snapshot) bool { return c.disks.Follows() }) // there may have been no event
+			n.pods.lookAgain(func(c *snapshot) bool { return c.disks.Follows() }) // there may have been no event
 			n.reconcileAll(ctx)
 		case <-n.look:
 			n.reconcileAll(ctx)
@@ -50,14 +50,15 @@ func (n *Node) reconcile(ctx context.Context) {
 // left and came back, a weight that systemd put back, a start that was missed.
 func (n *Node) reconcileAll(ctx context.Context) {
 	defer prometheus.NewTimer(n.metrics.passes).ObserveDuration()
-	groups := n.takeAll()
+	groups := n.pods.takeAll()
 	if n.weight.Look() {
-		n.dropPlans(groups) // a warning comes or goes
+		n.pods.dropPlans(groups) // a warning comes or goes
 	}
 	n.findRunning(groups)
 	n.findGone(groups)
 	n.findClean(ctx, groups)
-	n.findReached(ctx, groups)
+	undeclared := n.undeclared()
+	undeclared.find(ctx, groups)
 	for _, g := range n.restless(ctx, groups) {
 		n.reconcileGroup(ctx, g)
 	}
@@ -87,34 +88,34 @@ func (n *Node) restless(ctx context.Context, groups []groupIdentity) []groupIden
 	return <-found
 }
 
-func (n *Node) dropPlans(groups []groupIdentity) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) dropPlans(groups []groupIdentity) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	for _, g := range groups {
 		s.changed(g.in(s))
 	}
 }
 
 func (n *Node) groupIsQuiet(g groupIdentity, buf []byte) bool {
-	if !n.tryTake(g) {
+	if !n.pods.tryTake(g) {
 		return false
 	}
-	defer n.release(g)
-	targets := n.planOf(g)
-	unsettled, hung := n.unsettled(g)
-	return targets != nil && len(unsettled)+len(hung) == 0 && n.enforcer().IsUnchanged(targets, buf)
+	defer n.pods.release(g)
+	targets := n.pods.planOf(g)
+	unsettled, hung := n.pods.unsettled(g, n.policy.Load(), n.layers.current.Load())
+	return targets != nil && len(unsettled)+len(hung) == 0 && n.applier().enforcer().IsUnchanged(targets, buf)
 }
 
-func (n *Node) takeDirty() []groupIdentity {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) takeDirty() []groupIdentity {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	defer clear(s.dirty)
 	return identities(len(s.dirty), maps.Keys(s.dirty))
 }
 
-func (n *Node) takeAll() []groupIdentity {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) takeAll() []groupIdentity {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	clear(s.dirty)
 	return identities(len(s.groups), maps.Values(s.groups))
 }
@@ -131,18 +132,18 @@ func identities(count int, groups iter.Seq[*group]) []groupIdentity {
 // findRunning looks for containers that have a process although no event reported their start:
 // the runtime had sent it before we connected, or before the container had its cgroup.
 func (n *Node) findRunning(groups []groupIdentity) {
-	for _, c := range n.mayHaveStarted(groups) {
+	for _, c := range n.pods.mayHaveStarted(groups) {
 		// A failed read is repeated with the next pass.
 		if populated, err := n.cgroups.Cgroup(c.cgroup).Populated(); err == nil && populated {
-			n.noteRunning(c)
+			n.pods.noteRunning(c)
 		}
 	}
 }
 
 // mayHaveStarted returns the containers without a process as far as is known.
-func (n *Node) mayHaveStarted(groups []groupIdentity) []identity {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) mayHaveStarted(groups []groupIdentity) []identity {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	var out []identity
 	for _, g := range groups {
 		for _, pod := range g.in(s).pods {
@@ -157,9 +158,9 @@ func (n *Node) mayHaveStarted(groups []groupIdentity) []identity {
 }
 
 // noteRunning notes that a container has a process, and has its cgroup looked at closely.
-func (n *Node) noteRunning(c identity) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) noteRunning(c identity) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	s.handle(c.in(s), lifecycle.CgroupPopulated)
 	s.changed(c.pod.group.in(s))
 }
@@ -172,11 +173,11 @@ func (n *Node) reconcileGroup(ctx context.Context, g groupIdentity) {
 		return errors.Join(n.settleAll(ctx, g)...)
 	})
 	written := n.inFlight.passes.For(ctx, g.key, passDeadline, func(context.Context) error {
-		if !n.tryTake(g) {
+		if !n.pods.tryTake(g) {
 			return n.errIfHangs(g) // else who is at it looks again
 		}
-		defer n.release(g)
-		return n.write(g, "")
+		defer n.pods.release(g)
+		return n.applier().write(g, "")
 	})
 	err := errors.Join(settled, written)
 	n.complain(ctx, g, err)
@@ -186,28 +187,27 @@ func (n *Node) reconcileGroup(ctx context.Context, g groupIdentity) {
 // tryAgain has the reconciler look at a group soon after a failure, the later the longer
 // it fails, until the next pass over the node is as soon.
 func (n *Node) tryAgain(ctx context.Context, g groupIdentity, failed bool) {
-	pause := n.nextPause(g, failed)
+	pause := n.pods.nextPause(g, failed, n.resync)
 	if pause == 0 || pause >= n.resync || ctx.Err() != nil {
 		return
 	}
 	time.AfterFunc(pause, func() {
-		s := n.state.Lock()
-		defer n.state.Unlock()
 		if ctx.Err() == nil {
-			s.markDirty(g.in(s))
+			n.pods.markDirty(g)
 		}
 	})
 }
 
-// nextPause returns the time until a group is tried again, 0 without a failure.
-func (n *Node) nextPause(g groupIdentity, failed bool) time.Duration {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+// nextPause returns the time until a group is tried again, at most longest, and 0 without a
+// failure.
+func (t *podTable) nextPause(g groupIdentity, failed bool, longest time.Duration) time.Duration {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	retry := &g.in(s).retry
 	if !failed {
 		retry.pause = 0
 	} else {
-		retry.pause = min(max(2*retry.pause, firstPause), n.resync)
+		retry.pause = min(max(2*retry.pause, firstPause), longest)
 	}
 	return retry.pause
 }
@@ -219,7 +219,7 @@ func (n *Node) complain(ctx context.Context, g groupIdentity, err error) {
 		return
 	}
 	log := n.log.WithField("cgroup", g.cgroup)
-	switch due, ended := n.remind(g, err); {
+	switch due, ended := n.pods.remind(g, err); {
 	case due:
 		log.WithError(err).Error("Some limits are not in force, retrying")
 	case ended:
@@ -229,16 +229,16 @@ func (n *Node) complain(ctx context.Context, g groupIdentity, err error) {
 
 // remind notes the problem of a group, nil for none, and reports whether it is to be
 // logged, and whether there was one before.
-func (n *Node) remind(g groupIdentity, err error) (due, ended bool) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) remind(g groupIdentity, err error) (due, ended bool) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	problem := &g.in(s).retry.problem
 	lasted := problem.Lasts()
 	return problem.Due(time.Now(), err), lasted && err == nil
 }
 
 func (n *Node) errIfHangs(g groupIdentity) error {
-	if n.hangs(g) {
+	if n.pods.hangs(g) {
 		return errors.New("a write to the pod's cgroups hangs in the kernel")
 	}
 	return nil
@@ -247,10 +247,10 @@ func (n *Node) errIfHangs(g groupIdentity) error {
 // warnUnmatched tells once of targets that no container of a running pod has.
 // It waits for a full pass, since containers come one by one.
 func (n *Node) warnUnmatched(g groupIdentity) {
-	for _, pod := range n.toWarn(g) {
+	for _, pod := range n.pods.toWarn(g) {
 		log := n.log.WithField("pod", pod.String())
 		err := bounded.Guarded(func() error {
-			for _, w := range policy.Unmatched(pod.request(), n.came(pod)) {
+			for _, w := range policy.Unmatched(pod.request(), n.pods.came(pod)) {
 				log.Warn(w)
 			}
 			return nil
@@ -263,15 +263,15 @@ func (n *Node) warnUnmatched(g groupIdentity) {
 
 // came returns the containers of a pod that came so far, and those that the pod's record
 // knows to have ended: the runtime does not list these when the plugin connects.
-func (n *Node) came(pod podIdentity) []policy.Container {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) came(pod podIdentity) []policy.Container {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	return record.WithEnded(pod.in(s).seen(), pod.group.in(s).recorded.exits)
 }
 
-func (n *Node) toWarn(of groupIdentity) []podIdentity {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) toWarn(of groupIdentity) []podIdentity {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	g := of.in(s)
 	var out []podIdentity
 	for _, pod := range g.pods {

@@ -15,9 +15,18 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
+// resolver finds the disks of containers, and decides their limits. It changes the snapshots
+// that it is given and nothing of the state.
+type resolver struct {
+	*environment
+	// neighbours returns the facts of a pod's containers, and whether another pod is in its
+	// cgroup.
+	neighbours func(podIdentity) (seen []policy.Container, shared bool)
+}
+
 // finder returns what finds the disks of containers.
-func (n *Node) finder() *inventory.Finder {
-	return &inventory.Finder{Storage: n.storage, KubeletRoot: n.kubelet, ProcessMounts: n.processMounts}
+func (r *resolver) finder() *inventory.Finder {
+	return &inventory.Finder{Storage: r.storage, KubeletRoot: r.kubelet, ProcessMounts: r.processMounts}
 }
 
 // inventoried returns what the disks of the pod's containers are found by.
@@ -28,37 +37,36 @@ func (p *podIdentity) inventoried() *inventory.Pod {
 // resolve finds the disks of a container and decides its limits, which it notes in c. An
 // error is our own failure, after which c is of no use; what the tenant got wrong, or this
 // node cannot do, is in c.decision.err.
-func (n *Node) resolve(ctx context.Context, pol *policy.Policy, c *snapshot) error {
-	now := n.layers.current.Load()
+func (r *resolver) resolve(ctx context.Context, pol *policy.Policy, now *placed, c *snapshot) error {
 	if !c.disks.IsResolved() {
-		if err := n.lookInto(ctx, c, now); err != nil {
+		if err := r.lookInto(ctx, c, now); err != nil {
 			return err
 		}
 	} else if now.moved(c) {
-		if err := n.move(ctx, c, now); err != nil {
+		if err := r.move(ctx, c, now); err != nil {
 			return err
 		}
 	}
 	if c.isToCompare() {
-		c.look.notCompared = n.compareMounts(ctx, c)
+		c.look.notCompared = r.compareMounts(ctx, c)
 	}
 	old := *c
 	c.decision.policy, c.disks.Facts.Reached = pol, c.use.seen.Reached
-	c.decision.desired, c.decision.err = n.decide(pol, c)
+	c.decision.desired, c.decision.err = r.decide(pol, c)
 	if len(c.decision.desired.Errors) > 0 && pol.Mode == policy.ModeEnforce {
-		former, err := n.granted(&old)
+		former, err := r.granted(&old)
 		if err != nil {
 			return err
 		}
 		c.decision.desired.KeepGranted(former)
 	}
-	c.decision.err = plan.First(pol, c.decision.err, n.checkTotal(pol, c))
+	c.decision.err = plan.First(pol, c.decision.err, r.checkTotal(pol, c))
 	return nil
 }
 
 // lookInto finds the disks of a container, by its description in the runtime's event.
-func (n *Node) lookInto(ctx context.Context, c *snapshot, now *placed) error {
-	if err := n.storage.Refresh(ctx); err != nil {
+func (r *resolver) lookInto(ctx context.Context, c *snapshot, now *placed) error {
+	if err := r.storage.Refresh(ctx); err != nil {
 		return fmt.Errorf("read mounts: %w", err)
 	}
 	if c.cgroup == "" {
@@ -70,29 +78,29 @@ func (n *Node) lookInto(ctx context.Context, c *snapshot, now *placed) error {
 		c.disks.Facts.Rootfs = blkio.Backing{} // it never was there
 	}
 	before := c.disks.Err()
-	if err := n.finder().Find(ctx, c.pod.inventoried(), *c.layer.at, &c.disks); err != nil {
+	if err := r.finder().Find(ctx, c.pod.inventoried(), *c.layer.at, &c.disks); err != nil {
 		return err
 	}
-	c.disks.Facts.Stage, c.disks.Facts.MemoryLimited = c.look.stage(), n.isMemoryLimited(c)
+	c.disks.Facts.Stage, c.disks.Facts.MemoryLimited = c.look.stage(), r.isMemoryLimited(c)
 	// What could be found holds; the reconciler looks again. Once is enough said.
 	if err := c.disks.Err(); err != nil && before == nil {
-		c.logger(n.log).WithError(err).Warn("Some disks of a container are not resolved yet")
+		c.logger(r.log).WithError(err).Warn("Some disks of a container are not resolved yet")
 	}
 	return nil
 }
 
 // isMemoryLimited reports whether a memory limit bounds what the container can have dirty. A
 // later resize does not count: the warning is about what was asked for.
-func (n *Node) isMemoryLimited(c *snapshot) bool {
-	return policy.MemoryBoundsDirty(c.memoryLimit, n.nodeMemory) ||
-		policy.MemoryBoundsDirty(n.cgroups.Cgroup(c.pod.group.cgroup).MemoryMax(), n.nodeMemory)
+func (r *resolver) isMemoryLimited(c *snapshot) bool {
+	return policy.MemoryBoundsDirty(c.memoryLimit, r.nodeMemory) ||
+		policy.MemoryBoundsDirty(r.cgroups.Cgroup(c.pod.group.cgroup).MemoryMax(), r.nodeMemory)
 }
 
 // move finds the disk of a writable layer that is elsewhere than it was thought to
 // be. All else that is known of the container holds.
-func (n *Node) move(ctx context.Context, c *snapshot, now *placed) error {
+func (r *resolver) move(ctx context.Context, c *snapshot, now *placed) error {
 	layer := now.Of(c.pod.handler)
-	rootfs := layer.Backing(ctx, n.storage)
+	rootfs := layer.Backing(ctx, r.storage)
 	if rootfs.Err != nil {
 		return fmt.Errorf("find the writable layer: %w", rootfs.Err)
 	}
@@ -112,19 +120,19 @@ func (c *snapshot) isToCompare() bool {
 
 // compareMounts adds to the facts of a container the disks under the mounts of its first
 // process that the container was not known to have.
-func (n *Node) compareMounts(ctx context.Context, c *snapshot) error {
+func (r *resolver) compareMounts(ctx context.Context, c *snapshot) error {
 	if c.pid == 0 {
-		c.logger(n.log).Warn("The runtime reports no process for a container: its mounts are not compared with the node's")
+		c.logger(r.log).Warn("The runtime reports no process for a container: its mounts are not compared with the node's")
 		c.disks.SetCompared()
 		return nil
 	}
-	added, err := n.finder().Compare(ctx, c.pod.inventoried(), &c.disks, c.pid, c.cgroup)
+	added, err := r.finder().Compare(ctx, c.pod.inventoried(), &c.disks, c.pid, c.cgroup)
 	for _, m := range added {
-		c.logger(n.log).WithFields(logrus.Fields{"mountpoint": m.Mountpoint, "disks": names(m.Backing.Disks)}).
+		c.logger(r.log).WithFields(logrus.Fields{"mountpoint": m.Mountpoint, "disks": names(m.Backing.Disks)}).
 			Warn("A mount of a container is on another disk than its path on the node led to: its limits hold for that disk as well")
 	}
 	if errors.Is(err, storage.ErrNoProcess) {
-		if populated, unknown := n.cgroups.Cgroup(c.cgroup).Populated(); unknown == nil && !populated {
+		if populated, unknown := r.cgroups.Cgroup(c.cgroup).Populated(); unknown == nil && !populated {
 			c.disks.SetCompared()
 			return nil // it has ended
 		}

@@ -67,7 +67,7 @@ func TestHungLookIsCounted(t *testing.T) {
 		}
 		close(hang)
 		synctest.Wait()
-		if len(n.takeDirty()) != 1 {
+		if len(n.pods.takeDirty()) != 1 {
 			t.Error("the late result of the look is not written")
 		}
 		n.pass(t.Context())
@@ -88,8 +88,8 @@ func TestUnparsableHidesNothing(t *testing.T) {
 	if err := n.start(t.Context(), sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), c, true); err == nil {
 		t.Error("a container without a known cgroup is limited")
 	}
-	v := n.viewOf(n.peek().pods["sb1"].group)
-	if got := n.strangers(&v); len(got) != 1 {
+	v := n.applier().viewOf(n.peek().pods["sb1"].group)
+	if got := n.applier().strangers(&v); len(got) != 1 {
 		t.Errorf("%d unknown containers, want 1", len(got))
 	}
 }
@@ -105,10 +105,10 @@ func TestRecallsAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, parent, "no directory")
-	if err := n.recall(g); err == nil {
+	if err := n.applier().recall(g); err == nil {
 		t.Fatal("what is below a file can be read")
 	}
-	if n.planFor(g); n.planOf(g) != nil || n.isRecalled(g) {
+	if n.applier().planFor(g); n.pods.planOf(g) != nil || n.pods.isRecalled(g) {
 		t.Error("a plan is kept that was made without the record")
 	}
 	if err := os.Remove(parent); err != nil {

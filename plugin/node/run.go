@@ -12,7 +12,7 @@ func (n *Node) Run(ctx context.Context) {
 	var parts sync.WaitGroup
 	parts.Go(func() { n.exits.ends.Watch(ctx) })
 	parts.Go(func() { n.reconcile(ctx) })
-	parts.Go(func() { n.askLayersAgain(ctx) })
+	parts.Go(func() { n.layers.askAgain(ctx) })
 	parts.Wait()
 	n.inFlight.passes.Wait(passDeadline)
 	n.inFlight.calls.Wait(passDeadline)

@@ -1,60 +1,47 @@
 package node
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
-	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
-
-// granted returns what a container was granted so far, by an earlier process maybe.
-func (n *Node) granted(c *snapshot) (policy.Desired, error) {
-	switch {
-	case c.look.fresh, c.decision.policy != nil && c.decision.policy.Mode != policy.ModeEnforce:
-		return policy.Desired{}, nil
-	case c.decision.policy != nil:
-		return c.decision.desired, nil
-	}
-	r, err := record.Read(n.cgroups.Cgroup(c.cgroup), record.KindContainer)
-	if errors.Is(err, blkio.ErrGone) || errors.Is(err, record.ErrParse) {
-		err = nil
-	}
-	return r.Granted(), err
-}
 
 // settle does what is left to do for a container: to look into what the
 // runtime reported it, or to decide by the policy that is in force now.
 func (n *Node) settle(ctx context.Context, of identity) error {
 	select {
 	case of.token <- struct{}{}:
-		defer n.endLook(of)
+		defer n.pods.endLook(of)
 	case <-ctx.Done():
 		return fmt.Errorf("wait for another resolution of the container: %w", context.Cause(ctx))
 	}
 	pol := n.policy.Load()
-	old := n.beginLook(of)
-	if old.isSettled(pol, n.layers.current.Load()) {
+	old, layers := n.pods.beginLook(of), n.layers.current.Load()
+	if old.isSettled(pol, layers) {
 		return nil
 	}
 	fresh := old
-	err := n.resolve(ctx, pol, &fresh)
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	c := of.in(s)
+	err := n.resolver.resolve(ctx, pol, layers, &fresh)
+	n.pods.settled(ctx, &fresh, err)
+	return cmp.Or(err, fresh.look.notCompared)
+}
+
+// settled notes what settle has found and decided for a container. err is why it could not.
+func (t *podTable) settled(ctx context.Context, fresh *snapshot, err error) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	c := fresh.in(s)
 	defer s.changed(c.pod.group.in(s))
 	if err != nil {
 		if c.decision.policy == nil {
 			c.decision.err = err // for the record
 		}
-		return err
+		return
 	}
 	// Only these: an event may have changed others.
 	c.disks, c.layer, c.decision = fresh.disks, fresh.layer, fresh.decision
@@ -65,7 +52,6 @@ func (n *Node) settle(ctx context.Context, of identity) error {
 		s.markDirty(c.pod.group.in(s))
 	}
 	s.remember(&c.snapshot)
-	return fresh.look.notCompared
 }
 
 // isSettled says that there is nothing left to look into, and to decide by this policy.
@@ -75,10 +61,9 @@ func (c *snapshot) isSettled(pol *policy.Policy, layers *placed) bool {
 
 // unsettled returns the containers of a group that settle has work for, and apart from
 // them those that a look at has taken too long already.
-func (n *Node) unsettled(g groupIdentity) (out, hung []identity) {
-	pol, layers := n.policy.Load(), n.layers.current.Load()
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) unsettled(g groupIdentity, pol *policy.Policy, layers *placed) (out, hung []identity) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	for _, pod := range g.in(s).pods {
 		for _, c := range pod.containers {
 			switch {
@@ -98,15 +83,15 @@ func (n *Node) unsettled(g groupIdentity) (out, hung []identity) {
 // ends with those that need no look at the node.
 func (n *Node) settleAll(ctx context.Context, g groupIdentity) []error {
 	var errs []error
-	stacks := inventory.NewStacks(n.storage)
-	unsettled, hung := n.unsettled(g)
+	stacks, undeclared := inventory.NewStacks(n.storage), n.undeclared()
+	unsettled, hung := n.pods.unsettled(g, n.policy.Load(), n.layers.current.Load())
 	for _, c := range hung {
 		errs = append(errs, fmt.Errorf("limit container %s: one of its disks does not answer", c.name))
 	}
 	for _, c := range unsettled {
-		before := n.snapshot(c.ref)
+		before := n.pods.snapshot(c.ref)
 		err := n.settle(ctx, c)
-		if err == nil && n.reach(ctx, stacks, c.ref) {
+		if err == nil && undeclared.reach(ctx, stacks, c.ref) {
 			// Before anything is written: after a restart of ours the limits are there,
 			// and would be lifted until the next pass.
 			err = n.settle(ctx, c)
@@ -116,54 +101,17 @@ func (n *Node) settleAll(ctx context.Context, g groupIdentity) []error {
 			continue
 		}
 		// Another look may find the same.
-		if now := n.snapshot(c.ref); now.decision.err != nil && now.mayRun() && (before.decision.err == nil || before.decision.err.Error() != now.decision.err.Error()) {
+		if now := n.pods.snapshot(c.ref); now.decision.err != nil && now.mayRun() && (before.decision.err == nil || before.decision.err.Error() != now.decision.err.Error()) {
 			now.logger(n.log).WithError(now.decision.err).Warn("Some limits of a running container are not enforced")
 		}
 	}
 	return errs
 }
 
-// decide computes what one container should get.
-func (n *Node) decide(pol *policy.Policy, c *snapshot) (policy.Desired, error) {
-	return plan.Decide(pol, c.pod.asking(), c.disks.Facts, n.weight.Support())
-}
-
-// checkTotal checks the pod total with c as one more of the pod's containers.
-func (n *Node) checkTotal(pol *policy.Policy, c *snapshot) error {
-	seen, shared := n.neighbours(c.pod)
-	total, err := plan.Total(pol, c.pod.asking(), append(seen, c.disks.Facts), n.weight.Support())
-	if err != nil || len(total.Settings) == 0 {
-		return err
-	}
-	switch {
-	case c.pod.group.cgroup == "":
-		return noPodCgroup("the runtime reports no cgroup for the pod")
-	case shared:
-		return noPodCgroup("the pod shares its cgroup with another pod")
-	}
-	return nil
-}
-
 // neighbours returns the facts of a pod's containers, and whether another pod is in its
 // cgroup.
-func (n *Node) neighbours(pod podIdentity) (seen []policy.Container, shared bool) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) neighbours(pod podIdentity) (seen []policy.Container, shared bool) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	return pod.in(s).seen(), pod.group.in(s).shared()
-}
-
-// asking returns what a decision needs of a pod.
-func (p *podIdentity) asking() *plan.Pod {
-	out := p.planned()
-	out.Request = p.request()
-	return &out
-}
-
-func noPodCgroup(cause string) error {
-	return &annotation.Error{
-		Annotation: "limits.blkio.noderesource.dev/pod-total",
-		Cause:      cause,
-		Hint:       "limit its containers instead",
-		Kind:       annotation.Unenforceable,
-	}
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // state is what is known of the pods of the node. Without its lock it is out of reach, see
-// Node.state, so that its methods, and those of group and pod, need no other.
+// podTable, so that its methods, and those of group and pod, need no other.
 type state struct {
 	// pods are those that carry annotations of ours, by sandbox ID.
 	pods map[string]*pod
@@ -291,52 +291,4 @@ func (s *state) markDirty(g *group) {
 	case s.wake <- struct{}{}:
 	default: // a token is there already
 	}
-}
-
-// take waits until ctx ends for the right to write a group's cgroups.
-func (n *Node) take(g groupIdentity, done <-chan struct{}) bool {
-	select {
-	case g.token <- struct{}{}:
-	case <-done:
-		return false
-	}
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	g.in(s).writer.since = time.Now()
-	return true
-}
-
-// tryTake does not wait. The holder of the token wakes the reconciler when it is done.
-func (n *Node) tryTake(g groupIdentity) bool {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	writer := &g.in(s).writer
-	select {
-	case g.token <- struct{}{}:
-		writer.since = time.Now()
-		return true
-	default:
-	}
-	// release gives the token back before it asks for mu, so it will see this.
-	writer.missed = true
-	return false
-}
-
-// hangs says that a write to the group's cgroups does not end.
-func (n *Node) hangs(g groupIdentity) bool {
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	return len(g.token) > 0 && time.Since(g.in(s).writer.since) > passDeadline
-}
-
-func (n *Node) release(of groupIdentity) {
-	<-of.token
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	g := of.in(s)
-	s.drop(g)
-	if g.writer.missed && len(g.pods) > 0 {
-		s.markDirty(g)
-	}
-	g.writer.missed = false
 }

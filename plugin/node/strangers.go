@@ -12,13 +12,13 @@ import (
 // containerd 1.7 does not synchronize a plugin that it starts itself, so after
 // its restart the pods' containers are known by their cgroups only: by the
 // records on them what they were granted, and without a record as unlimited.
-func (n *Node) strangers(v *view) []policy.Desired {
-	if v.cgroup == "" {
+func (a applier) strangers(v *view) []policy.Desired {
+	if v.group.cgroup == "" {
 		return nil
 	}
-	children, err := n.cgroups.Cgroup(v.cgroup).Children()
+	children, err := a.cgroups.Cgroup(v.group.cgroup).Children()
 	if err != nil {
-		n.log.WithError(err).WithField("cgroup", v.cgroup).Error("Reading the pod's other containers failed: no backstop")
+		a.log.WithError(err).WithField("cgroup", v.group.cgroup).Error("Reading the pod's other containers failed: no backstop")
 		return []policy.Desired{{}}
 	}
 	var out []policy.Desired

@@ -26,7 +26,7 @@ func (n *Node) Synchronize(sandboxes []*Sandbox, ctrs []*Container) {
 		}
 	}
 
-	n.takeOver(listed, ctrs)
+	n.pods.takeOver(listed, ctrs)
 	n.listing.unlikely.Store(false)
 	n.listing.done.Store(true)
 	n.log.WithFields(logrus.Fields{"pods": len(sandboxes), "limited": len(listed)}).Info("Synchronized with the runtime")
@@ -34,9 +34,9 @@ func (n *Node) Synchronize(sandboxes []*Sandbox, ctrs []*Container) {
 
 // takeOver makes the pods with annotations that the runtime lists, and their
 // containers, the node's state.
-func (n *Node) takeOver(listed map[string]listedPod, ctrs []*Container) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) takeOver(listed map[string]listedPod, ctrs []*Container) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	for id, l := range listed { // first: a new sandbox finds the group of the old one
 		if s.pods[id] == nil {
 			s.join(l.pod, l.cgroup)

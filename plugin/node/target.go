@@ -10,60 +10,70 @@ import (
 )
 
 // planFor returns what should be on a group's cgroups now. Deciding the pod
-// total takes time that grows with what tenants wrote, so it is done without mu.
+// total takes time that grows with what tenants wrote, so it is done without the lock.
 // The caller is the one who writes to the group.
-func (n *Node) planFor(of groupIdentity) *enforce.Targets {
-	if known := n.planOf(of); known != nil {
+func (a applier) planFor(of groupIdentity) *enforce.Targets {
+	if known := a.pods.planOf(of); known != nil {
 		return known
 	}
-	unread := n.recall(of) // inspect reports that
-	v := n.viewOf(of)
-	if n.listing.unlikely.Load() || v.Drained { // drained is of those that we know
-		v.Unknown = n.strangers(&v)
+	unread := a.recall(of) // inspect reports that
+	v := a.viewOf(of)
+	if a.listing.unlikely.Load() || v.Drained { // drained is of those that we know
+		v.Unknown = a.strangers(&v)
 	}
 	if !v.pod.isNone() {
-		v.Pod.Request = v.pod.request() // may parse it, so without mu
+		v.Pod.Request = v.pod.request() // may parse it, so without the lock
 	}
-	fresh := enforce.NewTargets(plan.New(n.policy.Load(), v.View))
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	g := of.in(s)
-	g.recorded.granted, g.recorded.weights = fresh.Pod.Granted, fresh.Pod.Weights
-	if g.changes == v.changes && unread == nil {
-		g.plan = fresh
-	}
+	fresh := enforce.NewTargets(plan.New(a.policy.Load(), v.View))
+	a.pods.notePlan(&v, fresh, unread == nil)
 	return fresh
 }
 
+// notePlan notes the plan of a view of a group, and keeps it if that is complete and nothing has
+// changed since.
+func (t *podTable) notePlan(v *view, fresh *enforce.Targets, complete bool) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	g := v.group.in(s)
+	g.recorded.granted, g.recorded.weights = fresh.Pod.Granted, fresh.Pod.Weights
+	if complete && g.changes == v.changes {
+		g.plan = fresh
+	}
+}
+
 // planOf returns the plan that was made, nil after a change.
-func (n *Node) planOf(g groupIdentity) *enforce.Targets {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) planOf(g groupIdentity) *enforce.Targets {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	return g.in(s).plan
 }
 
-func (n *Node) viewOf(g groupIdentity) view {
-	weights := n.weight.Support() // may read a file
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	v := s.view(g.in(s))
+func (a applier) viewOf(g groupIdentity) view {
+	weights := a.weight.Support() // may read a file
+	v := a.pods.view(g)
 	v.Weights = weights
 	return v
+}
+
+func (t *podTable) view(g groupIdentity) view {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	return s.view(g.in(s))
 }
 
 // view is a copy of what a plan is made of.
 type view struct {
 	plan.View
+	group   groupIdentity
 	pod     podIdentity // the one that the pod's cgroup is for now; none without any
-	cgroup  string      // of the pod, which may be shared
-	shared  bool
+	shared  bool        // other pods are in the pod's cgroup
 	changes int
 	cgroups []string // of its sandboxes and running containers, the last element or a part of it
 }
 
 // view copies a group.
 func (s *state) view(g *group) view {
-	v := view{cgroup: g.cgroup, shared: g.shared(), changes: g.changes}
+	v := view{group: g.groupIdentity, shared: g.shared(), changes: g.changes}
 	v.Drained = g.drain.Phase() == lifecycle.Drained
 	live := false
 	for _, pod := range g.sorted() {
@@ -88,7 +98,7 @@ func (s *state) view(g *group) view {
 	}
 	v.Pod.Granted, v.Pod.Exits = g.recorded.granted, g.recorded.exits
 	if !v.shared && !v.pod.isNone() {
-		v.Pod.Cgroup = v.cgroup
+		v.Pod.Cgroup = v.group.cgroup
 	}
 	return v
 }

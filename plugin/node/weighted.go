@@ -12,12 +12,16 @@ func (n *Node) Weighted() weights.Demand {
 		return weights.Demand{Complete: true}
 	}
 	out := weights.Demand{Complete: n.listing.done.Load()}
-	s := n.state.Lock()
-	defer n.state.Unlock()
-	for _, g := range s.groups {
-		g.addWeighted(&out)
-	}
+	n.pods.addWeighted(&out)
 	return out
+}
+
+func (t *podTable) addWeighted(out *weights.Demand) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	for _, g := range s.groups {
+		g.addWeighted(out)
+	}
 }
 
 // addWeighted adds what the group asks for, unless none of its containers runs.

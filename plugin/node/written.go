@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/sirupsen/logrus"
 
@@ -14,42 +15,56 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
+// applier plans what is to be on the cgroups of groups, and puts that into force.
+type applier struct {
+	*environment
+	pods    *podTable
+	policy  *atomic.Pointer[policy.Policy]
+	listing *listing
+	metrics *metrics
+}
+
+func (n *Node) applier() applier {
+	return applier{&n.environment, &n.pods, &n.policy, &n.listing, n.metrics}
+}
+
 // enforcer returns what puts plans into force.
-func (n *Node) enforcer() *enforce.Enforcer {
-	return &enforce.Enforcer{Cgroups: n.cgroups, Gone: func(d blkio.Dev) bool { return n.storage.Device(d).Missing }}
+func (a applier) enforcer() *enforce.Enforcer {
+	storage := a.storage
+	return &enforce.Enforcer{Cgroups: a.cgroups, Gone: func(d blkio.Dev) bool { return storage.Device(d).Missing }}
 }
 
 // apply brings the cgroups of a group into line. With only set, of the
 // containers only that one is looked at: the start of a container must not
 // wait for its neighbours. It waits for another writer until ctx ends.
-func (n *Node) apply(ctx context.Context, g groupIdentity, only string) error {
-	if !n.take(g, ctx.Done()) {
+func (a applier) apply(ctx context.Context, g groupIdentity, only string) error {
+	if !a.pods.take(g, ctx.Done()) {
 		return fmt.Errorf("wait for a write to the pod's cgroups: %w", ctx.Err())
 	}
-	defer n.release(g)
-	return n.write(g, only)
+	defer a.pods.release(g)
+	return a.write(g, only)
 }
 
 // write applies the pod's settings; the caller holds the pod's token.
-func (n *Node) write(g groupIdentity, only string) error {
-	targets := n.planFor(g)
+func (a applier) write(g groupIdentity, only string) error {
+	targets := a.planFor(g)
 	var errs []error
-	n.enforcer().Apply(targets, only, func(r *enforce.Result) {
-		n.tell(r)
-		n.noteCleared(g, r)
+	a.enforcer().Apply(targets, only, func(r *enforce.Result) {
+		a.tell(r)
+		a.pods.noteCleared(g, r)
 		if r.Target.Container == "" {
 			errs = append(errs, r.Err)
 		} else {
-			errs = append(errs, n.written(g, r, targets.Pod.Want, only != ""))
+			errs = append(errs, a.written(g, r, targets.Pod.Want, only != ""))
 		}
 	})
 	return errors.Join(errs...)
 }
 
 // noteCleared notes whether an operator has cleared a cgroup: its weight is not asked for then.
-func (n *Node) noteCleared(g groupIdentity, r *enforce.Result) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) noteCleared(g groupIdentity, r *enforce.Result) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	recorded := &g.in(s).recorded
 	switch cgroup := r.Target.Cgroup; {
 	case !r.Cleared:
@@ -69,8 +84,8 @@ type found struct {
 
 // written draws the conclusions from a write to the cgroup of a container: it asks the state
 // what is to be read there, and tells it what was.
-func (n *Node) written(g groupIdentity, r *enforce.Result, pod policy.Settings, starting bool) error {
-	c, ids, process := n.unread(g, r)
+func (a applier) written(g groupIdentity, r *enforce.Result, pod policy.Settings, starting bool) error {
+	c, ids, process := a.pods.unread(g, r)
 	if c.id == "" {
 		return nil // it has left
 	}
@@ -81,17 +96,17 @@ func (n *Node) written(g groupIdentity, r *enforce.Result, pod policy.Settings, 
 		}
 	}
 	if process {
-		populated, err := n.cgroups.Cgroup(c.cgroup).Populated()
+		populated, err := a.cgroups.Cgroup(c.cgroup).Populated()
 		f.populated = err != nil || populated // also if it cannot be known: the cgroup was written to
 	}
 	var plan *handover.Plan
-	if r.Compared && n.policy.Load().Writeback.HandOver {
+	if r.Compared && a.policy.Load().Writeback.HandOver {
 		fresh := handover.NewPlan(r.Want, pod)
 		plan = &fresh
 	}
-	watch, err := n.noteWritten(c, r, &f, plan, starting)
+	watch, err := a.pods.noteWritten(c, r, &f, plan, starting)
 	if watch != nil {
-		n.hold(c, r.Cgroup, watch)
+		a.hold(c, r.Cgroup, watch)
 	}
 	if errors.Is(r.Err, blkio.ErrGone) {
 		return err
@@ -103,9 +118,9 @@ func (n *Node) written(g groupIdentity, r *enforce.Result, pod policy.Settings, 
 // cgroup: its IDs while it is there, which is done once, and whether the first process of a
 // container that starts is there. Until it is, the exit watch would take the cgroup for that
 // of a container that has ended.
-func (n *Node) unread(g groupIdentity, r *enforce.Result) (c identity, ids, process bool) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) unread(g groupIdentity, r *enforce.Result) (c identity, ids, process bool) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	for _, pod := range g.in(s).pods {
 		if c := pod.containers[r.Target.Container]; c != nil {
 			gone := errors.Is(r.Err, blkio.ErrGone)
@@ -120,9 +135,9 @@ func (n *Node) unread(g groupIdentity, r *enforce.Result) (c identity, ids, proc
 // needs, or nil. A container that runs, as far as is known, and has no cgroup has ended, and
 // its StopContainer event is under way or was missed; or the runtime has not placed it yet.
 // The latter is an error where something is to be written, except while it starts.
-func (n *Node) noteWritten(of identity, r *enforce.Result, f *found, plan *handover.Plan, starting bool) (handover.Adder, error) {
-	s := n.state.Lock()
-	defer n.state.Unlock()
+func (t *podTable) noteWritten(of identity, r *enforce.Result, f *found, plan *handover.Plan, starting bool) (handover.Adder, error) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	c := of.in(s)
 	if f.ids != nil && c.mayRun() {
 		c.exit.cgroupIDs = f.ids
@@ -152,9 +167,9 @@ func (n *Node) noteWritten(of identity, r *enforce.Result, f *found, plan *hando
 }
 
 // tell logs and counts what was written.
-func (n *Node) tell(r *enforce.Result) {
+func (a applier) tell(r *enforce.Result) {
 	if r.Unreadable != nil {
-		n.log.WithError(r.Unreadable).WithField("cgroup", r.Target.Cgroup).Warn("Replacing an unreadable record")
+		a.log.WithError(r.Unreadable).WithField("cgroup", r.Target.Cgroup).Warn("Replacing an unreadable record")
 	}
 	if len(r.Written) == 0 {
 		return
@@ -167,10 +182,10 @@ func (n *Node) tell(r *enforce.Result) {
 		}
 		message := "Wrote limit"
 		if l.File == blkio.IOMax {
-			n.metrics.written.Add(1)
+			a.metrics.written.Add(1)
 		} else {
 			message = "Wrote weight"
 		}
-		n.log.WithFields(fields).Info(message)
+		a.log.WithFields(fields).Info(message)
 	}
 }

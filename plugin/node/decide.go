@@ -1,0 +1,63 @@
+package node
+
+import (
+	"errors"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+// decide computes what one container should get.
+func (r *resolver) decide(pol *policy.Policy, c *snapshot) (policy.Desired, error) {
+	return plan.Decide(pol, c.pod.asking(), c.disks.Facts, r.weight.Support())
+}
+
+// granted returns what a container was granted so far, by an earlier process maybe.
+func (r *resolver) granted(c *snapshot) (policy.Desired, error) {
+	switch {
+	case c.look.fresh, c.decision.policy != nil && c.decision.policy.Mode != policy.ModeEnforce:
+		return policy.Desired{}, nil
+	case c.decision.policy != nil:
+		return c.decision.desired, nil
+	}
+	written, err := record.Read(r.cgroups.Cgroup(c.cgroup), record.KindContainer)
+	if errors.Is(err, blkio.ErrGone) || errors.Is(err, record.ErrParse) {
+		err = nil
+	}
+	return written.Granted(), err
+}
+
+// checkTotal checks the pod total with c as one more of the pod's containers.
+func (r *resolver) checkTotal(pol *policy.Policy, c *snapshot) error {
+	seen, shared := r.neighbours(c.pod)
+	total, err := plan.Total(pol, c.pod.asking(), append(seen, c.disks.Facts), r.weight.Support())
+	if err != nil || len(total.Settings) == 0 {
+		return err
+	}
+	switch {
+	case c.pod.group.cgroup == "":
+		return noPodCgroup("the runtime reports no cgroup for the pod")
+	case shared:
+		return noPodCgroup("the pod shares its cgroup with another pod")
+	}
+	return nil
+}
+
+// asking returns what a decision needs of a pod.
+func (p *podIdentity) asking() *plan.Pod {
+	out := p.planned()
+	out.Request = p.request()
+	return &out
+}
+
+func noPodCgroup(cause string) error {
+	return &annotation.Error{
+		Annotation: "limits.blkio.noderesource.dev/pod-total",
+		Cause:      cause,
+		Hint:       "limit its containers instead",
+		Kind:       annotation.Unenforceable,
+	}
+}

@@ -1,0 +1,79 @@
+package node
+
+import (
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
+)
+
+// podTable is the state of the pods with its lock. Its methods hold the lock for a short time: they
+// neither log, nor read or write anything on the node.
+type podTable struct{ state *guard.Value[state] }
+
+func newPodTable(wake chan<- struct{}) podTable {
+	return podTable{guard.New(state{pods: map[string]*pod{}, groups: map[string]*group{}, dirty: map[*group]bool{}, wake: wake})}
+}
+
+// markDirty asks the reconciler to look at a group.
+func (t *podTable) markDirty(g groupIdentity) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	s.markDirty(g.in(s))
+}
+
+// markAllDirty asks the reconciler to look at all groups.
+func (t *podTable) markAllDirty() {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	for _, g := range s.groups {
+		s.markDirty(g)
+	}
+}
+
+// take waits until ctx ends for the right to write a group's cgroups.
+func (t *podTable) take(g groupIdentity, done <-chan struct{}) bool {
+	select {
+	case g.token <- struct{}{}:
+	case <-done:
+		return false
+	}
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	g.in(s).writer.since = time.Now()
+	return true
+}
+
+// tryTake does not wait. The holder of the token wakes the reconciler when it is done.
+func (t *podTable) tryTake(g groupIdentity) bool {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	writer := &g.in(s).writer
+	select {
+	case g.token <- struct{}{}:
+		writer.since = time.Now()
+		return true
+	default:
+	}
+	// release gives the token back before it asks for the lock, so it will see this.
+	writer.missed = true
+	return false
+}
+
+// hangs says that a write to the group's cgroups does not end.
+func (t *podTable) hangs(g groupIdentity) bool {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	return len(g.token) > 0 && time.Since(g.in(s).writer.since) > passDeadline
+}
+
+func (t *podTable) release(of groupIdentity) {
+	<-of.token
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	g := of.in(s)
+	s.drop(g)
+	if g.writer.missed && len(g.pods) > 0 {
+		s.markDirty(g)
+	}
+	g.writer.missed = false
+}
