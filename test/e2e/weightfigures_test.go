@@ -3,17 +3,12 @@ package e2e
 import (
 	"errors"
 	"fmt"
-	"math"
 	"os"
-	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 	"github.com/nri-blkio/nri-blkio/test/e2e/noise"
 	"github.com/nri-blkio/nri-blkio/test/generated"
@@ -183,69 +178,4 @@ func (b *slowBench) holder(name string, a annotations) held {
 	b.Helper()
 	pod := runPodOf(b.T, name, cri.PodConfig{QoS: cri.Burstable, Annotations: a})
 	return held{pod.run(cri.ContainerConfig{Name: "c", Args: []string{"sleep"}, Memory: memoryLimit, Mounts: []cri.Mount{{Host: b.dir, Path: "/data"}}}), pod}
-}
-
-// shareCase is a kind of I/O that two containers with weights 200 and 300 do.
-type shareCase struct {
-	name string
-	args []string
-}
-
-// TestShareFigures measures how weights 200 and 300 divide a disk, in 60 windows of a second.
-func TestShareFigures(t *testing.T) {
-	b := newSlowBench(t, sharedDisk)
-	startPlugin(t, "--policy", policyFile(t, noise.Policy))
-	pair := []held{b.holder("light", annotations{weight + "containers": "200"}), b.holder("heavy", annotations{weight + "containers": "300"})}
-	b.awaitCost(true)
-	b.fio("--rw=randread", "--direct=1", "--runtime=1") // makes the file
-	for _, c := range []shareCase{
-		{"direct reads", []string{"--rw=randread", "--direct=1", "--ioengine=libaio", "--iodepth=16"}},
-		{"direct writes", []string{"--rw=randwrite", "--direct=1", "--ioengine=libaio", "--iodepth=16"}},
-		{"buffered writes of 1 MiB, with fdatasync", []string{"--rw=write", "--bs=1M", "--fdatasync=1", "--numjobs=4"}},
-	} {
-		var row generated.Row
-		for range figureRounds {
-			share, isolation := b.share(t, pair, c)
-			row.Add(map[string]float64{"share": 100 * share, "isolation": 100 * isolation})
-		}
-		publish(t, &row, c.name)
-		if got, _ := row.Figure("share"); math.Abs(got.Median-60) > 10 {
-			t.Errorf("%s: weight 300 beside 200 gets %.1f %%", c.name, got.Median)
-		}
-	}
-}
-
-// share returns the part of the disk that the second of two containers gets, and the first
-// percentile of what it gets in a second of what it is due, at most 1.
-func (b *slowBench) share(t *testing.T, pair []held, c shareCase) (share, isolation float64) {
-	t.Helper()
-	var group errgroup.Group
-	for i, k := range pair {
-		args := append(slices.Clone(c.args), "--runtime=66", fmt.Sprint("--filename=", filepath.Join(b.dir, fmt.Sprint("share", i))), "--size=128M")
-		group.Go(func() error {
-			_, err := b.disk().Victim(t.Context(), k.Cgroup, args...)
-			return err
-		})
-	}
-	time.Sleep(5 * time.Second)
-	count := func(k held) float64 {
-		dir := cgroup.Dir(k.Cgroup)
-		return float64(b.counter(dir, "rbytes") + b.counter(dir, "wbytes"))
-	}
-	var windows []float64
-	first := []float64{count(pair[0]), count(pair[1])}
-	before := slices.Clone(first)
-	for range 60 {
-		time.Sleep(time.Second)
-		now := []float64{count(pair[0]), count(pair[1])}
-		light, heavy := now[0]-before[0], now[1]-before[1]
-		windows = append(windows, min(1, heavy/(light+heavy)/0.6))
-		before = now
-	}
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	slices.Sort(windows)
-	light, heavy := before[0]-first[0], before[1]-first[1]
-	return heavy / (light + heavy), windows[0]
 }

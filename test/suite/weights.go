@@ -36,6 +36,9 @@ func weightTables() []weightTable {
 		{"TestShareFigures", "I/O", []weightColumn{
 			{"share", "share of weight 300 beside 200, %"}, {"isolation", "1st percentile of isolation, %"},
 		}},
+		{"TestCostOverhead", "one container alone", []weightColumn{
+			{"without", "operations/s without io.cost"}, {"with", "with io.cost"}, {"part", "part, %"},
+		}},
 		{"TestUnpack", "beside", []weightColumn{
 			{"unpacked", "image unpacked in, s"}, {"pods", "pods write, MiB/s"}, {"started", "another pod starts in, s"},
 		}},
