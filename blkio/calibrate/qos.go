@@ -41,7 +41,7 @@ func model(fit blkio.CostModel) blkio.CostModel {
 //
 // Max is 100, though the model charges some block sizes too much. Above it, io.cost raises vrate
 // until the disk's own queue is full, and lowers it too late: weights of 200 and 300 gave 45 and
-// 55 % of direct reads then, and 93 % of the disk.
+// 55 % of direct reads of 4 KiB then, and 89 % of the disk's rate.
 func (m *Measurement) qos(of blkio.CostModel) blkio.CostQOS {
 	lowest := m.Reads.Lowest
 	q := blkio.CostQOS{RPct: percentile, RLat: m.Reads.target(of), Max: 10000}
