@@ -172,7 +172,7 @@ func testBadFilesystems(t *testing.T) {
 	}
 }
 
-// testSaves: what was saved before stays, and nothing else is left, where there is no space.
+// testSaves: without space a save fails. What was saved before stays, and nothing else is left.
 func testSaves(t *testing.T, full, readOnly string) {
 	c := calibration(t, IdentityOf(&disk))
 	if _, err := Save(full, c); err != nil {

@@ -64,7 +64,7 @@ type Progress func(done float64, step string)
 // sizes are the block sizes that are measured.
 var sizes = [...]int{4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 256 << 10, 1 << 20} // constant
 
-// depths are the queue depths that are tried until one is no faster than the one before.
+// depths are queue depths. They are tried in this order, until the rate rises no more.
 var depths = [...]int{1, 4, 16, 64, 128} // constant
 
 const (

@@ -16,8 +16,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
 
-// Identity identifies a disk whatever its name is. A cloud's volume that was resized is another
-// disk: its rates often depend on its size.
+// Identity identifies a disk by what stays when its name changes. A cloud's volume that was
+// resized is another disk: its rates often depend on its size.
 type Identity struct {
 	Serial string `json:"serial,omitempty"`
 	WWID   string `json:"wwid,omitempty"`

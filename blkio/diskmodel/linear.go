@@ -41,9 +41,9 @@ const page = 4096
 // Many disks are no sums: a cloud's volume has a limit of operations and one of bytes, and the
 // cost of an operation is the larger one of both. Where a model charges too little, io.cost gives
 // out more than the disk can do. Then the disk's own queue decides whose operation is next, and
-// weights have no effect. Where it charges too much, io.cost leaves a part of the disk idle, but
-// recovers it by raising its rate (vrate) while the disk meets its latency targets. So the fit
-// errs on that side, and Headroom is how far the rate has to rise.
+// weights have no effect. Where it charges too much, io.cost leaves a part of the disk idle. So the
+// fit errs on that side, and Headroom is how far io.cost's rate (vrate) would have to rise to use
+// all of the disk.
 func FitLinear(reads, writes Measured) (Fit, error) {
 	r, err := fitDirection(reads)
 	if err != nil {

@@ -1,6 +1,7 @@
 package iocost
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 
@@ -63,12 +64,7 @@ func TestDecide(t *testing.T) {
 			if got.Enabled != (tt.reason == "") || !strings.Contains(got.Reason, tt.reason) || (got.Reason == "") != got.Enabled {
 				t.Errorf("%+v", got)
 			}
-			if tt.model == "" {
-				tt.model = FromKernel
-			}
-			if tt.qos == "" {
-				tt.qos = FromKernel
-			}
+			tt.model, tt.qos = cmp.Or(tt.model, FromKernel), cmp.Or(tt.qos, FromKernel)
 			if got.ModelOrigin != tt.model || got.QOSOrigin != tt.qos || (got.Model == nil) != (tt.model == FromKernel) || (got.QOS == nil) != (tt.qos == FromKernel) {
 				t.Errorf("%+v", got)
 			}

@@ -65,20 +65,27 @@ func TestSwapped(t *testing.T) {
 		k.apply(none)
 		k.want("io.cost.qos 254:0 enable=0 ctrl=auto", "io.cost.model 254:0 ctrl=auto")
 	})
+}
+
+// TestSwappedAndCleared: what another program has set on the disk that came after is not cleared,
+// and a record of an earlier version, which does not identify its disk, still counts.
+func TestSwappedAndCleared(t *testing.T) {
+	full := Setup{Disk: vda, Identity: "diskseq 7", Enabled: true, Model: modelA, QOS: qosA}
+	none := Setup{Disk: vda, Identity: "diskseq 7", Reason: "no weight"}
 	t.Run("cleared", func(t *testing.T) {
 		k := newKernel(t)
 		k.apply(full)
-		foreign(k)
+		k.swap("ctrl=user "+modelB.String(), "enable=1 ctrl=auto")
 		k.writes = nil
 		for _, dryRun := range []bool{true, false} {
-			steps, err := Clear(k.tree, map[blkio.Dev]string{vda.Dev: next.Identity}, dryRun)
+			steps, err := Clear(k.tree, map[blkio.Dev]string{vda.Dev: "diskseq 9"}, dryRun)
 			if err != nil || len(steps) > 0 || (k.attribute() == "") == dryRun {
 				t.Errorf("dry run %t: %q, %v, the attribute is %q", dryRun, steps, err, k.attribute())
 			}
 		}
 		k.want()
 	})
-	t.Run("a record without an identity", func(t *testing.T) { // of an earlier version
+	t.Run("a record without an identity", func(t *testing.T) {
 		k := newKernel(t)
 		former := full
 		former.Identity = ""
