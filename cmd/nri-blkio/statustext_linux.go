@@ -73,6 +73,9 @@ func writeWeights(out *bytes.Buffer, w *health.Weights) {
 	if w.SharesLeftOut > 0 {
 		terminal.Notes(out, "note", fmt.Sprintf("%d weights on this node are left out, because the report is bounded", w.SharesLeftOut))
 	}
+	for _, skipped := range w.Skipped {
+		terminal.Notes(out, "warning", skipped)
+	}
 	t := terminal.NewTable(out, "IO.COST ON", "MODEL FROM", "QOS FROM", "VRATE", "STATE")
 	rows := 0
 	for _, d := range w.Disks {

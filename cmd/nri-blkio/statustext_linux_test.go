@@ -45,6 +45,16 @@ func TestWeightsLeftOut(t *testing.T) {
 	}
 }
 
+// TestWeightsSkipped: status names the cgroups that could not be read.
+func TestWeightsSkipped(t *testing.T) {
+	var out bytes.Buffer
+	writeWeights(&out, &health.Weights{Skipped: []string{"skip cgroup pods/a: read io.stat: permission denied", "and 3 more cgroups"}})
+	const want = "warning: skip cgroup pods/a: read io.stat: permission denied\nwarning: and 3 more cgroups\n"
+	if got := out.String(); got != want {
+		t.Errorf("%q", got)
+	}
+}
+
 // TestFiles: tenants choose the names of files and containers.
 func TestFiles(t *testing.T) {
 	of := func(pod string) repair.NamedCgroup {

@@ -8,6 +8,8 @@ type Weights struct {
 	Shares []Share `json:"shares"`
 	// SharesLeftOut counts the rows that Shares would have if their number were not bounded.
 	SharesLeftOut int `json:"sharesLeftOut,omitempty"`
+	// Skipped are the cgroups that could not be read, with the causes. Their weights stay as they are.
+	Skipped []string `json:"skipped,omitempty"`
 }
 
 // CostDisk is the state of io.cost on a disk.

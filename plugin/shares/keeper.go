@@ -28,7 +28,14 @@ type Keeper struct {
 	top      []*cgroup // those above all pods; in general one
 	read     time.Time // when all was read
 	topLevel topLevel
+	unread   unread
 	last     *division // nil if the next pass has to set all weights
+}
+
+// unread has the cgroups outside pods that could not be read.
+type unread struct {
+	above    []Skipped // on the way to those above all pods; set by findTop
+	topLevel []Skipped // directly below the root; set by findTopLevel
 }
 
 // division is what a pass has made of what it found.
@@ -68,9 +75,10 @@ func NewKeeper(cgroups *cgroupfs.Hierarchy, write Write) *Keeper {
 }
 
 // Pass makes the weights of all pods and QoS classes right for what was active since the last
-// pass. It returns the shares on each disk. With an error, weights that could be set are set; [Failed]
-// returns the disks on which some could not. On a disk where nothing has changed nothing is computed:
-// a node can have hundreds of disks, each of which is used by one pod.
+// pass. It returns the shares on each disk. With an error, weights that could be set are set: [Failed]
+// returns the disks on which some could not, and a [SkippedError] in it has the cgroups that could not
+// be read. On a disk where nothing has changed nothing is computed: a node can have hundreds of disks,
+// each of which is used by one pod.
 func (k *Keeper) Pass(now time.Time, d Demand) (map[blkio.Dev][]Share, error) {
 	if err := k.look(now); err != nil {
 		return nil, fmt.Errorf("read the cgroups of pods: %w", err)
@@ -102,7 +110,19 @@ func (k *Keeper) Pass(now time.Time, d Demand) (map[blkio.Dev][]Share, error) {
 	if k.last = next; !next.noteFailed(err) {
 		k.last = nil
 	}
-	return next.shares, err
+	return next.shares, errors.Join(err, k.skipped())
+}
+
+// skipped returns a SkippedError with the cgroups that the last look could not read, or nil.
+func (k *Keeper) skipped() error {
+	all := slices.Concat(k.unread.above, k.unread.topLevel)
+	for _, top := range k.top {
+		all = top.addSkipped(all)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return &SkippedError{all}
 }
 
 // noteFailed notes the disks on which weights could not be set. It returns false if more than these
@@ -146,7 +166,7 @@ func (k *Keeper) look(now time.Time) error {
 		switch err := top.look(now, all); {
 		case err == nil:
 			found = append(found, top)
-		case !errors.Is(err, blkio.ErrGone) && !errors.Is(err, blkio.ErrNotSupported): // no io.weight
+		case !isAway(err):
 			return err
 		}
 	}
@@ -160,6 +180,7 @@ func (k *Keeper) look(now time.Time) error {
 // findTop finds the cgroups above all pods.
 func (k *Keeper) findTop() error {
 	var found []*cgroup
+	var skipped []Skipped
 	var find func(c cgroupfs.Cgroup, depth int) error
 	find = func(c cgroupfs.Cgroup, depth int) error {
 		children, err := c.Children()
@@ -172,8 +193,8 @@ func (k *Keeper) findTop() error {
 			case cgroupfs.IsKubepods(name):
 				found = append(found, k.known(child))
 			case depth < maxTopDepth:
-				if err := find(child, depth+1); err != nil && !errors.Is(err, blkio.ErrGone) {
-					return err
+				if err := find(child, depth+1); err != nil && !isAway(err) {
+					skipped = append(skipped, Skipped{child.Path(), err})
 				}
 			}
 		}
@@ -182,7 +203,7 @@ func (k *Keeper) findTop() error {
 	if err := find(k.cgroups.Cgroup("."), 1); err != nil {
 		return err
 	}
-	k.top = found
+	k.top, k.unread.above = found, skipped
 	return nil
 }
 

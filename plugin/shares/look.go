@@ -27,6 +27,7 @@ type cgroup struct {
 	count    int          // of all children when they were listed last, or unlisted
 	isLeaf   bool         // a container
 	changed  bool         // weights or children have; set by look, cleared by active
+	skipped  error        // why the last look of the parent could not read it; nil if it could
 }
 
 // usage is what a cgroup has used of the disks.
@@ -37,7 +38,8 @@ type usage struct {
 }
 
 // look reads what changed in a cgroup and below it. A cgroup whose counters stand still has no
-// active child: nothing below it is read, unless all is to be read again.
+// active child: nothing below it is read, unless all is to be read again. The error is about the
+// cgroup itself: those below it note their own.
 func (c *cgroup) look(now time.Time, all bool) error {
 	text, err := c.ReadText("io.stat", nil)
 	if err != nil {
@@ -74,7 +76,8 @@ func (c *cgroup) noteUse(counters map[blkio.Dev]blkio.Stat, now time.Time) {
 	}
 }
 
-// lookBelow looks at the children. It takes up new ones and forgets removed ones.
+// lookBelow looks at the children. It takes up new ones and forgets removed ones. One that cannot be
+// read keeps no other one from being read. What was read of it before holds, until it is idle.
 func (c *cgroup) lookBelow(now time.Time, all bool) error {
 	if c.isLeaf {
 		c.children = []*cgroup{}
@@ -86,20 +89,40 @@ func (c *cgroup) lookBelow(now time.Time, all bool) error {
 	}
 	found := make([]*cgroup, 0, len(known))
 	for _, child := range known {
-		switch err := child.look(now, all); {
-		case errors.Is(err, blkio.ErrGone):
-			c.count = unlisted // another one may have come in its place
-		case errors.Is(err, blkio.ErrNotSupported): // no io controller, so far
-			c.count = unlisted
-		case err != nil:
-			return err
-		default:
-			found = append(found, child)
+		err := child.look(now, all || child.skipped != nil)
+		if isAway(err) {
+			c.count = unlisted // another one may come in its place
+			continue
 		}
+		c.changed = c.changed || (err == nil) != (child.skipped == nil)
+		child.skipped = err
+		found = append(found, child)
 	}
 	c.changed = c.changed || !slices.Equal(found, c.children)
 	c.children = found
 	return nil
+}
+
+// isAway reports whether an error of a look means that the cgroup was removed, or has no io
+// controller so far. A read that the removal overtakes fails with ENODEV, and if the cgroup was
+// created again since, it is there.
+func isAway(err error) bool {
+	return errors.Is(err, blkio.ErrGone) || errors.Is(err, blkio.ErrNotSupported) || errors.Is(err, blkio.ErrNoDevice)
+}
+
+// isUnread reports whether nothing of the cgroup could be read yet.
+func (c *cgroup) isUnread() bool { return c.children == nil }
+
+// addSkipped adds the cgroups below c that could not be read.
+func (c *cgroup) addSkipped(out []Skipped) []Skipped {
+	for _, child := range c.children {
+		if child.skipped != nil {
+			out = append(out, Skipped{child.Path(), child.skipped})
+		} else {
+			out = child.addSkipped(out)
+		}
+	}
+	return out
 }
 
 // active returns the cgroups that use each disk, from c downwards, and whether weights or children of
@@ -177,7 +200,9 @@ func (c *cgroup) onDisk(dev blkio.Dev, now time.Time, given map[string]blkio.Wei
 		out.Weight = c.weights.On(dev)
 	}
 	for _, child := range c.children {
-		out.Children = append(out.Children, child.onDisk(dev, now, given))
+		if !child.isUnread() {
+			out.Children = append(out.Children, child.onDisk(dev, now, given))
+		}
 	}
 	return out
 }

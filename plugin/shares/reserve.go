@@ -109,7 +109,7 @@ func (r *topLevel) noteUsage() {
 	}
 }
 
-// findTopLevel reads the cgroups directly below the root.
+// findTopLevel reads the cgroups directly below the root. One that cannot be read does not count.
 func (k *Keeper) findTopLevel(now time.Time) error {
 	children, err := k.cgroups.Cgroup(".").Children()
 	if err != nil {
@@ -120,6 +120,7 @@ func (k *Keeper) findTopLevel(now time.Time) error {
 		first, _, _ := strings.Cut(top.Path(), "/")
 		withPods[first] = true
 	}
+	k.unread.topLevel = nil
 	found := topLevel{pods: map[string]*cgroup{}, others: map[string]*cgroup{}, usage: k.topLevel.usage}
 	for _, child := range children {
 		into, known := found.others, k.topLevel.others[child.Path()]
@@ -133,8 +134,8 @@ func (k *Keeper) findTopLevel(now time.Time) error {
 		switch err := known.look(now, k.read.Equal(now)); {
 		case err == nil:
 			into[child.Path()] = known
-		case !errors.Is(err, blkio.ErrGone) && !errors.Is(err, blkio.ErrNotSupported): // no io controller
-			return err
+		case !isAway(err):
+			k.unread.topLevel = append(k.unread.topLevel, Skipped{child.Path(), err})
 		}
 	}
 	k.topLevel = found

@@ -11,10 +11,11 @@ import (
 )
 
 // setBelow makes the weights of all below c what is wanted, by path. A container has the weight
-// that it was given. If all is false, the disks that are not in want keep their weights.
+// that it was given. If all is false, the disks that are not in want keep their weights. A cgroup of
+// which nothing is known keeps its weights.
 func (c *cgroup) setBelow(want map[string]map[blkio.Dev]uint32, all bool) (errs []error) {
 	for _, child := range c.children {
-		if child.isLeaf {
+		if child.isLeaf || child.isUnread() {
 			continue
 		}
 		set := child.set

@@ -17,7 +17,8 @@ type Snapshot struct {
 // moment is the time of a Snapshot. Nothing happens after it.
 var moment time.Time // constant
 
-// ReadSnapshot reads the cgroups of pods, and writes nothing. given is as in Demand.
+// ReadSnapshot reads the cgroups of pods, and writes nothing. given is as in Demand. With a
+// [SkippedError] the snapshot has the other cgroups.
 func ReadSnapshot(cgroups *cgroupfs.Hierarchy, given map[string]blkio.Weights) (*Snapshot, error) {
 	k := NewKeeper(cgroups, nil)
 	if err := k.look(moment); err != nil {
@@ -26,7 +27,7 @@ func ReadSnapshot(cgroups *cgroupfs.Hierarchy, given map[string]blkio.Weights) (
 	for _, top := range k.top {
 		top.noteAll()
 	}
-	return &Snapshot{top: k.top, given: given}, nil
+	return &Snapshot{top: k.top, given: given}, k.skipped()
 }
 
 // noteAll makes all cgroups that have used a disk active on it.

@@ -2,6 +2,7 @@ package weights
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
+	"github.com/nri-blkio/nri-blkio/plugin/shares"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -117,9 +119,55 @@ func TestUnreadable(t *testing.T) {
 func TestCgroupsUnreadable(t *testing.T) {
 	n := newNode(t)
 	n.demand.Weighted = weighted
-	n.put(pod+"/io.weight", "nonsense\n")
+	n.put("kubepods.slice/io.weight", "nonsense\n")
 	if r := n.pass(); len(r.Shares) != 1 || r.Shares[0].Reason != "the cgroups of pods cannot be read" {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestCgroupSkipped: a cgroup that cannot be read keeps no other pod from its weight. The log and
+// status name the cgroup.
+func TestCgroupSkipped(t *testing.T) {
+	n := newNode(t)
+	const other = slice + "/kubepods-burstable-pod2.slice/cri-2.scope"
+	for p, weight := range map[string]string{filepath.Dir(other): "default 100\n", other: "default 400\n"} {
+		n.put(p+"/io.weight", weight)
+		n.put(p+"/io.stat", "")
+	}
+	n.demand.Weighted = append(slices.Clone(weighted), Weighted{
+		Namespace: "prod", Pod: "web-0", Container: "web", Cgroup: other, Disks: []blkio.Disk{vdb}, Weights: blkio.Weights{Default: 400},
+	})
+	n.put(pod+"/io.weight", "nonsense\n")
+	const text = "skip cgroup " + pod + `: read io.weight: `
+	var r *health.Weights
+	for range 3 {
+		r = n.pass()
+	}
+	n.want(filepath.Dir(other)+"/io.weight", "default 100\n254:16 400")
+	if s := r.Shares; len(s) != 2 || s[0].Pod != "db-0" || !strings.HasPrefix(s[0].Reason, text) || s[1].Reason != "" || s[1].Share != 1 {
+		t.Errorf("%+v", s)
+	}
+	if len(r.Skipped) != 1 || !strings.HasPrefix(r.Skipped[0], text) {
+		t.Errorf("skipped %q", r.Skipped)
+	}
+	if entries := n.log.AllEntries(); len(entries) != 1 || !strings.HasPrefix(entries[0].Data["error"].(error).Error(), text) {
+		t.Errorf("%d entries, the last one with %v", len(entries), n.log.LastEntry().Data["error"])
+	}
+	n.put(pod+"/io.weight", "default 100\n")
+	if r = n.pass(); len(r.Skipped) != 0 || r.Shares[0].Reason != "" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestManySkipped: the report names a limited number of cgroups.
+func TestManySkipped(t *testing.T) {
+	now := divided{skipped: make([]shares.Skipped, maxSkipped+5)}
+	for i := range now.skipped {
+		now.skipped[i] = shares.Skipped{Path: fmt.Sprint("pods/", i), Err: errors.New("no answer")}
+	}
+	got := report(&Demand{}, nil, &now).Skipped
+	if len(got) != maxSkipped+1 || got[maxSkipped] != "and 5 more cgroups" {
+		t.Errorf("%q", got)
 	}
 }
 

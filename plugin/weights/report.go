@@ -1,6 +1,8 @@
 package weights
 
 import (
+	"fmt"
+
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/iocost"
@@ -9,15 +11,44 @@ import (
 
 // divided is how io.cost divides the disks.
 type divided struct {
-	shares map[blkio.Dev][]shares.Share // nil if the cgroups of pods could not be read
-	failed map[blkio.Dev]error          // why some weights above containers could not be set
-	vrates map[blkio.Dev]blkio.Percent
+	shares  map[blkio.Dev][]shares.Share // nil if the cgroups of pods could not be read
+	failed  map[blkio.Dev]error          // why some weights above containers could not be set
+	skipped []shares.Skipped             // the cgroups that could not be read
+	vrates  map[blkio.Dev]blkio.Percent
+}
+
+// maxSkipped is the largest number of cgroups that the report names as skipped.
+const maxSkipped = 20
+
+// skippedTexts returns what the report has of the skipped cgroups.
+func (n *divided) skippedTexts() (out []string) {
+	for i, s := range n.skipped {
+		if i == maxSkipped {
+			return append(out, fmt.Sprintf("and %d more cgroups", len(n.skipped)-i))
+		}
+		out = append(out, s.String())
+	}
+	return out
+}
+
+// reasons returns why cgroups with a weight were skipped, by their paths.
+func (n *divided) reasons(weighted map[string]blkio.Weights) map[string]string {
+	out := map[string]string{}
+	for _, s := range n.skipped {
+		for cgroup := range weighted {
+			if s.Has(cgroup) {
+				out[cgroup] = s.String()
+			}
+		}
+	}
+	return out
 }
 
 // report returns the state of weights. Of the disks it has what the kernel has.
 func report(d *Demand, states []iocost.State, now *divided) *health.Weights {
-	out := &health.Weights{}
+	out := &health.Weights{Skipped: now.skippedTexts()}
 	effects, weighted := effects{}, d.given()
+	skipped := now.reasons(weighted)
 	for i := range states {
 		s := &states[i]
 		disk := costDisk(s)
@@ -26,6 +57,7 @@ func report(d *Demand, states []iocost.State, now *divided) *health.Weights {
 		}
 		out.Disks = append(out.Disks, disk)
 		on := newEffect(s, now.shares[s.Disk.Dev], weighted)
+		on.skipped = skipped
 		switch err := now.failed[s.Disk.Dev]; {
 		case on.reason != "":
 		case err != nil:
@@ -72,6 +104,7 @@ type effect struct {
 	reason    string             // why they have none
 	chosen    bool               // the operator has decided so
 	fractions map[string]float64 // of the cgroups with a weight, by path
+	skipped   map[string]string  // why cgroups with a weight could not be read, by path
 }
 
 func newEffect(s *iocost.State, all []shares.Share, weighted map[string]blkio.Weights) effect {
@@ -102,6 +135,8 @@ func (e effect) of(cgroup string) (fraction float64, reason string) {
 		return 0, "the disk is not there"
 	case e.reason != "":
 		return 0, e.reason
+	case e.skipped[cgroup] != "":
+		return 0, e.skipped[cgroup]
 	case !found:
 		return 0, "its cgroup is not below that of all pods"
 	default:

@@ -173,15 +173,16 @@ func (k *Keeper) tryPass(now time.Time) error {
 	var byDisk map[blkio.Dev][]shares.Share
 	var vrates map[blkio.Dev]blkio.Percent
 	var failed map[blkio.Dev]error
+	var skipped []shares.Skipped
 	if len(enabled) > 0 || k.shared {
 		var errs [2]error
 		byDisk, errs[0] = k.shares.Pass(now, shares.Demand{Disks: enabled, Given: demand.given(), Reserve: k.cfg.Policy().Reserve})
 		vrates, errs[1] = k.cfg.Cgroups.ReadCostVrates()
 		k.shared = len(enabled) > 0 || errs[0] != nil
-		failed = shares.Failed(errs[0])
+		failed, skipped = shares.Failed(errs[0]), shares.SkippedIn(errs[0])
 		err = errors.Join(err, errs[0], errs[1])
 	}
-	k.report.Store(report(&demand, k.setUp.states, &divided{byDisk, failed, vrates}))
+	k.report.Store(report(&demand, k.setUp.states, &divided{byDisk, failed, skipped, vrates}))
 	return err
 }
 

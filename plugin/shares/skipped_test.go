@@ -1,0 +1,160 @@
+package shares
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+)
+
+// wantSkipped makes a pass that skips these cgroups and has no other error.
+func (k *kernel) wantSkipped(disk blkio.Dev, paths ...string) {
+	k.t.Helper()
+	byDisk, err := k.tryPass(disk)
+	if byDisk == nil {
+		k.t.Fatalf("no shares: %v", err)
+	}
+	var got []string
+	for _, s := range SkippedIn(err) {
+		got = append(got, s.Path)
+	}
+	if !slices.Equal(got, paths) || err != nil && paths == nil {
+		k.t.Errorf("skipped %q, want %q: %v", got, paths, err)
+	}
+}
+
+// TestUnreadablePod: a pod whose cgroup cannot be read, from the first look on, keeps no other pod
+// from its weight, and gets its own once it can be read.
+func TestUnreadablePod(t *testing.T) {
+	for _, file := range []string{podA + "/io.stat", podA + "/io.weight", a + "/io.weight"} {
+		t.Run(file, func(t *testing.T) {
+			k := threePods(t)
+			text := k.read(file)
+			k.put(file, "nonsense\n")
+			path := filepath.Dir(file)
+			k.wantSkipped(vda, path)
+			k.use(vda, b, c)
+			k.put(file, "nonsense\n")
+			k.wantSkipped(vda, path)
+			if got := k.read(burstable + "/io.weight"); got != "default 100\n254:0 900\n" {
+				t.Errorf("the QoS class has %q", got)
+			}
+			if got := k.read(podB + "/io.weight"); got != "default 100\n254:0 900\n" {
+				t.Errorf("the pod beside it has %q", got)
+			}
+			k.wantSkipped(vda, path) // it is named as long as it lasts
+			k.put(file, text)
+			k.use(vda, a, b, c)
+			k.wantSkipped(vda)
+			k.use(vda, a, b, c)
+			k.wantSkipped(vda)
+			if got := k.read(burstable + "/io.weight"); got != "default 100\n254:0 1100\n" {
+				t.Errorf("the QoS class has %q once all can be read", got)
+			}
+			if got := k.read(podA + "/io.weight"); got != "default 100\n254:0 200\n" {
+				t.Errorf("the pod has %q once it can be read", got)
+			}
+		})
+	}
+}
+
+// TestUnreadableLater: what was read of a cgroup holds until it is idle, and its weight is removed
+// with those of the others.
+func TestUnreadableLater(t *testing.T) {
+	k := threePods(t)
+	k.pass(vda)
+	k.use(vda, a, b)
+	k.pass(vda)
+	k.put(a+"/io.stat", "nonsense\n")
+	k.use(vda, b)
+	k.put(podA+"/io.stat", "254:0 rbytes=0 wbytes=0 rios=70 wios=0 dbytes=0 dios=0\n")
+	k.wantSkipped(vda, a)
+	if got := k.read(burstable + "/io.weight"); got != "default 100\n254:0 1100\n" {
+		t.Errorf("the QoS class has %q", got)
+	}
+	if _, err := k.tryPass(); len(SkippedIn(err)) != 1 {
+		t.Errorf("without a disk: %v", err)
+	}
+	k.want(leaves(nil))
+}
+
+// TestRemovedMeanwhile: the removal of a cgroup during a look is no error. The kernel answers a read
+// with ENODEV then, also if a cgroup of the same name has come since, and a search with ENOENT.
+func TestRemovedMeanwhile(t *testing.T) {
+	k := threePods(t)
+	k.pass(vda)
+	for _, err := range []error{
+		&cgroupfs.CgroupError{Op: "read", Err: fmt.Errorf("%w: %w", blkio.ErrGone, unix.ENODEV)},
+		&cgroupfs.CgroupError{Op: "read", Err: fmt.Errorf("%w: %w", blkio.ErrNoDevice, unix.ENODEV)},
+		&cgroupfs.CgroupError{Op: "read", Err: fmt.Errorf("%w: %w", blkio.ErrNotSupported, unix.ENOENT)},
+	} {
+		if !isAway(err) {
+			t.Errorf("%v is an error", err)
+		}
+	}
+	if isAway(unix.EACCES) {
+		t.Error("EACCES is no error")
+	}
+	for _, gone := range []string{a + "/io.stat", b + "/io.weight"} { // its directory is next
+		if err := os.Remove(filepath.Join(k.dir, gone)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k.now = k.now.Add(allEvery)
+	k.wantSkipped(vda)
+	if err := os.RemoveAll(filepath.Join(k.dir, podA)); err != nil {
+		t.Fatal(err)
+	}
+	k.now = k.now.Add(allEvery)
+	k.wantSkipped(vda)
+}
+
+// TestUnreadableOutsidePods: a cgroup outside pods that cannot be read does not count for the
+// reserve, and keeps no pod from its weight.
+func TestUnreadableOutsidePods(t *testing.T) {
+	k := threePods(t)
+	k.reserve = 2500
+	k.put("system.slice/io.stat", "nonsense\n")
+	k.wantSkipped(vda, "system.slice")
+	if got := k.read("kubepods.slice/io.weight"); got != "default 100\n254:0 300\n" {
+		t.Errorf("all pods have %q", got)
+	}
+	if got := k.read(podB + "/io.weight"); got != "default 100\n254:0 900\n" {
+		t.Errorf("a pod has %q", got)
+	}
+	k.put("system.slice/io.stat", "")
+	k.wantSkipped(vda)
+}
+
+// TestSkippedText: one line names the first cgroups, however many there are.
+func TestSkippedText(t *testing.T) {
+	var e SkippedError
+	for i := range 5 {
+		e.Cgroups = append(e.Cgroups, Skipped{fmt.Sprint("pods/", i), &cgroupfs.CgroupError{Op: "read", Name: "io.stat", Cgroup: fmt.Sprint("pods/", i), Err: unix.EACCES}})
+	}
+	const want = "skip cgroup pods/0: read io.stat: permission denied; skip cgroup pods/1: read io.stat: permission denied; " +
+		"skip cgroup pods/2: read io.stat: permission denied; and 2 more"
+	if got := e.Error(); got != want {
+		t.Errorf("%s", got)
+	}
+	if got := (Skipped{"pods/x", errors.New("parse io.stat")}).String(); got != "skip cgroup pods/x: parse io.stat" {
+		t.Errorf("%s", got)
+	}
+	pod := Skipped{Path: "pods/1"}
+	if !pod.Has("pods/1") || !pod.Has("pods/1/c") || pod.Has("pods/10") || pod.Has("pods") {
+		t.Error("Has is wrong")
+	}
+	if got := SkippedIn(errors.Join(errors.New("other"), &e)); len(got) != 5 {
+		t.Errorf("%d in a joined error", len(got))
+	}
+	if got := SkippedIn(errors.New("other")); got != nil {
+		t.Errorf("%v", got)
+	}
+}
