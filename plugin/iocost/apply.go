@@ -1,7 +1,6 @@
 package iocost
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,20 +9,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 )
-
-// Attribute is the extended attribute of the root cgroup that has what this program has set.
-const Attribute = "user.nri-blkio.iocost"
-
-// owned has the lines that this program has written for a disk, "" for a file that it has not
-// written.
-type owned struct {
-	Model string `json:"model,omitempty"`
-	QOS   string `json:"qos,omitempty"`
-	// Disk is Setup.Identity.
-	Disk string `json:"disk,omitempty"`
-}
-
-func (o owned) isEmpty() bool { return o.Model == "" && o.QOS == "" }
 
 // Write writes a line to a control file of a cgroup, as [cgroupfs.Cgroup.Write] does.
 type Write func(c cgroupfs.Cgroup, line blkio.Line) error
@@ -89,11 +74,12 @@ type actual struct {
 	models map[blkio.Dev]blkio.CostModelLine
 	qos    map[blkio.Dev]blkio.CostQOSLine
 	owned  map[blkio.Dev]owned
+	room   int // largest size of the record, in bytes
 	dryRun bool
 }
 
 func read(cgroups *cgroupfs.Hierarchy, write Write) (*actual, error) {
-	a := &actual{root: cgroups.Cgroup("."), writer: write, owned: map[blkio.Dev]owned{}}
+	a := &actual{root: cgroups.Cgroup("."), writer: write, owned: map[blkio.Dev]owned{}, room: maxRecord}
 	var err error
 	if a.models, err = cgroups.ReadIOCostModel(); err != nil {
 		return nil, err
@@ -105,16 +91,8 @@ func read(cgroups *cgroupfs.Hierarchy, write Write) (*actual, error) {
 	if err != nil || data == nil {
 		return a, err
 	}
-	byName := map[string]owned{}
-	if err := json.Unmarshal(data, &byName); err != nil {
+	if a.owned, err = parseRecord(data); err != nil {
 		return nil, fmt.Errorf("parse %s of the root cgroup: %w", Attribute, err)
-	}
-	for name, o := range byName {
-		dev, err := blkio.ParseDev(name)
-		if err != nil {
-			return nil, fmt.Errorf("parse %s of the root cgroup: %w", Attribute, err)
-		}
-		a.owned[dev] = o
 	}
 	return a, nil
 }
@@ -143,7 +121,7 @@ func (a *actual) apply(want Setup, keep bool) State {
 // it was written stays recorded: a loop device keeps its settings when it gets another file.
 func (a *actual) identify(dev blkio.Dev, identity string) error {
 	own := a.owned[dev]
-	if own.Disk == identity || own.Disk == "" || identity == "" {
+	if isText(own.Disk, identity) || own.Disk == "" || identity == "" {
 		return nil
 	}
 	own.Disk = identity
@@ -193,7 +171,7 @@ func (a *actual) set(dev blkio.Dev, want owned) error {
 // hasModel reports whether the line that the kernel has is the one that was written.
 func (a *actual) hasModel(dev blkio.Dev, line string) bool {
 	now := a.models[dev]
-	return now.IsUser && line == "ctrl=user model=linear "+now.Model.String()
+	return now.IsUser && isText(line, "ctrl=user model=linear "+now.Model.String())
 }
 
 // hasQOS reports whether the line that the kernel has is the one that was written.
@@ -203,9 +181,9 @@ func (a *actual) hasQOS(dev blkio.Dev, line string) bool {
 		return false
 	}
 	if !now.IsUser {
-		return line == "enable=1 ctrl=auto"
+		return isText(line, "enable=1 ctrl=auto")
 	}
-	return line == "enable=1 ctrl=user "+now.QOS.String()
+	return isText(line, "enable=1 ctrl=user "+now.QOS.String())
 }
 
 // remove gives a device back to the kernel, as far as this program has set it. A device that is
@@ -235,39 +213,4 @@ func (a *actual) removal(dev blkio.Dev) (out []line) {
 
 func (a *actual) write(dev blkio.Dev, file, line string) error {
 	return a.writer(a.root, blkio.Line{File: file, Text: dev.String() + " " + line, Dev: dev})
-}
-
-// record changes what the attribute has of a device.
-func (a *actual) record(dev blkio.Dev, own owned) error {
-	if a.owned[dev] == own || a.owned[dev].isEmpty() && own.isEmpty() {
-		return nil
-	}
-	next := maps.Clone(a.owned)
-	if next[dev] = own; own.isEmpty() {
-		delete(next, dev)
-	}
-	if a.dryRun {
-		a.owned = next
-		return nil
-	}
-	if err := a.writeAttribute(next); err != nil {
-		return err
-	}
-	a.owned = next
-	return nil
-}
-
-func (a *actual) writeAttribute(all map[blkio.Dev]owned) error {
-	if len(all) == 0 {
-		return a.root.RemoveXattr(Attribute)
-	}
-	byName := make(map[string]owned, len(all))
-	for dev, o := range all {
-		byName[dev.String()] = o
-	}
-	data, err := json.Marshal(byName)
-	if err != nil {
-		return err // not reached: the type can be marshaled
-	}
-	return a.root.WriteXattr(Attribute, data)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
+	"github.com/nri-blkio/nri-blkio/plugin/iocost"
 	"github.com/nri-blkio/nri-blkio/plugin/shares"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -168,6 +169,30 @@ func TestManySkipped(t *testing.T) {
 	got := report(&Demand{}, nil, &now).Skipped
 	if len(got) != maxSkipped+1 || got[maxSkipped] != "and 5 more cgroups" {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestNoRoom: one line of the log has all disks for which the record has no room. The report has a row
+// for each.
+func TestNoRoom(t *testing.T) {
+	states := []iocost.State{{Setup: iocost.Setup{Disk: dm0}, Err: errors.New("no answer")}}
+	for i := range uint32(5) {
+		disk := blkio.Disk{Dev: blkio.Dev{Major: 259, Minor: i}, Name: fmt.Sprintf("nvme%dn1", i)}
+		states = append(states, iocost.State{Setup: iocost.Setup{Disk: disk}, Err: iocost.ErrNoRoom})
+	}
+	const want = "set up io.cost on disk dm-0 253:0: no answer\n" +
+		"set up io.cost on disk nvme0n1 259:0, disk nvme1n1 259:1, disk nvme2n1 259:2, and 2 more: " +
+		"no room for the disk in the record user.nri-blkio.iocost"
+	if err := setUpError(states); err == nil || err.Error() != want || !errors.Is(err, iocost.ErrNoRoom) {
+		t.Errorf("%v", err)
+	}
+	if err := setUpError(states[:0]); err != nil {
+		t.Error(err)
+	}
+	for _, d := range report(&Demand{}, states, &divided{}).Disks[1:] {
+		if d.Enabled || d.Error != iocost.ErrNoRoom.Error() {
+			t.Errorf("%+v", d)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -211,11 +212,30 @@ func (k *Keeper) setUpDisks(now time.Time, demand *Demand) error {
 	if changed {
 		k.cfg.Changed()
 	}
-	errs := []error{unread, err}
-	for _, s := range states {
-		if s.Err != nil {
+	return errors.Join(unread, err, setUpError(states))
+}
+
+// maxNoRoom is how many of the disks without room in the record an error names. The report has all.
+const maxNoRoom = 3
+
+// setUpError returns why io.cost could not be set up on disks. Those for which the record has no room
+// have one line.
+func setUpError(states []iocost.State) error {
+	var errs []error
+	var noRoom []string
+	for i := range states {
+		switch s := &states[i]; {
+		case errors.Is(s.Err, iocost.ErrNoRoom):
+			noRoom = append(noRoom, s.Disk.String())
+		case s.Err != nil:
 			errs = append(errs, fmt.Errorf("set up io.cost on %s: %w", s.Disk, s.Err))
 		}
+	}
+	if len(noRoom) > maxNoRoom {
+		noRoom = append(noRoom[:maxNoRoom], fmt.Sprintf("and %d more", len(noRoom)-maxNoRoom))
+	}
+	if len(noRoom) > 0 {
+		errs = append(errs, fmt.Errorf("set up io.cost on %s: %w", strings.Join(noRoom, ", "), iocost.ErrNoRoom))
 	}
 	return errors.Join(errs...)
 }
