@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -34,6 +35,51 @@ func TestLingers(t *testing.T) {
 	n.pass()
 	n.want("io.cost.qos", "254:16 enable=0 ctrl=auto")
 	n.want(slice+"/io.weight", "default 100")
+}
+
+// TestReplacedWhileLingering: a disk that comes in the place of another one, with its number and name,
+// does not inherit the weight that has ended.
+func TestReplacedWhileLingering(t *testing.T) {
+	for name, tt := range map[string]struct {
+		weighted []Weighted // after the disk was replaced
+		want     string
+	}{
+		"unused": {nil, ""},
+		"used":   {weighted, "254:16 enable=1 ctrl=auto"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			n.disks[2].Seq = 7
+			n.demand.Weighted = weighted
+			n.pass()
+			n.want("io.cost.qos", "254:16 enable=1 ctrl=auto")
+			n.demand.Weighted = nil
+			n.pass()
+			n.disks[2].Seq = 9
+			n.put("io.cost.qos", "")    // the kernel has forgotten it with the disk
+			n.policy = policy.Default() // has the disks looked at
+			n.demand.Weighted = tt.weighted
+			n.pass()
+			n.want("io.cost.qos", tt.want)
+			n.pass()
+			n.want("io.cost.qos", tt.want)
+		})
+	}
+}
+
+// TestLingersUnidentified: where the kernel does not identify disks, number and name do.
+func TestLingersUnidentified(t *testing.T) {
+	r := recent{}
+	disks := []storage.DiskInfo{{Disk: vdb}}
+	now := time.Unix(1000, 0)
+	r.disks(now, &Demand{Weighted: weighted})
+	for range 2 {
+		r.identify(now, disks)
+		now = now.Add(time.Second)
+		if got := r.identify(now, disks); len(got) != 1 || got[0] != vdb {
+			t.Errorf("on %v", got)
+		}
+	}
 }
 
 // TestDoesNotLinger: what an operator decides is done at once.

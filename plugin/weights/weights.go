@@ -199,6 +199,7 @@ func (k *Keeper) setUpDisks(now time.Time, demand *Demand) error {
 	if err != nil {
 		return err
 	}
+	used = k.recent.identify(now, disks)
 	wants, unread := decide(p, k.cfg.Disks, disks, func(d blkio.Disk) bool { return slices.Contains(used, d) })
 	states, err := iocost.Apply(k.cfg.Cgroups, k.bounded(costDeadline), wants, !demand.Complete)
 	if errors.Is(err, blkio.ErrNotSupported) { // the kernel has no io.cost
