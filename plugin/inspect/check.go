@@ -70,8 +70,8 @@ func (h *Host) CheckShare() (func(blkio.Dev, check.Joining) check.Shares, error)
 	records, err := Records(h.Cgroups, Filter{})
 	given := map[string]blkio.Weights{}
 	for _, r := range records {
-		if w := r.Record.Settings.IOWeight(); !r.Record.Cleared && (w.Default != 0 || len(w.Devices) > 0) {
-			given[r.Cgroup.Path()] = w
+		if r.Record.HasWeight() {
+			given[r.Cgroup.Path()] = r.Record.IOWeight()
 		}
 	}
 	now, readErr := shares.ReadSnapshot(h.Cgroups, given)

@@ -190,6 +190,63 @@ func TestCheckShare(t *testing.T) {
 	}
 }
 
+// TestCheckShareOnDisk: the weight of a pod as a whole on a single disk counts there, unless it is
+// cleared, or only observed.
+func TestCheckShareOnDisk(t *testing.T) {
+	sda, sdb := blkio.Dev{Major: 8}, blkio.Dev{Major: 8, Minor: 16}
+	for name, tt := range map[string]struct {
+		change func(*record.Record)
+		want   float64 // the share on sda
+	}{
+		"in force": {func(*record.Record) {}, 0.25},
+		"cleared":  {func(r *record.Record) { r.Cleared = true }, 0.5},
+		"observed": {func(r *record.Record) { r.Observed = true }, 0.5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := map[string]string{}
+			for _, cgroup := range []string{"kubepods", "kubepods/podu1", "kubepods/podu1/c"} {
+				files["cg/"+cgroup+"/io.stat"] = "8:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0\n8:16 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0\n"
+				files["cg/"+cgroup+"/io.weight"], files["cg/"+cgroup+"/cgroup.controllers"] = "default 100\n", "io\n"
+			}
+			h := checkHost(t, files)
+			weight := policy.Setting{Value: blkio.Value{Address: blkio.Address{Key: blkio.DiskWeight, Dev: sda}, Amount: 300}}
+			rec := record.Record{Kind: record.KindPod, Namespace: "prod", Pod: "db-0", UID: "u1", Weights: policy.Settings{weight}}
+			tt.change(&rec)
+			if err := record.Write(h.Cgroups.Cgroup("kubepods/podu1"), &rec); err != nil {
+				t.Fatal(err)
+			}
+			share, err := h.CheckShare()
+			if err != nil {
+				t.Fatal(err)
+			}
+			joining := check.Joining{Containers: []uint32{100}}
+			if got := share(sda, joining).AtLeast.Pod; got != tt.want {
+				t.Errorf("%g on the disk, want %g", got, tt.want)
+			}
+			if got := share(sdb, joining).AtLeast.Pod; got != 0.5 {
+				t.Errorf("%g on another disk", got)
+			}
+		})
+	}
+}
+
+// TestCheckShareSkips: a pod whose cgroup cannot be read does not count, and the error names the cgroup.
+func TestCheckShareSkips(t *testing.T) {
+	files := map[string]string{}
+	for _, cgroup := range []string{"kubepods", "kubepods/podu1", "kubepods/podu1/c", "kubepods/podu2"} {
+		files["cg/"+cgroup+"/io.stat"], files["cg/"+cgroup+"/io.weight"] = "8:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0\n", "default 100\n"
+		files["cg/"+cgroup+"/cgroup.controllers"] = "io\n"
+	}
+	files["cg/kubepods/podu2/io.stat"] = "nonsense\n"
+	share, err := checkHost(t, files).CheckShare()
+	if err == nil || !strings.Contains(err.Error(), "skip cgroup kubepods/podu2: ") {
+		t.Errorf("error %v", err)
+	}
+	if got := share(blkio.Dev{Major: 8}, check.Joining{Containers: []uint32{100}}); got.AtLeast.Pod != 0.5 || got.Rivals != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestCheckShareFails: without what runs, the share beside one container is known.
 func TestCheckShareFails(t *testing.T) {
 	h := checkHost(t, map[string]string{"cg/kubepods/io.stat": "x", "cg/kubepods/cgroup.controllers": "io\n", "cg/kubepods/io.weight": "default 100\n"})

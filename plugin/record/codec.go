@@ -46,6 +46,7 @@ type wire struct {
 	Names    []string          `json:"names,omitempty"` // of sources
 	Sources  []wireSource      `json:"sources,omitempty"`
 	Settings []string          `json:"settings,omitempty"`
+	Weights  []string          `json:"weights,omitempty"`
 	Dropped  []string          `json:"dropped,omitempty"`
 	outcome
 	Exits []wireExit `json:"exits,omitempty"`
@@ -144,7 +145,7 @@ func (r *Record) wire() *wire {
 		w.Disks[dev.String()] = name
 	}
 	known := map[policy.Source]string{{}: "-"}
-	w.Settings, w.Dropped = w.lines(r.Settings, known), w.lines(r.Dropped, known)
+	w.Settings, w.Weights, w.Dropped = w.lines(r.Settings, known), w.lines(r.Weights, known), w.lines(r.Dropped, known)
 	for _, e := range r.Exits {
 		w.Exits = append(w.Exits, wireExit{e.Container, e.CgroupIDs, w.lines(e.Limits, known), e.At})
 	}
@@ -241,6 +242,9 @@ func (w *wire) record() (*Record, error) {
 	}
 	var err error
 	if r.Settings, err = w.settings(w.Settings); err != nil {
+		return nil, err
+	}
+	if r.Weights, err = w.settings(w.Weights); err != nil {
 		return nil, err
 	}
 	if r.Dropped, err = w.settings(w.Dropped); err != nil {

@@ -60,6 +60,11 @@ func TestMarshal(t *testing.T) {
 				`"sources":[{"k":"annotation","n":0,"e":2,"s":true}],"settings":["0 io.max rbps=max wbps=5 254:0 254:16"]}`,
 		},
 		{
+			"a weight of a pod on a single disk", &Record{Kind: KindPod, Weights: policy.NewSettings(set(blkio.DiskWeight, vdb, 40, star))},
+			`{"v":2,"kind":"pod","namespace":"","pod":"","uid":"","names":["limits.blkio.noderesource.dev/containers"],` +
+				`"sources":[{"k":"annotation","n":0,"e":2,"s":true}],"weights":["0 io.weight weight=40 254:16"]}`,
+		},
+		{
 			"without a source",
 			&Record{
 				Dropped:  policy.NewSettings(set(blkio.Wbps, vda, 5, policy.Source{}), set(blkio.Weight, blkio.Dev{}, 50, policy.Source{})),
@@ -101,7 +106,7 @@ func TestParseLater(t *testing.T) {
 	for _, text := range []string{
 		`{"v":2,"sources":[{"k":"annotation","n":0}],"settings":["0 io.max wbps=7 254:0"]}`,
 		`{"v":2,"names":["a"],"sources":[{"k":"gossip","n":0}],"settings":["0 io.max wbps=7 254:0"]}`,
-		`{"v":2,"disks":{"sda":"sda"}}`, `{"v":2,"dropped":["x"]}`, `{"v":2,"exits":[{"limits":["x"]}]}`, `{"v":2,"kind":7}`,
+		`{"v":2,"disks":{"sda":"sda"}}`, `{"v":2,"dropped":["x"]}`, `{"v":2,"weights":["x"]}`, `{"v":2,"exits":[{"limits":["x"]}]}`, `{"v":2,"kind":7}`,
 	} {
 		if r, err := Parse([]byte(text)); !errors.Is(err, ErrParse) {
 			t.Errorf("%s is %+v, %v", text, r, err)

@@ -27,6 +27,9 @@ type Record struct {
 	Container, ContainerID string // "" for a pod
 
 	Settings policy.Settings
+	// Weights are those of a pod as a whole on single disks. They are not in Settings: what divides a
+	// disk between pods can need another value of io.weight.
+	Weights  policy.Settings
 	Disks    map[blkio.Dev]string // kernel names, at the time of the record
 	Skipped  []string
 	Warnings []string
@@ -55,6 +58,21 @@ func (r *Record) Granted() policy.Desired {
 	return policy.Desired{Settings: asked, Disks: policy.DiskNames(asked, r.Disks)}
 }
 
+// IOWeight returns the weights that count, of Settings and of Weights. It is empty if they are observed
+// or cleared.
+func (r *Record) IOWeight() blkio.Weights {
+	if r.Observed || r.Cleared {
+		return blkio.Weights{}
+	}
+	return r.Settings.Join(r.Weights).IOWeight()
+}
+
+// HasWeight reports whether IOWeight has a weight.
+func (r *Record) HasWeight() bool {
+	w := r.IOWeight()
+	return w.Default != 0 || len(w.Devices) > 0
+}
+
 // WroteToSpec reports whether this program wrote a value into the OCI spec, by the record.
 func (r *Record) WroteToSpec(v blkio.Value) bool {
 	if s, found := r.Dropped.Get(v.Address); found && s.Value == v {
@@ -77,7 +95,7 @@ func (r *Record) Drop(v blkio.Value) {
 
 // Empty reports whether the record has nothing to show.
 func (r *Record) Empty() bool {
-	return len(r.Settings) == 0 && r.Error == "" && len(r.Warnings) == 0 && len(r.Skipped) == 0 && len(r.Exits) == 0 && len(r.Dropped) == 0
+	return len(r.Settings) == 0 && len(r.Weights) == 0 && r.Error == "" && len(r.Warnings) == 0 && len(r.Skipped) == 0 && len(r.Exits) == 0 && len(r.Dropped) == 0
 }
 
 // HasSettings reports whether r has the same settings as o, and both are in force or both

@@ -111,6 +111,7 @@ func podTarget(pol *policy.Policy, v *View, observed bool) Target {
 	}
 	t := Target{Cgroup: v.Pod.Cgroup, Partial: v.Partial, Ended: ended, Record: v.newRecord(record.KindPod, total, err, observed)}
 	t.Record.Exits = v.Pod.Exits
+	t.Record.Weights = weights.Where(func(s policy.Setting) bool { return s.Key == blkio.DiskWeight })
 	if !observed {
 		t.Want, t.Granted, t.Weights = total.Settings, asked, weights
 	}

@@ -43,6 +43,9 @@ func TestDiskWeights(t *testing.T) {
 			if len(got.Pod.Want) > 0 || len(got.Pod.Record.Settings) > 0 || text(got.Pod.Weights) != "254:16 40" {
 				t.Errorf("pod %s, recorded %s, weights %s", text(got.Pod.Want), text(got.Pod.Record.Settings), text(got.Pod.Weights))
 			}
+			if text(got.Pod.Record.Weights) != "254:16 40" {
+				t.Errorf("the record of the pod has the weights %q", text(got.Pod.Record.Weights))
+			}
 			if spec := InSpec(c.Record.Settings, true); text(spec) != "default 70" {
 				t.Errorf("in the OCI spec: %s", text(spec))
 			}
