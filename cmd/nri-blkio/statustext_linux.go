@@ -109,6 +109,8 @@ func costText(d health.CostDisk) string {
 	switch {
 	case d.Error != "":
 		return "failed: " + d.Error
+	case d.Kept != "":
+		return "kept: " + d.Kept
 	case d.Model == string(iocost.FromKernel):
 		return "ok; " + inspect.GuessedModel
 	}

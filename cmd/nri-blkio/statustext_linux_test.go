@@ -45,6 +45,23 @@ func TestWeightsLeftOut(t *testing.T) {
 	}
 }
 
+// TestCostText: status shows why io.cost is enabled on a disk, or is not.
+func TestCostText(t *testing.T) {
+	for _, tt := range []struct {
+		disk health.CostDisk
+		want string
+	}{
+		{health.CostDisk{Enabled: true, Model: "policy"}, "ok"},
+		{health.CostDisk{Enabled: true, Model: "policy", Kept: "the runtime has not listed what runs"}, "kept: the runtime has not listed what runs"},
+		{health.CostDisk{Error: "no room"}, "failed: no room"},
+		{health.CostDisk{Enabled: true, Model: "kernel"}, "ok; " + inspect.GuessedModel},
+	} {
+		if got := costText(tt.disk); got != tt.want {
+			t.Errorf("%+v: %q, want %q", tt.disk, got, tt.want)
+		}
+	}
+}
+
 // TestWeightsSkipped: status names the cgroups that could not be read.
 func TestWeightsSkipped(t *testing.T) {
 	var out bytes.Buffer

@@ -26,6 +26,8 @@ type CostDisk struct {
 	// enabled.
 	Vrate float64 `json:"vrate,omitempty"`
 	Error string  `json:"error,omitempty"` // why io.cost is not what it should be
+	// Kept is why io.cost stays enabled although no weight that is known needs it: there may be others.
+	Kept string `json:"kept,omitempty"`
 }
 
 // Share is the effect of a weight on one disk.

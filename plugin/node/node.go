@@ -103,6 +103,8 @@ type signals struct {
 type listing struct {
 	done     atomic.Bool
 	unlikely atomic.Bool // it may never do so
+	// unlisted is what the cgroups have in its place; nil before they were read.
+	unlisted atomic.Pointer[unlisted]
 }
 
 // inFlight is the calls that have not returned, which can hang in the kernel.

@@ -56,6 +56,7 @@ func (n *Node) reconcileAll(ctx context.Context) {
 	}
 	n.findRunning(groups)
 	n.findGone(groups)
+	n.findUnlisted()
 	n.findClean(ctx, groups)
 	undeclared := n.undeclared()
 	undeclared.find(ctx, groups)

@@ -11,7 +11,7 @@ func (n *Node) Weighted() weights.Demand {
 	if n.Policy().Mode == policy.ModeObserve {
 		return weights.Demand{Complete: true}
 	}
-	out := weights.Demand{Complete: n.listing.done.Load()}
+	out := n.listing.demand()
 	n.pods.addWeighted(&out)
 	return out
 }
@@ -33,7 +33,12 @@ func (g *group) addWeighted(out *weights.Demand) {
 				continue
 			}
 			running = pod
-			out.Complete = out.Complete && c.decision.policy != nil
+			if c.decision.policy == nil {
+				out.Complete = false
+				if out.Unknown == "" {
+					out.Unknown = "the limits of container " + pod.String() + " " + c.name + " are not decided yet"
+				}
+			}
 			d := &c.decision.desired
 			if g.recorded.cleared[c.cgroup] {
 				out.Cleared = append(out.Cleared, d.Weighted...)

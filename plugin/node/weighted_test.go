@@ -23,7 +23,7 @@ func TestWeighted(t *testing.T) {
 			t.Errorf("%s:\n%s", when, diff)
 		}
 	}
-	want("before the runtime has listed what runs", weights.Demand{})
+	want("before the runtime has listed what runs", weights.Demand{Unknown: "the runtime has not listed what runs"})
 	n.Synchronize(nil, nil)
 	want("without a pod", weights.Demand{Complete: true})
 	sb := sandbox(map[string]string{weightKey + "containers": "30", weightKey + "pod-total": "50"})
@@ -58,7 +58,7 @@ func TestWeightedUndecided(t *testing.T) {
 	a := ctr("a")
 	a.State = Running
 	n.Synchronize([]*Sandbox{sandbox(map[string]string{weightKey + "containers": "30"})}, []*Container{a})
-	if d := n.Weighted(); d.Complete || d.Weighted != nil {
+	if d := n.Weighted(); d.Complete || d.Weighted != nil || d.Unknown != "the limits of container prod/db-0 a are not decided yet" {
 		t.Errorf("before a look: %+v", d)
 	}
 	n.pass(t.Context())

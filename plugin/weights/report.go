@@ -52,6 +52,9 @@ func report(d *Demand, states []iocost.State, now *divided) *health.Weights {
 	for i := range states {
 		s := &states[i]
 		disk := costDisk(s)
+		if !d.Complete && s.Works && !s.Enabled && !s.IsForeign(blkio.IOCostQOS) {
+			disk.Kept = d.Unknown
+		}
 		if disk.Enabled {
 			disk.Vrate = float64(now.vrates[s.Disk.Dev]) / 100
 		}

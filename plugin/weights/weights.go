@@ -29,7 +29,9 @@ type Demand struct {
 	Weighted []Weighted
 	// Complete is false as long as pods may run whose demand is not known, such as before the
 	// runtime has listed what runs. Then no disk loses io.cost, unless the operator decides so.
+	// Unknown is why.
 	Complete bool
+	Unknown  string
 	// Cleared are the disks of weights that an operator has cleared. There io.cost does not stay
 	// enabled for a while after the last weight.
 	Cleared []blkio.Disk
@@ -42,6 +44,14 @@ type Weighted struct {
 	Cgroup         string       // below the cgroup root
 	Disks          []blkio.Disk // the physical disks that the weight is for
 	Weights        blkio.Weights
+}
+
+// String names it.
+func (w *Weighted) String() string {
+	if w.Container == "" {
+		return "pod " + w.Namespace + "/" + w.Pod
+	}
+	return "container " + w.Namespace + "/" + w.Pod + " " + w.Container
 }
 
 // given returns the weights by the path of the cgroup.

@@ -240,8 +240,14 @@ func TestFormerInstance(t *testing.T) {
 	n.pass()
 	n.want("io.cost.qos", "254:16 enable=1 ctrl=auto")
 	n.want(slice+"/io.weight", "default 100\n254:16 300")
-	n.demand.Complete = true
-	n.pass()
+	n.demand.Unknown = "the runtime has not listed what runs"
+	if d := n.pass().Disks; d[2].Kept != n.demand.Unknown || d[1].Kept != "" {
+		t.Errorf("%+v", d)
+	}
+	n.demand = Demand{Complete: true}
+	if d := n.pass().Disks[2]; d.Kept != "" || d.Enabled {
+		t.Errorf("%+v", d)
+	}
 	n.want("io.cost.qos", "254:16 enable=0 ctrl=auto")
 	n.want(slice+"/io.weight", "default 100")
 }
