@@ -31,7 +31,7 @@ neighbour: ## docs/images/neighbour.svg, the latency of a pod beside one that wr
 	cd test && E2E_PROOF=1 E2E_RUN='^TestNeighbour$$' NEIGHBOUR_PLOT=$(CURDIR)/docs/images/neighbour.svg go test -count=1 -v -timeout 30m ./suite
 
 weights: ## the tables of docs/explanation/weights.md and docs/images/weights.svg; E2E_RUN chooses among the tests
-	cd test && E2E_PROOF=1 E2E_RUN='$(or $(E2E_RUN),^(TestNoisyNeighbour|TestShareFigures|TestCostOverhead|TestUnpack|TestCalibrationsAgree)$$)' \
+	cd test && E2E_PROOF=1 E2E_RUN='$(or $(E2E_RUN),^(TestNoisyNeighbour|TestShareFigures|TestPeriods|TestCostOverhead|TestUnpack|TestCalibrationsAgree)$$)' \
 	  WEIGHTS_TABLE=$(CURDIR)/docs/explanation/weights.md go test -count=1 -v -timeout 5h ./suite
 
 lint: ## golangci-lint, of the version in tools/go.mod, on both modules

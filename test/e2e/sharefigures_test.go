@@ -21,8 +21,15 @@ type shareCase struct {
 	name string
 	args []string
 	// owner has written the file of the one with 200 before; nil for none.
-	owner *held
+	owner   *held
+	seconds int // for how long it is measured
 }
+
+// shareSeconds is for how long the figures of TestShareFigures are measured.
+const shareSeconds = 60
+
+// shareSize is the size of the file of each container, as fio takes it.
+const shareSize = "--size=128M"
 
 // TestShareFigures measures how weights 200 and 300 divide a disk, in 60 windows of a second.
 func TestShareFigures(t *testing.T) {
@@ -36,10 +43,10 @@ func TestShareFigures(t *testing.T) {
 	b.fio("--rw=randread", "--direct=1", "--runtime=1") // makes the file
 	buffered := []string{"--rw=write", "--bs=1M", "--fdatasync=1", "--numjobs=4"}
 	for _, c := range []shareCase{
-		{"direct reads", []string{"--rw=randread", "--direct=1", "--ioengine=libaio", "--iodepth=16"}, nil},
-		{"direct writes", []string{"--rw=randwrite", "--direct=1", "--ioengine=libaio", "--iodepth=16"}, nil},
-		{"buffered writes of 1 MiB, with fdatasync", buffered, nil},
-		{"the same, of a file that repair has moved from a container with 1000", buffered, &owner},
+		{"direct reads", []string{"--rw=randread", "--direct=1", "--ioengine=libaio", "--iodepth=16"}, nil, shareSeconds},
+		{"direct writes", []string{"--rw=randwrite", "--direct=1", "--ioengine=libaio", "--iodepth=16"}, nil, shareSeconds},
+		{"buffered writes of 1 MiB, with fdatasync", buffered, nil, shareSeconds},
+		{"the same, of a file that repair has moved from a container with 1000", buffered, &owner, shareSeconds},
 	} {
 		var row generated.Row
 		for range figureRounds {
@@ -61,7 +68,7 @@ func (b *slowBench) share(t *testing.T, pair []held, c shareCase) (share, isolat
 	defer cancel()
 	var group errgroup.Group
 	start := func(i int) {
-		args := append(slices.Clone(c.args), "--runtime=600", "--filename="+b.shareFile(i), "--size=128M")
+		args := append(slices.Clone(c.args), "--runtime=600", "--filename="+b.shareFile(i), shareSize)
 		group.Go(func() error {
 			_, err := b.disk().Victim(ctx, pair[i].Cgroup, args...)
 			return err
@@ -76,7 +83,7 @@ func (b *slowBench) share(t *testing.T, pair []held, c shareCase) (share, isolat
 	}
 	start(1)
 	time.Sleep(5 * time.Second)
-	light, heavy, windows := b.windows(pair)
+	light, heavy, windows := b.windows(pair, c.seconds)
 	if ctx.Err() != nil {
 		t.Fatal(context.Cause(ctx))
 	}
@@ -85,13 +92,13 @@ func (b *slowBench) share(t *testing.T, pair []held, c shareCase) (share, isolat
 	return heavy / (light + heavy), windows[0]
 }
 
-// windows measures 60 seconds. It returns the bytes of two containers, and the parts that the second
+// windows measures some seconds. It returns the bytes of two containers, and the parts that the second
 // got of the 60 % that it is due in each second, at most 1, the least first.
-func (b *slowBench) windows(pair []held) (light, heavy float64, parts []float64) {
+func (b *slowBench) windows(pair []held, seconds int) (light, heavy float64, parts []float64) {
 	b.Helper()
 	first := []float64{b.bytes(pair[0]), b.bytes(pair[1])}
 	before := slices.Clone(first)
-	for range 60 {
+	for range seconds {
 		time.Sleep(time.Second)
 		now := []float64{b.bytes(pair[0]), b.bytes(pair[1])}
 		light, heavy := now[0]-before[0], now[1]-before[1]
@@ -119,7 +126,7 @@ func (b *slowBench) own(t *testing.T, k held, file string) {
 	t.Helper()
 	administer(t, "rm", "-f", file)
 	before := b.bytes(k)
-	if _, err := b.disk().Victim(t.Context(), k.Cgroup, "--rw=write", "--bs=1M", "--fsync_on_close=1", "--filename="+file, "--size=128M"); err != nil {
+	if _, err := b.disk().Victim(t.Context(), k.Cgroup, "--rw=write", "--bs=1M", "--fsync_on_close=1", "--filename="+file, shareSize); err != nil {
 		t.Fatal(err)
 	}
 	if charged := b.bytes(k) - before; charged < 64*mib {

@@ -36,6 +36,7 @@ func weightTables() []weightTable {
 		{"TestShareFigures", "I/O", []weightColumn{
 			{"share", "share of weight 300 beside 200, %"}, {"isolation", "1st percentile of isolation, %"},
 		}},
+		{"TestPeriods", "I/O and io.cost", []weightColumn{{"share", "share of weight 300 beside 200, %"}}},
 		{"TestCostOverhead", "one container alone", []weightColumn{
 			{"without", "operations/s without io.cost"}, {"with", "with io.cost"}, {"part", "part, %"},
 		}},

@@ -2,6 +2,7 @@ package noise
 
 import (
 	"testing"
+	"time"
 
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -35,9 +36,22 @@ func TestLineOf(t *testing.T) {
 	}
 }
 
-// TestPolicy: the plugin accepts the policy.
-func TestPolicy(t *testing.T) {
-	if _, err := policy.ParseFile([]byte(PolicyHead + Policy)); err != nil {
-		t.Error(err)
+// TestPolicies: the plugin accepts the policies, and takes the period of one.
+func TestPolicies(t *testing.T) {
+	if got := PolicyWith(0.97, 0); got != Policy {
+		t.Errorf("with 97 %% of the disk:\n%s\nwant\n%s", got, Policy)
+	}
+	for _, text := range []string{Policy, PolicyWith(1, 0), PolicyWith(0.97, time.Millisecond), PolicyWith(0.97, 43*time.Millisecond)} {
+		if _, err := policy.ParseFile([]byte(PolicyHead + text)); err != nil {
+			t.Errorf("%v:\n%s", err, text)
+		}
+	}
+	p, err := policy.ParseFile([]byte(PolicyHead + PolicyWith(1, 43*time.Millisecond)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := p.DiskRule(policy.Disk{Name: SharedDisk})
+	if rule.QOS == nil || rule.QOS.Period() != 43*time.Millisecond || rule.Model.Rbps != 60*MiB || rule.Model.WRandIOPS != 1500 {
+		t.Errorf("%+v, %+v", rule.Model, rule.QOS)
 	}
 }
