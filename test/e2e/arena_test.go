@@ -10,19 +10,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-
 	"golang.org/x/sys/unix"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 )
 
@@ -249,79 +244,6 @@ func (s *arena) churns(name string, first, second writer, c churning) (ends func
 		p.ends()
 		return strings.TrimSpace(did)
 	}
-}
-
-// leavesNothing removes the writers and checks that after the release no file is of
-// a cgroup that has gone. One that was is made first.
-func (s *arena) leavesNothing() {
-	s.Helper()
-	reader, err := writeback.NewOwnerReader()
-	if err != nil {
-		s.Fatal(err)
-	}
-	defer reader.Close()
-	tree, err := cgroupfs.OpenHierarchy(cgroup.Root)
-	if err != nil {
-		s.Fatal(err)
-	}
-	defer tree.Close()
-	ofDead := func(file string) bool {
-		f, err := os.Open(file)
-		if err != nil {
-			s.Fatal(err)
-		}
-		defer f.Close()
-		owner, err := reader.Owner(f)
-		if err != nil {
-			s.Fatal(err)
-		}
-		if owner.Cgroup == 0 {
-			return false
-		}
-		_, err = tree.ByID(owner.Cgroup)
-		if err != nil && !errors.Is(err, blkio.ErrGone) {
-			s.Fatal(err)
-		}
-		return err != nil
-	}
-	left := filepath.Join(s.dir, "left")
-	writeFile(s.T, left, "")
-	s.a.writes(left, 1, "64k", "oflag=append")
-	s.a.remove()
-	s.b.remove()
-	if !ofDead(left) {
-		s.Error("no file is of a dead cgroup: what follows proves nothing")
-	}
-	files := s.files()
-	// As the plugin does at each end of a container.
-	released := func() error {
-		if _, err := command(s.T, "sync", s.dir); err != nil {
-			return err
-		}
-		if err := tree.Cgroup(".").ReleaseDeadOwners(); err != nil {
-			return err
-		}
-		time.Sleep(time.Second)
-		if i := slices.IndexFunc(files, ofDead); i >= 0 {
-			return fmt.Errorf("%s is", files[i])
-		}
-		return nil
-	}
-	if released() == nil {
-		return
-	}
-	// A cgroup from which a dirty file has moved counts as having dirty ones until one of its
-	// files is written out again (docs/reference/quirks.md). As who writes next would:
-	within(s.T, deadline, "no file is of a dead cgroup once one is written to", func() error {
-		for _, file := range files {
-			if ofDead(file) {
-				administer(s.T, "dd", "status=none", "if=/dev/zero", "of="+file, "bs=1", "count=1", "oflag=append", "conv=notrunc")
-				s.Logf("%s is written to", filepath.Base(file))
-				break
-			}
-		}
-		return released()
-	})
 }
 
 // few is how many switches at least a case needs for so long: far less than there

@@ -42,17 +42,10 @@ const (
 // it has the memory, begins when it is told to, ends when nobody can tell it any
 // more, and says at the end how often it did what.
 func churn(args []string) error {
-	size, err1 := strconv.Atoi(args[1])
-	ballast, err2 := strconv.Atoi(args[2])
-	if err := errors.Join(err1, err2); err != nil {
-		return err
-	}
-	block, err := unix.Mmap(-1, 0, churnBlock+ballast, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_POPULATE)
+	c, err := newChurner(args)
 	if err != nil {
 		return err
 	}
-	c := &churner{path: args[0], another: args[4], size: size, want: make([]byte, 0, size), block: block[:churnBlock], done: map[string]int{}}
-	c.random = rand.New(rand.NewPCG(uint64(os.Getpid()), uint64(time.Now().UnixNano())))
 	if err := c.recreate(); err != nil {
 		return err
 	}
@@ -62,7 +55,41 @@ func churn(args []string) error {
 	}
 	var over atomic.Bool
 	go func() { _, _ = io.Copy(io.Discard, os.Stdin); over.Store(true) }()
-	ops := []struct {
+	for !over.Load() {
+		if err := c.round(strings.Split(args[3], ",")); err != nil {
+			return err
+		}
+	}
+	if err := c.check(); err != nil {
+		return err
+	}
+	// From the disk, too.
+	if err := errors.Join(c.fsync(), unix.Fadvise(int(c.f.Fd()), 0, 0, unix.FADV_DONTNEED), c.check()); err != nil {
+		return fmt.Errorf("after all was dropped: %w", err)
+	}
+	fmt.Println(c.done)
+	return nil
+}
+
+// newChurner returns a churner that has its memory.
+func newChurner(args []string) (*churner, error) {
+	size, err1 := strconv.Atoi(args[1])
+	ballast, err2 := strconv.Atoi(args[2])
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	block, err := unix.Mmap(-1, 0, churnBlock+ballast, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_POPULATE)
+	if err != nil {
+		return nil, err
+	}
+	c := &churner{path: args[0], another: args[4], size: size, want: make([]byte, 0, size), block: block[:churnBlock], done: map[string]int{}}
+	c.random = rand.New(rand.NewPCG(uint64(os.Getpid()), uint64(time.Now().UnixNano())))
+	return c, nil
+}
+
+// round does each operation, unless it is excluded, with its odds in 80.
+func (c *churner) round(without []string) error {
+	for _, op := range []struct {
 		name string
 		odds int
 		do   func() error
@@ -78,33 +105,29 @@ func churn(args []string) error {
 		{"recreate", 1, c.recreate},
 		{"clone", 10, c.clone},
 		{"read another", 10, c.readAnother},
-	}
-	for !over.Load() {
-		for _, op := range ops {
-			if c.random.IntN(80) >= op.odds || slices.Contains(strings.Split(args[3], ","), op.name) {
-				continue
-			}
-			// With no space nothing was done, or a part of it: what is there counts.
-			if err := op.do(); errors.Is(err, unix.ENOSPC) {
-				op.name += ", no space"
-				err = c.learn()
-				if err != nil {
-					return fmt.Errorf("%s: %w", op.name, err)
-				}
-			} else if err != nil {
-				return fmt.Errorf("%s, after %v: %w", op.name, c.done, err)
-			}
-			c.done[op.name]++
+	} {
+		if c.random.IntN(80) >= op.odds || slices.Contains(without, op.name) {
+			continue
+		}
+		if err := c.operate(op.name, op.do); err != nil {
+			return err
 		}
 	}
-	if err := c.check(); err != nil {
-		return err
+	return nil
+}
+
+// operate does an operation, and counts it.
+func (c *churner) operate(name string, do func() error) error {
+	// With no space nothing was done, or a part of it: what is there counts.
+	if err := do(); errors.Is(err, unix.ENOSPC) {
+		name += ", no space"
+		if err := c.learn(); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	} else if err != nil {
+		return fmt.Errorf("%s, after %v: %w", name, c.done, err)
 	}
-	// From the disk, too.
-	if err := errors.Join(c.fsync(), unix.Fadvise(int(c.f.Fd()), 0, 0, unix.FADV_DONTNEED), c.check()); err != nil {
-		return fmt.Errorf("after all was dropped: %w", err)
-	}
-	fmt.Println(c.done)
+	c.done[name]++
 	return nil
 }
 

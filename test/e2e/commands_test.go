@@ -170,11 +170,38 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestOrphan: a volume that is mounted for a pod that is not there, and a process
-// that holds it.
-func TestOrphan(t *testing.T) {
-	runPod(t, "pod", limited) // the cgroup of all pods is there once one is
-	const pods, uid = "/var/lib/kubelet/pods/", "00000000-aaaa-bbbb-cccc-000000000000"
+// orphan is a volume without its pod, as devices and status have it.
+type orphan struct {
+	UID, Volume, Mountpoint, Type, State string
+	Disks                                []string
+	Holders                              []struct {
+		PID       int
+		OpenFiles int
+	}
+}
+
+// orphansOf asks a command for the orphaned volumes of a pod, of which there is at most one. The
+// kubelet's tests may leave some of their own.
+func orphansOf(t *testing.T, uid string, args ...string) []orphan {
+	t.Helper()
+	out, err := command(t, append(args, "-o", "json")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answer struct{ Orphans []orphan }
+	if err := json.Unmarshal([]byte(out), &answer); err != nil {
+		t.Fatalf("%v in %q", err, out)
+	}
+	if i := slices.IndexFunc(answer.Orphans, func(o orphan) bool { return o.UID == uid }); i >= 0 {
+		return answer.Orphans[i : i+1]
+	}
+	return nil
+}
+
+// mountOrphan mounts a volume for a pod that is not there, and opens a file on it.
+func mountOrphan(t *testing.T, uid string) (at string) {
+	t.Helper()
+	const pods = "/var/lib/kubelet/pods/"
 	at, from := pods+uid+"/volumes/kubernetes.io~csi/data/mount", volumes["xfs"]+"/orphan"
 	for _, dir := range []string{at, from} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -197,44 +224,24 @@ func TestOrphan(t *testing.T) {
 		os.RemoveAll(pods + uid)
 		os.RemoveAll(from)
 	})
+	return at
+}
 
-	var answer struct {
-		Orphans []struct {
-			UID, Volume, Mountpoint, Type, State string
-			Disks                                []string
-			Holders                              []struct {
-				PID       int
-				OpenFiles int
-			}
-		}
-	}
-	ask := func(args ...string) {
-		t.Helper()
-		out, err := command(t, append(args, "-o", "json")...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer.Orphans = nil
-		if err := json.Unmarshal([]byte(out), &answer); err != nil {
-			t.Fatalf("%v in %q", err, out)
-		}
-		// The kubelet's tests may leave some of their own.
-		for i, o := range answer.Orphans {
-			if o.UID == uid {
-				answer.Orphans = answer.Orphans[i : i+1]
-				return
-			}
-		}
-		answer.Orphans = nil
-	}
-	if ask("devices"); answer.Orphans != nil {
-		t.Errorf("a pod that has just come is gone: %+v", answer.Orphans)
+// TestOrphan: a volume that is mounted for a pod that is not there, and a process
+// that holds it.
+func TestOrphan(t *testing.T) {
+	runPod(t, "pod", limited) // the cgroup of all pods is there once one is
+	const uid = "00000000-aaaa-bbbb-cccc-000000000000"
+	at := mountOrphan(t, uid)
+	if orphans := orphansOf(t, uid, "devices"); orphans != nil {
+		t.Errorf("a pod that has just come is gone: %+v", orphans)
 	}
 	for _, cmd := range []string{"devices", "status"} {
-		if ask(cmd, "--orphan-grace", "0s"); len(answer.Orphans) != 1 {
+		orphans := orphansOf(t, uid, cmd, "--orphan-grace", "0s")
+		if len(orphans) != 1 {
 			t.Fatalf("%s says nothing of the orphan", cmd)
 		}
-		o := answer.Orphans[0]
+		o := orphans[0]
 		if o.Volume != "data" || o.Mountpoint != at || o.Type != "xfs" || o.State != "noCgroup" || len(o.Disks) != 1 {
 			t.Errorf("%s says %+v", cmd, o)
 		}

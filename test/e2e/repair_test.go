@@ -251,6 +251,26 @@ func (w writer) owns(reader *writeback.OwnerReader, file string) *os.File {
 	return nil
 }
 
+// chargedRight measures for some seconds what a writer with a limit writes to a file that was moved to
+// it. It is charged to the writer, and not to the owner of before.
+func chargedRight(t *testing.T, a, b writer, fs string, limit float64) {
+	t.Helper()
+	// What was queued drains under the old owner.
+	time.Sleep(time.Second)
+	own, others := a.written(fs), b.written(fs)
+	after := time.Now()
+	time.Sleep(3 * time.Second)
+	own, others = a.written(fs)-own, b.written(fs)-others
+	rate := float64(own) / time.Since(after).Seconds()
+	t.Logf("then %.1f MiB charged right, %.1f MiB not, at %.2f of its limit", float64(own)/mib, float64(others)/mib, rate/limit)
+	if own == 0 || float64(others) > 0.01*float64(own+others) {
+		t.Error("not charged right")
+	}
+	if rate > 1.5*limit { // what is written at a time is as much as this time is worth
+		t.Error("above its limit")
+	}
+}
+
 // switches returns how long it took until a file belonged to its writer.
 func switches(t *testing.T, reader *writeback.OwnerReader, fs string, command func(string) []string) time.Duration {
 	t.Helper()
@@ -288,22 +308,8 @@ func switches(t *testing.T, reader *writeback.OwnerReader, fs string, command fu
 		return nil
 	})
 	took := time.Since(began)
-	escaped := b.written(fs)
-	// What was queued drains under the old owner.
-	time.Sleep(time.Second)
-	own, others := a.written(fs), b.written(fs)
-	after := time.Now()
-	time.Sleep(3 * time.Second)
-	own, others = a.written(fs)-own, b.written(fs)-others
-	rate := float64(own) / time.Since(after).Seconds()
-	t.Logf("%v; then %.1f MiB charged right, %.1f MiB not, at %.2f of its limit; %.1f MiB escaped", took.Round(time.Millisecond),
-		float64(own)/mib, float64(others)/mib, rate/limit, float64(escaped)/mib)
-	if own == 0 || float64(others) > 0.01*float64(own+others) {
-		t.Error("not charged right")
-	}
-	if rate > 1.5*limit { // what is written at a time is as much as this time is worth
-		t.Error("above its limit")
-	}
+	t.Logf("%v; %.1f MiB escaped", took.Round(time.Millisecond), float64(b.written(fs))/mib)
+	chargedRight(t, a, b, fs, limit)
 	if got := owner(); got != a.id {
 		t.Errorf("it belongs to %d at last", got)
 	}

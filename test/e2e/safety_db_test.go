@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,24 +28,7 @@ func sqlite(s *arena) {
 	modes := []string{"wal", "delete"}
 	var writers []*sqliteWriter
 	for _, mode := range modes {
-		file := filepath.Join(s.dir, mode+".db")
-		administer(s.T, "sqlite3", "-bail", file, "PRAGMA journal_mode="+mode+`;
-			CREATE TABLE log(who TEXT, n INTEGER, data BLOB);
-			CREATE TABLE page(id INTEGER PRIMARY KEY, data BLOB);
-			INSERT INTO page WITH RECURSIVE n(i) AS (VALUES(1) UNION ALL SELECT i+1 FROM n WHERE i<100) SELECT i, randomblob(4000) FROM n;`)
-		for who, w := range map[string]writer{"a": s.a, "b": s.b} {
-			p := s.prepare("sqlite3", "-bail", "-cmd", ".timeout 60000", "-cmd", "PRAGMA cache_size=20", file)
-			stdin, err := p.StdinPipe()
-			if err != nil {
-				s.Fatal(err)
-			}
-			p.Stdout = nil
-			stdout, err := p.StdoutPipe()
-			if err != nil {
-				s.Fatal(err)
-			}
-			writers = append(writers, &sqliteWriter{process: p.startIn(w), mode: mode, who: who, stdin: stdin, answers: bufio.NewReader(stdout)})
-		}
+		writers = append(writers, s.startSQLite(mode)...)
 	}
 	k := s.shake()
 	stop := s.takeTurns(s.a.name, s.b.name)
@@ -66,27 +50,50 @@ func sqlite(s *arena) {
 	s.moved(k)
 	s.forget()
 	for _, mode := range modes {
-		want := "ok\n"
-		for _, w := range writers {
-			if w.mode == mode {
-				s.Logf("mode %s, %s: %d commits", mode, w.who, w.commits)
-				if w.commits < fewCommits {
-					s.Error("this proves nothing")
-				}
-			}
+		s.checkSQLite(mode, slices.DeleteFunc(slices.Clone(writers), func(w *sqliteWriter) bool { return w.mode != mode }))
+	}
+}
+
+// startSQLite makes a database with a journal of this mode, and starts its two writers.
+func (s *arena) startSQLite(mode string) (writers []*sqliteWriter) {
+	s.Helper()
+	file := filepath.Join(s.dir, mode+".db")
+	administer(s.T, "sqlite3", "-bail", file, "PRAGMA journal_mode="+mode+`;
+			CREATE TABLE log(who TEXT, n INTEGER, data BLOB);
+			CREATE TABLE page(id INTEGER PRIMARY KEY, data BLOB);
+			INSERT INTO page WITH RECURSIVE n(i) AS (VALUES(1) UNION ALL SELECT i+1 FROM n WHERE i<100) SELECT i, randomblob(4000) FROM n;`)
+	for who, w := range map[string]writer{"a": s.a, "b": s.b} {
+		p := s.prepare("sqlite3", "-bail", "-cmd", ".timeout 60000", "-cmd", "PRAGMA cache_size=20", file)
+		stdin, err := p.StdinPipe()
+		if err != nil {
+			s.Fatal(err)
 		}
-		for _, who := range []string{"a", "b"} {
-			for _, w := range writers {
-				if w.mode == mode && w.who == who {
-					want += fmt.Sprintf("%s|%d|%d\n", who, w.commits, w.commits*(w.commits+1)/2)
-				}
-			}
+		p.Stdout = nil
+		stdout, err := p.StdoutPipe()
+		if err != nil {
+			s.Fatal(err)
 		}
-		out, err := exec.CommandContext(s.Context(), "sqlite3", "-bail", filepath.Join(s.dir, mode+".db"),
-			"PRAGMA integrity_check; SELECT who, count(*), sum(n) FROM log WHERE length(data)=300 GROUP BY who ORDER BY who;").CombinedOutput()
-		if err != nil || string(out) != want {
-			s.Errorf("mode %s: %v, got %q, want %q", mode, err, out, want)
+		writers = append(writers, &sqliteWriter{process: p.startIn(w), mode: mode, who: who, stdin: stdin, answers: bufio.NewReader(stdout)})
+	}
+	return writers
+}
+
+// checkSQLite checks that a database has what its writers have committed.
+func (s *arena) checkSQLite(mode string, writers []*sqliteWriter) {
+	s.Helper()
+	want := "ok\n"
+	slices.SortFunc(writers, func(a, b *sqliteWriter) int { return strings.Compare(a.who, b.who) })
+	for _, w := range writers {
+		s.Logf("mode %s, %s: %d commits", mode, w.who, w.commits)
+		if w.commits < fewCommits {
+			s.Error("this proves nothing")
 		}
+		want += fmt.Sprintf("%s|%d|%d\n", w.who, w.commits, w.commits*(w.commits+1)/2)
+	}
+	out, err := exec.CommandContext(s.Context(), "sqlite3", "-bail", filepath.Join(s.dir, mode+".db"),
+		"PRAGMA integrity_check; SELECT who, count(*), sum(n) FROM log WHERE length(data)=300 GROUP BY who ORDER BY who;").CombinedOutput()
+	if err != nil || string(out) != want {
+		s.Errorf("mode %s: %v, got %q, want %q", mode, err, out, want)
 	}
 }
 

@@ -36,43 +36,57 @@ func TestVerdict(t *testing.T) {
 				}
 				return o
 			}
-			var trace []string
-			foreseen := 0
+			v := verdicts{T: t, file: file, a: a, b: b, owner: read}
 			for round, pages := range []int{8, 16, 1, 8, 8, 4, 32, 1, 16, 8, 8, 64, 8, 16, 8, 8, 8, 16, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8} {
-				// First one of the owner in three, later none.
-				who, foreign := a, 1
 				if read().Cgroup == a.id {
 					break
 				}
-				if round < 12 && round%3 == 2 {
-					who, foreign = b, 0
-				}
-				before := read()
-				_, moves := before.Round(writeback.RoundTime(uint64(pages), before.Bandwidth), foreign == 1)
-				if foreign == 1 {
-					a.writes(file, pages, "4k", "oflag=append", "conv=notrunc,fsync")
-				} else {
-					b.writes(file, pages, "4k", "conv=notrunc,fsync")
-				}
-				after, moved := read(), 0
-				for end := time.Now().Add(2 * time.Second); moves && after.Cgroup != who.id && time.Now().Before(end); after = read() {
-					time.Sleep(10 * time.Millisecond) // the kernel does it in the background
-				}
-				if after.Cgroup == a.id {
-					moved = 1
-				}
-				trace = append(trace, fmt.Sprintf("%04x %d %d %d %d %d %04x %d", before.History, before.Average, before.Bandwidth, pages, foreign, moved, after.History, after.Average))
-				if moves == (moved == 1) {
-					foreseen++
-				}
+				// First one of the owner in three, later none.
+				v.round(pages, round >= 12 || round%3 != 2)
 			}
-			t.Logf("trace of %s:\n%s", fs, strings.Join(trace, "\n"))
+			t.Logf("trace of %s:\n%s", fs, strings.Join(v.trace, "\n"))
 			if read().Cgroup != a.id {
 				t.Error("it was not moved: this shows nothing")
 			}
-			if foreseen < len(trace) {
-				t.Errorf("%d of %d rounds went as foreseen", foreseen, len(trace))
+			if v.foreseen < len(v.trace) {
+				t.Errorf("%d of %d rounds went as foreseen", v.foreseen, len(v.trace))
 			}
 		})
+	}
+}
+
+// verdicts are rounds of writeback of a file that b owns.
+type verdicts struct {
+	*testing.T
+	file     string
+	a, b     writer
+	owner    func() writeback.Owner
+	trace    []string
+	foreseen int // rounds that went as foreseen
+}
+
+// round has pages of the file written out that were made dirty by a if it is foreign, and otherwise
+// by b.
+func (v *verdicts) round(pages int, isForeign bool) {
+	v.Helper()
+	before := v.owner()
+	_, moves := before.Round(writeback.RoundTime(uint64(pages), before.Bandwidth), isForeign)
+	who, foreign := v.b, 0
+	if isForeign {
+		who, foreign = v.a, 1
+		v.a.writes(v.file, pages, "4k", "oflag=append", "conv=notrunc,fsync")
+	} else {
+		v.b.writes(v.file, pages, "4k", "conv=notrunc,fsync")
+	}
+	after, moved := v.owner(), 0
+	for end := time.Now().Add(2 * time.Second); moves && after.Cgroup != who.id && time.Now().Before(end); after = v.owner() {
+		time.Sleep(10 * time.Millisecond) // the kernel does it in the background
+	}
+	if after.Cgroup == v.a.id {
+		moved = 1
+	}
+	v.trace = append(v.trace, fmt.Sprintf("%04x %d %d %d %d %d %04x %d", before.History, before.Average, before.Bandwidth, pages, foreign, moved, after.History, after.Average))
+	if moves == (moved == 1) {
+		v.foreseen++
 	}
 }
