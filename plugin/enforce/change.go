@@ -139,6 +139,8 @@ func (c *change) isEmpty() bool {
 // desired are not lifted for that reason. It leaves out a backstop unless all containers
 // have ended, because an unknown container counts as one without limits.
 func (c *change) keep(old *record.Record) {
+	// While the limits of a container are not decided, its spec is not compared either.
+	c.record.Dropped = c.record.Dropped.Join(old.Dropped)
 	if old.Observed || c.record.Observed {
 		return
 	}
