@@ -128,6 +128,10 @@ func TestInspectSpec(t *testing.T) {
 			target: plan.Target{Spec: plan.Spec{Unwanted: fromSpec}},
 			raise:  []string{"8:0 wbps=max"}, dropped: []string{"8:0 wbps=7"},
 		},
+		{
+			name: "dropped before, and not compared yet", recorded: record.Record{Dropped: limit(sda, 7), Observed: true},
+			target: plan.Target{Partial: true}, dropped: []string{"8:0 wbps=7"},
+		},
 		{name: "the spec's value of another program", max: "8:0 wbps=7", target: plan.Target{Spec: plan.Spec{Unwanted: fromSpec}}},
 		{
 			name: "the spec's value, changed since by another program", max: "8:0 wbps=8",
