@@ -85,8 +85,9 @@ func TestUnreadableLater(t *testing.T) {
 	k.want(leaves(nil))
 }
 
-// TestRemovedMeanwhile: the removal of a cgroup during a look is no error. The kernel answers a read
-// with ENODEV then, also if a cgroup of the same name has come since, and a search with ENOENT.
+// TestRemovedMeanwhile: a cgroup that is removed while it is read is no error. The kernel then fails a
+// read of an open file with ENODEV, even if a new cgroup has the same name by then, and the opening of
+// a file with ENOENT.
 func TestRemovedMeanwhile(t *testing.T) {
 	k := threePods(t)
 	k.pass(vda)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -111,6 +112,21 @@ func (s *arena) prepare(command ...string) *process {
 	return p
 }
 
+// pipes returns the standard input and output of a process that is not started yet.
+func (p *process) pipes() (stdin io.WriteCloser, stdout io.Reader) {
+	p.s.Helper()
+	stdin, err := p.StdinPipe()
+	if err != nil {
+		p.s.Fatal(err)
+	}
+	p.Stdout = nil
+	stdout, err = p.StdoutPipe()
+	if err != nil {
+		p.s.Fatal(err)
+	}
+	return stdin, stdout
+}
+
 // startIn starts it in a cgroup. Frozen before it executes it would keep this whole
 // program waiting, and so who thaws it: it is a vfork.
 func (p *process) startIn(w writer) *process {
@@ -215,15 +231,7 @@ type churning struct {
 func (s *arena) churns(name string, first, second writer, c churning) (ends func() string) {
 	s.Helper()
 	p := s.prepare("/proc/self/exe", churnCommand, filepath.Join(s.dir, name), strconv.Itoa(c.size), strconv.Itoa(c.ballast), c.without, c.another)
-	stdin, err := p.StdinPipe()
-	if err != nil {
-		s.Fatal(err)
-	}
-	p.Stdout = nil
-	stdout, err := p.StdoutPipe()
-	if err != nil {
-		s.Fatal(err)
-	}
+	stdin, stdout := p.pipes()
 	p.startIn(first)
 	lines := bufio.NewReader(stdout)
 	if line, err := lines.ReadString('\n'); line != "ready\n" {

@@ -63,7 +63,7 @@ func churn(args []string) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	// From the disk, too.
+	// The file is compared once more after its pages were dropped, so that it is read from the disk.
 	if err := errors.Join(c.fsync(), unix.Fadvise(int(c.f.Fd()), 0, 0, unix.FADV_DONTNEED), c.check()); err != nil {
 		return fmt.Errorf("after all was dropped: %w", err)
 	}

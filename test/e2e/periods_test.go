@@ -13,7 +13,7 @@ import (
 const (
 	// periodRounds is how often each figure of TestPeriods is measured.
 	periodRounds = 3
-	// periodSeconds is for how long.
+	// periodSeconds is how long one measurement takes, in seconds.
 	periodSeconds = 15
 )
 

@@ -64,15 +64,7 @@ func (s *arena) startSQLite(mode string) (writers []*sqliteWriter) {
 			INSERT INTO page WITH RECURSIVE n(i) AS (VALUES(1) UNION ALL SELECT i+1 FROM n WHERE i<100) SELECT i, randomblob(4000) FROM n;`)
 	for who, w := range map[string]writer{"a": s.a, "b": s.b} {
 		p := s.prepare("sqlite3", "-bail", "-cmd", ".timeout 60000", "-cmd", "PRAGMA cache_size=20", file)
-		stdin, err := p.StdinPipe()
-		if err != nil {
-			s.Fatal(err)
-		}
-		p.Stdout = nil
-		stdout, err := p.StdoutPipe()
-		if err != nil {
-			s.Fatal(err)
-		}
+		stdin, stdout := p.pipes()
 		writers = append(writers, &sqliteWriter{process: p.startIn(w), mode: mode, who: who, stdin: stdin, answers: bufio.NewReader(stdout)})
 	}
 	return writers
