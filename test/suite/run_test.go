@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +18,48 @@ import (
 type run struct {
 	cfg   node.Config
 	tests string // a regular expression; "": all
+	part  string // begins each line of the output; "" for nothing
+}
+
+// parts divides a run of all tests among nodes.
+func (r run) parts(n int) ([]run, error) {
+	if r.tests != "" || n < 2 {
+		return []run{r}, nil
+	}
+	tests, err := e2eTests("../e2e")
+	if err != nil {
+		return nil, err
+	}
+	var out []run
+	for i, part := range parts(tests, n) {
+		out = append(out, run{cfg: r.cfg, tests: part, part: "node " + strconv.Itoa(i+1)})
+	}
+	return out, nil
+}
+
+// playOn plays the tests on n nodes of one kind at the same time.
+func (r run) playOn(t *testing.T, n int, dir string, proof bool) outcome {
+	all, err := r.parts(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) == 1 {
+		return r.play(t, dir, proof)
+	}
+	o := outcome{node: r.cfg.String()}
+	var mu sync.Mutex // guards o
+	t.Run("part", func(t *testing.T) {
+		for _, part := range all {
+			t.Run(part.part, func(t *testing.T) {
+				t.Parallel()
+				did := part.play(t, dir, proof)
+				mu.Lock()
+				defer mu.Unlock()
+				o.add(did)
+			})
+		}
+	})
+	return o
 }
 
 // play boots a node and plays the tests there.
@@ -39,11 +82,11 @@ func (r run) play(t *testing.T, dir string, proof bool) outcome {
 	if err := n.Copy(ctx, dir, payload.Guest); err != nil {
 		t.Error(err)
 	}
-	var output bytes.Buffer
+	var printed bytes.Buffer
 	start := time.Now()
-	code, err := n.Run(ctx, nil, io.MultiWriter(os.Stdout, &output), os.Stderr, r.command(limit, proof)...)
+	code, err := n.Run(ctx, nil, io.MultiWriter(printer(r.part), &printed), os.Stderr, r.command(limit, proof)...)
 	o := outcome{node: r.cfg.String(), took: time.Since(start)}
-	o.count(output.Bytes())
+	o.count(printed.Bytes())
 	switch {
 	case err != nil:
 		t.Errorf("%v\nthe node's console:\n%s", err, n.Console(100))
