@@ -239,14 +239,20 @@ func private(t *testing.T, mountpoint string) {
 const stubNoise = "nri: failed to infer runtime NRI version"
 
 // wantQuiet fails the test for what the program says that it lacks, other than what
-// it is meant to lack. That it has lost a race is no such thing.
+// it is meant to lack. That it has lost a race is no such thing, nor is a write that took longer than
+// its second on a busy machine.
 func wantQuiet(t *testing.T, log func() (string, error), lacks ...string) {
 	t.Helper()
 	text, err := log()
 	if err != nil {
 		t.Fatal(err)
 	}
+	rest := text
 	for line := range strings.Lines(text) {
+		rest = rest[len(line):]
+		if isSlowWrite(line) && strings.Contains(rest, "All limits are in force again") {
+			continue
+		}
 		for _, bad := range []string{"level=warning", "level=error", `"level":"warning"`, `"level":"error"`, "CAP_SYS_NICE"} {
 			isExpected := slices.ContainsFunc(lacks, func(what string) bool { return strings.Contains(line, what) })
 			if strings.Contains(line, bad) && !isExpected && !strings.Contains(line, stubNoise) && !strings.Contains(line, logLost) {
@@ -254,6 +260,12 @@ func wantQuiet(t *testing.T, log func() (string, error), lacks ...string) {
 			}
 		}
 	}
+}
+
+// isSlowWrite reports whether a line says that a write was not done in time.
+func isSlowWrite(line string) bool {
+	return strings.Contains(line, "Some limits are not in force") &&
+		(strings.Contains(line, "not done within") || strings.Contains(line, "hangs in the kernel"))
 }
 
 // daemonPod is the pod of a profile's DaemonSet without what only an API server has:
