@@ -142,9 +142,12 @@ func TestWeightsSetUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.awaitCost(false)
-	if got := b.costLine("io.cost.model"); got != "" && !strings.Contains(got, "ctrl=auto") {
-		t.Errorf("io.cost.model has %q after the last pod", got)
-	}
+	eventually(t, "io.cost has the kernel's model again", func() error { // it is written after io.cost.qos
+		if got := b.costLine("io.cost.model"); got != "" && !strings.Contains(got, "ctrl=auto") {
+			return fmt.Errorf("io.cost.model has %q", got)
+		}
+		return nil
+	})
 	eventually(t, "the weight of the QoS class is removed", func() error {
 		slice, err := os.ReadFile(filepath.Join(cgroup.Root, filepath.Dir(filepath.Dir(k.Cgroup)), "io.weight"))
 		if !errors.Is(err, os.ErrNotExist) && strings.TrimSpace(string(slice)) != "default 100" { // systemd removes the slice as well
