@@ -24,9 +24,10 @@ const (
 )
 
 // TestE2E runs the e2e tests on the nodes that NODE_MATRIX asks for: "full", or
-// the one kind of node that the other variables name, of which two have one half of the tests each. E2E_PROOF has the tests measure as
-// long as for the whole matrix, SCENARIO_TIME the scenarios for so long each, and SOAK_PODS
-// is how many pods the soak has, with the seed SOAK_SEED; E2E_RUN chooses among them.
+// the one kind of node that the other variables name, of which two have one half of the tests each.
+// E2E_PROOF has the tests measure as long as for the whole matrix, SCENARIO_TIME the scenarios for so
+// long each, and SOAK_PODS is how many pods the soak has, with the seed SOAK_SEED; E2E_RUN chooses
+// among them.
 func TestE2E(t *testing.T) {
 	cfg, err := node.ConfigFromEnv()
 	if err != nil {
