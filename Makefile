@@ -7,12 +7,12 @@ LDFLAGS   = -s -w -X github.com/prometheus/common/version.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
 
-.PHONY: demo test proof scenarios soak storage neighbour weights lint unit alerts e2e node bench fuzz generate build image clean help
+.PHONY: demo test proof scenarios soak storage neighbour weights lint unit alerts apiserver e2e node bench fuzz generate build image clean help
 
 demo: ## boot a node, run three limited pods and a noisy neighbour, print requested / in force / measured
 	cd test && go run ./demo
 
-test: lint unit alerts e2e ## lint, unit tests with the race detector, e2e tests on the default node
+test: lint unit alerts apiserver e2e ## lint, unit tests with the race detector, tests of the manifests, e2e tests on the default node
 
 proof: ## the whole matrix of kernels, containerds, runtimes and drivers; writes docs/reference/matrix.md
 	cd test && NODE_MATRIX=full MATRIX_TABLE=$(CURDIR)/docs/reference/matrix.md go test -count=1 -v -timeout 64h ./suite
@@ -42,11 +42,14 @@ lint: ## golangci-lint, of the version in tools/go.mod, on both modules
 
 unit: ## unit tests of both modules, with the race detector; MODEL_TIME (1m) of random events
 	MODEL_TIME=$(MODEL_TIME) go test -race ./...
-# e2e and suite need a node: here they have to compile, and no more.
-	cd test && go vet ./... && go test -race $$(go list ./... | grep -vE '/test/(e2e|suite)$$')
+# e2e and suite need a node, apiserver an API server: here they have to compile, and no more.
+	cd test && go vet ./... && go test -race $$(go list ./... | grep -vE '/test/(apiserver|e2e|suite)$$')
 
 alerts: ## test the alerting rules with promtool
 	CACHE=$(CACHE) test/alerts/run
+
+apiserver: ## what a real API server says of deploy/, of the pages' objects, and by the admission policies
+	cd test && go test -count=1 ./apiserver
 
 e2e: ## e2e tests on a node; NODE_KERNEL, NODE_CONTAINERD, NODE_RUNTIME, NODE_DRIVER choose it
 	cd test && go test -count=1 -v -timeout 84m ./suite

@@ -13,7 +13,7 @@ import (
 )
 
 // TestAdmissionPolicies: the policies of deploy/kubernetes are YAML and name the plugin's
-// annotations. TestStorageOfPods/admission asks an API server what they do.
+// annotations. TestReservedAnnotations in test/apiserver asks an API server what they do.
 func TestAdmissionPolicies(t *testing.T) {
 	reserve := readPolicy(t, "admission.yaml", "ValidatingAdmissionPolicy")
 	pattern := regexp.MustCompile(`key\.matches\('([^']+)'\)`).FindStringSubmatch(reserve)

@@ -148,9 +148,6 @@ func TestStorageOfPods(t *testing.T) {
 	}
 	t.Run("every mount, by lsblk and findmnt", func(t *testing.T) { agrees(t, 10) })
 	t.Run("devices", func(t *testing.T) { areDrawn(t, kinds) })
-	// Here because a control plane takes a minute to start.
-	t.Run("manifests", func(t *testing.T) { cluster{t}.admitsManifests() })
-	t.Run("admission", func(t *testing.T) { cluster{t}.reservesAnnotations() })
 	t.Run("of", func(t *testing.T) {
 		for _, v := range kinds {
 			t.Run(v.Name(), func(t *testing.T) {

@@ -24,8 +24,8 @@ type Program struct {
 const Image = "registry.example/nri-blkio:latest"
 
 // Build writes the files for a node into dir: nri-blkio and its image (nri-blkio.tar), the
-// image of the test containers (iotool.tar), the files of deploy/, README.md and docs/ as
-// pages/, and the programs. module is the directory of the test module.
+// image of the test containers (iotool.tar), the files of deploy/, and the programs. module is the
+// directory of the test module.
 func Build(ctx context.Context, module, dir string, programs ...Program) error {
 	steps := []struct {
 		where string
@@ -56,21 +56,5 @@ func Build(ctx context.Context, module, dir string, programs ...Program) error {
 			return fmt.Errorf("%v: %w\n%s", cmd, err, out)
 		}
 	}
-	if err := copyPages(module, filepath.Join(dir, "pages")); err != nil {
-		return err
-	}
 	return os.CopyFS(filepath.Join(dir, "deploy"), os.DirFS(filepath.Join(module, "..", "deploy")))
-}
-
-// copyPages copies the documentation, whose examples are tested on the node.
-func copyPages(module, dir string) error {
-	if err := os.CopyFS(dir, os.DirFS(filepath.Join(module, "..", "docs"))); err != nil {
-		return err
-	}
-	page, err := os.ReadFile(filepath.Join(module, "..", "README.md"))
-	if err != nil {
-		return err
-	}
-	// docs/README.md, the index, has no YAML.
-	return os.WriteFile(filepath.Join(dir, "front.md"), page, 0o644)
 }

@@ -19,14 +19,15 @@ import (
 // An emulated node uses little more than one of two CPUs, because tests wait: for a limit to show, for
 // the runtime, for a pass of the reconciler. So by default two nodes have one half of the tests each.
 
-// seconds is how long the longest tests take on an emulated node. It serves only to make parts that
+// seconds is how long the longest tests take on an emulated node beside another one. It serves only to make parts that
 // take about the same time: a test that is not here counts as one of fewSeconds.
 var seconds = map[string]int{
-	"TestStorageOfPods": 255, "TestStorage": 160, "TestLimits": 119, "TestScenarios": 113, "TestKubelet": 99,
-	"TestEnds": 73, "TestSafety": 73, "TestDaemonSet": 54,
+	"TestStorageOfPods": 390, "TestStorage": 200, "TestLimits": 145, "TestKubelet": 145, "TestScenarios": 145,
+	"TestSafety": 90, "TestEnds": 85, "TestDaemonSet": 75, "TestFailClosed": 70, "TestExits": 70,
+	"TestHandOverWithinThePod": 50, "TestNoHandOver": 50, "TestFlatShares": 45, "TestRootfsElsewhere": 40,
 }
 
-const fewSeconds = 15
+const fewSeconds = 18
 
 // e2eTests returns the names of the tests in the Go files of a directory.
 func e2eTests(dir string) ([]string, error) {

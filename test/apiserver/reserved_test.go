@@ -1,15 +1,16 @@
-package e2e
+package apiserver
 
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
+	"testing"
 )
 
-// reservesAnnotations: with the policies of deploy/kubernetes only the platform sets the limits
+// TestReservedAnnotations: with the policies of deploy/kubernetes only the platform sets the limits
 // of pods in a reserved namespace. A policy takes effect some time after it was created.
-func (c cluster) reservesAnnotations() {
+func TestReservedAnnotations(t *testing.T) {
+	c := cluster{t}
 	const total, weight = "limits.blkio.noderesource.dev/pod-total", "weight.blkio.noderesource.dev/containers"
 	const own, missing = "the platform sets the limits", "pods of this namespace need"
 	for name, annotations := range map[string]string{"tenant": "{}", "limited": `{pod-io-limit: "* wbps=50Mi"}`} {
@@ -43,7 +44,7 @@ func (c cluster) reservesAnnotations() {
 
 // policy applies a file of deploy/kubernetes until the end of the test.
 func (c cluster) policy(name string) {
-	manifest := readManifest(c.T, filepath.Join(node.payload, "deploy", profileDefault, name))
+	manifest := readFile(c.T, deploy, "kubernetes", name)
 	c.Cleanup(func() {
 		if out, err := kubectl(manifest, "delete", "-f", "-", "--ignore-not-found"); err != nil {
 			c.Errorf("delete %s: %v: %s", name, err, out)
@@ -64,15 +65,14 @@ func (a *admission) pod() string {
 		a.namespace, a.name, annotations)
 }
 
-// admits asks the API server for pods, and creates none. One call asks for all: each takes
-// seconds on an emulated node.
+// admits asks the API server for pods, and creates none. One call asks for all.
 func (c cluster) admits(pods ...admission) {
 	c.Helper()
 	var manifest []string
 	for _, a := range pods {
 		manifest = append(manifest, a.pod())
 	}
-	eventually(c.T, "decisions of the API server", func() error {
+	c.eventually("decisions of the API server", func() error {
 		out, err := kubectl(strings.Join(manifest, "\n---\n"), "create", "--dry-run=server", "-f", "-")
 		var errs []error
 		for _, a := range pods {

@@ -1,46 +1,35 @@
-package e2e
+package apiserver
 
 import (
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 )
 
-// admitsManifests: the API server admits the objects on the pages of the documentation, and
-// those of deploy/, without a field that it does not know.
-func (c cluster) admitsManifests() {
+// TestManifests: the API server admits the objects on the pages of the documentation, and those of
+// deploy/, without a field that it does not know.
+func TestManifests(t *testing.T) {
+	c := cluster{t}
 	admits := func(name, manifest string, args ...string) {
 		if out, err := kubectl(manifest, append(args, "apply", "--dry-run=server", "--validate=strict", "-f", "-")...); err != nil {
 			c.Errorf("%s: %v: %s\n%s", name, err, out, manifest)
 		}
 	}
-	objects := pageObjects(c.T)
+	objects := pageObjects(t)
 	for name, manifest := range objects {
 		admits(name, manifest)
 	}
 	if len(objects) < 4 {
 		c.Errorf("only %d objects are on the pages", len(objects))
 	}
-	deploy := filepath.Join(node.payload, "deploy")
-	// It goes with the cluster. cluster.apply would remove the pods of the test with it.
-	c.kubectl(readManifest(c.T, filepath.Join(deploy, profileDefault, "namespace.yaml")), "apply", "-f", "-")
-	for _, profile := range []string{profileDefault, profileHostile} {
+	c.kubectl(readFile(t, deploy, "kubernetes/namespace.yaml"), "apply", "-f", "-")
+	for _, profile := range []string{"kubernetes", "kubernetes-hostile-tenants"} {
 		admits(profile, c.kubectl("", "kustomize", filepath.Join(deploy, profile)))
 	}
-	admits("validator", readManifest(c.T, filepath.Join(deploy, profileDefault, "validator.yaml")), "--namespace", "nri-blkio")
-}
-
-func readManifest(t *testing.T, file string) string {
-	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
+	admits("validator", readFile(t, deploy, "kubernetes/validator.yaml"), "--namespace", "nri-blkio")
 }
 
 // pageObjects returns the Kubernetes objects in the YAML blocks of the pages, by page and line.
@@ -49,11 +38,11 @@ func pageObjects(t *testing.T) map[string]string {
 	t.Helper()
 	block := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
 	objects := map[string]string{}
-	err := filepath.WalkDir(filepath.Join(node.payload, "pages"), func(file string, e fs.DirEntry, err error) error {
+	read := func(file string, e fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(file) != ".md" {
 			return err
 		}
-		page := readManifest(t, file)
+		page := readFile(t, file)
 		for _, at := range block.FindAllStringSubmatchIndex(page, -1) {
 			text := page[at[2]:at[3]]
 			if strings.Contains(text, "\nkind:") && !strings.Contains(text, "kind: NodePolicy") {
@@ -61,9 +50,11 @@ func pageObjects(t *testing.T) map[string]string {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
+	}
+	for _, from := range []string{"../../docs", "../../README.md"} {
+		if err := filepath.WalkDir(from, read); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return objects
 }
