@@ -30,8 +30,8 @@ const (
 	// reads in one request. With more, the expressions could exceed the API server's bounds on the cost
 	// of one expression (1,000,000) and of one policy (10,000,000).
 	readable = 32 << 10
-	// comparable is the number of entries of which each is compared with each.
-	comparable = 32
+	// comparable is the number of entries in which each target is searched.
+	comparable = 128
 )
 
 // Files returns the generated files by name.

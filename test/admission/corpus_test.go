@@ -77,7 +77,7 @@ func samples(t testing.TB) []sample {
 	for _, text := range []string{
 		`/a wbps=1Mi; "/a" rbps=1Mi`, // one path in two spellings
 		"/data wbps=" + strings.Repeat("0", 40) + "1",
-		strings.Repeat("/data wbps=1Mi;", 33),
+		strings.Repeat("/data wbps=1Mi;", 129),
 		"/data wbps=1Mi; /data/" + strings.Repeat("x", 32<<10) + " x",
 	} {
 		add(limits+"container.db", text)

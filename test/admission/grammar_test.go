@@ -158,7 +158,8 @@ func TestLarge(t *testing.T) {
 		"64 keys of 500 bytes":         {"/d" + strings.Repeat("x", 490) + " wbps=1", 64, false},
 		"many keys in an entry":        {"/d " + strings.Repeat("wbps=1Mi ", 3000), 1, true},
 		"numbers of the longest kind":  {"/d wbps=" + strings.Repeat("0", 39) + "1", 1, false},
-		"32 keys of 32 duplicates":     {strings.Repeat("/d wbps=1Mi;", 32), 32, true},
+		"8 keys of 128 duplicates":     {strings.Repeat("/d wbps=1Mi;", 128), 8, true},
+		"128 long targets":             {many("/d%d"+strings.Repeat("x", 230)+" wbps=1Mi;", 128), 1, false},
 		"4 wrong keys of 256 entries":  {strings.Repeat("/d wbps=0;", 256), 4, true},
 		"4 keys of 8 KiB in one entry": {"/d " + strings.Repeat("x", 8<<10-20), 4, true},
 	} {
