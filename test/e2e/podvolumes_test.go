@@ -150,7 +150,10 @@ func TestStorageOfPods(t *testing.T) {
 	t.Run("devices", func(t *testing.T) { areDrawn(t, kinds) })
 	// Here because a control plane takes a minute to start.
 	t.Run("manifests", func(t *testing.T) { cluster{t}.admitsManifests() })
-	t.Run("admission", func(t *testing.T) { cluster{t}.reservesAnnotations() })
+	t.Run("admission", func(t *testing.T) {
+		t.Run("reserved", func(t *testing.T) { cluster{t}.reservesAnnotations() })
+		t.Run("policies", func(t *testing.T) { cluster{t}.decidesOnAnnotations() })
+	})
 	t.Run("of", func(t *testing.T) {
 		for _, v := range kinds {
 			t.Run(v.Name(), func(t *testing.T) {
