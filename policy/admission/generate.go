@@ -34,18 +34,18 @@ const (
 	comparable = 128
 )
 
-// Files returns the generated files by name.
+// Files returns the generated files by name. An error names the template.
 func Files() (map[string]string, error) {
 	funcs := template.FuncMap{"arr": func(values ...string) []string { return values }, "join": strings.Join}
 	t, err := template.New("").Funcs(funcs).ParseFS(templates, "templates/*.tmpl")
 	if err != nil {
-		return nil, fmt.Errorf("parse templates: %w", err)
+		return nil, err
 	}
 	files := map[string]string{}
 	for _, name := range []string{GrammarFile, TenantsFile, FailClosedFile} {
 		var b strings.Builder
 		if err := t.ExecuteTemplate(&b, name+".tmpl", values()); err != nil {
-			return nil, fmt.Errorf("generate %s: %w", name, err)
+			return nil, err
 		}
 		files[name] = b.String()
 	}
