@@ -143,6 +143,13 @@ func weightCauses() string {
 	return b.String()
 }
 
+// duplicateCauses returns the cause of a duplicate target.
+func duplicateCauses() string {
+	const place = `"/data", first in entry 1`
+	return `list.key[0].startsWith('weight.') ? ` + chain("weight", []cause{{"", "/data 5; /data 6", place, ""}}) +
+		` : ` + chain("limits", []cause{{"", "/data wbps=1; /data rbps=1", place, ""}})
+}
+
 // keyCauses returns the causes of a wrong key.
 func keyCauses() string {
 	var b strings.Builder

@@ -2,7 +2,7 @@ package admission
 
 import (
 	"embed"
-	"fmt"
+	"maps"
 	"strings"
 	"text/template"
 
@@ -54,44 +54,19 @@ func Files() (map[string]string, error) {
 
 // values returns the values of the templates, by name.
 func values() map[string]any {
-	most := annotation.Most()
-	manyKeys := map[string]string{}
-	for i := range most.Annotations + 1 {
-		manyKeys[fmt.Sprintf("limits.%s/container.c%d", annotation.Domain, i)] = "* wbps=1Mi"
-	}
-	manyEntries := map[string]string{}
-	for i := range most.TotalEntries/most.Entries + 1 {
-		manyEntries[fmt.Sprintf("limits.%s/container.c%d", annotation.Domain, i)] = strings.Repeat("* wbps=x;", most.Entries)
-	}
-	tooLong := annotation.Parse(map[string]string{"limits." + annotation.Domain + "/containers": strings.Repeat("* wbps=x;", most.Entries+1)}).Each().Errors()
-	last := tooLong[len(tooLong)-1]
 	noClass, class := classes()
-	const place = `"/data", first in entry 1` // of a duplicate
-	after := func(s string) string { return literal(": " + s) }
-	return map[string]any{
+	all := map[string]any{
 		"Plugins": Plugins(), "PluginName": pluginName, "PluginList": pluginList(),
 		"Domain": annotation.Domain, "Kinds": annotation.Kinds(), "AllowLabel": AllowLabel, "FailClosedLabel": FailClosedLabel,
-		"Most": most, "Readable": readable, "Comparable": comparable,
+		"Most": annotation.Most(), "Readable": readable, "Comparable": comparable,
 		"Ours": ours(), "ValidKey": validKey(), "Tokens": tokens, "Control": control, "Unclean": root + "|" + parent, "FirstWord": firstWord,
 		"LimitsEntry": limitsEntry(), "WeightEntry": weightEntry(), "WeightOfAll": weightOfAll(), "Class": class,
 		"Limits": limits(), "Repeated": repeated(), "Fractions": fractions(),
 		"Rates": rates(every), "Bytes": rates(isBytes), "Operations": rates(isOperations),
 		"MostBytes": mostBytes(), "MostOperations": mostOperations(),
 		"KeyCauses": keyCauses(), "LimitCauses": limitCauses(), "RateCauses": rateCauses(), "WeightCauses": weightCauses(),
-		"TooManyKeys": literal(errorText(manyKeys)), "TooMany": after(errorText(manyEntries)),
-		"TooLarge": after(text("limits", strings.Repeat("x", most.Value+1))), "Empty": after(text("limits", "")),
-		"TooLong": after((&annotation.Problem{Cause: last.Cause, Hint: last.Hint}).String()), "NoClass": after(noClass),
-		"Duplicate": `list.key[0].startsWith('weight.') ? ` + chain("weight", []cause{{"", "/data 5; /data 6", place, ""}}) +
-			` : ` + chain("limits", []cause{{"", "/data wbps=1; /data rbps=1", place, ""}}),
+		"Duplicate": duplicateCauses(), "NoClass": literal(": " + noClass),
 	}
-}
-
-// classes returns the grammar's text about a wrong class, and a pattern of valid ones. The
-// pattern is "" if the grammar accepts none.
-func classes() (text, pattern string) {
-	const kind = "class." + annotation.Domain + "/containers"
-	if errs := annotation.Parse(map[string]string{kind: "bronze"}).Each().Errors(); len(errs) > 0 {
-		return errs[0].Cause + " (write limits." + annotation.Domain + ")", ""
-	}
-	return errorText(map[string]string{kind: "A"}), "^" + space + label + space + "$"
+	maps.Copy(all, sizeTexts())
+	return all
 }

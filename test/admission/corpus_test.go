@@ -47,7 +47,7 @@ func literals(t testing.TB) []string {
 }
 
 // samples returns annotations with the strings of the grammar's tests at each place where they
-// may belong. The API server rejects a key that is no qualified name before it asks policies.
+// may belong. The API server rejects a key that is not a qualified name before it asks policies.
 func samples(t testing.TB) []sample {
 	t.Helper()
 	const limits, weight, class = "limits." + annotation.Domain + "/", "weight." + annotation.Domain + "/", "class." + annotation.Domain + "/"
