@@ -89,6 +89,7 @@ func limits() string {
 
 // limitsEntry and weightEntry match an entry, except for control characters.
 func limitsEntry() string { return `^` + blank + `*` + target() + limits() }
+
 func weightEntry() string {
 	return `^` + blank + `*` + target() + blank + `+` + weight() + blank + `*$`
 }
