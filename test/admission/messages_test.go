@@ -16,6 +16,7 @@ const (
 	limits   = "limits.blkio.noderesource.dev/containers"
 	weight   = "weight.blkio.noderesource.dev/containers"
 	class    = "class.blkio.noderesource.dev/containers"
+	unknown  = "nope.blkio.noderesource.dev/containers"
 	total    = "limits.blkio.noderesource.dev/pod-total"
 	valid    = "/data wbps=50Mi"
 	wrong    = "/data wpbs=50Mi"
@@ -51,13 +52,23 @@ func TestMessages(t *testing.T) {
 		{"limits.blkio.noderesource.dev/pod", valid, "limits.blkio.noderesource.dev/pod: invalid scope (write /containers for each container, /pod-total for the pod as a whole, or /container.NAME)"},
 		{"limits.blkio.noderesource.dev", valid, "limits.blkio.noderesource.dev: no scope after the prefix (write /containers for each container, /pod-total for the pod as a whole, or /container.NAME)"},
 		{"limits.blkio.noderesource.dev/db", valid, "limits.blkio.noderesource.dev/db: unknown scope (write container.NAME, containers or pod-total)"},
-		{"limit.blkio.noderesource.dev/containers", valid, "limit.blkio.noderesource.dev/containers: unknown annotation (there are limits.blkio.noderesource.dev and weight.blkio.noderesource.dev)"},
+		{unknown, valid, unknown + ": " + mistakes(map[string]string{unknown: valid})[0].Cause + " (" + mistakes(map[string]string{unknown: valid})[0].Hint + ")"},
 		{"limits.blkio.noderesource.dev/container.A", valid, "limits.blkio.noderesource.dev/container.A: invalid container name (use at most 63 of a-z, 0-9 and -, not starting or ending with -)"},
-		{class, "bronze", class + ": classes are not supported (write limits.blkio.noderesource.dev)"},
 	} {
 		denials, errs := p.decide(t, create(map[string]string{tt.key: tt.value}))
 		if diff := cmp.Diff([]string{tt.want}, denials); diff != "" || len(errs) > 0 {
 			t.Errorf("%q: %v, -want +got:\n%s", tt.value, errs, diff)
+		}
+	}
+}
+
+// TestClasses: the policy accepts a class if the grammar does.
+func TestClasses(t *testing.T) {
+	p := readValidating(t, admission.GrammarFile)
+	for _, value := range []string{"bronze", " bronze\n", "a b", "A", ""} {
+		annotations := map[string]string{class: value}
+		if isRejected := agrees(t, p, annotations); isRejected != (len(mistakes(annotations)) > 0) {
+			t.Errorf("%q: rejected %t, by the grammar %v", value, isRejected, mistakes(annotations))
 		}
 	}
 }
@@ -120,7 +131,6 @@ func workloads() []workload {
 // TestTenants: a namespace may use what its label names, and nothing with an invalid label.
 func TestTenants(t *testing.T) {
 	p := readValidating(t, admission.TenantsFile)
-	const unknown = "nope.blkio.noderesource.dev/containers"
 	for label, denied := range map[string]string{
 		"all":                 "",
 		"none":                "limits weight class unknown",
