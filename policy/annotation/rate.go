@@ -16,6 +16,8 @@ import (
 const (
 	// maxNumber bounds the text of a number, zeros and decimals included.
 	maxNumber = 40
+	// maxDecimals is the precision of a Kubernetes quantity. ParseQuantity rounds more.
+	maxDecimals = 9
 	// maxExponent is what 0.000000001e27 needs, and more; ParseQuantity
 	// computes with any.
 	maxExponent = 36
@@ -79,7 +81,7 @@ func checkNumber(k blkio.Key, s string) *Problem {
 		return &Problem{"invalid number " + quote.Text(s), "write a whole number such as " + example(k)}
 	case len(n.digits) > maxNumber:
 		return &Problem{"number " + quote.Text(s) + " is too long", "write a whole number such as " + example(k)}
-	case n.decimals > 9:
+	case n.decimals > maxDecimals:
 		return &Problem{quote.Text(s) + " has more than nine decimals", "write a whole number such as " + example(k)}
 	}
 	return n.checkSuffix(k, s)
@@ -110,10 +112,11 @@ func split(s string) number {
 
 // checkSuffix accepts the suffixes of Kubernetes that can give whole numbers.
 func (n number) checkSuffix(k blkio.Key, s string) *Problem {
+	if n.suffix == "" || slices.Contains(Suffixes(), n.suffix) {
+		return nil
+	}
 	small := ""
 	switch n.suffix {
-	case "", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei":
-		return nil
 	case "m":
 		small = "thousandths"
 	case "u":

@@ -17,7 +17,7 @@ func TestReservedAnnotations(t *testing.T) {
 		c.kubectl(fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {blkio-annotations: reserved}, annotations: %s}}",
 			name, annotations), "apply", "-f", "-")
 	}
-	c.policy("admission.yaml")
+	c.policy("kubernetes/admission.yaml")
 	c.admits(
 		admission{"default", "another-namespace", weight, "50", ""},
 		admission{"tenant", "no-annotation", "", "", ""},
@@ -29,7 +29,7 @@ func TestReservedAnnotations(t *testing.T) {
 		admission{"limited", "with-the-limit", total, "* wbps=50Mi", ""},
 		admission{"limited", "with-another-limit", total, "* wbps=max", own},
 	)
-	c.policy("admission-set.yaml")
+	c.policy("kubernetes/admission-set.yaml")
 	c.admits(
 		admission{"tenant", "no-annotation", "", "", ""},
 		admission{"limited", "without-the-limit", "", "", ""},
@@ -42,9 +42,9 @@ func TestReservedAnnotations(t *testing.T) {
 	}
 }
 
-// policy applies a file of deploy/kubernetes until the end of the test.
+// policy applies a file of deploy until the end of the test.
 func (c cluster) policy(name string) {
-	manifest := readFile(c.T, deploy, "kubernetes", name)
+	manifest := readFile(c.T, deploy, name)
 	c.Cleanup(func() {
 		if out, err := kubectl(manifest, "delete", "-f", "-", "--ignore-not-found"); err != nil {
 			c.Errorf("delete %s: %v: %s", name, err, out)

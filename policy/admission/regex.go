@@ -1,0 +1,157 @@
+package admission
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+// The parts of regular expressions that no table has. Each pattern accepts all that the
+// grammar accepts, and as little more as possible.
+const (
+	blank = `[ \t\r]`
+	// A DNS label (RFC 1123).
+	label = `[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?`
+	// quoted is a quoted path up to its closing quote. A backslash makes the next
+	// character part of the path.
+	quoted = `"(?:[^"\\\n]|\\[^\n])*"`
+	// control is a control character that an entry may not have.
+	control = `[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}]`
+	// end matches the end of a word.
+	end = `(?:[ \t\r]|$)`
+	// space is what strings.TrimSpace cuts off.
+	space = `[\t\n\v\f\r\x{85}\p{Z}]*`
+)
+
+// tokens matches each comment of a value, with the newline before it, and each entry, with the
+// blanks before it. It is for a value with a newline before it.
+const tokens = `\n` + blank + `*#[^\n]*|` + blank + `*(?:` + quoted + `|[^;\n \t\r])[^;\n]*`
+
+// domain is the plugin's domain.
+var domain = strings.ReplaceAll(annotation.Domain, ".", "[.]") // constant
+
+// ours matches the keys of the plugin's annotations, with valid kinds and scopes or not.
+func ours() string { return `^([^/]*[.])?` + domain + `(/|$)` }
+
+// ofKind matches the keys of a valid kind.
+func ofKind() string { return `^` + oneOf(annotation.Kinds()...) + `[.]` + domain + `(/|$)` }
+
+// validKey matches the keys with a valid kind and scope.
+func validKey() string {
+	scopes := append(annotation.Scopes(), `container[.]`+label)
+	return `^` + oneOf(annotation.Kinds()...) + `[.]` + domain + `/` + oneOf(scopes...) + `$`
+}
+
+// oneOf matches one of the patterns.
+func oneOf(patterns ...string) string { return "(?:" + strings.Join(patterns, "|") + ")" }
+
+// root matches paths of the root filesystem, and parent those with "..". Both are absolute
+// paths at the start of an entry.
+const (
+	root   = `^` + blank + `*(?:(?:/\.?)+|"(?:/\.?)+")` + end
+	parent = `^` + blank + `*(?:/[^ \t\r]*/\.\.(?:/|` + end + `)|/\.\.(?:/|` + end + `)|"(?:[^"\\]|\\["\\])*/\.\.[/"])`
+)
+
+// target matches the first word of an entry.
+func target() string {
+	return oneOf(`\*`, `rootfs`, `@`+label, `/[^ \t\r]*`, `"/(?:[^"\\\t\r]|\\["\\])*"`)
+}
+
+// keys matches the names of the keys for which include returns true.
+func keys(include func(blkio.Key) bool) string {
+	var names []string
+	for k := range blkio.NumLimits {
+		if include(k) {
+			names = append(names, k.String())
+		}
+	}
+	return oneOf(names...)
+}
+
+func every(blkio.Key) bool { return true }
+
+// rate matches the value of a key. It accepts fractions, zeros, and rates that are too large.
+func rate() string {
+	most := annotation.Most()
+	number := oneOf(fmt.Sprintf(`[0-9]{1,%d}(?:\.[0-9]{0,%d})?`, most.Number, most.Decimals), fmt.Sprintf(`\.[0-9]{1,%d}`, most.Decimals))
+	exponent := `[eE]\+?0*` + oneOf("0", upTo(most.Exponent))
+	return oneOf("max", `\+?`+number+oneOf(strings.Join(annotation.Suffixes(), "|"), exponent)+`?`)
+}
+
+// limits matches the limits after the target of a valid entry, up to its end. A quoted path
+// cannot be a part of it: no quote is.
+func limits() string {
+	return `(?:` + blank + `+` + keys(every) + `=` + rate() + `)+` + blank + `*$`
+}
+
+// limitsEntry and weightEntry match an entry, except for control characters.
+func limitsEntry() string { return `^` + blank + `*` + target() + limits() }
+
+func weightEntry() string {
+	return `^` + blank + `*` + target() + blank + `+` + weight() + blank + `*$`
+}
+
+// weight matches a valid weight.
+func weight() string { return `0*` + upTo(blkio.MaxWeight) }
+
+// weightOfAll matches the value of an annotation with a weight for all disks.
+func weightOfAll() string { return `^` + space + weight() + space + `$` }
+
+// fractions matches the limits of an entry in which a rate has more decimals than its suffix
+// makes whole: 1.5, or 0.0005k.
+func fractions() string {
+	patterns := []string{`[0-9]*[1-9][0-9]*`}
+	for i, suffix := range annotation.Suffixes() {
+		if power := 3 * (i + 1); power < annotation.Most().Decimals && !strings.HasSuffix(suffix, "i") {
+			patterns = append(patterns, fmt.Sprintf(`[0-9]{%d}[0-9]*[1-9][0-9]*%s`, power, suffix))
+		}
+	}
+	return `\.` + oneOf(patterns...) + oneOf(blank, `$`)
+}
+
+// repeated matches the limits of an entry in which a key is repeated.
+func repeated() string {
+	var patterns []string
+	for k := range blkio.NumLimits {
+		patterns = append(patterns, blank+k.String()+`=.*`+blank+k.String()+`=`)
+	}
+	return oneOf(patterns...)
+}
+
+// upTo matches the numbers from 1 to most, without leading zeros.
+func upTo(most int) string {
+	text := strconv.Itoa(most)
+	var patterns []string
+	switch len(text) {
+	case 1:
+	case 2:
+		patterns = append(patterns, `[1-9]`)
+	default:
+		patterns = append(patterns, fmt.Sprintf(`[1-9][0-9]{0,%d}`, len(text)-2))
+	}
+	for i, digit := range text {
+		low := '0'
+		if i == 0 {
+			low = '1'
+		}
+		rest := strings.Repeat("[0-9]", len(text)-i-1)
+		if low < digit {
+			patterns = append(patterns, text[:i]+fmt.Sprintf("[%c-%c]", low, digit-1)+rest)
+		}
+	}
+	return oneOf(append(patterns, text)...)
+}
+
+func isBytes(k blkio.Key) bool      { return k.IsBytes() }
+func isOperations(k blkio.Key) bool { return !k.IsBytes() }
+
+// rates matches the numbers of keys, other than max, in the limits of a well-formed entry.
+func rates(include func(blkio.Key) bool) string {
+	return keys(include) + `=\+?[0-9.][0-9a-zA-Z.+]*`
+}
+
+func mostBytes() string      { return strconv.FormatUint(uint64(blkio.Wbps.Most()), 10) }
+func mostOperations() string { return strconv.FormatUint(uint64(blkio.Wiops.Most()), 10) }
