@@ -50,7 +50,7 @@ alerts: ## test the alerting rules with promtool
 	CACHE=$(CACHE) test/alerts/run
 
 apiserver: ## what a real API server says of deploy/, of the pages' objects, and by the admission policies
-	cd test && go test -count=1 ./admission ./apiserver
+	cd test && go test -count=1 -timeout 45m ./admission ./apiserver # builds the API server first, unless the cache has it
 
 e2e: ## e2e tests on a node; NODE_KERNEL, NODE_CONTAINERD, NODE_RUNTIME, NODE_DRIVER choose it
 	cd test && go test -count=1 -v -timeout 84m ./suite
