@@ -3,6 +3,7 @@ package policy
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -16,19 +17,14 @@ import (
 // document is the form of a policy file. A scalar is a quantity, or the word or boolean of
 // repair.
 type document struct {
-	APIVersion string  `json:"apiVersion"`
-	Kind       string  `json:"kind"`
-	Mode       Mode    `json:"mode"`
-	OnError    OnError `json:"onError"`
-	Floors     struct {
+	header
+	Mode    Mode    `json:"mode"`
+	OnError OnError `json:"onError"`
+	Floors  struct {
 		Bps  scalar `json:"bps"`
 		Iops scalar `json:"iops"`
 	} `json:"floors"`
-	Bounds struct {
-		Weight struct {
-			Max int `json:"max"`
-		} `json:"weight"`
-	} `json:"bounds"`
+	podsDocument
 	Writeback struct {
 		Backstop   bool      `json:"backstop"`
 		HandOver   bool      `json:"handOver"`
@@ -48,6 +44,19 @@ type document struct {
 	HostKernelHandlers []string `json:"hostKernelHandlers"`
 }
 
+// header has the fields of each Kubernetes object.
+type header struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+}
+
+// podsDocument has the fields about pods.
+type podsDocument struct {
+	Bounds  boundsDocument           `json:"bounds"`
+	Classes map[string]classDocument `json:"classes,omitempty"`
+	Rules   []ruleDocument           `json:"rules,omitempty"`
+}
+
 // scalar is the text of a string, a number or a boolean.
 type scalar string
 
@@ -61,13 +70,13 @@ func (s *scalar) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// newDocument returns the document of a policy without its header and its disks, of which the
-// default has none.
+// newDocument returns the document of a policy without its header, and without disks, classes,
+// rules, and bounds of rates, of which the default has none.
 func newDocument(p *Policy) *document {
 	d := &document{Mode: p.Mode, OnError: p.OnError, HostKernelHandlers: p.HostKernelHandlers}
 	bytes := func(n blkio.Amount) scalar { return scalar(annotation.FormatAmount(blkio.Wbps, n)) }
 	d.Floors.Bps, d.Floors.Iops = bytes(p.Floors.Bps), scalar(annotation.FormatAmount(blkio.Wiops, p.Floors.Iops))
-	d.Bounds.Weight.Max = p.Bounds.MaxWeight
+	d.Bounds.Weight.Max = &p.Bounds.MaxWeight
 	d.Reserve.System = scalar(p.Reserve.String() + "%")
 	w := &p.Writeback
 	d.Writeback.Backstop, d.Writeback.HandOver = w.Backstop, w.HandOver
@@ -101,16 +110,15 @@ func (d *document) policy() (*Policy, field.ErrorList) {
 			Bps:  v.quantity(floors.Child("bps"), blkio.Wbps, d.Floors.Bps, minRate),
 			Iops: v.quantity(floors.Child("iops"), blkio.Wiops, d.Floors.Iops, minRate),
 		},
-		Bounds: Bounds{MaxWeight: v.within(field.NewPath("bounds", "weight", "max"), d.Bounds.Weight.Max, 1, blkio.MaxWeight)},
 		Writeback: Writeback{
 			Backstop:  w.Backstop,
 			HandOver:  w.HandOver,
 			Repair:    oneOf(&v, writeback.Child("repair"), Repair(w.Repair), RepairAuto, RepairOn, RepairOff),
 			Contested: oneOf(&v, writeback.Child("contested"), w.Contested, Majority, Strict),
 			Budget: Budget{
-				FilesPerSecond: v.within(budget.Child("filesPerSecond"), w.Budget.FilesPerSecond, 1, 100_000),
+				FilesPerSecond: v.within(budget.Child("filesPerSecond"), w.Budget.FilesPerSecond, 100_000),
 				ExtraBps:       uint64(v.quantity(budget.Child("extraBps"), blkio.Wbps, w.Budget.ExtraBps, minExtra)),
-				CPU:            v.within(budget.Child("cpu"), w.Budget.CPU, 1, 100),
+				CPU:            v.within(budget.Child("cpu"), w.Budget.CPU, 100),
 			},
 		},
 		HostKernelHandlers: d.HostKernelHandlers,
@@ -118,6 +126,7 @@ func (d *document) policy() (*Policy, field.ErrorList) {
 	if w.DirtyGuard != nil {
 		p.Writeback.DirtyGuard = uint64(v.quantity(writeback.Child("dirtyGuard"), blkio.Wbps, *w.DirtyGuard, minGuard))
 	}
+	d.fill(p, &v)
 	for i := range d.Disks {
 		p.Disks = append(p.Disks, d.Disks[i].rule(&v, field.NewPath("disks").Index(i)))
 	}
@@ -129,6 +138,21 @@ func (d *document) policy() (*Policy, field.ErrorList) {
 		return nil, v.errs
 	}
 	return p, nil
+}
+
+// fill validates the fields about pods, and sets those of a policy.
+func (d *podsDocument) fill(p *Policy, v *validator) {
+	p.Bounds = d.Bounds.bounds(v, field.NewPath("bounds"), &Bounds{}, &p.Floors)
+	for _, name := range slices.Sorted(maps.Keys(d.Classes)) { // the same errors each time
+		if p.Classes == nil {
+			p.Classes = make(map[string]*Class, len(d.Classes))
+		}
+		class := d.Classes[name]
+		p.Classes[name] = class.class(v, field.NewPath("classes").Child(name), name, &p.Floors)
+	}
+	for i := range d.Rules {
+		p.Rules = append(p.Rules, d.Rules[i].rule(v, field.NewPath("rules").Index(i), p))
+	}
 }
 
 // validator gathers the errors of the fields that it returns.
@@ -151,9 +175,10 @@ func oneOf[T ~string](v *validator, at *field.Path, value T, allowed ...T) T {
 	return value
 }
 
-func (v *validator) within(at *field.Path, n, low, high int) int {
-	if n < low || n > high {
-		v.errs = append(v.errs, field.Invalid(at, n, fmt.Sprintf("must be between %d and %d, inclusive", low, high)))
+// within checks a number from 1 to high.
+func (v *validator) within(at *field.Path, n, high int) int {
+	if n < 1 || n > high {
+		v.errs = append(v.errs, field.Invalid(at, n, fmt.Sprintf("must be between %d and %d, inclusive", 1, high)))
 	}
 	return n
 }
@@ -173,10 +198,18 @@ func (v *validator) quantity(at *field.Path, k blkio.Key, text scalar, least blk
 	return n
 }
 
+// anyClass stands for the name of a class in fieldPaths.
+const anyClass = "NAME"
+
 // fieldPaths returns the paths of all fields, those of a list's elements for the first one.
 func fieldPaths() []string {
 	d := newDocument(Default())
 	d.Disks = []diskDocument{{Model: &modelDocument{}, QOS: &qosDocument{}}}
+	d.Classes = map[string]classDocument{anyClass: {}}
+	d.Rules = []ruleDocument{{}}
+	d.Bounds.Max, d.Bounds.Min, d.Bounds.Weight.Min = []string{""}, []string{""}, d.Bounds.Weight.Max
+	d.Rules[0].Bounds = d.Bounds
+	d.Rules[0].Match.PodSelector = &selectorDocument{MatchExpressions: []requirementDocument{{}}}
 	text, err := json.Marshal(d)
 	if err != nil {
 		return nil // not reached: the types can be marshaled

@@ -31,7 +31,16 @@ const (
 //	mode: enforce
 //	onError: {invalid: reject, unenforceable: reject, internal: ignore}
 //	floors: {bps: 64Ki, iops: 8}
-//	bounds: {weight: {max: 100}}
+//	bounds: {max: ["* wbps=500Mi"], min: ["* wiops=50"], weight: {max: 100, min: 10}}
+//	classes:
+//	  bronze: {limits: ["* wbps=20Mi wiops=500"], weight: 50}
+//	rules:
+//	- name: batch
+//	  match: {namespaces: ["batch-*"], podSelector: {matchLabels: {tier: batch}}, qos: [BestEffort]}
+//	  mode: observe
+//	  class: bronze
+//	  annotations: allow
+//	  bounds: {max: ["* wbps=100Mi"]}
 //	writeback:
 //	  {backstop: true, handOver: true, dirtyGuard: 256Mi, repair: auto, contested: majority,
 //	  budget: {filesPerSecond: 100, extraBps: 16Mi, cpu: 10}}
@@ -131,7 +140,7 @@ func typeError(data []byte, values any, err error) error {
 	}
 	expected := map[reflect.Kind]string{
 		reflect.Bool: "true or false", reflect.Int: "a whole number", reflect.Slice: "a list", reflect.String: "a string",
-		reflect.Struct: "an object with fields",
+		reflect.Struct: "an object with fields", reflect.Map: "an object with fields",
 	}[wrong.Type.Kind()]
 	if wrong.Field == "" {
 		return fmt.Errorf("expected %s, found %s", expected, wrong.Value)
@@ -143,14 +152,16 @@ func typeError(data []byte, values any, err error) error {
 // unknownFields returns the errors of strict decoding, with the fields that may have been
 // meant.
 func unknownFields(strict []error) (errs field.ErrorList) {
-	index := regexp.MustCompile(`\[\d+\]`)
+	index, class := regexp.MustCompile(`\[\d+\]`), regexp.MustCompile(`^classes\.[^.\[]+`)
 	for _, err := range strict {
 		unknown, ok := err.(kjson.FieldError) //nolint:errorlint // an element of the list, which wraps nothing
 		if !ok {
 			continue
 		}
 		detail := "unknown field"
-		if hint := spelling.Hint(index.ReplaceAllString(unknown.FieldPath(), "[0]"), fieldPaths()...); hint != "" {
+		known := class.ReplaceAllString(index.ReplaceAllString(unknown.FieldPath(), "[0]"), "classes."+anyClass)
+		if hint := spelling.Hint(known, fieldPaths()...); hint != "" {
+			hint = strings.Replace(hint, "classes."+anyClass, class.FindString(unknown.FieldPath()), 1)
 			detail += " (" + hint + ")"
 		}
 		errs = append(errs, field.Forbidden(field.NewPath(unknown.FieldPath()), detail))

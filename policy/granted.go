@@ -17,11 +17,13 @@ const stillGranted = "this node's policy now rejects what it granted before: tha
 // floors are raised. It adds to d those settings of former that come from entries that d
 // rejects, and a warning.
 func (d *Desired) KeepGranted(former Desired) {
-	kept := former.Settings.Without(d.Settings).Where(func(s Setting) bool { return d.refuses(s.Source) })
+	isClass := func(s Setting) bool { return s.Source.Kind == FromClass || s.Source.Kind == FromRule }
+	decided := d.Settings.Where(func(s Setting) bool { return !isClass(s) })
+	kept := former.Settings.Without(decided).Where(func(s Setting) bool { return d.refuses(s.Source) })
 	if len(kept) == 0 {
 		return
 	}
-	d.Settings = d.Settings.Join(kept)
+	d.Settings = decided.Join(kept).Join(d.Settings) // a class fills in where nothing else is asked
 	d.Disks = DiskNames(d.Settings, former.Disks, d.Disks)
 	d.Warnings = append(d.Warnings, stillGranted)
 	d.warned(StillGranted)

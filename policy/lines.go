@@ -2,7 +2,9 @@ package policy
 
 import (
 	"encoding/json"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -72,26 +74,43 @@ func below(at *yaml.Node, name string, line *int) *yaml.Node {
 // decoder's own path has no index.
 func wrongAt(values any, wrong *json.UnmarshalTypeError) *field.Path {
 	kind, _, _ := strings.Cut(wrong.Value, " ") // "number 1.5"
-	if at := findKind(nil, values, strings.Split(wrong.Field, "."), kind); at != nil {
-		return at
+	names := strings.Split(wrong.Field, ".")
+	if names[0] == "header" || names[0] == "podsDocument" { // an embedded type of document
+		names = names[1:]
+	}
+	for _, skip := range []bool{false, true} { // the decoder's path has no names of classes and labels
+		if at := findKind(nil, values, names, kind, skip); at != nil {
+			return at
+		}
 	}
 	return field.NewPath(wrong.Field) // not reached
 }
 
-// findKind returns the path of the first value of a kind below a value, by the names of fields.
-func findKind(at *field.Path, value any, names []string, kind string) *field.Path {
+// findKind returns the path of the first value of a kind below a value, by the names of fields. With
+// skip, an object may have names that are not among them.
+func findKind(at *field.Path, value any, names []string, kind string, skip bool) *field.Path {
 	if list, ok := value.([]any); ok {
 		for i := range list {
-			if found := findKind(at.Index(i), list[i], names, kind); found != nil {
+			if found := findKind(at.Index(i), list[i], names, kind, skip); found != nil {
 				return found
 			}
 		}
 	}
-	switch object, ok := value.(map[string]any); {
+	object, isObject := value.(map[string]any)
+	switch {
 	case len(names) == 0 && kindOf(value) == kind:
 		return at
-	case len(names) > 0 && ok && object[names[0]] != nil:
-		return findKind(at.Child(names[0]), object[names[0]], names[1:], kind)
+	case !isObject:
+		return nil
+	case len(names) > 0 && object[names[0]] != nil:
+		return findKind(at.Child(names[0]), object[names[0]], names[1:], kind, skip)
+	case !skip:
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		if found := findKind(at.Child(name), object[name], names, kind, skip); found != nil {
+			return found
+		}
 	}
 	return nil
 }

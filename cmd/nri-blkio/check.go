@@ -38,6 +38,9 @@ this node: the share of the disk beside one container without a weight, and besi
 containers that have used the disk, or why the weight has no effect. Lines that begin with "note:" show what a limit
 means in operations per second, and limits that the disk's model cannot reach.
 
+The rule of the policy is that for the pod's namespace ("default" if the manifest has
+none), labels and QoS class; its name is after that of the pod.
+
 The mounts are derived from the manifest. The disk of a PersistentVolumeClaim or
 a CSI volume is unknown until the volume is mounted. Limits on it have a placeholder
 and a warning.
@@ -211,7 +214,11 @@ func (r *checkReport) write(out *bytes.Buffer) {
 
 // writePod writes the lines that the plugin would write for a pod, then the messages about it.
 func writePod(out *bytes.Buffer, r *check.Result) {
-	fmt.Fprintf(out, "%s %s\n", terminal.Escape(r.Kind), terminal.Escape(podName(r.Namespace, r.Name)))
+	rule := ""
+	if r.Rule != "" {
+		rule = " (rule " + r.Rule + ")"
+	}
+	fmt.Fprintf(out, "%s %s%s\n", terminal.Escape(r.Kind), terminal.Escape(podName(r.Namespace, r.Name)), rule)
 	if len(r.Writes) > 0 {
 		t := terminal.NewTable(out, "CGROUP", "DISK", "FILE", "LINE", "FROM")
 		for _, w := range r.Writes {

@@ -40,10 +40,9 @@ func (n *Node) create(ctx context.Context, sb *Sandbox, ctr *Container, splitsLi
 
 // decideNew decides the limits of a new container, and returns those of its spec.
 func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, splitsLines bool) (policy.Settings, error) {
-	pol := n.policy.Load()
 	c := newContainer(pod, ctr)
 	c.look.fresh = true
-	if err := n.resolver.resolve(ctx, pol, n.layers.current.Load(), &c); err != nil {
+	if err := n.resolver.resolve(ctx, n.policy.Load(), n.layers.current.Load(), &c); err != nil {
 		return nil, err
 	}
 	c.look.fresh, c.disks.Facts.Stage = false, policy.Running
@@ -51,7 +50,7 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 		n.pods.know(&c)
 		return nil, err
 	}
-	if pol.Mode == policy.ModeObserve {
+	if c.decision.policy.Mode() == policy.ModeObserve {
 		c.logger(n.log).WithField("limits", describe(c.decision.desired)).Info("Observe mode: limits decided, not written")
 		return nil, n.pods.register(ctx, &c)
 	}
@@ -190,19 +189,25 @@ func (t *podTable) joined(fresh podIdentity, cgroup string) podIdentity {
 	return s.join(fresh, cgroup).podIdentity
 }
 
-// parsePod returns the pod of a sandbox, or false if the sandbox has no annotation of
-// ours. It leaves the values of the annotations unparsed: a tenant decides how long
+// parsePod returns the pod of a sandbox, or false if the sandbox has no annotation of ours, and no
+// class by the policy. It leaves the values of the annotations unparsed: a tenant decides how long
 // that takes, and Synchronize has all pods of the node to enter in one answer.
 func (n *Node) parsePod(sb *Sandbox) (_ podIdentity, cgroup string, concerned bool) {
-	if !annotation.Concerns(sb.Annotations) {
+	if facts := sb.Facts(); !annotation.Concerns(sb.Annotations) && !n.policy.Load().Concerns(&facts) {
 		return podIdentity{}, "", false
 	}
+	pod, cgroup := n.describePod(sb)
+	return pod, cgroup, true
+}
+
+// describePod returns the pod of a sandbox.
+func (n *Node) describePod(sb *Sandbox) (podIdentity, string) {
 	pod := newPod(sb)
 	cgroup, err := cgroupfs.PodCgroup(sb.Cgroup)
 	if err != nil {
 		n.log.WithError(err).WithField("pod", pod.String()).Error("Pod totals and backstop are unavailable for this pod")
 	}
-	return pod, cgroup, true
+	return pod, cgroup
 }
 
 // newContainer returns what the runtime told of a container.

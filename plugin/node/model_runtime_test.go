@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -92,6 +94,9 @@ type modelContainer struct {
 	unified          map[string]string // of its OCI spec
 	placed           bool              // its cgroup is there
 	looked           bool              // the plugin was told of its start, and kept no disk waiting
+	// forgotten is true if the plugin restarted before it had recorded that the spec is its own.
+	// What the spec has may stay, then, under a policy that has it no more.
+	forgotten bool
 	// granted are the limits that it was last seen to have by a policy that enforces, and
 	// does not raise the floors.
 	granted modelLimits
@@ -125,6 +130,10 @@ func (r *modelRuntime) restart() {
 		r.t.Error(err)
 		return
 	}
+	r.eachContainer(func(c *modelContainer) {
+		known, err := record.Read(r.k.tree.Cgroup(c.cgroup), record.KindContainer)
+		c.forgotten = c.forgotten || len(c.unified) > 0 && (err != nil || known == nil)
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { n.reconcile(ctx) })
@@ -237,9 +246,7 @@ func (r *modelRuntime) disconnect() {
 func (r *modelRuntime) reload(pol *policy.Policy) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.policy = pol
-	r.epoch++
-	if pol.Mode == policy.ModeObserve {
+	if pol.Mode == policy.ModeObserve || !reflect.DeepEqual(pol.Rules, r.policy.Rules) { // a class may have granted it
 		r.eachContainer(func(c *modelContainer) { c.granted = nil })
 	}
 	if !pol.Writeback.HandOver {
@@ -249,7 +256,43 @@ func (r *modelRuntime) reload(pol *policy.Policy) {
 			}
 		}
 	}
+	r.policy = pol
+	r.epoch++
 	r.plugin.Reload(pol)
+}
+
+// list has the plugin told of what runs, beside its session.
+func (r *modelRuntime) list() {
+	r.lock()
+	defer r.unlock()
+	r.mu.Lock()
+	if r.session == nil { // it is told as it connects
+		r.mu.Unlock()
+		return
+	}
+	n := r.plugin
+	var sandboxes []*Sandbox
+	var containers []*Container
+	for _, pod := range r.pods {
+		if pod == nil {
+			continue
+		}
+		for _, sb := range pod.sandboxes {
+			if !sb.ready {
+				continue
+			}
+			sandboxes = append(sandboxes, pod.sandbox(sb))
+			sb.told = sb.told || !r.ruled(pod).IsEmpty()
+			for _, c := range sb.containers {
+				if c.state != modelExited {
+					containers = append(containers, pod.container(c))
+					pod.begun = pod.begun || c.state == modelRunning
+				}
+			}
+		}
+	}
+	r.mu.Unlock()
+	n.Adopt(sandboxes, containers)
 }
 
 // eachContainer calls fn for all containers of the runtime. The caller holds mu.
@@ -269,7 +312,7 @@ func (r *modelRuntime) eachContainer(fn func(*modelContainer)) {
 func (p *modelPod) sandbox(sb *modelSandbox) *Sandbox {
 	return &Sandbox{
 		ID: sb.id, Name: p.name, Namespace: "ns", UID: p.uid, Annotations: maps.Clone(p.spec.annotations),
-		Cgroup: "/" + p.cgroup,
+		Cgroup: "/" + p.cgroup, Labels: map[string]string{"tier": string(rune('a' + p.slot%3))},
 	}
 }
 

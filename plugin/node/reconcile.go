@@ -251,7 +251,7 @@ func (n *Node) warnUnmatched(g groupIdentity) {
 	for _, pod := range n.pods.toWarn(g) {
 		log := n.log.WithField("pod", pod.String())
 		err := bounded.Guarded(func() error {
-			for _, w := range policy.Unmatched(pod.request(), n.pods.came(pod)) {
+			for _, w := range policy.Unmatched(pod.asks.under(n.policy.Load()).Request(), n.pods.came(pod)) {
 				log.Warn(w)
 			}
 			return nil

@@ -56,7 +56,7 @@ func (t *podTable) settled(ctx context.Context, fresh *snapshot, err error) {
 
 // isSettled says that there is nothing left to look into, and to decide by this policy.
 func (c *snapshot) isSettled(pol *policy.Policy, layers *placed) bool {
-	return c.decision.policy == pol && c.disks.IsResolved() && !layers.moved(c) && !c.isToCompare() && slices.Equal(c.disks.Facts.Reached, c.use.seen.Reached)
+	return c.decision.policy.Of() == pol && c.disks.IsResolved() && !layers.moved(c) && !c.isToCompare() && slices.Equal(c.disks.Facts.Reached, c.use.seen.Reached)
 }
 
 // unsettled returns the containers of a group that settle has work for, and apart from

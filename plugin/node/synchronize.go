@@ -6,30 +6,96 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
-// listedPod is a pod with annotations of ours that the runtime lists.
+// listedPod is a pod with annotations of ours, or a class, that the runtime lists.
 type listedPod struct {
 	pod    podIdentity
 	cgroup string
 }
 
 // Synchronize brings the state into line with what the runtime says is there,
-// and has the reconciler do the same for the cgroups. It looks at nothing on
-// the node and parses no value of an annotation: the runtime waits.
+// and has the reconciler do the same for the cgroups. It parses no value of an annotation, and
+// looks at nothing on the node but whether a pod has a record: the runtime waits.
 func (n *Node) Synchronize(sandboxes []*Sandbox, ctrs []*Container) {
-	listed := map[string]listedPod{}
-	for _, sb := range sandboxes {
-		if pod, cgroup, concerned := n.parsePod(sb); concerned {
-			listed[pod.id] = listedPod{pod, cgroup}
-		}
-	}
-
+	listed := n.listed(sandboxes)
 	n.pods.takeOver(listed, ctrs)
 	n.listing.unlikely.Store(false)
 	n.listing.done.Store(true)
 	n.log.WithFields(logrus.Fields{"pods": len(sandboxes), "limited": len(listed)}).Info("Synchronized with the runtime")
+}
+
+// Adopt adds the pods and containers to the node's state that the policy that is in force now
+// concerns, and that are not known. It forgets nothing: containers that are being created are not
+// listed.
+func (n *Node) Adopt(sandboxes []*Sandbox, ctrs []*Container) {
+	listed := n.listed(sandboxes)
+	n.pods.addMissing(listed, ctrs)
+	n.log.WithFields(logrus.Fields{"pods": len(sandboxes), "limited": len(listed)}).Info("Looked for the pods of a new policy")
+}
+
+// listed returns those sandboxes that are known or that concern the plugin.
+func (n *Node) listed(sandboxes []*Sandbox) map[string]listedPod {
+	known := n.pods.ids()
+	first := !n.listing.done.Load()
+	out := map[string]listedPod{}
+	for _, sb := range sandboxes {
+		pod, cgroup, concerned := n.parsePod(sb)
+		if !concerned && (known[sb.ID] || first && n.hasRecord(sb)) {
+			pod, cgroup = n.describePod(sb)
+			concerned = true
+		}
+		if concerned {
+			out[pod.id] = listedPod{pod, cgroup}
+		}
+	}
+	return out
+}
+
+// hasRecord reports whether an earlier process of the plugin has limited a pod. The policy of that
+// process may have had a class for it that this one's has not: then the limits have to go.
+func (n *Node) hasRecord(sb *Sandbox) bool {
+	cgroup, err := cgroupfs.PodCgroup(sb.Cgroup)
+	if err != nil || cgroup == "" {
+		return false
+	}
+	pod := n.cgroups.Cgroup(cgroup)
+	if data, err := pod.ReadXattr(record.Xattr); err == nil && data != nil {
+		return true
+	}
+	containers, err := pod.ListAbove(record.Xattr)
+	return err == nil && len(containers) > 0
+}
+
+// ids returns the IDs of the sandboxes that are known.
+func (t *podTable) ids() map[string]bool {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	out := make(map[string]bool, len(s.pods))
+	for id := range s.pods {
+		out[id] = true
+	}
+	return out
+}
+
+// addMissing adds pods and containers that are not known.
+func (t *podTable) addMissing(listed map[string]listedPod, ctrs []*Container) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	for id, l := range listed {
+		if s.pods[id] == nil {
+			s.join(l.pod, l.cgroup)
+		}
+	}
+	for _, ctr := range slices.SortedStableFunc(slices.Values(ctrs), byAge) {
+		if pod := s.pods[ctr.Sandbox]; pod != nil && pod.containers[ctr.ID] == nil {
+			s.adoptOne(pod, ctr)
+			s.markDirty(pod.group.in(s))
+		}
+	}
 }
 
 // takeOver makes the pods with annotations that the runtime lists, and their

@@ -93,7 +93,7 @@ func TestRefusal(t *testing.T) {
 		if tt.want != nil {
 			counted = 1
 		}
-		if got := n.Refusal(); !errors.Is(got, tt.want) || scrape(t, n)["refused_containers_total{internal}"] != counted {
+		if got := n.Refusal(sandbox(nil)); !errors.Is(got, tt.want) || scrape(t, n)["refused_containers_total{internal}"] != counted {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)
 		}
 	}

@@ -84,8 +84,9 @@ func (v *View) newRecord(kind string, d policy.Desired, err error, observed bool
 
 // podTarget is the pod total and the backstop, the lower of the two for
 // each disk and key.
-func podTarget(pol *policy.Policy, v *View, observed bool) Target {
-	total, err := Total(pol, &v.Pod, v.Pod.Seen, v.Weights)
+func podTarget(v *View, observed bool) Target {
+	backstop := v.Pod.Policy.Of().Writeback.Backstop
+	total, err := Total(&v.Pod, v.Pod.Seen, v.Weights)
 	if !observed {
 		total.KeepGranted(v.Pod.Granted)
 	}
@@ -96,8 +97,8 @@ func podTarget(pol *policy.Policy, v *View, observed bool) Target {
 	for i := range v.Running {
 		granted = append(granted, v.Running[i].Desired)
 	}
-	ended := len(granted) == 0 && pol.Writeback.Backstop
-	if !pol.Writeback.Backstop {
+	ended := len(granted) == 0 && backstop
+	if !backstop {
 		granted = nil
 	}
 	total.Settings, total.Disks = withBackstop(total, granted)
@@ -107,7 +108,7 @@ func podTarget(pol *policy.Policy, v *View, observed bool) Target {
 		total.Settings, ended = total.Settings.Where(func(s policy.Setting) bool { return !s.Key.IsRate() }), false
 	}
 	if v.Pod.Complete {
-		total.Warnings = append(total.Warnings, policy.Unmatched(v.Pod.Request, record.WithEnded(v.Pod.Seen, v.Pod.Exits))...)
+		total.Warnings = append(total.Warnings, policy.Unmatched(v.Pod.Policy.Request(), record.WithEnded(v.Pod.Seen, v.Pod.Exits))...)
 	}
 	t := Target{Cgroup: v.Pod.Cgroup, Partial: v.Partial, Ended: ended, Record: v.newRecord(record.KindPod, total, err, observed)}
 	t.Record.Exits = v.Pod.Exits

@@ -1,0 +1,72 @@
+package plugin
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// withClass is a policy with a class for the pods of a namespace.
+func withClass(t *testing.T, namespace string) *policy.Policy {
+	t.Helper()
+	p, err := policy.ParseFile([]byte("apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\n" +
+		"classes: {bronze: {limits: ['rootfs wbps=20Mi']}}\nrules: [{name: r, match: {namespaces: [" + namespace + "]}, class: bronze}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestPodOfRule: a pod without annotations concerns the plugin if a rule has a class for it.
+func TestPodOfRule(t *testing.T) {
+	plain := sandbox(nil)
+	for namespace, want := range map[string]bool{plain.GetNamespace(): true, "another": false} {
+		p := newPlugin(t, func(c *Config) { c.Policy = withClass(t, namespace) })
+		s := &session{p: p, log: p.log, deadline: time.Minute}
+		adjust, _, err := s.CreateContainer(t.Context(), plain, ctr("a"))
+		if err != nil || (adjust.GetAnnotations()[markKey] != "") != want {
+			t.Errorf("%s: %v, %v", namespace, adjust, err)
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() { concerns(policy.Default(), plain) }); n > 0 {
+		t.Errorf("%v allocations for a pod that asks for nothing", n)
+	}
+	other := withClass(t, "another")
+	if n := testing.AllocsPerRun(100, func() { concerns(other, plain) }); n > 0 {
+		t.Errorf("%v allocations for a pod that no rule matches", n)
+	}
+}
+
+// TestListing: a policy that may concern further pods has the runtime list what runs, while the
+// session stays.
+func TestListing(t *testing.T) {
+	plain := sandbox(nil)
+	running := ctr("a")
+	running.State = api.ContainerState_CONTAINER_RUNNING
+	r := newRuntime(t, 2*time.Second, &listed{[]*api.PodSandbox{plain}, []*api.Container{running}})
+	p := newPlugin(t, nil)
+	r.serve(t, p.Run)
+	eventually(t, "it is synchronized", func() bool { return r.synced.Load() == 1 })
+	if pods, _, _ := p.node.Counts(); pods != 0 {
+		t.Fatalf("%d pods are known", pods)
+	}
+	p.Reload(withClass(t, plain.GetNamespace()))
+	eventually(t, "the pod is known", func() bool {
+		pods, _, _ := p.node.Counts()
+		return pods == 1
+	})
+	eventually(t, "the list was taken", func() bool { return r.synced.Load() == 2 })
+	adjust, err := r.create(t.Context(), sandbox(map[string]string{"limits.blkio.noderesource.dev/containers": "rootfs wbps=1Mi"}), ctr("b"))
+	if err != nil || adjust.GetAnnotations()[markKey] == "" {
+		t.Errorf("the session does not answer: %v, %v", adjust, err)
+	}
+	p.Reload(withClass(t, "another"))
+	eventually(t, "another list was taken", func() bool { return r.synced.Load() == 3 })
+	if err := r.stop(context.WithoutCancel(t.Context())); err != nil {
+		t.Error(err)
+	}
+}

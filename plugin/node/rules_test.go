@@ -1,0 +1,208 @@
+package node
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// rules returns a policy with classes and these rules.
+func rules(t testing.TB, text string) *policy.Policy {
+	t.Helper()
+	p, err := policy.ParseFile([]byte(`apiVersion: blkio.noderesource.dev/v1alpha1
+kind: NodePolicy
+classes:
+  bronze: {limits: ["* wbps=20Mi"], weight: 50}
+  silver: {limits: ["* wbps=40Mi"]}
+  data: {limits: ["/data wbps=5Mi"]}
+` + text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+const inProd = "rules: [{name: prod, match: {namespaces: [prod], podSelector: {matchLabels: {tier: batch}}}, class: bronze}]\n"
+
+// batch is a pod without annotations.
+func batch() *Sandbox {
+	sb := sandbox(nil)
+	sb.Labels = map[string]string{"tier": "batch"}
+	return sb
+}
+
+// TestClassOfRule: a pod without annotations that a rule gives a class has its limits from its first
+// instruction on, with a backstop. It is known again after a restart, and a reload changes it.
+func TestClassOfRule(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("a"))
+	n := newNode(t, h)
+	n.policy.Store(rules(t, inProd))
+	other := batch()
+	other.ID, other.Namespace = "sb2", "dev"
+	if spec, err := n.create(t.Context(), other, ctr("other"), false); err != nil || spec != nil || len(n.peek().pods) != 0 {
+		t.Fatalf("a pod that no rule matches: %v, %v, known %v", spec, err, n.peek().pods)
+	}
+	spec, err := n.create(t.Context(), batch(), ctr("a"), false)
+	if err != nil || spec.DevLimits()[rootDisk.Dev][blkio.Wbps] != 20<<20 || spec.IOWeight().Default != 50 {
+		t.Fatalf("%v, %v", spec, err)
+	}
+	start(t, n, batch(), "a")
+	want := func(when string, rate blkio.Amount, source string) {
+		t.Helper()
+		for _, cgroup := range []string{cgroupOf("a"), podCgroup} {
+			if got := wbps(t, n, cgroup); got != rate {
+				t.Errorf("%s: %s has %v, want %v", when, cgroup, got, rate)
+			}
+		}
+		if source == "" {
+			return
+		}
+		if s := recordOf(t, n, cgroupOf("a")).Settings[0].Source; s.Text() != source {
+			t.Errorf("%s: from %q, want %q", when, s.Text(), source)
+		}
+	}
+	const bronze = "rule prod, class bronze"
+	want("started", 20<<20, bronze)
+
+	n.Reload(rules(t, strings.Replace(inProd, "bronze", "silver", 1)))
+	n.pass(t.Context())
+	want("another class", 40<<20, "rule prod, class silver")
+	n.Reload(rules(t, strings.Replace(inProd, "bronze", "bronze, mode: observe", 1)))
+	n.pass(t.Context())
+	want("observed", blkio.Max, "")
+	n.Reload(rules(t, inProd))
+	n.pass(t.Context())
+	want("enforced again", 20<<20, bronze)
+	write(t, filepath.Join(dir, cgroupOf("a"), "io.max"), "254:0 rbps=max wbps=20971520 riops=max wiops=max\n")
+
+	n = newNode(t, h)
+	n.policy.Store(rules(t, inProd))
+	n.Synchronize([]*Sandbox{batch(), other}, []*Container{listed("a", isRunning)})
+	n.pass(t.Context())
+	want("restarted", 20<<20, bronze)
+	if pods, _, _ := n.Counts(); pods != 1 {
+		t.Errorf("%d pods are known", pods)
+	}
+
+	// The policy changed while the plugin was away: what it had written is found by the records.
+	n = newNode(t, h)
+	n.Synchronize([]*Sandbox{batch(), other}, []*Container{listed("a", isRunning)})
+	n.pass(t.Context())
+	want("without the rule", blkio.Max, "")
+	n.Synchronize([]*Sandbox{batch()}, []*Container{listed("a", isRunning)})
+	if pods, _, _ := n.Counts(); pods != 1 {
+		t.Errorf("after another list %d pods are known", pods)
+	}
+}
+
+// TestAdopt: pods that a new policy concerns are found in the runtime's list, and nothing is
+// forgotten that is not in it.
+func TestAdopt(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"), "kubepods.slice/kubepods-pod2.slice")
+	n := newNode(t, h)
+	annotated := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	annotated.ID, annotated.UID, annotated.Cgroup = "sb2", "u2", "/kubepods.slice/kubepods-pod2.slice"
+	n.Synchronize([]*Sandbox{batch(), annotated}, []*Container{listed("a", isRunning)})
+	if pods, _, _ := n.Counts(); pods != 1 {
+		t.Fatalf("%d pods are known", pods)
+	}
+	if !n.Reload(rules(t, inProd)) {
+		t.Error("the runtime is not asked for a list")
+	}
+	n.Adopt([]*Sandbox{batch()}, []*Container{listed("a", isRunning)})
+	n.Adopt([]*Sandbox{batch()}, []*Container{listed("a", isRunning)})
+	n.pass(t.Context())
+	if pods, _, _ := n.Counts(); pods != 2 || wbps(t, n, cgroupOf("a")) != 20<<20 {
+		t.Errorf("%d pods are known, %v", pods, wbps(t, n, cgroupOf("a")))
+	}
+	if n.Reload(rules(t, inProd)) || n.Reload(rules(t, "")) {
+		t.Error("a list is wanted for nothing")
+	}
+}
+
+// TestFurtherTargets: a class of a new policy can select disks that nothing has selected before, of
+// pods with annotations as well.
+func TestFurtherTargets(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	n := newNode(t, h)
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	if _, err := n.create(t.Context(), sb, ctr("a", bind("/mnt/data/x", "/data", "rbind")), false); err != nil {
+		t.Fatal(err)
+	}
+	start(t, n, sb, "a")
+	n.Reload(rules(t, "rules: [{name: all, class: data}]"))
+	n.pass(t.Context())
+	got := recordOf(t, n, cgroupOf("a")).Settings.DevLimits()
+	if got[dataDisk.Dev][blkio.Wbps] != 5<<20 || got[rootDisk.Dev][blkio.Wbps] != 1<<20 {
+		t.Errorf("got %v", got)
+	}
+}
+
+// TestModeOfRule: the mode of its rule decides whether a pod is limited, and rejected.
+func TestModeOfRule(t *testing.T) {
+	const staged = "mode: observe\nonError: {internal: reject}\nrules: [{name: prod, match: {namespaces: [prod]}, mode: enforce}]"
+	for namespace, enforced := range map[string]bool{"prod": true, "dev": false} {
+		h, _ := tree(t, podCgroup, cgroupOf("a"))
+		n := newNode(t, h)
+		n.policy.Store(rules(t, staged))
+		good := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi", weightKey + "containers": "5", limitsKey + "container.bad": "x"})
+		good.Namespace = namespace
+		spec, err := n.create(t.Context(), good, ctr("a"), false)
+		if err != nil || (len(spec) > 0) != enforced {
+			t.Errorf("%s: %v, %v", namespace, spec, err)
+		}
+		start(t, n, good, "a")
+		if r := recordOf(t, n, cgroupOf("a")); r.Observed == enforced {
+			t.Errorf("%s: record %+v", namespace, r)
+		}
+		n.listing.done.Store(true)
+		if demand := n.Weighted(); (len(demand.Weighted) > 0) != enforced || !demand.Complete {
+			t.Errorf("%s: weights %+v", namespace, demand)
+		}
+		if _, err := n.create(t.Context(), good, ctr("bad"), false); (err != nil) != enforced {
+			t.Errorf("%s: a mistake: %v", namespace, err)
+		}
+		if err := n.Refusal(good); (err != nil) != enforced {
+			t.Errorf("%s: an internal failure: %v", namespace, err)
+		}
+		if c := n.census(); (c.states[stateLimited] > 0) != enforced {
+			t.Errorf("%s: states %v", namespace, c.states)
+		}
+	}
+}
+
+// TestRuleOncePerPolicy: the rule of a pod is found once for each policy, not for each event.
+func TestRuleOncePerPolicy(t *testing.T) {
+	pod := newPod(batch())
+	first, second := rules(t, inProd), rules(t, inProd)
+	if one := pod.asks.under(first); one != pod.asks.under(first) || one.Rule() != "prod" || one == pod.asks.under(second) {
+		t.Errorf("%+v", one)
+	}
+}
+
+func TestQOSOf(t *testing.T) {
+	for cgroup, want := range map[string]policy.QOS{
+		"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice": policy.Burstable,
+		"/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1.slice": policy.BestEffort,
+		"/kubepods.slice/kubepods-pod1.slice":                                      policy.Guaranteed,
+		"kubepods-burstable-pod1.slice":                                            policy.Burstable,
+		"/my.slice/my-kubepods.slice/my-kubepods-besteffort-pod1.slice":            policy.BestEffort,
+		"/kubepods/burstable/pod1-2":                                               policy.Burstable,
+		"/kubepods/besteffort/pod1":                                                policy.BestEffort,
+		"/my/kubepods/pod1":                                                        policy.Guaranteed,
+		"/system.slice":                                                            "",
+		"/kubepods/burstable":                                                      "",
+		"/other/pod1":                                                              "",
+		"/kubepods.slice/kubepods-besteffort.slice":                                "",
+		"":                          "",
+		"kubepods-other-pod1.slice": "",
+		"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod_pod-podx.slice": "",
+	} {
+		if got := qosOf(cgroup); got != want {
+			t.Errorf("%q is %q, want %q", cgroup, got, want)
+		}
+	}
+}
