@@ -12,10 +12,11 @@ import (
 
 // Bounds are the largest and smallest values that annotations may request, or choose by a class.
 type Bounds struct {
-	// Max and Min are rates for each disk. Unset is no bound of its own, Max is no bound.
+	// Max and Min are rates for each disk. If a value is Unset, that of the policy holds. The value
+	// blkio.Max is no bound.
 	Max, Min blkio.Limits
-	// MaxWeight and MinWeight bound the weight of a container and of pod-total, from 1 to 10000; 0
-	// is no bound of its own. A weight takes a share from others. So with a MaxWeight at the
+	// MaxWeight and MinWeight bound the weight of a container and of pod-total, from 1 to 10000. If
+	// a value is 0, that of the policy holds. A weight takes a share from others. So with a MaxWeight at the
 	// kernel's default of 100 a pod can only lower its own.
 	MaxWeight, MinWeight int
 }

@@ -54,8 +54,8 @@ func TestRequestBounds(t *testing.T) {
 	}
 }
 
-// TestNoAnnotationExceedsTheBounds: whatever annotations ask for, a value that is not of the rule's
-// own class is within the bounds, no key with a bound gets a larger limit than that or the class
+// TestNoAnnotationExceedsTheBounds: for random annotations, a value that is not of the rule's own
+// class is within the bounds, no key with a bound gets a larger limit than that or the class
 // has, and the same annotations give the same result.
 func TestNoAnnotationExceedsTheBounds(t *testing.T) {
 	p := parsed(t, staged)

@@ -120,21 +120,18 @@ func TestModeOfRule(t *testing.T) {
 	}
 }
 
-// TestClasses: what a container gets from which source, and what beats what.
+// classTest is a pod of a namespace, and the values that a container gets, with their sources.
+type classTest struct {
+	name, namespace string
+	annotations     map[string]string
+	want, err       string
+}
+
+const bronze = "rule batch, class bronze"
+
+// TestClasses: what a container gets from a class, and what beats it.
 func TestClasses(t *testing.T) {
-	p := parsed(t, staged)
-	rule := func(name string) *PodFacts {
-		if name == "batch" {
-			return batch()
-		}
-		return &PodFacts{Namespace: name}
-	}
-	const bronze = "rule batch, class bronze"
-	for _, tt := range []struct {
-		name, namespace string
-		annotations     map[string]string
-		want, err       string
-	}{
+	for _, tt := range []classTest{
 		{"no rule", "other", nil, "", ""},
 		{"class none", "kube-system", nil, "", ""},
 		{
@@ -158,6 +155,15 @@ func TestClasses(t *testing.T) {
 			"sda wbps=2Mi limits/container.db #1, sda wiops=60 limits/container.db #1, sdb wbps=20Mi " + bronze + ", sdb wiops=500 " + bronze +
 				", sdc wbps=20Mi " + bronze + ", sdc wiops=500 " + bronze + ", default=7 weight/container.db", "",
 		},
+	} {
+		t.Run(tt.name, tt.run)
+	}
+}
+
+// TestChoices: what a container gets by a class that an annotation chooses, and by annotations that
+// its rule does not allow.
+func TestChoices(t *testing.T) {
+	for _, tt := range []classTest{
 		{
 			"a class of an annotation", "other",
 			map[string]string{keyClass + "containers": "silver"},
@@ -195,30 +201,36 @@ func TestClasses(t *testing.T) {
 			"rule rejected of the node policy does not allow annotations (remove the annotation)",
 		},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			pod := p.ForPod(rule(tt.namespace), annotation.Parse(tt.annotations))
-			c := db()
-			c.MemoryLimited = true
-			d, err := pod.Container(c)
-			got := ""
-			if err != nil {
-				_, got, _ = strings.Cut(strings.TrimPrefix(err.Error(), "nri-blkio: "), ": ")
-			}
-			if got != tt.err || (err == nil) != (len(d.Errors) == 0) {
-				t.Errorf("%s\nwant %s", got, tt.err)
-			}
-			var all []string
-			for _, s := range d.Settings {
-				amount := annotation.FormatAmount(s.Key, s.Amount)
-				all = append(all, strings.TrimLeft(d.Disks[s.Dev]+" "+s.Key.String()+"="+amount+" "+s.Source.String(), " "))
-			}
-			if diff := cmp.Diff(tt.want, strings.Join(all, ", ")); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
-			}
-			if isIgnored := tt.name == "ignored"; isIgnored != (len(d.WarningKinds) == 1 && d.WarningKinds[0] == IgnoredAnnotations) {
-				t.Errorf("warnings %q, %q", d.WarningKinds, d.Warnings)
-			}
-		})
+		t.Run(tt.name, tt.run)
+	}
+}
+
+func (tt *classTest) run(t *testing.T) {
+	facts := &PodFacts{Namespace: tt.namespace}
+	if tt.namespace == "batch" {
+		facts = batch()
+	}
+	pod := parsed(t, staged).ForPod(facts, annotation.Parse(tt.annotations))
+	c := db()
+	c.MemoryLimited = true
+	d, err := pod.Container(c)
+	got := ""
+	if err != nil {
+		_, got, _ = strings.Cut(strings.TrimPrefix(err.Error(), "nri-blkio: "), ": ")
+	}
+	if got != tt.err || (err == nil) != (len(d.Errors) == 0) {
+		t.Errorf("%s\nwant %s", got, tt.err)
+	}
+	var all []string
+	for _, s := range d.Settings {
+		amount := annotation.FormatAmount(s.Key, s.Amount)
+		all = append(all, strings.TrimLeft(d.Disks[s.Dev]+" "+s.Key.String()+"="+amount+" "+s.Source.String(), " "))
+	}
+	if diff := cmp.Diff(tt.want, strings.Join(all, ", ")); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if isIgnored := tt.namespace == "ignored"; isIgnored != (len(d.WarningKinds) == 1 && d.WarningKinds[0] == IgnoredAnnotations) {
+		t.Errorf("warnings %q, %q", d.WarningKinds, d.Warnings)
 	}
 }
 

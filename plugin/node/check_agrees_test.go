@@ -251,6 +251,15 @@ func TestCheckAgrees(t *testing.T) {
 			name: "no handler is known", annotations: keys("limits/container.a", "/data wbps=1Mi"), refused: []string{"a", "b", "init", "proxy"},
 			change: func(p *policy.Policy) { p.HostKernelHandlers = nil },
 		},
+		{name: "a container that the pod does not have", annotations: keys("limits/container.c", "/data wbps=1Mi")},
+	} {
+		t.Run(tt.name, tt.run)
+	}
+}
+
+// TestCheckAgreesOnClasses: the same for a pod that a rule matches.
+func TestCheckAgreesOnClasses(t *testing.T) {
+	for _, tt := range []agreementTest{
 		{
 			name: "a class", annotations: keys("limits/container.a", "/data rbps=1Mi wbps=2Mi"), change: classes(""),
 			pod: []string{"io.max 254:0 wbps=18874368", "io.max 254:16 wbps=14680064"},
@@ -261,7 +270,6 @@ func TestCheckAgrees(t *testing.T) {
 		{name: "out of bounds", annotations: keys("limits/container.b", "/data wbps=max"), change: classes(", bounds: {max: ['* wbps=6Mi']}"), refused: []string{"b"}},
 		{name: "rejected annotations", annotations: keys("limits/container.b", "x"), change: classes(", annotations: reject"), refused: []string{"a", "b", "init", "proxy"}},
 		{name: "ignored annotations", annotations: keys("limits/container.b", "x"), change: classes(", annotations: ignore")},
-		{name: "a container that the pod does not have", annotations: keys("limits/container.c", "/data wbps=1Mi")},
 	} {
 		t.Run(tt.name, tt.run)
 	}

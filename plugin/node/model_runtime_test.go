@@ -261,7 +261,7 @@ func (r *modelRuntime) reload(pol *policy.Policy) {
 	r.plugin.Reload(pol)
 }
 
-// list has the plugin told of what runs, beside its session.
+// list hands the plugin a list of what runs, as its second registration does.
 func (r *modelRuntime) list() {
 	r.lock()
 	defer r.unlock()

@@ -52,15 +52,6 @@ func TestMarshal(t *testing.T) {
 				`"settings":["0 io.max wbps=10 254:0","1 io.max wbps=20 254:16","2 io.max riops=30 254:16","1 io.weight default=50"]}`,
 		},
 		{
-			"classes",
-			&Record{Settings: policy.NewSettings(
-				set(blkio.Wbps, vda, 5, policy.Source{Kind: policy.FromRule, Name: "batch/bronze", IsStar: true, Target: "*"}),
-				set(blkio.Wbps, vdb, 6, policy.Source{Kind: policy.FromClass, Name: "gold", Target: "/data"}),
-			)},
-			`{"v":2,"kind":"","namespace":"","pod":"","uid":"","names":["batch/bronze","gold"],` +
-				`"sources":[{"k":"rule","n":0,"s":true},{"k":"class","n":1,"t":"/data"}],"settings":["0 io.max wbps=5 254:0","1 io.max wbps=6 254:16"]}`,
-		},
-		{
 			"one line for the devices with the same values",
 			&Record{Settings: policy.NewSettings(
 				set(blkio.Rbps, vda, blkio.Max, star), set(blkio.Wbps, vda, 5, star), set(blkio.Rbps, vdb, blkio.Max, star), set(blkio.Wbps, vdb, 5, star),
@@ -94,6 +85,22 @@ func TestMarshal(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestMarshalClasses: the sources of values that a class has.
+func TestMarshalClasses(t *testing.T) {
+	r := &Record{Settings: policy.NewSettings(
+		set(blkio.Wbps, vda, 5, policy.Source{Kind: policy.FromRule, Name: "batch/bronze", IsStar: true, Target: "*"}),
+		set(blkio.Wbps, vdb, 6, policy.Source{Kind: policy.FromClass, Name: "gold", Target: "/data"}),
+	)}
+	const want = `{"v":2,"kind":"","namespace":"","pod":"","uid":"","names":["batch/bronze","gold"],` +
+		`"sources":[{"k":"rule","n":0,"s":true},{"k":"class","n":1,"t":"/data"}],"settings":["0 io.max wbps=5 254:0","1 io.max wbps=6 254:16"]}`
+	if got := marshal(t, r); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if diff := cmp.Diff(r, parse(t, want)); diff != "" {
+		t.Error(diff)
 	}
 }
 
