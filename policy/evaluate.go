@@ -40,7 +40,7 @@ func (p *Pod) Container(c Container) (Desired, error) {
 	}
 	d, err := e.desired()
 	if p.ignored {
-		d.Warnings = append(d.Warnings, p.rule.title()+" of the node policy ignores the annotations of the pod")
+		d.Warnings = append(d.Warnings, p.rule.title+" of the node policy ignores the annotations of the pod")
 		d.warned(IgnoredAnnotations)
 	}
 	if !c.MemoryLimited && d.Settings.LimitWrites() {

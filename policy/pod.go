@@ -64,7 +64,7 @@ func (p *Pod) allow() {
 	if p.ignored = p.rule.Annotations == IgnoreAnnotations; !p.ignored {
 		for _, key := range p.request.Keys() {
 			p.refused = append(p.refused, &annotation.Error{
-				Annotation: key, Cause: p.rule.title() + " of the node policy does not allow annotations", Hint: "remove the annotation",
+				Annotation: key, Cause: p.rule.title + " of the node policy does not allow annotations", Hint: "remove the annotation",
 			})
 		}
 	}
@@ -80,6 +80,9 @@ func (p *Pod) choose() {
 		}
 	}
 	add(p.rule.class())
+	if !p.request.Chooses() {
+		return
+	}
 	if q := p.request.Each(); q != nil && q.Class != nil {
 		p.each = p.choiceOf(q.Class)
 		add(p.each.class)

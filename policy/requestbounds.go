@@ -73,20 +73,23 @@ func (v *validator) bound(at *field.Path, elements []string) (out blkio.Limits) 
 	return out
 }
 
-// maxRate returns the largest rate that may be requested, and the name of the bound.
+// theNodePolicy is where bounds are that no rule has.
+const theNodePolicy = "the node policy"
+
+// maxRate returns the largest rate that may be requested, and where that is stated.
 func (p *Pod) maxRate(k blkio.Key) (blkio.Amount, string) {
 	if p.rule != nil && p.rule.Bounds.Max[k] != blkio.Unset {
-		return p.rule.Bounds.Max[k], "bounds.max of " + p.rule.title()
+		return p.rule.Bounds.Max[k], p.rule.title
 	}
-	return p.policy.Bounds.Max[k], "bounds.max of the node policy"
+	return p.policy.Bounds.Max[k], theNodePolicy
 }
 
-// minRate returns the smallest rate that may be requested, and the name of the bound.
+// minRate returns the smallest rate that may be requested, and where that is stated.
 func (p *Pod) minRate(k blkio.Key) (blkio.Amount, string) {
 	if p.rule != nil && p.rule.Bounds.Min[k] != blkio.Unset {
-		return p.rule.Bounds.Min[k], "bounds.min of " + p.rule.title()
+		return p.rule.Bounds.Min[k], p.rule.title
 	}
-	return p.policy.Bounds.Min[k], "bounds.min of the node policy"
+	return p.policy.Bounds.Min[k], theNodePolicy
 }
 
 // checkEntry returns an error for a value of an annotation that the policy does not allow.
@@ -110,12 +113,17 @@ func (p *Pod) checkRates(rates *blkio.Limits) *annotation.Problem {
 			continue
 		}
 		k := blkio.Key(i)
-		requested := k.String() + "=" + annotation.FormatAmount(k, rate)
 		if most, where := p.maxRate(k); most != blkio.Unset && rate > most {
-			return &annotation.Problem{Cause: requested + " is above the bound", Hint: "write at most " + annotation.FormatAmount(k, most) + ", " + where}
+			return &annotation.Problem{
+				Cause: k.String() + "=" + annotation.FormatAmount(k, rate) + " is above the bound",
+				Hint:  "write at most " + annotation.FormatAmount(k, most) + ", bounds.max of " + where,
+			}
 		}
 		if least, where := p.minRate(k); rate < least {
-			return &annotation.Problem{Cause: requested + " is below the bound", Hint: "write at least " + annotation.FormatAmount(k, least) + ", " + where}
+			return &annotation.Problem{
+				Cause: k.String() + "=" + annotation.FormatAmount(k, rate) + " is below the bound",
+				Hint:  "write at least " + annotation.FormatAmount(k, least) + ", bounds.min of " + where,
+			}
 		}
 	}
 	return nil
@@ -125,19 +133,19 @@ func (p *Pod) checkRates(rates *blkio.Limits) *annotation.Problem {
 func (p *Pod) checkWeight(weight int) *annotation.Problem {
 	of := func(rule, policy int) (int, string) {
 		if rule != 0 {
-			return rule, " of " + p.rule.title()
+			return rule, p.rule.title
 		}
-		return policy, " of the node policy"
+		return policy, theNodePolicy
 	}
 	var own Bounds
 	if p.rule != nil {
 		own = p.rule.Bounds
 	}
 	if most, where := of(own.MaxWeight, p.policy.Bounds.MaxWeight); weight > most {
-		return &annotation.Problem{Cause: "the weight is too large", Hint: "write at most " + strconv.Itoa(most) + ", bounds.weight.max" + where}
+		return &annotation.Problem{Cause: "the weight is too large", Hint: "write at most " + strconv.Itoa(most) + ", bounds.weight.max of " + where}
 	}
 	if least, where := of(own.MinWeight, p.policy.Bounds.MinWeight); weight < least {
-		return &annotation.Problem{Cause: "the weight is too small", Hint: "write at least " + strconv.Itoa(least) + ", bounds.weight.min" + where}
+		return &annotation.Problem{Cause: "the weight is too small", Hint: "write at least " + strconv.Itoa(least) + ", bounds.weight.min of " + where}
 	}
 	return nil
 }

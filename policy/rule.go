@@ -43,6 +43,7 @@ type Rule struct {
 	Bounds      Bounds // the policy's hold where these state none
 
 	source Source // of the values of Class
+	title  string // the rule in messages
 }
 
 // PodMatch selects pods. A pod has to match each field that is set.
@@ -110,9 +111,6 @@ func (r *Rule) class() *Class {
 	return r.Class
 }
 
-// title names the rule in messages.
-func (r *Rule) title() string { return "rule " + r.Name }
-
 // ruleDocument is an element of rules in a policy file.
 type ruleDocument struct {
 	Name  string `json:"name"`
@@ -145,8 +143,8 @@ func (d *ruleDocument) rule(v *validator, at *field.Path, p *Policy) Rule {
 	r := Rule{
 		Name: d.Name, Match: PodMatch{Namespaces: d.Match.Namespaces, QOS: d.Match.QOS},
 		Class:       v.classNamed(at.Child("class"), d.Class, p.Classes),
-		Annotations: AllowAnnotations,
-		Bounds:      d.Bounds.bounds(v, at.Child("bounds"), &p.Bounds, &p.Floors),
+		Annotations: AllowAnnotations, title: "rule " + d.Name,
+		Bounds: d.Bounds.bounds(v, at.Child("bounds"), &p.Bounds, &p.Floors),
 	}
 	switch {
 	case d.Name == "":

@@ -95,4 +95,9 @@ func WeightOfAll(key string, weight int) *List {
 }
 
 // Targets returns what the list can select. It may be nil.
-func (l *List) Targets() Targets { return targetsOf(l) }
+func (l *List) Targets() Targets {
+	var t Targets
+	t.add(l)
+	t.tidy()
+	return t
+}

@@ -27,7 +27,11 @@ func TestClass(t *testing.T) {
 		{strings.Repeat("a", 64), "", `"` + strings.Repeat("a", 64) + `": invalid class name (` + hintLabel + ")"},
 		{strings.Repeat("a", 65<<10), "", "the value is longer than 64 KiB" + hint},
 	} {
-		q, got, err := Parse(map[string]string{key: tt.value}).Each(), "", ""
+		r := Parse(map[string]string{key: tt.value})
+		q, got, err := r.Each(), "", ""
+		if r.Chooses() != (tt.name != "") {
+			t.Errorf("%.40q: chooses %t", tt.value, r.Chooses())
+		}
 		if q.Class != nil {
 			got = q.Class.Name
 		}

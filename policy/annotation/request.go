@@ -33,6 +33,7 @@ type Request struct {
 	total   *Scope            // "pod-total"; nil where nothing is asked
 	entries int               // of all limits annotations
 	targets Targets           // of all scopes
+	chooses bool              // some scope has a class
 }
 
 // Scope holds the annotations of one scope of a pod.
@@ -82,10 +83,10 @@ func (r *Request) tooMuch(key, cause, hint string) *Request {
 }
 
 func (r *Request) collectTargets() {
-	var lists []*List
 	add := func(q *Scope) {
 		if q != nil {
-			lists = append(lists, q.Weights, q.Limits)
+			r.targets.add(q.Weights)
+			r.targets.add(q.Limits)
 			q.star = q.Limits.HasStar()
 		}
 	}
@@ -94,7 +95,7 @@ func (r *Request) collectTargets() {
 	for _, q := range r.named {
 		add(q)
 	}
-	r.targets = targetsOf(lists...)
+	r.targets.tidy()
 }
 
 // Concerns reports whether an annotation has the plugin's domain, valid or not. Most pods
@@ -142,6 +143,7 @@ func (r *Request) parse(key, value string) {
 			return
 		}
 		scope.parseClass(key, value)
+		r.chooses = r.chooses || scope.Class != nil
 	}
 }
 
@@ -239,6 +241,9 @@ func (r *Request) Targets() Targets {
 	}
 	return r.targets
 }
+
+// Chooses reports whether some scope has a class.
+func (r *Request) Chooses() bool { return r != nil && r.chooses }
 
 // StarOf reports whether a "*" applies to the container with this name, in its own scope,
 // in containers, or in pod-total.

@@ -27,32 +27,24 @@ func (t Targets) HasStar() bool { return t.Widest == Star }
 // HasRootfs reports whether a target selects the writable layer, which "rootfs" and "*" do.
 func (t Targets) HasRootfs() bool { return t.Widest >= Rootfs }
 
-// targetsOf returns the targets of lists, of which some may be nil.
-func targetsOf(lists ...*List) Targets {
-	var t Targets
-	for _, l := range lists {
-		if l == nil {
-			continue
-		}
-		for i := range l.Entries {
-			t.add(&l.Entries[i])
-		}
+// add adds the targets of a list, which may be nil.
+func (t *Targets) add(l *List) {
+	if l == nil {
+		return
 	}
-	t.tidy()
-	return t
-}
-
-func (t *Targets) add(e *Entry) {
-	t.Weights = t.Weights || e.Weight != 0
-	switch e.Target.Kind {
-	case TargetPath:
-		t.Paths = append(t.Paths, e.Target.Path)
-	case TargetVolume:
-		t.Volumes = append(t.Volumes, e.Target.Volume)
-	case TargetRootfs:
-		t.Widest = max(t.Widest, Rootfs)
-	case TargetStar:
-		t.Widest = Star
+	for i := range l.Entries {
+		e := &l.Entries[i]
+		t.Weights = t.Weights || e.Weight != 0
+		switch e.Target.Kind {
+		case TargetPath:
+			t.Paths = append(t.Paths, e.Target.Path)
+		case TargetVolume:
+			t.Volumes = append(t.Volumes, e.Target.Volume)
+		case TargetRootfs:
+			t.Widest = max(t.Widest, Rootfs)
+		case TargetStar:
+			t.Widest = Star
+		}
 	}
 }
 
