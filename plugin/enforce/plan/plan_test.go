@@ -229,7 +229,7 @@ func TestCompareSpec(t *testing.T) {
 		{"nothing", nil, setting(blkio.Wbps, 5), false, Spec{}},
 		{"the same", setting(blkio.Wbps, 5), setting(blkio.Wbps, 5), false, Spec{}},
 		{"the same, observed", setting(blkio.Wbps, 5), setting(blkio.Wbps, 5), true, Spec{Stale: to(blkio.Wbps, 5, blkio.Max)}},
-		{"another one's, observed", setting(blkio.Wbps, 6), setting(blkio.Wbps, 5), true, Spec{}},
+		{"of an earlier class or of another program, observed", setting(blkio.Wbps, 6), setting(blkio.Wbps, 5), true, Spec{Unwanted: to(blkio.Wbps, 6, blkio.Max)}},
 		{"raised", setting(blkio.Wbps, 5), setting(blkio.Wbps, 7), false, Spec{Stale: to(blkio.Wbps, 5, 7)}},
 		{"lowered", setting(blkio.Wbps, 5), setting(blkio.Wbps, 3), false, Spec{}},
 		{"not desired", setting(blkio.Wbps, 5), nil, false, Spec{Unwanted: to(blkio.Wbps, 5, blkio.Max)}},

@@ -50,7 +50,7 @@ func compareSpec(spec, desired policy.Settings, observed bool) Spec {
 	for _, s := range spec {
 		value := blkio.Replacement{Address: s.Address, From: s.Amount, To: s.Removal().Amount}
 		switch want, found := desired.Get(s.Address); {
-		case !found:
+		case !found, observed && want.Amount != s.Amount: // of an earlier class, or of another program
 			out.Unwanted = append(out.Unwanted, value)
 		case observed && want.Amount == s.Amount:
 			out.Stale = append(out.Stale, value)
