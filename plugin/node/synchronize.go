@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -28,12 +29,19 @@ func (n *Node) Synchronize(sandboxes []*Sandbox, ctrs []*Container) {
 	n.log.WithFields(logrus.Fields{"pods": len(sandboxes), "limited": len(listed)}).Info("Synchronized with the runtime")
 }
 
+// adoptedStart is the time after which a container that Adopt has added has a process, if its start
+// was reported before.
+const adoptedStart = time.Second
+
 // Adopt adds the pods and containers to the node's state that the policy that is in force now
 // concerns, and that are not known. It forgets nothing: containers that are being created are not
 // listed.
 func (n *Node) Adopt(sandboxes []*Sandbox, ctrs []*Container) {
 	listed := n.listed(sandboxes)
 	n.pods.addMissing(listed, ctrs)
+	// The start of a container that is listed as created may have been reported before, as that of a
+	// pod of no concern.
+	time.AfterFunc(adoptedStart, n.lookAtAll)
 	n.log.WithFields(logrus.Fields{"pods": len(sandboxes), "limited": len(listed)}).Info("Looked for the pods of a new policy")
 }
 
