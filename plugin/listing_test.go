@@ -32,12 +32,35 @@ func TestPodOfRule(t *testing.T) {
 			t.Errorf("%s: %v, %v", namespace, adjust, err)
 		}
 	}
-	if n := testing.AllocsPerRun(100, func() { concerns(policy.Default(), plain) }); n > 0 {
-		t.Errorf("%v allocations for a pod that asks for nothing", n)
+	for what, pol := range map[string]*policy.Policy{"no rule": policy.Default(), "no rule that matches": withClass(t, "another")} {
+		p := newPlugin(t, func(c *Config) { c.Policy = pol })
+		if n := testing.AllocsPerRun(100, func() { p.concerns(plain) }); n > 0 {
+			t.Errorf("%v allocations for a pod of no concern on a node where none is known, with %s", n, what)
+		}
 	}
-	other := withClass(t, "another")
-	if n := testing.AllocsPerRun(100, func() { concerns(other, plain) }); n > 0 {
-		t.Errorf("%v allocations for a pod that no rule matches", n)
+}
+
+// TestPodOfFormerRule: a pod concerns the plugin as long as it is known, also without its former
+// class, and so do further sandboxes of it.
+func TestPodOfFormerRule(t *testing.T) {
+	plain := sandbox(nil)
+	p := newPlugin(t, func(c *Config) { c.Policy = withClass(t, plain.GetNamespace()) })
+	s := &session{p: p, log: p.log, deadline: time.Minute}
+	if _, _, err := s.CreateContainer(t.Context(), plain, ctr("a")); err != nil {
+		t.Fatal(err)
+	}
+	p.Reload(policy.Default())
+	again := sandbox(nil)
+	again.Id = "sb2"
+	for _, sb := range []*api.PodSandbox{plain, again} {
+		if !p.concerns(sb) {
+			t.Errorf("%s is of no concern", sb.GetId())
+		}
+	}
+	other := sandbox(nil)
+	other.Id, other.Linux = "sb3", &api.LinuxPodSandbox{CgroupParent: "/kubepods.slice/kubepods-pod3.slice"}
+	if p.concerns(other) {
+		t.Error("another pod is of concern")
 	}
 }
 

@@ -34,17 +34,20 @@ func described(pods []*api.PodSandbox, ctrs []*api.Container) ([]*node.Sandbox, 
 	return sandboxes, containers
 }
 
-// concerns reports whether a pod has annotations of ours, or a class by a rule of the policy. Most
-// pods have none, and need no further work.
-func concerns(pol *policy.Policy, sb *api.PodSandbox) bool {
+// concerns reports whether a pod has annotations of ours, or a class by a rule of the policy, or is
+// known from the time when it had one. Most pods have none, and need no further work.
+func (p *Plugin) concerns(sb *api.PodSandbox) bool {
 	if annotation.Concerns(sb.GetAnnotations()) {
 		return true
 	}
-	if !pol.HasClasses() {
-		return false
+	cgroup := sb.GetLinux().GetCgroupParent()
+	if pol := p.events.Policy(); pol.HasClasses() {
+		facts := node.FactsOf(sb.GetNamespace(), sb.GetLabels(), sb.GetRuntimeHandler(), cgroup)
+		if pol.Concerns(&facts) {
+			return true
+		}
 	}
-	facts := node.FactsOf(sb.GetNamespace(), sb.GetLabels(), sb.GetRuntimeHandler(), sb.GetLinux().GetCgroupParent())
-	return pol.Concerns(&facts)
+	return p.events.Knows(sb.GetId(), cgroup)
 }
 
 // containerOf returns what the node knows of a container by NRI's message.

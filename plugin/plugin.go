@@ -42,6 +42,9 @@ type events interface {
 	Synchronize(sandboxes []*node.Sandbox, ctrs []*node.Container)
 	// Adopt adds what the runtime lists and the policy concerns, and forgets nothing.
 	Adopt(sandboxes []*node.Sandbox, ctrs []*node.Container)
+	// Knows reports whether a sandbox is known, or an earlier one of the same pod, by the parent of
+	// its containers' cgroups.
+	Knows(sandbox, cgroup string) bool
 	// Create returns what goes into the spec of a container, and false if its limits could
 	// not be decided. An error refuses the container.
 	Create(ctx context.Context, sb *node.Sandbox, ctr *node.Container, splitsLines bool) (spec policy.Settings, decided bool, err error)

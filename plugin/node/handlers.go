@@ -189,15 +189,38 @@ func (t *podTable) joined(fresh podIdentity, cgroup string) podIdentity {
 	return s.join(fresh, cgroup).podIdentity
 }
 
-// parsePod returns the pod of a sandbox, or false if the sandbox has no annotation of ours, and no
-// class by the policy. It leaves the values of the annotations unparsed: a tenant decides how long
-// that takes, and Synchronize has all pods of the node to enter in one answer.
+// parsePod returns the pod of a sandbox, or false if the sandbox has no annotation of ours, no class
+// by the policy, and no known pod. It leaves the values of the annotations unparsed: a tenant decides
+// how long that takes, and Synchronize has all pods of the node to enter in one answer.
 func (n *Node) parsePod(sb *Sandbox) (_ podIdentity, cgroup string, concerned bool) {
-	if facts := sb.Facts(); !annotation.Concerns(sb.Annotations) && !n.policy.Load().Concerns(&facts) {
+	facts := sb.Facts()
+	if !annotation.Concerns(sb.Annotations) && !n.policy.Load().Concerns(&facts) && !n.Knows(sb.ID, sb.Cgroup) {
 		return podIdentity{}, "", false
 	}
 	pod, cgroup := n.describePod(sb)
 	return pod, cgroup, true
+}
+
+// Knows reports whether a sandbox is known, or an earlier one of the same pod. cgroup is
+// Sandbox.Cgroup. A new policy may have no class for such a pod, and its cgroup may still have the
+// limit of a container that has ended: it goes when a container without a limit is known.
+func (n *Node) Knows(sandbox, cgroup string) bool {
+	if n.pods.isEmpty() {
+		return false
+	}
+	cgroup, err := cgroupfs.PodCgroup(cgroup)
+	if err != nil {
+		cgroup = "" // of such a pod each sandbox is by itself
+	}
+	s := n.pods.state.Lock()
+	defer n.pods.state.Unlock()
+	return s.pods[sandbox] != nil || s.groups[groupKey(cgroup, sandbox)] != nil
+}
+
+func (t *podTable) isEmpty() bool {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	return len(s.groups) == 0
 }
 
 // describePod returns the pod of a sandbox.

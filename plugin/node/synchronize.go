@@ -47,12 +47,11 @@ func (n *Node) Adopt(sandboxes []*Sandbox, ctrs []*Container) {
 
 // listed returns those sandboxes that are known or that concern the plugin.
 func (n *Node) listed(sandboxes []*Sandbox) map[string]listedPod {
-	known := n.pods.ids()
 	first := !n.listing.done.Load()
 	out := map[string]listedPod{}
 	for _, sb := range sandboxes {
 		pod, cgroup, concerned := n.parsePod(sb)
-		if !concerned && (known[sb.ID] || first && n.hasRecord(sb)) {
+		if !concerned && first && n.hasRecord(sb) {
 			pod, cgroup = n.describePod(sb)
 			concerned = true
 		}
@@ -76,17 +75,6 @@ func (n *Node) hasRecord(sb *Sandbox) bool {
 	}
 	containers, err := pod.ListAbove(record.Xattr)
 	return err == nil && len(containers) > 0
-}
-
-// ids returns the IDs of the sandboxes that are known.
-func (t *podTable) ids() map[string]bool {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	out := make(map[string]bool, len(s.pods))
-	for id := range s.pods {
-		out[id] = true
-	}
-	return out
 }
 
 // addMissing adds pods and containers that are not known.
