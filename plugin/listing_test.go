@@ -32,12 +32,6 @@ func TestPodOfRule(t *testing.T) {
 			t.Errorf("%s: %v, %v", namespace, adjust, err)
 		}
 	}
-	for what, pol := range map[string]*policy.Policy{"no rule": policy.Default(), "no rule that matches": withClass(t, "another")} {
-		p := newPlugin(t, func(c *Config) { c.Policy = pol })
-		if n := testing.AllocsPerRun(100, func() { p.concerns(plain) }); n > 0 {
-			t.Errorf("%v allocations for a pod of no concern on a node where none is known, with %s", n, what)
-		}
-	}
 }
 
 // TestPodOfFormerRule: a pod concerns the plugin as long as it is known, also without its former

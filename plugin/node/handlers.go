@@ -13,6 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -201,26 +202,29 @@ func (n *Node) parsePod(sb *Sandbox) (_ podIdentity, cgroup string, concerned bo
 	return pod, cgroup, true
 }
 
-// Knows reports whether a sandbox is known, or an earlier one of the same pod. cgroup is
-// Sandbox.Cgroup. A new policy may have no class for such a pod, and its cgroup may still have the
-// limit of a container that has ended: it goes when a container without a limit is known.
+// Knows reports whether a sandbox is known, or another one of the same pod, or whether the pod's cgroup
+// has a record. cgroup is Sandbox.Cgroup. A new policy may have no class for such a pod, and its
+// cgroup may still have the limit of containers that have ended: that goes when one without a limit is
+// known.
 func (n *Node) Knows(sandbox, cgroup string) bool {
-	if n.pods.isEmpty() {
-		return false
-	}
 	cgroup, err := cgroupfs.PodCgroup(cgroup)
 	if err != nil {
 		cgroup = "" // of such a pod each sandbox is by itself
 	}
-	s := n.pods.state.Lock()
-	defer n.pods.state.Unlock()
+	return n.pods.knows(sandbox, cgroup) || cgroup != "" && n.hasPodRecord(cgroup)
+}
+
+func (t *podTable) knows(sandbox, cgroup string) bool {
+	s := t.state.Lock()
+	defer t.state.Unlock()
 	return s.pods[sandbox] != nil || s.groups[groupKey(cgroup, sandbox)] != nil
 }
 
-func (t *podTable) isEmpty() bool {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	return len(s.groups) == 0
+// hasPodRecord reports whether the cgroup of a pod has a record. One that cannot be read is none: the
+// pods of other tenants come here as well.
+func (n *Node) hasPodRecord(cgroup string) bool {
+	data, err := n.cgroups.Cgroup(cgroup).ReadXattr(record.Xattr)
+	return err == nil && data != nil
 }
 
 // describePod returns the pod of a sandbox.

@@ -69,11 +69,7 @@ func (n *Node) hasRecord(sb *Sandbox) bool {
 	if err != nil || cgroup == "" {
 		return false
 	}
-	pod := n.cgroups.Cgroup(cgroup)
-	if data, err := pod.ReadXattr(record.Xattr); err == nil && data != nil {
-		return true
-	}
-	containers, err := pod.ListAbove(record.Xattr)
+	containers, err := n.cgroups.Cgroup(cgroup).ListAbove(record.Xattr)
 	return err == nil && len(containers) > 0
 }
 
