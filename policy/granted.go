@@ -2,6 +2,7 @@ package policy
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -34,7 +35,18 @@ func (d *Desired) refuses(s Source) bool {
 	return slices.ContainsFunc(d.Errors, func(e *annotation.Error) bool { return concerns(e, s) })
 }
 
-// concerns reports whether an error is about what s names.
+// concerns reports whether an error is about what s names. Of a class it is not known which annotation
+// chose it, but an error about a choice has the name of the class, or no text if it rejects annotations
+// as such.
 func concerns(e *annotation.Error, s Source) bool {
-	return s.Kind == FromAnnotation && e.Annotation == s.Name && (e.Entry == 0 || e.Entry == s.Entry)
+	switch s.Kind {
+	case FromAnnotation:
+		return e.Annotation == s.Name && (e.Entry == 0 || e.Entry == s.Entry)
+	case FromClass:
+		return strings.HasPrefix(e.Annotation, classKeys) && (e.Text == "" || e.Text == s.Name)
+	}
+	return false
 }
+
+// classKeys begins the keys of annotations that choose a class.
+const classKeys = "class." + annotation.Domain + "/"

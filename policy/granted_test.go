@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -63,6 +65,51 @@ func TestKeepGranted(t *testing.T) {
 			tt.now.KeepGranted(tt.former)
 			if d := cmp.Diff(tt.want, tt.now); d != "" {
 				t.Errorf("-want +got:\n%s", d)
+			}
+		})
+	}
+}
+
+// TestKeepChosenClass: the limits of a class that an annotation chose stay when a stricter policy
+// rejects the choice, as those of an annotation do.
+func TestKeepChosenClass(t *testing.T) {
+	const (
+		bronze  = "classes: {bronze: {limits: ['* wbps=20Mi'], weight: 50}, gold: {limits: ['* wbps=90Mi']}}\n"
+		renamed = "classes: {brass: {limits: ['* wbps=20Mi'], weight: 50}, gold: {limits: ['* wbps=80Mi']}}\n"
+		kept    = "sda wbps=20971520"
+	)
+	each := map[string]string{keyClass + "containers": "bronze"}
+	for name, tt := range map[string]struct {
+		annotations map[string]string
+		now, want   string
+	}{
+		"the same":         {each, bronze, kept},
+		"without classes":  {each, "", kept},
+		"renamed":          {each, renamed, kept},
+		"bounds":           {each, bronze + "bounds: {max: ['* wbps=1Mi']}", kept},
+		"reject":           {each, bronze + "rules: [{name: r, annotations: reject}]", kept},
+		"ignore":           {each, bronze + "rules: [{name: r, annotations: ignore}]", ""},
+		"named":            {map[string]string{keyClass + "container.db": "bronze"}, renamed, kept},
+		"another's choice": {map[string]string{keyClass + "container.db": "gold", keyClass + "containers": "bronze"}, renamed, "sda wbps=83886080"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := annotation.Parse(tt.annotations)
+			c := Container{Name: "db", Rootfs: on(sda), MemoryLimited: true}
+			former, err := parsed(t, bronze).of(r).Container(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := former
+			for range 2 { // the second time under the same policy, as after a restart
+				d, err = parsed(t, tt.now).of(r).Container(c)
+				d.KeepGranted(former)
+				former = d
+			}
+			if got := strings.Join(limits(d), ","); got != tt.want {
+				t.Errorf("%s, want %s", got, tt.want)
+			}
+			if isKept := err != nil && tt.want == kept; isKept != slices.Contains(d.WarningKinds, StillGranted) || isKept && amount(d, blkio.Weight) != 50 {
+				t.Errorf("warnings %q, weight %d", d.Warnings, amount(d, blkio.Weight))
 			}
 		})
 	}

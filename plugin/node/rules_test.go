@@ -98,6 +98,38 @@ func TestClassOfRule(t *testing.T) {
 	}
 }
 
+// TestChosenClassGone: a container keeps the limits of a class that its annotation chose when the
+// policy has that class no more, after a restart as well.
+func TestChosenClassGone(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("a"))
+	n := newNode(t, h)
+	n.policy.Store(rules(t, ""))
+	sb := sandbox(map[string]string{"class.blkio.noderesource.dev/containers": "bronze"})
+	if _, err := n.create(t.Context(), sb, ctr("a"), false); err != nil {
+		t.Fatal(err)
+	}
+	start(t, n, sb, "a")
+	want := func(when string) {
+		t.Helper()
+		if got := wbps(t, n, cgroupOf("a")); got != 20<<20 {
+			t.Errorf("%s: wbps=%v", when, got)
+		}
+		if s := recordOf(t, n, cgroupOf("a")).Settings; len(s) == 0 || s[0].Source.Text() != "class bronze" {
+			t.Errorf("%s: settings %+v", when, s)
+		}
+	}
+	want("started")
+	n.Reload(policy.Default())
+	n.pass(t.Context())
+	want("without the class")
+	write(t, filepath.Join(dir, cgroupOf("a"), "io.max"), "254:0 rbps=max wbps=20971520 riops=max wiops=max\n")
+
+	n = newNode(t, h)
+	n.Synchronize([]*Sandbox{sb}, []*Container{listed("a", isRunning)})
+	n.pass(t.Context())
+	want("restarted")
+}
+
 // TestAdopt: pods that a new policy concerns are found in the runtime's list, and nothing is
 // forgotten that is not in it.
 func TestAdopt(t *testing.T) {
