@@ -113,7 +113,7 @@ func (p *podIdentity) planned() plan.Pod {
 // planned returns what a plan needs of a container.
 func (c *snapshot) planned() plan.Container {
 	return plan.Container{
-		ID: c.id, Name: c.name, Cgroup: c.cgroup, Desired: c.decision.desired, Err: c.decision.err,
-		Undecided: c.decision.policy == nil, Partial: c.isPartial(), Spec: c.spec,
+		ID: c.id, Name: c.name, Cgroup: c.cgroup, Desired: c.decision.desired, Policy: c.decision.policy,
+		Err: c.decision.err, Undecided: c.decision.policy == nil, Partial: c.isPartial(), Spec: c.spec,
 	}
 }

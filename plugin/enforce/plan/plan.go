@@ -74,6 +74,9 @@ type Pod struct {
 type Container struct {
 	ID, Name, Cgroup string
 	Desired          policy.Desired
+	// Policy is the one by which Desired was decided. After a reload, the pod may already have another
+	// one. It is nil for the pod's.
+	Policy *policy.Pod
 	// Err is why the container does not get all that it requests or, if Undecided, why that
 	// is not known.
 	Err       error
@@ -99,10 +102,19 @@ func New(v View) Plan {
 	}
 	for i := range v.Running {
 		if c := &v.Running[i]; c.Cgroup != "" {
-			t := v.containerTarget(c, observed)
+			t := v.containerTarget(c, c.isObserved(observed))
 			t.Room = room
 			out.Containers = append(out.Containers, t)
 		}
 	}
 	return out
+}
+
+// isObserved reports whether the settings of a container are only observed. They are as those of its pod
+// if they were decided by the pod's policy.
+func (c *Container) isObserved(pod bool) bool {
+	if c.Policy == nil {
+		return pod
+	}
+	return c.Policy.Mode() == policy.ModeObserve
 }

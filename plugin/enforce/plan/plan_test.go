@@ -50,6 +50,28 @@ func viewOf(t *testing.T, pol *policy.Policy, annotations map[string]string, con
 	return v
 }
 
+// TestDecidedByFormerPolicy: after a reload, a container that the former policy decided has the mode of
+// that, and counts as unlimited for its pod while its settings are only observed.
+func TestDecidedByFormerPolicy(t *testing.T) {
+	observing := policy.Default().WithMode(policy.ModeObserve)
+	for _, tt := range []struct {
+		former, now *policy.Policy
+		want, pod   int // how many values are written
+	}{
+		{observing, policy.Default(), 0, 0},
+		{policy.Default(), observing, 1, 0},
+		{observing, observing, 0, 0},
+		{policy.Default(), policy.Default(), 1, 1},
+	} {
+		v := viewOf(t, tt.former, map[string]string{limits + "containers": "rootfs wbps=1Mi"}, "a")
+		v.Running[0].Policy = v.Pod.Policy
+		p := New(under(tt.now, v))
+		if a := p.Containers[0]; len(a.Want) != tt.want || a.Record.Observed != (tt.want == 0) || len(p.Pod.Want) != tt.pod {
+			t.Errorf("%s, then %s: %v, record %+v, pod %v", tt.former.Mode, tt.now.Mode, a.Want, a.Record, p.Pod.Want)
+		}
+	}
+}
+
 // under is a view under another policy.
 func under(pol *policy.Policy, v View) View {
 	v.Pod.Policy = pol.ForPod(&policy.PodFacts{}, v.Pod.Policy.Request())

@@ -95,7 +95,11 @@ func podTarget(v *View, observed bool) Target {
 	asked := total
 	granted := slices.Clone(v.Unknown)
 	for i := range v.Running {
-		granted = append(granted, v.Running[i].Desired)
+		one := v.Running[i].Desired
+		if !observed && v.Running[i].isObserved(observed) {
+			one = policy.Desired{} // it runs without limits, until it is decided by the pod's policy
+		}
+		granted = append(granted, one)
 	}
 	ended := len(granted) == 0 && backstop
 	if !backstop {
