@@ -145,6 +145,9 @@ func (d *Desired) warned(kind blkio.WarningKind) {
 // are known, in any order. It skips containers without the mount of a path. The error, and
 // the result with it, are as for Container, but for pod-total alone.
 func (p *Pod) Total(cs []Container) (Desired, error) {
+	if errs := p.refusedTotal(); len(errs) > 0 {
+		return Desired{Errors: errs}, errs[0] // for KeepGranted
+	}
 	if p.request.Empty() {
 		return Desired{}, nil
 	}

@@ -16,18 +16,29 @@ const stillGranted = "this node's policy now rejects what it granted before: tha
 // KeepGranted keeps limits that an earlier policy granted and the current one rejects.
 // Without it, containers that requested the lowest limits would become unlimited when the
 // floors are raised. It adds to d those settings of former that come from entries that d
-// rejects, and a warning.
+// rejects, and a warning. Where d has a lower value of a class, that holds: a stricter policy
+// reaches containers that run.
 func (d *Desired) KeepGranted(former Desired) {
-	isClass := func(s Setting) bool { return s.Source.Kind == FromClass || s.Source.Kind == FromRule }
-	decided := d.Settings.Where(func(s Setting) bool { return !isClass(s) })
-	kept := former.Settings.Without(decided).Where(func(s Setting) bool { return d.refuses(s.Source) })
+	class := d.Settings.Where(func(s Setting) bool { return s.Source.Kind == FromClass || s.Source.Kind == FromRule })
+	decided := d.Settings.Without(class)
+	kept := former.Settings.Without(decided).Where(func(s Setting) bool { return d.refuses(s.Source) && !class.below(s) })
 	if len(kept) == 0 {
 		return
 	}
-	d.Settings = decided.Join(kept).Join(d.Settings) // a class fills in where nothing else is asked
+	d.Settings = decided.Join(kept).Join(class)
 	d.Disks = DiskNames(d.Settings, former.Disks, d.Disks)
 	d.Warnings = append(d.Warnings, stillGranted)
 	d.warned(StillGranted)
+}
+
+// below reports whether the settings of a class have a lower value in place of x. The weight of a class
+// is for all disks.
+func (s Settings) below(x Setting) bool {
+	own, found := s.Get(x.Address)
+	if !found && x.Key == blkio.DiskWeight {
+		own, found = s.Weight()
+	}
+	return found && own.Amount < x.Amount
 }
 
 // refuses reports whether what a value comes from is among the errors.

@@ -114,3 +114,53 @@ func TestKeepChosenClass(t *testing.T) {
 		})
 	}
 }
+
+// TestRejectReachesRunning: under a rule that rejects annotations, a container that runs gets the class
+// of the rule where that is lower, and keeps the rest. So does the pod as a whole.
+func TestRejectReachesRunning(t *testing.T) {
+	const weights = "weight.blkio.noderesource.dev/"
+	r := annotation.Parse(map[string]string{
+		keyEach: "rootfs wbps=10Gi wiops=8 rbps=1Mi", weights + "containers": "200", weights + "container.db": "/data/wal 900; /logs 40", keyTotal: "rootfs wbps=9Mi",
+	})
+	before := parsed(t, "bounds: {weight: {max: 1000}}").of(r)
+	now := parsed(t, "classes: {a: {limits: ['* wbps=3Mi wiops=9'], weight: 50}}\nrules: [{name: r, class: a, annotations: reject}]").of(r)
+	former, err := before.Container(db())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := now.Container(db())
+	if err == nil {
+		t.Fatal("the annotations are not rejected")
+	}
+	d.KeepGranted(former)
+	if got := limits(d)[0]; got != "sda rbps=1048576 wbps=3145728 wiops=8" {
+		t.Errorf("limits %s", got)
+	}
+	if w := d.Settings.IOWeight(); w.Default != 50 || w.Devices[sdc.Dev] != 0 || w.Devices[sdb.Dev] != 40 {
+		t.Errorf("weights %+v", w)
+	}
+
+	granted, err := before.Total([]Container{db()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	total, err := now.Total([]Container{db()})
+	if asError(t, err) == nil || err.(*annotation.Error).Annotation != keyTotal || len(total.Errors) != 1 {
+		t.Fatalf("%v, %v", err, total.Errors)
+	}
+	total.KeepGranted(granted)
+	if got := limits(total); len(got) != 1 || got[0] != "sda wbps=9437184" {
+		t.Errorf("pod-total %v", got)
+	}
+}
+
+// TestNoWarningForNothingKept: a class that is lower in each value leaves nothing to warn of.
+func TestNoWarningForNothingKept(t *testing.T) {
+	r := annotation.Parse(map[string]string{keyEach: "rootfs wbps=10Gi"})
+	former, _ := parsed(t, "").of(r).Container(db())
+	d, err := parsed(t, "classes: {a: {limits: ['* wbps=3Mi']}}\nrules: [{name: r, class: a, annotations: reject}]").of(r).Container(db())
+	d.KeepGranted(former)
+	if err == nil || slices.Contains(d.WarningKinds, StillGranted) || limits(d)[0] != "sda wbps=3145728" {
+		t.Errorf("%v, %v, %v", err, d.Warnings, limits(d))
+	}
+}

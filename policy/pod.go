@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"strings"
+
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 	"github.com/nri-blkio/nri-blkio/policy/spelling"
@@ -69,6 +71,16 @@ func (p *Pod) allow() {
 		}
 	}
 	p.request = nil
+}
+
+// refusedTotal returns those errors of refused that are about the pod as a whole.
+func (p *Pod) refusedTotal() (errs []*annotation.Error) {
+	for _, e := range p.refused {
+		if strings.HasSuffix(e.Annotation, "/pod-total") {
+			errs = append(errs, e)
+		}
+	}
+	return errs
 }
 
 // choose finds the classes that the annotations choose, and adds the targets of all classes that

@@ -123,21 +123,21 @@ func within(p *Pod, v blkio.Value) bool {
 	return p.checkRates(&one) == nil
 }
 
-// TestKeepGrantedBeforeClass: what an annotation was granted stays under stricter bounds, also
-// where the container now has a class.
-func TestKeepGrantedBeforeClass(t *testing.T) {
+// TestKeepGrantedBelowClass: what an annotation was granted stays under stricter bounds, unless the
+// container now has a class with a lower value.
+func TestKeepGrantedBelowClass(t *testing.T) {
 	r := annotation.Parse(map[string]string{keyDB: "rootfs wbps=200Mi rbps=1Mi"})
 	former, err := parsed(t, "").of(r).Container(db())
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := parsed(t, "classes: {a: {limits: ['* wbps=3Mi wiops=9']}}\nrules: [{name: r, class: a, bounds: {max: ['* wbps=100Mi']}}]")
+	p := parsed(t, "classes: {a: {limits: ['* wbps=3Mi rbps=9Mi wiops=9']}}\nrules: [{name: r, class: a, bounds: {max: ['* wbps=100Mi']}}]")
 	d, err := p.of(r).Container(db())
 	if err == nil || len(limits(d)) != 3 {
 		t.Fatalf("%v, %v", limits(d), err)
 	}
 	d.KeepGranted(former)
-	if got := limits(d)[0]; got != "sda rbps=1048576 wbps=209715200 wiops=9" {
+	if got := limits(d)[0]; got != "sda rbps=1048576 wbps=3145728 wiops=9" {
 		t.Errorf("kept %s", got)
 	}
 }

@@ -130,6 +130,34 @@ func TestChosenClassGone(t *testing.T) {
 	want("restarted")
 }
 
+// TestRejectReachesRunning: a rule that rejects annotations limits running containers to its class, and
+// keeps what is lower, for the pod as a whole too.
+func TestRejectReachesRunning(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	n := newNode(t, h)
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=10Gi", limitsKey + "pod-total": "rootfs wbps=30Mi"})
+	if _, err := n.create(t.Context(), sb, ctr("a"), false); err != nil {
+		t.Fatal(err)
+	}
+	start(t, n, sb, "a")
+	for _, tt := range []struct {
+		policy       string
+		own, podwide blkio.Amount
+	}{
+		{"rules: [{name: r, class: silver, annotations: reject}]", 40 << 20, 30 << 20},
+		{"rules: [{name: r, class: bronze, annotations: reject}]", 20 << 20, 20 << 20},
+	} {
+		n.Reload(rules(t, tt.policy))
+		n.pass(t.Context())
+		if own, podwide := wbps(t, n, cgroupOf("a")), wbps(t, n, podCgroup); own != tt.own || podwide != tt.podwide {
+			t.Errorf("%s: wbps=%v, of the pod %v", tt.policy, own, podwide)
+		}
+		if r := recordOf(t, n, cgroupOf("a")); !strings.Contains(r.Error, "does not allow annotations") {
+			t.Errorf("%s: error %q", tt.policy, r.Error)
+		}
+	}
+}
+
 // TestAdopt: pods that a new policy concerns are found in the runtime's list, and nothing is
 // forgotten that is not in it.
 func TestAdopt(t *testing.T) {
