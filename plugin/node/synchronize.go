@@ -2,11 +2,13 @@ package node
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
@@ -63,14 +65,15 @@ func (n *Node) listed(sandboxes []*Sandbox) map[string]listedPod {
 }
 
 // hasRecord reports whether an earlier process of the plugin has limited a pod. The policy of that
-// process may have had a class for it that this one's has not: then the limits have to go.
+// process may have had a class for it that this one's has not: then the limits have to go. A record that
+// cannot be listed now may exist, but a removed cgroup has none, and neither has a kernel without records.
 func (n *Node) hasRecord(sb *Sandbox) bool {
 	cgroup, err := cgroupfs.PodCgroup(sb.Cgroup)
 	if err != nil || cgroup == "" {
 		return false
 	}
 	containers, err := n.cgroups.Cgroup(cgroup).ListAbove(record.Xattr)
-	return err == nil && len(containers) > 0
+	return len(containers) > 0 || err != nil && !errors.Is(err, blkio.ErrGone) && !errors.Is(err, blkio.ErrNotSupported)
 }
 
 // addMissing adds pods and containers that are not known.
