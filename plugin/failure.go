@@ -6,6 +6,8 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
+	"github.com/nri-blkio/nri-blkio/plugin/bounded"
+	"github.com/nri-blkio/nri-blkio/plugin/node"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -37,6 +39,24 @@ func (s *session) recovered(event string, pod *api.PodSandbox, result *error) {
 	}
 	s.log.WithField("event", event).Errorf("Recovered from a panic: %v\n%s", r, debug.Stack())
 	if result != nil {
-		*result = s.p.events.Refusal(sandboxOf(pod))
+		*result = s.refusal(event, pod)
 	}
+}
+
+// refusal returns what the policy says of a failure of ours for a pod. The rules are matched for that,
+// which may be what has failed. Then it is what the policy says without its rules.
+func (s *session) refusal(event string, pod *api.PodSandbox) error {
+	var out error
+	err := bounded.Guarded(func() error {
+		out = s.p.events.Refusal(sandboxOf(pod))
+		return nil
+	})
+	if err == nil {
+		return out
+	}
+	s.log.WithField("event", event).WithError(err).Error("Recovered from a panic: the rule of the pod is not known")
+	if failsRequests(s.p.events.Policy()) {
+		return node.ErrInternal
+	}
+	return nil
 }
