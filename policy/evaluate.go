@@ -39,10 +39,7 @@ func (p *Pod) Container(c Container) (Desired, error) {
 		e.fail(p.check(p.request.Total())...)
 	}
 	d, err := e.desired()
-	if p.ignored {
-		d.Warnings = append(d.Warnings, p.rule.title+" of the node policy ignores the annotations of the pod")
-		d.warned(IgnoredAnnotations)
-	}
+	p.warnIgnored(&d)
 	if !c.MemoryLimited && d.Settings.LimitWrites() {
 		p.policy.guard(&d, &c)
 	}
@@ -67,6 +64,7 @@ func (p *Pod) foreign() (Desired, error) {
 		return Desired{}, err
 	}
 	d := Desired{Errors: p.refused}
+	p.warnIgnored(&d)
 	if class, from := p.classOf(""); class != nil {
 		d.Skipped = []Skipped{{Source: from, What: "container", Reason: p.foreignCause()}}
 		d.warned(NotEnforced)
@@ -75,6 +73,14 @@ func (p *Pod) foreign() (Desired, error) {
 		return d, d.Errors[0]
 	}
 	return d, nil
+}
+
+// warnIgnored adds a warning if the rule ignores annotations that the pod has.
+func (p *Pod) warnIgnored(d *Desired) {
+	if p.ignored {
+		d.Warnings = append(d.Warnings, p.rule.title+" of the node policy ignores the annotations of the pod")
+		d.warned(IgnoredAnnotations)
+	}
 }
 
 // guard sets memory.high, or adds a warning, for a write limit without a memory limit that

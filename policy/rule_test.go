@@ -337,3 +337,17 @@ func BenchmarkRuleFor(b *testing.B) {
 		}
 	}
 }
+
+// TestForeignIgnored: ignored annotations are warned of under another kernel as well, with a class or
+// without.
+func TestForeignIgnored(t *testing.T) {
+	for text, kinds := range map[string][]blkio.WarningKind{
+		"rules: [{name: r, annotations: ignore}]":                                      {IgnoredAnnotations},
+		"classes: {a: {weight: 5}}\nrules: [{name: r, class: a, annotations: ignore}]": {IgnoredAnnotations, NotEnforced},
+	} {
+		d, err := parsed(t, text).ForPod(&PodFacts{Handler: "kata"}, annotation.Parse(map[string]string{keyEach: "* wbps=1Mi"})).Container(db())
+		if diff := cmp.Diff(kinds, d.WarningKinds); err != nil || diff != "" || len(d.Warnings) != 1 || !strings.Contains(d.Warnings[0], "rule r") {
+			t.Errorf("%s: %v, %q\n%s", text, err, d.Warnings, diff)
+		}
+	}
+}
