@@ -145,7 +145,7 @@ func TestRejectReachesRunning(t *testing.T) {
 		t.Fatal(err)
 	}
 	total, err := now.Total([]Container{db()})
-	if asError(t, err) == nil || err.(*annotation.Error).Annotation != keyTotal || len(total.Errors) != 1 {
+	if e := asError(t, err); e == nil || e.Annotation != keyTotal || len(total.Errors) != 1 {
 		t.Fatalf("%v, %v", err, total.Errors)
 	}
 	total.KeepGranted(granted)
