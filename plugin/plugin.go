@@ -28,7 +28,6 @@ type Plugin struct {
 	weights    *weights.Keeper // nil if io.cost is to stay as it is
 	events     events          // those of node
 	reloaded   chan struct{}   // holds at most one token: the policy changed
-	unlisted   chan struct{}   // holds at most one token: the policy may concern pods that are not known
 	handlers   handlers
 	connection connection
 }
@@ -40,8 +39,9 @@ type events interface {
 	Registered(ctx context.Context, runtime, version string, patience time.Duration)
 	// Synchronize brings the state into line with what the runtime lists.
 	Synchronize(sandboxes []*node.Sandbox, ctrs []*node.Container)
-	// Adopt adds what the runtime lists and the policy concerns, and forgets nothing.
-	Adopt(sandboxes []*node.Sandbox, ctrs []*node.Container)
+	// PassBy notes a container of a pod that is of no concern, and returns true if it has become one
+	// of concern.
+	PassBy(sb *node.Sandbox, ctr *node.Container, now node.State) (concerned bool)
 	// Knows reports whether a sandbox is known, or an earlier one of the same pod, by the parent of
 	// its containers' cgroups.
 	Knows(sandbox, cgroup string) bool
@@ -68,7 +68,7 @@ func New(cfg Config, disks weights.Disks) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plugin{log: cfg.Log, node: n, events: n, reloaded: make(chan struct{}, 1), unlisted: make(chan struct{}, 1), handlers: newHandlers()}
+	p := &Plugin{log: cfg.Log, node: n, events: n, reloaded: make(chan struct{}, 1), handlers: newHandlers()}
 	if disks != nil {
 		p.weights = weights.New(weights.Config{
 			Log: cfg.Log, Cgroups: cfg.Cgroups, Policy: n.Policy, Demand: n.Weighted, Disks: disks, Changed: n.WeightsChanged,
@@ -79,9 +79,7 @@ func New(cfg Config, disks weights.Disks) (*Plugin, error) {
 
 // Reload puts a new node policy into force, for running containers too.
 func (p *Plugin) Reload(pol *policy.Policy) {
-	if p.node.Reload(pol) {
-		wakeUp(p.unlisted)
-	}
+	p.node.Reload(pol)
 	wakeUp(p.reloaded)
 }
 

@@ -148,9 +148,6 @@ func (p *Plugin) serve(ctx context.Context, cfg RunConfig) error {
 	}
 	p.connection.connected(s.runtime)
 	defer p.connection.lost(errDisconnected)
-	if !cfg.Preinstalled { // that one gets a new policy by a restart of the runtime only
-		defer p.listing(ctx, cancel, cfg)()
-	}
 	return s.wait(ctx, cfg, p.reloaded, func() bool {
 		return failsRequests(p.events.Policy()) != s.failure.GetFailRequest()
 	})

@@ -187,7 +187,9 @@ func (t *podTable) joined(fresh podIdentity, cgroup string) podIdentity {
 	if known := s.pods[fresh.id]; known != nil {
 		return known.podIdentity
 	}
-	return s.join(fresh, cgroup).podIdentity
+	pod := s.join(fresh, cgroup)
+	s.admit(pod)
+	return pod.podIdentity
 }
 
 // parsePod returns the pod of a sandbox, or false if the sandbox has no annotation of ours, no class
@@ -332,6 +334,9 @@ func (t *podTable) stopped(sandbox, id string) {
 	defer t.state.Unlock()
 	pod := s.pods[sandbox]
 	if pod == nil {
+		if b := s.bystanders[sandbox]; b != nil {
+			b.stopped(id)
+		}
 		return
 	}
 	if c := pod.containers[id]; c != nil {
@@ -350,6 +355,9 @@ func (t *podTable) removed(sandbox, id string) {
 		s.handle(pod.containers[id], lifecycle.RemoveContainer)
 		s.markDirty(pod.group.in(s))
 	}
+	if b := s.bystanders[sandbox]; b != nil {
+		b.forget(id)
+	}
 }
 
 // RemovedPod forgets a sandbox.
@@ -358,6 +366,7 @@ func (n *Node) RemovedPod(sandbox string) { n.pods.removedPod(sandbox) }
 func (t *podTable) removedPod(sandbox string) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
+	delete(s.bystanders, sandbox)
 	if pod := s.pods[sandbox]; pod != nil {
 		s.leave(pod, lifecycle.RemovePodSandbox)
 	}

@@ -149,14 +149,12 @@ func New(cfg Config) (*Node, error) {
 }
 
 // Reload puts a new node policy into force, for running containers too: the
-// reconciler decides anew what was decided by another policy. It returns true if the policy may
-// concern pods that are not known, as no policy before did: the runtime has to list what runs, for
-// Adopt.
-func (n *Node) Reload(pol *policy.Policy) (concernsMore bool) {
-	old := n.policy.Swap(pol)
+// reconciler decides anew what was decided by another policy. Bystanders that it concerns become known.
+func (n *Node) Reload(pol *policy.Policy) {
+	n.policy.Store(pol)
+	n.admitBystanders()
 	n.sayReleases()
 	n.pods.markAllDirty()
-	return pol.ConcernsMore(old)
 }
 
 // Policy returns the node policy that is in force.

@@ -23,7 +23,9 @@ type state struct {
 	// pods are those with annotations of ours, or a rule with a class, by sandbox ID.
 	pods map[string]*pod
 	// groups are the same pods by their pod cgroup, see groupKey.
-	groups   map[string]*group
+	groups map[string]*group
+	// bystanders are the other sandboxes, by their ID.
+	bystanders map[string]*bystander
 	arrivals int // of pods and containers so far
 	// dirty are those that the reconciler has to look at; wake has it do so.
 	dirty map[*group]bool

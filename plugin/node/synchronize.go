@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -25,26 +24,11 @@ type listedPod struct {
 // looks at nothing on the node but whether a pod has a record: the runtime waits.
 func (n *Node) Synchronize(sandboxes []*Sandbox, ctrs []*Container) {
 	listed := n.listed(sandboxes)
-	n.pods.takeOver(listed, ctrs)
+	n.pods.takeOver(listed, sandboxes, ctrs)
+	n.admitBystanders() // a policy that came meanwhile did not find them
 	n.listing.unlikely.Store(false)
 	n.listing.done.Store(true)
 	n.log.WithFields(logrus.Fields{"pods": len(sandboxes), "limited": len(listed)}).Info("Synchronized with the runtime")
-}
-
-// adoptedStart is the time after which a container that Adopt has added has a process, if its start
-// was reported before.
-const adoptedStart = time.Second
-
-// Adopt adds the pods and containers to the node's state that the policy that is in force now
-// concerns, and that are not known. It forgets nothing: containers that are being created are not
-// listed.
-func (n *Node) Adopt(sandboxes []*Sandbox, ctrs []*Container) {
-	listed := n.listed(sandboxes)
-	n.pods.addMissing(listed, ctrs)
-	// The start of a container that is listed as created may have been reported before, as that of a
-	// pod of no concern.
-	time.AfterFunc(adoptedStart, n.lookAtAll)
-	n.log.WithFields(logrus.Fields{"pods": len(sandboxes), "limited": len(listed)}).Info("Looked for the pods of a new policy")
 }
 
 // listed returns those sandboxes that are known or that concern the plugin.
@@ -76,26 +60,9 @@ func (n *Node) hasRecord(sb *Sandbox) bool {
 	return len(containers) > 0 || err != nil && !errors.Is(err, blkio.ErrGone) && !errors.Is(err, blkio.ErrNotSupported)
 }
 
-// addMissing adds pods and containers that are not known.
-func (t *podTable) addMissing(listed map[string]listedPod, ctrs []*Container) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	for id, l := range listed {
-		if s.pods[id] == nil {
-			s.join(l.pod, l.cgroup)
-		}
-	}
-	for _, ctr := range slices.SortedStableFunc(slices.Values(ctrs), byAge) {
-		if pod := s.pods[ctr.Sandbox]; pod != nil && pod.containers[ctr.ID] == nil {
-			s.adoptOne(pod, ctr)
-			s.markDirty(pod.group.in(s))
-		}
-	}
-}
-
 // takeOver makes the pods with annotations that the runtime lists, and their
 // containers, the node's state.
-func (t *podTable) takeOver(listed map[string]listedPod, ctrs []*Container) {
+func (t *podTable) takeOver(listed map[string]listedPod, sandboxes []*Sandbox, ctrs []*Container) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	for id, l := range listed { // first: a new sandbox finds the group of the old one
@@ -109,6 +76,7 @@ func (t *podTable) takeOver(listed map[string]listedPod, ctrs []*Container) {
 		}
 	}
 	s.adopt(ctrs)
+	s.keepBystanders(sandboxes, ctrs)
 	for _, g := range s.groups {
 		s.markDirty(g)
 	}
