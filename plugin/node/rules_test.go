@@ -158,28 +158,41 @@ func TestRejectReachesRunning(t *testing.T) {
 	}
 }
 
-// TestAdopt: pods that a new policy concerns are found in the runtime's list, and nothing is
-// forgotten that is not in it.
-func TestAdopt(t *testing.T) {
-	h, _ := tree(t, podCgroup, cgroupOf("a"), "kubepods.slice/kubepods-pod2.slice")
+// TestBystander: pods that a new policy concerns are found by what the list and the events have told
+// of them.
+func TestBystander(t *testing.T) {
+	for name, tell := range map[string]func(*Node){
+		"listed":  func(n *Node) { n.Synchronize([]*Sandbox{batch()}, []*Container{listed("a", isRunning)}) },
+		"started": func(n *Node) { n.PassBy(batch(), listed("a", isRunning), Created); n.PassBy(batch(), listed("a", isRunning), Running) },
+	} {
+		h, _ := tree(t, podCgroup, cgroupOf("a"))
+		n := newNode(t, h)
+		tell(n)
+		if pods, _, _ := n.Counts(); pods != 0 {
+			t.Fatalf("%s: %d pods are known", name, pods)
+		}
+		n.Reload(rules(t, inProd))
+		n.pass(t.Context())
+		if pods, _, _ := n.Counts(); pods != 1 || wbps(t, n, cgroupOf("a")) != 20<<20 {
+			t.Errorf("%s: %d pods are known, %v", name, pods, wbps(t, n, cgroupOf("a")))
+		}
+		if !n.PassBy(batch(), listed("b", isRunning), Running) {
+			t.Errorf("%s: it is still of no concern", name)
+		}
+	}
+}
+
+// TestBystanderEnds: nothing is kept of a sandbox that is removed.
+func TestBystanderEnds(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
-	annotated := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
-	annotated.ID, annotated.UID, annotated.Cgroup = "sb2", "u2", "/kubepods.slice/kubepods-pod2.slice"
-	n.Synchronize([]*Sandbox{batch(), annotated}, []*Container{listed("a", isRunning)})
-	if pods, _, _ := n.Counts(); pods != 1 {
-		t.Fatalf("%d pods are known", pods)
-	}
-	if !n.Reload(rules(t, inProd)) {
-		t.Error("the runtime is not asked for a list")
-	}
-	n.Adopt([]*Sandbox{batch()}, []*Container{listed("a", isRunning)})
-	n.Adopt([]*Sandbox{batch()}, []*Container{listed("a", isRunning)})
-	n.pass(t.Context())
-	if pods, _, _ := n.Counts(); pods != 2 || wbps(t, n, cgroupOf("a")) != 20<<20 {
-		t.Errorf("%d pods are known, %v", pods, wbps(t, n, cgroupOf("a")))
-	}
-	if n.Reload(rules(t, inProd)) || n.Reload(rules(t, "")) {
-		t.Error("a list is wanted for nothing")
+	n.PassBy(batch(), listed("a", isRunning), Running)
+	n.Stopped(batch().ID, "a")
+	n.Removed(batch().ID, "a")
+	n.RemovedPod(batch().ID)
+	n.Reload(rules(t, inProd))
+	if pods, _, _ := n.Counts(); pods != 0 {
+		t.Errorf("%d pods are known", pods)
 	}
 }
 
