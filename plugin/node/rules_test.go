@@ -162,8 +162,11 @@ func TestRejectReachesRunning(t *testing.T) {
 // of them.
 func TestBystander(t *testing.T) {
 	for name, tell := range map[string]func(*Node){
-		"listed":  func(n *Node) { n.Synchronize([]*Sandbox{batch()}, []*Container{listed("a", isRunning)}) },
-		"started": func(n *Node) { n.PassBy(batch(), listed("a", isRunning), Created); n.PassBy(batch(), listed("a", isRunning), Running) },
+		"listed": func(n *Node) { n.Synchronize([]*Sandbox{batch()}, []*Container{listed("a", isRunning)}) },
+		"started": func(n *Node) {
+			n.PassBy(batch(), listed("a", isRunning), Created)
+			n.PassBy(batch(), listed("a", isRunning), Running)
+		},
 	} {
 		h, _ := tree(t, podCgroup, cgroupOf("a"))
 		n := newNode(t, h)

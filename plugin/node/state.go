@@ -26,7 +26,7 @@ type state struct {
 	groups map[string]*group
 	// bystanders are the other sandboxes, by their ID.
 	bystanders map[string]*bystander
-	arrivals int // of pods and containers so far
+	arrivals   int // of pods and containers so far
 	// dirty are those that the reconciler has to look at; wake has it do so.
 	dirty map[*group]bool
 	wake  chan<- struct{}
