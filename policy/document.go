@@ -1,10 +1,8 @@
 package policy
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strconv"
 
@@ -12,6 +10,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
+	"github.com/nri-blkio/nri-blkio/policy/strict"
 )
 
 // document is the form of a policy file. A scalar is a quantity, or the word or boolean of
@@ -58,17 +57,7 @@ type podsDocument struct {
 }
 
 // scalar is the text of a string, a number or a boolean.
-type scalar string
-
-// UnmarshalJSON takes any value; the text of another one than a scalar is refused where it is
-// parsed, with the path of its field.
-func (s *scalar) UnmarshalJSON(data []byte) error {
-	*s = scalar(data)
-	if data[0] == '"' {
-		return json.Unmarshal(data, (*string)(s))
-	}
-	return nil
-}
+type scalar = strict.Scalar
 
 // newDocument returns the document of a policy without its header, and without disks, classes,
 // rules, and bounds of rates, of which the default has none.
@@ -198,43 +187,14 @@ func (v *validator) quantity(at *field.Path, k blkio.Key, text scalar, least blk
 	return n
 }
 
-// anyClass stands for the name of a class in fieldPaths.
-const anyClass = "NAME"
-
-// fieldPaths returns the paths of all fields, those of a list's elements for the first one.
-func fieldPaths() []string {
+// exampleDocument returns a document with each field.
+func exampleDocument() any {
 	d := newDocument(Default())
 	d.Disks = []diskDocument{{Model: &modelDocument{}, QOS: &qosDocument{}}}
-	d.Classes = map[string]classDocument{anyClass: {}}
+	d.Classes = map[string]classDocument{strict.Name: {}}
 	d.Rules = []ruleDocument{{}}
 	d.Bounds.Max, d.Bounds.Min, d.Bounds.Weight.Min = []string{""}, []string{""}, d.Bounds.Weight.Max
 	d.Rules[0].Bounds = d.Bounds
 	d.Rules[0].Match.PodSelector = &selectorDocument{MatchExpressions: []requirementDocument{{}}}
-	text, err := json.Marshal(d)
-	if err != nil {
-		return nil // not reached: the types can be marshaled
-	}
-	var values any
-	if err := json.Unmarshal(text, &values); err != nil {
-		return nil // not reached
-	}
-	var paths []string
-	var add func(at *field.Path, value any)
-	add = func(at *field.Path, value any) {
-		if at != nil {
-			paths = append(paths, at.String())
-		}
-		switch value := value.(type) {
-		case map[string]any:
-			for name, value := range value {
-				add(at.Child(name), value)
-			}
-		case []any:
-			if len(value) > 0 && reflect.TypeOf(value[0]).Kind() == reflect.Map {
-				add(at.Index(0), value[0])
-			}
-		}
-	}
-	add(nil, values)
-	return paths
+	return d
 }

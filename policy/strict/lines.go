@@ -1,4 +1,4 @@
-package policy
+package strict
 
 import (
 	"encoding/json"
@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// withLines adds the line of each field in the file to its error. A field that is missing gets the
+// WithLines adds the line of each field in the file to its error. A field that is missing gets the
 // line of the field that it belongs to, and none at the top level.
-func withLines(data []byte, errs field.ErrorList) field.ErrorList {
+func WithLines(data []byte, errs field.ErrorList) field.ErrorList {
 	var root yaml.Node
 	if len(errs) == 0 || yaml.Unmarshal(data, &root) != nil { // not reached: it was parsed before
 		return errs
@@ -72,13 +72,13 @@ func below(at *yaml.Node, name string, line *int) *yaml.Node {
 
 // wrongAt returns the path of the first value that a decoder has refused. Of elements of lists, the
 // decoder's own path has no index.
-func wrongAt(values any, wrong *json.UnmarshalTypeError) *field.Path {
+func (f *Format) wrongAt(values any, wrong *json.UnmarshalTypeError) *field.Path {
 	kind, _, _ := strings.Cut(wrong.Value, " ") // "number 1.5"
 	names := strings.Split(wrong.Field, ".")
-	if names[0] == "header" || names[0] == "podsDocument" { // an embedded type of document
+	if slices.Contains(f.Embedded, names[0]) {
 		names = names[1:]
 	}
-	for _, skip := range []bool{false, true} { // the decoder's path has no names of classes and labels
+	for _, skip := range []bool{false, true} { // the decoder's path has no keys of maps
 		if at := findKind(nil, values, names, kind, skip); at != nil {
 			return at
 		}
