@@ -173,6 +173,17 @@ func (p *Pod) Rule() string {
 	return p.rule.Name
 }
 
+// Class returns the name of the class of a container, or "".
+func (p *Pod) Class(container string) string {
+	if c, _ := p.classOf(container); c != nil {
+		return c.Name
+	}
+	return ""
+}
+
+// IgnoresAnnotations reports whether the rule ignores annotations that the pod has.
+func (p *Pod) IgnoresAnnotations() bool { return p.ignored }
+
 // Request returns the annotations that count. They are empty if the rule does not allow them.
 func (p *Pod) Request() *annotation.Request { return p.request }
 

@@ -54,11 +54,16 @@ grammar, contradictions within the manifest, and the bounds of a given --policy.
 Disks have placeholders. Lines that begin with "unknown:" list the facts that the
 result depends on and that only a node can know. They are not errors.
 
-The exit status is 1 if there are errors, 0 if there are only warnings, 2 if there
+With --expect, check compares the decisions about pods with those in a file, and prints
+only the differences, as "got X, want Y". It needs --policy, and implies --offline. Pods of
+the file can be those of -f. docs/how-to/test-a-policy.md has an example.
+
+The exit status is 1 if there are errors or differences, 0 if there are only warnings, 2 if there
 is no pod to check, 3 if the node or a file cannot be read.`
 
 type checkOptions struct {
 	files   []string
+	expect  string
 	handler string
 	offline bool
 	output  output
@@ -67,25 +72,31 @@ type checkOptions struct {
 func (a *app) checkCommand() *cobra.Command {
 	var o checkOptions
 	cmd := &cobra.Command{
-		Use:   "check -f PATH...",
+		Use:   "check -f PATH... | check --policy FILE --expect FILE",
 		Short: "Show the limits that a pod would get on this node, or its errors",
 		Long:  checkLong,
 		Example: `  nri-blkio check -f pod.yaml
   kubectl get pod db-0 -o yaml | nri-blkio check -f -
   nri-blkio check -f manifests/ -f extra.yaml --policy policy.yaml -o json
-  nri-blkio check --offline -f manifests/    # on a workstation or in CI`,
+  nri-blkio check --offline -f manifests/    # on a workstation or in CI
+  nri-blkio check --policy policy.yaml --expect policy-test.yaml`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.check(cmd.Context(), &o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.expect != "" {
+				return a.expect(cmd.Context(), &o)
+			}
+			return a.check(cmd.Context(), &o)
+		},
 	}
 	f := cmd.Flags()
 	f.StringArrayVarP(&o.files, "file", "f", nil, "a manifest, a directory of them, or - for stdin; may be repeated")
 	f.BoolVar(&o.offline, "offline", false, "check without a node: report what only a node can know as unknown")
+	f.StringVar(&o.expect, "expect", "", "test --policy with the cases in this file")
 	f.StringVar(&o.handler, "handler", "", "the runtime handler that the pod's RuntimeClass names")
 	o.output.add(cmd)
 	a.opts.addPolicyFlag(cmd)
 	a.opts.addCheckFlags(cmd)
-	// The flag was defined above: this cannot fail.
-	_ = cmd.MarkFlagRequired("file")
+	cmd.MarkFlagsOneRequired("file", "expect")
 	return cmd
 }
 
@@ -193,9 +204,13 @@ type checkReport struct {
 	Notes    []string           `json:"notes,omitempty"` // about all pods together
 }
 
+// hasErrors reports whether the severity of a finding is Error.
+func hasErrors(list []manifest.Finding) bool {
+	return slices.ContainsFunc(list, func(f manifest.Finding) bool { return f.Severity == manifest.Error })
+}
+
 func (r *checkReport) hasErrors() bool {
-	return slices.ContainsFunc(r.Findings, func(f manifest.Finding) bool { return f.Severity == manifest.Error }) ||
-		slices.ContainsFunc(r.Pods, func(p check.Result) bool { return len(p.Errors) > 0 })
+	return hasErrors(r.Findings) || slices.ContainsFunc(r.Pods, func(p check.Result) bool { return len(p.Errors) > 0 })
 }
 
 // write writes the findings, then the pods.

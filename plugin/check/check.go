@@ -66,6 +66,7 @@ type Meaning struct {
 	Rule    string         `json:"rule,omitempty"` // of the policy, that matches the pod
 	Weights []WeightEffect `json:"weights,omitempty"`
 	Notes   []string       `json:"notes,omitempty"`
+	Decided Decided        `json:"-"` // Writes and Errors are its text
 
 	limits []limited // of the containers that run together, and of the pod
 }
@@ -88,6 +89,7 @@ func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 		Writes: []Write{}, lines: m.Lines,
 	}
 	pol := c.policyFor(m)
+	r.Decided = undecided(pol, m)
 	if r.Rule = pol.Rule(); pol.IsEmpty() {
 		return r
 	}

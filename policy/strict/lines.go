@@ -27,6 +27,16 @@ func WithLines(data []byte, errs field.ErrorList) field.ErrorList {
 	return errs
 }
 
+// Line returns the line of a field in the file, or of the one closest above it that is there; 0 for
+// none.
+func Line(data []byte, at *field.Path) int {
+	var root yaml.Node
+	if yaml.Unmarshal(data, &root) != nil {
+		return 0
+	}
+	return lineOf(&root, at.String())
+}
+
 // step is a part of a field's path: a name, or the index of an element.
 var step = regexp.MustCompile(`[^.\[\]]+|\[\d+\]`)
 
@@ -75,9 +85,7 @@ func below(at *yaml.Node, name string, line *int) *yaml.Node {
 func (f *Format) wrongAt(values any, wrong *json.UnmarshalTypeError) *field.Path {
 	kind, _, _ := strings.Cut(wrong.Value, " ") // "number 1.5"
 	names := strings.Split(wrong.Field, ".")
-	if slices.Contains(f.Embedded, names[0]) {
-		names = names[1:]
-	}
+	names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(f.Embedded, name) })
 	for _, skip := range []bool{false, true} { // the decoder's path has no keys of maps
 		if at := findKind(nil, values, names, kind, skip); at != nil {
 			return at
