@@ -277,5 +277,6 @@ func (v *validator) target(at *field.Path, text string) {
 	}
 }
 
-// limitEntry returns an entry of limits that selects the disks of a target for a key.
-func limitEntry(target string, k blkio.Key) string { return target + " " + k.String() + "=max" }
+// limitEntry returns an entry of limits that selects the disks of a target for a key. It has a rate:
+// with "max", the policy accepts a target without a disk.
+func limitEntry(target string, k blkio.Key) string { return target + " " + k.String() + "=1Gi" }

@@ -75,7 +75,9 @@ func (p *Pod) Find(set *manifest.Set) (*manifest.Pod, error) {
 	var found []*manifest.Pod
 	for i := range set.Pods {
 		m := &set.Pods[i]
-		names = append(names, m.Name)
+		if m.Name != p.Name && !slices.Contains(names, m.Name) {
+			names = append(names, m.Name)
+		}
 		if (p.Name == "" || m.Name == p.Name) && (p.Kind == "" || m.Kind == p.Kind) {
 			found = append(found, m)
 		}
@@ -87,11 +89,14 @@ func (p *Pod) Find(set *manifest.Set) (*manifest.Pod, error) {
 	case 1:
 		return p.changed(found[0]), nil
 	case 0:
-		text := "none with the name " + quote.Text(p.Name)
+		text := "none with"
+		for _, part := range [][2]string{{"kind", p.Kind}, {"name", p.Name}, {"namespace", p.Namespace}} {
+			if part[1] != "" {
+				text += " " + part[0] + " " + quote.Text(part[1])
+			}
+		}
 		if hint := spelling.Hint(p.Name, names...); hint != "" {
 			text += " (" + hint + ")"
-		} else if len(set.Pods) == 0 {
-			text = "none in the manifests"
 		}
 		return nil, errors.New(text)
 	}
