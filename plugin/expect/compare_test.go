@@ -173,12 +173,12 @@ func compare(t *testing.T, checker *check.Checker, m *manifest.Pod, text string)
 func TestDifferences(t *testing.T) {
 	const limits = "limits.blkio.noderesource.dev/"
 	for expect, want := range map[string][]string{
-		`{rule: none}`:                  {`rule: got batch, want none`},
+		`{rule: none}`: {`rule: got batch, want none`},
 		`{containers: {d: {}, a: {class: bronze}}}`: {`containers: got no such container, want d`},
 		`{eachContainer: {class: silver}}`: {
 			`container a: class: got bronze, want silver`, `container b: class: got bronze, want silver`, `container c: class: got bronze, want silver`,
 		},
-		`{containers: {a: {limits: [{target: "*", wbps: 20Mi}]}}}`: {`container a: limits * wbps: got 50Mi on disk of claim claim from limits/container.a #1, want 20Mi`},
+		`{containers: {a: {limits: [{target: "*", wbps: 20Mi}]}}}`:  {`container a: limits * wbps: got 50Mi on disk of claim claim from limits/container.a #1, want 20Mi`},
 		`{containers: {a: {limits: [{target: /data, wiops: 9}]}}}`:  {`container a: limits /data wiops: got 500 on disk of claim claim from rule batch, class bronze, want 9`},
 		`{containers: {c: {limits: [{target: /data, wbps: max}]}}}`: {`container c: limits /data wbps: got no disk: "/data" is on no mount of the container, want max`},
 		`{containers: {a: {weights: [{target: rootfs, weight: none}]}}}`: {

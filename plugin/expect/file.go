@@ -61,7 +61,6 @@ type refusal struct {
 // limit is what is expected on the disks of a target: the values in limits for each of them that is
 // set, or the weight.
 type limit struct {
-	path   string // of the field
 	target string // "" for the weight on all disks
 	limits blkio.Limits
 	weight blkio.Amount // [blkio.Unset] for none
@@ -215,22 +214,19 @@ func (d *valuesDocument) want(v *validator, at *field.Path) *cgroup {
 		out.limits = append(out.limits, d.Limits[i].want(v, at.Child("limits").Index(i)))
 	}
 	if d.Weight != nil {
-		at := at.Child("weight")
-		out.weights = append(out.weights, limit{path: at.String(), weight: v.weight(at, *d.Weight)})
+		out.weights = append(out.weights, limit{weight: v.weight(at.Child("weight"), *d.Weight)})
 	}
 	for i := range d.Weights {
 		w, at := &d.Weights[i], at.Child("weights").Index(i)
 		v.target(at.Child("target"), w.Target)
-		out.weights = append(out.weights, limit{
-			path: at.String(), target: w.Target, weight: v.weight(at.Child("weight"), w.Weight), from: w.From,
-		})
+		out.weights = append(out.weights, limit{target: w.Target, weight: v.weight(at.Child("weight"), w.Weight), from: w.From})
 	}
 	return out
 }
 
 // want validates the expected limits on the disks of a target.
 func (d *limitDocument) want(v *validator, at *field.Path) limit {
-	out := limit{path: at.String(), target: d.Target, from: d.From}
+	out := limit{target: d.Target, from: d.From}
 	v.target(at.Child("target"), d.Target)
 	for k, text := range [blkio.NumLimits]strict.Scalar{blkio.Rbps: d.Rbps, blkio.Wbps: d.Wbps, blkio.Riops: d.Riops, blkio.Wiops: d.Wiops} {
 		if text == "" {

@@ -39,14 +39,11 @@ const full = fileHead + `- name: all
   expect: {mode: enforce}
 `
 
-func pointer[T any](v T) *T { return &v }
-
 func TestParse(t *testing.T) {
 	got, err := Parse([]byte(full))
 	if err != nil {
 		t.Fatal(err)
 	}
-	const at = "cases[0].expect."
 	want := []Case{
 		{
 			Name: "all", Line: 4,
@@ -55,31 +52,31 @@ func TestParse(t *testing.T) {
 				Annotations: map[string]string{"limits.blkio.noderesource.dev/containers": "* wbps=1Mi"}, Containers: []string{"a", "b"},
 			},
 			want: pod{
-				rule: pointer("batch"), mode: pointer(policy.ModeObserve), ignored: pointer(true),
-				each: &cgroup{class: pointer(None), refused: &refusal{}, limits: []limit{}},
+				rule: new("batch"), mode: new(policy.ModeObserve), ignored: new(true),
+				each: &cgroup{class: new(None), refused: &refusal{}, limits: []limit{}},
 				named: map[string]*cgroup{
 					"a": {
 						refused: &refusal{true, "above the bound"},
 						limits: []limit{{
-							path: at + "containers.a.limits[0]", target: "/data", from: "class silver",
+							target: "/data", from: "class silver",
 							limits: blkio.Limits{blkio.Rbps: 1 << 20, blkio.Wbps: blkio.Max, blkio.Riops: 5, blkio.Wiops: 1000},
 						}},
 						weights: []limit{
-							{path: at + "containers.a.weight", weight: 50},
-							{path: at + "containers.a.weights[0]", target: "rootfs", from: "x"},
+							{weight: 50},
+							{target: "rootfs", from: "x"},
 						},
 					},
 					"b": {refused: &refusal{expected: true}},
 				},
 				total: &cgroup{
-					limits:  []limit{{path: at + "podTotal.limits[0]", target: "*", limits: blkio.Limits{blkio.Wbps: 2 << 20}}},
-					weights: []limit{{path: at + "podTotal.weight"}},
+					limits:  []limit{{target: "*", limits: blkio.Limits{blkio.Wbps: 2 << 20}}},
+					weights: []limit{{}},
 				},
 			},
 		},
 		{
 			Name: "in a manifest", Line: 24, Pod: Pod{Manifest: "db.yaml", Kind: "StatefulSet", Name: "db", Namespace: "prod"},
-			want: pod{mode: pointer(policy.ModeEnforce), named: map[string]*cgroup{}},
+			want: pod{mode: new(policy.ModeEnforce), named: map[string]*cgroup{}},
 		},
 	}
 	if d := cmp.Diff(want, got, cmp.AllowUnexported(Case{}, pod{}, cgroup{}, refusal{}, limit{})); d != "" {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -89,16 +90,16 @@ func (p *Pod) Find(set *manifest.Set) (*manifest.Pod, error) {
 	case 1:
 		return p.changed(found[0]), nil
 	case 0:
-		text := "none with"
+		words := []string{"none with"}
 		for _, part := range [][2]string{{"kind", p.Kind}, {"name", p.Name}, {"namespace", p.Namespace}} {
 			if part[1] != "" {
-				text += " " + part[0] + " " + quote.Text(part[1])
+				words = append(words, part[0], quote.Text(part[1]))
 			}
 		}
 		if hint := spelling.Hint(p.Name, names...); hint != "" {
-			text += " (" + hint + ")"
+			words = append(words, "("+hint+")")
 		}
-		return nil, errors.New(text)
+		return nil, errors.New(strings.Join(words, " "))
 	}
 	return nil, fmt.Errorf("%d pods and pod templates (write manifest, kind, name and namespace of one)", len(found))
 }

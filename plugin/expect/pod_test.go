@@ -12,8 +12,10 @@ import (
 func TestFind(t *testing.T) {
 	set := &manifest.Set{}
 	for _, o := range []manifest.Object{
-		{Kind: "StatefulSet", Namespace: "prod", Name: "database"}, {Kind: "Job", Namespace: "prod", Name: "database"},
-		{Kind: "Pod", Namespace: "a", Name: "web"}, {Kind: "Pod", Namespace: "b", Name: "web"},
+		{Kind: "StatefulSet", Namespace: "prod", Name: "database"},
+		{Kind: "Job", Namespace: "prod", Name: "database"},
+		{Kind: "Pod", Namespace: "a", Name: "web"},
+		{Kind: "Pod", Namespace: "b", Name: "web"},
 	} {
 		set.Pods = append(set.Pods, manifest.Pod{Object: o, Traits: manifest.Traits{Labels: map[string]string{"of": o.String()}, QOS: manifest.Burstable}})
 	}
