@@ -66,7 +66,9 @@ func (c *comparison) hidden(errs []string) []string {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(errs), func(err string) bool {
-		return slices.ContainsFunc(c.out, func(d Difference) bool { return strings.HasSuffix(err, d.Got) }) // before it is FILE:LINE
+		return slices.ContainsFunc(c.out, func(d Difference) bool {
+			return d.Field == "refused" && strings.HasSuffix(err, d.Got) // before it can be FILE:LINE
+		})
 	})
 }
 

@@ -199,3 +199,24 @@ func TestDifferences(t *testing.T) {
 		}
 	}
 }
+
+// TestNotes: beside differences, the errors of the pod are shown once, and none without a difference.
+func TestNotes(t *testing.T) {
+	const limits = "limits.blkio.noderesource.dev/"
+	const unknown, floor = `unknown container "d" in the annotations (the pod has a, b, c)`, `nri-blkio: limits.blkio.noderesource.dev/container.a: entry 1 "rootfs wbps=1": wbps=1 is under this node's floor (write at least 64Ki)`
+	m := volumePod("web", map[string]string{limits + "container.a": "rootfs wbps=1", limits + "container.d": "rootfs wbps=1Mi"})
+	m.Position, m.Lines = manifest.Position{File: "p.yaml"}, map[string]int{limits + "container.a": 7}
+	for expect, want := range map[string][]string{
+		`{rule: none}`:  nil,
+		`{rule: batch}`: {"rule: got none, want batch", unknown, "p.yaml:7: " + floor},
+		`{containers: {a: {refused: false}}}`: {"container a: refused: got " + floor + ", want false", unknown},
+	} {
+		if d := cmp.Diff(want, compare(t, testChecker(t), m, "- {name: a, expect: "+expect+"}")); d != "" {
+			t.Errorf("%s: -want +got:\n%s", expect, d)
+		}
+	}
+	c := comparison{out: []Difference{{Field: "weight", Got: "1"}}}
+	if got := c.hidden([]string{"an error about 1"}); len(got) != 1 {
+		t.Errorf("a value hides an error: %q", got)
+	}
+}

@@ -90,11 +90,15 @@ func (p *Pod) Find(set *manifest.Set) (*manifest.Pod, error) {
 	case 1:
 		return p.changed(found[0]), nil
 	case 0:
-		words := []string{"none with"}
+		words := []string{"none"}
 		for _, part := range [][2]string{{"kind", p.Kind}, {"name", p.Name}, {"namespace", p.Namespace}} {
-			if part[1] != "" {
-				words = append(words, part[0], quote.Text(part[1]))
+			if part[1] == "" {
+				continue
 			}
+			if len(words) == 1 {
+				words = append(words, "with")
+			}
+			words = append(words, part[0], quote.Text(part[1]))
 		}
 		if hint := spelling.Hint(p.Name, names...); hint != "" {
 			words = append(words, "("+hint+")")

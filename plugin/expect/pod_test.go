@@ -44,6 +44,9 @@ func TestFind(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", name, got, tt.want)
 		}
 	}
+	if _, err := (&Pod{Manifest: "x"}).Find(&manifest.Set{}); err == nil || err.Error() != "none" {
+		t.Errorf("an empty manifest: %v", err)
+	}
 	if _, err := (&Pod{Name: "a"}).Find(&manifest.Set{}); err == nil || err.Error() != `none with name "a"` {
 		t.Errorf("without manifests: %v", err)
 	}

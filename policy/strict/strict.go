@@ -26,7 +26,7 @@ type Format struct {
 	// Example returns a document with each field. A misspelled name is compared with those of its
 	// fields. An element of a map has the key [Name] there.
 	Example func() any
-	// Named are the paths of maps of objects. Each index in a path is 0.
+	// Named are the paths of maps of objects, or of lists of objects. Each index in a path is 0.
 	Named []string
 	// Embedded are the names of the types that are embedded in the document's own type.
 	Embedded []string
@@ -160,7 +160,11 @@ func (f *Format) hint(path string) string {
 		if !ok || !hasField {
 			continue
 		}
-		written = named + "." + Name + "." + after
+		key, list, isList := strings.Cut(key, "[") // a map of lists of objects
+		if isList {
+			list = "[" + list
+		}
+		written = named + "." + Name + list + "." + after
 		replace = func(hint string) string { return strings.Replace(hint, named+"."+Name, named+"."+key, 1) }
 	}
 	indexes := index.FindAllString(path, -1)

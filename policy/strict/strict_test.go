@@ -12,11 +12,12 @@ import (
 // order is a document of the tests.
 type order struct {
 	head
-	Count  int             `json:"count"`
-	Rate   Scalar          `json:"rate"`
-	Fast   bool            `json:"fast"`
-	Items  []item          `json:"items,omitempty"`
-	Boxes  map[string]item `json:"boxes,omitempty"`
+	Count  int               `json:"count"`
+	Rate   Scalar            `json:"rate"`
+	Fast   bool              `json:"fast"`
+	Items  []item            `json:"items,omitempty"`
+	Boxes  map[string]item   `json:"boxes,omitempty"`
+	Piles  map[string][]part `json:"piles,omitempty"`
 	Labels map[string]string
 }
 
@@ -39,9 +40,9 @@ func format() *Format {
 		Example: func() any {
 			parts := []part{{}}
 			inner := map[string]part{Name: {}}
-			return &order{Items: []item{{Parts: parts, Inner: inner}}, Boxes: map[string]item{Name: {Parts: parts}}}
+			return &order{Items: []item{{Parts: parts, Inner: inner}}, Boxes: map[string]item{Name: {Parts: parts}}, Piles: map[string][]part{Name: parts}}
 		},
-		Named: []string{"boxes", "items[0].inner"}, Embedded: []string{"head"},
+		Named: []string{"boxes", "piles", "items[0].inner"}, Embedded: []string{"head"},
 	}
 }
 
@@ -91,6 +92,7 @@ func TestErrors(t *testing.T) {
 		{"boxes:\n  large:\n    nmae: a", `line 3: boxes.large.nmae: Forbidden: unknown field (did you mean "boxes.large.name"?)`},
 		{"boxes: {large: {parts: [{}, {sise: 1}]}}", `boxes.large.parts[1].sise: Forbidden: unknown field (did you mean "boxes.large.parts[1].size"?)`},
 		{"items: [{}, {inner: {a: {sise: 1}}}]", `items[1].inner.a.sise: Forbidden: unknown field (did you mean "items[1].inner.a.size"?)`},
+		{"piles: {tall: [{}, {sise: 1}]}", `piles.tall[1].sise: Forbidden: unknown field (did you mean "piles.tall[1].size"?)`},
 		{"kind: 1", `line 1: kind: Invalid value: expected a string, found number`},
 		{"kind: x\ncount: many", `line 2: count: Invalid value: expected a whole number, found string`},
 		{"count: 1.5", `count: Invalid value: expected a whole number, found number 1.5`},
