@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -82,8 +81,7 @@ func newDocument(p *Policy) *document {
 // policy validates the document.
 func (d *document) policy() (*Policy, field.ErrorList) {
 	var v validator
-	v.header("apiVersion", d.APIVersion, apiVersion)
-	v.header("kind", d.Kind, fileKind)
+	v.errs = append(v.errs, strict.Header(d.APIVersion, apiVersion, d.Kind, fileKind)...)
 	onError, floors := field.NewPath("onError"), field.NewPath("floors")
 	writeback := field.NewPath("writeback")
 	budget := writeback.Child("budget")
@@ -146,16 +144,6 @@ func (d *podsDocument) fill(p *Policy, v *validator) {
 
 // validator gathers the errors of the fields that it returns.
 type validator struct{ errs field.ErrorList }
-
-func (v *validator) header(name, value, want string) {
-	switch at := field.NewPath(name); value {
-	case want:
-	case "":
-		v.errs = append(v.errs, field.Required(at, "write "+strconv.Quote(want)))
-	default:
-		v.errs = append(v.errs, field.NotSupported(at, value, []string{want}))
-	}
-}
 
 func oneOf[T ~string](v *validator, at *field.Path, value T, allowed ...T) T {
 	if !slices.Contains(allowed, value) {

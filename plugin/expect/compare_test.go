@@ -207,8 +207,8 @@ func TestNotes(t *testing.T) {
 	m := volumePod("web", map[string]string{limits + "container.a": "rootfs wbps=1", limits + "container.d": "rootfs wbps=1Mi"})
 	m.Position, m.Lines = manifest.Position{File: "p.yaml"}, map[string]int{limits + "container.a": 7}
 	for expect, want := range map[string][]string{
-		`{rule: none}`:  nil,
-		`{rule: batch}`: {"rule: got none, want batch", unknown, "p.yaml:7: " + floor},
+		`{rule: none}`:                        nil,
+		`{rule: batch}`:                       {"rule: got none, want batch", unknown, "p.yaml:7: " + floor},
 		`{containers: {a: {refused: false}}}`: {"container a: refused: got " + floor + ", want false", unknown},
 	} {
 		if d := cmp.Diff(want, compare(t, testChecker(t), m, "- {name: a, expect: "+expect+"}")); d != "" {

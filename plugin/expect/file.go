@@ -114,21 +114,9 @@ type validator struct {
 
 func (v *validator) fail(err *field.Error) { v.errs = append(v.errs, err) }
 
-// is checks a field with one supported value.
-func (v *validator) is(name, value, want string) {
-	switch at := field.NewPath(name); value {
-	case want:
-	case "":
-		v.fail(field.Required(at, fmt.Sprintf("write %q", want)))
-	default:
-		v.fail(field.NotSupported(at, value, []string{want}))
-	}
-}
-
 // cases validates a file.
 func (v *validator) cases(d *fileDocument) []Case {
-	v.is("apiVersion", d.APIVersion, apiVersion)
-	v.is("kind", d.Kind, fileKind)
+	v.errs = append(v.errs, strict.Header(d.APIVersion, apiVersion, d.Kind, fileKind)...)
 	root := field.NewPath("cases")
 	if len(d.Cases) == 0 {
 		v.fail(field.Required(root, "a file has at least one case"))

@@ -90,20 +90,19 @@ func (p *Pod) Find(set *manifest.Set) (*manifest.Pod, error) {
 	case 1:
 		return p.changed(found[0]), nil
 	case 0:
-		words := []string{"none"}
+		var words []string
 		for _, part := range [][2]string{{"kind", p.Kind}, {"name", p.Name}, {"namespace", p.Namespace}} {
-			if part[1] == "" {
-				continue
+			if part[1] != "" {
+				words = append(words, part[0], quote.Text(part[1]))
 			}
-			if len(words) == 1 {
-				words = append(words, "with")
-			}
-			words = append(words, part[0], quote.Text(part[1]))
+		}
+		if len(words) == 0 {
+			return nil, errors.New("none")
 		}
 		if hint := spelling.Hint(p.Name, names...); hint != "" {
 			words = append(words, "("+hint+")")
 		}
-		return nil, errors.New(strings.Join(words, " "))
+		return nil, errors.New("none with " + strings.Join(words, " "))
 	}
 	return nil, fmt.Errorf("%d pods and pod templates (write manifest, kind, name and namespace of one)", len(found))
 }

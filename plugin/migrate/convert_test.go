@@ -31,12 +31,12 @@ func TestConvert(t *testing.T) {
 			},
 		},
 		{
-			`a: [{Devices: [x], ThrottleReadBps: 9M}, {Devices: [y], ThrottleReadBps: 7M, Weight: 50}, {Devices: [z], Weight: 30}]`, `a: {limits: ["* rbps=7M"], weight: 30}`,
+			`a: [{Devices: [/x], ThrottleReadBps: 9M}, {Devices: [/y], ThrottleReadBps: 7M, Weight: 50}, {Devices: [/z], Weight: 30}]`, `a: {limits: ["* rbps=7M"], weight: 30}`,
 			[]string{
-				`class "a": the limits of Devices x hold for each disk that the container uses`,
-				`class "a": the limits of Devices y hold for each disk that the container uses`,
-				`class "a": ThrottleReadBps 9M of Devices x is 7M here, the lowest value for rbps`,
-				`class "a": Weight 50 of Devices y is 30 here, the lowest value for the weight`,
+				`class "a": the limits of Devices /x hold for each disk that the container uses`,
+				`class "a": the limits of Devices /y hold for each disk that the container uses`,
+				`class "a": ThrottleReadBps 9M of Devices /x is 7M here, the lowest value for rbps`,
+				`class "a": Weight 50 of Devices /y is 30 here, the lowest value for the weight`,
 				`class "a": the weight 30 holds for each disk that the container uses`,
 			},
 		},
@@ -80,13 +80,13 @@ func TestConvert(t *testing.T) {
 // TestNames: each class has a name of its own in the policy, which is a valid one.
 func TestNames(t *testing.T) {
 	for names, want := range map[string][]string{
-		"gold, silver":               {"gold", "silver"},
-		"Gold, gold, gOLD":           {"gold", "gold-2", "gold-3"}, // sorted by the name in the file: Gold, gOLD, gold
-		"none":                       {"none-2"},
-		"low_prio.fast":              {"low-prio-fast"},
-		"-a-, ---, 'x: y'":           {"a", "class", "x-y"},
-		"'true', 'no', '7', 'on'":    {"7", "no", "on", "true"},
-		strings.Repeat("x", 80):      {strings.Repeat("x", 60)},
+		"gold, silver":                {"gold", "silver"},
+		"Gold, gold, gOLD":            {"gold", "gold-2", "gold-3"}, // sorted by the name in the file: Gold, gOLD, gold
+		"none":                        {"none-2"},
+		"low_prio.fast":               {"low-prio-fast"},
+		"-a-, ---, 'x: y'":            {"a", "class", "x-y"},
+		"'true', 'no', '7', 'on'":     {"7", "no", "on", "true"},
+		strings.Repeat("x", 80):       {strings.Repeat("x", 60)},
 		"\"a\\n- b\", 'c # d', \"é\"": {"a-b", "c-d", "class"},
 	} {
 		file := "Classes:\n"

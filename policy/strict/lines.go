@@ -87,7 +87,7 @@ func (f *Format) wrongAt(values any, wrong *json.UnmarshalTypeError) *field.Path
 	names := strings.Split(wrong.Field, ".")
 	names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(f.Embedded, name) })
 	for _, skip := range []bool{false, true} { // the decoder's path has no keys of maps
-		if at := findKind(nil, values, names, kind, skip); at != nil {
+		if at := f.findKind(nil, values, names, kind, skip); at != nil {
 			return at
 		}
 	}
@@ -96,31 +96,37 @@ func (f *Format) wrongAt(values any, wrong *json.UnmarshalTypeError) *field.Path
 
 // findKind returns the path of the first value of a kind below a value, by the names of fields. With
 // skip, an object may have names that are not among them.
-func findKind(at *field.Path, value any, names []string, kind string, skip bool) *field.Path {
+func (f *Format) findKind(at *field.Path, value any, names []string, kind string, skip bool) *field.Path {
 	if list, ok := value.([]any); ok {
 		for i := range list {
-			if found := findKind(at.Index(i), list[i], names, kind, skip); found != nil {
+			if found := f.findKind(at.Index(i), list[i], names, kind, skip); found != nil {
 				return found
 			}
 		}
 	}
 	object, isObject := value.(map[string]any)
 	switch {
-	case len(names) == 0 && kindOf(value) == kind:
+	case len(names) == 0 && kindOf(value) == kind && (!isObject || !f.isNamed(at)):
 		return at
 	case !isObject:
 		return nil
 	case len(names) > 0 && object[names[0]] != nil:
-		return findKind(at.Child(names[0]), object[names[0]], names[1:], kind, skip)
+		return f.findKind(at.Child(names[0]), object[names[0]], names[1:], kind, skip)
 	case !skip:
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(object)) {
-		if found := findKind(at.Child(name), object[name], names, kind, skip); found != nil {
+		if found := f.findKind(at.Child(name), object[name], names, kind, skip); found != nil {
 			return found
 		}
 	}
 	return nil
+}
+
+// isNamed reports whether a path is that of a map of objects. The map is an object itself, so that an
+// element is wrong where the decoder has refused an object.
+func (f *Format) isNamed(at *field.Path) bool {
+	return slices.Contains(f.Named, index.ReplaceAllString(at.String(), "[0]"))
 }
 
 // kindOf returns the name of a value's kind in errors of encoding/json.

@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -46,6 +47,20 @@ func (s *Scalar) UnmarshalJSON(data []byte) error {
 		return json.Unmarshal(data, (*string)(s))
 	}
 	return nil
+}
+
+// Header returns the errors of the fields that each document begins with. Each has one supported value.
+func Header(apiVersion, wantVersion, kind, wantKind string) (errs field.ErrorList) {
+	for _, f := range [][3]string{{"apiVersion", apiVersion, wantVersion}, {"kind", kind, wantKind}} {
+		switch at, value, want := field.NewPath(f[0]), f[1], f[2]; value {
+		case want:
+		case "":
+			errs = append(errs, field.Required(at, "write "+strconv.Quote(want)))
+		default:
+			errs = append(errs, field.NotSupported(at, value, []string{want}))
+		}
+	}
+	return errs
 }
 
 // Decode decodes a document into a pointer. It returns an error for each unknown field, without

@@ -100,6 +100,7 @@ func TestErrors(t *testing.T) {
 		{"items: {}", `items: Invalid value: expected a list, found object`},
 		{"items:\n- name: a\n- parts:\n  - 7", `line 4: items[1].parts[0]: Invalid value: expected an object with fields, found number`},
 		{"boxes:\n  a: {name: a}\n  b: {name: [1]}", `line 3: boxes.b.name: Invalid value: expected a string, found array`},
+		{"piles:\n  tall: [{}]\n  low: {size: 1}", `line 3: piles.low: Invalid value: expected a list, found object`},
 		{"boxes: []", `boxes: Invalid value: expected an object with fields, found array`},
 		{"kind: x\nrate:", `line 2: rate: Required value`},
 		{"items: [null]", `items[0]: Required value`},
@@ -111,6 +112,25 @@ func TestErrors(t *testing.T) {
 	} {
 		if _, err := decode(tt.text); !strings.Contains(err, tt.want) {
 			t.Errorf("%q:\n got %s\nwant %s", tt.text, err, tt.want)
+		}
+	}
+}
+
+// TestHeader: each of the two fields is required, and has one value.
+func TestHeader(t *testing.T) {
+	for _, tt := range []struct{ version, kind, want string }{
+		{"v1", "Order", ""},
+		{"", "Order", `apiVersion: Required value: write "v1"`},
+		{"v2", "Order", `apiVersion: Unsupported value: "v2": supported values: "v1"`},
+		{"v1", "order", `kind: Unsupported value: "order": supported values: "Order"`},
+		{"", "", `[apiVersion: Required value: write "v1", kind: Required value: write "Order"]`},
+	} {
+		got := ""
+		if err := Header(tt.version, "v1", tt.kind, "Order").ToAggregate(); err != nil {
+			got = err.Error()
+		}
+		if got != tt.want {
+			t.Errorf("%q %q: got %s, want %s", tt.version, tt.kind, got, tt.want)
 		}
 	}
 }
