@@ -10,52 +10,55 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
+// conversions are classes, their lines in the policy, and the differences.
+var conversions = []struct {
+	text, want string
+	diffs      []string
+}{
+	{`a: [{Weight: 10}]`, `a: {weight: 10}`, nil},
+	{`a: [{Weight: 10}, {Weight: "20"}]`, `a: {weight: 20}`, nil},
+	{`a: [{Weight: 1k}]`, `a: {weight: 1000}`, nil},
+	{
+		`a: [{Devices: [/dev/sda], ThrottleReadBps: 50M}]`, `a: {limits: ["* rbps=50M"]}`,
+		[]string{`class "a": the limits of Devices /dev/sda hold for each disk that the container uses`},
+	},
+	{
+		`a: [{Devices: [/dev/sda], ThrottleWriteBps: 1048576, ThrottleReadIOPS: 2000, ThrottleWriteIOPS: 3}]`, `a: {limits: ["* wbps=1Mi riops=2k wiops=8"]}`,
+		[]string{
+			`class "a": the limits of Devices /dev/sda hold for each disk that the container uses`,
+			`class "a": ThrottleWriteIOPS 3 is under the floor of the policy: wiops=8`,
+		},
+	},
+	{
+		`a: [{Devices: [/x], ThrottleReadBps: 9M}, {Devices: [/y], ThrottleReadBps: 7M, Weight: 50}, {Devices: [/z], Weight: 30}]`, `a: {limits: ["* rbps=7M"], weight: 30}`,
+		[]string{
+			`class "a": the limits of Devices /x hold for each disk that the container uses`,
+			`class "a": the limits of Devices /y hold for each disk that the container uses`,
+			`class "a": ThrottleReadBps 9M of Devices /x is 7M here, the lowest value for rbps`,
+			`class "a": Weight 50 of Devices /y is 30 here, the lowest value for the weight`,
+			`class "a": the weight 30 holds for each disk that the container uses`,
+		},
+	},
+	{
+		`a: [{ThrottleReadBps: 9M}]`, `a: {weight: 100}`,
+		[]string{
+			`class "a": throttling without Devices is left out: the runtimes leave it out too`,
+			`class "a": it has neither limits nor a weight, so it has the default weight here`,
+		},
+	},
+	{
+		`a: [{Devices: [/dev/sda], ThrottleReadBps: 0, Weight: 40}, {Weight: 60}]`, `a: {weight: 60}`,
+		[]string{
+			`class "a": the limits of Devices /dev/sda hold for each disk that the container uses`,
+			`class "a": ThrottleReadBps 0 of Devices /dev/sda is left out`,
+			`class "a": Weight 40 of Devices /dev/sda is 60 here: a class has one weight`,
+		},
+	},
+}
+
 // TestConvert: the line of a class, and the differences.
 func TestConvert(t *testing.T) {
-	for _, tt := range []struct {
-		text, want string
-		diffs      []string
-	}{
-		{`a: [{Weight: 10}]`, `a: {weight: 10}`, nil},
-		{`a: [{Weight: 10}, {Weight: "20"}]`, `a: {weight: 20}`, nil},
-		{`a: [{Weight: 1k}]`, `a: {weight: 1000}`, nil},
-		{
-			`a: [{Devices: [/dev/sda], ThrottleReadBps: 50M}]`, `a: {limits: ["* rbps=50M"]}`,
-			[]string{`class "a": the limits of Devices /dev/sda hold for each disk that the container uses`},
-		},
-		{
-			`a: [{Devices: [/dev/sda], ThrottleWriteBps: 1048576, ThrottleReadIOPS: 2000, ThrottleWriteIOPS: 3}]`, `a: {limits: ["* wbps=1Mi riops=2k wiops=8"]}`,
-			[]string{
-				`class "a": the limits of Devices /dev/sda hold for each disk that the container uses`,
-				`class "a": ThrottleWriteIOPS 3 is under the floor of the policy: wiops=8`,
-			},
-		},
-		{
-			`a: [{Devices: [/x], ThrottleReadBps: 9M}, {Devices: [/y], ThrottleReadBps: 7M, Weight: 50}, {Devices: [/z], Weight: 30}]`, `a: {limits: ["* rbps=7M"], weight: 30}`,
-			[]string{
-				`class "a": the limits of Devices /x hold for each disk that the container uses`,
-				`class "a": the limits of Devices /y hold for each disk that the container uses`,
-				`class "a": ThrottleReadBps 9M of Devices /x is 7M here, the lowest value for rbps`,
-				`class "a": Weight 50 of Devices /y is 30 here, the lowest value for the weight`,
-				`class "a": the weight 30 holds for each disk that the container uses`,
-			},
-		},
-		{
-			`a: [{ThrottleReadBps: 9M}]`, `a: {weight: 100}`,
-			[]string{
-				`class "a": throttling without Devices is left out: the runtimes leave it out too`,
-				`class "a": it has neither limits nor a weight, so it has the default weight here`,
-			},
-		},
-		{
-			`a: [{Devices: [/dev/sda], ThrottleReadBps: 0, Weight: 40}, {Weight: 60}]`, `a: {weight: 60}`,
-			[]string{
-				`class "a": the limits of Devices /dev/sda hold for each disk that the container uses`,
-				`class "a": ThrottleReadBps 0 of Devices /dev/sda is left out`,
-				`class "a": Weight 40 of Devices /dev/sda is 60 here: a class has one weight`,
-			},
-		},
-	} {
+	for _, tt := range conversions {
 		text, diffs, err := Convert([]byte("Classes:\n  " + tt.text + "\n"))
 		if err != nil {
 			t.Errorf("%s: %v", tt.text, err)
