@@ -1,9 +1,16 @@
 package node
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"slices"
+	"time"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
 // A pod without annotations of ours that no rule gives a class is a bystander. A new policy may have a
@@ -13,9 +20,19 @@ import (
 
 // bystander is a sandbox of no concern.
 type bystander struct {
-	sandbox    *Sandbox     // without annotations
-	containers []*Container // in the order in which they came
+	sandbox    *Sandbox         // without annotations
+	containers []*bystandingCtr // in the order in which they came
 }
+
+// bystandingCtr is a container of a bystander that has not ended.
+type bystandingCtr struct {
+	*Container
+	size int // of the spec, in bytes
+}
+
+// bystanderRoom is the memory in bytes that the specs of a bystander's containers take at most. It is
+// enough for 30 containers with 15 mounts: a tenant decides how many there are.
+const bystanderRoom = 128 << 10
 
 // newBystander keeps of a sandbox what a policy may depend on.
 func newBystander(sb *Sandbox) *bystander {
@@ -26,23 +43,31 @@ func newBystander(sb *Sandbox) *bystander {
 
 // note keeps what was told of a container, in the place of what was told before.
 func (b *bystander) note(ctr *Container, now State) {
-	kept := *ctr
-	kept.State = now
 	b.forget(ctr.ID)
-	spec := ctr.Spec() // not the whole description
-	kept.Spec = func() *inventory.Spec { return spec }
-	b.containers = append(b.containers, &kept)
+	room := bystanderRoom
+	for _, c := range b.containers {
+		room -= c.size
+	}
+	spec, size := ctr.Spec().Within(room)
+	kept := *ctr
+	kept.State, kept.Spec = now, func() *inventory.Spec { return spec }
+	b.containers = append(b.containers, &bystandingCtr{&kept, size})
 }
 
 func (b *bystander) forget(id string) {
-	b.containers = slices.DeleteFunc(b.containers, func(c *Container) bool { return c.ID == id })
+	b.containers = slices.DeleteFunc(b.containers, func(c *bystandingCtr) bool { return c.ID == id })
 }
 
-func (b *bystander) stopped(id string) {
-	for _, c := range b.containers {
-		if c.ID == id {
-			c.State = Stopped
-		}
+// forgetFailed forgets containers of a name that were not started: the name is created again, so
+// that their creation has failed, which no event has told. A start would tell all of them.
+func (b *bystander) forgetFailed(name string) {
+	b.containers = slices.DeleteFunc(b.containers, func(c *bystandingCtr) bool { return c.State == Created && c.Name == name })
+}
+
+// forgetBystanding forgets a container of a bystander that has ended.
+func (s *state) forgetBystanding(sandbox, id string) {
+	if b := s.bystanders[sandbox]; b != nil {
+		b.forget(id)
 	}
 }
 
@@ -69,6 +94,9 @@ func (t *podTable) passBy(sb *Sandbox, ctr *Container, now State) (known bool) {
 		b = newBystander(sb)
 		s.bystanders[sb.ID] = b
 	}
+	if now == Created {
+		b.forgetFailed(ctr.Name)
+	}
 	b.note(ctr, now)
 	return false
 }
@@ -81,8 +109,8 @@ func (s *state) keepBystanders(sandboxes []*Sandbox, ctrs []*Container) {
 			s.bystanders[sb.ID] = newBystander(sb)
 		}
 	}
-	for _, ctr := range slices.SortedStableFunc(slices.Values(ctrs), byAge) {
-		if b := s.bystanders[ctr.Sandbox]; b != nil {
+	for _, ctr := range ctrs {
+		if b := s.bystanders[ctr.Sandbox]; b != nil && ctr.State != Stopped {
 			b.note(ctr, ctr.State)
 		}
 	}
@@ -96,9 +124,50 @@ func (n *Node) admitBystanders() {
 	}
 	for _, sb := range n.pods.bystanding() {
 		if facts := sb.Facts(); pol.Concerns(&facts) {
-			n.pods.joined(n.describePod(sb))
+			n.pods.admitted(n.describePod(sb))
 		}
 	}
+}
+
+// admitRecorded calls findRecorded within a bound, and logs an error that lasts.
+func (n *Node) admitRecorded(ctx context.Context) {
+	err := n.inFlight.passes.For(ctx, "bystanders", passDeadline, n.findRecorded)
+	if n.listing.unread.Due(time.Now(), err) {
+		n.log.WithError(err).Warn("Reading the records of pods without limits failed, retrying: limits of an earlier policy may stay")
+	}
+}
+
+// findRecorded makes those bystanders part of the state whose cgroups have a record: an earlier policy
+// had a class for them, and the event that told of them could not read that. Their limits have to go.
+func (n *Node) findRecorded(context.Context) error {
+	var unread error
+	for _, sb := range n.pods.bystanding() {
+		cgroup, err := cgroupfs.PodCgroup(sb.Cgroup)
+		if err != nil || cgroup == "" {
+			continue
+		}
+		found, err := n.recorded(cgroup)
+		if found {
+			n.pods.admitted(n.describePod(sb))
+		}
+		unread = cmp.Or(unread, err)
+	}
+	return unread
+}
+
+// recorded reports whether the cgroup of a pod has a record of the pod, or of a container. A cgroup that
+// was removed has none, and neither has a kernel without records.
+func (n *Node) recorded(cgroup string) (bool, error) {
+	cg := n.cgroups.Cgroup(cgroup)
+	pod, err := cg.ReadXattr(record.Xattr)
+	if pod != nil {
+		return true, nil
+	}
+	containers, unlisted := cg.ListAbove(record.Xattr)
+	if err = cmp.Or(err, unlisted); errors.Is(err, blkio.ErrGone) || errors.Is(err, blkio.ErrNotSupported) {
+		err = nil
+	}
+	return len(containers) > 0, err
 }
 
 // bystanding returns the sandboxes of no concern.
@@ -112,6 +181,15 @@ func (t *podTable) bystanding() []*Sandbox {
 	return out
 }
 
+// admitted makes a bystander part of the state, unless it was removed meanwhile.
+func (t *podTable) admitted(fresh podIdentity, cgroup string) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	if s.bystanders[fresh.id] != nil {
+		s.admit(s.join(fresh, cgroup))
+	}
+}
+
 // admit adds the containers of a pod that was a bystander.
 func (s *state) admit(pod *pod) {
 	b := s.bystanders[pod.id]
@@ -119,8 +197,9 @@ func (s *state) admit(pod *pod) {
 		return
 	}
 	delete(s.bystanders, pod.id)
-	for _, ctr := range slices.SortedStableFunc(slices.Values(b.containers), byAge) {
-		s.adoptOne(pod, ctr)
+	slices.SortStableFunc(b.containers, func(a, b *bystandingCtr) int { return byAge(a.Container, b.Container) })
+	for _, ctr := range b.containers {
+		s.adoptOne(pod, ctr.Container)
 	}
 	s.markDirty(pod.group.in(s))
 }

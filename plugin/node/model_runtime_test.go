@@ -261,40 +261,6 @@ func (r *modelRuntime) reload(pol *policy.Policy) {
 	r.plugin.Reload(pol)
 }
 
-// list hands the plugin a list of what runs, as its second registration does.
-func (r *modelRuntime) list() {
-	r.lock()
-	defer r.unlock()
-	r.mu.Lock()
-	if r.session == nil { // it is told as it connects
-		r.mu.Unlock()
-		return
-	}
-	n := r.plugin
-	var sandboxes []*Sandbox
-	var containers []*Container
-	for _, pod := range r.pods {
-		if pod == nil {
-			continue
-		}
-		for _, sb := range pod.sandboxes {
-			if !sb.ready {
-				continue
-			}
-			sandboxes = append(sandboxes, pod.sandbox(sb))
-			sb.told = sb.told || !r.ruled(pod).IsEmpty()
-			for _, c := range sb.containers {
-				if c.state != modelExited {
-					containers = append(containers, pod.container(c))
-					pod.begun = pod.begun || c.state == modelRunning
-				}
-			}
-		}
-	}
-	r.mu.Unlock()
-	n.Adopt(sandboxes, containers)
-}
-
 // eachContainer calls fn for all containers of the runtime. The caller holds mu.
 func (r *modelRuntime) eachContainer(fn func(*modelContainer)) {
 	for _, p := range r.pods {
