@@ -10,6 +10,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
@@ -27,7 +28,8 @@ type bystander struct {
 // bystandingCtr is a container of a bystander that has not ended.
 type bystandingCtr struct {
 	*Container
-	size int // of the spec, in bytes
+	starts bool // StartContainer has told of it, and no list since
+	size   int  // of the spec, in bytes
 }
 
 // bystanderRoom is the memory in bytes that the specs of a bystander's containers take at most. It is
@@ -41,8 +43,9 @@ func newBystander(sb *Sandbox) *bystander {
 	return &bystander{sandbox: &kept}
 }
 
-// note keeps what was told of a container, in the place of what was told before.
-func (b *bystander) note(ctr *Container, now State) {
+// note keeps what was told of a container, in the place of what was told before. starts is true for
+// the event of its start.
+func (b *bystander) note(ctr *Container, now State, starts bool) {
 	b.forget(ctr.ID)
 	room := bystanderRoom
 	for _, c := range b.containers {
@@ -51,7 +54,7 @@ func (b *bystander) note(ctr *Container, now State) {
 	spec, size := ctr.Spec().Within(room)
 	kept := *ctr
 	kept.State, kept.Spec = now, func() *inventory.Spec { return spec }
-	b.containers = append(b.containers, &bystandingCtr{&kept, size})
+	b.containers = append(b.containers, &bystandingCtr{&kept, starts, size})
 }
 
 func (b *bystander) forget(id string) {
@@ -97,7 +100,7 @@ func (t *podTable) passBy(sb *Sandbox, ctr *Container, now State) (known bool) {
 	if now == Created {
 		b.forgetFailed(ctr.Name)
 	}
-	b.note(ctr, now)
+	b.note(ctr, now, now == Running)
 	return false
 }
 
@@ -111,7 +114,7 @@ func (s *state) keepBystanders(sandboxes []*Sandbox, ctrs []*Container) {
 	}
 	for _, ctr := range ctrs {
 		if b := s.bystanders[ctr.Sandbox]; b != nil && ctr.State != Stopped {
-			b.note(ctr, ctr.State)
+			b.note(ctr, ctr.State, false)
 		}
 	}
 }
@@ -199,7 +202,14 @@ func (s *state) admit(pod *pod) {
 	delete(s.bystanders, pod.id)
 	slices.SortStableFunc(b.containers, func(a, b *bystandingCtr) int { return byAge(a.Container, b.Container) })
 	for _, ctr := range b.containers {
-		s.adoptOne(pod, ctr.Container)
+		if !ctr.starts {
+			s.adoptOne(pod, ctr.Container)
+			continue
+		}
+		told := newContainer(pod.podIdentity, ctr.Container)
+		c := s.add(&told)
+		c.pid, c.use.unjudged = ctr.PID, true
+		s.handle(c, lifecycle.StartContainer) // it may have no process yet, as one that is restored from a checkpoint
 	}
 	s.markDirty(pod.group.in(s))
 }

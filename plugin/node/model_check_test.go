@@ -265,8 +265,14 @@ func (r *modelRuntime) checkState(report func(string, ...any)) {
 		}
 	}
 	for id, c := range containers {
-		if _, ok := known.containers[id]; !ok && c.state == modelRunning && concerned[id] {
+		_, ok := known.containers[id]
+		if c.state == modelRunning && !ok && (concerned[id] || !known.bystanding[id]) {
 			report("container %s runs, and the plugin does not know it", id)
+		}
+	}
+	for id := range known.bystanding {
+		if c := containers[id]; c == nil || c.state == modelExited {
+			report("container %s has ended, and the plugin keeps it for a later policy", id)
 		}
 	}
 	for _, id := range known.sandboxes {
@@ -290,12 +296,13 @@ func (r *modelRuntime) checkState(report func(string, ...any)) {
 type modelKnown struct {
 	sandboxes  []string
 	containers map[string]bool // whether it runs, by ID
+	bystanding map[string]bool // containers of pods of no concern
 	left       []string        // what is left of what has ended
 }
 
 // known is the only place where the model looks into the plugin.
 func (n *Node) known() modelKnown {
-	out := modelKnown{containers: map[string]bool{}}
+	out := modelKnown{containers: map[string]bool{}, bystanding: map[string]bool{}}
 	s := n.pods.state.Lock()
 	defer n.pods.state.Unlock()
 	left := func(what string, count int) {
@@ -307,6 +314,12 @@ func (n *Node) known() modelKnown {
 		out.sandboxes = append(out.sandboxes, id)
 		for id, c := range pod.containers {
 			out.containers[id] = c.mayRun()
+		}
+	}
+	for id, b := range s.bystanders {
+		out.sandboxes = append(out.sandboxes, id)
+		for _, c := range b.containers {
+			out.bystanding[c.ID] = true
 		}
 	}
 	slices.Sort(out.sandboxes)

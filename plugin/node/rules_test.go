@@ -158,47 +158,6 @@ func TestRejectReachesRunning(t *testing.T) {
 	}
 }
 
-// TestBystander: pods that a new policy concerns are found by what the list and the events have told
-// of them.
-func TestBystander(t *testing.T) {
-	for name, tell := range map[string]func(*Node){
-		"listed": func(n *Node) { n.Synchronize([]*Sandbox{batch()}, []*Container{listed("a", isRunning)}) },
-		"started": func(n *Node) {
-			n.PassBy(batch(), listed("a", isRunning), Created)
-			n.PassBy(batch(), listed("a", isRunning), Running)
-		},
-	} {
-		h, _ := tree(t, podCgroup, cgroupOf("a"))
-		n := newNode(t, h)
-		tell(n)
-		if pods, _, _ := n.Counts(); pods != 0 {
-			t.Fatalf("%s: %d pods are known", name, pods)
-		}
-		n.Reload(rules(t, inProd))
-		n.pass(t.Context())
-		if pods, _, _ := n.Counts(); pods != 1 || wbps(t, n, cgroupOf("a")) != 20<<20 {
-			t.Errorf("%s: %d pods are known, %v", name, pods, wbps(t, n, cgroupOf("a")))
-		}
-		if !n.PassBy(batch(), listed("b", isRunning), Running) {
-			t.Errorf("%s: it is still of no concern", name)
-		}
-	}
-}
-
-// TestBystanderEnds: nothing is kept of a sandbox that is removed.
-func TestBystanderEnds(t *testing.T) {
-	h, _ := tree(t, podCgroup, cgroupOf("a"))
-	n := newNode(t, h)
-	n.PassBy(batch(), listed("a", isRunning), Running)
-	n.Stopped(batch().ID, "a")
-	n.Removed(batch().ID, "a")
-	n.RemovedPod(batch().ID)
-	n.Reload(rules(t, inProd))
-	if pods, _, _ := n.Counts(); pods != 0 {
-		t.Errorf("%d pods are known", pods)
-	}
-}
-
 // TestFurtherTargets: a class of a new policy can select disks that nothing has selected before, of
 // pods with annotations as well.
 func TestFurtherTargets(t *testing.T) {
