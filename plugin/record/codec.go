@@ -48,6 +48,7 @@ type wire struct {
 	Settings []string          `json:"settings,omitempty"`
 	Weights  []string          `json:"weights,omitempty"`
 	Dropped  []string          `json:"dropped,omitempty"`
+	Lowered  []string          `json:"lowered,omitempty"`
 	outcome
 	Exits []wireExit `json:"exits,omitempty"`
 }
@@ -146,6 +147,7 @@ func (r *Record) wire() *wire {
 	}
 	known := map[policy.Source]string{{}: "-"}
 	w.Settings, w.Weights, w.Dropped = w.lines(r.Settings, known), w.lines(r.Weights, known), w.lines(r.Dropped, known)
+	w.Lowered = w.lines(r.Lowered, known)
 	for _, e := range r.Exits {
 		w.Exits = append(w.Exits, wireExit{e.Container, e.CgroupIDs, w.lines(e.Limits, known), e.At})
 	}
@@ -248,6 +250,9 @@ func (w *wire) record() (*Record, error) {
 		return nil, err
 	}
 	if r.Dropped, err = w.settings(w.Dropped); err != nil {
+		return nil, err
+	}
+	if r.Lowered, err = w.settings(w.Lowered); err != nil {
 		return nil, err
 	}
 	for _, e := range w.Exits {
