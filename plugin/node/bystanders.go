@@ -128,6 +128,7 @@ func (n *Node) admitBystanders() {
 	for _, sb := range n.pods.bystanding() {
 		if facts := sb.Facts(); pol.Concerns(&facts) {
 			n.pods.admitted(n.describePod(sb))
+			n.lookAtAll() // a container may have started although no event has told so
 		}
 	}
 }

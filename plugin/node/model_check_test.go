@@ -108,11 +108,23 @@ func (r *modelRuntime) checkDisks(cgroup string, want modelLimits, disks ...blki
 }
 
 // raised reports whether the policy refuses what it may have granted before.
-func (r *modelRuntime) raised() bool { return r.policy.Floors.Bps == modelFloor }
+func (r *modelRuntime) raised() bool {
+	return r.policy.Floors.Bps == modelFloor ||
+		slices.ContainsFunc(r.policy.Rules, func(rule policy.Rule) bool { return rule.Annotations == policy.RejectAnnotations })
+}
+
+// ofAnnotations is what of a decision does not come from a class.
+func ofAnnotations(d policy.Desired) policy.Desired {
+	d.Settings = d.Settings.Where(func(s policy.Setting) bool { return s.Source.Kind == policy.FromAnnotation })
+	return d
+}
 
 // checkContainer compares a running container with the model. The caller holds mu.
 func (r *modelRuntime) checkContainer(p *modelPod, c *modelContainer) string {
 	if r.raised() {
+		if r.ruled(p).Mode() == policy.ModeObserve || r.decided(p, c).Ignored {
+			return ""
+		}
 		return r.checkGranted(c)
 	}
 	want, weight := modelLimits{}, uint32(100)
@@ -191,8 +203,8 @@ func (r *modelRuntime) checkPod(p *modelPod, settled bool, report func(string, .
 					continue
 				}
 				r.checkRecord(p, c, report)
-				if r.ruled(p).Mode() == policy.ModeEnforce {
-					c.granted = grantedTo(r.decided(p, c))
+				if d := r.decided(p, c); r.ruled(p).Mode() == policy.ModeEnforce && !d.Ignored {
+					c.granted = grantedTo(ofAnnotations(d))
 				}
 			}
 		}
