@@ -142,7 +142,8 @@ func (n *Node) admitRecorded(ctx context.Context) {
 }
 
 // findRecorded makes those bystanders part of the state whose cgroups have a record: an earlier policy
-// had a class for them, and the event that told of them could not read that. Their limits have to go.
+// had a class for them, and the event that told of them could not read that. Their limits have to go. It
+// forgets those whose cgroup was removed without an event, as findGone does with other pods.
 func (n *Node) findRecorded(context.Context) error {
 	var unread error
 	for _, sb := range n.pods.bystanding() {
@@ -150,17 +151,19 @@ func (n *Node) findRecorded(context.Context) error {
 		if err != nil || cgroup == "" {
 			continue
 		}
-		found, err := n.recorded(cgroup)
-		if found {
+		switch found, err := n.recorded(cgroup); {
+		case found:
 			n.pods.admitted(n.describePod(sb))
+		case errors.Is(err, blkio.ErrGone):
+			n.pods.forgetBystander(sb)
+		case !errors.Is(err, blkio.ErrNotSupported): // by the kernel: then there are no records
+			unread = cmp.Or(unread, err)
 		}
-		unread = cmp.Or(unread, err)
 	}
 	return unread
 }
 
-// recorded reports whether the cgroup of a pod has a record of the pod, or of a container. A cgroup that
-// was removed has none, and neither has a kernel without records.
+// recorded reports whether the cgroup of a pod has a record of the pod, or of a container.
 func (n *Node) recorded(cgroup string) (bool, error) {
 	cg := n.cgroups.Cgroup(cgroup)
 	pod, err := cg.ReadXattr(record.Xattr)
@@ -168,10 +171,16 @@ func (n *Node) recorded(cgroup string) (bool, error) {
 		return true, nil
 	}
 	containers, unlisted := cg.ListAbove(record.Xattr)
-	if err = cmp.Or(err, unlisted); errors.Is(err, blkio.ErrGone) || errors.Is(err, blkio.ErrNotSupported) {
-		err = nil
+	return len(containers) > 0, cmp.Or(err, unlisted)
+}
+
+// forgetBystander forgets a sandbox of no concern, unless another list has come since.
+func (t *podTable) forgetBystander(sb *Sandbox) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	if b := s.bystanders[sb.ID]; b != nil && b.sandbox == sb {
+		delete(s.bystanders, sb.ID)
 	}
-	return len(containers) > 0, err
 }
 
 // bystanding returns the sandboxes of no concern.

@@ -139,16 +139,16 @@ func TestRecordedBystander(t *testing.T) {
 
 	n = newNode(t, h)
 	other := batch()
-	other.ID, other.Cgroup = "sb2", "/kubepods.slice/kubepods-pod2.slice"
-	n.PassBy(batch(), ctr("a"), Running) // as if Knows had failed
+	other.ID, other.Cgroup = "sb2", "/kubepods.slice/kubepods-pod2.slice" // which is not there
+	n.PassBy(batch(), ctr("a"), Running)                                  // as if Knows had failed
 	n.PassBy(other, ctr("b"), Running)
 	n.admitRecorded(t.Context())
 	n.pass(t.Context())
 	if got := wbps(t, n, cgroupOf("a")); got != blkio.Max {
 		t.Errorf("limit %v", got)
 	}
-	if pods, _, _ := n.Counts(); pods != 1 {
-		t.Errorf("%d pods are known", pods)
+	if pods, _, _ := n.Counts(); pods != 1 || len(n.peek().bystanders) != 0 {
+		t.Errorf("%d pods are known, bystanders %v", pods, n.peek().bystanders)
 	}
 }
 

@@ -2,10 +2,12 @@ package node
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 )
@@ -47,14 +49,14 @@ func (n *Node) listed(sandboxes []*Sandbox) map[string]listedPod {
 
 // hasRecord reports whether an earlier process of the plugin has limited a pod. The policy of that
 // process may have had a class for it that this one's has not: then the limits have to go. A record that
-// cannot be read now may exist.
+// cannot be read now may exist, but a removed cgroup has none, and neither has a kernel without records.
 func (n *Node) hasRecord(sb *Sandbox) bool {
 	cgroup, err := cgroupfs.PodCgroup(sb.Cgroup)
 	if err != nil || cgroup == "" {
 		return false
 	}
 	found, err := n.recorded(cgroup)
-	return found || err != nil
+	return found || err != nil && !errors.Is(err, blkio.ErrGone) && !errors.Is(err, blkio.ErrNotSupported)
 }
 
 // takeOver makes the pods with annotations that the runtime lists, and their
