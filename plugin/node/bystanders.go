@@ -21,7 +21,7 @@ import (
 
 // bystander is a sandbox of no concern.
 type bystander struct {
-	sandbox    *Sandbox         // without annotations
+	sandbox    Sandbox          // without annotations; it does not change
 	containers []*bystandingCtr // in the order in which they came
 }
 
@@ -38,9 +38,9 @@ const bystanderRoom = 128 << 10
 
 // newBystander keeps of a sandbox what a policy may depend on.
 func newBystander(sb *Sandbox) *bystander {
-	kept := *sb
-	kept.Annotations = nil
-	return &bystander{sandbox: &kept}
+	b := &bystander{sandbox: *sb}
+	b.sandbox.Annotations = nil
+	return b
 }
 
 // note keeps what was told of a container, in the place of what was told before. starts is true for
@@ -127,7 +127,7 @@ func (n *Node) admitBystanders() {
 	}
 	for _, sb := range n.pods.bystanding() {
 		if facts := sb.Facts(); pol.Concerns(&facts) {
-			n.pods.admitted(n.describePod(sb))
+			n.pods.admitted(n.describePod(&sb))
 			n.lookAtAll() // a container may have started although no event has told so
 		}
 	}
@@ -153,9 +153,9 @@ func (n *Node) findRecorded(context.Context) error {
 		}
 		switch found, err := n.recorded(cgroup); {
 		case found:
-			n.pods.admitted(n.describePod(sb))
+			n.pods.admitted(n.describePod(&sb))
 		case errors.Is(err, blkio.ErrGone):
-			n.pods.forgetBystander(sb)
+			n.pods.forgetBystander(sb.ID)
 		case !errors.Is(err, blkio.ErrNotSupported): // by the kernel: then there are no records
 			unread = cmp.Or(unread, err)
 		}
@@ -174,20 +174,18 @@ func (n *Node) recorded(cgroup string) (bool, error) {
 	return len(containers) > 0, cmp.Or(err, unlisted)
 }
 
-// forgetBystander forgets a sandbox of no concern, unless another list has come since.
-func (t *podTable) forgetBystander(sb *Sandbox) {
+// forgetBystander forgets a sandbox of no concern.
+func (t *podTable) forgetBystander(id string) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	if b := s.bystanders[sb.ID]; b != nil && b.sandbox == sb {
-		delete(s.bystanders, sb.ID)
-	}
+	delete(s.bystanders, id)
 }
 
 // bystanding returns the sandboxes of no concern.
-func (t *podTable) bystanding() []*Sandbox {
+func (t *podTable) bystanding() []Sandbox {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	out := make([]*Sandbox, 0, len(s.bystanders))
+	out := make([]Sandbox, 0, len(s.bystanders))
 	for _, b := range s.bystanders {
 		out = append(out, b.sandbox)
 	}

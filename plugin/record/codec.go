@@ -42,15 +42,20 @@ var ErrTooLarge = errors.New("the record " + Xattr + " is too large")
 type wire struct {
 	Version int `json:"v"`
 	identity
-	Disks    map[string]string `json:"disks,omitempty"`
-	Names    []string          `json:"names,omitempty"` // of sources
-	Sources  []wireSource      `json:"sources,omitempty"`
-	Settings []string          `json:"settings,omitempty"`
-	Weights  []string          `json:"weights,omitempty"`
-	Dropped  []string          `json:"dropped,omitempty"`
-	Lowered  []string          `json:"lowered,omitempty"`
+	Disks   map[string]string `json:"disks,omitempty"`
+	Names   []string          `json:"names,omitempty"` // of sources
+	Sources []wireSource      `json:"sources,omitempty"`
+	wireSettings
 	outcome
 	Exits []wireExit `json:"exits,omitempty"`
+}
+
+// wireSettings are the lists of settings of a record.
+type wireSettings struct {
+	Settings []string `json:"settings,omitempty"`
+	Weights  []string `json:"weights,omitempty"`
+	Dropped  []string `json:"dropped,omitempty"`
+	Lowered  []string `json:"lowered,omitempty"`
 }
 
 // identity and outcome are the fields of a Record that have their own names in JSON, in each
