@@ -57,8 +57,8 @@ func TestPodOfFormerRule(t *testing.T) {
 	}
 }
 
-// TestBystander: a policy that has a class for a pod limits its containers that the events of the session
-// have told of, without another registration with the runtime.
+// TestBystander: a policy that has a class for a pod limits those of its containers that the events of the
+// session have reported. The plugin does not register with the runtime again.
 func TestBystander(t *testing.T) {
 	plain := sandbox(nil)
 	before := ctr("before")

@@ -12,7 +12,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// TestWithin: what a decision does not depend on is left out, and nothing else.
+// TestWithin: the copy has all that a decision depends on, and lacks the rest.
 func TestWithin(t *testing.T) {
 	spec := &Spec{
 		Name: "db",

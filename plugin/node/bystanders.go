@@ -16,8 +16,8 @@ import (
 
 // A pod without annotations of ours that no rule gives a class is a bystander. A new policy may have a
 // class for it, and the runtime lists what runs only for a plugin that registers, which waits for each
-// stop of a container that is under way and blocks all other events meanwhile. So what the events tell
-// of bystanders is kept.
+// stop of a container that is under way and blocks all other events meanwhile. So the node keeps what the
+// events report about bystanders.
 
 // bystander is a sandbox of no concern.
 type bystander struct {
@@ -28,7 +28,7 @@ type bystander struct {
 // bystandingCtr is a container of a bystander that has not ended.
 type bystandingCtr struct {
 	*Container
-	starts bool // StartContainer has told of it, and no list since
+	starts bool // true after StartContainer; false if a list has reported it since
 	size   int  // of the spec, in bytes
 }
 
@@ -43,8 +43,8 @@ func newBystander(sb *Sandbox) *bystander {
 	return b
 }
 
-// note keeps what was told of a container, in the place of what was told before. starts is true for
-// the event of its start.
+// note keeps a report about a container, and drops an earlier report. starts is true if the report is
+// StartContainer.
 func (b *bystander) note(ctr *Container, now State, starts bool) {
 	b.forget(ctr.ID)
 	room := bystanderRoom
@@ -61,8 +61,8 @@ func (b *bystander) forget(id string) {
 	b.containers = slices.DeleteFunc(b.containers, func(c *bystandingCtr) bool { return c.ID == id })
 }
 
-// forgetFailed forgets containers of a name that were not started: the name is created again, so
-// that their creation has failed, which no event has told. A start would tell all of them.
+// forgetFailed forgets containers of a name that were not started. It is called when a container with this name is created
+// again: the earlier creation has failed, and the runtime reported no removal.
 func (b *bystander) forgetFailed(name string) {
 	b.containers = slices.DeleteFunc(b.containers, func(c *bystandingCtr) bool { return c.State == Created && c.Name == name })
 }
@@ -128,7 +128,7 @@ func (n *Node) admitBystanders() {
 	for _, sb := range n.pods.bystanding() {
 		if facts := sb.Facts(); pol.Concerns(&facts) {
 			n.pods.admitted(n.describePod(&sb))
-			n.lookAtAll() // a container may have started although no event has told so
+			n.lookAtAll() // a container may have started without an event
 		}
 	}
 }
@@ -142,8 +142,8 @@ func (n *Node) admitRecorded(ctx context.Context) {
 }
 
 // findRecorded makes those bystanders part of the state whose cgroups have a record: an earlier policy
-// had a class for them, and the event that told of them could not read that. Their limits have to go. It
-// forgets those whose cgroup was removed without an event, as findGone does with other pods.
+// had a class for them, and the record could not be read during their last event. The pass removes their
+// limits. It forgets bystanders whose cgroup was removed without an event, as findGone does with other pods.
 func (n *Node) findRecorded(context.Context) error {
 	var unread error
 	for _, sb := range n.pods.bystanding() {

@@ -15,8 +15,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestBystander: pods that a new policy concerns are found by what the list and the events have told
-// of them.
+// TestBystander: pods that a new policy concerns are found by what the list and the events have reported
+// about them.
 func TestBystander(t *testing.T) {
 	for name, tell := range map[string]func(*Node){
 		"listed": func(n *Node) { n.Synchronize([]*Sandbox{batch()}, []*Container{listed("a", isRunning)}) },
@@ -84,8 +84,8 @@ func TestBystanderEnds(t *testing.T) {
 	}
 }
 
-// TestBystanderWithoutProcess: a container that is restored from a checkpoint is told of before its
-// cgroup is there. A policy that comes in between still limits it.
+// TestBystanderWithoutProcess: the start of a container that is restored from a checkpoint is reported before
+// its cgroup exists. A policy that comes in between still limits it.
 func TestBystanderWithoutProcess(t *testing.T) {
 	h, dir := tree(t, podCgroup)
 	n := newNode(t, h)

@@ -125,7 +125,7 @@ func podTarget(v *View, observed bool) Target {
 	return t
 }
 
-// isAsked reports whether a setting of a pod is no backstop.
+// isAsked reports whether a setting of a pod was requested: it is not a backstop.
 func isAsked(s policy.Setting) bool { return s.Source.Kind != policy.FromBackstop }
 
 // withBackstop returns for each disk and key the lower of what pod-total asks for and what
