@@ -43,18 +43,30 @@ func newBystander(sb *Sandbox) *bystander {
 	return b
 }
 
-// note keeps a report about a container, and drops an earlier report. starts is true if the report is
-// StartContainer.
-func (b *bystander) note(ctr *Container, now State, starts bool) {
-	b.forget(ctr.ID)
-	room := bystanderRoom
-	for _, c := range b.containers {
-		room -= c.size
+// newBystandingCtr returns what is kept of a container, apart from bystander.note.
+func newBystandingCtr(ctr *Container, now State) *bystandingCtr {
+	kept, spec := *ctr, ctr.Spec()
+	kept.State, kept.Spec, kept.Unified = now, func() *inventory.Spec { return spec }, nil
+	for _, file := range []string{blkio.IOMax, blkio.IOWeight, "memory.high"} {
+		if text, found := ctr.Unified[file]; found && kept.Unified == nil {
+			kept.Unified = map[string]string{file: text}
+		} else if found {
+			kept.Unified[file] = text
+		}
 	}
-	spec, size := ctr.Spec().Within(room)
-	kept := *ctr
-	kept.State, kept.Spec = now, func() *inventory.Spec { return spec }
-	b.containers = append(b.containers, &bystandingCtr{&kept, starts, size})
+	return &bystandingCtr{Container: &kept}
+}
+
+// note keeps a report about a container, and drops an earlier report.
+func (b *bystander) note(c *bystandingCtr) {
+	b.forget(c.ID)
+	room := bystanderRoom
+	for _, o := range b.containers {
+		room -= o.size
+	}
+	spec, size := c.Spec().Within(room)
+	c.Spec, c.size = func() *inventory.Spec { return spec }, size
+	b.containers = append(b.containers, c)
 }
 
 func (b *bystander) forget(id string) {
@@ -77,7 +89,9 @@ func (s *state) forgetBystanding(sandbox, id string) {
 // PassBy notes a container of a pod that was found to be of no concern. It returns true if the pod has
 // become one of concern since. It reads nothing of the node.
 func (n *Node) PassBy(sb *Sandbox, ctr *Container, now State) (concerned bool) {
-	if n.pods.passBy(sb, ctr, now) {
+	c := newBystandingCtr(ctr, now)
+	c.starts = now == Running
+	if n.pods.passBy(sb, c) {
 		return true
 	}
 	// A policy that came before the container was noted did not find it.
@@ -86,7 +100,7 @@ func (n *Node) PassBy(sb *Sandbox, ctr *Container, now State) (concerned bool) {
 }
 
 // passBy notes a container, unless its pod is known.
-func (t *podTable) passBy(sb *Sandbox, ctr *Container, now State) (known bool) {
+func (t *podTable) passBy(sb *Sandbox, c *bystandingCtr) (known bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	if s.pods[sb.ID] != nil {
@@ -97,10 +111,10 @@ func (t *podTable) passBy(sb *Sandbox, ctr *Container, now State) (known bool) {
 		b = newBystander(sb)
 		s.bystanders[sb.ID] = b
 	}
-	if now == Created {
-		b.forgetFailed(ctr.Name)
+	if c.State == Created {
+		b.forgetFailed(c.Name)
 	}
-	b.note(ctr, now, now == Running)
+	b.note(c)
 	return false
 }
 
@@ -114,7 +128,7 @@ func (s *state) keepBystanders(sandboxes []*Sandbox, ctrs []*Container) {
 	}
 	for _, ctr := range ctrs {
 		if b := s.bystanders[ctr.Sandbox]; b != nil && ctr.State != Stopped {
-			b.note(ctr, ctr.State, false)
+			b.note(newBystandingCtr(ctr, ctr.State))
 		}
 	}
 }

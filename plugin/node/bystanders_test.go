@@ -256,3 +256,17 @@ func TestPolicyBetweenEvents(t *testing.T) {
 		t.Errorf("without a class: %v", got)
 	}
 }
+
+// TestBystanderUnified: of the control files in a container's OCI spec those are kept that a decision
+// depends on.
+func TestBystanderUnified(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	n := newNode(t, h)
+	c := ctr("a")
+	c.Unified = map[string]string{"io.max": "254:0 wbps=1", "memory.high": "1024", "misc.max": strings.Repeat("x", 1<<20)}
+	n.PassBy(batch(), c, Created)
+	kept := n.peek().bystanders["sb1"].containers[0]
+	if len(kept.Unified) != 2 || kept.memoryLimit() != 1024 || len(c.Unified) != 3 {
+		t.Errorf("kept %v", kept.Unified)
+	}
+}
