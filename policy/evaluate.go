@@ -77,7 +77,7 @@ func (p *Pod) foreign() (Desired, error) {
 
 // warnIgnored adds a warning if the rule ignores annotations that the pod has.
 func (p *Pod) warnIgnored(d *Desired) {
-	if p.ignored {
+	if d.Ignored = p.ignored; p.ignored {
 		d.Warnings = append(d.Warnings, p.rule.title+" of the node policy ignores the annotations of the pod")
 		d.warned(IgnoredAnnotations)
 	}
@@ -155,7 +155,7 @@ func (p *Pod) Total(cs []Container) (Desired, error) {
 		return Desired{Errors: errs}, errs[0] // for KeepGranted
 	}
 	if p.request.Empty() {
-		return Desired{}, nil
+		return Desired{Ignored: p.ignored}, nil
 	}
 	if err := p.checkRuntime(); err != nil {
 		return Desired{}, err

@@ -17,18 +17,25 @@ const stillGranted = "this node's policy now rejects what it granted before: tha
 // Without it, containers that requested the lowest limits would become unlimited when the
 // floors are raised. It adds to d those settings of former that come from entries that d
 // rejects, and a warning. Where d has a lower value of a class, that holds: a stricter policy
-// reaches containers that run.
+// reaches containers that run. What was granted is noted in d.Lowered then: without the class it holds
+// again.
 func (d *Desired) KeepGranted(former Desired) {
 	class := d.Settings.Where(func(s Setting) bool { return s.Source.Kind == FromClass || s.Source.Kind == FromRule })
 	decided := d.Settings.Without(class)
-	kept := former.Settings.Without(decided).Where(func(s Setting) bool { return d.refuses(s.Source) && !class.below(s) })
-	if len(kept) == 0 {
+	granted := former.Lowered.Join(former.Settings).Without(decided).Where(func(s Setting) bool { return d.refuses(s.Source) })
+	if len(granted) == 0 {
 		return
 	}
-	d.Settings = decided.Join(kept).Join(class)
-	d.Disks = DiskNames(d.Settings, former.Disks, d.Disks)
-	d.Warnings = append(d.Warnings, stillGranted)
-	d.warned(StillGranted)
+	var kept Settings
+	if !d.Ignored {
+		kept = granted.Where(func(s Setting) bool { return !class.below(s) })
+	}
+	d.Settings, d.Lowered = decided.Join(kept).Join(class), granted.Without(kept)
+	d.Disks = DiskNames(d.Settings.Join(d.Lowered), former.Disks, d.Disks)
+	if len(kept) > 0 {
+		d.Warnings = append(d.Warnings, stillGranted)
+		d.warned(StillGranted)
+	}
 }
 
 // below reports whether the settings of a class have a lower value in place of x. The weight of a class
@@ -41,8 +48,11 @@ func (s Settings) below(x Setting) bool {
 	return found && own.Amount < x.Amount
 }
 
-// refuses reports whether what a value comes from is among the errors.
+// refuses reports whether what a value comes from is among the errors, or an annotation that is ignored.
 func (d *Desired) refuses(s Source) bool {
+	if d.Ignored {
+		return s.Kind == FromAnnotation || s.Kind == FromClass
+	}
 	return slices.ContainsFunc(d.Errors, func(e *annotation.Error) bool { return concerns(e, s) })
 }
 

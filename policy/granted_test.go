@@ -164,3 +164,53 @@ func TestNoWarningForNothingKept(t *testing.T) {
 		t.Errorf("%v, %v, %v", err, d.Warnings, limits(d))
 	}
 }
+
+// TestLoweredReturns: what an annotation was granted comes back when the class goes that was lower, or
+// the rule that ignored the annotation, while the policy still rejects the annotation.
+func TestLoweredReturns(t *testing.T) {
+	r := annotation.Parse(map[string]string{keyEach: "rootfs wbps=200Mi rbps=30Mi", keyTotal: "rootfs wbps=500Mi"})
+	const (
+		classes = "classes: {a: {limits: ['* wbps=3Mi']}, b: {limits: ['* wbps=9Mi rbps=90Mi']}}\n"
+		own     = "sda rbps=31457280 wbps=209715200"
+	)
+	for name, steps := range map[string][][3]string{ // policy, limits of the container, those of the pod
+		"class": {
+			{"", own, "sda wbps=524288000"},
+			{classes + "rules: [{name: r, class: a, annotations: reject}]", "sda rbps=31457280 wbps=3145728 sdb wbps=3145728 sdc wbps=3145728", "sda wbps=524288000"},
+			{classes + "rules: [{name: r, class: b, bounds: {max: ['* wbps=100Mi rbps=10Mi']}}]", "sda rbps=31457280 wbps=9437184 sdb rbps=94371840 wbps=9437184 sdc rbps=94371840 wbps=9437184", "sda wbps=524288000"},
+			{"rules: [{name: r, annotations: reject}]", own, "sda wbps=524288000"},
+			{"rules: [{name: r, annotations: ignore}]", "", ""},
+			{classes + "rules: [{name: r, class: a, annotations: ignore}]", "sda wbps=3145728 sdb wbps=3145728 sdc wbps=3145728", ""},
+			{"bounds: {max: ['* wbps=100Mi']}", own, "sda wbps=524288000"},
+			{"bounds: {max: ['* wbps=300Mi']}", own, "sda wbps=524288000"},
+		},
+		"allowed again": {
+			{"", own, "sda wbps=524288000"},
+			{classes + "rules: [{name: r, class: a, annotations: reject}]", "sda rbps=31457280 wbps=3145728 sdb wbps=3145728 sdc wbps=3145728", "sda wbps=524288000"},
+			{"", own, "sda wbps=524288000"},
+		},
+		"never granted": {
+			{"rules: [{name: r, annotations: ignore}]", "", ""},
+			{"rules: [{name: r, annotations: reject}]", "", ""},
+		},
+	} {
+		var container, pod Desired
+		for i, step := range steps {
+			p := parsed(t, step[0]).of(r)
+			c, _ := p.Container(db())
+			c.KeepGranted(container)
+			total, _ := p.Total([]Container{db()})
+			total.KeepGranted(pod)
+			if got := strings.Join(limits(c), " "); got != step[1] {
+				t.Errorf("%s, step %d: %q, want %q", name, i, got, step[1])
+			}
+			if got := strings.Join(limits(total), " "); got != step[2] {
+				t.Errorf("%s, step %d: the pod has %q, want %q", name, i, got, step[2])
+			}
+			container, pod = c, total
+		}
+		if len(container.Lowered) > 0 || len(pod.Lowered) > 0 {
+			t.Errorf("%s: at the end %v and %v are noted", name, container.Lowered, pod.Lowered)
+		}
+	}
+}

@@ -3,7 +3,6 @@ package policy
 import (
 	"errors"
 	"maps"
-	"reflect"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -75,12 +74,6 @@ func (p *Policy) Concerns(pod *PodFacts) bool { return p.ruleFor(pod).class() !=
 // HasClasses reports whether some rule has a class: pods without annotations can have limits then.
 func (p *Policy) HasClasses() bool {
 	return slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Class != nil })
-}
-
-// ConcernsMore reports whether the policy may concern pods without annotations that another one
-// does not concern.
-func (p *Policy) ConcernsMore(than *Policy) bool {
-	return p.HasClasses() && !reflect.DeepEqual(p.Rules, than.Rules)
 }
 
 // Enforces reports whether limits of some pod are enforced.

@@ -127,7 +127,7 @@ func (f *Finder) declaredMounts(pod *Pod, spec *Spec) []policy.Mount {
 		}
 		out = append(out, mount)
 	}
-	return append(out, f.devices(spec)...)
+	return slices.Concat(out, f.devices(spec), spec.leftOut())
 }
 
 // devices returns the raw block volumes of a container: no mount, a node in /dev.

@@ -222,8 +222,8 @@ func (t *podTable) knows(sandbox, cgroup string) bool {
 	return s.pods[sandbox] != nil || s.groups[groupKey(cgroup, sandbox)] != nil
 }
 
-// hasPodRecord reports whether the cgroup of a pod has a record. One that cannot be read is none: the
-// pods of other tenants come here as well.
+// hasPodRecord reports whether the cgroup of a pod has a record. One that cannot be read is none for
+// now: the pods of other tenants come here as well, and each pass reads it again, see findRecorded.
 func (n *Node) hasPodRecord(cgroup string) bool {
 	data, err := n.cgroups.Cgroup(cgroup).ReadXattr(record.Xattr)
 	return err == nil && data != nil
@@ -334,9 +334,7 @@ func (t *podTable) stopped(sandbox, id string) {
 	defer t.state.Unlock()
 	pod := s.pods[sandbox]
 	if pod == nil {
-		if b := s.bystanders[sandbox]; b != nil {
-			b.stopped(id)
-		}
+		s.forgetBystanding(sandbox, id)
 		return
 	}
 	if c := pod.containers[id]; c != nil {
@@ -355,9 +353,7 @@ func (t *podTable) removed(sandbox, id string) {
 		s.handle(pod.containers[id], lifecycle.RemoveContainer)
 		s.markDirty(pod.group.in(s))
 	}
-	if b := s.bystanders[sandbox]; b != nil {
-		b.forget(id)
-	}
+	s.forgetBystanding(sandbox, id)
 }
 
 // RemovedPod forgets a sandbox.

@@ -108,11 +108,23 @@ func (r *modelRuntime) checkDisks(cgroup string, want modelLimits, disks ...blki
 }
 
 // raised reports whether the policy refuses what it may have granted before.
-func (r *modelRuntime) raised() bool { return r.policy.Floors.Bps == modelFloor }
+func (r *modelRuntime) raised() bool {
+	return r.policy.Floors.Bps == modelFloor ||
+		slices.ContainsFunc(r.policy.Rules, func(rule policy.Rule) bool { return rule.Annotations == policy.RejectAnnotations })
+}
+
+// ofAnnotations is what of a decision does not come from a class.
+func ofAnnotations(d policy.Desired) policy.Desired {
+	d.Settings = d.Settings.Where(func(s policy.Setting) bool { return s.Source.Kind == policy.FromAnnotation })
+	return d
+}
 
 // checkContainer compares a running container with the model. The caller holds mu.
 func (r *modelRuntime) checkContainer(p *modelPod, c *modelContainer) string {
 	if r.raised() {
+		if r.ruled(p).Mode() == policy.ModeObserve || r.decided(p, c).Ignored {
+			return ""
+		}
 		return r.checkGranted(c)
 	}
 	want, weight := modelLimits{}, uint32(100)
@@ -191,8 +203,8 @@ func (r *modelRuntime) checkPod(p *modelPod, settled bool, report func(string, .
 					continue
 				}
 				r.checkRecord(p, c, report)
-				if r.ruled(p).Mode() == policy.ModeEnforce {
-					c.granted = grantedTo(r.decided(p, c))
+				if d := r.decided(p, c); r.ruled(p).Mode() == policy.ModeEnforce && !d.Ignored {
+					c.granted = grantedTo(ofAnnotations(d))
 				}
 			}
 		}
@@ -265,8 +277,14 @@ func (r *modelRuntime) checkState(report func(string, ...any)) {
 		}
 	}
 	for id, c := range containers {
-		if _, ok := known.containers[id]; !ok && c.state == modelRunning && concerned[id] {
+		_, ok := known.containers[id]
+		if c.state == modelRunning && !ok && (concerned[id] || !known.bystanding[id]) {
 			report("container %s runs, and the plugin does not know it", id)
+		}
+	}
+	for id := range known.bystanding {
+		if c := containers[id]; c == nil || c.state == modelExited {
+			report("container %s has ended, and the plugin keeps it for a later policy", id)
 		}
 	}
 	for _, id := range known.sandboxes {
@@ -290,12 +308,13 @@ func (r *modelRuntime) checkState(report func(string, ...any)) {
 type modelKnown struct {
 	sandboxes  []string
 	containers map[string]bool // whether it runs, by ID
+	bystanding map[string]bool // containers of pods of no concern
 	left       []string        // what is left of what has ended
 }
 
 // known is the only place where the model looks into the plugin.
 func (n *Node) known() modelKnown {
-	out := modelKnown{containers: map[string]bool{}}
+	out := modelKnown{containers: map[string]bool{}, bystanding: map[string]bool{}}
 	s := n.pods.state.Lock()
 	defer n.pods.state.Unlock()
 	left := func(what string, count int) {
@@ -307,6 +326,12 @@ func (n *Node) known() modelKnown {
 		out.sandboxes = append(out.sandboxes, id)
 		for id, c := range pod.containers {
 			out.containers[id] = c.mayRun()
+		}
+	}
+	for id, b := range s.bystanders {
+		out.sandboxes = append(out.sandboxes, id)
+		for _, c := range b.containers {
+			out.bystanding[c.ID] = true
 		}
 	}
 	slices.Sort(out.sandboxes)

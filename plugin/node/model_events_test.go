@@ -102,8 +102,6 @@ func (r *modelRuntime) doNode(rng *rand.Rand) {
 			r.note("  rule %s: mode %s, class %v, annotations %s", rule.Name, rule.Mode, rule.Class, rule.Annotations)
 		}
 		r.reload(pol)
-		pause(rng)
-		r.list()
 	case n < 48:
 		disk := []blkio.Dev{rootDisk.Dev, dataDisk.Dev, thirdDisk.Dev}[rng.IntN(3)]
 		r.note("disk %s comes back without limits", disk)

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -97,8 +96,8 @@ type modelContainer struct {
 	// forgotten is true if the plugin restarted before it had recorded that the spec is its own.
 	// What the spec has may stay, then, under a policy that has it no more.
 	forgotten bool
-	// granted are the limits that it was last seen to have by a policy that enforces, and
-	// does not raise the floors.
+	// granted are the limits of annotations that it was last seen to have by a policy that
+	// enforces and rejects nothing.
 	granted modelLimits
 }
 
@@ -246,53 +245,22 @@ func (r *modelRuntime) disconnect() {
 func (r *modelRuntime) reload(pol *policy.Policy) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if pol.Mode == policy.ModeObserve || !reflect.DeepEqual(pol.Rules, r.policy.Rules) { // a class may have granted it
-		r.eachContainer(func(c *modelContainer) { c.granted = nil })
-	}
-	if !pol.Writeback.HandOver {
-		for _, pod := range r.pods {
-			if pod != nil {
-				pod.unclean = true
-			}
-		}
-	}
 	r.policy = pol
-	r.epoch++
-	r.plugin.Reload(pol)
-}
-
-// list hands the plugin a list of what runs, as its second registration does.
-func (r *modelRuntime) list() {
-	r.lock()
-	defer r.unlock()
-	r.mu.Lock()
-	if r.session == nil { // it is told as it connects
-		r.mu.Unlock()
-		return
-	}
-	n := r.plugin
-	var sandboxes []*Sandbox
-	var containers []*Container
 	for _, pod := range r.pods {
 		if pod == nil {
 			continue
 		}
-		for _, sb := range pod.sandboxes {
-			if !sb.ready {
-				continue
-			}
-			sandboxes = append(sandboxes, pod.sandbox(sb))
-			sb.told = sb.told || !r.ruled(pod).IsEmpty()
-			for _, c := range sb.containers {
-				if c.state != modelExited {
-					containers = append(containers, pod.container(c))
-					pod.begun = pod.begun || c.state == modelRunning
+		pod.unclean = pod.unclean || !pol.Writeback.HandOver
+		if len(pod.sandboxes) > 0 && r.ruled(pod).Mode() == policy.ModeObserve { // none while the pod is removed
+			for _, sb := range pod.sandboxes {
+				for _, c := range sb.containers {
+					c.granted = nil
 				}
 			}
 		}
 	}
-	r.mu.Unlock()
-	n.Adopt(sandboxes, containers)
+	r.epoch++
+	r.plugin.Reload(pol)
 }
 
 // eachContainer calls fn for all containers of the runtime. The caller holds mu.

@@ -88,6 +88,7 @@ var modelRules = []string{
 	"rules:\n- {name: a, match: {podSelector: {matchLabels: {tier: a}}}, class: one}\n" +
 		"- {name: b, match: {podSelector: {matchLabels: {tier: b}}}, class: two, mode: observe}\n",
 	"rules:\n- {name: a, match: {podSelector: {matchExpressions: [{key: tier, operator: In, values: [a, c]}]}}, class: two, annotations: ignore}\n",
+	"rules:\n- {name: a, match: {podSelector: {matchLabels: {tier: a}}}, class: two, annotations: reject}\n- {name: all, annotations: reject}\n",
 	"rules:\n- {name: c, match: {podSelector: {matchLabels: {tier: c}}}, class: none}\n- {name: all, match: {qos: [Guaranteed]}, class: one}\n",
 }
 

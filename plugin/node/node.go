@@ -16,6 +16,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -105,6 +106,7 @@ type listing struct {
 	unlikely atomic.Bool // it may never do so
 	// unlisted is what the cgroups have in its place; nil before they were read.
 	unlisted atomic.Pointer[unlisted]
+	unread   reminder.Reminder // of records of bystanders; used by the reconciler only
 }
 
 // inFlight is the calls that have not returned, which can hang in the kernel.

@@ -50,6 +50,7 @@ func (n *Node) reconcile(ctx context.Context) {
 // left and came back, a weight that systemd put back, a start that was missed.
 func (n *Node) reconcileAll(ctx context.Context) {
 	defer prometheus.NewTimer(n.metrics.passes).ObserveDuration()
+	n.admitRecorded(ctx)
 	groups := n.pods.takeAll()
 	if n.weight.Look() {
 		n.pods.dropPlans(groups) // a warning comes or goes

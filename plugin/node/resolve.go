@@ -55,7 +55,7 @@ func (r *resolver) resolve(ctx context.Context, current *policy.Policy, now *pla
 	old := *c
 	c.decision.policy, c.disks.Facts.Reached = pol, c.use.seen.Reached
 	c.decision.desired, c.decision.err = r.decide(pol, c)
-	if len(c.decision.desired.Errors) > 0 && pol.Mode() == policy.ModeEnforce {
+	if d := &c.decision.desired; (len(d.Errors) > 0 || d.Ignored) && pol.Mode() == policy.ModeEnforce {
 		former, err := r.granted(&old)
 		if err != nil {
 			return err

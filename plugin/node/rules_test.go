@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -158,47 +159,6 @@ func TestRejectReachesRunning(t *testing.T) {
 	}
 }
 
-// TestBystander: pods that a new policy concerns are found by what the list and the events have told
-// of them.
-func TestBystander(t *testing.T) {
-	for name, tell := range map[string]func(*Node){
-		"listed": func(n *Node) { n.Synchronize([]*Sandbox{batch()}, []*Container{listed("a", isRunning)}) },
-		"started": func(n *Node) {
-			n.PassBy(batch(), listed("a", isRunning), Created)
-			n.PassBy(batch(), listed("a", isRunning), Running)
-		},
-	} {
-		h, _ := tree(t, podCgroup, cgroupOf("a"))
-		n := newNode(t, h)
-		tell(n)
-		if pods, _, _ := n.Counts(); pods != 0 {
-			t.Fatalf("%s: %d pods are known", name, pods)
-		}
-		n.Reload(rules(t, inProd))
-		n.pass(t.Context())
-		if pods, _, _ := n.Counts(); pods != 1 || wbps(t, n, cgroupOf("a")) != 20<<20 {
-			t.Errorf("%s: %d pods are known, %v", name, pods, wbps(t, n, cgroupOf("a")))
-		}
-		if !n.PassBy(batch(), listed("b", isRunning), Running) {
-			t.Errorf("%s: it is still of no concern", name)
-		}
-	}
-}
-
-// TestBystanderEnds: nothing is kept of a sandbox that is removed.
-func TestBystanderEnds(t *testing.T) {
-	h, _ := tree(t, podCgroup, cgroupOf("a"))
-	n := newNode(t, h)
-	n.PassBy(batch(), listed("a", isRunning), Running)
-	n.Stopped(batch().ID, "a")
-	n.Removed(batch().ID, "a")
-	n.RemovedPod(batch().ID)
-	n.Reload(rules(t, inProd))
-	if pods, _, _ := n.Counts(); pods != 0 {
-		t.Errorf("%d pods are known", pods)
-	}
-}
-
 // TestFurtherTargets: a class of a new policy can select disks that nothing has selected before, of
 // pods with annotations as well.
 func TestFurtherTargets(t *testing.T) {
@@ -279,6 +239,50 @@ func TestQOSOf(t *testing.T) {
 	} {
 		if got := qosOf(cgroup); got != want {
 			t.Errorf("%q is %q, want %q", cgroup, got, want)
+		}
+	}
+}
+
+// TestLoweredReturns: a container that a class limited to less than its annotation has the annotation's
+// value again when the class goes, after a restart as well, although the policy rejects annotations.
+func TestLoweredReturns(t *testing.T) {
+	const rejected = "rules: [{name: r, annotations: reject}]"
+	for name, between := range map[string]string{
+		"lower": "rules: [{name: r, class: bronze, annotations: reject}]", "ignored": "rules: [{name: r, annotations: ignore}]",
+	} {
+		for _, restarts := range []bool{false, true} {
+			h, dir := tree(t, podCgroup, cgroupOf("a"))
+			n := newNode(t, h)
+			sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=100Mi", limitsKey + "pod-total": "rootfs wbps=90Mi"})
+			if _, err := n.create(t.Context(), sb, ctr("a"), false); err != nil {
+				t.Fatal(err)
+			}
+			start(t, n, sb, "a")
+			n.Reload(rules(t, between))
+			n.pass(t.Context())
+			if got := wbps(t, n, cgroupOf("a")); got != 20<<20 && name == "lower" {
+				t.Errorf("%s: %v", name, got)
+			}
+			pol := rules(t, rejected)
+			if restarts {
+				now := fmt.Sprintf("254:0 rbps=max wbps=%v riops=max wiops=max\n", wbps(t, n, cgroupOf("a")))
+				write(t, filepath.Join(dir, cgroupOf("a"), "io.max"), now)
+				n = newNode(t, h)
+				broken := true
+				n.storage = flaky{disks{twoDisks}, &broken}
+				n.policy.Store(pol)
+				n.Synchronize([]*Sandbox{sb}, []*Container{listed("a", isRunning)})
+				n.pass(t.Context()) // which cannot decide
+				broken = false
+			}
+			n.Reload(pol)
+			n.pass(t.Context())
+			if own, pod := wbps(t, n, cgroupOf("a")), wbps(t, n, podCgroup); own != 100<<20 || pod != 90<<20 {
+				t.Errorf("%s, restarts %v: the container has %v, the pod %v", name, restarts, own, pod)
+			}
+			if r := recordOf(t, n, cgroupOf("a")); len(r.Lowered) > 0 || !strings.Contains(r.Error, "does not allow annotations") {
+				t.Errorf("%s, restarts %v: record %+v", name, restarts, r)
+			}
 		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
-	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
 // listedPod is a pod with annotations of ours, or a class, that the runtime lists.
@@ -50,14 +49,14 @@ func (n *Node) listed(sandboxes []*Sandbox) map[string]listedPod {
 
 // hasRecord reports whether an earlier process of the plugin has limited a pod. The policy of that
 // process may have had a class for it that this one's has not: then the limits have to go. A record that
-// cannot be listed now may exist, but a removed cgroup has none, and neither has a kernel without records.
+// cannot be read now may exist, but a removed cgroup has none, and neither has a kernel without records.
 func (n *Node) hasRecord(sb *Sandbox) bool {
 	cgroup, err := cgroupfs.PodCgroup(sb.Cgroup)
 	if err != nil || cgroup == "" {
 		return false
 	}
-	containers, err := n.cgroups.Cgroup(cgroup).ListAbove(record.Xattr)
-	return len(containers) > 0 || err != nil && !errors.Is(err, blkio.ErrGone) && !errors.Is(err, blkio.ErrNotSupported)
+	found, err := n.recorded(cgroup)
+	return found || err != nil && !errors.Is(err, blkio.ErrGone) && !errors.Is(err, blkio.ErrNotSupported)
 }
 
 // takeOver makes the pods with annotations that the runtime lists, and their
@@ -70,8 +69,12 @@ func (t *podTable) takeOver(listed map[string]listedPod, sandboxes []*Sandbox, c
 			s.join(l.pod, l.cgroup)
 		}
 	}
+	there := make(map[string]bool, len(sandboxes))
+	for _, sb := range sandboxes {
+		there[sb.ID] = true
+	}
 	for id, pod := range s.pods {
-		if _, ok := listed[id]; !ok {
+		if !there[id] { // not by listed: a new policy may have admitted a bystander since
 			s.leave(pod, lifecycle.NotListed)
 		}
 	}

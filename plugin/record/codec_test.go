@@ -65,6 +65,11 @@ func TestMarshal(t *testing.T) {
 				`"sources":[{"k":"annotation","n":0,"e":2,"s":true}],"weights":["0 io.weight weight=40 254:16"]}`,
 		},
 		{
+			"a value that is not in force", &Record{Kind: KindContainer, Lowered: policy.NewSettings(set(blkio.Wbps, vdb, 40, star))},
+			`{"v":2,"kind":"container","namespace":"","pod":"","uid":"","names":["limits.blkio.noderesource.dev/containers"],` +
+				`"sources":[{"k":"annotation","n":0,"e":2,"s":true}],"lowered":["0 io.max wbps=40 254:16"]}`,
+		},
+		{
 			"without a source",
 			&Record{
 				Dropped:  policy.NewSettings(set(blkio.Wbps, vda, 5, policy.Source{}), set(blkio.Weight, blkio.Dev{}, 50, policy.Source{})),

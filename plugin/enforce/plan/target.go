@@ -65,7 +65,7 @@ func compareSpec(spec, desired policy.Settings, observed bool) Spec {
 func (v *View) newRecord(kind string, d policy.Desired, err error, observed bool) record.Record {
 	r := record.Record{
 		Kind: kind, Namespace: v.Pod.Namespace, Pod: v.Pod.Name, UID: v.Pod.UID,
-		Settings: Kept(d.Settings), Disks: d.Disks, Warnings: d.Warnings, Observed: observed,
+		Settings: Kept(d.Settings), Lowered: Kept(d.Lowered), Disks: d.Disks, Warnings: d.Warnings, Observed: observed,
 	}
 	for _, s := range d.Skipped {
 		r.Skipped = append(r.Skipped, fmt.Sprintf("%q: %s", s.What, s.Reason))
@@ -110,6 +110,8 @@ func podTarget(v *View, observed bool) Target {
 		// The pod's cgroup may go, and its limits would stay on the files that
 		// it owns: the next pod on its volumes would have them.
 		total.Settings, ended = total.Settings.Where(func(s policy.Setting) bool { return !s.Key.IsRate() }), false
+	} else if !observed {
+		total.Lowered = total.Lowered.Join(asked.Settings.Without(total.Settings.Where(isAsked)))
 	}
 	if v.Pod.Complete {
 		total.Warnings = append(total.Warnings, policy.Unmatched(v.Pod.Policy.Request(), record.WithEnded(v.Pod.Seen, v.Pod.Exits))...)
@@ -123,6 +125,9 @@ func podTarget(v *View, observed bool) Target {
 	return t
 }
 
+// isAsked reports whether a setting of a pod was requested: it is not a backstop.
+func isAsked(s policy.Setting) bool { return s.Source.Kind != policy.FromBackstop }
+
 // withBackstop returns for each disk and key the lower of what pod-total asks for and what
 // the containers were granted together.
 func withBackstop(total policy.Desired, granted []policy.Desired) (policy.Settings, map[blkio.Dev]string) {
@@ -132,5 +137,5 @@ func withBackstop(total policy.Desired, granted []policy.Desired) (policy.Settin
 		all, names = append(all, d.Settings), append(names, d.Disks)
 	}
 	out := total.Settings.Lowest(policy.Backstop(all))
-	return out, policy.DiskNames(out, append(names, total.Disks)...)
+	return out, policy.DiskNames(out.Join(total.Lowered), append(names, total.Disks)...)
 }

@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -58,32 +57,43 @@ func TestPodOfFormerRule(t *testing.T) {
 	}
 }
 
-// TestListing: a policy that may concern further pods has the runtime list what runs, while the
-// session stays.
-func TestListing(t *testing.T) {
+// TestBystander: a policy that has a class for a pod limits those of its containers that the events of the
+// session have reported. The plugin does not register with the runtime again.
+func TestBystander(t *testing.T) {
 	plain := sandbox(nil)
-	running := ctr("a")
-	running.State = api.ContainerState_CONTAINER_RUNNING
-	r := newRuntime(t, 2*time.Second, &listed{[]*api.PodSandbox{plain}, []*api.Container{running}})
+	before := ctr("before")
+	before.State = api.ContainerState_CONTAINER_RUNNING
+	r := newRuntime(t, 2*time.Second, &listed{[]*api.PodSandbox{plain}, []*api.Container{before}})
 	p := newPlugin(t, nil)
 	r.serve(t, p.Run)
 	eventually(t, "it is synchronized", func() bool { return r.synced.Load() == 1 })
+	for _, name := range []string{"a", "ended"} {
+		if adjust, err := r.create(t.Context(), plain, ctr(name)); err != nil || adjust.GetAnnotations()[markKey] != "" {
+			t.Fatalf("%v, %v", adjust, err)
+		}
+		if err := r.StartContainer(t.Context(), &api.StartContainerRequest{Pod: plain, Container: ctr(name)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := r.StopContainer(t.Context(), &api.StopContainerRequest{Pod: plain, Container: ctr("ended")}); err != nil {
+		t.Fatal(err)
+	}
 	if pods, _, _ := p.node.Counts(); pods != 0 {
 		t.Fatalf("%d pods are known", pods)
 	}
-	p.Reload(withClass(t, plain.GetNamespace()))
-	eventually(t, "the pod is known", func() bool {
-		pods, _, _ := p.node.Counts()
-		return pods == 1
-	})
-	eventually(t, "the list was taken", func() bool { return r.synced.Load() == 2 })
-	adjust, err := r.create(t.Context(), sandbox(map[string]string{"limits.blkio.noderesource.dev/containers": "rootfs wbps=1Mi"}), ctr("b"))
-	if err != nil || adjust.GetAnnotations()[markKey] == "" {
-		t.Errorf("the session does not answer: %v, %v", adjust, err)
-	}
 	p.Reload(withClass(t, "another"))
-	eventually(t, "another list was taken", func() bool { return r.synced.Load() == 3 })
-	if err := r.stop(context.WithoutCancel(t.Context())); err != nil {
-		t.Error(err)
+	if pods, _, _ := p.node.Counts(); pods != 0 {
+		t.Fatalf("%d pods of another namespace are known", pods)
+	}
+	p.Reload(withClass(t, plain.GetNamespace()))
+	if pods, _, _ := p.node.Counts(); pods != 1 {
+		t.Fatalf("%d pods are known", pods)
+	}
+	adjust, err := r.create(t.Context(), plain, ctr("b"))
+	if err != nil || adjust.GetAnnotations()[markKey] == "" {
+		t.Errorf("the next container: %v, %v", adjust, err)
+	}
+	if n := r.synced.Load(); n != 1 {
+		t.Errorf("%d registrations", n)
 	}
 }
