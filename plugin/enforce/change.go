@@ -145,6 +145,7 @@ func (c *change) keep(old *record.Record) {
 		return
 	}
 	c.found.isCurrent = false
+	c.record.Lowered = c.record.Lowered.Join(old.Lowered)
 	c.record.Add(old, old.Settings.Where(func(s policy.Setting) bool { return s.Source.Kind != policy.FromBackstop || c.Target.Ended }))
 	c.Want = c.record.Settings
 }

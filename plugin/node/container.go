@@ -83,7 +83,7 @@ type ioUse struct {
 
 // decision is what a container asks for and gets.
 type decision struct {
-	policy  *policy.Policy // by which it was decided; nil before
+	policy  *policy.Pod // by which it was decided; nil before
 	desired policy.Desired
 	err     error // what was asked and could not be granted
 }
