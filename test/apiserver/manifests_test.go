@@ -20,7 +20,7 @@ func TestManifests(t *testing.T) {
 	}
 	objects := pageObjects(t)
 	for name, manifest := range objects {
-		for _, ns := range regexp.MustCompile(`(?m)^\s+namespace: ([a-z0-9-]+)$`).FindAllStringSubmatch(manifest, -1) {
+		for _, ns := range regexp.MustCompile(`\bnamespace: ([a-z0-9-]+)`).FindAllStringSubmatch(manifest, -1) {
 			c.kubectl(fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s}}", ns[1]), "apply", "-f", "-")
 		}
 		admits(name, manifest)
