@@ -286,3 +286,37 @@ func TestLoweredReturns(t *testing.T) {
 		}
 	}
 }
+
+// TestUndecidedUnderObserve: a value of a former class that is in a container's OCI spec stays known while the
+// limits are not decided under mode: observe. An update of the container does not bring it back for good.
+func TestUndecidedUnderObserve(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("a"))
+	n := newNode(t, h)
+	n.policy.Store(rules(t, inProd))
+	if _, err := n.create(t.Context(), batch(), ctr("a"), false); err != nil {
+		t.Fatal(err)
+	}
+	start(t, n, batch(), "a")
+	const spec = "254:0 rbps=max wbps=20971520 riops=max wiops=max\n"
+	file := filepath.Join(dir, cgroupOf("a"), "io.max")
+	write(t, file, spec)
+
+	n = newNode(t, h)
+	broken := true
+	n.storage = flaky{disks{twoDisks}, &broken}
+	n.policy.Store(rules(t, "mode: observe\n"))
+	a := listed("a", isRunning)
+	a.Unified = map[string]string{"io.max": "254:0 wbps=20971520"}
+	n.Synchronize([]*Sandbox{batch()}, []*Container{a})
+	for range 2 {
+		n.pass(t.Context())
+	}
+	broken = false
+	n.pass(t.Context())
+	write(t, file, spec) // an update
+	n.Updated("sb1")
+	n.pass(t.Context())
+	if got := wbps(t, n, cgroupOf("a")); got != blkio.Max {
+		t.Errorf("limit %v", got)
+	}
+}
