@@ -141,7 +141,8 @@ func (n *Node) admitBystanders() {
 	}
 	for _, sb := range n.pods.bystanding() {
 		if facts := sb.Facts(); pol.Concerns(&facts) {
-			n.pods.admitted(n.describePod(&sb))
+			pod, cgroup := n.describePod(&sb)
+			n.pods.admitted(pod, cgroup, false)
 			n.lookAtAll() // a container may have started without an event
 		}
 	}
@@ -167,7 +168,8 @@ func (n *Node) findRecorded(context.Context) error {
 		}
 		switch found, err := n.recorded(cgroup); {
 		case found:
-			n.pods.admitted(n.describePod(&sb))
+			pod, cgroup := n.describePod(&sb)
+			n.pods.admitted(pod, cgroup, true)
 		case errors.Is(err, blkio.ErrGone):
 			n.pods.forgetBystander(sb.ID)
 		case !errors.Is(err, blkio.ErrNotSupported): // by the kernel: then there are no records
@@ -206,12 +208,20 @@ func (t *podTable) bystanding() []Sandbox {
 	return out
 }
 
-// admitted makes a bystander part of the state, unless it was removed meanwhile.
-func (t *podTable) admitted(fresh podIdentity, cgroup string) {
+// admitted makes a bystander part of the state, unless it was removed meanwhile. recorded is true if the
+// cgroups of the pod have a record.
+func (t *podTable) admitted(fresh podIdentity, cgroup string, recorded bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	if s.bystanders[fresh.id] != nil {
-		s.admit(s.join(fresh, cgroup))
+	if s.bystanders[fresh.id] == nil {
+		return
+	}
+	pod := s.join(fresh, cgroup)
+	s.admit(pod)
+	for _, c := range pod.containers {
+		// No limit has held back its writes so far. If it has ended unseen, the pod's cgroup needs none
+		// for what is left of them.
+		c.exit.planned = !recorded
 	}
 }
 

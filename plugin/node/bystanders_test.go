@@ -12,6 +12,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -77,10 +78,52 @@ func TestBystanderEnds(t *testing.T) {
 	n.Removed("sb1", "id-y")
 	kept()
 	n.RemovedPod("sb1")
-	n.pods.admitted(n.describePod(batch())) // a reload that has found it before
+	pod, cgroup := n.describePod(batch())
+	n.pods.admitted(pod, cgroup, false) // a reload that has found it before
 	n.Reload(rules(t, inProd))
 	if pods, _, _ := n.Counts(); pods != 0 || len(n.peek().bystanders) != 0 {
 		t.Errorf("%d pods are known", pods)
+	}
+}
+
+// TestBystanderEndedUnseen: a container that ended while the plugin was not connected leaves no limit on its
+// pod, although a new policy has a class for it: no limit has held back what it wrote.
+func TestBystanderEndedUnseen(t *testing.T) {
+	for name, tell := range map[string]func(*Node){
+		"listed":  func(n *Node) { n.Synchronize([]*Sandbox{batch()}, []*Container{listed("a", isRunning)}) },
+		"started": func(n *Node) { n.PassBy(batch(), ctr("a"), Running) },
+	} {
+		h, _ := tree(t, podCgroup) // the cgroup of the container was removed
+		n := newNode(t, h)
+		tell(n)
+		n.Reload(rules(t, inProd))
+		n.pass(t.Context())
+		n.Synchronize([]*Sandbox{batch()}, nil)
+		n.pass(t.Context())
+		if got := wbps(t, n, podCgroup); got != blkio.Max {
+			t.Errorf("%s: the pod has the limit %v", name, got)
+		}
+		if phase := n.peek().groups[podCgroup].drain.Phase(); phase != lifecycle.Drained {
+			t.Errorf("%s: %v, want %v", name, phase, lifecycle.Drained)
+		}
+	}
+}
+
+// TestAdmittedWithoutHandOver: a former bystander that was limited leaves data that the limit holds back, also
+// without the hand-over.
+func TestAdmittedWithoutHandOver(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("a"))
+	n := newNode(t, h)
+	n.PassBy(batch(), ctr("a"), Running)
+	n.Reload(rules(t, inProd+"writeback: {handOver: false}\n"))
+	n.pass(t.Context())
+	if err := os.RemoveAll(filepath.Join(dir, cgroupOf("a"))); err != nil {
+		t.Fatal(err)
+	}
+	n.Stopped("sb1", "id-a")
+	n.pass(t.Context())
+	if phase, got := n.peek().groups[podCgroup].drain.Phase(), wbps(t, n, podCgroup); phase != lifecycle.Leftovers || got != 20<<20 {
+		t.Errorf("%v, and the pod has %v", phase, got)
 	}
 }
 
@@ -143,6 +186,9 @@ func TestRecordedBystander(t *testing.T) {
 	n.PassBy(batch(), ctr("a"), Running)                                  // as if Knows had failed
 	n.PassBy(other, ctr("b"), Running)
 	n.admitRecorded(t.Context())
+	if writes := n.peek().pods["sb1"].containers["id-a"].writes(); writes != lifecycle.WritesUnknown {
+		t.Errorf("its writes count as %d: a limit of the record may hold them back", writes)
+	}
 	n.pass(t.Context())
 	if got := wbps(t, n, cgroupOf("a")); got != blkio.Max {
 		t.Errorf("limit %v", got)

@@ -212,7 +212,10 @@ func (r *modelRuntime) checkPod(p *modelPod, settled bool, report func(string, .
 	switch {
 	case !told:
 	case r.ruled(p).Mode() == policy.ModeObserve:
-		if problem := r.checkLimits(p.cgroup, modelLimits{}); problem != "" {
+		// The plugin knew no sandbox of the pod when the mode came into force, if none of its
+		// containers has begun since. What earlier sandboxes have left on the pod's cgroup then
+		// goes with the first container that starts, or with the next pass.
+		if problem := r.checkLimits(p.cgroup, modelLimits{}); problem != "" && (settled || p.begun) {
 			report("observed: %s", problem)
 		}
 	case len(running) > 0 && r.raised(): // what it is to have depends on what it had
