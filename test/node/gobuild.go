@@ -15,13 +15,12 @@ type goProgram struct {
 	ldflags string
 }
 
-// kubernetes is the name of the programs of Kubernetes.
-const kubernetes = "kubernetes"
+var (
+	containerd = goProgram{name: "containerd", ldflags: "-s -w -X github.com/containerd/containerd/v2/version.Version=v2.4.2"}
+	kubernetes = goProgram{name: "kubernetes", ldflags: "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3"}
 
-var goPrograms = []goProgram{
-	{name: "containerd", ldflags: "-s -w -X github.com/containerd/containerd/v2/version.Version=v2.4.2"},
-	{name: kubernetes, ldflags: "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3"},
-}
+	goPrograms = []goProgram{containerd, kubernetes}
+)
 
 // artifact holds the programs, built static so that any root can run them.
 func (p goProgram) artifact() (artifact, error) {

@@ -166,7 +166,7 @@ func addPrograms(ctx context.Context, root string, parts rootParts) error {
 	if err := copyInto(ctx, filepath.Join(parts.kernel, "lib/modules"), filepath.Join(root, "usr/lib")); err != nil {
 		return err
 	}
-	for name, to := range map[string]string{"containerd": "opt/containerd2/bin", kubernetes: "usr/local/bin"} {
+	for name, to := range map[string]string{containerd.name: "opt/containerd2/bin", kubernetes.name: "usr/local/bin"} {
 		if err := copyInto(ctx, parts.programs[name]+"/.", filepath.Join(root, to)); err != nil {
 			return err
 		}

@@ -17,14 +17,9 @@ func Kubernetes(ctx context.Context, cfg Config) (string, error) {
 		return "", err
 	}
 	defer unlock()
-	for _, p := range goPrograms {
-		if p.name == kubernetes {
-			a, err := p.artifact()
-			if err != nil {
-				return "", err
-			}
-			return c.get(ctx, cfg, a)
-		}
+	a, err := kubernetes.artifact()
+	if err != nil {
+		return "", err
 	}
-	panic("no program " + kubernetes)
+	return c.get(ctx, cfg, a)
 }

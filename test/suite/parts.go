@@ -19,8 +19,8 @@ import (
 // An emulated node uses little more than one of two CPUs, because tests wait: for a limit to show, for
 // the runtime, for a pass of the reconciler. So by default two nodes have one half of the tests each.
 
-// seconds is how long the longest tests take on an emulated node beside another one. It serves only to make parts that
-// take about the same time: a test that is not here counts as one of fewSeconds.
+// seconds is how long the longest tests take on an emulated node beside another one. It serves only to
+// make parts that take about the same time: a test that is not here counts as one of fewSeconds.
 var seconds = map[string]int{
 	"TestStorageOfPods": 390, "TestStorage": 200, "TestLimits": 145, "TestKubelet": 145, "TestScenarios": 145,
 	"TestSafety": 90, "TestEnds": 85, "TestDaemonSet": 75, "TestFailClosed": 70, "TestExits": 70,
