@@ -4,6 +4,10 @@ import (
 	"errors"
 	"runtime/debug"
 
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/nri-blkio/nri-blkio/plugin/bounded"
+	"github.com/nri-blkio/nri-blkio/plugin/node"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -18,6 +22,8 @@ var errReregister = errors.New("onError.internal changed")
 // a plugin that hangs, and each stop and remove of every pod fails after two seconds.
 // Disconnected, the hung plugin fails the one request that met it; for the requests
 // afterwards there are required plugins (docs/how-to/fail-closed.md).
+//
+// Under mode: observe it asks for nothing, also where a rule enforces: it would concern all pods.
 func failsRequests(pol *policy.Policy) bool {
 	return pol.Mode != policy.ModeObserve && pol.OnError.Internal == policy.Reject
 }
@@ -25,14 +31,32 @@ func failsRequests(pol *policy.Policy) bool {
 // recovered is deferred by each handler, and makes a panic an error in the log. The
 // stub calls handlers without a recover of its own, so a panic would end the process,
 // and the runtime starts a pre-installed plugin only once. result, where the event has
-// one, becomes what the policy says of a failure of ours.
-func (s *session) recovered(event string, result *error) {
+// one, becomes what the policy says of a failure of ours for the pod.
+func (s *session) recovered(event string, pod *api.PodSandbox, result *error) {
 	r := recover()
 	if r == nil {
 		return
 	}
 	s.log.WithField("event", event).Errorf("Recovered from a panic: %v\n%s", r, debug.Stack())
 	if result != nil {
-		*result = s.p.events.Refusal()
+		*result = s.refusal(event, pod)
 	}
+}
+
+// refusal returns what the policy says of a failure of ours for a pod. The rules are matched for that,
+// which may be what has failed. Then it is what the policy says without its rules.
+func (s *session) refusal(event string, pod *api.PodSandbox) error {
+	var out error
+	err := bounded.Guarded(func() error {
+		out = s.p.events.Refusal(sandboxOf(pod))
+		return nil
+	})
+	if err == nil {
+		return out
+	}
+	s.log.WithField("event", event).WithError(err).Error("Recovered from a panic: the rule of the pod is not known")
+	if failsRequests(s.p.events.Policy()) {
+		return node.ErrInternal
+	}
+	return nil
 }

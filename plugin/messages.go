@@ -10,14 +10,44 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // sandboxOf returns what the node knows of a sandbox by NRI's message.
 func sandboxOf(sb *api.PodSandbox) *node.Sandbox {
 	return &node.Sandbox{
 		ID: sb.GetId(), Namespace: sb.GetNamespace(), Name: sb.GetName(), UID: sb.GetUid(),
-		Handler: sb.GetRuntimeHandler(), Cgroup: sb.GetLinux().GetCgroupParent(), Annotations: sb.GetAnnotations(),
+		Handler: sb.GetRuntimeHandler(), Cgroup: sb.GetLinux().GetCgroupParent(),
+		Labels: sb.GetLabels(), Annotations: sb.GetAnnotations(),
 	}
+}
+
+// described returns what the node knows of pods and containers by NRI's messages.
+func described(pods []*api.PodSandbox, ctrs []*api.Container) ([]*node.Sandbox, []*node.Container) {
+	sandboxes, containers := make([]*node.Sandbox, len(pods)), make([]*node.Container, len(ctrs))
+	for i, sb := range pods {
+		sandboxes[i] = sandboxOf(sb)
+	}
+	for i, ctr := range ctrs {
+		containers[i] = containerOf(ctr)
+	}
+	return sandboxes, containers
+}
+
+// concerns reports whether a pod has annotations of ours, or a class by a rule of the policy, or is
+// known from the time when it had one. Most pods have none, and need no further work.
+func (p *Plugin) concerns(sb *api.PodSandbox) bool {
+	if annotation.Concerns(sb.GetAnnotations()) {
+		return true
+	}
+	cgroup := sb.GetLinux().GetCgroupParent()
+	if pol := p.events.Policy(); pol.HasClasses() {
+		facts := node.FactsOf(sb.GetNamespace(), sb.GetLabels(), sb.GetRuntimeHandler(), cgroup)
+		if pol.Concerns(&facts) {
+			return true
+		}
+	}
+	return p.events.Knows(sb.GetId(), cgroup)
 }
 
 // containerOf returns what the node knows of a container by NRI's message.

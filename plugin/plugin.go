@@ -39,6 +39,12 @@ type events interface {
 	Registered(ctx context.Context, runtime, version string, patience time.Duration)
 	// Synchronize brings the state into line with what the runtime lists.
 	Synchronize(sandboxes []*node.Sandbox, ctrs []*node.Container)
+	// PassBy notes a container of a pod that is of no concern, and returns true if it has become one
+	// of concern.
+	PassBy(sb *node.Sandbox, ctr *node.Container, now node.State) (concerned bool)
+	// Knows reports whether a sandbox is known, or an earlier one of the same pod, by the parent of
+	// its containers' cgroups.
+	Knows(sandbox, cgroup string) bool
 	// Create returns what goes into the spec of a container, and false if its limits could
 	// not be decided. An error refuses the container.
 	Create(ctx context.Context, sb *node.Sandbox, ctr *node.Container, splitsLines bool) (spec policy.Settings, decided bool, err error)
@@ -49,8 +55,8 @@ type events interface {
 	Removed(sandbox, id string)
 	RemovedPod(sandbox string)
 	// Refusal returns the error that refuses a container after a failure of the plugin; nil
-	// where the policy lets the container start.
-	Refusal() error
+	// where the policy lets the containers of the pod start.
+	Refusal(sb *node.Sandbox) error
 	Policy() *policy.Policy
 }
 
@@ -74,9 +80,14 @@ func New(cfg Config, disks weights.Disks) (*Plugin, error) {
 // Reload puts a new node policy into force, for running containers too.
 func (p *Plugin) Reload(pol *policy.Policy) {
 	p.node.Reload(pol)
+	wakeUp(p.reloaded)
+}
+
+// wakeUp puts a token into a channel, unless it has one.
+func wakeUp(to chan<- struct{}) {
 	select {
-	case p.reloaded <- struct{}{}:
-	default: // a token is there already
+	case to <- struct{}{}:
+	default:
 	}
 }
 
@@ -89,7 +100,8 @@ func (p *Plugin) DisksChanged() { p.node.DisksChanged() }
 // Health returns the state of the plugin, without the fields of the process. It reads
 // nothing of the node.
 func (p *Plugin) Health() health.Report {
-	r := health.Report{Part: health.Limits, Mode: string(p.events.Policy().Mode)}
+	pol := p.events.Policy()
+	r := health.Report{Part: health.Limits, Mode: string(pol.Mode), RuleModes: pol.HasModes()}
 	p.connection.fill(&r)
 	r.Pods, r.NotInForce, r.Failed = p.node.Counts()
 	if p.weights != nil {
@@ -107,7 +119,7 @@ type handlers struct {
 func newHandlers() handlers {
 	all := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "nri_blkio_handler_seconds",
-		Help:    "Time that the runtime waits for an answer for pods with annotations.",
+		Help:    "Time that the runtime waits for an answer for pods with annotations or a class.",
 		Buckets: []float64{10e-6, 100e-6, .001, .01, .1, .5, 2},
 	}, []string{"handler"})
 	return handlers{all, all.WithLabelValues("create"), all.WithLabelValues("start")}

@@ -153,7 +153,7 @@ func TestMetricsAtZero(t *testing.T) {
 		"connected", "containers{failed}{limited}{unlimited}", "exit_watch", "exits_total{failed}{lifted}{lost}", "handler_seconds{create}{start}",
 		"limits_written_total", "pods", "pods_not_in_force", "reconcile_seconds", "refused_containers_total{internal}{invalid}{unenforceable}",
 		"standby", "syncs_total{failed}{ok}", "unexpected_events_total",
-		"warnings{guarded}{no_cgroup_writeback}{no_memory_limit}{other}{stalls_fsync}",
+		"warnings{annotations_ignored}{class_not_enforced}{guarded}{no_cgroup_writeback}{no_memory_limit}{other}{stalls_fsync}",
 	}
 	if d := cmp.Diff(want, slices.Sorted(maps.Keys(got))); d != "" {
 		t.Errorf("-want +got:\n%s", d)

@@ -14,7 +14,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/node"
 	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // session is one connection to the runtime: its events, each within its
@@ -57,7 +56,7 @@ func (p *Plugin) connect(ctx context.Context, cfg RunConfig) (*session, error) {
 // Configure receives the runtime's name, version and configuration. config is the node
 // policy of a pre-installed plugin, from /etc/nri/conf.d.
 func (s *session) Configure(ctx context.Context, config, runtime, version string) (stub.EventMask, error) {
-	defer s.recovered("Configure", nil)
+	defer s.recovered("Configure", nil, nil)
 	if config != "" {
 		pol, err := policy.ParseFile([]byte(config))
 		if err != nil {
@@ -80,23 +79,17 @@ func (s *session) Configure(ctx context.Context, config, runtime, version string
 
 // Synchronize receives the pods and containers that run on the node.
 func (s *session) Synchronize(_ context.Context, pods []*api.PodSandbox, ctrs []*api.Container) ([]*api.ContainerUpdate, error) {
-	defer s.recovered("Synchronize", nil)
+	defer s.recovered("Synchronize", nil, nil)
 	s.told()
-	sandboxes, containers := make([]*node.Sandbox, len(pods)), make([]*node.Container, len(ctrs))
-	for i, sb := range pods {
-		sandboxes[i] = sandboxOf(sb)
-	}
-	for i, ctr := range ctrs {
-		containers[i] = containerOf(ctr)
-	}
+	sandboxes, containers := described(pods, ctrs)
 	s.p.events.Synchronize(sandboxes, containers)
 	return nil, nil
 }
 
 // CreateContainer puts limits into the spec, or refuses the container.
 func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (_ *api.ContainerAdjustment, _ []*api.ContainerUpdate, err error) {
-	defer s.recovered("CreateContainer", &err)
-	if !annotation.Concerns(pod.GetAnnotations()) {
+	defer s.recovered("CreateContainer", pod, &err)
+	if !s.p.concerns(pod) && !s.p.events.PassBy(sandboxOf(pod), containerOf(ctr), node.Created) {
 		return nil, nil, nil
 	}
 	defer prometheus.NewTimer(s.p.handlers.create).ObserveDuration()
@@ -111,8 +104,8 @@ func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr 
 
 // StartContainer completes the limits before the first user instruction.
 func (s *session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (err error) {
-	defer s.recovered("StartContainer", &err)
-	if !annotation.Concerns(pod.GetAnnotations()) {
+	defer s.recovered("StartContainer", pod, &err)
+	if !s.p.concerns(pod) && !s.p.events.PassBy(sandboxOf(pod), containerOf(ctr), node.Running) {
 		return nil
 	}
 	defer prometheus.NewTimer(s.p.handlers.start).ObserveDuration()
@@ -123,28 +116,28 @@ func (s *session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *
 
 // PostUpdateContainer restores limits that an update of the container reverted.
 func (s *session) PostUpdateContainer(_ context.Context, pod *api.PodSandbox, ctr *api.Container) error {
-	defer s.recovered("PostUpdateContainer", nil)
+	defer s.recovered("PostUpdateContainer", nil, nil)
 	s.p.events.Updated(sandboxID(pod, ctr))
 	return nil
 }
 
 // StopContainer comes after the container's cgroup is gone.
 func (s *session) StopContainer(_ context.Context, pod *api.PodSandbox, ctr *api.Container) ([]*api.ContainerUpdate, error) {
-	defer s.recovered("StopContainer", nil)
+	defer s.recovered("StopContainer", nil, nil)
 	s.p.events.Stopped(sandboxID(pod, ctr), ctr.GetId())
 	return nil, nil
 }
 
 // RemoveContainer forgets a container.
 func (s *session) RemoveContainer(_ context.Context, pod *api.PodSandbox, ctr *api.Container) error {
-	defer s.recovered("RemoveContainer", nil)
+	defer s.recovered("RemoveContainer", nil, nil)
 	s.p.events.Removed(sandboxID(pod, ctr), ctr.GetId())
 	return nil
 }
 
 // RemovePodSandbox forgets a pod.
 func (s *session) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) error {
-	defer s.recovered("RemovePodSandbox", nil)
+	defer s.recovered("RemovePodSandbox", nil, nil)
 	s.p.events.RemovedPod(pod.GetId())
 	return nil
 }

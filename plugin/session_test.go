@@ -223,6 +223,41 @@ func TestPanicInHandler(t *testing.T) {
 	}
 }
 
+// unmatched is a state that also panics when it matches the rules for a failure.
+type unmatched struct{ panicking }
+
+func (unmatched) Refusal(*node.Sandbox) error { panic("no rules") }
+
+// TestPanicAgain: a panic in what the policy says of a panic ends nothing, and the policy without its
+// rules decides.
+func TestPanicAgain(t *testing.T) {
+	p := newPlugin(t, nil)
+	log, hook := test.NewNullLogger()
+	p.events = unmatched{panicking{p.events}}
+	s := &session{p: p, log: log, link: newLink(), deadline: time.Minute}
+	for _, tt := range []struct {
+		mode   policy.Mode
+		action policy.Action
+		want   error
+	}{
+		{policy.ModeEnforce, policy.Ignore, nil},
+		{policy.ModeEnforce, policy.Reject, node.ErrInternal},
+		{policy.ModeObserve, policy.Reject, nil},
+	} {
+		pol := *policy.Default()
+		pol.Mode, pol.OnError.Internal = tt.mode, tt.action
+		p.Reload(&pol)
+		sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+		_, _, created := s.CreateContainer(t.Context(), sb, ctr("a"))
+		if started := s.StartContainer(t.Context(), sb, ctr("a")); !errors.Is(created, tt.want) || !errors.Is(started, tt.want) {
+			t.Errorf("%s, internal: %s: %v, %v", tt.mode, tt.action, created, started)
+		}
+		if e := hook.LastEntry(); e == nil || e.Data["event"] != "StartContainer" || !strings.Contains(e.Message, "rule of the pod") {
+			t.Errorf("log: %+v", e)
+		}
+	}
+}
+
 // withTimeout is a stub that is asked for nothing else.
 type withTimeout struct{ stub.Stub }
 

@@ -88,7 +88,7 @@ func TestValidator(t *testing.T) {
 	r := newValidated(t, 2*time.Second) // a busy machine needs most of it
 	limited := sandbox(map[string]string{limitsKey + "container.a": "rootfs wbps=1Mi"})
 	plain := sandbox(nil)
-	plain.Id = "plain"
+	plain.Id, plain.Linux = "plain", &api.LinuxPodSandbox{CgroupParent: "/kubepods.slice/kubepods-pod2.slice"}
 	eventually(t, "an adjustment", func() bool {
 		adjust, err := r.create(t.Context(), limited, ctr("a"))
 		return err == nil && adjust.GetAnnotations()[markKey] != ""

@@ -50,7 +50,7 @@ func TestBelow(t *testing.T) {
 	}
 	for _, tt := range tests {
 		c := Container{Name: "db", Rootfs: tmpfs(), Mounts: tt.mounts}
-		d, err := Default().Container(annotation.Parse(map[string]string{keyDB: tt.value}), c)
+		d, err := Default().of(annotation.Parse(map[string]string{keyDB: tt.value})).Container(c)
 		if tt.err == "" && err != nil || tt.err != "" && (err == nil || err.Error() != tt.err) {
 			t.Errorf("%s:\n got %v\nwant %s", tt.name, err, tt.err)
 		}
@@ -60,12 +60,12 @@ func TestBelow(t *testing.T) {
 	}
 
 	// What "*" cannot limit is listed by its own path.
-	d, err := Default().Container(annotation.Parse(map[string]string{keyDB: "* wbps=1Mi"}), Container{Name: "db", Rootfs: on(sda), Mounts: []Mount{host()}})
+	d, err := Default().of(annotation.Parse(map[string]string{keyDB: "* wbps=1Mi"})).Container(Container{Name: "db", Rootfs: on(sda), Mounts: []Mount{host()}})
 	if want := []Skipped{{from(keyDB, 1, "*"), "/host/run", "tmpfs is memory, not a disk"}}; err != nil || !cmp.Equal(want, d.Skipped) {
 		t.Errorf("%v, skipped %v", err, d.Skipped)
 	}
 	// The same for a pod as a whole.
-	d, err = Default().PodTotal(annotation.Parse(map[string]string{keyTotal: "/host/ext4 wbps=1Mi"}), []Container{{Name: "db", Mounts: []Mount{host()}}})
+	d, err = Default().of(annotation.Parse(map[string]string{keyTotal: "/host/ext4 wbps=1Mi"})).Total([]Container{{Name: "db", Mounts: []Mount{host()}}})
 	if diff := cmp.Diff([]string{"sdb wbps=1048576"}, limits(d)); err != nil || diff != "" {
 		t.Errorf("pod-total: %v, -want +got:\n%s", err, diff)
 	}

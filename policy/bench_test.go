@@ -23,7 +23,8 @@ func BenchmarkContainer(b *testing.B) {
 		c.Mounts = append(c.Mounts, mount("/volumes/"+strconv.Itoa(i), on(sdb)))
 	}
 	p, r := Default(), annotation.Parse(annotations)
-	if _, err := p.Container(r, c); err != nil {
+	resolved := p.of(r)
+	if _, err := p.of(r).Container(c); err != nil {
 		b.Fatal(err)
 	}
 	b.Run("ParseRequest", func(b *testing.B) {
@@ -35,7 +36,7 @@ func BenchmarkContainer(b *testing.B) {
 	b.Run("Container", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := p.Container(r, c); err != nil {
+			if _, err := resolved.Container(c); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -44,7 +45,7 @@ func BenchmarkContainer(b *testing.B) {
 		b.ReportAllocs()
 		cs := []Container{c}
 		for b.Loop() {
-			if _, err := p.PodTotal(r, cs); err != nil {
+			if _, err := resolved.Total(cs); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -52,7 +53,7 @@ func BenchmarkContainer(b *testing.B) {
 	b.Run("All", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := p.Container(annotation.Parse(annotations), c); err != nil {
+			if _, err := p.of(annotation.Parse(annotations)).Container(c); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -60,7 +61,7 @@ func BenchmarkContainer(b *testing.B) {
 	b.Run("NothingOfOurs", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := p.Container(annotation.Parse(map[string]string{"example.com/a": "x"}), c); err != nil {
+			if _, err := p.of(annotation.Parse(map[string]string{"example.com/a": "x"})).Container(c); err != nil {
 				b.Fatal(err)
 			}
 		}

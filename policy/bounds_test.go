@@ -33,17 +33,17 @@ func TestTooMuch(t *testing.T) {
 		annotations[containerKey(i)] = "/data wbps=1Mi"
 	}
 	r := annotation.Parse(annotations)
-	d, err := Default().Container(r, Container{Name: "c00", Rootfs: on(sda)})
+	d, err := Default().of(r).Container(Container{Name: "c00", Rootfs: on(sda)})
 	if e := asError(t, err); e == nil || e.Kind != annotation.Invalid || e.Annotation != r.First() {
 		t.Errorf("got %v", err)
 	}
 	if diff := cmp.Diff(Desired{Errors: d.Errors}, d); diff != "" || len(d.Errors) != 1 {
 		t.Errorf("something was decided: %s", diff)
 	}
-	if errs := Default().Check(r); len(errs) != 1 || Unmatched(r, nil) != nil {
+	if errs := Default().of(r).Check(); len(errs) != 1 || Unmatched(r, nil) != nil {
 		t.Errorf("%v, %q", errs, Unmatched(r, nil))
 	}
-	if d, err := Default().PodTotal(r, pod()); err != nil || d.Settings != nil {
+	if d, err := Default().of(r).Total(pod()); err != nil || d.Settings != nil {
 		t.Errorf("pod-total: %v", err)
 	}
 }
@@ -56,7 +56,7 @@ func TestSkippedIsBounded(t *testing.T) {
 	c.Mounts = append(c.Mounts, c.Mounts[20], c.Mounts[39]) // mounted twice, reported once
 	// Two of the entry before, then the rest of the "*".
 	r := annotation.Parse(map[string]string{keyDB: "/m00 wbps=max; /m01 wbps=max; * wbps=1Mi", keyEach: "* rbps=1Mi"})
-	d, err := Default().Container(r, c)
+	d, err := Default().of(r).Container(c)
 	if len(d.Skipped) != 16 || d.SkippedMore != 2+41+41-16 {
 		t.Errorf("%d and %d more", len(d.Skipped), d.SkippedMore)
 	}
@@ -78,7 +78,7 @@ func TestSkippedIsBounded(t *testing.T) {
 	for i := range cs {
 		cs[i] = Container{Name: fmt.Sprint("c", i), Rootfs: tmpfs(), Mounts: c.Mounts}
 	}
-	d, err = Default().PodTotal(annotation.Parse(map[string]string{keyTotal: "* wbps=1Mi; rootfs wbps=1Mi"}), cs)
+	d, err = Default().of(annotation.Parse(map[string]string{keyTotal: "* wbps=1Mi; rootfs wbps=1Mi"})).Total(cs)
 	if len(d.Skipped) != 16 || d.SkippedMore != 41-16 || err == nil || !strings.Contains(err.Error(), "rootfs: tmpfs is memory, not a disk, and 40 more") {
 		t.Errorf("%d and %d more: %v", len(d.Skipped), d.SkippedMore, err)
 	}
@@ -90,7 +90,7 @@ func TestSkippedIsBounded(t *testing.T) {
 
 func TestReasonIsBounded(t *testing.T) {
 	c := Container{Name: "db", Rootfs: blkio.Backing{Reason: strings.Repeat("ü", 5000)}}
-	d, _ := Default().Container(annotation.Parse(map[string]string{keyDB: "* wbps=1Mi"}), c)
+	d, _ := Default().of(annotation.Parse(map[string]string{keyDB: "* wbps=1Mi"})).Container(c)
 	if len(d.Skipped) != 1 || len(d.Skipped[0].Reason) > 256 {
 		t.Errorf("got %+v", d.Skipped)
 	}
@@ -103,7 +103,7 @@ func TestWarningsAreBounded(t *testing.T) {
 	for i := range 40 {
 		c.Mounts = append(c.Mounts, mount(fmt.Sprintf("/m%02d", 39-i), vfat))
 	}
-	d, err := Default().Container(annotation.Parse(map[string]string{keyDB: "* wbps=1Mi", keyEach: "* rbps=1Mi"}), c)
+	d, err := Default().of(annotation.Parse(map[string]string{keyDB: "* wbps=1Mi", keyEach: "* rbps=1Mi"})).Container(c)
 	if n := len(d.Warnings); err != nil || n != 17 || !slices.IsSorted(d.Warnings[:16]) || d.Warnings[16] != "and 24 more" {
 		t.Errorf("%v, %q", err, d.Warnings)
 	}
@@ -158,7 +158,7 @@ func BenchmarkHostile(b *testing.B) {
 		b.ReportAllocs()
 		r := annotation.Parse(huge)
 		for b.Loop() {
-			if _, err := Default().Container(r, c); err == nil {
+			if _, err := Default().of(r).Container(c); err == nil {
 				b.Fatal("no error")
 			}
 		}
@@ -168,7 +168,7 @@ func BenchmarkHostile(b *testing.B) {
 	b.Run("Container", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if d, err := Default().Container(r, c); err == nil || len(d.Errors) < 255 {
+			if d, err := Default().of(r).Container(c); err == nil || len(d.Errors) < 255 {
 				b.Fatal(err, len(d.Errors))
 			}
 		}
@@ -177,7 +177,7 @@ func BenchmarkHostile(b *testing.B) {
 	b.Run("PodTotal/20", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if d, err := Default().PodTotal(r, cs); err != nil || d.SkippedMore == 0 {
+			if d, err := Default().of(r).Total(cs); err != nil || d.SkippedMore == 0 {
 				b.Fatal(err, d.SkippedMore)
 			}
 		}

@@ -9,6 +9,11 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
+// cell is the value that the current entry asks for.
+func (e *evaluation) cell(rate blkio.Amount) cell {
+	return cell{rate: rate, scope: e.scope, limits: e.limits, entry: e.entry}
+}
+
 // apply sets limits on each disk of b, as far as nothing of higher precedence
 // is there.
 func (e *evaluation) apply(b *blkio.Backing, what string, lim byKey[blkio.Amount]) {
@@ -51,15 +56,19 @@ func (e *evaluation) set(r *row, k blkio.Key, rate blkio.Amount) {
 	case c.rate == rate:
 		return
 	default:
-		if !e.clash {
+		problem := conflict(r.disk, k, c, e.entry, rate)
+		switch {
+		case e.scope == scopeClass: // the operator's, and no mistake: the same class may fit on other nodes
+			e.warn(problem.Cause + ": the lower value holds")
+		case !e.clash:
 			e.clash = true
-			e.fail(e.limits.ErrorOf(e.entry, annotation.Invalid, conflict(r.disk, k, c, e.entry, rate)))
+			e.fail(e.limits.ErrorOf(e.entry, annotation.Invalid, problem))
 		}
 		if rate >= c.rate {
 			return
 		}
 	}
-	*c = cell{rate: rate, scope: e.scope, limits: e.limits, entry: e.entry}
+	*c = e.cell(rate)
 }
 
 func conflict(d blkio.Disk, k blkio.Key, c *cell, en *annotation.Entry, rate blkio.Amount) *annotation.Problem {
@@ -85,13 +94,13 @@ func (e *evaluation) desired() (Desired, error) {
 		for k, c := range e.rows[i].cells {
 			if c.entry != nil {
 				at := blkio.Address{Key: blkio.Key(k), Dev: disk.Dev}
-				d.Settings = append(d.Settings, Setting{blkio.Value{Address: at, Amount: c.rate}, sourceOf(c.limits, c.entry)})
+				d.Settings = append(d.Settings, Setting{blkio.Value{Address: at, Amount: c.rate}, e.sourceOf(&c)})
 			}
 		}
 	}
 	if w := e.weight; w.entry != nil {
 		value := blkio.Value{Address: blkio.Address{Key: blkio.Weight}, Amount: w.rate}
-		d.Settings = append(d.Settings, Setting{value, sourceOf(w.limits, w.entry)})
+		d.Settings = append(d.Settings, Setting{value, e.sourceOf(&w)})
 	}
 	d.Settings = NewSettings(d.Settings...)
 	d.Weighted = e.weightedDisks()
@@ -105,7 +114,7 @@ func (e *evaluation) desired() (Desired, error) {
 		return d, nil
 	}
 	for _, err := range d.Errors {
-		if e.policy.Action(err) == Reject {
+		if e.pod.Action(err) == Reject {
 			return d, err
 		}
 	}

@@ -107,7 +107,7 @@ func TestParseDisksErrors(t *testing.T) {
 			t.Errorf("%s:\n got %v\nwant %s", tt.disk, err, tt.want)
 		}
 	}
-	if _, err := ParseFile([]byte(fileHead + "disks: [{}, {weihgts: on}]")); err == nil || !strings.Contains(err.Error(), `disks[1].weihgts: Forbidden: unknown field (did you mean "disks[0].weights"?)`) {
+	if _, err := ParseFile([]byte(fileHead + "disks: [{}, {weihgts: on}]")); err == nil || !strings.Contains(err.Error(), `disks[1].weihgts: Forbidden: unknown field (did you mean "disks[1].weights"?)`) {
 		t.Errorf("in the second element: %v", err)
 	}
 }

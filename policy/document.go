@@ -1,34 +1,28 @@
 package policy
 
 import (
-	"encoding/json"
 	"fmt"
-	"reflect"
+	"maps"
 	"slices"
-	"strconv"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
+	"github.com/nri-blkio/nri-blkio/policy/strict"
 )
 
 // document is the form of a policy file. A scalar is a quantity, or the word or boolean of
 // repair.
 type document struct {
-	APIVersion string  `json:"apiVersion"`
-	Kind       string  `json:"kind"`
-	Mode       Mode    `json:"mode"`
-	OnError    OnError `json:"onError"`
-	Floors     struct {
+	header
+	Mode    Mode    `json:"mode"`
+	OnError OnError `json:"onError"`
+	Floors  struct {
 		Bps  scalar `json:"bps"`
 		Iops scalar `json:"iops"`
 	} `json:"floors"`
-	Bounds struct {
-		Weight struct {
-			Max int `json:"max"`
-		} `json:"weight"`
-	} `json:"bounds"`
+	podsDocument
 	Writeback struct {
 		Backstop   bool      `json:"backstop"`
 		HandOver   bool      `json:"handOver"`
@@ -48,26 +42,29 @@ type document struct {
 	HostKernelHandlers []string `json:"hostKernelHandlers"`
 }
 
-// scalar is the text of a string, a number or a boolean.
-type scalar string
-
-// UnmarshalJSON takes any value; the text of another one than a scalar is refused where it is
-// parsed, with the path of its field.
-func (s *scalar) UnmarshalJSON(data []byte) error {
-	*s = scalar(data)
-	if data[0] == '"' {
-		return json.Unmarshal(data, (*string)(s))
-	}
-	return nil
+// header has the fields of each Kubernetes object.
+type header struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
 }
 
-// newDocument returns the document of a policy without its header and its disks, of which the
-// default has none.
+// podsDocument has the fields about pods.
+type podsDocument struct {
+	Bounds  boundsDocument           `json:"bounds"`
+	Classes map[string]classDocument `json:"classes,omitempty"`
+	Rules   []ruleDocument           `json:"rules,omitempty"`
+}
+
+// scalar is the text of a string, a number or a boolean.
+type scalar = strict.Scalar
+
+// newDocument returns the document of a policy without its header, and without disks, classes,
+// rules, and bounds of rates, of which the default has none.
 func newDocument(p *Policy) *document {
 	d := &document{Mode: p.Mode, OnError: p.OnError, HostKernelHandlers: p.HostKernelHandlers}
 	bytes := func(n blkio.Amount) scalar { return scalar(annotation.FormatAmount(blkio.Wbps, n)) }
 	d.Floors.Bps, d.Floors.Iops = bytes(p.Floors.Bps), scalar(annotation.FormatAmount(blkio.Wiops, p.Floors.Iops))
-	d.Bounds.Weight.Max = p.Bounds.MaxWeight
+	d.Bounds.Weight.Max = &p.Bounds.MaxWeight
 	d.Reserve.System = scalar(p.Reserve.String() + "%")
 	w := &p.Writeback
 	d.Writeback.Backstop, d.Writeback.HandOver = w.Backstop, w.HandOver
@@ -84,8 +81,7 @@ func newDocument(p *Policy) *document {
 // policy validates the document.
 func (d *document) policy() (*Policy, field.ErrorList) {
 	var v validator
-	v.header("apiVersion", d.APIVersion, apiVersion)
-	v.header("kind", d.Kind, fileKind)
+	v.errs = append(v.errs, strict.Header(d.APIVersion, apiVersion, d.Kind, fileKind)...)
 	onError, floors := field.NewPath("onError"), field.NewPath("floors")
 	writeback := field.NewPath("writeback")
 	budget := writeback.Child("budget")
@@ -101,16 +97,15 @@ func (d *document) policy() (*Policy, field.ErrorList) {
 			Bps:  v.quantity(floors.Child("bps"), blkio.Wbps, d.Floors.Bps, minRate),
 			Iops: v.quantity(floors.Child("iops"), blkio.Wiops, d.Floors.Iops, minRate),
 		},
-		Bounds: Bounds{MaxWeight: v.within(field.NewPath("bounds", "weight", "max"), d.Bounds.Weight.Max, 1, blkio.MaxWeight)},
 		Writeback: Writeback{
 			Backstop:  w.Backstop,
 			HandOver:  w.HandOver,
 			Repair:    oneOf(&v, writeback.Child("repair"), Repair(w.Repair), RepairAuto, RepairOn, RepairOff),
 			Contested: oneOf(&v, writeback.Child("contested"), w.Contested, Majority, Strict),
 			Budget: Budget{
-				FilesPerSecond: v.within(budget.Child("filesPerSecond"), w.Budget.FilesPerSecond, 1, 100_000),
+				FilesPerSecond: v.within(budget.Child("filesPerSecond"), w.Budget.FilesPerSecond, 100_000),
 				ExtraBps:       uint64(v.quantity(budget.Child("extraBps"), blkio.Wbps, w.Budget.ExtraBps, minExtra)),
-				CPU:            v.within(budget.Child("cpu"), w.Budget.CPU, 1, 100),
+				CPU:            v.within(budget.Child("cpu"), w.Budget.CPU, 100),
 			},
 		},
 		HostKernelHandlers: d.HostKernelHandlers,
@@ -118,6 +113,7 @@ func (d *document) policy() (*Policy, field.ErrorList) {
 	if w.DirtyGuard != nil {
 		p.Writeback.DirtyGuard = uint64(v.quantity(writeback.Child("dirtyGuard"), blkio.Wbps, *w.DirtyGuard, minGuard))
 	}
+	d.fill(p, &v)
 	for i := range d.Disks {
 		p.Disks = append(p.Disks, d.Disks[i].rule(&v, field.NewPath("disks").Index(i)))
 	}
@@ -131,18 +127,23 @@ func (d *document) policy() (*Policy, field.ErrorList) {
 	return p, nil
 }
 
-// validator gathers the errors of the fields that it returns.
-type validator struct{ errs field.ErrorList }
-
-func (v *validator) header(name, value, want string) {
-	switch at := field.NewPath(name); value {
-	case want:
-	case "":
-		v.errs = append(v.errs, field.Required(at, "write "+strconv.Quote(want)))
-	default:
-		v.errs = append(v.errs, field.NotSupported(at, value, []string{want}))
+// fill validates the fields about pods, and sets those of a policy.
+func (d *podsDocument) fill(p *Policy, v *validator) {
+	p.Bounds = d.Bounds.bounds(v, field.NewPath("bounds"), &Bounds{}, &p.Floors)
+	for _, name := range slices.Sorted(maps.Keys(d.Classes)) { // the same errors each time
+		if p.Classes == nil {
+			p.Classes = make(map[string]*Class, len(d.Classes))
+		}
+		class := d.Classes[name]
+		p.Classes[name] = class.class(v, field.NewPath("classes").Child(name), name, &p.Floors)
+	}
+	for i := range d.Rules {
+		p.Rules = append(p.Rules, d.Rules[i].rule(v, field.NewPath("rules").Index(i), p))
 	}
 }
+
+// validator gathers the errors of the fields that it returns.
+type validator struct{ errs field.ErrorList }
 
 func oneOf[T ~string](v *validator, at *field.Path, value T, allowed ...T) T {
 	if !slices.Contains(allowed, value) {
@@ -151,9 +152,10 @@ func oneOf[T ~string](v *validator, at *field.Path, value T, allowed ...T) T {
 	return value
 }
 
-func (v *validator) within(at *field.Path, n, low, high int) int {
-	if n < low || n > high {
-		v.errs = append(v.errs, field.Invalid(at, n, fmt.Sprintf("must be between %d and %d, inclusive", low, high)))
+// within checks a number from 1 to high.
+func (v *validator) within(at *field.Path, n, high int) int {
+	if n < 1 || n > high {
+		v.errs = append(v.errs, field.Invalid(at, n, fmt.Sprintf("must be between %d and %d, inclusive", 1, high)))
 	}
 	return n
 }
@@ -173,35 +175,14 @@ func (v *validator) quantity(at *field.Path, k blkio.Key, text scalar, least blk
 	return n
 }
 
-// fieldPaths returns the paths of all fields, those of a list's elements for the first one.
-func fieldPaths() []string {
+// exampleDocument returns a document with each field.
+func exampleDocument() any {
 	d := newDocument(Default())
 	d.Disks = []diskDocument{{Model: &modelDocument{}, QOS: &qosDocument{}}}
-	text, err := json.Marshal(d)
-	if err != nil {
-		return nil // not reached: the types can be marshaled
-	}
-	var values any
-	if err := json.Unmarshal(text, &values); err != nil {
-		return nil // not reached
-	}
-	var paths []string
-	var add func(at *field.Path, value any)
-	add = func(at *field.Path, value any) {
-		if at != nil {
-			paths = append(paths, at.String())
-		}
-		switch value := value.(type) {
-		case map[string]any:
-			for name, value := range value {
-				add(at.Child(name), value)
-			}
-		case []any:
-			if len(value) > 0 && reflect.TypeOf(value[0]).Kind() == reflect.Map {
-				add(at.Index(0), value[0])
-			}
-		}
-	}
-	add(nil, values)
-	return paths
+	d.Classes = map[string]classDocument{strict.Name: {}}
+	d.Rules = []ruleDocument{{}}
+	d.Bounds.Max, d.Bounds.Min, d.Bounds.Weight.Min = []string{""}, []string{""}, d.Bounds.Weight.Max
+	d.Rules[0].Bounds = d.Bounds
+	d.Rules[0].Match.PodSelector = &selectorDocument{MatchExpressions: []requirementDocument{{}}}
+	return d
 }

@@ -39,7 +39,7 @@ const hintVolume = "write the path of the mount: @VOLUME works for emptyDir, con
 func TestEntryErrors(t *testing.T) {
 	for _, tt := range entryErrors {
 		r := annotation.Parse(map[string]string{keyDB: tt.value})
-		_, err := Default().Container(r, db())
+		_, err := Default().of(r).Container(db())
 		if err == nil {
 			t.Errorf("%.80q: no error", tt.value)
 			continue
@@ -49,7 +49,7 @@ func TestEntryErrors(t *testing.T) {
 		}
 		checkLine(t, err.Error())
 		// Another container does not suffer.
-		if _, err := Default().Container(r, Container{Name: "web", Rootfs: on(sda)}); err != nil {
+		if _, err := Default().of(r).Container(Container{Name: "web", Rootfs: on(sda)}); err != nil {
 			t.Errorf("%.80q: of another container: %v", tt.value, err)
 		}
 	}

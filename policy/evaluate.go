@@ -14,29 +14,73 @@ import (
 
 // Container decides the limits and the weight of one container.
 //
-// An error is an *annotation.Error. It is the first error that p rejects. If p rejects
+// An error is an *annotation.Error. It is the first error that the policy rejects. If it rejects
 // none, it is the first of all. Errors about the whole pod come first, then those of
-// container.NAME, of containers, and of pod-total. Desired.Errors has all of them. With an
-// error, Desired has all that could be decided: a wrong entry is left out, and of two paths
-// in conflict the lower value holds. So a caller that ignores the error enforces the rest.
-func (p *Policy) Container(r *annotation.Request, c Container) (Desired, error) {
-	if r.Empty() {
+// container.NAME, of containers, of the choice of a class, and of pod-total. Desired.Errors has all
+// of them. With an error, Desired has all that could be decided: a wrong entry is left out, and of
+// two paths in conflict the lower value holds. So a caller that ignores the error enforces the rest.
+func (p *Pod) Container(c Container) (Desired, error) {
+	if p.IsEmpty() {
 		return Desired{}, nil
 	}
-	e, cs := evaluation{policy: p}, []Container{c}
+	if p.isForeign {
+		return p.foreign()
+	}
+	e, cs := evaluation{pod: p}, []Container{c}
+	e.fail(p.refused...)
+	if !p.request.Empty() {
+		e.scopes(p.request, cs)
+		e.fail(p.choiceErrors(c.Name)...)
+	}
+	if class, from := p.classOf(c.Name); class != nil {
+		e.classes(class, from, cs)
+	}
+	if !p.request.Empty() {
+		e.fail(p.check(p.request.Total())...)
+	}
+	d, err := e.desired()
+	p.warnIgnored(&d)
+	if !c.MemoryLimited && d.Settings.LimitWrites() {
+		p.policy.guard(&d, &c)
+	}
+	return d, err
+}
+
+// scopes evaluates the annotations that are about one container.
+func (e *evaluation) scopes(r *annotation.Request, cs []Container) {
 	e.fail(r.PodWide()...)
-	if named := r.Named(c.Name); named != nil {
+	if named := r.Named(cs[0].Name); named != nil {
 		e.request(named, cs, scopeNamed)
 	}
 	if r.Each() != nil {
 		e.request(r.Each(), cs, scopeEach)
 	}
-	e.fail(p.check(r.Total())...)
-	d, err := e.desired()
-	if !c.MemoryLimited && d.Settings.LimitWrites() {
-		p.guard(&d, &c)
+}
+
+// foreign returns the decision for a container under a runtime handler that is not known to share
+// the host's kernel. A class is skipped there.
+func (p *Pod) foreign() (Desired, error) {
+	if err := p.checkRuntime(); err != nil {
+		return Desired{}, err
 	}
-	return d, err
+	d := Desired{Errors: p.refused}
+	p.warnIgnored(&d)
+	if class, from := p.classOf(""); class != nil {
+		d.Skipped = []Skipped{{Source: from, What: "container", Reason: p.foreignCause()}}
+		d.warned(NotEnforced)
+	}
+	if len(d.Errors) > 0 {
+		return d, d.Errors[0]
+	}
+	return d, nil
+}
+
+// warnIgnored adds a warning if the rule ignores annotations that the pod has.
+func (p *Pod) warnIgnored(d *Desired) {
+	if d.Ignored = p.ignored; p.ignored {
+		d.Warnings = append(d.Warnings, p.rule.title+" of the node policy ignores the annotations of the pod")
+		d.warned(IgnoredAnnotations)
+	}
 }
 
 // guard sets memory.high, or adds a warning, for a write limit without a memory limit that
@@ -64,6 +108,12 @@ const NoMemoryLimit blkio.WarningKind = "no_memory_limit"
 
 // Guarded is the kind of the warning that writeback.dirtyGuard has set memory.high.
 const Guarded blkio.WarningKind = "guarded"
+
+// NotEnforced is the kind of the warning that the node cannot enforce a part of a class.
+const NotEnforced blkio.WarningKind = "class_not_enforced"
+
+// IgnoredAnnotations is the kind of the warning that a rule ignores the annotations of the pod.
+const IgnoredAnnotations blkio.WarningKind = "annotations_ignored"
 
 // noMemoryLimit warns of what docs/explanation/writeback.md has measured: one such writer made
 // another one's 96 MiB take 67 s instead of 1 s.
@@ -97,47 +147,55 @@ func (d *Desired) warned(kind blkio.WarningKind) {
 	}
 }
 
-// PodTotal decides the settings of the pod's cgroup, from the disks of the containers that
+// Total decides the settings of the pod's cgroup, from the disks of the containers that
 // are known, in any order. It skips containers without the mount of a path. The error, and
 // the result with it, are as for Container, but for pod-total alone.
-func (p *Policy) PodTotal(r *annotation.Request, cs []Container) (Desired, error) {
-	if r.Empty() || r.Total() == nil {
+func (p *Pod) Total(cs []Container) (Desired, error) {
+	if errs := p.refusedTotal(); len(errs) > 0 {
+		return Desired{Errors: errs}, errs[0] // for KeepGranted
+	}
+	if p.request.Empty() {
+		return Desired{Ignored: p.ignored}, nil
+	}
+	if err := p.checkRuntime(); err != nil {
+		return Desired{}, err
+	}
+	if p.request.Total() == nil {
 		return Desired{}, nil
 	}
 	byName := func(a, b Container) int { return cmp.Compare(a.Name, b.Name) }
 	if !slices.IsSortedFunc(cs, byName) {
 		cs = slices.SortedFunc(slices.Values(cs), byName) // the same error, whatever the order
 	}
-	e := evaluation{policy: p}
-	e.request(r.Total(), cs, scopeTotal)
+	e := evaluation{pod: p}
+	e.request(p.request.Total(), cs, scopeTotal)
 	return e.desired()
 }
 
-// Check returns the errors of a request that do not depend on the containers and their
+// Check returns the errors of the annotations that do not depend on the containers and their
 // disks. They are in the order of Container, with the containers sorted by name.
-func (p *Policy) Check(r *annotation.Request) []*annotation.Error {
-	if r.Empty() {
-		return nil
+func (p *Pod) Check() []*annotation.Error {
+	errs := slices.Clone(p.refused)
+	if p.request.Empty() {
+		return errs
 	}
-	errs := slices.Clone(r.PodWide())
-	for _, name := range r.ContainerNames() {
-		errs = append(errs, p.check(r.Named(name))...)
+	errs = append(errs, p.request.PodWide()...)
+	for _, name := range p.request.ContainerNames() {
+		errs = append(errs, p.check(p.request.Named(name))...)
+		if c := p.named[name]; c.err != nil {
+			errs = append(errs, c.err)
+		}
 	}
-	return slices.Concat(errs, p.check(r.Each()), p.check(r.Total()))
+	errs = append(errs, p.check(p.request.Each())...)
+	if p.each.err != nil {
+		errs = append(errs, p.each.err)
+	}
+	return append(errs, p.check(p.request.Total())...)
 }
 
-// CheckRuntime returns an error if the pod's runtime handler is not known to share the
-// host's kernel. In a virtual machine, device numbers have another meaning.
-func (p *Policy) CheckRuntime(r *annotation.Request, handler string) error {
-	if r.Empty() || slices.Contains(p.HostKernelHandlers, handler) {
-		return nil
-	}
-	return &annotation.Error{
-		Annotation: r.First(),
-		Cause:      "the runtime handler " + quote.Text(handler) + " is not in hostKernelHandlers of the node policy: its device numbers may differ from the node's",
-		Hint:       "remove the annotation, or add the handler to hostKernelHandlers",
-		Kind:       annotation.Unenforceable,
-	}
+// isForeign reports whether a runtime handler is not known to share the host's kernel.
+func (p *Policy) isForeign(handler string) bool {
+	return !slices.Contains(p.HostKernelHandlers, handler)
 }
 
 // Action returns the action for an error. An error of another package counts as internal.
@@ -159,7 +217,7 @@ func (p *Policy) Action(err error) Action {
 }
 
 // check returns the errors of one scope that need no container.
-func (p *Policy) check(q *annotation.Scope) []*annotation.Error {
+func (p *Pod) check(q *annotation.Scope) []*annotation.Error {
 	errs := q.Errors()
 	if q == nil {
 		return errs
@@ -177,44 +235,42 @@ func (p *Policy) check(q *annotation.Scope) []*annotation.Error {
 	return errs
 }
 
-// checkFloor refuses a rate so low that the container could not be killed.
-func (p *Policy) checkFloor(l *annotation.List, en *annotation.Entry) *annotation.Error {
-	for k, rate := range en.Limits {
-		key, floor := blkio.Key(k), p.Floors.of(blkio.Key(k))
-		if rate == blkio.Unset || rate >= floor {
-			continue
-		}
-		return l.ErrorOf(en, annotation.Invalid, &annotation.Problem{
-			Cause: key.String() + "=" + annotation.FormatAmount(key, rate) + " is under this node's floor",
-			Hint:  "write at least " + annotation.FormatAmount(key, floor),
-		})
-	}
-	return nil
-}
-
-// DropWeight takes out a weight on a node whose kernel cannot hold any, and returns the error
-// for it, or nil.
+// DropWeight takes out a weight on a node whose kernel cannot hold any. It returns the error for a
+// weight of an annotation, otherwise nil.
 func (d *Desired) DropWeight() *annotation.Error {
 	weights := d.Settings.In(blkio.IOWeight)
 	if len(weights) == 0 {
 		return nil
 	}
-	weight := weights[0]
 	d.Settings, d.Weighted = d.Settings.Without(weights), nil
+	i := slices.IndexFunc(weights, func(s Setting) bool { return s.Source.Kind == FromAnnotation })
+	if i < 0 {
+		d.Warnings = append(d.Warnings, weights[0].Source.Text()+": "+noIOWeight)
+		d.warned(NotEnforced)
+		return nil
+	}
+	weight := weights[i]
 	return &annotation.Error{
 		Annotation: weight.Source.Name,
 		Text:       weight.Amount.String(),
-		Cause:      "this node's kernel has no io.weight",
+		Cause:      noIOWeight,
 		Hint:       "use limits, or a node whose kernel has CONFIG_BLK_CGROUP_IOCOST",
 		Kind:       annotation.Unenforceable,
 	}
 }
 
-func sourceOf(l *annotation.List, en *annotation.Entry) Source {
-	if en.Number == 0 { // a weight without a target
-		return Source{Kind: FromAnnotation, Name: l.Key}
+const noIOWeight = "this node's kernel has no io.weight"
+
+// sourceOf returns the source of a value.
+func (e *evaluation) sourceOf(c *cell) Source {
+	out := e.class
+	if c.scope != scopeClass {
+		out = Source{Kind: FromAnnotation, Name: c.limits.Key, Entry: c.entry.Number}
 	}
-	return Source{FromAnnotation, l.Key, en.Number, en.Target.Kind == annotation.TargetStar, clip(en.Target.Text)}
+	if c.entry.Number > 0 { // otherwise it is a weight without a target
+		out.IsStar, out.Target = c.entry.Target.Kind == annotation.TargetStar, clip(c.entry.Target.Text)
+	}
+	return out
 }
 
 // clip cuts a target.

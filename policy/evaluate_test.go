@@ -51,7 +51,7 @@ func TestContainer(t *testing.T) {
 		if tt.each != "" {
 			annotations[keyEach] = tt.each
 		}
-		d, err := Default().Container(annotation.Parse(annotations), db())
+		d, err := Default().of(annotation.Parse(annotations)).Container(db())
 		if err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
@@ -64,7 +64,7 @@ func TestContainer(t *testing.T) {
 func TestSources(t *testing.T) {
 	long := "/data/" + strings.Repeat("ü", 40)
 	r := annotation.Parse(map[string]string{keyDB: "rootfs wbps=1Mi\n" + long + " rbps=1Mi", keyEach: "* wbps=2Mi"})
-	d, err := Default().Container(r, db())
+	d, err := Default().of(r).Container(db())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestStar(t *testing.T) {
 		{"wbps=max", "", nil},
 	}
 	for _, tt := range tests {
-		d, err := Default().Container(annotation.Parse(map[string]string{keyDB: "* " + tt.keys}), c)
+		d, err := Default().of(annotation.Parse(map[string]string{keyDB: "* " + tt.keys})).Container(c)
 		if got := fmt.Sprint(err); got != tt.err && (tt.err != "" || err != nil) {
 			t.Errorf("%s:\n got %s\nwant %s", tt.keys, got, tt.err)
 		}
@@ -118,7 +118,7 @@ func TestStar(t *testing.T) {
 	// A read-only volume that is the only one is no disk to write to, but
 	// named by its path it is what was asked for.
 	c.Rootfs = on(sda)
-	d, err := Default().Container(annotation.Parse(map[string]string{keyDB: "* wbps=1Mi; /models wbps=2Mi"}), c)
+	d, err := Default().of(annotation.Parse(map[string]string{keyDB: "* wbps=1Mi; /models wbps=2Mi"})).Container(c)
 	if diff := cmp.Diff([]string{"sda wbps=1048576", "sdb wbps=2097152"}, limits(d)); diff != "" || err != nil {
 		t.Errorf("%v, -want +got:\n%s", err, diff)
 	}
@@ -130,7 +130,7 @@ func TestSeveralDisksAndWarnings(t *testing.T) {
 	btrfs := on(sdb, sdc)
 	btrfs.Warning = &blkio.Warning{Kind: "shared", Text: "each of 2 disks gets the limit"}
 	c.Mounts = []Mount{mount("/b", btrfs), mount("/c\x1b", btrfs), mount("/b", btrfs)}
-	d, err := Default().Container(annotation.Parse(map[string]string{keyDB: "/b wbps=1Mi; * wbps=1Mi"}), c)
+	d, err := Default().of(annotation.Parse(map[string]string{keyDB: "/b wbps=1Mi; * wbps=1Mi"})).Container(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,12 +151,12 @@ func TestNoMemoryLimit(t *testing.T) {
 		"rootfs wbps=1Mi": {noMemoryLimit}, "rootfs wiops=100": {noMemoryLimit}, "rootfs rbps=1Mi wbps=max": nil,
 	} {
 		c := db()
-		d, err := Default().Container(annotation.Parse(map[string]string{keyDB: value}), c)
+		d, err := Default().of(annotation.Parse(map[string]string{keyDB: value})).Container(c)
 		if err != nil || !slices.Equal(d.Warnings, want) || slices.Contains(d.WarningKinds, NoMemoryLimit) != (want != nil) {
 			t.Errorf("%s: %q, %q, %v", value, d.Warnings, d.WarningKinds, err)
 		}
 		c.MemoryLimited = true
-		if d, err = Default().Container(annotation.Parse(map[string]string{keyDB: value}), c); err != nil || d.Warnings != nil {
+		if d, err = Default().of(annotation.Parse(map[string]string{keyDB: value})).Container(c); err != nil || d.Warnings != nil {
 			t.Errorf("%s, with a memory limit: %q, %v", value, d.Warnings, err)
 		}
 	}
@@ -165,7 +165,7 @@ func TestNoMemoryLimit(t *testing.T) {
 func TestLaterMountShadows(t *testing.T) {
 	c := db()
 	c.Mounts = append(c.Mounts, mount("/data", on(sdc)))
-	d, err := Default().Container(annotation.Parse(map[string]string{keyDB: "/data/x wbps=1Mi"}), c)
+	d, err := Default().of(annotation.Parse(map[string]string{keyDB: "/data/x wbps=1Mi"})).Container(c)
 	if diff := cmp.Diff([]string{"sdc wbps=1048576"}, limits(d)); diff != "" || err != nil {
 		t.Errorf("%v, -want +got:\n%s", err, diff)
 	}
@@ -177,12 +177,12 @@ func TestWeight(t *testing.T) {
 	p := Default()
 	p.Bounds.MaxWeight = 10000
 	for name, want := range map[string]blkio.Amount{"db": 500, "web": 50} {
-		d, err := p.Container(r, Container{Name: name, Rootfs: on(sda)})
+		d, err := p.of(r).Container(Container{Name: name, Rootfs: on(sda)})
 		if err != nil || amount(d, blkio.Weight) != want {
 			t.Errorf("%s: %d, %v, want %d", name, amount(d, blkio.Weight), err, want)
 		}
 	}
-	d, err := p.PodTotal(r, []Container{db()})
+	d, err := p.of(r).Total([]Container{db()})
 	if w, _ := d.Settings.Weight(); err != nil || w.Amount != 10000 || w.Source != (Source{Kind: FromAnnotation, Name: key + "pod-total"}) {
 		t.Errorf("pod-total: %d from %v, %v", w.Amount, w.Source, err)
 	}
@@ -197,7 +197,7 @@ func TestBestEffort(t *testing.T) {
 		"weight.blkio.noderesource.dev/container.db": "x",
 		"weight.blkio.noderesource.dev/containers":   "7",
 	})
-	d, err := Default().Container(r, db())
+	d, err := Default().of(r).Container(db())
 	want := []string{
 		keyDB + " 1", keyDB + " 4", "weight.blkio.noderesource.dev/container.db 0", keyDB + " 5", keyEach + " 3", keyTotal + " 1",
 	}
@@ -220,7 +220,7 @@ func TestBestEffort(t *testing.T) {
 
 	// Of a conflict the lower value holds, whichever comes first.
 	for _, v := range []string{"/data wbps=2Mi; /logs wbps=1Mi", "/data wbps=1Mi; /logs wbps=2Mi"} {
-		d, err := Default().Container(annotation.Parse(map[string]string{keyDB: v}), db())
+		d, err := Default().of(annotation.Parse(map[string]string{keyDB: v})).Container(db())
 		if diff := cmp.Diff([]string{"sdb wbps=1048576"}, limits(d)); diff != "" || err == nil {
 			t.Errorf("%s: %v, -want +got:\n%s", v, err, diff)
 		}
@@ -242,7 +242,7 @@ func TestRejectedErrorComesFirst(t *testing.T) {
 	} {
 		p := Default()
 		p.OnError = tt.onError
-		_, err := p.Container(r, db())
+		_, err := p.of(r).Container(db())
 		if e := asError(t, err); e.Entry != tt.entry || p.Action(fmt.Errorf("wrapped: %w", err)) != tt.action {
 			t.Errorf("%+v: entry %d, %s: %v", tt.onError, e.Entry, p.Action(err), err)
 		}
@@ -256,15 +256,15 @@ func TestRejectedErrorComesFirst(t *testing.T) {
 func TestCheckRuntime(t *testing.T) {
 	p := Default()
 	r := annotation.Parse(map[string]string{keyEach: "* wbps=1Mi", keyDB: "* wbps=1Mi"})
-	if err := p.CheckRuntime(annotation.Parse(nil), "kata"); err != nil {
+	if err := p.ForPod(&PodFacts{Handler: "kata"}, annotation.Parse(nil)).checkRuntime(); err != nil {
 		t.Errorf("nothing asked: %v", err)
 	}
 	for _, h := range []string{"", "runc", "crun"} {
-		if err := p.CheckRuntime(r, h); err != nil {
+		if err := p.ForPod(&PodFacts{Handler: h}, r).checkRuntime(); err != nil {
 			t.Errorf("%q: %v", h, err)
 		}
 	}
-	err := p.CheckRuntime(r, "kata-\x1bqemu")
+	err := p.ForPod(&PodFacts{Handler: "kata-\x1bqemu"}, r).checkRuntime()
 	want := `nri-blkio: ` + keyDB + `: the runtime handler "kata-\x1bqemu" is not in hostKernelHandlers of the node policy: its device numbers may differ from the node's (remove the annotation, or add the handler to hostKernelHandlers)`
 	if err == nil || err.Error() != want || p.Action(err) != Reject || asError(t, err).Kind != annotation.Unenforceable {
 		t.Errorf("got  %v\nwant %s", err, want)
@@ -292,7 +292,7 @@ func TestDirtyGuard(t *testing.T) {
 	} {
 		c := db()
 		c.MemoryLimited, c.Stage, c.Mounts = tt.limited, tt.stage, []Mount{mount("/b", on(sdb))}
-		d, err := p.Container(tt.request, c)
+		d, err := p.of(tt.request).Container(c)
 		if err != nil || amount(d, blkio.MemoryHigh) != tt.want || (tt.kind == "") != (len(d.Warnings) == 0) || tt.kind != "" && !slices.Contains(d.WarningKinds, tt.kind) {
 			t.Errorf("%s: memory.high %d, %q %v, %v", tt.name, amount(d, blkio.MemoryHigh), d.Warnings, d.WarningKinds, err)
 		}

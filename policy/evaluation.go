@@ -10,29 +10,36 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
 
-// scope orders the scopes of annotations; of two values for one disk and key
-// the lower one wins.
+// scope orders the scopes of annotations and classes; of two values for one disk and key the
+// lower one wins.
 type scope uint8
 
 const (
 	scopeNamed scope = iota
 	scopeEach
+	scopeClass
 	scopeTotal
 )
 
 // evaluation gathers the decision for one cgroup.
 type evaluation struct {
-	policy   *Policy
-	rows     []row
-	weight   cell                       // for all disks; its entry is nil for none
-	weighted map[blkio.Disk]bool        // those that a weight is about, see Desired.Weighted
-	physical map[blkio.Dev][]blkio.Disk // nil before it is needed; see physicalDisks
+	pod    *Pod
+	class  Source // of the values of scopeClass
+	rows   []row
+	weight cell // for all disks; its entry is nil for none
+	weighing
 	out      Desired
 	skipped  distinct[Skipped]
 	warnings distinct[warning]
 	indexes  []*MountIndex // of the containers; see index
 
 	current
+}
+
+// weighing is what weights are about.
+type weighing struct {
+	weighted map[blkio.Disk]bool        // see Desired.Weighted
+	physical map[blkio.Dev][]blkio.Disk // nil before it is needed; see physicalDisks
 }
 
 // current is the entry that is being evaluated.
@@ -90,9 +97,11 @@ func (e *evaluation) entries(l *annotation.List, cs []Container, s scope) {
 	}
 	for i := range l.Entries {
 		e.current = current{scope: s, limits: l, entry: &l.Entries[i], values: valuesOf(&l.Entries[i]), containers: cs}
-		if err := e.policy.checkEntry(l, e.entry); err != nil {
-			e.fail(err)
-			continue
+		if s != scopeClass { // a class was checked with the policy
+			if err := e.pod.checkEntry(l, e.entry); err != nil {
+				e.fail(err)
+				continue
+			}
 		}
 		if e.entry.Weight != 0 && e.entry.Target.Kind == annotation.TargetStar {
 			e.weighAll(cs)
@@ -185,6 +194,21 @@ func (e *evaluation) noMount(c *Container) *annotation.Problem {
 	return p
 }
 
+// classes evaluates a class.
+func (e *evaluation) classes(c *Class, from Source, cs []Container) {
+	e.class = from
+	e.entries(c.weights, cs, scopeClass)
+	e.entries(c.limits, cs, scopeClass)
+}
+
+// warn adds a warning about the class.
+func (e *evaluation) warn(text string) {
+	e.warnings.add(warning{what: e.class.Text(), text: text})
+}
+
+// unenforced counts the container as one for which the node cannot enforce a part of its class.
+func (e *evaluation) unenforced() { e.out.warned(NotEnforced) }
+
 // explicit applies an entry to one target that it names. If the target has no disk, that is
 // an error, once for all containers.
 func (e *evaluation) explicit(c *Container, b *blkio.Backing, what string) {
@@ -192,8 +216,11 @@ func (e *evaluation) explicit(c *Container, b *blkio.Backing, what string) {
 		e.apply(b, what, e.values)
 		return
 	}
-	if !asks(e.values) {
+	if !asks(e.values) || e.scope == scopeClass && b.Err == nil {
 		e.skip(what, reason(b)) // no limit asked, and there is none
+		if asks(e.values) {
+			e.unenforced()
+		}
 		return
 	}
 	if e.missed {
@@ -277,7 +304,12 @@ func (e *evaluation) star(cs []Container) {
 			one(&cs[i], &blkio.Backing{Disks: cs[i].Reached}, "what it uses", e.values)
 		}
 	}
-	if len(cs) > 0 && asks(left) {
+	switch {
+	case len(cs) == 0 || !asks(left):
+	case e.scope == scopeClass:
+		e.warn(nothingLeft(left, first, skipped).Cause)
+		e.unenforced()
+	default:
 		e.fail(e.limits.ErrorOf(e.entry, annotation.Unenforceable, nothingLeft(left, first, skipped)))
 	}
 }
@@ -317,6 +349,7 @@ func reason(b *blkio.Backing) string {
 
 // skip notes a target that cannot be limited, and reports whether that is news.
 func (e *evaluation) skip(what, why string) (_ Skipped, isNew bool) {
-	s := Skipped{Source: sourceOf(e.limits, e.entry), What: clip(what), Reason: why}
+	c := e.cell(0)
+	s := Skipped{Source: e.sourceOf(&c), What: clip(what), Reason: why}
 	return s, e.skipped.add(s)
 }

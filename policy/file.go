@@ -1,22 +1,10 @@
 package policy
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"maps"
-	"reflect"
-	"regexp"
-	"slices"
-	"strings"
-
-	"k8s.io/apimachinery/pkg/util/validation/field"
-	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
-	"github.com/nri-blkio/nri-blkio/policy/spelling"
+	"github.com/nri-blkio/nri-blkio/policy/strict"
 )
 
 const (
@@ -31,7 +19,16 @@ const (
 //	mode: enforce
 //	onError: {invalid: reject, unenforceable: reject, internal: ignore}
 //	floors: {bps: 64Ki, iops: 8}
-//	bounds: {weight: {max: 100}}
+//	bounds: {max: ["* wbps=500Mi"], min: ["* wiops=50"], weight: {max: 100, min: 10}}
+//	classes:
+//	  bronze: {limits: ["* wbps=20Mi wiops=500"], weight: 50}
+//	rules:
+//	- name: batch
+//	  match: {namespaces: ["batch-*"], podSelector: {matchLabels: {tier: batch}}, qos: [BestEffort]}
+//	  mode: observe
+//	  class: bronze
+//	  annotations: allow
+//	  bounds: {max: ["* wbps=100Mi"]}
 //	writeback:
 //	  {backstop: true, handOver: true, dirtyGuard: 256Mi, repair: auto, contested: majority,
 //	  budget: {filesPerSecond: 100, extraBps: 16Mi, cpu: 10}}
@@ -56,104 +53,16 @@ func ParseFile(data []byte) (*Policy, error) {
 }
 
 func parseFile(data []byte) (*Policy, error) {
-	if err := oneDocument(data); err != nil {
-		return nil, err
-	}
-	text, err := yaml.YAMLToJSONStrict(data) // an error for a field that occurs twice, with its line
-	if err != nil {
-		return nil, err
-	}
-	var values any
-	if err := json.Unmarshal(text, &values); err != nil {
-		return nil, err
-	}
-	if errs := withoutValue(nil, values); len(errs) > 0 {
-		return nil, withLines(data, errs).ToAggregate()
-	}
 	d := newDocument(Default())
-	unknown, err := kjson.UnmarshalStrict(text, d)
+	unknown, err := fileFormat().Decode(data, d)
 	if err != nil {
-		return nil, typeError(data, values, err)
+		return nil, err
 	}
 	p, errs := d.policy()
-	errs = append(unknownFields(unknown), errs...)
-	return p, withLines(data, errs).ToAggregate()
+	return p, strict.WithLines(data, append(unknown, errs...)).ToAggregate()
 }
 
-// oneDocument refuses what follows the end of the first document: the YAML
-// decoder would leave it out without a word.
-func oneDocument(data []byte) error {
-	content, ended := false, false
-	for line := range bytes.Lines(data) {
-		text := string(bytes.TrimRight(line, " \t\r\n"))
-		mark, rest, _ := strings.Cut(text, " ")
-		if mark == "---" || mark == "..." {
-			ended = ended || content
-			text = rest
-		}
-		text = strings.TrimLeft(text, " \t")
-		switch {
-		case text == "" || text[0] == '#' || text[0] == '%' && !content:
-		case ended:
-			return errors.New("expected one YAML document, found more")
-		default:
-			content = true
-		}
-	}
-	return nil
-}
-
-// withoutValue returns an error for each field without a value, which decoding leaves out.
-func withoutValue(at *field.Path, value any) (errs field.ErrorList) {
-	switch value := value.(type) {
-	case nil:
-		if at != nil {
-			return field.ErrorList{field.Required(at, "")}
-		}
-	case map[string]any:
-		for _, name := range slices.Sorted(maps.Keys(value)) {
-			errs = append(errs, withoutValue(at.Child(name), value[name])...)
-		}
-	case []any:
-		for i := range value {
-			errs = append(errs, withoutValue(at.Index(i), value[i])...)
-		}
-	}
-	return errs
-}
-
-// typeError returns the error for a value of another type than that of its field. values are those
-// of the file.
-func typeError(data []byte, values any, err error) error {
-	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
-	if !ok {
-		return err
-	}
-	expected := map[reflect.Kind]string{
-		reflect.Bool: "true or false", reflect.Int: "a whole number", reflect.Slice: "a list", reflect.String: "a string",
-		reflect.Struct: "an object with fields",
-	}[wrong.Type.Kind()]
-	if wrong.Field == "" {
-		return fmt.Errorf("expected %s, found %s", expected, wrong.Value)
-	}
-	errs := field.ErrorList{field.TypeInvalid(wrongAt(values, wrong), field.OmitValueType{}, "expected "+expected+", found "+wrong.Value)}
-	return withLines(data, errs).ToAggregate()
-}
-
-// unknownFields returns the errors of strict decoding, with the fields that may have been
-// meant.
-func unknownFields(strict []error) (errs field.ErrorList) {
-	index := regexp.MustCompile(`\[\d+\]`)
-	for _, err := range strict {
-		unknown, ok := err.(kjson.FieldError) //nolint:errorlint // an element of the list, which wraps nothing
-		if !ok {
-			continue
-		}
-		detail := "unknown field"
-		if hint := spelling.Hint(index.ReplaceAllString(unknown.FieldPath(), "[0]"), fieldPaths()...); hint != "" {
-			detail += " (" + hint + ")"
-		}
-		errs = append(errs, field.Forbidden(field.NewPath(unknown.FieldPath()), detail))
-	}
-	return errs
+// fileFormat returns the format of a policy file.
+func fileFormat() *strict.Format {
+	return &strict.Format{Example: exampleDocument, Named: []string{"classes"}, Embedded: []string{"header", "podsDocument"}}
 }

@@ -69,7 +69,7 @@ func TestParseFileErrors(t *testing.T) {
 		{"kind: NodePolicy", `apiVersion: Required value: write "blkio.noderesource.dev/v1alpha1"`},
 		{"apiVersion: blkio.noderesource.dev/v1alpha1", `kind: Required value: write "NodePolicy"`},
 		{"apiVersion: blkio.noderesource.dev/v1\nkind: NodePolicy", `apiVersion: Unsupported value: "blkio.noderesource.dev/v1": supported values: "blkio.noderesource.dev/v1alpha1"`},
-		{"apiVersion: 1\nkind: NodePolicy", `apiVersion: Invalid value: expected a string, found number`},
+		{"apiVersion: 1\nkind: NodePolicy", `line 1: apiVersion: Invalid value: expected a string, found number`},
 		{"apiVersion: blkio.noderesource.dev/v1alpha1\nkind: ConfigMap", `kind: Unsupported value: "ConfigMap": supported values: "NodePolicy"`},
 		{fileHead + "onErorr: {}", `onErorr: Forbidden: unknown field (did you mean "onError"?)`},
 		{fileHead + "Mode: observe", `Mode: Forbidden: unknown field (did you mean "mode"?)`},
@@ -84,7 +84,7 @@ func TestParseFileErrors(t *testing.T) {
 		{fileHead + "onError: {Invalid: ignore}", `onError.Invalid: Forbidden: unknown field (did you mean "onError.invalid"?)`},
 		{fileHead + "onError: {invalid: ignore, invalid: reject}", `line 3: key "invalid" already set in map`},
 		{fileHead + "exempt: {namespaces: [kube-system]}", `exempt: Forbidden: unknown field`},
-		{fileHead + "rules: []", `rules: Forbidden: unknown field`},
+		{fileHead + "budgets: []", `budgets: Forbidden: unknown field`},
 		{fileHead + "---\nmode: observe", `expected one YAML document, found more`},
 		{fileHead + "--- {mode: observe}", `expected one YAML document, found more`},
 		{fileHead + "...\nmode: observe", `expected one YAML document, found more`},
@@ -120,7 +120,7 @@ func TestParseFieldErrors(t *testing.T) {
 		{fileHead + "bounds: 100", `bounds: Invalid value: expected an object with fields, found number`},
 		{fileHead + "bounds: {wieght: {max: 5}}", `bounds.wieght: Forbidden: unknown field (did you mean "bounds.weight"?)`},
 		{fileHead + "bounds: {weight: 100}", `bounds.weight: Invalid value: expected an object with fields, found number`},
-		{fileHead + "bounds: {weight: {min: 1}}", `bounds.weight.min: Forbidden: unknown field (did you mean "bounds.weight.max"?)`},
+		{fileHead + "bounds: {weight: {mni: 1}}", `bounds.weight.mni: Forbidden: unknown field (did you mean "bounds.weight.min"?)`},
 		{fileHead + "bounds: {weight: {max: 0}}", `bounds.weight.max: Invalid value: 0: must be between 1 and 10000, inclusive`},
 		{fileHead + "bounds: {weight: {max: 10001}}", `bounds.weight.max: Invalid value: 10001: must be between 1 and 10000, inclusive`},
 		{fileHead + "bounds: {weight: {max: '50'}}", `bounds.weight.max: Invalid value: expected a whole number, found string`},
@@ -179,7 +179,7 @@ func TestDocument(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v, -want +got:\n%s", err, diff)
 	}
-	if paths := fieldPaths(); len(paths) != 47 || !slices.Contains(paths, "writeback.budget.cpu") {
+	if paths := fileFormat().Paths(); len(paths) != 76 || !slices.Contains(paths, "writeback.budget.cpu") {
 		t.Errorf("%d fields: %q", len(paths), paths)
 	}
 }

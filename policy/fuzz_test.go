@@ -22,6 +22,7 @@ func FuzzDecisions(f *testing.F) {
 		f.Add(key, "# all\n* wbps=20Mi; \"/a b\\\"\" riops=2k;\nrootfs wiops=max")
 		f.Add(key, "@pgdata wbps=1Mi; /data rbps=1Mi; @scratch wiops=50; @wal wbps=max")
 	}
+	ruled := parsed(f, staged)
 	f.Fuzz(func(t *testing.T, key, value string) {
 		annotations := map[string]string{key: value, keyEach: value}
 		r := annotation.Parse(annotations)
@@ -29,8 +30,8 @@ func FuzzDecisions(f *testing.F) {
 		again := annotation.Parse(annotations)
 		hostile(t, annotations)
 		for _, c := range pod() {
-			d, err := p.Container(r, c)
-			if _, err2 := p.Container(again, c); err != nil && err.Error() != err2.Error() {
+			d, err := p.of(r).Container(c)
+			if _, err2 := p.of(again).Container(c); err != nil && err.Error() != err2.Error() {
 				t.Errorf("%v, then %v", err, err2)
 			}
 			if (err == nil) != (len(d.Errors) == 0) {
@@ -38,8 +39,15 @@ func FuzzDecisions(f *testing.F) {
 			}
 			checkDesired(t, p, d)
 		}
-		d, _ := p.PodTotal(r, pod())
+		d, _ := p.of(r).Total(pod())
 		checkDesired(t, p, d)
+		bounded := ruled.ForPod(batch(), r)
+		d, _ = bounded.Container(db())
+		for _, s := range d.Settings {
+			if s.Source.Kind != FromRule && s.Key != blkio.MemoryHigh && !within(bounded, s.Value) {
+				t.Errorf("out of bounds: %+v", s)
+			}
+		}
 	})
 }
 

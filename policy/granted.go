@@ -2,6 +2,7 @@ package policy
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -15,24 +16,58 @@ const stillGranted = "this node's policy now rejects what it granted before: tha
 // KeepGranted keeps limits that an earlier policy granted and the current one rejects.
 // Without it, containers that requested the lowest limits would become unlimited when the
 // floors are raised. It adds to d those settings of former that come from entries that d
-// rejects, and a warning.
+// rejects, and a warning. Where d has a lower value of a class, that holds: a stricter policy
+// reaches containers that run. What was granted is noted in d.Lowered then: without the class it holds
+// again.
 func (d *Desired) KeepGranted(former Desired) {
-	kept := former.Settings.Without(d.Settings).Where(func(s Setting) bool { return d.refuses(s.Source) })
-	if len(kept) == 0 {
+	class := d.Settings.Where(func(s Setting) bool { return s.Source.Kind == FromClass || s.Source.Kind == FromRule })
+	decided := d.Settings.Without(class)
+	granted := former.Lowered.Join(former.Settings).Without(decided).Where(func(s Setting) bool { return d.refuses(s.Source) })
+	if len(granted) == 0 {
 		return
 	}
-	d.Settings = d.Settings.Join(kept)
-	d.Disks = DiskNames(d.Settings, former.Disks, d.Disks)
-	d.Warnings = append(d.Warnings, stillGranted)
-	d.warned(StillGranted)
+	var kept Settings
+	if !d.Ignored {
+		kept = granted.Where(func(s Setting) bool { return !class.below(s) })
+	}
+	d.Settings, d.Lowered = decided.Join(kept).Join(class), granted.Without(kept)
+	d.Disks = DiskNames(d.Settings.Join(d.Lowered), former.Disks, d.Disks)
+	if len(kept) > 0 {
+		d.Warnings = append(d.Warnings, stillGranted)
+		d.warned(StillGranted)
+	}
 }
 
-// refuses reports whether what a value comes from is among the errors.
+// below reports whether the settings of a class have a lower value in place of x. The weight of a class
+// is for all disks.
+func (s Settings) below(x Setting) bool {
+	own, found := s.Get(x.Address)
+	if !found && x.Key == blkio.DiskWeight {
+		own, found = s.Weight()
+	}
+	return found && own.Amount < x.Amount
+}
+
+// refuses reports whether what a value comes from is among the errors, or an annotation that is ignored.
 func (d *Desired) refuses(s Source) bool {
+	if d.Ignored {
+		return s.Kind == FromAnnotation || s.Kind == FromClass
+	}
 	return slices.ContainsFunc(d.Errors, func(e *annotation.Error) bool { return concerns(e, s) })
 }
 
-// concerns reports whether an error is about what s names.
+// concerns reports whether an error is about what s names. Of a class it is not known which annotation
+// chose it, but an error about a choice has the name of the class, or no text if it rejects annotations
+// as such.
 func concerns(e *annotation.Error, s Source) bool {
-	return s.Kind == FromAnnotation && e.Annotation == s.Name && (e.Entry == 0 || e.Entry == s.Entry)
+	switch s.Kind {
+	case FromAnnotation:
+		return e.Annotation == s.Name && (e.Entry == 0 || e.Entry == s.Entry)
+	case FromClass:
+		return strings.HasPrefix(e.Annotation, classKeys) && (e.Text == "" || e.Text == s.Name)
+	}
+	return false
 }
+
+// classKeys begins the keys of annotations that choose a class.
+const classKeys = "class." + annotation.Domain + "/"

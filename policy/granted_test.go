@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -65,5 +67,150 @@ func TestKeepGranted(t *testing.T) {
 				t.Errorf("-want +got:\n%s", d)
 			}
 		})
+	}
+}
+
+// TestKeepChosenClass: the limits of a class that an annotation chose stay when a stricter policy
+// rejects the choice, as those of an annotation do.
+func TestKeepChosenClass(t *testing.T) {
+	const (
+		bronze  = "classes: {bronze: {limits: ['* wbps=20Mi'], weight: 50}, gold: {limits: ['* wbps=90Mi']}}\n"
+		renamed = "classes: {brass: {limits: ['* wbps=20Mi'], weight: 50}, gold: {limits: ['* wbps=80Mi']}}\n"
+		kept    = "sda wbps=20971520"
+	)
+	each := map[string]string{keyClass + "containers": "bronze"}
+	for name, tt := range map[string]struct {
+		annotations map[string]string
+		now, want   string
+	}{
+		"the same":         {each, bronze, kept},
+		"without classes":  {each, "", kept},
+		"renamed":          {each, renamed, kept},
+		"bounds":           {each, bronze + "bounds: {max: ['* wbps=1Mi']}", kept},
+		"reject":           {each, bronze + "rules: [{name: r, annotations: reject}]", kept},
+		"ignore":           {each, bronze + "rules: [{name: r, annotations: ignore}]", ""},
+		"named":            {map[string]string{keyClass + "container.db": "bronze"}, renamed, kept},
+		"another's choice": {map[string]string{keyClass + "container.db": "gold", keyClass + "containers": "bronze"}, renamed, "sda wbps=83886080"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := annotation.Parse(tt.annotations)
+			c := Container{Name: "db", Rootfs: on(sda), MemoryLimited: true}
+			former, err := parsed(t, bronze).of(r).Container(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := former
+			for range 2 { // the second time under the same policy, as after a restart
+				d, err = parsed(t, tt.now).of(r).Container(c)
+				d.KeepGranted(former)
+				former = d
+			}
+			if got := strings.Join(limits(d), ","); got != tt.want {
+				t.Errorf("%s, want %s", got, tt.want)
+			}
+			if isKept := err != nil && tt.want == kept; isKept != slices.Contains(d.WarningKinds, StillGranted) || isKept && amount(d, blkio.Weight) != 50 {
+				t.Errorf("warnings %q, weight %d", d.Warnings, amount(d, blkio.Weight))
+			}
+		})
+	}
+}
+
+// TestRejectReachesRunning: under a rule that rejects annotations, a container that runs gets the class
+// of the rule where that is lower, and keeps the rest. So does the pod as a whole.
+func TestRejectReachesRunning(t *testing.T) {
+	const weights = "weight.blkio.noderesource.dev/"
+	r := annotation.Parse(map[string]string{
+		keyEach: "rootfs wbps=10Gi wiops=8 rbps=1Mi", weights + "containers": "200", weights + "container.db": "/data/wal 900; /logs 40", keyTotal: "rootfs wbps=9Mi",
+	})
+	before := parsed(t, "bounds: {weight: {max: 1000}}").of(r)
+	now := parsed(t, "classes: {a: {limits: ['* wbps=3Mi wiops=9'], weight: 50}}\nrules: [{name: r, class: a, annotations: reject}]").of(r)
+	former, err := before.Container(db())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := now.Container(db())
+	if err == nil {
+		t.Fatal("the annotations are not rejected")
+	}
+	d.KeepGranted(former)
+	if got := limits(d)[0]; got != "sda rbps=1048576 wbps=3145728 wiops=8" {
+		t.Errorf("limits %s", got)
+	}
+	if w := d.Settings.IOWeight(); w.Default != 50 || w.Devices[sdc.Dev] != 0 || w.Devices[sdb.Dev] != 40 {
+		t.Errorf("weights %+v", w)
+	}
+
+	granted, err := before.Total([]Container{db()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	total, err := now.Total([]Container{db()})
+	if e := asError(t, err); e == nil || e.Annotation != keyTotal || len(total.Errors) != 1 {
+		t.Fatalf("%v, %v", err, total.Errors)
+	}
+	total.KeepGranted(granted)
+	if got := limits(total); len(got) != 1 || got[0] != "sda wbps=9437184" {
+		t.Errorf("pod-total %v", got)
+	}
+}
+
+// TestNoWarningForNothingKept: a class that is lower in each value leaves nothing to warn of.
+func TestNoWarningForNothingKept(t *testing.T) {
+	r := annotation.Parse(map[string]string{keyEach: "rootfs wbps=10Gi"})
+	former, _ := parsed(t, "").of(r).Container(db())
+	d, err := parsed(t, "classes: {a: {limits: ['* wbps=3Mi']}}\nrules: [{name: r, class: a, annotations: reject}]").of(r).Container(db())
+	d.KeepGranted(former)
+	if err == nil || slices.Contains(d.WarningKinds, StillGranted) || limits(d)[0] != "sda wbps=3145728" {
+		t.Errorf("%v, %v, %v", err, d.Warnings, limits(d))
+	}
+}
+
+// TestLoweredReturns: what an annotation was granted comes back when the class goes that was lower, or
+// the rule that ignored the annotation, while the policy still rejects the annotation.
+func TestLoweredReturns(t *testing.T) {
+	r := annotation.Parse(map[string]string{keyEach: "rootfs wbps=200Mi rbps=30Mi", keyTotal: "rootfs wbps=500Mi"})
+	const (
+		classes = "classes: {a: {limits: ['* wbps=3Mi']}, b: {limits: ['* wbps=9Mi rbps=90Mi']}}\n"
+		own     = "sda rbps=31457280 wbps=209715200"
+	)
+	for name, steps := range map[string][][3]string{ // policy, limits of the container, those of the pod
+		"class": {
+			{"", own, "sda wbps=524288000"},
+			{classes + "rules: [{name: r, class: a, annotations: reject}]", "sda rbps=31457280 wbps=3145728 sdb wbps=3145728 sdc wbps=3145728", "sda wbps=524288000"},
+			{classes + "rules: [{name: r, class: b, bounds: {max: ['* wbps=100Mi rbps=10Mi']}}]", "sda rbps=31457280 wbps=9437184 sdb rbps=94371840 wbps=9437184 sdc rbps=94371840 wbps=9437184", "sda wbps=524288000"},
+			{"rules: [{name: r, annotations: reject}]", own, "sda wbps=524288000"},
+			{"rules: [{name: r, annotations: ignore}]", "", ""},
+			{classes + "rules: [{name: r, class: a, annotations: ignore}]", "sda wbps=3145728 sdb wbps=3145728 sdc wbps=3145728", ""},
+			{"bounds: {max: ['* wbps=100Mi']}", own, "sda wbps=524288000"},
+			{"bounds: {max: ['* wbps=300Mi']}", own, "sda wbps=524288000"},
+		},
+		"allowed again": {
+			{"", own, "sda wbps=524288000"},
+			{classes + "rules: [{name: r, class: a, annotations: reject}]", "sda rbps=31457280 wbps=3145728 sdb wbps=3145728 sdc wbps=3145728", "sda wbps=524288000"},
+			{"", own, "sda wbps=524288000"},
+		},
+		"never granted": {
+			{"rules: [{name: r, annotations: ignore}]", "", ""},
+			{"rules: [{name: r, annotations: reject}]", "", ""},
+		},
+	} {
+		var container, pod Desired
+		for i, step := range steps {
+			p := parsed(t, step[0]).of(r)
+			c, _ := p.Container(db())
+			c.KeepGranted(container)
+			total, _ := p.Total([]Container{db()})
+			total.KeepGranted(pod)
+			if got := strings.Join(limits(c), " "); got != step[1] {
+				t.Errorf("%s, step %d: %q, want %q", name, i, got, step[1])
+			}
+			if got := strings.Join(limits(total), " "); got != step[2] {
+				t.Errorf("%s, step %d: the pod has %q, want %q", name, i, got, step[2])
+			}
+			container, pod = c, total
+		}
+		if len(container.Lowered) > 0 || len(pod.Lowered) > 0 {
+			t.Errorf("%s: at the end %v and %v are noted", name, container.Lowered, pod.Lowered)
+		}
 	}
 }

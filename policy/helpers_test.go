@@ -100,3 +100,6 @@ func checkLine(t *testing.T, line string) {
 		}
 	}
 }
+
+// of returns the policy for a pod of which only the annotations are known.
+func (p *Policy) of(r *annotation.Request) *Pod { return p.ForPod(&PodFacts{}, r) }

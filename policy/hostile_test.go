@@ -35,11 +35,11 @@ func TestHostileText(t *testing.T) {
 		c.Mounts[3].Backing = tmpfs()
 		c.Mounts[4].Volume, c.Mounts[5].VolumePlugin = piece, piece
 		r := annotation.Parse(map[string]string{keyDB: "* wbps=1Mi; @scratc wbps=1Mi; @wal wbps=1Mi"})
-		d, _ := Default().Container(r, c)
+		d, _ := Default().of(r).Container(c)
 		for _, e := range d.Errors {
 			checkLine(t, e.Error())
 		}
-		if err := Default().CheckRuntime(r, piece); err == nil {
+		if err := Default().ForPod(&PodFacts{Handler: piece}, r).checkRuntime(); err == nil {
 			t.Error("a hostile runtime handler is known")
 		} else {
 			checkLine(t, err.Error())
@@ -50,9 +50,9 @@ func TestHostileText(t *testing.T) {
 func hostile(t *testing.T, annotations map[string]string) {
 	t.Helper()
 	r := annotation.Parse(annotations)
-	d, err := Default().Container(r, db())
-	total, totalErr := Default().PodTotal(r, pod())
-	for _, e := range append(append(d.Errors, total.Errors...), Default().Check(r)...) {
+	d, err := Default().of(r).Container(db())
+	total, totalErr := Default().of(r).Total(pod())
+	for _, e := range append(append(d.Errors, total.Errors...), Default().of(r).Check()...) {
 		checkLine(t, e.Error())
 	}
 	for _, err := range []error{err, totalErr} {
@@ -76,7 +76,7 @@ func TestTooManyEntries(t *testing.T) {
 		b.WriteString("/data/" + strings.Repeat("a", i+1) + " wbps=1Mi;")
 	}
 	r := annotation.Parse(map[string]string{keyDB: b.String()})
-	d, err := Default().Container(r, db())
+	d, err := Default().of(r).Container(db())
 	if want := "nri-blkio: " + keyDB + ": more than 256 entries (name fewer targets, or use *)"; err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

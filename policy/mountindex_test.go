@@ -62,7 +62,7 @@ func BenchmarkContainerHostile(b *testing.B) {
 	c := Container{Name: "db", Rootfs: on(sda), Mounts: slices.Repeat([]Mount{mount("/a", on(sda))}, 4000)}
 	b.ReportAllocs()
 	for b.Loop() {
-		if d, err := Default().Container(r, c); err != nil || len(d.Settings) != 1 {
+		if d, err := Default().of(r).Container(c); err != nil || len(d.Settings) != 1 {
 			b.Fatal(d, err)
 		}
 	}

@@ -49,7 +49,7 @@ func TestPodTotal(t *testing.T) {
 		// The order in which containers came makes no difference.
 		for range 6 {
 			rand.Shuffle(len(cs), func(i, j int) { cs[i], cs[j] = cs[j], cs[i] })
-			d, err := Default().PodTotal(r, cs)
+			d, err := Default().of(r).Total(cs)
 			if tt.err == "" && err != nil || tt.err != "" && (err == nil || err.Error() != "nri-blkio: "+keyTotal+": "+tt.err) {
 				t.Errorf("%s:\n got %v\nwant %s", tt.value, err, tt.err)
 			}
@@ -61,14 +61,14 @@ func TestPodTotal(t *testing.T) {
 	// A mistake in it fails each container of the pod.
 	for _, v := range []string{"x", "/data wbps=1"} {
 		r := annotation.Parse(map[string]string{keyTotal: v})
-		_, want := Default().PodTotal(r, pod())
+		_, want := Default().of(r).Total(pod())
 		for _, c := range pod() {
-			if _, err := Default().Container(r, c); err == nil || err.Error() != want.Error() {
+			if _, err := Default().of(r).Container(c); err == nil || err.Error() != want.Error() {
 				t.Errorf("%s: container %s: %v, want %v", v, c.Name, err, want)
 			}
 		}
 	}
-	if d, err := Default().PodTotal(annotation.Parse(map[string]string{keyEach: "bad"}), pod()); err != nil || len(d.Errors) > 0 {
+	if d, err := Default().of(annotation.Parse(map[string]string{keyEach: "bad"})).Total(pod()); err != nil || len(d.Errors) > 0 {
 		t.Errorf("of a pod without pod-total: %v", err)
 	}
 }
@@ -76,7 +76,7 @@ func TestPodTotal(t *testing.T) {
 // The order that the caller passes is the caller's.
 func TestPodTotalKeepsItsArgument(t *testing.T) {
 	cs := pod()
-	if _, err := Default().PodTotal(annotation.Parse(map[string]string{keyTotal: "* wbps=1Mi"}), cs); err != nil {
+	if _, err := Default().of(annotation.Parse(map[string]string{keyTotal: "* wbps=1Mi"})).Total(cs); err != nil {
 		t.Fatal(err)
 	}
 	if cs[0].Name != "db" || cs[2].Name != "aux" {
@@ -105,7 +105,7 @@ func TestUnmatched(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	var none *annotation.Request
-	if !none.Empty() || Unmatched(none, pod()) != nil || none.ContainerNames() != nil || Default().Check(none) != nil {
+	if !none.Empty() || Unmatched(none, pod()) != nil || none.ContainerNames() != nil || Default().of(none).Check() != nil {
 		t.Error("no request is not empty")
 	}
 }
@@ -120,7 +120,7 @@ func TestCheck(t *testing.T) {
 		keyDB + " 0", keyEach + " 2", keyEach + " 1", keyTotal + " 1",
 	}
 	var got []string
-	for _, e := range Default().Check(r) {
+	for _, e := range Default().of(r).Check() {
 		got = append(got, e.Annotation+" "+strconv.Itoa(e.Entry))
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -149,10 +149,10 @@ func TestDeterminism(t *testing.T) {
 		}
 		r, cs := annotation.Parse(shuffled), pod()
 		rand.Shuffle(len(cs), func(i, j int) { cs[i], cs[j] = cs[j], cs[i] })
-		d, err := Default().Container(r, db())
-		total, totalErr := Default().PodTotal(r, cs)
+		d, err := Default().of(r).Container(db())
+		total, totalErr := Default().of(r).Total(cs)
 		lines := []string{err.Error(), totalErr.Error(), strings.Join(Unmatched(r, cs), "\n")}
-		for _, e := range slices.Concat(d.Errors, total.Errors, Default().Check(r)) {
+		for _, e := range slices.Concat(d.Errors, total.Errors, Default().of(r).Check()) {
 			checkLine(t, e.Error())
 			lines = append(lines, e.Error())
 		}

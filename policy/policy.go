@@ -55,7 +55,9 @@ type Policy struct {
 	Mode      Mode
 	OnError   OnError
 	Floors    Floors
-	Bounds    Bounds
+	Bounds    Bounds // for pods whose rule has none of its own
+	Classes   map[string]*Class
+	Rules     []Rule // for pods; the first one that matches a pod counts
 	Writeback Writeback
 	// Disks are rules for io.cost; the first one that matches a disk counts.
 	Disks []DiskRule

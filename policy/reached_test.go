@@ -25,7 +25,7 @@ func TestReached(t *testing.T) {
 		{"a path beats it", "/data wbps=2Mi; * wbps=1Mi", reaches(mount("/data", on(sdc))), []string{"sda wbps=1048576", "sdc wbps=2097152"}},
 		{"paths alone", "/data wbps=1Mi; rootfs wbps=2Mi", reaches(mount("/data", on(sdb))), []string{"sda wbps=2097152", "sdb wbps=1048576"}},
 	} {
-		d, err := Default().Container(annotation.Parse(map[string]string{keyDB: tt.value}), tt.c)
+		d, err := Default().of(annotation.Parse(map[string]string{keyDB: tt.value})).Container(tt.c)
 		if err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
@@ -33,7 +33,7 @@ func TestReached(t *testing.T) {
 			t.Errorf("%s: -want +got:\n%s", tt.name, diff)
 		}
 	}
-	d, err := Default().PodTotal(annotation.Parse(map[string]string{keyTotal: "* wbps=1Mi"}), []Container{reaches()})
+	d, err := Default().of(annotation.Parse(map[string]string{keyTotal: "* wbps=1Mi"})).Total([]Container{reaches()})
 	if diff := cmp.Diff([]string{"sda wbps=1048576", "sdc wbps=1048576"}, limits(d)); err != nil || diff != "" {
 		t.Errorf("pod-total: %v, -want +got:\n%s", err, diff)
 	}

@@ -40,9 +40,11 @@ func ParseSourceKind(s string) (SourceKind, bool) {
 // Source identifies where a value comes from, such as an annotation and its entry. Sources
 // are comparable with ==.
 type Source struct {
-	Kind  SourceKind
-	Name  string // the annotation's full key, or the name of the claim, class or rule
-	Entry int    // 1-based; 0 for a value without entries, such as a weight
+	Kind SourceKind
+	// Name is the annotation's full key, or the name of the claim or class. Of a class that a rule
+	// names it is RULE/CLASS, and for a field of the policy its path.
+	Name  string
+	Entry int // 1-based, of an annotation; 0 for a value without entries, such as a weight
 	// IsStar is true if the target is "*". Target is the target as the user wrote it, cut
 	// to 64 bytes; it is only shown.
 	IsStar bool
@@ -52,13 +54,43 @@ type Source struct {
 // backstopText stands for the backstop where people expect the name of an annotation.
 const backstopText = "backstop: the sum of the containers' limits"
 
-// Text returns the name of the annotation, claim, class or rule, or a text for the
-// backstop.
+// ruleName returns the Name of a class that a rule names.
+func ruleName(rule, class string) string { return rule + "/" + class }
+
+const (
+	classPrefix = "class "
+	rulePrefix  = "rule "
+	ruleClass   = ", class " // between the names of a rule and its class
+)
+
+// Text returns the name of the annotation or claim, "class NAME", "rule NAME, class NAME", the path
+// of a field of the policy, or a text for the backstop.
 func (s Source) Text() string {
-	if s.Kind == FromBackstop {
+	switch s.Kind {
+	case FromBackstop:
 		return backstopText
+	case FromClass:
+		return classPrefix + s.Name
+	case FromRule:
+		if rule, class, ok := strings.Cut(s.Name, "/"); ok {
+			return rulePrefix + rule + ruleClass + class
+		}
 	}
 	return s.Name
+}
+
+// parseText is the inverse of Text for annotations, classes, and the backstop.
+func parseText(text string) (SourceKind, string) {
+	rule, class, ok := strings.Cut(text, ruleClass)
+	switch {
+	case text == backstopText:
+		return FromBackstop, ""
+	case ok && strings.HasPrefix(rule, rulePrefix):
+		return FromRule, ruleName(strings.TrimPrefix(rule, rulePrefix), class)
+	case strings.HasPrefix(text, classPrefix):
+		return FromClass, strings.TrimPrefix(text, classPrefix)
+	}
+	return FromAnnotation, text
 }
 
 // String returns Text without the domain, and the number of the entry: "limits/container.db
@@ -83,20 +115,19 @@ func (s Source) MarshalJSON() ([]byte, error) {
 	return json.Marshal(sourceJSON{s.Text(), s.Entry, s.Target})
 }
 
-// UnmarshalJSON is the inverse of MarshalJSON for annotations and the backstop. It decodes
-// any other kind as an annotation.
+// UnmarshalJSON is the inverse of MarshalJSON for annotations, classes, and the backstop. It
+// decodes any other kind as an annotation.
 func (s *Source) UnmarshalJSON(data []byte) error {
 	var j sourceJSON
 	if err := json.Unmarshal(data, &j); err != nil {
 		return err
 	}
-	switch {
-	case j.Annotation == backstopText:
-		*s = Source{Kind: FromBackstop}
-	case j == sourceJSON{}:
-		*s = Source{}
-	default:
-		*s = Source{FromAnnotation, j.Annotation, j.Entry, j.Target == "*", j.Target}
+	if *s = (Source{}); j == (sourceJSON{}) {
+		return nil
+	}
+	kind, name := parseText(j.Annotation)
+	if *s = (Source{Kind: kind, Name: name}); kind != FromBackstop {
+		s.Entry, s.IsStar, s.Target = j.Entry, j.Target == "*", j.Target
 	}
 	return nil
 }

@@ -19,6 +19,16 @@ func TestSource(t *testing.T) {
 		},
 		{from(keyEach, 1, "*"), "limits/containers #1", `{"annotation":"limits.blkio.noderesource.dev/containers","entry":1,"target":"*"}`},
 		{
+			Source{Kind: FromClass, Name: "bronze", IsStar: true, Target: "*"},
+			"class bronze",
+			`{"annotation":"class bronze","entry":0,"target":"*"}`,
+		},
+		{
+			Source{Kind: FromRule, Name: "batch/bronze", Target: "/data"},
+			"rule batch, class bronze",
+			`{"annotation":"rule batch, class bronze","entry":0,"target":"/data"}`,
+		},
+		{
 			Source{Kind: FromBackstop},
 			"backstop: the sum of the containers' limits",
 			`{"annotation":"backstop: the sum of the containers' limits","entry":0,"target":""}`,

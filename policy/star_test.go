@@ -49,7 +49,7 @@ func TestUnknownDisk(t *testing.T) {
 		{"injected", "* wbps=1Mi", on(sda), []Mount{injected(mount("/etc/hosts", unknown()))}, nil, []string{"sda wbps=1048576"}},
 	} {
 		c := Container{Name: "db", Rootfs: tt.rootfs, Mounts: tt.mounts}
-		d, err := Default().Container(annotation.Parse(map[string]string{keyDB: tt.value}), c)
+		d, err := Default().of(annotation.Parse(map[string]string{keyDB: tt.value})).Container(c)
 		if (err != nil) != (tt.errs != nil) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
@@ -84,7 +84,7 @@ func TestConflicts(t *testing.T) {
 		"/data wbps=2Mi; @pgdata wbps=3Mi":                         {[]string{conflict("wbps", "@pgdata", "3Mi", "/data", "1", "2Mi")}, []string{"sdb wbps=2097152"}},
 		"/data riops=20 wiops=30; /logs riops=20; /logs/x riops=9": {[]string{conflict("riops", "/logs/x", "9", "/data", "1", "20")}, []string{"sdb riops=9 wiops=30"}},
 	} {
-		d, _ := Default().Container(annotation.Parse(map[string]string{keyDB: value}), db()) // Errors has all
+		d, _ := Default().of(annotation.Parse(map[string]string{keyDB: value})).Container(db()) // Errors has all
 		if diff := cmp.Diff(tt.errs, errorsOf(d)); diff != "" {
 			t.Errorf("%s: errors, -want +got:\n%s", value, diff)
 		}
@@ -108,7 +108,7 @@ func TestTotalOrder(t *testing.T) {
 	}
 	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}} {
 		given := []Container{cs[order[0]], cs[order[1]], cs[order[2]]}
-		d, _ := Default().PodTotal(r, given) // Errors has all
+		d, _ := Default().of(r).Total(given) // Errors has all
 		if diff := cmp.Diff(want, errorsOf(d)); diff != "" {
 			t.Errorf("%v: -want +got:\n%s", order, diff)
 		}
@@ -123,7 +123,7 @@ func TestVolumeHint(t *testing.T) {
 	c := Container{Name: "db", Rootfs: on(sda), Mounts: []Mount{
 		of("data", "empty-dir", mount("/a", on(sda))), of("wal", "empty-dir", mount("/b", on(sda))), of("data", "empty-dir", mount("/c", on(sda))), mount("/d", on(sda)),
 	}}
-	_, err := Default().Container(annotation.Parse(map[string]string{keyDB: "@dat wbps=1Mi"}), c)
+	_, err := Default().of(annotation.Parse(map[string]string{keyDB: "@dat wbps=1Mi"})).Container(c)
 	if e := asError(t, err); e == nil || e.Hint != `did you mean "data"?` {
 		t.Errorf("%v", err)
 	}

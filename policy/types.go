@@ -71,7 +71,12 @@ type Skipped struct {
 type Desired struct {
 	// Settings has memory.high only at the creation of a container, see Writeback.DirtyGuard.
 	Settings Settings
-	Disks    map[blkio.Dev]string // kernel names of the disks in Settings
+	Disks    map[blkio.Dev]string // kernel names of the disks in Settings and Lowered
+	// Lowered are values of annotations that an earlier policy granted and that are not in force now,
+	// because the class of the rule is lower, or because the rule ignores annotations. Ignored is true
+	// for the latter.
+	Lowered Settings
+	Ignored bool
 	// Weighted are the physical disks that the weights are about, sorted by number. io.cost has
 	// to be enabled there.
 	Weighted     []blkio.Disk

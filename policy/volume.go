@@ -14,6 +14,11 @@ import (
 func (e *evaluation) volume(cs []Container) {
 	t := &e.entry.Target
 	if e.isAmbiguous(cs) {
+		if e.scope == scopeClass {
+			e.skip(t.Name(), "a volume of the pod and a PersistentVolume have this name")
+			e.unenforced()
+			return
+		}
 		e.fail(e.limits.ErrorOf(e.entry, annotation.Invalid, &annotation.Problem{
 			Cause: "ambiguous volume name " + quote.Text(t.Volume) + ": a volume of the pod and a PersistentVolume have it",
 			Hint:  "write the path of the mount in the container",

@@ -43,7 +43,7 @@ func TestVolume(t *testing.T) {
 				delete(annotations, k)
 			}
 		}
-		d, err := Default().Container(annotation.Parse(annotations), Container{Name: "db", Rootfs: on(sda), Mounts: tt.mounts})
+		d, err := Default().of(annotation.Parse(annotations)).Container(Container{Name: "db", Rootfs: on(sda), Mounts: tt.mounts})
 		if tt.err == "" && err != nil || tt.err != "" && (err == nil || err.Error() != "nri-blkio: "+keyDB+`: entry 1 "`+tt.db+`": `+tt.err) {
 			t.Errorf("%s:\n got %v\nwant %s", tt.name, err, tt.err)
 		}
@@ -59,7 +59,7 @@ func TestVolume(t *testing.T) {
 // Where it comes from, and what cannot be limited, is told by the target.
 func TestVolumeIsTold(t *testing.T) {
 	c := Container{Name: "db", Rootfs: on(sda), Mounts: []Mount{of("data", "csi", mount("/data", on(sdb))), of("mem", "empty-dir", mount("/mem", tmpfs()))}}
-	d, err := Default().Container(annotation.Parse(map[string]string{keyDB: "@data wbps=1Mi; @mem wbps=max", keyEach: "@nope rbps=1Mi"}), c)
+	d, err := Default().of(annotation.Parse(map[string]string{keyDB: "@data wbps=1Mi; @mem wbps=max", keyEach: "@nope rbps=1Mi"})).Container(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestVolumeOfPod(t *testing.T) {
 	}
 	for _, tt := range tests {
 		r := annotation.Parse(map[string]string{keyTotal: value})
-		d, err := Default().PodTotal(r, tt.cs)
+		d, err := Default().of(r).Total(tt.cs)
 		if tt.err == "" && err != nil || tt.err != "" && (err == nil || err.Error() != "nri-blkio: "+keyTotal+`: entry 1 "`+value+`": `+tt.err) {
 			t.Errorf("%s:\n got %v\nwant %s", tt.name, err, tt.err)
 		}
@@ -123,7 +123,7 @@ func TestVolumeOfPod(t *testing.T) {
 func TestVolumeLineIsBounded(t *testing.T) {
 	name := strings.Repeat("a", 63)
 	key := "limits.blkio.noderesource.dev/container." + name
-	_, err := Default().Container(annotation.Parse(map[string]string{key: "@" + name + " wbps=1Mi"}), Container{Name: name})
+	_, err := Default().of(annotation.Parse(map[string]string{key: "@" + name + " wbps=1Mi"})).Container(Container{Name: name})
 	if err == nil {
 		t.Fatal("no error")
 	}

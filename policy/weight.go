@@ -4,36 +4,15 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strconv"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
-
-// Bounds are the largest values that pods may request.
-type Bounds struct {
-	// MaxWeight is the largest weight of a container and of pod-total, from 1 to 10000. A
-	// weight takes a share from others. So at the kernel's default of 100 a pod can only
-	// lower its own.
-	MaxWeight int
-}
-
-// checkEntry returns an error for a value that the policy does not allow.
-func (p *Policy) checkEntry(l *annotation.List, en *annotation.Entry) *annotation.Error {
-	if int(en.Weight) > p.Bounds.MaxWeight {
-		return l.ErrorOf(en, annotation.Invalid, &annotation.Problem{
-			Cause: "the weight is too large",
-			Hint:  "write at most " + strconv.Itoa(p.Bounds.MaxWeight) + ", bounds.weight.max of the node policy",
-		})
-	}
-	return p.checkFloor(l, en)
-}
 
 // weighAll decides the weight on all disks that have none of their own. It also notes the disks
 // that the containers can use.
 func (e *evaluation) weighAll(cs []Container) {
 	if e.weight.entry == nil {
-		e.weight = cell{rate: blkio.Amount(e.entry.Weight), scope: e.scope, limits: e.limits, entry: e.entry}
+		e.weight = e.cell(blkio.Amount(e.entry.Weight))
 	}
 	for i := range cs {
 		c := &cs[i]

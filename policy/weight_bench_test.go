@@ -27,7 +27,7 @@ func BenchmarkPodTotalWeight(b *testing.B) {
 			p, r := Default(), annotation.Parse(map[string]string{keyWeight + "pod-total": "50"})
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := p.PodTotal(r, cs); err != nil {
+				if _, err := p.of(r).Total(cs); err != nil {
 					b.Fatal(err)
 				}
 			}

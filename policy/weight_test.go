@@ -37,10 +37,10 @@ func TestWeightBound(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := annotation.Parse(map[string]string{keyWeight + tt.scope: tt.value})
-		decide := func() (Desired, error) { return p.Container(r, db()) }
+		decide := func() (Desired, error) { return p.of(r).Container(db()) }
 		if tt.scope == "pod-total" {
-			decide = func() (Desired, error) { return p.PodTotal(r, []Container{db()}) }
-			if _, err := p.Container(r, db()); (err != nil) != (tt.err != "") {
+			decide = func() (Desired, error) { return p.of(r).Total([]Container{db()}) }
+			if _, err := p.of(r).Container(db()); (err != nil) != (tt.err != "") {
 				t.Errorf("%s %s: a container with it: %v", tt.scope, tt.value, err)
 			}
 		}
@@ -52,7 +52,7 @@ func TestWeightBound(t *testing.T) {
 		if diff := cmp.Diff(tt.err, got); diff != "" || amount(d, blkio.Weight) != tt.want {
 			t.Errorf("%q, %s %s: weight %d, want %d, -want +got:\n%s", tt.policy, tt.scope, tt.value, amount(d, blkio.Weight), tt.want, diff)
 		}
-		if errs := p.Check(r); (len(errs) > 0) != (tt.err != "") {
+		if errs := p.of(r).Check(); (len(errs) > 0) != (tt.err != "") {
 			t.Errorf("%s %s: without a container: %v", tt.scope, tt.value, errs)
 		}
 	}
@@ -61,7 +61,7 @@ func TestWeightBound(t *testing.T) {
 // A weight that is refused leaves that of the wider scope.
 func TestWeightBoundBestEffort(t *testing.T) {
 	r := annotation.Parse(map[string]string{keyWeight + "container.db": "500", keyWeight + "containers": "50"})
-	d, err := Default().Container(r, db())
+	d, err := Default().of(r).Container(db())
 	if err == nil || amount(d, blkio.Weight) != 50 {
 		t.Errorf("weight %d, %v, want 50 beside an error", amount(d, blkio.Weight), err)
 	}
@@ -117,7 +117,7 @@ func TestWeightsOfDisks(t *testing.T) {
 		{value: "/data 1001; rootfs 5", want: "8:32=5", weighted: "sdc", err: `entry 1 "/data 1001": the weight is too large (write at most 1000, bounds.weight.max of the node policy)`},
 	} {
 		r := annotation.Parse(map[string]string{keyWeight + "container.db": tt.value})
-		d, err := p.Container(r, c)
+		d, err := p.of(r).Container(c)
 		if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 			t.Errorf("%q:\n got %v\nwant %s", tt.value, err, tt.err)
 		}
@@ -137,7 +137,7 @@ func TestWeightsOfDisks(t *testing.T) {
 	r := annotation.Parse(map[string]string{
 		keyWeight + "container.db": "/log 5", keyWeight + "containers": "/data 6; * 7", "limits.blkio.noderesource.dev/containers": "/data wbps=1Mi",
 	})
-	d, err := p.Container(r, c)
+	d, err := p.of(r).Container(c)
 	var lines []string
 	for _, l := range d.Settings.Lines() {
 		lines = append(lines, l.String())
@@ -166,7 +166,7 @@ func TestWeightsOfPod(t *testing.T) {
 		{value: "/data 50", want: "io.weight 8:0 50, io.weight 8:16 50, io.weight 8:32 50", weighted: "sda sdb sdc"},
 	} {
 		for n := 1; n <= len(cs); n++ {
-			d, err := Default().PodTotal(annotation.Parse(map[string]string{keyWeight + "pod-total": tt.value}), cs[:n])
+			d, err := Default().of(annotation.Parse(map[string]string{keyWeight + "pod-total": tt.value})).Total(cs[:n])
 			var lines []string
 			for _, l := range d.Settings.Lines() {
 				lines = append(lines, l.String())

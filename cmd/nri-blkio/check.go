@@ -38,6 +38,9 @@ this node: the share of the disk beside one container without a weight, and besi
 containers that have used the disk, or why the weight has no effect. Lines that begin with "note:" show what a limit
 means in operations per second, and limits that the disk's model cannot reach.
 
+The rule of the policy is that for the pod's namespace ("default" if the manifest has
+none), labels and QoS class; its name is after that of the pod.
+
 The mounts are derived from the manifest. The disk of a PersistentVolumeClaim or
 a CSI volume is unknown until the volume is mounted. Limits on it have a placeholder
 and a warning.
@@ -51,11 +54,20 @@ grammar, contradictions within the manifest, and the bounds of a given --policy.
 Disks have placeholders. Lines that begin with "unknown:" list the facts that the
 result depends on and that only a node can know. They are not errors.
 
-The exit status is 1 if there are errors, 0 if there are only warnings, 2 if there
+With --expect, check compares the decisions about pods with those in a file, and prints
+only the differences, as "got X, want Y". It needs --policy, and implies --offline. Pods of
+the file can be those of -f. docs/how-to/test-a-policy.md has an example.
+
+With --migrate, check converts a file of blockio classes of containerd or CRI-O to a policy
+on stdout. What the policy does otherwise is in its comments and on stderr.
+
+The exit status is 1 if there are errors or differences, 0 if there are only warnings, 2 if there
 is no pod to check, 3 if the node or a file cannot be read.`
 
 type checkOptions struct {
 	files   []string
+	expect  string
+	migrate string
 	handler string
 	offline bool
 	output  output
@@ -64,25 +76,39 @@ type checkOptions struct {
 func (a *app) checkCommand() *cobra.Command {
 	var o checkOptions
 	cmd := &cobra.Command{
-		Use:   "check -f PATH...",
+		Use:   "check -f PATH... | --policy FILE --expect FILE | --migrate FILE",
 		Short: "Show the limits that a pod would get on this node, or its errors",
 		Long:  checkLong,
 		Example: `  nri-blkio check -f pod.yaml
   kubectl get pod db-0 -o yaml | nri-blkio check -f -
   nri-blkio check -f manifests/ -f extra.yaml --policy policy.yaml -o json
-  nri-blkio check --offline -f manifests/    # on a workstation or in CI`,
+  nri-blkio check --offline -f manifests/    # on a workstation or in CI
+  nri-blkio check --policy policy.yaml --expect policy-test.yaml
+  nri-blkio check --migrate /etc/containers/blockio.yaml > policy.yaml`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.check(cmd.Context(), &o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case o.migrate != "":
+				return a.migrate(&o)
+			case o.expect != "":
+				return a.expect(cmd.Context(), &o)
+			}
+			return a.check(cmd.Context(), &o)
+		},
 	}
 	f := cmd.Flags()
 	f.StringArrayVarP(&o.files, "file", "f", nil, "a manifest, a directory of them, or - for stdin; may be repeated")
 	f.BoolVar(&o.offline, "offline", false, "check without a node: report what only a node can know as unknown")
+	f.StringVar(&o.expect, "expect", "", "test --policy with the cases in this file")
+	f.StringVar(&o.migrate, "migrate", "", "convert this file of blockio classes of containerd or CRI-O to a policy")
 	f.StringVar(&o.handler, "handler", "", "the runtime handler that the pod's RuntimeClass names")
 	o.output.add(cmd)
 	a.opts.addPolicyFlag(cmd)
 	a.opts.addCheckFlags(cmd)
-	// The flag was defined above: this cannot fail.
-	_ = cmd.MarkFlagRequired("file")
+	cmd.MarkFlagsOneRequired("file", "expect", "migrate")
+	for _, other := range []string{"file", "expect", "policy"} {
+		cmd.MarkFlagsMutuallyExclusive("migrate", other)
+	}
 	return cmd
 }
 
@@ -190,9 +216,13 @@ type checkReport struct {
 	Notes    []string           `json:"notes,omitempty"` // about all pods together
 }
 
+// hasErrors reports whether the severity of a finding is Error.
+func hasErrors(list []manifest.Finding) bool {
+	return slices.ContainsFunc(list, func(f manifest.Finding) bool { return f.Severity == manifest.Error })
+}
+
 func (r *checkReport) hasErrors() bool {
-	return slices.ContainsFunc(r.Findings, func(f manifest.Finding) bool { return f.Severity == manifest.Error }) ||
-		slices.ContainsFunc(r.Pods, func(p check.Result) bool { return len(p.Errors) > 0 })
+	return hasErrors(r.Findings) || slices.ContainsFunc(r.Pods, func(p check.Result) bool { return len(p.Errors) > 0 })
 }
 
 // write writes the findings, then the pods.
@@ -211,7 +241,11 @@ func (r *checkReport) write(out *bytes.Buffer) {
 
 // writePod writes the lines that the plugin would write for a pod, then the messages about it.
 func writePod(out *bytes.Buffer, r *check.Result) {
-	fmt.Fprintf(out, "%s %s\n", terminal.Escape(r.Kind), terminal.Escape(podName(r.Namespace, r.Name)))
+	rule := ""
+	if r.Rule != "" {
+		rule = " (rule " + r.Rule + ")"
+	}
+	fmt.Fprintf(out, "%s %s%s\n", terminal.Escape(r.Kind), terminal.Escape(podName(r.Namespace, r.Name)), rule)
 	if len(r.Writes) > 0 {
 		t := terminal.NewTable(out, "CGROUP", "DISK", "FILE", "LINE", "FROM")
 		for _, w := range r.Writes {

@@ -38,7 +38,10 @@ func (a *app) runningPolicy() usedPolicy {
 		return builtIn("the running plugin has that of the runtime's configuration")
 	}
 	o := a.opts
-	o.policy, o.mode = running.Policy, running.Mode
+	o.policy = running.Policy
+	if !running.RuleModes { // otherwise --mode was not given
+		o.mode = running.Mode
+	}
 	p, err := o.loadPolicy()
 	if err != nil {
 		return builtIn("that of the running plugin cannot be read here: " + err.Error())

@@ -42,7 +42,7 @@ func (o *options) withMode(p *policy.Policy) (*policy.Policy, error) {
 	switch m := policy.Mode(o.mode); m {
 	case "":
 	case policy.ModeEnforce, policy.ModeObserve:
-		p.Mode = m
+		return p.WithMode(m), nil
 	default:
 		return nil, usage(fmt.Errorf("--mode: unknown value %q (write %s or %s)", o.mode, policy.ModeEnforce, policy.ModeObserve))
 	}

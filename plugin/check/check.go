@@ -61,10 +61,12 @@ type Result struct {
 	lines map[string]int // of the annotations
 }
 
-// Meaning is what the limits and weights of a pod mean on the node.
+// Meaning is what the limits and weights of a pod mean on the node, and where they are from.
 type Meaning struct {
+	Rule    string         `json:"rule,omitempty"` // of the policy, that matches the pod
 	Weights []WeightEffect `json:"weights,omitempty"`
 	Notes   []string       `json:"notes,omitempty"`
+	Decided Decided        `json:"-"` // Writes and Errors are its text
 
 	limits []limited // of the containers that run together, and of the pod
 }
@@ -80,17 +82,19 @@ type Write struct {
 }
 
 // Pod returns the decisions for one pod. They are empty if the pod has no annotation of the
-// plugin.
+// plugin, and no class by a rule of the policy.
 func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 	r := Result{
 		Object: m.Object, Position: m.Position,
 		Writes: []Write{}, lines: m.Lines,
 	}
-	req := annotation.Parse(m.Annotations)
-	if req.Empty() {
+	pol := c.policyFor(m)
+	r.Decided = undecided(pol, m)
+	if r.Rule = pol.Rule(); pol.IsEmpty() {
 		return r
 	}
-	containers, err := c.Node.find(ctx, c.handlerOf(m), m, req)
+	r.Warnings = append(r.Warnings, c.handlerWarnings(m)...)
+	containers, err := c.Node.find(ctx, c.handlerOf(m), m, pol.Targets())
 	if err != nil {
 		r.Errors = append(r.Errors, err.Error())
 		return r
@@ -99,10 +103,10 @@ func (c *Checker) Pod(ctx context.Context, m *manifest.Pod) Result {
 		bytes := min(orNoMemory(m.Containers[i].MemoryLimit), orNoMemory(m.MemoryLimit))
 		containers[i].MemoryLimited = policy.MemoryBoundsDirty(bytes, c.Node.Memory)
 	}
-	c.checkNames(&r, req, containers)
+	c.checkNames(&r, pol.Request(), containers)
 	o := outcome{
 		Checker: c, result: &r, weights: c.Node.planWeights(),
-		pod: plan.Pod{Namespace: m.Namespace, Name: m.Name, Handler: c.decidedHandler(&r, m), Request: req},
+		pod: plan.Pod{Namespace: m.Namespace, Name: m.Name, Policy: pol},
 	}
 	for i := range containers {
 		o.container(containers[i], m.Containers[i].Role)
@@ -152,17 +156,26 @@ func (c *Checker) checkNames(r *Result, req *annotation.Request, containers []po
 	r.Warnings = append(r.Warnings, policy.Unmatched(req, all)...) // a manifest has all that will come
 }
 
-// decidedHandler returns the runtime handler to decide with. The handler of a RuntimeClass is
-// unknown unless it is given: then it is taken for one that the policy knows.
-func (c *Checker) decidedHandler(r *Result, m *manifest.Pod) string {
-	if m.RuntimeClass == "" || c.Handler != "" {
-		return c.Handler
+// policyFor returns the policy for a pod. It decides with the pod's runtime handler. The handler of a
+// RuntimeClass is unknown unless it is given: then it is taken for one that the policy knows.
+func (c *Checker) policyFor(m *manifest.Pod) *policy.Pod {
+	handler := c.Handler
+	if known := c.Policy.HostKernelHandlers; c.hasUnknownHandler(m) && len(known) > 0 {
+		handler = known[0]
 	}
-	r.Warnings = append(r.Warnings, fmt.Sprintf("the handler of RuntimeClass %q is unknown (set --handler to check it)", m.RuntimeClass))
-	if known := c.Policy.HostKernelHandlers; len(known) > 0 {
-		return known[0]
+	facts := policy.PodFacts{Namespace: m.Namespace, Labels: m.Labels, QOS: policy.QOS(m.QOS), Handler: handler}
+	return c.Policy.ForPod(&facts, annotation.Parse(m.Annotations))
+}
+
+func (c *Checker) hasUnknownHandler(m *manifest.Pod) bool {
+	return m.RuntimeClass != "" && c.Handler == ""
+}
+
+func (c *Checker) handlerWarnings(m *manifest.Pod) []string {
+	if !c.hasUnknownHandler(m) {
+		return nil
 	}
-	return ""
+	return []string{fmt.Sprintf("the handler of RuntimeClass %q is unknown (set --handler to check it)", m.RuntimeClass)}
 }
 
 // handlerOf is the handler whose writable layers the pod's containers have. A

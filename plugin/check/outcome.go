@@ -25,10 +25,10 @@ type outcome struct {
 // container decides for one more container of the pod, as the plugin does at its creation.
 func (o *outcome) container(c policy.Container, role manifest.Role) {
 	seen := append(slices.Clone(o.pod.Seen), c)
-	desired, err := plan.Decide(o.Policy, &o.pod, c, o.weights)
-	total, podErr := plan.Total(o.Policy, &o.pod, seen, o.weights)
-	first := plan.First(o.Policy, err, podErr)
-	if o.Policy.Action(first) == policy.Reject {
+	desired, err := plan.Decide(&o.pod, c, o.weights)
+	total, podErr := plan.Total(&o.pod, seen, o.weights)
+	first := plan.First(o.pod.Policy, err, podErr)
+	if o.pod.Policy.Action(first) == policy.Reject {
 		o.say("container "+c.Name+" is not created", "container "+c.Name+" would not be created in mode enforce")
 	} else if err != nil {
 		const starts = " starts without what its errors name, as onError of the node's policy has it"
@@ -36,14 +36,19 @@ func (o *outcome) container(c policy.Container, role manifest.Role) {
 	}
 	o.result.fail(desired, err)
 	o.pod.Seen = seen // the pod's total counts those that are refused as well
-	if plan.Refuses(o.Policy, first) {
+	decision := &o.result.Decided.Containers[len(seen)-1]
+	if o.pod.Policy.Action(first) == policy.Reject {
+		decision.Refused = first.Error()
+	}
+	if plan.Refuses(o.pod.Policy, first) {
 		o.result.fail(total, podErr)
 		return
 	}
 	created := plan.Container{ID: c.Name, Name: c.Name, Cgroup: c.Name, Desired: desired, Err: first}
-	alone := plan.New(o.Policy, plan.View{Pod: o.pod, Running: []plan.Container{created}, Weights: o.weights})
+	alone := plan.New(plan.View{Pod: o.pod, Running: []plan.Container{created}, Weights: o.weights})
 	rec := alone.Containers[0].Record
 	rec.Settings = desired.Settings // with memory.high, which only the creation sets
+	decision.Settings, decision.Disks = desired.Settings, desired.Disks
 	o.add(o.result, &rec)
 	limits := newLimited(&rec)
 	o.noteLimits(o.result, &limits)
@@ -55,30 +60,35 @@ func (o *outcome) container(c policy.Container, role manifest.Role) {
 
 // total decides for the pod's own cgroup while all containers run that start.
 func (o *outcome) total() {
-	total, err := plan.Total(o.Policy, &o.pod, o.pod.Seen, o.weights)
+	total, err := plan.Total(&o.pod, o.pod.Seen, o.weights)
 	o.result.fail(total, err)
-	if err != nil && o.Policy.Action(err) == policy.Ignore {
+	if err != nil && o.pod.Policy.Action(err) == policy.Ignore {
 		const starts = "the pod starts without what the errors of pod-total name, as onError of the node's policy has it"
 		o.say(starts, "in mode enforce, "+starts)
 	}
 	o.pod.Cgroup = "pod"
-	whole := plan.New(o.Policy, plan.View{Pod: o.pod, Running: o.running, Weights: o.weights})
+	whole := plan.New(plan.View{Pod: o.pod, Running: o.running, Weights: o.weights})
 	rec := whole.Pod.Record
 	rec.Settings = rec.Settings.Join(whole.Pod.Weights) // those on single disks are not recorded
 	rec.Disks = policy.DiskNames(rec.Settings, rec.Disks, total.Disks)
+	o.result.Decided.Total = Decision{Settings: rec.Settings, Disks: rec.Disks}
 	o.add(o.result, &rec)
 	limits := newLimited(&rec)
 	o.noteLimits(o.result, &limits)
 	o.result.limits = append(o.result.limits, limits)
 	o.weigh(&total)
-	if o.Policy.Mode == policy.ModeObserve && len(o.result.Writes) > 0 {
-		o.result.Effects = append(o.result.Effects, "nothing is written: the node's policy has mode observe")
+	if o.pod.Policy.Mode() == policy.ModeObserve && len(o.result.Writes) > 0 {
+		effect := "nothing is written: the node's policy has mode observe"
+		if rule := o.pod.Policy.Rule(); rule != "" {
+			effect += " for this pod (rule " + rule + ")"
+		}
+		o.result.Effects = append(o.result.Effects, effect)
 	}
 }
 
 // say adds an effect of errors, in the words for the policy's mode.
 func (o *outcome) say(enforced, observed string) {
-	if o.Policy.Mode == policy.ModeObserve {
+	if o.pod.Policy.Mode() == policy.ModeObserve {
 		enforced = observed
 	}
 	o.result.Effects = append(o.result.Effects, enforced)

@@ -27,7 +27,7 @@ const unknownLayers = "/writable-layers"
 
 // find returns the pod's containers with their disks, init containers first. The disks are found
 // by the plugin's own Finder, in the OCI specs that the runtime would get.
-func (n *Node) find(ctx context.Context, handler string, pod *manifest.Pod, req *annotation.Request) ([]policy.Container, error) {
+func (n *Node) find(ctx context.Context, handler string, pod *manifest.Pod, targets annotation.Targets) ([]policy.Container, error) {
 	v := volumes{storage: newStorage(n.Storage), kubeletRoot: cmp.Or(n.KubeletRoot, "/")}
 	layer := n.Layers.Of(handler)
 	if n.Storage == nil {
@@ -39,7 +39,7 @@ func (n *Node) find(ctx context.Context, handler string, pod *manifest.Pod, req 
 	}
 	v.rootfs = layer.Backing(ctx, v.storage)
 	finder := inventory.Finder{Storage: v.storage, KubeletRoot: v.kubeletRoot}
-	id := inventory.Pod{UID: podUID, Sandbox: sandboxID, Request: req}
+	id := inventory.Pod{UID: podUID, Sandbox: sandboxID, Targets: targets}
 	out := make([]policy.Container, 0, len(pod.Containers))
 	for i := range pod.Containers {
 		c := inventory.NewContainer(v.spec(pod, &pod.Containers[i]))

@@ -73,7 +73,7 @@ func testNode() Node {
 func findIn(t *testing.T, pod *manifest.Pod, limits string) []policy.Container {
 	t.Helper()
 	n := testNode()
-	cs, err := n.find(t.Context(), "", pod, annotation.Parse(map[string]string{limitsOf + "containers": limits}))
+	cs, err := n.find(t.Context(), "", pod, annotation.Parse(map[string]string{limitsOf + "containers": limits}).Targets())
 	if err != nil {
 		t.Fatal(err)
 	}

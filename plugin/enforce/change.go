@@ -142,9 +142,15 @@ func (c *change) keep(old *record.Record) {
 	// While the limits of a container are not decided, its spec is not compared either.
 	c.record.Dropped = c.record.Dropped.Join(old.Dropped)
 	if old.Observed || c.record.Observed {
+		if !old.Observed && c.Target.Container != "" { // the spec may have them: it is compared later
+			for _, s := range old.Settings {
+				c.record.Drop(s.Value)
+			}
+		}
 		return
 	}
 	c.found.isCurrent = false
+	c.record.Lowered = c.record.Lowered.Join(old.Lowered)
 	c.record.Add(old, old.Settings.Where(func(s policy.Setting) bool { return s.Source.Kind != policy.FromBackstop || c.Target.Ended }))
 	c.Want = c.record.Settings
 }

@@ -47,6 +47,9 @@ type Report struct {
 	// pre-installed plugin. Policy is "" then.
 	PolicyOfRuntime bool   `json:"policyOfRuntime,omitempty"`
 	Mode            string `json:"mode,omitempty"` // of the policy
+	// RuleModes is true if rules of the policy have a mode of their own that counts: --mode
+	// replaces them.
+	RuleModes bool `json:"ruleModes,omitempty"`
 	// Pods counts the annotated pods. NotInForce counts those of them for which writing
 	// some limits failed. Failed counts the running containers that do not get all that
 	// they request.

@@ -17,7 +17,7 @@ type history struct {
 }
 
 func (f *Finder) history(pod *Pod) history {
-	return history{pod.Request.Paths(), func(dev blkio.Dev) bool { return f.Storage.Device(dev).Missing }}
+	return history{pod.Targets.Paths, func(dev blkio.Dev) bool { return f.Storage.Device(dev).Missing }}
 }
 
 // accrue adds to what was found in a running container what was found before. A disk

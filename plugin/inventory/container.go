@@ -19,12 +19,13 @@ type Container struct {
 	Unresolved []UnresolvedMount
 
 	spec *Spec // nil once all its disks are found
-	// follows is the OCI spec, to find the disks again, if they can change while the
-	// container runs. Otherwise it is nil. propagates is true if they can change by mounts
-	// of the host.
-	follows    *Spec
-	propagates bool
-	found      bool // Find has been called
+	// kept is the OCI spec, to find the disks again: of further targets, and if they can change
+	// while the container runs.
+	kept *Spec
+	// follows is true if the disks can change while the container runs, and propagates if they
+	// can change by mounts of the host.
+	follows, propagates bool
+	targets             *annotation.Targets // that the last Find has searched for; nil before
 	// uncompared are the mounts of the OCI spec, until they have been compared with those
 	// of the container's first process. It is nil if no path of the host can have been led
 	// elsewhere.
@@ -39,14 +40,14 @@ type UnresolvedMount struct {
 
 // NewContainer returns a container whose disks have not been searched for.
 func NewContainer(spec *Spec) Container {
-	return Container{spec: spec, Facts: policy.Container{Name: spec.Name}}
+	return Container{spec: spec, kept: spec, Facts: policy.Container{Name: spec.Name}}
 }
 
 // IsResolved reports whether all disks have been found.
 func (c *Container) IsResolved() bool { return c.spec == nil }
 
 // Follows reports whether the disks can change while the container runs.
-func (c *Container) Follows() bool { return c.follows != nil }
+func (c *Container) Follows() bool { return c.follows }
 
 // Propagates reports whether mounts of the host can change the disks.
 func (c *Container) Propagates() bool { return c.propagates }
@@ -54,10 +55,18 @@ func (c *Container) Propagates() bool { return c.propagates }
 // LookAgain makes the next Find search for the disks again if they can change. It reports
 // whether they can.
 func (c *Container) LookAgain() bool {
-	if c.follows != nil {
-		c.spec = c.follows
+	if c.follows {
+		c.spec = c.kept
 	}
-	return c.follows != nil
+	return c.follows
+}
+
+// LookFor makes the next Find search for the disks again if the last one has not searched for all
+// of these targets: the node policy can change while the container runs.
+func (c *Container) LookFor(t annotation.Targets) {
+	if c.targets != nil && !c.targets.Covers(t) {
+		c.spec = c.kept
+	}
 }
 
 // IsUncompared reports whether the mounts of the container's first process have still to be
@@ -101,9 +110,9 @@ func (s *Spec) unresolved(found []policy.Mount) []UnresolvedMount {
 
 // propagates reports whether a target can mean what the host mounts on a volume, or below
 // it, later.
-func (s *Spec) propagates(req *annotation.Request) bool {
+func (s *Spec) propagates(t annotation.Targets) bool {
 	return slices.ContainsFunc(s.Mounts, func(m Mount) bool {
-		return m.IsPropagated() && (req.Star() || len(req.Volumes()) > 0 || hasPathIn(req.Paths(), path.Clean(m.Destination)))
+		return m.IsPropagated() && (t.HasStar() || len(t.Volumes) > 0 || hasPathIn(t.Paths, path.Clean(m.Destination)))
 	})
 }
 

@@ -45,7 +45,7 @@ func TestPropagates(t *testing.T) {
 	} {
 		req := annotation.Parse(map[string]string{"limits.blkio.noderesource.dev/containers": tt.value})
 		c := &Spec{Mounts: []Mount{bind("/mnt/data", "/data", tt.options...)}}
-		if got := c.propagates(req); got != tt.want {
+		if got := c.propagates(req.Targets()); got != tt.want {
 			t.Errorf("%q with %q: %t", tt.value, tt.options, got)
 		}
 	}

@@ -16,8 +16,8 @@ import (
 // Pod holds those facts about a pod that the disks of its containers depend on.
 type Pod struct {
 	UID     string
-	Sandbox string // its ID
-	Request *annotation.Request
+	Sandbox string             // its ID
+	Targets annotation.Targets // that its limits and weights can select
 }
 
 // Finder finds the disks of containers.
@@ -41,14 +41,12 @@ func (f *Finder) Find(ctx context.Context, pod *Pod, layer Layer, c *Container) 
 	f.history(pod).accrue(&found, &c.Facts)
 	c.Facts.Rootfs, c.Facts.Mounts, c.Facts.Physical = found.Rootfs, found.Mounts, found.Physical
 	c.Unresolved = c.spec.unresolved(c.Facts.Mounts)
-	c.propagates = c.spec.propagates(pod.Request)
-	if c.follows = nil; c.propagates || grows(&c.Facts) {
-		c.follows = c.spec
-	}
-	if !c.found && f.isRedirectable(pod, c) {
+	c.propagates = c.spec.propagates(pod.Targets)
+	c.follows = c.propagates || grows(&c.Facts)
+	if (c.targets == nil || !c.targets.Covers(pod.Targets)) && f.isRedirectable(pod, c) {
 		c.uncompared = c.spec.Mounts
 	}
-	if c.found = true; c.Err() == nil {
+	if c.targets = &pod.Targets; c.Err() == nil {
 		c.spec = nil
 	}
 	return nil
@@ -60,11 +58,11 @@ func (f *Finder) Find(ctx context.Context, pod *Pod, layer Layer, c *Container) 
 func (f *Finder) look(ctx context.Context, pod *Pod, layer Layer, spec *Spec) (policy.Container, error) {
 	unhurried := context.WithoutCancel(ctx)
 	out := policy.Container{Rootfs: layer.Backing(unhurried, f.Storage), Mounts: f.declaredMounts(pod, spec)}
-	if !pod.Request.Rootfs() {
+	if !pod.Targets.HasRootfs() {
 		out.Rootfs.Err = nil // no target means it
 	}
 	named := make([][]string, len(out.Mounts)) // the paths that each mount is asked for
-	if paths := pod.Request.Paths(); len(paths) > 0 {
+	if paths := pod.Targets.Paths; len(paths) > 0 {
 		index := policy.IndexMounts(out.Mounts)
 		for _, path := range paths {
 			if i := index.Find(path); i >= 0 {
@@ -72,7 +70,7 @@ func (f *Finder) look(ctx context.Context, pod *Pod, layer Layer, spec *Spec) (p
 			}
 		}
 	}
-	s := search{storage: f.Storage, star: pod.Request.Star(), volumes: pod.Request.Volumes()}
+	s := search{storage: f.Storage, star: pod.Targets.HasStar(), volumes: pod.Targets.Volumes}
 	for i := range spec.Mounts {
 		// Not after the last one: a disk that answers late has answered.
 		if err := ctx.Err(); err != nil {
@@ -80,7 +78,7 @@ func (f *Finder) look(ctx context.Context, pod *Pod, layer Layer, spec *Spec) (p
 		}
 		s.find(unhurried, &spec.Mounts[i], &out.Mounts[i], named[i])
 	}
-	if pod.Request.HasWeights() {
+	if pod.Targets.Weights {
 		out.Physical = f.physical(&out)
 	}
 	return out, nil
@@ -124,12 +122,12 @@ func (f *Finder) declaredMounts(pod *Pod, spec *Spec) []policy.Mount {
 	for i := range spec.Mounts {
 		m := &spec.Mounts[i]
 		mount := policy.Mount{Destination: path.Clean(m.Destination), ReadOnly: m.IsReadOnly(), Injected: own.has(m)}
-		if len(pod.Request.Volumes()) > 0 { // otherwise the name is not needed
+		if len(pod.Targets.Volumes) > 0 { // otherwise the name is not needed
 			mount.Volume, mount.VolumePlugin = volumepath.NameOf(f.KubeletRoot, pod.UID, m.Source)
 		}
 		out = append(out, mount)
 	}
-	return append(out, f.devices(spec)...)
+	return slices.Concat(out, f.devices(spec), spec.leftOut())
 }
 
 // devices returns the raw block volumes of a container: no mount, a node in /dev.

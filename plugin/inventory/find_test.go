@@ -87,7 +87,7 @@ const (
 
 // podWith is a pod with an annotation for all containers.
 func podWith(value string) *Pod {
-	return &Pod{UID: "u1", Sandbox: "s1", Request: annotation.Parse(map[string]string{containers: value})}
+	return &Pod{UID: "u1", Sandbox: "s1", Targets: annotation.Parse(map[string]string{containers: value}).Targets()}
 }
 
 // found is what was found of a container in a form to compare: "/data vdb".

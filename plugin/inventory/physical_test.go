@@ -22,7 +22,7 @@ func TestFindPhysical(t *testing.T) {
 			value = "* wbps=1Mi"
 		}
 		c := NewContainer(&Spec{Mounts: []Mount{bind("/mnt/data", "/data", "rbind", "rw")}})
-		if err := f.Find(t.Context(), &Pod{UID: "u1", Sandbox: "s1", Request: annotation.Parse(map[string]string{key: value})}, Layer{Dir: "/layers"}, &c); err != nil {
+		if err := f.Find(t.Context(), &Pod{UID: "u1", Sandbox: "s1", Targets: annotation.Parse(map[string]string{key: value}).Targets()}, Layer{Dir: "/layers"}, &c); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, c.Facts.Physical); diff != "" {

@@ -11,6 +11,7 @@ type Spec struct {
 	Name    string
 	Mounts  []Mount
 	Devices []Device
+	LeftOut int // the number of mounts and devices that the container has besides, see Within
 }
 
 // Mount is a mount of the OCI spec.

@@ -104,7 +104,7 @@ func Decide(p *policy.Policy, d *Disk) Setup {
 		s.Reason, s.Chosen = "the node policy has weights: off for this disk", true
 	case rule.Weights == policy.WeightsAuto && !d.HasWeights && p.Reserve == 0:
 		s.Reason = "no container with a weight uses the disk"
-	case p.Mode == policy.ModeObserve:
+	case p.Mode == policy.ModeObserve && !d.HasWeights, !p.Enforces(): // a rule can enforce weights
 		s.Reason, s.Chosen = "the node policy has mode: observe", true
 	default:
 		s.Enabled = true

@@ -125,12 +125,19 @@ type Pod struct {
 	Annotations map[string]string
 	Lines       map[string]int
 
+	Traits
 	RuntimeClass string
 	MemoryLimit  uint64 // of the whole pod in bytes, 0 for none
 	Volumes      []Volume
 	// Containers are the init containers, then the containers, then the ephemeral
 	// containers.
 	Containers []Container
+}
+
+// Traits are what rules of a node policy select pods by, beside the namespace.
+type Traits struct {
+	Labels map[string]string
+	QOS    string // the QoS class
 }
 
 // Role is the role of a container in its pod.

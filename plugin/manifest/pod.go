@@ -21,6 +21,13 @@ func (d *document) pod(object, template value, s *strays) {
 		Position:     d.position(template.node.Line),
 		RuntimeClass: spec.field("runtimeClassName").text(),
 		MemoryLimit:  spec.field("resources", "limits", "memory").bytes(),
+		Traits:       Traits{QOS: spec.qos()},
+	}
+	for _, label := range template.field("metadata", "labels").pairs() {
+		if p.Labels == nil {
+			p.Labels = map[string]string{}
+		}
+		p.Labels[label.key.Value] = template.at(label.value, child(template.path, "metadata").Child("labels").Key(label.key.Value)).text()
 	}
 	p.Namespace = cmp.Or(p.Namespace, "default")
 	if template.path != nil {
@@ -149,26 +156,28 @@ const (
 
 // bytes returns a quantity of bytes, 0 if it is absent.
 func (v value) bytes() uint64 {
+	q := v.quantity()
+	return uint64(q.Value())
+}
+
+// quantity returns a quantity that is not negative, 0 if it is absent.
+func (v value) quantity() resource.Quantity {
 	text := v.number()
 	if text == "" {
-		return 0
+		return resource.Quantity{}
 	}
+	tooLarge := len(text) > maxNumber
 	if i := strings.IndexAny(text, "eE"); i >= 0 {
-		if n, err := strconv.Atoi(text[i+1:]); err == nil && (n > maxExponent || n < -maxExponent) {
-			v.fail("not a quantity: " + quoted(text))
-			return 0
+		n, err := strconv.Atoi(text[i+1:])
+		tooLarge = tooLarge || err == nil && (n > maxExponent || n < -maxExponent)
+	}
+	if !tooLarge {
+		if q, err := resource.ParseQuantity(text); err == nil && q.Sign() >= 0 {
+			return q
 		}
 	}
-	if len(text) > maxNumber {
-		v.fail("not a quantity: " + quoted(text))
-		return 0
-	}
-	q, err := resource.ParseQuantity(text)
-	if err != nil || q.Sign() < 0 {
-		v.fail("not a quantity: " + quoted(text))
-		return 0
-	}
-	return uint64(q.Value())
+	v.fail("not a quantity: " + quoted(text))
+	return resource.Quantity{}
 }
 
 // maxQuoted bounds what is quoted of a manifest's text.

@@ -41,7 +41,7 @@ func (n *Node) verdict(err error, sb *Sandbox, ctr *Container) error {
 		return refusal
 	}
 	log := n.log.WithError(err).WithFields(logrus.Fields{"pod": sb.Namespace + "/" + sb.Name, "container": ctr.Name})
-	if refusal := n.Refusal(); refusal != nil {
+	if refusal := n.Refusal(sb); refusal != nil {
 		log.Error("Rejected a container because of an internal error")
 		return refusal
 	}
@@ -50,9 +50,13 @@ func (n *Node) verdict(err error, sb *Sandbox, ctr *Container) error {
 }
 
 // Refusal returns the error that refuses a container after a failure of ours, and counts
-// that. It is nil where the policy lets the container start.
-func (n *Node) Refusal() error {
-	if pol := n.Policy(); pol.Mode == policy.ModeObserve || pol.OnError.Internal != policy.Reject {
+// that. It is nil where the policy lets the containers of the pod start.
+func (n *Node) Refusal(sb *Sandbox) error {
+	pol := n.Policy()
+	if pol.OnError.Internal != policy.Reject {
+		return nil
+	}
+	if facts := sb.Facts(); pol.ForPod(&facts, nil).Mode() == policy.ModeObserve {
 		return nil
 	}
 	n.metrics.refused[annotation.Internal].Add(1)

@@ -34,7 +34,8 @@ func newAgreement(t *testing.T, annotations map[string]string, containers []mani
 	if change != nil {
 		change(a.pol)
 	}
-	a.pod.Annotations = annotations
+	a.pod.Annotations, a.pod.Labels, a.pod.QOS = annotations, a.sandbox.Labels, manifest.Guaranteed
+	a.pod.Namespace = a.sandbox.Namespace
 	a.pod.Volumes = []manifest.Volume{
 		{Name: "data", Source: manifest.HostPath, Path: "/mnt/data/db"},
 		{Name: "logs", Source: manifest.HostPath, Path: "/mnt/data/logs"},
@@ -184,6 +185,19 @@ func keys(pairs ...string) map[string]string {
 	return out
 }
 
+// classes changes a policy to one with classes, and with a rule for pods such as the agreement's.
+func classes(more string) func(p *policy.Policy) {
+	return func(p *policy.Policy) {
+		changed, err := policy.ParseFile([]byte("apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\n" +
+			"classes: {one: {limits: ['* wbps=6Mi'], weight: 40}, two: {limits: ['* wbps=8Mi', '/data rbps=1Mi']}}\n" +
+			"rules: [{name: r, match: {namespaces: [prod], qos: [Guaranteed]}, class: one" + more + "}]\n"))
+		if err != nil {
+			panic(err)
+		}
+		*p = *changed
+	}
+}
+
 // TestCheckAgrees: check says of a manifest what run does with its containers.
 func TestCheckAgrees(t *testing.T) {
 	ignore := func(p *policy.Policy) {
@@ -238,6 +252,24 @@ func TestCheckAgrees(t *testing.T) {
 			change: func(p *policy.Policy) { p.HostKernelHandlers = nil },
 		},
 		{name: "a container that the pod does not have", annotations: keys("limits/container.c", "/data wbps=1Mi")},
+	} {
+		t.Run(tt.name, tt.run)
+	}
+}
+
+// TestCheckAgreesOnClasses: the same for a pod that a rule matches.
+func TestCheckAgreesOnClasses(t *testing.T) {
+	for _, tt := range []agreementTest{
+		{
+			name: "a class", annotations: keys("limits/container.a", "/data rbps=1Mi wbps=2Mi"), change: classes(""),
+			pod: []string{"io.max 254:0 wbps=18874368", "io.max 254:16 wbps=14680064"},
+		},
+		{name: "a class alone", change: classes(""), pod: []string{"io.max 254:0 wbps=18874368", "io.max 254:16 wbps=18874368"}},
+		{name: "another class", annotations: keys("class/container.a", "two", "class/container.b", "one"), change: classes("")},
+		{name: "a class out of bounds", annotations: keys("class/container.a", "two"), change: classes(", bounds: {max: ['* wbps=6Mi']}"), refused: []string{"a"}},
+		{name: "out of bounds", annotations: keys("limits/container.b", "/data wbps=max"), change: classes(", bounds: {max: ['* wbps=6Mi']}"), refused: []string{"b"}},
+		{name: "rejected annotations", annotations: keys("limits/container.b", "x"), change: classes(", annotations: reject"), refused: []string{"a", "b", "init", "proxy"}},
+		{name: "ignored annotations", annotations: keys("limits/container.b", "x"), change: classes(", annotations: ignore")},
 	} {
 		t.Run(tt.name, tt.run)
 	}

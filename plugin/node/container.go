@@ -83,15 +83,17 @@ type ioUse struct {
 
 // decision is what a container asks for and gets.
 type decision struct {
-	policy  *policy.Policy // by which it was decided; nil before
+	policy  *policy.Pod // by which it was decided; nil before
 	desired policy.Desired
 	err     error // what was asked and could not be granted
 }
 
 // exitState is what the end of a container needs.
 type exitState struct {
-	plan    handover.Plan
-	planned bool // the plan was computed
+	plan handover.Plan
+	// planned is true if the plan was computed, and for a container that had no limits while it was a
+	// bystander. It is false while the hand-over is switched off.
+	planned bool
 	// cgroupIDs are of its cgroup, from the first look at it until its end is recorded.
 	cgroupIDs []uint64
 }

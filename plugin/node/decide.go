@@ -11,14 +11,14 @@ import (
 )
 
 // decide computes what one container should get.
-func (r *resolver) decide(pol *policy.Policy, c *snapshot) (policy.Desired, error) {
-	return plan.Decide(pol, c.pod.asking(), c.disks.Facts, r.weight.Support())
+func (r *resolver) decide(pol *policy.Pod, c *snapshot) (policy.Desired, error) {
+	return plan.Decide(c.pod.asking(pol), c.disks.Facts, r.weight.Support())
 }
 
 // granted returns what a container was granted so far, by an earlier process maybe.
 func (r *resolver) granted(c *snapshot) (policy.Desired, error) {
 	switch {
-	case c.look.fresh, c.decision.policy != nil && c.decision.policy.Mode != policy.ModeEnforce:
+	case c.look.fresh, c.decision.policy != nil && c.decision.policy.Mode() != policy.ModeEnforce:
 		return policy.Desired{}, nil
 	case c.decision.policy != nil:
 		return c.decision.desired, nil
@@ -31,9 +31,9 @@ func (r *resolver) granted(c *snapshot) (policy.Desired, error) {
 }
 
 // checkTotal checks the pod total with c as one more of the pod's containers.
-func (r *resolver) checkTotal(pol *policy.Policy, c *snapshot) error {
+func (r *resolver) checkTotal(pol *policy.Pod, c *snapshot) error {
 	seen, shared := r.neighbours(c.pod)
-	total, err := plan.Total(pol, c.pod.asking(), append(seen, c.disks.Facts), r.weight.Support())
+	total, err := plan.Total(c.pod.asking(pol), append(seen, c.disks.Facts), r.weight.Support())
 	if err != nil || len(total.Settings) == 0 {
 		return err
 	}
@@ -47,9 +47,9 @@ func (r *resolver) checkTotal(pol *policy.Policy, c *snapshot) error {
 }
 
 // asking returns what a decision needs of a pod.
-func (p *podIdentity) asking() *plan.Pod {
+func (p *podIdentity) asking(pol *policy.Pod) *plan.Pod {
 	out := p.planned()
-	out.Request = p.request()
+	out.Policy = pol
 	return &out
 }
 

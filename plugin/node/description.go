@@ -1,6 +1,7 @@
 package node
 
 import (
+	"path"
 	"strconv"
 	"strings"
 
@@ -12,9 +13,52 @@ import (
 // Sandbox is a pod's sandbox as the runtime describes it.
 type Sandbox struct {
 	ID, Namespace, Name, UID string
+	Labels                   map[string]string
 	Handler                  string // of its runtime class
 	Cgroup                   string // the parent of its containers' cgroups, in the runtime's notation
 	Annotations              map[string]string
+}
+
+// Facts returns what a policy depends on.
+func (sb *Sandbox) Facts() policy.PodFacts {
+	return FactsOf(sb.Namespace, sb.Labels, sb.Handler, sb.Cgroup)
+}
+
+// FactsOf returns what a policy depends on, of a sandbox with a parent of its containers' cgroups.
+func FactsOf(namespace string, labels map[string]string, handler, cgroup string) policy.PodFacts {
+	return policy.PodFacts{Namespace: namespace, Labels: labels, QOS: qosOf(cgroup), Handler: handler}
+}
+
+// qosOf returns the QoS class of a pod by the parent of its containers' cgroups, which the kubelet
+// names, or "":
+//
+//	/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID.slice    systemd
+//	/kubepods/burstable/podUID                                                  cgroupfs
+//
+// Source: podContainerManagerImpl.GetPodContainerName in Kubernetes'
+// pkg/kubelet/cm/pod_container_manager_linux.go.
+func qosOf(cgroup string) policy.QOS {
+	parent, pod := path.Split(cgroup)
+	name, isSlice := strings.CutSuffix(pod, ".slice")
+	if isSlice {
+		i := strings.LastIndex(name, "-pod")
+		if i < 0 {
+			return ""
+		}
+		parent = name[:i]
+	} else if !strings.HasPrefix(pod, "pod") {
+		return ""
+	}
+	parent = strings.TrimSuffix(parent, "/")
+	switch {
+	case strings.HasSuffix(parent, "besteffort"):
+		return policy.BestEffort
+	case strings.HasSuffix(parent, "burstable"):
+		return policy.Burstable
+	case strings.HasSuffix(parent, "kubepods"):
+		return policy.Guaranteed
+	}
+	return ""
 }
 
 // Container is a container as the runtime describes it.

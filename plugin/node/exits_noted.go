@@ -31,7 +31,7 @@ func (t *podTable) noteExit(c *snapshot, lifted bool) {
 func (s *state) noteExit(c *snapshot, lifted bool) {
 	ids := c.exit.cgroupIDs
 	c.exit.cgroupIDs = nil
-	if ids == nil || c.decision.policy != nil && c.decision.policy.Mode == policy.ModeObserve {
+	if ids == nil || c.decision.policy != nil && c.decision.policy.Mode() == policy.ModeObserve {
 		return
 	}
 	e := record.Exit{Container: c.name, CgroupIDs: ids, At: time.Now().UTC().Truncate(time.Second)}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"iter"
 	"maps"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -122,6 +124,53 @@ func TestChangeDuringLook(t *testing.T) {
 	}
 	if err := n.settle(t.Context(), c.identity); err != nil || !c.disks.IsResolved() {
 		t.Errorf("it is looked into for ever (%v)", err)
+	}
+}
+
+// TestReloadDuringLook: a policy that comes while a container is looked into is not missed, and does not
+// put into force what the one before only observed.
+func TestReloadDuringLook(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("a"))
+	n := newNode(t, h)
+	storage := &changing{disks: disks{twoDisks}}
+	n.storage = storage
+	n.policy.Store(rules(t, "mode: observe\n"+inProd))
+	if err := n.start(t.Context(), batch(), ctr("a", bind("/mnt/data", "/data", "rbind", "rslave")), true); err != nil {
+		t.Fatal(err)
+	}
+	dirty := func() {
+		for _, g := range n.pods.takeDirty() {
+			n.reconcileGroup(t.Context(), g)
+		}
+	}
+	want := func(when, rate string) { // the files of the tree hold the last write alone
+		t.Helper()
+		for _, cgroup := range []string{cgroupOf("a"), podCgroup} {
+			got := read(t, filepath.Join(dir, cgroup, "io.max"))
+			if limited := strings.Contains(got, "wbps="); limited != (rate != "") || !strings.Contains(got, rate) {
+				t.Errorf("%s: %s has %q, want %q", when, cgroup, got, rate)
+			}
+		}
+	}
+	dirty()
+	want("observed", "")
+	n.MountsChanged()
+	during := sync.OnceFunc(func() {
+		n.Reload(rules(t, strings.Replace(inProd, "bronze", "silver", 1)))
+		dirty()
+	})
+	storage.resolve = func(path string) blkio.Backing {
+		during()
+		return twoDisks(path)
+	}
+	if err := n.settle(t.Context(), n.peek().pods["sb1"].containers["id-a"].identity); err != nil {
+		t.Fatal(err)
+	}
+	want("during the look", "")
+	dirty()
+	want("after it", "wbps=41943040")
+	if again := n.pods.takeDirty(); len(again) > 0 {
+		t.Error("it is looked into for ever")
 	}
 }
 

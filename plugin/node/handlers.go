@@ -13,6 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -40,10 +41,9 @@ func (n *Node) create(ctx context.Context, sb *Sandbox, ctr *Container, splitsLi
 
 // decideNew decides the limits of a new container, and returns those of its spec.
 func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, splitsLines bool) (policy.Settings, error) {
-	pol := n.policy.Load()
 	c := newContainer(pod, ctr)
 	c.look.fresh = true
-	if err := n.resolver.resolve(ctx, pol, n.layers.current.Load(), &c); err != nil {
+	if err := n.resolver.resolve(ctx, n.policy.Load(), n.layers.current.Load(), &c); err != nil {
 		return nil, err
 	}
 	c.look.fresh, c.disks.Facts.Stage = false, policy.Running
@@ -51,7 +51,7 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 		n.pods.know(&c)
 		return nil, err
 	}
-	if pol.Mode == policy.ModeObserve {
+	if c.decision.policy.Mode() == policy.ModeObserve {
 		c.logger(n.log).WithField("limits", describe(c.decision.desired)).Info("Observe mode: limits decided, not written")
 		return nil, n.pods.register(ctx, &c)
 	}
@@ -187,22 +187,56 @@ func (t *podTable) joined(fresh podIdentity, cgroup string) podIdentity {
 	if known := s.pods[fresh.id]; known != nil {
 		return known.podIdentity
 	}
-	return s.join(fresh, cgroup).podIdentity
+	pod := s.join(fresh, cgroup)
+	s.admit(pod)
+	return pod.podIdentity
 }
 
-// parsePod returns the pod of a sandbox, or false if the sandbox has no annotation of
-// ours. It leaves the values of the annotations unparsed: a tenant decides how long
-// that takes, and Synchronize has all pods of the node to enter in one answer.
+// parsePod returns the pod of a sandbox, or false if the sandbox has no annotation of ours, no class
+// by the policy, and no known pod. It leaves the values of the annotations unparsed: a tenant decides
+// how long that takes, and Synchronize has all pods of the node to enter in one answer.
 func (n *Node) parsePod(sb *Sandbox) (_ podIdentity, cgroup string, concerned bool) {
-	if !annotation.Concerns(sb.Annotations) {
+	facts := sb.Facts()
+	if !annotation.Concerns(sb.Annotations) && !n.policy.Load().Concerns(&facts) && !n.Knows(sb.ID, sb.Cgroup) {
 		return podIdentity{}, "", false
 	}
+	pod, cgroup := n.describePod(sb)
+	return pod, cgroup, true
+}
+
+// Knows reports whether a sandbox is known, or another one of the same pod, or whether the pod's cgroup
+// has a record. cgroup is Sandbox.Cgroup. A new policy may have no class for such a pod, and its
+// cgroup may still have the limit of containers that have ended: that goes when one without a limit is
+// known.
+func (n *Node) Knows(sandbox, cgroup string) bool {
+	cgroup, err := cgroupfs.PodCgroup(cgroup)
+	if err != nil {
+		cgroup = "" // of such a pod each sandbox is by itself
+	}
+	return n.pods.knows(sandbox, cgroup) || cgroup != "" && n.hasPodRecord(cgroup)
+}
+
+func (t *podTable) knows(sandbox, cgroup string) bool {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	return s.pods[sandbox] != nil || s.groups[groupKey(cgroup, sandbox)] != nil
+}
+
+// hasPodRecord reports whether the cgroup of a pod has a record. One that cannot be read is none for
+// now: the pods of other tenants come here as well, and each pass reads it again, see findRecorded.
+func (n *Node) hasPodRecord(cgroup string) bool {
+	data, err := n.cgroups.Cgroup(cgroup).ReadXattr(record.Xattr)
+	return err == nil && data != nil
+}
+
+// describePod returns the pod of a sandbox.
+func (n *Node) describePod(sb *Sandbox) (podIdentity, string) {
 	pod := newPod(sb)
 	cgroup, err := cgroupfs.PodCgroup(sb.Cgroup)
 	if err != nil {
 		n.log.WithError(err).WithField("pod", pod.String()).Error("Pod totals and backstop are unavailable for this pod")
 	}
-	return pod, cgroup, true
+	return pod, cgroup
 }
 
 // newContainer returns what the runtime told of a container.
@@ -300,6 +334,7 @@ func (t *podTable) stopped(sandbox, id string) {
 	defer t.state.Unlock()
 	pod := s.pods[sandbox]
 	if pod == nil {
+		s.forgetBystanding(sandbox, id)
 		return
 	}
 	if c := pod.containers[id]; c != nil {
@@ -318,6 +353,7 @@ func (t *podTable) removed(sandbox, id string) {
 		s.handle(pod.containers[id], lifecycle.RemoveContainer)
 		s.markDirty(pod.group.in(s))
 	}
+	s.forgetBystanding(sandbox, id)
 }
 
 // RemovedPod forgets a sandbox.
@@ -326,6 +362,7 @@ func (n *Node) RemovedPod(sandbox string) { n.pods.removedPod(sandbox) }
 func (t *podTable) removedPod(sandbox string) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
+	delete(s.bystanders, sandbox)
 	if pod := s.pods[sandbox]; pod != nil {
 		s.leave(pod, lifecycle.RemovePodSandbox)
 	}

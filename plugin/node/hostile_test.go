@@ -124,12 +124,12 @@ func TestManyPathsAndMounts(t *testing.T) {
 		n := newNode(t, h)
 		s := &countedStorage{disks: disks{twoDisks}}
 		n.storage = s
-		pod := &inventory.Pod{UID: "u1", Sandbox: "sb1", Request: annotation.Parse(manyPaths(star))}
+		pod := &inventory.Pod{UID: "u1", Sandbox: "sb1", Targets: annotation.Parse(manyPaths(star)).Targets()}
 		c := inventory.NewContainer(specOf("db", sameMounts(mounts, "rslave")...)())
 		if err := n.resolver.finder().Find(t.Context(), pod, inventory.Layer{Dir: "/"}, &c); err != nil {
 			t.Fatal(err)
 		}
-		paths := len(pod.Request.Paths())
+		paths := len(pod.Targets.Paths)
 		if paths < 1023 || s.resolves > 2 || s.belows > paths || s.submounts > 1 {
 			t.Errorf("star %t: %d paths, %d mounts: resolved %d, below %d, submounts %d", star, paths, mounts, s.resolves, s.belows, s.submounts)
 		}

@@ -24,7 +24,7 @@ type placed struct {
 // when it was resolved.
 func (l *placed) moved(c *snapshot) bool {
 	at := c.layer.at
-	return at != nil && (c.layer.registration == l.registration || at.Unknown != "") && *at != l.Of(c.pod.handler)
+	return at != nil && (c.layer.registration == l.registration || at.Unknown != "") && *at != l.Of(c.pod.asks.facts.Handler)
 }
 
 // layers is where writable layers are stored. It asks the runtime for that.

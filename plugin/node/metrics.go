@@ -33,7 +33,7 @@ func newMetrics() *metrics {
 
 // The metrics that Collect makes.
 var (
-	podsDesc       = desc("pods", "Pods with annotations that the runtime knows.")
+	podsDesc       = desc("pods", "Pods with annotations, or with a class by a rule of the policy.")
 	containersDesc = desc("containers", "Running containers of these pods, by the decision on their limits; failed: a request is not granted.", "state")
 	notInForceDesc = desc("pods_not_in_force", "Pods with a limit that could not be decided or written; the reconciler retries.")
 	warningsDesc   = desc("warnings", "Running containers whose limits come with a warning.", "kind")
@@ -101,7 +101,7 @@ func (n *Node) Counts() (pods, notInForce, failed int) {
 // The states of a running container, and the kinds of warnings that have a series.
 var (
 	states       = [...]string{"limited", "unlimited", "failed"}
-	warningKinds = [...]blkio.WarningKind{policy.NoMemoryLimit, policy.Guarded, blkio.NoCgroupWriteback, blkio.StallsFsync, "other"}
+	warningKinds = [...]blkio.WarningKind{policy.NoMemoryLimit, policy.Guarded, policy.NotEnforced, policy.IgnoredAnnotations, blkio.NoCgroupWriteback, blkio.StallsFsync, "other"}
 )
 
 const (
@@ -162,7 +162,7 @@ func (c *snapshot) state() int {
 	switch {
 	case c.decision.err != nil:
 		return stateFailed
-	case c.decision.policy == nil || c.decision.policy.Mode == policy.ModeObserve:
+	case c.decision.policy == nil || c.decision.policy.Mode() == policy.ModeObserve:
 		return stateUnlimited
 	case slices.ContainsFunc(plan.Kept(c.decision.desired.Settings), func(s policy.Setting) bool { return s.IsLimit() }):
 		return stateLimited

@@ -65,7 +65,7 @@ func TestMetricsAtZero(t *testing.T) {
 		"limits_written_total", "pods", "pods_not_in_force", "reconcile_seconds",
 		"refused_containers_total{internal}", "refused_containers_total{invalid}", "refused_containers_total{unenforceable}",
 		"syncs_total{failed}", "syncs_total{ok}", "unexpected_events_total",
-		"warnings{guarded}", "warnings{no_cgroup_writeback}", "warnings{no_memory_limit}", "warnings{other}", "warnings{stalls_fsync}",
+		"warnings{annotations_ignored}", "warnings{class_not_enforced}", "warnings{guarded}", "warnings{no_cgroup_writeback}", "warnings{no_memory_limit}", "warnings{other}", "warnings{stalls_fsync}",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("-want +got:\n%s", d)

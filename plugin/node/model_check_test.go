@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -43,8 +44,14 @@ func grantedTo(d policy.Desired) modelLimits {
 
 // decided is what one container is to have while it runs.
 func (r *modelRuntime) decided(p *modelPod, c *modelContainer) policy.Desired {
-	d, _ := r.policy.Container(annotation.Parse(p.spec.annotations), p.spec.facts(c.name, c.data)) // beside an error is the rest
+	d, _ := r.ruled(p).Container(p.spec.facts(c.name, c.data)) // beside an error is the rest
 	return d
+}
+
+// ruled is the policy for a pod.
+func (r *modelRuntime) ruled(p *modelPod) *policy.Pod {
+	facts := p.sandbox(p.current()).Facts()
+	return r.policy.ForPod(&facts, annotation.Parse(p.spec.annotations))
 }
 
 // podLimits is what a pod's cgroup is to have while these containers run in it.
@@ -53,7 +60,7 @@ func (r *modelRuntime) podLimits(p *modelPod, running []*modelContainer) modelLi
 	for _, c := range running {
 		facts = append(facts, p.spec.facts(c.name, c.data))
 	}
-	total, _ := r.policy.PodTotal(annotation.Parse(p.spec.annotations), facts)
+	total, _ := r.ruled(p).Total(facts)
 	out := grantedTo(total)
 	if !r.policy.Writeback.Backstop {
 		return out
@@ -101,18 +108,46 @@ func (r *modelRuntime) checkDisks(cgroup string, want modelLimits, disks ...blki
 }
 
 // raised reports whether the policy refuses what it may have granted before.
-func (r *modelRuntime) raised() bool { return r.policy.Floors.Bps == modelFloor }
+func (r *modelRuntime) raised() bool {
+	return r.policy.Floors.Bps == modelFloor ||
+		slices.ContainsFunc(r.policy.Rules, func(rule policy.Rule) bool { return rule.Annotations == policy.RejectAnnotations })
+}
+
+// ofAnnotations is what of a decision does not come from a class.
+func ofAnnotations(d policy.Desired) policy.Desired {
+	d.Settings = d.Settings.Where(func(s policy.Setting) bool { return s.Source.Kind == policy.FromAnnotation })
+	return d
+}
 
 // checkContainer compares a running container with the model. The caller holds mu.
 func (r *modelRuntime) checkContainer(p *modelPod, c *modelContainer) string {
 	if r.raised() {
+		if r.ruled(p).Mode() == policy.ModeObserve || r.decided(p, c).Ignored {
+			return ""
+		}
 		return r.checkGranted(c)
 	}
 	want, weight := modelLimits{}, uint32(100)
-	if d := r.decided(p, c); r.policy.Mode != policy.ModeObserve {
+	if d := r.decided(p, c); r.ruled(p).Mode() != policy.ModeObserve {
 		want = grantedTo(d)
 		if w, asked := d.Settings.Weight(); asked {
 			weight = uint32(w.Amount)
+		}
+	}
+	if c.forgotten {
+		spec := plan.SpecValues(c.unified)
+		left := spec.DevLimits()
+		has := r.k.has(c.cgroup)
+		for dev, limits := range left {
+			for key, rate := range limits {
+				if now := want[dev]; rate != blkio.Unset && now[key] == blkio.Unset && has[dev][key] == rate {
+					now[key] = rate
+					want[dev] = now
+				}
+			}
+		}
+		if w, err := r.k.tree.Cgroup(c.cgroup).ReadIOWeight(); err == nil && w.Default == spec.IOWeight().Default {
+			weight = w.Default
 		}
 	}
 	if problem := r.checkLimits(c.cgroup, want); problem != "" {
@@ -168,16 +203,19 @@ func (r *modelRuntime) checkPod(p *modelPod, settled bool, report func(string, .
 					continue
 				}
 				r.checkRecord(p, c, report)
-				if r.policy.Mode == policy.ModeEnforce {
-					c.granted = grantedTo(r.decided(p, c))
+				if d := r.decided(p, c); r.ruled(p).Mode() == policy.ModeEnforce && !d.Ignored {
+					c.granted = grantedTo(ofAnnotations(d))
 				}
 			}
 		}
 	}
 	switch {
 	case !told:
-	case r.policy.Mode == policy.ModeObserve:
-		if problem := r.checkLimits(p.cgroup, modelLimits{}); problem != "" {
+	case r.ruled(p).Mode() == policy.ModeObserve:
+		// The plugin knew no sandbox of the pod when the mode came into force, if none of its
+		// containers has begun since. What earlier sandboxes have left on the pod's cgroup then
+		// goes with the first container that starts, or with the next pass.
+		if problem := r.checkLimits(p.cgroup, modelLimits{}); problem != "" && (settled || p.begun) {
 			report("observed: %s", problem)
 		}
 	case len(running) > 0 && r.raised(): // what it is to have depends on what it had
@@ -210,7 +248,7 @@ func (r *modelRuntime) checkRecord(p *modelPod, c *modelContainer, report func(s
 		return
 	}
 	limits := finiteLimits(got.Settings.DevLimits())
-	if got.ContainerID != c.id || fmt.Sprint(limits) != fmt.Sprint(want) || got.Observed != (r.policy.Mode == policy.ModeObserve) {
+	if got.ContainerID != c.id || fmt.Sprint(limits) != fmt.Sprint(want) || got.Observed != (r.ruled(p).Mode() == policy.ModeObserve) {
 		report("record of %s: container %s, limits %v, want %v, observed %v, error %q", c.cgroup, got.ContainerID, limits, want, got.Observed, got.Error)
 	}
 }
@@ -218,32 +256,38 @@ func (r *modelRuntime) checkRecord(p *modelPod, c *modelContainer, report func(s
 // checkState compares what the plugin knows with what the runtime has.
 func (r *modelRuntime) checkState(report func(string, ...any)) {
 	sandboxes, containers := map[string]*modelSandbox{}, map[string]*modelContainer{}
-	running := 0
+	concerned := map[string]bool{} // containers that the policy that is in force concerns
 	for _, p := range r.pods {
-		if p == nil || annotation.Parse(p.spec.annotations).Empty() {
+		if p == nil {
 			continue
 		}
 		for _, sb := range p.sandboxes {
 			sandboxes[sb.id] = sb
 			for _, c := range sb.containers {
-				containers[c.id] = c
-				if c.state == modelRunning {
-					running++
-				}
+				containers[c.id], concerned[c.id] = c, !r.ruled(p).IsEmpty()
 			}
 		}
 	}
 	known := r.plugin.known()
+	running := 0 // of those that the plugin knows; others ask for nothing
 	for id, runs := range known.containers {
 		if c := containers[id]; c == nil {
 			report("container %s was removed, and the plugin knows it", id)
 		} else if runs != (c.state == modelRunning) {
 			report("container %s: state %d, and the plugin says that it runs: %v", id, c.state, runs)
+		} else if runs {
+			running++
 		}
 	}
 	for id, c := range containers {
-		if _, ok := known.containers[id]; !ok && c.state == modelRunning {
+		_, ok := known.containers[id]
+		if c.state == modelRunning && !ok && (concerned[id] || !known.bystanding[id]) {
 			report("container %s runs, and the plugin does not know it", id)
+		}
+	}
+	for id := range known.bystanding {
+		if c := containers[id]; c == nil || c.state == modelExited {
+			report("container %s has ended, and the plugin keeps it for a later policy", id)
 		}
 	}
 	for _, id := range known.sandboxes {
@@ -267,12 +311,13 @@ func (r *modelRuntime) checkState(report func(string, ...any)) {
 type modelKnown struct {
 	sandboxes  []string
 	containers map[string]bool // whether it runs, by ID
+	bystanding map[string]bool // containers of pods of no concern
 	left       []string        // what is left of what has ended
 }
 
 // known is the only place where the model looks into the plugin.
 func (n *Node) known() modelKnown {
-	out := modelKnown{containers: map[string]bool{}}
+	out := modelKnown{containers: map[string]bool{}, bystanding: map[string]bool{}}
 	s := n.pods.state.Lock()
 	defer n.pods.state.Unlock()
 	left := func(what string, count int) {
@@ -284,6 +329,12 @@ func (n *Node) known() modelKnown {
 		out.sandboxes = append(out.sandboxes, id)
 		for id, c := range pod.containers {
 			out.containers[id] = c.mayRun()
+		}
+	}
+	for id, b := range s.bystanders {
+		out.sandboxes = append(out.sandboxes, id)
+		for _, c := range b.containers {
+			out.bystanding[c.ID] = true
 		}
 	}
 	slices.Sort(out.sandboxes)

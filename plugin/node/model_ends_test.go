@@ -28,7 +28,7 @@ func (r *modelRuntime) stopContainer(p *modelPod, c *modelContainer, rng *rand.R
 	r.mu.Unlock()
 	told := r.deliver(func(s *session) { s.StopContainer(r.podOf(p, c, rng), p.container(c)) })
 	r.mu.Lock()
-	clean := !r.broken && syncs == r.syncs && p.spec.slow == "" && (watched || c.looked && p.spec.isFree(c.name))
+	clean := !r.broken && syncs == r.syncs && p.spec.slow == "" && (watched || c.looked && p.spec.isFree(c.name) && !r.policy.HasClasses())
 	p.unclean = p.unclean || placed && !clean || !ran && !told // it may have run unseen
 	r.mu.Unlock()
 	r.note("%s: stop %s, ran %v, watched %v, clean %v, told %v", p.name, c.id, ran, watched, clean, told)
@@ -45,7 +45,7 @@ func (r *modelRuntime) podOf(p *modelPod, c *modelContainer, rng *rand.Rand) *Sa
 	return p.sandbox(c.sandbox)
 }
 
-// isFree reports whether a container is limited neither by itself nor as one of its pod.
+// isFree reports whether annotations limit a container neither by itself nor as one of its pod.
 func (s modelSpec) isFree(name string) bool {
 	a := s.annotations
 	return a[limitsKey+"containers"] == "" && a[limitsKey+"container."+name] == "" && a[limitsKey+"pod-total"] == ""

@@ -98,6 +98,9 @@ func (r *modelRuntime) doNode(rng *rand.Rand) {
 	case n < 40:
 		pol := modelPolicies(rng)
 		r.note("reload: mode %s, onError %v, floors %v, writeback %v", pol.Mode, pol.OnError, pol.Floors, pol.Writeback)
+		for _, rule := range pol.Rules {
+			r.note("  rule %s: mode %s, class %v, annotations %s", rule.Name, rule.Mode, rule.Class, rule.Annotations)
+		}
 		r.reload(pol)
 	case n < 48:
 		disk := []blkio.Dev{rootDisk.Dev, dataDisk.Dev, thirdDisk.Dev}[rng.IntN(3)]

@@ -15,6 +15,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -92,8 +93,11 @@ type modelContainer struct {
 	unified          map[string]string // of its OCI spec
 	placed           bool              // its cgroup is there
 	looked           bool              // the plugin was told of its start, and kept no disk waiting
-	// granted are the limits that it was last seen to have by a policy that enforces, and
-	// does not raise the floors.
+	// forgotten is true if the plugin restarted before it had recorded that the spec is its own.
+	// What the spec has may stay, then, under a policy that has it no more.
+	forgotten bool
+	// granted are the limits of annotations that it was last seen to have by a policy that
+	// enforces and rejects nothing.
 	granted modelLimits
 }
 
@@ -125,6 +129,10 @@ func (r *modelRuntime) restart() {
 		r.t.Error(err)
 		return
 	}
+	r.eachContainer(func(c *modelContainer) {
+		known, err := record.Read(r.k.tree.Cgroup(c.cgroup), record.KindContainer)
+		c.forgotten = c.forgotten || len(c.unified) > 0 && (err != nil || known == nil)
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { n.reconcile(ctx) })
@@ -238,17 +246,20 @@ func (r *modelRuntime) reload(pol *policy.Policy) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.policy = pol
-	r.epoch++
-	if pol.Mode == policy.ModeObserve {
-		r.eachContainer(func(c *modelContainer) { c.granted = nil })
-	}
-	if !pol.Writeback.HandOver {
-		for _, pod := range r.pods {
-			if pod != nil {
-				pod.unclean = true
+	for _, pod := range r.pods {
+		if pod == nil {
+			continue
+		}
+		pod.unclean = pod.unclean || !pol.Writeback.HandOver
+		if len(pod.sandboxes) > 0 && r.ruled(pod).Mode() == policy.ModeObserve { // none while the pod is removed
+			for _, sb := range pod.sandboxes {
+				for _, c := range sb.containers {
+					c.granted = nil
+				}
 			}
 		}
 	}
+	r.epoch++
 	r.plugin.Reload(pol)
 }
 
@@ -269,7 +280,7 @@ func (r *modelRuntime) eachContainer(fn func(*modelContainer)) {
 func (p *modelPod) sandbox(sb *modelSandbox) *Sandbox {
 	return &Sandbox{
 		ID: sb.id, Name: p.name, Namespace: "ns", UID: p.uid, Annotations: maps.Clone(p.spec.annotations),
-		Cgroup: "/" + p.cgroup,
+		Cgroup: "/" + p.cgroup, Labels: map[string]string{"tier": string(rune('a' + p.slot%3))},
 	}
 }
 

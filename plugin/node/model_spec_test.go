@@ -26,8 +26,8 @@ const slowName = "slow"
 func newModelSpec(slot int, rng *rand.Rand) modelSpec {
 	pick := func(of ...string) string { return of[rng.IntN(len(of))] }
 	s := modelSpec{annotations: map[string]string{"other.example/key": "value"}, third: rng.IntN(2) == 0, moves: slot%4 == 1}
-	if rng.IntN(10) == 0 {
-		return s // asks for nothing
+	if rng.IntN(5) == 0 {
+		return s // asks for nothing, but may have a class
 	}
 	set := func(key, value string) {
 		if value != "" {
@@ -82,9 +82,25 @@ func (s modelSpec) facts(name, data string) policy.Container {
 // modelFloor is a floor that refuses some of what pods ask for.
 const modelFloor = 3 << 19
 
+// modelRules are rules that come into force; none most often.
+var modelRules = []string{
+	"", "", "",
+	"rules:\n- {name: a, match: {podSelector: {matchLabels: {tier: a}}}, class: one}\n" +
+		"- {name: b, match: {podSelector: {matchLabels: {tier: b}}}, class: two, mode: observe}\n",
+	"rules:\n- {name: a, match: {podSelector: {matchExpressions: [{key: tier, operator: In, values: [a, c]}]}}, class: two, annotations: ignore}\n",
+	"rules:\n- {name: a, match: {podSelector: {matchLabels: {tier: a}}}, class: two, annotations: reject}\n- {name: all, annotations: reject}\n",
+	"rules:\n- {name: c, match: {podSelector: {matchLabels: {tier: c}}}, class: none}\n- {name: all, match: {qos: [Guaranteed]}, class: one}\n",
+}
+
+const modelClasses = "apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\n" +
+	"classes: {one: {limits: ['* wbps=6Mi wiops=900'], weight: 40}, two: {limits: ['/data wbps=8Mi', 'rootfs rbps=9Mi']}}\n"
+
 // modelPolicies are the policies that come into force, the default one most often.
 func modelPolicies(rng *rand.Rand) *policy.Policy {
-	pol := policy.Default()
+	pol, err := policy.ParseFile([]byte(modelClasses + modelRules[rng.IntN(len(modelRules))]))
+	if err != nil {
+		panic(err)
+	}
 	switch rng.IntN(10) {
 	case 4:
 		pol.Floors.Bps = modelFloor

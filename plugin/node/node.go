@@ -16,6 +16,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -105,6 +106,7 @@ type listing struct {
 	unlikely atomic.Bool // it may never do so
 	// unlisted is what the cgroups have in its place; nil before they were read.
 	unlisted atomic.Pointer[unlisted]
+	unread   reminder.Reminder // of records of bystanders; used by the reconciler only
 }
 
 // inFlight is the calls that have not returned, which can hang in the kernel.
@@ -149,9 +151,10 @@ func New(cfg Config) (*Node, error) {
 }
 
 // Reload puts a new node policy into force, for running containers too: the
-// reconciler decides anew what was decided by another policy.
+// reconciler decides anew what was decided by another policy. Bystanders that it concerns become known.
 func (n *Node) Reload(pol *policy.Policy) {
 	n.policy.Store(pol)
+	n.admitBystanders()
 	n.sayReleases()
 	n.pods.markAllDirty()
 }

@@ -167,8 +167,17 @@ type session struct {
 	deadline time.Duration
 }
 
+// concerns decides as the session of the plugin does.
+func (s *session) concerns(sb *Sandbox) bool {
+	facts := sb.Facts()
+	return annotation.Concerns(sb.Annotations) || s.n.Policy().Concerns(&facts) || s.n.Knows(sb.ID, sb.Cgroup)
+}
+
 // CreateContainer returns what goes into the spec.
 func (s *session) CreateContainer(ctx context.Context, sb *Sandbox, c *Container) (policy.Settings, error) {
+	if !s.concerns(sb) && !s.n.PassBy(sb, c, Created) {
+		return nil, nil
+	}
 	ctx, cancel := bounded.Deadline(ctx, s.deadline)
 	defer cancel()
 	spec, decided, err := s.n.Create(ctx, sb, c, false)
@@ -179,6 +188,9 @@ func (s *session) CreateContainer(ctx context.Context, sb *Sandbox, c *Container
 }
 
 func (s *session) StartContainer(ctx context.Context, sb *Sandbox, c *Container) error {
+	if !s.concerns(sb) && !s.n.PassBy(sb, c, Running) {
+		return nil
+	}
 	ctx, cancel := bounded.Deadline(ctx, s.deadline)
 	defer cancel()
 	return s.n.Start(ctx, sb, c, true)

@@ -68,7 +68,7 @@ func (t *podTable) reaching(groups []groupIdentity) []containerRef {
 // mayReach says that a "*" means what a container is seen to use.
 func (c *snapshot) mayReach() bool {
 	return c.mayRun() && c.cgroup != "" && c.disks.IsResolved() && c.decision.policy != nil &&
-		c.pod.request().StarOf(c.name) && c.decision.policy.CheckRuntime(c.pod.request(), c.pod.handler) == nil
+		c.decision.policy.StarOf(c.name)
 }
 
 // isPartial says that not all disks that are to be limited are known, by a failure of

@@ -50,6 +50,7 @@ func (n *Node) reconcile(ctx context.Context) {
 // left and came back, a weight that systemd put back, a start that was missed.
 func (n *Node) reconcileAll(ctx context.Context) {
 	defer prometheus.NewTimer(n.metrics.passes).ObserveDuration()
+	n.admitRecorded(ctx)
 	groups := n.pods.takeAll()
 	if n.weight.Look() {
 		n.pods.dropPlans(groups) // a warning comes or goes
@@ -251,7 +252,7 @@ func (n *Node) warnUnmatched(g groupIdentity) {
 	for _, pod := range n.pods.toWarn(g) {
 		log := n.log.WithField("pod", pod.String())
 		err := bounded.Guarded(func() error {
-			for _, w := range policy.Unmatched(pod.request(), n.pods.came(pod)) {
+			for _, w := range policy.Unmatched(pod.asks.under(n.policy.Load()).Request(), n.pods.came(pod)) {
 				log.Warn(w)
 			}
 			return nil

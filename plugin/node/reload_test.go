@@ -71,6 +71,38 @@ func TestStricterPolicy(t *testing.T) {
 	want("as at first", false)
 }
 
+// TestObservedNextSandbox: a limit that a pod's cgroup keeps after its last known sandbox was removed goes
+// under mode: observe, once a container of the next sandbox starts, or with the next pass.
+func TestObservedNextSandbox(t *testing.T) {
+	next := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	next.ID = "sb2"
+	for _, text := range []string{"mode: observe\n", "rules: [{name: all, mode: observe}]\n"} {
+		for _, starts := range []bool{true, false} {
+			h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
+			n := newNode(t, h)
+			start(t, n, sandbox(next.Annotations), "a")
+			n.Stopped("sb1", "id-a") // and what it wrote may not be on its disk
+			n.RemovedPod("sb1")
+			n.Reload(rules(t, text))
+			n.pass(t.Context())
+			if got := wbps(t, n, podCgroup); got != 1<<20 {
+				t.Fatalf("the pod has %v before", got)
+			}
+			if _, err := n.create(t.Context(), next, ctr("b"), false); err != nil {
+				t.Fatal(err)
+			}
+			if starts {
+				start(t, n, next, "b")
+			} else {
+				n.pass(t.Context())
+			}
+			if got := wbps(t, n, podCgroup); got != blkio.Max {
+				t.Errorf("%s, starts %v: the pod has %v", text, starts, got)
+			}
+		}
+	}
+}
+
 // TestDroppedFromSpec: what this program put into a container's spec does not come back
 // with an update once it is wanted no more, and another plugin's values stay.
 func TestDroppedFromSpec(t *testing.T) {

@@ -30,16 +30,18 @@ func (r *resolver) finder() *inventory.Finder {
 }
 
 // inventoried returns what the disks of the pod's containers are found by.
-func (p *podIdentity) inventoried() *inventory.Pod {
-	return &inventory.Pod{UID: p.uid, Sandbox: p.id, Request: p.request()}
+func (p *podIdentity) inventoried(pol *policy.Pod) *inventory.Pod {
+	return &inventory.Pod{UID: p.uid, Sandbox: p.id, Targets: pol.Targets()}
 }
 
 // resolve finds the disks of a container and decides its limits, which it notes in c. An
 // error is our own failure, after which c is of no use; what the tenant got wrong, or this
 // node cannot do, is in c.decision.err.
-func (r *resolver) resolve(ctx context.Context, pol *policy.Policy, now *placed, c *snapshot) error {
+func (r *resolver) resolve(ctx context.Context, current *policy.Policy, now *placed, c *snapshot) error {
+	pol := c.pod.asks.under(current)
+	c.disks.LookFor(pol.Targets())
 	if !c.disks.IsResolved() {
-		if err := r.lookInto(ctx, c, now); err != nil {
+		if err := r.lookInto(ctx, pol, c, now); err != nil {
 			return err
 		}
 	} else if now.moved(c) {
@@ -48,12 +50,12 @@ func (r *resolver) resolve(ctx context.Context, pol *policy.Policy, now *placed,
 		}
 	}
 	if c.isToCompare() {
-		c.look.notCompared = r.compareMounts(ctx, c)
+		c.look.notCompared = r.compareMounts(ctx, pol, c)
 	}
 	old := *c
 	c.decision.policy, c.disks.Facts.Reached = pol, c.use.seen.Reached
 	c.decision.desired, c.decision.err = r.decide(pol, c)
-	if len(c.decision.desired.Errors) > 0 && pol.Mode == policy.ModeEnforce {
+	if d := &c.decision.desired; (len(d.Errors) > 0 || d.Ignored) && pol.Mode() == policy.ModeEnforce {
 		former, err := r.granted(&old)
 		if err != nil {
 			return err
@@ -65,7 +67,7 @@ func (r *resolver) resolve(ctx context.Context, pol *policy.Policy, now *placed,
 }
 
 // lookInto finds the disks of a container, by its description in the runtime's event.
-func (r *resolver) lookInto(ctx context.Context, c *snapshot, now *placed) error {
+func (r *resolver) lookInto(ctx context.Context, pol *policy.Pod, c *snapshot, now *placed) error {
 	if err := r.storage.Refresh(ctx); err != nil {
 		return fmt.Errorf("read mounts: %w", err)
 	}
@@ -73,12 +75,12 @@ func (r *resolver) lookInto(ctx context.Context, c *snapshot, now *placed) error
 		return c.decision.err
 	}
 	if moved := now.moved(c); moved || c.layer.at == nil {
-		layer := now.Of(c.pod.handler)
+		layer := now.Of(c.pod.asks.facts.Handler)
 		c.layer = ownLayer{&layer, now.registration}
 		c.disks.Facts.Rootfs = blkio.Backing{} // it never was there
 	}
 	before := c.disks.Err()
-	if err := r.finder().Find(ctx, c.pod.inventoried(), *c.layer.at, &c.disks); err != nil {
+	if err := r.finder().Find(ctx, c.pod.inventoried(pol), *c.layer.at, &c.disks); err != nil {
 		return err
 	}
 	c.disks.Facts.Stage, c.disks.Facts.MemoryLimited = c.look.stage(), r.isMemoryLimited(c)
@@ -99,7 +101,7 @@ func (r *resolver) isMemoryLimited(c *snapshot) bool {
 // move finds the disk of a writable layer that is elsewhere than it was thought to
 // be. All else that is known of the container holds.
 func (r *resolver) move(ctx context.Context, c *snapshot, now *placed) error {
-	layer := now.Of(c.pod.handler)
+	layer := now.Of(c.pod.asks.facts.Handler)
 	rootfs := layer.Backing(ctx, r.storage)
 	if rootfs.Err != nil {
 		return fmt.Errorf("find the writable layer: %w", rootfs.Err)
@@ -120,13 +122,13 @@ func (c *snapshot) isToCompare() bool {
 
 // compareMounts adds to the facts of a container the disks under the mounts of its first
 // process that the container was not known to have.
-func (r *resolver) compareMounts(ctx context.Context, c *snapshot) error {
+func (r *resolver) compareMounts(ctx context.Context, pol *policy.Pod, c *snapshot) error {
 	if c.pid == 0 {
 		c.logger(r.log).Warn("The runtime reports no process for a container: its mounts are not compared with the node's")
 		c.disks.SetCompared()
 		return nil
 	}
-	added, err := r.finder().Compare(ctx, c.pod.inventoried(), &c.disks, c.pid, c.cgroup)
+	added, err := r.finder().Compare(ctx, c.pod.inventoried(pol), &c.disks, c.pid, c.cgroup)
 	for _, m := range added {
 		c.logger(r.log).WithFields(logrus.Fields{"mountpoint": m.Mountpoint, "disks": names(m.Backing.Disks)}).
 			Warn("A mount of a container is on another disk than its path on the node led to: its limits hold for that disk as well")

@@ -16,17 +16,23 @@ import (
 func (n *Node) settle(ctx context.Context, of identity) error {
 	select {
 	case of.token <- struct{}{}:
-		defer n.pods.endLook(of)
 	case <-ctx.Done():
 		return fmt.Errorf("wait for another resolution of the container: %w", context.Cause(ctx))
 	}
-	pol := n.policy.Load()
+	pol, decided := n.policy.Load(), true
+	defer func() {
+		n.pods.endLook(of)
+		if decided && n.policy.Load() != pol {
+			n.pods.markDirty(of.pod.group) // the pass after the reload may have left the container to this look
+		}
+	}()
 	old, layers := n.pods.beginLook(of), n.layers.current.Load()
 	if old.isSettled(pol, layers) {
 		return nil
 	}
 	fresh := old
 	err := n.resolver.resolve(ctx, pol, layers, &fresh)
+	decided = err == nil // a failure is tried again after a pause
 	n.pods.settled(ctx, &fresh, err)
 	return cmp.Or(err, fresh.look.notCompared)
 }
@@ -56,7 +62,7 @@ func (t *podTable) settled(ctx context.Context, fresh *snapshot, err error) {
 
 // isSettled says that there is nothing left to look into, and to decide by this policy.
 func (c *snapshot) isSettled(pol *policy.Policy, layers *placed) bool {
-	return c.decision.policy == pol && c.disks.IsResolved() && !layers.moved(c) && !c.isToCompare() && slices.Equal(c.disks.Facts.Reached, c.use.seen.Reached)
+	return c.decision.policy.Of() == pol && c.disks.IsResolved() && !layers.moved(c) && !c.isToCompare() && slices.Equal(c.disks.Facts.Reached, c.use.seen.Reached)
 }
 
 // unsettled returns the containers of a group that settle has work for, and apart from

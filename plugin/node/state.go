@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
@@ -19,11 +20,13 @@ import (
 // state is what is known of the pods of the node. Without its lock it is out of reach, see
 // podTable, so that its methods, and those of group and pod, need no other.
 type state struct {
-	// pods are those that carry annotations of ours, by sandbox ID.
+	// pods are those with annotations of ours, or a rule with a class, by sandbox ID.
 	pods map[string]*pod
 	// groups are the same pods by their pod cgroup, see groupKey.
-	groups   map[string]*group
-	arrivals int // of pods and containers so far
+	groups map[string]*group
+	// bystanders are the other sandboxes, by their ID.
+	bystanders map[string]*bystander
+	arrivals   int // of pods and containers so far
 	// dirty are those that the reconciler has to look at; wake has it do so.
 	dirty map[*group]bool
 	wake  chan<- struct{}
@@ -87,7 +90,7 @@ type recorded struct {
 	read    bool            // they include those of the record that an earlier process left
 }
 
-// pod is one sandbox that carries annotations of ours.
+// pod is one sandbox with annotations of ours, or a rule with a class.
 type pod struct {
 	podIdentity
 	arrival    int                   // a later one replaces an earlier one
@@ -102,9 +105,25 @@ type pod struct {
 type podIdentity struct {
 	ref                      guard.Ref[state, pod] // set with the group when the pod becomes part of the state
 	id, namespace, name, uid string
-	handler                  string
-	request                  func() *annotation.Request // parses the annotations when it is first called
+	asks                     *asks
 	group                    groupIdentity
+}
+
+// asks is what a pod asks for, by its annotations and by the rule of the policy that matches it.
+type asks struct {
+	facts   policy.PodFacts
+	request func() *annotation.Request // parses the annotations when it is first called
+	last    atomic.Pointer[policy.Pod]
+}
+
+// under returns the policy for the pod. It finds the rule once for each policy.
+func (a *asks) under(pol *policy.Policy) *policy.Pod {
+	if known := a.last.Load(); known.Of() == pol {
+		return known
+	}
+	fresh := pol.ForPod(&a.facts, a.request())
+	a.last.Store(fresh)
+	return fresh
 }
 
 // isNone reports whether this is the identity of no pod of the state.
@@ -127,8 +146,10 @@ func newPod(sb *Sandbox) podIdentity {
 		namespace: sb.Namespace,
 		name:      sb.Name,
 		uid:       sb.UID,
-		handler:   sb.Handler,
-		request:   sync.OnceValue(func() *annotation.Request { return annotation.Parse(annotations) }),
+		asks: &asks{
+			facts:   sb.Facts(),
+			request: sync.OnceValue(func() *annotation.Request { return annotation.Parse(annotations) }),
+		},
 	}
 }
 

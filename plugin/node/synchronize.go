@@ -2,39 +2,66 @@ package node
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 )
 
-// listedPod is a pod with annotations of ours that the runtime lists.
+// listedPod is a pod with annotations of ours, or a class, that the runtime lists.
 type listedPod struct {
 	pod    podIdentity
 	cgroup string
 }
 
 // Synchronize brings the state into line with what the runtime says is there,
-// and has the reconciler do the same for the cgroups. It looks at nothing on
-// the node and parses no value of an annotation: the runtime waits.
+// and has the reconciler do the same for the cgroups. It parses no value of an annotation, and
+// looks at nothing on the node but whether a pod has a record: the runtime waits.
 func (n *Node) Synchronize(sandboxes []*Sandbox, ctrs []*Container) {
-	listed := map[string]listedPod{}
-	for _, sb := range sandboxes {
-		if pod, cgroup, concerned := n.parsePod(sb); concerned {
-			listed[pod.id] = listedPod{pod, cgroup}
-		}
-	}
-
-	n.pods.takeOver(listed, ctrs)
+	listed := n.listed(sandboxes)
+	n.pods.takeOver(listed, sandboxes, ctrs)
+	n.admitBystanders() // a policy that came meanwhile did not find them
 	n.listing.unlikely.Store(false)
 	n.listing.done.Store(true)
 	n.log.WithFields(logrus.Fields{"pods": len(sandboxes), "limited": len(listed)}).Info("Synchronized with the runtime")
 }
 
+// listed returns those sandboxes that are known or that concern the plugin.
+func (n *Node) listed(sandboxes []*Sandbox) map[string]listedPod {
+	first := !n.listing.done.Load()
+	out := map[string]listedPod{}
+	for _, sb := range sandboxes {
+		pod, cgroup, concerned := n.parsePod(sb)
+		if !concerned && first && n.hasRecord(sb) {
+			pod, cgroup = n.describePod(sb)
+			concerned = true
+		}
+		if concerned {
+			out[pod.id] = listedPod{pod, cgroup}
+		}
+	}
+	return out
+}
+
+// hasRecord reports whether an earlier process of the plugin has limited a pod. The policy of that
+// process may have had a class for it that this one's has not: then the limits have to go. A record that
+// cannot be read now may exist, but a removed cgroup has none, and neither has a kernel without records.
+func (n *Node) hasRecord(sb *Sandbox) bool {
+	cgroup, err := cgroupfs.PodCgroup(sb.Cgroup)
+	if err != nil || cgroup == "" {
+		return false
+	}
+	found, err := n.recorded(cgroup)
+	return found || err != nil && !errors.Is(err, blkio.ErrGone) && !errors.Is(err, blkio.ErrNotSupported)
+}
+
 // takeOver makes the pods with annotations that the runtime lists, and their
 // containers, the node's state.
-func (t *podTable) takeOver(listed map[string]listedPod, ctrs []*Container) {
+func (t *podTable) takeOver(listed map[string]listedPod, sandboxes []*Sandbox, ctrs []*Container) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	for id, l := range listed { // first: a new sandbox finds the group of the old one
@@ -42,12 +69,17 @@ func (t *podTable) takeOver(listed map[string]listedPod, ctrs []*Container) {
 			s.join(l.pod, l.cgroup)
 		}
 	}
+	there := make(map[string]bool, len(sandboxes))
+	for _, sb := range sandboxes {
+		there[sb.ID] = true
+	}
 	for id, pod := range s.pods {
-		if _, ok := listed[id]; !ok {
+		if !there[id] { // not by listed: a new policy may have admitted a bystander since
 			s.leave(pod, lifecycle.NotListed)
 		}
 	}
 	s.adopt(ctrs)
+	s.keepBystanders(sandboxes, ctrs)
 	for _, g := range s.groups {
 		s.markDirty(g)
 	}

@@ -3,6 +3,8 @@ package node
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -93,8 +95,26 @@ func TestRefusal(t *testing.T) {
 		if tt.want != nil {
 			counted = 1
 		}
-		if got := n.Refusal(); !errors.Is(got, tt.want) || scrape(t, n)["refused_containers_total{internal}"] != counted {
+		if got := n.Refusal(sandbox(nil)); !errors.Is(got, tt.want) || scrape(t, n)["refused_containers_total{internal}"] != counted {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+// TestUnknownRecord: a pod of no concern is known at Synchronize if its records cannot be listed, since
+// it may have limits of an earlier process. A pod without a cgroup has none.
+func TestUnknownRecord(t *testing.T) {
+	for _, known := range []int{0, 1} {
+		h, dir := tree(t)
+		if known > 0 { // a link to itself
+			if err := os.Symlink("kubepods.slice", filepath.Join(dir, "kubepods.slice")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n := newNode(t, h)
+		n.Synchronize([]*Sandbox{sandbox(nil)}, []*Container{listed("a", isRunning)})
+		if pods, _, _ := n.Counts(); pods != known {
+			t.Errorf("%d pods are known, want %d", pods, known)
 		}
 	}
 }

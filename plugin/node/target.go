@@ -21,10 +21,12 @@ func (a applier) planFor(of groupIdentity) *enforce.Targets {
 	if a.listing.unlikely.Load() || v.Drained { // drained is of those that we know
 		v.Unknown = a.strangers(&v)
 	}
-	if !v.pod.isNone() {
-		v.Pod.Request = v.pod.request() // may parse it, so without the lock
+	if pol := a.policy.Load(); v.pod.isNone() {
+		v.Pod.Policy = pol.ForPod(nil, nil)
+	} else {
+		v.Pod.Policy = v.pod.asks.under(pol) // may parse the annotations, so without the lock
 	}
-	fresh := enforce.NewTargets(plan.New(a.policy.Load(), v.View))
+	fresh := enforce.NewTargets(plan.New(v.View))
 	a.pods.notePlan(&v, fresh, unread == nil)
 	return fresh
 }
@@ -103,15 +105,15 @@ func (s *state) view(g *group) view {
 	return v
 }
 
-// planned returns what a plan needs of a pod, without its containers and its request.
+// planned returns what a plan needs of a pod, without its containers and its policy.
 func (p *podIdentity) planned() plan.Pod {
-	return plan.Pod{Namespace: p.namespace, Name: p.name, UID: p.uid, Handler: p.handler}
+	return plan.Pod{Namespace: p.namespace, Name: p.name, UID: p.uid}
 }
 
 // planned returns what a plan needs of a container.
 func (c *snapshot) planned() plan.Container {
 	return plan.Container{
-		ID: c.id, Name: c.name, Cgroup: c.cgroup, Desired: c.decision.desired, Err: c.decision.err,
-		Undecided: c.decision.policy == nil, Partial: c.isPartial(), Spec: c.spec,
+		ID: c.id, Name: c.name, Cgroup: c.cgroup, Desired: c.decision.desired, Policy: c.decision.policy,
+		Err: c.decision.err, Undecided: c.decision.policy == nil, Partial: c.isPartial(), Spec: c.spec,
 	}
 }

@@ -8,7 +8,7 @@ import (
 // Weighted returns what pods ask for with weights. What is only observed, or was cleared, is not
 // asked for.
 func (n *Node) Weighted() weights.Demand {
-	if n.Policy().Mode == policy.ModeObserve {
+	if !n.Policy().Enforces() {
 		return weights.Demand{Complete: true}
 	}
 	out := n.listing.demand()
@@ -33,11 +33,14 @@ func (g *group) addWeighted(out *weights.Demand) {
 				continue
 			}
 			running = pod
-			if c.decision.policy == nil {
+			switch pol := c.decision.policy; {
+			case pol == nil:
 				out.Complete = false
 				if out.Unknown == "" {
 					out.Unknown = "the limits of container " + pod.String() + " " + c.name + " are not decided yet"
 				}
+			case pol.Mode() == policy.ModeObserve:
+				continue
 			}
 			d := &c.decision.desired
 			if g.recorded.cleared[c.cgroup] {

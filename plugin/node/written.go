@@ -145,8 +145,11 @@ func (t *podTable) noteWritten(of identity, r *enforce.Result, f *found, plan *h
 	if f.populated {
 		s.handle(c, lifecycle.CgroupPopulated)
 	}
-	if plan != nil {
+	switch {
+	case plan != nil:
 		c.exit.plan, c.exit.planned = *plan, true
+	case r.Compared: // the hand-over is switched off, and the limits may have changed
+		c.exit.planned = false
 	}
 	gone := errors.Is(r.Err, blkio.ErrGone)
 	if gone && !starting {

@@ -42,14 +42,20 @@ var ErrTooLarge = errors.New("the record " + Xattr + " is too large")
 type wire struct {
 	Version int `json:"v"`
 	identity
-	Disks    map[string]string `json:"disks,omitempty"`
-	Names    []string          `json:"names,omitempty"` // of sources
-	Sources  []wireSource      `json:"sources,omitempty"`
-	Settings []string          `json:"settings,omitempty"`
-	Weights  []string          `json:"weights,omitempty"`
-	Dropped  []string          `json:"dropped,omitempty"`
+	Disks   map[string]string `json:"disks,omitempty"`
+	Names   []string          `json:"names,omitempty"` // of sources
+	Sources []wireSource      `json:"sources,omitempty"`
+	wireSettings
 	outcome
 	Exits []wireExit `json:"exits,omitempty"`
+}
+
+// wireSettings are the lists of settings of a record.
+type wireSettings struct {
+	Settings []string `json:"settings,omitempty"`
+	Weights  []string `json:"weights,omitempty"`
+	Dropped  []string `json:"dropped,omitempty"`
+	Lowered  []string `json:"lowered,omitempty"`
 }
 
 // identity and outcome are the fields of a Record that have their own names in JSON, in each
@@ -146,6 +152,7 @@ func (r *Record) wire() *wire {
 	}
 	known := map[policy.Source]string{{}: "-"}
 	w.Settings, w.Weights, w.Dropped = w.lines(r.Settings, known), w.lines(r.Weights, known), w.lines(r.Dropped, known)
+	w.Lowered = w.lines(r.Lowered, known)
 	for _, e := range r.Exits {
 		w.Exits = append(w.Exits, wireExit{e.Container, e.CgroupIDs, w.lines(e.Limits, known), e.At})
 	}
@@ -248,6 +255,9 @@ func (w *wire) record() (*Record, error) {
 		return nil, err
 	}
 	if r.Dropped, err = w.settings(w.Dropped); err != nil {
+		return nil, err
+	}
+	if r.Lowered, err = w.settings(w.Lowered); err != nil {
 		return nil, err
 	}
 	for _, e := range w.Exits {

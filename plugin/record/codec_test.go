@@ -65,6 +65,11 @@ func TestMarshal(t *testing.T) {
 				`"sources":[{"k":"annotation","n":0,"e":2,"s":true}],"weights":["0 io.weight weight=40 254:16"]}`,
 		},
 		{
+			"a value that is not in force", &Record{Kind: KindContainer, Lowered: policy.NewSettings(set(blkio.Wbps, vdb, 40, star))},
+			`{"v":2,"kind":"container","namespace":"","pod":"","uid":"","names":["limits.blkio.noderesource.dev/containers"],` +
+				`"sources":[{"k":"annotation","n":0,"e":2,"s":true}],"lowered":["0 io.max wbps=40 254:16"]}`,
+		},
+		{
 			"without a source",
 			&Record{
 				Dropped:  policy.NewSettings(set(blkio.Wbps, vda, 5, policy.Source{}), set(blkio.Weight, blkio.Dev{}, 50, policy.Source{})),
@@ -85,6 +90,22 @@ func TestMarshal(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestMarshalClasses: the sources of values that a class has.
+func TestMarshalClasses(t *testing.T) {
+	r := &Record{Settings: policy.NewSettings(
+		set(blkio.Wbps, vda, 5, policy.Source{Kind: policy.FromRule, Name: "batch/bronze", IsStar: true, Target: "*"}),
+		set(blkio.Wbps, vdb, 6, policy.Source{Kind: policy.FromClass, Name: "gold", Target: "/data"}),
+	)}
+	const want = `{"v":2,"kind":"","namespace":"","pod":"","uid":"","names":["batch/bronze","gold"],` +
+		`"sources":[{"k":"rule","n":0,"s":true},{"k":"class","n":1,"t":"/data"}],"settings":["0 io.max wbps=5 254:0","1 io.max wbps=6 254:16"]}`
+	if got := marshal(t, r); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if diff := cmp.Diff(r, parse(t, want)); diff != "" {
+		t.Error(diff)
 	}
 }
 

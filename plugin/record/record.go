@@ -44,6 +44,9 @@ type Record struct {
 	// any more. The runtime writes them again with each update of the container's
 	// resources.
 	Dropped policy.Settings
+	// Lowered are values that were granted and are not in force, see policy.Desired. Of a pod they
+	// include those above the backstop.
+	Lowered policy.Settings
 	// Exits are the ended containers of a pod, the newest last.
 	Exits []Exit
 }
@@ -55,7 +58,7 @@ func (r *Record) Granted() policy.Desired {
 		return policy.Desired{}
 	}
 	asked := r.Settings.Where(func(s policy.Setting) bool { return s.Source.Kind != policy.FromBackstop })
-	return policy.Desired{Settings: asked, Disks: policy.DiskNames(asked, r.Disks)}
+	return policy.Desired{Settings: asked, Lowered: r.Lowered, Disks: policy.DiskNames(asked.Join(r.Lowered), r.Disks)}
 }
 
 // IOWeight returns the weights that count, of Settings and of Weights. It is empty if they are observed
@@ -95,7 +98,7 @@ func (r *Record) Drop(v blkio.Value) {
 
 // Empty reports whether the record has nothing to show.
 func (r *Record) Empty() bool {
-	return len(r.Settings) == 0 && len(r.Weights) == 0 && r.Error == "" && len(r.Warnings) == 0 && len(r.Skipped) == 0 && len(r.Exits) == 0 && len(r.Dropped) == 0
+	return len(r.Settings) == 0 && len(r.Weights) == 0 && r.Error == "" && len(r.Warnings) == 0 && len(r.Skipped) == 0 && len(r.Exits) == 0 && len(r.Dropped) == 0 && len(r.Lowered) == 0
 }
 
 // HasSettings reports whether r has the same settings as o, and both are in force or both

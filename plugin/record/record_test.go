@@ -121,7 +121,7 @@ func TestEmpty(t *testing.T) {
 		t.Error("nothing is asked for")
 	}
 	for _, r := range []*Record{
-		example(), {Error: "e"}, {Warnings: []string{"w"}}, {Skipped: []string{"s"}}, {Exits: []Exit{{}}}, {Dropped: example().Settings}, {Weights: example().Settings},
+		example(), {Error: "e"}, {Warnings: []string{"w"}}, {Skipped: []string{"s"}}, {Exits: []Exit{{}}}, {Dropped: example().Settings}, {Lowered: example().Settings}, {Weights: example().Settings},
 	} {
 		if r.Empty() {
 			t.Errorf("%+v is empty", r)

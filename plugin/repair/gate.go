@@ -18,7 +18,7 @@ type gate struct {
 // opens reports whether files are to be moved.
 func (g *gate) opens() bool {
 	p := g.policy.Load()
-	return p.Mode == policy.ModeEnforce && p.Writeback.Repair.Moves(g.kernel.Corrected())
+	return p.Enforces() && p.Writeback.Repair.Moves(g.kernel.Corrected())
 }
 
 // reason returns the reason why the policy "auto" moves no files on this kernel, or nil.
@@ -37,7 +37,7 @@ const lateReason = "Files of containers that write little and sync often are mov
 // mode returns the mode of a report, and the reason if files are not moved, or late.
 func (g *gate) mode() (mode, reason string) {
 	p := g.policy.Load()
-	if p.Mode == policy.ModeObserve || p.Writeback.Repair == policy.RepairOff {
+	if !p.Enforces() || p.Writeback.Repair == policy.RepairOff {
 		return ModeObserve, ""
 	}
 	if err := g.reason(); err != nil {

@@ -185,7 +185,7 @@ func (r *Repairer) apply(now time.Time) {
 	p := r.gate.policy.Load()
 	r.ledger.strict = p.Writeback.Contested == policy.Strict
 	r.problems.complain("kernel", "Files are not moved to their writers on this kernel", r.gate.reason())
-	r.domains.observed = p.Mode == policy.ModeObserve
+	r.domains.observed = !p.Enforces()
 	r.budgets.set(now, &p.Writeback.Budget)
 }
 

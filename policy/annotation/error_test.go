@@ -53,13 +53,13 @@ func TestLongLines(t *testing.T) {
 func TestErrorOrder(t *testing.T) {
 	annotations := map[string]string{
 		keyDB: "/a wbps=x; /b wbps=1Mi; /a wbps=; /b wbps=1Mi", keyEach: "/c", keyTotal: "",
-		"weight." + Domain + "/container.db": "0", "class." + Domain + "/container.db": "slow",
+		"weight." + Domain + "/container.db": "0", "class." + Domain + "/container.db": "Slow",
 		"limits." + Domain + "/pod": "", "nope." + Domain + "/x": "", "class." + Domain + "/a b": "",
 	}
 	want := []string{
 		"class.blkio.noderesource.dev/a b, unknown scope", "limits.blkio.noderesource.dev/pod, invalid scope", "nope.blkio.noderesource.dev/x, unknown annotation",
 		"limits.blkio.noderesource.dev/container.db 1, invalid number", "limits.blkio.noderesource.dev/container.db 3, key", "limits.blkio.noderesource.dev/container.db 4, duplicate target",
-		"weight.blkio.noderesource.dev/container.db, invalid weight", "class.blkio.noderesource.dev/container.db, classes are not supported",
+		"weight.blkio.noderesource.dev/container.db, invalid weight", "class.blkio.noderesource.dev/container.db, invalid class name",
 		"limits.blkio.noderesource.dev/containers 1, no limit after the target", "limits.blkio.noderesource.dev/pod-total, the value is empty",
 	}
 	for range 5 {

@@ -218,7 +218,7 @@ func TestManyEntries(t *testing.T) {
 func TestKeyErrors(t *testing.T) {
 	const scopes = " (write /containers for each container, /pod-total for the pod as a whole, or /container.NAME)"
 	const label = " (use at most 63 of a-z, 0-9 and -, not starting or ending with -)"
-	const kinds = "unknown annotation (there are limits.blkio.noderesource.dev and weight.blkio.noderesource.dev)"
+	const kinds = "unknown annotation (there are limits.blkio.noderesource.dev, weight.blkio.noderesource.dev and class.blkio.noderesource.dev)"
 	tests := []struct{ key, want string }{
 		{"limits.blkio.noderesource.dev", "limits.blkio.noderesource.dev: no scope after the prefix" + scopes},
 		{"limits.blkio.noderesource.dev/", "limits.blkio.noderesource.dev/: no scope after the prefix" + scopes},
@@ -237,8 +237,8 @@ func TestKeyErrors(t *testing.T) {
 		{"limit.blkio.noderesource.dev/containers", `limit.blkio.noderesource.dev/containers: unknown annotation (did you mean "limits.blkio.noderesource.dev"?)`},
 		{"latency.blkio.noderesource.dev/containers", "latency.blkio.noderesource.dev/containers: " + kinds},
 		{"blkio.noderesource.dev/containers", "blkio.noderesource.dev/containers: " + kinds},
-		{"class.blkio.noderesource.dev/containers", `class.blkio.noderesource.dev/containers: "* wbps=1Mi": classes are not supported (write limits.blkio.noderesource.dev/containers)`},
-		{"class.blkio.noderesource.dev/pod-total", `class.blkio.noderesource.dev/pod-total: "* wbps=1Mi": classes are not supported (write limits.blkio.noderesource.dev/pod-total)`},
+		{"class.blkio.noderesource.dev/containers", `class.blkio.noderesource.dev/containers: "* wbps=1Mi": invalid class name (use at most 63 of a-z, 0-9 and -, not starting or ending with -)`},
+		{"class.blkio.noderesource.dev/pod-total", `class.blkio.noderesource.dev/pod-total: "* wbps=1Mi": a class applies to containers (write class.blkio.noderesource.dev/containers)`},
 	}
 	for _, tt := range tests {
 		r := Parse(map[string]string{tt.key: "* wbps=1Mi"})

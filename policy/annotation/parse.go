@@ -332,7 +332,7 @@ func (t *Target) unquote(word string) *Problem {
 	switch {
 	case t.Path == "":
 		return &Problem{"the path is empty", "write a path in the container that starts with /"}
-	case t.Path == "rootfs" || t.Path == "*" || t.Path[0] == '@' && isLabel(t.Path[1:]):
+	case t.Path == "rootfs" || t.Path == "*" || t.Path[0] == '@' && IsLabel(t.Path[1:]):
 		return &Problem{"target " + t.Path + " is quoted", "write it without quotes"}
 	case t.Path[0] != '/':
 		return &Problem{"path " + quote.Text(t.Path) + " is not absolute", "write a path in the container that starts with /"}

@@ -103,7 +103,7 @@ func TestIsLabel(t *testing.T) {
 		"a": true, "0": true, "a-b": true, "a--b": true, strings.Repeat("a", 63): true,
 		"": false, "-a": false, "a-": false, "A": false, "a.b": false, "a_b": false, "ü": false, "a\n": false, strings.Repeat("a", 64): false,
 	} {
-		if got := isLabel(s); got != want {
+		if got := IsLabel(s); got != want {
 			t.Errorf("%q: %t", s, got)
 		}
 	}

@@ -26,24 +26,23 @@ func Kinds() []string { return []string{"limits", "weight", "class"} }
 
 // Request holds the parsed annotations of one pod.
 type Request struct {
-	first   string            // of our keys, in order; "" where there is none
+	keys    []string          // of ours, sorted
 	podWide []*Error          // of keys that concern no known scope
 	named   map[string]*Scope // by container
 	each    *Scope            // "containers"; nil where nothing is asked
 	total   *Scope            // "pod-total"; nil where nothing is asked
 	entries int               // of all limits annotations
-	paths   []string          // targets of all scopes, sorted, distinct
-	volumes []string          // the same of volumes
-	star    bool              // some scope has a "*"
-	rootfs  bool              // some scope has "rootfs"
+	targets Targets           // of all scopes
+	chooses bool              // some scope has a class
 }
 
 // Scope holds the annotations of one scope of a pod.
 type Scope struct {
-	Limits  *List  // nil for none
-	Weights *List  // nil for none
-	star    bool   // a limit has the target "*"
-	class   *Error // nil where none is asked
+	Limits   *List  // nil for none
+	Weights  *List  // nil for none
+	Class    *Class // nil for none, and for an invalid one
+	star     bool   // a limit has the target "*"
+	classErr *Error // why the choice of a class is invalid; nil if it is not
 }
 
 // Parse parses a pod's annotations. It has no error: each mistake belongs to the scope that
@@ -63,9 +62,9 @@ func Parse(annotations map[string]string) *Request {
 		return r
 	}
 	slices.Sort(keys)
-	r.first = keys[0]
+	r.keys = keys
 	if len(keys) > maxKeys {
-		return r.tooMuch(r.first, "more than "+strconv.Itoa(maxKeys)+" annotations of "+Domain+" on one pod",
+		return r.tooMuch(keys[0], "more than "+strconv.Itoa(maxKeys)+" annotations of "+Domain+" on one pod",
 			"write /containers once for what all containers share")
 	}
 	for _, key := range keys {
@@ -80,45 +79,23 @@ func Parse(annotations map[string]string) *Request {
 
 // tooMuch is a request of which nothing is kept but the error.
 func (r *Request) tooMuch(key, cause, hint string) *Request {
-	return &Request{first: r.first, podWide: []*Error{{Annotation: key, Cause: cause, Hint: hint}}}
+	return &Request{keys: r.keys[:1], podWide: []*Error{{Annotation: key, Cause: cause, Hint: hint}}}
 }
 
 func (r *Request) collectTargets() {
 	add := func(q *Scope) {
-		if q == nil {
-			return
+		if q != nil {
+			r.targets.add(q.Weights)
+			r.targets.add(q.Limits)
+			q.star = q.Limits.HasStar()
 		}
-		r.collect(q.Weights)
-		r.collect(q.Limits)
-		q.star = q.Limits.hasStar()
 	}
 	add(r.each)
 	add(r.total)
 	for _, q := range r.named {
 		add(q)
 	}
-	slices.Sort(r.paths)
-	slices.Sort(r.volumes)
-	r.paths, r.volumes = slices.Compact(r.paths), slices.Compact(r.volumes)
-}
-
-// collect adds the targets of one annotation.
-func (r *Request) collect(l *List) {
-	if l == nil {
-		return
-	}
-	for i := range l.Entries {
-		switch t := &l.Entries[i].Target; t.Kind {
-		case TargetPath:
-			r.paths = append(r.paths, t.Path)
-		case TargetVolume:
-			r.volumes = append(r.volumes, t.Volume)
-		case TargetRootfs:
-			r.rootfs = true
-		case TargetStar:
-			r.star = true
-		}
-	}
+	r.targets.tidy()
 }
 
 // Concerns reports whether an annotation has the plugin's domain, valid or not. Most pods
@@ -143,7 +120,7 @@ func (r *Request) parse(key, value string) {
 	if !slices.Contains(Kinds(), kind) {
 		p := &Problem{"unknown annotation", spelling.Hint(prefix, "limits."+Domain, "weight."+Domain, "class."+Domain)}
 		if p.Hint == "" {
-			p.Hint = "there are limits." + Domain + " and weight." + Domain
+			p.Hint = "there are limits." + Domain + ", weight." + Domain + " and class." + Domain
 		}
 		r.podWide = append(r.podWide, &Error{Annotation: key, Cause: p.Cause, Hint: p.Hint})
 		return
@@ -161,10 +138,12 @@ func (r *Request) parse(key, value string) {
 		scope.Weights = parseWeights(key, value)
 		r.entries += scope.Weights.count
 	case "class":
-		scope.class = &Error{
-			Annotation: key, Text: value,
-			Cause: "classes are not supported", Hint: "write limits." + Domain + "/" + name,
+		if name == "pod-total" {
+			scope.classErr = &Error{Annotation: key, Text: value, Cause: "a class applies to containers", Hint: "write class." + Domain + "/containers"}
+			return
 		}
+		scope.parseClass(key, value)
+		r.chooses = r.chooses || scope.Class != nil
 	}
 }
 
@@ -188,7 +167,7 @@ func (r *Request) scope(name string) (*Scope, *Problem) {
 	switch {
 	case !ok:
 		return nil, unknownScope(name)
-	case !isLabel(container):
+	case !IsLabel(container):
 		return nil, &Problem{
 			"invalid container name " + quote.Text(container),
 			hintLabel,
@@ -212,7 +191,7 @@ func orNew(r **Scope) *Scope {
 
 func unknownScope(name string) *Problem {
 	p := &Problem{"unknown scope " + quote.Text(name), spelling.Hint(name, "containers", "pod-total")}
-	if container, ok := strings.CutPrefix(name, "containers."); ok && isLabel(container) {
+	if container, ok := strings.CutPrefix(name, "containers."); ok && IsLabel(container) {
 		p.Hint = "did you mean " + quote.Text("container."+container) + "?"
 	}
 	if p.Hint == "" {
@@ -224,13 +203,21 @@ func unknownScope(name string) *Problem {
 // hintLabel describes a label in fewer words than the errors of IsDNS1123Label.
 const hintLabel = "use at most 63 of a-z, 0-9 and -, not starting or ending with -"
 
-// isLabel reports whether s is a DNS label (RFC 1123), as the names of containers
-// and of volumes are.
-func isLabel(s string) bool { return len(content.IsDNS1123Label(s)) == 0 }
+// IsLabel reports whether s is a DNS label (RFC 1123), as the names of containers, volumes,
+// and classes are.
+func IsLabel(s string) bool { return len(content.IsDNS1123Label(s)) == 0 }
 
-// First returns the first key of the plugin's annotations in sorted order, or "" if there
-// are none.
-func (r *Request) First() string { return r.first }
+// Keys returns the keys of the plugin's annotations, sorted. Of too many it returns one. The
+// result must not be changed.
+func (r *Request) Keys() []string { return r.keys }
+
+// First returns the first of Keys, or "" if there are none.
+func (r *Request) First() string {
+	if len(r.keys) == 0 {
+		return ""
+	}
+	return r.keys[0]
+}
 
 // PodWide returns the errors of keys without a known scope. They concern all containers.
 func (r *Request) PodWide() []*Error { return r.podWide }
@@ -245,38 +232,23 @@ func (r *Request) Each() *Scope { return r.each }
 func (r *Request) Total() *Scope { return r.total }
 
 // Empty reports whether the pod has no annotation with the plugin's domain.
-func (r *Request) Empty() bool { return r == nil || r.first == "" }
+func (r *Request) Empty() bool { return r == nil || len(r.keys) == 0 }
 
-// Paths returns the paths that are targets of any scope, sorted and without duplicates. The
-// result must not be changed.
-func (r *Request) Paths() []string {
-	if r.Empty() {
-		return nil
+// Targets returns the targets of all scopes. Its lists must not be changed.
+func (r *Request) Targets() Targets {
+	if r == nil {
+		return Targets{}
 	}
-	return r.paths
+	return r.targets
 }
 
-// Volumes returns the names of the volumes that are targets of any scope, sorted and
-// without duplicates. The result must not be changed.
-func (r *Request) Volumes() []string {
-	if r.Empty() {
-		return nil
-	}
-	return r.volumes
-}
-
-// Star reports whether "*" is a target of any scope.
-func (r *Request) Star() bool { return !r.Empty() && r.star }
-
-// Rootfs reports whether a target of any scope selects the writable layer, which "rootfs"
-// and "*" do.
-func (r *Request) Rootfs() bool { return !r.Empty() && (r.star || r.rootfs) }
+// Chooses reports whether some scope has a class.
+func (r *Request) Chooses() bool { return r != nil && r.chooses }
 
 // StarOf reports whether a "*" applies to the container with this name, in its own scope,
-// in containers, or in pod-total. A new source of "*" must be added here: undeclared disks
-// are searched for in these containers only.
+// in containers, or in pod-total.
 func (r *Request) StarOf(container string) bool {
-	return r.Star() && (r.each.hasStar() || r.total.hasStar() || r.named[container].hasStar())
+	return r.Targets().HasStar() && (r.each.hasStar() || r.total.hasStar() || r.named[container].hasStar())
 }
 
 func (q *Scope) hasStar() bool { return q != nil && q.star }
@@ -303,22 +275,8 @@ func (q *Scope) Errors() []*Error {
 	if q.Weights != nil {
 		errs = append(errs, q.Weights.errors...)
 	}
-	if q.class != nil {
-		errs = append(errs, q.class)
+	if q.classErr != nil {
+		errs = append(errs, q.classErr)
 	}
 	return errs
 }
-
-// HasWeights reports whether some scope has a weight.
-func (r *Request) HasWeights() bool {
-	if r.Empty() {
-		return false
-	}
-	has := r.each.hasWeights() || r.total.hasWeights()
-	for _, q := range r.named {
-		has = has || q.hasWeights()
-	}
-	return has
-}
-
-func (q *Scope) hasWeights() bool { return q != nil && q.Weights != nil }

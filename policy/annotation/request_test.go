@@ -16,22 +16,22 @@ func TestTargetsOfAllScopes(t *testing.T) {
 		keyTotal: "/c wbps=max; @b wbps=1Mi; @a wbps=max",
 		"limits.blkio.noderesource.dev/container.aux": "/d wbps=1Mi",
 	})
-	if diff := cmp.Diff([]string{"/a", "/b", "/c", "/d"}, r.Paths()); diff != "" || r.Star() {
-		t.Errorf("star %t, -want +got:\n%s", r.Star(), diff)
+	if diff := cmp.Diff([]string{"/a", "/b", "/c", "/d"}, r.Targets().Paths); diff != "" || r.Targets().HasStar() {
+		t.Errorf("star %t, -want +got:\n%s", r.Targets().HasStar(), diff)
 	}
-	if diff := cmp.Diff([]string{"a", "b"}, r.Volumes()); diff != "" {
+	if diff := cmp.Diff([]string{"a", "b"}, r.Targets().Volumes); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	for _, key := range []string{keyDB, keyEach, keyTotal} {
-		if r := Parse(map[string]string{key: "* wbps=1Mi"}); !r.Star() || r.Paths() != nil {
-			t.Errorf("%s: star %t, paths %q", key, r.Star(), r.Paths())
+		if r := Parse(map[string]string{key: "* wbps=1Mi"}); !r.Targets().HasStar() || r.Targets().Paths != nil {
+			t.Errorf("%s: star %t, paths %q", key, r.Targets().HasStar(), r.Targets().Paths)
 		}
 	}
 	var none *Request
-	if !none.Empty() || none.Star() || none.Rootfs() || none.Paths() != nil || none.Volumes() != nil || none.ContainerNames() != nil {
+	if !none.Empty() || none.Targets().HasStar() || none.Targets().HasRootfs() || none.Targets().Paths != nil || none.Targets().Volumes != nil || none.ContainerNames() != nil {
 		t.Error("no request has targets")
 	}
-	if r := Parse(map[string]string{keyEach: "* wbps=1Mi"}); !r.Rootfs() {
+	if r := Parse(map[string]string{keyEach: "* wbps=1Mi"}); !r.Targets().HasRootfs() {
 		t.Error("* does not select the writable layer")
 	}
 }
@@ -89,8 +89,8 @@ func TestScopes(t *testing.T) {
 	if diff := cmp.Diff([]string{"db"}, r.ContainerNames()); diff != "" {
 		t.Error(diff)
 	}
-	if !r.Rootfs() || !r.Star() { // the weight is about all disks
-		t.Errorf("rootfs %t, star %t", r.Rootfs(), r.Star())
+	if !r.Targets().HasRootfs() || !r.Targets().HasStar() { // the weight is about all disks
+		t.Errorf("rootfs %t, star %t", r.Targets().HasRootfs(), r.Targets().HasStar())
 	}
 }
 
@@ -98,9 +98,9 @@ func TestScopes(t *testing.T) {
 // order their keys are sorted.
 func TestScopesOfSeveralKinds(t *testing.T) {
 	for _, scope := range []string{"container.db", "containers", "pod-total"} {
-		r := Parse(map[string]string{"limits." + Domain + "/" + scope: "/a wbps=1Mi", "weight." + Domain + "/" + scope: "70", "class." + Domain + "/" + scope: "x"})
+		r := Parse(map[string]string{"limits." + Domain + "/" + scope: "/a wbps=1Mi", "weight." + Domain + "/" + scope: "70", "class." + Domain + "/" + scope: "gold"})
 		q := map[string]*Scope{"container.db": r.Named("db"), "containers": r.Each(), "pod-total": r.Total()}[scope]
-		if q.Limits == nil || q.Weights == nil || len(q.Errors()) != 1 {
+		if isTotal := scope == "pod-total"; q.Limits == nil || q.Weights == nil || (q.Class == nil) != isTotal || (len(q.Errors()) == 1) != isTotal {
 			t.Errorf("%s: %+v", scope, q)
 		}
 	}
@@ -159,7 +159,7 @@ func TestTooMuch(t *testing.T) {
 			if len(errs) != 1 || errs[0].Error() != "nri-blkio: "+tt.want || errs[0].Kind != Invalid {
 				t.Errorf("%s: %v, want %s", tt.name, errs, tt.want)
 			}
-			if r.Empty() || r.ContainerNames() != nil || r.Paths() != nil || r.Volumes() != nil || r.Star() || r.Rootfs() || r.Each() != nil || r.Total() != nil {
+			if r.Empty() || r.ContainerNames() != nil || r.Targets().Paths != nil || r.Targets().Volumes != nil || r.Targets().HasStar() || r.Targets().HasRootfs() || r.Each() != nil || r.Total() != nil {
 				t.Errorf("%s: something was kept: %+v", tt.name, r)
 			}
 		}

@@ -53,7 +53,7 @@ func (t *Target) parseVolume() *Problem {
 	switch {
 	case t.Volume == "":
 		return &Problem{"missing volume name after @", "write for example " + quote.Text("@data wbps=50Mi")}
-	case !isLabel(t.Volume):
+	case !IsLabel(t.Volume):
 		return &Problem{"invalid volume name " + quote.Text(t.Volume), hintLabel}
 	}
 	return nil

@@ -68,6 +68,7 @@ func weightOf(text string) (uint32, bool) {
 	return uint32(n), err == nil && n >= blkio.MinWeight && n <= blkio.MaxWeight
 }
 
-func (l *List) hasStar() bool {
+// HasStar reports whether an entry has the target "*". The list may be nil.
+func (l *List) HasStar() bool {
 	return l != nil && slices.ContainsFunc(l.Entries, func(e Entry) bool { return e.Target.Kind == TargetStar })
 }

@@ -64,20 +64,20 @@ func TestWeightEntryErrors(t *testing.T) {
 // TestWeightTargets: the disks of what a weight names have to be found, as those of a limit.
 func TestWeightTargets(t *testing.T) {
 	r := Parse(map[string]string{keyWeights: "/data 5; @log 6; rootfs 7"})
-	if !slices.Equal(r.Paths(), []string{"/data"}) || !slices.Equal(r.Volumes(), []string{"log"}) || !r.Rootfs() || r.Star() {
-		t.Errorf("paths %q, volumes %q, rootfs %t, star %t", r.Paths(), r.Volumes(), r.Rootfs(), r.Star())
+	if !slices.Equal(r.Targets().Paths, []string{"/data"}) || !slices.Equal(r.Targets().Volumes, []string{"log"}) || !r.Targets().HasRootfs() || r.Targets().HasStar() {
+		t.Errorf("paths %q, volumes %q, rootfs %t, star %t", r.Targets().Paths, r.Targets().Volumes, r.Targets().HasRootfs(), r.Targets().HasStar())
 	}
 	for _, key := range []string{keyWeights, "weight.blkio.noderesource.dev/pod-total", "weight.blkio.noderesource.dev/container.a"} {
-		if !Parse(map[string]string{key: "5"}).HasWeights() {
+		if !Parse(map[string]string{key: "5"}).Targets().Weights {
 			t.Errorf("%s is no weight", key)
 		}
 	}
-	if Parse(map[string]string{keyDB: "/a wbps=1Mi"}).HasWeights() || Parse(nil).HasWeights() {
+	if Parse(map[string]string{keyDB: "/a wbps=1Mi"}).Targets().Weights || Parse(nil).Targets().Weights {
 		t.Error("a weight without an annotation")
 	}
 	r = Parse(map[string]string{keyWeights: "500"})
-	if !r.Star() || !r.Rootfs() || r.StarOf("any") {
-		t.Errorf("star %t, rootfs %t; undeclared disks are watched: %t", r.Star(), r.Rootfs(), r.StarOf("any"))
+	if !r.Targets().HasStar() || !r.Targets().HasRootfs() || r.StarOf("any") {
+		t.Errorf("star %t, rootfs %t; undeclared disks are watched: %t", r.Targets().HasStar(), r.Targets().HasRootfs(), r.StarOf("any"))
 	}
 }
 

@@ -20,6 +20,9 @@ func TestManifests(t *testing.T) {
 	}
 	objects := pageObjects(t)
 	for name, manifest := range objects {
+		for _, ns := range regexp.MustCompile(`\bnamespace: ([a-z0-9-]+)`).FindAllStringSubmatch(manifest, -1) {
+			c.kubectl(fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s}}", ns[1]), "apply", "-f", "-")
+		}
 		admits(name, manifest)
 	}
 	if len(objects) < 4 {

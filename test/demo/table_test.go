@@ -99,7 +99,7 @@ func TestSituations(t *testing.T) {
 	for _, s := range all {
 		for _, a := range []map[string]string{s.victim, s.neighbour} {
 			r := annotation.Parse(a)
-			if errs := append(r.PodWide(), p.Check(r)...); len(errs) > 0 || r.Empty() != (a == nil) {
+			if errs := append(r.PodWide(), p.ForPod(&policy.PodFacts{}, r).Check()...); len(errs) > 0 || r.Empty() != (a == nil) {
 				t.Errorf("%s: %v", s.name, errs)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 	"github.com/nri-blkio/nri-blkio/test/e2e/noise"
 )
 
@@ -121,4 +122,40 @@ func TestIgnore(t *testing.T) {
 			t.Errorf("record of %s has the error %q", name, r.Error)
 		}
 	}
+}
+
+// TestClasses: a rule limits pods without annotations of a namespace from their first instruction
+// on, a reload changes those that run, and its bounds reject an annotation.
+func TestClasses(t *testing.T) {
+	const bounded = `classes: {bronze: {limits: ["* wbps=2Mi"]}, silver: {limits: ["* wbps=4Mi"]}}
+rules:
+- {name: batch, match: {namespaces: ["batch-*"], podSelector: {matchLabels: {tier: batch}}, qos: [BestEffort]}, class: bronze, bounds: {max: ["* wbps=3Mi"]}}
+`
+	file := policyFile(t, bounded)
+	p := startPlugin(t, "--policy", file)
+	in := func(name, namespace string, a annotations) podOf {
+		return runPodOf(t, name, cri.PodConfig{Namespace: namespace, Labels: map[string]string{"tier": "batch"}, Annotations: a})
+	}
+	batch, other := in("batch", "batch-1", nil), in("other", "web", nil)
+	limitedTo := func(rate string) disks { return disks{"vda": "wbps=" + rate, "vdb": "wbps=" + rate} }
+	c, free := batch.run(sleeper("c", "/data", "ext4")), other.run(sleeper("c", "/data", "ext4"))
+	wantIOMax(t, c.Cgroup, limitedTo("2097152"))
+	wantIOMax(t, free.Cgroup, nil)
+	awaitIOMax(t, batch.Cgroup, limitedTo("2097152"))
+	if out, err := command(t, "status", "--pod", "batch-1/"+batch.Name); err != nil || !strings.Contains(out, "rule batch, class bronze") {
+		t.Errorf("status does not name the rule: %v\n%s", err, out)
+	}
+
+	over := in("over", "batch-1", annotations{limits + "containers": "* wbps=5Mi"})
+	wantRefusal(t, over, "c", limits+"containers", `entry 1 "* wbps=5Mi": wbps=5Mi is above the bound (write at most 3Mi, bounds.max of rule batch)`)
+
+	writePolicy(t, file, strings.NewReplacer("class: bronze", "class: silver", `"batch-*"`, `"batch-*", web`).Replace(bounded))
+	p.await(t, logReloaded, 1)
+	awaitIOMax(t, c.Cgroup, limitedTo("4194304"))
+	awaitIOMax(t, free.Cgroup, limitedTo("4194304")) // a pod that the plugin did not know
+	awaitIOMax(t, other.Cgroup, limitedTo("4194304"))
+	writePolicy(t, file, "mode: enforce\n")
+	p.await(t, logReloaded, 2)
+	awaitIOMax(t, c.Cgroup, nil)
+	awaitIOMax(t, free.Cgroup, nil)
 }

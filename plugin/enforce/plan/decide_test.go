@@ -11,18 +11,19 @@ import (
 // TestDecide: the errors of a container, in the order of their worth.
 func TestDecide(t *testing.T) {
 	pol := policy.Default()
-	pod := Pod{Handler: "kata", Request: annotation.Parse(map[string]string{limits + "container.a": "rootfs wbps=1Mi", weight + "container.a": "50"})}
-	if d, err := Decide(pol, &pod, facts("a"), Weights{Exist: true}); err == nil || d.Settings != nil {
+	request := annotation.Parse(map[string]string{limits + "container.a": "rootfs wbps=1Mi", weight + "container.a": "50"})
+	pod := Pod{Policy: pol.ForPod(&policy.PodFacts{Handler: "kata"}, request)}
+	if d, err := Decide(&pod, facts("a"), Weights{Exist: true}); err == nil || d.Settings != nil {
 		t.Errorf("under a handler that is not known: %s, %v", text(d.Settings), err)
 	}
-	pod.Handler = "runc"
-	if d, err := Decide(pol, &pod, facts("a"), Weights{}); err == nil || text(d.Settings) != "254:0 wbps=1048576" {
+	pod.Policy = pol.ForPod(&policy.PodFacts{Handler: "runc"}, request)
+	if d, err := Decide(&pod, facts("a"), Weights{}); err == nil || text(d.Settings) != "254:0 wbps=1048576" {
 		t.Errorf("without io.weight: %s, %v", text(d.Settings), err)
 	}
-	if d, err := Decide(pol, &pod, facts("a"), Weights{Exist: true}); err != nil || text(d.Settings) != "254:0 wbps=1048576, default 50" {
+	if d, err := Decide(&pod, facts("a"), Weights{Exist: true}); err != nil || text(d.Settings) != "254:0 wbps=1048576, default 50" {
 		t.Errorf("%s, %v", text(d.Settings), err)
 	}
-	if d, err := Decide(pol, &pod, facts("b"), Weights{}); err != nil || d.Settings != nil {
+	if d, err := Decide(&pod, facts("b"), Weights{}); err != nil || d.Settings != nil {
 		t.Errorf("another container: %s, %v", text(d.Settings), err)
 	}
 }
@@ -44,16 +45,16 @@ func TestFirst(t *testing.T) {
 		{[]error{unenforceable, invalid}, invalid, true},
 		{[]error{internal, nil, unenforceable}, internal, false},
 	} {
-		got := First(pol, tt.errs...)
+		got := First(pol.ForPod(nil, nil), tt.errs...)
 		if !errors.Is(got, tt.want) {
 			t.Errorf("%v: got %v, want %v", tt.errs, got, tt.want)
 		}
-		if refuses := Refuses(pol, got); refuses != tt.refuses {
+		if refuses := Refuses(pol.ForPod(nil, nil), got); refuses != tt.refuses {
 			t.Errorf("%v: refuses is %t", tt.errs, refuses)
 		}
 	}
 	pol.Mode = policy.ModeObserve
-	if Refuses(pol, invalid) {
+	if Refuses(pol.ForPod(nil, nil), invalid) {
 		t.Error("refuses in mode observe")
 	}
 }

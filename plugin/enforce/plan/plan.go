@@ -6,7 +6,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
-	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // Plan has the desired state of the cgroups of a pod.
@@ -60,10 +59,10 @@ type View struct {
 
 // Pod holds the facts about the pod as a whole.
 type Pod struct {
-	Namespace, Name, UID, Handler string
-	Cgroup                        string // "" if the pod has none, or shares it
-	Request                       *annotation.Request
-	Seen                          []policy.Container // the containers that have been created, by name
+	Namespace, Name, UID string
+	Cgroup               string // "" if the pod has none, or shares it
+	Policy               *policy.Pod
+	Seen                 []policy.Container // the containers that have been created, by name
 	// Complete is true once a full pass has seen a container of the pod run. From then on,
 	// targets that no container has cause a warning.
 	Complete bool
@@ -75,6 +74,9 @@ type Pod struct {
 type Container struct {
 	ID, Name, Cgroup string
 	Desired          policy.Desired
+	// Policy is the one by which Desired was decided. After a reload, the pod may already have another
+	// one. It is nil for the pod's.
+	Policy *policy.Pod
 	// Err is why the container does not get all that it requests or, if Undecided, why that
 	// is not known.
 	Err       error
@@ -90,20 +92,29 @@ type OCISpec struct {
 }
 
 // New returns the plan of a pod.
-func New(pol *policy.Policy, v View) Plan {
-	observed := pol.Mode == policy.ModeObserve
+func New(v View) Plan {
+	observed := v.Pod.Policy.Mode() == policy.ModeObserve
 	room := record.Room(len(v.Running))
 	out := Plan{Pod: Target{Room: room}}
 	if v.Pod.Cgroup != "" {
-		out.Pod = podTarget(pol, &v, observed)
+		out.Pod = podTarget(&v, observed)
 		out.Pod.Room = room
 	}
 	for i := range v.Running {
 		if c := &v.Running[i]; c.Cgroup != "" {
-			t := v.containerTarget(c, observed)
+			t := v.containerTarget(c, c.isObserved(observed))
 			t.Room = room
 			out.Containers = append(out.Containers, t)
 		}
 	}
 	return out
+}
+
+// isObserved reports whether the settings of a container are only observed. They are as those of its pod
+// if they were decided by the pod's policy.
+func (c *Container) isObserved(pod bool) bool {
+	if c.Policy == nil {
+		return pod
+	}
+	return c.Policy.Mode() == policy.ModeObserve
 }

@@ -37,16 +37,44 @@ func viewOf(t *testing.T, pol *policy.Policy, annotations map[string]string, con
 	t.Helper()
 	v := View{
 		Pod: Pod{
-			Namespace: "prod", Name: "db-0", UID: "u1", Cgroup: "pods/u1", Request: annotation.Parse(annotations),
+			Namespace: "prod", Name: "db-0", UID: "u1", Cgroup: "pods/u1", Policy: pol.ForPod(&policy.PodFacts{}, annotation.Parse(annotations)),
 		},
 		Weights: Weights{Exist: true},
 	}
 	for _, name := range containers {
 		c := facts(name)
-		d, err := pol.Container(v.Pod.Request, c)
+		d, err := v.Pod.Policy.Container(c)
 		v.Pod.Seen = append(v.Pod.Seen, c)
 		v.Running = append(v.Running, Container{ID: "id-" + name, Name: name, Cgroup: "pods/u1/" + name, Desired: d, Err: err})
 	}
+	return v
+}
+
+// TestDecidedByFormerPolicy: after a reload, a container that the former policy decided has the mode of
+// that, and counts as unlimited for its pod while its settings are only observed.
+func TestDecidedByFormerPolicy(t *testing.T) {
+	observing := policy.Default().WithMode(policy.ModeObserve)
+	for _, tt := range []struct {
+		former, now *policy.Policy
+		want, pod   int // how many values are written
+	}{
+		{observing, policy.Default(), 0, 0},
+		{policy.Default(), observing, 1, 0},
+		{observing, observing, 0, 0},
+		{policy.Default(), policy.Default(), 1, 1},
+	} {
+		v := viewOf(t, tt.former, map[string]string{limits + "containers": "rootfs wbps=1Mi"}, "a")
+		v.Running[0].Policy = v.Pod.Policy
+		p := New(under(tt.now, v))
+		if a := p.Containers[0]; len(a.Want) != tt.want || a.Record.Observed != (tt.want == 0) || len(p.Pod.Want) != tt.pod {
+			t.Errorf("%s, then %s: %v, record %+v, pod %v", tt.former.Mode, tt.now.Mode, a.Want, a.Record, p.Pod.Want)
+		}
+	}
+}
+
+// under is a view under another policy.
+func under(pol *policy.Policy, v View) View {
+	v.Pod.Policy = pol.ForPod(&policy.PodFacts{}, v.Pod.Policy.Request())
 	return v
 }
 
@@ -61,7 +89,7 @@ func text(s policy.Settings) string {
 // TestNew: the pod's and the containers' settings, and how they are recorded.
 func TestNew(t *testing.T) {
 	pol := policy.Default()
-	got := New(pol, viewOf(t, pol, map[string]string{
+	got := New(viewOf(t, pol, map[string]string{
 		limits + "containers": "* wbps=1Mi", limits + "container.b": "/data wbps=2Mi riops=10",
 		limits + "pod-total": "rootfs wbps=max; /data wbps=1536Ki rbps=5Mi", weight + "pod-total": "50",
 	}, "a", "b"))
@@ -136,7 +164,7 @@ func TestPodTarget(t *testing.T) {
 			if tt.change != nil {
 				tt.change(&v)
 			}
-			got := New(tt.pol, v).Pod
+			got := New(v).Pod
 			if text(got.Want) != tt.want || got.Ended != tt.ended || got.Partial != tt.partial || (got.Cgroup == "") != tt.noPod {
 				t.Errorf("%s, %+v, want %s", text(got.Want), got, tt.want)
 			}
@@ -149,7 +177,7 @@ func TestWarnings(t *testing.T) {
 	pol := policy.Default()
 	v := viewOf(t, pol, map[string]string{limits + "containers": "rootfs wbps=1Mi; /nowhere wbps=1Mi", weight + "containers": "50"}, "a")
 	v.Weights.Enabled = map[blkio.Dev]bool{}
-	first := New(pol, v)
+	first := New(v)
 	if w := first.Pod.Record.Warnings; len(w) != 0 {
 		t.Errorf("before all came: %q", w)
 	}
@@ -160,12 +188,12 @@ func TestWarnings(t *testing.T) {
 		t.Errorf("skipped %q", s)
 	}
 	v.Pod.Complete, v.Pod.Exits = true, []record.Exit{{Container: "init"}}
-	second := New(pol, v).Pod.Record
+	second := New(v).Pod.Record
 	if len(second.Warnings) != 0 || len(second.Exits) != 1 {
 		t.Errorf("with a container of which only the end is known: %q", second.Warnings)
 	}
 	v.Pod.Exits = nil
-	if w := New(pol, v).Pod.Record.Warnings; len(w) != 1 || !strings.Contains(w[0], "/nowhere") {
+	if w := New(v).Pod.Record.Warnings; len(w) != 1 || !strings.Contains(w[0], "/nowhere") {
 		t.Errorf("warnings %q", w)
 	}
 }
@@ -176,12 +204,12 @@ func TestUndecided(t *testing.T) {
 	v := viewOf(t, pol, map[string]string{limits + "containers": "rootfs wbps=1Mi"}, "a")
 	v.Running[0].Undecided, v.Running[0].Partial, v.Running[0].Desired = true, true, policy.Desired{}
 	v.Running[0].Spec = OCISpec{Values: setting(blkio.Wbps, 7), Ours: true}
-	got := New(pol, v).Containers[0]
+	got := New(v).Containers[0]
 	if got.Record.Error != "limits not decided yet: its disks are resolved next" || !got.Partial || got.Spec.Unwanted != nil || !got.Spec.Ours {
 		t.Errorf("%+v", got)
 	}
 	v.Running[0].Err = errors.New("no answer")
-	if got := New(pol, v).Containers[0].Record.Error; got != "limits not decided yet: no answer" {
+	if got := New(v).Containers[0].Record.Error; got != "limits not decided yet: no answer" {
 		t.Error(got)
 	}
 }
@@ -190,14 +218,14 @@ func TestUndecided(t *testing.T) {
 func TestKeepsPodGranted(t *testing.T) {
 	pol := policy.Default()
 	v := viewOf(t, pol, map[string]string{limits + "pod-total": "rootfs wbps=1Mi"}, "a")
-	v.Pod.Granted = New(pol, v).Pod.Granted
+	v.Pod.Granted = New(v).Pod.Granted
 	strict := *pol
 	strict.Floors.Bps = 2 << 20
-	if got := New(&strict, v).Pod; text(got.Want) != "254:0 wbps=1048576" || !strings.Contains(got.Record.Error, "limits.blkio.noderesource.dev/pod-total") {
+	if got := New(under(&strict, v)).Pod; text(got.Want) != "254:0 wbps=1048576" || !strings.Contains(got.Record.Error, "limits.blkio.noderesource.dev/pod-total") {
 		t.Errorf("%s, %q", text(got.Want), got.Record.Error)
 	}
 	strict.Mode = policy.ModeObserve
-	if got := New(&strict, v).Pod; got.Want != nil || got.Granted.Settings != nil {
+	if got := New(under(&strict, v)).Pod; got.Want != nil || got.Granted.Settings != nil {
 		t.Errorf("observed: %s", text(got.Want))
 	}
 }
@@ -223,7 +251,7 @@ func TestCompareSpec(t *testing.T) {
 		{"nothing", nil, setting(blkio.Wbps, 5), false, Spec{}},
 		{"the same", setting(blkio.Wbps, 5), setting(blkio.Wbps, 5), false, Spec{}},
 		{"the same, observed", setting(blkio.Wbps, 5), setting(blkio.Wbps, 5), true, Spec{Stale: to(blkio.Wbps, 5, blkio.Max)}},
-		{"another one's, observed", setting(blkio.Wbps, 6), setting(blkio.Wbps, 5), true, Spec{}},
+		{"of an earlier class or of another program, observed", setting(blkio.Wbps, 6), setting(blkio.Wbps, 5), true, Spec{Unwanted: to(blkio.Wbps, 6, blkio.Max)}},
 		{"raised", setting(blkio.Wbps, 5), setting(blkio.Wbps, 7), false, Spec{Stale: to(blkio.Wbps, 5, 7)}},
 		{"lowered", setting(blkio.Wbps, 5), setting(blkio.Wbps, 3), false, Spec{}},
 		{"not desired", setting(blkio.Wbps, 5), nil, false, Spec{Unwanted: to(blkio.Wbps, 5, blkio.Max)}},
@@ -270,16 +298,17 @@ func TestWeightsCheck(t *testing.T) {
 // TestTotal: the errors of a pod's total, in the order of their worth.
 func TestTotal(t *testing.T) {
 	pol := policy.Default()
-	pod := Pod{Handler: "kata", Request: annotation.Parse(map[string]string{limits + "pod-total": "rootfs wbps=1Mi", weight + "pod-total": "50"})}
+	request := annotation.Parse(map[string]string{limits + "pod-total": "rootfs wbps=1Mi", weight + "pod-total": "50"})
+	pod := Pod{Policy: pol.ForPod(&policy.PodFacts{Handler: "kata"}, request)}
 	seen := []policy.Container{facts("a")}
-	if d, err := Total(pol, &pod, seen, Weights{Exist: true}); err == nil || d.Settings != nil {
+	if d, err := Total(&pod, seen, Weights{Exist: true}); err == nil || d.Settings != nil {
 		t.Errorf("under a handler that is not known: %s, %v", text(d.Settings), err)
 	}
-	pod.Handler = "runc"
-	if d, err := Total(pol, &pod, seen, Weights{}); err == nil || text(d.Settings) != "254:0 wbps=1048576" {
+	pod.Policy = pol.ForPod(&policy.PodFacts{Handler: "runc"}, request)
+	if d, err := Total(&pod, seen, Weights{}); err == nil || text(d.Settings) != "254:0 wbps=1048576" {
 		t.Errorf("without io.weight: %s, %v", text(d.Settings), err)
 	}
-	if d, err := Total(pol, &pod, seen, Weights{Exist: true}); err != nil || text(d.Settings) != "254:0 wbps=1048576, default 50" {
+	if d, err := Total(&pod, seen, Weights{Exist: true}); err != nil || text(d.Settings) != "254:0 wbps=1048576, default 50" {
 		t.Errorf("%s, %v", text(d.Settings), err)
 	}
 }

@@ -50,7 +50,7 @@ func compareSpec(spec, desired policy.Settings, observed bool) Spec {
 	for _, s := range spec {
 		value := blkio.Replacement{Address: s.Address, From: s.Amount, To: s.Removal().Amount}
 		switch want, found := desired.Get(s.Address); {
-		case !found:
+		case !found, observed && want.Amount != s.Amount: // of an earlier class, or of another program
 			out.Unwanted = append(out.Unwanted, value)
 		case observed && want.Amount == s.Amount:
 			out.Stale = append(out.Stale, value)
@@ -65,7 +65,7 @@ func compareSpec(spec, desired policy.Settings, observed bool) Spec {
 func (v *View) newRecord(kind string, d policy.Desired, err error, observed bool) record.Record {
 	r := record.Record{
 		Kind: kind, Namespace: v.Pod.Namespace, Pod: v.Pod.Name, UID: v.Pod.UID,
-		Settings: Kept(d.Settings), Disks: d.Disks, Warnings: d.Warnings, Observed: observed,
+		Settings: Kept(d.Settings), Lowered: Kept(d.Lowered), Disks: d.Disks, Warnings: d.Warnings, Observed: observed,
 	}
 	for _, s := range d.Skipped {
 		r.Skipped = append(r.Skipped, fmt.Sprintf("%q: %s", s.What, s.Reason))
@@ -84,8 +84,9 @@ func (v *View) newRecord(kind string, d policy.Desired, err error, observed bool
 
 // podTarget is the pod total and the backstop, the lower of the two for
 // each disk and key.
-func podTarget(pol *policy.Policy, v *View, observed bool) Target {
-	total, err := Total(pol, &v.Pod, v.Pod.Seen, v.Weights)
+func podTarget(v *View, observed bool) Target {
+	backstop := v.Pod.Policy.Of().Writeback.Backstop
+	total, err := Total(&v.Pod, v.Pod.Seen, v.Weights)
 	if !observed {
 		total.KeepGranted(v.Pod.Granted)
 	}
@@ -94,10 +95,14 @@ func podTarget(pol *policy.Policy, v *View, observed bool) Target {
 	asked := total
 	granted := slices.Clone(v.Unknown)
 	for i := range v.Running {
-		granted = append(granted, v.Running[i].Desired)
+		one := v.Running[i].Desired
+		if !observed && v.Running[i].isObserved(observed) {
+			one = policy.Desired{} // it runs without limits, until it is decided by the pod's policy
+		}
+		granted = append(granted, one)
 	}
-	ended := len(granted) == 0 && pol.Writeback.Backstop
-	if !pol.Writeback.Backstop {
+	ended := len(granted) == 0 && backstop
+	if !backstop {
 		granted = nil
 	}
 	total.Settings, total.Disks = withBackstop(total, granted)
@@ -105,9 +110,11 @@ func podTarget(pol *policy.Policy, v *View, observed bool) Target {
 		// The pod's cgroup may go, and its limits would stay on the files that
 		// it owns: the next pod on its volumes would have them.
 		total.Settings, ended = total.Settings.Where(func(s policy.Setting) bool { return !s.Key.IsRate() }), false
+	} else if !observed {
+		total.Lowered = total.Lowered.Join(asked.Settings.Without(total.Settings.Where(isAsked)))
 	}
 	if v.Pod.Complete {
-		total.Warnings = append(total.Warnings, policy.Unmatched(v.Pod.Request, record.WithEnded(v.Pod.Seen, v.Pod.Exits))...)
+		total.Warnings = append(total.Warnings, policy.Unmatched(v.Pod.Policy.Request(), record.WithEnded(v.Pod.Seen, v.Pod.Exits))...)
 	}
 	t := Target{Cgroup: v.Pod.Cgroup, Partial: v.Partial, Ended: ended, Record: v.newRecord(record.KindPod, total, err, observed)}
 	t.Record.Exits = v.Pod.Exits
@@ -118,6 +125,9 @@ func podTarget(pol *policy.Policy, v *View, observed bool) Target {
 	return t
 }
 
+// isAsked reports whether a setting of a pod was requested: it is not a backstop.
+func isAsked(s policy.Setting) bool { return s.Source.Kind != policy.FromBackstop }
+
 // withBackstop returns for each disk and key the lower of what pod-total asks for and what
 // the containers were granted together.
 func withBackstop(total policy.Desired, granted []policy.Desired) (policy.Settings, map[blkio.Dev]string) {
@@ -127,5 +137,5 @@ func withBackstop(total policy.Desired, granted []policy.Desired) (policy.Settin
 		all, names = append(all, d.Settings), append(names, d.Disks)
 	}
 	out := total.Settings.Lowest(policy.Backstop(all))
-	return out, policy.DiskNames(out, append(names, total.Disks)...)
+	return out, policy.DiskNames(out.Join(total.Lowered), append(names, total.Disks)...)
 }

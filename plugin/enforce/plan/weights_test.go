@@ -32,7 +32,7 @@ func TestDiskWeights(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			v := viewOf(t, pol, annotations, "a")
 			v.Weights.Enabled = tt.enabled
-			got := New(pol, v)
+			got := New(v)
 			c := got.Containers[0]
 			if text(c.Want) != tt.want || text(c.Record.Settings) != "default 70, 254:0 60, 254:16 50" {
 				t.Errorf("want %s, recorded %s", text(c.Want), text(c.Record.Settings))

@@ -1,8 +1,10 @@
-package policy
+package strict
 
 import (
 	"encoding/json"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -10,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// withLines adds the line of each field in the file to its error. A field that is missing gets the
+// WithLines adds the line of each field in the file to its error. A field that is missing gets the
 // line of the field that it belongs to, and none at the top level.
-func withLines(data []byte, errs field.ErrorList) field.ErrorList {
+func WithLines(data []byte, errs field.ErrorList) field.ErrorList {
 	var root yaml.Node
 	if len(errs) == 0 || yaml.Unmarshal(data, &root) != nil { // not reached: it was parsed before
 		return errs
@@ -23,6 +25,16 @@ func withLines(data []byte, errs field.ErrorList) field.ErrorList {
 		}
 	}
 	return errs
+}
+
+// Line returns the line of a field in the file, or of the one closest above it that is there; 0 for
+// none.
+func Line(data []byte, at *field.Path) int {
+	var root yaml.Node
+	if yaml.Unmarshal(data, &root) != nil {
+		return 0
+	}
+	return lineOf(&root, at.String())
 }
 
 // step is a part of a field's path: a name, or the index of an element.
@@ -70,30 +82,51 @@ func below(at *yaml.Node, name string, line *int) *yaml.Node {
 
 // wrongAt returns the path of the first value that a decoder has refused. Of elements of lists, the
 // decoder's own path has no index.
-func wrongAt(values any, wrong *json.UnmarshalTypeError) *field.Path {
+func (f *Format) wrongAt(values any, wrong *json.UnmarshalTypeError) *field.Path {
 	kind, _, _ := strings.Cut(wrong.Value, " ") // "number 1.5"
-	if at := findKind(nil, values, strings.Split(wrong.Field, "."), kind); at != nil {
-		return at
+	names := strings.Split(wrong.Field, ".")
+	names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(f.Embedded, name) })
+	for _, skip := range []bool{false, true} { // the decoder's path has no keys of maps
+		if at := f.findKind(nil, values, names, kind, skip); at != nil {
+			return at
+		}
 	}
 	return field.NewPath(wrong.Field) // not reached
 }
 
-// findKind returns the path of the first value of a kind below a value, by the names of fields.
-func findKind(at *field.Path, value any, names []string, kind string) *field.Path {
+// findKind returns the path of the first value of a kind below a value, by the names of fields. With
+// skip, an object may have names that are not among them.
+func (f *Format) findKind(at *field.Path, value any, names []string, kind string, skip bool) *field.Path {
 	if list, ok := value.([]any); ok {
 		for i := range list {
-			if found := findKind(at.Index(i), list[i], names, kind); found != nil {
+			if found := f.findKind(at.Index(i), list[i], names, kind, skip); found != nil {
 				return found
 			}
 		}
 	}
-	switch object, ok := value.(map[string]any); {
-	case len(names) == 0 && kindOf(value) == kind:
+	object, isObject := value.(map[string]any)
+	switch {
+	case len(names) == 0 && kindOf(value) == kind && (!isObject || !f.isNamed(at)):
 		return at
-	case len(names) > 0 && ok && object[names[0]] != nil:
-		return findKind(at.Child(names[0]), object[names[0]], names[1:], kind)
+	case !isObject:
+		return nil
+	case len(names) > 0 && object[names[0]] != nil:
+		return f.findKind(at.Child(names[0]), object[names[0]], names[1:], kind, skip)
+	case !skip:
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		if found := f.findKind(at.Child(name), object[name], names, kind, skip); found != nil {
+			return found
+		}
 	}
 	return nil
+}
+
+// isNamed reports whether a path is that of a map of objects. The map is an object itself, so that an
+// element is wrong where the decoder has refused an object.
+func (f *Format) isNamed(at *field.Path) bool {
+	return slices.Contains(f.Named, index.ReplaceAllString(at.String(), "[0]"))
 }
 
 // kindOf returns the name of a value's kind in errors of encoding/json.

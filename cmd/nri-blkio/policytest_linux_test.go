@@ -1,0 +1,72 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestPolicyTestPage does what docs/how-to/test-a-policy.md says, with its files, and compares the
+// output with that on the page.
+func TestPolicyTestPage(t *testing.T) {
+	data, err := os.ReadFile("../../docs/how-to/test-a-policy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(data)
+	t.Chdir(t.TempDir())
+	files := map[string]string{}
+	for _, m := range regexp.MustCompile("(?ms)`([a-z-]+\\.yaml)`[^`]*:\n\n```yaml\n(.*?)^```$").FindAllStringSubmatch(page, -1) {
+		files[m[1]] = m[2]
+		if err := os.WriteFile(m[1], []byte(m[2]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(files) != 3 {
+		t.Fatalf("%d files on the page", len(files))
+	}
+	run := func(want exitStatus) {
+		t.Helper()
+		var out strings.Builder
+		a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: &out, getenv: os.Getenv}
+		if got := statusOf(a.run(t.Context(), []string{"check", "--policy", "policy.yaml", "--expect", "policy-test.yaml"})); got != want {
+			t.Errorf("exit status %d, want %d", got, want)
+		}
+		indented := ""
+		for line := range strings.Lines(out.String()) {
+			indented += "    " + line
+		}
+		if !strings.Contains(page, "\n"+indented) {
+			t.Errorf("the page does not have this output:\n%s", indented)
+		}
+	}
+	run(0)
+	changed := strings.Replace(files["policy.yaml"], "wbps=20Mi", "wbps=10Mi", 1)
+	if err := os.WriteFile("policy.yaml", []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(exitFindings)
+}
+
+// TestMigratePage converts the classes of docs/how-to/migrate-from-blockio.md, and compares the policy
+// with that on the page.
+func TestMigratePage(t *testing.T) {
+	data, err := os.ReadFile("../../docs/how-to/migrate-from-blockio.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile("(?ms)^    (Classes:\n.*?)\n\nthe command .*?^```yaml\n(.*?)^```$").FindStringSubmatch(string(data))
+	if m == nil {
+		t.Fatal("the page has no classes with a policy")
+	}
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("blockio.yaml", []byte(strings.ReplaceAll(m[1], "\n    ", "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, notes strings.Builder
+	a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: &notes, getenv: os.Getenv}
+	if got := statusOf(a.run(t.Context(), []string{"check", "--migrate", "blockio.yaml"})); got != exitFindings || out.String() != m[2] {
+		t.Errorf("exit status %d, want %d; policy:\n%s%s", got, exitFindings, out.String(), notes.String())
+	}
+}

@@ -1,0 +1,184 @@
+package migrate
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// conversions are classes, their lines in the policy, and the differences.
+var conversions = []struct {
+	text, want string
+	diffs      []string
+}{
+	{`a: [{Weight: 10}]`, `a: {weight: 10}`, nil},
+	{`a: [{Weight: 10}, {Weight: "20"}]`, `a: {weight: 20}`, nil},
+	{`a: [{Weight: 1k}]`, `a: {weight: 1000}`, nil},
+	{
+		`a: [{Devices: [/dev/sda], ThrottleReadBps: 50M}]`, `a: {limits: ["* rbps=50M"]}`,
+		[]string{`class "a": the limits of Devices /dev/sda hold for each disk that the container uses`},
+	},
+	{
+		`a: [{Devices: [/dev/sda], ThrottleWriteBps: 1048576, ThrottleReadIOPS: 2000, ThrottleWriteIOPS: 3}]`, `a: {limits: ["* wbps=1Mi riops=2k wiops=8"]}`,
+		[]string{
+			`class "a": the limits of Devices /dev/sda hold for each disk that the container uses`,
+			`class "a": ThrottleWriteIOPS 3 is under the floor of the policy: wiops=8`,
+		},
+	},
+	{
+		`a: [{Devices: [/x], ThrottleReadBps: 9M}, {Devices: [/y], ThrottleReadBps: 7M, Weight: 50}, {Devices: [/z], Weight: 30}]`, `a: {limits: ["* rbps=7M"], weight: 30}`,
+		[]string{
+			`class "a": the limits of Devices /x hold for each disk that the container uses`,
+			`class "a": the limits of Devices /y hold for each disk that the container uses`,
+			`class "a": ThrottleReadBps 9M of Devices /x is 7M here, the lowest value for rbps`,
+			`class "a": Weight 50 of Devices /y is 30 here, the lowest value for the weight`,
+			`class "a": the weight 30 holds for each disk that the container uses`,
+		},
+	},
+	{
+		`a: [{ThrottleReadBps: 9M}]`, `a: {weight: 100}`,
+		[]string{
+			`class "a": throttling without Devices is left out: the runtimes leave it out too`,
+			`class "a": it has neither limits nor a weight, so it has the default weight here`,
+		},
+	},
+	{
+		`a: [{Devices: [/dev/sda], ThrottleReadBps: 0, Weight: 40}, {Weight: 60}]`, `a: {weight: 60}`,
+		[]string{
+			`class "a": the limits of Devices /dev/sda hold for each disk that the container uses`,
+			`class "a": ThrottleReadBps 0 of Devices /dev/sda is left out`,
+			`class "a": Weight 40 of Devices /dev/sda is 60 here: a class has one weight`,
+		},
+	},
+}
+
+// TestConvert: the line of a class, and the differences.
+func TestConvert(t *testing.T) {
+	for _, tt := range conversions {
+		text, diffs, err := Convert([]byte("Classes:\n  " + tt.text + "\n"))
+		if err != nil {
+			t.Errorf("%s: %v", tt.text, err)
+			continue
+		}
+		var got []string
+		for _, d := range diffs {
+			got = append(got, d.String())
+			if !strings.Contains(text, "  # "+d.String()+"\n") {
+				t.Errorf("%s: %q is not a comment of\n%s", tt.text, d, text)
+			}
+		}
+		if d := cmp.Diff(tt.diffs, got); d != "" || !strings.Contains(text, "  "+tt.want+"\n") {
+			t.Errorf("%s: want %s in\n%sdifferences -want +got:\n%s", tt.text, tt.want, text, d)
+		}
+		if _, err := policy.ParseFile([]byte(text)); err != nil {
+			t.Errorf("%s: %v\n%s", tt.text, err, text)
+		}
+	}
+}
+
+// TestNames: each class has a name of its own in the policy, which is a valid one.
+func TestNames(t *testing.T) {
+	for names, want := range map[string][]string{
+		"gold, silver":                {"gold", "silver"},
+		"Gold, gold, gOLD":            {"gold", "gold-2", "gold-3"}, // sorted by the name in the file: Gold, gOLD, gold
+		"none":                        {"none-2"},
+		"low_prio.fast":               {"low-prio-fast"},
+		"-a-, ---, 'x: y'":            {"a", "class", "x-y"},
+		"'true', 'no', '7', 'on'":     {"7", "no", "on", "true"},
+		strings.Repeat("x", 80):       {strings.Repeat("x", 60)},
+		"\"a\\n- b\", 'c # d', \"é\"": {"a-b", "c-d", "class"},
+	} {
+		file := "Classes:\n"
+		for name := range strings.SplitSeq(names, ", ") {
+			file += "  " + name + ": [{Weight: 10}]\n"
+		}
+		text, _, err := Convert([]byte(file))
+		if err != nil {
+			t.Errorf("%s: %v", names, err)
+			continue
+		}
+		p, err := policy.ParseFile([]byte(text))
+		if err != nil {
+			t.Errorf("%s: %v\n%s", names, err, text)
+			continue
+		}
+		var got []string
+		for name := range p.Classes {
+			got = append(got, name)
+		}
+		slices.Sort(got)
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s: -want +got:\n%s", names, d)
+		}
+	}
+}
+
+// TestBounds: annotations can choose each class of the policy.
+func TestBounds(t *testing.T) {
+	for weight, want := range map[string]int{"100": 100, "50": 100, "101": 101, "1000": 1000} {
+		text, _, err := Convert([]byte("Classes: {a: [{Weight: " + weight + "}], b: [{Weight: 10}]}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, err := policy.ParseFile([]byte(text)); err != nil || p.Bounds.MaxWeight != want {
+			t.Errorf("weight %s: %v\n%s", weight, err, text)
+		}
+	}
+}
+
+// fileErrors are files that are refused, with a part of the error.
+var fileErrors = []struct{ text, want string }{
+	{"", `Classes: Required value: the file has no class`},
+	{"classes: {}", `classes: Forbidden: unknown field (did you mean "Classes"?)`},
+	{"Classes: []", `Classes: Invalid value: expected an object with fields, found array`},
+	{"Classes: {a: {Weight: 5}}", `Classes.a: Invalid value: expected a list, found object`},
+	{"Classes:\n  a:\n  - weight: 5", `line 3: Classes.a[0].weight: Forbidden: unknown field (did you mean "Classes.a[0].Weight"?)`},
+	{"Classes: {a: [{Devices: /dev/sda}]}", `Classes.a[0].Devices: Invalid value: expected a list, found string`},
+	{"Classes: {a: [{Weight: 9}]}", `Classes.a[0].Weight: Invalid value: "9": must be between 10 and 1000, inclusive`},
+	{"Classes: {a: [{Weight: 1001}]}", `must be between 10 and 1000, inclusive`},
+	{"Classes: {a: [{Weight: 0}]}", `must be between 10 and 1000, inclusive`},
+	{"Classes: {a: [{Weight: max}]}", `a number is required`},
+	{"Classes: {a: [{Devices: [a], ThrottleReadBps: 5MB}]}", `Classes.a[0].ThrottleReadBps: Invalid value: "5MB": invalid quantity "5MB"`},
+	{"Classes: {a: [{Devices: [a], ThrottleReadBps: 1e99999999}]}", `Classes.a[0].ThrottleReadBps: Invalid value`},
+	{"Classes: {a: [{Devices: [a], ThrottleReadBps: -1}]}", `Classes.a[0].ThrottleReadBps: Invalid value`},
+	{"Classes: {a: [{Devices: [a], ThrottleWriteIOPS: 1.5}]}", `Classes.a[0].ThrottleWriteIOPS: Invalid value: "1.5"`},
+}
+
+func TestConvertErrors(t *testing.T) {
+	for _, tt := range fileErrors {
+		text, diffs, err := Convert([]byte(tt.text))
+		if err == nil || !strings.HasPrefix(err.Error(), "parse blockio classes: ") || !strings.Contains(err.Error(), tt.want) || text != "" || diffs != nil {
+			t.Errorf("%q:\n got %v\nwant %s", tt.text, err, tt.want)
+		}
+	}
+}
+
+// FuzzConvert: a file is refused, or the policy is valid, has each class, and is the same each time.
+func FuzzConvert(f *testing.F) {
+	for _, tt := range fileErrors {
+		f.Add(tt.text)
+	}
+	f.Add("Classes: {a: [{Weight: 50}, {Devices: [\"/dev/sd\\n#\"], ThrottleReadBps: 5M, ThrottleWriteIOPS: 1}], 'b: c': []}")
+	f.Add("Classes: {\"\": [{Weight: 50}], none: [], yes: []}")
+	f.Fuzz(func(t *testing.T, file string) {
+		text, _, err := Convert([]byte(file))
+		again, _, _ := Convert([]byte(file))
+		if text != again {
+			t.Errorf("%s\nthen\n%s", text, again)
+		}
+		if err != nil {
+			return
+		}
+		classes, err := parse([]byte(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, err := policy.ParseFile([]byte(text)); err != nil || len(p.Classes) != len(classes) {
+			t.Errorf("%v\n%s", err, text)
+		}
+	})
+}

@@ -1,0 +1,318 @@
+package node
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// TestBystander: pods that a new policy concerns are found by what the list and the events have reported
+// about them.
+func TestBystander(t *testing.T) {
+	for name, tell := range map[string]func(*Node){
+		"listed": func(n *Node) { n.Synchronize([]*Sandbox{batch()}, []*Container{listed("a", isRunning)}) },
+		"started": func(n *Node) {
+			n.PassBy(batch(), ctr("a"), Created)
+			n.PassBy(batch(), ctr("a"), Running)
+		},
+		"created": func(n *Node) { n.PassBy(batch(), ctr("a"), Created) }, // its start was not heard
+	} {
+		h, _ := tree(t, podCgroup, cgroupOf("a"))
+		n := newNode(t, h)
+		tell(n)
+		if pods, _, _ := n.Counts(); pods != 0 {
+			t.Fatalf("%s: %d pods are known", name, pods)
+		}
+		n.Reload(rules(t, inProd))
+		n.pass(t.Context())
+		if pods, _, _ := n.Counts(); pods != 1 || wbps(t, n, cgroupOf("a")) != 20<<20 || wbps(t, n, podCgroup) != 20<<20 {
+			t.Errorf("%s: %d pods are known, %v", name, pods, wbps(t, n, cgroupOf("a")))
+		}
+		if !n.PassBy(batch(), listed("b", isRunning), Running) || len(n.peek().bystanders) != 0 {
+			t.Errorf("%s: it is still of no concern", name)
+		}
+	}
+}
+
+// TestBystanderEnds: nothing is kept of a container that has ended, or whose creation failed, and of a
+// sandbox that is removed. None of them becomes known.
+func TestBystanderEnds(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	n := newNode(t, h)
+	kept := func(want ...string) {
+		t.Helper()
+		var got []string
+		if b := n.peek().bystanders["sb1"]; b != nil {
+			for _, c := range b.containers {
+				got = append(got, c.ID)
+			}
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("kept %v, want %v", got, want)
+		}
+	}
+	for _, id := range []string{"a1", "a2", "a3", "b1"} {
+		c := ctr(id[:1])
+		c.ID = id
+		n.PassBy(batch(), c, Created)
+	}
+	kept("a3", "b1")
+	again := ctr("a")
+	again.ID = "a3"
+	n.PassBy(batch(), again, Running)
+	kept("b1", "a3")
+	n.Stopped("sb1", "b1")
+	kept("a3")
+	n.Synchronize([]*Sandbox{batch()}, []*Container{listed("x", isStopped), listed("y", isRunning)})
+	kept("id-y")
+	n.Removed("sb1", "id-y")
+	kept()
+	n.RemovedPod("sb1")
+	pod, cgroup := n.describePod(batch())
+	n.pods.admitted(pod, cgroup, false) // a reload that has found it before
+	n.Reload(rules(t, inProd))
+	if pods, _, _ := n.Counts(); pods != 0 || len(n.peek().bystanders) != 0 {
+		t.Errorf("%d pods are known", pods)
+	}
+}
+
+// TestBystanderEndedUnseen: a container that ended while the plugin was not connected leaves no limit on its
+// pod, although a new policy has a class for it: no limit has held back what it wrote.
+func TestBystanderEndedUnseen(t *testing.T) {
+	for name, tell := range map[string]func(*Node){
+		"listed":  func(n *Node) { n.Synchronize([]*Sandbox{batch()}, []*Container{listed("a", isRunning)}) },
+		"started": func(n *Node) { n.PassBy(batch(), ctr("a"), Running) },
+	} {
+		h, _ := tree(t, podCgroup) // the cgroup of the container was removed
+		n := newNode(t, h)
+		tell(n)
+		n.Reload(rules(t, inProd))
+		n.pass(t.Context())
+		n.Synchronize([]*Sandbox{batch()}, nil)
+		n.pass(t.Context())
+		if got := wbps(t, n, podCgroup); got != blkio.Max {
+			t.Errorf("%s: the pod has the limit %v", name, got)
+		}
+		if phase := n.peek().groups[podCgroup].drain.Phase(); phase != lifecycle.Drained {
+			t.Errorf("%s: %v, want %v", name, phase, lifecycle.Drained)
+		}
+	}
+}
+
+// TestAdmittedWithoutHandOver: a former bystander that was limited leaves data that the limit holds back, also
+// without the hand-over.
+func TestAdmittedWithoutHandOver(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("a"))
+	n := newNode(t, h)
+	n.PassBy(batch(), ctr("a"), Running)
+	n.Reload(rules(t, inProd+"writeback: {handOver: false}\n"))
+	n.pass(t.Context())
+	if err := os.RemoveAll(filepath.Join(dir, cgroupOf("a"))); err != nil {
+		t.Fatal(err)
+	}
+	n.Stopped("sb1", "id-a")
+	n.pass(t.Context())
+	if phase, got := n.peek().groups[podCgroup].drain.Phase(), wbps(t, n, podCgroup); phase != lifecycle.Leftovers || got != 20<<20 {
+		t.Errorf("%v, and the pod has %v", phase, got)
+	}
+}
+
+// TestBystanderWithoutProcess: the start of a container that is restored from a checkpoint is reported before
+// its cgroup exists. A policy that comes in between still limits it.
+func TestBystanderWithoutProcess(t *testing.T) {
+	h, dir := tree(t, podCgroup)
+	n := newNode(t, h)
+	n.PassBy(batch(), ctr("a"), Created)
+	n.PassBy(batch(), ctr("a"), Running)
+	n.Reload(rules(t, inProd))
+	n.pass(t.Context())
+	cgroup := filepath.Join(dir, cgroupOf("a"))
+	if err := os.Mkdir(cgroup, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(cgroup, "io.max"), "")
+	write(t, filepath.Join(cgroup, "io.weight"), "default 100\n")
+	write(t, filepath.Join(cgroup, "cgroup.events"), "populated 0\nfrozen 0\n")
+	n.pass(t.Context())
+	write(t, filepath.Join(cgroup, "cgroup.events"), "populated 1\nfrozen 0\n")
+	n.pass(t.Context())
+	if got := wbps(t, n, cgroupOf("a")); got != 20<<20 {
+		t.Errorf("limit %v", got)
+	}
+}
+
+// TestReloadWithinSynchronize: a policy that admits a pod while the runtime's list is taken over loses
+// nothing of what is known of the pod.
+func TestReloadWithinSynchronize(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	n := newNode(t, h)
+	n.PassBy(batch(), ctr("a"), Running)
+	sandboxes, ctrs := []*Sandbox{batch()}, []*Container{listed("a", isRunning)}
+	before := n.listed(sandboxes)
+	n.Reload(rules(t, inProd))
+	n.pass(t.Context())
+	known, group := n.peek().pods["sb1"], n.peek().groups[podCgroup]
+	n.pods.takeOver(before, sandboxes, ctrs)
+	if now := n.peek(); known == nil || now.pods["sb1"] != known || now.groups[podCgroup] != group || len(known.containers) != 1 || len(now.bystanders) != 0 {
+		t.Error("the pod has become another one")
+	}
+}
+
+// TestRecordedBystander: a pod whose record an event could not read has its limits removed by a later
+// pass, and nothing is known of a pod without a record.
+func TestRecordedBystander(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("a"))
+	n := newNode(t, h)
+	n.policy.Store(rules(t, inProd))
+	if _, err := n.create(t.Context(), batch(), ctr("a"), false); err != nil {
+		t.Fatal(err)
+	}
+	start(t, n, batch(), "a")
+	write(t, filepath.Join(dir, cgroupOf("a"), "io.max"), "254:0 rbps=max wbps=20971520 riops=max wiops=max\n")
+
+	n = newNode(t, h)
+	other := batch()
+	other.ID, other.Cgroup = "sb2", "/kubepods.slice/kubepods-pod2.slice" // which is not there
+	n.PassBy(batch(), ctr("a"), Running)                                  // as if Knows had failed
+	n.PassBy(other, ctr("b"), Running)
+	n.admitRecorded(t.Context())
+	if writes := n.peek().pods["sb1"].containers["id-a"].writes(); writes != lifecycle.WritesUnknown {
+		t.Errorf("its writes count as %d: a limit of the record may hold them back", writes)
+	}
+	n.pass(t.Context())
+	if got := wbps(t, n, cgroupOf("a")); got != blkio.Max {
+		t.Errorf("limit %v", got)
+	}
+	if pods, _, _ := n.Counts(); pods != 1 || len(n.peek().bystanders) != 0 {
+		t.Errorf("%d pods are known, bystanders %v", pods, n.peek().bystanders)
+	}
+}
+
+// TestBystanderMemory: what is kept for a later policy is small, and of a tenant's pod with many mounts
+// it is bounded.
+func TestBystanderMemory(t *testing.T) {
+	h, _ := tree(t, podCgroup)
+	n := newNode(t, h)
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	for i := range 250 {
+		sb, db, sidecar := benchPod(i, "/var/lib")
+		sb.Annotations = nil
+		for _, c := range []*Container{db, sidecar} {
+			spec := c.Spec()
+			for len(spec.Mounts) < 15 {
+				m := bind(fmt.Sprintf("/var/lib/kubelet/pods/%s/volumes/kubernetes.io~configmap/config-%d", sb.UID, len(spec.Mounts)), fmt.Sprintf("/etc/config-%d", len(spec.Mounts)), "rbind", "rprivate", "ro")
+				spec.Mounts = append(spec.Mounts, m)
+			}
+			for k := range spec.Mounts { // each text is one of its own in a message
+				m := &spec.Mounts[k]
+				m.Destination, m.Type, m.Source = strings.Clone(m.Destination), strings.Clone(m.Type), strings.Clone(m.Source)
+			}
+			c.Spec = func() *inventory.Spec { return spec }
+			n.PassBy(sb, c, Created)
+			n.PassBy(sb, c, Running)
+		}
+	}
+	if used := (heap() - before) >> 10; used > 4<<10 {
+		t.Errorf("500 containers take %d KiB", used)
+	} else {
+		t.Logf("500 containers take %d KiB", used)
+	}
+
+	hostile := batch()
+	mounts := make([]inventory.Mount, 0, 4000)
+	for i := range cap(mounts) {
+		mounts = append(mounts, bind("/mnt/data/"+strings.Repeat("x", 4000), fmt.Sprintf("/%s%d", strings.Repeat("y", 4000), i), "rbind"))
+	}
+	before = heap()
+	for i := range 10 {
+		n.PassBy(hostile, ctr(fmt.Sprint(i), mounts...), Running)
+	}
+	if used := (heap() - before) >> 10; used > 200 {
+		t.Errorf("a pod with 40,000 mounts takes %d KiB", used)
+	}
+	runtime.KeepAlive(mounts)
+}
+
+// TestBystanderWithManyMounts: a container whose mounts were not all kept has what is known limited,
+// and says what is missing.
+func TestBystanderWithManyMounts(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	n := newNode(t, h)
+	var log strings.Builder
+	logger := logrus.New()
+	logger.SetOutput(&log)
+	n.log = logger
+	n.resolver.environment = &n.environment
+	var mounts []inventory.Mount
+	for i := range 4000 {
+		mounts = append(mounts, bind("/mnt/data/x", fmt.Sprintf("/data%d", i), "rbind"))
+	}
+	n.PassBy(batch(), ctr("a", mounts...), Running)
+	n.Reload(rules(t, inProd))
+	n.pass(t.Context())
+	r := recordOf(t, n, cgroupOf("a"))
+	limits := r.Settings.DevLimits()
+	if limits[rootDisk.Dev][blkio.Wbps] != 20<<20 || limits[dataDisk.Dev][blkio.Wbps] != 20<<20 {
+		t.Errorf("limits %v", limits)
+	}
+	const says = "did not keep all of the container's mounts"
+	if !strings.Contains(r.Error, says) || !strings.Contains(log.String(), says) {
+		t.Errorf("error %q, log %s", r.Error, log.String())
+	}
+	if _, _, failed := n.Counts(); failed != 1 {
+		t.Errorf("%d containers count as failed", failed)
+	}
+}
+
+// TestPolicyBetweenEvents: a policy that comes while an event is passed by is not missed.
+func TestPolicyBetweenEvents(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	n := newNode(t, h)
+	n.policy.Store(rules(t, inProd)) // and no bystander was there to be admitted
+	if !n.PassBy(batch(), ctr("a"), Created) {
+		t.Fatal("the policy is missed")
+	}
+	spec, err := n.create(t.Context(), batch(), ctr("a"), false)
+	if err != nil || spec.DevLimits()[rootDisk.Dev][blkio.Wbps] != 20<<20 {
+		t.Errorf("%v, %v", spec, err)
+	}
+	if s := n.peek(); len(s.pods["sb1"].containers) != 1 || len(s.bystanders) != 0 || s.unexpected != 0 {
+		t.Errorf("%d containers, %d bystanders, %d unexpected events", len(s.pods["sb1"].containers), len(s.bystanders), s.unexpected)
+	}
+	n.Reload(policy.Default())
+	start(t, n, batch(), "a")
+	n.pass(t.Context())
+	if got := wbps(t, n, cgroupOf("a")); got != blkio.Max {
+		t.Errorf("without a class: %v", got)
+	}
+}
+
+// TestBystanderUnified: of the control files in a container's OCI spec those are kept that a decision
+// depends on.
+func TestBystanderUnified(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	n := newNode(t, h)
+	c := ctr("a")
+	c.Unified = map[string]string{"io.max": "254:0 wbps=1", "memory.high": "1024", "misc.max": strings.Repeat("x", 1<<20)}
+	n.PassBy(batch(), c, Created)
+	kept := n.peek().bystanders["sb1"].containers[0]
+	if len(kept.Unified) != 2 || kept.memoryLimit() != 1024 || len(c.Unified) != 3 {
+		t.Errorf("kept %v", kept.Unified)
+	}
+}

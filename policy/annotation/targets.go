@@ -1,0 +1,82 @@
+package annotation
+
+import "slices"
+
+// Targets are what the limits and weights of a pod can select. Only disks that one of them
+// means are searched for.
+type Targets struct {
+	Paths   []string // sorted, distinct
+	Volumes []string // names, sorted, distinct
+	Widest  Width    // of the other targets
+	Weights bool     // some of them have a weight
+}
+
+// Width orders the targets that select other disks than those of one mount.
+type Width uint8
+
+// The widths.
+const (
+	OnlyMounts Width = iota // neither "rootfs" nor "*"
+	Rootfs                  // "rootfs"
+	Star                    // "*", which includes the writable layer
+)
+
+// HasStar reports whether "*" is one of the targets.
+func (t Targets) HasStar() bool { return t.Widest == Star }
+
+// HasRootfs reports whether a target selects the writable layer, which "rootfs" and "*" do.
+func (t Targets) HasRootfs() bool { return t.Widest >= Rootfs }
+
+// add adds the targets of a list, which may be nil.
+func (t *Targets) add(l *List) {
+	if l == nil {
+		return
+	}
+	for i := range l.Entries {
+		e := &l.Entries[i]
+		t.Weights = t.Weights || e.Weight != 0
+		switch e.Target.Kind {
+		case TargetPath:
+			t.Paths = append(t.Paths, e.Target.Path)
+		case TargetVolume:
+			t.Volumes = append(t.Volumes, e.Target.Volume)
+		case TargetRootfs:
+			t.Widest = max(t.Widest, Rootfs)
+		case TargetStar:
+			t.Widest = Star
+		}
+	}
+}
+
+func (t *Targets) tidy() {
+	slices.Sort(t.Paths)
+	slices.Sort(t.Volumes)
+	t.Paths, t.Volumes = slices.Compact(t.Paths), slices.Compact(t.Volumes)
+}
+
+// And returns the targets of both.
+func (t Targets) And(o Targets) Targets {
+	if t.Covers(o) {
+		return t
+	}
+	out := Targets{
+		Paths: slices.Concat(t.Paths, o.Paths), Volumes: slices.Concat(t.Volumes, o.Volumes),
+		Widest: max(t.Widest, o.Widest), Weights: t.Weights || o.Weights,
+	}
+	out.tidy()
+	return out
+}
+
+// Covers reports whether each target of o is one of t.
+func (t Targets) Covers(o Targets) bool {
+	return t.Widest >= o.Widest && (t.Weights || !o.Weights) &&
+		containsAll(t.Paths, o.Paths) && containsAll(t.Volumes, o.Volumes)
+}
+
+// containsAll reports whether a sorted list has each element of another one.
+func containsAll(all, some []string) bool {
+	return !slices.ContainsFunc(some, func(s string) bool {
+		_, found := slices.BinarySearch(all, s)
+		return !found
+	})
+}

@@ -1,0 +1,120 @@
+package policy
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+	"github.com/nri-blkio/nri-blkio/policy/spelling"
+)
+
+// Class has limits and a weight for each container that it applies to. What a node cannot enforce
+// of a class is skipped and reported.
+type Class struct {
+	Name            string
+	limits, weights *annotation.List // nil for none
+	targets         annotation.Targets
+}
+
+// classDocument is an element of classes in a policy file.
+type classDocument struct {
+	Limits []string `json:"limits"`
+	Weight *int     `json:"weight"`
+}
+
+// class validates an element of classes.
+func (d *classDocument) class(v *validator, at *field.Path, name string, floors *Floors) *Class {
+	c := &Class{Name: name}
+	if name == annotation.NoClass || !annotation.IsLabel(name) {
+		v.errs = append(v.errs, field.Invalid(at, name, "a class needs a name of at most 63 of a-z, 0-9 and -, not starting or ending with -, other than none"))
+	}
+	if len(d.Limits) == 0 && d.Weight == nil {
+		v.errs = append(v.errs, field.Required(at, "a class has limits, a weight, or both"))
+	}
+	if len(d.Limits) > 0 {
+		c.limits = v.limits(at.Child("limits"), d.Limits)
+		for i := range c.limits.Entries {
+			en := &c.limits.Entries[i]
+			if p := floors.check(en); p != nil {
+				i := en.Number - 1
+				v.errs = append(v.errs, field.Invalid(at.Child("limits").Index(i), d.Limits[i], p.String()))
+			}
+		}
+	}
+	if d.Weight != nil {
+		c.weights = annotation.WeightOfAll("classes."+name, v.within(at.Child("weight"), *d.Weight, blkio.MaxWeight))
+	}
+	c.targets = c.limits.Targets().And(c.weights.Targets())
+	return c
+}
+
+// limits parses a list of limits.
+func (v *validator) limits(at *field.Path, elements []string) *annotation.List {
+	l, problems := annotation.ParseLimits(at.String(), elements)
+	for i, p := range problems {
+		if p != nil {
+			v.errs = append(v.errs, field.Invalid(at.Index(i), elements[i], p.String()))
+		}
+	}
+	return l
+}
+
+// classNamed returns the class that a rule names.
+func (v *validator) classNamed(at *field.Path, name string, classes map[string]*Class) *Class {
+	if name == "" || name == annotation.NoClass {
+		return nil
+	}
+	c := classes[name]
+	if c == nil {
+		detail := "unknown class"
+		if hint := spelling.Hint(name, append(slices.Sorted(maps.Keys(classes)), annotation.NoClass)...); hint != "" {
+			detail += " (" + hint + ")"
+		}
+		v.errs = append(v.errs, field.Invalid(at, name, detail))
+	}
+	return c
+}
+
+// classNames returns the names of the classes, sorted.
+func (p *Policy) classNames() []string { return slices.Sorted(maps.Keys(p.Classes)) }
+
+// checkClass returns the problem of a class that an annotation chooses and that the bounds for the
+// pod do not allow. A class that leaves a bound key unlimited, or the weight at the kernel's
+// default, is out of bounds as a larger value is.
+func (p *Pod) checkClass(c *Class) *annotation.Problem {
+	weight := blkio.Amount(blkio.DefaultWeight)
+	var all blkio.Limits // of "*"
+	if c.limits != nil {
+		for i := range c.limits.Entries {
+			en := &c.limits.Entries[i]
+			if problem := p.checkRates(&en.Limits); problem != nil {
+				problem.Hint = "choose another class: " + problem.Hint
+				return problem
+			}
+			if en.Target.Kind == annotation.TargetStar {
+				all = en.Limits
+			}
+		}
+	}
+	for k := range blkio.NumLimits {
+		if most, where := p.maxRate(k); all[k] == blkio.Unset && most != blkio.Unset && most != blkio.Max {
+			return &annotation.Problem{
+				Cause: "the class does not limit " + k.String() + " of *",
+				Hint:  "choose another class: write at most " + annotation.FormatAmount(k, most) + ", bounds.max of " + where,
+			}
+		}
+	}
+	if c.weights != nil {
+		weight = blkio.Amount(c.weights.Entries[0].Weight)
+	}
+	if problem := p.checkWeight(int(weight)); problem != nil {
+		problem.Cause += ": " + strconv.Itoa(int(weight))
+		problem.Hint = "choose another class: " + problem.Hint
+		return problem
+	}
+	return nil
+}

@@ -1,0 +1,230 @@
+package policy
+
+import (
+	"strings"
+
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+	"github.com/nri-blkio/nri-blkio/policy/quote"
+	"github.com/nri-blkio/nri-blkio/policy/spelling"
+)
+
+// PodFacts are the facts about a pod that a policy depends on.
+type PodFacts struct {
+	Namespace string
+	Labels    map[string]string
+	QOS       QOS    // "" if it is unknown
+	Handler   string // runtime handler of the pod's RuntimeClass
+}
+
+// Pod is a policy for one pod: what the pod's annotations, and the rule that matches the pod,
+// ask for. It does not change.
+type Pod struct {
+	policy  *Policy
+	rule    *Rule               // nil if none matches
+	request *annotation.Request // the annotations that count
+	// refused are the errors of annotations that the rule rejects. ignored is true if the rule
+	// ignores annotations that the pod has.
+	refused []*annotation.Error
+	ignored bool
+	// isForeign is true if the pod's runtime handler is not known to share the host's kernel.
+	isForeign bool
+	handler   string
+	each      choice            // by the scope containers
+	named     map[string]choice // by the scopes container.NAME; nil for none
+	targets   annotation.Targets
+}
+
+// choice is the class that an annotation chooses, or the reason why it cannot.
+type choice struct {
+	class *Class // nil without a choice, and with an error
+	err   *annotation.Error
+}
+
+// ForPod returns the policy for a pod with these annotations. Without facts no rule matches.
+func (p *Policy) ForPod(facts *PodFacts, r *annotation.Request) *Pod {
+	out := &Pod{policy: p, request: r}
+	if facts != nil {
+		out.rule, out.handler, out.isForeign = p.ruleFor(facts), facts.Handler, p.isForeign(facts.Handler)
+	}
+	out.allow()
+	if out.request.Empty() {
+		if c := out.rule.class(); c != nil {
+			out.targets = c.targets
+		}
+		return out
+	}
+	out.targets = out.request.Targets()
+	out.choose()
+	return out
+}
+
+// allow drops annotations that the rule does not allow.
+func (p *Pod) allow() {
+	if p.rule == nil || p.rule.Annotations == AllowAnnotations || p.request.Empty() {
+		return
+	}
+	if p.ignored = p.rule.Annotations == IgnoreAnnotations; !p.ignored {
+		for _, key := range p.request.Keys() {
+			p.refused = append(p.refused, &annotation.Error{
+				Annotation: key, Cause: p.rule.title + " of the node policy does not allow annotations", Hint: "remove the annotation",
+			})
+		}
+	}
+	p.request = nil
+}
+
+// refusedTotal returns those errors of refused that are about the pod as a whole.
+func (p *Pod) refusedTotal() (errs []*annotation.Error) {
+	for _, e := range p.refused {
+		if strings.HasSuffix(e.Annotation, "/pod-total") {
+			errs = append(errs, e)
+		}
+	}
+	return errs
+}
+
+// choose finds the classes that the annotations choose, and adds the targets of all classes that
+// apply to containers of the pod.
+func (p *Pod) choose() {
+	add := func(c *Class) {
+		if c != nil {
+			p.targets = p.targets.And(c.targets)
+		}
+	}
+	add(p.rule.class())
+	if !p.request.Chooses() {
+		return
+	}
+	if q := p.request.Each(); q != nil && q.Class != nil {
+		p.each = p.choiceOf(q.Class)
+		add(p.each.class)
+	}
+	for _, name := range p.request.ContainerNames() {
+		if q := p.request.Named(name); q.Class != nil {
+			if p.named == nil {
+				p.named = map[string]choice{}
+			}
+			p.named[name] = p.choiceOf(q.Class)
+			add(p.named[name].class)
+		}
+	}
+}
+
+// choiceOf returns the class that an annotation chooses.
+func (p *Pod) choiceOf(c *annotation.Class) choice {
+	class := p.policy.Classes[c.Name]
+	if class == nil {
+		hint := spelling.Hint(c.Name, p.policy.classNames()...)
+		if hint == "" {
+			hint = "ask the operators of the cluster for the classes of their node policy"
+		}
+		return choice{err: c.ErrorOf(&annotation.Problem{Cause: "unknown class", Hint: hint})}
+	}
+	if problem := p.checkClass(class); problem != nil {
+		return choice{err: c.ErrorOf(problem)}
+	}
+	return choice{class: class}
+}
+
+// classOf returns the class of a container, and the source of its values; nil without a class.
+func (p *Pod) classOf(container string) (*Class, Source) {
+	for _, c := range []*Class{p.named[container].class, p.each.class} {
+		if c != nil {
+			return c, Source{Kind: FromClass, Name: c.Name}
+		}
+	}
+	if c := p.rule.class(); c != nil {
+		return c, p.rule.source
+	}
+	return nil, Source{}
+}
+
+// choiceErrors returns the errors of the classes that are chosen for a container.
+func (p *Pod) choiceErrors(container string) (errs []*annotation.Error) {
+	for _, c := range []choice{p.named[container], p.each} {
+		if c.err != nil {
+			errs = append(errs, c.err)
+		}
+	}
+	return errs
+}
+
+// Of returns the policy that p is for a pod. It returns nil for nil.
+func (p *Pod) Of() *Policy {
+	if p == nil {
+		return nil
+	}
+	return p.policy
+}
+
+// Mode returns the mode for the pod: that of its rule or, if that has none, of the policy.
+func (p *Pod) Mode() Mode {
+	if p.rule != nil && p.rule.Mode != "" {
+		return p.rule.Mode
+	}
+	return p.policy.Mode
+}
+
+// Rule returns the name of the rule that matches the pod, or "".
+func (p *Pod) Rule() string {
+	if p.rule == nil {
+		return ""
+	}
+	return p.rule.Name
+}
+
+// Class returns the name of the class of a container, or "".
+func (p *Pod) Class(container string) string {
+	if c, _ := p.classOf(container); c != nil {
+		return c.Name
+	}
+	return ""
+}
+
+// IgnoresAnnotations reports whether the rule ignores annotations that the pod has.
+func (p *Pod) IgnoresAnnotations() bool { return p.ignored }
+
+// Request returns the annotations that count. They are empty if the rule does not allow them.
+func (p *Pod) Request() *annotation.Request { return p.request }
+
+// Targets returns what can have a limit or a weight. Its lists must not be changed.
+func (p *Pod) Targets() annotation.Targets { return p.targets }
+
+// StarOf reports whether a "*" applies to the container with this name. A new source of "*"
+// must be added here: undeclared disks are searched for in these containers only.
+func (p *Pod) StarOf(container string) bool {
+	if p.isForeign || !p.targets.HasStar() {
+		return false
+	}
+	if !p.request.Empty() && p.request.StarOf(container) {
+		return true
+	}
+	c, _ := p.classOf(container)
+	return c != nil && c.limits.HasStar()
+}
+
+// IsEmpty reports whether nothing is asked for the pod, and there is nothing to report.
+func (p *Pod) IsEmpty() bool {
+	return p.request.Empty() && p.rule.class() == nil && len(p.refused) == 0 && !p.ignored
+}
+
+// Action returns the action for an error, as Policy.Action.
+func (p *Pod) Action(err error) Action { return p.policy.Action(err) }
+
+// checkRuntime returns an error if annotations ask for something under a runtime handler that is
+// not known to share the host's kernel. In a virtual machine, device numbers have another meaning.
+func (p *Pod) checkRuntime() error {
+	if !p.isForeign || p.request.Empty() {
+		return nil
+	}
+	return &annotation.Error{
+		Annotation: p.request.First(),
+		Cause:      p.foreignCause(),
+		Hint:       "remove the annotation, or add the handler to hostKernelHandlers",
+		Kind:       annotation.Unenforceable,
+	}
+}
+
+func (p *Pod) foreignCause() string {
+	return "the runtime handler " + quote.Text(p.handler) + " is not in hostKernelHandlers of the node policy: its device numbers may differ from the node's"
+}

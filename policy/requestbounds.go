@@ -1,0 +1,166 @@
+package policy
+
+import (
+	"cmp"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+// Bounds are the largest and smallest values that annotations may request, or choose by a class.
+type Bounds struct {
+	// Max and Min are rates for each disk. If a value is Unset, that of the policy holds. The value
+	// blkio.Max is no bound.
+	Max, Min blkio.Limits
+	// MaxWeight and MinWeight bound the weight of a container and of pod-total, from 1 to 10000. If
+	// a value is 0, that of the policy holds. A weight takes a share from others. So with a MaxWeight at the
+	// kernel's default of 100 a pod can only lower its own.
+	MaxWeight, MinWeight int
+}
+
+// boundsDocument is the field bounds of a policy and of a rule.
+type boundsDocument struct {
+	Max    []string `json:"max,omitempty"`
+	Min    []string `json:"min,omitempty"`
+	Weight struct {
+		Max *int `json:"max"`
+		Min *int `json:"min,omitempty"`
+	} `json:"weight"`
+}
+
+// bounds validates bounds. outer are those that hold where these state none.
+func (d *boundsDocument) bounds(v *validator, at *field.Path, outer *Bounds, floors *Floors) Bounds {
+	b := Bounds{Max: v.bound(at.Child("max"), d.Max), Min: v.bound(at.Child("min"), d.Min)}
+	weight := at.Child("weight")
+	if d.Weight.Max != nil {
+		b.MaxWeight = v.within(weight.Child("max"), *d.Weight.Max, blkio.MaxWeight)
+	}
+	if d.Weight.Min != nil {
+		b.MinWeight = v.within(weight.Child("min"), *d.Weight.Min, blkio.MaxWeight)
+	}
+	for k := range blkio.NumLimits {
+		least, most := cmp.Or(b.Min[k], outer.Min[k]), cmp.Or(b.Max[k], outer.Max[k])
+		switch {
+		case b.Min[k] == blkio.Max:
+			v.errs = append(v.errs, field.Invalid(at.Child("min"), d.Min, k.String()+": a limit is required"))
+		case most != blkio.Unset && least > most:
+			v.errs = append(v.errs, field.Invalid(at, k.String(), "the smallest value "+annotation.FormatAmount(k, least)+" is above the largest "+annotation.FormatAmount(k, most)))
+		case b.Max[k] != blkio.Unset && b.Max[k] < floors.of(k):
+			v.errs = append(v.errs, field.Invalid(at.Child("max"), d.Max, k.String()+" must be at least "+annotation.FormatAmount(k, floors.of(k))+", its floor"))
+		}
+	}
+	if least, most := cmp.Or(b.MinWeight, outer.MinWeight), cmp.Or(b.MaxWeight, outer.MaxWeight); most != 0 && least > most {
+		v.errs = append(v.errs, field.Invalid(weight, least, "the smallest weight is above the largest, "+strconv.Itoa(most)))
+	}
+	return b
+}
+
+// bound parses rates for "*", the only target of a bound.
+func (v *validator) bound(at *field.Path, elements []string) (out blkio.Limits) {
+	l := v.limits(at, elements)
+	for i := range l.Entries {
+		en := &l.Entries[i]
+		if en.Target.Kind != annotation.TargetStar {
+			text := elements[en.Number-1]
+			v.errs = append(v.errs, field.Invalid(at.Index(en.Number-1), text, "invalid target: a bound holds for each disk (write *)"))
+			continue
+		}
+		out = en.Limits
+	}
+	return out
+}
+
+// theNodePolicy is where bounds are that no rule has.
+const theNodePolicy = "the node policy"
+
+// maxRate returns the largest rate that may be requested, and where that is stated.
+func (p *Pod) maxRate(k blkio.Key) (blkio.Amount, string) {
+	if p.rule != nil && p.rule.Bounds.Max[k] != blkio.Unset {
+		return p.rule.Bounds.Max[k], p.rule.title
+	}
+	return p.policy.Bounds.Max[k], theNodePolicy
+}
+
+// minRate returns the smallest rate that may be requested, and where that is stated.
+func (p *Pod) minRate(k blkio.Key) (blkio.Amount, string) {
+	if p.rule != nil && p.rule.Bounds.Min[k] != blkio.Unset {
+		return p.rule.Bounds.Min[k], p.rule.title
+	}
+	return p.policy.Bounds.Min[k], theNodePolicy
+}
+
+// checkEntry returns an error for a value of an annotation that the policy does not allow.
+func (p *Pod) checkEntry(l *annotation.List, en *annotation.Entry) *annotation.Error {
+	var problem *annotation.Problem
+	if en.Weight != 0 {
+		problem = p.checkWeight(int(en.Weight))
+	} else if problem = p.policy.Floors.check(en); problem == nil {
+		problem = p.checkRates(&en.Limits)
+	}
+	if problem == nil {
+		return nil
+	}
+	return l.ErrorOf(en, annotation.Invalid, problem)
+}
+
+// checkRates returns the problem of rates that are out of bounds. No limit is above any bound.
+func (p *Pod) checkRates(rates *blkio.Limits) *annotation.Problem {
+	for i, rate := range rates {
+		if rate == blkio.Unset {
+			continue
+		}
+		k := blkio.Key(i)
+		if most, where := p.maxRate(k); most != blkio.Unset && rate > most {
+			return &annotation.Problem{
+				Cause: k.String() + "=" + annotation.FormatAmount(k, rate) + " is above the bound",
+				Hint:  "write at most " + annotation.FormatAmount(k, most) + ", bounds.max of " + where,
+			}
+		}
+		if least, where := p.minRate(k); rate < least {
+			return &annotation.Problem{
+				Cause: k.String() + "=" + annotation.FormatAmount(k, rate) + " is below the bound",
+				Hint:  "write at least " + annotation.FormatAmount(k, least) + ", bounds.min of " + where,
+			}
+		}
+	}
+	return nil
+}
+
+// checkWeight returns the problem of a weight that is out of bounds.
+func (p *Pod) checkWeight(weight int) *annotation.Problem {
+	of := func(rule, policy int) (int, string) {
+		if rule != 0 {
+			return rule, p.rule.title
+		}
+		return policy, theNodePolicy
+	}
+	var own Bounds
+	if p.rule != nil {
+		own = p.rule.Bounds
+	}
+	if most, where := of(own.MaxWeight, p.policy.Bounds.MaxWeight); weight > most {
+		return &annotation.Problem{Cause: "the weight is too large", Hint: "write at most " + strconv.Itoa(most) + ", bounds.weight.max of " + where}
+	}
+	if least, where := of(own.MinWeight, p.policy.Bounds.MinWeight); weight < least {
+		return &annotation.Problem{Cause: "the weight is too small", Hint: "write at least " + strconv.Itoa(least) + ", bounds.weight.min of " + where}
+	}
+	return nil
+}
+
+// check returns the problem of a rate so low that the container could not be killed.
+func (f *Floors) check(en *annotation.Entry) *annotation.Problem {
+	for k, rate := range en.Limits {
+		key, floor := blkio.Key(k), f.of(blkio.Key(k))
+		if rate == blkio.Unset || rate >= floor {
+			continue
+		}
+		return &annotation.Problem{
+			Cause: key.String() + "=" + annotation.FormatAmount(key, rate) + " is under this node's floor",
+			Hint:  "write at least " + annotation.FormatAmount(key, floor),
+		}
+	}
+	return nil
+}

@@ -1,0 +1,234 @@
+package policy
+
+import (
+	"errors"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+// QOS is the QoS class of a pod.
+type QOS string
+
+// The QoS classes.
+const (
+	Guaranteed QOS = "Guaranteed"
+	Burstable  QOS = "Burstable"
+	BestEffort QOS = "BestEffort"
+)
+
+// Annotations is what a rule does with the annotations of its pods.
+type Annotations string
+
+// What a rule can do with annotations.
+const (
+	AllowAnnotations  Annotations = "allow"
+	IgnoreAnnotations Annotations = "ignore" // decide as if there were none, with a warning
+	RejectAnnotations Annotations = "reject" // an invalid request
+)
+
+// Rule has the policy for the pods that it matches.
+type Rule struct {
+	Name        string
+	Match       PodMatch
+	Mode        Mode // "" for that of the policy
+	Class       *Class
+	Annotations Annotations
+	Bounds      Bounds // the policy's hold where these state none
+
+	source Source // of the values of Class
+	title  string // the rule in messages
+}
+
+// PodMatch selects pods. A pod has to match each field that is set.
+type PodMatch struct {
+	Namespaces []string // patterns of [path.Match]
+	Selector   labels.Selector
+	QOS        []QOS
+}
+
+func (m *PodMatch) selects(pod *PodFacts) bool {
+	return matchesAny(m.Namespaces, pod.Namespace) &&
+		(len(m.QOS) == 0 || slices.Contains(m.QOS, pod.QOS)) &&
+		(m.Selector == nil || m.Selector.Matches(labels.Set(pod.Labels)))
+}
+
+// ruleFor returns the first rule that matches a pod, or nil.
+func (p *Policy) ruleFor(pod *PodFacts) *Rule {
+	for i := range p.Rules {
+		if p.Rules[i].Match.selects(pod) {
+			return &p.Rules[i]
+		}
+	}
+	return nil
+}
+
+// Concerns reports whether the policy has limits or a weight for a pod without annotations.
+func (p *Policy) Concerns(pod *PodFacts) bool { return p.ruleFor(pod).class() != nil }
+
+// HasClasses reports whether some rule has a class: pods without annotations can have limits then.
+func (p *Policy) HasClasses() bool {
+	return slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Class != nil })
+}
+
+// Enforces reports whether limits of some pod are enforced.
+func (p *Policy) Enforces() bool {
+	return p.Mode == ModeEnforce || slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Mode == ModeEnforce })
+}
+
+// HasModes reports whether some rule has a mode of its own.
+func (p *Policy) HasModes() bool {
+	return slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Mode != "" })
+}
+
+// WithMode returns the policy with one mode for all pods.
+func (p *Policy) WithMode(m Mode) *Policy {
+	out := *p
+	out.Mode, out.Rules = m, slices.Clone(p.Rules)
+	for i := range out.Rules {
+		out.Rules[i].Mode = ""
+	}
+	return &out
+}
+
+// class returns the class of a rule. It returns nil for nil.
+func (r *Rule) class() *Class {
+	if r == nil {
+		return nil
+	}
+	return r.Class
+}
+
+// ruleDocument is an element of rules in a policy file.
+type ruleDocument struct {
+	Name  string `json:"name"`
+	Match struct {
+		Namespaces  []string          `json:"namespaces"`
+		PodSelector *selectorDocument `json:"podSelector"`
+		QOS         []QOS             `json:"qos"`
+	} `json:"match"`
+	Mode        Mode           `json:"mode"`
+	Class       string         `json:"class"`
+	Annotations Annotations    `json:"annotations"`
+	Bounds      boundsDocument `json:"bounds"`
+}
+
+// selectorDocument is a label selector of Kubernetes.
+type selectorDocument struct {
+	MatchLabels      map[string]string     `json:"matchLabels"`
+	MatchExpressions []requirementDocument `json:"matchExpressions"`
+}
+
+type requirementDocument struct {
+	Key      string   `json:"key"`
+	Operator string   `json:"operator"`
+	Values   []string `json:"values"`
+}
+
+// rule validates an element of rules.
+func (d *ruleDocument) rule(v *validator, at *field.Path, p *Policy) Rule {
+	match := at.Child("match")
+	r := Rule{
+		Name: d.Name, Match: PodMatch{Namespaces: d.Match.Namespaces, QOS: d.Match.QOS},
+		Class:       v.classNamed(at.Child("class"), d.Class, p.Classes),
+		Annotations: AllowAnnotations, title: "rule " + d.Name,
+		Bounds: d.Bounds.bounds(v, at.Child("bounds"), &p.Bounds, &p.Floors),
+	}
+	switch {
+	case d.Name == "":
+		v.errs = append(v.errs, field.Required(at.Child("name"), "messages name the rule"))
+	case !annotation.IsLabel(d.Name):
+		v.errs = append(v.errs, field.Invalid(at.Child("name"), d.Name, "must be at most 63 of a-z, 0-9 and -, not starting or ending with -"))
+	case slices.ContainsFunc(p.Rules, func(o Rule) bool { return o.Name == d.Name }):
+		v.errs = append(v.errs, field.Duplicate(at.Child("name"), d.Name))
+	}
+	v.notEmpty(match.Child("namespaces"), d.Match.Namespaces != nil, len(d.Match.Namespaces))
+	v.notEmpty(match.Child("qos"), d.Match.QOS != nil, len(d.Match.QOS))
+	v.patterns(match.Child("namespaces"), d.Match.Namespaces)
+	for i, qos := range d.Match.QOS {
+		oneOf(v, match.Child("qos").Index(i), qos, Guaranteed, Burstable, BestEffort)
+	}
+	if d.Match.PodSelector != nil {
+		r.Match.Selector = d.Match.PodSelector.selector(v, match.Child("podSelector"))
+	}
+	if d.Mode != "" {
+		r.Mode = oneOf(v, at.Child("mode"), d.Mode, ModeEnforce, ModeObserve)
+	}
+	if d.Annotations != "" {
+		r.Annotations = oneOf(v, at.Child("annotations"), d.Annotations, AllowAnnotations, IgnoreAnnotations, RejectAnnotations)
+	}
+	if r.Class != nil {
+		r.source = Source{Kind: FromRule, Name: ruleName(r.Name, r.Class.Name)}
+	}
+	return r
+}
+
+// notEmpty checks a list of a match: an empty one could mean all pods, or none.
+func (v *validator) notEmpty(at *field.Path, isSet bool, length int) {
+	if isSet && length == 0 {
+		v.errs = append(v.errs, field.Required(at, "leave it out to match all pods"))
+	}
+}
+
+// operator returns an operator of Kubernetes' label selectors.
+func operator(name string) (_ selection.Operator, known bool) {
+	switch name {
+	case "In":
+		return selection.In, true
+	case "NotIn":
+		return selection.NotIn, true
+	case "Exists":
+		return selection.Exists, true
+	case "DoesNotExist":
+		return selection.DoesNotExist, true
+	}
+	return "", false
+}
+
+// selector validates a label selector.
+func (d *selectorDocument) selector(v *validator, at *field.Path) labels.Selector {
+	out := labels.NewSelector()
+	add := func(at *field.Path, key string, op selection.Operator, values []string) {
+		r, err := labels.NewRequirement(key, op, values, field.WithPath(at))
+		if err != nil {
+			v.aggregate(at, err)
+			return
+		}
+		out = out.Add(*r)
+	}
+	for _, key := range slices.Sorted(maps.Keys(d.MatchLabels)) { // the same errors each time
+		add(at.Child("matchLabels"), key, selection.In, []string{d.MatchLabels[key]})
+	}
+	for i := range d.MatchExpressions {
+		e, at := &d.MatchExpressions[i], at.Child("matchExpressions").Index(i)
+		op, known := operator(e.Operator)
+		if !known {
+			v.errs = append(v.errs, field.NotSupported(at.Child("operator"), e.Operator, []string{"In", "NotIn", "Exists", "DoesNotExist"}))
+			continue
+		}
+		add(at, e.Key, op, e.Values)
+	}
+	return out
+}
+
+// aggregate adds the errors of a label selector.
+func (v *validator) aggregate(at *field.Path, err error) {
+	several, ok := errors.AsType[interface {
+		error
+		Errors() []error
+	}](err)
+	if !ok {
+		v.errs = append(v.errs, field.Invalid(at, field.OmitValueType{}, err.Error()))
+		return
+	}
+	for _, err := range several.Errors() {
+		if one, ok := errors.AsType[*field.Error](err); ok {
+			v.errs = append(v.errs, one)
+		}
+	}
+}
