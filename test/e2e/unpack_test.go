@@ -9,10 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
@@ -68,8 +70,8 @@ func (b *slowBench) unpack(t *testing.T, c *unpackCase, archive string) map[stri
 		defer b.writesIn(pod.Cgroup)()
 		pods = append(pods, pod)
 	}
-	runtime := b.secondRuntime(t)
-	defer runtime.stop()
+	second := b.secondRuntime(t)
+	defer second.stop()
 	time.Sleep(5 * time.Second) // until what the pods write reaches the disk
 	wrote := func() (sum float64) {
 		for _, pod := range pods {
@@ -79,7 +81,7 @@ func (b *slowBench) unpack(t *testing.T, c *unpackCase, archive string) map[stri
 	}
 	before, began := wrote(), time.Now()
 	unpacked := make(chan error, 1)
-	go func() { unpacked <- runtime.unpack(archive) }()
+	go func() { unpacked <- second.unpack(archive) }()
 	time.Sleep(time.Second)
 	starting := time.Now()
 	b.pods++
@@ -184,7 +186,12 @@ func manyFiles(t *testing.T, count int) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	image, err := mutate.AppendLayers(empty.Image, l)
+	// Without a platform, containerd takes it for an image of another one.
+	base, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: runtime.GOARCH})
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := mutate.AppendLayers(base, l)
 	if err != nil {
 		t.Fatal(err)
 	}
