@@ -143,15 +143,23 @@ func (a *app) calibrateNode() (*calibrate.Node, error) {
 }
 
 // ownCgroup returns the path of this process's cgroup, "." if it is not known.
-//
-//	0::/system.slice/ssh.service
 func ownCgroup() string {
 	data, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return "."
 	}
-	for line := range strings.Lines(string(data)) {
-		if p, ok := strings.CutPrefix(strings.TrimSpace(line), "0::/"); ok && p != "" {
+	return cgroupOf(string(data))
+}
+
+// cgroupOf parses /proc/PID/cgroup. The path begins with ".." if the cgroup is outside of the reader's
+// cgroup namespace, whose root is the only one that is mounted.
+//
+//	0::/system.slice/ssh.service
+//
+// Source: cgroup_namespaces(7).
+func cgroupOf(data string) string {
+	for line := range strings.Lines(data) {
+		if p, ok := strings.CutPrefix(strings.TrimSpace(line), "0::/"); ok && filepath.IsLocal(p) {
 			return p
 		}
 	}
