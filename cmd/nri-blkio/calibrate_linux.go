@@ -38,8 +38,8 @@ A busy disk is refused, with the cgroups and filesystems that use it, because it
 figures would be too low. The exit status is 1 if the figures are implausible, for
 example because the volume of a cloud had burst credits left.
 
---save stores the result for this node's plugin under the disk's serial number, or
-its WWID. The policy's model, if it has one for the disk, wins.`
+--save stores the result for this node's plugin under the disk's WWID, or its serial
+number. The policy's model, if it has one for the disk, wins.`
 
 type calibrateOptions struct {
 	writeDir    string
