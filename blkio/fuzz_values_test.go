@@ -80,6 +80,52 @@ func FuzzParseIOCostModel(f *testing.F) {
 	})
 }
 
+func FuzzParseCostVrates(f *testing.F) {
+	f.Add("8:16 rbytes=1 wbytes=0 rios=1 wios=0 dbytes=0 dios=0 cost.vrate=97.25 cost.usage=73\n8:32 cost.vrate=100.00\n")
+	f.Add("7:1 7:0 8:16 rbytes=1 cost.vrate=1.00\n(unknown) cost.vrate=2\n8:16 cost.vrate=3.5 cost.vrate=4\n")
+	f.Fuzz(func(t *testing.T, in string) {
+		got, err := ParseCostVrates(in)
+		if err != nil {
+			return
+		}
+		text := ""
+		for dev, rate := range got {
+			text += dev.String() + " cost.vrate=" + rate.String() + "\n"
+		}
+		again, err := ParseCostVrates(text)
+		sameAgain(t, got, again, err)
+	})
+}
+
+func FuzzPercent(f *testing.F) {
+	f.Add("95.00", uint32(9500))
+	f.Add("1.", uint32(1<<32-1))
+	f.Add("0.5", uint32(5))
+	f.Fuzz(func(t *testing.T, in string, number uint32) {
+		again, err := ParsePercent(Percent(number).String())
+		sameAgain(t, Percent(number), again, err)
+		if got, err := ParsePercent(in); err == nil {
+			again, err := ParsePercent(got.String())
+			sameAgain(t, got, again, err)
+		}
+	})
+}
+
+func FuzzParseAmount(f *testing.F) {
+	f.Add("max", uint64(2))
+	f.Add("18446744073709551614", uint64(1<<64-1))
+	f.Fuzz(func(t *testing.T, in string, number uint64) {
+		if number != 0 { // no value of the kernel
+			again, err := ParseAmount(Amount(number).String())
+			sameAgain(t, Amount(number), again, err)
+		}
+		if got, err := ParseAmount(in); err == nil {
+			again, err := ParseAmount(got.String())
+			sameAgain(t, got, again, err)
+		}
+	})
+}
+
 func sameAgain(t *testing.T, got, again any, err error) {
 	t.Helper()
 	if err != nil {

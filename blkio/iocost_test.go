@@ -142,9 +142,15 @@ func TestParseCostVrates(t *testing.T) {
 	if err != nil || !maps.Equal(got, want) {
 		t.Errorf("%v, %v", got, err)
 	}
+	// Linux 5.13 to 6.0 print the number of a device without I/O, and no newline after it.
+	got, err = ParseCostVrates("7:1 7:0 8:16 rbytes=1 wbytes=0 rios=1 wios=0 dbytes=0 dios=0 cost.vrate=97.25\n" +
+		"(unknown) 8:32 cost.vrate=100.00\n8:48 (unknown) cost.vrate=50.00\n")
+	if err != nil || !maps.Equal(got, want) {
+		t.Errorf("without newlines: %v, %v", got, err)
+	}
 	for _, text := range []string{"8:16 cost.vrate=\n", "8:16 cost.vrate=fast\n", "sda cost.vrate=100.00\n", "cost.vrate=1\n"} {
-		if got, err := ParseCostVrates(text); err == nil {
-			t.Errorf("%q: %v", text, got)
+		if got, err := ParseCostVrates("\n" + text); err == nil || !strings.HasPrefix(err.Error(), "parse io.stat, line 2 ") {
+			t.Errorf("%q: %v, %v", text, got, err)
 		}
 	}
 }
@@ -163,6 +169,49 @@ func TestCostPeriod(t *testing.T) {
 	} {
 		if got := tt.qos.Period(); got != tt.want {
 			t.Errorf("%s: %v, want %v", tt.qos, got, tt.want)
+		}
+	}
+}
+
+// TestKernelDefaults has what the kernel chooses for the disks that it tells apart: autop in
+// block/blk-iocost.c. Written back, it is the same.
+func TestKernelDefaults(t *testing.T) {
+	for name, tt := range map[string]struct {
+		model, targets string
+		period         time.Duration
+	}{
+		"hard disk": {
+			"rbps=174019176 rseqiops=41708 rrandiops=370 wbps=178075866 wseqiops=42705 wrandiops=378",
+			"rpct=0.00 rlat=250000 wpct=0.00 wlat=250000 min=1.00 max=10000.00", 500 * time.Millisecond,
+		},
+		"SSD with a queue depth of 1": {
+			"rbps=245855193 rseqiops=61575 rrandiops=6946 wbps=141365009 wseqiops=33716 wrandiops=26796",
+			"rpct=0.00 rlat=25000 wpct=0.00 wlat=25000 min=1.00 max=10000.00", 50 * time.Millisecond,
+		},
+		"SSD": {
+			"rbps=488636629 rseqiops=8932 rrandiops=8518 wbps=427891549 wseqiops=28755 wrandiops=21940",
+			"rpct=0.00 rlat=25000 wpct=0.00 wlat=25000 min=1.00 max=10000.00", 50 * time.Millisecond,
+		},
+		"fast SSD": {
+			"rbps=3102524156 rseqiops=724816 rrandiops=778122 wbps=1742780862 wseqiops=425702 wrandiops=443193",
+			"rpct=0.00 rlat=5000 wpct=0.00 wlat=5000 min=1.00 max=10000.00", 10 * time.Millisecond,
+		},
+	} {
+		disk := Dev{259, 0}
+		models, err := ParseIOCostModel("259:0 ctrl=auto model=linear " + tt.model + "\n")
+		checkError(t, err, "")
+		model := models[disk]
+		if err := model.Model.Check(); err != nil || model.IsUser || model.Model.String() != tt.model {
+			t.Errorf("%s: %+v, %v", name, model, err)
+		}
+		lines, err := ParseIOCostQOS("259:0 enable=1 ctrl=auto " + tt.targets + "\n")
+		checkError(t, err, "")
+		qos := lines[disk]
+		if err := qos.QOS.Check(); err != nil || qos.IsUser || !qos.Enabled || qos.QOS.String() != tt.targets {
+			t.Errorf("%s: %+v, %v", name, qos, err)
+		}
+		if got := qos.QOS.Period(); got != tt.period {
+			t.Errorf("%s: a period of %v, want %v", name, got, tt.period)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package calibrate
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -162,7 +163,7 @@ func TestSaveAndLoad(t *testing.T) {
 	if got, err := Load(dir, &disk); got != nil || err != nil {
 		t.Errorf("nothing saved: %+v, %v", got, err)
 	}
-	for _, by := range []storage.Drive{disk.Drive, {WWID: "eui.1"}} {
+	for _, by := range []storage.Drive{disk.Drive, {Serial: "S1"}} {
 		d := disk
 		d.Drive = by
 		want := calibration(t, IdentityOf(&d))
@@ -193,12 +194,13 @@ func TestIdentity(t *testing.T) {
 		change func(d *storage.DiskInfo)
 		want   error // nil for no calibration
 	}{
-		"another serial number, the same name": {func(d *storage.DiskInfo) { d.Serial = "S2" }, nil},
-		"no serial number":                     {func(d *storage.DiskInfo) { d.Serial = "" }, nil},
-		"nothing that identifies it":           {func(d *storage.DiskInfo) { d.Serial, d.WWID = "", "" }, nil},
-		"another model":                        {func(d *storage.DiskInfo) { d.Model = "C" }, ErrOtherDisk},
-		"resized":                              {func(d *storage.DiskInfo) { d.Size *= 2 }, ErrOtherDisk},
-		"another WWID":                         {func(d *storage.DiskInfo) { d.WWID = "eui.2" }, ErrOtherDisk},
+		"another WWID, the same name": {func(d *storage.DiskInfo) { d.WWID = "eui.2" }, nil},
+		"no WWID":                     {func(d *storage.DiskInfo) { d.WWID = "" }, nil},
+		"nothing that identifies it":  {func(d *storage.DiskInfo) { d.Serial, d.WWID = "", "" }, nil},
+		"another model":               {func(d *storage.DiskInfo) { d.Model = "C" }, ErrOtherDisk},
+		"resized":                     {func(d *storage.DiskInfo) { d.Size *= 2 }, ErrOtherDisk},
+		"another serial number":       {func(d *storage.DiskInfo) { d.Serial = "S2" }, ErrOtherDisk},
+		"no serial number":            {func(d *storage.DiskInfo) { d.Serial = "" }, ErrOtherDisk},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := disk
@@ -213,10 +215,53 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
+// TestNamespaces: the namespaces of an NVMe controller, such as the disks of a virtual machine, have
+// its serial number. Each has a calibration of its own.
+func TestNamespaces(t *testing.T) {
+	dir := t.TempDir()
+	namespaces := make([]storage.DiskInfo, 2)
+	for i := range namespaces {
+		d := storage.DiskInfo{Drive: storage.Drive{Model: "NVMe Accelerator", Serial: "SN: 000001", WWID: fmt.Sprintf("nvme.1414-534e-4d53-0000000%d", i+1)}, Size: gib}
+		namespaces[i] = d
+		c := calibration(t, IdentityOf(&d))
+		c.Model.Rbps += uint64(i)
+		if _, err := Save(dir, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range namespaces {
+		got, err := Load(dir, &namespaces[i])
+		if err != nil || got == nil || got.Disk != IdentityOf(&namespaces[i]) {
+			t.Errorf("namespace %d: %+v, %v", i+1, got, err)
+		}
+	}
+}
+
+// TestBytesOfIdentity: a device can have any bytes as its model or serial number, which JSON cannot.
+func TestBytesOfIdentity(t *testing.T) {
+	dir := t.TempDir()
+	disks := []storage.Drive{{Serial: "S\xff"}, {Serial: "S\xfe"}, {Serial: "S\ufffd"}, {Serial: "S<&>\u2028\x00"}, {Serial: "S2", Model: "\xff\xff\xff\xff"}, {WWID: "t10.\xc3("}}
+	for _, drive := range disks {
+		d := storage.DiskInfo{Drive: drive, Size: gib}
+		if got, err := Load(dir, &d); got != nil || err != nil {
+			t.Errorf("%q, before: %+v, %v", drive, got, err)
+		}
+		if _, err := Save(dir, calibration(t, IdentityOf(&d))); err != nil {
+			t.Errorf("%q: %v", drive, err)
+		}
+	}
+	for _, drive := range disks {
+		d := storage.DiskInfo{Drive: drive, Size: gib}
+		if got, err := Load(dir, &d); got == nil || err != nil {
+			t.Errorf("%q: %+v, %v", drive, got, err)
+		}
+	}
+}
+
 // TestLongIdentity: a target of iSCSI can have an identity that is longer than the name of a file.
 func TestLongIdentity(t *testing.T) {
 	dir, d := t.TempDir(), disk
-	d.Serial = strings.Repeat("t10. x", 60)
+	d.WWID = strings.Repeat("t10. x", 60)
 	if got, err := Load(dir, &d); got != nil || err != nil {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -226,7 +271,7 @@ func TestLongIdentity(t *testing.T) {
 	if got, err := Load(dir, &d); got == nil || err != nil {
 		t.Errorf("%+v, %v", got, err)
 	}
-	d.Serial += "y"
+	d.WWID += "y"
 	if got, err := Load(dir, &d); got != nil || err != nil {
 		t.Errorf("of another disk: %+v, %v", got, err)
 	}

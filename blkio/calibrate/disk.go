@@ -55,6 +55,9 @@ func unfitFor(ctx context.Context, s *storage.Storage, d *storage.BlockDevice) e
 		return fmt.Errorf("%s is a partition: calibrate its disk, %s", d.Name, names)
 	case d.Kind == storage.KindLoop:
 		on := blkio.DiskNames(s.Under(ctx, d.Dev))
+		if len(on) == 0 { // such as in memory, or on a network filesystem
+			return fmt.Errorf("%s is a loop device, and its file is not on a known disk", d.Name)
+		}
 		return fmt.Errorf("%s is a loop device: calibrate the disk of its file (%s)", d.Name, strings.Join(on, ", "))
 	case len(d.Below) > 0:
 		return fmt.Errorf("%s is a device of kind %s: io.cost works on the disks below: calibrate %s", d.Name, d.Kind, names)

@@ -88,8 +88,15 @@ func (d *Dir) openat(name string, flags int) (*os.File, error) {
 
 // openRemoved opens a file that has a name for a moment only.
 func (d *Dir) openRemoved() (*os.File, error) {
-	name := ".nri-blkio-calibrate-" + strconv.FormatUint(rand.Uint64(), 36)
+	return d.openAndRemove(".nri-blkio-calibrate-" + strconv.FormatUint(rand.Uint64(), 36))
+}
+
+// openAndRemove creates a file with a name, and removes the name. A file that exists already stays.
+func (d *Dir) openAndRemove(name string) (*os.File, error) {
 	f, err := d.openat(name, unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW)
+	if errors.Is(err, unix.EEXIST) {
+		return nil, err // it is of another program
+	}
 	// Some filesystems create the file before they refuse direct I/O.
 	if removeErr := unix.Unlinkat(int(d.file.Fd()), name, 0); err == nil && removeErr != nil {
 		f.Close() // the error that counts is that of its name

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 )
 
 // opened opens a directory of this machine.
@@ -98,6 +101,24 @@ func TestOpensRemovedFile(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
 		t.Errorf("left in the directory: %v, %v", entries, err)
+	}
+}
+
+// TestKeepsOtherFiles: a file or link that has the name already is of another program, and stays.
+func TestKeepsOtherFiles(t *testing.T) {
+	dir := t.TempDir()
+	fakenode.WriteFiles(t, dir, map[string]string{"file": "data", "sub/x": ""})
+	if err := os.Symlink("nowhere", dir+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"file", "link", "sub"} {
+		f, err := opened(t, dir).openAndRemove(name)
+		if !errors.Is(err, unix.EEXIST) {
+			t.Errorf("%s: %v, %v", name, f, err)
+		}
+		if _, err := os.Lstat(filepath.Join(dir, name)); err != nil {
+			t.Errorf("%s was removed: %v", name, err)
+		}
 	}
 }
 

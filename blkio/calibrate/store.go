@@ -2,6 +2,7 @@ package calibrate
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -10,7 +11,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
@@ -27,16 +30,22 @@ type Identity struct {
 
 // IdentityOf returns the identity of a disk.
 func IdentityOf(d *storage.DiskInfo) Identity {
-	return Identity{Serial: d.Serial, WWID: d.WWID, Model: d.Model, Size: d.Size}
+	return Identity{Serial: validText(d.Serial), WWID: validText(d.WWID), Model: validText(d.Model), Size: d.Size}
 }
 
-// key returns what identifies the disk among others of the node, "" if nothing does.
-func (i Identity) key() string {
-	if i.Serial != "" {
-		return i.Serial
+// validText escapes bytes that are not UTF-8, which JSON would replace: a device can have any bytes
+// there.
+func validText(text string) string {
+	if utf8.ValidString(text) {
+		return text
 	}
-	return i.WWID
+	quoted := strconv.Quote(text)
+	return quoted[1 : len(quoted)-1]
 }
+
+// key returns what identifies the disk among others of the node, "" if nothing does. The WWID is
+// that of a disk, while all namespaces of an NVMe controller have its serial number.
+func (i Identity) key() string { return cmp.Or(i.WWID, i.Serial) }
 
 // Check returns ErrNoIdentity for a disk whose calibration cannot be saved.
 func (i Identity) Check() error {
@@ -50,8 +59,8 @@ var (
 	// ErrNoIdentity is for a disk without a serial number and without a WWID: nothing says
 	// after a restart of the node whether it is the same disk.
 	ErrNoIdentity = errors.New("the disk has neither a serial number nor a WWID")
-	// ErrOtherDisk is for a saved calibration of a disk that has the same serial number, but
-	// differs otherwise.
+	// ErrOtherDisk is for a saved calibration of a disk that has the same WWID, or without one the
+	// same serial number, but differs otherwise.
 	ErrOtherDisk = errors.New("the saved calibration is of another disk")
 )
 
@@ -122,8 +131,8 @@ func fileOf(dir string, i Identity) (string, error) {
 // maxFileName leaves room for the suffixes of a file, in bytes.
 const maxFileName = 200
 
-// fileName returns a name for a file, which a serial number is not: a device can have any text
-// there, of any length.
+// fileName returns a name for a file, which an identity is not: a device can have any text there, of
+// any length.
 func fileName(text string) string {
 	var out strings.Builder
 	for _, b := range []byte(text) {

@@ -45,7 +45,12 @@ func (n *Node) obstacles(ctx context.Context, d *storage.DiskInfo) (out []string
 	}
 	for p := n.Own; ; {
 		limits, err := n.Cgroups.Cgroup(p).ReadIOMax()
-		if _, isLimited := limits[d.Dev]; err == nil && isLimited { // the root cgroup has no io.max
+		// The root cgroup has no io.max, nor has one without the io controller. One that does not
+		// exist here is of another tree.
+		if err != nil && !errors.Is(err, blkio.ErrNotSupported) && !errors.Is(err, blkio.ErrGone) {
+			return nil, fmt.Errorf("find the limits of this process: %w", err)
+		}
+		if _, isLimited := limits[d.Dev]; isLimited {
 			out = append(out, "this process is limited on it, by io.max of its cgroup "+p)
 		}
 		cut := strings.LastIndexByte(p, '/')

@@ -24,8 +24,8 @@ func (p Point) bps() float64 { return float64(p.Size) * p.IOPS }
 
 // Curve is the rate that a disk reaches as a function of the block size. It has three parts:
 //
-//   - Up to the size at which the throughput reaches its maximum, the throughput is a quadratic
-//     function of the size, which fits the measured points.
+//   - Up to the size at which the throughput reaches its maximum, the knee, the throughput is a
+//     quadratic function of the size, which fits the measured points.
 //   - With larger blocks the throughput is constant: the disk's interface or its media is the
 //     bottleneck.
 //   - No block size has more than a largest number of operations per second: the disk's
@@ -33,6 +33,8 @@ func (p Point) bps() float64 { return float64(p.Size) * p.IOPS }
 type Curve struct {
 	// A, B and C are the coefficients of the throughput A + B*size + C*size*size.
 	A, B, C float64
+	// Least is the smallest block size that was measured. Smaller blocks have its rate at least.
+	Least int
 	// Knee is the block size from which on the throughput is constant.
 	Knee int
 	// MaxIOPS is the largest number of operations per second with any block size.
@@ -41,29 +43,38 @@ type Curve struct {
 	Error float64
 }
 
-// saturated is the part of the largest throughput from which on it counts as reached.
-const saturated = 0.97
-
 // FitCurve returns the curve that fits points of different sizes. maxIOPS is the largest number
 // of operations per second, 0 if only the points show it. The error says which points are no
 // measurement.
+//
+// The knee is the point with which the curve fits best. It is not always the one with the largest
+// throughput: among points of about the same throughput, noise decides which one that is.
 func FitCurve(points []Point, maxIOPS float64) (Curve, error) {
 	points = slices.Clone(points)
 	slices.SortFunc(points, func(a, b Point) int { return a.Size - b.Size })
 	if err := check(points); err != nil {
 		return Curve{}, err
 	}
-	best := slices.MaxFunc(points, func(a, b Point) int { return compare(a.bps(), b.bps()) }).bps()
-	knee := slices.IndexFunc(points, func(p Point) bool { return p.bps() >= saturated*best })
-	c := Curve{Knee: points[knee].Size, MaxIOPS: maxIOPS}
 	if maxIOPS == 0 {
-		c.MaxIOPS = slices.MaxFunc(points, func(a, b Point) int { return compare(a.IOPS, b.IOPS) }).IOPS
+		maxIOPS = slices.MaxFunc(points, func(a, b Point) int { return compare(a.IOPS, b.IOPS) }).IOPS
 	}
+	best := Curve{Error: math.Inf(1)}
+	for knee := range points {
+		if c := fitWith(points, knee, maxIOPS); c.Error < best.Error {
+			best = c
+		}
+	}
+	return best, nil
+}
+
+// fitWith returns the curve with the knee at a point.
+func fitWith(points []Point, knee int, maxIOPS float64) Curve {
+	c := Curve{Least: points[0].Size, Knee: points[knee].Size, MaxIOPS: maxIOPS}
 	c.A, c.B, c.C = fitQuadratic(points[:knee+1])
 	for _, p := range points {
 		c.Error = max(c.Error, math.Abs(c.IOPS(p.Size)/p.IOPS-1))
 	}
-	return c, nil
+	return c
 }
 
 func check(sorted []Point) error {
@@ -91,16 +102,22 @@ func compare(a, b float64) int {
 	return 0
 }
 
-// IOPS returns the operations per second that the disk reaches with blocks of a size.
+// IOPS returns the operations per second that the disk reaches with blocks of a size. A disk can
+// transfer a part of a block as often as the whole, so below the measured sizes the function must
+// not fall. Where larger blocks have about the same rate, it would fall below 0.
 func (c Curve) IOPS(size int) float64 {
-	return min(c.throughput(size)/float64(size), c.MaxIOPS)
+	rate := c.throughput(size) / float64(size)
+	if size < c.Least {
+		rate = max(rate, c.throughput(c.Least)/float64(c.Least))
+	}
+	return min(rate, c.MaxIOPS)
 }
 
 // Bps returns the bytes per second that the disk reaches with blocks of a size.
 func (c Curve) Bps(size int) float64 { return c.IOPS(size) * float64(size) }
 
 // MaxBps returns the largest throughput with any block size, in bytes per second.
-func (c Curve) MaxBps() float64 { return c.Bps(c.Knee) }
+func (c Curve) MaxBps() float64 { return c.throughput(c.Knee) }
 
 // Under returns the operations per second that a cgroup reaches on the disk with blocks of a
 // size under limits of bytes and of operations per second, either of which may be blkio.Unset
@@ -116,9 +133,12 @@ func (c Curve) Under(size int, bps, iops blkio.Amount) float64 {
 	return rate
 }
 
+// throughput returns the bytes per second without the bound of operations. A quadratic function
+// through few points can be far above all of them in between, but no block size is faster than that
+// of the knee.
 func (c Curve) throughput(size int) float64 {
-	x := float64(min(size, c.Knee))
-	return c.A + c.B*x + c.C*x*x
+	of := func(size int) float64 { return c.A + (c.B+c.C*float64(size))*float64(size) }
+	return min(of(min(size, c.Knee)), of(c.Knee))
 }
 
 // fitQuadratic returns the coefficients of the quadratic function of the size that fits the

@@ -101,6 +101,40 @@ func TestFitsOperationsOnly(t *testing.T) {
 	near(t, "the rate to which io.cost has to rise", f.Headroom, 3, 0.02)
 }
 
+// TestModels has the models of three disks that are no sums. io.cost's has no block size with more
+// than the disk does: the rate of 16 KiB or of large blocks decides, and small blocks have less
+// than they could have.
+func TestModels(t *testing.T) {
+	flat := func(points ...Point) []Point { // the throughput of the last one from there on
+		last := points[len(points)-1]
+		return append(points, bps(64*kib, last.bps()), bps(1<<20, last.bps()))
+	}
+	for name, tt := range map[string]struct {
+		points   []Point
+		want     string // of reads
+		headroom float64
+	}{
+		"an SSD":      {flat(Point{4 * kib, 70_000}, Point{8 * kib, 51_000}, Point{16 * kib, 29_000}), "rbps=476363604 rseqiops=70000 rrandiops=70000", 1.17},
+		"an NVMe":     {flat(Point{4 * kib, 150_000}, Point{8 * kib, 150_000}, Point{16 * kib, 150_000}), "rbps=2486857143 rseqiops=150000 rrandiops=150000", 1.74},
+		"a hard disk": {[]Point{{4 * kib, 100}, {64 * kib, 100}, {256 * kib, 90}, {1 << 20, 60}}, "rbps=156672000 rseqiops=100 rrandiops=100", 1.05},
+	} {
+		m := Measured{Sequential: tt.points, Random: tt.points}
+		f, err := FitLinear(m, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reads, _, _ := strings.Cut(f.Model.String(), " wbps=")
+		if reads != tt.want || math.Abs(f.Headroom-tt.headroom) > 0.005 {
+			t.Errorf("%s: %s, headroom %.2f, want %s, headroom %.2f", name, reads, f.Headroom, tt.want, tt.headroom)
+		}
+		for _, p := range tt.points {
+			if got := RandomOf(f.Model).Reads.IOPS(p.Size); got > p.IOPS*1.001 || got*f.Headroom < p.IOPS*0.999 {
+				t.Errorf("%s: %g of %g operations/s of %d bytes", name, got, p.IOPS, p.Size)
+			}
+		}
+	}
+}
+
 // TestFitsNoise: with measurements that differ by 5 % the model differs by more: it takes
 // the slowest ones.
 func TestFitsNoise(t *testing.T) {

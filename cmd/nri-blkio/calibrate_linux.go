@@ -38,8 +38,8 @@ A busy disk is refused, with the cgroups and filesystems that use it, because it
 figures would be too low. The exit status is 1 if the figures are implausible, for
 example because the volume of a cloud had burst credits left.
 
---save stores the result for this node's plugin under the disk's serial number, or
-its WWID. The policy's model, if it has one for the disk, wins.`
+--save stores the result for this node's plugin under the disk's WWID, or its serial
+number. The policy's model, if it has one for the disk, wins.`
 
 type calibrateOptions struct {
 	writeDir    string
@@ -143,15 +143,23 @@ func (a *app) calibrateNode() (*calibrate.Node, error) {
 }
 
 // ownCgroup returns the path of this process's cgroup, "." if it is not known.
-//
-//	0::/system.slice/ssh.service
 func ownCgroup() string {
 	data, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return "."
 	}
-	for line := range strings.Lines(string(data)) {
-		if p, ok := strings.CutPrefix(strings.TrimSpace(line), "0::/"); ok && p != "" {
+	return cgroupOf(string(data))
+}
+
+// cgroupOf parses /proc/PID/cgroup. The path begins with ".." if the cgroup is outside of the reader's
+// cgroup namespace, whose root is the only one that is mounted.
+//
+//	0::/system.slice/ssh.service
+//
+// Source: cgroup_namespaces(7).
+func cgroupOf(data string) string {
+	for line := range strings.Lines(data) {
+		if p, ok := strings.CutPrefix(strings.TrimSpace(line), "0::/"); ok && filepath.IsLocal(p) {
 			return p
 		}
 	}
