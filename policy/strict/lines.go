@@ -28,14 +28,14 @@ func WithLines(data []byte, errs field.ErrorList) field.ErrorList {
 	return errs
 }
 
-// Line returns the line of a field in the file, or of the one closest above it that is there; 0 for
-// none.
-func Line(data []byte, at *field.Path) int {
+// Lines returns a function that returns the line of a field in the file, or of the one closest above
+// it that is there; 0 for none. The file is parsed once.
+func Lines(data []byte) func(at *field.Path) int {
 	var root yaml.Node
 	if yaml.Unmarshal(data, &root) != nil {
-		return 0
+		return func(*field.Path) int { return 0 }
 	}
-	return lineOf(&root, at.String())
+	return func(at *field.Path) int { return lineOf(&root, at.String()) }
 }
 
 // step is a part of a field's path: a name, or the index of an element.

@@ -54,9 +54,9 @@ func TestNotFinite(t *testing.T) {
 	}
 }
 
-// TestLine: the line of a field is that of its key, also behind an alias; of one that is not there,
+// TestLines: the line of a field is that of its key, also behind an alias; of one that is not there,
 // that of the nearest one above it.
-func TestLine(t *testing.T) {
+func TestLines(t *testing.T) {
 	const text = "# head\nkind: x\nitems:\n- name: a\n  parts: &p\n  - size: 1\n  -\n    size: 2\n- {parts: *p}\nboxes:\n  a.b:\n    name: c\n  a:\n    b: {name: d}\n"
 	root := field.NewPath("items")
 	for _, tt := range []struct {
@@ -83,7 +83,7 @@ func TestLine(t *testing.T) {
 		{"- a", root.Index(0), 0},
 		{"kind: [", field.NewPath("kind"), 0},
 	} {
-		if got := Line([]byte(tt.text), tt.at); got != tt.want {
+		if got := Lines([]byte(tt.text))(tt.at); got != tt.want {
 			t.Errorf("%s in %q: line %d, want %d", tt.at, tt.text, got, tt.want)
 		}
 	}
