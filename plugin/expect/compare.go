@@ -201,7 +201,7 @@ func (c *comparison) disks(ctx context.Context, kind, entry, field, want string)
 
 // from compares the source of a value.
 func (c *comparison) from(field, want string, got policy.Source, disk string) {
-	if want == "" || isSource(want, got) {
+	if want == "" || isSource(want, got) || want == None && got == (policy.Source{}) {
 		return
 	}
 	text := None

@@ -98,7 +98,7 @@ func Parse(data []byte) ([]Case, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse tests: %w", err)
 	}
-	v := validator{data: data, errs: unknown}
+	v := validator{line: strict.Lines(data), errs: unknown}
 	cases := v.cases(&d)
 	if err := strict.WithLines(data, v.errs).ToAggregate(); err != nil {
 		return nil, fmt.Errorf("parse tests: %w", err)
@@ -108,7 +108,7 @@ func Parse(data []byte) ([]Case, error) {
 
 // validator gathers the errors of the fields that it returns.
 type validator struct {
-	data []byte
+	line func(*field.Path) int // of the file
 	errs field.ErrorList
 }
 
@@ -131,7 +131,7 @@ func (v *validator) cases(d *fileDocument) []Case {
 			v.fail(field.Duplicate(at.Child("name"), doc.Name))
 		}
 		out = append(out, Case{
-			Name: doc.Name, Line: strict.Line(v.data, at),
+			Name: doc.Name, Line: v.line(at),
 			Pod: doc.Pod.pod(v, at.Child("pod")), want: doc.Expect.want(v, at.Child("expect")),
 		})
 	}
@@ -222,6 +222,9 @@ func (d *limitDocument) want(v *validator, at *field.Path) limit {
 		}
 		key := blkio.Key(k)
 		amount, p := annotation.ParseAmount(key, string(text))
+		if p == nil && amount == blkio.Unset { // nothing would be compared
+			p = &annotation.Problem{Cause: string(text) + " stops all I/O", Hint: "write max for no limit"}
+		}
 		if p != nil {
 			v.fail(field.Invalid(at.Child(key.String()), string(text), p.String()))
 			continue

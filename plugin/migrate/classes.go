@@ -113,8 +113,14 @@ func (d *elementDocument) element(v *validator, at *field.Path) element {
 		out.limits[k] = p
 	}
 	out.weight = parameter{name: "Weight", text: string(d.Weight)}
-	out.weight.amount = v.amount(at.Child("Weight"), blkio.Wiops, out.weight.text)
-	if w := out.weight.amount; out.weight.text != "" && (w < minWeight || w > maxWeight) {
+	if d.Weight == "" {
+		return out
+	}
+	weight, p := annotation.ParseAmount(blkio.Wiops, out.weight.text)
+	switch out.weight.amount = weight; {
+	case p != nil: // its hint is about limits
+		v.fail(field.Invalid(at.Child("Weight"), out.weight.text, p.Cause))
+	case weight < minWeight || weight > maxWeight:
 		v.fail(field.Invalid(at.Child("Weight"), out.weight.text, fmt.Sprintf("must be between %d and %d, inclusive", minWeight, maxWeight)))
 	}
 	return out

@@ -67,6 +67,7 @@ func (c *conversion) differ(format string, args ...any) {
 func (c *conversion) class(in *class) string {
 	c.current = in.name
 	name := c.rename(in.name)
+	c.leaveOut(in)
 	var fields []string
 	if limits := c.limits(in); len(limits) > 0 {
 		fields = append(fields, `limits: ["* `+strings.Join(limits, " ")+`"]`)
@@ -80,6 +81,20 @@ func (c *conversion) class(in *class) string {
 		fields = []string{fmt.Sprintf("weight: %d", blkio.DefaultWeight)}
 	}
 	return key(name) + ": {" + strings.Join(fields, ", ") + "}"
+}
+
+// leaveOut removes the elements that match no device. Those without Devices are others: their weight is
+// for all devices.
+func (c *conversion) leaveOut(in *class) {
+	in.elements = slices.DeleteFunc(in.elements, func(e element) bool {
+		if e.devices == nil || len(e.devices) > 0 {
+			return false
+		}
+		if e.throttles() || e.weight.text != "" {
+			c.differ("an empty list of Devices is left out: the runtimes leave it out too")
+		}
+		return true
+	})
 }
 
 // maxName is the length of a name, with room for a number.

@@ -2,6 +2,7 @@ package strict
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
 	"regexp"
 	"slices"
@@ -27,14 +28,14 @@ func WithLines(data []byte, errs field.ErrorList) field.ErrorList {
 	return errs
 }
 
-// Line returns the line of a field in the file, or of the one closest above it that is there; 0 for
-// none.
-func Line(data []byte, at *field.Path) int {
+// Lines returns a function that returns the line of a field in the file, or of the one closest above
+// it that is there; 0 for none. The file is parsed once.
+func Lines(data []byte) func(at *field.Path) int {
 	var root yaml.Node
 	if yaml.Unmarshal(data, &root) != nil {
-		return 0
+		return func(*field.Path) int { return 0 }
 	}
-	return lineOf(&root, at.String())
+	return func(at *field.Path) int { return lineOf(&root, at.String()) }
 }
 
 // step is a part of a field's path: a name, or the index of an element.
@@ -80,14 +81,52 @@ func below(at *yaml.Node, name string, line *int) *yaml.Node {
 	return nil
 }
 
+// notFinite returns the error for the first number that JSON does not have, such as .inf. It returns
+// nil for another error.
+func notFinite(data []byte, err error) error {
+	var root yaml.Node
+	if _, ok := errors.AsType[*json.UnsupportedValueError](err); !ok || yaml.Unmarshal(data, &root) != nil {
+		return nil
+	}
+	at, value := infinite(nil, &root)
+	if at == nil {
+		return nil
+	}
+	errs := field.ErrorList{field.TypeInvalid(at, field.OmitValueType{}, "expected a finite number, found "+value)}
+	return WithLines(data, errs).ToAggregate()
+}
+
+// infinite returns the path and the text of the first number below a node that is not finite.
+func infinite(at *field.Path, n *yaml.Node) (_ *field.Path, text string) {
+	if n.ShortTag() == "!!float" && strings.HasPrefix(strings.TrimLeft(n.Value, "+-"), ".") {
+		if _, err := strconv.ParseFloat(n.Value, 64); err != nil { // ".inf" or ".nan", not ".5"
+			return at, n.Value
+		}
+	}
+	for i, child := range n.Content {
+		below := at
+		switch {
+		case n.Kind == yaml.SequenceNode:
+			below = at.Index(i)
+		case n.Kind == yaml.MappingNode && i%2 == 0:
+			continue
+		case n.Kind == yaml.MappingNode:
+			below = at.Child(n.Content[i-1].Value)
+		}
+		if found, text := infinite(below, child); found != nil {
+			return found, text
+		}
+	}
+	return nil, ""
+}
+
 // wrongAt returns the path of the first value that a decoder has refused. Of elements of lists, the
 // decoder's own path has no index.
 func (f *Format) wrongAt(values any, wrong *json.UnmarshalTypeError) *field.Path {
-	kind, _, _ := strings.Cut(wrong.Value, " ") // "number 1.5"
 	names := strings.Split(wrong.Field, ".")
 	names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(f.Embedded, name) })
 	for _, skip := range []bool{false, true} { // the decoder's path has no keys of maps
-		if at := f.findKind(nil, values, names, kind, skip); at != nil {
+		if at := findKind(nil, values, f.example(), names, wrong.Value, skip); at != nil {
 			return at
 		}
 	}
@@ -95,38 +134,60 @@ func (f *Format) wrongAt(values any, wrong *json.UnmarshalTypeError) *field.Path
 }
 
 // findKind returns the path of the first value of a kind below a value, by the names of fields. With
-// skip, an object may have names that are not among them.
-func (f *Format) findKind(at *field.Path, value any, names []string, kind string, skip bool) *field.Path {
-	if list, ok := value.([]any); ok {
-		for i := range list {
-			if found := f.findKind(at.Index(i), list[i], names, kind, skip); found != nil {
-				return found
-			}
+// skip, an object may have names that are not among them. The kind is "string" or, for one number
+// only, "number 1.5". A list or an object is not wrong where the example has one as well.
+func findKind(at *field.Path, value, example any, names []string, kind string, skip bool) *field.Path {
+	list, isList := value.([]any)
+	for i := range list {
+		if found := findKind(at.Index(i), list[i], firstOf(example), names, kind, skip); found != nil {
+			return found
 		}
 	}
 	object, isObject := value.(map[string]any)
 	switch {
-	case len(names) == 0 && kindOf(value) == kind && (!isObject || !f.isNamed(at)):
+	case len(names) == 0 && isKind(value, kind) && (!isObject && !isList || kindOf(value) != kindOf(example)):
 		return at
 	case !isObject:
 		return nil
 	case len(names) > 0 && object[names[0]] != nil:
-		return f.findKind(at.Child(names[0]), object[names[0]], names[1:], kind, skip)
+		return findKind(at.Child(names[0]), object[names[0]], fieldOf(example, names[0]), names[1:], kind, skip)
 	case !skip:
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(object)) {
-		if found := f.findKind(at.Child(name), object[name], names, kind, skip); found != nil {
+		if found := findKind(at.Child(name), object[name], fieldOf(example, name), names, kind, skip); found != nil {
 			return found
 		}
 	}
 	return nil
 }
 
-// isNamed reports whether a path is that of a map of objects. The map is an object itself, so that an
-// element is wrong where the decoder has refused an object.
-func (f *Format) isNamed(at *field.Path) bool {
-	return slices.Contains(f.Named, index.ReplaceAllString(at.String(), "[0]"))
+// firstOf returns the first element of an example's list, nil if it is none.
+func firstOf(example any) any {
+	if list, ok := example.([]any); ok && len(list) > 0 {
+		return list[0]
+	}
+	return nil
+}
+
+// fieldOf returns a field of an example's object, or the element that stands for each key; nil if it
+// is none.
+func fieldOf(example any, name string) any {
+	object, _ := example.(map[string]any)
+	if value, ok := object[name]; ok {
+		return value
+	}
+	return object[Name]
+}
+
+// isKind reports whether a value is of a kind.
+func isKind(value any, kind string) bool {
+	kind, text, isOne := strings.Cut(kind, " ")
+	if kindOf(value) != kind {
+		return false
+	}
+	number, err := strconv.ParseFloat(text, 64)
+	return !isOne || err == nil && value == number
 }
 
 // kindOf returns the name of a value's kind in errors of encoding/json.

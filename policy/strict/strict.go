@@ -5,9 +5,11 @@ package strict
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"reflect"
 	"regexp"
@@ -15,10 +17,12 @@ import (
 	"strconv"
 	"strings"
 
+	yaml3 "go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
+	"github.com/nri-blkio/nri-blkio/policy/quote"
 	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
 
@@ -71,7 +75,7 @@ func (f *Format) Decode(data []byte, into any) (unknown field.ErrorList, _ error
 	}
 	text, err := yaml.YAMLToJSONStrict(data) // an error for a field that occurs twice, with its line
 	if err != nil {
-		return nil, err
+		return nil, cmp.Or(notFinite(data, err), err)
 	}
 	var values any
 	if err := json.Unmarshal(text, &values); err != nil {
@@ -87,27 +91,22 @@ func (f *Format) Decode(data []byte, into any) (unknown field.ErrorList, _ error
 	return f.unknownFields(strict), nil
 }
 
-// oneDocument refuses what follows the end of the first document: the YAML
-// decoder would leave it out without a word.
+// oneDocument refuses a second document, and what else follows the end of the first one: the decoder
+// would leave it out without a word. It also refuses a document after an empty one, in place of which
+// the decoder would read the empty one.
 func oneDocument(data []byte) error {
-	content, ended := false, false
-	for line := range bytes.Lines(data) {
-		text := string(bytes.TrimRight(line, " \t\r\n"))
-		mark, rest, _ := strings.Cut(text, " ")
-		if mark == "---" || mark == "..." {
-			ended = ended || content
-			text = rest
-		}
-		text = strings.TrimLeft(text, " \t")
-		switch {
-		case text == "" || text[0] == '#' || text[0] == '%' && !content:
-		case ended:
+	dec := yaml3.NewDecoder(bytes.NewReader(data))
+	for first := true; ; first = false {
+		var doc yaml3.Node
+		switch err := dec.Decode(&doc); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil && first: // also of text that follows: the parser reads ahead
+			return err
+		case err != nil, !first && len(doc.Content) > 0 && doc.Content[0].ShortTag() != "!!null":
 			return errors.New("expected one YAML document, found more")
-		default:
-			content = true
 		}
 	}
-	return nil
 }
 
 // withoutValue returns an error for each field without a value, which decoding leaves out.
@@ -166,44 +165,58 @@ func (f *Format) unknownFields(strict []error) (errs field.ErrorList) {
 
 var index = regexp.MustCompile(`\[\d+\]`)
 
-// hint returns which field may have been meant by an unknown one, or "".
+// hint returns which field may have been meant by an unknown one, or "". It is one of the same object.
 func (f *Format) hint(path string) string {
-	written, replace := index.ReplaceAllString(path, "[0]"), func(hint string) string { return hint }
+	object, written := cutLast(path)
+	inExample, names := f.inExample(object), []string(nil)
+	for _, known := range f.Paths() {
+		if of, name := cutLast(known); of == inExample && name != Name {
+			names = append(names, name)
+		}
+	}
+	meant, ok := spelling.Nearest(written, names...)
+	if !ok {
+		return ""
+	}
+	return "did you mean " + quote.Text(path[:len(path)-len(written)]+meant) + "?"
+}
+
+// cutLast cuts the last name off a path.
+func cutLast(path string) (object, name string) {
+	dot := strings.LastIndexByte(path, '.')
+	return path[:max(dot, 0)], path[dot+1:]
+}
+
+// inExample returns the path that an object has in the example.
+func (f *Format) inExample(object string) string {
+	object = index.ReplaceAllString(object, "[0]")
 	for _, named := range f.Named {
-		rest, ok := strings.CutPrefix(written, named+".")
-		key, after, hasField := strings.Cut(rest, ".")
-		if !ok || !hasField {
+		rest, ok := strings.CutPrefix(object, named+".")
+		if !ok {
 			continue
 		}
-		key, list, isList := strings.Cut(key, "[") // a map of lists of objects
-		if isList {
-			list = "[" + list
+		key, after, hasField := strings.Cut(rest, ".")
+		_, list, isList := strings.Cut(key, "[") // a map of lists of objects
+		if object = named + "." + Name; isList {
+			object += "[" + list
 		}
-		written = named + "." + Name + list + "." + after
-		replace = func(hint string) string { return strings.Replace(hint, named+"."+Name, named+"."+key, 1) }
+		if hasField {
+			object += "." + after
+		}
 	}
-	indexes := index.FindAllString(path, -1)
-	return index.ReplaceAllStringFunc(replace(spelling.Hint(written, f.Paths()...)), func(zero string) string {
-		if len(indexes) == 0 {
-			return zero
-		}
-		first := indexes[0]
-		indexes = indexes[1:]
-		return first
-	})
+	return object
 }
 
 // Paths returns the paths of all fields of the example, those of a list's elements for the first one.
-func (f *Format) Paths() []string {
+func (f *Format) Paths() []string { return paths(nil, f.example()) }
+
+// example returns the values of the example.
+func (f *Format) example() (values any) {
 	text, err := json.Marshal(f.Example())
-	if err != nil {
+	if err != nil || json.Unmarshal(text, &values) != nil {
 		return nil // not reached: the types can be marshaled
 	}
-	var values any
-	if err := json.Unmarshal(text, &values); err != nil {
-		return nil // not reached
-	}
-	return paths(nil, values)
+	return values
 }
 
 // paths returns the paths of a value and of the fields below it.

@@ -168,10 +168,11 @@ func TestWithLines(t *testing.T) {
 	}
 }
 
-// FuzzDecode: no text causes a panic, and the error is the same each time.
+// FuzzDecode: no text causes a panic, the error is the same each time, and no second document is left out.
 func FuzzDecode(f *testing.F) {
 	for _, text := range []string{
 		"", "kind: x", "items: [{name: a}]", "boxes: {a: {nmae: b}}", "head: {kind: 1}", "boxes: {'a[1]': {sise: 1}}", "items: &a [{parts: *a}]", "'': 1", "a.b: {c: 1}",
+		"kind: x\n---\t{kind: y}", "{kind: x} y", "rate: -.inf", "piles: {a: [], b: [[1.5]]}", "kind: \"\\x1b\"", "\ufeff# a\r---\r",
 	} {
 		f.Add(text)
 	}
@@ -182,6 +183,12 @@ func FuzzDecode(f *testing.F) {
 		}
 		if (got == nil) != (err != "") {
 			t.Errorf("%+v beside %q", got, err)
+		}
+		if strings.HasPrefix(text, "\xff\xfe") || strings.HasPrefix(text, "\xfe\xff") {
+			return // UTF-16
+		}
+		if last, err := decode(text + "\n---\nkind: last"); err == "" && last.Kind != "last" {
+			t.Errorf("the last document was left out: %+v", last)
 		}
 	})
 }
