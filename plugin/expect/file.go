@@ -98,24 +98,21 @@ func Parse(data []byte) ([]Case, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse tests: %w", err)
 	}
-	v := validator{data: data, errs: unknown}
-	cases := v.cases(&d)
-	if err := strict.WithLines(data, v.errs).ToAggregate(); err != nil {
+	v := validator{errs: unknown}
+	cases := v.cases(&d, strict.FindLines(data))
+	if err := strict.Join(data, v.errs); err != nil {
 		return nil, fmt.Errorf("parse tests: %w", err)
 	}
 	return cases, nil
 }
 
 // validator gathers the errors of the fields that it returns.
-type validator struct {
-	data []byte
-	errs field.ErrorList
-}
+type validator struct{ errs field.ErrorList }
 
 func (v *validator) fail(err *field.Error) { v.errs = append(v.errs, err) }
 
 // cases validates a file.
-func (v *validator) cases(d *fileDocument) []Case {
+func (v *validator) cases(d *fileDocument, lines *strict.Lines) []Case {
 	v.errs = append(v.errs, strict.Header(d.APIVersion, apiVersion, d.Kind, fileKind)...)
 	root := field.NewPath("cases")
 	if len(d.Cases) == 0 {
@@ -131,7 +128,7 @@ func (v *validator) cases(d *fileDocument) []Case {
 			v.fail(field.Duplicate(at.Child("name"), doc.Name))
 		}
 		out = append(out, Case{
-			Name: doc.Name, Line: strict.Line(v.data, at),
+			Name: doc.Name, Line: lines.Of(at),
 			Pod: doc.Pod.pod(v, at.Child("pod")), want: doc.Expect.want(v, at.Child("expect")),
 		})
 	}

@@ -36,6 +36,9 @@ type Format struct {
 // Name stands for the key of each element of a map in [Format.Example].
 const Name = "NAME"
 
+// MaxSize is the largest size of a document in bytes. A ConfigMap has at most 1 MiB.
+const MaxSize = 4 << 20
+
 // Scalar is the text of a string, a number or a boolean.
 type Scalar string
 
@@ -64,21 +67,24 @@ func Header(apiVersion, wantVersion, kind, wantKind string) (errs field.ErrorLis
 }
 
 // Decode decodes a document into a pointer. It returns an error for each unknown field, without
-// lines: the caller adds its own errors, and then the lines with [WithLines].
+// lines: the caller adds its own errors, and makes one error of all with [Join].
 func (f *Format) Decode(data []byte, into any) (unknown field.ErrorList, _ error) {
+	if len(data) > MaxSize {
+		return nil, fmt.Errorf("larger than %d MiB", MaxSize>>20)
+	}
 	if err := oneDocument(data); err != nil {
 		return nil, err
 	}
 	text, err := yaml.YAMLToJSONStrict(data) // an error for a field that occurs twice, with its line
 	if err != nil {
-		return nil, err
+		return nil, errors.New(cut(err.Error()))
 	}
 	var values any
 	if err := json.Unmarshal(text, &values); err != nil {
 		return nil, err
 	}
 	if errs := withoutValue(nil, values); len(errs) > 0 {
-		return nil, WithLines(data, errs).ToAggregate()
+		return nil, Join(data, errs)
 	}
 	strict, err := kjson.UnmarshalStrict(text, into)
 	if err != nil {
@@ -144,7 +150,7 @@ func (f *Format) typeError(data []byte, values any, err error) error {
 		return fmt.Errorf("expected %s, found %s", expected, wrong.Value)
 	}
 	errs := field.ErrorList{field.TypeInvalid(f.wrongAt(values, wrong), field.OmitValueType{}, "expected "+expected+", found "+wrong.Value)}
-	return WithLines(data, errs).ToAggregate()
+	return Join(data, errs)
 }
 
 // unknownFields returns the errors of strict decoding, with the fields that may have been
@@ -166,7 +172,8 @@ func (f *Format) unknownFields(strict []error) (errs field.ErrorList) {
 
 var index = regexp.MustCompile(`\[\d+\]`)
 
-// hint returns which field may have been meant by an unknown one, or "".
+// hint returns which field may have been meant by an unknown one or, if that is not known, the fields of
+// its object.
 func (f *Format) hint(path string) string {
 	written, replace := index.ReplaceAllString(path, "[0]"), func(hint string) string { return hint }
 	for _, named := range f.Named {
@@ -182,8 +189,13 @@ func (f *Format) hint(path string) string {
 		written = named + "." + Name + list + "." + after
 		replace = func(hint string) string { return strings.Replace(hint, named+"."+Name, named+"."+key, 1) }
 	}
+	paths := slices.DeleteFunc(f.Paths(), func(p string) bool { return strings.HasPrefix(written, p+".") }) // what it is in
+	meant := replace(spelling.Hint(written, paths...))
+	if meant == "" {
+		return fieldsOf(written[:strings.LastIndex(written, ".")+1], paths)
+	}
 	indexes := index.FindAllString(path, -1)
-	return index.ReplaceAllStringFunc(replace(spelling.Hint(written, f.Paths()...)), func(zero string) string {
+	return index.ReplaceAllStringFunc(meant, func(zero string) string {
 		if len(indexes) == 0 {
 			return zero
 		}
@@ -191,6 +203,22 @@ func (f *Format) hint(path string) string {
 		indexes = indexes[1:]
 		return first
 	})
+}
+
+// fieldsOf returns a hint with the fields of an object whose path, with a dot, is parent. It returns ""
+// if the object has no fields.
+func fieldsOf(parent string, paths []string) string {
+	var names []string
+	for _, p := range paths {
+		if name, ok := strings.CutPrefix(p, parent); ok && !strings.ContainsAny(name, ".[") {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	slices.Sort(names)
+	return "the fields are " + strings.Join(names, ", ")
 }
 
 // Paths returns the paths of all fields of the example, those of a list's elements for the first one.
