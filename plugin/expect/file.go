@@ -138,6 +138,7 @@ func (v *validator) cases(d *fileDocument, lines *strict.Lines) []Case {
 // want validates the expected decisions about a pod.
 func (d *expectDocument) want(v *validator, at *field.Path) pod {
 	out := pod{rule: d.Rule, mode: d.Mode, ignored: d.AnnotationsIgnored, named: map[string]*cgroup{}}
+	v.name(at.Child("rule"), d.Rule)
 	if d.Mode != nil && *d.Mode != policy.ModeEnforce && *d.Mode != policy.ModeObserve {
 		v.fail(field.NotSupported(at.Child("mode"), *d.Mode, []policy.Mode{policy.ModeEnforce, policy.ModeObserve}))
 	}
@@ -176,6 +177,7 @@ func (c *cgroup) isEmpty() bool {
 func (d *containerDocument) want(v *validator, at *field.Path) *cgroup {
 	out := d.valuesDocument.want(v, at)
 	out.class = d.Class
+	v.name(at.Child("class"), d.Class)
 	if d.Refused != nil {
 		switch text := string(*d.Refused); text {
 		case "":
@@ -219,9 +221,11 @@ func (d *limitDocument) want(v *validator, at *field.Path) limit {
 		}
 		key := blkio.Key(k)
 		amount, p := annotation.ParseAmount(key, string(text))
-		if p != nil {
+		switch {
+		case p != nil:
 			v.fail(field.Invalid(at.Child(key.String()), string(text), p.String()))
-			continue
+		case amount == blkio.Unset: // which is not compared
+			v.fail(field.Invalid(at.Child(key.String()), string(text), "no limit is 0 (write max for no limit)"))
 		}
 		out.limits[key] = amount
 	}
@@ -229,6 +233,13 @@ func (d *limitDocument) want(v *validator, at *field.Path) limit {
 		v.fail(field.Required(at, "write rbps, wbps, riops or wiops"))
 	}
 	return out
+}
+
+// name checks the name of an expected rule or class.
+func (v *validator) name(at *field.Path, name *string) {
+	if name != nil && *name == "" {
+		v.fail(field.Invalid(at, *name, "write a name, or none"))
+	}
 }
 
 // weight parses an expected weight. It returns [blkio.Unset] for none.
