@@ -65,7 +65,7 @@ func (v *validator) limits(at *field.Path, elements []string) *annotation.List {
 
 // classNamed returns the class that a rule names.
 func (v *validator) classNamed(at *field.Path, name string, classes map[string]*Class) *Class {
-	if name == "" || name == annotation.NoClass {
+	if name == annotation.NoClass {
 		return nil
 	}
 	c := classes[name]

@@ -17,7 +17,11 @@ func (e *evaluation) cell(rate blkio.Amount) cell {
 // apply sets limits on each disk of b, as far as nothing of higher precedence
 // is there.
 func (e *evaluation) apply(b *blkio.Backing, what string, lim byKey[blkio.Amount]) {
-	for _, d := range e.disksOf(b) {
+	disks := e.disksOf(b)
+	if e.isOutweighed() {
+		disks = nil
+	}
+	for _, d := range disks {
 		r := e.row(d)
 		for k, rate := range lim {
 			if rate != blkio.Unset {

@@ -59,7 +59,7 @@ func parseFile(data []byte) (*Policy, error) {
 		return nil, err
 	}
 	p, errs := d.policy()
-	return p, strict.WithLines(data, append(unknown, errs...)).ToAggregate()
+	return p, strict.Join(data, append(unknown, errs...))
 }
 
 // fileFormat returns the format of a policy file.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
@@ -112,9 +113,9 @@ type ruleDocument struct {
 		PodSelector *selectorDocument `json:"podSelector"`
 		QOS         []QOS             `json:"qos"`
 	} `json:"match"`
-	Mode        Mode           `json:"mode"`
-	Class       string         `json:"class"`
-	Annotations Annotations    `json:"annotations"`
+	Mode        *Mode          `json:"mode"`
+	Class       *string        `json:"class"`
+	Annotations *Annotations   `json:"annotations"`
 	Bounds      boundsDocument `json:"bounds"`
 }
 
@@ -135,37 +136,60 @@ func (d *ruleDocument) rule(v *validator, at *field.Path, p *Policy) Rule {
 	match := at.Child("match")
 	r := Rule{
 		Name: d.Name, Match: PodMatch{Namespaces: d.Match.Namespaces, QOS: d.Match.QOS},
-		Class:       v.classNamed(at.Child("class"), d.Class, p.Classes),
 		Annotations: AllowAnnotations, title: "rule " + d.Name,
 		Bounds: d.Bounds.bounds(v, at.Child("bounds"), &p.Bounds, &p.Floors),
 	}
 	switch {
 	case d.Name == "":
 		v.errs = append(v.errs, field.Required(at.Child("name"), "messages name the rule"))
-	case !annotation.IsLabel(d.Name):
-		v.errs = append(v.errs, field.Invalid(at.Child("name"), d.Name, "must be at most 63 of a-z, 0-9 and -, not starting or ending with -"))
+	case d.Name == noRule || !annotation.IsLabel(d.Name):
+		v.errs = append(v.errs, field.Invalid(at.Child("name"), d.Name, "must be at most 63 of a-z, 0-9 and -, not starting or ending with -, other than "+noRule))
 	case slices.ContainsFunc(p.Rules, func(o Rule) bool { return o.Name == d.Name }):
 		v.errs = append(v.errs, field.Duplicate(at.Child("name"), d.Name))
 	}
 	v.notEmpty(match.Child("namespaces"), d.Match.Namespaces != nil, len(d.Match.Namespaces))
 	v.notEmpty(match.Child("qos"), d.Match.QOS != nil, len(d.Match.QOS))
-	v.patterns(match.Child("namespaces"), d.Match.Namespaces)
+	v.namespaces(match.Child("namespaces"), d.Match.Namespaces)
 	for i, qos := range d.Match.QOS {
 		oneOf(v, match.Child("qos").Index(i), qos, Guaranteed, Burstable, BestEffort)
 	}
 	if d.Match.PodSelector != nil {
 		r.Match.Selector = d.Match.PodSelector.selector(v, match.Child("podSelector"))
 	}
-	if d.Mode != "" {
-		r.Mode = oneOf(v, at.Child("mode"), d.Mode, ModeEnforce, ModeObserve)
+	if d.Mode != nil {
+		r.Mode = oneOf(v, at.Child("mode"), *d.Mode, ModeEnforce, ModeObserve)
 	}
-	if d.Annotations != "" {
-		r.Annotations = oneOf(v, at.Child("annotations"), d.Annotations, AllowAnnotations, IgnoreAnnotations, RejectAnnotations)
+	if d.Annotations != nil {
+		r.Annotations = oneOf(v, at.Child("annotations"), *d.Annotations, AllowAnnotations, IgnoreAnnotations, RejectAnnotations)
+	}
+	if d.Class != nil {
+		r.Class = v.classNamed(at.Child("class"), *d.Class, p.Classes)
 	}
 	if r.Class != nil {
 		r.source = Source{Kind: FromRule, Name: ruleName(r.Name, r.Class.Name)}
 	}
 	return r
+}
+
+// noRule stands for no rule in tests of a policy. No rule has this name.
+const noRule = "none"
+
+// namespaces checks patterns for namespaces. One that matches no name would leave pods without a rule.
+func (v *validator) namespaces(at *field.Path, patterns []string) {
+	before := len(v.errs)
+	if v.patterns(at, patterns); len(v.errs) > before {
+		return
+	}
+	for i, pattern := range patterns {
+		switch odd := strings.Trim(pattern, `abcdefghijklmnopqrstuvwxyz0123456789-*?[]^\`); {
+		case pattern == "":
+			v.errs = append(v.errs, field.Required(at.Index(i), "write * for any namespace"))
+		case strings.ContainsAny(odd, ", {}"):
+			v.errs = append(v.errs, field.Invalid(at.Index(i), pattern, "no namespace matches (write one element of the list for each pattern)"))
+		case odd != "":
+			v.errs = append(v.errs, field.Invalid(at.Index(i), pattern, "no namespace matches: names have a-z, 0-9 and - (write * for any characters, ? for one)"))
+		}
+	}
 }
 
 // notEmpty checks a list of a match: an empty one could mean all pods, or none.

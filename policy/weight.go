@@ -30,6 +30,12 @@ func (e *evaluation) weighAll(cs []Container) {
 	}
 }
 
+// isOutweighed reports whether the current entry has a weight, and that of an earlier scope on all disks
+// holds in its place. The kernel would prefer the weight of a single disk.
+func (e *evaluation) isOutweighed() bool {
+	return e.entry.Weight != 0 && e.weight.entry != nil && e.weight.scope < e.scope
+}
+
 // weigh notes the disks that a weight is about.
 func (e *evaluation) weigh(b *blkio.Backing) {
 	for _, d := range e.disksOf(b) {

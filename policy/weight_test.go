@@ -67,6 +67,27 @@ func TestWeightBoundBestEffort(t *testing.T) {
 	}
 }
 
+// TestWeightScopes: a weight of container.NAME on all disks holds in place of one of containers on a
+// single disk, although the kernel prefers the latter.
+func TestWeightScopes(t *testing.T) {
+	for _, tt := range []struct{ named, each, want string }{
+		{"* 50", "/data 90; rootfs 80", "50"},
+		{"50", "/data 90; * 80", "50"},
+		{"* 50; /data 40", "/data 90; /data/wal 30", "50 sdb=40"},
+		{"/data 40", "/data 90; /data/wal 30; * 70", "70 sdb=40 sdc=30"},
+	} {
+		r := annotation.Parse(map[string]string{keyWeight + "container.db": tt.named, keyWeight + "containers": tt.each})
+		d, err := Default().of(r).Container(db())
+		var got []string
+		for _, s := range d.Settings {
+			got = append(got, strings.TrimLeft(d.Disks[s.Dev]+"="+s.Amount.String(), "="))
+		}
+		if text := strings.Join(got, " "); err != nil || text != tt.want || len(d.Weighted) == 0 {
+			t.Errorf("%s, %s: %s, %v, want %s", tt.named, tt.each, text, err, tt.want)
+		}
+	}
+}
+
 func TestMemoryBoundsDirty(t *testing.T) {
 	const gi = 1 << 30
 	for _, tt := range []struct {

@@ -87,6 +87,11 @@ func (a *app) checkCommand() *cobra.Command {
   nri-blkio check --migrate /etc/containers/blockio.yaml > policy.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, name := range []string{"policy", "expect", "migrate"} {
+				if f := cmd.Flag(name); f.Changed && f.Value.String() == "" { // such as an unset variable of a script
+					return usage(fmt.Errorf("--%s: the name of a file is empty", name))
+				}
+			}
 			switch {
 			case o.migrate != "":
 				return a.migrate(&o)

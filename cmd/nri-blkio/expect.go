@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
@@ -35,7 +34,7 @@ func (a *app) expect(ctx context.Context, o *checkOptions) error {
 	if a.opts.policy == "" {
 		return usage(errors.New("--expect: name the policy to test with --policy"))
 	}
-	data, err := os.ReadFile(o.expect)
+	data, err := readSmall(o.expect)
 	if err != nil {
 		return named(fmt.Errorf("read tests: %w", err))
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"os"
 
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
 	"github.com/nri-blkio/nri-blkio/plugin/migrate"
@@ -17,7 +16,7 @@ type migrateReport struct {
 
 // migrate converts a file of blockio classes to a node policy.
 func (a *app) migrate(o *checkOptions) error {
-	data, err := os.ReadFile(o.migrate)
+	data, err := readSmall(o.migrate)
 	if err != nil {
 		return named(fmt.Errorf("read blockio classes: %w", err))
 	}

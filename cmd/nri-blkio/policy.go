@@ -2,11 +2,13 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/strict"
 )
 
 func (o *options) addPolicyFlag(cmd *cobra.Command) {
@@ -18,7 +20,7 @@ func (o *options) loadPolicy() (*policy.Policy, error) {
 	if o.policy == "" {
 		return o.withMode(policy.Default())
 	}
-	data, err := os.ReadFile(o.policy)
+	data, err := readSmall(o.policy)
 	if err != nil {
 		return nil, named(fmt.Errorf("read policy: %w", err))
 	}
@@ -27,6 +29,16 @@ func (o *options) loadPolicy() (*policy.Policy, error) {
 		return nil, usage(fmt.Errorf("read %s: %w", o.policy, err))
 	}
 	return p, nil
+}
+
+// readSmall reads a file for package strict, which refuses a larger one.
+func readSmall(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, strict.MaxSize+1))
 }
 
 func (o *options) parsePolicy(data []byte) (*policy.Policy, error) {

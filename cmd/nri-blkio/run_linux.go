@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -144,7 +143,7 @@ func (a *app) runParts(ctx context.Context, o runOptions) error {
 	// Before the parts read the policy, so that no change in between is missed.
 	var watch *policyfile.Watch
 	if a.opts.policy != "" {
-		watch = policyfile.NewWatch(policyfile.Config{File: a.opts.policy, Read: os.ReadFile, Parse: a.opts.parsePolicy, Log: log})
+		watch = policyfile.NewWatch(policyfile.Config{File: a.opts.policy, Read: readSmall, Parse: a.opts.parsePolicy, Log: log})
 	}
 	r := runner{app: a, runOptions: o, log: log}
 	parts, err := r.parts(ctx)

@@ -150,9 +150,10 @@ func (c *Checker) checkNames(r *Result, req *annotation.Request, containers []po
 		for _, c := range containers {
 			names = append(names, c.Name)
 		}
-		r.Errors = append(r.Errors, fmt.Sprintf("unknown container %q in the annotations (the pod has %s)",
+		r.Decided.Unknown = append(r.Decided.Unknown, fmt.Sprintf("unknown container %q in the annotations (the pod has %s)",
 			name, strings.Join(names, ", ")))
 	}
+	r.Errors = append(r.Errors, r.Decided.Unknown...)
 	r.Warnings = append(r.Warnings, policy.Unmatched(req, all)...) // a manifest has all that will come
 }
 

@@ -17,6 +17,7 @@ type Decided struct {
 	IgnoresAnnotations bool
 	Containers         []Decision // all containers, in the order of the pod
 	Total              Decision   // for the pod's own cgroup, with the backstop
+	Unknown            []string   // errors about containers that annotations name and the pod does not have
 }
 
 // Decision is the decision about one cgroup.
@@ -59,6 +60,9 @@ func (c *Checker) Select(ctx context.Context, m *manifest.Pod, container, kind, 
 	}
 	if e, ok := errors.AsType[*annotation.Error](err); ok {
 		return nil, errors.New(e.Cause)
+	}
+	if kind == "weight" { // that on all disks has no disks among the settings
+		return blkio.DiskNames(d.Weighted), err
 	}
 	var names []string
 	for _, s := range d.Settings {

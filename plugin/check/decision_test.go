@@ -35,6 +35,7 @@ func TestSelect(t *testing.T) {
 		{"a", "limits", "rootfs riops=1Gi", rootfs},
 		{"a", "limits", "/mem wbps=1Gi", `error: "/mem" cannot be limited: tmpfs is memory, not a disk`},
 		{"a", "weight", "/data 1", claim},
+		{"a", "weight", "* 1", rootfs + ", " + claim + ", " + readOnly},
 		{"b", "limits", "* rbps=1Gi", rootfs},
 		{"b", "limits", "/data wbps=1Gi", `error: "/data" is on no mount of the container`},
 		{"", "limits", "* wbps=1Gi", rootfs + ", " + claim},

@@ -50,10 +50,14 @@ func (c *Case) Compare(ctx context.Context, checker *check.Checker, m *manifest.
 		d := &got.Containers[i]
 		names = append(names, d.Container)
 		cmp.container = d.Container
+		cmp.created(want.each, want.named[d.Container], d.Refused)
 		cmp.cgroup(ctx, want.each, d)
 		cmp.cgroup(ctx, want.named[d.Container], d)
 	}
 	cmp.container = ""
+	for _, text := range got.Unknown {
+		cmp.differ("annotations", text, "containers of the pod")
+	}
 	cmp.absent(want, names)
 	cmp.prefix = "podTotal "
 	cmp.cgroup(ctx, want.total, &got.Total)
@@ -67,7 +71,7 @@ func (c *comparison) hidden(errs []string) []string {
 	}
 	return slices.DeleteFunc(slices.Clone(errs), func(err string) bool {
 		return slices.ContainsFunc(c.out, func(d Difference) bool {
-			return d.Field == "refused" && strings.HasSuffix(err, d.Got) // before it can be FILE:LINE
+			return (d.Field == "refused" || d.Field == "annotations") && strings.HasSuffix(err, d.Got) // before it can be FILE:LINE
 		})
 	})
 }
@@ -127,6 +131,20 @@ func (c *comparison) cgroup(ctx context.Context, want *cgroup, got *check.Decisi
 		c.weight(ctx, &want.weights[i], got)
 	}
 }
+
+// created reports a container that is refused although the case expects values of it, and no refusal. No
+// limit at all is what a container has that does not exist.
+func (c *comparison) created(each, named *cgroup, refused string) {
+	if refused == "" || each != nil && each.refused != nil || named != nil && named.refused != nil {
+		return
+	}
+	if each.hasValues() || named.hasValues() {
+		c.differ("refused", refused, "false")
+	}
+}
+
+// hasValues reports whether limits or weights are expected. It returns false for nil.
+func (c *cgroup) hasValues() bool { return c != nil && (c.limits != nil || len(c.weights) > 0) }
 
 // refused compares whether a container is refused, and why.
 func (c *comparison) refused(want *refusal, got string) {

@@ -200,16 +200,18 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// TestNotes: beside differences, the errors of the pod are shown once, and none without a difference.
+// TestNotes: beside differences, the errors of the pod are shown once. An annotation for a container that
+// the pod does not have is a difference.
 func TestNotes(t *testing.T) {
 	const limits = "limits.blkio.noderesource.dev/"
 	const unknown, floor = `unknown container "d" in the annotations (the pod has a, b, c)`, `nri-blkio: limits.blkio.noderesource.dev/container.a: entry 1 "rootfs wbps=1": wbps=1 is under this node's floor (write at least 64Ki)`
+	const absent = "annotations: got " + unknown + ", want containers of the pod"
 	m := volumePod("web", map[string]string{limits + "container.a": "rootfs wbps=1", limits + "container.d": "rootfs wbps=1Mi"})
 	m.Position, m.Lines = manifest.Position{File: "p.yaml"}, map[string]int{limits + "container.a": 7}
 	for expect, want := range map[string][]string{
-		`{rule: none}`:                        nil,
-		`{rule: batch}`:                       {"rule: got none, want batch", unknown, "p.yaml:7: " + floor},
-		`{containers: {a: {refused: false}}}`: {"container a: refused: got " + floor + ", want false", unknown},
+		`{rule: none}`:                        {absent, "p.yaml:7: " + floor},
+		`{rule: batch}`:                       {"rule: got none, want batch", absent, "p.yaml:7: " + floor},
+		`{containers: {a: {refused: false}}}`: {"container a: refused: got " + floor + ", want false", absent},
 	} {
 		if d := cmp.Diff(want, compare(t, testChecker(t), m, "- {name: a, expect: "+expect+"}")); d != "" {
 			t.Errorf("%s: -want +got:\n%s", expect, d)
@@ -218,5 +220,41 @@ func TestNotes(t *testing.T) {
 	c := comparison{out: []Difference{{Field: "weight", Got: "1"}}}
 	if got := c.hidden([]string{"an error about 1"}); len(got) != 1 {
 		t.Errorf("a value hides an error: %q", got)
+	}
+}
+
+// TestRefusedValues: a container that is refused has no values, so a case that expects some, or that there is no
+// limit, and no refusal, fails.
+func TestRefusedValues(t *testing.T) {
+	m := volumePod("batch-1", map[string]string{"limits.blkio.noderesource.dev/container.a": "* wbps=200Mi"})
+	const refused = "container a: refused: got nri-blkio: limits.blkio.noderesource.dev/container.a: entry 1 \"* wbps=200Mi\": " +
+		"wbps=200Mi is above the bound (write at most 100Mi, bounds.max of rule batch), want false"
+	for expect, want := range map[string][]string{
+		`{containers: {a: {limits: []}}}`:                                                               {refused},
+		`{eachContainer: {limits: [{target: rootfs, rbps: max}]}}`:                                      {refused},
+		`{containers: {a: {weight: none}}}`:                                                             {refused},
+		`{containers: {a: {limits: [], refused: true}}}`:                                                nil,
+		`{eachContainer: {limits: [{target: rootfs, rbps: max}]}, containers: {a: {refused: "above"}}}`: nil,
+		`{eachContainer: {class: bronze}, containers: {b: {weight: 50}}}`:                               nil,
+	} {
+		if d := cmp.Diff(want, compare(t, testChecker(t), m, "- {name: a, expect: "+expect+"}")); d != "" {
+			t.Errorf("%s: -want +got:\n%s", expect, d)
+		}
+	}
+}
+
+// TestWeightOfStar: the target * selects the disks of a weight too.
+func TestWeightOfStar(t *testing.T) {
+	m := volumePod("web", map[string]string{"weight.blkio.noderesource.dev/container.a": "/data 40; * 30"})
+	for expect, want := range map[string][]string{
+		`{containers: {a: {weights: [{target: "*", weight: 30}]}}}`: {
+			`container a: weight *: got 40 on disk of claim claim from weight/container.a #1, want 30`,
+		},
+		`{containers: {c: {weights: [{target: "*", weight: none}]}}}`:              nil,
+		`{containers: {a: {weights: [{target: rootfs, weight: 30}], weight: 30}}}`: nil,
+	} {
+		if d := cmp.Diff(want, compare(t, testChecker(t), m, "- {name: a, expect: "+expect+"}")); d != "" {
+			t.Errorf("%s: -want +got:\n%s", expect, d)
+		}
 	}
 }

@@ -186,7 +186,7 @@ func TestSameEachTime(t *testing.T) {
 	requests := map[string]string{limitsKey + "containers": "* wbps=1", weightKey + "container.x": "5", limitsKey + "container.y": "/", classKey + "container.z": "A", limitsKey + "nothing": ""}
 	const text = `- {name: a, pod: {labels: {b: c, a: d}}, expect: {rule: x, containers: {z: {}, y: {}, x: {}, w: {}, c: {refused: x}, b: {refused: x}, a: {refused: x}}}}`
 	first := compare(t, checker, volumePod("web", requests), text)
-	if len(first) < 9 || !slices.IsSortedFunc(first[1:4], strings.Compare) || !strings.HasPrefix(first[4], "containers: got no such container") {
+	if len(first) < 9 || !slices.IsSortedFunc(first[1:4], strings.Compare) || !strings.HasPrefix(first[7], "containers: got no such container") {
 		t.Fatalf("%d: %q", len(first), first)
 	}
 	for range 10 {

@@ -98,24 +98,21 @@ func Parse(data []byte) ([]Case, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse tests: %w", err)
 	}
-	v := validator{line: strict.Lines(data), errs: unknown}
-	cases := v.cases(&d)
-	if err := strict.WithLines(data, v.errs).ToAggregate(); err != nil {
+	v := validator{errs: unknown}
+	cases := v.cases(&d, strict.FindLines(data))
+	if err := strict.Join(data, v.errs); err != nil {
 		return nil, fmt.Errorf("parse tests: %w", err)
 	}
 	return cases, nil
 }
 
 // validator gathers the errors of the fields that it returns.
-type validator struct {
-	line func(*field.Path) int // of the file
-	errs field.ErrorList
-}
+type validator struct{ errs field.ErrorList }
 
 func (v *validator) fail(err *field.Error) { v.errs = append(v.errs, err) }
 
 // cases validates a file.
-func (v *validator) cases(d *fileDocument) []Case {
+func (v *validator) cases(d *fileDocument, lines *strict.Lines) []Case {
 	v.errs = append(v.errs, strict.Header(d.APIVersion, apiVersion, d.Kind, fileKind)...)
 	root := field.NewPath("cases")
 	if len(d.Cases) == 0 {
@@ -131,7 +128,7 @@ func (v *validator) cases(d *fileDocument) []Case {
 			v.fail(field.Duplicate(at.Child("name"), doc.Name))
 		}
 		out = append(out, Case{
-			Name: doc.Name, Line: v.line(at),
+			Name: doc.Name, Line: lines.Of(at),
 			Pod: doc.Pod.pod(v, at.Child("pod")), want: doc.Expect.want(v, at.Child("expect")),
 		})
 	}
@@ -141,6 +138,7 @@ func (v *validator) cases(d *fileDocument) []Case {
 // want validates the expected decisions about a pod.
 func (d *expectDocument) want(v *validator, at *field.Path) pod {
 	out := pod{rule: d.Rule, mode: d.Mode, ignored: d.AnnotationsIgnored, named: map[string]*cgroup{}}
+	v.name(at.Child("rule"), d.Rule)
 	if d.Mode != nil && *d.Mode != policy.ModeEnforce && *d.Mode != policy.ModeObserve {
 		v.fail(field.NotSupported(at.Child("mode"), *d.Mode, []policy.Mode{policy.ModeEnforce, policy.ModeObserve}))
 	}
@@ -179,6 +177,7 @@ func (c *cgroup) isEmpty() bool {
 func (d *containerDocument) want(v *validator, at *field.Path) *cgroup {
 	out := d.valuesDocument.want(v, at)
 	out.class = d.Class
+	v.name(at.Child("class"), d.Class)
 	if d.Refused != nil {
 		switch text := string(*d.Refused); text {
 		case "":
@@ -222,12 +221,11 @@ func (d *limitDocument) want(v *validator, at *field.Path) limit {
 		}
 		key := blkio.Key(k)
 		amount, p := annotation.ParseAmount(key, string(text))
-		if p == nil && amount == blkio.Unset { // nothing would be compared
-			p = &annotation.Problem{Cause: string(text) + " stops all I/O", Hint: "write max for no limit"}
-		}
-		if p != nil {
+		switch {
+		case p != nil:
 			v.fail(field.Invalid(at.Child(key.String()), string(text), p.String()))
-			continue
+		case amount == blkio.Unset: // which is not compared
+			v.fail(field.Invalid(at.Child(key.String()), string(text), "no limit is 0 (write max for no limit)"))
 		}
 		out.limits[key] = amount
 	}
@@ -235,6 +233,13 @@ func (d *limitDocument) want(v *validator, at *field.Path) limit {
 		v.fail(field.Required(at, "write rbps, wbps, riops or wiops"))
 	}
 	return out
+}
+
+// name checks the name of an expected rule or class.
+func (v *validator) name(at *field.Path, name *string) {
+	if name != nil && *name == "" {
+		v.fail(field.Invalid(at, *name, "write a name, or none"))
+	}
 }
 
 // weight parses an expected weight. It returns [blkio.Unset] for none.

@@ -89,7 +89,7 @@ func parse(data []byte) ([]class, error) {
 		}
 		out = append(out, c)
 	}
-	if err := strict.WithLines(data, v.errs).ToAggregate(); err != nil {
+	if err := strict.Join(data, v.errs); err != nil {
 		return nil, fmt.Errorf("parse blockio classes: %w", err)
 	}
 	return out, nil

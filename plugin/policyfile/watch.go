@@ -23,7 +23,7 @@ const Interval = 5 * time.Second
 type Config struct {
 	File  string
 	Every time.Duration                     // 0 is Interval
-	Read  func(file string) ([]byte, error) // os.ReadFile
+	Read  func(file string) ([]byte, error) // such as os.ReadFile
 	Parse func([]byte) (*policy.Policy, error)
 	Log   logrus.FieldLogger
 }

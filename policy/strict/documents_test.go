@@ -85,7 +85,7 @@ func TestDefaults(t *testing.T) {
 // order of their names. A value of a wrong type is reported alone.
 func TestSeveralErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"zz: 1\nkidn: 2\nitems:\n- {b: 1, a: 2}": `[line 4: items[0].a: Forbidden: unknown field, line 4: items[0].b: Forbidden: unknown field, line 2: kidn: Forbidden: unknown field (did you mean "kind"?), line 1: zz: Forbidden: unknown field]`,
+		"zz: 1\nkidn: 2\nitems:\n- {b: 1, a: 2}": `[line 4: items[0].a: Forbidden: unknown field (the fields are inner, name, parts), line 4: items[0].b: Forbidden: unknown field (the fields are inner, name, parts), line 2: kidn: Forbidden: unknown field (did you mean "kind"?), line 1: zz: Forbidden: unknown field (the fields are Labels, boxes, count, fast, items, kind, piles, rate)]`,
 		"kind:\nitems:\n- name: ~\n- {parts: [null]}\nboxes: {b: , a: }": `[line 5: boxes.a: Required value, line 5: boxes.b: Required value, line 3: items[0].name: Required value, ` +
 			`line 4: items[1].parts[0]: Required value, line 1: kind: Required value]`,
 		"zz: 1\nkind: 2\ncount: x":             `line 3: count: Invalid value: expected a whole number, found string`,
@@ -101,8 +101,12 @@ func TestSeveralErrors(t *testing.T) {
 }
 
 // TestHint: a hint is a field of the same object, with the index of each list and the key of each map as
-// they are written.
+// they are written. If none is near, it is all fields of the object.
 func TestHint(t *testing.T) {
+	const (
+		top   = "the fields are Labels, boxes, count, fast, items, kind, piles, rate"
+		items = "the fields are inner, name, parts"
+	)
 	for path, want := range map[string]string{
 		"knid":                          `did you mean "kind"?`,
 		"ITEMS":                         `did you mean "items"?`,
@@ -116,14 +120,14 @@ func TestHint(t *testing.T) {
 		"piles.a[7].siez":               `did you mean "piles.a[7].size"?`,
 		"boxes.nmae":                    "", // a key of the map, and no field
 		"piles":                         `did you mean "piles"?`,
-		"name":                          "",
-		"x":                             "",
-		"":                              "",
-		"items[0].nm":                   "", // as near to a name as to nothing
-		"items[0].a":                    "",
+		"name":                          top,
+		"x":                             top,
+		"":                              top,
+		"items[0].nm":                   items, // as near to a name as to nothing
+		"items[0].a":                    items,
 		"items.name":                    "", // without an index
 		strings.Repeat("items[0].", 99): "",
-		strings.Repeat("k", 1<<20):      "",
+		strings.Repeat("k", 1<<20):      top,
 	} {
 		if got := format().hint(path); got != want {
 			t.Errorf("%.40q: %s, want %s", path, got, want)

@@ -13,29 +13,69 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
+// Lines has the lines of the fields of a file. The zero value has none.
+type Lines struct{ root yaml.Node }
+
+// FindLines returns the lines of the fields of a file.
+func FindLines(data []byte) *Lines {
+	out := &Lines{}
+	if yaml.Unmarshal(data, &out.root) != nil { // not reached: it was parsed before
+		return &Lines{}
+	}
+	return out
+}
+
+// Of returns the line of a field, or of the one closest above it that is there; 0 for none.
+func (l *Lines) Of(at *field.Path) int { return lineOf(&l.root, at.String()) }
+
 // WithLines adds the line of each field in the file to its error. A field that is missing gets the
 // line of the field that it belongs to, and none at the top level.
 func WithLines(data []byte, errs field.ErrorList) field.ErrorList {
-	var root yaml.Node
-	if len(errs) == 0 || yaml.Unmarshal(data, &root) != nil { // not reached: it was parsed before
-		return errs
+	if len(errs) == 0 {
+		return nil
 	}
+	lines := FindLines(data)
 	for _, err := range errs {
-		if line := lineOf(&root, err.Field); line > 0 {
+		if line := lineOf(&lines.root, err.Field); line > 0 {
 			err.Field = "line " + strconv.Itoa(line) + ": " + err.Field
 		}
 	}
 	return errs
 }
 
-// Lines returns a function that returns the line of a field in the file, or of the one closest above
-// it that is there; 0 for none. The file is parsed once.
-func Lines(data []byte) func(at *field.Path) int {
-	var root yaml.Node
-	if yaml.Unmarshal(data, &root) != nil {
-		return func(*field.Path) int { return 0 }
+const (
+	maxErrors = 20      // of one file; the rest is counted
+	maxText   = 1 << 10 // bytes of one error
+)
+
+// Join returns one error for the errors of a file's fields, each with its line, or nil if there are none.
+// It has the first 20 of them, and a long text is cut in its middle: a file can be of any size.
+func Join(data []byte, errs field.ErrorList) error {
+	var texts []string
+	for _, err := range WithLines(data, errs[:min(len(errs), maxErrors)]) {
+		if text := cut(err.Error()); !slices.Contains(texts, text) {
+			texts = append(texts, text)
+		}
 	}
-	return func(at *field.Path) int { return lineOf(&root, at.String()) }
+	if more := len(errs) - maxErrors; more > 0 {
+		texts = append(texts, "and "+strconv.Itoa(more)+" more")
+	}
+	switch len(texts) {
+	case 0:
+		return nil
+	case 1:
+		return errors.New(texts[0])
+	}
+	return errors.New("[" + strings.Join(texts, ", ") + "]")
+}
+
+// cut cuts the middle out of a long text. The place is at its begin, and the cause at its end.
+func cut(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	const half = maxText/2 - len("...")
+	return strings.ToValidUTF8(text[:half], "") + "..." + strings.ToValidUTF8(text[len(text)-half:], "")
 }
 
 // step is a part of a field's path: a name, or the index of an element.

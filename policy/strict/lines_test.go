@@ -83,7 +83,7 @@ func TestLines(t *testing.T) {
 		{"- a", root.Index(0), 0},
 		{"kind: [", field.NewPath("kind"), 0},
 	} {
-		if got := Lines([]byte(tt.text))(tt.at); got != tt.want {
+		if got := FindLines([]byte(tt.text)).Of(tt.at); got != tt.want {
 			t.Errorf("%s in %q: line %d, want %d", tt.at, tt.text, got, tt.want)
 		}
 	}

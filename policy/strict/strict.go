@@ -5,7 +5,6 @@ package strict
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,6 +39,9 @@ type Format struct {
 // Name stands for the key of each element of a map in [Format.Example].
 const Name = "NAME"
 
+// MaxSize is the largest size of a document in bytes. A ConfigMap has at most 1 MiB.
+const MaxSize = 4 << 20
+
 // Scalar is the text of a string, a number or a boolean.
 type Scalar string
 
@@ -68,21 +70,27 @@ func Header(apiVersion, wantVersion, kind, wantKind string) (errs field.ErrorLis
 }
 
 // Decode decodes a document into a pointer. It returns an error for each unknown field, without
-// lines: the caller adds its own errors, and then the lines with [WithLines].
+// lines: the caller adds its own errors, and makes one error of all with [Join].
 func (f *Format) Decode(data []byte, into any) (unknown field.ErrorList, _ error) {
+	if len(data) > MaxSize {
+		return nil, fmt.Errorf("larger than %d MiB", MaxSize>>20)
+	}
 	if err := oneDocument(data); err != nil {
 		return nil, err
 	}
 	text, err := yaml.YAMLToJSONStrict(data) // an error for a field that occurs twice, with its line
 	if err != nil {
-		return nil, cmp.Or(notFinite(data, err), err)
+		if infinite := notFinite(data, err); infinite != nil {
+			err = infinite
+		}
+		return nil, errors.New(cut(err.Error()))
 	}
 	var values any
 	if err := json.Unmarshal(text, &values); err != nil {
 		return nil, err
 	}
 	if errs := withoutValue(nil, values); len(errs) > 0 {
-		return nil, WithLines(data, errs).ToAggregate()
+		return nil, Join(data, errs)
 	}
 	strict, err := kjson.UnmarshalStrict(text, into)
 	if err != nil {
@@ -143,7 +151,7 @@ func (f *Format) typeError(data []byte, values any, err error) error {
 		return fmt.Errorf("expected %s, found %s", expected, wrong.Value)
 	}
 	errs := field.ErrorList{field.TypeInvalid(f.wrongAt(values, wrong), field.OmitValueType{}, "expected "+expected+", found "+wrong.Value)}
-	return WithLines(data, errs).ToAggregate()
+	return Join(data, errs)
 }
 
 // unknownFields returns the errors of strict decoding, with the fields that may have been
@@ -165,18 +173,23 @@ func (f *Format) unknownFields(strict []error) (errs field.ErrorList) {
 
 var index = regexp.MustCompile(`\[\d+\]`)
 
-// hint returns which field may have been meant by an unknown one, or "". It is one of the same object.
+// hint returns which field may have been meant by an unknown one or, if none is near, the fields of its
+// object.
 func (f *Format) hint(path string) string {
 	object, written := cutLast(path)
 	inExample, names := f.inExample(object), []string(nil)
 	for _, known := range f.Paths() {
-		if of, name := cutLast(known); of == inExample && name != Name {
+		if of, name := cutLast(known); of == inExample && name != Name && !strings.Contains(name, "[") {
 			names = append(names, name)
 		}
 	}
 	meant, ok := spelling.Nearest(written, names...)
-	if !ok {
+	switch {
+	case !ok && len(names) == 0:
 		return ""
+	case !ok:
+		slices.Sort(names)
+		return "the fields are " + strings.Join(names, ", ")
 	}
 	return "did you mean " + quote.Text(path[:len(path)-len(written)]+meant) + "?"
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -51,7 +52,7 @@ func decode(text string) (*order, string) {
 	var o order
 	unknown, err := format().Decode([]byte(text), &o)
 	if err == nil {
-		err = WithLines([]byte(text), unknown).ToAggregate()
+		err = Join([]byte(text), unknown)
 	}
 	if err != nil {
 		return nil, err.Error()
@@ -86,7 +87,10 @@ func TestErrors(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"knid: x", `line 1: knid: Forbidden: unknown field (did you mean "kind"?)`},
 		{"Kind: x", `line 1: Kind: Forbidden: unknown field (did you mean "kind"?)`},
-		{"zzzz: 1", `line 1: zzzz: Forbidden: unknown field`},
+		{"zzzz: 1", `line 1: zzzz: Forbidden: unknown field (the fields are Labels, boxes, count, fast, items, kind, piles, rate)`},
+		{"items:\n- x: 1", `line 2: items[0].x: Forbidden: unknown field (the fields are inner, name, parts)`},
+		{"boxes: {b: {x: 1}}", `boxes.b.x: Forbidden: unknown field (the fields are name, parts)`},
+		{"zzzz: {yyyy: 1}\nkind: x", `zzzz: Forbidden: unknown field (the fields are`},
 		{"items:\n- {}\n- nmae: a", `line 3: items[1].nmae: Forbidden: unknown field (did you mean "items[1].name"?)`},
 		{"items: [{parts: [{}, {}, {sise: 1}]}]", `items[0].parts[2].sise: Forbidden: unknown field (did you mean "items[0].parts[2].size"?)`},
 		{"boxes:\n  large:\n    nmae: a", `line 3: boxes.large.nmae: Forbidden: unknown field (did you mean "boxes.large.name"?)`},
@@ -113,6 +117,31 @@ func TestErrors(t *testing.T) {
 		if _, err := decode(tt.text); !strings.Contains(err, tt.want) {
 			t.Errorf("%q:\n got %s\nwant %s", tt.text, err, tt.want)
 		}
+	}
+}
+
+// TestManyErrors: the error of a large file has a bounded size, with the place and the cause of each that
+// it has, and takes no time that grows with the square of the file.
+func TestManyErrors(t *testing.T) {
+	long := strings.Repeat("ü", 1<<20)
+	var errs field.ErrorList
+	var list strings.Builder
+	for i := range 20_000 {
+		list.WriteString("- {name: a}\n")
+		errs = append(errs, field.Invalid(field.NewPath("items").Index(i).Child("name"), long, "the cause"))
+	}
+	text := Join([]byte("items:\n"+list.String()), append(errs[:1:1], errs...)).Error()
+	if len(text) > 21<<10 || !utf8.ValidString(text) || strings.Count(text, "the cause") != 19 ||
+		!strings.HasPrefix(text, "[line 2: items[0].name: Invalid value: ") || !strings.HasSuffix(text, ", and 19981 more]") {
+		t.Errorf("%d bytes: %.100s ... %s", len(text), text, text[len(text)-50:])
+	}
+	for _, text := range []string{"kind: x\n" + long + ": 1\n" + long + ": 2", "#" + strings.Repeat("x", MaxSize)} {
+		if _, err := decode(text); err == "" || len(err) > 2<<10 {
+			t.Errorf("%d bytes: %.100s", len(err), err)
+		}
+	}
+	if Join(nil, nil) != nil {
+		t.Error("an error for none")
 	}
 }
 
