@@ -46,13 +46,13 @@ func TestPodOfFormerRule(t *testing.T) {
 	again := sandbox(nil)
 	again.Id = "sb2"
 	for _, sb := range []*api.PodSandbox{plain, again} {
-		if !p.concerns(sb) {
+		if !p.concerns(sb, p.events.Policy()) {
 			t.Errorf("%s is of no concern", sb.GetId())
 		}
 	}
 	other := sandbox(nil)
 	other.Id, other.Linux = "sb3", &api.LinuxPodSandbox{CgroupParent: "/kubepods.slice/kubepods-pod3.slice"}
-	if p.concerns(other) {
+	if p.concerns(other, p.events.Policy()) {
 		t.Error("another pod is of concern")
 	}
 }

@@ -34,20 +34,25 @@ func described(pods []*api.PodSandbox, ctrs []*api.Container) ([]*node.Sandbox, 
 	return sandboxes, containers
 }
 
-// concerns reports whether a pod has annotations of ours, or a class by a rule of the policy, or is
-// known from the time when it had one. Most pods have none, and need no further work.
-func (p *Plugin) concerns(sb *api.PodSandbox) bool {
-	if annotation.Concerns(sb.GetAnnotations()) {
+// concerns reports whether a pod has annotations of ours, or is known, or has a class by a rule of the
+// policy. One that is known may have a class no more.
+func (p *Plugin) concerns(sb *api.PodSandbox, pol *policy.Policy) bool {
+	cgroup := sb.GetLinux().GetCgroupParent()
+	if annotation.Concerns(sb.GetAnnotations()) || p.events.Knows(sb.GetId(), cgroup) {
 		return true
 	}
-	cgroup := sb.GetLinux().GetCgroupParent()
-	if pol := p.events.Policy(); pol.HasClasses() {
-		facts := node.FactsOf(sb.GetNamespace(), sb.GetLabels(), sb.GetRuntimeHandler(), cgroup)
-		if pol.Concerns(&facts) {
-			return true
-		}
+	if !pol.HasClasses() {
+		return false
 	}
-	return p.events.Knows(sb.GetId(), cgroup)
+	facts := node.FactsOf(sb.GetNamespace(), sb.GetLabels(), sb.GetRuntimeHandler(), cgroup)
+	return pol.Concerns(&facts)
+}
+
+// passesBy reports whether an event of a container needs no further work, as those of most pods, and has
+// the container noted for a later policy.
+func (p *Plugin) passesBy(sb *api.PodSandbox, ctr *api.Container, now node.State) bool {
+	pol := p.events.Policy()
+	return !p.concerns(sb, pol) && !p.events.PassBy(sandboxOf(sb), containerOf(ctr), now, pol)
 }
 
 // containerOf returns what the node knows of a container by NRI's message.

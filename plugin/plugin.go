@@ -39,9 +39,9 @@ type events interface {
 	Registered(ctx context.Context, runtime, version string, patience time.Duration)
 	// Synchronize brings the state into line with what the runtime lists.
 	Synchronize(sandboxes []*node.Sandbox, ctrs []*node.Container)
-	// PassBy notes a container of a pod that is of no concern, and returns true if it has become one
-	// of concern.
-	PassBy(sb *node.Sandbox, ctr *node.Container, now node.State) (concerned bool)
+	// PassBy notes a container of a pod that is of no concern by a policy, and returns true if it has
+	// become one of concern.
+	PassBy(sb *node.Sandbox, ctr *node.Container, now node.State, by *policy.Policy) (concerned bool)
 	// Knows reports whether a sandbox is known, or an earlier one of the same pod, by the parent of
 	// its containers' cgroups.
 	Knows(sandbox, cgroup string) bool

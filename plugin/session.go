@@ -89,7 +89,7 @@ func (s *session) Synchronize(_ context.Context, pods []*api.PodSandbox, ctrs []
 // CreateContainer puts limits into the spec, or refuses the container.
 func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (_ *api.ContainerAdjustment, _ []*api.ContainerUpdate, err error) {
 	defer s.recovered("CreateContainer", pod, &err)
-	if !s.p.concerns(pod) && !s.p.events.PassBy(sandboxOf(pod), containerOf(ctr), node.Created) {
+	if s.p.passesBy(pod, ctr, node.Created) {
 		return nil, nil, nil
 	}
 	defer prometheus.NewTimer(s.p.handlers.create).ObserveDuration()
@@ -105,7 +105,7 @@ func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr 
 // StartContainer completes the limits before the first user instruction.
 func (s *session) StartContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (err error) {
 	defer s.recovered("StartContainer", pod, &err)
-	if !s.p.concerns(pod) && !s.p.events.PassBy(sandboxOf(pod), containerOf(ctr), node.Running) {
+	if s.p.passesBy(pod, ctr, node.Running) {
 		return nil
 	}
 	defer prometheus.NewTimer(s.p.handlers.start).ObserveDuration()

@@ -26,7 +26,7 @@ func (f *Finder) history(pod *Pod) history {
 // that the node has no more is not added: it is found again if it comes back.
 func (h history) accrue(facts, before *policy.Container) {
 	facts.Rootfs = h.both(&facts.Rootfs, &before.Rootfs)
-	if len(facts.Mounts) != len(before.Mounts) {
+	if len(before.Mounts) < len(facts.Mounts) {
 		return // it was not resolved before
 	}
 	for i := range facts.Mounts {

@@ -210,7 +210,9 @@ func (c *Container) addStray(h history, m *blkio.ProcessMount, around int) {
 		to := &c.Facts.Mounts[i]
 		to.Backing, to.Below = h.both(&to.Backing, m.Backing), slices.Clone(to.Below)
 		for k := range to.Below {
-			to.Below[k].Backing = h.both(&to.Below[k].Backing, m.Backing)
+			if b := &to.Below[k].Backing; !isLeftOut(b) {
+				*b = h.both(b, m.Backing)
+			}
 		}
 	}
 }

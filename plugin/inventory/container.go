@@ -77,14 +77,19 @@ func (c *Container) IsUncompared() bool { return c.uncompared != nil }
 func (c *Container) SetCompared() { c.uncompared = nil }
 
 // Err returns why the disks of a mount, or of the writable layer, could not be found. A
-// later try may succeed.
+// later try may succeed. That some mounts are not kept, see Spec.Within, is none of these reasons.
 func (c *Container) Err() error {
 	err := c.Facts.Rootfs.Err
+	add := func(b *blkio.Backing) {
+		if !isLeftOut(b) {
+			err = cmp.Or(err, b.Err)
+		}
+	}
 	for i := range c.Facts.Mounts {
 		m := &c.Facts.Mounts[i]
-		err = cmp.Or(err, m.Backing.Err)
+		add(&m.Backing)
 		for k := range m.Below {
-			err = cmp.Or(err, m.Below[k].Backing.Err)
+			add(&m.Below[k].Backing)
 		}
 	}
 	return err

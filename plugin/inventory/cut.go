@@ -2,52 +2,53 @@ package inventory
 
 import (
 	"errors"
+	"path"
 	"slices"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // Within returns a copy of the spec without what no decision depends on, and the memory in bytes
-// that the copy takes. If that would be more than room, the copy lacks the last mounts and
-// devices, and LeftOut is their number. Then Container.Err returns an error.
+// that the copy takes. The copy lacks the mounts and devices that do not fit into room, and LeftOut
+// is their number. Targets that can mean one of them are errors then.
 func (s *Spec) Within(room int) (*Spec, int) {
 	out, size := &Spec{Name: s.Name, LeftOut: s.LeftOut}, 0
-	for i := range s.Mounts {
-		m := s.Mounts[i].essential()
-		if size += m.size(); size > room {
-			out.LeftOut += len(s.Mounts) - i
-			break
+	var missing []string
+	fits := func(more int, destination string) bool {
+		if size+more > room {
+			missing = append(missing, destination)
+			return false
 		}
-		out.Mounts = append(out.Mounts, m)
+		size += more
+		return true
+	}
+	for i := range s.Mounts {
+		if m := &s.Mounts[i]; fits(m.size(), m.Destination) {
+			out.Mounts = append(out.Mounts, m.essential())
+		}
 	}
 	out.Mounts = slices.Clip(out.Mounts)
 	for _, d := range s.Devices {
-		if d.Type != "b" && !d.IsHostOnly() {
-			continue
+		if (d.Type == "b" || d.IsHostOnly()) && fits(deviceSize+len(d.Path), d.Path) {
+			out.Devices = append(out.Devices, d)
 		}
-		if size += deviceSize + len(d.Path); size > room {
-			out.LeftOut++
-			continue
-		}
-		out.Devices = append(out.Devices, d)
 	}
-	return out, min(size, room)
+	if len(missing) > 0 {
+		out.LeftOut += len(missing)
+		out.cut(missing)
+	}
+	return out, size
 }
 
 // essential returns the mount without what no decision depends on.
 func (m *Mount) essential() Mount {
 	if !m.IsBind() {
-		return Mount{Destination: m.Destination, Type: m.Type}
+		return Mount{Destination: m.Destination, Type: m.Type, IsCut: m.IsCut}
 	}
-	out := Mount{Source: m.Source, Destination: m.Destination, Type: "bind"}
-	n := 0
-	for _, o := range m.Options {
-		if essentialOption(o) != "" {
-			n++
-		}
-	}
-	if n > 0 {
+	out := Mount{Source: m.Source, Destination: m.Destination, Type: "bind", IsCut: m.IsCut}
+	if n := m.essentialOptions(); n > 0 {
 		out.Options = make([]string, 0, n)
 	}
 	for _, o := range m.Options {
@@ -56,6 +57,16 @@ func (m *Mount) essential() Mount {
 		}
 	}
 	return out
+}
+
+// essentialOptions returns the number of the options that decisions depend on.
+func (m *Mount) essentialOptions() (n int) {
+	for _, o := range m.Options {
+		if essentialOption(o) != "" {
+			n++
+		}
+	}
+	return n
 }
 
 // essentialOption returns an option that decisions depend on as a constant, so that the text from
@@ -72,25 +83,77 @@ func essentialOption(o string) string {
 // The memory in bytes that a string, a Mount and a Device take without their text.
 const (
 	stringSize = 16
-	mountSize  = 3*stringSize + 24
+	mountSize  = 3*stringSize + 32
 	deviceSize = 2*stringSize + 8
 )
 
-// size returns the memory in bytes that the mount takes.
+// size returns the memory in bytes that the essential part of the mount takes.
 func (m *Mount) size() int {
-	return mountSize + len(m.Source) + len(m.Destination) + len(m.Type) + len(m.Options)*stringSize
+	out := mountSize + len(m.Destination)
+	if !m.IsBind() {
+		return out + len(m.Type)
+	}
+	return out + len(m.Source) + m.essentialOptions()*stringSize
 }
 
+// mostMissing is the length in bytes of the paths that are searched for at most: a tenant decides
+// how long they are.
+const mostMissing = 64 << 10
+
+// cut sets IsCut of the mounts that are around one of these paths.
+func (s *Spec) cut(missing []string) {
+	around := make([]policy.Mount, len(s.Mounts))
+	for i := range s.Mounts {
+		around[i].Destination = path.Clean(s.Mounts[i].Destination)
+	}
+	index, length := policy.IndexMounts(around), 0
+	for _, p := range missing {
+		if length += len(p); length > mostMissing {
+			for i := range s.Mounts {
+				s.Mounts[i].IsCut = true
+			}
+			return
+		}
+		if i := index.Find(path.Clean(p)); i >= 0 {
+			s.Mounts[i].IsCut = true
+		}
+	}
+}
+
+// errLeftOut is the error about disks that cannot be found, now or later.
 var errLeftOut = errors.New("some mounts of the container are not kept")
 
-// leftOut stands for the mounts that the spec lacks: it is around each path that no other mount is
-// around. Its disks cannot be known.
-func (s *Spec) leftOut() []policy.Mount {
+// addLeftOut adds an error for each target that can mean a mount or device that the spec lacks: for
+// "*", for a path that no mount is around, or one with IsCut, and for a volume that no mount is of.
+func (s *Spec) addLeftOut(facts *policy.Container, t *annotation.Targets) {
 	if s.LeftOut == 0 {
-		return nil
+		return
 	}
-	return []policy.Mount{{Destination: "/", Backing: blkio.Backing{
+	unknown := policy.Mount{Destination: "/", Backing: blkio.Backing{
 		Err:    errLeftOut,
 		Reason: "the plugin did not keep all of the container's mounts while the node policy had no class for it; restart the container",
-	}}}
+	}}
+	index, everywhere := policy.IndexMounts(facts.Mounts), t.HasStar()
+	for _, p := range t.Paths {
+		i := index.Find(p)
+		if everywhere = everywhere || i < 0; i >= 0 && i < len(s.Mounts) && s.Mounts[i].IsCut {
+			m := &facts.Mounts[i]
+			others := slices.DeleteFunc(slices.Clone(m.Below), func(b policy.Below) bool { return b.Path == p })
+			m.Below = append(others, policy.Below{Path: p, Backing: unknown.Backing})
+		}
+	}
+	declared := len(facts.Mounts)
+	for _, v := range t.Volumes {
+		if !slices.ContainsFunc(facts.Mounts[:declared], func(m policy.Mount) bool { return m.Volume == v }) {
+			ofVolume := unknown
+			ofVolume.Volume = v
+			facts.Mounts, everywhere = append(facts.Mounts, ofVolume), false
+		}
+	}
+	if everywhere {
+		facts.Mounts = append(facts.Mounts, unknown)
+	}
 }
+
+// isLeftOut reports whether the disks of a backing are not known for good.
+func isLeftOut(b *blkio.Backing) bool { return errors.Is(b.Err, errLeftOut) }

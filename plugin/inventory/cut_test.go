@@ -44,31 +44,90 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-// TestLeftOut: what did not fit is an error of each target that may mean it, and of no other.
-func TestLeftOut(t *testing.T) {
-	spec := &Spec{Name: "db"}
+// crowded returns a spec with more mounts and devices than are kept: the last ones, of which some are below
+// others, or hide them.
+func crowded() *Spec {
+	long := "/mnt/data/" + strings.Repeat("x", 400)
+	spec := &Spec{Name: "db", Mounts: []Mount{{Type: "tmpfs", Source: "tmpfs", Destination: "/dev"}, bind("/srv", "/srv", "rbind"), bind("/var", "/hidden", "rbind")}}
 	for i := range 4000 {
 		spec.Mounts = append(spec.Mounts, bind("/mnt/data/"+strings.Repeat("x", 100), fmt.Sprint("/data", i), "rbind"))
 	}
-	spec.Devices = []Device{{Path: "/dev/raw", Type: "b", Dev: dataDisk.Dev}}
-	kept, size := spec.Within(64 << 10)
-	if n := len(kept.Mounts); n < 100 || n+kept.LeftOut != 4001 || size > 64<<10 || cap(kept.Mounts) != n {
-		t.Fatalf("%d mounts of room for %d, %d left out, %d bytes", n, cap(kept.Mounts), kept.LeftOut, size)
+	spec.Mounts = append(spec.Mounts, bind(long, "/srv/sub/", "rbind"), bind(long, "/hidden", "rbind"))
+	spec.Devices = []Device{{Path: "/raw", Type: "b", Dev: dataDisk.Dev}, {Path: "/dev/" + strings.Repeat("y", 200), Type: "b", Dev: dataDisk.Dev}}
+	return spec
+}
+
+// TestLeftOut: what did not fit is an error of each target that may mean it, and of no other. It is not
+// searched for again: the disks that are known are all that will be.
+func TestLeftOut(t *testing.T) {
+	kept, size := crowded().Within(64 << 10)
+	if n := len(kept.Mounts) + len(kept.Devices); n < 100 || n+kept.LeftOut != 4007 || len(kept.Devices) != 1 || size > 64<<10 || cap(kept.Mounts) != len(kept.Mounts) {
+		t.Fatalf("%d mounts of room for %d, %d devices, %d left out, %d bytes", n, cap(kept.Mounts), len(kept.Devices), kept.LeftOut, size)
 	}
 	for value, fails := range map[string]bool{
-		"* wbps=1Mi": true, "rootfs wbps=1Mi": false, "/data0 wbps=1Mi": false, "/data3999 wbps=1Mi": true, "/dev/raw wbps=1Mi": true,
+		"* wbps=1Mi": true, "rootfs wbps=1Mi": false, "/data0 wbps=1Mi": false, "/data0/x wbps=1Mi": false, "/data3999 wbps=1Mi": true,
+		"/raw wbps=1Mi": false, "/dev/raw wbps=1Mi": true, "/srv/sub wbps=1Mi": true, "/srv/sub/x wbps=1Mi": true, "/hidden wbps=1Mi": true, "@scratch wbps=1Mi": true,
 	} {
 		r := annotation.Parse(map[string]string{"limits.blkio.noderesource.dev/containers": value})
 		c, f := NewContainer(kept), &Finder{Storage: disks{twoDisks}}
+		for range 2 {
+			c.spec = kept
+			if err := f.Find(t.Context(), &Pod{Targets: r.Targets()}, Layer{Dir: "/layers"}, &c); err != nil {
+				t.Fatal(err)
+			}
+			_, err := policy.Default().ForPod(nil, r).Container(c.Facts)
+			if (err != nil) != fails || fails && !strings.Contains(err.Error(), "did not keep all of the container's mounts") {
+				t.Errorf("%s: %v", value, err)
+			}
+			if c.Err() != nil || !c.IsResolved() {
+				t.Errorf("%s: the disks are searched for again: %v", value, c.Err())
+			}
+		}
+	}
+}
+
+// TestLeftOutTargets: an error about what was left out goes with the target, and what was found before stays.
+func TestLeftOutTargets(t *testing.T) {
+	kept, _ := crowded().Within(64 << 10)
+	c, f := NewContainer(kept), &Finder{Storage: disks{twoDisks}}
+	for _, tt := range []struct {
+		value string
+		fails bool
+		disks []blkio.Disk // of the limit
+	}{
+		{"* wbps=1Mi", true, []blkio.Disk{rootDisk, dataDisk}},
+		{"/srv/sub wbps=1Mi", true, nil},
+		{"rootfs wbps=1Mi", false, []blkio.Disk{rootDisk}},
+		{"@scratch wbps=1Mi; /data0 wbps=2Mi", true, []blkio.Disk{dataDisk}},
+	} {
+		r := annotation.Parse(map[string]string{"limits.blkio.noderesource.dev/containers": tt.value})
+		c.LookFor(r.Targets())
+		if c.spec == nil {
+			c.spec = kept
+		}
 		if err := f.Find(t.Context(), &Pod{Targets: r.Targets()}, Layer{Dir: "/layers"}, &c); err != nil {
 			t.Fatal(err)
 		}
-		_, err := policy.Default().ForPod(nil, r).Container(c.Facts)
-		if (err != nil) != fails || fails && !strings.Contains(err.Error(), "did not keep all of the container's mounts") {
-			t.Errorf("%s: %v", value, err)
+		d, err := policy.Default().ForPod(nil, r).Container(c.Facts)
+		var got []blkio.Disk
+		for _, s := range d.Settings {
+			got = append(got, blkio.Disk{Dev: s.Dev, Name: d.Disks[s.Dev]})
 		}
-		if c.Err() == nil || c.IsResolved() {
-			t.Errorf("%s: all disks count as found", value)
+		if diff := cmp.Diff(tt.disks, got); diff != "" || (err != nil) != tt.fails {
+			t.Errorf("%s: %v\n%s", tt.value, err, diff)
+		}
+	}
+}
+
+// TestCutAll: paths are searched for up to a length in all. Beyond it, each mount counts as one around them.
+func TestCutAll(t *testing.T) {
+	spec := &Spec{Mounts: []Mount{bind("/srv", "/srv", "rbind")}}
+	for i := range 20 {
+		spec.Mounts = append(spec.Mounts, bind("/var", fmt.Sprint("/", i, strings.Repeat("/x", 2000)), "rbind"))
+	}
+	for room, want := range map[int]bool{60 << 10: false, 200: true} {
+		if kept, _ := spec.Within(room); kept.LeftOut == 0 || kept.Mounts[0].IsCut != want {
+			t.Errorf("%d bytes: %d left out, /srv %+v", room, kept.LeftOut, kept.Mounts[0])
 		}
 	}
 }

@@ -40,6 +40,7 @@ func (f *Finder) Find(ctx context.Context, pod *Pod, layer Layer, c *Container) 
 	}
 	f.history(pod).accrue(&found, &c.Facts)
 	c.Facts.Rootfs, c.Facts.Mounts, c.Facts.Physical = found.Rootfs, found.Mounts, found.Physical
+	c.spec.addLeftOut(&c.Facts, &pod.Targets)
 	c.Unresolved = c.spec.unresolved(c.Facts.Mounts)
 	c.propagates = c.spec.propagates(pod.Targets)
 	c.follows = c.propagates || grows(&c.Facts)
@@ -127,7 +128,7 @@ func (f *Finder) declaredMounts(pod *Pod, spec *Spec) []policy.Mount {
 		}
 		out = append(out, mount)
 	}
-	return slices.Concat(out, f.devices(spec), spec.leftOut())
+	return append(out, f.devices(spec)...)
 }
 
 // devices returns the raw block volumes of a container: no mount, a node in /dev.

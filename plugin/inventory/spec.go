@@ -18,6 +18,8 @@ type Spec struct {
 type Mount struct {
 	Source, Destination, Type string
 	Options                   []string
+	// IsCut is true if the spec lacks a mount or a device at the destination or below it, see Within.
+	IsCut bool
 }
 
 // Device is a device node of the OCI spec.

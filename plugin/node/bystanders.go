@@ -1,17 +1,12 @@
 package node
 
 import (
-	"cmp"
-	"context"
-	"errors"
 	"slices"
-	"time"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
-	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // A pod without annotations of ours that no rule gives a class is a bystander. A new policy may have a
@@ -22,50 +17,85 @@ import (
 // bystander is a sandbox of no concern.
 type bystander struct {
 	sandbox    Sandbox          // without annotations; it does not change
+	isCut      bool             // the labels are not kept
+	size       int              // of the labels, in bytes
 	containers []*bystandingCtr // in the order in which they came
+	isRead     bool             // the pod's cgroup was found to have no record
+	ended      bool             // a container of it has ended
 }
 
 // bystandingCtr is a container of a bystander that has not ended.
 type bystandingCtr struct {
 	*Container
 	starts bool // true after StartContainer; false if a list has reported it since
-	size   int  // of the spec, in bytes
+	size   int  // in bytes
 }
 
-// bystanderRoom is the memory in bytes that the specs of a bystander's containers take at most. It is
-// enough for 30 containers with 15 mounts: a tenant decides how many there are.
-const bystanderRoom = 128 << 10
+// A tenant decides how many labels, containers and mounts a pod has.
+const (
+	// bystanderRoom is the memory in bytes that a bystander takes at most, apart from containerSize and
+	// the names of each container. It is enough for 30 containers with 15 mounts.
+	bystanderRoom = 128 << 10
+	// labelRoom is the part of bystanderRoom that the labels take at most. Labels that do not fit are not
+	// kept, and a new policy matches the pod without them.
+	labelRoom = 32 << 10
+	// labelSize and containerSize are what a label and a container take without their text.
+	labelSize     = 64
+	containerSize = 384
+	// longestFile is the length of the longest text that the kernel takes for a control file.
+	longestFile = 4096
+)
 
 // newBystander keeps of a sandbox what a policy may depend on.
 func newBystander(sb *Sandbox) *bystander {
 	b := &bystander{sandbox: *sb}
 	b.sandbox.Annotations = nil
+	for name, value := range sb.Labels {
+		if b.size += labelSize + len(name) + len(value); b.size > labelRoom {
+			b.sandbox.Labels, b.size, b.isCut = nil, 0, true
+			break
+		}
+	}
 	return b
 }
 
-// newBystandingCtr returns what is kept of a container, apart from bystander.note.
-func newBystandingCtr(ctr *Container, now State) *bystandingCtr {
-	kept, spec := *ctr, ctr.Spec()
-	kept.State, kept.Spec, kept.Unified = now, func() *inventory.Spec { return spec }, nil
+// newBystandingCtr returns what is kept of a container, within so many bytes apart from what each
+// container takes.
+func newBystandingCtr(ctr *Container, now State, room int) *bystandingCtr {
+	kept := *ctr
+	kept.State, kept.Unified = now, nil
+	out := &bystandingCtr{Container: &kept, starts: now == Running, size: containerSize + len(ctr.ID) + len(ctr.Name) + len(ctr.Cgroup)}
 	for _, file := range []string{blkio.IOMax, blkio.IOWeight, "memory.high"} {
-		if text, found := ctr.Unified[file]; found && kept.Unified == nil {
-			kept.Unified = map[string]string{file: text}
-		} else if found {
-			kept.Unified[file] = text
+		text, found := ctr.Unified[file]
+		if !found || len(text) > longestFile {
+			continue
+		}
+		if kept.Unified == nil {
+			kept.Unified = map[string]string{}
+		}
+		kept.Unified[file] = text
+		out.size += len(text)
+	}
+	spec, size := ctr.Spec().Within(max(0, room-out.size))
+	kept.Spec = func() *inventory.Spec { return spec }
+	out.size += size
+	return out
+}
+
+// room returns the bytes that are left for a container, which may be known.
+func (b *bystander) room(id string) int {
+	room := bystanderRoom - b.size
+	for _, c := range b.containers {
+		if c.ID != id {
+			room -= c.size
 		}
 	}
-	return &bystandingCtr{Container: &kept}
+	return room
 }
 
 // note keeps a report about a container, and drops an earlier report.
 func (b *bystander) note(c *bystandingCtr) {
 	b.forget(c.ID)
-	room := bystanderRoom
-	for _, o := range b.containers {
-		room -= o.size
-	}
-	spec, size := c.Spec().Within(room)
-	c.Spec, c.size = func() *inventory.Spec { return spec }, size
 	b.containers = append(b.containers, c)
 }
 
@@ -83,33 +113,60 @@ func (b *bystander) forgetFailed(name string) {
 func (s *state) forgetBystanding(sandbox, id string) {
 	if b := s.bystanders[sandbox]; b != nil {
 		b.forget(id)
+		b.ended = true
 	}
 }
 
-// PassBy notes a container of a pod that was found to be of no concern. It returns true if the pod has
-// become one of concern since. It reads nothing of the node.
-func (n *Node) PassBy(sb *Sandbox, ctr *Container, now State) (concerned bool) {
-	c := newBystandingCtr(ctr, now)
-	c.starts = now == Running
-	if n.pods.passBy(sb, c) {
+// addBystander makes a sandbox of no concern known. The reconciler looks whether its pod has a record.
+func (s *state) addBystander(b *bystander) {
+	s.bystanders[b.sandbox.ID] = b
+	s.unread[b.sandbox.ID] = true
+	s.wakeUp()
+}
+
+// forgetBystander forgets a sandbox of no concern.
+func (s *state) forgetBystander(id string) {
+	delete(s.bystanders, id)
+	delete(s.unread, id)
+}
+
+// PassBy notes a container of a pod that was found to be of no concern by a policy. It returns true if
+// the pod has become one of concern since. It reads nothing of the node.
+func (n *Node) PassBy(sb *Sandbox, ctr *Container, now State, by *policy.Policy) (concerned bool) {
+	b := newBystander(sb)
+	if n.pods.passBy(b, newBystandingCtr(ctr, now, n.pods.bystanderRoom(b, ctr.ID))) {
 		return true
 	}
 	// A policy that came before the container was noted did not find it.
+	pol := n.policy.Load()
+	if pol == by {
+		return false
+	}
 	facts := sb.Facts()
-	return n.policy.Load().Concerns(&facts)
+	return pol.Concerns(&facts)
+}
+
+// bystanderRoom returns the bytes that are left for a container of a bystander, which may be known.
+func (t *podTable) bystanderRoom(b *bystander, id string) int {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	if known := s.bystanders[b.sandbox.ID]; known != nil {
+		b = known
+	}
+	return b.room(id)
 }
 
 // passBy notes a container, unless its pod is known.
-func (t *podTable) passBy(sb *Sandbox, c *bystandingCtr) (known bool) {
+func (t *podTable) passBy(b *bystander, c *bystandingCtr) (known bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	if s.pods[sb.ID] != nil {
+	if s.pods[b.sandbox.ID] != nil {
 		return true
 	}
-	b := s.bystanders[sb.ID]
-	if b == nil {
-		b = newBystander(sb)
-		s.bystanders[sb.ID] = b
+	if known := s.bystanders[b.sandbox.ID]; known != nil {
+		b = known
+	} else {
+		s.addBystander(b)
 	}
 	if c.State == Created {
 		b.forgetFailed(c.Name)
@@ -121,21 +178,28 @@ func (t *podTable) passBy(sb *Sandbox, c *bystandingCtr) (known bool) {
 // keepBystanders replaces the bystanders by those that the runtime lists.
 func (s *state) keepBystanders(sandboxes []*Sandbox, ctrs []*Container) {
 	clear(s.bystanders)
+	clear(s.unread)
 	for _, sb := range sandboxes {
 		if s.pods[sb.ID] == nil {
-			s.bystanders[sb.ID] = newBystander(sb)
+			s.addBystander(newBystander(sb))
 		}
 	}
 	for _, ctr := range ctrs {
-		if b := s.bystanders[ctr.Sandbox]; b != nil && ctr.State != Stopped {
-			b.note(newBystandingCtr(ctr, ctr.State))
+		switch b := s.bystanders[ctr.Sandbox]; {
+		case b == nil:
+		case ctr.State == Stopped:
+			b.ended = true
+		default:
+			c := newBystandingCtr(ctr, ctr.State, b.room(ctr.ID))
+			c.starts = false
+			b.note(c)
 		}
 	}
 }
 
 // admitBystanders makes those bystanders part of the state that the policy that is in force concerns.
 func (n *Node) admitBystanders() {
-	pol := n.policy.Load()
+	pol, admits := n.policy.Load(), false
 	if !pol.HasClasses() {
 		return
 	}
@@ -143,58 +207,12 @@ func (n *Node) admitBystanders() {
 		if facts := sb.Facts(); pol.Concerns(&facts) {
 			pod, cgroup := n.describePod(&sb)
 			n.pods.admitted(pod, cgroup, false)
-			n.lookAtAll() // a container may have started without an event
+			admits = true
 		}
 	}
-}
-
-// admitRecorded calls findRecorded within a bound, and logs an error that lasts.
-func (n *Node) admitRecorded(ctx context.Context) {
-	err := n.inFlight.passes.For(ctx, "bystanders", passDeadline, n.findRecorded)
-	if n.listing.unread.Due(time.Now(), err) {
-		n.log.WithError(err).Warn("Reading the records of pods without limits failed, retrying: limits of an earlier policy may stay")
+	if admits {
+		n.lookAtAll() // a container may have started without an event
 	}
-}
-
-// findRecorded makes those bystanders part of the state whose cgroups have a record: an earlier policy
-// had a class for them, and the record could not be read during their last event. The pass removes their
-// limits. It forgets bystanders whose cgroup was removed without an event, as findGone does with other pods.
-func (n *Node) findRecorded(context.Context) error {
-	var unread error
-	for _, sb := range n.pods.bystanding() {
-		cgroup, err := cgroupfs.PodCgroup(sb.Cgroup)
-		if err != nil || cgroup == "" {
-			continue
-		}
-		switch found, err := n.recorded(cgroup); {
-		case found:
-			pod, cgroup := n.describePod(&sb)
-			n.pods.admitted(pod, cgroup, true)
-		case errors.Is(err, blkio.ErrGone):
-			n.pods.forgetBystander(sb.ID)
-		case !errors.Is(err, blkio.ErrNotSupported): // by the kernel: then there are no records
-			unread = cmp.Or(unread, err)
-		}
-	}
-	return unread
-}
-
-// recorded reports whether the cgroup of a pod has a record of the pod, or of a container.
-func (n *Node) recorded(cgroup string) (bool, error) {
-	cg := n.cgroups.Cgroup(cgroup)
-	pod, err := cg.ReadXattr(record.Xattr)
-	if pod != nil {
-		return true, nil
-	}
-	containers, unlisted := cg.ListAbove(record.Xattr)
-	return len(containers) > 0, cmp.Or(err, unlisted)
-}
-
-// forgetBystander forgets a sandbox of no concern.
-func (t *podTable) forgetBystander(id string) {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	delete(s.bystanders, id)
 }
 
 // bystanding returns the sandboxes of no concern.
@@ -213,11 +231,15 @@ func (t *podTable) bystanding() []Sandbox {
 func (t *podTable) admitted(fresh podIdentity, cgroup string, recorded bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	if s.bystanders[fresh.id] == nil {
+	b := s.bystanders[fresh.id]
+	if b == nil {
 		return
 	}
 	pod := s.join(fresh, cgroup)
 	s.admit(pod)
+	if recorded && b.ended { // its limits may hold back data
+		pod.group.in(s).drain.EndUnseen()
+	}
 	for _, c := range pod.containers {
 		// No limit has held back its writes so far. If it has ended unseen, the pod's cgroup needs none
 		// for what is left of them.
@@ -231,7 +253,7 @@ func (s *state) admit(pod *pod) {
 	if b == nil {
 		return
 	}
-	delete(s.bystanders, pod.id)
+	s.forgetBystander(pod.id)
 	slices.SortStableFunc(b.containers, func(a, b *bystandingCtr) int { return byAge(a.Container, b.Container) })
 	for _, ctr := range b.containers {
 		if !ctr.starts {

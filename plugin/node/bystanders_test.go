@@ -4,14 +4,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
-	"github.com/sirupsen/logrus"
-
 	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -22,10 +18,10 @@ func TestBystander(t *testing.T) {
 	for name, tell := range map[string]func(*Node){
 		"listed": func(n *Node) { n.Synchronize([]*Sandbox{batch()}, []*Container{listed("a", isRunning)}) },
 		"started": func(n *Node) {
-			n.PassBy(batch(), ctr("a"), Created)
-			n.PassBy(batch(), ctr("a"), Running)
+			n.PassBy(batch(), ctr("a"), Created, nil)
+			n.PassBy(batch(), ctr("a"), Running, nil)
 		},
-		"created": func(n *Node) { n.PassBy(batch(), ctr("a"), Created) }, // its start was not heard
+		"created": func(n *Node) { n.PassBy(batch(), ctr("a"), Created, nil) }, // its start was not heard
 	} {
 		h, _ := tree(t, podCgroup, cgroupOf("a"))
 		n := newNode(t, h)
@@ -38,7 +34,7 @@ func TestBystander(t *testing.T) {
 		if pods, _, _ := n.Counts(); pods != 1 || wbps(t, n, cgroupOf("a")) != 20<<20 || wbps(t, n, podCgroup) != 20<<20 {
 			t.Errorf("%s: %d pods are known, %v", name, pods, wbps(t, n, cgroupOf("a")))
 		}
-		if !n.PassBy(batch(), listed("b", isRunning), Running) || len(n.peek().bystanders) != 0 {
+		if !n.PassBy(batch(), listed("b", isRunning), Running, nil) || len(n.peek().bystanders) != 0 {
 			t.Errorf("%s: it is still of no concern", name)
 		}
 	}
@@ -64,12 +60,12 @@ func TestBystanderEnds(t *testing.T) {
 	for _, id := range []string{"a1", "a2", "a3", "b1"} {
 		c := ctr(id[:1])
 		c.ID = id
-		n.PassBy(batch(), c, Created)
+		n.PassBy(batch(), c, Created, nil)
 	}
 	kept("a3", "b1")
 	again := ctr("a")
 	again.ID = "a3"
-	n.PassBy(batch(), again, Running)
+	n.PassBy(batch(), again, Running, nil)
 	kept("b1", "a3")
 	n.Stopped("sb1", "b1")
 	kept("a3")
@@ -91,7 +87,7 @@ func TestBystanderEnds(t *testing.T) {
 func TestBystanderEndedUnseen(t *testing.T) {
 	for name, tell := range map[string]func(*Node){
 		"listed":  func(n *Node) { n.Synchronize([]*Sandbox{batch()}, []*Container{listed("a", isRunning)}) },
-		"started": func(n *Node) { n.PassBy(batch(), ctr("a"), Running) },
+		"started": func(n *Node) { n.PassBy(batch(), ctr("a"), Running, nil) },
 	} {
 		h, _ := tree(t, podCgroup) // the cgroup of the container was removed
 		n := newNode(t, h)
@@ -114,7 +110,7 @@ func TestBystanderEndedUnseen(t *testing.T) {
 func TestAdmittedWithoutHandOver(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
-	n.PassBy(batch(), ctr("a"), Running)
+	n.PassBy(batch(), ctr("a"), Running, nil)
 	n.Reload(rules(t, inProd+"writeback: {handOver: false}\n"))
 	n.pass(t.Context())
 	if err := os.RemoveAll(filepath.Join(dir, cgroupOf("a"))); err != nil {
@@ -132,8 +128,8 @@ func TestAdmittedWithoutHandOver(t *testing.T) {
 func TestBystanderWithoutProcess(t *testing.T) {
 	h, dir := tree(t, podCgroup)
 	n := newNode(t, h)
-	n.PassBy(batch(), ctr("a"), Created)
-	n.PassBy(batch(), ctr("a"), Running)
+	n.PassBy(batch(), ctr("a"), Created, nil)
+	n.PassBy(batch(), ctr("a"), Running, nil)
 	n.Reload(rules(t, inProd))
 	n.pass(t.Context())
 	cgroup := filepath.Join(dir, cgroupOf("a"))
@@ -156,7 +152,7 @@ func TestBystanderWithoutProcess(t *testing.T) {
 func TestReloadWithinSynchronize(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
-	n.PassBy(batch(), ctr("a"), Running)
+	n.PassBy(batch(), ctr("a"), Running, nil)
 	sandboxes, ctrs := []*Sandbox{batch()}, []*Container{listed("a", isRunning)}
 	before := n.listed(sandboxes)
 	n.Reload(rules(t, inProd))
@@ -183,9 +179,11 @@ func TestRecordedBystander(t *testing.T) {
 	n = newNode(t, h)
 	other := batch()
 	other.ID, other.Cgroup = "sb2", "/kubepods.slice/kubepods-pod2.slice" // which is not there
-	n.PassBy(batch(), ctr("a"), Running)                                  // as if Knows had failed
-	n.PassBy(other, ctr("b"), Running)
-	n.admitRecorded(t.Context())
+	n.PassBy(batch(), ctr("a"), Running, nil)                             // as if Knows had failed
+	n.PassBy(other, ctr("b"), Running, nil)
+	if err := n.admitRecorded(t.Context(), n.pods.takeUnread()); err != nil {
+		t.Fatal(err)
+	}
 	if writes := n.peek().pods["sb1"].containers["id-a"].writes(); writes != lifecycle.WritesUnknown {
 		t.Errorf("its writes count as %d: a limit of the record may hold them back", writes)
 	}
@@ -198,94 +196,12 @@ func TestRecordedBystander(t *testing.T) {
 	}
 }
 
-// TestBystanderMemory: what is kept for a later policy is small, and of a tenant's pod with many mounts
-// it is bounded.
-func TestBystanderMemory(t *testing.T) {
-	h, _ := tree(t, podCgroup)
-	n := newNode(t, h)
-	heap := func() int64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
-	before := heap()
-	for i := range 250 {
-		sb, db, sidecar := benchPod(i, "/var/lib")
-		sb.Annotations = nil
-		for _, c := range []*Container{db, sidecar} {
-			spec := c.Spec()
-			for len(spec.Mounts) < 15 {
-				m := bind(fmt.Sprintf("/var/lib/kubelet/pods/%s/volumes/kubernetes.io~configmap/config-%d", sb.UID, len(spec.Mounts)), fmt.Sprintf("/etc/config-%d", len(spec.Mounts)), "rbind", "rprivate", "ro")
-				spec.Mounts = append(spec.Mounts, m)
-			}
-			for k := range spec.Mounts { // each text is one of its own in a message
-				m := &spec.Mounts[k]
-				m.Destination, m.Type, m.Source = strings.Clone(m.Destination), strings.Clone(m.Type), strings.Clone(m.Source)
-			}
-			c.Spec = func() *inventory.Spec { return spec }
-			n.PassBy(sb, c, Created)
-			n.PassBy(sb, c, Running)
-		}
-	}
-	if used := (heap() - before) >> 10; used > 4<<10 {
-		t.Errorf("500 containers take %d KiB", used)
-	} else {
-		t.Logf("500 containers take %d KiB", used)
-	}
-
-	hostile := batch()
-	mounts := make([]inventory.Mount, 0, 4000)
-	for i := range cap(mounts) {
-		mounts = append(mounts, bind("/mnt/data/"+strings.Repeat("x", 4000), fmt.Sprintf("/%s%d", strings.Repeat("y", 4000), i), "rbind"))
-	}
-	before = heap()
-	for i := range 10 {
-		n.PassBy(hostile, ctr(fmt.Sprint(i), mounts...), Running)
-	}
-	if used := (heap() - before) >> 10; used > 200 {
-		t.Errorf("a pod with 40,000 mounts takes %d KiB", used)
-	}
-	runtime.KeepAlive(mounts)
-}
-
-// TestBystanderWithManyMounts: a container whose mounts were not all kept has what is known limited,
-// and says what is missing.
-func TestBystanderWithManyMounts(t *testing.T) {
-	h, _ := tree(t, podCgroup, cgroupOf("a"))
-	n := newNode(t, h)
-	var log strings.Builder
-	logger := logrus.New()
-	logger.SetOutput(&log)
-	n.log = logger
-	n.resolver.environment = &n.environment
-	var mounts []inventory.Mount
-	for i := range 4000 {
-		mounts = append(mounts, bind("/mnt/data/x", fmt.Sprintf("/data%d", i), "rbind"))
-	}
-	n.PassBy(batch(), ctr("a", mounts...), Running)
-	n.Reload(rules(t, inProd))
-	n.pass(t.Context())
-	r := recordOf(t, n, cgroupOf("a"))
-	limits := r.Settings.DevLimits()
-	if limits[rootDisk.Dev][blkio.Wbps] != 20<<20 || limits[dataDisk.Dev][blkio.Wbps] != 20<<20 {
-		t.Errorf("limits %v", limits)
-	}
-	const says = "did not keep all of the container's mounts"
-	if !strings.Contains(r.Error, says) || !strings.Contains(log.String(), says) {
-		t.Errorf("error %q, log %s", r.Error, log.String())
-	}
-	if _, _, failed := n.Counts(); failed != 1 {
-		t.Errorf("%d containers count as failed", failed)
-	}
-}
-
 // TestPolicyBetweenEvents: a policy that comes while an event is passed by is not missed.
 func TestPolicyBetweenEvents(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
 	n.policy.Store(rules(t, inProd)) // and no bystander was there to be admitted
-	if !n.PassBy(batch(), ctr("a"), Created) {
+	if !n.PassBy(batch(), ctr("a"), Created, nil) {
 		t.Fatal("the policy is missed")
 	}
 	spec, err := n.create(t.Context(), batch(), ctr("a"), false)
@@ -310,7 +226,7 @@ func TestBystanderUnified(t *testing.T) {
 	n := newNode(t, h)
 	c := ctr("a")
 	c.Unified = map[string]string{"io.max": "254:0 wbps=1", "memory.high": "1024", "misc.max": strings.Repeat("x", 1<<20)}
-	n.PassBy(batch(), c, Created)
+	n.PassBy(batch(), c, Created, nil)
 	kept := n.peek().bystanders["sb1"].containers[0]
 	if len(kept.Unified) != 2 || kept.memoryLimit() != 1024 || len(c.Unified) != 3 {
 		t.Errorf("kept %v", kept.Unified)

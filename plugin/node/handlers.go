@@ -13,7 +13,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
-	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -197,36 +196,28 @@ func (t *podTable) joined(fresh podIdentity, cgroup string) podIdentity {
 // how long that takes, and Synchronize has all pods of the node to enter in one answer.
 func (n *Node) parsePod(sb *Sandbox) (_ podIdentity, cgroup string, concerned bool) {
 	facts := sb.Facts()
-	if !annotation.Concerns(sb.Annotations) && !n.policy.Load().Concerns(&facts) && !n.Knows(sb.ID, sb.Cgroup) {
+	if !annotation.Concerns(sb.Annotations) && !n.Knows(sb.ID, sb.Cgroup) && !n.policy.Load().Concerns(&facts) {
 		return podIdentity{}, "", false
 	}
 	pod, cgroup := n.describePod(sb)
 	return pod, cgroup, true
 }
 
-// Knows reports whether a sandbox is known, or another one of the same pod, or whether the pod's cgroup
-// has a record. cgroup is Sandbox.Cgroup. A new policy may have no class for such a pod, and its
-// cgroup may still have the limit of containers that have ended: that goes when one without a limit is
-// known.
+// Knows reports whether a sandbox is known, or another one of the same pod. cgroup is Sandbox.Cgroup. A new
+// policy may have no class for such a pod, and its cgroup may still have the limit of containers that have
+// ended: that goes when one without a limit is known. It reads nothing of the node.
 func (n *Node) Knows(sandbox, cgroup string) bool {
 	cgroup, err := cgroupfs.PodCgroup(cgroup)
 	if err != nil {
 		cgroup = "" // of such a pod each sandbox is by itself
 	}
-	return n.pods.knows(sandbox, cgroup) || cgroup != "" && n.hasPodRecord(cgroup)
+	return n.pods.knows(sandbox, cgroup)
 }
 
 func (t *podTable) knows(sandbox, cgroup string) bool {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	return s.pods[sandbox] != nil || s.groups[groupKey(cgroup, sandbox)] != nil
-}
-
-// hasPodRecord reports whether the cgroup of a pod has a record. One that cannot be read is none for
-// now: the pods of other tenants come here as well, and each pass reads it again, see findRecorded.
-func (n *Node) hasPodRecord(cgroup string) bool {
-	data, err := n.cgroups.Cgroup(cgroup).ReadXattr(record.Xattr)
-	return err == nil && data != nil
 }
 
 // describePod returns the pod of a sandbox.
@@ -362,7 +353,7 @@ func (n *Node) RemovedPod(sandbox string) { n.pods.removedPod(sandbox) }
 func (t *podTable) removedPod(sandbox string) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	delete(s.bystanders, sandbox)
+	s.forgetBystander(sandbox)
 	if pod := s.pods[sandbox]; pod != nil {
 		s.leave(pod, lifecycle.RemovePodSandbox)
 	}

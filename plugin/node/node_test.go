@@ -167,15 +167,19 @@ type session struct {
 	deadline time.Duration
 }
 
-// concerns decides as the session of the plugin does.
-func (s *session) concerns(sb *Sandbox) bool {
+// passesBy decides as the session of the plugin does.
+func (s *session) passesBy(sb *Sandbox, c *Container, now State) bool {
+	pol := s.n.Policy()
+	if annotation.Concerns(sb.Annotations) || s.n.Knows(sb.ID, sb.Cgroup) {
+		return false
+	}
 	facts := sb.Facts()
-	return annotation.Concerns(sb.Annotations) || s.n.Policy().Concerns(&facts) || s.n.Knows(sb.ID, sb.Cgroup)
+	return !(pol.HasClasses() && pol.Concerns(&facts)) && !s.n.PassBy(sb, c, now, pol)
 }
 
 // CreateContainer returns what goes into the spec.
 func (s *session) CreateContainer(ctx context.Context, sb *Sandbox, c *Container) (policy.Settings, error) {
-	if !s.concerns(sb) && !s.n.PassBy(sb, c, Created) {
+	if s.passesBy(sb, c, Created) {
 		return nil, nil
 	}
 	ctx, cancel := bounded.Deadline(ctx, s.deadline)
@@ -188,7 +192,7 @@ func (s *session) CreateContainer(ctx context.Context, sb *Sandbox, c *Container
 }
 
 func (s *session) StartContainer(ctx context.Context, sb *Sandbox, c *Container) error {
-	if !s.concerns(sb) && !s.n.PassBy(sb, c, Running) {
+	if s.passesBy(sb, c, Running) {
 		return nil
 	}
 	ctx, cancel := bounded.Deadline(ctx, s.deadline)

@@ -34,6 +34,7 @@ func (n *Node) reconcile(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-n.wake:
+			_ = n.admitRecorded(ctx, n.pods.takeUnread()) // the next pass tries again, and logs an error
 			for _, g := range n.pods.takeDirty() {
 				n.reconcileGroup(ctx, g)
 			}
@@ -50,7 +51,8 @@ func (n *Node) reconcile(ctx context.Context) {
 // left and came back, a weight that systemd put back, a start that was missed.
 func (n *Node) reconcileAll(ctx context.Context) {
 	defer prometheus.NewTimer(n.metrics.passes).ObserveDuration()
-	n.admitRecorded(ctx)
+	n.admitUnread(ctx)
+	n.findRemoved()
 	groups := n.pods.takeAll()
 	if n.weight.Look() {
 		n.pods.dropPlans(groups) // a warning comes or goes

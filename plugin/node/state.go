@@ -26,7 +26,8 @@ type state struct {
 	groups map[string]*group
 	// bystanders are the other sandboxes, by their ID.
 	bystanders map[string]*bystander
-	arrivals   int // of pods and containers so far
+	unread     map[string]bool // bystanders whose cgroups the reconciler has to look at, by ID
+	arrivals   int             // of pods and containers so far
 	// dirty are those that the reconciler has to look at; wake has it do so.
 	dirty map[*group]bool
 	wake  chan<- struct{}
@@ -308,6 +309,11 @@ func (s *state) markDirty(g *group) {
 		return
 	}
 	s.dirty[g] = true
+	s.wakeUp()
+}
+
+// wakeUp wakes the reconciler.
+func (s *state) wakeUp() {
 	select {
 	case s.wake <- struct{}{}:
 	default: // a token is there already

@@ -2,13 +2,10 @@ package node
 
 import (
 	"cmp"
-	"errors"
 	"slices"
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 )
 
@@ -19,8 +16,8 @@ type listedPod struct {
 }
 
 // Synchronize brings the state into line with what the runtime says is there,
-// and has the reconciler do the same for the cgroups. It parses no value of an annotation, and
-// looks at nothing on the node but whether a pod has a record: the runtime waits.
+// and has the reconciler do the same for the cgroups. It looks at nothing on
+// the node and parses no value of an annotation: the runtime waits.
 func (n *Node) Synchronize(sandboxes []*Sandbox, ctrs []*Container) {
 	listed := n.listed(sandboxes)
 	n.pods.takeOver(listed, sandboxes, ctrs)
@@ -32,31 +29,13 @@ func (n *Node) Synchronize(sandboxes []*Sandbox, ctrs []*Container) {
 
 // listed returns those sandboxes that are known or that concern the plugin.
 func (n *Node) listed(sandboxes []*Sandbox) map[string]listedPod {
-	first := !n.listing.done.Load()
 	out := map[string]listedPod{}
 	for _, sb := range sandboxes {
-		pod, cgroup, concerned := n.parsePod(sb)
-		if !concerned && first && n.hasRecord(sb) {
-			pod, cgroup = n.describePod(sb)
-			concerned = true
-		}
-		if concerned {
+		if pod, cgroup, concerned := n.parsePod(sb); concerned {
 			out[pod.id] = listedPod{pod, cgroup}
 		}
 	}
 	return out
-}
-
-// hasRecord reports whether an earlier process of the plugin has limited a pod. The policy of that
-// process may have had a class for it that this one's has not: then the limits have to go. A record that
-// cannot be read now may exist, but a removed cgroup has none, and neither has a kernel without records.
-func (n *Node) hasRecord(sb *Sandbox) bool {
-	cgroup, err := cgroupfs.PodCgroup(sb.Cgroup)
-	if err != nil || cgroup == "" {
-		return false
-	}
-	found, err := n.recorded(cgroup)
-	return found || err != nil && !errors.Is(err, blkio.ErrGone) && !errors.Is(err, blkio.ErrNotSupported)
 }
 
 // takeOver makes the pods with annotations that the runtime lists, and their

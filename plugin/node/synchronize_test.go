@@ -101,20 +101,33 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// TestUnknownRecord: a pod of no concern is known at Synchronize if its records cannot be listed, since
-// it may have limits of an earlier process. A pod without a cgroup has none.
-func TestUnknownRecord(t *testing.T) {
-	for _, known := range []int{0, 1} {
-		h, dir := tree(t)
-		if known > 0 { // a link to itself
-			if err := os.Symlink("kubepods.slice", filepath.Join(dir, "kubepods.slice")); err != nil {
-				t.Fatal(err)
-			}
+// TestUnreadRecord: the cgroup of a pod of no concern is read once, and again with each pass while it cannot
+// be read.
+func TestUnreadRecord(t *testing.T) {
+	h, dir := tree(t)
+	loop := filepath.Join(dir, "kubepods.slice")
+	if err := os.Symlink("kubepods.slice", loop); err != nil {
+		t.Fatal(err)
+	}
+	n := newNode(t, h)
+	n.Synchronize([]*Sandbox{sandbox(nil)}, []*Container{listed("a", isRunning)})
+	for range 2 {
+		n.pass(t.Context())
+		if b := n.peek().bystanders["sb1"]; b == nil || b.isRead || !n.listing.unread.Lasts() {
+			t.Fatalf("%+v", b)
 		}
-		n := newNode(t, h)
-		n.Synchronize([]*Sandbox{sandbox(nil)}, []*Container{listed("a", isRunning)})
-		if pods, _, _ := n.Counts(); pods != known {
-			t.Errorf("%d pods are known, want %d", pods, known)
-		}
+	}
+	if err := os.Remove(loop); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, podCgroup), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	n.pass(t.Context())
+	if b := n.peek().bystanders["sb1"]; b == nil || !b.isRead || n.listing.unread.Lasts() {
+		t.Fatalf("%+v", b)
+	}
+	if got := n.pods.stillUnread(); len(got) > 0 {
+		t.Errorf("it is read again: %v", got)
 	}
 }

@@ -11,7 +11,10 @@ import (
 type podTable struct{ state *guard.Value[state] }
 
 func newPodTable(wake chan<- struct{}) podTable {
-	return podTable{guard.New(state{pods: map[string]*pod{}, groups: map[string]*group{}, bystanders: map[string]*bystander{}, dirty: map[*group]bool{}, wake: wake})}
+	return podTable{guard.New(state{
+		pods: map[string]*pod{}, groups: map[string]*group{}, dirty: map[*group]bool{}, wake: wake,
+		bystanders: map[string]*bystander{}, unread: map[string]bool{},
+	})}
 }
 
 // markDirty asks the reconciler to look at a group.

@@ -187,7 +187,7 @@ func (k *Keeper) tryPass(now time.Time) error {
 	var skipped []shares.Skipped
 	if len(enabled) > 0 || k.shared {
 		var errs [2]error
-		byDisk, errs[0] = k.shares.Pass(now, shares.Demand{Disks: enabled, Given: demand.given(), Reserve: k.cfg.Policy().Reserve})
+		byDisk, errs[0] = k.shares.Pass(now, shares.Demand{Disks: enabled, Given: demand.given(), Reserve: reserveOf(k.cfg.Policy())})
 		vrates, errs[1] = k.cfg.Cgroups.ReadCostVrates()
 		k.shared = len(enabled) > 0 || errs[0] != nil
 		failed, skipped = shares.Failed(errs[0]), shares.SkippedIn(errs[0])
@@ -195,6 +195,15 @@ func (k *Keeper) tryPass(now time.Time) error {
 	}
 	k.report.Store(report(&demand, k.setUp.states, &divided{byDisk, failed, skipped, vrates}))
 	return err
+}
+
+// reserveOf returns the reserve that is in force: none under mode: observe, because a rule that enforces does so for
+// its own pods.
+func reserveOf(p *policy.Policy) blkio.Percent {
+	if p.Mode == policy.ModeObserve {
+		return 0
+	}
+	return p.Reserve
 }
 
 // setUpDisks compares io.cost with what is wanted if that has changed, and at times. With an error

@@ -227,6 +227,24 @@ func TestPass(t *testing.T) {
 	}
 }
 
+// TestRuleEnforces: under mode: observe a weight that a rule enforces enables io.cost. It does not enforce the reserve,
+// which is for all pods.
+func TestRuleEnforces(t *testing.T) {
+	n := newNode(t)
+	n.policy.Reserve = 2500
+	n.demand.Weighted = weighted
+	n.pass()
+	n.pass()
+	n.want("kubepods.slice/io.weight", "default 100\n254:0 300\n254:16 300")
+	n.policy = policy.Default()
+	n.policy.Mode, n.policy.Reserve = policy.ModeObserve, 2500
+	n.policy.Rules = []policy.Rule{{Mode: policy.ModeEnforce}}
+	n.pass()
+	n.want("io.cost.qos", "254:16 enable=1 ctrl=auto\n254:0 enable=0 ctrl=auto")
+	n.want("kubepods.slice/io.weight", "default 100")
+	n.want(slice+"/io.weight", "default 100\n254:16 300")
+}
+
 // TestFormerInstance: what an instance has set that ended is removed by the next one, once this
 // knows that nothing is asked of it.
 func TestFormerInstance(t *testing.T) {

@@ -1,0 +1,187 @@
+package node
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+)
+
+// heap returns the bytes in use.
+func heap(t *testing.T) int64 {
+	t.Helper()
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestBystanderMemory: what is kept for a later policy is small, and of a tenant's pod with many mounts
+// it is bounded.
+func TestBystanderMemory(t *testing.T) {
+	h, _ := tree(t, podCgroup)
+	n := newNode(t, h)
+	before := heap(t)
+	for i := range 250 {
+		sb, db, sidecar := benchPod(i, "/var/lib")
+		sb.Annotations = nil
+		for _, c := range []*Container{db, sidecar} {
+			spec := c.Spec()
+			for len(spec.Mounts) < 15 {
+				m := bind(fmt.Sprintf("/var/lib/kubelet/pods/%s/volumes/kubernetes.io~configmap/config-%d", sb.UID, len(spec.Mounts)), fmt.Sprintf("/etc/config-%d", len(spec.Mounts)), "rbind", "rprivate", "ro")
+				spec.Mounts = append(spec.Mounts, m)
+			}
+			for k := range spec.Mounts { // each text is one of its own in a message
+				m := &spec.Mounts[k]
+				m.Destination, m.Type, m.Source = strings.Clone(m.Destination), strings.Clone(m.Type), strings.Clone(m.Source)
+			}
+			c.Spec = func() *inventory.Spec { return spec }
+			n.PassBy(sb, c, Created, nil)
+			n.PassBy(sb, c, Running, nil)
+		}
+	}
+	if used := (heap(t) - before) >> 10; used > 4<<10 {
+		t.Errorf("500 containers take %d KiB", used)
+	} else {
+		t.Logf("500 containers take %d KiB", used)
+	}
+
+	hostile := batch()
+	mounts := make([]inventory.Mount, 0, 4000)
+	for i := range cap(mounts) {
+		mounts = append(mounts, bind("/mnt/data/"+strings.Repeat("x", 4000), fmt.Sprintf("/%s%d", strings.Repeat("y", 4000), i), "rbind"))
+	}
+	before = heap(t)
+	for i := range 10 {
+		n.PassBy(hostile, ctr(fmt.Sprint(i), mounts...), Running, nil)
+	}
+	if used := (heap(t) - before) >> 10; used > 200 {
+		t.Errorf("a pod with 40,000 mounts takes %d KiB", used)
+	}
+	runtime.KeepAlive(mounts)
+}
+
+// TestBystanderWithManyMounts: a container whose mounts were not all kept has what is known limited,
+// and says what is missing.
+func TestBystanderWithManyMounts(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	n := newNode(t, h)
+	var log strings.Builder
+	logger := logrus.New()
+	logger.SetOutput(&log)
+	n.log = logger
+	n.resolver.environment = &n.environment
+	var mounts []inventory.Mount
+	for i := range 4000 {
+		mounts = append(mounts, bind("/mnt/data/x", fmt.Sprintf("/data%d", i), "rbind"))
+	}
+	n.PassBy(batch(), ctr("a", mounts...), Running, nil)
+	n.Reload(rules(t, inProd))
+	n.pass(t.Context())
+	r := recordOf(t, n, cgroupOf("a"))
+	limits := r.Settings.DevLimits()
+	if limits[rootDisk.Dev][blkio.Wbps] != 20<<20 || limits[dataDisk.Dev][blkio.Wbps] != 20<<20 {
+		t.Errorf("limits %v", limits)
+	}
+	const says = "did not keep all of the container's mounts"
+	if !strings.Contains(r.Error, says) || !strings.Contains(log.String(), says) {
+		t.Errorf("error %q, log %s", r.Error, log.String())
+	}
+	if _, _, failed := n.Counts(); failed != 1 {
+		t.Errorf("%d containers count as failed", failed)
+	}
+}
+
+// TestBystanderLabels: labels that a tenant made too many are not kept. What a new policy makes of the pod without
+// them is corrected when the next container of it is created, whose event has them.
+func TestBystanderLabels(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
+	n := newNode(t, h)
+	var log strings.Builder
+	logger := logrus.New()
+	logger.SetOutput(&log)
+	n.log = logger
+	crowded := func() *Sandbox {
+		sb := batch()
+		for i := range 10_000 {
+			sb.Labels[fmt.Sprint("label-", i)] = strings.Repeat("x", 60)
+		}
+		return sb
+	}
+	before := heap(t)
+	n.PassBy(crowded(), ctr("a"), Running, nil)
+	if used := (heap(t) - before) >> 10; used > 64 {
+		t.Errorf("a pod with 10,000 labels takes %d KiB", used)
+	}
+	if err := n.admitRecorded(t.Context(), n.pods.takeUnread()); err != nil || !strings.Contains(log.String(), "Labels of a pod") {
+		t.Errorf("%v, log %s", err, log.String())
+	}
+	n.Reload(rules(t, inProd))
+	n.pass(t.Context())
+	if pods, _, _ := n.Counts(); pods != 0 {
+		t.Errorf("%d pods are known", pods)
+	}
+	s := &session{n, handlerDeadline}
+	if spec, err := s.CreateContainer(t.Context(), crowded(), ctr("b")); err != nil || spec.DevLimits()[rootDisk.Dev][blkio.Wbps] != 20<<20 {
+		t.Errorf("%v, %v", spec, err)
+	}
+	n.pass(t.Context())
+	if got := wbps(t, n, cgroupOf("a")); got != 20<<20 {
+		t.Errorf("limit %v", got)
+	}
+}
+
+// TestBystanderContainers: the room is for all containers of a pod. What is kept of each further one is little, and
+// the files of an OCI spec are no longer than the kernel takes.
+func TestBystanderContainers(t *testing.T) {
+	h, _ := tree(t, podCgroup)
+	n := newNode(t, h)
+	for i := range 2000 {
+		c := ctr(fmt.Sprint("c", i), bind("/mnt/data/x", "/data", "rbind"))
+		c.Unified = map[string]string{"io.max": strings.Repeat("x", 1<<20), "memory.high": "1024"}
+		n.PassBy(batch(), c, Created, nil)
+	}
+	kept := n.peek().bystanders["sb1"].containers
+	size, whole := 0, 0
+	for _, c := range kept {
+		size += c.size
+		if len(c.Spec().Mounts) == 1 {
+			whole++
+		}
+		if c.Unified["io.max"] != "" || c.memoryLimit() != 1024 {
+			t.Fatalf("kept %d bytes of io.max", len(c.Unified["io.max"]))
+		}
+	}
+	if most := bystanderRoom + len(kept)*(containerSize+200); len(kept) != 2000 || size > most || whole < 100 || whole == 2000 {
+		t.Errorf("%d containers take %d bytes, %d of them are whole", len(kept), size, whole)
+	}
+}
+
+// TestLeftOutIsFinal: the limits of a container whose mounts were not all kept follow the policy as those of any
+// other: an earlier one's do not stay.
+func TestLeftOutIsFinal(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("a"))
+	n := newNode(t, h)
+	var mounts []inventory.Mount
+	for i := range 4000 {
+		mounts = append(mounts, bind("/mnt/data/x", fmt.Sprintf("/data%d", i), "rbind"))
+	}
+	n.PassBy(batch(), ctr("a", mounts...), Running, nil)
+	n.Reload(rules(t, inProd))
+	n.pass(t.Context())
+	write(t, dir+"/"+cgroupOf("a")+"/io.max", "254:0 rbps=max wbps=20971520 riops=max wiops=max\n254:16 rbps=max wbps=20971520 riops=max wiops=max\n")
+	n.Reload(rules(t, "rules: [{name: all, class: data}]\n"))
+	n.pass(t.Context())
+	if got := wbps(t, n, cgroupOf("a")); got != blkio.Max {
+		t.Errorf("another class: %v", got)
+	}
+	c := n.peek().pods["sb1"].containers["id-a"]
+	if c.isPartial() || !c.isSettled(n.policy.Load(), n.layers.current.Load()) {
+		t.Error("it is looked at again with each pass")
+	}
+}
