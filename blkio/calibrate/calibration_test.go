@@ -336,20 +336,3 @@ func TestParseErrors(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-func FuzzParse(f *testing.F) {
-	f.Add([]byte(`{"version":1,"model":"rbps=1","qos":""}`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := parse(strings.NewReader(string(data)))
-		if err != nil {
-			return
-		}
-		again, err := c.MarshalJSON()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := parse(strings.NewReader(string(again))); err != nil {
-			t.Errorf("%s: %v", again, err)
-		}
-	})
-}

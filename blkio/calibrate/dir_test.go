@@ -62,6 +62,29 @@ func TestOpenDirChanged(t *testing.T) {
 	}
 }
 
+// TestOpenDirInRoot: no path leads out of the node's root filesystem, and none through a link of
+// procfs, which names an open file of this process.
+func TestOpenDirInRoot(t *testing.T) {
+	root := t.TempDir()
+	for link, target := range map[string]string{"up": "../../..", "self": "self"} {
+		if err := os.Symlink(target, filepath.Join(root, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]string{"/../..": "/", "up": "/", "/up/up/": "/", "self": "", "": ""} {
+		d, place, err := openDir(root, name)
+		if err == nil {
+			d.Close()
+		}
+		if place != want || (err == nil) != (want != "") || err != nil && !strings.HasPrefix(err.Error(), "open "+name+": ") {
+			t.Errorf("%q: %q, %v, want %q", name, place, err, want)
+		}
+	}
+	if _, place, err := openDir("/", "/proc/self/cwd"); !errors.Is(err, unix.ELOOP) {
+		t.Errorf("%q, %v", place, err)
+	}
+}
+
 // TestDirStays: what is at the path of the directory after it was opened does not matter.
 func TestDirStays(t *testing.T) {
 	base := t.TempDir()

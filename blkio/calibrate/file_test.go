@@ -87,6 +87,69 @@ func TestCreateFileErrors(t *testing.T) {
 	}
 }
 
+// TestPrepares: the file is written as a whole, each block with other bytes, and what was not
+// written of it is cut off. It is in memory, so this needs no direct I/O.
+func TestPrepares(t *testing.T) {
+	f := inMemory(t, 0)
+	if err := f.Truncate(9 * mib); err != nil { // as if only a part could be written in time
+		t.Fatal(err)
+	}
+	if err := f.prepare(t.Context(), 5*mib); err != nil {
+		t.Fatal(err)
+	}
+	data := make([]byte, 9*mib)
+	if n, _ := f.ReadAt(data, 0); n != 5*mib || f.size != 5*mib {
+		t.Fatalf("%d bytes, %d counted", n, f.size)
+	}
+	seen := map[string]int{}
+	for i := 0; i < 5*mib; i += mib {
+		block := string(data[i : i+mib])
+		if at, isKnown := seen[block]; isKnown || isZero(data[i:i+mib]) {
+			t.Errorf("the block at %d is that at %d, or has zeros only", i, at)
+		}
+		seen[block] = i
+	}
+}
+
+func TestPrepareErrors(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, tt := range map[string]struct {
+		ctx  context.Context
+		size int64
+		seal int
+		want string
+	}{
+		"too small to measure": {t.Context(), 3 * mib, 0, "only 3 MiB were written in 5s"},
+		"interrupted":          {ctx, 8 * mib, 0, "context canceled"},
+		"no space":             {t.Context(), 8 * mib, unix.F_SEAL_GROW, "operation not permitted"},
+		"no writes":            {t.Context(), 8 * mib, unix.F_SEAL_FUTURE_WRITE, "operation not permitted"},
+	} {
+		f := inMemory(t, tt.seal)
+		if err := f.prepare(tt.ctx, tt.size); err == nil || !strings.HasSuffix(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %s", name, err, tt.want)
+		}
+	}
+	if got := explain(unix.EINVAL); !errors.Is(got, unix.EINVAL) || got.Error() != "invalid argument: its filesystem has no direct I/O" {
+		t.Error(got)
+	}
+}
+
+// inMemory returns a file in memory with seals, which refuse some operations.
+func inMemory(t *testing.T, seals int) *scratchFile {
+	t.Helper()
+	fd, err := unix.MemfdCreate("file", unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "file")
+	t.Cleanup(func() { f.Close() })
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
+		t.Fatal(err)
+	}
+	return &scratchFile{File: f}
+}
+
 // TestOpensRemovedFile: where files without a name are not supported, none is left either.
 func TestOpensRemovedFile(t *testing.T) {
 	dir := t.TempDir()

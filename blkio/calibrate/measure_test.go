@@ -243,3 +243,52 @@ func TestDelayed(t *testing.T) {
 		t.Errorf("only %d delays", delays)
 	}
 }
+
+// TestRetries: a load with a pause is applied once more, a few times. Where each load has one, that
+// is the disk itself, and the figures say so.
+func TestRetries(t *testing.T) {
+	for name, tt := range map[string]struct {
+		most   int        // pauses
+		least  float64    // part of the disk's rate
+		lowest [2]float64 // bounds
+	}{
+		"once":         {1, 0.97, [2]float64{0.97, 1}},
+		"three times":  {3, 0.97, [2]float64{0.97, 1}},
+		"in each load": {1000, 0.45, [2]float64{0.3, steady}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const pause = 300 * time.Millisecond
+				d, pauses, loads, start := &simDisk{iops: 1500, bps: 60 * mib}, 0, 0, time.Now()
+				d.fail = func(int) error {
+					if since := time.Since(start); pauses < tt.most && loads > 3 && since > 300*time.Millisecond && since < 310*time.Millisecond {
+						pauses++
+						d.free = time.Now().Add(pause)
+						start = time.Time{} // once for each load
+					}
+					return nil
+				}
+				m, err := Measure(t.Context(), Source{Disk: d, Size: gib, CPUTime: idleCPU}, func(float64, string) {
+					d.mu.Lock()
+					defer d.mu.Unlock()
+					loads++
+					start = time.Now()
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, p := range append(m.Reads.Sequential, m.Reads.Random...) {
+					if got := p.IOPS / d.rateOf(p.Size); got < tt.least || got > 1.05 {
+						t.Errorf("%d bytes: %g of the disk's rate", p.Size, got)
+					}
+				}
+				if m.Reads.Lowest < tt.lowest[0] || m.Reads.Lowest > tt.lowest[1] {
+					t.Errorf("the lower half has %g of the rate", m.Reads.Lowest)
+				}
+				if pauses < min(tt.most, len(sizes)) {
+					t.Errorf("only %d pauses", pauses)
+				}
+			})
+		})
+	}
+}

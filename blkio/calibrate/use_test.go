@@ -1,11 +1,16 @@
 package calibrate
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 )
@@ -62,4 +67,123 @@ func TestNoIOCost(t *testing.T) {
 			t.Errorf("%v, %v", got, err)
 		}
 	})
+}
+
+// TestBusy: a disk is busy by its operations, or by the time that it needs for them.
+func TestBusy(t *testing.T) {
+	for name, tt := range map[string]struct {
+		reads, writes, activeMS int // in the second in which the disk is watched
+		want                    string
+	}{
+		"idle":                     {0, 0, 0, ""},
+		"few operations":           {30, 19, 99, ""},
+		"as many as of a busy one": {30, 20, 0, "it is busy: 50 operations/s, 0 % of the time, "},
+		"few that take long":       {1, 0, 100, "it is busy: 1 operations/s, 10 % of the time, "},
+		"none has ended":           {0, 0, 2000, "it is busy: 0 operations/s, 100 % of the time, "}, // counted since before
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, sys := nodeWith(t, nil)
+			looks := 0
+			sys.stat = func() (string, error) {
+				looks++
+				return fmt.Sprintf("%d 0 0 0 %d 0 0 0 0 %d 0", 1000+looks*tt.reads, 1000+looks*tt.writes, 1000+looks*tt.activeMS), nil
+			}
+			synctest.Test(t, func(t *testing.T) {
+				got, err := n.use(t.Context(), &storage.DiskInfo{Disk: vdb})
+				if err != nil || !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
+					t.Errorf("%q, %v, want %q", got, err, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// TestBusyBy: the message names containers, then cgroups, with their rates.
+func TestBusyBy(t *testing.T) {
+	const line = "254:16 rbytes=0 wbytes=0 rios=%d wios=%d dbytes=0 dios=0\n"
+	dir := t.TempDir()
+	write := func(rounds int) {
+		fakenode.WriteFiles(t, dir, map[string]string{
+			"cgroup.controllers": "io\n", "io.stat": fmt.Sprintf(line, 1, 1), "idle/io.stat": fmt.Sprintf(line, 5, 5),
+			"kubepods.slice/pod1/c1/io.stat": fmt.Sprintf(line, 300*rounds, 200*rounds), "kubepods.slice/pod1/io.stat": fmt.Sprintf(line, 300*rounds, 200*rounds),
+			"kubepods.slice/io.stat": fmt.Sprintf(line, 300*rounds, 200*rounds), "backup.service/io.stat": fmt.Sprintf(line, 0, 700*rounds),
+		})
+	}
+	write(1)
+	n, sys := nodeWith(t, nil)
+	n.Cgroups = fakenode.OpenCgroups(t, dir)
+	looks := 0
+	sys.stat = func() (string, error) {
+		if looks++; looks == 2 {
+			write(2)
+		}
+		return fmt.Sprintf("%d 0 0 0 0 0 0 0 0 0 0", 1200*looks), nil
+	}
+	synctest.Test(t, func(t *testing.T) {
+		got, err := n.use(t.Context(), &storage.DiskInfo{Disk: vdb})
+		if want := "it is busy: 1200 operations/s, 0 % of the time, 700/s by cgroup backup.service, 500/s by prod/db-0 db, md0 is on it"; err != nil || !strings.HasPrefix(got, want) {
+			t.Errorf("got  %s, %v\nwant %s", got, err, want)
+		}
+	})
+}
+
+// TestPlaces: a message names no more than five uses of a disk.
+func TestPlaces(t *testing.T) {
+	n, sys := nodeWith(t, nil)
+	if got := n.places(blkio.Dev{Major: 254, Minor: 48}); len(got) > 0 {
+		t.Errorf("of an unused disk: %q", got)
+	}
+	for i := 1; i < 5; i++ {
+		name := fmt.Sprintf("dm-%d", i)
+		sys.add(name, fmt.Sprintf("253:%d", i), "size=8", "dm/name=vg-"+name)
+		sys.link("devices/"+name+"/slaves/vdb", "../../vdb")
+	}
+	got := strings.Join(n.places(vdb.Dev), ", ")
+	if want := "md0 is on it, dm-0 is on it, dm-1 is on it, dm-2 is on it, dm-3 is on it, 3 more"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// TestUseErrors: what happens while the disk is watched: ^C, a disk that is removed, and counters
+// that cannot be read.
+func TestUseErrors(t *testing.T) {
+	unreadable := errors.New("input/output error")
+	for name, tt := range map[string]struct {
+		fails  int // which look
+		cancel bool
+		remove bool
+		want   string
+	}{
+		"before":  {1, false, false, "read the counters of 254:16: input/output error"},
+		"after":   {2, false, false, "read the counters of 254:16: input/output error"},
+		"^C":      {0, true, false, "context canceled"},
+		"removed": {2, false, true, "disk vdb disappeared during the calibration: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, sys := nodeWith(t, nil)
+			looks := 0
+			sys.stat = func() (string, error) {
+				if looks++; looks != tt.fails {
+					return idle, nil
+				}
+				if tt.remove {
+					delete(sys.MapFS, "dev/block/254:16")
+					return "", fs.ErrNotExist
+				}
+				return "", unreadable
+			}
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if tt.cancel {
+					time.AfterFunc(look/2, cancel)
+				}
+				start := time.Now()
+				c, err := config(n).calibrate(ctx, slowDisk())
+				if err == nil || !strings.HasPrefix(err.Error(), tt.want) || time.Since(start) > look {
+					t.Errorf("%+v, %v after %v, want %s", c, err, time.Since(start), tt.want)
+				}
+			})
+		})
+	}
 }

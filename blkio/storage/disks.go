@@ -134,6 +134,9 @@ func (s Sysfs) partitions(dir string) ([]blkio.Disk, error) {
 			continue
 		}
 		d, err := s.disk(sub)
+		if errors.Is(err, blkio.ErrNoDevice) {
+			continue // removed meanwhile, as when the partition table is read again
+		}
 		if err != nil {
 			return nil, err
 		}

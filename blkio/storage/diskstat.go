@@ -1,12 +1,15 @@
 package storage
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
@@ -37,6 +40,9 @@ func (s Sysfs) ReadDiskStat(dev blkio.Dev) (DiskStat, error) {
 		return DiskStat{}, err
 	}
 	data, err := fs.ReadFile(s.fsys, path.Join(dir, "stat"))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) { // it is being removed
+		return DiskStat{}, fmt.Errorf("read the counters of %s: %w", dev, blkio.ErrNoDevice)
+	}
 	if err != nil {
 		return DiskStat{}, fmt.Errorf("read the counters of %s: %w", dev, err)
 	}

@@ -30,6 +30,14 @@ func TestReadDiskStat(t *testing.T) {
 	}
 }
 
+// TestDiskStatOfLeavingDisk: the link to a disk can be there for a moment longer than its counters.
+func TestDiskStatOfLeavingDisk(t *testing.T) {
+	s := NewSysfs(sysfsOf(nil))
+	if got, err := s.ReadDiskStat(blkio.Dev{Major: 8}); !errors.Is(err, blkio.ErrNoDevice) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 func TestParseDiskStatErrors(t *testing.T) {
 	for _, tt := range []struct{ line, want string }{
 		{"", "0 columns, not 11 or more"},

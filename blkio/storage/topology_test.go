@@ -206,3 +206,50 @@ func TestDisksHere(t *testing.T) {
 		}
 	}
 }
+
+// TestLeavingPartition: while a partition table is read again, a partition can be without a number
+// for a moment. Its disk and the other partitions stay.
+func TestLeavingPartition(t *testing.T) {
+	f := newFakeSysfs()
+	delete(f.MapFS, "devices/"+scsi+"0/block/sda/sda1/dev")
+	disks, err := NewSysfs(f).Disks()
+	checkError(t, err, "")
+	for _, d := range disks {
+		if d.Name == "sda" {
+			if diff := cmp.Diff([]blkio.Disk{{Dev: blkio.Dev{Major: 8, Minor: 2}, Name: "sda2"}}, d.Partitions); diff != "" {
+				t.Error(diff)
+			}
+			return
+		}
+	}
+	t.Errorf("sda is not among %+v", disks)
+}
+
+// TestUnreadableSysfs: what cannot be read of a disk, or does not make sense, is an error, and not a
+// node with fewer disks.
+func TestUnreadableSysfs(t *testing.T) {
+	sda, dm := "devices/"+scsi+"0/block/sda/", "devices/"+virtual+"dm-0/"
+	for name, tt := range map[string]struct {
+		change func(f fakeSysfs)
+		want   string
+	}{
+		"no disks":                  {func(f fakeSysfs) { f.MapFS["block"] = &fstest.MapFile{} }, "list disks: "},
+		"a number that is none":     {func(f fakeSysfs) { f.MapFS[sda+"dev"].Data = []byte("8\n") }, `list disks: read block/sda/dev: parse device number "8": not MAJ:MIN`},
+		"a number of a partition":   {func(f fakeSysfs) { f.MapFS[sda+"sda1/dev"].Data = nil }, `list disks: read block/sda/sda1/dev: parse device number ""`},
+		"a number of what is below": {func(f fakeSysfs) { f.MapFS["devices/"+scsi+"3/block/sdd/dev"].Data = []byte("x:1\n") }, "list disks: "},
+		"a file instead of links": {func(f fakeSysfs) {
+			delete(f.MapFS, dm+"slaves/sdb1")
+			delete(f.MapFS, dm+"slaves/sdd")
+			f.MapFS[dm+"slaves"] = &fstest.MapFile{}
+		}, "list disks: read block/dm-0/slaves: "},
+	} {
+		f := newFakeSysfs()
+		tt.change(f)
+		if got, err := NewSysfs(f).Disks(); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+			t.Errorf("%s: %d disks, %v, want %s", name, len(got), err, tt.want)
+		}
+		if got, err := NewSysfs(f).Stack(); err == nil {
+			t.Errorf("%s: a stack of %d devices", name, len(got))
+		}
+	}
+}

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -37,7 +38,14 @@ func ReadCostSolution(udev fs.FS, dev blkio.Dev) (*CostSolution, error) {
 		return nil, fmt.Errorf("read udev's database: %w", err)
 	}
 	defer f.Close()
-	s, err := parseCostSolution(io.LimitReader(f, maxUdev))
+	data, err := io.ReadAll(io.LimitReader(f, maxUdev+1))
+	if err != nil {
+		return nil, fmt.Errorf("read udev's database: %w", err)
+	}
+	if len(data) > maxUdev { // without its end, a value could be another one
+		return nil, fmt.Errorf("parse udev's database, b%s: larger than %d bytes", dev, maxUdev)
+	}
+	s, err := parseCostSolution(bytes.NewReader(data))
 	if err != nil {
 		return nil, fmt.Errorf("parse udev's database, b%s: %w", dev, err)
 	}

@@ -54,7 +54,15 @@ func TestReadCostSolution(t *testing.T) {
 			name: "no percentage", text: "E:IOCOST_SOLUTIONS=naive\nE:IOCOST_MODEL_NAIVE=" + udevModel + "\nE:IOCOST_QOS_NAIVE=rpct=95%",
 			err: `invalid rpct "95%"`,
 		},
-		{name: "a long line", text: "E:" + strings.Repeat("x", maxUdev), err: "token too long"},
+		{
+			name: "too large by the last digits", err: "b8:16: larger than 65536 bytes",
+			text: padded("E:IOCOST_SOLUTIONS=naive\nE:IOCOST_QOS_NAIVE="+udevQOS+"\n", "E:IOCOST_MODEL_NAIVE="+udevModel, maxUdev+2),
+		},
+		{
+			name: "as large as possible", want: named("naive"),
+			text: padded("E:IOCOST_SOLUTIONS=naive\nE:IOCOST_QOS_NAIVE="+udevQOS+"\n", "E:IOCOST_MODEL_NAIVE="+udevModel, maxUdev),
+		},
+		{name: "a long line", text: "E:" + strings.Repeat("x", maxUdev-2), err: "token too long"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			udev := fstest.MapFS{"b8:16": {Data: []byte(tt.text)}}
@@ -76,6 +84,17 @@ func TestReadCostSolution(t *testing.T) {
 	if _, err := ReadCostSolution(fstest.MapFS{"b8:0": {Mode: fs.ModeDir}}, blkio.Dev{Major: 8}); err == nil {
 		t.Error("a directory was read")
 	}
+}
+
+// padded returns two texts with short lines between them, with a size as a whole.
+func padded(begin, end string, size int) string {
+	var b strings.Builder
+	b.WriteString(begin)
+	for size-b.Len()-len(end) > 100 {
+		b.WriteString("E:ID_MODEL=x\n")
+	}
+	b.WriteString("E:" + strings.Repeat("x", size-b.Len()-len(end)-len("E:\n")) + "\n" + end)
+	return b.String()
 }
 
 func FuzzParseCostSolution(f *testing.F) {

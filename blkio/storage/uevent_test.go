@@ -117,3 +117,31 @@ func TestWatchDisksEnds(t *testing.T) {
 		t.Error("it goes on")
 	}
 }
+
+// TestTellEnds: after the end of its context, also within a burst, nothing is reported any more.
+func TestTellEnds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		after time.Duration // since an event
+		told  int
+	}{
+		"within a burst":          {burst / 2, 0},
+		"after the first report":  {burst + debounce/2, 1},
+		"before the second look":  {secondLook / 2, 1},
+		"after the second report": {burst + secondLook + debounce/2, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), tt.after)
+				defer cancel()
+				events := make(chan struct{}, 1)
+				events <- struct{}{}
+				told := 0
+				start := time.Now()
+				debounced(ctx, events, func() { told++ })
+				if took := time.Since(start); told != tt.told || took != tt.after {
+					t.Errorf("%d reports, ended after %v", told, took)
+				}
+			})
+		})
+	}
+}

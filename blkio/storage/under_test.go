@@ -66,6 +66,9 @@ func TestSwapDisks(t *testing.T) {
 	}
 	_, err = swaps(swapsHeader + "/dev/a x 1\n")
 	checkError(t, err, "parse swaps, line 2: 3 fields")
+	n.cfg.Swaps = t.TempDir()
+	_, err = n.SwapDisks(t.Context())
+	checkError(t, err, "read swaps: read "+n.cfg.Swaps+": is a directory")
 	for _, none := range []string{"", "/nowhere/swaps"} {
 		n.cfg.Swaps = none
 		if got, err := n.SwapDisks(t.Context()); len(got) > 0 || err != nil {

@@ -2,9 +2,11 @@ package health
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -107,4 +109,71 @@ func TestPublishFails(t *testing.T) {
 		cancel()
 		synctest.Wait()
 	})
+}
+
+// TestIsOld: a report describes the present for ten seconds, so that a part that writes one every two
+// seconds can be late.
+func TestIsOld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for age, want := range map[time.Duration]bool{
+			0: false, Interval: false, 4 * Interval: false, maxAge: false, maxAge + 1: true, time.Hour: true,
+		} {
+			if got := IsOld(time.Now().Add(-age)); got != want {
+				t.Errorf("%v old: %v", age, got)
+			}
+		}
+		if !IsOld(time.Time{}) {
+			t.Error("a report without a time is not old")
+		}
+	})
+}
+
+// TestReportFormat: the file is read by other versions of the program, which know the fields by their
+// names. Fields of a later version are ignored.
+func TestReportFormat(t *testing.T) {
+	at := time.Date(2026, 11, 23, 9, 30, 0, 0, time.UTC)
+	least := `{"part":"limits","at":"2026-11-23T09:30:00Z","started":"2026-11-23T09:30:00Z","pid":7,"version":"v1","state":"connected","since":"2026-11-23T09:30:00Z","pods":0,"podsNotInForce":0,"containersFailed":0}`
+	all := strings.TrimSuffix(least, `"pods":0,"podsNotInForce":0,"containersFailed":0}`) +
+		`"reason":"r","runtime":"cri-o 1","policy":"/p","policyOfRuntime":true,"mode":"observe","pods":1,"podsNotInForce":2,"containersFailed":3,` +
+		`"weights":{"disks":[{"disk":"vdb","dev":"254:16","enabled":true,"reason":"r","model":"policy","qos":"fixed","vrate":87.5,"error":"e","kept":"k"}],` +
+		`"shares":[{"namespace":"n","pod":"p","container":"c","disk":"vdb","weight":200,"share":0.25,"reason":"r","chosen":true}],"sharesLeftOut":4,"skipped":["a: b"]}}`
+	r := Report{Part: Limits, At: at, Started: at, PID: 7, Version: "v1", State: Connected, Since: at}
+	full := r
+	full.Reason, full.Runtime, full.Policy, full.PolicyOfRuntime, full.Mode = "r", "cri-o 1", "/p", true, "observe"
+	full.Pods, full.NotInForce, full.Failed = 1, 2, 3
+	full.Weights = &Weights{
+		Disks:         []CostDisk{{"vdb", "254:16", true, "r", "policy", "fixed", 87.5, "e", "k"}},
+		Shares:        []Share{{"n", "p", "c", "vdb", 200, 0.25, "r", true}},
+		SharesLeftOut: 4, Skipped: []string{"a: b"},
+	}
+	for want, r := range map[string]Report{least: r, all: full} {
+		got, err := json.Marshal(&r)
+		if err != nil || string(got) != want {
+			t.Errorf("%v\ngot  %s\nwant %s", err, got, want)
+		}
+		var again Report
+		err = json.Unmarshal([]byte(strings.Replace(want, "{", `{"ofLaterVersion":{"x":[1]},`, 1)), &again)
+		if diff := cmp.Diff(r, again); err != nil || diff != "" {
+			t.Errorf("%v, -want +got:\n%s", err, diff)
+		}
+	}
+}
+
+// TestPartsApart: each part has a file of its own, so that none replaces or removes that of another.
+func TestPartsApart(t *testing.T) {
+	dir := t.TempDir()
+	parts := []string{Limits, Writeback, Validator}
+	for i, part := range parts {
+		if err := hostfs.WriteJSON(File(dir, part), &Report{Part: part, At: time.Now(), PID: i}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, part := range parts {
+		if r, err := Read(dir, part); err != nil || r == nil || r.Part != part || r.PID != i {
+			t.Errorf("%s: %+v, %v", part, r, err)
+		}
+	}
+	if got := File("/run/nri-blkio", Writeback); got != "/run/nri-blkio/writeback.json" {
+		t.Error(got)
+	}
 }
