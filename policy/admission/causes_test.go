@@ -34,6 +34,108 @@ func TestChain(t *testing.T) {
 	}
 }
 
+// explain returns the cause and the hint of the first cause in a chain that applies to an entry. It knows the
+// conditions of the chains about whole entries.
+func explain(t *testing.T, chain, entry string) string {
+	t.Helper()
+	for part := range strings.SplitSeq(chain, "\n      : ") {
+		when, text, found := strings.Cut(part, " ? '")
+		if !found {
+			when, text = "", strings.TrimPrefix(part, "'")
+		}
+		applies := true
+		for term := range strings.SplitSeq(when, " && ") {
+			positive := strings.TrimPrefix(term, "!")
+			arg := regexp.MustCompile(`^[^']*'(.*)'\)?$`).FindStringSubmatch(positive)
+			holds := false
+			switch {
+			case term == "":
+				holds = true
+			case strings.HasPrefix(positive, "t.matches(r'"):
+				holds = regexp.MustCompile(arg[1]).MatchString(entry)
+			case strings.HasPrefix(positive, "t.startsWith('"):
+				holds = strings.HasPrefix(entry, arg[1])
+			case strings.HasPrefix(positive, "t != '"):
+				holds = entry != arg[1]
+			default:
+				t.Fatalf("condition %s", term)
+			}
+			applies = applies && holds == (term == positive)
+		}
+		if applies {
+			return strings.NewReplacer(`\\`, `\`, `\'`, `'`).Replace(strings.TrimSuffix(text, "'"))
+		}
+	}
+	t.Fatalf("no cause of %q in %s", entry, chain)
+	return ""
+}
+
+// TestReached: each cause applies to its own sample, and none before it does: its text is that of the grammar about
+// the sample, without the quoted word.
+func TestReached(t *testing.T) {
+	for kind, causes := range map[string]string{"limits": limitCauses(), "weight": weightCauses()} {
+		for _, c := range targetCauses() {
+			sample := c.sample[strings.LastIndexByte(c.sample, ';')+1:]
+			if sample = strings.TrimSpace(sample); kind == "weight" && strings.HasPrefix(sample, "wbps=") {
+				sample += " 5"
+			}
+			if got, want := explain(t, causes, sample), explain(t, chain("limits", []cause{{"", c.sample, c.word, c.noun}}), ""); got != want {
+				t.Errorf("%s %q: %s, want %s", kind, sample, got, want)
+			}
+		}
+	}
+}
+
+// TestCauses: of an entry with several mistakes the first one is explained. A part of a quoted path is no mistake.
+func TestCauses(t *testing.T) {
+	const number = " (write a whole number such as 50Mi)"
+	limits, weights := limitCauses(), weightCauses()
+	for _, tt := range []struct{ entry, limits, weights string }{
+		{"# pvc:a wbps=1", `a comment must start its line (put a newline before "#")`, `a comment must start its line (put a newline before "#")`},
+		{"pvc:a\x7f wbps=", "control character in the entry (remove it)", "control character in the entry (remove it)"},
+		{"rbps=1 wbps", `no target before the limits (write "/path", @VOLUME, rootfs or * first)`, `no target before the limits (write "/path", @VOLUME, rootfs or * first)`},
+		{`"/a=b ..;# wbps=1`, `unterminated quote (write \" for a quote inside a quoted path)`, `unterminated quote (write \" for a quote inside a quoted path)`},
+		{`"/a\"wbps=1" wbps`, "a word after the target is not key=value (write for example wbps=50Mi, without blanks in it)", "invalid weight (write a whole number from 1 to 10000; the default is 100)"},
+		{`"/a wbps=1"`, `no limit after the target (write for example "/data wbps=50Mi")`, `no weight after the target (write for example "/data 500")`},
+		{`"/../a" wbps=0x1`, `path contains ".." (write the path without it)`, `path contains ".." (write the path without it)`},
+		{`"a/../b" 5`, "path is not absolute (write a path in the container that starts with /)", "path is not absolute (write a path in the container that starts with /)"},
+		{"rootfs", `no limit after the target (write for example "/data wbps=50Mi")`, `no weight after the target (write for example "/data 500")`},
+		{"500", `unknown target (write "/path", @VOLUME, rootfs or *)`, "invalid weight (write a whole number from 1 to 10000; the default is 100)"},
+		{"* 5 6", "a word after the target is not key=value (write for example wbps=50Mi, without blanks in it)", `text after the weight (separate entries by ";")`},
+		{"* 0005\t0", "a word after the target is not key=value (write for example wbps=50Mi, without blanks in it)", `text after the weight (separate entries by ";")`},
+		{"/a wbps=1Mi bps=", "unknown key (the keys are rbps, wbps, riops and wiops)", "invalid weight (write a whole number from 1 to 10000; the default is 100)"},
+		{"/a wbps= riops=-1", "key has no value (write for example wbps=50Mi)", "invalid weight (write a whole number from 1 to 10000; the default is 100)"},
+		{"/a wbps=-x", "a rate is negative (write a whole number such as 50Mi, or max for no limit)", "invalid weight (write a whole number from 1 to 10000; the default is 100)"},
+		{"/a wbps=Infinity", "invalid rate (write max for no limit)", "invalid weight (write a whole number from 1 to 10000; the default is 100)"},
+		{`/a wbps="5`, "value is quoted (write it without quotes)", "invalid weight (write a whole number from 1 to 10000; the default is 100)"},
+		{"/a wbps=1mi", "invalid quantity" + number, "invalid weight (write a whole number from 1 to 10000; the default is 100)"},
+	} {
+		if got := explain(t, limits, tt.entry); got != tt.limits {
+			t.Errorf("limits %q: %s, want %s", tt.entry, got, tt.limits)
+		}
+		if got := explain(t, weights, tt.entry); got != tt.weights {
+			t.Errorf("weights %q: %s, want %s", tt.entry, got, tt.weights)
+		}
+	}
+}
+
+// TestNoSampleIsLeft: the words of samples do not get into messages, which are short strings of CEL with a hint.
+func TestNoSampleIsLeft(t *testing.T) {
+	chains := map[string]string{"keys": keyCauses(), "limits": limitCauses(), "rates": rateCauses(), "weights": weightCauses(), "duplicates": duplicateCauses()}
+	for name, text := range chains {
+		found := regexp.MustCompile(`(?m)(?:: |\? |^)'((?:[^'\\]|\\.)*)'`).FindAllStringSubmatch(text, -1)
+		if len(found) < 2 {
+			t.Errorf("%s: %q", name, found)
+		}
+		for _, m := range found {
+			cause, hint, hasHint := strings.Cut(m[1], " (")
+			if !hasHint || !strings.HasSuffix(hint, ")") || len(m[1]) > 200 || regexp.MustCompile(`1Mi|bps=|50x|none\.|container\.A|Data_1|  `).MatchString(cause) || strings.TrimSpace(cause) != cause {
+				t.Errorf("%s: %q", name, m[1])
+			}
+		}
+	}
+}
+
 // TestSamples: a sample without a mistake, and one whose error quotes another word, are bugs
 // of this package.
 func TestSamples(t *testing.T) {

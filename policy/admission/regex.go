@@ -52,7 +52,7 @@ func oneOf(patterns ...string) string { return "(?:" + strings.Join(patterns, "|
 // paths at the start of an entry.
 const (
 	root   = `^` + blank + `*(?:(?:/\.?)+|"(?:/\.?)+")` + end
-	parent = `^` + blank + `*(?:/[^ \t\r]*/\.\.(?:/|` + end + `)|/\.\.(?:/|` + end + `)|"(?:[^"\\]|\\["\\])*/\.\.[/"])`
+	parent = `^` + blank + `*(?:/[^ \t\r]*/\.\.(?:/|` + end + `)|/\.\.(?:/|` + end + `)|"/(?:(?:[^"\\]|\\["\\])*/)?\.\.[/"])`
 )
 
 // target matches the first word of an entry.

@@ -1,6 +1,7 @@
 package annotation
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -91,38 +92,28 @@ func TestWeightOfAll(t *testing.T) {
 	}
 }
 
-// TestTargets: what covers what, and both together.
-func TestTargets(t *testing.T) {
-	one := Targets{Paths: []string{"/a", "/c"}, Volumes: []string{"v"}}
-	two := Targets{Paths: []string{"/b", "/c"}, Widest: Star, Weights: true}
-	want := Targets{Paths: []string{"/a", "/b", "/c"}, Volumes: []string{"v"}, Widest: Star, Weights: true}
-	if diff := cmp.Diff(want, one.And(two)); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]string{"/a", "/c"}, one.Paths); diff != "" {
-		t.Errorf("changed: %s", diff)
-	}
-	for _, tt := range []struct {
-		name   string
-		a, b   Targets
-		covers bool
-	}{
-		{"nothing", Targets{}, Targets{}, true},
-		{"a part", want, one, true},
-		{"all", want, want, true},
-		{"more", one, want, false},
-		{"another path", one, Targets{Paths: []string{"/b"}}, false},
-		{"a volume", two, Targets{Volumes: []string{"v"}}, false},
-		{"*", one, Targets{Widest: Star}, false},
-		{"rootfs", one, Targets{Widest: Rootfs}, false},
-		{"a weight", one, Targets{Weights: true}, false},
-	} {
-		if got := tt.a.Covers(tt.b); got != tt.covers {
-			t.Errorf("%s: %v", tt.name, got)
+// TestElements: an element of a list of the policy has its index as the number of its entry, also after wrong ones.
+func TestElements(t *testing.T) {
+	elements := []string{"/a", "* wbps=1Mi", "", "# no", "* riops=5", "/b riops=5 ", "\n /c wbps=max;"}
+	l, problems := ParseLimits("classes.gold.limits", elements)
+	var got []string
+	for i, p := range problems {
+		if p != nil {
+			got = append(got, fmt.Sprint(i+1, " ", p.Cause))
 		}
 	}
-	var none *List
-	if diff := cmp.Diff(Targets{}, none.Targets()); diff != "" || (*Request)(nil).Targets().HasStar() {
-		t.Error(diff)
+	for _, e := range l.Entries {
+		got = append(got, fmt.Sprint("entry ", e.Number, " ", e.Target.Text))
+		if err := l.ErrorOf(&e, Unenforceable, &Problem{"no", ""}); err.Text != strings.Trim(elements[e.Number-1], " \n;") || err.Entry != e.Number {
+			t.Errorf("%+v", err)
+		}
+	}
+	want := []string{"1 no limit after the target", "3 the value is empty", "4 the value is empty", `5 duplicate target "*", first in entry 2`, "entry 2 *", "entry 6 /b", "entry 7 /c"}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	w := WeightOfAll("classes.gold", 500)
+	if got, want := w.ErrorOf(&w.Entries[0], Invalid, &Problem{"no", ""}).Error(), `nri-blkio: classes.gold: "500": no`; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -1,6 +1,7 @@
 package annotation
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -32,4 +33,21 @@ func TestFormatAmount(t *testing.T) {
 			t.Errorf("%s=%d: got %s, want %s", tt.key, uint64(tt.amount), got, tt.want)
 		}
 	}
+}
+
+// FuzzFormatAmount: what is written about an amount is read as the same amount, and is not longer than its digits.
+func FuzzFormatAmount(f *testing.F) {
+	for _, amount := range []uint64{0, 1, 1000, 1023, 1024, 1 << 32, 1<<63 - 2, 1e18, 3 << 60, 4294967294, 1024 * 1000} {
+		f.Add(amount, uint8(amount%4))
+	}
+	f.Fuzz(func(t *testing.T, amount uint64, key uint8) {
+		k := blkio.Key(key % uint8(blkio.NumLimits))
+		if amount > uint64(k.Most()) {
+			return
+		}
+		text := FormatAmount(k, blkio.Amount(amount))
+		if back, p := ParseAmount(k, text); p != nil || back != blkio.Amount(amount) || len(text) > len(fmt.Sprint(amount)) {
+			t.Errorf("%s=%d: %s, which is %d (%v)", k, amount, text, back, p)
+		}
+	})
 }

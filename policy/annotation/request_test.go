@@ -190,3 +190,64 @@ func BenchmarkParse(b *testing.B) {
 		})
 	}
 }
+
+// TestKeys: the plugin's keys are sorted. Of too many there is one, and of none an empty text.
+func TestKeys(t *testing.T) {
+	r := Parse(map[string]string{keyTotal: "x", keyDB: "* wbps=1", "a." + Domain: "", "other": "", keyEach: ""})
+	want := []string{"a." + Domain, keyDB, keyEach, keyTotal}
+	if d := cmp.Diff(want, r.Keys()); d != "" || r.First() != want[0] || r.Empty() || r.Chooses() {
+		t.Errorf("first %q, -want +got:\n%s", r.First(), d)
+	}
+	none := Parse(map[string]string{"other": ""})
+	if none.Keys() != nil || none.First() != "" || !none.Empty() || none.Each().Errors() != nil || none.Named("db").hasStar() {
+		t.Errorf("%+v", none)
+	}
+	many := map[string]string{}
+	for i := range maxKeys + 1 {
+		many[fmt.Sprintf("limits.%s/container.c%02d", Domain, i)] = ""
+	}
+	if r := Parse(many); len(r.Keys()) != 1 || r.First() != "limits."+Domain+"/container.c00" {
+		t.Errorf("%q", r.Keys())
+	}
+}
+
+// TestKindsTogether: all kinds of annotations count for the number of keys, and limits and weights together for that
+// of entries. A value is bounded by its bytes.
+func TestKindsTogether(t *testing.T) {
+	full := func(kind, entry string, n int) (string, string) {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, "/d%d %s;", i, entry)
+		}
+		return kind + "." + Domain + "/", b.String()
+	}
+	for _, tt := range []struct {
+		limits, weights int // entries of the last annotation of each kind, beside 255 in each of two
+		want            string
+	}{
+		{2, 2, ""}, {3, 2, "more than 1024 entries"}, {2, 3, "more than 1024 entries"},
+	} {
+		annotations := map[string]string{}
+		for kind, last := range map[string]int{"limits": tt.limits, "weight": tt.weights} {
+			for scope, n := range map[string]int{"container.a": 255, "container.b": 255, "pod-total": last} {
+				prefix, value := full(kind, map[string]string{"limits": "wbps=1Mi", "weight": "5"}[kind], n)
+				annotations[prefix+scope] = value
+			}
+		}
+		got := ""
+		for _, e := range Parse(annotations).PodWide() {
+			got += e.Error()
+		}
+		if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
+			t.Errorf("%+v: %s", tt, got)
+		}
+	}
+	pad := func(value string, bytes int) string { return value + strings.Repeat("\n", bytes-len(value)) }
+	for kind, value := range map[string]string{"limits": "* wbps=1Mi", "weight": "5", "class": "gold"} {
+		for bytes, isValid := range map[int]bool{maxValue: true, maxValue + 1: false} {
+			if errs := Parse(map[string]string{kind + "." + Domain + "/containers": pad(value, bytes)}).Each().Errors(); (len(errs) == 0) != isValid {
+				t.Errorf("%s with %d bytes: %v", kind, bytes, errs)
+			}
+		}
+	}
+}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
 const keyWeights = "weight.blkio.noderesource.dev/containers"
@@ -93,4 +95,30 @@ func TestTooManyWeights(t *testing.T) {
 	if errs := Parse(annotations).PodWide(); len(errs) != 1 || !strings.Contains(errs[0].Error(), "entries in the annotations of one pod together") {
 		t.Errorf("%v", errs)
 	}
+}
+
+// FuzzWeights: a weight that was parsed is parsed again to the same from its own text, and is in its bounds. Each
+// error is one short line, the same each time.
+func FuzzWeights(f *testing.F) {
+	for _, value := range []string{"500", " 7\n", "/data 500; rootfs 5", "* 010\r\n@v 10000", `"/a;b" 1;`, "0", "/a 5 6", "\u00a05", "/a 10001;/a 5", "#\n5"} {
+		f.Add(value)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		l, again := parseWeights(keyDB, value), parseWeights(keyDB, value)
+		for i, e := range l.errors {
+			checkLine(t, e.Error())
+			if e.Error() != again.errors[i].Error() {
+				t.Errorf("%s, then %s", e, again.errors[i])
+			}
+		}
+		for _, e := range l.Entries {
+			back := parseWeights(keyDB, e.text)
+			if e.Weight < blkio.MinWeight || e.Weight > blkio.MaxWeight || !e.Limits.IsZero() || len(back.errors) > 0 || back.Entries[0].Weight != e.Weight || !back.Entries[0].Target.is(&e.Target) {
+				t.Errorf("%q: %+v", e.text, e)
+			}
+		}
+		if len(l.Entries)+len(l.errors) == 0 {
+			t.Errorf("%q: neither a weight nor an error", value)
+		}
+	})
 }
