@@ -80,7 +80,7 @@ func newDocument(p *Policy) *document {
 
 // policy validates the document.
 func (d *document) policy() (*Policy, field.ErrorList) {
-	var v validator
+	v := validator{ruleNames: map[string]bool{}}
 	v.errs = append(v.errs, strict.Header(d.APIVersion, apiVersion, d.Kind, fileKind)...)
 	onError, floors := field.NewPath("onError"), field.NewPath("floors")
 	writeback := field.NewPath("writeback")
@@ -143,7 +143,10 @@ func (d *podsDocument) fill(p *Policy, v *validator) {
 }
 
 // validator gathers the errors of the fields that it returns.
-type validator struct{ errs field.ErrorList }
+type validator struct {
+	errs      field.ErrorList
+	ruleNames map[string]bool // of the rules so far
+}
 
 func oneOf[T ~string](v *validator, at *field.Path, value T, allowed ...T) T {
 	if !slices.Contains(allowed, value) {

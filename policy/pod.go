@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -86,28 +87,33 @@ func (p *Pod) refusedTotal() (errs []*annotation.Error) {
 // choose finds the classes that the annotations choose, and adds the targets of all classes that
 // apply to containers of the pod.
 func (p *Pod) choose() {
+	var classes []*Class // each once
 	add := func(c *Class) {
-		if c != nil {
-			p.targets = p.targets.And(c.targets)
+		if c != nil && !slices.Contains(classes, c) {
+			classes = append(classes, c)
 		}
 	}
 	add(p.rule.class())
-	if !p.request.Chooses() {
-		return
-	}
-	if q := p.request.Each(); q != nil && q.Class != nil {
-		p.each = p.choiceOf(q.Class)
-		add(p.each.class)
-	}
-	for _, name := range p.request.ContainerNames() {
-		if q := p.request.Named(name); q.Class != nil {
-			if p.named == nil {
-				p.named = map[string]choice{}
+	if p.request.Chooses() {
+		if q := p.request.Each(); q != nil && q.Class != nil {
+			p.each = p.choiceOf(q.Class)
+			add(p.each.class)
+		}
+		for _, name := range p.request.ContainerNames() {
+			if q := p.request.Named(name); q.Class != nil {
+				if p.named == nil {
+					p.named = map[string]choice{}
+				}
+				p.named[name] = p.choiceOf(q.Class)
+				add(p.named[name].class)
 			}
-			p.named[name] = p.choiceOf(q.Class)
-			add(p.named[name].class)
 		}
 	}
+	var targets []annotation.Targets
+	for _, c := range classes {
+		targets = append(targets, c.targets)
+	}
+	p.targets = p.targets.And(targets...)
 }
 
 // choiceOf returns the class that an annotation chooses.

@@ -144,8 +144,10 @@ func (d *ruleDocument) rule(v *validator, at *field.Path, p *Policy) Rule {
 		v.errs = append(v.errs, field.Required(at.Child("name"), "messages name the rule"))
 	case d.Name == noRule || !annotation.IsLabel(d.Name):
 		v.errs = append(v.errs, field.Invalid(at.Child("name"), d.Name, "must be at most 63 of a-z, 0-9 and -, not starting or ending with -, other than "+noRule))
-	case slices.ContainsFunc(p.Rules, func(o Rule) bool { return o.Name == d.Name }):
+	case v.ruleNames[d.Name]:
 		v.errs = append(v.errs, field.Duplicate(at.Child("name"), d.Name))
+	default:
+		v.ruleNames[d.Name] = true
 	}
 	v.notEmpty(match.Child("namespaces"), d.Match.Namespaces != nil, len(d.Match.Namespaces))
 	v.notEmpty(match.Child("qos"), d.Match.QOS != nil, len(d.Match.QOS))

@@ -119,14 +119,16 @@ func (v *validator) cases(d *fileDocument, lines *strict.Lines) []Case {
 		v.fail(field.Required(root, "a file has at least one case"))
 	}
 	var out []Case
+	names := map[string]bool{}
 	for i := range d.Cases {
 		doc, at := &d.Cases[i], root.Index(i)
 		switch {
 		case doc.Name == "":
 			v.fail(field.Required(at.Child("name"), "the output names the case"))
-		case slices.ContainsFunc(out, func(c Case) bool { return c.Name == doc.Name }):
+		case names[doc.Name]:
 			v.fail(field.Duplicate(at.Child("name"), doc.Name))
 		}
+		names[doc.Name] = true
 		out = append(out, Case{
 			Name: doc.Name, Line: lines.Of(at),
 			Pod: doc.Pod.pod(v, at.Child("pod")), want: doc.Expect.want(v, at.Child("expect")),

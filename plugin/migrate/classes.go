@@ -51,7 +51,7 @@ type class struct {
 // element has the parameters for some devices. A weight without devices is for all devices that no
 // other element matches.
 type element struct {
-	devices []string
+	devices []string // empty, not nil: no device
 	limits  [blkio.NumLimits]parameter
 	weight  parameter
 }
@@ -66,8 +66,8 @@ type parameter struct {
 // minWeight and maxWeight are the bounds of Weight.
 const minWeight, maxWeight = 10, 1000
 
-// parse parses a file of blockio classes. Decoding is stricter than that of the runtimes, which leave
-// out unknown fields.
+// parse parses a file of blockio classes. Decoding is stricter than that of the runtimes: names have their
+// case, a class has a value, and invalid values are errors.
 func parse(data []byte) ([]class, error) {
 	var d classesDocument
 	unknown, err := (&strict.Format{

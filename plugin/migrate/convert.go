@@ -140,7 +140,7 @@ func key(name string) string {
 func (c *conversion) limits(in *class) (out []string) {
 	for i := range in.elements {
 		if e := &in.elements[i]; e.throttles() {
-			if e.devices == nil {
+			if len(e.devices) == 0 {
 				c.differ("throttling without Devices is left out: the runtimes leave it out too")
 				continue
 			}
@@ -180,7 +180,7 @@ func (c *conversion) lowest(in *class, name string, of func(*element) *parameter
 	for i := range in.elements {
 		e := &in.elements[i]
 		switch p := of(e); {
-		case p.text == "" || e.devices == nil:
+		case p.text == "" || len(e.devices) == 0:
 		case p.amount == 0:
 			c.differ("%s 0 of %s is left out", p.name, e.title())
 		case out == nil || p.amount < out.amount:
@@ -189,7 +189,7 @@ func (c *conversion) lowest(in *class, name string, of func(*element) *parameter
 	}
 	for i := range in.elements {
 		e := &in.elements[i]
-		if p := of(e); out != nil && p.text != "" && e.devices != nil && p.amount > out.amount {
+		if p := of(e); out != nil && p.text != "" && len(e.devices) > 0 && p.amount > out.amount {
 			c.differ("%s %s of %s is %s here, the lowest value for %s", p.name, p.text, e.title(), out.text, name)
 		}
 	}
@@ -214,7 +214,7 @@ func (c *conversion) weight(in *class) blkio.Amount {
 		return lowest.amount
 	}
 	for i := range in.elements {
-		if e := &in.elements[i]; e.devices != nil && e.weight.text != "" && e.weight.amount != all.amount {
+		if e := &in.elements[i]; len(e.devices) > 0 && e.weight.text != "" && e.weight.amount != all.amount {
 			c.differ("Weight %s of %s is %s here: a class has one weight", e.weight.text, e.title(), all.text)
 		}
 	}

@@ -77,6 +77,13 @@ var conversions = []struct {
 		},
 	},
 	{
+		`a: [{Devices: [], ThrottleReadBps: 9M, Weight: 40}, {Devices: [/x], ThrottleReadBps: 10M}]`, `a: {limits: ["* rbps=10M"]}`,
+		[]string{
+			`class "a": throttling without Devices is left out: the runtimes leave it out too`,
+			`class "a": the limits of Devices /x hold for each disk that the container uses`,
+		},
+	},
+	{
 		`a: [{Devices: [/dev/sda], ThrottleReadBps: 0, Weight: 40}, {Weight: 60}]`, `a: {weight: 60}`,
 		[]string{
 			`class "a": the limits of Devices /dev/sda hold for each disk that the container uses`,

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -28,7 +29,7 @@ func text(kind, value string) string {
 // there is none: the samples are constants, and a test generates all files.
 func errorText(annotations map[string]string) string {
 	r := annotation.Parse(annotations)
-	errs := append(r.PodWide(), r.Each().Errors()...)
+	errs := slices.Concat(r.PodWide(), r.Each().Errors(), r.Total().Errors())
 	if len(errs) == 0 {
 		panic(fmt.Sprintf("no mistake in %q", annotations))
 	}

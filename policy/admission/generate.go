@@ -54,19 +54,19 @@ func Files() (map[string]string, error) {
 
 // values returns the values of the templates, by name.
 func values() map[string]any {
-	noClass, class := classes()
 	all := map[string]any{
 		"Plugins": Plugins(), "PluginName": pluginName, "PluginList": pluginList(),
 		"Domain": annotation.Domain, "Kinds": annotation.Kinds(), "AllowLabel": AllowLabel, "FailClosedLabel": FailClosedLabel,
 		"Most": annotation.Most(), "Readable": readable, "Comparable": comparable,
 		"Ours": ours(), "ValidKey": validKey(), "Tokens": tokens, "Control": control, "Unclean": root + "|" + parent, "FirstWord": firstWord,
-		"LimitsEntry": limitsEntry(), "WeightEntry": weightEntry(), "WeightOfAll": weightOfAll(), "Class": class,
+		"LimitsEntry": limitsEntry(), "WeightEntry": weightEntry(), "WeightOfAll": weightOfAll(),
 		"Limits": limits(), "Repeated": repeated(), "Fractions": fractions(),
 		"Rates": rates(every), "Bytes": rates(isBytes), "Operations": rates(isOperations),
 		"MostBytes": mostBytes(), "MostOperations": mostOperations(),
 		"KeyCauses": keyCauses(), "LimitCauses": limitCauses(), "RateCauses": rateCauses(), "WeightCauses": weightCauses(),
-		"Duplicate": duplicateCauses(), "NoClass": literal(": " + noClass),
+		"Duplicate": duplicateCauses(),
 	}
 	maps.Copy(all, sizeTexts())
+	maps.Copy(all, classTexts())
 	return all
 }

@@ -37,12 +37,14 @@ func tooLong(value string) string {
 	return p.String()
 }
 
-// classes returns the grammar's text about a wrong class, and a pattern of valid ones. The
-// pattern is "" if the grammar accepts none.
-func classes() (text, pattern string) {
-	const kind = "class." + annotation.Domain + "/containers"
-	if errs := annotation.Parse(map[string]string{kind: "bronze"}).Each().Errors(); len(errs) > 0 {
-		return errs[0].Cause + " (write limits." + annotation.Domain + ")", ""
+// classTexts returns the grammar's texts about wrong choices of a class, which follow a key, and patterns of
+// values: Class of valid ones and others, NoClass of the word for no class.
+func classTexts() map[string]any {
+	const key = "class." + annotation.Domain + "/"
+	return map[string]any{
+		"Class": "^" + space + label + space + "$", "NoClass": "^" + space + annotation.NoClass + space + "$",
+		"ClassOfTotal": literal(": " + errorText(map[string]string{key + "pod-total": "bronze"})),
+		"ClassNone":    literal(": " + errorText(map[string]string{key + "containers": annotation.NoClass})),
+		"ClassName":    literal(": " + errorText(map[string]string{key + "containers": "A"})),
 	}
-	return errorText(map[string]string{kind: "A"}), "^" + space + label + space + "$"
 }

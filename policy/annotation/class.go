@@ -67,6 +67,8 @@ func (l *List) parseElement(text string) *Problem {
 	switch {
 	case len(text) > maxValue:
 		return &Problem{"the value is longer than 64 KiB", "name fewer targets, or use *"}
+	case l.count > maxEntries:
+		return &Problem{"more than 256 entries", "name fewer targets, or use *"}
 	case len(entries) == 0:
 		return &Problem{"the value is empty", "write for example " + example}
 	case len(entries) > 1:

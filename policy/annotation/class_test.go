@@ -2,6 +2,7 @@ package annotation
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -80,6 +81,19 @@ func TestParseLimits(t *testing.T) {
 		if problems[0] != nil || problems[1] == nil || problems[1].String() != tt.want || len(l.Entries) != 1 {
 			t.Errorf("%.40q: %v, want %s", tt.text, problems[1], tt.want)
 		}
+	}
+}
+
+// TestParseManyLimits: a list of the policy has at most as many entries as an annotation.
+func TestParseManyLimits(t *testing.T) {
+	var elements []string
+	for i := range maxEntries + 2 {
+		elements = append(elements, "/"+strconv.Itoa(i)+" wbps=1Mi")
+	}
+	l, problems := ParseLimits("classes.gold", elements)
+	if len(l.Entries) != maxEntries || problems[maxEntries-1] != nil || problems[maxEntries+1] == nil ||
+		problems[maxEntries].String() != "more than 256 entries (name fewer targets, or use *)" {
+		t.Errorf("%d entries, %v", len(l.Entries), problems[maxEntries])
 	}
 }
 

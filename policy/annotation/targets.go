@@ -54,16 +54,22 @@ func (t *Targets) tidy() {
 	t.Paths, t.Volumes = slices.Compact(t.Paths), slices.Compact(t.Volumes)
 }
 
-// And returns the targets of both.
-func (t Targets) And(o Targets) Targets {
-	if t.Covers(o) {
-		return t
+// And returns the targets of t and of all others.
+func (t Targets) And(others ...Targets) Targets {
+	out, grows := t, false
+	for _, o := range others {
+		if t.Covers(o) {
+			continue
+		}
+		if !grows { // t is shared
+			out.Paths, out.Volumes, grows = slices.Clone(t.Paths), slices.Clone(t.Volumes), true
+		}
+		out.Paths, out.Volumes = append(out.Paths, o.Paths...), append(out.Volumes, o.Volumes...)
+		out.Widest, out.Weights = max(out.Widest, o.Widest), out.Weights || o.Weights
 	}
-	out := Targets{
-		Paths: slices.Concat(t.Paths, o.Paths), Volumes: slices.Concat(t.Volumes, o.Volumes),
-		Widest: max(t.Widest, o.Widest), Weights: t.Weights || o.Weights,
+	if grows {
+		out.tidy()
 	}
-	out.tidy()
 	return out
 }
 

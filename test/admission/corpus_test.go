@@ -68,6 +68,7 @@ func samples(t testing.TB) []sample {
 		add(weight+"containers", "/data "+text)
 		add(weight+"containers", text+" 5")
 		add(class+"containers", text)
+		add(class+"pod-total", text)
 		add(limits+text, "* wbps=1Mi")
 		add(limits+"container."+text, "* wbps=1Mi")
 		if strings.Contains(text, annotation.Domain) {

@@ -52,6 +52,9 @@ func TestMessages(t *testing.T) {
 		{"limits.blkio.noderesource.dev/pod", valid, "limits.blkio.noderesource.dev/pod: invalid scope (write /containers for each container, /pod-total for the pod as a whole, or /container.NAME)"},
 		{"limits.blkio.noderesource.dev", valid, "limits.blkio.noderesource.dev: no scope after the prefix (write /containers for each container, /pod-total for the pod as a whole, or /container.NAME)"},
 		{"limits.blkio.noderesource.dev/db", valid, "limits.blkio.noderesource.dev/db: unknown scope (write container.NAME, containers or pod-total)"},
+		{class, " none ", class + `: "none" is not a class: only the node policy can leave a pod without one (write the name of a class of the node policy, or remove the annotation)`},
+		{class, "Gold", class + `: invalid class name (use at most 63 of a-z, 0-9 and -, not starting or ending with -)`},
+		{"class.blkio.noderesource.dev/pod-total", "gold", "class.blkio.noderesource.dev/pod-total: a class applies to containers (write class.blkio.noderesource.dev/containers)"},
 		{unknown, valid, unknown + ": " + mistakes(map[string]string{unknown: valid})[0].Cause + " (" + mistakes(map[string]string{unknown: valid})[0].Hint + ")"},
 		{"limits.blkio.noderesource.dev/container.A", valid, "limits.blkio.noderesource.dev/container.A: invalid container name (use at most 63 of a-z, 0-9 and -, not starting or ending with -)"},
 	} {
@@ -65,7 +68,7 @@ func TestMessages(t *testing.T) {
 // TestClasses: the policy accepts a class if the grammar does.
 func TestClasses(t *testing.T) {
 	p := readValidating(t, admission.GrammarFile)
-	for _, value := range []string{"bronze", " bronze\n", "a b", "A", ""} {
+	for _, value := range []string{"bronze", " bronze\n", "a b", "A", "", "none", " none\n"} {
 		annotations := map[string]string{class: value}
 		if isRejected := agrees(t, p, annotations); isRejected != (len(mistakes(annotations)) > 0) {
 			t.Errorf("%q: rejected %t, by the grammar %v", value, isRejected, mistakes(annotations))
