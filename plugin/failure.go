@@ -9,6 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/node"
 	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
 // errReregister ends a session whose registration contradicts the policy.
@@ -44,7 +45,8 @@ func (s *session) recovered(event string, pod *api.PodSandbox, result *error) {
 }
 
 // refusal returns what the policy says of a failure of ours for a pod. The rules are matched for that,
-// which may be what has failed. Then it is what the policy says without its rules.
+// which may be what has failed. Then it is what the policy says without its rules, for each pod that
+// can have limits.
 func (s *session) refusal(event string, pod *api.PodSandbox) error {
 	var out error
 	err := bounded.Guarded(func() error {
@@ -55,7 +57,8 @@ func (s *session) refusal(event string, pod *api.PodSandbox) error {
 		return out
 	}
 	s.log.WithField("event", event).WithError(err).Error("Recovered from a panic: the rule of the pod is not known")
-	if failsRequests(s.p.events.Policy()) {
+	pol := s.p.events.Policy()
+	if failsRequests(pol) && (annotation.Concerns(pod.GetAnnotations()) || pol.HasClasses()) {
 		return node.ErrInternal
 	}
 	return nil

@@ -23,6 +23,12 @@ func TestDecide(t *testing.T) {
 	}
 	observe := policy.Default()
 	observe.Mode = policy.ModeObserve
+	byRule := func(mode policy.Mode, p policy.Policy) *policy.Policy {
+		p.Rules = []policy.Rule{{Mode: mode}}
+		return &p
+	}
+	observedReserve := *observe
+	observedReserve.Reserve = 3000
 	reserve := policy.Default()
 	reserve.Reserve = 3000
 	for _, tt := range []struct {
@@ -40,6 +46,10 @@ func TestDecide(t *testing.T) {
 		{name: "never", policy: rule(policy.WeightsOff, modelA, nil), disk: Disk{HasWeights: true}, model: FromPolicy, qos: Fixed, reason: "weights: off"},
 		{name: "impossible", policy: rule(policy.WeightsOn, nil, nil), disk: Disk{Unsupported: "it is a dm device"}, reason: "it is a dm device"},
 		{name: "observed", policy: observe, disk: Disk{HasWeights: true}, reason: "mode: observe"},
+		{name: "observed, and a rule enforces", policy: byRule(policy.ModeEnforce, *observe), disk: Disk{HasWeights: true}},
+		{name: "observed, and a rule enforces no weight", policy: byRule(policy.ModeEnforce, observedReserve), reason: "mode: observe"},
+		{name: "observed, also by rules", policy: byRule(policy.ModeObserve, *observe), disk: Disk{HasWeights: true}, reason: "mode: observe"},
+		{name: "a rule observes", policy: byRule(policy.ModeObserve, *policy.Default()), reason: "no container with a weight"},
 		{
 			name: "policy before calibration", policy: rule(policy.WeightsOn, modelA, qosA), disk: Disk{Calibration: Known{Model: modelB, QOS: qosA}, Udev: Known{Model: modelB, QOS: qosA}},
 			model: FromPolicy, qos: FromPolicy,

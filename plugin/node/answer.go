@@ -50,13 +50,15 @@ func (n *Node) verdict(err error, sb *Sandbox, ctr *Container) error {
 }
 
 // Refusal returns the error that refuses a container after a failure of ours, and counts
-// that. It is nil where the policy lets the containers of the pod start.
+// that. It is nil where the policy lets the containers of the pod start, and for a pod that has neither
+// annotations nor a class.
 func (n *Node) Refusal(sb *Sandbox) error {
 	pol := n.Policy()
 	if pol.OnError.Internal != policy.Reject {
 		return nil
 	}
-	if facts := sb.Facts(); pol.ForPod(&facts, nil).Mode() == policy.ModeObserve {
+	facts := sb.Facts()
+	if !annotation.Concerns(sb.Annotations) && !pol.Concerns(&facts) || pol.ForPod(&facts, nil).Mode() == policy.ModeObserve {
 		return nil
 	}
 	n.metrics.refused[annotation.Internal].Add(1)

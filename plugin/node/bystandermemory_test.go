@@ -141,9 +141,10 @@ func TestBystanderLabels(t *testing.T) {
 func TestBystanderContainers(t *testing.T) {
 	h, _ := tree(t, podCgroup)
 	n := newNode(t, h)
+	tooLong := strings.Repeat("x", longestFile+1)
 	for i := range 2000 {
 		c := ctr(fmt.Sprint("c", i), bind("/mnt/data/x", "/data", "rbind"))
-		c.Unified = map[string]string{"io.max": strings.Repeat("x", 1<<20), "memory.high": "1024"}
+		c.Unified = map[string]string{"io.max": tooLong, "memory.high": "1024"}
 		n.PassBy(batch(), c, Created, nil)
 	}
 	kept := n.peek().bystanders["sb1"].containers

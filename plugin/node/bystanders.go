@@ -175,17 +175,16 @@ func (t *podTable) passBy(b *bystander, c *bystandingCtr) (known bool) {
 	return false
 }
 
-// keepBystanders replaces the bystanders by those that the runtime lists.
-func (s *state) keepBystanders(sandboxes []*Sandbox, ctrs []*Container) {
-	clear(s.bystanders)
-	clear(s.unread)
+// listedBystanders returns those sandboxes that are of no concern, with their containers.
+func listedBystanders(concerned map[string]listedPod, sandboxes []*Sandbox, ctrs []*Container) map[string]*bystander {
+	out := map[string]*bystander{}
 	for _, sb := range sandboxes {
-		if s.pods[sb.ID] == nil {
-			s.addBystander(newBystander(sb))
+		if _, found := concerned[sb.ID]; !found {
+			out[sb.ID] = newBystander(sb)
 		}
 	}
 	for _, ctr := range ctrs {
-		switch b := s.bystanders[ctr.Sandbox]; {
+		switch b := out[ctr.Sandbox]; {
 		case b == nil:
 		case ctr.State == Stopped:
 			b.ended = true
@@ -193,6 +192,18 @@ func (s *state) keepBystanders(sandboxes []*Sandbox, ctrs []*Container) {
 			c := newBystandingCtr(ctr, ctr.State, b.room(ctr.ID))
 			c.starts = false
 			b.note(c)
+		}
+	}
+	return out
+}
+
+// keepBystanders replaces the bystanders by those that the runtime lists and that are not known.
+func (s *state) keepBystanders(listed map[string]*bystander) {
+	clear(s.bystanders)
+	clear(s.unread)
+	for id, b := range listed {
+		if s.pods[id] == nil {
+			s.addBystander(b)
 		}
 	}
 }

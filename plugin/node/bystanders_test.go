@@ -158,7 +158,7 @@ func TestReloadWithinSynchronize(t *testing.T) {
 	n.Reload(rules(t, inProd))
 	n.pass(t.Context())
 	known, group := n.peek().pods["sb1"], n.peek().groups[podCgroup]
-	n.pods.takeOver(before, sandboxes, ctrs)
+	n.pods.takeOver(before, listedBystanders(before, sandboxes, ctrs), sandboxes, ctrs)
 	if now := n.peek(); known == nil || now.pods["sb1"] != known || now.groups[podCgroup] != group || len(known.containers) != 1 || len(now.bystanders) != 0 {
 		t.Error("the pod has become another one")
 	}

@@ -320,3 +320,49 @@ func TestUndecidedUnderObserve(t *testing.T) {
 		t.Errorf("limit %v", got)
 	}
 }
+
+// TestObservedThenGone: a value that a class put into a container's OCI spec does not come back with an update when
+// the class was first only observed, and then gone with a restart.
+func TestObservedThenGone(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("a"))
+	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), "")
+	n := newNode(t, h)
+	n.policy.Store(rules(t, inProd))
+	if _, err := n.create(t.Context(), batch(), ctr("a"), false); err != nil {
+		t.Fatal(err)
+	}
+	start(t, n, batch(), "a")
+	update := func() {
+		write(t, filepath.Join(dir, cgroupOf("a"), "io.max"), "254:0 rbps=max wbps=20971520 riops=max wiops=max\n")
+		n.Updated("sb1")
+		n.pass(t.Context())
+	}
+	for _, text := range []string{"mode: observe\n" + inProd, ""} {
+		for restarts := range 2 {
+			if restarts > 0 {
+				n = newNode(t, h)
+				n.policy.Store(rules(t, text))
+				a := listed("a", isRunning)
+				a.Unified = map[string]string{"io.max": "254:0 wbps=20971520"}
+				n.Synchronize([]*Sandbox{batch()}, []*Container{a})
+				n.pass(t.Context())
+			} else if text != "" {
+				n.Reload(rules(t, text))
+			}
+			for range 2 {
+				if update(); wbps(t, n, cgroupOf("a")) != blkio.Max {
+					t.Errorf("%q, restarts %d: limit %v, record %+v", text, restarts, wbps(t, n, cgroupOf("a")), recordOf(t, n, cgroupOf("a")))
+				}
+			}
+		}
+	}
+	n = newNode(t, h)
+	n.policy.Store(rules(t, inProd))
+	a := listed("a", isRunning)
+	a.Unified = map[string]string{"io.max": "254:0 wbps=20971520"}
+	n.Synchronize([]*Sandbox{batch()}, []*Container{a})
+	n.pass(t.Context())
+	if r := recordOf(t, n, cgroupOf("a")); wbps(t, n, cgroupOf("a")) != 20<<20 || len(r.Dropped) > 0 {
+		t.Errorf("enforced again: %v, record %+v", wbps(t, n, cgroupOf("a")), r)
+	}
+}

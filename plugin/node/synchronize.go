@@ -20,7 +20,7 @@ type listedPod struct {
 // the node and parses no value of an annotation: the runtime waits.
 func (n *Node) Synchronize(sandboxes []*Sandbox, ctrs []*Container) {
 	listed := n.listed(sandboxes)
-	n.pods.takeOver(listed, sandboxes, ctrs)
+	n.pods.takeOver(listed, listedBystanders(listed, sandboxes, ctrs), sandboxes, ctrs)
 	n.admitBystanders() // a policy that came meanwhile did not find them
 	n.listing.unlikely.Store(false)
 	n.listing.done.Store(true)
@@ -38,9 +38,9 @@ func (n *Node) listed(sandboxes []*Sandbox) map[string]listedPod {
 	return out
 }
 
-// takeOver makes the pods with annotations that the runtime lists, and their
-// containers, the node's state.
-func (t *podTable) takeOver(listed map[string]listedPod, sandboxes []*Sandbox, ctrs []*Container) {
+// takeOver makes the pods with annotations that the runtime lists, the others, and their
+// containers the node's state.
+func (t *podTable) takeOver(listed map[string]listedPod, others map[string]*bystander, sandboxes []*Sandbox, ctrs []*Container) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	for id, l := range listed { // first: a new sandbox finds the group of the old one
@@ -58,7 +58,7 @@ func (t *podTable) takeOver(listed map[string]listedPod, sandboxes []*Sandbox, c
 		}
 	}
 	s.adopt(ctrs)
-	s.keepBystanders(sandboxes, ctrs)
+	s.keepBystanders(others)
 	for _, g := range s.groups {
 		s.markDirty(g)
 	}

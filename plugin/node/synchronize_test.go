@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
-	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // TestSynchronizeParsesNothing: what tenants wrote does not decide how long
@@ -75,27 +74,30 @@ func TestPanicUnlocks(t *testing.T) {
 	}
 }
 
-// TestRefusal: a failure of ours refuses a container where the policy says so, and is counted.
+// TestRefusal: a failure of ours refuses a container where the policy says so, and is counted. It refuses none of
+// a pod that has no limits.
 func TestRefusal(t *testing.T) {
+	annotated, plain := limited("rootfs wbps=1Mi"), batch()
 	for name, tt := range map[string]struct {
-		mode     policy.Mode
-		internal policy.Action
-		want     error
+		policy string
+		pod    *Sandbox
+		want   error
 	}{
-		"default": {policy.ModeEnforce, policy.Ignore, nil},
-		"reject":  {policy.ModeEnforce, policy.Reject, ErrInternal},
-		"observe": {policy.ModeObserve, policy.Reject, nil},
+		"default":         {"", annotated, nil},
+		"reject":          {"onError: {internal: reject}", annotated, ErrInternal},
+		"a class":         {"onError: {internal: reject}\n" + inProd, batch(), ErrInternal},
+		"neither":         {"onError: {internal: reject}", plain, nil},
+		"observe":         {"mode: observe\nonError: {internal: reject}", annotated, nil},
+		"a rule observes": {"onError: {internal: reject}\nrules: [{name: r, mode: observe}]", annotated, nil},
 	} {
 		h, _ := tree(t)
 		n := newNode(t, h)
-		pol := policy.Default()
-		pol.Mode, pol.OnError.Internal = tt.mode, tt.internal
-		n.Reload(pol)
+		n.Reload(rules(t, tt.policy))
 		counted := 0.0
 		if tt.want != nil {
 			counted = 1
 		}
-		if got := n.Refusal(sandbox(nil)); !errors.Is(got, tt.want) || scrape(t, n)["refused_containers_total{internal}"] != counted {
+		if got := n.Refusal(tt.pod); !errors.Is(got, tt.want) || scrape(t, n)["refused_containers_total{internal}"] != counted {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)
 		}
 	}

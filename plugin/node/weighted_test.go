@@ -67,6 +67,31 @@ func TestWeightedUndecided(t *testing.T) {
 	}
 }
 
+// TestWeightedObserved: a weight of a pod that a rule only observes is not asked for, of its containers or as a whole,
+// from the pass after the rule on.
+func TestWeightedObserved(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	n := newNode(t, h)
+	n.Synchronize(nil, nil)
+	sb := sandbox(map[string]string{weightKey + "containers": "30", weightKey + "pod-total": "50"})
+	for _, tt := range []struct {
+		policy string
+		want   int
+	}{
+		{"rules: [{name: prod, match: {namespaces: [prod]}, mode: observe}]", 0},
+		{"rules: [{name: dev, match: {namespaces: [dev]}, mode: observe}]", 2},
+		{"mode: observe\nrules: [{name: dev, match: {namespaces: [dev]}, mode: enforce}]", 0},
+		{"mode: observe\nrules: [{name: prod, match: {namespaces: [prod]}, mode: enforce}]", 2},
+	} {
+		n.Reload(rules(t, tt.policy))
+		start(t, n, sb, "a")
+		n.pass(t.Context())
+		if d := n.Weighted(); len(d.Weighted) != tt.want || !d.Complete {
+			t.Errorf("%s: %+v", tt.policy, d)
+		}
+	}
+}
+
 // TestWeightedCleared: a weight that an operator has cleared is not asked for.
 func TestWeightedCleared(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))

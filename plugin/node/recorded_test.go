@@ -1,0 +1,145 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// eventually fails the test unless something holds within a minute.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for began := time.Now(); !holds(); time.Sleep(time.Millisecond) {
+		if time.Since(began) > time.Minute {
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// TestNextSandboxOfFormer: a limit that a pod's cgroup keeps from a sandbox of the time when the pod had a class
+// goes soon after the first event of its next sandbox, without a pass over all pods.
+func TestNextSandboxOfFormer(t *testing.T) {
+	for _, restarts := range []bool{false, true} {
+		h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
+		n := newNode(t, h)
+		n.policy.Store(rules(t, inProd))
+		start(t, n, batch(), "a")
+		n.Stopped("sb1", "id-a") // and what it wrote may not be on its disk
+		n.RemovedPod("sb1")
+		if restarts {
+			n = newNode(t, h)
+			n.Synchronize(nil, nil) // the runtime does not list a sandbox that is not ready
+		} else {
+			n.Reload(policy.Default())
+		}
+		if got := wbps(t, n, podCgroup); got != 20<<20 {
+			t.Fatalf("the pod has %v before", got)
+		}
+		n.resync = time.Hour
+		go n.reconcile(t.Context())
+		s, next := &session{n, handlerDeadline}, batch()
+		next.ID = "sb2"
+		b := ctr("b")
+		b.Sandbox = "sb2"
+		if spec, err := s.CreateContainer(t.Context(), next, b); err != nil || len(spec) > 0 {
+			t.Fatal(spec, err)
+		}
+		if err := s.StartContainer(t.Context(), next, b); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the pod has no limit", func() bool { return wbps(t, n, podCgroup) == blkio.Max })
+		if got := wbps(t, n, cgroupOf("b")); got != blkio.Max || n.peek().unexpected != 0 {
+			t.Errorf("the container has %v, %d unexpected events", got, n.peek().unexpected)
+		}
+	}
+}
+
+// TestRecordedEnded: a pod of a former class of which nothing runs any more keeps its limit while it has data left
+// to write, and not longer.
+func TestRecordedEnded(t *testing.T) {
+	for name, end := range map[string]func(*Node){
+		"listed": func(n *Node) { n.Synchronize([]*Sandbox{batch()}, []*Container{listed("a", isStopped)}) },
+		"ended": func(n *Node) {
+			n.Synchronize([]*Sandbox{batch()}, []*Container{listed("a", isRunning)})
+			n.Stopped("sb1", "id-a")
+		},
+	} {
+		h, dir := tree(t, podCgroup, cgroupOf("a"))
+		n := newNode(t, h)
+		n.policy.Store(rules(t, inProd))
+		start(t, n, batch(), "a")
+		if err := os.RemoveAll(filepath.Join(dir, cgroupOf("a"))); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, podCgroup, "memory.stat"), "file_dirty 4096\nfile_writeback 0\n")
+		n = newNode(t, h)
+		end(n)
+		n.pass(t.Context())
+		if phase, got := n.peek().groups[podCgroup].drain.Phase(), wbps(t, n, podCgroup); phase != lifecycle.Leftovers || got != 20<<20 {
+			t.Errorf("%s: %v, and the pod has %v", name, phase, got)
+		}
+		write(t, filepath.Join(dir, podCgroup, "memory.stat"), "file_dirty 0\nfile_writeback 0\n")
+		for range 3 {
+			n.pass(t.Context())
+		}
+		eventually(t, name+": the pod is drained", func() bool {
+			n.pass(t.Context())
+			return wbps(t, n, podCgroup) == blkio.Max
+		})
+	}
+}
+
+// TestBystanderRemoved: a sandbox whose cgroup was removed without an event is forgotten with the next pass.
+func TestBystanderRemoved(t *testing.T) {
+	h, dir := tree(t, podCgroup)
+	n := newNode(t, h)
+	n.PassBy(batch(), ctr("a"), Running, nil)
+	n.pass(t.Context())
+	if len(n.peek().bystanders) != 1 {
+		t.Fatal("it is not known")
+	}
+	if err := os.RemoveAll(filepath.Join(dir, podCgroup)); err != nil {
+		t.Fatal(err)
+	}
+	n.pass(t.Context())
+	if s := n.peek(); len(s.bystanders)+len(s.unread) != 0 {
+		t.Errorf("%v is kept, to be read %v", s.bystanders, s.unread)
+	}
+}
+
+// TestUnlistedBystander: where the runtime does not list what runs, a class of a new policy limits the containers that
+// events have reported. The pod's cgroup gets no backstop, because another container runs in it.
+func TestUnlistedBystander(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("before"), cgroupOf("b"))
+	n := newNode(t, h)
+	n.Unlisted()
+	s := &session{n, handlerDeadline}
+	for range 2 {
+		if err := s.StartContainer(t.Context(), batch(), ctr("b")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.Reload(rules(t, inProd))
+	n.pass(t.Context())
+	if own, pod := wbps(t, n, cgroupOf("b")), wbps(t, n, podCgroup); own != 20<<20 || pod != blkio.Max {
+		t.Errorf("the container has %v, the pod %v", own, pod)
+	}
+	if err := s.StartContainer(t.Context(), batch(), ctr("before")); err != nil { // it is restarted
+		t.Fatal(err)
+	}
+	if own, pod := wbps(t, n, cgroupOf("before")), wbps(t, n, podCgroup); own != 20<<20 || pod != 40<<20 {
+		t.Errorf("the other container has %v, the pod %v", own, pod)
+	}
+	n.Reload(policy.Default())
+	n.pass(t.Context())
+	for _, cgroup := range []string{podCgroup, cgroupOf("b"), cgroupOf("before")} {
+		if got := wbps(t, n, cgroup); got != blkio.Max {
+			t.Errorf("without the class %s has %v", cgroup, got)
+		}
+	}
+}
