@@ -136,9 +136,9 @@ func (k *Keeper) bounded(d time.Duration) func(cgroupfs.Cgroup, blkio.Line) erro
 }
 
 // passEvery is how often the weights of pods follow what is active. A pass over 250 pods takes
-// 1 to 11 ms, the more of them do I/O, most of it for reads of io.stat (BenchmarkPass of
-// plugin/shares). The pause after a pass grows with what it took, so that passes use at most one
-// part in passShare of a CPU, up to passAtMost: weights that follow later would be noticed.
+// 1 to 10 ms, the more of them do I/O, most of it for reads of io.stat (BenchmarkPass). The pause
+// after a pass grows with what it took, so that passes use at most one part in passShare of a CPU,
+// up to passAtMost: weights that follow later would be noticed.
 const (
 	passEvery  = 2 * time.Second
 	passAtMost = 8 * time.Second

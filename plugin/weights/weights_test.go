@@ -41,7 +41,7 @@ var weighted = []Weighted{{
 
 // node is a node with one pod, whose cgroups are plain files.
 type node struct {
-	t       *testing.T
+	t       testing.TB
 	dir     string
 	keeper  *Keeper
 	log     *test.Hook
@@ -58,7 +58,7 @@ type node struct {
 	asked   int
 }
 
-func newNode(t *testing.T) *node {
+func newNode(t testing.TB) *node {
 	n := &node{t: t, dir: t.TempDir(), now: time.Unix(1000, 0), policy: policy.Default(), demand: Demand{Complete: true}}
 	queue := storage.Queue{RequestBased: true}
 	n.disks = []storage.DiskInfo{

@@ -147,16 +147,7 @@ func (b *slowBench) noise(t *testing.T, n *noisy, on *slowBench, saved string) m
 		time.Sleep(noise.Settle)
 	}
 	out := make(map[string]float64)
-	rates, err := on.disk().While(neighbour.Cgroup, func() error {
-		if n.victimIsIdle {
-			time.Sleep(10 * time.Second)
-			return nil
-		}
-		commits, err := b.disk().Victim(t.Context(), victim.Cgroup, "--rw=randwrite", "--fdatasync=1")
-		reads, readErr := b.disk().Victim(t.Context(), victim.Cgroup, noise.Reads()...)
-		out["commits"], out["commit p99"], out["reads"], out["read p99"] = commits.Rate, commits.P99, reads.Rate, reads.P99
-		return errors.Join(err, readErr)
-	})
+	rates, err := on.disk().While(neighbour.Cgroup, func() error { return b.phases(t, n, victim.Cgroup, neighbour.Cgroup, out) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,6 +155,41 @@ func (b *slowBench) noise(t *testing.T, n *noisy, on *slowBench, saved string) m
 		out["wrote"], out["read"], out["both"] = rates.Wrote, rates.Read, rates.Wrote+rates.Read
 	}
 	return out
+}
+
+// phases has the victim commit and then read, and adds to out what it and the neighbour do in each
+// phase. An idle victim has one phase.
+func (b *slowBench) phases(t *testing.T, n *noisy, victim, neighbour string, out map[string]float64) error {
+	if n.victimIsIdle {
+		return b.phase(n, "idle", "", neighbour, out, func() error {
+			time.Sleep(10 * time.Second)
+			return nil
+		})
+	}
+	var commits, reads noise.Result
+	err := b.phase(n, "commits", victim, neighbour, out, func() (err error) {
+		commits, err = b.disk().Victim(t.Context(), victim, "--rw=randwrite", "--fdatasync=1")
+		return err
+	})
+	readErr := b.phase(n, "reads", victim, neighbour, out, func() (err error) {
+		reads, err = b.disk().Victim(t.Context(), victim, noise.Reads()...)
+		return err
+	})
+	out["commits"], out["commit p99"], out["reads"], out["read p99"] = commits.Rate, commits.P99, reads.Rate, reads.P99
+	return errors.Join(err, readErr)
+}
+
+// phase runs a phase, and adds to out what the neighbour does on the victim's disk meanwhile: MiB
+// per second, and the percentage that it uses of what the victim leaves.
+func (b *slowBench) phase(n *noisy, name, victim, neighbour string, out map[string]float64, run func() error) error {
+	if !n.hasNeighbour || n.elsewhere {
+		return run()
+	}
+	got, err := b.disk().Beside(victim, neighbour, run)
+	if err == nil {
+		out[name+": wrote"], out[name+": read"], out[name+": part"] = got.Wrote, got.Read, 100*got.Part
+	}
+	return err
 }
 
 // held is a pod with a container that has the disk and does nothing itself. Its memory is limited,

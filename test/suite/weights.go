@@ -15,6 +15,10 @@ type weightTable struct {
 	test    string
 	cases   string // head of the first column
 	columns []weightColumn
+	// second has the columns of another table below it, of the cases that have any of them, and intro
+	// is the text between the two.
+	intro  string
+	second []weightColumn
 }
 
 // weightColumn is a figure of generated.Row, and how the table heads it.
@@ -23,27 +27,47 @@ type weightColumn struct{ figure, head string }
 // noisyTest has the one table with a plot.
 const noisyTest = "TestNoisyNeighbour"
 
-func weightTables() []weightTable {
-	return []weightTable{
-		{noisyTest, "neighbour", []weightColumn{
+// noisyTable returns the tables of TestNoisyNeighbour. The page keeps what it has until the test has
+// run: the second table was added after the figures of commit cc11dff, and is on the page only once
+// `make weights` has measured it.
+func noisyTable() weightTable {
+	return weightTable{
+		test: noisyTest, cases: "neighbour",
+		columns: []weightColumn{
 			{"commits", "victim's commits/s"},
 			{"commit p99", "p99, ms"},
 			{"reads", "victim's reads/s"},
 			{"read p99", "p99, ms"},
 			{"wrote", "neighbour writes, MiB/s"},
 			{"read", "neighbour reads, MiB/s"},
-		}},
-		{"TestShareFigures", "I/O", []weightColumn{
+		},
+		intro: "The neighbour in each phase, and the part that it uses of what the victim leaves of the disk:",
+		second: []weightColumn{
+			{"commits: wrote", "beside commits: writes, MiB/s"},
+			{"commits: read", "reads, MiB/s"},
+			{"commits: part", "of what remains, %"},
+			{"reads: wrote", "beside reads: writes, MiB/s"},
+			{"reads: read", "reads, MiB/s"},
+			{"reads: part", "of what remains, %"},
+			{"idle: part", "beside an idle victim: of the disk, %"},
+		},
+	}
+}
+
+func weightTables() []weightTable {
+	return []weightTable{
+		noisyTable(),
+		{test: "TestShareFigures", cases: "I/O", columns: []weightColumn{
 			{"share", "share of weight 300 beside 200, %"}, {"isolation", "1st percentile of isolation, %"},
 		}},
-		{"TestPeriods", "I/O and io.cost", []weightColumn{{"share", "share of weight 300 beside 200, %"}}},
-		{"TestCostOverhead", "one container alone", []weightColumn{
+		{test: "TestPeriods", cases: "I/O and io.cost", columns: []weightColumn{{"share", "share of weight 300 beside 200, %"}}},
+		{test: "TestCostOverhead", cases: "one container alone", columns: []weightColumn{
 			{"without", "operations/s without io.cost"}, {"with", "with io.cost"}, {"part", "part, %"},
 		}},
-		{"TestUnpack", "beside", []weightColumn{
+		{test: "TestUnpack", cases: "beside", columns: []weightColumn{
 			{"unpacked", "image unpacked in, s"}, {"pods", "pods write, MiB/s"}, {"started", "another pod starts in, s"},
 		}},
-		{"TestCalibrationsAgree", "measured by", []weightColumn{
+		{test: "TestCalibrationsAgree", cases: "measured by", columns: []weightColumn{
 			{"random", "4 KiB random reads/s"}, {"rbps", "model: rbps, MiB/s"}, {"rrandiops", "rrandiops"}, {"wbps", "wbps, MiB/s"}, {"wrandiops", "wrandiops"},
 		}},
 	}
@@ -89,22 +113,35 @@ func (w weightTable) write(file, commit string, o outcome, rows []generated.Row)
 		}
 		text += "![The victim's reads and their latency, and what the neighbour does, beside one another.](../images/weights.svg)\n\n"
 	}
-	return generated.Replace(file, weightsBy(w.test), text+w.markdown(rows))
+	text += w.markdown(w.columns, rows)
+	if w.second != nil {
+		some := slices.DeleteFunc(slices.Clone(rows), func(r generated.Row) bool { return !w.hasSecond(&r) })
+		text += "\n" + w.intro + "\n\n" + w.markdown(w.second, some)
+	}
+	return generated.Replace(file, weightsBy(w.test), text)
 }
 
-// markdown returns the table. A figure that a case does not have is empty.
-func (w weightTable) markdown(rows []generated.Row) string {
+// hasSecond reports whether a case has a figure of the second table.
+func (w weightTable) hasSecond(r *generated.Row) bool {
+	return slices.ContainsFunc(w.second, func(c weightColumn) bool {
+		_, ok := r.Figure(c.figure)
+		return ok
+	})
+}
+
+// markdown returns a table of some columns. A figure that a case does not have is empty.
+func (w weightTable) markdown(columns []weightColumn, rows []generated.Row) string {
 	var text strings.Builder
 	line := func(cells ...string) { fmt.Fprintf(&text, "| %s |\n", strings.Join(cells, " | ")) }
 	heads := []string{w.cases}
-	for _, c := range w.columns {
+	for _, c := range columns {
 		heads = append(heads, c.head)
 	}
 	line(heads...)
 	text.WriteString("|" + strings.Repeat("---|", len(heads)) + "\n")
 	for _, r := range rows {
 		cells := []string{r.Name}
-		for _, c := range w.columns {
+		for _, c := range columns {
 			cell := ""
 			if f, ok := r.Figure(c.figure); ok {
 				cell = f.String()

@@ -52,8 +52,10 @@ func noisyRows() []generated.Row {
 		{Test: noisyTest, Name: "none", Bar: "<none>", Rounds: map[string][]float64{"reads": {1500, 1400, 1600}, "read p99": {2, 3, 4}}},
 		{Test: noisyTest, Name: "no settings", Bar: "no settings", Rounds: map[string][]float64{
 			"reads": {38, 39, 40}, "read p99": {300, 350, 400}, "wrote": {44, 45, 46}, "read": {4, 5, 6}, "both": {48, 50, 52},
+			"commits: wrote": {41, 42, 43}, "commits: read": {1, 2, 3}, "commits: part": {70, 71, 72},
+			"reads: wrote": {47, 48, 49}, "reads: read": {7, 8, 9}, "reads: part": {80, 81, 82},
 		}},
-		{Test: noisyTest, Name: "idle victim", Rounds: map[string][]float64{"wrote": {44, 45, 46}}},
+		{Test: noisyTest, Name: "idle victim", Rounds: map[string][]float64{"wrote": {44, 45, 46}, "idle: part": {88, 89, 90}}},
 	}
 }
 
@@ -73,6 +75,11 @@ func TestWriteWeights(t *testing.T) {
 		"| neighbour | victim's commits/s | p99, ms | victim's reads/s | p99, ms | neighbour writes, MiB/s | neighbour reads, MiB/s |\n|---|---|---|---|---|---|---|\n",
 		"| none |  |  | 1500 (1400 to 1600) | 3 (2 to 4) |  |  |\n",
 		"| no settings |  |  | 39 (38 to 40) | 350 (300 to 400) | 45 (44 to 46) | 5 (4 to 6) |\n",
+		// The second table, without the case that has none of its figures.
+		"of the disk:\n\n| neighbour | beside commits: writes, MiB/s | reads, MiB/s | of what remains, % | beside reads: writes, MiB/s | reads, MiB/s | of what remains, % |" +
+			" beside an idle victim: of the disk, % |\n|---|---|---|---|---|---|---|---|\n" +
+			"| no settings | 42 (41 to 43) | 2 (1 to 3) | 71 (70 to 72) | 48 (47 to 49) | 8 (7 to 9) | 81 (80 to 82) |  |\n" +
+			"| idle victim |  |  |  |  |  |  | 89 (88 to 90) |\n\n<!-- until here -->",
 		"old TestShareFigures",
 	} {
 		if !strings.Contains(got, want) {

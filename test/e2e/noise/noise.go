@@ -76,6 +76,9 @@ func Reads() []string {
 	return []string{"--rw=randread", "--direct=1", "--ioengine=libaio", "--iodepth=4"}
 }
 
+// victimBlock is the size of the victim's operations.
+const victimBlock = 4 << 10
+
 // VictimArgs are operations of 4 KiB on the victim's file for 5 s, reported as JSON.
 func (d Disk) VictimArgs() []string {
 	return []string{
