@@ -18,7 +18,13 @@ func TestHostileValues(t *testing.T) {
 	checker, refused := testChecker(t), 0
 	values := []any{
 		"", " ", "\x1b[2J\x1b[31m", "\u202egnp.exe", "a\r\nb", "\x00", `"`, "'", "%s%n", "*", "[", "none", "true", "-", strings.Repeat("a", 64<<10), strings.Repeat("🙈", 300), strings.Repeat("/", 5000),
-		0, -1, 1.5, 1e300, 9007199254740993, true, false, nil, []any{}, []any{[]any{}}, map[string]any{}, map[string]any{"\x1b": nil}, map[string]any{"target": "*", "wbps": "1Mi"}, []any{map[string]any{"target": "rootfs", "weight": 1}},
+		0, -1, 1.5, 1e300, 9007199254740993, true, false, nil,
+		[]any{},
+		[]any{[]any{}},
+		map[string]any{},
+		map[string]any{"\x1b": nil},
+		map[string]any{"target": "*", "wbps": "1Mi"},
+		[]any{map[string]any{"target": "rootfs", "weight": 1}},
 	}
 	places := []string{
 		`"name": %s, "expect": {"rule": "a"}`, `"name": "a", "pod": %s, "expect": {"rule": "a"}`, `"name": "a", "expect": %s`, `"name": "a", "expect": {"rule": %s}`, `"name": "a", "expect": {"mode": %s}`,

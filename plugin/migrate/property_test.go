@@ -157,9 +157,18 @@ func TestRename(t *testing.T) {
 		{strings.Repeat("A", 63), strings.Repeat("a", 55) + "-2"},
 		{strings.Repeat("a", 59) + "..", strings.Repeat("a", 59)},
 		{strings.Repeat("a.", 40), strings.Repeat("a-", 29) + "a"},
-		{"none", "none-2"}, {"NONE", "none-3"}, {"none-2", "none-2-2"},
-		{"", "class"}, {"\xff", "class-2"}, {"...", "class-3"}, {"class", "class-4"},
-		{"Ünïcode", "n-code"}, {"a b", "a-b"}, {"a/b", "a-b-2"}, {"a--b", "a--b"}, {"A--B", "a--b-2"},
+		{"none", "none-2"},
+		{"NONE", "none-3"},
+		{"none-2", "none-2-2"},
+		{"", "class"},
+		{"\xff", "class-2"},
+		{"...", "class-3"},
+		{"class", "class-4"},
+		{"Ünïcode", "n-code"},
+		{"a b", "a-b"},
+		{"a/b", "a-b-2"},
+		{"a--b", "a--b"},
+		{"A--B", "a--b-2"},
 	} {
 		before := len(c.differences)
 		if got := c.rename(tt.name); got != tt.want || !annotation.IsLabel(got) || (len(c.differences) > before) != (got != tt.name) {

@@ -174,7 +174,8 @@ func (s *session) passesBy(sb *Sandbox, c *Container, now State) bool {
 		return false
 	}
 	facts := sb.Facts()
-	return !(pol.HasClasses() && pol.Concerns(&facts)) && !s.n.PassBy(sb, c, now, pol)
+	isConcern := pol.HasClasses() && pol.Concerns(&facts)
+	return !isConcern && !s.n.PassBy(sb, c, now, pol)
 }
 
 // CreateContainer returns what goes into the spec.

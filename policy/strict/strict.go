@@ -8,7 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"io" //nolint:depguard // io.EOF: what the decoder returns at the end of its text
 	"maps"
 	"reflect"
 	"regexp"
