@@ -248,27 +248,28 @@ func TestDelayed(t *testing.T) {
 // is the disk itself, and the figures say so.
 func TestRetries(t *testing.T) {
 	for name, tt := range map[string]struct {
-		most   int        // pauses
+		most   int // pauses
+		pause  time.Duration
 		least  float64    // part of the disk's rate
 		lowest [2]float64 // bounds
 	}{
-		"once":         {1, 0.97, [2]float64{0.97, 1}},
-		"three times":  {3, 0.97, [2]float64{0.97, 1}},
-		"in each load": {1000, 0.45, [2]float64{0.3, steady}},
+		"once":         {1, 90 * time.Millisecond, 0.97, [2]float64{0.97, 1}},
+		"three times":  {3, 90 * time.Millisecond, 0.97, [2]float64{0.97, 1}},
+		"in each load": {1000, 300 * time.Millisecond, 0.45, [2]float64{0.3, steady}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				const pause = 300 * time.Millisecond
 				d, pauses, loads, start := &simDisk{iops: 1500, bps: 60 * mib}, 0, 0, time.Now()
 				d.fail = func(int) error {
 					if since := time.Since(start); pauses < tt.most && loads > 3 && since > 300*time.Millisecond && since < 310*time.Millisecond {
 						pauses++
-						d.free = time.Now().Add(pause)
+						d.free = time.Now().Add(tt.pause)
 						start = time.Time{} // once for each load
 					}
 					return nil
 				}
-				m, err := Measure(t.Context(), Source{Disk: d, Size: gib, CPUTime: idleCPU}, func(float64, string) {
+				reads := 0 // of the processors' time: two by each load
+				m, err := Measure(t.Context(), Source{Disk: d, Size: gib, CPUTime: func() time.Duration { reads++; return 0 }}, func(float64, string) {
 					d.mu.Lock()
 					defer d.mu.Unlock()
 					loads++
@@ -285,8 +286,8 @@ func TestRetries(t *testing.T) {
 				if m.Reads.Lowest < tt.lowest[0] || m.Reads.Lowest > tt.lowest[1] {
 					t.Errorf("the lower half has %g of the rate", m.Reads.Lowest)
 				}
-				if pauses < min(tt.most, len(sizes)) {
-					t.Errorf("only %d pauses", pauses)
+				if again, want := reads/2-loads, min(tt.most, retries); again != want || pauses < want {
+					t.Errorf("%d loads were applied once more after %d pauses, want %d", again, pauses, want)
 				}
 			})
 		})

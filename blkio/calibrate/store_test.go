@@ -99,7 +99,7 @@ func TestFileNames(t *testing.T) {
 	seen := map[string]string{}
 	for _, text := range []string{
 		"S1", "s1", "S 1", "S_1", "S-1", "S%201", "S%1", ".", "..", "../x", "/etc/passwd", "a/b", "a\x00b", "a.json", "ü", "\xff", "~", "naa.5000c500a1b2c3d4",
-		strings.Repeat("x", maxFileName), strings.Repeat("x", maxFileName+1), strings.Repeat("x", maxFileName) + "/", strings.Repeat("/", 70), strings.Repeat("/", 71),
+		strings.Repeat("x", maxFileName), strings.Repeat("x", maxFileName+1), strings.Repeat("x", maxFileName) + "/", strings.Repeat("/", 70), strings.Repeat("/", 300), strings.Repeat("/", 301),
 	} {
 		file, err := fileOf("/dir", Identity{Serial: text})
 		if err != nil {
