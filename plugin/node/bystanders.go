@@ -20,7 +20,6 @@ type bystander struct {
 	isCut      bool             // the labels are not kept
 	size       int              // of the labels, in bytes
 	containers []*bystandingCtr // in the order in which they came
-	isRead     bool             // the pod's cgroup was found to have no record
 	ended      bool             // a container of it has ended
 }
 

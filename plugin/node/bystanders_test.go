@@ -181,7 +181,7 @@ func TestRecordedBystander(t *testing.T) {
 	other.ID, other.Cgroup = "sb2", "/kubepods.slice/kubepods-pod2.slice" // which is not there
 	n.PassBy(batch(), ctr("a"), Running, nil)                             // as if Knows had failed
 	n.PassBy(other, ctr("b"), Running, nil)
-	if err := n.admitRecorded(t.Context(), n.pods.takeUnread()); err != nil {
+	if err := n.admitRecorded(t.Context(), n.pods.takeUnread(false)); err != nil {
 		t.Fatal(err)
 	}
 	if writes := n.peek().pods["sb1"].containers["id-a"].writes(); writes != lifecycle.WritesUnknown {

@@ -34,7 +34,7 @@ func (n *Node) reconcile(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-n.wake:
-			_ = n.admitRecorded(ctx, n.pods.takeUnread()) // the next pass tries again, and logs an error
+			_ = n.admitRecorded(ctx, n.pods.takeUnread(false)) // the next pass tries again, and logs an error
 			for _, g := range n.pods.takeDirty() {
 				n.reconcileGroup(ctx, g)
 			}

@@ -16,7 +16,7 @@ import (
 
 // admitUnread looks at those bystanders that could not be read so far, and logs an error that lasts.
 func (n *Node) admitUnread(ctx context.Context) {
-	err := n.admitRecorded(ctx, n.pods.stillUnread())
+	err := n.admitRecorded(ctx, n.pods.takeUnread(true))
 	if n.listing.unread.Due(time.Now(), err) {
 		n.log.WithError(err).Warn("Reading the records of pods without limits failed, retrying: limits of an earlier policy may stay")
 	}
@@ -36,11 +36,7 @@ func (n *Node) findRecorded(ctx context.Context, of []Sandbox) error {
 	var unread error
 	for i := range of {
 		sb := &of[i]
-		cgroup, err := cgroupfs.PodCgroup(sb.Cgroup)
-		if err != nil || cgroup == "" {
-			continue
-		}
-		switch found, err := n.hasRecord(cgroup); {
+		switch found, err := n.hasRecord(sb); {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case found:
@@ -59,7 +55,11 @@ func (n *Node) findRecorded(ctx context.Context, of []Sandbox) error {
 }
 
 // hasRecord reports whether the cgroup of a pod has a record of the pod, or of a container.
-func (n *Node) hasRecord(cgroup string) (bool, error) {
+func (n *Node) hasRecord(sb *Sandbox) (bool, error) {
+	cgroup, err := cgroupfs.PodCgroup(sb.Cgroup)
+	if err != nil || cgroup == "" {
+		return false, nil // each pod with a record has a cgroup
+	}
 	cg := n.cgroups.Cgroup(cgroup)
 	pod, err := cg.ReadXattr(record.Xattr)
 	if pod != nil {
@@ -90,35 +90,21 @@ func (t *podTable) forgetBystander(id string) {
 func (t *podTable) noteRead(id string) (isCut bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
+	delete(s.unread, id)
 	b := s.bystanders[id]
-	if b == nil {
-		return false
-	}
-	b.isRead = true
-	return b.isCut
+	return b != nil && b.isCut
 }
 
-// takeUnread returns the bystanders that came since the last call.
-func (t *podTable) takeUnread() []Sandbox {
+// takeUnread returns the bystanders whose cgroups have not been read: those that came since the last call, or
+// all.
+func (t *podTable) takeUnread(all bool) []Sandbox {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	defer clear(s.unread)
 	var out []Sandbox
-	for id := range s.unread {
-		out = append(out, s.bystanders[id].sandbox)
-	}
-	return out
-}
-
-// stillUnread returns the bystanders whose cgroups could not be read so far.
-func (t *podTable) stillUnread() []Sandbox {
-	s := t.state.Lock()
-	defer t.state.Unlock()
-	defer clear(s.unread)
-	var out []Sandbox
-	for _, b := range s.bystanders {
-		if !b.isRead {
-			out = append(out, b.sandbox)
+	for id, isNew := range s.unread {
+		if isNew || all {
+			s.unread[id] = false
+			out = append(out, s.bystanders[id].sandbox)
 		}
 	}
 	return out

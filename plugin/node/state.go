@@ -26,8 +26,9 @@ type state struct {
 	groups map[string]*group
 	// bystanders are the other sandboxes, by their ID.
 	bystanders map[string]*bystander
-	unread     map[string]bool // bystanders whose cgroups the reconciler has to look at, by ID
-	arrivals   int             // of pods and containers so far
+	// unread are the bystanders whose cgroups have not been read, by ID; true before the first try.
+	unread   map[string]bool
+	arrivals int // of pods and containers so far
 	// dirty are those that the reconciler has to look at; wake has it do so.
 	dirty map[*group]bool
 	wake  chan<- struct{}
