@@ -177,14 +177,15 @@ func testRefusedLeavesNothing(t *testing.T) {
 }
 
 // testUpdate: an in-place update writes the spec's values again, also where it
-// knows of one disk and the cgroup has two.
+// knows of one disk and the cgroup has two. With it systemd puts the weight back to its own idea.
 func testUpdate(t *testing.T) {
-	pod := runPod(t, "pod", annotations{limits + "containers": "/data wbps=1Mi riops=100; rootfs wbps=2Mi"})
+	pod := runPod(t, "pod", annotations{limits + "containers": "/data wbps=1Mi riops=100; rootfs wbps=2Mi", weight + "containers": "50"})
 	want := disks{"vda": "wbps=2097152", "vdb": "wbps=1048576 riops=100"}
 	cfg := sleeper("c", "/data", "ext4")
 	cfg.Memory = 64 * mib
 	k := pod.run(cfg)
 	wantIOMax(t, k.Cgroup, want)
+	awaitWeight50(t, k, "before an update")
 	for i, r := range []cri.Resources{
 		{CPUQuota: 50_000, Memory: 128 * mib}, {CPUQuota: 80_000, Memory: 128 * mib}, {CPUQuota: 80_000, Memory: 96 * mib},
 	} {
@@ -196,8 +197,23 @@ func testUpdate(t *testing.T) {
 		if err := checkIOMax(k.Cgroup, want); err != nil {
 			t.Errorf("after update %d: %v", i+1, err)
 		}
+		awaitWeight50(t, k, fmt.Sprint("after update ", i+1))
 	}
 	staysIOMax(t, k.Cgroup, want)
+	awaitWeight50(t, k, "at the end")
+}
+
+// awaitWeight50 waits until the container's weight on all disks is 50: systemd may change it with an
+// update, and the reconciler sets it again.
+func awaitWeight50(t *testing.T, k *cri.Container, when string) {
+	t.Helper()
+	eventually(t, "io.weight "+when, func() error {
+		w, err := cgroup.Dir(k.Cgroup).Weight()
+		if err == nil && w != 50 {
+			err = fmt.Errorf("it is %d, want 50", w)
+		}
+		return err
+	})
 }
 
 // TestTerminated: an update of the program takes no limit off.

@@ -118,7 +118,8 @@ func fitShares(rates []float64, want ...float64) error {
 }
 
 // TestWeightsSetUp: io.cost is enabled by the first container with a weight, survives the plugin,
-// and is disabled after the last one. What another program has set stays.
+// and is disabled after the last one. Weights survive systemd, the kubelet, and an update of the
+// container. What another program has set stays.
 func TestWeightsSetUp(t *testing.T) {
 	b := newSlowBench(t, sharedDisk)
 	p := startPlugin(t, "--policy", policyFile(t, weightsPolicy))
@@ -130,14 +131,20 @@ func TestWeightsSetUp(t *testing.T) {
 		t.Errorf("io.cost.model has %q", got)
 	}
 	b.await500(k.Cgroup)
-	b.await500(filepath.Dir(k.Cgroup))
 	p.signal(t, syscall.SIGTERM)
 	p.wait(t)
 	startPlugin(t, "--policy", policyFile(t, weightsPolicy))
-	b.staysEnabled()
+	b.staysEnabled("a restart of the plugin")
 	administer(t, "systemctl", "daemon-reload")
 	b.await500(k.Cgroup)
-	b.await500(filepath.Dir(k.Cgroup))
+	updateQOSClass(t, filepath.Dir(filepath.Dir(k.Cgroup)))
+	b.await500(k.Cgroup)
+	if err := k.Update(t.Context(), cri.Resources{CPUQuota: 50_000}); err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, k.Cgroup, "cpu.max", "50000 100000")
+	b.staysEnabled("an update of the container") // meanwhile systemd has done what it was asked for
+	b.await500(k.Cgroup)
 	if err := pod.Remove(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -170,26 +177,43 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// await500 waits until the weight of a cgroup on the shared disk is 500.
-func (b *slowBench) await500(dir string) {
+// updateQOSClass does to the cgroup of a QoS class what the kubelet does when it starts, and each minute
+// after that: it sets its CPU weight, by systemd unless it uses cgroupfs itself.
+func updateQOSClass(t *testing.T, dir string) {
+	t.Helper()
+	if node.driver == "cgroupfs" {
+		if err := os.WriteFile(filepath.Join(cgroup.Root, dir, "cpu.weight"), []byte("100"), 0); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	administer(t, "systemctl", "set-property", "--runtime", filepath.Base(dir), "CPUWeight=100")
+}
+
+// await500 waits until the weights of a container, of its pod and of its QoS class on the shared disk
+// are 500.
+func (b *slowBench) await500(container string) {
 	b.Helper()
-	eventually(b.T, "the weight of "+dir, func() error {
-		data, err := os.ReadFile(filepath.Join(cgroup.Root, dir, "io.weight"))
-		if err != nil {
-			return err
-		}
-		for line := range strings.Lines(string(data)) {
-			if strings.TrimSpace(line) == b.number+" 500" {
-				return nil
+	pod := filepath.Dir(container)
+	for _, dir := range []string{container, pod, filepath.Dir(pod)} {
+		eventually(b.T, "the weight of "+dir, func() error {
+			data, err := os.ReadFile(filepath.Join(cgroup.Root, dir, "io.weight"))
+			if err != nil {
+				return err
 			}
-		}
-		return fmt.Errorf("io.weight is %q", data)
-	})
+			for line := range strings.Lines(string(data)) {
+				if strings.TrimSpace(line) == b.number+" 500" {
+					return nil
+				}
+			}
+			return fmt.Errorf("io.weight is %q", data)
+		})
+	}
 }
 
 // staysEnabled fails the test if io.cost is disabled on the shared disk, or a weight on the way to
 // the container is removed, within two passes.
-func (b *slowBench) staysEnabled() {
+func (b *slowBench) staysEnabled(after string) {
 	b.Helper()
 	var err error
 	for end := time.Now().Add(2*resync + time.Second); time.Now().Before(end) && err == nil; time.Sleep(50 * time.Millisecond) {
@@ -198,6 +222,6 @@ func (b *slowBench) staysEnabled() {
 		}
 	}
 	if err != nil {
-		b.Errorf("io.cost.qos has %q after a restart of the plugin", err)
+		b.Errorf("io.cost.qos has %q after %s", err, after)
 	}
 }

@@ -102,8 +102,8 @@ func beside(samples []sample) (Beside, error) {
 	return Beside{
 		Rates: Rates{Wrote: wrote / MiB, Read: read / MiB},
 		Part: max(
-			partOf(per(first.operations, last.operations), sharedOperations, victim/victimBlock),
-			partOf(wrote+read, sharedBytes, victim),
+			partOf(per(first.operations, last.operations), SharedOperations, victim/victimBlock),
+			partOf(wrote+read, SharedBytes, victim),
 		),
 	}, nil
 }

@@ -35,16 +35,16 @@ disks:
   model: {rbps: 61027123, rseqiops: 1455, rrandiops: 1455, wbps: 61027123, wseqiops: 1455, wrandiops: 1455}
 `
 
-// What the shared disk does in a second, which test/node says to QEMU.
+// SharedOperations and SharedBytes are what the shared disk does in a second, which test/node says to QEMU.
 const (
-	sharedOperations = 1500
-	sharedBytes      = 60 * MiB
+	SharedOperations = 1500
+	SharedBytes      = 60 * MiB
 )
 
 // PolicyWith returns a policy as Policy, with another part of what the disk does as its model, and a
 // period of io.cost. With a period of 0 the plugin chooses one.
 func PolicyWith(rate float64, period time.Duration) string {
-	ops, bytes := math.Round(rate*sharedOperations), math.Round(rate*sharedBytes)
+	ops, bytes := math.Round(rate*SharedOperations), math.Round(rate*SharedBytes)
 	text := fmt.Sprintf("bounds: {weight: {max: 10000}}\ndisks:\n- match: {names: [%s]}\n"+
 		"  model: {rbps: %.0f, rseqiops: %.0f, rrandiops: %.0f, wbps: %.0f, wseqiops: %.0f, wrandiops: %.0f}\n", SharedDisk, bytes, ops, ops, bytes, ops, ops)
 	if period != 0 { // without percentiles it is twice the latency target
