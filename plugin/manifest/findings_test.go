@@ -103,6 +103,12 @@ func TestMisplaced(t *testing.T) {
 		{name: "a kind without pods", in: "kind: Namespace\nmetadata: {name: ns, annotations: {" + limitsName + ": x}}\n", want: []string{
 			`warning in:2: Namespace ns: metadata.annotations: annotation "` + limitsName + `" has no effect on a Namespace, only on pods`,
 		}},
+		{name: "a kind without pods that is not plain", in: "kind: \"A\\nB\\e[2J\"\nmetadata: {annotations: {" + limitsName + ": x}}\n", want: []string{
+			"warning in:2: A\nB\x1b[2J: metadata.annotations: annotation \"" + limitsName + "\" has no effect on a \"A\\nB\\x1b[2J\", only on pods",
+		}},
+		{name: "a path that is not plain", in: "kind: R\nmetadata: {annotations: {" + limitsName + ": x}}\n\"a\\nb\": {spec: {containers: [{name: c}]}}\n", want: []string{
+			`warning in:2: R: metadata.annotations: annotation "` + limitsName + `" has no effect here (write it in a\nb.metadata.annotations)`,
+		}},
 		{name: "a kind without pods, other annotations", in: "kind: Namespace\nmetadata: {name: ns, annotations: {a: x}, labels: [" + limitsName + ", x]}\n"},
 		{name: "a kind without pods, a misspelled domain", in: "kind: Namespace\nmetadata: {name: ns, labels: {limits.blkio.nodersource.dev/containers: x}}\n", want: []string{
 			`warning in:2: Namespace ns: metadata.labels: annotation "limits.blkio.nodersource.dev/containers" has no effect on a Namespace, only on pods`,

@@ -20,13 +20,16 @@ type document struct {
 	object  Object // the one that is read, maybe an item of a list
 }
 
-// maxFindings bounds the findings of one file.
-const maxFindings = 1000
+// Bounds of the findings of one file, and of the path in one of them, in bytes.
+const (
+	maxFindings = 1000
+	maxField    = 512
+)
 
 // report adds a finding on the object that is read. A value is read several times, and
 // reported once.
 func (d *document) report(line int, path string, severity Severity, text string) {
-	f := Finding{Position: d.position(line), Object: d.object, Field: path, Severity: severity, Text: text}
+	f := Finding{Position: d.position(line), Object: d.object, Field: cutPath(path), Severity: severity, Text: text}
 	switch {
 	case d.seen[f] || len(d.seen) > maxFindings:
 		return
@@ -35,6 +38,15 @@ func (d *document) report(line int, path string, severity Severity, text string)
 	}
 	d.seen[f] = true
 	d.set.Findings = append(d.set.Findings, f)
+}
+
+// cutPath shortens a path to its end.
+func cutPath(path string) string {
+	const dots = "..."
+	if len(path) <= maxField {
+		return path
+	}
+	return dots + strings.ToValidUTF8(path[len(path)-maxField+len(dots):], "")
 }
 
 func (d *document) position(line int) Position { return Position{d.file, d.number, line} }

@@ -27,7 +27,7 @@ func (d *document) pod(object, template value, s *strays) {
 		if p.Labels == nil {
 			p.Labels = map[string]string{}
 		}
-		p.Labels[label.key.Value] = template.at(label.value, child(template.path, "metadata").Child("labels").Key(label.key.Value)).text()
+		p.Labels[label.key.Value] = template.at(label.value, child(template.path, "metadata").Child("labels").Key(quote.Clip(label.key.Value, maxKey))).text()
 	}
 	p.Namespace = cmp.Or(p.Namespace, "default")
 	if template.path != nil {

@@ -8,6 +8,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
 const (
@@ -45,7 +47,7 @@ func read(in io.Reader, name string, keys Keys, lenient bool) (set Set, size int
 		if problem != nil {
 			d.number++
 			d.object = Object{}
-			d.report(problem.line, "", Error, "cannot be parsed: "+problem.text)
+			d.report(problem.line, "", Error, "cannot be parsed: "+quote.ASCII(quote.Clip(problem.text, maxField)))
 		}
 	}
 	slices.SortStableFunc(set.Findings, func(a, b Finding) int { return a.compare(b.Position) })

@@ -105,6 +105,23 @@ func TestReadFSBounds(t *testing.T) {
 	}
 }
 
+// TestReadFSTotal checks that the size of all files together is bounded.
+func TestReadFSTotal(t *testing.T) {
+	large := &fstest.MapFile{Data: []byte("#" + strings.Repeat("x", maxFile-1))}
+	files := fstest.MapFS{"a.yaml": {Data: []byte(minimalPod)}, "z.yaml": {Data: []byte(minimalPod)}}
+	for i := range maxTotal / maxFile {
+		files[fmt.Sprintf("b%d.yaml", i)] = large
+	}
+	set, err := ReadFS(files, "dir", ours)
+	if err == nil || err.Error() != "read manifests dir: larger than 256 MiB" || len(set.Pods) != 1 {
+		t.Errorf("%v, %d pods", err, len(set.Pods))
+	}
+	set, err = ReadFS(fstest.MapFS{"a.yaml": files["a.yaml"], "c.yaml": {Data: append(large.Data, 'x')}, "z.yaml": files["z.yaml"]}, "dir", ours)
+	if err == nil || err.Error() != "read manifest dir/c.yaml: larger than 32 MiB" || len(set.Pods) != 2 {
+		t.Errorf("%v, %d pods", err, len(set.Pods))
+	}
+}
+
 // failing is a directory with a file or a directory that cannot be opened.
 type failing struct {
 	fstest.MapFS
@@ -180,10 +197,15 @@ func FuzzRead(f *testing.F) {
 	f.Add("kind: Pod\nmetadata: &m {annotations: *m, <<: *m}\n...\n%YAML 1.1\n--- # x\n{a: b}\n")
 	f.Add("kind: Rollout\nspec: {template: {spec: {containers: [{resources: {limits: {memory: 1e9}}}]}}}\n")
 	f.Add("kind: StatefulSet\nspec: {ordinals: {start: 1}, volumeClaimTemplates: [{metadata: {name: x}}], template: {spec: {volumes: [{name: y, csi: {}}]}}}\n")
+	f.Add("kind: \"A\\nB\\e[2J\"\nmetadata: {annotations: {" + limitsName + ": x}}\n")
+	f.Add("kind: R\nmetadata: {annotations: {" + limitsName + ": x}}\n\"a\\nb\": {spec: {containers: [{name: c}]}}\n")
 	f.Fuzz(func(t *testing.T, in string) {
 		set, err := Read(strings.NewReader(in), "in", ours)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if d := cmp.Diff(set, mustRead(t, in)); d != "" {
+			t.Errorf("another time:\n%s", d)
 		}
 		// YAML has more line breaks than "\n".
 		lines := 1
@@ -197,8 +219,8 @@ func FuzzRead(f *testing.F) {
 			if f.File != "in" || f.Document < 1 || f.Line < 0 || f.Line > lines+1 || f.Text == "" {
 				t.Errorf("%+v of %d lines", f, lines)
 			}
-			if text := f.Text; strings.ContainsAny(text, "\n\r\x1b") {
-				t.Errorf("the text %q is not one line", text)
+			if strings.ContainsFunc(f.Text, func(r rune) bool { return r < ' ' || r > '~' }) || len(f.Text) > 8<<10 || len(f.Field) > maxField {
+				t.Errorf("the text %q in %q is not one short line", f.Text, f.Field)
 			}
 		}
 		for i := range set.Pods {

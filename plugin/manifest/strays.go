@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
 // strays finds annotations without effect in an object: those in the wrong place, and
@@ -29,7 +31,7 @@ func (s *strays) annotations(v value) (values map[string]string, lines map[strin
 	s.place(v.node, 0)
 	s.duplicates(v)
 	for _, p := range v.pairs() {
-		key, val := p.key.Value, v.at(p.value, v.path.Key(p.key.Value))
+		key, val := p.key.Value, v.at(p.value, v.path.Key(quote.Clip(p.key.Value, maxKey)))
 		switch {
 		case !val.exists():
 			values[key] = "" // as the API server reads it
@@ -95,7 +97,7 @@ func (s *strays) walk(n *yaml.Node, path []string) {
 				continue
 			}
 			s.examine(n, key, path)
-			s.walk(n.Content[i+1], append(path, key.Value))
+			s.walk(n.Content[i+1], append(path, quote.Clip(key.Value, maxKey)))
 		}
 	}
 }
@@ -109,7 +111,7 @@ func (s *strays) examine(n, key *yaml.Node, path []string) {
 	if s.keys.IsOurs(key.Value) {
 		if !s.placed[n] && !s.given[key.Value] { // in both places it has its effect
 			s.report(key.Line, joined(path), s.severity,
-				"annotation "+quoted(key.Value)+" has no effect here (write it in "+s.right+")")
+				"annotation "+quoted(key.Value)+" has no effect here (write it in "+quote.ASCII(cutPath(s.right))+")")
 		}
 		return
 	}
@@ -134,7 +136,7 @@ func (s *strays) withoutPod(v value) {
 			key := list.Content[i]
 			if _, near := s.keys.Meant(key.Value); near || s.keys.IsOurs(key.Value) {
 				s.report(key.Line, "metadata."+name, s.severity,
-					"annotation "+quoted(key.Value)+" has no effect on a "+s.object.Kind+", only on pods")
+					"annotation "+quoted(key.Value)+" has no effect on a "+quote.Name(s.object.Kind, maxQuoted)+", only on pods")
 			}
 		}
 	}

@@ -7,6 +7,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
 // maxVisits bounds the fields and items that are read of one document, with visitsPerByte
@@ -113,7 +115,9 @@ func (v value) field(names ...string) value {
 	return v
 }
 
+// child returns the path of a field. It cuts a name that is too long for a field of the API.
 func child(p *field.Path, name string) *field.Path {
+	name = quote.Clip(name, maxKey)
 	if p == nil {
 		return field.NewPath(name)
 	}

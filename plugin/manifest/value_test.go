@@ -40,6 +40,7 @@ alias: *base
 twice: {k: first, k: last}
 quoted: {"<<": {k: x}}
 inline: {<<: [{k: inline}, *more]}
+nothing: {<<: text, k: own}
 wrong: {<<: [x, *base]}
 name: &name k
 keyed: {*name : by its alias}
@@ -47,7 +48,7 @@ keyed: {*name : by its alias}
 	v, set := values(t, in)
 	for path, want := range map[string]string{
 		"a b c": "x", "a b d": "", "a x c": "", "one k": "own", "one only": "base", "two k": "own", "two also": "more",
-		"both k": "base", "both also": "more", "alias k": "base", "twice k": "last", "quoted k": "", "keyed k": "by its alias", "inline k": "inline", "inline also": "more", "wrong k": "base",
+		"both k": "base", "both also": "more", "alias k": "base", "twice k": "last", "quoted k": "", "keyed k": "by its alias", "inline k": "inline", "inline also": "more", "wrong k": "base", "nothing k": "own",
 	} {
 		if got := v.field(strings.Fields(path)...).text(); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
@@ -115,6 +116,12 @@ func TestItems(t *testing.T) {
 	}
 	if d := cmp.Diff([]string{"in:3: wrong: not a list"}, texts(set)); d != "" {
 		t.Errorf("-want +got:\n%s", d)
+	}
+	v, _ = values(t, "[a, [b]]\n")
+	for item := range v.items() { // of a list that is a document
+		if got := item.path.String(); !strings.HasPrefix(got, "[") || item.node.Line != 1 {
+			t.Errorf("%q in line %d", got, item.node.Line)
+		}
 	}
 }
 
