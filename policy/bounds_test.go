@@ -130,7 +130,7 @@ func TestDropWeight(t *testing.T) {
 	d := Desired{Settings: NewSettings(limit, Setting{weight(500).Value, from("weight.blkio.noderesource.dev/containers", 0, "")})}
 	err := d.DropWeight()
 	const want = `nri-blkio: weight.blkio.noderesource.dev/containers: "500": this node's kernel has no io.weight (use limits, or a node whose kernel has CONFIG_BLK_CGROUP_IOCOST)`
-	if err.Error() != want || err.Kind != annotation.Unenforceable {
+	if e := asError(t, err); e == nil || e.Error() != want || e.Kind != annotation.Unenforceable {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 	if again := d.DropWeight(); again != nil || !slices.Equal(d.Settings, Settings{limit}) {

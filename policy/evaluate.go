@@ -235,9 +235,9 @@ func (p *Pod) check(q *annotation.Scope) []*annotation.Error {
 	return errs
 }
 
-// DropWeight takes out a weight on a node whose kernel cannot hold any. It returns the error for a
-// weight of an annotation, otherwise nil.
-func (d *Desired) DropWeight() *annotation.Error {
+// DropWeight takes out a weight on a node whose kernel cannot hold any. It returns an *annotation.Error for
+// a weight of an annotation, otherwise nil.
+func (d *Desired) DropWeight() error {
 	weights := d.Settings.In(blkio.IOWeight)
 	if len(weights) == 0 {
 		return nil

@@ -69,3 +69,56 @@ func (m *model) compare(t *testing.T, d *Desired, scopes ...[]modelEntry) {
 		}
 	}
 }
+
+// FuzzReload: after a reload, a container keeps what a stricter policy rejects, and no more: a value that is out
+// of the new bounds was granted before and is not above that of the class, and a second pass changes nothing.
+func FuzzReload(f *testing.F) {
+	for seed := range uint64(1000) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		g, before, m := generator{rand.New(rand.NewPCG(seed, 18))}, &model{}, &model{}
+		g.policy(before)
+		g.policy(m)
+		g.pod(m)
+		r, c := annotation.Parse(m.annotations), db()
+		decide := func(text string) Desired {
+			p, err := ParseFile([]byte(fileHead + text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, _ := p.ForPod(&PodFacts{Namespace: "team"}, r).Container(c)
+			return d
+		}
+		former, now := decide(before.text), decide(m.text)
+		kept := decide(m.text)
+		kept.KeepGranted(former)
+		for _, s := range kept.Settings {
+			k := s.Key
+			if k == blkio.Weight {
+				k = blkio.DiskWeight
+			}
+			if k > blkio.DiskWeight || s.Source.Kind == FromRule || s.Amount <= m.most(k) && s.Amount >= m.least(k) {
+				continue
+			}
+			if old, found := former.Settings.Get(s.Address); !found || old != s {
+				t.Errorf("%+v is out of bounds, and was not granted: %+v", s, old)
+			}
+			if own, found := now.Settings.Get(s.Address); found && own.Amount < s.Amount {
+				t.Errorf("%+v in place of %+v", s, own)
+			}
+		}
+		for _, s := range now.Settings {
+			if got, found := kept.Settings.Get(s.Address); !found || got.Amount > s.Amount {
+				t.Errorf("%+v became %+v", s, got)
+			}
+		}
+		again := decide(m.text)
+		if again.KeepGranted(kept); fmt.Sprint(again.Settings, again.Lowered) != fmt.Sprint(kept.Settings, kept.Lowered) {
+			t.Errorf("%+v, then %+v", kept, again)
+		}
+		if t.Failed() {
+			t.Logf("%s\nthen\n%s\n%q", before.text, m.text, m.annotations)
+		}
+	})
+}

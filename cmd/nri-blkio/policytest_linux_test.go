@@ -49,6 +49,41 @@ func TestPolicyTestPage(t *testing.T) {
 	run(exitFindings)
 }
 
+// TestPolicyPage: the example of classes and rules in docs/reference/policy.md does what the page says of it.
+func TestPolicyPage(t *testing.T) {
+	data, err := os.ReadFile("../../docs/reference/policy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile("(?ms)^## Classes and rules$.*?^```yaml\n(.*?)^```$").FindStringSubmatch(string(data))
+	if m == nil {
+		t.Fatal("the page has no classes and rules")
+	}
+	const choice = "annotations: {class.blkio.noderesource.dev/containers: "
+	const cases = `apiVersion: blkio.noderesource.dev/v1alpha1
+kind: NodePolicyTest
+cases:
+- {name: system, pod: {namespace: kube-system}, expect: {rule: system, eachContainer: {class: none, limits: []}}}
+- {name: databases, pod: {namespace: databases}, expect: {rule: databases, eachContainer: {class: gold, weight: 800}}}
+- {name: batch, pod: {namespace: batch-1, labels: {tier: batch}}, expect: {rule: batch, mode: observe, eachContainer: {class: bronze}}}
+- {name: guaranteed, pod: {namespace: batch-1, labels: {tier: batch}, qosClass: Guaranteed}, expect: {rule: none}}
+- {name: other, pod: {namespace: web}, expect: {rule: none, eachContainer: {class: none}}}
+- {name: bronze, pod: {namespace: web, ` + choice + `bronze}}, expect: {eachContainer: {class: bronze, refused: false}}}
+- {name: gold, pod: {namespace: web, ` + choice + `gold}}, expect: {eachContainer: {refused: bounds.weight.max}}}
+`
+	t.Chdir(t.TempDir())
+	for name, text := range map[string]string{"policy.yaml": m[1], "cases.yaml": cases} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out strings.Builder
+	a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: &out, getenv: os.Getenv}
+	if err := a.run(t.Context(), []string{"check", "--policy", "policy.yaml", "--expect", "cases.yaml"}); err != nil || out.String() != "ok: 7 cases\n" {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+}
+
 // TestMigratePage converts the classes of docs/how-to/migrate-from-blockio.md, and compares the policy
 // with that on the page.
 func TestMigratePage(t *testing.T) {

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -25,6 +26,24 @@ func TestDecide(t *testing.T) {
 	}
 	if d, err := Decide(&pod, facts("b"), Weights{}); err != nil || d.Settings != nil {
 		t.Errorf("another container: %s, %v", text(d.Settings), err)
+	}
+}
+
+// TestWeightOfClass: on a node without io.weight the weight of a class is left out with a warning, and the rest
+// of the class holds.
+func TestWeightOfClass(t *testing.T) {
+	pol, err := policy.ParseFile([]byte("apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\n" +
+		"classes: {a: {limits: ['* wbps=1Mi'], weight: 50}}\nrules: [{name: r, class: a}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := Pod{Policy: pol.ForPod(&policy.PodFacts{}, annotation.Parse(nil))}
+	d, err := Decide(&pod, facts("a"), Weights{})
+	if err != nil || text(d.Settings) != "254:0 wbps=1048576, 254:16 wbps=1048576" || !slices.Contains(d.WarningKinds, policy.NotEnforced) {
+		t.Errorf("%s, %v, warnings %q", text(d.Settings), err, d.Warnings)
+	}
+	if d, err := Total(&pod, []policy.Container{facts("a")}, Weights{}); err != nil || d.Settings != nil {
+		t.Errorf("the pod as a whole: %s, %v", text(d.Settings), err)
 	}
 }
 

@@ -286,7 +286,9 @@ func TestWeightsCheck(t *testing.T) {
 	} {
 		d := policy.Desired{Settings: setting(blkio.Wbps, 5)}
 		if tt.asked {
-			d.Settings = d.Settings.Join(setting(blkio.Weight, 50))
+			w := setting(blkio.Weight, 50)
+			w[0].Source.Kind = policy.FromAnnotation
+			d.Settings = d.Settings.Join(w)
 		}
 		err := tt.weights.Check(&d)
 		if _, left := d.Settings.Weight(); (err != nil) != tt.err || left != (tt.asked && !tt.err) {
