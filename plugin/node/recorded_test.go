@@ -98,7 +98,7 @@ func TestRecordedEnded(t *testing.T) {
 func TestBystanderRemoved(t *testing.T) {
 	h, dir := tree(t, podCgroup)
 	n := newNode(t, h)
-	n.PassBy(batch(), ctr("a"), Running, nil)
+	n.PassBy(batch(), ctr("a"), Running, n.Policy())
 	n.pass(t.Context())
 	if len(n.peek().bystanders) != 1 {
 		t.Fatal("it is not known")
