@@ -236,6 +236,8 @@ func (t *podTable) admitted(fresh podIdentity, cgroup string, recorded bool) {
 	if b == nil {
 		return
 	}
+	_, unread := s.unread[fresh.id]
+	recorded = recorded || unread // or not, which is not known yet
 	pod := s.join(fresh, cgroup)
 	s.admit(pod)
 	if recorded && b.ended { // its limits may hold back data

@@ -92,6 +92,7 @@ func TestBystanderEndedUnseen(t *testing.T) {
 		h, _ := tree(t, podCgroup) // the cgroup of the container was removed
 		n := newNode(t, h)
 		tell(n)
+		n.pass(t.Context()) // it has no record
 		n.Reload(rules(t, inProd))
 		n.pass(t.Context())
 		n.Synchronize([]*Sandbox{batch()}, nil)
