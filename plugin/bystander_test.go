@@ -1,11 +1,13 @@
 package plugin
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
 
+	"github.com/nri-blkio/nri-blkio/plugin/node"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -54,6 +56,37 @@ func TestPodOfFormerRule(t *testing.T) {
 	other.Id, other.Linux = "sb3", &api.LinuxPodSandbox{CgroupParent: "/kubepods.slice/kubepods-pod3.slice"}
 	if p.concerns(other, p.events.Policy()) {
 		t.Error("another pod is of concern")
+	}
+}
+
+// passingBy is a state that panics when a pod of no concern is noted.
+type passingBy struct{ panicking }
+
+func (passingBy) PassBy(*node.Sandbox, *node.Container, node.State, *policy.Policy) bool {
+	panic("no state")
+}
+
+// TestPanicOfBystander: a failure that is about a pod without annotations and without a class refuses none of its
+// containers. If its rule cannot be known, that depends on whether some rule has a class.
+func TestPanicOfBystander(t *testing.T) {
+	for _, unknown := range []bool{false, true} {
+		p := newPlugin(t, nil)
+		s := &session{p: p, log: p.log, deadline: time.Minute}
+		s.p.events = passingBy{panicking{p.events}}
+		if unknown {
+			s.p.events = unmatched{panicking{passingBy{panicking{p.node}}}}
+		}
+		for text, want := range map[string]error{"": nil, "another": map[bool]error{true: node.ErrInternal}[unknown]} {
+			pol := *policy.Default()
+			if text != "" {
+				pol = *withClass(t, text)
+			}
+			pol.OnError.Internal = policy.Reject
+			p.Reload(&pol)
+			if _, _, err := s.CreateContainer(t.Context(), sandbox(nil), ctr("a")); !errors.Is(err, want) {
+				t.Errorf("class for %q, rule unknown %v: %v, want %v", text, unknown, err, want)
+			}
+		}
 	}
 }
 

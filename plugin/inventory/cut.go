@@ -31,7 +31,8 @@ func (s *Spec) Within(room int) (*Spec, int) {
 	}
 	out.Mounts = slices.Clip(out.Mounts)
 	for _, d := range s.Devices {
-		if (d.Type == "b" || d.IsHostOnly()) && fits(deviceSize+len(d.Path), d.Path) {
+		isHostOnly := d.IsHostOnly() && !slices.ContainsFunc(out.Devices, Device.IsHostOnly) // one shows what the others are
+		if isHostOnly || d.Type == "b" && fits(deviceSize+len(d.Path), d.Path) {
 			out.Devices = append(out.Devices, d)
 		}
 	}

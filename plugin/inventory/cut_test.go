@@ -119,6 +119,25 @@ func TestLeftOutTargets(t *testing.T) {
 	}
 }
 
+// TestPrivilegedWithin: a privileged container with more devices than are kept is still known as one: "*" does not mean
+// the devices that are kept.
+func TestPrivilegedWithin(t *testing.T) {
+	spec := &Spec{Name: "agent"}
+	for i := range 10_000 {
+		spec.Devices = append(spec.Devices, Device{Path: fmt.Sprint("/dev/dm-", i), Type: "b", Dev: blkio.Dev{Major: 253, Minor: uint32(i)}})
+	}
+	spec.Devices = append(spec.Devices, Device{Path: "/dev/kmsg", Type: "c", Dev: blkio.Dev{Major: 1, Minor: 11}}, Device{Path: "/dev/mem", Type: "c", Dev: blkio.Dev{Major: 1, Minor: 1}})
+	kept, _ := spec.Within(64 << 10)
+	c, f := NewContainer(kept), &Finder{Storage: disks{twoDisks}}
+	if err := f.Find(t.Context(), podWith("* wbps=1Mi"), Layer{Dir: "/layers"}, &c); err != nil {
+		t.Fatal(err)
+	}
+	d, _ := policy.Default().ForPod(nil, annotation.Parse(map[string]string{"limits.blkio.noderesource.dev/containers": "* wbps=1Mi"})).Container(c.Facts)
+	if n := len(kept.Devices); n < 1000 || n+kept.LeftOut != 10_001 || len(d.Settings) != 1 || d.Settings[0].Dev != rootDisk.Dev {
+		t.Errorf("%d devices, %d left out, %d limits", n, kept.LeftOut, len(d.Settings))
+	}
+}
+
 // TestCutAll: paths are searched for up to a length in all. Beyond it, each mount counts as one around them.
 func TestCutAll(t *testing.T) {
 	spec := &Spec{Mounts: []Mount{bind("/srv", "/srv", "rbind")}}

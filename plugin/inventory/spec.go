@@ -53,6 +53,6 @@ func (m *Mount) IsPropagated() bool {
 
 // IsHostOnly reports whether the device is /dev/mem or /dev/kmsg, which only the host and
 // privileged containers have.
-func (d *Device) IsHostOnly() bool {
+func (d Device) IsHostOnly() bool {
 	return d.Type == "c" && (d.Dev == blkio.Dev{Major: 1, Minor: 1} || d.Dev == blkio.Dev{Major: 1, Minor: 11})
 }

@@ -41,8 +41,8 @@ func TestBystanderMemory(t *testing.T) {
 				m.Destination, m.Type, m.Source = strings.Clone(m.Destination), strings.Clone(m.Type), strings.Clone(m.Source)
 			}
 			c.Spec = func() *inventory.Spec { return spec }
-			n.PassBy(sb, c, Created, nil)
-			n.PassBy(sb, c, Running, nil)
+			n.PassBy(sb, c, Created, n.Policy())
+			n.PassBy(sb, c, Running, n.Policy())
 		}
 	}
 	if used := (heap(t) - before) >> 10; used > 4<<10 {
@@ -58,7 +58,7 @@ func TestBystanderMemory(t *testing.T) {
 	}
 	before = heap(t)
 	for i := range 10 {
-		n.PassBy(hostile, ctr(fmt.Sprint(i), mounts...), Running, nil)
+		n.PassBy(hostile, ctr(fmt.Sprint(i), mounts...), Running, n.Policy())
 	}
 	if used := (heap(t) - before) >> 10; used > 200 {
 		t.Errorf("a pod with 40,000 mounts takes %d KiB", used)
@@ -80,7 +80,7 @@ func TestBystanderWithManyMounts(t *testing.T) {
 	for i := range 4000 {
 		mounts = append(mounts, bind("/mnt/data/x", fmt.Sprintf("/data%d", i), "rbind"))
 	}
-	n.PassBy(batch(), ctr("a", mounts...), Running, nil)
+	n.PassBy(batch(), ctr("a", mounts...), Running, n.Policy())
 	n.Reload(rules(t, inProd))
 	n.pass(t.Context())
 	r := recordOf(t, n, cgroupOf("a"))
@@ -97,42 +97,68 @@ func TestBystanderWithManyMounts(t *testing.T) {
 	}
 }
 
-// TestBystanderLabels: labels that a tenant made too many are not kept. What a new policy makes of the pod without
-// them is corrected when the next container of it is created, whose event has them.
+// crowdedPod is a pod without annotations and with many labels.
+func crowdedPod() *Sandbox {
+	sb := batch()
+	for i := range 10_000 {
+		sb.Labels[fmt.Sprint("label-", i)] = strings.Repeat("x", 60)
+	}
+	return sb
+}
+
+// TestBystanderLabels: of labels that a tenant made too many, those are kept that the rules select pods by. What a new
+// policy makes of the pod without the others is corrected when the next container of it is created, whose event has
+// them.
 func TestBystanderLabels(t *testing.T) {
-	h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
-	n := newNode(t, h)
-	var log strings.Builder
-	logger := logrus.New()
-	logger.SetOutput(&log)
-	n.log = logger
-	crowded := func() *Sandbox {
-		sb := batch()
-		for i := range 10_000 {
-			sb.Labels[fmt.Sprint("label-", i)] = strings.Repeat("x", 60)
+	for _, tt := range []struct {
+		before string // the policy
+		found  int    // pods by the new one
+	}{{"", 0}, {"rules: [{name: r, match: {podSelector: {matchLabels: {tier: other}}}, class: silver}]", 1}} {
+		h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
+		n := newNode(t, h)
+		n.Reload(rules(t, tt.before))
+		var log strings.Builder
+		logger := logrus.New()
+		logger.SetOutput(&log)
+		n.log = logger
+		before := heap(t)
+		n.PassBy(crowdedPod(), ctr("a"), Running, n.Policy())
+		if used := (heap(t) - before) >> 10; used > 64 {
+			t.Errorf("a pod with 10,000 labels takes %d KiB", used)
 		}
-		return sb
+		if err := n.admitRecorded(t.Context(), n.pods.takeUnread(false)); err != nil || !strings.Contains(log.String(), "Some labels of a pod") {
+			t.Errorf("%v, log %s", err, log.String())
+		}
+		n.Reload(rules(t, inProd))
+		n.pass(t.Context())
+		if pods, _, _ := n.Counts(); pods != tt.found {
+			t.Errorf("%q: %d pods are known", tt.before, pods)
+		}
+		s := &session{n, handlerDeadline}
+		if spec, err := s.CreateContainer(t.Context(), crowdedPod(), ctr("b")); err != nil || spec.DevLimits()[rootDisk.Dev][blkio.Wbps] != 20<<20 {
+			t.Errorf("%q: %v, %v", tt.before, spec, err)
+		}
+		n.pass(t.Context())
+		if got := wbps(t, n, cgroupOf("a")); got != 20<<20 {
+			t.Errorf("%q: limit %v", tt.before, got)
+		}
 	}
-	before := heap(t)
-	n.PassBy(crowded(), ctr("a"), Running, nil)
-	if used := (heap(t) - before) >> 10; used > 64 {
-		t.Errorf("a pod with 10,000 labels takes %d KiB", used)
-	}
-	if err := n.admitRecorded(t.Context(), n.pods.takeUnread(false)); err != nil || !strings.Contains(log.String(), "Labels of a pod") {
-		t.Errorf("%v, log %s", err, log.String())
-	}
+}
+
+// TestLabelsOfKnown: of a pod with a class, as of others, not all labels are kept, and the class stays with another
+// policy that selects by the same labels.
+func TestLabelsOfKnown(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"))
+	n := newNode(t, h)
 	n.Reload(rules(t, inProd))
+	start(t, n, crowdedPod(), "a")
+	n.Reload(rules(t, strings.Replace(inProd, "bronze", "silver", 1)))
 	n.pass(t.Context())
-	if pods, _, _ := n.Counts(); pods != 0 {
-		t.Errorf("%d pods are known", pods)
-	}
-	s := &session{n, handlerDeadline}
-	if spec, err := s.CreateContainer(t.Context(), crowded(), ctr("b")); err != nil || spec.DevLimits()[rootDisk.Dev][blkio.Wbps] != 20<<20 {
-		t.Errorf("%v, %v", spec, err)
-	}
-	n.pass(t.Context())
-	if got := wbps(t, n, cgroupOf("a")); got != 20<<20 {
+	if got := wbps(t, n, cgroupOf("a")); got != 40<<20 {
 		t.Errorf("limit %v", got)
+	}
+	if kept := n.peek().pods["sb1"].asks.facts.Labels; len(kept) != 1 || kept["tier"] != "batch" {
+		t.Errorf("%d labels are kept", len(kept))
 	}
 }
 
@@ -145,7 +171,7 @@ func TestBystanderContainers(t *testing.T) {
 	for i := range 2000 {
 		c := ctr(fmt.Sprint("c", i), bind("/mnt/data/x", "/data", "rbind"))
 		c.Unified = map[string]string{"io.max": tooLong, "memory.high": "1024"}
-		n.PassBy(batch(), c, Created, nil)
+		n.PassBy(batch(), c, Created, n.Policy())
 	}
 	kept := n.peek().bystanders["sb1"].containers
 	size, whole := 0, 0
@@ -172,7 +198,7 @@ func TestLeftOutIsFinal(t *testing.T) {
 	for i := range 4000 {
 		mounts = append(mounts, bind("/mnt/data/x", fmt.Sprintf("/data%d", i), "rbind"))
 	}
-	n.PassBy(batch(), ctr("a", mounts...), Running, nil)
+	n.PassBy(batch(), ctr("a", mounts...), Running, n.Policy())
 	n.Reload(rules(t, inProd))
 	n.pass(t.Context())
 	write(t, dir+"/"+cgroupOf("a")+"/io.max", "254:0 rbps=max wbps=20971520 riops=max wiops=max\n254:16 rbps=max wbps=20971520 riops=max wiops=max\n")

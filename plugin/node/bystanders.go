@@ -17,7 +17,7 @@ import (
 // bystander is a sandbox of no concern.
 type bystander struct {
 	sandbox    Sandbox          // without annotations; it does not change
-	isCut      bool             // the labels are not kept
+	isCut      bool             // not all labels are kept
 	size       int              // of the labels, in bytes
 	containers []*bystandingCtr // in the order in which they came
 	ended      bool             // a container of it has ended
@@ -35,26 +35,17 @@ const (
 	// bystanderRoom is the memory in bytes that a bystander takes at most, apart from containerSize and
 	// the names of each container. It is enough for 30 containers with 15 mounts.
 	bystanderRoom = 128 << 10
-	// labelRoom is the part of bystanderRoom that the labels take at most. Labels that do not fit are not
-	// kept, and a new policy matches the pod without them.
-	labelRoom = 32 << 10
-	// labelSize and containerSize are what a label and a container take without their text.
-	labelSize     = 64
+	// containerSize is what a container takes without its text.
 	containerSize = 384
 	// longestFile is the length of the longest text that the kernel takes for a control file.
 	longestFile = 4096
 )
 
 // newBystander keeps of a sandbox what a policy may depend on.
-func newBystander(sb *Sandbox) *bystander {
+func newBystander(sb *Sandbox, pol *policy.Policy) *bystander {
 	b := &bystander{sandbox: *sb}
 	b.sandbox.Annotations = nil
-	for name, value := range sb.Labels {
-		if b.size += labelSize + len(name) + len(value); b.size > labelRoom {
-			b.sandbox.Labels, b.size, b.isCut = nil, 0, true
-			break
-		}
-	}
+	b.sandbox.Labels, b.size, b.isCut = keptLabels(sb.Labels, pol)
 	return b
 }
 
@@ -132,7 +123,7 @@ func (s *state) forgetBystander(id string) {
 // PassBy notes a container of a pod that was found to be of no concern by a policy. It returns true if
 // the pod has become one of concern since. It reads nothing of the node.
 func (n *Node) PassBy(sb *Sandbox, ctr *Container, now State, by *policy.Policy) (concerned bool) {
-	b := newBystander(sb)
+	b := newBystander(sb, by)
 	if n.pods.passBy(b, newBystandingCtr(ctr, now, n.pods.bystanderRoom(b, ctr.ID))) {
 		return true
 	}
@@ -175,11 +166,11 @@ func (t *podTable) passBy(b *bystander, c *bystandingCtr) (known bool) {
 }
 
 // listedBystanders returns those sandboxes that are of no concern, with their containers.
-func listedBystanders(concerned map[string]listedPod, sandboxes []*Sandbox, ctrs []*Container) map[string]*bystander {
+func listedBystanders(pol *policy.Policy, concerned map[string]listedPod, sandboxes []*Sandbox, ctrs []*Container) map[string]*bystander {
 	out := map[string]*bystander{}
 	for _, sb := range sandboxes {
 		if _, found := concerned[sb.ID]; !found {
-			out[sb.ID] = newBystander(sb)
+			out[sb.ID] = newBystander(sb, pol)
 		}
 	}
 	for _, ctr := range ctrs {
@@ -245,6 +236,8 @@ func (t *podTable) admitted(fresh podIdentity, cgroup string, recorded bool) {
 	if b == nil {
 		return
 	}
+	_, unread := s.unread[fresh.id]
+	recorded = recorded || unread // or not, which is not known yet
 	pod := s.join(fresh, cgroup)
 	s.admit(pod)
 	if recorded && b.ended { // its limits may hold back data

@@ -18,10 +18,10 @@ func TestBystander(t *testing.T) {
 	for name, tell := range map[string]func(*Node){
 		"listed": func(n *Node) { n.Synchronize([]*Sandbox{batch()}, []*Container{listed("a", isRunning)}) },
 		"started": func(n *Node) {
-			n.PassBy(batch(), ctr("a"), Created, nil)
-			n.PassBy(batch(), ctr("a"), Running, nil)
+			n.PassBy(batch(), ctr("a"), Created, n.Policy())
+			n.PassBy(batch(), ctr("a"), Running, n.Policy())
 		},
-		"created": func(n *Node) { n.PassBy(batch(), ctr("a"), Created, nil) }, // its start was not heard
+		"created": func(n *Node) { n.PassBy(batch(), ctr("a"), Created, n.Policy()) }, // its start was not heard
 	} {
 		h, _ := tree(t, podCgroup, cgroupOf("a"))
 		n := newNode(t, h)
@@ -34,7 +34,7 @@ func TestBystander(t *testing.T) {
 		if pods, _, _ := n.Counts(); pods != 1 || wbps(t, n, cgroupOf("a")) != 20<<20 || wbps(t, n, podCgroup) != 20<<20 {
 			t.Errorf("%s: %d pods are known, %v", name, pods, wbps(t, n, cgroupOf("a")))
 		}
-		if !n.PassBy(batch(), listed("b", isRunning), Running, nil) || len(n.peek().bystanders) != 0 {
+		if !n.PassBy(batch(), listed("b", isRunning), Running, n.Policy()) || len(n.peek().bystanders) != 0 {
 			t.Errorf("%s: it is still of no concern", name)
 		}
 	}
@@ -60,12 +60,12 @@ func TestBystanderEnds(t *testing.T) {
 	for _, id := range []string{"a1", "a2", "a3", "b1"} {
 		c := ctr(id[:1])
 		c.ID = id
-		n.PassBy(batch(), c, Created, nil)
+		n.PassBy(batch(), c, Created, n.Policy())
 	}
 	kept("a3", "b1")
 	again := ctr("a")
 	again.ID = "a3"
-	n.PassBy(batch(), again, Running, nil)
+	n.PassBy(batch(), again, Running, n.Policy())
 	kept("b1", "a3")
 	n.Stopped("sb1", "b1")
 	kept("a3")
@@ -87,11 +87,12 @@ func TestBystanderEnds(t *testing.T) {
 func TestBystanderEndedUnseen(t *testing.T) {
 	for name, tell := range map[string]func(*Node){
 		"listed":  func(n *Node) { n.Synchronize([]*Sandbox{batch()}, []*Container{listed("a", isRunning)}) },
-		"started": func(n *Node) { n.PassBy(batch(), ctr("a"), Running, nil) },
+		"started": func(n *Node) { n.PassBy(batch(), ctr("a"), Running, n.Policy()) },
 	} {
 		h, _ := tree(t, podCgroup) // the cgroup of the container was removed
 		n := newNode(t, h)
 		tell(n)
+		n.pass(t.Context()) // it has no record
 		n.Reload(rules(t, inProd))
 		n.pass(t.Context())
 		n.Synchronize([]*Sandbox{batch()}, nil)
@@ -110,7 +111,7 @@ func TestBystanderEndedUnseen(t *testing.T) {
 func TestAdmittedWithoutHandOver(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
-	n.PassBy(batch(), ctr("a"), Running, nil)
+	n.PassBy(batch(), ctr("a"), Running, n.Policy())
 	n.Reload(rules(t, inProd+"writeback: {handOver: false}\n"))
 	n.pass(t.Context())
 	if err := os.RemoveAll(filepath.Join(dir, cgroupOf("a"))); err != nil {
@@ -128,8 +129,8 @@ func TestAdmittedWithoutHandOver(t *testing.T) {
 func TestBystanderWithoutProcess(t *testing.T) {
 	h, dir := tree(t, podCgroup)
 	n := newNode(t, h)
-	n.PassBy(batch(), ctr("a"), Created, nil)
-	n.PassBy(batch(), ctr("a"), Running, nil)
+	n.PassBy(batch(), ctr("a"), Created, n.Policy())
+	n.PassBy(batch(), ctr("a"), Running, n.Policy())
 	n.Reload(rules(t, inProd))
 	n.pass(t.Context())
 	cgroup := filepath.Join(dir, cgroupOf("a"))
@@ -152,13 +153,13 @@ func TestBystanderWithoutProcess(t *testing.T) {
 func TestReloadWithinSynchronize(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
-	n.PassBy(batch(), ctr("a"), Running, nil)
+	n.PassBy(batch(), ctr("a"), Running, n.Policy())
 	sandboxes, ctrs := []*Sandbox{batch()}, []*Container{listed("a", isRunning)}
 	before := n.listed(sandboxes)
 	n.Reload(rules(t, inProd))
 	n.pass(t.Context())
 	known, group := n.peek().pods["sb1"], n.peek().groups[podCgroup]
-	n.pods.takeOver(before, listedBystanders(before, sandboxes, ctrs), sandboxes, ctrs)
+	n.pods.takeOver(before, listedBystanders(policy.Default(), before, sandboxes, ctrs), sandboxes, ctrs)
 	if now := n.peek(); known == nil || now.pods["sb1"] != known || now.groups[podCgroup] != group || len(known.containers) != 1 || len(now.bystanders) != 0 {
 		t.Error("the pod has become another one")
 	}
@@ -179,8 +180,8 @@ func TestRecordedBystander(t *testing.T) {
 	n = newNode(t, h)
 	other := batch()
 	other.ID, other.Cgroup = "sb2", "/kubepods.slice/kubepods-pod2.slice" // which is not there
-	n.PassBy(batch(), ctr("a"), Running, nil)                             // as if Knows had failed
-	n.PassBy(other, ctr("b"), Running, nil)
+	n.PassBy(batch(), ctr("a"), Running, n.Policy())                      // as if Knows had failed
+	n.PassBy(other, ctr("b"), Running, n.Policy())
 	if err := n.admitRecorded(t.Context(), n.pods.takeUnread(false)); err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +202,7 @@ func TestPolicyBetweenEvents(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
 	n.policy.Store(rules(t, inProd)) // and no bystander was there to be admitted
-	if !n.PassBy(batch(), ctr("a"), Created, nil) {
+	if !n.PassBy(batch(), ctr("a"), Created, policy.Default()) {
 		t.Fatal("the policy is missed")
 	}
 	spec, err := n.create(t.Context(), batch(), ctr("a"), false)
@@ -226,7 +227,7 @@ func TestBystanderUnified(t *testing.T) {
 	n := newNode(t, h)
 	c := ctr("a")
 	c.Unified = map[string]string{"io.max": "254:0 wbps=1", "memory.high": "1024", "misc.max": strings.Repeat("x", 1<<20)}
-	n.PassBy(batch(), c, Created, nil)
+	n.PassBy(batch(), c, Created, n.Policy())
 	kept := n.peek().bystanders["sb1"].containers[0]
 	if len(kept.Unified) != 2 || kept.memoryLimit() != 1024 || len(c.Unified) != 3 {
 		t.Errorf("kept %v", kept.Unified)

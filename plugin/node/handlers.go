@@ -222,7 +222,10 @@ func (t *podTable) knows(sandbox, cgroup string) bool {
 
 // describePod returns the pod of a sandbox.
 func (n *Node) describePod(sb *Sandbox) (podIdentity, string) {
-	pod := newPod(sb)
+	pod, isCut := newPod(sb, n.policy.Load())
+	if isCut {
+		sb.warnCut(n.log)
+	}
 	cgroup, err := cgroupfs.PodCgroup(sb.Cgroup)
 	if err != nil {
 		n.log.WithError(err).WithField("pod", pod.String()).Error("Pod totals and backstop are unavailable for this pod")

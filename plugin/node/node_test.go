@@ -170,12 +170,9 @@ type session struct {
 // passesBy decides as the session of the plugin does.
 func (s *session) passesBy(sb *Sandbox, c *Container, now State) bool {
 	pol := s.n.Policy()
-	if annotation.Concerns(sb.Annotations) || s.n.Knows(sb.ID, sb.Cgroup) {
-		return false
-	}
 	facts := sb.Facts()
-	isConcern := pol.HasClasses() && pol.Concerns(&facts)
-	return !isConcern && !s.n.PassBy(sb, c, now, pol)
+	concerned := annotation.Concerns(sb.Annotations) || s.n.Knows(sb.ID, sb.Cgroup) || pol.HasClasses() && pol.Concerns(&facts)
+	return !concerned && !s.n.PassBy(sb, c, now, pol)
 }
 
 // CreateContainer returns what goes into the spec.

@@ -44,8 +44,7 @@ func (n *Node) findRecorded(ctx context.Context, of []Sandbox) error {
 			n.pods.admitted(pod, cgroup, true)
 		case err == nil, errors.Is(err, blkio.ErrGone), errors.Is(err, blkio.ErrNotSupported): // by the kernel: then there are no records
 			if n.pods.noteRead(sb.ID) {
-				n.log.WithField("pod", sb.Namespace+"/"+sb.Name).
-					Warn("Labels of a pod without limits are too long to keep: a new policy matches it without them until a container of it is created")
+				sb.warnCut(n.log)
 			}
 		default:
 			unread = cmp.Or(unread, err)
@@ -86,7 +85,7 @@ func (t *podTable) forgetBystander(id string) {
 	s.forgetBystander(id)
 }
 
-// noteRead notes that the cgroup of a bystander has no record. It reports whether its labels are not kept.
+// noteRead notes that the cgroup of a bystander has no record. It reports whether not all of its labels are kept.
 func (t *podTable) noteRead(id string) (isCut bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()

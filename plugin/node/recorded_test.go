@@ -94,11 +94,30 @@ func TestRecordedEnded(t *testing.T) {
 	}
 }
 
+// TestAdmittedUnread: of a pod that a new policy concerns before its cgroup was read, an earlier limit may hold back
+// writes.
+func TestAdmittedUnread(t *testing.T) {
+	for _, read := range []bool{false, true} {
+		h, _ := tree(t, podCgroup, cgroupOf("a"))
+		n := newNode(t, h)
+		n.PassBy(batch(), ctr("a"), Running, n.Policy())
+		want := lifecycle.WritesUnknown
+		if read {
+			n.pass(t.Context())
+			want = lifecycle.WritesUnlimited
+		}
+		n.Reload(rules(t, inProd))
+		if got := n.peek().pods["sb1"].containers["id-a"].writes(); got != want {
+			t.Errorf("read %v: %v, want %v", read, got, want)
+		}
+	}
+}
+
 // TestBystanderRemoved: a sandbox whose cgroup was removed without an event is forgotten with the next pass.
 func TestBystanderRemoved(t *testing.T) {
 	h, dir := tree(t, podCgroup)
 	n := newNode(t, h)
-	n.PassBy(batch(), ctr("a"), Running, nil)
+	n.PassBy(batch(), ctr("a"), Running, n.Policy())
 	n.pass(t.Context())
 	if len(n.peek().bystanders) != 1 {
 		t.Fatal("it is not known")

@@ -212,8 +212,8 @@ func TestModeOfRule(t *testing.T) {
 
 // TestRuleOncePerPolicy: the rule of a pod is found once for each policy, not for each event.
 func TestRuleOncePerPolicy(t *testing.T) {
-	pod := newPod(batch())
 	first, second := rules(t, inProd), rules(t, inProd)
+	pod, _ := newPod(batch(), first)
 	if one := pod.asks.under(first); one != pod.asks.under(first) || one.Rule() != "prod" || one == pod.asks.under(second) {
 		t.Errorf("%+v", one)
 	}

@@ -140,19 +140,20 @@ type knownFacts struct {
 	arrival int
 }
 
-// newPod returns what the runtime told of a pod.
-func newPod(sb *Sandbox) podIdentity {
-	annotations := sb.Annotations // not all of the sandbox is kept
+// newPod returns what the runtime told of a pod, as far as it is kept, and whether that lacks labels.
+func newPod(sb *Sandbox, pol *policy.Policy) (_ podIdentity, isCut bool) {
+	annotations, facts := sb.Annotations, sb.Facts()
+	facts.Labels, _, isCut = keptLabels(facts.Labels, pol)
 	return podIdentity{
 		id:        sb.ID,
 		namespace: sb.Namespace,
 		name:      sb.Name,
 		uid:       sb.UID,
 		asks: &asks{
-			facts:   sb.Facts(),
+			facts:   facts,
 			request: sync.OnceValue(func() *annotation.Request { return annotation.Parse(annotations) }),
 		},
-	}
+	}, isCut
 }
 
 func (p *podIdentity) String() string { return p.namespace + "/" + p.name }

@@ -20,7 +20,7 @@ type listedPod struct {
 // the node and parses no value of an annotation: the runtime waits.
 func (n *Node) Synchronize(sandboxes []*Sandbox, ctrs []*Container) {
 	listed := n.listed(sandboxes)
-	n.pods.takeOver(listed, listedBystanders(listed, sandboxes, ctrs), sandboxes, ctrs)
+	n.pods.takeOver(listed, listedBystanders(n.policy.Load(), listed, sandboxes, ctrs), sandboxes, ctrs)
 	n.admitBystanders() // a policy that came meanwhile did not find them
 	n.listing.unlikely.Store(false)
 	n.listing.done.Store(true)

@@ -1,0 +1,53 @@
+package node
+
+import (
+	"github.com/sirupsen/logrus"
+
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+const (
+	// labelRoom is the memory in bytes that the labels of a pod take at most, apart from those that a policy
+	// selects pods by. A tenant decides how many there are.
+	labelRoom = 32 << 10
+	// labelSize is what a label takes without its text.
+	labelSize = 64
+)
+
+// keptLabels returns the labels of a pod that are kept, and the memory in bytes that they take. If all would take more
+// than labelRoom, isCut is true, and only those are kept that a rule of the policy selects pods by: of a later
+// policy, new labels are missed.
+func keptLabels(labels map[string]string, pol *policy.Policy) (kept map[string]string, size int, isCut bool) {
+	for name, value := range labels {
+		if size += labelSize + len(name) + len(value); size > labelRoom {
+			kept, size = selectedLabels(labels, pol)
+			return kept, size, true
+		}
+	}
+	return labels, size, false
+}
+
+// selectedLabels returns those labels that a rule of the policy selects pods by.
+func selectedLabels(labels map[string]string, pol *policy.Policy) (selected map[string]string, size int) {
+	selected = map[string]string{}
+	for i := range pol.Rules {
+		if pol.Rules[i].Match.Selector == nil {
+			continue
+		}
+		needed, _ := pol.Rules[i].Match.Selector.Requirements()
+		for _, r := range needed {
+			if value, found := labels[r.Key()]; found {
+				selected[r.Key()] = value
+			}
+		}
+	}
+	for name, value := range selected {
+		size += labelSize + len(name) + len(value)
+	}
+	return selected, size
+}
+
+// warnCut logs that not all labels of a pod are kept.
+func (sb *Sandbox) warnCut(log logrus.FieldLogger) {
+	log.WithField("pod", sb.Namespace+"/"+sb.Name).Warn("Some labels of a pod are not kept, because they are too long: a new policy can miss them")
+}
