@@ -14,8 +14,9 @@ demo: ## boot a node, run three limited pods and a noisy neighbour, print reques
 
 test: lint unit alerts apiserver e2e ## lint, unit tests with the race detector, tests of the manifests, e2e tests on the default node
 
-proof: ## the whole matrix of kernels, containerds, runtimes and drivers; writes docs/reference/matrix.md
-	cd test && NODE_MATRIX=full MATRIX_TABLE=$(CURDIR)/docs/reference/matrix.md go test -count=1 -v -timeout 64h ./suite
+proof: ## the whole matrix of kernels, containerds, runtimes and drivers; writes docs/reference/matrix.md, and what make weights writes
+	cd test && NODE_MATRIX=full MATRIX_TABLE=$(CURDIR)/docs/reference/matrix.md WEIGHTS_TABLE=$(CURDIR)/docs/explanation/weights.md \
+	  go test -count=1 -v -timeout 64h ./suite
 
 scenarios: ## the table of docs/reference/scenarios-KERNEL.md, SCENARIO_TIME (60s) each; NODE_KERNEL chooses the kernel
 	cd test && E2E_PROOF=1 E2E_RUN='$(or $(E2E_RUN),^TestScenarios$$)' SCENARIO_TIME=$(or $(SCENARIO_TIME),60s) \

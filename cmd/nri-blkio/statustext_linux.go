@@ -66,7 +66,7 @@ func writeWeights(out *bytes.Buffer, w *health.Weights) {
 		fmt.Fprintln(out, "\nWeights:")
 		t := terminal.NewTable(out, "POD", "CONTAINER", "DISK", "WEIGHT", "SHARE NOW", "STATE")
 		for _, s := range w.Shares {
-			t.Row(podName(s.Namespace, s.Pod), s.Container, s.Disk, fmt.Sprint(s.Weight), shareText(s), withReason(effectText(s), s.Reason))
+			t.Row(podName(s.Namespace, s.Pod), s.Container, cmp.Or(s.Disk, "none"), fmt.Sprint(s.Weight), shareText(s), withReason(effectText(s), s.Reason))
 		}
 		t.Flush()
 	}

@@ -45,6 +45,16 @@ func TestWeightsLeftOut(t *testing.T) {
 	}
 }
 
+// TestWeightWithoutDisk: status has a row for a weight that is for no disk.
+func TestWeightWithoutDisk(t *testing.T) {
+	var out bytes.Buffer
+	writeWeights(&out, &health.Weights{Shares: []health.Share{{Namespace: "prod", Pod: "db-0", Container: "db", Weight: 50, Reason: "it uses no local disk"}}})
+	const want = "prod/db-0  db         none  50      none       no effect: it uses no local disk\n"
+	if got := out.String(); !strings.Contains(got, want) {
+		t.Errorf("got %q, want a row %q", got, want)
+	}
+}
+
 // TestCostText: status shows why io.cost is enabled on a disk, or is not.
 func TestCostText(t *testing.T) {
 	for _, tt := range []struct {

@@ -35,7 +35,7 @@ type Share struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
 	Container string `json:"container,omitempty"` // "" for the pod as a whole
-	Disk      string `json:"disk"`
+	Disk      string `json:"disk"`                // "" if it uses no local disk
 	Weight    uint32 `json:"weight"`
 	// Share is the part of the disk, from 0 to 1, that it can use at least while all that use the
 	// disk now ask for more than they get; 0 if the weight has no effect.

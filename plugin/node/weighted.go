@@ -1,6 +1,7 @@
 package node
 
 import (
+	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/weights"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -45,10 +46,10 @@ func (g *group) addWeighted(out *weights.Demand) {
 			d := &c.decision.desired
 			if g.recorded.cleared[c.cgroup] {
 				out.Cleared = append(out.Cleared, d.Weighted...)
-			} else if len(d.Weighted) > 0 {
+			} else if _, forAll := d.Settings.Weight(); forAll || len(d.Weighted) > 0 {
 				out.Weighted = append(out.Weighted, weights.Weighted{
 					Namespace: pod.namespace, Pod: pod.name, Container: c.name, Cgroup: c.cgroup,
-					Disks: d.Weighted, Weights: d.Settings.IOWeight(),
+					Disks: d.Weighted, NoDisk: c.noDisk(), Weights: d.Settings.IOWeight(),
 				})
 			}
 		}
@@ -60,9 +61,26 @@ func (g *group) addWeighted(out *weights.Demand) {
 	default:
 		out.Weighted = append(out.Weighted, weights.Weighted{
 			Namespace: running.namespace, Pod: running.name, Cgroup: g.cgroup,
-			Disks: g.recorded.granted.Weighted, Weights: g.recorded.weights.IOWeight(),
+			Disks: g.recorded.granted.Weighted, NoDisk: ifNone(g.recorded.granted.Weighted, "no container of the pod uses a local disk"), Weights: g.recorded.weights.IOWeight(),
 		})
 	}
+}
+
+// ifNone returns a reason if there are no disks, and otherwise "".
+func ifNone(disks []blkio.Disk, reason string) string {
+	if len(disks) > 0 {
+		return ""
+	}
+	return reason
+}
+
+// noDisk returns why the weight of the container is for no disk, "" if it is for one.
+func (c *container) noDisk() string {
+	reason := "it uses no local disk"
+	if layer := c.disks.Facts.Rootfs.Reason; layer != "" {
+		reason += "; its writable layer: " + layer
+	}
+	return ifNone(c.decision.desired.Weighted, reason)
 }
 
 // WeightsChanged has all pods looked at soon: io.cost was enabled on a disk, or disabled. A

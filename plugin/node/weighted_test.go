@@ -8,6 +8,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/plugin/weights"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -48,6 +49,26 @@ func TestWeighted(t *testing.T) {
 	n.RemovedPod(sb.ID)
 	n.pass(t.Context())
 	want("after the pod", weights.Demand{Complete: true})
+}
+
+// TestWeightedWithoutDisk: a weight for all disks that is for none is asked for as well, with the reason.
+func TestWeightedWithoutDisk(t *testing.T) {
+	h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
+	n := newNode(t, h)
+	n.layers.current.Store(&placed{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/mnt/mem/layers"}}, registration: 1})
+	n.Synchronize(nil, nil)
+	start(t, n, sandbox(map[string]string{weightKey + "container.a": "30", weightKey + "pod-total": "50"}), "a")
+	n.pass(t.Context())
+	of := func(container, cgroup string, weight uint32, noDisk string) weights.Weighted {
+		return weights.Weighted{Namespace: "prod", Pod: "db-0", Container: container, Cgroup: cgroup, NoDisk: noDisk, Weights: blkio.Weights{Default: weight}}
+	}
+	want := []weights.Weighted{
+		of("a", cgroupOf("a"), 30, "it uses no local disk; its writable layer: tmpfs is memory, not a disk"),
+		of("", podCgroup, 50, "no container of the pod uses a local disk"),
+	}
+	if diff := cmp.Diff(want, n.Weighted().Weighted); diff != "" {
+		t.Error(diff)
+	}
 }
 
 // TestWeightedUndecided: as long as a container runs that was not looked into, what is asked for

@@ -1,6 +1,7 @@
 package weights
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,9 @@ var (
 	leftOutDesc = desc("weights_left_out", "Weights that the metrics of weights leave out, because there are too many.")
 	shareDesc   = desc("weight_share_ratio", "Share of the disk that the weight represents now; 0 if it has no effect.", shareLabels...)
 )
+
+// noDisk stands for the disk of a weight that is for none: an empty label would be the same as none.
+const noDisk = "none"
 
 var shareLabels = []string{"namespace", "pod", "container", "disk"}
 
@@ -62,8 +66,9 @@ func (c Collector) Collect(out chan<- prometheus.Metric) {
 	}
 	gauge(leftOutDesc, float64(r.SharesLeftOut))
 	for _, s := range r.Shares {
-		gauge(weightDesc, float64(s.Weight), s.Namespace, s.Pod, s.Container, s.Disk)
-		gauge(shareDesc, s.Share, s.Namespace, s.Pod, s.Container, s.Disk)
+		disk := cmp.Or(s.Disk, noDisk)
+		gauge(weightDesc, float64(s.Weight), s.Namespace, s.Pod, s.Container, disk)
+		gauge(shareDesc, s.Share, s.Namespace, s.Pod, s.Container, disk)
 	}
 }
 

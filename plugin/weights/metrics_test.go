@@ -44,6 +44,7 @@ func TestCollectorUnique(t *testing.T) {
 			{Namespace: "prod", Pod: "db-0", Container: "db", Disk: "vda", Weight: 300, Share: 0.25},
 			{Namespace: "prod", Pod: "db-\xff", Disk: "vda", Weight: 70},
 			{Namespace: "prod", Pod: "db-?", Disk: "vda", Weight: 80},
+			{Namespace: "prod", Pod: "mem", Container: "c", Weight: 90, Reason: "it uses no local disk"},
 		},
 	})
 	want := map[string]float64{
@@ -52,6 +53,8 @@ func TestCollectorUnique(t *testing.T) {
 		"nri_blkio_weights_left_out":                                                 0,
 		"nri_blkio_weight container=db disk=vda namespace=prod pod=db-0":             50,
 		"nri_blkio_weight_share_ratio container=db disk=vda namespace=prod pod=db-0": 0,
+		"nri_blkio_weight container=c disk=none namespace=prod pod=mem":              90,
+		"nri_blkio_weight_share_ratio container=c disk=none namespace=prod pod=mem":  0,
 		"nri_blkio_weight container= disk=vda namespace=prod pod=db-?":               70,
 		"nri_blkio_weight_share_ratio container= disk=vda namespace=prod pod=db-?":   0,
 	}

@@ -22,6 +22,9 @@ func (e effects) rows(d *Demand) iter.Seq[health.Share] {
 	return func(yield func(health.Share) bool) {
 		for i := range d.Weighted {
 			w := &d.Weighted[i]
+			if w.NoDisk != "" && !yield(w.idle()) {
+				return
+			}
 			for _, disk := range w.Disks {
 				s := health.Share{Namespace: w.Namespace, Pod: w.Pod, Container: w.Container, Disk: disk.Name, Weight: w.Weights.On(disk.Dev)}
 				on := e[disk.Dev]
@@ -33,6 +36,11 @@ func (e effects) rows(d *Demand) iter.Seq[health.Share] {
 			}
 		}
 	}
+}
+
+// idle returns the row of a weight that is for no disk.
+func (w *Weighted) idle() health.Share {
+	return health.Share{Namespace: w.Namespace, Pod: w.Pod, Container: w.Container, Weight: w.Weights.Default, Reason: w.NoDisk}
 }
 
 // shares returns at most maxShares rows, and the number of those left out. Weights without an

@@ -24,6 +24,19 @@ func many(namespace string, n int, disks ...blkio.Disk) (out []Weighted) {
 	return out
 }
 
+// TestReportWithoutDisk: a weight that is for no disk has one row, with the reason. One whose disks are not
+// known has none.
+func TestReportWithoutDisk(t *testing.T) {
+	d := Demand{Complete: true, Weighted: many("prod", 2)}
+	d.Weighted[0].NoDisk = "it uses no local disk"
+	want := []health.Share{{Namespace: "prod", Pod: "0", Container: "0", Weight: 300, Reason: "it uses no local disk"}}
+	for name, r := range map[string]*health.Weights{"report": report(&d, nil, &divided{}), "io.cost cannot be read": reportUnread(&d)} {
+		if diff := cmp.Diff(want, r.Shares); diff != "" || r.SharesLeftOut != 0 {
+			t.Errorf("%s: %d left out, %s", name, r.SharesLeftOut, diff)
+		}
+	}
+}
+
 // TestReportIsBounded: a report has at most maxShares rows, those with a problem first. A tenant
 // with many containers hides neither the problems nor all rows of another one.
 func TestReportIsBounded(t *testing.T) {

@@ -43,6 +43,7 @@ type Weighted struct {
 	Container      string       // "" for the pod as a whole
 	Cgroup         string       // below the cgroup root
 	Disks          []blkio.Disk // the physical disks that the weight is for
+	NoDisk         string       // why there are none; "" if there are, or if they are not known
 	Weights        blkio.Weights
 }
 

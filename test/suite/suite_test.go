@@ -38,6 +38,10 @@ func TestE2E(t *testing.T) {
 			t.Fatal(err) // now, not after hours
 		}
 	}
+	commit, err := generated.Commit() // now: a table that is written changes the working tree
+	if err != nil {
+		t.Fatal(err)
+	}
 	dir := t.TempDir()
 	if err := payload.Build(t.Context(), "..", dir, payload.Program{Name: "e2e.test", Package: "./e2e", Test: true}); err != nil {
 		t.Fatal(err)
@@ -52,19 +56,20 @@ func TestE2E(t *testing.T) {
 	}
 	for _, r := range matrix(cfg, full) {
 		t.Run(r.cfg.String(), func(t *testing.T) { outcomes = append(outcomes, r.playOn(t, nodes, dir, proof)) })
-		if err := writeTables(outcomes); err != nil {
-			t.Fatal(err) // after each node: the whole matrix takes hours
+		// After each node, and without an end: the whole matrix takes hours.
+		if err := writeTables(outcomes, commit, full); err != nil {
+			t.Error(err)
 		}
 	}
 }
 
 // writeTables writes the tables that MATRIX_TABLE, SCENARIO_TABLE, STORAGE_TABLE and WEIGHTS_TABLE
-// ask for, and the plot of NEIGHBOUR_PLOT; all but the matrix are those of the first node.
-func writeTables(outcomes []outcome) error {
-	commit, err := generated.Commit()
-	if err != nil {
-		return err
+// ask for, and the plot of NEIGHBOUR_PLOT; all but the matrix and the weights are those of the first node.
+func writeTables(outcomes []outcome, commit string, full bool) error {
+	if len(outcomes) == 0 { // no node was played, which has failed
+		return nil
 	}
+	var err error
 	if file := os.Getenv("MATRIX_TABLE"); file != "" {
 		err = writeTable(file, commit, outcomes)
 	}
@@ -77,8 +82,9 @@ func writeTables(outcomes []outcome) error {
 	if file := os.Getenv("NEIGHBOUR_PLOT"); file != "" {
 		err = errors.Join(err, writePlot(file, commit, outcomes[0]))
 	}
-	if file := os.Getenv("WEIGHTS_TABLE"); file != "" {
-		err = errors.Join(err, writeWeights(file, commit, outcomes[0]))
+	last := outcomes[len(outcomes)-1]
+	if file := os.Getenv("WEIGHTS_TABLE"); file != "" && hasWeights(last, full) {
+		err = errors.Join(err, writeWeights(file, commit, last))
 	}
 	return err
 }

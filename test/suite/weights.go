@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nri-blkio/nri-blkio/test/generated"
+	"github.com/nri-blkio/nri-blkio/test/node"
 )
 
 // weightTable is one of docs/explanation/weights.md: the rows of a test.
@@ -75,6 +76,10 @@ func weightTables() []weightTable {
 
 // weightsBy is the author in the marks of a table.
 func weightsBy(test string) string { return "make weights, " + test + " -->" }
+
+// hasWeights reports whether the page has the weights of a node: of the whole matrix it has those of the
+// default node.
+func hasWeights(o outcome, full bool) bool { return !full || o.node == node.Config{}.String() }
 
 // writeWeights puts each table of weightTables whose test was played, and passed, between its marks
 // of docs/explanation/weights.md. It draws docs/images/weights.svg, which the page shows.

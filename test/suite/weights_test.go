@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nri-blkio/nri-blkio/test/generated"
+	"github.com/nri-blkio/nri-blkio/test/node"
 )
 
 // weightsPage is a page with the marks of two tables.
@@ -96,6 +97,27 @@ func TestWriteWeights(t *testing.T) {
 	}
 	if err := writeWeights(file, "c3", outcome{weights: []string{"x"}}); err == nil {
 		t.Error("a row that is not JSON is in the table")
+	}
+}
+
+// TestHasWeights: of the whole matrix, the page has the weights of one node, and the default node is part of
+// the matrix. A single node is the one that was chosen.
+func TestHasWeights(t *testing.T) {
+	count := 0
+	for _, r := range matrix(node.Config{}, true) {
+		o := outcome{node: r.cfg.String()}
+		if hasWeights(o, true) {
+			count++
+		}
+		if !hasWeights(o, false) {
+			t.Errorf("%s alone: nothing is written", o.node)
+		}
+	}
+	if count != 1 {
+		t.Errorf("the tables would be written for %d nodes of the matrix", count)
+	}
+	if hasWeights(outcome{node: node.Config{KernelArgs: "threadirqs"}.String()}, true) {
+		t.Error("the tables would be those of another kernel command line")
 	}
 }
 
