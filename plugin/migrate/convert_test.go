@@ -79,7 +79,7 @@ var conversions = []struct {
 	{
 		`a: [{Devices: [], ThrottleReadBps: 9M, Weight: 40}, {Devices: [/x], ThrottleReadBps: 10M}]`, `a: {limits: ["* rbps=10M"]}`,
 		[]string{
-			`class "a": throttling without Devices is left out: the runtimes leave it out too`,
+			`class "a": an empty list of Devices is left out: the runtimes leave it out too`,
 			`class "a": the limits of Devices /x hold for each disk that the container uses`,
 		},
 	},
