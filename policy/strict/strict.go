@@ -150,7 +150,14 @@ func (f *Format) typeError(data []byte, values any, err error) error {
 	if wrong.Field == "" {
 		return fmt.Errorf("expected %s, found %s", expected, wrong.Value)
 	}
-	errs := field.ErrorList{field.TypeInvalid(f.wrongAt(values, wrong), field.OmitValueType{}, "expected "+expected+", found "+wrong.Value)}
+	detail := "expected " + expected + ", found " + wrong.Value
+	switch kind, _, _ := strings.Cut(wrong.Value, " "); { // "number 1.5"
+	case wrong.Type.Kind() == reflect.String && (kind == "number" || kind == "bool"):
+		detail += " (write it in quotes)"
+	case wrong.Type.Kind() == reflect.Slice && kind == "string":
+		detail += " (write it in brackets: [a, b])"
+	}
+	errs := field.ErrorList{field.TypeInvalid(f.wrongAt(values, wrong), field.OmitValueType{}, detail)}
 	return Join(data, errs)
 }
 
