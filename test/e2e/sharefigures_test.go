@@ -1,9 +1,11 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -34,6 +36,7 @@ const shareSize = "--size=128M"
 // TestShareFigures measures how weights 200 and 300 divide a disk, in 60 windows of a second.
 func TestShareFigures(t *testing.T) {
 	b := newSlowBench(t, sharedDisk)
+	b.debugCost()
 	startPlugin(t, "--policy", policyFile(t, noise.Policy))
 	// A limit on writes, which does not hold it back, has repair watch its files.
 	light := annotations{weight + "containers": "200", limits + "containers": "/data wbps=50Mi"}
@@ -81,7 +84,17 @@ func (b *slowBench) share(t *testing.T, pair []held, c shareCase) (share, isolat
 	if c.owner != nil {
 		b.awaitCharged(pair[0], *c.owner)
 	}
+	before := []float64{b.bytes(pair[0]), b.bytes(pair[1])}
 	start(1)
+	// fio takes seconds to start on an emulated node, the longer the more the other one does meanwhile.
+	eventually(t, "both containers do I/O", func() error {
+		for i, k := range pair {
+			if did := b.bytes(k) - before[i]; did < mib {
+				return fmt.Errorf("container %d: %.0f bytes", i, did)
+			}
+		}
+		return nil
+	})
 	time.Sleep(5 * time.Second)
 	light, heavy, windows := b.windows(pair, c.seconds)
 	if ctx.Err() != nil {
@@ -92,24 +105,72 @@ func (b *slowBench) share(t *testing.T, pair []held, c shareCase) (share, isolat
 	return heavy / (light + heavy), windows[0]
 }
 
+// second is what two containers did in a second.
+type second struct {
+	number       int // from 0 on
+	light, heavy float64
+	// waited and inDebt are for how many milliseconds writes or reads of the second container waited for
+	// io.cost, and it was in debt there; 0 unless debugCost has been called.
+	waited, inDebt float64
+}
+
+// part returns the part that the second one got of the 60 % that it is due, at most 1.
+func (s second) part() float64 { return min(1, s.heavy/(s.light+s.heavy)/0.6) }
+
+// worst is the number of seconds that windows logs.
+const worst = 3
+
 // windows measures some seconds. It returns the bytes of two containers, and the parts that the second
-// got of the 60 % that it is due in each second, at most 1, the least first.
+// got of the 60 % that it is due in each second, at most 1, the least first. It logs the worst seconds:
+// if the second container has not waited for io.cost in one, it had nothing to write.
 func (b *slowBench) windows(pair []held, seconds int) (light, heavy float64, parts []float64) {
 	b.Helper()
-	first := []float64{b.bytes(pair[0]), b.bytes(pair[1])}
-	before := slices.Clone(first)
-	for range seconds {
+	first := b.countShares(pair)
+	before := first
+	var all []second
+	for n := range seconds {
 		time.Sleep(time.Second)
-		now := []float64{b.bytes(pair[0]), b.bytes(pair[1])}
-		light, heavy := now[0]-before[0], now[1]-before[1]
-		if light == 0 && heavy == 0 {
+		now := b.countShares(pair)
+		s := second{n, now.light - before.light, now.heavy - before.heavy, now.waited - before.waited, now.inDebt - before.inDebt}
+		if s.light == 0 && s.heavy == 0 {
 			b.Fatal("neither of the containers did any I/O in a second")
 		}
-		parts = append(parts, min(1, heavy/(light+heavy)/0.6))
-		before = now
+		all, before = append(all, s), now
 	}
-	slices.Sort(parts)
-	return before[0] - first[0], before[1] - first[1], parts
+	slices.SortFunc(all, func(x, y second) int { return cmp.Compare(x.part(), y.part()) })
+	for i, s := range all {
+		parts = append(parts, s.part())
+		if i < worst {
+			b.Logf("second %d: %.2f and %.2f MiB, the second container waited for io.cost for %.0f ms and was in debt for %.0f ms",
+				s.number, s.light/mib, s.heavy/mib, s.waited, s.inDebt)
+		}
+	}
+	return before.light - first.light, before.heavy - first.heavy, parts
+}
+
+// countShares returns what two containers have done so far, as a second that has not ended.
+func (b *slowBench) countShares(pair []held) second {
+	b.Helper()
+	heavy := cgroup.Dir(pair[1].Cgroup)
+	const perMilli = 1000 // microseconds
+	return second{
+		light: b.bytes(pair[0]), heavy: b.bytes(pair[1]),
+		waited: float64(b.counter(heavy, "cost.wait")) / perMilli, inDebt: float64(b.counter(heavy, "cost.indebt")) / perMilli,
+	}
+}
+
+// debugCost has io.stat show for how long a cgroup has waited for io.cost, and was in debt there,
+// until the test ends.
+func (b *slowBench) debugCost() {
+	b.Helper()
+	const parameter = "/sys/module/blk_cgroup/parameters/blkcg_debug_stats"
+	set := func(value string) {
+		if err := os.WriteFile(parameter, []byte(value), 0); err != nil {
+			b.Log(err) // only the log of the worst seconds needs it
+		}
+	}
+	set("Y")
+	b.Cleanup(func() { set("N") })
 }
 
 // bytes returns what is charged to a container on the disk.
