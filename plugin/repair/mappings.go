@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 )
 
 // mappings pages files out of the processes that have mapped them. A mapped page stays in
@@ -15,6 +16,8 @@ type mappings struct {
 	cgroups Cgroups
 	proc    string // where the host's procfs is
 	process func(proc string, pid int, in writeback.Inode, from, to int64, limit int) (read int, err error)
+	// recovery recovers from panics beside passes. It may be nil.
+	recovery *recovery.Recovery
 
 	mu sync.Mutex // guards all below
 	// busy are the cgroups whose processes are being read, and byAccount counts them by
@@ -47,7 +50,7 @@ func (m *mappings) pageOut(a account, in writeback.Inode, cgroups []string, from
 			go func() {
 				var err error
 				defer func() { m.exit(a, c, err) }()
-				err = m.pageOutOf(in, c, from, to)
+				m.recovery.Step("page files out of processes", func() { err = m.pageOutOf(in, c, from, to) })
 			}()
 		}
 	}
