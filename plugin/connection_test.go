@@ -35,7 +35,7 @@ func TestConnection(t *testing.T) {
 
 // TestValidatorHealth: status and the probe see the validator as they see the plugin.
 func TestValidatorHealth(t *testing.T) {
-	v := NewValidator(nil)
+	v := NewValidator(nil, nil)
 	v.connection.active()
 	if r := v.Health(); r.Part != health.Validator || r.State != health.Disconnected {
 		t.Errorf("before the first connection: %+v", r)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
-	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/node"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
@@ -38,6 +37,7 @@ func (s *session) recovered(event string, pod *api.PodSandbox, result *error) {
 	if r == nil {
 		return
 	}
+	s.p.recovery.Count()
 	s.log.WithField("event", event).Errorf("Recovered from a panic: %v\n%s", r, debug.Stack())
 	if result != nil {
 		*result = s.refusal(event, pod)
@@ -49,7 +49,7 @@ func (s *session) recovered(event string, pod *api.PodSandbox, result *error) {
 // can have limits.
 func (s *session) refusal(event string, pod *api.PodSandbox) error {
 	var out error
-	err := bounded.Guarded(func() error {
+	err := s.p.recovery.Guarded(func() error {
 		out = s.p.events.Refusal(sandboxOf(pod))
 		return nil
 	})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/node"
+	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 	"github.com/nri-blkio/nri-blkio/plugin/weights"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -30,6 +31,7 @@ type Plugin struct {
 	reloaded   chan struct{}   // holds at most one token: the policy changed
 	handlers   handlers
 	connection connection
+	recovery   *recovery.Recovery // nil: see recovery.Recovery
 }
 
 // events is the state of a node, as the handlers of events use it; a *node.Node.
@@ -68,10 +70,11 @@ func New(cfg Config, disks weights.Disks) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plugin{log: cfg.Log, node: n, events: n, reloaded: make(chan struct{}, 1), handlers: newHandlers()}
+	p := &Plugin{log: cfg.Log, node: n, events: n, reloaded: make(chan struct{}, 1), handlers: newHandlers(), recovery: cfg.Recovery}
 	if disks != nil {
 		p.weights = weights.New(weights.Config{
 			Log: cfg.Log, Cgroups: cfg.Cgroups, Policy: n.Policy, Demand: n.Weighted, Disks: disks, Changed: n.WeightsChanged,
+			Recovery: cfg.Recovery,
 		})
 	}
 	return p, nil

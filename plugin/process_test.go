@@ -124,7 +124,7 @@ func TestFailClosed(t *testing.T) {
 	r := newRuntime(t, 2*time.Second, &listed{}, adaptation.WithDefaultValidator(&validator.DefaultValidatorConfig{Enable: true}))
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	v := NewValidator(log)
+	v := NewValidator(log, nil)
 	r.serve(t, v.Run)
 	r.awaitSynced(t, 1)
 	p := &pluginProcess{T: t, r: r}

@@ -70,7 +70,7 @@ func (p *Plugin) Run(ctx context.Context, cfg RunConfig) error {
 	p.connection.active()
 	defer p.work(ctx, cancel)()
 	return reconnect(ctx, p.log, "Not connected to the runtime; limits stay in force", func() error {
-		err := p.serve(ctx, cfg)
+		err := p.recovery.Guarded(func() error { return p.serve(ctx, cfg) })
 		p.connection.lost(err)
 		return err
 	})

@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
-	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
+	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
@@ -55,10 +55,13 @@ type Validator struct {
 	log        logrus.FieldLogger
 	connection connection
 	refused    atomic.Int64
+	recovery   *recovery.Recovery
 }
 
-// NewValidator returns a validator that logs to log.
-func NewValidator(log logrus.FieldLogger) *Validator { return &Validator{log: log} }
+// NewValidator returns a validator that logs to log. r counts panics. It may be nil.
+func NewValidator(log logrus.FieldLogger, r *recovery.Recovery) *Validator {
+	return &Validator{log: log, recovery: r}
+}
 
 // Run validates until ctx ends. Over a socket it reconnects for ever.
 func (v *Validator) Run(ctx context.Context, cfg RunConfig) error {
@@ -108,7 +111,7 @@ func (s *validation) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []
 // A panic also refuses it.
 func (s *validation) ValidateContainerAdjustment(_ context.Context, req *api.ValidateContainerAdjustmentRequest) error {
 	decided := false
-	err := bounded.Guarded(func() error {
+	err := s.v.recovery.Guarded(func() error {
 		decided = !annotation.Concerns(req.GetPod().GetAnnotations()) || isMarked(req)
 		return nil
 	})

@@ -54,7 +54,7 @@ func newValidated(t *testing.T, timeout time.Duration) *validated {
 	r := &validated{nriRuntime: newRuntime(t, timeout, &listed{})}
 	r.p = newPlugin(t, func(cfg *Config) { cfg.Storage = breakable{cfg.Storage, &r.broken} })
 	r.hung = hang(r.p)
-	r.v = NewValidator(r.p.log)
+	r.v = NewValidator(r.p.log, nil)
 	r.serve(t, r.v.Run)
 	r.awaitSynced(t, 1)
 	r.stop = r.serve(t, r.p.Run)
@@ -138,7 +138,7 @@ func TestValidator(t *testing.T) {
 // TestValidatorPanics refuses: nothing is known of the mark then.
 func TestValidatorPanics(t *testing.T) {
 	log, _ := test.NewNullLogger()
-	s := &validation{v: NewValidator(log), link: newLink()}
+	s := &validation{v: NewValidator(log, nil), link: newLink()}
 	req := &api.ValidateContainerAdjustmentRequest{
 		Pod: sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), Container: ctr("a"),
 		Adjust: marked(nil), Owners: &api.OwningPlugins{Owners: map[string]*api.FieldOwners{

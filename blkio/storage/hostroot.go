@@ -43,16 +43,24 @@ func (h *hostRoot) resolve(ctx context.Context, t *MountTable, p string) (string
 		return h.walk(ctx, t, p)
 	}
 	type result struct {
-		path string
-		err  error
+		path     string
+		err      error
+		panicked any
 	}
 	done := make(chan result, 1)
 	go func() {
-		p, err := h.walk(ctx, t, p)
-		done <- result{p, err}
+		var r result
+		defer func() {
+			r.panicked = recover() // only the caller can decide what a panic ends
+			done <- r
+		}()
+		r.path, r.err = h.walk(ctx, t, p)
 	}()
 	select {
 	case r := <-done:
+		if r.panicked != nil {
+			panic(r.panicked)
+		}
 		return r.path, r.err
 	case <-ctx.Done():
 		return "", fmt.Errorf("look for symlinks in %s: %w", p, ctx.Err())

@@ -29,7 +29,7 @@ func (r *runner) limits(ctx context.Context, n *node, distribute func(*policy.Po
 	p, err := plugin.New(plugin.Config{
 		Log: r.log, Policy: n.policy, Storage: n.storage, Cgroups: n.cgroups, KubeletRoot: r.opts.kubeletRoot, Resync: r.resync,
 		ProcessMounts: n.storage.ProcessMounts, NodeMemory: n.memory, Kernel: n.kernel,
-		Layers: layers, ReadLayers: rootfs.Layers, Sync: r.opts.sync,
+		Layers: layers, ReadLayers: rootfs.Layers, Sync: r.opts.sync, Recovery: r.recovery,
 	}, r.opts.disks())
 	if err != nil {
 		return part{}, err
@@ -49,18 +49,21 @@ func (r *runner) limits(ctx context.Context, n *node, distribute func(*policy.Po
 // watchNode reports changes of mounts and disks to the plugin until ctx ends.
 func (r *runner) watchNode(ctx context.Context, n *node, p *plugin.Plugin) {
 	keep := func(without string, fn func() error) {
-		go reminder.Keep(ctx, fn, func(err error) { r.log.WithError(err).Warn(without) })
+		guarded := func() error { return r.recovery.Guarded(fn) }
+		go reminder.Keep(ctx, guarded, func(err error) { r.log.WithError(err).Warn(without) })
 	}
 	keep("Mounts are not watched: creates take longer, and what is mounted into a running container is limited late", func() error {
 		p.MountsChanged() // some changes may have been missed
 		return n.storage.Watch(ctx, p.MountsChanged)
 	})
 	keep("Disks are not watched: one that comes back gets its limits with the next resync", func() error {
-		return storage.WatchDisks(ctx, func() {
-			if err := n.storage.DisksChanged(ctx); err != nil && ctx.Err() == nil {
-				r.log.WithError(err).Warn("Refreshing changed disks failed")
-			}
-			p.DisksChanged()
+		return storage.WatchDisks(ctx, func() { // in a goroutine of its own
+			r.recovery.Step("refresh changed disks", func() {
+				if err := n.storage.DisksChanged(ctx); err != nil && ctx.Err() == nil {
+					r.log.WithError(err).Warn("Refreshing changed disks failed")
+				}
+				p.DisksChanged()
+			})
 		})
 	})
 	keep("The kubelet's root directory is not there: volumes are not known by name until it is", func() error {

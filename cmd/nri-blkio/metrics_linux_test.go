@@ -17,6 +17,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/metricsserver"
+	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
 	"github.com/nri-blkio/nri-blkio/plugin/weights"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -56,7 +57,7 @@ func TestMetricsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	log, _ := test.NewNullLogger()
-	server := metricsserver.Server{Collectors: []prometheus.Collector{collector(t), weightsCollector(), &repair.Repairer{}, plugin.NewValidator(log)}, Log: log}
+	server := metricsserver.Server{Collectors: []prometheus.Collector{collector(t), weightsCollector(), &repair.Repairer{}, plugin.NewValidator(log, nil), recovery.New(log)}, Log: log}
 	recorder := httptest.NewRecorder()
 	server.Handler().ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
 	var served, listed []string

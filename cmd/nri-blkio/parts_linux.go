@@ -16,6 +16,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
+	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -37,10 +38,24 @@ func (ps parts) reload(p *policy.Policy) {
 	}
 }
 
-func (ps parts) collectors() []prometheus.Collector {
-	var out []prometheus.Collector
+// collectors returns the metrics of the parts, and of the process.
+func (ps parts) collectors(r *recovery.Recovery) []prometheus.Collector {
+	out := []prometheus.Collector{r}
 	for _, part := range ps {
-		out = append(out, part)
+		out = append(out, r.Collector(part))
+	}
+	return out
+}
+
+// guarded returns parts whose reload recovers from panics, so that one part keeps no other from a policy.
+func (ps parts) guarded(r *recovery.Recovery) parts {
+	var out parts
+	for _, p := range ps {
+		reload := p.reload
+		p.reload = func(pol *policy.Policy) {
+			r.Step("put a policy into force", func() { reload(pol) })
+		}
+		out = append(out, p)
 	}
 	return out
 }
@@ -49,7 +64,8 @@ func (ps parts) collectors() []prometheus.Collector {
 type runner struct {
 	*app
 	runOptions
-	log *logrus.Logger
+	log      *logrus.Logger
+	recovery *recovery.Recovery
 	// policyOfRuntime is true if the runtime has sent the policy to a pre-installed plugin.
 	policyOfRuntime atomic.Bool
 }
@@ -86,6 +102,7 @@ func (r *runner) parts(ctx context.Context) (parts, error) {
 	if r.only != onlyLimits {
 		out = append(out, r.writeback(n)...)
 	}
+	out = out.guarded(r.recovery)
 	return out, nil
 }
 
@@ -116,7 +133,7 @@ func (r *runner) openNode() (*node, error) {
 
 // validator returns the part that has no policy and reads nothing of the node.
 func (r *runner) validator() part {
-	v := plugin.NewValidator(r.log)
+	v := plugin.NewValidator(r.log, r.recovery)
 	run := func(ctx context.Context) error { return v.Run(ctx, r.RunConfig) }
 	return part{v, func(*policy.Policy) {}, r.publishing(v.Health, run)}
 }
@@ -137,14 +154,16 @@ func (r *runner) publish(ctx context.Context, state func() health.Report) {
 	started, version := time.Now().UTC(), versionText()
 	file := health.File(r.opts.stateDir, state().Part)
 	var problem reminder.Reminder
-	health.Publish(ctx, file, func() health.Report {
+	report := func() health.Report {
 		report := state()
 		report.Started, report.PID, report.Version = started, os.Getpid(), version
 		report.Policy, report.PolicyOfRuntime = r.opts.policy, r.policyOfRuntime.Load()
 		return report
-	}, func(err error) {
+	}
+	failed := func(err error) {
 		if problem.Due(time.Now(), err) {
 			r.log.WithError(err).WithField("file", file).Warn("Writing the plugin's state failed: status and probes report it as not running")
 		}
-	})
+	}
+	r.recovery.Loop(ctx, "publish the state", func(ctx context.Context) { health.Publish(ctx, file, report, failed) })
 }

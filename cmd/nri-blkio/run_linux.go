@@ -15,6 +15,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/metricsserver"
 	"github.com/nri-blkio/nri-blkio/plugin/policyfile"
+	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 )
 
 // A runtime sets these variables for a pre-installed plugin. The name is that of the program's
@@ -140,21 +141,22 @@ func (a *app) runParts(ctx context.Context, o runOptions) error {
 	if err != nil {
 		return err
 	}
+	panics := recovery.New(log)
 	// Before the parts read the policy, so that no change in between is missed.
 	var watch *policyfile.Watch
 	if a.opts.policy != "" {
-		watch = policyfile.NewWatch(policyfile.Config{File: a.opts.policy, Read: readSmall, Parse: a.opts.parsePolicy, Log: log})
+		watch = policyfile.NewWatch(policyfile.Config{File: a.opts.policy, Read: readSmall, Parse: a.opts.parsePolicy, Log: log, Recovery: panics})
 	}
-	r := runner{app: a, runOptions: o, log: log}
+	r := runner{app: a, runOptions: o, log: log, recovery: panics}
 	parts, err := r.parts(ctx)
 	if err != nil {
 		return err
 	}
 	if watch != nil {
-		go watch.Run(ctx, parts.reload)
+		go panics.Loop(ctx, "watch the policy", func(ctx context.Context) { watch.Run(ctx, parts.reload) })
 	}
 	if listener != nil {
-		server := metricsserver.Server{Collectors: parts.collectors(), Version: buildVersion(), Log: log}
+		server := metricsserver.Server{Collectors: parts.collectors(panics), Version: buildVersion(), Log: log}
 		go server.Serve(ctx, listener)
 	}
 	log.WithField("version", versionText()).Info("Started")

@@ -18,7 +18,7 @@ import (
 func (r *runner) writeback(n *node) parts {
 	repairer, err := repair.New(repair.Config{
 		Log: r.log, Policy: n.policy, Storage: n.storage, Cgroups: n.cgroups,
-		Kernel: n.kernel, HostRoot: r.opts.hostRoot, Report: r.opts.reportFile(),
+		Kernel: n.kernel, HostRoot: r.opts.hostRoot, Report: r.opts.reportFile(), Recovery: r.recovery,
 	})
 	alone := r.only == onlyWriteback
 	switch {

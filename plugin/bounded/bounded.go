@@ -6,7 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
+	"runtime"
+	"strings"
 	"sync"
 	"time"
 )
@@ -25,6 +26,9 @@ var ErrBusy = errors.New("too many calls hang in the kernel: a disk does not ans
 
 // Calls bounds the time that calls take, and their number: of all, and of each pod.
 type Calls struct {
+	// Panicked is called after a call has panicked. It may be nil.
+	Panicked func()
+
 	mu   sync.Mutex // guards all below
 	all  int
 	pod  map[string]int
@@ -118,7 +122,10 @@ func (c *Calls) Within(ctx context.Context, pod string, fn func(context.Context)
 	}
 	done := make(chan error, 1)
 	go func() {
-		err := Guarded(func() error { return fn(ctx) })
+		panicked, err := Recovered(func() error { return fn(ctx) })
+		if panicked && c.Panicked != nil {
+			c.Panicked()
+		}
 		c.end(pod) // before the answer: the caller's next call must not find this one under way
 		done <- err
 	}()
@@ -138,11 +145,35 @@ func (c *Calls) Within(ctx context.Context, pod string, fn func(context.Context)
 
 // Guarded runs fn, and returns a panic of fn as an error with its stack: nothing that a tenant
 // wrote may end the plugin.
-func Guarded(fn func() error) (err error) {
+func Guarded(fn func() error) error {
+	_, err := Recovered(fn)
+	return err
+}
+
+// Recovered is Guarded, and reports whether fn panicked.
+func Recovered(fn func() error) (panicked bool, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("internal error: %v\n%s", r, debug.Stack())
+			panicked, err = true, fmt.Errorf("internal error: %v\n%s", r, stack())
 		}
 	}()
-	return fn()
+	return false, fn()
+}
+
+// maxFrames is the number of frames of a stack that an error has.
+const maxFrames = 64
+
+// stack returns the stack of the function that panicked. Unlike debug.Stack it has neither
+// addresses nor the number of the goroutine: the same panic has the same text each time, so that
+// it is known to last (see package reminder).
+func stack() string {
+	pcs := make([]uintptr, maxFrames)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(4, pcs)]) // without Callers, stack, the deferred function, and panic
+	var out strings.Builder
+	for more := true; more; {
+		var f runtime.Frame
+		f, more = frames.Next()
+		fmt.Fprintf(&out, "%s\n\t%s:%d\n", f.Function, f.File, f.Line)
+	}
+	return out.String()
 }

@@ -194,3 +194,47 @@ func TestDeadline(t *testing.T) {
 		}
 	})
 }
+
+// explode panics.
+func explode() { panic("no such key") }
+
+// TestGuarded: the error of a panic has the stack, without what differs between two panics at the
+// same place. So a panic that occurs again and again is known to be the same.
+func TestGuarded(t *testing.T) {
+	var texts []string
+	for range 2 {
+		done := make(chan error)
+		go func() { // another number, and another stack in memory
+			done <- Guarded(func() error { explode(); return nil })
+		}()
+		texts = append(texts, (<-done).Error())
+	}
+	if texts[0] != texts[1] {
+		t.Errorf("one panic has two texts:\n%s\n%s", texts[0], texts[1])
+	}
+	first, rest, _ := strings.Cut(texts[0], "\n")
+	if where, _, _ := strings.Cut(rest, "\n"); first != "internal error: no such key" || !strings.HasSuffix(where, "plugin/bounded.explode") {
+		t.Errorf("the error is\n%s", texts[0])
+	}
+	failed := errors.New("input/output error")
+	if err := Guarded(func() error { return failed }); !errors.Is(err, failed) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestPanicked: a call that panics is reported, one that fails is not.
+func TestPanicked(t *testing.T) {
+	panics := 0
+	c := Calls{Panicked: func() { panics++ }}
+	for _, call := range []func(context.Context) error{
+		func(context.Context) error { return errors.New("input/output error") },
+		func(context.Context) error { explode(); return nil },
+	} {
+		if err := c.For(t.Context(), "pod", time.Minute, call); err == nil {
+			t.Error("no error")
+		}
+	}
+	if panics != 1 {
+		t.Errorf("%d panics, want 1", panics)
+	}
+}

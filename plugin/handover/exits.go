@@ -10,6 +10,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 )
 
 // Between the end of a container's last process and the removal of its cgroup
@@ -35,6 +36,7 @@ type Exits struct {
 	Containers Containers
 	Open       func() (Kernel, error) // nil: the kernel's
 	Writeout   *Writeout
+	Recovery   *recovery.Recovery
 
 	// Won and Lost are the races with the removal of a cgroup; Failed are the limits that
 	// could not be lifted for another reason.
@@ -46,7 +48,7 @@ func (e *Exits) Watch(ctx context.Context) {
 	wait, told := watchPause, time.Time{}
 	for {
 		began := time.Now()
-		err := e.watchOnce(ctx)
+		err := e.Recovery.Guarded(func() error { return e.watchOnce(ctx) })
 		if ctx.Err() != nil {
 			return
 		}
@@ -93,22 +95,42 @@ func (e *Exits) urgent(err error) {
 // Exited lifts the limits of a container whose cgroup is empty. That comes before
 // all else: every instruction in between is in a race.
 func (e *Exits) Exited(ctx context.Context, held OpenCgroup) {
-	ended := e.Containers.Ended(held.Path())
+	var (
+		ended Ended
+		lines []blkio.Line
+		err   error
+	)
+	returned := e.Recovery.Step("lift limits of an ended container", func() {
+		if ended = e.Containers.Ended(held.Path()); ended != nil {
+			lines = ended.Limits()
+			err = held.Lift(lines)
+		}
+	})
 	if ended == nil {
 		held.Close()
 		return
 	}
-	lines := ended.Limits()
-	err := held.Lift(lines)
 	go func() { // the next one must not wait
 		defer held.Close()
-		liftAgain(ctx, held, ended, lines)
-		ended.Lifted(err == nil)
-		if len(lines) > 0 && ended.Counts() {
-			e.count(ended, err)
+		if returned && e.Recovery.Step("hand over data of an ended container", func() { e.handOver(ctx, held, ended, lines, err) }) {
+			return
 		}
-		e.Writeout.HandOver(ctx, ended.Left())
+		// The kernel counts what it has left to write. Without this the pod would count as in use.
+		e.Recovery.Step("end the hand-over of a container", func() {
+			left := ended.Left()
+			left.Pod.Written(left.ID, false)
+		})
 	}()
+}
+
+// handOver does the rest for a container whose limits were lifted, or not: lifting is its error.
+func (e *Exits) handOver(ctx context.Context, held OpenCgroup, ended Ended, lines []blkio.Line, lifting error) {
+	liftAgain(ctx, held, ended, lines)
+	ended.Lifted(lifting == nil)
+	if len(lines) > 0 && ended.Counts() {
+		e.count(ended, lifting)
+	}
+	e.Writeout.HandOver(ctx, ended.Left())
 }
 
 // liftAgain lifts the limits once more: a writer that was at the pod's cgroups at the time

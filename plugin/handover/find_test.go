@@ -45,6 +45,24 @@ func TestFindKnown(t *testing.T) {
 	}
 }
 
+// TestFindStrays: a filesystem that a tenant has led a volume's path to is synced as well, by its own
+// mountpoint, also where the node does not answer. The volume's own filesystem stays, since the path
+// may have led to both.
+func TestFindStrays(t *testing.T) {
+	disks := &inventory.Container{
+		// The disks of the mount are those that limits hold for, by the mountpoint of the first one.
+		Facts:  policy.Container{Mounts: []policy.Mount{{Backing: blkio.Backing{Mountpoint: "/data", Disks: []blkio.Disk{{Dev: sda}, {Dev: sdb}}}}}},
+		Strays: []blkio.Backing{onAt("/stray", sdb), onAt("/unlimited", blkio.Dev{Major: 7})},
+	}
+	want := []Volume{{Path: "/data", Disk: sda}, {Path: "/stray", Disk: sdb}}
+	for more, storage := range map[bool]Storage{false: mounted{}, true: unread{}} {
+		got := find(t, storage, disks, map[blkio.Dev]bool{sda: true, sdb: true})
+		if d := cmp.Diff(want, got.Volumes); d != "" || got.More != more {
+			t.Errorf("more %t; -want +got:\n%s", got.More, d)
+		}
+	}
+}
+
 // hanging is a Storage that does not find the disks below a disk in time.
 type hanging struct {
 	mounted

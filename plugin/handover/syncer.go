@@ -11,6 +11,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 )
 
 const (
@@ -35,6 +36,7 @@ const (
 var (
 	errNoSync    = errors.New("syncs are disabled")
 	errSyncsFull = errors.New("the sync queue is full")
+	errPanicked  = errors.New("internal error, see the log")
 )
 
 // Syncer writes filesystems out. A sync writes out all of a filesystem, so hand-overs
@@ -45,6 +47,7 @@ type Syncer struct {
 	Log        logrus.FieldLogger
 	Sync       func(ctx context.Context, hostPath string) error // nil: none is done
 	OK, Failed atomic.Int64                                     // syncs
+	Recovery   *recovery.Recovery
 
 	mu sync.Mutex // guards all below
 	// waiting has a key for each filesystem with a sync under way or one that rests, see
@@ -130,9 +133,13 @@ func (s *Syncer) Pending() (syncs, waiting int) {
 func (s *Syncer) run(ctx context.Context, key Volume) {
 	for all := s.take(key); len(all) > 0; all = s.take(key) {
 		last := all[len(all)-1] // its mountpoint is the most likely to be there still
-		took, err := s.once(ctx, last.Path, s.turns(last.Disk))
+		var took time.Duration
+		err := errPanicked
+		if !s.Recovery.Step("sync a filesystem", func() { took, err = s.once(ctx, last.Path, s.turns(last.Disk)) }) {
+			s.Failed.Add(1)
+		}
 		for _, w := range all {
-			w.done(err)
+			s.Recovery.Step("note the sync of a filesystem", func() { w.done(err) })
 		}
 		restFor(ctx, min(max(restFactor*took, minRest), maxRest))
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 )
 
 // tidyPatience is what one pod's turn is waited for: with a disk that does not
@@ -23,6 +24,7 @@ type Tidier struct {
 	// Releases reports whether the kernel may be made to move the inodes of removed cgroups.
 	Releases func() bool
 	Turn     chan struct{} // holds a token while a pod is tidied up
+	Recovery *recovery.Recovery
 }
 
 // Tidy tidies up a pod of which a container has been written out.
@@ -36,8 +38,8 @@ func (t *Tidier) Tidy(ctx context.Context, pod Pod) {
 		t.Log.WithField("cgroup", pod.Cgroup()).Warnf("Releasing files of ended containers is delayed: another pod's release took more than %v", tidyPatience)
 		return
 	}
-	t.dropCache(pod)
-	t.releaseDead(pod)
+	t.Recovery.Step("drop the page cache of an ended pod", func() { t.dropCache(pod) })
+	t.Recovery.Step("release files of ended containers", func() { t.releaseDead(pod) })
 }
 
 // dropCache has the page cache of a pod forgotten in which nothing runs any more:

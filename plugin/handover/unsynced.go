@@ -9,7 +9,6 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
-	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // Volume is a filesystem with unwritten data, by one of its mountpoints.
@@ -128,7 +127,8 @@ func (f *finder) throttles(ctx context.Context, disk blkio.Dev) (bool, error) {
 }
 
 // addKnown adds what the container was seen to have, and can write to.
-func (f *finder) addKnown(ctx context.Context, c *policy.Container) error {
+func (f *finder) addKnown(ctx context.Context, disks *inventory.Container) error {
+	c := &disks.Facts
 	if err := f.add(ctx, &c.Rootfs); err != nil { // the kubelet keeps the layers of dead containers
 		return err
 	}
@@ -143,6 +143,11 @@ func (f *finder) addKnown(ctx context.Context, c *policy.Container) error {
 			if err := f.add(ctx, &m.Below[k].Backing); err != nil {
 				return err
 			}
+		}
+	}
+	for i := range disks.Strays {
+		if err := f.add(ctx, &disks.Strays[i]); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -202,7 +207,7 @@ func (w *Writeout) Find(ctx context.Context, left *Left) Unsynced {
 			return err
 		}
 		f := newFinder(w.Storage, left.Limited, inventory.NewStacks(w.Storage))
-		if err := f.addKnown(ctx, &left.Disks.Facts); err != nil {
+		if err := f.addKnown(ctx, left.Disks); err != nil {
 			return err
 		}
 		for _, m := range left.Disks.Unresolved {
@@ -222,6 +227,6 @@ func (w *Writeout) Find(ctx context.Context, left *Left) Unsynced {
 	}
 	left.Log.WithError(err).Info("Remaining dirty data of a container unknown: keeping its pod's limits")
 	f := newFinder(w.Storage, left.Limited, nil)
-	_ = f.addKnown(ctx, &left.Disks.Facts) // without stacks it cannot fail
+	_ = f.addKnown(ctx, left.Disks) // without stacks it cannot fail
 	return Unsynced{f.found, true}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 )
 
 // Pod is the pod of containers that have ended. Values for the same pod are equal.
@@ -37,7 +38,8 @@ type Writeout struct {
 	Looks   *bounded.Calls
 	Syncs   Syncer
 	// Tidy is called once a hand-over has ended, and may take long; see Tidier.
-	Tidy func(ctx context.Context, pod Pod)
+	Tidy     func(ctx context.Context, pod Pod)
+	Recovery *recovery.Recovery
 }
 
 // HandOver has written to disk what a container left, and returns once it knows what that is.
@@ -57,7 +59,9 @@ func (w *Writeout) Write(ctx context.Context, pod Pod, id string, u Unsynced) {
 	// A sync waits for the data of all writers of the filesystem. This container does not
 	// have to wait for a slow one of another pod: the kernel counts what this pod has left
 	// to write.
-	time.AfterFunc(syncPatience, func() { e.end(ctx, false) })
+	time.AfterFunc(syncPatience, func() {
+		w.Recovery.Step("end a slow hand-over", func() { e.end(ctx, false) })
+	})
 	for _, v := range u.Volumes {
 		w.Syncs.soon(ctx, waiter{v, pod, e.over.Load, func(err error) { e.synced(ctx, err) }})
 	}

@@ -191,9 +191,18 @@ func (c *Container) addStrays(h history, found []blkio.ProcessMount) (added []bl
 		if len(m.Backing.Disks) > 0 {
 			added = append(added, *m)
 			c.addStray(h, m, at.around)
+			c.keepStray(m)
 		}
 	}
 	return added, err
+}
+
+// keepStray keeps the filesystem of a writable mount, unless it is kept already.
+func (c *Container) keepStray(m *blkio.ProcessMount) {
+	isIt := func(b blkio.Backing) bool { return b.Mountpoint == m.Backing.Mountpoint }
+	if !m.ReadOnly && m.Backing.Mountpoint != "" && !slices.ContainsFunc(c.Strays, isIt) {
+		c.Strays = append(slices.Clip(c.Strays), *m.Backing) // a copy of the container has the other ones
+	}
 }
 
 // addStray adds the disks of a mount to the spec's mount around its mountpoint if that can

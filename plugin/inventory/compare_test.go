@@ -152,6 +152,43 @@ func TestCompareDeclared(t *testing.T) {
 	}
 }
 
+// TestStrays: a writable filesystem that the spec does not lead to is kept by its mountpoint on the
+// node, once, also if the comparison is repeated. A copy of the container keeps what it had.
+func TestStrays(t *testing.T) {
+	at := func(mountpoint string, disk blkio.Disk) blkio.Backing {
+		b := on(disk)
+		b.Mountpoint = mountpoint
+		return b
+	}
+	broken := mounted("/b", blkio.Backing{Reason: "cannot be read", Err: errAnswer}, false)
+	process := []blkio.ProcessMount{
+		mounted("/data", at("/mnt/data", dataDisk), false), // as declared
+		mounted("/data", at("/lower", lowerDisk), false),
+		mounted("/data/again", at("/lower", lowerDisk), false),
+		mounted("/data/read-only", at("/other", otherDisk), true),
+		mounted("/data/elsewhere", at("", otherDisk), false), // mounted in no directory of the node
+		broken,
+	}
+	f := finderWith(newHost(), process, nil)
+	c, pod := NewContainer(&Spec{Mounts: []Mount{bind("/mnt/data", "/data", "rbind")}}), podWith("/data wbps=1Mi")
+	if err := f.Find(t.Context(), pod, Layer{Dir: "/layers"}, &c); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the broken one has it repeated
+		before := c
+		had := slices.Clone(before.Strays)
+		if _, err := f.Compare(t.Context(), pod, &c, 1, "pods/c"); !errors.Is(err, errAnswer) {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff([]blkio.Backing{at("/lower", lowerDisk)}, c.Strays); d != "" {
+			t.Errorf("-want +got:\n%s", d)
+		}
+		if d := cmp.Diff(had, before.Strays); d != "" {
+			t.Errorf("of the copy, -want +got:\n%s", d)
+		}
+	}
+}
+
 // TestCompareOnce: the comparison does not change a copy of the facts, with which limits were
 // decided before, and a container is compared once, at its start.
 func TestCompareOnce(t *testing.T) {

@@ -17,6 +17,9 @@ type Container struct {
 	// Unresolved are the mounts that the container can write to and that no target of the
 	// request selects. Their disks were not searched for.
 	Unresolved []UnresolvedMount
+	// Strays are the filesystems that Compare found writable in the container and that its OCI spec
+	// does not lead to, each by its mountpoint on the node. Their disks are part of Facts.
+	Strays []blkio.Backing
 
 	spec *Spec // nil once all its disks are found
 	// kept is the OCI spec, to find the disks again: of further targets, and if they can change

@@ -11,19 +11,17 @@ import (
 // event reported its end in time. What is left to write, the kernel itself counts: the
 // pages of the pod's cgroup, with those of the cgroups that were removed below it.
 
-// findClean looks for pods of which nothing runs any more and that have nothing left to
-// write, and lets their limits go. The kernel's count may be two seconds old
+// findClean looks whether a pod of which nothing runs any more has nothing left to write, and
+// lets its limits go. The kernel's count may be two seconds old
 // (docs/reference/quirks.md), so that two passes in a row have to find it.
-func (n *Node) findClean(ctx context.Context, groups []groupIdentity) {
-	for _, g := range groups {
-		question, waits := n.pods.waitsForData(g)
-		if !waits {
-			continue
-		}
-		left, err := n.cgroups.Cgroup(g.cgroup).ReadUnwritten()
-		if n.pods.noteUnwritten(g, question, err == nil && left == 0) { // without the memory controller the limits stay
-			go n.exits.writeout.Tidy(ctx, endedPod{n.applier(), g})
-		}
+func (n *Node) findClean(ctx context.Context, g groupIdentity) {
+	question, waits := n.pods.waitsForData(g)
+	if !waits {
+		return
+	}
+	left, err := n.cgroups.Cgroup(g.cgroup).ReadUnwritten()
+	if n.pods.noteUnwritten(g, question, err == nil && left == 0) { // without the memory controller the limits stay
+		go n.exits.writeout.Tidy(ctx, endedPod{n.applier(), g})
 	}
 }
 

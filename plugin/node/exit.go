@@ -21,11 +21,12 @@ type exits struct {
 
 // setExits fills in what hands over the data of containers that end.
 func (n *Node) setExits(sync func(ctx context.Context, hostPath string) error) {
-	n.exits.tidier = handover.Tidier{Log: n.log, Cgroups: n.cgroups, Releases: n.releases, Turn: make(chan struct{}, 1)}
+	n.exits.tidier = handover.Tidier{Log: n.log, Cgroups: n.cgroups, Releases: n.releases, Turn: make(chan struct{}, 1), Recovery: n.recovery}
 	w := &n.exits.writeout
 	w.Storage, w.Looks, w.Tidy = n.storage, &n.inFlight.passes, n.exits.tidier.Tidy
 	w.Syncs.Log, w.Syncs.Sync = n.log, w.OnlyLocal(sync)
 	n.exits.ends.Log, n.exits.ends.Containers, n.exits.ends.Writeout = n.log, endings{n.applier()}, w
+	n.exits.ends.Recovery, w.Recovery, w.Syncs.Recovery = n.recovery, n.recovery, n.recovery
 }
 
 // endedPod is the pod of containers that have ended, as a hand-over sees it.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
@@ -151,7 +150,7 @@ func (n *Node) refusal(c *snapshot) error {
 
 // arrived returns the pod of a sandbox like lookup. A panic is an error.
 func (n *Node) arrived(sb *Sandbox) (found podIdentity, err error) {
-	err = bounded.Guarded(func() error {
+	err = n.recovery.Guarded(func() error {
 		found = n.lookup(sb)
 		return nil
 	})

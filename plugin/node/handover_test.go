@@ -77,7 +77,9 @@ func TestCleanBehindSlowSync(t *testing.T) {
 		d.p.writeOut(t.Context(), a.identity, handover.Unsynced{Volumes: []handover.Volume{{Path: "/", Disk: rootDisk.Dev}}})
 		passes := func() {
 			for range 3 {
-				d.p.findClean(t.Context(), d.p.pods.takeAll())
+				for _, g := range d.p.pods.takeAll() {
+					d.p.findClean(t.Context(), g)
+				}
 			}
 			synctest.Wait()
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/enforce"
 	"github.com/nri-blkio/nri-blkio/plugin/handover"
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -56,6 +57,8 @@ type Config struct {
 	Kernel kernel.Verdict
 	// Resync is the time between two passes over the whole node; 0 is 30 s.
 	Resync time.Duration
+	// Recovery recovers from panics beside the events. If it is nil, such a panic ends the process.
+	Recovery *recovery.Recovery
 }
 
 const (
@@ -89,7 +92,12 @@ type environment struct {
 	resync     time.Duration
 	nodeMemory uint64                 // 0 where it is unknown
 	weight     *enforce.WeightSupport // looks itself whether the kernel supports weights
-	// The others may be nil.
+	recovery   *recovery.Recovery
+	optional
+}
+
+// optional are functions that may be nil.
+type optional struct {
 	readLayers    func(ctx context.Context, runtime, version string) (inventory.Layers, error)
 	processMounts func(ctx context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error)
 }
@@ -124,21 +132,22 @@ func New(cfg Config) (*Node, error) {
 	wakes := signals{wake: make(chan struct{}, 1), look: make(chan struct{}, 1)}
 	n := &Node{
 		environment: environment{
-			log:           cfg.Log,
-			storage:       cfg.Storage,
-			cgroups:       cfg.Cgroups,
-			kernel:        cfg.Kernel,
-			kubelet:       cmp.Or(cfg.KubeletRoot, DefaultKubeletRoot),
-			resync:        cmp.Or(cfg.Resync, defaultResync),
-			nodeMemory:    cfg.NodeMemory,
-			weight:        &enforce.WeightSupport{Cgroups: cfg.Cgroups},
-			readLayers:    cfg.ReadLayers,
-			processMounts: cfg.ProcessMounts,
+			log:        cfg.Log,
+			storage:    cfg.Storage,
+			cgroups:    cfg.Cgroups,
+			kernel:     cfg.Kernel,
+			kubelet:    cmp.Or(cfg.KubeletRoot, DefaultKubeletRoot),
+			resync:     cmp.Or(cfg.Resync, defaultResync),
+			nodeMemory: cfg.NodeMemory,
+			weight:     &enforce.WeightSupport{Cgroups: cfg.Cgroups},
+			recovery:   cfg.Recovery,
+			optional:   optional{cfg.ReadLayers, cfg.ProcessMounts},
 		},
 		signals: wakes,
 		pods:    newPodTable(wakes.wake),
 		metrics: newMetrics(),
 	}
+	n.inFlight.calls.Panicked, n.inFlight.passes.Panicked = n.recovery.Count, n.recovery.Count
 	n.layers.environment, n.layers.pods, n.layers.passes = &n.environment, &n.pods, &n.inFlight.passes
 	n.layers.questions = make(chan asked, 1)
 	n.layers.current.Store(&placed{Layers: cfg.Layers})

@@ -34,10 +34,12 @@ func (u *undeclared) find(ctx context.Context, groups []groupIdentity) {
 	err := u.passes.For(ctx, " reached", lookDeadline, func(ctx context.Context) error {
 		stacks, above := inventory.NewStacks(u.storage), inventory.NewAncestorStats(u.readIOStat)
 		for _, c := range of {
-			if !u.mayHaveReached(above, c) {
-				continue
-			}
-			if u.reach(ctx, stacks, c); ctx.Err() != nil {
+			u.recovery.Step("find undeclared disks of a container", func() {
+				if u.mayHaveReached(above, c) {
+					u.reach(ctx, stacks, c)
+				}
+			})
+			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 		}

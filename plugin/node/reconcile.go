@@ -9,7 +9,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -34,12 +33,14 @@ func (n *Node) reconcile(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-n.wake:
-			_ = n.admitRecorded(ctx, n.pods.takeUnread(false)) // the next pass tries again, and logs an error
-			for _, g := range n.pods.takeDirty() {
-				n.reconcileGroup(ctx, g)
-			}
+			n.recovery.Step("find recorded pods", func() {
+				_ = n.admitRecorded(ctx, n.pods.takeUnread(false)) // the next pass tries again, and logs an error
+			})
+			n.eachAlone("reconcile a pod", n.pods.takeDirty(), func(g groupIdentity) { n.reconcileGroup(ctx, g) })
 		case <-tick.C:
-			n.pods.lookAgain(func(c *snapshot) bool { return c.disks.Follows() }) // there may have been no event
+			n.recovery.Step("find mounts", func() {
+				n.pods.lookAgain(func(c *snapshot) bool { return c.disks.Follows() }) // there may have been no event
+			})
 			n.reconcileAll(ctx)
 		case <-n.look:
 			n.reconcileAll(ctx)
@@ -51,23 +52,36 @@ func (n *Node) reconcile(ctx context.Context) {
 // left and came back, a weight that systemd put back, a start that was missed.
 func (n *Node) reconcileAll(ctx context.Context) {
 	defer prometheus.NewTimer(n.metrics.passes).ObserveDuration()
-	n.admitUnread(ctx)
-	n.findRemoved()
+	n.recovery.Step("find recorded pods", func() { n.admitUnread(ctx) })
+	n.recovery.Step("find pods without a cgroup", n.findRemoved)
 	groups := n.pods.takeAll()
-	if n.weight.Look() {
-		n.pods.dropPlans(groups) // a warning comes or goes
-	}
-	n.findRunning(groups)
-	n.findGone(groups)
-	n.findUnlisted()
-	n.findClean(ctx, groups)
+	n.recovery.Step("find support for weights", func() {
+		if n.weight.Look() {
+			n.pods.dropPlans(groups) // a warning comes or goes
+		}
+	})
+	n.each("find running containers", groups, n.findRunning)
+	n.each("find removed pods", groups, n.findGone)
+	n.recovery.Step("find weights of unlisted pods", n.findUnlisted)
+	n.eachAlone("find data left to write", groups, func(g groupIdentity) { n.findClean(ctx, g) })
 	undeclared := n.undeclared()
-	undeclared.find(ctx, groups)
-	for _, g := range n.restless(ctx, groups) {
-		n.reconcileGroup(ctx, g)
+	n.each("find undeclared disks", groups, func(some []groupIdentity) { undeclared.find(ctx, some) })
+	n.eachAlone("reconcile a pod", n.restless(ctx, groups), func(g groupIdentity) { n.reconcileGroup(ctx, g) })
+	n.eachAlone("find unmatched targets", groups, n.warnUnmatched)
+}
+
+// each makes a step for groups. After a panic it makes the step for each of them alone, so that
+// only the group that causes the panic is left out.
+func (n *Node) each(step string, groups []groupIdentity, fn func([]groupIdentity)) {
+	if !n.recovery.Step(step, func() { fn(groups) }) {
+		n.eachAlone(step, groups, func(g groupIdentity) { fn([]groupIdentity{g}) })
 	}
+}
+
+// eachAlone makes a step for each group. A panic ends the step for one group only.
+func (n *Node) eachAlone(step string, groups []groupIdentity, fn func(groupIdentity)) {
 	for _, g := range groups {
-		n.warnUnmatched(g)
+		n.recovery.Step(step, func() { fn(g) })
 	}
 }
 
@@ -253,14 +267,8 @@ func (n *Node) errIfHangs(g groupIdentity) error {
 func (n *Node) warnUnmatched(g groupIdentity) {
 	for _, pod := range n.pods.toWarn(g) {
 		log := n.log.WithField("pod", pod.String())
-		err := bounded.Guarded(func() error {
-			for _, w := range policy.Unmatched(pod.asks.under(n.policy.Load()).Request(), n.pods.came(pod)) {
-				log.Warn(w)
-			}
-			return nil
-		})
-		if err != nil {
-			log.WithError(err).Error("Finding unmatched targets failed")
+		for _, w := range policy.Unmatched(pod.asks.under(n.policy.Load()).Request(), n.pods.came(pod)) {
+			log.Warn(w)
 		}
 	}
 }

@@ -10,9 +10,9 @@ import (
 // hangs in the kernel cannot be waited for.
 func (n *Node) Run(ctx context.Context) {
 	var parts sync.WaitGroup
-	parts.Go(func() { n.exits.ends.Watch(ctx) })
-	parts.Go(func() { n.reconcile(ctx) })
-	parts.Go(func() { n.layers.askAgain(ctx) })
+	parts.Go(func() { n.recovery.Loop(ctx, "watch the exits of containers", n.exits.ends.Watch) })
+	parts.Go(func() { n.recovery.Loop(ctx, "reconcile", n.reconcile) })
+	parts.Go(func() { n.recovery.Loop(ctx, "locate writable layers", n.layers.askAgain) })
 	parts.Wait()
 	n.inFlight.passes.Wait(passDeadline)
 	n.inFlight.calls.Wait(passDeadline)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -26,6 +27,8 @@ type Config struct {
 	Read  func(file string) ([]byte, error) // such as os.ReadFile
 	Parse func([]byte) (*policy.Policy, error)
 	Log   logrus.FieldLogger
+	// Recovery counts panics. It may be nil.
+	Recovery *recovery.Recovery
 }
 
 // Watch reads a policy file again and again.
@@ -71,11 +74,14 @@ func (w *Watch) Run(ctx context.Context, reload func(*policy.Policy)) {
 		}
 		if now := w.read(); !now.equal(w.last) {
 			w.last = now
-			var p *policy.Policy
-			if p, problem = w.parse(now); problem == nil {
-				reload(p)
-				log.Info("Reloaded the node policy")
-			}
+			problem = w.Recovery.Guarded(func() error {
+				p, err := w.parse(now)
+				if err == nil {
+					reload(p)
+					log.Info("Reloaded the node policy")
+				}
+				return err
+			})
 		}
 		if reminded.Due(time.Now(), problem) {
 			log.WithError(problem).Error("Rejected the new node policy, keeping the old one")

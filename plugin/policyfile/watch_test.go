@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/sirupsen/logrus/hooks/test"
 
+	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
@@ -100,5 +101,33 @@ func TestWatchDefault(t *testing.T) {
 		if w.last.equal(other) {
 			t.Errorf("another %s is no change", name)
 		}
+	}
+}
+
+// TestWatchPanics: a content at which the parser panics is rejected, and the next one is taken.
+func TestWatchPanics(t *testing.T) {
+	f := file{text: header, twice: make(chan struct{})}
+	log, hook := test.NewNullLogger()
+	parse := func(data []byte) (*policy.Policy, error) {
+		if strings.Contains(string(data), "observe") {
+			panic("no such mode")
+		}
+		return policy.ParseFile(data)
+	}
+	w := NewWatch(Config{File: "policy.yaml", Every: time.Millisecond, Read: f.read, Parse: parse, Log: log, Recovery: recovery.New(log)})
+	reloads := 0
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.Run(ctx, func(*policy.Policy) { reloads++ })
+	}()
+	f.set(t, header+"mode: observe\n", nil)
+	f.set(t, header+"mode: enforce\n", nil)
+	cancel()
+	<-done
+	lines := hook.AllEntries()
+	if reloads != 1 || len(lines) != 2 || lines[0].Message != "Rejected the new node policy, keeping the old one" {
+		t.Errorf("%d reloads, logged %v", reloads, lines)
 	}
 }

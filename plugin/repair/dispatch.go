@@ -60,7 +60,22 @@ func (r *Repairer) begin(now time.Time, key passKey, tasks []task) {
 		tools: r.passes.tools, budgets: r.budgets, fs: pass.fs, account: key.account,
 		dirtied: pass.dirtied, leave: pass.leave, reportAlive: pass.alive,
 	}
-	go func() { r.passes.ended <- r.passes.run(w, visits) }()
+	go func() { r.passes.ended <- r.pass(w, visits) }()
+}
+
+// errPanicked is the failure of the files of a pass that panicked.
+var errPanicked = errors.New("internal error, see the log")
+
+// pass makes a pass. If it panics, all its files have failed, so that they rest.
+func (r *Repairer) pass(w *worker, visits []visit) (out passed) {
+	if r.problems.recovery.Step("pass over files", func() { out = r.passes.run(w, visits) }) {
+		return out
+	}
+	out = passed{fs: w.fs, account: w.account}
+	for i := range visits {
+		out.outcomes = append(out.outcomes, outcome{Inode: visits[i].Inode, err: errPanicked})
+	}
+	return out
 }
 
 // takeTurns puts the first one of each group first, then the second ones, and so on.

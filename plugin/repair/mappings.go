@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 )
 
 // mappings pages files out of the processes that have mapped them. A mapped page stays in
@@ -15,6 +16,8 @@ type mappings struct {
 	cgroups Cgroups
 	proc    string // where the host's procfs is
 	process func(proc string, pid int, in writeback.Inode, from, to int64, limit int) (read int, err error)
+	// recovery recovers from panics beside passes. It may be nil.
+	recovery *recovery.Recovery
 
 	mu sync.Mutex // guards all below
 	// busy are the cgroups whose processes are being read, and byAccount counts them by
@@ -29,8 +32,9 @@ const (
 	// maxMappers is the number of processes of a container that are read for one file,
 	// in random order.
 	maxMappers = 64
-	// maxLooks is the number of cgroups of an account that are read at a time.
-	maxLooks = 8
+	// maxLooks is the number of cgroups of an account that are read at a time, maxAllLooks that
+	// of all accounts: each can hold a thread for ever.
+	maxLooks, maxAllLooks = 8, 128
 	// maxMaps bytes of the lists of mappings are read for one file.
 	maxMaps = 4 << 20
 )
@@ -47,7 +51,7 @@ func (m *mappings) pageOut(a account, in writeback.Inode, cgroups []string, from
 			go func() {
 				var err error
 				defer func() { m.exit(a, c, err) }()
-				err = m.pageOutOf(in, c, from, to)
+				m.recovery.Step("page files out of processes", func() { err = m.pageOutOf(in, c, from, to) })
 			}()
 		}
 	}
@@ -57,7 +61,7 @@ func (m *mappings) pageOut(a account, in writeback.Inode, cgroups []string, from
 func (m *mappings) enter(a account, cgroup string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.busy[cgroup] || m.byAccount[a] >= maxLooks {
+	if m.busy[cgroup] || m.byAccount[a] >= maxLooks || len(m.busy) >= maxAllLooks {
 		return false
 	}
 	m.busy[cgroup] = true

@@ -32,6 +32,25 @@ func TestMappingsLooks(t *testing.T) {
 	}
 }
 
+// TestMappingsBounded: however many pods keep their mappings from being read, the readers do not use
+// up the threads of the process.
+func TestMappingsBounded(t *testing.T) {
+	m := newMappings(nil, "")
+	entered := 0
+	for i := range 2 * maxAllLooks {
+		if m.enter(account(strconv.Itoa(i/maxLooks)), strconv.Itoa(i)) {
+			entered++
+		}
+	}
+	if entered != maxAllLooks {
+		t.Errorf("%d cgroups are read, want %d", entered, maxAllLooks)
+	}
+	m.exit("0", "0", nil)
+	if !m.enter("victim", "v") {
+		t.Error("there is no place after one has been read")
+	}
+}
+
 // pagedOut is a mappings whose processes are those of a test's cgroup.procs, and the calls
 // for them.
 type pagedOut struct {

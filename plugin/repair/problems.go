@@ -6,6 +6,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"golang.org/x/time/rate"
 
+	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
@@ -14,11 +15,13 @@ type problems struct {
 	log      logrus.FieldLogger
 	lasting  map[string]*reminder.Reminder
 	failures rate.Sometimes // of single files; the others are counted
+	recovery *recovery.Recovery
 }
 
-func newProblems(log logrus.FieldLogger) problems {
+func newProblems(log logrus.FieldLogger, panics *recovery.Recovery) problems {
 	return problems{
 		log: log, lasting: map[string]*reminder.Reminder{}, failures: rate.Sometimes{First: 1, Interval: time.Minute},
+		recovery: panics,
 	}
 }
 

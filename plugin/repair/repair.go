@@ -10,10 +10,11 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 	"github.com/nri-blkio/nri-blkio/blkio/kernel"
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
+	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// Config configures a Repairer. All fields but HostRoot and Report are required.
+// Config configures a Repairer. All fields but HostRoot, Report and Recovery are required.
 type Config struct {
 	Log     logrus.FieldLogger
 	Policy  *policy.Policy
@@ -27,6 +28,8 @@ type Config struct {
 	HostRoot string
 	// Report is the path of the file for the Report. "" means none.
 	Report string
+	// Recovery recovers from panics. If it is nil, a panic ends the process.
+	Recovery *recovery.Recovery
 }
 
 // Intervals of the Repairer.
@@ -98,12 +101,14 @@ func New(cfg Config) (*Repairer, error) {
 
 func newRepairer(cfg Config, o observer, cache pageCache) *Repairer {
 	d := newDomains(cfg.Cgroups)
+	procs := newMappings(cfg.Cgroups, hostPath(cfg.HostRoot, "/proc"))
+	procs.recovery = cfg.Recovery
 	r := &Repairer{
 		report: cfg.Report, gate: gate{kernel: cfg.Kernel},
 		watch:   watch{observer: o, load: loadObserver, storage: cfg.Storage, filesystems: map[blkio.Dev]*filesystem{}},
 		domains: d, ledger: newLedger(d),
-		passes:  newPasses(tools{cache, newMappings(cfg.Cgroups, hostPath(cfg.HostRoot, "/proc")), cfg.HostRoot}),
-		budgets: newBudgets(), problems: newProblems(cfg.Log),
+		passes:  newPasses(tools{cache, procs, cfg.HostRoot}),
+		budgets: newBudgets(), problems: newProblems(cfg.Log, cfg.Recovery),
 	}
 	r.Reload(cfg.Policy)
 	return r
@@ -117,34 +122,55 @@ func (r *Repairer) Run(ctx context.Context) {
 	defer r.close()
 	next := time.NewTimer(0)
 	defer next.Stop()
-	var refreshed, published time.Time
-	var took time.Duration
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case p := <-r.passes.ended:
-			r.note(time.Now(), p)
-			r.pace.sooner(next, tick)
-			continue
-		case d := <-r.watch.observer.Foreign():
-			r.pace.sooner(next, r.onAlarm(time.Now(), &d))
-			continue
-		case <-next.C:
-		}
-		now := time.Now()
-		if since := now.Sub(refreshed); since >= max(refreshMin, refreshShare*took) || r.domains.news && since >= max(newMin, newShare*took) {
-			r.refresh(ctx)
-			refreshed = time.Now()
-			took = refreshed.Sub(now)
-		}
-		wait := r.step(time.Now())
-		r.pace.set(next, wait)
-		if now.Sub(published) >= publishEvery {
-			r.publish(now)
-			published = now
+	var done schedule
+	for ctx.Err() == nil {
+		if !r.problems.recovery.Step("move files", func() { r.turn(ctx, next, &done) }) {
+			r.startOver()
+			r.pace.set(next, recovery.Pause)
 		}
 	}
+}
+
+// schedule has the times of the work that not every turn does.
+type schedule struct {
+	refreshed, published time.Time
+	took                 time.Duration // by the last refresh
+}
+
+// turn waits for an event or the time of the next read, and does the work.
+func (r *Repairer) turn(ctx context.Context, next *time.Timer, done *schedule) {
+	select {
+	case <-ctx.Done():
+		return
+	case p := <-r.passes.ended:
+		r.note(time.Now(), p)
+		r.pace.sooner(next, tick)
+		return
+	case d := <-r.watch.observer.Foreign():
+		r.pace.sooner(next, r.onAlarm(time.Now(), &d))
+		return
+	case <-next.C:
+	}
+	now := time.Now()
+	if since := now.Sub(done.refreshed); since >= max(refreshMin, refreshShare*done.took) || r.domains.news && since >= max(newMin, newShare*done.took) {
+		r.refresh(ctx)
+		done.refreshed = time.Now()
+		done.took = done.refreshed.Sub(now)
+	}
+	wait := r.step(time.Now())
+	r.pace.set(next, wait)
+	if now.Sub(done.published) >= publishEvery {
+		r.publish(now)
+		done.published = now
+	}
+}
+
+// startOver replaces the ledger, which a turn that panicked may have left half changed. What was in
+// it comes back with the next writes. Passes under way go on, and find their files unknown.
+func (r *Repairer) startOver() {
+	old := r.ledger
+	r.ledger = newLedger(r.domains)
+	r.ledger.strict, r.ledger.full, r.ledger.gaveUp = old.strict, old.full, old.gaveUp
 }
 
 func (r *Repairer) close() {

@@ -19,6 +19,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/bounded"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/iocost"
+	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/plugin/shares"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -74,7 +75,7 @@ type Disks interface {
 	Udev(d *storage.DiskInfo) (iocost.Known, error)
 }
 
-// Config has what a Keeper needs. All fields are required.
+// Config has what a Keeper needs. All fields but Recovery are required.
 type Config struct {
 	Log     logrus.FieldLogger
 	Cgroups *cgroupfs.Hierarchy
@@ -83,6 +84,8 @@ type Config struct {
 	Disks   Disks
 	// Changed is called after io.cost was enabled on a disk, or disabled.
 	Changed func()
+	// Recovery counts panics. It may be nil.
+	Recovery *recovery.Recovery
 }
 
 // setUpEvery is how often io.cost is compared with what is wanted without a change: another
@@ -114,6 +117,7 @@ type setUp struct {
 // New returns a Keeper.
 func New(cfg Config) *Keeper {
 	k := &Keeper{cfg: cfg, shared: true, recent: recent{}}
+	k.writes.Panicked = cfg.Recovery.Count
 	k.shares = shares.NewKeeper(cfg.Cgroups, k.bounded(weightDeadline))
 	k.report.Store(&health.Weights{})
 	return k
@@ -167,7 +171,7 @@ func (k *Keeper) Run(ctx context.Context) {
 // pass makes io.cost and the weights of pods right. Without a disk with io.cost it costs nothing
 // but the question what the pods ask for.
 func (k *Keeper) pass(now time.Time) {
-	err := bounded.Guarded(func() error { return k.tryPass(now) })
+	err := k.cfg.Recovery.Guarded(func() error { return k.tryPass(now) })
 	if k.problem.Due(now, err) {
 		k.cfg.Log.WithError(err).Error("Weights are not in force everywhere")
 	}

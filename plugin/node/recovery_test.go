@@ -1,0 +1,208 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/sirupsen/logrus"
+	logtest "github.com/sirupsen/logrus/hooks/test"
+
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/handover"
+	"github.com/nri-blkio/nri-blkio/plugin/inventory"
+	"github.com/nri-blkio/nri-blkio/plugin/recovery"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// recoveringNode is a Node that recovers from panics, and the log of these.
+type recoveringNode struct {
+	*Node
+	panics *logtest.Hook
+}
+
+func newRecoveringNode(t *testing.T, h *cgroupfs.Hierarchy, readLayers func(ctx context.Context, runtime, version string) (inventory.Layers, error)) *recoveringNode {
+	t.Helper()
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	panics, hook := logtest.NewNullLogger()
+	n, err := New(Config{
+		Log: log, Policy: policy.Default(), Storage: disks{twoDisks}, Cgroups: h, Recovery: recovery.New(panics),
+		Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}, ReadLayers: readLayers,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.exits.ends.Open = func() (handover.Kernel, error) { return idleKernel{}, nil }
+	return &recoveringNode{n, hook}
+}
+
+// idleKernel reports no exits.
+type idleKernel struct{}
+
+func (idleKernel) Add(cgroupfs.Cgroup) error { return nil }
+func (idleKernel) Close() error              { return nil }
+
+func (idleKernel) Run(ctx context.Context, _ func(error), _ func(*cgroupfs.OpenCgroup)) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// steps returns the steps whose panics were logged.
+func (n *recoveringNode) steps() (out []string) {
+	for _, e := range n.panics.AllEntries() {
+		out = append(out, fmt.Sprint(e.Data["step"]))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// brokenPod adds a pod to the state at which each step panics, since one of its containers is nil. It
+// returns a function that repairs the pod.
+func (n *recoveringNode) brokenPod() (repair func()) {
+	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+	sb.ID, sb.UID, sb.Cgroup = "broken", "broken", "/kubepods.slice/kubepods-broken.slice"
+	broken := n.lookup(sb)
+	set := func(change func(containers map[string]*container)) {
+		s := n.pods.state.Lock()
+		defer n.pods.state.Unlock()
+		change(broken.in(s).containers)
+		s.markDirty(broken.group.in(s))
+	}
+	set(func(containers map[string]*container) { containers["nil"] = nil })
+	return func() { set(func(containers map[string]*container) { delete(containers, "nil") }) }
+}
+
+// TestReconcilerGoesOn: a pod at which each step of the reconciler panics keeps no other pod from its
+// limits. The reconciler does not work more often for it, and holds no lock.
+func TestReconcilerGoesOn(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
+	synctest.Test(t, func(t *testing.T) {
+		n := newRecoveringNode(t, h, nil)
+		sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+		start(t, n.Node, sb, "a")
+		if _, err := n.create(t.Context(), sb, ctr("b"), false); err != nil {
+			t.Fatal(err)
+		}
+		repair := n.brokenPod()
+		ctx, cancel := context.WithCancel(t.Context())
+		go n.Run(ctx)
+		synctest.Wait()
+		for range 3 {
+			write(t, filepath.Join(dir, cgroupOf("a"), "io.max"), "")
+			time.Sleep(defaultResync + time.Second)
+			synctest.Wait()
+			if got := wbps(t, n.Node, cgroupOf("a")); got != 1<<20 {
+				t.Errorf("the other pod's limit is %v, want 1 MiB/s", got)
+			}
+		}
+		if c := n.peek().pods[sb.ID].containers["id-b"]; !c.mayRun() {
+			t.Errorf("the other pod's container b, whose start was missed, is %v", c.life.Phase())
+		}
+		want := []string{"find mounts", "find removed pods", "find running containers", "find undeclared disks", "find unmatched targets"}
+		if diff := cmp.Diff(want, n.steps()); diff != "" {
+			t.Errorf("steps with a panic, -want +got:\n%s", diff)
+		}
+		// Each step panics for all groups, and once more for the broken one.
+		if lines := len(n.panics.AllEntries()); lines > 2*len(want) {
+			t.Errorf("%d lines are logged in three passes", lines)
+		}
+		repair()
+		n.panics.Reset()
+		time.Sleep(recovery.Pause + time.Hour)
+		synctest.Wait()
+		if got := n.steps(); len(got) > 0 {
+			t.Errorf("steps with a panic after the repair: %v", got)
+		}
+		n.Counts() // does not return if the state stays locked
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// explosive is a hook of a log that panics when a pod's limits are reported as not in force.
+type explosive struct{}
+
+func (explosive) Levels() []logrus.Level { return []logrus.Level{logrus.ErrorLevel} }
+
+func (explosive) Fire(*logrus.Entry) error { panic("no such key") }
+
+// TestDirtyPodsGoOn: a pod whose reconciliation panics keeps no other pod from what an event asks for.
+func TestDirtyPodsGoOn(t *testing.T) {
+	h, dir := tree(t, podCgroup, cgroupOf("a"))
+	synctest.Test(t, func(t *testing.T) {
+		n := newRecoveringNode(t, h, nil)
+		n.log.(*logrus.Logger).AddHook(explosive{})
+		sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
+		start(t, n.Node, sb, "a")
+		n.brokenPod()
+		ctx, cancel := context.WithCancel(t.Context())
+		go n.Run(ctx)
+		synctest.Wait()
+		for range 10 { // dirty pods come in any order
+			write(t, filepath.Join(dir, cgroupOf("a"), "io.max"), "")
+			n.pods.markAllDirty()
+			synctest.Wait()
+			if got := wbps(t, n.Node, cgroupOf("a")); got != 1<<20 {
+				t.Errorf("the other pod's limit is %v, want 1 MiB/s", got)
+			}
+		}
+		if diff := cmp.Diff([]string{"reconcile a pod"}, n.steps()); diff != "" {
+			t.Errorf("steps with a panic, -want +got:\n%s", diff)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// TestLayersAfterPanic: a question for the layers that panics is asked again.
+func TestLayersAfterPanic(t *testing.T) {
+	h, _ := tree(t)
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		want := inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/elsewhere"}}
+		n := newRecoveringNode(t, h, func(context.Context, string, string) (inventory.Layers, error) {
+			if asked++; asked <= 3 {
+				panic("no such key")
+			}
+			return want, nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		go n.Run(ctx)
+		n.Registered(ctx, "containerd", "2", time.Minute)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := n.layers.current.Load().Layers; !got.Equal(want) || asked != 4 {
+			t.Errorf("asked %d times, the layers are %v", asked, got)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// TestPanicsOfTests: without a Recovery a test sees the panic of a step.
+func TestPanicsOfTests(t *testing.T) {
+	h, _ := tree(t)
+	n := newRecoveringNode(t, h, nil)
+	n.recovery = nil
+	n.brokenPod()
+	err := func() (err error) {
+		defer func() {
+			if r := recover(); r != nil {
+				err = errors.New("seen")
+			}
+		}()
+		n.pass(t.Context())
+		return nil
+	}()
+	if err == nil {
+		t.Error("the panic is hidden")
+	}
+}
