@@ -41,7 +41,7 @@ func (p *Plugin) concerns(sb *api.PodSandbox) bool {
 		return true
 	}
 	cgroup := sb.GetLinux().GetCgroupParent()
-	if pol := p.events.Policy(); pol.HasClasses() {
+	if pol := p.events.Policy(); pol.ConcernsUnannotated() {
 		facts := node.FactsOf(sb.GetNamespace(), sb.GetLabels(), sb.GetRuntimeHandler(), cgroup)
 		if pol.Concerns(&facts) {
 			return true

@@ -77,6 +77,8 @@ type Desired struct {
 	// for the latter.
 	Lowered Settings
 	Ignored bool
+	// Uses are what the container uses of what the budget for its namespace bounds, sorted by address.
+	Uses []Use
 	// Weighted are the physical disks that the weights are about, sorted by number. io.cost has
 	// to be enabled there.
 	Weighted     []blkio.Disk

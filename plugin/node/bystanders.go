@@ -136,7 +136,7 @@ func (s *state) keepBystanders(sandboxes []*Sandbox, ctrs []*Container) {
 // admitBystanders makes those bystanders part of the state that the policy that is in force concerns.
 func (n *Node) admitBystanders() {
 	pol := n.policy.Load()
-	if !pol.HasClasses() {
+	if !pol.ConcernsUnannotated() {
 		return
 	}
 	for _, sb := range n.pods.bystanding() {

@@ -3,6 +3,7 @@ package strict
 import (
 	"encoding/json"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -87,36 +88,43 @@ func (f *Format) wrongAt(values any, wrong *json.UnmarshalTypeError) *field.Path
 	names := strings.Split(wrong.Field, ".")
 	names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(f.Embedded, name) })
 	for _, skip := range []bool{false, true} { // the decoder's path has no keys of maps
-		if at := f.findKind(nil, values, names, kind, skip); at != nil {
+		want := sought{kind, wrong.Type.Kind() == reflect.Slice, skip}
+		if at := f.findKind(nil, values, names, want); at != nil {
 			return at
 		}
 	}
 	return field.NewPath(wrong.Field) // not reached
 }
 
-// findKind returns the path of the first value of a kind below a value, by the names of fields. With
-// skip, an object may have names that are not among them.
-func (f *Format) findKind(at *field.Path, value any, names []string, kind string, skip bool) *field.Path {
-	if list, ok := value.([]any); ok {
+// sought is a value that a decoder has refused.
+type sought struct {
+	kind     string
+	isNoList bool // a list is expected in its place, so it is no element of one
+	skip     bool // an object above it may have names that are not in the decoder's path
+}
+
+// findKind returns the path of the first such value below a value, by the names of fields.
+func (f *Format) findKind(at *field.Path, value any, names []string, want sought) *field.Path {
+	if list, ok := value.([]any); ok && (len(names) > 0 || !want.isNoList) {
 		for i := range list {
-			if found := f.findKind(at.Index(i), list[i], names, kind, skip); found != nil {
+			if found := f.findKind(at.Index(i), list[i], names, want); found != nil {
 				return found
 			}
 		}
 	}
 	object, isObject := value.(map[string]any)
 	switch {
-	case len(names) == 0 && kindOf(value) == kind && (!isObject || !f.isNamed(at)):
+	case len(names) == 0 && kindOf(value) == want.kind && (!isObject || !f.isNamed(at)):
 		return at
 	case !isObject:
 		return nil
 	case len(names) > 0 && object[names[0]] != nil:
-		return f.findKind(at.Child(names[0]), object[names[0]], names[1:], kind, skip)
-	case !skip:
+		return f.findKind(at.Child(names[0]), object[names[0]], names[1:], want)
+	case !want.skip:
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(object)) {
-		if found := f.findKind(at.Child(name), object[name], names, kind, skip); found != nil {
+		if found := f.findKind(at.Child(name), object[name], names, want); found != nil {
 			return found
 		}
 	}
