@@ -34,8 +34,8 @@ func described(pods []*api.PodSandbox, ctrs []*api.Container) ([]*node.Sandbox, 
 	return sandboxes, containers
 }
 
-// concerns reports whether a pod has annotations of ours, or a class by a rule of the policy, or is
-// known from the time when it had one. Most pods have none, and need no further work.
+// concerns reports whether a pod has annotations of ours, a class by a rule of the policy, or a budget for its
+// namespace, or is known from the time when it had one. Most pods have none, and need no further work.
 func (p *Plugin) concerns(sb *api.PodSandbox) bool {
 	if annotation.Concerns(sb.GetAnnotations()) {
 		return true

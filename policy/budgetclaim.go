@@ -100,7 +100,7 @@ func (c *Claim) checkOne(x charge, most blkio.Amount) *annotation.Error {
 	return &annotation.Error{
 		Annotation: source.Text(),
 		Cause: k.String() + "=" + annotation.FormatAmount(k, value) + " on disk " + c.diskName(x.at.Dev) +
-			" exceeds the budget of " + c.Pod.namespaceText() + ": " + cause,
+			" exceeds the budget of namespace " + c.Pod.namespaceText() + ": " + cause,
 		Hint: c.remedy(k, room, waits, source.Kind),
 	}
 }
@@ -154,7 +154,7 @@ func (c *Claim) unlimited(at blkio.Address) *annotation.Error {
 	k, source := at.Key, c.source(at)
 	out := &annotation.Error{
 		Annotation: source.Text(),
-		Cause:      k.String() + " of * needs a limit: disk " + c.diskName(at.Dev) + " has none, and " + c.Pod.namespaceText() + " has a budget",
+		Cause:      k.String() + " of * needs a limit: disk " + c.diskName(at.Dev) + " has none, and namespace " + c.Pod.namespaceText() + " has a budget",
 		Hint:       `write for example "* ` + k.String() + "=" + annotation.FormatAmount(k, c.example(k)) + `"`,
 	}
 	if !c.Pod.allowsAnnotations() {
@@ -174,5 +174,5 @@ func (p *Pod) allowsAnnotations() bool {
 	return p.rule == nil || p.rule.Annotations == AllowAnnotations
 }
 
-// namespaceText returns "namespace NAME".
-func (p *Pod) namespaceText() string { return "namespace " + quote.Name(p.namespace, quote.Most+10) }
+// namespaceText returns the pod's namespace for messages.
+func (p *Pod) namespaceText() string { return quote.Name(p.namespace, quote.Most+10) }

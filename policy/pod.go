@@ -21,20 +21,23 @@ type PodFacts struct {
 type Pod struct {
 	policy  *Policy
 	rule    *Rule               // nil if none matches
+	budget  *NamespaceBudget    // nil if none matches
 	request *annotation.Request // the annotations that count
-	// budget is that of the pod's namespace, or nil.
-	budget    *NamespaceBudget
-	namespace string
 	// refused are the errors of annotations that the rule rejects. ignored is true if the rule
 	// ignores annotations that the pod has.
 	refused []*annotation.Error
 	ignored bool
+	origin
+	each    choice            // by the scope containers
+	named   map[string]choice // by the scopes container.NAME; nil for none
+	targets annotation.Targets
+}
+
+// origin is where a pod is, and what runs it.
+type origin struct {
+	namespace, handler string
 	// isForeign is true if the pod's runtime handler is not known to share the host's kernel.
 	isForeign bool
-	handler   string
-	each      choice            // by the scope containers
-	named     map[string]choice // by the scopes container.NAME; nil for none
-	targets   annotation.Targets
 }
 
 // choice is the class that an annotation chooses, or the reason why it cannot.

@@ -14,8 +14,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
-// A pod without annotations of ours that no rule gives a class is a bystander. A new policy may have a
-// class for it, and the runtime lists what runs only for a plugin that registers, which waits for each
+// A pod without annotations of ours that no rule gives a class, and whose namespace has no budget, is a bystander. A
+// new policy may have one for it, and the runtime lists what runs only for a plugin that registers, which waits for each
 // stop of a container that is under way and blocks all other events meanwhile. So the node keeps what the
 // events report about bystanders.
 

@@ -11,7 +11,10 @@ import (
 type podTable struct{ state *guard.Value[state] }
 
 func newPodTable(wake chan<- struct{}) podTable {
-	return podTable{guard.New(state{pods: map[string]*pod{}, groups: map[string]*group{}, bystanders: map[string]*bystander{}, dirty: map[*group]bool{}, wake: wake})}
+	return podTable{guard.New(state{
+		pods: map[string]*pod{}, namespaces: map[string]map[string]*pod{}, groups: map[string]*group{},
+		bystanders: map[string]*bystander{}, dirty: map[*group]bool{}, wake: wake,
+	})}
 }
 
 // markDirty asks the reconciler to look at a group.
