@@ -99,7 +99,7 @@ func (c *Claim) checkOne(x charge, most blkio.Amount) *annotation.Error {
 	}
 	return &annotation.Error{
 		Annotation: source.Text(),
-		Cause: k.String() + "=" + annotation.FormatAmount(k, value) + " on disk " + c.diskName(x.at.Dev) +
+		Cause: k.String() + "=" + annotation.FormatAmount(k, value) + " on " + c.diskText(x.at.Dev) +
 			" exceeds the budget of namespace " + c.Pod.namespaceText() + ": " + cause,
 		Hint: c.remedy(k, room, waits, source.Kind),
 	}
@@ -139,14 +139,13 @@ func (c *Claim) source(at blkio.Address) Source {
 // keyOfEach is the annotation that limits all containers of a pod.
 const keyOfEach = "limits." + annotation.Domain + "/containers"
 
-// diskName returns the kernel's name of a disk, or its number.
-func (c *Claim) diskName(dev blkio.Dev) string {
-	for i := range c.Desired.Uses {
-		if d := &c.Desired.Uses[i].Disk; d.Dev == dev {
-			return d.Name
-		}
+// diskText returns "disk NAME", or only the name of a placeholder.
+func (c *Claim) diskText(dev blkio.Dev) string {
+	name := cmp.Or(c.Desired.DiskName(dev), dev.String())
+	if dev.IsUnknown() {
+		return name
 	}
-	return cmp.Or(c.Desired.Disks[dev], dev.String())
+	return "disk " + name
 }
 
 // unlimited returns the error for a container that uses a disk without a limit.
@@ -154,7 +153,7 @@ func (c *Claim) unlimited(at blkio.Address) *annotation.Error {
 	k, source := at.Key, c.source(at)
 	out := &annotation.Error{
 		Annotation: source.Text(),
-		Cause:      k.String() + " of * needs a limit: disk " + c.diskName(at.Dev) + " has none, and namespace " + c.Pod.namespaceText() + " has a budget",
+		Cause:      k.String() + " of * needs a limit: " + c.diskText(at.Dev) + " has none, and namespace " + c.Pod.namespaceText() + " has a budget",
 		Hint:       `write for example "* ` + k.String() + "=" + annotation.FormatAmount(k, c.example(k)) + `"`,
 	}
 	if !c.Pod.allowsAnnotations() {

@@ -128,6 +128,16 @@ func (d *Desired) Charges(b *NamespaceBudget, yield func(at blkio.Address, amoun
 	}
 }
 
+// DiskName returns the name of a disk that the container uses or has a setting for, or "".
+func (d *Desired) DiskName(dev blkio.Dev) string {
+	for i := range d.Uses {
+		if u := &d.Uses[i].Disk; u.Dev == dev {
+			return u.Name
+		}
+	}
+	return d.Disks[dev]
+}
+
 // Plus returns the sum of two amounts; blkio.Max if one of them is, or if it is too large.
 func Plus(a, b blkio.Amount) blkio.Amount {
 	if a > blkio.Max-b {
