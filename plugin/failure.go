@@ -58,7 +58,7 @@ func (s *session) refusal(event string, pod *api.PodSandbox) error {
 	}
 	s.log.WithField("event", event).WithError(err).Error("Recovered from a panic: the rule of the pod is not known")
 	pol := s.p.events.Policy()
-	if failsRequests(pol) && (annotation.Concerns(pod.GetAnnotations()) || pol.HasClasses()) {
+	if failsRequests(pol) && (annotation.Concerns(pod.GetAnnotations()) || pol.ConcernsUnannotated()) {
 		return node.ErrInternal
 	}
 	return nil

@@ -35,13 +35,13 @@ func described(pods []*api.PodSandbox, ctrs []*api.Container) ([]*node.Sandbox, 
 }
 
 // concerns reports whether a pod has annotations of ours, or is known, or has a class by a rule of the
-// policy. One that is known may have a class no more.
+// policy or a budget for its namespace. One that is known may have neither any more.
 func (p *Plugin) concerns(sb *api.PodSandbox, pol *policy.Policy) bool {
 	cgroup := sb.GetLinux().GetCgroupParent()
 	if annotation.Concerns(sb.GetAnnotations()) || p.events.Knows(sb.GetId(), cgroup) {
 		return true
 	}
-	if !pol.HasClasses() {
+	if !pol.ConcernsUnannotated() {
 		return false
 	}
 	facts := node.FactsOf(sb.GetNamespace(), sb.GetLabels(), sb.GetRuntimeHandler(), cgroup)

@@ -107,6 +107,7 @@ func (p *Plugin) Health() health.Report {
 	r := health.Report{Part: health.Limits, Mode: string(pol.Mode), RuleModes: pol.HasModes()}
 	p.connection.fill(&r)
 	r.Pods, r.NotInForce, r.Failed = p.node.Counts()
+	r.Budgets = budgetsOf(p.node.Budgets())
 	if p.weights != nil {
 		r.Weights = p.weights.Report()
 	}

@@ -150,8 +150,8 @@ func TestMetricsAtZero(t *testing.T) {
 		got[name] = true
 	}
 	want := []string{
-		"connected", "containers{failed}{limited}{unlimited}", "exit_watch", "exits_total{failed}{lifted}{lost}", "handler_seconds{create}{start}",
-		"limits_written_total", "pods", "pods_not_in_force", "reconcile_seconds", "refused_containers_total{internal}{invalid}{unenforceable}",
+		"budget_refused_containers_total", "connected", "containers{failed}{limited}{unlimited}", "exit_watch", "exits_total{failed}{lifted}{lost}", "handler_seconds{create}{start}",
+		"limits_written_total", "namespaces_over_budget", "pods", "pods_not_in_force", "reconcile_seconds", "refused_containers_total{internal}{invalid}{unenforceable}",
 		"standby", "syncs_total{failed}{ok}", "unexpected_events_total",
 		"warnings{annotations_ignored}{class_not_enforced}{guarded}{no_cgroup_writeback}{no_memory_limit}{other}{stalls_fsync}",
 	}

@@ -53,13 +53,14 @@ type podsDocument struct {
 	Bounds  boundsDocument           `json:"bounds"`
 	Classes map[string]classDocument `json:"classes,omitempty"`
 	Rules   []ruleDocument           `json:"rules,omitempty"`
+	Budgets []budgetDocument         `json:"budgets,omitempty"`
 }
 
 // scalar is the text of a string, a number or a boolean.
 type scalar = strict.Scalar
 
 // newDocument returns the document of a policy without its header, and without disks, classes,
-// rules, and bounds of rates, of which the default has none.
+// rules, budgets, and bounds of rates, of which the default has none.
 func newDocument(p *Policy) *document {
 	d := &document{Mode: p.Mode, OnError: p.OnError, HostKernelHandlers: p.HostKernelHandlers}
 	bytes := func(n blkio.Amount) scalar { return scalar(annotation.FormatAmount(blkio.Wbps, n)) }
@@ -140,6 +141,9 @@ func (d *podsDocument) fill(p *Policy, v *validator) {
 	for i := range d.Rules {
 		p.Rules = append(p.Rules, d.Rules[i].rule(v, field.NewPath("rules").Index(i), p))
 	}
+	for i := range d.Budgets {
+		p.Budgets = append(p.Budgets, d.Budgets[i].budget(v, field.NewPath("budgets").Index(i), &p.Floors))
+	}
 }
 
 // validator gathers the errors of the fields that it returns.
@@ -183,7 +187,7 @@ func exampleDocument() any {
 	d := newDocument(Default())
 	d.Disks = []diskDocument{{Model: &modelDocument{}, QOS: &qosDocument{}}}
 	d.Classes = map[string]classDocument{strict.Name: {}}
-	d.Rules = []ruleDocument{{}}
+	d.Rules, d.Budgets = []ruleDocument{{}}, []budgetDocument{{}}
 	d.Bounds.Max, d.Bounds.Min, d.Bounds.Weight.Min = []string{""}, []string{""}, d.Bounds.Weight.Max
 	d.Rules[0].Bounds = d.Bounds
 	d.Rules[0].Match.PodSelector = &selectorDocument{MatchExpressions: []requirementDocument{{}}}

@@ -38,6 +38,7 @@ func (p *Pod) Container(c Container) (Desired, error) {
 	if !p.request.Empty() {
 		e.fail(p.check(p.request.Total())...)
 	}
+	e.uses(c)
 	d, err := e.desired()
 	p.warnIgnored(&d)
 	if !c.MemoryLimited && d.Settings.LimitWrites() {

@@ -29,6 +29,8 @@ const (
 //	  class: bronze
 //	  annotations: allow
 //	  bounds: {max: ["* wbps=100Mi"]}
+//	budgets:
+//	- {namespaces: ["tenant-*"], limits: ["* wbps=200Mi"]}
 //	writeback:
 //	  {backstop: true, handOver: true, dirtyGuard: 256Mi, repair: auto, contested: majority,
 //	  budget: {filesPerSecond: 100, extraBps: 16Mi, cpu: 10}}

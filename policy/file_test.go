@@ -84,7 +84,7 @@ func TestParseFileErrors(t *testing.T) {
 		{fileHead + "onError: {Invalid: ignore}", `onError.Invalid: Forbidden: unknown field (did you mean "onError.invalid"?)`},
 		{fileHead + "onError: {invalid: ignore, invalid: reject}", `line 3: key "invalid" already set in map`},
 		{fileHead + "exempt: {namespaces: [kube-system]}", `exempt: Forbidden: unknown field`},
-		{fileHead + "budgets: []", `budgets: Forbidden: unknown field`},
+		{fileHead + "budget: []", `budget: Forbidden: unknown field (did you mean "budgets"?)`},
 		{fileHead + "---\nmode: observe", `expected one YAML document, found more`},
 		{fileHead + "--- {mode: observe}", `expected one YAML document, found more`},
 		{fileHead + "...\nmode: observe", `expected one YAML document, found more`},
@@ -179,7 +179,7 @@ func TestDocument(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v, -want +got:\n%s", err, diff)
 	}
-	if paths := fileFormat().Paths(); len(paths) != 76 || !slices.Contains(paths, "writeback.budget.cpu") {
+	if paths := fileFormat().Paths(); len(paths) != 80 || !slices.Contains(paths, "writeback.budget.cpu") {
 		t.Errorf("%d fields: %q", len(paths), paths)
 	}
 }

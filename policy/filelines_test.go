@@ -31,6 +31,7 @@ func TestErrorLines(t *testing.T) {
 		{fileHead + "disks: {}\n", `line 3: disks: Invalid value: expected a list, found object`},
 		{fileHead + "x: &a {rotational: 1}\ndisks:\n- match: *a\n", `line 3: disks[0].match.rotational: Invalid value: expected true or false, found number`},
 		{"# a comment\n\n" + fileHead + "hostKernelHandlers: [\n  runc,\n  1]\n", `line 7: hostKernelHandlers[1]: Invalid value: expected a string, found number`},
+		{fileHead + "rules:\n- {name: a, match: {namespaces: [a]}}\n- {name: b, match: {namespaces: b}}\n", `line 5: rules[1].match.namespaces: Invalid value: expected a list, found string`},
 		{"mode: x\n" + fileHead, `line 1: mode: Unsupported value: "x"`},
 		{"{\"kind\": \"NodePolicy\",\n \"mode\": 1}", `line 2: mode: Invalid value: expected a string, found number`},
 		{fileHead + "reserve:\n  system: 95%\n", `line 4: reserve.system: Invalid value: "95%"`},

@@ -73,7 +73,7 @@ func checkDesired(t *testing.T, p *Policy, d Desired) {
 func FuzzParseFile(f *testing.F) {
 	for _, s := range []string{
 		"", "mode: observe", "onError: {invalid: ignore}", "floors: {bps: 64Ki, iops: 8}", "bounds: {weight: {max: 100}}", "floors:\n  bps: 1e6", "hostKernelHandlers: ['', runc]",
-		"exempt: {}", "classes: {gold: {limits: ['* rbps=500Mi']}}", "---\nmode: observe", "...\n", "mode: &a enforce", "<<: {mode: observe}",
+		"exempt: {}", "budgets: [{namespaces: ['a-*'], limits: ['* wbps=1Gi riops=max']}]", "classes: {gold: {limits: ['* rbps=500Mi']}}", "---\nmode: observe", "...\n", "mode: &a enforce", "<<: {mode: observe}",
 	} {
 		f.Add([]byte(fileHead + s))
 		f.Add([]byte(s))

@@ -22,17 +22,23 @@ type PodFacts struct {
 type Pod struct {
 	policy  *Policy
 	rule    *Rule               // nil if none matches
+	budget  *NamespaceBudget    // nil if none matches
 	request *annotation.Request // the annotations that count
 	// refused are the errors of annotations that the rule rejects. ignored is true if the rule
 	// ignores annotations that the pod has.
 	refused []*annotation.Error
 	ignored bool
+	origin
+	each    choice            // by the scope containers
+	named   map[string]choice // by the scopes container.NAME; nil for none
+	targets annotation.Targets
+}
+
+// origin is where a pod is, and what runs it.
+type origin struct {
+	namespace, handler string
 	// isForeign is true if the pod's runtime handler is not known to share the host's kernel.
 	isForeign bool
-	handler   string
-	each      choice            // by the scope containers
-	named     map[string]choice // by the scopes container.NAME; nil for none
-	targets   annotation.Targets
 }
 
 // choice is the class that an annotation chooses, or the reason why it cannot.
@@ -46,15 +52,19 @@ func (p *Policy) ForPod(facts *PodFacts, r *annotation.Request) *Pod {
 	out := &Pod{policy: p, request: r}
 	if facts != nil {
 		out.rule, out.handler, out.isForeign = p.ruleFor(facts), facts.Handler, p.isForeign(facts.Handler)
+		out.budget, out.namespace = p.BudgetFor(facts.Namespace), facts.Namespace
 	}
 	out.allow()
+	if out.budget != nil {
+		out.targets = out.budget.list.Targets()
+	}
 	if out.request.Empty() {
 		if c := out.rule.class(); c != nil {
-			out.targets = c.targets
+			out.targets = out.targets.And(c.targets)
 		}
 		return out
 	}
-	out.targets = out.request.Targets()
+	out.targets = out.targets.And(out.request.Targets())
 	out.choose()
 	return out
 }
@@ -211,7 +221,7 @@ func (p *Pod) StarOf(container string) bool {
 
 // IsEmpty reports whether nothing is asked for the pod, and there is nothing to report.
 func (p *Pod) IsEmpty() bool {
-	return p.request.Empty() && p.rule.class() == nil && len(p.refused) == 0 && !p.ignored
+	return p.request.Empty() && p.rule.class() == nil && len(p.refused) == 0 && !p.ignored && p.budget == nil
 }
 
 // Action returns the action for an error, as Policy.Action.

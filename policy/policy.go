@@ -58,6 +58,7 @@ type Policy struct {
 	Bounds    Bounds // for pods whose rule has none of its own
 	Classes   map[string]*Class
 	Rules     []Rule // for pods; the first one that matches a pod counts
+	Budgets   []NamespaceBudget
 	Writeback Writeback
 	// Disks are rules for io.cost; the first one that matches a disk counts.
 	Disks []DiskRule

@@ -69,12 +69,15 @@ func (p *Policy) ruleFor(pod *PodFacts) *Rule {
 	return nil
 }
 
-// Concerns reports whether the policy has limits or a weight for a pod without annotations.
-func (p *Policy) Concerns(pod *PodFacts) bool { return p.ruleFor(pod).class() != nil }
+// Concerns reports whether the policy has limits, a weight, or a budget for a pod without annotations.
+func (p *Policy) Concerns(pod *PodFacts) bool {
+	return p.ruleFor(pod).class() != nil || p.BudgetFor(pod.Namespace) != nil
+}
 
-// HasClasses reports whether some rule has a class: pods without annotations can have limits then.
-func (p *Policy) HasClasses() bool {
-	return slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Class != nil })
+// ConcernsUnannotated reports whether the policy can concern pods without annotations: some rule has a
+// class, or there is a budget.
+func (p *Policy) ConcernsUnannotated() bool {
+	return len(p.Budgets) > 0 || slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Class != nil })
 }
 
 // Enforces reports whether limits of some pod are enforced.

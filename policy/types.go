@@ -66,6 +66,15 @@ type Skipped struct {
 	Reason string
 }
 
+// Extent has the disks that a decision depends on, with limits there or without.
+type Extent struct {
+	// Weighted are the physical disks that the weights are about, sorted by number. io.cost has
+	// to be enabled there.
+	Weighted []blkio.Disk
+	// Uses are what the container uses of what the budget for its namespace bounds, sorted by address.
+	Uses []Use
+}
+
 // Desired holds the desired settings of one cgroup, and all that is to be reported about
 // them.
 type Desired struct {
@@ -77,9 +86,7 @@ type Desired struct {
 	// for the latter.
 	Lowered Settings
 	Ignored bool
-	// Weighted are the physical disks that the weights are about, sorted by number. io.cost has
-	// to be enabled there.
-	Weighted     []blkio.Disk
+	Extent
 	Skipped      []Skipped           // the first 16, without duplicates
 	SkippedMore  int                 // how many are left out of Skipped
 	Warnings     []string            // the first 16, sorted, without duplicates; then "and N more"

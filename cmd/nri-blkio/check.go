@@ -36,7 +36,8 @@ node's policy: a container is not created, starts without a limit (onError: igno
 or nothing is written (mode: observe). A second table shows what each weight means on
 this node: the share of the disk beside one container without a weight, and beside all
 containers that have used the disk, or why the weight has no effect. Lines that begin with "note:" show what a limit
-means in operations per second, and limits that the disk's model cannot reach.
+means in operations per second, limits that the disk's model cannot reach, and what the
+pod takes of the budget of its namespace.
 
 The rule of the policy is that for the pod's namespace ("default" if the manifest has
 none), labels and QoS class; its name is after that of the pod.

@@ -38,6 +38,9 @@ is operations per second for riops and wiops, max is no limit.
 A note below the table names the devices, such as logical volumes, that are stored on a
 limited disk: the limit holds for them as well ("sharedDisks" with -o json).
 
+If the policy has budgets, a table has for each namespace what its pods are granted on a disk
+together ("budgets" with -o json). GRANTED is max if one of them has no limit there.
+
 Below that are ended containers with data left to write ("dead" with -o json). Other
 writers of the same files wait for this data. DRAINS AT is the limit at which it is
 written: the container's own if that was not lifted, the pod's, the smaller of both,

@@ -21,6 +21,7 @@ func writeStatus(out *bytes.Buffer, s *inspect.Status) {
 	fmt.Fprintln(out)
 	writeValues(out, s)
 	writeWeights(out, s.Weights)
+	writeBudgets(out, s.Budgets)
 	writeDead(out, s)
 	writeOrphanTable(out, s)
 	if len(s.Values) > 0 || s.Files != nil {

@@ -62,6 +62,7 @@ var largeStructs = map[string]string{
 	"plugin/health.Report": "the fields of a file",
 	"plugin/record.Record": "the fields of a record",
 	"plugin/node.Config":   "configuration, not state",
+	"policy.Policy":        "the fields of a file",
 	"plugin/repair.File":   "the fields of a file",
 	"blkio/storage.Mount":  "the columns of mountinfo",
 	"blkio.keyInfo":        "a row of a table, not state",

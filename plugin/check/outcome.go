@@ -28,6 +28,10 @@ func (o *outcome) container(c policy.Container, role manifest.Role) {
 	desired, err := plan.Decide(&o.pod, c, o.weights)
 	total, podErr := plan.Total(&o.pod, seen, o.weights)
 	first := plan.First(o.pod.Policy, err, podErr)
+	if budgetErr := o.checkBudget(&desired, total.Settings); budgetErr != nil && !plan.Refuses(o.pod.Policy, first) {
+		o.exceeds(c.Name, budgetErr)
+		first = plan.First(o.pod.Policy, first, budgetErr)
+	}
 	if o.pod.Policy.Action(first) == policy.Reject {
 		o.say("container "+c.Name+" is not created", "container "+c.Name+" would not be created in mode enforce")
 	} else if err != nil {
@@ -76,6 +80,7 @@ func (o *outcome) total() {
 	limits := newLimited(&rec)
 	o.noteLimits(o.result, &limits)
 	o.result.limits = append(o.result.limits, limits)
+	o.noteBudget(total.Settings)
 	o.weigh(&total)
 	if o.pod.Policy.Mode() == policy.ModeObserve && len(o.result.Writes) > 0 {
 		effect := "nothing is written: the node's policy has mode observe"

@@ -58,6 +58,7 @@ type Report struct {
 	Failed     int `json:"containersFailed"`
 
 	Weights *Weights `json:"weights,omitempty"` // of the limits part
+	Budgets *Budgets `json:"budgets,omitempty"` // of the limits part
 }
 
 const (

@@ -11,16 +11,22 @@ import (
 
 // Status is the report about a node's limits.
 type Status struct {
-	Dead        []DeadRow       `json:"dead"`
-	DeadNote    string          `json:"deadNote,omitempty"` // how Dead was found where the kernel does not list it
-	Notes       []Note          `json:"notes"`
-	Orphans     []Orphan        `json:"orphans"`
-	OrphansNote string          `json:"orphansNote,omitempty"` // why there may be more orphans
-	Parts       []Part          `json:"parts"`
-	SharedDisks []SharedDisk    `json:"sharedDisks"`
-	Values      []Value         `json:"values"`
-	Weights     *health.Weights `json:"weights"`   // nil if the limits part does not run
-	Files       *repair.Report  `json:"writeback"` // nil if the writeback part does not run
+	Dead        []DeadRow    `json:"dead"`
+	DeadNote    string       `json:"deadNote,omitempty"` // how Dead was found where the kernel does not list it
+	Notes       []Note       `json:"notes"`
+	Orphans     []Orphan     `json:"orphans"`
+	OrphansNote string       `json:"orphansNote,omitempty"` // why there may be more orphans
+	Parts       []Part       `json:"parts"`
+	SharedDisks []SharedDisk `json:"sharedDisks"`
+	Values      []Value      `json:"values"`
+	Reported
+}
+
+// Reported is what only a running part of the plugin knows.
+type Reported struct {
+	Weights *health.Weights `json:"weights"`           // nil if the limits part does not run
+	Budgets *health.Budgets `json:"budgets,omitempty"` // nil if the limits part does not run, and without budgets
+	Files   *repair.Report  `json:"writeback"`         // nil if the writeback part does not run
 }
 
 // Status reads the state of the parts, of all pods or of one. The error is that of records and
@@ -34,7 +40,8 @@ func (h *Host) Status(ctx context.Context, filter Filter) (Status, error) {
 	dead := FindDead(h.Cgroups, h.Sysfs, h.Debugfs, records, filter.Name == "")
 	s := Status{
 		Dead: dead.Rows, DeadNote: dead.Note, Notes: Notes(records), Orphans: []Orphan{},
-		Parts: parts, SharedDisks: shared, Values: values, Weights: weightsOf(parts, filter), Files: files,
+		Parts: parts, SharedDisks: shared, Values: values,
+		Reported: Reported{Weights: weightsOf(parts, filter), Budgets: budgetsOf(parts, filter), Files: files},
 	}
 	orphansErr := h.StorageErr
 	if h.Storage != nil {
@@ -58,6 +65,21 @@ func weightsOf(parts []Part, filter Filter) *health.Weights {
 			out.Shares = slices.DeleteFunc(slices.Clone(out.Shares), func(s health.Share) bool {
 				return filter != Filter{s.Namespace, s.Pod}
 			})
+		}
+		return &out
+	}
+	return nil
+}
+
+// budgetsOf returns what the limits part reports of budgets. With a filter, it has the sums of the pod's namespace.
+func budgetsOf(parts []Part, filter Filter) *health.Budgets {
+	for _, p := range parts {
+		if p.Report == nil || p.Report.Budgets == nil {
+			continue
+		}
+		out := *p.Report.Budgets
+		if filter.Name != "" {
+			out.Sums = slices.DeleteFunc(slices.Clone(out.Sums), func(s health.BudgetSum) bool { return s.Namespace != filter.Namespace })
 		}
 		return &out
 	}

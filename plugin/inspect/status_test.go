@@ -117,12 +117,35 @@ func TestHasFindings(t *testing.T) {
 		{name: "a weight without effect", parts: connected, shares: []health.Share{{Weight: 50}, {Reason: "x"}}, findings: true, strict: true},
 		{name: "a weight without effect by the policy", parts: connected, shares: []health.Share{{Reason: "x", Chosen: true}}, strict: true},
 	} {
-		s := Status{Parts: tt.parts, Values: tt.values, Weights: &health.Weights{Shares: tt.shares}}
+		s := Status{Parts: tt.parts, Values: tt.values, Reported: Reported{Weights: &health.Weights{Shares: tt.shares}}}
 		if got := s.HasFindings(false); got != tt.findings {
 			t.Errorf("%s: findings: %t", tt.name, got)
 		}
 		if got := s.HasFindings(true); got != tt.strict {
 			t.Errorf("%s: strict findings: %t", tt.name, got)
 		}
+	}
+}
+
+// TestStatusBudgets: the report has the sums of all namespaces, or those of the selected pod's.
+func TestStatusBudgets(t *testing.T) {
+	h := statusHost(t)
+	a, b := health.BudgetSum{Namespace: "a", Granted: "1Mi"}, health.BudgetSum{Namespace: "b", Over: true}
+	h.StateDir = writeState(t, &health.Report{Part: health.Limits, At: time.Now(), State: health.Connected, Budgets: &health.Budgets{Sums: []health.BudgetSum{b, a}}})
+	for filter, want := range map[Filter][]health.BudgetSum{{}: {b, a}, {"a", "x"}: {a}, {"c", "x"}: {}} {
+		s, err := h.Status(t.Context(), filter)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, s.Budgets.Sums); diff != "" {
+			t.Errorf("%v: -want +got:\n%s", filter, diff)
+		}
+		if s.HasFindings(true) {
+			t.Errorf("%v: a budget is a finding", filter)
+		}
+	}
+	h.StateDir = t.TempDir()
+	if s, err := h.Status(t.Context(), Filter{}); err != nil || s.Budgets != nil {
+		t.Errorf("without the limits part: %+v, %v", s.Budgets, err)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// A pod without annotations of ours that no rule gives a class is a bystander. A new policy may have a
-// class for it, and the runtime lists what runs only for a plugin that registers, which waits for each
+// A pod without annotations of ours that no rule gives a class, and whose namespace has no budget, is a bystander. A
+// new policy may have one for it, and the runtime lists what runs only for a plugin that registers, which waits for each
 // stop of a container that is under way and blocks all other events meanwhile. So the node keeps what the
 // events report about bystanders.
 
@@ -201,7 +201,7 @@ func (s *state) keepBystanders(listed map[string]*bystander) {
 // admitBystanders makes those bystanders part of the state that the policy that is in force concerns.
 func (n *Node) admitBystanders() {
 	pol, admits := n.policy.Load(), false
-	if !pol.HasClasses() {
+	if !pol.ConcernsUnannotated() {
 		return
 	}
 	for _, sb := range n.pods.bystanding() {

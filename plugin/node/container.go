@@ -25,10 +25,17 @@ type snapshot struct {
 	disks    inventory.Container
 	use      ioUse
 	decision decision
+	grants
+	exit exitState
+}
+
+// grants are what a container has or had, apart from the decision about it.
+type grants struct {
 	// spec is what the runtime writes again with each update of the container's resources
 	// (docs/reference/quirks.md).
-	spec plan.OCISpec
-	exit exitState
+	spec   plan.OCISpec
+	former former // counts for the budget of the namespace until there is a decision
+	vetted bool   // true after the budget of the namespace was asked whether it has room
 }
 
 // identity is what a container is known by. It does not change.
@@ -85,7 +92,8 @@ type ioUse struct {
 type decision struct {
 	policy  *policy.Pod // by which it was decided; nil before
 	desired policy.Desired
-	err     error // what was asked and could not be granted
+	err     error           // what was asked and could not be granted
+	total   policy.Settings // of the pod as a whole, with the containers that had come
 }
 
 // exitState is what the end of a container needs.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 
 	"github.com/nri-blkio/nri-blkio/blkio"
@@ -30,20 +31,20 @@ func (r *resolver) granted(c *snapshot) (policy.Desired, error) {
 	return written.Granted(), err
 }
 
-// checkTotal checks the pod total with c as one more of the pod's containers.
-func (r *resolver) checkTotal(pol *policy.Pod, c *snapshot) error {
+// checkTotal returns the pod total with c as one more of the pod's containers.
+func (r *resolver) checkTotal(pol *policy.Pod, c *snapshot) (policy.Settings, error) {
 	seen, shared := r.neighbours(c.pod)
 	total, err := plan.Total(c.pod.asking(pol), append(seen, c.disks.Facts), r.weight.Support())
-	if err != nil || len(total.Settings) == 0 {
-		return err
+	if len(total.Settings) == 0 {
+		return nil, err
 	}
 	switch {
 	case c.pod.group.cgroup == "":
-		return noPodCgroup("the runtime reports no cgroup for the pod")
+		return nil, cmp.Or(err, noPodCgroup("the runtime reports no cgroup for the pod"))
 	case shared:
-		return noPodCgroup("the pod shares its cgroup with another pod")
+		return nil, cmp.Or(err, noPodCgroup("the pod shares its cgroup with another pod"))
 	}
-	return nil
+	return total.Settings, err
 }
 
 // asking returns what a decision needs of a pod.

@@ -51,13 +51,13 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 	}
 	if c.decision.policy.Mode() == policy.ModeObserve {
 		c.logger(n.log).WithField("limits", describe(c.decision.desired)).Info("Observe mode: limits decided, not written")
-		return nil, n.pods.register(ctx, &c)
+		return nil, n.admit(ctx, &c)
 	}
 	spec := plan.InSpec(c.decision.desired.Settings, splitsLines)
 	c.spec = plan.OCISpec{Values: plan.Kept(spec), Ours: true}
 	high, _ := c.decision.desired.Settings.Get(blkio.Address{Key: blkio.MemoryHigh})
 	c.disks.Facts.Guarded = uint64(high.Amount)
-	return spec, n.pods.register(ctx, &c)
+	return spec, n.admit(ctx, &c)
 }
 
 // start completes what the spec could not carry. The container's cgroup
@@ -101,7 +101,7 @@ func (n *Node) limit(ctx context.Context, c identity, canRefuse bool) error {
 	if err == nil && canRefuse && ctx.Err() == nil {
 		// It stays with the pod: should this answer come too late, it runs,
 		// and has to be limited as far as that goes.
-		if err := n.refusal(&now); err != nil {
+		if err := n.refusalAtStart(&now); err != nil {
 			return err
 		}
 	}
@@ -190,7 +190,7 @@ func (t *podTable) joined(fresh podIdentity, cgroup string) podIdentity {
 	return pod.podIdentity
 }
 
-// parsePod returns the pod of a sandbox, or false if the sandbox has no annotation of ours, no class
+// parsePod returns the pod of a sandbox, or false if the sandbox has no annotation of ours, no class or budget
 // by the policy, and no known pod. It leaves the values of the annotations unparsed: a tenant decides
 // how long that takes, and Synchronize has all pods of the node to enter in one answer.
 func (n *Node) parsePod(sb *Sandbox) (_ podIdentity, cgroup string, concerned bool) {
@@ -245,20 +245,27 @@ func newContainer(pod podIdentity, ctr *Container) snapshot {
 }
 
 // register makes a container part of its pod, unless the runtime waits no more
-// and may have given it up: then its start does.
-func (t *podTable) register(ctx context.Context, c *snapshot) error {
+// and may have given it up: then its start does. It does not if the budget of its namespace has no room and
+// the policy rejects that: between the check and the registration no other container may take the room.
+func (t *podTable) register(ctx context.Context, c *snapshot, unlisted []unlistedPod) (excess *annotation.Error, _ error) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return nil, ctx.Err()
 	}
 	if old := c.pod.in(s).containers[c.id]; old != nil {
 		s.handle(old, lifecycle.RemoveContainer) // its creation failed elsewhere, and is repeated
 	}
+	if excess = s.excess(c, unlisted); excess != nil && plan.Refuses(c.decision.policy, excess) {
+		c.arrival = s.nextArrival()
+		s.remember(c)
+		return excess, nil
+	}
+	c.vetted = true
 	s.handle(s.add(c), lifecycle.CreateContainer)
 	s.remember(c)
 	s.changed(c.pod.group.in(s))
-	return nil
+	return excess, nil
 }
 
 // know remembers the facts of a container that does not become part of its pod.

@@ -16,9 +16,10 @@ import (
 // node's state, and is counted with a scrape. The values of labels are fixed
 // sets: no names of pods, and nothing that a tenant wrote.
 type metrics struct {
-	refused [annotation.Internal + 1]atomic.Int64
-	written atomic.Int64 // lines of io.max
-	passes  prometheus.Histogram
+	refused    [annotation.Internal + 1]atomic.Int64
+	overBudget atomic.Int64 // of refused
+	written    atomic.Int64 // lines of io.max
+	passes     prometheus.Histogram
 }
 
 func newMetrics() *metrics {
@@ -33,16 +34,18 @@ func newMetrics() *metrics {
 
 // The metrics that Collect makes.
 var (
-	podsDesc       = desc("pods", "Pods with annotations, or with a class by a rule of the policy.")
-	containersDesc = desc("containers", "Running containers of these pods, by the decision on their limits; failed: a request is not granted.", "state")
-	notInForceDesc = desc("pods_not_in_force", "Pods with a limit that could not be decided or written; the reconciler retries.")
-	warningsDesc   = desc("warnings", "Running containers whose limits come with a warning.", "kind")
-	refusedDesc    = desc("refused_containers_total", "Rejected creations of containers, each attempt of the kubelet counted.", "kind")
-	writtenDesc    = desc("limits_written_total", "Lines written to io.max. The runtime writes the limits of the OCI spec, which are not counted.")
-	exitWatchDesc  = desc("exit_watch", "1 while the exits of containers are watched; 0: limits of containers that end are not lifted.")
-	exitsDesc      = desc("exits_total", "Exits of limited containers, by whether their limits were lifted before the cgroup was removed.", "result")
-	unexpectedDesc = desc("unexpected_events_total", "Events of a container that its phase does not allow for. Each is a bug of the plugin.")
-	syncsDesc      = desc("syncs_total", "Syncs of filesystems after the exit of a container.", "result")
+	podsDesc          = desc("pods", "Pods with annotations, with a class by a rule of the policy, or with a budget for their namespace.")
+	containersDesc    = desc("containers", "Running containers of these pods, by the decision on their limits; failed: a request is not granted.", "state")
+	notInForceDesc    = desc("pods_not_in_force", "Pods with a limit that could not be decided or written; the reconciler retries.")
+	warningsDesc      = desc("warnings", "Running containers whose limits come with a warning.", "kind")
+	refusedDesc       = desc("refused_containers_total", "Rejected creations of containers, each attempt of the kubelet counted.", "kind")
+	budgetRefusedDesc = desc("budget_refused_containers_total", "Rejected creations and starts of containers for which a budget had no room, each attempt of the kubelet counted.")
+	overBudgetDesc    = desc("namespaces_over_budget", "Namespaces whose pods are granted more than their budget together on some disk, or use one without a limit.")
+	writtenDesc       = desc("limits_written_total", "Lines written to io.max. The runtime writes the limits of the OCI spec, which are not counted.")
+	exitWatchDesc     = desc("exit_watch", "1 while the exits of containers are watched; 0: limits of containers that end are not lifted.")
+	exitsDesc         = desc("exits_total", "Exits of limited containers, by whether their limits were lifted before the cgroup was removed.", "result")
+	unexpectedDesc    = desc("unexpected_events_total", "Events of a container that its phase does not allow for. Each is a bug of the plugin.")
+	syncsDesc         = desc("syncs_total", "Syncs of filesystems after the exit of a container.", "result")
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -81,6 +84,8 @@ func (n *Node) Collect(out chan<- prometheus.Metric) {
 	for kind := range n.metrics.refused {
 		counter(refusedDesc, &n.metrics.refused[kind], annotation.Kind(kind).String())
 	}
+	counter(budgetRefusedDesc, &n.metrics.overBudget)
+	gauge(overBudgetDesc, n.overBudget())
 	counter(writtenDesc, &n.metrics.written)
 	out <- prometheus.MustNewConstMetric(unexpectedDesc, prometheus.CounterValue, float64(c.unexpected))
 	counter(exitsDesc, &n.exits.ends.Won, "lifted")

@@ -171,7 +171,7 @@ type session struct {
 func (s *session) passesBy(sb *Sandbox, c *Container, now State) bool {
 	pol := s.n.Policy()
 	facts := sb.Facts()
-	concerned := annotation.Concerns(sb.Annotations) || s.n.Knows(sb.ID, sb.Cgroup) || pol.HasClasses() && pol.Concerns(&facts)
+	concerned := annotation.Concerns(sb.Annotations) || s.n.Knows(sb.ID, sb.Cgroup) || pol.ConcernsUnannotated() && pol.Concerns(&facts)
 	return !concerned && !s.n.PassBy(sb, c, now, pol)
 }
 

@@ -62,7 +62,8 @@ func (r *resolver) resolve(ctx context.Context, current *policy.Policy, now *pla
 		}
 		c.decision.desired.KeepGranted(former)
 	}
-	c.decision.err = plan.First(pol, c.decision.err, r.checkTotal(pol, c))
+	total, err := r.checkTotal(pol, c)
+	c.decision.total, c.decision.err = total, plan.First(pol, c.decision.err, err)
 	return nil
 }
 

@@ -20,8 +20,10 @@ import (
 // state is what is known of the pods of the node. Without its lock it is out of reach, see
 // podTable, so that its methods, and those of group and pod, need no other.
 type state struct {
-	// pods are those with annotations of ours, or a rule with a class, by sandbox ID.
+	// pods are those with annotations of ours, a rule with a class, or a budget, by sandbox ID.
 	pods map[string]*pod
+	// namespaces are the same pods by their namespace and sandbox ID.
+	namespaces map[string]map[string]*pod
 	// groups are the same pods by their pod cgroup, see groupKey.
 	groups map[string]*group
 	// bystanders are the other sandboxes, by their ID.
@@ -92,7 +94,7 @@ type recorded struct {
 	read    bool            // they include those of the record that an earlier process left
 }
 
-// pod is one sandbox with annotations of ours, or a rule with a class.
+// pod is one sandbox with annotations of ours, a rule with a class, or a budget.
 type pod struct {
 	podIdentity
 	arrival    int                   // a later one replaces an earlier one
@@ -234,6 +236,10 @@ func (s *state) join(joining podIdentity, cgroup string) *pod {
 	p := &pod{podIdentity: joining, arrival: s.nextArrival(), containers: map[string]*container{}, known: map[string]knownFacts{}}
 	p.ref, p.group = guard.RefTo[state](p), g.groupIdentity
 	g.pods[p.id], s.pods[p.id] = p, p
+	if s.namespaces[p.namespace] == nil {
+		s.namespaces[p.namespace] = map[string]*pod{}
+	}
+	s.namespaces[p.namespace][p.id] = p
 	s.changed(g)
 	return p
 }
@@ -253,6 +259,9 @@ func (s *state) leave(pod *pod, e lifecycle.Event) {
 	}
 	delete(s.pods, pod.id)
 	delete(g.pods, pod.id)
+	if delete(s.namespaces[pod.namespace], pod.id); len(s.namespaces[pod.namespace]) == 0 {
+		delete(s.namespaces, pod.namespace)
+	}
 	s.changed(g) // also for a call that comes back late: no plan of what has left is written
 	if len(g.pods) > 0 {
 		s.markDirty(g)

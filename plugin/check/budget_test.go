@@ -1,0 +1,88 @@
+package check
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/plugin/manifest"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+const budgetHead = "apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\nbudgets: [{namespaces: ['tenant-*'], limits: ['* wbps=100Mi']}]\n"
+
+// TestBudget: a manifest that exceeds the budget of its namespace is an error, and another one gets a note.
+func TestBudget(t *testing.T) {
+	const more = "wbps=60Mi on disk sda exceeds the budget of namespace tenant-a: 60Mi of 100Mi are granted to other containers of the pod (write at most 40Mi)"
+	const half = "wbps=60Mi is 15360 operations/s of 4K, 3840 of 16K, 960 of 64K or 60 of 1M"
+	const none = `wbps of * needs a limit: disk sda has none, and namespace tenant-a has a budget (write for example "* wbps=12800Ki")`
+	for name, tt := range map[string]struct {
+		policy, namespace      string
+		annotations            map[string]string
+		errors, effects, notes []string
+	}{
+		"another namespace": {namespace: "web"},
+		"room for one of two": {
+			annotations: map[string]string{limitsOf + "containers": "* wbps=60Mi"},
+			errors:      []string{"nri-blkio: " + limitsOf + "containers: " + more},
+			effects:     []string{"container b is not created"},
+			notes:       []string{half, "wbps=60Mi on sda counts for the budget of namespace tenant-a: 100Mi for all of its pods on the node"},
+		},
+		"observed": {
+			policy: "mode: observe\n", annotations: map[string]string{limitsOf + "containers": "* wbps=60Mi"},
+			errors:  []string{"nri-blkio: " + limitsOf + "containers: " + more},
+			effects: []string{"container b would not be created in mode enforce", "nothing is written: the node's policy has mode observe"},
+			notes:   []string{half},
+		},
+		"ignored": {
+			policy: "onError: {invalid: ignore}\n", annotations: map[string]string{limitsOf + "containers": "* wbps=60Mi"},
+			errors:  []string{"nri-blkio: " + limitsOf + "containers: " + more},
+			effects: []string{"container b starts although it exceeds the budget, as onError of the node's policy has it"},
+			notes:   []string{half},
+		},
+		"no limit": {
+			errors:  []string{"nri-blkio: " + limitsOf + "containers: " + none},
+			effects: []string{"container a is not created", "container b is not created"},
+		},
+		"the pod as a whole": {
+			annotations: map[string]string{limitsOf + "pod-total": "* wbps=60Mi"},
+			notes:       []string{half, "wbps=60Mi on sda counts for the budget of namespace tenant-a: 100Mi for all of its pods on the node"},
+		},
+	} {
+		c, m := testChecker(), podOf(tt.annotations, "a", "b")
+		m.Namespace = "tenant-a"
+		if tt.namespace != "" {
+			m.Namespace = tt.namespace
+		}
+		p, err := policy.ParseFile([]byte(budgetHead + tt.policy))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Policy = p
+		r := c.Pod(t.Context(), m)
+		if diff := cmp.Diff(tt.errors, r.Errors) + cmp.Diff(tt.effects, r.Effects) + cmp.Diff(tt.notes, r.Notes); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", name, diff)
+		}
+	}
+}
+
+// TestBudgetOfInit: an init container that has ended leaves its room to the next container, and a sidecar does not.
+func TestBudgetOfInit(t *testing.T) {
+	p, err := policy.ParseFile([]byte(budgetHead))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for role, want := range map[manifest.Role]string{manifest.Init: "", manifest.Sidecar: "b"} {
+		c, m := testChecker(), podOf(map[string]string{limitsOf + "containers": "* wbps=60Mi"}, "a", "b")
+		c.Policy, m.Namespace, m.Containers[0].Role = p, "tenant-a", role
+		refused := ""
+		for _, d := range c.Pod(t.Context(), m).Decided.Containers {
+			if d.Refused != "" {
+				refused += d.Container
+			}
+		}
+		if refused != want {
+			t.Errorf("role %v: %q is refused, want %q", role, refused, want)
+		}
+	}
+}

@@ -1,0 +1,190 @@
+package node
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
+	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
+	"github.com/nri-blkio/nri-blkio/plugin/record"
+	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+// A budget is the most that the pods of a namespace may be granted together on a disk. What they are granted is
+// derived from the state each time, and stored nowhere: a container that ends, is removed or is created again
+// cannot leave a wrong sum behind.
+
+// former is what a container was granted by the records of an earlier process. It counts until this process has
+// decided the container.
+type former struct {
+	own, total policy.Settings
+	read       bool // false before the records were read
+}
+
+// unlistedPod is a pod that is known by the records on its cgroups only, because the runtime has not listed what runs.
+type unlistedPod struct {
+	own   []policy.Settings // of its containers
+	total policy.Settings
+}
+
+// admit makes a new container part of its pod, unless the budget of its namespace has no room for it.
+func (n *Node) admit(ctx context.Context, c *snapshot) error {
+	excess, err := n.pods.register(ctx, c, n.readFormer(c))
+	if err != nil {
+		return err
+	}
+	return n.exceeded(c, excess)
+}
+
+// refusalAtStart returns the error that refuses a container that starts.
+func (n *Node) refusalAtStart(c *snapshot) error {
+	if err := n.refusal(c); err != nil {
+		return err
+	}
+	return n.vet(c)
+}
+
+// vet checks a container that starts and whose creation was not checked: no plugin was connected then, or the
+// limits could not be decided.
+func (n *Node) vet(c *snapshot) error {
+	if c.vetted || c.decision.policy.Budget() == nil {
+		return nil
+	}
+	return n.exceeded(c, n.pods.vet(c, n.readFormer(c)))
+}
+
+// exceeded returns the error that refuses a container, if the budget has no room for it and the policy rejects that.
+func (n *Node) exceeded(c *snapshot, excess *annotation.Error) error {
+	if excess == nil {
+		return nil
+	}
+	log := c.logger(n.log).WithError(excess)
+	if !plan.Refuses(c.decision.policy, excess) {
+		log.Warn("Container exceeds the budget of its namespace")
+		return nil
+	}
+	n.metrics.overBudget.Add(1)
+	log.Info("Rejected a container")
+	return excess
+}
+
+// readFormer reads the records of those containers of the namespace that are not decided yet, and returns the pods
+// that no event has reported. It does nothing without a budget.
+func (n *Node) readFormer(c *snapshot) []unlistedPod {
+	if c.decision.policy.Budget() == nil {
+		return nil
+	}
+	for _, of := range n.pods.undecided(c.pod.namespace) {
+		if f, err := n.formerOf(of); err == nil {
+			n.pods.noteFormer(of, f)
+		}
+	}
+	if n.listing.done.Load() {
+		return nil
+	}
+	return n.unlistedPods(c.pod.namespace)
+}
+
+// formerOf reads the records of a container and its pod. A missing record is empty.
+func (n *Node) formerOf(c identity) (former, error) {
+	own, err := record.Read(n.cgroups.Cgroup(c.cgroup), record.KindContainer)
+	if err != nil && !errors.Is(err, blkio.ErrGone) {
+		return former{}, err
+	}
+	f := former{read: true, own: rates(own)}
+	if c.pod.group.cgroup == "" {
+		return f, nil
+	}
+	total, err := record.Read(n.cgroups.Cgroup(c.pod.group.cgroup), record.KindPod)
+	if err != nil && !errors.Is(err, blkio.ErrGone) {
+		return former{}, err
+	}
+	f.total = rates(total)
+	return f, nil
+}
+
+// rates returns the limits of a record, without the backstop. Observed ones count, as those of an observed
+// container that was decided do.
+func rates(r *record.Record) policy.Settings {
+	if r == nil {
+		return nil
+	}
+	return r.Settings.Where(func(s policy.Setting) bool { return s.Key.IsRate() && s.Source.Kind != policy.FromBackstop })
+}
+
+// unlistedPods returns what the pods of a namespace that no event has reported are granted by their records. A
+// container without a record is not found.
+func (n *Node) unlistedPods(namespace string) []unlistedPod {
+	byUID := map[string]int{}
+	var out []unlistedPod
+	err := n.cgroups.Walk(record.Xattr, func(c cgroupfs.Cgroup, a cgroupfs.Attribute) error {
+		r, err := record.ParseAttribute(a)
+		if err != nil || r == nil || r.Namespace != namespace || n.pods.isReported(c.Path()) {
+			return nil // status reports a record that cannot be read
+		}
+		if populated, unread := c.Populated(); unread == nil && !populated {
+			return nil
+		}
+		i, found := byUID[r.UID]
+		if !found {
+			i = len(out)
+			byUID[r.UID], out = i, append(out, unlistedPod{})
+		}
+		if r.Kind == record.KindPod {
+			out[i].total = rates(r)
+		} else {
+			out[i].own = append(out[i].own, rates(r))
+		}
+		return nil
+	})
+	if err != nil {
+		n.log.WithError(err).Warn("Reading the records of a namespace failed: its budget counts only what is known")
+	}
+	return out
+}
+
+// undecided returns the containers of a namespace that count and whose records were not read yet.
+func (t *podTable) undecided(namespace string) (out []identity) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	for _, pod := range s.namespaces[namespace] {
+		for _, c := range pod.containers {
+			if c.decision.policy == nil && !c.former.read && c.cgroup != "" && pod.group.in(s).counts(pod, c) {
+				out = append(out, c.identity)
+			}
+		}
+	}
+	return out
+}
+
+func (t *podTable) noteFormer(c identity, f former) {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	c.in(s).former = f
+}
+
+// vet checks a container of the state against the budget.
+func (t *podTable) vet(c *snapshot, unlisted []unlistedPod) *annotation.Error {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	c.in(s).vetted = true
+	return s.excess(c, unlisted)
+}
+
+// excess returns an error if the budget has no room for a container, which is taken not to be counted yet.
+func (s *state) excess(c *snapshot, unlisted []unlistedPod) *annotation.Error {
+	pol := c.decision.policy
+	if pol.Budget() == nil {
+		return nil
+	}
+	t := newTally(pol.Budget())
+	c.decision.desired.Charges(pol.Budget(), func(at blkio.Address, _ blkio.Amount) { t.parts[at] = &part{at: at} })
+	s.addNamespace(t, c.pod.namespace, c)
+	for i := range unlisted {
+		t.addUnlisted(&unlisted[i])
+	}
+	claim := policy.Claim{Pod: pol, Desired: &c.decision.desired, Total: c.decision.total, Granted: t.granted}
+	return claim.Check()
+}

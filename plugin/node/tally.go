@@ -1,0 +1,243 @@
+package node
+
+import (
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// tally adds up what the pods of a namespace are granted of a budget: container by container, and then for each pod
+// the smaller of that sum and of the limit of the pod as a whole.
+type tally struct {
+	budget *policy.NamespaceBudget
+	parts  map[blkio.Address]*part
+	// all is true if each address is added up, instead of those in parts alone.
+	all bool
+	pod pending
+	// undecided counts pods with a container of which nothing is known yet.
+	undecided int
+}
+
+// part is what is granted at one address.
+type part struct {
+	at blkio.Address
+	policy.Granted
+	pod        int          // the number of the pod that the fields below are of
+	sum, bound blkio.Amount // of the pod that is being added
+}
+
+// pending is the pod that is being added.
+type pending struct {
+	number    int
+	touched   []*part           // those with a sum or a bound of this pod
+	totals    []policy.Settings // limits of the pod as a whole
+	undecided bool              // nothing is known of one of its containers
+}
+
+func newTally(b *policy.NamespaceBudget) *tally {
+	return &tally{budget: b, parts: map[blkio.Address]*part{}}
+}
+
+// granted returns what is granted at an address.
+func (t *tally) granted(at blkio.Address) policy.Granted {
+	if p := t.parts[at]; p != nil {
+		return p.Granted
+	}
+	return policy.Granted{}
+}
+
+// part returns the part of an address for the pod that is being added; nil if the address is not added up.
+func (t *tally) part(at blkio.Address) *part {
+	p := t.parts[at]
+	switch {
+	case p != nil:
+	case !t.all:
+		return nil
+	default:
+		p = &part{at: at}
+		t.parts[at] = p
+	}
+	if p.pod != t.pod.number {
+		p.pod, p.sum, p.bound = t.pod.number, 0, blkio.Max
+		t.pod.touched = append(t.pod.touched, p)
+	}
+	return p
+}
+
+// begin begins to add a pod.
+func (t *tally) begin() {
+	t.pod = pending{number: t.pod.number + 1, touched: t.pod.touched[:0], totals: t.pod.totals[:0]}
+}
+
+// add adds what a container of the pod counts for at an address.
+func (t *tally) add(at blkio.Address, amount blkio.Amount) {
+	if p := t.part(at); p != nil {
+		p.sum = policy.Plus(p.sum, amount)
+	}
+}
+
+// bind adds limits of the pod as a whole.
+func (t *tally) bind(total policy.Settings) {
+	if len(total) > 0 {
+		t.pod.totals = append(t.pod.totals, total)
+	}
+}
+
+// end ends a pod. isOwn is true for the pod of the container that the sums are for.
+func (t *tally) end(isOwn bool) {
+	if t.pod.undecided {
+		t.undecided++
+		if !t.all { // a report does not take all of the budget for granted there
+			for at := range t.parts {
+				t.part(at).sum = blkio.Max
+			}
+		}
+	}
+	for _, p := range t.pod.touched {
+		for _, total := range t.pod.totals {
+			if s, found := total.Get(p.at); found {
+				p.bound = min(p.bound, s.Amount)
+			}
+		}
+		granted := min(p.sum, p.bound)
+		if isOwn {
+			p.Own, p.Bound = p.sum, p.bound
+		} else {
+			p.Others = policy.Plus(p.Others, granted)
+		}
+		if granted != 0 {
+			p.Pods++
+		}
+		p.Undecided = p.Undecided || granted == blkio.Max && t.pod.undecided
+	}
+}
+
+// addUnlisted adds a pod that is known by its records only.
+func (t *tally) addUnlisted(pod *unlistedPod) {
+	t.begin()
+	for _, own := range pod.own {
+		t.addSettings(own)
+	}
+	t.bind(pod.total)
+	t.end(false)
+}
+
+// addSettings adds what a container was granted before. It returns false if nothing is known for some key of
+// the budget: the container may have no limit.
+func (t *tally) addSettings(own policy.Settings) (isKnown bool) {
+	var known blkio.Limits
+	for _, s := range own {
+		if t.budget.Has(s.Key) {
+			t.add(s.Address, s.Amount)
+			known[s.Key] = s.Amount
+		}
+	}
+	for k, most := range t.budget.Limits {
+		if most != blkio.Unset && known[k] == blkio.Unset {
+			return false
+		}
+	}
+	return true
+}
+
+// addContainer adds a container. A policy with this budget may not have decided it yet, so that it is unknown which
+// disks it uses without a limit. Then the limits that it is known to have count.
+func (t *tally) addContainer(c *snapshot) {
+	switch pol := c.decision.policy; {
+	case pol != nil && covers(pol.Budget(), t.budget):
+		c.decision.desired.Charges(t.budget, t.add)
+	case pol != nil:
+		t.pod.undecided = !t.addSettings(c.decision.desired.Settings) || t.pod.undecided
+	case len(c.former.own) > 0:
+		t.pod.undecided = !t.addSettings(c.former.own) || t.pod.undecided
+	default:
+		t.pod.undecided = !t.addSettings(c.spec.Values) || t.pod.undecided
+	}
+}
+
+// covers reports whether a budget bounds each key that another one bounds.
+func covers(b, other *policy.NamespaceBudget) bool {
+	if b == other { // mostly it is so
+		return true
+	}
+	for k := range blkio.NumLimits {
+		if other.Has(k) && !b.Has(k) {
+			return false
+		}
+	}
+	return true
+}
+
+// addNamespace adds the pods of a namespace. With a container, its own pod is the one that the sums are for, and the
+// containers of its name there are left out: it takes their place.
+func (s *state) addNamespace(t *tally, namespace string, of *snapshot) {
+	for _, pod := range s.namespaces[namespace] {
+		if g := pod.group.in(s); pod.isFirst(g) {
+			isOwn, except := of != nil && of.pod.group == pod.group, ""
+			if isOwn {
+				except = of.name
+			}
+			t.begin()
+			g.addTo(t, namespace, except)
+			t.end(isOwn)
+		}
+	}
+	for _, b := range s.bystanders { // a new policy concerns them, and is about to make them known
+		if b.sandbox.Namespace == namespace && len(b.containers) > 0 {
+			t.begin()
+			t.pod.undecided = true
+			t.end(false)
+		}
+	}
+}
+
+// isFirst reports whether no earlier sandbox of its namespace is in the group: two sandboxes of a pod are one pod.
+func (p *pod) isFirst(g *group) bool {
+	if len(g.pods) == 1 { // mostly it is so
+		return true
+	}
+	for _, other := range g.pods {
+		if other.namespace == p.namespace && other.arrival < p.arrival {
+			return false
+		}
+	}
+	return true
+}
+
+// addTo adds the containers of a group that count, without those of one name, and the limits of the pod as a whole.
+func (g *group) addTo(t *tally, namespace, except string) {
+	for _, pod := range g.pods {
+		if pod.namespace != namespace {
+			continue
+		}
+		for _, c := range pod.containers {
+			if c.name != except && g.counts(pod, c) {
+				t.addContainer(&c.snapshot)
+			}
+			if c.decision.policy != nil {
+				t.bind(c.decision.total)
+			} else {
+				t.bind(c.former.total)
+			}
+		}
+	}
+	t.bind(g.recorded.granted.Settings)
+}
+
+// counts reports whether a container of a pod counts: it has not ended, and no newer one of its name has come. The kubelet
+// creates a container again once the former one has ended. The plugin may learn of that end later, and never if the
+// runtime has failed the creation.
+func (g *group) counts(of *pod, c *container) bool {
+	switch p := c.life.Phase(); {
+	case p != lifecycle.Created && !p.MayRun(), of.known[c.name].arrival > c.arrival:
+		return false
+	case len(g.pods) == 1: // mostly it is so
+		return true
+	}
+	for _, pod := range g.pods {
+		if pod.known[c.name].arrival > c.arrival {
+			return false
+		}
+	}
+	return true
+}

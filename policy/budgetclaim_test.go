@@ -1,0 +1,176 @@
+package policy
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+// claimed returns the error of a budget for a container with its root filesystem on sda.
+func claimed(t testing.TB, p *Policy, namespace string, annotations map[string]string, granted Granted) *annotation.Error {
+	t.Helper()
+	pod := p.ForPod(&PodFacts{Namespace: namespace}, annotation.Parse(annotations))
+	c := Container{Name: "db", Rootfs: on(sda), MemoryLimited: true}
+	d, err := pod.Container(c)
+	total, totalErr := pod.Total([]Container{c})
+	if err != nil || totalErr != nil {
+		t.Skip(err, totalErr) // of a fuzz test; a table's annotations are right
+	}
+	claim := Claim{Pod: pod, Desired: &d, Total: total.Settings, Granted: func(at blkio.Address) Granted {
+		if at.Key != blkio.Wbps {
+			return Granted{}
+		}
+		return granted
+	}}
+	return claim.Check()
+}
+
+// TestClaim: when the budget has no room, what the error names, and what it advises.
+func TestClaim(t *testing.T) {
+	const mi = 1 << 20
+	p := parsed(t, budgeted)
+	const exceeds = " on disk sda exceeds the budget of namespace tenant-a: "
+	each := func(value string) map[string]string { return map[string]string{keyEach: value + "; rootfs riops=50"} }
+	total := func(each, total string) map[string]string {
+		return map[string]string{keyEach: each, keyTotal: total + " riops=50"}
+	}
+	for _, tt := range []struct {
+		name, namespace string
+		annotations     map[string]string
+		granted         Granted
+		want            string
+	}{
+		{"room", "tenant-a", each("* wbps=50Mi"), Granted{Others: 150 * mi, Pods: 2}, ""},
+		{"no budget", "web", each("* wbps=500Mi"), Granted{Others: blkio.Max}, ""},
+		{"exempt", "tenant-free", nil, Granted{Others: blkio.Max}, ""},
+		{
+			"too much", "tenant-a", each("* wbps=50Mi"), Granted{Others: 180 * mi, Pods: 3},
+			"containers: wbps=50Mi" + exceeds + "180Mi of 200Mi are granted to 3 pods (wait for room, or write at most 20Mi)",
+		},
+		{
+			"one pod, and no room for the floor", "tenant-a", each("* wbps=50Mi"), Granted{Others: 200*mi - 10, Pods: 1},
+			"containers: wbps=50Mi" + exceeds + "209715190 of 200Mi are granted to 1 pod (wait for room)",
+		},
+		{
+			"a budget that was lowered", "tenant-a", each("* wbps=1Mi"), Granted{Others: 250 * mi, Pods: 2},
+			"containers: wbps=1Mi" + exceeds + "250Mi of 200Mi are granted to 2 pods (wait for room)",
+		},
+		{
+			"more than the whole budget", "tenant-a", each("* wbps=201Mi"), Granted{Others: 10 * mi, Pods: 1},
+			"containers: wbps=201Mi" + exceeds + "200Mi (write at most 200Mi)",
+		},
+		{
+			"the pod's other containers", "tenant-a", each("* wbps=50Mi"), Granted{Own: 180 * mi, Pods: 1},
+			"containers: wbps=50Mi" + exceeds + "180Mi of 200Mi are granted to other containers of the pod (write at most 20Mi)",
+		},
+		{
+			"both", "tenant-a", each("* wbps=50Mi"), Granted{Others: 100 * mi, Own: 80 * mi, Pods: 2},
+			"containers: wbps=50Mi" + exceeds + "180Mi of 200Mi are granted to 2 pods (wait for room, or write at most 20Mi)",
+		},
+		{
+			"a pod without a limit", "tenant-a", each("* wbps=50Mi"), Granted{Others: blkio.Max, Pods: 2},
+			"containers: wbps=50Mi" + exceeds + "a pod without a limit there counts as granted all of 200Mi (wait for room)",
+		},
+		{
+			"a pod that is not decided", "tenant-a", each("* wbps=50Mi"), Granted{Others: blkio.Max, Pods: 2, Undecided: true},
+			"containers: wbps=50Mi" + exceeds + "the limits of a pod that runs are not decided yet (wait for room)",
+		},
+		{"a pod that has all already", "tenant-a", each("* wbps=50Mi"), Granted{Own: blkio.Max, Pods: 1}, ""},
+		{
+			"no limit", "tenant-a", nil, Granted{},
+			`containers: wbps of * needs a limit: disk sda has none, and namespace tenant-a has a budget (write for example "* wbps=25Mi")`,
+		},
+		{
+			"no limit for one key", "tenant-a", map[string]string{keyEach: "* wbps=1Mi"}, Granted{},
+			`containers: riops of * needs a limit: disk sda has none, and namespace tenant-a has a budget (write for example "* riops=125")`,
+		},
+		{
+			"max", "tenant-a", map[string]string{keyDB: "* wbps=max riops=50"}, Granted{Own: blkio.Max},
+			`container.db: wbps of * needs a limit: disk sda has none, and namespace tenant-a has a budget (write for example "* wbps=25Mi")`,
+		},
+		{"only the pod as a whole", "tenant-a", total("* riops=50", "* wbps=50Mi"), Granted{Others: 150 * mi, Pods: 1}, ""},
+		{
+			"the pod as a whole", "tenant-a", total("* riops=50", "* wbps=50Mi"), Granted{Others: 180 * mi, Own: blkio.Max, Bound: 10 * mi, Pods: 2},
+			"",
+		},
+		{
+			"the pod as a whole exceeds", "tenant-a", total("* wbps=40Mi riops=50", "* wbps=50Mi"), Granted{Others: 180 * mi, Own: 15 * mi, Pods: 2},
+			"pod-total: wbps=50Mi" + exceeds + "195Mi of 200Mi are granted to 2 pods (wait for room, or write at most 20Mi)",
+		},
+		{"within the pod as a whole", "tenant-a", total("* wbps=40Mi riops=50", "* wbps=50Mi"), Granted{Others: 180 * mi, Own: 60 * mi, Pods: 2}, ""},
+		{
+			"a class", "tenant-classed", nil, Granted{Others: 190 * mi, Pods: 2},
+			`"rule classed, class tenant": wbps=20Mi on disk sda exceeds the budget of namespace tenant-classed: 190Mi of 200Mi are granted to 2 pods (wait for room, or write at most 10Mi in an annotation)`,
+		},
+		{
+			"a class that cannot be changed", "tenant-closed", nil, Granted{Others: 190 * mi, Pods: 2},
+			`"rule closed, class tenant": wbps=20Mi on disk sda exceeds the budget of namespace tenant-closed: 190Mi of 200Mi are granted to 2 pods (wait for room)`,
+		},
+		{
+			"less room than the bound", "tenant-bounded", each("* wbps=50Mi"), Granted{Others: 180 * mi, Pods: 1},
+			"containers: wbps=50Mi on disk sda exceeds the budget of namespace tenant-bounded: 180Mi of 200Mi are granted to 1 pod (wait for room)",
+		},
+	} {
+		got := ""
+		if err := claimed(t, p, tt.namespace, tt.annotations, tt.granted); err != nil {
+			checkLine(t, err.Error())
+			got = strings.TrimPrefix(strings.TrimPrefix(err.Error(), "nri-blkio: "), "limits.blkio.noderesource.dev/")
+			if err.Kind != annotation.Invalid {
+				t.Errorf("%s: kind %v", tt.name, err.Kind)
+			}
+		}
+		if got != tt.want {
+			t.Errorf("%s:\n got %s\nwant %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestClaimWithoutAnnotations: where the rule allows no annotations, the error names the rule.
+func TestClaimWithoutAnnotations(t *testing.T) {
+	p := parsed(t, "rules: [{name: r, annotations: reject}]\nbudgets: [{namespaces: ['*'], limits: ['* wbps=1Mi']}]")
+	err := claimed(t, p, "a", nil, Granted{})
+	const want = `nri-blkio: "rule r": wbps of * needs a limit: disk sda has none, and namespace a has a budget (ask the operators of the cluster)`
+	if err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// FuzzClaim: a container is refused exactly if its pod's part would grow beyond the budget, and the value
+// that the error advises has room.
+func FuzzClaim(f *testing.F) {
+	for _, value := range []string{"* wbps=50Mi", "* wbps=max", "", "rootfs wbps=20Mi riops=50", "* wbps=300Mi riops=50"} {
+		f.Add("tenant-a", value, "* wbps=60Mi", uint64(180<<20), uint64(10<<20), uint64(0))
+		f.Add("tenant-bounded", value, "* riops=60", uint64(1<<63), uint64(1<<63), uint64(30<<20))
+	}
+	p, advised := parsed(f, budgeted), regexp.MustCompile(`write at most (\S+)\)$`)
+	f.Fuzz(func(t *testing.T, namespace, value, total string, others, own, bound uint64) {
+		annotations := map[string]string{keyEach: value, keyTotal: total}
+		granted := Granted{Others: blkio.Amount(others), Own: blkio.Amount(own), Bound: blkio.Amount(bound), Pods: 2}
+		err := claimed(t, p, namespace, annotations, granted)
+		if err == nil {
+			return
+		}
+		checkLine(t, err.Error())
+		if again := claimed(t, p, namespace, annotations, granted); again.Error() != err.Error() {
+			t.Errorf("%v, then %v", err, again)
+		}
+		m := advised.FindStringSubmatch(err.Error())
+		if m == nil || !strings.Contains(err.Error(), " exceeds the budget of ") {
+			return
+		}
+		key := blkio.Wbps
+		if strings.Contains(err.Error(), ": riops=") {
+			key = blkio.Riops
+		}
+		rate, problem := annotation.ParseAmount(key, m[1])
+		if problem != nil {
+			t.Fatalf("%v: %v", err, problem)
+		}
+		if strings.Contains(err.Error(), "are granted to") && Plus(granted.Others, rate) > p.BudgetFor(namespace).Limits[key] {
+			t.Errorf("no room for what is advised: %v", err)
+		}
+	})
+}

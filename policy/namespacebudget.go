@@ -1,0 +1,147 @@
+package policy
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/policy/annotation"
+)
+
+// NamespaceBudget is the most that the pods of a namespace may be granted together on each disk of the
+// node. It holds for each namespace that it matches on its own.
+type NamespaceBudget struct {
+	Namespaces []string     // patterns of [path.Match]
+	Limits     blkio.Limits // for each disk; Unset for a key without a budget
+
+	list *annotation.List // the target "*": it selects what a container uses
+}
+
+// Has reports whether the budget bounds a key. It returns false for nil.
+func (b *NamespaceBudget) Has(k blkio.Key) bool {
+	return b != nil && k < blkio.NumLimits && b.Limits[k] != blkio.Unset
+}
+
+// budgetDocument is an element of budgets in a policy file.
+type budgetDocument struct {
+	Namespaces []string `json:"namespaces"`
+	Limits     []string `json:"limits"`
+}
+
+// budget validates an element of budgets.
+func (d *budgetDocument) budget(v *validator, at *field.Path, floors *Floors) NamespaceBudget {
+	b := NamespaceBudget{Namespaces: d.Namespaces}
+	if len(d.Namespaces) == 0 {
+		v.errs = append(v.errs, field.Required(at.Child("namespaces"), `write the patterns of namespaces, such as ["tenant-*"]`))
+	}
+	v.patterns(at.Child("namespaces"), d.Namespaces)
+	if len(d.Limits) == 0 {
+		v.errs = append(v.errs, field.Required(at.Child("limits"), `write for example ["* wbps=200Mi"]`))
+	}
+	b.list = v.limits(at.Child("limits"), d.Limits)
+	for i := range b.list.Entries {
+		en := &b.list.Entries[i]
+		element, text := at.Child("limits").Index(en.Number-1), d.Limits[en.Number-1]
+		if en.Target.Kind != annotation.TargetStar {
+			v.errs = append(v.errs, field.Invalid(element, text, "invalid target: a budget holds for each disk (write *)"))
+		} else if p := floors.check(en); p != nil { // no container could start
+			v.errs = append(v.errs, field.Invalid(element, text, p.String()))
+		}
+		for k, most := range en.Limits {
+			if most != blkio.Max { // max is no budget
+				b.Limits[k] = most
+			}
+		}
+	}
+	return b
+}
+
+// BudgetFor returns the budget for a namespace: the first that matches. It returns nil without one, and
+// for one without a limit, such as "* wbps=max".
+func (p *Policy) BudgetFor(namespace string) *NamespaceBudget {
+	for i := range p.Budgets {
+		if b := &p.Budgets[i]; matchesAny(b.Namespaces, namespace) {
+			if b.Limits.IsZero() {
+				return nil
+			}
+			return b
+		}
+	}
+	return nil
+}
+
+// Budget returns the budget for the pod's namespace, or nil. It returns nil for nil.
+func (p *Pod) Budget() *NamespaceBudget {
+	if p == nil {
+		return nil
+	}
+	return p.budget
+}
+
+// Use is a key of a disk that a container uses.
+type Use struct {
+	Disk blkio.Disk
+	Key  blkio.Key
+}
+
+// Address returns the address of a limit for what is used.
+func (u *Use) Address() blkio.Address { return blkio.Address{Key: u.Key, Dev: u.Disk.Dev} }
+
+// uses notes what the container uses of what the budget for its namespace bounds: what a limit for "*"
+// would hold for. Undeclared disks are left out, because they are searched for only where a "*" applies to the
+// container. If it is unknown which disks the container uses, that is an error.
+func (e *evaluation) uses(c Container) {
+	b := e.pod.budget
+	if b == nil {
+		return
+	}
+	c.Reached = nil
+	star := evaluation{pod: e.pod}
+	star.entries(b.list, []Container{c}, scopeClass) // no disk at all is no error there
+	for i := range star.rows {
+		for k, cell := range star.rows[i].cells {
+			if cell.entry != nil && b.Has(blkio.Key(k)) {
+				e.out.Uses = append(e.out.Uses, Use{star.rows[i].disk, blkio.Key(k)})
+			}
+		}
+	}
+	slices.SortFunc(e.out.Uses, func(a, b Use) int { return a.Address().Compare(b.Address()) })
+	if !slices.ContainsFunc(e.out.Errors, func(err *annotation.Error) bool { return err.Kind == annotation.Internal }) {
+		e.fail(star.out.Errors...) // it is the same failure otherwise
+	}
+}
+
+// Charges calls yield for each address of the budget that counts for the container, with its limit there. The
+// amount is blkio.Max if the container uses the disk without a limit. The order is undefined.
+func (d *Desired) Charges(b *NamespaceBudget, yield func(at blkio.Address, amount blkio.Amount)) {
+	for _, s := range d.Settings {
+		if s.Amount != blkio.Max && b.Has(s.Key) {
+			yield(s.Address, s.Amount)
+		}
+	}
+	for i := range d.Uses {
+		at := d.Uses[i].Address()
+		if s, found := d.Settings.Get(at); (!found || s.Amount == blkio.Max) && b.Has(at.Key) {
+			yield(at, blkio.Max)
+		}
+	}
+}
+
+// DiskName returns the name of a disk that the container uses or has a setting for, or "".
+func (d *Desired) DiskName(dev blkio.Dev) string {
+	for i := range d.Uses {
+		if u := &d.Uses[i].Disk; u.Dev == dev {
+			return u.Name
+		}
+	}
+	return d.Disks[dev]
+}
+
+// Plus returns the sum of two amounts; blkio.Max if one of them is, or if it is too large.
+func Plus(a, b blkio.Amount) blkio.Amount {
+	if a > blkio.Max-b {
+		return blkio.Max
+	}
+	return a + b
+}
