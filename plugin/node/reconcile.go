@@ -17,8 +17,8 @@ import (
 // The work on one group of pods is bounded by a thousand times what it takes. A
 // call can hang in the kernel on a dying disk; the others must not wait for it.
 const (
-	passDeadline = time.Second
-	lookDeadline = 5 * time.Second // it may read a mount table that has changed
+	passDeadline    = time.Second
+	resolveDeadline = 5 * time.Second // it may read a mount table that has changed
 	// firstPause is the time from a group's first failure to the next try.
 	firstPause = 100 * time.Millisecond
 )
@@ -39,10 +39,10 @@ func (n *Node) reconcile(ctx context.Context) {
 			n.eachAlone("reconcile a pod", n.pods.takeDirty(), func(g groupIdentity) { n.reconcileGroup(ctx, g) })
 		case <-tick.C:
 			n.recovery.Step("find mounts", func() {
-				n.pods.lookAgain(func(c *snapshot) bool { return c.disks.Follows() }) // there may have been no event
+				n.pods.resolveAgain(func(c *snapshot) bool { return c.disks.Follows() }) // there may have been no event
 			})
 			n.reconcileAll(ctx)
-		case <-n.look:
+		case <-n.all:
 			n.reconcileAll(ctx)
 		}
 	}
@@ -66,7 +66,7 @@ func (n *Node) reconcileAll(ctx context.Context) {
 	n.eachAlone("find data left to write", groups, func(g groupIdentity) { n.findClean(ctx, g) })
 	undeclared := n.undeclared()
 	n.each("find undeclared disks", groups, func(some []groupIdentity) { undeclared.find(ctx, some) })
-	n.eachAlone("reconcile a pod", n.restless(ctx, groups), func(g groupIdentity) { n.reconcileGroup(ctx, g) })
+	n.eachAlone("reconcile a pod", n.unreconciled(ctx, groups), func(g groupIdentity) { n.reconcileGroup(ctx, g) })
 	n.eachAlone("find unmatched targets", groups, n.warnUnmatched)
 }
 
@@ -85,15 +85,15 @@ func (n *Node) eachAlone(step string, groups []groupIdentity, fn func(groupIdent
 	}
 }
 
-// restless returns the groups that a pass has to look at closely: a pass over a
+// unreconciled returns the groups that a pass has to look at closely: a pass over a
 // node is mostly to see that nothing has changed, and that is done in one go.
-func (n *Node) restless(ctx context.Context, groups []groupIdentity) []groupIdentity {
+func (n *Node) unreconciled(ctx context.Context, groups []groupIdentity) []groupIdentity {
 	found := make(chan []groupIdentity, 1)
 	err := n.inFlight.passes.For(ctx, "", passDeadline, func(context.Context) error {
 		var out []groupIdentity
 		buf := make([]byte, 0, 4096)
 		for _, g := range groups {
-			if !n.groupIsQuiet(g, buf) {
+			if !n.groupIsUnchanged(g, buf) {
 				out = append(out, g)
 			}
 		}
@@ -114,14 +114,14 @@ func (t *podTable) dropPlans(groups []groupIdentity) {
 	}
 }
 
-func (n *Node) groupIsQuiet(g groupIdentity, buf []byte) bool {
+func (n *Node) groupIsUnchanged(g groupIdentity, buf []byte) bool {
 	if !n.pods.tryTake(g) {
 		return false
 	}
 	defer n.pods.release(g)
 	targets := n.pods.planOf(g)
-	unsettled, hung := n.pods.unsettled(g, n.policy.Load(), n.layers.current.Load())
-	return targets != nil && len(unsettled)+len(hung) == 0 && n.applier().enforcer().IsUnchanged(targets, buf)
+	unresolved, hung := n.pods.unresolved(g, n.policy.Load(), n.layers.current.Load())
+	return targets != nil && len(unresolved)+len(hung) == 0 && n.applier().enforcer().IsUnchanged(targets, buf)
 }
 
 func (t *podTable) takeDirty() []groupIdentity {
@@ -187,8 +187,8 @@ func (t *podTable) noteRunning(c identity) {
 // cgroup and tried again with the next pass. A look at a container that hangs
 // keeps no limit of its pod from being written, so that is done apart.
 func (n *Node) reconcileGroup(ctx context.Context, g groupIdentity) {
-	settled := n.inFlight.passes.For(ctx, g.key+" look", lookDeadline, func(ctx context.Context) error {
-		return errors.Join(n.settleAll(ctx, g)...)
+	resolved := n.inFlight.passes.For(ctx, g.key+" look", resolveDeadline, func(ctx context.Context) error {
+		return errors.Join(n.resolveAll(ctx, g)...)
 	})
 	written := n.inFlight.passes.For(ctx, g.key, passDeadline, func(context.Context) error {
 		if !n.pods.tryTake(g) {
@@ -197,7 +197,7 @@ func (n *Node) reconcileGroup(ctx context.Context, g groupIdentity) {
 		defer n.pods.release(g)
 		return n.applier().write(g, "")
 	})
-	err := errors.Join(settled, written)
+	err := errors.Join(resolved, written)
 	n.complain(ctx, g, err)
 	n.tryAgain(ctx, g, err != nil)
 }
