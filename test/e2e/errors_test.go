@@ -154,7 +154,7 @@ func testPodRefusals(t *testing.T) {
 		{"unknown scope", limits + "container", "/data wbps=1Mi", `unknown scope "container" (did you mean "containers"?)`},
 		{"containers with a name", limits + "containers.c", "/data wbps=1Mi", `unknown scope "containers.c" (did you mean "container.c"?)`},
 		{"unknown annotation", "limit.blkio.noderesource.dev/containers", "/data wbps=1Mi", `unknown annotation (did you mean "limits.blkio.noderesource.dev"?)`},
-		{"class", "class.blkio.noderesource.dev/containers", "bronze", `"bronze": classes are not supported (write limits.blkio.noderesource.dev/containers)`},
+		{"class", "class.blkio.noderesource.dev/containers", "bronze", `"bronze": unknown class (ask the operators of the cluster for the classes of their node policy)`},
 		{"containers", limits + "containers", "/data wbps=1", `entry 1 "/data wbps=1": wbps=1 is under this node's floor (write at least 64Ki)`},
 		{"pod-total", limits + "pod-total", "/mem wbps=1Mi", `entry 1 "/mem wbps=1Mi": "/mem" of container "c" cannot be limited: tmpfs is memory, not a disk (remove the entry, or use a volume on a local disk)`},
 	}
