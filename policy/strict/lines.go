@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -166,36 +167,45 @@ func (f *Format) wrongAt(values any, wrong *json.UnmarshalTypeError) *field.Path
 	names := strings.Split(wrong.Field, ".")
 	names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(f.Embedded, name) })
 	for _, skip := range []bool{false, true} { // the decoder's path has no keys of maps
-		if at := findKind(nil, values, f.example(), names, wrong.Value, skip); at != nil {
+		want := sought{kind: wrong.Value, isNoElement: wrong.Type.Kind() == reflect.Slice, skip: skip}
+		if at := want.find(nil, values, f.example(), names); at != nil {
 			return at
 		}
 	}
 	return field.NewPath(wrong.Field) // not reached
 }
 
-// findKind returns the path of the first value of a kind below a value, by the names of fields. With
-// skip, an object may have names that are not among them. The kind is "string" or, for one number
-// only, "number 1.5". A list or an object is not wrong where the example has one as well.
-func findKind(at *field.Path, value, example any, names []string, kind string, skip bool) *field.Path {
+// sought is a value that a decoder has refused.
+type sought struct {
+	kind        string // "string" or, for one number only, "number 1.5"
+	isNoElement bool   // a list is expected in its place, so it is no element of one
+	skip        bool   // an object above it may have names that are not in the decoder's path
+}
+
+// find returns the path of the first such value below a value, by the names of fields. A list or an object
+// is not wrong where the example has one as well.
+func (w *sought) find(at *field.Path, value, example any, names []string) *field.Path {
 	list, isList := value.([]any)
-	for i := range list {
-		if found := findKind(at.Index(i), list[i], firstOf(example), names, kind, skip); found != nil {
-			return found
+	if len(names) > 0 || !w.isNoElement {
+		for i := range list {
+			if found := w.find(at.Index(i), list[i], firstOf(example), names); found != nil {
+				return found
+			}
 		}
 	}
 	object, isObject := value.(map[string]any)
 	switch {
-	case len(names) == 0 && isKind(value, kind) && (!isObject && !isList || kindOf(value) != kindOf(example)):
+	case len(names) == 0 && isKind(value, w.kind) && (!isObject && !isList || kindOf(value) != kindOf(example)):
 		return at
 	case !isObject:
 		return nil
 	case len(names) > 0 && object[names[0]] != nil:
-		return findKind(at.Child(names[0]), object[names[0]], fieldOf(example, names[0]), names[1:], kind, skip)
-	case !skip:
+		return w.find(at.Child(names[0]), object[names[0]], fieldOf(example, names[0]), names[1:])
+	case !w.skip:
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(object)) {
-		if found := findKind(at.Child(name), object[name], fieldOf(example, name), names, kind, skip); found != nil {
+		if found := w.find(at.Child(name), object[name], fieldOf(example, name), names); found != nil {
 			return found
 		}
 	}
