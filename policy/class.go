@@ -112,7 +112,9 @@ func (p *Pod) checkClass(c *Class) *annotation.Problem {
 		weight = blkio.Amount(c.weights.Entries[0].Weight)
 	}
 	if problem := p.checkWeight(int(weight)); problem != nil {
-		problem.Cause += ": " + strconv.Itoa(int(weight))
+		if problem.Cause += ": " + strconv.Itoa(int(weight)); c.weights == nil {
+			problem.Cause += ", which is that of a class without one"
+		}
 		problem.Hint = "choose another class: " + problem.Hint
 		return problem
 	}

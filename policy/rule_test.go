@@ -256,6 +256,17 @@ func TestClassOfAnnotation(t *testing.T) {
 	}
 }
 
+// TestChoiceWithoutWeight: a class without a weight counts as the kernel's default, and the error says so.
+func TestChoiceWithoutWeight(t *testing.T) {
+	p := parsed(t, "classes: {a: {limits: ['* wbps=1Mi']}}\nbounds: {weight: {max: 60}}")
+	_, err := p.of(annotation.Parse(map[string]string{keyClass + "containers": "a"})).Container(db())
+	const want = "nri-blkio: " + keyClass + `containers: "a": the weight is too large: 100, which is that of a class without one ` +
+		"(choose another class: write at most 60, bounds.weight.max of the node policy)"
+	if err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}
+
 // TestClassNotEnforced: what a node cannot enforce of a class is skipped, counted, and no error.
 func TestClassNotEnforced(t *testing.T) {
 	p := parsed(t, "classes: {a: {limits: ['* wbps=3Mi', '/data wbps=2Mi', '/logs wbps=4Mi', '@scratch wbps=1Mi', '/none wbps=5Mi'], weight: 5}}\nrules: [{name: r, class: a}]")
