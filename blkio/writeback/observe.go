@@ -72,7 +72,12 @@ func NewObserver() (*Observer, error) {
 	if err != nil {
 		return nil, err
 	}
-	rings := !types.ringSleeps()
+	return newObserver(types, !types.ringSleeps())
+}
+
+// newObserver is NewObserver on a kernel with these types. rings is false where the programs must not
+// write to a ring buffer.
+func newObserver(types *kernelTypes, rings bool) (*Observer, error) {
 	spec, err := observerSpec(rings)
 	if err != nil {
 		return nil, err

@@ -21,7 +21,12 @@ import (
 // programs. The node's tests run where it must not be skipped.
 func testObserver(t testing.TB) (o *Observer, dir string) {
 	t.Helper()
-	o, err := NewObserver()
+	return testObserverOf(t, NewObserver)
+}
+
+func testObserverOf(t testing.TB, load func() (*Observer, error)) (o *Observer, dir string) {
+	t.Helper()
+	o, err := load()
 	if errors.Is(err, ErrUnavailable) {
 		t.Skip(err)
 	}

@@ -1,6 +1,8 @@
 package writeback
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/cilium/ebpf/btf"
@@ -61,5 +63,27 @@ func TestAlarmWithoutRing(t *testing.T) {
 	}
 	if err := o.alarm.close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestObserverWithoutRing: where the kernel's ring buffers can sleep, the programs are loaded without one, and
+// count as they do with it.
+func TestObserverWithoutRing(t *testing.T) {
+	o, dir := testObserverOf(t, func() (*Observer, error) {
+		types, err := loadKernelTypes()
+		if err != nil {
+			return nil, err
+		}
+		return newObserver(types, false)
+	})
+	if o.HasAlarm() || o.Foreign() != nil {
+		t.Error("there is an alarm")
+	}
+	file := filepath.Join(dir, "f")
+	if err := os.WriteFile(file, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := bytesOf(t, o, file); got < 1<<20 {
+		t.Errorf("%d bytes are counted, want 1 MiB", got)
 	}
 }

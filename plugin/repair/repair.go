@@ -91,10 +91,6 @@ func New(cfg Config) (*Repairer, error) {
 		return nil, errors.Join(err, observer.Close())
 	}
 	r := newRepairer(cfg, observer, kernelCache{owners})
-	if !observer.HasAlarm() {
-		r.gate.late = lateReason
-		r.problems.log.Warn(lateReason)
-	}
 	writeback.ForgetBTF()
 	return r, nil
 }
@@ -111,6 +107,10 @@ func newRepairer(cfg Config, o observer, cache pageCache) *Repairer {
 		budgets: newBudgets(), problems: newProblems(cfg.Log, cfg.Recovery),
 	}
 	r.Reload(cfg.Policy)
+	if !o.HasAlarm() {
+		r.gate.late = lateReason
+		r.problems.log.Warn(lateReason)
+	}
 	return r
 }
 

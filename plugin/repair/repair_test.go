@@ -31,6 +31,7 @@ type fakeObserver struct {
 }
 
 func (o *fakeObserver) Watch([]blkio.Dev) error           { return o.err }
+func (o *fakeObserver) HasAlarm() bool                    { return o.rings != nil }
 func (o *fakeObserver) SetAlarm() error                   { return o.err }
 func (o *fakeObserver) Foreign() <-chan writeback.Dirtied { return o.rings }
 func (o *fakeObserver) Subvolumes() bool                  { return !o.noSubvolumes }
