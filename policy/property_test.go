@@ -12,7 +12,7 @@ import (
 // FuzzModel: for a random policy and random annotations, each value is that of the model, no value of
 // an annotation or of a class that one chooses is out of bounds, and equal input gives equal bytes.
 func FuzzModel(f *testing.F) {
-	for seed := range uint64(2000) {
+	for seed := range uint64(1000) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
@@ -73,7 +73,7 @@ func (m *model) compare(t *testing.T, d *Desired, scopes ...[]modelEntry) {
 // FuzzReload: after a reload, a container keeps what a stricter policy rejects, and no more: a value that is out
 // of the new bounds was granted before and is not above that of the class, and a second pass changes nothing.
 func FuzzReload(f *testing.F) {
-	for seed := range uint64(1000) {
+	for seed := range uint64(500) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {

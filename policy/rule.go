@@ -59,6 +59,20 @@ func (m *PodMatch) selects(pod *PodFacts) bool {
 		(m.Selector == nil || m.Selector.Matches(labels.Set(pod.Labels)))
 }
 
+// isForAll reports whether each pod is selected.
+func (m *PodMatch) isForAll() bool {
+	return (len(m.Namespaces) == 0 || slices.Contains(m.Namespaces, "*")) && len(m.QOS) == 0 && (m.Selector == nil || m.Selector.Empty())
+}
+
+// Unreached returns a warning if rules are never reached, because one before them matches all pods.
+func (p *Policy) Unreached() (warning string, found bool) {
+	i := slices.IndexFunc(p.Rules, func(r Rule) bool { return r.Match.isForAll() })
+	if i < 0 || i == len(p.Rules)-1 {
+		return "", false
+	}
+	return "rule " + p.Rules[i+1].Name + " of the policy and those after it are never reached: rule " + p.Rules[i].Name + " matches all pods", true
+}
+
 // ruleFor returns the first rule that matches a pod, or nil.
 func (p *Policy) ruleFor(pod *PodFacts) *Rule {
 	for i := range p.Rules {

@@ -95,6 +95,26 @@ func TestRuleFor(t *testing.T) {
 	}
 }
 
+// TestUnreached: a rule behind one for all pods is found.
+func TestUnreached(t *testing.T) {
+	for match, isForAll := range map[string]bool{
+		"{}": true, "{namespaces: [a, '*']}": true, "{podSelector: {}}": true, "{podSelector: {matchLabels: {}}}": true,
+		"{namespaces: ['a*']}": false, "{qos: [BestEffort]}": false, "{podSelector: {matchLabels: {a: b}}}": false,
+	} {
+		p := parsed(t, "rules: [{name: a, match: {namespaces: [a]}}, {name: b, match: "+match+"}, {name: c}, {name: d}]")
+		want := "rule d of the policy and those after it are never reached: rule c matches all pods"
+		if isForAll {
+			want = "rule c of the policy and those after it are never reached: rule b matches all pods"
+		}
+		if got, found := p.Unreached(); got != want || !found {
+			t.Errorf("%s: %q, want %q", match, got, want)
+		}
+	}
+	if got, found := parsed(t, "rules: [{name: a, match: {qos: [BestEffort]}}, {name: b}]").Unreached(); found {
+		t.Errorf("the last rule is for all: %q", got)
+	}
+}
+
 // TestModeOfRule: a rule's mode is stronger than that of the policy, and --mode than both.
 func TestModeOfRule(t *testing.T) {
 	p := parsed(t, "mode: observe\nrules:\n- {name: a, match: {namespaces: [a]}, mode: enforce}\n- {name: b, match: {namespaces: [b]}}")

@@ -133,6 +133,7 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 	if err != nil {
 		return err
 	}
+	a.warnUnreached(used.policy)
 	c := check.Checker{Policy: used.policy, Handler: o.handler}
 	if !o.offline {
 		if c.Node, err = a.readNode(ctx, used.policy); err != nil {

@@ -46,6 +46,7 @@ func (a *app) expect(ctx context.Context, o *checkOptions) error {
 	if err != nil {
 		return err
 	}
+	a.warnUnreached(p)
 	report := expectReport{Policy: a.opts.policy, File: o.expect, Cases: make([]caseReport, 0, len(cases))}
 	manifests := manifestCache{app: a, sets: map[string]*manifest.Set{}, findings: []manifest.Finding{}}
 	if err := manifests.add("", o.files...); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nri-blkio/nri-blkio/internal/terminal"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/strict"
 )
@@ -29,6 +30,13 @@ func (o *options) loadPolicy() (*policy.Policy, error) {
 		return nil, usage(fmt.Errorf("read %s: %w", o.policy, err))
 	}
 	return p, nil
+}
+
+// warnUnreached prints a warning about rules that are never reached.
+func (a *app) warnUnreached(p *policy.Policy) {
+	if warning, found := p.Unreached(); found {
+		terminal.Notes(a.stderr, "warning", warning)
+	}
 }
 
 // readSmall reads a file for package strict, which refuses a larger one.
