@@ -108,5 +108,6 @@ func Read(dir, part string) (*Report, error) {
 	return &r, nil
 }
 
-// IsOld reports whether a report of this time is too old to describe the present.
-func IsOld(at time.Time) bool { return time.Since(at) > maxAge }
+// IsOld reports whether a report of this time is too old to describe the present. One from the future
+// is: the node's clock was set back since then, and how old the report is cannot be known.
+func IsOld(at time.Time) bool { return time.Since(at).Abs() > maxAge }

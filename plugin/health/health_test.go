@@ -177,3 +177,16 @@ func TestPartsApart(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestClockJumps: a report is one of a process that has ended if its time is long ago, or far in the future:
+// the node's clock may jump, and a report of before would count as new until the clock has caught up.
+func TestClockJumps(t *testing.T) {
+	for after, want := range map[time.Duration]bool{
+		0: false, maxAge - time.Second: false, maxAge + time.Second: true, time.Hour: true,
+		-time.Second: false, -maxAge - time.Second: true, -time.Hour: true,
+	} {
+		if got := IsOld(time.Now().Add(-after)); got != want {
+			t.Errorf("written %v ago: old is %t", after, got)
+		}
+	}
+}

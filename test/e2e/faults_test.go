@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
@@ -143,6 +145,38 @@ func TestUnmounted(t *testing.T) {
 	awaitOnDisk(t)
 	e.goesOn("beside")
 	e.leavesNothing()
+}
+
+// TestFilesystemShutdown: the filesystem is shut down, as the kernel does after an error of the disk, before the
+// container ends: each call fails from then on, and what is dirty never gets to the disk.
+func TestFilesystemShutdown(t *testing.T) {
+	dir := mountDisk(t, stackedDevice(t))
+	e := newEnding(t, "dm-0", dir)
+	shutDown(t, dir)
+	if _, err := os.Create(filepath.Join(dir, "another")); !errors.Is(err, unix.EIO) {
+		t.Errorf("a new file: %v, want %v: what follows proves nothing", err, unix.EIO)
+	}
+	e.ends()
+	e.goesOn("beside")
+	e.leavesNothing()
+	if err := e.pod.RemoveSandbox(t.Context()); err != nil {
+		t.Error(err)
+	}
+	administer(t, "umount", dir) // nothing keeps it in use
+}
+
+// shutDown shuts a filesystem down without a write to its journal.
+func shutDown(t *testing.T, dir string) {
+	t.Helper()
+	const ext4Shutdown, noLogFlush = 0x8004587d, 2 // EXT4_IOC_SHUTDOWN and its flag, fs/ext4/ext4.h
+	f, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := unix.IoctlSetPointerInt(int(f.Fd()), ext4Shutdown, noLogFlush); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestSyncHangs: the disk does not answer as the container ends. The sync waits in

@@ -30,6 +30,7 @@ var limitsTests = []struct {
 	{"Update", testUpdate, false},
 	{"SandboxReplaced", testSandboxReplaced, false},
 	{"ForgedRecord", testForgedRecord, false},
+	{"ExecOutlives", testExecOutlives, false},
 }
 
 // TestLimits runs limitsTests with one plugin, since it takes seconds to start one on an emulated

@@ -72,6 +72,9 @@ func launchAs(t *testing.T, by []string, args ...string) *instance {
 	}()
 	t.Cleanup(func() {
 		p.kill(t)
+		if n := p.count("Recovered from a panic"); n > 0 { // the program goes on, and a test would not see it
+			t.Errorf("nri-blkio has panicked, and logged that %d times", n)
+		}
 		if t.Failed() {
 			t.Logf("end of the log of nri-blkio %s:\n%s", strings.Join(args, " "), p.log.tail())
 		}

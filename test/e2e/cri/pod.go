@@ -37,6 +37,9 @@ type PodConfig struct {
 	Annotations map[string]string
 	Labels      map[string]string
 	Privileged  bool // its containers may be
+	// OwnProcesses gives each container a PID namespace of its own, as the kubelet does by default.
+	// Without it the containers share the sandbox's, as with shareProcessNamespace.
+	OwnProcesses bool
 	// Logs is the directory of its log directory; default: /var/log/pods.
 	Logs string
 }
@@ -75,6 +78,10 @@ func (c *Client) RunPod(ctx context.Context, cfg PodConfig) (*Pod, error) {
 		"io.kubernetes.pod.uid":       cfg.UID,
 	}
 	maps.Copy(labels, cfg.Labels)
+	processes := runtimeapi.NamespaceMode_POD
+	if cfg.OwnProcesses {
+		processes = runtimeapi.NamespaceMode_CONTAINER
+	}
 	p := &Pod{client: c, Name: cfg.Name, UID: cfg.UID, Cgroup: c.podParent(cfg.QoS, cfg.UID)}
 	p.config = &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: cfg.Name, Uid: cfg.UID, Namespace: cfg.Namespace, Attempt: cfg.Attempt},
@@ -85,7 +92,7 @@ func (c *Client) RunPod(ctx context.Context, cfg PodConfig) (*Pod, error) {
 			CgroupParent: p.Cgroup,
 			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
 				Privileged:       cfg.Privileged,
-				NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE},
+				NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE, Pid: processes},
 			},
 		},
 	}
@@ -230,7 +237,7 @@ func (p *Pod) Create(ctx context.Context, cfg ContainerConfig) (*Container, erro
 			Resources: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: cfg.Memory, CpuShares: 2},
 			SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
 				Privileged:       cfg.Privileged,
-				NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE},
+				NamespaceOptions: p.config.Linux.SecurityContext.NamespaceOptions,
 			},
 		},
 	}

@@ -1,0 +1,47 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
+)
+
+// TestClockJumps: the node's clock jumps ahead, and back to before the plugin's start. The reconciler goes on,
+// probes find the plugin, and the limits of a pod go when it has ended.
+func TestClockJumps(t *testing.T) {
+	startPlugin(t)
+	pod := runPod(t, "pod", limited)
+	k := pod.run(sleeper("c", "/data", "ext4"))
+	for _, by := range []time.Duration{20 * time.Minute, -40 * time.Minute} {
+		jumpClock(t, by)
+		if err := cgroup.Dir(k.Cgroup).SetIOMax(node.disks["vdb"] + " wbps=max"); err != nil {
+			t.Fatal(err)
+		}
+		awaitIOMax(t, k.Cgroup, limitedDisk)
+		eventually(t, "the plugin is ready", func() error {
+			_, err := command(t, "status", "--ready", "limits")
+			return err
+		})
+	}
+	if err := k.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	awaitIOMax(t, pod.Cgroup, nil)
+}
+
+// jumpClock changes the node's clock, and sets it right at the end of the test.
+func jumpClock(t *testing.T, by time.Duration) {
+	t.Helper()
+	set := func(to time.Time) {
+		ts := unix.NsecToTimespec(to.UnixNano())
+		if err := unix.ClockSettime(unix.CLOCK_REALTIME, &ts); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := time.Now()
+	set(before.Add(by))
+	t.Cleanup(func() { set(before.Add(time.Since(before))) }) // by the monotonic clock
+}

@@ -1,0 +1,87 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// The owner is that of an inode, which a process may reach by more than one name.
+
+// awaitOwner waits until a file belongs to a writer.
+func (w writer) awaitOwner(file string) {
+	w.t.Helper()
+	within(w.t, time.Minute, filepath.Base(file)+" belongs to its writer", func() error {
+		if o := ownerOf(w.t, file); o.CgroupID != w.id {
+			return fmt.Errorf("it belongs to %+v", o)
+		}
+		return nil
+	})
+}
+
+// TestRepairHardLink: a file goes to its writer, by whichever of its names that writes and the owner has
+// made it. It is one file for the report.
+func TestRepairHardLink(t *testing.T) {
+	startRepair(t)
+	a, b := newWriter(t, "a"), newWriter(t, "b")
+	a.limit("ext4", 4*mib)
+	file, link := testFile(t, "ext4", "f"), testFile(t, "ext4", "link")
+	b.writes(file, 8, "1M", "conv=notrunc,fsync")
+	if err := os.Link(file, link); err != nil {
+		t.Fatal(err)
+	}
+	awaitWatched(t, "ext4")
+	end := a.starts(waysToWrite[0].command(link)...)
+	a.awaitOwner(file)
+	if got := ownerOf(t, link); got.CgroupID != a.id {
+		t.Errorf("by its other name it belongs to %+v", got)
+	}
+	if files := report(t).Files; len(files) > 1 {
+		t.Errorf("two names are %d files: %+v", len(files), files)
+	}
+	end()
+	// And back, after the name by which it was moved has been removed.
+	if err := os.Remove(link); err != nil {
+		t.Fatal(err)
+	}
+	b.starts(waysToWrite[0].command(file)...)
+	b.awaitOwner(file)
+}
+
+// TestRepairCopyUp: a write to a file of a lower layer copies it into the upper layer of overlayfs. The copy is
+// charged to the cgroup that writes, at its limit, and belongs to it. As any file of the upper layer's
+// filesystem it goes to another writer later, which writes to it through the overlay.
+func TestRepairCopyUp(t *testing.T) {
+	const size, rate = 8, 4 // MiB
+	startRepair(t)
+	a, b := newWriter(t, "a"), newWriter(t, "b")
+	a.limit("ext4", rate*mib)
+	dir := testFile(t, "ext4", "layers")
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	for _, name := range []string{"lower", "upper", "work", "merged"} {
+		mustMkdir(t, filepath.Join(dir, name))
+	}
+	administer(t, "dd", "status=none", "if=/dev/urandom", "of="+dir+"/lower/f", "bs=1M", fmt.Sprint("count=", size), "conv=fsync")
+	merged := filepath.Join(dir, "merged")
+	administer(t, "mount", "-t", "overlay", "overlay", "-o", "lowerdir="+dir+"/lower,upperdir="+dir+"/upper,workdir="+dir+"/work", merged)
+	t.Cleanup(func() { administer(t, "umount", merged) })
+	awaitWatched(t, "ext4")
+	before, began := a.written("ext4"), time.Now()
+	a.does("sh", "-c", "echo more >>"+merged+"/f") // overlayfs syncs the copy
+	took, charged := time.Since(began), a.written("ext4")-before
+	t.Logf("%.1f of %d MiB are charged to the writer, in %v", float64(charged)/mib, size, took.Round(10*time.Millisecond))
+	if charged < size*mib*9/10 {
+		t.Error("the copy is charged to others")
+	}
+	if least := size * time.Second / rate / 2; took < least {
+		t.Errorf("at its limit it takes at least %v", least)
+	}
+	upper := filepath.Join(dir, "upper", "f")
+	if got := ownerOf(t, upper); got.CgroupID != a.id {
+		t.Errorf("the copy belongs to %+v", got)
+	}
+	b.starts(waysToWrite[0].command(filepath.Join(merged, "f"))...)
+	b.awaitOwner(upper)
+}

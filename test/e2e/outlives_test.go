@@ -1,0 +1,77 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
+)
+
+// testExecOutlives: a process that an exec has started is in the container's cgroup, and limited like the
+// first one. The first one ends before it. With a PID namespace of its own the kernel ends the others then;
+// where the containers of a pod share one (shareProcessNamespace), the runtime has to. What they have
+// written is on the disk soon, and then the pod's limits go.
+func testExecOutlives(t *testing.T) {
+	for name, own := range map[string]bool{"shared": false, "own": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pod := runPodOf(t, name, cri.PodConfig{Annotations: limited, OwnProcesses: own})
+			k := pod.run(sleeper("c", "/data", "ext4"))
+			first := processes(t, k)
+			if len(first) != 1 {
+				t.Fatalf("it has processes %v", first)
+			}
+			file := testFile(t, "ext4", "f")
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				// Its error is that it is killed.
+				_, _ = k.Exec(t.Context(), 2*deadline, "/bin/iotool", "write", "--path", "/data/"+filepath.Base(file), "--block", "64Ki", "--span", "1Mi", "--sync", "64Ki")
+			}()
+			eventually(t, "the exec writes", func() error {
+				_, err := os.Stat(file)
+				return err
+			})
+			if all := processes(t, k); len(all) != 2 {
+				t.Errorf("it has processes %v", all)
+			}
+			wantIOMax(t, k.Cgroup, limitedDisk)
+			if err := unix.Kill(first[0], unix.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the cgroup is removed", func() error {
+				if _, err := os.Stat(filepath.Join(cri.CgroupRoot, k.Cgroup)); !errors.Is(err, os.ErrNotExist) {
+					return errors.Join(errors.New("it is there"), err)
+				}
+				return nil
+			})
+			<-ended
+			// Others sync the same filesystem at the same time, and each sync is followed by a pause.
+			within(t, 3*deadline, "io.max", func() error { return checkIOMax(pod.Cgroup, nil) })
+		})
+	}
+}
+
+// processes are those of a container, by their numbers on the node.
+func processes(t *testing.T, k *cri.Container) (out []int) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(cri.CgroupRoot, k.Cgroup, "cgroup.procs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pid := range strings.FieldsSeq(string(text)) {
+		n, err := strconv.Atoi(pid)
+		if err != nil {
+			t.Fatal(fmt.Errorf("processes of %s: %w", k.Name, err))
+		}
+		out = append(out, n)
+	}
+	return out
+}
