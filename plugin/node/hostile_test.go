@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -203,6 +205,67 @@ func BenchmarkHostileCreate(b *testing.B) {
 			})
 		}
 	}
+}
+
+// BenchmarkBesideHostileCreate is the handler for ordinary pods, with 15 mounts each: alone, and while the pod of
+// BenchmarkHostileCreate is created again and again. Both are measured in turns, so that what else the machine
+// does concerns both. The runtime itself sends one event after another, so there a create waits at most for one
+// of the hostile pod, which takes what BenchmarkHostileCreate reports.
+func BenchmarkBesideHostileCreate(b *testing.B) {
+	h, _ := tree(b)
+	n := newNode(b, h)
+	n.storage = benchStorage(b, "/proc/self/mountinfo")
+	n.layers.current.Store(&placed{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/"}}})
+	s := &session{n, time.Minute}
+	sb, hostile := sandbox(manyPaths(true)), ctr("db", sameMounts(4000, "rslave")...)
+	create := func() {
+		n.RemovedPod(sb.ID)
+		if _, err := s.CreateContainer(b.Context(), sb, hostile); err != nil && !strings.Contains(err.Error(), "cannot be limited") {
+			b.Error(err)
+		}
+	}
+	const creates = 200
+	var alone, beside []time.Duration
+	for b.Loop() {
+		alone = append(alone, n.ordinaryCreates(b, s, creates)...)
+		var end atomic.Bool
+		var hostiles sync.WaitGroup
+		began := make(chan struct{})
+		hostiles.Go(func() {
+			close(began)
+			for !end.Load() {
+				create()
+			}
+		})
+		<-began
+		beside = append(beside, n.ordinaryCreates(b, s, creates)...)
+		end.Store(true)
+		hostiles.Wait()
+	}
+	report(b, "alone", alone)
+	report(b, "beside", beside)
+	b.ReportMetric(float64(beside[len(beside)/2])/float64(alone[len(alone)/2]), "p50-ratio")
+}
+
+// ordinaryCreates creates pods one after another, and returns the time of each handler.
+func (n *Node) ordinaryCreates(b *testing.B, s *session, count int) (took []time.Duration) {
+	b.Helper()
+	var mounts []inventory.Mount
+	for i := range 15 {
+		mounts = append(mounts, bind(fmt.Sprint("/tmp/", i), fmt.Sprint("/data", i), "rbind", "rw"))
+	}
+	for i := range count {
+		sb := sandbox(map[string]string{limitsKey + "container.db": "* wbps=1Mi"})
+		sb.ID, sb.UID = fmt.Sprint("ordinary", i), fmt.Sprint("ordinary", i)
+		sb.Cgroup = fmt.Sprintf("/kubepods.slice/kubepods-ordinary%d.slice", i)
+		n.RemovedPod(sb.ID)
+		took = append(took, timed(func() {
+			if adjust, err := s.CreateContainer(b.Context(), sb, ctr("db", mounts...)); err != nil || adjust == nil {
+				b.Errorf("%v, %v: is /tmp on a disk?", adjust, err)
+			}
+		}))
+	}
+	return took
 }
 
 func processorTime(b *testing.B) time.Duration {
