@@ -62,7 +62,7 @@ func TestReleaseDeadOwners(t *testing.T) {
 	defer h.Close()
 	root := h.Cgroup("")
 	for range 2 {
-		if err := root.ReleaseDeadOwners(); err != nil {
+		if err := root.ReleaseRemovedOwners(); err != nil {
 			t.Error(err)
 		}
 		// One that was left behind, by a program that was killed.
@@ -73,7 +73,7 @@ func TestReleaseDeadOwners(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, releaseName, "x"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := root.ReleaseDeadOwners(); err == nil || !strings.Contains(err.Error(), releaseName) {
+	if err := root.ReleaseRemovedOwners(); err == nil || !strings.Contains(err.Error(), releaseName) {
 		t.Errorf("one that cannot be removed: %v", err)
 	}
 }

@@ -11,18 +11,18 @@ import (
 // releaseName names a cgroup that exists for some microseconds.
 const releaseName = "nri-blkio-release"
 
-// ReleaseDeadOwners makes the kernel hand the inodes of removed cgroups to their nearest
+// ReleaseRemovedOwners makes the kernel hand the inodes of removed cgroups to their nearest
 // living ancestors. Inodes with dirty pages stay, so the caller syncs their filesystem
 // first. Until then writes to such a file are charged to the removed cgroup, and throttled
 // by its last io.max.
 //
 // The kernel does this whenever a cgroup with the memory controller is removed.
-// ReleaseDeadOwners creates and removes a child of c. The memory controller must be enabled
+// ReleaseRemovedOwners creates and removes a child of c. The memory controller must be enabled
 // for the children of c.
 //
 // Source: mm/backing-dev.c, wb_memcg_offline and cleanup_offline_cgwbs_workfn, since Linux
 // 5.14.
-func (c Cgroup) ReleaseDeadOwners() error {
+func (c Cgroup) ReleaseRemovedOwners() error {
 	return c.withDir(func(fd int) error {
 		if err := unix.Mkdirat(fd, releaseName, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
 			return c.fileError("make", "cgroup "+releaseName, "", err)

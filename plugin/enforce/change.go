@@ -174,8 +174,8 @@ func (c *change) drop(old *record.Record) {
 	}
 }
 
-// settle remembers the texts of a cgroup that has all desired settings.
-func (c *change) settle() {
+// remember keeps the texts of a cgroup that has all desired settings.
+func (c *change) remember() {
 	*c.last = seen{}
 	switch {
 	case c.hasGone, len(c.raise)+len(c.lower)+len(c.spec) > 0, !c.found.isCurrent, c.Target.Partial:
@@ -230,7 +230,7 @@ func (c *change) doLower() {
 		recordErr = c.writeRecord(final)
 	}
 	c.found.isCurrent = c.found.isCurrent && c.Err == nil
-	c.settle()
+	c.remember()
 	c.Err = errors.Join(c.Err, recordErr)
 }
 

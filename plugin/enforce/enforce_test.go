@@ -260,7 +260,7 @@ func TestLimitOfGoneDisk(t *testing.T) {
 		t.Errorf("a device that takes no limit: %v", err)
 	}
 	c := change{last: &seen{texts: []fileText{}}, hasGone: true}
-	if c.settle(); c.last.texts != nil || c.last.idle {
+	if c.remember(); c.last.texts != nil || c.last.idle {
 		t.Error("not looked at again")
 	}
 }

@@ -37,7 +37,7 @@ func (t *Tidier) Tidy(ctx context.Context, pod Pod) {
 		return
 	}
 	t.dropCache(pod)
-	t.releaseDead(pod)
+	t.releaseFiles(pod)
 }
 
 // dropCache has the page cache of a pod forgotten in which nothing runs any more:
@@ -53,14 +53,14 @@ func (t *Tidier) dropCache(pod Pod) {
 	}
 }
 
-// releaseDead has files of dead cgroups given to living ones: that of a container
+// releaseFiles has files of dead cgroups given to living ones: that of a container
 // that has been synced is removed or about to be, and so may that of its pod.
-func (t *Tidier) releaseDead(pod Pod) {
+func (t *Tidier) releaseFiles(pod Pod) {
 	if pod.Cgroup() == "" || !t.Releases() {
 		return
 	}
 	// The root's directory is not writable without a capability.
-	if err := t.Cgroups.Cgroup(path.Dir(pod.Cgroup())).ReleaseDeadOwners(); err != nil {
+	if err := t.Cgroups.Cgroup(path.Dir(pod.Cgroup())).ReleaseRemovedOwners(); err != nil {
 		t.Log.WithError(err).Warn("Releasing files of ended containers failed")
 	}
 }

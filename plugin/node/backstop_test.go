@@ -98,7 +98,7 @@ func TestNoBackstop(t *testing.T) {
 	off := *n.policy.Load()
 	off.Writeback.Backstop = false
 	n.policy.Store(&off)
-	if errs := n.settleAll(t.Context(), g); errs != nil {
+	if errs := n.resolveAll(t.Context(), g); errs != nil {
 		t.Fatal(errs)
 	}
 	want(blkio.Limits{blkio.Rbps: 9 << 20})

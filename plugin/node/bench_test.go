@@ -279,7 +279,7 @@ func newReconciledNode(b *testing.B) *reconciledNode {
 		}
 	}
 	n.p.reconcileAll(b.Context())
-	n.settle(b)
+	n.resolve(b)
 	n.p.reconcileAll(b.Context())
 	n.check(b, benchPods)
 	return n
@@ -309,7 +309,7 @@ func (n *reconciledNode) writes(b *testing.B) int {
 
 // settle does for plain files what the kernel does with a write to part of a
 // cgroup's limits: it leaves them whole.
-func (n *reconciledNode) settle(b *testing.B) {
+func (n *reconciledNode) resolve(b *testing.B) {
 	if n.isKernel {
 		return
 	}

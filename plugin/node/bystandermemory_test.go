@@ -208,7 +208,7 @@ func TestLeftOutIsFinal(t *testing.T) {
 		t.Errorf("another class: %v", got)
 	}
 	c := n.peek().pods["sb1"].containers["id-a"]
-	if c.isPartial() || !c.isSettled(n.policy.Load(), n.layers.current.Load()) {
+	if c.isPartial() || !c.isResolved(n.policy.Load(), n.layers.current.Load()) {
 		t.Error("it is looked at again with each pass")
 	}
 }

@@ -212,7 +212,7 @@ func (n *Node) admitBystanders() {
 		}
 	}
 	if admits {
-		n.lookAtAll() // a container may have started without an event
+		n.reconcileAllSoon() // a container may have started without an event
 	}
 }
 

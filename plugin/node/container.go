@@ -18,13 +18,13 @@ type container struct{ snapshot }
 // that a copy of it needs no lock.
 type snapshot struct {
 	identity
-	life     lifecycle.Container // the phase, which only state.handle changes
-	pid      int                 // of the first process; 0 if the runtime does not name it, pidUntold before its start
-	look     look
-	layer    ownLayer
-	disks    inventory.Container
-	use      ioUse
-	decision decision
+	life       lifecycle.Container // the phase, which only state.handle changes
+	pid        int                 // of the first process; 0 if the runtime does not name it, pidUnknown before its start
+	resolution resolution
+	layer      ownLayer
+	disks      inventory.Container
+	use        ioUse
+	decision   decision
 	// spec is what the runtime writes again with each update of the container's resources
 	// (docs/reference/quirks.md).
 	spec plan.OCISpec
@@ -50,17 +50,17 @@ type containerRef = guard.Ref[state, container]
 // in returns the container. It may have left the state.
 func (c identity) in(s *state) *container { return c.ref.In(s) }
 
-// look is the search for the disks of a container that is under way.
-type look struct {
-	began time.Time // zero if no look is under way
+// resolution is the search for the disks of a container, while it is under way.
+type resolution struct {
+	began time.Time // zero if none is under way
 	again bool      // the disks may have become others since it began
 	fresh bool      // the container is being created
-	// notCompared is why the mounts were not compared, in the copy that the look has made.
+	// notCompared is why the mounts were not compared, in the copy that it works on.
 	notCompared error
 }
 
-func (l *look) stage() policy.Stage {
-	if l.fresh {
+func (r *resolution) stage() policy.Stage {
+	if r.fresh {
 		return policy.Created
 	}
 	return policy.Running

@@ -18,7 +18,7 @@ func (r *resolver) decide(pol *policy.Pod, c *snapshot) (policy.Desired, error) 
 // granted returns what a container was granted so far, by an earlier process maybe.
 func (r *resolver) granted(c *snapshot) (policy.Desired, error) {
 	switch {
-	case c.look.fresh, c.decision.policy != nil && c.decision.policy.Mode() != policy.ModeEnforce:
+	case c.resolution.fresh, c.decision.policy != nil && c.decision.policy.Mode() != policy.ModeEnforce:
 		return policy.Desired{}, nil
 	case c.decision.policy != nil:
 		return c.decision.desired, nil

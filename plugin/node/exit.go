@@ -56,7 +56,7 @@ func (t *podTable) noteSynced(of groupIdentity, id string, written bool) {
 // IsDrained reports whether nothing runs in the cgroup, and nothing is left to write.
 func (e endedPod) IsDrained() bool {
 	v := e.viewOf(e.g)
-	return v.Drained && !v.shared && v.group.cgroup != "" && len(e.strangers(&v)) == 0
+	return v.Drained && !v.shared && v.group.cgroup != "" && len(e.unknownContainers(&v)) == 0
 }
 
 // endings is the state as a hand-over sees it.

@@ -155,7 +155,7 @@ func TestExitsKeepQuiet(t *testing.T) {
 	n.pass(t.Context())
 	n.pass(t.Context())
 	for _, g := range n.peek().groups {
-		if !n.groupIsQuiet(g.groupIdentity, make([]byte, 0, 512)) {
+		if !n.groupIsUnchanged(g.groupIdentity, make([]byte, 0, 512)) {
 			t.Error("not quiet after two passes")
 		}
 	}

@@ -7,60 +7,60 @@ import (
 // MountsChanged resolves those containers again that receive mounts of the host while they
 // run. It does not wait for that.
 func (n *Node) MountsChanged() {
-	n.pods.lookAgain(func(c *snapshot) bool { return c.disks.Propagates() })
+	n.pods.resolveAgain(func(c *snapshot) bool { return c.disks.Propagates() })
 }
 
 // DisksChanged reconciles all pods now instead of at the next resync, because a disk that
 // was removed lost its limits, and may have returned. Containers whose disks may have
 // changed are resolved again. It does not wait for that.
 func (n *Node) DisksChanged() {
-	n.pods.lookAgain(func(c *snapshot) bool { return c.disks.Follows() })
-	n.lookAtAll()
+	n.pods.resolveAgain(func(c *snapshot) bool { return c.disks.Follows() })
+	n.reconcileAllSoon()
 }
 
-// lookAtAll has the reconciler look at every pod soon.
-func (n *Node) lookAtAll() {
+// reconcileAllSoon has the reconciler look at every pod soon.
+func (n *Node) reconcileAllSoon() {
 	select {
-	case n.look <- struct{}{}:
+	case n.all <- struct{}{}:
 	default: // that is to come
 	}
 }
 
-func (t *podTable) lookAgain(of func(*snapshot) bool) {
+func (t *podTable) resolveAgain(of func(*snapshot) bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	for _, pod := range s.pods {
 		for _, c := range pod.containers {
 			if c.mayRun() && of(&c.snapshot) {
-				s.lookAgain(c)
+				s.resolveAgain(c)
 				s.markDirty(pod.group.in(s))
 			}
 		}
 	}
 }
 
-// lookAgain has settle look into a container once more, if its disks may have become
+// resolveAgain has settle look into a container once more, if its disks may have become
 // others.
-func (s *state) lookAgain(c *container) {
+func (s *state) resolveAgain(c *container) {
 	if c.disks.LookAgain() {
-		c.look.again = true
+		c.resolution.again = true
 	}
 }
 
-// beginLook returns a container to look into. What changes from now on may
+// beginResolution returns a container to look into. What changes from now on may
 // be missed by that look.
-func (t *podTable) beginLook(of identity) snapshot {
+func (t *podTable) beginResolution(of identity) snapshot {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	c := of.in(s)
-	c.look.again, c.look.began = false, time.Now()
+	c.resolution.again, c.resolution.began = false, time.Now()
 	return c.snapshot
 }
 
-// endLook gives the token back that was taken for a look.
-func (t *podTable) endLook(c identity) {
+// endResolution gives the token back that was taken for a look.
+func (t *podTable) endResolution(c identity) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	c.in(s).look.began = time.Time{}
+	c.in(s).resolution.began = time.Time{}
 	<-c.token
 }

@@ -116,13 +116,13 @@ func TestChangeDuringLook(t *testing.T) {
 		during()
 		return twoDisks(path)
 	}
-	if err := n.settle(t.Context(), c.identity); err != nil {
+	if err := n.resolve(t.Context(), c.identity); err != nil {
 		t.Fatal(err)
 	}
 	if c.disks.IsResolved() {
 		t.Error("it will not be looked into again")
 	}
-	if err := n.settle(t.Context(), c.identity); err != nil || !c.disks.IsResolved() {
+	if err := n.resolve(t.Context(), c.identity); err != nil || !c.disks.IsResolved() {
 		t.Errorf("it is looked into for ever (%v)", err)
 	}
 }
@@ -163,7 +163,7 @@ func TestReloadDuringLook(t *testing.T) {
 		during()
 		return twoDisks(path)
 	}
-	if err := n.settle(t.Context(), n.peek().pods["sb1"].containers["id-a"].identity); err != nil {
+	if err := n.resolve(t.Context(), n.peek().pods["sb1"].containers["id-a"].identity); err != nil {
 		t.Fatal(err)
 	}
 	want("during the look", "")
@@ -187,7 +187,7 @@ func TestLayerStays(t *testing.T) {
 	n.layers.current.Store(&placed{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/mnt/data/layers"}}, registration: 1})
 	n.MountsChanged()
 	c := n.peek().pods["sb1"].containers["id-a"]
-	if err := n.settle(t.Context(), c.identity); err != nil || c.decision.err != nil {
+	if err := n.resolve(t.Context(), c.identity); err != nil || c.decision.err != nil {
 		t.Fatal(err, c.decision.err)
 	}
 	if got := c.disks.Facts.Rootfs.Disks; !slices.Equal(got, []blkio.Disk{rootDisk}) {

@@ -41,11 +41,11 @@ func (n *Node) create(ctx context.Context, sb *Sandbox, ctr *Container, splitsLi
 // decideNew decides the limits of a new container, and returns those of its spec.
 func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, splitsLines bool) (policy.Settings, error) {
 	c := newContainer(pod, ctr)
-	c.look.fresh = true
+	c.resolution.fresh = true
 	if err := n.resolver.resolve(ctx, n.policy.Load(), n.layers.current.Load(), &c); err != nil {
 		return nil, err
 	}
-	c.look.fresh, c.disks.Facts.Stage = false, policy.Running
+	c.resolution.fresh, c.disks.Facts.Stage = false, policy.Running
 	if err := n.refusal(&c); err != nil {
 		n.pods.know(&c)
 		return nil, err
@@ -97,7 +97,7 @@ func (t *podTable) waitsForProcess(c containerRef) bool {
 
 // limit has the limits of a container that starts decided and written.
 func (n *Node) limit(ctx context.Context, c identity, canRefuse bool) error {
-	err := n.settle(ctx, c)
+	err := n.resolve(ctx, c)
 	now := n.pods.snapshot(c.ref)
 	if err == nil && canRefuse && ctx.Err() == nil {
 		// It stays with the pod: should this answer come too late, it runs,
@@ -237,7 +237,7 @@ func (n *Node) describePod(sb *Sandbox) (podIdentity, string) {
 func newContainer(pod podIdentity, ctr *Container) snapshot {
 	c := snapshot{
 		identity: identity{id: ctr.ID, name: ctr.Name, pod: pod, memoryLimit: ctr.memoryLimit(), token: make(chan struct{}, 1)},
-		pid:      pidUntold,
+		pid:      pidUnknown,
 		disks:    inventory.NewContainer(ctr.Spec()),
 	}
 	c.cgroup, c.decision.err = cgroupfs.ContainerCgroup(ctr.Cgroup, pod.group.cgroup)
@@ -270,7 +270,7 @@ func (t *podTable) know(c *snapshot) {
 	s.remember(c)
 }
 
-// enter finds or registers a container that starts. Until it is settled it
+// enter finds or registers a container that starts. Until it is resolved it
 // counts as one without limits.
 func (t *podTable) enter(of podIdentity, ctr *Container) identity {
 	s := t.state.Lock()
@@ -281,8 +281,8 @@ func (t *podTable) enter(of podIdentity, ctr *Container) identity {
 		told := newContainer(pod.podIdentity, ctr)
 		c = s.add(&told)
 	}
-	c.pid = ctr.PID // its creation had none yet
-	s.lookAgain(c)  // what was mounted after it was created may have come into it
+	c.pid = ctr.PID   // its creation had none yet
+	s.resolveAgain(c) // what was mounted after it was created may have come into it
 	s.handle(c, lifecycle.StartContainer)
 	return c.identity
 }

@@ -137,7 +137,7 @@ func TestMetrics(t *testing.T) {
 	observe := pol
 	observe.Mode = policy.ModeObserve
 	n.Reload(&observe)
-	if err := errors.Join(n.settleAll(t.Context(), n.peek().pods["sb1"].group)...); err != nil {
+	if err := errors.Join(n.resolveAll(t.Context(), n.peek().pods["sb1"].group)...); err != nil {
 		t.Fatal(err)
 	}
 	got = scrape(t, n)

@@ -172,23 +172,23 @@ func (r *modelRuntime) checkGranted(c *modelContainer) string {
 	return ""
 }
 
-// check compares everything with the model, when nothing is under way. settled is true
+// check compares everything with the model, when nothing is under way. resolved is true
 // after full passes.
-func (r *modelRuntime) check(settled bool) []string {
+func (r *modelRuntime) check(resolved bool) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var problems []string
 	report := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	for _, p := range r.pods {
 		if p != nil {
-			r.checkPod(p, settled, report)
+			r.checkPod(p, resolved, report)
 		}
 	}
 	r.checkState(report)
 	return problems
 }
 
-func (r *modelRuntime) checkPod(p *modelPod, settled bool, report func(string, ...any)) {
+func (r *modelRuntime) checkPod(p *modelPod, resolved bool, report func(string, ...any)) {
 	var running []*modelContainer
 	told := false // else the plugin knows nothing of the pod
 	for _, sb := range p.sandboxes {
@@ -215,7 +215,7 @@ func (r *modelRuntime) checkPod(p *modelPod, settled bool, report func(string, .
 		// The plugin knew no sandbox of the pod when the mode came into force, if none of its
 		// containers has begun since. What earlier sandboxes have left on the pod's cgroup then
 		// goes with the first container that starts, or with the next pass.
-		if problem := r.checkLimits(p.cgroup, modelLimits{}); problem != "" && (settled || p.begun) {
+		if problem := r.checkLimits(p.cgroup, modelLimits{}); problem != "" && (resolved || p.begun) {
 			report("observed: %s", problem)
 		}
 	case len(running) > 0 && r.raised(): // what it is to have depends on what it had
@@ -227,7 +227,7 @@ func (r *modelRuntime) checkPod(p *modelPod, settled bool, report func(string, .
 		if problem := r.checkDisks(p.cgroup, r.podLimits(p, running), disks...); problem != "" {
 			report("%d running: %s", len(running), problem)
 		}
-	case settled && p.begun && (p.isCounted() || !p.unclean):
+	case resolved && p.begun && (p.isCounted() || !p.unclean):
 		if problem := r.checkLimits(p.cgroup, modelLimits{}); problem != "" {
 			report("nothing runs, and all is written out: %s", problem)
 		}

@@ -97,7 +97,7 @@ type environment struct {
 // signals wake the reconciler. Each holds at most one token.
 type signals struct {
 	wake chan struct{} // there are dirty groups
-	look chan struct{} // every pod is to be looked at
+	all  chan struct{} // every pod is to be looked at
 }
 
 // listing is whether the runtime has listed what runs. Before, nothing is known of it.
@@ -121,7 +121,7 @@ func New(cfg Config) (*Node, error) {
 	if cfg.Log == nil || cfg.Policy == nil || cfg.Storage == nil || cfg.Cgroups == nil {
 		return nil, errors.New("node: Log, Policy, Storage and Cgroups are required")
 	}
-	wakes := signals{wake: make(chan struct{}, 1), look: make(chan struct{}, 1)}
+	wakes := signals{wake: make(chan struct{}, 1), all: make(chan struct{}, 1)}
 	n := &Node{
 		environment: environment{
 			log:           cfg.Log,

@@ -25,13 +25,13 @@ func (n *Node) undeclared() undeclared {
 }
 
 // find looks for undeclared disks of containers. What is found
-// makes their groups restless.
+// makes their groups unreconciled.
 func (u *undeclared) find(ctx context.Context, groups []groupIdentity) {
 	of := u.pods.reaching(groups)
 	if len(of) == 0 {
 		return
 	}
-	err := u.passes.For(ctx, " reached", lookDeadline, func(ctx context.Context) error {
+	err := u.passes.For(ctx, " reached", resolveDeadline, func(ctx context.Context) error {
 		stacks, above := inventory.NewStacks(u.storage), inventory.NewAncestorStats(u.readIOStat)
 		for _, c := range of {
 			if !u.mayHaveReached(above, c) {

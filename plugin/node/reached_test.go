@@ -97,7 +97,7 @@ func TestReachedByAnyWay(t *testing.T) {
 	n, s, dir := reaching(t, "* wbps=1Mi", bind("/mnt/data", "/data", "rbind", "rslave"))
 	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(inventory.MinUsage, "8:16"))
 	for range 3 {
-		n.pods.lookAgain(func(c *snapshot) bool { return c.disks.Follows() })
+		n.pods.resolveAgain(func(c *snapshot) bool { return c.disks.Follows() })
 		n.reconcileAll(t.Context())
 		if _, ok := s.lines(t, n)[plugged.Dev]; !ok {
 			t.Errorf("limited are %v", s.lines(t, n))

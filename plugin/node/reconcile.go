@@ -18,8 +18,8 @@ import (
 // The work on one group of pods is bounded by a thousand times what it takes. A
 // call can hang in the kernel on a dying disk; the others must not wait for it.
 const (
-	passDeadline = time.Second
-	lookDeadline = 5 * time.Second // it may read a mount table that has changed
+	passDeadline    = time.Second
+	resolveDeadline = 5 * time.Second // it may read a mount table that has changed
 	// firstPause is the time from a group's first failure to the next try.
 	firstPause = 100 * time.Millisecond
 )
@@ -39,9 +39,9 @@ func (n *Node) reconcile(ctx context.Context) {
 				n.reconcileGroup(ctx, g)
 			}
 		case <-tick.C:
-			n.pods.lookAgain(func(c *snapshot) bool { return c.disks.Follows() }) // there may have been no event
+			n.pods.resolveAgain(func(c *snapshot) bool { return c.disks.Follows() }) // there may have been no event
 			n.reconcileAll(ctx)
-		case <-n.look:
+		case <-n.all:
 			n.reconcileAll(ctx)
 		}
 	}
@@ -63,7 +63,7 @@ func (n *Node) reconcileAll(ctx context.Context) {
 	n.findClean(ctx, groups)
 	undeclared := n.undeclared()
 	undeclared.find(ctx, groups)
-	for _, g := range n.restless(ctx, groups) {
+	for _, g := range n.unreconciled(ctx, groups) {
 		n.reconcileGroup(ctx, g)
 	}
 	for _, g := range groups {
@@ -71,15 +71,15 @@ func (n *Node) reconcileAll(ctx context.Context) {
 	}
 }
 
-// restless returns the groups that a pass has to look at closely: a pass over a
+// unreconciled returns the groups that a pass has to look at closely: a pass over a
 // node is mostly to see that nothing has changed, and that is done in one go.
-func (n *Node) restless(ctx context.Context, groups []groupIdentity) []groupIdentity {
+func (n *Node) unreconciled(ctx context.Context, groups []groupIdentity) []groupIdentity {
 	found := make(chan []groupIdentity, 1)
 	err := n.inFlight.passes.For(ctx, "", passDeadline, func(context.Context) error {
 		var out []groupIdentity
 		buf := make([]byte, 0, 4096)
 		for _, g := range groups {
-			if !n.groupIsQuiet(g, buf) {
+			if !n.groupIsUnchanged(g, buf) {
 				out = append(out, g)
 			}
 		}
@@ -100,14 +100,14 @@ func (t *podTable) dropPlans(groups []groupIdentity) {
 	}
 }
 
-func (n *Node) groupIsQuiet(g groupIdentity, buf []byte) bool {
+func (n *Node) groupIsUnchanged(g groupIdentity, buf []byte) bool {
 	if !n.pods.tryTake(g) {
 		return false
 	}
 	defer n.pods.release(g)
 	targets := n.pods.planOf(g)
-	unsettled, hung := n.pods.unsettled(g, n.policy.Load(), n.layers.current.Load())
-	return targets != nil && len(unsettled)+len(hung) == 0 && n.applier().enforcer().IsUnchanged(targets, buf)
+	unresolved, hung := n.pods.unresolved(g, n.policy.Load(), n.layers.current.Load())
+	return targets != nil && len(unresolved)+len(hung) == 0 && n.applier().enforcer().IsUnchanged(targets, buf)
 }
 
 func (t *podTable) takeDirty() []groupIdentity {
@@ -173,8 +173,8 @@ func (t *podTable) noteRunning(c identity) {
 // cgroup and tried again with the next pass. A look at a container that hangs
 // keeps no limit of its pod from being written, so that is done apart.
 func (n *Node) reconcileGroup(ctx context.Context, g groupIdentity) {
-	settled := n.inFlight.passes.For(ctx, g.key+" look", lookDeadline, func(ctx context.Context) error {
-		return errors.Join(n.settleAll(ctx, g)...)
+	resolved := n.inFlight.passes.For(ctx, g.key+" look", resolveDeadline, func(ctx context.Context) error {
+		return errors.Join(n.resolveAll(ctx, g)...)
 	})
 	written := n.inFlight.passes.For(ctx, g.key, passDeadline, func(context.Context) error {
 		if !n.pods.tryTake(g) {
@@ -183,7 +183,7 @@ func (n *Node) reconcileGroup(ctx context.Context, g groupIdentity) {
 		defer n.pods.release(g)
 		return n.applier().write(g, "")
 	})
-	err := errors.Join(settled, written)
+	err := errors.Join(resolved, written)
 	n.complain(ctx, g, err)
 	n.tryAgain(ctx, g, err != nil)
 }

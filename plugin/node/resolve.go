@@ -41,7 +41,7 @@ func (r *resolver) resolve(ctx context.Context, current *policy.Policy, now *pla
 	pol := c.pod.asks.under(current)
 	c.disks.LookFor(pol.Targets())
 	if !c.disks.IsResolved() {
-		if err := r.lookInto(ctx, pol, c, now); err != nil {
+		if err := r.findDisks(ctx, pol, c, now); err != nil {
 			return err
 		}
 	} else if now.moved(c) {
@@ -50,7 +50,7 @@ func (r *resolver) resolve(ctx context.Context, current *policy.Policy, now *pla
 		}
 	}
 	if c.isToCompare() {
-		c.look.notCompared = r.compareMounts(ctx, pol, c)
+		c.resolution.notCompared = r.compareMounts(ctx, pol, c)
 	}
 	old := *c
 	c.decision.policy, c.disks.Facts.Reached = pol, c.use.seen.Reached
@@ -66,8 +66,8 @@ func (r *resolver) resolve(ctx context.Context, current *policy.Policy, now *pla
 	return nil
 }
 
-// lookInto finds the disks of a container, by its description in the runtime's event.
-func (r *resolver) lookInto(ctx context.Context, pol *policy.Pod, c *snapshot, now *placed) error {
+// findDisks finds the disks of a container, by its description in the runtime's event.
+func (r *resolver) findDisks(ctx context.Context, pol *policy.Pod, c *snapshot, now *placed) error {
 	if err := r.storage.Refresh(ctx); err != nil {
 		return fmt.Errorf("read mounts: %w", err)
 	}
@@ -83,7 +83,7 @@ func (r *resolver) lookInto(ctx context.Context, pol *policy.Pod, c *snapshot, n
 	if err := r.finder().Find(ctx, c.pod.inventoried(pol), *c.layer.at, &c.disks); err != nil {
 		return err
 	}
-	c.disks.Facts.Stage, c.disks.Facts.MemoryLimited = c.look.stage(), r.isMemoryLimited(c)
+	c.disks.Facts.Stage, c.disks.Facts.MemoryLimited = c.resolution.stage(), r.isMemoryLimited(c)
 	// What could be found holds; the reconciler looks again. Once is enough said.
 	if err := c.disks.Err(); err != nil && before == nil {
 		c.logger(r.log).WithError(err).Warn("Some disks of a container are not resolved yet")
@@ -110,14 +110,14 @@ func (r *resolver) move(ctx context.Context, c *snapshot, now *placed) error {
 	return nil
 }
 
-// pidUntold is a container's process ID until the event of its start names the process.
+// pidUnknown is a container's process ID until the event of its start names the process.
 // The reconciler may see the container's cgroup before that event.
-const pidUntold = -1
+const pidUnknown = -1
 
 // isToCompare reports whether the mounts of a container that runs are still to be
 // compared.
 func (c *snapshot) isToCompare() bool {
-	return c.disks.IsUncompared() && c.mayRun() && c.pid != pidUntold
+	return c.disks.IsUncompared() && c.mayRun() && c.pid != pidUnknown
 }
 
 // compareMounts adds to the facts of a container the disks under the mounts of its first

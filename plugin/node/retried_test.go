@@ -89,7 +89,7 @@ func TestUnparsableHidesNothing(t *testing.T) {
 		t.Error("a container without a known cgroup is limited")
 	}
 	v := n.applier().viewOf(n.peek().pods["sb1"].group)
-	if got := n.applier().strangers(&v); len(got) != 1 {
+	if got := n.applier().unknownContainers(&v); len(got) != 1 {
 		t.Errorf("%d unknown containers, want 1", len(got))
 	}
 }

@@ -19,7 +19,7 @@ func (a applier) planFor(of groupIdentity) *enforce.Targets {
 	unread := a.recall(of) // inspect reports that
 	v := a.viewOf(of)
 	if a.listing.unlikely.Load() || v.Drained { // drained is of those that we know
-		v.Unknown = a.strangers(&v)
+		v.Unknown = a.unknownContainers(&v)
 	}
 	if pol := a.policy.Load(); v.pod.isNone() {
 		v.Pod.Policy = pol.ForPod(nil, nil)

@@ -85,4 +85,4 @@ func (c *container) noDisk() string {
 
 // WeightsChanged has all pods looked at soon: io.cost was enabled on a disk, or disabled. A
 // weight for a single disk can be written only while it is enabled there.
-func (n *Node) WeightsChanged() { n.lookAtAll() }
+func (n *Node) WeightsChanged() { n.reconcileAllSoon() }

@@ -4,7 +4,7 @@ import "time"
 
 // pace is the interval at which the Repairer reads the writes.
 type pace struct {
-	quiet    time.Duration // the last interval, while there was no task; 0 after a task
+	idle     time.Duration // the last interval, while there was no task; 0 after a task
 	look     time.Time     // time of the next read
 	hasAlarm bool          // the kernel reports between reads that a cgroup writes to another's file
 }
@@ -14,14 +14,14 @@ func (p *pace) next(found, tasks int) time.Duration {
 	work := fileTick * time.Duration(found+tasks)
 	switch {
 	case tasks > 0:
-		p.quiet = 0
+		p.idle = 0
 		return max(tick, work)
 	case found > 0 || !p.hasAlarm:
-		p.quiet = max(quietTick, work)
+		p.idle = max(writesTick, work)
 	default:
-		p.quiet = min(max(2*p.quiet, quietTick), slowTick)
+		p.idle = min(max(2*p.idle, writesTick), slowTick)
 	}
-	return p.quiet
+	return p.idle
 }
 
 // set starts the timer of the next read.
@@ -32,7 +32,7 @@ func (p *pace) set(timer *time.Timer, wait time.Duration) {
 
 // sooner makes the next read come after wait at the latest, since there may be a task.
 func (p *pace) sooner(timer *time.Timer, wait time.Duration) {
-	p.quiet = 0
+	p.idle = 0
 	if time.Now().Add(wait).Before(p.look) {
 		p.set(timer, wait)
 	}

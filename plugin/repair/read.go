@@ -45,7 +45,7 @@ func (r *Repairer) onAlarm(now time.Time, d *writeback.Dirtied) time.Duration {
 	r.domains.forgetPlaces()
 	s, ok := r.sampleOf(d)
 	if !ok {
-		return quietTick
+		return writesTick
 	}
 	s.coming = minBytes
 	if f := r.ledger.files[s.inode]; f == nil || !slices.ContainsFunc(f.shares, func(of share) bool { return of.domain == s.writer.domain }) {
@@ -54,7 +54,7 @@ func (r *Repairer) onAlarm(now time.Time, d *writeback.Dirtied) time.Duration {
 	r.ledger.add(now, &s)
 	f := r.ledger.files[s.inode]
 	if f == nil {
-		return quietTick // no limit is concerned
+		return writesTick // no limit is concerned
 	}
 	r.act(now, r.ledger.decideOn(now, f))
 	return tick

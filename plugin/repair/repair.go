@@ -32,7 +32,7 @@ type Config struct {
 // Intervals of the Repairer.
 const (
 	tick       = 50 * time.Millisecond  // between reads of the writes, while files are to be moved
-	quietTick  = 150 * time.Millisecond // while there are writes
+	writesTick = 150 * time.Millisecond // while there are writes
 	slowTick   = time.Second            // at most, while there are none and the alarm is set; see sooner
 	fileTick   = 50 * time.Microsecond  // for each file that was read, which is ten times its CPU time
 	idleTick   = time.Second            // while nothing is watched

@@ -244,7 +244,7 @@ func TestLooks(t *testing.T) {
 		time.Sleep(slowTick / 4)
 		began := time.Now()
 		n.observer.rings <- writeback.Dirtied{Inode: writeback.Inode{Dev: blkio.Dev{Major: 8}, Number: 1}, Writer: 5, Owner: 6}
-		if took := (<-looks).Sub(began); took > quietTick {
+		if took := (<-looks).Sub(began); took > writesTick {
 			t.Errorf("the alarm made the next look come after %v", took)
 		}
 		cancel()
@@ -259,18 +259,18 @@ func TestStepBacksOff(t *testing.T) {
 		t.Errorf("nothing is watched: %v", got)
 	}
 	fs := n.watches(0)
-	for i, want := range []time.Duration{quietTick, 2 * quietTick, 4 * quietTick, slowTick, slowTick} {
+	for i, want := range []time.Duration{writesTick, 2 * writesTick, 4 * writesTick, slowTick, slowTick} {
 		if got := n.step(n.now); got != want {
 			t.Errorf("quiet for %d: %v, want %v", i, got, want)
 		}
 	}
 	n.observer.read = func() []writeback.Dirtied { return []writeback.Dirtied{{}} }
-	if got := n.step(n.now); got != quietTick {
+	if got := n.step(n.now); got != writesTick {
 		t.Errorf("something is written: %v", got)
 	}
 	n.observer.rings, n.observer.read = nil, nil
 	for range 3 {
-		if got := n.step(n.now); got != quietTick {
+		if got := n.step(n.now); got != writesTick {
 			t.Errorf("quiet, and there is no alarm: %v", got)
 		}
 	}

@@ -168,10 +168,10 @@ func TestHear(t *testing.T) {
 	unlimited := writeback.Dirtied{Inode: writeback.Inode{Dev: fs.dev, Number: 2}, Writer: 7, Charged: 7, Owner: 6}
 	elsewhere := ring
 	elsewhere.Dev = blkio.Dev{Minor: 40}
-	if got := n.onAlarm(n.now, &elsewhere); got != quietTick || len(n.passes.busy) > 0 {
+	if got := n.onAlarm(n.now, &elsewhere); got != writesTick || len(n.passes.busy) > 0 {
 		t.Errorf("not watched: %v, %d passes", got, len(n.passes.busy))
 	}
-	if got := n.onAlarm(n.now, &unlimited); got != quietTick || len(n.passes.busy) > 0 {
+	if got := n.onAlarm(n.now, &unlimited); got != writesTick || len(n.passes.busy) > 0 {
 		t.Errorf("no limit: %v, %d passes", got, len(n.passes.busy))
 	}
 	if got := n.onAlarm(n.now, &ring); got != tick || len(n.passes.busy) != 1 || n.passes.visiting[ring.Inode] == nil {

@@ -66,7 +66,7 @@ func (d *deadOwners) release(files []string) error {
 	if _, err := command(d.T, "sync", d.dir); err != nil {
 		return err
 	}
-	if err := d.tree.Cgroup(".").ReleaseDeadOwners(); err != nil {
+	if err := d.tree.Cgroup(".").ReleaseRemovedOwners(); err != nil {
 		return err
 	}
 	time.Sleep(time.Second)

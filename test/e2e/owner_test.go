@@ -138,7 +138,7 @@ func TestReleaseBtrfs(t *testing.T) {
 	if _, err := command(t, "sync", dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := tree.Cgroup(".").ReleaseDeadOwners(); err != nil {
+	if err := tree.Cgroup(".").ReleaseRemovedOwners(); err != nil {
 		t.Fatal(err)
 	}
 	within(t, 5*time.Second, "the file is of no dead cgroup", func() error {

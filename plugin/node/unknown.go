@@ -8,11 +8,11 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// strangers are the running containers of a pod that no event has reported.
+// unknownContainers are the running containers of a pod that no event has reported.
 // containerd 1.7 does not synchronize a plugin that it starts itself, so after
 // its restart the pods' containers are known by their cgroups only: by the
 // records on them what they were granted, and without a record as unlimited.
-func (a applier) strangers(v *view) []policy.Desired {
+func (a applier) unknownContainers(v *view) []policy.Desired {
 	if v.group.cgroup == "" {
 		return nil
 	}

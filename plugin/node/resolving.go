@@ -13,7 +13,7 @@ import (
 
 // settle does what is left to do for a container: to look into what the
 // runtime reported it, or to decide by the policy that is in force now.
-func (n *Node) settle(ctx context.Context, of identity) error {
+func (n *Node) resolve(ctx context.Context, of identity) error {
 	select {
 	case of.token <- struct{}{}:
 	case <-ctx.Done():
@@ -21,24 +21,24 @@ func (n *Node) settle(ctx context.Context, of identity) error {
 	}
 	pol, decided := n.policy.Load(), true
 	defer func() {
-		n.pods.endLook(of)
+		n.pods.endResolution(of)
 		if decided && n.policy.Load() != pol {
 			n.pods.markDirty(of.pod.group) // the pass after the reload may have left the container to this look
 		}
 	}()
-	old, layers := n.pods.beginLook(of), n.layers.current.Load()
-	if old.isSettled(pol, layers) {
+	old, layers := n.pods.beginResolution(of), n.layers.current.Load()
+	if old.isResolved(pol, layers) {
 		return nil
 	}
 	fresh := old
 	err := n.resolver.resolve(ctx, pol, layers, &fresh)
 	decided = err == nil // a failure is tried again after a pause
-	n.pods.settled(ctx, &fresh, err)
-	return cmp.Or(err, fresh.look.notCompared)
+	n.pods.resolved(ctx, &fresh, err)
+	return cmp.Or(err, fresh.resolution.notCompared)
 }
 
-// settled notes what settle has found and decided for a container. err is why it could not.
-func (t *podTable) settled(ctx context.Context, fresh *snapshot, err error) {
+// resolved notes what settle has found and decided for a container. err is why it could not.
+func (t *podTable) resolved(ctx context.Context, fresh *snapshot, err error) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	c := fresh.in(s)
@@ -51,32 +51,32 @@ func (t *podTable) settled(ctx context.Context, fresh *snapshot, err error) {
 	}
 	// Only these: an event may have changed others.
 	c.disks, c.layer, c.decision = fresh.disks, fresh.layer, fresh.decision
-	if c.look.again {
-		s.lookAgain(c)
+	if c.resolution.again {
+		s.resolveAgain(c)
 	}
-	if c.look.again || ctx.Err() != nil { // too late for the caller to write it
+	if c.resolution.again || ctx.Err() != nil { // too late for the caller to write it
 		s.markDirty(c.pod.group.in(s))
 	}
 	s.remember(&c.snapshot)
 }
 
-// isSettled says that there is nothing left to look into, and to decide by this policy.
-func (c *snapshot) isSettled(pol *policy.Policy, layers *placed) bool {
+// isResolved says that there is nothing left to look into, and to decide by this policy.
+func (c *snapshot) isResolved(pol *policy.Policy, layers *placed) bool {
 	return c.decision.policy.Of() == pol && c.disks.IsResolved() && !layers.moved(c) && !c.isToCompare() && slices.Equal(c.disks.Facts.Reached, c.use.seen.Reached)
 }
 
-// unsettled returns the containers of a group that settle has work for, and apart from
+// unresolved returns the containers of a group that settle has work for, and apart from
 // them those that a look at has taken too long already.
-func (t *podTable) unsettled(g groupIdentity, pol *policy.Policy, layers *placed) (out, hung []identity) {
+func (t *podTable) unresolved(g groupIdentity, pol *policy.Policy, layers *placed) (out, hung []identity) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	for _, pod := range g.in(s).pods {
 		for _, c := range pod.containers {
 			switch {
-			case c.isSettled(pol, layers):
+			case c.isResolved(pol, layers):
 			case len(c.token) == 0:
 				out = append(out, c.identity)
-			case !c.look.began.IsZero() && time.Since(c.look.began) > passDeadline:
+			case !c.resolution.began.IsZero() && time.Since(c.resolution.began) > passDeadline:
 				hung = append(hung, c.identity)
 			}
 		}
@@ -84,23 +84,23 @@ func (t *podTable) unsettled(g groupIdentity, pol *policy.Policy, layers *placed
 	return out, hung
 }
 
-// settleAll is for containers that run already. They cannot be refused any
+// resolveAll is for containers that run already. They cannot be refused any
 // more, so what they cannot get is logged and recorded. It goes on after ctx
 // ends with those that need no look at the node.
-func (n *Node) settleAll(ctx context.Context, g groupIdentity) []error {
+func (n *Node) resolveAll(ctx context.Context, g groupIdentity) []error {
 	var errs []error
 	stacks, undeclared := inventory.NewStacks(n.storage), n.undeclared()
-	unsettled, hung := n.pods.unsettled(g, n.policy.Load(), n.layers.current.Load())
+	unresolved, hung := n.pods.unresolved(g, n.policy.Load(), n.layers.current.Load())
 	for _, c := range hung {
 		errs = append(errs, fmt.Errorf("limit container %s: one of its disks does not answer", c.name))
 	}
-	for _, c := range unsettled {
+	for _, c := range unresolved {
 		before := n.pods.snapshot(c.ref)
-		err := n.settle(ctx, c)
+		err := n.resolve(ctx, c)
 		if err == nil && undeclared.reach(ctx, stacks, c.ref) {
 			// Before anything is written: after a restart of ours the limits are there,
 			// and would be lifted until the next pass.
-			err = n.settle(ctx, c)
+			err = n.resolve(ctx, c)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("limit container %s: %w", c.name, err))
