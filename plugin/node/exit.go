@@ -12,14 +12,14 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 )
 
-// exits is what hands over the data of containers that end.
+// exits has the parts that hand over the data of containers that end.
 type exits struct {
 	ends     handover.Exits
 	writeout handover.Writeout
 	tidier   handover.Tidier
 }
 
-// setExits fills in what hands over the data of containers that end.
+// setExits initializes the parts that hand over the data of containers that end.
 func (n *Node) setExits(sync func(ctx context.Context, hostPath string) error) {
 	n.exits.tidier = handover.Tidier{Log: n.log, Cgroups: n.cgroups, Releases: n.releases, Turn: make(chan struct{}, 1)}
 	w := &n.exits.writeout
@@ -28,7 +28,7 @@ func (n *Node) setExits(sync func(ctx context.Context, hostPath string) error) {
 	n.exits.ends.Log, n.exits.ends.Containers, n.exits.ends.Writeout = n.log, endings{n.applier()}, w
 }
 
-// endedPod is the pod of containers that have ended, as a hand-over sees it.
+// endedPod is the pod of ended containers, in the form that a hand-over needs.
 type endedPod struct {
 	applier
 	g groupIdentity
@@ -37,12 +37,12 @@ type endedPod struct {
 // Cgroup returns the path of the pod's cgroup, "" if it is not known.
 func (e endedPod) Cgroup() string { return e.g.cgroup }
 
-// Written notes whether all that a container had to write is on its disk.
+// Written notes whether all data of an ended container is on its disk.
 func (e endedPod) Written(id string, yes bool) {
 	e.pods.noteSynced(e.g, id, yes)
 }
 
-// noteSynced notes whether all that an ended container had to write is on its disk.
+// noteSynced notes whether all data of an ended container is on its disk.
 func (t *podTable) noteSynced(of groupIdentity, id string, written bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
@@ -53,16 +53,16 @@ func (t *podTable) noteSynced(of groupIdentity, id string, written bool) {
 	}
 }
 
-// IsDrained reports whether nothing runs in the cgroup, and nothing is left to write.
+// IsDrained reports whether no container runs in the pod's cgroup, and no data is left to write.
 func (e endedPod) IsDrained() bool {
 	v := e.viewOf(e.g)
 	return v.Drained && !v.shared && v.group.cgroup != "" && len(e.unknownContainers(&v)) == 0
 }
 
-// endings is the state as a hand-over sees it.
+// endings is the state in the form that the exit watch needs.
 type endings struct{ applier }
 
-// Watching has the containers that are known already held by the watch.
+// Watching has the reconciler add the containers that are known already to the watch.
 func (e endings) Watching(watch handover.Adder) { e.pods.watchBegan(watch) }
 
 func (t *podTable) watchBegan(watch handover.Adder) {
@@ -74,7 +74,7 @@ func (t *podTable) watchBegan(watch handover.Adder) {
 	}
 }
 
-// Lost notes that no container is held any more.
+// Lost notes that no container is watched any more.
 func (e endings) Lost() { e.pods.watchLost() }
 
 func (t *podTable) watchLost() {
@@ -88,14 +88,14 @@ func (t *podTable) watchLost() {
 	}
 }
 
-// Ended notes the end of the container of a cgroup.
+// Ended notes the end of the container of a cgroup. It returns nil if there is nothing to hand over.
 func (e endings) Ended(cgroup string) handover.Ended {
 	c, do := e.pods.ended(cgroup)
 	if !do.Has(lifecycle.HandOver) {
 		return nil // removed meanwhile
 	}
 	end := &ended{e.applier, c, do}
-	if !e.policy.Load().Writeback.HandOver { // switched off meanwhile
+	if !e.policy.Load().Writeback.HandOver { // disabled meanwhile
 		end.Lifted(false)
 		endedPod{e.applier, c.pod.group}.Written(c.id, false)
 		return nil
@@ -110,9 +110,8 @@ func (t *podTable) isWatching() bool {
 	return s.watch != nil
 }
 
-// hold keeps a container's cgroup within reach that a limit on writes concerns, be
-// it the pod's. It is done again with each closer look, which costs nothing when
-// it is held already.
+// hold adds a container's cgroup to the exit watch if a limit on writes applies to the container or to its pod.
+// Each write to the cgroup repeats this, which costs nothing once the watch has the cgroup.
 func (a applier) hold(c identity, cg cgroupfs.Cgroup, watch handover.Adder) {
 	switch err := watch.Add(cg); {
 	case err == nil:
@@ -122,7 +121,7 @@ func (a applier) hold(c identity, cg cgroupfs.Cgroup, watch handover.Adder) {
 	}
 }
 
-// noteHeld notes that a watch watches a container, unless the watch has failed meanwhile.
+// noteHeld notes that the watch has a container, unless the watch has failed meanwhile.
 func (t *podTable) noteHeld(c identity, by handover.Adder) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
@@ -131,7 +130,7 @@ func (t *podTable) noteHeld(c identity, by handover.Adder) {
 	}
 }
 
-// ended is a container that has ended, as it was then.
+// ended is a container that has ended, as it was at its end.
 type ended struct {
 	applier
 	c  snapshot
@@ -141,7 +140,7 @@ type ended struct {
 // Limits returns the lines that lift its limits.
 func (e *ended) Limits() []blkio.Line { return e.c.exit.plan.Limits.Removals().Lines() }
 
-// Alone calls fn without another writer to the pod's cgroups, or once ctx has ended.
+// Alone calls fn while no other goroutine writes to the pod's cgroups, or once ctx has ended.
 func (e *ended) Alone(ctx context.Context, fn func()) {
 	if e.pods.take(e.c.pod.group, ctx.Done()) {
 		defer e.pods.release(e.c.pod.group)
@@ -149,13 +148,13 @@ func (e *ended) Alone(ctx context.Context, fn func()) {
 	fn()
 }
 
-// Lifted notes the end, which the reconciler records.
+// Lifted notes the end of the container, which the reconciler records. yes is true if its limits were lifted.
 func (e *ended) Lifted(yes bool) { e.pods.noteExit(&e.c, yes) }
 
-// Counts reports whether no other event has reported the end.
+// Counts reports whether the exit watch is the first to report the end.
 func (e *ended) Counts() bool { return e.do.Has(lifecycle.RecordExit) }
 
-// Left returns what it could write to.
+// Left returns the disks that the container could write to, with its pod.
 func (e *ended) Left() *handover.Left {
 	return &handover.Left{
 		ID: e.c.id, Pod: endedPod{e.applier, e.c.pod.group}, Limited: e.c.exit.plan.Limited,
@@ -166,8 +165,8 @@ func (e *ended) Left() *handover.Left {
 // Log returns a log that names the container.
 func (e *ended) Log() logrus.FieldLogger { return e.c.logger(e.log) }
 
-// ended notes the end of the container of a cgroup. It returns what the container was, and
-// the actions that are left to the caller: none if the cgroup has no container.
+// ended notes the end of the container of a cgroup. It returns the container as it was, and the actions that
+// the caller has to take. There are none if the cgroup has no container.
 func (t *podTable) ended(cgroup string) (snapshot, lifecycle.Actions) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
@@ -175,7 +174,7 @@ func (t *podTable) ended(cgroup string) (snapshot, lifecycle.Actions) {
 		for _, c := range pod.containers {
 			if c.cgroup == cgroup {
 				now := c.snapshot
-				c.exit.cgroupIDs = nil // the caller notes the end, by the copy
+				c.exit.cgroupIDs = nil // the caller notes the end with the copy
 				return now, s.handle(c, lifecycle.WatchFired)
 			}
 		}

@@ -13,13 +13,13 @@ import (
 func stays(c *snapshot) policy.Settings {
 	out := c.decision.desired.Settings.WriteLimits()
 	for i := range out {
-		out[i].Source = policy.Source{} // takes room in the record
+		out[i].Source = policy.Source{} // a source takes room in the record
 	}
 	return out
 }
 
-// noteExit notes the end of a container, and has the reconciler record it. lifted
-// says that none of its limits are left.
+// noteExit notes the end of a container, and has the reconciler record it. lifted is true if none of its limits
+// are left.
 func (t *podTable) noteExit(c *snapshot, lifted bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
@@ -27,7 +27,7 @@ func (t *podTable) noteExit(c *snapshot, lifted bool) {
 	s.markDirty(c.pod.group.in(s))
 }
 
-// noteExit does so once for each cgroup.
+// noteExit notes the end of a container, once for each of its cgroups.
 func (s *state) noteExit(c *snapshot, lifted bool) {
 	ids := c.exit.cgroupIDs
 	c.exit.cgroupIDs = nil
@@ -43,9 +43,8 @@ func (s *state) noteExit(c *snapshot, lifted bool) {
 	s.changed(g)
 }
 
-// recall takes over what the record of a pod says of containers that ended
-// before this program's start, and of what the pod was granted. It reads until that succeeds once. The caller is the one
-// who writes to the group.
+// recall reads from the record of a pod which containers ended before this process started, and the limits that
+// the pod was granted. It reads until that succeeds once. The caller holds the group's token.
 func (a applier) recall(of groupIdentity) error {
 	if a.pods.isRecalled(of) {
 		return nil
@@ -53,7 +52,7 @@ func (a applier) recall(of groupIdentity) error {
 	r, err := record.Read(a.cgroups.Cgroup(of.cgroup), record.KindPod)
 	switch {
 	case errors.Is(err, blkio.ErrGone):
-		return nil // not there yet
+		return nil // not created yet
 	case err != nil && !errors.Is(err, record.ErrParse):
 		return err
 	}
@@ -61,7 +60,7 @@ func (a applier) recall(of groupIdentity) error {
 	return nil
 }
 
-// noteRecalled notes what the record of a pod says, nil without one.
+// noteRecalled notes the contents of a pod's record, nil if it has none.
 func (t *podTable) noteRecalled(of groupIdentity, r *record.Record) {
 	s := t.state.Lock()
 	defer t.state.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
-// undeclared finds the disks that containers use and that no mount and no device of them declares.
+// undeclared finds the undeclared disks of containers.
 type undeclared struct {
 	*environment
 	pods   *podTable
@@ -24,8 +24,7 @@ func (n *Node) undeclared() undeclared {
 	return undeclared{&n.environment, &n.pods, &n.inFlight.passes}
 }
 
-// find looks for undeclared disks of containers. What is found
-// makes their groups unreconciled.
+// find finds the undeclared disks of the containers of groups. A group with a new one becomes unreconciled.
 func (u *undeclared) find(ctx context.Context, groups []groupIdentity) {
 	of := u.pods.reaching(groups)
 	if len(of) == 0 {
@@ -65,18 +64,17 @@ func (t *podTable) reaching(groups []groupIdentity) []containerRef {
 	return out
 }
 
-// mayReach says that a "*" means what a container is seen to use.
+// mayReach reports whether a "*" of the container applies to the disks that it is seen to use.
 func (c *snapshot) mayReach() bool {
 	return c.mayRun() && c.cgroup != "" && c.disks.IsResolved() && c.decision.policy != nil &&
 		c.decision.policy.StarOf(c.name)
 }
 
-// isPartial says that not all disks that are to be limited are known, by a failure of
-// ours.
+// isPartial reports whether the plugin failed to find all disks that need limits.
 func (c *snapshot) isPartial() bool { return !c.disks.IsResolved() || c.use.unjudged && c.mayReach() }
 
-// mayHaveReached spares most containers a look of their own: there is nothing to find
-// where no cgroup above has used another disk than the declared ones of the container.
+// mayHaveReached reports whether the I/O of a container has to be read. Most containers need no read of their
+// own: no cgroup above them has used another disk than the declared disks of the container.
 func (u *undeclared) mayHaveReached(above inventory.AncestorStats, c containerRef) bool {
 	now := u.pods.snapshot(c)
 	known := now.use.unjudged || now.use.notJudged != "" || !now.use.seen.IsZero()
@@ -87,8 +85,8 @@ func (u *undeclared) readIOStat(cgroup string) (map[blkio.Dev]blkio.Stat, error)
 	return u.cgroups.Cgroup(cgroup).ReadIOStat()
 }
 
-// reach looks at what a container is charged with, and reports whether there is something
-// to decide or to write anew.
+// reach compares the I/O of a container with its declared disks. It reports whether its limits have to be
+// decided or written again.
 func (u *undeclared) reach(ctx context.Context, stacks *inventory.Stacks, c containerRef) bool {
 	old, wanted := u.pods.snapshotIf(c, (*snapshot).mayReach)
 	if !wanted {
@@ -96,7 +94,7 @@ func (u *undeclared) reach(ctx context.Context, stacks *inventory.Stacks, c cont
 	}
 	stats, err := u.readIOStat(old.cgroup)
 	if errors.Is(err, blkio.ErrGone) || errors.Is(err, blkio.ErrNotSupported) {
-		return false // it has ended, or the controller is yet to come
+		return false // it has ended, or the controller is not enabled yet
 	}
 	var found inventory.Usage
 	if err == nil {
@@ -120,13 +118,13 @@ func (u *undeclared) reach(ctx context.Context, stacks *inventory.Stacks, c cont
 	return changed
 }
 
-// judged notes what a look found. It reports whether that failed as it did before, and
-// whether there is something to decide or to write anew.
+// judged notes the result of a comparison. It reports whether the comparison failed as the previous one did,
+// and whether limits have to be decided or written again.
 func (t *podTable) judged(of containerRef, found *inventory.Usage, err error) (again, changed bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	c := of.In(s)
-	if err != nil { // what was found holds
+	if err != nil { // the earlier result stays valid
 		again = err.Error() == c.use.notJudged
 		c.use.notJudged = err.Error()
 		return again, false
@@ -139,7 +137,8 @@ func (t *podTable) judged(of containerRef, found *inventory.Usage, err error) (a
 	return false, changed
 }
 
-// tellReached logs those disks that the container, as it was before, was not known to use.
+// tellReached logs those disks that the container was not known to use. The container is passed as it was
+// before the comparison.
 func (c *snapshot) tellReached(log logrus.FieldLogger, reached []blkio.Disk, stats map[blkio.Dev]blkio.Stat) {
 	for _, d := range reached {
 		if !slices.Contains(c.use.seen.Reached, d) {
@@ -149,8 +148,8 @@ func (c *snapshot) tellReached(log logrus.FieldLogger, reached []blkio.Disk, sta
 	}
 }
 
-// starred are the disks that an earlier process has limited for a "*" by the records of
-// a container and of its pod. What it found stays found.
+// starred returns the disks that an earlier process has limited for a "*", by the records of a container and of
+// its pod. Disks that it found stay limited.
 func (u *undeclared) starred(container, pod string) map[blkio.Dev]bool {
 	out := map[blkio.Dev]bool{}
 	for kind, cgroup := range map[string]string{record.KindContainer: container, record.KindPod: pod} {
@@ -159,7 +158,7 @@ func (u *undeclared) starred(container, pod string) map[blkio.Dev]bool {
 		}
 		r, err := record.Read(u.cgroups.Cgroup(cgroup), kind)
 		if err != nil || r == nil || r.Observed {
-			continue // who writes the record next tells what is wrong with it
+			continue // the next writer of the record reports the error
 		}
 		for _, s := range r.Settings {
 			if s.Source.IsStar {
