@@ -22,7 +22,7 @@ func TestBackstop(t *testing.T) {
 		if _, err := n.create(t.Context(), sb, ctr(name), false); err != nil {
 			t.Fatal(err)
 		}
-		n.pods.enter(n.lookup(sb), ctr(name))
+		n.pods.findOrRegister(n.lookup(sb), ctr(name))
 	}
 	const unset = blkio.Unset
 	steps := []struct {
@@ -62,7 +62,7 @@ func TestBackstopAndTotal(t *testing.T) {
 		t.Fatal(err)
 	}
 	pod := n.lookup(sb)
-	n.pods.enter(pod, ctr("a"))
+	n.pods.findOrRegister(pod, ctr("a"))
 	total := n.applier().planFor(pod.group).Pod
 	if got, want := total.Want.DevLimits()[rootDisk.Dev], (blkio.Limits{blkio.Wbps: 3 << 20, blkio.Wiops: 50}); got != want {
 		t.Errorf("pod has %q, want %q", got, want)
@@ -87,7 +87,7 @@ func TestNoBackstop(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := n.lookup(sb).group
-	n.pods.enter(n.lookup(sb), ctr("a"))
+	n.pods.findOrRegister(n.lookup(sb), ctr("a"))
 	want := func(want blkio.Limits) {
 		t.Helper()
 		if got := n.applier().planFor(g).Pod.Want.DevLimits()[rootDisk.Dev]; got != want {

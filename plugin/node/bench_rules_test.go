@@ -174,7 +174,7 @@ func BenchmarkReload(b *testing.B) {
 	n := newNode(b, h)
 	n.storage = disks{func(string) blkio.Backing { return on(dataDisk) }}
 	n.resolver.environment = &n.environment
-	n.layers.current.Store(&placed{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}})
+	n.layers.current.Store(&layerLocations{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}})
 	policies := []*policy.Policy{benchPolicy(b, 20), benchPolicy(b, 40)}
 	n.policy.Store(policies[1])
 	for i := range benchPods {

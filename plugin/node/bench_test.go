@@ -35,7 +35,7 @@ func BenchmarkCreateContainer(b *testing.B) {
 	h, _ := tree(b)
 	n := newNode(b, h)
 	n.storage = storage
-	n.layers.current.Store(&placed{Layers: inventory.Layers{Default: inventory.Layer{Dir: node.dir("containerd")}}})
+	n.layers.current.Store(&layerLocations{Layers: inventory.Layers{Default: inventory.Layer{Dir: node.dir("containerd")}}})
 	storage.Pin(node.dir("containerd"))
 	s := &session{n, handlerDeadline}
 	refresh := func() {

@@ -111,14 +111,14 @@ func (s *state) forgetBystanding(sandbox, id string) {
 // addBystander adds a bystander to the state. The reconciler reads whether its pod has a record.
 func (s *state) addBystander(b *bystander) {
 	s.bystanders[b.sandbox.ID] = b
-	s.unread[b.sandbox.ID] = true
+	s.unreadBystanders[b.sandbox.ID] = true
 	s.wakeUp()
 }
 
 // forgetBystander removes a bystander from the state.
 func (s *state) forgetBystander(id string) {
 	delete(s.bystanders, id)
-	delete(s.unread, id)
+	delete(s.unreadBystanders, id)
 }
 
 // PassBy notes a container of a pod that the policy by does not concern. It returns true if the pod has become
@@ -192,7 +192,7 @@ func listedBystanders(pol *policy.Policy, concerned map[string]listedPod, sandbo
 // keepBystanders replaces the bystanders by the listed ones that are not part of the state.
 func (s *state) keepBystanders(listed map[string]*bystander) {
 	clear(s.bystanders)
-	clear(s.unread)
+	clear(s.unreadBystanders)
 	for id, b := range listed {
 		if s.pods[id] == nil {
 			s.addBystander(b)
@@ -209,7 +209,7 @@ func (n *Node) admitBystanders() {
 	for _, sb := range n.pods.bystanding() {
 		if facts := sb.Facts(); pol.Concerns(&facts) {
 			pod, cgroup := n.describePod(&sb)
-			n.pods.admitted(pod, cgroup, false)
+			n.pods.admitBystander(pod, cgroup, false)
 			admits = true
 		}
 	}
@@ -229,16 +229,16 @@ func (t *podTable) bystanding() []Sandbox {
 	return out
 }
 
-// admitted makes a bystander part of the state, unless it was removed meanwhile. recorded is true if the
+// admitBystander makes a bystander part of the state, unless it was removed meanwhile. recorded is true if the
 // cgroups of the pod have a record.
-func (t *podTable) admitted(fresh podIdentity, cgroup string, recorded bool) {
+func (t *podTable) admitBystander(fresh podIdentity, cgroup string, recorded bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	b := s.bystanders[fresh.id]
 	if b == nil {
 		return
 	}
-	_, unread := s.unread[fresh.id]
+	_, unread := s.unreadBystanders[fresh.id]
 	recorded = recorded || unread // an unread cgroup may have a record
 	pod := s.join(fresh, cgroup)
 	s.admit(pod)
@@ -267,7 +267,7 @@ func (s *state) admit(pod *pod) {
 		}
 		told := newContainer(pod.podIdentity, ctr.Container)
 		c := s.add(&told)
-		c.pid, c.use.unjudged = ctr.PID, true
+		c.pid, c.use.pending = ctr.PID, true
 		s.handle(c, lifecycle.StartContainer) // like a container restored from a checkpoint, it may have no process yet
 	}
 	s.markDirty(pod.group.in(s))

@@ -75,7 +75,7 @@ func TestBystanderEnds(t *testing.T) {
 	kept()
 	n.RemovedPod("sb1")
 	pod, cgroup := n.describePod(batch())
-	n.pods.admitted(pod, cgroup, false) // a reload that has found it before
+	n.pods.admitBystander(pod, cgroup, false) // a reload that has found it before
 	n.Reload(rules(t, inProd))
 	if pods, _, _ := n.Counts(); pods != 0 || len(n.peek().bystanders) != 0 {
 		t.Errorf("%d pods are known", pods)

@@ -88,7 +88,7 @@ func (a *agreement) run(t *testing.T) (lines map[string][]string, refused map[st
 		if pod.isNone() {
 			continue // it asks for nothing
 		}
-		a.plugin.pods.enter(pod, description)
+		a.plugin.pods.findOrRegister(pod, description)
 		for file, text := range plan.Unified(adjust) {
 			for line := range strings.Lines(text) {
 				lines[c.Name] = append(lines[c.Name], file+" "+strings.TrimSpace(line))

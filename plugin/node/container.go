@@ -23,7 +23,7 @@ type snapshot struct {
 	resolution resolution
 	layer      ownLayer
 	disks      inventory.Container
-	use        ioUse
+	use        undeclaredUse
 	decision   decision
 	// spec has the values that the runtime writes again with each update of the container's resources
 	// (docs/reference/quirks.md).
@@ -73,12 +73,12 @@ type ownLayer struct {
 	registration int              // number of the registration with the runtime, during the first resolution
 }
 
-// ioUse is the I/O of a container on undeclared disks.
-type ioUse struct {
+// undeclaredUse is the I/O of a container on undeclared disks.
+type undeclaredUse struct {
 	seen inventory.Usage // Container.Facts has those disks with which the limits were decided
-	// unjudged is true if the container ran before the plugin started; cleared once its I/O was compared.
-	unjudged  bool
-	notJudged string // the error of the last comparison, "" if it succeeded
+	// pending is true if the container ran before the plugin started; cleared once its I/O was compared.
+	pending bool
+	failure string // the error of the last comparison, "" if it succeeded
 }
 
 // decision is the request of a container and the limits that it gets.

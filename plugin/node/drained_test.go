@@ -31,7 +31,7 @@ func (d *drainedPod) run(name string) *container {
 	if _, err := d.p.create(d.Context(), drainedSandbox, ctr(name), false); err != nil {
 		d.Fatal(err)
 	}
-	return d.p.pods.enter(d.p.lookup(drainedSandbox), ctr(name)).in(d.p.peek())
+	return d.p.pods.findOrRegister(d.p.lookup(drainedSandbox), ctr(name)).in(d.p.peek())
 }
 
 // watched has the exit watch watch a container that has limits on writes.
@@ -47,7 +47,7 @@ func (n *Node) watched(c *container) {
 func (d *drainedPod) end(c *container) {
 	d.Helper()
 	d.p.watched(c)
-	if got, _ := d.p.pods.ended(c.cgroup); got.id != c.id {
+	if got, _ := d.p.pods.noteEnded(c.cgroup); got.id != c.id {
 		d.Fatal("not found by its cgroup")
 	}
 	d.p.Stopped("sb1", c.id)
@@ -149,7 +149,7 @@ func TestLeftovers(t *testing.T) {
 			c.exit.planned = true
 			n.Stopped("sb1", c.id)
 		}, lifecycle.Drained},
-		"never ran": {func(n *Node, c *container) { n.pods.neverRan(c.identity); n.Stopped("sb1", c.id) }, lifecycle.Drained},
+		"never ran": {func(n *Node, c *container) { n.pods.noteStartRefused(c.identity); n.Stopped("sb1", c.id) }, lifecycle.Drained},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, _ := tree(t, podCgroup)
@@ -158,7 +158,7 @@ func TestLeftovers(t *testing.T) {
 			if _, err := n.create(t.Context(), sb, ctr("a"), false); err != nil {
 				t.Fatal(err)
 			}
-			c := n.pods.enter(n.lookup(sb), ctr("a")).in(n.peek())
+			c := n.pods.findOrRegister(n.lookup(sb), ctr("a")).in(n.peek())
 			g := c.pod.group.in(n.peek())
 			if phase := g.drain.Phase(); phase != lifecycle.InUse {
 				t.Errorf("%v while it runs", phase)

@@ -25,7 +25,7 @@ func (n *Node) setExits(sync func(ctx context.Context, hostPath string) error) {
 	w := &n.exits.writeout
 	w.Storage, w.Looks, w.Tidy = n.storage, &n.inFlight.passes, n.exits.tidier.Tidy
 	w.Syncs.Log, w.Syncs.Sync = n.log, w.OnlyLocal(sync)
-	n.exits.ends.Log, n.exits.ends.Containers, n.exits.ends.Writeout = n.log, endings{n.applier()}, w
+	n.exits.ends.Log, n.exits.ends.Containers, n.exits.ends.Writeout = n.log, exitHandler{n.applier()}, w
 }
 
 // endedPod is the pod of ended containers, in the form that a hand-over needs.
@@ -59,11 +59,11 @@ func (e endedPod) IsDrained() bool {
 	return v.Drained && !v.shared && v.group.cgroup != "" && len(e.unknownContainers(&v)) == 0
 }
 
-// endings is the state in the form that the exit watch needs.
-type endings struct{ applier }
+// exitHandler is the state in the form that the exit watch needs.
+type exitHandler struct{ applier }
 
 // Watching has the reconciler add the containers that are known already to the watch.
-func (e endings) Watching(watch handover.Adder) { e.pods.watchBegan(watch) }
+func (e exitHandler) Watching(watch handover.Adder) { e.pods.watchBegan(watch) }
 
 func (t *podTable) watchBegan(watch handover.Adder) {
 	s := t.state.Lock()
@@ -75,7 +75,7 @@ func (t *podTable) watchBegan(watch handover.Adder) {
 }
 
 // Lost notes that no container is watched any more.
-func (e endings) Lost() { e.pods.watchLost() }
+func (e exitHandler) Lost() { e.pods.watchLost() }
 
 func (t *podTable) watchLost() {
 	s := t.state.Lock()
@@ -89,12 +89,12 @@ func (t *podTable) watchLost() {
 }
 
 // Ended notes the end of the container of a cgroup. It returns nil if there is nothing to hand over.
-func (e endings) Ended(cgroup string) handover.Ended {
-	c, do := e.pods.ended(cgroup)
+func (e exitHandler) Ended(cgroup string) handover.Ended {
+	c, do := e.pods.noteEnded(cgroup)
 	if !do.Has(lifecycle.HandOver) {
 		return nil // removed meanwhile
 	}
-	end := &ended{e.applier, c, do}
+	end := &endedContainer{e.applier, c, do}
 	if !e.policy.Load().Writeback.HandOver { // disabled meanwhile
 		end.Lifted(false)
 		endedPod{e.applier, c.pod.group}.Written(c.id, false)
@@ -110,19 +110,19 @@ func (t *podTable) isWatching() bool {
 	return s.watch != nil
 }
 
-// hold adds a container's cgroup to the exit watch if a limit on writes applies to the container or to its pod.
+// watchExit adds a container's cgroup to the exit watch if a limit on writes applies to the container or to its pod.
 // Each write to the cgroup repeats this, which costs nothing once the watch has the cgroup.
-func (a applier) hold(c identity, cg cgroupfs.Cgroup, watch handover.Adder) {
+func (a applier) watchExit(c identity, cg cgroupfs.Cgroup, watch handover.Adder) {
 	switch err := watch.Add(cg); {
 	case err == nil:
-		a.pods.noteHeld(c, watch)
+		a.pods.noteWatched(c, watch)
 	case !errors.Is(err, blkio.ErrGone):
 		a.log.WithError(err).WithField("cgroup", cg.Path()).Warn("Watching a container's exit failed: its limits will not be lifted")
 	}
 }
 
-// noteHeld notes that the watch has a container, unless the watch has failed meanwhile.
-func (t *podTable) noteHeld(c identity, by handover.Adder) {
+// noteWatched notes that the watch has a container, unless the watch has failed meanwhile.
+func (t *podTable) noteWatched(c identity, by handover.Adder) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	if s.watch == by {
@@ -130,18 +130,18 @@ func (t *podTable) noteHeld(c identity, by handover.Adder) {
 	}
 }
 
-// ended is a container that has ended, as it was at its end.
-type ended struct {
+// endedContainer is a container that has ended, as it was at its end.
+type endedContainer struct {
 	applier
 	c  snapshot
 	do lifecycle.Actions
 }
 
 // Limits returns the lines that lift its limits.
-func (e *ended) Limits() []blkio.Line { return e.c.exit.plan.Limits.Removals().Lines() }
+func (e *endedContainer) Limits() []blkio.Line { return e.c.exit.plan.Limits.Removals().Lines() }
 
 // Alone calls fn while no other goroutine writes to the pod's cgroups, or once ctx has ended.
-func (e *ended) Alone(ctx context.Context, fn func()) {
+func (e *endedContainer) Alone(ctx context.Context, fn func()) {
 	if e.pods.take(e.c.pod.group, ctx.Done()) {
 		defer e.pods.release(e.c.pod.group)
 	}
@@ -149,13 +149,13 @@ func (e *ended) Alone(ctx context.Context, fn func()) {
 }
 
 // Lifted notes the end of the container, which the reconciler records. yes is true if its limits were lifted.
-func (e *ended) Lifted(yes bool) { e.pods.noteExit(&e.c, yes) }
+func (e *endedContainer) Lifted(yes bool) { e.pods.noteExit(&e.c, yes) }
 
 // Counts reports whether the exit watch is the first to report the end.
-func (e *ended) Counts() bool { return e.do.Has(lifecycle.RecordExit) }
+func (e *endedContainer) Counts() bool { return e.do.Has(lifecycle.RecordExit) }
 
 // Left returns the disks that the container could write to, with its pod.
-func (e *ended) Left() *handover.Left {
+func (e *endedContainer) Left() *handover.Left {
 	return &handover.Left{
 		ID: e.c.id, Pod: endedPod{e.applier, e.c.pod.group}, Limited: e.c.exit.plan.Limited,
 		Disks: &e.c.disks, Log: e.Log(),
@@ -163,11 +163,11 @@ func (e *ended) Left() *handover.Left {
 }
 
 // Log returns a log that names the container.
-func (e *ended) Log() logrus.FieldLogger { return e.c.logger(e.log) }
+func (e *endedContainer) Log() logrus.FieldLogger { return e.c.logger(e.log) }
 
-// ended notes the end of the container of a cgroup. It returns the container as it was, and the actions that
+// noteEnded notes the end of the container of a cgroup. It returns the container as it was, and the actions that
 // the caller has to take. There are none if the cgroup has no container.
-func (t *podTable) ended(cgroup string) (snapshot, lifecycle.Actions) {
+func (t *podTable) noteEnded(cgroup string) (snapshot, lifecycle.Actions) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	for _, pod := range s.pods {

@@ -66,7 +66,7 @@ func TestExitsAreRecorded(t *testing.T) {
 	n.pass(t.Context())
 	n.pass(t.Context())
 	remove(t, dir, "c") // and lifted in time
-	c, do := n.pods.ended(cgroupOf("c"))
+	c, do := n.pods.noteEnded(cgroupOf("c"))
 	if !do.Has(lifecycle.HandOver) {
 		t.Fatal("c is not known")
 	}

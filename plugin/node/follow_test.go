@@ -184,7 +184,7 @@ func TestLayerStays(t *testing.T) {
 	if err := n.start(t.Context(), sb, ctr("a", bind("/mnt/data", "/data", "rbind", "rslave")), true); err != nil {
 		t.Fatal(err)
 	}
-	n.layers.current.Store(&placed{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/mnt/data/layers"}}, registration: 1})
+	n.layers.current.Store(&layerLocations{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/mnt/data/layers"}}, registration: 1})
 	n.MountsChanged()
 	c := n.peek().pods["sb1"].containers["id-a"]
 	if err := n.resolve(t.Context(), c.identity); err != nil || c.decision.err != nil {

@@ -22,7 +22,7 @@ import (
 // fails the creation, with the text that the tenant sees. A container for which no call is left is decided when
 // it starts.
 func (n *Node) create(ctx context.Context, sb *Sandbox, ctr *Container, splitsLines bool) (policy.Settings, error) {
-	pod, err := n.arrived(sb)
+	pod, err := n.lookupGuarded(sb)
 	if pod.isNone() {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 	}
 	c.resolution.fresh, c.disks.Facts.Stage = false, policy.Running
 	if err := n.refusal(&c); err != nil {
-		n.pods.know(&c)
+		n.pods.rememberRejected(&c)
 		return nil, err
 	}
 	if c.decision.policy.Mode() == policy.ModeObserve {
@@ -65,18 +65,18 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 // instruction has not run. canRefuse is false where the runtime only logs an error of this event, as CRI-O
 // does. start returns at the latest when ctx ends, and leaves the rest to the reconciler.
 func (n *Node) start(ctx context.Context, sb *Sandbox, ctr *Container, canRefuse bool) error {
-	pod, err := n.arrived(sb)
+	pod, err := n.lookupGuarded(sb)
 	if pod.isNone() {
 		return err
 	}
 	// The container is known, unless no plugin listened when it was created, or the answer to its creation came
 	// too late. It is entered before any step that can fail or hang, so that a running container is known and
 	// counted, and its limits are retried.
-	c := n.pods.enter(pod, ctr)
+	c := n.pods.findOrRegister(pod, ctr)
 	err = n.inFlight.calls.Within(ctx, pod.group.key, func(ctx context.Context) error { return n.limit(ctx, c, canRefuse) })
 	switch _, refused := errors.AsType[*annotation.Error](err); {
 	case refused:
-		n.pods.neverRan(c) // only here the runtime is certain to receive the refusal
+		n.pods.noteStartRefused(c) // only here the runtime is certain to receive the refusal
 	case err != nil:
 		n.pods.notLimited(c, err)
 	case n.pods.waitsForProcess(c.ref):
@@ -148,8 +148,8 @@ func (n *Node) refusal(c *snapshot) error {
 	return c.decision.err
 }
 
-// arrived returns the pod of a sandbox as lookup does. It turns a panic into an error.
-func (n *Node) arrived(sb *Sandbox) (found podIdentity, err error) {
+// lookupGuarded returns the pod of a sandbox as lookup does. It turns a panic into an error.
+func (n *Node) lookupGuarded(sb *Sandbox) (found podIdentity, err error) {
 	err = bounded.Guarded(func() error {
 		found = n.lookup(sb)
 		return nil
@@ -166,7 +166,7 @@ func (n *Node) lookup(sb *Sandbox) podIdentity {
 	if !concerned {
 		return podIdentity{}
 	}
-	return n.pods.joined(fresh, cgroup)
+	return n.pods.join(fresh, cgroup)
 }
 
 func (t *podTable) podOf(sandbox string) podIdentity {
@@ -178,8 +178,8 @@ func (t *podTable) podOf(sandbox string) podIdentity {
 	return podIdentity{}
 }
 
-// joined makes a pod part of the state, unless another event has done so.
-func (t *podTable) joined(fresh podIdentity, cgroup string) podIdentity {
+// join makes a pod part of the state, unless another event has done so.
+func (t *podTable) join(fresh podIdentity, cgroup string) podIdentity {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	if known := s.pods[fresh.id]; known != nil {
@@ -261,17 +261,17 @@ func (t *podTable) register(ctx context.Context, c *snapshot) error {
 	return nil
 }
 
-// know remembers the facts of a container that does not become part of its pod.
-func (t *podTable) know(c *snapshot) {
+// rememberRejected remembers the facts of a container that does not become part of its pod.
+func (t *podTable) rememberRejected(c *snapshot) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	c.arrival = s.nextArrival()
 	s.remember(c)
 }
 
-// enter finds or registers a container that starts. Until it is resolved it counts as a container without
+// findOrRegister finds or registers a container that starts. Until it is resolved it counts as a container without
 // limits.
-func (t *podTable) enter(of podIdentity, ctr *Container) identity {
+func (t *podTable) findOrRegister(of podIdentity, ctr *Container) identity {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	pod := of.in(s)
@@ -286,9 +286,9 @@ func (t *podTable) enter(of podIdentity, ctr *Container) identity {
 	return c.identity
 }
 
-// neverRan notes that the start of a container was refused. It counts as running until the runtime reports its
+// noteStartRefused notes that the start of a container was refused. It counts as running until the runtime reports its
 // end, because the runtime may not have received the answer.
-func (t *podTable) neverRan(c identity) {
+func (t *podTable) noteStartRefused(c identity) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	s.handle(c.in(s), lifecycle.StartRefused)

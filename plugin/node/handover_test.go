@@ -43,7 +43,7 @@ func TestSlowSyncKeepsLittle(t *testing.T) {
 			if err := n.start(t.Context(), sb, ctr("a"), true); err != nil {
 				t.Fatal(err)
 			}
-			c, _ := n.pods.ended(cgroupOf("a"))
+			c, _ := n.pods.noteEnded(cgroupOf("a"))
 			n.writeOut(t.Context(), c.identity, handover.Unsynced{Volumes: []handover.Volume{{Path: "/", Disk: rootDisk.Dev}}})
 			n.Stopped("sb1", c.id)
 			n.Removed("sb1", c.id)

@@ -176,7 +176,7 @@ func BenchmarkHostileCreate(b *testing.B) {
 				}
 				defer storage.Close()
 				n.storage = storage
-				n.layers.current.Store(&placed{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/"}}})
+				n.layers.current.Store(&layerLocations{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/"}}})
 				s := &session{n, time.Minute}
 				sb, c := sandbox(manyPaths(star)), ctr("db", sameMounts(mounts, "rslave")...)
 				before, creates := processorTime(b), 0

@@ -11,8 +11,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
-// placed has the locations of the writable layers of containers that are created now.
-type placed struct {
+// layerLocations has the locations of the writable layers of containers that are created now.
+type layerLocations struct {
 	inventory.Layers
 	// registration counts the registrations with the runtime. The runtime registers the plugin after each start
 	// of its own, when it may have another configuration. The layers of containers that were resolved during an
@@ -22,9 +22,9 @@ type placed struct {
 
 // moved reports whether the layer of a container is known to be at another location than when the container was
 // resolved.
-func (l *placed) moved(c *snapshot) bool {
+func (l *layerLocations) moved(c *snapshot) bool {
 	at := c.layer.at
-	return at != nil && (c.layer.registration == l.registration || at.Unknown != "") && *at != l.Of(c.pod.asks.facts.Handler)
+	return at != nil && (c.layer.registration == l.registration || at.Unknown != "") && *at != l.Of(c.pod.request.facts.Handler)
 }
 
 // layers has the locations of writable layers. It asks the runtime for them.
@@ -32,12 +32,12 @@ type layers struct {
 	*environment
 	pods      *podTable
 	passes    *bounded.Calls
-	current   atomic.Pointer[placed] // stored while the lock of the state is held
-	questions chan asked             // at most one, which the runtime has not answered
+	current   atomic.Pointer[layerLocations] // stored while the lock of the state is held
+	questions chan layerQuestion             // at most one, which the runtime has not answered
 }
 
-// asked is a question to a runtime that has not reported the locations of its layers.
-type asked struct {
+// layerQuestion is a question to a runtime that has not reported the locations of its layers.
+type layerQuestion struct {
 	runtime, version string
 	registration     int
 }
@@ -55,7 +55,7 @@ const (
 // patience for the answer. A late answer is still used for the containers that are created after it.
 func (n *Node) Registered(ctx context.Context, runtime, version string, patience time.Duration) {
 	err := n.inFlight.calls.For(ctx, "", patience, func(ctx context.Context) error {
-		n.layers.reread(ctx, runtime, version)
+		n.layers.askAtRegistration(ctx, runtime, version)
 		return nil
 	})
 	if err != nil {
@@ -63,14 +63,14 @@ func (n *Node) Registered(ctx context.Context, runtime, version string, patience
 	}
 }
 
-// reread asks for the layers when the runtime registers the plugin. It waits for the answer until ctx ends,
+// askAtRegistration asks for the layers when the runtime registers the plugin. It waits for the answer until ctx ends,
 // because the first container comes with it. A runtime that starts may answer only after the registration, so
 // askAgain repeats a question without an answer.
-func (l *layers) reread(ctx context.Context, runtime, version string) {
+func (l *layers) askAtRegistration(ctx context.Context, runtime, version string) {
 	if l.readLayers == nil {
 		return
 	}
-	a := asked{runtime, version, l.pods.nextRegistration(l)}
+	a := layerQuestion{runtime, version, l.pods.nextRegistration(l)}
 	if l.ask(ctx, a, layersFirst) == nil {
 		return
 	}
@@ -93,7 +93,7 @@ func (t *podTable) nextRegistration(l *layers) int {
 
 // ask asks once, for at most d. The layers that come with an error are used until there is a better answer, and
 // a late answer is used as well.
-func (l *layers) ask(ctx context.Context, a asked, d time.Duration) error {
+func (l *layers) ask(ctx context.Context, a layerQuestion, d time.Duration) error {
 	// The bound is twice d: the configuration files are read after the runtime has not answered in time.
 	return l.passes.For(ctx, "layers", 2*d, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, d)
@@ -111,7 +111,7 @@ func (t *podTable) moveLayers(l *layers, fresh inventory.Layers, registration in
 	if fresh.Equal(inventory.Layers{}) || l.current.Load().registration != registration {
 		return
 	}
-	now := &placed{fresh, registration}
+	now := &layerLocations{fresh, registration}
 	l.current.Store(now)
 	for _, pod := range s.pods {
 		for _, c := range pod.containers {
@@ -124,7 +124,7 @@ func (t *podTable) moveLayers(l *layers, fresh inventory.Layers, registration in
 
 // askAgain repeats the question that a runtime has not answered, until ctx ends.
 func (l *layers) askAgain(ctx context.Context) {
-	var a asked
+	var a layerQuestion
 	var again <-chan time.Time
 	var pause time.Duration
 	var problem reminder.Reminder

@@ -21,7 +21,7 @@ import (
 func TestRootfsByHandler(t *testing.T) {
 	h, _ := tree(t, podCgroup)
 	n := newNode(t, h)
-	n.layers.current.Store(&placed{Layers: inventory.Layers{
+	n.layers.current.Store(&layerLocations{Layers: inventory.Layers{
 		Default: inventory.Layer{Dir: "/var/lib/containerd"},
 		Handlers: map[string]inventory.Layer{
 			"":     {Dir: "/mnt/data/layers"},
@@ -168,9 +168,9 @@ func TestLateAnswerMovesLayers(t *testing.T) {
 		}
 		ioMax(name, "254:0 wbps=1048576")
 	}
-	n.layers.reread(t.Context(), "containerd", "v2")
+	n.layers.askAtRegistration(t.Context(), "containerd", "v2")
 	start("old")
-	n.layers.reread(t.Context(), "containerd", "v2")
+	n.layers.askAtRegistration(t.Context(), "containerd", "v2")
 	start("new")
 	told = inventory.Layers{Default: inventory.Layer{Dir: "/mnt/data/layers"}}
 	_ = n.layers.ask(t.Context(), <-n.layers.questions, time.Minute)

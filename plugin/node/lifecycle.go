@@ -14,7 +14,7 @@ func (s *state) handle(c *container, e lifecycle.Event) lifecycle.Actions {
 	g, now := c.pod.group.in(s), c.life.Phase()
 	g.drain.Take(c.id, do, c.writes())
 	if do.Has(lifecycle.Judge) {
-		c.use.unjudged = true
+		c.use.pending = true
 	}
 	if do.Has(lifecycle.RecordExit) && !do.Has(lifecycle.HandOver) {
 		s.noteExit(&c.snapshot, false)

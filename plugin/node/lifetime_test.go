@@ -30,7 +30,7 @@ func endHeld(t *testing.T, n *Node, dir string, c *container) {
 	t.Helper()
 	write(t, filepath.Join(dir, c.cgroup, "cgroup.events"), "populated 0\nfrozen 0\n")
 	n.watched(c)
-	if got, _ := n.pods.ended(c.cgroup); got.id != c.id {
+	if got, _ := n.pods.noteEnded(c.cgroup); got.id != c.id {
 		t.Fatal("not found by its cgroup")
 	}
 	endedPod{n.applier(), c.pod.group}.Written(c.id, true)

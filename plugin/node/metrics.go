@@ -125,7 +125,7 @@ func (t *podTable) census(weightsWork bool) census {
 	defer t.state.Unlock()
 	out := census{pods: len(s.groups), unexpected: s.unexpected}
 	for _, g := range s.groups {
-		if g.retry.problem.Lasts() || g.waits() {
+		if g.retry.problem.Lasts() || g.hasPendingLimits() {
 			out.notInForce++
 		}
 		for _, pod := range g.pods {

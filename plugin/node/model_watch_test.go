@@ -86,14 +86,14 @@ func (w *modelWatch) run(ctx context.Context, n *Node, stopped chan struct{}) {
 // not reported by then is lost.
 func (r *modelRuntime) watchExits(ctx context.Context, n *Node) (stop func()) {
 	watch := r.k.newWatch()
-	endings{n.applier()}.Watching(watch)
+	exitHandler{n.applier()}.Watching(watch)
 	stopped := make(chan struct{})
 	var running sync.WaitGroup
 	running.Go(func() { watch.run(ctx, n, stopped) })
 	return func() {
 		close(stopped)
 		running.Wait()
-		endings{n.applier()}.Lost()
+		exitHandler{n.applier()}.Lost()
 	}
 }
 

@@ -106,8 +106,8 @@ type listing struct {
 	unlikely atomic.Bool // the runtime may never list them
 	// unlisted is read from the cgroups until the runtime lists its containers. It is nil before they were
 	// read.
-	unlisted atomic.Pointer[unlisted]
-	unread   reminder.Reminder // of unread records of bystanders; used by the reconciler only
+	unlisted      atomic.Pointer[unlisted]
+	recordProblem reminder.Reminder // of unread records of bystanders; used by the reconciler only
 }
 
 // inFlight holds the calls that have not returned. They can hang in the kernel.
@@ -141,12 +141,12 @@ func New(cfg Config) (*Node, error) {
 		metrics: newMetrics(),
 	}
 	n.layers.environment, n.layers.pods, n.layers.passes = &n.environment, &n.pods, &n.inFlight.passes
-	n.layers.questions = make(chan asked, 1)
-	n.layers.current.Store(&placed{Layers: cfg.Layers})
+	n.layers.questions = make(chan layerQuestion, 1)
+	n.layers.current.Store(&layerLocations{Layers: cfg.Layers})
 	n.resolver = resolver{&n.environment, n.pods.neighbours}
 	n.setExits(cfg.Sync)
 	n.policy.Store(cfg.Policy)
-	n.sayReleases()
+	n.logReleases()
 	n.weight.Look()
 	return n, nil
 }
@@ -156,7 +156,7 @@ func New(cfg Config) (*Node, error) {
 func (n *Node) Reload(pol *policy.Policy) {
 	n.policy.Store(pol)
 	n.admitBystanders()
-	n.sayReleases()
+	n.logReleases()
 	n.pods.markAllDirty()
 }
 

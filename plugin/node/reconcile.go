@@ -52,13 +52,13 @@ func (n *Node) reconcile(ctx context.Context) {
 func (n *Node) reconcileAll(ctx context.Context) {
 	defer prometheus.NewTimer(n.metrics.passes).ObserveDuration()
 	n.admitUnread(ctx)
-	n.findRemoved()
+	n.findRemovedBystanders()
 	groups := n.pods.takeAll()
 	if n.weight.Look() {
 		n.pods.dropPlans(groups) // the warning of a weight appears or disappears
 	}
 	n.findRunning(groups)
-	n.findGone(groups)
+	n.findRemovedPods(groups)
 	n.findUnlisted()
 	n.findClean(ctx, groups)
 	undeclared := n.undeclared()
@@ -178,19 +178,19 @@ func (n *Node) reconcileGroup(ctx context.Context, g groupIdentity) {
 	})
 	written := n.inFlight.passes.For(ctx, g.key, passDeadline, func(context.Context) error {
 		if !n.pods.tryTake(g) {
-			return n.errIfHangs(g) // the goroutine that writes will mark the group dirty
+			return n.errIfWriteHangs(g) // the goroutine that writes will mark the group dirty
 		}
 		defer n.pods.release(g)
 		return n.applier().write(g, "")
 	})
 	err := errors.Join(resolved, written)
-	n.complain(ctx, g, err)
-	n.tryAgain(ctx, g, err != nil)
+	n.logProblem(ctx, g, err)
+	n.retryLater(ctx, g, err != nil)
 }
 
-// tryAgain has the reconciler retry a group after a failure. The pause grows with each failure in a row. Once
+// retryLater has the reconciler retry a group after a failure. The pause grows with each failure in a row. Once
 // it reaches the resync, the next pass over the node is the retry.
-func (n *Node) tryAgain(ctx context.Context, g groupIdentity, failed bool) {
+func (n *Node) retryLater(ctx context.Context, g groupIdentity, failed bool) {
 	pause := n.pods.nextPause(g, failed, n.resync)
 	if pause == 0 || pause >= n.resync || ctx.Err() != nil {
 		return
@@ -215,9 +215,9 @@ func (t *podTable) nextPause(g groupIdentity, failed bool, longest time.Duration
 	return retry.pause
 }
 
-// complain logs the error that keeps limits from being in force. It logs when the error begins, again every ten
+// logProblem logs the error that keeps limits from being in force. It logs when the error begins, again every ten
 // minutes, and when it has ended, because each event of the pod and each pass finds the same error.
-func (n *Node) complain(ctx context.Context, g groupIdentity, err error) {
+func (n *Node) logProblem(ctx context.Context, g groupIdentity, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -240,8 +240,8 @@ func (t *podTable) remind(g groupIdentity, err error) (due, ended bool) {
 	return problem.Due(time.Now(), err), lasted && err == nil
 }
 
-func (n *Node) errIfHangs(g groupIdentity) error {
-	if n.pods.hangs(g) {
+func (n *Node) errIfWriteHangs(g groupIdentity) error {
+	if n.pods.writeHangs(g) {
 		return errors.New("a write to the pod's cgroups hangs in the kernel")
 	}
 	return nil
@@ -253,7 +253,7 @@ func (n *Node) warnUnmatched(g groupIdentity) {
 	for _, pod := range n.pods.toWarn(g) {
 		log := n.log.WithField("pod", pod.String())
 		err := bounded.Guarded(func() error {
-			for _, w := range policy.Unmatched(pod.asks.under(n.policy.Load()).Request(), n.pods.came(pod)) {
+			for _, w := range policy.Unmatched(pod.request.under(n.policy.Load()).Request(), n.pods.createdContainers(pod)) {
 				log.Warn(w)
 			}
 			return nil
@@ -264,9 +264,9 @@ func (n *Node) warnUnmatched(g groupIdentity) {
 	}
 }
 
-// came returns the containers of a pod that have been created so far, and those that have ended by the pod's
+// createdContainers returns the containers of a pod that have been created so far, and those that have ended by the pod's
 // record. The runtime does not list ended containers when the plugin connects.
-func (t *podTable) came(pod podIdentity) []policy.Container {
+func (t *podTable) createdContainers(pod podIdentity) []policy.Container {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	return record.WithEnded(pod.in(s).seen(), pod.group.in(s).recorded.exits)

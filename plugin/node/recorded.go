@@ -18,7 +18,7 @@ import (
 // lasts.
 func (n *Node) admitUnread(ctx context.Context) {
 	err := n.admitRecorded(ctx, n.pods.takeUnread(true))
-	if n.listing.unread.Due(time.Now(), err) {
+	if n.listing.recordProblem.Due(time.Now(), err) {
 		n.log.WithError(err).Warn("Reading the records of pods without limits failed, retrying: limits of an earlier policy may stay")
 	}
 }
@@ -42,7 +42,7 @@ func (n *Node) findRecorded(ctx context.Context, of []Sandbox) error {
 			return context.Cause(ctx)
 		case found:
 			pod, cgroup := n.describePod(sb)
-			n.pods.admitted(pod, cgroup, true)
+			n.pods.admitBystander(pod, cgroup, true)
 		case err == nil, errors.Is(err, blkio.ErrGone), errors.Is(err, blkio.ErrNotSupported): // the kernel does not support them, so there are no records
 			if n.pods.noteRead(sb.ID) {
 				sb.warnCut(n.log)
@@ -69,9 +69,9 @@ func (n *Node) hasRecord(sb *Sandbox) (bool, error) {
 	return len(containers) > 0, cmp.Or(err, unlisted)
 }
 
-// findRemoved forgets bystanders whose cgroup was removed without an event. findGone does the same for the pods
+// findRemovedBystanders forgets bystanders whose cgroup was removed without an event. findRemovedPods does the same for the pods
 // of the state.
-func (n *Node) findRemoved() {
+func (n *Node) findRemovedBystanders() {
 	for _, sb := range n.pods.bystanding() {
 		if cgroup, err := cgroupfs.PodCgroup(sb.Cgroup); err == nil && cgroup != "" && !n.cgroups.Cgroup(cgroup).Exists() {
 			n.pods.forgetBystander(sb.ID)
@@ -91,7 +91,7 @@ func (t *podTable) forgetBystander(id string) {
 func (t *podTable) noteRead(id string) (isCut bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	delete(s.unread, id)
+	delete(s.unreadBystanders, id)
 	b := s.bystanders[id]
 	return b != nil && b.isCut
 }
@@ -102,9 +102,9 @@ func (t *podTable) takeUnread(all bool) []Sandbox {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	var out []Sandbox
-	for id, isNew := range s.unread {
+	for id, isNew := range s.unreadBystanders {
 		if isNew || all {
-			s.unread[id] = false
+			s.unreadBystanders[id] = false
 			out = append(out, s.bystanders[id].sandbox)
 		}
 	}

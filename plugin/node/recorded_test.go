@@ -126,8 +126,8 @@ func TestBystanderRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.pass(t.Context())
-	if s := n.peek(); len(s.bystanders)+len(s.unread) != 0 {
-		t.Errorf("%v is kept, to be read %v", s.bystanders, s.unread)
+	if s := n.peek(); len(s.bystanders)+len(s.unreadBystanders) != 0 {
+		t.Errorf("%v is kept, to be read %v", s.bystanders, s.unreadBystanders)
 	}
 }
 

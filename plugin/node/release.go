@@ -8,8 +8,8 @@ func (n *Node) releases() bool {
 	return n.kernel.Corrected() || n.policy.Load().Writeback.Repair == policy.RepairOn
 }
 
-// sayReleases logs that files of ended containers keep their owner, if the plugin releases none.
-func (n *Node) sayReleases() {
+// logReleases logs that files of ended containers keep their owner, if the plugin releases none.
+func (n *Node) logReleases() {
 	if !n.releases() {
 		n.log.WithField("kernel", n.kernel.String()).
 			Info("Files of ended containers keep their owner until the kernel releases them (writeback.repair: true overrides this)")

@@ -36,8 +36,8 @@ func (p *podIdentity) inventoried(pol *policy.Pod) *inventory.Pod {
 // resolve finds the disks of a container and decides its limits, and notes both in c. An error is an internal
 // failure, after which c must not be used. A mistake of the tenant, or a limit that this node cannot enforce,
 // is in c.decision.err.
-func (r *resolver) resolve(ctx context.Context, current *policy.Policy, now *placed, c *snapshot) error {
-	pol := c.pod.asks.under(current)
+func (r *resolver) resolve(ctx context.Context, current *policy.Policy, now *layerLocations, c *snapshot) error {
+	pol := c.pod.request.under(current)
 	c.disks.LookFor(pol.Targets())
 	if !c.disks.IsResolved() {
 		if err := r.findDisks(ctx, pol, c, now); err != nil {
@@ -48,7 +48,7 @@ func (r *resolver) resolve(ctx context.Context, current *policy.Policy, now *pla
 			return err
 		}
 	}
-	if c.isToCompare() {
+	if c.needsComparison() {
 		c.resolution.notCompared = r.compareMounts(ctx, pol, c)
 	}
 	old := *c
@@ -66,7 +66,7 @@ func (r *resolver) resolve(ctx context.Context, current *policy.Policy, now *pla
 }
 
 // findDisks finds the disks of a container by its description in the runtime's event.
-func (r *resolver) findDisks(ctx context.Context, pol *policy.Pod, c *snapshot, now *placed) error {
+func (r *resolver) findDisks(ctx context.Context, pol *policy.Pod, c *snapshot, now *layerLocations) error {
 	if err := r.storage.Refresh(ctx); err != nil {
 		return fmt.Errorf("read mounts: %w", err)
 	}
@@ -74,7 +74,7 @@ func (r *resolver) findDisks(ctx context.Context, pol *policy.Pod, c *snapshot, 
 		return c.decision.err
 	}
 	if moved := now.moved(c); moved || c.layer.at == nil {
-		layer := now.Of(c.pod.asks.facts.Handler)
+		layer := now.Of(c.pod.request.facts.Handler)
 		c.layer = ownLayer{&layer, now.registration}
 		c.disks.Facts.Rootfs = blkio.Backing{} // the layer was never there
 	}
@@ -100,8 +100,8 @@ func (r *resolver) isMemoryLimited(c *snapshot) bool {
 
 // move finds the disk of a writable layer whose location has changed. All other facts about the container stay
 // valid.
-func (r *resolver) move(ctx context.Context, c *snapshot, now *placed) error {
-	layer := now.Of(c.pod.asks.facts.Handler)
+func (r *resolver) move(ctx context.Context, c *snapshot, now *layerLocations) error {
+	layer := now.Of(c.pod.request.facts.Handler)
 	rootfs := layer.Backing(ctx, r.storage)
 	if rootfs.Err != nil {
 		return fmt.Errorf("find the writable layer: %w", rootfs.Err)
@@ -114,8 +114,8 @@ func (r *resolver) move(ctx context.Context, c *snapshot, now *placed) error {
 // The reconciler may see the container's cgroup before that event.
 const pidUnknown = -1
 
-// isToCompare reports whether the mounts of a running container have not been compared yet.
-func (c *snapshot) isToCompare() bool {
+// needsComparison reports whether the mounts of a running container have not been compared yet.
+func (c *snapshot) needsComparison() bool {
 	return c.disks.IsUncompared() && c.mayRun() && c.pid != pidUnknown
 }
 

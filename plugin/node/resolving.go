@@ -61,13 +61,13 @@ func (t *podTable) resolved(ctx context.Context, fresh *snapshot, err error) {
 }
 
 // isResolved reports whether all disks of the container are known and its limits are decided by this policy.
-func (c *snapshot) isResolved(pol *policy.Policy, layers *placed) bool {
-	return c.decision.policy.Of() == pol && c.disks.IsResolved() && !layers.moved(c) && !c.isToCompare() && slices.Equal(c.disks.Facts.Reached, c.use.seen.Reached)
+func (c *snapshot) isResolved(pol *policy.Policy, layers *layerLocations) bool {
+	return c.decision.policy.Of() == pol && c.disks.IsResolved() && !layers.moved(c) && !c.needsComparison() && slices.Equal(c.disks.Facts.Reached, c.use.seen.Reached)
 }
 
 // unresolved returns the containers of a group that need resolve. hung has the containers whose resolution has
 // been under way for too long.
-func (t *podTable) unresolved(g groupIdentity, pol *policy.Policy, layers *placed) (out, hung []identity) {
+func (t *podTable) unresolved(g groupIdentity, pol *policy.Policy, layers *layerLocations) (out, hung []identity) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	for _, pod := range g.in(s).pods {
@@ -97,7 +97,7 @@ func (n *Node) resolveAll(ctx context.Context, g groupIdentity) []error {
 	for _, c := range unresolved {
 		before := n.pods.snapshot(c.ref)
 		err := n.resolve(ctx, c)
-		if err == nil && undeclared.reach(ctx, stacks, c.ref) {
+		if err == nil && undeclared.compareUse(ctx, stacks, c.ref) {
 			// This comes before any write. After a restart of the plugin the limits are in force, and a plan
 			// without the undeclared disks would lift them until the next pass.
 			err = n.resolve(ctx, c)

@@ -26,10 +26,10 @@ type state struct {
 	groups map[string]*group
 	// bystanders has the other sandboxes, by their ID.
 	bystanders map[string]*bystander
-	// unread has the IDs of the bystanders whose cgroups have not been read. The value is true before the first
+	// unreadBystanders has the IDs of the bystanders whose cgroups have not been read. The value is true before the first
 	// try.
-	unread   map[string]bool
-	arrivals int // of pods and containers so far
+	unreadBystanders map[string]bool
+	arrivals         int // of pods and containers so far
 	// dirty has the groups that the reconciler has to compare with their cgroups. A token in wake makes it do
 	// so.
 	dirty map[*group]bool
@@ -109,23 +109,23 @@ type pod struct {
 type podIdentity struct {
 	ref                      guard.Ref[state, pod] // set with the group when the pod becomes part of the state
 	id, namespace, name, uid string
-	asks                     *asks
+	request                  *podRequest
 	group                    groupIdentity
 }
 
-// asks is the request of a pod, by its annotations and by the rule of the policy that matches it.
-type asks struct {
-	facts   policy.PodFacts
-	request func() *annotation.Request // parses the annotations when it is first called
-	last    atomic.Pointer[policy.Pod]
+// podRequest is the request of a pod, by its annotations and by the rule of the policy that matches it.
+type podRequest struct {
+	facts policy.PodFacts
+	parse func() *annotation.Request // parses the annotations when it is first called
+	last  atomic.Pointer[policy.Pod]
 }
 
 // under returns the policy for the pod. It finds the rule once for each policy.
-func (a *asks) under(pol *policy.Policy) *policy.Pod {
+func (a *podRequest) under(pol *policy.Policy) *policy.Pod {
 	if known := a.last.Load(); known.Of() == pol {
 		return known
 	}
-	fresh := pol.ForPod(&a.facts, a.request())
+	fresh := pol.ForPod(&a.facts, a.parse())
 	a.last.Store(fresh)
 	return fresh
 }
@@ -151,9 +151,9 @@ func newPod(sb *Sandbox, pol *policy.Policy) (_ podIdentity, isCut bool) {
 		namespace: sb.Namespace,
 		name:      sb.Name,
 		uid:       sb.UID,
-		asks: &asks{
-			facts:   facts,
-			request: sync.OnceValue(func() *annotation.Request { return annotation.Parse(annotations) }),
+		request: &podRequest{
+			facts: facts,
+			parse: sync.OnceValue(func() *annotation.Request { return annotation.Parse(annotations) }),
 		},
 	}, isCut
 }
@@ -272,11 +272,11 @@ func (s *state) drop(g *group) {
 	}
 }
 
-// waits reports whether some limits of the group are not in force yet. It does not count errors in g.retry.
-func (g *group) waits() bool {
+// hasPendingLimits reports whether some limits of the group are not in force yet. It does not count errors in g.retry.
+func (g *group) hasPendingLimits() bool {
 	for _, pod := range g.pods {
 		for _, c := range pod.containers {
-			if c.waits() {
+			if c.hasPendingLimits() {
 				return true
 			}
 		}
@@ -284,9 +284,9 @@ func (g *group) waits() bool {
 	return false
 }
 
-// waits reports whether a running container has limits that are not decided yet, or not written because its
+// hasPendingLimits reports whether a running container has limits that are not decided yet, or not written because its
 // cgroup was not seen yet.
-func (c *snapshot) waits() bool {
+func (c *snapshot) hasPendingLimits() bool {
 	phase := c.life.Phase()
 	switch {
 	case !phase.MayRun(), phase == lifecycle.Refused:

@@ -115,8 +115,8 @@ func TestUnreadRecord(t *testing.T) {
 	n.Synchronize([]*Sandbox{sandbox(nil)}, []*Container{listed("a", isRunning)})
 	for range 2 {
 		n.pass(t.Context())
-		if s := n.peek(); s.bystanders["sb1"] == nil || len(s.unread) != 1 || !n.listing.unread.Lasts() {
-			t.Fatalf("%+v, to be read %v", s.bystanders, s.unread)
+		if s := n.peek(); s.bystanders["sb1"] == nil || len(s.unreadBystanders) != 1 || !n.listing.recordProblem.Lasts() {
+			t.Fatalf("%+v, to be read %v", s.bystanders, s.unreadBystanders)
 		}
 		if again := n.pods.takeUnread(false); len(again) > 0 {
 			t.Errorf("each event reads %v again", again)
@@ -129,7 +129,7 @@ func TestUnreadRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.pass(t.Context())
-	if s := n.peek(); s.bystanders["sb1"] == nil || len(s.unread) > 0 || n.listing.unread.Lasts() {
-		t.Errorf("%+v, to be read %v", s.bystanders, s.unread)
+	if s := n.peek(); s.bystanders["sb1"] == nil || len(s.unreadBystanders) > 0 || n.listing.recordProblem.Lasts() {
+		t.Errorf("%+v, to be read %v", s.bystanders, s.unreadBystanders)
 	}
 }

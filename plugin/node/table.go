@@ -13,7 +13,7 @@ type podTable struct{ state *guard.Value[state] }
 func newPodTable(wake chan<- struct{}) podTable {
 	return podTable{guard.New(state{
 		pods: map[string]*pod{}, groups: map[string]*group{}, dirty: map[*group]bool{}, wake: wake,
-		bystanders: map[string]*bystander{}, unread: map[string]bool{},
+		bystanders: map[string]*bystander{}, unreadBystanders: map[string]bool{},
 	})}
 }
 
@@ -63,8 +63,8 @@ func (t *podTable) tryTake(g groupIdentity) bool {
 	return false
 }
 
-// hangs reports whether a write to the group's cgroups takes too long.
-func (t *podTable) hangs(g groupIdentity) bool {
+// writeHangs reports whether a write to the group's cgroups takes too long.
+func (t *podTable) writeHangs(g groupIdentity) bool {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	return len(g.token) > 0 && time.Since(g.in(s).writer.since) > passDeadline

@@ -15,7 +15,7 @@ func (a applier) planFor(of groupIdentity) *enforce.Targets {
 	if known := a.pods.planOf(of); known != nil {
 		return known
 	}
-	unread := a.recall(of) // inspect reports the error
+	unread := a.readPodRecord(of) // inspect reports the error
 	v := a.viewOf(of)
 	if a.listing.unlikely.Load() || v.Drained { // v.Drained covers known containers only
 		v.Unknown = a.unknownContainers(&v)
@@ -23,7 +23,7 @@ func (a applier) planFor(of groupIdentity) *enforce.Targets {
 	if pol := a.policy.Load(); v.pod.isNone() {
 		v.Pod.Policy = pol.ForPod(nil, nil)
 	} else {
-		v.Pod.Policy = v.pod.asks.under(pol) // may parse the annotations, so without the lock
+		v.Pod.Policy = v.pod.request.under(pol) // may parse the annotations, so without the lock
 	}
 	fresh := enforce.NewTargets(plan.New(v.View))
 	a.pods.notePlan(&v, fresh, unread == nil)

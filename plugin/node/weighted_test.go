@@ -55,7 +55,7 @@ func TestWeighted(t *testing.T) {
 func TestWeightedWithoutDisk(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
 	n := newNode(t, h)
-	n.layers.current.Store(&placed{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/mnt/mem/layers"}}, registration: 1})
+	n.layers.current.Store(&layerLocations{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/mnt/mem/layers"}}, registration: 1})
 	n.Synchronize(nil, nil)
 	start(t, n, sandbox(map[string]string{weightKey + "container.a": "30", weightKey + "pod-total": "50"}), "a")
 	n.pass(t.Context())

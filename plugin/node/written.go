@@ -50,7 +50,7 @@ func (a applier) write(g groupIdentity, only string) error {
 	targets := a.planFor(g)
 	var errs []error
 	a.enforcer().Apply(targets, only, func(r *enforce.Result) {
-		a.tell(r)
+		a.logWritten(r)
 		a.pods.noteCleared(g, r)
 		if r.Target.Container == "" {
 			errs = append(errs, r.Err)
@@ -76,8 +76,8 @@ func (t *podTable) noteCleared(g groupIdentity, r *enforce.Result) {
 	}
 }
 
-// found has the results of reads of a container's cgroup after a write to it.
-type found struct {
+// cgroupReads has the results of reads of a container's cgroup after a write to it.
+type cgroupReads struct {
 	ids       []uint64 // of the cgroup and those below it; nil if they were not read
 	populated bool     // the cgroup has a process
 }
@@ -85,11 +85,11 @@ type found struct {
 // written updates the state after a write to the cgroup of a container. It asks the state what to read of the
 // cgroup, and passes the results to it.
 func (a applier) written(g groupIdentity, r *enforce.Result, pod policy.Settings, starting bool) error {
-	c, ids, process := a.pods.unread(g, r)
+	c, ids, process := a.pods.pendingReads(g, r)
 	if c.id == "" {
 		return nil // the container has left the state
 	}
-	var f found
+	var f cgroupReads
 	if ids {
 		if all, err := r.Cgroup.IDs(); err == nil { // after an error the cgroup was removed, or the next comparison repeats the read
 			f.ids = all
@@ -106,7 +106,7 @@ func (a applier) written(g groupIdentity, r *enforce.Result, pod policy.Settings
 	}
 	watch, err := a.pods.noteWritten(c, r, &f, plan, starting)
 	if watch != nil {
-		a.hold(c, r.Cgroup, watch)
+		a.watchExit(c, r.Cgroup, watch)
 	}
 	if errors.Is(r.Err, blkio.ErrGone) {
 		return err
@@ -114,10 +114,10 @@ func (a applier) written(g groupIdentity, r *enforce.Result, pod policy.Settings
 	return errors.Join(r.Err, err)
 }
 
-// unread returns the container of a write, without an ID if it has left the state. ids is true if the IDs of
+// pendingReads returns the container of a write, without an ID if it has left the state. ids is true if the IDs of
 // the cgroup have to be read, which is done once. process is true if it is not known whether a container that
 // starts has its first process. Before that, the exit watch would take the container for an ended one.
-func (t *podTable) unread(g groupIdentity, r *enforce.Result) (c identity, ids, process bool) {
+func (t *podTable) pendingReads(g groupIdentity, r *enforce.Result) (c identity, ids, process bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	for _, pod := range g.in(s).pods {
@@ -135,7 +135,7 @@ func (t *podTable) unread(g groupIdentity, r *enforce.Result) (c identity, ids, 
 // A running container without a cgroup has ended, and its StopContainer event is under way or was missed. Or
 // the runtime has not created its cgroup yet. The latter is an error if there are limits to write, except while
 // the container starts.
-func (t *podTable) noteWritten(of identity, r *enforce.Result, f *found, plan *handover.Plan, starting bool) (handover.Adder, error) {
+func (t *podTable) noteWritten(of identity, r *enforce.Result, f *cgroupReads, plan *handover.Plan, starting bool) (handover.Adder, error) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	c := of.in(s)
@@ -169,8 +169,8 @@ func (t *podTable) noteWritten(of identity, r *enforce.Result, f *found, plan *h
 	return watch, nil
 }
 
-// tell logs and counts the lines that were written.
-func (a applier) tell(r *enforce.Result) {
+// logWritten logs and counts the lines that were written.
+func (a applier) logWritten(r *enforce.Result) {
 	if r.Unreadable != nil {
 		a.log.WithError(r.Unreadable).WithField("cgroup", r.Target.Cgroup).Warn("Replacing an unreadable record")
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// stays returns the limits on writes that a container has now.
-func stays(c *snapshot) policy.Settings {
+// remainingLimits returns the limits on writes that a container has now.
+func remainingLimits(c *snapshot) policy.Settings {
 	out := c.decision.desired.Settings.WriteLimits()
 	for i := range out {
 		out[i].Source = policy.Source{} // a source takes room in the record
@@ -36,17 +36,17 @@ func (s *state) noteExit(c *snapshot, lifted bool) {
 	}
 	e := record.Exit{Container: c.name, CgroupIDs: ids, At: time.Now().UTC().Truncate(time.Second)}
 	if !lifted {
-		e.Limits = stays(c)
+		e.Limits = remainingLimits(c)
 	}
 	g := c.pod.group.in(s)
 	g.recorded.exits = record.WithExits(g.recorded.exits, []record.Exit{e})
 	s.changed(g)
 }
 
-// recall reads from the record of a pod which containers ended before this process started, and the limits that
+// readPodRecord reads from the record of a pod which containers ended before this process started, and the limits that
 // the pod was granted. It reads until that succeeds once. The caller holds the group's token.
-func (a applier) recall(of groupIdentity) error {
-	if a.pods.isRecalled(of) {
+func (a applier) readPodRecord(of groupIdentity) error {
+	if a.pods.isPodRecordRead(of) {
 		return nil
 	}
 	r, err := record.Read(a.cgroups.Cgroup(of.cgroup), record.KindPod)
@@ -56,12 +56,12 @@ func (a applier) recall(of groupIdentity) error {
 	case err != nil && !errors.Is(err, record.ErrParse):
 		return err
 	}
-	a.pods.noteRecalled(of, r)
+	a.pods.notePodRecord(of, r)
 	return nil
 }
 
-// noteRecalled notes the contents of a pod's record, nil if it has none.
-func (t *podTable) noteRecalled(of groupIdentity, r *record.Record) {
+// notePodRecord notes the contents of a pod's record, nil if it has none.
+func (t *podTable) notePodRecord(of groupIdentity, r *record.Record) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	g := of.in(s)
@@ -71,7 +71,7 @@ func (t *podTable) noteRecalled(of groupIdentity, r *record.Record) {
 	}
 }
 
-func (t *podTable) isRecalled(g groupIdentity) bool {
+func (t *podTable) isPodRecordRead(g groupIdentity) bool {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	return g.in(s).recorded.read || g.cgroup == ""

@@ -26,17 +26,17 @@ func (n *Node) undeclared() undeclared {
 
 // find finds the undeclared disks of the containers of groups. A group with a new one becomes unreconciled.
 func (u *undeclared) find(ctx context.Context, groups []groupIdentity) {
-	of := u.pods.reaching(groups)
+	of := u.pods.coveringUndeclared(groups)
 	if len(of) == 0 {
 		return
 	}
 	err := u.passes.For(ctx, " reached", resolveDeadline, func(ctx context.Context) error {
 		stacks, above := inventory.NewStacks(u.storage), inventory.NewAncestorStats(u.readIOStat)
 		for _, c := range of {
-			if !u.mayHaveReached(above, c) {
+			if !u.mayUseUndeclared(above, c) {
 				continue
 			}
-			if u.reach(ctx, stacks, c); ctx.Err() != nil {
+			if u.compareUse(ctx, stacks, c); ctx.Err() != nil {
 				return ctx.Err()
 			}
 		}
@@ -47,15 +47,15 @@ func (u *undeclared) find(ctx context.Context, groups []groupIdentity) {
 	}
 }
 
-// reaching returns the containers of groups for which mayReach holds.
-func (t *podTable) reaching(groups []groupIdentity) []containerRef {
+// coveringUndeclared returns the containers of groups for which coversUndeclared holds.
+func (t *podTable) coveringUndeclared(groups []groupIdentity) []containerRef {
 	out := make([]containerRef, 0, 2*len(groups))
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	for _, g := range groups {
 		for _, pod := range g.in(s).pods {
 			for _, c := range pod.containers {
-				if c.mayReach() {
+				if c.coversUndeclared() {
 					out = append(out, c.ref)
 				}
 			}
@@ -64,20 +64,22 @@ func (t *podTable) reaching(groups []groupIdentity) []containerRef {
 	return out
 }
 
-// mayReach reports whether a "*" of the container applies to the disks that it is seen to use.
-func (c *snapshot) mayReach() bool {
+// coversUndeclared reports whether a "*" of the container applies to the disks that it is seen to use.
+func (c *snapshot) coversUndeclared() bool {
 	return c.mayRun() && c.cgroup != "" && c.disks.IsResolved() && c.decision.policy != nil &&
 		c.decision.policy.StarOf(c.name)
 }
 
 // isPartial reports whether the plugin failed to find all disks that need limits.
-func (c *snapshot) isPartial() bool { return !c.disks.IsResolved() || c.use.unjudged && c.mayReach() }
+func (c *snapshot) isPartial() bool {
+	return !c.disks.IsResolved() || c.use.pending && c.coversUndeclared()
+}
 
-// mayHaveReached reports whether the I/O of a container has to be read. Most containers need no read of their
+// mayUseUndeclared reports whether the I/O of a container has to be read. Most containers need no read of their
 // own: no cgroup above them has used another disk than the declared disks of the container.
-func (u *undeclared) mayHaveReached(above inventory.AncestorStats, c containerRef) bool {
+func (u *undeclared) mayUseUndeclared(above inventory.AncestorStats, c containerRef) bool {
 	now := u.pods.snapshot(c)
-	known := now.use.unjudged || now.use.notJudged != "" || !now.use.seen.IsZero()
+	known := now.use.pending || now.use.failure != "" || !now.use.seen.IsZero()
 	return known || above.MayUseUndeclared(now.cgroup, &now.disks.Facts)
 }
 
@@ -85,10 +87,10 @@ func (u *undeclared) readIOStat(cgroup string) (map[blkio.Dev]blkio.Stat, error)
 	return u.cgroups.Cgroup(cgroup).ReadIOStat()
 }
 
-// reach compares the I/O of a container with its declared disks. It reports whether its limits have to be
+// compareUse compares the I/O of a container with its declared disks. It reports whether its limits have to be
 // decided or written again.
-func (u *undeclared) reach(ctx context.Context, stacks *inventory.Stacks, c containerRef) bool {
-	old, wanted := u.pods.snapshotIf(c, (*snapshot).mayReach)
+func (u *undeclared) compareUse(ctx context.Context, stacks *inventory.Stacks, c containerRef) bool {
+	old, wanted := u.pods.snapshotIf(c, (*snapshot).coversUndeclared)
 	if !wanted {
 		return false
 	}
@@ -99,7 +101,7 @@ func (u *undeclared) reach(ctx context.Context, stacks *inventory.Stacks, c cont
 	var found inventory.Usage
 	if err == nil {
 		var starred map[blkio.Dev]bool
-		if old.use.unjudged {
+		if old.use.pending {
 			starred = u.starred(old.cgroup, old.pod.group.cgroup)
 		}
 		found, err = stacks.Judge(ctx, &old.disks.Facts, &old.use.seen, stats, starred)
@@ -107,39 +109,39 @@ func (u *undeclared) reach(ctx context.Context, stacks *inventory.Stacks, c cont
 	if ctx.Err() != nil {
 		return false
 	}
-	again, changed := u.pods.judged(c, &found, err)
+	again, changed := u.pods.noteUse(c, &found, err)
 	switch {
 	case again:
 	case err != nil:
 		old.logger(u.log).WithError(err).Warn("Finding undeclared disks of a container failed")
 	default:
-		old.tellReached(u.log, found.Reached, stats)
+		old.logUndeclared(u.log, found.Reached, stats)
 	}
 	return changed
 }
 
-// judged notes the result of a comparison. It reports whether the comparison failed as the previous one did,
+// noteUse notes the result of a comparison. It reports whether the comparison failed as the previous one did,
 // and whether limits have to be decided or written again.
-func (t *podTable) judged(of containerRef, found *inventory.Usage, err error) (again, changed bool) {
+func (t *podTable) noteUse(of containerRef, found *inventory.Usage, err error) (again, changed bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	c := of.In(s)
 	if err != nil { // the earlier result stays valid
-		again = err.Error() == c.use.notJudged
-		c.use.notJudged = err.Error()
+		again = err.Error() == c.use.failure
+		c.use.failure = err.Error()
 		return again, false
 	}
-	changed = c.use.unjudged || !slices.Equal(found.Reached, c.use.seen.Reached)
-	c.use = ioUse{seen: *found}
+	changed = c.use.pending || !slices.Equal(found.Reached, c.use.seen.Reached)
+	c.use = undeclaredUse{seen: *found}
 	if changed {
 		s.changed(c.pod.group.in(s))
 	}
 	return false, changed
 }
 
-// tellReached logs those disks that the container was not known to use. The container is passed as it was
+// logUndeclared logs those disks that the container was not known to use. The container is passed as it was
 // before the comparison.
-func (c *snapshot) tellReached(log logrus.FieldLogger, reached []blkio.Disk, stats map[blkio.Dev]blkio.Stat) {
+func (c *snapshot) logUndeclared(log logrus.FieldLogger, reached []blkio.Disk, stats map[blkio.Dev]blkio.Stat) {
 	for _, d := range reached {
 		if !slices.Contains(c.use.seen.Reached, d) {
 			c.logger(log).WithFields(logrus.Fields{"disk": d.Name, "dev": d.Dev.String(), "used": stats[d.Dev].String()}).

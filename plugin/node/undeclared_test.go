@@ -195,7 +195,7 @@ func TestReachedHangs(t *testing.T) {
 	stat := filepath.Join(dir, cgroupOf("a"), "io.stat")
 	write(t, stat, moved(inventory.MinUsage, "7:0", "8:16"))
 	for range 3 {
-		if u.reach(t.Context(), stacks, c.ref) || c.use.seen.Reached != nil {
+		if u.compareUse(t.Context(), stacks, c.ref) || c.use.seen.Reached != nil {
 			t.Errorf("found %v", c.use.seen.Reached)
 		}
 	}
@@ -206,7 +206,7 @@ func TestReachedHangs(t *testing.T) {
 		t.Errorf("asked %d times", s.asked)
 	}
 	write(t, stat, moved(inventory.MinUsage, "8:16"))
-	if !u.reach(t.Context(), stacks, c.ref) {
+	if !u.compareUse(t.Context(), stacks, c.ref) {
 		t.Error("who does not use it is not looked at")
 	}
 }
@@ -232,10 +232,10 @@ func TestReachedAndGone(t *testing.T) {
 	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(inventory.MinUsage, "8:16"))
 	late, cancel := context.WithCancel(t.Context())
 	cancel()
-	if u.reach(late, inventory.NewStacks(n.storage), c.ref) || c.use.seen.Reached != nil {
+	if u.compareUse(late, inventory.NewStacks(n.storage), c.ref) || c.use.seen.Reached != nil {
 		t.Errorf("judged without the time to: %v", c.use.seen.Reached)
 	}
-	if !u.reach(t.Context(), inventory.NewStacks(n.storage), c.ref) || u.reach(t.Context(), inventory.NewStacks(n.storage), c.ref) {
+	if !u.compareUse(t.Context(), inventory.NewStacks(n.storage), c.ref) || u.compareUse(t.Context(), inventory.NewStacks(n.storage), c.ref) {
 		t.Error("want news once")
 	}
 	if err := os.RemoveAll(filepath.Join(dir, cgroupOf("a"))); err != nil {
@@ -244,11 +244,11 @@ func TestReachedAndGone(t *testing.T) {
 	if _, err := n.cgroups.Cgroup(cgroupOf("a")).ReadIOStat(); !errors.Is(err, blkio.ErrGone) {
 		t.Fatal(err)
 	}
-	if u.reach(t.Context(), inventory.NewStacks(n.storage), c.ref) || !slices.Equal(c.use.seen.Reached, []blkio.Disk{plugged}) {
+	if u.compareUse(t.Context(), inventory.NewStacks(n.storage), c.ref) || !slices.Equal(c.use.seen.Reached, []blkio.Disk{plugged}) {
 		t.Errorf("forgotten with the cgroup: %v", c.use.seen.Reached)
 	}
 	n.Stopped("sb1", "id-a")
-	if u.reach(t.Context(), inventory.NewStacks(n.storage), c.ref) {
+	if u.compareUse(t.Context(), inventory.NewStacks(n.storage), c.ref) {
 		t.Error("it has ended")
 	}
 }
