@@ -7,8 +7,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestBackstop follows what a pod's cgroup should have while containers come
-// and go.
+// TestBackstop follows the limits of a pod's cgroup while containers come and go.
 func TestBackstop(t *testing.T) {
 	h, _ := tree(t, podCgroup)
 	n := newNode(t, h)
@@ -50,7 +49,7 @@ func TestBackstop(t *testing.T) {
 	}
 }
 
-// TestBackstopAndTotal: the smaller of the two holds, with its source.
+// TestBackstopAndTotal verifies that the smaller one of the two is in force, with its source.
 func TestBackstopAndTotal(t *testing.T) {
 	h, _ := tree(t, podCgroup)
 	n := newNode(t, h)
@@ -78,7 +77,7 @@ func TestBackstopAndTotal(t *testing.T) {
 	}
 }
 
-// TestNoBackstop: switched off while it is in force, it goes.
+// TestNoBackstop verifies that a backstop is removed when it is disabled while it is in force.
 func TestNoBackstop(t *testing.T) {
 	h, _ := tree(t, podCgroup)
 	n := newNode(t, h)

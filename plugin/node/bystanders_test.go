@@ -12,8 +12,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestBystander: pods that a new policy concerns are found by what the list and the events have reported
-// about them.
+// TestBystander verifies that pods that a new policy concerns are found by the facts of the list and of events.
 func TestBystander(t *testing.T) {
 	for name, tell := range map[string]func(*Node){
 		"listed": func(n *Node) { n.Synchronize([]*Sandbox{batch()}, []*Container{listed("a", isRunning)}) },
@@ -40,8 +39,8 @@ func TestBystander(t *testing.T) {
 	}
 }
 
-// TestBystanderEnds: nothing is kept of a container that has ended, or whose creation failed, and of a
-// sandbox that is removed. None of them becomes known.
+// TestBystanderEnds verifies that no facts are kept of a container that has ended or that could not be created,
+// nor of a sandbox that is removed. None of them becomes known.
 func TestBystanderEnds(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -82,8 +81,8 @@ func TestBystanderEnds(t *testing.T) {
 	}
 }
 
-// TestBystanderEndedUnseen: a container that ended while the plugin was not connected leaves no limit on its
-// pod, although a new policy has a class for it: no limit has held back what it wrote.
+// TestBystanderEndedUnseen verifies that a container that ended while the plugin was not connected leaves no
+// limit on its pod. A new policy has a class for the pod, but no limit has delayed the container's writes.
 func TestBystanderEndedUnseen(t *testing.T) {
 	for name, tell := range map[string]func(*Node){
 		"listed":  func(n *Node) { n.Synchronize([]*Sandbox{batch()}, []*Container{listed("a", isRunning)}) },
@@ -148,8 +147,8 @@ func TestBystanderWithoutProcess(t *testing.T) {
 	}
 }
 
-// TestReloadWithinSynchronize: a policy that admits a pod while the runtime's list is taken over loses
-// nothing of what is known of the pod.
+// TestReloadWithinSynchronize verifies that a policy that admits a pod while the runtime's list is taken over
+// loses no facts about the pod.
 func TestReloadWithinSynchronize(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -165,8 +164,8 @@ func TestReloadWithinSynchronize(t *testing.T) {
 	}
 }
 
-// TestRecordedBystander: a pod whose record an event could not read has its limits removed by a later
-// pass, and nothing is known of a pod without a record.
+// TestRecordedBystander verifies that a later pass removes the limits of a pod with a record that an event
+// could not read. A pod without a record does not become known.
 func TestRecordedBystander(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)

@@ -34,7 +34,7 @@ func (d *drainedPod) run(name string) *container {
 	return d.p.pods.findOrRegister(d.p.lookup(drainedSandbox), ctr(name)).in(d.p.peek())
 }
 
-// watched has the exit watch watch a container that has limits on writes.
+// watched adds a container that has limits on writes to the exit watch.
 func (n *Node) watched(c *container) {
 	s := n.pods.state.Lock()
 	defer n.pods.state.Unlock()
@@ -43,7 +43,7 @@ func (n *Node) watched(c *container) {
 	s.handle(c, lifecycle.WatchArmed)
 }
 
-// end is what the watch and the runtime tell of a container, in this order.
+// end sends the report of the exit watch and the events of the runtime, in this order.
 func (d *drainedPod) end(c *container) {
 	d.Helper()
 	d.p.watched(c)
@@ -63,8 +63,8 @@ func (d *drainedPod) want(rbps, wbps blkio.Amount) {
 	}
 }
 
-// TestDrained: the pod's limits hold until what its containers have written is on
-// its disk, and no longer; the next container brings them back.
+// TestDrained verifies that the pod's limits stay until the data of its containers is on its disk, and no
+// longer. The next container brings them back.
 func TestDrained(t *testing.T) {
 	d := newDrainedPod(t)
 	a := d.run("a")
@@ -87,7 +87,7 @@ func TestDrained(t *testing.T) {
 	d.want(9<<20, 1<<20)
 }
 
-// TestDropCache: a pod's page cache goes once all is written out and nobody runs.
+// TestDropCache verifies that a pod's page cache is dropped once all is written out and no container runs.
 func TestDropCache(t *testing.T) {
 	h, dir := tree(t, podCgroup)
 	d := &drainedPod{t, newNode(t, h)}
@@ -111,8 +111,7 @@ func TestDropCache(t *testing.T) {
 	})
 }
 
-// TestDrainedWithoutSync: nothing to write is nothing left, and what nobody knows
-// of is not nothing.
+// TestDrainedWithoutSync verifies that a pod is drained if it has nothing to write, but not if that is unknown.
 func TestDrainedWithoutSync(t *testing.T) {
 	d := newDrainedPod(t)
 	a := d.run("a")
@@ -128,8 +127,8 @@ func TestDrainedWithoutSync(t *testing.T) {
 	}
 }
 
-// TestLeftovers: what was not written out for certain keeps the pod's limits, and
-// no container that has ended is kept for it.
+// TestLeftovers verifies that data that may not be written out keeps the pod's limits. No ended container is
+// kept for it.
 func TestLeftovers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		end  func(n *Node, c *container)

@@ -7,7 +7,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 )
 
-// fakeWatch notes what is added to it.
+// fakeWatch notes the cgroups that are added to it.
 type fakeWatch struct{ added []string }
 
 func (w *fakeWatch) Add(c cgroupfs.Cgroup) error {
@@ -15,8 +15,8 @@ func (w *fakeWatch) Add(c cgroupfs.Cgroup) error {
 	return nil
 }
 
-// TestWatchFails: a watch that has failed is not used any more; another one holds all
-// containers again.
+// TestWatchFails verifies that a watch that has failed is not used any more. All containers are added to
+// another one.
 func TestWatchFails(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)

@@ -46,9 +46,8 @@ func (s *changing) seen() int {
 	return s.looks
 }
 
-// TestMountsChanged: what is mounted into a running container is limited, and stays so
-// when it is unmounted, since the container may have it still; a container that no
-// mount comes into is left alone.
+// TestMountsChanged verifies that a disk mounted into a running container is limited. The limit stays when the
+// disk is unmounted, because the container may still have it. A container that gets no mount is unchanged.
 func TestMountsChanged(t *testing.T) {
 	late := blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 48}, Name: "sdd"}
 	for _, tt := range []struct {
@@ -99,8 +98,8 @@ func TestMountsChanged(t *testing.T) {
 	}
 }
 
-// TestChangeDuringLook: what changes while a container is looked into is not missed.
-func TestChangeDuringLook(t *testing.T) {
+// TestChangeDuringResolution verifies that a change while a container is resolved is not missed.
+func TestChangeDuringResolution(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
 	storage := &changing{disks: disks{twoDisks}}
@@ -127,9 +126,9 @@ func TestChangeDuringLook(t *testing.T) {
 	}
 }
 
-// TestReloadDuringLook: a policy that comes while a container is looked into is not missed, and does not
-// put into force what the one before only observed.
-func TestReloadDuringLook(t *testing.T) {
+// TestReloadDuringResolution verifies that a policy that comes while a container is resolved is not missed. It does
+// not put limits into force that the previous policy only observed.
+func TestReloadDuringResolution(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
 	storage := &changing{disks: disks{twoDisks}}
@@ -195,9 +194,8 @@ func TestLayerStays(t *testing.T) {
 	}
 }
 
-// TestStartLooksAgain: what is mounted between a container's creation and its start is
-// limited.
-func TestStartLooksAgain(t *testing.T) {
+// TestStartResolvesAgain verifies that a disk mounted between a container's creation and its start is limited.
+func TestStartResolvesAgain(t *testing.T) {
 	late := blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 48}, Name: "sdd"}
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)

@@ -24,8 +24,8 @@ func forge(t *testing.T, dir, cgroup, text string) {
 	}
 }
 
-// TestForgedRecord: what a container writes on its own cgroup's directory counts for
-// nothing, before our first look at it too, and goes.
+// TestForgedRecord verifies that a record that a container writes on its own cgroup's directory has no effect
+// and is removed, even if it was written before the plugin's first read.
 func TestForgedRecord(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("db"))
 	n := newNode(t, h)
@@ -83,8 +83,8 @@ func TestWalkedRecords(t *testing.T) {
 	}
 }
 
-// TestRecordGoesWithCgroup: the pod's directory does not keep the records of containers
-// that have gone: the kernel has room for 128.
+// TestRecordGoesWithCgroup verifies that the pod's directory does not keep the records of removed containers.
+// The kernel has room for 128.
 func TestRecordGoesWithCgroup(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
 	n := newNode(t, h)

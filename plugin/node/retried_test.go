@@ -39,9 +39,9 @@ func TestTriedAgainSoon(t *testing.T) {
 	})
 }
 
-// TestHungLookIsCounted: as long as a look at a container hangs, its pod's limits are
-// not all in force, whatever else succeeds.
-func TestHungLookIsCounted(t *testing.T) {
+// TestHungResolutionIsCounted verifies that a pod's limits count as not in force while the resolution of one of its
+// containers hangs, although other writes succeed.
+func TestHungResolutionIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
 		n := newNode(t, h)
@@ -77,8 +77,8 @@ func TestHungLookIsCounted(t *testing.T) {
 	})
 }
 
-// TestUnparsableHidesNothing: a container with a cgroup path that cannot be parsed does
-// not stand for those that only the cgroups tell of.
+// TestUnparsableHidesNothing verifies that a container with a cgroup path that cannot be parsed does not stand
+// for containers that are known by their cgroups only.
 func TestUnparsableHidesNothing(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("unheard"))
 	write(t, filepath.Join(dir, cgroupOf("unheard"), "cgroup.events"), "populated 1\nfrozen 0\n")

@@ -88,7 +88,7 @@ func TestClassOfRule(t *testing.T) {
 		t.Errorf("%d pods are known", pods)
 	}
 
-	// The policy changed while the plugin was away: what it had written is found by the records.
+	// The policy changed while the plugin was away. The records show the limits that it had written.
 	n = newNode(t, h)
 	n.Synchronize([]*Sandbox{batch(), other}, []*Container{listed("a", isRunning)})
 	n.pass(t.Context())
@@ -99,8 +99,8 @@ func TestClassOfRule(t *testing.T) {
 	}
 }
 
-// TestChosenClassGone: a container keeps the limits of a class that its annotation chose when the
-// policy has that class no more, after a restart as well.
+// TestChosenClassGone verifies that a container keeps the limits of a class that its annotation chose when the
+// policy no longer has that class, after a restart as well.
 func TestChosenClassGone(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -131,8 +131,8 @@ func TestChosenClassGone(t *testing.T) {
 	want("restarted")
 }
 
-// TestRejectReachesRunning: a rule that rejects annotations limits running containers to its class, and
-// keeps what is lower, for the pod as a whole too.
+// TestRejectReachesRunning verifies that a rule that rejects annotations limits running containers to its
+// class, and keeps lower values, for the pod as a whole too.
 func TestRejectReachesRunning(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -243,8 +243,9 @@ func TestQOSOf(t *testing.T) {
 	}
 }
 
-// TestLoweredReturns: a container that a class limited to less than its annotation has the annotation's
-// value again when the class goes, after a restart as well, although the policy rejects annotations.
+// TestLoweredReturns verifies that a container that a class limited to less than its annotation gets the
+// annotation's value back when the class is removed. That holds after a restart as well, although the policy
+// rejects annotations.
 func TestLoweredReturns(t *testing.T) {
 	const rejected = "rules: [{name: r, annotations: reject}]"
 	for name, between := range map[string]string{
@@ -321,8 +322,8 @@ func TestUndecidedUnderObserve(t *testing.T) {
 	}
 }
 
-// TestObservedThenGone: a value that a class put into a container's OCI spec does not come back with an update when
-// the class was first only observed, and then gone with a restart.
+// TestObservedThenGone verifies that a value that a class put into a container's OCI spec does not come back
+// with an update. The class was first only observed, and was then removed with a restart.
 func TestObservedThenGone(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), "")

@@ -11,8 +11,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 )
 
-// TestSynchronizeParsesNothing: what tenants wrote does not decide how long
-// Synchronize takes, and is in force afterwards.
+// TestSynchronizeParsesNothing verifies that the text of tenants does not decide how long Synchronize takes,
+// and that their limits are in force afterwards.
 func TestSynchronizeParsesNothing(t *testing.T) {
 	const entries = 250
 	var long strings.Builder
@@ -74,8 +74,8 @@ func TestPanicUnlocks(t *testing.T) {
 	}
 }
 
-// TestRefusal: a failure of ours refuses a container where the policy says so, and is counted. It refuses none of
-// a pod that has no limits.
+// TestRefusal verifies that an internal failure rejects a container where the policy asks for that, and is
+// counted. It rejects no container of a pod without limits.
 func TestRefusal(t *testing.T) {
 	annotated, plain := limited("rootfs wbps=1Mi"), batch()
 	for name, tt := range map[string]struct {
@@ -103,8 +103,8 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// TestUnreadRecord: the cgroup of a pod of no concern is read once, and again with each pass while it cannot
-// be read.
+// TestUnreadRecord verifies that the cgroup of a bystander is read once, and again with each pass while it
+// cannot be read.
 func TestUnreadRecord(t *testing.T) {
 	h, dir := tree(t)
 	loop := filepath.Join(dir, "kubepods.slice")

@@ -32,7 +32,7 @@ func restarted(t *testing.T, annotations map[string]string, names ...string) (n 
 	return n, h, dir
 }
 
-// end has a cgroup lose its last process.
+// end removes the last process of a cgroup.
 func end(t *testing.T, dir string, cgroups ...string) {
 	t.Helper()
 	for _, cgroup := range cgroups {
@@ -49,8 +49,8 @@ func wantUnknown(t *testing.T, n *Node, unknown string) {
 	}
 }
 
-// TestUnlisted: where the runtime never lists what runs, what asks for weights is complete once no
-// cgroup has a record with one.
+// TestUnlisted verifies that the demand for weights is complete once no cgroup has a record with a weight,
+// where the runtime never lists its containers.
 func TestUnlisted(t *testing.T) {
 	n, _, dir := restarted(t, map[string]string{weightKey + "containers": "30", weightKey + "pod-total": "* 60; rootfs 50"}, "a", "b")
 	if d := n.Weighted(); d.Complete || d.Unknown != "the runtime has not listed what runs" {
@@ -114,7 +114,7 @@ func TestUnlistedUnreadable(t *testing.T) {
 	wantUnknown(t, n, "")
 }
 
-// TestUnlistedIsCopied: what is added to one demand is not in another one.
+// TestUnlistedIsCopied verifies that a weight that is added to one demand is not in another one.
 func TestUnlistedIsCopied(t *testing.T) {
 	for _, problems := range [][]string{nil, {"a record cannot be read"}} {
 		var l listing
