@@ -105,8 +105,8 @@ func TestBystanderEndedUnseen(t *testing.T) {
 	}
 }
 
-// TestAdmittedWithoutHandOver: a former bystander that was limited leaves data that the limit holds back, also
-// without the hand-over.
+// TestAdmittedWithoutHandOver verifies that a former bystander that was limited leaves data that the limit
+// holds back, also without the hand-over.
 func TestAdmittedWithoutHandOver(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -123,8 +123,8 @@ func TestAdmittedWithoutHandOver(t *testing.T) {
 	}
 }
 
-// TestBystanderWithoutProcess: the start of a container that is restored from a checkpoint is reported before
-// its cgroup exists. A policy that comes in between still limits it.
+// TestBystanderWithoutProcess verifies that the start of a container that is restored from a checkpoint is
+// reported before its cgroup exists. A policy that comes in between still limits it.
 func TestBystanderWithoutProcess(t *testing.T) {
 	h, dir := tree(t, podCgroup)
 	n := newNode(t, h)
@@ -196,7 +196,7 @@ func TestRecordedBystander(t *testing.T) {
 	}
 }
 
-// TestPolicyBetweenEvents: a policy that comes while an event is passed by is not missed.
+// TestPolicyBetweenEvents verifies that a policy that comes while an event is passed by is not missed.
 func TestPolicyBetweenEvents(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -219,8 +219,8 @@ func TestPolicyBetweenEvents(t *testing.T) {
 	}
 }
 
-// TestBystanderUnified: of the control files in a container's OCI spec those are kept that a decision
-// depends on.
+// TestBystanderUnified verifies that of the control files in a container's OCI spec those are kept that a
+// decision depends on.
 func TestBystanderUnified(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)

@@ -306,8 +306,8 @@ func countLogged(hook *logtest.Hook, part string) (n int) {
 	return n
 }
 
-// TestManyRedirectedMounts: the work grows with the mounts of the process plus those of
-// the spec, and the disks of one filesystem are added once.
+// TestManyRedirectedMounts verifies that the work grows with the mounts of the process plus those of the spec,
+// and the disks of one filesystem are added once.
 func TestManyRedirectedMounts(t *testing.T) {
 	const count = 4000
 	var spec []inventory.Mount

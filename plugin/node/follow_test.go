@@ -173,8 +173,8 @@ func TestReloadDuringResolution(t *testing.T) {
 	}
 }
 
-// TestLayerStays: a runtime that was restarted with another snapshotter does not move
-// the writable layers of containers that run.
+// TestLayerStays verifies that a runtime that was restarted with another snapshotter does not move the writable
+// layers of containers that run.
 func TestLayerStays(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)

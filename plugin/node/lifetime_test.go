@@ -37,8 +37,8 @@ func endHeld(t *testing.T, n *Node, dir string, c *container) {
 	n.Stopped(c.pod.id, c.id)
 }
 
-// TestCreatedIsNoLeftover: a container that was created and not started when the plugin
-// connected has left nothing.
+// TestCreatedIsNoLeftover verifies that a container that was created and not started when the plugin connected
+// has left nothing.
 func TestCreatedIsNoLeftover(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)

@@ -54,8 +54,8 @@ func TestForgedRecord(t *testing.T) {
 	}
 }
 
-// TestWalkedRecords: a walk over the node gives the records that count, and none that a
-// container may have written.
+// TestWalkedRecords verifies that a walk over the node gives the records that count, and none that a container
+// may have written.
 func TestWalkedRecords(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("db"), cgroupOf("db")+"/own", "system.slice/cri-containerd-x.scope", "plain/ctr")
 	write := func(path, kind string) {

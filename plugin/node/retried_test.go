@@ -13,7 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
-// TestTriedAgainSoon: after a failure the reconciler does not wait for the next pass.
+// TestTriedAgainSoon verifies that after a failure the reconciler does not wait for the next pass.
 func TestTriedAgainSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, dir := tree(t, podCgroup)
@@ -94,7 +94,7 @@ func TestUnparsableHidesNothing(t *testing.T) {
 	}
 }
 
-// TestRecallsAgain: a record that cannot be read is read again.
+// TestRecallsAgain verifies that a record that cannot be read is read again.
 func TestRecallsAgain(t *testing.T) {
 	h, dir := tree(t, podCgroup)
 	n := newNode(t, h)

@@ -35,8 +35,8 @@ func batch() *Sandbox {
 	return sb
 }
 
-// TestClassOfRule: a pod without annotations that a rule gives a class has its limits from its first
-// instruction on, with a backstop. It is known again after a restart, and a reload changes it.
+// TestClassOfRule verifies that a pod without annotations that a rule gives a class has its limits from its
+// first instruction on, with a backstop. It is known again after a restart, and a reload changes it.
 func TestClassOfRule(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -159,8 +159,8 @@ func TestRejectReachesRunning(t *testing.T) {
 	}
 }
 
-// TestFurtherTargets: a class of a new policy can select disks that nothing has selected before, of
-// pods with annotations as well.
+// TestFurtherTargets verifies that a class of a new policy can select disks that nothing has selected before,
+// of pods with annotations as well.
 func TestFurtherTargets(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -177,7 +177,7 @@ func TestFurtherTargets(t *testing.T) {
 	}
 }
 
-// TestModeOfRule: the mode of its rule decides whether a pod is limited, and rejected.
+// TestModeOfRule verifies that the mode of its rule decides whether a pod is limited, and rejected.
 func TestModeOfRule(t *testing.T) {
 	const staged = "mode: observe\nonError: {internal: reject}\nrules: [{name: prod, match: {namespaces: [prod]}, mode: enforce}]"
 	for namespace, enforced := range map[string]bool{"prod": true, "dev": false} {
@@ -210,7 +210,7 @@ func TestModeOfRule(t *testing.T) {
 	}
 }
 
-// TestRuleOncePerPolicy: the rule of a pod is found once for each policy, not for each event.
+// TestRuleOncePerPolicy verifies that the rule of a pod is found once for each policy, not for each event.
 func TestRuleOncePerPolicy(t *testing.T) {
 	first, second := rules(t, inProd), rules(t, inProd)
 	pod, _ := newPod(batch(), first)
@@ -288,8 +288,9 @@ func TestLoweredReturns(t *testing.T) {
 	}
 }
 
-// TestUndecidedUnderObserve: a value of a former class that is in a container's OCI spec stays known while the
-// limits are not decided under mode: observe. An update of the container does not bring it back for good.
+// TestUndecidedUnderObserve verifies that a value of a former class that is in a container's OCI spec stays
+// known while the limits are not decided under mode: observe. An update of the container does not bring it back
+// for good.
 func TestUndecidedUnderObserve(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)

@@ -39,7 +39,7 @@ func TestSynchronizeParsesNothing(t *testing.T) {
 	}
 }
 
-// TestPanicUnlocks: a panic under an event does not keep the node's state locked.
+// TestPanicUnlocks verifies that a panic under an event does not keep the node's state locked.
 func TestPanicUnlocks(t *testing.T) {
 	sb, c := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), ctr("a")
 	for event, call := range map[string]func(*Node){

@@ -77,13 +77,14 @@ func TestUnlisted(t *testing.T) {
 	}
 }
 
-// TestUnlistedWithoutWeights: containers without a weight are no reason to wait.
+// TestUnlistedWithoutWeights verifies that containers without a weight are no reason to wait.
 func TestUnlistedWithoutWeights(t *testing.T) {
 	n, _, _ := restarted(t, map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}, "a")
 	wantUnknown(t, n, "")
 }
 
-// TestUnlistedAndReported: a container of a former pod that events report counts by them, until its end.
+// TestUnlistedAndReported verifies that a container of a former pod that events report counts by them, until
+// its end.
 func TestUnlistedAndReported(t *testing.T) {
 	annotations := map[string]string{weightKey + "containers": "30"}
 	n, _, dir := restarted(t, annotations, "a")
@@ -102,7 +103,8 @@ func TestUnlistedAndReported(t *testing.T) {
 	}
 }
 
-// TestUnlistedUnreadable: a record that cannot be read may have a weight, while its cgroup has a process.
+// TestUnlistedUnreadable verifies that a record that cannot be read may have a weight, while its cgroup has a
+// process.
 func TestUnlistedUnreadable(t *testing.T) {
 	n, h, dir := restarted(t, map[string]string{weightKey + "containers": "30"}, "a")
 	at, name := record.PlaceOf(h.Cgroup(cgroupOf("a")), record.KindContainer)
@@ -127,7 +129,7 @@ func TestUnlistedIsCopied(t *testing.T) {
 	}
 }
 
-// TestListedLate: the list of the runtime has the last word.
+// TestListedLate verifies that the list of the runtime has the last word.
 func TestListedLate(t *testing.T) {
 	n, _, _ := restarted(t, map[string]string{weightKey + "containers": "30"}, "a")
 	wantUnknown(t, n, "container prod/db-0 a")
