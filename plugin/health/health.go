@@ -71,9 +71,9 @@ const (
 // File returns the path of a part's report.
 func File(dir, part string) string { return filepath.Join(dir, part+".json") }
 
-// Publish writes the result of report to a file, every Interval, until ctx ends. Then it
-// removes the file. It writes nothing for an instance on standby, since the file is that of
-// the active instance. It calls failed after each write, with the error or nil.
+// Publish writes the result of report to a file, every Interval, until ctx ends. Then it removes the file. It
+// writes nothing for an instance on standby, because the file belongs to the active instance. It calls failed
+// after each write, with the error or nil.
 func Publish(ctx context.Context, file string, report func() Report, failed func(error)) {
 	ticker := time.NewTicker(Interval)
 	defer ticker.Stop()

@@ -12,7 +12,7 @@ import (
 // Status is the report about a node's limits.
 type Status struct {
 	Dead        []DeadRow       `json:"dead"`
-	DeadNote    string          `json:"deadNote,omitempty"` // how Dead was found where the kernel does not list it
+	DeadNote    string          `json:"deadNote,omitempty"` // the way in which Dead was found where the kernel does not list it
 	Notes       []Note          `json:"notes"`
 	Orphans     []Orphan        `json:"orphans"`
 	OrphansNote string          `json:"orphansNote,omitempty"` // why there may be more orphans
@@ -23,8 +23,8 @@ type Status struct {
 	Files       *repair.Report  `json:"writeback"` // nil if the writeback part does not run
 }
 
-// Status reads the state of the parts, of all pods or of one. The error is that of records and
-// values which could not be read; the report has the others.
+// Status reads the state of the parts, of all pods or of one. The error has those of unreadable records and
+// values; the report has the others.
 func (h *Host) Status(ctx context.Context, filter Filter) (Status, error) {
 	records, recordsErr := Records(h.Cgroups, filter)
 	values, valuesErr := Values(records, h.Sysfs)
@@ -46,8 +46,7 @@ func (h *Host) Status(ctx context.Context, filter Filter) (Status, error) {
 	return s, errors.Join(recordsErr, valuesErr, filesErr, partsErr, sharedErr)
 }
 
-// weightsOf returns what the limits part reports of weights. With a filter, it has the shares of
-// the pod.
+// weightsOf returns the limits part's report on weights. With a filter, it has the shares of the pod.
 func weightsOf(parts []Part, filter Filter) *health.Weights {
 	for _, p := range parts {
 		if p.Report == nil || p.Report.Weights == nil {
@@ -67,10 +66,12 @@ func weightsOf(parts []Part, filter Filter) *health.Weights {
 // Enforces reports whether the limits that a new container requests are enforced.
 func (s *Status) Enforces() bool { return enforces(s.Parts) }
 
-// HasFindings reports whether a requested value is not in force, or the values of new containers
-// are not enforced, or a weight has no effect. The choices of an operator are findings only if
-// strict is true: an observed or a cleared value, a weight on a disk with weights: off, and a node
-// without a connected limits part on which no limit is requested.
+// HasFindings reports whether a requested value is not in force, or the values of new containers are not
+// enforced, or a weight has no effect.
+//
+// The choices of an operator are findings only if strict is true. These are an observed or a cleared value, a
+// weight on a disk with weights: off, and a node without a connected limits part on which no limit is
+// requested.
 func (s *Status) HasFindings(strict bool) bool {
 	right := []string{ValueOK, ValueCleared, ValueObserved}
 	if strict {
