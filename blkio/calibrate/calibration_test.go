@@ -215,8 +215,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestNamespaces: the namespaces of an NVMe controller, such as the disks of a virtual machine, have
-// its serial number. Each has a calibration of its own.
+// TestNamespaces verifies that the namespaces of an NVMe controller, such as the disks of a virtual machine,
+// have its serial number. Each has a calibration of its own.
 func TestNamespaces(t *testing.T) {
 	dir := t.TempDir()
 	namespaces := make([]storage.DiskInfo, 2)
@@ -237,7 +237,8 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// TestBytesOfIdentity: a device can have any bytes as its model or serial number, which JSON cannot.
+// TestBytesOfIdentity verifies that a device can have any bytes as its model or serial number, which JSON
+// cannot.
 func TestBytesOfIdentity(t *testing.T) {
 	dir := t.TempDir()
 	disks := []storage.Drive{{Serial: "S\xff"}, {Serial: "S\xfe"}, {Serial: "S\ufffd"}, {Serial: "S<&>\u2028\x00"}, {Serial: "S2", Model: "\xff\xff\xff\xff"}, {WWID: "t10.\xc3("}}
@@ -258,7 +259,7 @@ func TestBytesOfIdentity(t *testing.T) {
 	}
 }
 
-// TestLongIdentity: a target of iSCSI can have an identity that is longer than the name of a file.
+// TestLongIdentity verifies that a target of iSCSI can have an identity that is longer than the name of a file.
 func TestLongIdentity(t *testing.T) {
 	dir, d := t.TempDir(), disk
 	d.WWID = strings.Repeat("t10. x", 60)

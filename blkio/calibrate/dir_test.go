@@ -42,7 +42,7 @@ func TestOpenDir(t *testing.T) {
 	}
 }
 
-// TestOpenDirChanged: a link on the way to the directory that becomes another one in the meantime,
+// TestOpenDirChanged verifies that a link on the way to the directory that becomes another one in the meantime,
 // because a container can write there, leads to an error, and not to another disk.
 func TestOpenDirChanged(t *testing.T) {
 	root, actual := t.TempDir(), t.TempDir()
@@ -62,7 +62,7 @@ func TestOpenDirChanged(t *testing.T) {
 	}
 }
 
-// TestOpenDirInRoot: no path leads out of the node's root filesystem, and none through a link of
+// TestOpenDirInRoot verifies that no path leads out of the node's root filesystem, and none through a link of
 // procfs, which names an open file of this process.
 func TestOpenDirInRoot(t *testing.T) {
 	root := t.TempDir()
@@ -121,7 +121,7 @@ func TestDirStays(t *testing.T) {
 // inNamespace is set in the process that has its own mounts.
 const inNamespace = "NRI_BLKIO_TEST_IN_NAMESPACE"
 
-// TestBadFilesystems: a full and a read-only filesystem give an error that says what to do, and
+// TestBadFilesystems verifies that a full and a read-only filesystem give an error that says what to do, and
 // nothing is left on them. It needs mounts of its own, which this machine may not permit.
 func TestBadFilesystems(t *testing.T) {
 	if os.Getenv(inNamespace) != "" {

@@ -27,7 +27,7 @@ func opened(t *testing.T, dir string) *Dir {
 	return d
 }
 
-// TestWritesFile: the file has no name, is written once, and takes direct writes. On a filesystem
+// TestWritesFile verifies that the file has no name, is written once, and takes direct writes. On a filesystem
 // without direct I/O the error says so.
 func TestWritesFile(t *testing.T) {
 	dir := t.TempDir()
@@ -87,7 +87,7 @@ func TestCreateFileErrors(t *testing.T) {
 	}
 }
 
-// TestPrepares: the file is written as a whole, each block with other bytes, and what was not
+// TestPrepares verifies that the file is written as a whole, each block with other bytes, and what was not
 // written of it is cut off. It is in memory, so this needs no direct I/O.
 func TestPrepares(t *testing.T) {
 	f := inMemory(t, 0)
@@ -150,7 +150,7 @@ func inMemory(t *testing.T, seals int) *scratchFile {
 	return &scratchFile{File: f}
 }
 
-// TestOpensRemovedFile: where files without a name are not supported, none is left either.
+// TestOpensRemovedFile verifies that where files without a name are not supported, none is left either.
 func TestOpensRemovedFile(t *testing.T) {
 	dir := t.TempDir()
 	f, err := opened(t, dir).openRemoved()
@@ -167,7 +167,7 @@ func TestOpensRemovedFile(t *testing.T) {
 	}
 }
 
-// TestKeepsOtherFiles: a file or link that has the name already is of another program, and stays.
+// TestKeepsOtherFiles verifies that a file or link that has the name already is of another program, and stays.
 func TestKeepsOtherFiles(t *testing.T) {
 	dir := t.TempDir()
 	fakenode.WriteFiles(t, dir, map[string]string{"file": "data", "sub/x": ""})

@@ -48,7 +48,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestLoadErrors: a file that is there and cannot be used is an error that names it.
+// TestLoadErrors verifies that a file that is there and cannot be used is an error that names it.
 func TestLoadErrors(t *testing.T) {
 	file := func(dir string) string {
 		name, err := fileOf(dir, IdentityOf(&disk))
@@ -94,7 +94,7 @@ func TestLoadErrors(t *testing.T) {
 	}
 }
 
-// TestFileNames: each identity has a file of its own in the directory, whatever its bytes are.
+// TestFileNames verifies that each identity has a file of its own in the directory, whatever its bytes are.
 func TestFileNames(t *testing.T) {
 	seen := map[string]string{}
 	for _, text := range []string{
