@@ -25,7 +25,7 @@ func TestLoopOnNoDisk(t *testing.T) {
 	}
 }
 
-// TestFindErrors: what a user may name instead of a disk, and a sysfs that cannot be read.
+// TestFindErrors covers names that belong to no disk, and a sysfs that cannot be read.
 func TestFindErrors(t *testing.T) {
 	n, sys := nodeWith(t, nil)
 	sys.add("md0/md0p1", "259:1", "size=41943040", "partition=1")
@@ -94,7 +94,7 @@ func (s *shortIO) ReadAt(block []byte, _ int64) (int, error) {
 }
 func (s *shortIO) WriteAt([]byte, int64) (int, error) { s.calls.Add(1); return 0, unix.ENOSPC }
 
-// TestCounts: what was transferred counts, also of operations that failed.
+// TestCounts verifies that transferred bytes count, also those of operations that failed.
 func TestCounts(t *testing.T) {
 	c := &counter{disk: &shortIO{}, file: &shortIO{}}
 	block := make([]byte, 4*kib)

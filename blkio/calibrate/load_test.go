@@ -47,7 +47,7 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestLowest verifies that the rate of the slower half counts, if there are enough operations to tell.
+// TestLowest verifies that the rate of the slower half counts, if there are enough operations to compare.
 func TestLowest(t *testing.T) {
 	for name, tt := range map[string]struct {
 		at   []float64
@@ -163,8 +163,8 @@ func failAt(number int, err error) func(operations int) error {
 	}
 }
 
-// TestLoadEnds verifies that a load takes as long as it needs for enough operations, within bounds, and stops
-// at once with its context and at an error, also while its workers wait for their turn.
+// TestLoadEnds verifies that a load takes as long as it needs for enough operations, within bounds. It stops at
+// once with its context and at an error, also while its workers wait for their turn.
 func TestLoadEnds(t *testing.T) {
 	failed := errors.New("medium error")
 	for name, tt := range map[string]struct {

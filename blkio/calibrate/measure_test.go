@@ -29,7 +29,7 @@ func near(t *testing.T, what string, got, want, tolerance float64) {
 
 func ignore(float64, string) {}
 
-// idleCPU are processors that are never the bottleneck.
+// idleCPU has processors that are never the bottleneck.
 func idleCPU() time.Duration { return 0 }
 
 // measure measures a simulated disk, for reads and for writes.
@@ -125,7 +125,7 @@ func TestMeasuresBurst(t *testing.T) {
 	near(t, "the rate of writes", m.Writes.Last, 1, 0.03)
 }
 
-// TestMixed verifies that reads and writes that are throttled apart, as some clouds' are.
+// TestMixed covers reads and writes that are throttled apart, as some clouds' are.
 func TestMixed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read, written := &simDisk{iops: 2000, bps: 60 * mib}, &simDisk{iops: 1000, bps: 60 * mib}
@@ -244,8 +244,8 @@ func TestDelayed(t *testing.T) {
 	}
 }
 
-// TestRetries verifies that a load with a pause is applied once more, a few times. Where each load has one,
-// that is the disk itself, and the figures say so.
+// TestRetries verifies that a load with a pause is applied once more, a few times. If each load has one, the
+// disk itself causes it, and the figures show it.
 func TestRetries(t *testing.T) {
 	for name, tt := range map[string]struct {
 		most   int // pauses

@@ -145,12 +145,12 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestUseErrors: what happens while the disk is watched: ^C, a disk that is removed, and counters
-// that cannot be read.
+// TestUseErrors covers events while the disk is watched: ^C, a disk that is removed, and counters that cannot
+// be read.
 func TestUseErrors(t *testing.T) {
 	unreadable := errors.New("input/output error")
 	for name, tt := range map[string]struct {
-		fails  int // which look
+		fails  int // which read
 		cancel bool
 		remove bool
 		want   string

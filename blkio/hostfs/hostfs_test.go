@@ -42,7 +42,7 @@ func put(t *testing.T, name, data string) {
 	}
 }
 
-// Symlinks lead where they lead on the node, and never out of its root.
+// Symlinks have the same targets as on the node, and never lead out of its root.
 func TestReadFile(t *testing.T) {
 	r := node(t, map[string]string{"etc/real": "here", "etc/large": strings.Repeat("x", MaxFile+1)}, map[string]string{
 		"etc/absolute": "/etc/real", "etc/relative": "real", "etc/above": "../../../../etc/real", "etc/loop": "loop", "run": "/etc",
@@ -148,7 +148,7 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// A file that another one has replaced locks nothing.
+// A lock of a file that was replaced locks nothing.
 func TestStillThere(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "lock")
 	put(t, name, "")
