@@ -138,7 +138,7 @@ func TestDropWeight(t *testing.T) {
 	}
 }
 
-// This is the worst that a tenant can write: as many mistakes as fit, for a pod with as many nearly equal
+// BenchmarkHostile decides for the worst pod of a tenant: as many mistakes as fit, and as many nearly equal
 // mounts as possible.
 func BenchmarkHostile(b *testing.B) {
 	c := Container{Name: "db", Rootfs: on(sda)}

@@ -187,7 +187,7 @@ func TestWeight(t *testing.T) {
 	}
 }
 
-// A caller that ignores an error must get the correct rest.
+// TestBestEffort verifies that a caller that ignores an error must get the correct rest.
 func TestBestEffort(t *testing.T) {
 	r := annotation.Parse(map[string]string{
 		keyDB:    "/data wpbs=1Mi; rootfs wbps=1Mi; /logs wbps=3Mi; /data/.. wbps=1; /scratch wbps=1Mi",
@@ -226,7 +226,7 @@ func TestBestEffort(t *testing.T) {
 	}
 }
 
-// An ignored error must not hide a rejected one.
+// TestRejectedErrorComesFirst verifies that an ignored error must not hide a rejected one.
 func TestRejectedErrorComesFirst(t *testing.T) {
 	r := annotation.Parse(map[string]string{keyDB: "/scratch wbps=1Mi; /nope wbps=1Mi"})
 	for _, tt := range []struct {

@@ -73,7 +73,7 @@ func TestPodTotal(t *testing.T) {
 	}
 }
 
-// The order of the list that the caller passes stays the same.
+// TestPodTotalKeepsItsArgument verifies that the order of the list that the caller passes stays the same.
 func TestPodTotalKeepsItsArgument(t *testing.T) {
 	cs := pod()
 	if _, err := Default().of(annotation.Parse(map[string]string{keyTotal: "* wbps=1Mi"})).Total(cs); err != nil {
@@ -128,8 +128,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// The same request must give the same bytes on each retry, however its map
-// and its containers are ordered.
+// TestDeterminism verifies that the same request must give the same bytes on each retry, however its map and
+// its containers are ordered.
 func TestDeterminism(t *testing.T) {
 	annotations := map[string]string{
 		keyDB: "/data wpbs=1; /logs x; /nope wbps=1Mi", keyEach: "/data wbps=1Mi; /logs wbps=2Mi; /scratch wbps=1Mi",

@@ -56,7 +56,7 @@ func TestVolume(t *testing.T) {
 	}
 }
 
-// Sources and skipped targets have the name of the volume, not a path.
+// TestVolumeIsNamed verifies that sources and skipped targets have the name of the volume, not a path.
 func TestVolumeIsNamed(t *testing.T) {
 	c := Container{Name: "db", Rootfs: on(sda), Mounts: []Mount{of("data", "csi", mount("/data", on(sdb))), of("mem", "empty-dir", mount("/mem", tmpfs()))}}
 	d, err := Default().of(annotation.Parse(map[string]string{keyDB: "@data wbps=1Mi; @mem wbps=max", keyEach: "@nope rbps=1Mi"})).Container(c)
@@ -75,7 +75,7 @@ func TestVolumeIsNamed(t *testing.T) {
 	}
 }
 
-// A pod-total applies to the pod's volume, in any of its containers.
+// TestVolumeOfPod verifies that a pod-total applies to the pod's volume, in any of its containers.
 func TestVolumeOfPod(t *testing.T) {
 	a := Container{Name: "a", Rootfs: on(sda), Mounts: []Mount{of("data", "csi", mount("/a", on(sdb)))}}
 	b := Container{Name: "b", Rootfs: on(sda), Mounts: []Mount{of("data", "csi", mount("/b", on(sdb)))}}
@@ -119,7 +119,7 @@ func TestVolumeOfPod(t *testing.T) {
 	}
 }
 
-// The line has the advice, however long the names in it are.
+// TestVolumeLineIsBounded verifies that the line has the advice, however long the names in it are.
 func TestVolumeLineIsBounded(t *testing.T) {
 	name := strings.Repeat("a", 63)
 	key := "limits.blkio.noderesource.dev/container." + name

@@ -58,7 +58,7 @@ func TestWeightBound(t *testing.T) {
 	}
 }
 
-// A weight that is refused leaves the weight of the wider scope.
+// TestWeightBoundBestEffort verifies that a weight that is refused leaves the weight of the wider scope.
 func TestWeightBoundBestEffort(t *testing.T) {
 	r := annotation.Parse(map[string]string{keyWeight + "container.db": "500", keyWeight + "containers": "50"})
 	d, err := Default().of(r).Container(db())

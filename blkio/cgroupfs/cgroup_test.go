@@ -97,7 +97,7 @@ func TestOpenHierarchy(t *testing.T) {
 		"it is not built into this kernel, or cgroup v1 holds it")
 }
 
-// This reads the machine that runs the tests, with any cgroups.
+// TestOpenHierarchyHere reads the machine that runs the tests, with any cgroups.
 func TestOpenHierarchyHere(t *testing.T) {
 	h, err := OpenHierarchy("/sys/fs/cgroup")
 	switch {
@@ -198,7 +198,7 @@ func TestMissingCgroup(t *testing.T) {
 	}
 }
 
-// These are answers of the kernel that a plain file does not give.
+// TestFileError covers answers of the kernel that a plain file does not give.
 func TestFileError(t *testing.T) {
 	h, _ := newHierarchy(t, map[string]string{"pod/io.max": ""})
 	tests := []struct {

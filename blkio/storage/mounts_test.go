@@ -128,8 +128,8 @@ func TestFindStacks(t *testing.T) {
 	}
 }
 
-// Each of a thousand nested mounts is hidden. To search twice for the mounts around each would take 2^1000
-// steps.
+// TestFindDeep verifies that a thousand nested mounts, which are all hidden, are searched fast. To search twice
+// for the mounts around each would take 2^1000 steps.
 func TestFindDeep(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("1 0 8:1 / / rw - ext4 /dev/root rw\n")

@@ -219,7 +219,8 @@ func TestRefresh(t *testing.T) {
 	<-n.refreshing
 }
 
-// A number may belong to another disk after a change of the table.
+// TestRefreshForgetsDevices verifies that devices are resolved again after a change of the table, because a
+// number may belong to another disk then.
 func TestRefreshForgetsDevices(t *testing.T) {
 	n := newFakeNode(t, nodeMounts)
 	ctx := t.Context()
@@ -233,7 +234,8 @@ func TestRefreshForgetsDevices(t *testing.T) {
 	}
 }
 
-// A device that sysfs does not have may appear without a change of the table.
+// TestResolveLooksForLostDevices verifies that a device that sysfs did not have is found when it appears
+// without a change of the table.
 func TestResolveLooksForLostDevices(t *testing.T) {
 	n := newFakeNode(t, nodeMounts)
 	if got := n.Resolve(t.Context(), "/srv/lost"); got.Reason == "" {
@@ -297,7 +299,7 @@ func TestConcurrentUse(t *testing.T) {
 	wg.Wait()
 }
 
-// This is the kernel's own file on this machine.
+// TestProcMountinfo reads the kernel's own file on this machine.
 func TestProcMountinfo(t *testing.T) {
 	if _, err := os.Stat("/proc/self/mountinfo"); err != nil {
 		t.Skip("no procfs here")

@@ -173,7 +173,8 @@ func TestBelow(t *testing.T) {
 	}
 }
 
-// No file is read for a tenant's path, not even in /dev, where the names of the host's nodes are true.
+// TestBelowInDev verifies that no file is read for a tenant's path, not even in /dev, where the names of the
+// host's nodes are true.
 func TestBelowInDev(t *testing.T) {
 	n := newFakeNode(t, nodeMounts)
 	n.mkdir(t, "/dev")
@@ -182,7 +183,7 @@ func TestBelowInDev(t *testing.T) {
 	}
 }
 
-// To look up each directory of a long path took seconds.
+// TestFindLong verifies that a long path is resolved fast. To look up each of its directories took seconds.
 func TestFindLong(t *testing.T) {
 	n := newFakeNode(t, stackedMounts)
 	long := strings.Repeat("a/", 1<<20) + "a"

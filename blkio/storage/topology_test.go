@@ -186,7 +186,8 @@ func TestDisks(t *testing.T) {
 	}
 }
 
-// This reads the machine that runs the tests, with any devices: each listed one must resolve to itself.
+// TestDisksHere reads the machine that runs the tests, with any devices. Each listed one must resolve to
+// itself.
 func TestDisksHere(t *testing.T) {
 	if _, err := os.Stat("/sys/block"); err != nil {
 		t.Skip("no sysfs here")

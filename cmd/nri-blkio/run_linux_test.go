@@ -10,7 +10,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// The policy that users start from must be the default.
+// TestDeployedPolicies verifies that the policy that users start from must be the default.
 func TestDeployedPolicies(t *testing.T) {
 	for _, file := range []string{"policy.yaml", "kubernetes/policy.yaml"} {
 		o := options{policy: filepath.Join("../../deploy", file)}

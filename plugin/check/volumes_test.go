@@ -178,7 +178,8 @@ func TestOtherVolumes(t *testing.T) {
 	}
 }
 
-// A path below a volume may be on a disk of its own. A volume may be a disk.
+// TestVolumesBelowAndDevices verifies the disks of a path below a volume that has a disk of its own, and of a
+// volume that is a disk.
 func TestVolumesBelowAndDevices(t *testing.T) {
 	pod := manifest.Pod{
 		Containers: []manifest.Container{
@@ -231,8 +232,8 @@ func TestVolumesBelowAndDevices(t *testing.T) {
 	}
 }
 
-// A volume at the path of the service account's token is a volume: nothing is
-// injected there then.
+// TestVolumesAtInjectedPath verifies that a volume at the path of the service account's token is a volume:
+// nothing is injected there then.
 func TestVolumesAtInjectedPath(t *testing.T) {
 	const token = "/var/run/secrets/kubernetes.io/serviceaccount"
 	cs := findIn(t, &manifest.Pod{

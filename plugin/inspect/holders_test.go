@@ -18,7 +18,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 )
 
-// The report has the processes that hold each orphan, with the names of their pods.
+// TestHolders verifies that the report has the processes that hold each orphan, with the names of their pods.
 func TestHolders(t *testing.T) {
 	root := fakenode.WriteOrphans(t, "systemd")
 	sys := fakenode.Sysfs()
@@ -130,7 +130,7 @@ func TestHolderNotes(t *testing.T) {
 	}
 }
 
-// On the machine that runs the tests: the kernel's own fdinfo and mountinfo.
+// TestHoldersHere reads the kernel's own fdinfo and mountinfo on the machine that runs the tests.
 func TestHoldersHere(t *testing.T) {
 	table, err := os.Open("/proc/self/mountinfo")
 	if err != nil {

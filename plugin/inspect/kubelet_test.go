@@ -17,7 +17,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
 )
 
-// No filesystem that is mounted in a pod's directory is read, nor are the types of its entries.
+// TestVolumesBelowMounts verifies that no filesystem that is mounted in a pod's directory is read, nor are the
+// types of its entries.
 func TestVolumesBelowMounts(t *testing.T) {
 	root := t.TempDir()
 	for _, d := range []string{

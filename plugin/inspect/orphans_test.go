@@ -67,7 +67,7 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
-// If the cgroups of pods cannot be read, no pod counts as removed.
+// TestOrphansUnknown verifies that if the cgroups of pods cannot be read, no pod counts as removed.
 func TestOrphansUnknown(t *testing.T) {
 	f := orphanNode(t, "cgroupfs")
 	dir := filepath.Join(string(f.host), "cg")
@@ -91,7 +91,7 @@ func TestOrphansUnknown(t *testing.T) {
 	}
 }
 
-// The tree begins with the orphans, which are marked.
+// TestTreeOrphans verifies that the tree begins with the orphans, which are marked.
 func TestTreeOrphans(t *testing.T) {
 	volumes := []podVolume{
 		{Volume: volumepath.Volume{UID: "live", Plugin: volumepath.CSI, Name: "data"}, path: "/a"},

@@ -15,7 +15,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 )
 
-// Without those that are marked so, each thing is in the tree once.
+// TestTreeOnce verifies that without those that are marked so, each thing is in the tree once.
 func TestTreeOnce(t *testing.T) {
 	full, again := map[string]int{}, map[string]int{}
 	var visit func(list []*Node)

@@ -172,7 +172,7 @@ func (r *modelRuntime) collectGarbage(p *modelPod, rng *rand.Rand) {
 	}
 }
 
-// dropSandbox removes a sandbox from the runtime. If the plugin was told of that and it was the pod's last
+// dropSandbox removes a sandbox from the runtime. If the plugin gets the report and it was the pod's last
 // sandbox, the plugin forgets the pod. While a write to the pod's cgroups is under way the plugin keeps its
 // group, and with it the data that containers have left to write.
 func (r *modelRuntime) dropSandbox(p *modelPod, sb *modelSandbox, told bool) {

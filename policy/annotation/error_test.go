@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A cause that is too long is cut, so that the entry can still be recognized.
+// TestLongCause verifies that a cause that is too long is cut, so that the entry can still be recognized.
 func TestLongCause(t *testing.T) {
 	e := &Error{Annotation: keyDB, Entry: 3, Text: strings.Repeat("x", 500), Cause: strings.Repeat("y\n", 300), Hint: "never seen"}
 	line := e.Error()

@@ -215,7 +215,7 @@ func TestManyEntries(t *testing.T) {
 	}
 }
 
-// Errors of keys and scopes fail each container of the pod.
+// TestKeyErrors verifies that errors of keys and scopes fail each container of the pod.
 func TestKeyErrors(t *testing.T) {
 	const scopes = " (write /containers for each container, /pod-total for the pod as a whole, or /container.NAME)"
 	const label = " (use at most 63 of a-z, 0-9 and -, not starting or ending with -)"
