@@ -42,10 +42,10 @@ type Backing struct {
 	FSType     string   // as in mountinfo, "ext4"
 	Disks      []Disk   // sorted by number, without duplicates
 	Reason     string   // why I/O on it cannot be limited, "tmpfs is memory, not a disk"
-	Warning    *Warning // what a limit does not cover; nil if it covers all I/O
-	// Err is not nil if finding the disks failed, for example with an I/O error; a later
-	// try may succeed. Reason is then set as well. Err is for logs. Reason is shown to
-	// tenants, and contains nothing of the host.
+	Warning    *Warning // the I/O that a limit does not cover; nil if it covers all
+	// Err is not nil if finding the disks failed, for example with an I/O error. A later try may succeed.
+	// Reason is then set as well. Err is written to logs. Reason is shown to tenants, and contains nothing
+	// about the host.
 	Err error
 	// Unresolved is true if the disks were not searched for, because no target of the
 	// request can select the path. Reason is then set as well.
@@ -76,5 +76,5 @@ type WarningKind string
 // The warnings about filesystems.
 const (
 	NoCgroupWriteback WarningKind = "no_cgroup_writeback" // buffered writes escape
-	StallsFsync       WarningKind = "stalls_fsync"        // others wait behind a writer at its limit
+	StallsFsync       WarningKind = "stalls_fsync"        // others wait for a writer at its limit
 )

@@ -131,8 +131,8 @@ func TestStatBytes(t *testing.T) {
 	}
 }
 
-// TestUnknownDisk verifies that a disk that stands for an unknown one equals no disk of a
-// node, whatever its device number, and is written without a number.
+// TestUnknownDisk verifies that a disk that stands for an unknown one equals no disk of a node, with any device
+// number, and is written without a number.
 func TestUnknownDisk(t *testing.T) {
 	one, other := UnknownDisk(1, "the disk of claim a"), UnknownDisk(2, "the disk of claim b")
 	if one == other || one.Dev == other.Dev || !one.Dev.IsUnknown() {

@@ -15,9 +15,9 @@ const (
 	IOCostQOS   = "io.cost.qos"
 )
 
-// CostModel is io.cost's linear model of a disk: what the disk can do in a second, in bytes
-// and in operations of 4 KiB. io.cost charges an operation with a base cost, which differs
-// between sequential and random, and with a cost for each page.
+// CostModel is io.cost's linear model of a disk: the bytes, and the operations of 4 KiB, that the disk can do
+// in a second. io.cost charges an operation with a base cost, which differs between sequential and random, and
+// with a cost for each page.
 type CostModel struct {
 	Rbps, RSeqIOPS, RRandIOPS uint64
 	Wbps, WSeqIOPS, WRandIOPS uint64
@@ -40,11 +40,10 @@ func (m *CostModel) Field(name string) *uint64 {
 	return nil
 }
 
-// Check returns an error for a value that the kernel would take for no cost at all: 0. The
-// kernel computes the cost of a page from bytes per second, and with fewer than a page per
-// second one operation would take longer than io.cost's periods. It rounds them up to whole pages,
-// where a value next to 2^64 becomes 0. Kernels without the commit "blk-iocost: fix divide by 0
-// error in calc_lcoefs()" of 2023 divide by it.
+// Check returns an error for a value that the kernel would take for no cost at all: 0. The kernel computes the
+// cost of a page from bytes per second. With fewer than a page per second one operation would take longer than
+// io.cost's periods. The kernel rounds up to whole pages, where a value next to 2^64 becomes 0. Kernels without
+// the commit "blk-iocost: fix divide by 0 error in calc_lcoefs()" of 2023 divide by it.
 //
 // Source: calc_lcoefs in block/blk-iocost.c.
 func (m CostModel) Check() error {
@@ -97,10 +96,10 @@ func ParsePercent(s string) (Percent, error) {
 	return Percent(n), nil
 }
 
-// CostQOS is how hard io.cost works a disk. While a percentage of the requests, RPct of reads
-// and WPct of writes, takes longer than RLat or WLat, io.cost lowers the rate at which it
-// gives out cost (vrate), down to Min percent of the model; otherwise it raises the rate, up
-// to Max. A percentile of 0 takes no part.
+// CostQOS decides how hard io.cost works a disk. It has a percentage of the requests, RPct of reads and WPct of
+// writes, and their latencies RLat and WLat. While that percentage takes longer, io.cost lowers the rate at
+// which it gives out cost (vrate), down to Min percent of the model. Otherwise it raises the rate, up to Max. A
+// percentile of 0 has no effect.
 type CostQOS struct {
 	RPct, WPct Percent
 	RLat, WLat time.Duration // whole microseconds
@@ -147,8 +146,8 @@ func (q CostQOS) String() string {
 		q.RPct, q.RLat.Microseconds(), q.WPct, q.WLat.Microseconds(), q.Min, q.Max)
 }
 
-// Period returns how often io.cost measures what each cgroup has used, and divides the disk anew.
-// It follows from the latency targets, also where their percentiles are 0.
+// Period returns the time after which io.cost measures the use of each cgroup, and divides the disk again. It
+// follows from the latency targets, also where their percentiles are 0.
 //
 // Source: ioc_refresh_period_us in block/blk-iocost.c.
 func (q CostQOS) Period() time.Duration {

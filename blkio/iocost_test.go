@@ -173,8 +173,8 @@ func TestCostPeriod(t *testing.T) {
 	}
 }
 
-// TestKernelDefaults has what the kernel chooses for the disks that it tells apart: autop in
-// block/blk-iocost.c. Written back, it is the same.
+// TestKernelDefaults has the values that the kernel chooses for the disks that it distinguishes: autop in
+// block/blk-iocost.c. Written back, they are the same.
 func TestKernelDefaults(t *testing.T) {
 	for name, tt := range map[string]struct {
 		model, targets string

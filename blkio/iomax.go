@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// unknownDevice is what kernels up to 6.x print for a device without a number
-// of its own, the hidden paths of NVMe multipath.
+// unknownDevice is the text that kernels up to 6.x print for a device without a number of its own. These are
+// the hidden paths of NVMe multipath.
 const unknownDevice = "(unknown)"
 
 // ParseIOMax parses the content of io.max. A device that is not listed has no limits.

@@ -16,7 +16,7 @@ const (
 	MaxWeight     = 10000
 )
 
-// Weights are the values of io.weight: those of single devices, and one for all others.
+// Weights has the values of io.weight: those of single devices, and one for all others.
 type Weights struct {
 	Default uint32
 	Devices map[Dev]uint32 // may be nil

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// modelFile is a control file of a cgroup that behaves as the kernel documents: what a
-// write takes, and what a read returns then.
+// modelFile is a control file of a cgroup that behaves as the kernel documents, for writes and for the reads
+// after them.
 type modelFile struct {
 	file   string
 	limits map[Dev]Limits
@@ -113,14 +113,14 @@ func randomValues(rng *rand.Rand, file string) Values {
 	return out
 }
 
-// TestLinesSetValues verifies, by a model of the kernel, that the writes of Lines put each
-// value into force and no other, and that the writes of the removals undo them.
+// TestLinesSetValues verifies, by a model of the kernel, that the writes of Lines set each value and no other.
+// The writes of the removals undo them.
 func TestLinesSetValues(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		file := []string{IOMax, IOMax, IOWeight}[rng.IntN(3)]
 		kernel := newModelFile(file)
-		// Limits from before, of which those that are not written stay.
+		// These are earlier limits. Those that are not written stay.
 		before := randomValues(rng, file)
 		want := maps.Clone(before)
 		values := randomValues(rng, file)
@@ -251,7 +251,7 @@ func TestAddressOrder(t *testing.T) {
 	}
 }
 
-// TestValuesAt verifies that a missing address is what the kernel has without a setting.
+// TestValuesAt verifies that a missing address has the kernel's value without a setting.
 func TestValuesAt(t *testing.T) {
 	disk := Dev{8, 16}
 	values := Values{{Wbps, disk}: 1 << 20, {Riops, disk}: Max}

@@ -49,16 +49,16 @@ type keyInfo struct {
 	hasDev     bool   // the file has a line for each device
 	isRead     bool   // it limits reads
 	isWrite    bool   // it limits writes
-	absent     Amount // what the kernel has without a setting; writing it removes a setting
+	absent     Amount // the kernel's value without a setting; writing it removes a setting
 	most       Amount // the largest that can be requested, other than Max
 }
 
-// A Kubernetes quantity holds less than 8Ei, and ParseQuantity cuts a larger one down to
-// that silently; the kernel's own bound is twice that. The kernel keeps operations in 32
-// bits, of which the largest reads back as max.
+// A Kubernetes quantity holds less than 8Ei, and ParseQuantity cuts a larger one down to that silently. The
+// kernel's own bound is twice that. The kernel keeps operations in 32 bits, and reads the largest value back as
+// max.
 //
-// Sources: Documentation/admin-guide/cgroup-v2.rst; tg_set_limit in block/blk-throttle.c;
-// CGROUP_WEIGHT_DFL and CGROUP_WEIGHT_MAX in include/linux/cgroup.h.
+// Sources: Documentation/admin-guide/cgroup-v2.rst; tg_set_limit in block/blk-throttle.c; CGROUP_WEIGHT_DFL and
+// CGROUP_WEIGHT_MAX in include/linux/cgroup.h.
 const (
 	maxBytes = math.MaxInt64 - 1
 	maxOps   = math.MaxUint32 - 1

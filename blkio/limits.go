@@ -2,8 +2,8 @@ package blkio
 
 import "strings"
 
-// Limits are the four values of one device, indexed by Key. The zero value
-// sets nothing. Limits are comparable with ==.
+// Limits has the four values of one device, indexed by Key. The zero value sets nothing. Limits are comparable
+// with ==.
 type Limits [NumLimits]Amount
 
 // String formats the keys that are set, "rbps=max wbps=1048576".
@@ -26,7 +26,7 @@ func (l Limits) String() string {
 // IsZero reports whether no key is set.
 func (l Limits) IsZero() bool { return l == Limits{} }
 
-// DevLimits are the limits of one device: one line of io.max.
+// DevLimits has the limits of one device: one line of io.max.
 type DevLimits struct {
 	Dev    Dev
 	Limits Limits

@@ -27,7 +27,7 @@ func TestDev(t *testing.T) {
 		_, err := ParseDev(s)
 		checkError(t, err, want)
 	}
-	// Minor numbers beyond 255 are not a byte of the number.
+	// Minor numbers above 255 are not a byte of the number.
 	if got, want := DevOf(unix.Mkdev(259, 70000)), (Dev{259, 70000}); got != want {
 		t.Errorf("got %v, want %v", got, want)
 	}

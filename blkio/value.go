@@ -15,7 +15,7 @@ type Value struct {
 // IsLimit reports whether the value differs from the kernel's value without a setting.
 func (v Value) IsLimit() bool { return v.Amount != keys[v.Key].absent }
 
-// LimitsWrites reports whether the value limits what a cgroup writes to a disk.
+// LimitsWrites reports whether the value limits the writes of a cgroup to a disk.
 func (v Value) LimitsWrites() bool { return keys[v.Key].isWrite && v.IsLimit() }
 
 // Removal returns the value that removes v.
@@ -27,7 +27,7 @@ type Replacement struct {
 	From, To Amount
 }
 
-// Values are the values in the kernel. An address that is missing has no setting.
+// Values has the values in the kernel. An address that is missing has no setting.
 type Values map[Address]Amount
 
 // At returns the value of an address, which without a setting is the kernel's default.
@@ -87,9 +87,8 @@ type Line struct {
 // String formats the line with its file, "io.max 8:16 wbps=1048576".
 func (l Line) String() string { return l.File + " " + l.Text }
 
-// Lines returns the writes that set the given values, which must be sorted by address. Each
-// write is for one device, as the kernel requires. The kernel applies all values of a write
-// or none.
+// Lines returns the writes that set the given values, which must be sorted by address. Each write sets one
+// device, as the kernel requires. The kernel applies all values of a write or none.
 func Lines(values []Value) []Line {
 	var out []Line
 	for len(values) > 0 {

@@ -22,7 +22,7 @@ func withClass(t *testing.T, namespace string) *policy.Policy {
 	return p
 }
 
-// TestPodOfRule: a pod without annotations concerns the plugin if a rule has a class for it.
+// TestPodOfRule verifies that a pod without annotations concerns the plugin if a rule has a class for it.
 func TestPodOfRule(t *testing.T) {
 	plain := sandbox(nil)
 	for namespace, want := range map[string]bool{plain.GetNamespace(): true, "another": false} {
@@ -35,7 +35,7 @@ func TestPodOfRule(t *testing.T) {
 	}
 }
 
-// TestPodOfFormerRule: a pod concerns the plugin as long as it is known, also without its former
+// TestPodOfFormerRule verifies that a pod concerns the plugin as long as it is known, also without its former
 // class, and so do further sandboxes of it.
 func TestPodOfFormerRule(t *testing.T) {
 	plain := sandbox(nil)
@@ -66,8 +66,8 @@ func (passingBy) PassBy(*node.Sandbox, *node.Container, node.State, *policy.Poli
 	panic("no state")
 }
 
-// TestPanicOfBystander: a failure that is about a pod without annotations and without a class refuses none of its
-// containers. If its rule cannot be known, that depends on whether some rule has a class.
+// TestPanicOfBystander verifies that a failure that is about a pod without annotations and without a class
+// refuses none of its containers. If its rule cannot be known, that depends on whether some rule has a class.
 func TestPanicOfBystander(t *testing.T) {
 	for _, unknown := range []bool{false, true} {
 		p := newPlugin(t, nil)
@@ -90,8 +90,8 @@ func TestPanicOfBystander(t *testing.T) {
 	}
 }
 
-// TestBystander: a policy that has a class for a pod limits those of its containers that the events of the
-// session have reported. The plugin does not register with the runtime again.
+// TestBystander verifies that a policy that has a class for a pod limits those of its containers that the
+// events of the session have reported. The plugin does not register with the runtime again.
 func TestBystander(t *testing.T) {
 	plain := sandbox(nil)
 	before := ctr("before")

@@ -7,8 +7,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 )
 
-// TestConnection: a probe and status see each state, since when it has lasted,
-// and the reason; tries that fail for the same state do not make it younger.
+// TestConnection verifies that a probe and status see each state, the time since which it has lasted, and the
+// reason. Failed tries for the same state do not change that time.
 func TestConnection(t *testing.T) {
 	p := newPlugin(t, nil)
 	p.connection = connection{}
@@ -33,7 +33,7 @@ func TestConnection(t *testing.T) {
 	}
 }
 
-// TestValidatorHealth: status and the probe see the validator as they see the plugin.
+// TestValidatorHealth verifies that status and the probe see the validator as they see the plugin.
 func TestValidatorHealth(t *testing.T) {
 	v := NewValidator(nil, nil)
 	v.connection.active()

@@ -14,24 +14,22 @@ import (
 // errReregister ends a session whose registration contradicts the policy.
 var errReregister = errors.New("onError.internal changed")
 
-// failsRequests reports whether the runtime is asked to fail a request that this plugin
-// does not answer. That is part of a registration. It concerns every pod of the node,
-// so only a policy that refuses containers for failures of the plugin asks for it.
+// failsRequests reports whether the registration asks the runtime to fail a request that this plugin does not
+// answer. That concerns every pod of the node. So only a policy that rejects containers for failures of the
+// plugin asks for it.
 //
-// The plugin never asks for KeepConnected: the runtime then goes on sending requests to
-// a plugin that hangs, and each stop and remove of every pod fails after two seconds.
-// Disconnected, the hung plugin fails the one request that met it; for the requests
-// afterwards there are required plugins (docs/how-to/fail-closed.md).
+// The plugin never asks for KeepConnected. The runtime would go on sending requests to a plugin that hangs, and
+// each stop and remove of every pod would fail after two seconds. A disconnected plugin that hangs fails only
+// one request. For the requests afterwards there are required plugins (docs/how-to/fail-closed.md).
 //
 // Under mode: observe it asks for nothing, also where a rule enforces: it would concern all pods.
 func failsRequests(pol *policy.Policy) bool {
 	return pol.Mode != policy.ModeObserve && pol.OnError.Internal == policy.Reject
 }
 
-// recovered is deferred by each handler, and makes a panic an error in the log. The
-// stub calls handlers without a recover of its own, so a panic would end the process,
-// and the runtime starts a pre-installed plugin only once. result, where the event has
-// one, becomes what the policy says of a failure of ours for the pod.
+// recovered turns a panic of a handler into an error in the log. Each handler defers it. The stub calls
+// handlers without a recover of its own, so a panic would end the process, and the runtime starts a
+// pre-installed plugin only once. result, where the event has one, becomes the error of refusal.
 func (s *session) recovered(event string, pod *api.PodSandbox, result *error) {
 	r := recover()
 	if r == nil {
@@ -44,9 +42,9 @@ func (s *session) recovered(event string, pod *api.PodSandbox, result *error) {
 	}
 }
 
-// refusal returns what the policy says of a failure of ours for a pod. The rules are matched for that,
-// which may be what has failed. Then it is what the policy says without its rules, for each pod that
-// can have limits.
+// refusal returns the error by which the policy rejects a container of a pod after an internal failure, nil if
+// it starts the container. The rules are matched for that, and may have caused the failure. Then the policy
+// without its rules decides, for each pod that can have limits.
 func (s *session) refusal(event string, pod *api.PodSandbox) error {
 	var out error
 	err := s.p.recovery.Guarded(func() error {

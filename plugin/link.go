@@ -30,15 +30,15 @@ const listPatience = 30 * time.Second
 type link struct {
 	stub   stub.Stub
 	ended  chan error    // holds the end of the connection
-	synced chan struct{} // holds a token once the runtime told which containers run
+	synced chan struct{} // holds a token once the runtime has listed its containers
 }
 
 func newLink() link {
 	return link{ended: make(chan error, 1), synced: make(chan struct{}, 1)}
 }
 
-// told notes that the runtime told which containers run.
-func (l *link) told() {
+// noteSynced notes that the runtime has listed its containers.
+func (l *link) noteSynced() {
 	select {
 	case l.synced <- struct{}{}:
 	default: // a token is there already
@@ -69,10 +69,9 @@ func (l *link) register(ctx context.Context, cfg RunConfig, name string, handler
 		st.Wait()
 		l.ended <- errDisconnected
 	}()
-	// Start waits for Configure without a deadline of its own, and with a lock
-	// that its handling of a lost connection needs: a runtime that dies in
-	// between leaves it there for ever (nri v0.12.5, pkg/stub/stub.go). Then
-	// that goroutine is lost, and the dialer's connection closed.
+	// Start waits for Configure without a deadline of its own, and holds a lock that its handling of a lost
+	// connection needs. A runtime that dies in between leaves it there for ever (nri v0.12.5,
+	// pkg/stub/stub.go). Then that goroutine is lost, and the dialer's connection is closed.
 	select {
 	case err := <-started:
 		return err
@@ -128,8 +127,8 @@ func (c *RunConfig) dialer(ctx context.Context) func(string) (net.Conn, error) {
 	}
 }
 
-// stubLogger gives the stub's own messages to our log, one level lower: they
-// are of use for debugging NRI only.
+// stubLogger writes the stub's messages to the plugin's log, one level lower, because they help only to debug
+// NRI.
 type stubLogger struct{ log logrus.FieldLogger }
 
 func (l stubLogger) Debugf(_ context.Context, format string, args ...any) {

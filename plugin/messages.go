@@ -13,7 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// sandboxOf returns what the node knows of a sandbox by NRI's message.
+// sandboxOf converts NRI's message about a sandbox for the node.
 func sandboxOf(sb *api.PodSandbox) *node.Sandbox {
 	return &node.Sandbox{
 		ID: sb.GetId(), Namespace: sb.GetNamespace(), Name: sb.GetName(), UID: sb.GetUid(),
@@ -22,7 +22,7 @@ func sandboxOf(sb *api.PodSandbox) *node.Sandbox {
 	}
 }
 
-// described returns what the node knows of pods and containers by NRI's messages.
+// described converts NRI's messages about pods and containers for the node.
 func described(pods []*api.PodSandbox, ctrs []*api.Container) ([]*node.Sandbox, []*node.Container) {
 	sandboxes, containers := make([]*node.Sandbox, len(pods)), make([]*node.Container, len(ctrs))
 	for i, sb := range pods {
@@ -34,8 +34,8 @@ func described(pods []*api.PodSandbox, ctrs []*api.Container) ([]*node.Sandbox, 
 	return sandboxes, containers
 }
 
-// concerns reports whether a pod has annotations of ours, or is known, or has a class by a rule of the
-// policy or a budget for its namespace. One that is known may have neither any more.
+// concerns reports whether a pod has annotations of this domain, is known, has a class by a rule of the policy,
+// or a budget for its namespace. A known pod may have neither any more.
 func (p *Plugin) concerns(sb *api.PodSandbox, pol *policy.Policy) bool {
 	cgroup := sb.GetLinux().GetCgroupParent()
 	if annotation.Concerns(sb.GetAnnotations()) || p.events.Knows(sb.GetId(), cgroup) {
@@ -55,7 +55,7 @@ func (p *Plugin) passesBy(sb *api.PodSandbox, ctr *api.Container, now node.State
 	return !p.concerns(sb, pol) && !p.events.PassBy(sandboxOf(sb), containerOf(ctr), now, pol)
 }
 
-// containerOf returns what the node knows of a container by NRI's message.
+// containerOf converts NRI's message about a container for the node.
 func containerOf(ctr *api.Container) *node.Container {
 	resources := ctr.GetLinux().GetResources()
 	return &node.Container{
@@ -76,7 +76,7 @@ func stateOf(s api.ContainerState) node.State {
 	return node.Stopped
 }
 
-// specOf returns what the disks of a container are found by. The rest of the description is a
+// specOf returns the facts by which the disks of a container are found. The rest of the description is a
 // tenant's text, and may be long.
 func specOf(ctr *api.Container) *inventory.Spec {
 	out := &inventory.Spec{Name: ctr.GetName(), Mounts: make([]inventory.Mount, 0, len(ctr.GetMounts()))}
@@ -92,9 +92,8 @@ func specOf(ctr *api.Container) *inventory.Spec {
 	return out
 }
 
-// sandboxID returns the sandbox ID of an event. containerd sends no pod with
-// the events of a container whose sandbox is gone already
-// (internal/cri/server/container_stop.go, container_remove.go).
+// sandboxID returns the sandbox ID of an event. containerd sends no pod with the events of a container after it
+// has removed the sandbox (internal/cri/server/container_stop.go, container_remove.go).
 func sandboxID(pod *api.PodSandbox, ctr *api.Container) string {
 	return cmp.Or(pod.GetId(), ctr.GetPodSandboxId())
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestDescriptions: each field of NRI's messages that a decision depends on arrives.
+// TestDescriptions verifies that each field of NRI's messages that a decision depends on is in the description.
 func TestDescriptions(t *testing.T) {
 	sb := &api.PodSandbox{
 		Id: "sb1", Name: "db-0", Namespace: "prod", Uid: "u1", Annotations: map[string]string{"a": "b"}, RuntimeHandler: "kata",
@@ -87,8 +87,7 @@ func (g specGenerator) AddLinuxResourcesUnified(key, value string) {
 	g.spec.Linux.Resources.Unified[key] = value
 }
 
-// TestAdjustment asserts the OCI spec that results, through NRI's own generator: what the
-// runtime will see.
+// TestAdjustment verifies the OCI spec that results, by NRI's own generator. The runtime gets the same one.
 func TestAdjustment(t *testing.T) {
 	setting := func(key blkio.Key, minor uint32, amount blkio.Amount) policy.Setting {
 		dev := blkio.Dev{Major: 254, Minor: minor}
@@ -118,8 +117,8 @@ func TestAdjustment(t *testing.T) {
 	}
 }
 
-// BenchmarkMessages is what the messages of a creation cost: the description of a container
-// with 15 mounts, and the adjustment.
+// BenchmarkMessages measures the messages of a creation: the description of a container with 15 mounts, and the
+// adjustment.
 func BenchmarkMessages(b *testing.B) {
 	sb, c := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), ctr("a")
 	for range 15 {

@@ -14,8 +14,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// Config is what a Plugin works with. Log, Policy, Storage and Cgroups are
-// required.
+// Config is the configuration of a Plugin. Log, Policy, Storage and Cgroups are required.
 type Config = node.Config
 
 // DefaultKubeletRoot is the kubelet's own default.
@@ -26,7 +25,7 @@ const DefaultKubeletRoot = node.DefaultKubeletRoot
 type Plugin struct {
 	log        logrus.FieldLogger
 	node       *node.Node
-	weights    *weights.Keeper // nil if io.cost is to stay as it is
+	weights    *weights.Keeper // nil if the plugin does not change io.cost
 	events     events          // those of node
 	reloaded   chan struct{}   // holds at most one token: the policy changed
 	handlers   handlers
@@ -39,18 +38,18 @@ type events interface {
 	// Registered has the runtime asked where it stores writable layers, and waits for the
 	// answer for some time.
 	Registered(ctx context.Context, runtime, version string, patience time.Duration)
-	// Synchronize brings the state into line with what the runtime lists.
+	// Synchronize takes over the pods and containers that the runtime lists.
 	Synchronize(sandboxes []*node.Sandbox, ctrs []*node.Container)
-	// PassBy notes a container of a pod that is of no concern by a policy, and returns true if it has
-	// become one of concern.
+	// PassBy notes a container of a pod that the policy by does not concern. It returns true if the pod has
+	// become part of the state since.
 	PassBy(sb *node.Sandbox, ctr *node.Container, now node.State, by *policy.Policy) (concerned bool)
 	// Knows reports whether a sandbox is known, or an earlier one of the same pod, by the parent of
 	// its containers' cgroups.
 	Knows(sandbox, cgroup string) bool
-	// Create returns what goes into the spec of a container, and false if its limits could
-	// not be decided. An error refuses the container.
+	// Create returns the settings for the spec of a container, and false if its limits could not be decided. An
+	// error rejects the container.
 	Create(ctx context.Context, sb *node.Sandbox, ctr *node.Container, splitsLines bool) (spec policy.Settings, decided bool, err error)
-	// Start completes what the spec could not carry. An error refuses the container.
+	// Start writes the limits that the spec could not carry. An error rejects the container.
 	Start(ctx context.Context, sb *node.Sandbox, ctr *node.Container, canRefuse bool) error
 	Updated(sandbox string)
 	Stopped(sandbox, id string)
@@ -62,9 +61,9 @@ type events interface {
 	Policy() *policy.Policy
 }
 
-// New returns a plugin for this node. It fails where the kernel or the
-// configuration cannot enforce anything. disks is what io.cost is set up from. If it is nil,
-// io.cost stays as it is, and weights have an effect where another program has enabled it.
+// New returns a plugin for this node. It fails where the kernel or the configuration cannot enforce anything.
+// disks has the facts by which io.cost is set up. If it is nil, io.cost stays as it is, and weights have an
+// effect where another program has enabled it.
 func New(cfg Config, disks weights.Disks) (*Plugin, error) {
 	n, err := node.New(cfg)
 	if err != nil {
@@ -114,7 +113,7 @@ func (p *Plugin) Health() health.Report {
 	return r
 }
 
-// handlers measure how long the runtime waits for answers.
+// handlers measures how long the runtime waits for answers.
 type handlers struct {
 	all           *prometheus.HistogramVec
 	create, start prometheus.Observer // of all
@@ -143,9 +142,8 @@ var _ prometheus.Collector = (*Plugin)(nil)
 // Describe is the half of prometheus.Collector that names the metrics.
 func (p *Plugin) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(p, out) }
 
-// Collect is the half of prometheus.Collector that gives their values. It reads
-// what the plugin knows and nothing of the node: a disk that hangs keeps no
-// scrape, and no scrape keeps a container for longer than it takes to count.
+// Collect implements prometheus.Collector. It reads nothing of the node, so a disk that hangs blocks no scrape.
+// A scrape holds the lock of the state only while it counts.
 func (p *Plugin) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(connectedDesc, prometheus.GaugeValue, oneIf(p.connection.is(health.Connected)))
 	out <- prometheus.MustNewConstMetric(standbyDesc, prometheus.GaugeValue, oneIf(p.connection.is(health.Standby)))

@@ -28,7 +28,7 @@ import (
 
 const limitsKey = "limits.blkio.noderesource.dev/"
 
-// configOf is that of a node with one disk, whose files are in dir. It has no cgroups.
+// configOf returns the configuration of a node with one disk. Its files are in dir, and it has no cgroups.
 func configOf(dir string) (Config, error) {
 	link := func(to string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(to), Mode: os.ModeSymlink} }
 	sys := fstest.MapFS{
@@ -95,7 +95,7 @@ func ctr(name string) *api.Container {
 	}
 }
 
-// hanging is a state of which each event waits for the lock.
+// hanging is a state in which each event waits for the lock.
 type hanging struct {
 	events
 	mu sync.Mutex
@@ -128,8 +128,8 @@ func hang(p *Plugin) *sync.Mutex {
 	return &h.mu
 }
 
-// TestMetricsAtZero: a series that comes with its first event is none that an
-// alert could see grow.
+// TestMetricsAtZero verifies that each series exists from the start. An alert cannot see a series grow that
+// appears with its first event.
 func TestMetricsAtZero(t *testing.T) {
 	r := prometheus.NewPedanticRegistry()
 	if err := r.Register(newPlugin(t, nil)); err != nil {
@@ -171,7 +171,7 @@ func (s slow) Refresh(context.Context) error {
 	return nil
 }
 
-// TestRunEndsLast: Run has the lock until the reconciler has ended, and what it does.
+// TestRunEndsLast verifies that Run has the lock until the reconciler and its work have ended.
 func TestRunEndsLast(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	looking, ended := make(chan struct{}), make(chan error, 1)

@@ -113,12 +113,12 @@ func (p *pluginProcess) kill() {
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		p.Error(err)
 	}
-	_ = p.cmd.Wait() // its status is that it was killed
+	_ = p.cmd.Wait() // it was killed
 }
 
-// TestFailClosed: with both plugins required, no container of an annotated pod is
-// created without its limits while the plugin is killed, stopped or hangs, and other
-// pods' containers are created. It is the same that test/e2e does on a node.
+// TestFailClosed verifies the node with both plugins required. No container of an annotated pod is created
+// without its limits while the plugin is killed, stopped or hangs, and other pods' containers are created.
+// test/e2e does the same on a node.
 func TestFailClosed(t *testing.T) {
 	const tries = 200
 	r := newRuntime(t, 2*time.Second, &listed{}, adaptation.WithDefaultValidator(&validator.DefaultValidatorConfig{Enable: true}))

@@ -17,14 +17,14 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// pluginName is what the runtime knows us by; with the index it is the
-// instance's name in its logs.
+// pluginName is the name by which the runtime knows the plugin. With the index it is the name of the instance
+// in the runtime's logs.
 const pluginName = "nri-blkio"
 
 // DefaultSocket is the runtimes' default for NRI's socket.
 const DefaultSocket = "/var/run/nri/nri.sock"
 
-// RunConfig says how to reach the runtime.
+// RunConfig has the address of the runtime, and the plugin's registration with it.
 type RunConfig struct {
 	// Socket is NRI's socket. The node-wide lock lives next to it.
 	Socket string

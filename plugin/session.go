@@ -80,7 +80,7 @@ func (s *session) Configure(ctx context.Context, config, runtime, version string
 // Synchronize receives the pods and containers that run on the node.
 func (s *session) Synchronize(_ context.Context, pods []*api.PodSandbox, ctrs []*api.Container) ([]*api.ContainerUpdate, error) {
 	defer s.recovered("Synchronize", nil, nil)
-	s.told()
+	s.noteSynced()
 	sandboxes, containers := described(pods, ctrs)
 	s.p.events.Synchronize(sandboxes, containers)
 	return nil, nil
@@ -121,7 +121,7 @@ func (s *session) PostUpdateContainer(_ context.Context, pod *api.PodSandbox, ct
 	return nil
 }
 
-// StopContainer comes after the container's cgroup is gone.
+// StopContainer comes after the removal of the container's cgroup.
 func (s *session) StopContainer(_ context.Context, pod *api.PodSandbox, ctr *api.Container) ([]*api.ContainerUpdate, error) {
 	defer s.recovered("StopContainer", nil, nil)
 	s.p.events.Stopped(sandboxID(pod, ctr), ctr.GetId())

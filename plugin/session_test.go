@@ -32,7 +32,7 @@ type nriRuntime struct {
 	synced atomic.Int32 // synchronizations of plugins that ended well
 }
 
-// listed is what a runtime lists to a plugin that registers.
+// listed is the list of a runtime for a plugin that registers.
 type listed struct {
 	pods []*api.PodSandbox
 	ctrs []*api.Container
@@ -86,13 +86,13 @@ func (r *nriRuntime) serve(t *testing.T, run func(context.Context, RunConfig) er
 	return stop
 }
 
-// create has the runtime create a container, and returns what the plugins adjust.
+// create makes the runtime create a container, and returns the adjustments of the plugins.
 func (r *nriRuntime) create(ctx context.Context, sb *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, error) {
 	out, err := r.CreateContainer(ctx, &api.CreateContainerRequest{Pod: sb, Container: c})
 	return out.GetAdjust(), err
 }
 
-// stop tells the plugins that a container of a pod without annotations has stopped.
+// stop reports to the plugins that a container of a pod without annotations has stopped.
 func (r *nriRuntime) stop(ctx context.Context) error {
 	plain := &api.PodSandbox{Id: "plain", Name: "plain", Namespace: "ns", Uid: "u"}
 	_, err := r.StopContainer(ctx, &api.StopContainerRequest{Pod: plain, Container: &api.Container{Id: "x", PodSandboxId: "plain"}})
@@ -109,8 +109,8 @@ func eventually(t *testing.T, what string, ready func() bool) {
 	}
 }
 
-// TestHungPlugin: a plugin that hangs keeps no other pod of the node from anything,
-// unless the policy asks for it; then it fails the one request that meets it.
+// TestHungPlugin verifies that a plugin that hangs delays no other pod of the node, unless the policy asks for
+// it. Then it fails the one request that meets it.
 func TestHungPlugin(t *testing.T) {
 	reject := *policy.Default()
 	reject.OnError.Internal = policy.Reject
@@ -173,7 +173,7 @@ func (panicking) Start(context.Context, *node.Sandbox, *node.Container, bool) er
 	panic("no state")
 }
 
-// TestPanicInHandler: it does not end the process.
+// TestPanicInHandler verifies that a panic in a handler does not end the process.
 func TestPanicInHandler(t *testing.T) {
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
 	for event, call := range map[string]func(*session) error{
@@ -228,8 +228,7 @@ type unmatched struct{ panicking }
 
 func (unmatched) Refusal(*node.Sandbox) error { panic("no rules") }
 
-// TestPanicAgain: a panic in what the policy says of a panic ends nothing, and the policy without its
-// rules decides.
+// TestPanicAgain verifies that the policy without its rules decides if the decision on a panic panics again.
 func TestPanicAgain(t *testing.T) {
 	p := newPlugin(t, nil)
 	log, hook := test.NewNullLogger()
@@ -258,14 +257,14 @@ func TestPanicAgain(t *testing.T) {
 	}
 }
 
-// withTimeout is a stub that is asked for nothing else.
+// withTimeout is a stub with a timeout only.
 type withTimeout struct{ stub.Stub }
 
 func (withTimeout) RequestTimeout() time.Duration { return 0 }
 
 const header = "apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\n"
 
-// TestConfigureDistributes: a policy of the runtime is for all parts of the process.
+// TestConfigureDistributes verifies that a policy of the runtime reaches all parts of the process.
 func TestConfigureDistributes(t *testing.T) {
 	p := newPlugin(t, nil)
 	s := &session{p: p, log: p.log, link: link{stub: withTimeout{}}, deadline: time.Minute}
@@ -285,8 +284,8 @@ func TestConfigureDistributes(t *testing.T) {
 	}
 }
 
-// TestLockInTime: a predecessor that ends while the runtime still waits is no reason
-// for a pre-installed plugin to end.
+// TestLockInTime verifies that a predecessor that ends while the runtime still waits is no reason for a
+// pre-installed plugin to end.
 func TestLockInTime(t *testing.T) {
 	for name, hold := range map[string]time.Duration{"ends soon": lockPatience / 2, "goes on": time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -317,7 +316,7 @@ func TestLockInTime(t *testing.T) {
 	}
 }
 
-// TestPlainPod: an event of a pod without annotations reaches no state, however that is.
+// TestPlainPod verifies that an event of a pod without annotations reaches no state, however that is.
 func TestPlainPod(t *testing.T) {
 	p := newPlugin(t, nil)
 	p.events = panicking{p.events}
@@ -334,7 +333,7 @@ func TestPlainPod(t *testing.T) {
 	}
 }
 
-// TestSandboxID: an event of a container whose sandbox has gone comes without a pod.
+// TestSandboxID verifies that an event of a container has no pod after its sandbox was removed.
 func TestSandboxID(t *testing.T) {
 	if got := sandboxID(nil, ctr("a")); got != "sb1" {
 		t.Errorf("without a pod: %q", got)

@@ -44,8 +44,8 @@ func isMarked(req *api.ValidateContainerAdjustmentRequest) bool {
 // ValidatorName is the plugin name of the validator.
 const ValidatorName = "nri-blkio-validator"
 
-// errUndecided is what a tenant sees of a container that the validator refuses. It is
-// the same on each retry.
+// errUndecided is the only text that a tenant sees when the validator rejects a container. It is the same on
+// each retry.
 var errUndecided = errors.New("nri-blkio: the pod requests limits, but nri-blkio on this node did not decide them (it does not run, hangs, or failed)")
 
 // Validator is a plugin of its own that refuses containers of annotated pods which the
@@ -102,7 +102,7 @@ var (
 
 // Synchronize completes the registration; the validator keeps no state of pods.
 func (s *validation) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.Container) ([]*api.ContainerUpdate, error) {
-	s.told()
+	s.noteSynced()
 	s.v.log.WithField("pods", len(pods)).Info("Synchronized with the runtime")
 	return nil, nil
 }
@@ -125,7 +125,7 @@ func (s *validation) ValidateContainerAdjustment(_ context.Context, req *api.Val
 	return errUndecided
 }
 
-// Health returns the state of the validator, without what only its process knows.
+// Health returns the state of the validator, as far as other processes than its own can know it.
 func (v *Validator) Health() health.Report {
 	r := health.Report{Part: health.Validator}
 	v.connection.fill(&r)

@@ -82,8 +82,8 @@ func (r *validated) wantCreate(t *testing.T, what string, sb *api.PodSandbox, c 
 	}
 }
 
-// TestValidator: a container of an annotated pod is created only if the plugin decided
-// it, and others always.
+// TestValidator verifies that a container of an annotated pod is created only if the plugin decided it, and
+// others always.
 func TestValidator(t *testing.T) {
 	r := newValidated(t, 2*time.Second) // a busy machine needs most of it
 	limited := sandbox(map[string]string{limitsKey + "container.a": "rootfs wbps=1Mi"})
@@ -135,7 +135,7 @@ func TestValidator(t *testing.T) {
 	}
 }
 
-// TestValidatorPanics refuses: nothing is known of the mark then.
+// TestValidatorPanics verifies that the validator rejects after a panic, because the mark is unknown then.
 func TestValidatorPanics(t *testing.T) {
 	log, _ := test.NewNullLogger()
 	s := &validation{v: NewValidator(log, nil), link: newLink()}
@@ -150,7 +150,7 @@ func TestValidatorPanics(t *testing.T) {
 	}
 }
 
-// TestNotSynchronized: nri's messages cannot hold these containers, and the log says so.
+// TestNotSynchronized verifies that the log reports that nri's messages cannot hold these containers.
 func TestNotSynchronized(t *testing.T) {
 	n := &listed{}
 	for i := range 30 {

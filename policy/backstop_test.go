@@ -86,8 +86,8 @@ func TestLowestOfPod(t *testing.T) {
 	}
 }
 
-// Whatever was granted, the backstop is there only if all have a limit, is
-// never below what one of them was granted, and is the exact sum.
+// TestBackstopProperties verifies that for any grants, the backstop exists only if all containers have a limit.
+// It is the exact sum, and never below the grant of one of them.
 func TestBackstopProperties(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	rates := []blkio.Amount{blkio.Unset, 2, 8, 1 << 16, 1 << 31, blkio.Wiops.Most(), blkio.Wbps.Most() - 5, blkio.Wbps.Most(), blkio.Max}

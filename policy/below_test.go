@@ -59,7 +59,7 @@ func TestBelow(t *testing.T) {
 		}
 	}
 
-	// What "*" cannot limit is listed by its own path.
+	// A disk that "*" cannot limit is listed by its own path.
 	d, err := Default().of(annotation.Parse(map[string]string{keyDB: "* wbps=1Mi"})).Container(Container{Name: "db", Rootfs: on(sda), Mounts: []Mount{host()}})
 	if want := []Skipped{{from(keyDB, 1, "*"), "/host/run", "tmpfs is memory, not a disk"}}; err != nil || !cmp.Equal(want, d.Skipped) {
 		t.Errorf("%v, skipped %v", err, d.Skipped)

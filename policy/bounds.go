@@ -9,7 +9,7 @@ import (
 // not be read.
 const (
 	maxListed = 16  // of one kind in a Desired, or lines of Unmatched
-	maxHints  = 16  // mistakes that come with a search for what was meant
+	maxHints  = 16  // mistakes that come with a search for the intended word
 	maxTarget = 64  // bytes of a target that is reported
 	maxName   = 110 // bytes of a mount that a warning names
 	maxReason = 256 // bytes of a reason; a path of the host may be in it

@@ -12,7 +12,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// paths are n entries of different paths.
+// paths returns n entries of different paths.
 func paths(n int, keys string) string {
 	var b strings.Builder
 	for i := range n {
@@ -25,8 +25,8 @@ func containerKey(i int) string {
 	return fmt.Sprintf("limits.blkio.noderesource.dev/container.c%02d", i)
 }
 
-// TestTooMuch: of too many annotations each container has the one error, and nothing else is
-// decided.
+// TestTooMuch verifies that each container has the one error about too many annotations, and that nothing else
+// is decided.
 func TestTooMuch(t *testing.T) {
 	annotations := map[string]string{keyTotal: "rootfs wbps=1Mi"}
 	for i := range 64 {
@@ -82,7 +82,7 @@ func TestSkippedIsBounded(t *testing.T) {
 	if len(d.Skipped) != 16 || d.SkippedMore != 41-16 || err == nil || !strings.Contains(err.Error(), "rootfs: tmpfs is memory, not a disk, and 40 more") {
 		t.Errorf("%d and %d more: %v", len(d.Skipped), d.SkippedMore, err)
 	}
-	// One entry is one error, whatever the number of containers.
+	// One entry is one error, for any number of containers.
 	if len(d.Errors) != 2 || !strings.Contains(d.Errors[1].Cause, `rootfs of container "c0" cannot be limited`) {
 		t.Errorf("got %v", d.Errors)
 	}
@@ -138,8 +138,8 @@ func TestDropWeight(t *testing.T) {
 	}
 }
 
-// What a tenant can do at worst: as many mistakes as fit, against mounts that
-// are nearly the same and as many as a pod can have.
+// BenchmarkHostile decides for the worst pod of a tenant: as many mistakes as fit, and as many nearly equal
+// mounts as possible.
 func BenchmarkHostile(b *testing.B) {
 	c := Container{Name: "db", Rootfs: on(sda)}
 	like := strings.Repeat("/a", 50)

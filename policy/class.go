@@ -12,8 +12,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
 
-// Class has limits and a weight for each container that it applies to. What a node cannot enforce
-// of a class is skipped and reported.
+// Class has limits and a weight for each container that it applies to. Those that a node cannot enforce are
+// skipped and reported.
 type Class struct {
 	Name            string
 	limits, weights *annotation.List // nil for none

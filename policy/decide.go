@@ -45,9 +45,9 @@ func (e *evaluation) row(d blkio.Disk) *row {
 	return &e.rows[len(e.rows)-1]
 }
 
-// set decides between the value of a disk's key and one more for it: the
-// earlier scope wins; in one scope a path and a volume beat rootfs, and that
-// beats "*"; two paths or volumes that ask for different values are a conflict.
+// set decides between the value of a disk's key and another one. The earlier scope wins. In one scope, a path
+// and a volume win over rootfs, and rootfs wins over "*". Two paths or volumes with different values are a
+// conflict.
 func (e *evaluation) set(r *row, k blkio.Key, rate blkio.Amount) {
 	c := &r.cells[k]
 	switch {

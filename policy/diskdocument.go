@@ -84,8 +84,8 @@ func (d *modelDocument) model(v *validator, at *field.Path) *blkio.CostModel {
 	}
 }
 
-// qos validates latency targets. What is left out has no effect: a percentile of 0, and a rate
-// of exactly what the model has.
+// qos validates latency targets. Fields that are left out have no effect: the percentile is 0, and the rate is
+// exactly that of the model.
 func (d *qosDocument) qos(v *validator, at *field.Path) *blkio.CostQOS {
 	const whole blkio.Percent = 10000
 	q := &blkio.CostQOS{

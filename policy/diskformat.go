@@ -10,8 +10,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// RuleFor returns a rule with a model and latency targets for a disk: for all drives of its model,
-// or for the disk's name if its model is not known, as of virtual disks.
+// RuleFor returns a rule with a model and latency targets for a disk. It matches all drives of the disk's
+// model, or the disk's name if its model is not known, as for virtual disks.
 func RuleFor(d Disk, model blkio.CostModel, qos blkio.CostQOS) DiskRule {
 	r := DiskRule{Weights: WeightsAuto, Model: &model, QOS: &qos}
 	if d.Model == "" {

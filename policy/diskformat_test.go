@@ -26,7 +26,7 @@ func TestFormatDisks(t *testing.T) {
 	}
 }
 
-// TestFormatsWhatItParses: a policy file with formatted rules has these rules, and RuleFor matches
+// TestFormatsWhatItParses verifies that a policy file with formatted rules has these rules, and RuleFor matches
 // its disk only.
 func TestFormatsWhatItParses(t *testing.T) {
 	yes := true

@@ -36,7 +36,7 @@ type DiskMatch struct {
 	Rotational *bool
 }
 
-// Disk is what a rule can select a disk by.
+// Disk has the facts by which a rule can select a disk.
 type Disk struct {
 	Name, Model string
 	Rotational  bool
@@ -70,7 +70,7 @@ func matchName(pattern, name string) (bool, error) {
 	return path.Match(strings.ReplaceAll(pattern, "/", "\x00"), strings.ReplaceAll(name, "/", "\x00"))
 }
 
-// errReserve is for a share that is not from 0% to 90%.
+// errReserve is the error for a share outside 0% to 90%.
 var errReserve = errors.New("must be between 0% and 90%")
 
 // parseReserve parses "30%", the share of each disk that is kept for everything outside pods.

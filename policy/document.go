@@ -59,8 +59,8 @@ type podsDocument struct {
 // scalar is the text of a string, a number or a boolean.
 type scalar = strict.Scalar
 
-// newDocument returns the document of a policy without its header, and without disks, classes,
-// rules, budgets, and bounds of rates, of which the default has none.
+// newDocument returns the document of a policy without its header. It also leaves out disks, classes, rules,
+// budgets, and bounds of rates, because the default has none.
 func newDocument(p *Policy) *document {
 	d := &document{Mode: p.Mode, OnError: p.OnError, HostKernelHandlers: p.HostKernelHandlers}
 	bytes := func(n blkio.Amount) scalar { return scalar(annotation.FormatAmount(blkio.Wbps, n)) }

@@ -32,7 +32,7 @@ var entryErrors = []struct{ value, want string }{
 	},
 }
 
-// hintVolume is what to do about a volume that no mount is known to be of.
+// hintVolume is the hint for a volume without a known mount.
 const hintVolume = "write the path of the mount: @VOLUME works for emptyDir, configMap, secret, projected, " +
 	"downwardAPI and inline CSI volumes, not for hostPath volumes, claims, raw block and image volumes"
 

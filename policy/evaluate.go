@@ -116,8 +116,8 @@ const NotEnforced blkio.WarningKind = "class_not_enforced"
 // IgnoredAnnotations is the kind of the warning that a rule ignores the annotations of the pod.
 const IgnoredAnnotations blkio.WarningKind = "annotations_ignored"
 
-// noMemoryLimit warns of what docs/explanation/writeback.md has measured: one such writer made
-// another one's 96 MiB take 67 s instead of 1 s.
+// noMemoryLimit is a warning. In a measurement of docs/explanation/writeback.md, one such writer made another
+// one's 96 MiB take 67 s instead of 1 s.
 const noMemoryLimit = "write limit without a memory limit of at most half of the node's memory: " +
 	"its dirty pages can block all writers of the node (set resources.limits.memory)"
 
@@ -166,7 +166,7 @@ func (p *Pod) Total(cs []Container) (Desired, error) {
 	}
 	byName := func(a, b Container) int { return cmp.Compare(a.Name, b.Name) }
 	if !slices.IsSortedFunc(cs, byName) {
-		cs = slices.SortedFunc(slices.Values(cs), byName) // the same error, whatever the order
+		cs = slices.SortedFunc(slices.Values(cs), byName) // the order must not decide which error is returned
 	}
 	e := evaluation{pod: p}
 	e.request(p.request.Total(), cs, scopeTotal)

@@ -115,8 +115,7 @@ func TestStar(t *testing.T) {
 			t.Errorf("%s: skipped: -want +got:\n%s", tt.keys, diff)
 		}
 	}
-	// A read-only volume that is the only one is no disk to write to, but
-	// named by its path it is what was asked for.
+	// A read-only volume that is the only one is no disk to write to, but an entry with its path selects it.
 	c.Rootfs = on(sda)
 	d, err := Default().of(annotation.Parse(map[string]string{keyDB: "* wbps=1Mi; /models wbps=2Mi"})).Container(c)
 	if diff := cmp.Diff([]string{"sda wbps=1048576", "sdb wbps=2097152"}, limits(d)); diff != "" || err != nil {
@@ -188,7 +187,7 @@ func TestWeight(t *testing.T) {
 	}
 }
 
-// The caller that ignores an error must be left with what is right.
+// TestBestEffort verifies that a caller that ignores an error must get the correct rest.
 func TestBestEffort(t *testing.T) {
 	r := annotation.Parse(map[string]string{
 		keyDB:    "/data wpbs=1Mi; rootfs wbps=1Mi; /logs wbps=3Mi; /data/.. wbps=1; /scratch wbps=1Mi",
@@ -227,7 +226,7 @@ func TestBestEffort(t *testing.T) {
 	}
 }
 
-// What is ignored must not hide what is rejected.
+// TestRejectedErrorComesFirst verifies that an ignored error must not hide a rejected one.
 func TestRejectedErrorComesFirst(t *testing.T) {
 	r := annotation.Parse(map[string]string{keyDB: "/scratch wbps=1Mi; /nope wbps=1Mi"})
 	for _, tt := range []struct {
@@ -271,7 +270,7 @@ func TestCheckRuntime(t *testing.T) {
 	}
 }
 
-// TestDirtyGuard: it is for containers that are created, and only for those that
+// TestDirtyGuard verifies that the guard applies only to containers that are created, and only to those that
 // need it.
 func TestDirtyGuard(t *testing.T) {
 	p := *Default()

@@ -36,7 +36,7 @@ type evaluation struct {
 	current
 }
 
-// weighing is what weights are about.
+// weighing has the disks of weights.
 type weighing struct {
 	weighted map[blkio.Disk]bool        // see Desired.Weighted
 	physical map[blkio.Dev][]blkio.Disk // nil before it is needed; see physicalDisks
@@ -54,20 +54,20 @@ type current struct {
 	containers []Container
 }
 
-// warning is that a limit on what does not hold for everything.
+// warning is the text that a limit on an object does not apply to all of its I/O.
 type warning struct{ what, text string }
 
 // byKey has one T for each key of a disk.
 type byKey[T any] [blkio.DiskWeight + 1]T
 
-// valuesOf returns what an entry asks for.
+// valuesOf returns the values of an entry.
 func valuesOf(en *annotation.Entry) (v byKey[blkio.Amount]) {
 	copy(v[:], en.Limits[:])
 	v[blkio.DiskWeight] = blkio.Amount(en.Weight)
 	return v
 }
 
-// row is what was decided so far for one disk.
+// row has the decisions so far for one disk.
 type row struct {
 	disk  blkio.Disk
 	cells byKey[cell]
@@ -314,7 +314,7 @@ func (e *evaluation) star(cs []Container) {
 	}
 }
 
-// hintRemove is what to do about a target that no limit can hold for.
+// hintRemove is the hint for a target on which no limit can be enforced.
 const hintRemove = "remove the entry, or use a volume on a local disk"
 
 // nothingLeft names the keys that found no disk, and the first of the things

@@ -92,7 +92,7 @@ func TestParseFileErrors(t *testing.T) {
 	})
 }
 
-// TestParseFieldErrors: values of the fields in objects that cannot be.
+// TestParseFieldErrors covers values of the fields in objects that cannot be.
 func TestParseFieldErrors(t *testing.T) {
 	checkFileErrors(t, []struct{ text, want string }{
 		{fileHead + "writeback: {backStop: true}", `writeback.backStop: Forbidden: unknown field (did you mean "writeback.backstop"?)`},
@@ -131,7 +131,7 @@ func TestParseFieldErrors(t *testing.T) {
 	})
 }
 
-// TestParseFileAllErrors: all that is wrong is said at once.
+// TestParseFileAllErrors verifies that all errors of a file are reported at once.
 func TestParseFileAllErrors(t *testing.T) {
 	_, err := ParseFile([]byte(fileHead + "mode: x\nonError: {invalid: z}\nfloors: {bps: z}\nzz: 1\nwriteback: {budget: {zz: 1}}"))
 	for _, want := range []string{"mode:", "onError.invalid:", "floors.bps:", "zz:", "writeback.budget.zz:"} {
@@ -159,7 +159,7 @@ func TestRepairMoves(t *testing.T) {
 	}
 }
 
-// TestDocument: each field of a policy is in its document, and comes back from it.
+// TestDocument verifies that each field of a policy is in its document, and comes back from it.
 func TestDocument(t *testing.T) {
 	want := &Policy{
 		Mode: ModeObserve, OnError: OnError{Ignore, Ignore, Reject}, Floors: Floors{Bps: 1 << 20, Iops: 2000}, Bounds: Bounds{MaxWeight: 7},

@@ -2,7 +2,7 @@ package policy
 
 import "testing"
 
-// TestErrorLines: an error names the line of the field, its path with the index in each list, and
+// TestErrorLines verifies that an error names the line of the field, its path with the index in each list, and
 // the cause.
 func TestErrorLines(t *testing.T) {
 	const disks = fileHead + `disks:

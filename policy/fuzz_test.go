@@ -7,9 +7,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// FuzzDecisions: whatever the annotations, nothing panics, each error is
-// one short line of printable ASCII and the same each time, and what is
-// decided is what the kernel takes.
+// FuzzDecisions verifies that no annotations cause a panic. Each error is one short line of printable ASCII and
+// the same each time, and the kernel accepts the decided values.
 func FuzzDecisions(f *testing.F) {
 	for _, e := range entryErrors {
 		if len(e.value) < 1000 {
@@ -69,7 +68,7 @@ func checkDesired(t *testing.T, p *Policy, d Desired) {
 	}
 }
 
-// FuzzParseFile: a policy is refused or is one that can be used.
+// FuzzParseFile verifies that a policy is refused or is one that can be used.
 func FuzzParseFile(f *testing.F) {
 	for _, s := range []string{
 		"", "mode: observe", "onError: {invalid: ignore}", "floors: {bps: 64Ki, iops: 8}", "bounds: {weight: {max: 100}}", "floors:\n  bps: 1e6", "hostKernelHandlers: ['', runc]",

@@ -13,12 +13,11 @@ const StillGranted blkio.WarningKind = "still_granted"
 
 const stillGranted = "this node's policy now rejects what it granted before: that stays in force for as long as the container runs"
 
-// KeepGranted keeps limits that an earlier policy granted and the current one rejects.
-// Without it, containers that requested the lowest limits would become unlimited when the
-// floors are raised. It adds to d those settings of former that come from entries that d
-// rejects, and a warning. Where d has a lower value of a class, that holds: a stricter policy
-// reaches containers that run. What was granted is noted in d.Lowered then: without the class it holds
-// again.
+// KeepGranted keeps limits that an earlier policy granted and the current one rejects. Without it, containers
+// that requested the lowest limits would become unlimited when the floors are raised. It adds to d those
+// settings of former that come from entries that d rejects, and a warning. A lower value of a class in d stays
+// in force, so that a stricter policy reaches running containers. The granted value is then noted in d.Lowered,
+// and is in force again without the class.
 func (d *Desired) KeepGranted(former Desired) {
 	class := d.Settings.Where(func(s Setting) bool { return s.Source.Kind == FromClass || s.Source.Kind == FromRule })
 	decided := d.Settings.Without(class)
@@ -38,8 +37,8 @@ func (d *Desired) KeepGranted(former Desired) {
 	}
 }
 
-// below reports whether the settings of a class have a lower value in place of x. The weight of a class
-// is for all disks.
+// below reports whether the settings of a class have a lower value in place of x. The weight of a class applies
+// to all disks.
 func (s Settings) below(x Setting) bool {
 	own, found := s.Get(x.Address)
 	if !found && x.Key == blkio.DiskWeight {
@@ -48,7 +47,7 @@ func (s Settings) below(x Setting) bool {
 	return found && own.Amount < x.Amount
 }
 
-// refuses reports whether what a value comes from is among the errors, or an annotation that is ignored.
+// refuses reports whether the source of a value is among the errors, or is an annotation that is ignored.
 func (d *Desired) refuses(s Source) bool {
 	if d.Ignored {
 		return s.Kind == FromAnnotation || s.Kind == FromClass
@@ -56,9 +55,8 @@ func (d *Desired) refuses(s Source) bool {
 	return slices.ContainsFunc(d.Errors, func(e *annotation.Error) bool { return concerns(e, s) })
 }
 
-// concerns reports whether an error is about what s names. Of a class it is not known which annotation
-// chose it, but an error about a choice has the name of the class, or no text if it rejects annotations
-// as such.
+// concerns reports whether an error is about the source s. For a class it is not known which annotation chose
+// it. But an error about a choice has the name of the class, or no text if it rejects annotations as such.
 func concerns(e *annotation.Error, s Source) bool {
 	switch s.Kind {
 	case FromAnnotation:

@@ -70,7 +70,7 @@ func TestKeepGranted(t *testing.T) {
 	}
 }
 
-// TestKeepChosenClass: the limits of a class that an annotation chose stay when a stricter policy
+// TestKeepChosenClass verifies that the limits of a class that an annotation chose stay when a stricter policy
 // rejects the choice, as those of an annotation do.
 func TestKeepChosenClass(t *testing.T) {
 	const (
@@ -115,8 +115,8 @@ func TestKeepChosenClass(t *testing.T) {
 	}
 }
 
-// TestRejectReachesRunning: under a rule that rejects annotations, a container that runs gets the class
-// of the rule where that is lower, and keeps the rest. So does the pod as a whole.
+// TestRejectReachesRunning verifies that under a rule that rejects annotations, a container that runs gets the
+// class of the rule where that is lower, and keeps the rest. So does the pod as a whole.
 func TestRejectReachesRunning(t *testing.T) {
 	const weights = "weight.blkio.noderesource.dev/"
 	r := annotation.Parse(map[string]string{
@@ -154,7 +154,7 @@ func TestRejectReachesRunning(t *testing.T) {
 	}
 }
 
-// TestNoWarningForNothingKept: a class that is lower in each value leaves nothing to warn of.
+// TestNoWarningForNothingKept verifies that a class that is lower in each value leaves nothing to warn of.
 func TestNoWarningForNothingKept(t *testing.T) {
 	r := annotation.Parse(map[string]string{keyEach: "rootfs wbps=10Gi"})
 	former, _ := parsed(t, "").of(r).Container(db())
@@ -165,8 +165,8 @@ func TestNoWarningForNothingKept(t *testing.T) {
 	}
 }
 
-// TestLoweredReturns: what an annotation was granted comes back when the class goes that was lower, or
-// the rule that ignored the annotation, while the policy still rejects the annotation.
+// TestLoweredReturns verifies that a granted value of an annotation returns while the policy still rejects the
+// annotation. It does so when the lower class is removed, or the rule that ignored the annotation.
 func TestLoweredReturns(t *testing.T) {
 	r := annotation.Parse(map[string]string{keyEach: "rootfs wbps=200Mi rbps=30Mi", keyTotal: "rootfs wbps=500Mi"})
 	const (

@@ -39,8 +39,8 @@ func of(volume, plugin string, m Mount) Mount {
 	return m
 }
 
-// db is a container with its root filesystem on sda, two volumes on sdb, one
-// on sdc and what each container has.
+// db is a container with its root filesystem on sda, two volumes on sdb, one on sdc and the mounts that each
+// container has.
 func db() Container {
 	return Container{
 		Name:   "db",
@@ -57,7 +57,7 @@ func db() Container {
 	}
 }
 
-// limits turns a Desired into what is easy to compare: "sdb wbps=2".
+// limits formats a Desired for comparisons: "sdb wbps=2".
 func limits(d Desired) []string {
 	var out []string
 	for _, l := range d.Settings.In(blkio.IOMax).Lines() {
@@ -101,5 +101,5 @@ func checkLine(t *testing.T, line string) {
 	}
 }
 
-// of returns the policy for a pod of which only the annotations are known.
+// of returns the policy for a pod with annotations and no other facts.
 func (p *Policy) of(r *annotation.Request) *Pod { return p.ForPod(&PodFacts{}, r) }

@@ -7,7 +7,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// Whatever a tenant writes, the line stays short, printable and one line.
+// TestHostileText verifies that for any text of a tenant, the line stays short, printable and one line.
 func TestHostileText(t *testing.T) {
 	pieces := []string{
 		"\x1b[2J\x1b[31mfree limits\x1b[0m", "\u202egnp.exe", "Ünïcödé/日本語/🙈", "\xff\xfe\x00", "a\r\nb", `\"`, `"`, "'", "%s%n%d",

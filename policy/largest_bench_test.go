@@ -8,7 +8,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// largestPolicy has 50 rules, of which the last one matches, and 20 classes with 64 limits each.
+// largestPolicy has 50 rules, and the last one matches. It has 20 classes with 64 limits each.
 func largestPolicy(b *testing.B) *Policy {
 	b.Helper()
 	var text strings.Builder
@@ -31,7 +31,7 @@ func largestPolicy(b *testing.B) *Policy {
 	return parsed(b, text.String())
 }
 
-// largestPod has 64 annotations with 1,024 entries in total, 55 of which choose a class, and 1,000 labels.
+// largestPod has 64 annotations with 1,024 entries in total, and 1,000 labels. 55 annotations choose a class.
 func largestPod() (*PodFacts, map[string]string) {
 	facts := &PodFacts{Namespace: "team-with-a-long-name", QOS: Burstable, Labels: map[string]string{"app": "a", "team": "team"}}
 	for i := range 1000 {

@@ -17,7 +17,7 @@ type modelEntry struct {
 	values byKey[blkio.Amount]
 }
 
-// modelScope is what the annotations of one scope ask for.
+// modelScope has the requests of the annotations of one scope.
 type modelScope struct {
 	limits, weights []modelEntry
 	class           string // "" for no choice
@@ -298,8 +298,8 @@ func (m *model) class() []modelEntry {
 	return out
 }
 
-// decide returns the value of a key on a disk: that of the first scope with an entry for it, in that
-// scope of the target with the highest rank, and there the lowest one.
+// decide returns the value of a key on a disk. The first scope with an entry for it decides. In that scope it
+// is the target with the highest rank, and there the lowest value.
 func decide(disk blkio.Disk, k blkio.Key, scopes ...[]modelEntry) blkio.Amount {
 	for _, entries := range scopes {
 		rank, value := -1, blkio.Unset

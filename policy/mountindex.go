@@ -34,12 +34,11 @@ func IndexMounts(mounts []Mount) *MountIndex {
 	return x
 }
 
-// Find returns the index of the mount that a clean path is on: the one with the longest
-// destination that covers the path, and of several the last. It returns -1 if the path is
-// on the root filesystem.
+// Find returns the index of the mount that a clean path is on. That is the mount with the longest destination
+// that covers the path, and of several the last one. It returns -1 if the path is on the root filesystem.
 func (x *MountIndex) Find(path string) int { return x.dirs.find(path) }
 
-// backing returns what a path is stored on that mount i covers: see Mount.BackingOf.
+// backing returns the backing of a path that mount i covers, see Mount.BackingOf.
 func (x *MountIndex) backing(i int, path string) *blkio.Backing {
 	m := &x.mounts[i]
 	if len(m.Below) == 0 {
@@ -62,8 +61,8 @@ func (x *MountIndex) backing(i int, path string) *blkio.Backing {
 	return &m.Backing
 }
 
-// fewDirs is how many directories are compared with a path one by one: that takes less
-// than to make a tree of them, and no container but a hostile one has more.
+// fewDirs is the number of directories up to which a path is compared with each of them. That takes less time
+// than to make a tree of them, and only hostile containers have more.
 const fewDirs = 32
 
 // dirIndex finds the deepest of many directories that covers a path. If they are more

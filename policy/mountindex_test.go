@@ -9,7 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// FuzzMountIndex compares with a look at each mount.
+// FuzzMountIndex compares with a search through all mounts.
 func FuzzMountIndex(f *testing.F) {
 	f.Add("/a\n/a/b\n/\n/a/b/c\n/ab\n/a", "/a/b/cd")
 	f.Add("/host\n/host/ext4\n/host/ext4/a/b", "/host/ext4/a/b")

@@ -9,7 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/spelling"
 )
 
-// PodFacts are the facts about a pod that a policy depends on.
+// PodFacts has the facts about a pod that a policy depends on.
 type PodFacts struct {
 	Namespace string
 	Labels    map[string]string
@@ -17,8 +17,8 @@ type PodFacts struct {
 	Handler   string // runtime handler of the pod's RuntimeClass
 }
 
-// Pod is a policy for one pod: what the pod's annotations, and the rule that matches the pod,
-// ask for. It does not change.
+// Pod is a policy for one pod: the requests of the pod's annotations, and of the rule that matches the pod. It
+// does not change.
 type Pod struct {
 	policy  *Policy
 	rule    *Rule               // nil if none matches
@@ -165,7 +165,7 @@ func (p *Pod) choiceErrors(container string) (errs []*annotation.Error) {
 	return errs
 }
 
-// Of returns the policy that p is for a pod. It returns nil for nil.
+// Of returns the policy from which p was made. It returns nil for nil.
 func (p *Pod) Of() *Policy {
 	if p == nil {
 		return nil
@@ -203,7 +203,7 @@ func (p *Pod) IgnoresAnnotations() bool { return p.ignored }
 // Request returns the annotations that count. They are empty if the rule does not allow them.
 func (p *Pod) Request() *annotation.Request { return p.request }
 
-// Targets returns what can have a limit or a weight. Its lists must not be changed.
+// Targets returns the targets that can have a limit or a weight. Its lists must not be changed.
 func (p *Pod) Targets() annotation.Targets { return p.targets }
 
 // StarOf reports whether a "*" applies to the container with this name. A new source of "*"

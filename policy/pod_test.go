@@ -13,8 +13,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// pod is db, a web server that shares /logs and has nothing else, and a
-// container without volumes on another root filesystem.
+// pod has three containers. These are db, a web server that shares /logs and has nothing else, and a container
+// without volumes on another root filesystem.
 func pod() []Container {
 	return []Container{
 		db(),
@@ -73,7 +73,7 @@ func TestPodTotal(t *testing.T) {
 	}
 }
 
-// The order that the caller passes is the caller's.
+// TestPodTotalKeepsItsArgument verifies that the order of the list that the caller passes stays the same.
 func TestPodTotalKeepsItsArgument(t *testing.T) {
 	cs := pod()
 	if _, err := Default().of(annotation.Parse(map[string]string{keyTotal: "* wbps=1Mi"})).Total(cs); err != nil {
@@ -128,8 +128,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// The same request must give the same bytes on each retry, however its map
-// and its containers are ordered.
+// TestDeterminism verifies that the same request must give the same bytes on each retry, however its map and
+// its containers are ordered.
 func TestDeterminism(t *testing.T) {
 	annotations := map[string]string{
 		keyDB: "/data wpbs=1; /logs x; /nope wbps=1Mi", keyEach: "/data wbps=1Mi; /logs wbps=2Mi; /scratch wbps=1Mi",

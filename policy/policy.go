@@ -12,7 +12,7 @@ const (
 	ModeObserve Mode = "observe"
 )
 
-// Action is what to do about an error.
+// Action is the reaction to an error.
 type Action string
 
 const (
@@ -30,8 +30,8 @@ type OnError struct {
 	Internal      Action `json:"internal"`
 }
 
-// Floors are the smallest rates that pods may request. Under much lower rates a container
-// can stay in uninterruptible sleep, in which it cannot be killed.
+// Floors has the smallest rates that pods may request. Under much lower rates a container can stay in
+// uninterruptible sleep, in which it cannot be killed.
 type Floors struct {
 	Bps  blkio.Amount // bytes per second
 	Iops blkio.Amount // operations per second

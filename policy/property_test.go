@@ -9,8 +9,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// FuzzModel: for a random policy and random annotations, each value is that of the model, no value of
-// an annotation or of a class that one chooses is out of bounds, and equal input gives equal bytes.
+// FuzzModel verifies for a random policy and random annotations that each value is that of the model. No value
+// of an annotation or of a class that one chooses is out of bounds, and equal input gives equal bytes.
 func FuzzModel(f *testing.F) {
 	for seed := range uint64(1000) {
 		f.Add(seed)
@@ -45,7 +45,7 @@ func FuzzModel(f *testing.F) {
 	})
 }
 
-// compare compares what was decided with the entries of the scopes, in the order of their precedence.
+// compare compares the decision with the entries of the scopes, in the order of their precedence.
 func (m *model) compare(t *testing.T, d *Desired, scopes ...[]modelEntry) {
 	t.Helper()
 	for _, s := range d.Settings {
@@ -70,8 +70,9 @@ func (m *model) compare(t *testing.T, d *Desired, scopes ...[]modelEntry) {
 	}
 }
 
-// FuzzReload: after a reload, a container keeps what a stricter policy rejects, and no more: a value that is out
-// of the new bounds was granted before and is not above that of the class, and a second pass changes nothing.
+// FuzzReload verifies that a container keeps only those values after a reload that a stricter policy rejects. A
+// value that is out of the new bounds was granted before and is not above that of the class. A second pass
+// changes nothing.
 func FuzzReload(f *testing.F) {
 	for seed := range uint64(500) {
 		f.Add(seed)

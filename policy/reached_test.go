@@ -9,8 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// TestReached: a disk that a container is seen to use is one of "*", and of nothing
-// else.
+// TestReached verifies that "*", and no other target, selects a disk that a container is seen to use.
 func TestReached(t *testing.T) {
 	reaches := func(mounts ...Mount) Container {
 		return Container{Name: "db", Rootfs: on(sda), Mounts: mounts, Reached: []blkio.Disk{sdc}}

@@ -10,7 +10,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// Bounds are the largest and smallest values that annotations may request, or choose by a class.
+// Bounds has the largest and smallest values that annotations may request, or choose by a class.
 type Bounds struct {
 	// Max and Min are rates for each disk. If a value is Unset, that of the policy holds. The value
 	// blkio.Max is no bound.
@@ -73,7 +73,7 @@ func (v *validator) bound(at *field.Path, elements []string) (out blkio.Limits) 
 	return out
 }
 
-// theNodePolicy is where bounds are that no rule has.
+// theNodePolicy is the place of bounds that belong to no rule.
 const theNodePolicy = "the node policy"
 
 // maxRate returns the largest rate that may be requested, and where that is stated.

@@ -13,7 +13,7 @@ import (
 
 var errNow = errors.New("no answer")
 
-// TestRequestBounds: what annotations may request, and how an error names the bound.
+// TestRequestBounds verifies which values annotations may request, and how an error names the bound.
 func TestRequestBounds(t *testing.T) {
 	p := parsed(t, staged)
 	for _, tt := range []struct{ namespace, key, value, err string }{
@@ -54,9 +54,9 @@ func TestRequestBounds(t *testing.T) {
 	}
 }
 
-// TestNoAnnotationExceedsTheBounds: for random annotations, a value that is not of the rule's own
-// class is within the bounds, no key with a bound gets a larger limit than that or the class
-// has, and the same annotations give the same result.
+// TestNoAnnotationExceedsTheBounds uses random annotations. It verifies that a value that is not of the rule's
+// own class is within the bounds, and that no key with a bound gets a larger limit than the bound or the class
+// has. The same annotations give the same result.
 func TestNoAnnotationExceedsTheBounds(t *testing.T) {
 	p := parsed(t, staged)
 	rnd := rand.New(rand.NewPCG(17, 1))
@@ -123,8 +123,8 @@ func within(p *Pod, v blkio.Value) bool {
 	return p.checkRates(&one) == nil
 }
 
-// TestKeepGrantedBelowClass: what an annotation was granted stays under stricter bounds, unless the
-// container now has a class with a lower value.
+// TestKeepGrantedBelowClass verifies that a granted value stays under stricter bounds, unless the container now
+// has a class with a lower value.
 func TestKeepGrantedBelowClass(t *testing.T) {
 	r := annotation.Parse(map[string]string{keyDB: "rootfs wbps=200Mi rbps=1Mi"})
 	former, err := parsed(t, "").of(r).Container(db())
@@ -142,7 +142,7 @@ func TestKeepGrantedBelowClass(t *testing.T) {
 	}
 }
 
-// TestPolicyErrors: each error of classes, rules and bounds names its field.
+// TestPolicyErrors verifies that each error of classes, rules and bounds names its field.
 func TestPolicyErrors(t *testing.T) {
 	rule := func(text string) string {
 		return fileHead + "classes: {bronze: {weight: 50}}\nrules:\n- {" + text + "}"

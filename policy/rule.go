@@ -23,10 +23,10 @@ const (
 	BestEffort QOS = "BestEffort"
 )
 
-// Annotations is what a rule does with the annotations of its pods.
+// Annotations decides how a rule treats the annotations of its pods.
 type Annotations string
 
-// What a rule can do with annotations.
+// The values of Annotations.
 const (
 	AllowAnnotations  Annotations = "allow"
 	IgnoreAnnotations Annotations = "ignore" // decide as if there were none, with a warning

@@ -58,7 +58,7 @@ func batch() *PodFacts {
 	return &PodFacts{Namespace: "batch-1", Labels: map[string]string{"tier": "batch", "team": "a", "io.kubernetes.pod.name": "x"}, QOS: Burstable}
 }
 
-// TestRuleFor: the first rule that a pod matches in each respect.
+// TestRuleFor covers the first rule that a pod matches in each respect.
 func TestRuleFor(t *testing.T) {
 	p := parsed(t, staged)
 	with := func(change func(f *PodFacts)) *PodFacts {
@@ -115,7 +115,7 @@ func TestUnreached(t *testing.T) {
 	}
 }
 
-// TestModeOfRule: a rule's mode is stronger than that of the policy, and --mode than both.
+// TestModeOfRule verifies that a rule's mode is stronger than that of the policy, and --mode than both.
 func TestModeOfRule(t *testing.T) {
 	p := parsed(t, "mode: observe\nrules:\n- {name: a, match: {namespaces: [a]}, mode: enforce}\n- {name: b, match: {namespaces: [b]}}")
 	for _, tt := range []struct {
@@ -149,7 +149,7 @@ type classTest struct {
 
 const bronze = "rule batch, class bronze"
 
-// TestClasses: what a container gets from a class, and what beats it.
+// TestClasses verifies the values that a container gets from a class, and those that win over them.
 func TestClasses(t *testing.T) {
 	for _, tt := range []classTest{
 		{"no rule", "other", nil, "", ""},
@@ -180,8 +180,8 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// TestChoices: what a container gets by a class that an annotation chooses, and by annotations that
-// its rule does not allow.
+// TestChoices verifies the values that a container gets by a class that an annotation chooses, and by
+// annotations that its rule does not allow.
 func TestChoices(t *testing.T) {
 	for _, tt := range []classTest{
 		{
@@ -254,7 +254,7 @@ func (tt *classTest) run(t *testing.T) {
 	}
 }
 
-// TestClassOfAnnotation: a class of container.NAME is before one of containers, and both are
+// TestClassOfAnnotation verifies that a class of container.NAME is before one of containers, and both are
 // before that of the rule.
 func TestClassOfAnnotation(t *testing.T) {
 	p := parsed(t, "classes: {a: {weight: 1}, b: {weight: 2}, c: {limits: ['* wbps=3Mi']}}\nrules: [{name: r, class: a}]")
@@ -287,7 +287,8 @@ func TestChoiceWithoutWeight(t *testing.T) {
 	}
 }
 
-// TestClassNotEnforced: what a node cannot enforce of a class is skipped, counted, and no error.
+// TestClassNotEnforced verifies that a value of a class that a node cannot enforce is skipped and counted, and
+// is no error.
 func TestClassNotEnforced(t *testing.T) {
 	p := parsed(t, "classes: {a: {limits: ['* wbps=3Mi', '/data wbps=2Mi', '/logs wbps=4Mi', '@scratch wbps=1Mi', '/none wbps=5Mi'], weight: 5}}\nrules: [{name: r, class: a}]")
 	pod := p.ForPod(&PodFacts{}, annotation.Parse(nil))
@@ -340,7 +341,7 @@ func TestClassNotEnforced(t *testing.T) {
 	}
 }
 
-// TestForeign: under another kernel, annotations are an error and a class is not.
+// TestForeign verifies that under another kernel, annotations are an error and a class is not.
 func TestForeign(t *testing.T) {
 	p := parsed(t, staged)
 	kata := &PodFacts{Namespace: "rejected", Handler: "kata"}
@@ -353,7 +354,7 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// BenchmarkRuleFor is what each event of a pod without annotations costs.
+// BenchmarkRuleFor measures the cost of each event of a pod without annotations.
 func BenchmarkRuleFor(b *testing.B) {
 	var text strings.Builder
 	text.WriteString("classes: {bronze: {weight: 50}}\nrules:\n")
@@ -369,8 +370,8 @@ func BenchmarkRuleFor(b *testing.B) {
 	}
 }
 
-// TestForeignIgnored: ignored annotations are warned of under another kernel as well, with a class or
-// without.
+// TestForeignIgnored verifies that ignored annotations are warned of under another kernel as well, with a class
+// or without.
 func TestForeignIgnored(t *testing.T) {
 	for text, kinds := range map[string][]blkio.WarningKind{
 		"rules: [{name: r, annotations: ignore}]":                                      {IgnoredAnnotations},

@@ -12,8 +12,8 @@ type Setting struct {
 	Source Source
 }
 
-// Settings are sorted by address, and have each address once. They must not be changed,
-// because plans, records and differences share them.
+// Settings is a list sorted by address, with each address once. It must not be changed, because plans, records
+// and differences share it.
 type Settings []Setting
 
 // NewSettings returns the settings of a list. Of several with one address it keeps the
@@ -127,7 +127,7 @@ func (s Settings) DevLimits() map[blkio.Dev]blkio.Limits {
 	return out
 }
 
-// IOWeight returns the settings in io.weight. Default is 0 if none of them is for all disks.
+// IOWeight returns the settings in io.weight. Default is 0 if none of them applies to all disks.
 func (s Settings) IOWeight() blkio.Weights {
 	var out blkio.Weights
 	for _, x := range s {

@@ -163,9 +163,8 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// TestDiffConverges: what Diff returns leads to what is wanted, keeps what is another
-// program's, never lowers a value to below both what was and what is wanted, and leaves
-// nothing for a second time.
+// TestDiffConverges verifies that the result of Diff leads to the desired values, and keeps those of other
+// programs. It never lowers a value to below both the old and the desired one, and a second Diff is empty.
 func TestDiffConverges(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 7))
 	random := func() Settings {

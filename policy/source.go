@@ -63,8 +63,8 @@ const (
 	ruleClass   = ", class " // between the names of a rule and its class
 )
 
-// Text returns the name of the annotation or claim, "class NAME", "rule NAME, class NAME", the path
-// of a field of the policy, or a text for the backstop.
+// Text returns the name of the annotation or claim, "class NAME", or "rule NAME, class NAME". It can also
+// return the path of a field of the policy, or a text for the backstop.
 func (s Source) Text() string {
 	switch s.Kind {
 	case FromBackstop:

@@ -59,7 +59,7 @@ func TestSourceKind(t *testing.T) {
 	}
 }
 
-// TestConcerns: an error of an annotation as a whole is one of each of its entries.
+// TestConcerns verifies that an error of an annotation as a whole is one of each of its entries.
 func TestConcerns(t *testing.T) {
 	entry := from(keyDB, 2, "backstop: the sum of the containers' limits")
 	for _, tt := range []struct {

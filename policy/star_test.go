@@ -26,7 +26,7 @@ func errorsOf(d Desired) (out []string) {
 	return out
 }
 
-// TestUnknownDisk: a disk that could not be found is an internal error of the entry that selects
+// TestUnknownDisk verifies that a disk that could not be found is an internal error of the entry that selects
 // it, reported once for an entry. The known disks are limited.
 func TestUnknownDisk(t *testing.T) {
 	const failed = " cannot be limited now: this node failed to look where it is stored"
@@ -62,7 +62,7 @@ func TestUnknownDisk(t *testing.T) {
 	}
 }
 
-// TestConflicts: of two values for one disk the lower one holds, in either order. An entry that
+// TestConflicts verifies that of two values for one disk the lower one holds, in either order. An entry that
 // contradicts others is one error, however many keys and disks it concerns.
 func TestConflicts(t *testing.T) {
 	conflict := func(key, path, rate, other, entry, otherRate string) string {
@@ -94,7 +94,7 @@ func TestConflicts(t *testing.T) {
 	}
 }
 
-// TestTotalOrder: the error of pod-total is about the first container by name, whatever the order of
+// TestTotalOrder verifies that the error of pod-total is about the first container by name, in any order of
 // their creation.
 func TestTotalOrder(t *testing.T) {
 	r := annotation.Parse(map[string]string{keyTotal: "* wbps=1Mi; /a wbps=1Mi; /b wbps=2Mi"})
@@ -118,7 +118,7 @@ func TestTotalOrder(t *testing.T) {
 	}
 }
 
-// TestVolumeHint: a volume that is mounted several times is one name to guess.
+// TestVolumeHint verifies that a volume that is mounted several times is one name to guess.
 func TestVolumeHint(t *testing.T) {
 	c := Container{Name: "db", Rootfs: on(sda), Mounts: []Mount{
 		of("data", "empty-dir", mount("/a", on(sda))), of("wal", "empty-dir", mount("/b", on(sda))), of("data", "empty-dir", mount("/c", on(sda))), mount("/d", on(sda)),
@@ -129,7 +129,7 @@ func TestVolumeHint(t *testing.T) {
 	}
 }
 
-// TestBackingOf: a path is on the deepest mount below the volume that covers it.
+// TestBackingOf verifies that a path is on the deepest mount below the volume that covers it.
 func TestBackingOf(t *testing.T) {
 	m := Mount{Destination: "/data", Backing: on(sda), Below: []Below{{"/data/a/", on(sdb)}, {"/data/a/b", on(sdc)}, {"/data/a/b", tmpfs()}, {"/data/abc", tmpfs()}}}
 	index := IndexMounts([]Mount{m})
@@ -148,8 +148,8 @@ func TestBackingOf(t *testing.T) {
 	}
 }
 
-// TestUnmatchedEnded: of a container that has ended only its name is known, so that no mount counts
-// as missing.
+// TestUnmatchedEnded verifies that of a container that has ended only its name is known, so that no mount
+// counts as missing.
 func TestUnmatchedEnded(t *testing.T) {
 	r := annotation.Parse(map[string]string{keyEach: "/nowhere wbps=1Mi", "limits.blkio.noderesource.dev/container.other": "rootfs wbps=1Mi"})
 	const other, nowhere = `container.other: the pod has no container "other"`, keyEach + `: entry 1: no container of the pod has a mount at "/nowhere"`
@@ -173,7 +173,7 @@ func TestUnmatchedEnded(t *testing.T) {
 	}
 }
 
-// TestDevLimits: the keys of io.max of each disk, and no weights.
+// TestDevLimits covers the keys of io.max of each disk, and no weights.
 func TestDevLimits(t *testing.T) {
 	s := Settings{wbps(sda, 1), set(sda, blkio.Riops, 2), wbps(sdb, blkio.Max), weight(50)}
 	want := map[blkio.Dev]blkio.Limits{sda.Dev: {blkio.Wbps: 1, blkio.Riops: 2}, sdb.Dev: {blkio.Wbps: blkio.Max}}
@@ -182,7 +182,7 @@ func TestDevLimits(t *testing.T) {
 	}
 }
 
-// TestSourceOfJSON: the source of a report, or of none. Another document is an error.
+// TestSourceOfJSON verifies that the source of a report, or of none. Another document is an error.
 func TestSourceOfJSON(t *testing.T) {
 	for text, want := range map[string]Source{
 		`{"annotation": "", "entry": 0, "target": ""}`: {}, `{}`: {},

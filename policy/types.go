@@ -58,8 +58,8 @@ type Below struct {
 	Backing blkio.Backing
 }
 
-// Skipped is a target that is left out without an error, such as a tmpfs in "*", or a mount
-// that the container does not have, in the scope "containers".
+// Skipped is a target that is left out without an error. Examples are a tmpfs in "*", and a mount that the
+// container does not have, in the scope "containers".
 type Skipped struct {
 	Source Source
 	What   string // the mount, path or volume
@@ -75,15 +75,14 @@ type Extent struct {
 	Uses []Use
 }
 
-// Desired holds the desired settings of one cgroup, and all that is to be reported about
-// them.
+// Desired holds the desired settings of one cgroup, and the reports about them.
 type Desired struct {
 	// Settings has memory.high only at the creation of a container, see Writeback.DirtyGuard.
 	Settings Settings
 	Disks    map[blkio.Dev]string // kernel names of the disks in Settings and Lowered
-	// Lowered are values of annotations that an earlier policy granted and that are not in force now,
-	// because the class of the rule is lower, or because the rule ignores annotations. Ignored is true
-	// for the latter.
+	// Lowered has values of annotations that an earlier policy granted and that are not in force now. The
+	// reason is that the class of the rule is lower, or that the rule ignores annotations. Ignored is true in
+	// the latter case.
 	Lowered Settings
 	Ignored bool
 	Extent

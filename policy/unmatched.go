@@ -56,7 +56,7 @@ func Unmatched(r *annotation.Request, cs []Container) []string {
 	return andMore(out, more)
 }
 
-// isMatched reports whether some container has what a target means.
+// isMatched reports whether some container has an object that the target selects.
 func isMatched(t *annotation.Target, containers []*MountIndex) bool {
 	switch t.Kind {
 	case annotation.TargetPath:

@@ -75,7 +75,7 @@ func (e *evaluation) noVolume(c *Container) *annotation.Problem {
 		p.Hint = spelling.Hint(volume, slices.Compact(names)...)
 	}
 	if p.Hint == "" {
-		// What to do comes first: the end of a long line is cut.
+		// The advice comes first, because the end of a long line is cut.
 		p.Hint = "write the path of the mount: @VOLUME works for emptyDir, configMap, secret, projected, " +
 			"downwardAPI and inline CSI volumes, not for hostPath volumes, claims, raw block and image volumes"
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 func TestVolume(t *testing.T) {
-	// A subPath hides which plugin its volume is of.
+	// A subPath hides the plugin of its volume.
 	sub := func(volume string, m Mount) Mount { m.Volume = volume; return m }
 	data := of("data", "csi", host()) // sdb and sdc are mounted below it
 	const two = `ambiguous volume name "data": a volume of the pod and a PersistentVolume have it (write the path of the mount in the container)`
@@ -56,8 +56,8 @@ func TestVolume(t *testing.T) {
 	}
 }
 
-// Where it comes from, and what cannot be limited, is told by the target.
-func TestVolumeIsTold(t *testing.T) {
+// TestVolumeIsNamed verifies that sources and skipped targets have the name of the volume, not a path.
+func TestVolumeIsNamed(t *testing.T) {
 	c := Container{Name: "db", Rootfs: on(sda), Mounts: []Mount{of("data", "csi", mount("/data", on(sdb))), of("mem", "empty-dir", mount("/mem", tmpfs()))}}
 	d, err := Default().of(annotation.Parse(map[string]string{keyDB: "@data wbps=1Mi; @mem wbps=max", keyEach: "@nope rbps=1Mi"})).Container(c)
 	if err != nil {
@@ -75,7 +75,7 @@ func TestVolumeIsTold(t *testing.T) {
 	}
 }
 
-// A pod-total is of the pod's volume, whichever containers have it.
+// TestVolumeOfPod verifies that a pod-total applies to the pod's volume, in any of its containers.
 func TestVolumeOfPod(t *testing.T) {
 	a := Container{Name: "a", Rootfs: on(sda), Mounts: []Mount{of("data", "csi", mount("/a", on(sdb)))}}
 	b := Container{Name: "b", Rootfs: on(sda), Mounts: []Mount{of("data", "csi", mount("/b", on(sdb)))}}
@@ -119,7 +119,7 @@ func TestVolumeOfPod(t *testing.T) {
 	}
 }
 
-// The line says what to do, however long the names in it are.
+// TestVolumeLineIsBounded verifies that the line has the advice, however long the names in it are.
 func TestVolumeLineIsBounded(t *testing.T) {
 	name := strings.Repeat("a", 63)
 	key := "limits.blkio.noderesource.dev/container." + name

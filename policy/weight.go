@@ -46,8 +46,8 @@ func (e *evaluation) weigh(b *blkio.Backing) {
 	}
 }
 
-// disksOf returns the disks of b that the current entry is about: those that b is stored on for
-// a limit, and the physical ones below for a weight.
+// disksOf returns the disks of b that the current entry applies to. For a limit these are the disks of b, and
+// for a weight the physical ones below.
 func (e *evaluation) disksOf(b *blkio.Backing) []blkio.Disk {
 	if e.entry.Weight == 0 {
 		return b.Disks

@@ -13,7 +13,7 @@ import (
 
 const keyWeight = "weight.blkio.noderesource.dev/"
 
-// TestWeightBound: a pod cannot take a share from others unless the policy allows it.
+// TestWeightBound verifies that a pod cannot take a share from others unless the policy allows it.
 func TestWeightBound(t *testing.T) {
 	refused := func(scope, value, most string) string {
 		return "nri-blkio: " + keyWeight + scope + `: "` + value + `": the weight is too large (write at most ` + most + ", bounds.weight.max of the node policy)"
@@ -58,7 +58,7 @@ func TestWeightBound(t *testing.T) {
 	}
 }
 
-// A weight that is refused leaves that of the wider scope.
+// TestWeightBoundBestEffort verifies that a weight that is refused leaves the weight of the wider scope.
 func TestWeightBoundBestEffort(t *testing.T) {
 	r := annotation.Parse(map[string]string{keyWeight + "container.db": "500", keyWeight + "containers": "50"})
 	d, err := Default().of(r).Container(db())
@@ -67,8 +67,8 @@ func TestWeightBoundBestEffort(t *testing.T) {
 	}
 }
 
-// TestWeightScopes: a weight of container.NAME on all disks holds in place of one of containers on a
-// single disk, although the kernel prefers the latter.
+// TestWeightScopes verifies that a weight of container.NAME on all disks holds in place of one of containers on
+// a single disk, although the kernel prefers the latter.
 func TestWeightScopes(t *testing.T) {
 	for _, tt := range []struct{ named, each, want string }{
 		{"* 50", "/data 90; rootfs 80", "50"},
@@ -108,8 +108,8 @@ func TestMemoryBoundsDirty(t *testing.T) {
 	}
 }
 
-// TestWeightsOfDisks: a path beats rootfs, and that beats the weight for all disks; weights are
-// of the physical disks below.
+// TestWeightsOfDisks verifies that a path wins over rootfs, and that wins over the weight for all disks.
+// Weights apply to the physical disks below.
 func TestWeightsOfDisks(t *testing.T) {
 	dm := blkio.Disk{Dev: blkio.Dev{Major: 253}, Name: "dm-0"}
 	one, two, root := blkio.Disk{Dev: blkio.Dev{Major: 8}, Name: "sda"}, blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 16}, Name: "sdb"}, blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 32}, Name: "sdc"}
@@ -172,7 +172,7 @@ func TestWeightsOfDisks(t *testing.T) {
 	}
 }
 
-// TestWeightsOfPod: the weight of a pod is of the physical disks below the volumes of all its
+// TestWeightsOfPod verifies that the weight of a pod applies to the physical disks below the volumes of all its
 // containers, each on logical volumes of its own.
 func TestWeightsOfPod(t *testing.T) {
 	var cs []Container

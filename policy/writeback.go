@@ -56,5 +56,5 @@ type Budget struct {
 // minGuard is less than which a container cannot be expected to run at all.
 const minGuard = 16 << 20
 
-// minExtra is what one vote may write out.
+// minExtra is the number of bytes that one vote may write out.
 const minExtra = 64 << 10

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// alignment is that of memory for direct I/O: at least a logical block of the disk.
+// alignment is the alignment of memory for direct I/O: at least a logical block of the disk.
 const alignment = 4096
 
 // newBlock returns memory for direct I/O with random content, which a disk can neither compress

@@ -8,7 +8,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/diskmodel"
 )
 
-// Calibration is what a calibration of a disk has found.
+// Calibration has the results of a calibration of a disk.
 type Calibration struct {
 	Disk     Identity        `json:"disk"`
 	At       time.Time       `json:"at"`

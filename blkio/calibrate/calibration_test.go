@@ -18,7 +18,7 @@ import (
 
 var at = time.Date(2026, 11, 23, 9, 30, 0, 0, time.UTC)
 
-// direction returns what would be measured of a disk with these bounds.
+// direction returns the measurements of a disk with these bounds.
 func direction(iops, bps float64, latency Latency) *Direction {
 	var points []diskmodel.Point
 	for _, size := range sizes {
@@ -215,8 +215,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestNamespaces: the namespaces of an NVMe controller, such as the disks of a virtual machine, have
-// its serial number. Each has a calibration of its own.
+// TestNamespaces verifies that each namespace of an NVMe controller has a calibration of its own. The
+// namespaces, such as the disks of a virtual machine, have the same serial number.
 func TestNamespaces(t *testing.T) {
 	dir := t.TempDir()
 	namespaces := make([]storage.DiskInfo, 2)
@@ -237,7 +237,7 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// TestBytesOfIdentity: a device can have any bytes as its model or serial number, which JSON cannot.
+// TestBytesOfIdentity covers models and serial numbers with bytes that JSON cannot have.
 func TestBytesOfIdentity(t *testing.T) {
 	dir := t.TempDir()
 	disks := []storage.Drive{{Serial: "S\xff"}, {Serial: "S\xfe"}, {Serial: "S\ufffd"}, {Serial: "S<&>\u2028\x00"}, {Serial: "S2", Model: "\xff\xff\xff\xff"}, {WWID: "t10.\xc3("}}
@@ -258,7 +258,7 @@ func TestBytesOfIdentity(t *testing.T) {
 	}
 }
 
-// TestLongIdentity: a target of iSCSI can have an identity that is longer than the name of a file.
+// TestLongIdentity covers the identity of an iSCSI target that is longer than the name of a file can be.
 func TestLongIdentity(t *testing.T) {
 	dir, d := t.TempDir(), disk
 	d.WWID = strings.Repeat("t10. x", 60)
@@ -285,7 +285,7 @@ func TestSaveErrors(t *testing.T) {
 	if _, err := Save(filepath.Join(dir, "file"), calibration(t, IdentityOf(&disk))); err == nil || !strings.Contains(err.Error(), "save calibration: ") {
 		t.Error(err)
 	}
-	// What cannot replace the file is removed.
+	// A file that cannot replace the former one is removed.
 	file, err := fileOf(dir, IdentityOf(&disk))
 	if err != nil {
 		t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Dir is an open directory on the disk, for the file that is written. What its path names later
-// does not matter.
+// Dir is an open directory on the disk, for the file that is written. It stays the same directory if its path
+// leads elsewhere later.
 type Dir struct {
 	file *os.File
 	name string // as the user named it
@@ -29,7 +29,7 @@ func (n *Node) OpenDir(ctx context.Context, root, name string, disk blkio.Disk) 
 	if err != nil {
 		return nil, err
 	}
-	// A link on the way may have been another one before. The mount table is that of this moment.
+	// A link in the path may have led elsewhere before OpenDir. So the mount table is refreshed now.
 	err = n.Storage.Refresh(ctx)
 	if err == nil {
 		err = n.checkDir(ctx, name, place, disk)
@@ -82,8 +82,8 @@ func placeBelow(base, dir *os.File) (string, error) {
 	return filepath.Join("/", rest), nil
 }
 
-// checkDir returns an error unless all that is written in a directory of the node is written to
-// the disk, and to no other one. name is for the error.
+// checkDir returns an error unless all writes in a directory of the node go to the disk, and to no other one.
+// name is the directory's name in the error.
 func (n *Node) checkDir(ctx context.Context, name, dir string, disk blkio.Disk) error {
 	b := n.Storage.Resolve(ctx, dir)
 	if len(b.Disks) == 0 {

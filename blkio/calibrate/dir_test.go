@@ -23,7 +23,7 @@ func TestOpenDir(t *testing.T) {
 	}
 	for dir, want := range map[string]string{
 		"/srv/data":  "",
-		"/data":      "", // a link is that of the node, and not of this machine
+		"/data":      "", // a link leads to a path of the node, not of this machine
 		"/up":        "",
 		"/other":     "/other is on vdc, not on disk vdb alone",
 		"/srv/raid":  "/srv/raid is on vdb and vdc, not on disk vdb alone",
@@ -42,11 +42,11 @@ func TestOpenDir(t *testing.T) {
 	}
 }
 
-// TestOpenDirChanged: a link on the way to the directory that becomes another one in the meantime,
-// because a container can write there, leads to an error, and not to another disk.
+// TestOpenDirChanged verifies that OpenDir fails if a link in the path leads elsewhere in the meantime, because
+// a container can write there. It does not open a directory on another disk.
 func TestOpenDirChanged(t *testing.T) {
 	root, actual := t.TempDir(), t.TempDir()
-	n, _ := nodeAt(t, root, nil) // it looks where a path leads in root
+	n, _ := nodeAt(t, root, nil) // resolves a path in root
 	for _, dir := range []string{"srv/data", "srv/other"} {
 		if err := os.MkdirAll(filepath.Join(actual, dir), 0o755); err != nil {
 			t.Fatal(err)
@@ -62,7 +62,7 @@ func TestOpenDirChanged(t *testing.T) {
 	}
 }
 
-// TestOpenDirInRoot: no path leads out of the node's root filesystem, and none through a link of
+// TestOpenDirInRoot verifies that no path leads out of the node's root filesystem, and none through a link of
 // procfs, which names an open file of this process.
 func TestOpenDirInRoot(t *testing.T) {
 	root := t.TempDir()
@@ -85,7 +85,7 @@ func TestOpenDirInRoot(t *testing.T) {
 	}
 }
 
-// TestDirStays: what is at the path of the directory after it was opened does not matter.
+// TestDirStays verifies that the object at the path of the directory does not matter after it was opened.
 func TestDirStays(t *testing.T) {
 	base := t.TempDir()
 	for _, dir := range []string{"a", "b"} {
@@ -121,8 +121,8 @@ func TestDirStays(t *testing.T) {
 // inNamespace is set in the process that has its own mounts.
 const inNamespace = "NRI_BLKIO_TEST_IN_NAMESPACE"
 
-// TestBadFilesystems: a full and a read-only filesystem give an error that says what to do, and
-// nothing is left on them. It needs mounts of its own, which this machine may not permit.
+// TestBadFilesystems verifies that a full and a read-only filesystem give an error with advice, and that no
+// file is left on them. It needs mounts of its own, which this machine may not permit.
 func TestBadFilesystems(t *testing.T) {
 	if os.Getenv(inNamespace) != "" {
 		testBadFilesystems(t)
@@ -195,7 +195,7 @@ func testBadFilesystems(t *testing.T) {
 	}
 }
 
-// testSaves: without space a save fails. What was saved before stays, and nothing else is left.
+// testSaves verifies that a save without space fails. The earlier file stays, and no other is left.
 func testSaves(t *testing.T, full, readOnly string) {
 	c := calibration(t, IdentityOf(&disk))
 	if _, err := Save(full, c); err != nil {

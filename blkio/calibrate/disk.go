@@ -14,11 +14,11 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
 
-// leastSize is what a disk has to have for its blocks to be read at random.
+// leastSize is the smallest size of a disk with which its blocks can be read at random.
 const leastSize = 64 << 20
 
-// Find returns the disk with a name, such as "sdb", or with a path below /dev. The error names
-// the disk to take instead if the name is that of a partition, or of a device made of disks.
+// Find returns the disk with a name, such as "sdb", or with a path below /dev. If the name belongs to a
+// partition, or to a device made of disks, the error names the disk to use.
 func Find(ctx context.Context, s *storage.Storage, sys storage.Sysfs, name string) (*storage.DiskInfo, error) {
 	node := name
 	if !strings.HasPrefix(node, "/") {

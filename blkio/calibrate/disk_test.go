@@ -14,7 +14,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
 
-// TestLoopOnNoDisk: there is no disk to calibrate instead if the file of a loop device is in memory.
+// TestLoopOnNoDisk verifies that there is no disk to calibrate instead if the file of a loop device is in
+// memory.
 func TestLoopOnNoDisk(t *testing.T) {
 	n, sys := nodeWith(t, nil)
 	sys.add("loop1", "7:1", "size=41943040", "mq/0/cpu_list=0", "loop/backing_file=/srv/mem/x")
@@ -24,7 +25,7 @@ func TestLoopOnNoDisk(t *testing.T) {
 	}
 }
 
-// TestFindErrors: what a user may name instead of a disk, and a sysfs that cannot be read.
+// TestFindErrors covers names that belong to no disk, and a sysfs that cannot be read.
 func TestFindErrors(t *testing.T) {
 	n, sys := nodeWith(t, nil)
 	sys.add("md0/md0p1", "259:1", "size=41943040", "partition=1")
@@ -58,7 +59,7 @@ func TestFindErrors(t *testing.T) {
 	}
 }
 
-// TestOpensDevicesOnly: the device file of the disk is opened, and nothing that is there instead.
+// TestOpensDevicesOnly verifies that the device file of the disk is opened, and nothing that is there instead.
 func TestOpensDevicesOnly(t *testing.T) {
 	dir := t.TempDir()
 	link, file, pipe := filepath.Join(dir, "link"), filepath.Join(dir, "file"), filepath.Join(dir, "pipe")
@@ -93,7 +94,7 @@ func (s *shortIO) ReadAt(block []byte, _ int64) (int, error) {
 }
 func (s *shortIO) WriteAt([]byte, int64) (int, error) { s.calls.Add(1); return 0, unix.ENOSPC }
 
-// TestCounts: what was transferred counts, also of operations that failed.
+// TestCounts verifies that transferred bytes count, also those of operations that failed.
 func TestCounts(t *testing.T) {
 	c := &counter{disk: &shortIO{}, file: &shortIO{}}
 	block := make([]byte, 4*kib)
@@ -114,7 +115,7 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// TestNoFile: a calibration with writes fails as a whole if its file cannot be created.
+// TestNoFile verifies that a calibration with writes fails as a whole if its file cannot be created.
 func TestNoFile(t *testing.T) {
 	n, _ := nodeWith(t, nil)
 	cfg := config(n)

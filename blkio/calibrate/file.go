@@ -18,13 +18,13 @@ const (
 	// at most.
 	mostFile  = 1 << 30
 	leastFile = 64 << 20
-	// leastPrepared is what has to be written of it in prepareTime.
+	// leastPrepared is the part of it that has to be written in prepareTime.
 	leastPrepared = 4 << 20
 	prepareTime   = 5 * time.Second
 	prepareBlock  = 1 << 20
 )
 
-// scratchFile is a file without a name. It is gone as soon as this process ends.
+// scratchFile is a file without a name. The kernel removes it as soon as this process ends.
 type scratchFile struct {
 	*os.File
 	size int64 // of its start, which has been written
@@ -43,7 +43,7 @@ func createFile(ctx context.Context, dir *Dir, most int64) (*scratchFile, error)
 	}
 	s := &scratchFile{File: f}
 	if err := s.prepare(ctx, min(size, most)); err != nil {
-		f.Close() // with it, the file is gone
+		f.Close() // this also removes the file
 		return nil, fmt.Errorf("write a file in %s: %w", dir.name, explain(err))
 	}
 	return s, nil
@@ -95,11 +95,11 @@ func (d *Dir) openRemoved() (*os.File, error) {
 func (d *Dir) openAndRemove(name string) (*os.File, error) {
 	f, err := d.openat(name, unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW)
 	if errors.Is(err, unix.EEXIST) {
-		return nil, err // it is of another program
+		return nil, err // it belongs to another program
 	}
 	// Some filesystems create the file before they refuse direct I/O.
 	if removeErr := unix.Unlinkat(int(d.file.Fd()), name, 0); err == nil && removeErr != nil {
-		f.Close() // the error that counts is that of its name
+		f.Close() // the error of the removal is returned
 		return nil, removeErr
 	}
 	return f, err
@@ -135,7 +135,7 @@ func (s *scratchFile) overwriteInPlace() {
 	_ = unix.IoctlSetPointerInt(int(s.Fd()), unix.FS_IOC_SETFLAGS, noCopyOnWrite)
 }
 
-// explain adds what to do to an error of a filesystem.
+// explain adds advice to an error of a filesystem.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, unix.EROFS):

@@ -27,8 +27,8 @@ func opened(t *testing.T, dir string) *Dir {
 	return d
 }
 
-// TestWritesFile: the file has no name, is written once, and takes direct writes. On a filesystem
-// without direct I/O the error says so.
+// TestWritesFile verifies that the file has no name, is written once, and takes direct writes. On a filesystem
+// without direct I/O the error names the cause.
 func TestWritesFile(t *testing.T) {
 	dir := t.TempDir()
 	f, err := createFile(t.Context(), opened(t, dir), 4*mib)
@@ -87,8 +87,8 @@ func TestCreateFileErrors(t *testing.T) {
 	}
 }
 
-// TestPrepares: the file is written as a whole, each block with other bytes, and what was not
-// written of it is cut off. It is in memory, so this needs no direct I/O.
+// TestPrepares verifies that the file is written as a whole, each block with other bytes, and that an unwritten
+// part is cut off. It is in memory, so this needs no direct I/O.
 func TestPrepares(t *testing.T) {
 	f := inMemory(t, 0)
 	if err := f.Truncate(9 * mib); err != nil { // as if only a part could be written in time
@@ -150,7 +150,7 @@ func inMemory(t *testing.T, seals int) *scratchFile {
 	return &scratchFile{File: f}
 }
 
-// TestOpensRemovedFile: where files without a name are not supported, none is left either.
+// TestOpensRemovedFile verifies that where files without a name are not supported, none is left either.
 func TestOpensRemovedFile(t *testing.T) {
 	dir := t.TempDir()
 	f, err := opened(t, dir).openRemoved()
@@ -167,7 +167,8 @@ func TestOpensRemovedFile(t *testing.T) {
 	}
 }
 
-// TestKeepsOtherFiles: a file or link that has the name already is of another program, and stays.
+// TestKeepsOtherFiles verifies that a file or link that has the name already stays, because it belongs to
+// another program.
 func TestKeepsOtherFiles(t *testing.T) {
 	dir := t.TempDir()
 	fakenode.WriteFiles(t, dir, map[string]string{"file": "data", "sub/x": ""})

@@ -14,7 +14,7 @@ import (
 // transfer reads or writes a block at an offset: ReadAt of a disk, or WriteAt of a file.
 type transfer func(block []byte, offset int64) (int, error)
 
-// area is what is read or written.
+// area is the part of a disk or file that is read or written.
 type area struct {
 	transfer transfer
 	size     int64
@@ -48,7 +48,7 @@ type operation struct {
 	isZero  bool // all bytes read were 0
 }
 
-// outcome is what a load has reached, from the end of the warm-up on.
+// outcome has the results of a load since the end of the warm-up.
 type outcome struct {
 	operations []operation // in the order of their completion
 	isCPUBound bool        // the processors were the bottleneck, not the disk
@@ -173,8 +173,8 @@ func (r *running) offset(n int64) int64 {
 	return (r.first + n) % blocks * int64(r.size)
 }
 
-// outcome sorts what the workers have done. The last operations are left out: they ended while
-// no new ones were submitted.
+// outcome sorts the operations of the workers. The last operations are left out: they ended while no new ones
+// were submitted.
 func (r *running) outcome() outcome {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -207,7 +207,7 @@ func rate(operations []operation) float64 {
 	return both / square
 }
 
-// rate returns the operations per second. The error is for a disk that is too slow to have any.
+// rate returns the operations per second. It returns an error if the disk is too slow to have any.
 func (o outcome) rate() (float64, error) {
 	if r := rate(o.operations); r > 0 {
 		return r, nil
@@ -220,7 +220,7 @@ func (o outcome) lowest() float64 {
 	half := len(o.operations) / 2
 	all := rate(o.operations)
 	if half < enough/2 || all == 0 {
-		return 1 // too few to tell
+		return 1 // too few to compare
 	}
 	return min(1, rate(o.operations[:half])/all, rate(o.operations[half:])/all)
 }

@@ -47,7 +47,7 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestLowest: the rate of the slower half counts, if there are enough operations to tell.
+// TestLowest verifies that the rate of the slower half counts, if there are enough operations to compare.
 func TestLowest(t *testing.T) {
 	for name, tt := range map[string]struct {
 		at   []float64
@@ -89,7 +89,7 @@ func TestPercentiles(t *testing.T) {
 	}
 }
 
-// TestOutcome: operations are in the order of their completion, whichever worker did them. Those
+// TestOutcome verifies that operations are in the order of their completion, whichever worker did them. Those
 // that ended while no new ones were submitted are left out, unless no rate would remain.
 func TestOutcome(t *testing.T) {
 	for _, tt := range []struct{ operations, depth, want int }{{10, 4, 6}, {6, 4, 2}, {5, 4, 5}, {2, 128, 2}, {0, 1, 0}} {
@@ -106,8 +106,8 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-// TestOffsets: each operation is on whole blocks within the area, and a sequential load goes through
-// all of them, also across the end. The end of a disk that is no whole block is not used.
+// TestOffsets verifies that each operation is on whole blocks within the area, and a sequential load goes
+// through all of them, also across the end. The end of a disk that is no whole block is not used.
 func TestOffsets(t *testing.T) {
 	for _, tt := range []struct{ area, size int64 }{{gib, 4 * kib}, {10*mib + 512, mib}, {mib, mib}, {mib - 1, mib}, {64*mib + 4095, 256 * kib}} {
 		blocks := area{size: tt.area}.blocks(int(tt.size))
@@ -131,7 +131,7 @@ func TestOffsets(t *testing.T) {
 	}
 }
 
-// TestPace: a load with a pace has that rate, and latencies without a queue. A disk that is slower
+// TestPace verifies that a load with a pace has that rate, and latencies without a queue. A disk that is slower
 // has its own rate.
 func TestPace(t *testing.T) {
 	for pace, want := range map[float64]float64{100: 100, 900: 900, 2000: 1000, 0: 1000} {
@@ -163,7 +163,7 @@ func failAt(number int, err error) func(operations int) error {
 	}
 }
 
-// TestLoadEnds: a load takes as long as it needs for enough operations, within bounds, and stops at
+// TestLoadEnds verifies that a load takes as long as it needs for enough operations, within bounds. It stops at
 // once with its context and at an error, also while its workers wait for their turn.
 func TestLoadEnds(t *testing.T) {
 	failed := errors.New("medium error")
@@ -201,7 +201,7 @@ func TestLoadEnds(t *testing.T) {
 	}
 }
 
-// TestTooSlow: the error names the load at which a disk ended not even two operations.
+// TestTooSlow verifies that the error names the load at which a disk ended not even two operations.
 func TestTooSlow(t *testing.T) {
 	for want, tt := range map[string]Source{
 		"read at queue depth 1: only 1 operations ended within 1.2s": {Disk: &simDisk{iops: 0.8}},

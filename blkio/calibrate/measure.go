@@ -11,11 +11,12 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/diskmodel"
 )
 
-// Source is what is measured. The disk itself is only read.
+// Source is the disk to measure. The disk itself is only read.
 type Source struct {
 	Disk io.ReaderAt
 	Size int64 // of the disk
-	// File is a file on the disk for writes, all of which was written before; nil for no writes.
+	// File is a file on the disk for writes. All of it was written before. It is nil if writes are not
+	// measured.
 	File     io.WriterAt
 	FileSize int64
 	// CPUTime returns how long the threads of this process have used processors, and have waited
@@ -40,7 +41,7 @@ type Depth struct {
 	Latency Latency `json:"latency"`
 }
 
-// Direction is what was measured of reads or of writes.
+// Direction has the measurements of reads or of writes.
 type Direction struct {
 	diskmodel.Measured
 	Depths []Depth `json:"depths"`
@@ -73,7 +74,7 @@ const (
 	faster = 1.05
 	// minDepth keeps a disk busy while this process submits the next operation.
 	minDepth = 4
-	// maxQueue is how much of a second's throughput is on the way at the same time, so that a
+	// maxQueue is the part of a second's throughput that is under way at the same time. It is small, so that a
 	// slow disk completes it soon after a load has ended.
 	maxQueue = 0.25
 	// maxMemory bounds the memory of the operations on the way.
@@ -81,21 +82,21 @@ const (
 	// relaxed is the part of the rate at which latencies are measured. The kernel's own tool,
 	// tools/cgroup/iocost_coef_gen.py, has the same.
 	relaxed = 0.9
-	// A load of which a half is slower than steady is applied once more: another program may have
-	// delayed it. retries bounds how often.
+	// A load with a half that is slower than steady is applied once more, because another program may have
+	// delayed it. retries is the largest number of repetitions.
 	steady  = 0.9
 	retries = 4
 	// A rate that is lower than that of larger blocks by more than noise was delayed as well.
 	noise = 0.15
 )
 
-// Measurement is what was measured of a disk.
+// Measurement has the measurements of a disk.
 type Measurement struct {
 	Reads  Direction  `json:"reads"`
 	Writes *Direction `json:"writes,omitempty"` // nil if writes were not measured
-	// Mixed is the sum of the rates of random reads and writes of 4 KiB at the same time, each
-	// relative to its rate alone: 1 if they share the disk, 2 if they do not affect one another.
-	// It is 0 if writes were not measured.
+	// Mixed is the sum of the rates of random reads and writes of 4 KiB at the same time, each relative to its
+	// rate alone. It is 1 if they share the disk, and 2 if they do not affect one another. It is 0 if writes
+	// were not measured.
 	Mixed float64 `json:"mixed,omitempty"`
 }
 
@@ -193,9 +194,8 @@ func (m *measuring) direction(ctx context.Context) (Direction, error) {
 	return m.current, err
 }
 
-// undelay corrects rates that cannot be the disk's. Sorted by size, neither do the operations per
-// second grow, since a disk can read a part of a block as often as the whole, nor do the bytes
-// per second fall.
+// undelay corrects rates that cannot be the disk's. With a larger size, the operations per second do not grow,
+// because a disk can read a part of a block as often as the whole. The bytes per second do not fall.
 func undelay(points []diskmodel.Point) {
 	for i := len(points) - 2; i >= 0; i-- {
 		if larger := points[i+1].IOPS; points[i].IOPS < larger*(1-noise) {

@@ -29,7 +29,7 @@ func near(t *testing.T, what string, got, want, tolerance float64) {
 
 func ignore(float64, string) {}
 
-// idleCPU are processors that are never the bottleneck.
+// idleCPU has processors that are never the bottleneck.
 func idleCPU() time.Duration { return 0 }
 
 // measure measures a simulated disk, for reads and for writes.
@@ -80,7 +80,7 @@ func TestMeasuresDisks(t *testing.T) {
 					t.Errorf("latencies %+v are not within %v and %v", direction.Relaxed, least, most)
 				}
 			}
-			if most := deadline - look - prepareTime; took > most {
+			if most := deadline - watchTime - prepareTime; took > most {
 				t.Errorf("took %v of %v", took, most)
 			}
 			// So many bytes are on the way that ^C takes effect within a second.
@@ -125,7 +125,7 @@ func TestMeasuresBurst(t *testing.T) {
 	near(t, "the rate of writes", m.Writes.Last, 1, 0.03)
 }
 
-// TestMixed: reads and writes that are throttled apart, as some clouds' are.
+// TestMixed covers reads and writes that are throttled apart, as some clouds' are.
 func TestMixed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read, written := &simDisk{iops: 2000, bps: 60 * mib}, &simDisk{iops: 1000, bps: 60 * mib}
@@ -137,7 +137,7 @@ func TestMixed(t *testing.T) {
 	})
 }
 
-// TestCPUBound: a bottleneck is the processors, not the disk, if the threads use them, or wait for
+// TestCPUBound verifies that a bottleneck is the processors, not the disk, if the threads use them, or wait for
 // one, for most of the time.
 func TestCPUBound(t *testing.T) {
 	for part, want := range map[float64]bool{0.4: false, 1.5: true} { // of the time of one thread
@@ -221,7 +221,7 @@ func TestUndelay(t *testing.T) {
 	}
 }
 
-// TestDelayed: a moment in which nothing happens, as with processors that others use, does not
+// TestDelayed verifies that a moment in which nothing happens, as with processors that others use, does not
 // change the figures.
 func TestDelayed(t *testing.T) {
 	d := &simDisk{iops: 1500, bps: 60 * mib}
@@ -244,8 +244,8 @@ func TestDelayed(t *testing.T) {
 	}
 }
 
-// TestRetries: a load with a pause is applied once more, a few times. Where each load has one, that
-// is the disk itself, and the figures say so.
+// TestRetries verifies that a load with a pause is applied once more, a few times. If each load has one, the
+// disk itself causes it, and the figures show it.
 func TestRetries(t *testing.T) {
 	for name, tt := range map[string]struct {
 		most   int // pauses

@@ -9,10 +9,9 @@ import (
 )
 
 const (
-	// modelRate is the part of the measured rates that the model has. At the full rate the disk's
-	// own queue fills up as fast as io.cost's, and decides instead of the weights: with a model of
-	// exactly what the disk did, weights of 200 and 300 gave 46 and 54 % of direct writes, and 40
-	// and 60 % with 97 % of it.
+	// modelRate is the part of the measured rates that the model has. At the full rate the disk's own queue
+	// fills up as fast as io.cost's, and decides instead of the weights. Weights of 200 and 300 gave 46 and 54
+	// % of direct writes with a model of exactly the measured rates, and 40 and 60 % with 97 % of them.
 	modelRate = 0.97
 	// slack is how much longer than at 90 % of the disk's rate an operation may take before
 	// io.cost regards the disk as saturated. The kernel's own tool, iocost_coef_gen.py, has 1.5.
@@ -35,13 +34,13 @@ func model(fit blkio.CostModel) blkio.CostModel {
 	}
 }
 
-// qos proposes latency targets, and bounds of vrate, the percentage of the model's rate at which
-// io.cost works the disk. Min is how much slower than on average the disk was at times: while half
-// of the operations miss their target, io.cost lowers vrate down to it.
+// qos proposes latency targets, and bounds of vrate, the percentage of the model's rate at which io.cost works
+// the disk. Min is the lowest rate of the disk at times, in percent of its average. While half of the
+// operations miss their target, io.cost lowers vrate down to Min.
 //
-// Max is 100, though the model charges some block sizes too much. Above it, io.cost raises vrate
-// until the disk's own queue is full, and lowers it too late: weights of 200 and 300 gave 45 and
-// 55 % of direct reads of 4 KiB then, and 89 % of the disk's rate.
+// Max is 100, though the model charges some block sizes too much. Above it, io.cost raises vrate until the
+// disk's own queue is full, and lowers it too late. Weights of 200 and 300 gave 45 and 55 % of direct reads of
+// 4 KiB then, and 89 % of the disk's rate.
 func (m *Measurement) qos(of blkio.CostModel) blkio.CostQOS {
 	lowest := m.Reads.Lowest
 	q := blkio.CostQOS{RPct: percentile, RLat: m.Reads.target(of), Max: 10000}
@@ -53,8 +52,8 @@ func (m *Measurement) qos(of blkio.CostModel) blkio.CostQOS {
 	return q
 }
 
-// target returns the latency that half of the operations are not to exceed. It is at least what
-// gives io.cost a period in which weights have their effect.
+// target returns the latency that half of the operations must not exceed. It is large enough to give io.cost a
+// period in which weights have their effect.
 func (d *Direction) target(of blkio.CostModel) time.Duration {
 	target := time.Duration(slack * float64(d.Relaxed.P50))
 	return max(target, diskmodel.Period(of)/periods).Round(time.Microsecond)

@@ -20,9 +20,8 @@ func measuredRates(median time.Duration, iops ...float64) *Direction {
 	return d
 }
 
-// TestModelsOfDisks has the results for three kinds of disks: an SSD with 70,000 operations a second
-// of 4 KiB, 51,000 of 8 KiB and 29,000 of 16 KiB; an NVMe with 150,000 up to 16 KiB; a hard disk
-// with 100.
+// TestModelsOfDisks has the results for three kinds of disks. The SSD does 70,000 operations a second of 4 KiB,
+// 51,000 of 8 KiB and 29,000 of 16 KiB. The NVMe does 150,000 up to 16 KiB, the hard disk 100.
 func TestModelsOfDisks(t *testing.T) {
 	for name, tt := range map[string]struct {
 		reads, writes *Direction

@@ -13,7 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
 
-// Config has what a calibration needs.
+// Config is the configuration of a calibration.
 type Config struct {
 	Node *Node
 	Disk *storage.DiskInfo
@@ -31,7 +31,7 @@ const deadline = 60 * time.Second
 
 var errDeadline = fmt.Errorf("not done within %v: the disk is too slow, or does not answer", deadline)
 
-// BusyError is for a disk whose figures would be distorted.
+// BusyError is the error for a disk with other users, which would distort its measurement.
 type BusyError struct {
 	Disk    string
 	Reasons []string
@@ -41,8 +41,8 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("calibrate disk %s: %s (add --force to calibrate anyway)", e.Disk, strings.Join(e.Reasons, "; "))
 }
 
-// Run calibrates a disk. It ends within a second of the end of ctx, and leaves nothing behind. The
-// error is a BusyError if the disk is busy, and ErrLocked if it is being calibrated.
+// Run calibrates a disk. It ends within a second of the end of ctx, and leaves no file on the disk. The error
+// is a BusyError if the disk is busy, and ErrLocked if it is being calibrated.
 func Run(ctx context.Context, cfg Config) (*Calibration, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, deadline, errDeadline)
 	defer cancel()
@@ -79,7 +79,7 @@ func (cfg *Config) calibrate(ctx context.Context, disk io.ReaderAt) (*Calibratio
 	return c, nil
 }
 
-// missing says so if an error is that of a disk that does not exist any more.
+// missing adds to an error that the disk does not exist any more, if that is so.
 func (cfg *Config) missing(err error) error {
 	if _, statErr := cfg.Node.Sysfs.ReadDiskStat(cfg.Disk.Dev); errors.Is(statErr, blkio.ErrNoDevice) {
 		return fmt.Errorf("disk %s disappeared during the calibration: %w", cfg.Disk.Name, err)
@@ -87,7 +87,7 @@ func (cfg *Config) missing(err error) error {
 	return err
 }
 
-// measure measures the disk, and compares what it has done with what it was asked for.
+// measure measures the disk, and compares the disk's own counters with the submitted operations.
 func (cfg *Config) measure(ctx context.Context, disk io.ReaderAt) (*Measurement, []Warning, error) {
 	count := &counter{disk: disk}
 	s := Source{Disk: count, Size: int64(cfg.Disk.Size), CPUTime: processorTime}
@@ -138,7 +138,7 @@ func (c *counter) WriteAt(block []byte, offset int64) (int, error) {
 // differs is the part of bytes by which the disk's counters may differ.
 const differs = 0.05
 
-// compare returns warnings if the disk did something else than was measured.
+// compare returns warnings if the disk's counters differ from the submitted operations.
 func (c *counter) compare(done storage.DiskStat) (out []Warning) {
 	own := float64(c.read.Load() + c.written.Load())
 	all := float64(done.ReadBytes + done.WrittenBytes)

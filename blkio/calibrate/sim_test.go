@@ -9,7 +9,7 @@ import (
 // simDisk is a disk that serves one operation after the other. It takes no real time within a
 // bubble of synctest.
 type simDisk struct {
-	iops, bps float64       // bounds of which the lower one counts; 0 for none
+	iops, bps float64       // two bounds, of which the lower one counts; 0 for none
 	latency   time.Duration // of an operation, during which others are served
 	seek      time.Duration // for an operation that does not follow the one before
 	burst     float64       // operations that are served ten times as fast at first
@@ -18,7 +18,7 @@ type simDisk struct {
 
 	mu         sync.Mutex // guards the fields below
 	free       time.Time  // when the operations submitted so far will have been served
-	end        int64      // the offset behind the last one
+	end        int64      // the offset after the last one
 	operations int
 	inFlight   int64
 	mostBytes  int64

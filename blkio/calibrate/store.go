@@ -19,8 +19,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
 
-// Identity identifies a disk by what stays when its name changes. A cloud's volume that was
-// resized is another disk: its rates often depend on its size.
+// Identity identifies a disk by properties that stay when its name changes. A cloud's volume that was resized
+// is another disk, because its rates often depend on its size.
 type Identity struct {
 	Serial string `json:"serial,omitempty"`
 	WWID   string `json:"wwid,omitempty"`
@@ -43,8 +43,8 @@ func validText(text string) string {
 	return quoted[1 : len(quoted)-1]
 }
 
-// key returns what identifies the disk among others of the node, "" if nothing does. The WWID is
-// that of a disk, while all namespaces of an NVMe controller have its serial number.
+// key returns the ID of the disk among others of the node, "" if it has none. A WWID belongs to one disk, while
+// all namespaces of an NVMe controller have its serial number.
 func (i Identity) key() string { return cmp.Or(i.WWID, i.Serial) }
 
 // Check returns ErrNoIdentity for a disk whose calibration cannot be saved.
@@ -56,15 +56,15 @@ func (i Identity) Check() error {
 }
 
 var (
-	// ErrNoIdentity is for a disk without a serial number and without a WWID: nothing says
-	// after a restart of the node whether it is the same disk.
+	// ErrNoIdentity is the error for a disk without a serial number and without a WWID. After a restart of the
+	// node it cannot be recognized.
 	ErrNoIdentity = errors.New("the disk has neither a serial number nor a WWID")
-	// ErrOtherDisk is for a saved calibration of a disk that has the same WWID, or without one the
-	// same serial number, but differs otherwise.
+	// ErrOtherDisk is the error for a saved calibration of a disk with the same WWID, or without one the same
+	// serial number, that differs otherwise.
 	ErrOtherDisk = errors.New("the saved calibration is of another disk")
 )
 
-// version is that of the format of saved calibrations.
+// version is the version of the format of saved calibrations.
 const version = 1
 
 // saved is a calibration as it is saved, and as it is printed. The model and the targets are in
@@ -76,7 +76,7 @@ type saved struct {
 	fields
 }
 
-// fields are those of a Calibration, without its methods.
+// fields has the fields of a Calibration, without its methods.
 type fields Calibration
 
 // MarshalJSON returns the form in which a calibration is saved.
@@ -148,9 +148,8 @@ func fileName(text string) string {
 	return fmt.Sprintf("%s~%x", out.String()[:maxFileName/2], sha256.Sum256([]byte(text)))
 }
 
-// Load returns the calibration of a disk that was saved below a directory; nil if there is none.
-// The error is ErrOtherDisk if the file is of another disk, and one that names the file if the
-// content is invalid.
+// Load returns the calibration of a disk that was saved below a directory; nil if there is none. The error is
+// ErrOtherDisk if the file belongs to another disk. If the content is invalid, the error names the file.
 func Load(dir string, d *storage.DiskInfo) (*Calibration, error) {
 	want := IdentityOf(d)
 	file, err := fileOf(dir, want)
@@ -178,8 +177,8 @@ func Load(dir string, d *storage.DiskInfo) (*Calibration, error) {
 // maxSaved bounds a file before it is decoded, in bytes.
 const maxSaved = 1 << 20
 
-// parse decodes a saved calibration. Unknown fields are errors: they are of another version, and
-// what they mean for the others is unknown.
+// parse decodes a saved calibration. An unknown field is an error, because it comes from another version and
+// can change the meaning of the others.
 func parse(r io.Reader) (*Calibration, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxSaved+1))
 	if err != nil {

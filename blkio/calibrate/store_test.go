@@ -16,7 +16,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// TestRoundTrip: what is saved is read again as it was, whatever was measured.
+// TestRoundTrip verifies that any saved calibration is read back unchanged.
 func TestRoundTrip(t *testing.T) {
 	for name, change := range map[string]func(c *Calibration){
 		"as measured":            func(*Calibration) {},
@@ -48,7 +48,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestLoadErrors: a file that is there and cannot be used is an error that names it.
+// TestLoadErrors verifies that a file that is there and cannot be used is an error that names it.
 func TestLoadErrors(t *testing.T) {
 	file := func(dir string) string {
 		name, err := fileOf(dir, IdentityOf(&disk))
@@ -94,7 +94,7 @@ func TestLoadErrors(t *testing.T) {
 	}
 }
 
-// TestFileNames: each identity has a file of its own in the directory, whatever its bytes are.
+// TestFileNames verifies that each identity, with any bytes, has a file of its own in the directory.
 func TestFileNames(t *testing.T) {
 	seen := map[string]string{}
 	for _, text := range []string{

@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// look is how long the disk is watched before.
-	look = time.Second
+	// watchTime is the time for which the disk is watched before a calibration.
+	watchTime = time.Second
 	// A disk is busy from this rate on, or with operations in flight for this part of the time.
 	busyRate, busyPart = 50, 0.1
 	// mostUsers is how many cgroups an error names.
 	mostUsers = 3
 )
 
-// Node is what is known of the node's use of its disks.
+// Node has the facts about the node's use of its disks.
 type Node struct {
 	Storage *storage.Storage
 	Sysfs   storage.Sysfs
@@ -34,7 +34,7 @@ type Node struct {
 	NameOf func(cgroup string) string
 }
 
-// obstacles returns what would distort a calibration of the disk now.
+// obstacles returns the reasons that would distort a calibration of the disk now.
 func (n *Node) obstacles(ctx context.Context, d *storage.DiskInfo) (out []string, err error) {
 	qos, err := n.Cgroups.ReadIOCostQOS()
 	if err != nil && !errors.Is(err, blkio.ErrNotSupported) {
@@ -45,8 +45,8 @@ func (n *Node) obstacles(ctx context.Context, d *storage.DiskInfo) (out []string
 	}
 	for p := n.Own; ; {
 		limits, err := n.Cgroups.Cgroup(p).ReadIOMax()
-		// The root cgroup has no io.max, nor has one without the io controller. One that does not
-		// exist here is of another tree.
+		// The root cgroup has no io.max, nor has a cgroup without the io controller. A cgroup that does not
+		// exist here belongs to another tree.
 		if err != nil && !errors.Is(err, blkio.ErrNotSupported) && !errors.Is(err, blkio.ErrGone) {
 			return nil, fmt.Errorf("find the limits of this process: %w", err)
 		}
@@ -66,7 +66,7 @@ func (n *Node) obstacles(ctx context.Context, d *storage.DiskInfo) (out []string
 	return out, err
 }
 
-// use watches the disk, and describes what uses it; "" if the disk is idle.
+// use watches the disk, and describes its users; "" if the disk is idle.
 func (n *Node) use(ctx context.Context, d *storage.DiskInfo) (string, error) {
 	before, err := n.Sysfs.ReadDiskStat(d.Dev)
 	if err != nil {
@@ -74,7 +74,7 @@ func (n *Node) use(ctx context.Context, d *storage.DiskInfo) (string, error) {
 	}
 	start, users := time.Now(), n.ioOf(d.Dev)
 	select {
-	case <-time.After(look):
+	case <-time.After(watchTime):
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
@@ -94,8 +94,8 @@ func (n *Node) use(ctx context.Context, d *storage.DiskInfo) (string, error) {
 	return strings.Join(append(parts, n.places(d.Dev)...), ", "), nil
 }
 
-// ioOf returns the operations of each cgroup on a disk. Cgroups that cannot be read are left
-// out: this is for a message only.
+// ioOf returns the operations of each cgroup on a disk. It leaves out cgroups that cannot be read, because the
+// result is only used in a message.
 func (n *Node) ioOf(dev blkio.Dev) map[string]uint64 {
 	out := map[string]uint64{}
 	var visit func(c cgroupfs.Cgroup)
@@ -124,8 +124,7 @@ type user struct {
 	operations   float64
 }
 
-// busiest returns the cgroups with most operations between two looks, the lowest ones in the
-// tree.
+// busiest returns the cgroups with most operations between two reads, the lowest ones in the tree.
 func (n *Node) busiest(before, after map[string]uint64) (out []user) {
 	for cgroup, now := range after {
 		if done := now - before[cgroup]; now > before[cgroup] && cgroup != "." {
@@ -141,8 +140,8 @@ func (n *Node) busiest(before, after map[string]uint64) (out []user) {
 	return out[:min(len(out), mostUsers)]
 }
 
-// places returns the devices that are made of the disk, and where filesystems on it are mounted.
-// What cannot be read is left out: this is for a message only.
+// places returns the devices that are made of the disk, and the mountpoints of filesystems on it. It leaves out
+// those that cannot be read, because the result is only used in a message.
 func (n *Node) places(dev blkio.Dev) (out []string) {
 	isOn := func(d blkio.Disk) bool {
 		below, err := n.Storage.Physical(d.Dev)

@@ -15,8 +15,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 )
 
-// TestObstacles: a limit of this process, or of a cgroup above it, is found. A limit that cannot be
-// read is an error, and does not count as none.
+// TestObstacles verifies that a limit of this process, or of a cgroup above it, is found. A limit that cannot
+// be read is an error, and does not count as none.
 func TestObstacles(t *testing.T) {
 	const own, limit = "system.slice/ssh.service", "254:16 rbps=max wbps=max riops=max wiops=100\n"
 	for name, tt := range map[string]struct {
@@ -56,7 +56,8 @@ func TestObstacles(t *testing.T) {
 	}
 }
 
-// TestNoIOCost: on a kernel without io.cost a disk can be calibrated, for instance for another node.
+// TestNoIOCost verifies that on a kernel without io.cost a disk can be calibrated, for instance for another
+// node.
 func TestNoIOCost(t *testing.T) {
 	n, _ := nodeWith(t, nil)
 	dir := t.TempDir()
@@ -69,7 +70,7 @@ func TestNoIOCost(t *testing.T) {
 	})
 }
 
-// TestBusy: a disk is busy by its operations, or by the time that it needs for them.
+// TestBusy verifies that a disk is busy by its operations, or by the time that it needs for them.
 func TestBusy(t *testing.T) {
 	for name, tt := range map[string]struct {
 		reads, writes, activeMS int // in the second in which the disk is watched
@@ -98,7 +99,7 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// TestBusyBy: the message names containers, then cgroups, with their rates.
+// TestBusyBy verifies that the message names containers, then cgroups, with their rates.
 func TestBusyBy(t *testing.T) {
 	const line = "254:16 rbytes=0 wbytes=0 rios=%d wios=%d dbytes=0 dios=0\n"
 	dir := t.TempDir()
@@ -127,7 +128,7 @@ func TestBusyBy(t *testing.T) {
 	})
 }
 
-// TestPlaces: a message names no more than five uses of a disk.
+// TestPlaces verifies that a message names no more than five uses of a disk.
 func TestPlaces(t *testing.T) {
 	n, sys := nodeWith(t, nil)
 	if got := n.places(blkio.Dev{Major: 254, Minor: 48}); len(got) > 0 {
@@ -144,12 +145,12 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestUseErrors: what happens while the disk is watched: ^C, a disk that is removed, and counters
-// that cannot be read.
+// TestUseErrors covers events while the disk is watched: ^C, a disk that is removed, and counters that cannot
+// be read.
 func TestUseErrors(t *testing.T) {
 	unreadable := errors.New("input/output error")
 	for name, tt := range map[string]struct {
-		fails  int // which look
+		fails  int // which read
 		cancel bool
 		remove bool
 		want   string
@@ -176,11 +177,11 @@ func TestUseErrors(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				if tt.cancel {
-					time.AfterFunc(look/2, cancel)
+					time.AfterFunc(watchTime/2, cancel)
 				}
 				start := time.Now()
 				c, err := config(n).calibrate(ctx, slowDisk())
-				if err == nil || !strings.HasPrefix(err.Error(), tt.want) || time.Since(start) > look {
+				if err == nil || !strings.HasPrefix(err.Error(), tt.want) || time.Since(start) > watchTime {
 					t.Errorf("%+v, %v after %v, want %s", c, err, time.Since(start), tt.want)
 				}
 			})

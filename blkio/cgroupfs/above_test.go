@@ -13,8 +13,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// TestWalkAbove: an attribute about a container is on the directory above. A walk finds it
-// there, and looks neither for those that have gone nor into a container.
+// TestWalkAbove verifies that an attribute about a container is on the directory above. A walk finds it there,
+// and reads neither removed containers nor the cgroups of a container.
 func TestWalkAbove(t *testing.T) {
 	const name, pod = "user.nri-blkio", "kubepods.slice/kubepods-pod1.slice"
 	h, _ := newHierarchy(t, map[string]string{pod + "/c.scope/own/io.max": "", pod + "/d.scope/io.max": "", "top/io.max": ""})
@@ -90,7 +90,7 @@ func TestIsContainer(t *testing.T) {
 	}
 }
 
-// TestIDsOfManyOwn: a container may make any number of cgroups, and costs no more by that.
+// TestIDsOfManyOwn verifies that a container may make any number of cgroups, and costs no more by that.
 func TestIDsOfManyOwn(t *testing.T) {
 	const pod = "kubepods/pod1"
 	files := map[string]string{pod + "/b/io.max": "", pod + "/b/own/io.max": ""}

@@ -28,9 +28,8 @@ type Cgroup struct {
 // is the root.
 func (c Cgroup) Path() string { return c.path }
 
-// Exists reports whether the cgroup exists. It also returns true if that cannot be found
-// out, for example for lack of file descriptors, because callers forget the limits of a
-// cgroup that does not exist.
+// Exists reports whether the cgroup exists. It also returns true if that is unknown, for example for lack of
+// file descriptors, because callers forget the limits of a cgroup that does not exist.
 func (c Cgroup) Exists() bool {
 	ok, err := c.h.exists(c.path)
 	return ok || err != nil
@@ -130,11 +129,10 @@ func (c Cgroup) Owner() (uid int, err error) {
 	return int(st.Uid), nil
 }
 
-// CountChildren returns the number of child cgroups, without a look at each of them. The error
-// is blkio.ErrGone if the cgroup was removed.
+// CountChildren returns the number of child cgroups, without reading them. The error is blkio.ErrGone if the
+// cgroup was removed.
 //
-// Source: kernfs_refresh_inode in fs/kernfs/inode.c: a directory has a link for each child, and
-// two of its own.
+// Source: kernfs_refresh_inode in fs/kernfs/inode.c: a directory has a link for each child, and two of its own.
 func (c Cgroup) CountChildren() (int, error) {
 	var st unix.Stat_t
 	if err := c.withDir(func(fd int) error { return unix.Fstat(fd, &st) }); err != nil {

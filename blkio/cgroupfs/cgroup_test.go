@@ -13,8 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// newHierarchy makes a directory that looks like a cgroup tree, of files given
-// as path and content.
+// newHierarchy makes a directory in the form of a cgroup tree, of files given as path and content.
 func newHierarchy(t testing.TB, files map[string]string) (*Hierarchy, string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -65,7 +64,7 @@ func TestReleaseDeadOwners(t *testing.T) {
 		if err := root.ReleaseRemovedOwners(); err != nil {
 			t.Error(err)
 		}
-		// One that was left behind, by a program that was killed.
+		// This one was left by a program that was killed.
 		if err := os.Mkdir(filepath.Join(dir, releaseName), 0o700); err != nil {
 			t.Errorf("one is left: %v", err)
 		}
@@ -98,7 +97,7 @@ func TestOpenHierarchy(t *testing.T) {
 		"it is not built into this kernel, or cgroup v1 holds it")
 }
 
-// On the machine that runs the tests, whatever it has.
+// TestOpenHierarchyHere reads the machine that runs the tests, with any cgroups.
 func TestOpenHierarchyHere(t *testing.T) {
 	h, err := OpenHierarchy("/sys/fs/cgroup")
 	switch {
@@ -199,7 +198,7 @@ func TestMissingCgroup(t *testing.T) {
 	}
 }
 
-// The kernel's answers, which a plain file does not give.
+// TestFileError covers answers of the kernel that a plain file does not give.
 func TestFileError(t *testing.T) {
 	h, _ := newHierarchy(t, map[string]string{"pod/io.max": ""})
 	tests := []struct {

@@ -10,13 +10,12 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// CgroupError is the failure of an operation on one cgroup. The path of the cgroup is a
-// separate field, so that a caller can leave it out of a message: each retry of a
-// container's creation has another path.
+// CgroupError is the failure of an operation on one cgroup. The path of the cgroup is a separate field, so that
+// a caller can leave it out of a message. Each retry of a container's creation has another path.
 type CgroupError struct {
 	Op     string // "read", "write", "remove"
 	Name   string // "io.max", or an extended attribute
-	Data   string // what was written, "" for reads
+	Data   string // the text that was written, "" for reads
 	Cgroup string // path below the cgroup root
 	Err    error
 }

@@ -119,8 +119,8 @@ func cleanCgroup(p string) (string, error) {
 	return p, nil
 }
 
-// isContainer reports whether a cgroup is a container's, by the names that the kubelet and
-// systemd give to what is above it.
+// isContainer reports whether a cgroup is a container's, by the names that the kubelet and systemd give to the
+// cgroups above it.
 func isContainer(p string) bool {
 	return strings.HasSuffix(p, ".scope") || isPod(path.Dir(p))
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// TestExistsInDoubt: a cgroup that cannot be looked at is not taken for removed. What
-// fails here is a path that is refused; a process without a free descriptor is another.
+// TestExistsInDoubt verifies that a cgroup that cannot be read does not count as removed. Here the kernel
+// refuses the path; a process without a free descriptor is another case.
 func TestExistsInDoubt(t *testing.T) {
 	h, _ := newHierarchy(t, map[string]string{"pod/io.max": ""})
 	if err := os.Symlink("pod", filepath.Join(h.dir, "link")); err != nil {

@@ -309,8 +309,8 @@ func TestProcessesHostile(t *testing.T) {
 	}
 }
 
-// TestUnknownKind verifies that entries of a filesystem that reports no types, and names
-// that are symlinks or vanish, are looked at one by one.
+// TestUnknownKind verifies that the entries of a filesystem that reports no types are examined one by one, and
+// so are symlinks and names that vanish.
 func TestUnknownKind(t *testing.T) {
 	h, dir := newHierarchy(t, map[string]string{"pod/a/io.max": "", "pod/io.max": ""})
 	if err := os.Symlink("a", filepath.Join(dir, "pod/link")); err != nil {
@@ -362,7 +362,7 @@ func TestWalkDeep(t *testing.T) {
 	}
 }
 
-// TestWalkEnds verifies that an error ends a walk as it is, and SkipDir what is below.
+// TestWalkEnds verifies that an error ends a walk unchanged, and that SkipDir skips the cgroups below.
 func TestWalkEnds(t *testing.T) {
 	h, _ := newHierarchy(t, map[string]string{"a/b/x": "", "c/x": ""})
 	stop := errors.New("stop")

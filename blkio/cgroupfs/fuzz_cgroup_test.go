@@ -68,8 +68,8 @@ func direntOf(kind byte, name string) []byte {
 	return e
 }
 
-// FuzzAppendDirectories: entries that are cut off, or say that they are longer or shorter
-// than they are, end the list; what comes before them counts.
+// FuzzAppendDirectories verifies that entries that are cut off, or have a wrong length, end the list. The
+// entries before them count.
 func FuzzAppendDirectories(f *testing.F) {
 	f.Add("a", "io.max", []byte{}, uint8(0))
 	f.Add(".", "..", []byte{1, 2, 3}, uint8(8))

@@ -108,9 +108,9 @@ func (h *Hierarchy) Cgroup(p string) Cgroup {
 	return Cgroup{h: h, path: p}
 }
 
-// open opens a file below the root, and none elsewhere. It refuses symlinks, which cgroupfs
-// does not have. os.Root gives the same with an openat for each path element: 36 us for one
-// io.max instead of 9, which with 250 pods is more than a reconcile of a node may take.
+// open opens a file below the root, and none elsewhere. It refuses symlinks, which cgroupfs does not have.
+// os.Root gives the same with an openat for each path element. That takes 36 us for one io.max instead of 9,
+// which with 250 pods is more than a reconcile of a node may take.
 func (h *Hierarchy) open(name string, flags int) (int, error) {
 	how := unix.OpenHow{
 		Flags:   uint64(flags | unix.O_CLOEXEC),
@@ -167,8 +167,8 @@ func (h *Hierarchy) readInto(buf []byte, name string) ([]byte, error) {
 	}
 }
 
-// readToEnd is readFile for a file of many records, of which the kernel returns as
-// many as fit into a page with each read: cgroup.procs has one for each process.
+// readToEnd is readFile for a file of many records. With each read, the kernel returns as many records as fit
+// into a page: cgroup.procs has one for each process.
 //
 // Source: fs/seq_file.c, seq_read_iter.
 func (h *Hierarchy) readToEnd(name string) ([]byte, error) {
@@ -181,9 +181,8 @@ func (h *Hierarchy) readToEnd(name string) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// writeFile writes data to a file below the root in one write, which is what
-// the kernel takes as one command. It never creates a file. O_TRUNC, which a
-// shell's ">" has too, means nothing to the kernel here; in a plain directory
+// writeFile writes data to a file below the root in one write, which the kernel takes as one command. It never
+// creates a file. O_TRUNC, which a shell's ">" has too, has no effect in the kernel here. In a plain directory
 // the file then holds the last write.
 func (h *Hierarchy) writeFile(name, data string) error {
 	if h.write != nil {

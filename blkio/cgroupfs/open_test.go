@@ -45,8 +45,8 @@ func TestByIDOutside(t *testing.T) {
 	}
 }
 
-// TestErrorsHideTheCgroup verifies that the cause of an error is the same for each cgroup: a
-// retried creation has another one, and repeated events are merged by their text.
+// TestErrorsHideTheCgroup verifies that the cause of an error is the same for each cgroup. A retried creation
+// has another cgroup, and repeated events are merged by their text.
 func TestErrorsHideTheCgroup(t *testing.T) {
 	h, _ := newHierarchy(t, nil)
 	causes := map[string]bool{}

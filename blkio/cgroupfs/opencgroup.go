@@ -13,9 +13,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// OpenCgroup keeps the files io.max and cgroup.events of a cgroup open, so that its limits
-// can be lifted in the 3 to 25 ms between the end of its last process and its removal.
-// Afterwards the limits cannot be changed, and queued data is written at them.
+// OpenCgroup keeps the files io.max and cgroup.events of a cgroup open. So its limits can be lifted in the 3 to
+// 25 ms between the end of its last process and its removal. Afterwards the limits cannot be changed, and
+// queued data is written at them.
 type OpenCgroup struct {
 	Cgroup
 	events int

@@ -27,8 +27,8 @@ func openFiles(t *testing.T) int {
 
 func lineOf(text string) []blkio.Line { return []blkio.Line{{File: blkio.IOMax, Text: text}} }
 
-// TestLift verifies that limits are lifted on a container's cgroup and on those below it,
-// of which some have no io controller.
+// TestLift verifies that limits are lifted on a container's cgroup and on those below it, some without an io
+// controller.
 func TestLift(t *testing.T) {
 	h, dir := newHierarchy(t, map[string]string{
 		"pod/c/cgroup.events": "populated 1\nfrozen 0\n", "pod/c/io.max": "",
@@ -152,8 +152,8 @@ func TestAddFails(t *testing.T) {
 	}
 }
 
-// fakeOpenCgroup returns a OpenCgroup that is reported to the watch when news is called, as a cgroup is
-// whose cgroup.events has changed: out-of-band data is EPOLLPRI as well.
+// fakeOpenCgroup returns an OpenCgroup that is reported to the watch when news is called, like a cgroup with a
+// changed cgroup.events: out-of-band data is EPOLLPRI as well.
 func fakeOpenCgroup(t *testing.T, c Cgroup) (held *OpenCgroup, news func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -192,8 +192,8 @@ func fakeOpenCgroup(t *testing.T, c Cgroup) (held *OpenCgroup, news func()) {
 	}
 }
 
-// TestRun verifies that a cgroup with news is given to empty once, and that the watch then
-// has it no more; and that Run ends with its context.
+// TestRun verifies that a cgroup with news is passed to empty once, and that the watch then no longer has it.
+// Run ends with its context.
 func TestRun(t *testing.T) {
 	h, _ := newHierarchy(t, map[string]string{"a/io.max": "", "b/io.max": ""})
 	w := newWatch(t)
@@ -249,8 +249,8 @@ func TestRunEnded(t *testing.T) {
 	}
 }
 
-// TestNews verifies how a change of cgroup.events is taken: a cgroup with a process stays,
-// an empty one does not, nor one that cannot be read any more.
+// TestNews verifies the effect of a change of cgroup.events. A cgroup with a process stays; an empty one does
+// not, nor one that cannot be read any more.
 func TestNews(t *testing.T) {
 	for _, tt := range []struct {
 		events string
@@ -311,8 +311,8 @@ func TestWatchTwice(t *testing.T) {
 	}
 }
 
-// TestWatchClose verifies that Close gives up what is watched, that it may be called twice,
-// and that nothing can be added afterwards: the number of the epoll file may be another's.
+// TestWatchClose verifies that Close ends the watch of all cgroups, and that it may be called twice. Nothing
+// can be added afterwards, because the number of the epoll file may belong to another file.
 func TestWatchClose(t *testing.T) {
 	h, _ := newHierarchy(t, map[string]string{"c/cgroup.events": "populated 1\n", "c/io.max": ""})
 	held, _ := fakeOpenCgroup(t, h.Cgroup("c"))

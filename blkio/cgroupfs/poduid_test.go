@@ -15,7 +15,7 @@ func TestPodUID(t *testing.T) {
 		"podman/pod1":                                                                                                    "",
 		"kubepods/pod":                                                                                                   "",
 		".":                                                                                                              "",
-		"kubepods/podab/kubepods/podother":                                                                               "ab", // what a container made
+		"kubepods/podab/kubepods/podother":                                                                               "ab", // made by a container
 		"kubepods.slice/kubepods-podab.slice/cri-containerd-1.scope/kubepods.slice/kubepods-podother.slice": "ab",
 	} {
 		if got := PodUID(in); got != want {
@@ -32,7 +32,7 @@ func TestHoldsPods(t *testing.T) {
 		"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podab_cd.slice/cri-containerd-1.scope": false,
 		"kubepods/burstable/podab-cd":                                                                      true,
 		"kubepods/burstable/podab-cd/1234":                                                                 false,
-		"kubepods/podab/kubepods/podother":                                                                 false, // what a container made
+		"kubepods/podab/kubepods/podother":                                                                 false, // made by a container
 		"kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podab.slice":                                true,
 		"system.slice/a.service":                                                                           false,
 		".":                                                                                                false,

@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestProcessesInParts: the kernel returns as much of cgroup.procs with a read as
-// fits into a page. A FIFO does the same if each part is written after the one before
-// was read.
+// TestProcessesInParts verifies that the kernel returns as much of cgroup.procs with a read as fits into a
+// page. A FIFO does the same if each part is written after the one before was read.
 func TestProcessesInParts(t *testing.T) {
 	h, _ := newHierarchy(t, map[string]string{"pod/io.max": ""})
 	fifo := filepath.Join(h.dir, "pod/cgroup.procs")

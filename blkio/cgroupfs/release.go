@@ -34,11 +34,10 @@ func (c Cgroup) ReleaseRemovedOwners() error {
 	})
 }
 
-// DropCache reclaims the clean page cache that is charged to the cgroup and its
-// descendants, removed ones included, and the inodes that are kept in memory only by these
-// pages. The next reader or writer of the files is charged for their pages, and owns the
-// files. The call may take long, and slows down running containers. The error is
-// ErrNotSupported before Linux 5.19.
+// DropCache reclaims the clean page cache that is charged to the cgroup and its descendants, including removed
+// ones. It also reclaims the inodes that only these pages keep in memory. The next reader or writer of the
+// files is charged for their pages, and owns the files. The call may take long, and slows down running
+// containers. The error is ErrNotSupported before Linux 5.19.
 //
 // Source: Documentation/admin-guide/cgroup-v2.rst, "memory.reclaim".
 func (c Cgroup) DropCache() error {

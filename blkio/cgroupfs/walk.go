@@ -150,9 +150,9 @@ func subdirectories(dir int, st *unix.Stat_t) ([]string, error) {
 	}
 }
 
-// appendDirectories adds the names of the directories among entries of dir, which
-// are as in getdents64(2): inode and offset, 8 bytes each, then the length of the
-// entry (2), its type (1), and the name with a 0 after it.
+// appendDirectories adds the names of the directories among entries of dir, which have the format of
+// getdents64(2). An entry has its inode and offset, 8 bytes each, then its length (2), its type (1), and the
+// name with a 0 after it.
 func appendDirectories(names []string, dir int, entries []byte) []string {
 	const length, kind, text = 16, 18, 19
 	for len(entries) > text {
@@ -174,7 +174,8 @@ func appendDirectories(names []string, dir int, entries []byte) []string {
 	return names
 }
 
-// isDirectory is for filesystems whose entries have no type; those of cgroupfs have one.
+// isDirectory reports whether an entry without a type is a directory. Entries of cgroupfs have a type, those of
+// some other filesystems do not.
 func isDirectory(dir int, name string) bool {
 	var st unix.Stat_t
 	err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)

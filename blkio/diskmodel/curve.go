@@ -1,5 +1,5 @@
-// Package diskmodel turns measurements of a disk into models of it: a curve of the operations
-// per second that the disk reaches with each block size, and io.cost's linear model.
+// Package diskmodel turns measurements of a disk into two models of it. One is a curve of the operations per
+// second that the disk reaches with each block size, the other io.cost's linear model.
 //
 // The package does no I/O. All block sizes are bytes, all rates are per second.
 package diskmodel
@@ -43,12 +43,11 @@ type Curve struct {
 	Error float64
 }
 
-// FitCurve returns the curve that fits points of different sizes. maxIOPS is the largest number
-// of operations per second, 0 if only the points show it. The error says which points are no
-// measurement.
+// FitCurve returns the curve that fits points of different sizes. maxIOPS is the largest number of operations
+// per second, 0 if only the points show it. The error names the points that are no measurement.
 //
-// The knee is the point with which the curve fits best. It is not always the one with the largest
-// throughput: among points of about the same throughput, noise decides which one that is.
+// The knee is the point with which the curve fits best. It is not always the one with the largest throughput:
+// among points of about the same throughput, noise decides which one that is.
 func FitCurve(points []Point, maxIOPS float64) (Curve, error) {
 	points = slices.Clone(points)
 	slices.SortFunc(points, func(a, b Point) int { return a.Size - b.Size })
@@ -119,9 +118,8 @@ func (c Curve) Bps(size int) float64 { return c.IOPS(size) * float64(size) }
 // MaxBps returns the largest throughput with any block size, in bytes per second.
 func (c Curve) MaxBps() float64 { return c.throughput(c.Knee) }
 
-// Under returns the operations per second that a cgroup reaches on the disk with blocks of a
-// size under limits of bytes and of operations per second, either of which may be blkio.Unset
-// or blkio.Max.
+// Under returns the operations per second that a cgroup reaches on the disk with blocks of a size under two
+// limits. Each of bps and iops may be blkio.Unset or blkio.Max.
 func (c Curve) Under(size int, bps, iops blkio.Amount) float64 {
 	rate := c.IOPS(size)
 	if bps != blkio.Unset && bps != blkio.Max {
@@ -141,10 +139,9 @@ func (c Curve) throughput(size int) float64 {
 	return min(of(min(size, c.Knee)), of(c.Knee))
 }
 
-// fitQuadratic returns the coefficients of the quadratic function of the size that fits the
-// throughput best, by least squares of the relative errors. It is exact for up to three points:
-// of fewer than three the missing coefficients are 0, as one point gives a constant number of
-// operations per second.
+// fitQuadratic returns the coefficients of the quadratic function of the size that fits the throughput best, by
+// least squares of the relative errors. It is exact for up to three points. For fewer than three points the
+// missing coefficients are 0, so one point gives a constant number of operations per second.
 func fitQuadratic(points []Point) (a, b, c float64) {
 	switch len(points) {
 	case 1:
@@ -165,9 +162,8 @@ func fitQuadratic(points []Point) (a, b, c float64) {
 	return s[0], s[1] / unit, s[2] / unit / unit
 }
 
-// solve returns the coefficients for which the sum over each row is nearest to 1, by least
-// squares: the rows are the terms of a model divided by the measured value. The columns must
-// not depend on one another.
+// solve returns the coefficients for which the sum over each row is nearest to 1, by least squares. The rows
+// are the terms of a model divided by the measured value. The columns must not depend on one another.
 func solve(rows [][]float64) []float64 {
 	n := len(rows[0])
 	m := make([][]float64, n) // the normal equations, with the right side as the last column

@@ -30,20 +30,18 @@ type Fit struct {
 // page is io.cost's unit of size, in bytes (IOC_PAGE_SIZE in block/blk-iocost.c).
 const page = 4096
 
-// FitLinear returns the linear model that fits the points of reads and of writes best among
-// those that charge no point less than it costs the disk. The fit has the least sum of
-// relative errors.
+// FitLinear returns the linear model that fits the points of reads and of writes best. It considers only models
+// that charge no point less than it costs the disk. The fit has the least sum of relative errors.
 //
-// io.cost charges an operation of n pages with base + n*page, in seconds of the disk, where base
-// is that of a sequential or of a random operation (calc_lcoefs in block/blk-iocost.c). Its values
-// are bytes/s = 4096/page, and operations/s of one page = 1/(base+page).
+// io.cost charges an operation of n pages with base + n*page, in seconds of the disk. base differs between
+// sequential and random operations (calc_lcoefs in block/blk-iocost.c). Its values are bytes/s = 4096/page, and
+// operations/s of one page = 1/(base+page).
 //
-// Many disks are no sums: a cloud's volume has a limit of operations and one of bytes, and the
-// cost of an operation is the larger one of both. Where a model charges too little, io.cost gives
-// out more than the disk can do. Then the disk's own queue decides whose operation is next, and
-// weights have no effect. Where it charges too much, io.cost leaves a part of the disk idle. So the
-// fit errs on that side, and Headroom is how far io.cost's rate (vrate) would have to rise to use
-// all of the disk.
+// Many disks are no sums: a cloud's volume has a limit of operations and one of bytes, and the cost of an
+// operation is the larger one of both. Where a model charges too little, io.cost gives out more than the disk
+// can do. Then the disk's own queue decides whose operation is next, and weights have no effect. Where it
+// charges too much, io.cost leaves a part of the disk idle. So the fit errs on that side, and Headroom is how
+// far io.cost's rate (vrate) would have to rise to use all of the disk.
 func FitLinear(reads, writes Measured) (Fit, error) {
 	r, err := fitDirection(reads)
 	if err != nil {
@@ -71,7 +69,7 @@ func (f *Fit) summarize(ratios []float64) {
 	}
 }
 
-// costs are the costs of one direction, in seconds.
+// costs has the costs of one direction, in seconds.
 type costs struct {
 	sequential, random float64 // the base of an operation
 	page               float64
@@ -86,9 +84,9 @@ func rounded(rate float64) uint64 { return uint64(math.Round(min(rate, math.MaxI
 // (calc_vtime_cost_builtin in block/blk-iocost.c).
 func pagesOf(size int) float64 { return float64(max(1, size/page)) }
 
-// fitDirection returns the costs of one direction. For a cost of a page, the least base that
-// charges each point enough follows, so the sum of the errors is a function of the cost of a page.
-// It is convex, and linear between the costs at which another point determines a base.
+// fitDirection returns the costs of one direction. For a given cost of a page, there is a smallest base that
+// charges each point enough. So the sum of the errors is a function of the cost of a page. It is convex, and
+// linear between the costs at which another point determines a base.
 func fitDirection(m Measured) (costs, error) {
 	switch {
 	case len(m.Sequential) == 0 || len(m.Random) == 0:

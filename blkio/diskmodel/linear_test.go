@@ -42,9 +42,9 @@ func TestFitLinear(t *testing.T) {
 	}
 }
 
-// TestFitsThrottledDisk: a disk that is limited in operations and in bytes, as a cloud's are.
-// io.cost adds both costs, so its model is off where both are about equal. It must not give more
-// than the disk has with any block size.
+// TestFitsThrottledDisk covers a disk that is limited in operations and in bytes, as a cloud's are.
+// io.cost adds both costs, so its model is off where both are about equal. It must not give more than the disk
+// has with any block size.
 func TestFitsThrottledDisk(t *testing.T) {
 	var points []Point
 	for _, size := range sizes {
@@ -85,7 +85,7 @@ func TestFitsSequentialWithoutBase(t *testing.T) {
 	near(t, "random operations", float64(f.Model.RRandIOPS), 100, 1e-3)
 }
 
-// TestFitsOperationsOnly: a disk that is limited in operations only, as slow hard disks and small
+// TestFitsOperationsOnly covers a disk that is limited in operations only, as slow hard disks and small
 // volumes of a cloud are up to large blocks. io.cost cannot leave out the bytes.
 func TestFitsOperationsOnly(t *testing.T) {
 	points := []Point{{4 * kib, 100}, {64 * kib, 100}, {1 << 20, 100}}
@@ -101,9 +101,9 @@ func TestFitsOperationsOnly(t *testing.T) {
 	near(t, "the rate to which io.cost has to rise", f.Headroom, 3, 0.02)
 }
 
-// TestModels has the models of three disks that are no sums. io.cost's has no block size with more
-// than the disk does: the rate of 16 KiB or of large blocks decides, and small blocks have less
-// than they could have.
+// TestModels has the models of three disks that are no sums. io.cost's model has no block size with more than
+// the disk does. The rate of 16 KiB or of large blocks decides, and small blocks have less than they could
+// have.
 func TestModels(t *testing.T) {
 	flat := func(points ...Point) []Point { // the throughput of the last one from there on
 		last := points[len(points)-1]
@@ -135,8 +135,8 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// TestFitsNoise: with measurements that differ by 5 % the model differs by more: it takes
-// the slowest ones.
+// TestFitsNoise verifies that with measurements that differ by 5 % the model differs by more: it takes the
+// slowest ones.
 func TestFitsNoise(t *testing.T) {
 	seed := rand.Uint64()
 	rnd := rand.New(rand.NewPCG(seed, 0))

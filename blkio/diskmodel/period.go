@@ -15,11 +15,11 @@ const (
 	maxPeriod = 500 * time.Millisecond
 )
 
-// Period returns the shortest period of io.cost ([blkio.CostQOS.Period]) with which weights have
-// their effect on a disk with a model. With less time, a container that waits for one operation
-// after the other has used nothing in many periods. io.cost takes it for idle then, and gives
-// its share to others. On a disk with 1,500 operations a second, weights of 200 and 300 gave 50
-// and 50 % with a period of 1 ms, and 40 and 60 % with 10 ms and more (Linux 6.12).
+// Period returns the shortest period of io.cost ([blkio.CostQOS.Period]) with which weights have their effect
+// on a disk with a model. With less time, a container that waits for one operation after the other has used
+// nothing in many periods. io.cost takes it for idle then, and gives its share to others. On a disk with 1,500
+// operations a second, weights of 200 and 300 gave 50 and 50 % with a period of 1 ms. They gave 40 and 60 %
+// with 10 ms and more (Linux 6.12).
 func Period(m blkio.CostModel) time.Duration {
 	rate := max(1, min(m.RRandIOPS, m.WRandIOPS))
 	period := operations * time.Second / time.Duration(rate)

@@ -2,13 +2,13 @@ package diskmodel
 
 import "github.com/nri-blkio/nri-blkio/blkio"
 
-// Rates are the operations per second of a disk by the size of the blocks, in bytes. A [Curve] and
-// a [Linear] have them.
+// Rates has the operations per second of a disk by the size of the blocks, in bytes. A [Curve] and a [Linear]
+// implement it.
 type Rates interface {
 	IOPS(size int) float64
 }
 
-// Random are the rates of random operations.
+// Random has the rates of random operations.
 type Random struct {
 	Reads, Writes Rates
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// TestRandomOf: the rates of the test node's slow disk, and of one whose bytes cost more than its
+// TestRandomOf covers the rates of the test node's slow disk, and of one whose bytes cost more than its
 // operations. The figures are those of the kernel's formula.
 func TestRandomOf(t *testing.T) {
 	slow := RandomOf(blkio.CostModel{Rbps: 60 << 20, RSeqIOPS: 1500, RRandIOPS: 1500, Wbps: 30 << 20, WSeqIOPS: 3000, WRandIOPS: 750})
@@ -27,7 +27,7 @@ func TestRandomOf(t *testing.T) {
 	}
 }
 
-// TestRandomOfFitted: a fitted model gives the rates that it was fitted to.
+// TestRandomOfFitted verifies that a fitted model gives the rates that it was fitted to.
 func TestRandomOfFitted(t *testing.T) {
 	m := linear(200e6, 5000, 1000, exact)
 	f, err := FitLinear(m, m)

@@ -8,12 +8,12 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// measured are the block sizes of a calibration.
+// measured has the block sizes of a calibration.
 func measured() []int {
 	return []int{4 * kib, 8 * kib, 16 * kib, 32 * kib, 64 * kib, 256 * kib, 1 << 20}
 }
 
-// kinds are the rates of random operations of disks that differ in kind.
+// kinds has the rates of random operations for disks of several kinds.
 func kinds() map[string]func(size float64) float64 {
 	return map[string]func(size float64) float64{
 		"an SSD": func(size float64) float64 {
@@ -28,9 +28,9 @@ func kinds() map[string]func(size float64) float64 {
 	}
 }
 
-// TestCurveShape verifies that the curve of each kind of disk is near the disk with each block
-// size, although each point is off by up to 5 %. A quadratic function can be below 0 before its
-// first point, and far above the largest throughput between two points.
+// TestCurveShape verifies that the curve of each kind of disk is near the disk with each block size, although
+// each point is off by up to 5 %. A quadratic function can be below 0 before its first point, and far above the
+// largest throughput between two points.
 func TestCurveShape(t *testing.T) {
 	seed := rand.Uint64()
 	rnd := rand.New(rand.NewPCG(seed, 0))
@@ -59,7 +59,7 @@ func TestCurveShape(t *testing.T) {
 	}
 }
 
-// TestKneeInNoise: the last points have about the same throughput, and the largest block is the
+// TestKneeInNoise verifies that the last points have about the same throughput, and the largest block is the
 // fastest of them. The knee is where the throughput stops rising all the same.
 func TestKneeInNoise(t *testing.T) {
 	points := []Point{{4 * kib, 28_965}, {8 * kib, 29_182}, {16 * kib, 30_829}, {32 * kib, 31_179}, {64 * kib, 15_436}, {256 * kib, 3_771}, {1 << 20, 1_024}}
@@ -75,8 +75,8 @@ func TestKneeInNoise(t *testing.T) {
 	}
 }
 
-// TestFewPoints: with one, two or three points the curve goes through them, and blocks that are
-// smaller than all of them have at least the rate of the smallest one.
+// TestFewPoints verifies that the curve goes through one, two or three points. Blocks that are smaller than all
+// of them have at least the rate of the smallest one.
 func TestFewPoints(t *testing.T) {
 	for _, points := range [][]Point{
 		{{4 * kib, 100}},

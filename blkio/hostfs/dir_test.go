@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestMakeDir: a directory that is made is the owner's alone; one that exists stays as it is.
+// TestMakeDir verifies that a directory that is made is the owner's alone; one that exists stays as it is.
 func TestMakeDir(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "nri", "run")
 	if err := FindDir(dir); !errors.Is(err, fs.ErrNotExist) {

@@ -42,7 +42,7 @@ func put(t *testing.T, name, data string) {
 	}
 }
 
-// Symlinks lead where they lead on the node, and never out of its root.
+// TestReadFile verifies that symlinks have the same targets as on the node, and never lead out of its root.
 func TestReadFile(t *testing.T) {
 	r := node(t, map[string]string{"etc/real": "here", "etc/large": strings.Repeat("x", MaxFile+1)}, map[string]string{
 		"etc/absolute": "/etc/real", "etc/relative": "real", "etc/above": "../../../../etc/real", "etc/loop": "loop", "run": "/etc",
@@ -69,7 +69,7 @@ func TestReadFile(t *testing.T) {
 	}
 }
 
-// A Root is a file system for fs.Glob and fs.WalkDir.
+// TestFS verifies that a Root is a file system for fs.Glob and fs.WalkDir.
 func TestFS(t *testing.T) {
 	r := node(t, map[string]string{"etc/conf.d/b": "", "etc/conf.d/a": ""}, map[string]string{"etc/link": "/etc/conf.d"})
 	got, err := fs.Glob(r, Name("/etc/link/*"))
@@ -121,7 +121,7 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// A flock belongs to the open file, so two in one process exclude each other.
+// TestLock verifies that a flock belongs to the open file, so two in one process exclude each other.
 func TestLock(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "lock")
 	first, err := TryLock(file)
@@ -148,7 +148,7 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// A file that another one has replaced locks nothing.
+// TestStillThere verifies that a lock of a file that was replaced locks nothing.
 func TestStillThere(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "lock")
 	put(t, name, "")
@@ -209,7 +209,8 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// A directory in place of a file is an error of each function, not a panic or an empty result.
+// TestWrongKind verifies that a directory in place of a file is an error of each function, not a panic or an
+// empty result.
 func TestWrongKind(t *testing.T) {
 	r := node(t, map[string]string{"dir/x": ""}, nil)
 	dir := filepath.Join(string(r), "dir")
@@ -233,7 +234,7 @@ func TestWrongKind(t *testing.T) {
 	}
 }
 
-// A socket exists, although it cannot be opened.
+// TestExistsSocket verifies that a socket exists, although it cannot be opened.
 func TestExistsSocket(t *testing.T) {
 	r := node(t, map[string]string{"run/.keep": ""}, nil)
 	l, err := net.Listen("unix", filepath.Join(string(r), "run/s"))

@@ -65,7 +65,7 @@ func (r Root) ReadFile(name string) ([]byte, error) {
 	return data, nil
 }
 
-// IsDir reports whether the path is that of a directory.
+// IsDir reports whether the path leads to a directory.
 func (r Root) IsDir(name string) bool {
 	info, err := r.Stat(name)
 	return err == nil && info.IsDir()
@@ -86,10 +86,9 @@ func (r Root) Stat(name string) (fs.FileInfo, error) {
 	return os.Stat(file)
 }
 
-// Names returns the sorted names in a directory. It returns none if the directory does not
-// exist, or if the path is not that of a directory. It does not read the types of the
-// entries: a filesystem that does not store types in directories would look each entry up
-// for that, and the lookup of a mountpoint can hang.
+// Names returns the sorted names in a directory. It returns none if the directory does not exist, or if the
+// path does not lead to a directory. It does not read the types of the entries. A filesystem that does not
+// store types in directories would look each entry up for that, and the lookup of a mountpoint can hang.
 func (r Root) Names(dir string) ([]string, error) {
 	f, err := os.Open(r.path(dir))
 	if err != nil {

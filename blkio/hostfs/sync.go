@@ -26,11 +26,10 @@ func Sync(dir string) error {
 	if err := unix.Syncfs(fd); err != nil {
 		return fmt.Errorf("sync %s: %w", dir, err)
 	}
-	// A commit of btrfs leaves the clean inode of its metadata on the list of dirty inodes of
-	// the cgroup that owns it: the first one that changed metadata. The kernel releases no inode
-	// of that cgroup while its list is not empty (cleanup_offline_cgwbs_workfn in
-	// mm/backing-dev.c). A second sync empties the list, unless metadata is changed meanwhile.
-	// The data was written by the first one.
+	// A commit of btrfs leaves the clean inode of its metadata on the list of dirty inodes of the cgroup that
+	// owns it, which is the first one that changed metadata. The kernel releases no inode of that cgroup while
+	// its list is not empty (cleanup_offline_cgwbs_workfn in mm/backing-dev.c). A second sync empties the list,
+	// unless metadata is changed meanwhile. The data was written by the first one.
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(fd, &st); err == nil && uint32(st.Type) == unix.BTRFS_SUPER_MAGIC {
 		_ = unix.Syncfs(fd)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSync: only a directory without symlinks in its path is a mountpoint.
+// TestSync verifies that only a directory without symlinks in its path is a mountpoint.
 func TestSync(t *testing.T) {
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, "mnt/file"), "")

@@ -20,8 +20,8 @@ type bug struct {
 	mainline version
 }
 
-// writebackBugs are the bugs of inode_switch_wbs and of cleanup_offline_cgwb in
-// fs/fs-writeback.c, in the order in which a verdict names them.
+// writebackBugs returns the bugs of inode_switch_wbs and of cleanup_offline_cgwb in fs/fs-writeback.c, in the
+// order in which a verdict names them.
 func writebackBugs() []bug {
 	return []bug{
 		{
@@ -62,7 +62,7 @@ func (b *bug) in(v version) (has bool, fix version) {
 	return !v.less(b.introduced) && v.less(fix), fix
 }
 
-// State is what is known about the bugs of a kernel.
+// State is the state of the bugs in a kernel.
 type State int
 
 const (
@@ -75,7 +75,7 @@ const (
 	Fixed
 )
 
-// Verdict reports whether one kernel has the bugs. The zero value is for an unknown kernel.
+// Verdict reports whether one kernel has the bugs. The zero value is the verdict on an unknown kernel.
 type Verdict struct {
 	State  State
 	Vendor string // "" if it is not known

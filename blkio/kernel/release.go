@@ -81,7 +81,7 @@ func (v version) less(w version) bool {
 	return v.patch < w.patch
 }
 
-// sameLine reports whether two versions are of the same stable line, as all 6.1.x are.
+// sameLine reports whether two versions belong to the same stable line, as all 6.1.x do.
 func (v version) sameLine(w version) bool { return v.major == w.major && v.minor == w.minor }
 
 // parseVersion parses the version that text begins with, and returns the rest. A

@@ -13,11 +13,11 @@ type vendor struct {
 	source string
 }
 
-// vendors are tried in this order.
+// vendors returns the vendors in the order in which they are tried.
 //
-// Those that number their kernels as upstream does rebase on each stable release, so
-// that a release has all corrections of the upstream one. Some also pick corrections
-// before that: the verdict for such a kernel is too strict, not too lax.
+// Vendors that number their kernels as upstream does rebase on each stable release, so that a release has all
+// corrections of the upstream one. Some also pick corrections before that: the verdict for such a kernel is too
+// strict, not too lax.
 func vendors() []vendor {
 	return []vendor{
 		{"Debian", debian, "https://packages.debian.org/source/linux: the package's version is upstream's, and uname -v has it"},

@@ -10,8 +10,8 @@ import (
 	"testing/fstest"
 )
 
-// TestBugTable verifies that the table of bugs is consistent: a mistake in it lets files be
-// moved on a kernel that crashes, or keeps them from being moved for ever.
+// TestBugTable verifies that the table of bugs is consistent. With a mistake in it, files are moved on a kernel
+// that crashes, or are never moved.
 func TestBugTable(t *testing.T) {
 	bugs := writebackBugs()
 	seen := map[string]bool{}
@@ -46,8 +46,8 @@ func TestBugTable(t *testing.T) {
 	}
 }
 
-// TestCorrectionsStay verifies that a release of a stable line that follows a corrected
-// one is corrected as well, and that the release which a verdict names as corrected is.
+// TestCorrectionsStay verifies that a release of a stable line that follows a corrected one is corrected as
+// well. The release which a verdict names as corrected is corrected.
 func TestCorrectionsStay(t *testing.T) {
 	lines := [][2]int{{4, 2}, {4, 19}, {5, 4}, {5, 10}, {5, 15}, {6, 1}, {6, 6}, {6, 12}, {6, 16}, {6, 18}, {7, 0}, {7, 1}, {7, 2}, {8, 0}}
 	for _, line := range lines {
@@ -203,8 +203,8 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// TestUnknownIsNotCorrected verifies that no release counts as corrected by mistake: one
-// that looks like another vendor's, or that has been cut off or forged in part.
+// TestUnknownIsNotCorrected verifies that no release counts as corrected by mistake. It tries releases that
+// resemble another vendor's, or that have been cut off or forged in part.
 func TestUnknownIsNotCorrected(t *testing.T) {
 	for _, r := range []Release{
 		{},

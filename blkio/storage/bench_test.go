@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// busyNode returns the mountinfo of a node with 250 pods and about 5,000
-// mounts, and the paths of 15 mounts of one container: five volumes that are
-// mounts, ten directories on two disks.
+// busyNode returns the mountinfo of a node with 250 pods and about 5,000 mounts. It also returns the paths of
+// 15 mounts of one container: five volumes that are mounts, ten directories on two disks.
 func busyNode() (mounts string, paths []string) {
 	var b strings.Builder
 	b.WriteString("29 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro\n" +
@@ -68,7 +67,7 @@ func BenchmarkParseMountTable(b *testing.B) {
 	}
 }
 
-// A changed table is read, and the devices known are looked up again.
+// BenchmarkRefreshChanged reads a changed table, and resolves the known devices again.
 func BenchmarkRefreshChanged(b *testing.B) {
 	n, _ := newBusyNode(b)
 	b.ReportAllocs()
@@ -80,7 +79,7 @@ func BenchmarkRefreshChanged(b *testing.B) {
 	}
 }
 
-// As the kernel prints it here: what the read itself costs.
+// BenchmarkRefreshUnchangedProc measures the read of the kernel's text on this machine.
 func BenchmarkRefreshUnchangedProc(b *testing.B) {
 	s, err := Open(Config{Sys: os.DirFS("/sys"), Mountinfo: "/proc/self/mountinfo", HostRoot: "/"})
 	if err != nil {
@@ -95,7 +94,7 @@ func BenchmarkRefreshUnchangedProc(b *testing.B) {
 	}
 }
 
-// Of a directory in a volume, a volume, and a directory of the root.
+// BenchmarkFind finds a directory in a volume, a volume, and a directory of the root.
 func BenchmarkFind(b *testing.B) {
 	mounts, paths := busyNode()
 	table := parseTable(b, mounts)
@@ -117,7 +116,7 @@ func BenchmarkResolve15Known(b *testing.B) {
 	}
 }
 
-// The first look at 15 paths by a fresh table.
+// BenchmarkResolve15Fresh measures the first resolution of 15 paths by a fresh table.
 func BenchmarkResolve15Fresh(b *testing.B) {
 	for _, deadline := range []bool{false, true} {
 		b.Run(fmt.Sprintf("deadline=%t", deadline), func(b *testing.B) {

@@ -23,7 +23,7 @@ type capturedNode struct {
 	blocks []lsblkRow
 }
 
-// lsblkRow is what util-linux made of it: a device is below each that it is a part of.
+// lsblkRow is a row of util-linux for it: a device is below each one that it is a part of.
 type lsblkRow struct {
 	KName, Type string
 	MajMin      string `json:"maj:min"`
@@ -92,7 +92,7 @@ func (r *lsblkRow) whole() string {
 	return r.KName
 }
 
-// below are the names at the bottom of a device's stack.
+// below returns the names at the bottom of a device's stack.
 func (n *capturedNode) below(name string) []string {
 	i := slices.IndexFunc(n.blocks, func(r lsblkRow) bool { return r.KName == name })
 	if len(n.blocks[i].parents) == 0 {
@@ -106,7 +106,7 @@ func (n *capturedNode) below(name string) []string {
 	return slices.Compact(out)
 }
 
-// TestCaptured compares what is found in sysfs of real nodes with lsblk.
+// TestCaptured compares the disks in the sysfs of real nodes with lsblk.
 func TestCaptured(t *testing.T) {
 	files, err := filepath.Glob("testdata/sysfs-*.txtar")
 	if err != nil || len(files) == 0 {

@@ -25,7 +25,7 @@ type DiskInfo struct {
 	Partitions []blkio.Disk // the kernel accepts no limits for their numbers
 }
 
-// Drive identifies a drive, or a volume of a cloud, by what stays when its name changes.
+// Drive identifies a drive, or a volume of a cloud, by properties that stay when its name changes.
 type Drive struct {
 	Model  string // of a dm device its name, of an md device its level, of a loop device its file
 	Serial string // "" if the kernel has none

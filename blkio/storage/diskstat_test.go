@@ -30,7 +30,8 @@ func TestReadDiskStat(t *testing.T) {
 	}
 }
 
-// TestDiskStatOfLeavingDisk: the link to a disk can be there for a moment longer than its counters.
+// TestDiskStatOfLeavingDisk verifies that the link to a disk can be there for a moment longer than its
+// counters.
 func TestDiskStatOfLeavingDisk(t *testing.T) {
 	s := NewSysfs(sysfsOf(nil))
 	if got, err := s.ReadDiskStat(blkio.Dev{Major: 8}); !errors.Is(err, blkio.ErrNoDevice) {

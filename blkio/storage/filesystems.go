@@ -14,7 +14,7 @@ type Filesystem struct {
 	Type    string
 	Devices []blkio.Disk   // the block devices that it is on, which may be partitions, sorted by number
 	Mounts  []*Mount       // in the order of the table, hidden ones included
-	Warning *blkio.Warning // what a limit does not cover; nil if it covers all I/O
+	Warning *blkio.Warning // the I/O that a limit does not cover; nil if it covers all
 	Err     error          // why Devices is incomplete
 }
 
@@ -42,8 +42,8 @@ func (s *Storage) Filesystems() []Filesystem {
 	return out
 }
 
-// FilesystemAt returns the device number (st_dev) of the filesystem that is mounted at a
-// path of the node, as of the last refresh, or zero if the path is no mountpoint.
+// FilesystemAt returns the device number (st_dev) of the filesystem that is mounted at a path of the node, as
+// of the last refresh. It returns zero if the path is no mountpoint.
 func (s *Storage) FilesystemAt(mountpoint string) blkio.Dev {
 	m := s.Mounts().find(mountpoint)
 	if m == nil || m.Mountpoint != mountpoint {

@@ -6,8 +6,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// noDiskReason returns why I/O on a filesystem of the type cannot be limited, or
-// "" if it has a disk, or, as an overlay, is made of others.
+// noDiskReason returns why I/O on a filesystem of the type cannot be limited. It returns "" if the filesystem
+// has a disk or, as an overlay, is made of others.
 func noDiskReason(fstype string) string {
 	switch fstype {
 	case "tmpfs", "ramfs", "hugetlbfs", "devtmpfs":

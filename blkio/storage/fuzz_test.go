@@ -68,7 +68,7 @@ func checkAgainstLibrary(t *testing.T, in string) {
 	}
 }
 
-// checkBelow compares with a look at each mount.
+// checkBelow compares with a search through all mounts.
 func checkBelow(t *testing.T, table *MountTable, dir string) {
 	t.Helper()
 	prefix := strings.TrimSuffix(dir, "/") + "/"

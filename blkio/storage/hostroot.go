@@ -28,16 +28,15 @@ func openHostRoot(dir string) (*hostRoot, error) {
 
 func (h *hostRoot) Close() error { return unix.Close(h.fd) }
 
-// errUncertain means that the rest of a path does not exist or cannot be read. The path is
-// then used as it is written, until the next look.
+// errUncertain means that the rest of a path does not exist or cannot be read. The path is then used as it is
+// written, until the next resolution.
 var errUncertain = errors.New("missing or unreadable")
 
 // maxSymlinks is the kernel's MAXSYMLINKS.
 const maxSymlinks = 40
 
-// resolve returns the path that a clean path p leads to, looking only into
-// filesystems that are local by t. It returns at the end of ctx even if the
-// system call does not: what then still hangs is a goroutine and a thread.
+// resolve returns the path that a clean path p leads to, reading only filesystems that are local by t. It
+// returns at the end of ctx even if the system call does not. The call then keeps a goroutine and a thread.
 func (h *hostRoot) resolve(ctx context.Context, t *MountTable, p string) (string, error) {
 	if ctx.Done() == nil {
 		return h.walk(ctx, t, p)
@@ -67,8 +66,8 @@ func (h *hostRoot) resolve(ctx context.Context, t *MountTable, p string) (string
 	}
 }
 
-// walk follows the symlinks in a path. Its result is to be compared with t as text, also if
-// the error is errUncertain.
+// walk follows the symlinks in a path. The caller compares the result with t as text, also if the error is
+// errUncertain.
 func (h *hostRoot) walk(ctx context.Context, t *MountTable, p string) (string, error) {
 	err := h.plain(p)
 	if !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) {

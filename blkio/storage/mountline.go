@@ -21,9 +21,8 @@ const (
 	// the final zero. The kernel prints longer ones: a tenant can bind a directory
 	// of a volume, as a subPath, and rename it to below a deep one.
 	maxMountPath = unix.PathMax - 1
-	// maxMountField is the longest field of a line that is kept: a path of
-	// maxMountPath bytes is up to four times as long when it is escaped, and the
-	// layers of an overlay are named one by one.
+	// maxMountField is the longest field of a line that is kept. A path of maxMountPath bytes is up to four
+	// times as long when it is escaped, and an overlay names each of its layers.
 	maxMountField = 64 << 10
 	maxMountLine  = 4 * maxMountField
 )
@@ -80,8 +79,8 @@ func (r *lineReader) next() error {
 	}
 }
 
-// add appends a part of a field of which size bytes were there before, as far as
-// that goes. It returns the length of the part.
+// add appends a part of a field, as far as there is room. size is the number of bytes of the field before it.
+// add returns the length of the part.
 func (l *mountLine) add(part []byte, field, size int) int {
 	room := max(0, min(maxMountField-size, maxMountLine-len(l.text)))
 	if len(part) <= room {
@@ -96,7 +95,7 @@ func (l *mountLine) add(part []byte, field, size int) int {
 	return len(part)
 }
 
-// The reasons why a mount cannot be read. They are for tenants.
+// The reasons why a mount cannot be read. Tenants see them.
 const (
 	badLine        = "this node cannot read its entry in the kernel's mount table"
 	longMountpoint = "the path of its mountpoint is longer than the kernel's PATH_MAX"
@@ -159,8 +158,8 @@ func isMountPath(field []byte) bool {
 	return len(field)-3*bytes.Count(field, []byte(`\`)) <= maxMountPath
 }
 
-// parseFilesystem parses what follows the mount options, " master:1 - ext3 /dev/root
-// rw". It reports whether all of that is there.
+// parseFilesystem parses the text after the mount options, " master:1 - ext3 /dev/root rw". It reports whether
+// all of that is there.
 func (l *mountLine) parseFilesystem(m *Mount, rest []byte, names mountNames) bool {
 	optional, rest, ok := bytes.Cut(rest, []byte(" - "))
 	m.Peers, m.Master = propagation(string(optional))

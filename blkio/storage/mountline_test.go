@@ -22,8 +22,8 @@ func mangle(s string) string {
 	return b.String()
 }
 
-// TestEscapedNames verifies that each name that a directory can have is read back: a volume
-// in a directory with a blank or a newline is limited as any other.
+// TestEscapedNames verifies that each name that a directory can have is read back. A volume in a directory with
+// a blank or a newline is limited as any other.
 func TestEscapedNames(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 500 {
@@ -59,9 +59,9 @@ func TestUnescapeOctal(t *testing.T) {
 	}
 }
 
-// TestForgedLines has options of a filesystem with a newline, which the kernel does not
-// escape in all of them: the text behind it looks like a line of its own, and a tenant could
-// choose it. It must not take the place of another mount.
+// TestForgedLines has options of a filesystem with a newline, which the kernel does not escape in all of them.
+// The text after it has the form of a line of its own, and a tenant could choose it. It must not replace
+// another mount.
 func TestForgedLines(t *testing.T) {
 	const root = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n"
 	for _, forged := range []string{

@@ -223,8 +223,8 @@ func (l *mountLister) take(next []listedMount, d *mountDelta) {
 	l.table = l.table.next(mounts, d.fresh, d.gone)
 }
 
-// The buffers of stat. The kernel prints a path again with twice the room until it fits
-// or the buffer is full, so that a small one bounds the cost of a long path.
+// The buffers of stat. The kernel prints a path again with twice the room until it fits or the buffer is full.
+// So a small buffer bounds the cost of a long path.
 const (
 	smallStatus = statmountSize + 2*unix.PathMax
 	largeStatus = statmountSize + 2*maxMountField

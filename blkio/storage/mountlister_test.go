@@ -80,7 +80,7 @@ func (p *mountPlace) check(t *testing.T, what string, got *MountTable) {
 	if d := cmp.Diff(want.All(), got.All()); d != "" {
 		t.Fatalf("after %s (-text +list):\n%s", what, d)
 	}
-	for _, m := range want.All() { // also what is hidden, and the order of stacks
+	for _, m := range want.All() { // also hidden mounts, and the order of stacks
 		w, _ := want.Find(m.Mountpoint)
 		if g, _ := got.Find(m.Mountpoint); g == nil || w.ID != g.ID {
 			t.Fatalf("after %s: %s is mount %+v, want %+v", what, m.Mountpoint, g, w)
@@ -115,8 +115,8 @@ func (p *mountPlace) recheck(t testing.TB) *MountTable {
 	return p.source.lister.table
 }
 
-// step does one thing to the mounts, and returns its name. Many of them fail, by their
-// nature: the kernel says so, and nothing has changed.
+// step changes the mounts in one way, and returns its name. Many changes fail, by their nature: the kernel
+// refuses them, and nothing has changed.
 func (p *mountPlace) step(t testing.TB, r *rand.Rand, shared bool) string {
 	t.Helper()
 	name := func() string { return fmt.Sprintf("%c/%c", 'a'+r.IntN(4), 'a'+r.IntN(3)) }
@@ -187,7 +187,7 @@ func (p *mountPlace) beneath(from, to string) error {
 	return unix.MoveMount(fd, "", unix.AT_FDCWD, to, unix.MOVE_MOUNT_F_EMPTY_PATH|moveMountBeneath)
 }
 
-// TestMountListerSteps: after each step, the list alone gives the table of the text.
+// TestMountListerSteps verifies that after each step, the list alone gives the table of the text.
 func TestMountListerSteps(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
@@ -201,8 +201,8 @@ func TestMountListerSteps(t *testing.T) {
 	}
 }
 
-// TestMountListerFuzz: after some steps of all kinds, the list and a look at each mount
-// give the table of the text.
+// TestMountListerFuzz verifies that the list and a search through all mounts give the table of the text, after
+// some steps of all kinds.
 func TestMountListerFuzz(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
@@ -220,8 +220,8 @@ func TestMountListerFuzz(t *testing.T) {
 	}
 }
 
-// TestMountListerLongRoot: the directory of a mount is renamed to below a deep one, as
-// a tenant can do with that of a subPath.
+// TestMountListerLongRoot covers a mount with a directory that is renamed to below a deep one, as a tenant can
+// do with that of a subPath.
 func TestMountListerLongRoot(t *testing.T) {
 	p := newMountPlace(t)
 	from, to := p.mkdir(t, "vol/a"), p.mkdir(t, "sub")
@@ -267,8 +267,7 @@ func (p *mountPlace) deepen(t testing.TB, dir, name string, n int) {
 	}
 }
 
-// TestMountListerLost: where the list fails, the text is read, and the reason is told
-// once.
+// TestMountListerLost verifies that the text is read if the list fails, and that the reason is reported once.
 func TestMountListerLost(t *testing.T) {
 	p := newMountPlace(t)
 	p.source.lister.namespace = 1 // there is none

@@ -25,8 +25,8 @@ type Mount struct {
 	Peers, Master int
 	// DataJournal is true for ext4 with data=journal, which has no cgroup writeback.
 	DataJournal bool
-	// SlowFsync is true for ext4 with nodelalloc or dioread_lock. With these, an fsync of
-	// another writer waits behind a throttled one.
+	// SlowFsync is true for ext4 with nodelalloc or dioread_lock. With these, an fsync of another writer waits
+	// for a throttled one.
 	SlowFsync bool
 	// Unreadable is the reason why the other fields are incomplete, or "" if they are
 	// complete. Paths that may be on such a mount cannot be limited. If the mountpoint
@@ -48,8 +48,8 @@ type MountTable struct {
 //
 //	36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
 //
-// The parent IDs show which mounts are hidden by others. A line that is malformed or too
-// long affects only its own mount, see Mount.Unreadable. The error is that of reading r.
+// The parent IDs show which mounts are hidden by others. A line that is malformed or too long affects only its
+// own mount, see Mount.Unreadable. The error is the error of reading r.
 func ParseMountTable(r io.Reader) (*MountTable, error) { return newMountReader().read(r) }
 
 func newMountTable(mounts []*Mount) *MountTable {
@@ -60,8 +60,8 @@ func newMountTable(mounts []*Mount) *MountTable {
 
 func byMountpoint(a, b *Mount) int { return cmp.Compare(a.Mountpoint, b.Mountpoint) }
 
-// next returns the table of these mounts, which are those of t without the ones in
-// gone and with added, in any order. This is faster than to sort all of them.
+// next returns the table of these mounts. They are the mounts of t without those in gone and with those in
+// added, in any order. This is faster than sorting all of them.
 func (t *MountTable) next(mounts, added []*Mount, gone map[*Mount]bool) *MountTable {
 	fresh := slices.SortedStableFunc(slices.Values(added), byMountpoint)
 	out := &MountTable{mounts: mounts, sorted: make([]*Mount, 0, len(mounts))}
@@ -93,12 +93,12 @@ func (t *MountTable) Find(p string) (*Mount, bool) {
 	return m, m != nil
 }
 
-// find takes a clean path. It looks up the mounts around each mountpoint on the way
-// just once, so that the time grows with the length of the path and no more.
+// find returns the mount of a clean path. It searches for the mounts around each mountpoint in the path just
+// once, so that the time grows only with the length of the path.
 func (t *MountTable) find(p string) *Mount {
 	for {
-		// The mountpoints from a directory above p to p itself all start with that
-		// directory, so the last one of them that is not after p is the nearest.
+		// The mountpoints from a directory above p to p itself all start with that directory. So the last one
+		// of them that is not after p is the nearest.
 		i, _ := slices.BinarySearchFunc(t.sorted, p, func(m *Mount, p string) int {
 			if m.Mountpoint <= p {
 				return -1
@@ -138,8 +138,8 @@ func commonDir(p, other string) string {
 	return p[:max(strings.LastIndexByte(p[:n], '/'), 1)]
 }
 
-// top returns the mount that is seen on p: the top of the stack there, or the mount
-// around it if a mount further up hides the whole of the stack.
+// top returns the visible mount on p. That is the top of the stack there, or the mount around it if a mount
+// further up hides the whole stack.
 func (t *MountTable) top(stack []*Mount, p string) *Mount {
 	var around *Mount
 	if p != "/" {

@@ -16,7 +16,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// nodeMounts is what a node shows, as Linux 6.12 prints it.
+// nodeMounts is the text of a node, as Linux 6.12 prints it.
 const nodeMounts = `22 29 0:21 / /proc rw,nosuid,nodev,noexec,relatime shared:12 - proc proc rw
 23 29 0:22 / /sys rw,nosuid,nodev,noexec,relatime shared:6 - sysfs sysfs rw
 24 29 0:5 / /dev rw,nosuid,relatime shared:2 - devtmpfs udev rw,size=1977012k,nr_inodes=494253,mode=755,inode64
@@ -128,8 +128,8 @@ func TestFindStacks(t *testing.T) {
 	}
 }
 
-// Each of a thousand nested mounts is hidden. Looking up twice what is around
-// each would take 2^1000 steps.
+// TestFindDeep verifies that a thousand nested mounts, which are all hidden, are searched fast. To search twice
+// for the mounts around each would take 2^1000 steps.
 func TestFindDeep(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("1 0 8:1 / / rw - ext4 /dev/root rw\n")
@@ -143,7 +143,7 @@ func TestFindDeep(t *testing.T) {
 	}
 }
 
-// TestUnreadableMounts: a line that is malformed or too long affects its mount only.
+// TestUnreadableMounts verifies that a line that is malformed or too long affects its mount only.
 func TestUnreadableMounts(t *testing.T) {
 	const (
 		root  = "1 0 8:1 / / rw - ext4 /dev/root rw\n"
@@ -192,7 +192,7 @@ func TestUnreadableMounts(t *testing.T) {
 	}
 }
 
-// TestUnreadableResolved: a path on such a mount, or below it, cannot be limited.
+// TestUnreadableResolved verifies that a path on such a mount, or below it, cannot be limited.
 func TestUnreadableResolved(t *testing.T) {
 	n := newFakeNode(t, nodeMounts+"60 29 8:32 / /srv/bad rw ext4 /dev/sdc rw\n61 60 8:48 / /srv/bad/in rw - ext4 /dev/sdd rw\n")
 	for in, want := range map[string]string{
@@ -239,8 +239,8 @@ func (l *longRoots) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestMountReaderMemory: the lines of one tenant take memory for their number, not for
-// their length. Each reading has other lines, as after the renaming of a directory.
+// TestMountReaderMemory verifies that the lines of one tenant take memory for their number, not for their
+// length. Each reading has other lines, as after the renaming of a directory.
 func TestMountReaderMemory(t *testing.T) {
 	const lines, bound = 3000, 16 << 20
 	r := newMountReader()
@@ -271,14 +271,15 @@ func parseTable(t testing.TB, text string) *MountTable {
 	return table
 }
 
-// TestMountReader: what is read again is what is read anew, whatever changed.
+// TestMountReader verifies that a table that is read again equals one that is read for the first time, after
+// any change.
 func TestMountReader(t *testing.T) {
 	line := func(id int, point string) string {
 		return fmt.Sprintf("%d 1 8:%d / %s rw - ext4 /dev/sda%d rw\n", id, id, point, id)
 	}
 	tables := []string{
 		line(1, "/") + line(2, "/a") + line(3, "/b"),
-		line(1, "/") + line(3, "/b") + line(4, "/c"),                          // one gone, one new
+		line(1, "/") + line(3, "/b") + line(4, "/c"),                          // one removed, one new
 		line(1, "/") + line(5, "unreachable") + line(3, "/b") + line(4, "/d"), // the same ID elsewhere
 		line(4, "/d") + line(5, "unreachable") + line(1, "/") + line(6, "/e"), // another order
 		"",

@@ -37,8 +37,8 @@ type mountChange struct {
 // openMountSource opens a mountinfo file of procfs, or a regular file, as
 // tests and benchmarks have it.
 func openMountSource(name string) (mountSource, error) {
-	// By hand and not with package os: poll(2) consumes the news of a
-	// change, and the Go runtime polls what os opens.
+	// This does not use package os: poll(2) consumes the news of a change, and the Go runtime polls files that
+	// os opens.
 	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", name, err)
@@ -229,7 +229,7 @@ func wait(src mountSource, wake int) error {
 	return err
 }
 
-// waitFile looks at a regular file ten times a second.
+// waitFile reads a regular file ten times a second.
 func waitFile(src mountSource, wake int) error {
 	fds := []unix.PollFd{{Fd: int32(wake), Events: unix.POLLIN}}
 	for {

@@ -11,8 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// layers are the directories of an overlay, as paths in the mount namespace of the process
-// that mounted it.
+// layers has the directories of an overlay, as paths in the mount namespace of the process that mounted it.
 type layers struct {
 	upper string // "" if nothing can be written
 	lower []string
@@ -79,7 +78,7 @@ func splitLayers(list string) []string {
 	return out
 }
 
-// unescapeOctal undoes what seq_file's show functions do: "\040" is a blank.
+// unescapeOctal reverses the escaping of seq_file's show functions: "\040" is a blank.
 func unescapeOctal(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
@@ -101,8 +100,8 @@ func unescapeOctal(s string) string {
 // maxOverlays is how deep overlays can be made of overlays: FILESYSTEM_MAX_STACK_DEPTH.
 const maxOverlays = 2
 
-// overlayBacking finds the disks of an overlay: writes go to the disk of the upper layer, and
-// files that were not written yet are read from those of the lower layers.
+// overlayBacking finds the disks of an overlay. Writes go to the disk of the upper layer. Files that were not
+// written yet are read from the disks of the lower layers.
 func (s *snapshot) overlayBacking(ctx context.Context, m *Mount, depth int) (_ *blkio.Backing, certain bool) {
 	b := &blkio.Backing{Mountpoint: m.Mountpoint, FSType: m.FSType}
 	l := parseLayers(m.Options)
@@ -126,8 +125,8 @@ func (s *snapshot) overlayBacking(ctx context.Context, m *Mount, depth int) (_ *
 			return b, certain
 		}
 	}
-	// A snapshotter's layers lie side by side, NUMBER/fs each, and there may be a
-	// hundred: one is looked up.
+	// A snapshotter's layers lie side by side, NUMBER/fs each, and there may be a hundred. So one of them is
+	// resolved.
 	seen := map[place]bool{}
 	if p, ok := s.placeOf(l.upper); ok {
 		seen[p] = true
@@ -143,7 +142,7 @@ func (s *snapshot) overlayBacking(ctx context.Context, m *Mount, depth int) (_ *
 	case len(found) == 0:
 		b.Reason = "no layer of this overlay is on a disk: " + cmp.Or(missing, "the kernel reports no layers")
 		return b, certain
-	case missing != "" && b.Warning == nil: // else that is the worse
+	case missing != "" && b.Warning == nil: // an earlier warning is more severe
 		b.Warning = &blkio.Warning{Text: "reads of a lower layer of this overlay are not limited: " + missing}
 	}
 	b.Disks = sortedDisks(found)

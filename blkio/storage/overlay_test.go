@@ -106,7 +106,7 @@ func TestResolveOverlay(t *testing.T) {
 	}
 }
 
-// TestBeneath: what an overlay covers, and what is mounted on it, is told apart.
+// TestBeneath verifies that mounts that an overlay covers differ from mounts on it.
 func TestBeneath(t *testing.T) {
 	table, err := ParseMountTable(strings.NewReader(overlayMounts))
 	if err != nil {

@@ -140,7 +140,7 @@ func (l *mountLine) isReadOnly() bool {
 	return hasOption(string(options), "ro")
 }
 
-// backProcess looks up the disks of a process's mounts, once for each filesystem.
+// backProcess finds the disks of a process's mounts, once for each filesystem.
 func (s *snapshot) backProcess(ctx context.Context, mounts []processMount) []blkio.ProcessMount {
 	here := make(map[blkio.Dev]*Mount) // the node's mount of each filesystem
 	for _, m := range mounts {
@@ -171,8 +171,8 @@ func (s *snapshot) backProcess(ctx context.Context, mounts []processMount) []blk
 	return out
 }
 
-// backForeign returns what a mount of another mount namespace is stored on. here is the
-// node's mount of the same filesystem, nil if there is none.
+// backForeign returns the backing of a mount of another mount namespace. here is the node's mount of the same
+// filesystem, nil if there is none.
 func (s *snapshot) backForeign(ctx context.Context, m, here *Mount) *blkio.Backing {
 	if here != nil {
 		b, _ := s.mountBacking(ctx, here, 0)

@@ -35,8 +35,8 @@ func (n *fakeNode) setProcess(t testing.TB, mountinfo string) {
 	}
 }
 
-// TestProcessMounts: each mount of a container that may be on a disk is there, whatever
-// hides it, with the disks of its filesystem.
+// TestProcessMounts verifies that each mount of a container that may be on a disk is in the result, also hidden
+// ones, with the disks of its filesystem.
 func TestProcessMounts(t *testing.T) {
 	n := newFakeNode(t, nodeMounts)
 	n.mkdir(t, "/u") // the layers of the overlay
@@ -107,8 +107,8 @@ func describeMounts(mounts []blkio.ProcessMount) []string {
 	return out
 }
 
-// TestProcessMountsByNumber: a filesystem without a device number of its own is known
-// by the node's mount of it.
+// TestProcessMountsByNumber verifies that a filesystem without a device number of its own is known by the
+// node's mount of it.
 func TestProcessMountsByNumber(t *testing.T) {
 	n := newFakeNode(t, nodeMounts)
 	n.mkdir(t, "/u")
@@ -129,8 +129,7 @@ func TestProcessMountsByNumber(t *testing.T) {
 	}
 }
 
-// TestNoProcess: a number that names no process any more, or another one, is told from
-// a failure.
+// TestNoProcess verifies that a number that names no process any more, or another one, differs from a failure.
 func TestNoProcess(t *testing.T) {
 	n := newFakeNode(t, nodeMounts)
 	n.setProcess(t, "501 500 8:16 / /data rw - xfs /dev/sdb rw\n")
@@ -154,8 +153,8 @@ func TestNoProcess(t *testing.T) {
 	}
 }
 
-// TestManyProcessMounts: a container with 4,000 mounts of one filesystem has its disks
-// looked up once.
+// TestManyProcessMounts verifies that the disks of a filesystem that a container has 4,000 mounts of are
+// searched for once.
 func TestManyProcessMounts(t *testing.T) {
 	n := newFakeNode(t, nodeMounts)
 	var lines strings.Builder

@@ -72,7 +72,7 @@ func (s *snapshot) remember(hostPath string, l located) {
 	s.paths.put(hostPath, l, maxPaths)
 }
 
-// locateNew also reports whether that holds as long as the table does.
+// locateNew finds the backing of a path. certain is true if the result is valid as long as the table is.
 func (s *snapshot) locateNew(ctx context.Context, hostPath string) (_ located, certain bool) {
 	if !strings.HasPrefix(hostPath, "/") {
 		return located{backing: &blkio.Backing{Reason: fmt.Sprintf("path %q is not absolute", hostPath)}}, false
@@ -83,8 +83,8 @@ func (s *snapshot) locateNew(ctx context.Context, hostPath string) (_ located, c
 		return located{backing: &blkio.Backing{Reason: "no mount covers this path"}}, false
 	}
 	certain = true
-	// A mountpoint has no symlinks: the kernel prints it resolved. Names in a filesystem
-	// that is not local are never looked up.
+	// A mountpoint has no symlinks, because the kernel prints it resolved. Names in a filesystem that is not
+	// local are never looked up.
 	if p != m.Mountpoint && isLocal(m) {
 		if remote := s.remoteAbove(m); remote != nil {
 			return s.noDisk(m, belowRemote(remote)), false
@@ -128,8 +128,7 @@ func setReason(b *blkio.Backing, err error) {
 	}
 }
 
-// belowRemote returns the reason for a path that is not looked up, because it is below a
-// mount that is not local.
+// belowRemote returns the reason why a path below a mount that is not local is not resolved.
 func belowRemote(m *Mount) string {
 	if m.Unreadable != "" {
 		return "its mount cannot be read: " + m.Unreadable
@@ -274,10 +273,9 @@ func (s *snapshot) node(name string) (blkio.Dev, error) {
 	return dev, err
 }
 
-// carryOver looks up again the devices that an older snapshot had, so that the next handler
-// does not wait for sysfs. If the changed mounts are known, it keeps the devices of
-// filesystems that stayed mounted: the kernel does not give their numbers to other devices
-// meanwhile.
+// carryOver resolves again the devices that an older snapshot had, so that the next handler does not wait for
+// sysfs. If the changed mounts are known, it keeps the devices of filesystems that stayed mounted: the kernel
+// does not give their numbers to other devices meanwhile.
 func (s *snapshot) carryOver(ctx context.Context, old *snapshot, changed []*Mount) {
 	isChanged := make(map[blkio.Dev]bool, len(changed))
 	for _, m := range changed {

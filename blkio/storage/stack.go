@@ -11,8 +11,7 @@ import (
 // DeviceKind is the kind of driver that provides a block device.
 type DeviceKind string
 
-// The kinds of block devices. An md device is of the kind that its level names,
-// "raid1", or KindMD.
+// The kinds of block devices. The kind of an md device is the name of its level, "raid1", or KindMD.
 const (
 	KindDisk      DeviceKind = "disk" // any other device
 	KindPartition DeviceKind = "partition"
@@ -54,8 +53,8 @@ func (s Sysfs) Stack() ([]BlockDevice, error) {
 	return out, nil
 }
 
-// kind goes by what only such devices have. The device mapper's users begin its
-// UUIDs with their name: "LVM-", "CRYPT-LUKS2-", "mpath-".
+// kind returns the kind of a device, by properties that only such devices have. The device mapper's users begin
+// its UUIDs with their name: "LVM-", "CRYPT-LUKS2-", "mpath-".
 //
 // Source: Documentation/ABI/testing/sysfs-block-dm; DM_UUID_PREFIX of each.
 func (s Sysfs) kind(dir string) DeviceKind {

@@ -31,8 +31,8 @@ const (
 	statAll = statSuperblock | statMount | statRoot | statMountpoint | statType | statOptions | statSubtype | statSource
 )
 
-// The offsets of the fields of struct statmount. Texts are given by their offset
-// into what follows the struct, and end with a zero.
+// The offsets of the fields of struct statmount. Texts are given by their offset from the end of the struct,
+// and end with a zero.
 const (
 	atSize        = 0 // of all, with the texts
 	atOptions     = 4
@@ -88,7 +88,7 @@ func listMounts(namespace uint64, ids []uint64) ([]uint64, error) {
 	}
 }
 
-// mountStatus is what statmount(2) has written.
+// mountStatus is the buffer that statmount(2) has filled.
 type mountStatus []byte
 
 // statMounted fills buf with the fields of a mount that the mask has.

@@ -17,8 +17,8 @@ type statText struct {
 	text string
 }
 
-// statmountOf returns what statmount(2) writes for mount 7 on 3, of device 8:17, in peer group 5 and a
-// slave of 6.
+// statmountOf returns the output of statmount(2) for mount 7 on 3, of device 8:17, in peer group 5 and a slave
+// of 6.
 func statmountOf(texts ...statText) mountStatus {
 	s := make(mountStatus, statmountSize)
 	for at, n := range map[int]uint32{atMajor: 8, atMinor: 17, atOldID: 7, atOldParent: 3} {
@@ -85,8 +85,8 @@ func TestStatmount(t *testing.T) {
 	}
 }
 
-// TestStatmountIncomplete: a mount whose filesystem or path cannot be read is in the way of others, and
-// is not left out.
+// TestStatmountIncomplete verifies that a mount whose filesystem or path cannot be read is in the way of
+// others, and is not left out.
 func TestStatmountIncomplete(t *testing.T) {
 	long := "/" + strings.Repeat("d/", maxMountPath)
 	outside := statmountOf(statPoint("/srv"), statFSType("xfs"))

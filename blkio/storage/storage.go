@@ -216,10 +216,10 @@ func (s *Storage) recheckPart(ctx context.Context, first, n int) (more bool, err
 	return more, nil
 }
 
-// Watch refreshes the table whenever the kernel reports a change, and then calls changed.
-// So Refresh usually has nothing to do. Watch returns when ctx ends, or with an error if it
-// cannot continue. Refresh works after that as well. One of these errors, returned once, is
-// that the mounts cannot be listed any more; call Watch again.
+// Watch refreshes the table whenever the kernel reports a change, and then calls changed. So Refresh usually
+// has nothing to do. Watch returns when ctx ends, or with an error if it cannot continue. Refresh works after
+// that as well. One of these errors, returned once, means that the mounts cannot be listed any more; call Watch
+// again.
 func (s *Storage) Watch(ctx context.Context, changed func()) error {
 	reads := s.reads.Load()
 	tell := func() {
@@ -259,7 +259,7 @@ func (s *Storage) Watch(ctx context.Context, changed func()) error {
 	})
 }
 
-// lostList returns, once, why the mounts are not listed any more.
+// lostList returns the reason why the mounts are not listed any more, once.
 func (s *Storage) lostList(ctx context.Context) error {
 	if err := s.lock(ctx); err != nil {
 		return err

@@ -124,7 +124,7 @@ func TestResolveSymlinks(t *testing.T) {
 	n.symlink(t, "abs/dir", "/srv/twice")
 	n.symlink(t, "../../../../..", "/srv/plain/up")
 	n.symlink(t, "/srv/nfs/dead/link", "/srv/remote")
-	n.symlink(t, "/srv/abs", "/srv/nfs/dead/link") // must not be looked at
+	n.symlink(t, "/srv/abs", "/srv/nfs/dead/link") // must not be read
 	n.symlink(t, "/run/x", "/srv/memory")
 	n.symlink(t, "loop", "/srv/loop")
 	n.symlink(t, "/nowhere/../srv/abs", "/srv/dangling")
@@ -151,7 +151,7 @@ func TestResolveSymlinks(t *testing.T) {
 	if !strings.Contains(got.Reason, "too many symbolic links") || got.Err != nil {
 		t.Errorf("a loop: %+v", got)
 	}
-	// What was not there is looked at again.
+	// A missing path is resolved again.
 	n.symlink(t, "/var/lib/containerd", "/srv/not/there")
 	if diff := cmp.Diff(onXFS, n.Resolve(t.Context(), "/srv/not/there")); diff != "" {
 		t.Error(diff)
@@ -219,7 +219,8 @@ func TestRefresh(t *testing.T) {
 	<-n.refreshing
 }
 
-// A number may mean another disk after a change of the table.
+// TestRefreshForgetsDevices verifies that devices are resolved again after a change of the table, because a
+// number may belong to another disk then.
 func TestRefreshForgetsDevices(t *testing.T) {
 	n := newFakeNode(t, nodeMounts)
 	ctx := t.Context()
@@ -233,7 +234,8 @@ func TestRefreshForgetsDevices(t *testing.T) {
 	}
 }
 
-// A device that sysfs does not know may come without a change of the table.
+// TestResolveLooksForLostDevices verifies that a device that sysfs did not have is found when it appears
+// without a change of the table.
 func TestResolveLooksForLostDevices(t *testing.T) {
 	n := newFakeNode(t, nodeMounts)
 	if got := n.Resolve(t.Context(), "/srv/lost"); got.Reason == "" {
@@ -297,7 +299,7 @@ func TestConcurrentUse(t *testing.T) {
 	wg.Wait()
 }
 
-// The kernel's own file, as it is here.
+// TestProcMountinfo reads the kernel's own file on this machine.
 func TestProcMountinfo(t *testing.T) {
 	if _, err := os.Stat("/proc/self/mountinfo"); err != nil {
 		t.Skip("no procfs here")
@@ -340,8 +342,7 @@ func TestOpenStorageErrors(t *testing.T) {
 	checkError(t, err, "open the host's root "+dir+"/none: no such file or directory")
 }
 
-// TestDisksChanged: a filesystem can get one more disk without a change of the mount
-// table.
+// TestDisksChanged verifies that a filesystem can get one more disk without a change of the mount table.
 func TestDisksChanged(t *testing.T) {
 	n := newFakeNode(t, nodeMounts)
 	before := n.Resolve(t.Context(), "/srv/btrfs").Disks

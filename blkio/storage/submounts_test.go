@@ -11,8 +11,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// stackedMounts adds to nodeMounts what is below /mnt: disks in disks, mounts
-// that others hide, and names that are the same only as text.
+// stackedMounts adds mounts below /mnt to nodeMounts: disks in disks, mounts that others hide, and names that
+// are the same only as text.
 const stackedMounts = nodeMounts + `100 29 8:1 / /mnt rw - ext4 /dev/sda1 rw
 101 100 8:16 / /mnt/a rw - ext4 /dev/sdb rw
 102 101 8:32 / /mnt/a/b/c rw - ext4 /dev/sdc rw
@@ -86,7 +86,7 @@ func TestSubmounts(t *testing.T) {
 	}
 }
 
-// TestSubmountsOfRoot: of the root, all mounts that can be seen.
+// TestSubmountsOfRoot verifies that the submounts of the root are all visible mounts.
 func TestSubmountsOfRoot(t *testing.T) {
 	n := newFakeNode(t, stackedMounts)
 	var want []string
@@ -147,7 +147,7 @@ func TestBelow(t *testing.T) {
 		{"/srv/nfs", "local/x", "local", "sdc"},
 		{"mnt", "a", "", ""},
 
-		// What is no clean relative path.
+		// These are no clean relative paths.
 		{"/mnt", "", "", ""},
 		{"/mnt", ".", "", ""},
 		{"/mnt", "..", "", ""},
@@ -173,8 +173,8 @@ func TestBelow(t *testing.T) {
 	}
 }
 
-// No file is looked at for a tenant's path, not even in /dev, where nodes of
-// the host are what they say.
+// TestBelowInDev verifies that no file is read for a tenant's path, not even in /dev, where the names of the
+// host's nodes are true.
 func TestBelowInDev(t *testing.T) {
 	n := newFakeNode(t, nodeMounts)
 	n.mkdir(t, "/dev")
@@ -183,7 +183,7 @@ func TestBelowInDev(t *testing.T) {
 	}
 }
 
-// Looking up each directory of a long path took seconds.
+// TestFindLong verifies that a long path is resolved fast. To look up each of its directories took seconds.
 func TestFindLong(t *testing.T) {
 	n := newFakeNode(t, stackedMounts)
 	long := strings.Repeat("a/", 1<<20) + "a"
@@ -193,7 +193,7 @@ func TestFindLong(t *testing.T) {
 	if m, ok := n.Mounts().Find("/mnt/a/b/c/" + long); !ok || m.ID != 102 {
 		t.Errorf("got %+v", m)
 	}
-	// The longest mountpoint, what is in it, and what is like it.
+	// This is the longest mountpoint, with paths in it, and similar ones.
 	const longest = "/var/lib/kubelet/pods/1/volumes/bound"
 	for in, want := range map[string]string{longest: longest, longest + "/": longest, longest + "/a": longest, longest + "2/a": "/"} {
 		if m, ok := n.Mounts().Find(in); !ok || m.Mountpoint != want {

@@ -33,7 +33,7 @@ func ParseSwaps(r io.Reader) ([]Swap, error) {
 	for n := 1; scan.Scan(); n++ {
 		f := strings.Fields(scan.Text())
 		if n == 1 || len(f) == 0 {
-			continue // the header, whatever its words
+			continue // the header, with any words
 		}
 		if len(f) < 4 {
 			return nil, fmt.Errorf("parse swaps, line %d: %d fields", n, len(f))

@@ -136,7 +136,7 @@ func TestBadNumbers(t *testing.T) {
 			t.Errorf("%q: %v, %v", node, dev, err)
 		}
 	}
-	// The number of a device whose directory has gone is known, but nothing of it.
+	// The number of a device without a directory is known, but no other fact.
 	if disk, err := sys.WholeDisk(blkio.Dev{Major: 8, Minor: 200}); err == nil && disk.Name != "none" {
 		t.Errorf("a device whose directory has gone: %v, %v", disk, err)
 	}
@@ -223,7 +223,7 @@ func TestFailureIsForLogs(t *testing.T) {
 	}
 }
 
-// TestKinds has the UUIDs and levels by which devices are told apart.
+// TestKinds has the UUIDs and levels that distinguish kinds of devices.
 func TestKinds(t *testing.T) {
 	f := fakeSysfs{fstest.MapFS{}}
 	want := map[string]DeviceKind{}
@@ -269,8 +269,8 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestRemoteTypesAreNotLocal verifies for each type without a disk that served ones are
-// never looked into: a lookup there can hang.
+// TestRemoteTypesAreNotLocal verifies for each type without a disk that a served filesystem is never read,
+// because a lookup there can hang.
 func TestRemoteTypesAreNotLocal(t *testing.T) {
 	local := map[string]bool{"tmpfs": true, "ramfs": true, "devtmpfs": true, "overlay": true, "btrfs": true, "bcachefs": true, "zfs": true}
 	for _, fstype := range []string{
@@ -320,8 +320,8 @@ func TestNodeByName(t *testing.T) {
 	}
 }
 
-// TestDeviceNodeIsNoDevice verifies that a raw volume's path that is no block device, such as
-// a file of the runtime, has the backing of devtmpfs, which cannot be limited.
+// TestDeviceNodeIsNoDevice verifies the backing of a raw volume's path that is no block device, such as a file
+// of the runtime. It is that of devtmpfs, which cannot be limited.
 func TestDeviceNodeIsNoDevice(t *testing.T) {
 	n := newFakeNode(t, nodeMounts)
 	n.mkdir(t, "/dev/dir")

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// mountModel is a mount namespace as the kernel keeps it: a tree of mounts. A path is
-// looked up as the kernel does, directory by directory, and at each onto the mount there.
+// mountModel is a mount namespace as the kernel keeps it: a tree of mounts. It looks up a path as the kernel
+// does: directory by directory, and at each onto the mount there.
 type mountModel struct {
 	mounts []*Mount // in the order in which they were made
 	rng    *rand.Rand
@@ -89,7 +89,7 @@ func (n *mountModel) text() string {
 	return b.String()
 }
 
-// names have bytes that sort before and after the slash, and names that others begin with.
+// names has bytes that sort before and after the slash, and names that others begin with.
 func (n *mountModel) path() string {
 	names := []string{"a", "a-b", "a.b", "ab", "a!", "b", "a0"}
 	p := ""
@@ -160,8 +160,8 @@ func TestNextIsSorted(t *testing.T) {
 	}
 }
 
-// TestBelowIsThePrefix compares what is below a directory with the mountpoints that begin
-// with its path and a slash.
+// TestBelowIsThePrefix compares the mounts below a directory with the mountpoints that begin with its path and
+// a slash.
 func TestBelowIsThePrefix(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 2))

@@ -172,8 +172,8 @@ func (s Sysfs) members(dir string) ([]blkio.Disk, error) {
 	return sortedDisks(found), nil
 }
 
-// links returns what a directory of links to block devices names, partitions as
-// they are, sorted by number. Without the directory there are none.
+// links returns the block devices that a directory of links names, partitions as they are, sorted by number.
+// Without the directory there are none.
 func (s Sysfs) links(dir string) ([]blkio.Disk, error) {
 	entries, err := fs.ReadDir(s.fsys, dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -51,7 +51,7 @@ const (
 	btrfsUUID = "fs/btrfs/0f7ac8dd-98b4-4e53-8c3e-7d8d2d5a5b1b/"
 )
 
-// newFakeSysfs has what nodeMounts names.
+// newFakeSysfs has the devices that nodeMounts names.
 func newFakeSysfs() fakeSysfs {
 	f := fakeSysfs{fstest.MapFS{}}
 	f.add(scsi+"0/block/sda", "8:0", "size=4194304", "ro=0", "queue/rotational=1", "queue/scheduler=none [mq-deadline] kyber bfq ", "mq/0/nr_tags=1", "serial=QM1", "device/wwid=t10.1", "device/model=QEMU HARDDISK   ", "hidden=0", "diskseq=7")
@@ -186,8 +186,8 @@ func TestDisks(t *testing.T) {
 	}
 }
 
-// On the machine that runs the tests, whatever it has: what is listed must
-// resolve to itself.
+// TestDisksHere reads the machine that runs the tests, with any devices. Each listed one must resolve to
+// itself.
 func TestDisksHere(t *testing.T) {
 	if _, err := os.Stat("/sys/block"); err != nil {
 		t.Skip("no sysfs here")
@@ -207,7 +207,7 @@ func TestDisksHere(t *testing.T) {
 	}
 }
 
-// TestLeavingPartition: while a partition table is read again, a partition can be without a number
+// TestLeavingPartition verifies that while a partition table is read again, a partition can be without a number
 // for a moment. Its disk and the other partitions stay.
 func TestLeavingPartition(t *testing.T) {
 	f := newFakeSysfs()
@@ -225,7 +225,7 @@ func TestLeavingPartition(t *testing.T) {
 	t.Errorf("sda is not among %+v", disks)
 }
 
-// TestUnreadableSysfs: what cannot be read of a disk, or does not make sense, is an error, and not a
+// TestUnreadableSysfs verifies that an unreadable or invalid fact of a disk is an error, and does not give a
 // node with fewer disks.
 func TestUnreadableSysfs(t *testing.T) {
 	sda, dm := "devices/"+scsi+"0/block/sda/", "devices/"+virtual+"dm-0/"

@@ -13,7 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// CostSolution is what udev's hardware database has of io.cost for a disk.
+// CostSolution has the values of io.cost for a disk in udev's hardware database.
 type CostSolution struct {
 	Name  string // "naive", "isolation", "bandwidth", ...
 	Model blkio.CostModel

@@ -78,8 +78,8 @@ func TestReadCostSolution(t *testing.T) {
 	}
 }
 
-// TestSizeOfUdev: a file that is larger than what is read of it is refused. Without its end, the last
-// value could be another one.
+// TestSizeOfUdev verifies that a file that is larger than the part that is read is refused. Without its end,
+// the last value could be another one.
 func TestSizeOfUdev(t *testing.T) {
 	text := func(size int) string {
 		return padded("E:IOCOST_SOLUTIONS=naive\nE:IOCOST_QOS_NAIVE="+udevQOS+"\n", "E:IOCOST_MODEL_NAIVE="+udevModel, size)

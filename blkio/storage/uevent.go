@@ -66,7 +66,7 @@ func listen(socket io.Reader, events chan<- struct{}) error {
 	for {
 		n, err := socket.Read(message)
 		switch {
-		case errors.Is(err, unix.ENOBUFS): // too many at a time: some were of disks, perhaps
+		case errors.Is(err, unix.ENOBUFS): // too many at a time; some may have been about disks
 		case err != nil:
 			return err
 		case !isOfDisk(message[:n]):

@@ -62,8 +62,8 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// TestTellOf: a burst is told of once, what comes later once more, within a second; and
-// some seconds after the last.
+// TestTellOf verifies that a burst is reported once, and later events once more, within a second. Some seconds
+// after the last event it is reported again.
 func TestTellOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -89,8 +89,8 @@ func TestTellOf(t *testing.T) {
 	})
 }
 
-// TestWatchSocketLeavesNothing: after an error no goroutine is left, since the caller
-// tries again and again. synctest fails where one is.
+// TestWatchSocketLeavesNothing verifies that after an error no goroutine is left, since the caller tries again
+// and again. synctest fails where one is.
 func TestWatchSocketLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 3 {
@@ -118,7 +118,7 @@ func TestWatchDisksEnds(t *testing.T) {
 	}
 }
 
-// TestTellEnds: after the end of its context, also within a burst, nothing is reported any more.
+// TestTellEnds verifies that no event is reported after the end of the context, also within a burst.
 func TestTellEnds(t *testing.T) {
 	for name, tt := range map[string]struct {
 		after time.Duration // since an event

@@ -11,13 +11,11 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Under returns the disks below a disk, at any depth, sorted by number: the members of a dm
-// or md device, and the disk with the file of a loop device. The kernel charges a cgroup's
-// I/O on each of them.
+// Under returns the disks below a disk, at any depth, sorted by number. These are the members of a dm or md
+// device, and the disk with the file of a loop device. The kernel charges a cgroup's I/O on each of them.
 //
-// A device or file that cannot be found is left out. The path of a loop device's file is
-// relative to the mount namespace of the process that attached it. So it may be another
-// file on the node.
+// A device or file that cannot be found is left out. The path of a loop device's file is relative to the mount
+// namespace of the process that attached it. So it may be another file on the node.
 func (s *Storage) Under(ctx context.Context, disk blkio.Dev) []blkio.Disk {
 	found := make(map[blkio.Dev]blkio.Disk)
 	s.current.Load().under(ctx, disk, found)

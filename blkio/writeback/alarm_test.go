@@ -40,8 +40,8 @@ func record(t *testing.T, slot *observerSlot) []byte {
 	return data
 }
 
-// TestAlarmListens: what the program writes to the ring is received; a record that is cut
-// off is not, and one that comes while enough others wait to be received is dropped.
+// TestAlarmListens verifies that an event that the program writes to the ring is received. An event that is cut
+// off is not. An event that comes while enough others wait to be received is dropped.
 func TestAlarmListens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &ring{make(chan []byte)}
@@ -91,8 +91,8 @@ type brokenRing struct{ ring }
 
 func (brokenRing) ReadInto(*ringbuf.Record) error { return io.ErrUnexpectedEOF }
 
-// TestAlarmBreaks: an observer whose ring buffer cannot be read any more reports it when
-// the alarm is set.
+// TestAlarmBreaks verifies that an observer whose ring buffer cannot be read any more reports it when the alarm
+// is set.
 func TestAlarmBreaks(t *testing.T) {
 	a := &alarm{reader: &brokenRing{}, set: nil}
 	a.listen()
@@ -101,7 +101,7 @@ func TestAlarmBreaks(t *testing.T) {
 	}
 }
 
-// TestCounting: a CPU is asked for its count if it has one, or has begun with it.
+// TestCounting verifies that a CPU is asked for its count if it has one, or has begun with it.
 func TestCounting(t *testing.T) {
 	for _, tt := range []struct {
 		slot observerSlot

@@ -35,8 +35,8 @@ func OpenMount(path, fstype string) (*Mount, error) {
 // Close closes the mount. Its files stay open.
 func (m *Mount) Close() error { return m.dir.Close() }
 
-// Open opens a regular file for reading, whatever its permissions, even if it is unlinked.
-// It requires CAP_DAC_READ_SEARCH. The error is [ErrNoFile] if the inode was removed.
+// Open opens a regular file for reading, with any permissions, even if it is unlinked. It requires
+// CAP_DAC_READ_SEARCH. The error is [ErrNoFile] if the inode was removed.
 func (m *Mount) Open(in Inode) (*File, error) {
 	handle := in.handle(m.fstype)
 	// O_PATH first: opening a device or a pipe for reading has effects.
@@ -167,9 +167,9 @@ type Cached struct {
 	Writeback uint64 // under writeback; a sync waits for these
 }
 
-// Cached returns the state of a part of the file in the page cache. ok is false if the
-// kernel does not report it: before Linux 6.5, under a seccomp filter that forbids the
-// call, and without CAP_FOWNER on kernels since 2025.
+// Cached returns the state of a part of the file in the page cache. ok is false if the kernel does not report
+// it. That is so before Linux 6.5, under a seccomp filter that forbids the call, and without CAP_FOWNER on
+// kernels since 2025.
 //
 // Source: cachestat(2), can_do_cachestat in mm/filemap.c.
 func (f *File) Cached(offset, length int64) (_ Cached, ok bool) {

@@ -39,7 +39,7 @@ func handleWords(h unix.FileHandle, sizes ...int) (words []uint64) {
 	return words
 }
 
-// TestHandle: handles have the layout that their filesystem decodes.
+// TestHandle verifies that handles have the layout that their filesystem decodes.
 func TestHandle(t *testing.T) {
 	in := Inode{Number: 0x1234, Generation: 7, Root: 256}
 	for _, tt := range []struct {
@@ -72,7 +72,7 @@ func typeOf(t *testing.T, dir string) string {
 	}[st.Type]
 }
 
-// inodeOf reads what the observer reports of a file from the handle that the kernel makes.
+// inodeOf returns the inode of a file in the observer's form, from the handle that the kernel makes.
 func inodeOf(t *testing.T, file, fstype string) Inode {
 	t.Helper()
 	h, _, err := unix.NameToHandleAt(unix.AT_FDCWD, file, 0)
@@ -154,7 +154,7 @@ func TestOpenMountErrors(t *testing.T) {
 	}
 }
 
-// TestOpenError: an inode that is gone has one error, whichever the filesystem reports.
+// TestOpenError verifies that a removed inode gives one error, on each filesystem.
 func TestOpenError(t *testing.T) {
 	in := Inode{Dev: blkio.Dev{Major: 8, Minor: 16}, Number: 12}
 	for _, tt := range []struct {
@@ -178,7 +178,7 @@ func TestOpenError(t *testing.T) {
 	}
 }
 
-// TestPath: a path is one below the mount, and none of a mount whose name begins alike.
+// TestPath verifies that a path is one below the mount, and none of a mount whose name begins alike.
 func TestPath(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -211,9 +211,9 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// TestFileErrors: errors name the operation and the file.
+// TestFileErrors verifies that errors name the operation and the file.
 func TestFileErrors(t *testing.T) {
-	r, w, err := os.Pipe() // of which nothing is written out, or dropped
+	r, w, err := os.Pipe() // it has no page to write out or to drop
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func TestFileErrors(t *testing.T) {
 	}
 }
 
-// TestControl: a call that a signal interrupts is made again.
+// TestControl verifies that a call that a signal interrupts is made again.
 func TestControl(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
 	if err != nil {
@@ -294,7 +294,7 @@ func TestPageOut(t *testing.T) {
 	}
 }
 
-// TestThreadTime: the time of a thread does not go back.
+// TestThreadTime verifies that the time of a thread does not go back.
 func TestThreadTime(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

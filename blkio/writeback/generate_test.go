@@ -83,7 +83,7 @@ func TestObjectsCompileAgain(t *testing.T) {
 	}
 }
 
-// TestObserverSpec checks what the program is given before it is loaded.
+// TestObserverSpec verifies the values that the program gets before it is loaded.
 func TestObserverSpec(t *testing.T) {
 	for _, rings := range []bool{false, true} {
 		spec, err := observerSpec(rings)

@@ -13,8 +13,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// detach is the end of wbc_detach_inode in fs/fs-writeback.c, line by line, with the types
-// of its C. Votes.Round is to give the same.
+// detach is the end of wbc_detach_inode in fs/fs-writeback.c, line by line, with the types of its C.
+// Votes.Round must give the same results.
 func detach(avgTime, history uint16, maxTime uint64, maxIsForeign bool) (uint16, uint16, bool) {
 	const (
 		wbFrnTimeShift    = 13
@@ -101,7 +101,7 @@ func TestFindMappingsCoversTheFile(t *testing.T) {
 	}
 }
 
-// failingReader fails behind its text.
+// failingReader fails after its text.
 type failingReader struct{ io.Reader }
 
 var errFailing = errors.New("no such process")
@@ -139,8 +139,8 @@ func TestFindMappingsOfManyMaps(t *testing.T) {
 	}
 }
 
-// TestFindMappingsIgnoresOthers has lines that look like those of the file: another inode or
-// device, and a path or a field that a container has made to look like them.
+// TestFindMappingsIgnoresOthers has lines that resemble those of the file: another inode or device, and a path
+// or a field that a container has chosen for that.
 func TestFindMappingsIgnoresOthers(t *testing.T) {
 	in := Inode{Dev: blkio.Dev{Major: 8, Minor: 16}, Number: 1311}
 	for _, line := range []string{

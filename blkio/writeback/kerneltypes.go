@@ -9,13 +9,11 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// ErrUnavailable means that the kernel, or the privileges of this process, do not allow
-// reading writeback owners: no BPF, no BTF, a missing field, a missing capability, or
-// lockdown.
+// ErrUnavailable means that the kernel, or the privileges of this process, do not allow reading writeback
+// owners. The reasons are no BPF, no BTF, a missing field, a missing capability, and lockdown.
 var ErrUnavailable = errors.New("the writeback owner of files cannot be read on this kernel")
 
-// kernelTypes are the types of the running kernel. The loader relocates the programs to
-// them.
+// kernelTypes has the types of the running kernel. The loader relocates the programs to them.
 type kernelTypes struct {
 	kernel  *btf.Spec
 	modules []*btf.Spec
@@ -43,8 +41,8 @@ func ForgetBTF() {
 	debug.FreeOSMemory()
 }
 
-// options are how to load programs. Of the modules only btrfs matters; without options
-// the library reads the BTF of all of them.
+// options returns how to load programs. Of the modules only btrfs matters; without options the library reads
+// the BTF of all of them.
 func (t *kernelTypes) options() *ebpf.CollectionOptions {
 	return &ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{
 		KernelTypes: t.kernel, ExtraRelocationTargets: t.modules,

@@ -10,7 +10,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// members are of a structure with unnamed ones in it, as struct folio has.
+// members has the members of a structure with unnamed ones in it, as struct folio has.
 func members() []btf.Member {
 	word := &btf.Int{Name: "unsigned long", Size: 8}
 	first := &btf.Struct{Members: []btf.Member{
@@ -39,7 +39,7 @@ func TestHasMember(t *testing.T) {
 	}
 }
 
-// TestMissingField: the error names the first field that the kernel lacks.
+// TestMissingField verifies that the error names the first field that the kernel lacks.
 func TestMissingField(t *testing.T) {
 	b, err := btf.NewBuilder([]btf.Type{&btf.Struct{Name: "inode", Size: 8, Members: members()[:1]}}, nil)
 	if err != nil {

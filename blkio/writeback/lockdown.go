@@ -12,11 +12,11 @@ import (
 // seldom have it mounted.
 const lockdownFile = "/sys/kernel/security/lockdown"
 
-// notLoaded returns the reason why the kernel takes no program. Under lockdown, the kernel's
-// own error names only a helper that the program may not call.
+// notLoaded returns the reason why the kernel takes no program. Under lockdown, the kernel's own error names
+// only a helper that the program may not call.
 //
-// Source: bpf_base_func_proto in kernel/bpf/helpers.c; LOCKDOWN_BPF_READ_KERNEL is of
-// the mode "confidentiality" (include/linux/security.h).
+// Source: bpf_base_func_proto in kernel/bpf/helpers.c; LOCKDOWN_BPF_READ_KERNEL belongs to the mode
+// "confidentiality" (include/linux/security.h).
 func notLoaded(err error, lockdownFile string) error {
 	modes, _ := os.ReadFile(lockdownFile) // without, the kernel's own words
 	if strings.Contains(string(modes), "[confidentiality]") {

@@ -56,11 +56,11 @@ type Observer struct {
 }
 
 const (
-	// maxCounts are files that are written to between two calls of Read, by
-	// writers. What does not fit is counted as lost.
+	// maxCounts is the number of pairs of a file and a writer between two calls of Read. Bytes of further pairs
+	// are counted as lost.
 	maxCounts = 1 << 14
-	// fewCounts of them each writer has for sure: half of the room is for writers
-	// with fewer, so that one with many files leaves room for others.
+	// Each writer can have fewCounts of them. Half of the room is kept for writers with fewer, so that a writer
+	// with many files leaves room for others.
 	fewCounts = 1 << 7
 	batch     = 1 << 10 // that a system call reads
 )
@@ -120,7 +120,7 @@ func observerSpec(rings bool) (*ebpf.CollectionSpec, error) {
 	}
 	spec.Maps["blkio_counts"].MaxEntries = maxCounts
 	spec.Maps["blkio_rung"].MaxEntries = maxRings
-	// A ring is of whole pages; there are a few counts in it at a time.
+	// A ring consists of whole pages. It holds few counts at a time.
 	spec.Maps["blkio_rings"].MaxEntries = uint32(os.Getpagesize())
 	return spec, nil
 }
@@ -204,7 +204,7 @@ func (o *Observer) readCounts() ([]Dirtied, error) {
 	}
 	var taken uint64
 	if err := o.objects.BlkioTaken.Lookup(uint32(0), &taken); err != nil || taken == 0 {
-		return nil, err // to look through an empty map takes 20 us
+		return nil, err // reading an empty map takes 20 us
 	}
 	// Before the counts are read: one that is made meanwhile is counted, and seen
 	// the next time at the latest.

@@ -64,7 +64,7 @@ func flushes(t testing.TB, o *Observer) uint64 {
 	return s.RunCount
 }
 
-// bytesOf is what was counted of a file since the last time.
+// bytesOf returns the bytes that were counted for a file since the last call.
 func bytesOf(t testing.TB, o *Observer, file string) (sum uint64) {
 	t.Helper()
 	var st unix.Stat_t
@@ -83,8 +83,8 @@ func bytesOf(t testing.TB, o *Observer, file string) (sum uint64) {
 	return sum
 }
 
-// TestReadInterruptsWriters: only CPUs that have counted something since the last
-// look are interrupted.
+// TestReadInterruptsWriters verifies that only CPUs that have counted something since the last read are
+// interrupted.
 func TestReadInterruptsWriters(t *testing.T) {
 	o, dir := testObserver(t)
 	file := filepath.Join(dir, "f")
@@ -97,7 +97,8 @@ func TestReadInterruptsWriters(t *testing.T) {
 	case n < 64<<10:
 		t.Fatalf("%d bytes were counted", n)
 	}
-	// Nothing else is watched, but others may write there: a quiet look comes.
+	// No other filesystem is watched, but other programs may write there. So this waits for a read without
+	// writes.
 	var last uint64
 	for range 100 {
 		before := flushes(t, o)
@@ -114,8 +115,8 @@ func TestReadInterruptsWriters(t *testing.T) {
 	}
 }
 
-// TestCountsAreShared: a writer with very many files leaves room for the files of
-// others, and what it has no room for is counted.
+// TestCountsAreShared verifies that a writer with very many files leaves room for the files of others. Bytes
+// for which it has no room are counted.
 func TestCountsAreShared(t *testing.T) {
 	o, dir := testObserver(t)
 	if _, _, err := o.Read(); err != nil {
@@ -150,7 +151,7 @@ func TestCountsAreShared(t *testing.T) {
 	if by[other] < few {
 		t.Errorf("of the %d files of the other writer %d are known", few, by[other])
 	}
-	// What was taken is free again.
+	// The room of counts that were read is free again.
 	if err := os.WriteFile(filepath.Join(dir, "next"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -159,8 +160,8 @@ func TestCountsAreShared(t *testing.T) {
 	}
 }
 
-// TestAlarmOfEach: between two looks the alarm rings once for each of a few cgroups that
-// write to files of others, and then again.
+// TestAlarmOfEach verifies that the alarm rings between two reads once for each of a few cgroups that write to
+// files of others, and then again.
 func TestAlarmOfEach(t *testing.T) {
 	o, dir := testObserver(t)
 	file := filepath.Join(dir, "f")
@@ -233,7 +234,7 @@ func runInCgroup(t *testing.T, name string, command ...string) uint64 {
 	return info.Sys().(*syscall.Stat_t).Ino
 }
 
-// BenchmarkRead is a look while nothing is written.
+// BenchmarkRead measures a read while nothing is written.
 func BenchmarkRead(b *testing.B) {
 	o, _ := testObserver(b)
 	for b.Loop() {
@@ -243,8 +244,8 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// BenchmarkDirtied is what the program takes of a writer's time: for 256 pages of one file,
-// which it counts in its CPU's slot, and for one page of each of 256 files.
+// BenchmarkDirtied measures the time that the program takes of a writer. One case is 256 pages of one file,
+// which it counts in its CPU's slot, the other one page of each of 256 files.
 func BenchmarkDirtied(b *testing.B) {
 	for name, files := range map[string]int{"one file": 1, "many files": 256} {
 		b.Run(name, func(b *testing.B) {

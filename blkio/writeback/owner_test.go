@@ -33,7 +33,7 @@ func testOwners(t *testing.T) *OwnerReader {
 	return r
 }
 
-// TestOwner: the program finds the inode of a descriptor, whichever kind that is of.
+// TestOwner verifies that the program finds the inode of each kind of descriptor.
 func TestOwner(t *testing.T) {
 	r := testOwners(t)
 	if r == nil {
@@ -85,8 +85,8 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// TestOwnerWritten: a file that was written has an owner, where the filesystem has
-// writeback by cgroup.
+// TestOwnerWritten verifies that a file that was written has an owner, where the filesystem has writeback by
+// cgroup.
 func TestOwnerWritten(t *testing.T) {
 	r := testOwners(t)
 	if r == nil {
@@ -116,7 +116,7 @@ func TestOwnerWritten(t *testing.T) {
 	}
 }
 
-// TestOwnerTogether: the program has one answer, and each caller gets its own.
+// TestOwnerTogether verifies that the program has one answer, and each caller gets its own.
 func TestOwnerTogether(t *testing.T) {
 	r := testOwners(t)
 	if r == nil {
@@ -145,8 +145,8 @@ func TestOwnerTogether(t *testing.T) {
 	callers.Wait()
 }
 
-// TestWatch: what is written is counted while its filesystem is watched, and nothing runs
-// in the kernel while none is.
+// TestWatch verifies that writes are counted while their filesystem is watched, and that no program runs in the
+// kernel while none is.
 func TestWatch(t *testing.T) {
 	o := newCountingObserver(t)
 	dir := t.TempDir()

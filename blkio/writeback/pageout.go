@@ -30,7 +30,7 @@ const maxRanges = 1 << 10
 //
 // Source: process_madvise(2), madvise_pageout in mm/madvise.c.
 func PageOut(proc string, pid int, in Inode, from, to int64, limit int) (read int, err error) {
-	// The descriptor comes before the list, so that both are of the same process.
+	// The descriptor comes before the list, so that both belong to the same process.
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return 0, err
@@ -57,10 +57,9 @@ func PageOut(proc string, pid int, in Inode, from, to int64, limit int) (read in
 // addressRange is a struct iovec of another process's addresses.
 type addressRange struct{ start, length uint64 }
 
-// findMappings returns where a list of mappings maps a part of a file. It reads at most
-// limit bytes, and returns how many it read. A container chooses the path at the end of
-// a line, and its length: the fields before it are enough, and the rest of a long line is
-// skipped.
+// findMappings returns where a list of mappings maps a part of a file. It reads at most limit bytes, and
+// returns how many it read. A container chooses the path at the end of a line, and its length. The fields
+// before it are enough, and the rest of a long line is skipped.
 //
 //	address           perms offset  dev   inode pathname
 //	7f0c8a000000-7f0c8a021000 rw-s 00002000 08:10 1311 /data/db

@@ -10,7 +10,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// TestParseMapping: the part of a mapping that shows a part of a file.
+// TestParseMapping covers the part of a mapping that shows a part of a file.
 func TestParseMapping(t *testing.T) {
 	page := uint64(os.Getpagesize())
 	for _, tt := range []struct {
@@ -37,7 +37,7 @@ func TestParseMapping(t *testing.T) {
 // anyLimit is more than the lists of these tests are long.
 const anyLimit = 4 << 20
 
-// TestFindMappings: a line of any length costs no other, and not its own.
+// TestFindMappings verifies that a line of any length costs no other, and not its own.
 func TestFindMappings(t *testing.T) {
 	in := Inode{Dev: blkio.Dev{Major: 8, Minor: 16}, Number: 1311}
 	line := func(at int, name string) string {
@@ -56,15 +56,15 @@ func TestFindMappings(t *testing.T) {
 	if read != len(list) {
 		t.Errorf("%d of %d bytes counted", read, len(list))
 	}
-	// What is read is bounded.
+	// The number of bytes read is bounded.
 	got, _, err = findMappings(strings.NewReader(strings.Repeat(line(0x1000, "/a"), 1000)), in, 0, 1<<20, 100)
 	if err != nil || len(got) > 3 {
 		t.Errorf("of 100 bytes: %d, %v", len(got), err)
 	}
 }
 
-// FuzzFindMappings: a list that a container has written parts of is read to its end,
-// and ranges are of whole pages.
+// FuzzFindMappings verifies that a list that a container has written parts of is read to its end, and that
+// ranges consist of whole pages.
 func FuzzFindMappings(f *testing.F) {
 	f.Add("1000-3000 rw-s 00001000 08:10 1311 /a\n", int64(0), int64(1<<20))
 	f.Add("x-y rw-s z 08:10 1311", int64(5), int64(4))

@@ -47,7 +47,7 @@ func TestRingSleeps(t *testing.T) {
 	}
 }
 
-// TestAlarmWithoutRing: the observer works, and is never told.
+// TestAlarmWithoutRing verifies that an observer without a ring works, and reports no alarm.
 func TestAlarmWithoutRing(t *testing.T) {
 	o := &Observer{alarm: &alarm{}}
 	if o.HasAlarm() {

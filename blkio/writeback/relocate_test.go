@@ -22,7 +22,7 @@ var (
 	addBtrfs  = flag.String("btrfs", "", "the BTF of its btrfs module")
 )
 
-// read are the fields that the programs read.
+// read has the fields that the programs read.
 func read() map[string][]string {
 	return map[string][]string{
 		"kernfs_node": {"id"}, "cgroup": {"kn"}, "cgroup_subsys_state": {"cgroup"},
@@ -37,9 +37,9 @@ func read() map[string][]string {
 	}
 }
 
-// TestRelocate relocates the programs to the structures of real kernels, reduced to the
-// fields that the programs read. Accesses that a kernel has no field for are of flavours
-// for other kernels; the verifier removes them.
+// TestRelocate relocates the programs to the structures of real kernels, reduced to the fields that the
+// programs read. The programs have variants for several kernels. The verifier removes accesses to fields that a
+// kernel does not have.
 func TestRelocate(t *testing.T) {
 	if *addKernel != "" {
 		writeKernel(t)

@@ -2,11 +2,10 @@ package writeback
 
 import "math/bits"
 
-// Votes are the state by which the kernel decides whether to move an inode to another
-// cgroup. In each round of writeback the kernel adds up the dirty pages by the cgroup that
-// they are charged to. The cgroup with most of them wins the round. The kernel estimates
-// the time that the winner's pages take on the disk. The longer that is, the more the round
-// counts; one that is much shorter than the average does not count.
+// Votes has the state by which the kernel decides whether to move an inode to another cgroup. In each round of
+// writeback the kernel adds up the dirty pages by the cgroup that they are charged to. The cgroup with most of
+// them wins the round. The kernel estimates the time that the winner's pages take on the disk. The longer that
+// is, the more the round counts. A round that is much shorter than the average does not count.
 //
 // Source: wbc_detach_inode in fs/fs-writeback.c.
 type Votes struct {

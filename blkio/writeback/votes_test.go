@@ -9,8 +9,8 @@ import (
 	"testing/quick"
 )
 
-// TestVerdictTraces replays what kernels did: testdata has, for each round, what
-// the kernel had with the inode before it and after it.
+// TestVerdictTraces replays traces of kernels. For each round, testdata has the kernel's data of the inode
+// before it and after it.
 func TestVerdictTraces(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.trace")
 	if err != nil || len(files) == 0 {
@@ -36,9 +36,9 @@ func TestVerdictTraces(t *testing.T) {
 	}
 }
 
-// checkRound reads a line of a trace, as the e2e tests print it (TestVerdict):
-// history, average and bandwidth before; pages, and 1 if they were another cgroup's;
-// whether the inode was given away; history and average after, if it was not.
+// checkRound reads a line of a trace, as the e2e tests print it (TestVerdict). It has the history, average and
+// bandwidth before, then the pages, and 1 if they were another cgroup's. Then it has whether the inode was
+// given away, and the history and average after, if it was not.
 func checkRound(line string) error {
 	var before, after Votes
 	var bandwidth, pages uint64
@@ -60,8 +60,8 @@ func checkRound(line string) error {
 	return nil
 }
 
-// TestVerdictMissing: however the rounds were before, so many foreign ones of one
-// length move the inode; alike ones 9, or fewer if each fills several bits.
+// TestVerdictMissing verifies that a number of foreign rounds of one length moves the inode, after any earlier
+// rounds. Alike ones need 9, or fewer if each fills several bits.
 func TestVerdictMissing(t *testing.T) {
 	few := func(history, average, took uint16) bool {
 		took = max(took, 1)
@@ -88,7 +88,7 @@ func TestVerdictMissing(t *testing.T) {
 	}
 }
 
-// TestVerdictOwn: who owns the inode and wins the rounds keeps it.
+// TestVerdictOwn verifies that the owner of an inode keeps it if it wins the rounds.
 func TestVerdictOwn(t *testing.T) {
 	stays := func(history, average uint16, took []uint16) bool {
 		v, moves := Votes{history, average}, false
@@ -106,7 +106,7 @@ func TestVerdictOwn(t *testing.T) {
 	}
 }
 
-// TestVerdictDecided: an inode goes to another cgroup with more than half of the votes.
+// TestVerdictDecided verifies that an inode goes to another cgroup with more than half of the votes.
 func TestVerdictDecided(t *testing.T) {
 	for _, tt := range []struct {
 		history uint16
@@ -126,7 +126,7 @@ func TestVerdictDecided(t *testing.T) {
 	}
 }
 
-// TestRoundTime: a round takes its pages' time at the bandwidth, rounded up.
+// TestRoundTime verifies that a round takes its pages' time at the bandwidth, rounded up.
 func TestRoundTime(t *testing.T) {
 	for _, tt := range []struct{ pages, bandwidth, want uint64 }{
 		{25600, 25600, second},

@@ -13,7 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// app is what the commands share with the process around them.
+// app has the streams, the environment and the options that the commands share.
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -21,7 +21,7 @@ type app struct {
 	opts           options
 }
 
-// options are the flags that more than one command has.
+// options has the flags that more than one command has.
 type options struct{ policy, mode string }
 
 func newApp() *app { return &app{} }

@@ -119,7 +119,7 @@ func (a *app) calibrate(ctx context.Context, o *calibrateOptions, name string) e
 	return a.finishCalibration(o, disk, c)
 }
 
-// calibrateNode opens what says how the node uses its disks.
+// calibrateNode opens the sources of facts about the node's use of its disks.
 func (a *app) calibrateNode() (*calibrate.Node, error) {
 	cgroups, err := a.cgroups()
 	if err != nil {
@@ -186,7 +186,7 @@ func (a *app) measure(ctx context.Context, cfg calibrate.Config) (*calibrate.Cal
 	return c, err
 }
 
-// finishCalibration prints the result, and saves it if it is to be saved.
+// finishCalibration prints the result, and saves it if that was requested.
 func (a *app) finishCalibration(o *calibrateOptions, d *storage.DiskInfo, c *calibrate.Calibration) error {
 	rule := policy.RuleFor(policy.Disk{Name: d.Name, Model: d.Model, Rotational: d.Rotational}, c.Model, c.QOS)
 	fragment := policy.FormatDisks([]policy.DiskRule{rule})
@@ -212,8 +212,8 @@ func (a *app) finishCalibration(o *calibrateOptions, d *storage.DiskInfo, c *cal
 	return nil
 }
 
-// printCalibration prints a calibration with the policy fragment. The text is a valid fragment as
-// a whole: what was measured is in comments.
+// printCalibration prints a calibration with the policy fragment. The text is a valid fragment as a whole,
+// because the measurements are in comments.
 func (a *app) printCalibration(o output, d *storage.DiskInfo, c *calibrate.Calibration, fragment string) error {
 	asJSON, err := yaml.YAMLToJSON([]byte(fragment))
 	if err != nil {

@@ -44,7 +44,7 @@ func calibrated(t *testing.T) (*storage.DiskInfo, *calibrate.Calibration) {
 	return d, c
 }
 
-// finish prints a calibration, and saves it if it is to be saved.
+// finish prints a calibration, and saves it if that was requested.
 func finish(t *testing.T, dir string, o calibrateOptions, c *calibrate.Calibration) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -126,7 +126,7 @@ func TestSavesCalibration(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 
-	// What is implausible is printed, and saved with --force only.
+	// An implausible result is printed, and saved with --force only.
 	c.Warnings = []calibrate.Warning{{Text: "reads: too fast", Implausible: true}}
 	dir = t.TempDir()
 	out, notes, err = finish(t, dir, calibrateOptions{save: true, output: calibrateOutput{outputTable}}, c)

@@ -14,7 +14,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
 )
 
-// writeCalibration writes what was measured as comments of YAML.
+// writeCalibration writes the measurements as comments of YAML.
 func writeCalibration(out *bytes.Buffer, d *storage.DiskInfo, c *calibrate.Calibration) {
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "disk %s, model %s, serial number %s, %s, calibrated %s\n\n", d.Name, orDash(c.Disk.Model), orDash(c.Disk.Serial), terminal.Bytes(c.Disk.Size), c.At.Format(time.RFC3339))
@@ -27,7 +27,7 @@ func writeCalibration(out *bytes.Buffer, d *storage.DiskInfo, c *calibrate.Calib
 	}
 }
 
-// directions returns what was measured, with a name.
+// directions returns the measured directions by name.
 func directions(c *calibrate.Calibration) map[string]*calibrate.Direction {
 	out := map[string]*calibrate.Direction{"READS": &c.Reads}
 	if c.Writes != nil {
@@ -76,7 +76,7 @@ func writeDepths(out *bytes.Buffer, c *calibrate.Calibration) {
 	t.Flush()
 }
 
-// rateText formats a rate with three digits, which is what it is good for.
+// rateText formats a rate with three digits, because it is not more exact than that.
 func rateText(rate float64) string {
 	unit := math.Pow(10, max(0, math.Floor(math.Log10(rate))-2))
 	return strconv.FormatFloat(math.Round(rate/unit)*unit, 'f', 0, 64)

@@ -271,7 +271,7 @@ func writePod(out *bytes.Buffer, r *check.Result) {
 	terminal.Notes(out, "unknown", r.Unknown...)
 }
 
-// writeEffects writes what the weights of a pod mean on the node's disks.
+// writeEffects writes the effects of a pod's weights on the node's disks.
 func writeEffects(out *bytes.Buffer, weights []check.WeightEffect) {
 	if len(weights) == 0 {
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// addCheckFlags adds the flags that say where things are on the node.
+// addCheckFlags adds the flags with the node's paths.
 func (o *options) addCheckFlags(cmd *cobra.Command) {
 	o.addRootfsFlags(cmd)
 	o.addKubeletFlag(cmd)
@@ -49,8 +49,8 @@ func (a *app) runningPolicy() usedPolicy {
 	return usedPolicy{policy: p, name: cmp.Or(running.Policy, builtInPolicy) + " (of the running plugin), mode " + running.Mode}
 }
 
-// readNode reads the facts about this node that decide about pods under a policy. What cannot be
-// read of a disk's model only leaves notes out.
+// readNode reads the facts about this node that decide about pods under a policy. If a disk's model cannot be
+// read, only notes are left out.
 func (a *app) readNode(ctx context.Context, p *policy.Policy) (check.Node, error) {
 	if err := a.opts.checkRuntimeFlags(); err != nil {
 		return check.Node{}, err

@@ -129,8 +129,8 @@ func (a *app) clear(o *clearOptions) error {
 	return nil
 }
 
-// clearWeights removes what makes weights effective, unless a plugin runs, which does it when it
-// finds the marks. It returns the number of writes.
+// clearWeights removes io.cost settings and the weights above containers. It does nothing if a plugin runs,
+// because that one removes them when it finds the marks. It returns the number of writes.
 func (a *app) clearWeights(tree *cgroupfs.Hierarchy, dryRun bool) (int, error) {
 	limits, err := inspect.ReadPart(a.opts.host(a.opts.stateDir), health.Limits)
 	if err != nil || limits.Works() {

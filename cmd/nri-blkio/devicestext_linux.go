@@ -19,7 +19,7 @@ const (
 	// maxLabel keeps the table on a screen with any name of a volume. A claim's, "pvc-" and a
 	// UUID, fits.
 	maxLabel = 40
-	// maxPath is for mountpoints: those of CSI drivers contain hashes.
+	// maxPath is the longest mountpoint that is shown in full: those of CSI drivers contain hashes.
 	maxPath = 64
 )
 

@@ -115,7 +115,8 @@ func TestHolders(t *testing.T) {
 	}
 }
 
-// A place with hundreds of volumes stays readable, and all are to be had.
+// TestTreeOfMany verifies that a table of a place with hundreds of volumes stays readable, and all of them can
+// be listed.
 func TestTreeOfMany(t *testing.T) {
 	var dirs []string
 	for i := range 500 {
@@ -131,7 +132,7 @@ func TestTreeOfMany(t *testing.T) {
 	}
 }
 
-// On the machine that runs the tests, whatever it has.
+// TestDevicesHere reads the machine that runs the tests, with any devices.
 func TestDevicesHere(t *testing.T) {
 	cgroups := t.TempDir()
 	if err := os.WriteFile(filepath.Join(cgroups, "cgroup.controllers"), []byte("io\n"), 0o644); err != nil {

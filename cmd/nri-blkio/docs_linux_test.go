@@ -33,7 +33,7 @@ func pages(t *testing.T) []string {
 	return files
 }
 
-// TestLinks: each relative link leads to a file, and each anchor to a heading of it.
+// TestLinks verifies that each relative link leads to a file, and each anchor to a heading of it.
 func TestLinks(t *testing.T) {
 	for _, file := range pages(t) {
 		data, err := os.ReadFile(filepath.Join("../..", file))
@@ -58,7 +58,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestPagesAreLinked: docs/README.md links each page of docs.
+// TestPagesAreLinked verifies that docs/README.md links each page of docs.
 func TestPagesAreLinked(t *testing.T) {
 	index, err := os.ReadFile("../../docs/README.md")
 	if err != nil {
@@ -72,8 +72,8 @@ func TestPagesAreLinked(t *testing.T) {
 	}
 }
 
-// TestExamples: each policy and each test of one on the pages is valid, and check accepts each pod and
-// workload.
+// TestExamples verifies that each policy and each test of one on the pages is valid, and check accepts each pod
+// and workload.
 func TestExamples(t *testing.T) {
 	host := t.TempDir()
 	if err := fakeHost(host); err != nil {

@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// TestErrorsPage: each message on the page is in the code, and the page has each warning,
-// each error in the log, and each mistake in an annotation.
+// TestErrorsPage verifies that each message on the page is in the code. The page has each warning, each error
+// in the log, and each mistake in an annotation.
 func TestErrorsPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/errors.md")
 	if err != nil {
@@ -130,7 +130,7 @@ func typeName(e ast.Expr) string {
 	return ""
 }
 
-// messageText returns an expression of strings with "..." for what is not a literal.
+// messageText returns an expression of strings, with "..." for each part that is not a literal.
 func messageText(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:

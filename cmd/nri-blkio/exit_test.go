@@ -40,7 +40,7 @@ func TestStatusOf(t *testing.T) {
 	}
 }
 
-// TestArguments: wrong arguments of any command are an error of the command line.
+// TestArguments verifies that wrong arguments of any command are an error of the command line.
 func TestArguments(t *testing.T) {
 	a := newApp()
 	a.getenv = func(string) string { return "" }

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A log that a machine reads has durations and errors as text.
+// TestJSONLog verifies that a log that a machine reads has durations and errors as text.
 func TestJSONLog(t *testing.T) {
 	var out bytes.Buffer
 	a := app{stderr: &out, opts: options{logLevel: "info", logFormat: "json"}}

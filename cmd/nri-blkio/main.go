@@ -1,5 +1,5 @@
-// Command nri-blkio limits the block I/O of Kubernetes pods. This package is
-// flags, signals and wiring, and what is printed.
+// Command nri-blkio limits the block I/O of Kubernetes pods. This package has the flags, the signals, the
+// wiring, and the printed texts.
 package main
 
 import (

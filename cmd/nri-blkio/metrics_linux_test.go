@@ -50,7 +50,7 @@ func weightsCollector() prometheus.Collector {
 	}}
 }
 
-// TestMetricsPage: docs/reference/metrics.md lists exactly the metrics that are served.
+// TestMetricsPage verifies that docs/reference/metrics.md lists exactly the metrics that are served.
 func TestMetricsPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/reference/metrics.md")
 	if err != nil {
@@ -73,7 +73,7 @@ func TestMetricsPage(t *testing.T) {
 	}
 }
 
-// TestListenMetrics: an invalid address is an error of the command line; an address in use is not.
+// TestListenMetrics verifies that an invalid address is an error of the command line; an address in use is not.
 func TestListenMetrics(t *testing.T) {
 	if l, err := listenMetrics(t.Context(), ""); l != nil || err != nil {
 		t.Errorf("without an address: %v, %v", l, err)

@@ -66,7 +66,7 @@ func (a *app) addNodeFlags(cmd *cobra.Command) {
 	f.StringVar(&a.opts.logFormat, "log-format", "text", "text or json")
 }
 
-// options are the flags that more than one command has.
+// options has the flags that more than one command has.
 type options struct {
 	hostRoot   string
 	cgroupRoot string
@@ -79,7 +79,7 @@ type options struct {
 	orphanGrace time.Duration // see inspect.Host
 	mode        string        // overrides the policy's mode; "" keeps it
 	stateDir    string
-	// calibrationDir has what calibrate has saved.
+	// calibrationDir has the results of calibrate.
 	calibrationDir string
 
 	preinstalled bool // true if the runtime started this process; not a flag
@@ -97,7 +97,7 @@ func (o *options) cgroupDir() string {
 
 func (o *options) sysfs() storage.Sysfs { return storage.NewSysfs(os.DirFS(o.host("/sys"))) }
 
-// disks returns what is known of the node's disks.
+// disks returns the known facts about the node's disks.
 func (o *options) disks() weights.NodeDisks {
 	return weights.NodeDisks{
 		Sysfs: o.sysfs(), UdevData: os.DirFS(o.host("/run/udev/data")), CalibrationDir: o.host(o.calibrationDir),
@@ -208,7 +208,7 @@ func (o *options) addVolumeFlags(cmd *cobra.Command) {
 	o.addKubeletFlag(cmd)
 	const grace = "orphan-grace"
 	cmd.Flags().DurationVar(&o.orphanGrace, grace, inspect.DefaultOrphanGrace, "how old a pod's directory must be for its volumes to count as orphaned")
-	// For tests: a directory cannot be made to look old. The flag was defined above.
+	// This flag is for tests, because a directory cannot be given an old change time. It was defined above.
 	_ = cmd.Flags().MarkHidden(grace)
 }
 

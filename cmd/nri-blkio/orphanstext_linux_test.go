@@ -11,7 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 )
 
-// TestHolderText: a holder has the name of its pod, or its UID, and each way in which it holds the
+// TestHolderText verifies that a holder has the name of its pod, or its UID, and each way in which it holds the
 // volume. A process chooses its comm and its mountpoints.
 func TestHolderText(t *testing.T) {
 	long := "/run/" + strings.Repeat("x", 100)
@@ -32,7 +32,7 @@ func TestHolderText(t *testing.T) {
 	}
 }
 
-// TestManyHolders: the list of holders and of mounts ends after some lines, with the number of the
+// TestManyHolders verifies that the list of holders and of mounts ends after some lines, with the number of the
 // rest.
 func TestManyHolders(t *testing.T) {
 	for n, want := range map[int][2]int{0: {0, 0}, maxRows: {maxRows, 0}, maxRows + 1: {maxRows, 1}, maxRows + 1000: {maxRows, 1000}} {
@@ -56,7 +56,7 @@ func TestManyHolders(t *testing.T) {
 	}
 }
 
-// TestNodeText: the last column of the tree. Tenants and devices choose most of it.
+// TestNodeText covers the last column of the tree. Tenants and devices choose most of it.
 func TestNodeText(t *testing.T) {
 	volume := func(kind string, change func(n *inspect.Node)) inspect.Node {
 		n := inspect.Node{Kind: kind, Place: inspect.Place{UID: "1", Plugin: "kubernetes.io/csi"}}
@@ -94,7 +94,7 @@ func TestNodeText(t *testing.T) {
 	}
 }
 
-// TestElsewhere: volumes in memory are left out, and of many the number of the rest is shown.
+// TestElsewhere verifies that volumes in memory are left out, and of many the number of the rest is shown.
 func TestElsewhere(t *testing.T) {
 	nodes := []*inspect.Node{{Name: "token", Place: inspect.Place{UID: "1", InMemory: true}}}
 	var out bytes.Buffer
@@ -113,7 +113,7 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// TestDeadText: an ended container whose rate was measured, and one whose data was not counted.
+// TestDeadText covers an ended container whose rate was measured, and one whose data was not counted.
 func TestDeadText(t *testing.T) {
 	var out bytes.Buffer
 	writeDead(&out, &inspect.Status{DeadNote: "inferred\x1b", Dead: []inspect.DeadRow{
@@ -130,7 +130,7 @@ func TestDeadText(t *testing.T) {
 	}
 }
 
-// TestOwners: a row for each file that was read, and no table without any.
+// TestOwners verifies that there is a row for each file that was read, and no table without any.
 func TestOwners(t *testing.T) {
 	var out bytes.Buffer
 	if writeOwners(&out, nil); out.Len() > 0 {

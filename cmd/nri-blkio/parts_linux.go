@@ -28,7 +28,7 @@ type part struct {
 	run    func(context.Context) error
 }
 
-// parts run in one process.
+// parts has parts that run in one process.
 type parts []part
 
 // reload passes a new policy to all parts.
@@ -70,7 +70,7 @@ type runner struct {
 	policyOfRuntime atomic.Bool
 }
 
-// node is what the limits part and the writeback part work with.
+// node has the handles that the limits part and the writeback part need.
 type node struct {
 	policy  *policy.Policy
 	cgroups *cgroupfs.Hierarchy

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestPolicyTestPage does what docs/how-to/test-a-policy.md says, with its files, and compares the
-// output with that on the page.
+// TestPolicyTestPage follows docs/how-to/test-a-policy.md, with its files, and compares the output with that on
+// the page.
 func TestPolicyTestPage(t *testing.T) {
 	data, err := os.ReadFile("../../docs/how-to/test-a-policy.md")
 	if err != nil {
@@ -49,7 +49,8 @@ func TestPolicyTestPage(t *testing.T) {
 	run(exitFindings)
 }
 
-// TestPolicyPage: the example of classes and rules in docs/reference/policy.md does what the page says of it.
+// TestPolicyPage verifies that the example of classes and rules in docs/reference/policy.md has the effect that
+// the page describes.
 func TestPolicyPage(t *testing.T) {
 	data, err := os.ReadFile("../../docs/reference/policy.md")
 	if err != nil {

@@ -23,7 +23,7 @@ func (a *app) print(o output, result any, write func(*bytes.Buffer)) error {
 	return err
 }
 
-// podName names a pod by what is known of it; "" if its name is not known.
+// podName names a pod by its namespace and name; "" if its name is not known.
 func podName(namespace, pod string) string {
 	if namespace == "" || pod == "" {
 		return pod

@@ -30,7 +30,7 @@ func TestOutputFlag(t *testing.T) {
 	}
 }
 
-// TestPrint: a result is printed as a whole or not at all.
+// TestPrint verifies that a result is printed as a whole or not at all.
 func TestPrint(t *testing.T) {
 	text := func(out *bytes.Buffer) { out.WriteString("text\n") }
 	for _, tt := range []struct {

@@ -18,8 +18,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 )
 
-// A runtime sets these variables for a pre-installed plugin. The name is that of the program's
-// file, without its index.
+// A runtime sets these variables for a pre-installed plugin. The name is the name of the program's file,
+// without its index.
 const (
 	pluginSocketEnv = "NRI_PLUGIN_SOCKET"
 	pluginNameEnv   = "NRI_PLUGIN_NAME"
@@ -56,7 +56,7 @@ The runtime starts a program that is installed as /opt/nri/plugins/90-nri-blkio,
 without arguments. The policy then comes from /etc/nri/conf.d/90-nri-blkio.conf,
 and there are no metrics. As /opt/nri/plugins/90-nri-blkio-validator it is the validator.`
 
-// runOptions are the flags of run.
+// runOptions has the flags of run.
 type runOptions struct {
 	plugin.RunConfig
 	resync  time.Duration

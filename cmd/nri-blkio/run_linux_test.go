@@ -17,7 +17,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// What we tell people to start from must be what it says it is: the default.
+// TestDeployedPolicies verifies that the policy that users start from must be the default.
 func TestDeployedPolicies(t *testing.T) {
 	for _, file := range []string{"policy.yaml", "kubernetes/policy.yaml"} {
 		o := options{policy: filepath.Join("../../deploy", file)}
@@ -31,7 +31,7 @@ func TestDeployedPolicies(t *testing.T) {
 	}
 }
 
-// TestPartsReload: a policy, from the file or from the runtime, is for each part.
+// TestPartsReload verifies that a policy, from the file or from the runtime, reaches each part.
 func TestPartsReload(t *testing.T) {
 	var got []string
 	part := func(name string) part {
@@ -109,7 +109,7 @@ func TestPublishGoesOn(t *testing.T) {
 	})
 }
 
-// TestValidatorNeedsNoNode: the validator opens neither cgroupfs nor the node's storage.
+// TestValidatorNeedsNoNode verifies that the validator opens neither cgroupfs nor the node's storage.
 func TestValidatorNeedsNoNode(t *testing.T) {
 	log, _ := test.NewNullLogger()
 	a := &app{opts: options{hostRoot: "/absent", policy: "/absent"}}

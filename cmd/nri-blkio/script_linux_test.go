@@ -95,11 +95,11 @@ const mountinfo = `22 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
 
 const podCgroup = "kubepods.slice/kubepods-pod1.slice"
 
-// deadID and those after it are of no cgroup that is there.
+// deadID and the IDs after it belong to no existing cgroup.
 const deadID = 1 << 52
 
-// wbStats is what is left under some cgroups: two of web, old, one that has
-// drained, one that nobody knows, and the root.
+// wbStats has the pages that are left under some cgroups: two of web, old, one that has drained, an unknown
+// one, and the root.
 const wbStats = `WbCgIno:                    1
 WbWriteback:                0 kB
 WbReclaimable:           8192 kB
@@ -135,8 +135,8 @@ b_dirty:                    0
 // layersDir is where containerd keeps writable layers by default.
 const layersDir = "var/lib/containerd/io.containerd.snapshotter.v1.overlayfs"
 
-// fakeHost makes what the commands read of a node, and two containers of a pod
-// with records: db in force but for one key, and log, cleared.
+// fakeHost makes the files of a node that the commands read, and two containers of a pod with records: db with
+// all values in force but one, and log, cleared.
 func fakeHost(dir string) error {
 	for name, data := range hostFiles() {
 		name = filepath.Join(dir, name)
@@ -177,7 +177,7 @@ func hostFiles() map[string]string {
 		"sys/devices/virtual/block/dm-0/dm/name":       "vg-data\n",
 		"sys/fs/cgroup/cgroup.controllers":             "cpu io memory pids\n",
 		"sys/kernel/debug/bdi/253:0/wb_stats":          wbStats,
-		"sys/kernel/debug/bdi/254:16/wb_stats":         "WbCgIno: 4503599627370500\nWbWriteback: 102400 kB\n", // limited by nobody
+		"sys/kernel/debug/bdi/254:16/wb_stats":         "WbCgIno: 4503599627370500\nWbWriteback: 102400 kB\n", // without a limit
 		"sys/fs/cgroup/io.cost.qos":                    "254:0 enable=1 ctrl=auto rpct=0.00 rlat=250000 wpct=0.00 wlat=250000 min=1.00 max=10000.00\n",
 		"sys/fs/cgroup/io.cost.model":                  "254:0 ctrl=auto model=linear rbps=488636629 rseqiops=8932 rrandiops=8518 wbps=427891549 wseqiops=28755 wrandiops=21940\n",
 		"sys/fs/cgroup/kubepods.slice/cgroup.events":   "populated 1\n",

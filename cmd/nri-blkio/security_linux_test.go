@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestSecurityTests: each test that docs/explanation/security.md names as the proof of a bound
+// TestSecurityTests verifies that each test that docs/explanation/security.md names as the proof of a bound
 // exists.
 func TestSecurityTests(t *testing.T) {
 	page, err := os.ReadFile("../../docs/explanation/security.md")

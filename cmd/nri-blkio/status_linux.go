@@ -116,8 +116,7 @@ func (a *app) status(ctx context.Context, o *statusOptions) error {
 	return readErr
 }
 
-// ready is for probes: it reads the state of one part and nothing else, and returns findings
-// unless that part works.
+// ready serves probes: it reads only the state of one part, and returns findings unless that part works.
 func (a *app) ready(part string) error {
 	if known := []string{health.Limits, health.Writeback, health.Validator}; !slices.Contains(known, part) {
 		return usage(fmt.Errorf("--ready: unknown part %q (write %s, %s or %s)", part, known[0], known[1], known[2]))

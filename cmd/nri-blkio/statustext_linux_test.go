@@ -13,7 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
 )
 
-// TestFilesNotes: status reports why files are not moved, or late.
+// TestFilesNotes verifies that status reports why files are not moved, or late.
 func TestFilesNotes(t *testing.T) {
 	const reason = "Debian kernel 6.1.176 has CVE-2026-64378, which is fixed in 6.1.178"
 	for _, tt := range []struct {
@@ -34,7 +34,7 @@ func TestFilesNotes(t *testing.T) {
 	}
 }
 
-// TestWeightsLeftOut: status reports that it does not show all weights, also where it shows none.
+// TestWeightsLeftOut verifies that status reports that it does not show all weights, also where it shows none.
 func TestWeightsLeftOut(t *testing.T) {
 	for _, shares := range [][]health.Share{nil, {{Namespace: "prod", Pod: "db-0", Disk: "vda", Weight: 50}}} {
 		var out bytes.Buffer
@@ -45,7 +45,7 @@ func TestWeightsLeftOut(t *testing.T) {
 	}
 }
 
-// TestWeightWithoutDisk: status has a row for a weight that is for no disk.
+// TestWeightWithoutDisk verifies that status has a row for a weight that applies to no disk.
 func TestWeightWithoutDisk(t *testing.T) {
 	var out bytes.Buffer
 	writeWeights(&out, &health.Weights{Shares: []health.Share{{Namespace: "prod", Pod: "db-0", Container: "db", Weight: 50, Reason: "it uses no local disk"}}})
@@ -55,7 +55,7 @@ func TestWeightWithoutDisk(t *testing.T) {
 	}
 }
 
-// TestCostText: status shows why io.cost is enabled on a disk, or is not.
+// TestCostText verifies that status shows why io.cost is enabled on a disk, or is not.
 func TestCostText(t *testing.T) {
 	for _, tt := range []struct {
 		disk health.CostDisk
@@ -72,7 +72,7 @@ func TestCostText(t *testing.T) {
 	}
 }
 
-// TestWeightsSkipped: status names the cgroups that could not be read.
+// TestWeightsSkipped verifies that status names the cgroups that could not be read.
 func TestWeightsSkipped(t *testing.T) {
 	var out bytes.Buffer
 	writeWeights(&out, &health.Weights{Skipped: []string{"skip cgroup pods/a: read io.stat: permission denied", "and 3 more cgroups"}})
@@ -82,7 +82,7 @@ func TestWeightsSkipped(t *testing.T) {
 	}
 }
 
-// TestFiles: tenants choose the names of files and containers.
+// TestFiles covers names of files and containers that tenants have chosen.
 func TestFiles(t *testing.T) {
 	of := func(pod string) repair.NamedCgroup {
 		return repair.NamedCgroup{CgroupID: 7, ContainerName: repair.ContainerName{Namespace: "prod", Pod: pod, Container: "c"}}

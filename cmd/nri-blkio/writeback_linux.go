@@ -13,8 +13,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// writeback returns the part that moves files to their writers; none if the kernel does not offer
-// what it needs and another part runs here.
+// writeback returns the part that moves files to their writers. It returns none if the kernel lacks a feature
+// for that and another part runs here.
 func (r *runner) writeback(n *node) parts {
 	repairer, err := repair.New(repair.Config{
 		Log: r.log, Policy: n.policy, Storage: n.storage, Cgroups: n.cgroups,

@@ -41,9 +41,9 @@ func OpenCgroups(t testing.TB, dir string) *cgroupfs.Hierarchy {
 	return tree
 }
 
-// WriteOrphans writes a node with OrphanMounts below a temporary directory, and returns the
-// root: the cgroups of its pods in the directory cg, as the driver systemd or cgroupfs
-// names them, and the kubelet's directories.
+// WriteOrphans writes a node with OrphanMounts below a temporary directory, and returns the root. The node has
+// the kubelet's directories, and the cgroups of its pods in the directory cg. driver, systemd or cgroupfs,
+// decides on the names of the cgroups.
 func WriteOrphans(t testing.TB, driver string) (root string) {
 	t.Helper()
 	root = t.TempDir()

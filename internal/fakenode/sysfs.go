@@ -30,7 +30,7 @@ func (f sysfs) add(dir, dev string, attrs ...string) {
 	}
 }
 
-// on says what a device is made of.
+// on adds the devices that a device is made of.
 func (f sysfs) on(dir string, below ...string) {
 	for _, b := range below {
 		up := strings.Repeat("../", strings.Count(dir, "/")+2)
@@ -44,9 +44,9 @@ func (f sysfs) link(name, target string) {
 
 const twoGiB = "size=4194304"
 
-// Sysfs returns the sysfs of a node with one device of each kind: a partition, LVM over two
-// disks with dm-crypt on it, RAID1 with a partition, multipath, NVMe with a hidden path,
-// and devices that storage.Sysfs.Disks leaves out.
+// Sysfs returns the sysfs of a node with one device of each kind. These are a partition, LVM over two disks
+// with dm-crypt on it, RAID1 with a partition, multipath, and NVMe with a hidden path. It also has devices that
+// storage.Sysfs.Disks leaves out.
 func Sysfs() fs.FS {
 	f := sysfs{fstest.MapFS{}}
 	f.add("pci/sda", "8:0", twoGiB, "device/model=Disk \x1b[31m", "queue/rotational=1", "queue/scheduler=[mq-deadline] none")
@@ -55,7 +55,7 @@ func Sysfs() fs.FS {
 	f.add("pci/sdb", "8:16", twoGiB, "device/model=SSD")
 	f.add("pci/sdc", "8:32", twoGiB, "ro=1")
 	f.add("pci/sdd", "8:48", twoGiB)
-	f.add("pci/sde", "65:256", twoGiB) // a minor beyond 255
+	f.add("pci/sde", "65:256", twoGiB) // a minor above 255
 	f.add("virtual/dm-0", "253:0", twoGiB, "dm/name=vg-data", "dm/uuid=LVM-abc")
 	f.on("virtual/dm-0", "pci/sda/sda2", "pci/sdb")
 	f.add("virtual/dm-1", "253:1", twoGiB, "dm/name=luks", "dm/uuid=CRYPT-LUKS2-abc-luks")

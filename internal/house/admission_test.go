@@ -12,8 +12,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// TestAdmissionPolicies: the policies of deploy/kubernetes are YAML and name the plugin's
-// annotations. TestReservedAnnotations in test/apiserver asks an API server what they do.
+// TestAdmissionPolicies verifies that the policies of deploy/kubernetes are YAML and name the plugin's
+// annotations. TestReservedAnnotations in test/apiserver tries them in an API server.
 func TestAdmissionPolicies(t *testing.T) {
 	reserve := readPolicy(t, "admission.yaml", "ValidatingAdmissionPolicy")
 	pattern := regexp.MustCompile(`key\.matches\('([^']+)'\)`).FindStringSubmatch(reserve)

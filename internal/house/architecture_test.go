@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestArchitecture: each name of code and each path on the pages exists.
+// TestArchitecture verifies that each name of code and each path on the pages exists.
 func TestArchitecture(t *testing.T) {
 	var pages strings.Builder
 	for _, name := range []string{"docs/architecture.md", "docs/glossary.md"} {

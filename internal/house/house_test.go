@@ -53,7 +53,7 @@ func sources(t *testing.T, dir string) []source {
 
 func (s *source) line(n ast.Node) int { return s.fset.Position(n.Pos()).Line }
 
-// maxFields and maxBools are what a state struct may have.
+// maxFields and maxBools bound the fields of a state struct.
 const maxFields, maxBools = 10, 2
 
 // largeStructs are structs with more fields, each with the reason. The list may only get
@@ -148,7 +148,7 @@ func TestLocksAreDeferred(t *testing.T) {
 	}
 }
 
-// checkLocks looks for the deferred Unlock behind each Lock of a block.
+// checkLocks checks that a deferred Unlock follows each Lock of a block.
 func (s *source) checkLocks(t *testing.T, block []ast.Stmt) {
 	for i, stmt := range block {
 		call := called(stmt)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestQuirks: each row of the page of quirks names code that exists, or none.
+// TestQuirks verifies that each row of the page of quirks names code that exists, or none.
 func TestQuirks(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/reference/quirks.md"))
 	if err != nil {

@@ -95,7 +95,7 @@ func each(s *state, f func(*part)) { f(s.first()) }
 // guarded is a package with a guard.Value.
 type guarded struct {
 	files    []source
-	parts    map[string]bool // the types of the value and of what it leads to
+	parts    map[string]bool // the types of the value and of the values that it references
 	holder   string          // the type with the guard.Value, whose methods lock it
 	problems []string
 	at       *source
@@ -148,7 +148,7 @@ func (p *guarded) report(n ast.Node, format string, args ...any) {
 	p.problems = append(p.problems, fmt.Sprintf("%s:%d: ", p.at.path, p.at.line(n))+fmt.Sprintf(format, args...))
 }
 
-// check returns what breaks the rules.
+// check returns the violations of the rules.
 func (p *guarded) check() []string {
 	for i := range p.files {
 		p.at = &p.files[i]
@@ -164,7 +164,7 @@ func (p *guarded) check() []string {
 	return p.problems
 }
 
-// checkDecl looks for types and variables, other than the parts, that keep a part.
+// checkDecl checks for types and variables, other than the parts, that keep a part.
 func (p *guarded) checkDecl(d *ast.GenDecl) {
 	for _, spec := range d.Specs {
 		switch spec := spec.(type) {
@@ -180,8 +180,8 @@ func (p *guarded) checkDecl(d *ast.GenDecl) {
 	}
 }
 
-// checkFunc looks for ways out of a function for a part. A function gets a part from its
-// caller, which has the lock then, or has the lock itself.
+// checkFunc checks for ways out of a function for a part. A function gets a part from its caller, which has the
+// lock then, or has the lock itself.
 func (p *guarded) checkFunc(f *ast.FuncDecl) {
 	name, signature := f.Name.Name, p.typed(f.Recv)+p.typed(f.Type)
 	got := p.typed(f.Recv) + p.typed(f.Type.Params)
@@ -217,7 +217,7 @@ func (p *guarded) checkFunc(f *ast.FuncDecl) {
 	}
 }
 
-// receiver returns the type of which a function is a method, or "".
+// receiver returns the type with the method, or "".
 func receiver(f *ast.FuncDecl) string {
 	if f.Recv == nil {
 		return ""
@@ -237,7 +237,7 @@ func isConstructor(f *ast.FuncDecl) bool {
 	return f.Recv == nil && strings.HasPrefix(strings.ToLower(f.Name.Name), "new")
 }
 
-// checkSection looks for what runs on after the section.
+// checkSection checks for code that runs after the section.
 func (p *guarded) checkSection(name string, body *ast.BlockStmt) {
 	ast.Inspect(body, func(n ast.Node) bool {
 		switch n := n.(type) {

@@ -15,5 +15,5 @@ func Bar(done float64, label string, width int) string {
 	return Shorten(line, max(1, width-1)) // the last column would wrap the line
 }
 
-// Rewrite returns what replaces the current line of a terminal by another one.
+// Rewrite returns the text that replaces the current line of a terminal by another one.
 func Rewrite(line string) string { return "\r\x1b[K" + line }

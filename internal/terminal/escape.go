@@ -1,5 +1,5 @@
-// Package terminal writes text that tenants and devices chose: on a terminal it is escaped, so
-// that no character of it moves the cursor, changes the colour, or changes the order of text.
+// Package terminal writes text that tenants and devices chose. On a terminal it is escaped, so that no
+// character of it moves the cursor, changes the colour, or changes the order of text.
 package terminal
 
 import (

@@ -22,7 +22,7 @@ func TestEscape(t *testing.T) {
 		{"a\tb", `"a\tb"`},
 		{"a\nb", `"a\nb"`},
 		{"\x1b[31m", `"\x1b[31m"`},
-		{"\u202eabc", `"\u202eabc"`}, // turns the direction of what follows
+		{"\u202eabc", `"\u202eabc"`}, // changes the direction of the text after it
 		{"\x9b31m", `"\x9b31m"`},     // CSI as one byte
 		{"\u009b31m", `"\u009b31m"`}, // and as a rune
 	}
@@ -56,8 +56,8 @@ func TestErrorLines(t *testing.T) {
 	}
 }
 
-// TestWriteJSON: no character of a tenant's acts on a terminal, and a reader of
-// the JSON gets each as it was.
+// TestWriteJSON verifies that no character of a tenant's acts on a terminal, and a reader of the JSON gets each
+// as it was.
 func TestWriteJSON(t *testing.T) {
 	in := "a\u009b31m\u202e\x7f\x1b\U000e0001\n\"é"
 	var b bytes.Buffer
@@ -75,7 +75,7 @@ func TestWriteJSON(t *testing.T) {
 	}
 }
 
-// TestWriteJSONText: the layout, and the escapes of characters up to U+FFFF and above.
+// TestWriteJSONText covers the layout, and the escapes of characters up to U+FFFF and above.
 func TestWriteJSONText(t *testing.T) {
 	var b bytes.Buffer
 	if err := WriteJSON(&b, map[string]any{"name": "é\uffff\U0010ffff\U0001f600", "rows": []int{}}); err != nil {
@@ -87,7 +87,7 @@ func TestWriteJSONText(t *testing.T) {
 	}
 }
 
-// TestWriteJSONFails: a value that is no JSON is an error, and nothing of it is written.
+// TestWriteJSONFails verifies that a value that is no JSON is an error, and nothing of it is written.
 func TestWriteJSONFails(t *testing.T) {
 	var b bytes.Buffer
 	if err := WriteJSON(&b, map[string]any{"rate": math.Inf(1)}); err == nil || b.Len() > 0 {
@@ -106,7 +106,7 @@ func FuzzEscape(f *testing.F) {
 	})
 }
 
-// TestBytes: a value is below 1024 of its unit, except of the largest one.
+// TestBytes verifies that a value is below 1024 of its unit, except of the largest one.
 func TestBytes(t *testing.T) {
 	for in, want := range map[uint64]string{
 		0: "0", 1023: "1023", 1024: "1K", 1536: "1.5K", 1<<20 - 1: "1024K", 1 << 20: "1M", 20 << 30: "20G", 1 << 40: "1T", 1 << 60: "1E", 1<<64 - 1: "16E",
@@ -117,7 +117,8 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// TestTable: a cell cannot break the table: neither a tab nor a line end of a tenant's name is one.
+// TestTable verifies that a cell cannot break the table: neither a tab nor a line end of a tenant's name is
+// one.
 func TestTable(t *testing.T) {
 	var out bytes.Buffer
 	table := NewTable(&out, "NAME", "SIZE", "WHAT")

@@ -12,16 +12,15 @@ import (
 	"time"
 )
 
-// Calls that hang in the kernel keep a thread each, of which a process has
-// 10,000 before the Go runtime ends it.
+// A call that hangs in the kernel keeps a thread. The Go runtime ends a process with more than 10,000 threads.
 const (
 	Max = 512 // under way at a time; NRI's events come one by one
-	// MaxOfPod are those of one pod: the kubelet tries again for ever, and
-	// one pod's disk must not use up what all have.
+	// MaxOfPod is the number of calls of one pod. The kubelet retries for ever, and one pod's disk must not use
+	// up the calls of all.
 	MaxOfPod = 2
 )
 
-// ErrBusy says that nothing more is tried until calls come back.
+// ErrBusy is the error of a call that is not made because too many others hang.
 var ErrBusy = errors.New("too many calls hang in the kernel: a disk does not answer")
 
 // Calls bounds the time that calls take, and their number: of all, and of each pod.
@@ -113,9 +112,9 @@ func (d overdue) Error() string {
 
 func (d overdue) Unwrap() error { return context.DeadlineExceeded }
 
-// Within runs fn for a pod and waits for it until ctx ends. A call that hangs in the
-// kernel cannot be interrupted: fn then goes on alone, its late result is
-// dropped, and what it left undone is the reconciler's work.
+// Within runs fn for a pod and waits for it until ctx ends. A call that hangs in the kernel cannot be
+// interrupted. fn then continues alone, its late result is dropped, and the reconciler does the rest of its
+// work.
 func (c *Calls) Within(ctx context.Context, pod string, fn func(context.Context) error) error {
 	if !c.begin(pod) {
 		return ErrBusy

@@ -12,8 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestCalls: calls that hang use up threads, and new ones fail at once
-// then.
+// TestCalls verifies that calls that hang use up threads, and new ones fail at once then.
 func TestCalls(t *testing.T) {
 	var c Calls
 	hang := make(chan struct{})
@@ -37,8 +36,8 @@ func TestCalls(t *testing.T) {
 	close(hang)
 }
 
-// TestWithin: the caller gets what the call returns, a panic as an error, and the cause of
-// its deadline if the call comes back later. Wait waits for a late call.
+// TestWithin verifies that the caller gets what the call returns, a panic as an error, and the cause of its
+// deadline if the call comes back later. Wait waits for a late call.
 func TestWithin(t *testing.T) {
 	failed := errors.New("input/output error")
 	for name, tt := range map[string]struct {
@@ -70,8 +69,8 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-// TestOfOnePod: calls of one pod that hang are few, those of other pods go on, and one that
-// comes back makes room.
+// TestOfOnePod verifies that calls of one pod that hang are few, those of other pods go on, and one that comes
+// back makes room.
 func TestOfOnePod(t *testing.T) {
 	var c Calls
 	hang, started := make(chan struct{}), make(chan struct{})
@@ -102,8 +101,8 @@ func TestOfOnePod(t *testing.T) {
 	}
 }
 
-// TestPodRoom: a call that comes back makes room for one more of its pod, and a pod without calls
-// under way takes no memory, since a node has thousands of pods in its time.
+// TestPodRoom verifies that a call that returns makes room for one more of its pod. A pod without calls under
+// way takes no memory, because a node has thousands of pods in its time.
 func TestPodRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c Calls
@@ -131,7 +130,7 @@ func TestPodRoom(t *testing.T) {
 	})
 }
 
-// TestWaitTogether: several may wait for the same calls, and all go on with the last one.
+// TestWaitTogether verifies that several may wait for the same calls, and all go on with the last one.
 func TestWaitTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c Calls
@@ -151,7 +150,8 @@ func TestWaitTogether(t *testing.T) {
 	})
 }
 
-// TestWait: it returns at once if no call is under way, with the last one, or in time.
+// TestWait verifies that Wait returns at once if no call is under way, with the last call, or at the end of its
+// time.
 func TestWait(t *testing.T) {
 	for name, tt := range map[string]struct {
 		calls []time.Duration // how long each of them takes
@@ -182,7 +182,7 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// TestDeadline: the cause of a deadline names the time, and is a deadline for those who ask.
+// TestDeadline verifies that the cause of a deadline names the time, and counts as a deadline for errors.Is.
 func TestDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := Deadline(t.Context(), 500*time.Millisecond)

@@ -39,7 +39,7 @@ func (o *outcome) exceeds(container string, err error) {
 	o.result.fail(policy.Desired{}, err)
 	if o.pod.Policy.Action(err) == policy.Ignore {
 		starts := "container " + container + " starts although it exceeds the budget, as onError of the node's policy has it"
-		o.say(starts, "in mode enforce, "+starts)
+		o.noteErrors(starts, "in mode enforce, "+starts)
 	}
 }
 

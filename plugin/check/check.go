@@ -41,8 +41,7 @@ type Node struct {
 	Shared func(limited map[string]bool) []string
 	// Disks are the physical disks, nil if they are unknown.
 	Disks map[blkio.Dev]Disk
-	// Share returns what a pod that joins gets on a physical disk with io.cost; nil if it is
-	// unknown.
+	// Share returns the shares of a joining pod on a physical disk with io.cost; nil if they are unknown.
 	Share func(disk blkio.Dev, pod Joining) Shares
 }
 
@@ -52,16 +51,16 @@ type Result struct {
 	Position manifest.Position `json:"position"` // of the pod, or of the pod template
 	Writes   []Write           `json:"writes"`
 	Errors   []string          `json:"errors,omitempty"`
-	Effects  []string          `json:"effects,omitempty"` // what the node's policy does about the errors
+	Effects  []string          `json:"effects,omitempty"` // effects of the errors by the node's policy
 	Warnings []string          `json:"warnings,omitempty"`
 	Skipped  []string          `json:"skipped,omitempty"`
-	Unknown  []string          `json:"unknown,omitempty"` // what the decision depends on as well, and only a node shows
+	Unknown  []string          `json:"unknown,omitempty"` // facts that the decision also depends on, and that only a node shows
 	Meaning
 
 	lines map[string]int // of the annotations
 }
 
-// Meaning is what the limits and weights of a pod mean on the node, and where they are from.
+// Meaning describes the effect of a pod's limits and weights on the node, and their sources.
 type Meaning struct {
 	Rule    string         `json:"rule,omitempty"` // of the policy, that matches the pod
 	Weights []WeightEffect `json:"weights,omitempty"`
@@ -133,8 +132,8 @@ func (r *Result) limitedDisks() map[string]bool {
 	return out
 }
 
-// checkNames finds what a plugin cannot know while a pod's containers come one
-// by one: a name that never comes is an error here, a path a warning.
+// checkNames finds errors that a plugin cannot know while a pod's containers are created one by one. A name
+// that no container has is an error here, a path only a warning.
 func (c *Checker) checkNames(r *Result, req *annotation.Request, containers []policy.Container) {
 	known := func(name string) bool {
 		return slices.ContainsFunc(containers, func(c policy.Container) bool { return c.Name == name })
@@ -184,17 +183,17 @@ func (c *Checker) handlerWarnings(m *manifest.Pod) []string {
 // is not given, the layers are those of handlers that configure none.
 func (c *Checker) handlerOf(m *manifest.Pod) string { return cmp.Or(c.Handler, m.RuntimeClass) }
 
-// fail adds what is wrong with a decision, each error with the line of its annotation.
+// fail adds the errors of a decision, each with the line of its annotation.
 func (r *Result) fail(d policy.Desired, err error) {
 	for _, e := range d.Errors {
 		r.Errors = append(r.Errors, r.positioned(e))
 	}
-	if err != nil { // tidy leaves out what is there twice
+	if err != nil { // tidy removes duplicates
 		r.Errors = append(r.Errors, r.positioned(err))
 	}
 }
 
-// add adds what the plugin would write for a cgroup, and record there.
+// add adds the lines that the plugin would write to a cgroup, and its record.
 func (c *Checker) add(r *Result, rec *record.Record) {
 	c.addWrites(r, rec)
 	prefix := "pod: "
@@ -281,8 +280,8 @@ type Weights struct {
 	BFQ    []string  // names of the disks with the scheduler bfq
 }
 
-// planWeights returns what a plan needs. What is unknown is taken to work. The effect on known disks
-// is that of Result.Weights: run enables io.cost for the pod.
+// planWeights returns the effect of weights that a plan needs. Unknown effects count as working. The effect on
+// known disks is in Result.Weights: run enables io.cost for the pod.
 func (n *Node) planWeights() plan.Weights {
 	out := plan.Weights{Exist: n.Weights.Kernel != blkio.No}
 	if n.Disks == nil && n.Weights.IOCost == blkio.No {

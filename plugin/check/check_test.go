@@ -91,7 +91,7 @@ func TestCheckerBackstop(t *testing.T) {
 	}
 }
 
-// warned is a pod with one annotation for its container, and what check says about the pod.
+// warned is a pod with one annotation for its container, and the result of check for it.
 type warned struct {
 	name     string
 	change   func(*Checker, *manifest.Pod)
@@ -214,7 +214,7 @@ func TestCheckerRootfsByHandler(t *testing.T) {
 	}
 }
 
-// TestCheckerUnknownNode: of two volumes one claim is one disk, where limits can contradict one
+// TestCheckerUnknownNode verifies that of two volumes one claim is one disk, where limits can contradict one
 // another, and different claims are different disks.
 func TestCheckerUnknownNode(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -245,7 +245,7 @@ func TestCheckerUnknownNode(t *testing.T) {
 	}
 }
 
-// TestCheckerCanceled: without an answer about the disks there is an error, and no decision.
+// TestCheckerCanceled verifies that without an answer about the disks there is an error, and no decision.
 func TestCheckerCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -255,7 +255,8 @@ func TestCheckerCanceled(t *testing.T) {
 	}
 }
 
-// TestDiskWeights: the weight of a single disk is a line of its own, also that of a pod as a whole.
+// TestDiskWeights verifies that the weight of a single disk is a line of its own, also that of a pod as a
+// whole.
 func TestDiskWeights(t *testing.T) {
 	c := testChecker()
 	c.Node.Weights.IOCost = blkio.Yes

@@ -39,9 +39,9 @@ func undecided(pol *policy.Pod, m *manifest.Pod) Decided {
 	return out
 }
 
-// Select returns the names of the disks that an entry selects in a container, or in all containers
-// of the pod if container is "". kind is that of the entry's annotation, "limits" or "weight". The
-// error is the reason why the node cannot give the entry an effect.
+// Select returns the names of the disks that an entry selects in a container, or in all containers of the pod
+// if container is "". kind is the kind of the entry's annotation, "limits" or "weight". The error is the reason
+// why the node cannot give the entry an effect.
 func (c *Checker) Select(ctx context.Context, m *manifest.Pod, container, kind, entry string) ([]string, error) {
 	scope := "pod-total"
 	if container != "" {

@@ -11,7 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestSelect: the disks that a target selects are the same ones, by name, for each call.
+// TestSelect verifies that the disks that a target selects are the same ones, by name, for each call.
 func TestSelect(t *testing.T) {
 	m := &manifest.Pod{
 		Volumes: []manifest.Volume{
@@ -57,7 +57,7 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-// TestDecided: the decisions as values are those that the lines show.
+// TestDecided verifies that the decisions as values are those that the lines show.
 func TestDecided(t *testing.T) {
 	p, err := policy.ParseFile([]byte(`apiVersion: blkio.noderesource.dev/v1alpha1
 kind: NodePolicy

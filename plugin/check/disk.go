@@ -10,8 +10,8 @@ import (
 
 // Disk describes io.cost on a physical disk of a node, as run would decide.
 type Disk struct {
-	// Model is the model in force, or the one that would be; nil if it is unknown. Origin is its
-	// source, and Guess is true for the kernel's, which says nothing of this disk.
+	// Model is the model in force, or the one that would be; nil if it is unknown. Origin is its source. Guess
+	// is true for the kernel's model, which is not about this disk.
 	Model  *blkio.CostModel
 	Origin string
 	Guess  bool
@@ -33,7 +33,7 @@ func (d *Disk) most(k blkio.Key) float64 {
 	if k.IsRead() {
 		bps, sequential, random = m.Rbps, m.RSeqIOPS, m.RRandIOPS
 	}
-	if d.Random != nil { // the model of a measured disk can be lower than what was measured
+	if d.Random != nil { // the model of a measured disk can be lower than the measurement
 		rates := d.Random.Writes
 		if k.IsRead() {
 			rates = d.Random.Reads
@@ -48,13 +48,13 @@ func (d *Disk) most(k blkio.Key) float64 {
 	return max(float64(sequential), float64(random), measured)
 }
 
-// The block sizes that bound what a disk does, in bytes.
+// The block sizes that bound the rates of a disk, in bytes.
 const (
 	smallest = 4 << 10
 	largest  = 1 << 20
 )
 
-// capacity is what the physical disks below a disk do together.
+// capacity has the rates that the physical disks below a disk reach together.
 type capacity struct {
 	rate  float64  // of a key, per second
 	disks []string // their names
@@ -85,7 +85,7 @@ func (n *Node) capacityOf(dev blkio.Dev, k blkio.Key) (out capacity, ok bool) {
 	return out, true
 }
 
-// text returns "its model (policy) says 1500 operations/s of 4K" for a disk, or names those below it.
+// text returns "its model (policy) says 1500 operations/s of 4K" for a disk, or names the disks below it.
 func (c *capacity) text(k blkio.Key, disk string) string {
 	subject, verb := "its model", "says"
 	switch {

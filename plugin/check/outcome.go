@@ -10,16 +10,16 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// outcome follows a pod's containers in the order in which the kubelet creates them: which of
-// them the node's policy lets start, and what they and the pod get then. Each decision and each
-// plan is that of run.
+// outcome follows a pod's containers in the order in which the kubelet creates them. It holds which of them the
+// node's policy lets start, and the limits that they and the pod get. Each decision and each plan is the same
+// as in run.
 type outcome struct {
 	*Checker
 	result  *Result
 	weights plan.Weights
 	pod     plan.Pod             // Seen are the containers that came so far
 	running []plan.Container     // those that run together once the init containers have ended
-	shares  map[blkio.Dev]Shares // what the pod gets on each disk; filled in by shareOf
+	shares  map[blkio.Dev]Shares // the pod's shares on each disk; filled in by shareOf
 }
 
 // container decides for one more container of the pod, as the plugin does at its creation.
@@ -33,10 +33,10 @@ func (o *outcome) container(c policy.Container, role manifest.Role) {
 		first = plan.First(o.pod.Policy, first, budgetErr)
 	}
 	if o.pod.Policy.Action(first) == policy.Reject {
-		o.say("container "+c.Name+" is not created", "container "+c.Name+" would not be created in mode enforce")
+		o.noteErrors("container "+c.Name+" is not created", "container "+c.Name+" would not be created in mode enforce")
 	} else if err != nil {
 		const starts = " starts without what its errors name, as onError of the node's policy has it"
-		o.say("container "+c.Name+starts, "in mode enforce, container "+c.Name+starts)
+		o.noteErrors("container "+c.Name+starts, "in mode enforce, container "+c.Name+starts)
 	}
 	o.result.fail(desired, err)
 	o.pod.Seen = seen // the pod's total counts those that are refused as well
@@ -68,7 +68,7 @@ func (o *outcome) total() {
 	o.result.fail(total, err)
 	if err != nil && o.pod.Policy.Action(err) == policy.Ignore {
 		const starts = "the pod starts without what the errors of pod-total name, as onError of the node's policy has it"
-		o.say(starts, "in mode enforce, "+starts)
+		o.noteErrors(starts, "in mode enforce, "+starts)
 	}
 	o.pod.Cgroup = "pod"
 	whole := plan.New(plan.View{Pod: o.pod, Running: o.running, Weights: o.weights})
@@ -91,15 +91,15 @@ func (o *outcome) total() {
 	}
 }
 
-// say adds an effect of errors, in the words for the policy's mode.
-func (o *outcome) say(enforced, observed string) {
+// noteErrors adds an effect of errors, in the words for the policy's mode.
+func (o *outcome) noteErrors(enforced, observed string) {
 	if o.pod.Policy.Mode() == policy.ModeObserve {
 		enforced = observed
 	}
 	o.result.Effects = append(o.result.Effects, enforced)
 }
 
-// unknown returns what decides about the pod as well and only a node can know.
+// unknown returns the facts that also decide about the pod and that only a node can know.
 func (o *outcome) unknown(m *manifest.Pod) []string {
 	var out, disks []string
 	hasWeight, isBounded := false, false

@@ -24,7 +24,7 @@ func podOf(annotations map[string]string, names ...string) *manifest.Pod {
 	return m
 }
 
-// TestEffects: what the policy makes of an error.
+// TestEffects verifies the effects of the policy on errors.
 func TestEffects(t *testing.T) {
 	const problem = `nri-blkio: limits.blkio.noderesource.dev/container.a: entry 1 "rootfs wbps=1": wbps=1 is under this node's floor (write at least 64Ki)`
 	annotations := map[string]string{limitsOf + "container.a": "rootfs wbps=1; * rbps=1Mi", limitsOf + "container.b": "rootfs rbps=2Mi"}
@@ -75,8 +75,8 @@ func TestEffects(t *testing.T) {
 	}
 }
 
-// TestSources: a line has each source once, also where the total of the pod and the backstop
-// share it.
+// TestSources verifies that a line has each source once, also where the total of the pod and the backstop share
+// it.
 func TestSources(t *testing.T) {
 	r := testChecker().Pod(t.Context(), podOf(map[string]string{
 		limitsOf + "containers": "* rbps=1Mi wbps=1Mi", limitsOf + "pod-total": "rootfs wbps=1Mi; * riops=50 wiops=60",
@@ -95,7 +95,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestDirtyGuard: what only the creation of a container sets is a line as well.
+// TestDirtyGuard verifies that a value that only the creation of a container sets is a line as well.
 func TestDirtyGuard(t *testing.T) {
 	c := testChecker()
 	c.Policy.Writeback.DirtyGuard = 64 << 20
@@ -108,7 +108,7 @@ func TestDirtyGuard(t *testing.T) {
 	}
 }
 
-// TestPositions: an error has the file and the line of its annotation.
+// TestPositions verifies that an error has the file and the line of its annotation.
 func TestPositions(t *testing.T) {
 	m := podOf(map[string]string{limitsOf + "container.a": "rootfs wpbs=1Mi", weightOf + "container.b": "x", limitsOf + "containers": "rootfs rbps=x"}, "a", "b")
 	m.Position = manifest.Position{File: "pod.yaml", Line: 3}
@@ -123,7 +123,7 @@ func TestPositions(t *testing.T) {
 	}
 }
 
-// TestNames: a container that the pod does not have is an error, a path only a warning.
+// TestNames verifies that a container that the pod does not have is an error, a path only a warning.
 func TestNames(t *testing.T) {
 	r := testChecker().Pod(t.Context(), podOf(map[string]string{
 		limitsOf + "container.c": "rootfs wbps=1Mi", limitsOf + "containers": "/nope wbps=1Mi",
@@ -139,7 +139,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestUnknown: what check cannot say without a node, and only that which decides for the pod.
+// TestUnknown verifies that check names the facts that only a node has, as far as they decide for the pod.
 func TestUnknown(t *testing.T) {
 	const (
 		which   = "which disks these are, and whether they can be limited: "
@@ -182,7 +182,7 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// TestWeights: what is unknown of a node is taken to work.
+// TestWeights verifies that unknown facts about a node count as working.
 func TestWeights(t *testing.T) {
 	for _, tt := range []struct {
 		weights     Weights

@@ -13,8 +13,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestInjectedMounts: the mounts that the runtime and the kubelet add to each container are on their
-// own disks. A path selects them, and "*" does not.
+// TestInjectedMounts verifies that the mounts that the runtime and the kubelet add to each container are on
+// their own disks. A path selects them, and "*" does not.
 func TestInjectedMounts(t *testing.T) {
 	const token = "/var/run/secrets/kubernetes.io/serviceaccount"
 	want := map[string]string{
@@ -44,8 +44,8 @@ func TestInjectedMounts(t *testing.T) {
 	}
 }
 
-// TestWrites: the fields of a write. Those of a weight have no disk, and a disk that is unknown has
-// no number.
+// TestWrites covers the fields of a write. Those of a weight have no disk, and a disk that is unknown
+// has no number.
 func TestWrites(t *testing.T) {
 	c := testChecker()
 	m := podOf(map[string]string{limitsOf + "container.a": "/claim rbps=1Mi; rootfs rbps=2Mi", weightOf + "container.a": "50"}, "a")
@@ -66,7 +66,7 @@ func TestWrites(t *testing.T) {
 	}
 }
 
-// TestSharedWarnings: the disks with a known number and a limit are asked for, and the answers are
+// TestSharedWarnings verifies that the disks with a known number and a limit are asked for, and the answers are
 // warnings.
 func TestSharedWarnings(t *testing.T) {
 	c := testChecker()
@@ -87,8 +87,8 @@ func TestSharedWarnings(t *testing.T) {
 	}
 }
 
-// TestTotalFails: an error of pod-total is one of the pod, once, whether its containers are created
-// or not.
+// TestTotalFails verifies that an error of pod-total is one of the pod, once, whether its containers are
+// created or not.
 func TestTotalFails(t *testing.T) {
 	const problem = `nri-blkio: limits.blkio.noderesource.dev/pod-total: entry 1 "rootfs wbps=1": wbps=1 is under this node's floor (write at least 64Ki)`
 	for _, action := range []policy.Action{policy.Reject, policy.Ignore} {

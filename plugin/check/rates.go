@@ -30,8 +30,8 @@ func newLimited(rec *record.Record) limited {
 	return limited{container: rec.Container, settings: requested, disks: rec.Disks}
 }
 
-// noteLimits adds notes on what the limits of one cgroup mean, and on those that the disk's model
-// cannot reach.
+// noteLimits adds notes on the effect of the limits of one cgroup, and on those that the disk's model cannot
+// reach.
 func (c *Checker) noteLimits(r *Result, l *limited) {
 	for _, dev := range slices.SortedFunc(maps.Keys(l.settings.DevLimits()), blkio.Dev.Compare) {
 		limits := l.settings.DevLimits()[dev]
@@ -52,8 +52,8 @@ func valueText(k blkio.Key, amount blkio.Amount) string {
 	return k.String() + "=" + annotation.FormatAmount(k, amount)
 }
 
-// operationsText returns what limits of one direction mean in operations per second, for common
-// block sizes. It is "" without a limit of bytes: one of operations means what it says.
+// operationsText returns the operations per second that limits of one direction allow, for common block sizes.
+// It is "" without a limit of bytes.
 func operationsText(keys [2]blkio.Key, limits blkio.Limits) string {
 	bps, iops := limits[keys[0]], limits[keys[1]]
 	if bps == blkio.Unset {
@@ -92,15 +92,15 @@ type place struct {
 	key blkio.Key
 }
 
-// sum is what the containers of manifests may do together at a place.
+// sum is the sum of the limits of manifests' containers at a place.
 type sum struct {
 	disk       string
 	rate       float64
 	containers int
 }
 
-// Sums returns a note for each disk and key on which the limits of the pods, if all of them ran on
-// this node, exceed what the disk does. Each pod counts once, and so does a template of pods.
+// Sums returns notes on the disks and keys where the limits of the pods together exceed the rates of the disk,
+// if all pods ran on this node. Each pod counts once, and so does a template of pods.
 func (c *Checker) Sums(pods []Result) []string {
 	all := map[place]sum{}
 	for i := range pods {
@@ -127,8 +127,8 @@ func (c *Checker) Sums(pods []Result) []string {
 	return notes
 }
 
-// sums returns what the containers of a pod that run together may do at each place: the sum of
-// their limits, or that of the pod if it is lower.
+// sums returns the limits at each place for the containers of a pod that run together. That is the sum of their
+// limits, or the limit of the pod if it is lower.
 func (r *Result) sums() map[place]sum {
 	out := map[place]sum{}
 	for _, l := range r.limits {

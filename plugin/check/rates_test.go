@@ -32,7 +32,7 @@ func notes(t *testing.T, c *Checker, limits string) []string {
 	return r.Notes
 }
 
-// TestOperations: what a limit of bytes means in operations per second.
+// TestOperations verifies the operations per second that a limit of bytes allows.
 func TestOperations(t *testing.T) {
 	for limits, want := range map[string][]string{
 		"rootfs wbps=10Mi":           {"wbps=10Mi is 2560 operations/s of 4K, 640 of 16K, 160 of 64K or 10 of 1M"},
@@ -51,7 +51,7 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestUnreachable: a limit above what the disk does in any order and with any block size.
+// TestUnreachable covers a limit above the rates of the disk in any order and with any block size.
 func TestUnreachable(t *testing.T) {
 	const inOrder = "riops=1501 on sda has no effect: its model (policy) says 1500 operations/s of 4K"
 	measured := slowChecker()
@@ -87,7 +87,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestUnreachableBelow: the model is that of the disk below a logical volume.
+// TestUnreachableBelow verifies that the model of the disk below a logical volume is used.
 func TestUnreachableBelow(t *testing.T) {
 	c := slowChecker()
 	c.Node.Storage = below{}
@@ -111,7 +111,7 @@ func (stacked) Physical(blkio.Dev) ([]blkio.Disk, error) {
 	return []blkio.Disk{{Dev: sdaDev, Name: "sdb"}, {Dev: blkio.Dev{Major: 8, Minor: 16}, Name: "sdc"}}, nil
 }
 
-// TestUnreachableStack: disks that are made of others do at most what these do together.
+// TestUnreachableStack verifies that a disk made of others reaches at most the sum of their rates.
 func TestUnreachableStack(t *testing.T) {
 	c := slowChecker()
 	c.Node.Storage = stacked{}
@@ -130,8 +130,8 @@ func TestUnreachableStack(t *testing.T) {
 	}
 }
 
-// TestSums: limits that the disk cannot serve together. Init containers do not run with the others,
-// and the limit of a pod as a whole counts if it is lower.
+// TestSums covers limits that the disk cannot serve together. Init containers do not run with the
+// others, and the limit of a pod as a whole counts if it is lower.
 func TestSums(t *testing.T) {
 	c := slowChecker()
 	limited := func(annotations map[string]string, change func(*manifest.Pod)) Result {

@@ -8,8 +8,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// TestLimitedDisks: a warning about shared disks is for those with a limit, not with a weight, and
-// not for disks that are unknown before the volume is mounted.
+// TestLimitedDisks verifies that a warning about shared disks concerns disks with a limit, not with a weight.
+// It does not concern disks that are unknown before the volume is mounted.
 func TestLimitedDisks(t *testing.T) {
 	r := Result{Writes: []Write{
 		{Disk: "sda", Dev: "8:0", File: blkio.IOMax},

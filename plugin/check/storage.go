@@ -20,9 +20,9 @@ type storage struct {
 	unknown []string                    // names of the disks that are unknown; the index is the number
 }
 
-// source has the data behind the source of a mount.
+// source has the data that the source of a mount leads to.
 type source struct {
-	path    string        // on the node, with what is mounted below it; "" if there is none
+	path    string        // on the node, with the filesystems mounted below it; "" if there is none
 	backing blkio.Backing // if path is ""
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// These stand for what a pod gets when it is created.
+// These stand for the IDs that a pod gets when it is created.
 const (
 	podUID    = "00000000-0000-0000-0000-000000000000"
 	sandboxID = "0000000000000000000000000000000000000000000000000000000000000000"
@@ -54,7 +54,7 @@ func (n *Node) find(ctx context.Context, handler string, pod *manifest.Pod, targ
 // volumes derives the OCI specs of a pod's containers from its manifest. The sources of mounts
 // are those that the kubelet and the runtime would choose.
 type volumes struct {
-	storage     *storage // gets the data behind each source
+	storage     *storage // gets the data of each source
 	kubeletRoot string
 	rootfs      blkio.Backing // of the writable layers
 	kubelet     blkio.Backing // of the volumes that the kubelet makes itself
@@ -93,7 +93,7 @@ func volumeOf(pod *manifest.Pod, name string) *manifest.Volume {
 	return nil
 }
 
-// mount returns a mount of the OCI spec, and adds the data behind it to the storage.
+// mount returns a mount of the OCI spec, and adds the data of its source to the storage.
 func (v *volumes) mount(vol *manifest.Volume, c *manifest.Container, index int) inventory.Mount {
 	m := &c.Mounts[index]
 	src, dir, option := v.source(vol), v.inPod("volumes", pluginDir(vol.Source), vol.Name), "rbind"

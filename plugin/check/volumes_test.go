@@ -26,7 +26,7 @@ func (pathResolver) Physical(dev blkio.Dev) ([]blkio.Disk, error) {
 
 func (pathResolver) Resolve(_ context.Context, p string) blkio.Backing { return onPath(p) }
 
-// submounts are what is mounted below /mnt.
+// submounts has the mounts below /mnt.
 func submounts() map[string]blkio.Backing {
 	return map[string]blkio.Backing{"disk": onPath("/mnt/disk"), "mem": {FSType: "tmpfs", Reason: "tmpfs is memory, not a disk"}}
 }
@@ -119,8 +119,8 @@ func TestHostPaths(t *testing.T) {
 	}
 }
 
-// TestKubeletVolumes: the kubelet makes these volumes itself, and their directories have their
-// names.
+// TestKubeletVolumes covers volumes that the kubelet makes itself. Their directories have the names of the
+// volumes.
 func TestKubeletVolumes(t *testing.T) {
 	emptyDir, tmpfs := onPath("/kubelet/pods"), blkio.Backing{FSType: "tmpfs", Reason: "tmpfs is memory, not a disk"}
 	for _, tt := range []struct {
@@ -148,7 +148,7 @@ func TestKubeletVolumes(t *testing.T) {
 	}
 }
 
-// TestOtherVolumes: drivers and provisioners make these volumes, when the pod is created.
+// TestOtherVolumes covers volumes that drivers and provisioners make when the pod is created.
 func TestOtherVolumes(t *testing.T) {
 	unknown := func(name string) blkio.Backing {
 		return blkio.Backing{
@@ -178,7 +178,8 @@ func TestOtherVolumes(t *testing.T) {
 	}
 }
 
-// A path below a volume may be on a disk of its own; a volume may be a disk.
+// TestVolumesBelowAndDevices verifies the disks of a path below a volume that has a disk of its own, and of a
+// volume that is a disk.
 func TestVolumesBelowAndDevices(t *testing.T) {
 	pod := manifest.Pod{
 		Containers: []manifest.Container{
@@ -231,8 +232,8 @@ func TestVolumesBelowAndDevices(t *testing.T) {
 	}
 }
 
-// A volume at the path of the service account's token is a volume: nothing is
-// injected there then.
+// TestVolumesAtInjectedPath verifies that a volume at the path of the service account's token is a volume:
+// nothing is injected there then.
 func TestVolumesAtInjectedPath(t *testing.T) {
 	const token = "/var/run/secrets/kubernetes.io/serviceaccount"
 	cs := findIn(t, &manifest.Pod{

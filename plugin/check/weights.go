@@ -11,7 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
-// WeightEffect is what a weight means on one physical disk of the node.
+// WeightEffect is the effect of a weight on one physical disk of the node.
 type WeightEffect struct {
 	Container string `json:"container,omitempty"` // "" for the pod as a whole
 	Disk      string `json:"disk"`
@@ -35,13 +35,13 @@ type Joining struct {
 	Containers []uint32 // each at least 1
 }
 
-// Shares are what a joining pod gets on one disk.
+// Shares has the shares of a joining pod on one disk.
 type Shares struct {
 	BesideOne, AtLeast PodShares
 	Rivals             int
 }
 
-// PodShares are the shares of a pod and of its containers, from 0 to 1.
+// PodShares has the shares of a pod and of its containers, from 0 to 1.
 type PodShares struct {
 	Pod        float64
 	Containers []float64 // nil if they are unknown
@@ -98,8 +98,8 @@ func (o *outcome) addEffect(container string, disk blkio.Disk, weights blkio.Wei
 	o.result.Weights = append(o.result.Weights, e)
 }
 
-// shareOf returns what the pod gets on a disk. It is computed once for all containers: a pod can
-// have a thousand.
+// shareOf returns the pod's shares on a disk. They are computed once for all containers, because a pod can have
+// a thousand.
 func (o *outcome) shareOf(dev blkio.Dev, ofPod blkio.Weights) Shares {
 	s, found := o.shares[dev]
 	if !found {

@@ -10,8 +10,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// weighing returns a checker of a node on whose disk a joining pod gets one percent of the disk for
-// each unit of weight, and what it was asked for.
+// weighing returns a checker and the questions that it was asked. On the disk of its node a joining pod gets
+// one percent for each unit of weight.
 func weighing(d Disk) (*Checker, *[]Joining) {
 	c := testChecker()
 	c.Node.Disks = map[blkio.Dev]Disk{sdaDev: d}
@@ -28,7 +28,7 @@ func weighing(d Disk) (*Checker, *[]Joining) {
 	return c, &asked
 }
 
-// TestWeightEffects: the share of each container with a weight, and of the pod with a pod-total.
+// TestWeightEffects covers the share of each container with a weight, and of the pod with a pod-total.
 func TestWeightEffects(t *testing.T) {
 	c, asked := weighing(Disk{State: "on demand", Origin: "calibration"})
 	pod := podOf(map[string]string{weightOf + "container.a": "50", weightOf + "container.init": "20", weightOf + "pod-total": "80"}, "init", "a", "b")
@@ -53,7 +53,7 @@ func TestWeightEffects(t *testing.T) {
 	}
 }
 
-// TestWeightWithoutEffect: why a weight has none.
+// TestWeightWithoutEffect verifies the reasons why a weight has no effect.
 func TestWeightWithoutEffect(t *testing.T) {
 	off := Disk{State: "no", Reason: "the node policy has weights: off for this disk"}
 	for name, tt := range map[string]struct {
@@ -92,7 +92,7 @@ func TestWeightWithoutEffect(t *testing.T) {
 	}
 }
 
-// TestWeightOfClaim: the disk of a claim is unknown until it is mounted.
+// TestWeightOfClaim verifies that the disk of a claim is unknown until it is mounted.
 func TestWeightOfClaim(t *testing.T) {
 	c, _ := weighing(Disk{State: "on"})
 	m := podOf(map[string]string{weightOf + "containers": "/claim 50"}, "a")
@@ -104,7 +104,7 @@ func TestWeightOfClaim(t *testing.T) {
 	}
 }
 
-// TestGuessedModel: a weight counts with the kernel's model as well, with a note.
+// TestGuessedModel verifies that a weight counts with the kernel's model as well, with a note.
 func TestGuessedModel(t *testing.T) {
 	c, _ := weighing(Disk{State: "on demand", Origin: "kernel", Guess: true})
 	r := c.Pod(t.Context(), podOf(map[string]string{weightOf + "containers": "50"}, "a", "b"))
@@ -114,7 +114,7 @@ func TestGuessedModel(t *testing.T) {
 	}
 }
 
-// TestConflictingTotal: the pod has a line whether its containers are created or not.
+// TestConflictingTotal verifies that the pod has a line whether its containers are created or not.
 func TestConflictingTotal(t *testing.T) {
 	annotations := map[string]string{weightOf + "pod-total": "/a 50; /b 80"}
 	for action, want := range map[policy.Action]WeightEffect{
@@ -133,8 +133,8 @@ func TestConflictingTotal(t *testing.T) {
 	}
 }
 
-// TestWeightOnNetwork: a weight for all disks says nothing of volumes without one, unless they are
-// on a network.
+// TestWeightOnNetwork verifies that a weight for all disks is not reported for volumes without a disk, unless
+// they are on a network.
 func TestWeightOnNetwork(t *testing.T) {
 	c, _ := weighing(Disk{State: "on"})
 	m := podOf(map[string]string{weightOf + "container.a": "50"}, "a", "b")

@@ -79,7 +79,7 @@ func planOfBoth(containers ...string) plan.Plan {
 	return p
 }
 
-// TestApplyOrder: the pod is raised before its containers and lowered after them, so that none has
+// TestApplyOrder verifies that the pod is raised before its containers and lowered after them, so that none has
 // less than it was granted. A lower value is on record before it is in force.
 func TestApplyOrder(t *testing.T) {
 	k := newKernel(t, pod, a, b)
@@ -106,7 +106,7 @@ func TestApplyOrder(t *testing.T) {
 	}
 }
 
-// TestApplyLift: a limit is on record until it is lifted.
+// TestApplyLift verifies that a limit is on record until it is lifted.
 func TestApplyLift(t *testing.T) {
 	k := newKernel(t, pod)
 	k.apply(NewTargets(planOfBoth()), "")
@@ -121,7 +121,7 @@ func TestApplyLift(t *testing.T) {
 	}
 }
 
-// TestApplyFails: a failed write is an error of the result and of the record, the other lines are
+// TestApplyFails verifies that a failed write is an error of the result and of the record. The other lines are
 // written, and the record has all that may be in force. The next pass writes the rest.
 func TestApplyFails(t *testing.T) {
 	const writeError = "write io.max %q: input/output error (cgroup pods/u1)"
@@ -197,8 +197,8 @@ func (k *kernel) check(t *testing.T, writes, recorded []string, recordedError st
 	}
 }
 
-// TestApplyRemovedDisk: a limit for a removed disk is no error. It is written with each pass, until
-// the disk is back. A device that takes no limit is an error.
+// TestApplyRemovedDisk verifies that a limit for a removed disk is no error. It is written with each pass,
+// until the disk is back. A device that takes no limit is an error.
 func TestApplyRemovedDisk(t *testing.T) {
 	for _, isGone := range []bool{true, false} {
 		k := newKernel(t, pod)
@@ -221,8 +221,8 @@ func TestApplyRemovedDisk(t *testing.T) {
 	}
 }
 
-// TestApplyEnded: that the cgroup of a container goes away meanwhile is no failure to write. No
-// record is made for it then, and one that was made before goes with the next full pass.
+// TestApplyEnded verifies that it is no failure if the cgroup of a container is removed before a write. No
+// record is made for it then, and an earlier record is removed with the next full pass.
 func TestApplyEnded(t *testing.T) {
 	for name, tt := range map[string]struct {
 		before, only string
@@ -264,7 +264,7 @@ func planOfWeight() plan.Plan {
 	return p
 }
 
-// TestApplyFiles: a pass over values of both files that are in force writes nothing. A pass over a
+// TestApplyFiles verifies that a pass over values of both files that are in force writes nothing. A pass over a
 // pod that is known in part is needed again, since more may be known then.
 func TestApplyFiles(t *testing.T) {
 	k := newKernel(t, pod)
@@ -285,8 +285,8 @@ func TestApplyFiles(t *testing.T) {
 	}
 }
 
-// TestApplyUnread: nothing is written to a file that cannot be read, whose values are unknown. That
-// is an error also of a pod without processes.
+// TestApplyUnread verifies that nothing is written to a file that cannot be read, whose values are unknown.
+// That is an error also of a pod without processes.
 func TestApplyUnread(t *testing.T) {
 	for file, want := range map[string][]string{blkio.IOMax: {"io.weight default 500, on record"}, blkio.IOWeight: {"io.max 8:0 wbps=5, on record"}} {
 		k := newKernel(t, pod)
@@ -303,8 +303,8 @@ func TestApplyUnread(t *testing.T) {
 	}
 }
 
-// TestApplyBelow: the value of the OCI spec that crun writes to a child of the container's cgroup is
-// replaced there. Other values stay, and an error is one of the container.
+// TestApplyBelow verifies that the value of the OCI spec that crun writes to a child of the container's cgroup
+// is replaced there. Other values stay, and an error is one of the container.
 func TestApplyBelow(t *testing.T) {
 	const crun, own = a + "/container", a + "/own"
 	k := newKernel(t, pod, a, crun, own)
@@ -324,7 +324,7 @@ func TestApplyBelow(t *testing.T) {
 	}
 }
 
-// TestSweepOwn: a record on a container's own directory counts no more, and goes with a full pass.
+// TestSweepOwn verifies that a record on a container's own directory counts no more, and goes with a full pass.
 func TestSweepOwn(t *testing.T) {
 	n := newNode(t, pod, a)
 	own := n.Cgroups.Cgroup(a)
@@ -339,8 +339,8 @@ func TestSweepOwn(t *testing.T) {
 	}
 }
 
-// TestClearBelow: clear also removes the limits of a container from the child that crun makes of its
-// cgroup, and no others. A dry run does not.
+// TestClearBelow verifies that clear also removes the limits of a container from the child that crun makes of
+// its cgroup, and no others. A dry run does not.
 func TestClearBelow(t *testing.T) {
 	const crun = a + "/container"
 	for _, tt := range []struct {
@@ -370,7 +370,7 @@ func TestClearBelow(t *testing.T) {
 	}
 }
 
-// TestClearRemovedDisk: the limits of a removed disk went with it. That is no error and no step.
+// TestClearRemovedDisk verifies that the limits of a removed disk went with it. That is no error and no step.
 func TestClearRemovedDisk(t *testing.T) {
 	k := newKernel(t, pod)
 	k.fails[pod+"/io.max 8:16 wbps=max"] = syscall.ENODEV

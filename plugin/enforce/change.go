@@ -24,13 +24,13 @@ type change struct {
 	record       record.Record       // the target's, with recorded settings that stay
 	spec         []blkio.Replacement // the target's stale values, and unwanted ones that this program wrote
 	raise, lower []blkio.Line
-	// gone reports whether a disk has been removed from the node. hasGone is true if a
-	// limit was for such a disk: it is not written, and the next pass tries again.
+	// gone reports whether a disk has been removed from the node. hasGone is true if a limit was not written
+	// because its disk was removed. The next pass tries again.
 	gone    func(blkio.Dev) bool
 	hasGone bool
 }
 
-// found is what was read from a cgroup.
+// found has the results of reads of a cgroup.
 type found struct {
 	texts     []fileText     // of the control files that were read
 	record    *record.Record // may be the target's own, so it must not be changed
@@ -49,7 +49,7 @@ func (e *Enforcer) inspect(t *plan.Target, last *seen) change {
 	old, raw, err := readRecord(t, c.Cgroup)
 	switch {
 	case errors.Is(err, blkio.ErrGone):
-		if t.Container != "" { // else the pod was removed, and its containers with it
+		if t.Container != "" { // the pod's own cgroup is missing if the pod was removed, with its containers
 			c.Err = err
 		}
 		return c
@@ -283,7 +283,7 @@ func readRecord(t *plan.Target, cg cgroupfs.Cgroup) (*record.Record, []byte, err
 	if err != nil || raw == nil {
 		return nil, nil, err
 	}
-	// Made anew, not kept: a close look is rare, and 750 texts are 400 KB.
+	// The texts are not kept, because this is rarely needed, and 750 texts are 400 KB.
 	if !t.Record.Empty() {
 		if wanted, err := t.Record.Marshal(t.Room); err == nil && bytes.Equal(raw, wanted) {
 			return &t.Record, raw, nil
@@ -296,8 +296,8 @@ func readRecord(t *plan.Target, cg cgroupfs.Cgroup) (*record.Record, []byte, err
 	return old, raw, err
 }
 
-// lifted returns the settings to remove unless they are desired: those of a record, which
-// this program wrote, and those that the runtime has written from the OCI spec.
+// lifted returns the settings to remove unless they are desired. These are the settings of a record, which this
+// program wrote, and those that the runtime has written from the OCI spec.
 func (c *change) lifted(old *record.Record, actual blkio.Values) policy.Settings {
 	var out policy.Settings
 	if !old.Observed { // those were decided once, and never written

@@ -67,7 +67,7 @@ func (tt *inspectTest) run(t *testing.T) {
 	}
 }
 
-// TestInspect: what is recorded, and what the runtime writes from the OCI spec, decides which
+// TestInspect verifies that the record, and the values that the runtime writes from the OCI spec, decide which
 // values of a cgroup are removed.
 func TestInspect(t *testing.T) {
 	for _, tt := range []inspectTest{
@@ -109,7 +109,7 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// TestInspectSpec: the values of the OCI spec that are not wanted any more.
+// TestInspectSpec covers the values of the OCI spec that are not wanted any more.
 func TestInspectSpec(t *testing.T) {
 	fromSpec := []blkio.Replacement{{Address: limit(sda, 1)[0].Address, From: 7, To: blkio.Max}}
 	for _, tt := range []inspectTest{
@@ -142,8 +142,8 @@ func TestInspectSpec(t *testing.T) {
 	}
 }
 
-// TestEmptyPodWithoutController: systemd takes the io controller from a slice without processes.
-// That is no error of the pod, and one of a container or of a pod with processes.
+// TestEmptyPodWithoutController verifies the error for a missing io controller, which systemd takes from a
+// slice without processes. It is no error of an empty pod, but one of a container or of a pod with processes.
 func TestEmptyPodWithoutController(t *testing.T) {
 	for _, tt := range []struct {
 		name, events, container string
@@ -167,7 +167,8 @@ func TestEmptyPodWithoutController(t *testing.T) {
 	}
 }
 
-// TestErrorOfOneFile: the settings of the other file are written, and the record has the error.
+// TestErrorOfOneFile verifies that an error of one file does not keep the settings of the other file from being
+// written, and that the record has the error.
 func TestErrorOfOneFile(t *testing.T) {
 	n := newNode(t, pod)
 	n.write(pod+"/io.weight", "default heavy\n")
@@ -184,7 +185,7 @@ func TestErrorOfOneFile(t *testing.T) {
 	}
 }
 
-// TestRecordTooLarge: the limits are in force without a record, which is an error.
+// TestRecordTooLarge verifies that the limits are in force without a record, which is an error.
 func TestRecordTooLarge(t *testing.T) {
 	n := newNode(t, pod)
 	target := planOf().Pod
@@ -198,8 +199,8 @@ func TestRecordTooLarge(t *testing.T) {
 	}
 }
 
-// TestLastLimit: the record goes with the last limit, and then only a removal of the container's
-// cgroup needs another look.
+// TestLastLimit verifies that the record is removed with the last limit. After that, only a removal of the
+// container's cgroup needs another comparison.
 func TestLastLimit(t *testing.T) {
 	n := newNode(t, pod, a)
 	n.apply(NewTargets(planOf(a)), "")
@@ -226,7 +227,7 @@ func TestLastLimit(t *testing.T) {
 	}
 }
 
-// TestNoCgroup: a target without a cgroup is not compared.
+// TestNoCgroup verifies that a target without a cgroup is not compared.
 func TestNoCgroup(t *testing.T) {
 	n := newNode(t)
 	targets := NewTargets(plan.Plan{Pod: plan.Target{Want: limit(sda, 5)}})
@@ -238,7 +239,7 @@ func TestNoCgroup(t *testing.T) {
 	}
 }
 
-// TestSweep: the record of a container goes when its cgroup has gone; those of others stay.
+// TestSweep verifies that the record of a container is removed after its cgroup, and that those of others stay.
 func TestSweep(t *testing.T) {
 	n := newNode(t, pod, a, b)
 	n.apply(NewTargets(planOf(a, b)), "")
@@ -264,7 +265,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestLook: weights work if a disk has io.cost enabled, or if that is unknown.
+// TestLook verifies that weights count as working if a disk has io.cost enabled, or if that is unknown.
 func TestLook(t *testing.T) {
 	n := newNode(t)
 	w := WeightSupport{Cgroups: n.Cgroups}
@@ -286,7 +287,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestClearFailsToMark: no limit is removed from a cgroup that a running plugin would restore.
+// TestClearFailsToMark verifies that no limit is removed from a cgroup that a running plugin would restore.
 func TestClearFailsToMark(t *testing.T) {
 	n := newNode(t)
 	r := record.Record{Kind: record.KindPod, Settings: limit(sda, 1)}

@@ -90,8 +90,8 @@ func (c *Clearer) mark(cg cgroupfs.Cgroup, r *record.Record, cleared bool) error
 	return record.Write(cg, &marked)
 }
 
-// removalsBelow returns what removes a record's limits from a cgroup that the runtime has below
-// the container's.
+// removalsBelow returns the lines that remove a record's limits from a cgroup that the runtime has below the
+// container's.
 func removalsBelow(r *record.Record) []blkio.Replacement {
 	var out []blkio.Replacement
 	for _, s := range r.Settings {

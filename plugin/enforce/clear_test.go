@@ -58,7 +58,7 @@ func TestClear(t *testing.T) {
 	}
 }
 
-// TestClearGone: the record of a container, and so its mark, is on the pod's cgroup.
+// TestClearGone verifies that the record of a container, and so its mark, is on the pod's cgroup.
 func TestClearGone(t *testing.T) {
 	n := newNode(t, a)
 	var c Clearer
@@ -68,7 +68,7 @@ func TestClearGone(t *testing.T) {
 	}
 }
 
-// TestClearFails: the steps before an error are reported, and the other files are written.
+// TestClearFails verifies that the steps before an error are reported, and the other files are written.
 func TestClearFails(t *testing.T) {
 	n := newNode(t, a)
 	if err := os.Remove(filepath.Join(n.dir, a, "io.max")); err != nil {
@@ -84,8 +84,8 @@ func TestClearFails(t *testing.T) {
 	}
 }
 
-// TestClearVerifies: a plugin that inspected the cgroup when it was marked has written its
-// record again, with more limits. They are removed, and the cgroup is marked again.
+// TestClearVerifies verifies that a plugin that inspected the cgroup when it was marked has written its record
+// again, with more limits. They are removed, and the cgroup is marked again.
 func TestClearVerifies(t *testing.T) {
 	n := newNode(t, a)
 	cg := n.Cgroups.Cgroup(a)

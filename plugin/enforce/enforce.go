@@ -16,9 +16,8 @@ type Enforcer struct {
 	Gone    func(blkio.Dev) bool // reports whether the disk has been removed from the node
 }
 
-// Targets holds a plan, and what was last read from its cgroups. With one Targets for each
-// plan, a pass over a node on which nothing has changed only reads. Only one goroutine at a
-// time may use it.
+// Targets holds a plan, and the results of the last reads of its cgroups. With one Targets for each plan, a
+// pass over an unchanged node only reads. Only one goroutine at a time may use it.
 type Targets struct {
 	plan.Plan
 	pod        seen   // of Plan.Pod
@@ -45,7 +44,7 @@ func NewTargets(p plan.Plan) *Targets {
 	return &Targets{Plan: p, containers: make([]seen, len(p.Containers))}
 }
 
-// Result describes what was done to one cgroup.
+// Result describes the writes to one cgroup.
 type Result struct {
 	Target *plan.Target
 	// Compared is true if the cgroup was compared with the plan. It is false if the plan

@@ -78,7 +78,7 @@ func (n *node) recordOf(cgroup, kind string) *record.Record {
 	return r
 }
 
-// apply returns the results as text: a cgroup, whether it was looked at, and what was written.
+// apply returns the results as text: a cgroup, whether it was compared, and the lines that were written.
 func (n *node) apply(targets *Targets, only string) []string {
 	n.t.Helper()
 	var out []string
@@ -111,8 +111,8 @@ func planOf(containers ...string) plan.Plan {
 	return out
 }
 
-// TestApply: each cgroup has a result, the pod's is the last one, and what was written is
-// recorded.
+// TestApply verifies that each cgroup has a result, that the pod's is the last one, and that the written lines
+// are recorded.
 func TestApply(t *testing.T) {
 	const wrote = " 8:0 wbps=5"
 	for _, tt := range []struct {
@@ -145,8 +145,9 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// TestIsQuiet: a look is enough once a pass has found all in place, until a file changes.
-func TestIsQuiet(t *testing.T) {
+// TestIsUnchanged verifies that IsUnchanged holds once a pass has found all values in place, until a file
+// changes.
+func TestIsUnchanged(t *testing.T) {
 	n := newNode(t, pod, a)
 	targets := NewTargets(planOf(a))
 	isUnchanged := func(want bool, when string) {
@@ -167,7 +168,7 @@ func TestIsQuiet(t *testing.T) {
 	}
 }
 
-// TestCleared: nothing is written to a cgroup that clear has marked.
+// TestCleared verifies that nothing is written to a cgroup that clear has marked.
 func TestCleared(t *testing.T) {
 	n := newNode(t, pod, a)
 	if err := record.Write(n.Cgroups.Cgroup(a), &record.Record{Kind: record.KindContainer, Cleared: true}); err != nil {
@@ -178,7 +179,7 @@ func TestCleared(t *testing.T) {
 	}
 }
 
-// TestUnreadableRecord: a record that is none is replaced, and the result says so.
+// TestUnreadableRecord verifies that an invalid record is replaced, and that the result reports it.
 func TestUnreadableRecord(t *testing.T) {
 	n := newNode(t, pod)
 	if err := record.WriteRaw(n.Cgroups.Cgroup(pod), record.KindPod, []byte("{")); err != nil {
@@ -194,7 +195,7 @@ func TestUnreadableRecord(t *testing.T) {
 	}
 }
 
-// TestUnreadRecordStays: what cannot be read is not replaced.
+// TestUnreadRecordStays verifies that a record that cannot be read is not replaced.
 func TestUnreadRecordStays(t *testing.T) {
 	n := newNode(t, pod)
 	want := record.Record{Kind: record.KindPod, Exits: []record.Exit{{Container: "gone", CgroupIDs: []uint64{7}}}}
@@ -214,7 +215,7 @@ func TestUnreadRecordStays(t *testing.T) {
 	}
 }
 
-// TestFailedLiftIsOnRecord: what could not be lifted is still ours.
+// TestFailedLiftIsOnRecord verifies that a value that could not be lifted stays in the record.
 func TestFailedLiftIsOnRecord(t *testing.T) {
 	n := newNode(t, pod)
 	n.apply(NewTargets(planOf()), "")
@@ -241,9 +242,9 @@ func TestFailedLiftIsOnRecord(t *testing.T) {
 	}
 }
 
-// TestLimitOfGoneDisk: a disk that has left is no failure, and its limit is tried again
-// with each pass, so that it is there again with the disk.
-func TestLimitOfGoneDisk(t *testing.T) {
+// TestLimitOfRemovedDisk verifies that a removed disk is no failure. Its limit is written with each pass, so
+// that it is in force again when the disk returns.
+func TestLimitOfRemovedDisk(t *testing.T) {
 	line := func(dev blkio.Dev) blkio.Line { return limit(dev, 2).Lines()[0] }
 	refuses := func(l blkio.Line) error {
 		if l.Dev == sda {
@@ -265,7 +266,8 @@ func TestLimitOfGoneDisk(t *testing.T) {
 	}
 }
 
-// TestWeightSupport: whether the kernel has io.weight, asked until there is a cgroup to ask.
+// TestWeightSupport verifies that WeightSupport reads whether the kernel has io.weight until there is a cgroup
+// that shows it.
 func TestWeightSupport(t *testing.T) {
 	empty := newNode(t)
 	w := WeightSupport{Cgroups: empty.Cgroups}

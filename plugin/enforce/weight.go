@@ -50,7 +50,7 @@ func (w *WeightSupport) Look() bool {
 	return before == nil || (*before == nil) != (enabled == nil) || !maps.Equal(*before, enabled)
 }
 
-// Work reports whether weights may have had an effect at the last Look.
+// Work reports whether weights may have had an effect at the last call of Look.
 func (w *WeightSupport) Work() bool { return w.Support().Work() }
 
 // Support returns the effect of weights on this node.

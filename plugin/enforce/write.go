@@ -35,9 +35,9 @@ func (c *change) isForeign() bool {
 	return record.Foreign(dir)
 }
 
-// sweep removes records that count no more from a pod: those of containers whose cgroups
-// have gone, and what earlier versions of this program, or the containers themselves,
-// have put on the containers' own directories.
+// sweep removes the records of a pod that do not count any more. These are the records of containers whose
+// cgroups were removed, and those on the containers' own directories, which earlier versions of this program or
+// the containers themselves have written.
 func (e *Enforcer) sweep(p *plan.Plan) {
 	dirs := map[cgroupfs.Cgroup]bool{}
 	if p.Pod.Cgroup != "" {
@@ -52,11 +52,11 @@ func (e *Enforcer) sweep(p *plan.Plan) {
 	for dir := range dirs {
 		recorded, err := dir.ListAbove(record.Xattr)
 		if err != nil {
-			continue // it has gone, and all records with it
+			continue // it was removed, and all records with it
 		}
 		for _, cg := range recorded {
 			if !cg.Exists() {
-				_ = record.Remove(cg, record.KindContainer) // the next look tries again
+				_ = record.Remove(cg, record.KindContainer) // the next pass tries again
 			}
 		}
 	}

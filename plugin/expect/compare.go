@@ -32,8 +32,8 @@ func (d Difference) String() string {
 	return text
 }
 
-// Compare decides for a pod, and returns the differences from what the case expects. Beside
-// differences it returns the errors of the pod that they do not show.
+// Compare decides for a pod, and returns the differences from the expectations of the case. It also returns the
+// errors of the pod that the differences do not show.
 func (c *Case) Compare(ctx context.Context, checker *check.Checker, m *manifest.Pod) (_ []Difference, notes []string) {
 	r := checker.Pod(ctx, m)
 	cmp := comparison{checker: checker, pod: m}
@@ -132,8 +132,8 @@ func (c *comparison) cgroup(ctx context.Context, want *cgroup, got *check.Decisi
 	}
 }
 
-// created reports a container that is refused although the case expects values of it, and no refusal. No
-// limit at all is what a container has that does not exist.
+// created reports a container that is rejected although the case expects values of it, and no rejection. It has
+// no limits then, as it does not exist.
 func (c *comparison) created(each, named *cgroup, refused string) {
 	if refused == "" || each != nil && each.refused != nil || named != nil && named.refused != nil {
 		return

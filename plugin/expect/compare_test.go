@@ -52,7 +52,7 @@ func volumePod(namespace string, annotations map[string]string) *manifest.Pod {
 	}
 }
 
-// pods are pods with various decisions.
+// pods returns pods with various decisions.
 func pods() []*manifest.Pod {
 	const limits, weight, class = "limits.blkio.noderesource.dev/", "weight.blkio.noderesource.dev/", "class.blkio.noderesource.dev/"
 	var out []*manifest.Pod
@@ -72,7 +72,7 @@ func pods() []*manifest.Pod {
 	return out
 }
 
-// written returns the case that expects what was decided: all that a file can have.
+// written returns the case that expects the actual decisions, with all fields that a file can have.
 func written(t *testing.T, checker *check.Checker, m *manifest.Pod, r *check.Result) string {
 	t.Helper()
 	rule := r.Rule
@@ -122,7 +122,7 @@ func values(t *testing.T, checker *check.Checker, m *manifest.Pod, d *check.Deci
 	return text
 }
 
-// TestDecisionsPass: a case that expects what was decided passes, for each pod; and each change of
+// TestDecisionsPass verifies that a case that expects the actual decisions passes, for each pod. Each change of
 // an expected value is a difference.
 func TestDecisionsPass(t *testing.T) {
 	checker, changed := testChecker(t), 0
@@ -169,7 +169,7 @@ func compare(t *testing.T, checker *check.Checker, m *manifest.Pod, text string)
 	return append(out, notes...)
 }
 
-// TestDifferences: what a difference says.
+// TestDifferences verifies the texts of differences.
 func TestDifferences(t *testing.T) {
 	const limits = "limits.blkio.noderesource.dev/"
 	for expect, want := range map[string][]string{
@@ -200,8 +200,8 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// TestNotes: beside differences, the errors of the pod are shown once. An annotation for a container that
-// the pod does not have is a difference.
+// TestNotes verifies that beside differences, the errors of the pod are shown once. An annotation for a
+// container that the pod does not have is a difference.
 func TestNotes(t *testing.T) {
 	const limits = "limits.blkio.noderesource.dev/"
 	const unknown, floor = `unknown container "d" in the annotations (the pod has a, b, c)`, `nri-blkio: limits.blkio.noderesource.dev/container.a: entry 1 "rootfs wbps=1": wbps=1 is under this node's floor (write at least 64Ki)`
@@ -223,8 +223,8 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestRefusedValues: a container that is refused has no values, so a case that expects some, or that there is no
-// limit, and no refusal, fails.
+// TestRefusedValues verifies that a container that is refused has no values, so a case that expects some, or
+// that there is no limit, and no refusal, fails.
 func TestRefusedValues(t *testing.T) {
 	m := volumePod("batch-1", map[string]string{"limits.blkio.noderesource.dev/container.a": "* wbps=200Mi"})
 	const refused = "container a: refused: got nri-blkio: limits.blkio.noderesource.dev/container.a: entry 1 \"* wbps=200Mi\": " +
@@ -243,7 +243,7 @@ func TestRefusedValues(t *testing.T) {
 	}
 }
 
-// TestWeightOfStar: the target * selects the disks of a weight too.
+// TestWeightOfStar verifies that the target * selects the disks of a weight too.
 func TestWeightOfStar(t *testing.T) {
 	m := volumePod("web", map[string]string{"weight.blkio.noderesource.dev/container.a": "/data 40; * 30"})
 	for expect, want := range map[string][]string{

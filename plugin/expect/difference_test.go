@@ -15,7 +15,8 @@ import (
 
 const limitsKey, weightKey, classKey = "limits.blkio.noderesource.dev/", "weight.blkio.noderesource.dev/", "class.blkio.noderesource.dev/"
 
-// TestDifferencesOfKinds: for each field that a case may have, a decision that is not the expected one.
+// TestDifferencesOfKinds verifies that for each field that a case may have, a decision that is not the expected
+// one.
 func TestDifferencesOfKinds(t *testing.T) {
 	for _, tt := range []struct {
 		namespace string
@@ -59,7 +60,7 @@ func TestDifferencesOfKinds(t *testing.T) {
 	}
 }
 
-// TestRefused: whether a container is refused, and why.
+// TestRefused verifies differences in whether a container is rejected, and why.
 func TestRefused(t *testing.T) {
 	yes, no, because := &refusal{expected: true}, &refusal{}, &refusal{true, "a \"cause\"\n"}
 	for _, tt := range []struct {
@@ -89,7 +90,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestAbsent: a container that the pod does not have is compared with the names that it has.
+// TestAbsent verifies that a container that the pod does not have is compared with the names that it has.
 func TestAbsent(t *testing.T) {
 	c := comparison{}
 	c.absent(&pod{named: map[string]*cgroup{"databse": {}, "web": {}, "Web": {}, "x\x1b": {}}}, []string{"database", "web", "wed"})
@@ -103,7 +104,7 @@ func TestAbsent(t *testing.T) {
 	}
 }
 
-// TestIsSource: a source is named in full or by its first words, and not by a part of a word.
+// TestIsSource verifies that a source is named in full or by its first words, and not by a part of a word.
 func TestIsSource(t *testing.T) {
 	class := policy.Source{Kind: policy.FromRule, Name: "batch/bronze", Entry: 2}
 	entry := policy.Source{Kind: policy.FromAnnotation, Name: limitsKey + "container.a", Entry: 10}
@@ -136,7 +137,7 @@ func TestIsSource(t *testing.T) {
 	}
 }
 
-// TestOrigin: a value has its disk and its source, and a value without one the reason.
+// TestOrigin verifies that a value has its disk and its source, and a value without one the reason.
 func TestOrigin(t *testing.T) {
 	source := policy.Source{Kind: policy.FromClass, Name: "gold"}
 	for want, tt := range map[string]struct {
@@ -156,7 +157,7 @@ func TestOrigin(t *testing.T) {
 	}
 }
 
-// TestSettingOf: a setting is one of its key and its disk. The weight on all disks has no disk.
+// TestSettingOf verifies that a setting is one of its key and its disk. The weight on all disks has no disk.
 func TestSettingOf(t *testing.T) {
 	one, two := blkio.Dev{Major: 8}, blkio.Dev{Major: 9}
 	d := &check.Decision{Disks: map[blkio.Dev]string{one: "one", two: "two"}}
@@ -179,8 +180,8 @@ func TestSettingOf(t *testing.T) {
 	}
 }
 
-// TestSameEachTime: differences and notes are the same in each run, in the order of the file and of the
-// containers, whatever the order of maps.
+// TestSameEachTime verifies that differences and notes are the same in each run, in the order of the file and
+// of the containers.
 func TestSameEachTime(t *testing.T) {
 	checker := testChecker(t)
 	requests := map[string]string{limitsKey + "containers": "* wbps=1", weightKey + "container.x": "5", limitsKey + "container.y": "/", classKey + "container.z": "A", limitsKey + "nothing": ""}
@@ -196,7 +197,7 @@ func TestSameEachTime(t *testing.T) {
 	}
 }
 
-// TestNoContainers: what is expected of each container is not compared for a pod that has none.
+// TestNoContainers verifies that expectations of each container are not compared for a pod that has none.
 func TestNoContainers(t *testing.T) {
 	m := &manifest.Pod{Object: manifest.Object{Kind: "Pod", Namespace: "batch-1", Name: "p"}}
 	got := compare(t, testChecker(t), m, `- {name: a, expect: {eachContainer: {class: x, weight: 5}, podTotal: {limits: [{target: "*", wbps: 1Mi}]}, containers: {a: {}}}}`)

@@ -33,7 +33,7 @@ type Case struct {
 	want pod
 }
 
-// pod has the expected decisions about a pod. What is nil is not compared.
+// pod has the expected decisions about a pod. Fields that are nil are not compared.
 type pod struct {
 	rule    *string
 	mode    *policy.Mode
@@ -43,8 +43,8 @@ type pod struct {
 	total   *cgroup
 }
 
-// cgroup has the expected decision about a container, or about the pod as a whole. What is nil is
-// not compared.
+// cgroup has the expected decision about a container, or about the pod as a whole. Fields that are nil are not
+// compared.
 type cgroup struct {
 	class   *string
 	refused *refusal
@@ -58,8 +58,8 @@ type refusal struct {
 	part     string
 }
 
-// limit is what is expected on the disks of a target: the values in limits for each of them that is
-// set, or the weight.
+// limit has the expected values on the disks of a target: the values in limits for each of them that is set, or
+// the weight.
 type limit struct {
 	target string // "" for the weight on all disks
 	limits blkio.Limits

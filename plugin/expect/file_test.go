@@ -136,7 +136,7 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// FuzzParse: a file is refused with the same error each time, or all of its cases can be compared.
+// FuzzParse verifies that a file is refused with the same error each time, or all of its cases can be compared.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(full))
 	for _, tt := range fileErrors {

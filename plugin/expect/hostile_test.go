@@ -12,8 +12,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
 )
 
-// TestHostileValues: whatever the value of a field is, the file is refused with its line, or its case can be compared.
-// The error is the same each time, and has no control character of the value.
+// TestHostileValues verifies that a file with any value of a field is refused with its line, or its case can be
+// compared. The error is the same each time, and has no control character of the value.
 func TestHostileValues(t *testing.T) {
 	checker, refused := testChecker(t), 0
 	values := []any{
@@ -63,8 +63,8 @@ func TestHostileValues(t *testing.T) {
 	}
 }
 
-// TestEachFieldCounts: a change of any value in a file changes a case, or is an error. A field that were decoded and
-// then forgotten would let its case pass.
+// TestEachFieldCounts verifies that a change of any value in a file changes a case, or is an error. A field
+// that were decoded and then forgotten would let its case pass.
 func TestEachFieldCounts(t *testing.T) {
 	want, err := Parse([]byte(full))
 	if err != nil {
@@ -104,7 +104,8 @@ func TestEachFieldCounts(t *testing.T) {
 	}
 }
 
-// TestEmptyFields: a field of a case without a value is an error, and so is a wrong type, with the line.
+// TestEmptyFields verifies that a field of a case without a value is an error, and so is a wrong type, with the
+// line.
 func TestEmptyFields(t *testing.T) {
 	lines := strings.Split(strings.TrimSuffix(full, "\n"), "\n")
 	for i, line := range lines {
@@ -126,7 +127,7 @@ func TestEmptyFields(t *testing.T) {
 	}
 }
 
-// TestManyCases: the work for a file grows with its size, and not with its square.
+// TestManyCases verifies that the work for a file grows with its size, and not with its square.
 func TestManyCases(t *testing.T) {
 	file := func(cases int) []byte {
 		var b strings.Builder
@@ -150,7 +151,8 @@ func TestManyCases(t *testing.T) {
 	}
 }
 
-// TestHostileNames: the error about a pod that is not found is one line of printable ASCII, and is bounded.
+// TestHostileNames verifies that the error about a pod that is not found is one line of printable ASCII, and is
+// bounded.
 func TestHostileNames(t *testing.T) {
 	set := &manifest.Set{Pods: make([]manifest.Pod, 1)}
 	for _, name := range []string{"\x1b[2J", "a\nb", "\xff\xfe", strings.Repeat("x", 1<<20), strings.Repeat("\u202e", 500), "%s", `"`} {

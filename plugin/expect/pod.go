@@ -66,8 +66,8 @@ func (d *podDocument) pod(v *validator, at *field.Path) Pod {
 	return out
 }
 
-// Find returns the pod, which is one of set if it is in a manifest. The error says what is there
-// instead of one pod.
+// Find returns the pod, which is one of set if it is in a manifest. The error describes the objects that there
+// are instead of one pod.
 func (p *Pod) Find(set *manifest.Set) (*manifest.Pod, error) {
 	if !p.InManifest() {
 		return p.alone(), nil

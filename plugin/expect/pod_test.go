@@ -8,7 +8,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
 )
 
-// TestFind: which pod of a manifest a case is about, and what the case changes of it.
+// TestFind verifies which pod of a manifest a case selects, and how the case changes it.
 func TestFind(t *testing.T) {
 	set := &manifest.Set{}
 	for _, o := range []manifest.Object{
@@ -52,7 +52,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestChanges: a case adds labels and annotations to those of a manifest, and does not change the
+// TestChanges verifies that a case adds labels and annotations to those of a manifest, and does not change the
 // pod for later cases.
 func TestChanges(t *testing.T) {
 	set := &manifest.Set{Pods: []manifest.Pod{{
@@ -75,7 +75,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestAlone: a pod without a manifest is in the namespace default, has one container, and no
+// TestAlone verifies that a pod without a manifest is in the namespace default, has one container, and no
 // resources.
 func TestAlone(t *testing.T) {
 	for _, tt := range []struct {

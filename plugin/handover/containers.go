@@ -9,14 +9,14 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 )
 
-// Containers is the state of the containers of a node.
+// Containers holds the state of the containers of a node.
 type Containers interface {
 	// Watching notes that cgroups can be added to a watch from now on.
 	Watching(Adder)
 	// Lost notes that the watch has failed: no container is watched any more.
 	Lost()
-	// Ended notes that the last process of a cgroup has ended, and returns its container. It
-	// is nil if there is nothing to hand over.
+	// Ended notes that the last process of a cgroup has ended, and returns its container. It returns nil if
+	// there is nothing to hand over.
 	Ended(cgroup string) Ended
 }
 
@@ -29,7 +29,7 @@ type Ended interface {
 	Alone(ctx context.Context, fn func())
 	// Lifted notes whether the limits were lifted.
 	Lifted(bool)
-	// Left returns what it could write to.
+	// Left returns the disks that the container could write to, with its pod.
 	Left() *Left
 	// Counts reports whether this is the first report of its end.
 	Counts() bool
@@ -47,7 +47,7 @@ type Kernel interface {
 	Close() error
 }
 
-// OpenCgroup is a cgroup within reach until it is closed, be it removed. It is a *cgroupfs.OpenCgroup.
+// OpenCgroup is a cgroup that stays open until Close, also after it was removed. It is a *cgroupfs.OpenCgroup.
 type OpenCgroup interface {
 	Path() string
 	Lift(lines []blkio.Line) error

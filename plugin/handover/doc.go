@@ -1,3 +1,3 @@
-// Package handover hands over the data of containers that end: their limits are lifted
-// before their cgroups are removed, and what they left unwritten is synced.
+// Package handover hands over the data of containers that end. It lifts their limits before their cgroups are
+// removed, and syncs their unwritten data.
 package handover

@@ -13,39 +13,39 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 )
 
-// Between the end of a container's last process and the removal of its cgroup
-// are 3 to 25 ms, and StopContainer comes after that (docs/reference/quirks.md). In this
-// time its limits have to go: what it has queued would drain at them, out of
-// reach, and its successor's writes to the same files with it. What the pod may
-// do as a whole holds on, so that there is no burst.
+// Between the end of a container's last process and the removal of its cgroup are 3 to 25 ms, and StopContainer
+// comes after that (docs/reference/quirks.md). In this time the plugin lifts the container's limits. Otherwise
+// the kernel would write the container's dirty data at these limits, which cannot be changed any more, and with
+// it the writes of the successor to the same files. The limits of the pod as a whole stay, so that there is no
+// burst.
 
-// liftWait is how long an exit waits for a concurrent write to the pod's cgroups, which
-// could restore the limits. It is short: the cgroup is about to go.
+// liftWait is the time that an exit waits for a concurrent write to the pod's cgroups, which could restore the
+// limits. It is short, because the cgroup is about to be removed.
 const liftWait = 5 * time.Millisecond
 
 const (
 	// A watch that has failed is started again after a pause that grows.
 	watchPause, watchPauseMax = time.Second, time.Minute
-	// tellEvery is the time after which a failure that lasts is logged again.
-	tellEvery = 10 * time.Minute
+	// logEvery is the time after which a failure that lasts is logged again.
+	logEvery = 10 * time.Minute
 )
 
-// Exits has the limits of containers lifted when they end, and what they left written out.
+// Exits lifts the limits of containers when they end, and has their data written out.
 type Exits struct {
 	Log        logrus.FieldLogger
 	Containers Containers
-	Open       func() (Kernel, error) // nil: the kernel's
+	Open       func() (Kernel, error) // opens a watch; nil for the kernel's own
 	Writeout   *Writeout
 	Recovery   *recovery.Recovery
 
-	// Won and Lost are the races with the removal of a cgroup; Failed are the limits that
-	// could not be lifted for another reason.
+	// Won and Lost count the races with the removal of a cgroup. Failed counts the limits that could not be
+	// lifted for another reason.
 	Won, Lost, Failed atomic.Int64
 }
 
 // Watch watches the ends of containers until ctx ends.
 func (e *Exits) Watch(ctx context.Context) {
-	wait, told := watchPause, time.Time{}
+	wait, logged := watchPause, time.Time{}
 	for {
 		began := time.Now()
 		err := e.Recovery.Guarded(func() error { return e.watchOnce(ctx) })
@@ -53,10 +53,10 @@ func (e *Exits) Watch(ctx context.Context) {
 			return
 		}
 		if time.Since(began) > watchPauseMax {
-			wait = watchPause // it has worked
+			wait = watchPause // it has worked for some time
 		}
-		if time.Since(told) >= tellEvery {
-			told = time.Now()
+		if time.Since(logged) >= logEvery {
+			logged = time.Now()
 			e.Log.WithError(err).Error("Exit watch failed: limits of ended containers are not lifted; retrying")
 		}
 		select {
@@ -74,7 +74,7 @@ func (e *Exits) open() (Kernel, error) {
 	return cgroupfs.NewEmptyWatch()
 }
 
-// watchOnce is Watch until the watch fails.
+// watchOnce watches the ends of containers until the watch fails.
 func (e *Exits) watchOnce(ctx context.Context) error {
 	watch, err := e.open()
 	if err != nil {
@@ -82,7 +82,7 @@ func (e *Exits) watchOnce(ctx context.Context) error {
 	}
 	defer watch.Close()
 	e.Containers.Watching(watch)
-	defer e.Containers.Lost() // before its end, so that no cgroup is added to it then
+	defer e.Containers.Lost() // before Close, so that no cgroup is added to a closed watch
 	return watch.Run(ctx, e.urgent, func(held *cgroupfs.OpenCgroup) { e.Exited(ctx, held) })
 }
 
@@ -92,8 +92,8 @@ func (e *Exits) urgent(err error) {
 	}
 }
 
-// Exited lifts the limits of a container whose cgroup is empty. That comes before
-// all else: every instruction in between is in a race.
+// Exited lifts the limits of a container whose cgroup is empty. It does that first, because it races with the
+// removal of the cgroup.
 func (e *Exits) Exited(ctx context.Context, held OpenCgroup) {
 	var (
 		ended Ended
@@ -110,7 +110,7 @@ func (e *Exits) Exited(ctx context.Context, held OpenCgroup) {
 		held.Close()
 		return
 	}
-	go func() { // the next one must not wait
+	go func() { // the next exit must not wait
 		defer held.Close()
 		if returned && e.Recovery.Step("hand over data of an ended container", func() { e.handOver(ctx, held, ended, lines, err) }) {
 			return
@@ -133,12 +133,12 @@ func (e *Exits) handOver(ctx context.Context, held OpenCgroup, ended Ended, line
 	e.Writeout.HandOver(ctx, ended.Left())
 }
 
-// liftAgain lifts the limits once more: a writer that was at the pod's cgroups at the time
-// may have restored them. If the cgroup was removed in between, this is not counted as a loss.
+// liftAgain lifts the limits once more, because a concurrent writer to the pod's cgroups may have restored
+// them. If the cgroup was removed in between, this does not count as a loss.
 func liftAgain(ctx context.Context, held OpenCgroup, ended Ended, lines []blkio.Line) {
 	ctx, cancel := context.WithTimeout(ctx, liftWait)
 	defer cancel()
-	ended.Alone(ctx, func() { _ = held.Lift(lines) }) // see above
+	ended.Alone(ctx, func() { _ = held.Lift(lines) }) // an error does not count
 }
 
 func (e *Exits) count(ended Ended, err error) {

@@ -19,9 +19,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 )
 
-// events is what has happened, in its order.
+// events has the events so far, in their order.
 type events struct {
-	mu  sync.Mutex // guards all
+	mu  sync.Mutex // guards all fields
 	all []string
 }
 
@@ -38,13 +38,13 @@ func (e *events) taken() []string {
 	return slices.Clone(e.all)
 }
 
-// fakeContainers has one container, whose cgroup is "a".
+// fakeContainers has one container, with the cgroup "a".
 type fakeContainers struct {
 	events
 	watching atomic.Pointer[Adder]
 	lines    []blkio.Line
 	counts   bool
-	writing  bool // for as long as the hand-over waits for that
+	writing  bool // another goroutine writes for as long as the hand-over waits for it
 }
 
 func (f *fakeContainers) Watching(w Adder) { f.watching.Store(&w) }
@@ -87,7 +87,7 @@ func (f *fakeEnded) Log() logrus.FieldLogger {
 	return log
 }
 
-// fakeKernel fails when told to.
+// fakeKernel is a watch that fails when fail is called.
 type fakeKernel struct {
 	fail   chan error
 	closed atomic.Bool
@@ -109,7 +109,7 @@ func (k *fakeKernel) Close() error {
 	return nil
 }
 
-// fakeKernels opens one after another, or refuses to.
+// fakeKernels opens one watch after another, or returns an error.
 type fakeKernels struct {
 	mu      sync.Mutex
 	opened  []*fakeKernel
@@ -154,8 +154,8 @@ func (h *fakeOpenCgroup) Lift(lines []blkio.Line) error {
 
 func (h *fakeOpenCgroup) Close() { h.add("close") }
 
-// TestExited: the limits go first, and once more when no other writer is at the cgroups. What
-// the kernel answers is counted, if there was a limit and no other event reported the end.
+// TestExited verifies that the limits are lifted first, and once more when no other goroutine writes to the
+// cgroups. The result is counted if there was a limit and no other event reported the end.
 func TestExited(t *testing.T) {
 	lines := []blkio.Line{{File: blkio.IOMax, Text: "8:0 wbps=max"}}
 	all := func(lifted bool, n int) []string {
@@ -199,8 +199,8 @@ func TestExited(t *testing.T) {
 	}
 }
 
-// TestWatchFails: a watch that has failed is closed and not used any more, and another one
-// takes its place. A failure that lasts is logged every ten minutes.
+// TestWatchFails verifies that a watch that has failed is closed and replaced by another one. A failure that
+// lasts is logged every ten minutes.
 func TestWatchFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, hook := logtest.NewNullLogger()

@@ -17,8 +17,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestFindKnown: of the known mounts those count that the container can write to, by a limited disk
-// of theirs or one below it, and that are mounted somewhere.
+// TestFindKnown verifies which known mounts count: those that the container can write to, that are mounted
+// somewhere, and that are on a limited disk or on a disk above one.
 func TestFindKnown(t *testing.T) {
 	lv := blkio.Dev{Major: 253}
 	storage := mounted{under: map[blkio.Dev]blkio.Dev{lv: sda}}
@@ -76,13 +76,13 @@ func (h hanging) Under(ctx context.Context, disk blkio.Dev) []blkio.Disk {
 	return h.mounted.Under(ctx, disk)
 }
 
-// unread is a Storage whose mount table cannot be read.
+// unread is a Storage with a mount table that cannot be read.
 type unread struct{ mounted }
 
 func (unread) Refresh(context.Context) error { return errors.New("input/output error") }
 
-// TestFindFails: where the node does not answer, the known mounts of the container count by their
-// own disks, and there may be more.
+// TestFindFails verifies that the known mounts of the container count by their own disks where the node does
+// not answer, and that the result is incomplete then.
 func TestFindFails(t *testing.T) {
 	lv := blkio.Dev{Major: 253}
 	facts := policy.Container{Rootfs: onAt("/", sda), Mounts: []policy.Mount{{Backing: onAt("/lv", lv)}, {Backing: onAt("/data", sda)}}}
@@ -99,8 +99,8 @@ func TestFindFails(t *testing.T) {
 	}
 }
 
-// TestSyncCounts: a sync that fails is counted and logged with its path, and one that the end of
-// the process interrupts is neither.
+// TestSyncCounts verifies that a sync that fails is counted and logged with its path. A sync that the end of
+// the process interrupts is neither counted nor logged.
 func TestSyncCounts(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fails      error
@@ -124,7 +124,7 @@ func TestSyncCounts(t *testing.T) {
 					return tt.fails
 				}}
 				done := make(chan error, 1)
-				s.soon(ctx, waiter{Volume{Path: "/data", Disk: sda}, nil, notOver, func(err error) { done <- err }})
+				s.request(ctx, waiter{Volume{Path: "/data", Disk: sda}, nil, notOver, func(err error) { done <- err }})
 				if err := <-done; !errors.Is(err, tt.fails) {
 					t.Errorf("the hand-over got %v", err)
 				}
@@ -148,8 +148,8 @@ func TestSyncCounts(t *testing.T) {
 	}
 }
 
-// TestPending: syncs under way and those that wait for the disk's turn count as syncs, and the
-// hand-overs that need a further sync as waiting.
+// TestPending verifies that running syncs and those that wait for the disk's turn count as syncs. Hand-overs
+// that need a further sync count as waiting.
 func TestPending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCounting(t, map[string]time.Duration{"/a": time.Second, "/b": time.Second, "/c": time.Second})

@@ -35,9 +35,9 @@ func withMounts(t *testing.T, mountinfo string) *storage.Storage {
 	return s
 }
 
-// TestHidden: a filesystem that another one hides at the end of a container is not synced by its
-// path, which leads to the other one. A network filesystem could hang. What the container has left
-// is unknown then.
+// TestHidden verifies that a filesystem that another one hides at the end of a container is not synced by its
+// path. The path leads to the other filesystem, and a network filesystem could hang. The data that the
+// container has left is unknown then.
 func TestHidden(t *testing.T) {
 	const root, volume = "1 0 8:16 / / rw - ext4 /dev/sdb rw\n", "2 1 8:0 / /pods/p/vol rw - ext4 /dev/sda rw\n"
 	facts := policy.Container{Mounts: []policy.Mount{{Backing: withMounts(t, root+volume).Resolve(t.Context(), "/pods/p/vol")}}}
@@ -71,7 +71,7 @@ func TestHidden(t *testing.T) {
 		if !slices.Equal(paths, want) || got.More != tt.hidden {
 			t.Errorf("%s: to be synced %q, want %q, more %t", name, paths, want, got.More)
 		}
-		// A sync that was queued before finds the same.
+		// A sync that was queued before also finds the other filesystem.
 		synced := false
 		w := Writeout{Storage: s}
 		err := w.OnlyLocal(func(context.Context, string) error { synced = true; return nil })(t.Context(), "/pods/p/vol")
@@ -90,7 +90,7 @@ func TestHidden(t *testing.T) {
 	}
 }
 
-// unreadable has a mount table that cannot be read any more.
+// unreadable is a Storage with a mount table that cannot be read any more.
 type unreadable struct{ Storage }
 
 func (unreadable) Refresh(context.Context) error { return errors.New("an I/O error") }

@@ -5,11 +5,11 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// Plan is what is to be done when a container ends, as of the last look at it. What has to
-// be synced is found at its end, see Writeout.Find: by then no caller waits.
+// Plan has the limits that a container's exit concerns, as of the last comparison of its cgroup. Writeout.Find
+// finds the filesystems to sync at the exit, because no caller waits then.
 type Plan struct {
-	Limits  policy.Settings    // of io.max of its cgroup, to be lifted
-	Limited map[blkio.Dev]bool // disks with a limit on writes, its own or the pod's
+	Limits  policy.Settings    // limits in io.max of its cgroup, which are lifted
+	Limited map[blkio.Dev]bool // disks with a limit on writes, of the container or of the pod
 }
 
 // NewPlan returns the plan for a container and a pod with these settings.
@@ -25,5 +25,5 @@ func NewPlan(own, pod policy.Settings) Plan {
 	return Plan{own.In(blkio.IOMax), limited}
 }
 
-// IsEmpty reports whether no limit is on what the container writes.
+// IsEmpty reports whether no limit applies to the container's writes.
 func (p *Plan) IsEmpty() bool { return len(p.Limited) == 0 }

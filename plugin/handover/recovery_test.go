@@ -145,7 +145,7 @@ func TestSyncPanics(t *testing.T) {
 			}
 			panic("no such key")
 		}}
-		want := func(done func(error)) { s.soon(t.Context(), waiter{v, nil, notOver, done}) }
+		want := func(done func(error)) { s.request(t.Context(), waiter{v, nil, notOver, done}) }
 		wantDone := func(syncs, hands int, err error) {
 			t.Helper()
 			if began, all := calls.of(v); began != syncs || all != hands || !errors.Is(calls.newest(), err) {

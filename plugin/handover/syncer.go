@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// syncPatience is the time after which a sync counts as slow. It is logged then, and
-	// other filesystems of the disk wait for it no longer. It cannot be given up: a
-	// process that waits for a disk in the kernel cannot be killed.
+	// syncPatience is the time after which a sync counts as slow. A slow sync is logged, and other filesystems
+	// of the disk do not wait for it any longer. It cannot be aborted, because a process that waits for a disk
+	// in the kernel cannot be killed.
 	syncPatience = time.Minute
-	// maxDiskSyncs are the syncs of one disk that may be under way, slow ones included:
-	// each is a process.
+	// maxDiskSyncs is the number of syncs of one disk that may run at the same time, including slow ones. Each
+	// is a process.
 	maxDiskSyncs = 4
-	// maxWaiting are the hand-overs that may wait for the sync of one filesystem,
-	// maxPodWaiting those of one pod among them.
+	// maxWaiting is the number of hand-overs that may wait for the sync of one filesystem. Of these, at most
+	// maxPodWaiting may belong to one pod.
 	maxWaiting    = 1024
 	maxPodWaiting = 16
-	// A filesystem rests after a sync: restFactor times as long as the sync has taken,
-	// minRest to maxRest. All hand-overs that come meanwhile share the next sync.
+	// A filesystem rests after a sync: restFactor times as long as the sync has taken, minRest to maxRest. All
+	// hand-overs that begin meanwhile share the next sync.
 	restFactor = 4
 	minRest    = time.Second
 	maxRest    = 30 * time.Second
@@ -39,39 +39,36 @@ var (
 	errPanicked  = errors.New("internal error, see the log")
 )
 
-// Syncer writes filesystems out. A sync writes out all of a filesystem, so hand-overs
-// that want the same one share it, and each filesystem has at most one under way. Of each
-// disk there is one at a time, as long as it is not slow: writeback does not get faster
-// by several syncs.
+// Syncer syncs filesystems. A sync writes out all of a filesystem, so hand-overs of the same filesystem share
+// it, and each filesystem has at most one sync under way. A disk has one sync at a time, apart from slow ones,
+// because several syncs do not make writeback faster.
 type Syncer struct {
 	Log        logrus.FieldLogger
-	Sync       func(ctx context.Context, hostPath string) error // nil: none is done
-	OK, Failed atomic.Int64                                     // syncs
+	Sync       func(ctx context.Context, hostPath string) error // nil if syncs are disabled
+	OK, Failed atomic.Int64                                     // counts of syncs
 	Recovery   *recovery.Recovery
 
-	mu sync.Mutex // guards all below
-	// waiting has a key for each filesystem with a sync under way or one that rests, see
-	// Volume.key, and the hand-overs that need the next sync: the current one may have
-	// missed what they have written.
+	mu sync.Mutex // guards the fields below
+	// waiting has a key, see Volume.key, for each filesystem that is being synced or rests. The value has the
+	// hand-overs that need the next sync, because the current one may have missed their data.
 	waiting map[Volume][]waiter
-	disks   map[blkio.Dev]*diskSyncs // there are few
+	disks   map[blkio.Dev]*diskSyncs // one for each disk that was synced
 }
 
-// waiter is a hand-over that waits for a sync. That can take hours, so it keeps as little
-// as possible.
+// waiter is a hand-over that waits for a sync. That can take hours, so it keeps few data.
 type waiter struct {
 	Volume
-	pod    Pod // whose share of the places it takes
+	pod    Pod // the places of this pod are limited
 	isOver func() bool
 	done   func(error)
 }
 
-// diskSyncs hold a token for each sync of a disk that is under way: slots for all, turn
-// for the one that is not slow.
+// diskSyncs holds a token for each sync of a disk that is under way: slots for all of them, turn for the one
+// that is not slow.
 type diskSyncs struct{ turn, slots chan struct{} }
 
-// soon has a filesystem written out, and calls w.done afterwards, unless w.isOver.
-func (s *Syncer) soon(ctx context.Context, w waiter) {
+// request queues a sync of a filesystem. It calls w.done after the sync, unless w.isOver.
+func (s *Syncer) request(ctx context.Context, w waiter) {
 	err := errNoSync
 	if s.Sync != nil {
 		err = s.enqueue(ctx, w)
@@ -116,14 +113,14 @@ func isFull(waiting []waiter, pod Pod) bool {
 	return same >= maxPodWaiting
 }
 
-// Pending returns how many syncs are under way, and how many hand-overs wait for one.
+// Pending returns the number of syncs that are under way, and the number of hand-overs that wait for one.
 func (s *Syncer) Pending() (syncs, waiting int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, d := range s.disks {
 		syncs += len(d.slots)
 	}
-	for _, w := range s.waiting { // without one it rests
+	for _, w := range s.waiting { // a filesystem without a hand-over rests
 		waiting += len(w)
 	}
 	return syncs, waiting
@@ -132,10 +129,10 @@ func (s *Syncer) Pending() (syncs, waiting int) {
 // run syncs a filesystem until no hand-over waits for it.
 func (s *Syncer) run(ctx context.Context, key Volume) {
 	for all := s.take(key); len(all) > 0; all = s.take(key) {
-		last := all[len(all)-1] // its mountpoint is the most likely to be there still
+		last := all[len(all)-1] // the mountpoint of the last one is the most likely to exist still
 		var took time.Duration
 		err := errPanicked
-		if !s.Recovery.Step("sync a filesystem", func() { took, err = s.once(ctx, last.Path, s.turns(last.Disk)) }) {
+		if !s.Recovery.Step("sync a filesystem", func() { took, err = s.syncOnce(ctx, last.Path, s.syncsOf(last.Disk)) }) {
 			s.Failed.Add(1)
 		}
 		for _, w := range all {
@@ -145,7 +142,7 @@ func (s *Syncer) run(ctx context.Context, key Volume) {
 	}
 }
 
-// take returns the hand-overs that the next sync is for.
+// take returns the hand-overs that the next sync serves.
 func (s *Syncer) take(key Volume) []waiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +155,7 @@ func (s *Syncer) take(key Volume) []waiter {
 	return all
 }
 
-func (s *Syncer) turns(dev blkio.Dev) *diskSyncs {
+func (s *Syncer) syncsOf(dev blkio.Dev) *diskSyncs {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.disks[dev] == nil {
@@ -167,8 +164,8 @@ func (s *Syncer) turns(dev blkio.Dev) *diskSyncs {
 	return s.disks[dev]
 }
 
-// once syncs, and returns how long that took without the wait for the disk's turn.
-func (s *Syncer) once(ctx context.Context, path string, disk *diskSyncs) (time.Duration, error) {
+// syncOnce syncs a filesystem. It returns the time that the sync took, without the wait for the disk's turn.
+func (s *Syncer) syncOnce(ctx context.Context, path string, disk *diskSyncs) (time.Duration, error) {
 	for _, tokens := range []chan struct{}{disk.slots, disk.turn} {
 		select {
 		case tokens <- struct{}{}:
@@ -187,11 +184,11 @@ func (s *Syncer) once(ctx context.Context, path string, disk *diskSyncs) (time.D
 	defer patience.Stop()
 	err := s.Sync(ctx, path)
 	took := time.Since(began)
-	s.tell(ctx, path, took, err)
+	s.logResult(ctx, path, took, err)
 	return took, err
 }
 
-func (s *Syncer) tell(ctx context.Context, path string, took time.Duration, err error) {
+func (s *Syncer) logResult(ctx context.Context, path string, took time.Duration, err error) {
 	log := s.Log.WithFields(logrus.Fields{"path": path, "took": took.Round(time.Millisecond).String()})
 	switch {
 	case err == nil:
@@ -203,7 +200,7 @@ func (s *Syncer) tell(ctx context.Context, path string, took time.Duration, err 
 	}
 }
 
-// restFor waits, or until ctx ends.
+// restFor waits for d, or until ctx ends.
 func restFor(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):

@@ -15,12 +15,12 @@ import (
 
 var sda, sdb = blkio.Dev{Major: 8}, blkio.Dev{Major: 8, Minor: 16}
 
-// syncLog notes the syncs that have begun, and the hand-overs that are done. A sync hangs until it is
+// syncLog notes the syncs that have begun, and the hand-overs that are done. Each sync hangs until it is
 // released, except that of the path free.
 type syncLog struct {
 	free    string
 	release chan struct{}
-	mu      sync.Mutex // guards the rest
+	mu      sync.Mutex // guards the other fields
 	began   map[string]int
 	done    []error
 }
@@ -46,7 +46,7 @@ func (l *syncLog) handOver(err error) {
 	l.done = append(l.done, err)
 }
 
-// of returns how many syncs of a volume have begun, and how many hand-overs are done.
+// of returns the number of syncs of a volume that have begun, and the number of hand-overs that are done.
 func (l *syncLog) of(v Volume) (begun, hands int) {
 	synctest.Wait()
 	l.mu.Lock()
@@ -54,8 +54,8 @@ func (l *syncLog) of(v Volume) (begun, hands int) {
 	return l.began[v.Path], len(l.done)
 }
 
-// TestSyncer: one sync at a time for each disk, however many hand-overs want one; those
-// that came while it was under way get another; one that hangs keeps no other disk waiting.
+// TestSyncer verifies that each disk has one sync at a time, however many hand-overs request one. Hand-overs
+// that begin during a sync get another one, and a sync that hangs delays no other disk.
 func TestSyncer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, hook := test.NewNullLogger()
@@ -63,7 +63,7 @@ func TestSyncer(t *testing.T) {
 		calls := syncLog{free: free.Path, release: make(chan struct{}), began: map[string]int{}}
 		s := Syncer{Log: log, Sync: calls.sync}
 		ctx, cancel := context.WithCancel(t.Context())
-		want := func(v Volume) { s.soon(ctx, waiter{v, nil, notOver, calls.handOver}) }
+		want := func(v Volume) { s.request(ctx, waiter{v, nil, notOver, calls.handOver}) }
 
 		want(hangs)
 		synctest.Wait()
@@ -94,20 +94,20 @@ func TestSyncer(t *testing.T) {
 		if err := syncNow(&s, free); err != nil {
 			t.Error(err)
 		}
-		sleep(maxRest) // to its end
+		sleep(maxRest) // until the filesystem has rested
 	})
 }
 
-// syncNow has it synced, and waits for that.
+// syncNow syncs a volume and waits for the result.
 func syncNow(s *Syncer, v Volume) error {
 	done := make(chan error)
-	s.soon(context.Background(), waiter{v, nil, notOver, func(err error) { done <- err }})
+	s.request(context.Background(), waiter{v, nil, notOver, func(err error) { done <- err }})
 	return <-done
 }
 
 func notOver() bool { return false }
 
-// counting is a syncer whose syncs take a time of their own, with when each began.
+// counting is a syncer with syncs of a fixed duration. It notes when each one began.
 type counting struct {
 	Syncer
 	t     *testing.T
@@ -133,7 +133,7 @@ func (c *counting) count(path string) {
 	c.began[path]++
 }
 
-// syncs returns how many syncs have begun, of all filesystems and of one.
+// syncs returns the number of syncs that have begun, of all filesystems and of one.
 func (c *counting) syncs(path string) (all, one int) {
 	synctest.Wait()
 	c.mu.Lock()
@@ -152,16 +152,16 @@ func (c *counting) isIdle() bool {
 }
 
 func (c *counting) want(v Volume, pod Pod, done func(error)) {
-	c.soon(c.t.Context(), waiter{v, pod, notOver, done})
+	c.request(c.t.Context(), waiter{v, pod, notOver, done})
 }
 
 func ignore(error) {}
 
-// TestSyncsRest: many short containers do not make back-to-back syncs of a filesystem:
-// it rests in proportion to how long a sync takes, and all that come meanwhile share one.
+// TestSyncsRest verifies that many short containers do not cause back-to-back syncs of a filesystem. It rests
+// in proportion to the duration of a sync, and all hand-overs that begin meanwhile share one sync.
 func TestSyncsRest(t *testing.T) {
 	for took, syncs := range map[time.Duration]int{
-		0:                      60, // one a second
+		0:                      60, // one sync a second
 		time.Second:            12, // a fifth of the time
 		4 * time.Second:        3,
 		30 * time.Second:       1,
@@ -191,7 +191,7 @@ func TestSyncsRest(t *testing.T) {
 	}
 }
 
-// TestSyncsOneFilesystem: two mounts of one filesystem share a sync.
+// TestSyncsOneFilesystem verifies that two mounts of one filesystem share a sync.
 func TestSyncsOneFilesystem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCounting(t, nil)
@@ -206,8 +206,8 @@ func TestSyncsOneFilesystem(t *testing.T) {
 	})
 }
 
-// TestSlowSyncs: a sync that takes hours keeps the disk's other filesystems waiting for a
-// minute only, and as many of them as take hours are bounded.
+// TestSlowSyncs verifies that a sync that takes hours delays the disk's other filesystems for a minute only,
+// and that the number of such syncs is bounded.
 func TestSlowSyncs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		take := map[string]time.Duration{}
@@ -228,7 +228,7 @@ func TestSlowSyncs(t *testing.T) {
 			}
 		}
 		sleep(time.Hour)
-		if all, _ := c.syncs(""); all != maxDiskSyncs+1 { // and the other
+		if all, _ := c.syncs(""); all != maxDiskSyncs+1 { // and the other one
 			t.Errorf("%d syncs of a disk are under way, want %d", all-1, maxDiskSyncs)
 		}
 		sleep(6 * time.Hour)
@@ -238,8 +238,8 @@ func TestSlowSyncs(t *testing.T) {
 	})
 }
 
-// TestSyncsFull: what waits for a slow sync is bounded, for each pod and in all. Those
-// that need it no more make room.
+// TestSyncsFull verifies that the number of hand-overs that wait for a slow sync is bounded, for each pod and
+// in all. Hand-overs that do not need the sync any more make room.
 func TestSyncsFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root := Volume{Path: "/", Disk: sda}
@@ -262,7 +262,7 @@ func TestSyncsFull(t *testing.T) {
 		refused = 0
 		over := false
 		for range 2 * maxWaiting {
-			c.soon(t.Context(), waiter{root, &fakePod{}, func() bool { return over }, count})
+			c.request(t.Context(), waiter{root, &fakePod{}, func() bool { return over }, count})
 		}
 		if want := maxWaiting + maxPodWaiting; refused != want {
 			t.Errorf("%d are refused, want %d", refused, want)
@@ -275,7 +275,7 @@ func TestSyncsFull(t *testing.T) {
 	})
 }
 
-// sleep waits, and until all that happens at that time has.
+// sleep waits for d, and then until all goroutines that were to run at that time are blocked.
 func sleep(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

@@ -13,11 +13,12 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
 )
 
-// tidyPatience is what one pod's turn is waited for: with a disk that does not
-// answer, one may not end.
+// tidyPatience is the time that a pod waits for its turn. The turn of another pod may not end, with a disk that
+// does not answer.
 const tidyPatience = time.Minute
 
-// Tidier has the kernel let go of what the dead keep, pod by pod: it takes CPU time.
+// Tidier makes the kernel release the page cache and the inodes of ended containers. It works pod by pod,
+// because that takes CPU time.
 type Tidier struct {
 	Log     logrus.FieldLogger
 	Cgroups *cgroupfs.Hierarchy
@@ -27,7 +28,7 @@ type Tidier struct {
 	Recovery *recovery.Recovery
 }
 
-// Tidy tidies up a pod of which a container has been written out.
+// Tidy releases the page cache and the inodes of a pod after a container of it was written out.
 func (t *Tidier) Tidy(ctx context.Context, pod Pod) {
 	select {
 	case t.Turn <- struct{}{}:
@@ -42,9 +43,8 @@ func (t *Tidier) Tidy(ctx context.Context, pod Pod) {
 	t.Recovery.Step("release files of ended containers", func() { t.releaseFiles(pod) })
 }
 
-// dropCache has the page cache of a pod forgotten in which nothing runs any more:
-// pages that stay charged to the dead would keep their files from ever being
-// anybody else's, such as the next pod's on the same volume.
+// dropCache drops the page cache of a pod without a running container. Pages that stay charged to a removed
+// cgroup would keep their files with it, although the next pod on the same volume writes them.
 func (t *Tidier) dropCache(pod Pod) {
 	if !pod.IsDrained() {
 		return
@@ -55,8 +55,8 @@ func (t *Tidier) dropCache(pod Pod) {
 	}
 }
 
-// releaseFiles has files of dead cgroups given to living ones: that of a container
-// that has been synced is removed or about to be, and so may that of its pod.
+// releaseFiles has the kernel transfer the files of removed cgroups to living ones. The cgroup of a container
+// that has been synced is removed or will be soon, and so may be that of its pod.
 func (t *Tidier) releaseFiles(pod Pod) {
 	if pod.Cgroup() == "" || !t.Releases() {
 		return

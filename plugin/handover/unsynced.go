@@ -14,12 +14,12 @@ import (
 // Volume is a filesystem with unwritten data, by one of its mountpoints.
 type Volume struct {
 	Path string
-	Disk blkio.Dev // that it is on, the limited one of several
-	// FS is the kernel's number of the filesystem; zero if it is mounted there no more.
+	Disk blkio.Dev // the disk that it is on, the limited one of several
+	// FS is the kernel's number of the filesystem. It is zero if the filesystem is not mounted there any more.
 	FS blkio.Dev
 }
 
-// key is the volume without what may differ between two mounts of one filesystem.
+// key returns the volume without the fields that can differ between two mounts of one filesystem.
 func (v Volume) key() Volume {
 	if v.FS == (blkio.Dev{}) {
 		return Volume{Path: v.Path}
@@ -27,41 +27,40 @@ func (v Volume) key() Volume {
 	return Volume{FS: v.FS}
 }
 
-// Unsynced are the filesystems that a container may have left unwritten data on, each
-// one once.
+// Unsynced has the filesystems with data of a container that may be unwritten, each one once.
 type Unsynced struct {
 	Volumes []Volume
-	// More is true if there may be others that could not be found out.
+	// More is true if there may be others, which could not be found.
 	More bool
 }
 
-// lookDeadline bounds the search: it may read a mount table that has changed.
-const lookDeadline = 5 * time.Second
+// findDeadline bounds the search, which may read a mount table that has changed.
+const findDeadline = 5 * time.Second
 
-// Storage finds filesystems and the disks that they are on; a *storage.Storage.
+// Storage finds filesystems and the disks that they are on. It is a *storage.Storage.
 type Storage interface {
 	inventory.Disks
 	inventory.Resolver
-	// Refresh re-reads the mount table if the kernel says that it changed.
+	// Refresh re-reads the mount table if the kernel reports that it changed.
 	Refresh(ctx context.Context) error
-	// Submounts gives all mounts below hostPath.
+	// Submounts returns all mounts below hostPath.
 	Submounts(ctx context.Context, hostPath string) iter.Seq2[string, blkio.Backing]
-	// FilesystemAt gives the number of the filesystem that is mounted at a path of the
-	// host, or zero if none is.
+	// FilesystemAt returns the number of the filesystem that is mounted at a path of the host, or zero if there
+	// is none.
 	FilesystemAt(mountpoint string) blkio.Dev
 	// Locate resolves a path of the host. local reports whether a lookup there waits
 	// neither for a network nor for another process.
 	Locate(ctx context.Context, hostPath string) (p string, local bool)
 }
 
-// finder finds what is unsynced.
+// finder finds filesystems with unwritten data.
 type finder struct {
 	storage Storage
 	limited map[blkio.Dev]bool // disks with a limit on writes
-	stacks  *inventory.Stacks  // nil: what is below a disk is not looked at
+	stacks  *inventory.Stacks  // nil if the disks below a disk are not read
 	seen    map[Volume]bool    // by key
 	found   []Volume
-	hidden  bool // another filesystem is mounted over one of them
+	hidden  bool // another filesystem is mounted over one of those found
 }
 
 func newFinder(s Storage, limited map[blkio.Dev]bool, st *inventory.Stacks) *finder {
@@ -74,7 +73,7 @@ func (f *finder) add(ctx context.Context, b *blkio.Backing) error {
 		return nil
 	}
 	for _, d := range b.Disks {
-		isLimited, err := f.throttles(ctx, d.Dev)
+		isLimited, err := f.isLimited(ctx, d.Dev)
 		if err != nil {
 			return err
 		}
@@ -95,12 +94,12 @@ func (f *finder) add(ctx context.Context, b *blkio.Backing) error {
 	return nil
 }
 
-// isHidden reports whether the mountpoint of a filesystem leads to another one: to a network
-// filesystem, or to one on another disk, which was mounted over it or above it after the container
-// had begun. To open or sync a network filesystem can hang. Where nothing is mounted any more, the
-// filesystem was written when it was unmounted.
+// isHidden reports whether the mountpoint of a filesystem leads to another filesystem. That one is a network
+// filesystem or on another disk, and was mounted over the mountpoint or above it after the container had begun.
+// To open or sync a network filesystem can hang. If nothing is mounted any more, the kernel wrote out the
+// filesystem when it was unmounted.
 func (f *finder) isHidden(ctx context.Context, b *blkio.Backing, d blkio.Disk) bool {
-	if f.stacks == nil { // the node does not answer; see OnlyLocal
+	if f.stacks == nil { // the node does not answer, so OnlyLocal decides
 		return false
 	}
 	if _, local := f.storage.Locate(ctx, b.Mountpoint); !local {
@@ -110,9 +109,9 @@ func (f *finder) isHidden(ctx context.Context, b *blkio.Backing, d blkio.Disk) b
 	return now.Mountpoint == b.Mountpoint && !slices.Contains(now.Disks, d)
 }
 
-// throttles reports whether a limit holds for I/O to a disk: its own, or that of a disk
-// under it, such as the physical Volume of a logical one.
-func (f *finder) throttles(ctx context.Context, disk blkio.Dev) (bool, error) {
+// isLimited reports whether a limit applies to I/O to a disk: its own limit, or that of a disk below it. For a
+// logical volume that is the physical volume.
+func (f *finder) isLimited(ctx context.Context, disk blkio.Dev) (bool, error) {
 	if f.limited[disk] || f.stacks == nil {
 		return f.limited[disk], nil
 	}
@@ -126,10 +125,10 @@ func (f *finder) throttles(ctx context.Context, disk blkio.Dev) (bool, error) {
 	return false, err
 }
 
-// addKnown adds what the container was seen to have, and can write to.
+// addKnown adds the known filesystems that the container can write to.
 func (f *finder) addKnown(ctx context.Context, disks *inventory.Container) error {
 	c := &disks.Facts
-	if err := f.add(ctx, &c.Rootfs); err != nil { // the kubelet keeps the layers of dead containers
+	if err := f.add(ctx, &c.Rootfs); err != nil { // the kubelet keeps the layers of ended containers
 		return err
 	}
 	for i := range c.Mounts {
@@ -139,7 +138,7 @@ func (f *finder) addKnown(ctx context.Context, disks *inventory.Container) error
 				return err
 			}
 		}
-		for k := range m.Below { // read-only does not reach those
+		for k := range m.Below { // a read-only mount does not make these read-only
 			if err := f.add(ctx, &m.Below[k].Backing); err != nil {
 				return err
 			}
@@ -153,7 +152,7 @@ func (f *finder) addKnown(ctx context.Context, disks *inventory.Container) error
 	return nil
 }
 
-// addUnresolved adds what is at a mount that was not resolved so far.
+// addUnresolved adds the filesystems at a mount that was not resolved so far.
 func (f *finder) addUnresolved(ctx context.Context, m inventory.UnresolvedMount) error {
 	if m.Self {
 		b := f.storage.Resolve(ctx, m.Source)
@@ -177,17 +176,17 @@ func (f *finder) addUnresolved(ctx context.Context, m inventory.UnresolvedMount)
 	return ctx.Err()
 }
 
-// errRemote is for a path that leads to a filesystem which can hang.
+// errRemote is the error for a path that leads to a filesystem which can hang.
 var errRemote = errors.New("a network filesystem, or one of a process, is mounted there")
 
-// OnlyLocal returns a sync of local filesystems only: between the end of a container and its sync,
-// another filesystem can be mounted at the path.
+// OnlyLocal returns a sync that fails for filesystems that are not local. Between the end of a container and
+// its sync, another filesystem can be mounted at the path.
 func (w *Writeout) OnlyLocal(sync func(ctx context.Context, hostPath string) error) func(ctx context.Context, hostPath string) error {
 	if sync == nil {
 		return nil
 	}
 	return func(ctx context.Context, hostPath string) error {
-		_ = w.Storage.Refresh(ctx) // where it fails the last mount table decides: a sync is not tried again
+		_ = w.Storage.Refresh(ctx) // on an error the last mount table decides, because a sync is not retried
 		if _, local := w.Storage.Locate(ctx, hostPath); !local {
 			return errRemote
 		}
@@ -195,14 +194,14 @@ func (w *Writeout) OnlyLocal(sync func(ctx context.Context, hostPath string) err
 	}
 }
 
-// Find finds what a container has to have synced after its end: what it had is mounted
-// still. Where a look fails, the result is what was known before.
+// Find finds the filesystems to sync after a container's end. Its mounts still exist at that time. After an
+// error it returns the filesystems that were known before.
 func (w *Writeout) Find(ctx context.Context, left *Left) Unsynced {
 	if len(left.Limited) == 0 {
 		return Unsynced{}
 	}
-	found := make(chan *finder, 1) // a call that comes too late must not write to the result
-	err := w.Looks.For(ctx, left.ID, lookDeadline, func(ctx context.Context) error {
+	found := make(chan *finder, 1) // a call that returns too late must not write to the result
+	err := w.Looks.For(ctx, left.ID, findDeadline, func(ctx context.Context) error {
 		if err := w.Storage.Refresh(ctx); err != nil {
 			return err
 		}

@@ -49,7 +49,7 @@ func (m mounted) FilesystemAt(path string) blkio.Dev { return m.fs[path] }
 
 func (m mounted) Locate(_ context.Context, path string) (string, bool) { return path, true }
 
-// noDisks knows nothing of how disks are stacked.
+// noDisks is a Storage that knows nothing about stacks of disks.
 type noDisks struct{}
 
 func (noDisks) Refresh(context.Context) error                   { return nil }
@@ -58,12 +58,12 @@ func (noDisks) Device(blkio.Dev) blkio.Backing                  { return blkio.B
 func (noDisks) SwapDisks(context.Context) ([]blkio.Disk, error) { return nil, nil }
 func (noDisks) MountedDisks() map[blkio.Dev]bool                { return nil }
 
-// onAt is a filesystem by its mountpoint.
+// onAt returns a filesystem by its mountpoint.
 func onAt(where string, disk blkio.Dev) blkio.Backing {
 	return blkio.Backing{Mountpoint: where, Disks: []blkio.Disk{{Dev: disk}}}
 }
 
-// find finds what a container with these disks has to have synced.
+// find returns the filesystems to sync for a container with these disks.
 func find(t *testing.T, s Storage, disks *inventory.Container, limited map[blkio.Dev]bool) Unsynced {
 	t.Helper()
 	log, _ := logtest.NewNullLogger()
@@ -71,8 +71,8 @@ func find(t *testing.T, s Storage, disks *inventory.Container, limited map[blkio
 	return w.Find(t.Context(), &Left{ID: "a", Limited: limited, Disks: disks, Log: log})
 }
 
-// TestFindUnsynced: what a container can write to on limited disks, each filesystem once;
-// where a look fails there may be more.
+// TestFindUnsynced verifies that the result has each filesystem on a limited disk that a container can write
+// to, once. After an error there may be more.
 func TestFindUnsynced(t *testing.T) {
 	broken := blkio.Backing{Reason: "cannot be read", Err: errors.New("input/output error")}
 	dm := blkio.Dev{Major: 253}
@@ -117,8 +117,8 @@ func TestFindUnsynced(t *testing.T) {
 	}
 }
 
-// TestUnsyncedAboveLimit: a limit on a disk throttles the filesystem of a logical volume
-// on its partition, by sysfs as it is.
+// TestUnsyncedAboveLimit verifies that a limit on a disk counts for the filesystem of a logical volume on its
+// partition, with a real sysfs.
 func TestUnsyncedAboveLimit(t *testing.T) {
 	const lv = "/dev/mapper/vg-data"
 	link := func(to string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(to), Mode: os.ModeSymlink} }
@@ -152,8 +152,8 @@ func TestUnsyncedAboveLimit(t *testing.T) {
 	}
 }
 
-// TestUnsyncedOfManyMounts: subPaths of one volume are as many mounts of one filesystem,
-// which is synced once.
+// TestUnsyncedOfManyMounts verifies that a filesystem that is mounted many times, by subPaths of one volume, is
+// synced once.
 func TestUnsyncedOfManyMounts(t *testing.T) {
 	storage := mounted{at: map[string]blkio.Backing{}, fs: map[string]blkio.Dev{}}
 	var disks inventory.Container

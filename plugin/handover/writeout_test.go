@@ -35,7 +35,7 @@ func settingOf(disk blkio.Dev, key blkio.Key, amount blkio.Amount) policy.Settin
 	return policy.Settings{{Value: blkio.Value{Address: blkio.Address{Key: key, Dev: disk}, Amount: amount}}}
 }
 
-// TestNewPlan: the disks with a limit on writes, the container's own or the pod's.
+// TestNewPlan verifies that a plan has the disks with a limit on writes, of the container or of the pod.
 func TestNewPlan(t *testing.T) {
 	wbps := func(disk blkio.Dev) policy.Settings { return settingOf(disk, blkio.Wbps, 1<<20) }
 	for name, tt := range map[string]struct {
@@ -54,16 +54,15 @@ func TestNewPlan(t *testing.T) {
 	}
 }
 
-// TestWrite: a container is written out once all its filesystems are, if these are all and
-// each sync succeeds. It does not wait for a sync that takes more than a minute. The pod is
-// tidied up once.
+// TestWrite verifies that a container is written out once all its filesystems are known and each sync has
+// succeeded. It does not wait for a sync that takes more than a minute. The pod is tidied up once.
 func TestWrite(t *testing.T) {
 	a, b := Volume{Path: "/a", Disk: sda}, Volume{Path: "/b", Disk: sdb}
 	for name, tt := range map[string]struct {
 		unsynced Unsynced
-		fails    string        // the path whose sync fails
+		fails    string        // the path with a sync that fails
 		take     time.Duration // of each sync
-		after    time.Duration // this is what is known
+		after    time.Duration // the time until the result is checked
 		want     []string
 	}{
 		"nothing to write":    {want: []string{"x true", "tidied"}},
@@ -91,7 +90,7 @@ func TestWrite(t *testing.T) {
 				if diff := cmp.Diff(tt.want, pod.taken()); diff != "" {
 					t.Error(diff)
 				}
-				sleep(2 * time.Hour) // until all have ended
+				sleep(2 * time.Hour) // until all syncs have ended
 				if got := pod.taken(); len(got) != 2 {
 					t.Errorf("at the end: %q", got)
 				}
@@ -103,13 +102,13 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestTidy: the page cache of a pod goes if it is drained, and inodes of the dead are
-// released where the kernel may do that. One pod at a time.
+// TestTidy verifies that the page cache of a drained pod is dropped, and that inodes of removed cgroups are
+// released where the kernel allows it. Only one pod is tidied up at a time.
 func TestTidy(t *testing.T) {
 	for name, tt := range map[string]struct {
 		pod      *fakePod
 		releases bool
-		waits    time.Duration // for the turn
+		waits    time.Duration // while it waits for the turn
 		want     []string
 	}{
 		"drained":     {&fakePod{cgroup: "pods/a", drained: true}, true, 0, []string{"reclaimed 4096", "released"}},
@@ -128,7 +127,7 @@ func TestTidy(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				// A cgroup that cannot be removed tells that this was tried.
+				// A cgroup that cannot be removed shows that the plugin tried to.
 				if err := os.MkdirAll(filepath.Join(dir, "pods/nri-blkio-release/x"), 0o755); err != nil {
 					t.Fatal(err)
 				}

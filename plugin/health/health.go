@@ -72,9 +72,9 @@ const (
 // File returns the path of a part's report.
 func File(dir, part string) string { return filepath.Join(dir, part+".json") }
 
-// Publish writes the result of report to a file, every Interval, until ctx ends. Then it
-// removes the file. It writes nothing for an instance on standby, since the file is that of
-// the active instance. It calls failed after each write, with the error or nil.
+// Publish writes the result of report to a file, every Interval, until ctx ends. Then it removes the file. It
+// writes nothing for an instance on standby, because the file belongs to the active instance. It calls failed
+// after each write, with the error or nil.
 func Publish(ctx context.Context, file string, report func() Report, failed func(error)) {
 	ticker := time.NewTicker(Interval)
 	defer ticker.Stop()
@@ -108,6 +108,6 @@ func Read(dir, part string) (*Report, error) {
 	return &r, nil
 }
 
-// IsOld reports whether a report of this time is too old to describe the present. One from the future
-// is: the node's clock was set back since then, and how old the report is cannot be known.
-func IsOld(at time.Time) bool { return time.Since(at).Abs() > maxAge }
+// IsOld reports whether a report of this time is too old to describe the present. After the node's clock is
+// set back, a report counts as new until the clock has caught up.
+func IsOld(at time.Time) bool { return time.Since(at) > maxAge }

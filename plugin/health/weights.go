@@ -18,14 +18,14 @@ type CostDisk struct {
 	Dev     string `json:"dev"`
 	Enabled bool   `json:"enabled"`          // by this program or another one
 	Reason  string `json:"reason,omitempty"` // why this program has not enabled it
-	// Model and QOS are the origins of what is in force: "policy", "calibration", "udev",
-	// "kernel", "fixed" for a QOS that follows from the model, or "foreign" for what another program has set.
+	// Model and QOS are the origins of the values in force: "policy", "calibration", "udev", "kernel", "fixed"
+	// for a QOS that follows from the model, or "foreign" for values that another program has set.
 	Model string `json:"model,omitempty"`
 	QOS   string `json:"qos,omitempty"`
 	// Vrate is the rate at which io.cost gives out cost, in percent of the model; 0 if it is not
 	// enabled.
 	Vrate float64 `json:"vrate,omitempty"`
-	Error string  `json:"error,omitempty"` // why io.cost is not what it should be
+	Error string  `json:"error,omitempty"` // why io.cost is not as desired
 	// Kept is why io.cost stays enabled although no weight that is known needs it: there may be others.
 	Kept string `json:"kept,omitempty"`
 }
@@ -37,8 +37,8 @@ type Share struct {
 	Container string `json:"container,omitempty"` // "" for the pod as a whole
 	Disk      string `json:"disk"`                // "" if it uses no local disk
 	Weight    uint32 `json:"weight"`
-	// Share is the part of the disk, from 0 to 1, that it can use at least while all that use the
-	// disk now ask for more than they get; 0 if the weight has no effect.
+	// Share is the part of the disk, from 0 to 1, that it can use at least while all current users of the disk
+	// ask for more than they get. It is 0 if the weight has no effect.
 	Share  float64 `json:"share,omitempty"`
 	Reason string  `json:"reason,omitempty"` // why the weight has no effect
 	Chosen bool    `json:"chosen,omitempty"` // the operator has decided that it has none

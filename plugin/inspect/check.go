@@ -14,8 +14,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// CheckNode returns what the decisions about pods depend on. layers are the locations of writable
-// layers. The result is used before the storage is closed.
+// CheckNode returns the facts that the decisions about pods depend on. layers has the locations of writable
+// layers. The result must be used before the storage is closed.
 func (h *Host) CheckNode(layers inventory.Layers) (check.Node, error) {
 	if h.Storage == nil {
 		return check.Node{}, h.StorageErr
@@ -64,8 +64,8 @@ func (h *Host) CheckDisks(p *policy.Policy, known weights.Disks) (map[blkio.Dev]
 	return out, err
 }
 
-// CheckShare returns how check computes the share of a pod that joins those on the node. Without an
-// error the result also knows what runs now.
+// CheckShare returns a function by which check computes the shares of a pod that joins those on the node.
+// Without an error the function also knows the running containers.
 func (h *Host) CheckShare() (func(blkio.Dev, check.Joining) check.Shares, error) {
 	records, err := Records(h.Cgroups, Filter{})
 	given := map[string]blkio.Weights{}
@@ -99,8 +99,8 @@ func treeOf(pod check.Joining) (tree shares.Cgroup, paths []string) {
 	return tree, paths
 }
 
-// besideOne returns the share of each container while it is the only one of its pod that uses the
-// disk, and of the pod while all of them do, beside one other container.
+// besideOne returns the share of each container while it is the only one of its pod that uses the disk, and the
+// share of the pod while all of them do. One other container uses the disk at the same time.
 func besideOne(tree shares.Cgroup, paths []string) check.PodShares {
 	other := []shares.Cgroup{{Path: "other", Weight: blkio.DefaultWeight, Active: true}}
 	out := podShares(shares.Beside(other, tree), paths)
@@ -123,7 +123,7 @@ func podShares(byPath map[string]float64, paths []string) check.PodShares {
 	return out
 }
 
-// weights reads what io.weight does on this node.
+// weights reads the effect of io.weight on this node.
 func (h *Host) weights() (check.Weights, error) {
 	features, err := h.Cgroups.Probe()
 	if err != nil {

@@ -67,8 +67,8 @@ func TestCheckNode(t *testing.T) {
 
 var errNoMounts = errors.New("no mount table")
 
-// TestCheckNodeFails: without one of the facts the decisions of check would be others than those of
-// run.
+// TestCheckNodeFails verifies that without one of the facts the decisions of check would be others than those
+// of run.
 func TestCheckNodeFails(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(t *testing.T, h *Host)
@@ -94,7 +94,7 @@ func TestCheckNodeFails(t *testing.T) {
 	}
 }
 
-// TestBFQ: the disks with the scheduler bfq, whose weights are its own.
+// TestBFQ covers the disks with the scheduler bfq, whose weights are its own.
 func TestBFQ(t *testing.T) {
 	h := checkHost(t, nil)
 	sys := fstest.MapFS{}
@@ -135,7 +135,7 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-// TestCheckDisks: io.cost of each disk, by the decision of run, for the decisions of check.
+// TestCheckDisks covers io.cost of each disk, by the decision of run, for the decisions of check.
 func TestCheckDisks(t *testing.T) {
 	h := checkHost(t, map[string]string{"cg/io.cost.qos": "8:32 enable=0 ctrl=user\n", "cg/io.cost.model": ""})
 	lost := errors.New("no answer")
@@ -155,8 +155,8 @@ func TestCheckDisks(t *testing.T) {
 	}
 }
 
-// TestCheckShare: a pod that joins competes with one container, and with those that run. The weight
-// of a pod as a whole is known from its record.
+// TestCheckShare verifies that a pod that joins competes with one container, and with those that run. The
+// weight of a pod as a whole is known from its record.
 func TestCheckShare(t *testing.T) {
 	const stat = "8:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0\n"
 	files := map[string]string{}
@@ -190,7 +190,7 @@ func TestCheckShare(t *testing.T) {
 	}
 }
 
-// TestCheckShareOnDisk: the weight of a pod as a whole on a single disk counts there, unless it is
+// TestCheckShareOnDisk verifies that the weight of a pod as a whole on a single disk counts there, unless it is
 // cleared, or only observed.
 func TestCheckShareOnDisk(t *testing.T) {
 	sda, sdb := blkio.Dev{Major: 8}, blkio.Dev{Major: 8, Minor: 16}
@@ -230,7 +230,8 @@ func TestCheckShareOnDisk(t *testing.T) {
 	}
 }
 
-// TestCheckShareSkips: a pod whose cgroup cannot be read does not count, and the error names the cgroup.
+// TestCheckShareSkips verifies that a pod whose cgroup cannot be read does not count, and the error names the
+// cgroup.
 func TestCheckShareSkips(t *testing.T) {
 	files := map[string]string{}
 	for _, cgroup := range []string{"kubepods", "kubepods/podu1", "kubepods/podu1/c", "kubepods/podu2"} {
@@ -247,7 +248,8 @@ func TestCheckShareSkips(t *testing.T) {
 	}
 }
 
-// TestCheckShareFails: without what runs, the share beside one container is known.
+// TestCheckShareFails verifies that the share beside one container is known even if the running containers are
+// unknown.
 func TestCheckShareFails(t *testing.T) {
 	h := checkHost(t, map[string]string{"cg/kubepods/io.stat": "x", "cg/kubepods/cgroup.controllers": "io\n", "cg/kubepods/io.weight": "default 100\n"})
 	share, err := h.CheckShare()

@@ -39,7 +39,7 @@ const (
 	CostUnknown  CostState = "unknown"
 )
 
-// CostValues are a model or a QOS.
+// CostValues has a model or a QOS.
 type CostValues struct {
 	Origin iocost.Origin `json:"origin"`
 	Values string        `json:"values,omitempty"` // in the form of io.cost.model and io.cost.qos
@@ -52,7 +52,7 @@ type RandomRate struct {
 	Writes float64 `json:"writes"`
 }
 
-// Sizes are the block sizes for which reports show rates, in bytes.
+// Sizes returns the block sizes for which reports show rates, in bytes.
 func Sizes() []int { return []int{4 << 10, 16 << 10, 64 << 10, 1 << 20} }
 
 // AddCosts adds io.cost of the physical disks to the report, as run would decide with a policy.

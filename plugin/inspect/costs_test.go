@@ -16,8 +16,8 @@ import (
 
 var slowDisk = &blkio.CostModel{Rbps: 60 << 20, RSeqIOPS: 1500, RRandIOPS: 1500, Wbps: 60 << 20, WSeqIOPS: 1500, WRandIOPS: 1500}
 
-// knownDisks are the disks of fakenode, all but zram0 and those made of others with a queue of
-// requests. sdb has a calibration.
+// knownDisks has the disks of fakenode, except zram0 and those made of others with a queue of requests. sdb has
+// a calibration.
 type knownDisks struct{ noUdev error }
 
 func (knownDisks) Disks() ([]storage.DiskInfo, error) {
@@ -37,7 +37,7 @@ func (knownDisks) Calibration(d *storage.DiskInfo) (iocost.Known, error) {
 
 func (k knownDisks) Udev(*storage.DiskInfo) (iocost.Known, error) { return iocost.Known{}, k.noUdev }
 
-// TestAddCosts: each physical disk that is drawn is there, with the decision of run.
+// TestAddCosts verifies that each physical disk that is drawn is there, with the decision of run.
 func TestAddCosts(t *testing.T) {
 	h := devicesHost(t, map[string]string{
 		"cg/io.cost.qos":   "8:0 enable=1 ctrl=user rpct=0.00 rlat=0 wpct=0.00 wlat=0 min=50.00 max=100.00\n8:32 enable=0 ctrl=user\n",
@@ -72,8 +72,8 @@ func TestAddCosts(t *testing.T) {
 	}
 }
 
-// TestAddCostsFails: what cannot be read of one disk hides no other, and a kernel without io.cost
-// has a reason for each.
+// TestAddCostsFails verifies that an unreadable fact of one disk hides no other disk, and that each disk has a
+// reason on a kernel without io.cost.
 func TestAddCostsFails(t *testing.T) {
 	h := devicesHost(t, map[string]string{"cg/io.cost.qos": "", "cg/io.cost.model": ""})
 	r, err := h.Devices(t.Context())

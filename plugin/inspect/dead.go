@@ -63,7 +63,7 @@ func FindDead(tree *cgroupfs.Hierarchy, sys storage.Sysfs, debugfs fs.FS, record
 	f := deadFinder{
 		tree: tree, debugfs: debugfs, records: records,
 		name: func(dev blkio.Dev) string {
-			disk, _ := sys.WholeDisk(dev) // one that has gone has no name
+			disk, _ := sys.WholeDisk(dev) // a removed disk has no name
 			return cmp.Or(disk.Name, dev.String())
 		},
 		everyPod: everyPod, noise: writebackNoise(runtime.NumCPU()), wait: waitSample,
@@ -78,9 +78,8 @@ func FindDead(tree *cgroupfs.Hierarchy, sys storage.Sysfs, debugfs fs.FS, record
 	}
 }
 
-// writebackNoise is how many bytes may be counted where there are none: each CPU
-// keeps up to some dozen pages of each counter to itself (WB_STAT_BATCH in
-// include/linux/backing-dev.h, MEMCG_CHARGE_BATCH).
+// writebackNoise returns the bytes that may be counted where there are none. Each CPU keeps up to some dozen
+// pages of each counter to itself (WB_STAT_BATCH in include/linux/backing-dev.h, MEMCG_CHARGE_BATCH).
 func writebackNoise(cpus int) uint64 { return uint64(max(1<<20, cpus<<16)) }
 
 type deadFinder struct {
@@ -88,9 +87,9 @@ type deadFinder struct {
 	debugfs  fs.FS
 	records  []Recorded
 	name     func(blkio.Dev) string // of a disk
-	everyPod bool                   // the records of all pods were read, so what no record names belongs to no pod
+	everyPod bool                   // the records of all pods were read, so a cgroup that no record names belongs to no pod
 	noise    uint64
-	wait     func() time.Duration // between two looks
+	wait     func() time.Duration // between two reads
 }
 
 func (f *deadFinder) find() DeadReport {
@@ -214,8 +213,8 @@ func (e *Ended) row(dev blkio.Dev, oneDisk bool) DeadRow {
 	return row
 }
 
-// limits returns the limits on writes that apply to the data of an ended container: the
-// lower ones of its own that were not lifted, and of its pod's.
+// limits returns the limits on writes that apply to the data of an ended container. These are the lower ones of
+// its own limits that were not lifted, and those of its pod.
 func (e *Ended) limits() policy.Settings {
 	if e.Pod.Observed || e.Pod.Cleared {
 		return e.Exit.Limits.WriteLimits()

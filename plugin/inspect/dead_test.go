@@ -65,7 +65,7 @@ func exit(name string, id uint64, limits ...policy.Setting) record.Exit {
 	return record.Exit{Container: name, CgroupIDs: []uint64{id}, Limits: limits, At: time.Unix(1e9, 0)}
 }
 
-// goneID and those after it are of no cgroup that is there.
+// goneID and the IDs after it belong to no existing cgroup.
 const goneID = 1 << 52
 
 const since = "2001-09-09T01:46:40Z"
@@ -139,7 +139,7 @@ func TestDeadListed(t *testing.T) {
 	}
 }
 
-// TestDeadOfSeveral: the data of a container's cgroups is added up, and rows are in order.
+// TestDeadOfSeveral verifies that the data of a container's cgroups is added up, and rows are in order.
 func TestDeadOfSeveral(t *testing.T) {
 	const mib = 1 << 20
 	two := exit("b", goneID)
@@ -166,7 +166,7 @@ func TestDeadOfSeveral(t *testing.T) {
 	}
 }
 
-// TestDeadOfUnknownPod: data of no record's container is shown for each disk with a limit, also
+// TestDeadOfUnknownPod verifies that data of no record's container is shown for each disk with a limit, also
 // with one of an ended container.
 func TestDeadOfUnknownPod(t *testing.T) {
 	sdb := blkio.Dev{Major: 8, Minor: 16}
@@ -179,7 +179,7 @@ func TestDeadOfUnknownPod(t *testing.T) {
 	}
 }
 
-// TestHolds: with inodes any data counts, without only more than the counters are wrong by.
+// TestHolds verifies that with inodes any data counts, without only more than the counters are wrong by.
 func TestHolds(t *testing.T) {
 	f := deadFinder{noise: 1 << 20}
 	for _, tt := range []struct {
@@ -198,7 +198,7 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// TestWritebackNoise: 64 KiB for each CPU, and 1 MiB for a few.
+// TestWritebackNoise verifies that 64 KiB for each CPU, and 1 MiB for a few.
 func TestWritebackNoise(t *testing.T) {
 	for cpus, want := range map[int]uint64{1: 1 << 20, 16: 1 << 20, 17: 17 << 16, 256: 16 << 20} {
 		if got := writebackNoise(cpus); got != want {
@@ -207,7 +207,7 @@ func TestWritebackNoise(t *testing.T) {
 	}
 }
 
-// TestFindDead: disks have the names of sysfs, and a removed one has its number.
+// TestFindDead verifies that disks have the names of sysfs, and a removed one has its number.
 func TestFindDead(t *testing.T) {
 	f, _ := deadPod(t, map[string]string{}, exit("a", goneID))
 	stat := &fstest.MapFile{Data: []byte(cgroupfs.FormatWritebackStats([]cgroupfs.WritebackStat{{CgroupID: goneID, Dirty: 1 << 30}}))}
@@ -225,7 +225,7 @@ func TestFindDead(t *testing.T) {
 	}
 }
 
-// TestDeadLives: a cgroup that emptied and was not removed is no dead one.
+// TestDeadLives verifies that an empty cgroup that was not removed is not reported.
 func TestDeadLives(t *testing.T) {
 	f, dir := deadPod(t, map[string]string{})
 	fi, err := os.Stat(filepath.Join(dir, "pod/c"))
@@ -241,7 +241,7 @@ func TestDeadLives(t *testing.T) {
 	}
 }
 
-// TestSortDead: by pod, container, time and disk; rows of unknown pods come last.
+// TestSortDead verifies the order by pod, container, time and disk. Rows of unknown pods come last.
 func TestSortDead(t *testing.T) {
 	row := func(namespace, pod, container, at, disk string) DeadRow {
 		return DeadRow{Owner: Owner{Namespace: namespace, Pod: pod, Container: container}, Since: at, Disk: disk}

@@ -48,7 +48,7 @@ func children(list []*Node, kind, name string) (out []string) {
 	return out
 }
 
-// TestVolumesInTree: a volume is on its filesystem, and one without a disk of the node is
+// TestVolumesInTree verifies that a volume is on its filesystem, and one without a disk of the node is
 // elsewhere, with the reason.
 func TestVolumesInTree(t *testing.T) {
 	r, err := devicesHost(t, nil).Devices(t.Context())
@@ -72,7 +72,7 @@ func TestVolumesInTree(t *testing.T) {
 	}
 }
 
-// TestSwapsInTree: a swap file is on its filesystem, and a swap device that is not in sysfs is a
+// TestSwapsInTree verifies that a swap file is on its filesystem, and a swap device that is not in sysfs is a
 // root of its own.
 func TestSwapsInTree(t *testing.T) {
 	const header = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
@@ -98,7 +98,7 @@ func TestSwapsInTree(t *testing.T) {
 	}
 }
 
-// TestSwapOnDisk: a swap device is on its disk, and a file whose place is unknown is a root.
+// TestSwapOnDisk verifies that a swap device is on its disk, and a file whose place is unknown is a root.
 func TestSwapOnDisk(t *testing.T) {
 	const swaps = "Filename Type Size Used Priority\n/dev/sdb partition 2048 8 -2\nswapfile file 16 0 -3\n/dev/shm/f\\040(deleted) file 16 0 -3\n"
 	r, err := devicesHost(t, map[string]string{"proc/swaps": swaps}).Devices(t.Context())
@@ -119,7 +119,7 @@ func TestSwapOnDisk(t *testing.T) {
 	}
 }
 
-// TestVolumesNamed: a volume has the name of its pod, and orphans come first.
+// TestVolumesNamed verifies that a volume has the name of its pod, and orphans come first.
 func TestVolumesNamed(t *testing.T) {
 	const orphan = "12 1 259:300 /x /var/lib/kubelet/pods/gone/volume-subpaths/conf/c/0 rw - ext4 /dev/nvme0n1 rw\n"
 	h := devicesHost(t, map[string]string{fakenode.Pods + "gone/.keep": "", "/var/log/pods/prod_web-0_gone/.keep": ""})
@@ -149,8 +149,8 @@ func TestVolumesNamed(t *testing.T) {
 	}
 }
 
-// TestDevicesFails: without io.cost's settings, or without the kernel's features, the report would
-// say that weights do not work; without disks it has nothing to show.
+// TestDevicesFails verifies that the report has an error without io.cost's settings or the kernel's features,
+// because it would report that weights do not work. Without disks it has nothing to show.
 func TestDevicesFails(t *testing.T) {
 	for name, change := range map[string]func(h *Host){
 		"io.cost": func(h *Host) {
@@ -167,7 +167,7 @@ func TestDevicesFails(t *testing.T) {
 	}
 }
 
-// TestDevicesLost: a part that cannot be read is noted, and the rest of the tree is shown.
+// TestDevicesLost verifies that a part that cannot be read is noted, and the rest of the tree is shown.
 func TestDevicesLost(t *testing.T) {
 	h := devicesHost(t, nil)
 	root := string(h.Root)
@@ -194,7 +194,7 @@ func TestDevicesLost(t *testing.T) {
 	}
 }
 
-// TestClose: cgroups and storage are closed, if there is one.
+// TestClose verifies that cgroups and storage are closed, if there is one.
 func TestClose(t *testing.T) {
 	root := t.TempDir()
 	fakenode.WriteFiles(t, root, map[string]string{"cgroup.controllers": "io\n", "mountinfo": rootMount})

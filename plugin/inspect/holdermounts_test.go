@@ -45,8 +45,9 @@ func heldLines(o *Orphan) (out []string) {
 	return out
 }
 
-// TestHoldersFollow: a mount of another namespace that the kernel removes together with the node's
-// does not hold the volume: at the same place on a peer or a slave of the parent mount.
+// TestHoldersFollow verifies that a mount of another namespace does not hold the volume if the kernel removes
+// it together with the node's mount. Such a mount is at the same place on a peer or a slave of the parent
+// mount.
 func TestHoldersFollow(t *testing.T) {
 	const volume = "2 1 8:16 / /pods/v rw - xfs /dev/sdb rw\n"
 	node := func(fields string) string { return "1 0 8:1 / / rw " + fields + " - ext4 /dev/sda1 rw\n" + volume }
@@ -82,8 +83,8 @@ func TestHoldersFollow(t *testing.T) {
 	}
 }
 
-// TestHoldersMountpoint: of several mountpoints in a namespace the first in order is reported, for
-// the first process of the namespace, and none that the kernel removes with the node's.
+// TestHoldersMountpoint verifies that the first one of several mountpoints in a namespace is reported, for the
+// first process of the namespace. Mountpoints that the kernel removes with the node's are not reported.
 func TestHoldersMountpoint(t *testing.T) {
 	const node = "1 0 8:1 / / rw shared:1 - ext4 /dev/sda1 rw\n2 1 8:16 / /pods/v rw - xfs /dev/sdb rw\n"
 	const pod = "101 100 8:1 / / rw master:1 - ext4 /dev/sda1 rw\n102 101 8:16 / /a rw - xfs /dev/sdb rw\n" +
@@ -99,7 +100,7 @@ func TestHoldersMountpoint(t *testing.T) {
 	}
 }
 
-// TestHoldersOfPart: of a volume that is a part of a filesystem, mounts of that part and of
+// TestHoldersOfPart verifies that of a volume that is a part of a filesystem, mounts of that part and of
 // directories in it count, and no others.
 func TestHoldersOfPart(t *testing.T) {
 	const node = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 8:1 /srv/sub /pods/conf rw - ext4 /dev/sda1 rw\n"
@@ -116,7 +117,7 @@ func TestHoldersOfPart(t *testing.T) {
 	}
 }
 
-// TestHoldersOfOneFilesystem: of two volumes on one filesystem each has the files on its own
+// TestHoldersOfOneFilesystem verifies that of two volumes on one filesystem each has the files on its own
 // mount. Its other mounts, in order, are those of the first one.
 func TestHoldersOfOneFilesystem(t *testing.T) {
 	const node = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 8:16 / /pods/a rw - xfs /dev/sdb rw\n3 1 8:16 / /pods/b rw - xfs /dev/sdb rw\n" +

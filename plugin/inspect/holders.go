@@ -38,9 +38,8 @@ const (
 	maxFDs        = 4096
 )
 
-// holderFinder finds processes that hold orphaned volumes. It reads procfs only, and opens
-// no path of a process: the ID of the mount that a file is on shows whether the file is on
-// a volume.
+// holderFinder finds processes that hold orphaned volumes. It reads procfs only, and opens no path of a
+// process. The mount ID of an open file shows whether the file is on a volume.
 type holderFinder struct {
 	proc  fs.FS
 	names map[string]podName // by the UID with "_" for "-"
@@ -61,7 +60,7 @@ type mountSpace struct {
 	follow map[string]bool // mountpoints that are unmounted together with the node's
 }
 
-// find sets the holders of each orphan. It returns notes about what could not be read.
+// find sets the holders of each orphan. It returns notes about processes that could not be read.
 func (f *holderFinder) find(ctx context.Context, host *storage.MountTable, orphans []Orphan) (notes []string) {
 	if len(orphans) == 0 {
 		return nil
@@ -88,7 +87,7 @@ func (f *holderFinder) find(ctx context.Context, host *storage.MountTable, orpha
 			f.partial = true
 			break
 		}
-		f.look(pid)
+		f.examine(pid)
 	}
 	if f.denied > 0 {
 		notes = append(notes, fmt.Sprintf("open files of %d processes are unreadable (requires CAP_SYS_PTRACE)", f.denied))
@@ -121,9 +120,9 @@ func byID(t *storage.MountTable) map[int]*storage.Mount {
 	return out
 }
 
-// follows reports whether the kernel removes a mount of another namespace when the node
-// unmounts the filesystem, as it does in the namespaces of most services and agents. It
-// does so for mounts at the same place on the peers and slaves of the parent mount.
+// follows reports whether the kernel removes a mount of another namespace when the node unmounts the
+// filesystem. It does in the namespaces of most services and agents: for mounts at the same place on the peers
+// and slaves of the parent mount.
 //
 // Source: Documentation/filesystems/sharedsubtree.rst, "unmount".
 func (f *holderFinder) follows(parent *storage.Mount, of int) bool {
@@ -167,8 +166,9 @@ func within(p, dir string) bool {
 	return p == dir || strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/")
 }
 
-// look examines one process. It ignores errors: the process has ended, or access is denied.
-func (f *holderFinder) look(pid int) {
+// examine adds the mounts and files of one process. It ignores errors: the process has ended, or access is
+// denied.
+func (f *holderFinder) examine(pid int) {
 	key, err := f.firstMount(pid)
 	if err != nil {
 		return

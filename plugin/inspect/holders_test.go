@@ -18,7 +18,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 )
 
-// The report has the processes that hold each orphan, with the names of their pods.
+// TestHolders verifies that the report has the processes that hold each orphan, with the names of their pods.
 func TestHolders(t *testing.T) {
 	root := fakenode.WriteOrphans(t, "systemd")
 	sys := fakenode.Sysfs()
@@ -84,7 +84,8 @@ func (d deniedFS) ReadLink(name string) (string, error) { return fs.ReadLink(d.F
 
 func (d deniedFS) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(d.FS, name) }
 
-// TestHolderNotes: what was not read of the processes is a note, and the rest is reported.
+// TestHolderNotes verifies that the report notes which facts about processes could not be read, and has all
+// others.
 func TestHolderNotes(t *testing.T) {
 	const partial = "not all processes and open files were read"
 	// many has more open files than are read of one process.
@@ -129,7 +130,7 @@ func TestHolderNotes(t *testing.T) {
 	}
 }
 
-// On the machine that runs the tests: the kernel's own fdinfo and mountinfo.
+// TestHoldersHere reads the kernel's own fdinfo and mountinfo on the machine that runs the tests.
 func TestHoldersHere(t *testing.T) {
 	table, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -164,7 +165,7 @@ func TestHoldersHere(t *testing.T) {
 	t.Errorf("this process %d is not in %+v", os.Getpid(), orphans[0].Holders)
 }
 
-// TestHolderDescribed: the pod of a holder is that of its cgroup of version 2.
+// TestHolderDescribed verifies that the pod of a holder is the pod of its cgroup of version 2.
 func TestHolderDescribed(t *testing.T) {
 	const node = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 8:16 / /pods/v rw - xfs /dev/sdb rw\n"
 	const slice = "0::/kubepods.slice/kubepods-pod1_2.slice/cri-containerd-1.scope\n"
@@ -219,7 +220,7 @@ type brokenFile struct{ fs.File }
 
 func (brokenFile) Read([]byte) (int, error) { return 0, fs.ErrInvalid }
 
-// TestHoldersUnreadable: a process that ends, or whose files cannot be parsed, is left out. One
+// TestHoldersUnreadable verifies that a process that ends, or whose files cannot be parsed, is left out. One
 // whose mounts cannot be read any more is noted.
 func TestHoldersUnreadable(t *testing.T) {
 	const node = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 8:16 / /pods/v rw - xfs /dev/sdb rw\n"
@@ -262,8 +263,8 @@ func TestHoldersUnreadable(t *testing.T) {
 	}
 }
 
-// TestHolderBounds: the number of mount tables, and that of open files, is bounded; the note says
-// that there may be more.
+// TestHolderBounds verifies that the number of mount tables, and that of open files, is bounded. The note
+// reports that there may be more.
 func TestHolderBounds(t *testing.T) {
 	const node = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 8:16 / /pods/v rw - xfs /dev/sdb rw\n"
 	partial := []string{"not all processes and open files were read"}

@@ -140,7 +140,7 @@ func (f *deadFinder) unwritten(pod cgroupfs.Cgroup) (left uint64, ok bool) {
 	for _, c := range children {
 		n, err := c.ReadUnwritten()
 		if err != nil {
-			return 0, false // without the controller, or gone this moment
+			return 0, false // without the controller, or just removed
 		}
 		living += n
 	}

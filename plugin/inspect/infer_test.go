@@ -59,7 +59,7 @@ func inferredRow(container, at string, measured, left uint64) DeadRow {
 	}
 }
 
-// slowExit ended with a limit, liftedExit without.
+// slowExit ended with a limit, liftedExit without one.
 func slowExit() record.Exit {
 	return exit("slow", goneID, limitOf(blkio.Wbps, blkio.Dev{Major: 8}, 512<<10))
 }
@@ -108,7 +108,8 @@ func TestDeadInferred(t *testing.T) {
 	}
 }
 
-// TestDeadInferredLess: without a counter, or with one that cannot be parsed, the rest is reported.
+// TestDeadInferredLess verifies that without a counter, or with one that cannot be parsed, the rest is
+// reported.
 func TestDeadInferredLess(t *testing.T) {
 	memory := map[string]string{"pod/cgroup.stat": oneDying, "pod/memory.stat": dirty9Mi, "pod/c/memory.stat": noDirty}
 	counters := map[string]string{"pod/io.stat": statOf("0"), "pod/c/io.stat": statOf("0")}
@@ -140,7 +141,7 @@ func TestDeadInferredLess(t *testing.T) {
 	}
 }
 
-// TestDeadInferredOf: records of containers are none of a pod, and the rows of pods are in order.
+// TestDeadInferredOf verifies that records of containers are none of a pod, and the rows of pods are in order.
 func TestDeadInferredOf(t *testing.T) {
 	f, dir := deadPod(t, map[string]string{
 		"pod/cgroup.stat": oneDying, "pod/memory.stat": dirty9Mi, "pod/c/memory.stat": noDirty,
@@ -161,7 +162,7 @@ func TestDeadInferredOf(t *testing.T) {
 	}
 }
 
-// TestUnwritten: a difference that may be an error of the kernel's counters counts as none.
+// TestUnwritten verifies that a difference that may be an error of the kernel's counters counts as none.
 func TestUnwritten(t *testing.T) {
 	noise := writebackNoise(2)
 	stat := func(dirty uint64) string { return fmt.Sprintf("file_dirty %d\nfile_writeback 0\n", dirty) }
@@ -184,7 +185,7 @@ func TestUnwritten(t *testing.T) {
 	}
 }
 
-// TestGrowth: more than the living can write between two reads counts, and less does not.
+// TestGrowth verifies that more than the living can write between two reads counts, and less does not.
 func TestGrowth(t *testing.T) {
 	for bytes, want := range map[int]uint64{minGrowth - 1: 0, minGrowth: minGrowth / 2} {
 		inferTest{
@@ -198,7 +199,7 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-// TestLikeliest: the last container with a limit left, or the last one.
+// TestLikeliest verifies that the last container with a limit left, or the last one.
 func TestLikeliest(t *testing.T) {
 	slow, lifted := slowExit(), liftedExit()
 	for _, tt := range []struct {
@@ -229,7 +230,7 @@ func TestSoleDev(t *testing.T) {
 	}
 }
 
-// TestDeadOfTwoDisks: without wb_stats nothing says on which of them it is.
+// TestDeadOfTwoDisks verifies that the disk of the data is unknown without wb_stats.
 func TestDeadOfTwoDisks(t *testing.T) {
 	f, _ := deadPod(t, map[string]string{
 		"pod/cgroup.stat": "nr_dying_descendants 1\n", "pod/memory.stat": "file_dirty 8388608\nfile_writeback 0\n",

@@ -17,8 +17,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/volumepath"
 )
 
-// Whatever is mounted in a pod's directory is not looked at, nor are the types of
-// what is there.
+// TestVolumesBelowMounts verifies that no filesystem that is mounted in a pod's directory is read, nor are the
+// types of its entries.
 func TestVolumesBelowMounts(t *testing.T) {
 	root := t.TempDir()
 	for _, d := range []string{
@@ -79,7 +79,7 @@ func loop(t *testing.T, name string) {
 	}
 }
 
-// TestVolumesFail: a directory that cannot be read is an error, and the volumes before it are
+// TestVolumesFail verifies that a directory that cannot be read is an error, and the volumes before it are
 // reported.
 func TestVolumesFail(t *testing.T) {
 	for name, want := range map[string]int{"b/volumes": 1, "b/volumes/kubernetes.io~csi": 1, "a/volumeDevices": 1, "c": 1} {
@@ -92,7 +92,7 @@ func TestVolumesFail(t *testing.T) {
 	}
 }
 
-// TestNoVolumes: a node without a kubelet has none, and that is no error.
+// TestNoVolumes verifies that a node without a kubelet has none, and that is no error.
 func TestNoVolumes(t *testing.T) {
 	for name, k := range map[string]kubelet{
 		"no directory": kubeletOf(t, rootMount), "no mount": kubeletOf(t, "1 0 259:300 / /srv rw - ext4 /dev/nvme0n1 rw\n", fakenode.Pods+"a/volumes/x/y"),
@@ -103,7 +103,7 @@ func TestNoVolumes(t *testing.T) {
 	}
 }
 
-// TestPodNames: a pod has the name of its record or else that of its logs.
+// TestPodNames verifies that a pod has the name in its record or, without one, the name in its logs.
 func TestPodNames(t *testing.T) {
 	known := map[string]podName{"u1": {"prod", "recorded"}, "u3": {"prod", "alone"}}
 	logs := []string{"prod_db-0_u1", "kube-system_agent_u2", "odd", "prod_a_b_u4", "_"}
@@ -134,8 +134,8 @@ func TestNamesOf(t *testing.T) {
 	}
 }
 
-// TestVolumeOrder: orphans, provisioned volumes, scratch space, then the volumes that each pod has.
-// Those of one kind are as they were found.
+// TestVolumeOrder verifies the order: orphans, provisioned volumes, scratch space, then the volumes that each
+// pod has. Those of one kind keep their order.
 func TestVolumeOrder(t *testing.T) {
 	var volumes []podVolume
 	for i, plugin := range []string{"secret", "empty-dir", "csi", "configmap", "projected", "nfs", "empty-dir", "downward-api", "local-volume"} {

@@ -66,7 +66,7 @@ type podMount struct {
 	mount *storage.Mount
 }
 
-// podMounts finds what is mounted in the directories of the pods' volumes.
+// podMounts finds the mounts in the directories of the pods' volumes.
 func podMounts(t *storage.MountTable, pods string) []podMount {
 	var out []podMount
 	for _, m := range t.All() {
@@ -84,7 +84,7 @@ func podMounts(t *storage.MountTable, pods string) []podMount {
 
 func underscored(uid string) string { return strings.ReplaceAll(uid, "-", "_") }
 
-// orphanFinder finds volumes of pods that are gone.
+// orphanFinder finds volumes of pods that no longer exist.
 type orphanFinder struct {
 	kubelet
 	tree  *cgroupfs.Hierarchy
@@ -187,7 +187,7 @@ func (f *orphanFinder) stateOf(home *storage.Mount, dir string, cgroups []cgroup
 		return ""
 	}
 	if m, ok := f.storage.Mounts().Find(dir); !ok || m.ID != home.ID {
-		return "" // not the kubelet's own directory: nothing is looked up there
+		return "" // not the kubelet's own directory, so nothing in it is read
 	}
 	if changed, err := f.host.ChangeTime(dir); err != nil || time.Since(changed) < f.grace {
 		return ""
@@ -201,8 +201,8 @@ func (f *orphanFinder) stateOf(home *storage.Mount, dir string, cgroups []cgroup
 	return "" // it waits for a volume, or an image
 }
 
-// ran reports whether a container of a pod was made since the node booted: what is
-// left from before may be a pod that has yet to start again.
+// ran reports whether a container of a pod was made since the node booted. A pod with older containers only may
+// still be about to start again.
 //
 //	PODS/UID/containers/NAME/HASH	the termination log of each
 func (f *orphanFinder) ran(home *storage.Mount, dir string) bool {

@@ -56,7 +56,7 @@ func TestOrphans(t *testing.T) {
 		if d := cmp.Diff(want, orphanLines(t, f)); d != "" {
 			t.Errorf("%s, -want +got:\n%s", driver, d)
 		}
-		f.boot = time.Now().Add(time.Hour) // what ran, ran before
+		f.boot = time.Now().Add(time.Hour) // the containers ran before
 		if d := cmp.Diff(gone, orphanLines(t, f)); d != "" {
 			t.Errorf("%s, after a boot, -want +got:\n%s", driver, d)
 		}
@@ -67,7 +67,7 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
-// Where pods' cgroups are not to be seen, none is said to be gone.
+// TestOrphansUnknown verifies that if the cgroups of pods cannot be read, no pod counts as removed.
 func TestOrphansUnknown(t *testing.T) {
 	f := orphanNode(t, "cgroupfs")
 	dir := filepath.Join(string(f.host), "cg")
@@ -91,7 +91,7 @@ func TestOrphansUnknown(t *testing.T) {
 	}
 }
 
-// The tree has what is orphaned, first of all and marked.
+// TestTreeOrphans verifies that the tree begins with the orphans, which are marked.
 func TestTreeOrphans(t *testing.T) {
 	volumes := []podVolume{
 		{Volume: volumepath.Volume{UID: "live", Plugin: volumepath.CSI, Name: "data"}, path: "/a"},
@@ -111,8 +111,8 @@ func TestTreeOrphans(t *testing.T) {
 	}
 }
 
-// TestOrphanStates: a pod may exist if its cgroup has a process or cannot be read, and one whose
-// directory is not the kubelet's own is not judged.
+// TestOrphanStates verifies that a pod may exist if its cgroup has a process or cannot be read. A pod with a
+// directory that is not the kubelet's own gets no state.
 func TestOrphanStates(t *testing.T) {
 	const pods = fakenode.Pods
 	gone := []string{
@@ -166,7 +166,7 @@ func TestOrphanStates(t *testing.T) {
 	}
 }
 
-// TestNoOrphans: a node without volumes of pods has no orphans, even if not all pods can be seen.
+// TestNoOrphans verifies that a node without volumes of pods has no orphans, even if not all pods can be seen.
 func TestNoOrphans(t *testing.T) {
 	for name, mounts := range map[string]string{"no volumes": rootMount, "no mount": "1 0 259:300 / /srv rw - ext4 /dev/nvme0n1 rw\n"} {
 		f := orphanNode(t, "cgroupfs")
@@ -178,7 +178,7 @@ func TestNoOrphans(t *testing.T) {
 	}
 }
 
-// TestPodMounts: of mounts on one another the last one counts, and mounts of devices do not.
+// TestPodMounts verifies that of mounts on one another the last one counts, and mounts of devices do not.
 func TestPodMounts(t *testing.T) {
 	const dir = "/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/data/mount"
 	table, err := storage.ParseMountTable(strings.NewReader(rootMount + "2 1 8:16 / " + dir + " rw - xfs /dev/sdb rw\n3 2 0:60 / " + dir + " rw - tmpfs tmpfs rw\n" +
@@ -196,7 +196,7 @@ func TestPodMounts(t *testing.T) {
 	}
 }
 
-// TestPodCgroups: each pod has its own cgroup, and none of its containers.
+// TestPodCgroups verifies that each pod has its own cgroup, and none of its containers.
 func TestPodCgroups(t *testing.T) {
 	for _, driver := range []string{"systemd", "cgroupfs"} {
 		f := orphanNode(t, driver)
@@ -214,7 +214,7 @@ func TestPodCgroups(t *testing.T) {
 	}
 }
 
-// TestOrphansOf: the filter selects by namespace and name, and a record has the name of its pod.
+// TestOrphansOf verifies that the filter selects by namespace and name, and a record has the name of its pod.
 func TestOrphansOf(t *testing.T) {
 	f := orphanNode(t, "systemd")
 	h := Host{Cgroups: f.tree, Storage: f.storage, Root: f.host, KubeletRoot: kubeletRoot}

@@ -13,7 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
-// TestFileOwners: a cgroup without a record has that of the nearest cgroup above.
+// TestFileOwners verifies that a cgroup without a record has that of the nearest cgroup above.
 func TestFileOwners(t *testing.T) {
 	dir := t.TempDir()
 	fakenode.WriteFiles(t, dir, map[string]string{

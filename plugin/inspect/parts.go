@@ -36,8 +36,8 @@ func ReadPart(dir, part string) (Part, error) {
 	return Part{Part: part, State: r.State, Since: r.Since, Detail: detail(r), Report: r}, nil
 }
 
-// Works reports whether a part does its work. A writeback part that is unavailable does: the
-// kernel does not offer what it needs, and a restart would not help.
+// Works reports whether a part does its work. An unavailable writeback part counts as working: the kernel lacks
+// a feature that it needs, and a restart would not help.
 func (p *Part) Works() bool {
 	return p.State == health.Connected || p.Part == health.Writeback && p.State != NotRunning
 }

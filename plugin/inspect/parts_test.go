@@ -34,7 +34,7 @@ func writeState(t *testing.T, reports ...any) (dir string) {
 type partTest struct {
 	name  string
 	part  string
-	state any // what the part wrote
+	state any // the text that the part wrote
 	want  Part
 	works bool
 }
@@ -104,7 +104,7 @@ func TestReadPart(t *testing.T) {
 	}
 }
 
-// TestReadParts: there is a row for the validator only where it runs, or its state cannot be read.
+// TestReadParts verifies that there is a row for the validator only where it runs, or its state cannot be read.
 func TestReadParts(t *testing.T) {
 	now := time.Now()
 	names := func(parts []Part) (out []string) {
@@ -140,7 +140,7 @@ func TestReadParts(t *testing.T) {
 	}
 }
 
-// TestReadFiles: a filter keeps the files that the pod owns or writes.
+// TestReadFiles verifies that a filter keeps the files that the pod owns or writes.
 func TestReadFiles(t *testing.T) {
 	of := func(pod string) repair.NamedCgroup {
 		return repair.NamedCgroup{ContainerName: repair.ContainerName{Namespace: "prod", Pod: pod}}

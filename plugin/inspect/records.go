@@ -50,10 +50,10 @@ func Records(tree *cgroupfs.Hierarchy, filter Filter) ([]Recorded, error) {
 	return out, errors.Join(append(bad, err)...)
 }
 
-// PodsWithoutRecord returns the pods of recorded containers whose own cgroup has no record, with
-// an empty one. Nothing is to be removed there yet, but a running plugin may add the backstop
-// when the last unlimited container ends. A record that cannot be parsed is one: an empty record in
-// its place would hide limits that are in force.
+// PodsWithoutRecord returns the pods of recorded containers whose own cgroup has no record, with an empty one.
+// No limit has to be removed there yet, but a running plugin may add the backstop when the last unlimited
+// container ends. A record that cannot be parsed counts as one: an empty record in its place would hide limits
+// that are in force.
 func PodsWithoutRecord(tree *cgroupfs.Hierarchy, records []Recorded) []Recorded {
 	seen := map[string]bool{}
 	for _, r := range records {

@@ -62,8 +62,8 @@ func recordNames(records []Recorded) (out []string) {
 	return out
 }
 
-// TestRecordsOrder: by namespace, pod, UID and container, the pod's own first, wherever their
-// cgroups are.
+// TestRecordsOrder verifies the order by namespace, pod, UID and container, the pod's own record first, in any
+// places of their cgroups.
 func TestRecordsOrder(t *testing.T) {
 	dir := t.TempDir()
 	want := []struct{ namespace, pod, uid, container string }{
@@ -97,8 +97,8 @@ func TestRecordsOrder(t *testing.T) {
 	}
 }
 
-// TestRecordsFail: a record that cannot be parsed is in the error with its cgroup, and hides no
-// other. What is no record of the pod itself is left out.
+// TestRecordsFail verifies that a record that cannot be parsed is in the error with its cgroup, and hides no
+// other. Attributes that are no record of the pod itself are left out.
 func TestRecordsFail(t *testing.T) {
 	dir := t.TempDir()
 	fakenode.WriteFiles(t, dir, map[string]string{

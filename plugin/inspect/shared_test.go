@@ -9,7 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 )
 
-// TestSharedDisksOf: the report names the devices on each disk with a limit in force, once.
+// TestSharedDisksOf verifies that the report names the devices on each disk with a limit in force, once.
 func TestSharedDisksOf(t *testing.T) {
 	sys := storage.NewSysfs(fakenode.Sysfs())
 	limit := func(disk, state string) Value { return Value{Disk: disk, Key: "wbps", State: state} }

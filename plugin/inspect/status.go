@@ -12,7 +12,7 @@ import (
 // Status is the report about a node's limits.
 type Status struct {
 	Dead        []DeadRow    `json:"dead"`
-	DeadNote    string       `json:"deadNote,omitempty"` // how Dead was found where the kernel does not list it
+	DeadNote    string       `json:"deadNote,omitempty"` // the way in which Dead was found where the kernel does not list it
 	Notes       []Note       `json:"notes"`
 	Orphans     []Orphan     `json:"orphans"`
 	OrphansNote string       `json:"orphansNote,omitempty"` // why there may be more orphans
@@ -22,15 +22,15 @@ type Status struct {
 	Reported
 }
 
-// Reported is what only a running part of the plugin knows.
+// Reported has the reports that only a running part of the plugin has.
 type Reported struct {
 	Weights *health.Weights `json:"weights"`           // nil if the limits part does not run
 	Budgets *health.Budgets `json:"budgets,omitempty"` // nil if the limits part does not run, and without budgets
 	Files   *repair.Report  `json:"writeback"`         // nil if the writeback part does not run
 }
 
-// Status reads the state of the parts, of all pods or of one. The error is that of records and
-// values which could not be read; the report has the others.
+// Status reads the state of the parts, of all pods or of one. The error has those of unreadable records and
+// values; the report has the others.
 func (h *Host) Status(ctx context.Context, filter Filter) (Status, error) {
 	records, recordsErr := Records(h.Cgroups, filter)
 	values, valuesErr := Values(records, h.Sysfs)
@@ -53,8 +53,7 @@ func (h *Host) Status(ctx context.Context, filter Filter) (Status, error) {
 	return s, errors.Join(recordsErr, valuesErr, filesErr, partsErr, sharedErr)
 }
 
-// weightsOf returns what the limits part reports of weights. With a filter, it has the shares of
-// the pod.
+// weightsOf returns the limits part's report on weights. With a filter, it has the shares of the pod.
 func weightsOf(parts []Part, filter Filter) *health.Weights {
 	for _, p := range parts {
 		if p.Report == nil || p.Report.Weights == nil {
@@ -89,10 +88,12 @@ func budgetsOf(parts []Part, filter Filter) *health.Budgets {
 // Enforces reports whether the limits that a new container requests are enforced.
 func (s *Status) Enforces() bool { return enforces(s.Parts) }
 
-// HasFindings reports whether a requested value is not in force, or the values of new containers
-// are not enforced, or a weight has no effect. The choices of an operator are findings only if
-// strict is true: an observed or a cleared value, a weight on a disk with weights: off, and a node
-// without a connected limits part on which no limit is requested.
+// HasFindings reports whether a requested value is not in force, or the values of new containers are not
+// enforced, or a weight has no effect.
+//
+// The choices of an operator are findings only if strict is true. These are an observed or a cleared value, a
+// weight on a disk with weights: off, and a node without a connected limits part on which no limit is
+// requested.
 func (s *Status) HasFindings(strict bool) bool {
 	right := []string{ValueOK, ValueCleared, ValueObserved}
 	if strict {

@@ -42,7 +42,7 @@ func statusHost(t *testing.T) *Host {
 	}
 }
 
-// TestStatus: what can be read is reported beside what cannot.
+// TestStatus verifies that readable facts are reported with the errors of the others.
 func TestStatus(t *testing.T) {
 	h := statusHost(t)
 	s, err := h.Status(t.Context(), Filter{})
@@ -69,7 +69,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestStatusOrphans: with the storage of the node the report has orphans, of the selected pod.
+// TestStatusOrphans verifies that with the storage of the node the report has orphans, of the selected pod.
 func TestStatusOrphans(t *testing.T) {
 	f := orphanNode(t, "systemd")
 	h := Host{

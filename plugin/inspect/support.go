@@ -26,7 +26,7 @@ func maxSupport(f cgroupfs.Features) Support {
 	return Support{OK: blkio.Yes}
 }
 
-// latencyOf: where bios are not made requests of, nothing delays them.
+// latencyOf returns the support for latency. A bio that does not become a request is not delayed.
 //
 // Source: rq_qos_throttle, which only blk_mq_submit_bio calls.
 func latencyOf(f cgroupfs.Features, d storage.DiskInfo) Support {

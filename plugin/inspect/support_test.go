@@ -21,7 +21,7 @@ func TestMaxSupport(t *testing.T) {
 	}
 }
 
-// TestWeight: io.cost has to be on for each physical disk below.
+// TestWeight verifies that io.cost has to be on for each physical disk below.
 func TestWeight(t *testing.T) {
 	sda, sdb, dm0 := blkio.Dev{Major: 8}, blkio.Dev{Major: 8, Minor: 16}, blkio.Dev{Major: 253}
 	on := cgroupfs.Features{IOWeight: blkio.Yes}
@@ -59,7 +59,7 @@ func TestWeight(t *testing.T) {
 	}
 }
 
-// TestBuffered: only a filesystem without cgroup writeback escapes write limits.
+// TestBuffered verifies that only a filesystem without cgroup writeback escapes write limits.
 func TestBuffered(t *testing.T) {
 	for _, tt := range []struct {
 		warning *blkio.Warning

@@ -82,7 +82,7 @@ const (
 	KindBlockVolume = "blockVolume"
 )
 
-// parts are those of a node's storage that a tree is made of.
+// parts has the parts of a node's storage from which a tree is made.
 type parts struct {
 	features cgroupfs.Features
 	qos      map[blkio.Dev]blkio.CostQOSLine
@@ -181,8 +181,8 @@ func (b *treeBuilder) deviceNode(d *storage.BlockDevice) *Node {
 	return n
 }
 
-// finish sets the fields that depend on what is stored on a device. Without a filesystem on
-// it, writes to the device have cgroup writeback, because its own page cache has.
+// finish sets the fields that depend on the data on a device. Without a filesystem on it, writes to the device
+// have cgroup writeback, because its own page cache has.
 //
 // Source: bd_init_fs_context in block/bdev.c, which sets SB_I_CGROUPWB.
 func (b *treeBuilder) finish(d *storage.BlockDevice, n *Node) {
@@ -206,7 +206,7 @@ func (b *treeBuilder) filesystemNode(f *storage.Filesystem) *Node {
 		case volume[m.Mountpoint]:
 			return 2
 		case m.Root != "/":
-			return 1 // a mount of all of it says more than one of a part
+			return 1 // a mount of all of it is more useful than one of a part
 		}
 		return 0
 	}

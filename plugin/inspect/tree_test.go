@@ -15,7 +15,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
 )
 
-// Without those that are marked so, each thing is in the tree once.
+// TestTreeOnce verifies that without those that are marked so, each thing is in the tree once.
 func TestTreeOnce(t *testing.T) {
 	full, again := map[string]int{}, map[string]int{}
 	var visit func(list []*Node)
@@ -90,7 +90,7 @@ func find(list []*Node, kind, name string) *Node {
 	return nil
 }
 
-// TestDeviceNodes: the fields of devices of each kind. A partition has no limits of its own.
+// TestDeviceNodes covers the fields of devices of each kind. A partition has no limits of its own.
 func TestDeviceNodes(t *testing.T) {
 	r, err := devicesHost(t, map[string]string{"cg/a/cgroup.controllers": "io\n", "cg/a/io.max": "", "cg/a/io.weight": "", "cg/a/io.latency": "", "cg/io.cost.qos": "8:16 enable=1\n"}).Devices(t.Context())
 	if err != nil {
@@ -129,7 +129,7 @@ func TestDeviceNodes(t *testing.T) {
 	}
 }
 
-// TestFilesystemNodes: the mountpoints of a filesystem, those of all of it first and those of
+// TestFilesystemNodes covers the mountpoints of a filesystem, those of all of it first and those of
 // volumes last, and why its disk is unknown.
 func TestFilesystemNodes(t *testing.T) {
 	const mounts = "10 1 253:2 / /var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pvc-1/mount rw - ext4 /dev/mapper/mpatha rw\n" +
@@ -155,7 +155,7 @@ func TestFilesystemNodes(t *testing.T) {
 	}
 }
 
-// TestRamdisks: the kernel's ramdisks are shown once they are used.
+// TestRamdisks verifies that the kernel's ramdisks are shown once they are used.
 func TestRamdisks(t *testing.T) {
 	for name, tt := range map[string]struct {
 		mount string
@@ -176,7 +176,7 @@ func TestRamdisks(t *testing.T) {
 	}
 }
 
-// TestPut: a thing is on each known device below it, and a root if there is none.
+// TestPut verifies that a thing is on each known device below it, and a root if there is none.
 func TestPut(t *testing.T) {
 	a, b, self := blkio.Disk{Dev: blkio.Dev{Major: 8}}, blkio.Disk{Dev: blkio.Dev{Major: 9}}, blkio.Disk{Dev: blkio.Dev{Major: 10}}
 	unknown := blkio.Disk{Dev: blkio.Dev{Major: 11}}
@@ -203,7 +203,7 @@ func TestPut(t *testing.T) {
 	}
 }
 
-// TestFinish: a device without a filesystem has cgroup writeback, by its own page cache.
+// TestFinish verifies that a device without a filesystem has cgroup writeback, by its own page cache.
 func TestFinish(t *testing.T) {
 	node := func(kind string) *Node { return &Node{Kind: kind} }
 	for name, tt := range map[string]struct {
@@ -225,7 +225,7 @@ func TestFinish(t *testing.T) {
 	}
 }
 
-// TestVolumesOffFilesystems: a raw block volume is on its disk, and so is a volume on an overlay,
+// TestVolumesOffFilesystems verifies that a raw block volume is on its disk, and so is a volume on an overlay,
 // which is no filesystem of a device.
 func TestVolumesOffFilesystems(t *testing.T) {
 	h := devicesHost(t, map[string]string{fakenode.Pods + "u2/volumeDevices/kubernetes.io~csi/raw": "", "upper/x": "", "work/x": "", "lower/x": ""})

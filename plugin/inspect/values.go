@@ -59,7 +59,7 @@ const (
 	ValueError    = "error"
 )
 
-// actual is what the kernel has for one cgroup.
+// actual has the kernel's values for one cgroup.
 type actual struct {
 	values blkio.Values
 	gone   map[blkio.Dev]bool // disks that do not exist (any more)
@@ -92,7 +92,7 @@ func diskProbe(sys storage.Sysfs) func(blkio.Dev) bool {
 	}
 }
 
-// valuesOf compares a record with what the kernel has.
+// valuesOf compares a record with the kernel's values.
 func valuesOf(r Recorded, got actual) []Value {
 	rec := r.Record
 	base := Value{Subject: Subject{

@@ -73,8 +73,8 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestValuesOfNode: the values of a node's records and those of the kernel, and an error for a file that
-// cannot be parsed. A cgroup that was removed is no error.
+// TestValuesOfNode covers the values of a node's records and those of the kernel, and an error for a
+// file that cannot be parsed. A cgroup that was removed is no error.
 func TestValuesOfNode(t *testing.T) {
 	dir := t.TempDir()
 	fakenode.WriteFiles(t, dir, map[string]string{

@@ -10,7 +10,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// history adds what was found in a container before to what is found now.
+// history adds the disks that were found in a container before to those that are found now.
 type history struct {
 	paths []string             // that the request names, sorted
 	gone  func(blkio.Dev) bool // reports whether the node has no such disk
@@ -20,10 +20,10 @@ func (f *Finder) history(pod *Pod) history {
 	return history{pod.Targets.Paths, func(dev blkio.Dev) bool { return f.Storage.Device(dev).Missing }}
 }
 
-// accrue adds to what was found in a running container what was found before. A disk
-// that it could write to once is limited for as long as it runs: what the host has
-// unmounted, the container may still have, in another place or as an open file. A disk
-// that the node has no more is not added: it is found again if it comes back.
+// accrue adds the disks that were found in a running container before to those that are found now. A disk that
+// the container could write to once is limited for as long as it runs. The container may still have a
+// filesystem that the host has unmounted, in another place or as an open file. A disk that the node does not
+// have any more is not added. It is found again if it returns.
 func (h history) accrue(facts, before *policy.Container) {
 	facts.Rootfs = h.both(&facts.Rootfs, &before.Rootfs)
 	if len(before.Mounts) < len(facts.Mounts) {
@@ -45,7 +45,7 @@ func (h history) accrueMount(m, old *policy.Mount) {
 		}
 	}
 	for _, b := range m.Below {
-		// A path that led elsewhere has led to what was there.
+		// The disks to which the path led before stay.
 		below[b.Path] = h.both(&b.Backing, old.BackingOf(b.Path))
 	}
 	m.Backing = h.both(&m.Backing, &old.Backing)
@@ -59,9 +59,9 @@ func (h history) accrueMount(m, old *policy.Mount) {
 // isNamed reports whether the request names a path that is at dir or below it.
 func (h history) isNamed(dir string) bool { return hasPathIn(h.paths, dir) }
 
-// addDisks adds the disks of mounts that only "*" means: one entry for all of them that
-// no other entry has. A container that others mount into, such as one with the kubelet's
-// directory, comes by thousands of such mounts, and by few disks.
+// addDisks adds the disks of mounts that only "*" covers: one entry for all of them that no other entry has. A
+// container that others mount into, such as one with the kubelet's directory, gets thousands of such mounts, on
+// few disks.
 func (h history) addDisks(m *policy.Mount, below map[string]blkio.Backing, unmounted []policy.Below) {
 	seen := map[blkio.Dev]bool{}
 	note := func(b *blkio.Backing) {
@@ -106,7 +106,7 @@ func (h history) both(now, before *blkio.Backing) blkio.Backing {
 	}
 	if len(now.Disks) == 0 {
 		out := *before
-		out.Err = now.Err // it is to be looked at again
+		out.Err = now.Err // it has to be resolved again
 		out.Missing = out.Missing || now.Missing
 		return out
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestAccrue: another look only adds.
+// TestAccrue verifies that another Find only adds disks.
 func TestAccrue(t *testing.T) {
 	a, b, c := blkio.Disk{Dev: blkio.Dev{Major: 8}}, blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 16}}, blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 32}}
 	of := func(d ...blkio.Disk) blkio.Backing { return blkio.Backing{FSType: "ext4", Disks: d} }
@@ -53,8 +53,8 @@ func onAt(mountpoint string, dev blkio.Dev) blkio.Backing {
 	return blkio.Backing{Mountpoint: mountpoint, FSType: "ext4", Disks: []blkio.Disk{{Dev: dev}}}
 }
 
-// TestAccrueForgetsMounts: of thousands of mounts that came and went in a container the
-// disks are kept, not the mounts; and of those only what the node still has.
+// TestAccrueForgetsMounts verifies that the disks of thousands of former mounts of a container are kept, not
+// the mounts. Only disks that the node still has are kept.
 func TestAccrueForgetsMounts(t *testing.T) {
 	sda, sdb, far := blkio.Dev{Major: 8}, blkio.Dev{Major: 8, Minor: 16}, blkio.Dev{Major: 253, Minor: 7}
 	p := history{gone: func(d blkio.Dev) bool { return d == far }}
@@ -85,7 +85,8 @@ func TestAccrueForgetsMounts(t *testing.T) {
 	}
 }
 
-// TestBoth: the disks of both, as long as the node has them, and the rest as it is now.
+// TestBoth verifies that the result has the disks of both, as long as the node has them, and the other current
+// facts.
 func TestBoth(t *testing.T) {
 	a, b, far := blkio.Disk{Dev: blkio.Dev{Major: 8}}, blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 16}}, blkio.Disk{Dev: blkio.Dev{Major: 253}}
 	early, late := &blkio.Warning{Kind: blkio.NoCgroupWriteback}, &blkio.Warning{Kind: blkio.StallsFsync}
@@ -133,7 +134,7 @@ func TestBoth(t *testing.T) {
 	}
 }
 
-// TestAddDisks: the disks of mounts that came and went are one entry, where no other one has them.
+// TestAddDisks verifies that the disks of mounts that came and went are one entry, where no other one has them.
 func TestAddDisks(t *testing.T) {
 	a, b, c := blkio.Dev{Major: 8}, blkio.Dev{Major: 8, Minor: 16}, blkio.Dev{Major: 8, Minor: 32}
 	h := history{gone: func(blkio.Dev) bool { return false }}

@@ -12,17 +12,16 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// The runtime mounts a hostPath volume after the plugin has resolved its path. In between,
-// a tenant that can write to a directory above the volume can lead the path to another
-// disk, and back again. So the disks of a container are those of the mounts of its first
-// process, which the runtime makes before StartContainer.
+// The runtime mounts a hostPath volume after the plugin has resolved its path. In between, a tenant that can
+// write to a directory above the volume can lead the path to another disk, and back again. So the disks of a
+// container are those of the mounts of its first process, which the runtime makes before StartContainer.
 //
-// The mounts of the OCI spec cannot be matched with those of the process one by one: a
-// symbolic link in an image or a volume moves a mountpoint, and mounts hide one another.
-// Instead, each disk of a mount of the process is compared with the known disks. Known are
-// those for which the limits were decided, and those of mounts without a limit, which the
-// tenant may choose. Limits that were requested for a path then apply to an unknown disk as
-// well: those of the spec's mount around its mountpoint or, if there is none, all of them.
+// The mounts of the OCI spec cannot be matched with those of the process one by one. A symbolic link in an
+// image or a volume moves a mountpoint, and mounts hide one another. Instead, each disk of a mount of the
+// process is compared with the known disks. Known are those with which the limits were decided, and those of
+// mounts without a limit, which the tenant may choose. Limits that were requested for a path then apply to an
+// unknown disk as well. These are the limits of the spec's mount around its mountpoint or, if there is none,
+// all of them.
 
 // isRedirectable reports whether a limit depends on where a path of the host leads that
 // a tenant may be able to change. The kubelet's directories for the pod are root's.
@@ -54,10 +53,10 @@ func (f *Finder) isKubelets(uid, source string) bool {
 	return below == "" || isSubPath || v.Plugin == volumepath.CSI && below == "mount"
 }
 
-// Compare finds mounts of a container's first process that are on other disks than its OCI
-// spec leads to. Limits that were requested for mounts of the spec then apply to these
-// disks as well. Compare returns such mounts, one for each set of disks. With an error of
-// ProcessMounts, or of a disk that cannot be found, the comparison is to be repeated.
+// Compare finds mounts of a container's first process that are on other disks than its OCI spec leads to.
+// Limits that were requested for mounts of the spec then apply to these disks as well. Compare returns such
+// mounts, one for each set of disks. After an error of ProcessMounts, or of a disk that cannot be found, the
+// caller repeats the comparison.
 func (f *Finder) Compare(ctx context.Context, pod *Pod, c *Container, pid int, cgroup string) ([]blkio.ProcessMount, error) {
 	mounts, err := f.ProcessMounts(ctx, pid, cgroup)
 	if err != nil {
@@ -92,9 +91,8 @@ func (f *Finder) strays(ctx context.Context, c *Container, mounts []blkio.Proces
 	return d.strays(found), nil
 }
 
-// declared are the disks that a container may use as far as its limits were decided: those
-// that it may write to, and those that it may only read. One value covers both where the
-// container writes.
+// declared has the disks with which the limits of a container were decided: those that it may write to, and
+// those that it may only read. One value covers both where the container writes.
 type declared struct{ write, read map[blkio.Dev]bool }
 
 func (d *declared) add(b *blkio.Backing, readOnly bool) {
@@ -107,8 +105,8 @@ func (d *declared) add(b *blkio.Backing, readOnly bool) {
 	}
 }
 
-// addFacts adds the disks that limits were decided for. The first n mounts are those of
-// the spec; devices follow, of which those of a privileged container are not limited.
+// addFacts adds the disks with which the limits were decided. The first n mounts are those of the spec, and
+// devices follow. The devices of a privileged container are not limited.
 func (d *declared) addFacts(facts *policy.Container, n int, readOnlyRoot bool) {
 	d.add(&facts.Rootfs, readOnlyRoot)
 	for i := range facts.Mounts {
@@ -166,8 +164,7 @@ func (d *declared) strays(mounts []blkio.ProcessMount) []blkio.ProcessMount {
 	return out
 }
 
-// addStrays adds the disks of mounts that nothing declares. The error is that of a disk that
-// cannot be found.
+// addStrays adds the disks of mounts that nothing declares. The error is about a disk that cannot be found.
 func (c *Container) addStrays(h history, found []blkio.ProcessMount) (added []blkio.ProcessMount, err error) {
 	if len(found) == 0 {
 		return nil, nil
@@ -205,8 +202,8 @@ func (c *Container) keepStray(m *blkio.ProcessMount) {
 	}
 }
 
-// addStray adds the disks of a mount to the spec's mount around its mountpoint if that can
-// be the one, or to all that can be. What the spec mounts read-only is never writable.
+// addStray adds the disks of a mount to the spec's mount around its mountpoint. If that cannot be the one, it
+// adds them to all mounts that can be. A read-only mount of the spec is never writable.
 func (c *Container) addStray(h history, m *blkio.ProcessMount, around int) {
 	canBe := func(i int) bool {
 		return i >= 0 && i < len(c.uncompared) && isAsked(&c.uncompared[i], &c.Facts.Mounts[i]) &&

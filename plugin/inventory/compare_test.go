@@ -62,8 +62,8 @@ func (tt compareTest) run(t *testing.T) {
 // spec is an OCI spec with these mounts.
 func spec(mounts ...Mount) Spec { return Spec{Mounts: mounts} }
 
-// TestCompare: a disk that a container was not meant to have gets the limits of the mount
-// around it, or of all, if the container may use it.
+// TestCompare verifies that an undeclared disk of a container gets the limits of the mount around it, or of all
+// mounts, if the container may use it.
 func TestCompare(t *testing.T) {
 	root := blkio.ProcessMount{Mountpoint: "/", IsRoot: true, Backing: &blkio.Backing{FSType: "overlay"}}
 	data, readOnlyData := bind("/mnt/data", "/data", "rbind"), bind("/mnt/data", "/data", "rbind", "ro")
@@ -111,8 +111,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestCompareDeclared: a disk that the container may use is no other one: the limits were decided
-// for it, or it has none because no target selects it.
+// TestCompareDeclared verifies that a declared disk of a container gets no more limits: they were decided with
+// it, or it has none because no target selects it.
 func TestCompareDeclared(t *testing.T) {
 	data, free := bind("/mnt/data", "/data", "rbind"), bind("/lower", "/free", "rbind")
 	one := func(at string, d blkio.Disk, readOnly bool) []blkio.ProcessMount {
@@ -189,8 +189,8 @@ func TestStrays(t *testing.T) {
 	}
 }
 
-// TestCompareOnce: the comparison does not change a copy of the facts, with which limits were
-// decided before, and a container is compared once, at its start.
+// TestCompareOnce verifies that the comparison does not change an earlier copy of the facts, and that a
+// container is compared once, at its start.
 func TestCompareOnce(t *testing.T) {
 	h := newHost()
 	f := finderWith(h, []blkio.ProcessMount{mounted("/data", on(lowerDisk), false)}, nil)
@@ -216,7 +216,7 @@ func TestCompareOnce(t *testing.T) {
 	}
 }
 
-// TestCompareMovedSince: the comparison does not take for declared where the path of a limited
+// TestCompareMovedSince verifies that the comparison does not take for declared where the path of a limited
 // mount leads by then: a tenant may have led it there.
 func TestCompareMovedSince(t *testing.T) {
 	h := newHost()
@@ -234,7 +234,7 @@ func TestCompareMovedSince(t *testing.T) {
 	}
 }
 
-// TestCompareFails: what cannot be known is compared again.
+// TestCompareFails verifies that a mount whose disk is unknown is compared again.
 func TestCompareFails(t *testing.T) {
 	stray := mounted("/data", on(lowerDisk), false)
 	for _, tt := range []struct {
@@ -267,8 +267,8 @@ func TestCompareFails(t *testing.T) {
 	}
 }
 
-// TestCompareEnds: without an answer in time a container is compared again. One with only
-// declared disks needs no further look at the node.
+// TestCompareEnds verifies that a container is compared again if there is no answer in time. A container with
+// only declared disks needs no further reads of the node.
 func TestCompareEnds(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -289,7 +289,7 @@ func TestCompareEnds(t *testing.T) {
 	}
 }
 
-// TestIsRedirectable: the kubelet's own directories cannot be led elsewhere by a tenant.
+// TestIsRedirectable verifies that the kubelet's own directories cannot be led elsewhere by a tenant.
 func TestIsRedirectable(t *testing.T) {
 	const pods = "/var/lib/kubelet/pods/"
 	for _, tt := range []struct {

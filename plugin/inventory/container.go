@@ -35,7 +35,7 @@ type Container struct {
 	uncompared []Mount
 }
 
-// UnresolvedMount is a mount of which some disks were not searched for.
+// UnresolvedMount is a mount with disks that were not searched for.
 type UnresolvedMount struct {
 	Source      string // path on the node
 	Self, Below bool   // not searched for: the disks of the mount itself, those of the mounts below it
@@ -64,8 +64,8 @@ func (c *Container) LookAgain() bool {
 	return c.follows
 }
 
-// LookFor makes the next Find search for the disks again if the last one has not searched for all
-// of these targets: the node policy can change while the container runs.
+// LookFor makes the next Find search for the disks again if the last one has not searched for all of these
+// targets. The node policy can change while the container runs.
 func (c *Container) LookFor(t annotation.Targets) {
 	if c.targets != nil && !c.targets.Covers(t) {
 		c.spec = c.kept
@@ -98,8 +98,7 @@ func (c *Container) Err() error {
 	return err
 }
 
-// unresolved returns the mounts that a container can write to, or below, and of which not all
-// was resolved.
+// unresolved returns the mounts that a container can write to, or below, and that were not resolved completely.
 func (s *Spec) unresolved(found []policy.Mount) []UnresolvedMount {
 	var out []UnresolvedMount
 	for i := range s.Mounts {
@@ -116,8 +115,8 @@ func (s *Spec) unresolved(found []policy.Mount) []UnresolvedMount {
 	return out
 }
 
-// propagates reports whether a target can mean what the host mounts on a volume, or below
-// it, later.
+// propagates reports whether a target can cover a filesystem that the host mounts on a volume, or below it,
+// later.
 func (s *Spec) propagates(t annotation.Targets) bool {
 	return slices.ContainsFunc(s.Mounts, func(m Mount) bool {
 		return m.IsPropagated() && (t.HasStar() || len(t.Volumes) > 0 || hasPathIn(t.Paths, path.Clean(m.Destination)))

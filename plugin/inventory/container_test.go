@@ -51,7 +51,7 @@ func TestPropagates(t *testing.T) {
 	}
 }
 
-// TestErr: a mount below a volume that could not be found is an error like that of the volume.
+// TestErr verifies that a mount below a volume that could not be found is an error like that of the volume.
 func TestErr(t *testing.T) {
 	failed := blkio.Backing{Err: errAnswer}
 	for name, facts := range map[string]policy.Container{
@@ -68,7 +68,7 @@ func TestErr(t *testing.T) {
 	}
 }
 
-// TestMountOptions: the options of the OCI spec that change which disks a mount has.
+// TestMountOptions covers the options of the OCI spec that change which disks a mount has.
 func TestMountOptions(t *testing.T) {
 	for _, tt := range []struct {
 		kind, options                         string
@@ -91,7 +91,7 @@ func TestMountOptions(t *testing.T) {
 	}
 }
 
-// TestUnresolved: what may be written to and was not looked up for a target.
+// TestUnresolved verifies which writable mounts were not resolved for a target.
 func TestUnresolved(t *testing.T) {
 	spec := Spec{Mounts: []Mount{
 		bind("/a", "/a", "rbind", "rw"), bind("/b", "/b", "rbind", "ro"), bind("/c", "/c", "bind", "ro"), bind("/d", "/d", "bind"),

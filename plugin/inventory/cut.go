@@ -10,9 +10,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// Within returns a copy of the spec without what no decision depends on, and the memory in bytes
-// that the copy takes. The copy lacks the mounts and devices that do not fit into room, and LeftOut
-// is their number. Targets that can mean one of them are errors then.
+// Within returns a copy of the spec with only those facts that a decision depends on, and the memory in bytes
+// that the copy takes. The copy lacks the mounts and devices that do not fit into room, and LeftOut is their
+// number. Targets that can select one of them are errors then.
 func (s *Spec) Within(room int) (*Spec, int) {
 	out, size := &Spec{Name: s.Name, LeftOut: s.LeftOut}, 0
 	var missing []string
@@ -31,7 +31,7 @@ func (s *Spec) Within(room int) (*Spec, int) {
 	}
 	out.Mounts = slices.Clip(out.Mounts)
 	for _, d := range s.Devices {
-		isHostOnly := d.IsHostOnly() && !slices.ContainsFunc(out.Devices, Device.IsHostOnly) // one shows what the others are
+		isHostOnly := d.IsHostOnly() && !slices.ContainsFunc(out.Devices, Device.IsHostOnly) // one stands for all of them
 		if isHostOnly || d.Type == "b" && fits(deviceSize+len(d.Path), d.Path) {
 			out.Devices = append(out.Devices, d)
 		}
@@ -43,7 +43,7 @@ func (s *Spec) Within(room int) (*Spec, int) {
 	return out, size
 }
 
-// essential returns the mount without what no decision depends on.
+// essential returns the mount with only those facts that a decision depends on.
 func (m *Mount) essential() Mount {
 	if !m.IsBind() {
 		return Mount{Destination: m.Destination, Type: m.Type, IsCut: m.IsCut}
@@ -124,8 +124,8 @@ func (s *Spec) cut(missing []string) {
 // errLeftOut is the error about disks that cannot be found, now or later.
 var errLeftOut = errors.New("some mounts of the container are not kept")
 
-// addLeftOut adds an error for each target that can mean a mount or device that the spec lacks: for
-// "*", for a path that no mount is around, or one with IsCut, and for a volume that no mount is of.
+// addLeftOut adds an error for each target that can select a mount or device that the spec lacks. These are
+// "*", a path that is in no mount or in one with IsCut, and a volume without a mount.
 func (s *Spec) addLeftOut(facts *policy.Container, t *annotation.Targets) {
 	if s.LeftOut == 0 {
 		return

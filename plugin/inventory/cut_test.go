@@ -12,7 +12,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// TestWithin: the copy has all that a decision depends on, and lacks the rest.
+// TestWithin verifies that the copy has all that a decision depends on, and lacks the rest.
 func TestWithin(t *testing.T) {
 	spec := &Spec{
 		Name: "db",
@@ -44,8 +44,8 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-// crowded returns a spec with more mounts and devices than are kept: the last ones, of which some are below
-// others, or hide them.
+// crowded returns a spec with more mounts and devices than are kept. Some of the last ones are below others, or
+// hide them.
 func crowded() *Spec {
 	long := "/mnt/data/" + strings.Repeat("x", 400)
 	spec := &Spec{Name: "db", Mounts: []Mount{{Type: "tmpfs", Source: "tmpfs", Destination: "/dev"}, bind("/srv", "/srv", "rbind"), bind("/var", "/hidden", "rbind")}}
@@ -57,8 +57,8 @@ func crowded() *Spec {
 	return spec
 }
 
-// TestLeftOut: what did not fit is an error of each target that may mean it, and of no other. It is not
-// searched for again: the disks that are known are all that will be.
+// TestLeftOut verifies that a mount or device that did not fit is an error of each target that may select it,
+// and of no other. It is not searched for again, because no other facts will come.
 func TestLeftOut(t *testing.T) {
 	kept, size := crowded().Within(64 << 10)
 	if n := len(kept.Mounts) + len(kept.Devices); n < 100 || n+kept.LeftOut != 4007 || len(kept.Devices) != 1 || size > 64<<10 || cap(kept.Mounts) != len(kept.Mounts) {
@@ -86,7 +86,8 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// TestLeftOutTargets: an error about what was left out goes with the target, and what was found before stays.
+// TestLeftOutTargets verifies that an error about left-out mounts ends with the target, and that the disks
+// found before stay.
 func TestLeftOutTargets(t *testing.T) {
 	kept, _ := crowded().Within(64 << 10)
 	c, f := NewContainer(kept), &Finder{Storage: disks{twoDisks}}
@@ -119,8 +120,8 @@ func TestLeftOutTargets(t *testing.T) {
 	}
 }
 
-// TestPrivilegedWithin: a privileged container with more devices than are kept is still known as one: "*" does not mean
-// the devices that are kept.
+// TestPrivilegedWithin verifies that a privileged container with more devices than are kept is still known as
+// one: "*" does not mean the devices that are kept.
 func TestPrivilegedWithin(t *testing.T) {
 	spec := &Spec{Name: "agent"}
 	for i := range 10_000 {
@@ -138,7 +139,8 @@ func TestPrivilegedWithin(t *testing.T) {
 	}
 }
 
-// TestCutAll: paths are searched for up to a length in all. Beyond it, each mount counts as one around them.
+// TestCutAll verifies that paths are searched for up to a total length. For paths after that, each mount counts
+// as one around them.
 func TestCutAll(t *testing.T) {
 	spec := &Spec{Mounts: []Mount{bind("/srv", "/srv", "rbind")}}
 	for i := range 20 {

@@ -29,12 +29,11 @@ type Finder struct {
 	ProcessMounts func(ctx context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error)
 }
 
-// Find searches for the disks that a target of the request can select, and adds them to
-// those that were found before. If it cannot find some of them, c.Err returns the reason,
-// and Find is to be called again. If ctx ends first, Find returns an error and does not
-// change c.
+// Find searches for the disks that a target of the request can select, and adds them to those that were found
+// before. If it cannot find some of them, c.Err returns the reason, and the caller has to call Find again. If
+// ctx ends first, Find returns an error and does not change c.
 func (f *Finder) Find(ctx context.Context, pod *Pod, layer Layer, c *Container) error {
-	found, err := f.look(ctx, pod, layer, c.spec)
+	found, err := f.findAll(ctx, pod, layer, c.spec)
 	if err != nil {
 		return err
 	}
@@ -53,10 +52,9 @@ func (f *Finder) Find(ctx context.Context, pod *Pod, layer Layer, c *Container) 
 	return nil
 }
 
-// look finds the disks of the writable layer and of the mounts, as they are now. The caller is
-// bounded as a whole, so that Resolve need not spend a goroutine on each path to be able to
-// give up.
-func (f *Finder) look(ctx context.Context, pod *Pod, layer Layer, spec *Spec) (policy.Container, error) {
+// findAll finds the disks of the writable layer and of the mounts, as they are now. The caller bounds it as a
+// whole, so Resolve needs no goroutine for each path to be able to give up.
+func (f *Finder) findAll(ctx context.Context, pod *Pod, layer Layer, spec *Spec) (policy.Container, error) {
 	unhurried := context.WithoutCancel(ctx)
 	out := policy.Container{Rootfs: layer.Backing(unhurried, f.Storage), Mounts: f.declaredMounts(pod, spec)}
 	if !pod.Targets.HasRootfs() {
@@ -115,8 +113,8 @@ func (f *Finder) physical(c *policy.Container) map[blkio.Dev][]blkio.Disk {
 	return out
 }
 
-// declaredMounts returns the mounts and the raw block volumes of a container, in the
-// order of the runtime. The disks of the mounts are not looked up yet.
+// declaredMounts returns the mounts and the raw block volumes of a container, in the order of the runtime. It
+// does not find the disks of the mounts.
 func (f *Finder) declaredMounts(pod *Pod, spec *Spec) []policy.Mount {
 	own := injectedInto(pod)
 	out := make([]policy.Mount, 0, len(spec.Mounts)+len(spec.Devices))
@@ -131,9 +129,9 @@ func (f *Finder) declaredMounts(pod *Pod, spec *Spec) []policy.Mount {
 	return append(out, f.devices(spec)...)
 }
 
-// devices returns the raw block volumes of a container: no mount, a node in /dev.
-// A privileged container has all of the host's devices instead: there a path may
-// name one, and "*" does not mean each disk of the host, but those that it uses: see Usage.
+// devices returns the raw block volumes of a container, which are nodes in /dev without a mount. A privileged
+// container has all of the host's devices instead. There a path may name one, but "*" covers only the disks
+// that the container uses, see Usage.
 func (f *Finder) devices(spec *Spec) []policy.Mount {
 	privileged := slices.ContainsFunc(spec.Devices, func(d Device) bool { return d.IsHostOnly() })
 	var out []policy.Mount
@@ -145,22 +143,21 @@ func (f *Finder) devices(spec *Spec) []policy.Mount {
 	return out
 }
 
-// search finds the disks of a container's mounts. It looks up each directory of the host
-// once, and keeps each set of disks once: a tenant may mount the same volume a thousand
-// times.
+// search finds the disks of a container's mounts. It resolves each directory of the host once, and keeps each
+// set of disks once, because a tenant may mount the same volume a thousand times.
 type search struct {
 	storage Storage
 	star    bool
 	volumes []string                  // sorted
 	looked  map[string]*blkio.Backing // backings by source
-	// For "*": the sets of disks that it has already, and the directories whose
-	// submounts have been looked through.
+	// These two are for "*": the sets of disks that it has already, and the directories whose submounts have
+	// been resolved.
 	found   [][]blkio.Disk
 	through map[string]bool
 }
 
-// find looks up the disks of a mount if a target of the request can select it. A lookup
-// takes longer than all the rest of a decision.
+// find resolves the disks of a mount if a target of the request can select it. That takes longer than all other
+// parts of a decision.
 func (s *search) find(ctx context.Context, m *Mount, out *policy.Mount, named []string) {
 	star := s.star && !out.Injected
 	_, volume := slices.BinarySearch(s.volumes, out.Volume)

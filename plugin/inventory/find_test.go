@@ -90,7 +90,7 @@ func podWith(value string) *Pod {
 	return &Pod{UID: "u1", Sandbox: "s1", Targets: annotation.Parse(map[string]string{containers: value}).Targets()}
 }
 
-// found is what was found of a container in a form to compare: "/data vdb".
+// found returns the disks of a container in a form to compare: "/data vdb".
 func found(c *Container) []string {
 	text := func(path string, b *blkio.Backing) string {
 		var names []string
@@ -110,7 +110,7 @@ func found(c *Container) []string {
 	return out
 }
 
-// TestFind: only what a target can mean is looked up, and each path once.
+// TestFind verifies that only mounts that a target can select are resolved, and each path once.
 func TestFind(t *testing.T) {
 	mounts := []Mount{
 		bind("/mnt/data", "/data", "rbind", "rw"),
@@ -153,7 +153,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestFindBelow: the mounts below a volume that a path or "*" means: each once, and for "*" one
+// TestFindBelow verifies that the mounts below a volume that a path or "*" means: each once, and for "*" one
 // for each further set of disks.
 func TestFindBelow(t *testing.T) {
 	memory := blkio.Backing{FSType: "tmpfs", Reason: "tmpfs is memory, not a disk"}
@@ -205,7 +205,7 @@ func TestFindBelow(t *testing.T) {
 	}
 }
 
-// TestFindReasons: why a mount has no disks, for an error message about it.
+// TestFindReasons verifies the reasons for error messages why a mount has no disks.
 func TestFindReasons(t *testing.T) {
 	mounts := []Mount{bind("/srv", "/srv", "rbind"), {Type: "tmpfs", Source: "tmpfs", Destination: "/tmp"}, {Type: "proc", Source: "proc", Destination: "/proc"}}
 	f, c := Finder{Storage: newHost()}, NewContainer(&Spec{Mounts: mounts})
@@ -235,7 +235,7 @@ func TestFindReasons(t *testing.T) {
 	}
 }
 
-// TestFindVolume: a volume is known by its name where the kubelet's directories have it.
+// TestFindVolume verifies that a volume is known by its name where the kubelet's directories have it.
 func TestFindVolume(t *testing.T) {
 	h := newHost()
 	f := Finder{Storage: h, KubeletRoot: "/var/lib/kubelet"}
@@ -249,7 +249,7 @@ func TestFindVolume(t *testing.T) {
 	}
 }
 
-// TestFindDevices: a raw block volume is a mount of its own, and the devices of a privileged
+// TestFindDevices verifies that a raw block volume is a mount of its own, and the devices of a privileged
 // container are none that "*" means.
 func TestFindDevices(t *testing.T) {
 	raw := Device{Path: "/dev/data/", Type: "b", Dev: lowerDisk.Dev}
@@ -278,7 +278,8 @@ func TestFindDevices(t *testing.T) {
 	}
 }
 
-// TestFindAgain: what could not be found is looked for again, and what was found before stays.
+// TestFindAgain verifies that a disk that could not be found is searched for again, and that the disks found
+// before stay.
 func TestFindAgain(t *testing.T) {
 	h := newHost()
 	h.disks.resolve = func(path string) blkio.Backing {
@@ -313,7 +314,7 @@ func TestFindAgain(t *testing.T) {
 	}
 }
 
-// TestFindTooLate: at the deadline nothing is half found.
+// TestFindTooLate verifies that at the deadline nothing is half found.
 func TestFindTooLate(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	h := newHost()
@@ -338,7 +339,8 @@ func TestFindTooLate(t *testing.T) {
 	}
 }
 
-// TestFindManyMounts: a thousand mounts of one directory are one look and one list.
+// TestFindManyMounts verifies that a directory that is mounted a thousand times is resolved once, and that all
+// its mounts share one list.
 func TestFindManyMounts(t *testing.T) {
 	h := newHost()
 	h.below["/mnt/data/below"] = on(lowerDisk)

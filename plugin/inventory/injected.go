@@ -12,9 +12,9 @@ import (
 // Source: ServiceAccountVolumeName in Kubernetes' plugin/pkg/admission/serviceaccount.
 const tokenVolume = "kube-api-access-"
 
-// injected are parts of the sources of what the runtime and the kubelet mount into each
-// container of a pod. A mount's source on the host decides, not its path in the
-// container: a tenant's volume at /etc/hosts is a volume.
+// injected has parts of the sources of the mounts that the runtime and the kubelet add to each container of a
+// pod. A mount's source on the host decides, not its path in the container: a tenant's volume at /etc/hosts is
+// a volume.
 type injected struct{ token, sandbox, overlay, hosts, termination string }
 
 func injectedInto(pod *Pod) injected {

@@ -4,8 +4,8 @@ import "testing"
 
 const tokenPath = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// TestInjectedBySource: the host's side of a mount tells what the kubelet and the
-// runtime put into each container; a tenant chooses the path in the container.
+// TestInjectedBySource verifies that the source of a mount decides whether the kubelet or the runtime adds it
+// to each container. A tenant chooses the path in the container.
 func TestInjectedBySource(t *testing.T) {
 	const pods = "/var/lib/kubelet/pods/"
 	for _, tt := range []struct {

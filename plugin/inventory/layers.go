@@ -15,8 +15,8 @@ type Layer struct {
 	Unknown string // why the location is unknown for now
 }
 
-// Layers are the locations of writable layers by runtime handler. A runtime can store the
-// layers of each handler elsewhere.
+// Layers has the locations of writable layers by runtime handler. A runtime can store the layers of each
+// handler elsewhere.
 type Layers struct {
 	Default  Layer            // for handlers that are not in the map
 	Handlers map[string]Layer // "" is the handler of pods without a RuntimeClass

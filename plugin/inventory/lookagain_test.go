@@ -9,7 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestLookAgain: a container is looked at again for as long as its disks may become others.
+// TestLookAgain verifies that a container is resolved again while its disks may change.
 func TestLookAgain(t *testing.T) {
 	for options, want := range map[string]bool{"rslave": true, "rprivate": false} {
 		f := Finder{Storage: newHost()}
@@ -23,7 +23,7 @@ func TestLookAgain(t *testing.T) {
 	}
 }
 
-// TestLookAgainAtMore: a container on a filesystem that can be given more disks is looked at again.
+// TestLookAgainAtMore verifies that a container on a filesystem that can get more disks is resolved again.
 func TestLookAgainAtMore(t *testing.T) {
 	h := newHost()
 	h.disks.resolve = func(string) blkio.Backing { return blkio.Backing{FSType: "btrfs", Disks: []blkio.Disk{dataDisk}} }
@@ -36,7 +36,7 @@ func TestLookAgainAtMore(t *testing.T) {
 	}
 }
 
-// TestAncestorStats: each cgroup above is read once, and decides only if it can be read.
+// TestAncestorStats verifies that each cgroup above is read once, and decides only if it can be read.
 func TestAncestorStats(t *testing.T) {
 	reads := map[string]int{}
 	stats := map[string]map[blkio.Dev]blkio.Stat{

@@ -9,7 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// TestFindPhysical: for weights, what a volume's disk is made of.
+// TestFindPhysical verifies that Find returns the disks below a volume's disk for weights.
 func TestFindPhysical(t *testing.T) {
 	h := newHost()
 	h.below["/mnt/data/below"] = on(lowerDisk)

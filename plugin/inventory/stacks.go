@@ -45,21 +45,21 @@ func (s *Stacks) disk(dev blkio.Dev) []blkio.Disk {
 // explained returns the disks whose I/O a container is charged with because it uses disks
 // above them, or because the kernel swaps.
 func (s *Stacks) explained(ctx context.Context, declared map[blkio.Dev]bool, stats map[blkio.Dev]blkio.Stat) (map[blkio.Dev]bool, error) {
-	s.look(ctx)
+	s.readShared(ctx)
 	out, err := maps.Clone(s.swap), s.swapErr
 	for dev := range declared {
 		err = errors.Join(err, s.AddUnder(ctx, dev, out))
 	}
 	for dev, stat := range stats {
-		if stat.Bytes() > 0 { // a flush brings nothing to what is under it
+		if stat.Bytes() > 0 { // a flush writes no data to the disks below
 			err = errors.Join(err, s.AddUnder(ctx, dev, out))
 		}
 	}
 	return out, err
 }
 
-// look reads, once, the facts that are the same for all containers.
-func (s *Stacks) look(ctx context.Context) {
+// readShared reads, once, the facts that are the same for all containers.
+func (s *Stacks) readShared(ctx context.Context) {
 	if s.once {
 		return
 	}

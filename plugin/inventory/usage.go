@@ -8,16 +8,15 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// A container can use disks that no mount or device declares: a device node is created in
-// it from outside, as KubeVirt does for a running virtual machine, a filesystem is mounted
-// in its mount namespace alone, or a process passes it an open file. In each case the
-// kernel charges the container's I/O in io.stat, so such a disk is found soon after its
-// first use. The limits of "*" include it.
+// A container can use disks that no mount or device declares. A device node is created in it from outside, as
+// KubeVirt does for a running virtual machine. Or a filesystem is mounted in its mount namespace alone, or a
+// process passes it an open file. In each case the kernel charges the container's I/O in io.stat, so such a
+// disk is found soon after its first use. The limits of "*" include it.
 //
-// A container is also charged for disks that it does not have: those below its own, those
-// that the kernel swaps to, and, if it calls sync(2), those of any filesystem of the node,
-// whose log it writes then. A limit there would delay other writers of that filesystem. So
-// a disk with a filesystem that is mounted on the node does not count as undeclared.
+// A container is also charged for disks that it does not have: those below its own, and those that the kernel
+// swaps to. If it calls sync(2), it is charged for those of any filesystem of the node, because it then writes
+// their logs. A limit there would delay other writers of that filesystem. So a disk with a filesystem that is
+// mounted on the node does not count as undeclared.
 
 // MinUsage is the I/O in bytes from which a disk counts as an undeclared disk of a
 // container. Less can be a page of the runtime's program, or the superblock of a filesystem
@@ -28,8 +27,8 @@ const MinUsage = 1 << 20
 // charge is the I/O of a container to a disk that does not count as its own.
 type charge struct {
 	bytes uint64
-	// explained is true if the last look explained it: by another disk of the container, by
-	// swap, or by a filesystem that the node had mounted.
+	// explained is true if the last comparison explained the I/O by another disk of the container, by swap, or
+	// by a filesystem that the node had mounted.
 	explained bool
 }
 
@@ -77,7 +76,7 @@ func (s *Stacks) Judge(ctx context.Context, facts *policy.Container, last *Usage
 			out.Reached = append(out.Reached, s.disk(dev)...)
 		case explained[dev] || s.mounted[dev]:
 			out.charged[dev] = charge{bytes, true}
-		case before.explained: // what was above has left, and may have been used since the last look
+		case before.explained: // the disk above was removed, and may have been used since the last comparison
 			out.charged[dev] = charge{bytes, false}
 		case bytes-before.bytes < MinUsage:
 			out.charged[dev] = before

@@ -24,7 +24,7 @@ type stacked struct {
 	gone  map[blkio.Dev]bool
 	// mounted have a filesystem that the node has mounted.
 	mounted map[blkio.Dev]bool
-	hangs   blkio.Dev // does not tell what is under it
+	hangs   blkio.Dev // a read of the devices below it hangs
 	asked   int       // calls of Under
 	swaps   int       // calls of SwapDisks
 }
@@ -61,8 +61,8 @@ func (s *stacked) Device(dev blkio.Dev) blkio.Backing {
 
 var plugged = blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 16}, Name: "plugged"}
 
-// newStacked has the container's data on a disk that is made of two, of which one is
-// a loop device's.
+// newStacked returns a node on which the container's data is on a disk made of two others. One of these is a
+// loop device.
 func newStacked() *stacked {
 	return &stacked{
 		disks: disks{twoDisks},
@@ -77,7 +77,7 @@ func newStacked() *stacked {
 	}
 }
 
-// moved are lines of io.stat of disks that so much was read of, "8:16".
+// moved returns the lines of io.stat of disks, such as "8:16", from which so many bytes were read.
 func moved(bytes uint64, devices ...string) string {
 	var out strings.Builder
 	for _, d := range devices {
@@ -120,7 +120,7 @@ func TestJudge(t *testing.T) {
 			Rootfs: on(rootDisk),
 			Mounts: []policy.Mount{
 				{Destination: "/data", Backing: on(dataDisk)},
-				// What a privileged container has, whether it uses it or not.
+				// A privileged container has these, whether it uses them or not.
 				{Destination: "/dev/sdd", Injected: true, Backing: on(blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 48}})},
 			},
 		}
@@ -145,8 +145,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudgeAgain: what a container is charged with under a disk that has left is not its
-// own, until it goes on; a disk that it uses stays until the kernel forgets it.
+// TestJudgeAgain verifies that I/O on a disk below a removed one does not count as the container's own, until
+// it continues. A disk that the container uses stays until the kernel forgets it.
 func TestJudgeAgain(t *testing.T) {
 	s, facts, last := newStacked(), policy.Container{Rootfs: on(rootDisk)}, Usage{}
 	look := func(stat string, want ...blkio.Disk) {
@@ -168,7 +168,7 @@ func TestJudgeAgain(t *testing.T) {
 	look(moved(MinUsage, "253:1", "8:16"), above)
 	look(moved(10*MinUsage, "253:1", "8:16"), above)
 	s.gone[above.Dev] = true
-	look(moved(20*MinUsage, "8:16")) // some of it since the last look, and by the one that has left
+	look(moved(20*MinUsage, "8:16")) // some of it since the last comparison, and by the disk that was removed
 	look(moved(20*MinUsage, "8:16"))
 	look(moved(21*MinUsage-1, "8:16"))
 	look(moved(21*MinUsage, "8:16"), plugged)
@@ -176,10 +176,10 @@ func TestJudgeAgain(t *testing.T) {
 	look("")
 	look(moved(MinUsage-1, "8:16")) // another disk with its number
 	look(moved(MinUsage, "8:16"), plugged)
-	delete(s.gone, above.Dev) // what is found stays, whatever is put above it
+	delete(s.gone, above.Dev) // a disk that was found stays, even if another one is put above it
 	look(moved(MinUsage, "253:1", "8:16"), plugged, above)
 	facts.Mounts = []policy.Mount{{Destination: "/data", Backing: on(plugged)}}
-	look(moved(MinUsage, "8:16")) // now it is told of
+	look(moved(MinUsage, "8:16")) // now its parts can be read
 
 	// Its number comes back with less than was explained.
 	facts.Mounts = nil
@@ -188,8 +188,8 @@ func TestJudgeAgain(t *testing.T) {
 	look(moved(2*MinUsage, "8:16"), plugged)
 }
 
-// TestJudgeStarred: a disk that an earlier process of the plugin found counts from its first byte,
-// if the node still has it. Nothing else is remembered without I/O.
+// TestJudgeStarred verifies that a disk that an earlier process of the plugin found counts from its first byte,
+// if the node still has it. Other disks count only with I/O.
 func TestJudgeStarred(t *testing.T) {
 	s := newStacked()
 	left := blkio.Dev{Major: 9, Minor: 9}
@@ -209,8 +209,8 @@ func TestJudgeStarred(t *testing.T) {
 	}
 }
 
-// TestIsDeclared: the disks of the layer, of mounts and of those below them, and no disk that a
-// privileged container has with all of the host's.
+// TestIsDeclared verifies that the disks of the layer, of mounts and of those below them are declared. The
+// disks that a privileged container has with all of the host's are not.
 func TestIsDeclared(t *testing.T) {
 	layer, mount, below, host := blkio.Disk{Dev: blkio.Dev{Major: 1}}, blkio.Disk{Dev: blkio.Dev{Major: 2}}, blkio.Disk{Dev: blkio.Dev{Major: 3}}, blkio.Disk{Dev: blkio.Dev{Major: 4}}
 	facts := policy.Container{Rootfs: on(layer), Mounts: []policy.Mount{
@@ -228,8 +228,8 @@ func TestIsDeclared(t *testing.T) {
 	}
 }
 
-// TestStacksOnce: in a pass over many containers each disk is looked under once, and the swaps are
-// read once.
+// TestStacksOnce verifies that a pass over many containers finds the disks below each disk once, and reads the
+// swaps once.
 func TestStacksOnce(t *testing.T) {
 	s := newStacked()
 	stacks, facts := NewStacks(s), policy.Container{Rootfs: on(rootDisk), Mounts: []policy.Mount{{Backing: on(dataDisk)}}}
@@ -250,8 +250,8 @@ func TestStacksOnce(t *testing.T) {
 	}
 }
 
-// TestJudgeFails: as long as the disks below a disk, or those that the kernel swaps to, are unknown,
-// no disk counts as an undeclared one. The next pass asks again, and this one no more.
+// TestJudgeFails verifies that as long as the disks below a disk, or those that the kernel swaps to, are
+// unknown, no disk counts as an undeclared one. The next pass asks again, and this one no more.
 func TestJudgeFails(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

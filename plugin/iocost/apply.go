@@ -13,14 +13,12 @@ import (
 // Write writes a line to a control file of a cgroup, as [cgroupfs.Cgroup.Write] does.
 type Write func(c cgroupfs.Cgroup, line blkio.Line) error
 
-// Apply sets up io.cost on each disk as its setup has it. On other disks it removes what this
-// program has set. If keep is true, more may be wanted than is known, and it removes only what the
-// operator does not want.
-// The error is about the whole: what is about one disk is in its State.
+// Apply sets up io.cost on each disk by its setup. On other disks it removes the settings of this program. If
+// keep is true, the demand may not be known completely, and it removes only settings that the operator does not
+// want. The error is about the whole; an error about one disk is in its State.
 //
-// Each line is written by write, which may give up: the kernel waits for the requests of the disk
-// that are under way, and those of a disk that hangs do not end (ioc_qos_write in
-// block/blk-iocost.c).
+// Each line is written by write, which may give up: the kernel waits for the requests of the disk that are
+// under way, and those of a disk that hangs do not end (ioc_qos_write in block/blk-iocost.c).
 func Apply(cgroups *cgroupfs.Hierarchy, write Write, wants []Setup, keep bool) ([]State, error) {
 	a, err := read(cgroups, write)
 	if err != nil {
@@ -67,7 +65,7 @@ func Clear(cgroups *cgroupfs.Hierarchy, identities map[blkio.Dev]string, dryRun 
 	return steps, errors.Join(errs...)
 }
 
-// actual is what the kernel has, and what of it is this program's.
+// actual has the settings of the kernel, and those of them that are this program's.
 type actual struct {
 	root   cgroupfs.Cgroup
 	writer Write
@@ -97,8 +95,7 @@ func read(cgroups *cgroupfs.Hierarchy, write Write) (*actual, error) {
 	return a, nil
 }
 
-// apply makes one disk what is wanted. The model goes first: io.cost must not run with another
-// one for a moment.
+// apply sets up one disk. The model is written first: io.cost must not run with another one for a moment.
 func (a *actual) apply(want Setup, keep bool) State {
 	dev := want.Disk.Dev
 	if err := a.identify(dev, want.Identity); err != nil {
@@ -116,9 +113,9 @@ func (a *actual) apply(want Setup, keep bool) State {
 	return s
 }
 
-// identify drops what is recorded of a former disk with the same device number: its settings have
-// gone with it, and those that the kernel has now are of another program. What the kernel has as
-// it was written stays recorded: a loop device keeps its settings when it gets another file.
+// identify drops the record of a former disk with the same device number. Its settings were removed with it,
+// and those that the kernel has now are from another program. A setting that the kernel still has as it was
+// written stays recorded: a loop device keeps its settings when it gets another file.
 func (a *actual) identify(dev blkio.Dev, identity string) error {
 	own := a.owned[dev]
 	if isText(own.Disk, identity) || own.Disk == "" || identity == "" {
@@ -140,7 +137,7 @@ const (
 	noQOS   = "enable=0 ctrl=auto"
 )
 
-// set writes what differs from want. What is to be written is recorded before.
+// set writes the settings that differ from want. They are recorded before they are written.
 func (a *actual) set(dev blkio.Dev, want owned) error {
 	before := a.owned[dev]
 	after := want
@@ -200,7 +197,7 @@ func (a *actual) remove(dev blkio.Dev) error {
 // line is a write to a control file of io.cost, without the device.
 type line struct{ file, text string }
 
-// removal returns what gives a device back to the kernel.
+// removal returns the lines that give a device back to the kernel.
 func (a *actual) removal(dev blkio.Dev) (out []line) {
 	if own := a.owned[dev]; own.QOS != "" {
 		out = append(out, line{blkio.IOCostQOS, noQOS})

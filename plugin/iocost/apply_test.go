@@ -68,7 +68,7 @@ func ctrl(isUser bool) string {
 	return "auto"
 }
 
-// print writes what the files read as. The first write of a device adds it to both.
+// print replaces the contents of the files. The first write of a device adds it to both.
 func (k *kernel) print() {
 	var models, qos strings.Builder
 	for _, dev := range slices.SortedFunc(maps.Keys(k.qos), blkio.Dev.Compare) {
@@ -169,7 +169,7 @@ func TestApply(t *testing.T) {
 	}
 	k.apply(full, Setup{Disk: vdb, Enabled: true})
 	k.want()
-	// What drifts comes back.
+	// Settings that drift are restored.
 	k.set(vda.Dev, blkio.IOCostModel, "ctrl=user "+modelB.String())
 	k.set(vda.Dev, blkio.IOCostQOS, "enable=0 ctrl=auto")
 	k.print()
@@ -193,7 +193,7 @@ func TestApply(t *testing.T) {
 	k.want()
 }
 
-// TestForeignDisabled: where another program has set io.cost and left it disabled, nothing is
+// TestForeignDisabled verifies that where another program has set io.cost and left it disabled, nothing is
 // written.
 func TestForeignDisabled(t *testing.T) {
 	k := newKernel(t)
@@ -205,7 +205,7 @@ func TestForeignDisabled(t *testing.T) {
 	}
 }
 
-// TestForeign: what another program has set stays, in each file by itself.
+// TestForeign verifies that settings of another program stay, in each file by itself.
 func TestForeign(t *testing.T) {
 	k := newKernel(t)
 	k.set(vda.Dev, blkio.IOCostModel, "ctrl=user "+modelB.String())
@@ -245,7 +245,7 @@ func TestFailures(t *testing.T) {
 		t.Errorf("cleared %q, %v", steps, err)
 	}
 	k.want("io.cost.qos 254:0 enable=0 ctrl=auto", "io.cost.model 254:0 ctrl=auto")
-	// A disk that has gone takes its settings with it.
+	// The settings of a removed disk are removed with it.
 	k.apply(full)
 	k.gone[vda.Dev] = true
 	k.apply()

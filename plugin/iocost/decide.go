@@ -1,5 +1,5 @@
-// Package iocost enables io.cost on disks, so that weights have an effect there, and disables it
-// again. It never changes what another program has set.
+// Package iocost enables io.cost on disks, so that weights have an effect there, and disables it again. It
+// never changes settings of another program.
 package iocost
 
 import (
@@ -13,25 +13,25 @@ import (
 // Origin is where a model or a QOS comes from.
 type Origin string
 
-// The origins, of which the first one that has a model counts.
+// The origins. The first one that has a model counts.
 const (
 	FromPolicy      Origin = "policy"
 	FromCalibration Origin = "calibration"
 	FromUdev        Origin = "udev"
 	FromKernel      Origin = "kernel" // a guess by the kind of the disk
-	// Fixed is the origin of the QOS that goes with a model of which nothing else is known.
+	// Fixed is the origin of the QOS for a model without a QOS of its own.
 	Fixed Origin = "fixed"
-	// Foreign is the origin of what another program has set.
+	// Foreign is the origin of settings of another program.
 	Foreign Origin = "foreign"
 )
 
-// fixed returns a QOS with which io.cost gives out what a model says, no less and no more. The
-// kernel's own QOS lowers the rate only when requests wait for a place in the disk's queue, and
-// raises it while a container waits and a quarter of the requests take less than 25 ms. A
-// throttled volume of a cloud can meet that at its limit, and weights have no effect then.
+// fixed returns a QOS with which io.cost gives out exactly the rates of a model. The kernel's own QOS lowers
+// the rate only when requests wait for a place in the disk's queue. It raises the rate while a container waits
+// and a quarter of the requests take less than 25 ms. A throttled volume of a cloud can meet that at its limit,
+// and weights have no effect then.
 //
-// The latency targets are compared with nothing, as their percentiles are 0. They give io.cost its
-// period: without any it is 1 ms.
+// The latency targets are compared with nothing, as their percentiles are 0. They give io.cost its period:
+// without any it is 1 ms.
 //
 // Source: autop, ioc_timer_fn and ioc_refresh_period_us in block/blk-iocost.c.
 func fixed(m *blkio.CostModel) *blkio.CostQOS {
@@ -52,11 +52,11 @@ func withPeriod(q, fixed *blkio.CostQOS) *blkio.CostQOS {
 	return &out
 }
 
-// Known is what one origin knows of a disk; nil for nothing.
+// Known has the values of a disk from one origin; nil if it has none.
 type Known struct {
 	Model *blkio.CostModel
 	QOS   *blkio.CostQOS
-	// Random are the measured rates behind the model, nil if only the model is known.
+	// Random has the measured rates from which the model follows, nil if only the model is known.
 	Random *diskmodel.Random
 }
 
@@ -75,7 +75,7 @@ type Disk struct {
 	Udev        Known
 }
 
-// Setup is what is wanted of io.cost on a disk.
+// Setup is the wanted setup of io.cost on a disk.
 type Setup struct {
 	Disk     blkio.Disk
 	Identity string // as in Disk
@@ -93,7 +93,7 @@ type Setup struct {
 	Chosen bool
 }
 
-// Decide returns what is wanted of a disk. It is pure.
+// Decide returns the wanted setup for a disk. It is pure.
 func Decide(p *policy.Policy, d *Disk) Setup {
 	rule := p.DiskRule(d.Facts)
 	s := Setup{Disk: d.Disk, Identity: d.Identity}

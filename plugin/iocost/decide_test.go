@@ -85,8 +85,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestPeriod: each QOS that this program chooses, and one of the policy without latency targets,
-// has a period in which a slow disk does many operations.
+// TestPeriod verifies that a slow disk does many operations in one period. This holds for each QOS that this
+// program chooses, and for one of the policy without latency targets.
 func TestPeriod(t *testing.T) {
 	model := func(iops uint64) *blkio.CostModel {
 		return &blkio.CostModel{Rbps: 1 << 30, RSeqIOPS: iops, RRandIOPS: iops, Wbps: 1 << 30, WSeqIOPS: iops, WRandIOPS: 2 * iops}

@@ -11,7 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// Attribute is the extended attribute of the root cgroup that has what this program has set.
+// Attribute is the extended attribute of the root cgroup with the settings of this program.
 const Attribute = "user.nri-blkio.iocost"
 
 // maxRecord is the largest size of the attribute. The kernel takes 64 KiB for one attribute
@@ -93,7 +93,7 @@ func formatRecord(all map[blkio.Dev]owned, room int) ([]byte, error) {
 	return nil, ErrNoRoom
 }
 
-// record changes what the attribute has of a device.
+// record changes the attribute's settings of a device.
 func (a *actual) record(dev blkio.Dev, own owned) error {
 	if a.owned[dev].isSame(own) || a.owned[dev].isEmpty() && own.isEmpty() {
 		return nil

@@ -50,7 +50,7 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// TestRecordForms: both forms are read back, and a fingerprint stands for its line.
+// TestRecordForms verifies that both forms are read back, and a fingerprint stands for its line.
 func TestRecordForms(t *testing.T) {
 	all := calibrated(3)
 	all[vda.Dev] = owned{QOS: "enable=1 ctrl=auto"}
@@ -80,7 +80,7 @@ func TestRecordForms(t *testing.T) {
 	}
 }
 
-// FuzzFingerprint: the fingerprint of a fingerprint is itself, and none is longer than its text.
+// FuzzFingerprint verifies that the fingerprint of a fingerprint is itself, and none is longer than its text.
 func FuzzFingerprint(f *testing.F) {
 	f.Add("enable=1 ctrl=auto")
 	f.Add("")
@@ -92,8 +92,8 @@ func FuzzFingerprint(f *testing.F) {
 	})
 }
 
-// TestNoRoom: io.cost is not enabled on the disks for which the record has no room. With fingerprints in the
-// record nothing is written again, and all is removed in the end.
+// TestNoRoom verifies that io.cost is not enabled on the disks for which the record has no room. With
+// fingerprints in the record nothing is written again, and all is removed in the end.
 func TestNoRoom(t *testing.T) {
 	k := newKernel(t)
 	var wants []Setup
@@ -142,7 +142,7 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// TestSwappedShort: a fingerprint identifies the disk, and what was set on it.
+// TestSwappedShort verifies that a fingerprint identifies the disk, and the settings on it.
 func TestSwappedShort(t *testing.T) {
 	k := newKernel(t)
 	full := Setup{Disk: vda, Identity: "diskseq 7", Enabled: true, Model: modelA, QOS: qosA}

@@ -8,7 +8,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/diskmodel"
 )
 
-// State is what came of a Setup.
+// State is the result of a Setup.
 type State struct {
 	Setup
 	// Works is true if io.cost is enabled on the disk, by this program or another one.
@@ -49,9 +49,9 @@ func (s *State) CostQOS() (*blkio.CostQOS, Origin) {
 	return s.KernelQOS, s.QOSOrigin
 }
 
-// Rates returns the rates of random operations: the measured ones if the model is of a
-// calibration, or else those of the model. It is nil without a model, and for a model with a
-// value that means no cost at all.
+// Rates returns the rates of random operations. They are the measured ones if the model comes from a
+// calibration, and otherwise those of the model. It is nil without a model, and for a model with a value that
+// means no cost at all.
 func (s *State) Rates() *diskmodel.Random {
 	model, origin := s.CostModel()
 	switch {
@@ -73,8 +73,8 @@ func (s *State) HasShortPeriod() bool {
 	return model != nil && qos != nil && qos.Period() < diskmodel.Period(*model)/4
 }
 
-// Inspect returns what Apply would make of the setups if it removed nothing, and changes nothing.
-// Works is true for the disks with io.cost enabled now.
+// Inspect returns the result of Apply if it removed nothing. It changes nothing. Works is true for the disks
+// with io.cost enabled now.
 func Inspect(cgroups *cgroupfs.Hierarchy, wants []Setup) ([]State, error) {
 	a, err := read(cgroups, nil)
 	if err != nil {
@@ -91,7 +91,7 @@ func Inspect(cgroups *cgroupfs.Hierarchy, wants []Setup) ([]State, error) {
 	return states, nil
 }
 
-// decide returns what is to become of a disk, with what other programs have set there.
+// decide returns the wanted state of a disk, with the settings of other programs.
 func (a *actual) decide(want Setup) State {
 	dev := want.Disk.Dev
 	own, model, qos := a.owned[dev], a.models[dev], a.qos[dev]
@@ -114,8 +114,8 @@ func (a *actual) decide(want Setup) State {
 	return s
 }
 
-// lines returns what is written for a disk, without the device. Without a model the kernel's own
-// stays, and what another program has set stays as well.
+// lines returns the lines for a disk, without the device. Without a model the kernel's own stays, and the
+// settings of another program stay as well.
 func (s *State) lines() (out owned) {
 	out.Disk = s.Identity
 	if s.Model != nil && !s.IsForeign(blkio.IOCostModel) {

@@ -9,7 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/diskmodel"
 )
 
-// TestInspect: what Apply would do, by the same decision, and nothing is written.
+// TestInspect verifies that Inspect makes the same decisions as Apply, and writes nothing.
 func TestInspect(t *testing.T) {
 	full := Setup{Disk: vda, Enabled: true, Model: modelA, QOS: qosA, ModelOrigin: FromCalibration, QOSOrigin: FromPolicy}
 	guessed := Setup{Disk: vda, Enabled: true, ModelOrigin: FromKernel, QOSOrigin: FromKernel}
@@ -42,7 +42,7 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// TestRates: what was measured counts as long as the model is of that measurement.
+// TestRates verifies that the measured rates count while the model comes from that measurement.
 func TestRates(t *testing.T) {
 	measured := &diskmodel.Random{Reads: diskmodel.Linear{Base: 1}, Writes: diskmodel.Linear{Base: 0.5}}
 	for name, tt := range map[string]struct {

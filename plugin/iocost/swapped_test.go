@@ -18,8 +18,8 @@ func (k *kernel) swap(model, qos string) {
 	k.print()
 }
 
-// TestSwapped: what was set on a disk is not taken for settings of the disk that came after it with
-// the same device number.
+// TestSwapped verifies that settings of a disk are not taken for settings of a later disk with the same device
+// number.
 func TestSwapped(t *testing.T) {
 	full := Setup{Disk: vda, Identity: "diskseq 7", Enabled: true, Model: modelA, QOS: qosA}
 	next := full
@@ -67,8 +67,8 @@ func TestSwapped(t *testing.T) {
 	})
 }
 
-// TestSwappedAndCleared: what another program has set on the disk that came after is not cleared,
-// and a record of an earlier version, which does not identify its disk, still counts.
+// TestSwappedAndCleared verifies that settings that another program has made on the later disk are not cleared.
+// A record of an earlier version, which does not identify its disk, still counts.
 func TestSwappedAndCleared(t *testing.T) {
 	full := Setup{Disk: vda, Identity: "diskseq 7", Enabled: true, Model: modelA, QOS: qosA}
 	none := Setup{Disk: vda, Identity: "diskseq 7", Reason: "no weight"}

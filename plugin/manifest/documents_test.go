@@ -95,7 +95,7 @@ func TestYAMLError(t *testing.T) {
 	}
 }
 
-// TestJSONErrors: JSON that ends early is an error, with the documents before it.
+// TestJSONErrors verifies that JSON that ends early is an error, with the documents before it.
 func TestJSONErrors(t *testing.T) {
 	deep := strings.Repeat(`{"a":`, maxDepth+1)
 	for _, tt := range []struct {

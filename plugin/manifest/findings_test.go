@@ -81,7 +81,7 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestMisplaced: annotations of this program where they have no effect.
+// TestMisplaced covers annotations of this program where they have no effect.
 func TestMisplaced(t *testing.T) {
 	for _, tt := range []findingTest{
 		{name: "a template and its pod", in: deploymentText(", annotations: {"+limitsName+": x}", limitsName+": z")},
@@ -128,7 +128,7 @@ func TestMisplaced(t *testing.T) {
 	}
 }
 
-// TestAnnotationFindings: annotations of pods with wrong names and values.
+// TestAnnotationFindings covers annotations of pods with wrong names and values.
 func TestAnnotationFindings(t *testing.T) {
 	for _, tt := range []findingTest{
 		{name: "a misspelled domain", in: deploymentText("", "limits.blkio.nodersource.dev/containers: x"), want: []string{
@@ -165,7 +165,7 @@ func TestAnnotationFindings(t *testing.T) {
 	}
 }
 
-// TestSyntax checks the line of what cannot be parsed, and that it hides nothing else.
+// TestSyntax verifies the line of a text that cannot be parsed, and that it hides nothing else.
 func TestSyntax(t *testing.T) {
 	tests := []struct {
 		name, in, want string // want begins the finding

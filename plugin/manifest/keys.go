@@ -78,7 +78,7 @@ func (k Keys) spelled(prefix string) (string, bool) {
 	return "", false
 }
 
-// ordered finds the prefix whose labels are in another order, or of which one is missing:
+// ordered finds the prefix with the same labels in another order, or without one of them:
 // limits.noderesource.dev.
 func (k Keys) ordered(prefix string) (string, bool) {
 	domain := strings.Split(k.Domain, ".")

@@ -7,7 +7,7 @@ import (
 
 func TestMeant(t *testing.T) {
 	tests := []struct{ key, want string }{
-		// Ours, right or wrong: the policy says which.
+		// These are keys of this domain, right or wrong.
 		{"limits.blkio.noderesource.dev/containers", ""},
 		{"limts.blkio.noderesource.dev/containers", ""},
 		{"blkio.noderesource.dev", ""},

@@ -1,10 +1,9 @@
-// Package manifest reads the pods of Kubernetes manifests: pods themselves, and the pod
-// templates of workloads. It reports annotations in wrong places and with wrong names, each
-// with file, document and line.
+// Package manifest reads the pods of Kubernetes manifests: pods themselves, and the pod templates of workloads.
+// It reports annotations in wrong places and with wrong names, each with file, document and line.
 //
-// The package parses text. It knows only those fields of the API that decide where a
-// container's data is stored, and ignores all others, because the API server may be newer
-// than this program. It does not replace the API server's validation.
+// The package parses text. It knows only those fields of the API that decide where a container's data is
+// stored. It ignores all others, because the API server may be newer than this program. It does not replace the
+// API server's validation.
 package manifest
 
 import (
@@ -134,7 +133,7 @@ type Pod struct {
 	Containers []Container
 }
 
-// Traits are what rules of a node policy select pods by, beside the namespace.
+// Traits are the properties by which rules of a node policy select pods, apart from the namespace.
 type Traits struct {
 	Labels map[string]string
 	QOS    string // the QoS class

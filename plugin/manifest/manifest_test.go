@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// ours are the keys of the program.
+// ours has the keys of the program.
 var ours = Keys{Domain: "blkio.noderesource.dev", Kinds: []string{"limits", "weight", "class"}}
 
 func mustRead(t *testing.T, in string) Set {
@@ -136,7 +136,7 @@ func (tt contentTest) run(t *testing.T) {
 	}
 }
 
-// TestKinds: where the pods of each kind are.
+// TestKinds covers where the pods of each kind are.
 func TestKinds(t *testing.T) {
 	for _, tt := range []contentTest{
 		{name: "Pod", in: "kind: Pod\nmetadata: {name: p, namespace: ns, annotations: {k: v}}\nspec: {containers: [{name: c}]}\n", want: []string{"Pod ns/p @ k=v c"}},
@@ -173,7 +173,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestDocuments: how several objects are written, in YAML and JSON.
+// TestDocuments covers how several objects are written, in YAML and JSON.
 func TestDocuments(t *testing.T) {
 	for _, tt := range []contentTest{
 		{name: "nothing"},

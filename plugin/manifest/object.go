@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// document is what reads one document of a manifest.
+// document reads one document of a manifest.
 type document struct {
 	set     *Set
 	keys    Keys
@@ -54,7 +54,7 @@ func (d *document) position(line int) Position { return Position{d.file, d.numbe
 // maxLists bounds how deep lists of objects may be nested.
 const maxLists = 4
 
-// read reads an object. The kind is that of an item of a typed list, which may leave it out.
+// read reads an object. kind is the kind of an item of a typed list, which the item may leave out.
 func (d *document) read(n *yaml.Node, kind string, lists int) {
 	v := value{doc: d}.at(n, nil)
 	d.object = Object{}
@@ -150,7 +150,7 @@ func templatePath(apiVersion, kind string) (path []string, known bool) {
 // maxSearch bounds how deep pod templates are searched for.
 const maxSearch = 32
 
-// templates returns the pod templates in an object of an unknown kind: whatever has a spec
+// templates returns the pod templates in an object of an unknown kind. These are all parts that have a spec
 // with a list of containers. It follows no aliases.
 func (v value) templates(depth int) []value {
 	var out []value

@@ -180,7 +180,7 @@ func (v value) quantity() resource.Quantity {
 	return resource.Quantity{}
 }
 
-// maxQuoted bounds what is quoted of a manifest's text.
+// maxQuoted is the largest length of a quoted text of a manifest.
 const maxQuoted = 128
 
 // quoted returns text in quotes, in printable ASCII.

@@ -48,7 +48,7 @@ func TestVolumes(t *testing.T) {
 	}
 }
 
-// TestVolumeOfMerge: a source that replaces one of a merge is no second source.
+// TestVolumeOfMerge verifies that a source that replaces one of a merge is no second source.
 func TestVolumeOfMerge(t *testing.T) {
 	p := onePod(t, "kind: Pod\nx: &v {name: v, hostPath: {path: /a}}\nspec: {containers: [{name: c}], volumes: [{<<: *v, hostPath: {path: /b, readOnly: true}}]}\n")
 	if d := cmp.Diff([]Volume{{Name: "v", Source: HostPath, Path: "/b", ReadOnly: true}}, p.Volumes); d != "" {
@@ -56,7 +56,7 @@ func TestVolumeOfMerge(t *testing.T) {
 	}
 }
 
-// TestAnnotations: the values that the API server stores, and the line of each key.
+// TestAnnotations covers the values that the API server stores, and the line of each key.
 func TestAnnotations(t *testing.T) {
 	p := onePod(t, "kind: Pod\nmetadata:\n  annotations:\n    none:\n    nothing: ~\n    empty: ''\n    date: 2001-01-01\n    quoted: 'yes'\n    text: |\n      two\n      lines\nspec: {containers: [{name: c}]}\n")
 	want := map[string]string{"none": "", "nothing": "", "empty": "", "date": "2001-01-01", "quoted": "yes", "text": "two\nlines\n"}

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// manifests are the files of testdata, and manifests with other forms of the same.
+// manifests returns the files of testdata, and the same manifests in other forms.
 func manifests(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{
@@ -74,7 +74,8 @@ func withoutLines(s Set) Set {
 	return kept
 }
 
-// TestPlaces: lines before a manifest move all of its positions, and nothing else. Line ends of DOS change nothing.
+// TestPlaces verifies that lines before a manifest move all of its positions, and nothing else. Line ends of
+// DOS change nothing.
 func TestPlaces(t *testing.T) {
 	for name, text := range manifests(t) {
 		set := mustRead(t, text)
@@ -90,7 +91,8 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestTogether: two manifests in one file have the content of both, also behind one that cannot be parsed.
+// TestTogether verifies that two manifests in one file have the content of both, also after one that cannot be
+// parsed.
 func TestTogether(t *testing.T) {
 	all := manifests(t)
 	for a, first := range all {
@@ -114,7 +116,7 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// TestJSONOfYAML: the pods of a manifest are the same in JSON, apart from their lines.
+// TestJSONOfYAML verifies that the pods of a manifest are the same in JSON, apart from their lines.
 func TestJSONOfYAML(t *testing.T) {
 	compared := 0
 	for name, text := range manifests(t) {
@@ -146,7 +148,7 @@ func TestJSONOfYAML(t *testing.T) {
 	}
 }
 
-// TestQuantities: memory is the number of bytes that Kubernetes reads, however it is written.
+// TestQuantities verifies that memory is the number of bytes that Kubernetes reads, however it is written.
 func TestQuantities(t *testing.T) {
 	for _, number := range []string{"0", "1", "1.5", "0.1", ".5", "5.", "+2", "007", "8589934592", "9223372036854775807", "1e3", "1E3", "2.5e+6", "1e-3", "99999999999"} {
 		for _, suffix := range []string{"", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "u", "n"} {
@@ -166,7 +168,7 @@ func TestQuantities(t *testing.T) {
 	}
 }
 
-// TestHostileText: whatever text a manifest has, its findings are lines of printable ASCII, and bounded.
+// TestHostileText verifies that the findings of any manifest are lines of printable ASCII, and bounded.
 func TestHostileText(t *testing.T) {
 	for _, piece := range []string{"\x1b[2J", "a\nb\r", "\u202e\u2028", "\x00", `"'`, "%s%n", "{{ .x }}", strings.Repeat("k", 300), strings.Repeat("\U0001f648", 2000), strings.Repeat("\x1b", 5000), strings.Repeat(".", 3000)} {
 		quotedPiece, err := json.Marshal(piece)
@@ -197,7 +199,8 @@ func TestHostileText(t *testing.T) {
 	}
 }
 
-// TestManyLongPaths: the paths of findings are cut, so that a long key does not stand in memory once for each.
+// TestManyLongPaths verifies that the paths of findings are cut, so that a long key does not stand in memory
+// once for each.
 func TestManyLongPaths(t *testing.T) {
 	set := mustRead(t, "kind: Rollout\n? "+strings.Repeat("k", 1<<20)+"\n: {spec: {containers: ["+strings.Repeat("x, ", 500)+"]}}\n")
 	total := 0
@@ -209,7 +212,7 @@ func TestManyLongPaths(t *testing.T) {
 	}
 }
 
-// TestCutPath: a long path keeps its end, in valid UTF-8.
+// TestCutPath verifies that a long path keeps its end, in valid UTF-8.
 func TestCutPath(t *testing.T) {
 	long := strings.Repeat("é", maxField)
 	for in, want := range map[string]string{
@@ -233,7 +236,7 @@ func TestCutPath(t *testing.T) {
 	}
 }
 
-// TestStrings: the text of objects, positions and findings, of which each part may be absent.
+// TestStrings covers the text of objects, positions and findings. Each of their parts may be absent.
 func TestStrings(t *testing.T) {
 	for want, value := range map[string]fmt.Stringer{
 		"": Object{}, "Pod": Object{Kind: "Pod"}, "Pod p": Object{Kind: "Pod", Name: "p"}, "Pod n/": Object{Kind: "Pod", Namespace: "n"}, "n/p": Object{Namespace: "n", Name: "p"},

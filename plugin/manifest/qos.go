@@ -13,8 +13,8 @@ const (
 	BestEffort = "BestEffort"
 )
 
-// qos returns the QoS class that the kubelet gives a pod: by the resources of the pod as a whole, if
-// it has the field, otherwise by those of its containers.
+// qos returns the QoS class that the kubelet gives a pod. The resources of the pod as a whole decide if it has
+// the field, otherwise those of its containers.
 //
 // Source: ComputePodQOS in Kubernetes' pkg/apis/core/v1/helper/qos/qos.go.
 func (v value) qos() string {

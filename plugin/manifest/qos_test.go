@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestQOS: the QoS class that the kubelet would give a pod.
+// TestQOS covers the QoS class that the kubelet would give a pod.
 func TestQOS(t *testing.T) {
 	const full = "{limits: {cpu: 1, memory: 1Gi}}"
 	for _, tt := range []struct{ name, spec, want string }{
@@ -41,8 +41,8 @@ func TestQOS(t *testing.T) {
 	}
 }
 
-// TestQOSOfRequests: where the pod as a whole has limits and no requests, those of its containers are its requests:
-// of all that run together, or of an init container if it is more.
+// TestQOSOfRequests verifies the requests of a pod that as a whole has limits and no requests. They are those
+// of all containers that run together, or of an init container if it has more.
 func TestQOSOfRequests(t *testing.T) {
 	const whole = "resources: {limits: {cpu: 2, memory: 2Gi}}, " // the last field of a name holds
 	for _, tt := range []struct{ name, spec, want string }{
@@ -63,7 +63,7 @@ func TestQOSOfRequests(t *testing.T) {
 	}
 }
 
-// TestLabels: the labels are those of the pod template, not of the object around it.
+// TestLabels verifies that the labels are those of the pod template, not of the object around it.
 func TestLabels(t *testing.T) {
 	p := onePod(t, `
 apiVersion: apps/v1

@@ -9,8 +9,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
-// strays finds annotations without effect in an object: those in the wrong place, and
-// those whose key is not quite ours.
+// strays finds annotations without effect in an object: those in the wrong place, and those with a key that
+// resembles one of this domain.
 type strays struct {
 	*document
 	severity Severity
@@ -46,7 +46,7 @@ func (s *strays) annotations(v value) (values map[string]string, lines map[strin
 	return values, lines
 }
 
-// duplicates reports the keys of ours that a mapping has twice. The last one holds.
+// duplicates reports the keys of this domain that a mapping has twice. The last one counts.
 func (s *strays) duplicates(v value) {
 	if v.node.Kind != yaml.MappingNode {
 		return

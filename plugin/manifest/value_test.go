@@ -140,7 +140,8 @@ func TestVisits(t *testing.T) {
 	}
 }
 
-// TestMergeDepth: merges are followed to a bounded depth, also through a mapping that merges itself.
+// TestMergeDepth verifies that merges are followed to a bounded depth, also through a mapping that merges
+// itself.
 func TestMergeDepth(t *testing.T) {
 	var in strings.Builder
 	in.WriteString("m0: &m0 {k0: x}\n")

@@ -1,5 +1,5 @@
-// Package metricsserver serves metrics for Prometheus over HTTP. Any client that reaches the
-// address can connect, so what clients can use is bounded.
+// Package metricsserver serves metrics for Prometheus over HTTP. Any client that reaches the address can
+// connect, so the resources of clients are bounded.
 package metricsserver
 
 import (

@@ -96,7 +96,7 @@ func TestServeMetrics(t *testing.T) {
 	}
 }
 
-// TestMaxScrapes: a scrape that exceeds maxScrapes is rejected at once.
+// TestMaxScrapes verifies that a scrape that exceeds maxScrapes is rejected at once.
 func TestMaxScrapes(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})
 	slow := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "slow", Help: "Slow."}, func() float64 {
@@ -131,7 +131,7 @@ func TestMaxScrapes(t *testing.T) {
 	}
 }
 
-// TestServeFails: a listener that fails is logged.
+// TestServeFails verifies that a listener that fails is logged.
 func TestServeFails(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -145,7 +145,7 @@ func TestServeFails(t *testing.T) {
 	}
 }
 
-// TestLogWriter: a message of the HTTP server is one line of the log.
+// TestLogWriter verifies that a message of the HTTP server is one line of the log.
 func TestLogWriter(t *testing.T) {
 	log, hook := test.NewNullLogger()
 	if n, err := (logWriter{log}).Write([]byte("http: TLS handshake error\n")); n != 26 || err != nil {
@@ -163,7 +163,7 @@ func (c twice) Describe(out chan<- *prometheus.Desc) { out <- c.Desc() }
 
 func (c twice) Collect(out chan<- prometheus.Metric) { out <- c; out <- c }
 
-// TestWrongMetric: a metric that cannot be served is logged, and hides no other one.
+// TestWrongMetric verifies that a metric that cannot be served is logged, and hides no other one.
 func TestWrongMetric(t *testing.T) {
 	pods := prometheus.NewGauge(prometheus.GaugeOpts{Name: "nri_blkio_pods", Help: "Pods."})
 	wrong := twice{prometheus.NewGauge(prometheus.GaugeOpts{Name: "wrong", Help: "Wrong."})}

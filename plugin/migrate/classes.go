@@ -48,8 +48,8 @@ type class struct {
 	elements []element
 }
 
-// element has the parameters for some devices. A weight without devices is for all devices that no
-// other element matches.
+// element has the parameters for some devices. A weight without devices applies to all devices that no other
+// element matches.
 type element struct {
 	devices []string // empty, not nil: no device
 	limits  [blkio.NumLimits]parameter

@@ -12,7 +12,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
-// Difference is what a class of the node policy does otherwise than the blockio class.
+// Difference describes how a class of the node policy differs from the blockio class.
 type Difference struct {
 	Class string `json:"class"` // as the file has it
 	Text  string `json:"text"`
@@ -83,8 +83,8 @@ func (c *conversion) class(in *class) string {
 	return key(name) + ": {" + strings.Join(fields, ", ") + "}"
 }
 
-// leaveOut removes the elements that match no device. Those without Devices are others: their weight is
-// for all devices.
+// leaveOut removes the elements that match no device. Those without Devices stay, because their weight applies
+// to all devices.
 func (c *conversion) leaveOut(in *class) {
 	in.elements = slices.DeleteFunc(in.elements, func(e element) bool {
 		if e.devices == nil || len(e.devices) > 0 {

@@ -93,7 +93,7 @@ var conversions = []struct {
 	},
 }
 
-// TestConvert: the line of a class, and the differences.
+// TestConvert covers the line of a class, and the differences.
 func TestConvert(t *testing.T) {
 	for _, tt := range conversions {
 		text, diffs, err := Convert([]byte("Classes:\n  " + tt.text + "\n"))
@@ -117,7 +117,7 @@ func TestConvert(t *testing.T) {
 	}
 }
 
-// TestNames: each class has a name of its own in the policy, which is a valid one.
+// TestNames verifies that each class has a name of its own in the policy, which is a valid one.
 func TestNames(t *testing.T) {
 	for names, want := range map[string][]string{
 		"gold, silver":                {"gold", "silver"},
@@ -154,7 +154,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestBounds: annotations can choose each class of the policy.
+// TestBounds verifies that annotations can choose each class of the policy.
 func TestBounds(t *testing.T) {
 	for weight, want := range map[string]int{"100": 100, "50": 100, "101": 101, "1000": 1000} {
 		text, _, err := Convert([]byte("Classes: {a: [{Weight: " + weight + "}], b: [{Weight: 10}]}"))
@@ -208,7 +208,8 @@ func TestConvertErrors(t *testing.T) {
 	}
 }
 
-// FuzzConvert: a file is refused, or the policy is valid, has each class, and is the same each time.
+// FuzzConvert verifies that a file is refused, or the policy is valid, has each class, and is the same each
+// time.
 func FuzzConvert(f *testing.F) {
 	for _, tt := range fileErrors {
 		f.Add(tt.text)

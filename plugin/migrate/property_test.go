@@ -15,9 +15,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// TestRandomClasses: of each parameter the policy has the lowest value of all elements with devices, and not less
-// than the floor. The weight is the last one without devices or, if there is none, the lowest one. Each value
-// that is not in the policy is named by a difference.
+// TestRandomClasses verifies that of each parameter the policy has the lowest value of all elements with
+// devices, and not less than the floor. The weight is the last one without devices or, if there is none, the
+// lowest one. Each value that is not in the policy is named by a difference.
 func TestRandomClasses(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	names := [blkio.NumLimits]string{blkio.Rbps: "ThrottleReadBps", blkio.Wbps: "ThrottleWriteBps", blkio.Riops: "ThrottleReadIOPS", blkio.Wiops: "ThrottleWriteIOPS"}
@@ -108,8 +108,8 @@ func checkClass(t *testing.T, file string, want blkio.Limits, weight int) (diffe
 	return differences
 }
 
-// TestHostileText: names and devices are text of an operator. In the policy they are in comments of one line, in
-// printable ASCII, and no part of them is read as YAML.
+// TestHostileText verifies that names and devices, which an operator chooses, are in comments of one line in
+// the policy. They are printable ASCII, and no part of them is read as YAML.
 func TestHostileText(t *testing.T) {
 	for _, piece := range []string{
 		`\x1b[2J`, `x\n  evil: {weight: 7}\n#`, `\r\n  evil: {weight: 7}`, `\u2028evil: {weight: 7}`, `\u202egnp.exe`, `\\`, `\"`, `'`, `a: b # c`, `%s%n%d`, `\0`, `...`, `---`, strings.Repeat("a", 1000), strings.Repeat(`\U0001f648`, 90),
@@ -135,7 +135,8 @@ func TestHostileText(t *testing.T) {
 	}
 }
 
-// TestYAMLWords: a name that YAML takes for another value than a string is quoted, and comes back as it is.
+// TestYAMLWords verifies that a name that YAML takes for another value than a string is quoted, and comes back
+// as it is.
 func TestYAMLWords(t *testing.T) {
 	for _, name := range []string{"y", "n", "yes", "no", "on", "off", "true", "false", "null", "0", "7", "010", "0x1f", "1e3", "0b1", "0o7", "1-2", "2001-01-01", "inf", "nan", "e", "none-2", "a", "x-y"} {
 		text, diffs, err := Convert([]byte("Classes: {'" + name + "': [{Weight: 10}]}"))
@@ -148,7 +149,7 @@ func TestYAMLWords(t *testing.T) {
 	}
 }
 
-// TestRename: a new name is a label that no class has, of at most 63 bytes.
+// TestRename verifies that a new name is a label that no class has, of at most 63 bytes.
 func TestRename(t *testing.T) {
 	c := conversion{names: map[string]bool{annotation.NoClass: true}}
 	for _, tt := range []struct{ name, want string }{
@@ -185,8 +186,8 @@ func TestRename(t *testing.T) {
 	}
 }
 
-// TestAllErrors: all wrong fields of a file are reported at once, each once and with its line, in the same order
-// each time.
+// TestAllErrors verifies that all wrong fields of a file are reported at once, each once and with its line, in
+// the same order each time.
 func TestAllErrors(t *testing.T) {
 	const file = "Classes:\n  z:\n  - Weight: 5\n    Wieght: 5\n  B:\n  - {Weight: 2000}\n  - Devices: [x]\n    ThrottleReadBps: 5MB\n    ThrottleWriteIOPS: max\n  a: [{Weight: x}]\n"
 	want := []string{
@@ -212,7 +213,7 @@ func TestAllErrors(t *testing.T) {
 	}
 }
 
-// TestOrder: classes are in the order of their names, and differences in that of their classes.
+// TestOrder verifies that classes are in the order of their names, and differences in that of their classes.
 func TestOrder(t *testing.T) {
 	text, diffs, err := Convert([]byte("Classes: {c: [], b: [{Weight: 20}], A: [], a: []}"))
 	if err != nil {

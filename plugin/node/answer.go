@@ -10,13 +10,12 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// ErrInternal is what a tenant sees of a failure of ours that refuses its
-// container (onError.internal: reject). It is the same on each retry and tells
-// nothing of the host.
+// ErrInternal is the only text that a tenant sees when the plugin rejects a container because of an internal
+// failure (onError.internal: reject). It is the same on each retry and contains nothing about the host.
 var ErrInternal = errors.New("nri-blkio: internal error; see the log of nri-blkio on this node")
 
-// Create decides a new container's limits, and returns those that go into its OCI spec. It
-// returns false if they could not be decided. An error refuses the container.
+// Create decides a new container's limits, and returns those that go into its OCI spec. It returns false if it
+// could not decide them. An error rejects the container.
 func (n *Node) Create(ctx context.Context, sb *Sandbox, ctr *Container, splitsLines bool) (spec policy.Settings, decided bool, err error) {
 	spec, err = n.create(ctx, sb, ctr, splitsLines)
 	if err != nil {
@@ -25,13 +24,13 @@ func (n *Node) Create(ctx context.Context, sb *Sandbox, ctr *Container, splitsLi
 	return spec, true, nil
 }
 
-// Start completes what the spec could not carry. An error refuses the container.
+// Start writes the limits that the OCI spec could not carry. An error rejects the container.
 func (n *Node) Start(ctx context.Context, sb *Sandbox, ctr *Container, canRefuse bool) error {
 	return n.verdict(n.start(ctx, sb, ctr, canRefuse), sb, ctr)
 }
 
-// verdict decides whether an error fails the container, by its cause. A
-// refusal was decided and logged before; our own failure is said here.
+// verdict decides by the cause of an error whether it fails the container. An annotation.Error was logged by
+// its decision; verdict logs any other error.
 func (n *Node) verdict(err error, sb *Sandbox, ctr *Container) error {
 	if err == nil {
 		return nil
@@ -49,9 +48,9 @@ func (n *Node) verdict(err error, sb *Sandbox, ctr *Container) error {
 	return nil
 }
 
-// Refusal returns the error that refuses a container after a failure of ours, and counts
-// that. It is nil where the policy lets the containers of the pod start, and for a pod that has neither
-// annotations nor a class.
+// Refusal returns the error that rejects a container after an internal failure, and counts the rejection. It
+// returns nil where the policy lets the containers of the pod start, and for a pod that has neither annotations
+// nor a class.
 func (n *Node) Refusal(sb *Sandbox) error {
 	pol := n.Policy()
 	if pol.OnError.Internal != policy.Reject {

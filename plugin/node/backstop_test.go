@@ -7,8 +7,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestBackstop follows what a pod's cgroup should have while containers come
-// and go.
+// TestBackstop follows the limits of a pod's cgroup while containers come and go.
 func TestBackstop(t *testing.T) {
 	h, _ := tree(t, podCgroup)
 	n := newNode(t, h)
@@ -22,7 +21,7 @@ func TestBackstop(t *testing.T) {
 		if _, err := n.create(t.Context(), sb, ctr(name), false); err != nil {
 			t.Fatal(err)
 		}
-		n.pods.enter(n.lookup(sb), ctr(name))
+		n.pods.findOrRegister(n.lookup(sb), ctr(name))
 	}
 	const unset = blkio.Unset
 	steps := []struct {
@@ -50,7 +49,7 @@ func TestBackstop(t *testing.T) {
 	}
 }
 
-// TestBackstopAndTotal: the smaller of the two holds, with its source.
+// TestBackstopAndTotal verifies that the smaller one of the two is in force, with its source.
 func TestBackstopAndTotal(t *testing.T) {
 	h, _ := tree(t, podCgroup)
 	n := newNode(t, h)
@@ -62,7 +61,7 @@ func TestBackstopAndTotal(t *testing.T) {
 		t.Fatal(err)
 	}
 	pod := n.lookup(sb)
-	n.pods.enter(pod, ctr("a"))
+	n.pods.findOrRegister(pod, ctr("a"))
 	total := n.applier().planFor(pod.group).Pod
 	if got, want := total.Want.DevLimits()[rootDisk.Dev], (blkio.Limits{blkio.Wbps: 3 << 20, blkio.Wiops: 50}); got != want {
 		t.Errorf("pod has %q, want %q", got, want)
@@ -78,7 +77,7 @@ func TestBackstopAndTotal(t *testing.T) {
 	}
 }
 
-// TestNoBackstop: switched off while it is in force, it goes.
+// TestNoBackstop verifies that a backstop is removed when it is disabled while it is in force.
 func TestNoBackstop(t *testing.T) {
 	h, _ := tree(t, podCgroup)
 	n := newNode(t, h)
@@ -87,7 +86,7 @@ func TestNoBackstop(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := n.lookup(sb).group
-	n.pods.enter(n.lookup(sb), ctr("a"))
+	n.pods.findOrRegister(n.lookup(sb), ctr("a"))
 	want := func(want blkio.Limits) {
 		t.Helper()
 		if got := n.applier().planFor(g).Pod.Want.DevLimits()[rootDisk.Dev]; got != want {

@@ -16,9 +16,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 )
 
-// benchPod is a pod with two containers. Of db's 15 mounts six are new
-// filesystems, five are what the kubelet and containerd put into each
-// container, and the others are volumes: one of CSI, two emptyDirs, the token.
+// benchPod returns a pod with two containers. Of db's 15 mounts six are new filesystems, and five are those
+// that the kubelet and containerd add to each container. The others are volumes: one of CSI, two emptyDirs, the
+// token.
 func benchPod(i int, base string) (sb *Sandbox, db, sidecar *Container) {
 	id := fmt.Sprintf("%064x", 1000+i)
 	sb = sandbox(map[string]string{
@@ -80,9 +80,8 @@ type mountedNode string
 
 func (n mountedNode) dir(name string) string { return string(n) + "/" + name }
 
-// newMountedNode mounts, in a namespace of this thread's own, what a node with so many
-// pods has mounted; it returns the thread's mountinfo too. The thread
-// is not given back, so that it ends with the benchmark.
+// newMountedNode mounts, in a namespace of this thread's own, the mounts of a node with so many pods. It
+// returns the thread's mountinfo too. The thread is not given back, so that it ends with the benchmark.
 func newMountedNode(b *testing.B, pods int) (n mountedNode, mountinfo string) {
 	b.Helper()
 	runtime.LockOSThread()
@@ -93,7 +92,7 @@ func newMountedNode(b *testing.B, pods int) (n mountedNode, mountinfo string) {
 	n.mount(b, "", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
 	n.mount(b, string(n), string(n), "", unix.MS_BIND, "")
 	b.Cleanup(func() {
-		_ = unix.Unmount(string(n), unix.MNT_DETACH) // the others go with it; TempDir's removal says what is left
+		_ = unix.Unmount(string(n), unix.MNT_DETACH) // the mounts below go with it; the removal of TempDir reports any mount that is left
 	})
 	for i := range 4 {
 		n.mkdir(b, n.layer(i))
@@ -104,9 +103,8 @@ func newMountedNode(b *testing.B, pods int) (n mountedNode, mountinfo string) {
 	return n, fmt.Sprintf("/proc/self/task/%d/mountinfo", unix.Gettid())
 }
 
-// addPod makes the directories of a pod and its mountsOfOnePod mounts: tokens
-// and secrets, the sandbox's shm, overlays of the sandbox and of containers
-// that run or have ended, the volume and its global mount.
+// addPod makes the directories of a pod and its mountsOfOnePod mounts. These are tokens and secrets, the
+// sandbox's shm, overlays of the sandbox and of running or ended containers, the volume and its global mount.
 func (n mountedNode) addPod(b *testing.B, i int) {
 	pod, cri := podDir(string(n), i), sandboxDir(string(n), i)
 	for _, dir := range []string{"/containers/db", "/volumes/kubernetes.io~empty-dir/tmp", "/volumes/kubernetes.io~empty-dir/cache"} {
@@ -161,10 +159,9 @@ func (n mountedNode) mount(b *testing.B, source, target, fstype string, flags ui
 	}
 }
 
-// BenchmarkResolve finds the disks of every mount of such a node. Cold is all that a
-// start takes: to read the table, and to look at each of its mounts for the first
-// time; the second of these is told apart, too. Known is the answer for one of them
-// from then on.
+// BenchmarkResolve measures how long it takes to find the disks of every mount of such a node. Cold is the work
+// of the first start: to read the table, and to resolve each of its mounts for the first time. The resolution
+// is reported apart as well. Known is the answer for one mount after that.
 func BenchmarkResolve(b *testing.B) {
 	_, mountinfo := newMountedNode(b, benchPods)
 	open := func() *storage.Storage {

@@ -18,7 +18,7 @@ const (
 	benchClasses = 20
 )
 
-// benchPolicy is a policy of 50 rules and 20 classes, each of which limits writes to so many MiB/s and more.
+// benchPolicy returns a policy of 50 rules and 20 classes. Each class limits writes to so many MiB/s and more.
 // Only the last rule has a class for pods of the namespace prod.
 func benchPolicy(b *testing.B, most int) *policy.Policy {
 	b.Helper()
@@ -53,8 +53,8 @@ func plainPod(i int, namespace string) (sb *Sandbox, db, sidecar *Container) {
 	return sb, db, sidecar
 }
 
-// BenchmarkBystander is an event of a pod without annotations and without a class, as most pods are: on a node
-// whose policy has no rules, and on one with many. Pods come and go.
+// BenchmarkBystander measures an event of a pod without annotations and without a class, as most pods are. The
+// policy of the node has no rules, or many. Pods come and go.
 func BenchmarkBystander(b *testing.B) {
 	for name, pol := range map[string]*policy.Policy{"rules=0": policy.Default(), fmt.Sprint("rules=", benchRules): benchPolicy(b, 20)} {
 		b.Run(name, func(b *testing.B) {
@@ -86,7 +86,7 @@ func BenchmarkBystander(b *testing.B) {
 	}
 }
 
-// BenchmarkBystanders is a pass over a node with 250 pods that are of no concern.
+// BenchmarkBystanders measures a pass over a node with 250 bystanders.
 func BenchmarkBystanders(b *testing.B) {
 	var cgroups []string
 	for i := range benchPods {
@@ -108,9 +108,9 @@ func BenchmarkBystanders(b *testing.B) {
 	}
 }
 
-// BenchmarkCreateWithPolicy is the event on a node with 250 pods: of a pod with annotations, under the default
-// policy and under one of 50 rules and 20 classes, and of a pod that has its limits from a class. They take
-// turns, so that what else the machine does slows all of them.
+// BenchmarkCreateWithPolicy measures the event on a node with 250 pods. The pod has annotations, under the
+// default policy and under one of 50 rules and 20 classes, or it has its limits from a class. The cases take
+// turns, so that other work of the machine slows all of them.
 func BenchmarkCreateWithPolicy(b *testing.B) {
 	type variant struct {
 		name      string
@@ -174,7 +174,7 @@ func BenchmarkReload(b *testing.B) {
 	n := newNode(b, h)
 	n.storage = disks{func(string) blkio.Backing { return on(dataDisk) }}
 	n.resolver.environment = &n.environment
-	n.layers.current.Store(&placed{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}})
+	n.layers.current.Store(&layerLocations{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}})
 	policies := []*policy.Policy{benchPolicy(b, 20), benchPolicy(b, 40)}
 	n.policy.Store(policies[1])
 	for i := range benchPods {

@@ -25,17 +25,16 @@ const (
 	mountsOfOnePod = 20 // 5,000 in all
 )
 
-// BenchmarkCreateContainer is the event on a node with 250 pods and 5,000 mounts of the real
-// kernel, without NRI's messages, which BenchmarkMessages of package plugin measures. Before
-// each create the pod's CSI volume is mounted, so that the mount table is another one each
-// time; what reading it costs is reported apart.
+// BenchmarkCreateContainer measures the event on a node with 250 pods and 5,000 mounts of the real kernel. It
+// excludes NRI's messages, which BenchmarkMessages of package plugin measures. Before each event the pod's CSI
+// volume is mounted, so the mount table changes each time. The time to read the table is reported apart.
 func BenchmarkCreateContainer(b *testing.B) {
 	node, mountinfo := newMountedNode(b, benchPods)
 	storage := benchStorage(b, mountinfo)
 	h, _ := tree(b)
 	n := newNode(b, h)
 	n.storage = storage
-	n.layers.current.Store(&placed{Layers: inventory.Layers{Default: inventory.Layer{Dir: node.dir("containerd")}}})
+	n.layers.current.Store(&layerLocations{Layers: inventory.Layers{Default: inventory.Layer{Dir: node.dir("containerd")}}})
 	storage.Pin(node.dir("containerd"))
 	s := &session{n, handlerDeadline}
 	refresh := func() {
@@ -67,8 +66,8 @@ func BenchmarkCreateContainer(b *testing.B) {
 		b.StartTimer()
 		reads = append(reads, timed(refresh))
 		creates = append(creates, timed(func() { create(sb, c) }))
-		// Of another pod, and with the processor's caches still warm: how much
-		// of the above is that reading the table has taken them.
+		// This is the event of another pod, while the processor's caches are warm. It shows how much of the
+		// time above is the effect of reading the table on the caches.
 		b.StopTimer()
 		sb, c, _ = benchPod((i+1)%benchPods, string(node))
 		n.RemovedPod(sb.ID)
@@ -142,9 +141,9 @@ func BenchmarkStartContainer(b *testing.B) {
 	report(b, "start", starts)
 }
 
-// timed runs fn in a goroutine of its own, as the runtime's events come. The
-// benchmark's is bound to its thread: there the handler's change to another
-// goroutine would be one of threads too, which it is not in the plugin.
+// timed runs fn in a goroutine of its own, as the runtime's events do. The benchmark's goroutine is bound to
+// its thread. In it, a switch to another goroutine would switch threads too, which does not happen in the
+// plugin.
 func timed(fn func()) time.Duration {
 	took := make(chan time.Duration)
 	go func() {
@@ -161,7 +160,7 @@ func report(b *testing.B, what string, d []time.Duration) {
 	b.ReportMetric(float64(d[len(d)*99/100].Nanoseconds())/1e3, what+"-p99-µs")
 }
 
-// allocations is what a part of an iteration allocates.
+// allocations counts the allocations of a part of an iteration.
 type allocations struct{ bytes, objects uint64 }
 
 func (a *allocations) add(fn func()) {
@@ -178,12 +177,11 @@ func (a *allocations) report(b *testing.B, what string, rounds uint64) {
 	b.ReportMetric(float64(a.objects/rounds), what+"-allocs")
 }
 
-// BenchmarkReconcile is a pass over a node of 250 pods with two containers each
-// of which so many have lost their limits. The pods that a pass over a node
-// without a change writes to are counted, in a pass of its own.
+// BenchmarkReconcile measures a pass over a node of 250 pods with two containers each, some of which have lost
+// their limits. A separate pass counts the pods to which a pass without a change writes.
 //
-// The cgroups are plain files, or, as make bench does on its node, real ones
-// below the cgroup that NRI_BLKIO_BENCH_CGROUPS names.
+// The cgroups are plain files. On the node of make bench they are real cgroups below the one that
+// NRI_BLKIO_BENCH_CGROUPS names.
 func BenchmarkReconcile(b *testing.B) {
 	n := newReconciledNode(b)
 	b.Run("changed=0", func(b *testing.B) {
@@ -213,7 +211,7 @@ func BenchmarkReconcile(b *testing.B) {
 	}
 }
 
-// errorCount counts what is logged as an error.
+// errorCount counts the errors in the log.
 type errorCount struct{ n int }
 
 func (c *errorCount) Levels() []logrus.Level { return []logrus.Level{logrus.ErrorLevel} }
@@ -239,7 +237,7 @@ func readOnly(b *testing.B, dir string) *cgroupfs.Hierarchy {
 	return h
 }
 
-// reconciledNode is a node whose cgroups are as they should be.
+// reconciledNode is a node with all limits in force.
 type reconciledNode struct {
 	p        *Node
 	dir      string // of the cgroups
@@ -279,7 +277,7 @@ func newReconciledNode(b *testing.B) *reconciledNode {
 		}
 	}
 	n.p.reconcileAll(b.Context())
-	n.resolve(b)
+	n.completeFiles(b)
 	n.p.reconcileAll(b.Context())
 	n.check(b, benchPods)
 	return n
@@ -290,8 +288,8 @@ func benchScope(i int, name string) string {
 	return podSlice(i) + "/cri-containerd-" + name + id[len(name):] + ".scope"
 }
 
-// writes makes a pass in which each write is an error, since it sees the cgroups
-// through a read-only mount, and counts those: one for each pod at most.
+// writes makes a pass in which each write fails, because the pass sees the cgroups through a read-only mount.
+// It returns the number of failures, at most one for each pod.
 func (n *reconciledNode) writes(b *testing.B) int {
 	b.Helper()
 	errors := &errorCount{}
@@ -307,9 +305,8 @@ func (n *reconciledNode) writes(b *testing.B) int {
 	return errors.n
 }
 
-// settle does for plain files what the kernel does with a write to part of a
-// cgroup's limits: it leaves them whole.
-func (n *reconciledNode) resolve(b *testing.B) {
+// completeFiles completes the plain files after writes to a part of a cgroup's limits, as the kernel does.
+func (n *reconciledNode) completeFiles(b *testing.B) {
 	if n.isKernel {
 		return
 	}
@@ -322,7 +319,7 @@ func (n *reconciledNode) resolve(b *testing.B) {
 	}
 }
 
-// takeOff removes the limits of a pod's containers behind the plugin's back.
+// takeOff removes the limits of a pod's containers, as another program would.
 func (n *reconciledNode) takeOff(b *testing.B, i int) {
 	for _, name := range []string{"db", "sidecar"} {
 		none := ""

@@ -36,8 +36,8 @@ func hangCalls(t *testing.T, c *bounded.Calls, pods ...string) (free func()) {
 	return free
 }
 
-// TestBusy: a container that no call is left for when it is created and started is
-// known and counted, and the reconciler limits it.
+// TestBusy verifies that a container is known, counted, and limited by the reconciler, although no call was
+// left for it when it was created and started.
 func TestBusy(t *testing.T) {
 	var others []string
 	for i := range bounded.Max {
@@ -66,7 +66,7 @@ func TestBusy(t *testing.T) {
 			if c := n.census(); c.notInForce != 1 || c.states != [...]int{1, 0, 1} {
 				t.Errorf("%d pods not in force, states %v", c.notInForce, c.states)
 			}
-			// The reconciler has no call left to look at it, either.
+			// The reconciler has no call left to resolve it, either.
 			free := hangCalls(t, &n.inFlight.passes, podCgroup+" look", podCgroup+" look")
 			n.pass(t.Context())
 			if c := n.census(); c.notInForce != 1 {
@@ -91,8 +91,8 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// TestBusyIsRejected: where the policy says so a container that cannot be looked at
-// is refused.
+// TestBusyIsRejected verifies that a container that cannot be resolved is rejected where the policy asks for
+// that.
 func TestBusyIsRejected(t *testing.T) {
 	h, _ := tree(t, podCgroup)
 	n := newNode(t, h)
@@ -110,8 +110,8 @@ func TestBusyIsRejected(t *testing.T) {
 	}
 }
 
-// TestReconcileWhileSandboxesChange is for the race detector: a group's sandboxes come
-// and go while the reconciler works on it.
+// TestReconcileWhileSandboxesChange lets the race detector check that a group's sandboxes can change while the
+// reconciler works on it.
 func TestReconcileWhileSandboxesChange(t *testing.T) {
 	h, _ := tree(t, podCgroup)
 	n := newNode(t, h)
@@ -132,8 +132,8 @@ func TestReconcileWhileSandboxesChange(t *testing.T) {
 	events.Wait()
 }
 
-// TestRefusedIsNotDrained: a container whose start was refused may run, as the runtime
-// may not have heard the answer. Once it is known to have ended it left nothing.
+// TestRefusedIsNotDrained verifies that a container may run after its start was refused, because the runtime
+// may not have received the answer. Once it is known to have ended, it has left no data.
 func TestRefusedIsNotDrained(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)

@@ -21,8 +21,8 @@ func heap(t *testing.T) int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestBystanderMemory: what is kept for a later policy is small, and of a tenant's pod with many mounts
-// it is bounded.
+// TestBystanderMemory verifies that the facts that are kept for a later policy are small, and bounded for a
+// tenant's pod with many mounts.
 func TestBystanderMemory(t *testing.T) {
 	h, _ := tree(t, podCgroup)
 	n := newNode(t, h)
@@ -66,8 +66,8 @@ func TestBystanderMemory(t *testing.T) {
 	runtime.KeepAlive(mounts)
 }
 
-// TestBystanderWithManyMounts: a container whose mounts were not all kept has what is known limited,
-// and says what is missing.
+// TestBystanderWithManyMounts verifies that a container is limited on its known mounts if some were not kept,
+// and that a warning names the missing ones.
 func TestBystanderWithManyMounts(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -106,9 +106,9 @@ func crowdedPod() *Sandbox {
 	return sb
 }
 
-// TestBystanderLabels: of labels that a tenant made too many, those are kept that the rules select pods by. What a new
-// policy makes of the pod without the others is corrected when the next container of it is created, whose event has
-// them.
+// TestBystanderLabels verifies that of too many labels those are kept that the rules select pods by. A new
+// policy may then have the wrong class for the pod. The event of the pod's next container, which has all
+// labels, corrects that.
 func TestBystanderLabels(t *testing.T) {
 	for _, tt := range []struct {
 		before string // the policy
@@ -145,8 +145,8 @@ func TestBystanderLabels(t *testing.T) {
 	}
 }
 
-// TestLabelsOfKnown: of a pod with a class, as of others, not all labels are kept, and the class stays with another
-// policy that selects by the same labels.
+// TestLabelsOfKnown verifies that some labels are dropped for a pod with a class, too. The class stays under
+// another policy that selects by the same labels.
 func TestLabelsOfKnown(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -157,13 +157,13 @@ func TestLabelsOfKnown(t *testing.T) {
 	if got := wbps(t, n, cgroupOf("a")); got != 40<<20 {
 		t.Errorf("limit %v", got)
 	}
-	if kept := n.peek().pods["sb1"].asks.facts.Labels; len(kept) != 1 || kept["tier"] != "batch" {
+	if kept := n.peek().pods["sb1"].request.facts.Labels; len(kept) != 1 || kept["tier"] != "batch" {
 		t.Errorf("%d labels are kept", len(kept))
 	}
 }
 
-// TestBystanderContainers: the room is for all containers of a pod. What is kept of each further one is little, and
-// the files of an OCI spec are no longer than the kernel takes.
+// TestBystanderContainers verifies that the room is for all containers of a pod. Each further container takes
+// little memory, and the files of an OCI spec are no longer than the kernel accepts.
 func TestBystanderContainers(t *testing.T) {
 	h, _ := tree(t, podCgroup)
 	n := newNode(t, h)
@@ -189,8 +189,8 @@ func TestBystanderContainers(t *testing.T) {
 	}
 }
 
-// TestLeftOutIsFinal: the limits of a container whose mounts were not all kept follow the policy as those of any
-// other: an earlier one's do not stay.
+// TestLeftOutIsFinal verifies that the limits of a container follow the policy although some of its mounts were
+// not kept: limits of an earlier policy do not stay.
 func TestLeftOutIsFinal(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)

@@ -9,18 +9,18 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// A pod without annotations of ours that no rule gives a class, and whose namespace has no budget, is a bystander. A
-// new policy may have one for it, and the runtime lists what runs only for a plugin that registers, which waits for each
-// stop of a container that is under way and blocks all other events meanwhile. So the node keeps what the
-// events report about bystanders.
+// A bystander is a pod without annotations of this domain, without a class by a rule, and without a budget for its
+// namespace. A later policy may have one for it. The runtime lists the running containers only to a plugin that
+// registers. A registration waits for each stop of a container that is under way, and blocks all other events
+// meanwhile. So the node keeps the facts that the events report about bystanders.
 
-// bystander is a sandbox of no concern.
+// bystander is the sandbox of a bystander, with the facts that the node keeps about it.
 type bystander struct {
 	sandbox    Sandbox          // without annotations; it does not change
-	isCut      bool             // not all labels are kept
-	size       int              // of the labels, in bytes
-	containers []*bystandingCtr // in the order in which they came
-	ended      bool             // a container of it has ended
+	isCut      bool             // some labels were dropped
+	size       int              // size of the labels, in bytes
+	containers []*bystandingCtr // in the order of their first reports
+	ended      bool             // one of its containers has ended
 }
 
 // bystandingCtr is a container of a bystander that has not ended.
@@ -32,16 +32,16 @@ type bystandingCtr struct {
 
 // A tenant decides how many labels, containers and mounts a pod has.
 const (
-	// bystanderRoom is the memory in bytes that a bystander takes at most, apart from containerSize and
-	// the names of each container. It is enough for 30 containers with 15 mounts.
+	// bystanderRoom is the memory in bytes that a bystander takes at most, apart from containerSize and the
+	// names of each container. It is enough for 30 containers with 15 mounts.
 	bystanderRoom = 128 << 10
-	// containerSize is what a container takes without its text.
+	// containerSize is the memory in bytes that a container takes without its text.
 	containerSize = 384
 	// longestFile is the length of the longest text that the kernel takes for a control file.
 	longestFile = 4096
 )
 
-// newBystander keeps of a sandbox what a policy may depend on.
+// newBystander returns a bystander with those facts of a sandbox that a policy may depend on.
 func newBystander(sb *Sandbox, pol *policy.Policy) *bystander {
 	b := &bystander{sandbox: *sb}
 	b.sandbox.Annotations = nil
@@ -49,8 +49,8 @@ func newBystander(sb *Sandbox, pol *policy.Policy) *bystander {
 	return b
 }
 
-// newBystandingCtr returns what is kept of a container, within so many bytes apart from what each
-// container takes.
+// newBystandingCtr returns a container of a bystander with the facts that are kept about it. They take at most
+// room bytes, apart from the memory that each container takes.
 func newBystandingCtr(ctr *Container, now State, room int) *bystandingCtr {
 	kept := *ctr
 	kept.State, kept.Unified = now, nil
@@ -72,7 +72,8 @@ func newBystandingCtr(ctr *Container, now State, room int) *bystandingCtr {
 	return out
 }
 
-// room returns the bytes that are left for a container, which may be known.
+// room returns the bytes that are left for a container. It does not count an earlier report about the same
+// container.
 func (b *bystander) room(id string) int {
 	room := bystanderRoom - b.size
 	for _, c := range b.containers {
@@ -83,7 +84,7 @@ func (b *bystander) room(id string) int {
 	return room
 }
 
-// note keeps a report about a container, and drops an earlier report.
+// note keeps a report about a container, and drops an earlier report about it.
 func (b *bystander) note(c *bystandingCtr) {
 	b.forget(c.ID)
 	b.containers = append(b.containers, c)
@@ -93,8 +94,8 @@ func (b *bystander) forget(id string) {
 	b.containers = slices.DeleteFunc(b.containers, func(c *bystandingCtr) bool { return c.ID == id })
 }
 
-// forgetFailed forgets containers of a name that were not started. It is called when a container with this name is created
-// again: the earlier creation has failed, and the runtime reported no removal.
+// forgetFailed forgets the containers of a name that were not started. It is called when a container with this
+// name is created again: the earlier creation has failed, and the runtime reported no removal.
 func (b *bystander) forgetFailed(name string) {
 	b.containers = slices.DeleteFunc(b.containers, func(c *bystandingCtr) bool { return c.State == Created && c.Name == name })
 }
@@ -107,27 +108,27 @@ func (s *state) forgetBystanding(sandbox, id string) {
 	}
 }
 
-// addBystander makes a sandbox of no concern known. The reconciler looks whether its pod has a record.
+// addBystander adds a bystander to the state. The reconciler reads whether its pod has a record.
 func (s *state) addBystander(b *bystander) {
 	s.bystanders[b.sandbox.ID] = b
-	s.unread[b.sandbox.ID] = true
+	s.unreadBystanders[b.sandbox.ID] = true
 	s.wakeUp()
 }
 
-// forgetBystander forgets a sandbox of no concern.
+// forgetBystander removes a bystander from the state.
 func (s *state) forgetBystander(id string) {
 	delete(s.bystanders, id)
-	delete(s.unread, id)
+	delete(s.unreadBystanders, id)
 }
 
-// PassBy notes a container of a pod that was found to be of no concern by a policy. It returns true if
-// the pod has become one of concern since. It reads nothing of the node.
+// PassBy notes a container of a pod that the policy by does not concern. It returns true if the pod has become
+// part of the state since, or the policy in force concerns it. It reads nothing of the node.
 func (n *Node) PassBy(sb *Sandbox, ctr *Container, now State, by *policy.Policy) (concerned bool) {
 	b := newBystander(sb, by)
 	if n.pods.passBy(b, newBystandingCtr(ctr, now, n.pods.bystanderRoom(b, ctr.ID))) {
 		return true
 	}
-	// A policy that came before the container was noted did not find it.
+	// A policy that came into force before this container was noted did not find the pod.
 	pol := n.policy.Load()
 	if pol == by {
 		return false
@@ -136,7 +137,8 @@ func (n *Node) PassBy(sb *Sandbox, ctr *Container, now State, by *policy.Policy)
 	return pol.Concerns(&facts)
 }
 
-// bystanderRoom returns the bytes that are left for a container of a bystander, which may be known.
+// bystanderRoom returns the bytes that are left for a container of a bystander. It does not count an earlier
+// report about the same container.
 func (t *podTable) bystanderRoom(b *bystander, id string) int {
 	s := t.state.Lock()
 	defer t.state.Unlock()
@@ -146,7 +148,7 @@ func (t *podTable) bystanderRoom(b *bystander, id string) int {
 	return b.room(id)
 }
 
-// passBy notes a container, unless its pod is known.
+// passBy notes a container of a bystander, unless its pod is part of the state.
 func (t *podTable) passBy(b *bystander, c *bystandingCtr) (known bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
@@ -165,7 +167,7 @@ func (t *podTable) passBy(b *bystander, c *bystandingCtr) (known bool) {
 	return false
 }
 
-// listedBystanders returns those sandboxes that are of no concern, with their containers.
+// listedBystanders returns the listed sandboxes that the policy does not concern, with their containers.
 func listedBystanders(pol *policy.Policy, concerned map[string]listedPod, sandboxes []*Sandbox, ctrs []*Container) map[string]*bystander {
 	out := map[string]*bystander{}
 	for _, sb := range sandboxes {
@@ -187,10 +189,10 @@ func listedBystanders(pol *policy.Policy, concerned map[string]listedPod, sandbo
 	return out
 }
 
-// keepBystanders replaces the bystanders by those that the runtime lists and that are not known.
+// keepBystanders replaces the bystanders by the listed ones that are not part of the state.
 func (s *state) keepBystanders(listed map[string]*bystander) {
 	clear(s.bystanders)
-	clear(s.unread)
+	clear(s.unreadBystanders)
 	for id, b := range listed {
 		if s.pods[id] == nil {
 			s.addBystander(b)
@@ -198,7 +200,7 @@ func (s *state) keepBystanders(listed map[string]*bystander) {
 	}
 }
 
-// admitBystanders makes those bystanders part of the state that the policy that is in force concerns.
+// admitBystanders makes those bystanders part of the state that the policy in force concerns.
 func (n *Node) admitBystanders() {
 	pol, admits := n.policy.Load(), false
 	if !pol.ConcernsUnannotated() {
@@ -207,7 +209,7 @@ func (n *Node) admitBystanders() {
 	for _, sb := range n.pods.bystanding() {
 		if facts := sb.Facts(); pol.Concerns(&facts) {
 			pod, cgroup := n.describePod(&sb)
-			n.pods.admitted(pod, cgroup, false)
+			n.pods.admitBystander(pod, cgroup, false)
 			admits = true
 		}
 	}
@@ -216,7 +218,7 @@ func (n *Node) admitBystanders() {
 	}
 }
 
-// bystanding returns the sandboxes of no concern.
+// bystanding returns the sandboxes of all bystanders.
 func (t *podTable) bystanding() []Sandbox {
 	s := t.state.Lock()
 	defer t.state.Unlock()
@@ -227,30 +229,30 @@ func (t *podTable) bystanding() []Sandbox {
 	return out
 }
 
-// admitted makes a bystander part of the state, unless it was removed meanwhile. recorded is true if the
+// admitBystander makes a bystander part of the state, unless it was removed meanwhile. recorded is true if the
 // cgroups of the pod have a record.
-func (t *podTable) admitted(fresh podIdentity, cgroup string, recorded bool) {
+func (t *podTable) admitBystander(fresh podIdentity, cgroup string, recorded bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	b := s.bystanders[fresh.id]
 	if b == nil {
 		return
 	}
-	_, unread := s.unread[fresh.id]
-	recorded = recorded || unread // or not, which is not known yet
+	_, unread := s.unreadBystanders[fresh.id]
+	recorded = recorded || unread // an unread cgroup may have a record
 	pod := s.join(fresh, cgroup)
 	s.admit(pod)
-	if recorded && b.ended { // its limits may hold back data
+	if recorded && b.ended { // its limits may delay data that is not on the disk yet
 		pod.group.in(s).drain.EndUnseen()
 	}
 	for _, c := range pod.containers {
-		// No limit has held back its writes so far. If it has ended unseen, the pod's cgroup needs none
-		// for what is left of them.
+		// Without a record, no limit has delayed the writes of the pod so far. So its cgroup needs no limit for
+		// the data of a container that ended unseen.
 		c.exit.planned = !recorded
 	}
 }
 
-// admit adds the containers of a pod that was a bystander.
+// admit adds the containers of a bystander to its pod, which has become part of the state.
 func (s *state) admit(pod *pod) {
 	b := s.bystanders[pod.id]
 	if b == nil {
@@ -265,8 +267,8 @@ func (s *state) admit(pod *pod) {
 		}
 		told := newContainer(pod.podIdentity, ctr.Container)
 		c := s.add(&told)
-		c.pid, c.use.unjudged = ctr.PID, true
-		s.handle(c, lifecycle.StartContainer) // it may have no process yet, as one that is restored from a checkpoint
+		c.pid, c.use.pending = ctr.PID, true
+		s.handle(c, lifecycle.StartContainer) // like a container restored from a checkpoint, it may have no process yet
 	}
 	s.markDirty(pod.group.in(s))
 }

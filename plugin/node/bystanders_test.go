@@ -12,8 +12,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestBystander: pods that a new policy concerns are found by what the list and the events have reported
-// about them.
+// TestBystander verifies that pods that a new policy concerns are found by the facts of the list and of events.
 func TestBystander(t *testing.T) {
 	for name, tell := range map[string]func(*Node){
 		"listed": func(n *Node) { n.Synchronize([]*Sandbox{batch()}, []*Container{listed("a", isRunning)}) },
@@ -40,8 +39,8 @@ func TestBystander(t *testing.T) {
 	}
 }
 
-// TestBystanderEnds: nothing is kept of a container that has ended, or whose creation failed, and of a
-// sandbox that is removed. None of them becomes known.
+// TestBystanderEnds verifies that no facts are kept of a container that has ended or that could not be created,
+// nor of a sandbox that is removed. None of them becomes known.
 func TestBystanderEnds(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -75,15 +74,15 @@ func TestBystanderEnds(t *testing.T) {
 	kept()
 	n.RemovedPod("sb1")
 	pod, cgroup := n.describePod(batch())
-	n.pods.admitted(pod, cgroup, false) // a reload that has found it before
+	n.pods.admitBystander(pod, cgroup, false) // a reload that has found it before
 	n.Reload(rules(t, inProd))
 	if pods, _, _ := n.Counts(); pods != 0 || len(n.peek().bystanders) != 0 {
 		t.Errorf("%d pods are known", pods)
 	}
 }
 
-// TestBystanderEndedUnseen: a container that ended while the plugin was not connected leaves no limit on its
-// pod, although a new policy has a class for it: no limit has held back what it wrote.
+// TestBystanderEndedUnseen verifies that a container that ended while the plugin was not connected leaves no
+// limit on its pod. A new policy has a class for the pod, but no limit has delayed the container's writes.
 func TestBystanderEndedUnseen(t *testing.T) {
 	for name, tell := range map[string]func(*Node){
 		"listed":  func(n *Node) { n.Synchronize([]*Sandbox{batch()}, []*Container{listed("a", isRunning)}) },
@@ -106,8 +105,8 @@ func TestBystanderEndedUnseen(t *testing.T) {
 	}
 }
 
-// TestAdmittedWithoutHandOver: a former bystander that was limited leaves data that the limit holds back, also
-// without the hand-over.
+// TestAdmittedWithoutHandOver verifies that a former bystander that was limited leaves data that the limit
+// holds back, also without the hand-over.
 func TestAdmittedWithoutHandOver(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -124,8 +123,8 @@ func TestAdmittedWithoutHandOver(t *testing.T) {
 	}
 }
 
-// TestBystanderWithoutProcess: the start of a container that is restored from a checkpoint is reported before
-// its cgroup exists. A policy that comes in between still limits it.
+// TestBystanderWithoutProcess verifies that the start of a container that is restored from a checkpoint is
+// reported before its cgroup exists. A policy that comes in between still limits it.
 func TestBystanderWithoutProcess(t *testing.T) {
 	h, dir := tree(t, podCgroup)
 	n := newNode(t, h)
@@ -148,8 +147,8 @@ func TestBystanderWithoutProcess(t *testing.T) {
 	}
 }
 
-// TestReloadWithinSynchronize: a policy that admits a pod while the runtime's list is taken over loses
-// nothing of what is known of the pod.
+// TestReloadWithinSynchronize verifies that a policy that admits a pod while the runtime's list is taken over
+// loses no facts about the pod.
 func TestReloadWithinSynchronize(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -165,8 +164,8 @@ func TestReloadWithinSynchronize(t *testing.T) {
 	}
 }
 
-// TestRecordedBystander: a pod whose record an event could not read has its limits removed by a later
-// pass, and nothing is known of a pod without a record.
+// TestRecordedBystander verifies that a later pass removes the limits of a pod with a record that an event
+// could not read. A pod without a record does not become known.
 func TestRecordedBystander(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -197,7 +196,7 @@ func TestRecordedBystander(t *testing.T) {
 	}
 }
 
-// TestPolicyBetweenEvents: a policy that comes while an event is passed by is not missed.
+// TestPolicyBetweenEvents verifies that a policy that comes while an event is passed by is not missed.
 func TestPolicyBetweenEvents(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -220,8 +219,8 @@ func TestPolicyBetweenEvents(t *testing.T) {
 	}
 }
 
-// TestBystanderUnified: of the control files in a container's OCI spec those are kept that a decision
-// depends on.
+// TestBystanderUnified verifies that of the control files in a container's OCI spec those are kept that a
+// decision depends on.
 func TestBystanderUnified(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)

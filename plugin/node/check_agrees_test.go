@@ -18,7 +18,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// agreement is a pod as its manifest has it, and what run does with it.
+// agreement has a pod as its manifest describes it, and the results of run for it.
 type agreement struct {
 	pod     manifest.Pod
 	pol     *policy.Policy
@@ -62,7 +62,7 @@ func newAgreement(t *testing.T, annotations map[string]string, containers []mani
 	return a
 }
 
-// check returns what check says.
+// check returns the result of check.
 func (a *agreement) check(ctx context.Context) check.Result {
 	checker := check.Checker{Policy: a.pol, Node: check.Node{
 		Storage: disks{twoDisks}, KubeletRoot: DefaultKubeletRoot, Weights: check.Weights{Kernel: blkio.Yes},
@@ -71,9 +71,9 @@ func (a *agreement) check(ctx context.Context) check.Result {
 	return checker.Pod(ctx, &a.pod)
 }
 
-// run creates the containers as the kubelet does. It returns the lines by container, "" for
-// the pod, with a line for each that the runtime's answer has, and the errors of those that
-// are not created.
+// run creates the containers as the kubelet does. It returns the lines by container, "" for the pod, with a
+// line for each setting in the answer to the runtime. It also returns the errors of the containers that are not
+// created.
 func (a *agreement) run(t *testing.T) (lines map[string][]string, refused map[string]string) {
 	t.Helper()
 	lines, refused = map[string][]string{}, map[string]string{}
@@ -88,7 +88,7 @@ func (a *agreement) run(t *testing.T) (lines map[string][]string, refused map[st
 		if pod.isNone() {
 			continue // it asks for nothing
 		}
-		a.plugin.pods.enter(pod, description)
+		a.plugin.pods.findOrRegister(pod, description)
 		for file, text := range plan.Unified(adjust) {
 			for line := range strings.Lines(text) {
 				lines[c.Name] = append(lines[c.Name], file+" "+strings.TrimSpace(line))
@@ -128,7 +128,7 @@ func (a *agreement) mounts(container string) []inventory.Mount {
 	return out
 }
 
-// agreementTest is a pod of which check has to say the same as run does.
+// agreementTest is a pod for which check has to report the same as run does.
 type agreementTest struct {
 	name        string
 	annotations map[string]string
@@ -198,7 +198,7 @@ func classes(more string) func(p *policy.Policy) {
 	}
 }
 
-// TestCheckAgrees: check says of a manifest what run does with its containers.
+// TestCheckAgrees verifies that check reports for a manifest the same as run does with its containers.
 func TestCheckAgrees(t *testing.T) {
 	ignore := func(p *policy.Policy) {
 		p.OnError = policy.OnError{Invalid: policy.Ignore, Unenforceable: policy.Ignore, Internal: policy.Ignore}
@@ -257,7 +257,7 @@ func TestCheckAgrees(t *testing.T) {
 	}
 }
 
-// TestCheckAgreesOnClasses: the same for a pod that a rule matches.
+// TestCheckAgreesOnClasses verifies the same for a pod that a rule matches.
 func TestCheckAgreesOnClasses(t *testing.T) {
 	for _, tt := range []agreementTest{
 		{

@@ -6,14 +6,14 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 )
 
-// A container that ended before its data was known to be on disk leaves the pod's limits
-// in force: without them it would all be written at once. Its sync may have failed, or no
-// event reported its end in time. What is left to write, the kernel itself counts: the
-// pages of the pod's cgroup, with those of the cgroups that were removed below it.
+// The limits of a pod stay in force for a container that ended before its data was known to be on disk. Without
+// them the kernel would write all of it at once. The container's sync may have failed, or no event reported its
+// end in time. The kernel counts the data that is left: the dirty pages of the pod's cgroup, including those of
+// removed cgroups below it.
 
-// findClean looks whether a pod of which nothing runs any more has nothing left to write, and
-// lets its limits go. The kernel's count may be two seconds old
-// (docs/reference/quirks.md), so that two passes in a row have to find it.
+// findClean finds out whether a pod without a running container has nothing left to write, and has its limits
+// removed then. The kernel's count may be two seconds old (docs/reference/quirks.md), so two passes in a row have
+// to find the same.
 func (n *Node) findClean(ctx context.Context, g groupIdentity) {
 	question, waits := n.pods.waitsForData(g)
 	if !waits {
@@ -25,8 +25,8 @@ func (n *Node) findClean(ctx context.Context, g groupIdentity) {
 	}
 }
 
-// waitsForData returns the question to the kernel whether a group has data left to write,
-// and false unless only the answer keeps the group from being drained.
+// waitsForData returns the question to the kernel whether a group has data left to write. It returns false
+// unless the group is drained once the answer is no.
 func (t *podTable) waitsForData(g groupIdentity) (lifecycle.Question, bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()

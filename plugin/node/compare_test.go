@@ -30,7 +30,7 @@ func at(mountpoint string, disk blkio.Disk, options ...string) blkio.ProcessMoun
 
 type processMounts = func() ([]blkio.ProcessMount, error)
 
-// comparing is a plugin that is told which mounts the container db has.
+// comparing returns a plugin that gets these mounts for the process of the container db.
 func comparing(t *testing.T, mounts processMounts) (*Node, string) {
 	t.Helper()
 	h, dir := tree(t, podCgroup, cgroupOf("db"))
@@ -79,8 +79,8 @@ func wants(t *testing.T, n *Node) map[string]string {
 	return out
 }
 
-// redirectTest is a container whose volume may have been led elsewhere: the mounts
-// of its process, and the wanted lines by disk.
+// redirectTest is a container with a volume whose path may lead to another disk: the mounts of its process, and
+// the wanted lines by disk.
 type redirectTest struct {
 	name, value string
 	spec        []inventory.Mount
@@ -111,7 +111,7 @@ func (tt *redirectTest) run(t *testing.T) {
 	if _, isStray := tt.want["vdc"]; isStray != strings.Contains(read(t, filepath.Join(dir, cgroupOf("db"), "io.max")), "254:32") {
 		t.Error("io.max is not that before the first instruction")
 	}
-	// What was found holds, though the path leads back.
+	// The disk that was found stays, although the path leads back.
 	n.DisksChanged()
 	n.pass(t.Context())
 	if d := cmp.Diff(tt.want, wants(t, n)); d != "" {
@@ -119,8 +119,8 @@ func (tt *redirectTest) run(t *testing.T) {
 	}
 }
 
-// TestRedirectedMount: limits hold for the disks under the mounts that a container has,
-// wherever a tenant has led the paths of its volumes between create and mount.
+// TestRedirectedMount verifies that limits apply to the disks under the mounts that a container has, wherever a
+// tenant has redirected the paths of its volumes between create and mount.
 func TestRedirectedMount(t *testing.T) {
 	const star, data = "* wbps=1Mi", "/data wbps=1Mi"
 	const vda, vdb, vdc = "254:0 wbps=1048576", "254:16 wbps=1048576", "254:32 wbps=1048576"
@@ -150,7 +150,7 @@ func TestRedirectedMount(t *testing.T) {
 	}
 }
 
-// TestMountOfKnownDisk: a mount of a disk that the container may have anyway has no more limits.
+// TestMountOfKnownDisk verifies that a mount of a disk that the container may have anyway adds no limits.
 func TestMountOfKnownDisk(t *testing.T) {
 	const star, data = "* wbps=1Mi", "/data wbps=1Mi"
 	const vda, vdb, vdc = "254:0 wbps=1048576", "254:16 wbps=1048576", "254:32 wbps=1048576"
@@ -199,8 +199,8 @@ func TestMountOfKnownDisk(t *testing.T) {
 	}
 }
 
-// TestRedirectedConflict: limits that cannot hold together for the disk that a mount is
-// really on refuse the start.
+// TestRedirectedConflict verifies that the start is refused if the limits for the disk that a mount is really
+// on contradict one another.
 func TestRedirectedConflict(t *testing.T) {
 	n, _ := comparing(t, func() ([]blkio.ProcessMount, error) {
 		return []blkio.ProcessMount{at("/elsewhere", strayDisk)}, nil
@@ -211,8 +211,8 @@ func TestRedirectedConflict(t *testing.T) {
 	}
 }
 
-// TestNotCompared: a container whose mounts cannot be compared has the limits that were
-// decided at its creation, its start reports the failure, and the reconciler tries again.
+// TestNotCompared verifies that a container whose mounts cannot be compared has the limits of its creation. Its
+// start reports the failure, and the reconciler retries.
 func TestNotCompared(t *testing.T) {
 	volume := bind("/mnt/data/tenant/v", "/data", "rbind", "rw")
 	broken := errors.New("input/output error")
@@ -243,8 +243,8 @@ func TestNotCompared(t *testing.T) {
 	}
 }
 
-// TestNothingToCompare: a process that has ended, or that the runtime does not name, is
-// no failure.
+// TestNothingToCompare verifies that a process that has ended, or that the runtime does not name, is no
+// failure.
 func TestNothingToCompare(t *testing.T) {
 	volume := bind("/mnt/data/tenant/v", "/data", "rbind", "rw")
 	n, dir := comparing(t, func() ([]blkio.ProcessMount, error) { return nil, storage.ErrNoProcess })
@@ -266,8 +266,8 @@ func TestNothingToCompare(t *testing.T) {
 	}
 }
 
-// TestRedirectedBeforeStart: a pass that sees the process of a container before its start
-// is told leaves the comparison to the start.
+// TestRedirectedBeforeStart verifies that a pass before StartContainer leaves the comparison of the mounts to
+// that event, even if it sees the process.
 func TestRedirectedBeforeStart(t *testing.T) {
 	n, dir := comparing(t, func() ([]blkio.ProcessMount, error) { return []blkio.ProcessMount{at("/data", strayDisk)}, nil })
 	sb, c := limited("/data wbps=1Mi"), ctr("db", bind("/mnt/data/tenant/v", "/data", "rbind", "rw"))
@@ -284,8 +284,8 @@ func TestRedirectedBeforeStart(t *testing.T) {
 	}
 }
 
-// TestRedirectedAfterRestart: a plugin that is started later finds where the mounts of a
-// running container are, though their paths lead back.
+// TestRedirectedAfterRestart verifies that a plugin that starts later finds the disks under the mounts of a
+// running container, although their paths lead back.
 func TestRedirectedAfterRestart(t *testing.T) {
 	n, dir := comparing(t, func() ([]blkio.ProcessMount, error) { return []blkio.ProcessMount{at("/data", strayDisk)}, nil })
 	c := ctr("db", bind("/mnt/data/tenant/v", "/data", "rbind", "rw"))
@@ -306,8 +306,8 @@ func countLogged(hook *logtest.Hook, part string) (n int) {
 	return n
 }
 
-// TestManyRedirectedMounts: the work grows with the mounts of the process plus those of
-// the spec, and the disks of one filesystem are added once.
+// TestManyRedirectedMounts verifies that the work grows with the mounts of the process plus those of the spec,
+// and the disks of one filesystem are added once.
 func TestManyRedirectedMounts(t *testing.T) {
 	const count = 4000
 	var spec []inventory.Mount

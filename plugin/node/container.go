@@ -14,8 +14,8 @@ import (
 // container is one container of a pod, as part of the state.
 type container struct{ snapshot }
 
-// snapshot is what is known of a container at a moment. What it refers to is not changed, so
-// that a copy of it needs no lock.
+// snapshot is the state of a container at one moment. The values that it refers to never change, so a copy of
+// it needs no lock.
 type snapshot struct {
 	identity
 	life       lifecycle.Container // the phase, which only state.handle changes
@@ -23,46 +23,47 @@ type snapshot struct {
 	resolution resolution
 	layer      ownLayer
 	disks      inventory.Container
-	use        ioUse
+	use        undeclaredUse
 	decision   decision
 	grants
 	exit exitState
 }
 
-// grants are what a container has or had, apart from the decision about it.
+// grants has the values that a container has or had, apart from the decision about it.
 type grants struct {
-	// spec is what the runtime writes again with each update of the container's resources
+	// spec has the values that the runtime writes again with each update of the container's resources
 	// (docs/reference/quirks.md).
 	spec   plan.OCISpec
 	former former // counts for the budget of the namespace until there is a decision
 	vetted bool   // true after the budget of the namespace was asked whether it has room
 }
 
-// identity is what a container is known by. It does not change.
+// identity has the facts about a container that never change.
 type identity struct {
-	ref      containerRef // set with the registration
+	ref      containerRef // set by the registration
 	id, name string
 	pod      podIdentity
 	cgroup   string // below the cgroup root
 	// memoryLimit is the lower one of memory.max and memory.high in bytes, or policy.NoMemory.
 	memoryLimit uint64
-	arrival     int // a later one of the same name replaces an earlier one; set with the registration
-	// token is held by the goroutine that looks into the container.
+	arrival     int // a later one of the same name replaces an earlier one; set by the registration
+	// token is held by the goroutine that resolves the container.
 	token chan struct{}
 }
 
-// containerRef refers to a container. One that is created again is another one.
+// containerRef refers to a container. A container that is created again gets another reference.
 type containerRef = guard.Ref[state, container]
 
-// in returns the container. It may have left the state.
+// in returns the container. It may not be part of the state any more.
 func (c identity) in(s *state) *container { return c.ref.In(s) }
 
 // resolution is the search for the disks of a container, while it is under way.
 type resolution struct {
 	began time.Time // zero if none is under way
-	again bool      // the disks may have become others since it began
+	again bool      // its disks may have changed since it began
 	fresh bool      // the container is being created
-	// notCompared is why the mounts were not compared, in the copy that it works on.
+	// notCompared is the error because of which the mounts were not compared. It is set only in the copy that
+	// is being resolved.
 	notCompared error
 }
 
@@ -73,35 +74,35 @@ func (r *resolution) stage() policy.Stage {
 	return policy.Running
 }
 
-// ownLayer is where the writable layer of a container is, which a restarted runtime does not
-// move.
+// ownLayer is the location of the writable layer of a container. A restarted runtime does not move it.
 type ownLayer struct {
-	at           *inventory.Layer // nil before the first look
-	registration int              // of the plugin with the runtime, during the first look
+	at           *inventory.Layer // nil before the first resolution
+	registration int              // number of the registration with the runtime, during the first resolution
 }
 
-// ioUse is the I/O of a container on disks that no mount and no device of it declares.
-type ioUse struct {
-	seen inventory.Usage // Container.Facts has those disks that the limits were decided with
-	// unjudged is true if it ran before the plugin, until its I/O was looked at.
-	unjudged  bool
-	notJudged string // why the last look failed
+// undeclaredUse is the I/O of a container on undeclared disks.
+type undeclaredUse struct {
+	seen inventory.Usage // Container.Facts has those disks with which the limits were decided
+	// pending is true if the container ran before the plugin started; cleared once its I/O was compared.
+	pending bool
+	failure string // the error of the last comparison, "" if it succeeded
 }
 
-// decision is what a container asks for and gets.
+// decision is the request of a container and the limits that it gets.
 type decision struct {
-	policy  *policy.Pod // by which it was decided; nil before
+	policy  *policy.Pod // the policy of the decision; nil before it
 	desired policy.Desired
-	err     error           // what was asked and could not be granted
-	total   policy.Settings // of the pod as a whole, with the containers that had come
+	err     error           // why part of the request was not granted
+	total   policy.Settings // of the pod as a whole, with the containers that were created so far
 }
 
-// exitState is what the end of a container needs.
+// exitState has the values that the plugin needs at the end of a container.
 type exitState struct {
 	plan handover.Plan
-	// planned is true if the plan was computed, and for a container that had no limits while it was a
-	// bystander. It is false while the hand-over is switched off.
+	// planned is true if plan was computed, and for a container that had no limits while it was a bystander. It
+	// is false while the hand-over is disabled.
 	planned bool
-	// cgroupIDs are of its cgroup, from the first look at it until its end is recorded.
+	// cgroupIDs are the IDs of its cgroup and those below it. They are read with the first comparison of the cgroup,
+	// and cleared when the end of the container is recorded.
 	cgroupIDs []uint64
 }

@@ -11,12 +11,13 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// decide computes what one container should get.
+// decide computes the limits and weights of one container.
 func (r *resolver) decide(pol *policy.Pod, c *snapshot) (policy.Desired, error) {
 	return plan.Decide(c.pod.asking(pol), c.disks.Facts, r.weight.Support())
 }
 
-// granted returns what a container was granted so far, by an earlier process maybe.
+// granted returns the limits that a container was granted so far, which may be from an earlier process of the
+// plugin.
 func (r *resolver) granted(c *snapshot) (policy.Desired, error) {
 	switch {
 	case c.resolution.fresh, c.decision.policy != nil && c.decision.policy.Mode() != policy.ModeEnforce:
@@ -31,7 +32,7 @@ func (r *resolver) granted(c *snapshot) (policy.Desired, error) {
 	return written.Granted(), err
 }
 
-// checkTotal returns the pod total with c as one more of the pod's containers.
+// checkTotal returns the pod total of the pod's containers together with c.
 func (r *resolver) checkTotal(pol *policy.Pod, c *snapshot) (policy.Settings, error) {
 	seen, shared := r.neighbours(c.pod)
 	total, err := plan.Total(c.pod.asking(pol), append(seen, c.disks.Facts), r.weight.Support())
@@ -47,7 +48,7 @@ func (r *resolver) checkTotal(pol *policy.Pod, c *snapshot) (policy.Settings, er
 	return total.Settings, err
 }
 
-// asking returns what a decision needs of a pod.
+// asking returns the facts about a pod that a decision needs.
 func (p *podIdentity) asking(pol *policy.Pod) *plan.Pod {
 	out := p.planned()
 	out.Policy = pol

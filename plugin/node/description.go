@@ -14,17 +14,17 @@ import (
 type Sandbox struct {
 	ID, Namespace, Name, UID string
 	Labels                   map[string]string
-	Handler                  string // of its runtime class
+	Handler                  string // runtime handler of its RuntimeClass
 	Cgroup                   string // the parent of its containers' cgroups, in the runtime's notation
 	Annotations              map[string]string
 }
 
-// Facts returns what a policy depends on.
+// Facts returns the facts about a pod that a policy depends on.
 func (sb *Sandbox) Facts() policy.PodFacts {
 	return FactsOf(sb.Namespace, sb.Labels, sb.Handler, sb.Cgroup)
 }
 
-// FactsOf returns what a policy depends on, of a sandbox with a parent of its containers' cgroups.
+// FactsOf returns the facts about a pod that a policy depends on. cgroup is Sandbox.Cgroup.
 func FactsOf(namespace string, labels map[string]string, handler, cgroup string) policy.PodFacts {
 	return policy.PodFacts{Namespace: namespace, Labels: labels, QOS: qosOf(cgroup), Handler: handler}
 }
@@ -66,31 +66,31 @@ type Container struct {
 	ID, Name  string
 	Sandbox   string // its ID
 	Cgroup    string // in the runtime's notation
-	PID       int    // of the first process, 0 if the runtime does not name it
+	PID       int    // process ID of the first process, 0 if the runtime does not name it
 	State     State
 	CreatedAt int64
-	// MemoryMax is memory.max in bytes, 0 without a limit; Unified are the files of its cgroup
-	// that the runtime writes.
+	// MemoryMax is memory.max in bytes, 0 without a limit. Unified has the files of its cgroup that the runtime
+	// writes.
 	MemoryMax int64
 	Unified   map[string]string
-	// Spec returns what its disks are found by. It is made when it is asked for: the mounts
-	// are a tenant's text, and may be many.
+	// Spec returns the facts by which its disks are found. It is computed on demand, because the mounts are a
+	// tenant's text and may be many.
 	Spec func() *inventory.Spec
 }
 
 // State is the state of a container in the list of the runtime.
 type State int
 
-// The states. A container in any other one counts as stopped.
+// The states. A container in any other state counts as stopped.
 const (
 	Stopped State = iota
 	Created
-	Running // paused ones as well
+	Running // includes paused containers
 )
 
-// memoryLimit returns a container's memory limit in bytes. memory.high is what the
-// kubelet's MemoryQoS sets ("max" where it is off), or another plugin, or our own
-// dirtyGuard. Two plugins that set it fail the create.
+// memoryLimit returns a container's memory limit in bytes. memory.high comes from the kubelet's MemoryQoS
+// ("max" where that is disabled), from another plugin, or from the plugin's own dirtyGuard. Two plugins that
+// set it fail the creation.
 func (c *Container) memoryLimit() uint64 {
 	limit := policy.NoMemory
 	if c.MemoryMax > 0 {
@@ -104,7 +104,7 @@ func (c *Container) memoryLimit() uint64 {
 	return limit
 }
 
-// describe renders desired settings for a log field.
+// describe formats desired settings for a log field.
 func describe(d policy.Desired) []string {
 	var out []string
 	for _, l := range d.Settings.Lines() {

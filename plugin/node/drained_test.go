@@ -31,10 +31,10 @@ func (d *drainedPod) run(name string) *container {
 	if _, err := d.p.create(d.Context(), drainedSandbox, ctr(name), false); err != nil {
 		d.Fatal(err)
 	}
-	return d.p.pods.enter(d.p.lookup(drainedSandbox), ctr(name)).in(d.p.peek())
+	return d.p.pods.findOrRegister(d.p.lookup(drainedSandbox), ctr(name)).in(d.p.peek())
 }
 
-// watched has the exit watch watch a container that has limits on writes.
+// watched adds a container that has limits on writes to the exit watch.
 func (n *Node) watched(c *container) {
 	s := n.pods.state.Lock()
 	defer n.pods.state.Unlock()
@@ -43,11 +43,11 @@ func (n *Node) watched(c *container) {
 	s.handle(c, lifecycle.WatchArmed)
 }
 
-// end is what the watch and the runtime tell of a container, in this order.
+// end sends the report of the exit watch and the events of the runtime, in this order.
 func (d *drainedPod) end(c *container) {
 	d.Helper()
 	d.p.watched(c)
-	if got, _ := d.p.pods.ended(c.cgroup); got.id != c.id {
+	if got, _ := d.p.pods.noteEnded(c.cgroup); got.id != c.id {
 		d.Fatal("not found by its cgroup")
 	}
 	d.p.Stopped("sb1", c.id)
@@ -63,8 +63,8 @@ func (d *drainedPod) want(rbps, wbps blkio.Amount) {
 	}
 }
 
-// TestDrained: the pod's limits hold until what its containers have written is on
-// its disk, and no longer; the next container brings them back.
+// TestDrained verifies that the pod's limits stay until the data of its containers is on its disk, and no
+// longer. The next container brings them back.
 func TestDrained(t *testing.T) {
 	d := newDrainedPod(t)
 	a := d.run("a")
@@ -87,7 +87,7 @@ func TestDrained(t *testing.T) {
 	d.want(9<<20, 1<<20)
 }
 
-// TestDropCache: a pod's page cache goes once all is written out and nobody runs.
+// TestDropCache verifies that a pod's page cache is dropped once all is written out and no container runs.
 func TestDropCache(t *testing.T) {
 	h, dir := tree(t, podCgroup)
 	d := &drainedPod{t, newNode(t, h)}
@@ -111,8 +111,7 @@ func TestDropCache(t *testing.T) {
 	})
 }
 
-// TestDrainedWithoutSync: nothing to write is nothing left, and what nobody knows
-// of is not nothing.
+// TestDrainedWithoutSync verifies that a pod is drained if it has nothing to write, but not if that is unknown.
 func TestDrainedWithoutSync(t *testing.T) {
 	d := newDrainedPod(t)
 	a := d.run("a")
@@ -128,8 +127,8 @@ func TestDrainedWithoutSync(t *testing.T) {
 	}
 }
 
-// TestLeftovers: what was not written out for certain keeps the pod's limits, and
-// no container that has ended is kept for it.
+// TestLeftovers verifies that data that may not be written out keeps the pod's limits. No ended container is
+// kept for it.
 func TestLeftovers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		end  func(n *Node, c *container)
@@ -149,7 +148,7 @@ func TestLeftovers(t *testing.T) {
 			c.exit.planned = true
 			n.Stopped("sb1", c.id)
 		}, lifecycle.Drained},
-		"never ran": {func(n *Node, c *container) { n.pods.neverRan(c.identity); n.Stopped("sb1", c.id) }, lifecycle.Drained},
+		"never ran": {func(n *Node, c *container) { n.pods.noteStartRefused(c.identity); n.Stopped("sb1", c.id) }, lifecycle.Drained},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, _ := tree(t, podCgroup)
@@ -158,7 +157,7 @@ func TestLeftovers(t *testing.T) {
 			if _, err := n.create(t.Context(), sb, ctr("a"), false); err != nil {
 				t.Fatal(err)
 			}
-			c := n.pods.enter(n.lookup(sb), ctr("a")).in(n.peek())
+			c := n.pods.findOrRegister(n.lookup(sb), ctr("a")).in(n.peek())
 			g := c.pod.group.in(n.peek())
 			if phase := g.drain.Phase(); phase != lifecycle.InUse {
 				t.Errorf("%v while it runs", phase)

@@ -12,24 +12,24 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 )
 
-// exits is what hands over the data of containers that end.
+// exits has the parts that hand over the data of containers that end.
 type exits struct {
 	ends     handover.Exits
 	writeout handover.Writeout
 	tidier   handover.Tidier
 }
 
-// setExits fills in what hands over the data of containers that end.
+// setExits initializes the parts that hand over the data of containers that end.
 func (n *Node) setExits(sync func(ctx context.Context, hostPath string) error) {
 	n.exits.tidier = handover.Tidier{Log: n.log, Cgroups: n.cgroups, Releases: n.releases, Turn: make(chan struct{}, 1), Recovery: n.recovery}
 	w := &n.exits.writeout
 	w.Storage, w.Looks, w.Tidy = n.storage, &n.inFlight.passes, n.exits.tidier.Tidy
 	w.Syncs.Log, w.Syncs.Sync = n.log, w.OnlyLocal(sync)
-	n.exits.ends.Log, n.exits.ends.Containers, n.exits.ends.Writeout = n.log, endings{n.applier()}, w
+	n.exits.ends.Log, n.exits.ends.Containers, n.exits.ends.Writeout = n.log, exitHandler{n.applier()}, w
 	n.exits.ends.Recovery, w.Recovery, w.Syncs.Recovery = n.recovery, n.recovery, n.recovery
 }
 
-// endedPod is the pod of containers that have ended, as a hand-over sees it.
+// endedPod is the pod of ended containers, in the form that a hand-over needs.
 type endedPod struct {
 	applier
 	g groupIdentity
@@ -38,12 +38,12 @@ type endedPod struct {
 // Cgroup returns the path of the pod's cgroup, "" if it is not known.
 func (e endedPod) Cgroup() string { return e.g.cgroup }
 
-// Written notes whether all that a container had to write is on its disk.
+// Written notes whether all data of an ended container is on its disk.
 func (e endedPod) Written(id string, yes bool) {
 	e.pods.noteSynced(e.g, id, yes)
 }
 
-// noteSynced notes whether all that an ended container had to write is on its disk.
+// noteSynced notes whether all data of an ended container is on its disk.
 func (t *podTable) noteSynced(of groupIdentity, id string, written bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
@@ -54,17 +54,17 @@ func (t *podTable) noteSynced(of groupIdentity, id string, written bool) {
 	}
 }
 
-// IsDrained reports whether nothing runs in the cgroup, and nothing is left to write.
+// IsDrained reports whether no container runs in the pod's cgroup, and no data is left to write.
 func (e endedPod) IsDrained() bool {
 	v := e.viewOf(e.g)
 	return v.Drained && !v.shared && v.group.cgroup != "" && len(e.unknownContainers(&v)) == 0
 }
 
-// endings is the state as a hand-over sees it.
-type endings struct{ applier }
+// exitHandler is the state in the form that the exit watch needs.
+type exitHandler struct{ applier }
 
-// Watching has the containers that are known already held by the watch.
-func (e endings) Watching(watch handover.Adder) { e.pods.watchBegan(watch) }
+// Watching has the reconciler add the containers that are known already to the watch.
+func (e exitHandler) Watching(watch handover.Adder) { e.pods.watchBegan(watch) }
 
 func (t *podTable) watchBegan(watch handover.Adder) {
 	s := t.state.Lock()
@@ -75,8 +75,8 @@ func (t *podTable) watchBegan(watch handover.Adder) {
 	}
 }
 
-// Lost notes that no container is held any more.
-func (e endings) Lost() { e.pods.watchLost() }
+// Lost notes that no container is watched any more.
+func (e exitHandler) Lost() { e.pods.watchLost() }
 
 func (t *podTable) watchLost() {
 	s := t.state.Lock()
@@ -89,14 +89,14 @@ func (t *podTable) watchLost() {
 	}
 }
 
-// Ended notes the end of the container of a cgroup.
-func (e endings) Ended(cgroup string) handover.Ended {
-	c, do := e.pods.ended(cgroup)
+// Ended notes the end of the container of a cgroup. It returns nil if there is nothing to hand over.
+func (e exitHandler) Ended(cgroup string) handover.Ended {
+	c, do := e.pods.noteEnded(cgroup)
 	if !do.Has(lifecycle.HandOver) {
 		return nil // removed meanwhile
 	}
-	end := &ended{e.applier, c, do}
-	if !e.policy.Load().Writeback.HandOver { // switched off meanwhile
+	end := &endedContainer{e.applier, c, do}
+	if !e.policy.Load().Writeback.HandOver { // disabled meanwhile
 		end.Lifted(false)
 		endedPod{e.applier, c.pod.group}.Written(c.id, false)
 		return nil
@@ -111,20 +111,19 @@ func (t *podTable) isWatching() bool {
 	return s.watch != nil
 }
 
-// hold keeps a container's cgroup within reach that a limit on writes concerns, be
-// it the pod's. It is done again with each closer look, which costs nothing when
-// it is held already.
-func (a applier) hold(c identity, cg cgroupfs.Cgroup, watch handover.Adder) {
+// watchExit adds a container's cgroup to the exit watch if a limit on writes applies to the container or to its pod.
+// Each write to the cgroup repeats this, which costs nothing once the watch has the cgroup.
+func (a applier) watchExit(c identity, cg cgroupfs.Cgroup, watch handover.Adder) {
 	switch err := watch.Add(cg); {
 	case err == nil:
-		a.pods.noteHeld(c, watch)
+		a.pods.noteWatched(c, watch)
 	case !errors.Is(err, blkio.ErrGone):
 		a.log.WithError(err).WithField("cgroup", cg.Path()).Warn("Watching a container's exit failed: its limits will not be lifted")
 	}
 }
 
-// noteHeld notes that a watch watches a container, unless the watch has failed meanwhile.
-func (t *podTable) noteHeld(c identity, by handover.Adder) {
+// noteWatched notes that the watch has a container, unless the watch has failed meanwhile.
+func (t *podTable) noteWatched(c identity, by handover.Adder) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	if s.watch == by {
@@ -132,32 +131,32 @@ func (t *podTable) noteHeld(c identity, by handover.Adder) {
 	}
 }
 
-// ended is a container that has ended, as it was then.
-type ended struct {
+// endedContainer is a container that has ended, as it was at its end.
+type endedContainer struct {
 	applier
 	c  snapshot
 	do lifecycle.Actions
 }
 
 // Limits returns the lines that lift its limits.
-func (e *ended) Limits() []blkio.Line { return e.c.exit.plan.Limits.Removals().Lines() }
+func (e *endedContainer) Limits() []blkio.Line { return e.c.exit.plan.Limits.Removals().Lines() }
 
-// Alone calls fn without another writer to the pod's cgroups, or once ctx has ended.
-func (e *ended) Alone(ctx context.Context, fn func()) {
+// Alone calls fn while no other goroutine writes to the pod's cgroups, or once ctx has ended.
+func (e *endedContainer) Alone(ctx context.Context, fn func()) {
 	if e.pods.take(e.c.pod.group, ctx.Done()) {
 		defer e.pods.release(e.c.pod.group)
 	}
 	fn()
 }
 
-// Lifted notes the end, which the reconciler records.
-func (e *ended) Lifted(yes bool) { e.pods.noteExit(&e.c, yes) }
+// Lifted notes the end of the container, which the reconciler records. yes is true if its limits were lifted.
+func (e *endedContainer) Lifted(yes bool) { e.pods.noteExit(&e.c, yes) }
 
-// Counts reports whether no other event has reported the end.
-func (e *ended) Counts() bool { return e.do.Has(lifecycle.RecordExit) }
+// Counts reports whether the exit watch is the first to report the end.
+func (e *endedContainer) Counts() bool { return e.do.Has(lifecycle.RecordExit) }
 
-// Left returns what it could write to.
-func (e *ended) Left() *handover.Left {
+// Left returns the disks that the container could write to, with its pod.
+func (e *endedContainer) Left() *handover.Left {
 	return &handover.Left{
 		ID: e.c.id, Pod: endedPod{e.applier, e.c.pod.group}, Limited: e.c.exit.plan.Limited,
 		Disks: &e.c.disks, Log: e.Log(),
@@ -165,18 +164,18 @@ func (e *ended) Left() *handover.Left {
 }
 
 // Log returns a log that names the container.
-func (e *ended) Log() logrus.FieldLogger { return e.c.logger(e.log) }
+func (e *endedContainer) Log() logrus.FieldLogger { return e.c.logger(e.log) }
 
-// ended notes the end of the container of a cgroup. It returns what the container was, and
-// the actions that are left to the caller: none if the cgroup has no container.
-func (t *podTable) ended(cgroup string) (snapshot, lifecycle.Actions) {
+// noteEnded notes the end of the container of a cgroup. It returns the container as it was, and the actions that
+// the caller has to take. There are none if the cgroup has no container.
+func (t *podTable) noteEnded(cgroup string) (snapshot, lifecycle.Actions) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	for _, pod := range s.pods {
 		for _, c := range pod.containers {
 			if c.cgroup == cgroup {
 				now := c.snapshot
-				c.exit.cgroupIDs = nil // the caller notes the end, by the copy
+				c.exit.cgroupIDs = nil // the caller notes the end with the copy
 				return now, s.handle(c, lifecycle.WatchFired)
 			}
 		}

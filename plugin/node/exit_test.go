@@ -7,7 +7,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 )
 
-// fakeWatch notes what is added to it.
+// fakeWatch notes the cgroups that are added to it.
 type fakeWatch struct{ added []string }
 
 func (w *fakeWatch) Add(c cgroupfs.Cgroup) error {
@@ -15,13 +15,13 @@ func (w *fakeWatch) Add(c cgroupfs.Cgroup) error {
 	return nil
 }
 
-// TestWatchFails: a watch that has failed is not used any more; another one holds all
-// containers again.
+// TestWatchFails verifies that a watch that has failed is not used any more. All containers are added to
+// another one.
 func TestWatchFails(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
 	first, second := &fakeWatch{}, &fakeWatch{}
-	endings{n.applier()}.Watching(first)
+	exitHandler{n.applier()}.Watching(first)
 	start(t, n, sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), "a")
 	c := n.peek().pods["sb1"].containers["id-a"]
 	want := func(when string, phase lifecycle.Phase, watches float64, added ...*fakeWatch) {
@@ -45,10 +45,10 @@ func TestWatchFails(t *testing.T) {
 		}
 	}
 	want("started", lifecycle.Watched, 1, first)
-	endings{n.applier()}.Lost()
+	exitHandler{n.applier()}.Lost()
 	n.pass(t.Context())
 	want("failed", lifecycle.Running, 0, first)
-	endings{n.applier()}.Watching(second)
+	exitHandler{n.applier()}.Watching(second)
 	n.pass(t.Context())
 	want("again", lifecycle.Watched, 1, first, second)
 }

@@ -28,7 +28,7 @@ func exitsOf(t *testing.T, h *cgroupfs.Hierarchy) []record.Exit {
 	return r.Exits
 }
 
-// idsOf are the numbers of a container's cgroup, while it is there.
+// idsOf returns the IDs of a container's cgroup and those below it.
 func idsOf(t *testing.T, h *cgroupfs.Hierarchy, name string) []uint64 {
 	t.Helper()
 	ids, err := h.Cgroup(cgroupOf(name)).IDs()
@@ -45,8 +45,8 @@ func remove(t *testing.T, dir, name string) {
 	}
 }
 
-// TestExitsAreRecorded: each way to learn of the end of a container leads into
-// the pod's record, once, and a program that starts anew keeps what is there.
+// TestExitsAreRecorded verifies that each way to learn of the end of a container adds it to the pod's record,
+// once. A program that starts anew keeps these exits.
 func TestExitsAreRecorded(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"), cgroupOf("c"), cgroupOf("d"), cgroupOf("free"))
 	n := newNode(t, h)
@@ -66,7 +66,7 @@ func TestExitsAreRecorded(t *testing.T) {
 	n.pass(t.Context())
 	n.pass(t.Context())
 	remove(t, dir, "c") // and lifted in time
-	c, do := n.pods.ended(cgroupOf("c"))
+	c, do := n.pods.noteEnded(cgroupOf("c"))
 	if !do.Has(lifecycle.HandOver) {
 		t.Fatal("c is not known")
 	}
@@ -105,7 +105,7 @@ func TestExitsAreRecorded(t *testing.T) {
 	}
 }
 
-// fakeHeld is a cgroup whose limits can be lifted.
+// fakeHeld is a cgroup with limits that can be lifted.
 type fakeHeld struct{ path string }
 
 func (h fakeHeld) Path() string            { return h.path }
@@ -136,8 +136,8 @@ func TestStopBeforeWatch(t *testing.T) {
 	})
 }
 
-// TestExitsKeepQuiet: with exits in it a record is written no more often.
-func TestExitsKeepQuiet(t *testing.T) {
+// TestExitsAreNotRewritten verifies that a record with exits is written no more often than one without.
+func TestExitsAreNotRewritten(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
 	n := newNode(t, h)
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
@@ -148,7 +148,7 @@ func TestExitsKeepQuiet(t *testing.T) {
 	}
 	remove(t, dir, "a")
 	n.Stopped("sb1", "id-a")
-	// What the kernel answers: all that was written, as one line.
+	// The file has all that was written, as one line.
 	for _, cg := range []string{podCgroup, cgroupOf("b")} {
 		write(t, filepath.Join(dir, cg, "io.max"), "254:0 rbps=max wbps=1048576 riops=max wiops=max\n")
 	}

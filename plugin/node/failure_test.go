@@ -46,8 +46,8 @@ func wbps(t *testing.T, n *Node, cgroup string) blkio.Amount {
 	return rate
 }
 
-// TestNotKnowingLiftsNothing: a program that has just started and cannot look at
-// the node leaves what its predecessor has recorded.
+// TestNotKnowingLiftsNothing verifies that a program that has just started and cannot read the node keeps the
+// limits that its predecessor has recorded.
 func TestNotKnowingLiftsNothing(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi", limitsKey + "pod-total": "rootfs wbps=512Ki"})
@@ -76,9 +76,9 @@ func TestNotKnowingLiftsNothing(t *testing.T) {
 	}
 }
 
-// TestHungLook: a container whose volume's disk does not answer holds up neither
-// its neighbour in the pod nor, with its retries, any other pod.
-func TestHungLook(t *testing.T) {
+// TestHungResolution verifies that a container with a volume on a disk that does not answer delays neither its
+// neighbour in the pod nor, by its retries, any other pod.
+func TestHungResolution(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
 	n := newNode(t, h)
 	hang := make(chan struct{})
@@ -114,7 +114,7 @@ func TestHungLook(t *testing.T) {
 	}
 }
 
-// TestObserveRefusesNothing, whatever fails.
+// TestObserveRefusesNothing verifies that no failure rejects a container in observe mode.
 func TestObserveRefusesNothing(t *testing.T) {
 	h, _ := tree(t, podCgroup)
 	n := newNode(t, h)
@@ -135,8 +135,8 @@ func TestObserveRefusesNothing(t *testing.T) {
 	}
 }
 
-// TestUnlimitedAndGone: a container without limits that no event told the end of
-// does not keep the backstop off.
+// TestUnlimitedAndGone verifies that a container without limits whose end no event reported does not keep the
+// backstop off.
 func TestUnlimitedAndGone(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
 	n := newNode(t, h)
@@ -153,7 +153,7 @@ func TestUnlimitedAndGone(t *testing.T) {
 	}
 }
 
-// TestObserveLiftsWeight: the spec's weight is written back too.
+// TestObserveLiftsWeight verifies that the spec's weight is removed too.
 func TestObserveLiftsWeight(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)

@@ -4,25 +4,25 @@ import (
 	"time"
 )
 
-// MountsChanged resolves those containers again that receive mounts of the host while they
-// run. It does not wait for that.
+// MountsChanged has those containers resolved again that receive mounts of the host while they run. It does not
+// wait for that.
 func (n *Node) MountsChanged() {
 	n.pods.resolveAgain(func(c *snapshot) bool { return c.disks.Propagates() })
 }
 
-// DisksChanged reconciles all pods now instead of at the next resync, because a disk that
-// was removed lost its limits, and may have returned. Containers whose disks may have
-// changed are resolved again. It does not wait for that.
+// DisksChanged reconciles all pods now instead of at the next resync, because a disk that was removed lost its
+// limits, and may have returned. Containers that may have got other disks are resolved again. It does not wait
+// for that.
 func (n *Node) DisksChanged() {
 	n.pods.resolveAgain(func(c *snapshot) bool { return c.disks.Follows() })
 	n.reconcileAllSoon()
 }
 
-// reconcileAllSoon has the reconciler look at every pod soon.
+// reconcileAllSoon wakes the reconciler for a pass over all pods.
 func (n *Node) reconcileAllSoon() {
 	select {
 	case n.all <- struct{}{}:
-	default: // that is to come
+	default: // such a pass is due already
 	}
 }
 
@@ -39,16 +39,14 @@ func (t *podTable) resolveAgain(of func(*snapshot) bool) {
 	}
 }
 
-// resolveAgain has settle look into a container once more, if its disks may have become
-// others.
+// resolveAgain has a container resolved once more, if its disks may have changed.
 func (s *state) resolveAgain(c *container) {
 	if c.disks.LookAgain() {
 		c.resolution.again = true
 	}
 }
 
-// beginResolution returns a container to look into. What changes from now on may
-// be missed by that look.
+// beginResolution returns a container to resolve. The resolution may miss changes after this call.
 func (t *podTable) beginResolution(of identity) snapshot {
 	s := t.state.Lock()
 	defer t.state.Unlock()
@@ -57,7 +55,7 @@ func (t *podTable) beginResolution(of identity) snapshot {
 	return c.snapshot
 }
 
-// endResolution gives the token back that was taken for a look.
+// endResolution returns the token that was taken for a resolution.
 func (t *podTable) endResolution(c identity) {
 	s := t.state.Lock()
 	defer t.state.Unlock()

@@ -46,9 +46,8 @@ func (s *changing) seen() int {
 	return s.looks
 }
 
-// TestMountsChanged: what is mounted into a running container is limited, and stays so
-// when it is unmounted, since the container may have it still; a container that no
-// mount comes into is left alone.
+// TestMountsChanged verifies that a disk mounted into a running container is limited. The limit stays when the
+// disk is unmounted, because the container may still have it. A container that gets no mount is unchanged.
 func TestMountsChanged(t *testing.T) {
 	late := blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 48}, Name: "sdd"}
 	for _, tt := range []struct {
@@ -99,8 +98,8 @@ func TestMountsChanged(t *testing.T) {
 	}
 }
 
-// TestChangeDuringLook: what changes while a container is looked into is not missed.
-func TestChangeDuringLook(t *testing.T) {
+// TestChangeDuringResolution verifies that a change while a container is resolved is not missed.
+func TestChangeDuringResolution(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
 	storage := &changing{disks: disks{twoDisks}}
@@ -127,9 +126,9 @@ func TestChangeDuringLook(t *testing.T) {
 	}
 }
 
-// TestReloadDuringLook: a policy that comes while a container is looked into is not missed, and does not
-// put into force what the one before only observed.
-func TestReloadDuringLook(t *testing.T) {
+// TestReloadDuringResolution verifies that a policy that comes while a container is resolved is not missed. It does
+// not put limits into force that the previous policy only observed.
+func TestReloadDuringResolution(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
 	storage := &changing{disks: disks{twoDisks}}
@@ -174,8 +173,8 @@ func TestReloadDuringLook(t *testing.T) {
 	}
 }
 
-// TestLayerStays: a runtime that was restarted with another snapshotter does not move
-// the writable layers of containers that run.
+// TestLayerStays verifies that a runtime that was restarted with another snapshotter does not move the writable
+// layers of containers that run.
 func TestLayerStays(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -184,7 +183,7 @@ func TestLayerStays(t *testing.T) {
 	if err := n.start(t.Context(), sb, ctr("a", bind("/mnt/data", "/data", "rbind", "rslave")), true); err != nil {
 		t.Fatal(err)
 	}
-	n.layers.current.Store(&placed{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/mnt/data/layers"}}, registration: 1})
+	n.layers.current.Store(&layerLocations{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/mnt/data/layers"}}, registration: 1})
 	n.MountsChanged()
 	c := n.peek().pods["sb1"].containers["id-a"]
 	if err := n.resolve(t.Context(), c.identity); err != nil || c.decision.err != nil {
@@ -195,9 +194,8 @@ func TestLayerStays(t *testing.T) {
 	}
 }
 
-// TestStartLooksAgain: what is mounted between a container's creation and its start is
-// limited.
-func TestStartLooksAgain(t *testing.T) {
+// TestStartResolvesAgain verifies that a disk mounted between a container's creation and its start is limited.
+func TestStartResolvesAgain(t *testing.T) {
 	late := blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 48}, Name: "sdd"}
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)

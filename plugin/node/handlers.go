@@ -16,12 +16,12 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// create decides a new container's limits and returns what goes into its OCI
-// spec. It writes nothing: there is no cgroup yet (docs/reference/quirks.md). It returns at the
-// latest when ctx ends. An error of the policy fails the creation, with the text the
-// tenant sees. A container that no call is left for is decided when it starts.
+// create decides a new container's limits and returns those of its OCI spec. It writes nothing, because there
+// is no cgroup yet (docs/reference/quirks.md). It returns at the latest when ctx ends. An error of the policy
+// fails the creation, with the text that the tenant sees. A container for which no call is left is decided when
+// it starts.
 func (n *Node) create(ctx context.Context, sb *Sandbox, ctr *Container, splitsLines bool) (policy.Settings, error) {
-	pod, err := n.arrived(sb)
+	pod, err := n.lookupGuarded(sb)
 	if pod.isNone() {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 	}
 	c.resolution.fresh, c.disks.Facts.Stage = false, policy.Running
 	if err := n.refusal(&c); err != nil {
-		n.pods.know(&c)
+		n.pods.rememberRejected(&c)
 		return nil, err
 	}
 	if c.decision.policy.Mode() == policy.ModeObserve {
@@ -60,71 +60,69 @@ func (n *Node) decideNew(ctx context.Context, pod podIdentity, ctr *Container, s
 	return spec, n.admit(ctx, &c)
 }
 
-// start completes what the spec could not carry. The container's cgroup
-// exists and its first user instruction has not run. Where an error of this
-// event is for the log only, as with CRI-O, there is nothing to refuse any more.
-// It returns at the latest when ctx ends, and leaves the rest to the reconciler.
+// start writes the limits that the spec could not carry. The container's cgroup exists, and its first
+// instruction has not run. canRefuse is false where the runtime only logs an error of this event, as CRI-O
+// does. start returns at the latest when ctx ends, and leaves the rest to the reconciler.
 func (n *Node) start(ctx context.Context, sb *Sandbox, ctr *Container, canRefuse bool) error {
-	pod, err := n.arrived(sb)
+	pod, err := n.lookupGuarded(sb)
 	if pod.isNone() {
 		return err
 	}
-	// Mostly it is known. If not, it was created while no plugin listened, or our
-	// answer to that came too late. It is entered before anything that can fail or
-	// hang: a container that runs is known, counted, and tried again.
-	c := n.pods.enter(pod, ctr)
+	// The container is known, unless no plugin listened when it was created, or the answer to its creation came
+	// too late. It is entered before any step that can fail or hang, so that a running container is known and
+	// counted, and its limits are retried.
+	c := n.pods.findOrRegister(pod, ctr)
 	err = n.inFlight.calls.Within(ctx, pod.group.key, func(ctx context.Context) error { return n.limit(ctx, c, canRefuse) })
 	switch _, refused := errors.AsType[*annotation.Error](err); {
 	case refused:
-		n.pods.neverRan(c) // here, where the refusal is certain to be the answer
+		n.pods.noteStartRefused(c) // only here the runtime is certain to receive the refusal
 	case err != nil:
 		n.pods.notLimited(c, err)
 	case n.pods.waitsForProcess(c.ref):
-		// To refuse it would be to refuse each try of it.
+		// A refusal would fail each retry as well.
 		c.logger(n.log).Warn("Container has no process in its cgroup at its start (restored from a checkpoint?): limits follow when it has one")
 		n.Updated(sb.ID)
 	}
 	return err
 }
 
-// waitsForProcess reports whether isUnplaced holds.
+// waitsForProcess reports whether a container has started and has no process yet.
 func (t *podTable) waitsForProcess(c containerRef) bool {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	return c.In(s).isUnplaced()
 }
 
-// limit has the limits of a container that starts decided and written.
+// limit decides and writes the limits of a container that starts.
 func (n *Node) limit(ctx context.Context, c identity, canRefuse bool) error {
 	err := n.resolve(ctx, c)
 	now := n.pods.snapshot(c.ref)
 	if err == nil && canRefuse && ctx.Err() == nil {
-		// It stays with the pod: should this answer come too late, it runs,
-		// and has to be limited as far as that goes.
+		// The container stays part of the pod: it runs if this answer comes too late, and then needs its
+		// limits.
 		if err := n.refusalAtStart(&now); err != nil {
 			return err
 		}
 	}
-	// Also beside a failure: the pod's backstop has to go, then.
+	// This is also needed after a failure: the pod's backstop has to be removed.
 	if err = errors.Join(err, n.applier().apply(ctx, c.pod.group, c.id)); err != nil {
 		return &limitError{now.name, err}
 	}
 	return nil
 }
 
-// notLimited notes why the limits of a container that runs are not in force, and has
-// the reconciler try again.
+// notLimited notes why the limits of a running container are not in force, and has the reconciler retry.
 func (t *podTable) notLimited(of identity, err error) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	c := of.in(s)
-	if c.decision.policy == nil { // else its limits are decided, and the error is of writing them
+	if c.decision.policy == nil { // once the limits are decided, the error is that of a write
 		c.decision.err = err
 	}
 	s.markDirty(c.pod.group.in(s))
 }
 
-// limitError is a failure of ours to limit a container.
+// limitError is an internal failure to limit a container.
 type limitError struct {
 	container string
 	err       error
@@ -134,7 +132,8 @@ func (e *limitError) Error() string { return "limit container " + e.container + 
 
 func (e *limitError) Unwrap() error { return e.err }
 
-// refusal reports whether what cannot be granted to c fails it.
+// refusal returns the error that rejects a container, nil if it may start although part of its request is not
+// granted.
 func (n *Node) refusal(c *snapshot) error {
 	if c.decision.err == nil {
 		return nil
@@ -148,8 +147,8 @@ func (n *Node) refusal(c *snapshot) error {
 	return c.decision.err
 }
 
-// arrived returns the pod of a sandbox like lookup. A panic is an error.
-func (n *Node) arrived(sb *Sandbox) (found podIdentity, err error) {
+// lookupGuarded returns the pod of a sandbox as lookup does. It turns a panic into an error.
+func (n *Node) lookupGuarded(sb *Sandbox) (found podIdentity, err error) {
 	err = n.recovery.Guarded(func() error {
 		found = n.lookup(sb)
 		return nil
@@ -157,7 +156,7 @@ func (n *Node) arrived(sb *Sandbox) (found podIdentity, err error) {
 	return found, err
 }
 
-// lookup returns the pod of a sandbox, none where it asks nothing of us.
+// lookup returns the pod of a sandbox, and none if the sandbox is of no concern to the plugin.
 func (n *Node) lookup(sb *Sandbox) podIdentity {
 	if known := n.pods.podOf(sb.ID); !known.isNone() {
 		return known
@@ -166,7 +165,7 @@ func (n *Node) lookup(sb *Sandbox) podIdentity {
 	if !concerned {
 		return podIdentity{}
 	}
-	return n.pods.joined(fresh, cgroup)
+	return n.pods.join(fresh, cgroup)
 }
 
 func (t *podTable) podOf(sandbox string) podIdentity {
@@ -178,8 +177,8 @@ func (t *podTable) podOf(sandbox string) podIdentity {
 	return podIdentity{}
 }
 
-// joined makes a pod part of the node's state, unless another event has done so.
-func (t *podTable) joined(fresh podIdentity, cgroup string) podIdentity {
+// join makes a pod part of the state, unless another event has done so.
+func (t *podTable) join(fresh podIdentity, cgroup string) podIdentity {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	if known := s.pods[fresh.id]; known != nil {
@@ -190,9 +189,9 @@ func (t *podTable) joined(fresh podIdentity, cgroup string) podIdentity {
 	return pod.podIdentity
 }
 
-// parsePod returns the pod of a sandbox, or false if the sandbox has no annotation of ours, no class or budget
-// by the policy, and no known pod. It leaves the values of the annotations unparsed: a tenant decides
-// how long that takes, and Synchronize has all pods of the node to enter in one answer.
+// parsePod returns the pod of a sandbox. It returns false if the sandbox has no annotation of this domain, no
+// class or budget by the policy, and no known pod. It leaves the values of the annotations unparsed: a tenant
+// decides how long parsing takes, and Synchronize enters all pods of the node within one answer.
 func (n *Node) parsePod(sb *Sandbox) (_ podIdentity, cgroup string, concerned bool) {
 	facts := sb.Facts()
 	if !annotation.Concerns(sb.Annotations) && !n.Knows(sb.ID, sb.Cgroup) && !n.policy.Load().Concerns(&facts) {
@@ -202,13 +201,13 @@ func (n *Node) parsePod(sb *Sandbox) (_ podIdentity, cgroup string, concerned bo
 	return pod, cgroup, true
 }
 
-// Knows reports whether a sandbox is known, or another one of the same pod. cgroup is Sandbox.Cgroup. A new
-// policy may have no class for such a pod, and its cgroup may still have the limit of containers that have
-// ended: that goes when one without a limit is known. It reads nothing of the node.
+// Knows reports whether the state has a sandbox, or another sandbox of the same pod. cgroup is Sandbox.Cgroup.
+// A new policy may have no class for such a pod, while its cgroup still has the limit of ended containers. That
+// limit is removed once a container without a limit is known. Knows reads nothing of the node.
 func (n *Node) Knows(sandbox, cgroup string) bool {
 	cgroup, err := cgroupfs.PodCgroup(cgroup)
 	if err != nil {
-		cgroup = "" // of such a pod each sandbox is by itself
+		cgroup = "" // without a cgroup, each sandbox of a pod is on its own
 	}
 	return n.pods.knows(sandbox, cgroup)
 }
@@ -232,7 +231,7 @@ func (n *Node) describePod(sb *Sandbox) (podIdentity, string) {
 	return pod, cgroup
 }
 
-// newContainer returns what the runtime told of a container.
+// newContainer returns a container with the facts that the runtime reported.
 func newContainer(pod podIdentity, ctr *Container) snapshot {
 	c := snapshot{
 		identity: identity{id: ctr.ID, name: ctr.Name, pod: pod, memoryLimit: ctr.memoryLimit(), token: make(chan struct{}, 1)},
@@ -244,9 +243,10 @@ func newContainer(pod podIdentity, ctr *Container) snapshot {
 	return c
 }
 
-// register makes a container part of its pod, unless the runtime waits no more
-// and may have given it up: then its start does. It does not if the budget of its namespace has no room and
-// the policy rejects that: between the check and the registration no other container may take the room.
+// register makes a container part of its pod. If the runtime does not wait any more, it may have given up the
+// container; then StartContainer registers it. It registers no container for which the budget of its namespace
+// has no room, if the policy rejects that: between the check and the registration no other container may take
+// the room.
 func (t *podTable) register(ctx context.Context, c *snapshot, unlisted []unlistedPod) (excess *annotation.Error, _ error) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
@@ -268,17 +268,17 @@ func (t *podTable) register(ctx context.Context, c *snapshot, unlisted []unliste
 	return excess, nil
 }
 
-// know remembers the facts of a container that does not become part of its pod.
-func (t *podTable) know(c *snapshot) {
+// rememberRejected remembers the facts of a container that does not become part of its pod.
+func (t *podTable) rememberRejected(c *snapshot) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	c.arrival = s.nextArrival()
 	s.remember(c)
 }
 
-// enter finds or registers a container that starts. Until it is resolved it
-// counts as one without limits.
-func (t *podTable) enter(of podIdentity, ctr *Container) identity {
+// findOrRegister finds or registers a container that starts. Until it is resolved it counts as a container without
+// limits.
+func (t *podTable) findOrRegister(of podIdentity, ctr *Container) identity {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	pod := of.in(s)
@@ -287,15 +287,15 @@ func (t *podTable) enter(of podIdentity, ctr *Container) identity {
 		told := newContainer(pod.podIdentity, ctr)
 		c = s.add(&told)
 	}
-	c.pid = ctr.PID   // its creation had none yet
-	s.resolveAgain(c) // what was mounted after it was created may have come into it
+	c.pid = ctr.PID   // CreateContainer reports no process
+	s.resolveAgain(c) // mounts that were made after its creation may have propagated into it
 	s.handle(c, lifecycle.StartContainer)
 	return c.identity
 }
 
-// neverRan notes that the start of a container was refused. It counts as running
-// until the runtime reports its end, because the runtime may not have received the answer.
-func (t *podTable) neverRan(c identity) {
+// noteStartRefused notes that the start of a container was refused. It counts as running until the runtime reports its
+// end, because the runtime may not have received the answer.
+func (t *podTable) noteStartRefused(c identity) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	s.handle(c.in(s), lifecycle.StartRefused)
@@ -317,7 +317,7 @@ func (t *podTable) snapshot(of containerRef) snapshot {
 	return of.In(s).snapshot
 }
 
-// snapshotIf reports beside the copy whether something held at that moment.
+// snapshotIf returns a copy of a container, and whether a condition held for it at that moment.
 func (t *podTable) snapshotIf(of containerRef, holds func(*snapshot) bool) (snapshot, bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
@@ -325,8 +325,8 @@ func (t *podTable) snapshotIf(of containerRef, holds func(*snapshot) bool) (snap
 	return c.snapshot, holds(&c.snapshot)
 }
 
-// Stopped takes a container out of the pod's sums; the reconciler lowers the
-// backstop. It may come for a container that was refused.
+// Stopped removes a container from the pod's sums; the reconciler then lowers the backstop. The runtime may
+// also report it for a container that was rejected.
 func (n *Node) Stopped(sandbox, id string) { n.pods.stopped(sandbox, id) }
 
 func (t *podTable) stopped(sandbox, id string) {
@@ -368,7 +368,7 @@ func (t *podTable) removedPod(sandbox string) {
 	}
 }
 
-// Updated has the limits of a pod restored that an update of a container may have reverted.
+// Updated restores those limits of a pod that an update of a container may have reverted.
 func (n *Node) Updated(sandbox string) { n.pods.updated(sandbox) }
 
 func (t *podTable) updated(sandbox string) {

@@ -16,22 +16,23 @@ import (
 // slowSync is longer than a hand-over waits for a sync.
 const slowSync = time.Minute
 
-// writeOut is what a hand-over does once it knows what a container has to have synced.
+// writeOut writes out the data of an ended container, as a hand-over does once it knows which filesystems to
+// sync.
 func (n *Node) writeOut(ctx context.Context, c identity, u handover.Unsynced) {
 	n.exits.writeout.Write(ctx, endedPod{n.applier(), c.pod.group}, c.id, u)
 }
 
-// nothing takes the place of tidying up, where that is of no interest.
+// nothing replaces the tidying up in tests that do not need it.
 func nothing(context.Context, handover.Pod) {}
 
-// sleep waits, and until all that happens at that time has.
+// sleep waits for d, and then until all goroutines that were to run at that time are blocked.
 func sleep(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// TestSlowSyncKeepsLittle: a sync can take hours. Neither a pod that has been removed
-// nor its container is kept for it.
+// TestSlowSyncKeepsLittle verifies that neither a removed pod nor its container is kept during a sync, which
+// can take hours.
 func TestSlowSyncKeepsLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := tree(t, podCgroup, cgroupOf("a"))
@@ -43,7 +44,7 @@ func TestSlowSyncKeepsLittle(t *testing.T) {
 			if err := n.start(t.Context(), sb, ctr("a"), true); err != nil {
 				t.Fatal(err)
 			}
-			c, _ := n.pods.ended(cgroupOf("a"))
+			c, _ := n.pods.noteEnded(cgroupOf("a"))
 			n.writeOut(t.Context(), c.identity, handover.Unsynced{Volumes: []handover.Volume{{Path: "/", Disk: rootDisk.Dev}}})
 			n.Stopped("sb1", c.id)
 			n.Removed("sb1", c.id)
@@ -62,8 +63,8 @@ func TestSlowSyncKeepsLittle(t *testing.T) {
 	})
 }
 
-// TestCleanBehindSlowSync: another pod's slow data keeps a sync under way for hours. The
-// limits of a pod without anything dirty go nevertheless, and not before that.
+// TestCleanBehindSlowSync verifies that the limits of a pod without dirty pages are removed although another
+// pod's slow data keeps a sync under way for hours.
 func TestCleanBehindSlowSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, dir := tree(t, podCgroup)

@@ -22,9 +22,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// TestLongMountLine: a tenant who renames the directory of a subPath to below a deep
-// one makes a line of mountinfo that is longer than any buffer. Other tenants'
-// containers have their limits all the same, and so has a plugin that starts then.
+// TestLongMountLine verifies that a tenant cannot keep limits from other tenants' containers by a line of
+// mountinfo that is longer than any buffer. A tenant makes such a line by renaming the directory of a subPath
+// to below a deep one. A plugin that starts then has the limits as well.
 func TestLongMountLine(t *testing.T) {
 	const good = "1 0 254:0 / / rw - ext4 /dev/vda rw\n"
 	mountinfo := filepath.Join(t.TempDir(), "mountinfo")
@@ -61,7 +61,7 @@ func TestLongMountLine(t *testing.T) {
 	}
 }
 
-// sameMounts are n mounts of one emptyDir at "/a", written in as many ways.
+// sameMounts returns n mounts of one emptyDir at "/a", written in as many ways.
 func sameMounts(n int, options ...string) []inventory.Mount {
 	var out []inventory.Mount
 	for i := range n {
@@ -74,8 +74,8 @@ func sameMounts(n int, options ...string) []inventory.Mount {
 	return out
 }
 
-// manyPaths are annotations with as many paths below "/a" as one pod may have, and
-// "*" for the pod in the place of the last one.
+// manyPaths returns annotations with as many paths below "/a" as one pod may have. With star, the last one is
+// replaced by "*" for the pod.
 func manyPaths(star bool) map[string]string {
 	out := map[string]string{}
 	for i, scope := range []string{"container.db", "containers", "container.db2", "pod-total"} {
@@ -117,8 +117,8 @@ func (s *countedStorage) Submounts(context.Context, string) iter.Seq2[string, bl
 	return func(yield func(string, blkio.Backing) bool) { yield("sub", on(dataDisk)) }
 }
 
-// TestManyPathsAndMounts: what is looked up for a container grows with its mounts plus
-// its paths, and not with their product.
+// TestManyPathsAndMounts verifies that the number of lookups for a container grows with its mounts plus its
+// paths, and not with their product.
 func TestManyPathsAndMounts(t *testing.T) {
 	const mounts = 500
 	for _, star := range []bool{false, true} {
@@ -135,7 +135,7 @@ func TestManyPathsAndMounts(t *testing.T) {
 		if paths < 1023 || s.resolves > 2 || s.belows > paths || s.submounts > 1 {
 			t.Errorf("star %t: %d paths, %d mounts: resolved %d, below %d, submounts %d", star, paths, mounts, s.resolves, s.belows, s.submounts)
 		}
-		// The last of the mounts at one place has what was found for the paths, once.
+		// The last one of the mounts at one place has the disks that were found for the paths, once.
 		last := &c.Facts.Mounts[mounts-1]
 		if len(last.Below) != 1 || last.Below[0].Path != "/a/sub" || len(last.Backing.Disks) != 1 {
 			t.Errorf("star %t: got %+v", star, last)
@@ -143,8 +143,8 @@ func TestManyPathsAndMounts(t *testing.T) {
 	}
 }
 
-// TestFactsDeadline: looking up disks ends with its context, and what was not looked
-// up is an error, not a container without limits.
+// TestFactsDeadline verifies that the search for disks ends with its context. A disk that was not found by then
+// is an error, not a container without limits.
 func TestFactsDeadline(t *testing.T) {
 	h, _ := tree(t)
 	n := newNode(t, h)
@@ -178,7 +178,7 @@ func BenchmarkHostileCreate(b *testing.B) {
 				}
 				defer storage.Close()
 				n.storage = storage
-				n.layers.current.Store(&placed{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/"}}})
+				n.layers.current.Store(&layerLocations{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/"}}})
 				s := &session{n, time.Minute}
 				sb, c := sandbox(manyPaths(star)), ctr("db", sameMounts(mounts, "rslave")...)
 				before, creates := processorTime(b), 0
@@ -215,7 +215,7 @@ func BenchmarkBesideHostileCreate(b *testing.B) {
 	h, _ := tree(b)
 	n := newNode(b, h)
 	n.storage = benchStorage(b, "/proc/self/mountinfo")
-	n.layers.current.Store(&placed{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/"}}})
+	n.layers.current.Store(&layerLocations{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/"}}})
 	s := &session{n, time.Minute}
 	sb, hostile := sandbox(manyPaths(true)), ctr("db", sameMounts(4000, "rslave")...)
 	create := func() {

@@ -9,8 +9,8 @@ import (
 
 const tokenPath = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// TestStarLimitsClaimAtTokenPath: "*" is not evaded by mounting a claim where the
-// service account's token is.
+// TestStarLimitsClaimAtTokenPath verifies that "*" is not evaded by mounting a claim where the service
+// account's token is.
 func TestStarLimitsClaimAtTokenPath(t *testing.T) {
 	h, _ := tree(t, podCgroup)
 	n := newNode(t, h)

@@ -7,16 +7,16 @@ import (
 )
 
 const (
-	// labelRoom is the memory in bytes that the labels of a pod take at most, apart from those that a policy
-	// selects pods by. A tenant decides how many there are.
+	// labelRoom is the memory in bytes that the labels of a pod take at most. Labels by which a policy selects
+	// pods do not count. A tenant decides how many labels there are.
 	labelRoom = 32 << 10
-	// labelSize is what a label takes without its text.
+	// labelSize is the memory in bytes that a label takes without its text.
 	labelSize = 64
 )
 
-// keptLabels returns the labels of a pod that are kept, and the memory in bytes that they take. If all would take more
-// than labelRoom, isCut is true, and only those are kept that a rule of the policy selects pods by: of a later
-// policy, new labels are missed.
+// keptLabels returns the labels of a pod that are kept, and the memory in bytes that they take. If all labels
+// would take more than labelRoom, isCut is true, and only those labels are kept by which a rule of the policy
+// selects pods. A later policy then misses its new labels.
 func keptLabels(labels map[string]string, pol *policy.Policy) (kept map[string]string, size int, isCut bool) {
 	for name, value := range labels {
 		if size += labelSize + len(name) + len(value); size > labelRoom {
@@ -27,7 +27,7 @@ func keptLabels(labels map[string]string, pol *policy.Policy) (kept map[string]s
 	return labels, size, false
 }
 
-// selectedLabels returns those labels that a rule of the policy selects pods by.
+// selectedLabels returns those labels by which a rule of the policy selects pods.
 func selectedLabels(labels map[string]string, pol *policy.Policy) (selected map[string]string, size int) {
 	selected = map[string]string{}
 	for i := range pol.Rules {

@@ -11,52 +11,51 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 )
 
-// placed are the layers of containers that are created now.
-type placed struct {
+// layerLocations has the locations of the writable layers of containers that are created now.
+type layerLocations struct {
 	inventory.Layers
-	// registration counts the runtime's. It registers us after each start of its own,
-	// when it may have another configuration. The layers of containers that were
-	// looked into during an earlier one stay where they are.
+	// registration counts the registrations with the runtime. The runtime registers the plugin after each start
+	// of its own, when it may have another configuration. The layers of containers that were resolved during an
+	// earlier registration stay where they are.
 	registration int
 }
 
-// moved reports whether another place is known now for the layer of a container than
-// when it was resolved.
-func (l *placed) moved(c *snapshot) bool {
+// moved reports whether the layer of a container is known to be at another location than when the container was
+// resolved.
+func (l *layerLocations) moved(c *snapshot) bool {
 	at := c.layer.at
-	return at != nil && (c.layer.registration == l.registration || at.Unknown != "") && *at != l.Of(c.pod.asks.facts.Handler)
+	return at != nil && (c.layer.registration == l.registration || at.Unknown != "") && *at != l.Of(c.pod.request.facts.Handler)
 }
 
-// layers is where writable layers are stored. It asks the runtime for that.
+// layers has the locations of writable layers. It asks the runtime for them.
 type layers struct {
 	*environment
 	pods      *podTable
 	passes    *bounded.Calls
-	current   atomic.Pointer[placed] // stored with the lock of the state held
-	questions chan asked             // at most one, which the runtime has not answered
+	current   atomic.Pointer[layerLocations] // stored while the lock of the state is held
+	questions chan layerQuestion             // at most one, which the runtime has not answered
 }
 
-// asked is a runtime that did not say where its layers are.
-type asked struct {
+// layerQuestion is a question to a runtime that has not reported the locations of its layers.
+type layerQuestion struct {
 	runtime, version string
 	registration     int
 }
 
 const (
-	// layersFirst bounds the question that the registration waits for; the session
-	// gives up on it after a quarter of the runtime's own deadline.
+	// layersFirst bounds the question for which the registration waits. The session gives up on it after a
+	// quarter of the runtime's own deadline.
 	layersFirst    = 400 * time.Millisecond
-	layersDeadline = 3 * time.Second // of the later ones
-	layersRetry    = time.Second     // the first pause between two, which doubles
+	layersDeadline = 3 * time.Second // bounds the later questions
+	layersRetry    = time.Second     // the first pause between two questions, which doubles
 	layersPause    = 30 * time.Second
 )
 
-// Registered asks a runtime that registers us where it stores writable layers, and waits for
-// the answer for some time. A late answer is still taken over: it is of use for the
-// containers that come then.
+// Registered asks a runtime that registers the plugin where it stores writable layers, and waits at most
+// patience for the answer. A late answer is still used for the containers that are created after it.
 func (n *Node) Registered(ctx context.Context, runtime, version string, patience time.Duration) {
 	err := n.inFlight.calls.For(ctx, "", patience, func(ctx context.Context) error {
-		n.layers.reread(ctx, runtime, version)
+		n.layers.askAtRegistration(ctx, runtime, version)
 		return nil
 	})
 	if err != nil {
@@ -64,25 +63,25 @@ func (n *Node) Registered(ctx context.Context, runtime, version string, patience
 	}
 }
 
-// reread is for the runtime's registration of us. Until ctx ends it waits for
-// the answer: then the first container comes with it. A runtime that starts may
-// answer only after it has registered us, so whatever is missing is asked for again.
-func (l *layers) reread(ctx context.Context, runtime, version string) {
+// askAtRegistration asks for the layers when the runtime registers the plugin. It waits for the answer until ctx ends,
+// because the first container comes with it. A runtime that starts may answer only after the registration, so
+// askAgain repeats a question without an answer.
+func (l *layers) askAtRegistration(ctx context.Context, runtime, version string) {
 	if l.readLayers == nil {
 		return
 	}
-	a := asked{runtime, version, l.pods.nextRegistration(l)}
+	a := layerQuestion{runtime, version, l.pods.nextRegistration(l)}
 	if l.ask(ctx, a, layersFirst) == nil {
 		return
 	}
 	select {
-	case <-l.questions: // an earlier runtime's
+	case <-l.questions: // the question to an earlier runtime
 	default:
 	}
 	l.questions <- a
 }
 
-// nextRegistration keeps the layers that are known, for the registration that begins.
+// nextRegistration keeps the known layers for the registration that begins.
 func (t *podTable) nextRegistration(l *layers) int {
 	t.state.Lock()
 	defer t.state.Unlock()
@@ -92,10 +91,10 @@ func (t *podTable) nextRegistration(l *layers) int {
 	return next.registration
 }
 
-// ask asks once, for at most d. What is told beside an error holds until there
-// is a better answer, and a late answer is used as well.
-func (l *layers) ask(ctx context.Context, a asked, d time.Duration) error {
-	// Twice: what files tell comes as the runtime's answer has not come in time.
+// ask asks once, for at most d. The layers that come with an error are used until there is a better answer, and
+// a late answer is used as well.
+func (l *layers) ask(ctx context.Context, a layerQuestion, d time.Duration) error {
+	// The bound is twice d: the configuration files are read after the runtime has not answered in time.
 	return l.passes.For(ctx, "layers", 2*d, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, d)
 		defer cancel()
@@ -105,15 +104,14 @@ func (l *layers) ask(ctx context.Context, a asked, d time.Duration) error {
 	})
 }
 
-// moveLayers takes over an answer, and has the containers of this registration that it
-// moves resolved again.
+// moveLayers stores an answer, and has those containers of this registration resolved again that it moves.
 func (t *podTable) moveLayers(l *layers, fresh inventory.Layers, registration int) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	if fresh.Equal(inventory.Layers{}) || l.current.Load().registration != registration {
 		return
 	}
-	now := &placed{fresh, registration}
+	now := &layerLocations{fresh, registration}
 	l.current.Store(now)
 	for _, pod := range s.pods {
 		for _, c := range pod.containers {
@@ -124,9 +122,9 @@ func (t *podTable) moveLayers(l *layers, fresh inventory.Layers, registration in
 	}
 }
 
-// askAgain asks for what a runtime did not answer, until ctx ends.
+// askAgain repeats the question that a runtime has not answered, until ctx ends.
 func (l *layers) askAgain(ctx context.Context) {
-	var a asked
+	var a layerQuestion
 	var again <-chan time.Time
 	var pause time.Duration
 	var problem reminder.Reminder

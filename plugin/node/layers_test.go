@@ -21,7 +21,7 @@ import (
 func TestRootfsByHandler(t *testing.T) {
 	h, _ := tree(t, podCgroup)
 	n := newNode(t, h)
-	n.layers.current.Store(&placed{Layers: inventory.Layers{
+	n.layers.current.Store(&layerLocations{Layers: inventory.Layers{
 		Default: inventory.Layer{Dir: "/var/lib/containerd"},
 		Handlers: map[string]inventory.Layer{
 			"":     {Dir: "/mnt/data/layers"},
@@ -52,8 +52,8 @@ func TestRootfsByHandler(t *testing.T) {
 	}
 }
 
-// TestLayersAreReadAgain: a runtime that registers us again may have been
-// restarted for the sake of its configuration.
+// TestLayersAreReadAgain verifies that the layers are read again when the runtime registers the plugin again,
+// because it may have been restarted with another configuration.
 func TestLayersAreReadAgain(t *testing.T) {
 	h, _ := tree(t, podCgroup)
 	data, failure := inventory.Layers{Default: inventory.Layer{Dir: "/mnt/data/layers"}}, errors.New("no answer")
@@ -72,9 +72,9 @@ func TestLayersAreReadAgain(t *testing.T) {
 	}
 	configure(data)
 	fresh, err = inventory.Layers{}, failure
-	configure(data) // what was known holds
+	configure(data) // the known layers stay in use
 	fresh = inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/other"}}
-	configure(fresh) // what is told beside an error holds as well
+	configure(fresh) // layers that come with an error are used as well
 	if len(asked) != 3 || asked[0] != "containerd v2.1.0" {
 		t.Errorf("asked with %q", asked)
 	}
@@ -97,8 +97,9 @@ func newReader(t *testing.T, h *cgroupfs.Hierarchy, read func(context.Context, s
 	return n
 }
 
-// TestRuntimeThatDoesNotAnswer: it holds neither the registration nor limits up that do not
-// mean the writable layer. Once it answers, containers of before get theirs.
+// TestRuntimeThatDoesNotAnswer verifies that a runtime that does not answer delays neither the registration nor
+// limits on other targets than the writable layer. Once it answers, earlier containers get their limits on the
+// writable layer.
 func TestRuntimeThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, dir := tree(t, podCgroup, cgroupOf("layer"), cgroupOf("volume"))
@@ -148,8 +149,8 @@ func TestRuntimeThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// TestLateAnswerMovesLayers: what files tell holds until the runtime answers. A
-// container of an earlier registration stays where it is.
+// TestLateAnswerMovesLayers verifies that the layers of the configuration files are used until the runtime
+// answers. A container of an earlier registration stays where it is.
 func TestLateAnswerMovesLayers(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("old"), cgroupOf("new"))
 	told := inventory.Layers{Default: inventory.Layer{Dir: "/var/lib/containerd"}}
@@ -168,9 +169,9 @@ func TestLateAnswerMovesLayers(t *testing.T) {
 		}
 		ioMax(name, "254:0 wbps=1048576")
 	}
-	n.layers.reread(t.Context(), "containerd", "v2")
+	n.layers.askAtRegistration(t.Context(), "containerd", "v2")
 	start("old")
-	n.layers.reread(t.Context(), "containerd", "v2")
+	n.layers.askAtRegistration(t.Context(), "containerd", "v2")
 	start("new")
 	told = inventory.Layers{Default: inventory.Layer{Dir: "/mnt/data/layers"}}
 	_ = n.layers.ask(t.Context(), <-n.layers.questions, time.Minute)
@@ -179,7 +180,8 @@ func TestLateAnswerMovesLayers(t *testing.T) {
 	ioMax("new", "254:16 wbps=1048576")
 }
 
-// TestRegisteredDoesNotWait for a runtime that does not answer where its layers are.
+// TestRegisteredDoesNotWait verifies that Registered does not wait for a runtime that does not report the
+// locations of its layers.
 func TestRegisteredDoesNotWait(t *testing.T) {
 	h, _ := tree(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -2,9 +2,8 @@ package node
 
 import "github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 
-// handle makes the transition of an event of a container, and takes its actions. HandOver
-// is left to the caller of WatchFired, which holds the open cgroup. All changes of a
-// container's phase are made here.
+// handle makes the transition of an event of a container, and takes its actions. HandOver is left to the caller
+// of WatchFired, which holds the open cgroup. All changes of a container's phase are made here.
 func (s *state) handle(c *container, e lifecycle.Event) lifecycle.Actions {
 	before := c.life.Phase()
 	do, err := c.life.Handle(e)
@@ -15,7 +14,7 @@ func (s *state) handle(c *container, e lifecycle.Event) lifecycle.Actions {
 	g, now := c.pod.group.in(s), c.life.Phase()
 	g.drain.Take(c.id, do, c.writes())
 	if do.Has(lifecycle.Judge) {
-		c.use.unjudged = true
+		c.use.pending = true
 	}
 	if do.Has(lifecycle.RecordExit) && !do.Has(lifecycle.HandOver) {
 		s.noteExit(&c.snapshot, false)
@@ -29,7 +28,7 @@ func (s *state) handle(c *container, e lifecycle.Event) lifecycle.Actions {
 	return do
 }
 
-// writes returns whether limits hold for what the container writes.
+// writes returns whether limits apply to the writes of the container.
 func (c *snapshot) writes() lifecycle.Writes {
 	switch {
 	case !c.exit.planned:
@@ -43,7 +42,7 @@ func (c *snapshot) writes() lifecycle.Writes {
 // mayRun reports whether a process of the container may run.
 func (c *snapshot) mayRun() bool { return c.life.Phase().MayRun() }
 
-// isUnplaced reports whether a container has been started and no process of it was seen.
+// isUnplaced reports whether a container has started and the plugin has seen no process of it.
 func (c *snapshot) isUnplaced() bool { return c.cgroup != "" && c.life.Phase() == lifecycle.Starting }
 
 // end closes a container in the drain.

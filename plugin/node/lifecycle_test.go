@@ -39,8 +39,8 @@ func limit(t *testing.T, n *Node, cgroup string) blkio.Limits {
 
 func (n *Node) pass(ctx context.Context) { n.reconcileAll(ctx) }
 
-// TestOwnFailureIsRepaired: a container whose mounts could not be read starts
-// all the same, counts as unlimited for its pod, and gets its limits later.
+// TestOwnFailureIsRepaired verifies that a container starts although its mounts could not be read. It counts as
+// unlimited for its pod, and gets its limits later.
 func TestOwnFailureIsRepaired(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
 	n := newNode(t, h)
@@ -68,8 +68,8 @@ func TestOwnFailureIsRepaired(t *testing.T) {
 	}
 }
 
-// TestLateRefusal: what comes too late to refuse a container limits it as far
-// as that goes, and says what is missing.
+// TestLateRefusal verifies that a container is limited as far as possible if it is too late to reject it, and
+// that a warning names the missing limits.
 func TestLateRefusal(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -87,8 +87,8 @@ func TestLateRefusal(t *testing.T) {
 	}
 }
 
-// TestSandboxReplaced: while the kubelet makes a new sandbox for a pod there are
-// two in its cgroup, and they do not fight over it.
+// TestSandboxReplaced verifies that two sandboxes can share a pod's cgroup, as they do while the kubelet makes
+// a new sandbox for the pod.
 func TestSandboxReplaced(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -117,7 +117,7 @@ func TestSandboxReplaced(t *testing.T) {
 	}
 }
 
-// TestSharedCgroup: a cgroup of two pods is no pod's to limit.
+// TestSharedCgroup verifies that the plugin does not limit the cgroup of two pods.
 func TestSharedCgroup(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -135,8 +135,8 @@ func TestSharedCgroup(t *testing.T) {
 	}
 }
 
-// TestSynchronize: what is listed is taken over, what is not is forgotten, and
-// what was known stays known.
+// TestSynchronize verifies that listed containers are taken over, others are forgotten, and known ones keep
+// their facts.
 func TestSynchronize(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
 	n := newNode(t, h)
@@ -173,8 +173,8 @@ func TestSynchronize(t *testing.T) {
 	}
 }
 
-// TestCreatedAgain verifies that a late event of a container whose creation was repeated
-// under the same ID changes nothing of its successor.
+// TestCreatedAgain verifies that a late event of a container that was created again under the same ID does not
+// change its successor.
 func TestCreatedAgain(t *testing.T) {
 	h, _ := tree(t, podCgroup)
 	n := newNode(t, h)
@@ -195,7 +195,8 @@ func TestCreatedAgain(t *testing.T) {
 	}
 }
 
-// TestStartWasMissed: the runtime had sent StartContainer before we connected.
+// TestStartWasMissed verifies that a container is found to run if the runtime sent StartContainer before the
+// plugin connected.
 func TestStartWasMissed(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	write(t, filepath.Join(dir, cgroupOf("a"), "cgroup.events"), "populated 1\nfrozen 0\n")
@@ -203,15 +204,15 @@ func TestStartWasMissed(t *testing.T) {
 	c := ctr("a")
 	c.State = Created
 	n.Synchronize([]*Sandbox{sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})}, []*Container{c})
-	n.pass(t.Context()) // looks into it
+	n.pass(t.Context()) // resolves the container
 	n.pass(t.Context()) // sees that it has a cgroup
 	if got := limit(t, n, cgroupOf("a"))[blkio.Wbps]; got != 1<<20 {
 		t.Errorf("the limit is %v, want 1 MiB/s", got)
 	}
 }
 
-// TestObserveLiftsWhatTheRuntimeWroteBack: an update of resources brings the
-// spec's limits back, and in observe mode there are to be none.
+// TestObserveLiftsWhatTheRuntimeWroteBack verifies that no limits stay in observe mode when an update of
+// resources writes those of the spec again.
 func TestObserveLiftsWhatTheRuntimeWroteBack(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -234,7 +235,7 @@ func TestObserveLiftsWhatTheRuntimeWroteBack(t *testing.T) {
 	}
 }
 
-// TestRaiseBelow: crun keeps the spec's limits on a cgroup of its own.
+// TestRaiseBelow verifies that limits are also raised on the cgroup of crun, which keeps those of the spec.
 func TestRaiseBelow(t *testing.T) {
 	sub := cgroupOf("a") + "/container"
 	h, dir := tree(t, podCgroup, cgroupOf("a"), sub)
@@ -254,7 +255,7 @@ func TestRaiseBelow(t *testing.T) {
 	}
 }
 
-// TestHugeRecord: a record that no filesystem takes keeps no limit from being.
+// TestHugeRecord verifies that limits are in force although their record is too large for any filesystem.
 func TestHugeRecord(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -275,9 +276,9 @@ func TestHugeRecord(t *testing.T) {
 	}
 }
 
-// TestLookFailed: an I/O error of the host refuses nobody, what is known is
-// limited, and the rest follows.
-func TestLookFailed(t *testing.T) {
+// TestResolutionFailed verifies that an I/O error of the node rejects no container. The known disks are limited, and
+// the others follow.
+func TestResolutionFailed(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
 	broken := true
@@ -307,9 +308,9 @@ func TestLookFailed(t *testing.T) {
 	}
 }
 
-// TestStrangers: a plugin that containerd 1.7 has started anew is not told what
-// runs. The records on the cgroups say what the pod's others were granted.
-func TestStrangers(t *testing.T) {
+// TestUnknownContainers verifies that the records on the cgroups are used for the grants of other containers.
+// containerd 1.7 does not list the running containers to a plugin that it has started again.
+func TestUnknownContainers(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"), podCgroup+"/cri-containerd-sb1.scope")
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
 	start(t, newNode(t, h), sb, "a")

@@ -30,15 +30,15 @@ func endHeld(t *testing.T, n *Node, dir string, c *container) {
 	t.Helper()
 	write(t, filepath.Join(dir, c.cgroup, "cgroup.events"), "populated 0\nfrozen 0\n")
 	n.watched(c)
-	if got, _ := n.pods.ended(c.cgroup); got.id != c.id {
+	if got, _ := n.pods.noteEnded(c.cgroup); got.id != c.id {
 		t.Fatal("not found by its cgroup")
 	}
 	endedPod{n.applier(), c.pod.group}.Written(c.id, true)
 	n.Stopped(c.pod.id, c.id)
 }
 
-// TestCreatedIsNoLeftover: a container that was created and not started when the plugin
-// connected has left nothing.
+// TestCreatedIsNoLeftover verifies that a container that was created and not started when the plugin connected
+// has left nothing.
 func TestCreatedIsNoLeftover(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -56,8 +56,8 @@ func TestCreatedIsNoLeftover(t *testing.T) {
 	}
 }
 
-// TestLeftoversAreWritten: what containers left is on disk once the kernel has nothing of
-// the pod left to write. Then the pod's limits go.
+// TestLeftoversAreWritten verifies that the pod's limits are removed once the kernel has no data of the pod
+// left to write, because the data of ended containers is then on disk.
 func TestLeftoversAreWritten(t *testing.T) {
 	h, dir := tree(t, podCgroup)
 	n := newNode(t, h)
@@ -127,8 +127,8 @@ func TestRanUnseen(t *testing.T) {
 	}
 }
 
-// TestSandboxReplacedUnheard: the runtime replaced a sandbox while no plugin listened.
-// The containers of the first one are not waited for.
+// TestSandboxReplacedUnheard verifies that the containers of a sandbox are not waited for if the runtime
+// replaced it while no plugin was connected.
 func TestSandboxReplacedUnheard(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
 	n := newNode(t, h)
@@ -155,8 +155,8 @@ func TestSandboxReplacedUnheard(t *testing.T) {
 	}
 }
 
-// TestNewestFactsWin: of two containers of one name the newest one's disks are the pod's,
-// whichever is looked at last.
+// TestNewestFactsWin verifies that of two containers of one name the disks of the newest one count, whichever
+// is resolved last.
 func TestNewestFactsWin(t *testing.T) {
 	other := blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 16}, Name: "sdb"}
 	sb := sandbox(map[string]string{limitsKey + "pod-total": "/data wbps=1Mi"})
@@ -167,7 +167,7 @@ func TestNewestFactsWin(t *testing.T) {
 		if err := n.start(t.Context(), sb, first, true); err != nil {
 			t.Fatal(err)
 		}
-		n.Stopped("sb1", first.ID) // the kubelet keeps one dead container
+		n.Stopped("sb1", first.ID) // the kubelet keeps one ended container
 		if err := n.start(t.Context(), sb, second, true); err != nil {
 			t.Fatal(err)
 		}
@@ -186,7 +186,7 @@ func TestNewestFactsWin(t *testing.T) {
 				return on(dataDisk)
 			}}
 			come(t, n)
-			for range 40 { // the order of a map decides which one is looked at last
+			for range 40 { // the order of a map decides which one is resolved last
 				n.Reload(policy.Default())
 				n.pass(t.Context())
 				want := n.applier().planFor(n.peek().pods["sb1"].group).Pod.Want.DevLimits()
@@ -210,8 +210,8 @@ func place(t *testing.T, dir, name string) {
 	write(t, filepath.Join(path, "cgroup.events"), "populated 1\nfrozen 0\n")
 }
 
-// TestRestored: a container that is restored from a checkpoint has no cgroup when it
-// starts. It is tried again until the cgroup is there.
+// TestRestored verifies that the limits of a container restored from a checkpoint are retried until its cgroup
+// exists. It has no cgroup when it starts.
 func TestRestored(t *testing.T) {
 	h, dir := tree(t, podCgroup)
 	n := newNode(t, h)
@@ -250,9 +250,8 @@ func TestRestored(t *testing.T) {
 	}
 }
 
-// TestRestoredIsNotTakenForEnded verifies that the exit watch gets the cgroup of a container
-// that is restored from a checkpoint no earlier than it has a process: it takes an empty
-// cgroup for that of a container that has ended.
+// TestRestoredIsNotTakenForEnded verifies that the cgroup of a container restored from a checkpoint is added to
+// the exit watch once it has a process. The watch takes an empty cgroup for that of an ended container.
 func TestRestoredIsNotTakenForEnded(t *testing.T) {
 	h, dir := tree(t, podCgroup)
 	n := newNode(t, h)
@@ -278,8 +277,8 @@ func TestRestoredIsNotTakenForEnded(t *testing.T) {
 	}
 }
 
-// TestNothingToWrite: a container that asks for nothing may have no cgroup on the host
-// for good, as under a runtime that makes one for the sandbox alone.
+// TestNothingToWrite verifies that a container without a request may have no cgroup on the node for good, as
+// under a runtime that makes one for the sandbox alone.
 func TestNothingToWrite(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -293,8 +292,8 @@ func TestNothingToWrite(t *testing.T) {
 	}
 }
 
-// TestEndedInitContainer: after a restart of the plugin an init container that has ended
-// is known by the pod's record, and no warning says that it has not come.
+// TestEndedInitContainer verifies that an ended init container is known by the pod's record after a restart of
+// the plugin, and that no warning reports it as missing.
 func TestEndedInitContainer(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("init"), cgroupOf("main"))
 	sb := sandbox(map[string]string{

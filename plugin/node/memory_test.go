@@ -9,8 +9,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestMemoryLimitBoundsDirtyPages: a memory limit that is large beside the node's
-// memory does not keep the guard and the warning away.
+// TestMemoryLimitBoundsDirtyPages verifies that a memory limit that is large beside the node's memory does not
+// keep the guard and the warning away.
 func TestMemoryLimitBoundsDirtyPages(t *testing.T) {
 	const gi = 1 << 30
 	for _, tt := range []struct {

@@ -12,9 +12,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// metrics is what is counted as it happens. What there is at a moment is in the
-// node's state, and is counted with a scrape. The values of labels are fixed
-// sets: no names of pods, and nothing that a tenant wrote.
+// metrics counts events. Collect counts the state of the node at each scrape. The values of labels are fixed
+// sets: they include no names of pods, and no text of a tenant.
 type metrics struct {
 	refused    [annotation.Internal + 1]atomic.Int64
 	overBudget atomic.Int64 // of refused
@@ -32,7 +31,7 @@ func newMetrics() *metrics {
 	}
 }
 
-// The metrics that Collect makes.
+// The descriptions of the metrics that Collect returns.
 var (
 	podsDesc          = desc("pods", "Pods with annotations, with a class by a rule of the policy, or with a budget for their namespace.")
 	containersDesc    = desc("containers", "Running containers of these pods, by the decision on their limits; failed: a request is not granted.", "state")
@@ -54,12 +53,11 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var _ prometheus.Collector = (*Node)(nil)
 
-// Describe is the half of prometheus.Collector that names the metrics.
+// Describe implements prometheus.Collector.
 func (n *Node) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(n, out) }
 
-// Collect gives the metrics of the node's state. It reads what is known and nothing of the
-// node: a disk that hangs keeps no scrape, and no scrape keeps a container for longer than it
-// takes to count.
+// Collect returns the metrics of the node's state. It reads nothing of the node, so a disk that hangs blocks no
+// scrape. A scrape holds the lock of the state only while it counts.
 func (n *Node) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, count int, label ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(count), label...)
@@ -117,7 +115,7 @@ const (
 
 const otherWarning = len(warningKinds) - 1
 
-// census is how many there are at a moment.
+// census counts the pods and containers at one moment.
 type census struct {
 	pods, notInForce int
 	unexpected       int // events so far
@@ -132,7 +130,7 @@ func (t *podTable) census(weightsWork bool) census {
 	defer t.state.Unlock()
 	out := census{pods: len(s.groups), unexpected: s.unexpected}
 	for _, g := range s.groups {
-		if g.retry.problem.Lasts() || g.waits() {
+		if g.retry.problem.Lasts() || g.hasPendingLimits() {
 			out.notInForce++
 		}
 		for _, pod := range g.pods {
@@ -162,7 +160,7 @@ func (s *census) add(c *snapshot, weightsWork bool) {
 	}
 }
 
-// state says what was decided for a container.
+// state returns the index in states of the decision on a container.
 func (c *snapshot) state() int {
 	switch {
 	case c.decision.err != nil:

@@ -54,8 +54,8 @@ func wantMetrics(t *testing.T, n *Node, want map[string]float64) {
 	}
 }
 
-// TestMetricsAtZero: a series that comes with its first event is none that an
-// alert could see grow.
+// TestMetricsAtZero verifies that each series exists from the start. An alert cannot see a series grow that
+// appears with its first event.
 func TestMetricsAtZero(t *testing.T) {
 	h, _ := tree(t)
 	got := slices.Sorted(maps.Keys(scrape(t, newNode(t, h))))
@@ -133,7 +133,7 @@ func TestMetrics(t *testing.T) {
 	want["limits_written_total"] = got["limits_written_total"]
 	wantMetrics(t, n, want)
 
-	n.complain(t.Context(), n.peek().pods["sb1"].group, errors.New("no")) // what reconcileGroup does with a failure
+	n.logProblem(t.Context(), n.peek().pods["sb1"].group, errors.New("no")) // reconcileGroup does this with a failure
 	observe := pol
 	observe.Mode = policy.ModeObserve
 	n.Reload(&observe)
@@ -146,7 +146,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestMetricsOfExits: the results of lifts and syncs have a series each.
+// TestMetricsOfExits verifies that the results of lifts and syncs have a series each.
 func TestMetricsOfExits(t *testing.T) {
 	h, _ := tree(t, podCgroup)
 	n := newNode(t, h)
@@ -157,7 +157,7 @@ func TestMetricsOfExits(t *testing.T) {
 	n.exits.writeout.Tidy = func(context.Context, handover.Pod) { ended <- struct{}{} }
 	for _, want := range []error{errors.New("no"), nil} {
 		n.exits.writeout.Syncs.Sync = func(context.Context, string) error { return want }
-		at := handover.Volume{Path: fmt.Sprint("/mnt/", want)} // else the second one waits until the filesystem has rested
+		at := handover.Volume{Path: fmt.Sprint("/mnt/", want)} // a second sync of one volume would wait until the filesystem has rested
 		n.exits.writeout.Write(t.Context(), endedPod{n.applier(), newGroup("", "").groupIdentity}, "", handover.Unsynced{Volumes: []handover.Volume{at}})
 		<-ended
 	}
@@ -167,8 +167,7 @@ func TestMetricsOfExits(t *testing.T) {
 	})
 }
 
-// TestScrapeBesideEvents is for the race detector, and for a scrape while
-// somebody hangs in the kernel.
+// TestScrapeBesideEvents lets the race detector check a scrape, also while a call hangs in the kernel.
 func TestScrapeBesideEvents(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)

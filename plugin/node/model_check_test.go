@@ -12,13 +12,13 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// The model: what is to be in force follows from the runtime's state, the pods' annotations
-// and the policy. Package policy decides for one container; all else is here.
+// The model derives the desired limits from the runtime's state, the pods' annotations and the policy. Package
+// policy decides for one container; the model derives the rest.
 
-// modelLimits are the limits of a cgroup without those that are max or unset.
+// modelLimits has the limits of a cgroup that are neither max nor unset.
 type modelLimits map[blkio.Dev]blkio.Limits
 
-// finite leaves out what a fresh cgroup has anyway.
+// finite leaves out the values that a new cgroup has.
 func finite(l blkio.Limits) blkio.Limits {
 	for k, rate := range l {
 		if rate == blkio.Max {
@@ -42,7 +42,7 @@ func grantedTo(d policy.Desired) modelLimits {
 	return finiteLimits(d.Settings.DevLimits())
 }
 
-// decided is what one container is to have while it runs.
+// decided returns the desired limits of one container while it runs.
 func (r *modelRuntime) decided(p *modelPod, c *modelContainer) policy.Desired {
 	d, _ := r.ruled(p).Container(p.spec.facts(c.name, c.data)) // beside an error is the rest
 	return d
@@ -54,7 +54,7 @@ func (r *modelRuntime) ruled(p *modelPod) *policy.Pod {
 	return r.policy.ForPod(&facts, annotation.Parse(p.spec.annotations))
 }
 
-// podLimits is what a pod's cgroup is to have while these containers run in it.
+// podLimits returns the desired limits of a pod's cgroup while these containers run in it.
 func (r *modelRuntime) podLimits(p *modelPod, running []*modelContainer) modelLimits {
 	var facts []policy.Container
 	for _, c := range running {
@@ -107,13 +107,13 @@ func (r *modelRuntime) checkDisks(cgroup string, want modelLimits, disks ...blki
 	return ""
 }
 
-// raised reports whether the policy refuses what it may have granted before.
+// raised reports whether the policy rejects values that it may have granted before.
 func (r *modelRuntime) raised() bool {
 	return r.policy.Floors.Bps == modelFloor ||
 		slices.ContainsFunc(r.policy.Rules, func(rule policy.Rule) bool { return rule.Annotations == policy.RejectAnnotations })
 }
 
-// ofAnnotations is what of a decision does not come from a class.
+// ofAnnotations returns the part of a decision that does not come from a class.
 func ofAnnotations(d policy.Desired) policy.Desired {
 	d.Settings = d.Settings.Where(func(s policy.Setting) bool { return s.Source.Kind == policy.FromAnnotation })
 	return d
@@ -159,7 +159,7 @@ func (r *modelRuntime) checkContainer(p *modelPod, c *modelContainer) string {
 	return ""
 }
 
-// checkGranted looks for limits that are gone though the container was granted them.
+// checkGranted finds limits that are missing although the container was granted them.
 func (r *modelRuntime) checkGranted(c *modelContainer) string {
 	got := finiteLimits(r.k.has(c.cgroup))
 	for dev, limits := range c.granted {
@@ -190,7 +190,7 @@ func (r *modelRuntime) check(resolved bool) []string {
 
 func (r *modelRuntime) checkPod(p *modelPod, resolved bool, report func(string, ...any)) {
 	var running []*modelContainer
-	told := false // else the plugin knows nothing of the pod
+	told := false // without a sandbox, the plugin knows no pod
 	for _, sb := range p.sandboxes {
 		told = told || sb.told
 		for _, c := range sb.containers {
@@ -212,13 +212,13 @@ func (r *modelRuntime) checkPod(p *modelPod, resolved bool, report func(string, 
 	switch {
 	case !told:
 	case r.ruled(p).Mode() == policy.ModeObserve:
-		// The plugin knew no sandbox of the pod when the mode came into force, if none of its
-		// containers has begun since. What earlier sandboxes have left on the pod's cgroup then
-		// goes with the first container that starts, or with the next pass.
+		// The plugin knew no sandbox of the pod when the mode came into force, if none of its containers has
+		// begun since. The limits that earlier sandboxes left on the pod's cgroup are then removed with the
+		// first container that starts, or with the next pass.
 		if problem := r.checkLimits(p.cgroup, modelLimits{}); problem != "" && (resolved || p.begun) {
 			report("observed: %s", problem)
 		}
-	case len(running) > 0 && r.raised(): // what it is to have depends on what it had
+	case len(running) > 0 && r.raised(): // its desired limits depend on the earlier ones
 	case len(running) > 0:
 		disks := []blkio.Disk{rootDisk, dataDisk, thirdDisk, slowDisk}
 		if p.spec.moves { // a container that has ended may have had another one
@@ -253,7 +253,7 @@ func (r *modelRuntime) checkRecord(p *modelPod, c *modelContainer, report func(s
 	}
 }
 
-// checkState compares what the plugin knows with what the runtime has.
+// checkState compares the plugin's state with the runtime's.
 func (r *modelRuntime) checkState(report func(string, ...any)) {
 	sandboxes, containers := map[string]*modelSandbox{}, map[string]*modelContainer{}
 	concerned := map[string]bool{} // containers that the policy that is in force concerns
@@ -312,10 +312,10 @@ type modelKnown struct {
 	sandboxes  []string
 	containers map[string]bool // whether it runs, by ID
 	bystanding map[string]bool // containers of pods of no concern
-	left       []string        // what is left of what has ended
+	left       []string        // data that ended containers left
 }
 
-// known is the only place where the model looks into the plugin.
+// known reads the plugin's state. Only this function of the model does that.
 func (n *Node) known() modelKnown {
 	out := modelKnown{containers: map[string]bool{}, bystanding: map[string]bool{}}
 	s := n.pods.state.Lock()

@@ -34,8 +34,8 @@ func (r *modelRuntime) stopContainer(p *modelPod, c *modelContainer, rng *rand.R
 	r.note("%s: stop %s, ran %v, watched %v, clean %v, told %v", p.name, c.id, ran, watched, clean, told)
 }
 
-// podOf is the pod that an event of a container comes with. containerd sends none with
-// those of a container whose sandbox has gone.
+// podOf returns the pod in an event of a container. containerd sends no pod for a container whose sandbox was
+// removed.
 func (r *modelRuntime) podOf(p *modelPod, c *modelContainer, rng *rand.Rand) *Sandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,7 +51,7 @@ func (s modelSpec) isFree(name string) bool {
 	return a[limitsKey+"containers"] == "" && a[limitsKey+"container."+name] == "" && a[limitsKey+"pod-total"] == ""
 }
 
-// putBack tells which limits a cgroup has again after they were lifted.
+// putBack reports which limits a cgroup has again after they were lifted.
 func (k *modelKernel) putBack(cgroup string) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -101,7 +101,7 @@ func (r *modelRuntime) update(p *modelPod, sb *modelSandbox, rng *rand.Rand) {
 // modelDrift is a limit that another program writes.
 const modelDrift blkio.Amount = 777777
 
-// drift is another program that changes a limit of ours.
+// drift changes a limit of the plugin, as another program would.
 func (r *modelRuntime) drift(p *modelPod, sb *modelSandbox, rng *rand.Rand) {
 	cgroup := p.cgroup
 	if running := r.in(sb, modelRunning); len(running) > 0 && rng.IntN(2) == 0 {
@@ -172,9 +172,9 @@ func (r *modelRuntime) collectGarbage(p *modelPod, rng *rand.Rand) {
 	}
 }
 
-// dropSandbox takes a sandbox from the runtime. That the plugin was told ends what it
-// knows of the pod, if that was its last sandbox. While a write to the pod's cgroups is
-// under way the plugin keeps its group, and with it what containers have left to write.
+// dropSandbox removes a sandbox from the runtime. If the plugin gets the report and it was the pod's last
+// sandbox, the plugin forgets the pod. While a write to the pod's cgroups is under way the plugin keeps its
+// group, and with it the data that containers have left to write.
 func (r *modelRuntime) dropSandbox(p *modelPod, sb *modelSandbox, told bool) {
 	kept := r.now().hasGroup(p.cgroup)
 	r.mu.Lock()

@@ -15,8 +15,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/enforce/plan"
 )
 
-// modelEvent is one drawn event. What it does depends on the state that it meets, and on
-// its own random numbers, so that a seed means the same events each time.
+// modelEvent is one random event. Its effect depends on the state that it meets, and on its own random numbers.
+// So a seed always gives the same events.
 type modelEvent struct {
 	slot int // of the pod, or -1 for the node's
 	rng  *rand.Rand
@@ -43,7 +43,7 @@ func pause(rng *rand.Rand) {
 	}
 }
 
-// do has an event happen.
+// do makes an event happen.
 func (r *modelRuntime) do(e modelEvent) {
 	pause(e.rng)
 	if e.slot < 0 {
@@ -82,7 +82,7 @@ func (r *modelRuntime) do(e modelEvent) {
 	}
 }
 
-// doNode has an event happen that is not of one pod.
+// doNode makes an event happen that does not belong to one pod.
 func (r *modelRuntime) doNode(rng *rand.Rand) {
 	n := rng.IntN(100)
 	if r.calm {
@@ -148,7 +148,7 @@ func (r *modelRuntime) replug(disk blkio.Dev) {
 	n.DisksChanged()
 }
 
-// hang has one thing of one slow pod not answer: its volume, or a cgroup; or a sync.
+// hang makes one thing of one slow pod hang: its volume, a cgroup, or a sync.
 func (r *modelRuntime) hang(rng *rand.Rand) {
 	slot := rng.IntN((modelSlots+3)/4) * 4
 	r.mu.Lock()
@@ -282,7 +282,7 @@ func (r *modelRuntime) startContainer(p *modelPod, c *modelContainer, rng *rand.
 	c.state = modelRunning
 }
 
-// place makes a container's cgroup, with what is in its spec and with a process or without.
+// place makes a container's cgroup with the values of its spec, with a process or without.
 func (r *modelRuntime) place(c *modelContainer, populated bool) {
 	r.mu.Lock()
 	c.placed = true

@@ -21,9 +21,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
-// modelKernel is a cgroup tree of plain files whose io.max behaves as the kernel's: a
-// write changes the keys that it names, and a device without a limit has no line. It
-// also plays the mount table, and has disks that do not answer.
+// modelKernel is a cgroup tree of plain files in which io.max behaves as the kernel's. A write changes the keys
+// that it names, and a device without a limit has no line. It also has a mount table, and disks that do not
+// answer.
 type modelKernel struct {
 	t    testing.TB
 	dir  string
@@ -33,8 +33,8 @@ type modelKernel struct {
 	limits map[string]map[blkio.Dev]blkio.Limits
 	trash  int // of removed cgroups so far
 	writes int // of the plugin so far
-	// hung has a channel for each disk that does not answer, closed when it does again:
-	// by the path of a cgroup for writes to it, by a host path for the rest.
+	// hung has a channel for each thing that does not answer, which is closed when it answers again. The key is
+	// the path of a cgroup for writes to it, and a host path for the rest.
 	hung map[string]chan struct{}
 	// unreadable is true while the mount table cannot be read.
 	unreadable bool
@@ -127,7 +127,7 @@ func (k *modelKernel) remove(cgroup string) {
 	k.watch.fire(cgroup)
 }
 
-// write is what the kernel does with a write of the plugin.
+// write does a write of the plugin, as the kernel would.
 func (k *modelKernel) write(name, data string) error {
 	cgroup, file := path.Dir(name), path.Base(name)
 	k.wait(cgroup)
@@ -155,7 +155,7 @@ func (k *modelKernel) latency() time.Duration {
 	return time.Duration(k.writes%3) * 100 * time.Microsecond
 }
 
-// runtimeWrites is what the runtime does with the io.max of an OCI spec.
+// runtimeWrites writes the io.max of an OCI spec, as the runtime would.
 func (k *modelKernel) runtimeWrites(cgroup, unified string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -247,7 +247,7 @@ func (k *modelKernel) hang(place string) {
 	}
 }
 
-// answer ends all that hangs, and what cannot be read.
+// answer ends all calls that hang, and makes all files readable.
 func (k *modelKernel) answer() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -288,7 +288,7 @@ func (s modelStorage) Submounts(context.Context, string) iter.Seq2[string, blkio
 	return func(func(string, blkio.Backing) bool) {}
 }
 
-// modelBacking is what a host path is stored on.
+// modelBacking returns the disks of a host path.
 func modelBacking(host string) blkio.Backing {
 	at := func(mountpoint string, disk blkio.Disk) blkio.Backing {
 		b := on(disk)

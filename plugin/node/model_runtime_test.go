@@ -19,9 +19,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// modelRuntime plays containerd and the kubelet on a modelKernel: it has pods, sends
-// NRI's events one at a time, loses them while no plugin is connected, and lists in
-// Synchronize what containerd lists.
+// modelRuntime plays containerd and the kubelet on a modelKernel. It has pods, and sends NRI's events one at a
+// time. It loses events while no plugin is connected, and lists in Synchronize the pods and containers that
+// containerd lists.
 type modelRuntime struct {
 	t   testing.TB
 	k   *modelKernel
@@ -44,7 +44,7 @@ type modelRuntime struct {
 	calm    bool // nothing happens in this round that only a later pass mends
 	pods    []*modelPod
 	ids     int
-	history []string // what happened, newest last
+	history []string // the events so far, newest last
 	events  int
 }
 
@@ -60,11 +60,11 @@ type modelPod struct {
 	// Guarded by modelRuntime.mu.
 
 	sandboxes []*modelSandbox // the newest last
-	// begun and unclean are since the plugin first knew of one of the pod's sandboxes: a
-	// container has begun, and one has ended whose data may not be on its disk.
+	// begun is true if a container has begun since the plugin first knew one of the pod's sandboxes. unclean is
+	// true if one has ended since then whose data may not be on its disk.
 	begun, unclean bool
-	// missed is true if the plugin knows a sandbox that was removed while it was not
-	// connected; what it knows of the pod lasts until it is told which sandboxes there are.
+	// missed is true if the plugin knows a sandbox that was removed while it was not connected. The plugin
+	// keeps the pod until the next list.
 	missed bool
 }
 
@@ -92,9 +92,9 @@ type modelContainer struct {
 	data             string            // where its data is on the host
 	unified          map[string]string // of its OCI spec
 	placed           bool              // its cgroup is there
-	looked           bool              // the plugin was told of its start, and kept no disk waiting
-	// forgotten is true if the plugin restarted before it had recorded that the spec is its own.
-	// What the spec has may stay, then, under a policy that has it no more.
+	looked           bool              // the plugin got its start, and resolved it without waiting for a disk
+	// forgotten is true if the plugin restarted before it had recorded that the spec is its own. The values of
+	// the spec may then stay under a policy that does not have them any more.
 	forgotten bool
 	// granted are the limits of annotations that it was last seen to have by a policy that
 	// enforces and rejects nothing.
@@ -166,7 +166,7 @@ func (r *modelRuntime) end() {
 	}
 }
 
-// forgotten is that the plugin knows no sandbox of a pod any more. The caller holds mu.
+// forgotten is called when the plugin knows no sandbox of a pod any more. The caller holds mu.
 func (r *modelRuntime) forgotten(pod *modelPod) {
 	pod.begun, pod.unclean, pod.missed = false, !r.policy.Writeback.HandOver, false
 }
@@ -188,7 +188,7 @@ func (r *modelRuntime) deliver(event func(s *session)) (delivered bool) {
 	return true
 }
 
-// connect registers the plugin and tells it what there is.
+// connect registers the plugin and lists the pods and containers to it.
 func (r *modelRuntime) connect() {
 	r.lock()
 	defer r.unlock()
@@ -276,7 +276,7 @@ func (r *modelRuntime) eachContainer(fn func(*modelContainer)) {
 	}
 }
 
-// sandbox and container are what events carry, made anew for each of them.
+// sandbox and container return the descriptions in events, which are new for each event.
 func (p *modelPod) sandbox(sb *modelSandbox) *Sandbox {
 	return &Sandbox{
 		ID: sb.id, Name: p.name, Namespace: "ns", UID: p.uid, Annotations: maps.Clone(p.spec.annotations),
@@ -313,8 +313,8 @@ func (r *modelRuntime) addPod(slot int, rng *rand.Rand) *modelPod {
 	return p
 }
 
-// isCounted reports whether the kernel counts what a pod has left to write, and that is
-// nothing. Then no limit may stay after the last container's end, however that was.
+// isCounted reports whether the kernel counts the data that a pod has left to write, and that count is zero.
+// Then no limit may stay after the end of the last container, whatever its cause.
 func (p *modelPod) isCounted() bool { return p.slot%2 == 0 }
 
 // addSandbox makes a sandbox for a pod. The caller holds mu.
@@ -339,7 +339,7 @@ func (r *modelRuntime) in(sb *modelSandbox, states ...modelState) []*modelContai
 	return out
 }
 
-// note keeps what happened, for the report of a failure.
+// note keeps an event for the report of a failure.
 func (r *modelRuntime) note(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

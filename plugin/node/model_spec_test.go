@@ -7,12 +7,11 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// modelSpec is what a pod asks for. All of its containers have the same mounts, except
-// that slow ones have one more, so that what the pod may do as a whole does not depend
-// on which containers came so far.
+// modelSpec is the request of a pod. All of its containers have the same mounts, except that slow ones have one
+// more. So the limits of the pod as a whole do not depend on which containers were created so far.
 type modelSpec struct {
 	annotations map[string]string
-	slow        string // a host path whose disk may hang, "" for none
+	slow        string // a host path on a disk that may hang, "" for none
 	third       bool   // a volume on a third disk
 	moves       bool   // its data is on another disk whenever all of its containers have ended
 }
@@ -51,7 +50,7 @@ func newModelSpec(slot int, rng *rand.Rand) modelSpec {
 	return s
 }
 
-// mounts are those of a container whose data is in a directory of the host.
+// mounts returns the mounts of a container with its data in a directory of the host.
 func (s modelSpec) mounts(name, data string) []inventory.Mount {
 	out := []inventory.Mount{
 		bind(data, "/data", "bind"), bind("/mnt/mem/x", "/mem", "bind"),
@@ -66,7 +65,7 @@ func (s modelSpec) mounts(name, data string) []inventory.Mount {
 	return out
 }
 
-// facts are those that policy decides by.
+// facts returns the facts by which policy decides.
 func (s modelSpec) facts(name, data string) policy.Container {
 	out := policy.Container{Name: name, Rootfs: modelBacking("/var/lib/containerd"), Stage: policy.Running}
 	for _, m := range s.mounts(name, data) {
@@ -79,7 +78,7 @@ func (s modelSpec) facts(name, data string) policy.Container {
 	return out
 }
 
-// modelFloor is a floor that refuses some of what pods ask for.
+// modelFloor is a floor that rejects a part of the requests of pods.
 const modelFloor = 3 << 19
 
 // modelRules are rules that come into force; none most often.
@@ -95,7 +94,7 @@ var modelRules = []string{
 const modelClasses = "apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\n" +
 	"classes: {one: {limits: ['* wbps=6Mi wiops=900'], weight: 40}, two: {limits: ['/data wbps=8Mi', 'rootfs rbps=9Mi']}}\n"
 
-// modelPolicies are the policies that come into force, the default one most often.
+// modelPolicies returns a policy that comes into force, the default one most often.
 func modelPolicies(rng *rand.Rand) *policy.Policy {
 	pol, err := policy.ParseFile([]byte(modelClasses + modelRules[rng.IntN(len(modelRules))]))
 	if err != nil {

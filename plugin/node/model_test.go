@@ -36,11 +36,10 @@ func modelSetting[T any](t *testing.T, name string, otherwise T, parse func(stri
 	return value
 }
 
-// TestModel drives a plugin with random events of many pods, beside its reconciler, and
-// compares what is in force with a model whenever all has come to rest. Every fourth seed
-// has one event at a time, so that it does the same whenever it is repeated; the other
-// seeds mean the same events, which meet in an order that the scheduler chooses. A seed
-// that fails is repeated with MODEL_SEED=SEED MODEL_EVENTS=1.
+// TestModel drives a plugin with random events of many pods, beside its reconciler. Whenever all has come to
+// rest, it compares the limits in force with a model. Every fourth seed has one event at a time, so that it
+// does the same whenever it is repeated. The other seeds have the same events each time, in an order that the
+// scheduler chooses. To repeat a seed that failed, set MODEL_SEED=SEED MODEL_EVENTS=1.
 func TestModel(t *testing.T) {
 	first := modelSetting(t, "MODEL_SEED", rand.Uint64()>>32, func(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) })
 	length := modelSetting(t, "MODEL_TIME", 3*time.Second, time.ParseDuration)
@@ -101,7 +100,7 @@ func runModel(t *testing.T, seed uint64) int {
 	return r.events
 }
 
-// runAlone has one event happen at a time.
+// runAlone makes the events happen one at a time.
 func (r *modelRuntime) runAlone(events []modelEvent) {
 	for _, e := range events {
 		done := make(chan struct{})
@@ -114,7 +113,7 @@ func (r *modelRuntime) runAlone(events []modelEvent) {
 	}
 }
 
-// runTogether has the events of each pod happen in their order, beside those of others.
+// runTogether makes the events of each pod happen in their order, beside those of other pods.
 func (r *modelRuntime) runTogether(events []modelEvent) {
 	var all sync.WaitGroup
 	for slot := -1; slot < modelSlots; slot++ {
@@ -128,7 +127,7 @@ func (r *modelRuntime) runTogether(events []modelEvent) {
 	all.Wait()
 }
 
-// rest has all disks answer and the plugin connected, and waits until nothing is left to do.
+// rest makes all disks answer and connects the plugin. It waits until nothing is left to do.
 func (r *modelRuntime) rest() {
 	r.k.answer()
 	r.mu.Lock()

@@ -19,9 +19,9 @@ type modelWatch struct {
 	// Guarded by modelKernel.mu.
 
 	watched  map[string]bool
-	fired    map[string]*modelOpenCgroup // what was reported, until its cgroup is removed
-	reported map[string]bool             // what the plugin has been told of
-	late     int                         // cgroups that were to be reported so far
+	fired    map[string]*modelOpenCgroup // the cgroups that were reported, until they are removed
+	reported map[string]bool             // the cgroups that the plugin got a report of
+	late     int                         // number of reports so far
 }
 
 // newWatch replaces the kernel's watch, as a restart of the plugin does.
@@ -32,14 +32,14 @@ func (k *modelKernel) newWatch() *modelWatch {
 	return k.watch
 }
 
-// Add is that of a cgroupfs.EmptyWatch.
+// Add adds a cgroup, as cgroupfs.EmptyWatch does.
 func (w *modelWatch) Add(c cgroupfs.Cgroup) error {
 	w.k.mu.Lock()
 	defer w.k.mu.Unlock()
 	if _, ok := w.k.limits[c.Path()]; !ok {
 		return blkio.ErrGone
 	}
-	if w.k.watch == w { // else it is of a plugin that was restarted
+	if w.k.watch == w { // otherwise it belongs to a plugin that was restarted
 		w.watched[c.Path()] = true
 		if populated, err := c.Populated(); err != nil {
 			return err
@@ -66,10 +66,10 @@ func (w *modelWatch) fire(cgroup string) {
 	time.AfterFunc(modelLate, func() { w.ended <- cgroup })
 }
 
-// modelLate is how late the watch is for some cgroups: StopContainer comes before it.
+// modelLate is the delay of the watch for some cgroups. StopContainer comes before it.
 const modelLate = 200 * time.Millisecond
 
-// run tells the plugin, whose context is ctx, until the watch is stopped.
+// run reports to a plugin until the watch is stopped. ctx is that of the plugin.
 func (w *modelWatch) run(ctx context.Context, n *Node, stopped chan struct{}) {
 	for {
 		select {
@@ -82,18 +82,18 @@ func (w *modelWatch) run(ctx context.Context, n *Node, stopped chan struct{}) {
 	}
 }
 
-// watchExits has a plugin's exits watched, and returns what ends that. What the watch has
-// not reported by then is lost.
+// watchExits connects a plugin's exits to the watch, and returns a function that ends that. Exits that the
+// watch has not reported by then are lost.
 func (r *modelRuntime) watchExits(ctx context.Context, n *Node) (stop func()) {
 	watch := r.k.newWatch()
-	endings{n.applier()}.Watching(watch)
+	exitHandler{n.applier()}.Watching(watch)
 	stopped := make(chan struct{})
 	var running sync.WaitGroup
 	running.Go(func() { watch.run(ctx, n, stopped) })
 	return func() {
 		close(stopped)
 		running.Wait()
-		endings{n.applier()}.Lost()
+		exitHandler{n.applier()}.Lost()
 	}
 }
 
@@ -127,7 +127,7 @@ func (w *modelWatch) report(cgroup string) {
 	w.reported[cgroup] = true
 }
 
-// isReported reports whether the plugin has been told of the end of a cgroup.
+// isReported reports whether the plugin got a report of the end of a cgroup.
 func (k *modelKernel) isReported(cgroup string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

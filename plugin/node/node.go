@@ -21,41 +21,40 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// Storage finds the disks of the node; a *storage.Storage.
+// Storage finds the disks of the node. It is a *storage.Storage.
 type Storage interface {
 	inventory.Storage
 	handover.Storage
 }
 
-// Config is what a Node works with. Log, Policy, Storage and Cgroups are
-// required.
+// Config is the configuration of a Node. Log, Policy, Storage and Cgroups are required.
 type Config struct {
 	Log     logrus.FieldLogger
 	Policy  *policy.Policy
 	Storage Storage
 	Cgroups *cgroupfs.Hierarchy
-	// ProcessMounts gives the mounts of a process that is in a cgroup; nil: a container's
-	// mounts are taken to be where the paths of the host led to when it was created.
+	// ProcessMounts returns the mounts of a process in a cgroup. If it is nil, a container's mounts are taken
+	// to be on the disks to which the paths of the host led when it was created.
 	ProcessMounts func(ctx context.Context, pid int, cgroup string) ([]blkio.ProcessMount, error)
-	// KubeletRoot is the kubelet's root directory on the host, where the names of
-	// pods' volumes are told from; "" is DefaultKubeletRoot.
+	// KubeletRoot is the kubelet's root directory on the host. The names of pods' volumes are derived from
+	// paths in it. "" stands for DefaultKubeletRoot.
 	KubeletRoot string
-	// NodeMemory is the node's MemTotal in bytes, 0 where it is unknown. A memory
-	// limit that is large beside it bounds no dirty pages.
+	// NodeMemory is the node's MemTotal in bytes, 0 where it is unknown. A memory limit that is large in
+	// comparison bounds no dirty pages.
 	NodeMemory uint64
-	// Layers are where the containers' writable layers are stored.
+	// Layers has the locations of the containers' writable layers.
 	Layers inventory.Layers
-	// ReadLayers finds that out anew, for the runtime of this name and version, and
-	// returns when ctx ends at the latest; nil: they stay as they are. After an error
-	// it is called again; what it returns beside one holds until then.
+	// ReadLayers reads the locations of writable layers again, for the runtime of this name and version. It
+	// returns at the latest when ctx ends. After an error it is called again, and the layers that came with the
+	// error are used until then. If it is nil, Layers stays in use.
 	ReadLayers func(ctx context.Context, runtime, version string) (inventory.Layers, error)
-	// Sync writes out the filesystem of a host path, and may hang as long as
-	// that does; nil: there is none.
+	// Sync writes out the filesystem of a host path, and may hang as long as the filesystem does. If it is nil,
+	// nothing is synced.
 	Sync func(ctx context.Context, hostPath string) error
-	// Kernel is the verdict on the running kernel: whether inodes can be released from
-	// removed cgroups without its bugs.
+	// Kernel has the known bugs of the running kernel. It decides whether inodes can be released from removed
+	// cgroups.
 	Kernel kernel.Verdict
-	// Resync is the time between two passes over the whole node; 0 is 30 s.
+	// Resync is the time between two passes over the whole node; 0 stands for 30 s.
 	Resync time.Duration
 	// Recovery recovers from panics beside the events. If it is nil, such a panic ends the process.
 	Recovery *recovery.Recovery
@@ -82,7 +81,7 @@ type Node struct {
 	metrics  *metrics
 }
 
-// environment is what a Node works with. It does not change.
+// environment has the parts of a Node that do not change.
 type environment struct {
 	log        logrus.FieldLogger
 	storage    Storage
@@ -91,7 +90,7 @@ type environment struct {
 	kubelet    string // its root directory
 	resync     time.Duration
 	nodeMemory uint64                 // 0 where it is unknown
-	weight     *enforce.WeightSupport // looks itself whether the kernel supports weights
+	weight     *enforce.WeightSupport // reads itself whether the kernel supports weights
 	recovery   *recovery.Recovery
 	optional
 }
@@ -105,26 +104,28 @@ type optional struct {
 // signals wake the reconciler. Each holds at most one token.
 type signals struct {
 	wake chan struct{} // there are dirty groups
-	all  chan struct{} // every pod is to be looked at
+	all  chan struct{} // a pass over all pods is due
 }
 
-// listing is whether the runtime has listed what runs. Before, nothing is known of it.
+// listing holds whether the runtime has listed the running containers. Before that, the plugin does not know
+// all of them.
 type listing struct {
 	done     atomic.Bool
-	unlikely atomic.Bool // it may never do so
-	// unlisted is what the cgroups have in its place; nil before they were read.
-	unlisted atomic.Pointer[unlisted]
-	unread   reminder.Reminder // of records of bystanders; used by the reconciler only
+	unlikely atomic.Bool // the runtime may never list them
+	// unlisted is read from the cgroups until the runtime lists its containers. It is nil before they were
+	// read.
+	unlisted      atomic.Pointer[unlisted]
+	recordProblem reminder.Reminder // of unread records of bystanders; used by the reconciler only
 }
 
-// inFlight is the calls that have not returned, which can hang in the kernel.
+// inFlight holds the calls that have not returned. They can hang in the kernel.
 type inFlight struct {
-	calls  bounded.Calls // of events
+	calls  bounded.Calls // of the runtime's events
 	passes bounded.Calls // of the reconciler
 }
 
-// New returns the state of this node, without pods. It fails where the kernel or the
-// configuration cannot enforce anything.
+// New returns the state of a node, without pods. It fails where the kernel or the configuration cannot enforce
+// anything.
 func New(cfg Config) (*Node, error) {
 	if cfg.Log == nil || cfg.Policy == nil || cfg.Storage == nil || cfg.Cgroups == nil {
 		return nil, errors.New("node: Log, Policy, Storage and Cgroups are required")
@@ -149,27 +150,27 @@ func New(cfg Config) (*Node, error) {
 	}
 	n.inFlight.calls.Panicked, n.inFlight.passes.Panicked = n.recovery.Count, n.recovery.Count
 	n.layers.environment, n.layers.pods, n.layers.passes = &n.environment, &n.pods, &n.inFlight.passes
-	n.layers.questions = make(chan asked, 1)
-	n.layers.current.Store(&placed{Layers: cfg.Layers})
+	n.layers.questions = make(chan layerQuestion, 1)
+	n.layers.current.Store(&layerLocations{Layers: cfg.Layers})
 	n.resolver = resolver{&n.environment, n.pods.neighbours}
 	n.setExits(cfg.Sync)
 	n.policy.Store(cfg.Policy)
-	n.sayReleases()
+	n.logReleases()
 	n.weight.Look()
 	return n, nil
 }
 
-// Reload puts a new node policy into force, for running containers too: the
-// reconciler decides anew what was decided by another policy. Bystanders that it concerns become known.
+// Reload puts a new node policy into force, for running containers too: the reconciler decides again on all
+// containers. Bystanders that the new policy concerns become part of the state.
 func (n *Node) Reload(pol *policy.Policy) {
 	n.policy.Store(pol)
 	n.admitBystanders()
-	n.sayReleases()
+	n.logReleases()
 	n.pods.markAllDirty()
 }
 
 // Policy returns the node policy that is in force.
 func (n *Node) Policy() *policy.Policy { return n.policy.Load() }
 
-// Unlisted notes that the runtime has not listed what runs, and may never do so.
+// Unlisted notes that the runtime has not listed its containers, and may never do so.
 func (n *Node) Unlisted() { n.listing.unlikely.Store(true) }

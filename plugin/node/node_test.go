@@ -36,7 +36,7 @@ var (
 	dataDisk = blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 16}, Name: "vdb"}
 )
 
-// disks is a Storage whose answers are given by path prefix.
+// disks is a Storage with an answer for each path prefix.
 type disks struct{ resolve func(string) blkio.Backing }
 
 func (d disks) Refresh(context.Context) error { return nil }
@@ -81,11 +81,11 @@ func twoDisks(path string) blkio.Backing {
 	return on(rootDisk)
 }
 
-// tree is a directory with the files of a pod's and its containers' cgroups.
-// What the kernel does with a write is seen on the node, not here.
+// tree returns a directory with the files of the cgroups of a pod and its containers. The tests on a node cover
+// the kernel's handling of a write.
 func tree(t testing.TB, cgroups ...string) (*cgroupfs.Hierarchy, string) {
 	t.Helper()
-	dir := memoryDir(t) // ext4 has 4 KiB of attributes for a directory: those of five containers
+	dir := memoryDir(t) // ext4 has 4 KiB of attributes for a directory, which is enough for five containers
 	write(t, filepath.Join(dir, "cgroup.controllers"), "cpu io memory\n")
 	for _, cg := range cgroups {
 		if err := os.MkdirAll(filepath.Join(dir, cg), 0o755); err != nil {
@@ -127,8 +127,8 @@ func newNode(t testing.TB, h *cgroupfs.Hierarchy) *Node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A call that is still under way would use the file descriptor of h after the test, which is
-	// that of the next test's tree then: its pod had a backstop of another test.
+	// A call that is still under way would use the file descriptor of h after the test. By then the descriptor
+	// can belong to the next test's tree: its pod then had a backstop of another test.
 	t.Cleanup(func() {
 		n.inFlight.passes.Wait(passDeadline)
 		n.inFlight.calls.Wait(passDeadline)
@@ -136,7 +136,7 @@ func newNode(t testing.TB, h *cgroupfs.Hierarchy) *Node {
 	return n
 }
 
-// peek returns the state, for a test that nothing else runs beside.
+// peek returns the state, for a test with a single goroutine.
 func (n *Node) peek() *state {
 	s := n.pods.state.Lock()
 	defer n.pods.state.Unlock()
@@ -153,12 +153,12 @@ func ctr(name string, mounts ...inventory.Mount) *Container {
 	return &Container{ID: "id-" + name, Sandbox: "sb1", Name: name, Cgroup: "kubepods-pod1.slice:cri-containerd:id-" + name, Spec: specOf(name, mounts...)}
 }
 
-// specOf returns what makes the description of a container's mounts, as the adapter does.
+// specOf returns a function that makes the description of a container's mounts, as the adapter does.
 func specOf(name string, mounts ...inventory.Mount) func() *inventory.Spec {
 	return func() *inventory.Spec { return &inventory.Spec{Name: name, Mounts: slices.Clone(mounts)} }
 }
 
-// handlerDeadline is that of an event with the runtimes' default timeout.
+// handlerDeadline is the deadline of an event with the runtimes' default timeout.
 const handlerDeadline = 500 * time.Millisecond
 
 // session hands events to the state, each with a deadline, as the adapter does.
@@ -175,7 +175,7 @@ func (s *session) passesBy(sb *Sandbox, c *Container, now State) bool {
 	return !concerned && !s.n.PassBy(sb, c, now, pol)
 }
 
-// CreateContainer returns what goes into the spec.
+// CreateContainer returns the settings of the spec.
 func (s *session) CreateContainer(ctx context.Context, sb *Sandbox, c *Container) (policy.Settings, error) {
 	if s.passesBy(sb, c, Created) {
 		return nil, nil
@@ -198,7 +198,7 @@ func (s *session) StartContainer(ctx context.Context, sb *Sandbox, c *Container)
 	return s.n.Start(ctx, sb, c, true)
 }
 
-// An event of a container comes without a sandbox if that has gone.
+// StopContainer sends an event of a container. The event has no sandbox if that was removed.
 func (s *session) StopContainer(sb *Sandbox, c *Container) { s.n.Stopped(sandboxID(sb, c), c.ID) }
 
 func (s *session) RemoveContainer(sb *Sandbox, c *Container) { s.n.Removed(sandboxID(sb, c), c.ID) }
@@ -218,7 +218,7 @@ func bind(src, dst string, opts ...string) inventory.Mount {
 	return inventory.Mount{Type: "bind", Source: src, Destination: dst, Options: opts}
 }
 
-// TestCreateSpec: what goes into the OCI spec.
+// TestCreateSpec verifies the settings of the OCI spec.
 func TestCreateSpec(t *testing.T) {
 	data := bind("/mnt/data/db", "/data")
 	tests := []struct {

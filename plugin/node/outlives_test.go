@@ -37,7 +37,7 @@ func TestExecOutlives(t *testing.T) {
 			}
 			write(t, filepath.Join(dir, cgroupOf("a"), "cgroup.events"), "populated 0\nfrozen 0\n")
 			if isWatched {
-				if got, _ := n.pods.ended(c.cgroup); got.id != c.id {
+				if got, _ := n.pods.noteEnded(c.cgroup); got.id != c.id {
 					t.Fatal("not found by its cgroup")
 				}
 				endedPod{n.applier(), c.pod.group}.Written(c.id, true)

@@ -14,17 +14,17 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// The work on one group of pods is bounded by a thousand times what it takes. A
-// call can hang in the kernel on a dying disk; the others must not wait for it.
+// The work on one group of pods is bounded by a thousand times its normal duration. A call can hang in the
+// kernel on a disk that fails, and the other groups must not wait for it.
 const (
 	passDeadline    = time.Second
-	resolveDeadline = 5 * time.Second // it may read a mount table that has changed
-	// firstPause is the time from a group's first failure to the next try.
+	resolveDeadline = 5 * time.Second // resolving may read a mount table that has changed
+	// firstPause is the time from a group's first failure to the first retry.
 	firstPause = 100 * time.Millisecond
 )
 
-// reconcile keeps cgroups and desires equal until ctx ends: the pods that an
-// event touched at once, all of them every resync and when disks change.
+// reconcile keeps the cgroups equal to the desired values until ctx ends. It reconciles a pod after each event
+// that changed it, and all pods at every resync and when disks change.
 func (n *Node) reconcile(ctx context.Context) {
 	tick := time.NewTicker(n.resync)
 	defer tick.Stop()
@@ -34,7 +34,7 @@ func (n *Node) reconcile(ctx context.Context) {
 			return
 		case <-n.wake:
 			n.recovery.Step("find recorded pods", func() {
-				_ = n.admitRecorded(ctx, n.pods.takeUnread(false)) // the next pass tries again, and logs an error
+				_ = n.admitRecorded(ctx, n.pods.takeUnread(false)) // the next pass retries, and logs an error
 			})
 			n.eachAlone("reconcile a pod", n.pods.takeDirty(), func(g groupIdentity) { n.reconcileGroup(ctx, g) })
 		case <-tick.C:
@@ -48,20 +48,20 @@ func (n *Node) reconcile(ctx context.Context) {
 	}
 }
 
-// reconcileAll looks at every pod: limits edited behind our back, a disk that
-// left and came back, a weight that systemd put back, a start that was missed.
+// reconcileAll compares every pod with its cgroups. It finds limits that another program edited, a disk that
+// was removed and has returned, a weight that systemd reset, and a start that was missed.
 func (n *Node) reconcileAll(ctx context.Context) {
 	defer prometheus.NewTimer(n.metrics.passes).ObserveDuration()
 	n.recovery.Step("find recorded pods", func() { n.admitUnread(ctx) })
-	n.recovery.Step("find pods without a cgroup", n.findRemoved)
+	n.recovery.Step("find pods without a cgroup", n.findRemovedBystanders)
 	groups := n.pods.takeAll()
 	n.recovery.Step("find support for weights", func() {
 		if n.weight.Look() {
-			n.pods.dropPlans(groups) // a warning comes or goes
+			n.pods.dropPlans(groups) // the warning of a weight appears or disappears
 		}
 	})
 	n.each("find running containers", groups, n.findRunning)
-	n.each("find removed pods", groups, n.findGone)
+	n.each("find removed pods", groups, n.findRemovedPods)
 	n.recovery.Step("find weights of unlisted pods", n.findUnlisted)
 	n.eachAlone("find data left to write", groups, func(g groupIdentity) { n.findClean(ctx, g) })
 	undeclared := n.undeclared()
@@ -85,8 +85,8 @@ func (n *Node) eachAlone(step string, groups []groupIdentity, fn func(groupIdent
 	}
 }
 
-// unreconciled returns the groups that a pass has to look at closely: a pass over a
-// node is mostly to see that nothing has changed, and that is done in one go.
+// unreconciled returns the groups that need reconcileGroup. In most passes nearly all groups are unchanged, so
+// one bounded call checks all of them.
 func (n *Node) unreconciled(ctx context.Context, groups []groupIdentity) []groupIdentity {
 	found := make(chan []groupIdentity, 1)
 	err := n.inFlight.passes.For(ctx, "", passDeadline, func(context.Context) error {
@@ -101,7 +101,7 @@ func (n *Node) unreconciled(ctx context.Context, groups []groupIdentity) []group
 		return nil
 	})
 	if err != nil {
-		return groups // some cgroup does not answer: each by itself
+		return groups // some cgroup does not answer, so each group gets a bounded call of its own
 	}
 	return <-found
 }
@@ -147,18 +147,18 @@ func identities(count int, groups iter.Seq[*group]) []groupIdentity {
 	return out
 }
 
-// findRunning looks for containers that have a process although no event reported their start:
-// the runtime had sent it before we connected, or before the container had its cgroup.
+// findRunning finds containers that have a process although no event reported their start. The runtime sent the
+// event before the plugin connected, or before the container had its cgroup.
 func (n *Node) findRunning(groups []groupIdentity) {
 	for _, c := range n.pods.mayHaveStarted(groups) {
-		// A failed read is repeated with the next pass.
+		// The next pass repeats a read that failed.
 		if populated, err := n.cgroups.Cgroup(c.cgroup).Populated(); err == nil && populated {
 			n.pods.noteRunning(c)
 		}
 	}
 }
 
-// mayHaveStarted returns the containers without a process as far as is known.
+// mayHaveStarted returns the containers of groups that have no process as far as the plugin knows.
 func (t *podTable) mayHaveStarted(groups []groupIdentity) []identity {
 	s := t.state.Lock()
 	defer t.state.Unlock()
@@ -175,7 +175,7 @@ func (t *podTable) mayHaveStarted(groups []groupIdentity) []identity {
 	return out
 }
 
-// noteRunning notes that a container has a process, and has its cgroup looked at closely.
+// noteRunning notes that a container has a process, and drops the plan of its group.
 func (t *podTable) noteRunning(c identity) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
@@ -183,28 +183,28 @@ func (t *podTable) noteRunning(c identity) {
 	s.changed(c.pod.group.in(s))
 }
 
-// reconcileGroup never fails: what does not work is logged, recorded on the
-// cgroup and tried again with the next pass. A look at a container that hangs
-// keeps no limit of its pod from being written, so that is done apart.
+// reconcileGroup returns no error: a failure is logged, recorded on the cgroup, and retried with the next pass.
+// Resolving a container can hang. So it runs apart from the writes, and keeps no limit of the pod from being
+// written.
 func (n *Node) reconcileGroup(ctx context.Context, g groupIdentity) {
 	resolved := n.inFlight.passes.For(ctx, g.key+" look", resolveDeadline, func(ctx context.Context) error {
 		return errors.Join(n.resolveAll(ctx, g)...)
 	})
 	written := n.inFlight.passes.For(ctx, g.key, passDeadline, func(context.Context) error {
 		if !n.pods.tryTake(g) {
-			return n.errIfHangs(g) // else who is at it looks again
+			return n.errIfWriteHangs(g) // the goroutine that writes will mark the group dirty
 		}
 		defer n.pods.release(g)
 		return n.applier().write(g, "")
 	})
 	err := errors.Join(resolved, written)
-	n.complain(ctx, g, err)
-	n.tryAgain(ctx, g, err != nil)
+	n.logProblem(ctx, g, err)
+	n.retryLater(ctx, g, err != nil)
 }
 
-// tryAgain has the reconciler look at a group soon after a failure, the later the longer
-// it fails, until the next pass over the node is as soon.
-func (n *Node) tryAgain(ctx context.Context, g groupIdentity, failed bool) {
+// retryLater has the reconciler retry a group after a failure. The pause grows with each failure in a row. Once
+// it reaches the resync, the next pass over the node is the retry.
+func (n *Node) retryLater(ctx context.Context, g groupIdentity, failed bool) {
 	pause := n.pods.nextPause(g, failed, n.resync)
 	if pause == 0 || pause >= n.resync || ctx.Err() != nil {
 		return
@@ -216,8 +216,7 @@ func (n *Node) tryAgain(ctx context.Context, g groupIdentity, failed bool) {
 	})
 }
 
-// nextPause returns the time until a group is tried again, at most longest, and 0 without a
-// failure.
+// nextPause returns the time until the next retry of a group, at most longest. It returns 0 without a failure.
 func (t *podTable) nextPause(g groupIdentity, failed bool, longest time.Duration) time.Duration {
 	s := t.state.Lock()
 	defer t.state.Unlock()
@@ -230,9 +229,9 @@ func (t *podTable) nextPause(g groupIdentity, failed bool, longest time.Duration
 	return retry.pause
 }
 
-// complain logs what keeps limits from being in force when that begins, again every
-// ten minutes, and when it has ended: each event of the pod and each pass finds it.
-func (n *Node) complain(ctx context.Context, g groupIdentity, err error) {
+// logProblem logs the error that keeps limits from being in force. It logs when the error begins, again every ten
+// minutes, and when it has ended, because each event of the pod and each pass finds the same error.
+func (n *Node) logProblem(ctx context.Context, g groupIdentity, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -245,8 +244,8 @@ func (n *Node) complain(ctx context.Context, g groupIdentity, err error) {
 	}
 }
 
-// remind notes the problem of a group, nil for none, and reports whether it is to be
-// logged, and whether there was one before.
+// remind notes the error of a group, nil if it has none. due reports whether to log it; ended reports whether
+// an earlier error has ended.
 func (t *podTable) remind(g groupIdentity, err error) (due, ended bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
@@ -255,27 +254,27 @@ func (t *podTable) remind(g groupIdentity, err error) (due, ended bool) {
 	return problem.Due(time.Now(), err), lasted && err == nil
 }
 
-func (n *Node) errIfHangs(g groupIdentity) error {
-	if n.pods.hangs(g) {
+func (n *Node) errIfWriteHangs(g groupIdentity) error {
+	if n.pods.writeHangs(g) {
 		return errors.New("a write to the pod's cgroups hangs in the kernel")
 	}
 	return nil
 }
 
-// warnUnmatched tells once of targets that no container of a running pod has.
-// It waits for a full pass, since containers come one by one.
+// warnUnmatched logs, once for each pod, the targets that no container of a running pod has. It runs in a full
+// pass only, because containers are created one by one.
 func (n *Node) warnUnmatched(g groupIdentity) {
 	for _, pod := range n.pods.toWarn(g) {
 		log := n.log.WithField("pod", pod.String())
-		for _, w := range policy.Unmatched(pod.asks.under(n.policy.Load()).Request(), n.pods.came(pod)) {
+		for _, w := range policy.Unmatched(pod.request.under(n.policy.Load()).Request(), n.pods.createdContainers(pod)) {
 			log.Warn(w)
 		}
 	}
 }
 
-// came returns the containers of a pod that came so far, and those that the pod's record
-// knows to have ended: the runtime does not list these when the plugin connects.
-func (t *podTable) came(pod podIdentity) []policy.Container {
+// createdContainers returns the containers of a pod that have been created so far, and those that have ended by the pod's
+// record. The runtime does not list ended containers when the plugin connects.
+func (t *podTable) createdContainers(pod podIdentity) []policy.Container {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	return record.WithEnded(pod.in(s).seen(), pod.group.in(s).recorded.exits)
@@ -290,7 +289,7 @@ func (t *podTable) toWarn(of groupIdentity) []podIdentity {
 		ready := false
 		for _, c := range pod.containers {
 			if c.decision.policy == nil {
-				ready = false // it may be the one
+				ready = false // a target may be for this container
 				break
 			}
 			ready = ready || c.mayRun()

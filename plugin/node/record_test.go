@@ -24,8 +24,8 @@ func forge(t *testing.T, dir, cgroup, text string) {
 	}
 }
 
-// TestForgedRecord: what a container writes on its own cgroup's directory counts for
-// nothing, before our first look at it too, and goes.
+// TestForgedRecord verifies that a record that a container writes on its own cgroup's directory has no effect
+// and is removed, even if it was written before the plugin's first read.
 func TestForgedRecord(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("db"))
 	n := newNode(t, h)
@@ -54,8 +54,8 @@ func TestForgedRecord(t *testing.T) {
 	}
 }
 
-// TestWalkedRecords: a walk over the node gives the records that count, and none that a
-// container may have written.
+// TestWalkedRecords verifies that a walk over the node gives the records that count, and none that a container
+// may have written.
 func TestWalkedRecords(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("db"), cgroupOf("db")+"/own", "system.slice/cri-containerd-x.scope", "plain/ctr")
 	write := func(path, kind string) {
@@ -83,8 +83,8 @@ func TestWalkedRecords(t *testing.T) {
 	}
 }
 
-// TestRecordGoesWithCgroup: the pod's directory does not keep the records of containers
-// that have gone: the kernel has room for 128.
+// TestRecordGoesWithCgroup verifies that the pod's directory does not keep the records of removed containers.
+// The kernel has room for 128.
 func TestRecordGoesWithCgroup(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
 	n := newNode(t, h)

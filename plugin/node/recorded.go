@@ -11,18 +11,19 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
-// A bystander's pod can have limits: an earlier process had another policy, with a class for the pod. They
-// are found by the records on the cgroups. Most pods never had any, so that no event waits for a read.
+// The pod of a bystander can have limits from an earlier process whose policy had a class for the pod. The
+// plugin finds them by the records on the cgroups. Most pods never had any, so no event waits for such a read.
 
-// admitUnread looks at those bystanders that could not be read so far, and logs an error that lasts.
+// admitUnread reads the records of those bystanders that could not be read so far, and logs an error that
+// lasts.
 func (n *Node) admitUnread(ctx context.Context) {
 	err := n.admitRecorded(ctx, n.pods.takeUnread(true))
-	if n.listing.unread.Due(time.Now(), err) {
+	if n.listing.recordProblem.Due(time.Now(), err) {
 		n.log.WithError(err).Warn("Reading the records of pods without limits failed, retrying: limits of an earlier policy may stay")
 	}
 }
 
-// admitRecorded is findRecorded within a bound.
+// admitRecorded calls findRecorded with a deadline.
 func (n *Node) admitRecorded(ctx context.Context, of []Sandbox) error {
 	if len(of) == 0 {
 		return nil
@@ -30,7 +31,7 @@ func (n *Node) admitRecorded(ctx context.Context, of []Sandbox) error {
 	return n.inFlight.passes.For(ctx, "bystanders", passDeadline, func(ctx context.Context) error { return n.findRecorded(ctx, of) })
 }
 
-// findRecorded makes those bystanders part of the state whose cgroups have a record. The pass removes
+// findRecorded makes those bystanders part of the state whose cgroups have a record. The next pass removes
 // their limits.
 func (n *Node) findRecorded(ctx context.Context, of []Sandbox) error {
 	var unread error
@@ -41,8 +42,8 @@ func (n *Node) findRecorded(ctx context.Context, of []Sandbox) error {
 			return context.Cause(ctx)
 		case found:
 			pod, cgroup := n.describePod(sb)
-			n.pods.admitted(pod, cgroup, true)
-		case err == nil, errors.Is(err, blkio.ErrGone), errors.Is(err, blkio.ErrNotSupported): // by the kernel: then there are no records
+			n.pods.admitBystander(pod, cgroup, true)
+		case err == nil, errors.Is(err, blkio.ErrGone), errors.Is(err, blkio.ErrNotSupported): // the kernel does not support them, so there are no records
 			if n.pods.noteRead(sb.ID) {
 				sb.warnCut(n.log)
 			}
@@ -68,9 +69,9 @@ func (n *Node) hasRecord(sb *Sandbox) (bool, error) {
 	return len(containers) > 0, cmp.Or(err, unlisted)
 }
 
-// findRemoved forgets bystanders whose cgroup was removed without an event, as findGone does with other
-// pods.
-func (n *Node) findRemoved() {
+// findRemovedBystanders forgets bystanders whose cgroup was removed without an event. findRemovedPods does the same for the pods
+// of the state.
+func (n *Node) findRemovedBystanders() {
 	for _, sb := range n.pods.bystanding() {
 		if cgroup, err := cgroupfs.PodCgroup(sb.Cgroup); err == nil && cgroup != "" && !n.cgroups.Cgroup(cgroup).Exists() {
 			n.pods.forgetBystander(sb.ID)
@@ -78,31 +79,32 @@ func (n *Node) findRemoved() {
 	}
 }
 
-// forgetBystander forgets a sandbox of no concern.
+// forgetBystander removes a bystander from the state.
 func (t *podTable) forgetBystander(id string) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	s.forgetBystander(id)
 }
 
-// noteRead notes that the cgroup of a bystander has no record. It reports whether not all of its labels are kept.
+// noteRead notes that the cgroup of a bystander has no record. It reports whether some of its labels were
+// dropped.
 func (t *podTable) noteRead(id string) (isCut bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	delete(s.unread, id)
+	delete(s.unreadBystanders, id)
 	b := s.bystanders[id]
 	return b != nil && b.isCut
 }
 
-// takeUnread returns the bystanders whose cgroups have not been read: those that came since the last call, or
-// all.
+// takeUnread returns the bystanders whose cgroups have not been read: all of them, or those that were added
+// since the last call.
 func (t *podTable) takeUnread(all bool) []Sandbox {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	var out []Sandbox
-	for id, isNew := range s.unread {
+	for id, isNew := range s.unreadBystanders {
 		if isNew || all {
-			s.unread[id] = false
+			s.unreadBystanders[id] = false
 			out = append(out, s.bystanders[id].sandbox)
 		}
 	}

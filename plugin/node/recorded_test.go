@@ -21,15 +21,16 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// TestNextSandboxOfFormer: a limit that a pod's cgroup keeps from a sandbox of the time when the pod had a class
-// goes soon after the first event of its next sandbox, without a pass over all pods.
+// TestNextSandboxOfFormer verifies that a pod without a class loses a limit that its cgroup has from an earlier
+// sandbox with a class. That happens soon after the first event of the next sandbox, without a pass over all
+// pods.
 func TestNextSandboxOfFormer(t *testing.T) {
 	for _, restarts := range []bool{false, true} {
 		h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
 		n := newNode(t, h)
 		n.policy.Store(rules(t, inProd))
 		start(t, n, batch(), "a")
-		n.Stopped("sb1", "id-a") // and what it wrote may not be on its disk
+		n.Stopped("sb1", "id-a") // the data that it wrote may not be on its disk
 		n.RemovedPod("sb1")
 		if restarts {
 			n = newNode(t, h)
@@ -59,8 +60,8 @@ func TestNextSandboxOfFormer(t *testing.T) {
 	}
 }
 
-// TestRecordedEnded: a pod of a former class of which nothing runs any more keeps its limit while it has data left
-// to write, and not longer.
+// TestRecordedEnded verifies that a pod of a former class without a running container keeps its limit while it
+// has data left to write, and not longer.
 func TestRecordedEnded(t *testing.T) {
 	for name, end := range map[string]func(*Node){
 		"listed": func(n *Node) { n.Synchronize([]*Sandbox{batch()}, []*Container{listed("a", isStopped)}) },
@@ -94,8 +95,8 @@ func TestRecordedEnded(t *testing.T) {
 	}
 }
 
-// TestAdmittedUnread: of a pod that a new policy concerns before its cgroup was read, an earlier limit may hold back
-// writes.
+// TestAdmittedUnread verifies that an earlier limit counts as delaying writes if a new policy concerns the pod
+// before its cgroup was read.
 func TestAdmittedUnread(t *testing.T) {
 	for _, read := range []bool{false, true} {
 		h, _ := tree(t, podCgroup, cgroupOf("a"))
@@ -113,7 +114,7 @@ func TestAdmittedUnread(t *testing.T) {
 	}
 }
 
-// TestBystanderRemoved: a sandbox whose cgroup was removed without an event is forgotten with the next pass.
+// TestBystanderRemoved verifies that the next pass forgets a sandbox whose cgroup was removed without an event.
 func TestBystanderRemoved(t *testing.T) {
 	h, dir := tree(t, podCgroup)
 	n := newNode(t, h)
@@ -126,13 +127,14 @@ func TestBystanderRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.pass(t.Context())
-	if s := n.peek(); len(s.bystanders)+len(s.unread) != 0 {
-		t.Errorf("%v is kept, to be read %v", s.bystanders, s.unread)
+	if s := n.peek(); len(s.bystanders)+len(s.unreadBystanders) != 0 {
+		t.Errorf("%v is kept, to be read %v", s.bystanders, s.unreadBystanders)
 	}
 }
 
-// TestUnlistedBystander: where the runtime does not list what runs, a class of a new policy limits the containers that
-// events have reported. The pod's cgroup gets no backstop, because another container runs in it.
+// TestUnlistedBystander verifies that a class of a new policy limits the containers that events have reported,
+// where the runtime does not list its containers. The pod's cgroup gets no backstop, because another container
+// runs in it.
 func TestUnlistedBystander(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("before"), cgroupOf("b"))
 	n := newNode(t, h)

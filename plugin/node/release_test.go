@@ -13,8 +13,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestReleaseGate: on a kernel that is not known to have the corrections, no cgroup is
-// removed to have the inodes of ended containers moved, unless the policy asks for it.
+// TestReleaseGate verifies that no cgroup is removed to move the inodes of ended containers, on a kernel that
+// is not known to have the corrections, unless the policy asks for it.
 func TestReleaseGate(t *testing.T) {
 	affected := kernel.Release{Uname: "6.18.38-talos"}.Writeback()
 	fixed := kernel.Release{Uname: "6.18.39-talos"}.Writeback()
@@ -46,7 +46,7 @@ func TestReleaseGate(t *testing.T) {
 				t.Errorf("logged %+v", logged.AllEntries())
 			}
 			logged.Reset()
-			// A cgroup that cannot be removed tells that this was tried.
+			// A cgroup that cannot be removed shows that the plugin tried to.
 			stuck := filepath.Join(dir, filepath.Dir(podCgroup), "nri-blkio-release", "x")
 			if err := os.MkdirAll(stuck, 0o755); err != nil {
 				t.Fatal(err)

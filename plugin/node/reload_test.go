@@ -10,8 +10,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestStricterPolicy: a policy that refuses what a running container was granted leaves
-// that in force, its pod's limits too, after a restart of the plugin as well.
+// TestStricterPolicy verifies that a policy that rejects values that a running container was granted keeps them
+// in force. This includes the limits of its pod, and holds after a restart of the plugin.
 func TestStricterPolicy(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
 	n := newNode(t, h)
@@ -71,8 +71,9 @@ func TestStricterPolicy(t *testing.T) {
 	want("as at first", false)
 }
 
-// TestObservedNextSandbox: a limit that a pod's cgroup keeps after its last known sandbox was removed goes
-// under mode: observe, once a container of the next sandbox starts, or with the next pass.
+// TestObservedNextSandbox verifies that a limit that a pod's cgroup keeps after its last known sandbox was
+// removed is removed under mode: observe. That happens once a container of the next sandbox starts, or with the
+// next pass.
 func TestObservedNextSandbox(t *testing.T) {
 	next := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})
 	next.ID = "sb2"
@@ -81,7 +82,7 @@ func TestObservedNextSandbox(t *testing.T) {
 			h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
 			n := newNode(t, h)
 			start(t, n, sandbox(next.Annotations), "a")
-			n.Stopped("sb1", "id-a") // and what it wrote may not be on its disk
+			n.Stopped("sb1", "id-a") // the data that it wrote may not be on its disk
 			n.RemovedPod("sb1")
 			n.Reload(rules(t, text))
 			n.pass(t.Context())
@@ -103,8 +104,8 @@ func TestObservedNextSandbox(t *testing.T) {
 	}
 }
 
-// TestDroppedFromSpec: what this program put into a container's spec does not come back
-// with an update once it is wanted no more, and another plugin's values stay.
+// TestDroppedFromSpec verifies that a value that this program put into a container's spec does not come back
+// with an update once it is not desired any more. Another plugin's values stay.
 func TestDroppedFromSpec(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"), cgroupOf("foreign"))
 	vm := policy.Default()

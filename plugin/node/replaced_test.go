@@ -9,9 +9,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// TestWriterOutlivesSandbox: a write that hangs while the pod's only sandbox is replaced
-// must not come after what the next sandbox's containers need. It left a limit on the
-// pod's cgroup that no record named, and that stayed for as long as the pod.
+// TestWriterOutlivesSandbox verifies that a write that hangs while the pod's only sandbox is replaced is not
+// done after the writes for the next sandbox. Such a write left a limit on the pod's cgroup that no record
+// named, and that stayed for as long as the pod.
 func TestWriterOutlivesSandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newModelKernel(t)

@@ -15,30 +15,29 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// resolver finds the disks of containers, and decides their limits. It changes the snapshots
-// that it is given and nothing of the state.
+// resolver finds the disks of containers, and decides their limits. It changes only the snapshots that it is
+// given, and no other part of the state.
 type resolver struct {
 	*environment
-	// neighbours returns the facts of a pod's containers, and whether another pod is in its
-	// cgroup.
+	// neighbours returns the facts of a pod's containers, and whether another pod shares its cgroup.
 	neighbours func(podIdentity) (seen []policy.Container, shared bool)
 }
 
-// finder returns what finds the disks of containers.
+// finder returns an inventory.Finder with the storage of the node.
 func (r *resolver) finder() *inventory.Finder {
 	return &inventory.Finder{Storage: r.storage, KubeletRoot: r.kubelet, ProcessMounts: r.processMounts}
 }
 
-// inventoried returns what the disks of the pod's containers are found by.
+// inventoried returns the facts about a pod by which the disks of its containers are found.
 func (p *podIdentity) inventoried(pol *policy.Pod) *inventory.Pod {
 	return &inventory.Pod{UID: p.uid, Sandbox: p.id, Targets: pol.Targets()}
 }
 
-// resolve finds the disks of a container and decides its limits, which it notes in c. An
-// error is our own failure, after which c is of no use; what the tenant got wrong, or this
-// node cannot do, is in c.decision.err.
-func (r *resolver) resolve(ctx context.Context, current *policy.Policy, now *placed, c *snapshot) error {
-	pol := c.pod.asks.under(current)
+// resolve finds the disks of a container and decides its limits, and notes both in c. An error is an internal
+// failure, after which c must not be used. A mistake of the tenant, or a limit that this node cannot enforce,
+// is in c.decision.err.
+func (r *resolver) resolve(ctx context.Context, current *policy.Policy, now *layerLocations, c *snapshot) error {
+	pol := c.pod.request.under(current)
 	c.disks.LookFor(pol.Targets())
 	if !c.disks.IsResolved() {
 		if err := r.findDisks(ctx, pol, c, now); err != nil {
@@ -49,7 +48,7 @@ func (r *resolver) resolve(ctx context.Context, current *policy.Policy, now *pla
 			return err
 		}
 	}
-	if c.isToCompare() {
+	if c.needsComparison() {
 		c.resolution.notCompared = r.compareMounts(ctx, pol, c)
 	}
 	old := *c
@@ -67,8 +66,8 @@ func (r *resolver) resolve(ctx context.Context, current *policy.Policy, now *pla
 	return nil
 }
 
-// findDisks finds the disks of a container, by its description in the runtime's event.
-func (r *resolver) findDisks(ctx context.Context, pol *policy.Pod, c *snapshot, now *placed) error {
+// findDisks finds the disks of a container by its description in the runtime's event.
+func (r *resolver) findDisks(ctx context.Context, pol *policy.Pod, c *snapshot, now *layerLocations) error {
 	if err := r.storage.Refresh(ctx); err != nil {
 		return fmt.Errorf("read mounts: %w", err)
 	}
@@ -76,33 +75,34 @@ func (r *resolver) findDisks(ctx context.Context, pol *policy.Pod, c *snapshot, 
 		return c.decision.err
 	}
 	if moved := now.moved(c); moved || c.layer.at == nil {
-		layer := now.Of(c.pod.asks.facts.Handler)
+		layer := now.Of(c.pod.request.facts.Handler)
 		c.layer = ownLayer{&layer, now.registration}
-		c.disks.Facts.Rootfs = blkio.Backing{} // it never was there
+		c.disks.Facts.Rootfs = blkio.Backing{} // the layer was never there
 	}
 	before := c.disks.Err()
 	if err := r.finder().Find(ctx, c.pod.inventoried(pol), *c.layer.at, &c.disks); err != nil {
 		return err
 	}
 	c.disks.Facts.Stage, c.disks.Facts.MemoryLimited = c.resolution.stage(), r.isMemoryLimited(c)
-	// What could be found holds; the reconciler looks again. Once is enough said.
+	// The disks that were found are kept, and the reconciler resolves the container again. The warning is
+	// logged once.
 	if err := c.disks.Err(); err != nil && before == nil {
 		c.logger(r.log).WithError(err).Warn("Some disks of a container are not resolved yet")
 	}
 	return nil
 }
 
-// isMemoryLimited reports whether a memory limit bounds what the container can have dirty. A
-// later resize does not count: the warning is about what was asked for.
+// isMemoryLimited reports whether a memory limit bounds the dirty pages of the container. A later resize does
+// not count, because the warning is about the request.
 func (r *resolver) isMemoryLimited(c *snapshot) bool {
 	return policy.MemoryBoundsDirty(c.memoryLimit, r.nodeMemory) ||
 		policy.MemoryBoundsDirty(r.cgroups.Cgroup(c.pod.group.cgroup).MemoryMax(), r.nodeMemory)
 }
 
-// move finds the disk of a writable layer that is elsewhere than it was thought to
-// be. All else that is known of the container holds.
-func (r *resolver) move(ctx context.Context, c *snapshot, now *placed) error {
-	layer := now.Of(c.pod.asks.facts.Handler)
+// move finds the disk of a writable layer whose location has changed. All other facts about the container stay
+// valid.
+func (r *resolver) move(ctx context.Context, c *snapshot, now *layerLocations) error {
+	layer := now.Of(c.pod.request.facts.Handler)
 	rootfs := layer.Backing(ctx, r.storage)
 	if rootfs.Err != nil {
 		return fmt.Errorf("find the writable layer: %w", rootfs.Err)
@@ -115,14 +115,13 @@ func (r *resolver) move(ctx context.Context, c *snapshot, now *placed) error {
 // The reconciler may see the container's cgroup before that event.
 const pidUnknown = -1
 
-// isToCompare reports whether the mounts of a container that runs are still to be
-// compared.
-func (c *snapshot) isToCompare() bool {
+// needsComparison reports whether the mounts of a running container have not been compared yet.
+func (c *snapshot) needsComparison() bool {
 	return c.disks.IsUncompared() && c.mayRun() && c.pid != pidUnknown
 }
 
-// compareMounts adds to the facts of a container the disks under the mounts of its first
-// process that the container was not known to have.
+// compareMounts adds to the facts of a container the disks under the mounts of its first process that the
+// plugin did not know.
 func (r *resolver) compareMounts(ctx context.Context, pol *policy.Pod, c *snapshot) error {
 	if c.pid == 0 {
 		c.logger(r.log).Warn("The runtime reports no process for a container: its mounts are not compared with the node's")

@@ -11,8 +11,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// settle does what is left to do for a container: to look into what the
-// runtime reported it, or to decide by the policy that is in force now.
+// resolve finds the disks of a container's mounts and devices, and decides its limits by the policy in force.
+// It does only what earlier resolutions have left open.
 func (n *Node) resolve(ctx context.Context, of identity) error {
 	select {
 	case of.token <- struct{}{}:
@@ -23,7 +23,7 @@ func (n *Node) resolve(ctx context.Context, of identity) error {
 	defer func() {
 		n.pods.endResolution(of)
 		if decided && n.policy.Load() != pol {
-			n.pods.markDirty(of.pod.group) // the pass after the reload may have left the container to this look
+			n.pods.markDirty(of.pod.group) // the pass after the reload may have found the container being resolved
 		}
 	}()
 	old, layers := n.pods.beginResolution(of), n.layers.current.Load()
@@ -32,12 +32,12 @@ func (n *Node) resolve(ctx context.Context, of identity) error {
 	}
 	fresh := old
 	err := n.resolver.resolve(ctx, pol, layers, &fresh)
-	decided = err == nil // a failure is tried again after a pause
+	decided = err == nil // a failure is retried after a pause
 	n.pods.resolved(ctx, &fresh, err)
 	return cmp.Or(err, fresh.resolution.notCompared)
 }
 
-// resolved notes what settle has found and decided for a container. err is why it could not.
+// resolved notes the disks and the decision that resolve has found for a container, or its error.
 func (t *podTable) resolved(ctx context.Context, fresh *snapshot, err error) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
@@ -49,25 +49,25 @@ func (t *podTable) resolved(ctx context.Context, fresh *snapshot, err error) {
 		}
 		return
 	}
-	// Only these: an event may have changed others.
+	// Only these fields are copied, because an event may have changed others.
 	c.disks, c.layer, c.decision = fresh.disks, fresh.layer, fresh.decision
 	if c.resolution.again {
 		s.resolveAgain(c)
 	}
-	if c.resolution.again || ctx.Err() != nil { // too late for the caller to write it
+	if c.resolution.again || ctx.Err() != nil { // too late for the caller to write the limits
 		s.markDirty(c.pod.group.in(s))
 	}
 	s.remember(&c.snapshot)
 }
 
-// isResolved says that there is nothing left to look into, and to decide by this policy.
-func (c *snapshot) isResolved(pol *policy.Policy, layers *placed) bool {
-	return c.decision.policy.Of() == pol && c.disks.IsResolved() && !layers.moved(c) && !c.isToCompare() && slices.Equal(c.disks.Facts.Reached, c.use.seen.Reached)
+// isResolved reports whether all disks of the container are known and its limits are decided by this policy.
+func (c *snapshot) isResolved(pol *policy.Policy, layers *layerLocations) bool {
+	return c.decision.policy.Of() == pol && c.disks.IsResolved() && !layers.moved(c) && !c.needsComparison() && slices.Equal(c.disks.Facts.Reached, c.use.seen.Reached)
 }
 
-// unresolved returns the containers of a group that settle has work for, and apart from
-// them those that a look at has taken too long already.
-func (t *podTable) unresolved(g groupIdentity, pol *policy.Policy, layers *placed) (out, hung []identity) {
+// unresolved returns the containers of a group that need resolve. hung has the containers whose resolution has
+// been under way for too long.
+func (t *podTable) unresolved(g groupIdentity, pol *policy.Policy, layers *layerLocations) (out, hung []identity) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	for _, pod := range g.in(s).pods {
@@ -84,9 +84,9 @@ func (t *podTable) unresolved(g groupIdentity, pol *policy.Policy, layers *place
 	return out, hung
 }
 
-// resolveAll is for containers that run already. They cannot be refused any
-// more, so what they cannot get is logged and recorded. It goes on after ctx
-// ends with those that need no look at the node.
+// resolveAll resolves the running containers of a group. They cannot be rejected any more, so limits that
+// cannot be enforced are logged and recorded. After ctx ends, it still resolves those containers that need no
+// access to the node.
 func (n *Node) resolveAll(ctx context.Context, g groupIdentity) []error {
 	var errs []error
 	stacks, undeclared := inventory.NewStacks(n.storage), n.undeclared()
@@ -97,16 +97,16 @@ func (n *Node) resolveAll(ctx context.Context, g groupIdentity) []error {
 	for _, c := range unresolved {
 		before := n.pods.snapshot(c.ref)
 		err := n.resolve(ctx, c)
-		if err == nil && undeclared.reach(ctx, stacks, c.ref) {
-			// Before anything is written: after a restart of ours the limits are there,
-			// and would be lifted until the next pass.
+		if err == nil && undeclared.compareUse(ctx, stacks, c.ref) {
+			// This comes before any write. After a restart of the plugin the limits are in force, and a plan
+			// without the undeclared disks would lift them until the next pass.
 			err = n.resolve(ctx, c)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("limit container %s: %w", c.name, err))
 			continue
 		}
-		// Another look may find the same.
+		// A repeated resolution may find the same error.
 		if now := n.pods.snapshot(c.ref); now.decision.err != nil && now.mayRun() && (before.decision.err == nil || before.decision.err.Error() != now.decision.err.Error()) {
 			now.logger(n.log).WithError(now.decision.err).Warn("Some limits of a running container are not enforced")
 		}
@@ -114,8 +114,7 @@ func (n *Node) resolveAll(ctx context.Context, g groupIdentity) []error {
 	return errs
 }
 
-// neighbours returns the facts of a pod's containers, and whether another pod is in its
-// cgroup.
+// neighbours returns the facts of a pod's containers, and whether another pod shares its cgroup.
 func (t *podTable) neighbours(pod podIdentity) (seen []policy.Container, shared bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()

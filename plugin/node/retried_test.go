@@ -13,7 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
-// TestTriedAgainSoon: after a failure the reconciler does not wait for the next pass.
+// TestTriedAgainSoon verifies that after a failure the reconciler does not wait for the next pass.
 func TestTriedAgainSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, dir := tree(t, podCgroup)
@@ -39,9 +39,9 @@ func TestTriedAgainSoon(t *testing.T) {
 	})
 }
 
-// TestHungLookIsCounted: as long as a look at a container hangs, its pod's limits are
-// not all in force, whatever else succeeds.
-func TestHungLookIsCounted(t *testing.T) {
+// TestHungResolutionIsCounted verifies that a pod's limits count as not in force while the resolution of one of its
+// containers hangs, although other writes succeed.
+func TestHungResolutionIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
 		n := newNode(t, h)
@@ -77,8 +77,8 @@ func TestHungLookIsCounted(t *testing.T) {
 	})
 }
 
-// TestUnparsableHidesNothing: a container with a cgroup path that cannot be parsed does
-// not stand for those that only the cgroups tell of.
+// TestUnparsableHidesNothing verifies that a container with a cgroup path that cannot be parsed does not stand
+// for containers that are known by their cgroups only.
 func TestUnparsableHidesNothing(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("unheard"))
 	write(t, filepath.Join(dir, cgroupOf("unheard"), "cgroup.events"), "populated 1\nfrozen 0\n")
@@ -94,7 +94,7 @@ func TestUnparsableHidesNothing(t *testing.T) {
 	}
 }
 
-// TestRecallsAgain: a record that cannot be read is read again.
+// TestRecallsAgain verifies that a record that cannot be read is read again.
 func TestRecallsAgain(t *testing.T) {
 	h, dir := tree(t, podCgroup)
 	n := newNode(t, h)
@@ -105,10 +105,10 @@ func TestRecallsAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, parent, "no directory")
-	if err := n.applier().recall(g); err == nil {
+	if err := n.applier().readPodRecord(g); err == nil {
 		t.Fatal("what is below a file can be read")
 	}
-	if n.applier().planFor(g); n.pods.planOf(g) != nil || n.pods.isRecalled(g) {
+	if n.applier().planFor(g); n.pods.planOf(g) != nil || n.pods.isPodRecordRead(g) {
 		t.Error("a plan is kept that was made without the record")
 	}
 	if err := os.Remove(parent); err != nil {

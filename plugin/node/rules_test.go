@@ -35,8 +35,8 @@ func batch() *Sandbox {
 	return sb
 }
 
-// TestClassOfRule: a pod without annotations that a rule gives a class has its limits from its first
-// instruction on, with a backstop. It is known again after a restart, and a reload changes it.
+// TestClassOfRule verifies that a pod without annotations that a rule gives a class has its limits from its
+// first instruction on, with a backstop. It is known again after a restart, and a reload changes it.
 func TestClassOfRule(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -88,7 +88,7 @@ func TestClassOfRule(t *testing.T) {
 		t.Errorf("%d pods are known", pods)
 	}
 
-	// The policy changed while the plugin was away: what it had written is found by the records.
+	// The policy changed while the plugin was away. The records show the limits that it had written.
 	n = newNode(t, h)
 	n.Synchronize([]*Sandbox{batch(), other}, []*Container{listed("a", isRunning)})
 	n.pass(t.Context())
@@ -99,8 +99,8 @@ func TestClassOfRule(t *testing.T) {
 	}
 }
 
-// TestChosenClassGone: a container keeps the limits of a class that its annotation chose when the
-// policy has that class no more, after a restart as well.
+// TestChosenClassGone verifies that a container keeps the limits of a class that its annotation chose when the
+// policy no longer has that class, after a restart as well.
 func TestChosenClassGone(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -131,8 +131,8 @@ func TestChosenClassGone(t *testing.T) {
 	want("restarted")
 }
 
-// TestRejectReachesRunning: a rule that rejects annotations limits running containers to its class, and
-// keeps what is lower, for the pod as a whole too.
+// TestRejectReachesRunning verifies that a rule that rejects annotations limits running containers to its
+// class, and keeps lower values, for the pod as a whole too.
 func TestRejectReachesRunning(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -159,8 +159,8 @@ func TestRejectReachesRunning(t *testing.T) {
 	}
 }
 
-// TestFurtherTargets: a class of a new policy can select disks that nothing has selected before, of
-// pods with annotations as well.
+// TestFurtherTargets verifies that a class of a new policy can select disks that nothing has selected before,
+// of pods with annotations as well.
 func TestFurtherTargets(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -177,7 +177,7 @@ func TestFurtherTargets(t *testing.T) {
 	}
 }
 
-// TestModeOfRule: the mode of its rule decides whether a pod is limited, and rejected.
+// TestModeOfRule verifies that the mode of its rule decides whether a pod is limited, and rejected.
 func TestModeOfRule(t *testing.T) {
 	const staged = "mode: observe\nonError: {internal: reject}\nrules: [{name: prod, match: {namespaces: [prod]}, mode: enforce}]"
 	for namespace, enforced := range map[string]bool{"prod": true, "dev": false} {
@@ -210,11 +210,11 @@ func TestModeOfRule(t *testing.T) {
 	}
 }
 
-// TestRuleOncePerPolicy: the rule of a pod is found once for each policy, not for each event.
+// TestRuleOncePerPolicy verifies that the rule of a pod is found once for each policy, not for each event.
 func TestRuleOncePerPolicy(t *testing.T) {
 	first, second := rules(t, inProd), rules(t, inProd)
 	pod, _ := newPod(batch(), first)
-	if one := pod.asks.under(first); one != pod.asks.under(first) || one.Rule() != "prod" || one == pod.asks.under(second) {
+	if one := pod.request.under(first); one != pod.request.under(first) || one.Rule() != "prod" || one == pod.request.under(second) {
 		t.Errorf("%+v", one)
 	}
 }
@@ -243,8 +243,9 @@ func TestQOSOf(t *testing.T) {
 	}
 }
 
-// TestLoweredReturns: a container that a class limited to less than its annotation has the annotation's
-// value again when the class goes, after a restart as well, although the policy rejects annotations.
+// TestLoweredReturns verifies that a container that a class limited to less than its annotation gets the
+// annotation's value back when the class is removed. That holds after a restart as well, although the policy
+// rejects annotations.
 func TestLoweredReturns(t *testing.T) {
 	const rejected = "rules: [{name: r, annotations: reject}]"
 	for name, between := range map[string]string{
@@ -287,8 +288,9 @@ func TestLoweredReturns(t *testing.T) {
 	}
 }
 
-// TestUndecidedUnderObserve: a value of a former class that is in a container's OCI spec stays known while the
-// limits are not decided under mode: observe. An update of the container does not bring it back for good.
+// TestUndecidedUnderObserve verifies that a value of a former class that is in a container's OCI spec stays
+// known while the limits are not decided under mode: observe. An update of the container does not bring it back
+// for good.
 func TestUndecidedUnderObserve(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -321,8 +323,8 @@ func TestUndecidedUnderObserve(t *testing.T) {
 	}
 }
 
-// TestObservedThenGone: a value that a class put into a container's OCI spec does not come back with an update when
-// the class was first only observed, and then gone with a restart.
+// TestObservedThenGone verifies that a value that a class put into a container's OCI spec does not come back
+// with an update. The class was first only observed, and was then removed with a restart.
 func TestObservedThenGone(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), "")

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// Run watches the ends of containers and reconciles the node until ctx ends. It returns once
-// all of that writes no more: only then may another instance serve the node. A call that
-// hangs in the kernel cannot be waited for.
+// Run watches the ends of containers and reconciles the node until ctx ends. It returns once neither writes any
+// more, because only then another instance may serve the node. It does not wait for a call that hangs in the
+// kernel.
 func (n *Node) Run(ctx context.Context) {
 	var parts sync.WaitGroup
 	parts.Go(func() { n.recovery.Loop(ctx, "watch the exits of containers", n.exits.ends.Watch) })

@@ -15,9 +15,9 @@ type stacked struct {
 	swap  []blkio.Disk
 	fails error // to read swaps
 	gone  map[blkio.Dev]bool
-	// mounted have a filesystem that the node has mounted.
+	// mounted has the devices of the filesystems that the node has mounted.
 	mounted map[blkio.Dev]bool
-	hangs   blkio.Dev // does not tell what is under it
+	hangs   blkio.Dev // a read of the devices below it hangs
 	asked   int
 }
 
@@ -50,8 +50,8 @@ func (s *stacked) Device(dev blkio.Dev) blkio.Backing {
 
 var plugged = blkio.Disk{Dev: blkio.Dev{Major: 8, Minor: 16}, Name: "plugged"}
 
-// newStacked has the container's data on a disk that is made of two, of which one is
-// a loop device's.
+// newStacked returns a node on which the container's data is on a disk made of two others. One of these is a
+// loop device.
 func newStacked() *stacked {
 	return &stacked{
 		disks: disks{twoDisks},
@@ -66,7 +66,7 @@ func newStacked() *stacked {
 	}
 }
 
-// moved are lines of io.stat of disks that so much was read of, "8:16".
+// moved returns the lines of io.stat of disks, such as "8:16", from which so many bytes were read.
 func moved(bytes uint64, devices ...string) string {
 	var out strings.Builder
 	for _, d := range devices {

@@ -17,54 +17,56 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// state is what is known of the pods of the node. Without its lock it is out of reach, see
-// podTable, so that its methods, and those of group and pod, need no other.
+// state holds the pods of the node. podTable keeps it behind its lock, so the methods of state, group and pod
+// take no other lock.
 type state struct {
-	// pods are those with annotations of ours, a rule with a class, or a budget, by sandbox ID.
+	// pods are those with annotations of this domain, a rule with a class, or a budget, by sandbox ID.
 	pods map[string]*pod
-	// namespaces are the same pods by their namespace and sandbox ID.
+	// namespaces has the same pods by their namespace and sandbox ID.
 	namespaces map[string]map[string]*pod
-	// groups are the same pods by their pod cgroup, see groupKey.
+	// groups has the same pods by their pod cgroup, see groupKey.
 	groups map[string]*group
-	// bystanders are the other sandboxes, by their ID.
+	// bystanders has the other sandboxes, by their ID.
 	bystanders map[string]*bystander
-	// unread are the bystanders whose cgroups have not been read, by ID; true before the first try.
-	unread   map[string]bool
-	arrivals int // of pods and containers so far
-	// dirty are those that the reconciler has to look at; wake has it do so.
+	// unreadBystanders has the IDs of the bystanders whose cgroups have not been read. The value is true before the first
+	// try.
+	unreadBystanders map[string]bool
+	arrivals         int // of pods and containers so far
+	// dirty has the groups that the reconciler has to compare with their cgroups. A token in wake makes it do
+	// so.
 	dirty map[*group]bool
 	wake  chan<- struct{}
-	// watch watches the ends of containers. It is nil before Run, and while it cannot be had.
+	// watch watches the ends of containers. It is nil before Run, and while the watch cannot be set up.
 	watch      handover.Adder
 	unexpected int // events that the lifecycle of a container has no transition for
 }
 
-// group is what one pod cgroup is for: one sandbox, or two for a while when
-// the kubelet makes a new one for a pod.
+// group has the sandboxes of one pod cgroup. There is one sandbox, or two for a while when the kubelet makes a
+// new one for a pod.
 type group struct {
 	groupIdentity
 	pods map[string]*pod // by sandbox ID
 
 	drain    lifecycle.Drain
 	plan     *enforce.Targets // nil after a change
-	changes  int              // so that a plan made of what has changed since is not kept
+	changes  int              // number of changes; a plan is kept only if this is the same as when the plan began
 	retry    retry
 	writer   writer
 	recorded recorded
 }
 
-// groupIdentity is what a group is known by. It does not change.
+// groupIdentity has the facts about a group that never change.
 type groupIdentity struct {
 	ref    guard.Ref[state, group]
 	cgroup string // below the cgroup root; "" where the runtime named none
-	key    string // its name, which no other group has at the same time
+	key    string // name of the group; no other group has it at the same time
 	// token is held by the writer, so that two writers cannot interleave and leave the older
 	// values. It is a channel, because a write to a dying disk can hang and waiters have
 	// deadlines.
 	token chan struct{}
 }
 
-// in returns the group. It may have left the state.
+// in returns the group. It may not be part of the state any more.
 func (g groupIdentity) in(s *state) *group { return g.ref.In(s) }
 
 func newGroup(cgroup, key string) *group {
@@ -76,73 +78,73 @@ func newGroup(cgroup, key string) *group {
 // writer is the goroutine that writes the group's cgroups. It holds the group's token.
 type writer struct {
 	since  time.Time // when the last writer took the token
-	missed bool      // another goroutine found the token taken, and has left its work to the writer
+	missed bool      // another goroutine found the token taken, and left its work to the writer
 }
 
-// retry is the state of a group whose limits are not all in force.
+// retry has the error of a group whose limits are not all in force, and the pause before the next try.
 type retry struct {
 	problem reminder.Reminder
 	pause   time.Duration // until the next try, 0 without a failure
 }
 
-// recorded is what the record of the pod is to keep from earlier.
+// recorded has the values that the next record of the pod takes over from earlier ones.
 type recorded struct {
 	exits   []record.Exit   // of containers that have ended
-	granted policy.Desired  // what the pod as a whole was granted last
+	granted policy.Desired  // the last grant to the pod as a whole
 	cleared map[string]bool // the cgroups of the pod that are marked as cleared
-	weights policy.Settings // of the pod as a whole, on all disks and on single ones
-	read    bool            // they include those of the record that an earlier process left
+	weights policy.Settings // of the pod as a whole, on all disks and on single disks
+	read    bool            // the record that an earlier process left was read into these values
 }
 
-// pod is one sandbox with annotations of ours, a rule with a class, or a budget.
+// pod is one sandbox with annotations of this domain, a rule with a class, or a budget.
 type pod struct {
 	podIdentity
-	arrival    int                   // a later one replaces an earlier one
+	arrival    int                   // a later sandbox replaces an earlier one
 	containers map[string]*container // by ID
-	// known are the facts of all containers that came so far, by name: those
-	// that were refused and those that have gone too.
+	// known has the facts of all containers created so far, by name. It includes containers that were rejected
+	// or removed.
 	known  map[string]knownFacts
-	warned bool // of targets that no container has
+	warned bool // about targets that no container has
 }
 
-// podIdentity is what a sandbox is known by. It does not change.
+// podIdentity has the facts about a sandbox that never change.
 type podIdentity struct {
 	ref                      guard.Ref[state, pod] // set with the group when the pod becomes part of the state
 	id, namespace, name, uid string
-	asks                     *asks
+	request                  *podRequest
 	group                    groupIdentity
 }
 
-// asks is what a pod asks for, by its annotations and by the rule of the policy that matches it.
-type asks struct {
-	facts   policy.PodFacts
-	request func() *annotation.Request // parses the annotations when it is first called
-	last    atomic.Pointer[policy.Pod]
+// podRequest is the request of a pod, by its annotations and by the rule of the policy that matches it.
+type podRequest struct {
+	facts policy.PodFacts
+	parse func() *annotation.Request // parses the annotations when it is first called
+	last  atomic.Pointer[policy.Pod]
 }
 
 // under returns the policy for the pod. It finds the rule once for each policy.
-func (a *asks) under(pol *policy.Policy) *policy.Pod {
+func (a *podRequest) under(pol *policy.Policy) *policy.Pod {
 	if known := a.last.Load(); known.Of() == pol {
 		return known
 	}
-	fresh := pol.ForPod(&a.facts, a.request())
+	fresh := pol.ForPod(&a.facts, a.parse())
 	a.last.Store(fresh)
 	return fresh
 }
 
-// isNone reports whether this is the identity of no pod of the state.
+// isNone reports whether this is the identity of no pod.
 func (p podIdentity) isNone() bool { return p.ref == guard.Ref[state, pod]{} }
 
-// in returns the pod. It may have left the state.
+// in returns the pod. It may not be part of the state any more.
 func (p podIdentity) in(s *state) *pod { return p.ref.In(s) }
 
-// knownFacts are those of the newest container of a name.
+// knownFacts has the facts of the newest container of a name.
 type knownFacts struct {
 	facts   policy.Container
 	arrival int
 }
 
-// newPod returns what the runtime told of a pod, as far as it is kept, and whether that lacks labels.
+// newPod returns the identity of a pod with the facts that are kept, and whether labels were dropped.
 func newPod(sb *Sandbox, pol *policy.Policy) (_ podIdentity, isCut bool) {
 	annotations, facts := sb.Annotations, sb.Facts()
 	facts.Labels, _, isCut = keptLabels(facts.Labels, pol)
@@ -151,31 +153,30 @@ func newPod(sb *Sandbox, pol *policy.Policy) (_ podIdentity, isCut bool) {
 		namespace: sb.Namespace,
 		name:      sb.Name,
 		uid:       sb.UID,
-		asks: &asks{
-			facts:   facts,
-			request: sync.OnceValue(func() *annotation.Request { return annotation.Parse(annotations) }),
+		request: &podRequest{
+			facts: facts,
+			parse: sync.OnceValue(func() *annotation.Request { return annotation.Parse(annotations) }),
 		},
 	}, isCut
 }
 
 func (p *podIdentity) String() string { return p.namespace + "/" + p.name }
 
-// seen are the facts of the containers that came so far, in the order of their
-// names.
+// seen returns the facts of the containers created so far, in the order of their names.
 func (p *pod) seen() []policy.Container {
 	names := make([]string, 0, len(p.known))
 	for name := range p.known {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	out := make([]policy.Container, 0, len(names)+1) // for one that comes
+	out := make([]policy.Container, 0, len(names)+1) // with room for one more container
 	for _, name := range names {
 		out = append(out, p.known[name].facts)
 	}
 	return out
 }
 
-// remember notes the facts of a container, unless a newer one of its name has come.
+// remember notes the facts of a container, unless a newer container of its name is known.
 func (s *state) remember(c *snapshot) {
 	if p := c.pod.in(s); c.arrival >= p.known[c.name].arrival {
 		p.known[c.name] = knownFacts{c.disks.Facts, c.arrival}
@@ -192,7 +193,7 @@ func (g *group) sorted() []*pod {
 	return sorted(g.pods, func(a, b *pod) int { return cmp.Compare(a.arrival, b.arrival) })
 }
 
-// sorted is slices.SortedFunc with one allocation: each start of a container does this.
+// sorted is slices.SortedFunc with one allocation, because each start of a container calls it.
 func sorted[V any](of map[string]V, compare func(a, b V) int) []V {
 	out := make([]V, 0, len(of))
 	for _, v := range of {
@@ -202,8 +203,8 @@ func sorted[V any](of map[string]V, compare func(a, b V) int) []V {
 	return out
 }
 
-// shared says that pods of different identity are in one pod cgroup. The
-// kubelet never does that; then it is no pod's to limit.
+// shared reports whether pods of different identity are in one pod cgroup. The kubelet never does that. The
+// plugin then limits the cgroup for none of them.
 func (g *group) shared() bool {
 	var first *pod
 	for _, pod := range g.pods {
@@ -217,7 +218,7 @@ func (g *group) shared() bool {
 	return false
 }
 
-// groupKey tells pods apart whose runtime named no cgroup.
+// groupKey returns the key of a group in state.groups. A pod without a cgroup gets a key of its own.
 func groupKey(cgroup, sandbox string) string {
 	if cgroup == "" {
 		return "\x00" + sandbox
@@ -244,14 +245,14 @@ func (s *state) join(joining podIdentity, cgroup string) *pod {
 	return p
 }
 
-// nextArrival numbers pods and containers as they come.
+// nextArrival returns the number of a new pod or container.
 func (s *state) nextArrival() int {
 	s.arrivals++
 	return s.arrivals
 }
 
-// leave is the inverse of join. Containers of which no removal was heard go with the
-// pod: the group may stay, for another sandbox. The event is theirs.
+// leave is the inverse of join. It sends the event to the pod's containers, and removes them with the pod,
+// because the group may stay for another sandbox.
 func (s *state) leave(pod *pod, e lifecycle.Event) {
 	g := pod.group.in(s)
 	for _, c := range pod.containers {
@@ -262,29 +263,29 @@ func (s *state) leave(pod *pod, e lifecycle.Event) {
 	if delete(s.namespaces[pod.namespace], pod.id); len(s.namespaces[pod.namespace]) == 0 {
 		delete(s.namespaces, pod.namespace)
 	}
-	s.changed(g) // also for a call that comes back late: no plan of what has left is written
+	s.changed(g) // this also keeps a call that returns late from writing an outdated plan
 	if len(g.pods) > 0 {
 		s.markDirty(g)
 		return
 	}
 	delete(s.dirty, g)
-	g.recorded.exits, g.recorded.read = nil, false // a hand-over may keep the group for hours
+	g.recorded.exits, g.recorded.read = nil, false // a hand-over may reference the group for hours
 	s.drop(g)
 }
 
-// drop ends a group without a pod, unless it is being written: the pod's next sandbox has
-// to wait for that writer, whose values are older.
+// drop removes a group without a pod, unless a goroutine writes its cgroups. The pod's next sandbox has to wait
+// for that writer, whose values are older.
 func (s *state) drop(g *group) {
 	if len(g.pods) == 0 && len(g.token) == 0 && s.groups[g.key] == g {
 		delete(s.groups, g.key)
 	}
 }
 
-// waits reports whether limits of it are not in force, apart from what g.complaint tells.
-func (g *group) waits() bool {
+// hasPendingLimits reports whether some limits of the group are not in force yet. It does not count errors in g.retry.
+func (g *group) hasPendingLimits() bool {
 	for _, pod := range g.pods {
 		for _, c := range pod.containers {
-			if c.waits() {
+			if c.hasPendingLimits() {
 				return true
 			}
 		}
@@ -292,9 +293,9 @@ func (g *group) waits() bool {
 	return false
 }
 
-// waits reports whether a container runs whose limits could not be decided yet, or could
-// not be written as its cgroup was not seen yet.
-func (c *snapshot) waits() bool {
+// hasPendingLimits reports whether a running container has limits that are not decided yet, or not written because its
+// cgroup was not seen yet.
+func (c *snapshot) hasPendingLimits() bool {
 	phase := c.life.Phase()
 	switch {
 	case !phase.MayRun(), phase == lifecycle.Refused:
@@ -312,8 +313,7 @@ func (s *state) changed(g *group) {
 	g.drain.Change()
 }
 
-// markDirty asks the reconciler to look at a group that may have changed, unless its
-// last pod has left.
+// markDirty has the reconciler compare a group that may have changed, unless its last pod has left.
 func (s *state) markDirty(g *group) {
 	s.changed(g)
 	if s.groups[g.key] != g {
@@ -327,6 +327,6 @@ func (s *state) markDirty(g *group) {
 func (s *state) wakeUp() {
 	select {
 	case s.wake <- struct{}{}:
-	default: // a token is there already
+	default: // a token is in the channel already
 	}
 }

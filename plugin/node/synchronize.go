@@ -9,19 +9,18 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 )
 
-// listedPod is a pod with annotations of ours, or a class, that the runtime lists.
+// listedPod is a pod in the list of the runtime that has annotations of this domain, or a class.
 type listedPod struct {
 	pod    podIdentity
 	cgroup string
 }
 
-// Synchronize brings the state into line with what the runtime says is there,
-// and has the reconciler do the same for the cgroups. It looks at nothing on
-// the node and parses no value of an annotation: the runtime waits.
+// Synchronize takes over the pods and containers that the runtime lists, and has the reconciler update the
+// cgroups. It reads nothing of the node and parses no value of an annotation, because the runtime waits.
 func (n *Node) Synchronize(sandboxes []*Sandbox, ctrs []*Container) {
 	listed := n.listed(sandboxes)
 	n.pods.takeOver(listed, listedBystanders(n.policy.Load(), listed, sandboxes, ctrs), sandboxes, ctrs)
-	n.admitBystanders() // a policy that came meanwhile did not find them
+	n.admitBystanders() // a policy that came into force meanwhile did not find them
 	n.listing.unlikely.Store(false)
 	n.listing.done.Store(true)
 	n.log.WithFields(logrus.Fields{"pods": len(sandboxes), "limited": len(listed)}).Info("Synchronized with the runtime")
@@ -38,12 +37,11 @@ func (n *Node) listed(sandboxes []*Sandbox) map[string]listedPod {
 	return out
 }
 
-// takeOver makes the pods with annotations that the runtime lists, the others, and their
-// containers the node's state.
+// takeOver takes over the listed pods of the state (listed), the bystanders (others), and their containers.
 func (t *podTable) takeOver(listed map[string]listedPod, others map[string]*bystander, sandboxes []*Sandbox, ctrs []*Container) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
-	for id, l := range listed { // first: a new sandbox finds the group of the old one
+	for id, l := range listed { // before leave, so that a new sandbox finds the group of the old one
 		if s.pods[id] == nil {
 			s.join(l.pod, l.cgroup)
 		}
@@ -53,7 +51,7 @@ func (t *podTable) takeOver(listed map[string]listedPod, others map[string]*byst
 		there[sb.ID] = true
 	}
 	for id, pod := range s.pods {
-		if !there[id] { // not by listed: a new policy may have admitted a bystander since
+		if !there[id] { // listed would miss a bystander that a new policy has admitted since
 			s.leave(pod, lifecycle.NotListed)
 		}
 	}
@@ -64,8 +62,8 @@ func (t *podTable) takeOver(listed map[string]listedPod, others map[string]*byst
 	}
 }
 
-// byAge sorts those that run behind those that do not: of the containers of one name
-// the last one counts.
+// byAge sorts containers by their creation, the running ones last: of the containers of one name the last one
+// counts.
 func byAge(a, b *Container) int {
 	if a, b := a.State == Running, b.State == Running; a != b {
 		if b {
@@ -94,9 +92,8 @@ func (s *state) adoptOne(pod *pod, ctr *Container) {
 	}
 }
 
-// adopt takes over containers that were there before us, and forgets those
-// that have gone. One that we know keeps what we know of it. Those that have
-// ended count as seen: which targets have no container is found by them.
+// adopt takes over the containers in the list, and forgets the others. A known container keeps its facts. Ended
+// containers count as seen, because targets without a container are found by them.
 func (s *state) adopt(ctrs []*Container) {
 	listed := make(map[string]bool, len(ctrs))
 	for _, ctr := range slices.SortedStableFunc(slices.Values(ctrs), byAge) {

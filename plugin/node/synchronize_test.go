@@ -11,8 +11,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/node/guard"
 )
 
-// TestSynchronizeParsesNothing: what tenants wrote does not decide how long
-// Synchronize takes, and is in force afterwards.
+// TestSynchronizeParsesNothing verifies that the text of tenants does not decide how long Synchronize takes,
+// and that their limits are in force afterwards.
 func TestSynchronizeParsesNothing(t *testing.T) {
 	const entries = 250
 	var long strings.Builder
@@ -39,7 +39,7 @@ func TestSynchronizeParsesNothing(t *testing.T) {
 	}
 }
 
-// TestPanicUnlocks: a panic under an event does not keep the node's state locked.
+// TestPanicUnlocks verifies that a panic under an event does not keep the node's state locked.
 func TestPanicUnlocks(t *testing.T) {
 	sb, c := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}), ctr("a")
 	for event, call := range map[string]func(*Node){
@@ -74,8 +74,8 @@ func TestPanicUnlocks(t *testing.T) {
 	}
 }
 
-// TestRefusal: a failure of ours refuses a container where the policy says so, and is counted. It refuses none of
-// a pod that has no limits.
+// TestRefusal verifies that an internal failure rejects a container where the policy asks for that, and is
+// counted. It rejects no container of a pod without limits.
 func TestRefusal(t *testing.T) {
 	annotated, plain := limited("rootfs wbps=1Mi"), batch()
 	for name, tt := range map[string]struct {
@@ -103,8 +103,8 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// TestUnreadRecord: the cgroup of a pod of no concern is read once, and again with each pass while it cannot
-// be read.
+// TestUnreadRecord verifies that the cgroup of a bystander is read once, and again with each pass while it
+// cannot be read.
 func TestUnreadRecord(t *testing.T) {
 	h, dir := tree(t)
 	loop := filepath.Join(dir, "kubepods.slice")
@@ -115,8 +115,8 @@ func TestUnreadRecord(t *testing.T) {
 	n.Synchronize([]*Sandbox{sandbox(nil)}, []*Container{listed("a", isRunning)})
 	for range 2 {
 		n.pass(t.Context())
-		if s := n.peek(); s.bystanders["sb1"] == nil || len(s.unread) != 1 || !n.listing.unread.Lasts() {
-			t.Fatalf("%+v, to be read %v", s.bystanders, s.unread)
+		if s := n.peek(); s.bystanders["sb1"] == nil || len(s.unreadBystanders) != 1 || !n.listing.recordProblem.Lasts() {
+			t.Fatalf("%+v, to be read %v", s.bystanders, s.unreadBystanders)
 		}
 		if again := n.pods.takeUnread(false); len(again) > 0 {
 			t.Errorf("each event reads %v again", again)
@@ -129,7 +129,7 @@ func TestUnreadRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.pass(t.Context())
-	if s := n.peek(); s.bystanders["sb1"] == nil || len(s.unread) > 0 || n.listing.unread.Lasts() {
-		t.Errorf("%+v, to be read %v", s.bystanders, s.unread)
+	if s := n.peek(); s.bystanders["sb1"] == nil || len(s.unreadBystanders) > 0 || n.listing.recordProblem.Lasts() {
+		t.Errorf("%+v, to be read %v", s.bystanders, s.unreadBystanders)
 	}
 }

@@ -13,18 +13,18 @@ type podTable struct{ state *guard.Value[state] }
 func newPodTable(wake chan<- struct{}) podTable {
 	return podTable{guard.New(state{
 		pods: map[string]*pod{}, namespaces: map[string]map[string]*pod{}, groups: map[string]*group{}, dirty: map[*group]bool{}, wake: wake,
-		bystanders: map[string]*bystander{}, unread: map[string]bool{},
+		bystanders: map[string]*bystander{}, unreadBystanders: map[string]bool{},
 	})}
 }
 
-// markDirty asks the reconciler to look at a group.
+// markDirty has the reconciler compare a group.
 func (t *podTable) markDirty(g groupIdentity) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	s.markDirty(g.in(s))
 }
 
-// markAllDirty asks the reconciler to look at all groups.
+// markAllDirty has the reconciler compare all groups.
 func (t *podTable) markAllDirty() {
 	s := t.state.Lock()
 	defer t.state.Unlock()
@@ -33,7 +33,7 @@ func (t *podTable) markAllDirty() {
 	}
 }
 
-// take waits until ctx ends for the right to write a group's cgroups.
+// take waits for the right to write a group's cgroups. It returns false if done is closed first.
 func (t *podTable) take(g groupIdentity, done <-chan struct{}) bool {
 	select {
 	case g.token <- struct{}{}:
@@ -46,7 +46,8 @@ func (t *podTable) take(g groupIdentity, done <-chan struct{}) bool {
 	return true
 }
 
-// tryTake does not wait. The holder of the token wakes the reconciler when it is done.
+// tryTake takes the right to write a group's cgroups without waiting for it. If it fails, the holder of the
+// token wakes the reconciler when it releases the token.
 func (t *podTable) tryTake(g groupIdentity) bool {
 	s := t.state.Lock()
 	defer t.state.Unlock()
@@ -62,8 +63,8 @@ func (t *podTable) tryTake(g groupIdentity) bool {
 	return false
 }
 
-// hangs says that a write to the group's cgroups does not end.
-func (t *podTable) hangs(g groupIdentity) bool {
+// writeHangs reports whether a write to the group's cgroups takes too long.
+func (t *podTable) writeHangs(g groupIdentity) bool {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	return len(g.token) > 0 && time.Since(g.in(s).writer.since) > passDeadline

@@ -9,30 +9,29 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 )
 
-// planFor returns what should be on a group's cgroups now. Deciding the pod
-// total takes time that grows with what tenants wrote, so it is done without the lock.
-// The caller is the one who writes to the group.
+// planFor returns the plan for a group's cgroups. The time to decide the pod total grows with the text of
+// tenants, so this happens without the lock. The caller holds the group's token.
 func (a applier) planFor(of groupIdentity) *enforce.Targets {
 	if known := a.pods.planOf(of); known != nil {
 		return known
 	}
-	unread := a.recall(of) // inspect reports that
+	unread := a.readPodRecord(of) // inspect reports the error
 	v := a.viewOf(of)
-	if a.listing.unlikely.Load() || v.Drained { // drained is of those that we know
+	if a.listing.unlikely.Load() || v.Drained { // v.Drained covers known containers only
 		v.Unknown = a.unknownContainers(&v)
 	}
 	if pol := a.policy.Load(); v.pod.isNone() {
 		v.Pod.Policy = pol.ForPod(nil, nil)
 	} else {
-		v.Pod.Policy = v.pod.asks.under(pol) // may parse the annotations, so without the lock
+		v.Pod.Policy = v.pod.request.under(pol) // may parse the annotations, so without the lock
 	}
 	fresh := enforce.NewTargets(plan.New(v.View))
 	a.pods.notePlan(&v, fresh, unread == nil)
 	return fresh
 }
 
-// notePlan notes the plan of a view of a group, and keeps it if that is complete and nothing has
-// changed since.
+// notePlan notes the plan of a view of a group. It keeps the plan if the view was complete and the group has
+// not changed since.
 func (t *podTable) notePlan(v *view, fresh *enforce.Targets, complete bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
@@ -43,7 +42,7 @@ func (t *podTable) notePlan(v *view, fresh *enforce.Targets, complete bool) {
 	}
 }
 
-// planOf returns the plan that was made, nil after a change.
+// planOf returns the plan of a group, nil after a change.
 func (t *podTable) planOf(g groupIdentity) *enforce.Targets {
 	s := t.state.Lock()
 	defer t.state.Unlock()
@@ -63,17 +62,17 @@ func (t *podTable) view(g groupIdentity) view {
 	return s.view(g.in(s))
 }
 
-// view is a copy of what a plan is made of.
+// view is a copy of the facts from which a plan is made.
 type view struct {
 	plan.View
 	group   groupIdentity
-	pod     podIdentity // the one that the pod's cgroup is for now; none without any
+	pod     podIdentity // the pod that has the pod's cgroup now; none without a pod
 	shared  bool        // other pods are in the pod's cgroup
 	changes int
-	cgroups []string // of its sandboxes and running containers, the last element or a part of it
+	cgroups []string // of its sandboxes and running containers: the last element of the path, or a part of it
 }
 
-// view copies a group.
+// view returns a view of a group.
 func (s *state) view(g *group) view {
 	v := view{group: g.groupIdentity, shared: g.shared(), changes: g.changes}
 	v.Drained = g.drain.Phase() == lifecycle.Drained
@@ -91,7 +90,7 @@ func (s *state) view(g *group) view {
 			}
 			v.Partial = v.Partial || c.isPartial()
 		}
-		// Of two sandboxes of a pod the later one counts, if it has begun.
+		// Of two sandboxes of a pod the later one counts, once a container of it has started.
 		if begun := len(v.Running) > before; begun || !live {
 			live = live || begun
 			v.Pod, v.pod = pod.planned(), pod.podIdentity
@@ -105,12 +104,12 @@ func (s *state) view(g *group) view {
 	return v
 }
 
-// planned returns what a plan needs of a pod, without its containers and its policy.
+// planned returns the facts about a pod that a plan needs, without its containers and its policy.
 func (p *podIdentity) planned() plan.Pod {
 	return plan.Pod{Namespace: p.namespace, Name: p.name, UID: p.uid}
 }
 
-// planned returns what a plan needs of a container.
+// planned returns the facts about a container that a plan needs.
 func (c *snapshot) planned() plan.Container {
 	return plan.Container{
 		ID: c.id, Name: c.name, Cgroup: c.cgroup, Desired: c.decision.desired, Policy: c.decision.policy,

@@ -8,10 +8,10 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// unknownContainers are the running containers of a pod that no event has reported.
-// containerd 1.7 does not synchronize a plugin that it starts itself, so after
-// its restart the pods' containers are known by their cgroups only: by the
-// records on them what they were granted, and without a record as unlimited.
+// unknownContainers returns the limits and weights of a pod's running containers that no event has reported.
+// containerd 1.7 does not synchronize a plugin that it starts itself. After its restart, such containers are
+// known by their cgroups only. Their records hold what they were granted. A container without a record counts
+// as unlimited.
 func (a applier) unknownContainers(v *view) []policy.Desired {
 	if v.group.cgroup == "" {
 		return nil
@@ -27,7 +27,7 @@ func (a applier) unknownContainers(v *view) []policy.Desired {
 		if slices.ContainsFunc(v.cgroups, func(known string) bool { return strings.Contains(name, known) }) {
 			continue
 		}
-		// One that cannot be read counts: a backstop without it would be too low.
+		// A child that cannot be read counts as running: a backstop without it would be too low.
 		if populated, err := child.Populated(); err == nil && !populated {
 			continue
 		}

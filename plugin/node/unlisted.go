@@ -10,16 +10,16 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/weights"
 )
 
-// unlisted has the containers and pods with a weight that run and that no event has reported, by the
-// records on their cgroups. What has no record has no weight of this program.
+// unlisted has the running containers and pods with a weight that no event has reported, by the records on
+// their cgroups. A cgroup without a record has no weight of this program.
 type unlisted struct {
-	weighted []weights.Weighted // without their disks, which a record does not have
-	// problems are why that may not be all: records that cannot be read.
+	weighted []weights.Weighted // without their disks, which records do not have
+	// problems are the errors of records that cannot be read, because of which weighted may not be complete.
 	problems []string
 }
 
-// demand returns what is asked for by what no event has reported, as far as that is known. The caller
-// may append to it.
+// demand returns the weights of the containers and pods that no event has reported, as far as they are known.
+// The caller may append to the result.
 func (l *listing) demand() weights.Demand {
 	found := l.unlisted.Load()
 	switch {
@@ -39,7 +39,7 @@ func (l *listing) demand() weights.Demand {
 	return weights.Demand{Complete: true}
 }
 
-// first returns the first of some texts, and the number of the others.
+// first returns the first one of some texts, and the number of the others.
 func first(texts []string) string {
 	if len(texts) > 1 {
 		return fmt.Sprintf("%s (and %d more)", texts[0], len(texts)-1)
@@ -47,8 +47,8 @@ func first(texts []string) string {
 	return texts[0]
 }
 
-// findUnlisted reads the cgroups where the runtime may never list what runs. Once nothing runs with a
-// weight that no event has reported, that stays so: events report all that starts.
+// findUnlisted reads the cgroups where the runtime may never list its containers. It stops once no unreported
+// container with a weight runs, because events report all later ones.
 func (n *Node) findUnlisted() {
 	if n.listing.unlikely.Load() && !n.listing.demand().Complete {
 		n.listing.unlisted.Store(n.readUnlisted())
@@ -62,7 +62,7 @@ func (n *Node) readUnlisted() *unlisted {
 		if err == nil && (r == nil || !r.HasWeight()) || n.pods.isReported(c.Path()) {
 			return nil
 		}
-		// One that cannot be read counts: its weight would lose its effect otherwise.
+		// A cgroup that cannot be read counts: its weight would lose its effect otherwise.
 		if populated, unread := c.Populated(); unread == nil && !populated {
 			return nil
 		}
@@ -81,8 +81,8 @@ func (n *Node) readUnlisted() *unlisted {
 	return out
 }
 
-// isReported reports whether an event has reported the container that a cgroup belongs to or, for the
-// cgroup of a pod, a container of the pod that may run.
+// isReported reports whether an event has reported the container that a cgroup belongs to. For the cgroup of a
+// pod, it reports whether a container of the pod may run that an event has reported.
 func (t *podTable) isReported(cgroup string) bool {
 	s := t.state.Lock()
 	defer t.state.Unlock()

@@ -32,7 +32,7 @@ func restarted(t *testing.T, annotations map[string]string, names ...string) (n 
 	return n, h, dir
 }
 
-// end has a cgroup lose its last process.
+// end removes the last process of a cgroup.
 func end(t *testing.T, dir string, cgroups ...string) {
 	t.Helper()
 	for _, cgroup := range cgroups {
@@ -49,8 +49,8 @@ func wantUnknown(t *testing.T, n *Node, unknown string) {
 	}
 }
 
-// TestUnlisted: where the runtime never lists what runs, what asks for weights is complete once no
-// cgroup has a record with one.
+// TestUnlisted verifies that the demand for weights is complete once no cgroup has a record with a weight,
+// where the runtime never lists its containers.
 func TestUnlisted(t *testing.T) {
 	n, _, dir := restarted(t, map[string]string{weightKey + "containers": "30", weightKey + "pod-total": "* 60; rootfs 50"}, "a", "b")
 	if d := n.Weighted(); d.Complete || d.Unknown != "the runtime has not listed what runs" {
@@ -77,13 +77,14 @@ func TestUnlisted(t *testing.T) {
 	}
 }
 
-// TestUnlistedWithoutWeights: containers without a weight are no reason to wait.
+// TestUnlistedWithoutWeights verifies that containers without a weight are no reason to wait.
 func TestUnlistedWithoutWeights(t *testing.T) {
 	n, _, _ := restarted(t, map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"}, "a")
 	wantUnknown(t, n, "")
 }
 
-// TestUnlistedAndReported: a container of a former pod that events report counts by them, until its end.
+// TestUnlistedAndReported verifies that a container of a former pod that events report counts by them, until
+// its end.
 func TestUnlistedAndReported(t *testing.T) {
 	annotations := map[string]string{weightKey + "containers": "30"}
 	n, _, dir := restarted(t, annotations, "a")
@@ -102,7 +103,8 @@ func TestUnlistedAndReported(t *testing.T) {
 	}
 }
 
-// TestUnlistedUnreadable: a record that cannot be read may have a weight, while its cgroup has a process.
+// TestUnlistedUnreadable verifies that a record that cannot be read may have a weight, while its cgroup has a
+// process.
 func TestUnlistedUnreadable(t *testing.T) {
 	n, h, dir := restarted(t, map[string]string{weightKey + "containers": "30"}, "a")
 	at, name := record.PlaceOf(h.Cgroup(cgroupOf("a")), record.KindContainer)
@@ -114,7 +116,7 @@ func TestUnlistedUnreadable(t *testing.T) {
 	wantUnknown(t, n, "")
 }
 
-// TestUnlistedIsCopied: what is added to one demand is not in another one.
+// TestUnlistedIsCopied verifies that a weight that is added to one demand is not in another one.
 func TestUnlistedIsCopied(t *testing.T) {
 	for _, problems := range [][]string{nil, {"a record cannot be read"}} {
 		var l listing
@@ -127,7 +129,7 @@ func TestUnlistedIsCopied(t *testing.T) {
 	}
 }
 
-// TestListedLate: the list of the runtime has the last word.
+// TestListedLate verifies that the list of the runtime has the last word.
 func TestListedLate(t *testing.T) {
 	n, _, _ := restarted(t, map[string]string{weightKey + "containers": "30"}, "a")
 	wantUnknown(t, n, "container prod/db-0 a")

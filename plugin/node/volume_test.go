@@ -21,7 +21,7 @@ func volumeDisks(path string) blkio.Backing {
 	return twoDisks(path)
 }
 
-// TestVolumeTarget: a volume is looked up where it is a target, and only there.
+// TestVolumeTarget verifies that a volume is resolved only where it is a target.
 func TestVolumeTarget(t *testing.T) {
 	mounts := []struct{ source, at string }{
 		{podVolumes + "csi/data/mount", "/data"},

@@ -7,9 +7,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestObservedWeightIsLifted: a program that starts with a policy which only observes, and
-// cannot look at the node at first, takes its predecessor's weight off. It replaced the
-// record and left the weight, which was nothing of its own any more.
+// TestObservedWeightIsLifted verifies that a program that starts with a policy that only observes removes its
+// predecessor's weight, even if it cannot read the node at first. Before, it replaced the record and left the
+// weight, which then belonged to no program.
 func TestObservedWeightIsLifted(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	sb := sandbox(map[string]string{weightKey + "containers": "30"})

@@ -6,8 +6,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// Weighted returns what pods ask for with weights. What is only observed, or was cleared, is not
-// asked for.
+// Weighted returns the demand of pods for weights. Containers in observe mode have none; weights that were
+// cleared are listed apart.
 func (n *Node) Weighted() weights.Demand {
 	if !n.Policy().Enforces() {
 		return weights.Demand{Complete: true}
@@ -25,7 +25,7 @@ func (t *podTable) addWeighted(out *weights.Demand) {
 	}
 }
 
-// addWeighted adds what the group asks for, unless none of its containers runs.
+// addWeighted adds the demand of the group, unless none of its containers runs.
 func (g *group) addWeighted(out *weights.Demand) {
 	var running *pod
 	for _, pod := range g.pods {
@@ -74,7 +74,7 @@ func ifNone(disks []blkio.Disk, reason string) string {
 	return reason
 }
 
-// noDisk returns why the weight of the container is for no disk, "" if it is for one.
+// noDisk returns the reason why the container's weight applies to no disk, "" if it applies to one.
 func (c *container) noDisk() string {
 	reason := "it uses no local disk"
 	if layer := c.disks.Facts.Rootfs.Reason; layer != "" {
@@ -83,6 +83,6 @@ func (c *container) noDisk() string {
 	return ifNone(c.decision.desired.Weighted, reason)
 }
 
-// WeightsChanged has all pods looked at soon: io.cost was enabled on a disk, or disabled. A
-// weight for a single disk can be written only while it is enabled there.
+// WeightsChanged wakes the reconciler for a pass over all pods after io.cost was enabled or disabled on a disk.
+// A weight on a single disk can be written only while io.cost is enabled there.
 func (n *Node) WeightsChanged() { n.reconcileAllSoon() }

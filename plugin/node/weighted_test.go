@@ -14,7 +14,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestWeighted: what the weights of pods ask for, from the first container to the last.
+// TestWeighted verifies the demand of pods for weights, from the first container to the last.
 func TestWeighted(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -51,11 +51,12 @@ func TestWeighted(t *testing.T) {
 	want("after the pod", weights.Demand{Complete: true})
 }
 
-// TestWeightedWithoutDisk: a weight for all disks that is for none is asked for as well, with the reason.
+// TestWeightedWithoutDisk verifies that a weight for all disks that applies to none is in the demand as well,
+// with the reason.
 func TestWeightedWithoutDisk(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
 	n := newNode(t, h)
-	n.layers.current.Store(&placed{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/mnt/mem/layers"}}, registration: 1})
+	n.layers.current.Store(&layerLocations{Layers: inventory.Layers{Default: inventory.Layer{Dir: "/mnt/mem/layers"}}, registration: 1})
 	n.Synchronize(nil, nil)
 	start(t, n, sandbox(map[string]string{weightKey + "container.a": "30", weightKey + "pod-total": "50"}), "a")
 	n.pass(t.Context())
@@ -71,8 +72,7 @@ func TestWeightedWithoutDisk(t *testing.T) {
 	}
 }
 
-// TestWeightedUndecided: as long as a container runs that was not looked into, what is asked for
-// is not all known.
+// TestWeightedUndecided verifies that the demand is not complete while a container runs that was not resolved.
 func TestWeightedUndecided(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -88,8 +88,8 @@ func TestWeightedUndecided(t *testing.T) {
 	}
 }
 
-// TestWeightedObserved: a weight of a pod that a rule only observes is not asked for, of its containers or as a whole,
-// from the pass after the rule on.
+// TestWeightedObserved verifies that a weight of a pod that a rule only observes is not in the demand, for its
+// containers or as a whole, from the pass after the rule on.
 func TestWeightedObserved(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
@@ -113,7 +113,7 @@ func TestWeightedObserved(t *testing.T) {
 	}
 }
 
-// TestWeightedCleared: a weight that an operator has cleared is not asked for.
+// TestWeightedCleared verifies that a weight that an operator has cleared is not in the demand.
 func TestWeightedCleared(t *testing.T) {
 	h, _ := tree(t, podCgroup, cgroupOf("a"), cgroupOf("b"))
 	n := newNode(t, h)

@@ -15,7 +15,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// applier plans what is to be on the cgroups of groups, and puts that into force.
+// applier plans the settings for the cgroups of groups, and puts them into force.
 type applier struct {
 	*environment
 	pods    *podTable
@@ -28,15 +28,15 @@ func (n *Node) applier() applier {
 	return applier{&n.environment, &n.pods, &n.policy, &n.listing, n.metrics}
 }
 
-// enforcer returns what puts plans into force.
+// enforcer returns the Enforcer that puts plans into force.
 func (a applier) enforcer() *enforce.Enforcer {
 	storage := a.storage
 	return &enforce.Enforcer{Cgroups: a.cgroups, Gone: func(d blkio.Dev) bool { return storage.Device(d).Missing }}
 }
 
-// apply brings the cgroups of a group into line. With only set, of the
-// containers only that one is looked at: the start of a container must not
-// wait for its neighbours. It waits for another writer until ctx ends.
+// apply writes the plan of a group to its cgroups. If only is set, it writes only that container and the pod's
+// cgroup, because the start of a container must not wait for its neighbours. It waits for another writer until
+// ctx ends.
 func (a applier) apply(ctx context.Context, g groupIdentity, only string) error {
 	if !a.pods.take(g, ctx.Done()) {
 		return fmt.Errorf("wait for a write to the pod's cgroups: %w", ctx.Err())
@@ -45,12 +45,12 @@ func (a applier) apply(ctx context.Context, g groupIdentity, only string) error 
 	return a.write(g, only)
 }
 
-// write applies the pod's settings; the caller holds the pod's token.
+// write writes the plan of a group to its cgroups. The caller holds the group's token.
 func (a applier) write(g groupIdentity, only string) error {
 	targets := a.planFor(g)
 	var errs []error
 	a.enforcer().Apply(targets, only, func(r *enforce.Result) {
-		a.tell(r)
+		a.logWritten(r)
 		a.pods.noteCleared(g, r)
 		if r.Target.Container == "" {
 			errs = append(errs, r.Err)
@@ -61,7 +61,7 @@ func (a applier) write(g groupIdentity, only string) error {
 	return errors.Join(errs...)
 }
 
-// noteCleared notes whether an operator has cleared a cgroup: its weight is not asked for then.
+// noteCleared notes whether an operator has cleared a cgroup. A cleared cgroup has no demand for a weight.
 func (t *podTable) noteCleared(g groupIdentity, r *enforce.Result) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
@@ -76,28 +76,28 @@ func (t *podTable) noteCleared(g groupIdentity, r *enforce.Result) {
 	}
 }
 
-// found is what was read of a container's cgroup beside a write to it.
-type found struct {
+// cgroupReads has the results of reads of a container's cgroup after a write to it.
+type cgroupReads struct {
 	ids       []uint64 // of the cgroup and those below it; nil if they were not read
-	populated bool     // there is a first process
+	populated bool     // the cgroup has a process
 }
 
-// written draws the conclusions from a write to the cgroup of a container: it asks the state
-// what is to be read there, and tells it what was.
+// written updates the state after a write to the cgroup of a container. It asks the state what to read of the
+// cgroup, and passes the results to it.
 func (a applier) written(g groupIdentity, r *enforce.Result, pod policy.Settings, starting bool) error {
-	c, ids, process := a.pods.unread(g, r)
+	c, ids, process := a.pods.pendingReads(g, r)
 	if c.id == "" {
-		return nil // it has left
+		return nil // the container has left the state
 	}
-	var f found
+	var f cgroupReads
 	if ids {
-		if all, err := r.Cgroup.IDs(); err == nil { // else it is gone, or the next look finds them
+		if all, err := r.Cgroup.IDs(); err == nil { // after an error the cgroup was removed, or the next comparison repeats the read
 			f.ids = all
 		}
 	}
 	if process {
 		populated, err := a.cgroups.Cgroup(c.cgroup).Populated()
-		f.populated = err != nil || populated // also if it cannot be known: the cgroup was written to
+		f.populated = err != nil || populated // after an error too, because the cgroup was written to
 	}
 	var plan *handover.Plan
 	if r.Compared && a.policy.Load().Writeback.HandOver {
@@ -106,7 +106,7 @@ func (a applier) written(g groupIdentity, r *enforce.Result, pod policy.Settings
 	}
 	watch, err := a.pods.noteWritten(c, r, &f, plan, starting)
 	if watch != nil {
-		a.hold(c, r.Cgroup, watch)
+		a.watchExit(c, r.Cgroup, watch)
 	}
 	if errors.Is(r.Err, blkio.ErrGone) {
 		return err
@@ -114,11 +114,10 @@ func (a applier) written(g groupIdentity, r *enforce.Result, pod policy.Settings
 	return errors.Join(r.Err, err)
 }
 
-// unread returns a container of a group, without an ID if it has left, and what is to be read of its
-// cgroup: its IDs while it is there, which is done once, and whether the first process of a
-// container that starts is there. Until it is, the exit watch would take the cgroup for that
-// of a container that has ended.
-func (t *podTable) unread(g groupIdentity, r *enforce.Result) (c identity, ids, process bool) {
+// pendingReads returns the container of a write, without an ID if it has left the state. ids is true if the IDs of
+// the cgroup have to be read, which is done once. process is true if it is not known whether a container that
+// starts has its first process. Before that, the exit watch would take the container for an ended one.
+func (t *podTable) pendingReads(g groupIdentity, r *enforce.Result) (c identity, ids, process bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	for _, pod := range g.in(s).pods {
@@ -130,12 +129,13 @@ func (t *podTable) unread(g groupIdentity, r *enforce.Result) (c identity, ids, 
 	return identity{}, false, false
 }
 
-// noteWritten notes what was written and read, and what is to be done at the end of the
-// container: plan is nil if that is as it was. It returns the watch that the container
-// needs, or nil. A container that runs, as far as is known, and has no cgroup has ended, and
-// its StopContainer event is under way or was missed; or the runtime has not placed it yet.
-// The latter is an error where something is to be written, except while it starts.
-func (t *podTable) noteWritten(of identity, r *enforce.Result, f *found, plan *handover.Plan, starting bool) (handover.Adder, error) {
+// noteWritten notes the result of a write, and of the reads after it. plan is the new exit plan, nil if it is
+// unchanged. noteWritten returns the watch to which the container's cgroup has to be added, or nil.
+//
+// A running container without a cgroup has ended, and its StopContainer event is under way or was missed. Or
+// the runtime has not created its cgroup yet. The latter is an error if there are limits to write, except while
+// the container starts.
+func (t *podTable) noteWritten(of identity, r *enforce.Result, f *cgroupReads, plan *handover.Plan, starting bool) (handover.Adder, error) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	c := of.in(s)
@@ -148,7 +148,7 @@ func (t *podTable) noteWritten(of identity, r *enforce.Result, f *found, plan *h
 	switch {
 	case plan != nil:
 		c.exit.plan, c.exit.planned = *plan, true
-	case r.Compared: // the hand-over is switched off, and the limits may have changed
+	case r.Compared: // the hand-over is disabled, and the limits may have changed
 		c.exit.planned = false
 	}
 	gone := errors.Is(r.Err, blkio.ErrGone)
@@ -169,8 +169,8 @@ func (t *podTable) noteWritten(of identity, r *enforce.Result, f *found, plan *h
 	return watch, nil
 }
 
-// tell logs and counts what was written.
-func (a applier) tell(r *enforce.Result) {
+// logWritten logs and counts the lines that were written.
+func (a applier) logWritten(r *enforce.Result) {
 	if r.Unreadable != nil {
 		a.log.WithError(r.Unreadable).WithField("cgroup", r.Target.Cgroup).Warn("Replacing an unreadable record")
 	}

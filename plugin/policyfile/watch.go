@@ -16,11 +16,11 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// Interval is the time between two reads of the file. It is small, and polling sees what a watch
-// of one inode does not: the symlinks of a ConfigMap.
+// Interval is the time between two reads of the file. It is small. Polling sees the symlinks of a ConfigMap
+// change, which a watch of one inode does not.
 const Interval = 5 * time.Second
 
-// Config holds what a Watch works with.
+// Config is the configuration of a Watch.
 type Config struct {
 	File  string
 	Every time.Duration                     // 0 is Interval

@@ -50,7 +50,7 @@ func (f *file) set(t *testing.T, text string, err error) {
 	}
 }
 
-// TestWatch: each new content is taken or rejected once, however often it is read.
+// TestWatch verifies that each new content is taken or rejected once, however often it is read.
 func TestWatch(t *testing.T) {
 	f := file{text: header, twice: make(chan struct{})}
 	log, hook := test.NewNullLogger()
@@ -90,7 +90,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestWatchDefault: the interval is a default, and the content at the start is no change.
+// TestWatchDefault verifies that the interval is a default, and the content at the start is no change.
 func TestWatchDefault(t *testing.T) {
 	f := file{err: errors.New("absent"), twice: make(chan struct{})}
 	w := NewWatch(Config{Read: f.read})

@@ -50,7 +50,7 @@ type wire struct {
 	Exits []wireExit `json:"exits,omitempty"`
 }
 
-// wireSettings are the lists of settings of a record.
+// wireSettings has the lists of settings of a record.
 type wireSettings struct {
 	Settings []string `json:"settings,omitempty"`
 	Weights  []string `json:"weights,omitempty"`
@@ -58,8 +58,8 @@ type wireSettings struct {
 	Lowered  []string `json:"lowered,omitempty"`
 }
 
-// identity and outcome are the fields of a Record that have their own names in JSON, in each
-// version.
+// identity has the fields of a Record for the cgroup, which have the same names in each version of the JSON.
+// outcome has those for the decision.
 type identity struct {
 	Kind        string `json:"kind"`
 	Namespace   string `json:"namespace"`
@@ -100,10 +100,10 @@ type wireExit struct {
 	At        time.Time `json:"at"`
 }
 
-// Marshal is the inverse of Parse. Equal records give equal bytes. To fit into room, it
-// leaves out what is only shown: first the targets, then the warnings and skipped targets,
-// then the names of disks. It does not leave out the rest, so the result may be larger than
-// room. The error is ErrTooLarge if it is larger than MaxSize.
+// Marshal is the inverse of Parse. Equal records give equal bytes. To fit into room, it leaves out fields that
+// are only shown: first the targets, then the warnings and skipped targets, then the names of disks. It does
+// not leave out the rest, so the result may be larger than room. The error is ErrTooLarge if it is larger than
+// MaxSize.
 func (r *Record) Marshal(room int) ([]byte, error) {
 	w := r.wire()
 	for _, shorten := range []func(){

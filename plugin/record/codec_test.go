@@ -32,7 +32,7 @@ func parse(t testing.TB, text string) *Record {
 	return r
 }
 
-// TestMarshal: the format, and that it is the inverse of Parse.
+// TestMarshal covers the format, and that it is the inverse of Parse.
 func TestMarshal(t *testing.T) {
 	at := time.Date(2026, 11, 22, 22, 30, 0, 0, time.UTC)
 	for _, tt := range []struct {
@@ -93,7 +93,7 @@ func TestMarshal(t *testing.T) {
 	}
 }
 
-// TestMarshalClasses: the sources of values that a class has.
+// TestMarshalClasses covers the sources of values that a class has.
 func TestMarshalClasses(t *testing.T) {
 	r := &Record{Settings: policy.NewSettings(
 		set(blkio.Wbps, vda, 5, policy.Source{Kind: policy.FromRule, Name: "batch/bronze", IsStar: true, Target: "*"}),
@@ -109,7 +109,7 @@ func TestMarshalClasses(t *testing.T) {
 	}
 }
 
-// TestParseLater: keys of a later program are left alone, what cannot be understood is an error.
+// TestParseLater verifies that keys of a later program are ignored, and that an invalid value is an error.
 func TestParseLater(t *testing.T) {
 	const head = `{"v":2,"names":["a"],"sources":[{"k":"annotation","n":0}],"settings":`
 	r := parse(t, head+`["0 io.latency target=5 254:0","0 io.max abps=1 wbps=7 254:0"]}`)
@@ -165,7 +165,7 @@ func large(entries int, target string) *Record {
 	return r
 }
 
-// withoutTargets is what is left of settings where there is no room for texts.
+// withoutTargets returns settings without the texts for which there is no room.
 func withoutTargets(s policy.Settings) policy.Settings {
 	out := slices.Clone(s)
 	for i := range out {
@@ -176,8 +176,8 @@ func withoutTargets(s policy.Settings) policy.Settings {
 	return out
 }
 
-// TestSize: a record of 200 disks with four keys fits, with all that decides. What is left
-// out is written the same way the next time.
+// TestSize verifies that a record of 200 disks with four keys fits, with all fields that decide. The other
+// fields are written the same way the next time.
 func TestSize(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -208,7 +208,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// TestSizeOfPod: a pod's directory has room for its own record and those of its containers.
+// TestSizeOfPod verifies that a pod's directory has room for its own record and those of its containers.
 func TestSizeOfPod(t *testing.T) {
 	const kernfs = 128 << 10 // KERNFS_USER_XATTR_SIZE_LIMIT
 	for _, containers := range []int{0, 1, 2, 10, 14} {
@@ -226,7 +226,7 @@ func TestSizeOfPod(t *testing.T) {
 	}
 }
 
-// TestShorten: what is for people goes first, in the order of its worth.
+// TestShorten verifies that texts for people are left out first, the least important one first.
 func TestShorten(t *testing.T) {
 	r := large(1, "/data")
 	var got []string

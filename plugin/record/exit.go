@@ -12,8 +12,7 @@ import (
 // the record of the pod has the exits of its containers, and status can name them.
 
 const (
-	// MaxExits and maxExitBytes are what a record has room for: the kernel
-	// takes 64 KiB.
+	// MaxExits and maxExitBytes bound the exits in a record, because the kernel takes 64 KiB.
 	MaxExits     = 16
 	maxExitBytes = 8 << 10
 )
@@ -30,7 +29,7 @@ type Exit struct {
 	At     time.Time // UTC, to the second
 }
 
-// size is about what the entry takes in a record.
+// size returns the approximate bytes that the entry takes in a record.
 func (e Exit) size() int {
 	n := 80 + len(e.Container) + 21*len(e.CgroupIDs)
 	for _, l := range e.Limits.Lines() {

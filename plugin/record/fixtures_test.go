@@ -29,7 +29,7 @@ func lines(limits map[blkio.Dev]blkio.Limits) []string {
 	return strings.Split(strings.TrimSpace(blkio.FormatIOMax(limits)), "\n")
 }
 
-// TestParseV1: a node has records of the version that ran before an update.
+// TestParseV1 verifies that a node has records of the version that ran before an update.
 func TestParseV1(t *testing.T) {
 	db := []string{
 		"254:0 rbps=max wbps=10485760 riops=500 wiops=max",
@@ -83,7 +83,7 @@ func TestParseError(t *testing.T) {
 	}
 }
 
-// TestSourcesV1: the text for the backstop and "*" become what they meant.
+// TestSourcesV1 verifies that the text for the backstop and "*" are converted to their meaning.
 func TestSourcesV1(t *testing.T) {
 	const limits, total = "limits.blkio.noderesource.dev/", "limits.blkio.noderesource.dev/pod-total"
 	weight := policy.Source{Kind: policy.FromAnnotation, Name: "weight.blkio.noderesource.dev/container.db"}
@@ -123,7 +123,7 @@ func TestSourcesV1(t *testing.T) {
 	}
 }
 
-// FuzzParse: a record that can be parsed is written as one that says the same.
+// FuzzParse verifies that a record that can be parsed is written as an equal one.
 func FuzzParse(f *testing.F) {
 	for _, name := range []string{"container", "observed", "cleared", "dropped", "pod-backstop", "exits"} {
 		data := fixture(f, name)

@@ -13,8 +13,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestSourceOutOfRange: a source, or its name, that the record does not have is an error, whatever
-// the number.
+// TestSourceOutOfRange verifies that a source, or its name, that the record does not have is an error, for any
+// number.
 func TestSourceOutOfRange(t *testing.T) {
 	for _, number := range []string{"-1", "1", "2", "-9223372036854775808", "9223372036854775807", "9223372036854775808", "0x0"} {
 		for _, text := range []string{
@@ -28,7 +28,7 @@ func TestSourceOutOfRange(t *testing.T) {
 	}
 }
 
-// TestV1Unknown: settings of version 1 that this program does not know are left out, and the rest
+// TestV1Unknown verifies that settings of version 1 that this program does not know are left out, and the rest
 // is read.
 func TestV1Unknown(t *testing.T) {
 	r := parse(t, `{"v":1,"kind":"pod","limits":[{"dev":"254","key":"wbps","rate":1},{"dev":"254:0","key":"abps","rate":1},{"dev":"254:0","key":"wbps","rate":0},`+
@@ -48,7 +48,7 @@ func TestV1Unknown(t *testing.T) {
 	}
 }
 
-// TestWithExitsAgain: a container that is noted again, such as after its limits were lifted, has
+// TestWithExitsAgain verifies that a container that is noted again, such as after its limits were lifted, has
 // one entry, the newer one. The lists that were given stay.
 func TestWithExitsAgain(t *testing.T) {
 	exit := func(name string, at int64, ids ...uint64) Exit {

@@ -27,13 +27,13 @@ type Record struct {
 	Container, ContainerID string // "" for a pod
 
 	Settings policy.Settings
-	// Weights are those of a pod as a whole on single disks. They are not in Settings: what divides a
-	// disk between pods can need another value of io.weight.
+	// Weights has the weights of a pod as a whole on single disks. They are not in Settings, because the Keeper
+	// that divides a disk between pods can need another value of io.weight.
 	Weights  policy.Settings
 	Disks    map[blkio.Dev]string // kernel names, at the time of the record
 	Skipped  []string
 	Warnings []string
-	// Error is one line about what is requested and not enforced.
+	// Error is one line about the requested limits that are not enforced.
 	Error string
 	// Observed is true if the settings were decided but not written (mode: observe).
 	Observed bool

@@ -32,7 +32,7 @@ func example() *Record {
 	}
 }
 
-// TestGranted: the backstop is no grant, and what was observed or cleared is not in force.
+// TestGranted verifies that the backstop is no grant, and that observed or cleared values are not in force.
 func TestGranted(t *testing.T) {
 	r := example()
 	want := policy.Desired{
@@ -51,7 +51,7 @@ func TestGranted(t *testing.T) {
 	}
 }
 
-// TestPut: a value of the OCI spec is this program's if its record has it, in force or dropped.
+// TestPut verifies that a value of the OCI spec is this program's if its record has it, in force or dropped.
 func TestPut(t *testing.T) {
 	r := example()
 	r.Drop(set(blkio.Rbps, vda, 7, policy.Source{}).Value)
@@ -79,7 +79,7 @@ func TestPut(t *testing.T) {
 	}
 }
 
-// TestAdd: what a record has stays, and the names of the disks come along.
+// TestAdd verifies that the values of a record stay, with the names of the disks.
 func TestAdd(t *testing.T) {
 	r := &Record{Settings: policy.NewSettings(set(blkio.Wbps, vda, 5, path)), Disks: map[blkio.Dev]string{vda: "vda"}}
 	before := r.Settings

@@ -159,7 +159,7 @@ func marshaled(t *testing.T) (ofPod, ofContainer []byte) {
 	return ofPod, ofContainer
 }
 
-// TestForgedInPlace: the same as TestForged, at the places themselves.
+// TestForgedInPlace covers the same as TestForged, at the places themselves.
 func TestForgedInPlace(t *testing.T) {
 	_, pod, container, dir := newTree(t)
 	ofPod, ofContainer := marshaled(t)

@@ -16,8 +16,8 @@ type Reminder struct {
 	logged time.Time
 }
 
-// Due reports whether err is to be logged now: its text is new, or was logged last at least
-// Interval ago. A nil error ends the problem, and is never due.
+// Due reports whether err has to be logged now: its text is new, or was logged last at least Interval ago. A
+// nil error ends the problem, and is never due.
 func (r *Reminder) Due(now time.Time, err error) bool {
 	if err == nil {
 		*r = Reminder{}

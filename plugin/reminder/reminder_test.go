@@ -37,7 +37,7 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// TestKeep: a function that fails is called again, also after a success, and its error is logged
+// TestKeep verifies that a function that fails is called again, also after a success, and its error is logged
 // once.
 func TestKeep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestKeep(t *testing.T) {
 	})
 }
 
-// TestKeepEnds: the pause ends with the context.
+// TestKeepEnds verifies that the pause ends with the context.
 func TestKeepEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), Pause/2)

@@ -7,16 +7,15 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// account is a user of the budgets and the ledger, which the accounts share equally: the
-// UID of a pod or, outside of pods, the cgroup of a unit of the node.
+// account is a user of the budgets and the ledger: the UID of a pod or, outside of pods, the cgroup of a unit
+// of the node. The accounts share both equally.
 type account string
 
-// budget is an amount that flows in at a steady rate, and of which a part can be saved. All
-// accounts may spend one half of the savings. The other half is a reserve, of which each
-// spending account has an equal share that no other can spend. A spent share fills up again
-// in the time for which the budget saves. So an account that spends all it can delays no
-// other one, and an account that spends alone has the whole rate. It is safe for concurrent
-// use.
+// budget is an amount that flows in at a steady rate. A part of it can be saved. All accounts may spend one
+// half of the savings. The other half is a reserve, and each spending account has an equal share of it that no
+// other can spend. A spent share fills up again in the time for which the budget saves. So an account that
+// spends all it can delays no other one, and an account that spends alone has the whole rate. A budget is safe
+// for concurrent use.
 type budget struct {
 	mu    sync.Mutex // guards all below
 	rate  float64    // a second
@@ -117,12 +116,12 @@ func (b *budget) spend(now time.Time, a account, amount float64) {
 	b.spent[a] = min(b.spent[a]+(own+debt)/share, maxSpent)
 }
 
-// budgets are the budgets of the policy: files begun with, bytes written out early, and
-// seconds of a CPU.
+// budgets has the budgets of the policy: files that repairs begin with, bytes written out early, and seconds of
+// a CPU.
 type budgets struct{ files, early, cpu *budget }
 
-// Amounts that are not used are saved up for so long: a file is to move at once, and then
-// there is nothing to do for long.
+// Unused amounts are saved up for these times, because a file has to move at once, and then there is no work
+// for a long time.
 const (
 	saved    = time.Second
 	cpuSaved = 10 * time.Second

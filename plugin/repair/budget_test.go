@@ -25,7 +25,7 @@ func greedy(b *budget, now time.Time, a account) float64 {
 	return n
 }
 
-// TestBudgetAlone: one account has what comes in for all, and what was saved for one.
+// TestBudgetAlone verifies that a single account can spend the whole rate, and the savings of one account.
 func TestBudgetAlone(t *testing.T) {
 	b, now := testBudget()
 	if got := greedy(b, now, "evil"); !near(got, 100) {
@@ -41,7 +41,7 @@ func TestBudgetAlone(t *testing.T) {
 	}
 }
 
-// TestBudgetReserve: an account that has spent all it can, or more, delays no other.
+// TestBudgetReserve verifies that an account that has spent all it can, or more, delays no other.
 func TestBudgetReserve(t *testing.T) {
 	b, now := testBudget()
 	for range 500 {
@@ -60,7 +60,7 @@ func TestBudgetReserve(t *testing.T) {
 	}
 }
 
-// TestBudgetShares: those that spend have equal parts of what comes in.
+// TestBudgetShares verifies that the accounts that spend get equal parts of the rate.
 func TestBudgetShares(t *testing.T) {
 	b, now := testBudget()
 	accounts := []account{"a", "b", "c", "d"}
@@ -81,8 +81,8 @@ func TestBudgetShares(t *testing.T) {
 	}
 }
 
-// TestBudgetBounds: whatever accounts spend as they are allowed to, together it is not
-// more than what comes in and was saved; and none is remembered that spends nothing.
+// TestBudgetBounds verifies that accounts that spend no more than their allowances together spend at most the
+// rate and the savings. Accounts that spend nothing are not kept.
 func TestBudgetBounds(t *testing.T) {
 	b, now := testBudget()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -105,8 +105,8 @@ func TestBudgetBounds(t *testing.T) {
 	}
 }
 
-// TestBudgetReady: an account is not kept from a thing for ever because its share is
-// smaller than that.
+// TestBudgetReady verifies that an account with a share smaller than an amount can spend that amount after some
+// time.
 func TestBudgetReady(t *testing.T) {
 	b, now := testBudget()
 	for i := range 50 {

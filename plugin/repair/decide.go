@@ -76,7 +76,7 @@ func (l *ledger) workFor(now time.Time, f *file) (work, *share) {
 	return nothing, nil
 }
 
-// needsDrop reports whether pages are to be dropped, of a file that its writer owns.
+// needsDrop reports whether the pages of a file that its writer owns have to be dropped.
 func (f *file) needsDrop(now time.Time, by *share, contested bool) bool {
 	misplaced := by.recent.isMisplaced() && by.fresh.misplaced > 0 && !f.rest.lasts(now)
 	if !contested && (misplaced || f.drops.isDue(now)) {

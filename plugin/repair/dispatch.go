@@ -96,7 +96,7 @@ func takeTurns[T any, G comparable](all []T, group func(*T) G) []T {
 	return out
 }
 
-// visit returns the visit of a task, which is to the writes since the last visit.
+// visit returns the visit of a task. It covers the writes since the last visit.
 func (r *Repairer) visit(now time.Time, t *task) visit {
 	v := visit{
 		Inode: t.Inode, work: t.work, ownerID: t.owner.id,

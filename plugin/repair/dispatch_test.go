@@ -10,7 +10,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/repair/filestate"
 )
 
-// compareVisits looks into visits.
+// compareVisits lets cmp compare the unexported fields of visits.
 func compareVisits() cmp.Option { return cmp.AllowUnexported(visit{}) }
 
 // visitTest is a task, and the visit that is made of it.
@@ -34,8 +34,8 @@ func (tt *visitTest) run(t *testing.T, n *nodeTest) {
 	}
 }
 
-// TestVisit: a visit is to what was written since the last one, and drops where much of
-// that is charged to others.
+// TestVisit verifies that a visit covers the writes since the last visit, and drops pages if many of them are
+// charged to others.
 func TestVisit(t *testing.T) {
 	n := newNodeTest(t)
 	const writer = 5
@@ -88,8 +88,8 @@ func TestVisit(t *testing.T) {
 	}
 }
 
-// TestVisitLeftovers: a few visits after a move drop what others have left, each after a
-// time; the pages of others that stay after many are left for a longer one.
+// TestVisitLeftovers verifies that a few visits after a move drop the pages that others have left, with a pause
+// before each. Pages of others that stay after many visits are left alone for longer.
 func TestVisitLeftovers(t *testing.T) {
 	n := newNodeTest(t)
 	f := &file{drops: drops{leftovers: leftoverPasses}}
@@ -110,8 +110,8 @@ func TestVisitLeftovers(t *testing.T) {
 	}
 }
 
-// TestDispatchBudget: of many files that are new those begin that the policy allows; the
-// others wait for their turn.
+// TestDispatchBudget verifies that passes begin with as many new files as the policy allows. The others wait
+// for their turn.
 func TestDispatchBudget(t *testing.T) {
 	n := newNodeTest(t)
 	n.budgets.files.set(n.now, 4)
@@ -142,8 +142,8 @@ func TestDispatchBudget(t *testing.T) {
 	}
 }
 
-// TestDispatchLeaves: a pass ends when something else is to be done to its file, and goes
-// on for more of the same.
+// TestDispatchLeaves verifies that a pass ends if its file needs other work, and continues if it needs more of
+// the same.
 func TestDispatchLeaves(t *testing.T) {
 	n := newNodeTest(t)
 	n.domains.cgroups.(*modelTree).paths = map[uint64]string{5: "kubepods/podone/a"} // its writer runs

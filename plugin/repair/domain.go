@@ -20,9 +20,9 @@ type domain struct {
 	// cgroup is the path of the cgroup with the limit. It is "" for all cgroups without a
 	// limit.
 	cgroup string
-	// dead is the ID of a removed cgroup, which is a domain of its own, because its limits
-	// cannot be changed any more. It is 0 for other domains.
-	dead uint64
+	// removed is the ID of a removed cgroup. Such a cgroup is a domain of its own, because its limits cannot be
+	// changed any more. The ID is 0 for other domains.
+	removed uint64
 }
 
 // subject is a cgroup with a limit on writes, by its record.
@@ -38,7 +38,7 @@ type ContainerName struct {
 	Container string `json:"container,omitempty"`
 }
 
-// String returns "NAMESPACE/POD CONTAINER", without what is empty.
+// String returns "NAMESPACE/POD CONTAINER", without empty parts.
 func (w ContainerName) String() string {
 	switch {
 	case w.Pod == "":
@@ -68,8 +68,8 @@ type domains struct {
 	// time before they were removed.
 	seen  map[uint64]origin
 	paths map[uint64]place
-	// known are the cgroups that have been looked up. news is true if one of them was found
-	// after the records were read; refresh sets it to false.
+	// known has the IDs of the cgroups that were searched for. news is true if one of them was found after the
+	// records were read; refresh sets it to false.
 	known map[uint64]bool
 	news  bool
 	// observed is true if limits count that are only observed, not enforced.
@@ -133,14 +133,14 @@ func (d *domains) refresh() error {
 	return bad
 }
 
-// forgetPlaces forgets the places of cgroups. Until the next call each is looked up once.
+// forgetPlaces forgets the places of cgroups. Each is searched for once until the next call.
 func (d *domains) forgetPlaces() {
 	clear(d.paths)
 	shorten(d.seen)
 	shorten(d.known)
 }
 
-// shorten removes entries beyond maxSeen.
+// shorten removes entries until maxSeen are left.
 func shorten[V any](m map[uint64]V) {
 	for id := range m {
 		if len(m) <= maxSeen {
@@ -181,7 +181,7 @@ func (d *domains) of(id uint64, fs *filesystem) domain {
 		if s := d.subjects[was.path]; ok && s.id == was.id && was.id != id {
 			return domain{cgroup: was.path}
 		}
-		return domain{dead: id}
+		return domain{removed: id}
 	}
 	for p := at.path; p != "" && p != "."; p = path.Dir(p) {
 		if s, ok := d.subjects[p]; ok && s.limitsWrites(fs) {
@@ -216,23 +216,22 @@ func (d *domains) account(id uint64) account {
 // live reports whether a domain's cgroups can write, or have a limit.
 func (d *domains) live(of domain) bool {
 	_, there := d.subjects[of.cgroup]
-	return of.dead == 0 && (of.cgroup == "" || there)
+	return of.removed == 0 && (of.cgroup == "" || there)
 }
 
 func (s *subject) limitsWrites(fs *filesystem) bool {
 	return s.limits.LimitWritesTo(fs.disks)
 }
 
-// limited reports whether writes of a domain are limited. A removed cgroup took its
-// limits with it. Where it is not known to have had none, as after a restart of this
-// process, it counts as limited: otherwise a limit that cannot be lifted could throttle
-// the writers of its files.
+// limited reports whether writes of a domain are limited. A removed cgroup took its limits with it. It counts
+// as limited if it may have had limits, as after a restart of this process. Otherwise a limit that cannot be
+// lifted could throttle the writers of its files.
 func (d *domains) limited(of domain) bool {
-	if of.dead == 0 {
+	if of.removed == 0 {
 		return of.cgroup != ""
 	}
-	_, ended := d.ended[of.dead]
-	was, seen := d.seen[of.dead]
+	_, ended := d.ended[of.removed]
+	was, seen := d.seen[of.removed]
 	return ended || !seen || was.path != ""
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// testTree is a directory that looks like a cgroup tree, with records.
+// testTree returns a directory with the form of a cgroup tree, with records.
 func testTree(t *testing.T, records map[string]record.Record) *modelTree {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,8 +47,8 @@ func limitsOf(dev, key string, amount blkio.Amount) policy.Settings {
 	return policy.Settings{{Value: blkio.Value{Address: blkio.Address{Key: k, Dev: d}, Amount: amount}}}
 }
 
-// TestDomains: the domain of a cgroup is the nearest one with a limit on writes to
-// the filesystem's disks.
+// TestDomains verifies that the domain of a cgroup is the nearest one with a limit on writes to the
+// filesystem's disks.
 func TestDomains(t *testing.T) {
 	d := newDomains(testTree(t, map[string]record.Record{
 		"pods/one":   {Namespace: "ns", Pod: "one", Settings: limitsOf("8:0", "wbps", 4<<20)},
@@ -108,10 +108,10 @@ func TestDomains(t *testing.T) {
 	}
 }
 
-// TestDeadOwnerOfRemovedPod: after a restart of this process nothing is known of a
-// cgroup that has gone with its pod. Its files go to who writes them all the same: its
-// limit would hold for them.
-func TestDeadOwnerOfRemovedPod(t *testing.T) {
+// TestRemovedOwnerOfRemovedPod verifies that files of a cgroup that was removed with its pod move to their
+// writers. After a restart of this process nothing is known about such a cgroup, and its limit could throttle
+// the writers.
+func TestRemovedOwnerOfRemovedPod(t *testing.T) {
 	d := newDomains(testTree(t, nil))
 	fs := &filesystem{disks: []blkio.Dev{{Major: 8}}}
 	l := newLedger(d)
@@ -136,7 +136,7 @@ func TestDeadOwnerOfRemovedPod(t *testing.T) {
 	}
 }
 
-// TestAccounts: the parts of a pod are one account, however many cgroups they make.
+// TestAccounts verifies that the parts of a pod are one account, however many cgroups they make.
 func TestAccounts(t *testing.T) {
 	for path, want := range map[string]account{
 		"kubepods.slice/kubepods-podab.slice":                                  "ab",
@@ -159,7 +159,7 @@ func TestAccounts(t *testing.T) {
 	}
 }
 
-// TestRecordsReadAgain: a record is decoded when it has changed, and counts then.
+// TestRecordsReadAgain verifies that a record is decoded when it has changed, and counts then.
 func TestRecordsReadAgain(t *testing.T) {
 	tree := testTree(t, map[string]record.Record{
 		"pods/a": {Namespace: "ns", Pod: "a", Settings: limitsOf("8:0", "wbps", 1<<20)},
@@ -193,8 +193,8 @@ func TestRecordsReadAgain(t *testing.T) {
 	}
 }
 
-// TestRemovedBelowLimit: what a container's own cgroup has left runs under the container's
-// limit as long as the container is there, and what the container has left under none.
+// TestRemovedBelowLimit verifies that data of a removed cgroup below a container is under the container's limit
+// while the container exists. Data of a removed container is under no limit.
 func TestRemovedBelowLimit(t *testing.T) {
 	tree := testTree(t, map[string]record.Record{
 		"kubepods/podone/a": {Namespace: "ns", Pod: "one", Kind: record.KindContainer, Container: "a", Settings: limitsOf("8:0", "wbps", 1<<20)},
@@ -216,19 +216,19 @@ func TestRemovedBelowLimit(t *testing.T) {
 	if got := d.of(inner, fs); got != limited {
 		t.Errorf("the removed inner cgroup runs under %v", got)
 	}
-	if got := d.of(outer, fs); got != (domain{dead: outer}) {
+	if got := d.of(outer, fs); got != (domain{removed: outer}) {
 		t.Errorf("the removed container runs under %v", got)
 	}
 	if got := d.participant(outer); got.String() != "ns/one a (ended)" || d.account(outer) != "one" {
 		t.Errorf("the removed container is %q, of %q", got, d.account(outer))
 	}
 	clear(d.subjects)
-	if got := d.of(inner, fs); got != (domain{dead: inner}) {
+	if got := d.of(inner, fs); got != (domain{removed: inner}) {
 		t.Errorf("when the container is gone too, the inner cgroup runs under %v", got)
 	}
 }
 
-// TestParty: names of cgroups in tables.
+// TestParty verifies the names of cgroups in tables.
 func TestParty(t *testing.T) {
 	who := ContainerName{Namespace: "ns", Pod: "p", Container: "c"}
 	for want, p := range map[string]NamedCgroup{
@@ -245,8 +245,8 @@ func TestParty(t *testing.T) {
 	}
 }
 
-// TestOwnedByItself: of a container that may write its record its io.max counts, as far as
-// it limits writes.
+// TestOwnedByItself verifies that of a container that may write its record its io.max counts, as far as it
+// limits writes.
 func TestOwnedByItself(t *testing.T) {
 	tree := testTree(t, nil)
 	for cgroup, max := range map[string]string{

@@ -6,9 +6,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
-// drop removes pages that are charged to others from the page cache, in the part of the
-// file that was written to lately and around it. It writes out the dirty pages there, as
-// many as the budget allows; the next visit continues behind them.
+// drop removes pages that are charged to others from the page cache, in and around the part of the file with
+// recent writes. It writes out the dirty pages there, as many as the budget allows. The next visit continues
+// after that part.
 func (s *session) drop() error {
 	from, end := max(0, s.first-around), s.first+s.window()
 	if s.visit.dropAt > from && s.visit.dropAt <= s.last {

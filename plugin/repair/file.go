@@ -113,7 +113,7 @@ func (r *rest) stayed(now time.Time) {
 	}
 }
 
-// drops are the passes that drop pages which are charged to others.
+// drops counts the passes that drop pages which are charged to others.
 type drops struct {
 	passes int // one after another
 	// leftovers are passes to come. They drop pages that were under writeback as the file

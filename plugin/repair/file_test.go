@@ -24,8 +24,8 @@ func TestReportedStates(t *testing.T) {
 	}
 }
 
-// TestLedgerInterrupted verifies that a file counts as moved if the kernel moves it while
-// its writes are too few to choose an owner, and not if it moves while repair is off.
+// TestLedgerInterrupted verifies that a file counts as moved if the kernel moves it while its writes are too
+// few to choose an owner. It does not count if it moves while repair is off.
 func TestLedgerInterrupted(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -61,8 +61,8 @@ func TestLedgerInterrupted(t *testing.T) {
 	}
 }
 
-// TestRest verifies that rests double up to the longest, and that the next one is short
-// again only after a file has stayed for as long as it rested.
+// TestRest verifies that rests double up to the longest. The next rest is short again only after a file has
+// stayed for as long as it rested.
 func TestRest(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var r rest
@@ -125,8 +125,8 @@ func TestDropsFollow(t *testing.T) {
 	}
 }
 
-// TestShareSpans verifies which part of a file passes look at: that of the writes since
-// the last pass, or of all writes.
+// TestShareSpans verifies which part of a file passes work on: the part with the writes since the last pass, or
+// with all writes.
 func TestShareSpans(t *testing.T) {
 	var s share
 	at := func(first, last, bytes uint64) {

@@ -79,5 +79,5 @@ func movable(fstype string) bool {
 	return false
 }
 
-// hostPath is where a path of the host is for this process.
+// hostPath returns the path by which this process reaches a path of the host.
 func hostPath(hostRoot, p string) string { return filepath.Join(cmp.Or(hostRoot, "/"), p) }

@@ -12,8 +12,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 )
 
-// TestOnLimitedAbove: a limit on a disk throttles the filesystem of a logical volume on
-// its partition as well.
+// TestOnLimitedAbove verifies that a limit on a disk throttles the filesystem of a logical volume on its
+// partition as well.
 func TestOnLimitedAbove(t *testing.T) {
 	link := func(to string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(to), Mode: os.ModeSymlink} }
 	text := func(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s + "\n")} }

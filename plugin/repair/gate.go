@@ -15,7 +15,7 @@ type gate struct {
 	late   string // lateReason, or ""
 }
 
-// opens reports whether files are to be moved.
+// opens reports whether files may be moved.
 func (g *gate) opens() bool {
 	p := g.policy.Load()
 	return p.Enforces() && p.Writeback.Repair.Moves(g.kernel.Corrected())

@@ -15,8 +15,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestGate: files are moved on a corrected kernel, and on others only if the policy asks
-// for it; the report names the bug, its correction and the override.
+// TestGate verifies that files are moved on a corrected kernel, and on others only if the policy asks for it.
+// The report names the bug, its correction and the override.
 func TestGate(t *testing.T) {
 	affected := kernel.Release{Uname: "6.18.38-talos"}.Writeback()
 	fixed := kernel.Release{Uname: "6.18.39-talos"}.Writeback()

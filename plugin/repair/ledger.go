@@ -12,11 +12,11 @@ const (
 	maxFiles = 1 << 13
 	// forgetAfter is how long a file stays in the ledger without writes.
 	forgetAfter = 30 * time.Second
-	// evictFrom is the number of files of which the oldest makes room for another.
+	// evictFrom is the number of files from which the oldest one makes room for another.
 	evictFrom = 8
 )
 
-// limits are the limits on the writes of domains, see domains.
+// limits has the limits on the writes of domains, see domains.
 type limits interface {
 	// limited reports whether the writes of a domain are limited.
 	limited(domain) bool

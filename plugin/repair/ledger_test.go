@@ -13,25 +13,25 @@ import (
 
 // The domains of the tests: a and b are limited, a to less; x is not.
 var (
-	a, b = domain{cgroup: "a"}, domain{cgroup: "b"}
-	x    = domain{}
-	dead = domain{dead: 9}
+	a, b    = domain{cgroup: "a"}, domain{cgroup: "b"}
+	x       = domain{}
+	removed = domain{removed: 9}
 )
 
-var idOf = map[domain]uint64{a: 11, b: 12, x: 13, dead: 9}
+var idOf = map[domain]uint64{a: 11, b: 12, x: 13, removed: 9}
 
 var testFS = &filesystem{fstype: "ext4", mountpoint: "/data"}
 
-// testLimits limit a and b, a to less. Removed cgroups are not live, and those of gone.
+// testLimits has limits for a and b, the smaller one for a. Removed cgroups, and those in gone, are not live.
 type testLimits struct{ gone map[domain]bool }
 
 func (l *testLimits) limited(d domain) bool { return d.cgroup != "" }
-func (l *testLimits) live(d domain) bool    { return d.dead == 0 && !l.gone[d] }
+func (l *testLimits) live(d domain) bool    { return d.removed == 0 && !l.gone[d] }
 func (l *testLimits) stricter(p, q domain, _ *filesystem) bool {
 	return p == a && q != a || p == b && q == x
 }
 
-// story is a ledger and what happens to one file of it.
+// story has a ledger, and writes to one file of it.
 type story struct {
 	*ledger
 	now   time.Time
@@ -55,7 +55,7 @@ func (s *story) writes(who, charged, owner domain, kib uint64) {
 
 func (s *story) passes(d time.Duration) { s.now = s.now.Add(d) }
 
-// decided is what is to be done now, and the file's state.
+// decided has the work that is due now, and the file's state.
 type decided struct {
 	Work  work
 	To    string
@@ -88,7 +88,8 @@ func (s *story) want(t *testing.T, want decided) {
 	}
 }
 
-// TestLedger: who writes, to whose file, on whose pages, and what follows.
+// TestLedger verifies the decision for each case of a writer, an owner, and the cgroup that the pages are
+// charged to.
 func TestLedger(t *testing.T) {
 	for _, tt := range []struct {
 		name                   string
@@ -100,9 +101,9 @@ func TestLedger(t *testing.T) {
 		{"an escape by append", a, a, x, decided{move, "a", StateRepairing}},
 		{"an inversion", x, a, a, decided{move, "", StateRepairing}},
 		{"another limited one's", a, b, b, decided{move, "a", StateRepairing}},
-		{"a dead one's", a, dead, dead, decided{move, "a", StateRepairing}},
+		{"a dead one's", a, removed, removed, decided{move, "a", StateRepairing}},
 		{"its own, on others' pages", a, b, a, decided{drop, "a", StateRight}},
-		{"of those without limits", x, dead, dead, decided{}},
+		{"of those without limits", x, removed, removed, decided{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newStory()
@@ -112,7 +113,7 @@ func TestLedger(t *testing.T) {
 	}
 }
 
-// TestLedgerLittle: a file is not moved for what is less than a page.
+// TestLedgerLittle verifies that a file is not moved for less than a page.
 func TestLedgerLittle(t *testing.T) {
 	s := newStory()
 	s.writes(a, x, x, 3)
@@ -121,7 +122,8 @@ func TestLedgerLittle(t *testing.T) {
 	s.want(t, decided{move, "a", StateRepairing})
 }
 
-// TestLedgerBudget: what is not admitted waits for its turn, and is not begun.
+// TestLedgerBudget verifies that a file without a place in the budget waits for its turn, and that its repair
+// does not begin.
 func TestLedgerBudget(t *testing.T) {
 	s := newStory()
 	s.admit = false
@@ -131,7 +133,7 @@ func TestLedgerBudget(t *testing.T) {
 	s.want(t, decided{move, "a", StateRepairing})
 }
 
-// TestLedgerMoved: a file that has moved is counted, and rests longer each time.
+// TestLedgerMoved verifies that a file that has moved is counted, and rests longer each time.
 func TestLedgerMoved(t *testing.T) {
 	s := newStory()
 	rest := time.Duration(0)
@@ -153,7 +155,7 @@ func TestLedgerMoved(t *testing.T) {
 		s.want(t, decided{State: StateWaiting})
 		s.passes(time.Millisecond)
 	}
-	// What stays for long begins anew.
+	// After it has stayed for long, rests are short again.
 	s.writes(a, a, a, 64)
 	s.decides()
 	for range 30 {
@@ -166,7 +168,7 @@ func TestLedgerMoved(t *testing.T) {
 	}
 }
 
-// TestLedgerFails: what does not move is left alone for a time, and tried again.
+// TestLedgerFails verifies that a file that does not move is left alone for a time, and is then retried.
 func TestLedgerFails(t *testing.T) {
 	s := newStory()
 	for range 110 {
@@ -183,7 +185,7 @@ func TestLedgerFails(t *testing.T) {
 	s.want(t, decided{move, "a", StateRepairing})
 }
 
-// TestLedgerPatient: what there is seldom anything to try with is not given up.
+// TestLedgerPatient verifies that a repair is not given up if the file seldom has pages to make votes with.
 func TestLedgerPatient(t *testing.T) {
 	s := newStory()
 	for range minPasses - 1 {
@@ -193,8 +195,8 @@ func TestLedgerPatient(t *testing.T) {
 	}
 }
 
-// TestLedgerComing: what is heard of and not counted yet can be passed over, and tells
-// nothing of who writes most.
+// TestLedgerComing verifies that writes that an alarm reported, and that are not counted yet, do not change
+// which writer has the most bytes.
 func TestLedgerComing(t *testing.T) {
 	s := newStory()
 	s.writes(a, a, x, 64)
@@ -211,8 +213,8 @@ func TestLedgerComing(t *testing.T) {
 	}
 }
 
-// TestLedgerContested: a file that several write to stays where it is unless one of
-// them has most of it, or goes to who is limited most.
+// TestLedgerContested verifies that a file with several writers stays with its owner, unless one of them has
+// most of the bytes, or strict moves it to the writer with the smallest limit.
 func TestLedgerContested(t *testing.T) {
 	both := func(s *story, ofA, ofX uint64, owner domain) {
 		s.writes(a, a, owner, ofA)
@@ -239,7 +241,7 @@ func TestLedgerContested(t *testing.T) {
 	s.want(t, decided{move, "", StateRepairing})
 }
 
-// TestLedgerForgets: a file that is not written to leaves the ledger.
+// TestLedgerForgets verifies that a file that is not written to leaves the ledger.
 func TestLedgerForgets(t *testing.T) {
 	s := newStory()
 	s.writes(a, x, x, 64)
@@ -250,8 +252,9 @@ func TestLedgerForgets(t *testing.T) {
 	}
 }
 
-// TestLedgerOfTheDead: what is gone takes no part any more, however much it wrote.
-func TestLedgerOfTheDead(t *testing.T) {
+// TestLedgerOfRemoved verifies that a removed cgroup does not count as a writer any more, however much it
+// wrote.
+func TestLedgerOfRemoved(t *testing.T) {
 	s := newStory()
 	s.writes(b, b, x, 1<<20)
 	s.limits = &testLimits{gone: map[domain]bool{b: true}}
@@ -259,7 +262,7 @@ func TestLedgerOfTheDead(t *testing.T) {
 	s.want(t, decided{move, "a", StateRepairing})
 }
 
-// TestLedgerPaused: a policy that has nothing repaired leaves nothing half done.
+// TestLedgerPaused verifies that a policy that has nothing repaired leaves nothing half done.
 func TestLedgerPaused(t *testing.T) {
 	s := newStory()
 	s.writes(a, x, x, 64)
@@ -271,7 +274,7 @@ func TestLedgerPaused(t *testing.T) {
 	s.want(t, decided{State: StateWaiting})
 }
 
-// TestLedgerDrops: pages that cannot be dropped are left for a time.
+// TestLedgerDrops verifies that pages that cannot be dropped are left for a time.
 func TestLedgerDrops(t *testing.T) {
 	s := newStory()
 	s.writes(a, x, a, 64)
@@ -285,8 +288,8 @@ func TestLedgerDrops(t *testing.T) {
 	s.want(t, decided{drop, "a", StateRight})
 }
 
-// TestLedgerLeftovers: what others were charged with on its way to the disk, as the
-// file was moved, is dropped once it is there.
+// TestLedgerLeftovers verifies that pages charged to others that were under writeback when the file was moved
+// are dropped once they are on the disk.
 func TestLedgerLeftovers(t *testing.T) {
 	s := newStory()
 	s.writes(a, x, x, 64)
@@ -303,7 +306,7 @@ func TestLedgerLeftovers(t *testing.T) {
 	s.want(t, decided{State: StateRight})
 }
 
-// TestTurns: one writer's many files keep no other's waiting.
+// TestTurns verifies that the many files of one writer do not delay those of another.
 func TestTurns(t *testing.T) {
 	of := func(d domain) task { return task{to: &share{domain: d}} }
 	var got []domain
@@ -324,7 +327,7 @@ func (s *story) brings(d domain, of account, from, n uint64) {
 	}
 }
 
-// TestLedgerBounded: what there is no room for is counted.
+// TestLedgerBounded verifies that writes for which the ledger has no room are counted.
 func TestLedgerBounded(t *testing.T) {
 	s := newStory()
 	s.brings(a, "evil", 1, maxFiles+7)
@@ -333,7 +336,7 @@ func TestLedgerBounded(t *testing.T) {
 	}
 	// So are the shares of a file: the smallest goes.
 	for i := range uint64(2 * maxShares) {
-		s.add(s.now, &sample{inode: writeback.Inode{Number: 1}, fs: testFS, writer: member{domain{dead: i + 1}, i}, charged: x, owner: member{domain: x}, bytes: i + 100})
+		s.add(s.now, &sample{inode: writeback.Inode{Number: 1}, fs: testFS, writer: member{domain{removed: i + 1}, i}, charged: x, owner: member{domain: x}, bytes: i + 100})
 	}
 	if n := len(s.files[writeback.Inode{Number: 1}].shares); n != maxShares {
 		t.Errorf("%d shares", n)
@@ -345,8 +348,8 @@ func TestLedgerBounded(t *testing.T) {
 	}
 }
 
-// TestLedgerShares: the containers of one pod cannot take the room of other pods, each
-// of which has an equal share of it, and the rest of what others do not need.
+// TestLedgerShares verifies that the containers of one pod cannot take the room of other pods. Each pod has an
+// equal share, and can use room that others do not need.
 func TestLedgerShares(t *testing.T) {
 	s := newStory()
 	for i := range uint64(3) {
@@ -375,7 +378,7 @@ func TestLedgerShares(t *testing.T) {
 	}
 }
 
-// BenchmarkDecide is a look while the whole ledger waits to be moved.
+// BenchmarkDecide measures a decision while all files of the ledger wait to be moved.
 func BenchmarkDecide(b *testing.B) {
 	s := newStory()
 	s.brings(a, "evil", 1, maxFiles)

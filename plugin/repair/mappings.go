@@ -25,7 +25,7 @@ type mappings struct {
 	// waits itself.
 	busy      map[string]bool
 	byAccount map[account]int
-	err       error // of the last access to mappings, unless it was to a single process
+	err       error // of the last access to mappings, unless that was an access to a single process
 }
 
 const (

@@ -14,9 +14,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
-// TestMappingsLooks: of an account no more are looked at than its own part, and others'
-// are all the same.
-func TestMappingsLooks(t *testing.T) {
+// TestMappingsReads verifies that one account cannot use more than its part of the reads of mappings.
+func TestMappingsReads(t *testing.T) {
 	m := newMappings(nil, "")
 	for i := range maxLooks {
 		if !m.enter("evil", strconv.Itoa(i)) {
@@ -76,7 +75,7 @@ func newPagedOut(t *testing.T, procs string, process func(pid int) (read int, er
 	return p
 }
 
-// TestPageOutOf: all processes of a container are paged out of, as far as that is allowed.
+// TestPageOutOf verifies that pages of all processes of a container are paged out, as far as that is allowed.
 func TestPageOutOf(t *testing.T) {
 	many := &strings.Builder{}
 	for pid := 1; pid <= 2*maxMappers; pid++ {
@@ -120,7 +119,7 @@ func TestPageOutOf(t *testing.T) {
 	}
 }
 
-// TestPageOutWaits: a process that holds its memory map keeps only its own cgroup waiting.
+// TestPageOutWaits verifies that a process that holds its memory map delays only its own cgroup.
 func TestPageOutWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		held := make(chan struct{})

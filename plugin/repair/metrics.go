@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counts are the counters. Its zero value is ready to use.
+// counts has the counters. Its zero value is ready to use.
 type counts struct {
 	right, wrong, early, lost atomic.Uint64 // bytes
 	moved, failed, cpu        atomic.Int64  // cpu: nanoseconds
@@ -18,7 +18,7 @@ type counts struct {
 	histogram                 prometheus.Histogram // see repairs
 }
 
-// metrics are the values that the Collector reports.
+// metrics has the values that the Collector reports.
 type metrics struct {
 	counts
 	census atomic.Pointer[census] // as of the last report

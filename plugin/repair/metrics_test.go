@@ -42,7 +42,7 @@ func gather(t *testing.T, c prometheus.Collector) map[string]float64 {
 	return out
 }
 
-// TestCollect: the metrics are those of the last census, and of what was counted since.
+// TestCollect verifies that the metrics have the values of the last census, and the counts since then.
 func TestCollect(t *testing.T) {
 	n := newNodeTest(t)
 	want := map[string]float64{

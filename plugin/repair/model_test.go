@@ -10,10 +10,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
-// modelCache is a page cache whose files behave as the kernel documents: who is charged
-// for a page, which cgroup a file belongs to, and how rounds of writeback change that.
-// The verdict of a round is that of [writeback.Votes], which is tested with traces of
-// real kernels.
+// modelCache is a page cache in which files behave as the kernel documents. It models which cgroup a page is
+// charged to, which cgroup owns a file, and how rounds of writeback change that. The verdict of a round is that
+// of [writeback.Votes], which is tested with traces of real kernels.
 type modelCache struct {
 	mu        sync.Mutex // guards all below, and the files
 	files     map[writeback.Inode]*modelFile
@@ -67,13 +66,13 @@ func (c *modelCache) add(in writeback.Inode, owner uint64) *modelFile {
 	return f
 }
 
-// writes makes pages dirty, and returns the event that the kernel reports of each run of
-// them that is charged to the same cgroup. A page is charged to the cgroup that brings it
-// into the cache, an inode is given to the one that is charged for its first dirty page.
+// writes makes pages dirty, and returns an event for each run of them that is charged to the same cgroup. A
+// page is charged to the cgroup that brings it into the cache. An inode is given to the cgroup that is charged
+// for its first dirty page.
 func (f *modelFile) writes(cgroup uint64, first, pages int64) (out []writeback.Dirtied) {
 	f.cache.mu.Lock()
 	defer f.cache.mu.Unlock()
-	f.settle()
+	f.finishSwitch()
 	for i := first; i < first+pages; i++ {
 		p := f.pages[i]
 		if p == nil {
@@ -102,7 +101,7 @@ func (f *modelFile) writes(cgroup uint64, first, pages int64) (out []writeback.D
 	return out
 }
 
-// clean is what the kernel's flusher does to all of a file, without votes.
+// clean writes out all of a file without votes, as the kernel's flusher does.
 func (f *modelFile) clean() {
 	f.cache.mu.Lock()
 	defer f.cache.mu.Unlock()
@@ -111,9 +110,8 @@ func (f *modelFile) clean() {
 	}
 }
 
-// settle ends the switch that is under way. The kernel forgets the votes then
-// (inode_do_switch_wbs).
-func (f *modelFile) settle() {
+// finishSwitch completes the switch that is under way. The kernel forgets the votes then (inode_do_switch_wbs).
+func (f *modelFile) finishSwitch() {
 	if f.next != 0 && !time.Now().Before(f.at) {
 		f.owner, f.next, f.votes = f.next, 0, writeback.Votes{}
 	}
@@ -188,7 +186,7 @@ func (f *modelFile) Path() (string, bool) { return f.path, f.path != "" }
 func (f *modelFile) Owner() (writeback.Owner, error) {
 	f.cache.mu.Lock()
 	defer f.cache.mu.Unlock()
-	f.settle()
+	f.finishSwitch()
 	return writeback.Owner{
 		Cgroup: f.owner, Dev: f.Dev, Generation: f.Generation, Votes: f.votes, Bandwidth: f.cache.bandwidth,
 	}, f.err
@@ -197,16 +195,16 @@ func (f *modelFile) Owner() (writeback.Owner, error) {
 func (f *modelFile) WriteOut(offset, length int64) error {
 	f.cache.mu.Lock()
 	defer f.cache.mu.Unlock()
-	f.settle()
+	f.finishSwitch()
 	f.round(offset, length)
 	return f.err
 }
 
-// Drop removes what was clean before it, as POSIX_FADV_DONTNEED does.
+// Drop removes the pages that were clean before it, as POSIX_FADV_DONTNEED does.
 func (f *modelFile) Drop(offset, length int64) error {
 	f.cache.mu.Lock()
 	defer f.cache.mu.Unlock()
-	f.settle()
+	f.finishSwitch()
 	now := time.Now()
 	f.in(offset, length, func(i int64, p *modelPage) {
 		if !p.dirty && !now.Before(p.until) && !f.mapped {

@@ -5,7 +5,7 @@ import "time"
 // pace is the interval at which the Repairer reads the writes.
 type pace struct {
 	idle     time.Duration // the last interval, while there was no task; 0 after a task
-	look     time.Time     // time of the next read
+	nextRead time.Time     // time of the next read
 	hasAlarm bool          // the kernel reports between reads that a cgroup writes to another's file
 }
 
@@ -26,14 +26,14 @@ func (p *pace) next(found, tasks int) time.Duration {
 
 // set starts the timer of the next read.
 func (p *pace) set(timer *time.Timer, wait time.Duration) {
-	p.look = time.Now().Add(wait)
+	p.nextRead = time.Now().Add(wait)
 	timer.Reset(wait)
 }
 
 // sooner makes the next read come after wait at the latest, since there may be a task.
 func (p *pace) sooner(timer *time.Timer, wait time.Duration) {
 	p.idle = 0
-	if time.Now().Add(wait).Before(p.look) {
+	if time.Now().Add(wait).Before(p.nextRead) {
 		p.set(timer, wait)
 	}
 }

@@ -55,23 +55,22 @@ type outcome struct {
 	err     error
 }
 
-// tools are shared by all passes.
+// tools has the parts that all passes share.
 type tools struct {
 	cache    pageCache
 	procs    *mappings
 	hostRoot string // where the host's root filesystem is
 }
 
-// worker passes over the files of one filesystem. A disk that does not answer
-// blocks the worker, and nothing else.
+// worker passes over the files of one filesystem. A disk that does not answer blocks only the worker.
 type worker struct {
 	tools
 	budgets
 	fs      *filesystem
 	account account       // the pod whose budgets pay
 	cpuPaid time.Duration // CPU time that was paid for
-	// dirtied receives a value when one of the files is written to, leave when the pass is
-	// to end.
+	// dirtied receives a value when one of the files is written to. leave receives one when the pass has to
+	// end.
 	dirtied, leave <-chan struct{}
 	reportAlive    func() // notes that the pass does not hang
 }
@@ -154,10 +153,9 @@ func (w *worker) roundsWhileWriting(sessions []*session) {
 	}
 }
 
-// awaitWrite waits until one of the files is written to, while some of their pages are
-// under writeback: a writer that waits for a sync has no dirty pages until then, and only
-// for a moment. It reports whether a file was written to. It does not wait if a visit has
-// its result.
+// awaitWrite waits until one of the files is written to, while some of their pages are under writeback. A
+// writer that waits for a sync has no dirty pages until the sync ends, and only for a moment after it.
+// awaitWrite reports whether a file was written to. It does not wait if a visit has its result.
 func (w *worker) awaitWrite(sessions []*session) bool {
 	select {
 	case <-w.dirtied: // during the rounds, which have written it out
@@ -188,14 +186,14 @@ func (s *session) inFlight() bool {
 	return ok && cached.Writeback > 0
 }
 
-// resume does for the current writes what begin does: nearly all of the file is clean, so
-// most pages that are charged to others can be dropped.
+// resume prepares the session for the current writes, as begin does. Nearly all of the file is clean, so most
+// pages that are charged to others can be dropped.
 func (s *session) resume() {
 	if cached, ok := s.cached(); ok {
 		s.dirty = cached.Dirty
 	}
 	if s.active && s.drops {
-		s.writers = nil // mappings have been looked for
+		s.writers = nil // a search for mappings has been made
 		s.fail(s.drop())
 	}
 }
@@ -283,7 +281,7 @@ func (s *session) fail(err error) {
 	}
 }
 
-// round writes out a part of the file, of which so many bytes may be dirty.
+// round writes out a part of the file. dirty is the number of bytes in it that may be dirty.
 func (s *session) round(at, length int64, dirty uint64) {
 	if s.allowance() == 0 {
 		s.active = false
@@ -326,7 +324,7 @@ func (s *session) slice(owner writeback.Owner) {
 		}
 		length, dirty := size, min(uint64(size), s.dirty-min(s.dirty, s.written))
 		if size > slice && dirty > slice {
-			// The slices behind the dirty pages are clean.
+			// The slices after the dirty pages are clean.
 			if length, dirty = s.affordable(at, size); length == 0 {
 				s.active = false
 				return

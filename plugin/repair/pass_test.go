@@ -8,8 +8,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
-// TestSlices: what is dirty is cut into as many slices as votes are
-// missing, where there is enough of it, and never into more than a pass looks at.
+// TestSlices verifies that the dirty bytes are cut into as many slices as votes are missing, if there are
+// enough of them. There are never more slices than a pass works on.
 func TestSlices(t *testing.T) {
 	const mib = 1 << 20
 	fast := writeback.Owner{Bandwidth: 25600} // 100 MiB/s
@@ -41,8 +41,8 @@ func TestSlices(t *testing.T) {
 	}
 }
 
-// TestSlicesReach: slices reach from the first page that was written to the last,
-// and end there, also at the end of what a file can have.
+// TestSlicesReach verifies that slices reach from the first written page to the last one, and end there, also
+// at the largest offset of a file.
 func TestSlicesReach(t *testing.T) {
 	for _, tt := range []struct {
 		first, last int64
@@ -61,8 +61,8 @@ func TestSlicesReach(t *testing.T) {
 	}
 }
 
-// TestDropWithinAllowance: what a visit writes out is no more than its pod may, and the
-// next one goes on where it has ended.
+// TestDropWithinAllowance verifies that a visit writes out no more than its pod may. The next visit continues
+// where it has ended.
 func TestDropWithinAllowance(t *testing.T) {
 	const size, mib = 8 << 20, 1 << 20
 	f := newModelCache().add(writeback.Inode{Number: 1}, 9)

@@ -35,9 +35,9 @@ func (r *Repairer) read(now time.Time) int {
 	return len(found)
 }
 
-// onAlarm starts a pass for a file as soon as a cgroup that does not own it writes to it: a
-// writer that syncs has dirty pages, which are votes, for a moment only. read counts the
-// bytes later, except those of a new writer. onAlarm returns the time until the next read.
+// onAlarm starts a pass for a file as soon as a cgroup that does not own it writes to it. A writer that syncs
+// has dirty pages, which are votes, for a moment only. read counts the bytes later, except those of a new
+// writer. onAlarm returns the time until the next read.
 func (r *Repairer) onAlarm(now time.Time, d *writeback.Dirtied) time.Duration {
 	if r.passes.notify(d.Inode) {
 		return tick
@@ -79,8 +79,8 @@ func (r *Repairer) sampleOf(d *writeback.Dirtied) (sample, bool) {
 	if writer == writeback.RootCgroup || r.domains.find(writer).gone && !r.domains.find(charged).gone {
 		writer = charged
 	}
-	// A pod is charged with what its removed containers have left in the page cache
-	// (Linux 7.1). The writer is unknown then: no process runs in a pod's own cgroup.
+	// A pod is charged for the pages that its removed containers have left in the page cache (Linux 7.1). The
+	// writer is unknown then, because no process runs in a pod's own cgroup.
 	if cgroupfs.HoldsPods(r.domains.find(writer).path) {
 		return sample{}, false
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// reading is a decoded record. Records are read every second or so, and rarely change: a
-// record is decoded, which takes 15 us and 5 KB of garbage, only if its text has changed.
+// reading is a decoded record. Records are read every second or so, and rarely change. Decoding takes 15 us and
+// 5 KB of garbage, so a record is decoded only if its text has changed.
 type reading struct {
 	sum uint64 // of the text
 	ContainerName

@@ -29,8 +29,8 @@ type brokenStorage struct{ fakeStorage }
 
 func (brokenStorage) Refresh(context.Context) error { return errIO }
 
-// TestRefresh: the filesystems that limits concern are watched. What cannot be read is
-// complained of, and what was known before stays.
+// TestRefresh verifies that the filesystems with limits are watched. Errors of reads are logged, and the known
+// limits stay.
 func TestRefresh(t *testing.T) {
 	n := newNodeTest(t)
 	tree, disks := n.domains.cgroups, n.watch.storage
@@ -63,8 +63,8 @@ func TestRefresh(t *testing.T) {
 	refresh(t, 0)
 }
 
-// TestRefreshForgets: files of a filesystem that was unmounted are forgotten, and passes
-// over them end.
+// TestRefreshForgets verifies that files of a filesystem that was unmounted are forgotten, and passes over them
+// end.
 func TestRefreshForgets(t *testing.T) {
 	n := newNodeTest(t)
 	n.writes(n.watches(7), "one", "a", 3)
@@ -83,8 +83,8 @@ func TestRefreshForgets(t *testing.T) {
 	}
 }
 
-// TestWithoutSubvolumes: btrfs that was loaded after the programs is watched when they
-// have been loaded again, which is tried once a minute.
+// TestWithoutSubvolumes verifies that btrfs that was loaded after the programs is watched when they have been
+// loaded again, which is tried once a minute.
 func TestWithoutSubvolumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNodeTest(t)

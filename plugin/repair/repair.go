@@ -34,7 +34,7 @@ type Config struct {
 
 // Intervals of the Repairer.
 const (
-	tick       = 50 * time.Millisecond  // between reads of the writes, while files are to be moved
+	tick       = 50 * time.Millisecond  // between reads of the writes, while files may be moved
 	writesTick = 150 * time.Millisecond // while there are writes
 	slowTick   = time.Second            // at most, while there are none and the alarm is set; see sooner
 	fileTick   = 50 * time.Microsecond  // for each file that was read, which is ten times its CPU time
@@ -48,7 +48,7 @@ const (
 	// reloadEvery is how often the layout of the kernel's structures is read again.
 	reloadEvery  = time.Minute
 	publishEvery = time.Second
-	// mappedEvery is the number of passes over a file of which one looks for its mappings.
+	// mappedEvery is the number of passes over a file of which one reads its mappings.
 	mappedEvery = 4
 	// maxDrops is the number of passes without success after which the file rests, with
 	// pages that are charged to others.

@@ -20,7 +20,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// fakeObserver sees what a test gives it.
+// fakeObserver reports the writes that a test gives it.
 type fakeObserver struct {
 	rings        chan writeback.Dirtied
 	read         func() []writeback.Dirtied
@@ -97,9 +97,9 @@ func (n *nodeTest) watches(minor uint32) *filesystem {
 	return fs
 }
 
-// writes adds files of a dead cgroup that a container of a pod writes to.
+// writes adds files of a removed cgroup that a container of a pod writes to.
 func (n *nodeTest) writes(fs *filesystem, pod account, container string, files int) {
-	writer, owner := member{domain{cgroup: "kubepods/pod" + string(pod) + "/" + container}, 5}, member{domain{dead: 9}, 9}
+	writer, owner := member{domain{cgroup: "kubepods/pod" + string(pod) + "/" + container}, 5}, member{domain{removed: 9}, 9}
 	n.domains.subjects[writer.cgroup] = subject{reading: &reading{}}
 	for range files {
 		n.last = writeback.Inode{Dev: fs.dev, Number: n.last.Number + 1}
@@ -120,8 +120,8 @@ func (n *nodeTest) acts() map[account]int {
 	return out
 }
 
-// TestPassesOfPods: the files of one pod do not wait for those of another, however
-// many there are, on the same filesystem.
+// TestPassesOfPods verifies that the files of one pod do not wait for those of another, however many there are,
+// on the same filesystem.
 func TestPassesOfPods(t *testing.T) {
 	n := newNodeTest(t)
 	fs := n.watches(0)
@@ -140,8 +140,8 @@ func TestPassesOfPods(t *testing.T) {
 	}
 }
 
-// TestDebtOfOnePod: what one pod's files have taken of the node's budgets is not taken
-// from other pods.
+// TestDebtOfOnePod verifies that the debt of one pod's files to the budgets of the node does not reduce the
+// budgets of other pods.
 func TestDebtOfOnePod(t *testing.T) {
 	b := policy.Default().Writeback.Budget
 	for _, tt := range []struct {
@@ -169,8 +169,8 @@ func TestDebtOfOnePod(t *testing.T) {
 	}
 }
 
-// TestPassesBounded: a pod whose disks do not answer has few threads, and its passes
-// that wait are told that there is more to do.
+// TestPassesBounded verifies that a pod with disks that do not answer has few threads, and that its waiting
+// passes end when there is more work.
 func TestPassesBounded(t *testing.T) {
 	n := newNodeTest(t)
 	for i := range uint32(3 * maxAccountPasses) {
@@ -198,7 +198,7 @@ func TestPassesBounded(t *testing.T) {
 	}
 }
 
-// TestReportOfPods: the files of one pod do not hide another's from status.
+// TestReportOfPods verifies that the files of one pod do not hide another's from status.
 func TestReportOfPods(t *testing.T) {
 	n := newNodeTest(t)
 	fs := n.watches(0)
@@ -221,9 +221,9 @@ func TestReportOfPods(t *testing.T) {
 	}
 }
 
-// TestLooks: while nothing is written looks are seldom, and the kernel's alarm makes
-// the next one come soon.
-func TestLooks(t *testing.T) {
+// TestReads verifies that reads are rare while nothing is written, and that the kernel's alarm makes the next
+// one come soon.
+func TestReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNodeTest(t)
 		looks := make(chan time.Time, 1000)
@@ -253,7 +253,7 @@ func TestLooks(t *testing.T) {
 	})
 }
 
-// TestStepBacksOff: how soon the next look is goes by what the last one found.
+// TestStepBacksOff verifies that the time until the next read depends on the results of the last one.
 func TestStepBacksOff(t *testing.T) {
 	n := newNodeTest(t)
 	if got := n.step(n.now); got != idleTick {
@@ -285,9 +285,9 @@ func TestStepBacksOff(t *testing.T) {
 	}
 }
 
-// TestWriterByCharge: the cgroup that is charged stands for a kernel thread, and for a
-// removed cgroup which was a part of it. A pod's does not: it is charged with what its
-// removed containers have left in the page cache (Linux 7.1), whichever cgroup writes to them.
+// TestWriterByCharge verifies that the charged cgroup counts as the writer for a kernel thread, and for a
+// removed cgroup that was a part of it. A pod's cgroup does not: it is charged for the pages that its removed
+// containers have left in the page cache (Linux 7.1), whichever cgroup writes to them.
 func TestWriterByCharge(t *testing.T) {
 	n := newNodeTest(t)
 	fs := n.watches(0)

@@ -19,7 +19,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
-// complaints are the problems that last.
+// complaints returns the problems that last.
 func (n *nodeTest) complaints() []string { return slices.Sorted(maps.Keys(n.problems.lasting)) }
 
 func (n *nodeTest) wantComplaints(t *testing.T, want ...string) {
@@ -29,8 +29,7 @@ func (n *nodeTest) wantComplaints(t *testing.T, want ...string) {
 	}
 }
 
-// TestComplain: a problem is logged when it is new, again while it lasts, and when it has
-// passed.
+// TestComplain verifies that a problem is logged when it is new, again while it lasts, and when it has passed.
 func TestComplain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNodeTest(t)
@@ -70,8 +69,8 @@ func TestComplain(t *testing.T) {
 	})
 }
 
-// TestRead: what was written comes into the ledger, what there was no room for and what
-// cannot be read is complained of.
+// TestRead verifies that writes get into the ledger. Writes for which there is no room, and errors of reads,
+// are logged.
 func TestRead(t *testing.T) {
 	n := newNodeTest(t)
 	fs := n.watches(0)
@@ -126,7 +125,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestLost: what was lost is logged while it grows, and not for ever after.
+// TestLost verifies that lost writes are logged while their number grows, and not after that.
 func TestLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNodeTest(t)
@@ -155,7 +154,7 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// TestHear: a pass begins at once over a file that the alarm rings for.
+// TestHear verifies that a pass begins at once over a file that the alarm rings for.
 func TestHear(t *testing.T) {
 	n := newNodeTest(t)
 	fs := n.watches(0)
@@ -182,7 +181,7 @@ func TestHear(t *testing.T) {
 	}
 }
 
-// TestNote: what came of a pass.
+// TestNote verifies how the results of a pass are noted.
 func TestNote(t *testing.T) {
 	const moved = 5
 	for _, tt := range []struct {
@@ -239,7 +238,7 @@ func TestNote(t *testing.T) {
 	}
 }
 
-// TestHangs: a pass that does not end is reported and complained of, until it ends.
+// TestHangs verifies that a pass that does not end is reported and logged until it ends.
 func TestHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNodeTest(t)
@@ -268,7 +267,8 @@ func TestHangs(t *testing.T) {
 	})
 }
 
-// TestClose: at the end passes are told to leave, and waited for. One that hangs is not.
+// TestClose verifies that passes are ended and waited for at the end of the process. A pass that hangs is not
+// waited for.
 func TestClose(t *testing.T) {
 	for name, tt := range map[string]struct {
 		pass func(w *worker, _ []visit) passed
@@ -304,7 +304,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestOnLimited: filesystems that files can be moved on are watched, and only those.
+// TestOnLimited verifies that filesystems that files can be moved on are watched, and only those.
 func TestOnLimited(t *testing.T) {
 	table, err := storage.ParseMountTable(strings.NewReader(strings.Join([]string{
 		"36 25 8:0 / /data rw - ext4 /dev/sda rw",
@@ -341,7 +341,7 @@ func TestOnLimited(t *testing.T) {
 	}
 }
 
-// mountedStorage is what is found at mountpoints.
+// mountedStorage has the filesystems at mountpoints.
 type mountedStorage struct {
 	fakeStorage
 	at map[string]blkio.Backing

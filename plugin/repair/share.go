@@ -65,7 +65,7 @@ func (s *share) add(now time.Time, from *sample) {
 // writeback.Dirtied.
 type span struct{ first, last uint64 }
 
-// maxOffset leaves room for a window behind it.
+// maxOffset leaves room for a window after it.
 const maxOffset = math.MaxInt64 - 2*around
 
 // offsets returns the span as offsets for system calls: first is at most last, and both

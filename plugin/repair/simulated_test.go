@@ -22,8 +22,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// simulation is a Repairer that runs on a model of the kernel. Its time is that of a
-// synctest bubble.
+// simulation is a Repairer that runs on a model of the kernel. Its time is the time of a synctest bubble.
 type simulation struct {
 	*Repairer
 	t        *testing.T
@@ -33,8 +32,8 @@ type simulation struct {
 	a, b, x  uint64 // cgroups: a and b are limited, a to less; x is not
 }
 
-// modelObserver reports what is written to the model's files: all with Read, and once for
-// each cgroup after SetAlarm what is written to another cgroup's file.
+// modelObserver reports the writes to the model's files. Read returns all of them. After SetAlarm, each
+// cgroup's first write to another cgroup's file is reported at once.
 type modelObserver struct {
 	mu      sync.Mutex // guards all below
 	watched []blkio.Dev

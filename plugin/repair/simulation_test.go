@@ -12,7 +12,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestSimulation: files go to their writers where a limit is concerned, and to no others.
+// TestSimulation verifies that files go to their writers where a limit is concerned, and to no others.
 func TestSimulation(t *testing.T) {
 	const gone = 999
 	type cgroup func(s *simulation) uint64
@@ -69,8 +69,8 @@ func (s *simulation) reported() *Report {
 	return r
 }
 
-// TestSimulationContested: a file that two containers write to stays where it is, and is
-// reported with both.
+// TestSimulationContested verifies that a file that two containers write to stays where it is, and is reported
+// with both.
 func TestSimulationContested(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulation(t, policy.Default())
@@ -99,8 +99,8 @@ func TestSimulationContested(t *testing.T) {
 	})
 }
 
-// TestSimulationOnlyObserves: files are reported, and not moved, where the policy or the
-// kernel is against it.
+// TestSimulationOnlyObserves verifies that files are reported, and not moved, where the policy or the kernel is
+// against it.
 func TestSimulationOnlyObserves(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -140,7 +140,7 @@ func TestSimulationOnlyObserves(t *testing.T) {
 	}
 }
 
-// TestSimulationReload: a policy that is reloaded holds from then on.
+// TestSimulationReload verifies that a policy that is reloaded holds from then on.
 func TestSimulationReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := policy.Default()
@@ -162,7 +162,7 @@ func TestSimulationReload(t *testing.T) {
 	})
 }
 
-// TestSimulationBudget: repairs write out no more early than the policy allows.
+// TestSimulationBudget verifies that repairs write out no more early than the policy allows.
 func TestSimulationBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const perSecond, seconds = 1 << 20, 10
@@ -187,8 +187,8 @@ func TestSimulationBudget(t *testing.T) {
 	})
 }
 
-// TestSimulationMapped: a writer that maps its file is charged for it once it was paged
-// out of its mappings.
+// TestSimulationMapped verifies that a writer that maps its file is charged for it once it was paged out of its
+// mappings.
 func TestSimulationMapped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pid = 4711

@@ -22,7 +22,7 @@ const (
 	maxAccountPasses = 8
 )
 
-// passes are the passes under way.
+// passes has the passes under way.
 type passes struct {
 	tools     tools
 	run       func(*worker, []visit) passed // (*worker).pass, or a fake
@@ -47,8 +47,8 @@ type underway struct {
 	began time.Time
 	seen  atomic.Int64 // time since began at which it did not hang, in nanoseconds
 	files map[writeback.Inode]visit
-	// dirtied notifies the pass that one of its files is written to, leave that it is to
-	// end, because its files need other work or none.
+	// dirtied notifies the pass that one of its files is written to. leave makes it end, because its files need
+	// other work or none.
 	dirtied, leave chan struct{}
 }
 
@@ -63,8 +63,8 @@ func newUnderway(now time.Time, key passKey, fs *filesystem, visits []visit) *un
 	return u
 }
 
-// alive and hangs go by the time since the pass began, which no change of the node's
-// clock makes longer or shorter.
+// alive notes that the pass does not hang. alive and hangs use the time since the pass began, which no change
+// of the node's clock makes longer or shorter.
 func (u *underway) alive() { u.seen.Store(int64(time.Since(u.began))) }
 
 func (u *underway) hangs(now time.Time) bool {

@@ -7,7 +7,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
-// TestUnderwayDoes: a pass goes on for what it is at, and ends for anything else.
+// TestUnderwayDoes verifies that a pass continues for the work that it does already, and ends for any other
+// work.
 func TestUnderwayDoes(t *testing.T) {
 	one, other := writeback.Inode{Number: 1}, writeback.Inode{Number: 2}
 	u := newUnderway(time.Now(), passKey{}, testFS, []visit{
@@ -35,7 +36,7 @@ func TestUnderwayDoes(t *testing.T) {
 	}
 }
 
-// TestUnderwayHangs: a pass that waits says that it does not hang.
+// TestUnderwayHangs verifies that a pass that waits does not count as hanging.
 func TestUnderwayHangs(t *testing.T) {
 	began := time.Now().Add(-time.Hour)
 	u := newUnderway(began, passKey{}, testFS, nil)
@@ -47,8 +48,8 @@ func TestUnderwayHangs(t *testing.T) {
 	}
 }
 
-// TestStays: a pass waits for its file to be written to, and for nothing else to do;
-// not if something has come of a file, or nothing of it is on its way.
+// TestStays verifies that a pass waits for the next write to its file while pages of it are under writeback. It
+// does not wait if a file has a result, or there is other work.
 func TestStays(t *testing.T) {
 	f := newModelCache().add(writeback.Inode{Number: 1}, 9)
 	goes := func() *session { return &session{visit: &visit{}, file: f, active: true} }

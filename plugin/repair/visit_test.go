@@ -14,7 +14,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
-// testWorker is a worker on a model of the page cache, whose pod may spend what it likes.
+// testWorker returns a worker on a model of the page cache. Its pod has no bound on what it may spend.
 func testWorker(c *modelCache, visits ...visit) *worker {
 	now := time.Now()
 	early, cpu := newBudget(time.Second), newBudget(time.Hour)
@@ -30,7 +30,7 @@ func testWorker(c *modelCache, visits ...visit) *worker {
 
 var errIO = errors.New("input/output error")
 
-// TestPass: what a pass does to a file, and what came of it.
+// TestPass verifies the effect of a pass on a file, and the outcome.
 func TestPass(t *testing.T) {
 	const owner, writer, pages = 9, 5, 256
 	dev := blkio.Dev{Major: 8}
@@ -83,7 +83,7 @@ func TestPass(t *testing.T) {
 					if tt.want.owner != owner && f.rounds > 0 {
 						t.Errorf("%d rounds", f.rounds)
 					}
-					if f.settle(); f.owner != tt.owner {
+					if f.finishSwitch(); f.owner != tt.owner {
 						t.Errorf("it belongs to %d, want %d", f.owner, tt.owner)
 					}
 				}
@@ -92,8 +92,8 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// TestPassDrops: what is clean and charged to others is dropped, so that the writer is
-// charged for what it writes next.
+// TestPassDrops verifies that clean pages that are charged to others are dropped, so that the writer is charged
+// for its next writes.
 func TestPassDrops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const owner, writer, pages = 9, 5, 16
@@ -112,7 +112,7 @@ func TestPassDrops(t *testing.T) {
 	})
 }
 
-// TestPassStopsAtTheVerdict: no more rounds are made than the verdict takes.
+// TestPassStopsAtTheVerdict verifies that a pass makes no more rounds than the verdict takes.
 func TestPassStopsAtTheVerdict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pages = 16 << 10
@@ -130,7 +130,7 @@ func TestPassStopsAtTheVerdict(t *testing.T) {
 	})
 }
 
-// TestPassWithoutMount: a filesystem that cannot be opened is one error, not one of each file.
+// TestPassWithoutMount verifies that a filesystem that cannot be opened is one error, not one of each file.
 func TestPassWithoutMount(t *testing.T) {
 	c := newModelCache()
 	c.openErr = errIO
@@ -146,8 +146,8 @@ func TestPassWithoutMount(t *testing.T) {
 	}
 }
 
-// TestPassSkips: without CPU time that the pod may spend no file is opened, and each is
-// tried again.
+// TestPassSkips verifies that without CPU time that the pod may spend no file is opened, and each is tried
+// again.
 func TestPassSkips(t *testing.T) {
 	c := newModelCache()
 	in := writeback.Inode{Dev: blkio.Dev{Major: 8}, Number: 1}
@@ -161,7 +161,7 @@ func TestPassSkips(t *testing.T) {
 	}
 }
 
-// TestPassWithoutAllowance: nothing is written out early that the policy does not allow.
+// TestPassWithoutAllowance verifies that a pass writes out no bytes early that the policy does not allow.
 func TestPassWithoutAllowance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newModelCache()
@@ -177,8 +177,8 @@ func TestPassWithoutAllowance(t *testing.T) {
 	})
 }
 
-// TestPassStays: while something of a file is on its way to the disk the pass waits for
-// the next write, and makes rounds of that.
+// TestPassStays verifies that a pass waits for the next write while pages of a file are under writeback, and
+// then makes rounds of it.
 func TestPassStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newModelCache()

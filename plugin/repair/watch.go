@@ -63,8 +63,8 @@ func (r *Repairer) refresh(ctx context.Context) {
 	}
 }
 
-// withoutSubvolumes leaves out btrfs where its files cannot be told apart: it was
-// loaded after this program.
+// withoutSubvolumes leaves out btrfs if its subvolumes cannot be distinguished, because it was loaded after
+// this program.
 func (r *Repairer) withoutSubvolumes(watched map[blkio.Dev]*filesystem) {
 	isBtrfs := func(_ blkio.Dev, fs *filesystem) bool { return fs.fstype == "btrfs" }
 	of := maps.Clone(watched)

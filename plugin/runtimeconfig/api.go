@@ -20,12 +20,12 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 )
 
-// answer is what containerd says of itself.
+// answer is the answer of containerd about itself.
 type answer struct {
 	config   criConfig
 	defaults string            // the root of the default snapshotter
 	roots    map[string]string // of each snapshotter that is loaded; "" where it exports none
-	files    containerdConfig  // for what no API tells
+	files    containerdConfig  // for the facts that no API reports
 }
 
 // criConfig is the part that matters here of "config" in the verbose status of
@@ -100,7 +100,7 @@ func askAll(ctx context.Context, conn grpc.ClientConnInterface) (*answer, error)
 	return &a, nil
 }
 
-// callError leaves out what only gRPC's own people want to read.
+// callError returns an error of gRPC without the parts that help only developers of gRPC.
 func callError(call string, err error) error {
 	s := status.Convert(err)
 	return fmt.Errorf("%s: %s: %s", call, s.Code(), s.Message())

@@ -22,7 +22,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 )
 
-// runtime is a containerd that answers what it is told to.
+// runtime is a containerd with fixed answers.
 type runtime struct {
 	cri.UnimplementedRuntimeServiceServer
 	cri.UnimplementedImageServiceServer
@@ -171,7 +171,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// TestErofsSize: no API reports whether erofs has a device for each container.
+// TestErofsSize covers erofs. No API reports whether it has a device for each container.
 func TestErofsSize(t *testing.T) {
 	node := newNode(t, "etc/containerd/config.toml=version = 3\n[plugins.'io.containerd.snapshotter.v1.erofs']\ndefault_size = '1GiB'\n", "e/x=")
 	r := runtime{config: `{"containerd":{"snapshotter":"erofs"}}`, plugins: []*introspection.Plugin{snapshotter("erofs", "/e")}}
@@ -183,8 +183,8 @@ func TestErofsSize(t *testing.T) {
 	}
 }
 
-// TestAnswerBeatsFiles: containerd may run with another configuration than the one
-// that is at the usual place now.
+// TestAnswerBeatsFiles verifies that the answer of containerd counts if it runs with another configuration than
+// the one at the usual place.
 func TestAnswerBeatsFiles(t *testing.T) {
 	const config = "etc/containerd/config.toml=version = 3\nroot = '/files'\n"
 	const byFiles, byAPI = "/files/io.containerd.snapshotter.v1.overlayfs", "/api"
@@ -225,7 +225,7 @@ func TestAnswerBeatsFiles(t *testing.T) {
 	}
 }
 
-// TestDistributions: k3s and others have their files and sockets elsewhere.
+// TestDistributions verifies that the files and sockets of k3s and others are found at their own places.
 func TestDistributions(t *testing.T) {
 	const docker = "etc/containerd/config.toml=disabled_plugins = ['cri']\n"
 	none := &runtime{err: grpcstatus.Error(codes.Unimplemented, "unknown service runtime.v1.RuntimeService")}
@@ -272,8 +272,8 @@ func TestDistributions(t *testing.T) {
 	}
 }
 
-// TestNoDirectory: a directory that is not there is on no disk, and not on that of
-// the directory above it.
+// TestNoDirectory verifies that a directory that is not there is on no disk, and not on that of the directory
+// above it.
 func TestNoDirectory(t *testing.T) {
 	c := Config{HostRoot: newNode(t, "etc/hostname=x")}
 	const dir = "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs"

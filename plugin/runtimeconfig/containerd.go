@@ -16,8 +16,7 @@ const (
 	defaultContainerdRoot   = "/var/lib/containerd"
 )
 
-// containerdFile is what matters here of one file of containerd's
-// configuration; the rest is containerd's.
+// containerdFile has the fields of one file of containerd's configuration that decide on layers.
 type containerdFile struct {
 	Version int                    `toml:"version"`
 	Root    string                 `toml:"root"`
@@ -35,11 +34,10 @@ type proxyPlugin struct {
 // maxContainerdFiles bounds the imports of a configuration.
 const maxContainerdFiles = 256
 
-// readContainerdFiles reads a configuration and what it imports in the order in
-// which containerd does: breadth first, each file once. A later one wins.
+// readContainerdFiles reads a configuration and its imports in the order of containerd: breadth first, each
+// file once. A later one wins.
 //
-// Source: LoadConfig in containerd's services/server/config (1.7) and
-// cmd/containerd/server/config (2).
+// Source: LoadConfig in containerd's services/server/config (1.7) and cmd/containerd/server/config (2).
 func readContainerdFiles(host hostfs.Root, config string) ([]containerdFile, error) {
 	var out []containerdFile
 	seen := map[string]bool{}

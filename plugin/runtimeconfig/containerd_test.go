@@ -117,7 +117,7 @@ func TestRuntimeRoot(t *testing.T) {
 	}
 }
 
-// TestRuntimeRootErrors: a configuration that cannot be read is an error.
+// TestRuntimeRootErrors verifies that a configuration that cannot be read is an error.
 func TestRuntimeRootErrors(t *testing.T) {
 	const main = "etc/containerd/config.toml"
 	for _, tt := range []rootTest{

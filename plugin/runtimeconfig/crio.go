@@ -22,15 +22,15 @@ const (
 	defaultDriver    = "overlay"
 )
 
-// storageFiles are those of containers/storage. The first that is there counts,
-// and nothing is inherited from the other.
+// storageFiles returns the paths of storage.conf. The first one that exists counts, and nothing is inherited
+// from the other.
 //
 // Source: types/options.go of containers/storage.
 func storageFiles() []string {
 	return []string{"/etc/containers/storage.conf", "/usr/share/containers/storage.conf"}
 }
 
-// storageConfig is what matters here of storage.conf.
+// storageConfig has the fields of storage.conf that decide on layers.
 type storageConfig struct {
 	Storage struct {
 		Driver    string `toml:"driver"`
@@ -44,7 +44,7 @@ type storageConfig struct {
 	} `toml:"storage"`
 }
 
-// crioFile is what matters here of crio.conf.
+// crioFile has the fields of crio.conf that decide on layers.
 type crioFile struct {
 	CRIO struct {
 		Root    string   `toml:"root"`
@@ -59,7 +59,7 @@ type graph struct {
 	program      string // that mounts overlays, "" for the kernel
 }
 
-// readCRIO reads CRI-O's configuration; what no file says is the default.
+// readCRIO reads CRI-O's configuration. Fields that no file sets have their defaults.
 //
 // Source: UpdateFromFile and UpdateFromPath in CRI-O's pkg/config.
 func readCRIO(host hostfs.Root) (graph, error) {
@@ -96,7 +96,7 @@ func readCRIO(host hostfs.Root) (graph, error) {
 	return g, nil
 }
 
-// crioFiles are in the order in which they are read, whatever their names end in.
+// crioFiles returns the files in the order in which CRI-O reads them, with any suffix.
 func crioFiles(host hostfs.Root) ([]string, error) {
 	out := []string{crioConfig}
 	err := fs.WalkDir(host, hostfs.Name(crioDropIns), func(p string, d fs.DirEntry, err error) error {

@@ -74,8 +74,8 @@ func TestCRIOLayers(t *testing.T) {
 	}
 }
 
-// TestWhichRuntime: until the runtime has said which it is, what it left on the
-// node tells.
+// TestWhichRuntime verifies that the files on the node decide which runtime runs until the runtime has
+// registered the plugin.
 func TestWhichRuntime(t *testing.T) {
 	const crio, ctd = "/var/lib/containers/storage/overlay", "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs"
 	config := map[string]string{"etc/containerd/config.toml": "version = 3\n", "etc/crio/crio.conf": ""}

@@ -12,8 +12,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 )
 
-// FuzzContainerd: any configuration of containerd gives each handler a directory, or the
-// reason why it has none. A file that counts twice counts as once.
+// FuzzContainerd verifies that any configuration of containerd gives each handler a directory, or the reason
+// why it has none. A file that counts twice counts as once.
 func FuzzContainerd(f *testing.F) {
 	f.Add("version = 3\nroot = '/r'\n[plugins.'io.containerd.cri.v1.images']\nsnapshotter = 'erofs'\n", "2.1.0")
 	f.Add("[plugins.'io.containerd.grpc.v1.cri'.containerd]\nsnapshotter = 'x'\ndefault_runtime_name = 'r'\n"+
@@ -53,7 +53,7 @@ func FuzzContainerd(f *testing.F) {
 	})
 }
 
-// FuzzCRIO: any configuration of CRI-O gives a directory, or the reason why there is none.
+// FuzzCRIO verifies that any configuration of CRI-O gives a directory, or the reason why there is none.
 func FuzzCRIO(f *testing.F) {
 	f.Add("[storage]\ndriver = 'btrfs'\ngraphroot = '/data'\n", "[crio]\nroot = '/a'\nstorage_option = ['overlay.mount_program=/x']\n")
 	f.Add("", "[crio]\nstorage_driver = 'zfs'\n")

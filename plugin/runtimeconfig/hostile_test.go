@@ -17,8 +17,8 @@ import (
 
 const overlayfs = "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs"
 
-// TestBadAnswers verifies that an answer of the runtime that tells no directory is an error,
-// and that the files of the node count then.
+// TestBadAnswers verifies that an answer of the runtime without a directory is an error, and that the files of
+// the node count then.
 func TestBadAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -48,8 +48,8 @@ func TestBadAnswers(t *testing.T) {
 	}
 }
 
-// TestNoSocket verifies that an endpoint at which nothing listens, or that is another file,
-// is an error that does not hide what the files say.
+// TestNoSocket verifies that an endpoint without a listener, or that is another file, is an error. It does not
+// hide the contents of the files.
 func TestNoSocket(t *testing.T) {
 	node := newNode(t, overlayfs+"/x=", "run/plain.sock=x", "run/dir/x=")
 	l, err := net.Listen("unix", filepath.Join(node, "run/silent.sock"))

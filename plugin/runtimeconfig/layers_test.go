@@ -5,7 +5,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 )
 
-// runtimeLayers is what the files of a node tell.
+// runtimeLayers returns the layers by the files of a node.
 func runtimeLayers(host hostfs.Root, config, name, version string) (inventory.Layers, error) {
 	c := Config{HostRoot: string(host), Containerd: config}
 	files, err := c.readFiles(host, name, version)

@@ -14,11 +14,11 @@ func standard() location {
 	return location{defaultContainerdConfig, defaultContainerdRoot, "/run/containerd/containerd.sock"}
 }
 
-// locations are the known ones. Where several are on a node, the kubelet uses that
-// of its distribution; containerd's own belongs to Docker then.
+// locations returns the known locations. If several are on a node, the kubelet uses that of its distribution;
+// containerd's own belongs to Docker then.
 //
-// Sources: pkg/agent/config and pkg/agent/containerd of k3s, whose agent RKE2
-// starts with another data directory; docs/runtime.md of k0s.
+// Sources: pkg/agent/config and pkg/agent/containerd of k3s, whose agent RKE2 starts with another data
+// directory; docs/runtime.md of k0s.
 func locations() []location {
 	const k3sSocket = "/run/k3s/containerd/containerd.sock"
 	return []location{
@@ -29,8 +29,8 @@ func locations() []location {
 	}
 }
 
-// find returns the location whose containerd runs, or else the one that was
-// installed. A socket in /run is of a containerd that was started since the boot.
+// find returns the location of the containerd that runs or, if none runs, that of the installed one. A socket
+// in /run belongs to a containerd that was started since the boot.
 func find(host hostfs.Root) location {
 	for _, l := range locations() {
 		if host.Exists(l.config) && host.Exists(l.socket) {

@@ -63,12 +63,11 @@ func (c *Config) host() hostfs.Root { return hostfs.Root(filepath.Clean(cmp.Or(c
 // endpoint returns the path of the socket.
 func (c *Config) endpoint() string { return strings.TrimPrefix(c.Endpoint, "unix://") }
 
-// Layers returns the directories in which the runtime with this name and version stores
-// writable layers. The name is "" as long as the runtime has not registered the plugin.
+// Layers returns the directories in which the runtime with this name and version stores writable layers. The
+// name is "" until the runtime has registered the plugin.
 //
-// With an error, the layers are still the best that is known: those of the configuration
-// files, if the runtime did not answer, or those in a directory that does not exist. A
-// later call may succeed.
+// With an error, the layers are still the best known ones: those of the configuration files, if the runtime did
+// not answer, or those in a directory that does not exist. A later call may succeed.
 func (c *Config) Layers(ctx context.Context, name, version string) (inventory.Layers, error) {
 	if c.Rootfs != "" {
 		return inventory.Layers{Default: inventory.Layer{Dir: c.Rootfs}}, nil
@@ -104,8 +103,8 @@ func (f *files) layers() inventory.Layers {
 	return f.containerd.layers()
 }
 
-// readFiles reads containerd's configuration or CRI-O's. An operator who names
-// containerd's has no CRI-O.
+// readFiles reads the configuration of containerd or CRI-O. If an operator names a configuration of containerd,
+// CRI-O's is not read.
 func (c *Config) readFiles(host hostfs.Root, name, version string) (files, error) {
 	at := find(host)
 	explicit := c.Containerd != ""
@@ -165,7 +164,7 @@ func (c *Config) ask(ctx context.Context, host hostfs.Root, known containerdConf
 	return inventory.Layers{}, err
 }
 
-// unknown is the answer where neither the runtime nor files tell it.
+// unknown returns the answer where neither the runtime nor files have the location.
 func unknown(err error) (inventory.Layers, error) {
 	return inventory.Layers{Default: inventory.Layer{Unknown: err.Error()}}, err
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 )
 
-// What containerd's configuration calls its plugins.
+// The names of plugins in containerd's configuration.
 const (
 	criVersion2  = "io.containerd.grpc.v1.cri" // all of the CRI, in version 2
 	criImages    = "io.containerd.cri.v1.images"
@@ -59,9 +59,9 @@ func mergeContainerd(files []containerdFile, root, version string) containerdCon
 	return out
 }
 
-// isContainerd1: containerd 1 takes a configuration of version 2 at most.
-// containerd 2 takes it too, so until the runtime has said which it is, version
-// 2 is read as what it was made for.
+// isContainerd1 reports whether files belong to containerd 1, which takes a configuration of version 2 at most.
+// containerd 2 takes version 2 too. So until the runtime has reported its version, a configuration of version 2
+// counts as one of containerd 1.
 func isContainerd1(files []containerdFile, version string) bool {
 	if slices.ContainsFunc(files, func(f containerdFile) bool { return f.Version >= 3 }) {
 		return false
@@ -146,10 +146,10 @@ func layersOf(name, defaultName string, handlers map[string]string, layer func(s
 	return out
 }
 
-// layer says where a snapshotter keeps writable layers.
+// layer returns the directory in which a snapshotter stores writable layers.
 //
-// Source: containerd's plugins/snapshots/*/plugin (snapshots/*/plugin in 1.7);
-// LoadPlugins in cmd/containerd/server for proxies.
+// Source: containerd's plugins/snapshots/*/plugin (snapshots/*/plugin in 1.7); LoadPlugins in
+// cmd/containerd/server for proxies.
 func (c *containerdConfig) layer(name string) inventory.Layer {
 	own := section(c.plugins, snapshotters+"."+name)
 	if reason := noDirectory(name, own); reason != "" {
@@ -189,6 +189,6 @@ func noDirectory(name string, own map[string]any) string {
 	return ""
 }
 
-// isZero is of erofs's default_size, "10GiB": with 0, as without it, layers are
+// isZero reports whether erofs's default_size, such as "10GiB", is 0. With 0, as without it, layers are
 // directories.
 func isZero(size string) bool { return strings.Trim(size, "0") == "" }

@@ -128,8 +128,8 @@ func (tt *mergeTest) run(t *testing.T) {
 	}
 }
 
-// TestContainerdMerges: containerd 1 replaces a plugin's section by a later
-// file's, containerd 2 merges them key by key.
+// TestContainerdMerges verifies that containerd 1 replaces a plugin's section by a later file's, containerd 2
+// merges them key by key.
 func TestContainerdMerges(t *testing.T) {
 	const runtimes = v2Runtime + "runc]\nruntime_type = 'x'\n"
 	for _, tt := range []mergeTest{

@@ -15,7 +15,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/inventory"
 )
 
-// TestVerify: a directory that is not on the node holds no layers. The error names each once, and
+// TestVerify verifies that a directory that is not on the node holds no layers. The error names each once, and
 // the answer that was given is not changed.
 func TestVerify(t *testing.T) {
 	host := hostfs.Root(writeTree(t, map[string]string{"a/x": "", "b/x": "", "file": ""}, nil))
@@ -54,8 +54,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestFind: the location of the containerd that runs, by its socket, or else of the one that was
-// installed.
+// TestFind covers the location of the containerd that runs, by its socket, and otherwise of the installed one.
 func TestFind(t *testing.T) {
 	const k3s, k0s = "/var/lib/rancher/k3s/agent/containerd", "/var/lib/k0s/containerd"
 	const k3sConfig, k3sSocket = "var/lib/rancher/k3s/agent/etc/containerd/config.toml", "run/k3s/containerd/containerd.sock"
@@ -86,8 +85,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestConfigOfDistribution: the configuration of a distribution's containerd, wherever it is named
-// from, is that of a containerd with the distribution's root.
+// TestConfigOfDistribution verifies that the configuration of a distribution's containerd belongs to a
+// containerd with the distribution's root, for each path that names it.
 func TestConfigOfDistribution(t *testing.T) {
 	const config = "/var/lib/rancher/k3s/agent/etc/containerd/config.toml"
 	host := hostfs.Root(writeTree(t, map[string]string{config: "version = 3\n", "other.toml": "version = 3\n"}, nil))
@@ -99,7 +98,7 @@ func TestConfigOfDistribution(t *testing.T) {
 	}
 }
 
-// TestWatchLogs: the log has the directory of the layers with its disks, or why they are unknown.
+// TestWatchLogs verifies that the log has the directory of the layers with its disks, or why they are unknown.
 func TestWatchLogs(t *testing.T) {
 	type line struct{ level, message, directory, disks, err string }
 	for name, tt := range map[string]struct {
@@ -114,7 +113,7 @@ func TestWatchLogs(t *testing.T) {
 		log, hook := test.NewNullLogger()
 		s := fakenode.OpenStorage(t, fakenode.Sysfs(), tt.config.HostRoot, "1 0 259:300 / / rw - ext4 /dev/nvme0n1 rw\n")
 		w := Watch{Config: &tt.config, Storage: s, Log: log}
-		_, _ = w.First(t.Context()) // the error is that of the log
+		_, _ = w.First(t.Context()) // the same error as in the log
 		if len(hook.AllEntries()) != 1 {
 			t.Fatalf("%s: %d lines", name, len(hook.AllEntries()))
 		}

@@ -24,8 +24,8 @@ func newWatch(t *testing.T, c *Config) (*Watch, *test.Hook) {
 	return &Watch{Config: c, Storage: s, Log: log}, hook
 }
 
-// TestWatchLogsChanges: the configuration is read each time that the runtime connects, and
-// logged only if it has changed.
+// TestWatchLogsChanges verifies that the configuration is read each time that the runtime connects, and logged
+// only if it has changed.
 func TestWatchLogsChanges(t *testing.T) {
 	const native = "version = 3\n[plugins.'io.containerd.cri.v1.images']\nsnapshotter = 'native'\n"
 	node := newNode(t, "var/lib/containerd/io.containerd.snapshotter.v1.native/x=", overlayfs+"/x=", "mnt/x=", "etc/containerd/config.toml="+native)
@@ -64,7 +64,7 @@ func TestWatchLogsChanges(t *testing.T) {
 	}
 }
 
-// TestWatchAfterSilence: a runtime that does not answer in time does not keep the watch from
+// TestWatchAfterSilence verifies that a runtime that does not answer in time does not keep the watch from
 // finding the disk under the layers.
 func TestWatchAfterSilence(t *testing.T) {
 	w, hook := newWatch(t, &Config{HostRoot: newNode(t, "mnt/x="), Rootfs: "/mnt"})

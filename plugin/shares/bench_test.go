@@ -12,8 +12,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 )
 
-// BenchmarkPass is a pass over 250 pods with a sandbox and a container each, in plain files in
-// memory: without the time of the kernel to sum up what the processors have counted.
+// BenchmarkPass measures a pass over 250 pods with a sandbox and a container each. The files are plain files in
+// memory, so it excludes the time in which the kernel sums up the counters of the processors.
 func BenchmarkPass(b *testing.B) {
 	for _, active := range []int{0, 25, 250} {
 		b.Run(fmt.Sprintf("%d active", active), func(b *testing.B) {

@@ -38,7 +38,7 @@ func Failed(err error) map[blkio.Dev]error {
 	return out
 }
 
-// joinDistinct is errors.Join without errors whose text is that of a former one.
+// joinDistinct is errors.Join without errors that have the text of an earlier one.
 func joinDistinct(errs []error) error {
 	seen := map[string]bool{}
 	var out []error

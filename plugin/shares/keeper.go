@@ -38,7 +38,7 @@ type unread struct {
 	topLevel []Skipped // directly below the root; set by findTopLevel
 }
 
-// division is what a pass has made of what it found.
+// division is the result of a pass, and the facts that it is based on.
 type division struct {
 	top    []*cgroup
 	disks  []blkio.Dev
@@ -54,11 +54,11 @@ func (d *division) sameCgroups(other *division) bool {
 	return slices.Equal(d.top, other.top) && slices.Equal(d.disks, other.disks) && maps.EqualFunc(d.given, other.given, blkio.Weights.Equal)
 }
 
-// Demand is what the weights of cgroups follow from.
+// Demand has the facts from which the weights of cgroups follow.
 type Demand struct {
 	Disks []blkio.Dev // those with io.cost enabled
-	// Given are the weights of containers, and of pods that have one as a whole, by path. Other
-	// containers have what io.weight has.
+	// Given has the weights of containers, and of pods that have one as a whole, by path. Other containers have
+	// the weight in io.weight.
 	Given map[string]blkio.Weights
 	// Reserve is the share of each disk for everything outside pods; 0 leaves the weights at the
 	// root of the tree as they are.
@@ -74,13 +74,13 @@ func NewKeeper(cgroups *cgroupfs.Hierarchy, write Write) *Keeper {
 	return &Keeper{cgroups: cgroups, write: write}
 }
 
-// Pass makes the weights of all pods and QoS classes right for what was active since the last
-// pass. It returns the shares on each disk. With an error, weights that could be set are set: [Failed]
-// returns the disks on which some could not, and a [SkippedError] in it has the cgroups that could not
-// be read. On a disk where nothing has changed nothing is computed: a node can have hundreds of disks,
-// each of which is used by one pod.
+// Pass sets the weights of all pods and QoS classes by the cgroups that were active since the last pass. It
+// returns the shares on each disk. It sets as many weights as it can: [Failed] returns the disks on which some
+// could not be set, and a [SkippedError] in the error has the cgroups that could not be read. A disk on which
+// nothing has changed is not computed again, because a node can have hundreds of disks, each of which is used
+// by one pod.
 func (k *Keeper) Pass(now time.Time, d Demand) (map[blkio.Dev][]Share, error) {
-	if err := k.look(now); err != nil {
+	if err := k.readTree(now); err != nil {
 		return nil, fmt.Errorf("read the cgroups of pods: %w", err)
 	}
 	next := &division{
@@ -113,7 +113,7 @@ func (k *Keeper) Pass(now time.Time, d Demand) (map[blkio.Dev][]Share, error) {
 	return next.shares, errors.Join(err, k.skipped())
 }
 
-// skipped returns a SkippedError with the cgroups that the last look could not read, or nil.
+// skipped returns a SkippedError with the cgroups that could not be read last time, or nil.
 func (k *Keeper) skipped() error {
 	all := slices.Concat(k.unread.above, k.unread.topLevel)
 	for _, top := range k.top {
@@ -125,8 +125,8 @@ func (k *Keeper) skipped() error {
 	return &SkippedError{all}
 }
 
-// noteFailed notes the disks on which weights could not be set. It returns false if more than these
-// has to be set again: a weight that could not be removed, or what is not about one disk.
+// noteFailed notes the disks on which weights could not be set. It returns false if other weights have to be
+// set again too: a weight could not be removed, or an error does not name a disk.
 func (d *division) noteFailed(err error) (ok bool) {
 	d.failed, ok = map[blkio.Dev]bool{}, true
 	eachError(err, func(e error) {
@@ -153,8 +153,8 @@ func (d *division) divide(dev blkio.Dev, now time.Time, want map[string]map[blki
 	}
 }
 
-// look reads what changed, or all of it at times.
-func (k *Keeper) look(now time.Time) error {
+// readTree reads the cgroups that have changed, or all of them every allEvery.
+func (k *Keeper) readTree(now time.Time) error {
 	all := now.Sub(k.read) >= allEvery || len(k.top) == 0 // the first pod of a node makes it
 	if all {
 		if err := k.findTop(); err != nil {
@@ -163,7 +163,7 @@ func (k *Keeper) look(now time.Time) error {
 	}
 	var found []*cgroup
 	for _, top := range k.top {
-		switch err := top.look(now, all); {
+		switch err := top.read(now, all); {
 		case err == nil:
 			found = append(found, top)
 		case !isAway(err):
@@ -207,7 +207,7 @@ func (k *Keeper) findTop() error {
 	return nil
 }
 
-// maxTopDepth is how far below the root the kubelet's cgroup of all pods is looked for: with
+// maxTopDepth is the depth below the root to which the kubelet's cgroup of all pods is searched for. With
 // --cgroup-root it is below another one.
 const maxTopDepth = 3
 

@@ -97,7 +97,7 @@ func (k *kernel) use(dev blkio.Dev, containers ...string) {
 	}
 }
 
-// useTimes are operations of a container that take a millisecond of the disk each.
+// useTimes adds operations of a container that take a millisecond of the disk each.
 func (k *kernel) useTimes(dev blkio.Dev, p string, times int) {
 	for ; p != "."; p = path.Dir(p) {
 		k.rios[p] += times
@@ -220,7 +220,7 @@ func TestPass(t *testing.T) {
 	k.want(want)
 }
 
-// TestDisks: what is used on one disk does not count on another one.
+// TestDisks verifies that use of one disk does not count on another one.
 func TestDisks(t *testing.T) {
 	k := threePods(t)
 	k.put(b+"/io.weight", "default 900\n254:16 50\n")
@@ -260,8 +260,8 @@ func unixAttribute(file string) (string, error) {
 	return string(buf[:n]), nil
 }
 
-// TestForeign: the weight of a disk that this program did not set stays where io.cost is not its
-// business, and a weight that changes under it comes back.
+// TestForeign verifies that the weight of a disk that this program did not set stays where it does not control
+// io.cost. A weight that changes below it is restored.
 func TestForeign(t *testing.T) {
 	k := threePods(t)
 	k.put(podC+"/io.weight", "default 100\n254:16 77\n")
@@ -297,7 +297,7 @@ func TestGiven(t *testing.T) {
 	}))
 }
 
-// TestRefused: a disk whose weights the kernel refuses is an error, and the other one is right.
+// TestRefused verifies that a disk whose weights the kernel refuses is an error, and the other one is right.
 func TestRefused(t *testing.T) {
 	k := threePods(t)
 	k.without[vda] = true
@@ -314,8 +314,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestSwapped: on a disk that came under the number of another one, and never had io.cost, there is
-// no weight to remove.
+// TestSwapped verifies that on a disk that came under the number of another one, and never had io.cost, there
+// is no weight to remove.
 func TestSwapped(t *testing.T) {
 	k := threePods(t)
 	k.pass(vda)
@@ -328,7 +328,7 @@ func TestSwapped(t *testing.T) {
 	}
 }
 
-// TestGivenContainer: the weight that a container asks for counts before it is read.
+// TestGivenContainer verifies that the weight that a container asks for counts before it is read.
 func TestGivenContainer(t *testing.T) {
 	k := threePods(t)
 	k.pass(vda)
@@ -357,8 +357,8 @@ func TestClear(t *testing.T) {
 	k.want(leaves(nil))
 }
 
-// TestClearedMeanwhile: what is set after another process has cleared is recorded again, so that it
-// can be removed.
+// TestClearedMeanwhile verifies that weights that are set after another process has cleared are recorded again,
+// so that they can be removed.
 func TestClearedMeanwhile(t *testing.T) {
 	k := threePods(t)
 	k.pass(vda)

@@ -8,11 +8,11 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// topLevel has the cgroups directly below the root, where pods compete with all else on the node.
+// topLevel has the cgroups directly below the root, where pods compete with all other processes of the node.
 type topLevel struct {
 	pods   map[string]*cgroup // those with pods below, by path; in general one
 	others map[string]*cgroup
-	// usage is what each of the others had used of each disk at the last pass, in microseconds.
+	// usage has the time, in microseconds, that each of the others had used of each disk at the last pass.
 	usage map[string]map[blkio.Dev]uint64
 }
 
@@ -43,8 +43,8 @@ func (k *Keeper) reserve(now time.Time, disks []blkio.Dev, share blkio.Percent) 
 	return errors.Join(errs...)
 }
 
-// steady returns the weights that are wanted, with those of c in place of the ones that differ
-// by less than a twentieth: the usage of others is never quite the same twice.
+// steady returns the wanted weights. A weight that differs by less than a twentieth is replaced by the one that
+// c has, because the usage of others is never quite the same twice.
 func (c *cgroup) steady(want map[blkio.Dev]uint32) map[blkio.Dev]uint32 {
 	out := make(map[blkio.Dev]uint32, len(want))
 	for dev, weight := range want {
@@ -64,12 +64,11 @@ func podsWeight(others uint64, share blkio.Percent, cgroups int) uint32 {
 	return uint32(min(max(weight, blkio.MinWeight), blkio.MaxWeight))
 }
 
-// weightOf returns the weight that a single cgroup would need to get by itself what the others
-// get of a disk together: their usage, divided by the usage per weight of the one that has the
-// most of it. A cgroup that has done a single operation adds next to nothing. With its whole
-// weight it would raise that of the pods, and one that needs all it can get would have less
-// than the reserve. If no other uses the disk, it is the largest of their weights: one of them
-// begins first.
+// weightOf returns the weight that a single cgroup would need to get the same part of a disk as the others
+// together. That is their usage, divided by the usage per weight of the cgroup that has the most of it. A
+// cgroup that has done a single operation adds next to nothing. With its whole weight it would raise that of
+// the pods, and a cgroup that needs all it can get would have less than the reserve. If no other cgroup uses
+// the disk, the weight is the largest of theirs, because one of them begins first.
 func (r *topLevel) weightOf(dev blkio.Dev) uint64 {
 	var sum, most, mostWeight, largest uint64
 	for p, c := range r.others {
@@ -89,8 +88,8 @@ func (r *topLevel) weightOf(dev blkio.Dev) uint64 {
 	return blkio.DefaultWeight // nothing outside pods has the io controller
 }
 
-// usedSince returns what a cgroup has used of a disk since the last pass. It is 0 for one that
-// was not there then, and where io.cost counts from 0 again.
+// usedSince returns the usage of a disk by a cgroup since the last pass. It is 0 for a new cgroup, and where
+// io.cost counts from 0 again.
 func (r *topLevel) usedSince(p string, dev blkio.Dev, usage uint64) uint64 {
 	last, seen := r.usage[p]
 	if !seen || usage < last[dev] {
@@ -129,9 +128,9 @@ func (k *Keeper) findTopLevel(now time.Time) error {
 		}
 		if known == nil {
 			known = newCgroup(child, k.write)
-			known.isLeaf = true // what is below it is not of interest here
+			known.isLeaf = true // the cgroups below it are not needed here
 		}
-		switch err := known.look(now, k.read.Equal(now)); {
+		switch err := known.read(now, k.read.Equal(now)); {
 		case err == nil:
 			into[child.Path()] = known
 		case !isAway(err):

@@ -29,8 +29,8 @@ func TestPodsWeight(t *testing.T) {
 	}
 }
 
-// TestReserve: the weight of all pods follows what else uses the disk, and the weights of others
-// stay as they are.
+// TestReserve verifies that the weight of all pods follows the disk's other users, and that the weights of
+// others stay as they are.
 func TestReserve(t *testing.T) {
 	for driver, container := range map[string]string{
 		"systemd":     "kubepods.slice/kubepods-podu1.slice/cri-a.scope",
@@ -84,7 +84,7 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// TestReserveBeforePods: a reserve that is kept before the first pod comes holds for it.
+// TestReserveBeforePods verifies that a reserve that is kept before the first pod comes holds for it.
 func TestReserveBeforePods(t *testing.T) {
 	k := newKernel(t, nil)
 	k.reserve = 7500

@@ -10,9 +10,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// setBelow makes the weights of all below c what is wanted, by path. A container has the weight
-// that it was given. If all is false, the disks that are not in want keep their weights. A cgroup of
-// which nothing is known keeps its weights.
+// setBelow sets the weights of all cgroups below c to want, by path. A container has the weight that it was
+// given. If all is false, the disks that are not in want keep their weights. A cgroup that has not been read
+// keeps its weights.
 func (c *cgroup) setBelow(want map[string]map[blkio.Dev]uint32, all bool) (errs []error) {
 	for _, child := range c.children {
 		if child.isLeaf || child.isUnread() {
@@ -30,8 +30,8 @@ func (c *cgroup) setBelow(want map[string]map[blkio.Dev]uint32, all bool) (errs 
 	return errs
 }
 
-// set makes the weights of a cgroup what is wanted on some disks. On other disks it removes those
-// that a Keeper has written.
+// set sets the weights of a cgroup on some disks to want. On other disks it removes those that a Keeper has
+// written.
 func (c *cgroup) set(want map[blkio.Dev]uint32) error {
 	err := c.change(want)
 	ours, readErr := c.readOurs()
@@ -71,8 +71,8 @@ func (c *cgroup) change(want map[blkio.Dev]uint32) error {
 	return errors.Join(errs...)
 }
 
-// unset removes the weights of disks, which are among ours. A disk that is not there any more, or
-// that came under its number and never had io.cost, has no weight to remove.
+// unset removes the weights of disks, which are among those that a Keeper has set. A weight is not removed if
+// the disk does not exist any more, or if another disk has its number and never had io.cost.
 func (c *cgroup) unset(disks, ours []blkio.Dev) error {
 	for _, dev := range disks {
 		if err := c.setOn(dev, 0); err != nil && !errors.Is(err, blkio.ErrNoDevice) && !errors.Is(err, blkio.ErrNotSupported) {

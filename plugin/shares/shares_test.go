@@ -103,8 +103,8 @@ func TestFraction(t *testing.T) {
 	}
 }
 
-// TestFlat: whatever the tree is, a container that is active gets its weight divided by the
-// weights of all active ones, in the kernel's arithmetic with the integers that are written.
+// TestFlat verifies, for random trees, that an active container gets its weight divided by the weights of all
+// active ones. It uses the kernel's arithmetic with the integers that are written.
 func TestFlat(t *testing.T) {
 	seed := rand.Uint64()
 	rnd := rand.New(rand.NewPCG(seed, 0))
@@ -131,9 +131,8 @@ func TestFlat(t *testing.T) {
 	}
 }
 
-// randomTree returns slices, pods and containers, some of which are active, and the sum of the
-// weights of those. Weights differ by a factor of 20 at most, so that rounding does not hide an
-// error.
+// randomTree returns slices, pods and containers, and the sum of the weights of the active ones. Weights differ
+// by a factor of 20 at most, so that rounding does not hide an error.
 func randomTree(rnd *rand.Rand) (root Cgroup, total uint64) {
 	name := func(parent string, i int) string { return parent + "/" + string(rune('a'+i)) }
 	pod := func(path string) Cgroup {
@@ -163,7 +162,7 @@ func randomTree(rnd *rand.Rand) (root Cgroup, total uint64) {
 	return group("pods", top...), total
 }
 
-// eachActive calls fn for each active container with what io.cost gives it: at each level its
+// eachActive calls fn for each active container with the share that io.cost gives it. At each level that is its
 // weight divided by those of its active siblings (current_hweight in block/blk-iocost.c).
 func eachActive(c Cgroup, fraction float64, weights map[string]uint32, fn func(Cgroup, float64)) {
 	if len(c.Children) == 0 && c.Active {

@@ -30,8 +30,8 @@ func (k *kernel) wantSkipped(disk blkio.Dev, paths ...string) {
 	}
 }
 
-// TestUnreadablePod: a pod whose cgroup cannot be read, from the first look on, keeps no other pod
-// from its weight, and gets its own once it can be read.
+// TestUnreadablePod verifies that a pod with a cgroup that cannot be read from the start keeps no other pod
+// from its weight. It gets its own weight once it can be read.
 func TestUnreadablePod(t *testing.T) {
 	for _, file := range []string{podA + "/io.stat", podA + "/io.weight", a + "/io.weight"} {
 		t.Run(file, func(t *testing.T) {
@@ -65,8 +65,8 @@ func TestUnreadablePod(t *testing.T) {
 	}
 }
 
-// TestUnreadableLater: what was read of a cgroup holds until it is idle, and its weight is removed
-// with those of the others.
+// TestUnreadableLater verifies that the facts of a cgroup are used until it is idle, and that its weight is
+// removed with those of the others.
 func TestUnreadableLater(t *testing.T) {
 	k := threePods(t)
 	k.pass(vda)
@@ -85,9 +85,9 @@ func TestUnreadableLater(t *testing.T) {
 	k.want(leaves(nil))
 }
 
-// TestRemovedMeanwhile: a cgroup that is removed while it is read is no error. The kernel then fails a
-// read of an open file with ENODEV, even if a new cgroup has the same name by then, and the opening of
-// a file with ENOENT.
+// TestRemovedMeanwhile verifies that a cgroup that is removed while it is read is no error. The kernel then
+// fails a read of an open file with ENODEV, even if a new cgroup has the same name by then. It fails the
+// opening of a file with ENOENT.
 func TestRemovedMeanwhile(t *testing.T) {
 	k := threePods(t)
 	k.pass(vda)
@@ -117,7 +117,7 @@ func TestRemovedMeanwhile(t *testing.T) {
 	k.wantSkipped(vda)
 }
 
-// TestUnreadableOutsidePods: a cgroup outside pods that cannot be read does not count for the
+// TestUnreadableOutsidePods verifies that a cgroup outside pods that cannot be read does not count for the
 // reserve, and keeps no pod from its weight.
 func TestUnreadableOutsidePods(t *testing.T) {
 	k := threePods(t)
@@ -134,7 +134,7 @@ func TestUnreadableOutsidePods(t *testing.T) {
 	k.wantSkipped(vda)
 }
 
-// TestSkippedText: one line names the first cgroups, however many there are.
+// TestSkippedText verifies that one line names the first cgroups, however many there are.
 func TestSkippedText(t *testing.T) {
 	var e SkippedError
 	for i := range 5 {

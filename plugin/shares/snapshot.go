@@ -8,7 +8,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 )
 
-// Snapshot has the cgroups of pods at one moment, to compute what a further pod would get.
+// Snapshot has the cgroups of pods at one moment, to compute the shares of a further pod.
 type Snapshot struct {
 	top   []*cgroup
 	given map[string]blkio.Weights
@@ -21,7 +21,7 @@ var moment time.Time // constant
 // [SkippedError] the snapshot has the other cgroups.
 func ReadSnapshot(cgroups *cgroupfs.Hierarchy, given map[string]blkio.Weights) (*Snapshot, error) {
 	k := NewKeeper(cgroups, nil)
-	if err := k.look(moment); err != nil {
+	if err := k.readTree(moment); err != nil {
 		return nil, err
 	}
 	for _, top := range k.top {
@@ -42,9 +42,9 @@ func (c *cgroup) noteAll() {
 	}
 }
 
-// Beside returns the shares of a pod and of its containers on a disk, by path, beside all containers
-// that have used the disk since they started, as if all of them were busy. It also returns the
-// number of these containers.
+// Beside returns the shares of a pod and of its containers on a disk, by path. They compete with all containers
+// that have used the disk since they started, as if all of them were busy. Beside also returns the number of
+// these containers.
 func (s *Snapshot) Beside(dev blkio.Dev, pod Cgroup) (shares map[string]float64, rivals int) {
 	var all []Cgroup
 	for _, top := range s.top {

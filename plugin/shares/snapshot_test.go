@@ -8,7 +8,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// TestSnapshot: a pod that joins competes with all containers that have used the disk, in whatever
+// TestSnapshot verifies that a pod that joins competes with all containers that have used the disk, in whatever
 // pods they are, and nothing is written.
 func TestSnapshot(t *testing.T) {
 	const d = "kubepods.slice/kubepods-podd.slice/cri-d.scope"
@@ -47,7 +47,7 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
-// TestSnapshotAgrees: the share is the one that a Keeper computes once the pod runs.
+// TestSnapshotAgrees verifies that the share is the one that a Keeper computes once the pod runs.
 func TestSnapshotAgrees(t *testing.T) {
 	k := newKernel(t, map[string]string{a: "default 100\n", c: "default 200\n"})
 	k.use(vda, a, c)
@@ -58,7 +58,7 @@ func TestSnapshotAgrees(t *testing.T) {
 	before, _ := s.Beside(vda, Cgroup{Path: "new", Active: true, Children: []Cgroup{{Path: "new/0", Weight: 300, Active: true}}})
 	k.make(b, "default 300\n")
 	got := map[string]float64{}
-	for range 2 { // the second pass sees what has used the disk since the first
+	for range 2 { // the second pass sees the use of the disk since the first one
 		k.use(vda, a, b, c)
 		byDisk, err := k.keeper.Pass(k.now, Demand{Disks: []blkio.Dev{vda}, Given: k.given})
 		if err != nil {
@@ -73,7 +73,7 @@ func TestSnapshotAgrees(t *testing.T) {
 	}
 }
 
-// TestSnapshotWithoutPods: a node without pods has no rivals.
+// TestSnapshotWithoutPods verifies that a node without pods has no rivals.
 func TestSnapshotWithoutPods(t *testing.T) {
 	s, err := ReadSnapshot(newKernel(t, nil).keeper.cgroups, nil)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// TestUnchanged: on a disk where nothing has changed nothing is computed.
+// TestUnchanged verifies that on a disk where nothing has changed nothing is computed.
 func TestUnchanged(t *testing.T) {
 	k := threePods(t)
 	k.pass(vda, vdb)
@@ -45,8 +45,8 @@ func TestUnchanged(t *testing.T) {
 	}
 }
 
-// TestUnchangedAgrees: a Keeper that computes what has changed sets the weights of one that computes
-// all.
+// TestUnchangedAgrees verifies that a Keeper that computes only changed disks sets the weights of one that
+// computes all.
 func TestUnchangedAgrees(t *testing.T) {
 	for seed := range uint64(5) {
 		rnd := rand.New(rand.NewPCG(seed, 0))

@@ -58,8 +58,8 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// FuzzParse: a volume is what its path says, whichever the path's form, and its name is
-// known only for the pod's own directory.
+// FuzzParse verifies that a volume follows from its path, in any form of the path, and that its name is known
+// only for the pod's own directory.
 func FuzzParse(f *testing.F) {
 	f.Add("u1/volumes/kubernetes.io~csi/data/mount/a")
 	f.Add("u1/volume-subpaths/data/db/0")

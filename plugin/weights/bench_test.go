@@ -13,8 +13,8 @@ import (
 // benchPods is the number of pods in BenchmarkPass, each with a container that has a weight.
 const benchPods = 250
 
-// BenchmarkPass is all that a pass does, apart from the question what pods ask for: it compares io.cost
-// where that is due, computes the weights above containers, and makes the report. The cgroups are plain files:
+// BenchmarkPass measures a pass without the question for the demand of pods. A pass compares io.cost where that
+// is due, computes the weights above containers, and makes the report. The cgroups are plain files:
 // TMPDIR=/dev/shm has them in memory. It reports the CPU time as well, which a busy machine hardly changes.
 func BenchmarkPass(b *testing.B) {
 	for _, active := range []int{0, 25, 250} {
@@ -66,7 +66,7 @@ func (n *node) addPods() (containers []string) {
 	return containers
 }
 
-// cpuTime returns what this process has used of the processors.
+// cpuTime returns the processor time of this process.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage

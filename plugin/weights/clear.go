@@ -9,9 +9,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/shares"
 )
 
-// Clear removes what a Keeper has set, where no Keeper runs: the weights of cgroups above
-// containers, and io.cost. It returns a line for each write, also with an error. With dryRun it
-// changes nothing.
+// Clear removes the settings of a Keeper, where no Keeper runs: the weights of cgroups above containers, and
+// io.cost. It returns a line for each write, also with an error. With dryRun it changes nothing.
 func Clear(cgroups *cgroupfs.Hierarchy, disks Disks, dryRun bool) (steps []string, err error) {
 	steps, sharesErr := shares.Clear(cgroups, dryRun)
 	identities := map[blkio.Dev]string{}

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestClear: after the end of a Keeper, all that it has set can be removed.
+// TestClear verifies that after the end of a Keeper, all that it has set can be removed.
 func TestClear(t *testing.T) {
 	n := newNode(t)
 	n.demand.Weighted = weighted
@@ -31,7 +31,7 @@ func TestClear(t *testing.T) {
 	}
 }
 
-// TestClearWithoutIOCost: a kernel without io.cost has nothing to clear.
+// TestClearWithoutIOCost verifies that a kernel without io.cost has nothing to clear.
 func TestClearWithoutIOCost(t *testing.T) {
 	n := newNode(t)
 	for _, name := range []string{"io.cost.qos", "io.cost.model"} {

@@ -13,9 +13,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// decide returns what the policy wants of io.cost on each disk, for run as for reports. weighted
-// reports whether something with a weight uses a disk. With an error about what is known of a
-// disk, that disk is decided without.
+// decide returns the setup of io.cost that the policy wants on each disk, for run as for reports. weighted
+// reports whether a container or pod with a weight uses a disk. With an error about the facts of a disk, the
+// disk is decided without them.
 func decide(p *policy.Policy, known Disks, disks []storage.DiskInfo, weighted func(blkio.Disk) bool) ([]iocost.Setup, error) {
 	var wants []iocost.Setup
 	var errs []error
@@ -28,9 +28,9 @@ func decide(p *policy.Policy, known Disks, disks []storage.DiskInfo, weighted fu
 	return wants, errors.Join(errs...)
 }
 
-// Preview returns what a Keeper would make of io.cost on each disk if something with a weight used
-// it, sorted by number. It changes nothing: State.Works is true where io.cost is enabled now. With
-// an error about what is known of one disk, the states are returned as well.
+// Preview returns the state of io.cost that a Keeper would set up on each disk if a container with a weight
+// used it, sorted by number. It changes nothing: State.Works is true where io.cost is enabled now. With an
+// error about the facts of one disk, the states are returned as well.
 func Preview(cgroups *cgroupfs.Hierarchy, p *policy.Policy, known Disks) ([]iocost.State, error) {
 	disks, err := known.Disks()
 	if err != nil {
@@ -44,8 +44,8 @@ func Preview(cgroups *cgroupfs.Hierarchy, p *policy.Policy, known Disks) ([]ioco
 	return states, errors.Join(unread, err)
 }
 
-// factsOf returns what decides on io.cost of a disk. With an error, something that was measured of
-// it, or udev's database, cannot be read, and counts as unknown.
+// factsOf returns the facts that decide on io.cost of a disk. With an error, a measurement of the disk or
+// udev's database cannot be read, and counts as unknown.
 func factsOf(known Disks, d *storage.DiskInfo) (*iocost.Disk, error) {
 	out := &iocost.Disk{
 		Disk: d.Disk, Identity: identity(d), Facts: policy.Disk{Name: d.Name, Model: d.Model, Rotational: d.Rotational},

@@ -16,7 +16,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestPreviewAgrees: what the reports say of a disk is what run then does there.
+// TestPreviewAgrees verifies that run does on a disk the same as reports show.
 func TestPreviewAgrees(t *testing.T) {
 	model := &blkio.CostModel{Rbps: 60 << 20, RSeqIOPS: 1500, RRandIOPS: 1500, Wbps: 60 << 20, WSeqIOPS: 1500, WRandIOPS: 1500}
 	off := policy.Default()
@@ -65,7 +65,7 @@ func TestPreviewAgrees(t *testing.T) {
 	}
 }
 
-// TestPreviewFails: what is known of the disks is reported with the error, as run sets them up.
+// TestPreviewFails verifies that the known facts about disks are reported with the error, as run sets them up.
 func TestPreviewFails(t *testing.T) {
 	n := newNode(t)
 	n.noUdev = errors.New("no answer")
@@ -79,7 +79,7 @@ func TestPreviewFails(t *testing.T) {
 	}
 }
 
-// TestMeasuredRates: a calibration has the measured curves. Those of writes are those of reads if
+// TestMeasuredRates verifies that a calibration has the measured curves. Those of writes are those of reads if
 // writes were not measured.
 func TestMeasuredRates(t *testing.T) {
 	c := calibrated(time.Unix(1, 0))

@@ -9,19 +9,19 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/iocost"
 )
 
-// NodeDisks are the Disks of this node.
+// NodeDisks has the Disks of this node.
 type NodeDisks struct {
 	Sysfs storage.Sysfs
 	// UdevData is the directory /run/udev/data.
 	UdevData fs.FS
-	// CalibrationDir is the directory with what calibrate has saved.
+	// CalibrationDir is the directory with the results of calibrate.
 	CalibrationDir string
 }
 
 // Disks returns all disks, sorted by number.
 func (n NodeDisks) Disks() ([]storage.DiskInfo, error) { return n.Sysfs.Disks() }
 
-// Udev returns what udev's database has of a disk.
+// Udev returns the values of a disk in udev's database.
 func (n NodeDisks) Udev(d *storage.DiskInfo) (iocost.Known, error) {
 	s, err := storage.ReadCostSolution(n.UdevData, d.Dev)
 	if err != nil || s == nil {
@@ -30,7 +30,7 @@ func (n NodeDisks) Udev(d *storage.DiskInfo) (iocost.Known, error) {
 	return iocost.Known{Model: &s.Model, QOS: &s.QOS}, nil
 }
 
-// Calibration returns what was measured of a disk.
+// Calibration returns the measured values of a disk.
 func (n NodeDisks) Calibration(d *storage.DiskInfo) (iocost.Known, error) {
 	c, err := calibrate.Load(n.CalibrationDir, d)
 	if err != nil || c == nil {

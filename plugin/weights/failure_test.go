@@ -63,7 +63,7 @@ func TestWithoutIOCost(t *testing.T) {
 	}
 }
 
-// TestDiskHangs: a disk on which io.cost cannot be enabled, because the write does not end, keeps
+// TestDiskHangs verifies that a disk on which io.cost cannot be enabled, because the write does not end, keeps
 // no other disk from its weights.
 func TestDiskHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestDiskHangs(t *testing.T) {
 	})
 }
 
-// TestUnreadable: as long as io.cost cannot be read, the weights of cgroups stay, also those of a
+// TestUnreadable verifies that as long as io.cost cannot be read, the weights of cgroups stay, also those of a
 // former instance.
 func TestUnreadable(t *testing.T) {
 	n := newNode(t)
@@ -116,7 +116,7 @@ func TestUnreadable(t *testing.T) {
 	n.want(slice+"/io.weight", "default 100")
 }
 
-// TestCgroupsUnreadable: status gives the true reason.
+// TestCgroupsUnreadable verifies that status gives the true reason.
 func TestCgroupsUnreadable(t *testing.T) {
 	n := newNode(t)
 	n.demand.Weighted = weighted
@@ -126,7 +126,7 @@ func TestCgroupsUnreadable(t *testing.T) {
 	}
 }
 
-// TestCgroupSkipped: a cgroup that cannot be read keeps no other pod from its weight. The log and
+// TestCgroupSkipped verifies that a cgroup that cannot be read keeps no other pod from its weight. The log and
 // status name the cgroup.
 func TestCgroupSkipped(t *testing.T) {
 	n := newNode(t)
@@ -160,7 +160,7 @@ func TestCgroupSkipped(t *testing.T) {
 	}
 }
 
-// TestManySkipped: the report names a limited number of cgroups.
+// TestManySkipped verifies that the report names a limited number of cgroups.
 func TestManySkipped(t *testing.T) {
 	now := divided{skipped: make([]shares.Skipped, maxSkipped+5)}
 	for i := range now.skipped {
@@ -172,8 +172,8 @@ func TestManySkipped(t *testing.T) {
 	}
 }
 
-// TestNoRoom: one line of the log has all disks for which the record has no room. The report has a row
-// for each.
+// TestNoRoom verifies that one line of the log has all disks for which the record has no room. The report has a
+// row for each.
 func TestNoRoom(t *testing.T) {
 	states := []iocost.State{{Setup: iocost.Setup{Disk: dm0}, Err: errors.New("no answer")}}
 	for i := range uint32(5) {
@@ -196,8 +196,8 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// TestSetFails: a disk on which weights cannot be set has one line in the log, however many cgroups
-// there are, and whatever their weights. The weights have no effect then.
+// TestSetFails verifies that a disk on which weights cannot be set has one line in the log, for any number of
+// cgroups and any weights. The weights have no effect then.
 func TestSetFails(t *testing.T) {
 	n := newNode(t)
 	n.demand.Weighted = weighted
@@ -221,7 +221,7 @@ func TestSetFails(t *testing.T) {
 	}
 }
 
-// TestRemovalFails: a weight that cannot be removed when the last container with one has ended is
+// TestRemovalFails verifies that a weight that cannot be removed when the last container with one has ended is
 // removed by a later pass.
 func TestRemovalFails(t *testing.T) {
 	n := newNode(t)
@@ -239,8 +239,8 @@ func TestRemovalFails(t *testing.T) {
 	n.want(pod+"/io.weight", "default 100")
 }
 
-// TestOffWhileIncomplete: what the operator decides does not wait for pods whose demand is unknown: a
-// tenant's volume that hangs can keep it unknown for ever.
+// TestOffWhileIncomplete verifies that a decision of the operator does not wait for pods with an unknown
+// demand. A tenant's volume that hangs can keep it unknown for ever.
 func TestOffWhileIncomplete(t *testing.T) {
 	n := newNode(t)
 	n.demand.Weighted = weighted

@@ -16,8 +16,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestNothingIsLeft: whatever pods, operators, failures and restarts come in any order, nothing is
-// left once all is well and nothing has a weight.
+// TestNothingIsLeft verifies that no setting is left once all works and no pod has a weight, after random pods,
+// operators, failures and restarts.
 func TestNothingIsLeft(t *testing.T) {
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 0))

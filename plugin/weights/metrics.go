@@ -22,7 +22,8 @@ var (
 	shareDesc   = desc("weight_share_ratio", "Share of the disk that the weight represents now; 0 if it has no effect.", shareLabels...)
 )
 
-// noDisk stands for the disk of a weight that is for none: an empty label would be the same as none.
+// noDisk stands for the disk of a weight that applies to none: an empty label would be the same as a missing
+// one.
 const noDisk = "none"
 
 var shareLabels = []string{"namespace", "pod", "container", "disk"}
@@ -38,9 +39,8 @@ func (Collector) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect is the half of prometheus.Collector that gives their values. Metrics with the same labels
-// would make the whole page an error, so of those only the first one is given: weights without an
-// effect come first in a report.
+// Collect implements prometheus.Collector. Two metrics with the same labels would make the whole page an error,
+// so only the first one is returned. Weights without an effect come first in a report.
 func (c Collector) Collect(out chan<- prometheus.Metric) {
 	given := map[sample]bool{}
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {

@@ -34,7 +34,7 @@ func gather(t *testing.T, report *health.Weights) map[string]float64 {
 	return got
 }
 
-// TestCollectorUnique: rows with the same names are one metric. They are in the report if a pod is
+// TestCollectorUnique verifies that rows with the same names are one metric. They are in the report if a pod is
 // created again under its name while the former one ends. A name that is no text is no error.
 func TestCollectorUnique(t *testing.T) {
 	got := gather(t, &health.Weights{

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestPause: passes that take long come less often, but not too seldom for weights to follow.
+// TestPause verifies that passes that take long come less often, but not too seldom for weights to follow.
 func TestPause(t *testing.T) {
 	for took, want := range map[time.Duration]time.Duration{
 		0:                      2 * time.Second,

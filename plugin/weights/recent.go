@@ -21,7 +21,7 @@ type recent map[blkio.Disk]use
 // use is the use of a disk by something with a weight.
 type use struct {
 	at time.Time // when it was last seen
-	// identity is that of the disk when it was last listed, "" before and if it is unknown.
+	// identity is the identity of the disk when it was last listed, "" before that and if it is unknown.
 	identity string
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestLingers: containers with a weight that run one after the other have io.cost enabled once. It
+// TestLingers verifies that containers with a weight that run one after the other have io.cost enabled once. It
 // is disabled some time after the last one.
 func TestLingers(t *testing.T) {
 	n := newNode(t)
@@ -37,8 +37,8 @@ func TestLingers(t *testing.T) {
 	n.want(slice+"/io.weight", "default 100")
 }
 
-// TestReplacedWhileLingering: a disk that comes in the place of another one, with its number and name,
-// does not inherit the weight that has ended.
+// TestReplacedWhileLingering verifies that a disk that comes in the place of another one, with its number and
+// name, does not inherit the weight that has ended.
 func TestReplacedWhileLingering(t *testing.T) {
 	for name, tt := range map[string]struct {
 		weighted []Weighted // after the disk was replaced
@@ -57,7 +57,7 @@ func TestReplacedWhileLingering(t *testing.T) {
 			n.pass()
 			n.disks[2].Seq = 9
 			n.put("io.cost.qos", "")    // the kernel has forgotten it with the disk
-			n.policy = policy.Default() // has the disks looked at
+			n.policy = policy.Default() // has the disks listed
 			n.demand.Weighted = tt.weighted
 			n.pass()
 			n.want("io.cost.qos", tt.want)
@@ -67,7 +67,7 @@ func TestReplacedWhileLingering(t *testing.T) {
 	}
 }
 
-// TestLingersUnidentified: where the kernel does not identify disks, number and name do.
+// TestLingersUnidentified verifies that where the kernel does not identify disks, number and name do.
 func TestLingersUnidentified(t *testing.T) {
 	r := recent{}
 	disks := []storage.DiskInfo{{Disk: vdb}}
@@ -82,7 +82,7 @@ func TestLingersUnidentified(t *testing.T) {
 	}
 }
 
-// TestDoesNotLinger: what an operator decides is done at once.
+// TestDoesNotLinger verifies that a decision of an operator is carried out at once.
 func TestDoesNotLinger(t *testing.T) {
 	for name, decide := range map[string]func(*node){
 		"cleared": func(n *node) { n.demand.Cleared = []blkio.Disk{vdb} },

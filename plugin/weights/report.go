@@ -20,7 +20,7 @@ type divided struct {
 // maxSkipped is the largest number of cgroups that the report names as skipped.
 const maxSkipped = 20
 
-// skippedTexts returns what the report has of the skipped cgroups.
+// skippedTexts returns the texts about the skipped cgroups for the report.
 func (n *divided) skippedTexts() (out []string) {
 	for i, s := range n.skipped {
 		if i == maxSkipped {
@@ -44,7 +44,7 @@ func (n *divided) reasons(weighted map[string]blkio.Weights) map[string]string {
 	return out
 }
 
-// report returns the state of weights. Of the disks it has what the kernel has.
+// report returns the state of weights. For the disks it has the values of the kernel.
 func report(d *Demand, states []iocost.State, now *divided) *health.Weights {
 	out := &health.Weights{Skipped: now.skippedTexts()}
 	effects, weighted := effects{}, d.given()

@@ -10,11 +10,11 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 )
 
-// maxShares is the largest number of rows that a report has of containers and pods with a weight.
-// Their number is that of the containers, times the disks of each. Tenants decide on both.
+// maxShares is the largest number of rows that a report has of containers and pods with a weight. There is one
+// for each container and disk, so tenants decide on their number.
 const maxShares = 4000
 
-// effects are the effects of weights on disks.
+// effects has the effects of weights on disks.
 type effects map[blkio.Dev]effect
 
 // rows returns all that the report could have of a demand, in no order.
@@ -38,14 +38,14 @@ func (e effects) rows(d *Demand) iter.Seq[health.Share] {
 	}
 }
 
-// idle returns the row of a weight that is for no disk.
+// idle returns the row of a weight that applies to no disk.
 func (w *Weighted) idle() health.Share {
 	return health.Share{Namespace: w.Namespace, Pod: w.Pod, Container: w.Container, Weight: w.Weights.Default, Reason: w.NoDisk}
 }
 
-// shares returns at most maxShares rows, and the number of those left out. Weights without an
-// effect come first. Where there are too many, each namespace gets the same number of rows, as
-// far as it has them: containers of one tenant do not hide those of another one.
+// shares returns at most maxShares rows, and the number of those left out. Weights without an effect come
+// first. If there are too many, each namespace gets the same number of rows, as far as it has them. So
+// containers of one tenant do not hide those of another one.
 func (e effects) shares(d *Demand) (out []health.Share, leftOut int) {
 	counts := [2]map[string]int{{}, {}} // by namespace: with a problem, and without
 	total := 0
@@ -96,7 +96,7 @@ func divide(counts map[string]int, room int) (sum int) {
 	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(counts[a], counts[b]), cmp.Compare(a, b))
 	})
-	for i, name := range names { // the smallest first: what it does not need is for the others
+	for i, name := range names { // the smallest first, because the others get the rows that it does not need
 		counts[name] = min(counts[name], (room-sum)/(len(names)-i))
 		sum += counts[name]
 	}

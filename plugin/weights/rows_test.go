@@ -13,7 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/shares"
 )
 
-// many are the containers of a namespace, each with a weight on two disks.
+// many returns the containers of a namespace, each with a weight on two disks.
 func many(namespace string, n int, disks ...blkio.Disk) (out []Weighted) {
 	for i := range n {
 		name := fmt.Sprint(i)
@@ -24,8 +24,8 @@ func many(namespace string, n int, disks ...blkio.Disk) (out []Weighted) {
 	return out
 }
 
-// TestReportWithoutDisk: a weight that is for no disk has one row, with the reason. One whose disks are not
-// known has none.
+// TestReportWithoutDisk verifies that a weight that applies to no disk has one row, with the reason. A weight
+// with unknown disks has none.
 func TestReportWithoutDisk(t *testing.T) {
 	d := Demand{Complete: true, Weighted: many("prod", 2)}
 	d.Weighted[0].NoDisk = "it uses no local disk"
@@ -37,7 +37,7 @@ func TestReportWithoutDisk(t *testing.T) {
 	}
 }
 
-// TestReportIsBounded: a report has at most maxShares rows, those with a problem first. A tenant
+// TestReportIsBounded verifies that a report has at most maxShares rows, those with a problem first. A tenant
 // with many containers hides neither the problems nor all rows of another one.
 func TestReportIsBounded(t *testing.T) {
 	working := []iocost.State{{Setup: iocost.Setup{Disk: vda, Enabled: true}, Works: true}}

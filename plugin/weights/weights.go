@@ -1,5 +1,5 @@
-// Package weights makes the weights of pods effective: it enables io.cost on the disks that a
-// container with a weight uses, and keeps the weights of the cgroups above containers right.
+// Package weights makes the weights of pods effective. It enables io.cost on the disks that a container with a
+// weight uses, and keeps the weights of the cgroups above containers right.
 package weights
 
 import (
@@ -28,9 +28,8 @@ import (
 // Demand has the weights that pods ask for.
 type Demand struct {
 	Weighted []Weighted
-	// Complete is false as long as pods may run whose demand is not known, such as before the
-	// runtime has listed what runs. Then no disk loses io.cost, unless the operator decides so.
-	// Unknown is why.
+	// Complete is false while there may be running pods with an unknown demand, such as before the runtime has
+	// listed its containers. Then no disk loses io.cost, unless the operator decides so. Unknown is the reason.
 	Complete bool
 	Unknown  string
 	// Cleared are the disks of weights that an operator has cleared. There io.cost does not stay
@@ -43,7 +42,7 @@ type Weighted struct {
 	Namespace, Pod string
 	Container      string       // "" for the pod as a whole
 	Cgroup         string       // below the cgroup root
-	Disks          []blkio.Disk // the physical disks that the weight is for
+	Disks          []blkio.Disk // the physical disks that the weight applies to
 	NoDisk         string       // why there are none; "" if there are, or if they are not known
 	Weights        blkio.Weights
 }
@@ -65,17 +64,17 @@ func (d *Demand) given() map[string]blkio.Weights {
 	return out
 }
 
-// Disks is what is known of the disks of the node.
+// Disks has the facts about the disks of the node.
 type Disks interface {
 	// Disks returns all disks, sorted by number.
 	Disks() ([]storage.DiskInfo, error)
-	// Calibration returns what was measured of a disk.
+	// Calibration returns the measured values of a disk.
 	Calibration(d *storage.DiskInfo) (iocost.Known, error)
-	// Udev returns what udev's database has of a disk.
+	// Udev returns the values of a disk in udev's database.
 	Udev(d *storage.DiskInfo) (iocost.Known, error)
 }
 
-// Config has what a Keeper needs. All fields but Recovery are required.
+// Config is the configuration of a Keeper. All fields but Recovery are required.
 type Config struct {
 	Log     logrus.FieldLogger
 	Cgroups *cgroupfs.Hierarchy
@@ -88,8 +87,8 @@ type Config struct {
 	Recovery *recovery.Recovery
 }
 
-// setUpEvery is how often io.cost is compared with what is wanted without a change: another
-// program may have changed it, and a disk may have come.
+// setUpEvery is the time after which io.cost is compared with the wanted setup even without a change. Another
+// program may have changed it, and there may be a new disk.
 const setUpEvery = 30 * time.Second
 
 // Keeper keeps weights effective. Report may be called at any time, Run once.
@@ -104,7 +103,7 @@ type Keeper struct {
 	report  atomic.Pointer[health.Weights]
 }
 
-// setUp is what io.cost was last set up for, and what came of it.
+// setUp has the facts by which io.cost was last set up, and the results.
 type setUp struct {
 	at     time.Time // zero before the first time
 	policy *policy.Policy
@@ -140,10 +139,10 @@ func (k *Keeper) bounded(d time.Duration) func(cgroupfs.Cgroup, blkio.Line) erro
 	}
 }
 
-// passEvery is how often the weights of pods follow what is active. A pass over 250 pods takes
-// 1 to 10 ms, the more of them do I/O, most of it for reads of io.stat (BenchmarkPass). The pause
-// after a pass grows with what it took, so that passes use at most one part in passShare of a CPU,
-// up to passAtMost: weights that follow later would be noticed.
+// passEvery is the time between two passes, in which the weights of pods follow the active containers. A pass
+// over 250 pods takes 1 to 10 ms, more if more of them do I/O, most of it for reads of io.stat (BenchmarkPass).
+// The pause after a pass grows with the duration of the pass, up to passAtMost. So passes use at most one part
+// in passShare of a CPU. With a longer pause, tenants would notice that weights follow late.
 const (
 	passEvery  = 2 * time.Second
 	passAtMost = 8 * time.Second
@@ -168,8 +167,8 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// pass makes io.cost and the weights of pods right. Without a disk with io.cost it costs nothing
-// but the question what the pods ask for.
+// pass sets up io.cost and the weights of pods. Without a disk with io.cost it only asks for the demand of the
+// pods.
 func (k *Keeper) pass(now time.Time) {
 	err := k.cfg.Recovery.Guarded(func() error { return k.tryPass(now) })
 	if k.problem.Due(now, err) {
@@ -181,7 +180,7 @@ func (k *Keeper) pass(now time.Time) {
 func (k *Keeper) tryPass(now time.Time) error {
 	demand := k.cfg.Demand()
 	err := k.setUpDisks(now, &demand)
-	if k.setUp.at.IsZero() { // what a former instance has set may still be wanted
+	if k.setUp.at.IsZero() { // the settings of a former instance may still be wanted
 		k.report.Store(reportUnread(&demand))
 		return err
 	}
@@ -211,7 +210,7 @@ func reserveOf(p *policy.Policy) blkio.Percent {
 	return p.Reserve
 }
 
-// setUpDisks compares io.cost with what is wanted if that has changed, and at times. With an error
+// setUpDisks compares io.cost with the wanted setup if that has changed, and every setUpEvery. With an error
 // about the whole, k.setUp stays as it was.
 func (k *Keeper) setUpDisks(now time.Time, demand *Demand) error {
 	p, used := k.cfg.Policy(), k.recent.disks(now, demand)
@@ -229,7 +228,7 @@ func (k *Keeper) setUpDisks(now time.Time, demand *Demand) error {
 	if errors.Is(err, blkio.ErrNotSupported) { // the kernel has no io.cost
 		states, err = unsupported(wants), nil
 	}
-	if states == nil && err != nil { // io.cost cannot be read: what was set up stays, and is tried again
+	if states == nil && err != nil { // io.cost cannot be read: the setup stays, and is tried again
 		return errors.Join(unread, err)
 	}
 	changed := !slices.Equal(working(states), working(k.setUp.states))

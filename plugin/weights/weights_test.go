@@ -34,7 +34,7 @@ const (
 	container = pod + "/cri-1.scope"
 )
 
-// weighted is what the container asks for.
+// weighted has the weights of the container.
 var weighted = []Weighted{{
 	Namespace: "prod", Pod: "db-0", Container: "db", Cgroup: container, Disks: []blkio.Disk{vdb}, Weights: blkio.Weights{Default: 300},
 }}
@@ -178,7 +178,7 @@ func (n *node) want(name, text string) {
 	}
 }
 
-// TestPass: io.cost is enabled while a container with a weight uses the disk, and the weights
+// TestPass verifies that io.cost is enabled while a container with a weight uses the disk, and the weights
 // above it follow.
 func TestPass(t *testing.T) {
 	n := newNode(t)
@@ -227,8 +227,8 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// TestRuleEnforces: under mode: observe a weight that a rule enforces enables io.cost. It does not enforce the reserve,
-// which is for all pods.
+// TestRuleEnforces verifies that a weight that a rule enforces enables io.cost under mode: observe. It does not
+// enforce the reserve, which is for all pods.
 func TestRuleEnforces(t *testing.T) {
 	n := newNode(t)
 	n.policy.Reserve = 2500
@@ -245,15 +245,15 @@ func TestRuleEnforces(t *testing.T) {
 	n.want(slice+"/io.weight", "default 100\n254:16 300")
 }
 
-// TestFormerInstance: what an instance has set that ended is removed by the next one, once this
-// knows that nothing is asked of it.
+// TestFormerInstance verifies that the settings of an instance that ended are removed by the next one, once
+// this knows that no pod has a weight.
 func TestFormerInstance(t *testing.T) {
 	n := newNode(t)
 	n.demand.Weighted = weighted
 	n.pass()
 	n.pass()
 	n.want(slice+"/io.weight", "default 100\n254:16 300")
-	n.demand = Demand{} // the runtime has not listed what runs
+	n.demand = Demand{} // the runtime has not listed its containers
 	n.start(n.keeper.cfg.Cgroups)
 	n.pass()
 	n.want("io.cost.qos", "254:16 enable=1 ctrl=auto")
@@ -270,8 +270,8 @@ func TestFormerInstance(t *testing.T) {
 	n.want(slice+"/io.weight", "default 100")
 }
 
-// TestSwappedDisk: a disk that comes under the number of another one gets its own model, and what
-// another program has set on it stays when the last container with a weight ends.
+// TestSwappedDisk verifies that a disk that comes under the number of another one gets its own model. Settings
+// of another program on it stay when the last container with a weight ends.
 func TestSwappedDisk(t *testing.T) {
 	n := newNode(t)
 	n.disks[2].Seq = 7
@@ -306,7 +306,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestQuestions: disks are listed when something has changed, and at times.
+// TestQuestions verifies that disks are listed when something has changed, and at times.
 func TestQuestions(t *testing.T) {
 	n := newNode(t)
 	for range 5 {
@@ -338,8 +338,8 @@ func TestRun(t *testing.T) {
 	n.want("io.cost.qos", "254:16 enable=1 ctrl=auto")
 }
 
-// TestForeignEnabled: on a disk on which another program has enabled io.cost, and whose rule has
-// weights: off, the weights of pods are not kept, and the report says that they have no effect.
+// TestForeignEnabled verifies the case that another program has enabled io.cost on a disk, and the disk's rule
+// has weights: off. The weights of pods are not kept there, and the report shows that they have no effect.
 func TestForeignEnabled(t *testing.T) {
 	n := newNode(t)
 	n.put("io.cost.qos", "254:16 enable=1 ctrl=auto\n")

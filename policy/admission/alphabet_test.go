@@ -15,13 +15,13 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// TestAlphabet: for each character, the patterns for blanks, for control characters and for what surrounds a value
-// are those of the grammar.
+// TestAlphabet verifies for each character that the grammar has the same blanks, control characters and
+// characters around a value as the patterns.
 func TestAlphabet(t *testing.T) {
 	isControl, isSpace, isBlank := regexp.MustCompile(control), regexp.MustCompile(`^`+space+`$`), regexp.MustCompile(blank)
 	for r := range rune(unicode.MaxRune + 1) {
 		if r >= 0x3100 && r%251 > 0 || !utf8.ValidRune(r) {
-			continue // beyond the blanks of all scripts, some of each block
+			continue // apart from the blanks of all scripts, some of each block
 		}
 		text := string(r)
 		if got, want := isControl.MatchString(text), unicode.IsControl(r) && !strings.Contains("\t\n\r", text); got != want {
@@ -37,8 +37,8 @@ func TestAlphabet(t *testing.T) {
 	}
 }
 
-// TestLabel: each text of up to four of these characters, and texts of the lengths about the bound, match as the
-// grammar takes them for labels.
+// TestLabel verifies that each text of up to four of these characters matches if the grammar takes it for a
+// label, and so do texts of the lengths about the bound.
 func TestLabel(t *testing.T) {
 	pattern := regexp.MustCompile(`^` + label + `$`)
 	texts := []string{""}
@@ -60,7 +60,7 @@ func TestLabel(t *testing.T) {
 	}
 }
 
-// TestMost: the largest amounts are valid, and larger ones are not.
+// TestMost verifies that the largest amounts are valid, and larger ones are not.
 func TestMost(t *testing.T) {
 	for k, text := range map[blkio.Key]string{blkio.Rbps: mostBytes(), blkio.Wbps: mostBytes(), blkio.Riops: mostOperations(), blkio.Wiops: mostOperations()} {
 		n, err := strconv.ParseUint(text, 10, 64)
@@ -76,7 +76,8 @@ func TestMost(t *testing.T) {
 	}
 }
 
-// TestRatesOfEntry: the rates of an entry, without those that are max, and whether a key is repeated.
+// TestRatesOfEntry covers the rates of an entry, without those that are max, and whether a key is
+// repeated.
 func TestRatesOfEntry(t *testing.T) {
 	all, bytes, operations, twice := regexp.MustCompile(rates(every)), regexp.MustCompile(rates(isBytes)), regexp.MustCompile(rates(isOperations)), regexp.MustCompile(repeated())
 	for _, tt := range []struct {
@@ -100,7 +101,7 @@ func TestRatesOfEntry(t *testing.T) {
 	}
 }
 
-// FuzzEntries: each entry of a valid annotation matches, so the API server rejects none.
+// FuzzEntries verifies that each entry of a valid annotation matches, so the API server rejects none.
 func FuzzEntries(f *testing.F) {
 	for _, value := range []string{"* wbps=20Mi; \"/a b\\\"\" riops=2k;\nrootfs wiops=max", "# a\n/..a//b wbps=+1.5e3\r\n@v rbps=.5k", "\"/;\n\" wbps=1", "/a 5", "500", "\u00a05", "/data 010; * 1", "bronze"} {
 		f.Add(value)
@@ -132,8 +133,8 @@ func FuzzEntries(f *testing.F) {
 	})
 }
 
-// FuzzPluginList: the names that the policies find in a list are those that YAML has in it. The runtime rejects the
-// pods with other lists: it cannot parse them, or no plugin has a name with a blank.
+// FuzzPluginList verifies that the names that the policies find in a list are those that YAML has in it. The
+// runtime rejects the pods with other lists: it cannot parse them, or no plugin has a name with a blank.
 func FuzzPluginList(f *testing.F) {
 	for _, text := range []string{"[a, b.c-d_1]", "- a\n- \"b\"\n", "\n - a\n - b ", `["a",'b']`, "[a] # b", "- a # b", "[&x a]", "[a,\n b]", "- a\n  - b", "[a]\f", "- - a", "[null, true, 1.0]"} {
 		f.Add(text)

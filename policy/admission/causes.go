@@ -11,13 +11,13 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/quote"
 )
 
-// cause is one reason why a part of an annotation is wrong. Its text is that of the grammar
-// about a sample, so that the API server and the plugin explain a mistake in the same words.
+// cause is one reason why a part of an annotation is wrong. Its text is the grammar's text about a sample, so
+// that the API server and the plugin explain a mistake in the same words.
 type cause struct {
 	when   string // an expression about the part, t or key; "" in the last cause
 	sample string // a value with the mistake
 	word   string // the text in the sample that the error quotes, or "" for none
-	noun   string // what to write instead of the quoted text
+	noun   string // the noun that replaces the quoted text
 }
 
 // text returns the cause and the hint of the grammar about a value of a kind.
@@ -37,8 +37,8 @@ func errorText(annotations map[string]string) string {
 	return p.String()
 }
 
-// chain returns an expression for the text of the first cause that applies. Each cause is that
-// of a sample of the kind.
+// chain returns an expression for the text of the first cause that applies. Each cause belongs to a sample of
+// the kind.
 func chain(kind string, causes []cause) string {
 	var b strings.Builder
 	for _, c := range causes {
@@ -72,17 +72,17 @@ func literal(s string) string {
 	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(quote.ASCII(s)) + "'"
 }
 
-// is and isNot return expressions that compare an entry with a pattern.
+// is returns an expression that compares an entry with a pattern. isNot is its negation.
 func is(pattern string) string    { return "t.matches(r'" + pattern + "')" }
 func isNot(pattern string) string { return "!" + is(pattern) }
 
 // firstWord matches the target of an entry, valid or not.
 const firstWord = `^(?:` + quoted + `|[^ \t\r]+)`
 
-// after matches what follows the target of an entry.
+// after returns a pattern that matches the text after the target of an entry.
 func after(pattern string) string { return firstWord + pattern }
 
-// targetCauses returns the causes of a wrong target. The samples are of limits.
+// targetCauses returns the causes of a wrong target. The samples are entries of limits.
 func targetCauses() []cause {
 	return []cause{
 		{`t.startsWith('#')`, "* wbps=1Mi; # comment", "", ""},

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestLiteral: text of the grammar is one string of CEL.
+// TestLiteral verifies that text of the grammar is one string of CEL.
 func TestLiteral(t *testing.T) {
 	for text, want := range map[string]string{
 		`a`: `'a'`, `it's`: `'it\'s'`, `write \" or \\`: `'write \\" or \\\\'`, "a\nb": `'a\\nb'`, "": `''`,
@@ -17,7 +17,7 @@ func TestLiteral(t *testing.T) {
 	}
 }
 
-// TestChain: each cause but the last has a condition, and no text of a sample is left.
+// TestChain verifies that each cause but the last has a condition, and no text of a sample is left.
 func TestChain(t *testing.T) {
 	got := chain("limits", []cause{
 		{"t == 'a'", "/data bps=50Mi", "bps", ""},
@@ -70,8 +70,8 @@ func explain(t *testing.T, chain, entry string) string {
 	return ""
 }
 
-// TestReached: each cause applies to its own sample, and none before it does: its text is that of the grammar about
-// the sample, without the quoted word.
+// TestReached verifies that each cause applies to its own sample, and that no earlier one does. Its text is the
+// grammar's text about the sample, without the quoted word.
 func TestReached(t *testing.T) {
 	for kind, causes := range map[string]string{"limits": limitCauses(), "weight": weightCauses()} {
 		for _, c := range targetCauses() {
@@ -86,7 +86,8 @@ func TestReached(t *testing.T) {
 	}
 }
 
-// TestCauses: of an entry with several mistakes the first one is explained. A part of a quoted path is no mistake.
+// TestCauses verifies that of an entry with several mistakes the first one is explained. A part of a quoted
+// path is no mistake.
 func TestCauses(t *testing.T) {
 	const number = " (write a whole number such as 50Mi)"
 	limits, weights := limitCauses(), weightCauses()
@@ -119,7 +120,8 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// TestNoSampleIsLeft: the words of samples do not get into messages, which are short strings of CEL with a hint.
+// TestNoSampleIsLeft verifies that the words of samples do not get into messages, which are short strings of
+// CEL with a hint.
 func TestNoSampleIsLeft(t *testing.T) {
 	chains := map[string]string{"keys": keyCauses(), "limits": limitCauses(), "rates": rateCauses(), "weights": weightCauses(), "duplicates": duplicateCauses()}
 	for name, text := range chains {
@@ -136,8 +138,8 @@ func TestNoSampleIsLeft(t *testing.T) {
 	}
 }
 
-// TestSamples: a sample without a mistake, and one whose error quotes another word, are bugs
-// of this package.
+// TestSamples verifies that a sample without a mistake, and one whose error quotes another word, are bugs of
+// this package.
 func TestSamples(t *testing.T) {
 	for _, c := range []cause{{"", "/data wbps=1Mi", "", ""}, {"", "/data bps=1Mi", "nothing", ""}} {
 		func() {
@@ -151,7 +153,7 @@ func TestSamples(t *testing.T) {
 	}
 }
 
-// TestPluginList: lists of required plugins in YAML that CEL can extend.
+// TestPluginList covers lists of required plugins in YAML that CEL can extend.
 func TestPluginList(t *testing.T) {
 	pattern := regexp.MustCompile(pluginList())
 	for text, want := range map[string]bool{
@@ -166,7 +168,7 @@ func TestPluginList(t *testing.T) {
 	}
 }
 
-// TestMessagesOfSizes: the texts about sizes have the bounds of the grammar.
+// TestMessagesOfSizes verifies that the texts about sizes have the bounds of the grammar.
 func TestMessagesOfSizes(t *testing.T) {
 	v := values()
 	for name, want := range map[string]string{

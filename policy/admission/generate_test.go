@@ -18,7 +18,7 @@ import (
 
 const dir = "../../deploy/admission"
 
-// TestFiles: deploy/admission has what the tables of the grammar give.
+// TestFiles verifies that deploy/admission has what the tables of the grammar give.
 func TestFiles(t *testing.T) {
 	files, err := Files()
 	if err != nil {
@@ -51,7 +51,7 @@ func mustFiles(t *testing.T) map[string]string {
 	return files
 }
 
-// TestSameFiles: the files are the same each time, and have the names that callers know.
+// TestSameFiles verifies that the files are the same each time, and have the names that callers know.
 func TestSameFiles(t *testing.T) {
 	first := mustFiles(t)
 	if got := slices.Sorted(maps.Keys(first)); !slices.Equal(got, []string{FailClosedFile, GrammarFile, TenantsFile}) {
@@ -64,8 +64,8 @@ func TestSameFiles(t *testing.T) {
 	}
 }
 
-// TestText: the files are printable ASCII, and nothing of a template is left in them. A template prints
-// "<no value>" for a misspelled name.
+// TestText verifies that the files are printable ASCII, and nothing of a template is left in them. A template
+// prints "<no value>" for a misspelled name.
 func TestText(t *testing.T) {
 	for name, text := range mustFiles(t) {
 		for i, line := range strings.Split(text, "\n") {
@@ -120,8 +120,8 @@ func objects(t *testing.T, text string) (out []object) {
 	return out
 }
 
-// TestWiring: each policy has a binding of its own, and an expression uses only variables that stand before it.
-// Each variable is used. The API server admits all that a policy without a binding is about.
+// TestWiring verifies that each policy has a binding of its own, and an expression uses only variables that
+// stand before it. Each variable is used. The API server admits all that a policy without a binding is about.
 func TestWiring(t *testing.T) {
 	variable := regexp.MustCompile(`variables\.(\w+)`)
 	for file, text := range mustFiles(t) {
@@ -159,7 +159,8 @@ func TestWiring(t *testing.T) {
 	}
 }
 
-// TestSelectors: the labels of namespaces that the policies read are those that the documentation has.
+// TestSelectors verifies that the labels of namespaces that the policies read are those that the documentation
+// has.
 func TestSelectors(t *testing.T) {
 	for file, want := range map[string]string{GrammarFile: "", TenantsFile: "blkio.noderesource.dev/allow", FailClosedFile: "blkio.noderesource.dev/fail-closed"} {
 		for _, o := range objects(t, mustFiles(t)[file]) {
@@ -177,7 +178,7 @@ func TestSelectors(t *testing.T) {
 	}
 }
 
-// TestRawStrings: each pattern in the files can be compiled, and none ends early at a quote in it.
+// TestRawStrings verifies that each pattern in the files can be compiled, and none ends early at a quote in it.
 func TestRawStrings(t *testing.T) {
 	found := 0
 	for file, text := range mustFiles(t) {

@@ -22,18 +22,18 @@ const (
 	control = `[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}]`
 	// end matches the end of a word.
 	end = `(?:[ \t\r]|$)`
-	// space is what strings.TrimSpace cuts off.
+	// space matches the characters that strings.TrimSpace cuts off.
 	space = `[\t\n\v\f\r\x{85}\p{Z}]*`
 )
 
-// tokens matches each comment of a value, with the newline before it, and each entry, with the
-// blanks before it. It is for a value with a newline before it.
+// tokens matches each comment of a value, with the newline before it, and each entry, with the blanks before
+// it. The value must have a newline before it.
 const tokens = `\n` + blank + `*#[^\n]*|` + blank + `*(?:` + quoted + `|[^;\n \t\r])[^;\n]*`
 
 // domain is the plugin's domain.
 var domain = strings.ReplaceAll(annotation.Domain, ".", "[.]") // constant
 
-// ours matches the keys of the plugin's annotations, with valid kinds and scopes or not.
+// ours returns a pattern for the keys of the plugin's annotations, with valid kinds and scopes or not.
 func ours() string { return `^([^/]*[.])?` + domain + `(/|$)` }
 
 // ofKind matches the keys of a valid kind.
@@ -87,7 +87,7 @@ func limits() string {
 	return `(?:` + blank + `+` + keys(every) + `=` + rate() + `)+` + blank + `*$`
 }
 
-// limitsEntry and weightEntry match an entry, except for control characters.
+// limitsEntry and weightEntry return patterns for an entry, except for control characters.
 func limitsEntry() string { return `^` + blank + `*` + target() + limits() }
 
 func weightEntry() string {

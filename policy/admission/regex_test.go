@@ -27,7 +27,8 @@ func TestUpTo(t *testing.T) {
 	}
 }
 
-// TestRate: each rate that the grammar accepts matches. What else matches has another error.
+// TestRate verifies that each rate that the grammar accepts matches. Another text that matches has another
+// error.
 func TestRate(t *testing.T) {
 	pattern := regexp.MustCompile(`^` + rate() + `$`)
 	for _, s := range []string{
@@ -42,7 +43,8 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestFractions: a rate that is a fraction matches, unless its suffix or exponent may make it whole.
+// TestFractions verifies that a rate that is a fraction matches, unless its suffix or exponent may make it
+// whole.
 func TestFractions(t *testing.T) {
 	pattern := regexp.MustCompile(fractions())
 	for s, want := range map[string]bool{
@@ -59,7 +61,7 @@ func TestFractions(t *testing.T) {
 	}
 }
 
-// TestKeys: keys of each kind and scope are valid, in the domain and no other.
+// TestKeys verifies that keys of each kind and scope are valid, in the domain and no other.
 func TestKeys(t *testing.T) {
 	own, known, whole := regexp.MustCompile(ours()), regexp.MustCompile(ofKind()), regexp.MustCompile(validKey())
 	for key, want := range map[string][3]bool{
@@ -91,7 +93,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestTokens: a value is split as the grammar splits it. Comments begin with a newline.
+// TestTokens verifies that a value is split as the grammar splits it. Comments begin with a newline.
 func TestTokens(t *testing.T) {
 	pattern := regexp.MustCompile(tokens)
 	for value, want := range map[string][]string{
@@ -120,8 +122,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestEntries: entries of limits and of weights, the limits without the target, and targets
-// that are no files of the container.
+// TestEntries covers entries of limits and of weights, the limits without the target, and targets that
+// are no files of the container.
 func TestEntries(t *testing.T) {
 	limit, share, rest := regexp.MustCompile(limitsEntry()), regexp.MustCompile(weightEntry()), regexp.MustCompile(limits())
 	unclean := regexp.MustCompile(root + "|" + parent)

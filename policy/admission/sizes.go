@@ -37,8 +37,8 @@ func tooLong(value string) string {
 	return p.String()
 }
 
-// classTexts returns the grammar's texts about wrong choices of a class, which follow a key, and patterns of
-// values: Class of valid ones and others, NoClass of the word for no class.
+// classTexts returns the grammar's texts about wrong choices of a class, which follow a key. It also returns
+// patterns of values: Class of valid ones and others, NoClass of the word for no class.
 func classTexts() map[string]any {
 	const key = "class." + annotation.Domain + "/"
 	return map[string]any{

@@ -42,7 +42,7 @@ func (q *Scope) parseClass(key, value string) {
 	q.Class = &Class{Key: key, Name: name}
 }
 
-// hintClass is what to do about a class annotation without a name.
+// hintClass is the hint for a class annotation without a name.
 const hintClass = "write the name of a class of the node policy, or remove the annotation"
 
 // ParseLimits parses limits of the node policy: a list of entries in the grammar of the
@@ -96,7 +96,7 @@ func WeightOfAll(key string, weight int) *List {
 	return l
 }
 
-// Targets returns what the list can select. It may be nil.
+// Targets returns the targets that the list can select. The list may be nil.
 func (l *List) Targets() Targets {
 	var t Targets
 	t.add(l)

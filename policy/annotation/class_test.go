@@ -11,7 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// TestClass: the choice of a class, and what cannot be one.
+// TestClass covers valid and invalid choices of a class.
 func TestClass(t *testing.T) {
 	const key = "class." + Domain + "/containers"
 	const hint = " (write the name of a class of the node policy, or remove the annotation)"
@@ -53,7 +53,7 @@ func TestClass(t *testing.T) {
 	}
 }
 
-// TestParseLimits: the limits of a policy have the grammar of the annotation, one entry in each
+// TestParseLimits verifies that the limits of a policy have the grammar of the annotation, one entry in each
 // element.
 func TestParseLimits(t *testing.T) {
 	l, problems := ParseLimits("classes.gold", []string{"* wbps=20Mi wiops=500", "/data rbps=max", `"/a;b" riops=2k`})
@@ -84,7 +84,7 @@ func TestParseLimits(t *testing.T) {
 	}
 }
 
-// TestParseManyLimits: a list of the policy has at most as many entries as an annotation.
+// TestParseManyLimits verifies that a list of the policy has at most as many entries as an annotation.
 func TestParseManyLimits(t *testing.T) {
 	var elements []string
 	for i := range maxEntries + 2 {
@@ -106,7 +106,8 @@ func TestWeightOfAll(t *testing.T) {
 	}
 }
 
-// TestElements: an element of a list of the policy has its index as the number of its entry, also after wrong ones.
+// TestElements verifies that an element of a list of the policy has its index as the number of its entry, also
+// after wrong ones.
 func TestElements(t *testing.T) {
 	elements := []string{"/a", "* wbps=1Mi", "", "# no", "* riops=5", "/b riops=5 ", "\n /c wbps=max;"}
 	l, problems := ParseLimits("classes.gold.limits", elements)

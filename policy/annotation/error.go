@@ -31,7 +31,7 @@ type Error struct {
 	Entry      int    // 1-based; 0 for the annotation as a whole
 	Text       string // of the entry, or the value of the annotation
 	Cause      string // printable ASCII; text of the tenant in it is quoted
-	Hint       string // what to write instead, or ""
+	Hint       string // the correct text, or ""
 	Kind       Kind
 }
 
@@ -42,7 +42,7 @@ const (
 	// maxKey leaves the longest valid key whole: the prefix, "container."
 	// and a name of 63 bytes.
 	maxKey = 110
-	// minText is what is left of the entry's text where the cause is long.
+	// minText is the length of the entry's text that is kept if the cause is long.
 	minText = 40
 )
 

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A cause that is too long gives way, so that the entry can still be told.
+// TestLongCause verifies that a cause that is too long is cut, so that the entry can still be recognized.
 func TestLongCause(t *testing.T) {
 	e := &Error{Annotation: keyDB, Entry: 3, Text: strings.Repeat("x", 500), Cause: strings.Repeat("y\n", 300), Hint: "never seen"}
 	line := e.Error()
@@ -18,7 +18,7 @@ func TestLongCause(t *testing.T) {
 	}
 }
 
-// TestLongLines: a line has at most 400 bytes, whatever tenants write, and still has the number of
+// TestLongLines verifies that a line has at most 400 bytes for any text of tenants. It still has the number of
 // the entry, the beginning of its text and that of the cause.
 func TestLongLines(t *testing.T) {
 	long := strings.Repeat("ü", 300)
@@ -48,7 +48,7 @@ func TestLongLines(t *testing.T) {
 	}
 }
 
-// TestErrorOrder: the mistakes of a container are in the order of their keys and entries, and the
+// TestErrorOrder verifies that the mistakes of a container are in the order of their keys and entries, and the
 // same for each order of the map.
 func TestErrorOrder(t *testing.T) {
 	annotations := map[string]string{
@@ -78,7 +78,7 @@ func TestErrorOrder(t *testing.T) {
 	}
 }
 
-// TestCut: a text of the limit stays, and a longer one says that it is cut.
+// TestCut verifies that a text of the limit stays, and that a longer one ends with a mark of the cut.
 func TestCut(t *testing.T) {
 	for in, want := range map[string]string{"": "", "abcd": "abcd", "abcde": "abcde", "abcdef": "ab..."} {
 		if got := cut(in, 5); got != want {
@@ -87,7 +87,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestKind: the names are those of the node policy.
+// TestKind verifies that the names are those of the node policy.
 func TestKind(t *testing.T) {
 	for kind, want := range map[Kind]string{Invalid: "invalid", Unenforceable: "unenforceable", Internal: "internal"} {
 		if got := kind.String(); got != want {
@@ -104,7 +104,7 @@ func TestProblem(t *testing.T) {
 	}
 }
 
-// TestErrorOf: an error has the place of its entry.
+// TestErrorOf verifies that an error has the place of its entry.
 func TestErrorOf(t *testing.T) {
 	l := parseLimits(keyDB, "/a wbps=1Mi; /b wbps=2Mi")
 	got := l.ErrorOf(&l.Entries[1], Unenforceable, &Problem{"no", "yes"})

@@ -104,7 +104,8 @@ func checkRates(t *testing.T, tests []struct{ word, want string }) {
 	}
 }
 
-// TestUnitErrors: units that are no suffixes of Kubernetes' quantities, with the likely correction.
+// TestUnitErrors covers units that are no suffixes of Kubernetes' quantities, with the likely
+// correction.
 func TestUnitErrors(t *testing.T) {
 	checkRates(t, []struct{ word, want string }{
 		{"wbps=50MB", `invalid quantity "50MB" (write 50M or 50Mi)`},
@@ -138,7 +139,7 @@ func TestUnitErrors(t *testing.T) {
 	})
 }
 
-// TestRateErrors: values that are no numbers above zero, or more than the kernel can hold.
+// TestRateErrors covers values that are no numbers above zero, or more than the kernel can hold.
 func TestRateErrors(t *testing.T) {
 	checkRates(t, []struct{ word, want string }{
 		// No numbers.
@@ -187,7 +188,7 @@ func TestRateErrors(t *testing.T) {
 	})
 }
 
-// TestManyEntries: the first 256 entries count, wrong ones included.
+// TestManyEntries verifies that the first 256 entries count, wrong ones included.
 func TestManyEntries(t *testing.T) {
 	for _, tt := range []struct {
 		entry, last   string
@@ -214,7 +215,7 @@ func TestManyEntries(t *testing.T) {
 	}
 }
 
-// Errors of keys and scopes fail each container of the pod.
+// TestKeyErrors verifies that errors of keys and scopes fail each container of the pod.
 func TestKeyErrors(t *testing.T) {
 	const scopes = " (write /containers for each container, /pod-total for the pod as a whole, or /container.NAME)"
 	const label = " (use at most 63 of a-z, 0-9 and -, not starting or ending with -)"
@@ -276,7 +277,7 @@ func TestWeightErrors(t *testing.T) {
 	}
 }
 
-// TestWeights: the smallest and the largest valid weight, and the longest text of one.
+// TestWeights covers the smallest and the largest valid weight, and the longest text of one.
 func TestWeights(t *testing.T) {
 	for value, want := range map[string]uint32{"1": 1, " 100\n": 100, "010": 10, "10000": 10000, "7" + strings.Repeat(" ", 64<<10-1): 7} {
 		l := parseWeights(keyDB, value)

@@ -7,7 +7,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// TestFormatAmount: the shortest form that is exact.
+// TestFormatAmount verifies that the text is the shortest exact one.
 func TestFormatAmount(t *testing.T) {
 	for _, tt := range []struct {
 		key    blkio.Key
@@ -35,7 +35,8 @@ func TestFormatAmount(t *testing.T) {
 	}
 }
 
-// FuzzFormatAmount: what is written about an amount is read as the same amount, and is not longer than its digits.
+// FuzzFormatAmount verifies that the text of an amount is read as the same amount, and is not longer than its
+// digits.
 func FuzzFormatAmount(f *testing.F) {
 	for _, amount := range []uint64{0, 1, 1000, 1023, 1024, 1 << 32, 1<<63 - 2, 1e18, 3 << 60, 4294967294, 1024 * 1000} {
 		f.Add(amount, uint8(amount%4))

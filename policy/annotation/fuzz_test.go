@@ -6,8 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// FuzzParse: nothing panics, each error is one short line of printable ASCII, and an entry that
-// was parsed is parsed again to the same from its own text.
+// FuzzParse verifies that no text causes a panic, that each error is one short line of printable ASCII, and
+// that an entry is parsed to the same from its own text.
 func FuzzParse(f *testing.F) {
 	for _, e := range entryErrors {
 		if len(e.value) < 1000 {

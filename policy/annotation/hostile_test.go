@@ -9,8 +9,8 @@ import (
 	"unicode"
 )
 
-// TestHostileText: whatever a tenant writes into keys and values, each error is one short line of printable ASCII,
-// the lines are the same each time, and their number is bounded.
+// TestHostileText verifies that each error about any keys and values is one short line of printable ASCII. The
+// lines are the same each time, and their number is bounded.
 func TestHostileText(t *testing.T) {
 	pieces := []string{
 		"\x1b[2J", "\u202e\u200b", "\xff\xfe", "\x00", "a\r\nb", `\"`, "'", "%s%n", "..", "=", "@", strings.Repeat("a", 400), strings.Repeat("\xf0\x9f\x99\x88", 100), strings.Repeat("9", 5000), strings.Repeat("e", 64<<10),
@@ -39,8 +39,8 @@ func TestHostileText(t *testing.T) {
 	}
 }
 
-// TestCharacters: an entry has no control character. All other characters may be part of a path, and no blank but
-// the space, the tab and the carriage return ends a word.
+// TestCharacters verifies that an entry has no control character. All other characters may be part of a path,
+// and no blank but the space, the tab and the carriage return ends a word.
 func TestCharacters(t *testing.T) {
 	for r := rune(1); r <= 0x3000; r++ {
 		text := string(r)
@@ -67,7 +67,7 @@ func TestCharacters(t *testing.T) {
 	}
 }
 
-// TestErrorBounds: a line is bounded for each size of its parts, and the parts that fit are whole.
+// TestErrorBounds verifies that a line is bounded for each size of its parts, and the parts that fit are whole.
 func TestErrorBounds(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	text := func() string {

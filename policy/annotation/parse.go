@@ -45,7 +45,7 @@ func parseLimits(key, value string) *List {
 	return parseList(key, value, "/data wbps=50Mi", (*Entry).parseLimits)
 }
 
-// parseList parses entries of a target and what parse reads after that.
+// parseList parses entries of a target and the text after it, which parse reads.
 func parseList(key, value, example string, parse func(e *Entry, rest string) *Problem) *List {
 	l := &List{Key: key}
 	if len(value) > maxValue {
@@ -98,8 +98,8 @@ func (l *List) duplicate(e *Entry) *Problem {
 	return nil
 }
 
-// splitEntries cuts a value at semicolons and newlines, except inside a quoted
-// path, and leaves out comments and what is empty.
+// splitEntries cuts a value at semicolons and newlines, except inside a quoted path. It leaves out comments and
+// empty entries.
 func splitEntries(value string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		lineStart := true
@@ -157,7 +157,7 @@ func quoteEnd(s string) int {
 	return -1
 }
 
-// parseEntry parses a target and what parse reads after that.
+// parseEntry parses a target and the text after it, which parse reads.
 func parseEntry(text string, parse func(e *Entry, rest string) *Problem) (Entry, *Problem) {
 	e := Entry{text: text}
 	if !utf8.ValidString(text) {
@@ -292,7 +292,7 @@ func parseTarget(word string) (Target, *Problem) {
 	return t, t.clean()
 }
 
-// noTarget returns the problem of a first word that is no target, with a guess of what it was meant to be.
+// noTarget returns the problem of a first word that is no target, with a guess of the intended target.
 func noTarget(word string) *Problem {
 	p := &Problem{Cause: "unknown target " + quote.Text(word), Hint: spelling.Hint(word, "rootfs")}
 	key, _, _ := strings.Cut(word, "=")
@@ -342,8 +342,8 @@ func (t *Target) unquote(word string) *Problem {
 	return nil
 }
 
-// clean removes doubled and trailing slashes. It refuses "..": what that means
-// depends on symbolic links, which are not resolved here.
+// clean removes doubled and trailing slashes. It refuses "..", because its meaning depends on symbolic links,
+// which are not resolved here.
 func (t *Target) clean() *Problem {
 	for part := range strings.SplitSeq(t.Path, "/") {
 		if part == ".." {

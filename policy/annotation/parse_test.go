@@ -10,7 +10,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// TestEntries: what is valid, and what it means.
+// TestEntries covers valid entries and their meaning.
 func TestEntries(t *testing.T) {
 	path := func(p string) Target { return Target{Kind: TargetPath, Path: p} }
 	star, rootfs := Target{Kind: TargetStar}, Target{Kind: TargetRootfs}
@@ -58,7 +58,7 @@ func TestEntries(t *testing.T) {
 	}
 }
 
-// TestText: an entry and its target keep what the user wrote, for messages.
+// TestText verifies that an entry and its target keep the user's text, for messages.
 func TestText(t *testing.T) {
 	l := parseLimits(keyDB, "  \"/a b/\"   wbps=1Mi ;@v  wbps=2Mi")
 	if len(l.Entries) != 2 || len(l.errors) > 0 {
@@ -72,7 +72,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestSplitEntries: what was split and joined again is split to the same.
+// TestSplitEntries verifies that entries that are joined again are split to the same.
 func TestSplitEntries(t *testing.T) {
 	for value, want := range map[string][]string{
 		"":          nil,
@@ -97,7 +97,7 @@ func TestSplitEntries(t *testing.T) {
 	}
 }
 
-// TestIsLabel: the rule is apimachinery's.
+// TestIsLabel verifies that the rule is apimachinery's.
 func TestIsLabel(t *testing.T) {
 	for s, want := range map[string]bool{
 		"a": true, "0": true, "a-b": true, "a--b": true, strings.Repeat("a", 63): true,

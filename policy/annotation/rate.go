@@ -18,8 +18,7 @@ const (
 	maxNumber = 40
 	// maxDecimals is the precision of a Kubernetes quantity. ParseQuantity rounds more.
 	maxDecimals = 9
-	// maxExponent is what 0.000000001e27 needs, and more; ParseQuantity
-	// computes with any.
+	// maxExponent is at least what 0.000000001e27 needs; ParseQuantity computes with any.
 	maxExponent = 36
 )
 
@@ -62,9 +61,9 @@ type number struct {
 	suffix   string
 }
 
-// checkNumber returns the problem of a value that is no positive Kubernetes quantity, with
-// a hint. It refuses more than ParseQuantity does: what that
-// one rounds (beyond nano) or takes hours to compute (1e2147483647).
+// checkNumber returns the problem of a value that is no positive Kubernetes quantity, with a hint. It refuses
+// more than ParseQuantity does: numbers that ParseQuantity rounds (smaller than nano) or takes hours to compute
+// (1e2147483647).
 func checkNumber(k blkio.Key, s string) *Problem {
 	if s == "" {
 		return &Problem{"key " + quote.Text(k.String()) + " has no value", "write for example " + k.String() + "=" + example(k)}
@@ -149,12 +148,11 @@ func (n number) checkSuffix(k blkio.Key, s string) *Problem {
 	return &Problem{"invalid quantity " + quote.Text(s), unitHint(k, n)}
 }
 
-// exact returns the number, whether it is whole, and false if it is over what
-// an int64 holds.
+// exact returns the number, whether it is whole, and false if it does not fit into an int64.
 func exact(s string) (v uint64, whole, ok bool) {
 	q, err := resource.ParseQuantity(s)
 	if err != nil {
-		return 0, false, false // not reached: checkNumber lets nothing else through
+		return 0, false, false // not reached, because checkNumber refuses such a text
 	}
 	if i, ok := q.AsInt64(); ok {
 		return uint64(i), true, true
@@ -171,8 +169,8 @@ func exact(s string) (v uint64, whole, ok bool) {
 	return i.Uint64(), rest.Sign() == 0, i.IsInt64()
 }
 
-// unitHint returns what to write instead of a number with a suffix of another
-// convention: 50MB, 50MiB, 10K, 50Mi/s, 50m.
+// unitHint returns the correct text for a number with a suffix of another convention: 50MB, 50MiB, 10K, 50Mi/s,
+// 50m.
 func unitHint(k blkio.Key, n number) string {
 	unit := n.suffix
 	for _, tail := range []string{"/s", "/sec", "/second"} {

@@ -10,8 +10,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// FuzzRate: a rate is exactly the number that Kubernetes reads, and what we
-// write about it reads as the same rate.
+// FuzzRate verifies that a rate is exactly the number that Kubernetes reads, and that our text of it reads as
+// the same rate.
 func FuzzRate(f *testing.F) {
 	for _, s := range []string{
 		"max", "0", "1", "50Mi", "0.5Gi", "1.5e3", "+1E6", "1e36", "0.000000001e27", "9223372036854775806", "9223372036854775807",
@@ -67,7 +67,7 @@ func rational(s string) *big.Rat {
 	return r
 }
 
-// TestParseAmount: each suffix of Kubernetes, without rounding.
+// TestParseAmount covers each suffix of Kubernetes, without rounding.
 func TestParseAmount(t *testing.T) {
 	for text, want := range map[string]blkio.Amount{
 		"0": 0, "1": 1, "+1": 1, "007": 7, "1.": 1, "2.0": 2, "0.5k": 500, "1.5Ki": 1536, ".5M": 500_000,

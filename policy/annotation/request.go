@@ -17,7 +17,7 @@ const Domain = "blkio.noderesource.dev"
 
 // Bounds of memory and work for the annotations of one pod.
 const (
-	maxKeys  = 64   // annotations of ours on one pod
+	maxKeys  = 64   // of this domain on one pod
 	maxTotal = 1024 // entries in the annotations of one pod
 )
 
@@ -26,7 +26,7 @@ func Kinds() []string { return []string{"limits", "weight", "class"} }
 
 // Request holds the parsed annotations of one pod.
 type Request struct {
-	keys    []string          // of ours, sorted
+	keys    []string          // of this domain, sorted
 	podWide []*Error          // of keys that concern no known scope
 	named   map[string]*Scope // by container
 	each    *Scope            // "containers"; nil where nothing is asked
@@ -45,11 +45,10 @@ type Scope struct {
 	classErr *Error // why the choice of a class is invalid; nil if it is not
 }
 
-// Parse parses a pod's annotations. It has no error: each mistake belongs to the scope that
-// it is in, so that a mistake in the annotation of container db fails only that container.
-// An unknown kind of annotation, an unknown scope, and a mistake in pod-total concern all
-// containers. If a pod has more than 64 annotations, or more than 1024 entries in them
-// together, the request has only that error.
+// Parse parses a pod's annotations. It has no error, because each mistake belongs to the scope that it is in: a
+// mistake in the annotation of container db fails only that container. An unknown kind of annotation, an
+// unknown scope, and a mistake in pod-total concern all containers. If a pod has more than 64 annotations, or
+// more than 1024 entries in them together, the request has only that error.
 func Parse(annotations map[string]string) *Request {
 	var keys []string
 	for key := range annotations {
@@ -77,7 +76,7 @@ func Parse(annotations map[string]string) *Request {
 	return r
 }
 
-// tooMuch is a request of which nothing is kept but the error.
+// tooMuch returns a request that has only the error.
 func (r *Request) tooMuch(key, cause, hint string) *Request {
 	return &Request{keys: r.keys[:1], podWide: []*Error{{Annotation: key, Cause: cause, Hint: hint}}}
 }
@@ -151,7 +150,7 @@ func (r *Request) parse(key, value string) {
 // the bare key mean each container, which many would not expect.
 const hintScope = "write /containers for each container, /pod-total for the pod as a whole, or /container.NAME"
 
-// scope returns what is asked for the scope with this name.
+// scope returns the request of the scope with this name.
 func (r *Request) scope(name string) (*Scope, *Problem) {
 	switch name {
 	case "containers":

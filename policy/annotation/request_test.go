@@ -63,7 +63,7 @@ func TestStarOf(t *testing.T) {
 	}
 }
 
-// TestScopes: each annotation is with the scope that it names.
+// TestScopes verifies that each annotation is with the scope that it names.
 func TestScopes(t *testing.T) {
 	const weight = "weight.blkio.noderesource.dev/"
 	r := Parse(map[string]string{
@@ -94,7 +94,7 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-// TestScopesOfSeveralKinds: the limits and the weight of a scope are kept together, in whichever
+// TestScopesOfSeveralKinds verifies that the limits and the weight of a scope are kept together, in whichever
 // order their keys are sorted.
 func TestScopesOfSeveralKinds(t *testing.T) {
 	for _, scope := range []string{"container.db", "containers", "pod-total"} {
@@ -106,8 +106,7 @@ func TestScopesOfSeveralKinds(t *testing.T) {
 	}
 }
 
-// TestConcerns: a key of the domain is one of the plugin's, also with a kind that does not
-// exist.
+// TestConcerns verifies that a key of the domain is one of the plugin's, also with a kind that does not exist.
 func TestConcerns(t *testing.T) {
 	for key, want := range map[string]bool{
 		keyDB: true, "nope.blkio.noderesource.dev/x": true, "blkio.noderesource.dev": true, "limits.blkio.noderesource.dev": true,
@@ -119,7 +118,7 @@ func TestConcerns(t *testing.T) {
 	}
 }
 
-// TestTooMuch: of too much nothing is kept but the error, whatever the order of the map.
+// TestTooMuch verifies that a request that is too large has only the error, in any order of the map.
 func TestTooMuch(t *testing.T) {
 	key := func(i int) string { return fmt.Sprintf("limits.blkio.noderesource.dev/container.c%02d", i) }
 	keys := func(n int) map[string]string {
@@ -166,7 +165,7 @@ func TestTooMuch(t *testing.T) {
 	}
 }
 
-// BenchmarkParse: the most that a tenant can write.
+// BenchmarkParse measures the largest annotations that a tenant can write.
 func BenchmarkParse(b *testing.B) {
 	like := strings.Repeat("/a", 50)
 	var many strings.Builder
@@ -191,7 +190,7 @@ func BenchmarkParse(b *testing.B) {
 	}
 }
 
-// TestKeys: the plugin's keys are sorted. Of too many there is one, and of none an empty text.
+// TestKeys verifies that the plugin's keys are sorted. Of too many there is one, and of none an empty text.
 func TestKeys(t *testing.T) {
 	r := Parse(map[string]string{keyTotal: "x", keyDB: "* wbps=1", "a." + Domain: "", "other": "", keyEach: ""})
 	want := []string{"a." + Domain, keyDB, keyEach, keyTotal}
@@ -211,8 +210,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestKindsTogether: all kinds of annotations count for the number of keys, and limits and weights together for that
-// of entries. A value is bounded by its bytes.
+// TestKindsTogether verifies that all kinds of annotations count for the number of keys, and limits and weights
+// together for that of entries. A value is bounded by its bytes.
 func TestKindsTogether(t *testing.T) {
 	full := func(kind, entry string, n int) (string, string) {
 		var b strings.Builder

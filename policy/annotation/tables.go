@@ -6,8 +6,8 @@ package annotation
 // Scopes returns the scopes that are whole words. The other scopes are container.NAME.
 func Scopes() []string { return []string{"containers", "pod-total"} }
 
-// Suffixes returns the suffixes of Kubernetes quantities that a rate may have: the decimal ones
-// in the order of their powers of 1000, then the binary ones in that of their powers of 1024.
+// Suffixes returns the suffixes of Kubernetes quantities that a rate may have. The decimal ones come first, by
+// their powers of 1000, then the binary ones, by their powers of 1024.
 func Suffixes() []string {
 	return []string{"k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio"
 )
 
-// TestTables: the grammar accepts what its tables list, up to the bounds and not above.
+// TestTables verifies that the grammar accepts what its tables list, up to the bounds and not above.
 func TestTables(t *testing.T) {
 	for _, scope := range Scopes() {
 		if errs := errorsOf(Parse(map[string]string{"limits." + Domain + "/" + scope: "* wbps=1Mi"}), "db"); len(errs) > 0 {

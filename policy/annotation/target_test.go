@@ -2,7 +2,7 @@ package annotation
 
 import "testing"
 
-// TestTarget: a path and a volume are one rank, and messages show each as it is written.
+// TestTarget verifies that a path and a volume are one rank, and messages show each as it is written.
 func TestTarget(t *testing.T) {
 	for _, tt := range []struct {
 		word, name, where string

@@ -2,8 +2,8 @@ package annotation
 
 import "slices"
 
-// Targets are what the limits and weights of a pod can select. Only disks that one of them
-// means are searched for.
+// Targets has all that the limits and weights of a pod can select. Only disks that one of them covers are
+// searched for.
 type Targets struct {
 	Paths   []string // sorted, distinct
 	Volumes []string // names, sorted, distinct

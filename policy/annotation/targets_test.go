@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestTargets: what covers what, and both together.
+// TestTargets verifies which targets a value covers, and the union of two values.
 func TestTargets(t *testing.T) {
 	one := Targets{Paths: []string{"/a", "/c"}, Volumes: []string{"v"}}
 	two := Targets{Paths: []string{"/b", "/c"}, Widest: Star, Weights: true}
@@ -45,7 +45,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestAnd: both together cover each, in either order, and nothing that neither has.
+// TestAnd verifies that both together cover each, in either order, and nothing that neither has.
 func TestAnd(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	some := func() Targets {

@@ -21,13 +21,13 @@ func parseWeights(key, value string) *List {
 	return parseList(key, value, "/data 500", (*Entry).parseWeight)
 }
 
-// hasTarget reports whether a weight annotation is a list of entries. What is one word and no
-// target is a mistyped weight rather than a mistyped target.
+// hasTarget reports whether a weight annotation is a list of entries. A single word that is no target is a
+// mistyped weight rather than a mistyped target.
 func hasTarget(text string) bool {
 	return strings.ContainsAny(text, " \t\r\n;") || text == "rootfs" || text != "" && strings.ContainsRune(`*/"@#`, rune(text[0]))
 }
 
-// hintWeight is what a weight looks like.
+// hintWeight is the hint with the form of a weight.
 const hintWeight = "write a whole number from 1 to 10000; the default is 100"
 
 // parseWeightOfAll parses the weight for all disks. It is an entry with the target "*" and

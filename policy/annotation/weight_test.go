@@ -63,7 +63,7 @@ func TestWeightEntryErrors(t *testing.T) {
 	}
 }
 
-// TestWeightTargets: the disks of what a weight names have to be found, as those of a limit.
+// TestWeightTargets verifies that the disks that a weight names have to be found, as those of a limit.
 func TestWeightTargets(t *testing.T) {
 	r := Parse(map[string]string{keyWeights: "/data 5; @log 6; rootfs 7"})
 	if !slices.Equal(r.Targets().Paths, []string{"/data"}) || !slices.Equal(r.Targets().Volumes, []string{"log"}) || !r.Targets().HasRootfs() || r.Targets().HasStar() {
@@ -97,8 +97,8 @@ func TestTooManyWeights(t *testing.T) {
 	}
 }
 
-// FuzzWeights: a weight that was parsed is parsed again to the same from its own text, and is in its bounds. Each
-// error is one short line, the same each time.
+// FuzzWeights verifies that a weight that was parsed is parsed again to the same from its own text, and is in
+// its bounds. Each error is one short line, the same each time.
 func FuzzWeights(f *testing.F) {
 	for _, value := range []string{"500", " 7\n", "/data 500; rootfs 5", "* 010\r\n@v 10000", `"/a;b" 1;`, "0", "/a 5 6", "\u00a05", "/a 10001;/a 5", "#\n5"} {
 		f.Add(value)

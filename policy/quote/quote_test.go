@@ -65,8 +65,8 @@ func TestClip(t *testing.T) {
 	}
 }
 
-// FuzzQuote: everything is printable ASCII within its limit, and what is not cut can be
-// read back.
+// FuzzQuote verifies that each result is printable ASCII within its limit, and that a text that is not cut can
+// be read back.
 func FuzzQuote(f *testing.F) {
 	for _, s := range []string{"", "a", "日本語", "\xff\"\\", strings.Repeat("ü", 50)} {
 		f.Add(s)

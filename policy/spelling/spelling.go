@@ -12,9 +12,9 @@ const (
 	maxBytes = 128 // of the words that are compared
 )
 
-// Nearest returns the candidate that is at most two typos from what was written, regardless
-// of case. It returns false if there is none, if several are equally near, or if two typos
-// are half of the word or more. It does not compare words over 128 bytes.
+// Nearest returns the candidate that is at most two typos from the written word, regardless of case. It returns
+// false if there is none, if several are equally near, or if two typos are half of the word or more. It does
+// not compare words over 128 bytes.
 func Nearest(written string, candidates ...string) (string, bool) {
 	if len(written) > maxBytes {
 		return "", false
@@ -47,10 +47,9 @@ func Hint(written string, candidates ...string) string {
 	return "did you mean " + quote.Text(meant) + "?"
 }
 
-// distance returns how many letters to insert, delete, replace or swap with their
-// neighbour to get from a to b (optimal string alignment), or limit+1 if there are more.
-// It computes only the band of the matrix that the limit allows, so that the time grows
-// with the length and not with its square.
+// distance returns the number of letters to insert, delete, replace or swap with their neighbour to get from a
+// to b (optimal string alignment). It returns limit+1 if there are more. It computes only the band of the
+// matrix that the limit allows, so the time grows with the length and not with its square.
 func distance(a, b string, limit int) int {
 	for a != "" && b != "" && a[0] == b[0] {
 		a, b = a[1:], b[1:]

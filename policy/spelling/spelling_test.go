@@ -89,7 +89,7 @@ func TestHint(t *testing.T) {
 	}
 }
 
-// Long texts are compared with nothing.
+// TestHintIsBounded verifies that long texts are not compared.
 func TestHintIsBounded(t *testing.T) {
 	long := strings.Repeat("/a", 64)
 	if got := Hint(long[:128], long[:127]); got == "" {

@@ -12,8 +12,8 @@ import (
 // one is the error about text after the first document.
 const one = "expected one YAML document, found more"
 
-// TestOneDocument: nothing is left out without a word, however the end of a document is written. Comments,
-// and documents without content, are no content.
+// TestOneDocument verifies that nothing is left out without a word, however the end of a document is written.
+// Comments, and documents without content, are no content.
 func TestOneDocument(t *testing.T) {
 	for text, want := range map[string]string{
 		"kind: x\n---\t{kind: y}":             one,
@@ -52,7 +52,8 @@ func TestOneDocument(t *testing.T) {
 	}
 }
 
-// TestUTF16: Windows has programs that write UTF-16. It is decoded, and a second document is seen.
+// TestUTF16 verifies that UTF-16, which some programs of Windows write, is decoded, and that a second document
+// in it is refused.
 func TestUTF16(t *testing.T) {
 	for text, want := range map[string]string{"kind: x\n": "", "kind: x\n---\nkind: y\n": one, "kind: x\ncount: ü\n": "line 2: count: Invalid value"} {
 		for _, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {
@@ -67,8 +68,8 @@ func TestUTF16(t *testing.T) {
 	}
 }
 
-// TestDefaults: a field that is left out keeps its value, and so do the others of its object. A list and a map
-// of the document take the place of those before.
+// TestDefaults verifies that a field that is left out keeps its value, and so do the others of its object. A
+// list and a map of the document take the place of those before.
 func TestDefaults(t *testing.T) {
 	o := order{head: head{Kind: "kept"}, Count: 1, Rate: "2", Items: []item{{Name: "a"}, {Name: "b"}}, Labels: map[string]string{"k": "kept"}}
 	unknown, err := format().Decode([]byte("count: 5\nitems: [{name: c}]\nLabels: {l: m}\n"), &o)
@@ -81,8 +82,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestSeveralErrors: all unknown fields are reported at once, and so are all fields without a value, in the
-// order of their names. A value of a wrong type is reported alone.
+// TestSeveralErrors verifies that all unknown fields are reported at once, and so are all fields without a
+// value, in the order of their names. A value of a wrong type is reported alone.
 func TestSeveralErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"zz: 1\nkidn: 2\nitems:\n- {b: 1, a: 2}": `[line 4: items[0].a: Forbidden: unknown field (the fields are inner, name, parts), line 4: items[0].b: Forbidden: unknown field (the fields are inner, name, parts), line 2: kidn: Forbidden: unknown field (did you mean "kind"?), line 1: zz: Forbidden: unknown field (the fields are Labels, boxes, count, fast, items, kind, piles, rate)]`,
@@ -100,8 +101,8 @@ func TestSeveralErrors(t *testing.T) {
 	}
 }
 
-// TestHint: a hint is a field of the same object, with the index of each list and the key of each map as
-// they are written. If none is near, it is all fields of the object.
+// TestHint verifies that a hint is a field of the same object, with the index of each list and the key of each
+// map as they are written. If no field is near, the hint has all fields of the object.
 func TestHint(t *testing.T) {
 	const (
 		top   = "the fields are Labels, boxes, count, fast, items, kind, piles, rate"

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// TestWrongElement: of several values of one kind, the error names the one that is wrong. The decoder
-// names neither the element of a list nor the key of a map.
+// TestWrongElement verifies that of several values of one kind, the error names the one that is wrong. The
+// decoder names neither the element of a list nor the key of a map.
 func TestWrongElement(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"items:\n- parts:\n  - size: 1\n  - size: 1.5", `line 4: items[0].parts[1].size: Invalid value: expected a whole number, found number 1.5`},
@@ -33,7 +33,7 @@ func TestWrongElement(t *testing.T) {
 	}
 }
 
-// TestNotFinite: YAML has numbers that JSON does not have. The error names the first one.
+// TestNotFinite covers numbers of YAML that JSON does not have. The error names the first one.
 func TestNotFinite(t *testing.T) {
 	for text, want := range map[string]string{
 		"kind: x\nrate: .inf":                       `line 2: rate: Invalid value: expected a finite number, found .inf`,
@@ -54,8 +54,8 @@ func TestNotFinite(t *testing.T) {
 	}
 }
 
-// TestLines: the line of a field is that of its key, also behind an alias; of one that is not there,
-// that of the nearest one above it.
+// TestLines verifies that the line of a field is that of its key, also after an alias. For a missing field it
+// is the line of the nearest object above it.
 func TestLines(t *testing.T) {
 	const text = "# head\nkind: x\nitems:\n- name: a\n  parts: &p\n  - size: 1\n  -\n    size: 2\n- {parts: *p}\nboxes:\n  a.b:\n    name: c\n  a:\n    b: {name: d}\n"
 	root := field.NewPath("items")
@@ -89,8 +89,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestLinesOfErrors: each error of a list gets its line. Without errors nothing is parsed, and text
-// that cannot be parsed gives none.
+// TestLinesOfErrors verifies that each error of a list gets its line. Without errors nothing is parsed, and
+// text that cannot be parsed gives none.
 func TestLinesOfErrors(t *testing.T) {
 	at := func(paths ...string) (errs field.ErrorList) {
 		for _, path := range paths {
@@ -116,8 +116,8 @@ func TestLinesOfErrors(t *testing.T) {
 	}
 }
 
-// TestKinds: the kinds of all values of JSON have the decoder's names, which are compared with those
-// in its errors.
+// TestKinds verifies that the kinds of all values of JSON have the decoder's names, which are compared with
+// those in its errors.
 func TestKinds(t *testing.T) {
 	for text, kind := range map[string]string{`"a"`: "string", "1": "number 1", "-2.5e3": "number -2.5e3", "true": "bool", "{}": "object", "[]": "array"} {
 		var value any
@@ -127,7 +127,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// FuzzLine: a line is one of the text, for each path, and the same each time.
+// FuzzLine verifies that a line is one of the text, for each path, and the same each time.
 func FuzzLine(f *testing.F) {
 	for _, path := range []string{"", "a", "a[0].b", "[0]", "[99999999999999999999]", "a..b", "a[b]", "]["} {
 		f.Add("a:\n- b: &x [c]\n- *x\n", path)

@@ -99,9 +99,9 @@ func (f *Format) Decode(data []byte, into any) (unknown field.ErrorList, _ error
 	return f.unknownFields(strict), nil
 }
 
-// oneDocument refuses a second document, and what else follows the end of the first one: the decoder
-// would leave it out without a word. It also refuses a document after an empty one, in place of which
-// the decoder would read the empty one.
+// oneDocument refuses a second document, and any other text after the end of the first one, because the decoder
+// would silently leave it out. It also refuses a document after an empty one, because the decoder would read
+// the empty one.
 func oneDocument(data []byte) error {
 	dec := yaml3.NewDecoder(bytes.NewReader(data))
 	for first := true; ; first = false {

@@ -81,7 +81,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestErrors: an error names the line of the field, its path with the index in each list, and the
+// TestErrors verifies that an error names the line of the field, its path with the index in each list, and the
 // cause.
 func TestErrors(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
@@ -123,8 +123,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestManyErrors: the error of a large file has a bounded size, with the place and the cause of each that
-// it has, and takes no time that grows with the square of the file.
+// TestManyErrors verifies that the error of a large file has a bounded size, with the place and the cause of
+// each error that it has. The time does not grow with the square of the file.
 func TestManyErrors(t *testing.T) {
 	long := strings.Repeat("ü", 1<<20)
 	var errs field.ErrorList
@@ -148,7 +148,7 @@ func TestManyErrors(t *testing.T) {
 	}
 }
 
-// TestHeader: each of the two fields is required, and has one value.
+// TestHeader verifies that each of the two fields is required, and has one value.
 func TestHeader(t *testing.T) {
 	for _, tt := range []struct{ version, kind, want string }{
 		{"v1", "Order", ""},
@@ -167,7 +167,7 @@ func TestHeader(t *testing.T) {
 	}
 }
 
-// TestScalar: a scalar keeps the text of each value, so that its parser can refuse it by its path.
+// TestScalar verifies that a scalar keeps the text of each value, so that its parser can refuse it by its path.
 func TestScalar(t *testing.T) {
 	for text, want := range map[string]Scalar{"20Mi": "20Mi", "500": "500", "true": "true", "'0x1'": "0x1", "[1]": "[1]", "''": ""} {
 		got, err := decode("rate: " + text)
@@ -177,7 +177,7 @@ func TestScalar(t *testing.T) {
 	}
 }
 
-// TestPaths: the paths of an example, those of a list's elements for the first one.
+// TestPaths covers the paths of an example, those of a list's elements for the first one.
 func TestPaths(t *testing.T) {
 	got := format().Paths()
 	for _, want := range []string{"kind", "items", "items[0].name", "items[0].parts[0].size", "items[0].inner.NAME.size", "boxes.NAME.parts[0].size"} {
@@ -187,7 +187,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestWithLines: a field that is missing has the line of the one that it belongs to.
+// TestWithLines verifies that a field that is missing has the line of the one that it belongs to.
 func TestWithLines(t *testing.T) {
 	const text = "kind: x\nitems:\n- name: a\n"
 	for path, want := range map[string]string{
@@ -200,7 +200,8 @@ func TestWithLines(t *testing.T) {
 	}
 }
 
-// FuzzDecode: no text causes a panic, the error is the same each time, and no second document is left out.
+// FuzzDecode verifies that no text causes a panic, the error is the same each time, and no second document is
+// left out.
 func FuzzDecode(f *testing.F) {
 	for _, text := range []string{
 		"", "kind: x", "items: [{name: a}]", "boxes: {a: {nmae: b}}", "head: {kind: 1}", "boxes: {'a[1]': {sise: 1}}", "items: &a [{parts: *a}]", "'': 1", "a.b: {c: 1}",

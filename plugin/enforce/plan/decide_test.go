@@ -9,7 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
 
-// TestDecide: the errors of a container, in the order of their worth.
+// TestDecide covers the errors of a container, in the order of their worth.
 func TestDecide(t *testing.T) {
 	pol := policy.Default()
 	request := annotation.Parse(map[string]string{limits + "container.a": "rootfs wbps=1Mi", weight + "container.a": "50"})
@@ -29,8 +29,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestWeightOfClass: on a node without io.weight the weight of a class is left out with a warning, and the rest
-// of the class holds.
+// TestWeightOfClass verifies that on a node without io.weight the weight of a class is left out with a warning,
+// and the rest of the class holds.
 func TestWeightOfClass(t *testing.T) {
 	pol, err := policy.ParseFile([]byte("apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\n" +
 		"classes: {a: {limits: ['* wbps=1Mi'], weight: 50}}\nrules: [{name: r, class: a}]"))
@@ -47,7 +47,7 @@ func TestWeightOfClass(t *testing.T) {
 	}
 }
 
-// TestFirst: an error that is ignored hides none that is rejected.
+// TestFirst verifies that an error that is ignored hides none that is rejected.
 func TestFirst(t *testing.T) {
 	pol := policy.Default()
 	pol.OnError = policy.OnError{Invalid: policy.Reject, Unenforceable: policy.Ignore, Internal: policy.Ignore}

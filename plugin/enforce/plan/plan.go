@@ -20,8 +20,8 @@ type Target struct {
 	Cgroup    string // path below the cgroup root
 	Want      policy.Settings
 	Spec      Spec
-	// Weights are those of the pod as a whole, also on single disks. Those on single disks are
-	// not in Want: what divides a disk between pods can need another value in their place.
+	// Weights has the weights of the pod as a whole, also on single disks. Those on single disks are not in
+	// Want, because the Keeper that divides a disk between pods can need another value in their place.
 	Weights policy.Settings
 	Granted policy.Desired // for the pod's cgroup: Want without the backstop
 	// Partial is true if a failure of this program hides a part of the desired settings.
@@ -39,8 +39,8 @@ type Target struct {
 // writes them to a child of the container's cgroup as well.
 type Spec struct {
 	Stale []blkio.Replacement // values for which another one is desired
-	// Unwanted are the values for which none is desired. They are removed if this program
-	// wrote them into the spec, by Ours or by the cgroup's record.
+	// Unwanted has the values for which none is desired. They are removed if this program wrote them into the
+	// spec, by Ours or by the cgroup's record.
 	Unwanted []blkio.Replacement
 	Ours     bool // this program wrote all of them into the spec, when the container was created
 }

@@ -50,8 +50,8 @@ func viewOf(t *testing.T, pol *policy.Policy, annotations map[string]string, con
 	return v
 }
 
-// TestDecidedByFormerPolicy: after a reload, a container that the former policy decided has the mode of
-// that, and counts as unlimited for its pod while its settings are only observed.
+// TestDecidedByFormerPolicy verifies that a container that a former policy decided has the mode of that policy
+// after a reload. It counts as unlimited for its pod while its settings are only observed.
 func TestDecidedByFormerPolicy(t *testing.T) {
 	observing := policy.Default().WithMode(policy.ModeObserve)
 	for _, tt := range []struct {
@@ -86,7 +86,7 @@ func text(s policy.Settings) string {
 	return strings.Join(out, ", ")
 }
 
-// TestNew: the pod's and the containers' settings, and how they are recorded.
+// TestNew covers the pod's and the containers' settings, and how they are recorded.
 func TestNew(t *testing.T) {
 	pol := policy.Default()
 	got := New(viewOf(t, pol, map[string]string{
@@ -127,7 +127,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestPodTarget: what else decides on the pod's own cgroup.
+// TestPodTarget covers the other conditions for settings on the pod's own cgroup.
 func TestPodTarget(t *testing.T) {
 	annotations := map[string]string{limits + "containers": "rootfs wbps=1Mi", limits + "pod-total": "/data rbps=5Mi"}
 	noBackstop, observe := *policy.Default(), *policy.Default()
@@ -172,7 +172,7 @@ func TestPodTarget(t *testing.T) {
 	}
 }
 
-// TestWarnings: what the records say beside the settings.
+// TestWarnings verifies the warnings and errors in the records.
 func TestWarnings(t *testing.T) {
 	pol := policy.Default()
 	v := viewOf(t, pol, map[string]string{limits + "containers": "rootfs wbps=1Mi; /nowhere wbps=1Mi", weight + "containers": "50"}, "a")
@@ -198,7 +198,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestUndecided: what a container got before stays while its disks are not known.
+// TestUndecided verifies that the earlier grants of a container stay while its disks are not known.
 func TestUndecided(t *testing.T) {
 	pol := policy.Default()
 	v := viewOf(t, pol, map[string]string{limits + "containers": "rootfs wbps=1Mi"}, "a")
@@ -214,7 +214,7 @@ func TestUndecided(t *testing.T) {
 	}
 }
 
-// TestKeepsPodGranted: a stricter policy takes nothing from a pod that runs.
+// TestKeepsPodGranted verifies that a stricter policy takes nothing from a pod that runs.
 func TestKeepsPodGranted(t *testing.T) {
 	pol := policy.Default()
 	v := viewOf(t, pol, map[string]string{limits + "pod-total": "rootfs wbps=1Mi"}, "a")
@@ -266,7 +266,7 @@ func TestCompareSpec(t *testing.T) {
 	}
 }
 
-// TestKept: memory.high is given once.
+// TestKept verifies that memory.high is given once.
 func TestKept(t *testing.T) {
 	all := policy.NewSettings(setting(blkio.Wbps, 5)[0], setting(blkio.Weight, 50)[0], setting(blkio.MemoryHigh, 7)[0])
 	if got, want := text(Kept(all)), "254:0 wbps=5, default 50"; got != want {
@@ -297,7 +297,7 @@ func TestWeightsCheck(t *testing.T) {
 	}
 }
 
-// TestTotal: the errors of a pod's total, in the order of their worth.
+// TestTotal covers the errors of a pod's total, in the order of their worth.
 func TestTotal(t *testing.T) {
 	pol := policy.Default()
 	request := annotation.Parse(map[string]string{limits + "pod-total": "rootfs wbps=1Mi", weight + "pod-total": "50"})

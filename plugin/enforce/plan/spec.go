@@ -7,10 +7,10 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// InSpec returns the desired settings that go into the OCI spec. It leaves out values that
-// a new cgroup has anyway, and the weights of single disks: the kernel refuses those before
-// io.cost is enabled on the disk, which would fail the container. Unless the runtime splits lines, it returns the settings of one
-// disk only: the kernel takes one device for each write, and runc 1.1 does not split lines
+// InSpec returns the desired settings that go into the OCI spec. It leaves out values that a new cgroup has
+// anyway, and the weights of single disks. The kernel refuses those before io.cost is enabled on the disk,
+// which would fail the container. Unless the runtime splits lines, InSpec returns the settings of one disk
+// only. The kernel takes one device for each write, and runc 1.1 does not split lines
 // (docs/reference/quirks.md). The settings of other disks are written at StartContainer.
 func InSpec(s policy.Settings, splitsLines bool) policy.Settings {
 	s = s.Where(func(x policy.Setting) bool { return x.IsLimit() && x.Key != blkio.DiskWeight })
@@ -42,7 +42,7 @@ func SpecValues(unified map[string]string) policy.Settings {
 		return nil // Mostly it is so, and errors take time to make.
 	}
 	var out []policy.Setting
-	limits, _ := blkio.ParseValues(blkio.IOMax, unified["io.max"]) // not ours if it cannot be parsed
+	limits, _ := blkio.ParseValues(blkio.IOMax, unified["io.max"]) // a text that cannot be parsed is not from this program
 	for _, v := range limits.Sorted() {
 		out = append(out, policy.Setting{Value: v})
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestSpec: what goes into an OCI spec, and that it is found there again.
+// TestSpec verifies which settings go into an OCI spec, and that they are found there again.
 func TestSpec(t *testing.T) {
 	onVdb := setting(blkio.Riops, 10)
 	onVdb[0].Dev = vdb.Dev

@@ -128,8 +128,8 @@ func podTarget(v *View, observed bool) Target {
 // isAsked reports whether a setting of a pod was requested: it is not a backstop.
 func isAsked(s policy.Setting) bool { return s.Source.Kind != policy.FromBackstop }
 
-// withBackstop returns for each disk and key the lower of what pod-total asks for and what
-// the containers were granted together.
+// withBackstop returns for each disk and key the lower one of the pod-total and the sum of the containers'
+// grants.
 func withBackstop(total policy.Desired, granted []policy.Desired) (policy.Settings, map[blkio.Dev]string) {
 	var all []policy.Settings
 	names := []map[blkio.Dev]string{}

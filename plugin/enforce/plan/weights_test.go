@@ -10,8 +10,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestDiskWeights: the weight on a disk is wanted where io.cost is enabled, and recorded
-// anyway; one of the pod is for what divides the disk between pods.
+// TestDiskWeights verifies that the weight on a disk is wanted where io.cost is enabled, and recorded anyway.
+// The weight of a pod is left to the Keeper that divides the disk between pods.
 func TestDiskWeights(t *testing.T) {
 	pol := policy.Default()
 	annotations := map[string]string{weight + "containers": "/data 50; rootfs 60; * 70", weight + "pod-total": "/data 40"}

@@ -30,8 +30,8 @@ type Ref[T, P any] struct{ part *P }
 // RefTo returns a Ref to a part of a Value[T].
 func RefTo[T, P any](part *P) Ref[T, P] { return Ref[T, P]{part} }
 
-// In returns the part, or nil for the zero value. The argument is what Lock returned: In needs
-// it as evidence that the caller holds the lock.
+// In returns the part, or nil for the zero value. The argument is the result of Lock: In needs it as evidence
+// that the caller holds the lock.
 func (r Ref[T, P]) In(locked *T) *P {
 	if locked == nil {
 		panic("guard: a part is reached without its lock")

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestValue is for the race detector: many goroutines change a value.
+// TestValue lets the race detector check that many goroutines can change a value.
 func TestValue(t *testing.T) {
 	v := New(map[string]int{"a": 1})
 	add := func(n int) int {
@@ -28,7 +28,7 @@ func TestValue(t *testing.T) {
 	}
 }
 
-// TestPanic: a section that panics does not keep the lock.
+// TestPanic verifies that a section that panics does not keep the lock.
 func TestPanic(t *testing.T) {
 	v := New(0)
 	func() {
@@ -41,7 +41,7 @@ func TestPanic(t *testing.T) {
 	defer v.Unlock()
 }
 
-// TestRef: a reference stays the same, and leads to its part only with what Lock returned.
+// TestRef verifies that a reference stays the same, and leads to its part only with the result of Lock.
 func TestRef(t *testing.T) {
 	type parts struct{ a, b int }
 	v := New(parts{1, 2})

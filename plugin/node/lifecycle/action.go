@@ -9,7 +9,7 @@ type Actions uint8
 const (
 	// Begin opens the container in the drain of its pod: from now on it may write.
 	Begin Actions = 1 << iota
-	// Judge looks for disks that the container already uses, before limits are written.
+	// Judge has the plugin find undeclared disks of the container, before limits are written.
 	Judge
 	// LeaveNothing closes the container in the drain: it did not run.
 	LeaveNothing
@@ -21,8 +21,7 @@ const (
 	// RecordExit records the end of the container in the record of its pod. Together
 	// with HandOver it records whether the limits were lifted.
 	RecordExit
-	// FindLeftovers has the drain of the pod wait for the data of a container that ended
-	// unseen.
+	// FindLeftovers makes the drain of the pod wait for the data of a container that ended unseen.
 	FindLeftovers
 
 	numActions = iota

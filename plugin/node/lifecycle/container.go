@@ -30,8 +30,8 @@ type Container struct{ phase Phase }
 // Phase returns the current phase.
 func (c Container) Phase() Phase { return c.phase }
 
-// Handle makes the transition of an event, and returns the actions that the caller takes.
-// Its error is that of Next. The plan of the pod changes if Phase().MayRun() does.
+// Handle makes the transition of an event, and returns the actions that the caller takes. The error is that of
+// Next. The plan of the pod changes if Phase().MayRun() does.
 func (c *Container) Handle(e Event) (do Actions, err error) {
 	c.phase, do, err = Next(c.phase, e)
 	return do, err

@@ -142,9 +142,9 @@ func NextDrain(p DrainPhase, e DrainEvent, othersOpen bool) (DrainPhase, error) 
 	return drainRowOf(p)[e].to, nil
 }
 
-// Drain is the drain of one pod: its phase, and the containers that are open, which are
-// those that may write or whose data is being synced. Its zero value is Unused. Only its
-// methods change it. It is not safe for concurrent use.
+// Drain is the drain of one pod: its phase, and its open containers. A container is open while it may write or
+// its data is being synced. The zero value is Unused. Only its methods change a Drain. It is not safe for
+// concurrent use.
 type Drain struct {
 	phase   DrainPhase
 	open    map[string]bool // by container ID
@@ -154,7 +154,7 @@ type Drain struct {
 // Phase returns the current phase.
 func (d *Drain) Phase() DrainPhase { return d.phase }
 
-// Open returns the IDs of the containers that may write, or whose data is being synced.
+// Open returns the IDs of the open containers.
 func (d *Drain) Open() iter.Seq[string] { return maps.Keys(d.open) }
 
 // Begin opens a container.

@@ -37,7 +37,7 @@ func hasLeftovers(p DrainPhase) bool {
 	return p == InUseLeftovers || p == Leftovers || p == LeftoversClean
 }
 
-// TestDrainProperties verifies what holds for each pair of a phase and an event.
+// TestDrainProperties verifies properties of each pair of a phase and an event.
 func TestDrainProperties(t *testing.T) {
 	for p := range numDrainPhases {
 		for e := range numDrainEvents {
@@ -73,7 +73,7 @@ func TestDrainProperties(t *testing.T) {
 	}
 }
 
-// TestDrainOfPod is a pod whose second container leaves data that the kernel writes later.
+// TestDrainOfPod follows a pod in which the second container leaves data that the kernel writes later.
 func TestDrainOfPod(t *testing.T) {
 	var d Drain
 	want := func(p DrainPhase) {

@@ -47,8 +47,8 @@ func (p Phase) MayRun() bool {
 	return p == Starting || p == Running || p == Watched || p == Refused
 }
 
-// MayHaveStarted reports whether a pass looks for a process in the cgroup: the container
-// has none by the reports of the runtime, which the plugin can have missed.
+// MayHaveStarted reports whether a pass checks the cgroup for a process. The container has none by the reports
+// of the runtime, but the plugin can have missed one of these.
 func (p Phase) MayHaveStarted() bool {
 	return p == Created || p == Starting || p == Stopping || p == Stopped
 }

@@ -13,9 +13,9 @@ func to(p Phase, do Actions) cell { return cell{true, p, do} }
 // row is the transitions of one phase.
 type row [numEvents]cell
 
-// rowOf returns the transitions of a phase. A row holds each event. A missing cell is
-// visible as a pair that is unexpected: CreateContainer of a container that the plugin
-// knows, and a refused start or an exit watch of a container that has not started.
+// rowOf returns the transitions of a phase. A row has a cell for each event, except for unexpected ones.
+// Unexpected are CreateContainer of a container that the plugin knows, and a refused start or an exit watch of
+// a container that has not started.
 func rowOf(p Phase) row {
 	switch p {
 	case Created:
@@ -38,8 +38,8 @@ func rowOf(p Phase) row {
 	return absentRow()
 }
 
-// absentRow has events of containers that were removed while work for them was under
-// way, and the two ways in which a container becomes known late.
+// absentRow returns the transitions of an unknown container. It expects events of containers that were removed
+// while work for them was under way, and the two ways in which a container becomes known late.
 func absentRow() row {
 	stay := to(Absent, 0)
 	return row{
@@ -54,8 +54,8 @@ func absentRow() row {
 	}
 }
 
-// createdRow looks for leftovers where a list shows that the container has ended: it may
-// have run from its start to its end while the plugin was not connected.
+// createdRow returns the transitions of a created container. It asks for leftovers where a list shows that the
+// container has ended, because the container may have run while the plugin was not connected.
 func createdRow() row {
 	stay, gone := to(Created, 0), to(Absent, 0)
 	return row{
@@ -175,8 +175,8 @@ func stoppedRow() row {
 	}
 }
 
-// exitedRow is final until the container is removed: a list or a start that says
-// otherwise is older than the end.
+// exitedRow returns the transitions of an exited container. It is final until the container is removed: a list
+// or a start that contradicts the exit is older than the exit.
 func exitedRow() row {
 	stay, gone := to(Exited, 0), to(Absent, 0)
 	return row{

@@ -30,8 +30,8 @@ func compareGolden(t *testing.T, name, got string) {
 	}
 }
 
-// TestContainerTable compares each pair of a phase and an event with the table in testdata,
-// so that a change of the code is a change of a reviewed text.
+// TestContainerTable compares each pair of a phase and an event with the table in testdata. So a change of the
+// code is a change of a reviewed text.
 func TestContainerTable(t *testing.T) {
 	var out strings.Builder
 	for p := range numPhases {
@@ -111,8 +111,8 @@ func TestExitedIsFinal(t *testing.T) {
 	})
 }
 
-// TestRemovalsForget verifies that each removal leads to Absent with the same actions,
-// however it is reported, except that a container can have run before it is not listed.
+// TestRemovalsForget verifies that each report of a removal leads to Absent with the same actions. A container
+// that is not listed is an exception, because it can have run before.
 func TestRemovalsForget(t *testing.T) {
 	for p := range numPhases {
 		_, want, _ := Next(p, RemoveContainer)
@@ -124,8 +124,8 @@ func TestRemovalsForget(t *testing.T) {
 	}
 }
 
-// TestRepeats verifies that a report that is repeated changes nothing. NRI repeats
-// StopContainer, and passes repeat what they see.
+// TestRepeats verifies that a repeated report changes nothing. NRI repeats StopContainer, and passes repeat
+// their reports.
 func TestRepeats(t *testing.T) {
 	eachCell(func(_ Phase, e Event, to Phase, _ Actions) {
 		next, do, err := Next(to, e)
@@ -170,8 +170,7 @@ func TestUnexpected(t *testing.T) {
 	}
 }
 
-// TestContainer is the life of a container whose end the exit watch sees before the runtime
-// reports it.
+// TestContainer follows a container whose end the exit watch sees before the runtime reports it.
 func TestContainer(t *testing.T) {
 	var c Container
 	for _, tt := range []struct {

@@ -68,7 +68,7 @@ func (x *explorer) after(w world, e Event) world {
 	if e == StartContainer && from != Exited {
 		w.starting = true
 	}
-	if w.c.Phase() == Absent { // a container that comes back is another one to what is under way
+	if w.c.Phase() == Absent { // work under way does not know the new container
 		w.starting, w.arming, w.saw, w.missed = false, false, false, false
 	}
 	return w
@@ -178,8 +178,8 @@ func (x *explorer) pluginSteps(w world) (out []step) {
 	return out
 }
 
-// passSteps returns the worlds after a step of a pass. What it sees can be over by the time
-// that it is noted.
+// passSteps returns the worlds after a step of a pass. The state that the step reads can be outdated by the
+// time that it is noted.
 func (x *explorer) passSteps(w world) (out []step) {
 	add := func(name string, next world, e Event) { out = append(out, step{name, x.after(next, e)}) }
 	p, next := w.c.Phase(), w
@@ -217,7 +217,7 @@ func (x *explorer) visit(s step, from world) {
 	x.next = append(x.next, s.world)
 }
 
-// check verifies what holds in each world.
+// check verifies the invariants of each world.
 func (x *explorer) check(w world) {
 	p := w.c.Phase()
 	bad := func(text string) { x.t.Errorf("%s: %+v\nafter %s", text, w, x.came[w]) }
@@ -258,7 +258,7 @@ func (x *explorer) check(w world) {
 	}
 }
 
-// checkAlive verifies what holds while a container runs.
+// checkAlive verifies the invariants of a running container.
 func (x *explorer) checkAlive(w world, bad func(string)) {
 	p := w.c.Phase()
 	if p != Absent && !p.MayRun() && !p.MayHaveStarted() {
@@ -272,9 +272,9 @@ func (x *explorer) checkAlive(w world, bad func(string)) {
 	}
 }
 
-// TestWorlds explores every order of the events of one container, lost and late ones
-// included, and verifies in each world that no container is lost, that none which runs is
-// without desired limits, and that no event is unexpected.
+// TestWorlds explores every order of the events of one container, including lost and late ones. It verifies in
+// each world that no container is lost, that each running container has desired limits, and that no event is
+// unexpected.
 func TestWorlds(t *testing.T) {
 	x := &explorer{t: t, came: map[world]string{{}: "the beginning"}, next: []world{{}}}
 	phases := map[Phase]bool{}
@@ -294,8 +294,8 @@ func TestWorlds(t *testing.T) {
 	}
 }
 
-// TestWorldsRest verifies that each world comes to rest: with a watch that works, a list of
-// the runtime and passes that find no data, a removed container leaves nothing behind.
+// TestWorldsRest verifies that each world comes to rest. Once the watch works, the runtime has listed its
+// containers, and passes find no data, a removed container leaves no state.
 func TestWorldsRest(t *testing.T) {
 	x := &explorer{t: t, came: map[world]string{}}
 	for p := range numPhases {

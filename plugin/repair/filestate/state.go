@@ -5,7 +5,7 @@ type State int
 
 // The states of a file.
 const (
-	// Right is a file whose writer owns it, or of which no limit depends on the owner.
+	// Right is a file that its writer owns, or for which no limit depends on the owner.
 	Right State = iota
 	// Contested is a file with several writers that has its desired owner.
 	Contested
@@ -40,8 +40,7 @@ type Event int
 const (
 	// TooFewBytes are writes that are too few to choose an owner.
 	TooFewBytes Event = iota
-	// Placed is a file with one writer, which owns it, or a file of which no limit depends
-	// on the owner.
+	// Placed is a file with one writer, which owns it, or a file for which no limit depends on the owner.
 	Placed
 	// PlacedContested is a file with several writers that has its desired owner.
 	PlacedContested

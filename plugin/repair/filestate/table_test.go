@@ -11,9 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestTable compares each pair of a state and an event with the table in testdata, so that
-// a change of the code is a change of a reviewed text. With UPDATE=1 in the environment it
-// writes the table instead.
+// TestTable compares each pair of a state and an event with the table in testdata. So a change of the code is a
+// change of a reviewed text. With UPDATE=1 in the environment it writes the table instead.
 func TestTable(t *testing.T) {
 	var out strings.Builder
 	for s := range numStates {
@@ -75,8 +74,8 @@ func TestActionsFollowStates(t *testing.T) {
 	})
 }
 
-// TestEventsLeadToStates verifies that a state is that of the last event which decides on
-// it, whatever the state before.
+// TestEventsLeadToStates verifies that the last event that decides on a state decides it, whatever the state
+// before.
 func TestEventsLeadToStates(t *testing.T) {
 	eachCell(func(from State, e Event, resting bool, to State, _ Actions) {
 		rests := from == Failed && resting
@@ -103,8 +102,8 @@ func TestEventsLeadToStates(t *testing.T) {
 	})
 }
 
-// TestRepeats verifies that an event that is repeated changes no state, and ends or begins
-// no second repair: files are compared again and again, and each pass over a file begins.
+// TestRepeats verifies that a repeated event changes no state, and ends or begins no second repair. Files are
+// compared repeatedly, and each pass over a file begins.
 func TestRepeats(t *testing.T) {
 	eachCell(func(from State, e Event, resting bool, to State, _ Actions) {
 		again, do := Next(to, e, resting)
@@ -129,9 +128,8 @@ func TestStatesAreReachable(t *testing.T) {
 	}
 }
 
-// TestHistories verifies, for all histories of five events, that repairs begin and end in
-// turn, that a file that a pass moves was misplaced before, and that no repair begins by
-// itself while the file rests after a failure.
+// TestHistories verifies all histories of five events. Repairs begin and end in turn, a file that a pass moves
+// was misplaced before, and no repair begins by itself while the file rests after a failure.
 func TestHistories(t *testing.T) {
 	var walk func(f File, begun bool, history []Event)
 	walk = func(f File, begun bool, history []Event) {

@@ -9,17 +9,17 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// stays returns the limits on writes that a container has now.
-func stays(c *snapshot) policy.Settings {
+// remainingLimits returns the limits on writes that a container has now.
+func remainingLimits(c *snapshot) policy.Settings {
 	out := c.decision.desired.Settings.WriteLimits()
 	for i := range out {
-		out[i].Source = policy.Source{} // takes room in the record
+		out[i].Source = policy.Source{} // a source takes room in the record
 	}
 	return out
 }
 
-// noteExit notes the end of a container, and has the reconciler record it. lifted
-// says that none of its limits are left.
+// noteExit notes the end of a container, and has the reconciler record it. lifted is true if none of its limits
+// are left.
 func (t *podTable) noteExit(c *snapshot, lifted bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
@@ -27,7 +27,7 @@ func (t *podTable) noteExit(c *snapshot, lifted bool) {
 	s.markDirty(c.pod.group.in(s))
 }
 
-// noteExit does so once for each cgroup.
+// noteExit notes the end of a container, once for each of its cgroups.
 func (s *state) noteExit(c *snapshot, lifted bool) {
 	ids := c.exit.cgroupIDs
 	c.exit.cgroupIDs = nil
@@ -36,33 +36,32 @@ func (s *state) noteExit(c *snapshot, lifted bool) {
 	}
 	e := record.Exit{Container: c.name, CgroupIDs: ids, At: time.Now().UTC().Truncate(time.Second)}
 	if !lifted {
-		e.Limits = stays(c)
+		e.Limits = remainingLimits(c)
 	}
 	g := c.pod.group.in(s)
 	g.recorded.exits = record.WithExits(g.recorded.exits, []record.Exit{e})
 	s.changed(g)
 }
 
-// recall takes over what the record of a pod says of containers that ended
-// before this program's start, and of what the pod was granted. It reads until that succeeds once. The caller is the one
-// who writes to the group.
-func (a applier) recall(of groupIdentity) error {
-	if a.pods.isRecalled(of) {
+// readPodRecord reads from the record of a pod which containers ended before this process started, and the limits that
+// the pod was granted. It reads until that succeeds once. The caller holds the group's token.
+func (a applier) readPodRecord(of groupIdentity) error {
+	if a.pods.isPodRecordRead(of) {
 		return nil
 	}
 	r, err := record.Read(a.cgroups.Cgroup(of.cgroup), record.KindPod)
 	switch {
 	case errors.Is(err, blkio.ErrGone):
-		return nil // not there yet
+		return nil // not created yet
 	case err != nil && !errors.Is(err, record.ErrParse):
 		return err
 	}
-	a.pods.noteRecalled(of, r)
+	a.pods.notePodRecord(of, r)
 	return nil
 }
 
-// noteRecalled notes what the record of a pod says, nil without one.
-func (t *podTable) noteRecalled(of groupIdentity, r *record.Record) {
+// notePodRecord notes the contents of a pod's record, nil if it has none.
+func (t *podTable) notePodRecord(of groupIdentity, r *record.Record) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	g := of.in(s)
@@ -72,7 +71,7 @@ func (t *podTable) noteRecalled(of groupIdentity, r *record.Record) {
 	}
 }
 
-func (t *podTable) isRecalled(g groupIdentity) bool {
+func (t *podTable) isPodRecordRead(g groupIdentity) bool {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	return g.in(s).recorded.read || g.cgroup == ""

@@ -6,10 +6,11 @@ import (
 	"testing"
 )
 
-// TestRemovalIsNotTold: a containerd that was restarted sends the removal of containers
-// that it had before, and not that of their pods. Such a pod was known until the next
-// registration, with its group: a leak that grew with each restart of the runtime.
-func TestRemovalIsNotTold(t *testing.T) {
+// TestRemovalIsNotReported verifies that a pod is forgotten although the runtime does not report its removal. A
+// restarted containerd reports the removal of containers that it had before, but not that of their pods.
+// Without this, the pod and its group were kept until the next registration: a leak that grew with each restart
+// of the runtime.
+func TestRemovalIsNotReported(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	n := newNode(t, h)
 	sb := sandbox(map[string]string{limitsKey + "containers": "rootfs wbps=1Mi"})

@@ -78,7 +78,7 @@ func TestReachedIsLimited(t *testing.T) {
 	if got := n.peek().pods["sb1"].seen()[0].Reached; !slices.Equal(got, []blkio.Disk{plugged}) {
 		t.Errorf("the pod's total is of %v", got)
 	}
-	write(t, stat, "what\n") // nothing is known now, and what was holds
+	write(t, stat, "what\n") // the file is unreadable now, and the known disks stay
 	pass(want)
 	write(t, stat, moved(inventory.MinUsage, "254:0", "8:16", "65:0"))
 	s.fails = errors.New("read swaps: no")
@@ -91,9 +91,9 @@ func TestReachedIsLimited(t *testing.T) {
 	pass(own) // the disk has left, and the number may be another's
 }
 
-// TestReachedByAnyWay: a look at a container's mounts keeps what it was seen to use, be
-// it one that is done with each pass.
-func TestReachedByAnyWay(t *testing.T) {
+// TestUndeclaredByAnyWay verifies that a container's undeclared disks are kept by each resolution of its mounts,
+// including those of each pass.
+func TestUndeclaredByAnyWay(t *testing.T) {
 	n, s, dir := reaching(t, "* wbps=1Mi", bind("/mnt/data", "/data", "rbind", "rslave"))
 	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(inventory.MinUsage, "8:16"))
 	for range 3 {
@@ -105,9 +105,9 @@ func TestReachedByAnyWay(t *testing.T) {
 	}
 }
 
-// TestReachedAfterRestart: a limit that an earlier process has written is not lifted
-// for as long as the container has the disk, or it is not known whether it has.
-func TestReachedAfterRestart(t *testing.T) {
+// TestUndeclaredAfterRestart verifies that a limit of an earlier process is not lifted while the container has the
+// disk, or while that is unknown.
+func TestUndeclaredAfterRestart(t *testing.T) {
 	const held = "8:16 rbps=max wbps=1048576"
 	used := moved(inventory.MinUsage, "8:16")
 	for name, tt := range map[string]struct {
@@ -144,7 +144,7 @@ func TestReachedAfterRestart(t *testing.T) {
 			if strings.HasPrefix(got, held) == tt.lifts {
 				t.Errorf("lifted: %v, want %v: %q", !tt.lifts, tt.lifts, got)
 			}
-			// What the record holds is still held when it is known again.
+			// The limits of the record are still in force when the disks are known again.
 			s.fails = nil
 			if write(t, stat, used); !tt.lifts {
 				next.reconcileAll(t.Context())
@@ -156,7 +156,7 @@ func TestReachedAfterRestart(t *testing.T) {
 	}
 }
 
-// TestReachedAfterRestartOfPod is TestReachedAfterRestart for a limit of the pod as a whole.
+// TestReachedAfterRestartOfPod is TestUndeclaredAfterRestart for a limit of the pod as a whole.
 func TestReachedAfterRestartOfPod(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	n, s := newNode(t, h), newStacked()
@@ -183,9 +183,9 @@ func TestReachedAfterRestartOfPod(t *testing.T) {
 	}
 }
 
-// TestReachedHangs: a disk of which it is not told what it is made of keeps those waiting
-// that use it, and the others not; it is told of once.
-func TestReachedHangs(t *testing.T) {
+// TestUndeclaredHangs verifies that a disk whose parts cannot be read delays the containers that use it, and no
+// others. It is logged once.
+func TestUndeclaredHangs(t *testing.T) {
 	n, s, dir := reaching(t, "* wbps=1Mi")
 	log, hook := test.NewNullLogger()
 	n.log = log
@@ -195,24 +195,24 @@ func TestReachedHangs(t *testing.T) {
 	stat := filepath.Join(dir, cgroupOf("a"), "io.stat")
 	write(t, stat, moved(inventory.MinUsage, "7:0", "8:16"))
 	for range 3 {
-		if u.reach(t.Context(), stacks, c.ref) || c.use.seen.Reached != nil {
+		if u.compareUse(t.Context(), stacks, c.ref) || c.use.seen.Reached != nil {
 			t.Errorf("found %v", c.use.seen.Reached)
 		}
 	}
 	if count := len(hook.AllEntries()); count != 1 || !strings.Contains(fmt.Sprint(hook.LastEntry().Data["error"]), "find the disks below 7:0: no answer") {
 		t.Errorf("%d lines, the last is %v", count, hook.LastEntry())
 	}
-	if s.asked > 5 { // root disk, two disks, swap, what is under that: once each
+	if s.asked > 5 { // root disk, two disks, swap, and the disks below that one: once each
 		t.Errorf("asked %d times", s.asked)
 	}
 	write(t, stat, moved(inventory.MinUsage, "8:16"))
-	if !u.reach(t.Context(), stacks, c.ref) {
+	if !u.compareUse(t.Context(), stacks, c.ref) {
 		t.Error("who does not use it is not looked at")
 	}
 }
 
-// TestOnlyStarIsLookedAt: io.stat is read where it matters.
-func TestOnlyStarIsLookedAt(t *testing.T) {
+// TestOnlyStarIsRead verifies that io.stat is read for containers with a "*" only.
+func TestOnlyStarIsRead(t *testing.T) {
 	for _, value := range []string{"rootfs wbps=1Mi", "/data wbps=1Mi; rootfs wbps=2Mi"} {
 		n, s, dir := reaching(t, value, bind("/mnt/data", "/data"))
 		write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(inventory.MinUsage, "8:16"))
@@ -224,18 +224,18 @@ func TestOnlyStarIsLookedAt(t *testing.T) {
 	}
 }
 
-// TestReachedAndGone: a container whose cgroup is gone loses nothing of what is known,
-// and one that a look did not have the time for is left for the next.
-func TestReachedAndGone(t *testing.T) {
+// TestUndeclaredAndRemoved verifies that a container whose cgroup was removed keeps its known disks, and that a
+// container for which a pass had no time is left for the next pass.
+func TestUndeclaredAndRemoved(t *testing.T) {
 	n, _, dir := reaching(t, "* wbps=1Mi")
 	c, u := n.peek().pods["sb1"].containers["id-a"], n.undeclared()
 	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(inventory.MinUsage, "8:16"))
 	late, cancel := context.WithCancel(t.Context())
 	cancel()
-	if u.reach(late, inventory.NewStacks(n.storage), c.ref) || c.use.seen.Reached != nil {
+	if u.compareUse(late, inventory.NewStacks(n.storage), c.ref) || c.use.seen.Reached != nil {
 		t.Errorf("judged without the time to: %v", c.use.seen.Reached)
 	}
-	if !u.reach(t.Context(), inventory.NewStacks(n.storage), c.ref) || u.reach(t.Context(), inventory.NewStacks(n.storage), c.ref) {
+	if !u.compareUse(t.Context(), inventory.NewStacks(n.storage), c.ref) || u.compareUse(t.Context(), inventory.NewStacks(n.storage), c.ref) {
 		t.Error("want news once")
 	}
 	if err := os.RemoveAll(filepath.Join(dir, cgroupOf("a"))); err != nil {
@@ -244,18 +244,18 @@ func TestReachedAndGone(t *testing.T) {
 	if _, err := n.cgroups.Cgroup(cgroupOf("a")).ReadIOStat(); !errors.Is(err, blkio.ErrGone) {
 		t.Fatal(err)
 	}
-	if u.reach(t.Context(), inventory.NewStacks(n.storage), c.ref) || !slices.Equal(c.use.seen.Reached, []blkio.Disk{plugged}) {
+	if u.compareUse(t.Context(), inventory.NewStacks(n.storage), c.ref) || !slices.Equal(c.use.seen.Reached, []blkio.Disk{plugged}) {
 		t.Errorf("forgotten with the cgroup: %v", c.use.seen.Reached)
 	}
 	n.Stopped("sb1", "id-a")
-	if u.reach(t.Context(), inventory.NewStacks(n.storage), c.ref) {
+	if u.compareUse(t.Context(), inventory.NewStacks(n.storage), c.ref) {
 		t.Error("it has ended")
 	}
 }
 
-// TestReachedByWhatIsAbove: a container's own counters are read where a cgroup above has
-// used a disk that it was not told of, and from then on.
-func TestReachedByWhatIsAbove(t *testing.T) {
+// TestUndeclaredByCgroupAbove verifies that a container's own counters are read once a cgroup above it has used a
+// disk that the container does not declare, and from then on.
+func TestUndeclaredByCgroupAbove(t *testing.T) {
 	n, s, dir := reaching(t, "* wbps=1Mi")
 	one := blkio.Limits{blkio.Wbps: 1 << 20}
 	own := map[blkio.Dev]blkio.Limits{rootDisk.Dev: one}

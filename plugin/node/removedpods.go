@@ -6,20 +6,20 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/node/lifecycle"
 )
 
-// findGone forgets the pods of which nothing runs and whose cgroup was removed. A restarted
-// containerd sends no RemovePodSandbox for the pods of before, and so each restart would
-// leave the plugin with the pods that ran then (docs/reference/quirks.md).
-func (n *Node) findGone(groups []groupIdentity) {
+// findRemovedPods forgets the pods without a running container and without a cgroup. A restarted containerd sends no
+// RemovePodSandbox for pods from before its restart. Without findRemovedPods, the plugin would keep them after each
+// restart (docs/reference/quirks.md).
+func (n *Node) findRemovedPods(groups []groupIdentity) {
 	for _, g := range groups {
 		if changes, idle := n.pods.isIdle(g); idle && !n.cgroups.Cgroup(g.cgroup).Exists() {
-			for _, pod := range n.pods.forgetGone(g, changes) {
+			for _, pod := range n.pods.forgetRemovedPods(g, changes) {
 				n.log.WithField("pod", pod).Info("Forgetting a pod whose cgroup was removed without an event")
 			}
 		}
 	}
 }
 
-// isIdle reports whether no container of a group runs, with its number of changes.
+// isIdle reports whether no container of a group runs, and returns its number of changes.
 func (t *podTable) isIdle(of groupIdentity) (changes int, idle bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
@@ -34,9 +34,8 @@ func (t *podTable) isIdle(of groupIdentity) (changes int, idle bool) {
 	return g.changes, g.cgroup != "" && len(g.pods) > 0
 }
 
-// forgetGone forgets the pods of a group that has had no change since it was found idle, and
-// returns their names.
-func (t *podTable) forgetGone(of groupIdentity, changes int) (names []string) {
+// forgetRemovedPods forgets the pods of a group that has not changed since it was found idle, and returns their names.
+func (t *podTable) forgetRemovedPods(of groupIdentity, changes int) (names []string) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	g := of.in(s)

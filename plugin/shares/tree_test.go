@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestComesAndGoes: pods and containers that begin and end meanwhile, also the last one.
+// TestComesAndGoes covers pods and containers that begin and end meanwhile, also the last one.
 func TestComesAndGoes(t *testing.T) {
 	k := newKernel(t, nil)
 	k.pass(vda)
@@ -15,7 +15,7 @@ func TestComesAndGoes(t *testing.T) {
 	k.pass(vda)
 	k.make(podA+"/cri-a2.scope", "default 300\n")
 	k.use(vda, a, podA+"/cri-a2.scope")
-	k.pass(vda) // the first look at the second container
+	k.pass(vda) // the first read of the second container
 	k.use(vda, a, podA+"/cri-a2.scope")
 	k.pass(vda)
 	k.want(map[string]string{
@@ -34,7 +34,7 @@ func TestComesAndGoes(t *testing.T) {
 	}
 }
 
-// TestCgroupfsDriver: the other layout of pods, below another cgroup.
+// TestCgroupfsDriver covers the other layout of pods, below another cgroup.
 func TestCgroupfsDriver(t *testing.T) {
 	k := newKernel(t, map[string]string{"kubelet/kubepods/besteffort/pod1/c": "default 300\n", "kubelet/kubepods/pod2/d": "default 200\n"})
 	k.pass(vda)
@@ -44,7 +44,7 @@ func TestCgroupfsDriver(t *testing.T) {
 	})
 }
 
-// TestFirstPod: on a node without pods there is no cgroup above pods, and the first pod makes it.
+// TestFirstPod covers a node without pods, which has no cgroup above pods. The first pod makes it.
 func TestFirstPod(t *testing.T) {
 	k := newKernel(t, nil)
 	k.pass(vda)
@@ -53,8 +53,8 @@ func TestFirstPod(t *testing.T) {
 	k.want(map[string]string{a: "default 200", podA: "default 100, 254:0 200", burstable: "default 100, 254:0 200"})
 }
 
-// TestReplacedChild: a container that came in the place of another one, so that the number of
-// children is the same, is found with the next I/O.
+// TestReplacedChild verifies that a container that replaces another one is found with the next I/O, although
+// the number of children is the same.
 func TestReplacedChild(t *testing.T) {
 	k := threePods(t)
 	k.pass(vda)

@@ -13,7 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/plugin/record"
 )
 
-// undeclared finds the disks that containers use and that no mount and no device of them declares.
+// undeclared finds the undeclared disks of containers.
 type undeclared struct {
 	*environment
 	pods   *podTable
@@ -24,10 +24,9 @@ func (n *Node) undeclared() undeclared {
 	return undeclared{&n.environment, &n.pods, &n.inFlight.passes}
 }
 
-// find looks for undeclared disks of containers. What is found
-// makes their groups unreconciled.
+// find finds the undeclared disks of the containers of groups. A group with a new one becomes unreconciled.
 func (u *undeclared) find(ctx context.Context, groups []groupIdentity) {
-	of := u.pods.reaching(groups)
+	of := u.pods.coveringUndeclared(groups)
 	if len(of) == 0 {
 		return
 	}
@@ -35,8 +34,8 @@ func (u *undeclared) find(ctx context.Context, groups []groupIdentity) {
 		stacks, above := inventory.NewStacks(u.storage), inventory.NewAncestorStats(u.readIOStat)
 		for _, c := range of {
 			u.recovery.Step("find undeclared disks of a container", func() {
-				if u.mayHaveReached(above, c) {
-					u.reach(ctx, stacks, c)
+				if u.mayUseUndeclared(above, c) {
+					u.compareUse(ctx, stacks, c)
 				}
 			})
 			if ctx.Err() != nil {
@@ -50,15 +49,15 @@ func (u *undeclared) find(ctx context.Context, groups []groupIdentity) {
 	}
 }
 
-// reaching returns the containers of groups for which mayReach holds.
-func (t *podTable) reaching(groups []groupIdentity) []containerRef {
+// coveringUndeclared returns the containers of groups for which coversUndeclared holds.
+func (t *podTable) coveringUndeclared(groups []groupIdentity) []containerRef {
 	out := make([]containerRef, 0, 2*len(groups))
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	for _, g := range groups {
 		for _, pod := range g.in(s).pods {
 			for _, c := range pod.containers {
-				if c.mayReach() {
+				if c.coversUndeclared() {
 					out = append(out, c.ref)
 				}
 			}
@@ -67,21 +66,22 @@ func (t *podTable) reaching(groups []groupIdentity) []containerRef {
 	return out
 }
 
-// mayReach says that a "*" means what a container is seen to use.
-func (c *snapshot) mayReach() bool {
+// coversUndeclared reports whether a "*" of the container applies to the disks that it is seen to use.
+func (c *snapshot) coversUndeclared() bool {
 	return c.mayRun() && c.cgroup != "" && c.disks.IsResolved() && c.decision.policy != nil &&
 		c.decision.policy.StarOf(c.name)
 }
 
-// isPartial says that not all disks that are to be limited are known, by a failure of
-// ours.
-func (c *snapshot) isPartial() bool { return !c.disks.IsResolved() || c.use.unjudged && c.mayReach() }
+// isPartial reports whether the plugin failed to find all disks that need limits.
+func (c *snapshot) isPartial() bool {
+	return !c.disks.IsResolved() || c.use.pending && c.coversUndeclared()
+}
 
-// mayHaveReached spares most containers a look of their own: there is nothing to find
-// where no cgroup above has used another disk than the declared ones of the container.
-func (u *undeclared) mayHaveReached(above inventory.AncestorStats, c containerRef) bool {
+// mayUseUndeclared reports whether the I/O of a container has to be read. Most containers need no read of their
+// own: no cgroup above them has used another disk than the declared disks of the container.
+func (u *undeclared) mayUseUndeclared(above inventory.AncestorStats, c containerRef) bool {
 	now := u.pods.snapshot(c)
-	known := now.use.unjudged || now.use.notJudged != "" || !now.use.seen.IsZero()
+	known := now.use.pending || now.use.failure != "" || !now.use.seen.IsZero()
 	return known || above.MayUseUndeclared(now.cgroup, &now.disks.Facts)
 }
 
@@ -89,21 +89,21 @@ func (u *undeclared) readIOStat(cgroup string) (map[blkio.Dev]blkio.Stat, error)
 	return u.cgroups.Cgroup(cgroup).ReadIOStat()
 }
 
-// reach looks at what a container is charged with, and reports whether there is something
-// to decide or to write anew.
-func (u *undeclared) reach(ctx context.Context, stacks *inventory.Stacks, c containerRef) bool {
-	old, wanted := u.pods.snapshotIf(c, (*snapshot).mayReach)
+// compareUse compares the I/O of a container with its declared disks. It reports whether its limits have to be
+// decided or written again.
+func (u *undeclared) compareUse(ctx context.Context, stacks *inventory.Stacks, c containerRef) bool {
+	old, wanted := u.pods.snapshotIf(c, (*snapshot).coversUndeclared)
 	if !wanted {
 		return false
 	}
 	stats, err := u.readIOStat(old.cgroup)
 	if errors.Is(err, blkio.ErrGone) || errors.Is(err, blkio.ErrNotSupported) {
-		return false // it has ended, or the controller is yet to come
+		return false // it has ended, or the controller is not enabled yet
 	}
 	var found inventory.Usage
 	if err == nil {
 		var starred map[blkio.Dev]bool
-		if old.use.unjudged {
+		if old.use.pending {
 			starred = u.starred(old.cgroup, old.pod.group.cgroup)
 		}
 		found, err = stacks.Judge(ctx, &old.disks.Facts, &old.use.seen, stats, starred)
@@ -111,38 +111,39 @@ func (u *undeclared) reach(ctx context.Context, stacks *inventory.Stacks, c cont
 	if ctx.Err() != nil {
 		return false
 	}
-	again, changed := u.pods.judged(c, &found, err)
+	again, changed := u.pods.noteUse(c, &found, err)
 	switch {
 	case again:
 	case err != nil:
 		old.logger(u.log).WithError(err).Warn("Finding undeclared disks of a container failed")
 	default:
-		old.tellReached(u.log, found.Reached, stats)
+		old.logUndeclared(u.log, found.Reached, stats)
 	}
 	return changed
 }
 
-// judged notes what a look found. It reports whether that failed as it did before, and
-// whether there is something to decide or to write anew.
-func (t *podTable) judged(of containerRef, found *inventory.Usage, err error) (again, changed bool) {
+// noteUse notes the result of a comparison. It reports whether the comparison failed as the previous one did,
+// and whether limits have to be decided or written again.
+func (t *podTable) noteUse(of containerRef, found *inventory.Usage, err error) (again, changed bool) {
 	s := t.state.Lock()
 	defer t.state.Unlock()
 	c := of.In(s)
-	if err != nil { // what was found holds
-		again = err.Error() == c.use.notJudged
-		c.use.notJudged = err.Error()
+	if err != nil { // the earlier result stays valid
+		again = err.Error() == c.use.failure
+		c.use.failure = err.Error()
 		return again, false
 	}
-	changed = c.use.unjudged || !slices.Equal(found.Reached, c.use.seen.Reached)
-	c.use = ioUse{seen: *found}
+	changed = c.use.pending || !slices.Equal(found.Reached, c.use.seen.Reached)
+	c.use = undeclaredUse{seen: *found}
 	if changed {
 		s.changed(c.pod.group.in(s))
 	}
 	return false, changed
 }
 
-// tellReached logs those disks that the container, as it was before, was not known to use.
-func (c *snapshot) tellReached(log logrus.FieldLogger, reached []blkio.Disk, stats map[blkio.Dev]blkio.Stat) {
+// logUndeclared logs those disks that the container was not known to use. The container is passed as it was
+// before the comparison.
+func (c *snapshot) logUndeclared(log logrus.FieldLogger, reached []blkio.Disk, stats map[blkio.Dev]blkio.Stat) {
 	for _, d := range reached {
 		if !slices.Contains(c.use.seen.Reached, d) {
 			c.logger(log).WithFields(logrus.Fields{"disk": d.Name, "dev": d.Dev.String(), "used": stats[d.Dev].String()}).
@@ -151,8 +152,8 @@ func (c *snapshot) tellReached(log logrus.FieldLogger, reached []blkio.Disk, sta
 	}
 }
 
-// starred are the disks that an earlier process has limited for a "*" by the records of
-// a container and of its pod. What it found stays found.
+// starred returns the disks that an earlier process has limited for a "*", by the records of a container and of
+// its pod. Disks that it found stay limited.
 func (u *undeclared) starred(container, pod string) map[blkio.Dev]bool {
 	out := map[blkio.Dev]bool{}
 	for kind, cgroup := range map[string]string{record.KindContainer: container, record.KindPod: pod} {
@@ -161,7 +162,7 @@ func (u *undeclared) starred(container, pod string) map[blkio.Dev]bool {
 		}
 		r, err := record.Read(u.cgroups.Cgroup(cgroup), kind)
 		if err != nil || r == nil || r.Observed {
-			continue // who writes the record next tells what is wrong with it
+			continue // the next writer of the record reports the error
 		}
 		for _, s := range r.Settings {
 			if s.Source.IsStar {

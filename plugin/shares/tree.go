@@ -15,32 +15,33 @@ import (
 // queue of the disk, or for its own computation, between two operations is still a rival.
 const activeFor = 5 * time.Second
 
-// cgroup is what is known of a cgroup from the one above all pods down to the containers.
+// cgroup has the known facts about a cgroup. The tree begins at the cgroup above all pods, and ends at the
+// containers.
 type cgroup struct {
 	cgroupfs.Cgroup
 	write Write
 	usage
-	// weights is io.weight. That of a container is read at a look at everything only.
+	// weights is io.weight. For a container it is read only if all is read.
 	weights  blkio.Weights
 	ours     *[]blkio.Dev // the disks whose weights a Keeper has set; nil before they are read
-	children []*cgroup    // sorted by path; nil before the first look
+	children []*cgroup    // sorted by path; nil before the first read
 	count    int          // of all children when they were listed last, or unlisted
 	isLeaf   bool         // a container
-	changed  bool         // weights or children have; set by look, cleared by active
-	skipped  error        // why the last look of the parent could not read it; nil if it could
+	changed  bool         // true if weights or children have changed; set by read, cleared by active
+	skipped  error        // why the last read by the parent failed; nil if it did not
 }
 
-// usage is what a cgroup has used of the disks.
+// usage is the use of disks by a cgroup.
 type usage struct {
-	stat     []byte // the text of io.stat at the last look
+	stat     []byte // the text of io.stat at the last read
 	counters map[blkio.Dev]blkio.Stat
 	used     map[blkio.Dev]time.Time // when its counters of a disk were last seen to have grown
 }
 
-// look reads what changed in a cgroup and below it. A cgroup whose counters stand still has no
-// active child: nothing below it is read, unless all is to be read again. The error is about the
-// cgroup itself: those below it note their own.
-func (c *cgroup) look(now time.Time, all bool) error {
+// read reads the changes in a cgroup and below it. A cgroup with unchanged counters has no active child, so
+// nothing below it is read, unless all is true. The error is about the cgroup itself. The cgroups below it note
+// their own errors.
+func (c *cgroup) read(now time.Time, all bool) error {
 	text, err := c.ReadText("io.stat", nil)
 	if err != nil {
 		return err
@@ -53,7 +54,7 @@ func (c *cgroup) look(now time.Time, all bool) error {
 	if err != nil {
 		return err
 	}
-	if !fresh { // at the first look every counter is new, and says nothing of now
+	if !fresh { // at the first read every counter is new, which shows no use
 		c.noteUse(counters, now)
 	}
 	c.stat, c.counters = text, counters
@@ -65,7 +66,7 @@ func (c *cgroup) look(now time.Time, all bool) error {
 		c.changed = c.changed || !weights.Equal(c.weights)
 		c.weights = weights
 	}
-	return c.lookBelow(now, all)
+	return c.readBelow(now, all)
 }
 
 func (c *cgroup) noteUse(counters map[blkio.Dev]blkio.Stat, now time.Time) {
@@ -76,9 +77,9 @@ func (c *cgroup) noteUse(counters map[blkio.Dev]blkio.Stat, now time.Time) {
 	}
 }
 
-// lookBelow looks at the children. It takes up new ones and forgets removed ones. One that cannot be
-// read keeps no other one from being read. What was read of it before holds, until it is idle.
-func (c *cgroup) lookBelow(now time.Time, all bool) error {
+// readBelow reads the children. It adds new ones and forgets removed ones. A child that cannot be read does not
+// keep another one from being read. Its earlier facts are used until it is idle.
+func (c *cgroup) readBelow(now time.Time, all bool) error {
 	if c.isLeaf {
 		c.children = []*cgroup{}
 		return nil
@@ -89,7 +90,7 @@ func (c *cgroup) lookBelow(now time.Time, all bool) error {
 	}
 	found := make([]*cgroup, 0, len(known))
 	for _, child := range known {
-		err := child.look(now, all || child.skipped != nil)
+		err := child.read(now, all || child.skipped != nil)
 		if isAway(err) {
 			c.count = unlisted // another one may come in its place
 			continue
@@ -103,9 +104,8 @@ func (c *cgroup) lookBelow(now time.Time, all bool) error {
 	return nil
 }
 
-// isAway reports whether an error of a look means that the cgroup was removed, or has no io
-// controller so far. A read that the removal overtakes fails with ENODEV, and if the cgroup was
-// created again since, it is there.
+// isAway reports whether an error of read means that the cgroup was removed, or has no io controller yet. A
+// read during the removal fails with ENODEV, even if the cgroup was created again since.
 func isAway(err error) bool {
 	return errors.Is(err, blkio.ErrGone) || errors.Is(err, blkio.ErrNotSupported) || errors.Is(err, blkio.ErrNoDevice)
 }
@@ -146,8 +146,7 @@ func (c *cgroup) uses(dev blkio.Dev, now time.Time) bool {
 	return known && now.Sub(used) < activeFor
 }
 
-// listed returns the children. It lists them anew if their number has changed, or if all is to
-// be read again.
+// listed returns the children. It lists them again if their number has changed, or if all is true.
 func (c *cgroup) listed(all bool) ([]*cgroup, error) {
 	count, err := c.CountChildren()
 	if err != nil {
@@ -182,8 +181,8 @@ func newCgroup(c cgroupfs.Cgroup, write Write) *cgroup {
 	return &cgroup{Cgroup: c, write: write, usage: usage{used: map[blkio.Dev]time.Time{}}, count: unlisted, isLeaf: isContainer(c.Path())}
 }
 
-// isContainer reports whether the parent of a cgroup is a pod's. What a container has below
-// itself divides the container's share, and is its own affair.
+// isContainer reports whether the parent of a cgroup is a pod's. The cgroups below a container divide the
+// container's share, and are not read.
 func isContainer(p string) bool {
 	return cgroupfs.PodUID(path.Dir(p)) != ""
 }
