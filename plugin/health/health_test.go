@@ -125,6 +125,9 @@ func TestIsOld(t *testing.T) {
 		if !IsOld(time.Time{}) {
 			t.Error("a report without a time is not old")
 		}
+		if IsOld(time.Now().Add(time.Hour)) { // the clock was set back
+			t.Error("a report of the future is old")
+		}
 	})
 }
 
