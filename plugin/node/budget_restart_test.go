@@ -26,7 +26,7 @@ func TestBudgetLateStart(t *testing.T) {
 		t.Error(err)
 	}
 	for range 2 { // the budget is not asked again about one that has started
-		if err := (&session{b.Node, handlerDeadline}).StartContainer(t.Context(), a, member(a, "x")); err != nil {
+		if err := (&session{b.Node, noDeadline}).StartContainer(t.Context(), a, member(a, "x")); err != nil {
 			t.Error(err)
 		}
 	}

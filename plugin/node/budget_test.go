@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
@@ -19,6 +20,10 @@ import (
 )
 
 const tenantBudget = "budgets: [{namespaces: ['tenant-*'], limits: ['* wbps=200Mi']}]\n"
+
+// noDeadline is a deadline that a busy machine does not miss: a container that is decided too late is created without
+// a decision.
+const noDeadline = 10 * time.Minute
 
 // budgetNode is a node with a budget for the namespaces of tenants. The files of a container's cgroup are made with its
 // first start.
@@ -67,7 +72,7 @@ func member(sb *Sandbox, name string, mounts ...inventory.Mount) *Container {
 // createOf creates a container as the runtime does, which mostly reports the end of one that is refused.
 func (b *budgetNode) createOf(sb *Sandbox, c *Container) error {
 	b.place(strings.TrimPrefix(sb.Cgroup, "/"))
-	s := &session{b.Node, handlerDeadline}
+	s := &session{b.Node, noDeadline}
 	spec, err := s.CreateContainer(b.t.Context(), sb, c)
 	if err != nil && !b.silent {
 		s.StopContainer(sb, c)
@@ -84,7 +89,7 @@ func (b *budgetNode) createOf(sb *Sandbox, c *Container) error {
 func (b *budgetNode) startOf(sb *Sandbox, c *Container) error {
 	b.place(strings.TrimPrefix(sb.Cgroup, "/"))
 	b.place(b.cgroupOf(sb, c))
-	return (&session{b.Node, handlerDeadline}).StartContainer(b.t.Context(), sb, c)
+	return (&session{b.Node, noDeadline}).StartContainer(b.t.Context(), sb, c)
 }
 
 // place makes the files of a cgroup with a process.
