@@ -30,8 +30,12 @@ const (
 
 // Report is the state of one part.
 type Report struct {
-	Part    string    `json:"part"`
-	At      time.Time `json:"at"`      // when the report was written
+	Part string    `json:"part"`
+	At   time.Time `json:"at"` // when the report was written
+	// SinceBoot is the time from the node's boot to At. It does not depend on the node's clock, which may
+	// jump. It is 0 in the reports of earlier versions.
+	SinceBoot time.Duration `json:"sinceBoot,omitempty"`
+
 	Started time.Time `json:"started"` // when the process started
 	PID     int       `json:"pid"`
 	Version string    `json:"version"`
@@ -80,7 +84,7 @@ func Publish(ctx context.Context, file string, report func() Report, failed func
 	written := false
 	for {
 		if r := report(); r.State != Standby {
-			r.At = time.Now().UTC()
+			r.At, r.SinceBoot = time.Now().UTC(), hostfs.SinceBoot()
 			failed(hostfs.WriteJSON(file, &r))
 			written = true
 		}
@@ -101,12 +105,19 @@ func Read(dir, part string) (*Report, error) {
 	switch found, err := hostfs.ReadJSON(File(dir, part), &r); {
 	case err != nil:
 		return nil, err
-	case !found || IsOld(r.At):
+	case !found || IsOld(r.At, r.SinceBoot):
 		return nil, nil
 	}
 	return &r, nil
 }
 
-// IsOld reports whether a report of this time is too old to describe the present. One from the future
-// is: the node's clock was set back since then, and how old the report is cannot be known.
-func IsOld(at time.Time) bool { return time.Since(at).Abs() > maxAge }
+// IsOld reports whether a report is too old to describe the present, by Report.At and Report.SinceBoot.
+// The latter decides, if there is one: by the node's clock a report would count as new for hours after
+// the clock was set back. One of the future is of another boot.
+func IsOld(at time.Time, sinceBoot time.Duration) bool {
+	if sinceBoot == 0 {
+		return time.Since(at) > maxAge
+	}
+	age := hostfs.SinceBoot() - sinceBoot
+	return age > maxAge || age < 0
+}

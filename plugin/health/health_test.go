@@ -73,7 +73,7 @@ func TestPublish(t *testing.T) {
 		state.Store(Disconnected)
 		time.Sleep(2 * Interval)
 		var r Report
-		if _, err := hostfs.ReadJSON(file, &r); err != nil || r.State != Disconnected || !r.At.Equal(time.Now().UTC()) && IsOld(r.At) {
+		if _, err := hostfs.ReadJSON(file, &r); err != nil || r.State != Disconnected || !r.At.Equal(time.Now().UTC()) && IsOld(r.At, r.SinceBoot) {
 			t.Errorf("read %v, %v", r, err)
 		}
 		cancel()
@@ -109,15 +109,33 @@ func TestPublishFails(t *testing.T) {
 	})
 }
 
-// TestClockJumps: a report is one of a process that has ended if its time is long ago, or far in the future:
-// the node's clock may jump, and a report of before would count as new until the clock has caught up.
+// TestClockJumps: how old a report is does not depend on the node's clock, which may have jumped since. One
+// from before the node's boot is old. Without the time since the boot the clock decides.
 func TestClockJumps(t *testing.T) {
-	for after, want := range map[time.Duration]bool{
-		0: false, maxAge - time.Second: false, maxAge + time.Second: true, time.Hour: true,
-		-time.Second: false, -maxAge - time.Second: true, -time.Hour: true,
+	const jump = time.Hour
+	for _, tt := range []struct {
+		name   string
+		jumped time.Duration
+		ago    time.Duration
+		boot   bool // the report has the time since the boot
+		want   bool
+	}{
+		{"new", 0, time.Second, true, false},
+		{"old", 0, maxAge + time.Second, true, true},
+		{"new, before the clock was set back", -jump, time.Second, true, false},
+		{"old, before the clock was set back", -jump, maxAge + time.Second, true, true},
+		{"new, before the clock was set ahead", jump, time.Second, true, false},
+		{"old, before the clock was set ahead", jump, maxAge + time.Second, true, true},
+		{"of another boot", 0, -time.Hour, true, true},
+		{"new, of an earlier version", 0, time.Second, false, false},
+		{"old, of an earlier version", 0, maxAge + time.Second, false, true},
 	} {
-		if got := IsOld(time.Now().Add(-after)); got != want {
-			t.Errorf("written %v ago: old is %t", after, got)
+		at, sinceBoot := time.Now().Add(-tt.jumped-tt.ago), time.Duration(0)
+		if tt.boot {
+			sinceBoot = hostfs.SinceBoot() - tt.ago
+		}
+		if got := IsOld(at, sinceBoot); got != tt.want {
+			t.Errorf("%s: old is %t", tt.name, got)
 		}
 	}
 }
