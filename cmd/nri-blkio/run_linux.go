@@ -67,7 +67,7 @@ type runOptions struct {
 	resync  time.Duration
 	metrics string
 	only    string
-	cluster clusterOptions
+	clusterOptions
 }
 
 // The parts of run that can run alone.
@@ -107,7 +107,7 @@ func (a *app) runCommand() *cobra.Command {
 	f.DurationVar(&o.resync, "resync", 30*time.Second, "interval at which all limits of the node are compared and corrected")
 	f.StringVar(&o.metrics, "metrics-address", "", "serve metrics for Prometheus at this HOST:PORT (default: off)")
 	f.StringVar(&o.only, "only", "", "one part: limits, writeback (moves files to their writers),\nvalidator (rejects containers that the limits part did not decide),\nor cluster (reads claims and live changes from the API server)")
-	a.addClusterFlags(f, &o.cluster)
+	a.addClusterFlags(f, &o.clusterOptions)
 	f.StringVar(&a.opts.mode, "mode", "", "enforce or observe; overrides the policy")
 	a.opts.addStateFlag(cmd)
 	a.opts.addCalibrationFlag(cmd)

@@ -126,7 +126,7 @@ func TestRequestsOf(t *testing.T) {
 	c := newTestClient(t, nil)
 	for ref, want := range map[Ref]string{
 		claimRef("a"):                   "/api/v1/namespaces/prod/persistentvolumeclaims?fieldSelector=metadata.name%3Da",
-		namespaceRef("prod"):            "/api/v1/namespaces?fieldSelector=metadata.name%3Dprod",
+		namespaceRef():                  "/api/v1/namespaces?fieldSelector=metadata.name%3Dprod",
 		{AttributesClasses, "", "gold"}: "/apis/storage.k8s.io/v1/volumeattributesclasses?fieldSelector=metadata.name%3Dgold",
 		{StorageClasses, "", "gold"}:    "/apis/storage.k8s.io/v1/storageclasses?fieldSelector=metadata.name%3Dgold",
 	} {

@@ -62,7 +62,7 @@ func lookupOf(objects map[Ref]any) lookup {
 // TestRefs: the classes of a claim are needed as soon as the claim is known.
 func TestRefs(t *testing.T) {
 	p := newPod(newTestPod("db-0", testUID, "a", "b"))
-	first := []Ref{namespaceRef("prod"), claimRef("a"), claimRef("b")}
+	first := []Ref{namespaceRef(), claimRef("a"), claimRef("b")}
 	equal(t, "without claims", first, p.refs(lookupOf(nil)))
 	got := p.refs(lookupOf(map[Ref]any{
 		claimRef("a"): &claim{class: "gold"}, claimRef("b"): &claim{class: "gold", storageClass: "linstor"},
@@ -83,7 +83,7 @@ func TestDocument(t *testing.T) {
 		"nothing exists": {nil, func(d *poddoc.Document) { d.Volumes[0].Absent = true }},
 		"all": {
 			map[Ref]any{
-				namespaceRef("prod"): kept(newNamespace(map[string]string{"tier": "gold"})), claimRef("a"): &claim{"pvc-1", new("wbps=1Mi"), "gold", "linstor"},
+				namespaceRef(): kept(newNamespace(map[string]string{"tier": "gold"})), claimRef("a"): &claim{"pvc-1", new("wbps=1Mi"), "gold", "linstor"},
 				gold: map[string]string{"wbps": "2"}, linstor: map[string]string{"qos.linbit.com/wbps": "3"},
 			},
 			func(d *poddoc.Document) {
@@ -100,7 +100,7 @@ func TestDocument(t *testing.T) {
 		},
 		"large": {
 			map[Ref]any{
-				namespaceRef("prod"): kept(newNamespace(manyLabels(1000))), gold: map[string]string{"wbps": strings.Repeat("1", 65)},
+				namespaceRef(): kept(newNamespace(manyLabels(1000))), gold: map[string]string{"wbps": strings.Repeat("1", 65)},
 				claimRef("a"): &claim{class: "gold", limits: new(strings.Repeat("x", poddoc.MaxText+1))},
 			},
 			func(d *poddoc.Document) {
@@ -143,7 +143,7 @@ func TestWithoutVolumes(t *testing.T) {
 	if d.Annotations == nil || d.Volumes != nil || d.Omitted[poddoc.PartVolumes] != "no room" || len(p.doc.Volumes) != 1 || p.doc.Omitted != nil {
 		t.Errorf("document %+v, pod %+v", d, p.doc)
 	}
-	equal(t, "objects", []Ref{namespaceRef("prod")}, p.withoutVolumes("x").refs(lookupOf(nil)))
+	equal(t, "objects", []Ref{namespaceRef()}, p.withoutVolumes("x").refs(lookupOf(nil)))
 }
 
 // TestParameters: what the part passes on, the document takes.

@@ -279,7 +279,7 @@ func newTestPod(name, uid string, claims ...string) *corev1.Pod {
 
 func podRef(name string) Ref { return Ref{Pods, "prod", name} }
 
-func namespaceRef(name string) Ref { return Ref{Namespaces, "", name} }
+func namespaceRef() Ref { return Ref{Namespaces, "", "prod"} }
 
 func claimRef(name string) Ref { return Ref{Claims, "prod", name} }
 

@@ -21,9 +21,9 @@ const (
 	absentPause = 10 * time.Minute
 )
 
-// follower watches one object. It does what a reflector of client-go does, with a third of its
-// memory: a node has a thousand of them, and a reflector keeps four goroutines and a buffer of the
-// largest object that it has seen.
+// follower watches one object. It does what a reflector of client-go does, with half of its memory: a
+// node can have a thousand of them, and a reflector keeps four goroutines, and a buffer of the size of
+// the largest object that it has seen.
 type follower struct {
 	*Part
 	object  *object

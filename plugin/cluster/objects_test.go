@@ -48,7 +48,7 @@ func TestObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		o := newObjectsTest()
-		ns, a, b := namespaceRef("prod"), claimRef("a"), claimRef("b")
+		ns, a, b := namespaceRef(), claimRef("a"), claimRef("b")
 		for _, step := range []struct {
 			uid  string
 			refs []Ref
@@ -169,8 +169,8 @@ func TestContact(t *testing.T) {
 		}
 		first := waits()
 		select {
-		case <-first:
-			t.Fatal("it does not wait before the first answer")
+		case err := <-first:
+			t.Fatalf("it does not wait before the first answer: %v", err)
 		default:
 		}
 		time.Sleep(time.Second)

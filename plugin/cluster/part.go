@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -71,6 +72,7 @@ func (p *Part) Run(ctx context.Context) error {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
 	pause := p.Retry
+	var compared error
 	for {
 		select {
 		case <-ctx.Done():
@@ -78,14 +80,16 @@ func (p *Part) Run(ctx context.Context) error {
 		case <-p.queue.wake:
 		case <-retry.C:
 		case <-resync.C:
-			p.compare()
+			compared = p.compare()
 		}
-		if err := p.syncAll(ctx); err != nil {
+		err := p.syncAll(ctx)
+		if err != nil {
 			retry.Reset(pause)
 			pause = min(2*pause, 30*p.Retry)
 		} else {
 			pause = p.Retry
 		}
+		p.status.wrote(time.Now(), errors.Join(err, compared))
 		p.remind()
 	}
 }
@@ -100,12 +104,8 @@ func (p *Part) syncAll(ctx context.Context) error {
 			for _, rest := range uids[i:] {
 				p.queue.put(rest)
 			}
-			p.status.wrote(time.Now(), err)
 			return err
 		}
-	}
-	if len(uids) > 0 {
-		p.status.wrote(time.Now(), nil)
 	}
 	return nil
 }
@@ -159,17 +159,15 @@ func (p *Part) knows(refs []Ref) bool {
 
 // compare removes the documents of pods that ended while the part did not run, and has documents
 // that were removed written again.
-func (p *Part) compare() {
+func (p *Part) compare() error {
 	if !p.pods.isSynced() {
-		return // everything stays until the API server has answered
+		return nil // everything stays until the API server has answered
 	}
 	missing, err := p.files.compare(func(uid string) bool { return p.pods.of(uid) != nil })
 	for _, uid := range missing {
 		p.queue.put(uid)
 	}
-	if err != nil {
-		p.status.wrote(time.Now(), err)
-	}
+	return err
 }
 
 // remind logs problems that are new or that last.

@@ -80,7 +80,7 @@ func (p *partTest) has(what, uid, want string) {
 // newTestAPI has a pod with a claim.
 func newTestAPI() *fakeAPI {
 	api := newFakeAPI()
-	api.set(namespaceRef("prod"), newNamespace(nil))
+	api.set(namespaceRef(), newNamespace(nil))
 	api.set(claimRef("a"), newClaim("wbps=1Mi"))
 	api.set(podRef("db-0"), newTestPod("db-0", testUID, "a"))
 	return api
@@ -95,7 +95,7 @@ func TestPart(t *testing.T) {
 		p.has("at once", testUID, "wbps=1Mi")
 		p.api.set(claimRef("a"), newClaim("wbps=2Mi"))
 		p.has("claim", testUID, "wbps=2Mi")
-		p.api.set(namespaceRef("prod"), newNamespace(map[string]string{"tier": "gold"}))
+		p.api.set(namespaceRef(), newNamespace(map[string]string{"tier": "gold"}))
 		equal(t, "labels", map[string]string{"tier": "gold"}, p.document(testUID).NamespaceLabels)
 		pod := newTestPod("db-0", testUID, "a")
 		pod.Annotations = nil
@@ -106,7 +106,7 @@ func TestPart(t *testing.T) {
 		p.api.set(podRef("db-0"), newTestPod("db-0", uidOf(1), "b"))
 		p.has("replaced", testUID, "no document")
 		p.has("by", uidOf(1), "no limits")
-		equal(t, "watched", []Ref{namespaceRef("prod"), claimRef("b")}, p.api.watched())
+		equal(t, "watched", []Ref{namespaceRef(), claimRef("b")}, p.api.watched())
 		p.api.set(podRef("db-0"), nil)
 		p.has("deleted", uidOf(1), "no document")
 		if left := p.api.watched(); len(left) > 0 {
