@@ -50,7 +50,7 @@ func TestClusterEvents(t *testing.T) {
 {apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: events, namespace: %[1]s}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: events},
 subjects: [{kind: ServiceAccount, name: %s, namespace: %[1]s}]}`, partNamespace, partAccount), "apply", "-f", "-")
 	const v1, own = "events.k8s.io/v1", "worker-5"
-	denied := func(what, want string, out string, err error) error {
+	denied := func(what, want, out string, err error) error {
 		if err == nil || !strings.Contains(out, want) {
 			return fmt.Errorf("%s: %w: %s, want %q", what, err, out, want)
 		}
@@ -80,8 +80,8 @@ subjects: [{kind: ServiceAccount, name: %s, namespace: %[1]s}]}`, partNamespace,
 	}
 	p.kubectl(other.manifest(), "create", "-f", "-")
 	patch := []string{"patch", "events.events.k8s.io", "-n", partNamespace, "--type=merge", "-p"}
-	for name, want := range map[string]string{"other": "the Event is of another node than worker-5", "mine": ""} {
-		out, err := bound("", append(patch, `{"note": "n", "reportingInstance": "worker-5"}`, name)...)
+	for name, want := range map[string]string{"other": "must be the node of the token, worker-5", "mine": ""} {
+		out, err := bound("", append(patch, `{"series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z"}}`, name)...)
 		if want == "" && err != nil {
 			t.Errorf("a change of its own Event: %v: %s", err, out)
 		}

@@ -32,7 +32,9 @@ func TestManifests(t *testing.T) {
 	for _, profile := range []string{"kubernetes", "kubernetes-hostile-tenants"} {
 		admits(profile, c.kubectl("", "kustomize", filepath.Join(deploy, profile)))
 	}
-	admits("validator", readFile(t, deploy, "kubernetes/validator.yaml"), "--namespace", "nri-blkio")
+	for _, optional := range []string{"validator", "cluster", "cluster-rbac"} {
+		admits(optional, readFile(t, deploy, "kubernetes/"+optional+".yaml"), "--namespace", "nri-blkio")
+	}
 }
 
 // pageObjects returns the Kubernetes objects in the YAML blocks of the pages, by page and line.
