@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -28,10 +30,34 @@ type Node struct {
 	Storage *storage.Storage
 	Sysfs   storage.Sysfs
 	Cgroups *cgroupfs.Hierarchy
-	// Own is the path of this process's cgroup.
+	// Own is the path of this process's cgroup, as OwnCgroup returns it.
 	Own string
 	// NameOf names the container or pod of a cgroup; "" if it is not known.
 	NameOf func(cgroup string) string
+}
+
+// OwnCgroup returns the path of this process's cgroup, "." if it is not known.
+func OwnCgroup() string {
+	data, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return "."
+	}
+	return cgroupOf(string(data))
+}
+
+// cgroupOf parses /proc/PID/cgroup. The path begins with ".." if the cgroup is outside of the reader's
+// cgroup namespace, whose root is the only one that is mounted.
+//
+//	0::/system.slice/ssh.service
+//
+// Source: cgroup_namespaces(7).
+func cgroupOf(data string) string {
+	for line := range strings.Lines(data) {
+		if p, ok := strings.CutPrefix(strings.TrimSpace(line), "0::/"); ok && filepath.IsLocal(p) {
+			return p
+		}
+	}
+	return "."
 }
 
 // obstacles returns the reasons that would distort a calibration of the disk now.

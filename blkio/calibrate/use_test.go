@@ -188,3 +188,21 @@ func TestUseErrors(t *testing.T) {
 		})
 	}
 }
+
+func TestOwnCgroup(t *testing.T) {
+	if got := OwnCgroup(); got == "" || strings.HasPrefix(got, "/") {
+		t.Errorf("%q", got)
+	}
+	for data, want := range map[string]string{
+		"0::/system.slice/ssh.service\n":          "system.slice/ssh.service",
+		"1:name=systemd:/old\n0::/user.slice/a\n": "user.slice/a",
+		"0::/\n":                 ".",
+		"0::/../other.slice/b\n": ".", // outside of the namespace
+		"4:blkio:/c\n":           ".",
+		"":                       ".",
+	} {
+		if got := cgroupOf(data); got != want {
+			t.Errorf("%q: %q, want %q", data, got, want)
+		}
+	}
+}

@@ -28,14 +28,12 @@ func (s *Set) Add(o Set) {
 }
 
 // HasErrors reports whether the severity of a finding is Error.
-func (s *Set) HasErrors() bool {
-	for i := range s.Findings {
-		if s.Findings[i].Severity == Error {
-			return true
-		}
-	}
-	return false
+func HasErrors(findings []Finding) bool {
+	return slices.ContainsFunc(findings, func(f Finding) bool { return f.Severity == Error })
 }
+
+// HasErrors reports whether the severity of a finding of the set is Error.
+func (s *Set) HasErrors() bool { return HasErrors(s.Findings) }
 
 // OtherKinds returns the kinds of Others, sorted and without duplicates. A document that is not an
 // object, such as a kustomization, has no kind.
