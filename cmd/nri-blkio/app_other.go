@@ -36,8 +36,8 @@ func (*app) addNodeFlags(*cobra.Command) {}
 func (*options) addCheckFlags(*cobra.Command) {}
 
 // runningPolicy returns the built-in policy: no plugin runs on this system.
-func (*app) runningPolicy() usedPolicy {
-	return usedPolicy{policy: policy.Default(), name: builtInPolicy}
+func (*app) runningPolicy() (*policy.Policy, check.PolicySource) {
+	return policy.Default(), check.PolicySource{Name: check.BuiltIn}
 }
 
 // readNode is an error: there are no pods on this system.

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -12,13 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
-	"sigs.k8s.io/yaml"
 
 	"github.com/nri-blkio/nri-blkio/blkio/calibrate"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
-	"github.com/nri-blkio/nri-blkio/policy"
+	"github.com/nri-blkio/nri-blkio/plugin/report"
 )
 
 const calibrateLong = `Measure how fast a disk is, and print io.cost's model and latency targets for the
@@ -134,36 +131,12 @@ func (a *app) calibrateNode() (*calibrate.Node, error) {
 	// Records that cannot be read leave cgroups without a name.
 	records, _ := inspect.Records(cgroups, inspect.Filter{})
 	for _, r := range records {
-		names[r.Cgroup.Path()] = terminal.Escape(containerName(r.Record.Namespace, r.Record.Pod, r.Record.Container))
+		names[r.Cgroup.Path()] = terminal.Escape(report.ContainerName(r.Record.Namespace, r.Record.Pod, r.Record.Container))
 	}
 	return &calibrate.Node{
-		Storage: disks, Sysfs: a.opts.sysfs(), Cgroups: cgroups, Own: ownCgroup(),
+		Storage: disks, Sysfs: a.opts.sysfs(), Cgroups: cgroups, Own: calibrate.OwnCgroup(),
 		NameOf: func(cgroup string) string { return names[cgroup] },
 	}, nil
-}
-
-// ownCgroup returns the path of this process's cgroup, "." if it is not known.
-func ownCgroup() string {
-	data, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return "."
-	}
-	return cgroupOf(string(data))
-}
-
-// cgroupOf parses /proc/PID/cgroup. The path begins with ".." if the cgroup is outside of the reader's
-// cgroup namespace, whose root is the only one that is mounted.
-//
-//	0::/system.slice/ssh.service
-//
-// Source: cgroup_namespaces(7).
-func cgroupOf(data string) string {
-	for line := range strings.Lines(data) {
-		if p, ok := strings.CutPrefix(strings.TrimSpace(line), "0::/"); ok && filepath.IsLocal(p) {
-			return p
-		}
-	}
-	return "."
 }
 
 // measure calibrates the disk, with a progress bar on a terminal.
@@ -188,9 +161,11 @@ func (a *app) measure(ctx context.Context, cfg calibrate.Config) (*calibrate.Cal
 
 // finishCalibration prints the result, and saves it if that was requested.
 func (a *app) finishCalibration(o *calibrateOptions, d *storage.DiskInfo, c *calibrate.Calibration) error {
-	rule := policy.RuleFor(policy.Disk{Name: d.Name, Model: d.Model, Rotational: d.Rotational}, c.Model, c.QOS)
-	fragment := policy.FormatDisks([]policy.DiskRule{rule})
-	if err := a.printCalibration(o.output.output, d, c, fragment); err != nil {
+	r, err := report.NewCalibration(d, c)
+	if err != nil {
+		return err
+	}
+	if err := a.print(o.output.output, r, r.Write); err != nil {
 		return err
 	}
 	for _, w := range c.Warnings {
@@ -210,30 +185,4 @@ func (a *app) finishCalibration(o *calibrateOptions, d *storage.DiskInfo, c *cal
 		return findings()
 	}
 	return nil
-}
-
-// printCalibration prints a calibration with the policy fragment. The text is a valid fragment as a whole,
-// because the measurements are in comments.
-func (a *app) printCalibration(o output, d *storage.DiskInfo, c *calibrate.Calibration, fragment string) error {
-	asJSON, err := yaml.YAMLToJSON([]byte(fragment))
-	if err != nil {
-		return err // not reached: the fragment is YAML
-	}
-	document := struct {
-		Name        string                 `json:"name"`
-		Calibration *calibrate.Calibration `json:"calibration"`
-		Policy      json.RawMessage        `json:"policy"`
-	}{d.Name, c, asJSON}
-	if o != outputYAML {
-		return a.print(o, document, func(out *bytes.Buffer) {
-			writeCalibration(out, d, c)
-			out.WriteString(fragment)
-		})
-	}
-	text, err := yaml.Marshal(document)
-	if err != nil {
-		return err
-	}
-	_, err = a.stdout.Write(text)
-	return err
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/calibrate"
 	"github.com/nri-blkio/nri-blkio/blkio/diskmodel"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
-	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // calibrated is a disk and its calibration.
@@ -54,41 +53,6 @@ func finish(t *testing.T, dir string, o calibrateOptions, c *calibrate.Calibrati
 	return out.String(), errs.String(), err
 }
 
-const fragment = `disks:
-- match: {models: ["Disk \x1b\\[31m"]}
-  model: {rbps: 63319491, rseqiops: 1456, rrandiops: 1456, wbps: 63319491, wseqiops: 1456, wrandiops: 1456}
-  qos: {rpct: 50, rlat: 4.264ms, wpct: 50, wlat: 4.264ms, min: 99, max: 100}
-`
-
-func TestCalibrationText(t *testing.T) {
-	_, c := calibrated(t)
-	out, _, err := finish(t, "/", calibrateOptions{output: calibrateOutput{outputTable}}, c)
-	want := `# disk vdb, model "Disk \x1b[31m", serial number S1, 20G, calibrated 2026-11-23T10:00:00Z
-#
-# OPERATIONS/S  SEQUENTIAL READS  RANDOM READS  SEQUENTIAL WRITES  RANDOM WRITES
-# 4K            1500              1500          1500               1500
-# 32K           1500              1500          1500               1500
-# 1M            60                60            60                 60
-#
-# RANDOM 4K  QUEUE DEPTH  OPERATIONS/S  P50    P95      P99
-# READS      1            1490          670µs  1.235ms  2ms
-# READS      4            1500          2.7ms  3ms      4ms
-# READS      at 90 %      1350          300µs  400µs    500µs
-# WRITES     1            1490          670µs  1.235ms  2ms
-# WRITES     4            1500          2.7ms  3ms      4ms
-# WRITES     at 90 %      1350          300µs  400µs    500µs
-#
-# The linear model differs from the measured rates by up to 40 %, on average by 13 %.
-` + fragment
-	if diff := cmp.Diff(want, out); diff != "" || err != nil {
-		t.Errorf("%v, -want +got:\n%s", err, diff)
-	}
-	p, err := policy.ParseFile([]byte("apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\n" + out))
-	if err != nil || *p.Disks[0].Model != c.Model || *p.Disks[0].QOS != c.QOS {
-		t.Errorf("%+v, %v", p, err)
-	}
-}
-
 func TestCalibrationDocument(t *testing.T) {
 	_, c := calibrated(t)
 	asJSON, _, err := finish(t, "/", calibrateOptions{output: calibrateOutput{outputJSON}}, c)
@@ -119,7 +83,7 @@ func TestSavesCalibration(t *testing.T) {
 	dir := t.TempDir()
 	d, c := calibrated(t)
 	out, notes, err := finish(t, dir, calibrateOptions{save: true, output: calibrateOutput{outputTable}}, c)
-	if err != nil || !strings.Contains(notes, "saved: S1.json\n") || !strings.HasSuffix(out, fragment) {
+	if err != nil || !strings.Contains(notes, "saved: S1.json\n") || !strings.Contains(out, "\ndisks:\n- match:") {
 		t.Errorf("%s%s%v", out, notes, err)
 	}
 	if got, err := calibrate.Load(filepath.Join(dir, "cal"), d); err != nil || got.Model != c.Model {
@@ -139,31 +103,5 @@ func TestSavesCalibration(t *testing.T) {
 	_, notes, err = finish(t, dir, calibrateOptions{save: true, force: true, output: calibrateOutput{outputTable}}, c)
 	if statusOf(err) != exitFindings || !strings.Contains(notes, "saved: S1.json\n") {
 		t.Errorf("%s%v", notes, err)
-	}
-}
-
-func TestRateText(t *testing.T) {
-	for rate, want := range map[float64]string{0.4: "0", 7.4: "7", 59.6: "60", 1501.2: "1500", 1496: "1500", 71_234: "71200", 1234567: "1230000"} {
-		if got := rateText(rate); got != want {
-			t.Errorf("%g: %s", rate, got)
-		}
-	}
-}
-
-func TestOwnCgroup(t *testing.T) {
-	if got := ownCgroup(); got == "" || strings.HasPrefix(got, "/") {
-		t.Errorf("%q", got)
-	}
-	for data, want := range map[string]string{
-		"0::/system.slice/ssh.service\n":          "system.slice/ssh.service",
-		"1:name=systemd:/old\n0::/user.slice/a\n": "user.slice/a",
-		"0::/\n":                 ".",
-		"0::/../other.slice/b\n": ".", // outside of the namespace
-		"4:blkio:/c\n":           ".",
-		"":                       ".",
-	} {
-		if got := cgroupOf(data); got != want {
-			t.Errorf("%q: %q, want %q", data, got, want)
-		}
 	}
 }

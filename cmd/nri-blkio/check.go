@@ -15,6 +15,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
 	"github.com/nri-blkio/nri-blkio/plugin/check"
 	"github.com/nri-blkio/nri-blkio/plugin/manifest"
+	"github.com/nri-blkio/nri-blkio/plugin/report"
 	"github.com/nri-blkio/nri-blkio/policy"
 	"github.com/nri-blkio/nri-blkio/policy/annotation"
 )
@@ -119,7 +120,7 @@ func (a *app) checkCommand() *cobra.Command {
 }
 
 func (a *app) check(ctx context.Context, o *checkOptions) error {
-	set, err := a.readManifests(o.files)
+	set, err := a.readManifests(o.files...)
 	if err != nil {
 		return err
 	}
@@ -129,63 +130,47 @@ func (a *app) check(ctx context.Context, o *checkOptions) error {
 	if o.output != outputJSON {
 		terminal.Notes(a.stderr, "left out", set.OtherKinds()...)
 	}
-	used, err := a.findPolicy(o.offline)
+	p, source, err := a.findPolicy(o.offline)
 	if err != nil {
 		return err
 	}
-	a.warnUnreached(used.policy)
-	c := check.Checker{Policy: used.policy, Handler: o.handler}
+	a.warnUnreached(p)
+	c := check.Checker{Policy: p, Handler: o.handler}
 	if !o.offline {
-		if c.Node, err = a.readNode(ctx, used.policy); err != nil {
+		if c.Node, err = a.readNode(ctx, p); err != nil {
 			return err
 		}
 	}
 	if o.output != outputJSON && a.opts.policy == "" && !o.offline {
-		terminal.Notes(a.stderr, "policy", used.name)
+		terminal.Notes(a.stderr, "policy", source.Name)
 	}
-	report := checkReport{Policy: used.name, Findings: set.Findings, Pods: make([]check.Result, 0, len(set.Pods))}
-	for i := range set.Pods {
-		r := c.Pod(ctx, &set.Pods[i])
-		if used.unknown != "" && len(r.Writes)+len(r.Errors) > 0 {
-			r.Unknown = append(r.Unknown, "the node's policy: "+used.unknown+" (set --policy)")
-		}
-		report.Pods = append(report.Pods, r)
-	}
-	report.Notes = c.Sums(report.Pods)
-	if err := a.print(o.output, report, report.write); err != nil {
+	r := c.Report(ctx, &set, source)
+	if err := a.print(o.output, r, func(out *bytes.Buffer) { report.WriteCheck(out, &r) }); err != nil {
 		return err
 	}
-	if report.hasErrors() {
+	if r.HasErrors() {
 		return findings()
 	}
 	return nil
 }
 
-// usedPolicy is the policy that check used.
-type usedPolicy struct {
-	policy  *policy.Policy
-	name    string // for the report
-	unknown string // why the node may have another policy; "" if it has this one
-}
-
 // findPolicy returns the policy of --policy, or that of the node.
-func (a *app) findPolicy(offline bool) (usedPolicy, error) {
+func (a *app) findPolicy(offline bool) (*policy.Policy, check.PolicySource, error) {
 	if a.opts.policy == "" && !offline {
-		return a.runningPolicy(), nil
+		p, source := a.runningPolicy()
+		return p, source, nil
 	}
 	p, err := a.opts.loadPolicy()
-	used := usedPolicy{policy: p, name: a.opts.policy}
+	source := check.PolicySource{Name: a.opts.policy}
 	if a.opts.policy == "" {
-		used.name, used.unknown = builtInPolicy, "the built-in one was used"
+		source = check.PolicySource{Name: check.BuiltIn, Unknown: "the built-in one was used"}
 	}
-	return used, err
+	return p, source, err
 }
 
-const builtInPolicy = "built-in"
-
 // readManifests reads files, directories and stdin, in the order of the command line.
-func (a *app) readManifests(names []string) (manifest.Set, error) {
-	set := manifest.Set{Findings: []manifest.Finding{}}
+func (a *app) readManifests(names ...string) (manifest.Set, error) {
+	var set manifest.Set
 	for i, name := range names {
 		if name == "-" && slices.Contains(names[:i], name) {
 			return set, usage(errors.New("-f -: stdin can be read only once"))
@@ -214,84 +199,3 @@ func (a *app) readManifest(name string) (manifest.Set, error) {
 	}
 	return manifest.Read(f, name, keys)
 }
-
-// checkReport is the output of check.
-type checkReport struct {
-	Policy   string             `json:"policy"`
-	Findings []manifest.Finding `json:"findings"`
-	Pods     []check.Result     `json:"pods"`
-	Notes    []string           `json:"notes,omitempty"` // about all pods together
-}
-
-// hasErrors reports whether the severity of a finding is Error.
-func hasErrors(list []manifest.Finding) bool {
-	return slices.ContainsFunc(list, func(f manifest.Finding) bool { return f.Severity == manifest.Error })
-}
-
-func (r *checkReport) hasErrors() bool {
-	return hasErrors(r.Findings) || slices.ContainsFunc(r.Pods, func(p check.Result) bool { return len(p.Errors) > 0 })
-}
-
-// write writes the findings, then the pods.
-func (r *checkReport) write(out *bytes.Buffer) {
-	for i := range r.Findings {
-		terminal.Notes(out, string(r.Findings[i].Severity), r.Findings[i].String())
-	}
-	for i := range r.Pods {
-		if i > 0 || len(r.Findings) > 0 {
-			fmt.Fprintln(out)
-		}
-		writePod(out, &r.Pods[i])
-	}
-	terminal.Notes(out, "note", r.Notes...)
-}
-
-// writePod writes the lines that the plugin would write for a pod, then the messages about it.
-func writePod(out *bytes.Buffer, r *check.Result) {
-	rule := ""
-	if r.Rule != "" {
-		rule = " (rule " + r.Rule + ")"
-	}
-	fmt.Fprintf(out, "%s %s%s\n", terminal.Escape(r.Kind), terminal.Escape(podName(r.Namespace, r.Name)), rule)
-	if len(r.Writes) > 0 {
-		t := terminal.NewTable(out, "CGROUP", "DISK", "FILE", "LINE", "FROM")
-		for _, w := range r.Writes {
-			t.Row(w.Cgroup(), w.Disk, w.File, w.Line, w.From())
-		}
-		t.Flush()
-	} else if len(r.Errors) == 0 {
-		fmt.Fprintln(out, "nothing to limit")
-	}
-	writeEffects(out, r.Weights)
-	terminal.Notes(out, "error", r.Errors...)
-	terminal.Notes(out, "effect", r.Effects...)
-	terminal.Notes(out, "warning", r.Warnings...)
-	terminal.Notes(out, "skipped", r.Skipped...)
-	terminal.Notes(out, "note", r.Notes...)
-	terminal.Notes(out, "unknown", r.Unknown...)
-}
-
-// writeEffects writes the effects of a pod's weights on the node's disks.
-func writeEffects(out *bytes.Buffer, weights []check.WeightEffect) {
-	if len(weights) == 0 {
-		return
-	}
-	t := terminal.NewTable(out, "WEIGHT OF", "DISK", "WEIGHT", "BESIDE ONE", "BESIDE ALL", "IO.COST")
-	for i := range weights {
-		w := &weights[i]
-		name, one, all, state := "pod", "none", "none", w.State+": "+w.Reason
-		if w.Container != "" {
-			name = "container " + w.Container
-		}
-		if w.Reason == "" {
-			one, all, state = share(w.BesideOne), "", w.State+", model from "+w.Model
-		}
-		if w.AtLeast > 0 {
-			all = fmt.Sprintf("%s (%d)", share(w.AtLeast), w.Rivals)
-		}
-		t.Row(name, w.Disk, fmt.Sprint(w.Weight), one, all, state)
-	}
-	t.Flush()
-}
-
-func share(part float64) string { return fmt.Sprintf("%.1f%%", 100*part) }

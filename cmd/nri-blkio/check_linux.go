@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 
@@ -9,7 +8,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
 	"github.com/nri-blkio/nri-blkio/plugin/check"
-	"github.com/nri-blkio/nri-blkio/plugin/health"
+	"github.com/nri-blkio/nri-blkio/plugin/inspect"
 	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
@@ -22,31 +21,12 @@ func (o *options) addCheckFlags(cmd *cobra.Command) {
 	o.addCalibrationFlag(cmd)
 }
 
-// runningPolicy returns the policy of the plugin that runs on this node, or the built-in one. The
-// plugin's file can be missing here: that of a DaemonSet is in its pods.
-func (a *app) runningPolicy() usedPolicy {
-	builtIn := func(unknown string) usedPolicy {
-		return usedPolicy{policy: policy.Default(), name: builtInPolicy, unknown: unknown + "; the built-in one was used"}
-	}
-	running, err := health.Read(a.opts.host(a.opts.stateDir), health.Limits)
-	switch {
-	case err != nil:
-		return builtIn(err.Error())
-	case running == nil:
-		return usedPolicy{policy: policy.Default(), name: builtInPolicy + " (no plugin runs on this node)"}
-	case running.PolicyOfRuntime:
-		return builtIn("the running plugin has that of the runtime's configuration")
-	}
-	o := a.opts
-	o.policy = running.Policy
-	if !running.RuleModes { // otherwise --mode was not given
-		o.mode = running.Mode
-	}
-	p, err := o.loadPolicy()
-	if err != nil {
-		return builtIn("that of the running plugin cannot be read here: " + err.Error())
-	}
-	return usedPolicy{policy: p, name: cmp.Or(running.Policy, builtInPolicy) + " (of the running plugin), mode " + running.Mode}
+// runningPolicy returns the policy of the plugin that runs on this node, or the built-in one.
+func (a *app) runningPolicy() (*policy.Policy, check.PolicySource) {
+	return inspect.RunningPolicy(a.opts.host(a.opts.stateDir), func(file, mode string) (*policy.Policy, error) {
+		o := options{policy: file, mode: mode}
+		return o.loadPolicy()
+	})
 }
 
 // readNode reads the facts about this node that decide about pods under a policy. If a disk's model cannot be

@@ -6,20 +6,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/nri-blkio/nri-blkio/blkio"
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
-	"github.com/nri-blkio/nri-blkio/internal/terminal"
-	"github.com/nri-blkio/nri-blkio/plugin/enforce"
-	"github.com/nri-blkio/nri-blkio/plugin/health"
+	"github.com/nri-blkio/nri-blkio/plugin/clear"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
-	"github.com/nri-blkio/nri-blkio/plugin/record"
-	"github.com/nri-blkio/nri-blkio/plugin/weights"
+	"github.com/nri-blkio/nri-blkio/plugin/report"
 )
 
 const clearLong = `Remove the limits of nri-blkio from running containers and pods, without a restart.
@@ -86,76 +80,30 @@ func (a *app) clear(o *clearOptions) error {
 		return err
 	}
 	defer tree.Close()
-	records, readErr := inspect.Records(tree, o.pod.Filter)
-	if len(records) == 0 && readErr != nil {
-		return readErr
+	clearing, err := clear.Find(tree, clear.Request{Pod: o.pod.Filter, Undo: o.undo, DryRun: o.dryRun})
+	if err != nil {
+		return err
 	}
-	if len(records) == 0 && !o.all {
+	if clearing.Pods() == 0 && !o.all {
 		return usage(fmt.Errorf("pod %s has no limits of nri-blkio", &o.pod))
 	}
-	if !o.undo {
-		records = append(records, inspect.PodsWithoutRecord(tree, records)...)
-	}
-	if err := a.confirmClear(o, records); err != nil {
+	if err := a.confirmClear(o, clearing.Pods()); err != nil {
 		return err
 	}
-	clearer := enforce.Clearer{DryRun: o.dryRun}
-	step := clearer.Clear
-	if o.undo {
-		step = clearer.Undo
-	}
-	out := clearing{out: a.stdout, dryRun: o.dryRun, brief: o.all && !o.dryRun}
-	errs := []error{readErr}
-	for _, r := range records {
-		steps, err := step(r.Cgroup, r.Record)
-		out.print(r.Record, steps)
-		if err != nil && !errors.Is(err, blkio.ErrGone) {
-			errs = append(errs, err)
-		}
-	}
-	out.summary()
-	steps := 0
-	if o.all && !o.undo {
-		var err error
-		steps, err = a.clearWeights(tree, o.dryRun)
-		errs = append(errs, err)
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	if len(records)+steps == 0 {
+	node := clear.Node{Cgroups: tree, Disks: a.opts.disks(), StateDir: a.opts.host(a.opts.stateDir)}
+	found, err := clearing.Run(node, &report.Clearing{Out: a.stdout, DryRun: o.dryRun, Brief: o.all && !o.dryRun})
+	if err == nil && !found {
 		fmt.Fprintln(a.stdout, "no limits of nri-blkio found")
 	}
-	return nil
-}
-
-// clearWeights removes io.cost settings and the weights above containers. It does nothing if a plugin runs,
-// because that one removes them when it finds the marks. It returns the number of writes.
-func (a *app) clearWeights(tree *cgroupfs.Hierarchy, dryRun bool) (int, error) {
-	limits, err := inspect.ReadPart(a.opts.host(a.opts.stateDir), health.Limits)
-	if err != nil || limits.Works() {
-		return 0, err
-	}
-	steps, err := weights.Clear(tree, a.opts.disks(), dryRun)
-	for _, step := range steps {
-		if dryRun {
-			step = "would " + step
-		}
-		fmt.Fprintln(a.stdout, terminal.EscapeLine(step))
-	}
-	return len(steps), err
+	return err
 }
 
 // confirmClear asks before the limits of all pods are cleared.
-func (a *app) confirmClear(o *clearOptions, records []inspect.Recorded) error {
-	if !o.all || o.yes || o.undo || o.dryRun || len(records) == 0 {
+func (a *app) confirmClear(o *clearOptions, pods int) error {
+	if !o.all || o.yes || o.undo || o.dryRun || pods == 0 {
 		return nil
 	}
-	pods := map[[2]string]bool{}
-	for _, r := range records {
-		pods[[2]string{r.Record.Namespace, r.Record.Pod}] = true
-	}
-	limits := "the limits of " + inspect.Count(len(pods), "pod")
+	limits := "the limits of " + inspect.Count(pods, "pod")
 	if in, ok := a.stdin.(*os.File); !ok || !term.IsTerminal(int(in.Fd())) {
 		return usage(fmt.Errorf("clear --all clears %s: add --yes to confirm", limits))
 	}
@@ -168,36 +116,4 @@ func (a *app) confirmClear(o *clearOptions, records []inspect.Recorded) error {
 		return usage(errors.New("nothing was cleared"))
 	}
 	return nil
-}
-
-// clearing prints the steps of clear.
-type clearing struct {
-	out    io.Writer
-	dryRun bool
-	brief  bool     // print one line for each pod
-	done   []string // the pods of these lines
-}
-
-// print prints the steps for one cgroup. If brief is true, it keeps the pod for summary.
-func (c *clearing) print(r *record.Record, steps []string) {
-	if c.brief {
-		if pod := podName(r.Namespace, r.Pod); len(steps) > 0 && !slices.Contains(c.done, pod) {
-			c.done = append(c.done, pod)
-		}
-		return
-	}
-	subject, verb := terminal.Escape(containerName(r.Namespace, r.Pod, r.Container)), ""
-	if c.dryRun {
-		verb = "would "
-	}
-	for _, step := range steps {
-		fmt.Fprintf(c.out, "%s: %s%s\n", subject, verb, terminal.EscapeLine(step))
-	}
-}
-
-// summary prints the pods that have a changed cgroup, if brief is true.
-func (c *clearing) summary() {
-	for _, pod := range c.done {
-		fmt.Fprintf(c.out, "%s: done\n", terminal.Escape(pod))
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
+	"github.com/nri-blkio/nri-blkio/plugin/report"
 )
 
 const devicesLong = `Draw the node's storage as a tree, and show what the kernel can enforce on each
@@ -81,21 +82,19 @@ func (a *app) devices(ctx context.Context, o *devicesOptions) error {
 		return err
 	}
 	defer h.Close()
-	report, err := h.Devices(ctx)
+	r, err := h.Devices(ctx)
 	if err != nil {
 		return err
 	}
-	used, err := a.findPolicy(false)
+	p, source, err := a.findPolicy(false)
 	if err != nil {
 		return err
 	}
-	if report.Policy = used.name; used.unknown != "" {
-		report.Policy += ": " + used.unknown
-	}
-	h.AddCosts(&report, used.policy, a.opts.disks())
-	err = a.print(o.output, report, func(out *bytes.Buffer) { writeDevices(out, &report, o.all) })
-	terminal.Notes(a.stderr, "warning", report.Lost...)
-	if err == nil && len(report.Lost) > 0 {
+	r.Policy = source.String()
+	h.AddCosts(&r, p, a.opts.disks())
+	err = a.print(o.output, r, func(out *bytes.Buffer) { report.WriteDevices(out, &r, o.all) })
+	terminal.Notes(a.stderr, "warning", r.Lost...)
+	if err == nil && len(r.Lost) > 0 {
 		return &exitError{status: exitUndetermined}
 	}
 	return err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/part"
 	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/plugin/runtimeconfig"
 	"github.com/nri-blkio/nri-blkio/policy"
@@ -14,12 +15,12 @@ import (
 
 // limits returns the part that limits containers. distribute passes the policy that the runtime
 // sends a pre-installed plugin to all parts.
-func (r *runner) limits(ctx context.Context, n *node, distribute func(*policy.Policy)) (part, error) {
+func (r *runner) limits(ctx context.Context, n *node, distribute func(*policy.Policy)) (part.Part, error) {
 	if err := r.opts.checkRuntimeFlags(); err != nil {
-		return part{}, err
+		return part.Part{}, err
 	}
 	if !path.IsAbs(r.opts.kubeletRoot) {
-		return part{}, usage(fmt.Errorf("--kubelet-root: %q is not an absolute path", r.opts.kubeletRoot))
+		return part.Part{}, usage(fmt.Errorf("--kubelet-root: %q is not an absolute path", r.opts.kubeletRoot))
 	}
 	rootfs := runtimeconfig.Watch{Config: &r.opts.runtime, Storage: n.storage, Log: r.log}
 	layers, err := rootfs.First(ctx)
@@ -32,7 +33,7 @@ func (r *runner) limits(ctx context.Context, n *node, distribute func(*policy.Po
 		Layers: layers, ReadLayers: rootfs.Layers, Sync: r.opts.sync, Recovery: r.recovery,
 	}, r.opts.disks())
 	if err != nil {
-		return part{}, err
+		return part.Part{}, err
 	}
 	if err := n.storage.ListMounts(ctx); err != nil {
 		r.log.WithError(err).Info("Reading the mount table as text: creates right after a mount are slower")
@@ -43,7 +44,7 @@ func (r *runner) limits(ctx context.Context, n *node, distribute func(*policy.Po
 	cfg := r.RunConfig
 	cfg.Distribute = distribute
 	run := func(ctx context.Context) error { return p.Run(ctx, cfg) }
-	return part{p, p.Reload, r.publishing(p.Health, run)}, nil
+	return part.Part{Collector: p, Reload: p.Reload, Run: r.publishing(p.Health, run)}, nil
 }
 
 // watchNode reports changes of mounts and disks to the plugin until ctx ends.

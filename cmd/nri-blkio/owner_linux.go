@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"path"
 
@@ -11,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
-	"github.com/nri-blkio/nri-blkio/internal/terminal"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
+	"github.com/nri-blkio/nri-blkio/plugin/report"
 )
 
 const ownerLong = `Show the container whose limit applies to buffered writes to a file.
@@ -70,7 +69,7 @@ func (a *app) owner(paths []string, o output) error {
 	}
 	rows, err := inspect.FileOwners(tree, read, found)
 	errs = append(errs, err)
-	if err := a.print(o, map[string]any{"files": rows}, func(out *bytes.Buffer) { writeOwners(out, rows) }); err != nil {
+	if err := a.print(o, map[string]any{"files": rows}, func(out *bytes.Buffer) { report.WriteOwners(out, rows) }); err != nil {
 		return err
 	}
 	return errors.Join(errs...)
@@ -88,26 +87,4 @@ func (a *app) ownerOf(reader *writeback.OwnerReader, name string) (writeback.Own
 	}
 	defer f.Close()
 	return reader.Owner(f)
-}
-
-func writeOwners(out *bytes.Buffer, rows []inspect.FileOwner) {
-	if len(rows) == 0 {
-		return
-	}
-	t := terminal.NewTable(out, "FILE", "OWNER", "CGROUP", "FOREIGN")
-	for i := range rows {
-		t.Row(rows[i].Path, ownerText(&rows[i]), rows[i].Cgroup, fmt.Sprint(rows[i].Foreign))
-	}
-	t.Flush()
-}
-
-func ownerText(r *inspect.FileOwner) string {
-	name := containerName(r.Namespace, r.Pod, r.Container)
-	switch {
-	case r.State == inspect.OwnerLive:
-		return name
-	case name == "":
-		return r.State
-	}
-	return name + " (" + r.State + ")"
 }

@@ -3,11 +3,8 @@ package main
 import (
 	"context"
 	"os"
-	"sync"
 	"sync/atomic"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
@@ -16,49 +13,10 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
+	"github.com/nri-blkio/nri-blkio/plugin/part"
 	"github.com/nri-blkio/nri-blkio/plugin/recovery"
-	"github.com/nri-blkio/nri-blkio/plugin/reminder"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
-
-// part is one part of run, with its metrics.
-type part struct {
-	prometheus.Collector
-	reload func(*policy.Policy)
-	run    func(context.Context) error
-}
-
-// parts has parts that run in one process.
-type parts []part
-
-// reload passes a new policy to all parts.
-func (ps parts) reload(p *policy.Policy) {
-	for _, part := range ps {
-		part.reload(p)
-	}
-}
-
-// collectors returns the metrics of the parts, and of the process.
-func (ps parts) collectors(r *recovery.Recovery) []prometheus.Collector {
-	out := []prometheus.Collector{r}
-	for _, part := range ps {
-		out = append(out, r.Collector(part))
-	}
-	return out
-}
-
-// guarded returns parts whose reload recovers from panics, so that one part keeps no other from a policy.
-func (ps parts) guarded(r *recovery.Recovery) parts {
-	var out parts
-	for _, p := range ps {
-		reload := p.reload
-		p.reload = func(pol *policy.Policy) {
-			r.Step("put a policy into force", func() { reload(pol) })
-		}
-		out = append(out, p)
-	}
-	return out
-}
 
 // runner makes the parts of one process.
 type runner struct {
@@ -80,19 +38,19 @@ type node struct {
 }
 
 // parts returns the parts that --only selects. They do not run yet.
-func (r *runner) parts(ctx context.Context) (parts, error) {
+func (r *runner) parts(ctx context.Context) (part.Parts, error) {
 	if r.only == onlyValidator {
-		return parts{r.validator()}, nil
+		return part.Parts{r.validator()}, nil
 	}
 	n, err := r.openNode()
 	if err != nil {
 		return nil, err
 	}
-	var out parts // complete before one of them runs
+	var out part.Parts // complete before one of them runs
 	if r.only != onlyWriteback {
 		limits, err := r.limits(ctx, n, func(p *policy.Policy) {
 			r.policyOfRuntime.Store(true)
-			out.reload(p)
+			out.Reload(p)
 		})
 		if err != nil {
 			return nil, err
@@ -102,7 +60,7 @@ func (r *runner) parts(ctx context.Context) (parts, error) {
 	if r.only != onlyLimits {
 		out = append(out, r.writeback(n)...)
 	}
-	out = out.guarded(r.recovery)
+	out = out.Guarded(r.recovery)
 	return out, nil
 }
 
@@ -132,38 +90,17 @@ func (r *runner) openNode() (*node, error) {
 }
 
 // validator returns the part that has no policy and reads nothing of the node.
-func (r *runner) validator() part {
+func (r *runner) validator() part.Part {
 	v := plugin.NewValidator(r.log, r.recovery)
 	run := func(ctx context.Context) error { return v.Run(ctx, r.RunConfig) }
-	return part{v, func(*policy.Policy) {}, r.publishing(v.Health, run)}
+	return part.Part{Collector: v, Reload: func(*policy.Policy) {}, Run: r.publishing(v.Health, run)}
 }
 
 // publishing returns a function that calls run, and publishes the state of its part meanwhile.
 func (r *runner) publishing(state func() health.Report, run func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		ctx, cancel := context.WithCancel(ctx)
-		var publisher sync.WaitGroup
-		publisher.Go(func() { r.publish(ctx, state) })
-		defer publisher.Wait()
-		defer cancel()
-		return run(ctx)
+	publisher := part.Publisher{
+		Dir: r.opts.stateDir, Log: r.log, Recovery: r.recovery,
+		Process: part.Process{PID: os.Getpid(), Version: versionText(), Policy: r.opts.policy, PolicyOfRuntime: r.policyOfRuntime.Load},
 	}
-}
-
-func (r *runner) publish(ctx context.Context, state func() health.Report) {
-	started, version := time.Now().UTC(), versionText()
-	file := health.File(r.opts.stateDir, state().Part)
-	var problem reminder.Reminder
-	report := func() health.Report {
-		report := state()
-		report.Started, report.PID, report.Version = started, os.Getpid(), version
-		report.Policy, report.PolicyOfRuntime = r.opts.policy, r.policyOfRuntime.Load()
-		return report
-	}
-	failed := func(err error) {
-		if problem.Due(time.Now(), err) {
-			r.log.WithError(err).WithField("file", file).Warn("Writing the plugin's state failed: status and probes report it as not running")
-		}
-	}
-	r.recovery.Loop(ctx, "publish the state", func(ctx context.Context) { health.Publish(ctx, file, report, failed) })
+	return publisher.Publishing(state, run)
 }

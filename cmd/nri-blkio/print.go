@@ -5,38 +5,30 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
 
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
 )
 
-// print writes the result of a command: as JSON, or as the text that write makes of it.
+// print writes the result of a command: as JSON or YAML, or as the text that write makes of it.
 func (a *app) print(o output, result any, write func(*bytes.Buffer)) error {
 	var out bytes.Buffer
-	if o == outputJSON {
-		if err := terminal.WriteJSON(&out, result); err != nil {
-			return err
-		}
-	} else {
+	var err error
+	switch o {
+	case outputJSON:
+		err = terminal.WriteJSON(&out, result)
+	case outputYAML:
+		var text []byte
+		text, err = yaml.Marshal(result)
+		out.Write(text)
+	default:
 		write(&out)
 	}
-	_, err := a.stdout.Write(out.Bytes())
+	if err != nil {
+		return err
+	}
+	_, err = a.stdout.Write(out.Bytes())
 	return err
-}
-
-// podName names a pod by its namespace and name; "" if its name is not known.
-func podName(namespace, pod string) string {
-	if namespace == "" || pod == "" {
-		return pod
-	}
-	return namespace + "/" + pod
-}
-
-// containerName names a container of a pod, or the pod if container is "".
-func containerName(namespace, pod, container string) string {
-	if container == "" {
-		return podName(namespace, pod)
-	}
-	return podName(namespace, pod) + " " + container
 }
 
 // output is the flag -o.

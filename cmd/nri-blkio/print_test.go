@@ -5,22 +5,6 @@ import (
 	"testing"
 )
 
-func TestNames(t *testing.T) {
-	for _, tt := range []struct {
-		namespace, pod, container string
-		want                      string
-	}{
-		{"prod", "db-0", "db", "prod/db-0 db"},
-		{"prod", "db-0", "", "prod/db-0"},
-		{"", "unknown", "", "unknown"},
-		{"prod", "", "", ""},
-	} {
-		if got := containerName(tt.namespace, tt.pod, tt.container); got != tt.want {
-			t.Errorf("%+v: got %q", tt, got)
-		}
-	}
-}
-
 func TestOutputFlag(t *testing.T) {
 	for value, ok := range map[string]bool{"table": true, "json": true, "yaml": false, "": false} {
 		var o output

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/nri-blkio/nri-blkio/plugin"
 	"github.com/nri-blkio/nri-blkio/plugin/metricsserver"
@@ -153,18 +152,14 @@ func (a *app) runParts(ctx context.Context, o runOptions) error {
 		return err
 	}
 	if watch != nil {
-		go panics.Loop(ctx, "watch the policy", func(ctx context.Context) { watch.Run(ctx, parts.reload) })
+		go panics.Loop(ctx, "watch the policy", func(ctx context.Context) { watch.Run(ctx, parts.Reload) })
 	}
 	if listener != nil {
-		server := metricsserver.Server{Collectors: parts.collectors(panics), Version: buildVersion(), Log: log}
+		server := metricsserver.Server{Collectors: parts.Collectors(panics), Version: buildVersion(), Log: log}
 		go server.Serve(ctx, listener)
 	}
 	log.WithField("version", versionText()).Info("Started")
-	group, ctx := errgroup.WithContext(ctx)
-	for _, part := range parts {
-		group.Go(func() error { return part.run(ctx) })
-	}
-	if err := group.Wait(); err != nil {
+	if err := parts.Run(ctx); err != nil {
 		return err
 	}
 	log.Info("Stopped; limits stay in force")

@@ -11,6 +11,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
+	"github.com/nri-blkio/nri-blkio/plugin/report"
 )
 
 const statusLong = `Show the state of the plugin's parts, then the requested limits and those in
@@ -106,11 +107,11 @@ func (a *app) status(ctx context.Context, o *statusOptions) error {
 		return err
 	}
 	defer h.Close()
-	report, readErr := h.Status(ctx, o.pod.Filter)
-	if err := a.print(o.output, report, func(out *bytes.Buffer) { writeStatus(out, &report) }); err != nil {
+	s, readErr := h.Status(ctx, o.pod.Filter)
+	if err := a.print(o.output, s, func(out *bytes.Buffer) { report.WriteStatus(out, &s) }); err != nil {
 		return err
 	}
-	if report.HasFindings(o.strict) {
+	if s.HasFindings(o.strict) {
 		return &exitError{exitFindings, readErr}
 	}
 	return readErr

@@ -9,13 +9,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nri-blkio/nri-blkio/plugin"
+	"github.com/nri-blkio/nri-blkio/plugin/part"
 	"github.com/nri-blkio/nri-blkio/plugin/repair"
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
 // writeback returns the part that moves files to their writers. It returns none if the kernel lacks a feature
 // for that and another part runs here.
-func (r *runner) writeback(n *node) parts {
+func (r *runner) writeback(n *node) part.Parts {
 	repairer, err := repair.New(repair.Config{
 		Log: r.log, Policy: n.policy, Storage: n.storage, Cgroups: n.cgroups,
 		Kernel: n.kernel, HostRoot: r.opts.hostRoot, Report: r.opts.reportFile(), Recovery: r.recovery,
@@ -23,7 +24,7 @@ func (r *runner) writeback(n *node) parts {
 	alone := r.only == onlyWriteback
 	switch {
 	case err == nil:
-		return parts{{repairer, repairer.Reload, func(ctx context.Context) error {
+		return part.Parts{{Collector: repairer, Reload: repairer.Reload, Run: func(ctx context.Context) error {
 			err := r.repair(ctx, repairer)
 			if err == nil || alone {
 				return err
@@ -34,7 +35,7 @@ func (r *runner) writeback(n *node) parts {
 	case alone:
 		// It waits: a restart would not help, and the rollout of a DaemonSet would stop at a
 		// node that lacks an optional part.
-		return parts{{prometheus.NewRegistry(), func(*policy.Policy) {}, func(ctx context.Context) error {
+		return part.Parts{{Collector: prometheus.NewRegistry(), Reload: func(*policy.Policy) {}, Run: func(ctx context.Context) error {
 			r.withoutRepair(err)
 			<-ctx.Done()
 			return nil

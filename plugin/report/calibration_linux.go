@@ -1,21 +1,53 @@
-package main
+package report
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
 	"time"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/nri-blkio/nri-blkio/blkio/calibrate"
 	"github.com/nri-blkio/nri-blkio/blkio/diskmodel"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/internal/terminal"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// writeCalibration writes the measurements as comments of YAML.
-func writeCalibration(out *bytes.Buffer, d *storage.DiskInfo, c *calibrate.Calibration) {
+// Calibration is the result of calibrate.
+type Calibration struct {
+	Name        string                 `json:"name"` // of the disk
+	Calibration *calibrate.Calibration `json:"calibration"`
+	Policy      json.RawMessage        `json:"policy"` // a fragment of a node policy, with the model of the disk
+
+	disk     *storage.DiskInfo
+	fragment string // Policy, in the form of a policy file
+}
+
+// NewCalibration returns the result for a disk, with the rule that gives it the calibrated model in a node policy.
+func NewCalibration(d *storage.DiskInfo, c *calibrate.Calibration) (*Calibration, error) {
+	rule := policy.RuleFor(policy.Disk{Name: d.Name, Model: d.Model, Rotational: d.Rotational}, c.Model, c.QOS)
+	fragment := policy.FormatDisks([]policy.DiskRule{rule})
+	asJSON, err := yaml.YAMLToJSON([]byte(fragment))
+	if err != nil {
+		return nil, err // not reached: the fragment is YAML
+	}
+	return &Calibration{Name: d.Name, Calibration: c, Policy: asJSON, disk: d, fragment: fragment}, nil
+}
+
+// Write writes the measurements and the fragment of a policy. The text is a valid fragment as a whole, because the
+// measurements are in comments.
+func (c *Calibration) Write(out *bytes.Buffer) {
+	writeMeasurements(out, c.disk, c.Calibration)
+	out.WriteString(c.fragment)
+}
+
+// writeMeasurements writes the measurements as comments of YAML.
+func writeMeasurements(out *bytes.Buffer, d *storage.DiskInfo, c *calibrate.Calibration) {
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "disk %s, model %s, serial number %s, %s, calibrated %s\n\n", d.Name, orDash(c.Disk.Model), orDash(c.Disk.Serial), terminal.Bytes(c.Disk.Size), c.At.Format(time.RFC3339))
 	writeRates(&text, c)

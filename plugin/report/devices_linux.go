@@ -1,4 +1,4 @@
-package main
+package report
 
 import (
 	"bytes"
@@ -23,8 +23,8 @@ const (
 	maxPath = 64
 )
 
-// writeDevices writes the sections of devices.
-func writeDevices(out *bytes.Buffer, r *inspect.DevicesReport, all bool) {
+// WriteDevices writes the sections of devices. It writes all children of a node if all is true, otherwise the first 20.
+func WriteDevices(out *bytes.Buffer, r *inspect.DevicesReport, all bool) {
 	t := treeTable{
 		Table: terminal.NewTable(out, "NAME", "DEV", "SIZE", "MAX", "WEIGHT", "LATENCY", "BUFFERED", "WHAT"), all: all,
 	}
@@ -177,7 +177,7 @@ func writeElsewhere(out *bytes.Buffer, nodes []*inspect.Node, all bool) {
 	t.Flush()
 }
 
-func podOf(n *inspect.Node) string { return cmp.Or(podName(n.Namespace, n.Pod), "pod "+n.UID) }
+func podOf(n *inspect.Node) string { return cmp.Or(PodName(n.Namespace, n.Pod), "pod "+n.UID) }
 
 func blank(s string) string { return cmp.Or(s, terminal.Blank) }
 

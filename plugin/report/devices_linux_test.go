@@ -1,4 +1,4 @@
-package main
+package report
 
 import (
 	"bytes"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/blkio/hostfs"
 	"github.com/nri-blkio/nri-blkio/blkio/storage"
 	"github.com/nri-blkio/nri-blkio/internal/fakenode"
@@ -53,7 +52,7 @@ func devicesOf(t *testing.T, h *inspect.Host) *inspect.DevicesReport {
 func drawn(t *testing.T, r *inspect.DevicesReport, all bool) string {
 	t.Helper()
 	var out bytes.Buffer
-	writeDevices(&out, r, all)
+	WriteDevices(&out, r, all)
 	var lines []string
 	for line := range strings.SplitSeq(out.String(), "\n") {
 		lines = append(lines, strings.TrimRight(line, " "))
@@ -88,33 +87,6 @@ func TestTree(t *testing.T) {
 	}
 }
 
-func TestHolders(t *testing.T) {
-	root := fakenode.WriteOrphans(t, "systemd")
-	h := hostOf(t)
-	h.Cgroups, h.Root, h.Proc, h.OrphanGrace = fakenode.OpenCgroups(t, filepath.Join(root, "cg")), hostfs.Root(root), fakenode.Proc(), 0
-	h.Storage = fakenode.OpenStorage(t, fakenode.Sysfs(), root, fakenode.OrphanMounts)
-	r := devicesOf(t, h)
-	if r.Lost != nil {
-		t.Error(r.Lost)
-	}
-	var out bytes.Buffer
-	writeOrphans(&out, r.Orphans)
-	want, err := os.ReadFile("testdata/orphans.golden")
-	if os.Getenv("UPDATE_SCRIPTS") != "" {
-		want = out.Bytes()
-		err = os.WriteFile("testdata/orphans.golden", want, 0o644)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(want), out.String()); d != "" {
-		t.Errorf("-want +got:\n%s", d)
-	}
-	if strings.ContainsAny(out.String(), "\x1b\x07\r\t") {
-		t.Errorf("control characters in\n%q", out.String())
-	}
-}
-
 // TestTreeOfMany verifies that a table of a place with hundreds of volumes stays readable, and all of them can
 // be listed.
 func TestTreeOfMany(t *testing.T) {
@@ -132,25 +104,59 @@ func TestTreeOfMany(t *testing.T) {
 	}
 }
 
-// TestDevicesHere reads the machine that runs the tests, with any devices.
-func TestDevicesHere(t *testing.T) {
-	cgroups := t.TempDir()
-	if err := os.WriteFile(filepath.Join(cgroups, "cgroup.controllers"), []byte("io\n"), 0o644); err != nil {
-		t.Fatal(err)
+// TestNodeText covers the last column of the tree. Tenants and devices choose most of it.
+func TestNodeText(t *testing.T) {
+	volume := func(kind string, change func(n *inspect.Node)) inspect.Node {
+		n := inspect.Node{Kind: kind, Place: inspect.Place{UID: "1", Plugin: "kubernetes.io/csi"}}
+		if change != nil {
+			change(&n)
+		}
+		return n
 	}
-	var stdout, stderr bytes.Buffer
-	a := &app{stdout: &stdout, stderr: &stderr, getenv: os.Getenv, openCgroups: cgroupfs.OpenTree}
-	if err := a.run(t.Context(), []string{"devices", "--all", "--cgroup-root", cgroups}); err != nil {
-		t.Fatal(err, stderr.String())
+	filesystem := func(p inspect.Place, children ...*inspect.Node) inspect.Node {
+		return inspect.Node{Kind: inspect.KindFilesystem, Place: p, Children: children}
 	}
-	disks, err := storage.NewSysfs(os.DirFS("/sys")).Disks()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range disks {
-		if d.Dev.Major != 1 && !strings.Contains(stdout.String(), d.Name+" ") {
-			t.Errorf("%s is not in\n%s", d.Name, stdout.String())
+	for _, tt := range []struct {
+		node inspect.Node
+		want string
+	}{
+		{inspect.Node{Kind: "disk", Again: true}, "see above"},
+		{inspect.Node{Kind: "disk"}, "disk"},
+		{inspect.Node{Kind: "disk", Device: inspect.Device{Model: "\x1b[31m", ReadOnly: true}}, `"\x1b[31m" (read-only)`},
+		{inspect.Node{Kind: "lvm", Device: inspect.Device{Model: "vg-data"}}, "lvm vg-data"},
+		{inspect.Node{Kind: "raid1", Device: inspect.Device{Model: "raid1"}}, "raid1"},
+		{inspect.Node{Kind: inspect.KindSwap, Device: inspect.Device{Used: 1 << 20}}, "swap, 1M used"},
+		{volume(inspect.KindVolume, nil), "pod 1 csi"},
+		{volume(inspect.KindVolume, func(n *inspect.Node) { n.Namespace, n.Pod, n.Orphan = "prod", "db-0", true }), "ORPHANED prod/db-0 csi"},
+		{volume(inspect.KindVolume, func(n *inspect.Node) { n.Plugin = "" }), "pod 1"},
+		{volume(inspect.KindBlockVolume, nil), "pod 1 csi block device"},
+		{filesystem(inspect.Place{Mountpoints: []string{"/a"}}), "/a"},
+		{filesystem(inspect.Place{Mountpoints: []string{"/a", "/b", "/c"}}), "/a (+2)"},
+		{filesystem(inspect.Place{Mountpoints: []string{"/a", "/v"}}, &inspect.Node{Place: inspect.Place{Path: "/v"}}), "/a"},
+		{filesystem(inspect.Place{Mountpoints: []string{"/a\t"}, Reason: "no such disk"}), `"/a\t" its disk is not known: no such disk`},
+		{filesystem(inspect.Place{Reason: "no such disk"}), "its disk is not known: no such disk"},
+	} {
+		if got := nodeText(&tt.node); got != tt.want {
+			t.Errorf("%+v: got %q, want %q", tt.node, got, tt.want)
 		}
 	}
-	t.Log(stdout.String(), stderr.String())
+}
+
+// TestElsewhere verifies that volumes in memory are left out, and of many the number of the rest is shown.
+func TestElsewhere(t *testing.T) {
+	nodes := []*inspect.Node{{Name: "token", Place: inspect.Place{UID: "1", InMemory: true}}}
+	var out bytes.Buffer
+	if writeElsewhere(&out, nodes, true); out.Len() > 0 {
+		t.Errorf("of volumes in memory: %s", out.String())
+	}
+	for i := range maxRows + 2 {
+		nodes = append(nodes, &inspect.Node{Name: fmt.Sprintf("share%d\x1b", i), Place: inspect.Place{UID: "1", Reason: "nfs"}})
+	}
+	for all, want := range map[bool]int{true: maxRows + 2, false: maxRows} {
+		out.Reset()
+		writeElsewhere(&out, nodes, all)
+		if n := strings.Count(out.String(), "share"); n != want || strings.Contains(out.String(), "and 2 more") == all || strings.Contains(out.String(), "token") || strings.Contains(out.String(), "\x1b") {
+			t.Errorf("all %t: %d volumes, want %d\n%s", all, n, want, out.String())
+		}
+	}
 }

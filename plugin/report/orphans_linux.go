@@ -1,7 +1,8 @@
-package main
+package report
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -24,7 +25,7 @@ func writeOrphans(out *bytes.Buffer, orphans []inspect.Orphan) {
 		// The UID is always printed: another pod may have the same name.
 		pod := terminal.Escape(o.UID)
 		if o.Pod != "" {
-			pod = terminal.Escape(podName(o.Namespace, o.Pod)) + " (" + pod + ")"
+			pod = terminal.Escape(PodName(o.Namespace, o.Pod)) + " (" + pod + ")"
 		}
 		on := o.Type
 		if len(o.Disks) > 0 {
@@ -44,6 +45,22 @@ func writeOrphans(out *bytes.Buffer, orphans []inspect.Orphan) {
 		}
 	}
 	fmt.Fprintln(out, orphanHelp)
+}
+
+// writeOrphanTable writes the section of status.
+func writeOrphanTable(out *bytes.Buffer, s *inspect.Status) {
+	if len(s.Orphans) > 0 {
+		fmt.Fprintln(out, "\nOrphaned volumes, still mounted without a process of their pod (\"nri-blkio devices\" lists the processes that hold them):")
+		t := terminal.NewTable(out, "POD", "VOLUME", "DISK", "MOUNTPOINT", "WHY")
+		for i := range s.Orphans {
+			o := &s.Orphans[i]
+			t.Row(cmp.Or(PodName(o.Namespace, o.Pod), o.UID), o.Volume, strings.Join(o.Disks, ","), o.Mountpoint, o.Reason)
+		}
+		t.Flush()
+	}
+	if s.OrphansNote != "" {
+		terminal.Notes(out, "note", s.OrphansNote)
+	}
 }
 
 func writeMore(out *bytes.Buffer, n int) {
@@ -67,7 +84,7 @@ func holderText(h *inspect.Holder) string {
 	of := ""
 	switch {
 	case h.Pod != "":
-		of = " of pod " + terminal.Escape(podName(h.Namespace, h.Pod))
+		of = " of pod " + terminal.Escape(PodName(h.Namespace, h.Pod))
 	case h.UID != "":
 		of = " of pod " + terminal.Escape(h.UID)
 	}

@@ -1,4 +1,4 @@
-package main
+package report
 
 import (
 	"bytes"
@@ -10,118 +10,102 @@ import (
 
 	"github.com/nri-blkio/nri-blkio/plugin/health"
 	"github.com/nri-blkio/nri-blkio/plugin/inspect"
-	"github.com/nri-blkio/nri-blkio/plugin/repair"
+	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestFilesNotes verifies that status reports why files are not moved, or late.
-func TestFilesNotes(t *testing.T) {
-	const reason = "Debian kernel 6.1.176 has CVE-2026-64378, which is fixed in 6.1.178"
-	for _, tt := range []struct {
-		report repair.Report
-		want   string // a part of the last line; "" for no note
-	}{
-		{repair.Report{Mode: repair.ModeRepair}, ""},
-		{repair.Report{Mode: repair.ModeRepair, Reason: "moved late"}, "moved late"},
-		{repair.Report{Mode: repair.ModeObserve}, "writeback.repair is off"},
-		{repair.Report{Mode: repair.ModeGated, Reason: reason}, "files are not moved to their writers: " + reason},
-		{repair.Report{Mode: repair.ModeUnavailable, Reason: "no BTF"}, "no BTF"},
-	} {
-		var out bytes.Buffer
-		writeFiles(&out, &tt.report)
-		if got := out.String(); strings.Contains(got, "note:") != (tt.want != "") || !strings.Contains(got, tt.want) {
-			t.Errorf("%+v: got %q, want %q", tt.report, got, tt.want)
-		}
-	}
-}
-
-// TestWeightsLeftOut verifies that status reports that it does not show all weights, also where it shows none.
-func TestWeightsLeftOut(t *testing.T) {
-	for _, shares := range [][]health.Share{nil, {{Namespace: "prod", Pod: "db-0", Disk: "vda", Weight: 50}}} {
-		var out bytes.Buffer
-		writeWeights(&out, &health.Weights{Shares: shares, SharesLeftOut: 7})
-		if got := out.String(); !strings.Contains(got, "note: 7 weights on this node are left out") {
-			t.Errorf("with %d rows: %q", len(shares), got)
-		}
-	}
-}
-
-// TestWeightWithoutDisk verifies that status has a row for a weight that applies to no disk.
-func TestWeightWithoutDisk(t *testing.T) {
+// TestDeadText covers an ended container whose rate was measured, and one whose data was not counted.
+func TestDeadText(t *testing.T) {
 	var out bytes.Buffer
-	writeWeights(&out, &health.Weights{Shares: []health.Share{{Namespace: "prod", Pod: "db-0", Container: "db", Weight: 50, Reason: "it uses no local disk"}}})
-	const want = "prod/db-0  db         none  50      none       no effect: it uses no local disk\n"
-	if got := out.String(); !strings.Contains(got, want) {
-		t.Errorf("got %q, want a row %q", got, want)
-	}
-}
-
-// TestCostText verifies that status shows why io.cost is enabled on a disk, or is not.
-func TestCostText(t *testing.T) {
-	for _, tt := range []struct {
-		disk health.CostDisk
-		want string
-	}{
-		{health.CostDisk{Enabled: true, Model: "policy"}, "ok"},
-		{health.CostDisk{Enabled: true, Model: "policy", Kept: "the runtime has not listed what runs"}, "kept: the runtime has not listed what runs"},
-		{health.CostDisk{Error: "no room"}, "failed: no room"},
-		{health.CostDisk{Enabled: true, Model: "kernel"}, "ok; " + inspect.GuessedModel},
-	} {
-		if got := costText(tt.disk); got != tt.want {
-			t.Errorf("%+v: %q, want %q", tt.disk, got, tt.want)
-		}
-	}
-}
-
-// TestWeightsSkipped verifies that status names the cgroups that could not be read.
-func TestWeightsSkipped(t *testing.T) {
-	var out bytes.Buffer
-	writeWeights(&out, &health.Weights{Skipped: []string{"skip cgroup pods/a: read io.stat: permission denied", "and 3 more cgroups"}})
-	const want = "warning: skip cgroup pods/a: read io.stat: permission denied\nwarning: and 3 more cgroups\n"
-	if got := out.String(); got != want {
-		t.Errorf("%q", got)
-	}
-}
-
-// TestFiles covers names of files and containers that tenants have chosen.
-func TestFiles(t *testing.T) {
-	of := func(pod string) repair.NamedCgroup {
-		return repair.NamedCgroup{CgroupID: 7, ContainerName: repair.ContainerName{Namespace: "prod", Pod: pod, Container: "c"}}
-	}
-	var out bytes.Buffer
-	writeFiles(&out, &repair.Report{
-		Mode: repair.ModeRepair, More: 3,
-		Filesystems: []repair.Filesystem{{Mountpoint: "/mnt/a"}, {Mountpoint: "/mnt/\x1b[2J", Hangs: true}},
-		Files: []repair.File{
-			{Path: "/mnt/a/\x1b]0;", Owner: of("log-0"), Writers: []repair.Writer{{NamedCgroup: of("db-0"), Share: 0.75}}, State: "waiting", Misplaced: 1536, Since: time.Unix(1e9, 0)},
-			{Mountpoint: "/mnt/a/", Inode: 7, Subvolume: 5, Owner: of("log-0"), State: "failed", Failure: "busy"},
-		},
-	})
-	want := `
-Files are watched on: /mnt/a, "/mnt/\x1b[2J" (does not answer)
-FILE                            OWNER         WRITERS           MISPLACED  STATE         SINCE
-"/mnt/a/\x1b]0;"                prod/log-0 c  prod/db-0 c 75%  1.5K       waiting       2001-09-09T01:46:40Z
-/mnt/a inode 7 of subvolume 5   prod/log-0 c  -                 0          failed: busy  -
-and 3 more
-`
+	writeDead(&out, &inspect.Status{DeadNote: "inferred\x1b", Dead: []inspect.DeadRow{
+		{Owner: inspect.Owner{Namespace: "prod", Pod: "db-0", Container: "a"}, Disk: "sda", DrainsAt: "wbps=1Mi", Measured: 1536, Left: 2048},
+		{Owner: inspect.Owner{Namespace: "prod", Pod: "db-0"}, DrainsAt: "no limit"},
+	}})
+	want := "\nEnded containers with data left to write:\n" +
+		"POD        CONTAINER  DISK  DRAINS AT                 LEFT     SINCE\n" +
+		"prod/db-0  a          sda   wbps=1Mi, measured 1.5K/s  2K       -\n" +
+		"prod/db-0  -          -     no limit                  unknown  -\n" +
+		"note: inferred\\x1b\n"
 	if d := cmp.Diff(strings.Fields(want), strings.Fields(out.String())); d != "" {
-		t.Errorf("-want +got:\n%s\n%s", d, out.String())
+		t.Errorf("-want +got:\n%s", d)
 	}
 }
 
-func TestOwnerText(t *testing.T) {
+// TestWriteValues verifies that status reports that limits are not enforced, the source of each value, and why a
+// value is not in force.
+func TestWriteValues(t *testing.T) {
+	connected := []inspect.Part{{Part: health.Limits, State: health.Connected, Since: time.Unix(1e9, 0), Detail: "containerd"}}
+	container := inspect.Subject{Namespace: "prod", Pod: "db-0", Container: "db"}
+	values := []inspect.Value{
+		{Subject: container, Disk: "sda", Key: "wbps", Asked: "1Mi", InForce: "max", Source: policy.Source{Name: "limits.blkio.noderesource.dev/container.db", Entry: 1, Target: "/data"}, State: inspect.ValueError, Error: "no disk"},
+	}
+	row := "POD        CONTAINER  TARGET  DISK  KEY   REQUESTED  IN FORCE  FROM                    STATE\n" +
+		"prod/db-0  db         /data   sda   wbps  1Mi        max       limits/container.db #1  error: no disk\n"
 	for _, tt := range []struct {
-		row  inspect.FileOwner
-		want string
+		name   string
+		status inspect.Status
+		want   string
 	}{
-		{inspect.FileOwner{State: inspect.OwnerLive, Namespace: "prod", Pod: "db-0", Container: "db"}, "prod/db-0 db"},
-		{inspect.FileOwner{State: inspect.OwnerLive, Namespace: "prod", Pod: "db-0"}, "prod/db-0"},
-		{inspect.FileOwner{State: inspect.OwnerLive}, ""},
-		{inspect.FileOwner{State: inspect.OwnerEnded, Namespace: "prod", Pod: "db-0", Container: "db"}, "prod/db-0 db (ended)"},
-		{inspect.FileOwner{State: inspect.OwnerGone}, "gone"},
-		{inspect.FileOwner{State: inspect.OwnerNone}, "none"},
+		{
+			name: "no plugin",
+			want: "nothing enforces limits for new containers on this node: the limits part is not connected to a runtime\nno limits requested\n",
+		},
+		{name: "no limits", status: inspect.Status{Parts: connected}, want: "no limits requested\n"},
+		{name: "a value", status: inspect.Status{Parts: connected, Values: values}, want: row},
+		{
+			name: "notes",
+			status: inspect.Status{
+				Parts: connected, Values: values, Notes: []inspect.Note{{Kind: "warning", Namespace: "prod", Pod: "db-0", Container: "db", Text: "no memory limit\x1b"}},
+				SharedDisks: []inspect.SharedDisk{{Disk: "sda", Above: []string{"dm-0"}}},
+			},
+			want: row + "warning: prod/db-0 db: no memory limit\\x1b\nnote: a limit on sda also applies to dm-0, which is stored on it\n",
+		},
 	} {
-		if got := ownerText(&tt.row); got != tt.want {
-			t.Errorf("%+v: %q, want %q", tt.row, got, tt.want)
+		t.Run(tt.name, func(t *testing.T) {
+			var out bytes.Buffer
+			writeValues(&out, &tt.status)
+			if d := cmp.Diff(tt.want, out.String()); d != "" {
+				t.Errorf("-want +got:\n%s", d)
+			}
+		})
+	}
+}
+
+// TestWriteStatus verifies the order of the sections, and that files are only mentioned where limits are requested.
+func TestWriteStatus(t *testing.T) {
+	s := inspect.Status{
+		Parts:  []inspect.Part{{Part: health.Limits, State: health.Connected, Since: time.Unix(1e9, 0), Detail: "mode enforce"}},
+		Values: []inspect.Value{{Subject: inspect.Subject{Namespace: "prod", Pod: "db-0"}, State: inspect.ValueOK}},
+		Dead:   []inspect.DeadRow{{Owner: inspect.Owner{Pod: "unknown"}, DrainsAt: "no limit"}},
+		Orphans: []inspect.Orphan{{
+			OrphanPod: inspect.OrphanPod{UID: "u1"}, OrphanVolume: inspect.OrphanVolume{Volume: "data", Mountpoint: "/m", Disks: []string{"sda", "sdb"}}, Reason: "the pod has no cgroup",
+		}},
+		OrphansNote: "the mount table cannot be read",
+		Reported: inspect.Reported{
+			Weights: &health.Weights{Shares: []health.Share{{Pod: "w", Weight: 50}}, Disks: []health.CostDisk{{Disk: "sda", Enabled: true, Vrate: 99.6}, {Disk: "sdb"}}},
+			Budgets: &health.Budgets{Sums: []health.BudgetSum{{Namespace: "prod"}}},
+		},
+	}
+	var out bytes.Buffer
+	WriteStatus(&out, &s)
+	text := out.String()
+	at := 0
+	for _, part := range []string{
+		"limits  connected  2001-09-09T01:46:40Z  mode enforce\n", "\nPOD        CONTAINER  TARGET", "\nWeights:\n", "\nIO.COST ON  ", "\nsda         -           -         100%   ok\n",
+		"\nBudgets:\n", "\nEnded containers", "\nOrphaned volumes", "u1   data    sda,sdb  /m          the pod has no cgroup\n", "note: the mount table",
+		"note: writes to files are not observed: the writeback part does not run\n",
+	} {
+		next := strings.Index(text[at:], part)
+		if next < 0 {
+			t.Fatalf("no %q after byte %d of\n%s", part, at, text)
 		}
+		at += next + len(part) - 1
+	}
+	if strings.Contains(text, "\nsdb ") {
+		t.Errorf("a disk without io.cost has a row in\n%s", text)
+	}
+	s.Values = nil
+	out.Reset()
+	if WriteStatus(&out, &s); strings.Contains(out.String(), "not observed") {
+		t.Errorf("without limits:\n%s", out.String())
 	}
 }

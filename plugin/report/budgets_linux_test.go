@@ -1,0 +1,54 @@
+package report
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/plugin/health"
+)
+
+// TestWriteBudgets verifies that a sum above the budget, and pods that are not decided yet, are visible.
+func TestWriteBudgets(t *testing.T) {
+	sum := health.BudgetSum{Namespace: "prod", Disk: "sda", Key: "wbps", Granted: "10Mi", Budget: "20Mi", Pods: 2}
+	over := sum
+	over.Granted, over.Over, over.Undecided = "max", true, 1
+	undecided := sum
+	undecided.Undecided = 2
+	for _, tt := range []struct {
+		name    string
+		budgets *health.Budgets
+		want    string
+	}{
+		{name: "no report"},
+		{name: "no budget", budgets: &health.Budgets{}},
+		{
+			name: "all states", budgets: &health.Budgets{Sums: []health.BudgetSum{over, undecided, sum}},
+			want: `
+Budgets:
+NAMESPACE  DISK  KEY   GRANTED  BUDGET  PODS  STATE
+prod       sda   wbps  max      20Mi    2     over the budget, without 1 pod not decided yet
+prod       sda   wbps  10Mi     20Mi    2     ok, without 2 pods not decided yet
+prod       sda   wbps  10Mi     20Mi    2     ok
+`,
+		},
+		{
+			name: "many", budgets: &health.Budgets{Sums: []health.BudgetSum{sum}, LeftOut: 3},
+			want: `
+Budgets:
+NAMESPACE  DISK  KEY   GRANTED  BUDGET  PODS  STATE
+prod       sda   wbps  10Mi     20Mi    2     ok
+note: 3 budgets are left out, because the report is bounded
+`,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var out bytes.Buffer
+			writeBudgets(&out, tt.budgets)
+			if d := cmp.Diff(tt.want, out.String()); d != "" {
+				t.Errorf("-want +got:\n%s", d)
+			}
+		})
+	}
+}

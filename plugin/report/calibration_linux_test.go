@@ -1,0 +1,127 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/blkio/calibrate"
+	"github.com/nri-blkio/nri-blkio/blkio/diskmodel"
+	"github.com/nri-blkio/nri-blkio/blkio/storage"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+// calibrated is a disk and its calibration.
+func calibrated(t *testing.T) (*storage.DiskInfo, *calibrate.Calibration) {
+	t.Helper()
+	d := &storage.DiskInfo{
+		Disk: blkio.Disk{Dev: blkio.Dev{Major: 254, Minor: 16}, Name: "vdb"}, Drive: storage.Drive{Model: "Disk \x1b[31m", Serial: "S1"}, Size: 20 << 30,
+	}
+	reads := calibrate.Direction{
+		Depths: []calibrate.Depth{
+			{Depth: 1, IOPS: 1492.6, Latency: calibrate.Latency{P50: 670 * time.Microsecond, P95: 1234567, P99: 2 * time.Millisecond}},
+			{Depth: 4, IOPS: 1501.2, Latency: calibrate.Latency{P50: 2700 * time.Microsecond, P95: 3 * time.Millisecond, P99: 4 * time.Millisecond}},
+		},
+		Relaxed: calibrate.Latency{P50: 300 * time.Microsecond, P95: 400 * time.Microsecond, P99: 500 * time.Microsecond}, Last: 1, Lowest: 0.99,
+	}
+	for _, size := range []int{4 << 10, 32 << 10, 1 << 20} {
+		p := diskmodel.Point{Size: size, IOPS: min(1501.2, 62914560/float64(size))}
+		reads.Sequential, reads.Random = append(reads.Sequential, p), append(reads.Random, p)
+	}
+	writes := reads
+	c, err := calibrate.New(calibrate.IdentityOf(d), time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC), &calibrate.Measurement{Reads: reads, Writes: &writes, Mixed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, c
+}
+
+const fragment = `disks:
+- match: {models: ["Disk \x1b\\[31m"]}
+  model: {rbps: 63319491, rseqiops: 1456, rrandiops: 1456, wbps: 63319491, wseqiops: 1456, wrandiops: 1456}
+  qos: {rpct: 50, rlat: 4.264ms, wpct: 50, wlat: 4.264ms, min: 99, max: 100}
+`
+
+func TestCalibrationText(t *testing.T) {
+	d, c := calibrated(t)
+	r, err := NewCalibration(d, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	r.Write(&text)
+	out := text.String()
+	want := `# disk vdb, model "Disk \x1b[31m", serial number S1, 20G, calibrated 2026-11-23T10:00:00Z
+#
+# OPERATIONS/S  SEQUENTIAL READS  RANDOM READS  SEQUENTIAL WRITES  RANDOM WRITES
+# 4K            1500              1500          1500               1500
+# 32K           1500              1500          1500               1500
+# 1M            60                60            60                 60
+#
+# RANDOM 4K  QUEUE DEPTH  OPERATIONS/S  P50    P95      P99
+# READS      1            1490          670µs  1.235ms  2ms
+# READS      4            1500          2.7ms  3ms      4ms
+# READS      at 90 %      1350          300µs  400µs    500µs
+# WRITES     1            1490          670µs  1.235ms  2ms
+# WRITES     4            1500          2.7ms  3ms      4ms
+# WRITES     at 90 %      1350          300µs  400µs    500µs
+#
+# The linear model differs from the measured rates by up to 40 %, on average by 13 %.
+` + fragment
+	if diff := cmp.Diff(want, out); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	p, err := policy.ParseFile([]byte("apiVersion: blkio.noderesource.dev/v1alpha1\nkind: NodePolicy\n" + out))
+	if err != nil || *p.Disks[0].Model != c.Model || *p.Disks[0].QOS != c.QOS {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+// TestCalibrationWithoutWrites verifies that the text has columns and rows of the measured directions only.
+func TestCalibrationWithoutWrites(t *testing.T) {
+	d, c := calibrated(t)
+	c.Writes = nil
+	r, err := NewCalibration(d, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	r.Write(&out)
+	if got := out.String(); !strings.Contains(got, "# OPERATIONS/S  SEQUENTIAL READS  RANDOM READS\n") || strings.Contains(got, "WRITES") {
+		t.Error(got)
+	}
+}
+
+// TestCalibrationDocument verifies that the document has the same fragment of a policy as the text.
+func TestCalibrationDocument(t *testing.T) {
+	d, c := calibrated(t)
+	r, err := NewCalibration(d, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fragment struct {
+		Disks []struct{ Model, QOS map[string]any }
+	}
+	if err := json.Unmarshal(r.Policy, &fragment); err != nil || len(fragment.Disks) != 1 {
+		t.Fatalf("%v\n%s", err, r.Policy)
+	}
+	if got := fragment.Disks[0]; got.Model["rseqiops"] != 1456.0 || got.QOS["rlat"] != "4.264ms" {
+		t.Errorf("%+v", got)
+	}
+	if r.Name != "vdb" || r.Calibration != c {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestRateText(t *testing.T) {
+	for rate, want := range map[float64]string{0.4: "0", 7.4: "7", 59.6: "60", 1501.2: "1500", 1496: "1500", 71_234: "71200", 1234567: "1230000"} {
+		if got := rateText(rate); got != want {
+			t.Errorf("%g: %s", rate, got)
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/nri-blkio/nri-blkio/internal/terminal"
+	"github.com/nri-blkio/nri-blkio/plugin/check"
+	"github.com/nri-blkio/nri-blkio/plugin/manifest"
+)
+
+// WriteCheck writes the findings in manifests, then the pods.
+func WriteCheck(out *bytes.Buffer, r *check.Report) {
+	writeFindings(out, r.Findings)
+	for i := range r.Pods {
+		if i > 0 || len(r.Findings) > 0 {
+			fmt.Fprintln(out)
+		}
+		writePod(out, &r.Pods[i])
+	}
+	terminal.Notes(out, "note", r.Notes...)
+}
+
+func writeFindings(out *bytes.Buffer, findings []manifest.Finding) {
+	for i := range findings {
+		terminal.Notes(out, string(findings[i].Severity), findings[i].String())
+	}
+}
+
+// writePod writes the lines that the plugin would write for a pod, then the messages about it.
+func writePod(out *bytes.Buffer, r *check.Result) {
+	rule := ""
+	if r.Rule != "" {
+		rule = " (rule " + r.Rule + ")"
+	}
+	fmt.Fprintf(out, "%s %s%s\n", terminal.Escape(r.Kind), terminal.Escape(PodName(r.Namespace, r.Name)), rule)
+	if len(r.Writes) > 0 {
+		t := terminal.NewTable(out, "CGROUP", "DISK", "FILE", "LINE", "FROM")
+		for _, w := range r.Writes {
+			t.Row(w.Cgroup(), w.Disk, w.File, w.Line, w.From())
+		}
+		t.Flush()
+	} else if len(r.Errors) == 0 {
+		fmt.Fprintln(out, "nothing to limit")
+	}
+	writeEffects(out, r.Weights)
+	terminal.Notes(out, "error", r.Errors...)
+	terminal.Notes(out, "effect", r.Effects...)
+	terminal.Notes(out, "warning", r.Warnings...)
+	terminal.Notes(out, "skipped", r.Skipped...)
+	terminal.Notes(out, "note", r.Notes...)
+	terminal.Notes(out, "unknown", r.Unknown...)
+}
+
+// writeEffects writes the effects of a pod's weights on the node's disks.
+func writeEffects(out *bytes.Buffer, weights []check.WeightEffect) {
+	if len(weights) == 0 {
+		return
+	}
+	t := terminal.NewTable(out, "WEIGHT OF", "DISK", "WEIGHT", "BESIDE ONE", "BESIDE ALL", "IO.COST")
+	for i := range weights {
+		w := &weights[i]
+		name, one, all, state := "pod", "none", "none", w.State+": "+w.Reason
+		if w.Container != "" {
+			name = "container " + w.Container
+		}
+		if w.Reason == "" {
+			one, all, state = share(w.BesideOne), "", w.State+", model from "+w.Model
+		}
+		if w.AtLeast > 0 {
+			all = fmt.Sprintf("%s (%d)", share(w.AtLeast), w.Rivals)
+		}
+		t.Row(name, w.Disk, fmt.Sprint(w.Weight), one, all, state)
+	}
+	t.Flush()
+}
+
+// share returns a part of a disk, from 0 to 1, in percent.
+func share(part float64) string { return fmt.Sprintf("%.1f%%", 100*part) }

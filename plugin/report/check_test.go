@@ -1,0 +1,111 @@
+package report
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/check"
+	"github.com/nri-blkio/nri-blkio/plugin/expect"
+	"github.com/nri-blkio/nri-blkio/plugin/manifest"
+	"github.com/nri-blkio/nri-blkio/policy"
+)
+
+var strayAnnotation = []manifest.Finding{{
+	Position: manifest.Position{File: "a.yaml", Line: 3}, Object: manifest.Object{Kind: "Deployment", Name: "web"},
+	Severity: manifest.Error, Text: "no effect here\x1b[2J",
+}}
+
+// TestWriteCheck verifies the order of the sections, and that a pod with an error is not one without limits.
+func TestWriteCheck(t *testing.T) {
+	source := []policy.Source{{Name: "limits.blkio.noderesource.dev/containers", Entry: 1, Target: "rootfs"}}
+	r := check.Report{
+		Findings: strayAnnotation,
+		Pods: []check.Result{
+			{
+				Object:   manifest.Object{Kind: "Pod", Namespace: "prod", Name: "db-0"},
+				Writes:   []check.Write{{Container: "db", Disk: "sda", Dev: "8:0", File: blkio.IOMax, Line: "8:0 wbps=1048576", Sources: source}, {File: blkio.IOWeight, Line: "50"}},
+				Warnings: []string{"w"}, Skipped: []string{"s"}, Unknown: []string{"u"},
+				Meaning: check.Meaning{Rule: "batch", Notes: []string{"n"}},
+			},
+			{Object: manifest.Object{Kind: "Pod", Name: "\x1b"}, Errors: []string{"e"}, Effects: []string{"it is not created"}},
+			{Object: manifest.Object{Kind: "Pod", Name: "web"}},
+		},
+		Notes: []string{"all pods together"},
+	}
+	var out bytes.Buffer
+	WriteCheck(&out, &r)
+	want := `error: a.yaml:3: Deployment web: no effect here\x1b[2J
+
+Pod prod/db-0 (rule batch)
+CGROUP        DISK  FILE       LINE              FROM
+container db  sda   io.max     8:0 wbps=1048576  limits/containers #1
+pod           -     io.weight  50                -
+warning: w
+skipped: s
+note: n
+unknown: u
+
+Pod "\x1b"
+error: e
+effect: it is not created
+
+Pod web
+nothing to limit
+note: all pods together
+`
+	if d := cmp.Diff(want, out.String()); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+// TestWriteEffects verifies that a weight has shares, or the reason why it has none.
+func TestWriteEffects(t *testing.T) {
+	var out bytes.Buffer
+	if writeEffects(&out, nil); out.Len() > 0 {
+		t.Errorf("without weights: %q", out.String())
+	}
+	writeEffects(&out, []check.WeightEffect{
+		{Container: "db", Disk: "sda", Weight: 300, BesideOne: 0.75, AtLeast: 0.25, Rivals: 4, State: "on", Model: "policy"},
+		{Container: "log", Disk: "sda", Weight: 100, BesideOne: 0.5, State: "on demand", Model: "kernel"},
+		{Disk: "sdb", Weight: 50, State: "no", Reason: "weights: off"},
+	})
+	want := `WEIGHT OF      DISK  WEIGHT  BESIDE ONE  BESIDE ALL  IO.COST
+container db   sda   300     75.0%       25.0% (4)   on, model from policy
+container log  sda   100     50.0%       -           on demand, model from kernel
+pod            sdb   50      none        none        no: weights: off
+`
+	if d := cmp.Diff(want, out.String()); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+// TestWriteExpect verifies that cases without a difference are only counted.
+func TestWriteExpect(t *testing.T) {
+	r := expect.Report{File: "cases.yaml", Findings: strayAnnotation, Cases: []expect.CaseReport{
+		{Name: "same"},
+		{
+			Name: "other\n", Line: 7, Differences: []expect.Difference{{Container: "db", Field: "class", Got: "gold", Want: "none"}, {Field: "rule", Got: "none", Want: "batch"}},
+			Notes: []string{"refused"},
+		},
+	}}
+	var out bytes.Buffer
+	WriteExpect(&out, &r)
+	want := `error: a.yaml:3: Deployment web: no effect here\x1b[2J
+--- FAIL: other\n (cases.yaml:7)
+    container db: class: got gold, want none
+    rule: got none, want batch
+    note: refused
+FAIL: 1 of 2 cases
+`
+	if d := cmp.Diff(want, out.String()); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	out.Reset()
+	WriteExpect(&out, &expect.Report{Cases: r.Cases[:1]})
+	if got := out.String(); got != "ok: 1 cases\n" {
+		t.Errorf("%q", got)
+	}
+}

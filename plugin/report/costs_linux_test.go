@@ -1,0 +1,62 @@
+package report
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nri-blkio/nri-blkio/blkio"
+	"github.com/nri-blkio/nri-blkio/plugin/inspect"
+)
+
+// TestWriteCosts verifies that there is a row for each disk, and one warning for all disks that have it.
+func TestWriteCosts(t *testing.T) {
+	var out bytes.Buffer
+	if writeCosts(&out, nil, "policy.yaml"); out.Len() > 0 {
+		t.Errorf("without disks: %q", out.String())
+	}
+	writeCosts(&out, []inspect.Cost{
+		{
+			Disk: "sda", State: inspect.CostOnDemand, Model: inspect.CostValues{Origin: "calibration"}, QOS: inspect.CostValues{Origin: "policy"},
+			Random: []inspect.RandomRate{{Size: 4 << 10, Reads: 1501, Writes: 900}, {Size: 1 << 20, Reads: 60, Writes: 7}},
+		},
+		{Disk: "sdb", State: inspect.CostOn, Model: inspect.CostValues{Origin: "kernel"}, Warning: inspect.GuessedModel},
+		{Disk: "sdc", State: inspect.CostNo, Reason: "weights: off"},
+		{Disk: "sdd", State: inspect.CostOn, Model: inspect.CostValues{Origin: "kernel"}, Warning: inspect.GuessedModel},
+		{Disk: "sde", State: inspect.CostOn, Warning: "short period"},
+	}, "policy\x1b.yaml")
+	want := `
+Weights need io.cost. Policy: "policy\x1b.yaml"
+DISK  IO.COST           MODEL FROM   QOS FROM  QOS  RANDOM READS/S OF 4K/16K/64K/1M  RANDOM WRITES/S
+sda   on demand         calibration  policy    -    1500/60                          900/7
+sdb   on                kernel       -         -    -                                -
+sdc   no: weights: off  -            -         -    -                                -
+sdd   on                kernel       -         -    -                                -
+sde   on                -            -         -    -                                -
+warning: sdb, sdd: ` + inspect.GuessedModel + `
+warning: sde: short period
+`
+	if d := cmp.Diff(want, out.String()); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+// TestTargetsText verifies that only the percentiles that take part are shown.
+func TestTargetsText(t *testing.T) {
+	full := &blkio.CostQOS{RPct: 9500, RLat: 5 * time.Millisecond, WPct: 9050, WLat: 10 * time.Millisecond, Min: 5000, Max: 15000}
+	for _, tt := range []struct {
+		qos  *blkio.CostQOS
+		want string
+	}{
+		{nil, ""},
+		{full, "50-150%, reads 95% in 5ms, writes 90.50% in 10ms"},
+		{&blkio.CostQOS{Min: 10000, Max: 10000}, "100%"},
+		{&blkio.CostQOS{WPct: 5000, WLat: time.Second, Min: 100, Max: 10000}, "1-100%, writes 50% in 1s"},
+	} {
+		if got := targetsText(tt.qos); got != tt.want {
+			t.Errorf("%+v: %q, want %q", tt.qos, got, tt.want)
+		}
+	}
+}
