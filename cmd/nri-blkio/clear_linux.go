@@ -85,7 +85,7 @@ func (a *app) clear(o *clearOptions) error {
 		return err
 	}
 	if clearing.Pods() == 0 && !o.all {
-		return usage(fmt.Errorf("pod %s has no limits of nri-blkio", &o.pod))
+		return usage(fmt.Errorf("pod %s has no limits of nri-blkio", o.pod))
 	}
 	if err := a.confirmClear(o, clearing.Pods()); err != nil {
 		return err

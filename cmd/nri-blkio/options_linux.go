@@ -7,7 +7,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -217,22 +216,11 @@ type podFlag struct{ inspect.Filter }
 
 func (f *podFlag) add(cmd *cobra.Command, usage string) { cmd.Flags().Var(f, "pod", usage) }
 
-func (f *podFlag) String() string {
-	if f.Name == "" {
-		return ""
-	}
-	return f.Namespace + "/" + f.Name
-}
-
 // Type names the flag's value in help texts.
 func (f *podFlag) Type() string { return "namespace/name" }
 
 // Set checks the value as the flags are parsed.
-func (f *podFlag) Set(s string) error {
-	ns, name, ok := strings.Cut(s, "/")
-	if !ok || ns == "" || name == "" || strings.Contains(name, "/") {
-		return fmt.Errorf("invalid pod %q (write NAMESPACE/NAME)", s)
-	}
-	f.Namespace, f.Name = ns, name
-	return nil
+func (f *podFlag) Set(s string) (err error) {
+	f.Filter, err = inspect.ParseFilter(s)
+	return err
 }

@@ -126,11 +126,7 @@ func (a *app) ready(part string) error {
 	if err != nil {
 		return err
 	}
-	text := part + ": " + p.State
-	if p.Detail != "" {
-		text += ", " + p.Detail
-	}
-	fmt.Fprintln(a.stdout, terminal.EscapeLine(text))
+	fmt.Fprintln(a.stdout, terminal.EscapeLine(p.String()))
 	if p.Works() {
 		return nil
 	}

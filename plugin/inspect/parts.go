@@ -42,6 +42,15 @@ func (p *Part) Works() bool {
 	return p.State == health.Connected || p.Part == health.Writeback && p.State != NotRunning
 }
 
+// String returns one line, "limits: connected, mode enforce".
+func (p *Part) String() string {
+	text := p.Part + ": " + p.State
+	if p.Detail != "" {
+		text += ", " + p.Detail
+	}
+	return text
+}
+
 // readParts reads the state of all parts. files is the report of the writeback part, nil if it
 // does not run. The validator is left out where it does not run, since few nodes have one.
 func readParts(dir string, files *repair.Report) ([]Part, error) {

@@ -179,3 +179,14 @@ func TestCount(t *testing.T) {
 		}
 	}
 }
+
+func TestPartString(t *testing.T) {
+	for want, p := range map[string]Part{
+		"limits: connected, mode enforce": {Part: health.Limits, State: health.Connected, Detail: "mode enforce"},
+		"validator: not running":          {Part: health.Validator, State: NotRunning},
+	} {
+		if got := p.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

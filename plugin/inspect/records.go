@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/nri-blkio/nri-blkio/blkio/cgroupfs"
 	"github.com/nri-blkio/nri-blkio/plugin/record"
@@ -20,7 +21,24 @@ type Recorded struct {
 // Filter selects pods by namespace and name. The zero value selects all pods.
 type Filter struct{ Namespace, Name string }
 
-func (f *Filter) match(r *record.Record) bool {
+// ParseFilter parses "NAMESPACE/NAME".
+func ParseFilter(s string) (Filter, error) {
+	ns, name, ok := strings.Cut(s, "/")
+	if !ok || ns == "" || name == "" || strings.Contains(name, "/") {
+		return Filter{}, fmt.Errorf("invalid pod %q (write NAMESPACE/NAME)", s)
+	}
+	return Filter{ns, name}, nil
+}
+
+// String is the inverse of ParseFilter. It returns "" for the zero value.
+func (f Filter) String() string {
+	if f.Name == "" {
+		return ""
+	}
+	return f.Namespace + "/" + f.Name
+}
+
+func (f Filter) match(r *record.Record) bool {
 	return f.Name == "" || r.Namespace == f.Namespace && r.Pod == f.Name
 }
 

@@ -134,3 +134,21 @@ func TestRecordsFail(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// TestFilter verifies that a pod has a namespace and a name, and no other part.
+func TestFilter(t *testing.T) {
+	for _, text := range []string{"", "db-0", "/db-0", "prod/", "prod/db-0/db", "/"} {
+		if f, err := ParseFilter(text); err == nil || f != (Filter{}) {
+			t.Errorf("%q: %+v, %v", text, f, err)
+		}
+	}
+	f, err := ParseFilter("prod/db-0")
+	if want := (Filter{Namespace: "prod", Name: "db-0"}); f != want || err != nil {
+		t.Errorf("%+v, %v", f, err)
+	}
+	for f, want := range map[Filter]string{f: "prod/db-0", {}: ""} {
+		if got := f.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
