@@ -76,7 +76,7 @@ func TestUses(t *testing.T) {
 	full := db()
 	full.Mounts = append(full.Mounts, readOnly(mount("/ro", on(sdc))), mount("/net", blkio.Backing{FSType: "nfs", Reason: "nfs is a network filesystem"}))
 	full.Mounts[4] = readOnly(full.Mounts[4]) // the only one on sdc that can be written to
-	full.Reached = []blkio.Disk{{Dev: blkio.Dev{Major: 8, Minor: 48}, Name: "sdd"}}
+	full.Undeclared = []blkio.Disk{{Dev: blkio.Dev{Major: 8, Minor: 48}, Name: "sdd"}}
 	for _, tt := range []struct {
 		name, namespace, handler string
 		c                        Container

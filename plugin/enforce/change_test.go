@@ -265,8 +265,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestLook verifies that weights count as working if a disk has io.cost enabled, or if that is unknown.
-func TestLook(t *testing.T) {
+// TestRefresh verifies that weights count as working if a disk has io.cost enabled, or if that is unknown.
+func TestRefresh(t *testing.T) {
 	n := newNode(t)
 	w := WeightSupport{Cgroups: n.Cgroups}
 	for _, tt := range []struct {
@@ -281,7 +281,7 @@ func TestLook(t *testing.T) {
 		if tt.qos != "" {
 			n.write("io.cost.qos", tt.qos)
 		}
-		if changed := w.Look(); changed != tt.changed || w.Work() != tt.works || w.Support().Work() != tt.works {
+		if changed := w.Refresh(); changed != tt.changed || w.Work() != tt.works || w.Support().Work() != tt.works {
 			t.Errorf("%s: changed %v, works %v", tt.name, changed, w.Work())
 		}
 	}

@@ -210,7 +210,7 @@ func TestCompareOnce(t *testing.T) {
 	if d := cmp.Diff([]string{"rootfs vda", "/data", "/data vdb"}, found(&before)); d != "" {
 		t.Errorf("decided with, -want +got:\n%s", d)
 	}
-	c.LookAgain()
+	c.Invalidate()
 	if err := f.Find(t.Context(), pod, Layer{Dir: "/layers"}, &c); err != nil || c.IsUncompared() {
 		t.Errorf("found again: %v, uncompared %t", err, c.IsUncompared())
 	}

@@ -230,7 +230,7 @@ func TestFindReasons(t *testing.T) {
 	if err := f.Find(t.Context(), podWith("rootfs wbps=1Mi"), Layer{Unknown: "no answer"}, &c); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Err(); err == nil || err.Error() != "no answer" || c.IsResolved() || c.LookAgain() || c.IsResolved() {
+	if err := c.Err(); err == nil || err.Error() != "no answer" || c.IsResolved() || c.Invalidate() || c.IsResolved() {
 		t.Errorf("with a target that selects the layer: resolved %t, %v", c.IsResolved(), err)
 	}
 }

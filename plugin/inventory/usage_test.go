@@ -86,7 +86,7 @@ func moved(bytes uint64, devices ...string) string {
 	return out.String()
 }
 
-func TestJudge(t *testing.T) {
+func TestFindUndeclared(t *testing.T) {
 	const much, little = MinUsage, MinUsage - 1
 	for _, tt := range []struct {
 		name, stat string
@@ -128,12 +128,12 @@ func TestJudge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		found, err := NewStacks(s).Judge(t.Context(), &facts, &Usage{}, stats, nil)
+		found, err := NewStacks(s).FindUndeclared(t.Context(), &facts, &Usage{}, stats, nil)
 		if err != nil {
 			t.Error(err)
 		}
 		var got []string
-		for _, d := range found.Reached {
+		for _, d := range found.Undeclared {
 			got = append(got, d.Dev.String())
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -145,9 +145,9 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudgeAgain verifies that I/O on a disk below a removed one does not count as the container's own, until
+// TestFindUndeclaredAgain verifies that I/O on a disk below a removed one does not count as the container's own, until
 // it continues. A disk that the container uses stays until the kernel forgets it.
-func TestJudgeAgain(t *testing.T) {
+func TestFindUndeclaredAgain(t *testing.T) {
 	s, facts, last := newStacked(), policy.Container{Rootfs: on(rootDisk)}, Usage{}
 	look := func(stat string, want ...blkio.Disk) {
 		t.Helper()
@@ -155,13 +155,13 @@ func TestJudgeAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		found, err := NewStacks(s).Judge(t.Context(), &facts, &last, stats, nil)
+		found, err := NewStacks(s).FindUndeclared(t.Context(), &facts, &last, stats, nil)
 		if err != nil {
 			t.Error(err)
 		}
 		last = found
-		if !slices.Equal(last.Reached, want) {
-			t.Errorf("%q: %v, want %v", stat, last.Reached, want)
+		if !slices.Equal(last.Undeclared, want) {
+			t.Errorf("%q: %v, want %v", stat, last.Undeclared, want)
 		}
 	}
 	above := blkio.Disk{Dev: blkio.Dev{Major: 253, Minor: 1}, Name: "plugged"}
@@ -188,9 +188,9 @@ func TestJudgeAgain(t *testing.T) {
 	look(moved(2*MinUsage, "8:16"), plugged)
 }
 
-// TestJudgeStarred verifies that a disk that an earlier process of the plugin found counts from its first byte,
+// TestFindUndeclaredStarred verifies that a disk that an earlier process of the plugin found counts from its first byte,
 // if the node still has it. Other disks count only with I/O.
-func TestJudgeStarred(t *testing.T) {
+func TestFindUndeclaredStarred(t *testing.T) {
 	s := newStacked()
 	left := blkio.Dev{Major: 9, Minor: 9}
 	s.gone[left] = true
@@ -200,11 +200,11 @@ func TestJudgeStarred(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := NewStacks(s).Judge(t.Context(), &facts, &Usage{}, stats, starred)
-	if err != nil || !slices.Equal(got.Reached, []blkio.Disk{plugged}) {
-		t.Errorf("%v, %v", got.Reached, err)
+	got, err := NewStacks(s).FindUndeclared(t.Context(), &facts, &Usage{}, stats, starred)
+	if err != nil || !slices.Equal(got.Undeclared, []blkio.Disk{plugged}) {
+		t.Errorf("%v, %v", got.Undeclared, err)
 	}
-	if got.IsZero() || !(&Usage{}).IsZero() || (&Usage{Reached: got.Reached}).IsZero() || (&Usage{charged: got.charged}).IsZero() {
+	if got.IsZero() || !(&Usage{}).IsZero() || (&Usage{Undeclared: got.Undeclared}).IsZero() || (&Usage{charged: got.charged}).IsZero() {
 		t.Errorf("zero: %+v", got)
 	}
 }
@@ -239,7 +239,7 @@ func TestStacksOnce(t *testing.T) {
 	}
 	var asked []int
 	for range 3 {
-		if _, err := stacks.Judge(t.Context(), &facts, &Usage{}, stats, nil); err != nil {
+		if _, err := stacks.FindUndeclared(t.Context(), &facts, &Usage{}, stats, nil); err != nil {
 			t.Fatal(err)
 		}
 		asked = append(asked, s.asked, s.swaps)
@@ -250,9 +250,9 @@ func TestStacksOnce(t *testing.T) {
 	}
 }
 
-// TestJudgeFails verifies that as long as the disks below a disk, or those that the kernel swaps to, are
+// TestFindUndeclaredFails verifies that as long as the disks below a disk, or those that the kernel swaps to, are
 // unknown, no disk counts as an undeclared one. The next pass asks again, and this one no more.
-func TestJudgeFails(t *testing.T) {
+func TestFindUndeclaredFails(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		fails error
@@ -274,7 +274,7 @@ func TestJudgeFails(t *testing.T) {
 				}
 				stacks, began := NewStacks(s), time.Now()
 				for range 2 {
-					got, err := stacks.Judge(t.Context(), &facts, &Usage{}, stats, nil)
+					got, err := stacks.FindUndeclared(t.Context(), &facts, &Usage{}, stats, nil)
 					if err == nil || err.Error() != tt.want || !got.IsZero() {
 						t.Errorf("%v, %+v", err, got)
 					}

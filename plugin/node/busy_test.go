@@ -67,7 +67,7 @@ func TestBusy(t *testing.T) {
 				t.Errorf("%d pods not in force, states %v", c.notInForce, c.states)
 			}
 			// The reconciler has no call left to resolve it, either.
-			free := hangCalls(t, &n.inFlight.passes, podCgroup+" look", podCgroup+" look")
+			free := hangCalls(t, &n.inFlight.passes, podCgroup+" resolve", podCgroup+" resolve")
 			n.pass(t.Context())
 			if c := n.census(); c.notInForce != 1 {
 				t.Error("not counted after a pass that could not look at it")

@@ -56,7 +56,7 @@ func (n *Node) reconcileAll(ctx context.Context) {
 	n.recovery.Step("find pods without a cgroup", n.findRemovedBystanders)
 	groups := n.pods.takeAll()
 	n.recovery.Step("find support for weights", func() {
-		if n.weight.Look() {
+		if n.weight.Refresh() {
 			n.pods.dropPlans(groups) // the warning of a weight appears or disappears
 		}
 	})
@@ -187,7 +187,7 @@ func (t *podTable) noteRunning(c identity) {
 // Resolving a container can hang. So it runs apart from the writes, and keeps no limit of the pod from being
 // written.
 func (n *Node) reconcileGroup(ctx context.Context, g groupIdentity) {
-	resolved := n.inFlight.passes.For(ctx, g.key+" look", resolveDeadline, func(ctx context.Context) error {
+	resolved := n.inFlight.passes.For(ctx, g.key+" resolve", resolveDeadline, func(ctx context.Context) error {
 		return errors.Join(n.resolveAll(ctx, g)...)
 	})
 	written := n.inFlight.passes.For(ctx, g.key, passDeadline, func(context.Context) error {

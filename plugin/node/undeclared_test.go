@@ -39,7 +39,7 @@ func (s *stacked) lines(t *testing.T, n *Node) map[blkio.Dev]blkio.Limits {
 	return nil
 }
 
-func TestReachedIsLimited(t *testing.T) {
+func TestUndeclaredIsLimited(t *testing.T) {
 	n, s, dir := reaching(t, "* wbps=1Mi; /data wbps=2Mi", bind("/mnt/data", "/data", "rbind"))
 	log, hook := test.NewNullLogger()
 	n.log = log
@@ -75,7 +75,7 @@ func TestReachedIsLimited(t *testing.T) {
 	if err != nil || r == nil || len(r.Settings) == 0 || r.Settings[0].Dev != plugged.Dev || r.Disks[plugged.Dev] != "plugged" || r.Settings[0].Source.Target != "*" {
 		t.Errorf("recorded is %+v (%v)", r, err)
 	}
-	if got := n.peek().pods["sb1"].seen()[0].Reached; !slices.Equal(got, []blkio.Disk{plugged}) {
+	if got := n.peek().pods["sb1"].seen()[0].Undeclared; !slices.Equal(got, []blkio.Disk{plugged}) {
 		t.Errorf("the pod's total is of %v", got)
 	}
 	write(t, stat, "what\n") // the file is unreadable now, and the known disks stay
@@ -156,8 +156,8 @@ func TestUndeclaredAfterRestart(t *testing.T) {
 	}
 }
 
-// TestReachedAfterRestartOfPod is TestUndeclaredAfterRestart for a limit of the pod as a whole.
-func TestReachedAfterRestartOfPod(t *testing.T) {
+// TestUndeclaredAfterRestartOfPod is TestUndeclaredAfterRestart for a limit of the pod as a whole.
+func TestUndeclaredAfterRestartOfPod(t *testing.T) {
 	h, dir := tree(t, podCgroup, cgroupOf("a"))
 	n, s := newNode(t, h), newStacked()
 	n.storage = s
@@ -195,8 +195,8 @@ func TestUndeclaredHangs(t *testing.T) {
 	stat := filepath.Join(dir, cgroupOf("a"), "io.stat")
 	write(t, stat, moved(inventory.MinUsage, "7:0", "8:16"))
 	for range 3 {
-		if u.compareUse(t.Context(), stacks, c.ref) || c.use.seen.Reached != nil {
-			t.Errorf("found %v", c.use.seen.Reached)
+		if u.compareUse(t.Context(), stacks, c.ref) || c.use.seen.Undeclared != nil {
+			t.Errorf("found %v", c.use.seen.Undeclared)
 		}
 	}
 	if count := len(hook.AllEntries()); count != 1 || !strings.Contains(fmt.Sprint(hook.LastEntry().Data["error"]), "find the disks below 7:0: no answer") {
@@ -232,8 +232,8 @@ func TestUndeclaredAndRemoved(t *testing.T) {
 	write(t, filepath.Join(dir, cgroupOf("a"), "io.stat"), moved(inventory.MinUsage, "8:16"))
 	late, cancel := context.WithCancel(t.Context())
 	cancel()
-	if u.compareUse(late, inventory.NewStacks(n.storage), c.ref) || c.use.seen.Reached != nil {
-		t.Errorf("judged without the time to: %v", c.use.seen.Reached)
+	if u.compareUse(late, inventory.NewStacks(n.storage), c.ref) || c.use.seen.Undeclared != nil {
+		t.Errorf("judged without the time to: %v", c.use.seen.Undeclared)
 	}
 	if !u.compareUse(t.Context(), inventory.NewStacks(n.storage), c.ref) || u.compareUse(t.Context(), inventory.NewStacks(n.storage), c.ref) {
 		t.Error("want news once")
@@ -244,8 +244,8 @@ func TestUndeclaredAndRemoved(t *testing.T) {
 	if _, err := n.cgroups.Cgroup(cgroupOf("a")).ReadIOStat(); !errors.Is(err, blkio.ErrGone) {
 		t.Fatal(err)
 	}
-	if u.compareUse(t.Context(), inventory.NewStacks(n.storage), c.ref) || !slices.Equal(c.use.seen.Reached, []blkio.Disk{plugged}) {
-		t.Errorf("forgotten with the cgroup: %v", c.use.seen.Reached)
+	if u.compareUse(t.Context(), inventory.NewStacks(n.storage), c.ref) || !slices.Equal(c.use.seen.Undeclared, []blkio.Disk{plugged}) {
+		t.Errorf("forgotten with the cgroup: %v", c.use.seen.Undeclared)
 	}
 	n.Stopped("sb1", "id-a")
 	if u.compareUse(t.Context(), inventory.NewStacks(n.storage), c.ref) {

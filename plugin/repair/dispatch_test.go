@@ -142,9 +142,9 @@ func TestDispatchBudget(t *testing.T) {
 	}
 }
 
-// TestDispatchLeaves verifies that a pass ends if its file needs other work, and continues if it needs more of
+// TestDispatchStops verifies that a pass ends if its file needs other work, and continues if it needs more of
 // the same.
-func TestDispatchLeaves(t *testing.T) {
+func TestDispatchStops(t *testing.T) {
 	n := newNodeTest(t)
 	n.domains.cgroups.(*modelTree).paths = map[uint64]string{5: "kubepods/podone/a"} // its writer runs
 	fs := n.watches(0)
@@ -158,22 +158,22 @@ func TestDispatchLeaves(t *testing.T) {
 	to := &f.shares[0]
 	to.fresh.bytes = 4096
 	n.dispatch(n.now, []task{{f, move, to}})
-	if len(pass.leave) != 0 {
+	if len(pass.stop) != 0 {
 		t.Error("it ends for more of the same")
 	}
 	n.dispatch(n.now, []task{{f, move, &share{account: "one"}}}) // nothing was written
-	if len(pass.leave) != 0 {
+	if len(pass.stop) != 0 {
 		t.Error("it ends for nothing")
 	}
 	n.dispatch(n.now, []task{{f, drop, to}})
-	if len(pass.leave) != 1 {
+	if len(pass.stop) != 1 {
 		t.Error("it goes on, and is to drop")
 	}
 	// Another file of the pod on that filesystem waits for the pass, and ends it.
-	<-pass.leave
+	<-pass.stop
 	other := &file{Inode: writeback.Inode{Dev: fs.dev, Number: 99}, fs: fs}
 	n.dispatch(n.now, []task{{other, move, &share{account: "one", fresh: fresh{bytes: 1}}}})
-	if len(pass.leave) != 1 || n.passes.visiting[other.Inode] != nil {
+	if len(pass.stop) != 1 || n.passes.visiting[other.Inode] != nil {
 		t.Error("it goes on, and another file waits")
 	}
 }

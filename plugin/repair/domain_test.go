@@ -235,8 +235,8 @@ func TestParty(t *testing.T) {
 		"none":                 {},
 		"ns/p c":               {ContainerName: who, CgroupID: 1, Cgroup: "kubepods/p/c"},
 		"ns/p":                 {ContainerName: ContainerName{Namespace: "ns", Pod: "p"}, CgroupID: 1},
-		"ns/p c (ended)":       {ContainerName: who, CgroupID: 1, Gone: true},
-		"gone":                 {CgroupID: 1, Gone: true},
+		"ns/p c (ended)":       {ContainerName: who, CgroupID: 1, Removed: true},
+		"gone":                 {CgroupID: 1, Removed: true},
 		"system.slice/a.scope": {CgroupID: 1, Cgroup: "system.slice/a.scope"},
 	} {
 		if got := p.String(); got != want {

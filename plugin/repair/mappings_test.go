@@ -17,7 +17,7 @@ import (
 // TestMappingsReads verifies that one account cannot use more than its part of the reads of mappings.
 func TestMappingsReads(t *testing.T) {
 	m := newMappings(nil, "")
-	for i := range maxLooks {
+	for i := range maxReaders {
 		if !m.enter("evil", strconv.Itoa(i)) {
 			t.Fatalf("the %d. is not looked at", i)
 		}
@@ -36,13 +36,13 @@ func TestMappingsReads(t *testing.T) {
 func TestMappingsBounded(t *testing.T) {
 	m := newMappings(nil, "")
 	entered := 0
-	for i := range 2 * maxAllLooks {
-		if m.enter(account(strconv.Itoa(i/maxLooks)), strconv.Itoa(i)) {
+	for i := range 2 * maxAllReaders {
+		if m.enter(account(strconv.Itoa(i/maxReaders)), strconv.Itoa(i)) {
 			entered++
 		}
 	}
-	if entered != maxAllLooks {
-		t.Errorf("%d cgroups are read, want %d", entered, maxAllLooks)
+	if entered != maxAllReaders {
+		t.Errorf("%d cgroups are read, want %d", entered, maxAllReaders)
 	}
 	m.exit("0", "0", nil)
 	if !m.enter("victim", "v") {

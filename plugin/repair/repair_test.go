@@ -182,7 +182,7 @@ func TestPassesBounded(t *testing.T) {
 		t.Errorf("%d passes", len(n.passes.busy))
 	}
 	for _, pass := range n.passes.busy {
-		if len(pass.leave) == 0 {
+		if len(pass.stop) == 0 {
 			t.Error("a pass is not told")
 		}
 	}

@@ -275,7 +275,7 @@ func TestClose(t *testing.T) {
 		most time.Duration
 	}{
 		"leaves": {func(w *worker, _ []visit) passed {
-			<-w.leave
+			<-w.stop
 			return passed{fs: w.fs, account: w.account}
 		}, 0},
 		"hangs": {func(*worker, []visit) passed {

@@ -61,14 +61,14 @@ func TestStays(t *testing.T) {
 		want     bool
 	}{
 		{"written to", []*session{goes()}, func(u *underway) { signal(u.dirtied) }, true},
-		{"something else", []*session{goes()}, func(u *underway) { signal(u.leave) }, false},
+		{"something else", []*session{goes()}, func(u *underway) { signal(u.stop) }, false},
 		{"one has ended", []*session{goes(), ended}, func(u *underway) { signal(u.dirtied) }, false},
 		{"nothing on its way", []*session{goes()}, func(*underway) {}, false},
 	} {
 		u := newUnderway(time.Time{}, passKey{}, testFS, nil)
-		w := &worker{dirtied: u.dirtied, leave: u.leave, reportAlive: u.alive}
+		w := &worker{dirtied: u.dirtied, stop: u.stop, reportAlive: u.alive}
 		go func() {
-			time.Sleep(stayPoll / 2)
+			time.Sleep(waitPoll / 2)
 			tt.tell(u)
 		}()
 		if got := w.awaitWrite(tt.sessions); got != tt.want {
@@ -77,7 +77,7 @@ func TestStays(t *testing.T) {
 	}
 	u := newUnderway(time.Time{}, passKey{}, testFS, nil)
 	signal(u.dirtied)
-	w := &worker{dirtied: u.dirtied, leave: u.leave, reportAlive: u.alive}
+	w := &worker{dirtied: u.dirtied, stop: u.stop, reportAlive: u.alive}
 	if w.awaitWrite([]*session{goes()}) {
 		t.Error("it was written to before")
 	}

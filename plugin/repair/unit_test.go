@@ -19,7 +19,7 @@ func TestTasksMax(t *testing.T) {
 	if found == nil {
 		t.Fatalf("%s has no TasksMax", unit)
 	}
-	if allowed, _ := strconv.Atoi(string(found[1])); allowed < maxPasses+maxAllLooks+goRuntime {
-		t.Errorf("TasksMax is %d: %d passes and %d readers of mappings need a thread each, the Go runtime up to %d", allowed, maxPasses, maxAllLooks, goRuntime)
+	if allowed, _ := strconv.Atoi(string(found[1])); allowed < maxPasses+maxAllReaders+goRuntime {
+		t.Errorf("TasksMax is %d: %d passes and %d readers of mappings need a thread each, the Go runtime up to %d", allowed, maxPasses, maxAllReaders, goRuntime)
 	}
 }
