@@ -28,7 +28,7 @@ func claimed(t testing.TB, p *Policy, namespace string, annotations map[string]s
 	return claim.Check()
 }
 
-// TestClaim: when the budget has no room, what the error names, and what it advises.
+// TestClaim verifies the cause and the advice in the error when a budget has no room.
 func TestClaim(t *testing.T) {
 	const mi = 1 << 20
 	p := parsed(t, budgeted)
@@ -146,7 +146,7 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// TestClaimWithoutAnnotations: where the rule allows no annotations, the error names the rule.
+// TestClaimWithoutAnnotations verifies that the error names the rule if the rule allows no annotations.
 func TestClaimWithoutAnnotations(t *testing.T) {
 	p := parsed(t, "rules: [{name: r, annotations: reject}]\nbudgets: [{namespaces: ['*'], limits: ['* wbps=1Mi']}]")
 	err := claimed(t, p, "a", nil, Granted{})

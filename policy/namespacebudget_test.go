@@ -70,7 +70,7 @@ func TestBudgetFileErrors(t *testing.T) {
 	})
 }
 
-// TestUses: what counts as used by a container is what a limit for * would hold for.
+// TestUses verifies that a container uses, for its budget, the disks that a limit for * applies to.
 func TestUses(t *testing.T) {
 	p := parsed(t, budgeted)
 	full := db()
@@ -108,7 +108,8 @@ func TestUses(t *testing.T) {
 	}
 }
 
-// TestCharges: a limit counts with its value, and a disk that is used without one as unlimited.
+// TestCharges verifies that a limit counts with its value, and that a disk in use without a limit counts as
+// unlimited.
 func TestCharges(t *testing.T) {
 	p := parsed(t, budgeted)
 	c := db()

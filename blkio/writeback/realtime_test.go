@@ -66,8 +66,8 @@ func TestAlarmWithoutRing(t *testing.T) {
 	}
 }
 
-// TestObserverWithoutRing: where the kernel's ring buffers can sleep, the programs are loaded without one, and
-// count as they do with it.
+// TestObserverWithoutRing verifies that, on a kernel whose ring buffers can sleep, the programs are loaded
+// without one and count writes as the programs with one do.
 func TestObserverWithoutRing(t *testing.T) {
 	o, dir := testObserverOf(t, func() (*Observer, error) {
 		types, err := loadKernelTypes()

@@ -43,8 +43,8 @@ func TestPartsReload(t *testing.T) {
 	}
 }
 
-// TestPartsGoOn: a part that panics, with a new policy or as its metrics are collected, keeps neither
-// the other parts from the policy nor their metrics from a scrape.
+// TestPartsGoOn verifies that a part that panics, when it gets a new policy or when its metrics are collected,
+// does not prevent the other parts from getting the policy, nor their metrics from being served.
 func TestPartsGoOn(t *testing.T) {
 	log, hook := test.NewNullLogger()
 	panics := recovery.New(log)
@@ -81,7 +81,7 @@ type brokenCollector struct{}
 func (brokenCollector) Describe(chan<- *prometheus.Desc) {}
 func (brokenCollector) Collect(chan<- prometheus.Metric) { panic("no such key") }
 
-// TestPublishGoesOn: the state of a part is published again after a panic, and recovers by itself.
+// TestPublishGoesOn verifies that the state of a part is published again after a panic, without a restart.
 func TestPublishGoesOn(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

@@ -31,8 +31,8 @@ func TestMappingsReads(t *testing.T) {
 	}
 }
 
-// TestMappingsBounded: however many pods keep their mappings from being read, the readers do not use
-// up the threads of the process.
+// TestMappingsBounded verifies that the number of readers of mappings is bounded, so that pods that block their
+// readers cannot use up the threads of the process.
 func TestMappingsBounded(t *testing.T) {
 	m := newMappings(nil, "")
 	entered := 0

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestTasksMax: the unit of the writeback part allows the threads that disks and processes which do
-// not answer can hold, and those of the Go runtime. Without a free thread the runtime ends the process.
+// TestTasksMax verifies that the unit of the writeback part allows the threads that hanging disks and processes
+// can hold, and those of the Go runtime. Without a free thread the Go runtime ends the process.
 func TestTasksMax(t *testing.T) {
 	const unit, goRuntime = "../../deploy/systemd/nri-blkio-writeback.service", 64
 	text, err := os.ReadFile(unit)
