@@ -69,7 +69,7 @@ func TestJudgeNeighbour(t *testing.T) {
 	}
 }
 
-// TestJudge: a limit that is not in force, and one that does not hold.
+// TestJudge verifies that a limit that is not in force, and one that the container exceeds, are errors.
 func TestJudge(t *testing.T) {
 	for _, c := range []struct {
 		inForce string
@@ -83,7 +83,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestSituations: judgeNeighbour compares the right ones, and the policy of the demo accepts their annotations.
+// TestSituations verifies that judgeNeighbour compares the intended situations, and that the policy of the demo
+// accepts their annotations.
 func TestSituations(t *testing.T) {
 	all := situations()
 	if n := all[withNothing]; !n.noisy || n.victim != nil || n.neighbour != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
-// TestBelowVolume: a limit on a disk holds for a logical volume on that disk as well. status
-// says so, and the data on the logical volume are written soon after the container's end.
+// TestBelowVolume verifies that a limit on a disk applies to a logical volume on that disk as well, that status
+// shows this, and that the data on the logical volume is written soon after the end of the container.
 func TestBelowVolume(t *testing.T) {
 	k := newKit(t, 2)
 	lv := k.logical(k.volumeGroup(), "onlimited", "-l", "50%VG")

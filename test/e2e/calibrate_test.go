@@ -85,8 +85,8 @@ func free(t *testing.T, dir string) int64 {
 	return int64(st.Bfree) * st.Bsize
 }
 
-// TestCalibrationsAgree: two calibrations of a disk agree, and so does fio. It takes minutes, and
-// runs with a proof only.
+// TestCalibrationsAgree verifies that two calibrations of a disk agree with one another and with fio. It takes
+// minutes, so it runs only in a proof.
 func TestCalibrationsAgree(t *testing.T) {
 	b := newSlowBench(t, sharedDisk)
 	saved := t.TempDir()
@@ -114,8 +114,8 @@ func TestCalibrationsAgree(t *testing.T) {
 	}
 }
 
-// TestCalibrate: a calibration that is interrupted ends within a second and leaves nothing behind, and
-// only one of a disk runs at a time.
+// TestCalibrate verifies that an interrupted calibration ends within a second and leaves nothing behind, and
+// that only one calibration of a disk runs at a time.
 func TestCalibrate(t *testing.T) {
 	b := newSlowBench(t, sharedDisk)
 	before := free(t, b.dir)

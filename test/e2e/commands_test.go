@@ -117,7 +117,7 @@ func TestClearAll(t *testing.T) {
 	wantIOMax(t, pod.Cgroup, nil)
 }
 
-// TestCheck: what the command predicts is what the pod gets.
+// TestCheck verifies that a pod gets the limits that the command predicts.
 func TestCheck(t *testing.T) {
 	const manifest = `
 apiVersion: v1
@@ -149,7 +149,7 @@ spec:
 	}
 }
 
-// TestDevices: each disk of the node is there, and takes limits.
+// TestDevices verifies that the command lists each disk of the node, and that each can be limited.
 func TestDevices(t *testing.T) {
 	out, err := command(t, "devices")
 	if err != nil {
@@ -227,8 +227,8 @@ func mountOrphan(t *testing.T, uid string) (at string) {
 	return at
 }
 
-// TestOrphan: a volume that is mounted for a pod that is not there, and a process
-// that holds it.
+// TestOrphan verifies that devices and status list a volume that is mounted for a pod that does not exist, and
+// the process that keeps it in use.
 func TestOrphan(t *testing.T) {
 	runPod(t, "pod", limited) // the cgroup of all pods is there once one is
 	const uid = "00000000-aaaa-bbbb-cccc-000000000000"

@@ -17,9 +17,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
-// TestContainerLogs: the runtime writes what a container prints, so the container's
-// limits do not hold for it, and hold for all else. With -proof it measures what that
-// does to a neighbour (docs/how-to/container-logs.md).
+// TestContainerLogs verifies that the output of a container, which the runtime writes, is not limited, and that
+// its other writes are. With -proof the test measures the effect on a neighbour
+// (docs/how-to/container-logs.md).
 func TestContainerLogs(t *testing.T) {
 	b := newSlowBench(t, slowDisk)
 	startPlugin(t)

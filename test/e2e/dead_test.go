@@ -32,8 +32,8 @@ func deadOf(t *testing.T, pod podOf) ([]dead, string) {
 	return answer.Dead, answer.DeadNote
 }
 
-// TestDead: status lists the data that a container has left at a limit that cannot be
-// lifted any more, with its pod, until the data is on the disk.
+// TestDead verifies that status lists the unwritten data of an ended container whose limit cannot be lifted any
+// more, with its pod, until the data is on the disk.
 func TestDead(t *testing.T) {
 	startPlugin(t, "--policy", policyFile(t, "writeback: {handOver: false}\n"))
 	pod := runPod(t, "pod", annotations{limits + "container.web": "/data wbps=512Ki"})

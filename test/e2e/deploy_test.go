@@ -49,8 +49,8 @@ func TestUnit(t *testing.T) {
 	t.Error("three races were lost")
 }
 
-// TestWritebackUnit: the other part's unit has what it needs, also for files that
-// are mapped and another user's.
+// TestWritebackUnit verifies that the unit of the writeback part has the privileges that it needs, also for
+// files that are mapped or that belong to another user.
 func TestWritebackUnit(t *testing.T) {
 	log := startUnit(t, "nri-blkio-writeback")
 	eventually(t, "the unit runs", logHas(log, "Started"))

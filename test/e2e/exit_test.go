@@ -83,8 +83,8 @@ func endInTime(t *testing.T, p *instance, a annotations, others ...cri.Container
 	return podOf{}
 }
 
-// TestHandOver: what a container has left to write is on its disk soon after its
-// end. At its limit that would take half a minute, and begin as late as that.
+// TestHandOver verifies that the unwritten data of a container is on its disk soon after its end. At its limit
+// that would take half a minute, and would begin half a minute later.
 func TestHandOver(t *testing.T) {
 	p := startPlugin(t, "--log-level", "debug")
 	// With another one, so that the pod as a whole has no limit.
@@ -122,7 +122,7 @@ func TestNoHandOver(t *testing.T) {
 	}
 }
 
-// TestHandOverWithinThePod: it is no burst where the pod is limited.
+// TestHandOverWithinThePod verifies that the hand-over does not exceed the limit of the pod.
 func TestHandOverWithinThePod(t *testing.T) {
 	p := startPlugin(t, "--log-level", "debug")
 	pod := endInTime(t, p, annotations{limits + "container.c": "/data wbps=1Mi"})
@@ -186,7 +186,8 @@ func TestExits(t *testing.T) {
 	}
 }
 
-// TestEnds: however a container ends, what it has left to write is handed over.
+// TestEnds verifies that the unwritten data of a container is handed over for each way in which a container can
+// end.
 func TestEnds(t *testing.T) {
 	p := startPlugin(t, "--log-level", "debug")
 	ends := []struct {
@@ -261,8 +262,8 @@ func (p *instance) handedOver(t *testing.T, container string) bool {
 	return lifted
 }
 
-// TestPluginEndsWithTheSync: a plugin that is killed as it syncs leaves no process,
-// and the next one begins with nothing held that has gone.
+// TestPluginEndsWithTheSync verifies that a plugin that is killed during a sync leaves no process, and that the
+// next instance limits the next container of the pod.
 func TestPluginEndsWithTheSync(t *testing.T) {
 	p := startPlugin(t, "--log-level", "debug")
 	// The pod's limit holds, so the sync takes its time.

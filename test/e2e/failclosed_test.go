@@ -22,9 +22,9 @@ const (
 	requiredPlugins = "required-plugins.noderesource.dev"
 )
 
-// TestFailClosed: with both plugins required, no container of an annotated pod runs
-// without its limits whatever happens to the plugin, other pods start, and all
-// recovers when the plugin returns.
+// TestFailClosed verifies that, with both plugins required, no container of an annotated pod runs without its
+// limits, whatever happens to the plugin. Other pods start, and annotated ones start again when the plugin
+// returns.
 func TestFailClosed(t *testing.T) {
 	if node.containerd == "1.7" {
 		t.Skip("containerd 1.7 has no validation of adjustments")

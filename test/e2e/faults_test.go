@@ -125,8 +125,8 @@ func (d debris) same(now debris) error {
 	return nil
 }
 
-// TestDiskGone: the disk is taken out while a container has much to write to it,
-// and then the container ends.
+// TestDiskGone verifies that nothing hangs if a disk is removed while a container has much data to write to it,
+// and the container then ends.
 func TestDiskGone(t *testing.T) {
 	disk := scsiDisk(t)
 	e := newEnding(t, disk, mountDisk(t, "/dev/"+disk))
@@ -136,7 +136,7 @@ func TestDiskGone(t *testing.T) {
 	e.leavesNothing()
 }
 
-// TestUnmounted: the volume is unmounted on the node before the container ends.
+// TestUnmounted verifies that nothing hangs if a volume is unmounted on the node before its container ends.
 func TestUnmounted(t *testing.T) {
 	dir := mountDisk(t, stackedDevice(t))
 	e := newEnding(t, "dm-0", dir)
@@ -147,8 +147,9 @@ func TestUnmounted(t *testing.T) {
 	e.leavesNothing()
 }
 
-// TestFilesystemShutdown: the filesystem is shut down, as the kernel does after an error of the disk, before the
-// container ends: each call fails from then on, and what is dirty never gets to the disk.
+// TestFilesystemShutdown verifies that nothing hangs if a filesystem is shut down, as the kernel does after an
+// error of the disk, before the container ends. From then on each call fails, and dirty data never reaches the
+// disk.
 func TestFilesystemShutdown(t *testing.T) {
 	dir := mountDisk(t, stackedDevice(t))
 	e := newEnding(t, "dm-0", dir)
@@ -179,8 +180,8 @@ func shutDown(t *testing.T, dir string) {
 	}
 }
 
-// TestSyncHangs: the disk does not answer as the container ends. The sync waits in
-// the kernel, and nobody else does, also after another plugin's start.
+// TestSyncHangs verifies that, if the disk does not answer when a container ends, only the sync waits in the
+// kernel, also after a restart of the plugin.
 func TestSyncHangs(t *testing.T) {
 	e := newEnding(t, "dm-0", mountDisk(t, stackedDevice(t)))
 	administer(t, "dmsetup", "suspend", "--nolockfs", "e2e")
@@ -199,7 +200,8 @@ func TestSyncHangs(t *testing.T) {
 	awaitNoSync(t)
 }
 
-// TestNothingLeaks: after containers that came and went the plugin has what it had.
+// TestNothingLeaks verifies that, after many containers have started and ended, the plugin has as many
+// processes and descriptors as before.
 func TestNothingLeaks(t *testing.T) {
 	p := startPlugin(t, "--log-level", "debug")
 	pod := runPod(t, "pod", limited)
@@ -221,8 +223,8 @@ func TestNothingLeaks(t *testing.T) {
 	eventually(t, "nothing is left", func() error { return before.same(p.debris(t)) })
 }
 
-// TestUnaskedMounts: a container can write to a mount that no annotation names.
-// It is looked up at the end, so that the pod's limits go when all is written out.
+// TestUnaskedMounts verifies that a mount that no annotation names, but that the container can write to, is
+// found at the end of the container, so that the limits of the pod are removed once all data is written.
 func TestUnaskedMounts(t *testing.T) {
 	p := startPlugin(t, "--log-level", "debug")
 	pod := runPod(t, "pod", limited)

@@ -19,9 +19,9 @@ const (
 	logUnreleased = "Files of ended containers keep their owner until the kernel releases them"
 )
 
-// TestKernelGate: by default files are moved to their writers on a kernel with the
-// corrections only. On another one the log and status name the bug, the release with its
-// correction and the override, and the override moves files there, too.
+// TestKernelGate verifies that, by default, files are moved to their writers only on a kernel with the
+// corrections. On another kernel, the log and status name the bug, the release with its correction, and the
+// override. With the override files are moved there as well.
 func TestKernelGate(t *testing.T) {
 	version, err := os.ReadFile("/proc/version")
 	if err != nil {

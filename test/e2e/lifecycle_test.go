@@ -19,8 +19,8 @@ var (
 	twiceDisk   = disks{"vdb": "wbps=2097152"} // the backstop of two
 )
 
-// TestKilled: limits do not need the program, and its successor gives the
-// containers that started in between theirs.
+// TestKilled verifies that limits stay in force when the plugin is killed, and that the next instance limits
+// the containers that started in between.
 func TestKilled(t *testing.T) {
 	first := startPlugin(t)
 	pod := runPod(t, "pod", limited)
@@ -48,8 +48,8 @@ func TestKilled(t *testing.T) {
 	wantIOMax(t, unstarted.Cgroup, limitedDisk)
 }
 
-// TestStopped: a program that hangs may cost a container its limit for a
-// while, and never the node its containers.
+// TestStopped verifies that a plugin that hangs may delay the limits of a container, but never prevents
+// containers from starting.
 func TestStopped(t *testing.T) {
 	p := startPlugin(t)
 	pod := runPod(t, "pod", limited)
@@ -73,7 +73,8 @@ func TestStopped(t *testing.T) {
 	wantIOMax(t, after.Cgroup, limitedDisk)
 }
 
-// TestTwoInstances: two that both set io.max would fail each other's creates.
+// TestTwoInstances verifies that a second instance stands by. If both set io.max, each would make the creation
+// of containers fail.
 func TestTwoInstances(t *testing.T) {
 	first := startPlugin(t)
 	second := launch(t)
@@ -87,7 +88,8 @@ func TestTwoInstances(t *testing.T) {
 	wantIOMax(t, pod.Cgroup, twiceDisk)
 }
 
-// TestRuntimeRestarts: the connection is lost, the containers run on.
+// TestRuntimeRestarts verifies that limits are in force after a restart of the runtime, which closes the
+// connection while containers keep running.
 func TestRuntimeRestarts(t *testing.T) {
 	p := startPlugin(t)
 	pod := runPod(t, "pod", limited)
@@ -216,7 +218,7 @@ func awaitWeight50(t *testing.T, k *cri.Container, when string) {
 	})
 }
 
-// TestTerminated: an update of the program takes no limit off.
+// TestTerminated verifies that limits stay in force when the plugin is terminated, as for an update.
 func TestTerminated(t *testing.T) {
 	p := startPlugin(t)
 	pod := runPod(t, "pod", limited)

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMountList: the mounts that the kernel lists are those of mountinfo, as they come,
-// move and go. Kernels before 6.11 cannot list those of a namespace by its ID; there
-// the text is read, with the same result.
+// TestMountList verifies that the mounts that the kernel lists are those of mountinfo when mounts are added,
+// moved and removed. Kernels before 6.11 cannot list the mounts of a namespace by its ID. There the text is
+// parsed, with the same result.
 func TestMountList(t *testing.T) {
 	const mountinfo = "/proc/self/mountinfo"
 	s, err := storage.Open(storage.Config{Sys: os.DirFS("/sys"), Mountinfo: mountinfo, HostRoot: "/"})

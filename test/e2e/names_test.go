@@ -21,8 +21,8 @@ func (w writer) awaitOwner(file string) {
 	})
 }
 
-// TestRepairHardLink: a file goes to its writer, by whichever of its names that writes and the owner has
-// made it. It is one file for the report.
+// TestRepairHardLink verifies that a file moves to its writer whichever of its names the writer and the owner
+// use, and that the report has one file.
 func TestRepairHardLink(t *testing.T) {
 	startRepair(t)
 	a, b := newWriter(t, "a"), newWriter(t, "b")
@@ -50,9 +50,9 @@ func TestRepairHardLink(t *testing.T) {
 	b.awaitOwner(file)
 }
 
-// TestRepairCopyUp: a write to a file of a lower layer copies it into the upper layer of overlayfs. The copy is
-// charged to the cgroup that writes, at its limit, and belongs to it. As any file of the upper layer's
-// filesystem it goes to another writer later, which writes to it through the overlay.
+// TestRepairCopyUp verifies that the copy of a file of a lower layer, which overlayfs makes at the first write,
+// is charged to the writing cgroup, at its limit, and belongs to it. Like any file of the upper layer's
+// filesystem, it moves later to another writer that writes to it through the overlay.
 func TestRepairCopyUp(t *testing.T) {
 	const size, rate = 8, 4 // MiB
 	startRepair(t)

@@ -97,8 +97,8 @@ func superBlock(t *testing.T, dir string) blkio.Dev {
 	return blkio.Dev{}
 }
 
-// TestObserver: the observer distinguishes the writer of a file, the cgroup that the pages
-// are charged to, and the owner of the file.
+// TestObserver verifies that the observer distinguishes the writer of a file, the cgroup that the pages are
+// charged to, and the owner of the file.
 func TestObserver(t *testing.T) {
 	const size = 4 * mib
 	for _, fs := range filesystemsWithOwners {
@@ -146,8 +146,8 @@ func TestObserver(t *testing.T) {
 	}
 }
 
-// TestForeign: the alarm rings for the first page of another's file, once each time
-// that it is set.
+// TestForeign verifies that the alarm reports the first write to a file of another owner, once each time that
+// the alarm is set.
 func TestForeign(t *testing.T) {
 	for _, fs := range filesystemsWithOwners {
 		t.Run(fs, func(t *testing.T) {
@@ -198,8 +198,8 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestObserverElsewhere: what is not watched is not counted, and where nothing is
-// watched nothing of ours runs.
+// TestObserverElsewhere verifies that writes to unwatched filesystems are not counted, and that no program is
+// attached while no filesystem is watched.
 func TestObserverElsewhere(t *testing.T) {
 	a := newWriter(t, "a")
 	o := watch(t, "ext4")
@@ -233,7 +233,7 @@ func tracingLinks(t *testing.T) int {
 	return n
 }
 
-// TestObserverLoss: what there is no room for is counted.
+// TestObserverLoss verifies that writes for which the observer has no room are counted as lost.
 func TestObserverLoss(t *testing.T) {
 	a := newWriter(t, "a")
 	o := watch(t, "ext4")
@@ -261,7 +261,7 @@ func TestObserverLoss(t *testing.T) {
 	}
 }
 
-// TestObserverCost: how much of the time to write goes into counting.
+// TestObserverCost measures the share of the time of a write that the observer uses.
 func TestObserverCost(t *testing.T) {
 	stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
 	if err != nil {

@@ -34,7 +34,7 @@ func ownerOf(t *testing.T, file string) fileOwner {
 	return answer.Files[0]
 }
 
-// TestOwner: the command names the owner of a file in the kernel.
+// TestOwner verifies that the command shows the owner of a file in the kernel.
 func TestOwner(t *testing.T) {
 	for _, fs := range filesystemsWithOwners {
 		t.Run(fs, func(t *testing.T) {
@@ -84,8 +84,8 @@ func testOwnerOfContainers(t *testing.T) {
 	}
 }
 
-// TestNoDeadOwner: half a minute after a container's end no file is under its
-// limit any more, if the race at its end was won.
+// TestNoDeadOwner verifies that, half a minute after the end of a container, no file is under its limit any
+// more, if the limits were lifted before the cgroup was removed.
 func TestNoDeadOwner(t *testing.T) {
 	p := startPlugin(t, "--log-level", "debug")
 	pod := runPod(t, "pod", limited)
@@ -119,8 +119,8 @@ func TestNoDeadOwner(t *testing.T) {
 	t.Error("three races were lost")
 }
 
-// TestReleaseBtrfs: after a sync as the plugin does it, one release is enough on btrfs,
-// too. The dead cgroup was the first to change metadata, and so has that.
+// TestReleaseBtrfs verifies that, after a sync as the plugin makes it, one release of removed cgroups suffices
+// on btrfs as well. The removed cgroup changed metadata first, so it owns the metadata.
 func TestReleaseBtrfs(t *testing.T) {
 	tree, err := cgroupfs.OpenHierarchy(cgroup.Root)
 	if err != nil {
@@ -149,8 +149,8 @@ func TestReleaseBtrfs(t *testing.T) {
 	})
 }
 
-// TestNewPodOnOldVolume: what a new pod writes to the files of one that has ended is
-// charged to it, and its own limit holds.
+// TestNewPodOnOldVolume verifies that the writes of a new pod to files of an ended pod are charged to the new
+// pod, at its own limit.
 func TestNewPodOnOldVolume(t *testing.T) {
 	p := startPlugin(t, "--log-level", "debug")
 	file := testFile(t, "ext4", "f")
@@ -199,7 +199,7 @@ func TestNewPodOnOldVolume(t *testing.T) {
 	t.Error("three races were lost")
 }
 
-// TestOwnerForbidden: who may not look gets one line that says so.
+// TestOwnerForbidden verifies that a user without the necessary privileges gets one line with the reason.
 func TestOwnerForbidden(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "setpriv", "--bounding-set=-perfmon,-bpf,-sys_admin", "--inh-caps=-all",
 		filepath.Join(node.payload, "nri-blkio"), "owner", "/etc/passwd").CombinedOutput()
@@ -208,7 +208,8 @@ func TestOwnerForbidden(t *testing.T) {
 	}
 }
 
-// TestOwnerErrors: what cannot be found is said, a line each, and the rest shown.
+// TestOwnerErrors verifies that the command prints a line for each file that cannot be found, and the owners of
+// the others.
 func TestOwnerErrors(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), filepath.Join(node.payload, "nri-blkio"), "owner", "/no/one", "/etc/passwd", "/no/\x1b[2Jtwo")
 	var stderr strings.Builder

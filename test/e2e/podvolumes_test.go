@@ -107,8 +107,8 @@ spec:
 {{- end}}
 `))
 
-// TestStorageOfPods: for each kind of volume that a pod can have, a container has
-// it through the control plane, the kubelet and a CSI driver.
+// TestStorageOfPods verifies limits on each kind of volume that a pod can have, created through the control
+// plane, the kubelet and a CSI driver.
 func TestStorageOfPods(t *testing.T) {
 	k := newKit(t, 2)
 	kinds := podVolumes(k, k.volumeGroup())

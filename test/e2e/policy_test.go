@@ -40,7 +40,7 @@ func readRecord(t *testing.T, dir string) *record.Record {
 	return r
 }
 
-// TestObserve: what would be done is on record, and nothing is done.
+// TestObserve verifies that mode observe records the decisions and changes nothing.
 func TestObserve(t *testing.T) {
 	file := policyFile(t, "mode: observe\n")
 	p := startPlugin(t, "--policy", file)
@@ -76,8 +76,8 @@ func TestObserve(t *testing.T) {
 	awaitIOMax(t, pod.Cgroup, nil)
 }
 
-// TestPolicyReload: a new policy takes effect without a restart, a bad one
-// does not, and running containers keep what they have.
+// TestPolicyReload verifies that a valid new policy takes effect without a restart, that an invalid one does
+// not, and that running containers keep their limits.
 func TestPolicyReload(t *testing.T) {
 	file := policyFile(t, "floors: {bps: 64Ki}\n")
 	p := startPlugin(t, "--policy", file)
@@ -107,8 +107,8 @@ func TestPolicyReload(t *testing.T) {
 	wantIOMax(t, before.Cgroup, limitedDisk)
 }
 
-// TestIgnore: where the policy says so a mistake does not keep a container from
-// starting. What is right in it is enforced, and what is not is on record.
+// TestIgnore verifies that, if the policy ignores invalid annotations, a container with a mistake in one
+// starts. Its valid entries are enforced, and the record has the error.
 func TestIgnore(t *testing.T) {
 	startPlugin(t, "--policy", policyFile(t, "onError: {invalid: ignore, unenforceable: ignore}\n"))
 	pod := runPod(t, "pod", annotations{
@@ -124,8 +124,9 @@ func TestIgnore(t *testing.T) {
 	}
 }
 
-// TestClasses: a rule limits pods without annotations of a namespace from their first instruction
-// on, a reload changes those that run, and its bounds reject an annotation.
+// TestClasses verifies that a rule limits the pods of a namespace without annotations from their first
+// instruction on, that a reload changes the limits of running pods, and that the bounds of the rule reject an
+// annotation.
 func TestClasses(t *testing.T) {
 	const bounded = `classes: {bronze: {limits: ["* wbps=2Mi"]}, silver: {limits: ["* wbps=4Mi"]}}
 rules:

@@ -16,8 +16,8 @@ const (
 	preinstalledConfig = "/etc/nri/conf.d/90-nri-blkio.conf"
 )
 
-// TestPreinstalled: the runtime starts the program, gives it its policy, and
-// starts it anew when it is itself restarted.
+// TestPreinstalled verifies that the runtime starts the plugin, passes its policy, and starts it again after a
+// restart of the runtime.
 func TestPreinstalled(t *testing.T) {
 	t.Cleanup(func() { restartRuntime(t) }) // without it again
 	copyProgram(t, preinstalled)

@@ -17,8 +17,8 @@ type redirect struct {
 	want        disks
 }
 
-// TestRedirectedVolume: limits hold for the disk that a volume is really on, before the
-// first instruction, after its path leads back, and for a plugin that starts later.
+// TestRedirectedVolume verifies that limits apply to the disk that a volume is actually on: before the first
+// instruction, after its path leads back to the declared disk, and with a plugin that starts later.
 func TestRedirectedVolume(t *testing.T) {
 	p := startPlugin(t)
 	const one = "wbps=1048576"

@@ -151,8 +151,8 @@ func wayUnlinked(f string) []string {
 	return []string{"sh", "-c", "exec 3<>" + f + "; rm " + f + "; while :; do dd if=/dev/zero of=/proc/self/fd/3 bs=1M count=8 conv=notrunc,fsync status=none || exit; done"}
 }
 
-// TestRepair: a limited writer gets another's file while it writes to it, and what
-// it writes from then on is charged to it.
+// TestRepair verifies that a file of another cgroup moves to a limited writer while that writes to it, and that
+// its writes are charged to the writer from then on.
 func TestRepair(t *testing.T) {
 	startRepair(t)
 	reader, err := writeback.NewOwnerReader()

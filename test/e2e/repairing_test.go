@@ -42,8 +42,8 @@ func reported(t *testing.T, state repair.State) repair.File {
 	return found
 }
 
-// TestRepairObserves: with --mode observe it is told whose file it is and who writes
-// to it, and nothing is moved.
+// TestRepairObserves verifies that, in mode observe, the report has the owner and the writers of a file, and
+// that no file is moved.
 func TestRepairObserves(t *testing.T) {
 	startRepair(t, "--mode", "observe")
 	a, b := newWriter(t, "a"), newWriter(t, "b")
@@ -73,9 +73,9 @@ func TestRepairObserves(t *testing.T) {
 	}
 }
 
-// TestRepairBudget: who writes and syncs more than may be written out early gets its
-// file all the same. What it has synced is not written early; once it counted, and each
-// pass had the next one wait longer.
+// TestRepairBudget verifies that a file moves to its writer although the writer writes and syncs more than the
+// budget allows to write out early. Data that the writer has synced is not written out early and must not
+// count. In an earlier version it counted, so that each pass delayed the next one.
 func TestRepairBudget(t *testing.T) {
 	startRepair(t, "--policy", policyFile(t, "writeback: {budget: {extraBps: 4Mi}}\n"))
 	reader, err := writeback.NewOwnerReader()
@@ -88,8 +88,8 @@ func TestRepairBudget(t *testing.T) {
 	}
 }
 
-// TestRepairContested: a file that two keep writing to is told as such. It stays
-// where it is, or goes to who is limited most.
+// TestRepairContested verifies that a file that two cgroups keep writing to is reported as contested. It keeps
+// its owner, or moves to the writer with the smallest limit.
 func TestRepairContested(t *testing.T) {
 	for _, rule := range []string{"majority", "strict"} {
 		t.Run(rule, func(t *testing.T) {
@@ -121,8 +121,7 @@ func TestRepairContested(t *testing.T) {
 	}
 }
 
-// TestRepairElsewhere: files that no limit concerns are left alone, on a watched
-// filesystem too.
+// TestRepairElsewhere verifies that files without a limited writer are not moved, also on a watched filesystem.
 func TestRepairElsewhere(t *testing.T) {
 	startRepair(t)
 	limited, c, d := newWriter(t, "limited"), newWriter(t, "c"), newWriter(t, "d")
@@ -138,7 +137,7 @@ func TestRepairElsewhere(t *testing.T) {
 	}
 }
 
-// TestRepairOfTheDead: a file of a cgroup that is gone goes to who writes it.
+// TestRepairOfTheDead verifies that a file of a removed cgroup moves to its writer.
 func TestRepairOfTheDead(t *testing.T) {
 	startRepair(t)
 	reader, err := writeback.NewOwnerReader()
@@ -174,9 +173,8 @@ func TestRepairOfTheDead(t *testing.T) {
 	}
 }
 
-// TestRepairForbidden: where the kernel's BPF is out of reach the plugin says so in
-// one line and goes on. So does the part by itself: status and the probe have the
-// reason.
+// TestRepairForbidden verifies that, without access to BPF, the plugin logs the reason once and serves limits.
+// The writeback part alone behaves the same, and status and the probe show the reason.
 func TestRepairForbidden(t *testing.T) {
 	p := launchAs(t, []string{"setpriv", "--bounding-set=-perfmon,-bpf,-sys_admin", "--inh-caps=-all"}, "--state-dir", t.TempDir())
 	p.await(t, logServing, 1)
@@ -201,8 +199,8 @@ func TestRepairForbidden(t *testing.T) {
 	}
 }
 
-// TestRepairVanishing: the disk goes while files on it are moved. The part goes on,
-// on others, and keeps nothing of it.
+// TestRepairVanishing verifies that, if a disk is removed while files on it are being moved, the part continues
+// on other disks and keeps no state of the removed one.
 func TestRepairVanishing(t *testing.T) {
 	disk := scsiDisk(t)
 	dir := mountDisk(t, "/dev/"+disk)
@@ -248,7 +246,7 @@ func TestRepairVanishing(t *testing.T) {
 	switches(t, reader, "ext4", waysToWrite[0].command)
 }
 
-// TestRepairEnds: nothing of it is left in the kernel, nor its report.
+// TestRepairEnds verifies that the part leaves no BPF program in the kernel, and no report.
 func TestRepairEnds(t *testing.T) {
 	p := startRepair(t)
 	a := newWriter(t, "a")

@@ -22,9 +22,8 @@ func reparents(t *testing.T) bool {
 	return strings.Contains(string(symbols), " lru_reparent_memcg\n") || strings.Contains(string(symbols), " lru_gen_reparent_memcg\n")
 }
 
-// TestChargeOfRemoved: which cgroup is charged with the pages that a removed one has left
-// in the page cache. Where that is the parent, these pages are votes for it, and the
-// file becomes the parent's.
+// TestChargeOfRemoved verifies which cgroup is charged for the pages that a removed cgroup has left in the page
+// cache. If it is the parent, these pages are votes for the parent, and the file moves to it.
 func TestChargeOfRemoved(t *testing.T) {
 	filesystems := filesystemsWithOwners
 	if !*proof {

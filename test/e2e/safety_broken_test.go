@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSafetyBroken: on a filesystem that is full, frozen or read-only the shaker
-// has errors or does nothing, and goes on when that is over.
+// TestSafetyBroken verifies that, on a filesystem that is full, frozen or read-only, the shaker fails or does
+// nothing, and that it works again after that.
 func TestSafetyBroken(t *testing.T) {
 	for _, fs := range filesystemsWithOwners {
 		if fs != "ext4" && !*proof {

@@ -43,8 +43,8 @@ var safetyCases = []safetyCase{
 	{"removal", removal, 1, 20 * time.Second},
 }
 
-// TestSafety: no error, no corruption, no OOM kill, no stalled removal, times as
-// they were, and no file of a dead cgroup in the end.
+// TestSafety verifies that moving files causes no error, no corruption, no OOM kill and no stalled removal,
+// does not change timestamps, and that in the end no file belongs to a removed cgroup.
 func TestSafety(t *testing.T) {
 	for i, fs := range filesystemsWithOwners {
 		t.Run(fs, func(t *testing.T) {

@@ -60,8 +60,8 @@ func testForgedRecord(t *testing.T) {
 	}
 }
 
-// TestObserveAfterUpdate: an update writes the spec's limits back, and a node
-// that only observes has none.
+// TestObserveAfterUpdate verifies that the limits of the spec, which an update of a container writes again, are
+// removed in mode observe.
 func TestObserveAfterUpdate(t *testing.T) {
 	file := policyFile(t, "mode: enforce\n")
 	p := startPlugin(t, "--policy", file)

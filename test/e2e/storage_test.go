@@ -37,8 +37,8 @@ type store struct {
 	mirrored bool
 }
 
-// TestStorage: whatever a volume is stored on, its disk is found, the limit is there
-// as the container starts, and what is written obeys it.
+// TestStorage verifies, for each kind of storage, that the disk of a volume is found, that its limit is in
+// force when the container starts, and that writes obey it.
 func TestStorage(t *testing.T) {
 	stores := append(plainStores(t), newKit(t, 10).stores()...)
 	for _, s := range stores {

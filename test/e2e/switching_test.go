@@ -96,10 +96,10 @@ func smallWrite(name string) error {
 	return errors.Join(err, f.Sync(), f.Close(), os.Remove(name))
 }
 
-// TestUnmountWhileMoving: volumes are unmounted as soon as their pod is gone, with files on
-// them that were moved a moment before and owners that have just ended. Several volumes go
-// through that at the same time: the kernel counts the inodes that it moves for all of them
-// together (isw_nr_in_flight in fs/fs-writeback.c).
+// TestUnmountWhileMoving verifies that volumes can be unmounted as soon as their pod has ended, although files
+// on them have just moved and their owners have just ended. Several volumes are unmounted at the same time,
+// because the kernel counts the inodes that it moves for all of them together (isw_nr_in_flight in
+// fs/fs-writeback.c).
 func TestUnmountWhileMoving(t *testing.T) {
 	cycles := 1 // of each volume
 	if *proof {
@@ -193,8 +193,8 @@ func ownerIn(t *testing.T, reader *writeback.OwnerReader, file string) uint64 {
 	return o.Cgroup
 }
 
-// TestManyFiles: a pod that owns many files ends. Releasing them stalls other writers of
-// that disk, and of another one, not much longer than without the plugin.
+// TestManyFiles verifies that, when a pod that owns many files ends, the release of these files delays other
+// writers of that disk, and of another one, not much longer than without the plugin.
 func TestManyFiles(t *testing.T) {
 	files, after := 2_000, 2*time.Second
 	if *proof {

@@ -19,8 +19,8 @@ type without struct {
 	reason        string // part of what the tenant is told
 }
 
-// TestStorageWithout: if a volume is on no disk, the container is refused at once, with the
-// reason: a server that does not answer delays no container.
+// TestStorageWithout verifies that a container with a limit on a volume that is on no disk is rejected at once,
+// with the reason. A server that does not answer delays no container.
 func TestStorageWithout(t *testing.T) {
 	k := &kit{T: t}
 	server := newNFS(k)

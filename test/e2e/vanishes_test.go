@@ -10,11 +10,10 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
-// TestDeviceVanishes: a disk goes after a container was created, and before it starts.
-// Where its limit is in the OCI spec the runtime refuses the start, and says so; where
-// the plugin writes it, the container runs with its other limits, status tells what is
-// missing, and it gets that as the disk is back. No failure is logged: a disk that is
-// not there needs no limit.
+// TestDeviceVanishes verifies what happens if a disk is removed between the creation and the start of a
+// container. If its limit is in the OCI spec, the runtime rejects the start and names the cause. If the plugin
+// writes the limit, the container runs with its other limits, status shows the missing one, and it is written
+// when the disk returns. No failure is logged, because a removed disk needs no limit.
 func TestDeviceVanishes(t *testing.T) {
 	device := stackedDevice(t)
 	disk := diskBehind(t, device)

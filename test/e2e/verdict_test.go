@@ -10,9 +10,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/blkio/writeback"
 )
 
-// TestVerdict: whether a round of writeback moves a file is foreseen from what the
-// kernel has with it. The lines that it prints are of the form that the traces in
-// blkio/writeback/testdata have.
+// TestVerdict verifies that the verdict of each round of writeback, as computed from the kernel's state, is the
+// one of the kernel. The test prints lines in the form of the traces in blkio/writeback/testdata.
 func TestVerdict(t *testing.T) {
 	reader, err := writeback.NewOwnerReader()
 	if err != nil {

@@ -72,7 +72,7 @@ func (b *slowBench) disableCost() {
 	}
 }
 
-// TestFlatShares: three busy pods in three QoS classes share a disk by their weights, beside idle
+// TestFlatShares verifies that three busy pods in three QoS classes share a disk by their weights, beside idle
 // pods in the same classes.
 func TestFlatShares(t *testing.T) {
 	b := newSlowBench(t, sharedDisk)
@@ -117,9 +117,9 @@ func fitShares(rates []float64, want ...float64) error {
 	return nil
 }
 
-// TestWeightsSetUp: io.cost is enabled by the first container with a weight, survives the plugin,
-// and is disabled after the last one. Weights survive systemd, the kubelet, and an update of the
-// container. What another program has set stays.
+// TestWeightsSetUp verifies that io.cost is enabled with the first container with a weight, stays enabled when
+// the plugin ends, and is disabled after the last such container. Weights stay in force after changes by
+// systemd, by the kubelet, and by an update of the container. Settings of other programs are unchanged.
 func TestWeightsSetUp(t *testing.T) {
 	b := newSlowBench(t, sharedDisk)
 	p := startPlugin(t, "--policy", policyFile(t, weightsPolicy))
@@ -164,7 +164,8 @@ func TestWeightsSetUp(t *testing.T) {
 	})
 }
 
-// TestReserve: what is outside pods gets its share of the disk, without a weight of any pod.
+// TestReserve verifies that processes outside pods get the reserved share of the disk although no pod has a
+// weight.
 func TestReserve(t *testing.T) {
 	b := newSlowBench(t, sharedDisk)
 	startPlugin(t, "--policy", policyFile(t, weightsPolicy+"reserve: {system: 75%}\n"))

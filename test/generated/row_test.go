@@ -8,7 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestRow: what is printed is read again, and a figure has the median and the spread of its rounds.
+// TestRow verifies that a printed row can be parsed, and that a figure has the median and the spread of its
+// rounds.
 func TestRow(t *testing.T) {
 	r := Row{Test: "TestA", Name: "a | b", Bar: "<a>"}
 	for _, v := range []float64{1490.4, 8.125, 1234.5, 0.05, 999.7} {
@@ -37,7 +38,8 @@ func TestRow(t *testing.T) {
 	}
 }
 
-// TestRowInvalid: a figure that is not a number is not printed, and text that is not a row is not read.
+// TestRowInvalid verifies that a figure that is not a number cannot be printed, and that text that is not a row
+// cannot be parsed.
 func TestRowInvalid(t *testing.T) {
 	r := Row{Name: "a", Rounds: map[string][]float64{"reads": {math.NaN()}}}
 	var out strings.Builder

@@ -12,7 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestParts: each test of e2e is in one part, and no part takes much longer than another.
+// TestParts verifies that each e2e test is in exactly one part, and that no part takes much longer than the
+// other.
 func TestParts(t *testing.T) {
 	tests, err := e2eTests("../e2e")
 	if err != nil {
@@ -54,7 +55,7 @@ func TestAddOutcome(t *testing.T) {
 	}
 }
 
-// TestLineWriter: lines of two writers do not mix, however they are written.
+// TestLineWriter verifies that lines of two writers do not mix, also if they are written in pieces.
 func TestLineWriter(t *testing.T) {
 	var to bytes.Buffer
 	var mu sync.Mutex

@@ -16,7 +16,8 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// TestWriteScenarios: rows are renewed, stay, and come behind those of their scenario.
+// TestWriteScenarios verifies that measured rows replace the former ones, that other rows are unchanged, and
+// that new rows are added after those of their scenario.
 func TestWriteScenarios(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "table.md")
 	for _, run := range []struct {
@@ -46,7 +47,7 @@ func TestWriteScenarios(t *testing.T) {
 	}
 }
 
-// TestWriteStorage: a run with a failure does not take rows away.
+// TestWriteStorage verifies that a run with a failure removes no rows.
 func TestWriteStorage(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "storage.md")
 	const marks = "# Storage\n\n<!-- what follows is written by a test -->\n<!-- until here -->\nend\n"
@@ -74,7 +75,8 @@ func TestWriteStorage(t *testing.T) {
 	}
 }
 
-// TestWritePlot: the longest bar fills the width, and what is not a figure is an error.
+// TestWritePlot verifies that the longest bar has the whole width, and that text that is not a figure is an
+// error.
 func TestWritePlot(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "images", "plot.svg")
 	var o outcome

@@ -60,7 +60,7 @@ func noisyRows() []generated.Row {
 	}
 }
 
-// TestWriteWeights: a test that failed, or was not played, keeps its table.
+// TestWriteWeights verifies that the table of a test that failed, or did not run, is unchanged.
 func TestWriteWeights(t *testing.T) {
 	file := weightsPage(t)
 	var o outcome
@@ -100,8 +100,8 @@ func TestWriteWeights(t *testing.T) {
 	}
 }
 
-// TestHasWeights: of the whole matrix, the page has the weights of one node, and the default node is part of
-// the matrix. A single node is the one that was chosen.
+// TestHasWeights verifies that a run of the whole matrix writes the weights of one node, which is the default
+// node. A run of one node writes those of that node.
 func TestHasWeights(t *testing.T) {
 	count := 0
 	for _, r := range matrix(node.Config{}, true) {
@@ -121,7 +121,7 @@ func TestHasWeights(t *testing.T) {
 	}
 }
 
-// TestDrawWeights: each panel has a scale of its own, and the cases with a label.
+// TestDrawWeights verifies that each panel has a scale of its own, and shows the cases that have a label.
 func TestDrawWeights(t *testing.T) {
 	file := weightsPage(t)
 	var o outcome
@@ -146,7 +146,7 @@ func TestDrawWeights(t *testing.T) {
 	}
 }
 
-// TestPageOfWeights: the page has the marks of each table.
+// TestPageOfWeights verifies that the page has the marks of each table.
 func TestPageOfWeights(t *testing.T) {
 	page := read(t, filepath.Join("..", "..", "docs", "explanation", "weights.md"))
 	for _, table := range weightTables() {

@@ -11,8 +11,8 @@ func at(quarters int, victimOps, wrote, read, ops int64) sample {
 	return sample{at: time.Unix(1000, 0).Add(time.Duration(quarters) * sampleEvery), victim: 4096 * victimOps, wrote: wrote, read: read, operations: ops}
 }
 
-// TestBeside: what the neighbour did before the victim's first I/O and after its last one does
-// not count.
+// TestBeside verifies that I/O of the neighbour before the victim's first I/O and after its last one does not
+// count.
 func TestBeside(t *testing.T) {
 	samples := []sample{
 		at(0, 7, 0, 0, 0),
@@ -41,7 +41,8 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// TestPart: the disk is used up once its operations or its bytes are.
+// TestPart verifies that the part is the neighbour's share of what the victim leaves of the disk: of its
+// operations or of its bytes, whichever is larger.
 func TestPart(t *testing.T) {
 	for _, tt := range []struct {
 		name                string

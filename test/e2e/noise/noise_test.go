@@ -7,7 +7,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/policy"
 )
 
-// TestParse: the report of a job that reads, of one that writes, and what is not a report.
+// TestParse verifies that the report of a job that reads, and of one that writes, can be parsed, and that other
+// text is an error.
 func TestParse(t *testing.T) {
 	const idle = `{"iops": 0, "clat_ns": {"N": 0}}`
 	const busy = `{"iops": 1500.5, "clat_ns": {"percentile": {"95.000000": 1000, "99.000000": 2700000}}}`
@@ -36,7 +37,7 @@ func TestLineOf(t *testing.T) {
 	}
 }
 
-// TestPolicies: the plugin accepts the policies, and takes the period of one.
+// TestPolicies verifies that the plugin accepts the policies, and that one of them sets the period.
 func TestPolicies(t *testing.T) {
 	if got := PolicyWith(0.97, 0); got != Policy {
 		t.Errorf("with 97 %% of the disk:\n%s\nwant\n%s", got, Policy)
