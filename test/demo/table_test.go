@@ -78,7 +78,7 @@ func TestJudge(t *testing.T) {
 	}{{"wbps=1000", 1000, true}, {"wbps=1000", 1200, false}, {"", 1000, false}} {
 		r := result{pod: pod{name: "a", asked: 1000}, inForce: c.inForce, measured: cgroup.Measurement{Amount: c.amount, Elapsed: time.Second}}
 		if err := judge([]result{r}); (err == nil) != c.ok {
-			t.Errorf("%+v: %v", c, err)
+			t.Errorf("judge of %+v: error %v, want success %t", c, err, c.ok)
 		}
 	}
 }
@@ -88,10 +88,10 @@ func TestJudge(t *testing.T) {
 func TestSituations(t *testing.T) {
 	all := situations()
 	if n := all[withNothing]; !n.noisy || n.victim != nil || n.neighbour != nil {
-		t.Errorf("%+v", n)
+		t.Errorf("the situation without settings is %+v, want a noisy one without annotations", n)
 	}
 	if w := all[withWeights]; !w.noisy || w.victim == nil || w.neighbour == nil {
-		t.Errorf("%+v", w)
+		t.Errorf("the situation with weights is %+v, want a noisy one with annotations of both pods", w)
 	}
 	p, err := policy.ParseFile([]byte(noise.PolicyHead + noise.Policy))
 	if err != nil {
@@ -101,7 +101,7 @@ func TestSituations(t *testing.T) {
 		for _, a := range []map[string]string{s.victim, s.neighbour} {
 			r := annotation.Parse(a)
 			if errs := append(r.PodWide(), p.ForPod(&policy.PodFacts{}, r).Check()...); len(errs) > 0 || r.Empty() != (a == nil) {
-				t.Errorf("%s: %v", s.name, errs)
+				t.Errorf("%s: the policy rejects its annotations: %v", s.name, errs)
 			}
 		}
 	}

@@ -71,7 +71,7 @@ func eventuallyStatus(t *testing.T, line string) {
 	eventually(t, "status has the line "+line, func() error {
 		out, err := command(t, "status")
 		if err == nil && !regexp.MustCompile("(?m)^"+line+"$").MatchString(out) {
-			return fmt.Errorf("it has not:\n%s", out)
+			return fmt.Errorf("status is\n%s", out)
 		}
 		return err
 	})

@@ -71,7 +71,7 @@ func calibrating(t *testing.T, disk string, args ...string) (cmd *exec.Cmd, stdo
 func agree(t *testing.T, name string, a, b float64) {
 	t.Helper()
 	if a < 0.9*b || b < 0.9*a {
-		t.Errorf("%s: %.0f and %.0f", name, a, b)
+		t.Errorf("%s: two measurements differ by more than 10 %%: %.0f and %.0f", name, a, b)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestCalibrationsAgree(t *testing.T) {
 	publish(t, &measured, "`calibrate`")
 	publish(t, &fio, "fio, at depth 4")
 	if files, err := os.ReadDir(saved); err != nil || len(files) != 1 {
-		t.Errorf("saved: %v, %v", files, err)
+		t.Errorf("saved calibrations: %v, %v, want one file", files, err)
 	}
 }
 
@@ -121,18 +121,18 @@ func TestCalibrate(t *testing.T) {
 	before := free(t, b.dir)
 	b.interruptCalibration("the file is written", func(diskWork) error {
 		if now := free(t, b.dir); now > before-64<<20 {
-			return fmt.Errorf("%d of %d bytes are free", now, before)
+			return fmt.Errorf("%d of %d bytes are free, want 64 MiB less", now, before)
 		}
 		return nil
 	}, func() {
 		locked, _, stderr := calibrating(t, sharedDisk)
 		if err := locked.Run(); err == nil || !strings.Contains(stderr.String(), "another program has locked it") {
-			t.Errorf("two at once: %v: %s", err, stderr)
+			t.Errorf("a second calibration of the disk at the same time: error %v, stderr %q, want that another program has locked the disk", err, stderr)
 		}
 	})
 	b.interruptCalibration("the disk is read", func(did diskWork) error {
 		if did.reads < noise.SharedOperations {
-			return fmt.Errorf("%.0f reads", did.reads)
+			return fmt.Errorf("the disk did %.0f reads, want at least %v", did.reads, noise.SharedOperations)
 		}
 		return nil
 	}, func() {})
@@ -171,11 +171,11 @@ func (b *slowBench) interruptCalibration(state string, reached func(did diskWork
 	after := b.diskWork().since(atSignal)
 	b.Logf("interrupted while %s: it ended in %v, and the disk worked for %.2f s", state, time.Since(start), after.seconds())
 	if after.seconds() > inTime {
-		b.Errorf("interrupted while %s: the disk worked for %.2f s after that: %+v", state, after.seconds(), after)
+		b.Errorf("interrupted while %s: the disk worked for %.2f s after the signal, want at most %.1f s: %+v", state, after.seconds(), inTime, after)
 	}
 	eventually(b.T, "nothing is left behind", func() error {
 		if now := free(b.T, b.dir); now < freeBefore-1<<20 {
-			return fmt.Errorf("%d of %d bytes are free", now, freeBefore)
+			return fmt.Errorf("%d of %d bytes are free: a file was left", now, freeBefore)
 		}
 		return nil
 	})

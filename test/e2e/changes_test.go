@@ -52,7 +52,7 @@ func TestMountComesLater(t *testing.T) {
 			t.Error(err)
 		}
 		if n, err := cgroup.Dir(k.Cgroup).Counter(node.disks["vdd"], "wbytes"); err != nil || n < mib {
-			t.Errorf("%s wrote %d bytes to the disk (%v)", k.Name, n, err)
+			t.Errorf("%d bytes of container %s are charged on vdd (%v), want at least 1 MiB", n, k.Name, err)
 		}
 	}
 	os.Remove(filepath.Join(volumes["xfs"], "later"))

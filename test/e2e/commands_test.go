@@ -40,7 +40,7 @@ func wantStatus(t *testing.T, pod podOf, want ...string) {
 	t.Helper()
 	slices.Sort(want)
 	if got := statusOf(t, pod); !slices.Equal(got, want) {
-		t.Errorf("status says\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("status of the pod is\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
@@ -141,11 +141,11 @@ spec:
 	}
 	out, err := check("/data wbps=1Mi; rootfs wiops=100")
 	if err != nil || !strings.Contains(out, node.disks["vdc"]+" wbps=1048576") || !strings.Contains(out, node.disks["vda"]+" wiops=100") {
-		t.Errorf("check says (%v)\n%s", err, out)
+		t.Errorf("check: error %v, want wbps on vdc and wiops on vda in\n%s", err, out)
 	}
 	out, err = check("/data wpbs=1Mi")
 	if err == nil || !strings.Contains(out, `unknown key "wpbs" (did you mean "wbps"?)`) {
-		t.Errorf("check of a wrong annotation says (%v)\n%s", err, out)
+		t.Errorf("check of an annotation with an unknown key: error %v, output\n%s", err, out)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestDevices(t *testing.T) {
 			return strings.Contains(line, disk) && strings.Contains(line, node.disks[disk])
 		})
 		if !found {
-			t.Errorf("disk %s %s is not in\n%s", disk, node.disks[disk], out)
+			t.Errorf("devices does not list disk %s (%s):\n%s", disk, node.disks[disk], out)
 		}
 	}
 	for _, text := range []string{"─ext4 ", "─xfs ", "─btrfs "} {
@@ -234,16 +234,16 @@ func TestOrphan(t *testing.T) {
 	const uid = "00000000-aaaa-bbbb-cccc-000000000000"
 	at := mountOrphan(t, uid)
 	if orphans := orphansOf(t, uid, "devices"); orphans != nil {
-		t.Errorf("a pod that has just come is gone: %+v", orphans)
+		t.Errorf("a volume that was just mounted counts as orphaned within the grace period: %+v", orphans)
 	}
 	for _, cmd := range []string{"devices", "status"} {
 		orphans := orphansOf(t, uid, cmd, "--orphan-grace", "0s")
 		if len(orphans) != 1 {
-			t.Fatalf("%s says nothing of the orphan", cmd)
+			t.Fatalf("%s lists %d orphaned volumes of the pod, want 1", cmd, len(orphans))
 		}
 		o := orphans[0]
 		if o.Volume != "data" || o.Mountpoint != at || o.Type != "xfs" || o.State != "noCgroup" || len(o.Disks) != 1 {
-			t.Errorf("%s says %+v", cmd, o)
+			t.Errorf("%s lists the orphaned volume as %+v, want volume data of type xfs at %s with one disk", cmd, o, at)
 		}
 		if cmd != "devices" {
 			continue

@@ -94,7 +94,7 @@ func (b *slowBench) charges() {
 	const enough = 16 * mib
 	within(b.T, 2*deadline, "the container prints 16 MiB", func() error {
 		if size := b.logged(k); size < enough {
-			return fmt.Errorf("its log has %d bytes", size)
+			return fmt.Errorf("the log of the container has %d bytes, want %d", size, enough)
 		}
 		return nil
 	})
@@ -102,7 +102,7 @@ func (b *slowBench) charges() {
 	own, paid := b.counter(cgroup.Dir(k.Cgroup), "wbytes"), b.counter(b.payer(), "wbytes")-before
 	b.Logf("of the log, %d bytes are charged to the container, and %d to %s", own, paid, b.payer())
 	if own > mib || paid < enough {
-		b.Errorf("%d bytes are charged to the container, and %d to the runtime, want none and %d", own, paid, enough)
+		b.Errorf("of the log, %d bytes are charged to the container and %d to the runtime, want none and at least %d", own, paid, enough)
 	}
 	if err := checkIOMax(k.Cgroup, disks{"vda": "wbps=2097152", slowDisk: "wbps=2097152"}); err != nil {
 		b.Error(err)
@@ -116,7 +116,7 @@ func (b *slowBench) charges() {
 	defer cancel()
 	m, err := cgroup.Dir(k.Cgroup).Measure(ctx, b.number, "wbytes", settle, 2*time.Second)
 	if err != nil || m.Over(2*mib) > 1.1 {
-		b.Errorf("beside that, the container writes %v (%v), limit 2 MiB/s", m, err)
+		b.Errorf("while it prints, the container writes %v (%v), limit 2 MiB/s", m, err)
 	}
 	b.Logf("beside that, the container writes %v", m)
 	if err := <-ended; err != nil {

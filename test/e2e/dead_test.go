@@ -39,15 +39,15 @@ func TestDead(t *testing.T) {
 	pod := runPod(t, "pod", annotations{limits + "container.web": "/data wbps=512Ki"})
 	pod.run(sleeper("free")) // so that the pod as a whole has no limit
 	writeAndEnd(t, pod, "web", "4Mi")
-	eventually(t, "status shows what is left", func() error {
+	eventually(t, "status lists the unwritten data", func() error {
 		rows, note := deadOf(t, pod)
 		if len(rows) != 1 {
-			return fmt.Errorf("%d lines %+v (%s)", len(rows), rows, note)
+			return fmt.Errorf("status lists %d ended containers, want 1: %+v (%s)", len(rows), rows, note)
 		}
 		got := rows[0]
 		t.Logf("%+v (%s)", got, note)
 		if got.Left < mib || got.Left > 6*mib {
-			return fmt.Errorf("%d bytes are left, of 4 MiB", got.Left)
+			return fmt.Errorf("%d bytes are unwritten, want 1 to 6 MiB", got.Left)
 		}
 		got.MeasuredBps, got.Left, got.Since = 0, 0, ""
 		want := dead{Namespace: "default", Pod: pod.Name, Container: "web", Disk: "vdb", DrainsAt: "wbps=512Ki"}
@@ -64,11 +64,11 @@ func TestDead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = sync.Wait() }() // killed or done: what counts is below
-	within(t, 2*time.Minute, "nothing is left", func() error {
+	within(t, 2*time.Minute, "status lists no unwritten data", func() error {
 		rows, note := deadOf(t, pod)
 		if len(rows) == 0 {
 			return nil
 		}
-		return fmt.Errorf("%+v (%s)", rows, note)
+		return fmt.Errorf("status lists %+v (%s)", rows, note)
 	})
 }

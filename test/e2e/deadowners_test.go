@@ -71,7 +71,7 @@ func (d *deadOwners) release(files []string) error {
 	}
 	time.Sleep(time.Second)
 	if i := slices.IndexFunc(files, d.has); i >= 0 {
-		return fmt.Errorf("%s is", files[i])
+		return fmt.Errorf("%s belongs to a removed cgroup", files[i])
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func (s *arena) leavesNothing() {
 	s.a.remove()
 	s.b.remove()
 	if !dead.has(left) {
-		s.Error("no file is of a dead cgroup: what follows proves nothing")
+		s.Error("no file belongs to a removed cgroup: the case cannot show anything")
 	}
 	files := s.files()
 	if dead.release(files) == nil {

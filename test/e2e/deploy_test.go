@@ -41,12 +41,12 @@ func TestUnit(t *testing.T) {
 		if strings.Count(journal("nri-blkio"), logLost) == lost {
 			return // this one was won
 		}
-		os.Remove(testFile(t, "ext4", "c")) // it is the dead container's
+		os.Remove(testFile(t, "ext4", "c")) // the removed cgroup owns it
 		if err := k.Remove(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Error("three races were lost")
+	t.Error("in three exits the cgroup was removed before its limits were lifted")
 }
 
 // TestWritebackUnit verifies that the unit of the writeback part has the privileges that it needs, also for
@@ -155,7 +155,7 @@ func daemonSets(t *testing.T, profile string, ways []wayToWrite, lacks ...string
 	within(t, kubeletDeadline, "status in the pod needs no flags", func() error {
 		out, err := limitsPod.running(t, "nri-blkio")["nri-blkio"].Exec(t.Context(), deadline, "/nri-blkio", "status")
 		if err == nil && !strings.Contains(out, "/"+name) {
-			err = fmt.Errorf("pod %s is missing in\n%s", name, out)
+			err = fmt.Errorf("status does not list pod %s:\n%s", name, out)
 		}
 		return err
 	})
@@ -193,7 +193,7 @@ func wantHostReadOnly(t *testing.T, k *cri.Container) {
 			unix.Close(fd)
 		}
 		if !errors.Is(err, unix.EROFS) {
-			t.Errorf("/host/%s opened for writing in %s: %v", name, k.Name, cmp.Or(err, errOpened))
+			t.Errorf("open /host/%s for writing in container %s: %v, want read-only file system", name, k.Name, cmp.Or(err, errOpened))
 		}
 	}
 }
@@ -256,7 +256,7 @@ func wantQuiet(t *testing.T, log func() (string, error), lacks ...string) {
 		for _, bad := range []string{"level=warning", "level=error", `"level":"warning"`, `"level":"error"`, "CAP_SYS_NICE"} {
 			isExpected := slices.ContainsFunc(lacks, func(what string) bool { return strings.Contains(line, what) })
 			if strings.Contains(line, bad) && !isExpected && !strings.Contains(line, stubNoise) && !strings.Contains(line, logLost) {
-				t.Errorf("logged: %s", line)
+				t.Errorf("the log has an unexpected line: %s", line)
 			}
 		}
 	}
@@ -331,7 +331,7 @@ func podLog(name string) (string, error) {
 	}
 	files, err := filepath.Glob("/var/log/pods/nri-blkio_" + name + "-" + host + "_*/*/*.log")
 	if err != nil || len(files) == 0 {
-		return "", fmt.Errorf("it has no log: %w", err)
+		return "", fmt.Errorf("pod %s has no log: %w", name, err)
 	}
 	data, err := os.ReadFile(files[len(files)-1])
 	return string(data), err
@@ -351,7 +351,7 @@ func logHas(log func() (string, error), text string) func() error {
 	return func() error {
 		now, err := log()
 		if err == nil && !strings.Contains(now, text) {
-			err = fmt.Errorf("its log is %q", now)
+			err = fmt.Errorf("the log has no %q: %q", text, now)
 		}
 		return err
 	}

@@ -49,7 +49,7 @@ func awaitOnDisk(t *testing.T) {
 	eventually(t, "the data is on the disk", func() error {
 		left, err := pending()
 		if err == nil && left > mib {
-			err = fmt.Errorf("%d bytes are pending", left)
+			err = fmt.Errorf("%d bytes are dirty or under writeback, want at most 1 MiB", left)
 		}
 		return err
 	})
@@ -107,7 +107,7 @@ func TestNoHandOver(t *testing.T) {
 	eventually(t, "the container has written", func() error {
 		left, err := pending()
 		if err == nil && left < 15*mib {
-			err = fmt.Errorf("%d bytes are pending", left)
+			err = fmt.Errorf("%d bytes are dirty or under writeback, want at least 15 MiB", left)
 		}
 		return err
 	})
@@ -118,7 +118,7 @@ func TestNoHandOver(t *testing.T) {
 	}
 	t.Logf("%v later %d of 16 MiB are not on the disk", measure, left/mib)
 	if left < 4*mib {
-		t.Error("so little that TestHandOver shows nothing")
+		t.Errorf("only %d bytes are not on the disk, want at least 4 MiB: without a hand-over the data is written as fast, so TestHandOver shows nothing", left)
 	}
 }
 
@@ -132,10 +132,10 @@ func TestHandOverWithinThePod(t *testing.T) {
 	rate := float64(512*(sectors(t, "vdb")-before)) / time.Since(began).Seconds()
 	t.Logf("%.0f/s were written after the end of the container, %.1f %% of the pod's limit", rate, rate/mib*100)
 	if rate > 1.1*mib {
-		t.Error("more than the limit allows")
+		t.Errorf("%.0f bytes/s were written after the end, the pod's limit is %d", rate, mib)
 	}
 	if rate < mib/2 {
-		t.Error("that is far from what it allows: no sync?")
+		t.Errorf("%.0f bytes/s were written after the end, want at least half of the pod's limit of %d: was there no sync?", rate, mib)
 	}
 }
 
@@ -145,7 +145,7 @@ func sectors(t *testing.T, disk string) int64 {
 	data, err := os.ReadFile("/sys/block/" + disk + "/stat")
 	fields := strings.Fields(string(data))
 	if err != nil || len(fields) < 7 {
-		t.Fatalf("%q, %v", data, err)
+		t.Fatalf("read the counters of %s: %q, %v", disk, data, err)
 	}
 	n, err := strconv.ParseInt(fields[6], 10, 64)
 	if err != nil {
@@ -170,7 +170,7 @@ func TestExits(t *testing.T) {
 	eventually(t, "each exit is counted", func() error {
 		won, lost, stuck := p.count(logLifted), p.count(logLost), p.count(logStuck)
 		if won+lost != exits {
-			return fmt.Errorf("%d won, %d lost, %d failed otherwise, of %d exits", won, lost, stuck, exits)
+			return fmt.Errorf("limits lifted at %d exits, too late at %d, failed at %d, want %d exits", won, lost, stuck, exits)
 		}
 		return nil
 	})
@@ -240,21 +240,21 @@ func TestEnds(t *testing.T) {
 					return
 				}
 			}
-			t.Error("three races were lost")
+			t.Error("in three exits the cgroup was removed before its limits were lifted")
 		})
 	}
 }
 
-// handedOver waits for the end of a container to be told, and says if its limits
+// handedOver waits until the plugin has logged the end of a container, and reports whether its limits
 // were lifted.
 func (p *instance) handedOver(t *testing.T, container string) bool {
 	t.Helper()
 	var lifted bool
-	eventually(t, "the end of "+container+" is told", func() error {
+	eventually(t, "the log has the end of container "+container, func() error {
 		log := p.log.String()
 		lifted = strings.Contains(log, logLifted)
 		if !lifted && !strings.Contains(log, logLost) {
-			return errors.New("it is not")
+			return errors.New("the log has neither lifted limits nor a removed cgroup")
 		}
 		return nil
 	})
@@ -270,7 +270,7 @@ func TestPluginEndsWithTheSync(t *testing.T) {
 	pod := endInTime(t, p, annotations{limits + "containers": "/data wbps=512Ki"})
 	eventually(t, "the sync has begun", func() error {
 		if syncs(t) == "" {
-			return errors.New("it has not")
+			return errors.New("no sync process runs")
 		}
 		return nil
 	})

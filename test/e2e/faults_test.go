@@ -54,9 +54,9 @@ func (e *ending) ends() {
 	if err := e.k.Stop(e.Context()); err != nil {
 		e.Error(err)
 	}
-	eventually(e.T, "the end is told", func() error {
+	eventually(e.T, "the log has the end of the container", func() error {
 		if e.plugin.count(logLifted)+e.plugin.count(logLost)+e.plugin.count(logStuck) == 0 {
-			return errors.New("it is not")
+			return errors.New("the log has neither lifted limits, nor a removed cgroup, nor a failure")
 		}
 		return nil
 	})
@@ -119,7 +119,7 @@ func (p *instance) debris(t *testing.T) debris {
 // same compares numbers of descriptors: the runtime's sockets come and go.
 func (d debris) same(now debris) error {
 	if len(now.descriptors) > len(d.descriptors) || now.processes != d.processes || len(now.cgroups) > 0 {
-		return fmt.Errorf("%d descriptors, processes %q and cgroups %v, there were %d and %q\n%s",
+		return fmt.Errorf("the plugin has %d descriptors, sync processes %q and cgroups %v; before it had %d descriptors and processes %q; now\n%s",
 			len(now.descriptors), now.processes, now.cgroups, len(d.descriptors), d.processes, strings.Join(now.descriptors, "\n"))
 	}
 	return nil
@@ -155,7 +155,7 @@ func TestFilesystemShutdown(t *testing.T) {
 	e := newEnding(t, "dm-0", dir)
 	shutDown(t, dir)
 	if _, err := os.Create(filepath.Join(dir, "another")); !errors.Is(err, unix.EIO) {
-		t.Errorf("a new file: %v, want %v: what follows proves nothing", err, unix.EIO)
+		t.Errorf("create a file on the filesystem that was shut down: %v, want %v: the test cannot show anything", err, unix.EIO)
 	}
 	e.ends()
 	e.goesOn("beside")
@@ -189,7 +189,7 @@ func TestSyncHangs(t *testing.T) {
 	t.Cleanup(resume) // once more is no error
 	e.ends()
 	if syncs(t) == "" {
-		t.Error("no sync is under way: what follows proves nothing")
+		t.Error("no sync hangs on the suspended disk: the test cannot show anything")
 	}
 	e.goesOn("beside")
 	e.plugin.kill(t)
@@ -214,9 +214,9 @@ func TestNothingLeaks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "each exit is told", func() error {
-		if told := p.count(logLifted) + p.count(logLost); told != exits {
-			return fmt.Errorf("%d of %d are", told, exits)
+	eventually(t, "the log has each exit", func() error {
+		if logged := p.count(logLifted) + p.count(logLost); logged != exits {
+			return fmt.Errorf("the log has %d of %d exits", logged, exits)
 		}
 		return nil
 	})
@@ -272,7 +272,7 @@ func scsiDisks(t *testing.T, n int, parameters ...string) []string {
 	eventually(t, "the disks are there", func() (err error) {
 		found, err = filepath.Glob("/sys/bus/pseudo/drivers/scsi_debug/adapter*/host*/target*/*/block/*")
 		if err == nil && len(found) != n {
-			err = fmt.Errorf("%d disks", len(found))
+			err = fmt.Errorf("the kernel has %d disks of scsi_debug, want %d", len(found), n)
 		}
 		return err
 	})

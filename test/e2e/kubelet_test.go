@@ -262,7 +262,7 @@ func checkRestart(t *testing.T, p staticPod) {
 	within(t, kubeletDeadline, "container c runs again", func() error {
 		k := p.running(t, "c")["c"]
 		if k.ID == first.ID {
-			return errors.New("it is the same one")
+			return errors.New("the container was not restarted yet")
 		}
 		// The pod has its limit, no sum with the dead.
 		return errors.Join(checkIOMax(k.Cgroup, limitedDisk), checkIOMax(filepath.Dir(k.Cgroup), limitedDisk))

@@ -212,7 +212,7 @@ func awaitWeight50(t *testing.T, k *cri.Container, when string) {
 	eventually(t, "io.weight "+when, func() error {
 		w, err := cgroup.Dir(k.Cgroup).Weight()
 		if err == nil && w != 50 {
-			err = fmt.Errorf("it is %d, want 50", w)
+			err = fmt.Errorf("io.weight is %d, want 50", w)
 		}
 		return err
 	})

@@ -15,7 +15,7 @@ func (w writer) awaitOwner(file string) {
 	w.t.Helper()
 	within(w.t, time.Minute, filepath.Base(file)+" belongs to its writer", func() error {
 		if o := ownerOf(w.t, file); o.CgroupID != w.id {
-			return fmt.Errorf("it belongs to %+v", o)
+			return fmt.Errorf("the owner is %+v, want cgroup %d", o, w.id)
 		}
 		return nil
 	})
@@ -73,14 +73,14 @@ func TestRepairCopyUp(t *testing.T) {
 	took, charged := time.Since(began), a.written("ext4")-before
 	t.Logf("%.1f of %d MiB are charged to the writer, in %v", float64(charged)/mib, size, took.Round(10*time.Millisecond))
 	if charged < size*mib*9/10 {
-		t.Error("the copy is charged to others")
+		t.Errorf("%d bytes of the copy are charged to the writer, want at least 90 %% of %d MiB", charged, size)
 	}
 	if least := size * time.Second / rate / 2; took < least {
-		t.Errorf("at its limit it takes at least %v", least)
+		t.Errorf("the copy took %v, at the writer's limit it takes at least %v", took, least)
 	}
 	upper := filepath.Join(dir, "upper", "f")
 	if got := ownerOf(t, upper); got.CgroupID != a.id {
-		t.Errorf("the copy belongs to %+v", got)
+		t.Errorf("the owner of the copy is %+v, want cgroup %d", got, a.id)
 	}
 	b.starts(waysToWrite[0].command(filepath.Join(merged, "f"))...)
 	b.awaitOwner(upper)

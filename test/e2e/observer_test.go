@@ -205,7 +205,7 @@ func TestObserverElsewhere(t *testing.T) {
 	o := watch(t, "ext4")
 	file := testFile(t, "xfs", "f")
 	if got := observe(t, o, file, func() { a.writes(file, 1, "1M") }); len(got) > 0 {
-		t.Errorf("got %v", got)
+		t.Errorf("writes to an unwatched filesystem were counted: %v", got)
 	}
 	if n := tracingLinks(t); n != 1 {
 		t.Errorf("%d programs are attached, want 1", n)
@@ -214,7 +214,7 @@ func TestObserverElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := tracingLinks(t); n != 0 {
-		t.Errorf("%d programs are attached, and nothing is watched", n)
+		t.Errorf("%d programs are attached while no filesystem is watched, want 0", n)
 	}
 }
 
@@ -254,10 +254,10 @@ func TestObserverLoss(t *testing.T) {
 	}
 	t.Logf("%d files, %d bytes, %d lost", len(found), sum, lost)
 	if lost < 400*4096 || sum+lost < files*4096 {
-		t.Errorf("%d bytes are counted and %d lost, %d were written", sum, lost, files*4096)
+		t.Errorf("%d bytes are counted and %d lost, want %d together and some lost", sum, lost, files*4096)
 	}
 	if again, _, err := o.Read(); err != nil || len(again) > 100 {
-		t.Errorf("%d are counted again, %v", len(again), err)
+		t.Errorf("a second read returns %d files again, error %v, want at most 100", len(again), err)
 	}
 }
 

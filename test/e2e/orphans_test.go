@@ -61,26 +61,26 @@ func (c cluster) areOrphaned(kinds []volumeKind) {
 			UID: uid, Namespace: "default", Pod: "volumes", Volume: v.directory(), Plugin: v.orphan, State: state, Disks: v.disks,
 		}
 		if !slices.ContainsFunc(found, want.is) {
-			c.Errorf("the orphan %+v is not in %+v", want, found)
+			c.Errorf("the orphaned volume %+v is not listed in %+v", want, found)
 		}
 	}
 	administer(c.T, "systemctl", "start", "cluster-kubelet")
 	var left []orphaned
-	within(c.T, clusterDeadline, "the kubelet unmounts what it missed", func() error {
+	within(c.T, clusterDeadline, "the kubelet unmounts the volumes of the removed pod", func() error {
 		left = slices.DeleteFunc(listOrphans(c.T), func(o orphaned) bool { return o.UID != uid })
 		for _, o := range left {
 			if o.Volume != stays {
-				return fmt.Errorf("%+v", o)
+				return fmt.Errorf("still mounted: %+v", o)
 			}
 		}
 		return nil
 	})
 	if len(left) != 1 {
-		c.Fatalf("the orphans are %+v, want that of %s", left, stays)
+		c.Fatalf("the orphaned volumes are %+v, want only %s", left, stays)
 	}
 	administer(c.T, "umount", left[0].Mountpoint)
 	if left = listOrphans(c.T); slices.ContainsFunc(left, func(o orphaned) bool { return o.UID == uid }) {
-		c.Errorf("once it is unmounted there are %+v", left)
+		c.Errorf("after the unmount of the last orphaned volume %+v are listed", left)
 	}
 }
 

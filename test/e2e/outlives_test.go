@@ -26,7 +26,7 @@ func testExecOutlives(t *testing.T) {
 			k := pod.run(sleeper("c", "/data", "ext4"))
 			first := processes(t, k)
 			if len(first) != 1 {
-				t.Fatalf("it has processes %v", first)
+				t.Fatalf("the container has processes %v, want one", first)
 			}
 			file := testFile(t, "ext4", "f")
 			ended := make(chan struct{})
@@ -40,7 +40,7 @@ func testExecOutlives(t *testing.T) {
 				return err
 			})
 			if all := processes(t, k); len(all) != 2 {
-				t.Errorf("it has processes %v", all)
+				t.Errorf("the container has processes %v, want the first one and the exec", all)
 			}
 			wantIOMax(t, k.Cgroup, limitedDisk)
 			if err := unix.Kill(first[0], unix.SIGTERM); err != nil {
@@ -48,7 +48,7 @@ func testExecOutlives(t *testing.T) {
 			}
 			eventually(t, "the cgroup is removed", func() error {
 				if _, err := os.Stat(filepath.Join(cri.CgroupRoot, k.Cgroup)); !errors.Is(err, os.ErrNotExist) {
-					return errors.Join(errors.New("it is there"), err)
+					return errors.Join(errors.New("the cgroup exists"), err)
 				}
 				return nil
 			})

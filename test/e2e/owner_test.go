@@ -44,7 +44,7 @@ func TestOwner(t *testing.T) {
 			a.writes(file, 1, "64k", "oflag=append")
 			want := fileOwner{State: "live", Cgroup: a.name, CgroupID: a.id}
 			if got := ownerOf(t, file); got != want {
-				t.Errorf("got %+v, want %+v", got, want)
+				t.Errorf("owner of %s is %+v, want %+v", file, got, want)
 			}
 			// What is dirty keeps it from being given to another.
 			a.remove()
@@ -80,7 +80,7 @@ func testOwnerOfContainers(t *testing.T) {
 	}
 	got := ownerOf(t, file)
 	if got.State != "live" || got.Namespace != "default" || got.Pod != pod.Name || got.Container != "web" || !strings.HasPrefix(got.Cgroup, strings.TrimPrefix(pod.Cgroup, "/")) {
-		t.Errorf("got %+v", got)
+		t.Errorf("owner is %+v, want container web of pod %s", got, pod.Name)
 	}
 }
 
@@ -98,7 +98,7 @@ func TestNoDeadOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := ownerOf(t, file); got.Container != name {
-			t.Fatalf("before its end: %+v", got)
+			t.Fatalf("before the container's end the owner is %+v, want container %s", got, name)
 		}
 		if err := k.Stop(t.Context()); err != nil {
 			t.Fatal(err)
@@ -106,17 +106,17 @@ func TestNoDeadOwner(t *testing.T) {
 		if !p.handedOver(t, name) {
 			continue // lost
 		}
-		within(t, 30*time.Second, "the file is a living cgroup's", func() error {
+		within(t, 30*time.Second, "the owner of the file is a living cgroup", func() error {
 			got := ownerOf(t, file)
 			if got.State != "live" && got.State != "none" {
-				return fmt.Errorf("it is %+v", got)
+				return fmt.Errorf("the owner is %+v", got)
 			}
 			t.Logf("%+v", got)
 			return nil
 		})
 		return
 	}
-	t.Error("three races were lost")
+	t.Error("in three exits the cgroup was removed before its limits were lifted")
 }
 
 // TestReleaseBtrfs verifies that, after a sync as the plugin makes it, one release of removed cgroups suffices
@@ -133,7 +133,7 @@ func TestReleaseBtrfs(t *testing.T) {
 	a.remove()
 	file := filepath.Join(dir, "f1")
 	if got := ownerOf(t, file); got.State != "gone" {
-		t.Fatalf("it is %+v: this proves nothing", got)
+		t.Fatalf("the owner is %+v, want a removed cgroup: the test cannot show anything", got)
 	}
 	if _, err := command(t, "sync", dir); err != nil {
 		t.Fatal(err)
@@ -141,9 +141,9 @@ func TestReleaseBtrfs(t *testing.T) {
 	if err := tree.Cgroup(".").ReleaseRemovedOwners(); err != nil {
 		t.Fatal(err)
 	}
-	within(t, 5*time.Second, "the file is of no dead cgroup", func() error {
+	within(t, 5*time.Second, "the owner of the file is no removed cgroup", func() error {
 		if got := ownerOf(t, file); got.State == "gone" {
-			return fmt.Errorf("it is %+v", got)
+			return fmt.Errorf("the owner is %+v", got)
 		}
 		return nil
 	})
@@ -168,9 +168,9 @@ func TestNewPodOnOldVolume(t *testing.T) {
 			continue // lost
 		}
 		awaitOnDisk(t)
-		eventually(t, "the old pod's files are its no more", func() error {
+		eventually(t, "the files of the old pod have no owner", func() error {
 			if got := ownerOf(t, file); got.State != "none" {
-				return fmt.Errorf("%+v", got)
+				return fmt.Errorf("the owner of %s is %+v", file, got)
 			}
 			return nil
 		})
@@ -189,14 +189,14 @@ func TestNewPodOnOldVolume(t *testing.T) {
 		}
 		t.Logf("%d of 16 MiB are charged to the new pod's container", (after-before)/mib)
 		if after-before < 15*mib {
-			t.Error("too little")
+			t.Errorf("%d bytes are charged to the new pod, want at least 15 MiB", after-before)
 		}
 		if got := ownerOf(t, file); got.Pod != pod.Name || got.Container != "next" {
-			t.Errorf("the file is of %+v", got)
+			t.Errorf("the owner of the file is %+v, want container next of pod %s", got, pod.Name)
 		}
 		return
 	}
-	t.Error("three races were lost")
+	t.Error("in three exits the cgroup was removed before its limits were lifted")
 }
 
 // TestOwnerForbidden verifies that a user without the necessary privileges gets one line with the reason.
@@ -204,7 +204,7 @@ func TestOwnerForbidden(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "setpriv", "--bounding-set=-perfmon,-bpf,-sys_admin", "--inh-caps=-all",
 		filepath.Join(node.payload, "nri-blkio"), "owner", "/etc/passwd").CombinedOutput()
 	if err == nil || strings.Count(string(out), "\n") != 1 || !strings.HasPrefix(string(out), "nri-blkio: the writeback owner of files cannot be read on this kernel: ") {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("owner without privileges: error %v, output %q, want one line with the reason", err, out)
 	}
 }
 
@@ -216,10 +216,10 @@ func TestOwnerErrors(t *testing.T) {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err == nil || strings.Count(string(out), "\n") != 2 || !strings.Contains(string(out), "\n/etc/passwd ") {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("owner of three files: error %v, output %q, want an error and the owner of /etc/passwd", err, out)
 	}
 	want := "nri-blkio: open /no/one: no such file or directory\nnri-blkio: open /no/\\x1b[2Jtwo: no such file or directory\n"
 	if got := stderr.String(); got != want {
-		t.Errorf("got %q, want %q", got, want)
+		t.Errorf("stderr is %q, want %q", got, want)
 	}
 }

@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -233,7 +232,7 @@ func awaitVolumes(t *testing.T, kinds []volumeKind) map[string]*cri.Container {
 			}
 		}
 		if len(missing) > 0 {
-			return fmt.Errorf("not %s", strings.Join(missing, ", "))
+			return fmt.Errorf("these containers do not run: %s", strings.Join(missing, ", "))
 		}
 		return nil
 	})
@@ -254,10 +253,10 @@ func (v *volumeKind) find(t *testing.T) string {
 
 // isRefused: the tenant reads the reason where the kubelet tells why the container waits.
 func (v *volumeKind) isRefused(t *testing.T) {
-	eventually(t, "the kubelet tells why the container waits", func() error {
+	eventually(t, "the kubelet reports why the container waits", func() error {
 		_, message, err := waiting(t.Context(), "volumes", v.Name())
 		if err == nil && !strings.Contains(message, v.refuse) {
-			err = errors.New(message)
+			err = fmt.Errorf("the kubelet reports %q, want %q", message, v.refuse)
 		}
 		return err
 	})

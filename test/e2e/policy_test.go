@@ -88,9 +88,9 @@ func TestPolicyReload(t *testing.T) {
 	p.await(t, logReloaded, 1)
 	const want = `entry 1 "/data wbps=1Mi": wbps=1Mi is under this node's floor (write at least 2Mi)`
 	wantRefusal(t, pod, "low", limits+"containers", want)
-	eventually(t, "the refusal is on the record of the one that runs", func() error {
+	eventually(t, "the record of the running container has the refusal", func() error {
 		if r := readRecord(t, before.Cgroup); !strings.Contains(r.Error, want) {
-			return fmt.Errorf("it is %+v", r)
+			return fmt.Errorf("the record is %+v", r)
 		}
 		return nil
 	})
@@ -119,7 +119,7 @@ func TestIgnore(t *testing.T) {
 		k := pod.run(sleeper(name, "/data", "ext4", "/mem", "tmpfs"))
 		wantIOMax(t, k.Cgroup, limitedDisk)
 		if r := readRecord(t, k.Cgroup); !strings.HasPrefix(r.Error, "nri-blkio: "+limits+"container."+name+": entry ") {
-			t.Errorf("record of %s has the error %q", name, r.Error)
+			t.Errorf("record of container %s has the error %q, want one about its annotation", name, r.Error)
 		}
 	}
 }

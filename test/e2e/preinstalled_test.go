@@ -38,7 +38,7 @@ func TestPreinstalled(t *testing.T) {
 	wantIOMax(t, pod.Cgroup, twiceDisk)
 	eventually(t, "the writeback part has the policy of the runtime", func() error {
 		if mode := report(t).Mode; mode != repair.ModeObserve {
-			return fmt.Errorf("its mode is %q", mode)
+			return fmt.Errorf("the mode of the writeback part is %q, want %q", mode, repair.ModeObserve)
 		}
 		return nil
 	})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -85,14 +86,14 @@ func launchAs(t *testing.T, by []string, args ...string) *instance {
 // await waits until the log has the text so many times.
 func (p *instance) await(t *testing.T, text string, times int) {
 	t.Helper()
-	eventually(t, "the log of nri-blkio says "+text, func() error {
+	eventually(t, "the log of nri-blkio has "+text, func() error {
 		select {
 		case <-p.done:
 			t.Fatalf("nri-blkio ended with %v:\n%s", p.cmd.ProcessState, p.log)
 		default:
 		}
 		if p.count(text) < times {
-			return errors.New("it does not")
+			return fmt.Errorf("the log has it %d times, want %d", p.count(text), times)
 		}
 		return nil
 	})

@@ -102,7 +102,7 @@ func (w writer) starts(command ...string) (end func()) {
 		within(w.t, deadline, "the cgroup is empty", func() error {
 			events, err := os.ReadFile(filepath.Join(cgroup.Root, w.name, "cgroup.events"))
 			if err == nil && !strings.Contains(string(events), "populated 0") {
-				err = errors.New("it is not")
+				err = fmt.Errorf("cgroup.events is %q, want populated 0", events)
 			}
 			return err
 		})
@@ -221,7 +221,7 @@ func awaitWatched(t *testing.T, fs string) {
 				return nil
 			}
 		}
-		return errors.New("it is not")
+		return fmt.Errorf("the report lists no filesystem of %s", volumes[fs])
 	})
 }
 
@@ -247,7 +247,7 @@ func (w writer) owns(reader *writeback.OwnerReader, file string) *os.File {
 		f.Close()
 		os.Remove(file)
 	}
-	w.t.Fatalf("it belongs to %d at first, want %d", got, w.id)
+	w.t.Fatalf("%s: the owner is cgroup %d before the test, want %d", file, got, w.id)
 	return nil
 }
 
@@ -262,12 +262,12 @@ func chargedRight(t *testing.T, a, b writer, fs string, limit float64) {
 	time.Sleep(3 * time.Second)
 	own, others = a.written(fs)-own, b.written(fs)-others
 	rate := float64(own) / time.Since(after).Seconds()
-	t.Logf("then %.1f MiB charged right, %.1f MiB not, at %.2f of its limit", float64(own)/mib, float64(others)/mib, rate/limit)
+	t.Logf("after the move: %.1f MiB charged to the writer, %.1f MiB to the former owner, at %.2f of the limit", float64(own)/mib, float64(others)/mib, rate/limit)
 	if own == 0 || float64(others) > 0.01*float64(own+others) {
-		t.Error("not charged right")
+		t.Errorf("%d bytes are charged to the writer and %d to the former owner, want at most 1 %% to the former owner", own, others)
 	}
 	if rate > 1.5*limit { // what is written at a time is as much as this time is worth
-		t.Error("above its limit")
+		t.Errorf("the writer writes %.0f bytes/s, limit %.0f", rate, limit)
 	}
 }
 
@@ -298,12 +298,12 @@ func switches(t *testing.T, reader *writeback.OwnerReader, fs string, command fu
 	var began time.Time // of writing: to start a program takes its time
 	before := modified()
 	end := a.starts(command(file)...)
-	within(t, time.Minute, "it belongs to its writer", func() error {
+	within(t, time.Minute, "the file belongs to its writer", func() error {
 		if now := modified(); began.IsZero() && now.After(before) {
 			began = now
 		}
 		if owner() != a.id {
-			return errors.New("it does not")
+			return fmt.Errorf("the owner is cgroup %d, want %d", owner(), a.id)
 		}
 		return nil
 	})
@@ -311,7 +311,7 @@ func switches(t *testing.T, reader *writeback.OwnerReader, fs string, command fu
 	t.Logf("%v; %.1f MiB escaped", took.Round(time.Millisecond), float64(b.written(fs))/mib)
 	chargedRight(t, a, b, fs, limit)
 	if got := owner(); got != a.id {
-		t.Errorf("it belongs to %d at last", got)
+		t.Errorf("the owner at the end is cgroup %d, want %d", got, a.id)
 	}
 	end()
 	os.Remove(file)

@@ -44,7 +44,7 @@ func TestChargeOfRemoved(t *testing.T) {
 				want = pod.id
 			}
 			if got := ownerOf(t, file); got.CgroupID != a.id || got.State != "gone" {
-				t.Fatalf("it is of %+v: this shows nothing", got)
+				t.Fatalf("the owner is %+v, want the removed cgroup %d: the test cannot show anything", got, a.id)
 			}
 			b.writes(file, 1, "1M", "conv=notrunc,fsync") // what is dirty is not seen to become so
 			if got := chargedWith(t, o, file, func() { b.writes(file, 1, "1M", "conv=notrunc,fsync") }); len(got) != 1 || !got[want] {
@@ -53,10 +53,10 @@ func TestChargeOfRemoved(t *testing.T) {
 			if want != pod.id {
 				return
 			}
-			eventually(t, "the file is the parent's", func() error {
+			eventually(t, "the owner of the file is the parent", func() error {
 				b.writes(file, 1, "1M", "conv=notrunc,fsync")
 				if got := ownerOf(t, file); got.CgroupID != pod.id {
-					return fmt.Errorf("it is of %+v", got)
+					return fmt.Errorf("the owner is %+v, want cgroup %d", got, pod.id)
 				}
 				return nil
 			})

@@ -76,7 +76,7 @@ func full(s *arena, mountpoint string) {
 	stop()
 	s.Log(did)
 	if !strings.Contains(did, "no space") {
-		s.Error("there was space: this proves nothing")
+		s.Error("the filesystem never was full: the case cannot show anything")
 	}
 	s.calm(k, unix.ENOSPC)
 }
@@ -137,9 +137,9 @@ func frozenVolume(s *arena, mountpoint string) {
 func (s *arena) goesOn(k *shaker) {
 	s.Helper()
 	now := k.passes.Load()
-	eventually(s.T, "all is shaken", func() error {
+	eventually(s.T, "the shaker has passed over all files twice", func() error {
 		if n := k.passes.Load(); n < now+2 {
-			return fmt.Errorf("%d passes, there were %d", n, now)
+			return fmt.Errorf("the shaker made %d passes, want 2 more than %d", n, now)
 		}
 		return nil
 	})

@@ -78,14 +78,14 @@ func (s *arena) checkSQLite(mode string, writers []*sqliteWriter) {
 	for _, w := range writers {
 		s.Logf("mode %s, %s: %d commits", mode, w.who, w.commits)
 		if w.commits < fewCommits {
-			s.Error("this proves nothing")
+			s.Errorf("mode %s: writer %s made %d commits, want at least %d", mode, w.who, w.commits, fewCommits)
 		}
 		want += fmt.Sprintf("%s|%d|%d\n", w.who, w.commits, w.commits*(w.commits+1)/2)
 	}
 	out, err := exec.CommandContext(s.Context(), "sqlite3", "-bail", filepath.Join(s.dir, mode+".db"),
 		"PRAGMA integrity_check; SELECT who, count(*), sum(n) FROM log WHERE length(data)=300 GROUP BY who ORDER BY who;").CombinedOutput()
 	if err != nil || string(out) != want {
-		s.Errorf("mode %s: %v, got %q, want %q", mode, err, out, want)
+		s.Errorf("database in mode %s: error %v, integrity check and rows are %q, want %q", mode, err, out, want)
 	}
 }
 
@@ -115,7 +115,7 @@ func (w *sqliteWriter) write(over *atomic.Bool) {
 			return
 		}
 		if answer != fmt.Sprintln(n) {
-			w.err = fmt.Errorf("got %q, want %d", answer, n)
+			w.err = fmt.Errorf("sqlite answered %q to commit %d", answer, n)
 			return
 		}
 		w.commits = n
@@ -167,7 +167,7 @@ func postgres(s *arena) {
 		const each, clients = 20, 4
 		out := d.does("pgbench", "-n", "-c", strconv.Itoa(clients), "-t", strconv.Itoa(each), "-f", script, "postgres")
 		if !strings.Contains(out, fmt.Sprintf("actually processed: %d/%[1]d\n", each*clients)) {
-			s.Errorf("pgbench: %s", out)
+			s.Errorf("pgbench did not process %d transactions: %s", each*clients, out)
 		}
 		committed += each * clients
 	})
@@ -179,17 +179,17 @@ func postgres(s *arena) {
 	s.forget()
 	d.start()
 	if log := d.server.out.String(); !strings.Contains(log, "redo done at") {
-		s.Errorf("it has not recovered: this proves less: %s", log)
+		s.Errorf("PostgreSQL did not replay its log after the crash, so the case shows less: %s", log)
 	}
 	const sums = "SELECT (SELECT sum(balance) FROM accounts) = sum(delta), (SELECT sum(balance) FROM tellers) = sum(delta), count(*) FROM history"
 	if got, want := d.does("psql", "-AtX", "-c", sums, "postgres"), fmt.Sprintf("t|t|%d\n", committed); got != want {
-		s.Errorf("after recovery: got %q, want %q", got, want)
+		s.Errorf("sums of the database after recovery are %q, want %q", got, want)
 	}
 	d.stop(unix.SIGINT)
 	s.forget()
 	sums2 := d.does("pg_checksums", "--check", "-D", d.data)
 	if !strings.Contains(sums2, "Bad checksums:  0\n") {
-		s.Errorf("pg_checksums: %s", sums2)
+		s.Errorf("pg_checksums found bad checksums: %s", sums2)
 	}
 }
 
@@ -197,7 +197,7 @@ func newDatabase(s *arena) *database {
 	s.Helper()
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin")
 	if err != nil || len(found) != 1 {
-		s.Fatalf("found %v, %v", found, err)
+		s.Fatalf("installations of PostgreSQL: %v, %v, want one", found, err)
 	}
 	who, err := user.Lookup("postgres")
 	if err != nil {

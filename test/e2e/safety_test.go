@@ -27,7 +27,7 @@ import (
 type safetyCase struct {
 	name string
 	play func(s *arena)
-	// without says on how many of the filesystems it is played without -proof.
+	// without is the number of filesystems on which the case runs without -proof.
 	without int
 	proof   time.Duration // what a proof takes for it, on each
 }
@@ -123,7 +123,7 @@ func snapshots(s *arena) {
 	did := first() + second()
 	s.Log(did)
 	if without == "" && !strings.Contains(did, "clone:") {
-		s.Error("no clone was made")
+		s.Error("the writers cloned no file: the case cannot show anything")
 	}
 	s.moved(k)
 }
@@ -160,7 +160,7 @@ func fioVerifies(s *arena) {
 	stop()
 	s.moved(k)
 	if verified < 100 {
-		s.Errorf("%d blocks are verified: this proves little", verified)
+		s.Errorf("fio verified %d blocks, want at least 100: the case shows little", verified)
 	}
 }
 
@@ -222,10 +222,10 @@ func littleMemory(s *arena) {
 	}
 	s.Logf("%v", count)
 	if count["oom_kill"] > 0 || count["oom_group_kill"] > 0 {
-		s.Error("it was killed")
+		s.Errorf("a process was killed by the OOM killer: %v", count)
 	}
 	if count["max"] == 0 {
-		s.Error("the limit was never reached: this proves nothing")
+		s.Error("the memory limit was never reached: the case cannot show anything")
 	}
 }
 
@@ -255,15 +255,15 @@ func timesStay(s *arena) {
 		}
 		before := statx(s.T, file)
 		if cached(s.T, file) == 0 {
-			s.Error("nothing is in memory: this proves nothing")
+			s.Errorf("no page of %s is in the page cache: the case cannot show anything", file)
 		}
 		k := s.shake()
-		eventually(s.T, "it was shaken", func() error {
+		eventually(s.T, "the shaker has moved the file and dropped its pages", func() error {
 			if n := k.passes.Load(); n < 10 {
-				return fmt.Errorf("%d passes", n)
+				return fmt.Errorf("%d passes of the shaker, want 10", n)
 			}
 			if n := cached(s.T, file); n > 0 {
-				return fmt.Errorf("%d pages are in memory", n)
+				return fmt.Errorf("%d pages are in the page cache, want 0", n)
 			}
 			return nil
 		})
@@ -296,7 +296,7 @@ func statx(t *testing.T, file string) seen {
 	return seen{st.Mtime, st.Ctime, st.Atime, st.Btime, st.Size, st.Mode, st.Nlink}
 }
 
-// cached says how many pages of a file are in the page cache. It reads none: a read
+// cached returns how many pages of a file are in the page cache. It reads none: a read
 // with RWF_NOWAIT begins to read ahead.
 func cached(t *testing.T, file string) (n int) {
 	t.Helper()
@@ -368,7 +368,7 @@ func removal(s *arena) {
 		for _, c := range both {
 			eventually(s.T, "cgroup was removed", func() error {
 				if _, err := os.Stat(filepath.Join(cri.CgroupRoot, c.Cgroup)); !errors.Is(err, os.ErrNotExist) {
-					return errors.Join(errors.New(c.Cgroup+" is there"), err)
+					return errors.Join(errors.New(c.Cgroup+" exists"), err)
 				}
 				return nil
 			})

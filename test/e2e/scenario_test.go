@@ -161,7 +161,7 @@ func (s *stage) promised() {
 		tolerated = 1.05
 	}
 	if !strings.HasPrefix(s.parts, noParts) && s.pod > tolerated {
-		s.Errorf("the pod wrote %.2f times what it was granted", s.pod)
+		s.Errorf("the pod wrote at %.2f times its limits, want at most %.2f", s.pod, tolerated)
 	}
 }
 

@@ -139,7 +139,7 @@ func inversionBeside(cure func(s *stage, a *cri.Container)) func(*stage) {
 		beside.Go(func() { who["a"].does("write", "--path", own, "--span", "4Gi", "--seconds", seconds(3*s.duration)) })
 		eventually(s.T, "a writes", func() error {
 			if s.written(who["a"].Cgroup) == before {
-				return errors.New("it does not")
+				return errors.New("no further write is charged to it")
 			}
 			return nil
 		})
@@ -310,7 +310,7 @@ func lostRace(s *stage) {
 	began := time.Now()
 	eventually(s.T, "cgroup was removed", func() error {
 		if _, err := os.Stat(filepath.Join(cri.CgroupRoot, who["a"].Cgroup)); !errors.Is(err, os.ErrNotExist) {
-			return errors.New("it is there")
+			return errors.New("the cgroup exists")
 		}
 		return nil
 	})
@@ -318,9 +318,9 @@ func lostRace(s *stage) {
 	stop.Wait()
 	s.drains(began)
 	if s.parts != noParts && s.parts != "backstop" {
-		eventually(s.T, "the loss is said", func() error {
+		eventually(s.T, "the log says that the limits were lifted too late", func() error {
 			if s.plugin.count(logLost) <= lost {
-				return errors.New("it is not")
+				return errors.New("the log has no such line")
 			}
 			return nil
 		})

@@ -140,7 +140,7 @@ func (b *slowBench) together(cgroups []string, judge func(rates []float64) error
 	eventually(b.T, "each of them does I/O", func() error {
 		for i, n := range b.operations(cgroups) {
 			if n-before[i] < 10 {
-				return fmt.Errorf("%s: %d operations", cgroups[i], n-before[i])
+				return fmt.Errorf("%s did %d operations, want 10", cgroups[i], n-before[i])
 			}
 		}
 		return nil
@@ -163,7 +163,7 @@ func (b *slowBench) together(cgroups []string, judge func(rates []float64) error
 			}
 		}
 		err = judge(rates)
-		b.Logf("%.0f operations/s: %v", rates, cmp.Or(err, errors.New("as wanted")))
+		b.Logf("%.0f operations/s: %v", rates, cmp.Or(err, errors.New("as expected")))
 		if err == nil {
 			return nil
 		}

@@ -43,7 +43,7 @@ func (s *soak) atRest() footprint {
 	eventually(s.T, "no cgroup is left", func() error {
 		left, err := podCgroups()
 		if err == nil && len(left) > 0 {
-			err = fmt.Errorf("%v", left)
+			err = fmt.Errorf("cgroups of pods are left: %v", left)
 		}
 		return err
 	})
@@ -128,7 +128,7 @@ func noChildren(pid int) error {
 	}
 	for _, list := range lists {
 		if data, err := os.ReadFile(list); err == nil && len(data) > 0 {
-			return fmt.Errorf("it has the children %s", data)
+			return fmt.Errorf("process %d has the children %s", pid, data)
 		}
 	}
 	return nil
@@ -158,13 +158,13 @@ func scrape(name string) (float64, error) {
 func (s *soak) compare(before, after footprint) {
 	s.Helper()
 	if before.pid != after.pid {
-		s.Fatalf("process %d has become %d", before.pid, after.pid)
+		s.Fatalf("the plugin was restarted: its process was %d and is %d", before.pid, after.pid)
 	}
 	if s.pods >= soakComparable && float64(after.anon) > 1.1*float64(before.anon) {
 		s.Errorf("RssAnon has grown from %d to %d KiB", before.anon, after.anon)
 	}
 	if len(after.descriptors) > len(before.descriptors) {
-		s.Errorf("it had the descriptors\n%v\nand has\n%v", before.descriptors, after.descriptors)
+		s.Errorf("the plugin has more descriptors than before: they were\n%v\nand are\n%v", before.descriptors, after.descriptors)
 	}
 	if len(after.state) > len(before.state) {
 		s.Errorf("its state directory had %v and has %v", before.state, after.state)
@@ -190,7 +190,7 @@ func (s *soak) compareGoroutines(first, second *instance) {
 	after, m := count(second)
 	s.Logf("%d goroutines, and %d in the other process", n, m)
 	if n == 0 {
-		s.Error("no goroutine was printed: this proves nothing")
+		s.Error("the plugin printed no goroutine at its end: the test cannot compare them")
 	}
 	for creator, n := range after {
 		if n > before[creator] {
@@ -198,7 +198,7 @@ func (s *soak) compareGoroutines(first, second *instance) {
 		}
 	}
 	if m > n+soakGoroutines {
-		s.Errorf("%d goroutines after %d pods, were %d", m, s.pods, n)
+		s.Errorf("%d goroutines after %d pods, %d after fewer: some were not ended", m, s.pods, n)
 	}
 }
 

@@ -181,7 +181,7 @@ func (s *store) measured(t *testing.T, k *cri.Container) string {
 			return last
 		}
 	}
-	t.Fatal("nothing is charged on either disk")
+	t.Fatal("writes of the container are charged on neither of the two disks")
 	return ""
 }
 

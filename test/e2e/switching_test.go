@@ -19,7 +19,7 @@ import (
 
 // The bugs that the kernel gate is for are races between an unmount, a write, and inodes
 // that move to another cgroup's writeback. These tests do all three at once, and read what
-// the kernel says about it.
+// the kernel logs about it.
 
 // kernelWarnings begin what the kernel writes about a bug of its own.
 var kernelWarnings = []string{
@@ -46,7 +46,7 @@ func quietKernel(t *testing.T) (check func()) {
 		lines := bufio.NewScanner(bytes.NewReader(since))
 		for lines.Scan() {
 			if slices.ContainsFunc(kernelWarnings, func(w string) bool { return strings.Contains(lines.Text(), w) }) {
-				t.Errorf("the kernel says: %s", lines.Text())
+				t.Errorf("the kernel logged: %s", lines.Text())
 			}
 		}
 	}
@@ -168,7 +168,7 @@ func (v cycled) isUsed(t *testing.T, reader *writeback.OwnerReader, i int) {
 	}
 	within(t, time.Minute, "the file was moved", func() error {
 		if ownerIn(t, reader, shared) == b.id {
-			return errors.New("it was not")
+			return fmt.Errorf("the owner is still cgroup %d", b.id)
 		}
 		return nil
 	})

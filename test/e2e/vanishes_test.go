@@ -41,9 +41,9 @@ func TestDeviceVanishes(t *testing.T) {
 	administer(t, "dmsetup", "remove", "--retry", "e2e")
 	switch err := created["one"].Start(t.Context()); {
 	case err == nil || !strings.Contains(strings.ToLower(err.Error()), "no such device"): // crun writes "No such device"
-		t.Errorf("start without the disk: %v", err)
+		t.Errorf("start of a container whose disk was removed: error %v, want no such device", err)
 	case strings.Contains(err.Error(), device):
-		t.Errorf("the tenant is told of %s on the node: %v", device, err)
+		t.Errorf("the error shows the tenant the node's path %s: %v", device, err)
 	}
 	two := created["two"]
 	if err := two.Start(t.Context()); err != nil {
@@ -53,9 +53,9 @@ func TestDeviceVanishes(t *testing.T) {
 	for _, dir := range []string{two.Cgroup, pod.Cgroup} {
 		wantIOMax(t, dir, disks{"loop7": "wbps=2097152"})
 	}
-	eventually(t, "status says what is missing", func() error {
+	eventually(t, "status shows the missing limit", func() error {
 		if rows := strings.Join(statusOf(t, pod), "\n"); !strings.Contains(rows, "two "+disk+" wbps 1Mi max missing") {
-			return fmt.Errorf("status says\n%s", rows)
+			return fmt.Errorf("status is\n%s", rows)
 		}
 		return nil
 	})

@@ -45,10 +45,10 @@ func TestVerdict(t *testing.T) {
 			}
 			t.Logf("trace of %s:\n%s", fs, strings.Join(v.trace, "\n"))
 			if read().Cgroup != a.id {
-				t.Error("it was not moved: this shows nothing")
+				t.Error("the file was not moved to the other writer: the case cannot show anything")
 			}
 			if v.foreseen < len(v.trace) {
-				t.Errorf("%d of %d rounds went as foreseen", v.foreseen, len(v.trace))
+				t.Errorf("%d of %d rounds had the computed verdict, want all", v.foreseen, len(v.trace))
 			}
 		})
 	}
@@ -61,7 +61,7 @@ type verdicts struct {
 	a, b     writer
 	owner    func() writeback.Owner
 	trace    []string
-	foreseen int // rounds that went as foreseen
+	foreseen int // rounds whose computed verdict was the kernel's
 }
 
 // round has pages of the file written out that were made dirty by a if it is foreign, and otherwise

@@ -21,7 +21,7 @@ func TestParts(t *testing.T) {
 	}
 	for name := range seconds {
 		if !slices.Contains(tests, name) {
-			t.Errorf("%s is no test", name)
+			t.Errorf("seconds has %s, which is not a test", name)
 		}
 	}
 	took := map[string]int{}
@@ -35,11 +35,11 @@ func TestParts(t *testing.T) {
 			}
 		}
 		if in != 1 {
-			t.Errorf("%s is in %d parts", test, in)
+			t.Errorf("%s is in %d parts, want 1", test, in)
 		}
 	}
 	if a, b := took[all[0]], took[all[1]]; max(a, b)-min(a, b) > 60 {
-		t.Errorf("the parts take %d and %d s", a, b)
+		t.Errorf("the parts take %d and %d s, want a difference of at most 60 s", a, b)
 	}
 	if _, err := e2eTests(t.TempDir()); err == nil {
 		t.Error("a directory without tests is no error")
@@ -69,6 +69,6 @@ func TestLineWriter(t *testing.T) {
 		}
 	}
 	if want := strings.Join([]string{"2  two", "1  one line", "2  three", ""}, "\n"); to.String() != want {
-		t.Errorf("%q, want %q", to.String(), want)
+		t.Errorf("the lines are %q, want %q", to.String(), want)
 	}
 }

@@ -36,7 +36,7 @@ func TestBeside(t *testing.T) {
 	}
 	for name, samples := range map[string][]sample{"no I/O": {at(0, 7, 0, 0, 0), at(1, 7, 1, 0, 1), at(2, 7, 2, 0, 2)}, "one moment": samples[:3], "nothing": nil} {
 		if got, err := beside(whileActive(samples)); err == nil {
-			t.Errorf("%s: %+v", name, got)
+			t.Errorf("%s: got %+v, want an error", name, got)
 		}
 	}
 }
@@ -58,7 +58,7 @@ func TestPart(t *testing.T) {
 	} {
 		got, err := beside([]sample{at(0, 0, 0, 0, 0), at(4, tt.victim, tt.bytes, 0, tt.iops)})
 		if err != nil || math.Abs(got.Part-tt.want) > 1e-9 {
-			t.Errorf("%s: %.3f (%v), want %.3f", tt.name, got.Part, err, tt.want)
+			t.Errorf("%s: part is %.3f (%v), want %.3f", tt.name, got.Part, err, tt.want)
 		}
 	}
 }
