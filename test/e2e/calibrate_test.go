@@ -18,7 +18,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/generated"
 )
 
-// calibration is what `calibrate -o json` says of a disk.
+// calibration is the result of `calibrate -o json` for a disk.
 type calibration struct {
 	model  blkio.CostModel
 	random float64 // reads of 4 KiB per second

@@ -13,7 +13,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 )
 
-// statusOf is what `status -o json` says of a pod: "c vdb wbps 1Mi 1Mi ok".
+// statusOf returns the rows of a pod in `status -o json`, such as "c vdb wbps 1Mi 1Mi ok".
 func statusOf(t *testing.T, pod podOf) []string {
 	t.Helper()
 	out, err := command(t, "status", "-o", "json", "--pod", "default/"+pod.Name)
@@ -44,8 +44,8 @@ func wantStatus(t *testing.T, pod podOf, want ...string) {
 	}
 }
 
-// TestStatus compares what the command says with io.max, as the kernel has it
-// and as we make it behind the program's back.
+// TestStatus verifies that the command shows io.max as the kernel has it, also after the test
+// has changed it.
 func TestStatus(t *testing.T) {
 	p := startPlugin(t)
 	pod := runPod(t, "pod", annotations{
@@ -63,7 +63,7 @@ func TestStatus(t *testing.T) {
 		return err
 	})
 
-	p.kill(t) // so that nobody repairs
+	p.kill(t) // so that no instance repairs the drift
 	vda, vdb := node.disks["vda"], node.disks["vdb"]
 	for _, line := range []string{vda + " wbps=5242880", vdb + " wbps=max"} {
 		if err := cgroup.Dir(k.Cgroup).SetIOMax(line); err != nil {
@@ -93,7 +93,7 @@ func testClear(t *testing.T) {
 	wantStatus(t, pod, "c vdb wbps 1Mi max cleared", " vdb wbps 1Mi max cleared")
 	wantIOMax(t, bystander.Cgroup, limitedDisk)
 
-	// A container that comes later has its limit, as the help text says.
+	// A container that is created later gets its limit, as the help text says.
 	wantIOMax(t, pod.run(sleeper("later", "/data", "ext4")).Cgroup, limitedDisk)
 	wantIOMax(t, pod.Cgroup, nil)
 
@@ -198,7 +198,7 @@ func orphansOf(t *testing.T, uid string, args ...string) []orphan {
 	return nil
 }
 
-// mountOrphan mounts a volume for a pod that is not there, and opens a file on it.
+// mountOrphan mounts a volume for a pod that does not exist, and opens a file on it.
 func mountOrphan(t *testing.T, uid string) (at string) {
 	t.Helper()
 	const pods = "/var/lib/kubelet/pods/"

@@ -75,8 +75,8 @@ func startUnit(t *testing.T, name string) func() (string, error) {
 	return func() (string, error) { return journal(name), nil }
 }
 
-// repairsForeignFiles: files of another user, on a volume that only that one may
-// enter, are given to who writes them, mapped ones too.
+// repairsForeignFiles verifies that files of another user, on a volume that only this user may
+// enter, move to their writers, also if they are mapped.
 func repairsForeignFiles(t *testing.T, ways []wayToWrite) {
 	t.Helper()
 	private(t, "/mnt/ext4")
@@ -303,7 +303,7 @@ func daemonSpec(t *testing.T, profile, name string) map[string]any {
 	if err != nil {
 		t.Fatalf("kubectl kustomize: %v: %s", err, built)
 	}
-	// The validator is in no kustomization: an operator who wants it adds it.
+	// The validator is in no kustomization: operators add it if they want it.
 	validator, err := os.ReadFile(filepath.Join(node.payload, "deploy/kubernetes/validator.yaml"))
 	if err != nil {
 		t.Fatal(err)

@@ -172,9 +172,9 @@ func testPodRefusals(t *testing.T) {
 	})
 }
 
-// testOtherContainersMount: a container is refused where it names what only another one
-// of its pod has mounted. Nothing of what it asks is done, and the other one, which runs,
-// keeps what it has.
+// testOtherContainersMount verifies that a container is rejected if its annotation names a mount that
+// only another container of the pod has. None of its limits are written, and the other container,
+// which runs, keeps its limits.
 func testOtherContainersMount(t *testing.T) {
 	pod := runPod(t, "pod", annotations{
 		limits + "container.a": "/data wbps=1Mi; /other wbps=1Mi",

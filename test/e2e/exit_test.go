@@ -98,7 +98,8 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// TestNoHandOver is the same without it, which is what is to be seen above.
+// TestNoHandOver verifies that the data of an ended container is written late and slowly without the
+// hand-over. Otherwise TestHandOver would show nothing.
 func TestNoHandOver(t *testing.T) {
 	startPlugin(t, "--policy", policyFile(t, "writeback: {handOver: false}\n"))
 	pod := runPod(t, "pod", annotations{limits + "container.c": "/data wbps=512Ki"})
@@ -210,7 +211,7 @@ func TestEnds(t *testing.T) {
 				administer(t, "systemctl", "stop", filepath.Base(k.Cgroup))
 				return
 			}
-			writeCgroup(t, k.Cgroup, "cgroup.kill", "1") // it kills whoever is left, then
+			writeCgroup(t, k.Cgroup, "cgroup.kill", "1") // as systemd does at last
 		}},
 		{"plugin restarted before", func(t *testing.T, _ podOf, k *cri.Container) {
 			p.kill(t)

@@ -183,7 +183,7 @@ func (f *failClosed) flaps() {
 	f.recovers()
 }
 
-// spread tells the median and the largest of some times.
+// spread returns the text of the median and of the largest of some times.
 func spread(all []time.Duration) string {
 	slices.Sort(all)
 	return fmt.Sprintf("%v (at most %v)", all[len(all)/2].Round(time.Millisecond), all[len(all)-1].Round(time.Millisecond))

@@ -17,8 +17,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
-// What goes wrong with a disk as a container ends: whatever it is, the plugin, the
-// next container and the runtime go on, and nothing is left behind.
+// These tests make a disk or a filesystem fail when a container ends. After each failure the plugin,
+// the next container and the runtime must work, and nothing may be left behind.
 
 // ending is a container with data to write, on a disk of the test's own.
 type ending struct {
@@ -48,7 +48,7 @@ func newEnding(t *testing.T, disk, dir string) *ending {
 	return e
 }
 
-// ends stops the container and waits for the plugin to tell of it.
+// ends stops the container and waits until the plugin has logged its end.
 func (e *ending) ends() {
 	e.Helper()
 	if err := e.k.Stop(e.Context()); err != nil {
@@ -62,7 +62,7 @@ func (e *ending) ends() {
 	})
 }
 
-// goesOn checks that containers start and are limited, on another disk.
+// goesOn verifies that containers start and are limited on another disk.
 func (e *ending) goesOn(name string) {
 	e.Helper()
 	pod := runPod(e.T, name, limited)
@@ -73,13 +73,13 @@ func (e *ending) goesOn(name string) {
 	}
 }
 
-// leavesNothing checks what the plugin and the kernel still have of the container.
+// leavesNothing waits until neither the plugin nor the kernel has anything of the container.
 func (e *ending) leavesNothing() {
 	e.Helper()
 	eventually(e.T, "nothing is left", func() error { return e.before.same(e.plugin.debris(e.T)) })
 }
 
-// debris is what a plugin could leave behind.
+// debris has the descriptors, processes and cgroups that a plugin could leave behind.
 type debris struct {
 	descriptors []string
 	processes   string
@@ -95,7 +95,7 @@ func (p *instance) debris(t *testing.T) debris {
 		t.Fatal(err)
 	}
 	for _, fd := range fds {
-		// One that is closed meanwhile has no name, and is none.
+		// A descriptor that was closed meanwhile has no name, and does not count.
 		if name, err := os.Readlink(proc + "fd/" + fd.Name()); err == nil {
 			d.descriptors = append(d.descriptors, name)
 		}

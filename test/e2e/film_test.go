@@ -40,9 +40,10 @@ type moved struct {
 	drained time.Duration // since then, until what was queued under another was on the disk
 	itself  float64       // what a limited writer gets on a file of its own, by what is fair; 0: not measured
 	times   int           // that it became the writer's
-	right   float64       // of what was written after that, what was charged to the writer
-	told    bool          // right is: who was charged before is there yet, and writes nothing else
-	rate    float64       // of the writer after that, by what is fair
+	right   float64       // part of the bytes after that which was charged to the writer
+	// isSeparate is true if right is known: the former owner still exists, and writes no other file.
+	isSeparate bool
+	rate       float64 // of the writer after that, by what is fair
 }
 
 func (m moved) String() string {
@@ -50,7 +51,7 @@ func (m moved) String() string {
 		return ""
 	}
 	right := ""
-	if m.told {
+	if m.isSeparate {
 		right = fmt.Sprintf("%.1f %%, ", 100*m.right)
 	}
 	text := fmt.Sprintf("%.1f s, drained %.1f s, then %s%.2f", m.after.Seconds(), m.drained.Seconds(), right, m.rate)
@@ -128,14 +129,14 @@ func (f *film) written(dir string) int64 {
 	return n
 }
 
-// end looks at what was seen.
+// end ends the film and returns its result.
 func (f *film) end() moved {
 	close(f.stop)
 	f.done.Wait()
 	if len(f.shots) == 0 {
 		return moved{}
 	}
-	// To start a writer takes seconds, and to be told of its end, too.
+	// The start of a writer takes seconds, and so does the report of its end.
 	begins, ends := -1, 0
 	for k := 1; k < len(f.shots); k++ {
 		if begins < 0 && !f.shots[k].modified.Equal(f.shots[0].modified) {
@@ -169,7 +170,7 @@ func (f *film) end() moved {
 	from := shots[quiet]
 	out.drained = from.at.Sub(shots[i].at)
 	own, other := float64(last.own-from.own), float64(last.other-from.other)
-	out.told = len(f.others) > 0
+	out.isSeparate = len(f.others) > 0
 	if own+other > 0 {
 		out.right = own / (own + other)
 	}

@@ -34,14 +34,14 @@ func TestKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Nobody is there to do it: if this fails, what follows proves nothing.
+	// No instance runs that could limit it. If this check fails, the test cannot show anything.
 	wantIOMax(t, between.Cgroup, nil)
 
 	startPlugin(t)
 	awaitIOMax(t, between.Cgroup, limitedDisk)
 	awaitIOMax(t, pod.Cgroup, twiceDisk)
 	wantIOMax(t, before.Cgroup, limitedDisk)
-	// Created without the program and started with it: in time after all.
+	// Created without the plugin and started with it: the limit is in force at the start.
 	if err := unstarted.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestStopped(t *testing.T) {
 	p.signal(t, syscall.SIGSTOP)
 	began := time.Now()
 	during := pod.run(sleeper("during", "/data", "ext4"))
-	// The runtime gives up on a plugin once, and for all requests.
+	// The runtime drops a plugin after one timeout, not after one for each request.
 	took := time.Since(began)
 	t.Logf("with a hung plugin a container took %v to start, the runtime's timeout is %s", took, requestTimeout)
 	if took > 30*time.Second {

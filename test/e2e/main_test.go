@@ -43,7 +43,7 @@ var volumes = map[string]string{
 // requestTimeout is what the runtime gives a plugin for an answer.
 const requestTimeout = "10s"
 
-// proof asks for what takes too long for every change.
+// proof enables tests and measurements that take too long for each change.
 var proof = flag.Bool("proof", false, "measure longer")
 
 // soakPods is how many pods TestSoak runs, with -proof.

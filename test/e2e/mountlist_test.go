@@ -67,8 +67,8 @@ func TestMountList(t *testing.T) {
 	}
 }
 
-// sameMounts waits until a refreshed storage has the mounts of a mountinfo file: the
-// node mounts and unmounts others between the two looks.
+// sameMounts waits until a refreshed storage has the mounts of a mountinfo file. It tries again,
+// because the node mounts and unmounts other filesystems between the two reads.
 func sameMounts(t *testing.T, step, mountinfo string, s *storage.Storage) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

@@ -25,8 +25,8 @@ type observed struct {
 	owners         map[uint64]bool
 }
 
-// observe returns what was written to a file meanwhile, by writer. Who forks a
-// writer in its cgroup dirties nothing.
+// observe returns the writes to a file while do runs, by the writer's cgroup. The process that
+// forks a writer into its cgroup dirties nothing.
 func observe(t *testing.T, o *writeback.Observer, file string, do func()) map[uint64]observed {
 	t.Helper()
 	if _, _, err := o.Read(); err != nil { // what was before
@@ -134,7 +134,7 @@ func TestObserver(t *testing.T) {
 					t.Errorf("%s: owned by %v, too", step.name, sum.owners)
 				}
 			}
-			// By mmap alone: no system call tells of that.
+			// A write by mmap, which no system call reports.
 			got := observe(t, o, file, func() {
 				a.does("fio", "--name=m", "--filename="+file, "--ioengine=mmap", "--rw=write", "--bs=64k", "--size=1M", "--output=/dev/null")
 			})

@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// orphaned is a volume of a pod that is gone, as `devices` tells of it.
+// orphaned is an orphaned volume, as `devices` lists it.
 type orphaned struct {
 	UID, Namespace, Pod, Volume, Plugin, Mountpoint, State string
 	Disks                                                  []string
 }
 
-// listOrphans asks without the time that a new pod is given.
+// listOrphans returns the orphaned volumes, without the grace period for new pods.
 func listOrphans(t *testing.T) []orphaned {
 	t.Helper()
 	out, err := command(t, "devices", "-o", "json", "--orphan-grace", "0s")
@@ -29,9 +29,9 @@ func listOrphans(t *testing.T) []orphaned {
 	return answer.Orphans
 }
 
-// areOrphaned: a pod ends while the kubelet does not run, as when that is upgraded.
-// Its volumes stay mounted, and are told of until the kubelet is back and has
-// unmounted them. One it never does (docs/reference/quirks.md).
+// areOrphaned ends a pod while the kubelet does not run, as during an upgrade of the kubelet.
+// The pod's volumes stay mounted, and are listed until the kubelet runs again and has
+// unmounted them. It never unmounts one of them (docs/reference/quirks.md).
 func (c cluster) areOrphaned(kinds []volumeKind) {
 	c.Helper()
 	const stays = "subpathexpr-of-a-hostpath"

@@ -25,17 +25,17 @@ type volumeKind struct {
 	Mode       string // of that, "Filesystem" by default
 	// by is the target in the annotation, the path of the mount by default.
 	by string
-	// device is what it is stored on, where only the running pod tells: a pattern.
+	// device is a pattern of the device that the volume is stored on, if it is known only once the pod runs.
 	device string
-	refuse string // part of what the tenant is told, where it cannot be limited
-	// orphan is the kubelet's plugin that leaves it mounted for a pod that is gone.
+	refuse string // part of the message to the tenant if the volume cannot be limited
+	// orphan is the kubelet's plugin that leaves the volume mounted after its pod was removed.
 	orphan string
 }
 
 // Name of the volume, and of the container that alone has it.
 func (v *volumeKind) Name() string { return strings.TrimPrefix(v.container(), "pod-s-") }
 
-// Path in the container. No two have the same, so that who writes is told by it.
+// Path returns the path in the container. It differs between volumes, so it identifies the writer.
 func (v *volumeKind) Path() string { return "/" + v.Name() }
 
 var volumesManifest = template.Must(template.New("volumes").Parse(`{{range .Volumes}}{{if .Claim -}}
@@ -251,7 +251,7 @@ func (v *volumeKind) find(t *testing.T) string {
 	return disk
 }
 
-// isRefused: the tenant reads the reason where the kubelet tells why the container waits.
+// isRefused waits until the kubelet's reason why the container waits has the message to the tenant.
 func (v *volumeKind) isRefused(t *testing.T) {
 	eventually(t, "the kubelet reports why the container waits", func() error {
 		_, message, err := waiting(t.Context(), "volumes", v.Name())

@@ -109,7 +109,7 @@ func (p *instance) signal(t *testing.T, s syscall.Signal) {
 	}
 }
 
-// wait returns the exit status of a process that was told to end.
+// wait waits for the end of a process that got a signal, and returns its exit status.
 func (p *instance) wait(t *testing.T) int {
 	t.Helper()
 	select {

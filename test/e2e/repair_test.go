@@ -24,9 +24,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 )
 
-// The part of the program that gives files to who writes them is tested by itself,
-// with cgroups of the tests' own: all that it knows of limits is the records on
-// cgroups. TestScenarios has it with containers.
+// These tests run the writeback part alone, which moves files to their writers, with cgroups that
+// the tests create. The part knows limits only by the records on cgroups. TestScenarios runs it
+// with containers.
 
 // diskOf is the disk of each volume that the tests of repair write to.
 var diskOf = map[string]string{"ext4": "vdb", "xfs": "vdd", "btrfs": "vde"}
@@ -199,7 +199,7 @@ func logSwitches(t *testing.T, all []time.Duration) {
 	t.Logf("%d switches: p50 %v, p99 %v, at most %v", len(all), all[len(all)/2], all[len(all)*99/100], all[len(all)-1])
 }
 
-// report is what the program tells status.
+// report returns the report of the writeback part, which status shows.
 func report(t *testing.T) *repair.Report {
 	t.Helper()
 	r, err := repair.ReadReport("/run/nri-blkio/writeback.json")

@@ -15,7 +15,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 )
 
-// contest has b make a file and a write to it until the end of the test.
+// contest creates a file as b, and starts to write to it as a until the end of the test.
 func contest(t *testing.T, fs string, a, b writer) (file string) {
 	t.Helper()
 	file = testFile(t, fs, "f")
@@ -25,11 +25,11 @@ func contest(t *testing.T, fs string, a, b writer) (file string) {
 	return file
 }
 
-// reported waits until the program tells status of a file in a state.
+// reported waits until the report has a file in a state, with writers, and returns it.
 func reported(t *testing.T, state repair.State) repair.File {
 	t.Helper()
 	var found repair.File
-	eventually(t, "status says "+string(state), func() error {
+	eventually(t, "the report has a file in state "+string(state), func() error {
 		r := report(t)
 		for _, f := range r.Files {
 			if f.State == state && len(f.Writers) > 0 {

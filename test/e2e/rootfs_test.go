@@ -77,7 +77,7 @@ func useNativeSnapshotter(t *testing.T) {
 	writeFile(t, runtimeConfig, changed)
 	restartRuntime(t)
 	// containerd runs with what it has read. The file says otherwise now, so that only
-	// containerd itself can tell where layers are.
+	// containerd itself knows where layers are.
 	writeFile(t, runtimeConfig, string(config))
 }
 

@@ -41,9 +41,9 @@ func TestSafetyBroken(t *testing.T) {
 func full(s *arena, mountpoint string) {
 	filler, spare := s.makes(mountpoint, "filler"), s.makes(mountpoint, "spare")
 	k := s.shake()
-	// A page that is mapped and cannot have a block would kill who writes to it.
+	// A write to a mapped page for which there is no block would kill the writer.
 	c := churning{size: 4 * mib, without: "mmap,recreate,clone"}
-	// Both have made their file, and not begun: XFS makes none without some free blocks.
+	// Both create their files before the disk is full: XFS creates none without some free blocks.
 	last := c
 	last.before = func() {
 		var st unix.Statfs_t

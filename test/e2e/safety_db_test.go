@@ -44,7 +44,7 @@ func sqlite(s *arena) {
 	for _, w := range writers {
 		w.ends()
 		if w.err != nil {
-			s.Errorf("%s in mode %s: %v", w.who, w.mode, w.err)
+			s.Errorf("%s in mode %s: %v", w.name, w.mode, w.err)
 		}
 	}
 	s.moved(k)
@@ -62,10 +62,10 @@ func (s *arena) startSQLite(mode string) (writers []*sqliteWriter) {
 			CREATE TABLE log(who TEXT, n INTEGER, data BLOB);
 			CREATE TABLE page(id INTEGER PRIMARY KEY, data BLOB);
 			INSERT INTO page WITH RECURSIVE n(i) AS (VALUES(1) UNION ALL SELECT i+1 FROM n WHERE i<100) SELECT i, randomblob(4000) FROM n;`)
-	for who, w := range map[string]writer{"a": s.a, "b": s.b} {
+	for name, w := range map[string]writer{"a": s.a, "b": s.b} {
 		p := s.prepare("sqlite3", "-bail", "-cmd", ".timeout 60000", "-cmd", "PRAGMA cache_size=20", file)
 		stdin, stdout := p.pipes()
-		writers = append(writers, &sqliteWriter{process: p.startIn(w), mode: mode, who: who, stdin: stdin, answers: bufio.NewReader(stdout)})
+		writers = append(writers, &sqliteWriter{process: p.startIn(w), mode: mode, name: name, stdin: stdin, answers: bufio.NewReader(stdout)})
 	}
 	return writers
 }
@@ -74,13 +74,13 @@ func (s *arena) startSQLite(mode string) (writers []*sqliteWriter) {
 func (s *arena) checkSQLite(mode string, writers []*sqliteWriter) {
 	s.Helper()
 	want := "ok\n"
-	slices.SortFunc(writers, func(a, b *sqliteWriter) int { return strings.Compare(a.who, b.who) })
+	slices.SortFunc(writers, func(a, b *sqliteWriter) int { return strings.Compare(a.name, b.name) })
 	for _, w := range writers {
-		s.Logf("mode %s, %s: %d commits", mode, w.who, w.commits)
+		s.Logf("mode %s, %s: %d commits", mode, w.name, w.commits)
 		if w.commits < fewCommits {
-			s.Errorf("mode %s: writer %s made %d commits, want at least %d", mode, w.who, w.commits, fewCommits)
+			s.Errorf("mode %s: writer %s made %d commits, want at least %d", mode, w.name, w.commits, fewCommits)
 		}
-		want += fmt.Sprintf("%s|%d|%d\n", w.who, w.commits, w.commits*(w.commits+1)/2)
+		want += fmt.Sprintf("%s|%d|%d\n", w.name, w.commits, w.commits*(w.commits+1)/2)
 	}
 	out, err := exec.CommandContext(s.Context(), "sqlite3", "-bail", filepath.Join(s.dir, mode+".db"),
 		"PRAGMA integrity_check; SELECT who, count(*), sum(n) FROM log WHERE length(data)=300 GROUP BY who ORDER BY who;").CombinedOutput()
@@ -93,21 +93,21 @@ const fewCommits = 5
 
 type sqliteWriter struct {
 	*process
-	mode, who string
-	stdin     io.WriteCloser
-	answers   *bufio.Reader
-	commits   int
-	err       error
+	mode, name string
+	stdin      io.WriteCloser
+	answers    *bufio.Reader
+	commits    int
+	err        error
 }
 
-// write commits one transaction after another, at least a few. The other would not
-// have its turn without the pause: who waits for a lock looks for it now and then.
+// write commits one transaction after another, at least a few. Without the pause the other writer
+// would get no turn, because a writer that waits for a lock tries only from time to time.
 func (w *sqliteWriter) write(over *atomic.Bool) {
 	defer w.stdin.Close()
 	for !over.Load() || w.commits < fewCommits {
 		n := w.commits + 1
 		if _, w.err = fmt.Fprintf(w.stdin, "BEGIN IMMEDIATE; INSERT INTO log VALUES('%s', %d, randomblob(300)); "+
-			"UPDATE page SET data=randomblob(4000) WHERE id%%20=%d; COMMIT; SELECT %d;\n", w.who, n, rand.IntN(20), n); w.err != nil {
+			"UPDATE page SET data=randomblob(4000) WHERE id%%20=%d; COMMIT; SELECT %d;\n", w.name, n, rand.IntN(20), n); w.err != nil {
 			return
 		}
 		var answer string
@@ -199,12 +199,12 @@ func newDatabase(s *arena) *database {
 	if err != nil || len(found) != 1 {
 		s.Fatalf("installations of PostgreSQL: %v, %v, want one", found, err)
 	}
-	who, err := user.Lookup("postgres")
+	account, err := user.Lookup("postgres")
 	if err != nil {
 		s.Fatal(err)
 	}
-	uid, err1 := strconv.Atoi(who.Uid)
-	gid, err2 := strconv.Atoi(who.Gid)
+	uid, err1 := strconv.Atoi(account.Uid)
+	gid, err2 := strconv.Atoi(account.Gid)
 	d := &database{
 		s: s, bin: found[0], data: filepath.Join(s.dir, "data"), socket: s.TempDir(),
 		credential: syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)},
@@ -238,8 +238,8 @@ func (d *database) does(command ...string) string {
 	return p.ends()
 }
 
-// start starts the server, with so few buffers that who needs one writes out
-// another's page.
+// start starts the server with so few buffers that a process which needs one writes out a page of
+// another process.
 func (d *database) start() {
 	d.s.Helper()
 	args := []string{"postgres", "-D", d.data}
@@ -284,8 +284,8 @@ func (d *database) stop(how unix.Signal) {
 	}
 }
 
-// written are the files that were written to lately, of a thousand. To look at them
-// all takes longer than to shake those.
+// written returns the files, of a thousand, that were written to recently. They are read again only once a
+// second, because reading the times of all files takes longer than moving these.
 func (d *database) written() []string {
 	if time.Since(d.looked) > time.Second {
 		d.recent, d.looked = nil, time.Now()

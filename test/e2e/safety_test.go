@@ -229,8 +229,8 @@ func littleMemory(s *arena) {
 	}
 }
 
-// timesStay: what is written out and dropped for a file that nobody writes to
-// meanwhile changes nothing that can be seen of it.
+// timesStay verifies that moving a file which no program writes to changes neither its content nor its
+// attributes and timestamps.
 func timesStay(s *arena) {
 	data := make([]byte, 8*mib)
 	for i := range data {
@@ -325,8 +325,8 @@ func cached(t *testing.T, file string) (n int) {
 	return n
 }
 
-// removal: containers end and are removed while their files are shaken. A proof tells
-// how long it takes else.
+// removal ends and removes containers while a shaker moves their files. In a proof it also measures
+// the removal without a shaker.
 func removal(s *arena) {
 	pod := runPod(s.T, "pod", nil)
 	other := testFile(s.T, s.fs, "other")

@@ -80,14 +80,14 @@ type stage struct {
 	result
 }
 
-// result is a row. Ratios are 0 where there is nothing to tell.
+// result is a row. Ratios are 0 if they were not measured.
 type result struct {
-	limited float64       // what the limited writer got onto the disk, by its limit
-	free    float64       // the unlimited one's rate, by its rate alone
-	pod     float64       // what was written of the pod, by what its containers were granted
+	limited float64       // rate of the limited writer, divided by its limit
+	free    float64       // rate of the unlimited writer, divided by its rate without another writer
+	pod     float64       // rate of the pod, divided by the limits of its containers
 	charged string        // by cgroup, in MiB
-	drained time.Duration // how long what was queued took; 0: nothing was queued
-	extra   string        // what was written beyond what the programs wrote, by that
+	drained time.Duration // time until the queued data was on the disk; 0: nothing was queued
+	extra   string        // bytes on the disk in excess of those of the programs, in percent of the latter
 	moved   moved
 	note    string
 }
@@ -153,8 +153,8 @@ func (p *part) plays(t *testing.T, plugin *instance, on volume, chosen func(sc *
 	}
 }
 
-// promised fails the test for a pod that exceeds what it was granted in spite of
-// the backstop. What is let through in a moment counts for less in a minute.
+// promised fails the test for a pod that exceeds the sum of its limits in spite of the backstop. The
+// tolerance is larger for a short measurement, in which a burst counts for more.
 func (s *stage) promised() {
 	tolerated := 1.1
 	if s.duration >= time.Minute {
@@ -374,7 +374,7 @@ func (a *account) done(granted float64, wrote int64) {
 	}
 }
 
-// drains waits until what was queued is on the disk, or gives it up.
+// drains waits until all queued data is on the disk, or until drainDeadline.
 func (s *stage) drains(since time.Time) {
 	s.Helper()
 	for {

@@ -167,8 +167,8 @@ func (s *soak) stopped() {
 	s.plugin.returns()
 }
 
-// stop is for how long the plugin is stopped: half of the times, a runtime that asks it
-// for something then drops it.
+// stop returns the time for which the plugin is stopped. In half of the cases it is long enough
+// that a runtime which sends a request meanwhile closes the connection.
 func (s *soak) stop() time.Duration {
 	stop := time.Second + time.Duration(s.random.Int64N(int64(2*time.Second)))
 	if s.random.IntN(2) == 0 {

@@ -52,8 +52,8 @@ func quietKernel(t *testing.T) (check func()) {
 	}
 }
 
-// stalls measures the longest time that small writes on a volume take until it is told
-// to end: each makes a file, writes to it, syncs it and removes it.
+// stalls measures the longest time of a small write on a volume, until end is called. Each write
+// creates a file, writes to it, syncs it and removes it.
 func stalls(t *testing.T, dir string) (end func() (longest time.Duration, n int)) {
 	t.Helper()
 	stop, done := make(chan struct{}), make(chan error)

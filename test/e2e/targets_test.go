@@ -93,7 +93,7 @@ func targetCases() []targetCase {
 		},
 		{"same-value-twice", "/a wbps=1Mi; /b wbps=1024Ki", on("/a", "ext4", "/b", "ext4"), disks{"vdb": "wbps=1048576"}},
 		{"symbolic-link", "/data wbps=1Mi", []cri.Mount{{Path: "/data", Host: volumes["root"] + "/link"}}, disks{"vdb": "wbps=1048576"}},
-		// A target is text: who writes the volume could lead it to any disk of the node.
+		// Links in a volume are not followed: a writer of the volume could lead one to any disk of the node.
 		{"link-in-a-volume", "/data/leads-out wbps=1Mi; /data/leads-out/x riops=100", on("/data", "ext4"), disks{"vdb": "wbps=1048576 riops=100"}},
 		{"link-to-another-mount", "/data/leads-out wbps=1Mi", on("/data", "ext4", volumes["xfs"], "xfs"), disks{"vdb": "wbps=1048576"}},
 		{"file", "/etc/data.conf wbps=1Mi", []cri.Mount{{Path: "/etc/data.conf", Host: volumes["xfs"] + "/file"}}, disks{"vdd": "wbps=1048576"}},

@@ -203,8 +203,8 @@ func testFirstInstruction(t *testing.T) {
 			if r.Bytes != size || rate > 1.1*limit {
 				t.Errorf("%d bytes at %.0f/s from the first instruction on, limit %d", r.Bytes, rate, limit)
 			}
-			// A limit that came with the second call would show here alone. The first 100 ms of
-			// a limit pass at once: blk-throttle counts in slices of that length, and rounds up.
+			// Only this check would find a limit that takes effect after the first I/O. The I/O of the
+			// first 100 ms passes at once: blk-throttle counts in slices of that length, and rounds up.
 			if first := time.Duration(r.FirstNanos); first < 125*time.Millisecond {
 				t.Errorf("the first 256 KiB took %v, at 1 MiB/s they take 150ms to 250ms", first)
 			}

@@ -70,15 +70,15 @@ func (v *verdicts) round(pages int, isForeign bool) {
 	v.Helper()
 	before := v.owner()
 	_, moves := before.Round(writeback.RoundTime(uint64(pages), before.Bandwidth), isForeign)
-	who, foreign := v.b, 0
+	by, foreign := v.b, 0
 	if isForeign {
-		who, foreign = v.a, 1
+		by, foreign = v.a, 1
 		v.a.writes(v.file, pages, "4k", "oflag=append", "conv=notrunc,fsync")
 	} else {
 		v.b.writes(v.file, pages, "4k", "conv=notrunc,fsync")
 	}
 	after, moved := v.owner(), 0
-	for end := time.Now().Add(2 * time.Second); moves && after.Cgroup != who.id && time.Now().Before(end); after = v.owner() {
+	for end := time.Now().Add(2 * time.Second); moves && after.Cgroup != by.id && time.Now().Before(end); after = v.owner() {
 		time.Sleep(10 * time.Millisecond) // the kernel does it in the background
 	}
 	if after.Cgroup == v.a.id {
