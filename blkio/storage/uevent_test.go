@@ -114,7 +114,7 @@ func TestWatchDisksEnds(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(10 * time.Second):
-		t.Error("it goes on")
+		t.Error("WatchDisks does not end with its context")
 	}
 }
 

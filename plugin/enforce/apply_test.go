@@ -172,7 +172,7 @@ func TestApplyFails(t *testing.T) {
 			}
 			k.check(t, tt.writes, tt.record, text)
 			if k.IsUnchanged(targets, make([]byte, 0, 512)) {
-				t.Error("no further look is needed")
+				t.Error("the targets are unchanged after a failed write, so it is not tried again")
 			}
 			k.fails, k.writes = nil, nil
 			k.apply(targets, "")

@@ -217,13 +217,13 @@ func TestLastLimit(t *testing.T) {
 	n.write(pod+"/io.max", "")
 	n.apply(targets, "")
 	if !n.IsUnchanged(targets, nil) {
-		t.Error("nothing is wanted, and it is looked at again")
+		t.Error("a target without settings is not unchanged after a pass")
 	}
 	if err := os.RemoveAll(filepath.Join(n.dir, a)); err != nil {
 		t.Fatal(err)
 	}
 	if n.IsUnchanged(targets, nil) {
-		t.Error("the container's cgroup was removed")
+		t.Error("targets are unchanged, although the container's cgroup was removed")
 	}
 }
 
@@ -235,7 +235,7 @@ func TestNoCgroup(t *testing.T) {
 		t.Error(diff)
 	}
 	if !n.IsUnchanged(targets, nil) {
-		t.Error("there is nothing to look at")
+		t.Error("a target without a cgroup is not unchanged")
 	}
 }
 

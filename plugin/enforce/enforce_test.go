@@ -262,7 +262,7 @@ func TestLimitOfRemovedDisk(t *testing.T) {
 	}
 	c := change{last: &seen{texts: []fileText{}}, hasRemoved: true}
 	if c.remember(); c.last.texts != nil || c.last.idle {
-		t.Error("not looked at again")
+		t.Error("a target whose disk was removed is remembered as unchanged")
 	}
 }
 

@@ -18,7 +18,7 @@ func TestInvalidate(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := c.Invalidate(); got != want || c.Follows() != want || c.Propagates() != want || c.IsResolved() == want {
-			t.Errorf("%s: looks again %t, %+v", options, got, c)
+			t.Errorf("%s: Invalidate returned %t, want %t: %+v", options, got, want, c)
 		}
 	}
 }

@@ -140,7 +140,7 @@ func TestFindUndeclared(t *testing.T) {
 			t.Errorf("%s: -want +got:\n%s", tt.name, diff)
 		}
 		if tt.name == "its own" && s.asked > 0 {
-			t.Error("a pass over a container that uses its own disks looks at the node")
+			t.Errorf("the disks below %d disks were read for a container that uses only its own disks", s.asked)
 		}
 	}
 }
@@ -149,7 +149,7 @@ func TestFindUndeclared(t *testing.T) {
 // it continues. A disk that the container uses stays until the kernel forgets it.
 func TestFindUndeclaredAgain(t *testing.T) {
 	s, facts, last := newStacked(), policy.Container{Rootfs: on(rootDisk)}, Usage{}
-	look := func(stat string, want ...blkio.Disk) {
+	compare := func(stat string, want ...blkio.Disk) {
 		t.Helper()
 		stats, err := blkio.ParseIOStat(stat)
 		if err != nil {
@@ -165,27 +165,27 @@ func TestFindUndeclaredAgain(t *testing.T) {
 		}
 	}
 	above := blkio.Disk{Dev: blkio.Dev{Major: 253, Minor: 1}, Name: "plugged"}
-	look(moved(MinUsage, "253:1", "8:16"), above)
-	look(moved(10*MinUsage, "253:1", "8:16"), above)
+	compare(moved(MinUsage, "253:1", "8:16"), above)
+	compare(moved(10*MinUsage, "253:1", "8:16"), above)
 	s.gone[above.Dev] = true
-	look(moved(20*MinUsage, "8:16")) // some of it since the last comparison, and by the disk that was removed
-	look(moved(20*MinUsage, "8:16"))
-	look(moved(21*MinUsage-1, "8:16"))
-	look(moved(21*MinUsage, "8:16"), plugged)
-	look(moved(21*MinUsage, "8:16"), plugged)
-	look("")
-	look(moved(MinUsage-1, "8:16")) // another disk with its number
-	look(moved(MinUsage, "8:16"), plugged)
+	compare(moved(20*MinUsage, "8:16")) // some of it since the last comparison, and by the disk that was removed
+	compare(moved(20*MinUsage, "8:16"))
+	compare(moved(21*MinUsage-1, "8:16"))
+	compare(moved(21*MinUsage, "8:16"), plugged)
+	compare(moved(21*MinUsage, "8:16"), plugged)
+	compare("")
+	compare(moved(MinUsage-1, "8:16")) // another disk with its number
+	compare(moved(MinUsage, "8:16"), plugged)
 	delete(s.gone, above.Dev) // a disk that was found stays, even if another one is put above it
-	look(moved(MinUsage, "253:1", "8:16"), plugged, above)
+	compare(moved(MinUsage, "253:1", "8:16"), plugged, above)
 	facts.Mounts = []policy.Mount{{Destination: "/data", Backing: on(plugged)}}
-	look(moved(MinUsage, "8:16")) // now its parts can be read
+	compare(moved(MinUsage, "8:16")) // now its parts can be read
 
 	// Its number comes back with less than was explained.
 	facts.Mounts = nil
-	look(moved(9*MinUsage, "253:1", "8:16"), above)
+	compare(moved(9*MinUsage, "253:1", "8:16"), above)
 	s.gone[above.Dev] = true
-	look(moved(2*MinUsage, "8:16"), plugged)
+	compare(moved(2*MinUsage, "8:16"), plugged)
 }
 
 // TestFindUndeclaredStarred verifies that a disk that an earlier process of the plugin found counts from its first byte,
@@ -246,7 +246,7 @@ func TestStacksOnce(t *testing.T) {
 	}
 	// Of the swap's disk, the layer's, the volume's and the other one.
 	if want := []int{4, 1, 4, 1, 4, 1}; !slices.Equal(asked, want) {
-		t.Errorf("asked %v, want %v", asked, want)
+		t.Errorf("calls of Under and SwapDisks are %v, want %v", asked, want)
 	}
 }
 

@@ -181,7 +181,7 @@ func TestLayersAfterPanic(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if got := n.layers.current.Load().Layers; !got.Equal(want) || asked != 4 {
-			t.Errorf("asked %d times, the layers are %v", asked, got)
+			t.Errorf("the runtime was asked %d times, want 4; the layers are %v, want %v", asked, got, want)
 		}
 		cancel()
 		synctest.Wait()
@@ -204,6 +204,6 @@ func TestPanicsOfTests(t *testing.T) {
 		return nil
 	}()
 	if err == nil {
-		t.Error("the panic is hidden")
+		t.Error("the panic of a step was recovered")
 	}
 }

@@ -152,28 +152,28 @@ func TestDispatchStops(t *testing.T) {
 	n.acts()
 	pass := n.passes.visiting[n.last]
 	if pass == nil {
-		t.Fatal("there is no pass")
+		t.Fatal("no pass began")
 	}
 	f := n.ledger.files[n.last]
 	to := &f.shares[0]
 	to.fresh.bytes = 4096
 	n.dispatch(n.now, []task{{f, move, to}})
 	if len(pass.stop) != 0 {
-		t.Error("it ends for more of the same")
+		t.Error("the pass got a signal to stop for more work of the same kind")
 	}
 	n.dispatch(n.now, []task{{f, move, &share{account: "one"}}}) // nothing was written
 	if len(pass.stop) != 0 {
-		t.Error("it ends for nothing")
+		t.Error("the pass got a signal to stop although nothing was written")
 	}
 	n.dispatch(n.now, []task{{f, drop, to}})
 	if len(pass.stop) != 1 {
-		t.Error("it goes on, and is to drop")
+		t.Error("the pass got no signal to stop, although its file needs to be dropped")
 	}
 	// Another file of the pod on that filesystem waits for the pass, and ends it.
 	<-pass.stop
 	other := &file{Inode: writeback.Inode{Dev: fs.dev, Number: 99}, fs: fs}
 	n.dispatch(n.now, []task{{other, move, &share{account: "one", fresh: fresh{bytes: 1}}}})
 	if len(pass.stop) != 1 || n.passes.visiting[other.Inode] != nil {
-		t.Error("it goes on, and another file waits")
+		t.Error("the pass got no signal to stop, although another file waits, or a second pass began")
 	}
 }

@@ -88,7 +88,7 @@ func TestDomains(t *testing.T) {
 	free := uint64(1009) // the last one, that no limit holds for
 	d.paths[77], d.paths[78], d.paths[free] = place{gone: true}, place{gone: true}, place{gone: true}
 	if !d.limited(d.of(77, sda)) || !d.limited(d.of(78, sda)) || d.limited(d.of(free, sda)) {
-		t.Error("of those that are gone, all count as limited that are not known to have had no limit")
+		t.Error("of the removed cgroups, all but the one that is known to have had no limit have to count as limited")
 	}
 	if got := d.participant(77).String(); got != "ns/two old (ended)" {
 		t.Errorf("got %q", got)

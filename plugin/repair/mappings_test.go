@@ -19,15 +19,15 @@ func TestMappingsReads(t *testing.T) {
 	m := newMappings(nil, "")
 	for i := range maxReaders {
 		if !m.enter("evil", strconv.Itoa(i)) {
-			t.Fatalf("the %d. is not looked at", i)
+			t.Fatalf("cgroup %d of an account is not read, although at most %d are", i, maxReaders)
 		}
 	}
 	if m.enter("evil", "more") || !m.enter("victim", "v") || m.enter("victim", "v") {
-		t.Error("an account takes the looks of others, or a cgroup is looked at twice")
+		t.Error("an account uses the readers of others, or a cgroup is read twice at a time")
 	}
 	m.exit("evil", "0", nil)
 	if !m.enter("evil", "more") {
-		t.Error("what has been looked at is counted")
+		t.Error("a reader that has ended still counts")
 	}
 }
 
@@ -46,7 +46,7 @@ func TestMappingsBounded(t *testing.T) {
 	}
 	m.exit("0", "0", nil)
 	if !m.enter("victim", "v") {
-		t.Error("there is no place after one has been read")
+		t.Error("no cgroup can be read after a reader has ended")
 	}
 }
 

@@ -41,10 +41,10 @@ func TestUnderwayHangs(t *testing.T) {
 	began := time.Now().Add(-time.Hour)
 	u := newUnderway(began, passKey{}, testFS, nil)
 	if u.hangs(began.Add(hangs)) || !u.hangs(began.Add(hangs+1)) || !u.hangs(time.Now()) {
-		t.Error("it is to hang after some seconds, and not before")
+		t.Error("a pass has to count as hanging after some seconds, and not before")
 	}
 	if u.alive(); u.hangs(time.Now()) {
-		t.Error("it hangs, and it has just been heard of")
+		t.Error("a pass that has just reported counts as hanging")
 	}
 }
 
@@ -57,7 +57,7 @@ func TestStays(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		sessions []*session
-		tell     func(u *underway)
+		notify   func(u *underway)
 		want     bool
 	}{
 		{"written to", []*session{goes()}, func(u *underway) { signal(u.dirtied) }, true},
@@ -69,7 +69,7 @@ func TestStays(t *testing.T) {
 		w := &worker{dirtied: u.dirtied, stop: u.stop, reportAlive: u.alive}
 		go func() {
 			time.Sleep(waitPoll / 2)
-			tt.tell(u)
+			tt.notify(u)
 		}()
 		if got := w.awaitWrite(tt.sessions); got != tt.want {
 			t.Errorf("%s: got %v", tt.name, got)
@@ -79,6 +79,6 @@ func TestStays(t *testing.T) {
 	signal(u.dirtied)
 	w := &worker{dirtied: u.dirtied, stop: u.stop, reportAlive: u.alive}
 	if w.awaitWrite([]*session{goes()}) {
-		t.Error("it was written to before")
+		t.Error("a write from before the wait ended it")
 	}
 }

@@ -77,7 +77,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// testClear: the way out of a limit that was a mistake, with the program running.
+// testClear verifies that clear removes the limits of a running pod while the plugin runs, as after a limit
+// that was a mistake.
 func testClear(t *testing.T) {
 	pod := runPod(t, "pod", limited)
 	other := runPod(t, "other", limited)
@@ -104,7 +105,7 @@ func testClear(t *testing.T) {
 	awaitIOMax(t, k.Cgroup, disks{"vdb": "wbps=1048576", "vdd": "wbps=5000000"})
 }
 
-// TestClearAll works without the program.
+// TestClearAll verifies that clear removes all limits of the node without the plugin.
 func TestClearAll(t *testing.T) {
 	p := startPlugin(t)
 	pod := runPod(t, "pod", limited)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// dead is a container that has ended with data left to write, as status says.
+// dead is a row of status about a container that has ended with unwritten data.
 type dead struct {
 	Namespace, Pod, Container, Disk, DrainsAt, Since string
 	MeasuredBps, Left                                int64
@@ -57,13 +57,12 @@ func TestDead(t *testing.T) {
 		return nil
 	})
 
-	// Else the kernel begins half a minute later. It takes as long as the limit
-	// says.
+	// Without this sync the kernel would begin half a minute later. The sync takes as long as at the limit.
 	sync := exec.CommandContext(t.Context(), filepath.Join(node.payload, "nri-blkio"), "sync", volumes["ext4"])
 	if err := sync.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = sync.Wait() }() // killed or done: what counts is below
+	defer func() { _ = sync.Wait() }() // killed or done: status decides the result
 	within(t, 2*time.Minute, "status lists no unwritten data", func() error {
 		rows, note := deadOf(t, pod)
 		if len(rows) == 0 {

@@ -76,8 +76,8 @@ func (d *deadOwners) release(files []string) error {
 	return nil
 }
 
-// leavesNothing removes the writers and checks that after the release no file is of
-// a cgroup that has gone. One that was is made first.
+// leavesNothing removes the writers and verifies that, after the release, no file belongs to a removed cgroup.
+// Before that it makes sure that one does.
 func (s *arena) leavesNothing() {
 	s.Helper()
 	dead := s.deadOwners()

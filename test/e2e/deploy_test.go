@@ -22,8 +22,8 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
-// TestUnit installs the systemd unit as README says: what it takes away from the
-// program must not be needed.
+// TestUnit verifies that the systemd unit, installed as the README says, leaves the program all privileges that
+// it needs.
 func TestUnit(t *testing.T) {
 	log := startUnit(t, "nri-blkio")
 	eventually(t, "the unit serves", logHas(log, logServing))
@@ -220,8 +220,8 @@ func logOf(p staticPod) func() (string, error) {
 	return func() (string, error) { return podLog(p.name) }
 }
 
-// private makes a filesystem one that only another user than root may enter, for
-// the time of the test: a database's, for instance.
+// private makes a filesystem accessible only to a user other than root for the time of the test, as that of a
+// database.
 func private(t *testing.T, mountpoint string) {
 	t.Helper()
 	if err := errors.Join(os.Chown(mountpoint, 999, 999), os.Chmod(mountpoint, 0o700)); err != nil {
@@ -234,13 +234,13 @@ func private(t *testing.T, mountpoint string) {
 	})
 }
 
-// stubNoise is what the NRI library says of Debian's version of containerd 1.7,
-// "1.7.24~ds1", and nothing follows from.
+// stubNoise is a warning of the NRI library about the version of Debian's containerd 1.7, "1.7.24~ds1". It has
+// no consequences.
 const stubNoise = "nri: failed to infer runtime NRI version"
 
-// wantQuiet fails the test for what the program says that it lacks, other than what
-// it is meant to lack. Two messages are allowed: one about a lost race, and, on a busy machine, one about a
-// write to cgroupfs that took longer than its deadline of a second, if it was done after that.
+// wantQuiet fails the test for each warning and error in the log, and for each missing privilege, except for
+// those in lacks. Two messages are allowed: one about limits that were lifted too late, and, on a busy machine,
+// one about a write to cgroupfs that took longer than its deadline of a second, if it was done after that.
 func wantQuiet(t *testing.T, log func() (string, error), lacks ...string) {
 	t.Helper()
 	text, err := log()
@@ -268,8 +268,8 @@ func isSlowWrite(line string) bool {
 		(strings.Contains(line, "not done within") || strings.Contains(line, "hangs in the kernel"))
 }
 
-// daemonPod is the pod of a profile's DaemonSet without what only an API server has:
-// a service account, a ConfigMap. It logs more.
+// daemonPod returns the pod of a profile's DaemonSet without the parts that need an API server, a service
+// account and a ConfigMap, and with a more detailed log.
 func daemonPod(t *testing.T, profile, name string) string {
 	t.Helper()
 	spec := daemonSpec(t, profile, name)

@@ -67,8 +67,8 @@ var refusals = []refusal{
 	{"many", strings.Repeat("/data/x wbps=1Mi;", 300), `entry 2 "/data/x wbps=1Mi": duplicate target "/data/x", first in entry 1 (write all its limits into one entry)`},
 }
 
-// testRefusals: an error fails the container that it is about, and no other.
-// All of it happens in one pod, which is quick and shows the second half.
+// testRefusals verifies that an error fails the container that it is about, and no other. All cases use one
+// pod, which is fast and shows that the others run.
 func testRefusals(t *testing.T) {
 	a := annotations{limits + "container.good": "/data wbps=1Mi", weight + "container.weight": "0"}
 	for _, r := range refusals {

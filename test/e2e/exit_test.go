@@ -21,8 +21,8 @@ const (
 	logStuck  = "Lifting limits of an ended container failed"
 )
 
-// pending is what is written and on no disk yet, in bytes. The kernel's figures
-// of one disk leave out what cgroups other than the root write.
+// pending returns the bytes that are dirty or under writeback on the node. The kernel's figures of one disk
+// leave out the writes of all cgroups but the root.
 func pending() (int, error) {
 	info, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -43,7 +43,7 @@ func pending() (int, error) {
 	return sum, nil
 }
 
-// awaitOnDisk waits until next to nothing is pending.
+// awaitOnDisk waits until at most 1 MiB is dirty or under writeback.
 func awaitOnDisk(t *testing.T) {
 	t.Helper()
 	eventually(t, "the data is on the disk", func() error {
@@ -63,8 +63,8 @@ func writeAndEnd(t *testing.T, pod podOf, name, size string) {
 	pod.run(working(t, name, "write", "--size", size))
 }
 
-// endInTime runs a pod whose container c leaves 16 MiB in the page cache, beside
-// others, until the race at its end is won: one can be lost, on a busy machine.
+// endInTime runs a pod whose container c leaves 16 MiB in the page cache, beside other containers. It tries
+// again if the cgroup was removed before the limits were lifted, which happens on a busy machine.
 func endInTime(t *testing.T, p *instance, a annotations, others ...cri.ContainerConfig) podOf {
 	t.Helper()
 	for try := range 3 {
@@ -235,7 +235,7 @@ func TestEnds(t *testing.T) {
 				e.end(t, pod, k)
 				began := time.Now()
 				if p.handedOver(t, k.Name) {
-					// The pod's limit is the same; it goes with the last byte.
+					// The pod has the same limit until all its data is written.
 					awaitOnDisk(t)
 					t.Logf("4 MiB were on the disk %v after the end", time.Since(began).Round(10*time.Millisecond))
 					return

@@ -12,12 +12,12 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 )
 
-// film is how things change during a scenario in which a file is to be moved: who
-// owns it, and what is charged to whom.
+// film records the owner of a file, and the bytes that are charged to each cgroup, during a scenario in which
+// the file should move.
 type film struct {
 	s      *stage
 	file   string // on the host
-	writer string // cgroup of who writes, and whose it is to be
+	writer string // cgroup of the writer, which should become the owner
 	others []string
 	fair   float64 // bytes per second that the writer is to get
 	shots  []shot
@@ -30,20 +30,20 @@ const shotEvery = 100 * time.Millisecond
 type shot struct {
 	at         time.Time
 	modified   time.Time
-	owner      bool // it is the writer's
+	owner      bool // the writer owns the file
 	own, other int64
 }
 
-// moved is what a film shows. The zero value: the file did not move.
+// moved is the result of a film. The zero value is a file that did not move.
 type moved struct {
 	after   time.Duration // since the writer began
-	drained time.Duration // since then, until what was queued under another was on the disk
-	itself  float64       // what a limited writer gets on a file of its own, by what is fair; 0: not measured
-	times   int           // that it became the writer's
+	drained time.Duration // from the move until the data that was queued under another owner was on the disk
+	itself  float64       // rate of a limited writer on a file of its own, divided by the fair one; 0: not measured
+	times   int           // number of moves to the writer
 	right   float64       // part of the bytes after that which was charged to the writer
 	// isSeparate is true if right is known: the former owner still exists, and writes no other file.
 	isSeparate bool
-	rate       float64 // of the writer after that, by what is fair
+	rate       float64 // of the writer after that, divided by the fair one
 }
 
 func (m moved) String() string {
@@ -64,8 +64,8 @@ func (m moved) String() string {
 	return text
 }
 
-// films begins one for a writer that is to get so many bytes per second. others are
-// charged with what they write to no other file.
+// films begins a film for a writer that should get fair bytes per second. others are the other owners of the
+// file, which write no other file.
 func (a *account) films(file, writer string, fair float64, others ...string) *account {
 	a.s.Helper()
 	f := &film{
@@ -180,10 +180,9 @@ func (f *film) end() moved {
 	return out
 }
 
-// drained is the shot of those from a move on with which what was queued before is on
-// the disk: nothing of the others was written for a second. Where these write to other
-// files, too, it is when the first of the writer's own is: it waits for what it has
-// synced before.
+// drained returns the index of the shot, after a move, at which the data that was queued before is on the disk:
+// nothing of the others was written for a second. If the others write other files as well, it is the first shot
+// with writes of the writer, which waits for the data that it has synced before.
 func (f *film) drained(shots []shot, moved int) int {
 	at := moved
 	if len(f.others) == 0 {

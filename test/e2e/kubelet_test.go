@@ -239,8 +239,8 @@ func inForce(wantPod disks, want map[string]disks) func(*testing.T, staticPod) {
 	}
 }
 
-// checkInit: the init container has its limit while it runs, and the pod's
-// backstop is that of those that run.
+// checkInit verifies that an init container is limited while it runs, and that the backstop of the pod is the
+// sum of the running containers.
 func checkInit(t *testing.T, p staticPod) {
 	inForce(disks{"vdb": "wbps=2097152"}, map[string]disks{"prepare": {"vdb": "wbps=2097152"}})(t, p)
 	inForce(disks{"vdb": "wbps=1048576"}, map[string]disks{"c": {"vdb": "wbps=1048576"}})(t, p)
@@ -252,8 +252,8 @@ func checkWeight(t *testing.T, p staticPod) {
 	}
 }
 
-// checkRestart: the container ends by itself, and its successor is limited too.
-// Each is looked at again until it was while it ran.
+// checkRestart verifies that a container that ends, and the one that replaces it, are limited. Each check is
+// repeated until it was made while the container runs.
 func checkRestart(t *testing.T, p staticPod) {
 	var first *cri.Container
 	within(t, kubeletDeadline, "container c is limited", func() error {

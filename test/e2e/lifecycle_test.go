@@ -115,8 +115,8 @@ func restartRuntime(t *testing.T) {
 	}
 }
 
-// testEdited: what others do to our values is undone, and what they do beside
-// them is theirs.
+// testEdited verifies that the plugin writes its values again after another program has changed them, and does
+// not change values of other programs.
 func testEdited(t *testing.T) {
 	pod := runPod(t, "pod", limited)
 	k := pod.run(sleeper("c", "/data", "ext4"))
@@ -138,7 +138,8 @@ func testEdited(t *testing.T) {
 	staysIOMax(t, k.Cgroup, disks{"vdb": "wbps=1048576 riops=500", "vdd": "wbps=5000000"})
 }
 
-// testSystemdReload: systemd puts weights back to its own idea.
+// testSystemdReload verifies that a weight is in force again after daemon-reload, with which systemd writes its
+// own weight.
 func testSystemdReload(t *testing.T) {
 	pod := runPod(t, "pod", annotations{limits + "containers": "/data wbps=1Mi", weight + "containers": "50"})
 	k := pod.run(sleeper("c", "/data", "ext4"))
@@ -153,8 +154,8 @@ func testSystemdReload(t *testing.T) {
 	}
 }
 
-// testRefusedLeavesNothing: the runtime sends Stop and Remove for what was
-// never there, and the kubelet tries again for ever.
+// testRefusedLeavesNothing verifies that a rejected container leaves nothing. The runtime sends Stop and Remove
+// events for it, although it was never created, and the kubelet tries again without end.
 func testRefusedLeavesNothing(t *testing.T) {
 	pod := runPod(t, "pod", annotations{
 		limits + "container.bad":  "/data wbps=1",
@@ -178,8 +179,8 @@ func testRefusedLeavesNothing(t *testing.T) {
 	wantIOMax(t, pod.Cgroup, limitedDisk)
 }
 
-// testUpdate: an in-place update writes the spec's values again, also where it
-// knows of one disk and the cgroup has two. With it systemd puts the weight back to its own idea.
+// testUpdate verifies the limits after in-place updates, with which the runtime writes the values of the OCI
+// spec again and systemd its own weight. The spec has one disk, and the cgroup has limits on two.
 func testUpdate(t *testing.T) {
 	pod := runPod(t, "pod", annotations{limits + "containers": "/data wbps=1Mi riops=100; rootfs wbps=2Mi", weight + "containers": "50"})
 	want := disks{"vda": "wbps=2097152", "vdb": "wbps=1048576 riops=100"}

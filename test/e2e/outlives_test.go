@@ -14,10 +14,9 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cri"
 )
 
-// testExecOutlives: a process that an exec has started is in the container's cgroup, and limited like the
-// first one. The first one ends before it. With a PID namespace of its own the kernel ends the others then;
-// where the containers of a pod share one (shareProcessNamespace), the runtime has to. What they have
-// written is on the disk soon, and then the pod's limits go.
+// testExecOutlives verifies that a process that an exec has started is limited like the container's first one,
+// also after the first one has ended. In a PID namespace of its own the kernel ends the others with the first
+// one. If the containers of a pod share a PID namespace (shareProcessNamespace), the runtime has to end them.
 func testExecOutlives(t *testing.T) {
 	for name, own := range map[string]bool{"shared": false, "own": true} {
 		t.Run(name, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 )
 
-// fileOwner is what the command owner says of a file.
+// fileOwner is a row of `owner -o json`.
 type fileOwner struct {
 	State, Cgroup, Namespace, Pod, Container string
 	CgroupID                                 uint64
@@ -46,7 +46,7 @@ func TestOwner(t *testing.T) {
 			if got := ownerOf(t, file); got != want {
 				t.Errorf("owner of %s is %+v, want %+v", file, got, want)
 			}
-			// What is dirty keeps it from being given to another.
+			// The kernel does not move a dirty file to another owner.
 			a.remove()
 			want.State, want.Cgroup = "gone", ""
 			if got := ownerOf(t, file); got != want {
@@ -62,7 +62,7 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// drop has the kernel forget what is clean.
+// drop makes the kernel drop clean pages, inodes and dentries.
 func drop(t *testing.T) {
 	t.Helper()
 	if err := os.WriteFile("/proc/sys/vm/drop_caches", []byte("3"), 0); err != nil {
@@ -70,7 +70,7 @@ func drop(t *testing.T) {
 	}
 }
 
-// testOwnerOfContainers: the owner is named as the container that it is.
+// testOwnerOfContainers verifies that the command names the container that owns a file.
 func testOwnerOfContainers(t *testing.T) {
 	pod := runPod(t, "pod", limited)
 	k := pod.run(sleeper("web", "/data", "ext4"))

@@ -185,7 +185,7 @@ func (d *drawn) volumes(below []string, found map[string][]string) {
 	}
 }
 
-// areDrawn: `devices` has each volume on its disk.
+// areDrawn verifies that `devices` shows each volume on its disk.
 func areDrawn(t *testing.T, kinds []volumeKind) {
 	t.Helper()
 	out, err := command(t, "devices", "-o", "json")
@@ -207,7 +207,8 @@ func areDrawn(t *testing.T, kinds []volumeKind) {
 	}
 }
 
-// obeys: the volume is limited as it is to be, or refused.
+// obeys verifies that the volume obeys its limit, or that its container is rejected if the volume cannot be
+// limited.
 func (v *volumeKind) obeys(t *testing.T, k *cri.Container) {
 	if v.refuse != "" {
 		v.isRefused(t)

@@ -116,7 +116,7 @@ func killed(err error) bool {
 	return errors.As(err, &exit) && !exit.Exited()
 }
 
-// written is what is charged to the writer on a volume's disk.
+// written returns the bytes that are charged to the writer on a volume's disk.
 func (w writer) written(fs string) uint64 {
 	w.t.Helper()
 	n, err := cgroup.Dir(w.name).Counter(node.disks[diskOf[fs]], "wbytes")
@@ -131,8 +131,8 @@ type wayToWrite struct {
 	command func(file string) []string
 }
 
-// The ways to write to a file that another has made, for ever. Each process of the
-// first two ends soon.
+// waysToWrite are endless ways to write to a file that another writer has created. In the first two, each
+// process ends soon.
 var waysToWrite = []wayToWrite{
 	{"rewrite", func(f string) []string {
 		return []string{"sh", "-c", "while :; do for i in 0 1 2 3 4 5 6 7; do dd if=/dev/zero of=" + f + " bs=1M count=1 seek=$i conv=notrunc,fsync status=none || exit; done; done"}
@@ -225,9 +225,8 @@ func awaitWatched(t *testing.T, fs string) {
 	})
 }
 
-// owns makes a file that belongs to the writer, and opens it. Once in hundreds of times
-// the kernel has no memory at hand for what it knows of a cgroup new to the disk, and
-// gives the file to the root cgroup (inode_attach_wb).
+// owns creates a file that the writer owns, and opens it. In one of some hundred cases the kernel has no memory
+// for its state of a cgroup that is new to the disk, and the root cgroup owns the file (inode_attach_wb).
 func (w writer) owns(reader *writeback.OwnerReader, file string) *os.File {
 	w.t.Helper()
 	var got uint64
@@ -251,11 +250,11 @@ func (w writer) owns(reader *writeback.OwnerReader, file string) *os.File {
 	return nil
 }
 
-// chargedRight measures for some seconds what a writer with a limit writes to a file that was moved to
-// it. It is charged to the writer, and not to the owner of before.
+// chargedRight verifies for some seconds that the writes of a limited writer to a file that was moved to it are
+// charged to the writer, and not to the former owner.
 func chargedRight(t *testing.T, a, b writer, fs string, limit float64) {
 	t.Helper()
-	// What was queued drains under the old owner.
+	// Data that was queued before is charged to the former owner.
 	time.Sleep(time.Second)
 	own, others := a.written(fs), b.written(fs)
 	after := time.Now()
@@ -266,7 +265,7 @@ func chargedRight(t *testing.T, a, b writer, fs string, limit float64) {
 	if own == 0 || float64(others) > 0.01*float64(own+others) {
 		t.Errorf("%d bytes are charged to the writer and %d to the former owner, want at most 1 %% to the former owner", own, others)
 	}
-	if rate > 1.5*limit { // what is written at a time is as much as this time is worth
+	if rate > 1.5*limit { // one write is as large as the bytes that the limit allows in this time
 		t.Errorf("the writer writes %.0f bytes/s, limit %.0f", rate, limit)
 	}
 }

@@ -37,7 +37,7 @@ func TestSafetyBroken(t *testing.T) {
 	}
 }
 
-// full: no space is left, again and again, and no byte is lost of what was written.
+// full runs the writers while the disk is full again and again, and verifies that no written byte is lost.
 func full(s *arena, mountpoint string) {
 	filler, spare := s.makes(mountpoint, "filler"), s.makes(mountpoint, "spare")
 	k := s.shake()
@@ -117,7 +117,7 @@ func takeSpace(f *os.File, piece int64) error {
 	return nil
 }
 
-// frozenVolume: the filesystem is frozen while it is shaken and written to.
+// frozenVolume freezes the filesystem while its files are shaken and written to.
 func frozenVolume(s *arena, mountpoint string) {
 	k := s.shake()
 	churns := s.churns("f", s.a, s.b, churning{size: mib, without: "clone"})
@@ -133,7 +133,7 @@ func frozenVolume(s *arena, mountpoint string) {
 	s.moved(k)
 }
 
-// goesOn waits until the shaker has been through all files, from the first on.
+// goesOn waits until the shaker has passed over all files once more, from the first one on.
 func (s *arena) goesOn(k *shaker) {
 	s.Helper()
 	now := k.passes.Load()
@@ -145,7 +145,8 @@ func (s *arena) goesOn(k *shaker) {
 	})
 }
 
-// readOnly: what was dirty is written out by the remount, and nothing after it.
+// readOnly verifies that a remount as read-only writes out the dirty data, and that nothing is written after
+// it.
 func readOnly(s *arena, mountpoint string) {
 	s.b.writes(filepath.Join(s.dir, "dirty"), 4, "1M")
 	s.a.writes(filepath.Join(s.dir, "dirty"), 4, "1M")

@@ -23,7 +23,7 @@ import (
 	"github.com/nri-blkio/nri-blkio/test/e2e/cgroup"
 )
 
-// sqlite: two writers to each of two databases; what was committed is there.
+// sqlite has two writers write to each of two databases, and verifies that all committed rows exist.
 func sqlite(s *arena) {
 	modes := []string{"wal", "delete"}
 	var writers []*sqliteWriter
@@ -151,8 +151,8 @@ type database struct {
 	looked            time.Time
 }
 
-// postgres: a half of the server's processes is in another cgroup. The server is
-// killed, and recovers all that was committed.
+// postgres has the processes of a server in two cgroups, kills the server, and verifies that it recovers all
+// that was committed.
 func postgres(s *arena) {
 	d := newDatabase(s)
 	d.start()

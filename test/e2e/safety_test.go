@@ -70,7 +70,7 @@ func TestSafety(t *testing.T) {
 	}
 }
 
-// anyCall: two programs do all that can be done to a file, each from two cgroups.
+// anyCall has two programs do all kinds of operations on a file, each from two cgroups.
 func anyCall(s *arena) {
 	k := s.shake()
 	first := s.churns("first", s.a, s.b, churning{size: mib, without: "clone"})
@@ -81,9 +81,8 @@ func anyCall(s *arena) {
 	s.moved(k)
 }
 
-// snapshots: files that share their blocks with others, and of which there are
-// snapshots all the time: of the subvolume, of the file, or of the device, for which
-// the filesystem is frozen.
+// snapshots has writers of files that share blocks with others, while snapshots are made all the time: of the
+// subvolume, of the file, or of the device, for which the filesystem is frozen.
 func snapshots(s *arena) {
 	without, snapshot := "", func() error { return nil }
 	switch s.fs {
@@ -128,8 +127,8 @@ func snapshots(s *arena) {
 	s.moved(k)
 }
 
-// fioVerifies: each writer has a half of a file, and both write through a mapping of
-// another one in turn: what they wrote they read again.
+// fioVerifies has each writer write a half of a file, and both write in turn through a mapping of another file.
+// They verify what they have written.
 func fioVerifies(s *arena) {
 	const half = 8 * mib
 	fio := func(name, engine string, offset int) *process {
@@ -164,7 +163,7 @@ func fioVerifies(s *arena) {
 	}
 }
 
-// verified is how many blocks a fio has found as they were written.
+// verified returns the number of blocks that a fio found as it had written them.
 func (s *arena) verified(p *process) int {
 	s.Helper()
 	var answer struct {
@@ -187,7 +186,7 @@ func (s *arena) verified(p *process) int {
 	return job.Read.Total
 }
 
-// littleMemory: the container has nothing it could give but 4 MiB of page cache.
+// littleMemory limits the memory of the container so that it can free only 4 MiB of page cache.
 func littleMemory(s *arena) {
 	k := s.shake()
 	another := testFile(s.T, s.fs, "another")

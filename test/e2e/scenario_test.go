@@ -28,8 +28,8 @@ const (
 	drainDeadline = 40 * time.Second
 )
 
-// parts are what is done, by a policy file, on a volume. A proof plays all scenarios with each
-// of them. "make test" plays with everything on only: without a measure nothing is promised.
+// parts are combinations of measures, as a policy, and a volume. A proof runs all scenarios with each
+// of them. "make test" runs only those with all measures: without a measure nothing is promised.
 var parts = []part{
 	{noParts, allOff, "ext4"},
 	{noParts + ", XFS", allOff, "xfs"},
@@ -65,18 +65,18 @@ type scenario struct {
 	// alone is true if "make test" plays it on ext4 with nothing beside it: it stops the plugin or
 	// the volume, or waits until nothing on the node is dirty.
 	alone bool
-	// once: whose files are is not what it is about, so it is played on ext4 alone.
+	// once is true if the scenario runs on ext4 only, because it is not about the owners of files.
 	once bool
 }
 
-// stage is what a scenario has, and what it found.
+// stage has the plugin and the volume of a scenario, and its result.
 type stage struct {
 	*testing.T
 	plugin   *instance
 	shared   *shared
 	parts    string
 	volume   volume
-	duration time.Duration // of what is measured
+	duration time.Duration // of the measurement
 	result
 }
 
@@ -92,7 +92,7 @@ type result struct {
 	note    string
 }
 
-// TestScenarios checks what this project promises and prints what it does not.
+// TestScenarios verifies the limits that the project promises, and prints a row for each scenario.
 func TestScenarios(t *testing.T) {
 	if !*proof {
 		playSome(t)
@@ -147,7 +147,7 @@ func (p *part) plays(t *testing.T, plugin *instance, on volume, chosen func(sc *
 			s := &stage{T: t, plugin: plugin, shared: pods, parts: p.name, volume: on, duration: *scenarioTime}
 			sc.play(s)
 			s.promised()
-			// At once: what comes later may fail.
+			// Printed at once, because a later scenario may fail.
 			fmt.Println(rowMark + s.row(sc.name))
 		})
 	}
@@ -186,8 +186,8 @@ func (s *stage) row(name string) string {
 	return "| " + strings.Join(cells, " | ") + " |"
 }
 
-// due is what a limit allows: it is one of each disk, and RAID 0 writes to all of them
-// at once.
+// due returns the bytes per second that a limit allows on the volume: the limit holds for each disk, and
+// RAID 0 writes to all of them at once.
 func (s *stage) due(limit int) float64 { return float64(limit * len(s.volume.disks)) }
 
 // file is a new file of the scenario, by its path in a container.

@@ -45,7 +45,7 @@ var (
 	allLimited = annotations{"container.a": "/data wbps=2Mi", "container.b": "/data wbps=4Mi"}
 )
 
-// escape: a writes to a file that the unlimited b has made.
+// escape has a, which is limited, write to a file that the unlimited b has created.
 func escape(args ...string) func(*stage) {
 	return func(s *stage) {
 		pod, actors := s.usual("one", oneLimited)
@@ -62,7 +62,7 @@ func escape(args ...string) func(*stage) {
 	}
 }
 
-// escapeWithin: b is limited too, so that the pod has a backstop.
+// escapeWithin is escape with a limit on b as well, so that the pod has a backstop.
 func escapeWithin(s *stage) {
 	pod, actors := s.usual("all", allLimited)
 	file := s.file("f")
@@ -96,7 +96,7 @@ func bigFile(s *stage) {
 	s.byItself(actors["a"], s.due(limit), "--span", "1Gi", "--sync", "8Mi")
 }
 
-// twoPods: the file was made by a container of another pod, without annotations.
+// twoPods has a write to a file that a container of another pod, without annotations, has created.
 func twoPods(s *stage) {
 	_, others := s.cast("other", nil, "b")
 	pod, actors := s.cast("pod", oneLimited, "a")
@@ -109,7 +109,7 @@ func twoPods(s *stage) {
 	s.note = "the rest is charged to the other pod"
 }
 
-// inversion: the unlimited b writes to a file that a has made.
+// inversion has the unlimited b write to a file that the limited a has created.
 func inversion(s *stage) {
 	pod, actors := s.usual("one", oneLimited)
 	file := s.file("f")
@@ -121,9 +121,9 @@ func inversion(s *stage) {
 	account.done(0, wrote.Bytes)
 }
 
-// inversionBeside: meanwhile a writes into a file of its own as much as the page cache
-// takes. The node allows as little there as in dirtyPages. That alone costs b a part of
-// its rate, so the rate of b on its own file is measured as well.
+// inversionBeside is inversion while a fills the page cache by writes to a file of its own. The node allows as
+// few dirty pages as in dirtyPages. This alone lowers the rate of b, so the rate of b on a file of its own is
+// measured as well.
 func inversionBeside(cure func(s *stage, a *cri.Container)) func(*stage) {
 	return func(s *stage) {
 		s.littleDirty()
@@ -151,7 +151,7 @@ func inversionBeside(cure func(s *stage, a *cri.Container)) func(*stage) {
 	}
 }
 
-// fullQueue: inversion while a has much to write yet.
+// fullQueue is inversion while a has much unwritten data.
 func fullQueue(s *stage) {
 	pod, actors := s.usual("one", oneLimited)
 	file := s.file("f")
@@ -163,7 +163,7 @@ func fullQueue(s *stage) {
 	s.drains(began)
 }
 
-// contested: both go on writing to one file.
+// contested has both containers keep writing to one file.
 func contested(s *stage) {
 	pod, actors := s.usual("one", oneLimited)
 	file := s.file("f")
@@ -176,9 +176,9 @@ func contested(s *stage) {
 	account.done(0, 0)
 }
 
-// dirtyPages: a writes as fast as it can into the page cache, until that has all
-// the dirty pages that the node allows; b then writes to the same disk and to
-// another one. The node allows little here, so that it takes no minutes.
+// dirtyPages has a write to the page cache as fast as it can, until a has all dirty pages that the node allows.
+// b then writes to the same disk and to another one. The node allows few dirty pages, so that this takes
+// seconds.
 func dirtyPages(cure func(s *stage, a *cri.Container)) func(*stage) {
 	return func(s *stage) {
 		s.littleDirty()
@@ -245,8 +245,8 @@ func strictLimit(s *stage, _ *cri.Container) {
 	}
 }
 
-// restart: the container ends with much to write yet, and its successor writes
-// to the same file, with this limit.
+// restart ends the container while it has much unwritten data. The next container, with this limit, writes to
+// the same file.
 func restart(next int) func(*stage) {
 	return func(s *stage) {
 		scopes := annotations{"container.a": "/data wbps=2Mi", "container.next": "/data wbps=4Mi"}
@@ -267,8 +267,7 @@ func restart(next int) func(*stage) {
 	}
 }
 
-// newPod: the pod is deleted with much to write yet, and another one with a higher
-// limit has its volume.
+// newPod deletes the pod while it has much unwritten data. Another pod with a higher limit then has its volume.
 func newPod(s *stage) {
 	old, actors := s.cast("old", oneLimited, "a")
 	file := s.file("f")
@@ -285,8 +284,8 @@ func newPod(s *stage) {
 	s.byItself(actors["next"], s.due(raised), "--span", "16Mi")
 }
 
-// frozen: the volume is frozen as the container ends, for some seconds. Others go
-// on meanwhile. (To freeze it writes out all that was queued.)
+// frozen freezes the volume for some seconds when the container ends. Other containers keep writing. (Freezing
+// writes out all that was queued.)
 func frozen(s *stage) {
 	pod, actors := s.cast("own", oneLimited, "a", "b")
 	actors["a"].does("write", "--path", s.file("f"), "--size", "4Mi")
@@ -299,7 +298,7 @@ func frozen(s *stage) {
 	thaw()
 }
 
-// lostRace: the plugin does not run while the container ends.
+// lostRace ends the container while the plugin is stopped.
 func lostRace(s *stage) {
 	_, actors := s.cast("own", oneLimited, "a", "b")
 	actors["a"].does("write", "--path", s.file("f"), "--size", "16Mi")

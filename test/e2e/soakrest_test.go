@@ -19,7 +19,7 @@ import (
 // soakMetrics is where the plugin serves its metrics.
 const soakMetrics = "127.0.0.1:9467"
 
-// footprint is what the plugin takes while there are no pods.
+// footprint has the resources that the plugin uses while there are no pods.
 type footprint struct {
 	pid         int
 	anon        int // KiB of RssAnon
@@ -37,7 +37,7 @@ func (f footprint) String() string {
 // podCgroup is the name of a cgroup of a test's pod, of a container, or of the plugin.
 var podCgroup = regexp.MustCompile(`pod[0-9a-f]{16}[-_]e2e|[0-9a-f]{64}|nri-blkio`)
 
-// atRest waits until nothing is left of the pods, and returns what the plugin takes then.
+// atRest waits until nothing of the pods is left, and returns the resources that the plugin uses then.
 func (s *soak) atRest() footprint {
 	s.Helper()
 	eventually(s.T, "no cgroup is left", func() error {
@@ -56,14 +56,14 @@ func (s *soak) atRest() footprint {
 		return errors.Join(err, noChildren(pid))
 	})
 	if s.pods >= soakComparable {
-		// The garbage collector runs at least every two minutes; then what is free is given back.
+		// The garbage collector runs at least every two minutes, and then returns free memory.
 		time.Sleep(150 * time.Second)
 	}
 	return s.footprint(pid)
 }
 
-// soakComparable is from how many pods on memory is compared: a process takes what it
-// needs in its first 200.
+// soakComparable is the number of pods from which memory is compared. A process allocates what it needs during
+// its first 200 pods.
 const soakComparable = 500
 
 func (s *soak) footprint(pid int) footprint {
@@ -80,7 +80,7 @@ func (s *soak) footprint(pid int) footprint {
 	f.dying = number(string(stat), "nr_dying_descendants")
 	for _, fd := range names(filepath.Join(proc, "fd")) {
 		to, err := os.Readlink(filepath.Join(proc, "fd", fd))
-		if err == nil { // else it is closed meanwhile
+		if err == nil { // an error means that it was closed meanwhile
 			f.descriptors = append(f.descriptors, to)
 		}
 	}

@@ -195,7 +195,7 @@ func (k *kit) nvme() string {
 	return heads[0]
 }
 
-// zram is memory that is compressed, as a disk.
+// zram returns a disk of compressed memory.
 func (k *kit) zram() string {
 	k.Helper()
 	administer(k.T, "modprobe", "zram", "num_devices=1")

@@ -194,7 +194,7 @@ func TestWeight(t *testing.T) {
 	}
 }
 
-// testUntouched: without annotations of ours nothing of ours is on a pod.
+// testUntouched verifies that a pod without the plugin's annotations gets no limit, no weight and no record.
 func testUntouched(t *testing.T) {
 	pod := runPod(t, "pod", annotations{"example.org/limits": "/data wbps=1Mi"})
 	k := pod.run(sleeper("c", "/data", "ext4"))
@@ -207,9 +207,8 @@ func testUntouched(t *testing.T) {
 	}
 }
 
-// testLargeAnnotation: what a tenant may write is more than a cgroup's extended
-// attribute holds, and the limits have to come all the same, also on the disk
-// that the OCI spec does not carry.
+// testLargeAnnotation verifies that the limits of an annotation that is too large for the extended attribute of
+// a cgroup are written, also on the disk that is not in the OCI spec.
 func testLargeAnnotation(t *testing.T) {
 	value := "rootfs wbps=1Mi; /data wbps=1Mi"
 	for i := range 250 {
