@@ -46,9 +46,9 @@ func eachContainer(value string) map[string]string {
 	return map[string]string{keyEach: value + "; rootfs riops=50"}
 }
 
-// eachAndTotal returns annotations with limits for each container, and with a pod-total.
-func eachAndTotal(each, total string) map[string]string {
-	return map[string]string{keyEach: each, keyTotal: total + " riops=50"}
+// eachAndTotal returns annotations with limits for each container, and with a pod-total of 50 MiB/s.
+func eachAndTotal(each string) map[string]string {
+	return map[string]string{keyEach: each, keyTotal: "* wbps=50Mi riops=50"}
 }
 
 // checkClaims verifies the errors of claims under the policy budgeted.
@@ -124,18 +124,18 @@ func TestClaimOfPod(t *testing.T) {
 			"containers: wbps=50Mi" + exceedsBudget + "180Mi of 200Mi are granted to 2 pods (wait for room, or write at most 20Mi)",
 		},
 		{"a pod that has all already", "tenant-a", eachContainer("* wbps=50Mi"), Granted{Own: blkio.Max, Pods: 1}, ""},
-		{"only the pod as a whole", "tenant-a", eachAndTotal("* riops=50", "* wbps=50Mi"), Granted{Others: 150 * mi, Pods: 1}, ""},
+		{"only the pod as a whole", "tenant-a", eachAndTotal("* riops=50"), Granted{Others: 150 * mi, Pods: 1}, ""},
 		{
-			"the pod as a whole", "tenant-a", eachAndTotal("* riops=50", "* wbps=50Mi"),
+			"the pod as a whole", "tenant-a", eachAndTotal("* riops=50"),
 			Granted{Others: 180 * mi, Own: blkio.Max, Bound: 10 * mi, Pods: 2},
 			"",
 		},
 		{
-			"the pod as a whole exceeds", "tenant-a", eachAndTotal("* wbps=40Mi riops=50", "* wbps=50Mi"),
+			"the pod as a whole exceeds", "tenant-a", eachAndTotal("* wbps=40Mi riops=50"),
 			Granted{Others: 180 * mi, Own: 15 * mi, Pods: 2},
 			"pod-total: wbps=50Mi" + exceedsBudget + "195Mi of 200Mi are granted to 2 pods (wait for room, or write at most 20Mi)",
 		},
-		{"within the pod as a whole", "tenant-a", eachAndTotal("* wbps=40Mi riops=50", "* wbps=50Mi"), Granted{Others: 180 * mi, Own: 60 * mi, Pods: 2}, ""},
+		{"within the pod as a whole", "tenant-a", eachAndTotal("* wbps=40Mi riops=50"), Granted{Others: 180 * mi, Own: 60 * mi, Pods: 2}, ""},
 	})
 }
 
