@@ -195,8 +195,8 @@ func TestClaimWithoutAnnotations(t *testing.T) {
 	}
 }
 
-// FuzzClaim: a container is refused exactly if its pod's part would grow beyond the budget, and the value
-// that the error advises has room.
+// FuzzClaim verifies that a container is rejected if and only if its pod would exceed the budget, and that the value
+// in the advice of the error has room.
 func FuzzClaim(f *testing.F) {
 	for _, value := range []string{"* wbps=50Mi", "* wbps=max", "", "rootfs wbps=20Mi riops=50", "* wbps=300Mi riops=50"} {
 		f.Add("tenant-a", value, "* wbps=60Mi", uint64(180<<20), uint64(10<<20), uint64(0))

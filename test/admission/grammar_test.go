@@ -99,7 +99,7 @@ func TestMixtures(t *testing.T) {
 	}
 }
 
-// FuzzGrammar: the policy rejects no valid annotation.
+// FuzzGrammar verifies that the policy rejects no valid annotation.
 func FuzzGrammar(f *testing.F) {
 	for i, s := range samples(f) {
 		if i%20 == 0 && len(s.value) < 100 {
