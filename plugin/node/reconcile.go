@@ -114,8 +114,10 @@ func (t *podTable) dropPlans(groups []groupIdentity) {
 	}
 }
 
+// groupIsUnchanged reports whether all limits of a group are known, in force and without a problem. Even if an event
+// of the pod has written all limits since a failure, only reconcileGroup ends the problem.
 func (n *Node) groupIsUnchanged(g groupIdentity, buf []byte) bool {
-	if !n.pods.tryTake(g) {
+	if n.pods.problemLasts(g) || !n.pods.tryTake(g) {
 		return false
 	}
 	defer n.pods.release(g)
@@ -252,6 +254,12 @@ func (t *podTable) remind(g groupIdentity, err error) (due, ended bool) {
 	problem := &g.in(s).retry.problem
 	lasted := problem.Lasts()
 	return problem.Due(time.Now(), err), lasted && err == nil
+}
+
+func (t *podTable) problemLasts(g groupIdentity) bool {
+	s := t.state.Lock()
+	defer t.state.Unlock()
+	return g.in(s).retry.problem.Lasts()
 }
 
 func (n *Node) errIfWriteHangs(g groupIdentity) error {
